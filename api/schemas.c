@@ -101,6 +101,7 @@
     ",'momentum':" RANGE("number", "0", "1") ",'nesterov':" BOOL) "," CLOSED("'name'",             \
     "'name':{'enum':['adam','adamw']}" ANY_OPTIMIZER ",'beta1':" RANGE("number", "0", "0.9999999") \
     ",'beta2':" RANGE("number", "0", "0.9999999") ",'eps':" RANGE("number", "0", "1")) "]}"
+#define PART RANGE("number", "0", "1")
 #define POSITIVE(max) "{'type':'number','exclusiveMinimum':0,'maximum':" max "}"
 #define WEIGHTS                                                                                    \
     "{'type':'array','minItems':1,'maxItems':100000,'items':" RANGE("number", "0", "1000000000") "}"
@@ -113,13 +114,24 @@
         "{'oneOf':[" POSITIVE("1000000000") "," WEIGHTS "]}") "," CLOSED("'name'",                 \
         "'name':{'const':'huber'},'delta':" POSITIVE("1000000000")) "," CLOSED("'name'",           \
         "'name':{'enum':['mse','l1']}") "]}"
+#define WARM_UP                                                                                    \
+    ",'warmup_steps':" RANGE("integer", "0", "1000000000000") ",'warmup_start':" PART
+#define SCHEDULE                                                                                   \
+    "{'oneOf':[{'enum':['constant','linear','cosine','one-cycle']}," CLOSED("'name'",              \
+    "'name':{'const':'constant'}" WARM_UP) "," CLOSED("'name'",                                    \
+    "'name':{'enum':['linear','cosine']}" WARM_UP ",'end':" PART) "," CLOSED("'name','every'",     \
+    "'name':{'const':'step'}" WARM_UP ",'every':" RANGE("integer", "1", "1000000000000")           \
+    ",'gamma':" PART) "," CLOSED("'name'", "'name':{'const':'one-cycle'},'peak_at':" PART          \
+    ",'divide':" RANGE("number", "1", "1000000000") ",'end_divide':" RANGE("number", "1",          \
+    "1000000000")) "]}"
 #define STEPS_OR_EPOCHS                                                                            \
     "'oneOf':[{'required':['steps'],'properties':{'steps':{'type':'integer'}}},"                   \
     "{'required':['epochs'],'properties':{'epochs':{'type':'integer'}}}],"
 #define TRAINING                                                                                   \
     CLOSED_IF(STEPS_OR_EPOCHS, "'optimizer'", "'loss':" LOSS ",'optimizer':" OPTIMIZER             \
-    ",'batch':" RANGE("integer", "1", "65536") ",'steps':" RANGE("integer", "1",                   \
-    "1000000000000") ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
+    ",'schedule':" SCHEDULE ",'batch':" RANGE("integer", "1", "65536")                             \
+    ",'steps':" RANGE("integer", "1", "1000000000000")                                             \
+    ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
     "integer", "0", "9000000000000000") ",'labels':" STR("1", "127") ",'precision':{'enum':["      \
     "'fp32','tf32','fp16','bf16']},'shuffle':" BOOL ",'publish':{'type':'boolean','description':"  \
     "'false: the trained model is the file of the job and becomes no version of the model'}"       \

@@ -192,7 +192,8 @@ static const struct sh_conf_opt SUBMIT[] = {
         "{index} in --name and --label is the index, and it is added to --seed"),
     SH_OPT_STR(
         ST, grid, "set", NULL, SH_CONF_MANY,
-        "a field of the spec: --set lr=0.1; with several values, --set lr=0.1,0.01, an array of a "
+        "a field of the spec: --set lr=0.1, --set schedule.name=cosine; with several values, --set "
+        "lr=0.1,0.01, an array of a "
         "job for each, of several fields for every combination, and for each of these every index "
         "of --array; {lr} in --name and --label is the value, which is a label of the job too"),
     STR(file, "file", NULL,

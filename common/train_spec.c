@@ -5,6 +5,7 @@
 #include "common/mem.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +18,7 @@ static const struct train_spec DEFAULTS = {
     .beta1 = 0.9,
     .beta2 = 0.999,
     .eps = 1e-8,
+    .schedule = {.gamma = 0.1, .peak_at = 0.3, .divide = 25, .end_divide = 1e4},
     .batch = SH_JOB_BATCH,
     .labels = "label",
     .precision = DEV_FP32,
@@ -33,6 +35,11 @@ static const char *const LOSSES[] = {
 };
 static const char *const OPTIMIZERS[] = {
     [TRAIN_SGD] = "sgd", [TRAIN_ADAM] = "adam", [TRAIN_ADAMW] = "adamw"};
+
+static const char *const SCHEDULES[] = {
+    [TRAIN_CONSTANT] = "constant", [TRAIN_LINEAR] = "linear",       [TRAIN_COSINE] = "cosine",
+    [TRAIN_STEPWISE] = "step",     [TRAIN_ONE_CYCLE] = "one-cycle",
+};
 
 /* The first failure counts; what comes behind it is looked at all the same, for err->faults. */
 static int also(int first, int next)
@@ -257,17 +264,115 @@ static int read_optimizer(const json_t *obj, struct train_spec *t, struct sh_err
     return rc;
 }
 
+/* ------------------------------------------------------------------ the schedule */
+
+static int read_schedule_object(const json_t *obj, struct train_spec *t, struct sh_err *err)
+{
+    static const unsigned CYCLE = 1u << TRAIN_ONE_CYCLE, STEP = 1u << TRAIN_STEPWISE,
+                          FALL = 1u << TRAIN_LINEAR | 1u << TRAIN_COSINE;
+    const struct owned OWNED[] = {
+        {"warmup_steps", ~CYCLE}, {"warmup_start", ~CYCLE}, {"end", FALL},
+        {"every", STEP},          {"gamma", STEP},          {"peak_at", CYCLE},
+        {"divide", CYCLE},        {"end_divide", CYCLE}};
+    const char *name = NULL;
+    int chosen = 0, rc;
+    struct sh_json_field f[] = {
+        {"name", SH_JSON_STR, &name, .required = true, .max = 16},
+        {"warmup_steps", SH_JSON_INT, &t->schedule.warmup_steps, .min = 0, .max = 1e12},
+        {"warmup_start", SH_JSON_F64, &t->schedule.warmup_start, .min = 0, .max = 1},
+        {"end", SH_JSON_F64, &t->schedule.end, .min = 0, .max = 1},
+        {"every", SH_JSON_INT, &t->schedule.every, .min = 1, .max = 1e12},
+        {"gamma", SH_JSON_F64, &t->schedule.gamma, .min = 0, .max = 1},
+        {"peak_at", SH_JSON_F64, &t->schedule.peak_at, .min = 0, .max = 1},
+        {"divide", SH_JSON_F64, &t->schedule.divide, .min = 1, .max = 1e9},
+        {"end_divide", SH_JSON_F64, &t->schedule.end_divide, .min = 1, .max = 1e9},
+    };
+
+    rc = sh_json_read(obj, "spec.schedule", f, SH_ARRAY_LEN(f), err);
+    if (name)
+        rc = also(rc, choose("spec.schedule.name", name, SCHEDULES, SH_ARRAY_LEN(SCHEDULES),
+                             &chosen, err));
+    if (rc)
+        return rc;
+    t->schedule.kind = (enum train_schedule)chosen;
+    rc = refuse_foreign(obj, "spec.schedule", name, chosen, OWNED, SH_ARRAY_LEN(OWNED), err);
+    if (t->schedule.kind == TRAIN_STEPWISE && t->schedule.every == 0)
+        rc = also(rc, sh_json_fail(err, "spec.schedule",
+                                   "\"spec.schedule.every\" is missing: after how many steps the "
+                                   "rate is multiplied by gamma"));
+    return rc;
+}
+
+static int read_schedule(const json_t *schedule, struct train_spec *t, struct sh_err *err)
+{
+    int chosen = 0, rc;
+
+    if (json_is_object(schedule))
+        return read_schedule_object(schedule, t, err);
+    if (!json_is_string(schedule))
+        return sh_json_fail(err, "spec.schedule",
+                            "\"spec.schedule\" must be a name or an object with a \"name\"");
+    rc = choose("spec.schedule", json_string_value(schedule), SCHEDULES, SH_ARRAY_LEN(SCHEDULES),
+                &chosen, err);
+    t->schedule.kind = (enum train_schedule)chosen;
+    if (!rc && t->schedule.kind == TRAIN_STEPWISE)
+        rc = sh_json_fail(err, "spec.schedule",
+                          "\"step\" needs an object: {\"name\":\"step\",\"every\":STEPS}");
+    return rc;
+}
+
+/* From a to b along half a wave. part: 0 to 1. */
+static double along_cosine(double a, double b, double part)
+{
+    return b + (a - b) * (1 + cos(3.14159265358979323846 * part)) / 2;
+}
+
+/* As torch.optim.lr_scheduler.OneCycleLR, of which lr is the largest rate. */
+static double one_cycle(const struct train_spec *t, int64_t step, int64_t steps)
+{
+    const double top = (double)steps * t->schedule.peak_at - 1, last = (double)steps - 1;
+    const double start = t->lr / t->schedule.divide, at = (double)step;
+
+    if (at <= top && top > 0)
+        return along_cosine(start, t->lr, at / top);
+    return along_cosine(t->lr, start / t->schedule.end_divide,
+                        last > top ? fmin((at - top) / (last - top), 1) : 1);
+}
+
+double train_rate(const struct train_spec *t, int64_t step, int64_t steps)
+{
+    const int64_t warmup = t->schedule.warmup_steps, at = step - warmup;
+    const double start = t->schedule.warmup_start, end = t->schedule.end;
+    const double part = steps > warmup ? fmin((double)at / (double)(steps - warmup), 1) : 1;
+
+    if (t->schedule.kind == TRAIN_ONE_CYCLE)
+        return one_cycle(t, step, steps);
+    if (at < 0)
+        return t->lr * (start + (1 - start) * (double)step / (double)warmup);
+    switch (t->schedule.kind) {
+    case TRAIN_LINEAR:
+        return t->lr * (1 + (end - 1) * part);
+    case TRAIN_COSINE:
+        return t->lr * along_cosine(1, end, part);
+    case TRAIN_STEPWISE:
+        return t->lr * pow(t->schedule.gamma, (double)(at / t->schedule.every));
+    default:
+        return t->lr;
+    }
+}
+
 /* ------------------------------------------------------------------ the whole */
 
 int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err)
 {
     struct train_spec t = DEFAULTS;
     const char *labels = t.labels, *precision = "fp32";
-    json_t *optimizer = NULL, *loss = NULL;
+    json_t *optimizer = NULL, *loss = NULL, *schedule = NULL;
     int64_t seed = 0;
     struct sh_json_field f[] = {
         {"loss", SH_JSON_ANY, &loss, .required = false},
         {"optimizer", SH_JSON_OBJ, &optimizer, .required = true},
+        {"schedule", SH_JSON_ANY, &schedule, .required = false},
         {"batch", SH_JSON_INT, &t.batch, .min = 1, .max = 65536},
         {"steps", SH_JSON_INT, &t.steps, .min = 1, .max = 1e12},
         {"epochs", SH_JSON_INT, &t.epochs, .min = 1, .max = 1e9},
@@ -287,9 +392,16 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         rc = also(rc, sh_json_fail(err, "spec.precision", "\"spec.precision\": %s", why.msg));
     if (optimizer)
         rc = also(rc, read_optimizer(optimizer, &t, err));
+    if (schedule)
+        rc = also(rc, read_schedule(schedule, &t, err));
     if (is_given(spec, "steps") == is_given(spec, "epochs"))
         rc = also(rc, sh_json_fail(err, "spec",
                                    "give either \"spec.steps\" or \"spec.epochs\", one of them"));
+    else if (t.steps && t.schedule.warmup_steps > t.steps)
+        rc = also(rc, sh_json_fail(err, "spec.schedule.warmup_steps",
+                                   "\"spec.schedule.warmup_steps\" is %" PRId64
+                                   ", more than the %" PRId64 " of \"spec.steps\"",
+                                   t.schedule.warmup_steps, t.steps));
     if (rc)
         return rc;
     t.seed = (uint64_t)seed;

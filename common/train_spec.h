@@ -18,6 +18,7 @@ enum train_loss {
     TRAIN_LOSS_L1,
     TRAIN_LOSS_HUBER
 };
+enum train_schedule { TRAIN_CONSTANT, TRAIN_LINEAR, TRAIN_COSINE, TRAIN_STEPWISE, TRAIN_ONE_CYCLE };
 enum train_optim { TRAIN_SGD, TRAIN_ADAM, TRAIN_ADAMW };
 
 #define TRAIN_IGNORE_INDEX (-100) /* the label that PyTorch leaves out */
@@ -33,6 +34,12 @@ struct train_spec { /* json_t: BORROWED from the spec */
     enum train_optim optimizer;
     double lr, momentum, weight_decay, beta1, beta2, eps;
     bool nesterov;
+    struct {
+        enum train_schedule kind;
+        int64_t warmup_steps, every;        /* every: STEPWISE */
+        double warmup_start, end, gamma;    /* of the rate; end: LINEAR and COSINE */
+        double peak_at, divide, end_divide; /* ONE_CYCLE */
+    } schedule;
     int64_t batch, steps, epochs; /* steps or epochs, the other 0 */
     uint64_t seed;
     char labels[128]; /* name of the label tensor in the dataset */
@@ -59,6 +66,9 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
  * axis does; *out is the one looked at first. */
 int train_class_axis(const struct train_spec *t, const char *output, uint32_t rank,
                      const int64_t *dims, uint32_t *out, struct sh_err *err);
+/* The learning rate of a step, counted from 0, of so many. Of (spec, step, steps) alone, so that a
+ * job that goes on from a checkpoint has the rates it would have had. */
+double train_rate(const struct train_spec *t, int64_t step, int64_t steps);
 /* Are there as many weights as classes (BCE: elements of the output's last axis)? */
 int train_check_weights(const struct train_spec *t, int64_t n, struct sh_err *err);
 

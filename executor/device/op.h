@@ -235,9 +235,9 @@ struct dev_op {
             enum dev_loss kind;
             float delta;
         } loss;
-        /* lr, betas as given; the step number comes with dev_plan_run */
+        /* betas as given; the step's number and its learning rate come with dev_plan_run */
         struct {
-            float lr, momentum, weight_decay, beta1, beta2, eps;
+            float momentum, weight_decay, beta1, beta2, eps;
             bool nesterov, decoupled;
         } optim;
     } u;

@@ -135,7 +135,6 @@ static int update_param(struct ir *ir, const struct train_spec *t, uint32_t para
                              (uint32_t[]){param, grad});
     int rc = SH_OK;
 
-    op.u.optim.lr = (float)t->lr;
     op.u.optim.momentum = (float)t->momentum;
     op.u.optim.weight_decay = (float)t->weight_decay;
     op.u.optim.beta1 = (float)t->beta1;

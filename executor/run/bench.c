@@ -85,6 +85,7 @@ static int open_all(struct bench *b, const struct run_conf *c, struct sh_err *er
         rc = read_spec(b, c, err);
     if (!rc)
         rc = session_compile(&b->s, c, b->batch, b->trains ? &b->spec : NULL, err);
+    b->s.bases.lr = b->spec.lr;
     return rc ? rc : upload_all(b, c, err);
 }
 

@@ -47,6 +47,8 @@ static const struct sh_conf_opt TRAIN_OPTS[] = {
     SH_OPT_STR(struct run_conf, loss, "loss", "cross-entropy", 0,
                "cross-entropy, binary-cross-entropy, mse, l1 or huber"),
     SH_OPT_STR(struct run_conf, optimizer, "optimizer", "sgd", 0, "sgd, adam or adamw"),
+    SH_OPT_STR(struct run_conf, spec, "spec", NULL, 0,
+               "JSON file with fields of a job's spec; they win over options"),
     SH_OPT_F64(struct run_conf, lr, "lr", 0.001, 0, 1e6, 0, "learning rate"),
     SH_OPT_F64(struct run_conf, momentum, "momentum", 0, 0, 1, 0, "of sgd"),
     SH_OPT_F64(struct run_conf, weight_decay, "weight-decay", -1, -1, 1e6, 0,

@@ -17,7 +17,7 @@ struct run_conf {
     int64_t ordinal, threads, batch;
     bool deterministic;
     /* train */
-    char *labels, *loss, *optimizer, *losses, *gradients, *state;
+    char *spec, *labels, *loss, *optimizer, *losses, *gradients, *state;
     double lr, momentum, weight_decay, beta1, beta2, eps;
     int64_t steps, seed;
     bool nesterov, shuffle;

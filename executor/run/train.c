@@ -9,6 +9,7 @@
 
 struct train {
     struct session s;
+    json_t *spec_json; /* spec borrows from it */
     struct train_spec spec;
     struct sh_st *in, *labels; /* labels: NULL when they are in the inputs' file */
     char *label_path;          /* OWNED */
@@ -54,6 +55,22 @@ static const char *precision_of(const struct run_conf *c)
     return strcmp(c->device, "cpu") == 0 ? "fp64" : "fp32";
 }
 
+#define MAX_SPEC (1u << 20)
+
+/* Fields of --spec win over options, which always have a value. */
+static int add_file(json_t *spec, const char *path, struct sh_err *err)
+{
+    json_t *file = NULL;
+    int rc = sh_json_load_file(path, MAX_SPEC, &file, err);
+
+    if (!rc && json_is_object(file) && json_object_get(file, "epochs"))
+        rc = SH_FAIL(err, SH_E_INVALID, "%s has \"epochs\"; give --steps", path);
+    if (!rc && json_object_update(spec, file))
+        rc = SH_FAIL(err, SH_E_INVALID, "%s is not a JSON object", path);
+    json_decref(file);
+    return rc;
+}
+
 /* The options as a job's spec, so that both are checked in one place. */
 static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, struct sh_err *err)
 {
@@ -79,8 +96,10 @@ static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, s
         rc =
             SH_FAIL(err, SH_E_INVALID, "could not put the options together (is a name not UTF-8?)");
     else
+        rc = c->spec ? add_file(spec, c->spec, err) : SH_OK;
+    if (!rc)
         rc = train_spec_read(spec, &t->spec, err);
-    json_decref(spec);
+    t->spec_json = spec;
     return rc;
 }
 
@@ -207,6 +226,7 @@ static int step(struct train *t, const struct run_conf *c, int64_t k, struct sh_
     int rc = load_step(t, k, err);
 
     t->s.bases.step = k;
+    t->s.bases.lr = train_rate(&t->spec, k, t->spec.steps);
     if (!rc)
         rc = program_run(p, &t->s.bases, 0, update, err);
     if (!rc)
@@ -235,7 +255,7 @@ static int open_all(struct train *t, const struct run_conf *c, struct sh_err *er
     if (!rc)
         rc = read_spec(t, c, batch, err);
     if (!rc)
-        rc = session_compile(&t->s, c, batch, &t->spec, err);
+        rc = session_compile(&t->s, c, t->spec.batch, &t->spec, err);
     if (!rc)
         rc = bind(t, c, err);
     t->losses = json_array();
@@ -249,16 +269,17 @@ int train_run(const struct run_conf *c, struct sh_err *err)
     struct train t = {.epoch = -1};
     int rc = open_all(&t, c, err);
 
-    for (int64_t k = 0; rc == SH_OK && k < c->steps; k++)
+    for (int64_t k = 0; rc == SH_OK && k < t.spec.steps; k++)
         rc = step(&t, c, k, err);
     if (!rc && c->losses)
         rc = write_losses(&t, c->losses, err);
     if (!rc && c->state)
         rc = write_entries(&t, c->state, false, err);
     if (!rc)
-        printf("%lld steps, last loss %.6g\n", (long long)c->steps,
-               json_number_value(json_array_get(t.losses, (size_t)c->steps - 1)));
+        printf("%lld steps, last loss %.6g\n", (long long)t.spec.steps,
+               json_number_value(json_array_get(t.losses, (size_t)t.spec.steps - 1)));
     json_decref(t.losses);
+    json_decref(t.spec_json);
     free(t.bound);
     free(t.order);
     free(t.label_path);

@@ -400,7 +400,10 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
     bool is_first = true;
 
     while (*step < data_steps(t->data)) {
-        struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off, .step = *step};
+        struct dev_bases b = {.state = go->state_off,
+                              .workspace = go->ws_off,
+                              .step = *step,
+                              .lr = train_rate(&t->spec, *step, data_steps(t->data))};
         double ns;
         const uint32_t end = portion_end(t->has_op_ns ? t->op_ns : NULL, t->op,
                                          t->op < update ? update : n_ops, &ns);

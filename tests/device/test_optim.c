@@ -70,7 +70,6 @@ static struct dev_op *add_update(struct t_graph *t, const struct rule *r, const 
     struct dev_op *op = r->kind == DEV_OP_ADAM ? t_op(t, r->kind, IN(a->p, a->g, a->m, a->v), NO_IN)
                                                : t_op(t, r->kind, IN(a->p, a->g, a->m), NO_IN);
 
-    op->u.optim.lr = LR;
     op->u.optim.momentum = r->has_momentum ? MOMENTUM : 0;
     op->u.optim.weight_decay = DECAY;
     op->u.optim.nesterov = r->nesterov;
@@ -82,10 +81,10 @@ static struct dev_op *add_update(struct t_graph *t, const struct rule *r, const 
 }
 
 /* One element. */
-static void update(const struct rule *r, double lr, double grad, double *p, double *m, double *v)
+static void update(const struct rule *r, double decay, double grad, double *p, double *m, double *v)
 {
-    const double b1 = BETA1, b2 = BETA2, t = (double)r->step + 1;
-    const double g = grad + (r->decoupled ? 0 : DECAY * *p);
+    const double b1 = BETA1, b2 = BETA2, t = (double)r->step + 1, lr = LR;
+    const double g = grad + (r->decoupled ? 0 : decay * *p);
 
     if (r->kind == DEV_OP_SGD) {
         *m = r->has_momentum ? MOMENTUM * *m + g : g;
@@ -94,7 +93,7 @@ static void update(const struct rule *r, double lr, double grad, double *p, doub
     }
     *m = b1 * *m + (1 - b1) * g;
     *v = b2 * *v + (1 - b2) * g * g;
-    *p -= r->decoupled ? lr * DECAY * *p : 0;
+    *p -= r->decoupled ? lr * decay * *p : 0;
     *p -= lr * *m / (1 - pow(b1, t)) / (sqrt(*v / (1 - pow(b2, t))) + EPS);
 }
 
@@ -118,11 +117,11 @@ static struct want want_of(struct t_graph *t, const struct param *a)
     return (struct want){doubles_of(t, a->p, n), doubles_of(t, a->m, n), doubles_of(t, a->v, n)};
 }
 
-static void update_all(struct t_graph *t, const struct rule *r, double lr, const struct param *a,
+static void update_all(struct t_graph *t, const struct rule *r, double decay, const struct param *a,
                        struct want *w)
 {
     for (int64_t i = 0; i < dev_tensor_elements(&t->tensors[a->p]); i++)
-        update(r, lr, t_f(t, a->g)[i], &w->p[i], &w->m[i], &w->v[i]);
+        update(r, decay, t_f(t, a->g)[i], &w->p[i], &w->m[i], &w->v[i]);
 }
 
 static void expect(struct t_graph *t, const struct param *a, struct want *w)
@@ -149,10 +148,11 @@ static void each_update_follows_its_formula(void **state)
 
         t_init(&t);
         t.step = RULES[k].step;
+        t.lr = LR;
         a = add_param(&t, &RULES[k], DIMS(3, 6667));
         add_update(&t, &RULES[k], &a);
         w = want_of(&t, &a);
-        update_all(&t, &RULES[k], LR, &a, &w);
+        update_all(&t, &RULES[k], DECAY, &a, &w);
         t_run(&t);
         expect(&t, &a, &w);
         t_fini(&t);
@@ -197,6 +197,7 @@ static void one_step(const struct rule *r)
     shapes(dims);
     t_init(&t);
     t.step = r->step;
+    t.lr = LR;
     t.cuts = true;
     t_blocked(&t, t_in(&t, DIMS(1, 8, 2, 2))); /* a model with convolutions stores otherwise */
     for (int i = 0; i < N_SHAPES; i++) {
@@ -207,7 +208,7 @@ static void one_step(const struct rule *r)
     for (int i = 0; i < N_SHAPES; i++) {
         add_update(&t, r, &a[i]);
         w[i] = want_of(&t, &a[i]);
-        update_all(&t, r, LR, &a[i], &w[i]);
+        update_all(&t, r, DECAY, &a[i], &w[i]);
     }
     for (int i = 0; i < N_SHAPES; i++)
         t_op(&t, DEV_OP_COMMIT, IN(src[i]), OUT(dst[i]));
@@ -229,7 +230,7 @@ static void many_updates_in_a_row_are_those_of_each(void **state)
         one_step(&RULES[k]);
 }
 
-/* A parameter that is updated twice, one with another rate, a commit of what was just updated, and
+/* A parameter that is updated twice, one with another decay, a commit of what was just updated, and
  * one of what was just committed: each must see what the one before it left. */
 static void an_update_sees_what_those_before_it_wrote(void **state)
 {
@@ -244,6 +245,7 @@ static void an_update_sees_what_those_before_it_wrote(void **state)
         skip();
     t_init(&t);
     t.cuts = true;
+    t.lr = LR;
     a = add_param(&t, r, DIMS(1000));
     b = add_param(&t, r, DIMS(333));
     c = t_state(&t, DIMS(1000));
@@ -252,18 +254,18 @@ static void an_update_sees_what_those_before_it_wrote(void **state)
     wb = want_of(&t, &b);
     add_update(&t, r, &a);
     add_update(&t, r, &a);
-    add_update(&t, r, &b)->u.optim.lr = 0.5f;
+    add_update(&t, r, &b)->u.optim.weight_decay = 0.5f;
     add_update(&t, r, &a);
     t_op(&t, DEV_OP_COMMIT, IN(a.p), OUT(c));
     t_op(&t, DEV_OP_COMMIT, IN(c), OUT(d));
     add_update(&t, r, &a);
     for (int i = 0; i < 3; i++)
-        update_all(&t, r, LR, &a, &wa);
+        update_all(&t, r, DECAY, &a, &wa);
     update_all(&t, r, 0.5, &b, &wb);
     t_run(&t);
     t_close_f32(&t, c, wa.p, 1e-12);
     t_close_f32(&t, d, wa.p, 1e-12);
-    update_all(&t, r, LR, &a, &wa);
+    update_all(&t, r, DECAY, &a, &wa);
     expect(&t, &a, &wa);
     expect(&t, &b, &wb);
     t_fini(&t);

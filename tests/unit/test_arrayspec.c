@@ -182,6 +182,26 @@ static void a_grid_fills_what_its_template_leaves_out(void **state)
     json_decref(grid);
 }
 
+/* What may be a name or an object with it is made of both, whichever comes first. */
+static void a_name_and_its_options_become_one_object(void **state)
+{
+    static const char *const GRIDS[] = {
+        "{\"schedule\": [\"cosine\"], \"schedule.warmup_steps\": [5]}",
+        "{\"schedule.warmup_steps\": [5], \"schedule\": [\"cosine\"]}"};
+    json_t *want = load("{\"schedule\": {\"name\": \"cosine\", \"warmup_steps\": 5}}");
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(GRIDS); i++) {
+        json_t *grid = load(GRIDS[i]), *job = load("{\"spec\": {}}");
+
+        assert_ok(gridspec_apply(grid, 0, job, NULL));
+        assert_true(json_equal(json_object_get(job, "spec"), want));
+        json_decref(grid);
+        json_decref(job);
+    }
+    json_decref(want);
+}
+
 static void the_values_of_a_grid_are_in_the_name_as_far_as_there_is_room(void **state)
 {
     json_t *grid = load("{\"optimizer.lr\": [0.000123456789], \"momentum\": [0.912345678901],"
@@ -263,6 +283,7 @@ int main(void)
         cmocka_unit_test(the_index_is_put_into_name_labels_and_seed),
         cmocka_unit_test(a_grid_is_every_combination_with_every_index),
         cmocka_unit_test(a_grid_fills_what_its_template_leaves_out),
+        cmocka_unit_test(a_name_and_its_options_become_one_object),
         cmocka_unit_test(the_values_of_a_grid_are_in_the_name_as_far_as_there_is_room),
         cmocka_unit_test(a_value_of_a_grid_can_be_a_label),
         cmocka_unit_test(what_is_no_grid_is_refused),

@@ -7,6 +7,8 @@
 #include "executor/model/order.h"
 #include "tests/unit/sh_test.h"
 
+#include <math.h>
+
 static int read_spec(const char *text, struct train_spec *t, struct sh_err *err)
 {
     json_t *j = NULL;
@@ -71,6 +73,71 @@ static void a_loss_has_options(void **state)
     assert_true(t.ignore_index == 255 && t.class_axis == -1 && t.label_smoothing == 0.1);
     assert_ok(read_spec(LOSS("{\"name\":\"huber\",\"delta\":0.5}"), &t, NULL));
     assert_true(t.loss == TRAIN_LOSS_HUBER && t.delta == 0.5);
+}
+
+#define SCHEDULE(schedule) \
+    "{\"optimizer\":{\"name\":\"sgd\",\"lr\":0.4},\"steps\":10,\"schedule\":" schedule "}"
+#define WARM_UP "\"warmup_steps\":3,\"warmup_start\":0.25"
+
+/* The numbers are those of PyTorch's LinearLR, CosineAnnealingLR, StepLR, behind a LinearLR by
+ * SequentialLR, and of OneCycleLR. */
+static void rates_are_pytorch_s(void **state)
+{
+    static const struct {
+        const char *spec;
+        double rates[10];
+    } CASES[] = {
+        {SCHEDULE("\"constant\""), {0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4}},
+        {SCHEDULE("{\"name\":\"constant\"," WARM_UP "}"),
+         {0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4, 0.4}},
+        {SCHEDULE("{\"name\":\"linear\",\"end\":0.1}"),
+         {0.4, 0.364, 0.328, 0.292, 0.256, 0.22, 0.184, 0.148, 0.112, 0.076}},
+        {SCHEDULE("{\"name\":\"cosine\",\"end\":0.1," WARM_UP "}"),
+         {0.1, 0.2, 0.3, 0.4, 0.382174396222, 0.332228164335, 0.260053768112, 0.179946231888,
+          0.107771835665, 0.0578256037776}},
+        {SCHEDULE("{\"name\":\"step\",\"every\":3,\"gamma\":0.5," WARM_UP "}"),
+         {0.1, 0.2, 0.3, 0.4, 0.4, 0.4, 0.2, 0.2, 0.2, 0.1}},
+        {SCHEDULE("\"one-cycle\""),
+         {0.016, 0.208, 0.4, 0.380193852805, 0.32469826158, 0.244504808775, 0.155496791225,
+          0.0753033384201, 0.0198077471946, 1.6e-06}},
+        {SCHEDULE("{\"name\":\"one-cycle\",\"peak_at\":0.45,\"divide\":10,\"end_divide\":100}"),
+         {0.04, 0.107771835665, 0.260053768112, 0.382174396222, 0.391906696128, 0.331041174642,
+          0.228634504687, 0.117200080402, 0.0321175441403, 0.0004}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct sh_err err = {0};
+        struct train_spec t;
+
+        assert_ok_err(read_spec(CASES[i].spec, &t, &err), &err);
+        for (int64_t k = 0; k < 10; k++)
+            if (!(fabs(train_rate(&t, k, 10) - CASES[i].rates[k]) < 1e-12))
+                fail_msg("%s: the rate of step %d is %.12g, not %.12g", CASES[i].spec, (int)k,
+                         train_rate(&t, k, 10), CASES[i].rates[k]);
+    }
+}
+
+/* One step, a peak at either end, a warm-up as long as all: a rate between 0 and lr each time. */
+static void rates_of_odd_schedules_are_numbers(void **state)
+{
+    static const char *const SPECS[] = {
+        SCHEDULE("\"one-cycle\""),
+        SCHEDULE("{\"name\":\"one-cycle\",\"peak_at\":0}"),
+        SCHEDULE("{\"name\":\"one-cycle\",\"peak_at\":1}"),
+        SCHEDULE("{\"name\":\"cosine\",\"warmup_steps\":10}"),
+        SCHEDULE("\"linear\""),
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(SPECS); i++) {
+        struct train_spec t;
+
+        assert_ok(read_spec(SPECS[i], &t, NULL));
+        for (int64_t steps = 1; steps <= 10; steps++)
+            for (int64_t k = 0; k < steps; k++)
+                assert_true(train_rate(&t, k, steps) >= 0 && train_rate(&t, k, steps) <= 0.4);
+    }
 }
 
 /* Which axis of an output holds the classes, by its shape and that of the labels. */
@@ -138,6 +205,14 @@ static void what_is_wrong_is_named(void **state)
         {LOSS("{\"name\":\"cross-entropy\",\"class_weights\":[1,-1]}"), "element 1"},
         {LOSS("{\"name\":\"cross-entropy\",\"class_weights\":[0]}"), "nothing above 0"},
         {LOSS("{\"name\":\"binary-cross-entropy\",\"pos_weight\":\"x\"}"), "pos_weight"},
+        {SCHEDULE("1"), "a name or an object"},
+        {SCHEDULE("\"step\""), "\"every\":STEPS"},
+        {SCHEDULE("{\"name\":\"step\"}"), "after how many steps"},
+        {SCHEDULE("{\"name\":\"warm\"}"), "constant, linear, cosine, step, one-cycle"},
+        {SCHEDULE("{\"name\":\"one-cycle\",\"warmup_steps\":1}"), "does not belong"},
+        {SCHEDULE("{\"name\":\"linear\",\"gamma\":1}"), "\"spec.schedule.gamma\" does not belong"},
+        {SCHEDULE("{\"name\":\"linear\",\"end\":2}"), "spec.schedule.end"},
+        {SCHEDULE("{\"name\":\"linear\",\"warmup_steps\":11}"), "more than the 10"},
     };
 
     (void)state;
@@ -178,6 +253,8 @@ int main(void)
         cmocka_unit_test(defaults_are_pytorch_s),
         cmocka_unit_test(every_field_is_read),
         cmocka_unit_test(a_loss_has_options),
+        cmocka_unit_test(rates_are_pytorch_s),
+        cmocka_unit_test(rates_of_odd_schedules_are_numbers),
         cmocka_unit_test(the_axis_of_the_classes_follows_the_labels),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(an_epoch_s_order_is_a_permutation_of_its_own),

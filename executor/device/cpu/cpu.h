@@ -67,6 +67,7 @@ struct cpu_call {
     uint32_t index;
     unsigned threads;
     int64_t step;
+    double lr;
     void *const *p;
     const void *aux; /* BORROWED from the step */
 };

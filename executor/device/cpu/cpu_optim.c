@@ -17,13 +17,13 @@ struct optim_ctx {
     const struct dev_op *op;
     float *p, *m, *v;
     const float *g;
-    float step_size, root_bias2; /* ADAM: lr / (1-b1^t), sqrt(1-b2^t) */
+    float lr, step_size, root_bias2; /* ADAM: lr / (1-b1^t), sqrt(1-b2^t) */
 };
 
 static void sgd_range(void *ctx, int64_t from, int64_t to)
 {
     const struct optim_ctx *c = ctx;
-    const float lr = c->op->u.optim.lr, mu = c->op->u.optim.momentum;
+    const float lr = c->lr, mu = c->op->u.optim.momentum;
     const float decay = c->op->u.optim.weight_decay;
     const bool nesterov = c->op->u.optim.nesterov;
     float *restrict p = c->p, *restrict m = c->m;
@@ -47,7 +47,7 @@ static void adam_range(void *ctx, int64_t from, int64_t to)
     const struct optim_ctx *c = ctx;
     const float b1 = c->op->u.optim.beta1, b2 = c->op->u.optim.beta2, eps = c->op->u.optim.eps;
     const float decay = c->op->u.optim.weight_decay;
-    const float shrink = c->op->u.optim.decoupled ? 1 - c->op->u.optim.lr * decay : 1;
+    const float shrink = c->op->u.optim.decoupled ? 1 - c->lr * decay : 1;
     const float pull = c->op->u.optim.decoupled ? 0 : decay;
     const float step = c->step_size, root = c->root_bias2;
     float *restrict p = c->p, *restrict m = c->m, *restrict v = c->v;
@@ -71,8 +71,11 @@ static int64_t elements(const struct cpu_call *c)
 static int sgd_fn(const struct cpu_call *c, struct sh_err *err)
 {
     bool has_momentum = cpu__opt_in(c->op, 2) != DEV_NONE;
-    struct optim_ctx o = {
-        .op = c->op, .p = c->p[0], .g = c->p[1], .m = has_momentum ? c->p[2] : NULL};
+    struct optim_ctx o = {.op = c->op,
+                          .lr = (float)c->lr,
+                          .p = c->p[0],
+                          .g = c->p[1],
+                          .m = has_momentum ? c->p[2] : NULL};
 
     (void)err;
     cpu__parallel(c->threads, elements(c), GRAIN, sgd_range, &o);
@@ -83,10 +86,11 @@ static int sgd_fn(const struct cpu_call *c, struct sh_err *err)
 static int adam_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const double t = (double)c->step + 1;
-    struct optim_ctx o = {.op = c->op, .p = c->p[0], .g = c->p[1], .m = c->p[2], .v = c->p[3]};
+    struct optim_ctx o = {
+        .op = c->op, .lr = (float)c->lr, .p = c->p[0], .g = c->p[1], .m = c->p[2], .v = c->p[3]};
 
     (void)err;
-    o.step_size = (float)(c->op->u.optim.lr / (1 - pow(c->op->u.optim.beta1, t)));
+    o.step_size = (float)(c->lr / (1 - pow(c->op->u.optim.beta1, t)));
     o.root_bias2 = (float)sqrt(1 - pow(c->op->u.optim.beta2, t));
     cpu__parallel(c->threads, elements(c), GRAIN, adam_range, &o);
     return SH_OK;

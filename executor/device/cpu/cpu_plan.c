@@ -442,6 +442,7 @@ int cpu__plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, vo
 struct run {
     unsigned char *base[CPU_N_SPACES];
     int64_t step;
+    double lr;
 };
 
 static void *resolve(const struct cpu_plan *p, const struct run *r, const struct cpu_op *co,
@@ -487,6 +488,7 @@ static int run_op(struct cpu_plan *p, const struct run *r, uint32_t i, struct sh
                                  .index = i,
                                  .threads = p->threads,
                                  .step = r->step,
+                                 .lr = r->lr,
                                  .p = ptrs,
                                  .aux = s->aux};
 
@@ -524,6 +526,7 @@ static int begin_run(struct cpu_plan *p, const struct dev_bases *b, struct run *
         r->base[i] = dev_of(p)->memory + off[i];
     }
     r->step = b->step;
+    r->lr = b->lr;
     cpu__set_threads(p->threads);
     return SH_OK;
 }

@@ -81,6 +81,7 @@ struct cuda_call {
     uint32_t index;
     cudaStream_t stream;
     int64_t step;
+    double lr;
     void *in[DEV_MAX_IN];
     void *out[DEV_MAX_OUT];
     void *scratch;
@@ -106,7 +107,7 @@ struct cuda_op {
     uint32_t keep_in[DEV_MAX_IN]; /* 1 + index of the keep entry that replaces in[k]; 0: none */
     size_t scratch_bytes, scratch_off; /* in all; in the workspace */
     size_t own_off;                    /* of what the builder asked for, in the scratch */
-    bool by_step;                      /* what it launches depends on call.step */
+    bool by_step;                      /* what it launches depends on call.step or call.lr */
 };
 
 struct cuda_keep { /* STATE tensor in another form, fresh at every step's begin */

@@ -35,10 +35,12 @@ static int run_batch(const struct cuda_call *c, struct sh_err *err)
         o->items[i].m = t[2] == DEV_NONE ? NULL : cuda__ptr(c, t[2]);
         o->items[i].v = t[3] == DEV_NONE ? NULL : cuda__ptr(c, t[3]);
     }
+    o->lr = (float)c->lr;
+    o->shrink = o->is_decoupled ? 1 - o->lr * c->op->u.optim.weight_decay : 1;
     if (o->kind == K_OPTIM_ADAM) {
         const double t = (double)c->step + 1;
 
-        o->step_size = (float)(c->op->u.optim.lr / (1 - pow(c->op->u.optim.beta1, t)));
+        o->step_size = (float)(c->lr / (1 - pow(c->op->u.optim.beta1, t)));
         o->root_bias2 = (float)sqrt(1 - pow(c->op->u.optim.beta2, t));
     }
     k_optim_update(c->stream, o, b->n_pieces);
@@ -97,7 +99,7 @@ static bool same_numbers(const struct dev_op *a, const struct dev_op *b)
 {
     return a->kind == b->kind &&
            (cuda__opt_in(a, 2) == DEV_NONE) == (cuda__opt_in(b, 2) == DEV_NONE) &&
-           a->u.optim.lr == b->u.optim.lr && a->u.optim.momentum == b->u.optim.momentum &&
+           a->u.optim.momentum == b->u.optim.momentum &&
            a->u.optim.weight_decay == b->u.optim.weight_decay &&
            a->u.optim.beta1 == b->u.optim.beta1 && a->u.optim.beta2 == b->u.optim.beta2 &&
            a->u.optim.eps == b->u.optim.eps && a->u.optim.nesterov == b->u.optim.nesterov &&
@@ -177,10 +179,9 @@ static int build(struct cuda_build *b, enum k_optim_kind kind)
     }
     t->o.kind = kind;
     if (kind != K_OPTIM_COPY) {
-        t->o.lr = op->u.optim.lr;
         t->o.momentum = op->u.optim.momentum;
         t->o.decay = is_decoupled ? 0 : op->u.optim.weight_decay;
-        t->o.shrink = is_decoupled ? 1 - op->u.optim.lr * op->u.optim.weight_decay : 1;
+        t->o.is_decoupled = is_decoupled;
         t->o.beta1 = op->u.optim.beta1;
         t->o.beta2 = op->u.optim.beta2;
         t->o.eps = op->u.optim.eps;
@@ -193,7 +194,7 @@ static int build(struct cuda_build *b, enum k_optim_kind kind)
     if (t->o.n_items == 0)
         return cuda__refuse(b, SH_E_TOOBIG, "\"%s\" is too large", cuda__t(b, op->in[0])->name);
     b->co->run = run_batch;
-    b->co->by_step = kind == K_OPTIM_ADAM;
+    b->co->by_step = kind != K_OPTIM_COPY;
     return SH_OK;
 }
 

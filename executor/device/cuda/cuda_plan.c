@@ -587,6 +587,7 @@ int cuda__begin(const struct cuda_plan *p, const struct dev_bases *b, struct cud
     c->plan = p;
     c->stream = d->stream;
     c->step = b->step;
+    c->lr = b->lr;
     return SH_OK;
 }
 

@@ -206,7 +206,7 @@ struct k_optim { /* formulas: cpu_optim.c */
     int n_items;
     float lr, momentum, decay, shrink, beta1, beta2, eps;
     float step_size, root_bias2; /* ADAM: lr / (1 - beta1^t), sqrt(1 - beta2^t) */
-    bool nesterov, has_momentum;
+    bool nesterov, has_momentum, is_decoupled;
     struct k_optim_item items[K_OPTIM_MAX];
 };
 int64_t k_optim_pieces(const struct k_optim_item *t);
