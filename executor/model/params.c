@@ -146,6 +146,47 @@ static void find_fixed(const struct graph *g, bool *fixed)
     }
 }
 
+/* GroupNorm is written as InstanceNormalization of groups by exporters: what it is multiplied with
+ * and what is added then are its weight and bias, although they lost their names on the way. */
+enum after_norm { NOWHERE, NORMED, SCALED };
+
+static enum after_norm follow_norm(const struct graph *g, const struct graph_node *n,
+                                   const uint8_t *after, bool *weighs)
+{
+    const bool is_mul = strcmp(n->op, "Mul") == 0, is_add = strcmp(n->op, "Add") == 0;
+
+    if (strcmp(n->op, "InstanceNormalization") == 0)
+        return NORMED;
+    if (strcmp(n->op, "Reshape") == 0)
+        return n->in[0] != GRAPH_NONE ? after[n->in[0]] : NOWHERE;
+    for (uint32_t k = 0; k < 2 && (is_mul || is_add) && n->n_in == 2; k++) {
+        const uint32_t x = n->in[k], c = n->in[1 - k];
+
+        if (x == GRAPH_NONE || c == GRAPH_NONE || !g->values[c].data ||
+            graph_elements(&g->values[c]) < 2 || after[x] != (is_mul ? NORMED : SCALED))
+            continue;
+        weighs[c] = true;
+        return is_mul ? SCALED : NOWHERE;
+    }
+    return NOWHERE;
+}
+
+static int find_norms(const struct graph *g, bool *weighs, struct sh_err *err)
+{
+    uint8_t *after = calloc((size_t)g->n_values + 1, sizeof(*after));
+
+    if (!after)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i];
+
+        if (n->n_in > 0 && n->n_out > 0 && n->out[0] != GRAPH_NONE)
+            after[n->out[0]] = (uint8_t)follow_norm(g, n, after, weighs);
+    }
+    free(after);
+    return SH_OK;
+}
+
 /* weighs[v]: v, or what is computed from it and constants, is a weight. */
 static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
 {
@@ -167,7 +208,9 @@ int graph__find_params(struct graph *g, struct sh_err *err)
     bool *weighs = calloc((size_t)g->n_values + 1, sizeof(*weighs));
     int rc = SH_OK;
 
-    if (fixed && weighs) {
+    if (fixed && weighs)
+        rc = find_norms(g, weighs, err);
+    if (fixed && weighs && !rc) {
         find_fixed(g, fixed);
         find_weights(g, fixed, weighs);
         for (uint32_t i = 0; i < g->n_values; i++) {
@@ -175,7 +218,7 @@ int graph__find_params(struct graph *g, struct sh_err *err)
 
             v->is_param &= weighs[i] || (!is_made_up(v->name) && !is_buffer(v->name));
         }
-    } else {
+    } else if (!rc) {
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
     }
     free(fixed);

@@ -116,6 +116,28 @@ static void ones_of_a_norm_without_parameters_stay_ones(void **state)
     graph_free(g);
 }
 
+/* Groups are normalised, scaled, moved; then there is a number of the code. */
+static void a_group_norm_learns_its_weight_and_bias(void **state)
+{
+    const int64_t channels[3] = {6, 1, 1};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 5});
+
+    (void)state;
+    x = NODE(g, "InstanceNormalization", "a", x, uniform(g, "val_3", 6, 1.0f),
+             uniform(g, "val_7", 6, 0.0f));
+    x = NODE(g, "Mul", "scaled", x, param(g, "val_20", 3, channels));
+    x = NODE(g, "Add", "moved", param(g, "onnx::Add_22", 3, channels), x);
+    x = NODE(g, "Mul", "again", x, param(g, "val_23", 3, channels));
+    x = NODE(g, "Add", "more", x, param(g, "val_24", 3, channels));
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "val_20"));
+    assert_true(is_param(g, "onnx::Add_22"));
+    assert_false(is_param(g, "val_23"));
+    assert_false(is_param(g, "val_24"));
+    graph_free(g);
+}
+
 /* x -> norm a -> product w -> norm b -> product w */
 static struct graph *two_norms(uint32_t *y)
 {
@@ -174,6 +196,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_weighs_or_has_the_name_of_an_attribute_is_a_parameter),
         cmocka_unit_test(ones_of_a_norm_without_parameters_stay_ones),
+        cmocka_unit_test(a_group_norm_learns_its_weight_and_bias),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
     };
