@@ -124,12 +124,18 @@
     ",'gamma':" PART) "," CLOSED("'name'", "'name':{'const':'one-cycle'},'peak_at':" PART          \
     ",'divide':" RANGE("number", "1", "1000000000") ",'end_divide':" RANGE("number", "1",          \
     "1000000000")) "]}"
+#define GLOB STR("1", "255")
+#define GLOBS "{'type':'array','minItems':1,'maxItems':64,'items':" GLOB "}"
+#define UPDATE                                                                                     \
+    "'clip_norm':" RANGE("number", "0", "1e30") ",'clip_value':" RANGE("number", "0", "1e30")      \
+    ",'no_decay':{'oneOf':[" BOOL "," GLOB "," GLOBS "]},'frozen':{'oneOf':[" GLOB "," GLOBS       \
+    "]},'accumulate':" RANGE("integer", "1", "65536") ",'ema':" RANGE("number", "0", "0.9999999")
 #define STEPS_OR_EPOCHS                                                                            \
     "'oneOf':[{'required':['steps'],'properties':{'steps':{'type':'integer'}}},"                   \
     "{'required':['epochs'],'properties':{'epochs':{'type':'integer'}}}],"
 #define TRAINING                                                                                   \
     CLOSED_IF(STEPS_OR_EPOCHS, "'optimizer'", "'loss':" LOSS ",'optimizer':" OPTIMIZER             \
-    ",'schedule':" SCHEDULE ",'batch':" RANGE("integer", "1", "65536")                             \
+    ",'schedule':" SCHEDULE "," UPDATE ",'batch':" RANGE("integer", "1", "65536")                  \
     ",'steps':" RANGE("integer", "1", "1000000000000")                                             \
     ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
     "integer", "0", "9000000000000000") ",'labels':" STR("1", "127") ",'precision':{'enum':["      \

@@ -4,6 +4,7 @@
 #include "common/job.h"
 #include "common/mem.h"
 
+#include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,6 +20,7 @@ static const struct train_spec DEFAULTS = {
     .beta2 = 0.999,
     .eps = 1e-8,
     .schedule = {.gamma = 0.1, .peak_at = 0.3, .divide = 25, .end_divide = 1e4},
+    .accumulate = 1,
     .batch = SH_JOB_BATCH,
     .labels = "label",
     .precision = DEV_FP32,
@@ -339,16 +341,16 @@ static double one_cycle(const struct train_spec *t, int64_t step, int64_t steps)
                         last > top ? fmin((at - top) / (last - top), 1) : 1);
 }
 
-double train_rate(const struct train_spec *t, int64_t step, int64_t steps)
+double train_rate(const struct train_spec *t, int64_t update, int64_t updates)
 {
-    const int64_t warmup = t->schedule.warmup_steps, at = step - warmup;
+    const int64_t warmup = t->schedule.warmup_steps, at = update - warmup;
     const double start = t->schedule.warmup_start, end = t->schedule.end;
-    const double part = steps > warmup ? fmin((double)at / (double)(steps - warmup), 1) : 1;
+    const double part = updates > warmup ? fmin((double)at / (double)(updates - warmup), 1) : 1;
 
     if (t->schedule.kind == TRAIN_ONE_CYCLE)
-        return one_cycle(t, step, steps);
+        return one_cycle(t, update, updates);
     if (at < 0)
-        return t->lr * (start + (1 - start) * (double)step / (double)warmup);
+        return t->lr * (start + (1 - start) * (double)update / (double)warmup);
     switch (t->schedule.kind) {
     case TRAIN_LINEAR:
         return t->lr * (1 + (end - 1) * part);
@@ -361,13 +363,72 @@ double train_rate(const struct train_spec *t, int64_t step, int64_t steps)
     }
 }
 
+void train_group(const struct train_spec *t, int64_t step, int64_t steps, int64_t *first,
+                 int64_t *n)
+{
+    *first = step / t->accumulate * t->accumulate;
+    *n = SH_MIN(*first + t->accumulate, steps) - *first;
+}
+
+/* ------------------------------------------------------------------ names of parameters */
+
+/* A glob, or a list of them. */
+static int check_globs(const char *path, const json_t *v, struct sh_err *err)
+{
+    const size_t n = json_is_array(v) ? json_array_size(v) : 1;
+    bool ok = n >= 1 && n <= TRAIN_MAX_GLOBS;
+
+    for (size_t i = 0; ok && i < n; i++) {
+        const json_t *one = json_is_array(v) ? json_array_get(v, i) : v;
+        const size_t len = json_string_length(one);
+
+        ok = json_is_string(one) && len >= 1 && len <= TRAIN_MAX_GLOB;
+    }
+    return ok ? SH_OK
+              : sh_json_fail(err, path,
+                             "\"%s\" must be a name of parameters such as \"layer1.*\", or an "
+                             "array of 1 to %u, each of at most %u characters",
+                             path, TRAIN_MAX_GLOBS, TRAIN_MAX_GLOB);
+}
+
+bool train_names(const json_t *globs, const char *name)
+{
+    for (size_t i = 0; i < json_array_size(globs); i++)
+        if (fnmatch(json_string_value(json_array_get(globs, i)), name, 0) == 0)
+            return true;
+    return json_is_string(globs) && fnmatch(json_string_value(globs), name, 0) == 0;
+}
+
+/* What is done with gradients and weights beside the optimizer's formula. */
+static int read_update(const json_t *spec, struct train_spec *t, struct sh_err *err)
+{
+    const json_t *no_decay = json_object_get(spec, "no_decay");
+    int rc = SH_OK;
+
+    if (json_is_boolean(no_decay))
+        t->no_decay_vectors = json_is_true(no_decay);
+    else if (is_given(spec, "no_decay"))
+        rc = check_globs("spec.no_decay", t->no_decay = no_decay, err);
+    if (is_given(spec, "frozen"))
+        rc = also(rc, check_globs("spec.frozen", t->frozen = json_object_get(spec, "frozen"), err));
+    if (t->clip_norm > 0 && t->clip_value > 0)
+        rc = also(rc, sh_json_fail(err, "spec.clip_value",
+                                   "give either \"spec.clip_norm\" or \"spec.clip_value\""));
+    if (t->steps && t->schedule.warmup_steps > (t->steps - 1) / t->accumulate + 1)
+        rc = also(rc, sh_json_fail(err, "spec.schedule.warmup_steps",
+                                   "\"spec.schedule.warmup_steps\" is %" PRId64
+                                   ", more than the %" PRId64 " updates of \"spec.steps\"",
+                                   t->schedule.warmup_steps, (t->steps - 1) / t->accumulate + 1));
+    return rc;
+}
+
 /* ------------------------------------------------------------------ the whole */
 
 int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err)
 {
     struct train_spec t = DEFAULTS;
     const char *labels = t.labels, *precision = "fp32";
-    json_t *optimizer = NULL, *loss = NULL, *schedule = NULL;
+    json_t *optimizer = NULL, *loss = NULL, *schedule = NULL, *names = NULL;
     int64_t seed = 0;
     struct sh_json_field f[] = {
         {"loss", SH_JSON_ANY, &loss, .required = false},
@@ -379,6 +440,12 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         {"seed", SH_JSON_INT, &seed, .min = 0, .max = 9e15},
         {"labels", SH_JSON_STR, &labels, .min = 1, .max = sizeof(t.labels) - 1, .in_bytes = true},
         {"precision", SH_JSON_STR, &precision, .max = 8},
+        {"clip_norm", SH_JSON_F64, &t.clip_norm, .min = 0, .max = 1e30},
+        {"clip_value", SH_JSON_F64, &t.clip_value, .min = 0, .max = 1e30},
+        {"no_decay", SH_JSON_ANY, &names, .required = false},
+        {"frozen", SH_JSON_ANY, &names, .required = false},
+        {"accumulate", SH_JSON_INT, &t.accumulate, .min = 1, .max = 65536},
+        {"ema", SH_JSON_F64, &t.ema, .min = 0, .max = 0.9999999},
         {"shuffle", SH_JSON_BOOL, &t.shuffle, .required = false},
         {"publish", SH_JSON_BOOL, &t.publish, .required = false},
         {"checkpoint_interval_ms", SH_JSON_INT, &t.checkpoint_interval_ms, .min = 0, .max = 864e5},
@@ -397,11 +464,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
     if (is_given(spec, "steps") == is_given(spec, "epochs"))
         rc = also(rc, sh_json_fail(err, "spec",
                                    "give either \"spec.steps\" or \"spec.epochs\", one of them"));
-    else if (t.steps && t.schedule.warmup_steps > t.steps)
-        rc = also(rc, sh_json_fail(err, "spec.schedule.warmup_steps",
-                                   "\"spec.schedule.warmup_steps\" is %" PRId64
-                                   ", more than the %" PRId64 " of \"spec.steps\"",
-                                   t.schedule.warmup_steps, t.steps));
+    rc = also(rc, read_update(spec, &t, err));
     if (rc)
         return rc;
     t.seed = (uint64_t)seed;

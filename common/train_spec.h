@@ -23,6 +23,8 @@ enum train_optim { TRAIN_SGD, TRAIN_ADAM, TRAIN_ADAMW };
 
 #define TRAIN_IGNORE_INDEX (-100) /* the label that PyTorch leaves out */
 #define TRAIN_MAX_CLASSES 100000u
+#define TRAIN_MAX_GLOBS 64u
+#define TRAIN_MAX_GLOB 255u
 
 struct train_spec { /* json_t: BORROWED from the spec */
     enum train_loss loss;
@@ -40,7 +42,12 @@ struct train_spec { /* json_t: BORROWED from the spec */
         double warmup_start, end, gamma;    /* of the rate; end: LINEAR and COSINE */
         double peak_at, divide, end_divide; /* ONE_CYCLE */
     } schedule;
-    int64_t batch, steps, epochs; /* steps or epochs, the other 0 */
+    double clip_norm, clip_value;    /* of the gradients; 0: none */
+    const json_t *no_decay, *frozen; /* globs of names, one or a list; NULL: none */
+    bool no_decay_vectors;           /* biases, and what norms have: all of one axis */
+    int64_t accumulate;              /* steps of one update */
+    double ema;                      /* decay of the weights' mean; 0: none is kept */
+    int64_t batch, steps, epochs;    /* steps or epochs, the other 0 */
     uint64_t seed;
     char labels[128]; /* name of the label tensor in the dataset */
     enum dev_precision precision;
@@ -66,9 +73,14 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
  * axis does; *out is the one looked at first. */
 int train_class_axis(const struct train_spec *t, const char *output, uint32_t rank,
                      const int64_t *dims, uint32_t *out, struct sh_err *err);
-/* The learning rate of a step, counted from 0, of so many. Of (spec, step, steps) alone, so that a
- * job that goes on from a checkpoint has the rates it would have had. */
-double train_rate(const struct train_spec *t, int64_t step, int64_t steps);
+/* The learning rate of an update, counted from 0, of so many. Of these alone, so that a job that
+ * goes on from a checkpoint has the rates it would have had. */
+double train_rate(const struct train_spec *t, int64_t update, int64_t updates);
+/* The step with which the update that this step is part of begins, and how many it has. */
+void train_group(const struct train_spec *t, int64_t step, int64_t steps, int64_t *first,
+                 int64_t *n);
+/* Is a parameter's name among `globs`? NULL: no. */
+bool train_names(const json_t *globs, const char *name);
 /* Are there as many weights as classes (BCE: elements of the output's last axis)? */
 int train_check_weights(const struct train_spec *t, int64_t n, struct sh_err *err);
 

@@ -38,6 +38,7 @@
 #include <unistd.h>
 
 #define EVAL_BATCH 8
+#define MEAN_SUFFIX "#ema"
 #define REPLY_MAX ((size_t)1 << 20)
 #define POLL_NS ((int64_t)20000000)
 #define CHILD_NS ((int64_t)900000000000)
@@ -139,20 +140,41 @@ static int submit(struct finish *f, struct file_task *ft, struct sh_err *err)
     return SH_OK;
 }
 
+static bool is_kind(const struct job *j, size_t i, const char *kind)
+{
+    return strcmp(sh_json_text(json_array_get(j->table, i), "kind"), kind) == 0;
+}
+
+static const char *data_of(const struct job *j, const struct slot *s, size_t i)
+{
+    return (const char *)s->mem.base +
+           json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
+}
+
+/* Where the job keeps means of its weights they are what was trained. */
+static void take_mean(const char *mean, const char *data, struct sh_st_tensor *out, size_t n)
+{
+    const size_t len = strlen(mean) - strlen(MEAN_SUFFIX);
+
+    for (size_t i = 0; i < n; i++)
+        if (strncmp(out[i].name, mean, len) == 0 && out[i].name[len] == '\0')
+            out[i].data = data;
+}
+
 /* The trained weights and running statistics; the optimizer's state is of no use any more. */
 static size_t pick_tensors(const struct job *j, const struct slot *s, struct sh_st_tensor *out)
 {
     size_t n = 0;
 
     for (size_t i = 0; i < j->n_tensors; i++) {
-        const json_t *e = json_array_get(j->table, i);
-        const char *kind = json_string_value(json_object_get(e, "kind"));
-
-        if (kind ? strcmp(kind, "optim") == 0 : strchr(j->tensors[i].name, '#') != NULL)
+        if (!is_kind(j, i, "param") && !is_kind(j, i, "stat"))
             continue;
         out[n] = j->tensors[i];
-        out[n++].data = (const char *)s->mem.base + json_integer_value(json_object_get(e, "off"));
+        out[n++].data = data_of(j, s, i);
     }
+    for (size_t i = 0; i < j->n_tensors; i++)
+        if (is_kind(j, i, "ema"))
+            take_mean(j->tensors[i].name, data_of(j, s, i), out, n);
     return n;
 }
 

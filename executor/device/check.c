@@ -49,8 +49,11 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_FILL] = {0, 0, 1, 1},
     [DEV_OP_LOSS_XENT] = {2, 3, 2, 2},
     [DEV_OP_LOSS_EACH] = {2, 3, 2, 2},
-    [DEV_OP_SGD] = {2, 3, 0, 0},
-    [DEV_OP_ADAM] = {4, 4, 0, 0},
+    [DEV_OP_ACCUM] = {2, 2, 0, 0},
+    [DEV_OP_SQUARES] = {2, DEV_MAX_IN, 1, 1},
+    [DEV_OP_SGD] = {2, 4, 0, 0},
+    [DEV_OP_ADAM] = {4, 5, 0, 0},
+    [DEV_OP_EMA] = {2, 2, 0, 0},
     [DEV_OP_COMMIT] = {1, 1, 1, 1},
     [DEV_OP_ATTENTION] = {3, 4, 1, 2},
     [DEV_OP_ATTENTION_BWD] = {7, 7, 3, 3},
@@ -86,12 +89,12 @@ int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)
     return SH_OK;
 }
 
-/* Optional but in the middle are LAYERNORM_BWD's scale and ATTENTION_BWD's mask; every other gap
- * lies behind `need`. */
+/* Optional but in the middle are LAYERNORM_BWD's scale and ATTENTION_BWD's mask, and what SQUARES
+ * begins with; every other gap lies behind `need`. */
 static bool may_be_absent(const struct dev_op *op, uint32_t i, uint32_t need)
 {
     return i >= need || (op->kind == DEV_OP_LAYERNORM_BWD && i == 2) ||
-           (op->kind == DEV_OP_ATTENTION_BWD && i == 3);
+           (op->kind == DEV_OP_ATTENTION_BWD && i == 3) || (op->kind == DEV_OP_SQUARES && i == 0);
 }
 
 static int check_attn(const struct dev_op *op, struct sh_err *err)

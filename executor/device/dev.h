@@ -26,7 +26,7 @@
 #include "executor/device/op.h"
 #include "executor/device/prepared.h"
 
-#define DEV_ABI 17u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
+#define DEV_ABI 18u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -186,8 +186,8 @@ int dev_plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, voi
 
 struct dev_bases { /* arena offsets */
     size_t image, state, workspace;
-    int64_t step; /* training: number of committed steps; for Adam's bias correction and dropout */
-    double lr;    /* training: of this step; a run that goes on with a step has the same */
+    int64_t step; /* training: number of committed steps; for dropout */
+    struct dev_turn turn;
 };
 /* [enqueue] runs operations [from, to). A run begins at 0; what a later call continues must be at
  * the same bases, unless the executor moved all the bytes. */

@@ -88,6 +88,10 @@ struct dev_tensor {
  *               a row's is (1 - e) w[label] -log p[label] + e / C sum_c w[c] -log p[c]
  * LOSS_EACH     the mean of each element's loss, which u.loss.kind says; weights, of BCE alone:
  *               element i of pred has number i % (as many as there are)
+ * SGD, ADAM      in a turn of n parts what is called grad is the gradients' sum divided by n, then
+ *               multiplied by min(1, clip_norm / (norm + 1e-6)), norm being the root of squares
+ *               divided by n, and cut to [-clip_value, clip_value]; 0: not cut
+ * SQUARES       before + the sum of the squares of all elements of the others
  */
 #define DEV_OP_MAP(X)                                                                              \
     /* forward */                                                                                  \
@@ -134,9 +138,12 @@ struct dev_tensor {
     X(LOSS_XENT) /* logits label I64 [weights] -> loss d_logits; u.loss: see above */              \
     X(LOSS_EACH) /* pred target [weights] -> loss d_pred; u.loss: see above */                     \
     /* the update of one parameter, in place (STATE); u.optim */                                   \
-    X(SGD)    /* param grad [momentum] */                                                          \
-    X(ADAM)   /* param grad m v; u.optim.decoupled for AdamW */                                    \
-    X(COMMIT) /* src -> dst STATE: running statistics become current */
+    X(ACCUM)   /* sum grad: sum += grad; in a turn's first part sum = grad */                      \
+    X(SQUARES) /* [before] grad... -> sum: F32, KEEP */                                            \
+    X(SGD)     /* param grad [momentum] [squares] */                                               \
+    X(ADAM)    /* param grad m v [squares]; u.optim.decoupled for AdamW */                         \
+    X(EMA)     /* mean param: mean += (1 - u.optim.beta1) (param - mean); at first mean = param */ \
+    X(COMMIT)  /* src -> dst STATE: running statistics become current */
 
 enum dev_op_kind {
 #define X(k) DEV_OP_##k,
@@ -235,12 +242,20 @@ struct dev_op {
             enum dev_loss kind;
             float delta;
         } loss;
-        /* betas as given; the step's number and its learning rate come with dev_plan_run */
+        /* betas as given; the turn comes with dev_plan_run */
         struct {
-            float momentum, weight_decay, beta1, beta2, eps;
+            float clip_norm, clip_value, momentum, weight_decay, beta1, beta2, eps;
             bool nesterov, decoupled;
         } optim;
     } u;
+};
+
+/* The update that a step of training is part of. A run that goes on with a step has the same. Part
+ * 0 begins ACCUM's sums anew; parts before the last do none of SQUARES, SGD, ADAM and EMA. */
+struct dev_turn {
+    double lr;
+    int64_t update;     /* number of updates before it: for Adam's bias correction */
+    int64_t part, last; /* of its steps, from 0: this one, and the last */
 };
 
 struct dev_graph {

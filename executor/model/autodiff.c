@@ -118,12 +118,17 @@ int ad__unsupported(const struct dev_op *op, struct sh_err *err, const char *why
 
 /* ------------------------------------------------------------------ the walk */
 
+static bool is_trained(const struct ir *ir, uint32_t t)
+{
+    return ir->info[t].state == IR_PARAM && !ir->info[t].is_frozen;
+}
+
 static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
 {
     const struct ir *ir = a->ir;
 
     for (uint32_t i = 0; i < a->n; i++)
-        a->wants[i] = ir->info[i].state == IR_PARAM || (want && want[i]);
+        a->wants[i] = is_trained(ir, i) || (want && want[i]);
     for (uint32_t i = 0; i < n_ops; i++) {
         const struct dev_op *op = &ir->g.ops[i];
         bool any = false;
@@ -185,7 +190,7 @@ int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *w
     for (uint32_t i = n_ops; i-- > 0 && rc == SH_OK;)
         rc = step_back(&a, i, err);
     for (uint32_t i = 0; i < n && rc == SH_OK; i++)
-        if (ir->info[i].state == IR_PARAM || (want && want[i])) {
+        if (is_trained(ir, i) || (want && want[i])) {
             rc = ad__settle(&a, i, err);
             ir->info[i].grad = a.grads[i];
         }

@@ -21,7 +21,7 @@
 #define IR_MAX_OPS ((size_t)1 << 20)
 #define IR_DEAD DEV_N_OPS /* kind of an operation that ir_sweep() will remove */
 
-enum ir_state { IR_NO_STATE, IR_PARAM, IR_STAT, IR_OPTIM };
+enum ir_state { IR_NO_STATE, IR_PARAM, IR_STAT, IR_OPTIM, IR_EMA };
 
 /* Writes all of a constant that is only made when somebody wants it. */
 typedef void ir_fill(const void *ctx, void *to);
@@ -33,8 +33,9 @@ struct ir_info {      /* what the compiler knows of a tensor and the device need
     ir_fill *fill;    /* NULL, or instead of data, until ir_settle() */
     void *ctx;        /* OWNED */
     enum ir_state state;
+    bool is_frozen;     /* IR_PARAM that keeps its value */
     uint32_t grad;      /* after autodiff, by root: the gradient; DEV_NONE if there is none */
-    const char *suffix; /* IR_OPTIM: "momentum", "m", "v" */
+    const char *suffix; /* IR_OPTIM: "momentum", "m", "v", "sum"; IR_EMA: "ema" */
 };
 
 struct ir_commit {

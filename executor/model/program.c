@@ -113,7 +113,8 @@ static int add_state_entry(struct program *p, uint32_t t, struct sh_err *err)
 {
     static const enum program_state_kind KIND[] = {[IR_PARAM] = PROGRAM_STATE_PARAM,
                                                    [IR_STAT] = PROGRAM_STATE_STAT,
-                                                   [IR_OPTIM] = PROGRAM_STATE_OPTIM};
+                                                   [IR_OPTIM] = PROGRAM_STATE_OPTIM,
+                                                   [IR_EMA] = PROGRAM_STATE_EMA};
     const struct ir_info *info = &p->ir->info[t];
     const struct dev_tensor *d = ir_t(p->ir, t);
     struct program_state_entry *e = &p->state[p->n_state];
@@ -554,6 +555,18 @@ int program_prepare(struct program *p, const struct dev_bases *b, uint32_t from,
                     struct sh_err *err)
 {
     return dev_plan_prepare(p->dp, b, from, to, err);
+}
+
+void program_turn(const struct train_spec *t, int64_t step, int64_t steps, struct dev_bases *b)
+{
+    int64_t first, n;
+
+    train_group(t, step, steps, &first, &n);
+    b->step = step;
+    b->turn.update = first / t->accumulate;
+    b->turn.lr = train_rate(t, b->turn.update, (steps - 1) / t->accumulate + 1);
+    b->turn.part = step - first;
+    b->turn.last = n - 1;
 }
 
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,

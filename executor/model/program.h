@@ -71,8 +71,14 @@ uint32_t program_loss_end(const struct program *p);
 
 /* Training state by name (constants of a training program lie in the state too, without a name, and
  * never change): parameters and running statistics under the initializers' names, optimizer
- * state as "<name>#momentum", "<name>#m", "<name>#v". kind says which. All plain F32. */
-enum program_state_kind { PROGRAM_STATE_PARAM, PROGRAM_STATE_STAT, PROGRAM_STATE_OPTIM };
+ * state as "<name>#momentum", "<name>#m", "<name>#v", "<name>#sum", means as "<name>#ema". kind
+ * says which. All plain F32. */
+enum program_state_kind {
+    PROGRAM_STATE_PARAM,
+    PROGRAM_STATE_STAT,
+    PROGRAM_STATE_OPTIM,
+    PROGRAM_STATE_EMA
+};
 struct program_state_entry {
     const char *name;
     enum program_state_kind kind;
@@ -88,6 +94,8 @@ const struct program_state_entry *program_state(const struct program *p, size_t 
 int program_gradient(struct program *p, const struct dev_bases *b, size_t i, float *out,
                      struct sh_err *err);
 
+/* What of the bases follows from the number of a step, of so many. */
+void program_turn(const struct train_spec *t, int64_t step, int64_t steps, struct dev_bases *b);
 /* [enqueue] operations [from, to); with the first go the constants that follow from sizes. */
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                 struct sh_err *err);

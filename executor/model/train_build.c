@@ -3,7 +3,10 @@
 #include "executor/model/autodiff.h"
 #include "executor/model/pass.h"
 
+#include <fnmatch.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* Bytes of x and d_y that one operation may read for the weight gradient of a convolution: when
  * training is told to stop, the operation that runs goes on to its end, and these are the longest
@@ -126,17 +129,30 @@ static int optim_state(struct ir *ir, uint32_t param, const char *suffix, struct
     return SH_OK;
 }
 
+static bool is_trained(const struct ir *ir, uint32_t t)
+{
+    return ir->info[t].state == IR_PARAM && ir->info[t].grad != DEV_NONE;
+}
+
+static bool has_decay(const struct ir *ir, const struct train_spec *t, uint32_t param)
+{
+    const struct dev_tensor *p = ir_t(ir, param);
+
+    return !(t->no_decay_vectors && p->rank <= 1) && !train_names(t->no_decay, p->name);
+}
+
 static int update_param(struct ir *ir, const struct train_spec *t, uint32_t param,
-                        struct sh_err *err)
+                        uint32_t gradient, uint32_t squares, struct sh_err *err)
 {
     bool is_sgd = t->optimizer == TRAIN_SGD;
-    uint32_t grad = ir->info[param].grad;
     struct dev_op op = ir_op(is_sgd ? DEV_OP_SGD : DEV_OP_ADAM, ir_t(ir, param)->name, 2,
-                             (uint32_t[]){param, grad});
+                             (uint32_t[]){param, gradient});
     int rc = SH_OK;
 
+    op.u.optim.clip_norm = (float)t->clip_norm;
+    op.u.optim.clip_value = (float)t->clip_value;
     op.u.optim.momentum = (float)t->momentum;
-    op.u.optim.weight_decay = (float)t->weight_decay;
+    op.u.optim.weight_decay = has_decay(ir, t, param) ? (float)t->weight_decay : 0;
     op.u.optim.beta1 = (float)t->beta1;
     op.u.optim.beta2 = (float)t->beta2;
     op.u.optim.eps = (float)t->eps;
@@ -148,17 +164,114 @@ static int update_param(struct ir *ir, const struct train_spec *t, uint32_t para
         rc = optim_state(ir, param, "m", &op, err);
     if (!rc && !is_sgd)
         rc = optim_state(ir, param, "v", &op, err);
+    if (squares != DEV_NONE) {
+        while (op.n_in < (is_sgd ? 3u : 4u))
+            op.in[op.n_in++] = DEV_NONE;
+        op.in[op.n_in++] = squares;
+    }
     return rc ? rc : ir_push(ir, &op, err);
+}
+
+/* The sums of gradients over the steps of an update; they take the gradients' places in `of`. */
+static int add_sums(struct ir *ir, uint32_t n, uint32_t *of, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        struct dev_op op = ir_op(DEV_OP_ACCUM, ir_t(ir, i)->name, 0, NULL);
+
+        if (of[i] == DEV_NONE)
+            continue;
+        rc = optim_state(ir, i, "sum", &op, err);
+        op.in[op.n_in++] = of[i];
+        of[i] = op.in[0];
+        rc = rc ? rc : ir_push(ir, &op, err);
+    }
+    return rc;
+}
+
+/* Elements that one operation reads for the norm: it bounds how long a stop waits. */
+#define SQUARES_ELEMENTS ((int64_t)16 << 20)
+
+/* The sum of the squares of all elements of `of`, in *out. */
+static int add_squares(struct ir *ir, uint32_t n, const uint32_t *of, uint32_t *out,
+                       struct sh_err *err)
+{
+    struct dev_op op = ir_op(DEV_OP_SQUARES, "gradients", 1, (uint32_t[]){DEV_NONE});
+    int64_t elements = 0;
+    int rc = SH_OK;
+
+    *out = DEV_NONE;
+    for (uint32_t i = 0; i <= n && !rc; i++) {
+        const bool is_end = i == n;
+        const int64_t more = is_end || of[i] == DEV_NONE ? 0 : ir_elements(ir, i);
+
+        if (!is_end && of[i] == DEV_NONE)
+            continue;
+        if (op.n_in > 1 &&
+            (is_end || op.n_in == DEV_MAX_IN || elements + more > SQUARES_ELEMENTS)) {
+            op.in[0] = *out;
+            op.n_out = 0;
+            rc = ir_tensor(ir, "squares", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, out, err);
+            op.out[op.n_out++] = *out;
+            rc = rc ? rc : ir_push(ir, &op, err);
+            op.n_in = 1;
+            elements = 0;
+        }
+        if (!is_end)
+            op.in[op.n_in++] = of[i];
+        elements += more;
+    }
+    return rc;
+}
+
+static int add_mean(struct ir *ir, const struct train_spec *t, uint32_t param, struct sh_err *err)
+{
+    struct dev_op op = ir_op(DEV_OP_EMA, ir_t(ir, param)->name, 0, NULL);
+    int rc = optim_state(ir, param, "ema", &op, err);
+
+    if (rc)
+        return rc;
+    ir->info[op.in[0]].state = IR_EMA;
+    op.in[op.n_in++] = param;
+    op.u.optim.beta1 = (float)t->ema;
+    return ir_push(ir, &op, err);
+}
+
+/* of: by parameter its gradient, or DEV_NONE. Updates of the same kind in a row are done together,
+ * so those without decay come last. */
+static int add_updates(struct ir *ir, const struct train_spec *t, uint32_t n, uint32_t *of,
+                       struct sh_err *err)
+{
+    uint32_t squares = DEV_NONE;
+    int rc = SH_OK;
+
+    if (t->accumulate > 1)
+        rc = add_sums(ir, n, of, err);
+    if (!rc && t->clip_norm > 0)
+        rc = add_squares(ir, n, of, &squares, err);
+    for (int decays = 1; decays >= 0; decays--)
+        for (uint32_t i = 0; i < n && rc == SH_OK; i++)
+            if (of[i] != DEV_NONE && has_decay(ir, t, i) == decays)
+                rc = update_param(ir, t, i, of[i], squares, err);
+    for (uint32_t i = 0; i < n && rc == SH_OK && t->ema > 0; i++)
+        if (of[i] != DEV_NONE)
+            rc = add_mean(ir, t, i, err);
+    return rc;
 }
 
 static int add_update(struct ir *ir, const struct train_spec *t, struct sh_err *err)
 {
-    uint32_t n = ir->g.n_tensors;
-    int rc = SH_OK;
+    const uint32_t n = ir->g.n_tensors;
+    uint32_t *of = malloc((n + 1u) * sizeof(*of));
+    int rc;
 
-    for (uint32_t i = 0; i < n && rc == SH_OK; i++)
-        if (ir->info[i].state == IR_PARAM && ir->info[i].grad != DEV_NONE)
-            rc = update_param(ir, t, i, err);
+    if (!of)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the gradients of %u tensors", n);
+    for (uint32_t i = 0; i < n; i++)
+        of[i] = is_trained(ir, i) ? ir->info[i].grad : DEV_NONE;
+    rc = add_updates(ir, t, n, of, err);
+    free(of);
     for (size_t i = 0; i < ir->n_commits && rc == SH_OK; i++) {
         struct dev_op op =
             ir_op(DEV_OP_COMMIT, ir_t(ir, ir->commits[i].dst)->name, 1, &ir->commits[i].src);
@@ -170,9 +283,61 @@ static int add_update(struct ir *ir, const struct train_spec *t, struct sh_err *
     return rc;
 }
 
+/* ------------------------------------------------------------------ names */
+
+/* Is there a parameter for a glob? The message lists some that there are. */
+static int check_glob(const struct ir *ir, const char *field, const char *glob, struct sh_err *err)
+{
+    char known[256] = "";
+    size_t len = 0, more = 0;
+    bool found = false;
+
+    for (uint32_t i = 0; i < ir->g.n_tensors && !found; i++) {
+        const char *name = ir_t(ir, i)->name;
+
+        if (ir->info[i].state != IR_PARAM)
+            continue;
+        found = fnmatch(glob, name, 0) == 0;
+        if (len + strlen(name) + 3 < sizeof(known))
+            len +=
+                (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", len ? ", " : "", name);
+        else
+            more++;
+    }
+    return found ? SH_OK
+                 : SH_FAIL(err, SH_E_INVALID,
+                           "\"spec.%s\": no parameter is called \"%s\"; there are %s%s", field,
+                           glob, known, more ? ", ..." : "");
+}
+
+static int check_globs(const struct ir *ir, const char *field, const json_t *globs,
+                       struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    if (json_is_string(globs))
+        return check_glob(ir, field, json_string_value(globs), err);
+    for (size_t i = 0; i < json_array_size(globs) && !rc; i++)
+        rc = check_glob(ir, field, json_string_value(json_array_get(globs, i)), err);
+    return rc;
+}
+
+static int freeze(struct ir *ir, const struct train_spec *t, struct sh_err *err)
+{
+    int rc = check_globs(ir, "frozen", t->frozen, err);
+
+    if (!rc)
+        rc = check_globs(ir, "no_decay", t->no_decay, err);
+    for (uint32_t i = 0; i < ir->g.n_tensors && !rc; i++)
+        if (ir->info[i].state == IR_PARAM)
+            ir->info[i].is_frozen = train_names(t->frozen, ir_t(ir, i)->name);
+    return rc;
+}
+
 static bool is_update(const struct dev_op *op)
 {
-    return op->kind == DEV_OP_SGD || op->kind == DEV_OP_ADAM || op->kind == DEV_OP_COMMIT;
+    return op->kind == DEV_OP_ACCUM || op->kind == DEV_OP_SGD || op->kind == DEV_OP_ADAM ||
+           op->kind == DEV_OP_EMA || op->kind == DEV_OP_COMMIT;
 }
 
 /* Each mask is drawn from (seed, operation, step). */
@@ -211,7 +376,9 @@ int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err
     ir->n_outputs = 1; /* further outputs take no part */
     pred = ir->outputs[0];
     seed_dropout(ir, t->seed);
-    rc = label_for(ir, t, &pred, err);
+    rc = freeze(ir, t, err);
+    if (!rc)
+        rc = label_for(ir, t, &pred, err);
     if (!rc)
         rc = add_loss(ir, t, pred, &seed, err);
     if (!rc)

@@ -85,7 +85,7 @@ static int open_all(struct bench *b, const struct run_conf *c, struct sh_err *er
         rc = read_spec(b, c, err);
     if (!rc)
         rc = session_compile(&b->s, c, b->batch, b->trains ? &b->spec : NULL, err);
-    b->s.bases.lr = b->spec.lr;
+    b->s.bases.turn.lr = b->spec.lr;
     return rc ? rc : upload_all(b, c, err);
 }
 
@@ -96,6 +96,7 @@ static int run_once(struct bench *b, struct sh_err *err)
     int rc = program_run(b->s.program, &b->s.bases, 0, program_n_ops(b->s.program), err);
 
     b->s.bases.step += b->trains;
+    b->s.bases.turn.update += b->trains;
     return rc;
 }
 

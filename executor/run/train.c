@@ -225,8 +225,7 @@ static int step(struct train *t, const struct run_conf *c, int64_t k, struct sh_
     uint32_t update = program_update_begin(p);
     int rc = load_step(t, k, err);
 
-    t->s.bases.step = k;
-    t->s.bases.lr = train_rate(&t->spec, k, t->spec.steps);
+    program_turn(&t->spec, k, t->spec.steps, &t->s.bases);
     if (!rc)
         rc = program_run(p, &t->s.bases, 0, update, err);
     if (!rc)

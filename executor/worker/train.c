@@ -176,6 +176,7 @@ static const char *const STATE_KIND[] = {
     [PROGRAM_STATE_PARAM] = "param",
     [PROGRAM_STATE_STAT] = "stat",
     [PROGRAM_STATE_OPTIM] = "optim",
+    [PROGRAM_STATE_EMA] = "ema",
 };
 
 /* The state's layout for the executor, which writes checkpoints and knows nothing of models. */
@@ -400,15 +401,13 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
     bool is_first = true;
 
     while (*step < data_steps(t->data)) {
-        struct dev_bases b = {.state = go->state_off,
-                              .workspace = go->ws_off,
-                              .step = *step,
-                              .lr = train_rate(&t->spec, *step, data_steps(t->data))};
+        struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off};
         double ns;
         const uint32_t end = portion_end(t->has_op_ns ? t->op_ns : NULL, t->op,
                                          t->op < update ? update : n_ops, &ns);
         int rc = SH_OK;
 
+        program_turn(&t->spec, *step, data_steps(t->data), &b);
         if (portions_apart(&t->portions, ns, w->stop_bound_ns))
             rc = dev_throttle(w->dev, 0, err);
         if (rc || must_stop(w, t->op > update))

@@ -383,7 +383,7 @@ void t_run(struct t_graph *t)
 {
     struct sh_err err = {0};
     struct dev_plan *p = NULL;
-    struct dev_bases b = {.step = t->step, .lr = t->lr};
+    struct dev_bases b = {.step = t->step, .turn = t->turn};
     size_t size[3];
     void *first[T_MAX_TENSORS] = {NULL};
 
@@ -439,7 +439,7 @@ void t_profile(struct t_graph *t, double *ns)
 {
     struct sh_err err = {0};
     struct dev_plan *p = NULL;
-    struct dev_bases b = {.step = t->step, .lr = t->lr};
+    struct dev_bases b = {.step = t->step, .turn = t->turn};
     size_t size[3];
 
     assert_ok_err(dev_plan_new(dev, &t->g, precision(), NULL, &p, &err), &err);
@@ -455,7 +455,7 @@ void t_profile(struct t_graph *t, double *ns)
 int t_run_fails(struct t_graph *t, struct sh_err *err)
 {
     struct dev_plan *p = NULL;
-    struct dev_bases b = {.step = t->step, .lr = t->lr};
+    struct dev_bases b = {.step = t->step, .turn = t->turn};
     size_t size[3];
     int rc;
 

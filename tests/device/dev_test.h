@@ -23,7 +23,7 @@ struct t_graph {
     char names[T_MAX_TENSORS][16];
     bool given[T_MAX_TENSORS]; /* an ACT that is filled like an INPUT */
     int64_t step;
-    double lr;
+    struct dev_turn turn;
     bool cuts; /* runs in two calls as well, cut at every position */
 };
 

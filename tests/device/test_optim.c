@@ -147,8 +147,7 @@ static void each_update_follows_its_formula(void **state)
         struct want w;
 
         t_init(&t);
-        t.step = RULES[k].step;
-        t.lr = LR;
+        t.turn = (struct dev_turn){.lr = LR, .update = RULES[k].step};
         a = add_param(&t, &RULES[k], DIMS(3, 6667));
         add_update(&t, &RULES[k], &a);
         w = want_of(&t, &a);
@@ -196,8 +195,7 @@ static void one_step(const struct rule *r)
 
     shapes(dims);
     t_init(&t);
-    t.step = r->step;
-    t.lr = LR;
+    t.turn = (struct dev_turn){.lr = LR, .update = r->step};
     t.cuts = true;
     t_blocked(&t, t_in(&t, DIMS(1, 8, 2, 2))); /* a model with convolutions stores otherwise */
     for (int i = 0; i < N_SHAPES; i++) {
@@ -245,7 +243,7 @@ static void an_update_sees_what_those_before_it_wrote(void **state)
         skip();
     t_init(&t);
     t.cuts = true;
-    t.lr = LR;
+    t.turn.lr = LR;
     a = add_param(&t, r, DIMS(1000));
     b = add_param(&t, r, DIMS(333));
     c = t_state(&t, DIMS(1000));
@@ -299,12 +297,164 @@ static void a_profile_says_which_update_does_the_work(void **state)
     t_fini(&t);
 }
 
+/* ------------------------------------------------------------------ turns */
+
+#define N_CUT 4
+#define MEAN_DECAY 0.75
+
+/* What is asked of the gradients on their way to the update. */
+struct cut {
+    double norm, value;
+    bool sums;
+    struct dev_turn turn;
+};
+
+static const struct cut CUTS[] = {
+    {0, 0.25, false, {.lr = LR, .update = 3}},
+    {2, 0, false, {.lr = LR, .update = 3}},
+    {1e6, 0, false, {.lr = LR}},
+    {0, 0, true, {.lr = LR}},
+    {0, 0, true, {.lr = LR, .update = 3, .part = 0, .last = 2}},
+    {0, 0, true, {.lr = LR, .update = 3, .part = 1, .last = 2}},
+    {0, 0, true, {.lr = LR, .update = 3, .part = 2, .last = 2}},
+    {2, 0, true, {.lr = LR, .update = 3, .part = 1, .last = 2}},
+    {2, 0, true, {.lr = LR, .update = 3, .part = 2, .last = 2}},
+    {0, 0.25, true, {.lr = LR, .update = 3, .part = 2, .last = 2}},
+};
+
+struct turn {
+    struct param a[N_CUT];
+    struct want w[N_CUT];
+    uint32_t sum[N_CUT], mean[N_CUT];
+    double *sums[N_CUT], *means[N_CUT]; /* OWNED: as they must become */
+};
+
+static void add_turn(struct t_graph *t, const struct rule *r, const struct cut *c, struct turn *u)
+{
+    const struct t_dims dims[N_CUT] = {DIMS(1000), DIMS(16, 3, 3, 3), DIMS(3, 16391),
+                                       DIMS(70, 64, 3, 3)};
+    const uint32_t some = t_add(t, DEV_ROLE_KEEP, SH_F32, DIMS(1));
+    const uint32_t all = t_add(t, DEV_ROLE_KEEP, SH_F32, DIMS(1));
+    uint32_t from[N_CUT];
+
+    t_blocked(t, t_in(t, DIMS(1, 8, 2, 2)));
+    for (int i = 0; i < N_CUT; i++) {
+        u->a[i] = add_param(t, r, dims[i]);
+        u->sum[i] = add_state(t, dims[i]);
+        u->mean[i] = add_state(t, dims[i]);
+        from[i] = c->sums ? u->sum[i] : u->a[i].g;
+    }
+    for (int i = 0; i < N_CUT && c->sums; i++)
+        t_op(t, DEV_OP_ACCUM, IN(u->sum[i], u->a[i].g), NO_IN);
+    if (c->norm > 0) {
+        t_op(t, DEV_OP_SQUARES, IN(DEV_NONE, from[0], from[1], from[2]), OUT(some));
+        t_op(t, DEV_OP_SQUARES, IN(some, from[3]), OUT(all));
+    }
+    for (int i = 0; i < N_CUT; i++) {
+        struct param a = u->a[i];
+        struct dev_op *op;
+
+        a.g = from[i];
+        op = add_update(t, r, &a);
+        op->u.optim.clip_norm = (float)c->norm;
+        op->u.optim.clip_value = (float)c->value;
+        if (c->norm > 0) {
+            op->n_in = r->kind == DEV_OP_ADAM ? 5 : 4;
+            op->in[op->n_in - 1] = all;
+        }
+    }
+    for (int i = 0; i < N_CUT; i++)
+        t_op(t, DEV_OP_EMA, IN(u->mean[i], u->a[i].p), NO_IN)->u.optim.beta1 = (float)MEAN_DECAY;
+}
+
+/* What the update takes for the gradient, before it is cut; *norm: of all. */
+static void sum_up(struct t_graph *t, const struct cut *c, struct turn *u, double *norm)
+{
+    const double parts = (double)c->turn.last + 1;
+    double squares = 0;
+
+    for (int i = 0; i < N_CUT; i++) {
+        const int64_t n = dev_tensor_elements(&t->tensors[u->a[i].p]);
+
+        u->sums[i] = t_doubles((size_t)n);
+        for (int64_t k = 0; k < n; k++) {
+            const double sum = c->sums && c->turn.part > 0 ? (double)t_f(t, u->sum[i])[k] : 0;
+
+            u->sums[i][k] = sum + (double)t_f(t, u->a[i].g)[k];
+            squares += pow(u->sums[i][k] / parts, 2);
+        }
+    }
+    *norm = sqrt(squares);
+}
+
+static void want_turn(struct t_graph *t, struct rule r, const struct cut *c, struct turn *u)
+{
+    const double parts = (double)c->turn.last + 1;
+    double norm, factor;
+
+    r.step = c->turn.update;
+    sum_up(t, c, u, &norm);
+    factor = c->norm > 0 ? fmin(1, c->norm / (norm + 1e-6)) : 1;
+    for (int i = 0; i < N_CUT; i++) {
+        const int64_t n = dev_tensor_elements(&t->tensors[u->a[i].p]);
+
+        u->w[i] = want_of(t, &u->a[i]);
+        u->means[i] = doubles_of(t, u->mean[i], n);
+        for (int64_t k = 0; k < n && c->turn.part == c->turn.last; k++) {
+            const double g = u->sums[i][k] / parts * factor,
+                         cut = c->value > 0 ? c->value : g * g + 1;
+            double *mean = &u->means[i][k];
+
+            update(&r, DECAY, fmax(-cut, fmin(cut, g)), &u->w[i].p[k], &u->w[i].m[k],
+                   &u->w[i].v[k]);
+            *mean = c->turn.update ? MEAN_DECAY * *mean + (1 - MEAN_DECAY) * u->w[i].p[k]
+                                   : u->w[i].p[k];
+        }
+    }
+}
+
+static void one_turn(const struct rule *r, const struct cut *c)
+{
+    struct turn u;
+    struct t_graph t;
+
+    t_init(&t);
+    t.turn = c->turn;
+    add_turn(&t, r, c, &u);
+    want_turn(&t, *r, c, &u);
+    t_run(&t);
+    for (int i = 0; i < N_CUT; i++) {
+        if (c->sums)
+            t_close_f32(&t, u.sum[i], u.sums[i], 1e-12);
+        t_close_f32(&t, u.mean[i], u.means[i], 1e-12);
+        expect(&t, &u.a[i], &u.w[i]);
+        free(u.sums[i]);
+        free(u.means[i]);
+    }
+    t_fini(&t);
+}
+
+/* Clipping, sums over several steps and means of weights: torch.nn.utils.clip_grad_norm_ and
+ * clip_grad_value_, backward() several times before one step(), AveragedModel with an EMA. */
+static void gradients_are_summed_and_cut_on_their_way(void **state)
+{
+    const struct rule *const rules[] = {&RULES[0], &RULES[1], &RULES[4]};
+
+    (void)state;
+    if (!t_trains())
+        skip();
+    for (size_t k = 0; k < SH_ARRAY_LEN(CUTS); k++)
+        for (size_t i = 0; i < SH_ARRAY_LEN(rules); i++)
+            one_turn(rules[i], &CUTS[k]);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_update_follows_its_formula),
         cmocka_unit_test(many_updates_in_a_row_are_those_of_each),
         cmocka_unit_test(an_update_sees_what_those_before_it_wrote),
+        cmocka_unit_test(gradients_are_summed_and_cut_on_their_way),
         cmocka_unit_test(a_profile_says_which_update_does_the_work),
     };
 

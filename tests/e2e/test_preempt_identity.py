@@ -66,7 +66,8 @@ JOBS = {
         seed=7, checkpoint_interval_ms=300)),
     "adamw": dict(model="mlp", dataset="train", eval_dataset="test", spec=dict(
         optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=800,
-        epochs=None, seed=11, checkpoint_interval_ms=300)),
+        schedule={"name": "one-cycle"}, clip_norm=1, accumulate=3, ema=0.99, no_decay=True,
+        frozen="fc3.bias", epochs=None, seed=11, checkpoint_interval_ms=300)),
 }
 
 

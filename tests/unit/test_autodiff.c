@@ -404,7 +404,7 @@ static void train(struct bench *b, int64_t piece, uint32_t n_pieces, uint32_t n_
         x[i] = (float)(uniform(&seed) - 0.5);
     put_state(b, b->state);
     for (int i = 0; i < STEPS; i++) {
-        b->bases.step = i;
+        b->bases.step = b->bases.turn.update = i;
         assert_ok(dev_upload(b->dev, b->bases.workspace + in->offset, x, in->bytes, NULL));
         assert_ok(dev_upload(b->dev, b->bases.workspace + program_label(b->p)->offset, label,
                              program_label(b->p)->bytes, NULL));

@@ -140,6 +140,45 @@ static void rates_of_odd_schedules_are_numbers(void **state)
     }
 }
 
+#define WITH(fields) "{\"optimizer\":{\"name\":\"sgd\"},\"steps\":8," fields "}"
+
+static void names_of_parameters_are_globs(void **state)
+{
+    json_t *one = json_string("*.bias"), *list = json_loads("[\"fc?.*\",\"norm\"]", 0, NULL);
+    struct train_spec t;
+    json_t *j = NULL;
+
+    (void)state;
+    assert_true(train_names(one, "layer1.0.bias") && !train_names(one, "bias2"));
+    assert_true(train_names(list, "fc1.weight") && train_names(list, "norm"));
+    assert_true(!train_names(list, "norm.weight") && !train_names(NULL, "x"));
+    assert_ok(read_spec(WITH("\"no_decay\":true,\"frozen\":null"), &t, NULL));
+    assert_true(t.no_decay_vectors && !t.no_decay && !t.frozen);
+    j = json_loads(WITH("\"no_decay\":[\"a\",\"b\"],\"frozen\":\"c\""), 0, NULL);
+    assert_ok(train_spec_read(j, &t, NULL));
+    assert_true(!t.no_decay_vectors && train_names(t.no_decay, "b") && train_names(t.frozen, "c"));
+    json_decref(j);
+    json_decref(one);
+    json_decref(list);
+}
+
+static void steps_are_grouped_to_updates_and_the_rest_is_one(void **state)
+{
+    static const int64_t WANT[8][2] = {{0, 3}, {0, 3}, {0, 3}, {3, 3},
+                                       {3, 3}, {3, 3}, {6, 2}, {6, 2}};
+    struct train_spec t;
+
+    (void)state;
+    assert_ok(read_spec(WITH("\"accumulate\":3,\"clip_norm\":1,\"ema\":0.5"), &t, NULL));
+    assert_true(t.clip_norm == 1 && t.clip_value == 0 && t.ema == 0.5);
+    for (int64_t i = 0; i < 8; i++) {
+        int64_t first, n;
+
+        train_group(&t, i, 8, &first, &n);
+        assert_true(first == WANT[i][0] && n == WANT[i][1]);
+    }
+}
+
 /* Which axis of an output holds the classes, by its shape and that of the labels. */
 static void the_axis_of_the_classes_follows_the_labels(void **state)
 {
@@ -213,6 +252,16 @@ static void what_is_wrong_is_named(void **state)
         {SCHEDULE("{\"name\":\"linear\",\"gamma\":1}"), "\"spec.schedule.gamma\" does not belong"},
         {SCHEDULE("{\"name\":\"linear\",\"end\":2}"), "spec.schedule.end"},
         {SCHEDULE("{\"name\":\"linear\",\"warmup_steps\":11}"), "more than the 10"},
+        {WITH("\"accumulate\":4,\"schedule\":{\"name\":\"linear\",\"warmup_steps\":3}"),
+         "more than the 2 updates"},
+        {WITH("\"accumulate\":0"), "spec.accumulate"},
+        {WITH("\"ema\":1"), "spec.ema"},
+        {WITH("\"clip_norm\":-1"), "spec.clip_norm"},
+        {WITH("\"clip_norm\":1,\"clip_value\":1"), "either \"spec.clip_norm\""},
+        {WITH("\"frozen\":true"), "spec.frozen"},
+        {WITH("\"frozen\":[]"), "an array of 1 to 64"},
+        {WITH("\"no_decay\":[\"a\",1]"), "spec.no_decay"},
+        {WITH("\"no_decay\":\"\""), "spec.no_decay"},
     };
 
     (void)state;
@@ -255,6 +304,8 @@ int main(void)
         cmocka_unit_test(a_loss_has_options),
         cmocka_unit_test(rates_are_pytorch_s),
         cmocka_unit_test(rates_of_odd_schedules_are_numbers),
+        cmocka_unit_test(names_of_parameters_are_globs),
+        cmocka_unit_test(steps_are_grouped_to_updates_and_the_rest_is_one),
         cmocka_unit_test(the_axis_of_the_classes_follows_the_labels),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(an_epoch_s_order_is_a_permutation_of_its_own),

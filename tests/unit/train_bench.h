@@ -65,8 +65,9 @@ static inline void compile(struct bench *b, struct graph *g, double lo, double h
         for (int64_t k = 0; g->values[i].is_param && k < graph_elements(&g->values[i]); k++)
             ((float *)g->values[i].data)[k] = (float)(lo + (hi - lo) * uniform(&x));
     assert_ok_err(program_train(b->dev, g, t, &b->p, &err), &err);
-    b->bases = (struct dev_bases){
-        .state = 0, .workspace = SH_ALIGN_UP(program_state_bytes(b->p), DEV_BLOCK), .lr = t->lr};
+    b->bases = (struct dev_bases){.state = 0,
+                                  .workspace = SH_ALIGN_UP(program_state_bytes(b->p), DEV_BLOCK),
+                                  .turn.lr = t->lr};
     ws = program_workspace_bytes(b->p);
     assert_true(b->bases.workspace + ws <= ARENA);
     b->state = calloc(1, program_state_bytes(b->p) + 1);

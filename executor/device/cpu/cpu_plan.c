@@ -42,8 +42,11 @@ static cpu_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_FILL] = cpu__fill,
     [DEV_OP_LOSS_XENT] = cpu__loss_xent,
     [DEV_OP_LOSS_EACH] = cpu__loss_each,
+    [DEV_OP_ACCUM] = cpu__accum,
+    [DEV_OP_SQUARES] = cpu__squares,
     [DEV_OP_SGD] = cpu__sgd,
     [DEV_OP_ADAM] = cpu__adam,
+    [DEV_OP_EMA] = cpu__ema,
     [DEV_OP_COMMIT] = cpu__commit,
     [DEV_OP_CUMSUM] = cpu__cumsum,
     [DEV_OP_TOPK] = cpu__topk,
@@ -442,7 +445,7 @@ int cpu__plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, vo
 struct run {
     unsigned char *base[CPU_N_SPACES];
     int64_t step;
-    double lr;
+    struct dev_turn turn;
 };
 
 static void *resolve(const struct cpu_plan *p, const struct run *r, const struct cpu_op *co,
@@ -488,7 +491,7 @@ static int run_op(struct cpu_plan *p, const struct run *r, uint32_t i, struct sh
                                  .index = i,
                                  .threads = p->threads,
                                  .step = r->step,
-                                 .lr = r->lr,
+                                 .turn = &r->turn,
                                  .p = ptrs,
                                  .aux = s->aux};
 
@@ -526,7 +529,7 @@ static int begin_run(struct cpu_plan *p, const struct dev_bases *b, struct run *
         r->base[i] = dev_of(p)->memory + off[i];
     }
     r->step = b->step;
-    r->lr = b->lr;
+    r->turn = b->turn;
     cpu__set_threads(p->threads);
     return SH_OK;
 }

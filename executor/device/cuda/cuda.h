@@ -81,7 +81,7 @@ struct cuda_call {
     uint32_t index;
     cudaStream_t stream;
     int64_t step;
-    double lr;
+    struct dev_turn turn;
     void *in[DEV_MAX_IN];
     void *out[DEV_MAX_OUT];
     void *scratch;
@@ -107,7 +107,7 @@ struct cuda_op {
     uint32_t keep_in[DEV_MAX_IN]; /* 1 + index of the keep entry that replaces in[k]; 0: none */
     size_t scratch_bytes, scratch_off; /* in all; in the workspace */
     size_t own_off;                    /* of what the builder asked for, in the scratch */
-    bool by_step;                      /* what it launches depends on call.step or call.lr */
+    bool by_step;                      /* what it launches depends on call.step or call.turn */
 };
 
 struct cuda_keep { /* STATE tensor in another form, fresh at every step's begin */
@@ -245,7 +245,8 @@ cuda_builder cuda__softmax, cuda__softmax_bwd;                                /*
 cuda_builder cuda__layernorm, cuda__layernorm_bwd;                            /* cuda_norm.c */
 cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;              /* cuda_bn.c */
 cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_each; /* cuda_loss.c */
-cuda_builder cuda__sgd, cuda__adam, cuda__commit;                                /* cuda_optim.c */
+cuda_builder cuda__accum, cuda__sgd, cuda__adam, cuda__ema, cuda__commit;        /* cuda_optim.c */
+cuda_builder cuda__squares; /* cuda_squares.c */
 
 /* ------------------------------------------------------------------ the plan's calls */
 

@@ -22,10 +22,39 @@ struct batch {
     struct k_optim o;
 };
 
+static uint32_t squares_of(const struct dev_op *op)
+{
+    return op->kind == DEV_OP_SGD    ? cuda__opt_in(op, 3)
+           : op->kind == DEV_OP_ADAM ? cuda__opt_in(op, 4)
+                                     : DEV_NONE;
+}
+
+/* What depends on the step. */
+static void take_turn(const struct cuda_call *c, struct k_optim *o)
+{
+    const double t = (double)c->turn.update + 1;
+    const uint32_t squares = squares_of(c->op);
+
+    o->is_first = o->kind == K_OPTIM_ADD ? c->turn.part == 0 : c->turn.update == 0;
+    o->mean = (float)(1 / (double)(c->turn.last + 1));
+    o->squares = squares == DEV_NONE ? NULL : cuda__ptr(c, squares);
+    o->lr = (float)c->turn.lr;
+    o->shrink = o->is_decoupled ? 1 - o->lr * c->op->u.optim.weight_decay : 1;
+    o->step_size = o->root_bias2 = 1;
+    if (o->kind == K_OPTIM_ADAM) {
+        o->step_size = (float)(c->turn.lr / (1 - pow(c->op->u.optim.beta1, t)));
+        o->root_bias2 = (float)sqrt(1 - pow(c->op->u.optim.beta2, t));
+    }
+}
+
 static int run_batch(const struct cuda_call *c, struct sh_err *err)
 {
     struct batch *b = c->aux;
     struct k_optim *o = &b->o;
+    const bool is_each_step = o->kind == K_OPTIM_ADD || o->kind == K_OPTIM_COPY;
+
+    if (!is_each_step && c->turn.part < c->turn.last)
+        return SH_OK;
 
     for (int i = 0; i < o->n_items; i++) {
         const uint32_t *t = b->slots[i];
@@ -35,14 +64,8 @@ static int run_batch(const struct cuda_call *c, struct sh_err *err)
         o->items[i].m = t[2] == DEV_NONE ? NULL : cuda__ptr(c, t[2]);
         o->items[i].v = t[3] == DEV_NONE ? NULL : cuda__ptr(c, t[3]);
     }
-    o->lr = (float)c->lr;
-    o->shrink = o->is_decoupled ? 1 - o->lr * c->op->u.optim.weight_decay : 1;
-    if (o->kind == K_OPTIM_ADAM) {
-        const double t = (double)c->step + 1;
-
-        o->step_size = (float)(c->lr / (1 - pow(c->op->u.optim.beta1, t)));
-        o->root_bias2 = (float)sqrt(1 - pow(c->op->u.optim.beta2, t));
-    }
+    if (o->kind != K_OPTIM_COPY)
+        take_turn(c, o);
     k_optim_update(c->stream, o, b->n_pieces);
     return cuda__launched(c, err);
 }
@@ -53,6 +76,8 @@ static void slots_of(const struct dev_op *op, uint32_t slots[static OPTIM_SLOTS]
 {
     for (uint32_t i = 0; i < OPTIM_SLOTS; i++)
         slots[i] = cuda__opt_in(op, i);
+    if (op->kind == DEV_OP_SGD)
+        slots[3] = DEV_NONE; /* squares */
     if (op->kind == DEV_OP_COMMIT) {
         slots[0] = op->out[0];
         slots[1] = op->in[0];
@@ -69,6 +94,8 @@ static int check_op(struct cuda_build *b, const struct dev_op *op, struct k_opti
     p = cuda__t(b, slots[0]);
     g = cuda__t(b, slots[1]);
     f = cuda__form(b, slots[1]);
+    if (squares_of(op) != DEV_NONE && dev_tensor_elements(cuda__t(b, squares_of(op))) != 1)
+        return cuda__refuse(b, SH_E_BUG, "the sum of squares is not one F32");
     *item = (struct k_optim_item){
         .n = dev_tensor_elements(p), .g_type = (int)f.type, .c = 1, .taps = 1};
     for (uint32_t i = 0; i < OPTIM_SLOTS; i++) {
@@ -97,7 +124,9 @@ static int check_op(struct cuda_build *b, const struct dev_op *op, struct k_opti
 
 static bool same_numbers(const struct dev_op *a, const struct dev_op *b)
 {
-    return a->kind == b->kind &&
+    return a->kind == b->kind && squares_of(a) == squares_of(b) &&
+           a->u.optim.clip_norm == b->u.optim.clip_norm &&
+           a->u.optim.clip_value == b->u.optim.clip_value &&
            (cuda__opt_in(a, 2) == DEV_NONE) == (cuda__opt_in(b, 2) == DEV_NONE) &&
            a->u.optim.momentum == b->u.optim.momentum &&
            a->u.optim.weight_decay == b->u.optim.weight_decay &&
@@ -182,6 +211,8 @@ static int build(struct cuda_build *b, enum k_optim_kind kind)
         t->o.momentum = op->u.optim.momentum;
         t->o.decay = is_decoupled ? 0 : op->u.optim.weight_decay;
         t->o.is_decoupled = is_decoupled;
+        t->o.clip_norm = op->u.optim.clip_norm;
+        t->o.limit = op->u.optim.clip_value > 0 ? op->u.optim.clip_value : INFINITY;
         t->o.beta1 = op->u.optim.beta1;
         t->o.beta2 = op->u.optim.beta2;
         t->o.eps = op->u.optim.eps;
@@ -196,6 +227,16 @@ static int build(struct cuda_build *b, enum k_optim_kind kind)
     b->co->run = run_batch;
     b->co->by_step = kind != K_OPTIM_COPY;
     return SH_OK;
+}
+
+int cuda__accum(struct cuda_build *b)
+{
+    return build(b, K_OPTIM_ADD);
+}
+
+int cuda__ema(struct cuda_build *b)
+{
+    return build(b, K_OPTIM_EMA);
 }
 
 int cuda__sgd(struct cuda_build *b)

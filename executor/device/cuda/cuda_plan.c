@@ -49,8 +49,11 @@ static cuda_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_FILL] = cuda__fill,
     [DEV_OP_LOSS_XENT] = cuda__loss_xent,
     [DEV_OP_LOSS_EACH] = cuda__loss_each,
+    [DEV_OP_ACCUM] = cuda__accum,
+    [DEV_OP_SQUARES] = cuda__squares,
     [DEV_OP_SGD] = cuda__sgd,
     [DEV_OP_ADAM] = cuda__adam,
+    [DEV_OP_EMA] = cuda__ema,
     [DEV_OP_COMMIT] = cuda__commit,
     [DEV_OP_CUMSUM] = cuda__cumsum,
     [DEV_OP_TOPK] = cuda__topk,
@@ -587,7 +590,7 @@ int cuda__begin(const struct cuda_plan *p, const struct dev_bases *b, struct cud
     c->plan = p;
     c->stream = d->stream;
     c->step = b->step;
-    c->lr = b->lr;
+    c->turn = b->turn;
     return SH_OK;
 }
 

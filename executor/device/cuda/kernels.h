@@ -8,6 +8,7 @@
 #define SH_EXECUTOR_DEVICE_CUDA_KERNELS_H
 
 #include "executor/device/cuda/kernels_elem.h"
+#include "executor/device/cuda/kernels_optim.h"
 
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -184,33 +185,6 @@ struct k_attn_train { /* q, k, v and y: [batch, rows, heads, width], plain; lse 
 };
 bool k_attention_train_fits(const struct k_attn *a); /* width, number of blocks */
 void k_attention_train(cudaStream_t s, const struct k_attn_train *t);
-
-/* ------------------------------------------------------------------ optim.cu */
-
-#define K_OPTIM_MAX 576    /* tensors of a launch: its parameters may take 32,764 bytes */
-#define K_OPTIM_PIECE 8192 /* elements of a block, or a little less */
-
-enum k_optim_kind { K_OPTIM_SGD, K_OPTIM_ADAM, K_OPTIM_COPY };
-
-struct k_optim_item {
-    float *p;      /* COPY: where to */
-    const void *g; /* [m][taps][c] when taps > 1, while p, m, v are [m][c][taps] */
-    float *m, *v;  /* SGD: m is the momentum or NULL */
-    int64_t n;
-    uint32_t first; /* number of its first piece */
-    int g_type, c, taps;
-};
-
-struct k_optim { /* formulas: cpu_optim.c */
-    enum k_optim_kind kind;
-    int n_items;
-    float lr, momentum, decay, shrink, beta1, beta2, eps;
-    float step_size, root_bias2; /* ADAM: lr / (1 - beta1^t), sqrt(1 - beta2^t) */
-    bool nesterov, has_momentum, is_decoupled;
-    struct k_optim_item items[K_OPTIM_MAX];
-};
-int64_t k_optim_pieces(const struct k_optim_item *t);
-void k_optim_update(cudaStream_t s, const struct k_optim *o, uint32_t pieces);
 
 /* ------------------------------------------------------------------ gather.cu */
 

@@ -11,14 +11,32 @@
 
 #define THREADS 256
 
-enum rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_COPY };
+enum rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_COPY, RULE_ADD, RULE_EMA };
+
+/* What gradients are multiplied by. A norm that is no number makes none of them. */
+DEV_INLINE float factor_of(const struct k_optim &o)
+{
+    float part = 1;
+
+    if (o.squares)
+        part = o.clip_norm / (o.mean * sqrtf(*o.squares) + 1e-6f);
+    return o.mean * (part >= 1 ? 1 : part);
+}
 
 /* One element: p, m, v in place. */
 template <int RULE>
-DEV_INLINE void update(const struct k_optim &o, float g, float &p, float &m, float &v)
+DEV_INLINE void update(const struct k_optim &o, float factor, float g, float &p, float &m, float &v)
 {
+    if (RULE == RULE_SGD || RULE == RULE_MOMENTUM || RULE == RULE_ADAM) {
+        g *= factor;
+        g = g > o.limit ? o.limit : g < -o.limit ? -o.limit : g;
+    }
     if (RULE == RULE_COPY) {
         p = g;
+    } else if (RULE == RULE_ADD) {
+        p = o.is_first ? g : p + g;
+    } else if (RULE == RULE_EMA) {
+        p = o.is_first ? g : p + (1 - o.beta1) * (g - p);
     } else if (RULE == RULE_SGD) {
         p -= o.lr * (g + o.decay * p);
     } else if (RULE == RULE_MOMENTUM) {
@@ -36,7 +54,8 @@ DEV_INLINE void update(const struct k_optim &o, float g, float &p, float &m, flo
 }
 
 template <int RULE>
-DEV_INLINE void update_at(const struct k_optim &o, const struct k_optim_item &t, int64_t i, float g)
+DEV_INLINE void update_at(const struct k_optim &o, float factor, const struct k_optim_item &t,
+                          int64_t i, float g)
 {
     float p = 0, m = 0, v = 0;
 
@@ -46,7 +65,7 @@ DEV_INLINE void update_at(const struct k_optim &o, const struct k_optim_item &t,
         m = t.m[i];
     if (RULE == RULE_ADAM)
         v = t.v[i];
-    update<RULE>(o, g, p, m, v);
+    update<RULE>(o, factor, g, p, m, v);
     t.p[i] = p;
     if (RULE == RULE_MOMENTUM || RULE == RULE_ADAM)
         t.m[i] = m;
@@ -85,8 +104,8 @@ DEV_INLINE void store_four(const struct k_optim_item &t, int64_t at, const struc
  * Twice 4 elements are read before any of them is written: the compiler cannot know that they are
  * not the same, and one after the other they would wait for the memory each. */
 template <int RULE, class T>
-DEV_INLINE void update_range(const struct k_optim &o, const struct k_optim_item &t, int64_t base,
-                             int n, const T *g)
+DEV_INLINE void update_range(const struct k_optim &o, float factor, const struct k_optim_item &t,
+                             int64_t base, int n, const T *g)
 {
     constexpr int V = 4, U = 2, STRIDE = THREADS * V;
     const int whole = base % V == 0 ? n / V * V : 0;
@@ -104,7 +123,7 @@ DEV_INLINE void update_range(const struct k_optim &o, const struct k_optim_item 
         for (int u = 0; u < U; u++)
 #pragma unroll
             for (int k = 0; k < V; k++)
-                update<RULE>(o, x[u].g[k], x[u].p[k], x[u].m[k], x[u].v[k]);
+                update<RULE>(o, factor, x[u].g[k], x[u].p[k], x[u].m[k], x[u].v[k]);
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (i + u * STRIDE < whole)
@@ -112,7 +131,7 @@ DEV_INLINE void update_range(const struct k_optim &o, const struct k_optim_item 
     }
 #pragma unroll 1
     for (int i = whole + (int)threadIdx.x; i < n; i += THREADS)
-        update_at<RULE>(o, t, base + i, to_f(g[i]));
+        update_at<RULE>(o, factor, t, base + i, to_f(g[i]));
 }
 
 /* ------------------------------------------------------------------ turning a gradient over */
@@ -203,6 +222,7 @@ __global__ __launch_bounds__(THREADS) void optim_kernel(const __grid_constant__ 
             hi = mid;
     }
     const struct k_optim_item &t = o.items[lo];
+    const float factor = factor_of(o);
     const int64_t piece = blockIdx.x - t.first;
 
     if (t.taps > 1) {
@@ -210,13 +230,14 @@ __global__ __launch_bounds__(THREADS) void optim_kernel(const __grid_constant__ 
 
         DISPATCH_FLOAT(t.g_type, T, turn_over<T>(t, a, smem));
         __syncthreads();
-        update_range<RULE, float>(o, t, (a.m0 * t.c + a.c0) * t.taps, a.tall * a.width * t.taps,
-                                  smem);
+        update_range<RULE, float>(o, factor, t, (a.m0 * t.c + a.c0) * t.taps,
+                                  a.tall * a.width * t.taps, smem);
     } else {
         const int64_t from = piece * K_OPTIM_PIECE;
         const int n = t.n - from < K_OPTIM_PIECE ? (int)(t.n - from) : K_OPTIM_PIECE;
 
-        DISPATCH_FLOAT(t.g_type, T, update_range<RULE, T>(o, t, from, n, (const T *)t.g + from));
+        DISPATCH_FLOAT(t.g_type, T,
+                       update_range<RULE, T>(o, factor, t, from, n, (const T *)t.g + from));
     }
 }
 
@@ -244,6 +265,12 @@ void k_optim_update(cudaStream_t s, const struct k_optim *o, uint32_t pieces)
         break;
     case K_OPTIM_ADAM:
         optim_kernel<RULE_ADAM><<<pieces, THREADS, 0, s>>>(*o);
+        break;
+    case K_OPTIM_ADD:
+        optim_kernel<RULE_ADD><<<pieces, THREADS, 0, s>>>(*o);
+        break;
+    case K_OPTIM_EMA:
+        optim_kernel<RULE_EMA><<<pieces, THREADS, 0, s>>>(*o);
         break;
     case K_OPTIM_COPY:
         optim_kernel<RULE_COPY><<<pieces, THREADS, 0, s>>>(*o);

@@ -1,0 +1,97 @@
+#!/usr/bin/env python3
+"""A fine-tuning does what PyTorch does: 200 steps with a frozen trunk, a warm-up and a schedule, clipping,
+accumulation, no decay for some parameters, and a mean of the weights.
+
+Without it: a schedule that is a step off, a norm of the wrong gradients, a decay of what should have none
+or a trunk that moves a little would train all the same, only to other weights than those of who tried it
+in PyTorch first.
+
+The numbers are PyTorch's (tests/golden/finetune.py), in double precision and in single. What single
+precision may differ by is what PyTorch's own does, four times, for our sums are in another order.
+
+Usage: test_finetune.py [-v] [name ...]      DEVICE: cpu or cuda
+"""
+import array
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from system import BIN, read_st  # noqa: E402
+
+GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "finetune")
+DEVICE = os.environ.get("DEVICE") or "cpu"
+STEPS = 200
+
+
+def golden(name):
+    return os.path.join(GOLDEN, name)
+
+
+def floats(st, name):
+    return array.array("f", st[name][2])
+
+
+class Finetune(unittest.TestCase):
+    def train(self, spec, precision):
+        """Losses, and the state at the end by name; or what went wrong."""
+        with tempfile.TemporaryDirectory(prefix="shunt-finetune-") as tmp:
+            files = {k: os.path.join(tmp, k) for k in ("spec", "losses", "state")}
+            with open(files["spec"], "w", encoding="utf-8") as f:
+                json.dump(spec, f)
+            r = subprocess.run(
+                [os.path.join(BIN, "shunt-run"), "train", "--device", DEVICE, "--precision", precision,
+                 "--model", golden("net.onnx"), "--inputs", golden("data.safetensors"),
+                 "--labels", "label", "--batch", str(spec["batch"]), "--spec", files["spec"],
+                 "--losses", files["losses"], "--state", files["state"]],
+                capture_output=True, text=True, timeout=300, check=False)
+            if r.returncode:
+                return None, r.stderr
+            with open(files["losses"], encoding="utf-8") as f:
+                return json.load(f), read_st(files["state"])
+
+    def agrees(self, name, precision):
+        with open(golden(name + ".json"), encoding="utf-8") as f:
+            want = json.load(f)
+        losses, state = self.train(want["spec"], precision)
+        self.assertIsNotNone(losses, state)
+        self.assertEqual(len(losses), STEPS)
+        rounding = max(abs(a - b) for a, b in zip(want["losses"], want["losses_fp32"]))
+        self.assertLess(max(abs(a - b) for a, b in zip(losses, want["losses"])), 4 * rounding)
+        self.assertLess(losses[-1], 0.7 * losses[0])  # it learns: else all this would say little
+        means = read_st(golden(name + "_ema.safetensors"))
+        initial = self.train({**want["spec"], "steps": 1, "optimizer": {"name": "sgd", "lr": 0},
+                              "no_decay": False, "schedule": "constant", "accumulate": 1}, precision)[1]
+        for param in means:
+            ours = floats(state, param + "#ema" if param + "#ema" in state else param)
+            for a, b in zip(ours, floats(means, param)):
+                self.assertAlmostEqual(a, b, delta=2e-5, msg=param)
+        frozen = [p for p in means if p + "#ema" not in state]
+        self.assertIn("trunk.0.weight", frozen)
+        for param in frozen:
+            self.assertEqual(state[param], initial[param], param)
+
+    def test_sgd_with_a_warm_up_a_norm_and_three_steps_for_an_update(self):
+        self.agrees("sgd", "fp32")
+
+    def test_adamw_with_one_cycle_values_that_are_cut_and_two_steps_for_an_update(self):
+        self.agrees("adamw", "fp32")
+
+    @unittest.skipIf(DEVICE != "cpu", "a precision of the cpu's")
+    def test_in_double_precision(self):
+        self.agrees("sgd", "fp64")
+        self.agrees("adamw", "fp64")
+
+    def test_a_name_that_no_parameter_has_is_refused_with_those_there_are(self):
+        spec = {"optimizer": {"name": "sgd"}, "steps": 1, "batch": 8}
+        for field in ("frozen", "no_decay"):
+            text = self.train({**spec, field: ["fc.*", "layer4.*"]}, "fp32")[1]
+            self.assertIn('"spec.%s": no parameter is called "layer4.*"; there are trunk.0.weight' % field, text)
+        self.assertIn("nothing to train", self.train({**spec, "frozen": "*"}, "fp32")[1])
+
+
+if __name__ == "__main__":
+    sys.exit(0 if unittest.main(exit=False).result.wasSuccessful() else 1)

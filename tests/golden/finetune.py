@@ -1,0 +1,137 @@
+"""finetune.py - records what PyTorch does in 200 steps of a fine-tuning: tests/golden/finetune/.
+
+    python3 finetune.py        (PyTorch, onnx and safetensors; once, by hand)
+
+Of each case there is the spec as a job has it, and the losses of PyTorch in double precision and in
+single; their difference is what rounding may do. tests/e2e/test_finetune.py compares ours.
+"""
+import copy
+import json
+import os
+
+import torch
+from safetensors.torch import save_file
+from torch import nn
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "finetune")
+SAMPLES, BATCH, STEPS, CLASSES = 96, 8, 200, 5
+
+CASES = {
+    "sgd": {
+        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
+        "loss": {"name": "cross-entropy", "label_smoothing": 0.1},
+        "schedule": {"name": "cosine", "warmup_steps": 8, "warmup_start": 0.1, "end": 0.05},
+        "clip_norm": 0.5, "accumulate": 3, "no_decay": True, "ema": 0.9,
+        "frozen": ["trunk.0.*", "trunk.1.*"],
+    },
+    "adamw": {
+        "optimizer": {"name": "adamw", "lr": 0.002, "weight_decay": 0.05, "eps": 1e-3},
+        "schedule": {"name": "one-cycle"},
+        "clip_value": 0.02, "accumulate": 2, "no_decay": ["*.bias", "norm.*"], "ema": 0.8,
+        "frozen": "trunk.*",
+    },
+}
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.trunk = nn.Sequential(nn.Conv2d(1, 6, 3), nn.BatchNorm2d(6), nn.Tanh(),
+                                   nn.Conv2d(6, 8, 3, stride=2), nn.BatchNorm2d(8), nn.Tanh())
+        self.fc = nn.Linear(32, 16)
+        self.norm = nn.LayerNorm(16)
+        self.head = nn.Linear(16, CLASSES)
+
+    def forward(self, x):
+        return self.head(torch.tanh(self.norm(self.fc(self.trunk(x).flatten(1)))))
+
+
+def matches(globs, name):
+    from fnmatch import fnmatchcase
+    return any(fnmatchcase(name, g) for g in ([globs] if isinstance(globs, str) else globs))
+
+
+def groups(model, spec):
+    """Parameters that are trained: with decay, and without."""
+    plain, bare = [], []
+    for name, p in model.named_parameters():
+        p.requires_grad_(not matches(spec["frozen"], name))
+        if not p.requires_grad:
+            continue
+        spared = p.dim() <= 1 if spec["no_decay"] is True else matches(spec["no_decay"], name)
+        (bare if spared else plain).append(p)
+    return [{"params": plain}, {"params": bare, "weight_decay": 0.0}]
+
+
+def optimizer_of(model, spec):
+    o = {k: v for k, v in spec["optimizer"].items() if k != "name"}
+    kind = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[spec["optimizer"]["name"]]
+    return kind(groups(model, spec), **o)
+
+
+def schedule_of(opt, spec, updates):
+    s, sched = spec["schedule"], torch.optim.lr_scheduler
+    lr = spec["optimizer"]["lr"]
+    if s["name"] == "one-cycle":
+        return sched.OneCycleLR(opt, max_lr=lr, total_steps=updates, cycle_momentum=False)
+    warm = s["warmup_steps"]
+    return sched.SequentialLR(opt, [
+        sched.LinearLR(opt, start_factor=s["warmup_start"], total_iters=warm),
+        sched.CosineAnnealingLR(opt, T_max=updates - warm, eta_min=s["end"] * lr)], [warm])
+
+
+def train(net, spec, x, label, dtype):
+    net = copy.deepcopy(net).to(dtype).train()
+    opt, k = optimizer_of(net, spec), spec["accumulate"]
+    sched = schedule_of(opt, spec, -(-STEPS // k))
+    mean = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(spec["ema"]))
+    trained = [p for p in net.parameters() if p.requires_grad]
+    smoothing = spec["loss"]["label_smoothing"] if "loss" in spec else 0.0
+    losses = []
+    for step in range(STEPS):
+        at = step % (SAMPLES // BATCH) * BATCH
+        parts = min(k, STEPS - step // k * k)
+        loss = nn.functional.cross_entropy(net(x[at:at + BATCH].to(dtype)), label[at:at + BATCH],
+                                           label_smoothing=smoothing)
+        (loss / parts).backward()
+        losses.append(loss.item())
+        if step % k + 1 < parts:
+            continue
+        if "clip_norm" in spec:
+            torch.nn.utils.clip_grad_norm_(trained, spec["clip_norm"])
+        else:
+            torch.nn.utils.clip_grad_value_(trained, spec["clip_value"])
+        opt.step()
+        opt.zero_grad()
+        sched.step()
+        mean.update_parameters(net)
+    return losses, dict(mean.module.named_parameters())
+
+
+def main():
+    torch.manual_seed(7)
+    torch.use_deterministic_algorithms(True)
+    torch.set_num_threads(1)
+    os.makedirs(OUT, exist_ok=True)
+    net, label = Net(), torch.randint(0, CLASSES, (SAMPLES,))
+    x = torch.randn(SAMPLES, 1, 8, 8) + torch.randn(CLASSES, 1, 8, 8)[label] * 0.5
+    torch.onnx.export(net, (x[:BATCH],), os.path.join(OUT, "net.onnx"), dynamo=False,
+                      training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
+                      input_names=["x"], output_names=["y"], opset_version=17,
+                      dynamic_axes={"x": {0: "n"}, "y": {0: "n"}})
+    save_file({"x": x, "label": label}, os.path.join(OUT, "data.safetensors"))
+    for name, spec in CASES.items():
+        exact, weights = train(net, spec, x, label, torch.float64)
+        rounded, _ = train(net, spec, x, label, torch.float32)
+        with open(os.path.join(OUT, name + ".json"), "w", encoding="utf-8") as f:
+            json.dump({"spec": {**spec, "batch": BATCH, "steps": STEPS, "shuffle": False},
+                       "losses": exact, "losses_fp32": rounded}, f, indent=1)
+            f.write("\n")
+        save_file({k: v.detach().float().contiguous() for k, v in weights.items()},
+                  os.path.join(OUT, name + "_ema.safetensors"))
+        print(name, exact[0], exact[-1], max(abs(a - b) for a, b in zip(exact, rounded)))
+
+
+if __name__ == "__main__":
+    main()
