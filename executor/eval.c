@@ -26,6 +26,12 @@ struct io {
     size_t sample_bytes, off;       /* off: in the slab, for a whole batch */
 };
 
+#define TOP 5u
+
+struct tally { /* of one class */
+    int64_t labels, answers, both;
+};
+
 struct eval {
     struct ckpt_task task; /* first member */
     bool is_reading;       /* the thread has the task */
@@ -51,7 +57,8 @@ struct eval {
     size_t classes, behind;  /* of a sample's output [before, classes, behind]; XENT */
     int64_t n, at, batch;    /* samples, next one, of the run on its way */
     int64_t *busy_ns;
-    int64_t correct, n_values;
+    int64_t correct, in_top, n_values;
+    struct tally *tally; /* OWNED by class; XENT */
     double loss;
 };
 
@@ -95,7 +102,10 @@ static int find_classes(struct eval *e, const struct sh_st_tensor *out, struct s
     e->behind = 1;
     for (uint32_t i = axis + 1; i < out->rank; i++)
         e->behind *= (size_t)out->dims[i];
-    return SH_OK;
+    e->tally = calloc(e->classes, sizeof(*e->tally));
+    return e->tally ? SH_OK
+                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate the counts of %zu classes",
+                              e->classes);
 }
 
 static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
@@ -240,7 +250,8 @@ static int make_slab(struct eval *e, struct sh_err *err)
 static void score_class(struct eval *e, const float *y, int64_t label)
 {
     const size_t n = e->classes, step = e->behind;
-    size_t best = 0;
+    const float own = y[label == e->train.ignore_index ? 0 : (size_t)label * step];
+    size_t best = 0, larger = 0;
     double sum = 0;
 
     if (label == e->train.ignore_index)
@@ -248,11 +259,17 @@ static void score_class(struct eval *e, const float *y, int64_t label)
     for (size_t i = 1; i < n; i++)
         if (y[i * step] > y[best * step])
             best = i;
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         sum += exp((double)y[i * step] - (double)y[best * step]);
+        larger += y[i * step] > own || (y[i * step] == own && i < (size_t)label);
+    }
     e->n_values++;
     e->loss += log(sum) + (double)y[best * step] - (double)y[(size_t)label * step];
     e->correct += (size_t)label == best;
+    e->in_top += larger < TOP;
+    e->tally[label].labels++;
+    e->tally[best].answers++;
+    e->tally[label].both += (size_t)label == best;
 }
 
 static double loss_of(const struct train_spec *t, double y, double want)
@@ -355,14 +372,36 @@ static int read_batch(struct eval *e, struct sh_err *err)
     return read_with(e, copy_batch, err);
 }
 
+/* A class that neither has a label nor was answered says nothing. */
+static double macro_f1(const struct eval *e)
+{
+    double sum = 0, n = 0;
+
+    for (size_t i = 0; i < e->classes; i++) {
+        const struct tally *c = &e->tally[i];
+
+        if (c->labels + c->answers == 0)
+            continue;
+        sum += 2 * (double)c->both / (double)(c->labels + c->answers);
+        n++;
+    }
+    return sum / n;
+}
+
 static void end(struct eval *e, const struct sh_err *why)
 {
-    struct eval_result res = {.n_samples = e->n, .accuracy = NAN, .loss = NAN};
+    struct eval_result res = {
+        .n_samples = e->n, .loss = NAN, .accuracy = NAN, .perplexity = NAN, .top5 = NAN, .f1 = NAN};
 
     if (e->n_values)
         res.loss = e->loss / (double)e->n_values;
-    if (e->n_values && e->train.loss == TRAIN_LOSS_XENT)
+    if (e->n_values && e->train.loss == TRAIN_LOSS_XENT) {
         res.accuracy = (double)e->correct / (double)e->n_values;
+        res.perplexity = exp(res.loss);
+        res.f1 = macro_f1(e);
+        if (e->classes > TOP)
+            res.top5 = (double)e->in_top / (double)e->n_values;
+    }
     e->fn(e->arg, &res, why);
 }
 
@@ -396,6 +435,7 @@ static void destroy(struct eval *e)
     free(e->dataset);
     free(e->label_name);
     free(e->want);
+    free(e->tally);
     free(e);
 }
 

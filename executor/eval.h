@@ -19,8 +19,11 @@ struct eval_conf {
 };
 
 struct eval_result {
-    double accuracy; /* of classes; NAN for the other losses */
-    double loss;     /* the mean, without weights and smoothing */
+    double loss; /* the mean, without weights and smoothing */
+    /* Of classes; NAN for the other losses. */
+    double accuracy, perplexity; /* perplexity: exp(loss) */
+    double top5;                 /* share of labels among the five largest; NAN: no more classes */
+    double f1;                   /* the mean over classes that are a label or an answer (macro) */
     int64_t n_samples;
 };
 

@@ -485,8 +485,9 @@ static int deliver(struct finish *f, struct sh_err *err)
 static void succeed(struct finish *f)
 {
     struct job *j = f->job;
-    double acc = f->has_result ? f->result.accuracy : NAN;
-    double loss = f->has_result ? f->result.loss : NAN;
+    static const struct eval_result NONE = {
+        .loss = NAN, .accuracy = NAN, .perplexity = NAN, .top5 = NAN, .f1 = NAN};
+    const struct eval_result *e = f->has_result ? &f->result : &NONE;
     struct sh_err err = {0};
     json_t *r;
 
@@ -494,9 +495,10 @@ static void succeed(struct finish *f)
         fail(f, &err);
         return;
     }
-    r = json_pack("{s:o,s:o,s:o,s:I,s:s,s:I}", "accuracy", number(acc), "eval_loss", number(loss),
-                  "final_loss", number(j->last_loss), "steps", (json_int_t)j->steps, "digest",
-                  f->digest, "bytes", (json_int_t)f->onnx_bytes);
+    r = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:s,s:I}", "accuracy", number(e->accuracy), "top5",
+                  number(e->top5), "f1", number(e->f1), "perplexity", number(e->perplexity),
+                  "eval_loss", number(e->loss), "final_loss", number(j->last_loss), "steps",
+                  (json_int_t)j->steps, "digest", f->digest, "bytes", (json_int_t)f->onnx_bytes);
     if (!r || (f->is_published && name_package(f, r)) || sh_json_dump(r, &j->result, &err))
         SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
     json_decref(r);

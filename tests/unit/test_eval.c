@@ -29,6 +29,7 @@ struct rig {
     run_done_fn *run_done;
     void *run_arg;
     int n_runs, n_ends;
+    size_t width; /* floats of a sample */
     int64_t busy_ns;
     struct eval_result result;
     struct sh_err why;
@@ -84,7 +85,7 @@ void switch_withdraw(struct switcher *sw, const void *arg)
 
 static void rig_open(struct rig *r)
 {
-    *r = (struct rig){.model = {.max_batch = MAX_BATCH}, .slab = {.fd = -1}};
+    *r = (struct rig){.model = {.max_batch = MAX_BATCH}, .slab = {.fd = -1}, .width = N_CLASSES};
     the_rig = r;
     sh_test_dir_make(r->dir);
     snprintf(r->path, sizeof(r->path), "%s/eval", r->dir);
@@ -187,7 +188,7 @@ static void do_run(struct rig *r, uint32_t batch)
 
     assert_non_null(fn);
     assert_int_equal(r->part.batch, batch);
-    assert_int_equal(r->part.in[0].len, batch * N_CLASSES * sizeof(float));
+    assert_int_equal(r->part.in[0].len, batch * r->width * sizeof(float));
     memcpy(base + r->part.out[0].off, base + r->part.in[0].off, (size_t)r->part.in[0].len);
     drop_run(r);
     fn(r->run_arg, &ok);
@@ -236,6 +237,50 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
     assert_int_equal(r.result.n_samples, N_SAMPLES);
     assert_true(r.result.accuracy == 4.0 / 5);
     assert_true(fabs(r.result.loss - (4 * right + wrong) / 5) < 1e-6);
+    assert_true(fabs(r.result.perplexity - exp(r.result.loss)) < 1e-9);
+    /* answers 0 1 0 1 0: of class 0 two right, one too many; of class 1 two right, one missing */
+    assert_true(fabs(r.result.f1 - (4.0 / 5 + 4.0 / 5) / 2) < 1e-12);
+    assert_true(isnan(r.result.top5));
+    rig_close(&r);
+}
+
+/* Seven classes; the larger the number of a class, the larger its output. */
+static void five_largest_and_f1_are_of_the_classes(void **state)
+{
+    const int64_t labels[N_SAMPLES] = {6, 2, 1, 6, 0}; /* 6 is always the answer */
+    float x[N_SAMPLES][7];
+    struct sh_st_tensor t[] = {
+        {.name = "x", .dtype = SH_F32, .rank = 2, .dims = {N_SAMPLES, 7}, .bytes = sizeof(x)},
+        {.name = "label",
+         .dtype = SH_I64,
+         .rank = 1,
+         .dims = {N_SAMPLES},
+         .bytes = sizeof(labels)}};
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    r.width = 7;
+    json_decref(r.meta);
+    r.meta = json_pack("{s:[{s:s,s:s,s:[i,i]}],s:[{s:s,s:s,s:[i,i]}]}", "inputs", "name", "x",
+                       "datatype", "FP32", "shape", -1, 7, "outputs", "name", "y", "datatype",
+                       "FP32", "shape", -1, 7);
+    for (int i = 0; i < N_SAMPLES; i++)
+        for (int k = 0; k < 7; k++)
+            x[i][k] = (float)k;
+    t[0].data = x;
+    t[1].data = labels;
+    assert_ok(sh_st_write(r.path, t, SH_ARRAY_LEN(t), NULL, NULL));
+    start(&r, true);
+    turn_until(&r, 1, 0);
+    do_run(&r, MAX_BATCH);
+    turn_until(&r, 2, 0);
+    do_run(&r, N_SAMPLES - MAX_BATCH);
+    assert_int_equal(r.why.rc, SH_OK);
+    assert_true(r.result.accuracy == 2.0 / 5);
+    assert_true(r.result.top5 == 3.0 / 5); /* 6 to 2 are the five largest */
+    /* of 6: 2 both, 2 labels, 5 answers; 0, 1 and 2: none right; 3, 4, 5 do not occur */
+    assert_true(fabs(r.result.f1 - (4.0 / 7) / 4) < 1e-12);
     rig_close(&r);
 }
 
@@ -262,7 +307,7 @@ static void values_are_compared_with_the_labels_of_their_batch(void **state)
     do_run(&r, N_SAMPLES - MAX_BATCH);
     assert_int_equal(r.n_ends, 1);
     assert_int_equal(r.why.rc, SH_OK);
-    assert_true(isnan(r.result.accuracy));
+    assert_true(isnan(r.result.accuracy) && isnan(r.result.f1) && isnan(r.result.perplexity));
     assert_true(r.result.loss == 4.0 / (N_SAMPLES * N_CLASSES));
     rig_close(&r);
 }
@@ -323,6 +368,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_loop_goes_on_while_the_disk_is_slow),
+        cmocka_unit_test(five_largest_and_f1_are_of_the_classes),
         cmocka_unit_test(values_are_compared_with_the_labels_of_their_batch),
         cmocka_unit_test(what_is_wrong_with_the_dataset_is_told_from_the_loop),
         cmocka_unit_test(it_may_be_freed_while_it_is_read),
