@@ -166,12 +166,21 @@ int shape__conv_of(struct shape_ctx *c, uint32_t x_at, uint32_t w_at, uint32_t b
     return rc ? rc : shape__out(c, 0, t, x->rank, dims);
 }
 
-int shape__infer_conv(struct shape_ctx *c)
+/* A constant may be of another float type than x: exporters that fold a norm into a convolution
+ * leave its weight F32 in a model of halves. All is computed as F32 (retype.c). */
+static int want_weight(struct shape_ctx *c)
 {
     int rc = shape__want_float(c, 0);
 
-    if (!rc)
-        rc = shape__want_same_type(c, 0, 1);
+    if (!rc && shape__in(c, 1)->data)
+        return shape__want_float(c, 1);
+    return rc ? rc : shape__want_same_type(c, 0, 1);
+}
+
+int shape__infer_conv(struct shape_ctx *c)
+{
+    int rc = want_weight(c);
+
     return rc ? rc : shape__conv_of(c, 0, 1, 2, shape__in(c, 0)->dtype);
 }
 
@@ -229,9 +238,7 @@ int shape__infer_conv_transpose(struct shape_ctx *c)
     int rc = graph_int(&c->n, "group", 1, &group, c->err);
 
     if (!rc)
-        rc = shape__want_float(c, 0);
-    if (!rc)
-        rc = shape__want_same_type(c, 0, 1);
+        rc = want_weight(c);
     if (!rc)
         rc = check_conv_transpose(c, x, k, group);
     if (rc)

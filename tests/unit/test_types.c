@@ -140,6 +140,29 @@ static void numbers_of_16_bits_come_in_and_go_out_as_such(void **state)
     free(out);
 }
 
+static void a_weight_of_f32_in_a_model_of_halves_is_taken(void **state)
+{
+    static const char *const OPS[] = {"Conv", "ConvTranspose"};
+    const int64_t dims[3] = {1, 1, 3}, kernel[3] = {1, 1, 1};
+    uint16_t in[3] = {sh_f16_of(0.5), sh_f16_of(-2), sh_f16_of(8)}, *out;
+
+    (void)state;
+    for (size_t k = 0; k < SH_ARRAY_LEN(OPS); k++) {
+        struct graph *g = new_graph();
+        uint32_t x, w = param(g, "w", 3, kernel);
+
+        assert_ok(graph_add_value(g, "x", SH_F16, 3, dims, &x, NULL));
+        assert_ok(graph_add_input(g, x, NULL));
+        *(float *)g->values[w].data = 0.5f;
+        x = NODE(g, OPS[k], "y", x, w);
+        out = result(g, x, in, SH_F16, sizeof(in));
+        assert_int_equal(out[0], sh_f16_of(0.25));
+        assert_int_equal(out[1], sh_f16_of(-1));
+        assert_int_equal(out[2], sh_f16_of(4));
+        free(out);
+    }
+}
+
 static void integers_of_any_width_wrap_at_their_own(void **state)
 {
     struct graph *g = new_graph();
@@ -208,6 +231,7 @@ int main(void)
         cmocka_unit_test(a_table_of_double_precision_is_read_as_one),
         cmocka_unit_test(the_least_number_of_double_precision_is_no_infinity),
         cmocka_unit_test(numbers_of_16_bits_come_in_and_go_out_as_such),
+        cmocka_unit_test(a_weight_of_f32_in_a_model_of_halves_is_taken),
         cmocka_unit_test(integers_of_any_width_wrap_at_their_own),
         cmocka_unit_test(casts_between_integers_keep_the_low_bits),
         cmocka_unit_test(a_hard_sigmoid_of_one_axis_is_none_of_zeros),
