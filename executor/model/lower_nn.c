@@ -30,6 +30,25 @@ static int bn_train_outputs(struct lower *lo, const struct graph_node *n, struct
     return rc;
 }
 
+/* With a mean and a variance that the graph computes, as of weights that are standardised: they
+ * have gradients, and there is nothing to keep. */
+static int norm_by_computed(struct lower *lo, const struct graph_node *n, const uint32_t *in,
+                            struct sh_err *err)
+{
+    const enum dev_bin steps[4] = {DEV_BIN_SUB, DEV_BIN_DIV, DEV_BIN_MUL, DEV_BIN_ADD};
+    uint32_t y = in[0], by[4] = {in[3], in[4], in[1], in[2]};
+    float eps;
+    int rc = lower__float(n, "epsilon", &eps, err);
+
+    if (!rc)
+        rc = ir_act(lo->ir, DEV_ACT_LINEAR, 1.0f, eps, n->name, by[1], &by[1], err);
+    if (!rc)
+        rc = ir_act(lo->ir, DEV_ACT_SQRT, 0.0f, 0.0f, n->name, by[1], &by[1], err);
+    for (uint32_t i = 0; i < 4 && rc == SH_OK; i++)
+        rc = lower__per_channel(lo, n->name, y, steps[i], by[i], &y, err);
+    return rc ? rc : lower__is(lo, n, y, err);
+}
+
 int lower__batch_norm(struct lower *lo, const struct graph_node *n, struct sh_err *err)
 {
     uint32_t in[5];
@@ -38,6 +57,8 @@ int lower__batch_norm(struct lower *lo, const struct graph_node *n, struct sh_er
 
     if (rc)
         return rc;
+    if (lo->training && !lower__in(lo, n, 3)->data && !lower__in(lo, n, 4)->data)
+        return norm_by_computed(lo, n, in, err);
     op = ir_op(lo->training ? DEV_OP_BN_TRAIN : DEV_OP_BN_INFER, n->name, 5, in);
     op.u.norm.axis = 1;
     rc = lower__float(n, "epsilon", &op.u.norm.eps, err);

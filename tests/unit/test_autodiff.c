@@ -240,6 +240,35 @@ static uint32_t some_bn(struct graph *g, const char *name, uint32_t x)
     return some_node(g, "BatchNormalization", name, in, 5);
 }
 
+/* Weights that are standardised, as PyTorch writes them: the statistics have gradients too. */
+static void statistics_that_are_computed_have_gradients(void **state)
+{
+    struct bench *b = *state;
+    struct train_spec t = {.loss = TRAIN_LOSS_MSE, .lr = 0.1, .labels = "label", .batch = 1};
+    struct graph *g = text_graph("ReduceMean", "p[4,3,5] i[2]=0,2", "keepdims=0", 1);
+    const uint32_t p = g->nodes[0].in[0], axes = g->nodes[0].in[1], mean = g->outputs[0];
+    uint32_t in[5] = {p, 0, 0, mean, 0}, square;
+    uint64_t x = 5;
+
+    for (uint32_t i = 1; i < 3; i++) {
+        const int64_t channels = 3;
+        float *data = calloc(3, sizeof(*data));
+
+        assert_non_null(data);
+        data[0] = 1.5f, data[1] = -0.5f, data[2] = 0.75f;
+        assert_ok(
+            graph_add_const(g, i == 1 ? "gain" : "bias", SH_F32, 1, &channels, data, &in[i], NULL));
+        g->values[in[i]].is_param = true;
+    }
+    square = some_node(g, "Mul", "square", (uint32_t[]){p, p}, 2);
+    in[4] = some_node(g, "ReduceMean", "var", (uint32_t[]){square, axes}, 2);
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "keepdims", 0, NULL));
+    g->outputs[0] = some_node(g, "BatchNormalization", "y", in, 5);
+    compile(b, g, -1, 1, &t);
+    expect_slopes(b, &x, 3, 2e-2, "BatchNormalization of statistics that are computed");
+    clear(b);
+}
+
 /* a = relu(bn(p)), b = relu(bn(a) + a), y = bn(b) + b */
 static struct graph *residual_net(void)
 {
@@ -566,6 +595,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_gradient_is_the_slope_of_the_loss),
+        cmocka_unit_test(statistics_that_are_computed_have_gradients),
         cmocka_unit_test(the_page_of_operators_says_which_have_gradients),
         cmocka_unit_test(fused_normalisations_have_the_same_gradients),
         cmocka_unit_test(a_weight_gradient_in_pieces_is_the_same),
