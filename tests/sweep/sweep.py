@@ -160,6 +160,7 @@ class Export:
             torch.manual_seed(1)
             torch.onnx.export(model, tuple(xs), path, dynamo=new, **more)
         except Exception as e:  # whatever the exporter says
+            e = e.__cause__ or e
             self.case["files"][tag] = {"export": "%s: %s" % (type(e).__name__, first_line(e))}
             return False
         graph = onnx.load(path, load_external_data=False).graph
