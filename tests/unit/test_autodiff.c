@@ -542,6 +542,47 @@ static void nothing_before_the_update_changes_the_state(void **state)
     check_atomic(*state, TRAIN_ADAMW);
 }
 
+/* Training is as fast as it was where nothing of this is wanted: no other pass over gradients, no
+ * state that nobody needs; and a frozen part costs neither. */
+static void what_is_not_asked_for_costs_nothing(void **state)
+{
+    static const struct {
+        int64_t accumulate;
+        double clip_norm, clip_value, ema;
+        const char *frozen;
+        uint32_t accums, squares, updates, means, entries;
+    } ASKED[] = {
+        {1, 0, 0, 0, NULL, 0, 0, 2, 0, 4},      {1, 0, 0.5, 0, NULL, 0, 0, 2, 0, 4},
+        {1, 0.5, 0, 0, NULL, 0, 1, 2, 0, 4},    {4, 0, 0, 0, NULL, 2, 0, 2, 0, 6},
+        {4, 0.5, 0, 0.9, NULL, 2, 1, 2, 2, 8},  {1, 0, 0, 0.9, NULL, 0, 0, 2, 2, 6},
+        {4, 0.5, 0, 0.9, "in2", 1, 1, 1, 1, 5},
+    };
+    struct bench *b = *state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(ASKED); i++) {
+        json_t *frozen = ASKED[i].frozen ? json_string(ASKED[i].frozen) : NULL;
+        struct train_spec t = {.loss = TRAIN_LOSS_MSE,
+                               .lr = 0.1,
+                               .momentum = 0.9,
+                               .batch = 4,
+                               .accumulate = ASKED[i].accumulate,
+                               .clip_norm = ASKED[i].clip_norm,
+                               .clip_value = ASKED[i].clip_value,
+                               .ema = ASKED[i].ema,
+                               .frozen = frozen,
+                               .labels = "label"};
+
+        compile(b, text_graph("Gemm", "f[4,3] p[3,2] p[2]", "", 1), -1, 1, &t);
+        assert_int_equal(count_ops(b, "ACCUM"), ASKED[i].accums);
+        assert_int_equal(count_ops(b, "SQUARES"), ASKED[i].squares);
+        assert_int_equal(count_ops(b, "SGD"), ASKED[i].updates);
+        assert_int_equal(count_ops(b, "EMA"), ASKED[i].means);
+        assert_int_equal(program_n_state(b->p), ASKED[i].entries);
+        clear(b);
+        json_decref(frozen);
+    }
+}
+
 static void masks_of_dropout_follow_seed_and_step(void **state)
 {
     struct bench *b = *state;
@@ -602,6 +643,7 @@ int main(void)
         cmocka_unit_test(nothing_before_the_update_changes_the_state),
         cmocka_unit_test(products_add_their_gradients_to_others),
         cmocka_unit_test(dropout_takes_what_is_added_to_it),
+        cmocka_unit_test(what_is_not_asked_for_costs_nothing),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),
     };

@@ -36,6 +36,7 @@ int cuda__squares(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
     int64_t pieces = 0;
+    int rc = SH_OK;
 
     for (uint32_t i = 0; i < op->n_in; i++) {
         if (op->in[i] == DEV_NONE)
@@ -51,7 +52,7 @@ int cuda__squares(struct cuda_build *b)
     cuda__scratch(b, (size_t)pieces * sizeof(double));
     b->co->run = run_squares;
     b->co->by_step = true; /* not in all parts of a turn */
-    if (op->in[0] != DEV_NONE && cuda__in(b, 0, cuda__plain(CUDA_T_F32)))
-        return SH_E_BUG;
-    return cuda__out(b, 0, cuda__plain(CUDA_T_F32));
+    if (op->in[0] != DEV_NONE)
+        rc = cuda__in(b, 0, cuda__plain(CUDA_T_F32));
+    return rc ? rc : cuda__out(b, 0, cuda__plain(CUDA_T_F32));
 }
