@@ -20,7 +20,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from system import BIN, read_st  # noqa: E402
+from system import BIN, System, read_st  # noqa: E402
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "finetune")
 DEVICE = os.environ.get("DEVICE") or "cpu"
@@ -91,6 +91,39 @@ class Finetune(unittest.TestCase):
             text = self.train({**spec, field: ["fc.*", "layer4.*"]}, "fp32")[1]
             self.assertIn('"spec.%s": no parameter is called "layer4.*"; there are trunk.0.weight' % field, text)
         self.assertIn("nothing to train", self.train({**spec, "frozen": "*"}, "fp32")[1])
+
+    @unittest.skipIf(DEVICE != "cpu", "a system of its own is on the cpu")
+    def test_a_job_leaves_the_mean_of_the_weights_and_rates_that(self):
+        with open(golden("sgd.json"), encoding="utf-8") as f:
+            want = json.load(f)
+        with open(golden("net.onnx"), "rb") as f:
+            net = f.read()
+        with open(golden("data.safetensors"), "rb") as f:
+            data = f.read()
+        with System() as s:
+            key = s.tenant("lab")
+            s.push(key, "net", net, max_batch=8)
+            s.push_data(key, "data", data)
+            r = s.submit(key, model="net", dataset="data", eval_dataset="data",
+                         spec={**want["spec"], "epochs": None})
+            self.assertIn(r.status, (200, 201), r)
+            job = s.wait_job(key, r.json["id"])
+            self.assertEqual(job["state"], "SUCCEEDED", job)
+            folder = os.path.join(s.state, "jobs", str(r.json["id"]))
+            with open(os.path.join(folder, "losses.json"), encoding="utf-8") as f:
+                losses = json.load(f)
+            final = read_st(os.path.join(folder, "final.safetensors"))
+        self.assertLess(max(abs(a - b) for a, b in zip(losses, want["losses"])), 1e-6)
+        means = read_st(golden("sgd_ema.safetensors"))
+        self.assertFalse([k for k in final if "#" in k])
+        for param in means:
+            for a, b in zip(floats(final, param), floats(means, param)):
+                self.assertAlmostEqual(a, b, delta=2e-5, msg=param)
+        rated = job["result"]
+        self.assertGreater(rated["accuracy"], 0.7, rated)
+        self.assertGreater(rated["f1"], 0.6, rated)
+        self.assertAlmostEqual(rated["perplexity"], 2.718281828459045 ** rated["eval_loss"], delta=1e-4)
+        self.assertIsNone(rated["top5"])  # there are five classes
 
 
 if __name__ == "__main__":
