@@ -115,7 +115,8 @@ static int old_prelu(struct reader *r, struct graph_node *n)
     return graph_set_int(n, GRAPH_FIRST_AXIS, 1, r->err);
 }
 
-static int old_concat(struct reader *r, struct graph_node *n)
+/* Of Concat before opset 4, of DFT before opset 20. */
+static int axis_one(struct reader *r, struct graph_node *n)
 {
     return graph__attr(n, "axis") ? SH_OK : graph_set_int(n, "axis", 1, r->err);
 }
@@ -250,7 +251,8 @@ static const struct {
     {"And", 7, old_broadcast},
     {"BatchNormalization", 14, old_batch_norm},
     {"Cast", 6, old_cast},
-    {"Concat", 4, old_concat},
+    {"Concat", 4, axis_one},
+    {"DFT", 20, axis_one},
     {"Div", 7, old_broadcast},
     {"Dropout", INT64_MAX, dropout},
     {"Equal", 7, old_broadcast},

@@ -7,7 +7,7 @@
 #include "common/mem.h"
 #include "executor/model/shape_int.h"
 
-enum why { NOT_YET, TEXT, SEQUENCE, RANDOM, CONTROL, COMPLEX, FROM_FILE, SIZE };
+enum why { NOT_YET, TEXT, SEQUENCE, RANDOM, CONTROL, FROM_FILE, SIZE };
 
 static const char *const WHY[] = {
     [NOT_YET] = "not built yet",
@@ -15,7 +15,6 @@ static const char *const WHY[] = {
     [SEQUENCE] = "a value that is no tensor",
     [RANDOM] = "its result would be random: a request gives the same numbers each time",
     [CONTROL] = "a program is a list of operations that is known before it runs",
-    [COMPLEX] = "complex numbers, which the inference protocol has not",
     [FROM_FILE] = "decodes files: `shunt infer --image` and `shunt push dataset` do it before",
     [SIZE] = "the size of its result is known only once it has run",
 };
@@ -68,7 +67,7 @@ static const struct row {
     {"Cos", 7, true, NOT_YET},
     {"Cosh", 9, true, NOT_YET},
     {"CumSum", 11, true, NOT_YET},
-    {"DFT", 17, false, COMPLEX},
+    {"DFT", 17, true, NOT_YET},
     {"DeformConv", 19, false, NOT_YET},
     {"DepthToSpace", 1, true, NOT_YET},
     {"DequantizeLinear", 10, false, NOT_YET},
@@ -176,7 +175,7 @@ static const struct row {
     {"RoiAlign", 10, false, NOT_YET},
     {"RotaryEmbedding", 23, true, NOT_YET},
     {"Round", 11, false, NOT_YET},
-    {"STFT", 17, false, COMPLEX},
+    {"STFT", 17, true, NOT_YET},
     {"Scan", 8, false, CONTROL},
     {"Scatter", 9, false, NOT_YET},
     {"ScatterElements", 11, true, NOT_YET},

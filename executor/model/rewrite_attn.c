@@ -304,6 +304,38 @@ int shape__rewrite_rotary(struct shape_ctx *c)
 
 /* ---------------------------------------------------------------- normalisations */
 
+/* That of one output, and beside it the mean and one over the deviation. */
+int shape__rewrite_layer_norm(struct shape_ctx *c)
+{
+    struct rewrite w = {.c = c};
+    const uint32_t x = rw_in(&w, 0);
+    const struct graph_value v = *shape__in(c, 0);
+    int64_t axis, stash, axes[SH_MAX_RANK];
+    double eps;
+    uint32_t y, mean, off, inv;
+
+    get_int(&w, "axis", -1, &axis);
+    get_int(&w, "stash_type", 1, &stash);
+    get_float(&w, "epsilon", 1e-5, &eps);
+    if (!w.rc)
+        w.rc = shape__axis(c, axis, v.rank, &axis);
+    if (w.rc)
+        return w.rc;
+    for (int i = (int)axis; i < v.rank; i++)
+        axes[i - axis] = i;
+    y = rw_node(&w, c->n.op, c->n.in, c->n.n_in,
+                (const struct graph_attr[]){RW_INT("axis", axis), RW_FLOAT("epsilon", eps)}, 2);
+    mean = rw_reduce(&w, "ReduceMean", x, axes, v.rank - (int)axis, true);
+    off = rw2(&w, "Sub", x, mean);
+    inv = rw_reduce(&w, "ReduceMean", rw2(&w, "Mul", off, off), axes, v.rank - (int)axis, true);
+    inv = rw2(&w, "Add", inv, rw_cast(&w, rw_number(&w, SH_F32, eps), v.dtype));
+    inv = rw1(&w, "Reciprocal", rw1(&w, "Sqrt", inv));
+    rw_is(&w, 0, y);
+    if (has_out(&w, 1))
+        rw_is(&w, 1, rw1_with(&w, "Cast", mean, RW_INT("to", stash)));
+    return has_out(&w, 2) ? rw_is(&w, 2, rw1_with(&w, "Cast", inv, RW_INT("to", stash))) : w.rc;
+}
+
 int shape__rewrite_rms_norm(struct shape_ctx *c)
 {
     struct rewrite w = {.c = c};

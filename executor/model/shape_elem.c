@@ -285,6 +285,19 @@ int shape__infer_identity(struct shape_ctx *c)
     return shape__alias(c, c->n.in[0]);
 }
 
+/* Nothing is dropped. */
+static int keep_all(struct shape_ctx *c)
+{
+    struct rewrite w = {.c = c};
+    const struct graph_value x = *shape__in(c, 0);
+    bool *yes = rw_alloc(&w, SH_BOOL, 1);
+
+    if (yes)
+        *yes = true;
+    rw_is(&w, 1, rw_expand(&w, rw_const(&w, SH_BOOL, 0, NULL, yes), x.rank, x.dims));
+    return w.rc ? w.rc : shape__alias(c, c->n.in[0]);
+}
+
 int shape__infer_dropout(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
@@ -296,7 +309,7 @@ int shape__infer_dropout(struct shape_ctx *c)
     if (!(ratio >= 0.0 && ratio < 1.0))
         return shape__fail(c, SH_E_INVALID, "ratio %g is outside [0, 1)", ratio);
     if (!c->training || ratio == 0.0)
-        return shape__alias(c, c->n.in[0]);
+        return c->n.n_out > 1 && c->out_names[1] ? keep_all(c) : shape__alias(c, c->n.in[0]);
     shape__drop_inputs(c, 1);
     rc = graph_set_float(&c->n, "ratio", ratio, c->err);
     if (!rc)

@@ -1,6 +1,6 @@
 /* shape_nn.c - shapes of products and normalisations. */
 #include "common/mem.h"
-#include "executor/model/shape_int.h"
+#include "executor/model/rewrite.h"
 
 #include <stdlib.h>
 
@@ -154,7 +154,7 @@ int shape__infer_layer_norm(struct shape_ctx *c)
         rc = shape__axis(c, axis, x->rank, &axis);
     for (uint32_t k = 1; k < c->n.n_out && rc == SH_OK; k++)
         if (c->out_names[k])
-            rc = shape__fail(c, SH_E_UNSUPPORTED, "the mean and deviation are not given out");
+            return shape__rewrite_layer_norm(c);
     for (uint32_t i = 1; i < 3 && rc == SH_OK; i++) {
         const struct graph_value *p = shape__has(c, i) ? shape__in(c, i) : NULL;
         int want = x->rank - (int)axis;

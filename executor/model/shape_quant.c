@@ -16,9 +16,10 @@ static int check_scale(struct shape_ctx *c, uint32_t i)
 {
     const struct graph_value *v = shape__in(c, i);
 
-    if (v->dtype != SH_F32)
-        return shape__fail(c, SH_E_UNSUPPORTED, "a scale of type %s is not supported, only FP32",
-                           sh_dtype_v2(v->dtype));
+    int rc = shape__want_float(c, i);
+
+    if (rc)
+        return rc;
     for (int64_t k = 0; v->data && k < graph_elements(v); k++) {
         const double s = shape__get_f64(v->dtype, v->data, (size_t)k);
 
@@ -101,9 +102,8 @@ int shape__infer_quantize(struct shape_ctx *c)
                          (long long)out);
     if (!rc)
         rc = check_int(c, t, false);
-    if (!rc && x->dtype != SH_F32)
-        rc = shape__fail(c, SH_E_UNSUPPORTED, "an input of type %s is not supported, only FP32",
-                         sh_dtype_v2(x->dtype));
+    if (!rc)
+        rc = shape__want_float(c, 0);
     if (!rc)
         rc = read_scheme(c, 0, 1, 1, &q);
     if (!rc)
@@ -123,7 +123,7 @@ int shape__infer_dequantize(struct shape_ctx *c)
         rc = read_scheme(c, 0, 1, 1, &q);
     if (!rc)
         rc = write_scheme(c, &q);
-    return rc ? rc : shape__out(c, 0, SH_F32, x->rank, x->dims);
+    return rc ? rc : shape__out(c, 0, shape__in(c, 1)->dtype, x->rank, x->dims);
 }
 
 /* Weights become floats before anything runs: what follows them can then be folded into them. */
@@ -146,7 +146,7 @@ int shape__eval_dequantize(struct shape_ctx *c)
         const int64_t zero = z ? shape__get_i64(z->dtype, z->data, (size_t)at) : 0;
         const double v = (double)(shape__get_i64(x.dtype, x.data, (size_t)i) - zero);
 
-        shape__put_f64(SH_F32, y, (size_t)i, v * shape__get_f64(SH_F32, s.data, (size_t)at));
+        shape__put_f64(s.dtype, y, (size_t)i, v * shape__get_f64(s.dtype, s.data, (size_t)at));
     }
     return rc;
 }

@@ -183,6 +183,8 @@ static const struct {
      -1, 1},
     {"CenterCropPad", "p[4,3] i[2]=2,5", "", -1, 1},
     {"AffineGrid", "p[2,2,3] i[4]=2,1,3,4", "", -1, 1},
+    {"DFT", "p[2,5,1]", "", -1, 1},
+    {"STFT", "p[2,8,1] i[]=2 p[4]", "", -1, 1},
     {"NegativeLogLikelihoodLoss", "p[4,3] i[4]=0,2,1,1", "", -1, 1},
 };
 
