@@ -74,7 +74,7 @@ int shape__rewrite_affine_grid(struct shape_ctx *c)
 
 struct sampler {
     struct rewrite w;
-    bool align, nearest;
+    bool align, nearest, cubic;
     const char *padding;
     int space;
     int64_t size[MAX_SPACE], n, points; /* of the images' axes; samples; places in each */
@@ -101,6 +101,19 @@ static uint32_t reflected(struct sampler *s, uint32_t x, double low, double span
     return rw2(w, "Sub", num(s, span + low), m);
 }
 
+/* Into the image, as padding asks; zeros are for pixels() to give. */
+static uint32_t padded(struct sampler *s, uint32_t x, int axis)
+{
+    struct rewrite *w = &s->w;
+    const double n = (double)s->size[axis];
+
+    if (strcmp(s->padding, "reflection") == 0)
+        x = s->align ? reflected(s, x, 0, n - 1) : reflected(s, x, -0.5, n);
+    if (strcmp(s->padding, "zeros") != 0)
+        x = rw3(w, "Clip", x, num(s, 0), num(s, n - 1));
+    return x;
+}
+
 /* Column k of the grid (x first) as pixels of its axis. */
 static void coordinate(struct sampler *s, uint32_t grid, int k)
 {
@@ -112,10 +125,8 @@ static void coordinate(struct sampler *s, uint32_t grid, int k)
         rw_reshape(w, rw_slice(w, grid, 2, k, k + 1, 1), 2, (const int64_t[]){s->n, s->points});
 
     x = rw2(w, "Add", rw2(w, "Mul", x, num(s, scale)), num(s, (n - 1) / 2));
-    if (strcmp(s->padding, "reflection") == 0)
-        x = s->align ? reflected(s, x, 0, n - 1) : reflected(s, x, -0.5, n);
-    if (strcmp(s->padding, "zeros") != 0)
-        x = rw3(w, "Clip", x, num(s, 0), num(s, n - 1));
+    if (!s->cubic)
+        x = padded(s, x, axis);
     s->at[axis] = s->nearest ? rw1(w, "Round", x) : x;
 }
 
@@ -140,25 +151,51 @@ static uint32_t pixels(struct sampler *s, const uint32_t *at)
     return rw3(w, "Where", inside, y, num(s, 0));
 }
 
-/* Each of the 2^space neighbours with its share. */
+/* Of neighbour k of a place that is t behind the one before it: linear, or with the cubes of the
+ * distances, as Resize has them. */
+static uint32_t share_of(struct sampler *s, uint32_t t, int k)
+{
+    static const double A = -0.75;
+    static const double NEAR[] = {A + 2, -(A + 3), 0, 1}, FAR[] = {A, -5 * A, 8 * A, -4 * A};
+    struct rewrite *w = &s->w;
+    const double *p = k == 1 || k == 2 ? NEAR : FAR;
+    uint32_t d, y;
+
+    if (!s->cubic)
+        return k ? t : rw2(w, "Sub", num(s, 1), t);
+    d = k < 2 ? rw2(w, "Add", t, num(s, 1 - k)) : rw2(w, "Sub", num(s, k - 1), t);
+    y = rw2(w, "Mul", d, num(s, p[0]));
+    for (int i = 1; i < 4; i++) {
+        y = rw2(w, "Add", y, num(s, p[i]));
+        y = i < 3 ? rw2(w, "Mul", y, d) : y;
+    }
+    return y;
+}
+
+/* Each of the 2^space or 4^space neighbours with its share. */
 static uint32_t blended(struct sampler *s)
 {
     struct rewrite *w = &s->w;
-    uint32_t low[MAX_SPACE], share[MAX_SPACE], y = GRAPH_NONE;
+    const int n = s->cubic ? 4 : 2;
+    uint32_t place[MAX_SPACE][4], share[MAX_SPACE][4], y = GRAPH_NONE;
+    int corners = 1;
 
-    for (int a = 0; a < s->space; a++) {
-        low[a] = rw1(w, "Floor", s->at[a]);
-        share[a] = rw2(w, "Sub", s->at[a], low[a]);
+    for (int a = 0; a < s->space; a++, corners *= n) {
+        const uint32_t low = rw1(w, "Floor", s->at[a]), t = rw2(w, "Sub", s->at[a], low);
+
+        for (int k = 0; k < n; k++) {
+            place[a][k] = rw2(w, "Add", low, num(s, s->cubic ? k - 1 : k));
+            if (s->cubic)
+                place[a][k] = padded(s, place[a][k], a);
+            share[a][k] = share_of(s, t, k);
+        }
     }
-    for (int corner = 0; corner < 1 << s->space; corner++) {
+    for (int corner = 0; corner < corners; corner++) {
         uint32_t at[MAX_SPACE], weight = GRAPH_NONE, part;
 
-        for (int a = 0; a < s->space; a++) {
-            const bool high = corner >> a & 1;
-            const uint32_t own = high ? share[a] : rw2(w, "Sub", num(s, 1), share[a]);
-
-            at[a] = high ? rw2(w, "Add", low[a], num(s, 1)) : low[a];
-            weight = a ? rw2(w, "Mul", weight, own) : own;
+        for (int a = 0, rest = corner; a < s->space; a++, rest /= n) {
+            at[a] = place[a][rest % n];
+            weight = a ? rw2(w, "Mul", weight, share[a][rest % n]) : share[a][rest % n];
         }
         weight = rw_reshape(w, weight, 3, (const int64_t[]){s->n, s->points, 1});
         part = rw2(w, "Mul", pixels(s, at), weight);
@@ -181,7 +218,8 @@ static int read_sampler(struct sampler *s)
     s->space = x->rank - 2;
     s->t = x->dtype;
     s->nearest = strcmp(mode, "nearest") == 0;
-    if (!s->nearest && strcmp(mode, "linear") != 0 && strcmp(mode, "bilinear") != 0)
+    s->cubic = strcmp(mode, "cubic") == 0;
+    if (!s->nearest && !s->cubic && strcmp(mode, "linear") != 0 && strcmp(mode, "bilinear") != 0)
         return shape__fail(c, SH_E_UNSUPPORTED, "mode %.32s is not supported", mode);
     if (s->space < 1 || s->space > MAX_SPACE || grid->rank != x->rank || grid->dtype != x->dtype ||
         grid->dims[0] != x->dims[0] || grid->dims[x->rank - 1] != s->space)

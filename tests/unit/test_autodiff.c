@@ -185,6 +185,8 @@ static const struct {
     {"AffineGrid", "p[2,2,3] i[4]=2,1,3,4", "", -1, 1},
     {"DFT", "p[2,5,1]", "", -1, 1},
     {"STFT", "p[2,8,1] i[]=2 p[4]", "", -1, 1},
+    {"GridSample", "p[1,2,4,5] c[1,2,1,2]=0.1,0.3,-0.9,0.95", "mode:cubic padding_mode:border", -1,
+     1},
     {"NegativeLogLikelihoodLoss", "p[4,3] i[4]=0,2,1,1", "", -1, 1},
 };
 
