@@ -12,8 +12,9 @@
  * of the model in place of their calls; the value of ConstantOfShape is its second input. Softmax,
  * LogSoftmax or Hardmax with the attribute flat = 1 is over all axes from `axis` on, as one, which
  * was its meaning before opset 13. With GRAPH_FIRST_AXIS the second operand begins at that axis of
- * the first, as it could before opset 7. An attribute that is a list of texts is one text with
- * commas.
+ * the first, as it could before opset 7. A node with GRAPH_BRANCH may fail until an If takes its
+ * result; the inputs of If are the condition and the results of both branches. An attribute that is
+ * a list of texts is one text with commas.
  *
  * Not thread-safe. Strings and data live as long as the graph.
  */
@@ -32,6 +33,7 @@
 #define GRAPH_MAX_VALUES 262144u
 #define GRAPH_NONE UINT32_MAX /* an absent optional input */
 #define GRAPH_FIRST_AXIS "first_axis"
+#define GRAPH_BRANCH "branch"
 #define GRAPH_BATCH ((int64_t)SH_DIM_BATCH)
 #define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */
 #define GRAPH_DERIVED INT32_MIN             /* a dim of an output: graph.output_dims knows */

@@ -114,6 +114,8 @@ int reader_attr(const struct reader *r, const Onnx__AttributeProto *a,
     while (a && a->ref_attr_name && a->ref_attr_name[0]) {
         const char *name = a->ref_attr_name;
 
+        while (s->is_branch)
+            s = s->up;
         if (!s->func)
             return SH_FAIL(r->err, SH_E_INVALID,
                            "an attribute refers to one of a function, but is in none");
@@ -183,20 +185,30 @@ static void scope_fini(struct scope *s)
     names_fini(&s->names);
 }
 
+int reader_deeper(struct reader *r, struct scope *s, const char *label)
+{
+    s->depth = r->scope->depth + 1;
+    graph__clean(label, s->label, sizeof(s->label));
+    if (s->depth > MAX_DEPTH)
+        return SH_FAIL(r->err, SH_E_INVALID,
+                       "%s: functions and branches are more than %d levels deep, or functions call "
+                       "themselves",
+                       s->label, MAX_DEPTH);
+    if (++r->n_calls > GRAPH_MAX_NODES)
+        return SH_FAIL(r->err, SH_E_TOOBIG,
+                       "the model has more than %u calls of functions and branches",
+                       GRAPH_MAX_NODES);
+    return SH_OK;
+}
+
 int reader_call(struct reader *r, const Onnx__FunctionProto *f, const Onnx__NodeProto *call)
 {
-    struct scope s = {.up = r->scope, .func = f, .call = call, .depth = r->scope->depth + 1};
+    struct scope s = {.up = r->scope, .func = f, .call = call};
     const char *name = call->name && call->name[0] ? call->name : reader_text(f->name);
-    int rc;
+    int rc = reader_deeper(r, &s, name);
 
-    graph__clean(name, s.label, sizeof(s.label));
-    if (s.depth > MAX_DEPTH)
-        return SH_FAIL(r->err, SH_E_INVALID,
-                       "%s: functions call each other more than %d levels deep, or themselves",
-                       s.label, MAX_DEPTH);
-    if (++r->n_calls > GRAPH_MAX_NODES)
-        return SH_FAIL(r->err, SH_E_TOOBIG, "the model has more than %u calls of functions",
-                       GRAPH_MAX_NODES);
+    if (rc)
+        return rc;
     rc = names_init(&s.names, r->err);
     if (!rc)
         rc = onnx_file_opset(f->opset_import, f->n_opset_import, &s.opset, r->err);

@@ -99,6 +99,12 @@ int reader_numbers(struct reader *r, const void *from, size_t k, enum sh_dtype t
     return SH_OK;
 }
 
+int reader_take(struct reader *r, Onnx__TensorProto *t, const char *what, struct onnx_array *out)
+{
+    return r->scope->func ? onnx_tensor_copy(t, what, r->source, out, r->err)
+                          : onnx_tensor_take(t, what, r->source, out, r->err);
+}
+
 /* The value of a Constant or ConstantOfShape node in its six spellings. What a function has, other
  * calls of it need too. */
 static int constant_value(struct reader *r, const Onnx__NodeProto *n, struct onnx_array *out,
@@ -117,8 +123,7 @@ static int constant_value(struct reader *r, const Onnx__NodeProto *n, struct onn
             strcmp(key, "value") == 0) {
             snprintf(what, sizeof(what), "the value of node %s",
                      graph__clean(reader_text(n->name), name, sizeof(name)));
-            return r->scope->func ? onnx_tensor_copy(a->t, what, r->source, out, r->err)
-                                  : onnx_tensor_take(a->t, what, r->source, out, r->err);
+            return reader_take(r, a->t, what, out);
         }
         if (strcmp(key, "value_int") == 0)
             return reader_numbers(r, &a->i, 1, SH_I64, 0, out);
@@ -231,7 +236,7 @@ static void node_name(const struct reader *r, const Onnx__NodeProto *p, char *ou
     char clean[128];
 
     graph__clean(reader_text(p->name), clean, sizeof(clean));
-    snprintf(out, size, "%s%s%s", r->scope->label, r->scope->func && clean[0] ? "/" : "", clean);
+    snprintf(out, size, "%s%s%s", r->scope->label, r->scope->up && clean[0] ? "/" : "", clean);
 }
 
 static int read_attrs(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n,
@@ -255,6 +260,8 @@ int reader_node(struct reader *r, const Onnx__NodeProto *p)
 
     if (standard && strcmp(type, "Constant") == 0)
         return read_constant(r, p);
+    if (standard && strcmp(type, "If") == 0)
+        return reader_if(r, p);
     if (f && !(standard && graph__op_known(type)))
         return reader_call(r, f, p);
     node_name(r, p, name, sizeof(name));
@@ -268,6 +275,8 @@ int reader_node(struct reader *r, const Onnx__NodeProto *p)
         rc = read_attrs(r, p, &n, &unsupported);
     if (!rc && standard && !unsupported)
         rc = reader_normalise(r, &n);
+    if (!rc && reader_in_branch(r))
+        rc = graph_set_int(&n, GRAPH_BRANCH, 1, r->err);
     if (rc)
         goto out;
     if (!standard)

@@ -44,9 +44,31 @@ int reader_new_value(struct reader *r, const char *name, struct onnx_array *a, u
     return names_put(&r->names, r->g->values[*out].name, *out, r->err);
 }
 
+bool reader_in_branch(const struct reader *r)
+{
+    for (const struct scope *s = r->scope; s; s = s->up)
+        if (s->is_branch)
+            return true;
+    return false;
+}
+
+/* A branch sees what is around it. */
+static uint32_t look_up(const struct reader *r, const char *name)
+{
+    const struct scope *s = r->scope;
+
+    for (; s->is_branch; s = s->up) {
+        const uint32_t v = names_get(&s->names, name);
+
+        if (v != NAMES_NONE)
+            return v;
+    }
+    return names_get(s->func ? &s->names : &r->names, name);
+}
+
 uint32_t reader_find(const struct reader *r, const char *name)
 {
-    uint32_t v = names_get(r->scope->func ? &r->scope->names : &r->names, name);
+    uint32_t v = look_up(r, name);
 
     return v == NAMES_NONE || v == READER_ABSENT ? GRAPH_NONE : v;
 }
@@ -59,10 +81,10 @@ int reader_mention(struct reader *r, const char *name, uint32_t *out)
     *out = GRAPH_NONE;
     if (!name || !name[0])
         return SH_OK;
-    *out = names_get(s->func ? &s->names : &r->names, name);
+    *out = look_up(r, name);
     if (*out == READER_ABSENT)
         *out = GRAPH_NONE;
-    else if (*out == NAMES_NONE && !s->func)
+    else if (*out == NAMES_NONE && !s->up)
         return reader_new_value(r, name, NULL, out);
     else if (*out == NAMES_NONE) {
         rc = reader_fresh(r, s->label, '/', name, NULL, out);

@@ -3,6 +3,7 @@
  *   onnx_read.c    values, inputs, outputs; the whole
  *   onnx_node.c    nodes, their attributes and constants
  *   onnx_func.c    functions of the model, read in the place of the nodes that call them
+ *   onnx_branch.c  If, whose branches are read in its place
  *   onnx_norm.c    what differs between opsets becomes one form (graph.h)
  */
 #ifndef SH_EXECUTOR_MODEL_ONNX_READER_H
@@ -14,14 +15,16 @@
 #define READER_ABSENT \
     (GRAPH_NONE - 1) /* in the names of a scope: an input that a call leaves out */
 
-/* Where names and attributes mean something: the graph, or one call of a function. */
+/* Where names and attributes mean something: the graph, one call of a function, or a branch of an
+ * If, which has the function and the call of what is around it. */
 struct scope {
     struct scope *up;                /* of the call; NULL: this is the graph */
-    const Onnx__FunctionProto *func; /* NULL: this is the graph */
+    const Onnx__FunctionProto *func; /* NULL: this is the graph, or a branch of it */
     const Onnx__NodeProto *call;
+    bool is_branch;
     Onnx__AttributeProto **defaults; /* OWNED, of the function's attributes */
     size_t n_defaults;
-    struct names names; /* of a function: to values */
+    struct names names; /* of a function or a branch: to values */
     char label[96];     /* begins the names of what is in it */
     int64_t opset;
     unsigned depth;
@@ -54,6 +57,8 @@ int reader_fresh(struct reader *r, const char *base, char mark, const char *suff
 
 /* ---- nodes (onnx_node.c) */
 int reader_node(struct reader *r, const Onnx__NodeProto *p);
+/* The data of a tensor; those of a function are copied, since other calls need them too. */
+int reader_take(struct reader *r, Onnx__TensorProto *t, const char *what, struct onnx_array *out);
 int reader_refuse(struct reader *r, const Onnx__NodeProto *n, const char *reason);
 bool reader_is_standard(const char *domain);
 /* Constants of k numbers as an input of a node; rank 0 or 1. */
@@ -69,10 +74,16 @@ void reader_functions_fini(struct reader *r);
 /* NULL: no function of the model. */
 const Onnx__FunctionProto *reader_function(const struct reader *r, const Onnx__NodeProto *n);
 int reader_call(struct reader *r, const Onnx__FunctionProto *f, const Onnx__NodeProto *call);
+/* Gives a new scope its depth and its label; calls and branches are limited. */
+int reader_deeper(struct reader *r, struct scope *s, const char *label);
 /* The attribute that a stands for: itself, or, in a function, one of the call or the function's
  * default; NULL: it is left out. */
 int reader_attr(const struct reader *r, const Onnx__AttributeProto *a,
                 const Onnx__AttributeProto **out);
+
+/* ---- branches (onnx_branch.c) */
+int reader_if(struct reader *r, const Onnx__NodeProto *p);
+bool reader_in_branch(const struct reader *r); /* onnx_read.c */
 
 /* ---- opsets (onnx_norm.c) */
 int reader_normalise(struct reader *r, struct graph_node *n);

@@ -103,7 +103,7 @@ static const struct row {
     {"HardSwish", 14, true, NOT_YET},
     {"Hardmax", 1, false, NOT_YET},
     {"Identity", 1, true, NOT_YET},
-    {"If", 1, false, CONTROL},
+    {"If", 1, false, NOT_YET},
     {"ImageDecoder", 20, false, FROM_FILE},
     {"InstanceNormalization", 1, true, NOT_YET},
     {"IsInf", 10, false, NOT_YET},

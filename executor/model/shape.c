@@ -18,6 +18,7 @@ struct run {
     struct sh_buf *list; /* NULL: stop at the first node that is not supported */
     uint32_t *map;       /* [from->n_values] */
     struct sh_err err;   /* of the node at work */
+    struct sh_err lost;  /* of the last node of a branch that could not be computed */
 };
 
 /* Before the node is open. */
@@ -241,9 +242,9 @@ static int map_inputs(struct run *r, const struct graph_node *n, const struct sh
         if (n->in[i] == GRAPH_NONE)
             continue;
         c->n.in[i] = r->map[n->in[i]];
-        if (c->n.in[i] != GRAPH_NONE)
+        if (c->n.in[i] != GRAPH_NONE || (i > 0 && op->infer == shape__infer_if))
             continue;
-        if (!r->list)
+        if (!r->list || graph__attr(n, GRAPH_BRANCH))
             return fail(r, n, SH_E_UNSUPPORTED, "uses a result that its producer does not give");
         *skip = true;
     }
@@ -317,6 +318,7 @@ static int run_node(struct run *r, uint32_t number)
     rc = open_node(c, n->name, n->op, number, n->in, n->n_in, n->n_out);
     if (!rc)
         rc = graph__copy_attrs(&c->n, n, c->err);
+    graph__drop_attr(&c->n, GRAPH_BRANCH);
     if (!rc)
         rc = map_inputs(r, n, op, &skip);
     if (rc || skip)
@@ -332,17 +334,28 @@ out:
     return rc;
 }
 
+/* Which branch is taken may follow from sizes, and the other one need not make sense with them. */
+static bool may_be_lost(const struct graph_node *n, int rc)
+{
+    return (rc == SH_E_UNSUPPORTED || rc == SH_E_INVALID || rc == SH_E_TOOBIG) &&
+           graph__attr(n, GRAPH_BRANCH);
+}
+
 static int run_nodes(struct run *r, uint32_t *n_done, struct sh_err *err)
 {
     int rc = SH_OK;
 
     r->c.err = &r->err;
+    r->c.lost = r->lost.msg;
     for (uint32_t i = 0; i < r->from->n_nodes && rc == SH_OK; i++) {
         const struct graph_node *n = &r->from->nodes[i];
 
         memset(&r->err, 0, sizeof(r->err));
         rc = run_node(r, i);
-        if (rc == SH_E_UNSUPPORTED && r->list)
+        if (may_be_lost(n, rc)) {
+            r->lost = r->err;
+            rc = SH_OK;
+        } else if (rc == SH_E_UNSUPPORTED && r->list)
             rc = graph__list_add(r->list, n->op, n->name, r->err.msg, err);
         else if (rc)
             sh_err_copy(err, &r->err);

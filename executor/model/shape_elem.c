@@ -285,6 +285,45 @@ int shape__infer_identity(struct shape_ctx *c)
     return shape__alias(c, c->n.in[0]);
 }
 
+/* Result k of the branch that a condition of data takes: both have to be there, and alike. */
+static int choose(struct shape_ctx *c, uint32_t k, uint32_t n)
+{
+    struct rewrite w = {.c = c};
+    const uint32_t a = c->n.in[1 + k], b = c->n.in[1 + n + k];
+    const struct graph_value *u, *v;
+
+    if (a == GRAPH_NONE || b == GRAPH_NONE)
+        return shape__computed(c, 0);
+    u = rw_v(&w, a);
+    v = rw_v(&w, b);
+    if (u->dtype != v->dtype || u->rank != v->rank ||
+        memcmp(u->dims, v->dims, sizeof(u->dims[0]) * (size_t)u->rank) != 0)
+        return shape__computed(c, 0);
+    return rw_is(&w, k, rw3(&w, "Where", rw_reshape(&w, c->n.in[0], 0, NULL), a, b));
+}
+
+/* Condition, results of then, results of else. */
+int shape__infer_if(struct shape_ctx *c)
+{
+    const struct graph_value *q = shape__in(c, 0);
+    const uint32_t n = c->n.n_out, first = q->data && *(const bool *)q->data ? 1 : 1 + n;
+    struct rewrite w = {.c = c};
+
+    if (q->dtype != SH_BOOL || graph_elements(q) != 1 || c->n.n_in != 2 * n + 1)
+        return shape__fail(c, SH_E_INVALID,
+                           "needs one BOOL as condition, and its results from each branch");
+    for (uint32_t k = 0; k < n && w.rc == SH_OK; k++) {
+        if (!q->data)
+            w.rc = choose(c, k, n);
+        else if (c->n.in[first + k] == GRAPH_NONE)
+            w.rc = shape__fail(c, SH_E_UNSUPPORTED, "the branch is not possible: %s", c->lost);
+        else
+            rw_is(&w, k, c->n.in[first + k]);
+        q = shape__in(c, 0);
+    }
+    return w.rc;
+}
+
 /* Nothing is dropped. */
 static int keep_all(struct shape_ctx *c)
 {

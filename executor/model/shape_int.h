@@ -20,9 +20,10 @@ struct shape_ctx {
     uint32_t *outv;         /* [n.n_out]: the values of g that stand for the outputs */
     const char **out_names; /* [n.n_out]: BORROWED from the source graph; NULL = output not used */
     bool training;
-    uint32_t wanted; /* the value that a step needed as a constant; GRAPH_NONE: none so far */
-    bool aliased;    /* outv is set to existing values, nothing to emit */
-    bool keep_node;  /* constant inputs, but the node must stay */
+    uint32_t wanted;  /* the value that a step needed as a constant; GRAPH_NONE: none so far */
+    const char *lost; /* why a node of a branch was not computed, the last one */
+    bool aliased;     /* outv is set to existing values, nothing to emit */
+    bool keep_node;   /* constant inputs, but the node must stay */
     struct sh_err *err;
 };
 
@@ -96,7 +97,8 @@ int shape__expand_to(struct shape_ctx *c, uint32_t from); /* the same with broad
     X(gemm) X(matmul) X(batch_norm) X(layer_norm) X(softmax) X(reshape) X(flatten) X(squeeze)      \
     X(unsqueeze) X(transpose) X(concat) X(split) X(slice) X(pad) X(expand) X(gather)               \
     X(gather_elements) X(gather_nd) X(reduce) X(shape) X(size) X(const_of_shape) X(range)          \
-    X(mod) X(bit_shift) X(bitwise) X(bitwise_not) X(cumsum) X(eye_like) X(arg) X(topk) X(scatter)
+    X(mod) X(bit_shift) X(bitwise) X(bitwise_not) X(cumsum) X(eye_like) X(arg) X(topk) X(scatter) \
+    X(if)
 #define SHAPE_EVALS(X)                                                                             \
     X(unary) X(binary) X(variadic) X(where) X(cast) X(clip) X(copy) X(view) X(concat) X(split)     \
     X(dequantize)                                                                                  \

@@ -86,6 +86,7 @@ static const struct shape_op OPS[] = {
     {"HardSwish", 1, 1, I(act), NULL, NULL, SHAPE_RUNS},
     {"Hardmax", 1, 1, W(hardmax), NULL, NULL, SHAPE_COMPOSED},
     {"Identity", 1, 1, I(identity), NULL, NULL, SHAPE_RUNS},
+    {"If", 3, ANY, I(if), NULL, NULL, SHAPE_COMPOSED},
     {"InstanceNormalization", 3, 3, I(instance_norm), NULL, NULL, SHAPE_RUNS},
     {"IsInf", 1, 1, W(is_inf), NULL, NULL, SHAPE_COMPOSED},
     {"IsNaN", 1, 1, W(is_nan), NULL, NULL, SHAPE_COMPOSED},

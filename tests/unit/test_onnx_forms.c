@@ -149,6 +149,103 @@ static void statistics_by_place_are_refused(void **state)
     assert_fails(file_read(&f, &g, NULL, &err), SH_E_UNSUPPORTED, &err, "spatial");
 }
 
+/* ---------------------------------------------------------------- branches */
+
+/* An attribute that is a graph of one node. */
+static void put_branch(struct sh_buf *attrs, const char *name, const char *op, const char *in,
+                       const char *out, const char *result)
+{
+    struct sh_buf graph, node;
+
+    sh_buf_init(&graph, 1 << 20);
+    sh_buf_init(&node, 1 << 20);
+    put_text(&node, 1, in);
+    put_text(&node, 2, out);
+    put_text(&node, 4, op);
+    put_msg(&graph, 1, &node);
+    put_text(&node, 1, result);
+    put_msg(&graph, OUTPUT, &node);
+    put_text(&node, 1, name);
+    put_msg(&node, 6, &graph);
+    put_int(&node, 20, 5);
+    put_msg(attrs, 5, &node);
+    sh_buf_fini(&graph);
+    sh_buf_fini(&node);
+}
+
+static void branches_stand_where_the_choice_is(void **state)
+{
+    static const uint8_t yes = 1;
+    struct sh_err err = {0};
+    struct graph *g = NULL, *at = NULL;
+    struct file f;
+    (void)state;
+
+    file_begin(&f);
+    file_tensor(&f, "yes", BOOL, 1, &yes, 1);
+    put_branch(&f.msg, "then_branch", "Relu", "x", "t", "t");
+    put_branch(&f.msg, "else_branch", "Tanh", "x", "t", "t"); /* a name of its own */
+    file_node(&f, "", "If", "yes", "y");
+    assert_ok_err(file_read(&f, &g, NULL, &err), &err);
+    assert_int_equal(g->n_nodes, 3);
+    assert_non_null(graph__attr(&g->nodes[0], GRAPH_BRANCH));
+    assert_string_equal(g->nodes[2].op, "If");
+    assert_int_equal(g->nodes[2].n_in, 3);
+    assert_int_equal(g->nodes[2].in[1], g->nodes[0].out[0]);
+    assert_int_equal(g->nodes[2].in[2], g->nodes[1].out[0]);
+    assert_ok_err(graph_at_batch(g, 4, false, &at, &err), &err);
+    assert_int_equal(at->n_nodes, 1);
+    assert_string_equal(at->nodes[0].op, "Relu");
+    assert_null(graph__attr(&at->nodes[0], GRAPH_BRANCH));
+    graph_free(at);
+    graph_free(g);
+}
+
+static void only_the_branch_that_is_taken_has_to_be_possible(void **state)
+{
+    struct sh_err err = {0};
+    struct graph *g = NULL, *at = NULL;
+    (void)state;
+
+    for (uint8_t yes = 0; yes < 2; yes++) {
+        struct file f;
+
+        file_begin(&f);
+        file_tensor(&f, "yes", BOOL, 1, &yes, 1);
+        put_branch(&f.msg, "then_branch", "Relu", "x", "t", "t");
+        put_branch(&f.msg, "else_branch", "Not", "x", "n", "n"); /* of floats */
+        file_node(&f, "", "If", "yes", "y");
+        assert_ok_err(file_read(&f, &g, NULL, &err), &err);
+        if (yes)
+            assert_ok_err(graph_at_batch(g, 4, false, &at, &err), &err);
+        else
+            assert_fails(graph_at_batch(g, 4, false, &at, &err), SH_E_UNSUPPORTED, &err,
+                         "needs a BOOL input");
+        graph_free(at);
+        graph_free(g);
+        at = g = NULL;
+    }
+}
+
+static void branches_that_make_no_sense_are_refused(void **state)
+{
+    struct sh_err err = {0};
+    struct graph *g = NULL;
+    struct file f;
+    (void)state;
+
+    file_begin(&f);
+    put_branch(&f.msg, "then_branch", "Relu", "x", "t", "t");
+    file_node(&f, "", "If", "x", "y");
+    assert_fails(file_read(&f, &g, NULL, &err), SH_E_INVALID, &err, "two branches");
+    memset(&err, 0, sizeof(err));
+    file_begin(&f);
+    put_branch(&f.msg, "then_branch", "Relu", "x", "t", "t");
+    put_branch(&f.msg, "else_branch", "Relu", "x", "u", "t"); /* the other one's name */
+    file_node(&f, "", "If", "x", "y");
+    assert_fails(file_read(&f, &g, NULL, &err), SH_E_INVALID, &err, "nothing computes output t");
+}
+
 /* ---------------------------------------------------------------- functions */
 
 /* Nodes of functions are made with file_node(), which puts them into f->graph: this takes what is
@@ -334,7 +431,7 @@ static void recursion_and_doubling_have_an_end(void **state)
     add_node(&nodes, 7, "mine", "F", "a", "b", NULL);
     put_func(&t, "F", "a", "b", &nodes, NULL);
     file_node(&t.f, "mine", "F", "x", "y");
-    assert_fails(funcs_read(&t, &g, &err), SH_E_INVALID, &err, "levels deep, or themselves");
+    assert_fails(funcs_read(&t, &g, &err), SH_E_INVALID, &err, "levels deep");
 
     funcs_begin(&t);
     for (int i = 0; i < 30; i++) { /* 2^30 calls */
@@ -399,6 +496,9 @@ int main(void)
         T(softmax_was_over_all_axes_behind),
         T(the_oldest_opsets_say_it_otherwise),
         T(statistics_by_place_are_refused),
+        T(branches_stand_where_the_choice_is),
+        T(only_the_branch_that_is_taken_has_to_be_possible),
+        T(branches_that_make_no_sense_are_refused),
         T(a_call_becomes_the_nodes_of_the_function),
         T(attributes_go_from_the_call_through_functions),
         T(an_output_may_be_an_input),
