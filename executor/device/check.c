@@ -61,6 +61,8 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_TOPK] = {1, 1, 2, 2},
     [DEV_OP_LOCATE] = {1, 1, 1, 1},
     [DEV_OP_SCATTER] = {3, 3, 1, 1},
+    [DEV_OP_LSTM_CELL] = {2, 2, 2, 2},
+    [DEV_OP_LSTM_CELL_BWD] = {3, 4, 2, 2},
 };
 
 int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)
@@ -144,6 +146,35 @@ static int check_loss(const struct dev_graph *g, const struct dev_op *op, struct
     return SH_OK;
 }
 
+static bool is_f32(const struct dev_graph *g, uint32_t t, int64_t rows, int64_t columns)
+{
+    const struct dev_tensor *d = &g->tensors[t];
+
+    return d->dtype == SH_F32 && d->rank == 2 && d->dims[0] == rows && d->dims[1] == columns;
+}
+
+/* Likewise. */
+static int check_cell(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
+{
+    const bool is_bwd = op->kind == DEV_OP_LSTM_CELL_BWD;
+    const struct dev_tensor *cell;
+    int64_t n, width;
+    bool fits;
+
+    if (op->kind != DEV_OP_LSTM_CELL && !is_bwd)
+        return SH_OK;
+    cell = &g->tensors[op->in[1]];
+    n = cell->rank == 2 ? cell->dims[0] : 0;
+    width = cell->rank == 2 ? cell->dims[1] : 0;
+    fits = is_f32(g, op->in[0], n, 4 * width) && is_f32(g, op->in[1], n, width) &&
+           is_f32(g, op->out[0], n, is_bwd ? 4 * width : width) && is_f32(g, op->out[1], n, width);
+    for (uint32_t k = 2; k < op->n_in; k++)
+        fits = fits && (op->in[k] == DEV_NONE || is_f32(g, op->in[k], n, width));
+    return fits ? SH_OK
+                : SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") needs F32 of sizes [N, 4 H] and [N, H]",
+                          dev_op_name(op->kind), op->name ? op->name : "?");
+}
+
 static int check_samples(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
 {
     const struct dev_conv *c = &op->u.conv;
@@ -204,5 +235,7 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
     rc = check_attn(op, err);
     if (!rc)
         rc = check_loss(g, op, err);
+    if (!rc)
+        rc = check_cell(g, op, err);
     return rc ? rc : check_samples(g, op, err);
 }

@@ -80,6 +80,8 @@ struct dev_tensor {
  *               place in rows times base, all added up. A bad one ends the run as GATHER's does
  * SCATTER       data rows updates -> y: a copy of data [n, ...] in which row rows[i] is set to, or
  *               combined with, the i-th element of updates, in this order; rows are LOCATE's
+ * LSTM_CELL     one step: of sums [N, 4 H], columns i, o, f, g, and the cell's state [N, H]:
+ *               cell' = s(f) cell + s(i) tanh(g), hidden = s(o) tanh(cell'); s: logistic
  * DROPOUT       x [residual] -> y [mask U8]; y = drop(x) + residual. What it drops is drawn by
  *               Philox on (seed, step, op), so it has no state
  * LOSS_XENT     logits [N, C] or [N, C, S], a label for each of the others' elements, weights [C]:
@@ -117,6 +119,7 @@ struct dev_tensor {
     X(BN_TRAIN) /* x scale bias run_mean run_var [residual] -> y and four vectors: see above */    \
     X(LAYERNORM) /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                     \
     X(DROPOUT)   /* x [residual] -> y [mask]: see above; u.dropout */                              \
+    X(LSTM_CELL) /* sums cell -> hidden cell': see above */                                        \
     X(CUMSUM)    /* x -> y: sums so far along an axis; u.scan */                                   \
     X(TOPK)      /* x -> y indices; u.topk: see above */                                           \
     X(LOCATE)    /* indices -> rows; u.locate: see above */                                        \
@@ -133,6 +136,7 @@ struct dev_tensor {
     X(BN_TRAIN_BWD)    /* x d_y scale save_mean save_invstd [bias] [y] [d_y2]: see above */        \
     X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias] */         \
     X(DROPOUT_BWD)     /* d_y mask -> d_x; u.dropout */                                            \
+    X(LSTM_CELL_BWD)   /* sums cell d_hidden [d_cell'] -> d_sums d_cell */                         \
     X(FILL)            /* -> y = u.pad.value */                                                    \
     /* losses; out loss is one F32 */                                                              \
     X(LOSS_XENT) /* logits label I64 [weights] -> loss d_logits; u.loss: see above */              \

@@ -30,6 +30,7 @@ static ad_rule *const RULES[DEV_N_OPS] = {
     [DEV_OP_LAYERNORM] = ad__layernorm,
     [DEV_OP_DROPOUT] = ad__dropout,
     [DEV_OP_CUMSUM] = ad__cumsum,
+    [DEV_OP_LSTM_CELL] = ad__lstm_cell,
     [DEV_OP_TOPK] = ad__topk,
     [DEV_OP_SCATTER] = ad__scatter,
 };
@@ -137,7 +138,20 @@ static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
             any |= ad__wants(a, op->in[k]);
         if (any && op->n_out > 0 && ir_t(ir, op->out[0])->dtype == SH_F32)
             a->wants[ir_root(ir, op->out[0])] = true;
+        if (any && op->kind == DEV_OP_LSTM_CELL)
+            a->wants[ir_root(ir, op->out[1])] = true;
     }
+}
+
+/* Only its state goes on: its output has a gradient of zero. */
+static int fill_hidden(struct ad *a, const struct dev_op *op, uint32_t *dy, struct sh_err *err)
+{
+    struct dev_op fill = ir_op(DEV_OP_FILL, op->name, 0, NULL);
+
+    if (*dy != DEV_NONE || op->kind != DEV_OP_LSTM_CELL ||
+        a->grads[ir_root(a->ir, op->out[1])] == DEV_NONE)
+        return SH_OK;
+    return ir_emit_like(a->ir, &fill, op->out[0], dy, err);
 }
 
 static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
@@ -149,11 +163,14 @@ static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
     if (op.n_out == 0 || !ad__wants(a, op.out[0]))
         return SH_OK;
     rc = ad__settle(a, ir_root(a->ir, op.out[0]), err);
+    if (!rc && op.kind == DEV_OP_LSTM_CELL)
+        rc = ad__settle(a, ir_root(a->ir, op.out[1]), err);
     if (rc)
         return rc;
     dy = a->grads[ir_root(a->ir, op.out[0])];
-    if (dy == DEV_NONE)
-        return SH_OK; /* the loss does not depend on it */
+    rc = fill_hidden(a, &op, &dy, err);
+    if (rc || dy == DEV_NONE)
+        return rc; /* the loss does not depend on it */
     if (!RULES[op.kind])
         return ad__unsupported(&op, err, "the operation has no gradient");
     rc = shaped(a, dy, op.out[0], &dy, err);

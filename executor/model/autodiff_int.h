@@ -45,7 +45,7 @@ int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, s
     X(conv) X(conv_bwd_data) X(resample) X(attention)                                          \
     X(matmul) X(pool_max) X(pool_avg) X(bn_train) X(layernorm) X(dropout) X(act) X(binary)     \
         X(softmax) X(reduce) X(where) X(concat) X(slice) X(pad) X(transpose) X(copy) X(expand) \
-            X(gather) X(cumsum) X(topk) X(scatter)
+            X(gather) X(cumsum) X(topk) X(scatter) X(lstm_cell)
 /* clang-format on */
 #define X(name) ad_rule ad__##name;
 AD_RULES(X)

@@ -286,3 +286,27 @@ int ad__dropout(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_er
     }
     return rc || !ad__wants(a, residual) ? rc : ad__add(a, residual, dy, err);
 }
+
+int ad__lstm_cell(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    const uint32_t root = ir_root(a->ir, op->out[1]);
+    struct dev_op b = ir_op(DEV_OP_LSTM_CELL_BWD, op->name, 4,
+                            (uint32_t[]){op->in[0], op->in[1], dy, a->grads[root]});
+    const struct dev_tensor cell = *ir_t(a->ir, op->in[1]);
+    uint32_t ds, dc;
+    int rc = SH_OK;
+
+    if (b.in[3] == DEV_NONE)
+        b.n_in = 3;
+    else
+        rc = ir_alias(a->ir, b.in[3], cell.rank, cell.dims, &b.in[3], err);
+    if (!rc)
+        rc = ir_like(a->ir, op->in[0], op->name, DEV_ROLE_ACT, &ds, err);
+    if (rc)
+        return rc;
+    b.out[b.n_out++] = ds;
+    rc = ir_emit_like(a->ir, &b, op->in[1], &dc, err);
+    if (!rc && ad__wants(a, op->in[0]))
+        rc = ad__add(a, op->in[0], ds, err);
+    return rc || !ad__wants(a, op->in[1]) ? rc : ad__add(a, op->in[1], dc, err);
+}

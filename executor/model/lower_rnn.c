@@ -252,12 +252,34 @@ static int lstm_gate(struct rnn *r, uint32_t sums, int64_t k, uint32_t cell, uin
     return rc ? rc : binary(r, DEV_BIN_ADD, *y, seen, y);
 }
 
+/* Nearly every LSTM: what the device has as one operation. */
+static bool is_plain_lstm(const struct rnn *r)
+{
+    return strcasecmp(r->act[0].name, "Sigmoid") == 0 && strcasecmp(r->act[1].name, "Tanh") == 0 &&
+           strcasecmp(r->act[2].name, "Tanh") == 0 && r->clip <= 0 && !r->input_forget &&
+           r->hole[0] == DEV_NONE;
+}
+
+static int plain_lstm_step(struct rnn *r, uint32_t sums, uint32_t *h, uint32_t *cell)
+{
+    struct dev_op op = ir_op(DEV_OP_LSTM_CELL, r->name, 2, (uint32_t[]){sums, *cell});
+    uint32_t hidden;
+    int rc = ir_like(r->lo->ir, *cell, r->name, DEV_ROLE_ACT, &hidden, r->err);
+
+    if (rc)
+        return rc;
+    op.out[op.n_out++] = *h = hidden;
+    return ir_emit_like(r->lo->ir, &op, *cell, cell, r->err);
+}
+
 /* i, o, f, c: c' = f c + i g, h' = o tanh(c') */
 static int lstm_step(struct rnn *r, uint32_t x, uint32_t *h, uint32_t *cell)
 {
     uint32_t sums, i, f, g, o;
     int rc = product(r, *h, r->r, r->rb, x, &sums);
 
+    if (!rc && is_plain_lstm(r))
+        return plain_lstm_step(r, sums, h, cell);
     if (!rc)
         rc = lstm_gate(r, sums, 0, *cell, &i);
     if (!rc)

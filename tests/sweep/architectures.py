@@ -139,6 +139,17 @@ class Lstm(nn.Module):
         return self.head(self.cells(self.words(ids))[0][:, -1])
 
 
+class LstmState(nn.Module):
+    """Only what its cell remembers at the end."""
+
+    def __init__(self):
+        super().__init__()
+        self.cells, self.head = nn.LSTM(8, 16, batch_first=True), nn.Linear(16, 3)
+
+    def forward(self, x):
+        return self.head(self.cells(x)[1][1][-1])
+
+
 class ConvLstm(nn.Module):
     """Convolutions, then time: as for speech."""
 
@@ -639,6 +650,7 @@ ALL = {
     # plain PyTorch
     "lstm": own(Lstm, ids, lengths=[1]), "lstm_one_way": own(lambda: Lstm(both=False), ids, lengths=[1]),
     "gru": own(lambda: Lstm(nn.GRU), ids, lengths=[1]), "rnn": own(lambda: Lstm(nn.RNN), ids, lengths=[1]),
+    "lstm_state": own(LstmState, floats(2, 5, 8)),
     "conv_gru": own(ConvLstm, floats(2, 8, 20), lengths=[2]), "unet": own(UNet, floats(2, 3, 32, 32)),
     "unet_group": own(lambda: UNet(lambda n: nn.GroupNorm(4, n), True), floats(2, 3, 32, 32)),
     "unet_instance": own(lambda: UNet(nn.InstanceNorm2d), floats(2, 3, 32, 32)),

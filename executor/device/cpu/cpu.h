@@ -254,6 +254,7 @@ cpu_builder cpu__concat, cpu__slice, cpu__pad, cpu__transpose, cpu__copy, cpu__e
 cpu_builder cpu__reduce;
 cpu_builder cpu__gather, cpu__gather_bwd, cpu__resample;
 cpu_builder cpu__cumsum, cpu__topk;
+cpu_builder cpu__lstm_cell;
 cpu_builder cpu__locate, cpu__scatter;
 cpu_builder cpu__bn_infer, cpu__bn_train, cpu__bn_train_bwd;
 cpu_builder cpu__layernorm, cpu__layernorm_bwd;

@@ -44,6 +44,8 @@ static f64_fn *const KERNELS[DEV_N_OPS] = {
     [DEV_OP_LOSS_XENT] = f64__loss_xent,
     [DEV_OP_LOSS_EACH] = f64__loss_each,
     [DEV_OP_CUMSUM] = f64__cumsum,
+    [DEV_OP_LSTM_CELL] = f64__lstm_cell,
+    [DEV_OP_LSTM_CELL_BWD] = f64__lstm_cell_bwd,
     [DEV_OP_TOPK] = f64__topk,
     [DEV_OP_SCATTER] = f64__scatter,
 };

@@ -240,6 +240,7 @@ cuda_builder cuda__concat, cuda__slice, cuda__pad, cuda__transpose;           /*
 cuda_builder cuda__copy, cuda__expand, cuda__reduce;                          /* cuda_shape.c */
 cuda_builder cuda__gather, cuda__gather_bwd;                                  /* cuda_gather.c */
 cuda_builder cuda__cumsum, cuda__topk, cuda__locate, cuda__scatter;           /* cuda_scan.c */
+cuda_builder cuda__lstm_cell;                                                 /* cuda_rnn.c */
 cuda_builder cuda__resample;                                                  /* cuda_resample.c */
 cuda_builder cuda__softmax, cuda__softmax_bwd;                                /* cuda_norm.c */
 cuda_builder cuda__layernorm, cuda__layernorm_bwd;                            /* cuda_norm.c */

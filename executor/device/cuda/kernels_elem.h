@@ -118,6 +118,16 @@ void k_cumsum(cudaStream_t s, const struct k_scan *l, struct k_operand x, struct
 void k_topk(cudaStream_t s, const struct k_scan *l, int64_t k, struct k_operand x,
             struct k_operand y, int64_t *at, bool largest, bool last);
 
+/* ------------------------------------------------------------------ rnn.cu */
+
+struct k_lstm { /* floats of any type, row-major; gates i, o, f, g of a sample side by side */
+    int64_t n, width;
+    struct k_operand sums, cell;       /* [n / width, 4 width], [n / width, width] */
+    struct k_operand d_hidden, d_cell; /* NULL: forward; none */
+    struct k_operand out[2];           /* hidden, cell'; backward d_sums, d_cell */
+};
+void k_lstm_cell(cudaStream_t s, const struct k_lstm *k);
+
 /* ------------------------------------------------------------------ scatter.cu */
 
 struct k_locate {
