@@ -29,7 +29,7 @@ from torch import nn  # noqa: E402
 from system import BIN, Story, System, st_bytes, until  # noqa: E402
 
 WORDS, LONGEST = 100, 512
-ROWS = 16  # of a dataset
+ROWS = 32  # of a dataset: a batch, where the file leaves that open
 DATATYPES = {torch.float32: ("FP32", "F32"), torch.int64: ("INT64", "I64")}
 BOUND = 1e-4  # of the range of what PyTorch says in fp64
 
