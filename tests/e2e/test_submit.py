@@ -278,7 +278,7 @@ class Submit(Story):
                          [("16-0", 0), ("16-1", 1), ("16-2", 2), ("32-3", 0), ("32-4", 1), ("32-5", 2)])
         before = self.call("GET", "/api/v1/job-arrays")["items"]
         for bad, want in (({"grid": {"lr": [-1, 0.1]}}, 400), ({"grid": {"size": [1]}}, 400),
-                          ({"grid": {"optimizer": ["sgd"]}}, 400), ({"grid": {"batch": ["many"]}}, 400),
+                          ({"grid": {"optimizer": ["fastest"]}}, 400), ({"grid": {"batch": ["many"]}}, 400),
                           ({"grid": {"batch": list(range(1, 101))}, "count": 11}, 413), ({"grid": {}}, 400),
                           ({"grid": {"batch": [16, 1000000]}}, 400), ({"grid": None}, 400)):
             self.array(self.job(), want, **bad)

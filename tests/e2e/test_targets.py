@@ -59,6 +59,7 @@ class Targets(Story):
         self.target("a", 0.001)
         until("they count", lambda: self.infer("a").status == 503)
         self.target("a", 400)
+        until("the new target counts", lambda: "0.001 ms" not in self.infer("a").error)
         refused = served = 0
         for n in "abcabc":
             end = time.monotonic() + 60
