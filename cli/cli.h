@@ -40,8 +40,8 @@ struct cli_conf {
     char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
         *target_priority, *window;
     /* push */
-    char *max_batch, *precision;
-    bool wait;
+    char *max_batch, *precision, *tensor, *size, *tmp_dir;
+    bool wait, stretch, grey, skip_broken;
     /* jobs */
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
     char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;

@@ -126,6 +126,25 @@ static const struct sh_conf_opt PUSH_MODEL[] = {
     BOOL(wait, "wait", "wait until the version is READY"),
     INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
 };
+static const struct sh_conf_opt PUSH_DATASET[] = {
+    STR(tensor, "tensor", "input",
+        "of pictures: name of their tensor, as which the model's input is known; that of the "
+        "classes' numbers is \"label\""),
+    INT(resize, "resize", 0, 0, 20000, "of pictures: first the shorter side to so many pixels"),
+    STR(size, "size", NULL,
+        "of pictures: then the middle of HEIGHTxWIDTH, or of one number for both; without --resize "
+        "the picture is first made as small as just holds that. Without it all must be of one "
+        "size"),
+    BOOL(stretch, "stretch",
+         "of pictures: all of it to --size, whatever that does to its proportions"),
+    BOOL(grey, "grey", "of pictures: one channel instead of red, green and blue"),
+    STR(layout, "layout", "nchw", "of pictures: nchw, or nhwc where the model's channels are last"),
+    STR(tmp_dir, "tmp-dir", "/var/tmp",
+        "of pictures: folder with room for the dataset, which is written there until it is pushed"),
+    BOOL(skip_broken, "skip-broken",
+         "of pictures: leave out those that cannot be read, and say how many; without it the first "
+         "one ends the push"),
+};
 static const struct sh_conf_opt SLO_SET[] = {
     NUMBER(latency_ms, "latency-ms", NULL, 0.001, 3.6e6, "target, ms (required)"),
     NUMBER(percentile, "percentile", "99", 0.001, 99.999, "of the requests, such as 99"),
@@ -347,7 +366,9 @@ const struct cli_cmd CLI_CMDS[] = {
      "creates the model if needed",
      model_push, OPTS(PUSH_MODEL)},
     {"push", "dataset", "NAME FILE",
-     "upload a safetensors file; creates the dataset if needed", dataset_push, NONE},
+     "upload a safetensors file, or a folder with a folder of pictures (JPEG, PNG) for each class, "
+     "which are numbered in the order of their names; creates the dataset if needed",
+     dataset_push, OPTS(PUSH_DATASET)},
 
     {"get", "tenants", "[NAME]", "tenants, or one with its state", tenant_get, NONE},
     {"get", "keys", "[ID]", "API keys of --tenant, without secrets", key_get, NONE},

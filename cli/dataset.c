@@ -1,9 +1,12 @@
 /* dataset.c - datasets. */
+#include "cli/classes.h"
 #include "cli/lists.h"
 #include "cli/upload.h"
 #include "common/mem.h"
 
 #include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
 
 #define DATASETS "/api/v1/datasets"
 
@@ -49,18 +52,99 @@ int dataset_delete(struct cli *c, struct sh_err *err)
                     err, "Dataset %s is deleted.", c->args[0]);
 }
 
+/* ---------------------------------------------------------------- push */
+
+static bool is_given(const char *text)
+{
+    return text && text[0];
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+/* "224x160", height first, or one number for both. */
+static int read_size(struct cli *c, const char *text, struct picture_plan *out, struct sh_err *err)
+{
+    const char *x = strchr(text, 'x');
+    char first[24];
+
+    snprintf(first, sizeof(first), "%.*s", x ? (int)(x - text) : (int)sizeof(first) - 1, text);
+    if (sh_parse_i64(first, 1, PICTURE_MAX_SIDE, "size", &out->height, NULL) ||
+        sh_parse_i64(x ? x + 1 : first, 1, PICTURE_MAX_SIDE, "size", &out->width, NULL))
+        return cli_usage(
+            c, err, "--size wants HEIGHTxWIDTH or one number, each from 1 to %d, not \"%.40s\"",
+            PICTURE_MAX_SIDE, text);
+    return SH_OK;
+}
+
+static int plan_pictures(struct cli *c, struct classes_plan *p, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    const bool last = strcmp(o->layout, "nhwc") == 0;
+
+    *p = (struct classes_plan){
+        .tensor = o->tensor,
+        .labels = "label",
+        .shape = {.resize = o->resize, .covers = true, .stretches = o->stretch},
+        .channels = o->grey ? 1 : 3,
+        .is_last = last,
+        .skips = o->skip_broken};
+    if (!last && strcmp(o->layout, "nchw") != 0)
+        return cli_usage(c, err, "--layout is nchw or nhwc, not \"%.40s\"", o->layout);
+    if (o->stretch && (!is_given(o->size) || o->resize))
+        return cli_usage(c, err, "--stretch needs --size, and leaves --resize no meaning");
+    p->shape.covers = is_given(o->size);
+    return is_given(o->size) ? read_size(c, o->size, &p->shape, err) : SH_OK;
+}
+
+static void say_pictures(const struct cli *c, const struct classes_told *t)
+{
+    if (t->n_skipped)
+        out_say(c, "%zu pictures are left out, as they cannot be read; the first: %s", t->n_skipped,
+                t->skipped);
+    if (t->n_other)
+        out_say(c, "%zu entries are no pictures by their names and not in the dataset.",
+                t->n_other);
+    out_say(c, "%zu pictures of %zu classes.", t->n_samples, t->n_classes);
+}
+
+/* *file: what is pushed, BORROWED from the arguments or from made. */
+static int make_file(struct cli *c, struct setfile *made, const char **file, struct sh_err *err)
+{
+    struct classes_told told;
+    struct classes_plan plan;
+    int rc;
+
+    *file = c->args[1];
+    if (!is_folder(*file))
+        return upload_check(*file, SH_FILE_SAFETENSORS, err);
+    rc = plan_pictures(c, &plan, err);
+    if (!rc)
+        rc = classes_read(c, *file, &plan, made, &told, err);
+    if (!rc)
+        say_pictures(c, &told);
+    *file = made->path;
+    return rc;
+}
+
 int dataset_push(struct cli *c, struct sh_err *err)
 {
+    struct setfile set = {.fd = -1};
     json_t *j = NULL;
     struct upload *u = NULL;
     bool made = false;
+    const char *file;
     char path[REST_PATH_MAX], bytes[32];
     int rc = dataset_path(c, path, NULL, err);
 
     if (!rc)
-        rc = upload_check(c->args[1], SH_FILE_SAFETENSORS, err);
+        rc = make_file(c, &set, &file, err);
     if (!rc)
-        rc = upload_open(c, c->args[1], &u, err);
+        rc = upload_open(c, file, &u, err);
     if (!rc)
         rc = rest_ensure(c, path, DATASETS, c->args[0], &made, err);
     if (!rc)
@@ -70,6 +154,7 @@ int dataset_push(struct cli *c, struct sh_err *err)
     if (rc && made)
         upload_undo(u, path);
     upload_close(u);
+    setfile_fini(&set);
     out_bytes(json_number_value(json_object_get(j, "bytes")), bytes, sizeof(bytes));
     if (!rc && c->output != OUTPUT_TABLE)
         rc = out_object(c, j, "name", err);

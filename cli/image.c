@@ -1,202 +1,13 @@
-/* image.c - see inputs.h. Decoding is libjpeg-turbo's and libpng's; the rest is here.
- *
- * Resizing is that of Pillow, which torchvision uses: a triangle as wide as the pixels that become
- * one, first along the rows, then along the columns, rounded to bytes between the two.
- */
+/* image.c - see inputs.h: a picture as a row of a request. */
 #include "cli/inputs.h"
 #include "cli/number.h"
-#include "cli/upload.h"
-#include "common/io.h"
+#include "cli/picture.h"
 #include "common/mem.h"
 
 #include <math.h>
-#include <png.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <turbojpeg.h>
-#include <unistd.h>
-
-#define MAX_FILE ((int64_t)256 << 20)
-
-struct picture { /* RGB, or grey */
-    size_t width, height, channels;
-    uint8_t *data; /* OWNED */
-};
-
-static int set_size(struct picture *p, size_t width, size_t height, struct sh_err *err)
-{
-    if (width < 1 || height < 1 || width > IMAGE_MAX_SIDE || height > IMAGE_MAX_SIDE ||
-        width * height > IMAGE_MAX_PIXELS)
-        return SH_FAIL(err, SH_E_TOOBIG,
-                       "a picture of %zu x %zu is not read: at most %d on a side, and %zu pixels",
-                       width, height, IMAGE_MAX_SIDE, IMAGE_MAX_PIXELS);
-    p->width = width;
-    p->height = height;
-    p->data = malloc(width * height * 4); /* as many as any format has */
-    return p->data ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a picture");
-}
-
-/* ---------------------------------------------------------------- decode */
-
-/* Bytes between two parts of a file are harmless and common; after any other warning a part of the
- * picture is made up. */
-static bool is_harmless(tjhandle j)
-{
-    return tjGetErrorCode(j) == TJERR_WARNING && strstr(tjGetErrorStr2(j), "extraneous");
-}
-
-static int decode_jpeg(const uint8_t *file, size_t n, struct picture *p, struct sh_err *err)
-{
-    tjhandle j = tjInitDecompress();
-    int width = 0, height = 0, sampling, colours = TJCS_RGB, rc;
-
-    if (!j)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a decoder");
-    if (tjDecompressHeader3(j, file, (unsigned long)n, &width, &height, &sampling, &colours) &&
-        !is_harmless(j))
-        rc = SH_FAIL(err, SH_E_INVALID, "the picture cannot be decoded: %.150s", tjGetErrorStr2(j));
-    else if (colours == TJCS_CMYK || colours == TJCS_YCCK)
-        rc = SH_FAIL(err, SH_E_UNSUPPORTED, "the picture is in CMYK: save it in RGB or in grey");
-    else
-        rc = set_size(p, (size_t)SH_MAX(width, 0), (size_t)SH_MAX(height, 0), err);
-    if (!rc &&
-        tjDecompress2(j, file, (unsigned long)n, p->data, width, 0, height,
-                      p->channels == 1 ? TJPF_GRAY : TJPF_RGB,
-                      TJFLAG_ACCURATEDCT | TJFLAG_LIMITSCANS) &&
-        !is_harmless(j))
-        rc = SH_FAIL(err, SH_E_INVALID, "the picture is damaged, or cut off: %.150s",
-                     tjGetErrorStr2(j));
-    tjDestroy(j);
-    return rc;
-}
-
-/* As Pillow has it: what is see-through is as it is stored. */
-static void drop_alpha(struct picture *p)
-{
-    size_t from = p->channels + 1;
-
-    for (size_t i = 0; i < p->width * p->height; i++)
-        memmove(p->data + i * p->channels, p->data + i * from, p->channels);
-}
-
-static int decode_png(const uint8_t *file, size_t n, struct picture *p, struct sh_err *err)
-{
-    png_image image = {.version = PNG_IMAGE_VERSION};
-    int rc;
-
-    if (!png_image_begin_read_from_memory(&image, file, n))
-        return SH_FAIL(err, SH_E_INVALID, "the picture cannot be decoded: %.60s", image.message);
-    image.format = p->channels == 1 ? PNG_FORMAT_GA : PNG_FORMAT_RGBA;
-    rc = set_size(p, image.width, image.height, err);
-    if (!rc && !png_image_finish_read(&image, NULL, p->data, 0, NULL))
-        rc = SH_FAIL(err, SH_E_INVALID, "the picture cannot be decoded: %.60s", image.message);
-    png_image_free(&image);
-    if (!rc)
-        drop_alpha(p);
-    return rc;
-}
-
-static int decode(const char *path, struct picture *p, struct sh_err *err)
-{
-    enum sh_file_kind kind;
-    uint8_t *file = NULL;
-    int64_t bytes = 0;
-    int fd = -1, rc = upload_file_open(path, &fd, &bytes, err);
-
-    if (!rc && bytes > MAX_FILE)
-        rc = SH_FAIL(err, SH_E_TOOBIG, "\"%s\" has %lld bytes, at most %lld are read", path,
-                     (long long)bytes, (long long)MAX_FILE);
-    if (!rc)
-        file = malloc((size_t)bytes);
-    if (!rc && !file)
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a picture");
-    if (!rc && sh_pread_all(fd, file, (size_t)bytes, 0) != (ssize_t)bytes)
-        rc = SH_FAIL(err, SH_E_IO, "could not read \"%s\"", path);
-    kind = rc ? SH_FILE_OTHER : sh_file_kind(file, (size_t)bytes);
-    if (kind == SH_FILE_JPEG)
-        rc = decode_jpeg(file, (size_t)bytes, p, err);
-    else if (kind == SH_FILE_PNG)
-        rc = decode_png(file, (size_t)bytes, p, err);
-    else if (!rc)
-        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is no picture but %s; --image takes JPEG and PNG",
-                     path, sh_file_kind_text(kind));
-    if (fd >= 0)
-        close(fd);
-    free(file);
-    return rc;
-}
-
-/* ---------------------------------------------------------------- resize and crop */
-
-/* One line of n elements, `step` bytes apart, to m elements. weight: room for n. */
-static void resample(const uint8_t *in, size_t n, size_t in_step, uint8_t *out, size_t m,
-                     size_t out_step)
-{
-    double scale = (double)n / (double)m, support = fmax(scale, 1);
-
-    for (size_t i = 0; i < m; i++) {
-        double center = ((double)i + 0.5) * scale, sum = 0, all = 0;
-        double first = fmax(floor(center - support + 0.5), 0);
-        double last = fmin(floor(center + support + 0.5), (double)n);
-
-        for (size_t k = (size_t)first; k < (size_t)last; k++) {
-            double w = fmax(1 - fabs(((double)k + 0.5 - center) / support), 0);
-
-            sum += w * in[k * in_step];
-            all += w;
-        }
-        out[i * out_step] = (uint8_t)fmin(floor(sum / all + 0.5), 255);
-    }
-}
-
-/* TAKES what p holds. */
-static int resize(struct picture *p, size_t width, size_t height, struct sh_err *err)
-{
-    size_t ch = p->channels;
-    struct picture wide = {.channels = ch}, out = {.channels = ch};
-    int rc = set_size(&wide, width, p->height, err);
-
-    if (!rc)
-        rc = set_size(&out, width, height, err);
-    for (size_t y = 0; !rc && y < p->height; y++)
-        for (size_t c = 0; c < ch; c++)
-            resample(p->data + y * p->width * ch + c, p->width, ch, wide.data + y * width * ch + c,
-                     width, ch);
-    for (size_t x = 0; !rc && x < width * ch; x++)
-        resample(wide.data + x, p->height, width * ch, out.data + x, height, width * ch);
-    free(wide.data);
-    if (rc) {
-        free(out.data);
-        return rc;
-    }
-    free(p->data);
-    *p = out;
-    return SH_OK;
-}
-
-static int shape_picture(struct picture *p, const struct image_plan *plan, struct sh_err *err)
-{
-    size_t least = SH_MIN(p->width, p->height), n = (size_t)plan->crop, ch = p->channels, x, y;
-    int rc = SH_OK;
-
-    if (plan->resize > 0 && (size_t)plan->resize != least)
-        rc = resize(p, p->width * (size_t)plan->resize / least,
-                    p->height * (size_t)plan->resize / least, err);
-    if (rc || plan->crop <= 0)
-        return rc;
-    if (n > p->width || n > p->height)
-        return SH_FAIL(err, SH_E_INVALID,
-                       "--crop %zu is more than the picture, which is %zu x %zu%s: give --resize "
-                       "%zu or more",
-                       n, p->width, p->height, plan->resize > 0 ? " after --resize" : "", n);
-    x = (size_t)nearbyint((double)(p->width - n) / 2);
-    y = (size_t)nearbyint((double)(p->height - n) / 2);
-    for (size_t i = 0; i < n; i++)
-        memmove(p->data + i * n * ch, p->data + ((y + i) * p->width + x) * ch, n * ch);
-    p->width = p->height = n;
-    return SH_OK;
-}
 
 /* ---------------------------------------------------------------- the tensor */
 
@@ -322,14 +133,14 @@ int image_read(const char *path, const struct image_plan *plan, const json_t *wa
 
     *out = (struct tensors){0};
     if (!rc)
-        rc = decode(path, &p, err);
+        rc = picture_read(path, &p, err);
     if (!rc)
-        rc = shape_picture(&p, plan, err);
+        rc = picture_shape(&p, &plan->shape, err);
     if (!rc)
         rc = check_size(&p, w, plan->is_last, err);
     if (!rc)
         rc = to_tensor(&p, plan, &t, err);
-    free(p.data);
+    picture_fini(&p);
     if (!rc)
         rc = tensors_add(out, w, &t, err);
     else

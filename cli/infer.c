@@ -75,8 +75,7 @@ static bool is_given(const char *text)
 static int load_image(struct load *l, const json_t *wanted, struct sh_err *err)
 {
     const struct cli_conf *o = l->c->conf;
-    struct image_plan plan = {.resize = o->resize,
-                              .crop = o->crop,
+    struct image_plan plan = {.shape = {.resize = o->resize, .width = o->crop, .height = o->crop},
                               .std = {1, 1, 1},
                               .scales = is_given(o->mean) || is_given(o->std),
                               .is_last = strcmp(o->layout, "nhwc") == 0};

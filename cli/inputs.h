@@ -7,6 +7,7 @@
 #ifndef SH_CLI_INPUTS_H
 #define SH_CLI_INPUTS_H
 
+#include "cli/picture.h"
 #include "cli/tensors.h"
 
 #define INPUTS_MAX_BYTES ((size_t)4 << 30) /* of one tensor in memory */
@@ -27,13 +28,10 @@ int npy_read(const char *path, struct tensor *out, struct sh_err *err);
  * refused. */
 int values_read(const char *path, const json_t *wanted, struct tensors *out, struct sh_err *err);
 
-/* image.c: a JPEG or PNG becomes one row, as torchvision's Resize, CenterCrop, ToTensor and
- * Normalize make it: the shorter side to `resize` (bilinear, antialiased), the middle `crop` x
- * `crop`, to 0..1, minus mean, over std. An input of UINT8 gets 0..255 as they are. */
-#define IMAGE_MAX_SIDE 20000
-#define IMAGE_MAX_PIXELS ((size_t)50 << 20)
+/* image.c: a JPEG or PNG becomes one row, as torchvision's ToTensor and Normalize make it: of the
+ * shape that is said, to 0..1, minus mean, over std. An input of UINT8 gets 0..255 as they are. */
 struct image_plan {
-    int64_t resize, crop; /* 0: as it is */
+    struct picture_plan shape;
     double mean[3], std[3];
     bool scales, is_last; /* mean or std was given; channels are the last axis */
 };

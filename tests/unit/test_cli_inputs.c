@@ -332,8 +332,7 @@ static void a_picture_is_prepared_as_it_is_declared(void **state)
 {
     static uint8_t rgb[64 * 48 * 3];
     const struct image_plan plain = {.std = {1, 1, 1}},
-                            full = {.resize = 24,
-                                    .crop = 20,
+                            full = {.shape = {.resize = 24, .width = 20, .height = 20},
                                     .scales = true,
                                     .mean = {0.5, 0.25, 0},
                                     .std = {0.5, 1, 2}},
@@ -381,7 +380,8 @@ static void a_picture_is_prepared_as_it_is_declared(void **state)
 static void a_picture_that_does_not_fit_is_refused(void **state)
 {
     static uint8_t rgb[8 * 6 * 3];
-    const struct image_plan plain = {.std = {1, 1, 1}}, crop = {.crop = 7, .std = {1, 1, 1}},
+    const struct image_plan plain = {.std = {1, 1, 1}},
+                            crop = {.shape = {.width = 7, .height = 7}, .std = {1, 1, 1}},
                             mean = {.scales = true, .std = {1, 1, 1}},
                             tiny = {.scales = true, .std = {1e-6, 1e-6, 1e-6}};
     json_t *two = json_loads("[{\"name\":\"a\"},{\"name\":\"b\"}]", 0, NULL);
