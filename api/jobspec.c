@@ -304,7 +304,8 @@ int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, st
         return SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no tensor \"%s\"; it has: %s",
                        w->dataset, w->tensor, got);
     }
-    if (dtype_of(t) != w->dtype)
+    if (dtype_of(t) != w->dtype && !(w->may_be_bytes && dtype_of(t) == SH_U8 &&
+                                     augment_is_picture(w->dtype, json_array_size(w->shape))))
         return SH_FAIL(err, SH_E_INVALID,
                        "tensor \"%s\" of dataset \"%s\" has datatype %s, the job wants %s",
                        w->tensor, w->dataset, sh_json_text(t, "datatype"), sh_dtype_v2(w->dtype));
@@ -359,6 +360,32 @@ static int check_labels(const struct jobspec *s, const json_t *version, const ch
     return rc;
 }
 
+/* The channels may be open: then the job finds whether they fit. */
+static int fits_augment(const struct jobspec *s, const json_t *inputs, struct sh_err *err)
+{
+    bool any = !s->train.augment.normalises;
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
+        const json_t *in = json_array_get(inputs, i);
+        int64_t dims[SH_MAX_RANK];
+        uint32_t rank = dims_of(json_object_get(in, "shape"), dims);
+
+        if (!augment_is_picture(dtype_of(in), rank))
+            continue;
+        any = true;
+        if (dims[augment_channels(dims)] > 0)
+            rc = augment_check(&s->train.augment, sh_json_text(in, "name"),
+                               dims[augment_channels(dims)], err);
+    }
+    if (rc || any)
+        return rc;
+    return sh_json_fail(err, "spec.augment",
+                        "\"spec.augment\" is for pictures, and model \"%s\" has no FP32 input of "
+                        "shape [batch, channels, height, width]",
+                        s->model);
+}
+
 int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
                          const json_t *dataset, struct sh_err *err)
 {
@@ -375,10 +402,12 @@ int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const c
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
         struct jobspec_want w = {name, sh_json_text(in, "name"), dtype_of(in),
-                                 json_object_get(in, "shape")};
+                                 json_object_get(in, "shape"), .may_be_bytes = true};
 
         rc = jobspec_check_tensor(tensors, &w, err);
     }
+    if (!rc)
+        rc = fits_augment(s, inputs, err);
     if (!rc)
         rc = check_labels(s, version, name, tensors, err);
     if (!rc && n < s->batch)

@@ -33,6 +33,7 @@ struct jobspec_want { /* a tensor of a dataset */
     const char *dataset, *tensor;
     enum sh_dtype dtype;
     const json_t *shape; /* axis 0 is not compared */
+    bool may_be_bytes;   /* a picture may be UINT8: training converts it */
 };
 
 /* Where no version is named training starts from the newest that was uploaded, for what another job

@@ -130,6 +130,13 @@
     "'clip_norm':" RANGE("number", "0", "1e30") ",'clip_value':" RANGE("number", "0", "1e30")      \
     ",'no_decay':{'oneOf':[" BOOL "," GLOB "," GLOBS "]},'frozen':{'oneOf':[" GLOB "," GLOBS       \
     "]},'accumulate':" RANGE("integer", "1", "65536") ",'ema':" RANGE("number", "0", "0.9999999")
+#define COLOURS(min)                                                                               \
+    "{'oneOf':[" RANGE("number", min, "1000000") ",{'type':'array','minItems':3,"                  \
+    "'maxItems':3,'items':" RANGE("number", min, "1000000") "}]}"
+#define AUGMENT                                                                                    \
+    "{'type':'array','maxItems':1,'items':" CLOSED("'name','mean','std'",                          \
+    "'name':{'const':'normalise'},'mean':" COLOURS("-1000000") ",'std':"                           \
+    COLOURS("0.000001")) "}"
 #define STEPS_OR_EPOCHS                                                                            \
     "'oneOf':[{'required':['steps'],'properties':{'steps':{'type':'integer'}}},"                   \
     "{'required':['epochs'],'properties':{'epochs':{'type':'integer'}}}],"
@@ -141,7 +148,7 @@
     "integer", "0", "9000000000000000") ",'labels':" STR("1", "127") ",'precision':{'enum':["      \
     "'fp32','tf32','fp16','bf16']},'shuffle':" BOOL ",'publish':{'type':'boolean','description':"  \
     "'false: the trained model is the file of the job and becomes no version of the model'}"       \
-    ",'checkpoint_interval_ms':" RANGE("integer", "0", "86400000"))
+    ",'checkpoint_interval_ms':" RANGE("integer", "0", "86400000") ",'augment':" AUGMENT)
 #define REF(name) "{'$ref':'#/components/schemas/" name "'}"
 #define INDICES                                                                                    \
     "^[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?(,[0-9]{1,7}(-[0-9]{1,7}(:[1-9][0-9]{0,6})?)?)*$"

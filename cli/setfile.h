@@ -15,8 +15,8 @@ struct setfile {
     uint64_t data; /* where the first tensor begins */
 };
 
-/* In the folder dir, for these tensors, or fewer samples of them (data pointers are not used); meta as in
- * sh_st_write(). Fails: SH_E_DISKFULL, before anything is written, SH_E_IO. */
+/* In the folder dir, for these tensors, or fewer samples of them (data pointers are not used); meta
+ * as in sh_st_write(). Fails: SH_E_DISKFULL, before anything is written, SH_E_IO. */
 int setfile_new(const char *dir, const struct sh_st_tensor *t, size_t n, const char *const *meta,
                 struct setfile *out, struct sh_err *err);
 /* `at` counts from the first tensor. Thread-safe. */

@@ -428,7 +428,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
 {
     struct train_spec t = DEFAULTS;
     const char *labels = t.labels, *precision = "fp32";
-    json_t *optimizer = NULL, *loss = NULL, *schedule = NULL, *names = NULL;
+    json_t *optimizer = NULL, *loss = NULL, *schedule = NULL, *names = NULL, *augment = NULL;
     int64_t seed = 0;
     struct sh_json_field f[] = {
         {"loss", SH_JSON_ANY, &loss, .required = false},
@@ -449,6 +449,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         {"shuffle", SH_JSON_BOOL, &t.shuffle, .required = false},
         {"publish", SH_JSON_BOOL, &t.publish, .required = false},
         {"checkpoint_interval_ms", SH_JSON_INT, &t.checkpoint_interval_ms, .min = 0, .max = 864e5},
+        {"augment", SH_JSON_ARR, &augment, .min = 0, .max = 16},
     };
     int rc = sh_json_read(spec, "spec", f, SH_ARRAY_LEN(f), err);
     struct sh_err why = {0};
@@ -461,6 +462,8 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         rc = also(rc, read_optimizer(optimizer, &t, err));
     if (schedule)
         rc = also(rc, read_schedule(schedule, &t, err));
+    if (augment)
+        rc = also(rc, augment_read(augment, &t.augment, err));
     if (is_given(spec, "steps") == is_given(spec, "epochs"))
         rc = also(rc, sh_json_fail(err, "spec",
                                    "give either \"spec.steps\" or \"spec.epochs\", one of them"));

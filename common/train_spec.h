@@ -6,6 +6,7 @@
 #ifndef SH_COMMON_TRAIN_SPEC_H
 #define SH_COMMON_TRAIN_SPEC_H
 
+#include "common/augment.h"
 #include "common/dim.h"
 #include "common/dtype.h"
 #include "common/json.h"
@@ -25,6 +26,7 @@ enum train_optim { TRAIN_SGD, TRAIN_ADAM, TRAIN_ADAMW };
 #define TRAIN_MAX_CLASSES 100000u
 #define TRAIN_MAX_GLOBS 64u
 #define TRAIN_MAX_GLOB 255u
+#define TRAIN_MAX_INPUTS 64u /* of which some may be pictures */
 
 struct train_spec { /* json_t: BORROWED from the spec */
     enum train_loss loss;
@@ -54,11 +56,13 @@ struct train_spec { /* json_t: BORROWED from the spec */
     bool shuffle; /* each epoch in an order drawn from (seed, epoch); else in file order */
     bool publish;
     int64_t checkpoint_interval_ms; /* 0: only when needed for a stop */
+    struct augment augment;         /* of every input that is a picture */
 
     /* No part of a spec. */
     struct sh_sizes sizes; /* of symbols: those of the dataset */
     uint32_t label_rank;   /* of the dataset's labels, with the axis of the samples; 0: not known */
     int64_t label_dims[SH_MAX_RANK];
+    uint64_t byte_inputs;     /* bit i: the dataset has input i, a picture, as UINT8 */
     int64_t conv_piece_bytes; /* 0: CONV_PIECE_BYTES; less for tests */
 };
 

@@ -24,6 +24,8 @@
 struct io {
     const struct sh_st_tensor *src; /* inputs */
     size_t sample_bytes, off;       /* off: in the slab, for a whole batch */
+    int64_t dims[4];                /* of a picture */
+    bool is_picture, is_byte;       /* is_byte: the dataset has it as UINT8 */
 };
 
 #define TOP 5u
@@ -69,18 +71,25 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
     struct io *v = &e->in[e->n_in];
     struct sh_st_tensor want;
     int rc = sh_sample_read(io, &e->sizes, &want, err);
+    size_t bytes;
 
     if (rc)
         return rc;
-    v->sample_bytes = want.bytes;
+    v->sample_bytes = bytes = want.bytes;
     v->src = sh_st_find(e->file, want.name);
+    v->is_picture = augment_is_picture(want.dtype, want.rank);
+    v->is_byte = v->src && v->src->dtype == SH_U8 && v->is_picture;
+    if (v->is_picture)
+        memcpy(v->dims, want.dims, sizeof(v->dims));
+    if (v->is_byte)
+        bytes /= sizeof(float);
     if (!v->src || v->src->rank < 1 || v->src->dims[0] != e->n ||
-        v->src->bytes != v->sample_bytes * (size_t)e->n)
+        v->src->bytes != bytes * (size_t)e->n)
         return SH_FAIL(err, SH_E_INVALID,
                        "the evaluation dataset has no tensor \"%s\" of %" PRId64
                        " samples of %zu bytes",
-                       want.name, e->n, v->sample_bytes);
-    if (v->src->dtype != want.dtype)
+                       want.name, e->n, bytes);
+    if (v->src->dtype != want.dtype && !v->is_byte)
         return SH_FAIL(err, SH_E_INVALID,
                        "tensor \"%s\" of the evaluation dataset is %s, the model wants %s",
                        want.name, sh_dtype_v2(v->src->dtype), sh_dtype_v2(want.dtype));
@@ -201,6 +210,21 @@ static int open_dataset(struct ckpt_task *t, struct sh_err *err)
     return rc;
 }
 
+static void copy_samples(const struct eval *e, const struct io *v, size_t at, size_t n)
+{
+    const size_t bytes = v->src->bytes / (size_t)e->n;
+    const char *from = (const char *)v->src->data + at * bytes;
+    char *to = (char *)e->slab.base + v->off;
+
+    if (!v->is_picture || (!v->is_byte && !e->train.augment.normalises)) {
+        memcpy(to, from, n * bytes);
+        return;
+    }
+    for (size_t i = 0; i < n; i++)
+        augment_sample(&e->train.augment, v->dims, v->is_byte, from + i * bytes,
+                       (float *)(void *)(to + i * v->sample_bytes));
+}
+
 static int copy_batch(struct ckpt_task *t, struct sh_err *err)
 {
     struct eval *e = (struct eval *)t;
@@ -208,9 +232,7 @@ static int copy_batch(struct ckpt_task *t, struct sh_err *err)
 
     (void)err;
     for (size_t i = 0; i < e->n_in; i++)
-        memcpy((char *)e->slab.base + e->in[i].off,
-               (const char *)e->in[i].src->data + at * e->in[i].sample_bytes,
-               n * e->in[i].sample_bytes);
+        copy_samples(e, &e->in[i], at, n);
     memcpy(e->want, (const char *)e->labels->data + at * e->label_bytes, n * e->label_bytes);
     if (at + n == (size_t)e->n) {
         sh_st_close(e->file); /* here: many pages take a while */

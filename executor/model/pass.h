@@ -9,6 +9,8 @@
  *                  into a DROPOUT
  *   pass_attn      spelled-out attention becomes one operation; inference: its products one product
  *   ir_drop_unused afterwards
+ *   pass_pictures  training, before autodiff: pictures as the dataset has them become what the
+ *                  model takes
  *   pass_fuse_sums training, after autodiff: BN_TRAIN_BWD adds up its two gradients itself, and a
  *                  product adds its own to another (pass_fuse, on what autodiff made)
  *   pass_turn      training in TF32, afterwards: gradients of weights read an operand turned
@@ -16,6 +18,7 @@
 #ifndef SH_EXECUTOR_MODEL_PASS_H
 #define SH_EXECUTOR_MODEL_PASS_H
 
+#include "common/train_spec.h"
 #include "executor/model/ir.h"
 
 int pass_run(struct ir *ir, bool training, struct sh_err *err); /* all that apply */
@@ -25,6 +28,7 @@ int pass_fold_bn(struct ir *ir, struct sh_err *err);
 int pass_fuse(struct ir *ir, bool training, struct sh_err *err);
 int pass_train(struct ir *ir, struct sh_err *err);
 int pass_attn(struct ir *ir, bool training, struct sh_err *err); /* after pass_fuse */
+int pass_pictures(struct ir *ir, const struct train_spec *t, struct sh_err *err);
 int pass_fuse_sums(struct ir *ir, struct sh_err *err);
 int pass_turn(struct ir *ir, struct sh_err *err);
 

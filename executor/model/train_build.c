@@ -378,6 +378,8 @@ int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err
     seed_dropout(ir, t->seed);
     rc = freeze(ir, t, err);
     if (!rc)
+        rc = pass_pictures(ir, t, err);
+    if (!rc)
         rc = label_for(ir, t, &pred, err);
     if (!rc)
         rc = add_loss(ir, t, pred, &seed, err);

@@ -235,7 +235,7 @@ static int open_file(int fd, struct sh_st **out, struct sh_err *err)
     return rc;
 }
 
-int data_note_labels(int fd, struct train_spec *t, struct sh_err *err)
+int data_note(int fd, const struct graph *g, struct train_spec *t, struct sh_err *err)
 {
     const struct sh_st_tensor *labels;
     struct sh_st *file;
@@ -247,6 +247,13 @@ int data_note_labels(int fd, struct train_spec *t, struct sh_err *err)
     t->label_rank = labels ? labels->rank : 0;
     if (labels)
         memcpy(t->label_dims, labels->dims, sizeof(t->label_dims));
+    for (uint32_t i = 0; i < g->n_inputs && i < TRAIN_MAX_INPUTS; i++) {
+        const struct graph_value *v = &g->values[g->inputs[i]];
+        const struct sh_st_tensor *x = sh_st_find(file, v->name);
+
+        if (x && x->dtype == SH_U8 && augment_is_picture(v->dtype, (size_t)v->rank))
+            t->byte_inputs |= UINT64_C(1) << i;
+    }
     sh_st_close(file);
     return SH_OK;
 }

@@ -153,9 +153,9 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
     if (!rc)
         rc = train_spec_read(t->spec_json, &t->spec, err);
     if (!rc)
-        rc = data_note_labels(fds[2], &t->spec, err);
-    if (!rc)
         rc = package_read_fds(fds[0], fds[1], &t->graph, err);
+    if (!rc)
+        rc = data_note(fds[2], t->graph, &t->spec, err);
     if (!rc)
         rc = take_sizes(t->graph, fds[2], &t->spec.sizes, err);
     if (!rc)

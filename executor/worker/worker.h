@@ -139,8 +139,9 @@ void train_on_drop(struct worker *w, int64_t job);
  * (seed, k) alone, so that the step number is the cursor. */
 struct data;
 /* The caller closes fd. *out: OWNED, data_close(). */
-/* What the loss depends on: the shape of the dataset's labels, noted in t. */
-int data_note_labels(int fd, struct train_spec *t, struct sh_err *err);
+/* What the program depends on, noted in t: the shape of the dataset's labels, and which inputs it
+ * has as bytes. */
+int data_note(int fd, const struct graph *g, struct train_spec *t, struct sh_err *err);
 int data_open(int fd, const struct program *p, const struct train_spec *t, struct dev *dev,
               struct data **out, struct sh_err *err);
 void data_close(struct data *d);

@@ -1,0 +1,40 @@
+/* augment.h - what is done to the pictures of a dataset before a model sees them.
+ *
+ * A picture is a sample of three axes: [channels, height, width], or with the channels last where
+ * they are 1 or 3 and those of the first axis are not. It is stored as FP32, or as UINT8: then each
+ * of its bytes counts as a 255th, as `shunt infer --image` has it too.
+ */
+#ifndef SH_COMMON_AUGMENT_H
+#define SH_COMMON_AUGMENT_H
+
+#include "common/dtype.h"
+#include "common/json.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define AUGMENT_CHANNELS 3
+
+struct augment { /* zeroed: nothing */
+    bool normalises;
+    double mean[AUGMENT_CHANNELS], std[AUGMENT_CHANNELS]; /* of a grey picture the first */
+};
+
+/* Unknown and double members are refused; all that is wrong is among err->faults. */
+int augment_read(const json_t *list, struct augment *out, struct sh_err *err);
+
+/* May the model's input of this type and rank, the batch included, be fed with pictures? */
+bool augment_is_picture(enum sh_dtype t, size_t rank);
+/* The axis of the channels. dims: with the batch. */
+uint32_t augment_channels(const int64_t dims[static 4]);
+/* Does it fit these channels? Fails: SH_E_INVALID. */
+int augment_check(const struct augment *a, const char *input, int64_t channels, struct sh_err *err);
+/* What an element of channel c is multiplied with, and what is added then. */
+void augment_scale(const struct augment *a, bool is_byte, size_t c, double *scale, double *shift);
+/* A sample of UINT8, or of FP32 at any address, as the model takes it, without what is random.
+ * dims: with the batch. */
+void augment_sample(const struct augment *a, const int64_t dims[static 4], bool is_byte,
+                    const void *in, float *out);
+
+#endif

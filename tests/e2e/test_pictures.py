@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Datasets made of folders of pictures: pushed, trained on, evaluated.
+
+Without it: pictures could be trained on otherwise than requests send them, with another one's label, or
+as the bytes that they are; and a folder with a damaged file would make a dataset with a hole.
+
+Usage: test_pictures.py [-v] [name ...]
+"""
+import os
+import random
+import struct
+import subprocess
+import sys
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import onnx_bytes as onnx  # noqa: E402
+from pictures import jpeg, png  # noqa: E402
+from system import BIN, Story, System, st_bytes  # noqa: E402
+
+SIDE, EACH = 8, 24  # pixels; pictures of a class
+MEAN, STD = [0.5, 0.25, 0.125], [0.5, 0.25, 2.0]
+SPEC = {"optimizer": {"name": "sgd", "lr": 0.05}, "batch": 8, "epochs": 3, "seed": 3}
+AUGMENT = [{"name": "normalise", "mean": MEAN, "std": STD}]
+
+
+def classifier():
+    """input [N,3,8,8] -> scores [N,2]"""
+    rng, n = random.Random(1), 3 * SIDE * SIDE
+    return onnx.model(
+        [onnx.node("Flatten", ["input"], ["flat"]), onnx.node("Gemm", ["flat", "w", "b"], ["y"])],
+        [onnx.value("input", ["N", 3, SIDE, SIDE])], [onnx.value("y", ["N", 2])],
+        [onnx.tensor("w", [n, 2], [rng.uniform(-0.1, 0.1) for _ in range(2 * n)]),
+         onnx.tensor("b", [2], [0.0, 0.0])])
+
+
+class Pictures(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = System()
+        cls.addClassCleanup(cls.s.stop)
+        cls.key = cls.s.tenant("vision")
+        cls.s.push(cls.key, "net", classifier())
+        cls.dir = os.path.join(cls.s.dir, "pictures")
+        cls.values = []  # of the samples, as floats from 0 to 1, and their labels
+        cls.labels = []
+        rng = random.Random(7)
+        for label, name in enumerate(("day", "night")):
+            os.makedirs(os.path.join(cls.dir, name))
+            for i in range(EACH):
+                grey = rng.randrange(140, 240) if label == 0 else rng.randrange(10, 110)
+                rgb = bytes(min(255, max(0, grey + rng.randrange(-9, 9))) for _ in range(3 * SIDE * SIDE))
+                if i % 2:
+                    rgb = bytes([grey]) * (3 * SIDE * SIDE)
+                with open(os.path.join(cls.dir, name, "%03d.%s" % (i, "jpg" if i % 2 else "png")), "wb") as f:
+                    f.write(jpeg(SIDE, SIDE, [grey]) if i % 2 else png(SIDE, SIDE, rgb))
+                cls.values.append([rgb[p * 3 + c] / 255 for c in range(3) for p in range(SIDE * SIDE)])
+                cls.labels.append(label)
+
+    def push(self, name, folder, *options):
+        return subprocess.run([os.path.join(BIN, "shunt"), "push", "dataset", name, folder, *options, "--server",
+                               "http://127.0.0.1:%d" % self.s.port], text=True, timeout=180,
+                              env={**self.s.env, "SHUNT_KEY": self.key},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+
+    def floats(self, normalised):
+        """The same pictures as floats, as a user would have had to write them."""
+        flat = []
+        for v in self.values:
+            for c in range(3):
+                part = v[c * SIDE * SIDE:(c + 1) * SIDE * SIDE]
+                flat += [(x - MEAN[c]) / STD[c] for x in part] if normalised else part
+        return st_bytes({"input": ("F32", [len(self.values), 3, SIDE, SIDE], struct.pack("<%df" % len(flat), *flat)),
+                         "label": ("I64", [len(self.labels)], struct.pack("<%dq" % len(self.labels), *self.labels))})
+
+    def train(self, dataset, **spec):
+        r = self.s.submit(self.key, model="net", version=1, dataset=dataset, eval_dataset=dataset,
+                          spec={**SPEC, **spec})
+        self.assertEqual(r.status, 201, r)
+        job = r.json["id"]
+        ended = self.s.wait_job(self.key, job)
+        self.assertEqual(ended["state"], "SUCCEEDED", ended)
+        losses = self.s.job(self.key, job, "/losses").json["losses"]
+        self.assertEqual(len(losses), 18)
+        return losses, ended["result"]
+
+    def assert_same(self, got, want):
+        for a, b in zip(got[0], want[0]):
+            self.assertAlmostEqual(a, b, places=5)
+        self.assertAlmostEqual(got[1]["eval_loss"], want[1]["eval_loss"], places=5)
+        self.assertEqual(got[1]["accuracy"], want[1]["accuracy"])
+
+    def test_bytes_train_as_the_floats_that_they_stand_for(self):
+        r = self.push("bytes", self.dir)
+        self.assertEqual(r.returncode, 0, r.stdout)
+        self.assertIn("48 pictures of 2 classes", r.stdout)
+        self.s.push_data(self.key, "floats", self.floats(False))
+        self.s.push_data(self.key, "normalised", self.floats(True))
+        plain = self.train("bytes")
+        self.assert_same(plain, self.train("floats"))
+        want = self.train("normalised")
+        self.assertNotAlmostEqual(want[0][0], plain[0][0], places=3)
+        self.assert_same(self.train("bytes", augment=AUGMENT), want)
+        self.assert_same(self.train("floats", augment=AUGMENT), want)
+
+    def test_a_damaged_picture_is_named_and_nothing_is_left(self):
+        bad = os.path.join(self.dir, "day", "999.jpg")
+        with open(bad, "wb") as f:
+            f.write(jpeg(SIDE, SIDE, [90])[:-9])
+        try:
+            r = self.push("damaged", self.dir)
+            self.assertNotEqual(r.returncode, 0)
+            self.assertIn("day/999.jpg", r.stdout)
+            self.assertEqual(self.s.call("GET", "/api/v1/datasets/damaged", key=self.key).status, 404)
+            r = self.push("damaged", self.dir, "--skip-broken")
+            self.assertEqual(r.returncode, 0, r.stdout)
+            self.assertIn("1 pictures are left out", r.stdout)
+            self.assertEqual(self.s.call("GET", "/api/v1/datasets/damaged", key=self.key).json["n_samples"], 48)
+        finally:
+            os.unlink(bad)
+
+    def test_a_spec_that_does_not_fit_is_refused_at_once(self):
+        self.push("bytes2", self.dir)
+        for augment, text in (([{"name": "blur"}], "one of: normalise"),
+                              ([{"name": "normalise", "mean": 0.5, "std": 0}], "std"),
+                              ([{"name": "normalise", "mean": [1, 2], "std": 1}], "mean"),
+                              (AUGMENT + AUGMENT, "twice")):
+            r = self.s.call("POST", "/api/v1/jobs", {"kind": "training", "model": "net", "dataset": "bytes2",
+                                                     "spec": {**SPEC, "augment": augment}}, self.key)
+            self.assertEqual(r.status, 400, r)
+            self.assertIn(text, r.error)
+
+
+if __name__ == "__main__":
+    unittest.main()
