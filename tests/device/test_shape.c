@@ -257,6 +257,29 @@ static void copy_converts_between_types(void **state)
     t_fini(&t);
 }
 
+/* Pictures come to the device as bytes, and are multiplied for each channel there. */
+static void bytes_of_pictures_become_what_a_model_takes(void **state)
+{
+    struct t_graph t;
+    uint32_t x, f, scale, y;
+
+    (void)state;
+    t_init(&t);
+    x = t_add(&t, DEV_ROLE_INPUT, SH_U8, DIMS(3, 3, 5, 7));
+    f = t_add(&t, DEV_ROLE_ACT, SH_F32, DIMS(3, 3, 5, 7));
+    scale = t_in(&t, DIMS(3, 1, 1));
+    y = t_out(&t, DIMS(3, 3, 5, 7));
+    for (size_t i = 0; i < 315; i++)
+        ((uint8_t *)t.plain[x])[i] = (uint8_t)(i * 37);
+    memcpy(t.plain[scale], (const float[]){0.5f, 1, 2}, 3 * sizeof(float));
+    t_op(&t, DEV_OP_COPY, IN(x), OUT(f));
+    t_op(&t, DEV_OP_BINARY, IN(f, scale), OUT(y))->u.binary.kind = DEV_BIN_MUL;
+    t_run(&t);
+    for (size_t i = 0; i < 315; i++)
+        assert_true(t_f(&t, y)[i] == (float)(uint8_t)(i * 37) * t_f(&t, scale)[i / 35 % 3]);
+    t_fini(&t);
+}
+
 static void fill_writes_the_value_of_the_type(void **state)
 {
     struct t_graph t;
@@ -396,6 +419,7 @@ int main(void)
         cmocka_unit_test(concat_joins_plain_and_blocked),
         cmocka_unit_test(expand_repeats),
         cmocka_unit_test(copy_converts_between_types),
+        cmocka_unit_test(bytes_of_pictures_become_what_a_model_takes),
         cmocka_unit_test(fill_writes_the_value_of_the_type),
         cmocka_unit_test(an_alias_is_the_same_bytes),
         cmocka_unit_test(reductions_match_over_every_set_of_axes),
