@@ -134,7 +134,7 @@
     "{'oneOf':[" RANGE("number", min, "1000000") ",{'type':'array','minItems':3,"                  \
     "'maxItems':3,'items':" RANGE("number", min, "1000000") "}]}"
 #define AUGMENT                                                                                    \
-    "{'type':'array','maxItems':16,'items':" CLOSED("'name','mean','std'",                          \
+    "{'type':'array','maxItems':16,'items':" CLOSED("'name','mean','std'",                         \
     "'name':{'const':'normalise'},'mean':" COLOURS("-1000000") ",'std':"                           \
     COLOURS("0.000001")) "}"
 #define STEPS_OR_EPOCHS                                                                            \
