@@ -9,6 +9,7 @@
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_pack.h"
 #include "executor/model/onnx_tensor.h"
+#include "executor/model/onnx_tie.h"
 #include "executor/model/onnx_untie.h"
 
 #include <stdio.h>
@@ -160,8 +161,10 @@ int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, st
         rc = onnx_file_model_opset(c.m, &opset, err);
     if (!rc && !c.m->graph)
         rc = SH_FAIL(err, SH_E_INVALID, "the file holds no graph: is it an ONNX model?");
+    if (!rc) /* as its reader did: the same names */
+        rc = onnx_tie(c.m, c.source, err);
     if (!rc)
-        rc = onnx_untie(c.m, c.source, &n_untied, err); /* as its reader did: the same names */
+        rc = onnx_untie(c.m, c.source, &n_untied, err);
     if (!rc)
         rc = sh_st_open(state, &c.state, err);
     if (!rc)

@@ -5,6 +5,7 @@
  * that of nodes is, since functions that call each other twice would double with each level.
  */
 #include "common/mem.h"
+#include "executor/model/onnx_meta.h"
 #include "executor/model/onnx_reader.h"
 
 #include <stdio.h>
@@ -78,17 +79,12 @@ static int read_defaults(struct reader *r, struct scope *s)
     if (!s->defaults)
         return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a function");
     for (size_t i = 0; i < m->n_unknown_fields; i++) {
-        const ProtobufCMessageUnknownField *u = &m->unknown_fields[i];
-        size_t at = 0;
+        size_t len;
+        const uint8_t *data = onnx_unknown(&m->unknown_fields[i], ATTRIBUTE_PROTO, &len);
 
-        if (u->tag != ATTRIBUTE_PROTO || u->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
+        if (!data)
             continue;
-        while (at < u->len && (u->data[at] & 0x80)) /* its length */
-            at++;
-        if (at >= u->len)
-            continue;
-        s->defaults[s->n_defaults] =
-            onnx__attribute_proto__unpack(NULL, u->len - at - 1, u->data + at + 1);
+        s->defaults[s->n_defaults] = onnx__attribute_proto__unpack(NULL, len, data);
         if (!s->defaults[s->n_defaults])
             return SH_FAIL(r->err, SH_E_INVALID, "an attribute of function %s cannot be read",
                            s->label);

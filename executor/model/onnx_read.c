@@ -7,6 +7,7 @@
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_dims.h"
 #include "executor/model/onnx_reader.h"
+#include "executor/model/onnx_tie.h"
 #include "executor/model/onnx_untie.h"
 
 #include <stdio.h>
@@ -245,7 +246,9 @@ static int read_model(struct reader *r, const char *path, bool beside)
     if (rc)
         return rc;
     r->g->opset = r->scope->opset;
-    rc = onnx_untie(r->model, r->source, &r->g->n_untied, r->err);
+    rc = onnx_tie(r->model, r->source, r->err);
+    if (!rc)
+        rc = onnx_untie(r->model, r->source, &r->g->n_untied, r->err);
     if (!rc)
         rc = read_values(r);
     for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)

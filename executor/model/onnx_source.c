@@ -22,8 +22,8 @@
 struct file {
     char *name; /* OWNED; from the model's folder on, in a tar file from its root on */
     const uint8_t *data;
-    size_t bytes, taken; /* taken: by tensors */
-    bool is_map;         /* of its own */
+    size_t bytes, taken, looked; /* taken, looked: by tensors */
+    bool is_map;                 /* of its own */
 };
 
 struct onnx_source {
@@ -378,11 +378,13 @@ static int find_file(struct onnx_source *s, const char *what, const char *locati
     return rc;
 }
 
-int onnx_source_take(struct onnx_source *s, const char *what, const char *location, int64_t offset,
-                     int64_t length, const void **data, size_t *bytes, struct sh_err *err)
+static int give_bytes(struct onnx_source *s, const char *what, const char *location, int64_t offset,
+                      int64_t length, bool look, const void **data, size_t *bytes,
+                      struct sh_err *err)
 {
     char clean[128];
     struct file *f;
+    size_t *given;
     int rc = find_file(s, what, location, &f, err);
 
     if (rc)
@@ -394,9 +396,22 @@ int onnx_source_take(struct onnx_source *s, const char *what, const char *locati
                        "%s begins at byte %lld of \"%s\" and has %lld bytes, but the file has %zu",
                        what, (long long)offset, clean, (long long)length, f->bytes);
     *bytes = length >= 0 ? (size_t)length : f->bytes - (size_t)offset;
-    if (*bytes > f->bytes - f->taken)
+    given = look ? &f->looked : &f->taken;
+    if (*bytes > f->bytes - *given)
         return SH_FAIL(err, SH_E_INVALID, "%s: tensors overlap in \"%s\"", what, clean);
-    f->taken += *bytes;
+    *given += *bytes;
     *data = f->data ? f->data + offset : (const uint8_t *)"";
     return SH_OK;
+}
+
+int onnx_source_take(struct onnx_source *s, const char *what, const char *location, int64_t offset,
+                     int64_t length, const void **data, size_t *bytes, struct sh_err *err)
+{
+    return give_bytes(s, what, location, offset, length, false, data, bytes, err);
+}
+
+int onnx_source_look(struct onnx_source *s, const char *what, const char *location, int64_t offset,
+                     int64_t length, const void **data, size_t *bytes, struct sh_err *err)
+{
+    return give_bytes(s, what, location, offset, length, true, data, bytes, err);
 }

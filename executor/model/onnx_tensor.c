@@ -220,6 +220,23 @@ int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_s
     return rc;
 }
 
+const void *onnx_tensor_look(const Onnx__TensorProto *t, struct onnx_source *source)
+{
+    struct onnx_array a = {0};
+    struct external e;
+    const void *data = NULL;
+    size_t bytes = 0;
+
+    if (t->segment || read_shape(t, "", &a, NULL) != SH_OK)
+        return NULL;
+    if (!onnx_tensor_is_external(t))
+        return t->has_raw_data && t->raw_data.len == a.bytes ? t->raw_data.data : NULL;
+    if (read_external(t, "", &e, NULL) != SH_OK ||
+        onnx_source_look(source, "", e.location, e.offset, e.length, &data, &bytes, NULL) != SH_OK)
+        return NULL;
+    return bytes >= a.bytes ? data : NULL;
+}
+
 static void drop_external(Onnx__TensorProto *t)
 {
     for (size_t i = 0; i < t->n_external_data; i++)

@@ -23,6 +23,9 @@ int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source 
 /* The same, and t keeps its data. */
 int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_source *source,
                      struct onnx_array *out, struct sh_err *err);
+/* Its data as they lie in the file, aligned to 1; NULL: they are encoded in another way, or are not
+ * what its shape needs, which taking them says. BORROWED: until that, and until t is changed. */
+const void *onnx_tensor_look(const Onnx__TensorProto *t, struct onnx_source *source);
 /* Frees the data, whatever encoding they have. */
 void onnx_tensor_drop(Onnx__TensorProto *t);
 bool onnx_tensor_is_external(const Onnx__TensorProto *t);

@@ -2,11 +2,13 @@
  * as if they were weights, and all norms of a fresh model would be trained as one, because the
  * exporter keeps equal numbers once. */
 /* uses: libmodel.a libdevice.a */
-/* link: -ldl -lprotobuf-c */
+/* link: -ldl -lprotobuf-c -lm */
 #include "common/safetensors.h"
 #include "executor/model/onnx.h"
+#include "executor/model/onnx_file.h"
 #include "tests/unit/graph_nodes.h"
 
+#include <math.h>
 #include <unistd.h>
 
 static char folder[] = "/tmp/shunt-params.XXXXXX";
@@ -191,6 +193,155 @@ static void what_was_trained_apart_is_exported_apart(void **state)
     graph_free(g);
 }
 
+/* ---------------------------------------------------------------- what was written twice */
+
+static uint32_t matrix(struct graph *g, const char *name, int64_t rows, int64_t cols, bool turned)
+{
+    uint32_t v = param(g, name, 2, (int64_t[]){rows, cols});
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            ((float *)g->values[v].data)[r * cols + c] =
+                turned ? sinf((float)(c * rows + r)) : sinf((float)(r * cols + c));
+    return v;
+}
+
+/* Rows of a table, a product with another that has its numbers; then, with `more`, products with
+ * equal ones. */
+static struct graph *table_and_head(uint32_t *y, bool turned, bool more)
+{
+    struct graph *g = new_graph();
+    uint32_t x;
+
+    assert_ok(graph_add_value(g, "ids", SH_I64, 2, (int64_t[]){-1, 3}, &x, NULL));
+    assert_ok(graph_add_input(g, x, NULL));
+    x = NODE(g, "Gather", "rows", matrix(g, "words.weight", 6, 6, false), x);
+    x = NODE(g, "MatMul", "head", x, matrix(g, "val_7", 6, 6, turned));
+    if (more) {
+        x = NODE(g, "MatMul", "a", x, matrix(g, "val_8", 6, 5, false));
+        x = NODE(g, "MatMul", "b", x, matrix(g, "val_9", 5, 6, false));
+        x = NODE(g, "MatMul", "c", x, matrix(g, "val_10", 6, 5, false));
+    }
+    *y = x;
+    return g;
+}
+
+static void check_tied(const struct graph *g, const char *name)
+{
+    uint32_t v = graph_find(g, name);
+
+    assert_true(v == GRAPH_NONE || !g->values[v].data);
+    assert_true(is_param(g, "words.weight"));
+}
+
+static void a_table_that_is_also_the_last_product_is_one_parameter(void **state)
+{
+    (void)state;
+    for (int turned = 0; turned < 2; turned++) {
+        uint32_t y;
+        struct graph *g = table_and_head(&y, turned, false);
+
+        g = through_a_file(g, y);
+        check_tied(g, "val_7");
+        graph_free(g);
+    }
+}
+
+/* Module scopes as PyTorch writes them: field 9, which protobuf-c's description lacks. */
+static void add_scope(Onnx__NodeProto *n, const char *scopes)
+{
+    static const char KEY[] = "pkg.torch.onnx.name_scopes";
+    ProtobufCMessageUnknownField *u = calloc(1, sizeof(*u));
+    const size_t key = sizeof(KEY) - 1, value = strlen(scopes);
+    uint8_t *p = malloc(5 + key + value);
+
+    assert_non_null(u);
+    assert_non_null(p);
+    *u = (ProtobufCMessageUnknownField){
+        .tag = 9, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .len = 5 + key + value};
+    u->data = p;
+    *p++ = (uint8_t)(4 + key + value);
+    *p++ = 1 << 3 | 2;
+    *p++ = (uint8_t)key;
+    p = (uint8_t *)memcpy(p, KEY, key) + key;
+    *p++ = 2 << 3 | 2;
+    *p++ = (uint8_t)value;
+    memcpy(p, scopes, value);
+    n->base.unknown_fields = u;
+    n->base.n_unknown_fields = 1;
+}
+
+static struct graph *with_scopes(const char *a, const char *c)
+{
+    Onnx__ModelProto *m = NULL;
+    struct onnx_source *source = NULL;
+    struct sh_err err = {0};
+    struct graph *g;
+    char path[128];
+    uint32_t y;
+
+    g = table_and_head(&y, true, true);
+    graph_free(through_a_file(g, y));
+    path_of("in.onnx", path, sizeof(path));
+    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
+    for (size_t i = 0; i < m->graph->n_node; i++) {
+        if (strcmp(m->graph->node[i]->output[0], "a") == 0)
+            add_scope(m->graph->node[i], a);
+        if (strcmp(m->graph->node[i]->output[0], "c") == 0)
+            add_scope(m->graph->node[i], c);
+    }
+    assert_ok_err(onnx_file_save(path, m, &err), &err);
+    onnx_file_free(m);
+    onnx_source_close(source);
+    assert_ok_err(onnx_read(path, &g, &err), &err);
+    return g;
+}
+
+static void a_module_that_is_used_twice_has_one_weight_and_copies_have_two(void **state)
+{
+    struct graph *g =
+        with_scopes("['', 'layer.query', 'linear']", "['', 'layer.query', 'linear_1']");
+    uint32_t v = graph_find(g, "val_10");
+
+    (void)state;
+    assert_true(v == GRAPH_NONE || !g->values[v].data);
+    assert_true(is_param(g, "val_8"));
+    graph_free(g);
+    g = with_scopes("['', 'layer.0', 'linear']", "['', 'layer.1', 'linear_1']");
+    assert_true(is_param(g, "val_8"));
+    assert_true(is_param(g, "val_9"));
+    assert_true(is_param(g, "val_10"));
+    graph_free(g);
+}
+
+static void what_is_tied_is_exported_from_its_one_parameter(void **state)
+{
+    float w[36];
+    const struct sh_st_tensor trained = {.name = "words.weight",
+                                         .dtype = SH_F32,
+                                         .rank = 2,
+                                         .dims = {6, 6},
+                                         .data = w,
+                                         .bytes = sizeof(w)};
+    char in[128], st[128], out[128];
+    struct sh_err err = {0};
+    uint32_t y;
+    struct graph *g = table_and_head(&y, true, false);
+
+    (void)state;
+    for (int i = 0; i < 36; i++)
+        w[i] = (float)i;
+    graph_free(through_a_file(g, y));
+    path_of("in.onnx", in, sizeof(in));
+    path_of("out.onnx", out, sizeof(out));
+    assert_ok_err(sh_st_write(path_of("state", st, sizeof(st)), &trained, 1, NULL, &err), &err);
+    assert_ok_err(onnx_export(in, st, out, &err), &err);
+    assert_ok_err(onnx_read(out, &g, &err), &err);
+    check_tied(g, "val_7");
+    assert_memory_equal(g->values[graph_find(g, "words.weight")].data, w, sizeof(w));
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +350,9 @@ int main(void)
         cmocka_unit_test(a_group_norm_learns_its_weight_and_bias),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
+        cmocka_unit_test(a_table_that_is_also_the_last_product_is_one_parameter),
+        cmocka_unit_test(a_module_that_is_used_twice_has_one_weight_and_copies_have_two),
+        cmocka_unit_test(what_is_tied_is_exported_from_its_one_parameter),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
