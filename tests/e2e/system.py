@@ -129,13 +129,13 @@ class System:
         self.env = {k: v for k, v in os.environ.items()
                     if k == "SHUNT_PG_BIN" or not k.startswith("SHUNT_") and k != "DATABASE_URL"}
         self.env["SHUNT_CONFIG"] = os.path.join(self.dir, "empty.conf")
+        self.env.update({"SHUNT_" + k: v for k, v in env.items()})  # for a later `shunt up`, too
         open(self.env["SHUNT_CONFIG"], "w").close()
         self.failed = self.stopped = False
         self.described = None
         atexit.register(self.stop)
         try:
-            up = self.cli("up", "--port=0", "--pool-bytes=256M", "--threads=1", "-o", "json", *options,
-                          env={"SHUNT_" + k: v for k, v in env.items()})
+            up = self.cli("up", "--port=0", "--pool-bytes=256M", "--threads=1", "-o", "json", *options)
             system = json.loads(up)
             self.port = int(system["server"].rsplit(":", 1)[1])
             self.metrics_ports = system["metrics_ports"]
