@@ -13,7 +13,7 @@
 
 struct untie {
     Onnx__GraphProto *g;
-    struct names names; /* of initializers, to their number */
+    struct names names; /* of initializers, and of what is one by Identity, to its number */
     uint32_t *uses;     /* of each; once it is decided: 0, leave it */
     uint32_t n_new;
     size_t cap, bytes;
@@ -30,6 +30,29 @@ static uint32_t find(struct untie *u, const char *input)
     return input && input[0] ? names_get(&u->names, input) : NAMES_NONE;
 }
 
+/* Exporters also merge by a node that hands an initializer on under the name of another. Then it is
+ * the uses of that name that count. */
+static bool hands_on(struct untie *u, const Onnx__NodeProto *n)
+{
+    return n->op_type && strcmp(n->op_type, "Identity") == 0 && n->n_input == 1 &&
+           n->n_output == 1 && find(u, n->input[0]) != NAMES_NONE;
+}
+
+static int count_node(struct untie *u, const Onnx__NodeProto *n)
+{
+    if (hands_on(u, n))
+        return n->output[0] && n->output[0][0] && find(u, n->output[0]) == NAMES_NONE
+                   ? names_put(&u->names, n->output[0], find(u, n->input[0]), u->err)
+                   : SH_OK;
+    for (size_t k = 0; k < n->n_input; k++) {
+        uint32_t v = find(u, n->input[k]);
+
+        if (v != NAMES_NONE)
+            u->uses[v]++;
+    }
+    return SH_OK;
+}
+
 static int count_uses(struct untie *u)
 {
     int rc = names_init(&u->names, u->err);
@@ -41,12 +64,7 @@ static int count_uses(struct untie *u)
     if (!rc && !u->uses)
         rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate %zu counts", u->g->n_initializer);
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
-        for (size_t k = 0; k < u->g->node[i]->n_input; k++) {
-            uint32_t v = find(u, u->g->node[i]->input[k]);
-
-            if (v != NAMES_NONE)
-                u->uses[v]++;
-        }
+        rc = count_node(u, u->g->node[i]);
     return rc;
 }
 
@@ -171,6 +189,23 @@ static int decide(struct untie *u, struct onnx_source *source)
     return rc;
 }
 
+/* seen: initializers that have a use already, which keeps them. */
+static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
+{
+    int rc = SH_OK;
+
+    for (size_t k = 0; k < n->n_input && rc == SH_OK && !hands_on(u, n); k++) {
+        uint32_t v = find(u, n->input[k]);
+
+        if (v == NAMES_NONE || u->uses[v] == 0)
+            continue;
+        if (seen[v])
+            rc = split(u, n, k, v);
+        seen[v] = true;
+    }
+    return rc;
+}
+
 int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *n, struct sh_err *err)
 {
     struct untie u = {.g = m->graph, .cap = m->graph->n_initializer, .err = err};
@@ -180,15 +215,7 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *n, str
     if (!rc)
         rc = decide(&u, source);
     for (size_t i = 0; i < u.g->n_node && rc == SH_OK; i++)
-        for (size_t k = 0; k < u.g->node[i]->n_input && rc == SH_OK; k++) {
-            uint32_t v = find(&u, u.g->node[i]->input[k]);
-
-            if (v == NAMES_NONE || u.uses[v] == 0)
-                continue;
-            if (seen[v])
-                rc = split(&u, u.g->node[i], k, v);
-            seen[v] = true;
-        }
+        rc = split_node(&u, u.g->node[i], seen);
     *n = u.n_new;
     free(seen);
     free(u.uses);

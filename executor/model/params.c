@@ -7,7 +7,11 @@
  *   - are added, multiplied or joined, and have the name of an attribute of a module
  *     ("layers.0.gamma") rather than one that an exporter makes up for a number in the code
  *     ("/Constant_3_output_0", "val_12", "onnx::Mul_77"), and are not called a mask, a table of
- *     positions or the like, as buffers are.
+ *     positions or the like, as buffers are; or
+ *   - are one number for each channel that the exporter turned into another form ("onnx::Mul_77",
+ *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither go up or
+ *     down all the way, as tables of code do, nor are a norm that is held fixed: what a convolution
+ *     without a bias is multiplied with before something is added.
  * What is computed from constants alone (a weight that is turned, or scaled) counts as its source.
  * Others are held fixed: attention's scale, masks, anchors, means and deviations of images.
  */
@@ -57,7 +61,7 @@ static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_
 {
     int64_t axis = 0;
 
-    if (is_filler(n, &g->values[n->in[i]]))
+    if (is_filler(n, &g->values[n->in[i]]) || strstr(g->values[n->in[i]].name, "inv_freq"))
         return false;
     for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
         if (strcmp(WEIGHTS[k].op, n->op) == 0)
@@ -90,26 +94,12 @@ static bool is_made_up(const char *name)
 /* The last part of "layers.0.attn_mask", as modules call their buffers. */
 static bool is_buffer(const char *name)
 {
-    static const char *const WORDS[] = {"mask",
-                                        "pe",
-                                        "anchors",
-                                        "anchor",
-                                        "inv_freq",
-                                        "freqs",
-                                        "freqs_cis",
-                                        "grid",
-                                        "coords",
-                                        "position",
-                                        "positions",
-                                        "mean",
-                                        "std",
-                                        "pixel_mean",
-                                        "pixel_std",
-                                        "scale_factor",
-                                        "relative_coords_table",
-                                        "strides",
-                                        "prior",
-                                        "priors"};
+    static const char *const WORDS[] = {
+        "mask",       "pe",        "anchors",      "anchor",
+        "freqs",      "freqs_cis", "grid",         "coords",
+        "position",   "positions", "mean",         "std",
+        "pixel_mean", "pixel_std", "scale_factor", "relative_coords_table",
+        "strides",    "prior",     "priors"};
     size_t n = strcspn(name, "@"), from = n;
     char last[64];
 
@@ -119,12 +109,100 @@ static bool is_buffer(const char *name)
         return false;
     memcpy(last, name + from, n - from);
     last[n - from] = '\0';
-    if (strstr(last, "mask") || strstr(last, "anchor"))
+    if (strstr(last, "mask") || strstr(last, "anchor") || strstr(last, "inv_freq"))
         return true;
     for (size_t i = 0; i < SH_ARRAY_LEN(WORDS); i++)
         if (strcmp(last, WORDS[i]) == 0)
             return true;
     return false;
+}
+
+/* What has one of these names was computed from something that had a name in the module. */
+static bool is_turned(const char *name)
+{
+    static const char *const BEGIN[] = {"onnx::", "_to_copy", "select",
+                                        "slice",  "expand",   "unsqueeze"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(BEGIN); i++)
+        if (begins(name, BEGIN[i]))
+            return true;
+    return false;
+}
+
+/* ---------------------------------------------------------------- numbers of channels */
+
+#define MIN_CHANNELS 4
+
+/* One axis, and numbers that no formula of one variable gives: all equal, or up and down. */
+static bool is_per_channel(const struct graph_value *v)
+{
+    const float *x = v->data;
+    const int64_t n = graph_elements(v);
+    bool up = false, down = false;
+
+    if (!x || v->dtype != SH_F32 || n < MIN_CHANNELS)
+        return false;
+    for (int i = 0; i < v->rank; i++)
+        if (v->dims[i] != 1 && v->dims[i] != n)
+            return false;
+    for (int64_t i = 1; i < n; i++) {
+        up |= x[i] > x[i - 1];
+        down |= x[i] < x[i - 1];
+    }
+    return up == down;
+}
+
+/* The constant and the other operand of n; false: it is no such sum or product. */
+static bool split_operands(const struct graph *g, const struct graph_node *n, uint32_t *c,
+                           uint32_t *x)
+{
+    if ((strcmp(n->op, "Mul") != 0 && strcmp(n->op, "Add") != 0 && strcmp(n->op, "Sub") != 0) ||
+        n->n_in != 2 || n->in[0] == GRAPH_NONE || n->in[1] == GRAPH_NONE)
+        return false;
+    for (uint32_t k = 0; k < 2; k++) {
+        *c = n->in[k];
+        *x = n->in[1 - k];
+        if (g->values[*c].data && !g->values[*x].data)
+            return true;
+    }
+    return false;
+}
+
+static bool is_plain_conv(const struct graph_node *n)
+{
+    return n && strcmp(n->op, "Conv") == 0 && (n->n_in == 2 || n->in[2] == GRAPH_NONE);
+}
+
+/* Which sums and products learn: learns[c], or with a norm that is held fixed, holds[c]. */
+static void follow_channels(const struct graph *g, const struct graph_node **makers, bool *learns,
+                            bool *holds)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i], *before;
+        uint32_t c, x, c0, x0;
+
+        for (uint32_t k = 0; k < n->n_out; k++)
+            if (n->out[k] != GRAPH_NONE)
+                makers[n->out[k]] = n;
+        if (!split_operands(g, n, &c, &x) || !is_per_channel(&g->values[c]))
+            continue;
+        before = makers[x];
+        if (strcmp(n->op, "Mul") != 0 && before && strcmp(before->op, "Mul") == 0 &&
+            split_operands(g, before, &c0, &x0) && is_plain_conv(makers[x0]))
+            holds[c] = holds[c0] = true;
+        learns[c] |= is_turned(g->values[c].name);
+    }
+}
+
+static int find_channels(const struct graph *g, bool *learns, bool *holds, struct sh_err *err)
+{
+    const struct graph_node **makers = calloc((size_t)g->n_values + 1, sizeof(*makers));
+
+    if (!makers)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
+    follow_channels(g, makers, learns, holds);
+    free(makers);
+    return SH_OK;
 }
 
 /* ---------------------------------------------------------------- the graph */
@@ -202,26 +280,37 @@ static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
     }
 }
 
+/* What the walks find of each value. */
+struct found {
+    bool *fixed, *weighs, *learns, *holds;
+};
+
+static void decide(struct graph *g, const struct found *f)
+{
+    find_fixed(g, f->fixed);
+    find_weights(g, f->fixed, f->weighs);
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        struct graph_value *v = &g->values[i];
+        /* A norm that is held fixed went through the exporter: its names are of no module. */
+        const bool held = f->holds[i] && !strchr(v->name, '.');
+
+        v->is_param &= f->weighs[i] ||
+                       (!held && (f->learns[i] || (!is_made_up(v->name) && !is_buffer(v->name))));
+    }
+}
+
 int graph__find_params(struct graph *g, struct sh_err *err)
 {
-    bool *fixed = calloc((size_t)g->n_values + 1, sizeof(*fixed));
-    bool *weighs = calloc((size_t)g->n_values + 1, sizeof(*weighs));
-    int rc = SH_OK;
+    const size_t n = (size_t)g->n_values + 1;
+    bool *marks = calloc(4 * n, sizeof(*marks));
+    const struct found f = {marks, marks + n, marks + 2 * n, marks + 3 * n};
+    int rc = marks ? find_norms(g, f.weighs, err)
+                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
 
-    if (fixed && weighs)
-        rc = find_norms(g, weighs, err);
-    if (fixed && weighs && !rc) {
-        find_fixed(g, fixed);
-        find_weights(g, fixed, weighs);
-        for (uint32_t i = 0; i < g->n_values; i++) {
-            struct graph_value *v = &g->values[i];
-
-            v->is_param &= weighs[i] || (!is_made_up(v->name) && !is_buffer(v->name));
-        }
-    } else if (!rc) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
-    }
-    free(fixed);
-    free(weighs);
+    if (!rc)
+        rc = find_channels(g, f.learns, f.holds, err);
+    if (!rc)
+        decide(g, &f);
+    free(marks);
     return rc;
 }

@@ -445,6 +445,241 @@ class Diffusion(nn.Module):
         return self.b(s.transpose(1, 2).unflatten(2, x.shape[2:]))
 
 
+def own_of(model, config, shape, **more):
+    """Of transformers, with one input of floats."""
+    def make():
+        import transformers as package
+        return FirstOutput(getattr(package, model)(getattr(package, config)(**more))), [torch.randn(*shape)], [None]
+    return make
+
+
+def vision_of_frames(name):
+    def make():
+        from torchvision.models.video import mvit_v2_s, swin3d_t
+        model = {"mvit_v2_s": mvit_v2_s, "swin3d_t": swin3d_t}[name](weights=None)
+        return model, [torch.randn(2, 3, 16, 224, 224) if name == "mvit_v2_s" else torch.randn(2, 3, 4, 64, 64)], [None]
+    return make
+
+
+class Boxes(nn.Module):
+    """A detector without what sorts out its boxes."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        maps = self.model.backbone(x)
+        maps = list(maps.values())
+        if hasattr(self.model, "rpn"):
+            return tuple(t for pair in zip(*self.model.rpn.head(maps)) for t in pair)
+        return tuple(self.model.head(maps).values())
+
+
+def detector(name):
+    def make():
+        from torchvision.models.detection import __dict__ as models
+        return Boxes(models[name](weights=None, weights_backbone=None)), [image(64)], [None]
+    return make
+
+
+def raft():
+    from torchvision.models.optical_flow import raft_small
+
+    class Flowing(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = raft_small(weights=None)
+
+        def forward(self, a, b):
+            return self.net(a, b, num_flow_updates=2)[-1]
+    return Flowing(), [torch.rand(2, 3, 128, 128), torch.rand(2, 3, 128, 128)], [None, None]
+
+
+class PictureAndText(nn.Module):
+    """How well pictures and sentences go together."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, pixel_values, input_ids, attention_mask):
+        out = self.model(pixel_values=pixel_values, input_ids=input_ids, attention_mask=attention_mask)
+        return first(out) if out.get("text_embeds") is None else (out["image_embeds"], out["text_embeds"])
+
+
+def two(model, config, side, **more):
+    """A model of transformers that reads pictures and texts."""
+    def make():
+        import transformers as package
+        made = getattr(package, model)(getattr(package, config)(**more))
+        return PictureAndText(made), [image(side), ids(), mask()], [None, 1, 1]
+    return make
+
+
+class Tagger(nn.Module):
+    """Words and their letters, then a state for each word, as for names in texts."""
+
+    def __init__(self):
+        super().__init__()
+        self.words, self.letters = nn.Embedding(WORDS, 16), nn.Embedding(30, 6, padding_idx=0)
+        self.conv = nn.Conv1d(6, 12, 3, padding=1)
+        self.cells, self.head = nn.LSTM(28, 20, batch_first=True, bidirectional=True), nn.Linear(40, 9)
+
+    def forward(self, words, letters):
+        n, length, width = letters.shape
+        c = self.letters(letters).view(n * length, width, 6).transpose(1, 2)
+        c = self.conv(c).amax(2).view(n, length, 12)
+        return self.head(self.cells(torch.cat([self.words(words), c], -1))[0])
+
+
+class SequenceToSequence(nn.Module):
+    """GRUs with attention, each step written out."""
+
+    def __init__(self):
+        super().__init__()
+        self.words = nn.Embedding(WORDS, 16)
+        self.read, self.write = nn.GRU(16, 24, batch_first=True), nn.GRUCell(16 + 24, 24)
+        self.score, self.head = nn.Linear(48, 1), nn.Linear(24, WORDS)
+
+    def forward(self, source, target):
+        kept, state = self.read(self.words(source))
+        state, out = state[0], []
+        for k in range(6):
+            w = self.score(torch.cat([kept, state[:, None].expand_as(kept)], -1)).tanh().softmax(1)
+            state = self.write(torch.cat([self.words(target[:, k]), (w * kept).sum(1)], -1), state)
+            out.append(self.head(state))
+        return torch.stack(out, 1)
+
+
+class Messages(nn.Module):
+    """A graph by its edges: what each node hears, summed."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.head = nn.Linear(12, 16), nn.Linear(22, 16), nn.Linear(16, 3)
+
+    def forward(self, nodes, sources, targets):
+        at = targets[:, :, None].expand(-1, -1, 16)
+        pairs = torch.cat([nodes.gather(1, i[:, :, None].expand(-1, -1, 6)) for i in (sources, targets)], -1)
+        heard = torch.zeros(nodes.shape[0], nodes.shape[1], 16, dtype=nodes.dtype)
+        heard = heard.scatter_add(1, at, F.relu(self.a(pairs)))
+        return self.head(F.relu(self.b(torch.cat([nodes, heard], -1))).mean(1))
+
+
+class Rwkv(nn.Module):
+    """Time mixed by a decay of its own for each channel, as a matrix of distances."""
+
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mix = nn.LayerNorm(32), nn.Parameter(torch.rand(3, 32))
+        self.k, self.v, self.r, self.o = (nn.Linear(32, 32, bias=False) for _ in range(4))
+        self.decay = nn.Parameter(torch.randn(32))
+
+    def forward(self, x):
+        y = self.norm(x)
+        late = F.pad(y, (0, 0, 1, -1))
+        k, v, r = (f(y * m + late * (1 - m)) for f, m in zip((self.k, self.v, self.r), self.mix))
+        t = torch.arange(x.shape[1])
+        far = (t[:, None] - t[None]).clamp(min=0)[..., None]
+        w = torch.exp(-far * F.softplus(self.decay) + k[:, None]) * (t[:, None] >= t[None])[..., None]
+        return x + self.o(torch.sigmoid(r) * (w * v[:, None]).sum(2) / w.sum(2))
+
+
+class Denoiser(nn.Module):
+    """A U-Net with time and attention over what a text says, as for diffusion in a latent space."""
+
+    def __init__(self):
+        super().__init__()
+        self.time = nn.Sequential(nn.Linear(16, 32), nn.SiLU(), nn.Linear(32, 32))
+        self.first, self.down = nn.Conv2d(4, 16, 3, padding=1), nn.Conv2d(16, 32, 3, 2, 1)
+        self.norms = nn.ModuleList(nn.GroupNorm(8, n) for n in (16, 32, 32, 16))
+        self.mid, self.up = nn.Conv2d(32, 32, 3, padding=1), nn.Conv2d(32, 16, 3, padding=1)
+        self.ln, self.see = nn.LayerNorm(32), nn.MultiheadAttention(32, 4, kdim=24, vdim=24, batch_first=True)
+        self.gate, self.last = nn.Linear(32, 64), nn.Conv2d(32, 4, 3, padding=1)
+
+    def forward(self, x, t, text):
+        f = torch.exp(torch.arange(8, dtype=x.dtype) * -1.15)
+        e = self.time(torch.cat([(t[:, None] * f).sin(), (t[:, None] * f).cos()], -1))
+        a = self.first(x)
+        b = self.down(F.silu(self.norms[0](a))) + e[:, :, None, None]
+        s = self.ln(b.flatten(2).transpose(1, 2))
+        s = s + self.see(s, text, text)[0]
+        u, g = self.gate(s).chunk(2, -1)
+        s = s + u * F.gelu(g)
+        b = b + self.mid(F.silu(self.norms[1](s.transpose(1, 2).reshape(b.shape))))
+        c = self.up(F.interpolate(F.silu(self.norms[2](b)), scale_factor=2.0, mode="nearest"))
+        return self.last(torch.cat([F.silu(self.norms[3](c)), a], 1))
+
+
+class Spectral(nn.Module):
+    """Sound: a spectrum by torch.stft, then convolutions."""
+
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv1d(17, 16, 3, padding=1), nn.BatchNorm1d(16), nn.ReLU(),
+                                 nn.AdaptiveAvgPool1d(1), nn.Flatten(), nn.Linear(16, 4))
+
+    def forward(self, x):
+        s = torch.stft(x, 32, 16, window=torch.hann_window(32, dtype=x.dtype), return_complex=True)
+        return self.net(torch.log1p(s.abs()))
+
+
+class Flow(nn.Module):
+    """Affine couplings, as in normalising flows."""
+
+    def __init__(self):
+        super().__init__()
+        self.nets = nn.ModuleList(nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 8)) for _ in range(3))
+
+    def forward(self, x):
+        for net in self.nets:
+            a, b = x[:, ::2], x[:, 1::2]
+            s, t = net(a).chunk(2, 1)
+            x = torch.cat([b * torch.exp(torch.tanh(s)) + t, a], 1)
+        return x
+
+
+class Capsules(nn.Module):
+    """Routed by agreement, three times."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv, self.w = nn.Conv2d(1, 32, 9, 4), nn.Parameter(0.1 * torch.randn(100, 5, 6, 8))
+
+    def forward(self, x):
+        u = self.squash(self.conv(x).view(x.shape[0], -1, 8))
+        votes = torch.einsum("icdk,bik->bicd", self.w, u)
+        b = torch.zeros_like(votes[..., 0])
+        for _ in range(3):
+            v = self.squash((b.softmax(2)[..., None] * votes).sum(1))
+            b = b + (votes * v[:, None]).sum(-1)
+        return v.norm(dim=-1)
+
+    def squash(self, x):
+        n = (x * x).sum(-1, keepdim=True)
+        return n / (1 + n) * x / torch.sqrt(n + 1e-8)
+
+
+class Nerf(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(3 + 24, 32), nn.ReLU(), nn.Linear(32, 32), nn.Softplus(10),
+                                 nn.Linear(32, 4))
+
+    def forward(self, x):
+        f = x[..., None] * (2.0 ** torch.arange(4, dtype=x.dtype))
+        return self.net(torch.cat([x, f.sin().flatten(-2), f.cos().flatten(-2)], -1))
+
+
+def letters():
+    return torch.randint(0, 30, (2, LENGTH, 7))
+
+
+def edges():
+    return torch.randint(0, 9, (2, 20))
+
+
 def own(model, *inputs, lengths=None, first_only=False):
     def make():
         xs = [i() for i in inputs]
@@ -668,6 +903,104 @@ ALL = {
     "bag": own(Bag, ids, mask, lengths=[1, 1]), "experts": own(MixtureOfExperts, floats(2, 16)),
     "diffusion": own(Diffusion, floats(2, 3, 8, 8), lambda: torch.rand(2) * 100),
     "mlp": own(lambda: nn.Sequential(nn.Linear(20, 32), nn.ReLU(), nn.Linear(32, 4), nn.Softmax(-1)), floats(2, 20)),
+    # more of timm
+    "timm_coat": sized("coat_lite_mini", 64), "timm_cspnext": timm("cspnext_tiny", 64), "timm_rdnet": timm("rdnet_tiny", 64),
+    "timm_efficientvim": timm("efficientvim_m1", 64), "timm_fasternet": timm("fasternet_t0", 64), "timm_iformer": timm("iformer_t", 64),
+    "timm_hardcorenas": timm("hardcorenas_a"), "timm_lcnetv2": timm("lcnetv2_small"), "timm_lowformer": timm("lowformer_b0", 64),
+    "timm_repghost": timm("repghostnet_050"), "timm_senet": timm("legacy_seresnet18"), "timm_shvit": timm("shvit_s1", 128),
+    "timm_swiftformer": timm("swiftformer_xs", 64), "timm_swinv2": sized("swinv2_tiny_window8_256", 64, depths=(1, 1, 1, 1)),
+    "timm_vit_hybrid": sized("vit_tiny_r_s16_p8_224", 64, depth=2), "timm_vitamin": sized("vitamin_small_224", 64),
+    "timm_xception_legacy": timm("legacy_xception", 64), "timm_inception_resnet": timm("inception_resnet_v2", 96),
+    "timm_naflexvit": timm("naflexvit_base_patch16_gap", 64, depth=2, embed_dim=192, num_heads=3),
+    "timm_fbnetv3": timm("fbnetv3_b"), "timm_tinynet": timm("tinynet_e"), "timm_gcresnet": timm("gcresnet33ts"),
+    "timm_ecaresnet": timm("ecaresnet26t"), "timm_resnet_blur": timm("resnetblur50"), "timm_seresnext": timm("seresnext26d_32x4d"),
+    "timm_vit": sized("vit_tiny_patch16_224", 64, depth=3), "timm_vit_rope": sized("vit_small_patch16_rope_224", 64, depth=2),
+    "timm_aimv2": sized("aimv2_1b_patch14_224", 56, depth=2, embed_dim=192, num_heads=3), "timm_convformer": timm("convformer_s18", 64),
+    "timm_dm_nfnet": timm("dm_nfnet_f0", 64), "timm_csatv2": timm("csatv2", 64), "timm_cpubone": timm("cpubone_b0_bfrobust", 64),
+    "timm_hieradet": timm("hieradet_small", 64), "timm_mobilenetv5": timm("mobilenetv5_base", 64), "timm_regnetv": timm("regnetv_040", 64),
+    # more of transformers
+    "clip": two("CLIPModel", "CLIPConfig", 64, text_config=dict(BERT, max_position_embeddings=64, **EDGES),
+                vision_config=dict(SMALL, image_size=64, patch_size=16)),
+    "siglip": two("SiglipModel", "SiglipConfig", 64, text_config=dict(BERT, max_position_embeddings=64, **EDGES),
+                  vision_config=dict(SMALL, image_size=64, patch_size=16)),
+    "blip": two("BlipModel", "BlipConfig", 64, text_config=dict(BERT, encoder_hidden_size=64, **EDGES),
+                vision_config=dict(SMALL, image_size=64, patch_size=16)),
+    "chinese_clip": two("ChineseCLIPModel", "ChineseCLIPConfig", 64, text_config=dict(BERT, **EDGES),
+                        vision_config=dict(SMALL, image_size=64, patch_size=16)),
+    "vilt": two("ViltModel", "ViltConfig", 64, image_size=64, patch_size=16, max_position_embeddings=64, **BERT),
+    "mbart": transformers("MBartModel", "MBartConfig", kind=Decoded, d_model=64, encoder_layers=1, decoder_layers=1,
+                          encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=96,
+                          max_position_embeddings=64, vocab_size=WORDS, **EDGES),
+    "blenderbot": transformers("BlenderbotModel", "BlenderbotConfig", kind=Decoded, d_model=64, encoder_layers=1,
+                               decoder_layers=1, encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96,
+                               decoder_ffn_dim=96, max_position_embeddings=64, vocab_size=WORDS, **EDGES),
+    "prophetnet": transformers("ProphetNetModel", "ProphetNetConfig", kind=Decoded, hidden_size=64, num_encoder_layers=1,
+                               num_decoder_layers=1, num_encoder_attention_heads=4, num_decoder_attention_heads=4,
+                               encoder_ffn_dim=96, decoder_ffn_dim=96, max_position_embeddings=64, vocab_size=WORDS, **EDGES),
+    "mt5": transformers("MT5Model", "MT5Config", kind=Decoded, d_model=64, d_kv=16, d_ff=96, num_layers=1, num_heads=4,
+                        vocab_size=WORDS),
+    "led": transformers("LEDModel", "LEDConfig", kind=Decoded, d_model=64, encoder_layers=1, decoder_layers=1,
+                        encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=96, decoder_ffn_dim=96,
+                        max_encoder_position_embeddings=64, max_decoder_position_embeddings=64, attention_window=8,
+                        vocab_size=WORDS, **EDGES),
+    "bert_answers": transformers("BertForQuestionAnswering", "BertConfig", **BERT),
+    "xlm": transformers("XLMModel", "XLMConfig", emb_dim=64, n_layers=2, n_heads=4, vocab_size=WORDS, max_position_embeddings=64),
+    "flaubert": transformers("FlaubertModel", "FlaubertConfig", emb_dim=64, n_layers=2, n_heads=4, vocab_size=WORDS,
+                             max_position_embeddings=64),
+    "ernie": transformers("ErnieModel", "ErnieConfig", **BERT), "megatron_bert": transformers("MegatronBertModel", "MegatronBertConfig", **BERT),
+    "roc_bert": transformers("RoCBertModel", "RoCBertConfig", **BERT), "splinter": transformers("SplinterModel", "SplinterConfig", **BERT),
+    "yoso": transformers("YosoModel", "YosoConfig", use_expectation=True, **BERT), "luke": transformers("LukeModel", "LukeConfig", entity_vocab_size=20, **BERT),
+    "data2vec_text": transformers("Data2VecTextModel", "Data2VecTextConfig", **BERT),
+    "xlm_roberta_xl": transformers("XLMRobertaXLModel", "XLMRobertaXLConfig", **BERT),
+    "gpt_neox_japanese": transformers("GPTNeoXJapaneseModel", "GPTNeoXJapaneseConfig", max_position_embeddings=64, **dict(BERT, **EDGES)),
+    "cohere": transformers("CohereForCausalLM", "CohereConfig", **LLAMA), "granite": transformers("GraniteForCausalLM", "GraniteConfig", **LLAMA),
+    "starcoder2": transformers("Starcoder2ForCausalLM", "Starcoder2Config", **LLAMA), "persimmon": transformers("PersimmonModel", "PersimmonConfig", **LLAMA),
+    "gemma3": transformers("Gemma3ForCausalLM", "Gemma3TextConfig", head_dim=16, **LLAMA), "olmo2": transformers("Olmo2ForCausalLM", "Olmo2Config", **LLAMA),
+    "smollm3": transformers("SmolLM3ForCausalLM", "SmolLM3Config", **LLAMA), "qwen2_moe": transformers(
+        "Qwen2MoeModel", "Qwen2MoeConfig", num_experts=4, moe_intermediate_size=32, shared_expert_intermediate_size=32, **LLAMA),
+    "rwkv_hf": transformers("RwkvModel", "RwkvConfig", kind=TextOnly, hidden_size=32, num_hidden_layers=2, vocab_size=WORDS, context_length=64),
+    "mamba2": transformers("Mamba2Model", "Mamba2Config", kind=TextOnly, hidden_size=32, num_hidden_layers=1, state_size=8, num_heads=8,
+                           head_dim=8, expand=2, n_groups=1, chunk_size=16, vocab_size=WORDS, **EDGES),
+    "hf_detr": transformers("DetrModel", "DetrConfig", side=64, use_timm_backbone=False, use_pretrained_backbone=False,
+                            backbone_config={"model_type": "resnet", "embedding_size": 16, "hidden_sizes": [16, 32], "depths": [1, 1],
+                                             "out_features": ["stage2"]}, d_model=32, encoder_layers=1, decoder_layers=1,
+                            encoder_attention_heads=4, decoder_attention_heads=4, encoder_ffn_dim=48, decoder_ffn_dim=48, num_queries=5),
+    "poolformer_hf": transformers("PoolFormerModel", "PoolFormerConfig", side=64, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1]),
+    "mobilenet_hf": transformers("MobileNetV2Model", "MobileNetV2Config", side=64, image_size=64, depth_multiplier=0.35),
+    "pvt_hf": transformers("PvtModel", "PvtConfig", side=64, image_size=64, hidden_sizes=[8, 16, 24, 32], depths=[1, 1, 1, 1],
+                           num_attention_heads=[1, 2, 2, 4]),
+    "levit_hf": transformers("LevitModel", "LevitConfig", side=64, image_size=64, hidden_sizes=[16, 24, 32], depths=[1, 1, 1],
+                             key_dim=[8, 8, 8], num_attention_heads=[2, 3, 4]),
+    "regnet_hf": transformers("RegNetModel", "RegNetConfig", side=64, embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], groups_width=8),
+    "upernet": transformers("UperNetForSemanticSegmentation", "UperNetConfig", side=64, hidden_size=16, auxiliary_channels=8, backbone_config={
+        "model_type": "convnext", "depths": [1, 1, 1, 1], "hidden_sizes": [8, 16, 24, 32], "out_features": ["stage1", "stage2", "stage3", "stage4"]}),
+    "timesformer": own_of("TimesformerModel", "TimesformerConfig", (2, 3, 3, 32, 32), image_size=32, patch_size=16, num_frames=3, **SMALL),
+    "videomae": own_of("VideoMAEModel", "VideoMAEConfig", (2, 4, 3, 32, 32), image_size=32, patch_size=16, num_frames=4, **SMALL),
+    "vivit": own_of("VivitModel", "VivitConfig", (2, 4, 3, 32, 32), image_size=32, tubelet_size=[2, 16, 16], num_frames=4, **SMALL),
+    "unispeech": transformers("UniSpeechModel", "UniSpeechConfig", sound=(800,), **SPEECH),
+    "data2vec_audio": transformers("Data2VecAudioModel", "Data2VecAudioConfig", sound=(800,), **dict(SPEECH, num_conv_pos_embeddings=2, conv_pos_kernel_size=5)),
+    "sew_d": transformers("SEWDModel", "SEWDConfig", sound=(800,), squeeze_factor=2, position_buckets=16, max_position_embeddings=64, **SPEECH),
+    "wav2vec2_conformer": transformers("Wav2Vec2ConformerModel", "Wav2Vec2ConformerConfig", sound=(800,), conv_depthwise_kernel_size=5, **SPEECH),
+    "patchtst": own_of("PatchTSTModel", "PatchTSTConfig", (2, 32, 3), num_input_channels=3, context_length=32, patch_length=8, patch_stride=8,
+                       d_model=16, ffn_dim=32, num_hidden_layers=1, num_attention_heads=2),
+    "decision_mlp_mixer": own_of("PatchTSMixerModel", "PatchTSMixerConfig", (2, 32, 3), num_input_channels=3, context_length=32, patch_length=8,
+                                 patch_stride=8, d_model=8, num_layers=1),
+    # more of torchvision
+    "swin3d_t": vision_of_frames("swin3d_t"), "efficientnet_b1": vision("efficientnet_b1"),
+    "shufflenet_x1_5": vision("shufflenet_v2_x1_5"), "resnet152": vision("resnet152", 32), "vgg16": vision("vgg16", 64),
+    "ssdlite": detector("ssdlite320_mobilenet_v3_large"), "retinanet": detector("retinanet_resnet50_fpn"),
+    "fasterrcnn": detector("fasterrcnn_mobilenet_v3_large_320_fpn"), "raft": raft,
+    # more plain PyTorch
+    "tagger": own(Tagger, ids, letters, lengths=[1, 1]), "sequence_to_sequence": own(SequenceToSequence, ids, ids, lengths=[1, None]),
+    "messages": own(Messages, floats(2, 9, 6), edges, edges), "rwkv": own(Rwkv, floats(2, 12, 32), lengths=[1]),
+    "denoiser": own(Denoiser, floats(2, 4, 8, 8), lambda: torch.rand(2) * 100, floats(2, 7, 24)),
+    "spectral": own(Spectral, floats(2, 256)), "flow": own(Flow, floats(2, 8)), "capsules": own(Capsules, floats(2, 1, 28, 28)),
+    "nerf": own(Nerf, floats(2, 11, 3), lengths=[1]),
+    "highway": own(lambda: nn.Sequential(nn.Linear(10, 16), nn.GLU(), nn.LayerNorm(8), nn.Hardswish(), nn.Linear(8, 8), nn.Softsign(),
+                                         nn.Linear(8, 3), nn.LogSigmoid()), floats(2, 10)),
+    "conv_norms": own(lambda: nn.Sequential(nn.Conv2d(3, 8, 3, padding="same", padding_mode="reflect"), nn.LocalResponseNorm(3), nn.CELU(),
+                                            nn.Conv2d(8, 8, 3, padding=1, padding_mode="circular"), nn.Softmax2d(), nn.LPPool2d(2, 2),
+                                            nn.AdaptiveMaxPool2d(2), nn.Flatten(), nn.Linear(32, 2)), floats(2, 3, 12, 12)),
 }
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),

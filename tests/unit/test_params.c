@@ -45,6 +45,17 @@ static uint32_t uniform(struct graph *g, const char *name, int64_t n, float x)
     return v;
 }
 
+static uint32_t matrix(struct graph *g, const char *name, int64_t rows, int64_t cols, bool turned)
+{
+    uint32_t v = param(g, name, 2, (int64_t[]){rows, cols});
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            ((float *)g->values[v].data)[r * cols + c] =
+                turned ? sinf((float)(c * rows + r)) : sinf((float)(r * cols + c));
+    return v;
+}
+
 /* Written as a file and read again. TAKES g. */
 static struct graph *through_a_file(struct graph *g, uint32_t y)
 {
@@ -73,10 +84,10 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
     static const struct {
         const char *name;
         bool want;
-    } ADDED[] = {{"layers.0.gamma", true}, {"pos_embed", true},
-                 {"bias1", true},          {"layers.0.attn_mask", false},
-                 {"encoder.pe", false},    {"/Constant_3_output_0", false},
-                 {"onnx::Add_77", false},  {"val_12", false}};
+    } ADDED[] = {
+        {"layers.0.gamma", true},      {"pos_embed", true},   {"bias1", true},
+        {"layers.0.attn_mask", false}, {"encoder.pe", false}, {"/Constant_3_output_0", false},
+        {"lifted_tensor_0", false},    {"val_12", false}};
     struct graph *g = new_graph();
     uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), w;
 
@@ -140,6 +151,42 @@ static void a_group_norm_learns_its_weight_and_bias(void **state)
     graph_free(g);
 }
 
+static uint32_t rising(struct graph *g, const char *name, int64_t n)
+{
+    uint32_t v = param(g, name, 1, &n);
+
+    for (int64_t i = 0; i < n; i++)
+        ((float *)g->values[v].data)[i] = (float)i;
+    return v;
+}
+
+/* What lost its name when the exporter turned it; a table; a norm that is held fixed. */
+static void numbers_of_channels_are_parameters_whatever_they_are_called(void **state)
+{
+    const int64_t channels[4] = {1, 6, 1, 1};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 6, 5, 6}), w;
+
+    (void)state;
+    x = NODE(g, "Mul", "a", x, param(g, "onnx::Mul_1", 4, channels));
+    x = NODE(g, "Add", "b", x, rising(g, "onnx::Add_2", 6));
+    x = NODE(g, "Mul", "c", x, param(g, "onnx::Mul_3", 2, (int64_t[]){5, 6}));
+    w = param(g, "conv.weight", 4, (int64_t[]){6, 6, 1, 1});
+    x = NODE(g, "Conv", "d", x, w);
+    x = NODE(g, "Mul", "e", x, param(g, "onnx::Mul_4", 4, channels));
+    x = NODE(g, "Add", "f", x, param(g, "add_5", 4, channels));
+    x = NODE(g, "Conv", "h", x, w);
+    x = NODE(g, "Mul", "i", x, param(g, "unsqueeze_6", 4, channels));
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "onnx::Mul_1"));
+    assert_false(is_param(g, "onnx::Add_2"));
+    assert_false(is_param(g, "onnx::Mul_3"));
+    assert_false(is_param(g, "onnx::Mul_4"));
+    assert_false(is_param(g, "add_5"));
+    assert_true(is_param(g, "unsqueeze_6"));
+    graph_free(g);
+}
+
 /* x -> norm a -> product w -> norm b -> product w */
 static struct graph *two_norms(uint32_t *y)
 {
@@ -169,6 +216,33 @@ static void equal_by_chance_is_trained_apart_and_tied_by_design_as_one(void **st
     graph_free(g);
 }
 
+static void equal_by_chance_under_another_name_is_trained_apart_too(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), ones = uniform(g, "a.scale", 6, 0.1f);
+
+    (void)state;
+    x = NODE(g, "Mul", "a", x, ones);
+    x = NODE(g, "Mul", "y", x, NODE(g, "Identity", "b.scale", ones));
+    g = through_a_file(g, x);
+    assert_int_equal(g->n_untied, 1);
+    assert_true(is_param(g, "a.scale"));
+    assert_true(is_param(g, "a.scale@y:1"));
+    graph_free(g);
+}
+
+static void frequencies_stay_although_positions_are_multiplied_with_them(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6});
+
+    (void)state;
+    x = NODE(g, "MatMul", "y", x, matrix(g, "rotary_emb.sliding_attention_inv_freq", 6, 6, false));
+    g = through_a_file(g, x);
+    assert_false(is_param(g, "rotary_emb.sliding_attention_inv_freq"));
+    graph_free(g);
+}
+
 static void what_was_trained_apart_is_exported_apart(void **state)
 {
     static const float A[6] = {1, 2, 3, 4, 5, 6}, B[6] = {-1, -2, -3, -4, -5, -6};
@@ -194,17 +268,6 @@ static void what_was_trained_apart_is_exported_apart(void **state)
 }
 
 /* ---------------------------------------------------------------- what was written twice */
-
-static uint32_t matrix(struct graph *g, const char *name, int64_t rows, int64_t cols, bool turned)
-{
-    uint32_t v = param(g, name, 2, (int64_t[]){rows, cols});
-
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            ((float *)g->values[v].data)[r * cols + c] =
-                turned ? sinf((float)(c * rows + r)) : sinf((float)(r * cols + c));
-    return v;
-}
 
 /* Rows of a table, a product with another that has its numbers; then, with `more`, products with
  * equal ones. */
@@ -348,7 +411,10 @@ int main(void)
         cmocka_unit_test(what_weighs_or_has_the_name_of_an_attribute_is_a_parameter),
         cmocka_unit_test(ones_of_a_norm_without_parameters_stay_ones),
         cmocka_unit_test(a_group_norm_learns_its_weight_and_bias),
+        cmocka_unit_test(numbers_of_channels_are_parameters_whatever_they_are_called),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
+        cmocka_unit_test(equal_by_chance_under_another_name_is_trained_apart_too),
+        cmocka_unit_test(frequencies_stay_although_positions_are_multiplied_with_them),
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
         cmocka_unit_test(a_table_that_is_also_the_last_product_is_one_parameter),
         cmocka_unit_test(a_module_that_is_used_twice_has_one_weight_and_copies_have_two),
