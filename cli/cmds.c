@@ -128,8 +128,9 @@ static const struct sh_conf_opt PUSH_MODEL[] = {
 };
 static const struct sh_conf_opt PUSH_DATASET[] = {
     STR(tensor, "tensor", "input",
-        "of pictures: name of their tensor, as which the model's input is known; that of the "
-        "classes' numbers is \"label\""),
+        "of pictures and tables: name of their tensor, as which the model's input is known; that "
+        "of the labels is \"label\""),
+    STR(label_column, "label", NULL, "of a table: the column with the labels (required)"),
     INT(resize, "resize", 0, 0, 20000, "of pictures: first the shorter side to so many pixels"),
     STR(size, "size", NULL,
         "of pictures: then the middle of HEIGHTxWIDTH, or of one number for both; without --resize "
@@ -140,7 +141,8 @@ static const struct sh_conf_opt PUSH_DATASET[] = {
     BOOL(grey, "grey", "of pictures: one channel instead of red, green and blue"),
     STR(layout, "layout", "nchw", "of pictures: nchw, or nhwc where the model's channels are last"),
     STR(tmp_dir, "tmp-dir", "/var/tmp",
-        "of pictures: folder with room for the dataset, which is written there until it is pushed"),
+        "folder with room for the dataset, which is written there until it is pushed, if it is no "
+        "safetensors file"),
     BOOL(skip_broken, "skip-broken",
          "of pictures: leave out those that cannot be read, and say how many; without it the first "
          "one ends the push"),
@@ -365,9 +367,11 @@ const struct cli_cmd CLI_CMDS[] = {
      "upload an ONNX file, and the files beside it that hold its weights, as the next version; "
      "creates the model if needed",
      model_push, OPTS(PUSH_MODEL)},
-    {"push", "dataset", "NAME FILE",
-     "upload a safetensors file, or a folder with a folder of pictures (JPEG, PNG) for each class, "
-     "which are numbered in the order of their names; creates the dataset if needed",
+    {"push", "dataset", "NAME FILE...",
+     "upload a safetensors file, or several that are parts of one dataset; or a folder with a "
+     "folder of pictures (JPEG, PNG) for each class, which are numbered in the order of their "
+     "names; or arrays of NumPy: .npz, or .npy, each named as its file or as TENSOR=FILE says; or "
+     "a table with the columns' names in its first row (.csv); creates the dataset if needed",
      dataset_push, OPTS(PUSH_DATASET)},
 
     {"get", "tenants", "[NAME]", "tenants, or one with its state", tenant_get, NONE},

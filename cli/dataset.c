@@ -1,4 +1,5 @@
 /* dataset.c - datasets. */
+#include "cli/arrays.h"
 #include "cli/classes.h"
 #include "cli/lists.h"
 #include "cli/upload.h"
@@ -7,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define DATASETS "/api/v1/datasets"
 
@@ -57,6 +59,13 @@ int dataset_delete(struct cli *c, struct sh_err *err)
 static bool is_given(const char *text)
 {
     return text && text[0];
+}
+
+static bool ends_with(const char *text, const char *end)
+{
+    const size_t n = strlen(text), k = strlen(end);
+
+    return n >= k && strcasecmp(text + n - k, end) == 0;
 }
 
 static bool is_folder(const char *path)
@@ -112,21 +121,52 @@ static void say_pictures(const struct cli *c, const struct classes_told *t)
     out_say(c, "%zu pictures of %zu classes.", t->n_samples, t->n_classes);
 }
 
-/* *file: what is pushed, BORROWED from the arguments or from made. */
-static int make_file(struct cli *c, struct setfile *made, const char **file, struct sh_err *err)
+static int make_pictures(struct cli *c, struct setfile *made, struct sh_err *err)
 {
     struct classes_told told;
     struct classes_plan plan;
     int rc;
 
-    *file = c->args[1];
-    if (!is_folder(*file))
-        return upload_check(*file, SH_FILE_SAFETENSORS, err);
     rc = plan_pictures(c, &plan, err);
     if (!rc)
-        rc = classes_read(c, *file, &plan, made, &told, err);
+        rc = classes_read(c, c->args[1], &plan, made, &told, err);
     if (!rc)
         say_pictures(c, &told);
+    return rc;
+}
+
+static int make_table(struct cli *c, struct setfile *made, struct sh_err *err)
+{
+    const struct table_plan plan = {.tensor = c->conf->tensor, .column = c->conf->label_column};
+
+    if (!is_given(plan.column))
+        return cli_usage(c, err, "--label is needed: the column of \"%.200s\" with the labels",
+                         c->args[1]);
+    return table_read(c, c->args[1], &plan, made, err);
+}
+
+/* *file: what is pushed, BORROWED from the arguments or from made. */
+static int make_file(struct cli *c, struct setfile *made, const char **file, struct sh_err *err)
+{
+    const size_t n = (size_t)c->n_args - 1;
+    enum sh_file_kind kind = SH_FILE_OTHER;
+    struct sh_err why = {0};
+    int rc;
+
+    *file = c->args[1];
+    if (!is_folder(*file))
+        upload_kind(*file, &kind, &why); /* if it fails, who reads the file says why */
+    if (n == 1 && is_folder(*file))
+        rc = make_pictures(c, made, err);
+    else if (n > 1 && kind == SH_FILE_SAFETENSORS)
+        rc = shards_read(c, c->args + 1, n, made, err);
+    else if (n > 1 || (strchr(*file, '=') && access(*file, F_OK) != 0) || kind == SH_FILE_NUMPY ||
+             kind == SH_FILE_ZIP)
+        rc = arrays_read(c, c->args + 1, n, made, err);
+    else if (kind == SH_FILE_TEXT || ends_with(*file, ".csv"))
+        rc = make_table(c, made, err);
+    else
+        return upload_check(*file, SH_FILE_SAFETENSORS, err);
     *file = made->path;
     return rc;
 }

@@ -22,6 +22,10 @@ int inputs_from_files(const char *files, const json_t *wanted, struct tensors *o
 /* numpy.c: version 1 to 3 of .npy, little-endian, in the order of C. *out has no name; out->own is
  * OWNED. */
 int npy_read(const char *path, struct tensor *out, struct sh_err *err);
+/* Of one that has file_bytes bytes from `from` on: type and shape, and *at where its elements are.
+ * path: for messages. */
+int npy_find(int fd, const char *path, uint64_t from, int64_t file_bytes, struct tensor *out,
+             uint64_t *at, struct sh_err *err);
 
 /* values.c: the body of POST /v2/.../infer, an object {"NAME": nested lists}, or the nested lists
  * of a model with one input. Numbers become what the model takes; one that does not fit is

@@ -165,12 +165,13 @@ static int check(const char *path, const struct header *h, struct sh_err *err)
     return SH_OK;
 }
 
-/* *at: where the header ends. */
+/* *at: where the header begins, then where it ends. */
 static int read_header(int fd, const char *path, struct header *h, char *text, uint64_t *at,
                        struct sh_err *err)
 {
+    const uint64_t from = *at;
     uint8_t head[MAGIC_BYTES + 4];
-    ssize_t n = sh_pread_all(fd, head, sizeof(head), 0);
+    ssize_t n = sh_pread_all(fd, head, sizeof(head), from);
     uint32_t len;
 
     if (n < (ssize_t)sizeof(head) || memcmp(head, "\x93NUMPY", 6) != 0)
@@ -183,7 +184,7 @@ static int read_header(int fd, const char *path, struct header *h, char *text, u
     len = (uint32_t)head[8] | (uint32_t)head[9] << 8;
     if (head[6] > 1)
         len |= (uint32_t)head[10] << 16 | (uint32_t)head[11] << 24;
-    *at = MAGIC_BYTES + (head[6] > 1 ? 4 : 2);
+    *at = from + MAGIC_BYTES + (head[6] > 1 ? 4 : 2);
     if (len >= MAX_HEADER)
         return SH_FAIL(err, SH_E_INVALID, "\"%s\" has a header of %u bytes, at most %u are read",
                        path, len, MAX_HEADER - 1);
@@ -196,23 +197,40 @@ static int read_header(int fd, const char *path, struct header *h, char *text, u
                     : SH_FAIL(err, SH_E_INVALID, "\"%s\" has a header that is not NumPy's", path);
 }
 
-static int read_data(int fd, const char *path, uint64_t at, int64_t file_bytes, struct tensor *out,
-                     struct sh_err *err)
+int npy_find(int fd, const char *path, uint64_t from, int64_t file_bytes, struct tensor *out,
+             uint64_t *at, struct sh_err *err)
 {
-    size_t bytes = sh_dtype_bytes(out->dtype);
+    char *text = malloc(MAX_HEADER);
+    struct header h = {0};
+    size_t bytes;
     int rc = SH_OK;
 
-    for (size_t i = 0; !rc && i < out->rank; i++)
-        rc = sh_mul_size(bytes, (size_t)out->dims[i], &bytes, err);
-    if (!rc && bytes > INPUTS_MAX_BYTES)
-        rc = SH_FAIL(err, SH_E_TOOBIG, "\"%s\" holds %zu bytes, at most %zu are sent", path, bytes,
-                     INPUTS_MAX_BYTES);
-    if (!rc && (uint64_t)file_bytes - at != bytes)
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "\"%s\" has %lld bytes behind its header, its shape wants %zu", path,
-                     (long long)((uint64_t)file_bytes - at), bytes);
+    *out = (struct tensor){0};
+    *at = from;
+    if (!text)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a header");
+    rc = read_header(fd, path, &h, text, at, err);
+    free(text);
     if (rc)
         return rc;
+    *out = (struct tensor){.dtype = type_of(h.descr), .rank = h.rank};
+    memcpy(out->dims, h.dims, sizeof(out->dims));
+    bytes = sh_dtype_bytes(out->dtype);
+    for (size_t i = 0; !rc && i < out->rank; i++)
+        rc = sh_mul_size(bytes, (size_t)out->dims[i], &bytes, err);
+    if (!rc && (*at - from > (uint64_t)file_bytes || (uint64_t)file_bytes - (*at - from) != bytes))
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "\"%s\" has %lld bytes behind its header, its shape wants %zu", path,
+                     (long long)file_bytes - (long long)(*at - from), bytes);
+    return rc;
+}
+
+static int read_data(int fd, const char *path, uint64_t at, size_t bytes, struct tensor *out,
+                     struct sh_err *err)
+{
+    if (bytes > INPUTS_MAX_BYTES)
+        return SH_FAIL(err, SH_E_TOOBIG, "\"%s\" holds %zu bytes, at most %zu are sent", path,
+                       bytes, INPUTS_MAX_BYTES);
     out->own = malloc(bytes ? bytes : 1);
     out->data = out->own;
     if (!out->own)
@@ -224,29 +242,20 @@ static int read_data(int fd, const char *path, uint64_t at, int64_t file_bytes, 
 
 int npy_read(const char *path, struct tensor *out, struct sh_err *err)
 {
-    char *text = malloc(MAX_HEADER);
-    struct header h = {0};
     uint64_t at = 0;
     int64_t bytes = 0;
-    int fd = -1, rc;
+    int fd = -1, rc = upload_file_open(path, &fd, &bytes, err);
 
     *out = (struct tensor){0};
-    rc = text ? upload_file_open(path, &fd, &bytes, err)
-              : SH_FAIL(err, SH_E_NOMEM, "could not allocate a header");
     if (!rc)
-        rc = read_header(fd, path, &h, text, &at, err);
-    if (!rc) {
-        out->dtype = type_of(h.descr);
-        out->rank = h.rank;
-        memcpy(out->dims, h.dims, sizeof(out->dims));
-        rc = read_data(fd, path, at, bytes, out, err);
-    }
+        rc = npy_find(fd, path, 0, bytes, out, &at, err);
+    if (!rc)
+        rc = read_data(fd, path, at, (size_t)bytes - at, out, err);
     if (rc) {
         free(out->own);
         *out = (struct tensor){0};
     }
     if (fd >= 0)
         close(fd);
-    free(text);
     return rc;
 }

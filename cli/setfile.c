@@ -28,19 +28,21 @@ static int check_room(const char *dir, uint64_t bytes, struct sh_err *err)
         (double)bytes / 1e9, dir, (double)fs.f_bavail * (double)fs.f_frsize / 1e9);
 }
 
-static int open_file(struct setfile *s, const char *dir, struct sh_err *err)
+int setfile_temp(const char *dir, uint64_t bytes, int *fd, struct sh_err *err)
 {
     char *name = NULL;
-    int rc = sh_asprintf(err, &name, "%s/shunt-dataset-XXXXXX", dir);
+    int rc = check_room(dir, bytes, err);
 
+    *fd = -1;
+    if (!rc)
+        rc = sh_asprintf(err, &name, "%s/shunt-dataset-XXXXXX", dir);
     if (rc)
         return rc;
-    s->fd = mkostemp(name, O_CLOEXEC);
-    if (s->fd < 0)
+    *fd = mkostemp(name, O_CLOEXEC);
+    if (*fd < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not create a file in \"%s\": %m", dir);
     else
         unlink(name);
-    snprintf(s->path, sizeof(s->path), "/proc/self/fd/%d", s->fd);
     free(name);
     return rc;
 }
@@ -56,9 +58,10 @@ int setfile_new(const char *dir, const struct sh_st_tensor *t, size_t n, const c
     rc = sh_st_head(t, n, meta, &head, &head_bytes, &bytes, err);
     free(head);
     if (!rc)
-        rc = check_room(dir, bytes, err);
+        rc = setfile_temp(dir, bytes, &out->fd, err);
     out->data = head_bytes;
-    return rc ? rc : open_file(out, dir, err);
+    snprintf(out->path, sizeof(out->path), "/proc/self/fd/%d", out->fd);
+    return rc;
 }
 
 static int no_write(struct sh_err *err)

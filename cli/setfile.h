@@ -1,4 +1,5 @@
-/* setfile.h - the file of a dataset that is made here from other files: pictures, arrays, a table.
+/* setfile.h - the file of a dataset that is made here from other files: pictures, arrays, parts,
+ * a table.
  *
  * It is a safetensors file on the disk that no folder names: whatever ends the program, nothing is
  * left. The same files make the same bytes, so that an upload that broke goes on when they are
@@ -14,6 +15,10 @@ struct setfile {
     char path[32]; /* as which others can open it, while fd is open */
     uint64_t data; /* where the first tensor begins */
 };
+
+/* A file in the folder dir that no folder names, with room for so many bytes. *fd: OWNED, close().
+ * Fails as setfile_new() does. */
+int setfile_temp(const char *dir, uint64_t bytes, int *fd, struct sh_err *err);
 
 /* In the folder dir, for these tensors, or fewer samples of them (data pointers are not used); meta
  * as in sh_st_write(). Fails: SH_E_DISKFULL, before anything is written, SH_E_IO. */

@@ -17,6 +17,7 @@ static const struct {
     {SH_FILE_GZIP, "\x1f\x8b\x08", 3}, {SH_FILE_NUMPY, "\x93NUMPY", 6},
     {SH_FILE_GGUF, "GGUF", 4},         {SH_FILE_LFS, "version https://git-lfs", 23},
     {SH_FILE_JPEG, "\xff\xd8\xff", 3}, {SH_FILE_PNG, "\x89PNG\r\n\x1a\n", 8},
+    {SH_FILE_PARQUET, "PAR1", 4},
 };
 
 static const char *const TEXTS[SH_N_FILE_KINDS] = {
@@ -32,6 +33,7 @@ static const char *const TEXTS[SH_N_FILE_KINDS] = {
     [SH_FILE_LFS] = "a pointer of Git LFS: `git lfs pull` fetches the file itself",
     [SH_FILE_JPEG] = "a JPEG picture",
     [SH_FILE_PNG] = "a PNG picture",
+    [SH_FILE_PARQUET] = "a Parquet file: write it as .npz or .csv",
     [SH_FILE_TAR] = "a tar file",
     [SH_FILE_TEXT] = "text",
 };

@@ -21,6 +21,7 @@ enum sh_file_kind {
     SH_FILE_LFS,
     SH_FILE_JPEG,
     SH_FILE_PNG,
+    SH_FILE_PARQUET,
     SH_FILE_TAR,
     SH_FILE_TEXT,
     SH_N_FILE_KINDS

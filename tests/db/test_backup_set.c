@@ -4,7 +4,7 @@
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libcli.a */
-/* link: -lcurl -lpq -lturbojpeg -lpng16 -Wl,--wrap=link */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 -lz -Wl,--wrap=link */
 #include "cli/backup.h"
 #include "cli/state.h"
 #include "tests/db/lease_world.h"

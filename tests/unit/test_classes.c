@@ -5,7 +5,7 @@
  * without its name, or leave a hole of zeros that is trained on.
  */
 /* uses: libcli.a */
-/* link: -lcurl -lpq -lturbojpeg -lpng16 */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
 #include "cli/classes.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"

@@ -2,7 +2,7 @@
  *
  * Without it the help could promise a batch of 100000, or a default that nobody uses any more. */
 /* uses: api/schemas.o libcli.a libmodel.a libdevice.a */
-/* link: -lcurl -lpq -lturbojpeg -lpng16 -ldl */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 -lz -ldl */
 #include "api/openapi.h"
 #include "cli/cli.h"
 #include "common/mem.h"

@@ -1,7 +1,7 @@
 /* test_cli_state.c - Without it: `shunt down` could signal a stranger whose pid was once ours, or
  * --purge could remove a folder that no system made. */
 /* uses: libcli.a */
-/* link: -lcurl -lpq -lturbojpeg -lpng16 */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
 #include "cli/state.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"

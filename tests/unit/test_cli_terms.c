@@ -1,7 +1,7 @@
 /* test_cli_terms.c - Without it: whoever mistypes --epochs reads of "spec.epochs", which no help
  * explains, or a dataset of the name of an option is called one. */
 /* uses: libcli.a */
-/* link: -lcurl -lpq -lturbojpeg -lpng16 */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
 #include "cli/cli.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"

@@ -1,7 +1,7 @@
 /* test_cli_words.c - Without it: a mistyped command could run another one, and a name with a slash
  * or a question mark could reach another resource of the server. */
 /* uses: libcli.a */
-/* link: -lcurl -lpq -lturbojpeg -lpng16 */
+/* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
 #include "cli/cli.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"

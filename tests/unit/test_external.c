@@ -1,7 +1,7 @@
 /* test_external.c - Without it: PyTorch's default export could not be read, or a stranger's file
  * could make the importer read what lies elsewhere, past the end of a file, or through a link. */
 /* uses: libmodel.a libcli.a */
-/* link: -lprotobuf-c -lcurl -lpq -lturbojpeg -lpng16 */
+/* link: -lprotobuf-c -lcurl -lpq -lturbojpeg -lpng16 -lz */
 #include "cli/cargo.h"
 #include "common/external.h"
 #include "common/mem.h"

@@ -21,6 +21,7 @@ static void the_beginning_of_a_file_tells_its_kind(void **state)
         {BYTES("PK\x03\x04\x14\0"), SH_FILE_ZIP},
         {BYTES("\x80\x02}q\0."), SH_FILE_PICKLE},
         {BYTES("\x80\x05\x95"), SH_FILE_PICKLE},
+        {BYTES("PAR1\x15\x04"), SH_FILE_PARQUET},
         {BYTES("\x89HDF\r\n\x1a\n\0"), SH_FILE_HDF5},
         {BYTES("\x1f\x8b\x08\0"), SH_FILE_GZIP},
         {BYTES("\x93NUMPY\x01\0"), SH_FILE_NUMPY},
