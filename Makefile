@@ -210,6 +210,11 @@ e2e: all $(DEV_BIN) ## stories with real daemons, several at a time; STORIES nam
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
 	@tests/e2e/test_soak.py -v
 
+fuzz: ## mutated models into programs with sanitizers; COUNT, SEED, KEEP=FOLDER for what is found
+	@$(MAKE) --no-print-directory OPT=-O1 SAN=address,undefined $(addprefix \
+	    build-address-undefined/,bin/shunt-import bin/shunt-run lib/shunt-dev-cpu.so)
+	@tests/fuzz/mutations.py --count $(or $(COUNT),5000) --seed $(or $(SEED),1) $(if $(KEEP),--keep $(KEEP))
+
 test: build ## all checks: lint, unit, device, database, golden, end to end
 	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
 
@@ -276,6 +281,6 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) fr
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e soak test unit device-tests db-tests golden lint docs fmt bench \
+.PHONY: help deps build all clean demo e2e soak fuzz test unit device-tests db-tests golden lint docs fmt bench \
         bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)

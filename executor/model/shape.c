@@ -237,7 +237,7 @@ static int map_inputs(struct run *r, const struct graph_node *n, const struct sh
     if (n->n_out < 1)
         return fail(r, n, SH_E_INVALID, "has no outputs");
     for (uint32_t i = 0; i < n->n_in; i++) {
-        if (n->in[i] == GRAPH_NONE && i < op->min_in)
+        if (n->in[i] == GRAPH_NONE && (i < op->min_in || op->max_in == SHAPE_ANY))
             return fail(r, n, SH_E_INVALID, "lacks an input");
         if (n->in[i] == GRAPH_NONE)
             continue;

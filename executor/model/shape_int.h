@@ -35,6 +35,8 @@ enum {
     SHAPE_COMPOSED = 4, /* infer puts others in its place, that run (rewrite.h) */
 };
 
+#define SHAPE_ANY UINT32_MAX /* max_in: a list, of which none may be absent */
+
 struct shape_op {
     const char *name;
     uint32_t min_in, max_in;

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ANY UINT32_MAX
+#define ANY SHAPE_ANY
 #define I(name) shape__infer_##name
 #define E(name) shape__eval_##name
 #define FIN(name) shape__finish_##name

@@ -1,0 +1,278 @@
+#!/usr/bin/env python3
+"""Mutated models into programs that were built with sanitizers: each is taken or refused, in bounded
+time and memory, and none gets at a file that it may not name.
+
+Without it: a file that somebody uploads could end a process that others use, or read what is theirs.
+
+The seeds are ONNX's node tests (nearly every operator), the models of tests/, and those that are
+named. Case number i of a seed of random numbers is always the same one.
+
+Usage: make fuzz [COUNT=5000] [SEED=1]
+       mutations.py [--count N] [--first I] [--seed S] [--keep DIR] [FILE.onnx ...]
+SHUNT_BIN: where the programs are. --keep: what was found, one file each and a text beside it.
+"""
+import argparse
+import collections
+import glob
+import io
+import json
+import math
+import multiprocessing
+import os
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import threading
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+ROOT = os.path.join(HERE, "..", "..")
+sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+import packages  # noqa: E402
+packages.enter(__file__)
+import numpy as np  # noqa: E402
+import onnx  # noqa: E402
+from google.protobuf.message import DecodeError  # noqa: E402
+import mutate  # noqa: E402
+
+BIN = os.environ.get("SHUNT_BIN") or os.path.join(ROOT, "build-address-undefined", "bin")
+LIMIT_S = 120            # on a slow machine that does something else as well
+MEMORY = 4 << 30         # with what sanitizers add
+OPSET = 23               # the last that is read
+MAX_INPUT = 65536        # elements
+MAX_SEED = 300000        # bytes
+PART = 200               # cases of one process
+SECRET = b"what nobody has named."
+ASAN = "allocator_may_return_null=1:max_allocation_size_mb=2048:hard_rss_limit_mb=%d" % (MEMORY >> 20)
+ENV = {"UBSAN_OPTIONS": "print_stacktrace=1", "OMP_NUM_THREADS": "1"}
+DTYPES = {1: ("F32", "<f4"), 2: ("U8", "u1"), 3: ("I8", "i1"), 4: ("U16", "<u2"), 5: ("I16", "<i2"),
+          6: ("I32", "<i4"), 7: ("I64", "<i8"), 9: ("BOOL", "?"), 10: ("F16", "<f2"),
+          11: ("F64", "<f8"), 12: ("U32", "<u4"), 13: ("U64", "<u8"), 16: ("BF16", "<u2")}
+
+
+class Finding(Exception):
+    pass
+
+
+def seeds(paths):
+    data = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data")
+    found = sorted(glob.glob(os.path.join(data, "node", "*", "model.onnx")) +
+                   glob.glob(os.path.join(data, "simple", "*", "model.onnx")) +
+                   glob.glob(os.path.join(ROOT, "tests", "golden", "**", "*.onnx"), recursive=True))
+    models = []
+    for p in [*found, *paths]:
+        with open(p, "rb") as f:
+            text = f.read(MAX_SEED + 1)
+        if len(text) <= MAX_SEED or p in paths:
+            model = onnx.ModelProto.FromString(text)
+            for o in model.opset_import:
+                o.version = min(o.version, OPSET)  # else nothing but this would be looked at
+            models.append(model)
+    return models
+
+
+# ------------------------------------------------------------------ one case
+
+def array(v, r):
+    """Numbers for an input; None: too many, or of a type that is none."""
+    t = v.type.tensor_type
+    dims = [d.dim_value if d.WhichOneof("value") == "dim_value" else 2 for d in t.shape.dim]
+    if t.elem_type not in DTYPES or any(d < 0 for d in dims) or math.prod(dims) > MAX_INPUT:
+        return None
+    kind, code = DTYPES[t.elem_type]
+    rng = np.random.default_rng(r.randrange(2 ** 32))
+    n = math.prod(dims)
+    if kind in ("F32", "F16", "F64"):
+        a = rng.standard_normal(n)
+        if n and r.random() < 0.2:
+            a[r.randrange(n)] = r.choice(mutate.SPECIALS)
+        a = np.clip(a, -6e4, 6e4) if kind == "F16" else a
+    else:
+        a = rng.integers(0, 4, n)
+        if n and r.random() < 0.3 and kind in ("I32", "I64"):
+            a[r.randrange(n)] = r.choice((-1, -5, 2 ** 31 - 1, -2 ** 31))
+    with np.errstate(all="ignore"):
+        return kind, dims, a.astype(code).tobytes()
+
+
+def write_inputs(path, model, r):
+    given, head, body, at = {t.name for t in model.graph.initializer}, {}, [], 0
+    for v in model.graph.input:
+        a = array(v, r) if v.name not in given else None
+        if a and v.name not in head:
+            head[v.name] = {"dtype": a[0], "shape": a[1], "data_offsets": [at, at + len(a[2])]}
+            body.append(a[2])
+            at += len(a[2])
+    text = json.dumps(head).encode()
+    with open(path, "wb") as f:
+        f.write(len(text).to_bytes(8, "little") + text + b"".join(body))
+
+
+def as_tar(data, r):
+    """The packed form, with members that do not belong into it."""
+    out = io.BytesIO()
+    with tarfile.open(fileobj=out, mode="w", format=r.choice((tarfile.GNU_FORMAT, tarfile.PAX_FORMAT,
+                                                              tarfile.USTAR_FORMAT))) as t:
+        for name, body in (("m.onnx", data), ("data.bin", bytes(64))):
+            if r.random() < 0.9:
+                m = tarfile.TarInfo(r.choice((name, name, name, "../" + name, "/" + name, "./" + name)))
+                m.size = len(body)
+                t.addfile(m, io.BytesIO(body))
+        if r.random() < 0.4:
+            m = tarfile.TarInfo(r.choice(("data.bin", "link.bin", "m.onnx")))
+            m.type = r.choice((tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.DIRTYPE,
+                               tarfile.CHRTYPE))
+            m.linkname = "../secret.bin"
+            t.addfile(m)
+    text = out.getvalue()
+    return mutate.of_bytes(text, r) if r.random() < 0.5 else text
+
+
+class Case:
+    def __init__(self, number, seed, models, folder):
+        self.r = random.Random("%d/%d" % (seed, number))
+        self.number, self.models = number, models
+        self.at = os.path.join(folder, "c%d" % number)
+        self.what = []
+
+    def make(self):
+        """The files of its folder."""
+        r, model = self.r, onnx.ModelProto()
+        model.CopyFrom(r.choice(self.models))
+        for _ in range(r.choice((1, 1, 1, 2, 2, 3, 5))):
+            f = r.choice(mutate.ALL)
+            try:
+                f(model, r, self.models)
+                self.what.append(f.__name__)
+            except (mutate.Nothing, ValueError, TypeError, RecursionError, DecodeError):
+                pass  # the next one
+        os.makedirs(os.path.join(self.at, "in", "sub"))
+        os.mkdir(os.path.join(self.at, "package"))
+        self.secret = os.path.join(self.at, "secret.bin")
+        with open(self.secret, "wb") as f:
+            f.write(SECRET * 10)
+        with open(self.file("data.bin"), "wb") as f:
+            f.write(bytes(64))
+        os.symlink("../secret.bin", self.file("link.bin"))
+        os.mkfifo(self.file("pipe"))
+        for t in mutate.tensors(model):
+            for e in t.external_data:
+                e.value = e.value.replace("SECRET", self.secret)
+        write_inputs(self.file("x.st"), model, r)
+        data = model.SerializeToString()
+        if r.random() < 0.15:
+            data, self.what = mutate.of_bytes(data, r), [*self.what, "bytes"]
+        if r.random() < 0.1:
+            data, self.what = as_tar(data, r), [*self.what, "tar"]
+        self.model = self.file("m.onnx")
+        with open(self.model, "wb") as f:
+            f.write(data)
+
+    def file(self, name):
+        return os.path.join(self.at, "in", name)
+
+    def program(self, *args, leaks=True):
+        """(exit status, standard output); raises Finding. leaks: those at its end count."""
+        out, err = (tempfile.TemporaryFile(dir=self.at) for _ in range(2))
+        p = subprocess.Popen([os.path.join(BIN, args[0]), *args[1:]], stdout=out, stderr=err,
+                             stdin=subprocess.DEVNULL, env={**os.environ, **ENV, "ASAN_OPTIONS":
+                                                            ASAN + ":detect_leaks=%d" % leaks})
+        late = threading.Event()
+        timer = threading.Timer(LIMIT_S, lambda: (late.set(), p.kill()))
+        timer.start()
+        p.wait()
+        timer.cancel()
+        text = []
+        for f in (out, err):
+            f.seek(0)
+            text.append(f.read().decode(errors="replace"))
+            f.close()
+        if leaks and "LeakSanitizer has encountered a fatal error" in text[1]:
+            return self.program(*args, leaks=False)  # of its own: looking is what failed
+        said = "%s: exit status %d\n%s" % (" ".join(args), p.returncode, text[1][-20000:])
+        if late.is_set():
+            raise Finding("no end within %d s: " % LIMIT_S + said)
+        if p.returncode not in (0, 1) or "Sanitizer" in text[1] or "runtime error:" in text[1]:
+            raise Finding(said)
+        if p.returncode == 1 and len(text[1].strip()) < 20:
+            raise Finding("it does not say why: " + said)
+        return p.returncode, text[0]
+
+    def package(self):
+        """What shunt-import says of it."""
+        beside = ["--beside"] if self.r.random() < 0.5 else []
+        training = ["--training"] if self.r.random() < 0.3 else []
+        rc, said = self.program("shunt-import", "package", "--onnx", self.model, "--dir",
+                                os.path.join(self.at, "package"), *beside, *training,
+                                leaks=False)  # its sandbox hides what looking for them takes
+        reply = json.loads(said)  # ValueError: a finding of its own
+        for path in glob.glob(os.path.join(self.at, "package", "*")):
+            with open(path, "rb") as f:
+                if SECRET in f.read() and not path.endswith("model.onnx"):
+                    raise Finding("%s has what is in a file that it may not name" % path)
+        return reply
+
+    def run(self):
+        reply = self.package()
+        rc, _ = self.program("shunt-run", "infer", "--model", self.model, "--inputs", self.file("x.st"),
+                             "--outputs", self.file("y.st"), "--threads", "1")
+        return "run" if rc == 0 else "taken" if not reply.get("code") else "refused"
+
+    def go(self, keep):
+        """(verdict, None or what was found)"""
+        try:
+            self.make()
+            return self.run(), None
+        except (Finding, ValueError) as e:
+            if keep:
+                os.makedirs(keep, exist_ok=True)
+                shutil.copy(self.model, os.path.join(keep, "%d.onnx" % self.number))
+                shutil.copy(self.file("x.st"), os.path.join(keep, "%d.st" % self.number))
+                with open(os.path.join(keep, "%d.txt" % self.number), "w", encoding="utf-8") as f:
+                    f.write("%s\n%s\n" % (" ".join(self.what), e))
+            return "found", "case %d (%s): %s" % (self.number, " ".join(self.what), e)
+        finally:
+            shutil.rmtree(self.at, ignore_errors=True)
+
+
+def begin(paths, seed, folder, keep):
+    """In each process. It ends after PART cases: what protobuf has allocated for them stays until then."""
+    sys.setrecursionlimit(10000)
+    begin.go = lambda i, models=seeds(paths): Case(i, seed, models, folder).go(keep)
+
+
+def go(i):
+    return begin.go(i)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--count", type=int, default=5000)
+    p.add_argument("--first", type=int, default=0)
+    p.add_argument("--seed", type=int, default=1)
+    p.add_argument("--keep")
+    p.add_argument("files", nargs="*")
+    options = p.parse_args()
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    folder = tempfile.mkdtemp(prefix="shunt-mutations.")
+    by = collections.Counter()
+    try:
+        with multiprocessing.Pool(os.cpu_count(), begin,
+                                  (options.files, options.seed, folder, options.keep), PART) as pool:
+            cases = range(options.first, options.first + options.count)
+            for verdict, found in pool.imap(go, cases):
+                by[verdict] += 1
+                if found:
+                    print(found, flush=True)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("%d mutations: %d run, %d taken and not run on these inputs, %d refused; %d findings" %
+          (options.count, by["run"], by["taken"], by["refused"], by["found"]))
+    return 1 if by["found"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
