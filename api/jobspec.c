@@ -34,6 +34,9 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
     if (rc)
         return rc;
     out->batch = out->train.batch;
+    if (out->train.evaluation.every && !out->eval_dataset)
+        return sh_json_fail(err, "eval_dataset",
+                            "\"spec.evaluation\" needs an \"eval_dataset\", which it is on");
     return out->train.precision == DEV_FP64
                ? sh_json_fail(err, "spec.precision",
                               "\"spec.precision\" must be one of: fp32, tf32, fp16, bf16")

@@ -137,12 +137,17 @@
     "{'type':'array','maxItems':16,'items':" CLOSED("'name','mean','std'",                         \
     "'name':{'const':'normalise'},'mean':" COLOURS("-1000000") ",'std':"                           \
     COLOURS("0.000001")) "}"
+#define EVALUATION                                                                                 \
+    CLOSED("'every'", "'every':" RANGE("integer", "1", "1000000000000")                            \
+    ",'best':{'enum':['loss','perplexity','accuracy','top5','f1']},'patience':" RANGE("integer",   \
+    "0", "1000000000") ",'min_delta':" RANGE("number", "0", "1e30"))
 #define STEPS_OR_EPOCHS                                                                            \
     "'oneOf':[{'required':['steps'],'properties':{'steps':{'type':'integer'}}},"                   \
     "{'required':['epochs'],'properties':{'epochs':{'type':'integer'}}}],"
 #define TRAINING                                                                                   \
     CLOSED_IF(STEPS_OR_EPOCHS, "'optimizer'", "'loss':" LOSS ",'optimizer':" OPTIMIZER             \
-    ",'schedule':" SCHEDULE "," UPDATE ",'batch':" RANGE("integer", "1", "65536")                  \
+    ",'schedule':" SCHEDULE "," UPDATE ",'evaluation':" EVALUATION                                 \
+    ",'batch':" RANGE("integer", "1", "65536")                  \
     ",'steps':" RANGE("integer", "1", "1000000000000")                                             \
     ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
     "integer", "0", "9000000000000000") ",'labels':" STR("1", "127") ",'precision':{'enum':["      \
@@ -288,7 +293,8 @@ const struct api_schema API_SCHEMAS[] = {
      ",'eval_dataset':" TEXT0 ",'spec':{'type':'object'},'client_token':" TEXT0 ",'attempt':" INT
      ",'max_attempts':" INT ",'executor':" TEXT0 ",'step':" INT ",'steps':" INT ",'loss':" NUM0
      ",'samples_per_s':" RATE("samples") ",'steps_per_s':" RATE("steps; of batch inference samples")
-     ",'steps_redone':" INT ",'preemptions':" INT ",'busy_ns':" INT
+     ",'steps_redone':" INT ",'evaluation':{'type':['object','null'],'description':'the newest "
+     "between two steps, and which was best'},'preemptions':" INT ",'busy_ns':" INT
      ",'result':{'type':['object','null']},'result_version':" INT0 ",'error_code':" TEXT0
      ",'error':" TEXT0 ",'created_at':" TIME ",'started_at':" TIME0 ",'finished_at':" TIME0
      ",'row_version':" INT)},

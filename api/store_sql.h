@@ -99,7 +99,8 @@
     ".result, 'result_version', rv.version, 'error_code', " j ".error_code, 'error', " j           \
     ".error, 'created_at', " SQL_TIME(j ".created_at") ", 'started_at', " SQL_TIME(j               \
     ".started_at") ", 'finished_at', " SQL_TIME(j ".finished_at") ", 'row_version', " j            \
-    ".row_version) || jsonb_build_object('array', " j ".array_id, 'array_index', " j \
+    ".row_version) || jsonb_build_object('evaluation', " j ".evaluation, 'array', " j              \
+    ".array_id, 'array_index', " j \
     ".array_index, 'labels', " j ".labels, 'deadline', " SQL_TIME(j \
     ".deadline") ", 'min_runtime_ms', " j ".min_runtime_ms, 'preemptible', " j                     \
     ".preemptible, 'not_before', " SQL_TIME(j ".not_before") ", 'queued_at', " SQL_TIME(j          \

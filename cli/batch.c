@@ -11,6 +11,10 @@ static int refuse_training(struct cli *c, struct sh_err *err)
     const struct {
         const char *name, *text;
     } OPTIONS[] = {{"eval-dataset", o->eval_dataset},
+                   {"eval-every", o->eval_every},
+                   {"best", o->best},
+                   {"patience", o->patience},
+                   {"min-delta", o->min_delta},
                    {"labels", o->labels},
                    {"loss", o->loss},
                    {"optimizer", o->optimizer},

@@ -44,15 +44,15 @@ struct cli_conf {
     bool wait, stretch, grey, skip_broken;
     /* jobs */
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
-    char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed;
+    char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed,
+        *eval_every, *best, *patience, *min_delta;
     char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
     char *new_priority, *kind, *keep, *map, *out, *array, *grid, *file, *max_parallel;
     int64_t priority, max_attempts, last, tail;
-    bool follow, hold, no_preempt, no_publish, live, go_on;
+    bool follow, hold, no_preempt, no_publish, live, go_on, once;
     /* infer, top */
     char *inputs, *outputs, *truth, *image, *mean, *std, *layout, *sizes;
     int64_t rows, offset, repeat, random, interval_ms, resize, crop, top;
-    bool once;
 };
 
 enum cli_output { OUTPUT_TABLE, OUTPUT_DATA, OUTPUT_NAME }; /* DATA: JSON or YAML */

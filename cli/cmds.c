@@ -170,7 +170,15 @@ static const struct sh_conf_opt SUBMIT[] = {
         "MODEL or MODEL:VERSION to train or to run (required); of MODEL batch inference runs the "
         "newest, and training starts from the newest that was uploaded"),
     STR(dataset, "dataset", NULL, "dataset to train on, or of inputs (required)"),
-    STR(eval_dataset, "eval-dataset", NULL, "dataset for the accuracy at the end"),
+    STR(eval_dataset, "eval-dataset", NULL,
+        "dataset for the accuracy at the end, and for evaluations before"),
+    NUMBER(eval_every, "eval-every", NULL, 1, 1e12, "evaluate after every so many steps too"),
+    STR(best, "best", NULL,
+        "the evaluation best by this is what was trained: loss, perplexity, accuracy, top5 or f1; "
+        "without it the last step"),
+    NUMBER(patience, "patience", "0", 0, 1e9,
+           "training ends after so many evaluations without a better --best; 0: it does not"),
+    NUMBER(min_delta, "min-delta", "0", 0, 1e30, "what is better is so by more than this"),
     WORD(labels, "labels", "label", "the dataset's tensor with the labels"),
     WORD(loss, "loss", "cross-entropy",
          "cross-entropy, binary-cross-entropy, mse, l1 or huber; more in --spec"),

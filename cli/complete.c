@@ -161,6 +161,7 @@ static void offer_value(const struct typed *t, const char *option)
                  {"kind", "training,batch-inference"},
                  {"loss", "cross-entropy,binary-cross-entropy,mse,l1,huber"},
                  {"optimizer", "sgd,adam,adamw"},
+                 {"best", "loss,perplexity,accuracy,top5,f1"},
                  {"device", "cpu,cuda"},
                  {"window", "5m,1h,1d"},
                  {"by", "class,model,minute,hour,day"},

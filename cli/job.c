@@ -201,6 +201,28 @@ static int fill_optimizer(struct cli *c, json_t *spec, struct sh_err *err)
     return rc ? rc : set_numbers(c, opt, numbers, SH_ARRAY_LEN(numbers), err);
 }
 
+static int fill_evaluation(struct cli *c, json_t *spec, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    const struct setting numbers[] = {{"every", o->eval_every, true},
+                                      {"patience", o->patience, true},
+                                      {"min_delta", o->min_delta, false}};
+    json_t *evaluation = json_object_get(spec, "evaluation");
+    int rc = SH_OK;
+
+    if (!evaluation) {
+        evaluation = json_object();
+        if (json_object_set_new(spec, "evaluation", evaluation))
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    }
+    rc = set_numbers(c, evaluation, numbers, SH_ARRAY_LEN(numbers), err);
+    if (!rc)
+        rc = set_text(evaluation, "best", o->best, err);
+    if (!rc && json_object_size(evaluation) == 0)
+        json_object_del(spec, "evaluation"); /* none of this was said */
+    return rc;
+}
+
 static int fill_training(struct cli *c, json_t *spec, struct sh_err *err)
 {
     const struct cli_conf *o = c->conf;
@@ -214,6 +236,8 @@ static int fill_training(struct cli *c, json_t *spec, struct sh_err *err)
         rc = set_numbers(c, spec, numbers, SH_ARRAY_LEN(numbers), err);
     if (!rc && o->no_publish && json_object_set_new(spec, "publish", json_false()))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    if (!rc)
+        rc = fill_evaluation(c, spec, err);
     return rc ? rc : fill_optimizer(c, spec, err);
 }
 

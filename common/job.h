@@ -6,6 +6,8 @@
 
 #define SH_JOB_BATCH 32 /* samples of a training step, where the spec says none */
 
+#define SH_JOB_EVALUATION_BYTES 512 /* what its evaluations say so far, as JSON, with its end */
+
 /* SQL: `at` of an event. Not now(), when the transaction began: the job's row is locked by then, so
  * its events have times in their order, unless the clock is set. */
 #define SH_JOB_EVENT_TIME "clock_timestamp()"

@@ -43,6 +43,15 @@ static const char *const SCHEDULES[] = {
     [TRAIN_STEPWISE] = "step",     [TRAIN_ONE_CYCLE] = "one-cycle",
 };
 
+static const char *const METRICS[] = {
+    [TRAIN_NO_METRIC] = "",
+    [TRAIN_BY_LOSS] = "loss",
+    [TRAIN_BY_PERPLEXITY] = "perplexity",
+    [TRAIN_BY_ACCURACY] = "accuracy",
+    [TRAIN_BY_TOP5] = "top5",
+    [TRAIN_BY_F1] = "f1",
+};
+
 /* The first failure counts; what comes behind it is looked at all the same, for err->faults. */
 static int also(int first, int next)
 {
@@ -370,6 +379,47 @@ void train_group(const struct train_spec *t, int64_t step, int64_t steps, int64_
     *n = SH_MIN(*first + t->accumulate, steps) - *first;
 }
 
+/* ------------------------------------------------------------------ evaluations */
+
+const char *train_metric_name(enum train_metric m)
+{
+    return METRICS[m];
+}
+
+/* Behind the loss, as most metrics are of classes. */
+static int read_evaluation(const json_t *obj, struct train_spec *t, struct sh_err *err)
+{
+    static const char PATH[] = "spec.evaluation";
+    const char *best = NULL;
+    int chosen = 0, rc;
+    struct sh_json_field f[] = {
+        {"every", SH_JSON_INT, &t->evaluation.every, .required = true, .min = 1, .max = 1e12},
+        {"best", SH_JSON_STR, &best, .min = 1, .max = 16},
+        {"patience", SH_JSON_INT, &t->evaluation.patience, .min = 0, .max = 1e9},
+        {"min_delta", SH_JSON_F64, &t->evaluation.min_delta, .min = 0, .max = 1e30},
+    };
+
+    rc = sh_json_read(obj, PATH, f, SH_ARRAY_LEN(f), err);
+    if (best)
+        rc = also(rc, choose("spec.evaluation.best", best, METRICS + 1, SH_ARRAY_LEN(METRICS) - 1,
+                             &chosen, err));
+    if (rc)
+        return rc;
+    if (best)
+        t->evaluation.best = (enum train_metric)(chosen + 1);
+    if (t->evaluation.best > TRAIN_BY_LOSS && t->loss != TRAIN_LOSS_XENT)
+        rc = sh_json_fail(err, "spec.evaluation.best",
+                          "\"spec.evaluation.best\" can be \"%s\" with the loss "
+                          "\"cross-entropy\" alone; \"loss\" goes with all",
+                          best);
+    if (!best && (t->evaluation.patience || t->evaluation.min_delta > 0))
+        rc = also(rc, sh_json_fail(err, PATH,
+                                   "\"patience\" and \"min_delta\" of \"%s\" need \"best\", the "
+                                   "metric that they go by",
+                                   PATH));
+    return rc;
+}
+
 /* ------------------------------------------------------------------ names of parameters */
 
 /* A glob, or a list of them. */
@@ -428,7 +478,8 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
 {
     struct train_spec t = DEFAULTS;
     const char *labels = t.labels, *precision = "fp32";
-    json_t *optimizer = NULL, *loss = NULL, *schedule = NULL, *names = NULL, *augment = NULL;
+    json_t *optimizer = NULL, *loss = NULL, *schedule = NULL, *names = NULL, *augment = NULL,
+           *evaluation = NULL;
     int64_t seed = 0;
     struct sh_json_field f[] = {
         {"loss", SH_JSON_ANY, &loss, .required = false},
@@ -446,6 +497,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         {"frozen", SH_JSON_ANY, &names, .required = false},
         {"accumulate", SH_JSON_INT, &t.accumulate, .min = 1, .max = 65536},
         {"ema", SH_JSON_F64, &t.ema, .min = 0, .max = 0.9999999},
+        {"evaluation", SH_JSON_OBJ, &evaluation, .required = false},
         {"shuffle", SH_JSON_BOOL, &t.shuffle, .required = false},
         {"publish", SH_JSON_BOOL, &t.publish, .required = false},
         {"checkpoint_interval_ms", SH_JSON_INT, &t.checkpoint_interval_ms, .min = 0, .max = 864e5},
@@ -464,6 +516,8 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         rc = also(rc, read_schedule(schedule, &t, err));
     if (augment)
         rc = also(rc, augment_read(augment, &t.augment, err));
+    if (evaluation)
+        rc = also(rc, read_evaluation(evaluation, &t, err));
     if (is_given(spec, "steps") == is_given(spec, "epochs"))
         rc = also(rc, sh_json_fail(err, "spec",
                                    "give either \"spec.steps\" or \"spec.epochs\", one of them"));

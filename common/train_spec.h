@@ -21,6 +21,14 @@ enum train_loss {
 };
 enum train_schedule { TRAIN_CONSTANT, TRAIN_LINEAR, TRAIN_COSINE, TRAIN_STEPWISE, TRAIN_ONE_CYCLE };
 enum train_optim { TRAIN_SGD, TRAIN_ADAM, TRAIN_ADAMW };
+enum train_metric {
+    TRAIN_NO_METRIC,
+    TRAIN_BY_LOSS, /* less is better, of this and of perplexity */
+    TRAIN_BY_PERPLEXITY,
+    TRAIN_BY_ACCURACY,
+    TRAIN_BY_TOP5,
+    TRAIN_BY_F1
+};
 
 #define TRAIN_IGNORE_INDEX (-100) /* the label that PyTorch leaves out */
 #define TRAIN_MAX_CLASSES 100000u
@@ -49,7 +57,13 @@ struct train_spec { /* json_t: BORROWED from the spec */
     bool no_decay_vectors;           /* biases, and what norms have: all of one axis */
     int64_t accumulate;              /* steps of one update */
     double ema;                      /* decay of the weights' mean; 0: none is kept */
-    int64_t batch, steps, epochs;    /* steps or epochs, the other 0 */
+    struct {
+        int64_t every;          /* steps between two; 0: none */
+        enum train_metric best; /* what is kept is best by; TRAIN_NO_METRIC: the last */
+        int64_t patience;       /* without a gain, then it ends; 0: goes on */
+        double min_delta;       /* what counts as a gain is more than this */
+    } evaluation;
+    int64_t batch, steps, epochs; /* steps or epochs, the other 0 */
     uint64_t seed;
     char labels[128]; /* name of the label tensor in the dataset */
     enum dev_precision precision;
@@ -83,6 +97,7 @@ double train_rate(const struct train_spec *t, int64_t update, int64_t updates);
 /* The step with which the update that this step is part of begins, and how many it has. */
 void train_group(const struct train_spec *t, int64_t step, int64_t steps, int64_t *first,
                  int64_t *n);
+const char *train_metric_name(enum train_metric m);
 /* Is a parameter's name among `globs`? NULL: no. */
 bool train_names(const json_t *globs, const char *name);
 /* Are there as many weights as classes (BCE: elements of the output's last axis)? */

@@ -20,7 +20,7 @@
 #include "common/loop.h"
 #include "common/msg.h"
 
-#define SH_WIRE_VERSION 5u
+#define SH_WIRE_VERSION 6u
 #define SH_WIRE_MAX_FRAME (8u << 20) /* payload chunks are at most 1 MiB; tables fit with room */
 #define SH_WIRE_MAX_FDS 8
 

@@ -14,7 +14,6 @@
 #include "executor/switch.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
 
 #define ALIGN 64u
@@ -26,12 +25,6 @@ struct io {
     size_t sample_bytes, off;       /* off: in the slab, for a whole batch */
     int64_t dims[4];                /* of a picture */
     bool is_picture, is_byte;       /* is_byte: the dataset has it as UINT8 */
-};
-
-#define TOP 5u
-
-struct tally { /* of one class */
-    int64_t labels, answers, both;
 };
 
 struct eval {
@@ -47,21 +40,17 @@ struct eval {
     struct sh_sample_sizes sizes;
     struct sh_st *file;                /* NULL: all was copied */
     const struct sh_st_tensor *labels; /* while there is a file */
-    enum sh_dtype label_type;
-    size_t label_bytes; /* of one sample */
-    char *want;         /* OWNED: the labels of the batch */
+    size_t label_bytes;                /* of one sample */
+    char *want;                        /* OWNED: the labels of the batch */
     struct io in[MAX_IO], out[MAX_IO];
     size_t n_in, n_out;
     struct sh_shm slab;
     uint64_t slab_id;
     bool has_slab;
     struct train_spec train; /* of its loss; without weights */
-    size_t classes, behind;  /* of a sample's output [before, classes, behind]; XENT */
-    int64_t n, at, batch;    /* samples, next one, of the run on its way */
+    struct train_score *score;
+    int64_t n, at, batch; /* samples, next one, of the run on its way */
     int64_t *busy_ns;
-    int64_t correct, in_top, n_values;
-    struct tally *tally; /* OWNED by class; XENT */
-    double loss;
 };
 
 /* ------------------------------------------------------------------ on the thread */
@@ -97,26 +86,6 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
     return SH_OK;
 }
 
-static int find_classes(struct eval *e, const struct sh_st_tensor *out, struct sh_err *err)
-{
-    uint32_t axis;
-    int rc;
-
-    e->train.label_rank = e->labels->rank;
-    memcpy(e->train.label_dims, e->labels->dims, sizeof(e->train.label_dims));
-    rc = train_class_axis(&e->train, out->name, out->rank, out->dims, &axis, err);
-    if (rc)
-        return rc;
-    e->classes = (size_t)out->dims[axis];
-    e->behind = 1;
-    for (uint32_t i = axis + 1; i < out->rank; i++)
-        e->behind *= (size_t)out->dims[i];
-    e->tally = calloc(e->classes, sizeof(*e->tally));
-    return e->tally ? SH_OK
-                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate the counts of %zu classes",
-                              e->classes);
-}
-
 static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
 {
     struct sh_st_tensor first, t;
@@ -126,13 +95,7 @@ static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
         rc = sh_sample_read(json_array_get(out, i), &e->sizes, &t, err);
         e->out[e->n_out++].sample_bytes = t.bytes;
     }
-    if (!rc && e->train.loss == TRAIN_LOSS_XENT)
-        rc = find_classes(e, &first, err);
-    if (!rc && first.dtype != SH_F32)
-        rc = SH_FAIL(err, SH_E_UNSUPPORTED,
-                     "the first output of the trained model is %s; only FP32 can be evaluated",
-                     sh_dtype_v2(first.dtype));
-    return rc;
+    return rc ? rc : train_score_new(&e->train, &first, e->labels, &e->score, err);
 }
 
 static int bind_all(struct eval *e, struct sh_err *err)
@@ -148,54 +111,11 @@ static int bind_all(struct eval *e, struct sh_err *err)
         return SH_FAIL(err, SH_E_INVALID, "the evaluation dataset has no tensor \"%s\"",
                        e->label_name);
     e->n = e->labels->dims[0];
-    e->label_type = e->labels->dtype;
     e->label_bytes = e->labels->bytes / (size_t)e->n;
     rc = sh_sample_sizes(in, e->file, &e->sizes, err);
     for (size_t i = 0; !rc && i < json_array_size(in); i++)
         rc = bind_input(e, json_array_get(in, i), err);
     return rc ? rc : bind_outputs(e, out, err);
-}
-
-static int64_t label_of(const struct eval *e, const char *labels, int64_t i)
-{
-    int64_t v64;
-    int32_t v32;
-
-    if (e->label_type == SH_I32) {
-        memcpy(&v32, labels + i * 4, sizeof(v32));
-        return v32;
-    }
-    memcpy(&v64, labels + i * 8, sizeof(v64));
-    return v64;
-}
-
-static int check_classes(const struct eval *e, struct sh_err *err)
-{
-    const int64_t each = (int64_t)(e->label_bytes / sh_dtype_bytes(e->label_type));
-
-    for (int64_t i = 0; i < e->n * each; i++) {
-        int64_t label = label_of(e, e->labels->data, i);
-
-        if ((label < 0 || label >= (int64_t)e->classes) && label != e->train.ignore_index)
-            return SH_FAIL(err, SH_E_INVALID,
-                           "label %" PRId64 " of sample %" PRId64 " of the evaluation dataset is "
-                           "not a class from 0 to %zu, as many as the model has outputs",
-                           label, i / each, e->classes - 1);
-    }
-    return SH_OK;
-}
-
-static int check_labels(const struct eval *e, struct sh_err *err)
-{
-    enum sh_dtype dt = e->label_type;
-    const bool is_xent = e->train.loss == TRAIN_LOSS_XENT;
-
-    if (is_xent && dt != SH_I64 && dt != SH_I32)
-        return SH_FAIL(err, SH_E_INVALID, "labels of classes must be INT64 or INT32");
-    if (!is_xent && (dt != SH_F32 || e->label_bytes != e->out[0].sample_bytes))
-        return SH_FAIL(err, SH_E_INVALID,
-                       "labels must be FP32 and of the size of the model's first output");
-    return is_xent ? check_classes(e, err) : SH_OK;
 }
 
 static int open_dataset(struct ckpt_task *t, struct sh_err *err)
@@ -206,7 +126,7 @@ static int open_dataset(struct ckpt_task *t, struct sh_err *err)
     if (!rc)
         rc = bind_all(e, err);
     if (!rc)
-        rc = check_labels(e, err);
+        rc = train_score_check(e->score, e->labels, err);
     return rc;
 }
 
@@ -268,76 +188,6 @@ static int make_slab(struct eval *e, struct sh_err *err)
     return rc;
 }
 
-/* y: the outputs of one position's classes, `behind` elements apart. */
-static void score_class(struct eval *e, const float *y, int64_t label)
-{
-    const size_t n = e->classes, step = e->behind;
-    const float own = y[label == e->train.ignore_index ? 0 : (size_t)label * step];
-    size_t best = 0, larger = 0;
-    double sum = 0;
-
-    if (label == e->train.ignore_index)
-        return;
-    for (size_t i = 1; i < n; i++)
-        if (y[i * step] > y[best * step])
-            best = i;
-    for (size_t i = 0; i < n; i++) {
-        sum += exp((double)y[i * step] - (double)y[best * step]);
-        larger += y[i * step] > own || (y[i * step] == own && i < (size_t)label);
-    }
-    e->n_values++;
-    e->loss += log(sum) + (double)y[best * step] - (double)y[(size_t)label * step];
-    e->correct += (size_t)label == best;
-    e->in_top += larger < TOP;
-    e->tally[label].labels++;
-    e->tally[best].answers++;
-    e->tally[label].both += (size_t)label == best;
-}
-
-static double loss_of(const struct train_spec *t, double y, double want)
-{
-    const double d = fabs(y - want);
-
-    switch (t->loss) {
-    case TRAIN_LOSS_L1:
-        return d;
-    case TRAIN_LOSS_HUBER:
-        return d <= t->delta ? d * d / 2 : t->delta * (d - t->delta / 2);
-    case TRAIN_LOSS_BCE:
-        return fmax(y, 0) - y * want + log1p(exp(-fabs(y)));
-    default:
-        return d * d;
-    }
-}
-
-static void score_values(struct eval *e, const float *y, size_t n, const char *label)
-{
-    for (size_t i = 0; i < n; i++) {
-        float want;
-
-        memcpy(&want, label + i * sizeof(want), sizeof(want));
-        e->loss += loss_of(&e->train, (double)y[i], (double)want);
-        e->n_values++;
-    }
-}
-
-static void score_batch(struct eval *e)
-{
-    const bool is_xent = e->train.loss == TRAIN_LOSS_XENT;
-    const size_t n = e->out[0].sample_bytes / sizeof(float), each = is_xent ? n / e->classes : 1;
-    const char *out = (const char *)e->slab.base + e->out[0].off;
-
-    for (size_t i = 0; i < (size_t)e->batch; i++) {
-        const float *y = (const float *)(const void *)(out + i * e->out[0].sample_bytes);
-
-        if (!is_xent)
-            score_values(e, y, n, e->want + i * e->label_bytes);
-        for (size_t k = 0; is_xent && k < each; k++)
-            score_class(e, y + k / e->behind * e->behind * e->classes + k % e->behind,
-                        label_of(e, e->want, (int64_t)(i * each + k)));
-    }
-}
-
 static void on_run(void *arg, const struct run_result *r);
 
 static int fill_spans(const struct eval *e, struct run_part *p, struct sh_err *err)
@@ -394,36 +244,12 @@ static int read_batch(struct eval *e, struct sh_err *err)
     return read_with(e, copy_batch, err);
 }
 
-/* A class that neither has a label nor was answered says nothing. */
-static double macro_f1(const struct eval *e)
-{
-    double sum = 0, n = 0;
-
-    for (size_t i = 0; i < e->classes; i++) {
-        const struct tally *c = &e->tally[i];
-
-        if (c->labels + c->answers == 0)
-            continue;
-        sum += 2 * (double)c->both / (double)(c->labels + c->answers);
-        n++;
-    }
-    return sum / n;
-}
-
 static void end(struct eval *e, const struct sh_err *why)
 {
-    struct eval_result res = {
-        .n_samples = e->n, .loss = NAN, .accuracy = NAN, .perplexity = NAN, .top5 = NAN, .f1 = NAN};
+    struct train_scores res = {0};
 
-    if (e->n_values)
-        res.loss = e->loss / (double)e->n_values;
-    if (e->n_values && e->train.loss == TRAIN_LOSS_XENT) {
-        res.accuracy = (double)e->correct / (double)e->n_values;
-        res.perplexity = exp(res.loss);
-        res.f1 = macro_f1(e);
-        if (e->classes > TOP)
-            res.top5 = (double)e->in_top / (double)e->n_values;
-    }
+    if (!why->rc)
+        train_score_end(e->score, &res);
     e->fn(e->arg, &res, why);
 }
 
@@ -440,7 +266,8 @@ static void on_run(void *arg, const struct run_result *r)
     else if (rc)
         SH_FAIL(&err, rc, "%s", r->msg);
     if (!rc) {
-        score_batch(e);
+        train_score_add(e->score, (const char *)e->slab.base + e->out[0].off, e->want,
+                        (size_t)e->batch);
         e->at += e->batch;
         if (e->at < e->n)
             rc = read_batch(e, &err);
@@ -457,7 +284,7 @@ static void destroy(struct eval *e)
     free(e->dataset);
     free(e->label_name);
     free(e->want);
-    free(e->tally);
+    train_score_free(e->score);
     free(e);
 }
 

@@ -3,7 +3,7 @@
 #ifndef SH_EXECUTOR_EVAL_H
 #define SH_EXECUTOR_EVAL_H
 
-#include "common/train_spec.h"
+#include "common/train_score.h"
 #include "executor/store.h"
 
 #include <jansson.h>
@@ -18,18 +18,9 @@ struct eval_conf {
     int64_t *busy_ns;               /* KEEPS: the time that its runs took is added there */
 };
 
-struct eval_result {
-    double loss; /* the mean, without weights and smoothing */
-    /* Of classes; NAN for the other losses. */
-    double accuracy, perplexity; /* perplexity: exp(loss) */
-    double top5;                 /* share of labels among the five largest; NAN: no more classes */
-    double f1;                   /* the mean over classes that are a label or an answer (macro) */
-    int64_t n_samples;
-};
-
 /* Called once, from the loop; the eval may be freed in it. A dataset that cannot be read or does
  * not fit the model is told here too. */
-typedef void eval_done_fn(void *arg, const struct eval_result *r, const struct sh_err *why);
+typedef void eval_done_fn(void *arg, const struct train_scores *r, const struct sh_err *why);
 
 /* Reads the dataset on the checkpoint thread. *out: OWNED, eval_free(). Fails: SH_E_NOMEM,
  * SH_E_QUEUEFULL. */

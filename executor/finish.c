@@ -66,7 +66,7 @@ struct finish {
     json_t *meta;
     char digest[SH_SHA256_HEX];
     uint64_t onnx_bytes;
-    struct eval_result result;
+    struct train_scores result;
     bool has_result, is_published;
 };
 
@@ -140,11 +140,6 @@ static int submit(struct finish *f, struct file_task *ft, struct sh_err *err)
     return SH_OK;
 }
 
-static bool is_kind(const struct job *j, size_t i, const char *kind)
-{
-    return strcmp(sh_json_text(json_array_get(j->table, i), "kind"), kind) == 0;
-}
-
 static const char *data_of(const struct job *j, const struct slot *s, size_t i)
 {
     return (const char *)s->mem.base +
@@ -167,13 +162,13 @@ static size_t pick_tensors(const struct job *j, const struct slot *s, struct sh_
     size_t n = 0;
 
     for (size_t i = 0; i < j->n_tensors; i++) {
-        if (!is_kind(j, i, "param") && !is_kind(j, i, "stat"))
+        if (!job_is_weight(j, i) || job_is_kind(j, i, "ema"))
             continue;
         out[n] = j->tensors[i];
         out[n++].data = data_of(j, s, i);
     }
     for (size_t i = 0; i < j->n_tensors; i++)
-        if (is_kind(j, i, "ema"))
+        if (job_is_kind(j, i, "ema"))
             take_mean(j->tensors[i].name, data_of(j, s, i), out, n);
     return n;
 }
@@ -181,7 +176,7 @@ static size_t pick_tensors(const struct job *j, const struct slot *s, struct sh_
 static int write_final(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
-    struct slot *s = slots_newest(j);
+    struct slot *best = slots_best(j), *s = best ? best : slots_newest(j);
     struct file_task *ft = calloc(1, sizeof(*ft));
 
     if (ft) {
@@ -404,7 +399,7 @@ static int load_model(struct finish *f, struct sh_err *err)
     return store_load_internal(j->x->store, &m, &f->model, err);
 }
 
-static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why);
+static void on_eval(void *arg, const struct train_scores *r, const struct sh_err *why);
 
 static int evaluate(struct finish *f, struct sh_err *err)
 {
@@ -485,9 +480,9 @@ static int deliver(struct finish *f, struct sh_err *err)
 static void succeed(struct finish *f)
 {
     struct job *j = f->job;
-    static const struct eval_result NONE = {
+    static const struct train_scores NONE = {
         .loss = NAN, .accuracy = NAN, .perplexity = NAN, .top5 = NAN, .f1 = NAN};
-    const struct eval_result *e = f->has_result ? &f->result : &NONE;
+    const struct train_scores *e = f->has_result ? &f->result : &NONE;
     struct sh_err err = {0};
     json_t *r;
 
@@ -498,7 +493,12 @@ static void succeed(struct finish *f)
     r = json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:I,s:s,s:I}", "accuracy", number(e->accuracy), "top5",
                   number(e->top5), "f1", number(e->f1), "perplexity", number(e->perplexity),
                   "eval_loss", number(e->loss), "final_loss", number(j->last_loss), "steps",
-                  (json_int_t)j->steps, "digest", f->digest, "bytes", (json_int_t)f->onnx_bytes);
+                  (json_int_t)j->step, "digest", f->digest, "bytes", (json_int_t)f->onnx_bytes);
+    if (r && j->trials.best_step &&
+        json_object_set_new(r, "best_step", json_integer(j->trials.best_step))) {
+        json_decref(r);
+        r = NULL;
+    }
     if (!r || (f->is_published && name_package(f, r)) || sh_json_dump(r, &j->result, &err))
         SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
     json_decref(r);
@@ -509,7 +509,7 @@ static void succeed(struct finish *f)
         train__finished(j, &err);
 }
 
-static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why)
+static void on_eval(void *arg, const struct train_scores *r, const struct sh_err *why)
 {
     struct finish *f = arg;
     char accuracy[40] = "";

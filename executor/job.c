@@ -19,9 +19,26 @@
 #include <unistd.h>
 
 #define SPEC_MAX_BYTES ((size_t)1 << 20)
+#define BEST_SUFFIX "#best"
 #define TABLE_MAX_BYTES ((size_t)8 << 20)
 
 /* ------------------------------------------------------------------ new and free */
+
+static int read_evaluation(struct job *j, struct sh_err *err)
+{
+    struct train_spec train;
+    int rc;
+
+    if (!json_object_get(j->spec, "evaluation"))
+        return SH_OK;
+    rc = train_spec_read(j->spec, &train, err);
+    if (!rc && train.evaluation.every && !j->eval_dataset)
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "\"spec.evaluation\" needs an evaluation dataset, and the job names none");
+    if (!rc)
+        trials_init(&j->trials, &train);
+    return rc;
+}
 
 /* The worker reads the whole spec and refuses what is wrong in it; this is what we need of it. */
 static int read_spec(struct job *j, struct sh_err *err)
@@ -38,6 +55,9 @@ static int read_spec(struct job *j, struct sh_err *err)
     if (json_is_integer(interval) && json_integer_value(interval) > 0 &&
         json_integer_value(interval) < INT64_MAX / 1000000)
         j->interval_ns = json_integer_value(interval) * 1000000;
+    rc = read_evaluation(j, err);
+    if (rc)
+        return rc;
     rc = sh_strdup(json_is_string(labels) ? json_string_value(labels) : "label", &j->labels, err);
     if (!rc)
         rc = sh_strdup(json_is_string(precision) ? json_string_value(precision) : "fp32",
@@ -153,6 +173,9 @@ void job_free(struct job *j)
     json_decref(j->spec);
     json_decref(j->table);
     free(j->tensors);
+    for (size_t i = 0; j->best_names && i < j->n_tensors; i++)
+        free(j->best_names[i]);
+    free(j->best_names);
     free(j->losses);
     free(j->result);
     free(j->tenant);
@@ -213,6 +236,31 @@ static int read_entry(const struct job *j, json_t *e, struct sh_st_tensor *t, st
     return SH_OK;
 }
 
+bool job_is_kind(const struct job *j, size_t i, const char *kind)
+{
+    return strcmp(sh_json_text(json_array_get(j->table, i), "kind"), kind) == 0;
+}
+
+bool job_is_weight(const struct job *j, size_t i)
+{
+    return job_is_kind(j, i, "param") || job_is_kind(j, i, "stat") || job_is_kind(j, i, "ema");
+}
+
+static int name_best(struct job *j, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    if (!j->trials.best_by)
+        return SH_OK;
+    j->best_names = calloc(j->n_tensors + 1, sizeof(*j->best_names));
+    if (!j->best_names)
+        return SH_FAIL(err, SH_E_NOMEM, "could not keep the names of the best weights");
+    for (size_t i = 0; i < j->n_tensors && !rc; i++)
+        if (job_is_weight(j, i))
+            rc = sh_asprintf(err, &j->best_names[i], "%s" BEST_SUFFIX, j->tensors[i].name);
+    return rc;
+}
+
 static int read_table(struct job *j, const char *text, struct sh_err *err)
 {
     int rc = sh_json_parse(text, strlen(text), TABLE_MAX_BYTES, &j->table, err);
@@ -225,7 +273,7 @@ static int read_table(struct job *j, const char *text, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not keep the table of the state");
     for (size_t i = 0; !rc && i < j->n_tensors; i++)
         rc = read_entry(j, json_array_get(j->table, i), &j->tensors[i], err);
-    return rc;
+    return rc ? rc : name_best(j, err);
 }
 
 static int make_losses(struct job *j, struct sh_err *err)
@@ -348,9 +396,16 @@ void job_note_steps(struct job *j, int64_t step)
                   (double)n * j->batch);
 }
 
+void job_count_busy(struct job *j)
+{
+    *(j->is_evaluating ? &j->eval_ns : &j->busy_ns) += sh_clock_ns() - j->go_ns;
+}
+
 void job_fill_state(const struct job *j, struct msg_job_state *out)
 {
-    int64_t busy = j->busy_ns + (j->is_running ? sh_clock_ns() - j->go_ns : 0);
+    const int64_t now = j->is_running ? sh_clock_ns() - j->go_ns : 0;
+    const int64_t busy = j->busy_ns + (j->is_evaluating ? 0 : now);
+    const int64_t eval = j->eval_ns + (j->is_evaluating ? now : 0);
     double rate = busy > 0 ? (double)j->busy_steps * j->batch / ((double)busy / 1e9) : 0;
 
     *out = (struct msg_job_state){.job = j->id,
@@ -362,7 +417,7 @@ void job_fill_state(const struct job *j, struct msg_job_state *out)
                                   .samples_per_s = rate,
                                   .redone = j->redone,
                                   .preemptions = j->preemptions,
-                                  .busy_ns = busy + j->eval_ns,
+                                  .busy_ns = busy + eval,
                                   .rc = j->why.rc,
                                   .msg = j->why.msg,
                                   .result = j->result ? j->result : "",
@@ -415,6 +470,23 @@ void job_report_checkpoint(struct job *j)
                                                      .path = path,
                                                      .digest = j->disk_digest,
                                                      .bytes = j->disk_bytes};
+    agent_send(j->x->agent, &m);
+}
+
+void job_report_trials(struct job *j)
+{
+    struct sh_msg m = {.type = MSG_JOB_EVALUATED};
+    char text[SH_JOB_EVALUATION_BYTES];
+    struct sh_err err = {0};
+
+    if (!j->trials.last_step)
+        return;
+    if (trials_text(&j->trials, text, &err)) {
+        sh_log_err(SH_LOG_WARN, "job.evaluation", &err);
+        return;
+    }
+    m.u.job_evaluated =
+        (struct msg_job_evaluated){.job = j->id, .attempt = j->attempt, .text = text};
     agent_send(j->x->agent, &m);
 }
 

@@ -10,12 +10,13 @@
 #include "executor/deaths.h"
 #include "executor/job_log.h"
 #include "executor/train.h"
+#include "executor/trials.h"
 
 #include <jansson.h>
 
 #define JOB_MAX_DEATHS 3        /* of workers, in a row (deaths.h) */
 #define JOB_MAX_LOSSES 1000000u /* more steps than that: every k-th */
-#define JOB_N_SLOTS 3           /* two, and one for when a write to disk holds the older */
+#define JOB_N_SLOTS 4           /* two, another while a write holds the older, and the best */
 
 enum job_end { END_NONE, END_DONE, END_SUSPEND, END_FAIL, END_CANCEL };
 
@@ -25,6 +26,7 @@ struct slot { /* one copy of the state in host memory */
     bool is_valid, is_locked;
     bool is_filling; /* a copy from the device is on its way */
     bool is_writing; /* the checkpoint thread reads it */
+    bool is_best;    /* kept, whatever is newer; of a checkpoint it may hold no more than weights */
 };
 
 struct finish;    /* finish.c */
@@ -81,6 +83,13 @@ struct job {
     bool has_ended;
     enum msg_job_phase phase; /* as reported */
 
+    /* evaluations between steps */
+    struct trials trials;
+    struct train_scores trial; /* that has come, and is not in `trials` yet */
+    int64_t trial_step;        /* of it; 0: none has */
+    bool is_evaluating;        /* is_running: that, and not steps */
+    char **best_names;         /* OWNED: of tensors[i] in a checkpoint, where it is of the best */
+
     /* counts */
     int64_t go_ns, stop_ns, busy_ns, eval_ns, busy_steps, redone, preemptions, max_step;
     int64_t counted_ns, counted_step; /* in the account of usage (usage.h) */
@@ -118,6 +127,10 @@ void job_say_progress(struct job *j, bool is_last); /* a line of its log, if one
 void job_report(struct job *j);                     /* JOB_STATE now */
 void job_count_usage(struct job *j);                /* what it used since it was counted last */
 void job_report_checkpoint(struct job *j);          /* the newest on disk, if any */
+void job_report_trials(struct job *j);              /* JOB_EVALUATED, if there was one */
+void job_count_busy(struct job *j);                 /* what was running has stopped */
+bool job_is_kind(const struct job *j, size_t i, const char *kind); /* tensors[i] */
+bool job_is_weight(const struct job *j, size_t i); /* is tensors[i] of the trained model? */
 /* Answers the client's wish for a checkpoint, and forgets it. why: NULL, or why there is none. */
 void job_report_saved(struct job *j, const struct sh_err *why);
 void job_set_phase(struct job *j, enum msg_job_phase p); /* reports what must not wait */
@@ -141,8 +154,10 @@ int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err);
 /* slots.c */
 struct slot *slots_newest(struct job *j);
 bool slots_have_room(struct job *j);
-int slots_init(struct job *j, struct sh_err *err); /* makes two, empty */
-void slots_begin(struct job *j);                   /* publishes the first, which was filled */
+struct slot *slots_best(struct job *j);              /* NULL: none is kept */
+void slots_keep_best(struct job *j, struct slot *s); /* and no other any more */
+int slots_init(struct job *j, struct sh_err *err);   /* makes two, empty */
+void slots_begin(struct job *j);                     /* publishes the first, which was filled */
 /* Starts the copy of the device's state, which is that of `step`, to a slot; at its end the ticket
  * (unless ticket_slot is TX_NO_TICKET), and the slot is valid. Fails: SH_E_CONFLICT: no room. */
 int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,

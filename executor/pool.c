@@ -314,6 +314,9 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
     case MSG_WK_TRAIN_LOSSES:
         train_on_losses(x->train, w, &m->u.wk_train_losses);
         break;
+    case MSG_WK_TRAIN_EVAL:
+        train_on_eval(x->train, w, &m->u.wk_train_eval);
+        break;
     case MSG_WK_TRAIN_CKPT:
         train_on_ckpt(x->train, w, &m->u.wk_train_ckpt);
         break;

@@ -55,6 +55,42 @@ static int find_resume(struct job *j, struct sh_err *err)
     return SH_OK;
 }
 
+static int copy_tensor(const struct job *j, const struct sh_st *f, size_t i, const char *name,
+                       char *to, struct sh_err *err)
+{
+    const struct sh_st_tensor *want = &j->tensors[i], *t = sh_st_find(f, name);
+    int64_t off = json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
+
+    if (!t || t->bytes != want->bytes || t->dtype != want->dtype)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the checkpoint of step %" PRId64 " does not hold \"%s\" as this job has it",
+                       j->resume_step, name);
+    memcpy(to + off, t->data, t->bytes);
+    return SH_OK;
+}
+
+/* What evaluations have said, and the best weights. */
+static int read_trials(struct job *j, const struct sh_st *f, struct sh_err *err)
+{
+    const char *text = sh_st_meta(f, "evaluation");
+    struct slot *best = &j->slots[0];
+    int rc = SH_OK;
+
+    if (j->trials.every && text)
+        rc = trials_read(&j->trials, text, err);
+    if (rc || !j->trials.best_step)
+        return rc;
+    if (j->trials.best_step != j->resume_step) {
+        best = &j->slots[1];
+        for (size_t i = 0; !rc && i < j->n_tensors; i++)
+            if (j->best_names[i])
+                rc = copy_tensor(j, f, i, j->best_names[i], best->mem.base, err);
+        best->step = j->trials.best_step;
+    }
+    slots_keep_best(j, best);
+    return rc;
+}
+
 static int read_checkpoint(struct job *j, char *to, struct sh_err *err)
 {
     struct sh_st *f = NULL;
@@ -64,18 +100,8 @@ static int read_checkpoint(struct job *j, char *to, struct sh_err *err)
         rc = sh_st_open(j->resume, &f, err);
     if (rc)
         return rc;
-    for (size_t i = 0; !rc && i < j->n_tensors; i++) {
-        const struct sh_st_tensor *want = &j->tensors[i], *t = sh_st_find(f, want->name);
-        int64_t off = json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
-
-        if (!t || t->bytes != want->bytes || t->dtype != want->dtype)
-            rc = SH_FAIL(err, SH_E_INVALID,
-                         "the checkpoint of step %" PRId64
-                         " does not hold \"%s\" as this job has it",
-                         j->resume_step, want->name);
-        else
-            memcpy(to + off, t->data, t->bytes);
-    }
+    for (size_t i = 0; !rc && i < j->n_tensors; i++)
+        rc = copy_tensor(j, f, i, j->tensors[i].name, to, err);
     if (!rc && sh_st_meta(f, "step"))
         rc = sh_parse_i64(sh_st_meta(f, "step"), 0, INT64_MAX, "step of the checkpoint",
                           &j->resume_step, err);
@@ -83,6 +109,8 @@ static int read_checkpoint(struct job *j, char *to, struct sh_err *err)
         rc = SH_FAIL(err, SH_E_INVALID,
                      "the checkpoint is of step %" PRId64 ", the job has %" PRId64 " steps",
                      j->resume_step, j->steps);
+    if (!rc)
+        rc = read_trials(j, f, err);
     sh_st_close(f);
     return rc;
 }

@@ -19,16 +19,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define N_META 8
+#define N_META 10
 
 struct disk_task {         /* a task with what it points to */
     struct ckpt_task task; /* first member */
     struct job *job;
-    struct slot *slot;
+    struct slot *slot, *best; /* best: NULL: none, or it is that slot */
     int64_t step, attempt;
     struct sh_st_tensor *tensors;
     const char *meta[N_META];
-    char step_text[24], job_text[24], steps_text[24];
+    char step_text[24], job_text[24], steps_text[24], evaluation[SH_JOB_EVALUATION_BYTES];
     char *path, *losses_path, *remove_path;
     double *losses;
     struct push *push; /* NULL: it is not on its way */
@@ -64,9 +64,24 @@ static struct slot *free_slot(struct job *j)
     struct slot *newest = slots_newest(j);
 
     for (int i = 0; i < JOB_N_SLOTS; i++)
-        if (&j->slots[i] != newest && !j->slots[i].is_filling && !j->slots[i].is_writing)
+        if (&j->slots[i] != newest && !j->slots[i].is_filling && !j->slots[i].is_writing &&
+            !j->slots[i].is_best)
             return &j->slots[i];
     return NULL;
+}
+
+struct slot *slots_best(struct job *j)
+{
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        if (j->slots[i].is_best)
+            return &j->slots[i];
+    return NULL;
+}
+
+void slots_keep_best(struct job *j, struct slot *s)
+{
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        j->slots[i].is_best = &j->slots[i] == s;
 }
 
 bool slots_have_room(struct job *j)
@@ -310,6 +325,8 @@ static void on_written(struct ckpt_task *t)
         .job = j->id, .attempt = j->attempt, .dir = j->dir, .files = {slash + 1, "losses.json"}};
 
     d->slot->is_writing = false;
+    if (d->best)
+        d->best->is_writing = false;
     j->writing = NULL;
     if (t->err.rc == SH_OK && j->x->haul &&
         push_start(j->x, &c, on_pushed, d, &d->push, &t->err) == SH_OK)
@@ -318,16 +335,53 @@ static void on_written(struct ckpt_task *t)
         on_stored(d);
 }
 
+static const char *tensor_in(const struct job *j, const struct slot *s, size_t i)
+{
+    return (const char *)s->mem.base +
+           json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
+}
+
+static size_t fill_tensors(const struct job *j, const struct disk_task *d)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->n_tensors; i++) {
+        d->tensors[n] = j->tensors[i];
+        d->tensors[n++].data = tensor_in(j, d->slot, i);
+    }
+    for (size_t i = 0; d->best && i < j->n_tensors; i++) {
+        if (!j->best_names[i])
+            continue;
+        d->tensors[n] = j->tensors[i];
+        d->tensors[n].name = j->best_names[i];
+        d->tensors[n++].data = tensor_in(j, d->best, i);
+    }
+    return n;
+}
+
 static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct sh_err *err)
 {
-    const char *const meta[N_META] = {"step",  d->step_text,  "job", d->job_text,
-                                      "steps", d->steps_text, NULL};
+    const bool has_trials = j->trials.last_step > 0;
+    const char *const meta[N_META] = {"step",
+                                      d->step_text,
+                                      "job",
+                                      d->job_text,
+                                      "steps",
+                                      d->steps_text,
+                                      has_trials ? "evaluation" : NULL,
+                                      d->evaluation,
+                                      NULL};
+    int rc = has_trials ? trials_text(&j->trials, d->evaluation, err) : SH_OK;
+
+    if (rc)
+        return rc;
+    d->best = slots_best(j) == s ? NULL : slots_best(j);
 
     snprintf(d->step_text, sizeof(d->step_text), "%" PRId64, s->step);
     snprintf(d->job_text, sizeof(d->job_text), "%" PRId64, j->id);
     snprintf(d->steps_text, sizeof(d->steps_text), "%" PRId64, j->steps);
     memcpy(d->meta, meta, sizeof(meta));
-    d->tensors = malloc((j->n_tensors + 1) * sizeof(*d->tensors));
+    d->tensors = malloc((2 * j->n_tensors + 1) * sizeof(*d->tensors));
     d->losses = malloc((j->n_losses + 1) * sizeof(*d->losses));
     d->path = job_ckpt_path(j, s->step);
     d->losses_path = job_file(j, "losses.json");
@@ -335,15 +389,10 @@ static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct 
         d->remove_path = job_ckpt_path(j, j->disk_prev_step);
     if (!d->tensors || !d->losses || !d->path || !d->losses_path)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a checkpoint");
-    memcpy(d->tensors, j->tensors, j->n_tensors * sizeof(*d->tensors));
     memcpy(d->losses, j->losses, j->n_losses * sizeof(*d->losses));
-    for (size_t i = 0; i < j->n_tensors; i++)
-        d->tensors[i].data =
-            (const char *)s->mem.base +
-            json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
     d->task = (struct ckpt_task){.write_path = d->path,
                                  .tensors = d->tensors,
-                                 .n_tensors = j->n_tensors,
+                                 .n_tensors = fill_tensors(j, d),
                                  .meta = d->meta,
                                  .losses_path = d->losses_path,
                                  .losses = d->losses,
@@ -379,6 +428,8 @@ void slots_write_newest(struct job *j)
         return;
     }
     s->is_writing = true;
+    if (d->best)
+        d->best->is_writing = true;
     j->writing = &d->task;
 }
 

@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -118,6 +120,24 @@ void train__ask_checkpoint(struct job *j)
     atomic_fetch_add(&j->w->ctl->ckpt_wanted, 1);
 }
 
+static bool has_trial_to_come(const struct job *j)
+{
+    return j->at != MSG_TRAIN_AT_UPDATE && trials_are_due(&j->trials, j->step, j->steps);
+}
+
+static int64_t stop_at(const struct job *j)
+{
+    return trials_have_stopped(&j->trials, j->step) ? j->step
+                                                    : trials_next(&j->trials, j->step, j->steps);
+}
+
+void train__end_if_done(struct job *j)
+{
+    if (j->end == END_NONE && !j->trial_step && !has_trial_to_come(j) &&
+        (j->step == j->steps || trials_have_stopped(&j->trials, j->step)))
+        j->end = END_DONE;
+}
+
 static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
 {
     struct sh_msg m = {.type = MSG_WK_TRAIN_GO};
@@ -129,9 +149,12 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
                                                .step = j->step,
                                                .resume = resume,
                                                .ticket_slot = slot,
-                                               .ticket_value = value};
+                                               .ticket_value = value,
+                                               .until = stop_at(j),
+                                               .evaluate = has_trial_to_come(j)};
     pool_set_state(j->w, WORKER_ACTIVE);
     j->is_running = true;
+    j->is_evaluating = m.u.wk_train_go.evaluate;
     j->is_stop_raised = false;
     j->go_ns = sh_clock_ns();
     /* Until its first commit here the page would tell of the worker's last job. */
@@ -254,6 +277,55 @@ static bool discard(struct train *t, struct job *j)
     return true;
 }
 
+/* ------------------------------------------------------------------ evaluations between steps */
+
+static void note_trial(struct job *j)
+{
+    char best[64] = "", accuracy[40] = "";
+    struct sh_err err = {0};
+
+    j->trial_step = 0;
+    if (trials_note(&j->trials, j->step, &j->trial, &err)) {
+        train__fail(j, &err);
+        return;
+    }
+    sh_metric_set(M_shunt_train_eval_loss, SH_LABELS(j->tenant, j->model), j->trial.loss);
+    if (isfinite(j->trial.accuracy))
+        snprintf(accuracy, sizeof(accuracy), "accuracy %.6g, ", j->trial.accuracy);
+    if (j->trials.best_step)
+        snprintf(best, sizeof(best), "; the best is of step %" PRId64, j->trials.best_step);
+    job_log_say(j->log, "step %" PRId64 " evaluated on %" PRId64 " samples: %sloss %.6g%s", j->step,
+                j->trial.n_samples, accuracy, j->trial.loss, best);
+    if (j->trials.has_stopped)
+        job_log_say(j->log, "training stops: %" PRId64 " evaluations in a row brought no better %s",
+                    j->trials.without_gain, train_metric_name(j->trials.best_by));
+    job_report_trials(j);
+    train__end_if_done(j);
+}
+
+/* Counts once what it rates is in a slot, if that is to be kept: before it could be lost. */
+static bool take_trial(struct job *j)
+{
+    struct slot *newest = slots_newest(j);
+    struct sh_err err = {0};
+
+    if (j->trial_step != j->step) { /* that state was lost, and training comes to it again */
+        j->trial_step = 0;
+        return true;
+    }
+    if (trials_is_best(&j->trials, &j->trial)) {
+        if (!newest || newest->step != j->step) {
+            if (!j->filling && slots_copy_out(j, j->step, TX_NO_TICKET, 0, &err) &&
+                err.rc != SH_E_CONFLICT)
+                warn(j, "job.best", &err);
+            return false;
+        }
+        slots_keep_best(j, newest);
+    }
+    note_trial(j);
+    return true;
+}
+
 /* ------------------------------------------------------------------ on a worker, on the device */
 
 static struct worker *find_worker(struct train *t, int64_t with_job)
@@ -268,20 +340,24 @@ static struct worker *find_worker(struct train *t, int64_t with_job)
 }
 
 /* The worker cannot open a file by itself. */
-static int open_files(const struct job *j, int fds[static 3], struct sh_err *err)
+static int open_files(const struct job *j, int fds[static 4], struct sh_err *err)
 {
+    const char *const paths[] = {j->dataset, j->eval_dataset};
     int rc = folder_open_package(j->package, fds, err);
+    size_t n = 2;
 
     if (rc)
         return rc;
-    fds[2] = open(j->dataset, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (fds[2] >= 0)
-        return SH_OK;
-    rc = SH_FAIL_ERRNO(err, sh_open_rc(errno),
-                       "the file of the dataset cannot be used: could not open it");
-    sh_err_detail(err, "file %s", j->dataset);
-    close(fds[0]);
-    close(fds[1]);
+    for (; n < (j->trials.every ? 4u : 3u) && !rc; n += !rc) {
+        fds[n] = open(paths[n - 2], O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        if (fds[n] >= 0)
+            continue;
+        rc = SH_FAIL_ERRNO(err, sh_open_rc(errno),
+                           "the file of the dataset cannot be used: could not open it");
+        sh_err_detail(err, "file %s", paths[n - 2]);
+    }
+    while (rc && n-- > 0)
+        close(fds[n]);
     return rc;
 }
 
@@ -291,7 +367,8 @@ static bool attach(struct train *t, struct job *j)
     struct sh_msg m = {.type = MSG_WK_TRAIN};
     struct worker *w = j->is_built ? find_worker(t, j->id) : NULL;
     struct sh_err err = {0};
-    int fds[3];
+    int fds[4];
+    size_t n_fds = j->trials.every ? 4 : 3;
 
     if (w) {
         j->w = w;
@@ -315,8 +392,8 @@ static bool attach(struct train *t, struct job *j)
     w->job_compiling = true;
     worker_busy(w);
     worker_meet(w, j->tag);
-    worker_send(w, &m, fds, 3);
-    for (int i = 0; i < 3; i++)
+    worker_send(w, &m, fds, n_fds);
+    for (size_t i = 0; i < n_fds; i++)
         close(fds[i]);
     j->compiling = w;
     return true;
@@ -483,6 +560,8 @@ bool train_turn(struct train *t)
         return finish_end(t, j);
     if (!j->is_built)
         return begin(t, j);
+    if (j->trial_step && want != TARGET_DROP)
+        return take_trial(j);
     if (j->is_cornered) {
         j->is_cornered = j->has_state;
         j->refused_ns = 0;

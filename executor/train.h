@@ -46,6 +46,7 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
                     size_t n_fds);
 void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_train_stopped *m);
 void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_train_losses *m);
+void train_on_eval(struct train *t, struct worker *w, const struct msg_wk_train_eval *m);
 void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_ckpt *m);
 void train_on_worker_dead(struct train *t, struct worker *w);
 

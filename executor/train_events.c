@@ -35,6 +35,7 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     for (size_t i = 0; i < pool_size(t->x->pool); i++)
         drop_in_worker(pool_at(t->x->pool, i), j->id);
     sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
+    sh_metric_drop(M_shunt_train_eval_loss, SH_LABELS(j->tenant, j->model));
     job_count_usage(j); /* before anybody hears that it has ended */
     job_set_phase(j, phase);
     job_fill_state(j, &said);
@@ -123,13 +124,13 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
 
     if (!j || !j->is_running || m->rc == SH_E_DEVLOST)
         return; /* a lost device ends the process: its death is handled */
-    j->busy_ns += sh_clock_ns() - j->go_ns;
+    job_count_busy(j);
     /* Only then: it also stops for its worker to compile another model, and for its own end. */
     if (j->is_stop_raised && j->stop_is_yield) {
         count_stop(j);
         job_set_phase(j, MSG_JOB_PREEMPTED);
     }
-    j->is_running = j->is_stop_raised = false;
+    j->is_running = j->is_stop_raised = j->is_evaluating = false;
     j->ckpt_asked = false;
     j->at = (enum msg_train_at)m->at;
     j->op = m->op;
@@ -139,9 +140,25 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
     if (m->rc) {
         SH_FAIL(&err, (int)m->rc, "%s", m->msg);
         train__fail(j, &err);
-    } else if (m->at == MSG_TRAIN_AT_END && j->end == END_NONE) {
-        j->end = END_DONE;
+    } else {
+        train__end_if_done(j);
     }
+}
+
+/* Its worker has stopped, or will say so next: train_turn() looks at it then. */
+void train_on_eval(struct train *t, struct worker *w, const struct msg_wk_train_eval *m)
+{
+    struct job *j = job_of(t, w, m->job, "WK_TRAIN_EVAL");
+
+    if (!j || !j->is_evaluating || m->step != j->step)
+        return;
+    j->trial = (struct train_scores){.loss = m->loss,
+                                     .accuracy = m->accuracy,
+                                     .perplexity = m->perplexity,
+                                     .top5 = m->top5,
+                                     .f1 = m->f1,
+                                     .n_samples = m->n_samples};
+    j->trial_step = m->step;
 }
 
 void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_train_losses *m)
@@ -173,12 +190,12 @@ static void lose_worker(struct job *j, struct worker *w)
     bool is_torn = j->is_running || j->at == MSG_TRAIN_AT_UPDATE;
 
     if (j->is_running) {
-        j->busy_ns += sh_clock_ns() - j->go_ns;
+        job_count_busy(j);
         j->step = SH_MAX(j->step, (int64_t)atomic_load(&w->ctl->step));
         job_note_steps(j, j->step);
     }
     j->w = NULL;
-    j->is_running = j->is_stop_raised = j->ckpt_asked = false;
+    j->is_running = j->is_stop_raised = j->ckpt_asked = j->is_evaluating = false;
     if (is_torn) {
         train__count_redone(j, 1);
         j->is_state_lost = true;
@@ -317,6 +334,7 @@ void train_report_all(struct train *t)
     if (t->job && !t->job->has_ended) {
         job_report(t->job);
         job_report_checkpoint(t->job);
+        job_report_trials(t->job);
     }
 }
 

@@ -17,6 +17,8 @@ void train__count_redone(struct job *j, int64_t n);
  * of its worker then. */
 bool train__drop_workspace(struct job *j, enum worker_state to);
 void train__ask_checkpoint(struct job *j);
+/* It stands where it ends, and all of its evaluations are taken. */
+void train__end_if_done(struct job *j);
 
 /* train_events.c */
 void train__fail(struct job *j, const struct sh_err *why);

@@ -264,6 +264,9 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
     case MSG_JOB_CHECKPOINT:
         jobs_on_checkpoint(s, e, &m->u.job_checkpoint);
         break;
+    case MSG_JOB_EVALUATED:
+        jobs_on_evaluated(s, e, &m->u.job_evaluated);
+        break;
     case MSG_USAGE:
         usage_on_batch(s, e, &m->u.usage);
         break;

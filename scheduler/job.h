@@ -40,6 +40,7 @@
 #define SH_SCHEDULER_JOB_H
 
 #include "common/err.h"
+#include "common/job.h"
 #include "scheduler/lines.h"
 #include "scheduler/past.h"
 
@@ -150,9 +151,10 @@ struct job {
     size_t n_pending;
     struct job_checkpoint *checkpoints; /* OWNED; not yet in the database; NULL until the first */
     size_t n_checkpoints;
-    bool writing; /* a store_job_write is on its way */
-    char *result; /* OWNED: JSON from the executor, when it is done */
-    int error_rc; /* of the last failure */
+    bool writing;                             /* a store_job_write is on its way */
+    char evaluation[SH_JOB_EVALUATION_BYTES]; /* JSON from the executor; "": none of this start */
+    char *result;                             /* OWNED: JSON from the executor, when it is done */
+    int error_rc;                             /* of the last failure */
     char error[512];
 };
 

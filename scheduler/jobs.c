@@ -416,6 +416,24 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
     jobs__flush(s, j);
 }
 
+void jobs_on_evaluated(struct sched *s, struct exec *e, const struct msg_job_evaluated *m)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+    struct sh_err err = {0};
+    json_t *checked = NULL;
+
+    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+        return;
+    if (sh_json_parse(m->text, strlen(m->text), sizeof(j->evaluation) - 1, &checked, &err) ||
+        !sh_strlcpy(j->evaluation, m->text, sizeof(j->evaluation))) {
+        sh_log_err(SH_LOG_ERROR, "job.evaluation", &err);
+        j->evaluation[0] = '\0';
+    }
+    json_decref(checked);
+    j->progress_dirty = true;
+    jobs__flush(s, j);
+}
+
 /* Paths are stored relative to the job root. */
 static bool relative_path(int64_t job, const char *path, char *out, size_t size)
 {

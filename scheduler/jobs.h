@@ -57,6 +57,7 @@ void jobs_on_exec_hello(struct sched *s, struct exec *e);
 void jobs_on_exec_synced(struct sched *s, struct exec *e);
 void jobs_on_exec_lost(struct sched *s, struct exec *e);
 void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *m);
+void jobs_on_evaluated(struct sched *s, struct exec *e, const struct msg_job_evaluated *m);
 void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_checkpoint *m);
 void jobs_on_saved(struct sched *s, struct exec *e, const struct msg_job_saved *m);
 void jobs_on_model(struct sched *s, int64_t version_id, bool ready);

@@ -238,6 +238,7 @@ static struct store_write *write_new(struct sched *s, const struct job *j)
     w->backoff_ms = j->backoff_ns / 1000000;
     w->error_rc = j->error_rc;
     sh_strlcpy(w->error, j->error, sizeof(w->error));
+    sh_strlcpy(w->evaluation, j->evaluation, sizeof(w->evaluation));
     return w;
 }
 

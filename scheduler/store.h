@@ -75,8 +75,9 @@ struct store_write {
     int64_t backoff_ms; /* of a change to QUEUED */
     int error_rc;       /* of the last change to QUEUED, FAILED or EXPIRED; 0 = none */
     char error[512];
-    char *result;                 /* OWNED: JSON without "version"; SUCCEEDED only */
-    struct store_version version; /* digest NULL: none was made */
+    char evaluation[SH_JOB_EVALUATION_BYTES]; /* "": as it is */
+    char *result;                             /* OWNED: JSON without "version"; SUCCEEDED only */
+    struct store_version version;             /* digest NULL: none was made */
     struct store_write_out {
         bool conflict;        /* nothing was written: the database had another state */
         enum job_state state; /* now; SUSPENDED where QUEUED was written and a client wished it */

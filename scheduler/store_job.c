@@ -245,8 +245,9 @@ static const struct db_stmt PROGRESS = {
     "job_progress",
     "UPDATE job SET step = $2, steps = $3, loss = coalesce($4, loss),"
     " samples_per_s = coalesce($5, samples_per_s), steps_redone = $6, preemptions = $7,"
-    " busy_ns = $8, epoch = $9 WHERE id = $1",
-    9};
+    " busy_ns = $8, epoch = $9,"
+    " evaluation = coalesce($10::jsonb, evaluation) WHERE id = $1",
+    10};
 static const struct db_stmt CHECKPOINT = {
     "checkpoint_add",
     "INSERT INTO checkpoint (job_id, attempt, step, path, digest, bytes)"
@@ -419,7 +420,7 @@ static int put_progress(struct db *db, const struct store_write *w, struct sh_er
                               store__i64(&n[2], p->steps), store__f64(&n[3], p->loss),
                               store__f64(&n[4], p->samples_per_s), store__i64(&n[5], p->redone),
                               store__i64(&n[6], p->preemptions), store__i64(&n[7], p->busy_ns),
-                              store__i64(&n[8], (int64_t)w->fence.epoch)},
+                              store__i64(&n[8], (int64_t)w->fence.epoch), or_null(w->evaluation)},
         NULL, err);
 }
 

@@ -1,5 +1,7 @@
 /* pass.h - rewrites of an ir that keep what it computes, in the order in which they run.
  *
+ *   pass_evaluate  for an evaluation of what training has so far: running statistics instead of a
+ *                  batch's, and no dropout
  *   pass_pattern   SiLU, HardSwish, GELU and LayerNorm that an exporter spelled out become one
  *                  operation each
  *   pass_fold_bn   inference: a BatchNorm after a convolution or product goes into its weights
@@ -23,6 +25,7 @@
 
 int pass_run(struct ir *ir, bool training, struct sh_err *err); /* all that apply */
 
+void pass_evaluate(struct ir *ir); /* before pass_run() */
 int pass_pattern(struct ir *ir, struct sh_err *err);
 int pass_fold_bn(struct ir *ir, struct sh_err *err);
 int pass_fuse(struct ir *ir, bool training, struct sh_err *err);

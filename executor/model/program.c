@@ -231,7 +231,48 @@ static int check_shared(const struct program *p, const struct program *share, st
                    a->image_bytes, b->image_bytes);
 }
 
-static int make_plan(struct program *p, struct sh_err *err)
+/* Where `trained` has it: the mean of a parameter, if there is one. NULL: nowhere. */
+static const struct program_state_entry *find_state(const struct program *trained, const char *name)
+{
+    const struct program_state_entry *found = NULL;
+    const size_t len = strlen(name);
+
+    for (size_t i = 0; i < trained->n_state; i++) {
+        const struct program_state_entry *e = &trained->state[i];
+
+        if (strncmp(e->name, name, len) != 0)
+            continue;
+        if (e->kind == PROGRAM_STATE_EMA && strcmp(e->name + len, "#ema") == 0)
+            return e;
+        if (e->kind <= PROGRAM_STATE_STAT && e->name[len] == '\0')
+            found = e;
+    }
+    return found;
+}
+
+static void join_state(struct program *p, const struct program *trained)
+{
+    const uint32_t n = p->ir->g.n_tensors;
+    size_t end = trained->plan.state_bytes;
+
+    for (uint32_t i = 0; i < n; i++) {
+        struct dev_tensor *t = ir_t(p->ir, i);
+        const struct program_state_entry *e = NULL;
+
+        if (t->role != DEV_ROLE_STATE || t->alias_of != DEV_NONE)
+            continue;
+        if (p->ir->info[i].state != IR_NO_STATE)
+            e = find_state(trained, t->name);
+        t->offset = e ? e->offset : end;
+        end += e ? 0 : SH_ALIGN_UP(t->bytes, (size_t)DEV_ALIGN);
+    }
+    for (uint32_t i = 0; i < n; i++)
+        ir_t(p->ir, i)->offset = ir_t(p->ir, ir_root(p->ir, i))->offset;
+    p->plan.state_bytes = end;
+}
+
+/* trained: NULL, or whose state this one shares. */
+static int make_plan(struct program *p, const struct program *trained, struct sh_err *err)
 {
     struct dev_graph *g = &p->ir->g;
     size_t *scratch = calloc(g->n_ops + 1u, sizeof(*scratch));
@@ -242,6 +283,8 @@ static int make_plan(struct program *p, struct sh_err *err)
     for (uint32_t i = 0; i < g->n_ops; i++)
         scratch[i] = dev_plan_scratch_bytes(p->dp, i);
     rc = plan_make(g, scratch, dev_plan_keep_bytes(p->dp), &p->plan, err);
+    if (!rc && trained)
+        join_state(p, trained);
     if (!rc)
         dev_plan_set_keep(p->dp, p->plan.keep);
     for (uint32_t i = 0; rc == SH_OK && i < g->n_ops; i++)
@@ -252,7 +295,7 @@ static int make_plan(struct program *p, struct sh_err *err)
 }
 
 static int finish(struct program *p, struct dev *d, enum dev_precision precision,
-                  const struct program *share, struct sh_err *err)
+                  const struct program *share, const struct program *trained, struct sh_err *err)
 {
     int rc;
 
@@ -262,7 +305,7 @@ static int finish(struct program *p, struct dev *d, enum dev_precision precision
     mark_outputs(p->ir);
     rc = dev_plan_new(d, &p->ir->g, precision, share ? share->dp : NULL, &p->dp, err);
     if (!rc)
-        rc = make_plan(p, err);
+        rc = make_plan(p, trained, err);
     if (!rc && share)
         rc = check_shared(p, share, err);
     if (!rc)
@@ -274,9 +317,12 @@ static int finish(struct program *p, struct dev *d, enum dev_precision precision
     return rc ? rc : label_ops(p, err);
 }
 
-static int start(const struct graph *g, const struct graph_sizes *at, bool training,
+enum use { USE_INFER, USE_TRAIN, USE_EVALUATE };
+
+static int start(const struct graph *g, const struct graph_sizes *at, enum use use,
                  struct program **out, struct sh_err *err)
 {
+    const bool training = use != USE_INFER;
     struct program *p = calloc(1, sizeof(*p));
     int rc;
 
@@ -286,6 +332,10 @@ static int start(const struct graph *g, const struct graph_sizes *at, bool train
     rc = graph_at(g, at, training, &p->g, err);
     if (!rc)
         rc = lower_graph(p->g, training, &p->ir, err);
+    if (!rc && use == USE_EVALUATE) {
+        p->ir->n_outputs = SH_MIN(p->ir->n_outputs, 1u); /* further ones take no part */
+        pass_evaluate(p->ir);
+    }
     if (!rc)
         rc = pass_run(p->ir, training, err);
     if (!rc)
@@ -298,11 +348,11 @@ int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes
                   struct sh_err *err)
 {
     struct program *p = NULL;
-    int rc = start(g, at, false, &p, err);
+    int rc = start(g, at, USE_INFER, &p, err);
 
     *out = NULL;
     if (!rc)
-        rc = finish(p, d, precision, share, err);
+        rc = finish(p, d, precision, share, NULL, err);
     if (!rc)
         rc = indices_find(p->ir, &p->indices, err);
     if (rc) {
@@ -318,13 +368,35 @@ int program_train(struct dev *d, const struct graph *g, const struct train_spec 
 {
     const struct graph_sizes at = {.batch = t->batch, .of = t->sizes};
     struct program *p = NULL;
-    int rc = start(g, &at, true, &p, err);
+    int rc = start(g, &at, USE_TRAIN, &p, err);
 
     *out = NULL;
     if (!rc)
         rc = autodiff_train(p->ir, t, err);
     if (!rc)
-        rc = finish(p, d, t->precision, NULL, err);
+        rc = finish(p, d, t->precision, NULL, NULL, err);
+    if (rc) {
+        program_free(p);
+        return rc;
+    }
+    *out = p;
+    return SH_OK;
+}
+
+int program_evaluate(struct dev *d, const struct graph *g, const struct train_spec *t,
+                     const struct program *trained, struct program **out, struct sh_err *err)
+{
+    const struct graph_sizes at = {.batch = t->batch, .of = t->sizes};
+    struct program *p = NULL;
+    int rc = start(g, &at, USE_EVALUATE, &p, err);
+
+    *out = NULL;
+    if (!rc)
+        rc = pass_pictures(p->ir, t, err);
+    if (!rc)
+        p->ir->g.update_begin = p->ir->g.n_ops;
+    if (!rc)
+        rc = finish(p, d, t->precision, NULL, trained, err);
     if (rc) {
         program_free(p);
         return rc;

@@ -31,6 +31,12 @@ int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes
                   struct sh_err *err);
 int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
                   struct program **out, struct sh_err *err);
+/* The forward pass to the first output as it is after training, on the parameters (their means,
+ * where such are kept) and running statistics in the state of `trained`, a training program of the
+ * same g, t and d. Constants of its own lie behind that state: program_state_bytes() is that of
+ * both, and program_write_state() of this comes before that of `trained`. */
+int program_evaluate(struct dev *d, const struct graph *g, const struct train_spec *t,
+                     const struct program *trained, struct program **out, struct sh_err *err);
 void program_free(struct program *p);
 
 uint32_t program_n_ops(const struct program *p);

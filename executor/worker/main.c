@@ -128,8 +128,6 @@ static int n_fds_of(const struct sh_msg *m)
     switch (m->type) {
     case MSG_WK_SLAB:
         return 1;
-    case MSG_WK_TRAIN:
-        return 3;
     default:
         return -1; /* any number: the handler knows */
     }
@@ -172,7 +170,7 @@ static int dispatch(struct worker *w, const struct sh_msg *m, int *fds, size_t n
     case MSG_WK_RUN:
         return infer_on_run(w, &m->u.wk_run, fds, n_fds, err);
     case MSG_WK_TRAIN:
-        return train_on_train(w, &m->u.wk_train, fds, err);
+        return train_on_train(w, &m->u.wk_train, fds, n_fds, err);
     case MSG_WK_TRAIN_GO:
         return train_on_go(w, &m->u.wk_train_go, err);
     case MSG_WK_TRAIN_DROP:

@@ -15,6 +15,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/model/package.h"
+#include "executor/worker/evaluate.h"
 #include "executor/worker/portion.h"
 #include "executor/worker/worker.h"
 
@@ -33,7 +34,8 @@ struct wk_train {
     struct graph *graph;
     struct program *program;
     struct data *data;
-    json_t *spec_json; /* spec borrows from it */
+    struct evaluation *evaluation; /* NULL: there is none between steps */
+    json_t *spec_json;             /* spec borrows from it */
     struct train_spec spec;
     uint32_t op;       /* next operation of the current step */
     bool is_loaded;    /* the current step's batch is in the workspace */
@@ -55,6 +57,7 @@ static void free_train(struct wk_train *t)
 {
     if (!t)
         return;
+    evaluation_close(t->evaluation);
     program_free(t->program);
     graph_free(t->graph);
     data_close(t->data);
@@ -139,7 +142,41 @@ static int take_sizes(const struct graph *g, int dataset, struct sh_sizes *out, 
     return rc;
 }
 
-static int compile(struct worker *w, const struct msg_wk_train *m, const int *fds,
+static int open_evaluation(struct worker *w, struct wk_train *t, const int *fds, size_t n_fds,
+                           struct sh_err *err)
+{
+    const struct evaluation_conf c = {
+        .dev = w->dev, .graph = t->graph, .train = &t->spec, .trained = t->program};
+
+    if (!t->spec.evaluation.every)
+        return SH_OK;
+    if (n_fds < 4)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "\"spec.evaluation\" needs an evaluation dataset, and the job names none");
+    return evaluation_open(fds[3], &c, &t->evaluation, err);
+}
+
+static size_t state_bytes(const struct wk_train *t)
+{
+    return program_state_bytes(t->evaluation ? evaluation_program(t->evaluation) : t->program);
+}
+
+static size_t ws_bytes(const struct wk_train *t)
+{
+    const size_t own = data_ws_bytes(t->data);
+
+    return t->evaluation ? SH_MAX(own, program_workspace_bytes(evaluation_program(t->evaluation)))
+                         : own;
+}
+
+static int write_state(struct wk_train *t, void *state, struct sh_err *err)
+{
+    int rc = t->evaluation ? evaluation_write_state(t->evaluation, state, err) : SH_OK;
+
+    return rc ? rc : program_write_state(t->program, state, err);
+}
+
+static int compile(struct worker *w, const struct msg_wk_train *m, const int *fds, size_t n_fds,
                    struct wk_train **out, struct sh_err *err)
 {
     struct wk_train *t = calloc(1, sizeof(*t));
@@ -164,6 +201,8 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
         rc = warm(t, err);
     if (!rc)
         rc = data_open(fds[2], t->program, &t->spec, w->dev, &t->data, err);
+    if (!rc)
+        rc = open_evaluation(w, t, fds, n_fds, err);
     if (rc) {
         free_train(t);
         return rc;
@@ -205,7 +244,7 @@ static int state_table(const struct program *p, char **out, struct sh_err *err)
     return rc;
 }
 
-int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fds,
+int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fds, size_t n_fds,
                    struct sh_err *err)
 {
     struct sh_msg r = {.type = MSG_WK_TRAIN_READY};
@@ -216,24 +255,24 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fd
     char *table = NULL;
     int rc;
 
+    if (n_fds != 3 && n_fds != 4)
+        return SH_FAIL(err, SH_E_PROTO, "WK_TRAIN came with %zu descriptors, not 3 or 4", n_fds);
     train_on_drop(w, -1);
-    rc = compile(w, m, fds, &t, &why);
+    rc = compile(w, m, fds, n_fds, &t, &why);
     if (!rc) /* before the state is written: that much memory may not be on the host either */
-        rc = dev_check_fits(w->arena_bytes, program_state_bytes(t->program), data_ws_bytes(t->data),
-                            t->spec.batch, true, &why);
+        rc = dev_check_fits(w->arena_bytes, state_bytes(t), ws_bytes(t), t->spec.batch, true, &why);
     if (!rc)
         rc = state_table(t->program, &table, &why);
     if (!rc && m->build)
-        rc = sh_shm_create("shunt-state", SH_MAX(program_state_bytes(t->program), (size_t)1),
-                           &state, &why);
+        rc = sh_shm_create("shunt-state", SH_MAX(state_bytes(t), (size_t)1), &state, &why);
     if (!rc && m->build)
-        rc = program_write_state(t->program, state.base, &why);
+        rc = write_state(t, state.base, &why);
     if (rc)
         rc = worker_settle(w, &why); /* what a library could not do may be the device's end */
     *d = (struct msg_wk_train_ready){.job = m->job, .rc = rc, .msg = why.msg};
     if (t && (!rc || rc == SH_E_TOOBIG)) {
-        d->state_bytes = program_state_bytes(t->program);
-        d->ws_bytes = data_ws_bytes(t->data);
+        d->state_bytes = state_bytes(t);
+        d->ws_bytes = ws_bytes(t);
     }
     if (!rc) {
         d->steps = data_steps(t->data);
@@ -299,7 +338,7 @@ static int ask_loss(struct worker *w, struct wk_train *t, const struct msg_wk_tr
 
 static bool must_stop(const struct worker *w, bool in_update)
 {
-    if (atomic_load(&w->ctl->stop) == atomic_load(&w->ctl->stop_ack))
+    if (!worker_must_stop(w))
         return false;
     return !in_update || !atomic_load(&w->ctl->stop_finish);
 }
@@ -398,16 +437,17 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
 {
     const uint32_t n_ops = program_n_ops(t->program), update = program_update_begin(t->program);
     const uint32_t loss_end = program_loss_end(t->program);
+    const int64_t steps = data_steps(t->data), until = go->until ? go->until : steps;
     bool is_first = true;
 
-    while (*step < data_steps(t->data)) {
+    while (*step < SH_MIN(steps, until)) {
         struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off};
         double ns;
         const uint32_t end = portion_end(t->has_op_ns ? t->op_ns : NULL, t->op,
                                          t->op < update ? update : n_ops, &ns);
         int rc = SH_OK;
 
-        program_turn(&t->spec, *step, data_steps(t->data), &b);
+        program_turn(&t->spec, *step, steps, &b);
         if (portions_apart(&t->portions, ns, w->stop_bound_ns))
             rc = dev_throttle(w->dev, 0, err);
         if (rc || must_stop(w, t->op > update))
@@ -467,11 +507,37 @@ static int answer_stopped(struct worker *w, struct wk_train *t, int64_t step,
 static int reach(struct worker *w, const struct wk_train *t, const struct msg_wk_train_go *go,
                  struct sh_err *err)
 {
-    const struct dev_reach task[] = {{go->state_off, program_state_bytes(t->program), true},
-                                     {go->ws_off, data_ws_bytes(t->data), true}};
+    const struct dev_reach task[] = {{go->state_off, state_bytes(t), true},
+                                     {go->ws_off, ws_bytes(t), true}};
 
     w->has_task = true;
     return dev_task(w->dev, task, SH_ARRAY_LEN(task), err);
+}
+
+/* The state of the last commit; the workspace is left to the evaluation. */
+static int evaluate(struct worker *w, struct wk_train *t, const struct msg_wk_train_go *go,
+                    struct sh_err *err)
+{
+    struct sh_msg m = {.type = MSG_WK_TRAIN_EVAL};
+    struct train_scores s;
+    bool done;
+    int rc;
+
+    if (!t->evaluation || t->op || t->is_loaded)
+        return SH_FAIL(err, SH_E_PROTO, "WK_TRAIN_GO evaluates what it cannot");
+    data_forget(t->data);
+    rc = evaluation_run(w, t->evaluation, go, &s, &done, err);
+    if (rc || !done)
+        return rc;
+    m.u.wk_train_eval = (struct msg_wk_train_eval){.job = t->job,
+                                                   .step = go->step,
+                                                   .n_samples = s.n_samples,
+                                                   .loss = s.loss,
+                                                   .accuracy = s.accuracy,
+                                                   .top5 = s.top5,
+                                                   .f1 = s.f1,
+                                                   .perplexity = s.perplexity};
+    return worker_send(w, &m, NULL, 0, err);
 }
 
 int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_err *err)
@@ -492,7 +558,7 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
     if (!rc)
         rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);
     if (!rc)
-        rc = run_steps(w, t, go, &step, &why);
+        rc = go->evaluate ? evaluate(w, t, go, &why) : run_steps(w, t, go, &step, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
     if (rc != SH_E_DEVLOST && publish(w, t, err))

@@ -19,6 +19,11 @@ int worker_settle(struct worker *w, struct sh_err *why)
     return why->rc;
 }
 
+bool worker_must_stop(const struct worker *w)
+{
+    return atomic_load(&w->ctl->stop) != atomic_load(&w->ctl->stop_ack);
+}
+
 struct wk_slab *worker_slab(struct worker *w, uint64_t api_id)
 {
     for (size_t i = 0; i < w->n_slabs; i++)

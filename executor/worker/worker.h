@@ -100,6 +100,7 @@ int worker_settle(struct worker *w, struct sh_err *why);
 /* Between two pieces of a load: handles the messages that have come meanwhile, runs among them,
  * with the arena as memory. What it meets is for the end of the load: w->end. */
 void worker_serve_waiting(struct worker *w);
+bool worker_must_stop(const struct worker *w); /* training was told to, and has not yet */
 /* NULL if there is none. */
 struct wk_slab *worker_slab(struct worker *w, uint64_t api_id);
 
@@ -130,8 +131,8 @@ void ablation_end_run(struct worker *w, const struct msg_wk_run *m);
 void ablation_forget(struct worker *w, struct wk_model *m);
 
 /* train.c, likewise. */
-int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fds,
-                   struct sh_err *err); /* fds: those two, and the dataset */
+int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fds, size_t n_fds,
+                   struct sh_err *err); /* fds: those two, the dataset, and perhaps another */
 int train_on_go(struct worker *w, const struct msg_wk_train_go *m, struct sh_err *err);
 void train_on_drop(struct worker *w, int64_t job);
 

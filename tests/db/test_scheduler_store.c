@@ -453,6 +453,25 @@ static void a_checkpoint_that_was_asked_for_is_answered_once(void **state)
                 "STARTINGSTARTINGCheckpointWritten7");
 }
 
+static void an_evaluation_stays_until_there_is_another(void **state)
+{
+    static const char *const SAID[] = {"{\"step\":10}", "", "{\"step\":20}"};
+    static const char *const WANT[] = {"10", "10", "20"};
+    static const enum job_state NONE[] = {JOB_STARTING};
+    struct world *w = *state;
+
+    start(w);
+    for (size_t i = 0; i < SH_ARRAY_LEN(SAID); i++) {
+        struct store_write *x = write_arg(w, 0, NONE);
+        struct sh_err err = {0};
+
+        sh_strlcpy(x->evaluation, SAID[i], sizeof(x->evaluation));
+        assert_ok_err(store_job_write(w->a, x, &err), &err);
+        store_write_free(x);
+        assert_text(w->a, "SELECT evaluation ->> 'step' FROM job", WANT[i]);
+    }
+}
+
 static void a_back_off_is_in_the_row_until_the_next_start(void **state)
 {
     static const enum job_state CHAIN[] = {JOB_STARTING, JOB_QUEUED};
@@ -689,6 +708,7 @@ int main(void)
         TEST(a_requeued_job_goes_behind_its_equals_and_others_keep_their_place),
         TEST(a_wish_outlives_a_change_that_keeps_the_executor),
         TEST(a_checkpoint_that_was_asked_for_is_answered_once),
+        TEST(an_evaluation_stays_until_there_is_another),
         TEST(a_back_off_is_in_the_row_until_the_next_start),
         TEST(what_has_ended_stays_as_it_ended),
         TEST(the_scheduler_reads_what_a_client_asks),

@@ -75,13 +75,16 @@ class Pictures(Story):
 
     def train(self, dataset, **spec):
         r = self.s.submit(self.key, model="net", version=1, dataset=dataset, eval_dataset=dataset,
-                          spec={**SPEC, **spec})
+                          spec={"evaluation": {"every": 7}, **SPEC, **spec})
         self.assertEqual(r.status, 201, r)
         job = r.json["id"]
         ended = self.s.wait_job(self.key, job)
         self.assertEqual(ended["state"], "SUCCEEDED", ended)
         losses = self.s.job(self.key, job, "/losses").json["losses"]
         self.assertEqual(len(losses), 18)
+        # The last evaluation between steps is of pictures too.
+        self.assertEqual((ended["evaluation"]["step"], ended["evaluation"]["samples"]), (18, len(self.labels)))
+        self.assertAlmostEqual(ended["evaluation"]["loss"], ended["result"]["eval_loss"], places=5)
         return losses, ended["result"]
 
     def assert_same(self, got, want):

@@ -3,7 +3,8 @@
 
 Each job runs twice on systems of their own: undisturbed, and while requests of three sizes preempt it
 (the smallest fits beside it, the middle one takes its workspace, the largest its state too), two of its
-workers and the executor are killed. Losses and final parameters must be the same to the bit.
+workers and the executor are killed. Losses, evaluations between steps and the parameters that were best
+must be the same to the bit.
 
 Without it: a step could be lost or done twice, a batch drawn twice, dropout drawn anew after a resume,
 a checkpoint taken from the middle of an update - and training would still look as if it worked.
@@ -63,11 +64,11 @@ def dropout_mlp(width=1024, ratio=0.3):
 JOBS = {
     "sgd": dict(model="digits", dataset="train", eval_dataset="test", spec=dict(
         optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9}, batch=200, steps=600, epochs=None,
-        seed=7, checkpoint_interval_ms=300)),
+        evaluation={"every": 40, "best": "accuracy"}, seed=7, checkpoint_interval_ms=300)),
     "adamw": dict(model="mlp", dataset="train", eval_dataset="test", spec=dict(
         optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=800,
         schedule={"name": "one-cycle"}, clip_norm=1, accumulate=3, ema=0.99, no_decay=True,
-        frozen="fc3.bias", epochs=None, seed=11, checkpoint_interval_ms=300)),
+        frozen="fc3.bias", evaluation={"every": 75, "best": "loss", "patience": 9}, epochs=None, seed=11, checkpoint_interval_ms=300)),
 }
 
 
@@ -310,6 +311,7 @@ class PreemptIdentity(unittest.TestCase):
         self.assertEqual(sorted(got_final), sorted(final))
         self.assertEqual([k for k in final if got_final[k] != final[k]], [], "tensors that differ")
         self.assertEqual(j["result"]["accuracy"], q["result"]["accuracy"])
+        self.assertEqual(j["evaluation"], q["evaluation"])
 
     def test_sgd_with_momentum_and_running_statistics(self):
         self.storm("sgd")

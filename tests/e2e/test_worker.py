@@ -145,7 +145,7 @@ class Worker:
     def go(self, step, resume):
         struct.pack_into(STEP[1], self.ctl, STEP[0], step)
         self.link.send("WK_TRAIN_GO", job=1, state_off=STATE_AT, ws_off=WORK_AT, step=step,
-                       resume=resume, ticket_slot=0, ticket_value=0)
+                       resume=resume, ticket_slot=0, ticket_value=0, until=0, evaluate=0)
 
     def state(self):
         return self.arena[STATE_AT:STATE_AT + self.state_bytes]

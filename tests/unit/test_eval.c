@@ -31,7 +31,7 @@ struct rig {
     int n_runs, n_ends;
     size_t width; /* floats of a sample */
     int64_t busy_ns;
-    struct eval_result result;
+    struct train_scores result;
     struct sh_err why;
 };
 
@@ -136,7 +136,7 @@ static void write_classes(struct rig *r, const int64_t labels[static N_SAMPLES])
     write_dataset(r, &t);
 }
 
-static void on_end(void *arg, const struct eval_result *res, const struct sh_err *why)
+static void on_end(void *arg, const struct train_scores *res, const struct sh_err *why)
 {
     struct rig *r = arg;
 

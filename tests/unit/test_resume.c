@@ -2,7 +2,7 @@
  *
  * Without it: the loop, and with it every request, could stand still while gigabytes are read; a
  * job could begin with half a checkpoint, or with losses of steps that it has yet to do. */
-/* uses: executor/resume.o executor/checkpoint.o */
+/* uses: executor/resume.o executor/checkpoint.o executor/trials.o */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/train_int.h"
@@ -36,6 +36,12 @@ char *job_ckpt_path(const struct job *j, int64_t step)
 
     snprintf(name, sizeof(name), "ckpt-%d.safetensors", (int)step);
     return job_file(j, name);
+}
+
+void slots_keep_best(struct job *j, struct slot *s)
+{
+    (void)j;
+    s->is_best = true;
 }
 
 void slots_begin(struct job *j)
@@ -204,6 +210,45 @@ static void a_checkpoint_of_another_job_fails_this_one(void **state)
     rig_close(&r);
 }
 
+/* The best of step 1 beside the state of step 2; without its weights there is no going on. */
+static void the_best_weights_come_back_and_what_was_said_of_them(void **state)
+{
+    static const char SAID[] = "{\"step\":2,\"loss\":0.5,\"best\":0.25,\"gained\":0.25,"
+                               "\"best_step\":1,\"without_gain\":1,\"stopped\":false}";
+    const char *meta[] = {"step", "2", "evaluation", SAID, NULL};
+    float now[N_VALUES] = {5, 5, 5, 5}, best[N_VALUES] = {3, 3, 3, 3};
+    char name[] = "w#best", *names[] = {name};
+
+    (void)state;
+    for (size_t n = 2; n > 0; n--) {
+        struct rig r;
+        struct sh_st_tensor t[2];
+        char *path;
+
+        rig_open(&r);
+        r.j.trials = (struct trials){.every = 1, .best_by = TRAIN_BY_LOSS};
+        r.j.best_names = names;
+        assert_ok(sh_shm_create("slot", r.tensor.bytes, &r.j.slots[1].mem, NULL));
+        t[0] = t[1] = r.tensor;
+        t[0].data = now;
+        t[1].data = best;
+        t[1].name = names[0];
+        path = job_ckpt_path(&r.j, 2);
+        assert_ok(sh_st_write(path, t, n, meta, NULL));
+        free(path);
+        start(&r, 2);
+        finish(&r);
+        assert_int_equal(r.j.is_built, n == 2);
+        if (n == 2) {
+            assert_true(first_value(&r) == 5 && *(const float *)r.j.slots[1].mem.base == 3);
+            assert_true(r.j.slots[1].is_best && !r.j.slots[1].is_valid && !r.j.slots[0].is_best);
+            assert_true(r.j.trials.best_step == 1 && r.j.trials.last.loss == 0.5);
+        }
+        sh_shm_fini(&r.j.slots[1].mem);
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -211,6 +256,7 @@ int main(void)
         cmocka_unit_test(without_a_checkpoint_it_is_the_initial_state),
         cmocka_unit_test(the_newest_file_stands_in_for_one_that_is_gone),
         cmocka_unit_test(a_checkpoint_of_another_job_fails_this_one),
+        cmocka_unit_test(the_best_weights_come_back_and_what_was_said_of_them),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

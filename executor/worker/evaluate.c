@@ -1,0 +1,264 @@
+/* evaluate.c - see evaluate.h. */
+#include "executor/worker/evaluate.h"
+
+#include "common/mem.h"
+#include "common/train_score.h"
+#include "executor/model/program.h"
+#include "executor/worker/portion.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define NO_STEP INT64_C(-1)
+
+struct column { /* one input */
+    const struct sh_st_tensor *src;
+    const struct program_io *dst;
+    size_t sample_bytes, offset; /* offset: in the batch on the host */
+};
+
+struct evaluation {
+    struct dev *dev; /* BORROWED */
+    struct program *program;
+    struct sh_st *file;
+    struct column *columns;
+    size_t n_columns, batch_bytes, label_bytes; /* label_bytes: of one sample */
+    const struct sh_st_tensor *labels;
+    struct train_score *score;
+    char *in, *out; /* OWNED: a batch's inputs, and the answer */
+    int64_t n, batch;
+    double *op_ns; /* OWNED f64[n_ops], or NULL: not known */
+    struct portions portions;
+
+    int64_t step;   /* whose state is being evaluated; NO_STEP: none */
+    int64_t at;     /* first sample of the batch */
+    uint32_t op;    /* next operation for it */
+    bool is_loaded; /* it is in the workspace */
+};
+
+/* ------------------------------------------------------------------ opening */
+
+static int bind_column(struct evaluation *e, const struct program_io *dst, struct sh_err *err)
+{
+    const struct sh_st_tensor *t = sh_st_find(e->file, dst->name);
+    struct column *c = &e->columns[e->n_columns];
+    const size_t want = dst->bytes / (size_t)e->batch;
+
+    if (!t || t->rank < 1 || t->dims[0] != e->n || t->bytes != want * (size_t)e->n ||
+        t->dtype != dst->dtype)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the evaluation dataset has no tensor \"%s\" of %" PRId64
+                       " samples, each %zu bytes of %s as in the dataset that is trained on",
+                       dst->name, e->n, want, sh_dtype_v2(dst->dtype));
+    *c = (struct column){.src = t, .dst = dst, .sample_bytes = want, .offset = e->batch_bytes};
+    e->batch_bytes += SH_ALIGN_UP(dst->bytes, (size_t)DEV_ALIGN);
+    e->n_columns++;
+    return SH_OK;
+}
+
+static int bind_all(struct evaluation *e, const struct train_spec *t, struct sh_err *err)
+{
+    const struct program_io *y = program_output(e->program, 0);
+    struct sh_st_tensor out = {
+        .name = y->name, .dtype = y->dtype, .rank = y->rank, .bytes = y->bytes / (size_t)e->batch};
+    int rc = SH_OK;
+
+    memcpy(out.dims, y->dims, sizeof(out.dims));
+    e->labels = sh_st_find(e->file, t->labels);
+    if (!e->labels || e->labels->rank < 1 || e->labels->dims[0] < 1)
+        return SH_FAIL(err, SH_E_INVALID, "the evaluation dataset has no tensor \"%s\"", t->labels);
+    e->n = e->labels->dims[0];
+    e->label_bytes = e->labels->bytes / (size_t)e->n;
+    e->columns = calloc(program_n_inputs(e->program) + 1, sizeof(*e->columns));
+    if (!e->columns)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the evaluation dataset's columns");
+    for (size_t i = 0; !rc && i < program_n_inputs(e->program); i++)
+        rc = bind_column(e, program_input(e->program, i), err);
+    if (!rc)
+        rc = train_score_new(t, &out, e->labels, &e->score, err);
+    if (!rc)
+        rc = train_score_check(e->score, e->labels, err);
+    if (rc)
+        return rc;
+    e->in = calloc(1, e->batch_bytes + 1);
+    e->out = calloc(1, y->bytes + 1);
+    return e->in && e->out ? SH_OK
+                           : SH_FAIL(err, SH_E_NOMEM, "could not allocate a batch of %zu bytes",
+                                     e->batch_bytes + y->bytes);
+}
+
+/* What each operation takes; a device that does not say evaluates all the same. */
+static int warm(struct evaluation *e, struct sh_err *err)
+{
+    const uint32_t n = program_n_ops(e->program);
+    double *op_ns = calloc(n + 1u, sizeof(*op_ns)), sum = 0;
+    struct sh_err why = {0};
+
+    if (!op_ns)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the times of %u operations", n);
+    if (program_warm(e->program, op_ns, &why) == SH_OK)
+        for (uint32_t i = 0; i < n; i++)
+            sum += op_ns[i];
+    if (sum > 0)
+        e->op_ns = op_ns;
+    else
+        free(op_ns);
+    return why.rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;
+}
+
+int evaluation_open(int fd, const struct evaluation_conf *c, struct evaluation **out,
+                    struct sh_err *err)
+{
+    struct evaluation *e = calloc(1, sizeof(*e));
+    struct train_spec train = *c->train;
+    int rc;
+
+    *out = NULL;
+    if (!e)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an evaluation");
+    e->dev = c->dev;
+    e->batch = c->train->batch;
+    e->step = NO_STEP;
+    train.byte_inputs = 0; /* as this dataset has them, not that of the training */
+    rc = data_note(fd, c->graph, &train, err);
+    if (!rc)
+        rc = program_evaluate(c->dev, c->graph, &train, c->trained, &e->program, err);
+    if (!rc)
+        rc = warm(e, err);
+    if (!rc)
+        rc = sh_st_open_fd(fd, &e->file, err);
+    if (!rc)
+        rc = bind_all(e, &train, err);
+    if (rc) {
+        evaluation_close(e);
+        return rc;
+    }
+    *out = e;
+    return SH_OK;
+}
+
+void evaluation_close(struct evaluation *e)
+{
+    if (!e)
+        return;
+    program_free(e->program);
+    train_score_free(e->score);
+    sh_st_close(e->file);
+    free(e->columns);
+    free(e->in);
+    free(e->out);
+    free(e->op_ns);
+    free(e);
+}
+
+const struct program *evaluation_program(const struct evaluation *e)
+{
+    return e->program;
+}
+
+int evaluation_write_state(struct evaluation *e, void *state, struct sh_err *err)
+{
+    return program_write_state(e->program, state, err);
+}
+
+/* ------------------------------------------------------------------ running */
+
+/* What is missing in the last batch is its last sample again; nobody looks at those answers. */
+static int load_batch(struct evaluation *e, size_t ws_off, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < e->n_columns && !rc; i++) {
+        const struct column *c = &e->columns[i];
+
+        for (int64_t k = 0; k < e->batch; k++)
+            memcpy(e->in + c->offset + (size_t)k * c->sample_bytes,
+                   (const char *)c->src->data +
+                       (size_t)SH_MIN(e->at + k, e->n - 1) * c->sample_bytes,
+                   c->sample_bytes);
+        rc = dev_upload(e->dev, ws_off + c->dst->offset, e->in + c->offset, c->dst->bytes, err);
+    }
+    e->is_loaded = rc == SH_OK;
+    return rc;
+}
+
+static int take_answer(struct evaluation *e, size_t ws_off, struct sh_err *err)
+{
+    const struct program_io *y = program_output(e->program, 0);
+    int rc = dev_download(e->dev, e->out, ws_off + y->offset, y->bytes, err);
+
+    if (!rc)
+        rc = dev_sync(e->dev, err);
+    if (rc)
+        return rc;
+    train_score_add(e->score, e->out,
+                    (const char *)e->labels->data + (size_t)e->at * e->label_bytes,
+                    (size_t)SH_MIN(e->batch, e->n - e->at));
+    e->at += e->batch;
+    e->op = 0;
+    e->is_loaded = false;
+    return SH_OK;
+}
+
+static void begin(struct evaluation *e, const struct msg_wk_train_go *go)
+{
+    if (e->step != go->step) {
+        train_score_clear(e->score);
+        e->step = go->step;
+        e->at = 0;
+        e->op = 0;
+        e->is_loaded = false;
+    }
+    if (!go->resume) { /* the workspace is not what it was; what is added up stays */
+        e->op = 0;
+        e->is_loaded = false;
+    }
+}
+
+static int run_portion(struct worker *w, struct evaluation *e, const struct dev_bases *b,
+                       struct sh_err *err)
+{
+    const uint32_t n_ops = program_n_ops(e->program);
+    double ns;
+    const uint32_t end = portion_end(e->op_ns, e->op, n_ops, &ns);
+    uint32_t queued = PORTIONS_FEW;
+    int rc = SH_OK;
+
+    if (portions_apart(&e->portions, ns, w->stop_bound_ns))
+        rc = dev_throttle(w->dev, 0, err);
+    if (!rc)
+        rc = program_run(e->program, b, e->op, end, err);
+    if (!rc && e->op_ns)
+        queued = portions_add(&e->portions, ns, w->stop_bound_ns);
+    if (!rc)
+        rc = dev_throttle(w->dev, queued, err);
+    if (rc)
+        return rc;
+    atomic_fetch_add(&w->ctl->progress, 1);
+    e->op = end;
+    return end == n_ops ? take_answer(e, b->workspace, err) : SH_OK;
+}
+
+int evaluation_run(struct worker *w, struct evaluation *e, const struct msg_wk_train_go *go,
+                   struct train_scores *scores, bool *done, struct sh_err *err)
+{
+    const struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off};
+    int rc = SH_OK;
+
+    begin(e, go);
+    *done = false;
+    while (!rc && e->at < e->n) {
+        if (worker_must_stop(w))
+            return SH_OK;
+        if (!e->is_loaded)
+            rc = load_batch(e, go->ws_off, err);
+        if (!rc)
+            rc = run_portion(w, e, &b, err);
+    }
+    if (rc)
+        return rc;
+    train_score_end(e->score, scores);
+    e->step = NO_STEP;
+    *done = true;
+    return SH_OK;
+}
