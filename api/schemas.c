@@ -151,7 +151,8 @@
     ",'steps':" RANGE("integer", "1", "1000000000000")                                             \
     ",'epochs':" RANGE("integer", "1", "1000000000") ",'seed':" RANGE(            \
     "integer", "0", "9000000000000000") ",'labels':" STR("1", "127") ",'precision':{'enum':["      \
-    "'fp32','tf32','fp16','bf16']},'shuffle':" BOOL ",'publish':{'type':'boolean','description':"  \
+    "'fp32','tf32','fp16','bf16']},'shuffle':" BOOL ",'shuffle_window':" RANGE(                    \
+    "integer", "0", "4294967295") ",'publish':{'type':'boolean','description':"                    \
     "'false: the trained model is the file of the job and becomes no version of the model'}"       \
     ",'checkpoint_interval_ms':" RANGE("integer", "0", "86400000") ",'augment':" AUGMENT)
 #define REF(name) "{'$ref':'#/components/schemas/" name "'}"

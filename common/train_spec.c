@@ -499,6 +499,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         {"ema", SH_JSON_F64, &t.ema, .min = 0, .max = 0.9999999},
         {"evaluation", SH_JSON_OBJ, &evaluation, .required = false},
         {"shuffle", SH_JSON_BOOL, &t.shuffle, .required = false},
+        {"shuffle_window", SH_JSON_INT, &t.shuffle_window, .min = 0, .max = UINT32_MAX},
         {"publish", SH_JSON_BOOL, &t.publish, .required = false},
         {"checkpoint_interval_ms", SH_JSON_INT, &t.checkpoint_interval_ms, .min = 0, .max = 864e5},
         {"augment", SH_JSON_ARR, &augment, .min = 0, .max = 16},

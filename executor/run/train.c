@@ -15,7 +15,8 @@ struct train {
     char *label_path;          /* OWNED */
     const char *label_name;    /* in label_path or the options */
     const struct sh_st_tensor **bound, *label;
-    uint32_t *order;
+    struct order drawn;
+    uint32_t *order, *runs;
     int64_t n_samples, epoch; /* epoch: the one that order is for */
     json_t *losses;
 };
@@ -105,6 +106,21 @@ static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, s
 
 /* ------------------------------------------------------------------ data */
 
+static int make_order(struct train *t, struct sh_err *err)
+{
+    size_t bytes = t->label->bytes;
+
+    for (size_t i = 0; i < program_n_inputs(t->s.program); i++)
+        bytes += t->bound[i]->bytes;
+    t->drawn = order_of(t->spec.seed, t->spec.shuffle, t->spec.shuffle_window, t->n_samples,
+                        bytes / (size_t)t->n_samples);
+    t->order = calloc((size_t)t->n_samples, sizeof(*t->order));
+    t->runs = calloc((size_t)order_n_runs(&t->drawn), sizeof(*t->runs));
+    return t->order && t->runs
+               ? SH_OK
+               : SH_FAIL(err, SH_E_NOMEM, "could not allocate the order of the samples");
+}
+
 static int bind(struct train *t, const struct run_conf *c, struct sh_err *err)
 {
     const struct program *p = t->s.program;
@@ -113,9 +129,8 @@ static int bind(struct train *t, const struct run_conf *c, struct sh_err *err)
     int rc = SH_OK;
 
     t->bound = calloc(n_in + 1, sizeof(*t->bound));
-    t->order = calloc((size_t)t->n_samples + 1, sizeof(*t->order));
-    if (!t->bound || !t->order)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the order of the samples");
+    if (!t->bound)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of inputs");
     for (size_t i = 0; i < n_in && rc == SH_OK; i++) {
         const struct program_io *in = program_input(p, i);
 
@@ -131,7 +146,7 @@ static int bind(struct train *t, const struct run_conf *c, struct sh_err *err)
     if (!rc && t->n_samples < t->spec.batch)
         rc = SH_FAIL(err, SH_E_INVALID, "%lld samples do not fill one batch of %lld",
                      (long long)t->n_samples, (long long)t->spec.batch);
-    return rc;
+    return rc ? rc : make_order(t, err);
 }
 
 /* Whole batches of one epoch after the other; what does not fill a batch is left out. */
@@ -143,7 +158,8 @@ static int load_step(struct train *t, int64_t step, struct sh_err *err)
 
     if (t->epoch != step / per_epoch) {
         t->epoch = step / per_epoch;
-        order_draw(t->spec.seed, t->epoch, t->spec.shuffle, t->order, t->n_samples);
+        order_draw_runs(&t->drawn, t->epoch, t->runs);
+        order_draw(&t->drawn, t->epoch, t->runs, t->order);
     }
     for (size_t i = 0; i < program_n_inputs(p) && rc == SH_OK; i++)
         rc = tensors_upload(&t->s, t->bound[i], program_input(p, i), t->order, first, t->spec.batch,
@@ -281,6 +297,7 @@ int train_run(const struct run_conf *c, struct sh_err *err)
     json_decref(t.spec_json);
     free(t.bound);
     free(t.order);
+    free(t.runs);
     free(t.label_path);
     sh_st_close(t.labels);
     sh_st_close(t.in);

@@ -1,6 +1,6 @@
 /* data.c - see worker.h. An epoch takes every sample once, in whole batches; what does not fill a
- * batch is left out of that epoch. With shuffle, the order of epoch e is a Fisher-Yates permutation
- * drawn from SplitMix64 seeded with (seed, e).
+ * batch is left out of that epoch. The order of epoch e is drawn from (seed, e): executor/model/
+ * order.h.
  *
  * The batch of step k + 1 travels while the device computes step k. A thread collects its samples
  * into the other of two page-locked buffers; from there it is prefetched, a piece at a time, into
@@ -13,7 +13,7 @@
  * their way than take about as long as those operations. */
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/model/order.h"
+#include "executor/worker/ahead.h"
 #include "executor/worker/worker.h"
 
 #include <errno.h>
@@ -37,11 +37,12 @@ struct data {
     struct column *columns;
     size_t n_columns;
     int64_t n_samples, batch, per_epoch, steps;
-    bool shuffle;
-    uint64_t seed;
+    struct order drawn;
     int64_t order_epoch; /* which epoch `order` is for; -1 = none. Of the thread only */
     uint32_t *order;
-    struct dev *dev;  /* BORROWED */
+    struct ahead_column *in_file; /* OWNED: the columns */
+    struct ahead disk;            /* of the thread only */
+    struct dev *dev;              /* BORROWED */
     char *batches[2]; /* OWNED, page-locked if possible; that of step k is batches[k % 2] */
     size_t batch_bytes;
     size_t tail;    /* where one lies in the workspace: behind what the program needs */
@@ -119,6 +120,26 @@ static int make_batches(struct data *d, struct sh_err *err)
     return SH_OK;
 }
 
+static int make_order(struct data *d, const struct train_spec *t, struct sh_err *err)
+{
+    size_t sample_bytes = 0;
+
+    d->order = calloc((size_t)d->n_samples, sizeof(*d->order));
+    d->in_file = calloc(d->n_columns, sizeof(*d->in_file));
+    if (!d->order || !d->in_file)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the order of %" PRId64 " samples",
+                       d->n_samples);
+    for (size_t i = 0; i < d->n_columns; i++) {
+        d->in_file[i] = (struct ahead_column){d->columns[i].src->data, d->columns[i].sample_bytes};
+        sample_bytes += d->columns[i].sample_bytes;
+    }
+    d->drawn = order_of(t->seed, t->shuffle, t->shuffle_window, d->n_samples, sample_bytes);
+    return ahead_init(&d->disk, &d->drawn, d->in_file, d->n_columns,
+                      (d->steps - 1) / d->per_epoch * d->n_samples +
+                          ((d->steps - 1) % d->per_epoch + 1) * d->batch,
+                      err);
+}
+
 /* Found here, and not by the step that meets it: after hours, or by a device that cannot tell. */
 static int check_classes(const struct data *d, const struct program *p, const struct train_spec *t,
                          struct sh_err *err)
@@ -149,7 +170,7 @@ static void collect(struct data *d, int64_t step)
     int64_t epoch = step / d->per_epoch, first = step % d->per_epoch * d->batch;
 
     if (d->order_epoch != epoch) {
-        order_draw(d->seed, epoch, d->shuffle, d->order, d->n_samples);
+        order_draw(&d->drawn, epoch, ahead_runs(&d->disk, epoch), d->order);
         d->order_epoch = epoch;
     }
     for (size_t i = 0; i < d->n_columns; i++) {
@@ -179,6 +200,9 @@ static void *collect_ahead(void *arg)
         pthread_mutex_lock(&d->lock);
         d->ready = step;
         pthread_cond_broadcast(&d->changed);
+        pthread_mutex_unlock(&d->lock);
+        ahead_step(&d->disk, step / d->per_epoch, step % d->per_epoch * d->batch, d->batch);
+        pthread_mutex_lock(&d->lock);
     }
     pthread_mutex_unlock(&d->lock);
     return NULL;
@@ -269,8 +293,6 @@ int data_open(int fd, const struct program *p, const struct train_spec *t, struc
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a dataset");
     d->dev = dev;
     d->batch = t->batch;
-    d->shuffle = t->shuffle;
-    d->seed = t->seed;
     d->order_epoch = -1;
     d->ahead = NO_STEP;
     rc = open_file(fd, &d->file, err);
@@ -291,13 +313,9 @@ int data_open(int fd, const struct program *p, const struct train_spec *t, struc
     if (rc)
         goto out;
     d->steps = t->steps > 0 ? t->steps : t->epochs * d->per_epoch;
-    d->order = calloc((size_t)d->n_samples, sizeof(*d->order));
-    if (!d->order) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the order of %" PRId64 " samples",
-                     d->n_samples);
-        goto out;
-    }
-    rc = make_batches(d, err);
+    rc = make_order(d, t, err);
+    if (!rc)
+        rc = make_batches(d, err);
     if (!rc)
         rc = start_thread(d, err);
     if (rc)
@@ -330,6 +348,8 @@ void data_close(struct data *d)
     }
     free(d->columns);
     free(d->order);
+    free(d->in_file);
+    ahead_fini(&d->disk);
     sh_st_close(d->file);
     free(d);
 }

@@ -6,17 +6,20 @@ as the bytes that they are; and a folder with a damaged file would make a datase
 
 Usage: test_pictures.py [-v] [name ...]
 """
+import json
 import os
 import random
+import signal
 import struct
 import subprocess
 import sys
+import time
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
 from pictures import jpeg, png  # noqa: E402
-from system import BIN, Story, System, st_bytes  # noqa: E402
+from system import BIN, FINAL, Story, System, read_st, st_bytes, until  # noqa: E402
 
 SIDE, EACH = 8, 24  # pixels; pictures of a class
 MEAN, STD = [0.5, 0.25, 0.125], [0.5, 0.25, 2.0]
@@ -32,6 +35,28 @@ def classifier():
         [onnx.value("input", ["N", 3, SIDE, SIDE])], [onnx.value("y", ["N", 2])],
         [onnx.tensor("w", [n, 2], [rng.uniform(-0.1, 0.1) for _ in range(2 * n)]),
          onnx.tensor("b", [2], [0.0, 0.0])])
+
+
+LARGE, MIN_PREEMPTIONS = 64, 20  # pixels
+
+
+def network():
+    """input [N,3,64,64] -> scores [N,4]"""
+    rng = random.Random(2)
+
+    def some(name, dims, n_in):
+        n = 1
+        for d in dims:
+            n *= d
+        return onnx.tensor(name, dims, [rng.gauss(0, (2 / n_in) ** 0.5) for _ in range(n)])
+    return onnx.model(
+        [onnx.node("Conv", ["input", "c1"], ["a"], pads=[1, 1, 1, 1]), onnx.node("Relu", ["a"], ["b"]),
+         onnx.node("Conv", ["b", "c2"], ["c"], pads=[1, 1, 1, 1], strides=[2, 2]), onnx.node("Relu", ["c"], ["d"]),
+         onnx.node("GlobalAveragePool", ["d"], ["e"]), onnx.node("Flatten", ["e"], ["f"]),
+         onnx.node("Gemm", ["f", "w", "bias"], ["y"])],
+        [onnx.value("input", ["N", 3, LARGE, LARGE])], [onnx.value("y", ["N", 4])],
+        [some("c1", [16, 3, 3, 3], 27), some("c2", [32, 16, 3, 3], 144), some("w", [32, 4], 32),
+         onnx.tensor("bias", [4], [0.0] * 4)])
 
 
 class Pictures(Story):
@@ -132,6 +157,63 @@ class Pictures(Story):
                                                      "spec": {**SPEC, "augment": augment}}, self.key)
             self.assertEqual(r.status, 400, r)
             self.assertIn(text, r.error)
+
+    def outcome(self, job):
+        folder = os.path.join(self.s.state, "jobs", str(job))
+        with open(os.path.join(folder, "losses.json")) as f:
+            return json.load(f), read_st(os.path.join(folder, "final.safetensors"))
+
+    def kill_workers(self):
+        old = self.s.workers()
+        for pid in old:
+            os.kill(pid, signal.SIGKILL)
+        until("other workers are there", lambda: self.s.workers() and not set(old) & set(self.s.workers()))
+
+    def disturb(self, job, steps):
+        """Requests that preempt it, and at two moments all workers die."""
+        kills = [0.25, 0.6]
+        picture = [{"name": "input", "datatype": "FP32", "shape": [1, 3, LARGE, LARGE],
+                    "data": [0.5] * (3 * LARGE * LARGE)}]
+        rng = random.Random(4)
+        while True:
+            j = self.s.job(self.key, job).json
+            if j["state"] in FINAL:
+                self.assertEqual(kills, [])
+                return j
+            if kills and j["step"] >= kills[0] * steps:
+                kills.pop(0)
+                self.kill_workers()
+            r = self.s.infer(self.key, "large", picture)
+            self.assertIn(r.status, (200, 503), r)
+            time.sleep(rng.uniform(0, 0.1))
+
+    def test_a_run_from_a_folder_of_jpeg_is_the_same_however_it_is_disturbed(self):
+        folder, rng = os.path.join(self.s.dir, "large"), random.Random(9)
+        for label in range(4):
+            os.makedirs(os.path.join(folder, "class%d" % label))
+            for i in range(40):
+                greys = [min(255, max(0, rng.randrange(20, 80) + 50 * label)) for _ in range((LARGE // 8) ** 2)]
+                with open(os.path.join(folder, "class%d" % label, "%03d.jpg" % i), "wb") as f:
+                    f.write(jpeg(LARGE, LARGE, greys))
+        r = self.push("folder", folder)
+        self.assertEqual(r.returncode, 0, r.stdout)
+        self.s.push(self.key, "large", network(), max_batch=8)
+        fields = dict(model="large", version=1, dataset="folder", eval_dataset="folder", spec={
+            **SPEC, "batch": 16, "epochs": 40, "shuffle_window": 100, "augment": AUGMENT,
+            "checkpoint_interval_ms": 200, "publish": False})
+        quiet = self.s.submit(self.key, **fields)
+        self.assertEqual(quiet.status, 201, quiet)
+        q = self.s.wait_job(self.key, quiet.json["id"])
+        self.assertEqual((q["state"], q["preemptions"]), ("SUCCEEDED", 0), q)
+        job = self.s.submit(self.key, **fields).json["id"]
+        j = self.disturb(job, 400)
+        self.assertEqual(j["state"], "SUCCEEDED", j)
+        self.assertGreaterEqual(j["preemptions"], MIN_PREEMPTIONS)
+        losses, final = self.outcome(q["id"])
+        self.assertEqual(len(losses), 400)
+        self.assertLess(sum(losses[-40:]), 0.8 * sum(losses[:40]))
+        self.assertEqual(self.outcome(job), (losses, final))
+        self.assertEqual(j["result"]["accuracy"], q["result"]["accuracy"])
 
 
 if __name__ == "__main__":

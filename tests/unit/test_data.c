@@ -6,7 +6,7 @@
  *
  * The program is a fake of this file. The device's second stream is as late as it may be: what is
  * prefetched arrives when the first one joins it. */
-/* uses: executor/worker/data.o executor/model/order.o executor/device/fake/fake_mem.o executor/device/fake/fake_dev.o libdevice.a */
+/* uses: executor/worker/data.o executor/worker/ahead.o executor/model/order.o executor/device/fake/fake_mem.o executor/device/fake/fake_dev.o libdevice.a */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/device/fake/fake.h"
@@ -227,10 +227,11 @@ static void prefetch(struct rig *r, size_t ws, size_t bytes)
 static void assert_holds(struct rig *r, size_t ws, int64_t step)
 {
     const int64_t per_epoch = SAMPLES / BATCH;
-    uint32_t order[SAMPLES];
+    const struct order o = order_of(SEED, true, 0, SAMPLES, 1);
+    uint32_t order[SAMPLES], whole = 0;
     int64_t label;
 
-    order_draw(SEED, step / per_epoch, true, order, SAMPLES);
+    order_draw(&o, step / per_epoch, &whole, order);
     assert_ok(dev_download(r->dev, r->got, ws + prog.x.offset, prog.x.bytes, NULL));
     for (int64_t k = 0; k < BATCH; k++) {
         uint32_t sample = order[step % per_epoch * BATCH + k];

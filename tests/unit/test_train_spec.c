@@ -43,15 +43,17 @@ static void every_field_is_read(void **state)
     struct train_spec t;
 
     (void)state;
-    assert_ok_err(read_spec("{\"loss\":\"mse\",\"optimizer\":{\"name\":\"sgd\",\"lr\":0.5,"
-                            "\"momentum\":0.9,\"weight_decay\":0.1,\"nesterov\":true},\"batch\":7,"
-                            "\"steps\":3,\"seed\":11,\"labels\":\"y\",\"precision\":\"tf32\","
-                            "\"shuffle\":false,\"checkpoint_interval_ms\":250}",
-                            &t, &err),
-                  &err);
+    assert_ok_err(
+        read_spec("{\"loss\":\"mse\",\"optimizer\":{\"name\":\"sgd\",\"lr\":0.5,"
+                  "\"momentum\":0.9,\"weight_decay\":0.1,\"nesterov\":true},\"batch\":7,"
+                  "\"steps\":3,\"seed\":11,\"labels\":\"y\",\"precision\":\"tf32\","
+                  "\"shuffle\":false,\"shuffle_window\":77,\"checkpoint_interval_ms\":250}",
+                  &t, &err),
+        &err);
     assert_int_equal(t.loss, TRAIN_LOSS_MSE);
     assert_true(t.lr == 0.5 && t.momentum == 0.9 && t.weight_decay == 0.1 && t.nesterov);
-    assert_true(t.batch == 7 && t.steps == 3 && t.epochs == 0 && t.seed == 11 && !t.shuffle);
+    assert_true(t.batch == 7 && t.steps == 3 && t.epochs == 0 && t.seed == 11 && !t.shuffle &&
+                t.shuffle_window == 77);
     assert_string_equal(t.labels, "y");
     assert_int_equal(t.precision, DEV_TF32);
     assert_int_equal(t.checkpoint_interval_ms, 250);
@@ -273,17 +275,27 @@ static void what_is_wrong_is_named(void **state)
     }
 }
 
+static void draw(const struct order *o, int64_t epoch, uint32_t *out)
+{
+    uint32_t runs[512];
+
+    assert_true(order_n_runs(o) <= 512);
+    order_draw_runs(o, epoch, runs);
+    order_draw(o, epoch, runs, out);
+}
+
 static void an_epoch_s_order_is_a_permutation_of_its_own(void **state)
 {
+    struct order o = order_of(7, true, 0, 100, 8);
     uint32_t a[100], b[100];
     bool seen[100] = {false};
     int moved = 0, same = 0;
 
     (void)state;
-    order_draw(7, 3, true, a, 100);
-    order_draw(7, 3, true, b, 100);
+    draw(&o, 3, a);
+    draw(&o, 3, b);
     assert_memory_equal(a, b, sizeof(a));
-    order_draw(7, 4, true, b, 100);
+    draw(&o, 4, b);
     for (uint32_t i = 0; i < 100; i++) {
         assert_true(a[i] < 100 && !seen[a[i]]);
         seen[a[i]] = true;
@@ -291,8 +303,48 @@ static void an_epoch_s_order_is_a_permutation_of_its_own(void **state)
         same += a[i] == b[i];
     }
     assert_true(moved > 80 && same < 20);
-    order_draw(7, 3, false, a, 100);
+    o = order_of(7, false, 0, 100, 8);
+    draw(&o, 3, a);
     for (uint32_t i = 0; i < 100; i++)
+        assert_int_equal(a[i], i);
+}
+
+/* Long stretches of the file, each window of other ones, and all of it mixed. */
+static void a_large_dataset_is_mixed_window_by_window(void **state)
+{
+    static uint32_t a[1003], b[1003];
+    struct order o = order_of(7, true, 256, 1003, 8);
+    bool seen[1003] = {false};
+    int same = 0, near = 0;
+
+    (void)state;
+    assert_true(o.window == 256 && o.run == 4 && order_n_runs(&o) == 251);
+    draw(&o, 3, a);
+    draw(&o, 4, b);
+    for (int64_t w = 0; w < 1003; w += 256) {
+        const int64_t n = w + 256 > 1003 ? 1003 - w : 256;
+        bool used[251] = {false};
+        int runs = 0;
+
+        for (int64_t i = w; i < w + n; i++) {
+            assert_true(a[i] < 1003 && !seen[a[i]]);
+            seen[a[i]] = true;
+            runs += !used[a[i] / 4];
+            used[a[i] / 4] = true;
+            same += a[i] == b[i];
+            near += i > w && a[i] == a[i - 1] + 1;
+        }
+        assert_true(runs <= n / 4 + 2);
+    }
+    assert_true(same < 20 && near < 20);
+    /* By its bytes: 4 GiB are mixed as a whole, more by windows of 1 GiB. */
+    o = order_of(1, true, 0, 4096, 1 << 20);
+    assert_true(o.window == 4096 && order_n_runs(&o) == 1);
+    o = order_of(1, true, 0, 4097, 1 << 20);
+    assert_true(o.window == 1024 && o.run == 16 && order_n_runs(&o) == 257);
+    o = order_of(1, false, 128, 1003, 8);
+    draw(&o, 3, a);
+    for (uint32_t i = 0; i < 1003; i++)
         assert_int_equal(a[i], i);
 }
 
@@ -309,6 +361,7 @@ int main(void)
         cmocka_unit_test(the_axis_of_the_classes_follows_the_labels),
         cmocka_unit_test(what_is_wrong_is_named),
         cmocka_unit_test(an_epoch_s_order_is_a_permutation_of_its_own),
+        cmocka_unit_test(a_large_dataset_is_mixed_window_by_window),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
