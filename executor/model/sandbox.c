@@ -177,6 +177,7 @@ static const int COMMON[] = {
     SCMP_SYS(getpid),
     SCMP_SYS(gettid),
     SCMP_SYS(getrusage),
+    SCMP_SYS(sysinfo), /* of qsort(), for a list of more than 1 KiB */
     SCMP_SYS(rt_sigreturn),
     SCMP_SYS(rt_sigprocmask),
     SCMP_SYS(rt_sigaction),
@@ -210,7 +211,6 @@ static const int COMPUTE[] = {
     SCMP_SYS(sched_getaffinity),
     SCMP_SYS(getcpu),
     SCMP_SYS(sigaltstack),
-    SCMP_SYS(sysinfo),
     SCMP_SYS(uname),
     SCMP_SYS(getppid),
     SCMP_SYS(getuid),
