@@ -200,7 +200,7 @@ class Pictures(Story):
         self.s.push(self.key, "large", network(), max_batch=8)
         fields = dict(model="large", version=1, dataset="folder", eval_dataset="folder", spec={
             **SPEC, "batch": 16, "epochs": 40, "shuffle_window": 100, "augment": AUGMENT,
-            "checkpoint_interval_ms": 200, "publish": False})
+            "evaluation": {"every": 100, "best": "accuracy"}, "checkpoint_interval_ms": 200, "publish": False})
         quiet = self.s.submit(self.key, **fields)
         self.assertEqual(quiet.status, 201, quiet)
         q = self.s.wait_job(self.key, quiet.json["id"])
