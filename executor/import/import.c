@@ -201,6 +201,16 @@ static int describe_training(const struct graph *g, const struct graph *t, struc
                            "one are trained apart, as exporters merge them; if the model shares "
                            "them by design, give them other numbers before the export",
                            note->len ? "; " : "", g->n_untied);
+    if (!rc && g->n_unfolded > 0)
+        rc = sh_buf_printf(note, err,
+                           "%s%u norms that the exporter put into convolutions are norms again, as "
+                           "the file shows that they are new",
+                           note->len ? "; " : "", g->n_unfolded);
+    if (!rc && g->n_folded > 0)
+        rc = sh_buf_printf(note, err,
+                           "%s%u norms were put into weights by the exporter and are trained as "
+                           "part of them; torch.onnx.export(..., optimize=False) keeps norms",
+                           note->len ? "; " : "", g->n_folded);
     fixed = count_fixed(g, &first);
     if (!rc && fixed > 0)
         rc = sh_buf_printf(note, err,

@@ -85,8 +85,9 @@ struct graph {
     uint32_t *inputs, *outputs; /* value numbers */
     uint32_t n_values, n_nodes, n_inputs, n_outputs;
     int64_t opset;
-    uint32_t n_untied; /* parameters that were one in the file: onnx_untie.h */
-    bool is_solo;      /* samples may meet (samples.h): each request runs by itself */
+    uint32_t n_untied;             /* parameters that were one in the file: onnx_untie.h */
+    uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
+    bool is_solo;                  /* samples may meet (samples.h): each request runs by itself */
     struct sh_symbols symbols;
     struct sh_sizes own; /* sizes at which the model is known to work; graph_settle() */
     struct sh_dim (*output_dims)[SH_MAX_RANK]; /* OWNED: graph_infer_outputs(); NULL before */

@@ -10,6 +10,7 @@
 #include "executor/model/onnx_pack.h"
 #include "executor/model/onnx_tensor.h"
 #include "executor/model/onnx_tie.h"
+#include "executor/model/onnx_unfold.h"
 #include "executor/model/onnx_untie.h"
 
 #include <stdio.h>
@@ -153,7 +154,7 @@ static int settle_all(struct copy *c, struct sh_err *err)
 int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, struct sh_err *err)
 {
     struct copy c = {0};
-    uint32_t n_untied;
+    uint32_t n_untied, n_back, n_lost;
     int64_t opset;
     int rc = onnx_file_load(onnx_in, false, &c.source, &c.m, err);
 
@@ -162,6 +163,8 @@ int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, st
     if (!rc && !c.m->graph)
         rc = SH_FAIL(err, SH_E_INVALID, "the file holds no graph: is it an ONNX model?");
     if (!rc) /* as its reader did: the same names */
+        rc = onnx_unfold(c.m, c.source, &n_back, &n_lost, err);
+    if (!rc)
         rc = onnx_tie(c.m, c.source, err);
     if (!rc)
         rc = onnx_untie(c.m, c.source, &n_untied, err);

@@ -8,6 +8,7 @@
 #include "executor/model/onnx_dims.h"
 #include "executor/model/onnx_reader.h"
 #include "executor/model/onnx_tie.h"
+#include "executor/model/onnx_unfold.h"
 #include "executor/model/onnx_untie.h"
 
 #include <stdio.h>
@@ -246,7 +247,9 @@ static int read_model(struct reader *r, const char *path, bool beside)
     if (rc)
         return rc;
     r->g->opset = r->scope->opset;
-    rc = onnx_tie(r->model, r->source, r->err);
+    rc = onnx_unfold(r->model, r->source, &r->g->n_unfolded, &r->g->n_folded, r->err);
+    if (!rc)
+        rc = onnx_tie(r->model, r->source, r->err);
     if (!rc)
         rc = onnx_untie(r->model, r->source, &r->g->n_untied, r->err);
     if (!rc)

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 static int read_shape(const Onnx__TensorProto *t, const char *what, struct onnx_array *a,
@@ -255,4 +256,30 @@ void onnx_tensor_drop(Onnx__TensorProto *t)
     t->raw_data = (ProtobufCBinaryData){0, NULL};
     t->float_data = NULL;
     t->n_float_data = 0;
+}
+
+int onnx_tensor_settle(Onnx__TensorProto *t, struct onnx_source *source, struct sh_err *err)
+{
+    struct onnx_array a = {0};
+    char what[160], name[128];
+    int rc;
+
+    snprintf(what, sizeof(what), "initializer %s",
+             graph__clean(t->name ? t->name : "", name, sizeof(name)));
+    rc = onnx_tensor_take(t, what, source, &a, err);
+    if (rc)
+        return rc;
+    if (a.is_borrowed) {
+        void *copy = malloc(a.bytes + 1);
+
+        if (!copy)
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for %s", a.bytes, what);
+        memcpy(copy, a.data, a.bytes);
+        a.data = copy;
+    }
+    onnx_tensor_drop(t);
+    t->has_raw_data = 1;
+    t->raw_data.data = a.data;
+    t->raw_data.len = a.bytes;
+    return SH_OK;
 }

@@ -81,32 +81,6 @@ static size_t small_bytes(const Onnx__TensorProto *t)
     return n > sizeof(float) ? n : 0;
 }
 
-/* The data lie in raw_data from here on, whatever encoding they had. */
-static int settle(Onnx__TensorProto *t, struct onnx_source *source, struct sh_err *err)
-{
-    struct onnx_array a = {0};
-    char what[160], name[128];
-    int rc;
-
-    snprintf(what, sizeof(what), "initializer %s", graph__clean(name_of(t), name, sizeof(name)));
-    rc = onnx_tensor_take(t, what, source, &a, err);
-    if (rc)
-        return rc;
-    if (a.is_borrowed) {
-        void *copy = malloc(a.bytes + 1);
-
-        if (!copy)
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for %s", a.bytes, what);
-        memcpy(copy, a.data, a.bytes);
-        a.data = copy;
-    }
-    onnx_tensor_drop(t);
-    t->has_raw_data = 1;
-    t->raw_data.data = a.data;
-    t->raw_data.len = a.bytes;
-    return SH_OK;
-}
-
 static bool is_uniform(const Onnx__TensorProto *t)
 {
     const uint8_t *p = t->raw_data.data;
@@ -180,7 +154,7 @@ static int decide(struct untie *u, struct onnx_source *source)
             u->uses[i] = 0;
             continue;
         }
-        rc = settle(t, source, u->err);
+        rc = onnx_tensor_settle(t, source, u->err);
         if (!rc && !is_uniform(t))
             u->uses[i] = 0;
         else

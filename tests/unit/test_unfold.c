@@ -1,0 +1,249 @@
+/* test_unfold.c - Without it: a network whose norms the exporter put into its convolutions would be
+ * trained without norms, although it is new; or one that has learned would lose what it knows, as
+ * it would be taken for new. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl -lprotobuf-c -lm */
+#include "common/safetensors.h"
+#include "executor/model/onnx.h"
+#include "executor/model/onnx_file.h"
+#include "tests/unit/graph_nodes.h"
+
+#include <math.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/shunt-unfold.XXXXXX";
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static const char *path_of(const char *name, char *out, size_t size)
+{
+    snprintf(out, size, "%s/%s", folder, name);
+    return out;
+}
+
+static int drop_folder(void **state)
+{
+    static const char *const NAMES[] = {"in.onnx", "state", "out.onnx"};
+    char path[128];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        unlink(path_of(NAMES[i], path, sizeof(path)));
+    return rmdir(folder);
+}
+
+static size_t put_length(uint8_t *p, size_t n)
+{
+    p[0] = (uint8_t)((n & 127) | 128);
+    p[1] = (uint8_t)(n >> 7);
+    return 2;
+}
+
+static size_t put_text(uint8_t *p, uint8_t field, const char *text)
+{
+    size_t n = 0;
+
+    p[n++] = (uint8_t)(field << 3 | 2);
+    n += put_length(p + n, strlen(text));
+    memcpy(p + n, text, strlen(text));
+    return n + strlen(text);
+}
+
+/* Field 9 of a node, which protobuf-c's description lacks. */
+static void add_meta(Onnx__NodeProto *n, const char *key, const char *value)
+{
+    const size_t at = n->base.n_unknown_fields++, need = 8 + strlen(key) + strlen(value);
+    ProtobufCMessageUnknownField *u =
+        realloc(n->base.unknown_fields, (at + 1) * sizeof(ProtobufCMessageUnknownField));
+
+    assert_non_null(u);
+    n->base.unknown_fields = u;
+    u[at] = (ProtobufCMessageUnknownField){
+        .tag = 9, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .data = malloc(need)};
+    assert_non_null(u[at].data);
+    u[at].len = put_length(u[at].data, need - 2);
+    u[at].len += put_text(u[at].data + u[at].len, 1, key);
+    u[at].len += put_text(u[at].data + u[at].len, 2, value);
+    assert_int_equal(u[at].len, need);
+}
+
+/* Even numbers in [-range, range], the largest of them at its end. */
+static uint32_t drawn(struct graph *g, const char *name, int rank, const int64_t *dims, float range)
+{
+    uint32_t v = param(g, name, rank, dims);
+    const int64_t n = graph_elements(&g->values[v]);
+
+    for (int64_t i = 0; i < n; i++)
+        ((float *)g->values[v].data)[i] = range * (float)((i * 29 + 7) % n * 2 - n + 1) / (float)n;
+    return v;
+}
+
+/* A convolution of 4 channels with 3 x 3 weights into 5, behind which there was a norm. */
+static void write_file(float range, bool bias, const char *call)
+{
+    const int64_t dims[4] = {5, 4, 3, 3};
+    Onnx__ModelProto *m = NULL;
+    struct onnx_source *source = NULL;
+    struct sh_err err = {0};
+    struct graph *g = new_graph();
+    char path[128];
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6});
+    uint32_t w = drawn(g, "conv.weight", 4, dims, range);
+
+    x = bias ? NODE(g, "Conv", "c", x, w, drawn(g, "conv.bias", 1, dims, range / 2))
+             : NODE(g, "Conv", "c", x, w);
+    x = NODE(g, "Relu", "y", x);
+    assert_ok(graph_add_output(g, x, NULL));
+    path_of("in.onnx", path, sizeof(path));
+    assert_ok_err(onnx_write(g, path, &err), &err);
+    graph_free(g);
+    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
+    add_meta(m->graph->node[0], "pkg.torch.onnx.fx_node", call);
+    add_meta(m->graph->node[0], "pkg.torch.onnx.name_scopes", "['', 'net.bn1', 'batch_norm']");
+    add_meta(m->graph->node[0], "pkg.onnxscript.rewriter.rule_name",
+             "RemoveOptionalBiasFromConv, FuseBatchNormIntoConv");
+    assert_ok_err(onnx_file_save(path, m, &err), &err);
+    onnx_file_free(m);
+    onnx_source_close(source);
+}
+
+static const char CALL[] =
+    "%n : [num_users=1] = call_function[target=torch.ops.aten._native_batch_norm_legit_no_training."
+    "default](args = (%conv2d, %w, %b, %m, %v, 0.1, 0.001), kwargs = {})";
+
+static struct graph *read_back(const char *name)
+{
+    struct sh_err err = {0};
+    struct graph *g = NULL;
+    char path[128];
+
+    assert_ok_err(onnx_read(path_of(name, path, sizeof(path)), &g, &err), &err);
+    return g;
+}
+
+static bool has_norm(const struct graph *g)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (strcmp(g->nodes[i].op, "BatchNormalization") == 0)
+            return true;
+    return false;
+}
+
+static const float *data_of(const struct graph *g, const char *name)
+{
+    uint32_t v = graph_find(g, name);
+
+    if (v == GRAPH_NONE || !g->values[v].data)
+        fail_msg("there is no %s", name);
+    return g->values[v].data;
+}
+
+static void a_new_norm_is_there_again_with_the_weights_before_it(void **state)
+{
+    const int64_t dims[4] = {5, 4, 3, 3};
+    struct graph *g, *plain = new_graph();
+    const float *was;
+    uint32_t v;
+
+    (void)state;
+    write_file(2.0f, false, CALL);
+    g = read_back("in.onnx");
+    assert_true(has_norm(g));
+    assert_int_equal(g->n_unfolded, 1);
+    assert_int_equal(g->n_folded, 0);
+    assert_true(g->values[graph_find(g, "net.bn1.weight")].is_param);
+    v = drawn(plain, "w", 4, dims, 2.0f);
+    was = plain->values[v].data;
+    for (int i = 0; i < 180; i++)
+        assert_true(fabsf(data_of(g, "conv.weight")[i] - was[i] * sqrtf(1.001f)) < 1e-6f);
+    for (int i = 0; i < 5; i++) {
+        assert_true(data_of(g, "net.bn1.weight")[i] == 1.0f);
+        assert_true(data_of(g, "net.bn1.running_var")[i] == 1.0f);
+        assert_true(data_of(g, "net.bn1.running_mean")[i] == 0.0f);
+    }
+    graph_free(plain);
+    graph_free(g);
+}
+
+/* 36 inputs: PyTorch draws weights and bias from -1/6 to 1/6. */
+static void with_a_bias_it_is_new_if_weights_fill_the_range_they_are_drawn_from(void **state)
+{
+    static const struct {
+        float range;
+        uint32_t back;
+    } CASES[] = {{0.1665f, 1}, {0.2f, 0}, {0.1f, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g;
+
+        write_file(CASES[i].range, true, CALL);
+        g = read_back("in.onnx");
+        if (g->n_unfolded != CASES[i].back || g->n_folded != 1 - CASES[i].back)
+            fail_msg("range %g: %u norms are back", (double)CASES[i].range, g->n_unfolded);
+        assert_int_equal(has_norm(g), CASES[i].back);
+        graph_free(g);
+    }
+}
+
+static void what_the_file_does_not_say_stays_lost(void **state)
+{
+    static const char *const CALLS[] = {"", "batch_norm", "batch_norm(args = (%x), kwargs = {})",
+                                        "batch_norm(args = (%x, 0.1, nan), kwargs = {})",
+                                        "batch_norm(args = (%x, 2, 1e-5), kwargs = {})"};
+    struct graph *g;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CALLS); i++) {
+        write_file(2.0f, false, CALLS[i]);
+        g = read_back("in.onnx");
+        assert_false(has_norm(g));
+        assert_int_equal(g->n_folded, 1);
+        graph_free(g);
+    }
+    write_file(0.0f, false, CALL); /* a norm that began with zeros took the weights with it */
+    g = read_back("in.onnx");
+    assert_false(has_norm(g));
+    graph_free(g);
+}
+
+static void what_was_trained_is_exported_with_its_norm_and_read_as_it_is(void **state)
+{
+    static const float WEIGHT[5] = {3, 1, 4, 1, 5};
+    const struct sh_st_tensor trained = {.name = "net.bn1.weight",
+                                         .dtype = SH_F32,
+                                         .rank = 1,
+                                         .dims = {5},
+                                         .data = WEIGHT,
+                                         .bytes = sizeof(WEIGHT)};
+    char in[128], st[128], out[128];
+    struct sh_err err = {0};
+    struct graph *g;
+
+    (void)state;
+    write_file(2.0f, false, CALL);
+    path_of("in.onnx", in, sizeof(in));
+    path_of("out.onnx", out, sizeof(out));
+    assert_ok_err(sh_st_write(path_of("state", st, sizeof(st)), &trained, 1, NULL, &err), &err);
+    assert_ok_err(onnx_export(in, st, out, &err), &err);
+    g = read_back("out.onnx");
+    assert_memory_equal(data_of(g, "net.bn1.weight"), WEIGHT, sizeof(WEIGHT));
+    assert_int_equal(g->n_unfolded + g->n_folded, 0);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_new_norm_is_there_again_with_the_weights_before_it),
+        cmocka_unit_test(with_a_bias_it_is_new_if_weights_fill_the_range_they_are_drawn_from),
+        cmocka_unit_test(what_the_file_does_not_say_stays_lost),
+        cmocka_unit_test(what_was_trained_is_exported_with_its_norm_and_read_as_it_is),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
