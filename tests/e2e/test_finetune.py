@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A fine-tuning does what PyTorch does: 200 steps with a frozen trunk, a warm-up and a schedule, clipping,
-accumulation, no decay for some parameters, and a mean of the weights.
+accumulation, no decay for some parameters, and a mean of the weights; and one that ends early, at the step at
+which PyTorch's does, with the weights that were best.
 
 Without it: a schedule that is a step off, a norm of the wrong gradients, a decay of what should have none
 or a trunk that moves a little would train all the same, only to other weights than those of who tried it
@@ -14,6 +15,7 @@ Usage: test_finetune.py [-v] [name ...]      DEVICE: cpu or cuda
 import array
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -91,6 +93,49 @@ class Finetune(unittest.TestCase):
             text = self.train({**spec, field: ["fc.*", "layer4.*"]}, "fp32")[1]
             self.assertIn('"spec.%s": no parameter is called "layer4.*"; there are trunk.0.weight' % field, text)
         self.assertIn("nothing to train", self.train({**spec, "frozen": "*"}, "fp32")[1])
+
+    @unittest.skipIf(DEVICE != "cpu", "a system of its own is on the cpu")
+    def test_a_job_ends_early_where_pytorch_does(self):
+        """Frozen trunk, warm-up, clipping, accumulation, and evaluations on data that is held out."""
+        with open(golden("early.json"), encoding="utf-8") as f:
+            want = json.load(f)
+        files = {}
+        for name in ("net.onnx", "data.safetensors", "held.safetensors"):
+            with open(golden(name), "rb") as f:
+                files[name] = f.read()
+        with System() as s:
+            key = s.tenant("lab")
+            s.push(key, "net", files["net.onnx"], max_batch=8)
+            s.push_data(key, "data", files["data.safetensors"])
+            s.push_data(key, "held", files["held.safetensors"])
+            r = s.submit(key, model="net", dataset="data", eval_dataset="held",
+                         spec={**want["spec"], "epochs": None})
+            self.assertIn(r.status, (200, 201), r)
+            job = s.wait_job(key, r.json["id"])
+            self.assertEqual(job["state"], "SUCCEEDED", job)
+            log = s.job(key, r.json["id"], "/log").raw.decode()
+            folder = os.path.join(s.state, "jobs", str(r.json["id"]))
+            with open(os.path.join(folder, "losses.json"), encoding="utf-8") as f:
+                losses = json.load(f)
+            final = read_st(os.path.join(folder, "final.safetensors"))
+        self.assertLess(len(want["losses"]), STEPS)
+        self.assertEqual(len(losses), len(want["losses"]))
+        rounding = max(abs(a - b) for a, b in zip(want["losses"], want["losses_fp32"]))
+        self.assertLess(max(abs(a - b) for a, b in zip(losses, want["losses"])), 4 * rounding)
+        said = [[int(step), float(loss)] for step, loss in
+                re.findall(r"step (\d+) evaluated on 44 samples: accuracy [0-9.e-]+, loss ([0-9.e-]+);", log)]
+        self.assertEqual([step for step, _ in said], [step for step, _ in want["seen"]])
+        for (_, a), (_, b) in zip(said, want["seen"]):
+            self.assertAlmostEqual(a, b, delta=6e-6)  # the log has six digits
+        best = min(want["seen"], key=lambda x: x[1])
+        self.assertEqual((job["result"]["best_step"], job["result"]["steps"]), (best[0], len(want["losses"])))
+        rounding = max(abs(a[1] - b[1]) for a, b in zip(want["seen"], want["seen_fp32"]))
+        self.assertAlmostEqual(job["evaluation"]["best"], best[1], delta=4 * rounding)
+        self.assertAlmostEqual(job["result"]["eval_loss"], best[1], delta=4 * rounding)
+        weights = read_st(golden("early_best.safetensors"))
+        for param in weights:
+            for a, b in zip(floats(final, param), floats(weights, param)):
+                self.assertAlmostEqual(a, b, delta=2e-6, msg=param)
 
     @unittest.skipIf(DEVICE != "cpu", "a system of its own is on the cpu")
     def test_a_job_leaves_the_mean_of_the_weights_and_rates_that(self):

@@ -3,7 +3,8 @@
     python3 finetune.py        (PyTorch, onnx and safetensors; once, by hand)
 
 Of each case there is the spec as a job has it, and the losses of PyTorch in double precision and in
-single; their difference is what rounding may do. tests/e2e/test_finetune.py compares ours.
+single; their difference is what rounding may do. Of the one that ends early there are what its
+evaluations said, too. tests/e2e/test_finetune.py compares ours.
 """
 import copy
 import json
@@ -15,7 +16,7 @@ from torch import nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 OUT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "finetune")
-SAMPLES, BATCH, STEPS, CLASSES = 96, 8, 200, 5
+SAMPLES, HELD_OUT, BATCH, STEPS, CLASSES = 96, 44, 8, 200, 5
 
 CASES = {
     "sgd": {
@@ -30,6 +31,12 @@ CASES = {
         "schedule": {"name": "one-cycle"},
         "clip_value": 0.02, "accumulate": 2, "no_decay": ["*.bias", "norm.*"], "ema": 0.8,
         "frozen": "trunk.*",
+    },
+    "early": {
+        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.001},
+        "schedule": {"name": "linear", "warmup_steps": 6, "warmup_start": 0.2, "end": 0.1},
+        "clip_norm": 0.5, "accumulate": 3, "no_decay": True, "frozen": "trunk.*",
+        "evaluation": {"every": 9, "best": "loss", "patience": 3, "min_delta": 0.012},
     },
 }
 
@@ -76,16 +83,44 @@ def schedule_of(opt, spec, updates):
     if s["name"] == "one-cycle":
         return sched.OneCycleLR(opt, max_lr=lr, total_steps=updates, cycle_momentum=False)
     warm = s["warmup_steps"]
+    rest = sched.CosineAnnealingLR(opt, T_max=updates - warm, eta_min=s["end"] * lr) \
+        if s["name"] == "cosine" else \
+        sched.LinearLR(opt, start_factor=1.0, end_factor=s["end"], total_iters=updates - warm)
     return sched.SequentialLR(opt, [
-        sched.LinearLR(opt, start_factor=s["warmup_start"], total_iters=warm),
-        sched.CosineAnnealingLR(opt, T_max=updates - warm, eta_min=s["end"] * lr)], [warm])
+        sched.LinearLR(opt, start_factor=s["warmup_start"], total_iters=warm), rest], [warm])
 
 
-def train(net, spec, x, label, dtype):
+class Watch:
+    """Evaluations between steps: keeps the best, says when to stop (less is better)."""
+
+    def __init__(self, how, held):
+        self.how, self.held = how, held
+        self.seen, self.best, self.mark, self.waited, self.weights = [], None, None, 0, None
+
+    def stops(self, net, step, dtype):
+        if not self.how or step % self.how["every"] and step != STEPS:
+            return False
+        net.eval()
+        with torch.no_grad():
+            loss = nn.functional.cross_entropy(net(self.held["x"].to(dtype)), self.held["label"]).item()
+        net.train()
+        self.seen.append([step, loss])
+        if self.best is None or loss < self.best:
+            self.best = loss
+            self.weights = {k: p.detach().clone() for k, p in net.named_parameters()}
+        if self.mark is None or loss < self.mark - self.how["min_delta"]:
+            self.mark, self.waited = loss, 0
+        else:
+            self.waited += 1
+        return self.waited >= self.how["patience"]
+
+
+def train(net, spec, x, label, dtype, held):
     net = copy.deepcopy(net).to(dtype).train()
     opt, k = optimizer_of(net, spec), spec["accumulate"]
     sched = schedule_of(opt, spec, -(-STEPS // k))
-    mean = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(spec["ema"]))
+    mean = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(spec.get("ema", 0.0)))
+    watch = Watch(spec.get("evaluation"), held)
     trained = [p for p in net.parameters() if p.requires_grad]
     smoothing = spec["loss"]["label_smoothing"] if "loss" in spec else 0.0
     losses = []
@@ -97,7 +132,7 @@ def train(net, spec, x, label, dtype):
         (loss / parts).backward()
         losses.append(loss.item())
         if step % k + 1 < parts:
-            continue
+            continue  # `every` is a multiple of k
         if "clip_norm" in spec:
             torch.nn.utils.clip_grad_norm_(trained, spec["clip_norm"])
         else:
@@ -106,7 +141,9 @@ def train(net, spec, x, label, dtype):
         opt.zero_grad()
         sched.step()
         mean.update_parameters(net)
-    return losses, dict(mean.module.named_parameters())
+        if watch.stops(net, step + 1, dtype):
+            break
+    return losses, watch.weights or dict(mean.module.named_parameters()), watch.seen
 
 
 def main():
@@ -121,16 +158,22 @@ def main():
                       input_names=["x"], output_names=["y"], opset_version=17,
                       dynamic_axes={"x": {0: "n"}, "y": {0: "n"}})
     save_file({"x": x, "label": label}, os.path.join(OUT, "data.safetensors"))
+    held = {"label": torch.randint(0, CLASSES, (HELD_OUT,))}
+    held["x"] = torch.randn(HELD_OUT, 1, 8, 8)
+    for c in range(CLASSES):  # of a class: like what the others of it have in common
+        held["x"][held["label"] == c] += x[label == c].mean(0)
+    save_file(held, os.path.join(OUT, "held.safetensors"))
     for name, spec in CASES.items():
-        exact, weights = train(net, spec, x, label, torch.float64)
-        rounded, _ = train(net, spec, x, label, torch.float32)
+        exact, weights, seen = train(net, spec, x, label, torch.float64, held)
+        rounded, _, seen_fp32 = train(net, spec, x, label, torch.float32, held)
         with open(os.path.join(OUT, name + ".json"), "w", encoding="utf-8") as f:
             json.dump({"spec": {**spec, "batch": BATCH, "steps": STEPS, "shuffle": False},
-                       "losses": exact, "losses_fp32": rounded}, f, indent=1)
+                       "losses": exact, "losses_fp32": rounded,
+                       **({"seen": seen, "seen_fp32": seen_fp32} if seen else {})}, f, indent=1)
             f.write("\n")
         save_file({k: v.detach().float().contiguous() for k, v in weights.items()},
-                  os.path.join(OUT, name + "_ema.safetensors"))
-        print(name, exact[0], exact[-1], max(abs(a - b) for a, b in zip(exact, rounded)))
+                  os.path.join(OUT, name + ("_best" if seen else "_ema") + ".safetensors"))
+        print(name, exact[0], exact[-1], max(abs(a - b) for a, b in zip(exact, rounded)), seen)
 
 
 if __name__ == "__main__":
