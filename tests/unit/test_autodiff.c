@@ -196,12 +196,14 @@ static void every_gradient_is_the_slope_of_the_loss(void **state)
     struct train_spec t = {.loss = TRAIN_LOSS_MSE, .lr = 0.1, .labels = "label"};
     uint64_t x = 5;
 
-    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+    for (size_t k = 0; k < 2 * SH_ARRAY_LEN(CASES); k++) { /* each in both precisions */
+        const size_t i = k / 2;
         struct graph *g = text_graph(CASES[i].op, CASES[i].in, CASES[i].attrs,
                                      strcmp(CASES[i].op, "Split") == 0 ? 2 : 1);
         char what[200];
 
         t.batch = 1;
+        t.precision = k % 2 ? DEV_FP64 : DEV_FP32;
         compile(b, g, CASES[i].lo, CASES[i].hi, &t);
         snprintf(what, sizeof(what), "%s %s %s", CASES[i].op, CASES[i].in, CASES[i].attrs);
         expect_slopes(b, &x, 3, 2e-2, what);
