@@ -195,7 +195,8 @@ class Case:
         said = "%s: exit status %d\n%s" % (" ".join(args), p.returncode, text[1][-20000:])
         if late.is_set():
             raise Finding("no end within %d s: " % LIMIT_S + said)
-        if p.returncode not in (0, 1) or "Sanitizer" in text[1] or "runtime error:" in text[1]:
+        if p.returncode not in (0, 1) or any(w in text[1] for w in ("ERROR: AddressSanitizer", "runtime error:",
+                                                                    "ERROR: LeakSanitizer")):
             raise Finding(said)
         if p.returncode == 1 and len(text[1].strip()) < 20:
             raise Finding("it does not say why: " + said)
