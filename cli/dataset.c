@@ -163,7 +163,7 @@ static int make_file(struct cli *c, struct setfile *made, const char **file, str
     else if (n > 1 || (strchr(*file, '=') && access(*file, F_OK) != 0) || kind == SH_FILE_NUMPY ||
              kind == SH_FILE_ZIP)
         rc = arrays_read(c, c->args + 1, n, made, err);
-    else if (kind == SH_FILE_TEXT || ends_with(*file, ".csv"))
+    else if (ends_with(*file, ".csv") || (kind == SH_FILE_TEXT && is_given(c->conf->label_column)))
         rc = make_table(c, made, err);
     else
         return upload_check(*file, SH_FILE_SAFETENSORS, err);

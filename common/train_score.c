@@ -139,9 +139,11 @@ static void add_class(struct train_score *s, const float *y, int64_t label)
     }
     s->n_values++;
     s->loss += log(sum) + (double)y[best * step] - (double)y[(size_t)label * step];
+    s->tally[label].labels++;
+    if (!isfinite(sum)) /* one of them is no number: nothing was answered */
+        return;
     s->correct += (size_t)label == best;
     s->in_top += larger < TOP;
-    s->tally[label].labels++;
     s->tally[best].answers++;
     s->tally[label].both += (size_t)label == best;
 }

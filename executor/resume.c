@@ -78,7 +78,7 @@ static int read_trials(struct job *j, const struct sh_st *f, struct sh_err *err)
 
     if (j->trials.every && text)
         rc = trials_read(&j->trials, text, err);
-    if (rc || !j->trials.best_step)
+    if (rc || !j->trials.best_by || !j->trials.best_step)
         return rc;
     if (j->trials.best_step != j->resume_step) {
         best = &j->slots[1];

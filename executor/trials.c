@@ -60,14 +60,14 @@ bool trials_is_best(const struct trials *t, const struct train_scores *s)
 {
     const double v = value_of(t, s);
 
-    return t->best_by && !isnan(v) && is_better(t, v, t->best, 0);
+    return t->best_by && !isnan(v) && !isnan(s->loss) && is_better(t, v, t->best, 0);
 }
 
 int trials_note(struct trials *t, int64_t step, const struct train_scores *s, struct sh_err *err)
 {
     const double v = value_of(t, s);
 
-    if (isnan(v))
+    if (isnan(v) || isnan(s->loss))
         return SH_FAIL(err, SH_E_NAN,
                        "the evaluation after step %" PRId64 " has no %s: the model's answers are "
                        "not numbers, no label counts, or there are not more than five classes",

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 
 #define NO_STEP INT64_C(-1)
+#define PIECE ((size_t)1 << 20) /* goes to the device at once: a stop waits for no more */
 
 struct column { /* one input */
     const struct sh_st_tensor *src;
@@ -30,10 +31,13 @@ struct evaluation {
     double *op_ns; /* OWNED f64[n_ops], or NULL: not known */
     struct portions portions;
 
-    int64_t step;   /* whose state is being evaluated; NO_STEP: none */
-    int64_t at;     /* first sample of the batch */
-    uint32_t op;    /* next operation for it */
-    bool is_loaded; /* it is in the workspace */
+    int64_t step; /* whose state is being evaluated; NO_STEP: none */
+    int64_t at;   /* first sample of the batch */
+    /* How far the batch is. */
+    int64_t n_copied, n_scored; /* samples in `in`; of the answer in `out` */
+    size_t column, sent;        /* what goes to the workspace next: bytes of the column before */
+    uint32_t op;                /* next operation for it */
+    bool has_answer;
 };
 
 /* ------------------------------------------------------------------ opening */
@@ -163,23 +167,42 @@ int evaluation_write_state(struct evaluation *e, void *state, struct sh_err *err
 
 /* ------------------------------------------------------------------ running */
 
-/* What is missing in the last batch is its last sample again; nobody looks at those answers. */
-static int load_batch(struct evaluation *e, size_t ws_off, struct sh_err *err)
+static void begin_batch(struct evaluation *e)
 {
-    int rc = SH_OK;
+    e->n_copied = e->n_scored = 0;
+    e->column = e->sent = 0;
+    e->op = 0;
+    e->has_answer = false;
+}
 
-    for (size_t i = 0; i < e->n_columns && !rc; i++) {
+/* What is missing in the last batch is its last sample again; nobody looks at those answers. */
+static void copy_sample(struct evaluation *e)
+{
+    const size_t k = (size_t)e->n_copied++;
+
+    for (size_t i = 0; i < e->n_columns; i++) {
         const struct column *c = &e->columns[i];
 
-        for (int64_t k = 0; k < e->batch; k++)
-            memcpy(e->in + c->offset + (size_t)k * c->sample_bytes,
-                   (const char *)c->src->data +
-                       (size_t)SH_MIN(e->at + k, e->n - 1) * c->sample_bytes,
-                   c->sample_bytes);
-        rc = dev_upload(e->dev, ws_off + c->dst->offset, e->in + c->offset, c->dst->bytes, err);
+        memcpy(e->in + c->offset + k * c->sample_bytes,
+               (const char *)c->src->data +
+                   (size_t)SH_MIN(e->at + (int64_t)k, e->n - 1) * c->sample_bytes,
+               c->sample_bytes);
     }
-    e->is_loaded = rc == SH_OK;
-    return rc;
+}
+
+static int send_piece(struct evaluation *e, size_t ws_off, struct sh_err *err)
+{
+    const struct column *c = &e->columns[e->column];
+    const size_t n = SH_MIN(c->dst->bytes - e->sent, PIECE);
+    int rc =
+        dev_upload(e->dev, ws_off + c->dst->offset + e->sent, e->in + c->offset + e->sent, n, err);
+
+    e->sent += n;
+    if (e->sent == c->dst->bytes) {
+        e->column++;
+        e->sent = 0;
+    }
+    return rc ? rc : dev_throttle(e->dev, 0, err);
 }
 
 static int take_answer(struct evaluation *e, size_t ws_off, struct sh_err *err)
@@ -189,15 +212,21 @@ static int take_answer(struct evaluation *e, size_t ws_off, struct sh_err *err)
 
     if (!rc)
         rc = dev_sync(e->dev, err);
-    if (rc)
-        return rc;
-    train_score_add(e->score, e->out,
-                    (const char *)e->labels->data + (size_t)e->at * e->label_bytes,
-                    (size_t)SH_MIN(e->batch, e->n - e->at));
+    e->has_answer = rc == SH_OK;
+    return rc;
+}
+
+static void score_sample(struct evaluation *e)
+{
+    const struct program_io *y = program_output(e->program, 0);
+    const int64_t k = e->n_scored++;
+
+    train_score_add(e->score, e->out + (size_t)k * (y->bytes / (size_t)e->batch),
+                    (const char *)e->labels->data + (size_t)(e->at + k) * e->label_bytes, 1);
+    if (e->n_scored < SH_MIN(e->batch, e->n - e->at))
+        return;
     e->at += e->batch;
-    e->op = 0;
-    e->is_loaded = false;
-    return SH_OK;
+    begin_batch(e);
 }
 
 static void begin(struct evaluation *e, const struct msg_wk_train_go *go)
@@ -206,12 +235,11 @@ static void begin(struct evaluation *e, const struct msg_wk_train_go *go)
         train_score_clear(e->score);
         e->step = go->step;
         e->at = 0;
-        e->op = 0;
-        e->is_loaded = false;
+        begin_batch(e);
     }
-    if (!go->resume) { /* the workspace is not what it was; what is added up stays */
+    if (!go->resume) { /* the workspace is not what it was; what lies on the host stays */
+        e->column = e->sent = 0;
         e->op = 0;
-        e->is_loaded = false;
     }
 }
 
@@ -232,11 +260,32 @@ static int run_portion(struct worker *w, struct evaluation *e, const struct dev_
         queued = portions_add(&e->portions, ns, w->stop_bound_ns);
     if (!rc)
         rc = dev_throttle(w->dev, queued, err);
-    if (rc)
-        return rc;
-    atomic_fetch_add(&w->ctl->progress, 1);
     e->op = end;
-    return end == n_ops ? take_answer(e, b->workspace, err) : SH_OK;
+    return rc;
+}
+
+/* The next thing that the batch needs, none of which takes long. */
+static int go_on(struct worker *w, struct evaluation *e, const struct dev_bases *b,
+                 struct sh_err *err)
+{
+    atomic_fetch_add(&w->ctl->progress, 1);
+    if (e->has_answer)
+        score_sample(e);
+    else if (e->n_copied < e->batch)
+        copy_sample(e);
+    else if (e->column < e->n_columns)
+        return send_piece(e, b->workspace, err);
+    else if (e->op < program_n_ops(e->program))
+        return run_portion(w, e, b, err);
+    else
+        return take_answer(e, b->workspace, err);
+    return SH_OK;
+}
+
+void evaluation_forget(struct evaluation *e)
+{
+    if (e)
+        e->step = NO_STEP;
 }
 
 int evaluation_run(struct worker *w, struct evaluation *e, const struct msg_wk_train_go *go,
@@ -250,10 +299,7 @@ int evaluation_run(struct worker *w, struct evaluation *e, const struct msg_wk_t
     while (!rc && e->at < e->n) {
         if (worker_must_stop(w))
             return SH_OK;
-        if (!e->is_loaded)
-            rc = load_batch(e, go->ws_off, err);
-        if (!rc)
-            rc = run_portion(w, e, &b, err);
+        rc = go_on(w, e, &b, err);
     }
     if (rc)
         return rc;

@@ -31,4 +31,7 @@ int evaluation_write_state(struct evaluation *e, void *state, struct sh_err *err
 int evaluation_run(struct worker *w, struct evaluation *e, const struct msg_wk_train_go *go,
                    struct train_scores *scores, bool *done, struct sh_err *err);
 
+/* Training goes on, over what the evaluation had in the workspace. e: NULL is fine. */
+void evaluation_forget(struct evaluation *e);
+
 #endif

@@ -554,6 +554,8 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
         t->is_loaded = t->has_asked = false;
         data_forget(t->data);
     }
+    if (!go->evaluate)
+        evaluation_forget(t->evaluation);
     rc = reach(w, t, go, &why);
     if (!rc)
         rc = dev_wait(w->dev, go->ticket_slot, go->ticket_value, WORKER_TICKET_TIMEOUT_MS, &why);

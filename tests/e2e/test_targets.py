@@ -64,9 +64,10 @@ class Targets(Story):
         for n in "abcabc":
             end = time.monotonic() + 60
             while (r := self.infer(n)).status != 200:
-                self.assertEqual((r.status, r.code), (503, "SLO"), r)
-                self.assertIn("retry-after", r.headers, r)  # it is true: the image is on its way
-                refused += 1
+                if r.status != 504:  # let in, and late: the machine did something else
+                    self.assertEqual((r.status, r.code), (503, "SLO"), r)
+                    self.assertIn("retry-after", r.headers, r)  # it is true: the image is on its way
+                    refused += 1
                 self.assertLess(time.monotonic(), end, r)
                 time.sleep(0.02)
             served += 1
