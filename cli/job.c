@@ -178,6 +178,19 @@ static int set_text(json_t *obj, const char *name, const char *text, struct sh_e
     return SH_OK;
 }
 
+/* An object in the spec; where it has none, a new one. */
+static int get_part(struct cli *c, json_t *spec, const char *name, json_t **out, bool *is_new,
+                    struct sh_err *err)
+{
+    *out = json_object_get(spec, name);
+    *is_new = !*out || json_is_null(*out);
+    if (!*is_new && !json_is_object(*out))
+        return cli_usage(c, err, "\"%s\" in the file of --spec is not a JSON object", name);
+    if (*is_new && json_object_set_new(spec, name, *out = json_object()))
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    return SH_OK;
+}
+
 static int fill_optimizer(struct cli *c, json_t *spec, struct sh_err *err)
 {
     const struct cli_conf *o = c->conf;
@@ -187,15 +200,12 @@ static int fill_optimizer(struct cli *c, json_t *spec, struct sh_err *err)
                                       {"beta1", o->beta1, false},
                                       {"beta2", o->beta2, false},
                                       {"eps", o->eps, false}};
-    json_t *opt = json_object_get(spec, "optimizer");
-    int rc = SH_OK;
+    json_t *opt;
+    bool is_new;
+    int rc = get_part(c, spec, "optimizer", &opt, &is_new, err);
 
-    if (!opt) {
-        opt = json_object();
-        if (json_object_set_new(spec, "optimizer", opt))
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    }
-    rc = set_text(opt, "name", o->optimizer, err);
+    if (!rc)
+        rc = set_text(opt, "name", o->optimizer, err);
     if (!rc && !json_object_get(opt, "name"))
         rc = set_text(opt, "name", "sgd", err);
     return rc ? rc : set_numbers(c, opt, numbers, SH_ARRAY_LEN(numbers), err);
@@ -207,18 +217,15 @@ static int fill_evaluation(struct cli *c, json_t *spec, struct sh_err *err)
     const struct setting numbers[] = {{"every", o->eval_every, true},
                                       {"patience", o->patience, true},
                                       {"min_delta", o->min_delta, false}};
-    json_t *evaluation = json_object_get(spec, "evaluation");
-    int rc = SH_OK;
+    json_t *evaluation;
+    bool is_new;
+    int rc = get_part(c, spec, "evaluation", &evaluation, &is_new, err);
 
-    if (!evaluation) {
-        evaluation = json_object();
-        if (json_object_set_new(spec, "evaluation", evaluation))
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    }
-    rc = set_numbers(c, evaluation, numbers, SH_ARRAY_LEN(numbers), err);
+    if (!rc)
+        rc = set_numbers(c, evaluation, numbers, SH_ARRAY_LEN(numbers), err);
     if (!rc)
         rc = set_text(evaluation, "best", o->best, err);
-    if (!rc && json_object_size(evaluation) == 0)
+    if (!rc && is_new && json_object_size(evaluation) == 0)
         json_object_del(spec, "evaluation"); /* none of this was said */
     return rc;
 }

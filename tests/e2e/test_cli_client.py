@@ -70,6 +70,31 @@ class Client(unittest.TestCase):
         self.addCleanup(s.close)
         return s
 
+    def test_the_spec_of_a_file_goes_as_it_is_or_is_refused(self):
+        s = self.stub(lambda *call: (201, {"id": 7, "state": "QUEUED"}))
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "spec.json")
+
+            def submit(spec, *args):
+                s.calls.clear()
+                with open(path, "w") as f:
+                    json.dump(spec, f)
+                return s.shunt("submit", "--model", "net:1", "--dataset", "d", "--spec", path, *args)
+
+            for spec, part in (({"evaluation": 5}, "evaluation"), ({"evaluation": "every 10"}, "evaluation"),
+                               ({"evaluation": []}, "evaluation"), ({"optimizer": "adam"}, "optimizer")):
+                for args in ((), ("--eval-every", "20", "--lr", "0.1")):
+                    r = submit(spec, *args)
+                    self.assertEqual(r.returncode, 2, r)
+                    self.assertIn('"%s" in the file of --spec is not a JSON object' % part, r.stderr)
+                    self.assertEqual(s.calls, [])
+            for spec, args, want in (({"evaluation": {}}, (), {}), ({}, (), None), ({"evaluation": None}, (), None),
+                                     ({"evaluation": {"every": 5}}, ("--best", "loss"), {"every": 5, "best": "loss"})):
+                r = submit(spec, *args)
+                sent = [json.loads(body) for method, path_of, _, body in s.calls if method == "POST"]
+                self.assertEqual(len(sent), 1, r)
+                self.assertEqual(sent[0]["spec"].get("evaluation"), want)
+
     def test_a_quota_that_changes_meanwhile_is_read_again(self):
         quota = {"max_gpus": 1, "max_queued_jobs": 5, "row_version": 3}
         others = [9]
