@@ -17,8 +17,9 @@ int shards_read(struct cli *c, char **files, size_t n, struct setfile *out, stru
 
 /* table.c: a file of comma-separated values, whose first row has the names of the columns. `column`
  * becomes the tensor "label": INT64 where all are whole numbers; FP32 [samples, 1] where all are
- * numbers; else classes, numbered in the order of their names, which are in the file's metadata as
- * "classes". All others become the FP32 tensor `tensor` [samples, columns]. */
+ * numbers; where none is one, classes, numbered in the order of their names, which are in the
+ * file's metadata as "classes", and how many there are is said. An empty label, or a text among
+ * numbers, is refused. All others become the FP32 tensor `tensor` [samples, columns]. */
 struct table_plan {
     const char *tensor, *column;
 };

@@ -22,7 +22,7 @@
 struct shot {
     char *name; /* OWNED */
     uint32_t label;
-    bool is_broken;
+    bool is_broken, is_other_size;
 };
 
 struct reading {
@@ -36,9 +36,11 @@ struct reading {
     atomic_size_t next, done;
     atomic_bool stop;
     pthread_mutex_t lock; /* of what follows */
-    size_t worst;         /* the first shot that failed; n: none */
-    size_t n_broken;
-    struct sh_err why;
+    struct failure {
+        size_t shot; /* the first of them; SIZE_MAX: none */
+        struct sh_err why;
+    } skipped, stopped; /* left out, and what ends the reading */
+    size_t n_broken, n_other_size;
 };
 
 static void reading_fini(struct reading *r)
@@ -96,6 +98,18 @@ static int add_shot(struct reading *r, uint32_t label, const char *name, struct 
     return rc;
 }
 
+/* A link to nowhere, mostly. As a picture it is one that cannot be read. */
+static int add_gone(struct reading *r, const char *path, uint32_t label, const char *name,
+                    struct sh_err *err)
+{
+    if (label != UINT32_MAX && is_picture_name(name))
+        return add_shot(r, label, name, err);
+    if (!r->plan->skips || (errno != ENOENT && errno != ELOOP))
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not look at \"%s/%s\": %m", path, name);
+    r->n_other++;
+    return SH_OK;
+}
+
 /* Each entry that is not hidden, to one of the two lists. label: of the class; UINT32_MAX: of the
  * folder of classes. */
 static int list(struct reading *r, const char *path, uint32_t label, struct sh_err *err)
@@ -112,7 +126,7 @@ static int list(struct reading *r, const char *path, uint32_t label, struct sh_e
         if (e->d_name[0] == '.')
             continue;
         if (fstatat(dirfd(dir), e->d_name, &st, 0) != 0)
-            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not look at \"%s/%s\": %m", path, e->d_name);
+            rc = add_gone(r, path, label, e->d_name, err);
         else if (label == UINT32_MAX && S_ISDIR(st.st_mode))
             rc = add_class(r, e->d_name, err);
         else if (label != UINT32_MAX && S_ISREG(st.st_mode) && is_picture_name(e->d_name))
@@ -178,7 +192,8 @@ static int read_shot(const struct reading *r, size_t i, struct picture *p, struc
     }
     if (picture_shape(p, &r->plan->shape, &why))
         rc = SH_FAIL(err, why.rc, "\"%s\": %s", path, why.msg);
-    else if (r->width && (p->width != r->width || p->height != r->height))
+    else if (r->width &&
+             (r->shots[i].is_other_size = p->width != r->width || p->height != r->height))
         rc = SH_FAIL(err, SH_E_INVALID,
                      "\"%s\" is %zu x %zu (width x height), the pictures before it %zu x %zu: give "
                      "--size HEIGHTxWIDTH",
@@ -197,13 +212,13 @@ static bool may_skip(const struct reading *r, int rc)
 static void note_failure(struct reading *r, size_t i, const struct sh_err *why)
 {
     const bool skip = may_skip(r, why->rc);
+    struct failure *first = skip ? &r->skipped : &r->stopped;
 
     pthread_mutex_lock(&r->lock);
-    if (i < r->worst) {
-        r->worst = i;
-        r->why = *why;
-    }
+    if (i < first->shot)
+        *first = (struct failure){.shot = i, .why = *why};
     r->n_broken++;
+    r->n_other_size += r->shots[i].is_other_size;
     pthread_mutex_unlock(&r->lock);
     r->shots[i].is_broken = true;
     if (!skip)
@@ -263,7 +278,7 @@ static int read_all(struct cli *c, struct reading *r, struct sh_err *err)
     errno = e;
     if (n == 0)
         return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not start a thread that reads pictures: %m");
-    return atomic_load(&r->stop) ? sh_err_copy(err, &r->why) : SH_OK;
+    return atomic_load(&r->stop) ? sh_err_copy(err, &r->stopped.why) : SH_OK;
 }
 
 /* The size of all is that of the first. */
@@ -372,9 +387,12 @@ static int make_file(struct cli *c, struct reading *r, struct classes_told *told
     describe(r, n, t);
     if (!rc)
         rc = setfile_end(r->file, t, 2, meta, err);
-    *told = (struct classes_told){
-        .n_samples = n, .n_classes = r->n_classes, .n_skipped = r->n_broken, .n_other = r->n_other};
-    sh_strlcpy(told->skipped, r->why.msg, sizeof(told->skipped));
+    *told = (struct classes_told){.n_samples = n,
+                                  .n_classes = r->n_classes,
+                                  .n_skipped = r->n_broken,
+                                  .n_other_size = r->n_other_size,
+                                  .n_other = r->n_other};
+    sh_strlcpy(told->skipped, r->skipped.why.msg, sizeof(told->skipped));
     free(names);
     return rc;
 }
@@ -382,7 +400,11 @@ static int make_file(struct cli *c, struct reading *r, struct classes_told *told
 int classes_read(struct cli *c, const char *folder, const struct classes_plan *p,
                  struct setfile *out, struct classes_told *told, struct sh_err *err)
 {
-    struct reading r = {.folder = folder, .plan = p, .file = out, .worst = SIZE_MAX};
+    struct reading r = {.folder = folder,
+                        .plan = p,
+                        .file = out,
+                        .skipped.shot = SIZE_MAX,
+                        .stopped.shot = SIZE_MAX};
     int rc;
 
     *out = (struct setfile){.fd = -1};

@@ -18,6 +18,7 @@ struct classes_plan {
 struct classes_told {
     size_t n_samples, n_classes;
     size_t n_skipped, n_other; /* files that are damaged, and such as are no pictures */
+    size_t n_other_size;       /* of n_skipped: these are, without a size for all, of another one */
     char skipped[512];         /* why the first was left out */
 };
 

@@ -112,7 +112,11 @@ static int plan_pictures(struct cli *c, struct classes_plan *p, struct sh_err *e
 
 static void say_pictures(const struct cli *c, const struct classes_told *t)
 {
-    if (t->n_skipped)
+    if (t->n_other_size)
+        out_say(c,
+                "%zu pictures are left out, %zu of them as they are of another size; the first: %s",
+                t->n_skipped, t->n_other_size, t->skipped);
+    else if (t->n_skipped)
         out_say(c, "%zu pictures are left out, as they cannot be read; the first: %s", t->n_skipped,
                 t->skipped);
     if (t->n_other)

@@ -65,13 +65,20 @@ static int decode_jpeg(const uint8_t *file, size_t n, struct picture *p, struct 
     return rc;
 }
 
-/* As Pillow has it: what is see-through is as it is stored. */
+/* Of RGB with alpha. As Pillow has it: what is see-through is as it is stored, and grey is that of
+ * ITU-R 601, of the values as they are stored, as in a JPEG; libpng would take their light. */
 static void drop_alpha(struct picture *p)
 {
-    size_t from = p->channels + 1;
+    const uint8_t *from = p->data;
 
-    for (size_t i = 0; i < p->width * p->height; i++)
-        memmove(p->data + i * p->channels, p->data + i * from, p->channels);
+    for (size_t i = 0; i < p->width * p->height; i++, from += 4) {
+        const uint32_t grey = 19595u * from[0] + 38470u * from[1] + 7471u * from[2]; /* of 2^16 */
+
+        if (p->channels == 1)
+            p->data[i] = (uint8_t)((grey + 32768) >> 16);
+        else
+            memmove(p->data + i * 3, from, 3);
+    }
 }
 
 static int decode_png(const uint8_t *file, size_t n, struct picture *p, struct sh_err *err)
@@ -81,7 +88,8 @@ static int decode_png(const uint8_t *file, size_t n, struct picture *p, struct s
 
     if (!png_image_begin_read_from_memory(&image, file, n))
         return SH_FAIL(err, SH_E_INVALID, "the picture cannot be decoded: %.60s", image.message);
-    image.format = p->channels == 1 ? PNG_FORMAT_GA : PNG_FORMAT_RGBA;
+    image.format = PNG_FORMAT_RGBA;
+    image.flags |= PNG_IMAGE_FLAG_16BIT_sRGB; /* as 8 bits are, where the file does not say */
     rc = set_size(p, image.width, image.height, err);
     if (!rc && !png_image_finish_read(&image, NULL, p->data, 0, NULL))
         rc = SH_FAIL(err, SH_E_INVALID, "the picture cannot be decoded: %.60s", image.message);

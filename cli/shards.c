@@ -55,7 +55,10 @@ static int add_shard(struct shards *s, size_t k, struct sh_err *err)
             memcmp(t->dims + 1, to->dims + 1, (t->rank - 1) * sizeof(t->dims[0])) != 0)
             return differs(s, k, to->name, err);
         if (k > 0) {
-            to->dims[0] += t->dims[0];
+            if (__builtin_add_overflow(to->dims[0], t->dims[0], &to->dims[0]))
+                return SH_FAIL(err, SH_E_TOOBIG,
+                               "with \"%s\" the dataset has more samples than are counted",
+                               s->files[k]);
             rc = sh_add_size(to->bytes, t->bytes, &to->bytes, err);
         }
     }

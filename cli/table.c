@@ -1,6 +1,7 @@
 /* table.c - see arrays.h. Values as RFC 4180 has them: quotes around one may hold commas, line ends
  * and quotes (twice). The file is read two or three times, and is never in memory as a whole. */
 #include "cli/arrays.h"
+#include "cli/out.h"
 #include "cli/upload.h"
 #include "common/mem.h"
 
@@ -21,13 +22,17 @@ struct table {
     const struct table_plan *plan;
     const char *p, *end, *at; /* mapped; at: what is read next */
     int64_t line;             /* of `at`, from 1 */
+    const char *first;        /* what follows the row of the names, */
+    int64_t first_line;       /* and the line that this is */
     char value[MAX_VALUE];
     bool is_last; /* the value ends its row */
     char **names; /* OWNED: of the columns */
     size_t n, cap, column;
     int64_t rows;
-    bool all_whole, all_numbers; /* of the labels */
-    char **classes;              /* OWNED; of labels that are texts */
+    bool all_whole, all_numbers, any_number; /* of the labels */
+    int64_t text_line;                       /* of the first label that is no number, */
+    char text[81];                           /* and what it begins with */
+    char **classes;                          /* OWNED; of labels that are texts */
     size_t n_classes, cap_classes;
 };
 
@@ -112,6 +117,8 @@ static int read_names(struct table *t, struct sh_err *err)
             rc = sh_strdup(t->value, &t->names[t->n], err);
         t->n += !rc;
     }
+    t->first = t->at;
+    t->first_line = t->line;
     for (t->column = 0; !rc && t->column < t->n; t->column++)
         if (strcmp(t->names[t->column], t->plan->column) == 0)
             break;
@@ -143,10 +150,8 @@ static int each_value(struct table *t, value_fn *fn, void *arg, struct sh_err *e
 {
     int rc = SH_OK;
 
-    t->at = t->p;
-    t->line = 1;
-    for (t->is_last = false; !rc && !t->is_last;)
-        rc = read_value(t, err);
+    t->at = t->first;
+    t->line = t->first_line;
     for (t->rows = 0; !rc && has_row(t); t->rows += !rc) {
         const int64_t line = t->line;
         size_t i = 0;
@@ -173,9 +178,35 @@ static int check_value(struct table *t, int64_t line, size_t i, void *arg, struc
     (void)arg;
     if (i != t->column)
         return is_number(t->value, &v) ? SH_OK : wrong_value(t, line, i, err);
+    if (t->value[strspn(t->value, " \t")] == '\0')
+        return SH_FAIL(err, SH_E_INVALID,
+                       "line %lld of \"%s\", column \"%.80s\": the label is empty: fill it in, or "
+                       "take the row out",
+                       (long long)line, t->path, t->names[i]);
     t->all_whole &= sh_parse_i64(t->value, INT64_MIN, INT64_MAX, "label", &whole, NULL) == SH_OK;
-    t->all_numbers &= is_number(t->value, &v);
+    if (is_number(t->value, &v)) {
+        t->any_number = true;
+    } else if (t->all_numbers) {
+        t->all_numbers = false;
+        t->text_line = line;
+        sh_strlcpy(t->text, t->value, sizeof(t->text));
+    }
     return SH_OK;
+}
+
+/* Numbers and texts: one of them is likely a gap, such as "NA". */
+static int check_labels(const struct table *t, struct sh_err *err)
+{
+    if (t->rows == 0)
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" has no rows but that of the names", t->path);
+    if (t->all_numbers || !t->any_number)
+        return SH_OK;
+    return SH_FAIL(
+        err, SH_E_INVALID,
+        "line %lld of \"%s\", column \"%.80s\": \"%s\" is no number that FP32 holds, and "
+        "other labels are numbers: give it one, or take the row out; names of classes "
+        "are all no numbers",
+        (long long)t->text_line, t->path, t->plan->column, t->text);
 }
 
 /* Where the class is in the list, or would be. */
@@ -227,21 +258,24 @@ struct writing {
 static int put_label(struct table *t, const struct writing *w, struct sh_err *err)
 {
     const uint64_t i = (uint64_t)t->rows;
+    const bool is_float = !t->all_whole && t->all_numbers;
+    bool is_known; /* as the passes before this one saw it */
     int64_t whole = 0;
     double number = 0;
-    bool is_there;
     float v;
 
-    if (!t->all_whole && t->all_numbers) {
-        is_number(t->value, &number);
-        v = (float)number;
-        return setfile_put(w->file, w->labels + i * sizeof(v), &v, sizeof(v), err);
-    }
-    if (t->all_whole)
-        sh_parse_i64(t->value, INT64_MIN, INT64_MAX, "label", &whole, NULL);
+    if (is_float)
+        is_known = is_number(t->value, &number);
+    else if (t->all_whole)
+        is_known = sh_parse_i64(t->value, INT64_MIN, INT64_MAX, "label", &whole, NULL) == SH_OK;
     else
-        whole = (int64_t)place_of(t, t->value, &is_there);
-    return setfile_put(w->file, w->labels + i * sizeof(whole), &whole, sizeof(whole), err);
+        whole = (int64_t)place_of(t, t->value, &is_known);
+    if (!is_known)
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" changes while it is read", t->path);
+    v = (float)number;
+    return is_float
+               ? setfile_put(w->file, w->labels + i * sizeof(v), &v, sizeof(v), err)
+               : setfile_put(w->file, w->labels + i * sizeof(whole), &whole, sizeof(whole), err);
 }
 
 static int write_value(struct table *t, int64_t line, size_t i, void *arg, struct sh_err *err)
@@ -348,12 +382,14 @@ int table_read(struct cli *c, const char *path, const struct table_plan *p, stru
         rc = read_names(t, err);
     if (!rc)
         rc = each_value(t, check_value, NULL, err);
-    if (!rc && t->rows == 0)
-        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" has no rows but that of the names", path);
+    if (!rc)
+        rc = check_labels(t, err);
     if (!rc && !t->all_numbers)
         rc = each_value(t, note_class, NULL, err);
     if (!rc)
         rc = write_file(c, t, out, err);
+    if (!rc && t->n_classes)
+        out_say(c, "The labels in column \"%s\" are %zu classes.", p->column, t->n_classes);
     free_texts(t->names, t->n);
     free_texts(t->classes, t->n_classes);
     if (t->p)

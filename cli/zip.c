@@ -108,18 +108,20 @@ static bool take_large(const uint8_t *extra, size_t len, uint64_t *const values[
 static int read_entry(const struct zip *z, uint64_t *at, struct zip_member *m, char **name,
                       struct sh_err *err)
 {
-    const uint8_t *p = z->p + *at, *local;
+    const uint8_t *p, *local;
     size_t n_name, n_extra, n_comment;
     uint64_t head;
 
     if (!has(z, *at, ENTRY_BYTES, "PK\1\2"))
         return broken(z, err);
+    p = z->p + *at;
     n_name = (size_t)get(p + 28, 2);
     n_extra = (size_t)get(p + 30, 2);
     n_comment = (size_t)get(p + 32, 2);
     if (!holds(z, *at + ENTRY_BYTES, n_name + n_extra + n_comment))
         return broken(z, err);
     *m = (struct zip_member){.zip = z->path, .fd = z->fd, .packed = get(p + 20, 4)};
+    m->crc = (uint32_t)get(p + 16, 4);
     m->bytes = get(p + 24, 4);
     head = get(p + 42, 4);
     if (!take_large(p + ENTRY_BYTES + n_name, n_extra,
@@ -178,10 +180,39 @@ int zip_each(const char *path, zip_fn *fn, void *arg, struct sh_err *err)
 
 /* ---------------------------------------------------------------- unpacking */
 
+static int check_sum(const struct zip_member *m, uLong crc, struct sh_err *err)
+{
+    return crc == m->crc ? SH_OK
+                         : SH_FAIL(err, SH_E_INVALID,
+                                   "\"%s\" of \"%s\" is damaged: its checksum is %08lx, the zip "
+                                   "file says %08lx",
+                                   m->name, m->zip, crc, (unsigned long)m->crc);
+}
+
+static int check_stored(const struct zip_member *m, struct sh_err *err)
+{
+    uint8_t *in = malloc(CHUNK);
+    uLong crc = crc32(0, NULL, 0);
+    int rc = in ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a buffer");
+
+    for (uint64_t done = 0; !rc && done < m->bytes;) {
+        const size_t n = (size_t)SH_MIN(m->bytes - done, (uint64_t)CHUNK);
+
+        if (sh_pread_all(m->fd, in, n, m->at + done) != (ssize_t)n)
+            rc = SH_FAIL(err, SH_E_IO, "could not read \"%s\"", m->zip);
+        else
+            crc = crc32(crc, in, (uInt)n);
+        done += n;
+    }
+    free(in);
+    return rc ? rc : check_sum(m, crc, err);
+}
+
 static int unpack(const struct zip_member *m, z_stream *s, int fd, uint8_t *in, uint8_t *out,
                   struct sh_err *err)
 {
     uint64_t read = 0, written = 0;
+    uLong crc = crc32(0, NULL, 0);
     int z = Z_OK;
 
     while (z == Z_OK) {
@@ -203,10 +234,11 @@ static int unpack(const struct zip_member *m, z_stream *s, int fd, uint8_t *in, 
             break;
         if (!sh_pwrite_all(fd, out, n, written))
             return SH_FAIL_ERRNO(err, SH_E_IO, "could not unpack \"%s\": %m", m->zip);
+        crc = crc32(crc, out, (uInt)n);
         written += n;
     }
     return z == Z_STREAM_END && written == m->bytes
-               ? SH_OK
+               ? check_sum(m, crc, err)
                : SH_FAIL(err, SH_E_INVALID, "\"%s\" of \"%s\" is damaged, or cut off", m->name,
                          m->zip);
 }
@@ -220,6 +252,9 @@ int zip_member_open(const struct zip_member *m, const char *tmp_dir, int *fd, ui
 
     *from = m->is_packed ? 0 : m->at;
     if (!m->is_packed) {
+        rc = check_stored(m, err);
+        if (rc)
+            return rc;
         *fd = fcntl(m->fd, F_DUPFD_CLOEXEC, 0);
         return *fd < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not open \"%s\" again: %m", m->zip)
                        : SH_OK;

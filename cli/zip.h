@@ -14,6 +14,7 @@ struct zip_member {
     int fd;                 /* of the zip file */
     uint64_t at, packed;    /* where its bytes are in that, and how many */
     uint64_t bytes;         /* unpacked */
+    uint32_t crc;           /* CRC-32 of them */
     bool is_packed;         /* by deflate */
 };
 typedef int zip_fn(const struct zip_member *m, void *arg, struct sh_err *err);
@@ -22,7 +23,8 @@ typedef int zip_fn(const struct zip_member *m, void *arg, struct sh_err *err);
  * SH_E_INVALID, SH_E_UNSUPPORTED (encrypted, or packed otherwise than by deflate). */
 int zip_each(const char *path, zip_fn *fn, void *arg, struct sh_err *err);
 /* The member's bytes: those of *fd (OWNED, close()) from *from on, in the zip file itself, or in a
- * file of no name in the folder tmp_dir. */
+ * file of no name in the folder tmp_dir. All are read once for their checksum: SH_E_INVALID with
+ * the name of the member where it is another one than the zip file says. */
 int zip_member_open(const struct zip_member *m, const char *tmp_dir, int *fd, uint64_t *from,
                     struct sh_err *err);
 

@@ -99,7 +99,7 @@ class Arrays(Story):
                                                       "label": labels}))], "input is FP32 here: it was FP64"),
                 ("arrays", [self.file("input.npy", npy("<f4", (N, WIDE), self.flat("f"))),
                             "label=" + self.file("truth.npy", labels)], "label is INT64 here: it was UINT8"),
-                ("table", [self.file("set.csv", table.encode()), "--label", "kind"], ""),
+                ("table", [self.file("set.csv", table.encode()), "--label", "kind"], 'in column "kind" are 2 classes'),
                 ("parts", [self.file("%d.safetensors" % i, self.part(i, min(N, i + 13)))
                            for i in range(0, N, 13)], "")):
             r = self.push(name, *args)
@@ -112,6 +112,7 @@ class Arrays(Story):
         for name, args, text in (
                 ("ragged", [self.file("ragged.csv", b"a,label\n1,2\n3\n"), "--label", "label"], "line 3"),
                 ("unlabelled", [self.file("no.csv", b"a,b\n1,2\n")], "--label is needed"),
+                ("gap", [self.file("gap.csv", b"a,label\n1,2\n3,NA\n"), "--label", "label"], '"NA" is no number'),
                 ("fortran", [self.file("fortran.npy", npy("<f4", (2, 2), b"\0" * 16, True))], "ascontiguousarray"),
                 ("objects", [self.file("objects.npy", npy("|O", (2,), b"\0" * 16))], "no type of a tensor"),
                 ("cut", [self.file("cut.npz", whole[:-30])], "damaged zip file"),

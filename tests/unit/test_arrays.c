@@ -179,6 +179,7 @@ static size_t make_zip(char *out, bool is_packed)
 {
     static const char *const NAMES[] = {"x.npy", "label.npy"};
     size_t at = 0, heads[2], packed[2], raw[2], list, n = 0;
+    uLong sums[2];
     char file[512];
 
     for (int i = 0; i < 2; i++) {
@@ -187,6 +188,7 @@ static size_t make_zip(char *out, bool is_packed)
 
         raw[i] = i ? npy(file, "|u1", "(2,)", Y, sizeof(Y))
                    : npy(file, "<f4", "(2, 3)", X32, sizeof(X32));
+        sums[i] = crc32(0, (const Bytef *)file, (uInt)raw[i]);
         heads[i] = at;
         memcpy(out + at, "PK\3\4", 4);
         memset(out + at + 4, 0, 26);
@@ -212,6 +214,7 @@ static size_t make_zip(char *out, bool is_packed)
         memcpy(out + at, "PK\1\2", 4);
         memset(out + at + 4, 0, 42);
         put(out + at + 10, is_packed && i == 0 ? 8 : 0, 2);
+        put(out + at + 16, sums[i], 4);
         put(out + at + 20, packed[i], 4);
         put(out + at + 24, raw[i], 4);
         put(out + at + 28, len, 2);
@@ -241,6 +244,28 @@ static void arrays_of_a_zip_file_are_read(void **state)
         assert_ok_err(read_arrays(1, (char *[]){path_of("d.npz")}, &f, &err), &err);
         assert_tensor(&f, "x", SH_F32, (int64_t[]){2, 3}, 2, X32);
         assert_tensor(&f, "label", SH_I64, (int64_t[]){2}, 1, Y64);
+        setfile_fini(&f);
+    }
+}
+
+/* One bit of it is another one; all sizes are as they were. */
+static void a_member_that_is_damaged_is_named(void **state)
+{
+    char zip[4096], *at;
+
+    (void)state;
+    for (int is_packed = 0; is_packed < 2; is_packed++) {
+        const size_t n = make_zip(zip, is_packed);
+        struct setfile f;
+        struct sh_err err;
+
+        at = is_packed ? (char *)memmem(zip, n, "PK\1\2", 4) + 16
+                       : (char *)memmem(zip, n, "label.npy", 9) - 31;
+        *at ^= 1; /* of what the list says, or of the last element of x */
+        write_file("d.npz", zip, n);
+        assert_fails(read_arrays(1, (char *[]){path_of("d.npz")}, &f, &err), SH_E_INVALID, &err,
+                     "\"x.npy\" of");
+        assert_has(err.msg, "checksum");
         setfile_fini(&f);
     }
 }
@@ -291,19 +316,22 @@ static void changed_files_do_no_harm(void **state)
     uint64_t seed = 1;
 
     (void)state;
-    for (int i = 0; i < 3000; i++) {
+    for (int i = 0; i < 4000; i++) {
         char file[4096] = "";
-        size_t n = i % 3 == 2 ? sizeof(TABLE) - 1 : make_zip(file, i % 3);
+        const int kind = i % 4;
         struct setfile f;
+        size_t n;
 
-        if (i % 3 == 2)
-            memcpy(file, TABLE, n);
+        if (kind == 2)
+            memcpy(file, TABLE, n = sizeof(TABLE) - 1);
+        else
+            n = kind == 3 ? npy(file, "<f8", "(2, 3)", X, sizeof(X)) : make_zip(file, kind);
         for (int c = 0; c <= i % 5; c++) {
             seed = seed * 6364136223846793005u + 1442695040888963407u;
             file[(seed >> 33) % n] = (char)(seed >> 25);
         }
         write_file("changed", file, n - (size_t)(i % 7 == 0) * ((seed >> 40) % n));
-        if (i % 3 == 2)
+        if (kind == 2)
             table_read(&cli, path_of("changed"), &plan, &f, NULL);
         else
             arrays_read(&cli, (char *[]){path_of("changed")}, 1, &f, NULL);
@@ -358,6 +386,22 @@ static void parts_become_one_dataset(void **state)
     assert_fails(shards_read(&cli, (char *[]){path_of("1.safetensors"), path_of("not.safetensors")},
                              2, &f, &err),
                  SH_E_INVALID, &err, "not.safetensors");
+}
+
+/* They have no bytes, and more samples than there are numbers. */
+static void parts_of_too_many_samples_are_refused(void **state)
+{
+    const struct sh_st_tensor none = {
+        .name = "x", .dtype = SH_U8, .rank = 2, .dims = {INT64_MAX, 0}, .data = ""};
+    struct setfile f;
+    struct sh_err err = {0};
+    char *file = path_of("none.safetensors");
+
+    (void)state;
+    assert_ok_err(sh_st_write(file, &none, 1, NULL, &err), &err);
+    assert_fails(shards_read(&cli, (char *[]){file, file}, 2, &f, &err), SH_E_TOOBIG, &err,
+                 "none.safetensors");
+    setfile_fini(&f);
 }
 
 /* ------------------------------------------------------------------ tables */
@@ -422,6 +466,46 @@ static void a_table_that_is_none_is_refused(void **state)
     }
 }
 
+/* A gap among numbers, or among classes, is no class. */
+static void a_label_that_is_missing_is_refused_with_its_line(void **state)
+{
+    static const struct {
+        const char *text, *line, *why;
+    } CASES[] = {
+        {"a,label\n1,5\n2,\n3,6\n", "line 3 of", "the label is empty"},
+        {"a,label\n1,cat\n2,dog\n3, \n", "line 4 of", "the label is empty"},
+        {"a,label\n1,5\n2,NA\n3,6\n4,NB\n", "line 3 of", "\"NA\" is no number"},
+        {"a,label\n1,0.5\n2,n/a\n", "line 3 of", "\"n/a\" is no number"},
+        {"a,label\n1,cat\n2,7\n", "line 2 of", "\"cat\" is no number"},
+    };
+    struct setfile f;
+    struct sh_err err;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        assert_fails(read_table(CASES[i].text, "label", &f, &err), SH_E_INVALID, &err,
+                     CASES[i].why);
+        assert_has(err.msg, CASES[i].line);
+        setfile_fini(&f);
+    }
+}
+
+static void names_in_quotes_may_follow_the_mark_of_utf8(void **state)
+{
+    const float x[] = {1, 2};
+    struct setfile f;
+    struct sh_err err;
+
+    (void)state;
+    assert_ok_err(read_table("\xef\xbb\xbf"
+                             "\"a\nb\",label\n1,7\n2,8\n",
+                             "label", &f, &err),
+                  &err);
+    assert_tensor(&f, "input", SH_F32, (int64_t[]){2, 1}, 2, x);
+    assert_tensor(&f, "label", SH_I64, (int64_t[]){2}, 1, (int64_t[]){7, 8});
+    setfile_fini(&f);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -429,11 +513,15 @@ int main(void)
         cmocka_unit_test(arrays_that_do_not_fit_are_refused),
         cmocka_unit_test(arrays_in_the_order_of_fortran_are_refused),
         cmocka_unit_test(a_bomb_is_refused),
+        cmocka_unit_test(a_member_that_is_damaged_is_named),
         cmocka_unit_test(parts_become_one_dataset),
+        cmocka_unit_test(parts_of_too_many_samples_are_refused),
         cmocka_unit_test(arrays_of_a_zip_file_are_read),
         cmocka_unit_test(changed_files_do_no_harm),
         cmocka_unit_test(the_columns_of_a_table_keep_their_places),
         cmocka_unit_test(a_table_that_is_none_is_refused),
+        cmocka_unit_test(a_label_that_is_missing_is_refused_with_its_line),
+        cmocka_unit_test(names_in_quotes_may_follow_the_mark_of_utf8),
     };
 
     return cmocka_run_group_tests(tests, make_dir, remove_dir);

@@ -11,8 +11,10 @@
 #include "tests/unit/sh_test.h"
 
 #include <png.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <turbojpeg.h>
 
@@ -157,6 +159,53 @@ static void the_damaged_one_is_named_or_left_out(void **state)
     setfile_fini(&f);
 }
 
+/* The disk has no room, and a file before that is damaged, which is no reason to stop. */
+static void what_ends_the_push_is_named_not_what_is_left_out(void **state)
+{
+    struct classes_plan p = plan();
+    struct classes_told told;
+    struct setfile f;
+    struct sh_err err = {0};
+    struct rlimit was, small;
+
+    (void)state;
+    p.skips = true;
+    write_jpeg("ant/0.jpg", 50, 40);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &was), 0);
+    small = (struct rlimit){.rlim_cur = 1, .rlim_max = was.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    classes_read(&cli, dir, &p, &f, &told, &err);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
+    setfile_fini(&f);
+    assert_fails(err.rc, SH_E_IO, &err, "could not write the dataset");
+}
+
+static void a_link_to_nowhere_is_named_or_left_out(void **state)
+{
+    struct classes_plan p = plan();
+    struct classes_told told;
+    struct setfile f;
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_int_equal(symlink("nowhere", path_of("ant/gone.png")), 0);
+    assert_fails(classes_read(&cli, dir, &p, &f, &told, &err), SH_E_INVALID, &err, "gone.png");
+    setfile_fini(&f);
+    assert_int_equal(symlink("nowhere", path_of("gone")), 0);
+    err = (struct sh_err){0};
+    assert_fails(classes_read(&cli, dir, &p, &f, &told, &err), SH_E_IO, &err, "/gone\"");
+    setfile_fini(&f);
+    p.skips = true;
+    err = (struct sh_err){0};
+    assert_ok_err(classes_read(&cli, dir, &p, &f, &told, &err), &err);
+    assert_holds(&f, 4, (int[]){30, 40, 10, 20}, (int[]){0, 0, 1, 1});
+    assert_int_equal(told.n_skipped, 1);
+    assert_int_equal(told.n_other, 2);
+    assert_has(told.skipped, "gone.png");
+    setfile_fini(&f);
+}
+
 static void other_sizes_need_a_size(void **state)
 {
     struct classes_plan p = plan();
@@ -168,6 +217,13 @@ static void other_sizes_need_a_size(void **state)
     write_png("bee/3.png", 60, 12, 24);
     assert_fails(classes_read(&cli, dir, &p, &f, &told, &err), SH_E_INVALID, &err,
                  "/bee/3.png\" is 12 x 24");
+    setfile_fini(&f);
+    p.skips = true;
+    err = (struct sh_err){0};
+    assert_ok_err(classes_read(&cli, dir, &p, &f, &told, &err), &err);
+    assert_holds(&f, 4, (int[]){30, 40, 10, 20}, (int[]){0, 0, 1, 1});
+    assert_int_equal(told.n_skipped, 1);
+    assert_int_equal(told.n_other_size, 1);
     setfile_fini(&f);
     for (int k = 0; k < 3; k++) {
         p.shape = (struct picture_plan){.width = 6,
@@ -198,6 +254,51 @@ static void what_is_no_folder_of_classes_is_refused(void **state)
     err = (struct sh_err){0};
     assert_fails(classes_read(&cli, path_of("none"), &p, &f, &told, &err), SH_E_INVALID, &err,
                  "could not open");
+}
+
+/* 16 bits each, as deep pictures are mostly stored: without a word of their gamma. */
+static void write_deep_png(const char *name, uint8_t grey)
+{
+    FILE *f = fopen(path_of(name), "wb");
+    png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
+    png_infop info = png ? png_create_info_struct(png) : NULL;
+    uint8_t row[8 * 3 * 2];
+
+    assert_true(f && info);
+    memset(row, grey, sizeof(row));
+    png_init_io(png, f);
+    png_set_IHDR(png, info, 8, 8, 16, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE,
+                 PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+    png_write_info(png, info);
+    for (int y = 0; y < 8; y++)
+        png_write_row(png, row);
+    png_write_end(png, info);
+    png_destroy_write_struct(&png, &info);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* As Pillow has it, and as a JPEG is read: of the values as they are stored. */
+static void colours_become_the_greys_that_others_make_of_them(void **state)
+{
+    static const uint8_t RGB[4][3] = {{0, 0, 255}, {0, 255, 0}, {255, 0, 0}, {200, 200, 200}};
+    static const uint8_t GREY[4] = {29, 150, 76, 200};
+    png_image image = {
+        .version = PNG_IMAGE_VERSION, .width = 4, .height = 1, .format = PNG_FORMAT_RGB};
+    struct picture p = {.channels = 1};
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_true(png_image_write_to_file(&image, path_of("ant/rgb.png"), 0, RGB, 0, NULL));
+    assert_ok_err(picture_read(path_of("ant/rgb.png"), &p, &err), &err);
+    assert_memory_equal(p.data, GREY, sizeof(GREY));
+    picture_fini(&p);
+    write_deep_png("ant/deep.png", 128);
+    for (size_t ch = 1; ch <= 3; ch += 2) {
+        p = (struct picture){.channels = ch};
+        assert_ok_err(picture_read(path_of("ant/deep.png"), &p, &err), &err);
+        assert_int_equal(p.data[0], 128);
+        picture_fini(&p);
+    }
 }
 
 /* Of changed files one is read or refused, and nothing else; sanitizers look on. */
@@ -237,6 +338,12 @@ int main(void)
                                         remove_folder),
         cmocka_unit_test_setup_teardown(the_damaged_one_is_named_or_left_out, make_folder,
                                         remove_folder),
+        cmocka_unit_test_setup_teardown(what_ends_the_push_is_named_not_what_is_left_out,
+                                        make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_link_to_nowhere_is_named_or_left_out, make_folder,
+                                        remove_folder),
+        cmocka_unit_test_setup_teardown(colours_become_the_greys_that_others_make_of_them,
+                                        make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(other_sizes_need_a_size, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(what_is_no_folder_of_classes_is_refused, make_folder,
                                         remove_folder),
