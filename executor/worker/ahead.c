@@ -38,9 +38,13 @@ const uint32_t *ahead_runs(struct ahead *a, int64_t epoch)
 {
     uint32_t *runs = a->runs[epoch % 2];
 
-    if (a->runs_epoch[epoch % 2] != epoch)
-        order_draw_runs(&a->order, epoch, runs);
+    if (a->runs_epoch[epoch % 2] == epoch)
+        return runs;
+    order_draw_runs(&a->order, epoch, runs);
     a->runs_epoch[epoch % 2] = epoch;
+    for (int64_t at = 0; at < order_n_runs(&a->order); at++)
+        if (runs[at] == order_n_runs(&a->order) - 1)
+            a->last_at[epoch % 2] = at;
     return runs;
 }
 
@@ -59,10 +63,8 @@ static int64_t advise_samples(struct ahead *a, int64_t at, int64_t max, int advi
     const struct order *o = &a->order;
     const uint32_t *runs = ahead_runs(a, at / o->n);
     const int64_t n_runs = order_n_runs(o), n_last = o->n - (n_runs - 1) * o->run;
-    int64_t in_epoch = at % o->n, place = 0, sample, n;
+    int64_t in_epoch = at % o->n, place = a->last_at[at / o->n % 2], sample, n;
 
-    while (runs[place] != n_runs - 1)
-        place++; /* where the run comes that may be shorter than the others */
     if (in_epoch >= place * o->run + n_last)
         in_epoch += o->run - n_last;
     sample = runs[in_epoch / o->run] * o->run + in_epoch % o->run;

@@ -19,6 +19,7 @@ struct ahead {
     int64_t end;           /* how many samples are given in all, all epochs together */
     uint32_t *runs[2];     /* OWNED; of an even and of an odd epoch */
     int64_t runs_epoch[2]; /* of which; -1: none */
+    int64_t last_at[2];    /* when the last run comes, which may be shorter than the others */
     int64_t asked, let_go; /* samples that were given before, in the order of the epochs */
 };
 
