@@ -317,7 +317,7 @@ static bool take_trial(struct job *j)
         if (!newest || newest->step != j->step) {
             if (!j->filling && slots_copy_out(j, j->step, TX_NO_TICKET, 0, &err) &&
                 err.rc != SH_E_CONFLICT)
-                warn(j, "job.best", &err);
+                train__fail(j, &err); /* else it would stand still, and nobody knew why */
             return false;
         }
         slots_keep_best(j, newest);
