@@ -5,6 +5,7 @@
 #include "executor/model/graph_int.h"
 #include "executor/model/names.h"
 #include "executor/model/onnx_meta.h"
+#include "executor/model/onnx_reader.h"
 #include "executor/model/onnx_tensor.h"
 
 #include <math.h>
@@ -110,8 +111,9 @@ static bool can_have_norm(struct unfold *u, const Onnx__NodeProto *n, const stru
     const Onnx__TensorProto *w = own_input(u, n, 1);
     char full[320];
 
-    if (strcmp(n->op_type, "Conv") != 0 || n->n_output != 1 || !w || w->n_dims < 3 ||
-        w->dims[0] < 1 || (has_bias(n) && !own_input(u, n, 2)))
+    if (!n->op_type || strcmp(n->op_type, "Conv") != 0 || !reader_is_standard(n->domain) ||
+        n->n_output != 1 || !w || w->n_dims < 3 || w->dims[0] < 1 ||
+        (has_bias(n) && !own_input(u, n, 2)))
         return false;
     for (int k = 0; k < N_PARTS; k++) {
         snprintf(full, sizeof(full), "%s.%s", norm->module, PARTS[k]);

@@ -6,6 +6,7 @@
 #include "common/safetensors.h"
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_file.h"
+#include "executor/model/onnx_unfold.h"
 #include "tests/unit/graph_nodes.h"
 
 #include <math.h>
@@ -82,12 +83,39 @@ static uint32_t drawn(struct graph *g, const char *name, int rank, const int64_t
     return v;
 }
 
+static void was_folded(Onnx__NodeProto *n, const char *call)
+{
+    add_meta(n, "pkg.torch.onnx.fx_node", call);
+    add_meta(n, "pkg.torch.onnx.name_scopes", "['', 'net.bn1', 'batch_norm']");
+    add_meta(n, "pkg.onnxscript.rewriter.rule_name",
+             "RemoveOptionalBiasFromConv, FuseBatchNormIntoConv");
+}
+
+/* Changes the messages of the file. */
+static void edit(void (*change)(Onnx__GraphProto *g, const char *call), const char *call)
+{
+    Onnx__ModelProto *m = NULL;
+    struct onnx_source *source = NULL;
+    struct sh_err err = {0};
+    char path[128];
+
+    path_of("in.onnx", path, sizeof(path));
+    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
+    change(m->graph, call);
+    assert_ok_err(onnx_file_save(path, m, &err), &err);
+    onnx_file_free(m);
+    onnx_source_close(source);
+}
+
+static void fold_first(Onnx__GraphProto *g, const char *call)
+{
+    was_folded(g->node[0], call);
+}
+
 /* A convolution of 4 channels with 3 x 3 weights into 5, behind which there was a norm. */
 static void write_file(float range, bool bias, const char *call)
 {
     const int64_t dims[4] = {5, 4, 3, 3};
-    Onnx__ModelProto *m = NULL;
-    struct onnx_source *source = NULL;
     struct sh_err err = {0};
     struct graph *g = new_graph();
     char path[128];
@@ -101,14 +129,7 @@ static void write_file(float range, bool bias, const char *call)
     path_of("in.onnx", path, sizeof(path));
     assert_ok_err(onnx_write(g, path, &err), &err);
     graph_free(g);
-    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
-    add_meta(m->graph->node[0], "pkg.torch.onnx.fx_node", call);
-    add_meta(m->graph->node[0], "pkg.torch.onnx.name_scopes", "['', 'net.bn1', 'batch_norm']");
-    add_meta(m->graph->node[0], "pkg.onnxscript.rewriter.rule_name",
-             "RemoveOptionalBiasFromConv, FuseBatchNormIntoConv");
-    assert_ok_err(onnx_file_save(path, m, &err), &err);
-    onnx_file_free(m);
-    onnx_source_close(source);
+    edit(fold_first, call);
 }
 
 static const char CALL[] =
@@ -211,6 +232,44 @@ static void what_the_file_does_not_say_stays_lost(void **state)
     graph_free(g);
 }
 
+static void no_name(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    free(g->node[0]->op_type);
+    g->node[0]->op_type = NULL;
+}
+
+static void other_domain(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    free(g->node[0]->domain);
+    g->node[0]->domain = strdup("com.microsoft");
+}
+
+static void only_a_convolution_of_the_standard_had_a_norm(void **state)
+{
+    Onnx__ModelProto *m = NULL;
+    struct onnx_source *source = NULL;
+    struct graph *g = NULL;
+    struct sh_err err = {0};
+    uint32_t back, lost;
+    char path[128];
+
+    (void)state;
+    write_file(2.0f, false, CALL);
+    edit(no_name, NULL);
+    path_of("in.onnx", path, sizeof(path));
+    assert_int_not_equal(onnx_read(path, &g, &err), SH_OK);
+    write_file(2.0f, false, CALL);
+    edit(other_domain, NULL);
+    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
+    assert_ok_err(onnx_unfold(m, source, &back, &lost, &err), &err);
+    assert_int_equal(back, 0);
+    assert_int_equal(lost, 1);
+    onnx_file_free(m);
+    onnx_source_close(source);
+}
+
 static void what_was_trained_is_exported_with_its_norm_and_read_as_it_is(void **state)
 {
     static const float WEIGHT[5] = {3, 1, 4, 1, 5};
@@ -242,6 +301,7 @@ int main(void)
         cmocka_unit_test(a_new_norm_is_there_again_with_the_weights_before_it),
         cmocka_unit_test(with_a_bias_it_is_new_if_weights_fill_the_range_they_are_drawn_from),
         cmocka_unit_test(what_the_file_does_not_say_stays_lost),
+        cmocka_unit_test(only_a_convolution_of_the_standard_had_a_norm),
         cmocka_unit_test(what_was_trained_is_exported_with_its_norm_and_read_as_it_is),
     };
 
