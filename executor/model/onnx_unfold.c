@@ -28,7 +28,8 @@ struct unfold {
     Onnx__GraphProto *g;
     struct onnx_source *source;
     struct names names; /* of initializers, to their number */
-    uint32_t *uses;     /* of each */
+    uint32_t *uses;     /* of each of the n_before that the file has */
+    size_t n_before;
     size_t cap;
     Onnx__NodeProto **nodes; /* the new list, long enough */
     size_t n_nodes;
@@ -47,12 +48,16 @@ static bool was_folded(const Onnx__NodeProto *n)
     return was;
 }
 
-/* "...batch_norm...(args = (%x, %weight, %bias, %mean, %var, 0.1, 1e-05), kwargs = {})" */
+/* "...batch_norm...(args = (%x, %weight, %bias, %mean, %var, 0.1, 1e-05), kwargs = {})"; with None
+ * for its weight or bias it does not learn them, which BatchNormalization could not say. */
 static bool read_numbers(const char *call, struct norm *out)
 {
     const char *end = strstr(call, "), kwargs"), *at = end;
+    const char *none = strstr(call, ", None,");
     double epsilon, momentum;
 
+    if (end && none && none < end)
+        return false;
     for (int commas = 0; at && at > call && commas < 2; commas += *at == ',')
         at--;
     if (!end || sscanf(at, ", %lf, %lf)", &momentum, &epsilon) != 2)
@@ -90,14 +95,16 @@ static bool read_norm(const Onnx__NodeProto *n, struct norm *out)
     return ok;
 }
 
-/* Input k of a node: an initializer of F32 that nothing else reads. */
+/* Input k of a node: an initializer of F32, of the file and not of a new norm, that nothing else
+ * reads. */
 static Onnx__TensorProto *own_input(struct unfold *u, const Onnx__NodeProto *n, size_t k)
 {
     const char *name = n->n_input > k && n->input[k] ? n->input[k] : "";
     uint32_t i = name[0] ? names_get(&u->names, name) : NAMES_NONE;
     Onnx__TensorProto *t = i == NAMES_NONE ? NULL : u->g->initializer[i];
 
-    return t && u->uses[i] == 1 && t->data_type == sh_dtype_onnx(SH_F32) ? t : NULL;
+    return t && i < u->n_before && u->uses[i] == 1 && t->data_type == sh_dtype_onnx(SH_F32) ? t
+                                                                                            : NULL;
 }
 
 static bool has_bias(const Onnx__NodeProto *n)
@@ -314,7 +321,8 @@ static int find_names(struct unfold *u)
 {
     int rc = names_init(&u->names, u->err);
 
-    u->uses = calloc(u->g->n_initializer + 1, sizeof(*u->uses));
+    u->n_before = u->g->n_initializer;
+    u->uses = calloc(u->n_before + 1, sizeof(*u->uses));
     u->nodes = calloc(2 * u->g->n_node + 1, sizeof(Onnx__NodeProto *));
     if (!rc && (!u->uses || !u->nodes))
         rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate a list of %zu nodes", u->g->n_node);

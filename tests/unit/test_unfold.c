@@ -270,6 +270,59 @@ static void only_a_convolution_of_the_standard_had_a_norm(void **state)
     onnx_source_close(source);
 }
 
+static void read_new_norm(Onnx__GraphProto *g, const char *call)
+{
+    Onnx__NodeProto *n = g->node[1];
+    const char *words[3] = {"c", "w2", "net.bn1.bias"};
+
+    for (size_t i = 0; i < 3; i++) {
+        free(n->input[i]);
+        n->input[i] = strdup(words[i]);
+    }
+    fold_first(g, call);
+    was_folded(n, call);
+}
+
+/* The second convolution has a bias that is in the file only when the first has its norm again. */
+static void a_part_of_a_new_norm_is_no_weight_of_the_next_convolution(void **state)
+{
+    const int64_t dims[4] = {5, 5, 3, 3};
+    struct graph *g = new_graph();
+    struct sh_err err = {0};
+    char path[128];
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6}), w, b;
+
+    (void)state;
+    w = drawn(g, "w1", 4, (int64_t[]){5, 4, 3, 3}, 2.0f);
+    x = NODE(g, "Conv", "c", x, w);
+    w = drawn(g, "w2", 4, dims, 0.149f);
+    b = drawn(g, "b2", 1, dims, 0.1f);
+    x = NODE(g, "Conv", "y", x, w, b);
+    assert_ok(graph_add_output(g, x, NULL));
+    assert_ok_err(onnx_write(g, path_of("in.onnx", path, sizeof(path)), &err), &err);
+    graph_free(g);
+    edit(read_new_norm, CALL);
+    g = read_back("in.onnx");
+    assert_int_equal(g->n_unfolded, 1);
+    assert_int_equal(g->n_folded, 1);
+    graph_free(g);
+}
+
+/* Without a weight and a bias of its own it is no norm that can be put back. */
+static void a_norm_that_learns_nothing_stays_in_the_weights(void **state)
+{
+    struct graph *g;
+
+    (void)state;
+    write_file(2.0f, false,
+               "%n = call_function[target=aten.batch_norm](args = (%conv2d, None, None, %m, %v, "
+               "0.1, 0.001), kwargs = {})");
+    g = read_back("in.onnx");
+    assert_false(has_norm(g));
+    assert_int_equal(g->n_folded, 1);
+    graph_free(g);
+}
+
 static void what_was_trained_is_exported_with_its_norm_and_read_as_it_is(void **state)
 {
     static const float WEIGHT[5] = {3, 1, 4, 1, 5};
@@ -302,6 +355,8 @@ int main(void)
         cmocka_unit_test(with_a_bias_it_is_new_if_weights_fill_the_range_they_are_drawn_from),
         cmocka_unit_test(what_the_file_does_not_say_stays_lost),
         cmocka_unit_test(only_a_convolution_of_the_standard_had_a_norm),
+        cmocka_unit_test(a_part_of_a_new_norm_is_no_weight_of_the_next_convolution),
+        cmocka_unit_test(a_norm_that_learns_nothing_stays_in_the_weights),
         cmocka_unit_test(what_was_trained_is_exported_with_its_norm_and_read_as_it_is),
     };
 
