@@ -212,7 +212,8 @@ int shape__infer_concat(struct shape_ctx *c)
     if (rc)
         return rc;
     drop_empty_inputs(c);
-    if (c->n.n_in == 1)
+    /* The first of parts that are all empty by another axis is not yet as large as their sum. */
+    if (c->n.n_in == 1 && shape__in(c, 0)->dims[axis] == first.dims[axis])
         return shape__alias(c, c->n.in[0]);
     return shape__out(c, 0, first.dtype, first.rank, first.dims);
 }

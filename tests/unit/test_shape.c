@@ -224,6 +224,7 @@ static const struct {
     {"Transpose", "f[8,3,4]", "perm=0,2,2,", "!no permutation"},
     {"Concat", "f[8,3] f[8,4]", "axis=1", "FP32[8,7]"},
     {"Concat", "f[8,3] f[9,4]", "axis=1", "!cannot join"},
+    {"Concat", "f[8,3] c[8,0]=", "axis=1", "FP32[8,3]"},
     {"Split", "f[8,10]", "axis=1", "FP32[8,10]"},
     {"Split", "f[8,10] i[1]=9", "axis=1", "!sum to 9"},
     {"Slice", "f[8,10] i[1]=1 i[1]=-1 i[1]=1", "", "FP32[8,8]"},
@@ -391,6 +392,47 @@ static void arithmetic_on_constants_is_done_before_anything_runs(void **state)
             if (fabs(number_at(v, (size_t)j) - CONSTANTS[i].want[j]) > 1e-6)
                 fail_msg("row %zu: %s %s: element %lld is %g", i, CONSTANTS[i].op, CONSTANTS[i].in,
                          (long long)j, number_at(v, (size_t)j));
+        graph_free(b);
+        graph_free(g);
+    }
+}
+
+/* Windows of which none is there, joined along another axis: what is behind expects their size. */
+static void parts_without_elements_are_as_large_as_their_sum_when_joined(void **state)
+{
+    static const struct {
+        const char *in; /* of which the slice is joined with itself */
+        int64_t axis, want[3];
+    } ROWS[] = {
+        {"c[2,2,1]=1,2,3,4 i[1]=0 i[1]=0 i[1]=0", 2, {0, 2, 2}},
+        {"c[2,2,1]=1,2,3,4 i[1]=0 i[1]=0 i[1]=0", 0, {0, 2, 1}},
+        {"f[8,2,1] i[1]=2 i[1]=2 i[1]=1", 2, {8, 0, 2}},
+        {"f[8,2,1] i[1]=2 i[1]=2 i[1]=1", 1, {8, 0, 1}},
+        {"f[8,2,1] i[1]=0 i[1]=1 i[1]=1", 1, {8, 2, 1}},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++) {
+        struct graph *g = text_graph("Slice", ROWS[i].in, "", 1), *b = NULL;
+        const uint32_t parts[2] = {g->outputs[0], g->outputs[0]};
+        struct sh_err err = {0};
+        const struct graph_value *v;
+        uint32_t joined, size, at;
+
+        assert_ok(graph_add_value(g, "joined", SH_F32, -1, NULL, &joined, NULL));
+        assert_ok(graph_add_node(g, "j", "Concat", parts, 2, &joined, 1, &at, NULL));
+        assert_ok(graph_set_int(&g->nodes[at], "axis", ROWS[i].axis, NULL));
+        assert_ok(graph_add_value(g, "size", SH_I64, -1, NULL, &size, NULL));
+        assert_ok(graph_add_node(g, "s", "Shape", &joined, 1, &size, 1, &at, NULL));
+        g->outputs[0] = size;
+        if (graph_at_batch(g, text_batch(g), false, &b, &err) != SH_OK)
+            fail_msg("row %zu: %s", i, err.msg);
+        v = &b->values[b->nodes[b->n_nodes - 1].in[0]];
+        assert_int_equal(v->bytes, sizeof(ROWS[i].want));
+        for (int j = 0; j < 3; j++)
+            if (((const int64_t *)v->data)[j] != ROWS[i].want[j])
+                fail_msg("row %zu: axis %d has %lld", i, j,
+                         (long long)((const int64_t *)v->data)[j]);
         graph_free(b);
         graph_free(g);
     }
@@ -589,6 +631,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_operator_gives_the_shape_of_the_standard_or_says_what_is_wrong),
         cmocka_unit_test(arithmetic_on_constants_is_done_before_anything_runs),
+        cmocka_unit_test(parts_without_elements_are_as_large_as_their_sum_when_joined),
         cmocka_unit_test(a_division_of_constants_by_zero_is_an_error_not_a_signal),
         cmocka_unit_test(attributes_are_complete_and_inputs_are_data_only),
         cmocka_unit_test(composite_operators_become_those_that_devices_have),
