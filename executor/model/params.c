@@ -6,8 +6,8 @@
  *     and of recurrent layers, slopes, tables of which rows are taken; or
  *   - are added, multiplied or joined, and have the name of an attribute of a module
  *     ("layers.0.gamma") rather than one that an exporter makes up for a number in the code
- *     ("/Constant_3_output_0", "val_12", "onnx::Mul_77"), and are not called a mask, a table of
- *     positions or the like, as buffers are; or
+ *     ("/Constant_3_output_0", "val_12", "onnx::Mul_77") or for what it computed ("exp_2"), and are
+ *     not called a mask, a table of positions or the like, as buffers are; or
  *   - are one number for each channel that the exporter turned into another form ("onnx::Mul_77",
  *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither go up or
  *     down all the way, as tables of code do, nor are a norm that is held fixed: what a convolution
@@ -72,16 +72,65 @@ static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_
 
 /* ---------------------------------------------------------------- names */
 
+/* Operations of PyTorch. Exporters call by them what they compute of constants beforehand: tables
+ * of positions, norms that are held fixed, and also parameters in another form. */
+static const char *const OPERATIONS[] = {
+    "_to_copy", "add",   "cat",   "cos",   "div",     "exp",       "expand", "expand_as",
+    "log",      "mul",   "outer", "pow",   "reshape", "rsqrt",     "rsub",   "select",
+    "sin",      "slice", "sqrt",  "stack", "sub",     "unsqueeze", "view",   "where"};
+
+/* Those that make numbers of nothing, which no parameter was before. */
+static const char *const MAKERS[] = {"arange",   "cumsum", "full",      "full_like", "linspace",
+                                     "meshgrid", "ones",   "ones_like", "zeros",     "zeros_like"};
+
+/* "exp", or "exp_12" */
+static bool is_called(const char *name, const char *operation)
+{
+    size_t n = strcspn(name, "@"), digits = n;
+
+    while (digits > 0 && isdigit((unsigned char)name[digits - 1]))
+        digits--;
+    if (digits < n && digits > 0 && name[digits - 1] == '_')
+        n = digits - 1;
+    return strlen(operation) == n && strncmp(operation, name, n) == 0;
+}
+
+static bool is_one_of(const char *name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_called(name, list[i]))
+            return true;
+    return false;
+}
+
+/* Parts that were joined, and not sines and cosines from the first one on: positions that learn,
+ * with that of a class before them. */
+static bool is_joined(const struct graph_value *v)
+{
+    const float *x = v->data;
+    const int64_t n = graph_elements(v);
+    bool below = true, ones = false;
+
+    if ((!is_called(v->name, "cat") && !is_called(v->name, "stack")) || v->dtype != SH_F32 || !x)
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        below &= x[i] >= -1 && x[i] <= 1;
+        ones |= x[i] == 1.0f;
+    }
+    return !below || !ones;
+}
+
 /* What exporters of PyTorch call numbers and what they compute themselves. */
 static bool is_made_up(const char *name)
 {
-    static const char *const BEGIN[] = {
-        "val_",     "_val",   "scalar_tensor", "lifted_", "c_lifted", "_tensor_constant",
-        "const_",   "_const", "ones",          "zeros",   "arange",   "full",
-        "_to_copy", "select", "slice",         "expand",  "unsqueeze"};
+    static const char *const BEGIN[] = {"val_",    "_val",     "scalar_tensor",
+                                        "lifted_", "c_lifted", "_tensor_constant",
+                                        "const_",  "_const"};
     size_t n = strcspn(name, "@");
 
-    if (memchr(name, '/', n) || memchr(name, ':', n) || strstr(name, "onstant"))
+    if (is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS)) ||
+        is_one_of(name, MAKERS, SH_ARRAY_LEN(MAKERS)) || memchr(name, '/', n) ||
+        memchr(name, ':', n) || strstr(name, "onstant"))
         return true;
     for (size_t i = 0; i < SH_ARRAY_LEN(BEGIN); i++)
         if (begins(name, BEGIN[i]))
@@ -117,16 +166,10 @@ static bool is_buffer(const char *name)
     return false;
 }
 
-/* What has one of these names was computed from something that had a name in the module. */
+/* It was computed, maybe from something that had a name in the module. */
 static bool is_turned(const char *name)
 {
-    static const char *const BEGIN[] = {"onnx::", "_to_copy", "select",
-                                        "slice",  "expand",   "unsqueeze"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(BEGIN); i++)
-        if (begins(name, BEGIN[i]))
-            return true;
-    return false;
+    return begins(name, "onnx::") || is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
 }
 
 /* ---------------------------------------------------------------- numbers of channels */
@@ -292,10 +335,10 @@ static void decide(struct graph *g, const struct found *f)
     for (uint32_t i = 0; i < g->n_values; i++) {
         struct graph_value *v = &g->values[i];
         /* A norm that is held fixed went through the exporter: its names are of no module. */
-        const bool held = f->holds[i] && !strchr(v->name, '.');
+        const bool held = f->holds[i] && is_made_up(v->name);
+        const bool named = (!is_made_up(v->name) && !is_buffer(v->name)) || is_joined(v);
 
-        v->is_param &= f->weighs[i] ||
-                       (!held && (f->learns[i] || (!is_made_up(v->name) && !is_buffer(v->name))));
+        v->is_param &= f->weighs[i] || (!held && (f->learns[i] || named));
     }
 }
 

@@ -84,19 +84,33 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
     static const struct {
         const char *name;
         bool want;
-    } ADDED[] = {
-        {"layers.0.gamma", true},      {"pos_embed", true},   {"bias1", true},
-        {"layers.0.attn_mask", false}, {"encoder.pe", false}, {"/Constant_3_output_0", false},
-        {"lifted_tensor_0", false},    {"val_12", false}};
+    } ADDED[] = {{"layers.0.gamma", true},
+                 {"pos_embed", true},
+                 {"bias1", true},
+                 {"layers.0.attn_mask", false},
+                 {"encoder.pe", false},
+                 {"/Constant_3_output_0", false},
+                 {"lifted_tensor_0", false},
+                 {"val_12", false},
+                 {"selector", true},
+                 {"exponent", true},
+                 {"cosine_2", true},
+                 {"layers.exp", true},
+                 {"exp", false},
+                 {"pow_1", false},
+                 {"cat_12", true},
+                 {"sin@a:1", false},
+                 {"stack", true},
+                 {"view_3", false}};
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), w;
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 3, 6}), w;
 
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(ADDED); i++) {
         char out[16];
 
         snprintf(out, sizeof(out), "a%zu", i);
-        x = NODE(g, "Add", out, x, param(g, ADDED[i].name, 1, (int64_t[]){6}));
+        x = NODE(g, "Add", out, x, param(g, ADDED[i].name, 2, (int64_t[]){3, 6}));
     }
     w = NODE(g, "Transpose", "turned", param(g, "onnx::MatMul_12", 2, (int64_t[]){6, 6}));
     x = NODE(g, "MatMul", "y", x, w);
@@ -105,6 +119,26 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
         if (is_param(g, ADDED[i].name) != ADDED[i].want)
             fail_msg("%s is %s parameter", ADDED[i].name, ADDED[i].want ? "no" : "a");
     assert_true(is_param(g, "onnx::MatMul_12"));
+    graph_free(g);
+}
+
+/* The table of positions that most models of text compute; the one that vision models learn is
+ * joined too. */
+static void joined_sines_are_no_parameter(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 3, 6});
+    uint32_t v = param(g, "cat", 3, (int64_t[]){1, 3, 6});
+
+    (void)state;
+    for (int i = 0; i < 18; i++)
+        ((float *)g->values[v].data)[i] =
+            i % 6 < 3 ? sinf((float)(i / 6)) : cosf((float)(i / 6) / (float)(i % 6));
+    x = NODE(g, "Add", "a", x, v);
+    x = NODE(g, "Add", "b", x, param(g, "cat_1", 3, (int64_t[]){1, 3, 6}));
+    g = through_a_file(g, x);
+    assert_false(is_param(g, "cat"));
+    assert_true(is_param(g, "cat_1"));
     graph_free(g);
 }
 
@@ -177,6 +211,9 @@ static void numbers_of_channels_are_parameters_whatever_they_are_called(void **s
     x = NODE(g, "Add", "f", x, param(g, "add_5", 4, channels));
     x = NODE(g, "Conv", "h", x, w);
     x = NODE(g, "Mul", "i", x, param(g, "unsqueeze_6", 4, channels));
+    x = NODE(g, "Mul", "j", x, param(g, "add_7", 1, channels + 1));
+    x = NODE(g, "Mul", "k", x, rising(g, "exp_8", 6));
+    x = NODE(g, "Mul", "l", x, uniform(g, "ones_9", 6, 1.0f));
     g = through_a_file(g, x);
     assert_true(is_param(g, "onnx::Mul_1"));
     assert_false(is_param(g, "onnx::Add_2"));
@@ -184,7 +221,38 @@ static void numbers_of_channels_are_parameters_whatever_they_are_called(void **s
     assert_false(is_param(g, "onnx::Mul_4"));
     assert_false(is_param(g, "add_5"));
     assert_true(is_param(g, "unsqueeze_6"));
+    assert_true(is_param(g, "add_7"));
+    assert_false(is_param(g, "exp_8"));
+    assert_false(is_param(g, "ones_9"));
     graph_free(g);
+}
+
+/* A scale and a shift that the author wrote behind a convolution have their names; a norm that is
+ * held fixed has those of what the exporter computed. */
+static void a_scale_behind_a_convolution_learns_if_it_has_a_name(void **state)
+{
+    static const struct {
+        const char *scale, *shift;
+        bool want;
+    } ROWS[] = {{"alpha", "beta", true},        {"net.alpha", "net.beta", true},
+                {"add_gate", "sub_bias", true}, {"mul_3", "sub_4", false},
+                {"view", "reshape_1", false},   {"onnx::Mul_7", "onnx::Add_8", false}};
+    const int64_t channels[4] = {1, 6, 1, 1};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 4, (int64_t[]){-1, 6, 5, 6});
+
+        x = NODE(g, "Conv", "c", x, param(g, "conv.weight", 4, (int64_t[]){6, 6, 1, 1}));
+        x = NODE(g, "Mul", "m", x, param(g, ROWS[i].scale, 4, channels));
+        x = NODE(g, "Add", "y", x, param(g, ROWS[i].shift, 4, channels));
+        g = through_a_file(g, x);
+        if (is_param(g, ROWS[i].scale) != ROWS[i].want ||
+            is_param(g, ROWS[i].shift) != ROWS[i].want)
+            fail_msg("%s and %s: not as wanted", ROWS[i].scale, ROWS[i].shift);
+        graph_free(g);
+    }
 }
 
 /* x -> norm a -> product w -> norm b -> product w */
@@ -409,9 +477,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_weighs_or_has_the_name_of_an_attribute_is_a_parameter),
+        cmocka_unit_test(joined_sines_are_no_parameter),
         cmocka_unit_test(ones_of_a_norm_without_parameters_stay_ones),
         cmocka_unit_test(a_group_norm_learns_its_weight_and_bias),
         cmocka_unit_test(numbers_of_channels_are_parameters_whatever_they_are_called),
+        cmocka_unit_test(a_scale_behind_a_convolution_learns_if_it_has_a_name),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
         cmocka_unit_test(equal_by_chance_under_another_name_is_trained_apart_too),
         cmocka_unit_test(frequencies_stay_although_positions_are_multiplied_with_them),
