@@ -18,6 +18,7 @@ enum tie { APART, EQUAL, TURNED };
 struct matrix {
     uint32_t initializer;
     size_t rows, cols;
+    const char *name;             /* BORROWED */
     const uint8_t *data;          /* F32, aligned to 1; BORROWED */
     uint64_t print;               /* of its diagonal, so it is the same of one that is turned */
     bool is_table, weighs;        /* rows of it are taken; it is an operand of a product */
@@ -67,6 +68,7 @@ static int add_matrix(struct tying *t, uint32_t i, struct onnx_source *source)
         o->dims[0] < 2 || o->dims[1] < 2 || names_get(&t->names, o->name) != NAMES_NONE)
         return SH_OK;
     *m = (struct matrix){.initializer = i, .rows = (size_t)o->dims[0], .cols = (size_t)o->dims[1]};
+    m->name = o->name;
     m->data = onnx_tensor_look(o, source);
     if (!m->data || m->rows * m->cols < MIN_NUMBERS || is_uniform(m))
         return SH_OK;
@@ -158,12 +160,22 @@ static bool same_module(const struct matrix *a, const struct matrix *b)
     return same;
 }
 
+/* "decoder.weight", and not "onnx::MatMul_12", "val_3" or "/decoder/Transpose_output_0". */
+static bool has_name(const struct matrix *m)
+{
+    return strchr(m->name, '.') && !strchr(m->name, '/') && !strchr(m->name, ':');
+}
+
+static bool is_one(const struct matrix *a, const struct matrix *b)
+{
+    return (a->is_table && b->weighs) || (a->weighs && b->weighs && same_module(a, b));
+}
+
 static enum tie compare(const struct matrix *a, const struct matrix *b)
 {
     if (is_equal(a, b))
-        return (a->is_table && b->weighs) || (a->weighs && b->weighs && same_module(a, b)) ? EQUAL
-                                                                                           : APART;
-    return is_turned(a, b) ? TURNED : APART;
+        return is_one(a, b) ? EQUAL : APART;
+    return is_turned(a, b) && (has_name(a) != has_name(b) || is_one(a, b)) ? TURNED : APART;
 }
 
 /* Those that may be the same stand together, tables first, then as in the file. */

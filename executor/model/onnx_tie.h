@@ -9,10 +9,11 @@
  * turned, and a layer that is used twelve times (ALBERT) has twelve weights. Training changes them
  * apart. So a matrix of F32 that has the numbers of another becomes an Identity or a Transpose of
  * that one, if
- *   - it is the other one turned, or
  *   - one is a table of which rows are taken, and the other weighs a product, or
- *   - both weigh products of the same module, as the file's metadata say.
- * Equal ones else stay: layers that were copied begin with the same numbers and are trained apart.
+ *   - both weigh products of the same module, as the file's metadata say, or
+ *   - it is the other one turned, and only one of them has a name of a module.
+ * Others stay: layers that were copied, and a decoder that began as its encoder turned, begin with
+ * the same numbers and are trained apart.
  * Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int onnx_tie(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *err);
 

@@ -378,6 +378,32 @@ static void a_table_that_is_also_the_last_product_is_one_parameter(void **state)
     }
 }
 
+/* An encoder and its decoder may begin with the same numbers; an exporter turns one of them. */
+static void what_is_turned_is_tied_if_it_has_no_name_of_its_own(void **state)
+{
+    static const struct {
+        const char *a, *b;
+        bool tied;
+    } ROWS[] = {{"enc.weight", "dec.weight", false},
+                {"onnx::MatMul_7", "onnx::MatMul_8", false},
+                {"enc.weight", "onnx::MatMul_8", true},
+                {"val_3", "dec.weight", true}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), a, b;
+
+        x = NODE(g, "MatMul", "code", x, matrix(g, ROWS[i].a, 6, 5, false));
+        g = through_a_file(g, NODE(g, "MatMul", "y", x, matrix(g, ROWS[i].b, 5, 6, true)));
+        a = graph_find(g, ROWS[i].a);
+        b = graph_find(g, ROWS[i].b);
+        if ((g->values[a].data && g->values[b].data) == ROWS[i].tied)
+            fail_msg("%s and %s: not as wanted", ROWS[i].a, ROWS[i].b);
+        graph_free(g);
+    }
+}
+
 /* Module scopes as PyTorch writes them: field 9, which protobuf-c's description lacks. */
 static void add_scope(Onnx__NodeProto *n, const char *scopes)
 {
@@ -487,6 +513,7 @@ int main(void)
         cmocka_unit_test(frequencies_stay_although_positions_are_multiplied_with_them),
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
         cmocka_unit_test(a_table_that_is_also_the_last_product_is_one_parameter),
+        cmocka_unit_test(what_is_turned_is_tied_if_it_has_no_name_of_its_own),
         cmocka_unit_test(a_module_that_is_used_twice_has_one_weight_and_copies_have_two),
         cmocka_unit_test(what_is_tied_is_exported_from_its_one_parameter),
     };
