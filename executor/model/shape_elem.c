@@ -306,12 +306,14 @@ static int choose(struct shape_ctx *c, uint32_t k, uint32_t n)
 int shape__infer_if(struct shape_ctx *c)
 {
     const struct graph_value *q = shape__in(c, 0);
-    const uint32_t n = c->n.n_out, first = q->data && *(const bool *)q->data ? 1 : 1 + n;
+    const uint32_t n = c->n.n_out;
     struct rewrite w = {.c = c};
+    uint32_t first;
 
     if (q->dtype != SH_BOOL || graph_elements(q) != 1 || c->n.n_in != 2 * n + 1)
         return shape__fail(c, SH_E_INVALID,
                            "needs one BOOL as condition, and its results from each branch");
+    first = q->data && *(const bool *)q->data ? 1 : 1 + n;
     for (uint32_t k = 0; k < n && w.rc == SH_OK; k++) {
         if (!q->data)
             w.rc = choose(c, k, n);

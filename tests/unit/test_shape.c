@@ -49,6 +49,8 @@ static const struct {
     {"If", "b[] f[8,3] f[8,3]", "", "FP32[8,3]"},
     {"If", "b[] f[8,3] f[8,4]", "", "!computed from data"},
     {"If", "b[2] f[8,3] f[8,3]", "", "!one BOOL"},
+    {"If", "t[0]= f[8,3] f[8,3]", "", "!one BOOL"},
+    {"If", "i[]=7 f[8,3] f[8,3]", "", "!one BOOL"},
     {"Concat", "f[8,3] - f[8,3]", "axis=1", "!lacks an input"},
     {"Max", "f[8,3] - f[8,3]", "", "!lacks an input"},
     {"IsNaN", "f[8,3]", "", "BOOL[8,3]"},
