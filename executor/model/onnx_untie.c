@@ -38,19 +38,21 @@ static bool hands_on(struct untie *u, const Onnx__NodeProto *n)
            n->n_output == 1 && find(u, n->input[0]) != NAMES_NONE;
 }
 
-static int count_node(struct untie *u, const Onnx__NodeProto *n)
+static int add_name(struct untie *u, const Onnx__NodeProto *n)
 {
-    if (hands_on(u, n))
-        return n->output[0] && n->output[0][0] && find(u, n->output[0]) == NAMES_NONE
-                   ? names_put(&u->names, n->output[0], find(u, n->input[0]), u->err)
-                   : SH_OK;
-    for (size_t k = 0; k < n->n_input; k++) {
+    return hands_on(u, n) && n->output[0] && n->output[0][0] && find(u, n->output[0]) == NAMES_NONE
+               ? names_put(&u->names, n->output[0], find(u, n->input[0]), u->err)
+               : SH_OK;
+}
+
+static void count_node(struct untie *u, const Onnx__NodeProto *n)
+{
+    for (size_t k = 0; k < n->n_input && !hands_on(u, n); k++) {
         uint32_t v = find(u, n->input[k]);
 
         if (v != NAMES_NONE)
             u->uses[v]++;
     }
-    return SH_OK;
 }
 
 static int count_uses(struct untie *u)
@@ -64,7 +66,9 @@ static int count_uses(struct untie *u)
     if (!rc && !u->uses)
         rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate %zu counts", u->g->n_initializer);
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
-        rc = count_node(u, u->g->node[i]);
+        rc = add_name(u, u->g->node[i]);
+    for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++) /* also those before their name */
+        count_node(u, u->g->node[i]);
     return rc;
 }
 

@@ -6,6 +6,7 @@
 #include "common/safetensors.h"
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_file.h"
+#include "executor/model/onnx_untie.h"
 #include "tests/unit/graph_nodes.h"
 
 #include <math.h>
@@ -299,6 +300,49 @@ static void equal_by_chance_under_another_name_is_trained_apart_too(void **state
     graph_free(g);
 }
 
+#define N_LATE 300 /* of 256 KiB each: more than all copies may take */
+
+/* The last node hands "w" on as "late", which those before it read. */
+static void read_late(Onnx__GraphProto *g)
+{
+    Onnx__NodeProto *first = g->node[0];
+
+    for (size_t i = 0; i + 1 < g->n_node; i++)
+        g->node[i] = g->node[i + 1];
+    g->node[g->n_node - 1] = first;
+}
+
+static void copies_have_a_limit_wherever_the_node_stands_that_hands_it_on(void **state)
+{
+    const int64_t n = 65536;
+    struct graph *g = new_graph();
+    Onnx__ModelProto *m = NULL;
+    struct onnx_source *source = NULL;
+    struct sh_err err = {0};
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, n}), w = uniform(g, "w", n, 0.5f), late, made;
+    char path[128];
+
+    (void)state;
+    late = NODE(g, "Identity", "late", w);
+    x = NODE(g, "Mul", "a", x, w);
+    x = NODE(g, "Mul", "b", x, w);
+    for (int i = 0; i < N_LATE; i++) {
+        char out[16];
+
+        snprintf(out, sizeof(out), "m%d", i);
+        x = NODE(g, "Mul", out, x, late);
+    }
+    assert_ok(graph_add_output(g, x, NULL));
+    assert_ok_err(onnx_write(g, path_of("in.onnx", path, sizeof(path)), &err), &err);
+    graph_free(g);
+    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
+    read_late(m->graph);
+    assert_ok_err(onnx_untie(m, source, &made, &err), &err);
+    assert_true(made <= 256);
+    onnx_file_free(m);
+    onnx_source_close(source);
+}
+
 static void frequencies_stay_although_positions_are_multiplied_with_them(void **state)
 {
     struct graph *g = new_graph();
@@ -510,6 +554,7 @@ int main(void)
         cmocka_unit_test(a_scale_behind_a_convolution_learns_if_it_has_a_name),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
         cmocka_unit_test(equal_by_chance_under_another_name_is_trained_apart_too),
+        cmocka_unit_test(copies_have_a_limit_wherever_the_node_stands_that_hands_it_on),
         cmocka_unit_test(frequencies_stay_although_positions_are_multiplied_with_them),
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
         cmocka_unit_test(a_table_that_is_also_the_last_product_is_one_parameter),
