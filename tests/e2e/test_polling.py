@@ -76,7 +76,9 @@ class Polling(Story):
         until("the API sleeps", lambda: not self.busy(0.5), 10 * POLL_S)
         for _ in range(20):
             self.assertEqual(self.s.call("GET", "/v2/health/live").status, 200)
-        self.assertEqual(self.busy(0.5), [], "polls behind what is no inference")
+        # Who polls does so all the time; others may be late with what was asked.
+        polling = set.intersection(*(set(self.busy(0.5)) for _ in range(3)))
+        self.assertEqual(polling, set(), "polls behind what is no inference")
         self.ask(clients[0])
 
 
