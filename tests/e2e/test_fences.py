@@ -33,7 +33,7 @@ def nothing_of(path):
 class Fences(Story):
     @classmethod
     def setUpClass(cls):
-        cls.s = s = System("--workers=2")
+        cls.s = s = System("--workers=2", KEEP_RENEW_S="0")
         cls.addClassCleanup(s.stop)
         cls.a, cls.b = Tenant(s, "anna"), Tenant(s, "berta")
         cls.ops = list(s.spec().operations())
