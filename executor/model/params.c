@@ -11,7 +11,9 @@
  *   - are one number for each channel that the exporter turned into another form ("onnx::Mul_77",
  *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither go up or
  *     down all the way, as tables of code do, nor are a norm that is held fixed: what a convolution
- *     without a bias is multiplied with before something is added.
+ *     without a bias is multiplied with before something is added; or
+ *   - are one number for each channel that the exporter only moved ("expand": the token of a class
+ *     in a file of one sample), and are joined with what is computed.
  * What is computed from constants alone (a weight that is turned, or scaled) counts as its source.
  * Others are held fixed: attention's scale, masks, anchors, means and deviations of images.
  */
@@ -74,10 +76,13 @@ static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_
 
 /* Operations of PyTorch. Exporters call by them what they compute of constants beforehand: tables
  * of positions, norms that are held fixed, and also parameters in another form. */
-static const char *const OPERATIONS[] = {
-    "_to_copy", "add",   "cat",   "cos",   "div",     "exp",       "expand", "expand_as",
-    "log",      "mul",   "outer", "pow",   "reshape", "rsqrt",     "rsub",   "select",
-    "sin",      "slice", "sqrt",  "stack", "sub",     "unsqueeze", "view",   "where"};
+static const char *const OPERATIONS[] = {"add",  "cat",   "cos", "div",   "exp",  "log",
+                                         "mul",  "outer", "pow", "rsqrt", "rsub", "sin",
+                                         "sqrt", "stack", "sub", "where"};
+
+/* The same, but the numbers stay: the token of a class that is expanded to a batch of one. */
+static const char *const MOVES[] = {"_to_copy", "expand", "expand_as", "reshape",
+                                    "select",   "slice",  "unsqueeze", "view"};
 
 /* Those that make numbers of nothing, which no parameter was before. */
 static const char *const MAKERS[] = {"arange",   "cumsum", "full",      "full_like", "linspace",
@@ -101,6 +106,11 @@ static bool is_one_of(const char *name, const char *const *list, size_t n)
         if (is_called(name, list[i]))
             return true;
     return false;
+}
+
+static bool is_moved(const char *name)
+{
+    return is_one_of(name, MOVES, SH_ARRAY_LEN(MOVES));
 }
 
 /* Parts that were joined, and not sines and cosines from the first one on: positions that learn,
@@ -128,7 +138,7 @@ static bool is_made_up(const char *name)
                                         "const_",  "_const"};
     size_t n = strcspn(name, "@");
 
-    if (is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS)) ||
+    if (is_moved(name) || is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS)) ||
         is_one_of(name, MAKERS, SH_ARRAY_LEN(MAKERS)) || memchr(name, '/', n) ||
         memchr(name, ':', n) || strstr(name, "onstant"))
         return true;
@@ -169,7 +179,8 @@ static bool is_buffer(const char *name)
 /* It was computed, maybe from something that had a name in the module. */
 static bool is_turned(const char *name)
 {
-    return begins(name, "onnx::") || is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
+    return begins(name, "onnx::") || is_moved(name) ||
+           is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
 }
 
 /* ---------------------------------------------------------------- numbers of channels */
@@ -216,6 +227,21 @@ static bool is_plain_conv(const struct graph_node *n)
     return n && strcmp(n->op, "Conv") == 0 && (n->n_in == 2 || n->in[2] == GRAPH_NONE);
 }
 
+/* A token of the module's own, which is joined with those that are computed. What is the same in
+ * all channels is padding. */
+static void follow_joined(const struct graph *g, const struct graph_node *n, bool *learns)
+{
+    if (strcmp(n->op, "Concat") != 0)
+        return;
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        const struct graph_value *v = n->in[k] == GRAPH_NONE ? NULL : &g->values[n->in[k]];
+
+        if (v && v->data && is_moved(v->name) && is_per_channel(v) &&
+            memcmp(v->data, (const float *)v->data + 1, v->bytes - sizeof(float)) != 0)
+            learns[n->in[k]] = true;
+    }
+}
+
 /* Which sums and products learn: learns[c], or with a norm that is held fixed, holds[c]. */
 static void follow_channels(const struct graph *g, const struct graph_node **makers, bool *learns,
                             bool *holds)
@@ -227,6 +253,7 @@ static void follow_channels(const struct graph *g, const struct graph_node **mak
         for (uint32_t k = 0; k < n->n_out; k++)
             if (n->out[k] != GRAPH_NONE)
                 makers[n->out[k]] = n;
+        follow_joined(g, n, learns);
         if (!split_operands(g, n, &c, &x) || !is_per_channel(&g->values[c]))
             continue;
         before = makers[x];

@@ -228,6 +228,35 @@ static void numbers_of_channels_are_parameters_whatever_they_are_called(void **s
     graph_free(g);
 }
 
+static uint32_t joined(struct graph *g, const char *name, uint32_t a, uint32_t b)
+{
+    uint32_t y = NODE(g, "Concat", name, a, b);
+
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 0, NULL));
+    return y;
+}
+
+/* A file of one sample has the token of a class expanded already. Padding is no token, nor is a
+ * table that goes up or was computed. */
+static void a_token_that_is_joined_learns(void **state)
+{
+    const int64_t n = 6;
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 1, &n);
+
+    (void)state;
+    x = joined(g, "a", param(g, "expand", 1, &n), x);
+    x = joined(g, "b", x, uniform(g, "expand_2", n, 0.0f));
+    x = joined(g, "c", x, rising(g, "slice_3", n));
+    x = joined(g, "d", x, param(g, "cos_4", 1, &n));
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "expand"));
+    assert_false(is_param(g, "expand_2"));
+    assert_false(is_param(g, "slice_3"));
+    assert_false(is_param(g, "cos_4"));
+    graph_free(g);
+}
+
 /* A scale and a shift that the author wrote behind a convolution have their names; a norm that is
  * held fixed has those of what the exporter computed. */
 static void a_scale_behind_a_convolution_learns_if_it_has_a_name(void **state)
@@ -548,6 +577,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_weighs_or_has_the_name_of_an_attribute_is_a_parameter),
         cmocka_unit_test(joined_sines_are_no_parameter),
+        cmocka_unit_test(a_token_that_is_joined_learns),
         cmocka_unit_test(ones_of_a_norm_without_parameters_stay_ones),
         cmocka_unit_test(a_group_norm_learns_its_weight_and_bias),
         cmocka_unit_test(numbers_of_channels_are_parameters_whatever_they_are_called),
