@@ -20,9 +20,13 @@ option at all, and with the batch (and the length of texts and sounds) left open
 Files, inputs and what has to come out stay in FOLDER/<name>, so that a second run needs no PyTorch for
 them; DEVICE (default cpu) and PRECISION (default fp32) name another device than the cpu.
 
-Usage: sweep.py [--folder FOLDER] [--again] [--short] [--jobs N] [--limit SECONDS] [NAME ...]
+Usage: sweep.py [--folder FOLDER] [--again] [--short | --default] [--jobs N] [--limit SECONDS]
+                [--within SECONDS] [NAME ...]
   --again   export anew what is in FOLDER
   --short   of each exporter only the file with open sizes, where it can write one
+  --default of each only the file without an option, of one sample, in FOLDER/default: "error" is of one
+            sample, "batch" of three and eight; training steps with the one sample that such a
+            file is fixed to, so nothing is said of it with others
 A name is of an architecture, or with "-fp16" or "-bf16" behind it of one in half precision, or with
 "-fresh" of one with the weights that PyTorch gives it, where others look trained. Needs torch,
 torchvision, timm, transformers, onnx and onnxscript to export; numpy and onnx to check.
@@ -47,6 +51,7 @@ DEVICE = os.environ.get("DEVICE") or "cpu"
 PRECISION = os.environ.get("PRECISION") or "fp32"
 BOUNDS = {"fp32": 1e-4, "tf32": 1e-2, "fp16": 3e-2, "bf16": 1e-1}
 HALF_BOUNDS = {"fp16": 1e-2, "bf16": 1e-1}  # of such models: their outputs are rounded
+DEFAULT_FEEDS = {"one": 1, "three": 3, "eight": 8}  # batches for files that were written with one sample
 LR, STEPS, LOSS_FLOOR = 0.01, 4, 2e-6
 LOSS_SLACK = 4  # PyTorch's own error is one draw
 NUMPY = {"F32": "<f4", "F64": "<f8", "F16": "<f2", "I64": "<i8", "I32": "<i4", "U8": "u1", "BOOL": "?",
@@ -87,10 +92,10 @@ def read_st(path):
 class Export:
     """One architecture: its files, inputs, wanted outputs and losses in a folder."""
 
-    def __init__(self, name, folder, short):
+    def __init__(self, name, folder, args):
         import torch
         import architectures
-        self.torch, self.folder, self.short = torch, folder, short
+        self.torch, self.folder, self.short, self.default = torch, folder, args.short, args.default
         base, _, half = name.partition("-")
         torch.manual_seed(0)
         self.model, self.inputs, self.lengths = architectures.ALL[base]()
@@ -138,6 +143,11 @@ class Export:
 
     def feeds(self):
         torch = self.torch
+        if self.default:
+            for feed, n in DEFAULT_FEEDS.items():
+                self.feed(feed, [torch.cat([x if i == 0 or x.dim() < 2 or x.max() == 1 else x.roll(i, -1)
+                                            for i in range((n + 1) // 2)])[:n] for x in self.inputs])
+            return
         self.feed("same", self.inputs)
         three = [torch.cat([x, x[:1].flip(-1) if x.dim() > 1 else x[:1]]) for x in self.inputs]
         self.feed("batch", three)
@@ -149,7 +159,7 @@ class Export:
         """Returns whether the exporter could."""
         import onnx
         torch, path = self.torch, os.path.join(self.folder, tag + ".onnx")
-        xs, more = self.inputs, {}
+        xs, more = [x[:1] for x in self.inputs] if self.default else self.inputs, {}
         if self.half:
             xs = self.with_floats(xs, self.half)
         if new and open_axes:
@@ -180,6 +190,9 @@ class Export:
         import copy
         model = copy.deepcopy(self.model).to(self.half) if self.half else self.model
         for tag, new in (("new", True), ("old", False)):
+            if self.default:
+                self.export(tag + "-one", model, new, False)
+                continue
             could = not self.half and self.export_open(tag + "-open", model, new)
             if not could or not self.short:
                 self.export(tag, model, new, False)
@@ -217,11 +230,12 @@ class Export:
         return out
 
     def training(self):
-        """A batch of four; losses of models whose norms learn, and of those that have none."""
+        """A batch of four, or the one sample that the file is fixed to; losses of models whose norms learn, and of those that have none."""
         import copy
         torch = self.torch
         # A mask stays as it is: one that hides all is something else to each exporter.
-        self.batch = [torch.cat([x, x.flip(1) if x.dim() > 1 and x.max() != 1 else x])
+        self.batch = [x[:1] if self.default else
+                      torch.cat([x, x.flip(1) if x.dim() > 1 and x.max() != 1 else x])
                       for x in self.inputs]
         with torch.no_grad():
             out = self.flat(self.model(*self.batch))
@@ -241,7 +255,7 @@ class Export:
             model = copy.deepcopy(self.model)
             for m in self.norms(model):
                 m.train()
-            self.export("old-train", model, False, True)
+            self.export("old-train", model, False, not self.default)
 
     def run(self):
         self.feeds()
@@ -249,7 +263,7 @@ class Export:
         if not self.half:
             try:
                 self.training()
-            except RuntimeError as e:
+            except (RuntimeError, ValueError) as e:  # norms over a single number
                 self.case["train_reason"] = first_line(e)
         with open(os.path.join(self.folder, "case.json"), "w", encoding="utf-8") as f:
             json.dump(self.case, f)
@@ -346,6 +360,8 @@ class Check:
         return None, "export: ONNX Runtime has %.1e, this %s" % (other, why or "%.1e" % error_)
 
     def trains(self, tag):
+        if PRECISION != "fp32":
+            return "-", "judged in fp32 only"
         want = self.case.get("train")
         if not want or not np.isfinite(want["fp64"]).all():
             return "-", self.case.get("train_reason")
@@ -353,7 +369,7 @@ class Check:
         if norms and tag == "old":
             tag = "old-train"
         else:
-            tag += "-open"
+            tag += "-one" if tag + "-one" in self.case["files"] else "-open"
         file = self.case["files"].get(tag) or {"export": "none"}
         if "export" in file:
             return "-", "export: " + file["export"]
@@ -376,6 +392,8 @@ class Check:
 
     def line(self, tag):
         """One exporter: a row of results."""
+        if tag + "-one" in self.case["files"]:
+            return self.default_line(tag)
         row = {"name": self.case["name"], "exporter": tag}
         first = tag if tag in self.case["files"] else tag + "-open"
         error_, why = self.blamed(first, "same", *self.infer(first, "same"))
@@ -391,9 +409,27 @@ class Check:
                     e, why = self.blamed(tag + "-open", feed, *self.infer(tag + "-open", feed))
                 row[feed], row[feed + "_reason"] = e, why
                 row[feed + "_right"] = e is not None and e <= bound
-        row["trains"], row["train_note"] = ("-", None) if not row["loads"] and (
-            row["reason"].startswith("export")) else self.trains(tag)
+        return self.with_training(row)
+
+    def with_training(self, row):
+        fault = not row["loads"] and row["reason"].startswith("export")
+        row["trains"], row["train_note"] = ("-", None) if fault else self.trains(row["exporter"])
         return row
+
+    def default_line(self, tag):
+        """Of a file with fixed sizes ONNX Runtime is asked for the batch that it was written with only."""
+        feeds = list(self.case["feeds"])
+        error_, why = self.blamed(tag + "-one", feeds[0], *self.infer(tag + "-one", feeds[0]))
+        own = max(f["own_error"] for f in self.case["feeds"].values())
+        bound = max(self.bound, 3 * own)
+        row = {"name": self.case["name"], "exporter": tag, "loads": why is None, "error": error_,
+               "reason": why, "own": own, "right": error_ is not None and error_ <= bound}
+        if not (why or "").startswith("export"):
+            tried = [self.infer(tag + "-one", feed) for feed in feeds[1:]]
+            row["batch_reason"] = next((w for _, w in tried if w), None)
+            row["batch"] = None if row["batch_reason"] else max(e for e, _ in tried)
+            row["batch_right"] = row["batch"] is not None and row["batch"] <= bound
+        return self.with_training(row)
 
 
 def number(row, key):
@@ -424,7 +460,7 @@ def one(name, args):
     if os.path.exists(results):
         os.remove(results)
     if args.again or not os.path.exists(os.path.join(folder, "case.json")):
-        Export(name, folder, args.short).run()
+        Export(name, folder, args).run()
     check = Check(folder, args.limit)
     rows = [check.line(tag) for tag in ("new", "old")]
     with open(results, "w", encoding="utf-8") as f:
@@ -452,8 +488,11 @@ def child(name, args):
 
 def run_all(names, args):
     """At most args.jobs at a time, each under a limit."""
-    todo, running = list(names), {}
+    todo, running, end = list(names), {}, time.monotonic() + args.within
     while todo or running:
+        if todo and time.monotonic() > end:
+            print("not begun within %d s: %s" % (args.within, " ".join(todo)), flush=True)
+            todo = []
         while todo and len(running) < args.jobs:
             name = todo.pop(0)
             running[child(name, args)] = (name, time.monotonic())
@@ -500,11 +539,13 @@ def main():
     p.add_argument("--folder", default=os.path.join(HERE, "..", "..", "build", "sweep"))
     p.add_argument("--again", action="store_true")
     p.add_argument("--short", action="store_true")
+    p.add_argument("--default", action="store_true")
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--limit", type=int, default=200, help="seconds for a run; three times that for a case")
+    p.add_argument("--within", type=int, default=10**6, help="seconds after which none is begun")
     p.add_argument("--totals", action="store_true", help="only of what is in FOLDER")
     args = p.parse_args()
-    args.folder = os.path.abspath(args.folder)
+    args.folder = os.path.abspath(os.path.join(args.folder, "default" if args.default else ""))
     os.makedirs(args.folder, exist_ok=True)
     names = args.names
     if not names:
