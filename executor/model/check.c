@@ -98,8 +98,10 @@ static bool dim_ok(const struct graph *g, int64_t dim, int axis)
 
 static int check_io(const struct graph *g, bool *defined, struct sh_err *err)
 {
-    if (g->n_inputs == 0 || g->n_outputs == 0)
-        return SH_FAIL(err, SH_E_INVALID, "the model has no inputs or no outputs");
+    if (g->n_outputs == 0)
+        return SH_FAIL(err, SH_E_INVALID, "the model has no outputs");
+    if (g->n_inputs == 0)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_NO_INPUT);
     for (uint32_t i = 0; i < g->n_inputs; i++) {
         uint32_t v = g->inputs[i];
 

@@ -13,8 +13,11 @@
  * LogSoftmax or Hardmax with the attribute flat = 1 is over all axes from `axis` on, as one, which
  * was its meaning before opset 13. With GRAPH_FIRST_AXIS the second operand begins at that axis of
  * the first, as it could before opset 7. A node with GRAPH_BRANCH may fail until an If takes its
- * result; the inputs of If are the condition and the results of both branches. An attribute that is
- * a list of texts is one text with commas.
+ * result; the inputs of If are the condition and the results of both branches. The body of a Loop,
+ * Scan or SequenceMap stands before it, as nodes with GRAPH_LOOP = k, the first of them a "Body"
+ * that gives the inputs of the body; then the node itself with GRAPH_BODY = k, whose inputs are
+ * GRAPH_GIVEN of its own and the results of the body. An attribute that is a list of texts is one
+ * text with commas.
  *
  * Not thread-safe. Strings and data live as long as the graph.
  */
@@ -34,6 +37,10 @@
 #define GRAPH_NONE UINT32_MAX /* an absent optional input */
 #define GRAPH_FIRST_AXIS "first_axis"
 #define GRAPH_BRANCH "branch"
+#define GRAPH_LOOP "shunt~loop" /* a file has no such names */
+#define GRAPH_BODY "shunt~body"
+#define GRAPH_GIVEN "shunt~given"
+#define GRAPH_BY_SAMPLE "shunt~by_sample" /* of a Scan: axis 0 of all is that of samples */
 #define GRAPH_BATCH ((int64_t)SH_DIM_BATCH)
 #define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */
 #define GRAPH_DERIVED INT32_MIN             /* a dim of an output: graph.output_dims knows */

@@ -4,6 +4,7 @@
 
 #include "common/buf.h"
 #include "executor/model/graph.h"
+#include "executor/model/why.h"
 
 #define GRAPH_OPSET 18 /* the form that readers normalise to */
 #define GRAPH_MAX_IO 256u

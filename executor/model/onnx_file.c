@@ -221,9 +221,8 @@ int onnx_file_opset(Onnx__OperatorSetIdProto *const *list, size_t n, int64_t *ou
         if (*out)
             return SH_FAIL(err, SH_E_INVALID, "the model names its operator set twice");
         if (o->version < MIN_OPSET || o->version > MAX_OPSET)
-            return SH_FAIL(err, SH_E_UNSUPPORTED,
-                           "opset %lld is not supported; export with an opset from %d to %d",
-                           (long long)o->version, MIN_OPSET, MAX_OPSET);
+            return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_OPSET, (long long)o->version, MIN_OPSET,
+                           MAX_OPSET);
         *out = o->version;
     }
     return SH_OK;

@@ -110,7 +110,7 @@ int reader_attr(const struct reader *r, const Onnx__AttributeProto *a,
     while (a && a->ref_attr_name && a->ref_attr_name[0]) {
         const char *name = a->ref_attr_name;
 
-        while (s->is_branch)
+        while (s->is_branch || s->is_body)
             s = s->up;
         if (!s->func)
             return SH_FAIL(r->err, SH_E_INVALID,
@@ -157,7 +157,7 @@ static int bind_outputs(struct reader *r, struct scope *s)
     int rc = SH_OK;
 
     for (size_t i = 0; i < s->call->n_output && rc == SH_OK; i++) {
-        uint32_t inner = names_get(&s->names, f->output[i]), v;
+        uint32_t inner = names_get(&s->names, f->output[i]), v, node;
 
         rc = reader_mention(r, s->call->output[i], &v);
         if (rc || v == GRAPH_NONE)
@@ -166,9 +166,11 @@ static int bind_outputs(struct reader *r, struct scope *s)
             rc = SH_FAIL(r->err, SH_E_INVALID, "%s: an output is an input that is left out",
                          s->label);
         else if (inner != NAMES_NONE)
-            rc = graph_add_node(r->g, NULL, "Identity", &inner, 1, &v, 1, NULL, r->err);
+            rc = graph_add_node(r->g, NULL, "Identity", &inner, 1, &v, 1, &node, r->err);
         else
             rc = names_put(&s->names, f->output[i], v, r->err);
+        if (!rc && inner != NAMES_NONE)
+            rc = reader_mark(r, &r->g->nodes[node]);
     }
     return rc;
 }
@@ -186,20 +188,21 @@ int reader_deeper(struct reader *r, struct scope *s, const char *label)
     s->depth = r->scope->depth + 1;
     graph__clean(label, s->label, sizeof(s->label));
     if (s->depth > MAX_DEPTH)
-        return SH_FAIL(r->err, SH_E_INVALID,
-                       "%s: functions and branches are more than %d levels deep, or functions call "
-                       "themselves",
-                       s->label, MAX_DEPTH);
+        return SH_FAIL(
+            r->err, SH_E_INVALID,
+            "%s: functions, branches and loops are more than %d levels deep, or functions call "
+            "themselves",
+            s->label, MAX_DEPTH);
     if (++r->n_calls > GRAPH_MAX_NODES)
         return SH_FAIL(r->err, SH_E_TOOBIG,
-                       "the model has more than %u calls of functions and branches",
+                       "the model has more than %u calls of functions, branches and loops",
                        GRAPH_MAX_NODES);
     return SH_OK;
 }
 
 int reader_call(struct reader *r, const Onnx__FunctionProto *f, const Onnx__NodeProto *call)
 {
-    struct scope s = {.up = r->scope, .func = f, .call = call};
+    struct scope s = {.up = r->scope, .func = f, .call = call, .loop = r->scope->loop};
     const char *name = call->name && call->name[0] ? call->name : reader_text(f->name);
     int rc = reader_deeper(r, &s, name);
 

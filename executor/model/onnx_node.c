@@ -149,7 +149,7 @@ static int read_constant(struct reader *r, const Onnx__NodeProto *n)
         return SH_FAIL(r->err, SH_E_INVALID, "a Constant node needs one output");
     rc = constant_value(r, n, &a, &unsupported);
     if (!rc && unsupported)
-        return reader_refuse(r, n, "a constant of this kind is not supported");
+        return reader_refuse(r, n, WHY_CONSTANT);
     if (!rc)
         rc = reader_mention(r, n->output[0], &v);
     if (!rc) {
@@ -239,6 +239,13 @@ static void node_name(const struct reader *r, const Onnx__NodeProto *p, char *ou
     snprintf(out, size, "%s%s%s", r->scope->label, r->scope->up && clean[0] ? "/" : "", clean);
 }
 
+int reader_mark(struct reader *r, struct graph_node *n)
+{
+    int rc = reader_in_branch(r) ? graph_set_int(n, GRAPH_BRANCH, 1, r->err) : SH_OK;
+
+    return rc || !r->scope->loop ? rc : graph_set_int(n, GRAPH_LOOP, r->scope->loop, r->err);
+}
+
 static int read_attrs(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n,
                       bool *unsupported)
 {
@@ -247,6 +254,13 @@ static int read_attrs(struct reader *r, const Onnx__NodeProto *p, struct graph_n
     for (size_t i = 0; i < p->n_attribute && rc == SH_OK; i++)
         rc = read_attr(r, n, p->attribute[i], unsupported);
     return rc;
+}
+
+int reader_attrs(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n)
+{
+    bool other;
+
+    return read_attrs(r, p, n, &other);
 }
 
 int reader_node(struct reader *r, const Onnx__NodeProto *p)
@@ -262,6 +276,8 @@ int reader_node(struct reader *r, const Onnx__NodeProto *p)
         return read_constant(r, p);
     if (standard && strcmp(type, "If") == 0)
         return reader_if(r, p);
+    if (standard && reader_has_body(type))
+        return reader_loop(r, p);
     if (f && !(standard && graph__op_known(type)))
         return reader_call(r, f, p);
     node_name(r, p, name, sizeof(name));
@@ -275,17 +291,16 @@ int reader_node(struct reader *r, const Onnx__NodeProto *p)
         rc = read_attrs(r, p, &n, &unsupported);
     if (!rc && standard && !unsupported)
         rc = reader_normalise(r, &n);
-    if (!rc && reader_in_branch(r))
-        rc = graph_set_int(&n, GRAPH_BRANCH, 1, r->err);
+    if (!rc)
+        rc = reader_mark(r, &n);
     if (rc)
         goto out;
     if (!standard)
-        rc = reader_refuse(r, p, "operators of other domains are not supported");
+        rc = reader_refuse(r, p, WHY_DOMAIN);
     else if (!graph__op_known(n.op))
-        rc = reader_refuse(
-            r, p, unsupported ? "control flow is not supported" : "the operator is not supported");
+        rc = reader_refuse(r, p, unsupported ? "control flow is not supported" : WHY_OPERATOR);
     else if (unsupported)
-        rc = reader_refuse(r, p, "an attribute is of a kind that is not supported");
+        rc = reader_refuse(r, p, WHY_ATTRIBUTE);
     if (!rc)
         rc = graph__push_node(r->g, &n, r->err);
 out:

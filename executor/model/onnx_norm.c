@@ -145,17 +145,14 @@ static int old_lp_pool(struct reader *r, struct graph_node *n)
     int rc = graph_float(n, "p", 2, &p, r->err);
 
     if (!rc && p != 1 && p != 2 && p != 3)
-        rc = SH_FAIL(r->err, SH_E_UNSUPPORTED, "%s node %s: p of %g does not work, only 1, 2 and 3",
-                     n->op, n->name, p);
+        rc = SH_FAIL(r->err, SH_E_UNSUPPORTED, "%s node %s: " WHY_P, n->op, n->name, p);
     graph__drop_attr(n, "p");
     return rc ? rc : graph_set_int(n, "p", (int64_t)p, r->err);
 }
 
 static int old_tile(struct reader *r, struct graph_node *n)
 {
-    return SH_FAIL(r->err, SH_E_UNSUPPORTED,
-                   "Tile node %s repeats one axis, as before opset 6; convert the model to opset 6",
-                   n->name);
+    return SH_FAIL(r->err, SH_E_UNSUPPORTED, "Tile node %s: " WHY_TILE, n->name);
 }
 
 static int old_batch_norm(struct reader *r, struct graph_node *n)
@@ -164,10 +161,7 @@ static int old_batch_norm(struct reader *r, struct graph_node *n)
     int rc = graph_int(n, "spatial", 1, &spatial, r->err);
 
     if (!rc && spatial != 1)
-        rc = SH_FAIL(r->err, SH_E_UNSUPPORTED,
-                     "BatchNormalization node %s has statistics by place (spatial = 0), which is "
-                     "not supported",
-                     n->name);
+        rc = SH_FAIL(r->err, SH_E_UNSUPPORTED, "BatchNormalization node %s: " WHY_SPATIAL, n->name);
     graph__drop_attr(n, "spatial");
     if (!rc)
         rc = graph_set_int(n, "training_mode", n->n_out > 1, r->err);

@@ -54,12 +54,12 @@ bool reader_in_branch(const struct reader *r)
     return false;
 }
 
-/* A branch sees what is around it. */
+/* A branch and a body see what is around them. */
 static uint32_t look_up(const struct reader *r, const char *name)
 {
     const struct scope *s = r->scope;
 
-    for (; s->is_branch; s = s->up) {
+    for (; s->is_branch || s->is_body; s = s->up) {
         const uint32_t v = names_get(&s->names, name);
 
         if (v != NAMES_NONE)
@@ -165,17 +165,15 @@ static int read_input(struct reader *r, const Onnx__ValueInfoProto *in)
 
     graph__clean(reader_text(in->name), name, sizeof(name));
     if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !type->tensor_type)
-        return SH_FAIL(r->err, SH_E_UNSUPPORTED, "input %s is no tensor", name);
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_INPUT_KIND, name);
     t = type->tensor_type;
     a.dtype = sh_dtype_from_onnx(t->elem_type);
     if (a.dtype >= SH_N_DTYPES)
-        return SH_FAIL(r->err, SH_E_UNSUPPORTED, "input %s has element type %d", name,
-                       t->elem_type);
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_INPUT_TYPE, name, t->elem_type);
     if (!t->shape)
-        return SH_FAIL(r->err, SH_E_UNSUPPORTED, "input %s has no shape", name);
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_INPUT_SHAPE, name);
     if (t->shape->n_dim > SH_MAX_RANK)
-        return SH_FAIL(r->err, SH_E_UNSUPPORTED, "input %s has more than %d axes", name,
-                       SH_MAX_RANK);
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_INPUT_AXES, name, SH_MAX_RANK);
     a.rank = (int)t->shape->n_dim;
     rc = onnx_dims_read(r->model->graph, in, r->g, a.dims, r->err);
     if (!rc)
@@ -194,7 +192,7 @@ static int read_values(struct reader *r)
     int rc = SH_OK;
 
     if (g->n_sparse_initializer > 0)
-        return SH_FAIL(r->err, SH_E_UNSUPPORTED, "sparse initializers are not supported");
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_SPARSE);
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
         rc = read_initializer(r, g->initializer[i]);
     for (size_t i = 0; i < g->n_input && rc == SH_OK; i++) {

@@ -3,7 +3,7 @@
  *   onnx_read.c    values, inputs, outputs; the whole
  *   onnx_node.c    nodes, their attributes and constants
  *   onnx_func.c    functions of the model, read in the place of the nodes that call them
- *   onnx_branch.c  If, whose branches are read in its place
+ *   onnx_branch.c  If, Loop and others with graphs as attributes, which are read in their place
  *   onnx_norm.c    what differs between opsets becomes one form (graph.h)
  */
 #ifndef SH_EXECUTOR_MODEL_ONNX_READER_H
@@ -15,13 +15,15 @@
 #define READER_ABSENT \
     (GRAPH_NONE - 1) /* in the names of a scope: an input that a call leaves out */
 
-/* Where names and attributes mean something: the graph, one call of a function, or a branch of an
- * If, which has the function and the call of what is around it. */
+/* Where names and attributes mean something: the graph, one call of a function, or a graph that is
+ * an attribute (a branch of an If, the body of a loop), which has the function and the call of what
+ * is around it. */
 struct scope {
     struct scope *up;                /* of the call; NULL: this is the graph */
     const Onnx__FunctionProto *func; /* NULL: this is the graph, or a branch of it */
     const Onnx__NodeProto *call;
-    bool is_branch;
+    bool is_branch, is_body;
+    uint32_t loop;                   /* number of the innermost loop around; 0: none */
     Onnx__AttributeProto **defaults; /* OWNED, of the function's attributes */
     size_t n_defaults;
     struct names names; /* of a function or a branch: to values */
@@ -38,7 +40,7 @@ struct reader {
     struct names functions; /* "domain::name" to its place in the model */
     char **function_names;  /* OWNED */
     struct scope *scope;
-    uint32_t n_calls, n_fresh;
+    uint32_t n_calls, n_fresh, n_loops;
     struct sh_buf list; /* what is not supported */
     uint32_t n_refused;
     struct sh_err *err;
@@ -81,8 +83,16 @@ int reader_deeper(struct reader *r, struct scope *s, const char *label);
 int reader_attr(const struct reader *r, const Onnx__AttributeProto *a,
                 const Onnx__AttributeProto **out);
 
-/* ---- branches (onnx_branch.c) */
+/* All attributes but graphs and types. */
+int reader_attrs(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n);
+/* Marks a node of a branch or of the body of a loop. */
+int reader_mark(struct reader *r, struct graph_node *n);
+
+/* ---- graphs as attributes (onnx_branch.c) */
 int reader_if(struct reader *r, const Onnx__NodeProto *p);
+bool reader_has_body(const char *op);
+int reader_loop(struct reader *r, const Onnx__NodeProto *p);
+/* Is the scope, or one around it up to the graph or the call, a branch of an If? */
 bool reader_in_branch(const struct reader *r); /* onnx_read.c */
 
 /* ---- opsets (onnx_norm.c) */

@@ -14,11 +14,9 @@ static int read_shape(const Onnx__TensorProto *t, const char *what, struct onnx_
 
     a->dtype = sh_dtype_from_onnx(t->data_type);
     if (a->dtype >= SH_N_DTYPES)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "%s has an element type that is not supported (%d)",
-                       what, t->data_type);
+        return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_ELEMENTS, what, t->data_type);
     if (t->n_dims > SH_MAX_RANK)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "%s has %zu axes; at most %d are supported", what,
-                       t->n_dims, SH_MAX_RANK);
+        return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_TENSOR_AXES, what, t->n_dims, SH_MAX_RANK);
     a->rank = (int)t->n_dims;
     for (int i = 0; i < a->rank; i++)
         a->dims[i] = t->dims[i];
@@ -187,7 +185,7 @@ int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source 
 
     memset(out, 0, sizeof(*out));
     if (t->segment)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "%s comes in segments, which is not supported", what);
+        return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_SEGMENTS, what);
     rc = read_shape(t, what, out, err);
     if (!rc)
         rc = onnx_tensor_is_external(t) ? take_external(t, what, source, out, err)

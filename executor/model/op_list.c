@@ -7,16 +7,13 @@
 #include "common/mem.h"
 #include "executor/model/shape_int.h"
 
-enum why { NOT_YET, TEXT, SEQUENCE, RANDOM, CONTROL, FROM_FILE, SIZE };
+enum why { NOT_YET, TEXT, RANDOM, FROM_FILE };
 
 static const char *const WHY[] = {
     [NOT_YET] = "not built yet",
-    [TEXT] = "elements are texts, which devices have not",
-    [SEQUENCE] = "a value that is no tensor",
+    [TEXT] = "made for texts, which devices have not",
     [RANDOM] = "its result would be random: a request gives the same numbers each time",
-    [CONTROL] = "a program is a list of operations that is known before it runs",
     [FROM_FILE] = "decodes files: `shunt infer --image` and `shunt push dataset` do it before",
-    [SIZE] = "the size of its result is known only once it has run",
 };
 
 /* Sorted by name, as ONNX sorts. since: the first opset that has it. trains: test_autodiff.c
@@ -56,9 +53,9 @@ static const struct row {
     {"CenterCropPad", 18, true, NOT_YET},
     {"Clip", 1, true, NOT_YET},
     {"Col2Im", 18, true, NOT_YET},
-    {"Compress", 9, false, SIZE},
+    {"Compress", 9, false, NOT_YET},
     {"Concat", 1, true, NOT_YET},
-    {"ConcatFromSequence", 11, false, SEQUENCE},
+    {"ConcatFromSequence", 11, false, NOT_YET},
     {"Constant", 1, false, NOT_YET},
     {"ConstantOfShape", 9, false, NOT_YET},
     {"Conv", 1, true, NOT_YET},
@@ -116,7 +113,7 @@ static const struct row {
     {"LessOrEqual", 12, false, NOT_YET},
     {"Log", 1, true, NOT_YET},
     {"LogSoftmax", 1, true, NOT_YET},
-    {"Loop", 1, false, CONTROL},
+    {"Loop", 1, false, NOT_YET},
     {"LpNormalization", 1, true, NOT_YET},
     {"LpPool", 1, true, NOT_YET},
     {"MatMul", 1, true, NOT_YET},
@@ -135,13 +132,13 @@ static const struct row {
     {"Multinomial", 7, false, RANDOM},
     {"Neg", 1, true, NOT_YET},
     {"NegativeLogLikelihoodLoss", 12, true, NOT_YET},
-    {"NonMaxSuppression", 10, false, SIZE},
-    {"NonZero", 9, false, SIZE},
+    {"NonMaxSuppression", 10, false, NOT_YET},
+    {"NonZero", 9, false, NOT_YET},
     {"Not", 1, false, NOT_YET},
     {"OneHot", 9, false, NOT_YET},
-    {"Optional", 15, false, SEQUENCE},
-    {"OptionalGetElement", 15, false, SEQUENCE},
-    {"OptionalHasElement", 15, false, SEQUENCE},
+    {"Optional", 15, false, NOT_YET},
+    {"OptionalGetElement", 15, false, NOT_YET},
+    {"OptionalHasElement", 15, false, NOT_YET},
     {"Or", 1, false, NOT_YET},
     {"PRelu", 1, true, NOT_YET},
     {"Pad", 1, true, NOT_YET},
@@ -176,18 +173,18 @@ static const struct row {
     {"RotaryEmbedding", 23, true, NOT_YET},
     {"Round", 11, false, NOT_YET},
     {"STFT", 17, true, NOT_YET},
-    {"Scan", 8, false, CONTROL},
+    {"Scan", 8, false, NOT_YET},
     {"Scatter", 9, false, NOT_YET},
     {"ScatterElements", 11, true, NOT_YET},
     {"ScatterND", 11, true, NOT_YET},
     {"Selu", 1, true, NOT_YET},
-    {"SequenceAt", 11, false, SEQUENCE},
-    {"SequenceConstruct", 11, false, SEQUENCE},
-    {"SequenceEmpty", 11, false, SEQUENCE},
-    {"SequenceErase", 11, false, SEQUENCE},
-    {"SequenceInsert", 11, false, SEQUENCE},
-    {"SequenceLength", 11, false, SEQUENCE},
-    {"SequenceMap", 17, false, SEQUENCE},
+    {"SequenceAt", 11, false, NOT_YET},
+    {"SequenceConstruct", 11, false, NOT_YET},
+    {"SequenceEmpty", 11, false, NOT_YET},
+    {"SequenceErase", 11, false, NOT_YET},
+    {"SequenceInsert", 11, false, NOT_YET},
+    {"SequenceLength", 11, false, NOT_YET},
+    {"SequenceMap", 17, false, NOT_YET},
     {"Shape", 1, false, NOT_YET},
     {"Shrink", 9, true, NOT_YET},
     {"Sigmoid", 1, true, NOT_YET},
@@ -202,7 +199,7 @@ static const struct row {
     {"Softsign", 1, true, NOT_YET},
     {"SpaceToDepth", 1, true, NOT_YET},
     {"Split", 1, true, NOT_YET},
-    {"SplitToSequence", 11, false, SEQUENCE},
+    {"SplitToSequence", 11, false, NOT_YET},
     {"Sqrt", 1, true, NOT_YET},
     {"Squeeze", 1, true, NOT_YET},
     {"StringConcat", 20, false, TEXT},
@@ -218,7 +215,7 @@ static const struct row {
     {"TopK", 1, true, NOT_YET},
     {"Transpose", 1, true, NOT_YET},
     {"Trilu", 14, true, NOT_YET},
-    {"Unique", 11, false, SIZE},
+    {"Unique", 11, false, NOT_YET},
     {"Unsqueeze", 1, true, NOT_YET},
     {"Upsample", 1, false, NOT_YET},
     {"Where", 9, true, NOT_YET},
@@ -247,13 +244,64 @@ static void print_row(FILE *out, const struct row *r)
     const struct shape_op *op = shape__op(r->name);
     /* The reader takes Constant away. */
     const bool reads = strcmp(r->name, "Constant") == 0;
-    const char *runs = reads || (op && op->flags & (SHAPE_RUNS | SHAPE_ALWAYS | SHAPE_COMPOSED))
-                           ? "yes"
-                       : op ? "of constants"
-                            : "no";
+    const char *runs =
+        reads || (op && op->flags & (SHAPE_RUNS | SHAPE_ALWAYS | SHAPE_COMPOSED | SHAPE_CONTROL))
+            ? "yes"
+        : op ? "of constants"
+             : "no";
 
     fprintf(out, "| %s | %d | %s | %s | %s |\n", r->name, r->since, runs,
             op && r->trains ? "yes" : "no", op || reads ? "" : WHY[r->why]);
+}
+
+static const struct {
+    const char *op, *why;
+} FORMS[] = {
+#define X(op, why) {op, why},
+    WHY_ROWS(X)
+#undef X
+};
+
+/* What stands in its place is known only in an error. */
+static void print_text(FILE *out, const char *text)
+{
+    for (const char *p = text; *p; p++) {
+        if (*p != '%') {
+            fputc(*p, out);
+            continue;
+        }
+        p += strcspn(p + 1, "diusgx") + 1;
+        fputs("…", out);
+    }
+}
+
+static void print_forms(FILE *out)
+{
+    fputs("\n## Forms that are refused\n\n"
+          "With these words, after the name of the node. \"…\": a number, a type or a name.\n\n"
+          "| operator | why |\n| --- | --- |\n",
+          out);
+    for (size_t i = 0; i < SH_ARRAY_LEN(FORMS); i++) {
+        const char *op = FORMS[i].op;
+
+        fprintf(out, "| %s | ", !op[0] ? "any" : strcmp(op, "-") == 0 ? "the model" : op);
+        print_text(out, FORMS[i].why);
+        fputs(" |\n", out);
+    }
+}
+
+static void print_control(FILE *out)
+{
+    fputs("\n## Branches, loops, sequences\n\n"
+          "If: where the condition is a constant, or follows from sizes, only the branch that is "
+          "taken is\nthere. Where it is computed from data both are computed, and one is "
+          "selected.\n\n"
+          "Loop, Scan and SequenceMap are unrolled: how often a body runs has to follow from "
+          "constants and\nsizes. A Loop whose condition is computed from data makes all trips of "
+          "its trip count, and keeps\nwhat it carries once the condition is false.\n\n"
+          "Sequences and optionals exist only while a model is compiled: one that is built and "
+          "taken apart\nagain costs nothing. Places and lengths have to be known by then.\n",
+          out);
 }
 
 void op_list_print(FILE *out)
@@ -283,4 +331,6 @@ void op_list_print(FILE *out)
         n, SH_ARRAY_LEN(ROWS));
     for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++)
         print_row(out, &ROWS[i]);
+    print_forms(out);
+    print_control(out);
 }

@@ -180,7 +180,7 @@ const struct graph_value *rw_v(const struct rewrite *w, uint32_t v)
 {
     static const struct graph_value NONE = {.dtype = SH_F32}; /* after a failure */
 
-    return w->rc == SH_OK && v != GRAPH_NONE ? &w->c->g->values[v] : &NONE;
+    return w->rc == SH_OK && v < w->c->g->n_values ? &w->c->g->values[v] : &NONE;
 }
 
 uint32_t rw_in(const struct rewrite *w, uint32_t i)

@@ -84,7 +84,7 @@ int shape__rewrite_celu(struct shape_ctx *c)
     const double alpha = attr(&w, "alpha", 1.0);
 
     if (!w.rc && !(alpha > 0))
-        return shape__fail(c, SH_E_UNSUPPORTED, "alpha is %g, it must be above 0", alpha);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_ALPHA, alpha);
     return rw_is(
         &w, 0,
         rw2(&w, "Mul", rw1(&w, "Elu", rw2(&w, "Div", x, number(&w, alpha))), number(&w, alpha)));

@@ -73,9 +73,9 @@ static void read_attn(struct attn *a)
         a->w.rc = shape__fail(c, SH_E_INVALID, "earlier keys and values belong together");
     if (!a->w.rc &&
         (graph__attr(&c->n, "left_window_size") || graph__attr(&c->n, "right_window_size")))
-        a->w.rc = shape__fail(c, SH_E_UNSUPPORTED, "windows of keys do not work");
+        a->w.rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_WINDOWS);
     if (!a->w.rc && c->n.n_in > 6 && shape__has(c, 6))
-        a->w.rc = shape__fail(c, SH_E_UNSUPPORTED, "lengths of keys as an input do not work");
+        a->w.rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_KEY_LENGTHS);
 }
 
 /* Behind those of an earlier call. */

@@ -59,8 +59,7 @@ int shape__rewrite_non_zero(struct shape_ctx *c)
     int64_t *at, dims[2] = {x.rank, 0}, k = 0;
 
     if (!x.data)
-        return shape__fail(c, SH_E_UNSUPPORTED,
-                           "the size of its result depends on the data, and sizes are fixed here");
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_SIZE);
     for (int64_t i = 0; i < n; i++)
         dims[1] += shape__get_f64(x.dtype, x.data, (size_t)i) != 0;
     at = rw_alloc(&w, SH_I64, dims[0] * dims[1]);
@@ -106,6 +105,5 @@ int shape__rewrite_compress(struct shape_ctx *c)
 
 int shape__rewrite_unique(struct shape_ctx *c)
 {
-    return shape__fail(c, SH_E_UNSUPPORTED,
-                       "the size of its result depends on the data, and sizes are fixed here");
+    return shape__fail(c, SH_E_UNSUPPORTED, WHY_SIZE);
 }

@@ -220,7 +220,7 @@ static int read_sampler(struct sampler *s)
     s->nearest = strcmp(mode, "nearest") == 0;
     s->cubic = strcmp(mode, "cubic") == 0;
     if (!s->nearest && !s->cubic && strcmp(mode, "linear") != 0 && strcmp(mode, "bilinear") != 0)
-        return shape__fail(c, SH_E_UNSUPPORTED, "mode %.32s is not supported", mode);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_MODE, mode);
     if (s->space < 1 || s->space > MAX_SPACE || grid->rank != x->rank || grid->dtype != x->dtype ||
         grid->dims[0] != x->dims[0] || grid->dims[x->rank - 1] != s->space)
         return shape__fail(c, SH_E_INVALID, "images and grid do not fit together");

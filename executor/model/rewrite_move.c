@@ -75,7 +75,7 @@ int shape__rewrite_one_hot(struct shape_ctx *c)
     int rank = ix.rank + 1, rc = graph_int(&c->n, "axis", -1, &axis, c->err);
 
     if (!rc && rank > SH_MAX_RANK)
-        rc = shape__fail(c, SH_E_UNSUPPORTED, "the result has more than %d axes", SH_MAX_RANK);
+        rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
     if (!rc)
         rc = shape__axis(c, axis, rank, &axis);
     if (!rc)

@@ -4,7 +4,7 @@
  * that leaving a node out (Identity, Dropout at inference) is one entry of the map.
  */
 #include "common/mem.h"
-#include "executor/model/shape_int.h"
+#include "executor/model/shape_run.h"
 
 #include <stdlib.h>
 
@@ -12,17 +12,8 @@
 #define MAX_DECIDING 64 /* numbers of an input that decides shapes */
 #define MIN_OUTV 3      /* BatchNormalization in training form has outputs that the file may lack */
 
-struct run {
-    const struct graph *from;
-    struct shape_ctx c;
-    struct sh_buf *list; /* NULL: stop at the first node that is not supported */
-    uint32_t *map;       /* [from->n_values] */
-    struct sh_err err;   /* of the node at work */
-    struct sh_err lost;  /* of the last node of a branch that could not be computed */
-};
-
 /* Before the node is open. */
-static int fail(struct run *r, const struct graph_node *n, int rc, const char *why)
+int run__fail(struct run *r, const struct graph_node *n, int rc, const char *why)
 {
     char node[96], op[48];
 
@@ -64,7 +55,7 @@ static int add_input(struct run *r, uint32_t from, const struct graph_sizes *at,
     int rc;
 
     if (v.rank < 0)
-        return SH_FAIL(err, SH_E_INVALID, "input %s has no shape", v.name);
+        return SH_FAIL(err, SH_E_INVALID, WHY_INPUT_SHAPE, v.name);
     for (int i = 0; i < v.rank; i++) {
         v.by_size |= v.dims[i] < 0 && v.dims[i] != GRAPH_BATCH;
         v.dims[i] = size_at(r->from, at, v.dims[i]);
@@ -115,7 +106,16 @@ static int start(struct run *r, const struct graph_sizes *at, struct sh_err *err
     for (uint32_t i = 0; i < g->n_values && rc == SH_OK; i++)
         if (g->values[i].data)
             rc = add_const(r, i, err);
-    return rc;
+    return rc ? rc : run__find_bodies(r, err);
+}
+
+static void finish(struct run *r)
+{
+    graph_free(r->c.g);
+    free(r->map);
+    run__sequences_fini(r);
+    free(r->body_first);
+    free(r->body_next);
 }
 
 /* ---------------------------------------------------------------- one node */
@@ -199,7 +199,7 @@ static int finish_node(struct shape_ctx *c, const struct shape_op *op, bool by_s
             return rc;
     }
     if (!(op->flags & SHAPE_RUNS))
-        return shape__fail(c, SH_E_UNSUPPORTED, "works only where its inputs are constants");
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_CONSTANTS);
     return op->finish ? op->finish(c) : shape__emit_self(c);
 }
 
@@ -233,19 +233,21 @@ static int map_inputs(struct run *r, const struct graph_node *n, const struct sh
 
     *skip = false;
     if (n->n_in < op->min_in || n->n_in > op->max_in)
-        return fail(r, n, SH_E_INVALID, "has a wrong number of inputs");
+        return run__fail(r, n, SH_E_INVALID, "has a wrong number of inputs");
     if (n->n_out < 1)
-        return fail(r, n, SH_E_INVALID, "has no outputs");
+        return run__fail(r, n, SH_E_INVALID, "has no outputs");
     for (uint32_t i = 0; i < n->n_in; i++) {
         if (n->in[i] == GRAPH_NONE && (i < op->min_in || op->max_in == SHAPE_ANY))
-            return fail(r, n, SH_E_INVALID, "lacks an input");
+            return run__fail(r, n, SH_E_INVALID, "lacks an input");
         if (n->in[i] == GRAPH_NONE)
             continue;
         c->n.in[i] = r->map[n->in[i]];
+        if (run__is_sequence(c->n.in[i]))
+            return run__fail(r, n, SH_E_INVALID, "has a sequence where a tensor belongs");
         if (c->n.in[i] != GRAPH_NONE || (i > 0 && op->infer == shape__infer_if))
             continue;
         if (!r->list || graph__attr(n, GRAPH_BRANCH))
-            return fail(r, n, SH_E_UNSUPPORTED, "uses a result that its producer does not give");
+            return run__fail(r, n, SH_E_UNSUPPORTED, WHY_NO_RESULT);
         *skip = true;
     }
     return SH_OK;
@@ -292,6 +294,9 @@ int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *ou
 
     if (!op || call->n_in < op->min_in || call->n_in > op->max_in)
         return shape__fail(c, SH_E_BUG, "cannot be put together from %s", call->op);
+    for (uint32_t i = 0; i < call->n_in; i++)
+        if (call->in[i] != GRAPH_NONE && call->in[i] >= c->g->n_values)
+            return shape__fail(c, SH_E_INVALID, "has a sequence where a tensor belongs");
     rc = open_node(&sub, c->n.name, call->op, c->g->n_nodes, call->in, call->n_in, call->n_out);
     if (!rc)
         rc = graph__copy_attrs(&sub.n, call, c->err);
@@ -313,17 +318,23 @@ static int run_node(struct run *r, uint32_t number)
     bool skip;
     int rc;
 
+    for (uint32_t k = 0; k < n->n_out; k++) /* of the last time, where a body is repeated */
+        if (n->out[k] != GRAPH_NONE)
+            r->map[n->out[k]] = GRAPH_NONE;
     if (!op)
-        return fail(r, n, SH_E_UNSUPPORTED, "the operator is not supported");
+        return run__fail(r, n, SH_E_UNSUPPORTED, WHY_OPERATOR);
+    if (op->flags & SHAPE_CONTROL || run__has_sequence(r, n))
+        return run__control(r, n);
     rc = open_node(c, n->name, n->op, number, n->in, n->n_in, n->n_out);
     if (!rc)
         rc = graph__copy_attrs(&c->n, n, c->err);
     graph__drop_attr(&c->n, GRAPH_BRANCH);
+    graph__drop_attr(&c->n, GRAPH_LOOP);
     if (!rc)
         rc = map_inputs(r, n, op, &skip);
     if (rc || skip)
         goto out;
-    for (uint32_t k = 0; k < n->n_out; k++)
+    for (uint32_t k = 0; k < n->n_out && r->depth == 0; k++) /* names are there once */
         c->out_names[k] = n->out[k] == GRAPH_NONE ? NULL : r->from->values[n->out[k]].name;
     rc = steps(c, op);
     for (uint32_t k = 0; k < n->n_out && rc == SH_OK; k++)
@@ -341,6 +352,22 @@ static bool may_be_lost(const struct graph_node *n, int rc)
            graph__attr(n, GRAPH_BRANCH);
 }
 
+int run__step(struct run *r, uint32_t number)
+{
+    const struct graph_node *n = &r->from->nodes[number];
+    int rc;
+
+    memset(&r->err, 0, sizeof(r->err));
+    rc = run_node(r, number);
+    if (may_be_lost(n, rc)) {
+        r->lost = r->err;
+        return SH_OK;
+    }
+    if (rc && !r->failed)
+        r->failed = n;
+    return rc;
+}
+
 static int run_nodes(struct run *r, uint32_t *n_done, struct sh_err *err)
 {
     int rc = SH_OK;
@@ -348,15 +375,12 @@ static int run_nodes(struct run *r, uint32_t *n_done, struct sh_err *err)
     r->c.err = &r->err;
     r->c.lost = r->lost.msg;
     for (uint32_t i = 0; i < r->from->n_nodes && rc == SH_OK; i++) {
-        const struct graph_node *n = &r->from->nodes[i];
-
-        memset(&r->err, 0, sizeof(r->err));
-        rc = run_node(r, i);
-        if (may_be_lost(n, rc)) {
-            r->lost = r->err;
-            rc = SH_OK;
-        } else if (rc == SH_E_UNSUPPORTED && r->list)
-            rc = graph__list_add(r->list, n->op, n->name, r->err.msg, err);
+        if (graph__attr(&r->from->nodes[i], GRAPH_LOOP))
+            continue; /* of a body: when its loop's turn comes */
+        r->failed = NULL;
+        rc = run__step(r, i);
+        if (rc == SH_E_UNSUPPORTED && r->list)
+            rc = graph__list_add(r->list, r->failed->op, r->failed->name, r->err.msg, err);
         else if (rc)
             sh_err_copy(err, &r->err);
         if (n_done && !rc)
@@ -392,9 +416,11 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
     if (v == GRAPH_NONE && r->list)
         return SH_OK;
     if (v == GRAPH_NONE)
-        return SH_FAIL(err, SH_E_INVALID, "no node computes output %s", name);
+        return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_NO_OUTPUT, name);
+    if (run__is_sequence(v))
+        return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_OUTPUT_KIND, name);
     if (graph_elements(&g->values[v]) == 0)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "output %s has no elements", name);
+        return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_EMPTY_OUTPUT, name);
     if (is_taken(g, v)) {
         const struct graph_value *x = &g->values[v];
 
@@ -439,8 +465,7 @@ int graph__at(const struct graph *g, const struct graph_sizes *at, bool training
         *out = r.c.g;
         r.c.g = NULL;
     }
-    graph_free(r.c.g);
-    free(r.map);
+    finish(&r);
     return rc;
 }
 
@@ -500,8 +525,7 @@ int graph_deciding_inputs(const struct graph *g, bool *wanted, bool *any, struct
     *any = false;
     if (!rc && run_nodes(&r, NULL, &why) != SH_OK && r.c.wanted != GRAPH_NONE)
         rc = trace(r.c.g, r.c.wanted, wanted, any, err);
-    graph_free(r.c.g);
-    free(r.map);
+    finish(&r);
     return rc;
 }
 

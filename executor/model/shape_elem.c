@@ -232,7 +232,7 @@ int shape__infer_cast(struct shape_ctx *c)
         return rc;
     t = to > 0 && to < 64 ? sh_dtype_from_onnx((int)to) : SH_N_DTYPES;
     if (t == SH_N_DTYPES)
-        return shape__fail(c, SH_E_UNSUPPORTED, "casts to element type %lld", (long long)to);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_CAST, (long long)to);
     graph__drop_attr(&c->n, "saturate");
     return cast_to(c, t);
 }
@@ -318,7 +318,7 @@ int shape__infer_if(struct shape_ctx *c)
         if (!q->data)
             w.rc = choose(c, k, n);
         else if (c->n.in[first + k] == GRAPH_NONE)
-            w.rc = shape__fail(c, SH_E_UNSUPPORTED, "the branch is not possible: %s", c->lost);
+            w.rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_BRANCH, c->lost);
         else
             rw_is(&w, k, c->n.in[first + k]);
         q = shape__in(c, 0);

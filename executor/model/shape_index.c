@@ -36,7 +36,7 @@ int shape__infer_gather(struct shape_ctx *c)
     for (int i = (int)axis + 1; i < x->rank; i++)
         dims[rank++] = x->dims[i];
     if (rank > SH_MAX_RANK)
-        return shape__fail(c, SH_E_UNSUPPORTED, "the result has more than %d axes", SH_MAX_RANK);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
     return shape__out(c, 0, x->dtype, rank, dims);
 }
 
@@ -84,7 +84,7 @@ int shape__infer_gather_nd(struct shape_ctx *c)
     for (int i = (int)(batch + depth); i < x->rank; i++)
         dims[rank++] = x->dims[i];
     if (rank > SH_MAX_RANK)
-        return shape__fail(c, SH_E_UNSUPPORTED, "the result has more than %d axes", SH_MAX_RANK);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
     return shape__out(c, 0, x->dtype, rank, dims);
 }
 
@@ -386,8 +386,7 @@ int shape__finish_scatter(struct shape_ctx *c)
     if (!rc)
         rc = graph_str(&c->n, "reduction", "none", &kind, c->err);
     if (!rc && strcmp(kind, "none") != 0 && shape__wide(x.dtype) != x.dtype)
-        return shape__fail(c, SH_E_UNSUPPORTED, "reduction %s of %s is not supported", kind,
-                           sh_dtype_v2(x.dtype));
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_REDUCTION, kind, sh_dtype_v2(x.dtype));
     if (!rc)
         rc = flat_value(c, &f, &in[1]);
     if (!rc)

@@ -33,6 +33,7 @@ enum {
     SHAPE_RUNS = 1,     /* a device can run it; without this bit it must fold away */
     SHAPE_ALWAYS = 2,   /* eval needs only shapes: it folds with any input */
     SHAPE_COMPOSED = 4, /* infer puts others in its place, that run (rewrite.h) */
+    SHAPE_CONTROL = 8,  /* works on sequences, or repeats other nodes: shape_run.h does it */
 };
 
 #define SHAPE_ANY UINT32_MAX /* max_in: a list, of which none may be absent */

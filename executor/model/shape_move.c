@@ -138,7 +138,7 @@ int shape__infer_unsqueeze(struct shape_ctx *c)
         return rc;
     rank = x->rank + (int)k;
     if (rank > SH_MAX_RANK)
-        return shape__fail(c, SH_E_UNSUPPORTED, "the result has more than %d axes", SH_MAX_RANK);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
     rc = read_axes(c, 1, rank, &set, &k);
     if (rc)
         return rc;

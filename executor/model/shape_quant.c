@@ -34,9 +34,8 @@ static int check_int(struct shape_ctx *c, enum sh_dtype t, bool wide)
 {
     if (t == SH_I8 || t == SH_U8 || (wide && t == SH_I32))
         return SH_OK;
-    return shape__fail(c, SH_E_UNSUPPORTED,
-                       "quantised numbers of type %s are not supported, only INT8%s UINT8",
-                       sh_dtype_v2(t), wide ? ", INT32 and" : " and");
+    return shape__fail(c, SH_E_UNSUPPORTED, WHY_QUANTISED, sh_dtype_v2(t),
+                       wide ? ", INT32 and" : " and");
 }
 
 /* Scale at input s, its zero point behind it, of x. */
@@ -68,10 +67,7 @@ static int read_scheme(struct shape_ctx *c, uint32_t x_at, uint32_t s_at, int64_
     }
     if (q->block < 1 || s->rank != x->rank || x->rank >= SH_MAX_RANK || q->n % q->block != 0 ||
         graph_elements(s) != q->outer * (q->n / q->block) * q->inner)
-        return shape__fail(c, SH_E_UNSUPPORTED,
-                           "scales fit neither all of the input, nor axis %lld, nor whole blocks "
-                           "along it",
-                           (long long)q->axis);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_SCALES, (long long)q->axis);
     return SH_OK;
 }
 
@@ -98,8 +94,7 @@ int shape__infer_quantize(struct shape_ctx *c)
     if (!rc && shape__has(c, 2))
         t = shape__in(c, 2)->dtype;
     if (!rc && t == SH_N_DTYPES)
-        rc = shape__fail(c, SH_E_UNSUPPORTED, "numbers of element type %lld are not supported",
-                         (long long)out);
+        rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_QUANT_TYPE, (long long)out);
     if (!rc)
         rc = check_int(c, t, false);
     if (!rc)
@@ -176,7 +171,7 @@ static int product_shape(struct shape_ctx *c, uint32_t a_at, uint32_t b_at, int 
     if (rc)
         return rc;
     if (a.rank < 2 || b.rank < 2)
-        return shape__fail(c, SH_E_UNSUPPORTED, "products of vectors are not supported");
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_VECTORS);
     if (a.dims[a.rank - 1] != b.dims[b.rank - 2])
         return shape__fail(c, SH_E_INVALID, "the operands do not fit together");
     a.rank -= 2;
@@ -194,8 +189,7 @@ static int check_count(struct shape_ctx *c, uint32_t i, int64_t want)
 
     if (n == 1 || n == want)
         return SH_OK;
-    return shape__fail(c, SH_E_UNSUPPORTED, "input %u has %lld numbers; 1 or %lld are supported", i,
-                       (long long)n, (long long)want);
+    return shape__fail(c, SH_E_UNSUPPORTED, WHY_SCALE_NUMBERS, i, (long long)n, (long long)want);
 }
 
 static int zero_of(struct shape_ctx *c, uint32_t i, uint32_t of, int64_t want)

@@ -195,8 +195,8 @@ static int infer(struct shape_ctx *c, int64_t gates)
     r.width = x->dims[2];
     rc = check_inputs(c, &r);
     if (!rc && r.steps * r.directions > MAX_STEPS)
-        rc = shape__fail(c, SH_E_UNSUPPORTED, "has %lld steps, at most %d are supported",
-                         (long long)(r.steps * r.directions), MAX_STEPS);
+        rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_STEPS, (long long)(r.steps * r.directions),
+                         MAX_STEPS);
     if (!rc && c->n.n_out > (gates == 4 ? 3u : 2u))
         rc = shape__fail(c, SH_E_INVALID, "has too many outputs");
     if (!rc)

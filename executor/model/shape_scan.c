@@ -202,7 +202,7 @@ int shape__infer_eye_like(struct shape_ctx *c)
         return rc;
     t = to > 0 && to < 64 ? sh_dtype_from_onnx((int)to) : SH_N_DTYPES;
     if (x->rank != 2 || !(shape__is_float(t) || (t < SH_N_DTYPES && shape__is_int(t))))
-        return shape__fail(c, SH_E_UNSUPPORTED, "needs a matrix and a type of 32 or 64 bits");
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_MATRIX);
     return shape__out(c, 0, t, x->rank, x->dims);
 }
 

@@ -35,6 +35,7 @@ static const struct shape_op OPS[] = {
     {"BitwiseOr", 2, 2, I(bitwise), E(binary), NULL, SHAPE_RUNS},
     {"BitwiseXor", 2, 2, I(bitwise), E(binary), NULL, SHAPE_RUNS},
     {"BlackmanWindow", 1, 1, W(window), NULL, NULL, 0},
+    {"Body", 0, ANY, NULL, NULL, NULL, SHAPE_CONTROL},
     {"Cast", 1, 1, I(cast), E(cast), NULL, SHAPE_RUNS},
     {"CastLike", 2, 2, I(cast_like), E(cast), NULL, SHAPE_RUNS},
     {"Ceil", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
@@ -44,6 +45,7 @@ static const struct shape_op OPS[] = {
     {"Col2Im", 3, 3, W(col2im), NULL, NULL, SHAPE_COMPOSED},
     {"Compress", 2, 2, W(compress), NULL, NULL, 0},
     {"Concat", 1, ANY, I(concat), E(concat), NULL, SHAPE_RUNS},
+    {"ConcatFromSequence", 1, 1, NULL, NULL, NULL, SHAPE_CONTROL},
     {"ConstantOfShape", 1, 2, I(const_of_shape), E(const_of_shape), NULL, 0},
     {"Conv", 2, 3, I(conv), NULL, NULL, SHAPE_RUNS},
     {"ConvInteger", 2, 4, I(conv_integer), NULL, NULL, SHAPE_RUNS},
@@ -98,6 +100,7 @@ static const struct shape_op OPS[] = {
     {"LessOrEqual", 2, 2, I(compare), E(binary), NULL, SHAPE_RUNS},
     {"Log", 1, 1, I(unary_float), E(unary), NULL, SHAPE_RUNS},
     {"LogSoftmax", 1, 1, I(softmax), NULL, FIN(softmax), SHAPE_RUNS},
+    {"Loop", 2, ANY, NULL, NULL, NULL, SHAPE_CONTROL},
     {"LpNormalization", 1, 1, I(lp_norm), NULL, NULL, SHAPE_RUNS},
     {"LpPool", 1, 1, I(lp_pool), NULL, NULL, SHAPE_RUNS},
     {"MatMul", 2, 2, I(matmul), NULL, NULL, SHAPE_RUNS},
@@ -116,6 +119,9 @@ static const struct shape_op OPS[] = {
     {"NonZero", 1, 1, W(non_zero), NULL, NULL, 0},
     {"Not", 1, 1, I(logical_not), E(unary), NULL, SHAPE_RUNS},
     {"OneHot", 3, 3, W(one_hot), NULL, NULL, SHAPE_COMPOSED},
+    {"Optional", 0, 1, NULL, NULL, NULL, SHAPE_CONTROL},
+    {"OptionalGetElement", 1, 1, NULL, NULL, NULL, SHAPE_CONTROL},
+    {"OptionalHasElement", 0, 1, NULL, NULL, NULL, SHAPE_CONTROL},
     {"Or", 2, 2, I(logic), E(binary), FIN(logic), SHAPE_RUNS},
     {"PRelu", 2, 2, W(prelu), NULL, NULL, SHAPE_COMPOSED},
     {"Pad", 2, 4, I(pad), NULL, NULL, SHAPE_RUNS},
@@ -144,10 +150,18 @@ static const struct shape_op OPS[] = {
     {"RotaryEmbedding", 3, 4, W(rotary), NULL, NULL, SHAPE_COMPOSED},
     {"Round", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
     {"STFT", 2, 4, W(stft), NULL, NULL, SHAPE_COMPOSED},
+    {"Scan", 1, ANY, NULL, NULL, NULL, SHAPE_CONTROL},
     {"Scatter", 3, 3, I(scatter), E(scatter), FIN(scatter), SHAPE_RUNS},
     {"ScatterElements", 3, 3, I(scatter), E(scatter), FIN(scatter), SHAPE_RUNS},
     {"ScatterND", 3, 3, I(scatter), E(scatter), FIN(scatter), SHAPE_RUNS},
     {"Selu", 1, 1, W(selu), NULL, NULL, SHAPE_COMPOSED},
+    {"SequenceAt", 2, 2, NULL, NULL, NULL, SHAPE_CONTROL},
+    {"SequenceConstruct", 1, ANY, NULL, NULL, NULL, SHAPE_CONTROL},
+    {"SequenceEmpty", 0, 0, NULL, NULL, NULL, SHAPE_CONTROL},
+    {"SequenceErase", 1, 2, NULL, NULL, NULL, SHAPE_CONTROL},
+    {"SequenceInsert", 2, 3, NULL, NULL, NULL, SHAPE_CONTROL},
+    {"SequenceLength", 1, 1, NULL, NULL, NULL, SHAPE_CONTROL},
+    {"SequenceMap", 1, ANY, NULL, NULL, NULL, SHAPE_CONTROL},
     {"Shape", 1, 1, I(shape), E(shape), NULL, SHAPE_ALWAYS},
     {"Shrink", 1, 1, W(shrink), NULL, NULL, SHAPE_COMPOSED},
     {"Sigmoid", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
@@ -162,6 +176,7 @@ static const struct shape_op OPS[] = {
     {"Softsign", 1, 1, W(softsign), NULL, NULL, SHAPE_COMPOSED},
     {"SpaceToDepth", 1, 1, W(space_to_depth), NULL, NULL, SHAPE_COMPOSED},
     {"Split", 1, 2, I(split), E(split), FIN(split), SHAPE_RUNS},
+    {"SplitToSequence", 1, 2, NULL, NULL, NULL, SHAPE_CONTROL},
     {"Sqrt", 1, 1, I(unary_float), E(unary), NULL, SHAPE_RUNS},
     {"Squeeze", 1, 2, I(squeeze), E(copy), FIN(reshape), SHAPE_RUNS},
     {"Sub", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
@@ -258,8 +273,7 @@ int shape__alias(struct shape_ctx *c, uint32_t v)
 int shape__computed(struct shape_ctx *c, uint32_t i)
 {
     c->wanted = c->n.in[i];
-    return shape__fail(c, SH_E_UNSUPPORTED,
-                       "input %u is computed from data; only constants and sizes work", i);
+    return shape__fail(c, SH_E_UNSUPPORTED, WHY_COMPUTED, i);
 }
 
 int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_t *k)
@@ -279,8 +293,7 @@ int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_
         return shape__computed(c, i);
     n = graph_elements(v);
     if (n < 0 || (uint64_t)n > max)
-        return shape__fail(c, SH_E_UNSUPPORTED, "input %u has %lld numbers; at most %zu work", i,
-                           (long long)n, max);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_NUMBERS, i, (long long)n, max);
     for (int64_t j = 0; j < n; j++)
         out[j] = shape__get_i64(v->dtype, v->data, (size_t)j);
     *k = (size_t)n;

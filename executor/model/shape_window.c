@@ -128,8 +128,7 @@ static int check_conv(struct shape_ctx *c, const struct graph_value *x, const st
                            graph__shape_text(x, xs, sizeof(xs)),
                            graph__shape_text(w, ws, sizeof(ws)));
     if (x->rank > 5)
-        return shape__fail(c, SH_E_UNSUPPORTED, "has %d spatial axes; at most 3 are supported",
-                           x->rank - 2);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_SPACE, x->rank - 2);
     if (group < 1 || w->dims[0] < 1 || w->dims[0] % group != 0 || x->dims[1] % group != 0 ||
         w->dims[1] != x->dims[1] / group)
         return shape__fail(c, SH_E_INVALID,
@@ -192,8 +191,7 @@ static int check_conv_transpose(struct shape_ctx *c, const struct graph_value *x
     char xs[GRAPH_SHAPE_TEXT], ws[GRAPH_SHAPE_TEXT];
 
     if (x->rank > 5)
-        return shape__fail(c, SH_E_UNSUPPORTED, "has %d spatial axes; at most 3 are supported",
-                           x->rank - 2);
+        return shape__fail(c, SH_E_UNSUPPORTED, WHY_SPACE, x->rank - 2);
     if (x->rank < 3 || w->rank != x->rank || group < 1 || x->dims[1] != w->dims[0] ||
         w->dims[0] % group != 0 || w->dims[1] > INT32_MAX / group)
         return shape__fail(c, SH_E_INVALID,
@@ -277,7 +275,7 @@ int shape__infer_pool(struct shape_ctx *c)
     if (!rc && x->rank < 3)
         rc = shape__fail(c, SH_E_INVALID, "needs an input with spatial axes");
     if (!rc && c->n.n_out > 1 && c->out_names[1])
-        rc = shape__fail(c, SH_E_UNSUPPORTED, "the indices of a maximum are not supported");
+        rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_INDICES);
     if (rc)
         return rc;
     w.n = x->rank - 2;

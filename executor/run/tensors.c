@@ -1,6 +1,7 @@
 /* tensors.c - tensors of a safetensors file as inputs and labels of a model. */
 #include "common/buf.h"
 #include "common/mem.h"
+#include "executor/model/why.h"
 #include "executor/run/run.h"
 
 #include <stdio.h>
@@ -57,7 +58,9 @@ int tensors_bind(const struct sh_st *file, const char *path, const char *name, c
     shape_text(dtype, rank, want_dims, want);
     if (!t)
         return missing(file, path, what, name, want, err);
-    fits = t->dtype == dtype && t->rank == rank && (rank == 0 || t->dims[0] > 0);
+    if (t->rank > 0 && t->dims[0] == 0)
+        return SH_FAIL(err, SH_E_INVALID, WHY_NO_ROWS, what, name);
+    fits = t->dtype == dtype && t->rank == rank;
     for (uint32_t i = 1; fits && i < rank; i++)
         fits = t->dims[i] == dims[i];
     if (!fits)

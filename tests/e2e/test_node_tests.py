@@ -9,9 +9,11 @@ Each test is one of four:
   right            the outputs have the types and shapes of the test, and its numbers within 1e-3, or
                    1e-6 of the largest: what sums cancel to is not 0 in FP32
   wrong            they have not; or the process died
-  refused          the product says why; docs/operators.md has the reason
+  refused          the product says why, and docs/operators.md has a row with the operator and this
+                   reason; it is wrong where there is none
   not applicable   the test is about something that the product has not by decision: operators that
-                   operator sets above OPSET have brought or changed, or of other domains (training, machine learning), values that are no tensors
+                   operator sets above OPSET have brought or changed, or of other domains (training,
+                   machine learning), inputs and outputs that are no tensors
                    (sequences, optionals, maps), elements that are no numbers of the inference protocol
                    (strings, complex, floats of 8 bits and less, integers of 4 bits and less), FP64
                    outside of the range of FP32, in which it is computed, and operators whose result is
@@ -28,6 +30,7 @@ import collections
 import glob
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -42,6 +45,7 @@ import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 from onnx import TensorProto, numpy_helper  # noqa: E402
 
+PAGE = os.path.join(HERE, "..", "..", "docs", "operators.md")
 BIN = os.environ.get("SHUNT_BIN") or os.path.join(HERE, "..", "..", "build", "bin")
 DEVICE = os.environ.get("DEVICE") or "cpu"
 OPSET = 23
@@ -175,11 +179,33 @@ def check_applies(model):
     for n in nodes:
         if n.op_type in RANDOM:
             raise NotApplicable("random results")
-        if "Sequence" in n.op_type or "Optional" in n.op_type:
-            raise NotApplicable("a value that is no tensor")
         if n.op_type == "Dropout" and len(n.input) > 2 and n.input[2]:
             raise NotApplicable("random results")
     return changed
+
+
+class Page:
+    """docs/operators.md: what runs, and why not."""
+    SOME_NODES = re.compile(r"\d+ of \d+ nodes are not supported, the first is (\S+) \S+: (.*)")
+    ONE_NODE = re.compile(r"(\w+) node .*?: (.*)")
+
+    def __init__(self):
+        self.never, self.forms = {}, []
+        with open(PAGE, encoding="utf-8") as f:
+            for line in f:
+                row = [c.strip() for c in line.strip().strip("|").split("|")]
+                if len(row) == 5 and row[2] == "no":
+                    self.never[row[0]] = row[4]
+                elif len(row) == 2:
+                    parts = [re.escape(p) for p in row[1].split("…")]
+                    self.forms.append((row[0], re.compile(".*".join(parts))))
+
+    def has(self, error):
+        m = self.SOME_NODES.fullmatch(error) or self.ONE_NODE.fullmatch(error)
+        op, why = m.groups() if m else ("the model", error)
+        if why == "the operator is not supported":
+            return bool(self.never.get(op))
+        return any(row in (op, "any") and form.fullmatch(why) for row, form in self.forms)
 
 
 class Test:
@@ -223,7 +249,7 @@ class Test:
         return json.dumps({"model": self.model, "inputs": self.at + ".in",
                            "outputs": self.at + ".out"}) + "\n"
 
-    def judge(self, answer):
+    def judge(self, answer, page):
         if answer is None:
             self.verdict, self.why = "wrong", "the process died"
         elif answer["ok"]:
@@ -231,6 +257,8 @@ class Test:
             self.verdict = "wrong" if self.why else "right"
         else:
             self.verdict, self.why = "refused", answer["code"] + ": " + answer["error"]
+            if not page.has(answer["error"]):
+                self.verdict, self.why = "wrong", "not in docs/operators.md: " + self.why
 
     def difference(self, got):
         for name, want in self.want.items():
@@ -261,7 +289,7 @@ def short(a):
         ("..." if a.size > 6 else "")
 
 
-def run_part(tests, folder):
+def run_part(tests, folder, page):
     """All of them, although one may end the process: the next one goes on behind it."""
     while tests:
         path = os.path.join(folder, os.path.basename(tests[0].at) + ".list")
@@ -272,10 +300,10 @@ def run_part(tests, folder):
                              stderr=subprocess.DEVNULL, timeout=LIMIT_S, check=False)
         answers = [json.loads(a) for a in run.stdout.splitlines() if a.endswith("}")]
         for t, a in zip(tests, answers):
-            t.judge(a)
+            t.judge(a, page)
         tests = tests[len(answers):]
         if tests:
-            tests[0].judge(None)
+            tests[0].judge(None, page)
             tests = tests[1:]
 
 
@@ -304,6 +332,7 @@ def report(tests, verbose):
 
 def main():
     patterns = [a for a in sys.argv[1:] if a != "-v"]
+    page = Page()
     folder = tempfile.mkdtemp(prefix="shunt-nodes.")
     try:
         tests = list(find_tests(folder))
@@ -313,7 +342,7 @@ def main():
         todo = [t for t in tests if t.prepare()]
         parts = [todo[i:i + PART] for i in range(0, len(todo), PART)]
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda p: run_part(p, folder), parts))
+            list(pool.map(lambda p: run_part(p, folder, page), parts))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if patterns and not named:

@@ -276,7 +276,7 @@ static const struct {
     {"ReduceProd", "f[8,3]", "", "FP32[1,1]"},
     {"Identity", "f[8,3]", "", "FP32[8,3]"},
     {"Range", "i[]=0 l[] i[]=1", "", "!computed from data"},
-    {"Loop", "f[8,3]", "", "!operator is not supported"},
+    {"ImageDecoder", "f[8,3]", "", "!operator is not supported"},
 };
 
 static void every_operator_gives_the_shape_of_the_standard_or_says_what_is_wrong(void **state)
