@@ -42,6 +42,8 @@ static const struct attn_case ATTNS[] = {
     {2, 3, 33, 33, 16, BATCH_FIRST, {.rank = 1, .d = {33}}},
     {3, 2, 33, 33, 16, ROWS_FIRST, {.rank = 0}},
     {2, 3, 70, 70, 64, ROWS_FIRST, {.rank = 4, .d = {2, 1, 1, 70}}},
+    {1, 3, 33, 33, 16, ROWS_FIRST, {.rank = 0}}, /* one sample, one head: any stride */
+    {3, 1, 33, 33, 16, ROWS_FIRST, {.rank = 0}},
     {1, 2, 40, 100, 80, APART, {.rank = 4, .d = {1, 2, 40, 1}}},
     {1, 1, 70, 200, 128, APART, {.rank = 2, .d = {70, 200}}},
     {1, 2, 3, 300, 136, APART, {.rank = 0}},

@@ -181,6 +181,13 @@ void cpu__op_fini(struct cpu_op *co);
 int cpu__md_plain(uint32_t rank, const int64_t *dims, dnnl_data_type_t type,
                   dnnl_memory_desc_t *out);
 bool cpu__type(enum sh_dtype t, dnnl_data_type_t *out);
+/* Channels (axis 1) of a block where md is nC..Bc; 0 where it is not. */
+int64_t cpu__channel_block(const dnnl_memory_desc_t *md);
+/* The same kind of layout for other dimensions; plain if it is not one of channels. */
+int cpu__md_like(struct cpu_build *b, const dnnl_memory_desc_t *like, const dnnl_dims_t dims,
+                 dnnl_memory_desc_t *out);
+/* Does every element lie at the same place by both, as blocks of channels of one pixel do? */
+bool cpu__same_bytes(const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b);
 /* All the given tensors are F32 (DEV_NONE passes). */
 int cpu__need_f32(struct cpu_build *b, const uint32_t *tensors, uint32_t n);
 int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y);

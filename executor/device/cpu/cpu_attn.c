@@ -33,12 +33,32 @@ struct attn {
 
 /* ------------------------------------------------------------------ what the operands look like */
 
+/* Samples or heads of which there is one have any stride. With that of an inner axis oneDNN takes
+ * the operand for a transposed one, for which it has slow loops only. */
+static void settle_strides(const dnnl_dims_t dims, dnnl_dims_t at)
+{
+    int64_t most = 1;
+
+    for (int i = 0; i < 4; i++)
+        most = SH_MAX(most, dims[i] * at[i]);
+    for (int i = 0; i < 2; i++)
+        if (dims[i] == 1)
+            at[i] = most;
+}
+
 static int view(struct cpu_build *b, const struct dev_attn *s, const dnnl_dims_t dims,
-                const dnnl_dims_t at, struct operand *o)
+                dnnl_dims_t at, struct operand *o)
 {
     const dnnl_dims_t dims_turned = {s->batch, s->heads, dims[3], dims[2]};
-    const dnnl_dims_t at_turned = {at[0], at[1], at[3], at[2]};
-    dnnl_status_t rc = dnnl_memory_desc_init_by_strides(&o->md, 4, dims, dnnl_f32, at);
+    dnnl_dims_t at_turned;
+    dnnl_status_t rc;
+
+    settle_strides(dims, at);
+    at_turned[0] = at[0];
+    at_turned[1] = at[1];
+    at_turned[2] = at[3];
+    at_turned[3] = at[2];
+    rc = dnnl_memory_desc_init_by_strides(&o->md, 4, dims, dnnl_f32, at);
 
     if (rc == dnnl_success)
         rc = dnnl_memory_desc_init_by_strides(&o->turned, 4, dims_turned, dnnl_f32, at_turned);
@@ -49,7 +69,8 @@ static int view(struct cpu_build *b, const struct dev_attn *s, const dnnl_dims_t
 static int view_heads(struct cpu_build *b, const struct dev_attn *s, int64_t rows, int64_t row,
                       int64_t batch, struct operand *o)
 {
-    const dnnl_dims_t dims = {s->batch, s->heads, rows, s->width}, at = {batch, s->width, row, 1};
+    const dnnl_dims_t dims = {s->batch, s->heads, rows, s->width};
+    dnnl_dims_t at = {batch, s->width, row, 1};
 
     return view(b, s, dims, at, o);
 }
@@ -57,7 +78,7 @@ static int view_heads(struct cpu_build *b, const struct dev_attn *s, int64_t row
 static int view_scores(struct cpu_build *b, const struct dev_attn *s, struct operand *o)
 {
     const dnnl_dims_t dims = {s->batch, s->heads, s->q_rows, s->k_rows};
-    const dnnl_dims_t at = {s->heads * s->q_rows * s->k_rows, s->q_rows * s->k_rows, s->k_rows, 1};
+    dnnl_dims_t at = {s->heads * s->q_rows * s->k_rows, s->q_rows * s->k_rows, s->k_rows, 1};
 
     return view(b, s, dims, at, o);
 }

@@ -274,7 +274,7 @@ int cpu__in_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out)
 
     t->is_fixed = true;
     *out = (struct cpu_ref){.tensor = tensor};
-    if (!t->is_blocked)
+    if (!t->is_blocked || cpu__same_bytes(&t->lay->md, &t->lay->plain))
         return SH_OK;
     *out = cpu__scratch(b, dnnl_memory_desc_get_size(&t->lay->plain));
     return cpu__step_reorder(b, (struct cpu_ref){.tensor = tensor}, &t->lay->md, *out,
@@ -306,14 +306,14 @@ int cpu__in(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *view
     }
     if (t->is_blocked && same_dims(&t->lay->md, want) &&
         dnnl_memory_desc_equal(&t->lay->plain, &seen)) {
-        if (dnnl_memory_desc_equal(&t->lay->md, want))
+        if (cpu__same_bytes(&t->lay->md, want))
             return SH_OK;
         *out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
         return cpu__step_reorder(b, (struct cpu_ref){.tensor = tensor}, &t->lay->md, *out, want);
     }
     rc = cpu__in_plain(b, tensor, &plain);
     *out = plain;
-    if (rc || dnnl_memory_desc_equal(&seen, want))
+    if (rc || cpu__same_bytes(&seen, want))
         return rc;
     *out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
     return cpu__step_reorder(b, plain, &seen, *out, want);
@@ -335,7 +335,7 @@ int cpu__out(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *hav
     if (!same_dims(&want, have) && row_major_like(have, &want))
         return cpu__refuse(b, SH_E_BUG, "no row-major form of tensor \"%s\"",
                            cpu__t(b, tensor)->name);
-    if (dnnl_memory_desc_equal(&want, have))
+    if (cpu__same_bytes(&want, have))
         return SH_OK;
     if (b->n_late == CPU_MAX_LATE)
         return cpu__refuse(b, SH_E_BUG, "too many results to reorder");

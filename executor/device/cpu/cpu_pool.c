@@ -198,22 +198,6 @@ int cpu__pool(struct cpu_build *b)
 
 /* ------------------------------------------------------------------ backward */
 
-/* A descriptor for `dims` in the same kind of layout as `like`. */
-static dnnl_status_t same_tag(const dnnl_memory_desc_t *like, const dnnl_dims_t dims,
-                              dnnl_memory_desc_t *out)
-{
-    static const dnnl_format_tag_t TAGS[] = {dnnl_nChw16c, dnnl_nChw8c, dnnl_nChw4c, dnnl_nhwc};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(TAGS); i++) {
-        dnnl_memory_desc_t md;
-
-        if (dnnl_memory_desc_init_by_tag(&md, 4, like->dims, dnnl_f32, TAGS[i]) == dnnl_success &&
-            dnnl_memory_desc_equal(&md, like))
-            return dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, TAGS[i]);
-    }
-    return dnnl_memory_desc_init_by_tag(out, 4, dims, dnnl_f32, dnnl_nchw);
-}
-
 /* The forward descriptor: of the operation that wrote the indices, or (averages keep nothing) one
  * made here, in `made`. */
 static int find_hint(struct cpu_build *b, const struct window *w, dnnl_primitive_desc_t *made,
@@ -221,7 +205,7 @@ static int find_hint(struct cpu_build *b, const struct window *w, dnnl_primitive
 {
     const struct dev_op *op = b->op;
     dnnl_memory_desc_t src;
-    dnnl_status_t s;
+    int rc;
 
     if (op->kind == DEV_OP_POOL_MAX_BWD) {
         uint32_t from = b->plan->tensors[op->in[1]].producer;
@@ -229,11 +213,11 @@ static int find_hint(struct cpu_build *b, const struct window *w, dnnl_primitive
         *out = from == DEV_NONE ? NULL : b->plan->ops[from].hint;
         return *out ? SH_OK : cpu__refuse(b, SH_E_BUG, "no POOL_MAX before it wrote the indices");
     }
-    s = same_tag(&b->plan->tensors[op->in[0]].lay->md, w->src, &src);
-    if (s == dnnl_success)
-        s = fwd_pd(b, w, &src, true, made);
+    rc = cpu__md_like(b, &b->plan->tensors[op->in[0]].lay->md, w->src, &src);
+    if (!rc)
+        rc = cpu__status(b, fwd_pd(b, w, &src, true, made), "pooling");
     *out = *made;
-    return cpu__status(b, s, "pooling");
+    return rc;
 }
 
 static int emit_bwd(struct cpu_build *b, dnnl_primitive_desc_t pd)

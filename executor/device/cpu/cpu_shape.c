@@ -391,21 +391,40 @@ struct joins {
     size_t size;
 };
 
+struct concat_ctx {
+    const struct joins *j;
+    void *const *p;
+    uint32_t n;
+};
+
+/* Elements [from, to) of y, wherever they lie in its rows. */
+static void concat_range(void *ctx, int64_t from, int64_t to)
+{
+    const struct concat_ctx *c = ctx;
+    const struct joins *j = c->j;
+
+    for (int64_t r = from / j->n_out; r * j->n_out < to; r++) {
+        int64_t at = r * j->n_out; /* where the row of input k begins in y */
+
+        for (uint32_t k = 0; k < c->n && at < to; at += j->n_in[k++]) {
+            const int64_t lo = SH_MAX(at, from), hi = SH_MIN(at + j->n_in[k], to);
+
+            if (lo < hi)
+                memcpy((unsigned char *)c->p[0] + (size_t)lo * j->size,
+                       (const unsigned char *)c->p[k + 1] +
+                           (size_t)(r * j->n_in[k] + lo - at) * j->size,
+                       (size_t)(hi - lo) * j->size);
+        }
+    }
+}
+
 /* p: y x... */
 static int concat_fn(const struct cpu_call *c, struct sh_err *err)
 {
-    const struct joins *j = c->aux;
-    int64_t at = 0;
+    struct concat_ctx x = {.j = c->aux, .p = c->p, .n = c->op->n_in};
 
     (void)err;
-    for (uint32_t k = 0; k < c->op->n_in; k++) {
-        const size_t bytes = (size_t)j->n_in[k] * j->size;
-
-        for (int64_t r = 0; r < j->outer; r++)
-            memcpy((unsigned char *)c->p[0] + (size_t)(r * j->n_out + at) * j->size,
-                   (const unsigned char *)c->p[k + 1] + (size_t)r * bytes, bytes);
-        at += j->n_in[k];
-    }
+    cpu__parallel(c->threads, x.j->outer * x.j->n_out, GRAIN, concat_range, &x);
     return SH_OK;
 }
 
@@ -433,84 +452,85 @@ static int check_concat(struct cpu_build *b, uint32_t *axis)
                : cpu__refuse(b, SH_E_BUG, "the parts do not add up to the result");
 }
 
-/* In blocked form if oneDNN can do it so; *done says whether it did. */
-static int blocked_way(struct cpu_build *b, uint32_t axis, bool *done)
+/* The layout of the result if blocks of whole inputs lie one behind the other in it. false: no. */
+static int blocked_md(struct cpu_build *b, uint32_t axis, dnnl_memory_desc_t *md, bool *fits)
 {
     const struct dev_op *op = b->op;
-    const struct cpu_dev *d = (const struct cpu_dev *)b->plan->base.dev;
-    dnnl_memory_desc_t *mds = calloc(op->n_in, sizeof(*mds));
-    dnnl_primitive_attr_t attr = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-    struct cpu_bind binds[DEV_MAX_IN + 1];
-    dnnl_status_t s = mds ? dnnl_primitive_attr_create(&attr) : dnnl_out_of_memory;
+    const struct cpu_tensor *ts = b->plan->tensors;
+    const dnnl_memory_desc_t *first = &ts[op->in[0]].lay->md;
+    const int64_t block = cpu__channel_block(first);
+    dnnl_dims_t dims;
     int rc = SH_OK;
 
-    *done = false;
-    for (uint32_t k = 0; k < op->n_in && s == dnnl_success; k++)
-        mds[k] = b->plan->tensors[op->in[k]].lay->md;
-    if (s == dnnl_success)
-        s = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
-    if (s == dnnl_success)
-        s = dnnl_concat_primitive_desc_create(&pd, NULL, (int)op->n_in, (int)axis, mds, attr,
-                                              d->engine);
-    dnnl_primitive_attr_destroy(attr);
-    free(mds);
-    if (s == dnnl_out_of_memory)
-        return cpu__status(b, s, "concat");
-    if (s != dnnl_success || cpu__pd_is_slow(pd)) {
-        if (pd)
-            dnnl_primitive_desc_destroy(pd);
+    *fits = block > 0 && axis == 1;
+    for (uint32_t k = 0; k < op->n_in && *fits; k++) {
+        const struct cpu_tensor *t = &ts[op->in[k]];
+
+        *fits = t->is_blocked && cpu__channel_block(&t->lay->md) == block &&
+                (k + 1 == op->n_in || t->lay->md.dims[1] % block == 0);
+    }
+    if (!*fits)
         return SH_OK;
+    memcpy(dims, first->dims, sizeof(dims));
+    dims[1] = cpu__t(b, op->out[0])->dims[1];
+    rc = cpu__md_like(b, first, dims, md);
+    return rc;
+}
+
+/* TAKES nothing: inputs and result as they lie, in rows of so many elements. */
+static int emit_concat(struct cpu_build *b, const struct cpu_ref *refs, const struct joins *from)
+{
+    struct joins *j = malloc(sizeof(*j));
+
+    if (!j)
+        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
+    *j = *from;
+    return cpu__step_fn(b, concat_fn, refs, b->op->n_in + 1, j);
+}
+
+static int blocked_way(struct cpu_build *b, const dnnl_memory_desc_t *md)
+{
+    const struct dev_op *op = b->op;
+    struct joins j = {.outer = md->dims[0], .size = sizeof(float)};
+    struct cpu_ref refs[DEV_MAX_IN + 1];
+    int rc = cpu__out(b, op->out[0], md, true, &refs[0]);
+
+    for (uint32_t k = 0; k < op->n_in && !rc; k++) {
+        const dnnl_memory_desc_t *x = &b->plan->tensors[op->in[k]].lay->md;
+
+        rc = cpu__in(b, op->in[k], NULL, x, &refs[k + 1]);
+        j.n_in[k] = (int64_t)(dnnl_memory_desc_get_size(x) / j.size) / j.outer;
+        j.n_out += j.n_in[k];
     }
-    for (uint32_t k = 0; k < op->n_in; k++)
-        binds[k] = (struct cpu_bind){DNNL_ARG_MULTIPLE_SRC + (int)k,
-                                     {.tensor = op->in[k]},
-                                     &b->plan->tensors[op->in[k]].lay->md};
-    binds[op->n_in] = (struct cpu_bind){.arg = DNNL_ARG_DST};
-    rc = cpu__out(b, op->out[0], dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0), true,
-                  &binds[op->n_in].ref);
-    binds[op->n_in].md = dnnl_primitive_desc_query_md(pd, dnnl_query_dst_md, 0);
-    *done = true;
-    if (rc) {
-        dnnl_primitive_desc_destroy(pd);
-        return rc;
-    }
-    return cpu__step_prim(b, pd, binds, op->n_in + 1);
+    return rc ? rc : emit_concat(b, refs, &j);
 }
 
 static int plain_way(struct cpu_build *b, uint32_t axis)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *y = cpu__t(b, op->out[0]);
+    struct joins j = {.outer = dev_axes_elements(y, 0, axis), .size = sh_dtype_bytes(y->dtype)};
     struct cpu_ref refs[DEV_MAX_IN + 1];
-    struct joins *j;
     int rc = cpu__out_plain(b, op->out[0], &refs[0]);
 
-    for (uint32_t k = 0; k < op->n_in && !rc; k++)
+    j.n_out = dev_tensor_elements(y) / j.outer;
+    for (uint32_t k = 0; k < op->n_in && !rc; k++) {
         rc = cpu__in_plain(b, op->in[k], &refs[k + 1]);
-    if (rc)
-        return rc;
-    j = calloc(1, sizeof(*j));
-    if (!j)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    j->outer = dev_axes_elements(y, 0, axis);
-    j->size = sh_dtype_bytes(y->dtype);
-    j->n_out = dev_tensor_elements(y) / j->outer;
-    for (uint32_t k = 0; k < op->n_in; k++)
-        j->n_in[k] = dev_tensor_elements(cpu__t(b, op->in[k])) / j->outer;
-    return cpu__step_fn(b, concat_fn, refs, op->n_in + 1, j);
+        j.n_in[k] = dev_tensor_elements(cpu__t(b, op->in[k])) / j.outer;
+    }
+    return rc ? rc : emit_concat(b, refs, &j);
 }
 
 int cpu__concat(struct cpu_build *b)
 {
-    const struct dev_op *op = b->op;
-    bool any_blocked = false, done = false;
+    dnnl_memory_desc_t md;
+    bool is_blocked = false;
     uint32_t axis;
     int rc = check_concat(b, &axis);
 
-    for (uint32_t k = 0; k < op->n_in && !rc; k++)
-        any_blocked = any_blocked || b->plan->tensors[op->in[k]].is_blocked;
-    if (!rc && any_blocked)
-        rc = blocked_way(b, axis, &done);
-    return rc || done ? rc : plain_way(b, axis);
+    if (!rc)
+        rc = blocked_md(b, axis, &md, &is_blocked);
+    if (rc)
+        return rc;
+    return is_blocked ? blocked_way(b, &md) : plain_way(b, axis);
 }
