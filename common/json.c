@@ -232,6 +232,14 @@ static int refuse_unknown(const json_t *obj, const char *what, const struct sh_j
     return rc;
 }
 
+/* Who reads the object next, SQL too, shall find an integer where there was 2.0. */
+static int as_integer(const json_t *obj, const char *name, double value, struct sh_err *err)
+{
+    return json_object_set_new((json_t *)obj, name, json_integer((json_int_t)value))
+               ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a number")
+               : SH_OK;
+}
+
 int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,
                  struct sh_err *err)
 {
@@ -249,8 +257,12 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
             v = NULL;
         if (!v && !f[i].required)
             continue;
-        if (v && store(&f[i], v))
+        if (v && store(&f[i], v)) {
+            if (f[i].type == SH_JSON_INT && json_is_real(v) &&
+                as_integer(obj, f[i].name, json_real_value(v), err))
+                return SH_E_NOMEM;
             continue;
+        }
         join(what, f[i].name, path);
         describe(&f[i], must);
         snprintf(text, sizeof(text), v ? "\"%s\" must be %s" : "\"%s\" is missing: %s", path, must);

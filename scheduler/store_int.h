@@ -18,8 +18,8 @@ int store__still_leads(struct db *db, const struct store_fence *f, struct sh_err
 int store__not_ours(const struct store_fence *f, struct sh_err *err);
 
 /* Of a job j: samples of one step. */
-#define STEP_SAMPLES                                                                       \
-    " CASE WHEN j.kind = 'training' THEN coalesce((j.spec->>'batch')::bigint, " DB_NUMBER( \
-        SH_JOB_BATCH) ") ELSE 1 END"
+#define STEP_SAMPLES                       \
+    " CASE WHEN j.kind = 'training' THEN " \
+    "coalesce((j.spec->>'batch')::numeric::bigint, " DB_NUMBER(SH_JOB_BATCH) ") ELSE 1 END"
 
 #endif

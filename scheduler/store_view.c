@@ -126,10 +126,11 @@ static const struct db_stmt DUE = {
     "   ELSE 0 END * interval '1 s' LIMIT $1)",
     1};
 /* As the worker will count them (executor/worker/data.c); 0: not known. No product of what tenants
- * name may overflow: the look of all would fail. */
-#define STEPS                                                                       \
-    " coalesce(CASE WHEN j.kind <> 'training' THEN d.n_samples"                     \
-    " ELSE coalesce((j.spec->>'steps')::bigint, least((j.spec->>'epochs')::numeric" \
+ * name may overflow, and no number of theirs be written in a way that is refused, such as 4.0: the
+ * look of all would fail. */
+#define STEPS                                                                                \
+    " coalesce(CASE WHEN j.kind <> 'training' THEN d.n_samples"                              \
+    " ELSE coalesce((j.spec->>'steps')::numeric::bigint, least((j.spec->>'epochs')::numeric" \
     "  * (d.n_samples / nullif(" STEP_SAMPLES ", 0)), 1e15)::bigint) END, 0)"
 static const struct db_stmt JOBS = {
     "view_jobs",

@@ -129,6 +129,18 @@ class Submit(Story):
         self.assertEqual(len(held), 50)
         self.assertEqual({j["id"] for j in held}, {x["job"] for x in one["items"]})
 
+    def test_a_whole_number_with_a_point_is_one_and_stops_nobody(self):
+        """JSON has no other kind of number, and some libraries write 4.0."""
+        r = self.s.call("POST", "/api/v1/jobs", {
+            "kind": "training", "model": "digits", "version": 1, "dataset": "train",
+            "spec": {**SPEC, "batch": 32.0, "steps": 4.0}}, self.key)
+        self.assertEqual(r.status, 201, r)
+        other = self.s.submit(self.key, model="digits", version=1, dataset="train", spec={**SPEC, "steps": 3, "epochs": None})
+        self.assertEqual(other.status, 201, other)
+        for job, steps in ((r.json["id"], 4), (other.json["id"], 3)):
+            j = self.s.wait_job(self.key, job)
+            self.assertEqual((j["state"], j["step"]), ("SUCCEEDED", steps), j)
+
     def test_a_quota_without_room_for_all_takes_none(self):
         self.quota(max_queued_jobs=10)
         self.call("POST", "/api/v1/job-batches", {"jobs": [self.job(hold=True)] * 7}, 201)

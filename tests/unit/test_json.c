@@ -136,6 +136,7 @@ static void lengths_count_characters_and_2_0_is_a_whole_number(void **state)
 
     assert_ok(sh_json_read(j, "", f, 2, NULL));
     assert_int_equal(n, -2);
+    assert_int_equal(json_integer_value(json_object_get(j, "n")), -2); /* for who reads it next */
     f[0].in_bytes = true;
     assert_int_equal(sh_json_read(j, "", f, 2, NULL), SH_E_INVALID);
     f[0].min = f[0].max = 9;
