@@ -210,10 +210,10 @@ e2e: all $(DEV_BIN) ## stories with real daemons, several at a time; STORIES nam
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
 	@tests/e2e/test_soak.py -v
 
-fuzz: ## mutated models into programs with sanitizers; COUNT, SEED, KEEP=FOLDER for what is found
-	@$(MAKE) --no-print-directory OPT=-O1 SAN=address,undefined $(addprefix \
-	    build-address-undefined/,bin/shunt-import bin/shunt-run lib/shunt-dev-cpu.so)
-	@tests/fuzz/mutations.py --count $(or $(COUNT),5000) --seed $(or $(SEED),1) $(if $(KEEP),--keep $(KEEP))
+fuzz: ## mutated models, data and requests into programs with sanitizers; COUNT of each, SEED, KEEP=FOLDER
+	@$(MAKE) --no-print-directory NVCC= OPT=-O1 SAN=address,undefined build
+	@set -e; for part in mutations datasets served; do tests/fuzz/$$part.py --count $(or $(COUNT),5000) \
+	    --seed $(or $(SEED),1) $(if $(KEEP),--keep $(KEEP)/$$part); done
 
 test: build ## all checks: lint, unit, device, database, golden, end to end
 	+@tests/all.sh # the plus: its makes share the job server, and build with all cores

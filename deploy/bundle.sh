@@ -89,7 +89,7 @@ copy_tests() {
     while IFS= read -r f; do
         install -D -m "$(stat -c %a "$root/$f")" "$root/$f" "$out/$f"
     done < <(cd "$root" && printf '%s\n' common/{msg.def,wire.h} tests/{selftest,golden/check}.py \
-        tests/e2e/{exec_driver,spec,system,wire}.py bench/{gpu.sh,README.md} \
+        tests/e2e/{exec_driver,onnx_bytes,pictures,spec,system,wire}.py bench/{gpu.sh,README.md} \
         bench/{gpu,lib,peers}/*.py)
 }
 

@@ -20,7 +20,7 @@ if ! PATH=/usr/bin:$PATH python3 -c 'import numpy' 2>/dev/null; then
     exit 0
 fi
 parts=(ready train cold warm "share --rates 20 --requests 5" "ablations:ipc,new-process" over_http
-    restart)
+    restart "pictures:ratio --models mean --batches 16 --pictures 160 --images 128")
 # Whether a promise holds is nothing that a busy machine can say: the exit status does not count.
 SHUNT_BIN=$bin SHUNT_BENCH_DIR=$tmp/files PATH=/usr/bin:$PATH "$root/bench/gpu.sh" --device cpu \
     --models digits-cnn --runs 2 --seconds 1.5 --out "$tmp/results.json" \

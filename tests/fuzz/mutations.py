@@ -5,56 +5,37 @@ time and memory, and none gets at a file that it may not name.
 Without it: a file that somebody uploads could end a process that others use, or read what is theirs.
 
 The seeds are ONNX's node tests (nearly every operator), the models of tests/, and those that are
-named. Case number i of a seed of random numbers is always the same one.
+named.
 
 Usage: make fuzz [COUNT=5000] [SEED=1]
        mutations.py [--count N] [--first I] [--seed S] [--keep DIR] [FILE.onnx ...]
 SHUNT_BIN: where the programs are. --keep: what was found, one file each and a text beside it.
 """
-import argparse
-import collections
 import glob
 import io
 import json
 import math
-import multiprocessing
 import os
-import random
-import resource
-import shutil
-import subprocess
 import sys
 import tarfile
-import tempfile
-import threading
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-ROOT = os.path.join(HERE, "..", "..")
-sys.path.insert(0, os.path.join(HERE, "..", "e2e"))
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
 import packages  # noqa: E402
 packages.enter(__file__)
 import numpy as np  # noqa: E402
 import onnx  # noqa: E402
 from google.protobuf.message import DecodeError  # noqa: E402
+import cases  # noqa: E402
 import mutate  # noqa: E402
+from cases import ROOT, Finding  # noqa: E402
 
-BIN = os.environ.get("SHUNT_BIN") or os.path.join(ROOT, "build-address-undefined", "bin")
-LIMIT_S = 120            # on a slow machine that does something else as well
-MEMORY = 4 << 30         # with what sanitizers add
 OPSET = 23               # the last that is read
 MAX_INPUT = 65536        # elements
 MAX_SEED = 300000        # bytes
-PART = 200               # cases of one process
 SECRET = b"what nobody has named."
-ASAN = "allocator_may_return_null=1:max_allocation_size_mb=2048:hard_rss_limit_mb=%d" % (MEMORY >> 20)
-ENV = {"UBSAN_OPTIONS": "print_stacktrace=1", "OMP_NUM_THREADS": "1"}
 DTYPES = {1: ("F32", "<f4"), 2: ("U8", "u1"), 3: ("I8", "i1"), 4: ("U16", "<u2"), 5: ("I16", "<i2"),
           6: ("I32", "<i4"), 7: ("I64", "<i8"), 9: ("BOOL", "?"), 10: ("F16", "<f2"),
           11: ("F64", "<f8"), 12: ("U32", "<u4"), 13: ("U64", "<u8"), 16: ("BF16", "<u2")}
-
-
-class Finding(Exception):
-    pass
 
 
 def seeds(paths):
@@ -131,12 +112,10 @@ def as_tar(data, r):
     return mutate.of_bytes(text, r) if r.random() < 0.5 else text
 
 
-class Case:
-    def __init__(self, number, seed, models, folder):
-        self.r = random.Random("%d/%d" % (seed, number))
-        self.number, self.models = number, models
-        self.at = os.path.join(folder, "c%d" % number)
-        self.what = []
+class Case(cases.Case):
+    def __init__(self, number, seed, folder, models):
+        super().__init__(number, seed, folder)
+        self.models = models
 
     def make(self):
         """The files of its folder."""
@@ -174,33 +153,8 @@ class Case:
     def file(self, name):
         return os.path.join(self.at, "in", name)
 
-    def program(self, *args, leaks=True):
-        """(exit status, standard output); raises Finding. leaks: those at its end count."""
-        out, err = (tempfile.TemporaryFile(dir=self.at) for _ in range(2))
-        p = subprocess.Popen([os.path.join(BIN, args[0]), *args[1:]], stdout=out, stderr=err,
-                             stdin=subprocess.DEVNULL, env={**os.environ, **ENV, "ASAN_OPTIONS":
-                                                            ASAN + ":detect_leaks=%d" % leaks})
-        late = threading.Event()
-        timer = threading.Timer(LIMIT_S, lambda: (late.set(), p.kill()))
-        timer.start()
-        p.wait()
-        timer.cancel()
-        text = []
-        for f in (out, err):
-            f.seek(0)
-            text.append(f.read().decode(errors="replace"))
-            f.close()
-        if leaks and "LeakSanitizer has encountered a fatal error" in text[1]:
-            return self.program(*args, leaks=False)  # of its own: looking is what failed
-        said = "%s: exit status %d\n%s" % (" ".join(args), p.returncode, text[1][-20000:])
-        if late.is_set():
-            raise Finding("no end within %d s: " % LIMIT_S + said)
-        if p.returncode not in (0, 1) or any(w in text[1] for w in ("ERROR: AddressSanitizer", "runtime error:",
-                                                                    "ERROR: LeakSanitizer")):
-            raise Finding(said)
-        if p.returncode == 1 and len(text[1].strip()) < 20:
-            raise Finding("it does not say why: " + said)
-        return p.returncode, text[0]
+    def kept(self):
+        return {"onnx": self.model, "st": self.file("x.st")}
 
     def package(self):
         """What shunt-import says of it."""
@@ -220,59 +174,18 @@ class Case:
         reply = self.package()
         rc, _ = self.program("shunt-run", "infer", "--model", self.model, "--inputs", self.file("x.st"),
                              "--outputs", self.file("y.st"), "--threads", "1")
-        return "run" if rc == 0 else "taken" if not reply.get("code") else "refused"
-
-    def go(self, keep):
-        """(verdict, None or what was found)"""
-        try:
-            self.make()
-            return self.run(), None
-        except (Finding, ValueError) as e:
-            if keep:
-                os.makedirs(keep, exist_ok=True)
-                shutil.copy(self.model, os.path.join(keep, "%d.onnx" % self.number))
-                shutil.copy(self.file("x.st"), os.path.join(keep, "%d.st" % self.number))
-                with open(os.path.join(keep, "%d.txt" % self.number), "w", encoding="utf-8") as f:
-                    f.write("%s\n%s\n" % (" ".join(self.what), e))
-            return "found", "case %d (%s): %s" % (self.number, " ".join(self.what), e)
-        finally:
-            shutil.rmtree(self.at, ignore_errors=True)
+        return "run" if rc == 0 else "taken and not run on these inputs" if not reply.get("code") else "refused"
 
 
-def begin(paths, seed, folder, keep):
-    """In each process. It ends after PART cases: what protobuf has allocated for them stays until then."""
-    sys.setrecursionlimit(10000)
-    begin.go = lambda i, models=seeds(paths): Case(i, seed, models, folder).go(keep)
-
-
-def go(i):
-    return begin.go(i)
+def start(options):
+    models = seeds(options.files)
+    return lambda number, seed, folder: Case(number, seed, folder, models)
 
 
 def main():
-    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--count", type=int, default=5000)
-    p.add_argument("--first", type=int, default=0)
-    p.add_argument("--seed", type=int, default=1)
-    p.add_argument("--keep")
+    p = cases.options_of(__doc__, 5000)
     p.add_argument("files", nargs="*")
-    options = p.parse_args()
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    folder = tempfile.mkdtemp(prefix="shunt-mutations.")
-    by = collections.Counter()
-    try:
-        with multiprocessing.Pool(os.cpu_count(), begin,
-                                  (options.files, options.seed, folder, options.keep), PART) as pool:
-            cases = range(options.first, options.first + options.count)
-            for verdict, found in pool.imap(go, cases):
-                by[verdict] += 1
-                if found:
-                    print(found, flush=True)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print("%d mutations: %d run, %d taken and not run on these inputs, %d refused; %d findings" %
-          (options.count, by["run"], by["taken"], by["refused"], by["found"]))
-    return 1 if by["found"] else 0
+    return cases.main(p.parse_args(), start, ("run", "taken and not run on these inputs", "refused"))
 
 
 if __name__ == "__main__":
