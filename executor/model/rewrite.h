@@ -71,11 +71,14 @@ void rw_fail(struct rewrite *w, int rc);
     X(depth_to_space) X(space_to_depth) X(reverse_sequence) X(reduce_by_sum) X(log_sum_exp)       \
     X(nll_loss) X(softmax_loss) X(center_crop_pad) X(affine_grid) X(grid_sample) X(col2im)        \
     X(window) X(mean) X(non_zero) X(compress) X(unique) X(attention)            \
-    X(rotary) X(rms_norm) X(mean_variance) X(layer_norm) X(dft) X(stft) X(mel_weights)
+    X(rotary) X(rms_norm) X(mean_variance) X(layer_norm) X(dft) X(stft) X(mel_weights)            \
+    X(deform_conv) X(det) X(max_roi_pool) X(max_unpool) X(roi_align)
 /* clang-format on */
 #define X(name) int shape__rewrite_##name(struct shape_ctx *c);
 REWRITES(X)
 #undef X
+/* MaxPool with the places of its maxima, the window in static form; dims: of its result. */
+int shape__rewrite_max_pool(struct shape_ctx *c, const int64_t *dims, bool by_column);
 /* Pad in a mode other than constant; pads as in static form. */
 int shape__pad_from_data(struct shape_ctx *c, const char *mode, const int64_t *pads);
 

@@ -1,4 +1,4 @@
-/* rewrite_grid.c - sampling along a grid, and images from their columns.
+/* rewrite_grid.c - sampling along a grid or off it, and images from their columns.
  *
  * Coordinates run from -1 to 1 over an axis, x first; the axes of images are in the other order.
  */
@@ -6,6 +6,7 @@
 #include "executor/model/rewrite.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define MAX_SPACE 3
 
@@ -259,6 +260,134 @@ int shape__rewrite_grid_sample(struct shape_ctx *c)
     for (int a = 0; a < s.space; a++)
         dims[2 + a] = g.dims[1 + a];
     return rw_is(&s.w, 0, rw_reshape(&s.w, y, x.rank, dims));
+}
+
+/* ---------------------------------------------------------------- convolutions off the grid */
+
+/* Where the taps of a kernel lie before the offsets: along axis a, [taps * places]. */
+static uint32_t taps_along(struct sampler *s, const int64_t *out, const int64_t *kernel, int a)
+{
+    struct rewrite *w = &s->w;
+    int64_t stride[MAX_SPACE], dilation[MAX_SPACE], pads[2 * MAX_SPACE], places = 1;
+    float *at = rw_alloc(w, SH_F32, s->points);
+    size_t k;
+
+    for (int i = 0; i < s->space; i++)
+        places *= out[i];
+    if (w->rc || graph_ints(&w->c->n, "strides", stride, MAX_SPACE, &k, w->c->err) ||
+        graph_ints(&w->c->n, "dilations", dilation, MAX_SPACE, &k, w->c->err) ||
+        graph_ints(&w->c->n, "pads", pads, SH_ARRAY_LEN(pads), &k, w->c->err)) {
+        rw_fail(w, SH_E_BUG); /* shape__conv_of() has set them */
+        free(at);
+        return GRAPH_NONE;
+    }
+    for (int64_t i = 0; i < s->points; i++) {
+        int64_t tap = i / places, place = i % places;
+
+        for (int b = s->space - 1; b > a; b--) {
+            tap /= kernel[b];
+            place /= out[b];
+        }
+        at[i] = (float)(place % out[a] * stride[a] + tap % kernel[a] * dilation[a] - pads[a]);
+    }
+    return rw_cast(w, rw_const(w, SH_F32, 1, &s->points, at), s->t);
+}
+
+/* What each tap finds, times its mask: [N * offset groups, taps * places, channels of a group]. */
+static uint32_t tapped(struct sampler *s, const int64_t *out, const int64_t *kernel, int64_t taps)
+{
+    struct rewrite *w = &s->w;
+    const int64_t places = s->points / taps;
+    const uint32_t offset = rw_reshape(w, rw_in(w, 2), 4,
+                                       (const int64_t[]){s->n, taps, s->space, places}),
+                   mask = rw_in(w, 4);
+    uint32_t y;
+
+    for (int a = 0; a < s->space; a++) {
+        const uint32_t off = rw_reshape(w, rw_slice(w, offset, 2, a, a + 1, 1), 2,
+                                        (const int64_t[]){s->n, s->points});
+
+        s->at[a] = rw2(w, "Add", off, taps_along(s, out, kernel, a));
+    }
+    y = blended(s);
+    if (mask != GRAPH_NONE)
+        y = rw2(w, "Mul", y, rw_reshape(w, mask, 3, (const int64_t[]){s->n, s->points, 1}));
+    return y;
+}
+
+static int check_offsets(struct shape_ctx *c, int64_t groups, int64_t taps)
+{
+    const struct graph_value *x = shape__in(c, 0), *y = shape__outv(c, 0);
+
+    for (uint32_t i = 2; i < 5; i += 2) { /* offsets, masks */
+        const struct graph_value *v = shape__has(c, i) ? shape__in(c, i) : NULL;
+        bool fits = !v || (v->rank == x->rank && v->dtype == x->dtype && v->dims[0] == x->dims[0] &&
+                           v->dims[1] == groups * taps * (i == 2 ? x->rank - 2 : 1));
+
+        for (int a = 2; v && fits && a < x->rank; a++)
+            fits = v->dims[a] == y->dims[a];
+        if (!fits)
+            return shape__fail(c, SH_E_INVALID, "%s do not fit input and kernel",
+                               i == 2 ? "the offsets" : "the masks");
+    }
+    return groups >= 1 && x->dims[1] % groups == 0
+               ? SH_OK
+               : shape__fail(c, SH_E_INVALID, "offset_group is %lld", (long long)groups);
+}
+
+/* The pixels that the taps find as columns, times the weights. */
+int shape__rewrite_deform_conv(struct shape_ctx *c)
+{
+    struct sampler s = {.w = {.c = c, .rc = shape__want_float(c, 0)}, .padding = "zeros"};
+    struct rewrite *w = &s.w;
+    int64_t group = 1, off = 1, taps = 1, perm[SH_MAX_RANK] = {0}, dims[SH_MAX_RANK];
+    struct graph_value x, k, y;
+    uint32_t cols, sum;
+
+    if (!w->rc)
+        w->rc = shape__want_same_type(c, 0, 1);
+    if (!w->rc)
+        w->rc = shape__conv_of(c, 0, 1, 3, shape__in(c, 0)->dtype);
+    if (!w->rc)
+        w->rc = graph_int(&c->n, "offset_group", 1, &off, c->err);
+    if (!w->rc)
+        w->rc = graph_int(&c->n, "group", 1, &group, c->err);
+    if (w->rc)
+        return w->rc;
+    x = *shape__in(c, 0);
+    k = *shape__in(c, 1);
+    y = *shape__outv(c, 0);
+    s.space = x.rank - 2;
+    s.t = x.dtype;
+    for (int a = 0; a < s.space; a++) {
+        taps *= k.dims[2 + a];
+        s.size[a] = x.dims[2 + a];
+        perm[1 + a] = 2 + a;
+    }
+    perm[1 + s.space] = 1;
+    w->rc = check_offsets(c, off, taps);
+    if (w->rc)
+        return w->rc;
+    s.n = x.dims[0] * off;
+    s.points = taps * (graph_elements(&y) / SH_MAX(y.dims[0] * y.dims[1], 1));
+    memcpy(dims, x.dims, sizeof(dims));
+    dims[0] = s.n;
+    dims[1] = x.dims[1] / off;
+    s.images = rw_transpose(w, rw_reshape(w, rw_in(w, 0), x.rank, dims), perm, x.rank);
+    cols = tapped(&s, y.dims + 2, k.dims + 2, taps);
+    cols = rw_reshape(w, cols, 4, (const int64_t[]){s.n, taps, s.points / taps, dims[1]});
+    cols = rw_transpose(w, cols, (const int64_t[]){0, 3, 1, 2}, 4);
+    cols = rw_reshape(w, cols, 4,
+                      (const int64_t[]){x.dims[0], group, k.dims[1] * taps, s.points / taps});
+    sum = rw_reshape(w, rw_in(w, 1), 3,
+                     (const int64_t[]){group, k.dims[0] / group, k.dims[1] * taps});
+    sum = rw_reshape(w, rw2(w, "MatMul", sum, cols), y.rank, y.dims);
+    if (shape__has(c, 3)) {
+        for (int a = 0; a < y.rank; a++)
+            dims[a] = a == 1 ? y.dims[1] : 1;
+        sum = rw2(w, "Add", sum, rw_reshape(w, rw_in(w, 3), y.rank, dims));
+    }
+    return rw_is(w, 0, sum);
 }
 
 /* ---------------------------------------------------------------- images from columns */

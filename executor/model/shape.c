@@ -334,8 +334,10 @@ static int run_node(struct run *r, uint32_t number)
         rc = map_inputs(r, n, op, &skip);
     if (rc || skip)
         goto out;
-    for (uint32_t k = 0; k < n->n_out && r->depth == 0; k++) /* names are there once */
-        c->out_names[k] = n->out[k] == GRAPH_NONE ? NULL : r->from->values[n->out[k]].name;
+    for (uint32_t k = 0; k < n->n_out; k++) /* of a body that is repeated: none */
+        c->out_names[k] = n->out[k] == GRAPH_NONE ? NULL
+                          : r->depth              ? ""
+                                                  : r->from->values[n->out[k]].name;
     rc = steps(c, op);
     for (uint32_t k = 0; k < n->n_out && rc == SH_OK; k++)
         if (n->out[k] != GRAPH_NONE)

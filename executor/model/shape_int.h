@@ -15,10 +15,11 @@
 #define SHAPE_FOLD_MAX_BYTES ((size_t)64 << 20) /* a larger constant result stays a node */
 
 struct shape_ctx {
-    struct graph *g;        /* being built */
-    struct graph_node n;    /* the node at work; `in` are values of g, `out` is not used */
-    uint32_t *outv;         /* [n.n_out]: the values of g that stand for the outputs */
-    const char **out_names; /* [n.n_out]: BORROWED from the source graph; NULL = output not used */
+    struct graph *g;     /* being built */
+    struct graph_node n; /* the node at work; `in` are values of g, `out` is not used */
+    uint32_t *outv;      /* [n.n_out]: the values of g that stand for the outputs */
+    const char *
+        *out_names; /* [n.n_out]: BORROWED from the source graph; NULL: not used, "": no name */
     bool training;
     uint32_t wanted;  /* the value that a step needed as a constant; GRAPH_NONE: none so far */
     const char *lost; /* why a node of a branch was not computed, the last one */

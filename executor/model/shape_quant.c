@@ -1,6 +1,6 @@
 /* shape_quant.c - quantisation: shapes, types, and constants that become floats at once. */
 #include "common/mem.h"
-#include "executor/model/shape_int.h"
+#include "executor/model/rewrite.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -30,12 +30,25 @@ static int check_scale(struct shape_ctx *c, uint32_t i)
     return SH_OK;
 }
 
-static int check_int(struct shape_ctx *c, enum sh_dtype t, bool wide)
+static bool is_16_bits(enum sh_dtype t)
 {
-    if (t == SH_I8 || t == SH_U8 || (wide && t == SH_I32))
+    return t == SH_I16 || t == SH_U16;
+}
+
+/* Operands of products. */
+static int check_int(struct shape_ctx *c, enum sh_dtype t)
+{
+    if (t == SH_I8 || t == SH_U8)
+        return SH_OK;
+    return shape__fail(c, SH_E_UNSUPPORTED, WHY_QUANTISED, sh_dtype_v2(t), "");
+}
+
+static int check_quantised(struct shape_ctx *c, enum sh_dtype t, bool wide)
+{
+    if (t == SH_I8 || t == SH_U8 || is_16_bits(t) || (wide && t == SH_I32))
         return SH_OK;
     return shape__fail(c, SH_E_UNSUPPORTED, WHY_QUANTISED, sh_dtype_v2(t),
-                       wide ? ", INT32 and" : " and");
+                       wide ? ", INT16, INT32, UINT16" : ", INT16, UINT16");
 }
 
 /* Scale at input s, its zero point behind it, of x. */
@@ -81,6 +94,79 @@ static int write_scheme(struct shape_ctx *c, const struct scheme *q)
     return rc ? rc : graph_set_int(&c->n, "block_size", q->is_one ? 0 : q->block, c->err);
 }
 
+/* ---------------------------------------------------------------- 16 bits */
+
+/* A scale or zero point, as FP32 that broadcasts to x seen as [.., blocks, block, ..]. */
+static uint32_t spread(struct rewrite *w, const struct graph_value *x, const struct scheme *q,
+                       uint32_t v)
+{
+    int64_t dims[SH_MAX_RANK + 1];
+    int rank = 0;
+
+    if (q->is_one)
+        return rw_cast(w, rw_reshape(w, v, 0, NULL), SH_F32);
+    for (int i = 0; i < x->rank; i++) {
+        if (q->block == 0) {
+            dims[rank++] = i == q->axis ? x->dims[i] : 1;
+            continue;
+        }
+        dims[rank++] = i == q->axis ? x->dims[i] / q->block : x->dims[i];
+        if (i == q->axis)
+            dims[rank++] = 1;
+    }
+    return rw_cast(w, rw_reshape(w, v, rank, dims), SH_F32);
+}
+
+/* x itself, or with the axis of blocks as two. */
+static uint32_t in_blocks(struct rewrite *w, const struct graph_value *x, const struct scheme *q,
+                          uint32_t v)
+{
+    int64_t dims[SH_MAX_RANK + 1];
+    int rank = 0;
+
+    v = rw_cast(w, v, SH_F32);
+    if (q->is_one || q->block == 0)
+        return v;
+    for (int i = 0; i < x->rank; i++) {
+        dims[rank++] = i == q->axis ? x->dims[i] / q->block : x->dims[i];
+        if (i == q->axis)
+            dims[rank++] = q->block;
+    }
+    return rw_reshape(w, v, rank, dims);
+}
+
+/* Devices have no quantised numbers of 16 bits: other operators do it. */
+static int quantize_16(struct shape_ctx *c, const struct scheme *q, enum sh_dtype t)
+{
+    struct rewrite w = {.c = c};
+    const struct graph_value x = *shape__in(c, 0);
+    const double low = t == SH_I16 ? INT16_MIN : 0, high = t == SH_I16 ? INT16_MAX : UINT16_MAX;
+    uint32_t y =
+        rw2(&w, "Div", in_blocks(&w, &x, q, rw_in(&w, 0)), spread(&w, &x, q, rw_in(&w, 1)));
+
+    y = rw1(&w, "Round", y);
+    if (shape__has(c, 2))
+        y = rw2(&w, "Add", y, spread(&w, &x, q, rw_in(&w, 2)));
+    y = rw3(&w, "Clip", y, rw_number(&w, SH_F32, low), rw_number(&w, SH_F32, high));
+    y = rw_cast(&w, rw_reshape(&w, y, x.rank, x.dims), t);
+    return rw_is(&w, 0, y);
+}
+
+static int dequantize_16(struct shape_ctx *c, const struct scheme *q)
+{
+    struct rewrite w = {.c = c};
+    const struct graph_value x = *shape__in(c, 0);
+    const enum sh_dtype t = shape__in(c, 1)->dtype;
+    uint32_t y = in_blocks(&w, &x, q, rw_in(&w, 0));
+
+    if (shape__has(c, 2))
+        y = rw2(&w, "Sub", y, spread(&w, &x, q, rw_in(&w, 2)));
+    y = rw2(&w, "Mul", y, spread(&w, &x, q, rw_in(&w, 1)));
+    return rw_is(&w, 0, rw_cast(&w, rw_reshape(&w, y, x.rank, x.dims), t));
+}
+
+/* ---------------------------------------------------------------- shapes */
+
 int shape__infer_quantize(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
@@ -96,11 +182,13 @@ int shape__infer_quantize(struct shape_ctx *c)
     if (!rc && t == SH_N_DTYPES)
         rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_QUANT_TYPE, (long long)out);
     if (!rc)
-        rc = check_int(c, t, false);
+        rc = check_quantised(c, t, false);
     if (!rc)
         rc = shape__want_float(c, 0);
     if (!rc)
         rc = read_scheme(c, 0, 1, 1, &q);
+    if (!rc && is_16_bits(t))
+        return quantize_16(c, &q, t);
     if (!rc)
         rc = write_scheme(c, &q);
     return rc ? rc : shape__out(c, 0, t, x->rank, x->dims);
@@ -110,12 +198,14 @@ int shape__infer_dequantize(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
     struct scheme q;
-    int rc = check_int(c, x->dtype, true);
+    int rc = check_quantised(c, x->dtype, true);
 
     if (!rc && shape__has(c, 2))
         rc = shape__want_same_type(c, 0, 2);
     if (!rc)
         rc = read_scheme(c, 0, 1, 1, &q);
+    if (!rc && is_16_bits(x->dtype))
+        return dequantize_16(c, &q);
     if (!rc)
         rc = write_scheme(c, &q);
     return rc ? rc : shape__out(c, 0, shape__in(c, 1)->dtype, x->rank, x->dims);
@@ -164,10 +254,10 @@ static int product_shape(struct shape_ctx *c, uint32_t a_at, uint32_t b_at, int 
                          int64_t *dims)
 {
     struct graph_value a = *shape__in(c, a_at), b = *shape__in(c, b_at);
-    int rc = check_int(c, a.dtype, false);
+    int rc = check_int(c, a.dtype);
 
     if (!rc)
-        rc = check_int(c, b.dtype, false);
+        rc = check_int(c, b.dtype);
     if (rc)
         return rc;
     if (a.rank < 2 || b.rank < 2)
@@ -229,17 +319,17 @@ int shape__infer_qlinear_matmul(struct shape_ctx *c)
     if (!rc)
         rc = zero_of(c, 5, 3, dims[rank - 1]);
     if (!rc)
-        rc = check_int(c, shape__in(c, 7)->dtype, false);
+        rc = check_int(c, shape__in(c, 7)->dtype);
     return rc ? rc : shape__out(c, 0, shape__in(c, 7)->dtype, rank, dims);
 }
 
 int shape__infer_conv_integer(struct shape_ctx *c)
 {
     const int64_t m = shape__in(c, 1)->rank > 0 ? shape__in(c, 1)->dims[0] : 1;
-    int rc = check_int(c, shape__in(c, 0)->dtype, false);
+    int rc = check_int(c, shape__in(c, 0)->dtype);
 
     if (!rc)
-        rc = check_int(c, shape__in(c, 1)->dtype, false);
+        rc = check_int(c, shape__in(c, 1)->dtype);
     if (!rc)
         rc = zero_of(c, 2, 0, 1);
     if (!rc)
@@ -250,10 +340,10 @@ int shape__infer_conv_integer(struct shape_ctx *c)
 int shape__infer_qlinear_conv(struct shape_ctx *c)
 {
     const int64_t m = shape__in(c, 3)->rank > 0 ? shape__in(c, 3)->dims[0] : 1;
-    int rc = check_int(c, shape__in(c, 0)->dtype, false);
+    int rc = check_int(c, shape__in(c, 0)->dtype);
 
     if (!rc)
-        rc = check_int(c, shape__in(c, 3)->dtype, false);
+        rc = check_int(c, shape__in(c, 3)->dtype);
     for (uint32_t i = 1; i < 7 && rc == SH_OK; i += i == 1 ? 3 : 2)
         rc = check_scale(c, i);
     for (uint32_t i = 1; i < 8 && rc == SH_OK; i++)
@@ -264,7 +354,7 @@ int shape__infer_qlinear_conv(struct shape_ctx *c)
     if (!rc)
         rc = zero_of(c, 5, 3, m);
     if (!rc)
-        rc = check_int(c, shape__in(c, 7)->dtype, false);
+        rc = check_int(c, shape__in(c, 7)->dtype);
     if (!rc && shape__has(c, 8) && shape__in(c, 8)->dtype != SH_I32)
         rc = shape__fail(c, SH_E_INVALID, "the bias must be INT32");
     return rc ? rc : shape__conv_of(c, 0, 3, 8, shape__in(c, 7)->dtype);

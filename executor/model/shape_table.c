@@ -54,8 +54,10 @@ static const struct shape_op OPS[] = {
     {"Cosh", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
     {"CumSum", 2, 2, I(cumsum), E(cumsum), FIN(narrow), SHAPE_RUNS},
     {"DFT", 1, 3, W(dft), NULL, NULL, SHAPE_COMPOSED},
+    {"DeformConv", 3, 5, W(deform_conv), NULL, NULL, SHAPE_COMPOSED},
     {"DepthToSpace", 1, 1, W(depth_to_space), NULL, NULL, SHAPE_COMPOSED},
     {"DequantizeLinear", 2, 3, I(dequantize), E(dequantize), NULL, SHAPE_RUNS},
+    {"Det", 1, 1, W(det), NULL, NULL, SHAPE_COMPOSED},
     {"Div", 2, 2, I(binary), E(binary), NULL, SHAPE_RUNS},
     {"Dropout", 1, 3, I(dropout), NULL, NULL, SHAPE_RUNS},
     {"DynamicQuantizeLinear", 1, 1, I(dynamic_quantize), NULL, NULL, SHAPE_RUNS},
@@ -107,6 +109,8 @@ static const struct shape_op OPS[] = {
     {"MatMulInteger", 2, 4, I(matmul_integer), NULL, NULL, SHAPE_RUNS},
     {"Max", 1, ANY, I(variadic), E(variadic), FIN(variadic), SHAPE_RUNS},
     {"MaxPool", 1, 1, I(pool), NULL, NULL, SHAPE_RUNS},
+    {"MaxRoiPool", 2, 2, W(max_roi_pool), NULL, NULL, SHAPE_COMPOSED},
+    {"MaxUnpool", 2, 3, W(max_unpool), NULL, NULL, SHAPE_COMPOSED},
     {"Mean", 1, ANY, W(mean), NULL, NULL, SHAPE_COMPOSED},
     {"MeanVarianceNormalization", 1, 1, W(mean_variance), NULL, NULL, SHAPE_COMPOSED},
     {"MelWeightMatrix", 5, 5, W(mel_weights), NULL, NULL, 0},
@@ -147,6 +151,7 @@ static const struct shape_op OPS[] = {
     {"Reshape", 2, 2, I(reshape), E(copy), FIN(reshape), SHAPE_RUNS},
     {"Resize", 1, 4, I(resize), NULL, NULL, SHAPE_RUNS},
     {"ReverseSequence", 2, 2, W(reverse_sequence), NULL, NULL, SHAPE_COMPOSED},
+    {"RoiAlign", 3, 3, W(roi_align), NULL, NULL, SHAPE_COMPOSED},
     {"RotaryEmbedding", 3, 4, W(rotary), NULL, NULL, SHAPE_COMPOSED},
     {"Round", 1, 1, I(act), E(unary), NULL, SHAPE_RUNS},
     {"STFT", 2, 4, W(stft), NULL, NULL, SHAPE_COMPOSED},
@@ -254,7 +259,7 @@ int shape__out(struct shape_ctx *c, uint32_t k, enum sh_dtype t, int rank, const
     const char *name = k < c->n.n_out ? c->out_names[k] : NULL;
     int rc;
 
-    if (name)
+    if (name && name[0])
         rc = graph_add_value(c->g, name, t, rank, dims, &c->outv[k], &local);
     else
         rc = shape__temp(c, "unused", t, rank, dims, &c->outv[k]);

@@ -1,6 +1,6 @@
 /* shape_window.c - shapes of what slides a window over spatial axes: convolutions and pools. */
 #include "common/mem.h"
-#include "executor/model/shape_int.h"
+#include "executor/model/rewrite.h"
 
 #include <stdlib.h>
 
@@ -274,8 +274,6 @@ int shape__infer_pool(struct shape_ctx *c)
 
     if (!rc && x->rank < 3)
         rc = shape__fail(c, SH_E_INVALID, "needs an input with spatial axes");
-    if (!rc && c->n.n_out > 1 && c->out_names[1])
-        rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_INDICES);
     if (rc)
         return rc;
     w.n = x->rank - 2;
@@ -298,6 +296,8 @@ int shape__infer_pool(struct shape_ctx *c)
     graph__drop_attr(&c->n, "storage_order");
     if (!rc)
         rc = graph_set_int(&c->n, "count_include_pad", include, c->err);
+    if (!rc && c->n.n_out > 1 && c->out_names[1])
+        return shape__rewrite_max_pool(c, dims, order != 0);
     return rc ? rc : shape__out(c, 0, x->dtype, x->rank, dims);
 }
 

@@ -34,7 +34,7 @@
 #define WHY_ALPHA "alpha is %g, it must be above 0"
 #define WHY_MODE "mode %.32s is not supported"
 #define WHY_REDUCTION "reduction %s of %s is not supported"
-#define WHY_QUANTISED "quantised numbers of type %s are not supported, only INT8%s UINT8"
+#define WHY_QUANTISED "quantised numbers of type %s are not supported, only INT8%s and UINT8"
 #define WHY_SCALES "scales fit neither all of the input, nor axis %lld, nor whole blocks along it"
 #define WHY_QUANT_TYPE "numbers of element type %lld are not supported"
 #define WHY_VECTORS "products of vectors are not supported"
@@ -42,7 +42,11 @@
 #define WHY_STEPS "has %lld steps, at most %d are supported"
 #define WHY_MATRIX "needs a matrix and a type of 32 or 64 bits"
 #define WHY_SPACE "has %d spatial axes; at most 3 are supported"
-#define WHY_INDICES "the indices of a maximum are not supported"
+#define WHY_TAPS "the places of maxima are wanted, and its kernel has more than %d places"
+#define WHY_ROI_SAMPLES                                                                          \
+    "sampling_ratio of 0: how many samples it takes follows from the regions; export with 1 or " \
+    "more"
+#define WHY_DET "the matrices have more than %d rows"
 #define WHY_P "p of %g does not work, only 1, 2 and 3"
 #define WHY_TILE "repeats one axis, as before opset 6; convert the model to opset 6"
 #define WHY_SPATIAL "has statistics by place (spatial = 0), which is not supported"
@@ -71,25 +75,26 @@
     X("CastLike", WHY_CAST) X("Celu", WHY_ALPHA) X("Compress", WHY_SIZE)                          \
     X("Constant", WHY_CONSTANT) X("Conv", WHY_SPACE) X("ConvInteger", WHY_SPACE)                  \
     X("ConvInteger", WHY_QUANTISED) X("ConvInteger", WHY_SCALE_NUMBERS)                           \
-    X("ConvTranspose", WHY_SPACE) X("DequantizeLinear", WHY_QUANTISED)                            \
-    X("DequantizeLinear", WHY_SCALES) X("EyeLike", WHY_MATRIX) X("GRU", WHY_STEPS)                \
-    X("GridSample", WHY_MODE) X("If", WHY_BRANCH) X("LSTM", WHY_STEPS) X("Loop", WHY_LOOP_LONG)   \
-    X("Loop", WHY_LOOP_FOLDS) X("Loop", WHY_LOOP_NO_BOUND) X("Loop", WHY_LOOP_ROWS)               \
-    X("Loop", WHY_LOOP_GROWS) X("LpNormalization", WHY_P) X("LpPool", WHY_P)                      \
-    X("MatMulInteger", WHY_VECTORS) X("MatMulInteger", WHY_QUANTISED)                             \
-    X("MatMulInteger", WHY_SCALE_NUMBERS) X("MaxPool", WHY_INDICES) X("NonZero", WHY_SIZE)        \
-    X("QLinearConv", WHY_SPACE) X("QLinearConv", WHY_QUANTISED)                                   \
-    X("QLinearConv", WHY_SCALE_NUMBERS) X("QLinearMatMul", WHY_VECTORS)                           \
-    X("QLinearMatMul", WHY_QUANTISED) X("QLinearMatMul", WHY_SCALE_NUMBERS)                       \
-    X("QuantizeLinear", WHY_QUANTISED) X("QuantizeLinear", WHY_SCALES)                            \
-    X("QuantizeLinear", WHY_QUANT_TYPE) X("RNN", WHY_STEPS) X("Scan", WHY_LOOP_LONG)              \
-    X("Scan", WHY_LOOP_FOLDS) X("Scan", WHY_SCAN_LENGTHS) X("Scatter", WHY_REDUCTION)             \
-    X("ScatterElements", WHY_REDUCTION) X("ScatterND", WHY_REDUCTION)                             \
-    X("SequenceMap", WHY_LOOP_LONG) X("SequenceMap", WHY_LOOP_FOLDS) X("Tile", WHY_TILE)          \
-    X("Unique", WHY_SIZE) X("-", WHY_NO_ROWS) X("-", WHY_NO_OUTPUT) X("-", WHY_NO_INPUT)          \
-    X("-", WHY_EMPTY_OUTPUT) X("-", WHY_OUTPUT_KIND) X("-", WHY_INPUT_KIND)                       \
-    X("-", WHY_INPUT_TYPE) X("-", WHY_INPUT_SHAPE) X("-", WHY_INPUT_AXES) X("-", WHY_SPARSE)      \
-    X("-", WHY_OPSET) X("-", WHY_ELEMENTS) X("-", WHY_TENSOR_AXES) X("-", WHY_SEGMENTS)
+    X("ConvTranspose", WHY_SPACE) X("DeformConv", WHY_SPACE)                                      \
+    X("DequantizeLinear", WHY_QUANTISED) X("DequantizeLinear", WHY_SCALES) X("Det", WHY_DET)      \
+    X("EyeLike", WHY_MATRIX) X("GRU", WHY_STEPS) X("GridSample", WHY_MODE) X("If", WHY_BRANCH)    \
+    X("LSTM", WHY_STEPS) X("Loop", WHY_LOOP_LONG) X("Loop", WHY_LOOP_FOLDS)                       \
+    X("Loop", WHY_LOOP_NO_BOUND) X("Loop", WHY_LOOP_ROWS) X("Loop", WHY_LOOP_GROWS)               \
+    X("LpNormalization", WHY_P) X("LpPool", WHY_P) X("MatMulInteger", WHY_VECTORS)                \
+    X("MatMulInteger", WHY_QUANTISED) X("MatMulInteger", WHY_SCALE_NUMBERS)                       \
+    X("MaxPool", WHY_TAPS) X("NonZero", WHY_SIZE) X("QLinearConv", WHY_SPACE)                     \
+    X("QLinearConv", WHY_QUANTISED) X("QLinearConv", WHY_SCALE_NUMBERS)                           \
+    X("QLinearMatMul", WHY_VECTORS) X("QLinearMatMul", WHY_QUANTISED)                             \
+    X("QLinearMatMul", WHY_SCALE_NUMBERS) X("QuantizeLinear", WHY_QUANTISED)                      \
+    X("QuantizeLinear", WHY_SCALES) X("QuantizeLinear", WHY_QUANT_TYPE) X("RNN", WHY_STEPS)       \
+    X("RoiAlign", WHY_ROI_SAMPLES) X("Scan", WHY_LOOP_LONG) X("Scan", WHY_LOOP_FOLDS)             \
+    X("Scan", WHY_SCAN_LENGTHS) X("Scatter", WHY_REDUCTION) X("ScatterElements", WHY_REDUCTION)   \
+    X("ScatterND", WHY_REDUCTION) X("SequenceMap", WHY_LOOP_LONG)                                 \
+    X("SequenceMap", WHY_LOOP_FOLDS) X("Tile", WHY_TILE) X("Unique", WHY_SIZE)                    \
+    X("-", WHY_NO_ROWS) X("-", WHY_NO_OUTPUT) X("-", WHY_NO_INPUT) X("-", WHY_EMPTY_OUTPUT)       \
+    X("-", WHY_OUTPUT_KIND) X("-", WHY_INPUT_KIND) X("-", WHY_INPUT_TYPE)                         \
+    X("-", WHY_INPUT_SHAPE) X("-", WHY_INPUT_AXES) X("-", WHY_SPARSE) X("-", WHY_OPSET)           \
+    X("-", WHY_ELEMENTS) X("-", WHY_TENSOR_AXES) X("-", WHY_SEGMENTS)
 /* clang-format on */
 
 #endif
