@@ -96,7 +96,8 @@ static int refusal(const json_t *j, struct artifact *out, struct sh_err *err)
 static int acceptance(const json_t *j, struct artifact *out, struct sh_err *err)
 {
     static const char *const META[] = {"opset",     "n_nodes",       "n_parameters", "weight_bytes",
-                                       "trainable", "training_note", "solo",         "solo_note"};
+                                       "trainable", "training_note", "solo",         "solo_note",
+                                       "buckets",   "warm"};
     json_t *meta = json_object();
     const json_t *in = json_object_get(j, "inputs"), *outs = json_object_get(j, "outputs");
     int rc = SH_OK;
@@ -140,9 +141,11 @@ int artifact_read_verdict(const char *text, size_t len, struct artifact *out, st
 }
 
 static int run_import(const struct api_conf *c, const char *file, const char *dir,
-                      struct artifact *out, struct sh_err *err)
+                      const char *buckets, struct artifact *out, struct sh_err *err)
 {
-    const char *argv[] = {"shunt-import", "package", "--onnx", file, "--dir", dir, NULL};
+    const char *argv[] = {
+        "shunt-import", "package", "--onnx", file, "--dir", dir, buckets[0] ? "--buckets" : NULL,
+        buckets,        NULL};
     struct sh_spawn s = {.path = "shunt-import",
                          .argv = argv,
                          .keep = SH_ENV_SYSTEM,
@@ -252,7 +255,7 @@ int artifact_place(const struct api_conf *c, const char *file, const struct arti
 }
 
 int artifact_import_model(const struct api_conf *c, const char *file, const char *digest,
-                          struct artifact *out, struct sh_err *err)
+                          const char *buckets, struct artifact *out, struct sh_err *err)
 {
     int rc = sh_asprintf(err, &out->path, "packages/%s", digest);
 
@@ -261,7 +264,7 @@ int artifact_import_model(const struct api_conf *c, const char *file, const char
     /* Of its own name: once the file is in its place, another upload may have one of that name. */
     if (!rc && (!mkdtemp(out->dir) || chmod(out->dir, 0755)))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the model");
-    return rc ? rc : run_import(c, file, out->dir, out, err);
+    return rc ? rc : run_import(c, file, out->dir, buckets, out, err);
 }
 
 static int add_tensor(json_t *list, const struct sh_st_tensor *t, int64_t n_samples,

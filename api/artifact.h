@@ -21,10 +21,10 @@ struct artifact {
 };
 void artifact_fini(struct artifact *a); /* removes what was not placed */
 
-/* The file stays where it is. Fails: SH_E_UNSUPPORTED, SH_E_INVALID, SH_E_TIMEOUT, SH_E_DISKFULL;
- * nodes is set then. */
+/* The file stays where it is. buckets: JSON (common/buckets.h), "" for none. Fails:
+ * SH_E_UNSUPPORTED, SH_E_INVALID, SH_E_TIMEOUT, SH_E_DISKFULL; nodes is set then. */
 int artifact_import_model(const struct api_conf *c, const char *file, const char *digest,
-                          struct artifact *out, struct sh_err *err);
+                          const char *buckets, struct artifact *out, struct sh_err *err);
 int artifact_check_dataset(const char *file, const char *digest, struct artifact *out,
                            struct sh_err *err);
 /* Puts the file that was imported or checked where `path` says. It has its old name, too, until the

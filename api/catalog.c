@@ -196,6 +196,16 @@ static int parse_tensors(const char *text, bool are_inputs, struct sh_symbols *s
     return rc;
 }
 
+static int parse_buckets(const char *text, struct cat_version *v, struct sh_err *err)
+{
+    json_t *j = text ? json_loads(text, 0, NULL) : NULL;
+    int rc = text && !j ? SH_FAIL(err, SH_E_NOMEM, "could not read a model's buckets")
+                        : sh_buckets_read(j, &v->symbols, &v->buckets, err);
+
+    json_decref(j);
+    return rc;
+}
+
 static int read_row(const struct db_res *res, size_t i, struct cat_version *v, struct sh_err *err)
 {
     struct sh_err odd = {0};
@@ -220,6 +230,8 @@ static int read_row(const struct db_res *res, size_t i, struct cat_version *v, s
     if (!rc)
         rc = parse_tensors(db_text(res, i, 11), false, &v->symbols, &v->outputs, &v->n_outputs,
                            &odd);
+    if (!rc && v->n_inputs > 0) /* before the file came, nobody knows what it leaves open */
+        rc = parse_buckets(db_text(res, i, 17), v, &odd);
     if (rc == SH_E_NOMEM)
         return sh_err_copy(err, &odd);
     cat_version_finish(v);

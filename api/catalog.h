@@ -12,6 +12,7 @@
 #ifndef SH_API_CATALOG_H
 #define SH_API_CATALOG_H
 
+#include "common/buckets.h"
 #include "common/db.h"
 #include "common/dim.h"
 #include "common/dtype.h"
@@ -37,6 +38,7 @@ struct cat_version {
     struct cat_tensor *inputs, *outputs;
     size_t n_inputs, n_outputs;
     struct sh_symbols symbols; /* sizes that a request brings, beside the batch */
+    struct sh_buckets buckets; /* that they are filled up to */
     bool batched;              /* axis 0 of every tensor is the batch */
     int64_t fixed_batch;       /* the only one that it runs with; 0: any (common/sample.h) */
     bool has_slo;

@@ -311,7 +311,7 @@ static int publish(struct api_req *q, const char *file, const char *hex, char **
                    struct sh_err *err)
 {
     struct artifact a = {0};
-    int rc = artifact_import_model(q->api->conf, file, hex, &a, err);
+    int rc = artifact_import_model(q->api->conf, file, hex, "", &a, err);
 
     if (!rc)
         rc = artifact_place(q->api->conf, file, &a, err);

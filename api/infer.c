@@ -305,8 +305,8 @@ static int read_region(struct infer *i, const struct plan_input *in, void *to, s
     return rc;
 }
 
-/* Inputs that are numbers in JSON, or in shared memory, become bytes in a slot of their own, in the
- * order of the model's inputs. */
+/* Inputs that are numbers in JSON, in shared memory, or filled up, become bytes in a slot of their
+ * own, in the order of the model's inputs. */
 static int bring(struct infer *i, struct sh_err *err)
 {
     char *to;
@@ -322,14 +322,16 @@ static int bring(struct infer *i, struct sh_err *err)
         struct plan_input *in = &i->plan.in[k];
         const struct cat_tensor *t = &i->v->inputs[k];
 
-        if (in->binary)
+        if (in->binary && in->run_bytes == in->bytes)
             continue;
         if (in->shm.region)
             rc = read_region(i, in, to, err);
-        else
+        else if (!in->binary)
             rc = tensor_from_json(t, in->data, to, in->bytes / sh_dtype_bytes(t->dtype), err);
+        if (!rc && in->run_bytes != in->bytes)
+            rc = plan_pad(t, &i->plan, in->binary ? in->binary : to, to, err);
         in->binary = to;
-        to += SH_ALIGN_UP(in->bytes, 64u);
+        to += SH_ALIGN_UP(in->run_bytes, 64u);
     }
     return rc;
 }
@@ -377,6 +379,8 @@ static int submit(struct api_req *q, struct infer *i, struct sh_err *err)
     pthread_mutex_lock(&i->lock);
     done = i->done;
     i->submitted = true;
+    if (i->plan.is_padded)
+        sh_metric_add(M_shunt_requests_padded_total, SH_LABELS(i->tenant, i->v->model), 1);
     i->waiting = !done;
     pthread_mutex_unlock(&i->lock);
     if (!done)
@@ -432,13 +436,15 @@ static int write_regions(const struct infer *i, const char *outputs, struct sh_e
 
 static int reply(struct api_req *q, struct infer *i, struct sh_err *err)
 {
-    const char *outputs = slab_at(i->api->slab, i->outputs->off);
+    char *outputs = slab_at(i->api->slab, i->outputs->off);
     struct api_reply *p = &q->reply;
     struct sh_buf head;
     int rc;
 
     sh_buf_init(&head, MAX_REPLY_HEAD);
-    rc = write_regions(i, outputs, err);
+    rc = plan_cut(i->v, &i->plan, outputs, err);
+    if (!rc)
+        rc = write_regions(i, outputs, err);
     if (!rc)
         rc = plan_reply(i->v, &i->plan, outputs, &head, &p->binary, err);
     if (!rc) {

@@ -20,8 +20,9 @@ static void shape_text(const int64_t *dims, size_t rank, char out[static SHAPE_T
         snprintf(out + len, SHAPE_TEXT - len, "]");
 }
 
-int plan_shape(const struct cat_tensor *t, const struct infer_plan *p, int64_t dims[SH_MAX_RANK],
-               size_t *bytes, struct sh_err *err)
+static int shape_at(const struct cat_tensor *t, const struct infer_plan *p,
+                    const struct sh_sizes *sizes, int64_t dims[SH_MAX_RANK], size_t *bytes,
+                    struct sh_err *err)
 {
     size_t n = sh_dtype_bytes(t->dtype);
     int rc = SH_OK;
@@ -29,12 +30,18 @@ int plan_shape(const struct cat_tensor *t, const struct infer_plan *p, int64_t d
     for (size_t i = 0; !rc && i < t->rank; i++) {
         dims[i] = t->dims[i] == -1 ? p->batch : t->dims[i];
         if (dims[i] == CAT_OPEN)
-            rc = sh_dim_size(&t->axes[i], p->batch, &p->sizes, &dims[i], err);
+            rc = sh_dim_size(&t->axes[i], p->batch, sizes, &dims[i], err);
         if (!rc)
             rc = sh_mul_size(n, (size_t)dims[i], &n, err);
     }
     *bytes = n;
     return rc;
+}
+
+int plan_shape(const struct cat_tensor *t, const struct infer_plan *p, int64_t dims[SH_MAX_RANK],
+               size_t *bytes, struct sh_err *err)
+{
+    return shape_at(t, p, &p->sizes, dims, bytes, err);
 }
 
 static int find_tensor(const struct cat_tensor *list, size_t n, const char *kind, const char *name,
@@ -228,7 +235,6 @@ static int read_data(struct reader *r, const json_t *params, json_t *data,
             t->name);
     if (!size) {
         in->data = data;
-        r->p->brought_bytes += SH_ALIGN_UP(in->bytes, 64u);
         return SH_OK;
     }
     if (!json_is_integer(size) || json_integer_value(size) < 0)
@@ -293,6 +299,25 @@ static int read_inputs(struct reader *r, const json_t *list, struct sh_err *err)
     return rc;
 }
 
+/* What it runs at, and room for what the body does not hold as the model takes it. */
+static int fill_up(const struct cat_version *v, struct infer_plan *p, struct sh_err *err)
+{
+    int64_t dims[SH_MAX_RANK];
+    int rc = SH_OK;
+
+    p->run = p->sizes;
+    for (uint32_t k = 0; k < p->run.n; k++) {
+        p->run.v[k] = sh_bucket_of(&v->buckets, k, p->sizes.v[k]);
+        p->is_padded |= p->run.v[k] != p->sizes.v[k];
+    }
+    for (size_t k = 0; !rc && k < v->n_inputs; k++) {
+        rc = shape_at(&v->inputs[k], p, &p->run, dims, &p->in[k].run_bytes, err);
+        if (!p->in[k].binary || p->in[k].run_bytes != p->in[k].bytes)
+            p->brought_bytes += SH_ALIGN_UP(p->in[k].run_bytes, 64u);
+    }
+    return rc;
+}
+
 /* ---------------------------------------------------------------- outputs */
 
 static int read_output(const struct cat_version *v, const json_t *j, bool all_binary,
@@ -347,8 +372,10 @@ static int read_outputs(const struct cat_version *v, const json_t *list, bool al
     /* The model writes all of them, asked for or not. */
     for (size_t i = 0; !rc && i < v->n_outputs; i++) {
         rc = plan_shape(&v->outputs[i], p, dims, &p->out_bytes[i], err);
+        if (!rc)
+            rc = shape_at(&v->outputs[i], p, &p->run, dims, &p->run_out_bytes[i], err);
         p->out_off[i] = p->all_out_bytes;
-        p->all_out_bytes += SH_ALIGN_UP(p->out_bytes[i], 64u);
+        p->all_out_bytes += SH_ALIGN_UP(p->run_out_bytes[i], 64u);
     }
     return rc;
 }
@@ -396,7 +423,114 @@ int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, 
     if (!rc && out->batch == 0)
         out->batch = v->fixed_batch; /* its shapes were those of all of a batch */
     if (!rc)
+        rc = fill_up(v, out, err);
+    if (!rc)
         rc = read_outputs(v, outputs, all_binary, out, err);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- filled up, and cut */
+
+/* A tensor in two shapes of one rank, as rows that lie whole in both. */
+struct rows {
+    const int64_t *small, *large;
+    size_t rank;     /* of the axes before a row */
+    size_t n, bytes; /* rows of the small one, and what each has */
+    size_t end;      /* bytes of the large one */
+};
+
+static struct rows rows_of(const int64_t *small, const int64_t *large, size_t rank, size_t unit)
+{
+    struct rows r = {.small = small, .large = large, .n = 1, .bytes = unit};
+    size_t last = rank;
+
+    while (last > 0 && small[last - 1] == large[last - 1])
+        r.bytes *= (size_t)small[--last];
+    r.end = r.bytes;
+    if (last > 0)
+        r.bytes *= (size_t)small[last - 1];
+    for (size_t i = 0; i < last; i++)
+        r.end *= (size_t)large[i];
+    r.rank = last ? last - 1 : 0;
+    for (size_t i = 0; i < r.rank; i++)
+        r.n *= (size_t)small[i];
+    return r;
+}
+
+/* Where row number `at` of the small one lies in the large one. */
+static size_t large_at(const struct rows *r, size_t at)
+{
+    size_t out = 0,
+           step = r->bytes / (size_t)SH_MAX(r->small[r->rank], 1) * (size_t)r->large[r->rank];
+
+    for (size_t i = r->rank; i-- > 0;) {
+        out += at % (size_t)r->small[i] * step;
+        at /= (size_t)r->small[i];
+        step *= (size_t)r->large[i];
+    }
+    return out;
+}
+
+/* From the end: a row never lies behind its new place. */
+static void spread(const struct rows *r, const char *from, char *to)
+{
+    size_t end = r->end;
+
+    for (size_t i = r->n; i-- > 0;) {
+        size_t at = large_at(r, i);
+
+        memmove(to + at, from + i * r->bytes, r->bytes);
+        memset(to + at + r->bytes, 0, end - at - r->bytes);
+        end = at;
+    }
+}
+
+static void gather(const struct rows *r, char *data)
+{
+    for (size_t i = 0; i < r->n; i++)
+        memmove(data + i * r->bytes, data + large_at(r, i), r->bytes);
+}
+
+static int rows_at(const struct cat_tensor *t, const struct infer_plan *p,
+                   int64_t small[SH_MAX_RANK], int64_t large[SH_MAX_RANK], struct rows *out,
+                   struct sh_err *err)
+{
+    size_t bytes;
+    int rc = shape_at(t, p, &p->sizes, small, &bytes, err);
+
+    if (!rc)
+        rc = shape_at(t, p, &p->run, large, &bytes, err);
+    if (!rc)
+        *out = rows_of(small, large, t->rank, sh_dtype_bytes(t->dtype));
+    return rc;
+}
+
+int plan_pad(const struct cat_tensor *t, const struct infer_plan *p, const char *from, char *to,
+             struct sh_err *err)
+{
+    int64_t small[SH_MAX_RANK], large[SH_MAX_RANK];
+    struct rows r;
+    int rc = rows_at(t, p, small, large, &r, err);
+
+    if (!rc)
+        spread(&r, from, to);
+    return rc;
+}
+
+int plan_cut(const struct cat_version *v, const struct infer_plan *p, char *outputs,
+             struct sh_err *err)
+{
+    int64_t small[SH_MAX_RANK], large[SH_MAX_RANK];
+    struct rows r;
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && p->is_padded && i < v->n_outputs; i++) {
+        if (p->out_bytes[i] == p->run_out_bytes[i])
+            continue;
+        rc = rows_at(&v->outputs[i], p, small, large, &r, err);
+        if (!rc)
+            gather(&r, outputs + p->out_off[i]);
+    }
     return rc;
 }
 

@@ -16,6 +16,7 @@ struct plan_shm {       /* where a tensor lies in a client's shared memory */
 struct plan_input { /* in the model's order */
     bool given;
     size_t bytes;       /* of the whole tensor */
+    size_t run_bytes;   /* the same, filled up */
     const char *binary; /* BORROWED from the body; NULL: data or shm has it */
     const json_t *data; /* BORROWED from the plan's JSON */
     struct plan_shm shm;
@@ -31,14 +32,18 @@ struct infer_plan {
     json_t *json;   /* OWNED */
     const char *id; /* BORROWED from json; NULL if absent */
     int64_t batch;
-    struct sh_sizes sizes; /* of the version's symbols */
+    struct sh_sizes sizes; /* of the version's symbols, as asked for */
+    struct sh_sizes run;   /* that it runs at: those, or filled up to buckets */
+    bool is_padded;        /* these differ */
     int64_t timeout_us;    /* 0 = none */
     uint32_t priority;     /* higher goes first; 0 = the model's */
     struct plan_input in[CAT_MAX_IO];
     struct plan_output out[CAT_MAX_IO];
     size_t n_out;
-    size_t out_bytes[CAT_MAX_IO], out_off[CAT_MAX_IO]; /* model's order; off in the output slot */
-    size_t brought_bytes; /* room for the inputs that are not binary data of the body */
+    size_t out_bytes[CAT_MAX_IO]; /* model's order */
+    size_t run_out_bytes[CAT_MAX_IO],
+        out_off[CAT_MAX_IO]; /* as the model writes them in the slot */
+    size_t brought_bytes;    /* room for the inputs that are not just binary data of the body */
     size_t all_out_bytes;
 };
 
@@ -51,6 +56,13 @@ struct plan_limits {
 int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, size_t header_bytes,
               const struct plan_limits *most, struct infer_plan *out, struct sh_err *err);
 void plan_fini(struct infer_plan *p);
+/* The data of input t, which lie at `from`, filled up with zeros into `to`, which has run_bytes and
+ * may be where they lie. */
+int plan_pad(const struct cat_tensor *t, const struct infer_plan *p, const char *from, char *to,
+             struct sh_err *err);
+/* Outputs as the model has written them become what was asked for, where they are. */
+int plan_cut(const struct cat_version *v, const struct infer_plan *p, char *outputs,
+             struct sh_err *err);
 /* Elements of t for the batch and sizes of the request, and bytes. */
 int plan_shape(const struct cat_tensor *t, const struct infer_plan *p, int64_t dims[SH_MAX_RANK],
                size_t *bytes, struct sh_err *err);

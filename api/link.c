@@ -157,9 +157,9 @@ static void fill_spans(const struct infer *i, struct msg_span *in, struct msg_sp
     const char *base = slab_at(i->api->slab, 0);
 
     for (size_t k = 0; k < i->v->n_inputs; k++)
-        in[k] = (struct msg_span){(uint64_t)(i->plan.in[k].binary - base), i->plan.in[k].bytes};
+        in[k] = (struct msg_span){(uint64_t)(i->plan.in[k].binary - base), i->plan.in[k].run_bytes};
     for (size_t k = 0; k < i->v->n_outputs; k++)
-        out[k] = (struct msg_span){i->outputs->off + i->plan.out_off[k], i->plan.out_bytes[k]};
+        out[k] = (struct msg_span){i->outputs->off + i->plan.out_off[k], i->plan.run_out_bytes[k]};
 }
 
 static void run_ready(struct link *l, struct infer *i)
@@ -178,7 +178,7 @@ static void run_ready(struct link *l, struct infer *i)
                                  .in_spans = {in, i->v->n_inputs * sizeof(in[0])},
                                  .out_spans = {out, i->v->n_outputs * sizeof(out[0])},
                                  .priority = i->plan.priority,
-                                 .sizes = {i->plan.sizes.v, i->plan.sizes.n * sizeof(uint32_t)}};
+                                 .sizes = {i->plan.run.v, i->plan.run.n * sizeof(uint32_t)}};
     if (budget_ns > 0) { /* counts from the headers; a client can only ask for less time */
         i->link.deadline_ns = SH_MIN(i->link.deadline_ns, i->begin_ns + budget_ns);
         m.u.infer_ready.budget_ns = SH_MAX(i->link.deadline_ns - sh_clock_ns(), 1);

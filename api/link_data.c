@@ -261,7 +261,7 @@ void link__send_inputs(struct link *l, struct infer *i)
     if (e->local)
         return;
     for (size_t k = 0; !rc && k < i->v->n_inputs; k++)
-        rc = send_span(l, w, i, i->plan.in[k].binary, i->plan.in[k].bytes);
+        rc = send_span(l, w, i, i->plan.in[k].binary, i->plan.in[k].run_bytes);
     if (!rc)
         rc = sh_wire_send(w, &end, NULL);
     /* A connection that fails here is closed by the wire: on_exec_down ends the request. */

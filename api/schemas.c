@@ -244,7 +244,10 @@ const struct api_schema API_SCHEMAS[] = {
      ",'loading':" LOADING ",'row_version':" INT)},
     {"VersionCreate", CLOSED("", "'version':" RANGE("integer", "1", "2147483647") ",'max_batch':{"
      "'type':'integer','minimum':1,'maximum':1024,'description':'without it the batch that the "
-     "file fixes, else 8'},'precision':{'enum':['fp32','tf32','fp16','bf16']}"),
+     "file fixes, else 8'},'precision':{'enum':['fp32','tf32','fp16','bf16']},'buckets':{'type':"
+     "'object','description':'sizes that requests are filled up to, by the name of the axis; "
+     "refused where that may change an answer','maxProperties':8,'additionalProperties':{'type':"
+     "'array','minItems':1,'maxItems':16,'items':" RANGE("integer", "2", "1048576") "}}"),
      "{'max_batch':16,'precision':'fp32'}"},
     {"Placements", OPEN("'model':" NAME ",'version':" INT ",'state':" TEXT ",'reason':" TEXT0
      ",'solo_note':" TEXT0 ",'pinned':" BOOL ",'image_bytes':" INT0

@@ -9,6 +9,7 @@
 #define SH_API_STORE_H
 
 #include "api/req.h"
+#include "common/buckets.h"
 
 /* store.c: the forms that statements share. */
 int store_one(struct db *db, const struct db_stmt *s, const char *const *params, json_t **out,
@@ -111,6 +112,7 @@ int store_version_get(struct api_req *q, const char *model, const char *version,
 struct store_version_new {
     const char *model, *precision;
     int64_t version, max_batch; /* version 0: the next one; max_batch 0: that of its file, or 8 */
+    const char *buckets;        /* JSON, common/buckets.h; NULL: none */
 };
 int store_version_create(struct api_req *q, const struct store_version_new *v, json_t **out,
                          struct sh_err *err);
@@ -122,9 +124,10 @@ struct store_slot {
     bool open; /* may be uploaded now */
     char state[16];
     int64_t max_batch; /* that a version was created with; 0: none, the file may fix it */
+    char buckets[SH_BUCKETS_TEXT]; /* the same; "": none */
 };
-/* One row: id, state, open, used and allowed bytes of storage, row version, max_batch or NULL.
- * Without a row *out is zeroed. */
+/* One row: id, state, open, used and allowed bytes of storage, row version; of versions max_batch
+ * and buckets too, or NULL. Without a row *out is zeroed. */
 int store_slot(struct db *db, const struct db_stmt *s, const char *const *params,
                struct store_slot *out, struct sh_err *err);
 int store_version_slot(struct api_req *q, const char *model, const char *version,

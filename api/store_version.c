@@ -30,7 +30,7 @@ static const struct db_stmt VERSION_GET = {
 };
 
 /* Grows the row version of its model: one that was seen empty can be deleted as such. Until the
- * file comes, meta says whether somebody chose max_batch. */
+ * file comes, meta says whether somebody chose max_batch, and buckets. */
 static const struct db_stmt VERSION_CREATE = {
     "version_create",
     "WITH m AS (SELECT id, tenant_id, name FROM model WHERE tenant_id = $1::bigint AND name = $2 "
@@ -39,11 +39,12 @@ static const struct db_stmt VERSION_CREATE = {
     "v AS (INSERT INTO model_version (model_id, version, max_batch, precision, meta) "
     "SELECT m.id, coalesce($3::int, (SELECT coalesce(max(y.version), 0) + 1 FROM model_version y "
     "WHERE y.model_id = m.id)), coalesce($4::int, 8), $5, CASE WHEN $4::int IS NULL THEN '{}' ELSE "
-    "'{\"max_batch_named\": true}'::jsonb END FROM m RETURNING *), " SQL_AUDIT("$6", "$7",
+    "'{\"max_batch_named\": true}'::jsonb END || CASE WHEN $8::jsonb IS NULL THEN '{}' ELSE "
+    "jsonb_build_object('buckets', $8::jsonb) END FROM m RETURNING *), " SQL_AUDIT("$6", "$7",
     "version.create", "m.tenant_id", "'model/' || m.name || '/versions/' || v.version", "NULL",
     "to_jsonb(v.*)", "v, m")
     "SELECT " SQL_VERSION("v") ", pg_notify('shunt_models', '') FROM v",
-    7,
+    8,
 };
 
 static const struct db_stmt VERSION_DELETE = {
@@ -65,7 +66,7 @@ static const struct db_stmt VERSION_SLOT = {
     "version_slot",
     "SELECT v.id, v.state, " SQL_OPEN("v") ", " SQL_STORED("$1::bigint")
     ", qt.max_storage_bytes, v.row_version, CASE WHEN v.meta ? 'max_batch_named' THEN v.max_batch "
-    "END FROM model_version v JOIN "
+    "END, v.meta ->> 'buckets' FROM model_version v JOIN "
     "model m ON m.id = v.model_id JOIN quota qt ON qt.tenant_id = m.tenant_id WHERE m.tenant_id "
     "= $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND v.version = $3::int AND v.state "
     "<> 'DELETED'",
@@ -128,7 +129,8 @@ int store_version_create(struct api_req *q, const struct store_version_new *v, j
                        v->max_batch > 0 ? STORE_TEXT(v->max_batch) : NULL,
                        v->precision,
                        q->who.key_id,
-                       q->request_id};
+                       q->request_id,
+                       v->buckets};
 
     for (int i = 1;; i++) {
         struct sh_err one = {0};

@@ -43,7 +43,8 @@ struct upload {
     bool is_over;         /* ... but not what was refused, or is complete */
     struct sh_sha256 *sha;
     int64_t row_id, room_bytes, max_batch; /* as in struct store_slot */
-    int64_t tenant_id;                     /* whose place it has; 0: an executor's */
+    char buckets[SH_BUCKETS_TEXT];
+    int64_t tenant_id; /* whose place it has; 0: an executor's */
     char if_match_text[24];
     const char *if_match; /* NULL or if_match_text */
 };
@@ -266,6 +267,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     u->fd = -1;
     u->row_id = slot.id;
     u->max_batch = slot.max_batch;
+    sh_strlcpy(u->buckets, slot.buckets, sizeof(u->buckets));
     u->from = from;
     rc = req_if_match(q, u->if_match_text, &u->if_match, err);
     u->room_bytes = slot.max_bytes - slot.used_bytes;
@@ -464,7 +466,7 @@ int versions_upload(struct api_req *q, struct sh_err *err)
     int rc = complete(q, hex, err);
 
     if (!rc) {
-        rc = artifact_import_model(q->api->conf, u->path, hex, &a, err);
+        rc = artifact_import_model(q->api->conf, u->path, hex, u->buckets, &a, err);
         if (!rc)
             rc = check_batch(u, &a, err);
         if (rc)

@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 static int check_path(const struct api_req *q, struct sh_err *err)
 {
@@ -35,15 +36,41 @@ int versions_list(struct api_req *q, struct sh_err *err)
     return rc ? rc : serving_reply(q, j, NULL, err);
 }
 
+static int read_buckets(const struct api_req *q, const json_t *j, char **text, struct sh_err *err)
+{
+    const int64_t most = q->api->conf->max_axis_size;
+    const char *name;
+    json_t *list;
+    int rc = sh_buckets_read(j, NULL, NULL, err);
+
+    json_object_foreach((json_t *)(uintptr_t)j, name, list)
+    {
+        const json_t *last = json_array_get(list, json_array_size(list) - 1);
+
+        if (!rc && json_integer_value(last) > most)
+            rc = SH_FAIL(err, SH_E_INVALID,
+                         "a bucket of \"%.64s\" is %" JSON_INTEGER_FORMAT ", at most %" PRId64
+                         " are allowed here (max-axis-size)",
+                         name, json_integer_value(last), most);
+    }
+    if (!rc)
+        rc = sh_json_dump(j, text, err);
+    if (!rc && strlen(*text) >= SH_BUCKETS_TEXT)
+        rc = SH_FAIL(err, SH_E_INVALID, "the buckets have more than %u bytes", SH_BUCKETS_TEXT - 1);
+    return rc;
+}
+
 int versions_create(struct api_req *q, struct sh_err *err)
 {
     static const char *const PRECISIONS[] = {"fp32", "tf32", "fp16", "bf16", NULL};
     struct store_version_new v = {.model = q->params[0], .precision = "fp32"};
-    char location[240];
+    char location[240], *text = NULL;
+    json_t *buckets = NULL;
     struct sh_json_field f[] = {
         {"version", SH_JSON_INT, &v.version, .min = 1, .max = INT32_MAX},
         {"max_batch", SH_JSON_INT, &v.max_batch, .min = 1, .max = 1024},
         {"precision", SH_JSON_STR, &v.precision, .required = false},
+        {"buckets", SH_JSON_OBJ, &buckets, .required = false},
     };
     json_t *j = NULL;
     int rc = noun_is_name(q->params[0]) ? SH_OK : noun_missing("model", q->params[0], err);
@@ -52,9 +79,12 @@ int versions_create(struct api_req *q, struct sh_err *err)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc)
         rc = noun_check_choice("precision", v.precision, PRECISIONS, err);
-    if (rc)
-        return rc;
-    rc = store_version_create(q, &v, &j, err);
+    if (!rc && buckets)
+        rc = read_buckets(q, buckets, &text, err);
+    v.buckets = text;
+    if (!rc)
+        rc = store_version_create(q, &v, &j, err);
+    free(text);
     if (rc == SH_E_CONFLICT && err)
         snprintf(err->msg, sizeof(err->msg), "%s",
                  v.version > 0 ? "this version number is taken; leave it out to get the next one"

@@ -123,6 +123,10 @@ static const struct sh_conf_opt PUSH_MODEL[] = {
     NUMBER(max_batch, "max-batch", NULL, 1, 1024,
            "most samples in one run; without it the batch that the file fixes, else 8"),
     STR(precision, "precision", "fp32", "fp32, tf32, fp16 or bf16"),
+    STR(buckets, "buckets", NULL,
+        "sizes that requests are filled up to, of axes that the file leaves open, as in "
+        "length=64,128,512 or \"height=256,512 width=256,512\": few shapes are compiled, and "
+        "requests of unlike sizes run together; refused where answers might change"),
     BOOL(wait, "wait", "wait until the version is READY"),
     INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
 };

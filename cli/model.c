@@ -1,12 +1,14 @@
 /* model.c - models, versions, latency targets. */
 #include "cli/lists.h"
 #include "cli/upload.h"
+#include "common/buckets.h"
 #include "common/clock.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define MODELS "/api/v1/models"
 #define POLL_MS 200
@@ -183,6 +185,7 @@ int version_get(struct cli *c, struct sh_err *err)
                                           {"REASON", "reason", OUT_TEXT},
                                           {"IMAGE", "image_bytes", OUT_BYTES, true},
                                           {"RUNS ALONE", "meta.solo_note", OUT_TEXT, true},
+                                          {"BUCKETS", "meta.buckets", OUT_TEXT, true},
                                           {"CREATED", "created_at", OUT_TIME, true},
                                           {"READY", "ready_at", OUT_TIME, true},
                                           {"DIGEST", "digest", OUT_TEXT, true}};
@@ -335,7 +338,53 @@ int model_wait_gone(struct cli *c, struct sh_err *err)
 
 /* ---------------------------------------------------------------- push */
 
-static int new_version(struct cli *c, const char *model, int64_t *version, struct sh_err *err)
+/* "64,128" */
+static json_t *sizes_of(const char *text)
+{
+    json_t *list = json_array();
+    char *copy = strdup(text), *rest = copy, *one;
+
+    while (list && rest && (one = strsep(&rest, ","))) {
+        int64_t v;
+
+        if (sh_parse_i64(one, 1, INT32_MAX, "size", &v, NULL)) {
+            json_decref(list);
+            list = NULL;
+        } else {
+            json_array_append_new(list, json_integer(v));
+        }
+    }
+    free(copy);
+    return list;
+}
+
+/* --buckets, "length=64,128 width=32". *out: OWNED; NULL: there are none. */
+static int read_buckets(struct cli *c, json_t **out, struct sh_err *err)
+{
+    char *copy = c->conf->buckets ? strdup(c->conf->buckets) : NULL, *rest = copy, *one;
+    int rc = SH_OK;
+
+    *out = copy ? json_object() : NULL;
+    while (!rc && rest && (one = strsep(&rest, " "))) {
+        char *eq = strrchr(one, '=');
+        json_t *list = eq && eq > one ? sizes_of(eq + 1) : NULL;
+
+        if (!one[0])
+            continue;
+        if (!list)
+            rc = cli_usage(c, err, "\"%.60s\" is not AXIS=SIZE,SIZE... (--buckets)", one);
+        else
+            *eq = '\0';
+        if (!rc && json_object_set(*out, one, list))
+            rc = SH_FAIL(err, SH_E_INVALID, "the name of an axis is not UTF-8");
+        json_decref(list);
+    }
+    free(copy);
+    return rc;
+}
+
+static int new_version(struct cli *c, const char *model, const json_t *buckets, int64_t *version,
+                       struct sh_err *err)
 {
     json_t *body = json_pack("{s:s}", "precision", c->conf->precision);
     char path[REST_PATH_MAX];
@@ -344,6 +393,8 @@ static int new_version(struct cli *c, const char *model, int64_t *version, struc
 
     if (!rc)
         rc = cli_set_number(c, body, "max_batch", c->conf->max_batch, true, err);
+    if (!rc && buckets)
+        json_object_set(body, "buckets", (json_t *)(uintptr_t)buckets);
     if (!rc)
         rc = rest_call(c, "POST", path, body, REST_TENANT, &j, err);
     if (!rc)
@@ -353,12 +404,15 @@ static int new_version(struct cli *c, const char *model, int64_t *version, struc
     return rc;
 }
 
-/* Was the version created with the max_batch of this command, or without one as well? */
-static bool has_our_batch(const struct cli *c, const json_t *v)
+/* Was the version created with the max_batch and buckets of this command, or without as well? */
+static bool has_our_options(const struct cli *c, const json_t *buckets, const json_t *v)
 {
+    const json_t *has = json_object_get(json_object_get(v, "meta"), "buckets");
     const char *want = c->conf->max_batch;
     char have[24];
 
+    if (buckets ? !json_equal(buckets, has) : json_object_size(has) > 0)
+        return false;
     if (!json_is_true(json_object_get(json_object_get(v, "meta"), "max_batch_named")))
         return !want;
     snprintf(have, sizeof(have), "%" JSON_INTEGER_FORMAT,
@@ -368,7 +422,8 @@ static bool has_our_batch(const struct cli *c, const json_t *v)
 
 /* One of the same options that a push of this file has begun, which was stopped or lost its server:
  * it goes on there. 0: there is none. */
-static int64_t begun_version(struct cli *c, const char *model, struct upload *u)
+static int64_t begun_version(struct cli *c, const char *model, const json_t *buckets,
+                             struct upload *u)
 {
     char path[REST_PATH_MAX];
     json_t *list = NULL, *v;
@@ -382,7 +437,8 @@ static int64_t begun_version(struct cli *c, const char *model, struct upload *u)
         int64_t version = json_integer_value(json_object_get(v, "version"));
 
         if (strcmp(sh_json_text(v, "state"), "UPLOADING") == 0 &&
-            strcmp(sh_json_text(v, "precision"), c->conf->precision) == 0 && has_our_batch(c, v) &&
+            strcmp(sh_json_text(v, "precision"), c->conf->precision) == 0 &&
+            has_our_options(c, buckets, v) &&
             !version_path(path, model, version, "artifact", NULL) && upload_has_part(u, path))
             found = version;
     }
@@ -414,10 +470,13 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     char owner[REST_PATH_MAX];
     char path[REST_PATH_MAX];
     struct upload *u = NULL;
+    json_t *buckets = NULL;
     int64_t version = 0;
     bool made = false;
     int rc = model_path(owner, model, NULL, err);
 
+    if (!rc)
+        rc = read_buckets(c, &buckets, err);
     if (!rc)
         rc = upload_check(file, SH_FILE_ONNX, err);
     if (!rc)
@@ -425,9 +484,9 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     if (!rc)
         rc = rest_ensure(c, owner, MODELS, model, &made, err);
     if (!rc)
-        version = begun_version(c, model, u);
+        version = begun_version(c, model, buckets, u);
     if (!rc && !version)
-        rc = new_version(c, model, &version, err);
+        rc = new_version(c, model, buckets, &version, err);
     if (!rc)
         rc = version_path(path, model, version, "artifact", err);
     if (!rc)
@@ -437,9 +496,32 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     if (rc && made)
         take_back(c, owner, model);
     upload_close(u);
+    json_decref(buckets);
     if (!rc && c->conf->wait)
         rc = wait_version(c, model, version, "READY", err);
     return rc;
+}
+
+/* "Requests are filled up along length to 64, 128." */
+static void say_buckets(struct cli *c, const json_t *buckets)
+{
+    const char *axis;
+    json_t *sizes, *size;
+    size_t i;
+
+    json_object_foreach((json_t *)(uintptr_t)buckets, axis, sizes)
+    {
+        char text[SH_MAX_BUCKETS * 10] = "";
+        size_t n = 0;
+
+        json_array_foreach(sizes, i, size)
+        {
+            if (n < sizeof(text))
+                n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%" JSON_INTEGER_FORMAT,
+                                      i ? ", " : "", json_integer_value(size));
+        }
+        out_say(c, "Requests are filled up along %s to %s.", axis, text);
+    }
 }
 
 /* What the importer found that a user should know of. */
@@ -447,6 +529,7 @@ static void say_notes(struct cli *c, const json_t *version)
 {
     const json_t *meta = json_object_get(version, "meta");
 
+    say_buckets(c, json_object_get(meta, "buckets"));
     if (json_is_true(json_object_get(meta, "solo")))
         out_say(c, "Each request to it runs by itself, since samples may meet: %s.",
                 sh_json_text(meta, "solo_note"));

@@ -398,6 +398,9 @@ bool requests_has_shape(struct sched *s, struct request *r)
     if (r->waits_for_shape) {
         r->waits_for_shape = false;
         r->compile_ns += now - r->ready_ns;
+        sh_metric_observe(M_shunt_request_compile_wait_seconds,
+                          SH_LABELS(r->tenant->name, r->model->name),
+                          (double)(now - r->ready_ns) / 1e9);
         r->limit_ns = r->expires_ns;
     }
     return true;

@@ -2,10 +2,12 @@
 #include "executor/import/import.h"
 
 #include "common/buf.h"
+#include "common/json.h"
 #include "common/mem.h"
 #include "executor/model/graph.h"
 #include "executor/model/onnx.h"
 #include "executor/model/package.h"
+#include "executor/model/pads.h"
 #include "executor/model/samples.h"
 #include "executor/model/sandbox.h"
 
@@ -250,6 +252,75 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     return ok;
 }
 
+/* ---------------------------------------------------------------- buckets */
+
+static int read_buckets(const char *text_of, const struct graph *g, json_t **j,
+                        struct sh_buckets *out, struct sh_err *err)
+{
+    int rc;
+
+    *out = (struct sh_buckets){0};
+    *j = NULL;
+    if (!text_of)
+        return SH_OK;
+    rc = sh_json_parse(text_of, strlen(text_of), SH_BUCKETS_TEXT, j, err);
+    return rc ? rc : sh_buckets_read(*j, &g->symbols, out, err);
+}
+
+static int check_buckets(const struct graph *g, const struct sh_buckets *b, struct sh_err *err)
+{
+    char why[PADS_WHY];
+    bool harmless = true;
+    int rc = SH_OK;
+
+    for (uint32_t k = 0; k < g->symbols.n && !rc; k++) {
+        rc = pads_check(g, k, b->v[k], b->n[k], &harmless, why, err);
+        if (!rc && !harmless)
+            rc = SH_FAIL(err, SH_E_UNSUPPORTED,
+                         "requests cannot be filled up along \"%s\" without changing answers: %s. "
+                         "Push it without buckets (it runs at each size as it comes), or export it "
+                         "with a mask as an input",
+                         g->symbols.name[k], why);
+    }
+    return rc;
+}
+
+/* The first program is one that will be used. */
+static void begin_at_buckets(struct graph *g, const struct sh_buckets *b)
+{
+    const struct sh_sizes own = g->own;
+    struct graph *at = NULL;
+
+    for (uint32_t k = 0; k < g->symbols.n; k++)
+        if (b->n[k])
+            g->own.v[k] = b->v[k][0];
+    if (graph_at_batch(g, graph_some_batch(g), false, &at, NULL))
+        g->own = own;
+    graph_free(at);
+}
+
+/* Lists of sizes, in the order of the symbols, that are worth compiling before somebody asks: all
+ * of them have buckets, and there are few combinations. */
+static json_t *warm_json(const struct graph *g, const struct sh_buckets *b)
+{
+    json_t *all = json_array();
+    uint64_t n = g->symbols.n > 0;
+
+    for (size_t k = 0; k < g->symbols.n && n <= SH_MAX_BUCKETS; k++)
+        n *= b->n[k];
+    for (uint64_t i = 0; all && n <= SH_MAX_BUCKETS && i < n; i++) {
+        json_t *one = json_array();
+        uint64_t at = i;
+
+        for (size_t k = 0; one && k < g->symbols.n; k++) {
+            json_array_append_new(one, json_integer(b->v[k][at % b->n[k]]));
+            at /= b->n[k];
+        }
+        json_array_append_new(all, one);
+    }
+    return all;
+}
+
 static json_t *success_json(const struct graph *g, const char *why_solo)
 {
     struct weights w = count_weights(g);
@@ -301,9 +372,10 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
 {
     char why_solo[SAMPLES_WHY] = "";
     struct sh_err why = {0};
+    struct sh_buckets buckets;
     bool independent = true;
     struct graph *g = NULL;
-    json_t *reply = NULL;
+    json_t *reply = NULL, *asked = NULL;
     char *list = NULL;
     int rc = enter(c, c->dir, &why);
 
@@ -315,15 +387,25 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
         rc = graph_infer_outputs(g, c->training, &why);
     if (!rc)
         rc = samples_check(g, &independent, why_solo, &why);
+    if (!rc)
+        rc = read_buckets(c->buckets, g, &asked, &buckets, &why);
+    if (!rc)
+        rc = check_buckets(g, &buckets, &why);
     if (!rc) {
+        begin_at_buckets(g, &buckets);
         g->is_solo = !independent;
         reply = success_json(g, why_solo);
+        if (asked && reply) {
+            json_object_set(reply, "buckets", asked);
+            json_object_set_new(reply, "warm", warm_json(g, &buckets));
+        }
         rc = package_write(g, c->dir, &why);
     }
     if (rc) {
         json_decref(reply);
         reply = failure_json(&why, list);
     }
+    json_decref(asked);
     free(list);
     graph_free(g);
     return print(reply, err);

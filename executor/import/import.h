@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 struct import_conf {
-    char *onnx, *dir, *state, *out;
+    char *onnx, *dir, *state, *out, *buckets;
     bool training, beside;
     int64_t memory_bytes, cpu_seconds, file_bytes;
 };

@@ -12,6 +12,10 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_STR(struct import_conf, dir, "dir", NULL, 0, "package: an existing folder to fill"),
     SH_OPT_BOOL(struct import_conf, training, "training", false, 0,
                 "package: also refuse what cannot be trained"),
+    SH_OPT_STR(
+        struct import_conf, buckets, "buckets", NULL, 0,
+        "package: sizes that requests are to be filled up to, {\"axis\": [size...]}; refused "
+        "where that is not proved to leave answers as they are"),
     SH_OPT_BOOL(struct import_conf, beside, "beside", false, 0,
                 "also read files beside the model, which its tensors name as external data"),
     SH_OPT_STR(struct import_conf, state, "state", NULL, 0,

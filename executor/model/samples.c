@@ -2,11 +2,10 @@
  *
  * DESIGN. Element number e (row-major) of a value belongs to sample (e / step) % B, with one step
  * for the whole value; B is the batch. In the inputs step is the size of a row. Reshapes keep the
- * numbers of elements, so they keep step. The axis that holds the batch follows from step: it is
- * [before, B, after] merged into one, with step = after * (size of the axes behind it). Each
- * operator has a rule that says where the axis goes, or that samples mix. A value that no input
- * reaches is FREE: it fits anywhere as long as it is the same for all samples. Operators without a
- * rule mix.
+ * numbers of elements, so they keep step. The axis that holds the batch follows from step
+ * (places.h). Each operator has a rule that says where the axis goes, or that samples mix. A value
+ * that no input reaches is FREE: it fits anywhere as long as it is the same for all samples.
+ * Operators without a rule mix.
  *
  * Two batches are tried, both prime and unlike sizes that models have, so that no axis looks like
  * the batch by chance.
@@ -14,6 +13,7 @@
 #include "executor/model/samples.h"
 
 #include "common/mem.h"
+#include "executor/model/places.h"
 #include "executor/model/shape_int.h"
 
 #include <stdio.h>
@@ -29,12 +29,6 @@ struct track {
     int64_t step;
 };
 
-/* Where the batch lies: axis `axis` is [before, B, after]. */
-struct place {
-    int axis;
-    int64_t before, after;
-};
-
 struct follow {
     const struct graph *g;
     const struct graph_node *n; /* at work */
@@ -48,34 +42,6 @@ typedef struct track rule_fn(struct follow *f);
 static const struct track IS_FREE = {FREE, 0}, IS_MIXED = {MIXED, 0};
 
 /* ---------------------------------------------------------------- places */
-
-static int64_t size_behind(const struct graph_value *v, int axis)
-{
-    int64_t n = 1;
-
-    for (int i = axis + 1; i < v->rank; i++)
-        n *= v->dims[i];
-    return n;
-}
-
-/* false: with these axes no axis holds whole samples. */
-static bool place_of(const struct follow *f, const struct graph_value *v, int64_t step,
-                     struct place *out)
-{
-    int64_t behind = 1;
-
-    for (int i = v->rank - 1; i >= 0; i--) {
-        int64_t whole = behind * v->dims[i];
-
-        if (step % behind == 0 && whole % (step * f->batch) == 0) {
-            *out = (struct place){.axis = i, .after = step / behind};
-            out->before = v->dims[i] / (out->after * f->batch);
-            return true;
-        }
-        behind = whole;
-    }
-    return false;
-}
 
 static const struct graph_value *value(const struct follow *f, uint32_t i)
 {
@@ -100,7 +66,7 @@ static struct track track_of(const struct follow *f, uint32_t i)
 /* Input i is not MIXED, and if it follows the batch *p says where. */
 static bool placed(const struct follow *f, uint32_t i, struct place *p)
 {
-    return track_of(f, i).kind == BATCH && place_of(f, value(f, i), track_of(f, i).step, p);
+    return track_of(f, i).kind == BATCH && place_of(value(f, i), track_of(f, i).step, f->batch, p);
 }
 
 static bool is_free(const struct follow *f, uint32_t i)
@@ -123,7 +89,7 @@ static struct track at(const struct follow *f, struct place p)
 
     if (p.axis < 0 || p.axis >= y->rank || y->dims[p.axis] != p.before * f->batch * p.after)
         return IS_MIXED;
-    return (struct track){BATCH, p.after * size_behind(y, p.axis)};
+    return (struct track){BATCH, place_step(y, p)};
 }
 
 /* Is a FREE value the same for all samples, where they lie at p on an axis of `rank` axes and it
@@ -141,7 +107,7 @@ static bool is_same_for_all(const struct follow *f, const struct graph_value *v,
     for (int i = 0; i < axis; i++)
         outer *= (size_t)v->dims[i];
     outer *= (size_t)p.before;
-    row = (size_t)(p.after * size_behind(v, axis)) * sh_dtype_bytes(v->dtype);
+    row = (size_t)(p.after * place_behind(v, axis)) * sh_dtype_bytes(v->dtype);
     for (size_t o = 0; o < outer; o++)
         for (size_t b = 1; b < (size_t)f->batch; b++) {
             const char *first = (const char *)v->data + o * (size_t)f->batch * row;
@@ -150,11 +116,6 @@ static bool is_same_for_all(const struct follow *f, const struct graph_value *v,
                 return false;
         }
     return true;
-}
-
-static bool same_place(struct place a, struct place b)
-{
-    return a.axis == b.axis && a.before == b.before && a.after == b.after;
 }
 
 /* ---------------------------------------------------------------- rules */
@@ -171,7 +132,7 @@ static struct track rule_each(struct follow *f)
         if (!placed(f, i, &q))
             return IS_MIXED;
         q.axis += y->rank - value(f, i)->rank;
-        if (p.axis >= 0 && !same_place(p, q))
+        if (p.axis >= 0 && !place_same(p, q))
             return IS_MIXED;
         p = q;
     }
@@ -186,7 +147,7 @@ static struct track rule_reshape(struct follow *f)
     struct track t = track_of(f, 0);
     struct place p;
 
-    return place_of(f, result(f), t.step, &p) ? t : IS_MIXED;
+    return place_of(result(f), t.step, f->batch, &p) ? t : IS_MIXED;
 }
 
 /* What is expanded is the same along the new size: it may be that of the batch. */
@@ -198,7 +159,7 @@ static struct track free_expand(struct follow *f)
         int from = i - (y->rank - x->rank);
 
         if (y->dims[i] == f->batch && (from < 0 || x->dims[from] == 1))
-            return (struct track){BATCH, size_behind(y, i)};
+            return (struct track){BATCH, place_behind(y, i)};
     }
     return IS_FREE;
 }
@@ -236,7 +197,7 @@ static struct track free_gather(struct follow *f)
         const struct place p = {.axis = i, .before = 1, .after = 1};
 
         if (index->dims[i] == f->batch && is_same_for_all(f, index, index->rank, p))
-            return (struct track){BATCH, size_behind(y, (int)axis + i)};
+            return (struct track){BATCH, place_behind(y, (int)axis + i)};
     }
     return IS_FREE;
 }
@@ -250,7 +211,7 @@ static struct track rule_concat(struct follow *f)
     for (uint32_t i = 0; i < f->n->n_in; i++) {
         if (is_free(f, i))
             continue;
-        if (!placed(f, i, &q) || q.axis == axis || (p.axis >= 0 && !same_place(p, q)))
+        if (!placed(f, i, &q) || q.axis == axis || (p.axis >= 0 && !place_same(p, q)))
             return IS_MIXED;
         p = q;
     }
@@ -436,24 +397,6 @@ static struct track rule_rnn(struct follow *f)
     return at(f, x);
 }
 
-/* Where a product puts the batch of operand i: its rows (of a) or columns (of b) stay behind the
- * leading axes, which stand on the right of each other. */
-static bool product_place(const struct follow *f, uint32_t i, struct place *p, bool *leads)
-{
-    const int rank = value(f, i)->rank, y_rank = result(f)->rank;
-    const int lead = y_rank - (value(f, 0)->rank > 1) - (value(f, 1)->rank > 1);
-    const int inner = i == 0 || rank == 1 ? rank - 1 : rank - 2;
-
-    if (!placed(f, i, p) || p->axis == inner)
-        return false;
-    *leads = p->axis < rank - 2;
-    if (*leads)
-        p->axis += lead - (rank - 2);
-    else
-        p->axis = i == 0 ? lead : y_rank - 1;
-    return true;
-}
-
 static struct track rule_matmul(struct follow *f)
 {
     struct place p[2] = {{.axis = -1}, {.axis = -1}};
@@ -461,10 +404,12 @@ static struct track rule_matmul(struct follow *f)
     const int lead = result(f)->rank - (value(f, 0)->rank > 1) - (value(f, 1)->rank > 1);
 
     for (uint32_t i = 0; i < 2; i++)
-        if (!is_free(f, i) && !product_place(f, i, &p[i], &leads[i]))
+        if (!is_free(f, i) &&
+            !(placed(f, i, &p[i]) &&
+              place_in_product(value(f, 0), value(f, 1), result(f), i, &p[i], &leads[i])))
             return IS_MIXED;
     if (!is_free(f, 0) && !is_free(f, 1))
-        return leads[0] && leads[1] && same_place(p[0], p[1]) ? at(f, p[0]) : IS_MIXED;
+        return leads[0] && leads[1] && place_same(p[0], p[1]) ? at(f, p[0]) : IS_MIXED;
     for (uint32_t i = 0; i < 2; i++) {
         const struct graph_value *other = value(f, 1 - i);
 
@@ -498,7 +443,7 @@ static struct track rule_gemm(struct follow *f)
     if (!placed(f, 2, &q))
         return IS_MIXED;
     q.axis += 2 - value(f, 2)->rank;
-    return p.axis < 0 || same_place(p, q) ? at(f, q) : IS_MIXED;
+    return p.axis < 0 || place_same(p, q) ? at(f, q) : IS_MIXED;
 }
 
 /* clang-format off */
@@ -606,7 +551,7 @@ static bool is_by_row(const struct follow *f, uint32_t v)
     const struct graph_value *x = &f->g->values[v];
 
     return f->of[v].kind == BATCH && x->rank > 0 && x->dims[0] == f->batch &&
-           f->of[v].step == size_behind(x, 0);
+           f->of[v].step == place_behind(x, 0);
 }
 
 static int check_at(const struct graph *g, int64_t batch, bool *independent,
@@ -629,7 +574,7 @@ static int check_at(const struct graph *g, int64_t batch, bool *independent,
         const struct graph_value *v = &at_batch->values[at_batch->inputs[i]];
 
         *independent = v->rank > 0 && v->dims[0] == batch;
-        f.of[at_batch->inputs[i]] = (struct track){BATCH, v->rank ? size_behind(v, 0) : 1};
+        f.of[at_batch->inputs[i]] = (struct track){BATCH, v->rank ? place_behind(v, 0) : 1};
         if (!*independent)
             snprintf(why, SAMPLES_WHY, "input %.64s has no axis of samples", v->name);
     }

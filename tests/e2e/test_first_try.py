@@ -155,6 +155,38 @@ class FirstTry(Story):
         self.ask("bert-fixed", names, model, x)
         self.train("bert-fixed", names, texts(ROWS, 16), torch.arange(ROWS) % 2)
 
+    def test_a_masked_bert_and_a_causal_gpt_2_in_buckets(self):
+        """Filled up they answer what they answer at the size itself, and unlike lengths are one shape."""
+        from transformers import GPT2Config, GPT2LMHeadModel
+
+        class Gpt(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.model = GPT2LMHeadModel(GPT2Config(
+                    vocab_size=WORDS, n_embd=32, n_layer=2, n_head=4, n_positions=LONGEST))
+
+            def forward(self, ids):
+                return self.model(input_ids=ids, use_cache=False).logits
+
+        axes = {0: "batch", 1: "length"}
+        for name, model, make in (("bert", Bert(), texts), ("gpt", Gpt(), lambda *a: (tokens(*a),))):
+            path = os.path.join(self.dir, name + "-buckets.onnx")
+            torch.onnx.export(model.eval(), make(2, 16), path, dynamic_shapes=(axes,) * len(make(2, 16)))
+            said = self.shunt("push", "model", name + "-buckets", path, "--wait", "--buckets", "length=32,128,512")
+            self.assertIn("filled up along length to 32, 128, 512", said)
+            r = self.s.call("GET", "/v2/models/%s-buckets" % name, key=self.key)
+            names = [i["name"] for i in r.json["inputs"]]
+            for rows, length in ((2, 2), (3, 7), (1, 32), (2, 33), (1, 127), (2, 129), (1, LONGEST)):
+                self.ask(name + "-buckets", names, model, make(rows, length))
+        path = os.path.join(self.dir, "no-mask.onnx")
+        torch.onnx.export(Bert().model.eval(), (tokens(2, 16),), path, dynamic_shapes={"input_ids": axes})
+        r = subprocess.run([os.path.join(BIN, "shunt"), "push", "model", "no-mask", path, "--buckets", "length=32",
+                            "--server", "http://127.0.0.1:%d" % self.s.port], text=True, timeout=300, check=False,
+                           env={**self.s.env, "SHUNT_KEY": self.key}, stdout=subprocess.PIPE,
+                           stderr=subprocess.STDOUT)
+        self.assertEqual(r.returncode, 1, r)
+        self.assertIn("gives weight to places that nothing masks", r.stdout)
+
     def test_a_u_net(self):
         model, x = UNet(), torch.randn(1, 3, 32, 32)
         names = self.push("u-net", model, (x,))

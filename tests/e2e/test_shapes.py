@@ -6,9 +6,12 @@ hold others up while its shape is compiled; shapes would pile up in memory.
 
 Usage: test_shapes.py [-v] [name ...]
 """
+import json
+import math
 import os
 import random
 import struct
+import subprocess
 import sys
 import threading
 import time
@@ -16,7 +19,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import Story, System, st_bytes, until  # noqa: E402
+from system import BIN, Story, System, st_bytes, until  # noqa: E402
 
 VOCAB, LONGEST = 50, 100
 
@@ -57,6 +60,34 @@ def picture_wants(rows):
     h, w = len(rows), len(rows[0])
     return [sum(rows[i][j] for i in range(max(y - 1, 0), min(y + 2, h)) for j in range(max(x - 1, 0), min(x + 2, w)))
             for y in range(0, h, 2) for x in range(0, w, 2)]
+
+
+def masked():
+    """ids, mask [N,L] -> y [N,L,2]: attention of rows of a table to those that the mask lets through."""
+    i64 = onnx.INT64
+    return onnx.model(
+        [onnx.node("Gather", ["table", "ids"], ["e"]), onnx.node("Transpose", ["e"], ["t"], perm=[0, 2, 1]),
+         onnx.node("MatMul", ["e", "t"], ["scores"]), onnx.node("Cast", ["mask"], ["m"], to=1),
+         onnx.node("Sub", ["one", "m"], ["out"]), onnx.node("Mul", ["out", "far"], ["far_off"]),
+         onnx.node("Unsqueeze", ["far_off", "axis"], ["bias"]), onnx.node("Add", ["scores", "bias"], ["s"]),
+         onnx.node("Softmax", ["s"], ["p"], axis=-1), onnx.node("MatMul", ["p", "e"], ["y"])],
+        [onnx.value("ids", ["batch", "length"], i64), onnx.value("mask", ["batch", "length"], i64)],
+        [onnx.value("y", ["batch", "length", 2])],
+        [onnx.tensor("table", [VOCAB, 2], TABLE), onnx.tensor("one", [], [1.0]),
+         onnx.tensor("far", [], [-3.4028234663852886e38]), onnx.tensor("axis", [1], [1], i64)])
+
+
+TABLE = [((i * 37) % 11 - 5) / 4 for i in range(2 * VOCAB)]
+
+
+def masked_wants(rows, masks):
+    out = []
+    for row, mask in zip(rows, masks):
+        e = [TABLE[2 * w:2 * w + 2] for w in row]
+        for q in e:
+            p = [math.exp(q[0] * k[0] + q[1] * k[1]) * m for k, m in zip(e, mask)]
+            out += [sum(a * k[i] for a, k in zip(p, e)) / sum(p) for i in (0, 1)]
+    return out
 
 
 def floats(raw, at, n):
@@ -128,8 +159,14 @@ class Shapes(Story):
 
     def test_a_shape_is_compiled_once_and_the_client_is_told(self):
         rows = [[7] * 77]
+        def waited():
+            return self.s.metrics("scheduler").get(
+                'shunt_request_compile_wait_seconds_count{tenant="vision",model="words"}', 0)
+        before = waited()
         self.assertIn("compile;dur=", self.ask(rows).headers["server-timing"])
+        self.assertEqual(waited(), before + 1)
         self.assertNotIn("compile;dur=", self.ask(rows).headers["server-timing"])
+        self.assertEqual(waited(), before + 1)
 
     def test_height_and_width(self):
         for h, w in ((5, 8), (1, 1), (8, 5), (33, 2)):
@@ -218,6 +255,148 @@ class Shapes(Story):
             key=self.key)).status == 200 and r)
         y = r.json["outputs"][0]["data"]
         self.assertTrue(y[1] > y[0] and y[2] > y[3], y)
+
+
+class Buckets(Story):
+    """Sizes that requests are filled up to."""
+    BUCKETS = (8, 24, 80)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.s = System("--workers=2", MAX_AXIS_SIZE="90")
+        cls.addClassCleanup(cls.s.stop)
+        cls.key = cls.s.tenant("words")
+        cls.s.push(cls.key, "masked", masked(), buckets={"length": list(cls.BUCKETS)})
+        cls.s.push(cls.key, "words", sentence(), buckets={"length": [16, 90]})
+
+    def shapes(self):
+        time.sleep(1.5)  # it is counted once a second
+        return sum(v for k, v in self.s.metrics("executor-cpu0").items() if k.startswith("shunt_shapes{"))
+
+    def ask(self, rows, masks):
+        shape = [len(rows), len(rows[0])]
+        inputs = [{"name": n, "datatype": "INT64", "shape": shape, "data": d} for n, d in (("ids", rows), ("mask", masks))]
+        r = until("it answers", lambda: (r := self.s.infer(self.key, "masked", inputs)).status != 503 and r)
+        self.assertEqual(r.status, 200, r)
+        out = r.json["outputs"][0]
+        self.assertEqual(out["shape"], [*shape, 2])
+        for got, want in zip(out["data"], masked_wants(rows, masks), strict=True):
+            self.assertAlmostEqual(got, want, places=5)
+        return r
+
+    @staticmethod
+    def text(rng, length):
+        n = rng.randint(1, 3)
+        masks = [[1] * k + [0] * (length - k) for k in (rng.randint(1, length) for _ in range(n))]
+        return [[rng.randrange(VOCAB) for _ in range(length)] for _ in range(n)], masks
+
+    def test_answers_are_those_without_padding(self):
+        """A size of 1 and one that is greater than all buckets run as they are."""
+        rng = random.Random(1)
+        for length in (1, 2, 7, 8, 9, 23, 24, 25, 79, 80, 81):
+            self.ask(*self.text(rng, length))
+
+    def test_what_stays_in_its_place(self):
+        for length in (2, 15, 16, 17, 89):
+            rows = [[(i * 7 + length) % VOCAB for i in range(length)]] * 2
+            r = self.s.infer(self.key, "words", [Shapes.ids(rows)])
+            self.assertEqual(r.status, 200, r)
+            y, m = sentence_wants(rows)
+            got = {o["name"]: o for o in r.json["outputs"]}
+            self.assertEqual((got["y"]["data"], got["m"]["data"]), (y, m))
+            self.assertEqual(got["y"]["shape"], [2, length, 2])
+
+    def test_binary_tensors_are_filled_up_and_cut_too(self):
+        rows, masks = [[3, 9, 4], [7, 7, 1]], [[1, 1, 0], [1, 1, 1]]
+        raw = [struct.pack("<6q", *(v for r in d for v in r)) for d in (rows, masks)]
+        head = json.dumps({
+            "inputs": [{"name": n, "datatype": "INT64", "shape": [2, 3], "parameters": {"binary_data_size": 48}}
+                       for n in ("ids", "mask")],
+            "outputs": [{"name": "y", "parameters": {"binary_data": True}}]}).encode()
+        r = self.s.call("POST", "/v2/models/masked/infer", head + b"".join(raw), self.key,
+                        headers={"Inference-Header-Content-Length": str(len(head))})
+        self.assertEqual(r.status, 200, r)
+        n = int(r.headers["inference-header-content-length"])
+        self.assertEqual(json.loads(r.raw[:n])["outputs"][0]["shape"], [2, 3, 2])
+        self.assertEqual(len(r.raw) - n, 48)
+        for got, want in zip(floats(r.raw, n, 12), masked_wants(rows, masks), strict=True):
+            self.assertAlmostEqual(got, want, places=5)
+
+    def test_few_shapes_are_compiled_and_unlike_lengths_run_together(self):
+        rng, wrong = random.Random(2), []
+        for length in self.BUCKETS:
+            self.ask(*self.text(rng, length))
+        before, runs = self.shapes(), self.runs()
+
+        def client(seed):
+            r = random.Random(seed)
+            try:
+                for _ in range(30):
+                    self.ask(*self.text(r, r.randint(9, 24)))
+            except AssertionError as e:
+                wrong.append(e)
+
+        threads = [threading.Thread(target=client, args=(i,)) for i in range(8)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+        self.assertEqual(self.shapes(), before)
+        self.assertLess(self.runs() - runs, 8 * 30)
+        padded = self.s.metrics("api")['shunt_requests_padded_total{tenant="words",model="masked"}']
+        self.assertGreater(padded, 30)
+
+    def runs(self):
+        return self.s.metrics("scheduler")['shunt_batch_size_count{model="masked"}']
+
+    def test_a_version_says_its_buckets(self):
+        v = self.s.call("GET", "/api/v1/models/masked/versions/1", key=self.key).json
+        self.assertEqual(v["meta"]["buckets"], {"length": list(self.BUCKETS)})
+
+    def test_where_it_may_change_answers_it_is_refused(self):
+        r = self.s.push(self.key, "picture", picture(), ready=False, buckets={"h": [8, 16]})
+        self.assertEqual(r.status, 422, r)
+        self.assertIn("filled up along \"h\"", r.error)
+        self.assertIn("Conv node f has a window that reaches over the end of the axis", r.error)
+        v = self.s.call("GET", "/api/v1/models/picture/versions/1", key=self.key).json
+        self.assertEqual((v["state"], v["reason_code"]), ("FAILED", "UNSUPPORTED"))
+
+    def test_bad_buckets_are_mistakes_of_the_client(self):
+        self.s.call("POST", "/api/v1/models", {"name": "bad"}, self.key)
+        for buckets, part in ((5, "buckets"), ({"length": []}, "1 to 16"), ({"length": [8, 8]}, "must rise"),
+                              ({"length": [1, 8]}, "must rise"), ({"length": [-4]}, "must rise"),
+                              ({"length": [1 << 62]}, "must rise"), ({"length": ["8"]}, "must rise"),
+                              ({"length": list(range(2, 19))}, "1 to 16"), ({"length": [91]}, "max-axis-size"),
+                              ({str(i): [8] for i in range(9)}, "at most 8"), ({"x" * 64: [8]}, "63 bytes")):
+            r = self.s.call("POST", "/api/v1/models/bad/versions", {"buckets": buckets}, self.key)
+            self.assertEqual(r.status, 400, (buckets, r))
+            self.assertIn(part, r.error)
+        r = self.s.push(self.key, "bad", masked(), ready=False, buckets={"width": [8]})
+        self.assertEqual(r.status, 400, r)
+        self.assertIn('"width"', r.error)
+        self.assertIn("length", r.error)
+
+    def test_by_the_command(self):
+        path = os.path.join(self.s.dir, "masked.onnx")
+        with open(path, "wb") as f:
+            f.write(masked())
+        env = {**self.s.env, "SHUNT_KEY": self.key}
+
+        def push(*more):
+            return subprocess.run([os.path.join(BIN, "shunt"), "push", "model", "typed", path, "--server",
+                                   "http://127.0.0.1:%d" % self.s.port, *more], text=True, timeout=180, env=env,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+
+        for bad in ("length", "=4", "length=4,x", "length=4,,8"):
+            r = push("--buckets", bad)
+            self.assertEqual(r.returncode, 2, r)
+            self.assertIn("AXIS=SIZE", r.stdout)
+        r = push("--buckets", "length=4,32", "--wait")
+        self.assertEqual(r.returncode, 0, r)
+        self.assertIn("Requests are filled up along length to 4, 32.", r.stdout)
+        v = self.s.call("GET", "/api/v1/models/typed/versions/1", key=self.key).json
+        self.assertEqual(v["meta"]["buckets"], {"length": [4, 32]})
 
 
 class LittleMemory(Story):

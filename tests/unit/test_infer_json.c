@@ -226,6 +226,76 @@ static void a_reply_holds_what_was_asked_for(void **state)
     sh_buf_fini(&b);
 }
 
+/* x [2, C, h, w] in, y [2, w, h] out, at 3 x 5 filled up to 4 x 8. */
+static void what_is_filled_up_is_cut_back(void **state)
+{
+    static const struct sh_dim N = {.mul = 1, .n = 1, .f = {{.of = SH_DIM_BATCH, .div = 1}}};
+    struct cat_tensor x = {.name = "x",
+                           .dtype = SH_I32,
+                           .rank = 4,
+                           .dims = {-1, 2, CAT_OPEN, CAT_OPEN},
+                           .axes = {N, sh_dim_fixed(2), sh_dim_is(0), sh_dim_is(1)}};
+    struct cat_tensor y = {.name = "y",
+                           .dtype = SH_I32,
+                           .rank = 3,
+                           .dims = {-1, CAT_OPEN, CAT_OPEN},
+                           .axes = {N, sh_dim_is(1), sh_dim_is(0)}};
+    const struct cat_version v = {.inputs = &x,
+                                  .n_inputs = 1,
+                                  .outputs = &y,
+                                  .n_outputs = 1,
+                                  .max_batch = 4,
+                                  .symbols = {.name = {"h", "w"}, .n = 2},
+                                  .buckets = {.v = {{4, 6}, {8}}, .n = {2, 1}}};
+    char body[512] = "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"INT32\",\"shape\":[2,2,3,5],"
+                     "\"parameters\":{\"binary_data_size\":240}}]}";
+    const size_t head = strlen(body);
+    struct infer_plan p = {0};
+    struct sh_err err = {0};
+    int32_t from[60], to[128], out[64];
+
+    (void)state;
+    for (int32_t i = 0; i < 60; i++)
+        from[i] = 100 + i;
+    memcpy(body + head, from, sizeof(from));
+    assert_ok_err(plan_read(&v, body, head + sizeof(from), head,
+                            &(struct plan_limits){sizeof(body), 8}, &p, &err),
+                  &err);
+    assert_true(p.is_padded && p.run.v[0] == 4 && p.run.v[1] == 8);
+    assert_int_equal(p.in[0].bytes, sizeof(from));
+    assert_int_equal(p.in[0].run_bytes, sizeof(to));
+    assert_int_equal(p.brought_bytes, sizeof(to));
+    assert_int_equal(p.out_bytes[0], 30 * sizeof(int32_t));
+    assert_int_equal(p.run_out_bytes[0], sizeof(out));
+    memset(to, 0x77, sizeof(to));
+    memcpy(to, from, sizeof(from)); /* where they lie */
+    assert_ok(plan_pad(&x, &p, (const char *)to, (char *)to, NULL));
+    for (int i = 0; i < 128; i++) {
+        const int c = i / 32, h = i / 8 % 4, w = i % 8;
+
+        assert_int_equal(to[i], h < 3 && w < 5 ? 100 + c * 15 + h * 5 + w : 0);
+    }
+    for (int32_t i = 0; i < 64; i++)
+        out[i] = i;
+    assert_ok(plan_cut(&v, &p, (char *)out, NULL));
+    for (int i = 0; i < 30; i++)
+        assert_int_equal(out[i], i / 15 * 32 + i / 3 % 5 * 4 + i % 3);
+    plan_fini(&p);
+}
+
+static void a_size_that_no_bucket_holds_runs_as_it_is(void **state)
+{
+    const struct sh_buckets b = {.v = {{4, 6}}, .n = {2}};
+
+    (void)state;
+    assert_int_equal(sh_bucket_of(&b, 0, 1), 1);
+    assert_int_equal(sh_bucket_of(&b, 0, 2), 4);
+    assert_int_equal(sh_bucket_of(&b, 0, 4), 4);
+    assert_int_equal(sh_bucket_of(&b, 0, 5), 6);
+    assert_int_equal(sh_bucket_of(&b, 0, 7), 7);
+    assert_int_equal(sh_bucket_of(&b, 1, 5), 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -236,6 +306,8 @@ int main(void)
         cmocka_unit_test(floats_survive_json),
         cmocka_unit_test(what_json_cannot_say_is_an_error),
         cmocka_unit_test(a_reply_holds_what_was_asked_for),
+        cmocka_unit_test(what_is_filled_up_is_cut_back),
+        cmocka_unit_test(a_size_that_no_bucket_holds_runs_as_it_is),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
