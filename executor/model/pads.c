@@ -343,41 +343,54 @@ static void follow_node(struct follow *f, const struct graph_node *a, const stru
     }
 }
 
-/* The beginning of a constant, of which a bucket takes all: a node that is not in b. */
-static bool skip_part(struct follow *f, const struct graph_node *n)
+static bool slices_from_start(const struct graph_node *n)
 {
     int64_t starts[SH_MAX_RANK], steps[SH_MAX_RANK];
     size_t k = 0, m = 0;
 
-    if (strcmp(n->op, "Slice") != 0 || !f->a->values[n->in[0]].data ||
-        graph_ints(n, "starts", starts, SH_MAX_RANK, &k, NULL) ||
+    if (strcmp(n->op, "Slice") != 0 || graph_ints(n, "starts", starts, SH_MAX_RANK, &k, NULL) ||
         graph_ints(n, "steps", steps, SH_MAX_RANK, &m, NULL) || k != m)
         return false;
     for (size_t i = 0; i < k; i++)
         if (starts[i] != 0 || steps[i] != 1)
             return false;
+    return true;
+}
+
+/* Rows 0, 1, 2 ... of a table. */
+static bool takes_first_rows(const struct graph *g, const struct graph_node *n)
+{
+    const struct graph_value *rows;
+    int64_t axis = 0;
+
+    if (strcmp(n->op, "Gather") != 0 || graph_int(n, "axis", 0, &axis, NULL) || axis != 0)
+        return false;
+    rows = &g->values[n->in[1]];
+    for (int64_t i = 0; rows->data && i < graph_elements(rows); i++)
+        if (!range_is(one(rows, (size_t)i), (double)i))
+            return false;
+    return rows->data;
+}
+
+/* The beginning of a constant, of which a bucket takes all: a node that is not in b. */
+static bool skip_part(struct follow *f, const struct graph_node *n)
+{
+    if (!slices_from_start(n) && !takes_first_rows(f->a, n))
+        return false;
+    if (!f->a->values[n->in[0]].data)
+        return false;
     f->whole[n->out[0]] = n->in[0] + 1;
     return true;
 }
 
-/* Are these rows 0, 1, 2 ... of a table, of which b takes all as they are? */
-static bool takes_first_rows(const struct follow *f, const struct graph_node *a,
-                             const struct graph_node *b)
+/* The same, but b has the table in another shape. */
+static bool is_reshaped(const struct follow *f, const struct graph_node *a,
+                        const struct graph_node *b)
 {
-    const struct graph_value *table, *rows;
-    int64_t axis = 0;
+    const void *table = f->b->values[b->in[0]].data;
 
-    if (strcmp(a->op, "Gather") != 0 || strcmp(b->op, "Reshape") != 0 ||
-        graph_int(a, "axis", 0, &axis, NULL) || axis != 0)
-        return false;
-    table = &f->a->values[a->in[0]];
-    rows = &f->a->values[a->in[1]];
-    if (!table->data || table->data != f->b->values[b->in[0]].data || !rows->data)
-        return false;
-    for (int64_t i = 0; i < graph_elements(rows); i++)
-        if (!range_is(one(rows, (size_t)i), (double)i))
-            return false;
-    return true;
+    return strcmp(b->op, "Reshape") == 0 && table && takes_first_rows(f->a, a) &&
+           f->a->values[a->in[0]].data == table;
 }
 
 static void follow_rows(struct follow *f, const struct graph_node *a, const struct graph_node *b)
@@ -395,7 +408,7 @@ static bool follow_nodes(struct follow *f)
     uint32_t at = 0;
 
     for (uint32_t i = 0; i < f->b->n_nodes; i++) {
-        if (at < f->a->n_nodes && takes_first_rows(f, &f->a->nodes[at], &f->b->nodes[i])) {
+        if (at < f->a->n_nodes && is_reshaped(f, &f->a->nodes[at], &f->b->nodes[i])) {
             follow_rows(f, &f->a->nodes[at++], &f->b->nodes[i]);
             continue;
         }
