@@ -129,7 +129,11 @@
 #define UPDATE                                                                                     \
     "'clip_norm':" RANGE("number", "0", "1e30") ",'clip_value':" RANGE("number", "0", "1e30")      \
     ",'no_decay':{'oneOf':[" BOOL "," GLOB "," GLOBS "]},'frozen':{'oneOf':[" GLOB "," GLOBS       \
-    "]},'accumulate':" RANGE("integer", "1", "65536") ",'ema':" RANGE("number", "0", "0.9999999")
+    "]},'accumulate':" RANGE("integer", "1", "65536") ",'ema':" RANGE("number", "0", "0.9999999") \
+    ",'loss_scale':{'oneOf':[{'const':0}," RANGE("number", "0.000001", "1e30") ","                 \
+    CLOSED("", "'init':" RANGE("number", "0.000001", "1e30") ",'growth':" RANGE("number", "1",     \
+    "1024") ",'backoff':" RANGE("number", "0.0009765625", "1") ",'interval':" RANGE("integer",     \
+    "1", "1000000")) "]}"
 #define COLOURS(min)                                                                               \
     "{'oneOf':[" RANGE("number", min, "1000000") ",{'type':'array','minItems':3,"                  \
     "'maxItems':3,'items':" RANGE("number", min, "1000000") "}]}"

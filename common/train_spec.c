@@ -379,6 +379,43 @@ void train_group(const struct train_spec *t, int64_t step, int64_t steps, int64_
     *n = SH_MIN(*first + t->accumulate, steps) - *first;
 }
 
+/* ------------------------------------------------------------------ the scale of the loss */
+
+/* A number that stays, or an object, of which all may be left out. Without either FP16 alone has
+ * one, as torch.amp.GradScaler is by default. */
+static int read_scale(const json_t *scale, struct train_spec *t, struct sh_err *err)
+{
+    static const char PATH[] = "spec.loss_scale";
+    struct sh_json_field f[] = {
+        {"init", SH_JSON_F64, &t->scale.init, .min = TRAIN_MIN_SCALE, .max = TRAIN_MAX_SCALE},
+        {"growth", SH_JSON_F64, &t->scale.growth, .min = 1, .max = 1024},
+        {"backoff", SH_JSON_F64, &t->scale.backoff, .min = 1.0 / 1024, .max = 1},
+        {"interval", SH_JSON_INT, &t->scale.interval, .min = 1, .max = 1e6},
+    };
+    const double fixed = json_number_value(scale);
+
+    if (json_is_object(scale) || (!scale && t->precision == DEV_FP16)) {
+        t->scale.init = 65536;
+        t->scale.growth = 2;
+        t->scale.backoff = 0.5;
+        t->scale.interval = 2000;
+    }
+    if (json_is_object(scale))
+        return sh_json_read(scale, PATH, f, SH_ARRAY_LEN(f), err);
+    if (!scale)
+        return SH_OK;
+    t->scale.init = fixed;
+    t->scale.growth = t->scale.backoff = 1;
+    t->scale.interval = 1;
+    return json_is_number(scale) &&
+                   (fixed == 0 || (fixed >= TRAIN_MIN_SCALE && fixed <= TRAIN_MAX_SCALE))
+               ? SH_OK
+               : sh_json_fail(err, PATH,
+                              "\"%s\" must be 0 (none), a number from %g to %g that stays, or an "
+                              "object with \"init\", \"growth\", \"backoff\" and \"interval\"",
+                              PATH, TRAIN_MIN_SCALE, TRAIN_MAX_SCALE);
+}
+
 /* ------------------------------------------------------------------ evaluations */
 
 const char *train_metric_name(enum train_metric m)
@@ -479,7 +516,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
     struct train_spec t = DEFAULTS;
     const char *labels = t.labels, *precision = "fp32";
     json_t *optimizer = NULL, *loss = NULL, *schedule = NULL, *names = NULL, *augment = NULL,
-           *evaluation = NULL;
+           *evaluation = NULL, *scale = NULL;
     int64_t seed = 0;
     struct sh_json_field f[] = {
         {"loss", SH_JSON_ANY, &loss, .required = false},
@@ -497,6 +534,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         {"frozen", SH_JSON_ANY, &names, .required = false},
         {"accumulate", SH_JSON_INT, &t.accumulate, .min = 1, .max = 65536},
         {"ema", SH_JSON_F64, &t.ema, .min = 0, .max = 0.9999999},
+        {"loss_scale", SH_JSON_ANY, &scale, .required = false},
         {"evaluation", SH_JSON_OBJ, &evaluation, .required = false},
         {"shuffle", SH_JSON_BOOL, &t.shuffle, .required = false},
         {"shuffle_window", SH_JSON_INT, &t.shuffle_window, .min = 0, .max = UINT32_MAX},
@@ -511,6 +549,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         rc = also(rc, read_loss(loss, &t, err));
     if (dev_precision_parse(precision, &t.precision, &why))
         rc = also(rc, sh_json_fail(err, "spec.precision", "\"spec.precision\": %s", why.msg));
+    rc = also(rc, read_scale(scale, &t, err));
     if (optimizer)
         rc = also(rc, read_optimizer(optimizer, &t, err));
     if (schedule)

@@ -34,6 +34,9 @@ enum train_metric {
 #define TRAIN_MAX_CLASSES 100000u
 #define TRAIN_MAX_GLOBS 64u
 #define TRAIN_MAX_GLOB 255u
+#define TRAIN_MIN_SCALE 1e-6
+#define TRAIN_MAX_SCALE 1e30
+#define TRAIN_MAX_SKIPPED 30 /* updates in a row, for gradients that are not finite: then it ends */
 #define TRAIN_MAX_INPUTS 64u /* of which some may be pictures */
 
 struct train_spec { /* json_t: BORROWED from the spec */
@@ -57,6 +60,11 @@ struct train_spec { /* json_t: BORROWED from the spec */
     bool no_decay_vectors;           /* biases, and what norms have: all of one axis */
     int64_t accumulate;              /* steps of one update */
     double ema;                      /* decay of the weights' mean; 0: none is kept */
+    struct {                         /* what the gradient of the loss is multiplied by */
+        double init;                 /* 0: nothing */
+        double growth, backoff;      /* 1: it stays */
+        int64_t interval;            /* updates after which it grows */
+    } scale;
     struct {
         int64_t every;          /* steps between two; 0: none */
         enum train_metric best; /* what is kept is best by; TRAIN_NO_METRIC: the last */

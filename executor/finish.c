@@ -477,6 +477,20 @@ static int deliver(struct finish *f, struct sh_err *err)
     return push_start(f->job->x, &c, on_delivered, f, &f->push, err);
 }
 
+/* What not every job has. */
+static int add_to_result(const struct job *j, json_t *r)
+{
+    int bad = 0;
+
+    if (j->trials.best_step)
+        bad |= json_object_set_new(r, "best_step", json_integer(j->trials.best_step));
+    if (j->loss_scale > 0) {
+        bad |= json_object_set_new(r, "loss_scale", json_real(j->loss_scale));
+        bad |= json_object_set_new(r, "skipped_updates", json_integer(j->skipped));
+    }
+    return bad;
+}
+
 static void succeed(struct finish *f)
 {
     struct job *j = f->job;
@@ -494,12 +508,7 @@ static void succeed(struct finish *f)
                   number(e->top5), "f1", number(e->f1), "perplexity", number(e->perplexity),
                   "eval_loss", number(e->loss), "final_loss", number(j->last_loss), "steps",
                   (json_int_t)j->step, "digest", f->digest, "bytes", (json_int_t)f->onnx_bytes);
-    if (r && j->trials.best_step &&
-        json_object_set_new(r, "best_step", json_integer(j->trials.best_step))) {
-        json_decref(r);
-        r = NULL;
-    }
-    if (!r || (f->is_published && name_package(f, r)) || sh_json_dump(r, &j->result, &err))
+    if (!r || add_to_result(j, r) || (f->is_published && name_package(f, r)) || sh_json_dump(r, &j->result, &err))
         SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
     json_decref(r);
     if (!err.rc)

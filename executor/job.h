@@ -99,6 +99,8 @@ struct job {
     size_t n_losses;
     int64_t loss_stride;
     double last_loss;
+    double loss_scale; /* 0: none, or not known */
+    int64_t skipped;   /* updates, because gradients were not finite */
     int64_t last_ckpt_ns;
     bool ckpt_asked;
     int64_t save_asked; /* number of a client's wish for a checkpoint; 0: none */

@@ -160,6 +160,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     /* Until its first commit here the page would tell of the worker's last job. */
     memcpy(&loss, &j->last_loss, sizeof(loss));
     atomic_store(&j->w->ctl->loss_bits, loss);
+    atomic_store(&j->w->ctl->scale_bits, 0);
     atomic_store(&j->w->ctl->step, j->step);
     SH_DEBUG("train.go", "job=%" PRId64 " worker=%u step=%" PRId64 " resume=%d ns=%" PRId64, j->id,
              j->w->index, j->step, resume, j->go_ns);

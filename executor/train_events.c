@@ -36,6 +36,8 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
         drop_in_worker(pool_at(t->x->pool, i), j->id);
     sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
     sh_metric_drop(M_shunt_train_eval_loss, SH_LABELS(j->tenant, j->model));
+    sh_metric_drop(M_shunt_train_loss_scale, SH_LABELS(j->tenant, j->model));
+    sh_metric_drop(M_shunt_train_skipped_updates, SH_LABELS(j->tenant, j->model));
     job_count_usage(j); /* before anybody hears that it has ended */
     job_set_phase(j, phase);
     job_fill_state(j, &said);
@@ -117,6 +119,21 @@ static void count_stop(struct job *j)
     sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(j->x->conf->name, "drain"), s);
 }
 
+static void note_scaler(struct job *j)
+{
+    const uint64_t bits = atomic_load(&j->w->ctl->scale_bits);
+    double scale;
+
+    memcpy(&scale, &bits, sizeof(scale));
+    if (!(scale > 0))
+        return;
+    j->loss_scale = scale;
+    j->skipped = atomic_load(&j->w->ctl->skipped);
+    sh_metric_set(M_shunt_train_loss_scale, SH_LABELS(j->tenant, j->model), scale);
+    sh_metric_set(M_shunt_train_skipped_updates, SH_LABELS(j->tenant, j->model),
+                  (double)j->skipped);
+}
+
 void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_train_stopped *m)
 {
     struct job *j = job_of(t, w, m->job, "WK_TRAIN_STOPPED");
@@ -136,6 +153,7 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
     j->op = m->op;
     j->step = m->step;
     job_note_steps(j, m->step);
+    note_scaler(j);
     pool_set_state(w, WORKER_PARKED);
     if (m->rc) {
         SH_FAIL(&err, (int)m->rc, "%s", m->msg);
@@ -356,6 +374,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         uint64_t bits = atomic_load(&j->w->ctl->loss_bits);
 
         job_note_steps(j, atomic_load(&j->w->ctl->step));
+        note_scaler(j);
         memcpy(&j->last_loss, &bits, sizeof(bits));
         if (isfinite(j->last_loss))
             sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);

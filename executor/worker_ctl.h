@@ -40,7 +40,8 @@ struct worker_ctl {
     _Atomic uint32_t ckpt_wanted; /* the same for a checkpoint, taken at the next commit */
     _Atomic uint32_t stop_finish;
     uint32_t pad0[13];
-    /* written by the worker; step and loss_bits by the executor before each WK_TRAIN_GO */
+    /* written by the worker; step, loss_bits and scale_bits by the executor before each
+     * WK_TRAIN_GO */
     _Atomic uint32_t stop_ack;
     _Atomic uint32_t ckpt_ack;
     _Atomic uint64_t progress;       /* grows with every operation or message: the heartbeat */
@@ -50,6 +51,8 @@ struct worker_ctl {
     _Atomic uint32_t n_prepared;     /* ranges of programs that it holds prepared */
     _Atomic uint32_t load_step;      /* enum worker_load: of the model that it compiles */
     _Atomic uint32_t load_done, load_total; /* parts of all steps; total 0: none */
+    _Atomic uint64_t scale_bits; /* double: of the running job's loss; 0: none, or not known yet */
+    _Atomic int64_t skipped;     /* updates of it, because gradients were not finite */
 };
 
 #endif

@@ -47,12 +47,13 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_LAYERNORM_BWD] = {5, 5, 1, 3},
     [DEV_OP_DROPOUT_BWD] = {2, 2, 1, 1},
     [DEV_OP_FILL] = {0, 0, 1, 1},
-    [DEV_OP_LOSS_XENT] = {2, 3, 2, 2},
-    [DEV_OP_LOSS_EACH] = {2, 3, 2, 2},
+    [DEV_OP_LOSS_XENT] = {2, 4, 2, 2},
+    [DEV_OP_LOSS_EACH] = {2, 4, 2, 2},
     [DEV_OP_ACCUM] = {2, 2, 0, 0},
     [DEV_OP_SQUARES] = {2, DEV_MAX_IN, 1, 1},
-    [DEV_OP_SGD] = {2, 4, 0, 0},
-    [DEV_OP_ADAM] = {4, 5, 0, 0},
+    [DEV_OP_SGD] = {2, 5, 0, 0},
+    [DEV_OP_ADAM] = {4, 6, 0, 0},
+    [DEV_OP_LOSS_SCALE] = {2, 2, 0, 0},
     [DEV_OP_EMA] = {2, 2, 0, 0},
     [DEV_OP_COMMIT] = {1, 1, 1, 1},
     [DEV_OP_ATTENTION] = {3, 4, 1, 2},
@@ -140,9 +141,29 @@ static int check_loss(const struct dev_graph *g, const struct dev_op *op, struct
         (w && (is_each ? labels % weights != 0 : weights != x->dims[1])))
         return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\"): labels, weights and results do not fit",
                        dev_op_name(op->kind), name);
+    if (!(op->u.loss.weight > 0))
+        return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") has no weight above 0",
+                       dev_op_name(op->kind), name);
     if (is_each && (unsigned)op->u.loss.kind >= DEV_N_LOSSES)
         return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") is of no known kind", dev_op_name(op->kind),
                        name);
+    return SH_OK;
+}
+
+/* Likewise; who skips an update has to know why. */
+static int check_scaler(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
+{
+    const uint32_t at = dev_op_scaler(op);
+    const bool updates = op->kind == DEV_OP_SGD || op->kind == DEV_OP_ADAM;
+    const struct dev_tensor *t;
+
+    if (at == DEV_NONE)
+        return SH_OK;
+    t = &g->tensors[at];
+    if (t->dtype != SH_F32 || t->role != DEV_ROLE_STATE || dev_tensor_elements(t) != DEV_SCALER ||
+        (updates && op->in[op->kind == DEV_OP_SGD ? 3 : 4] == DEV_NONE))
+        return SH_FAIL(err, SH_E_BUG, "%s (node \"%s\") has no scaler, or no squares to go with it",
+                       dev_op_name(op->kind), op->name ? op->name : "?");
     return SH_OK;
 }
 
@@ -235,6 +256,8 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
     rc = check_attn(op, err);
     if (!rc)
         rc = check_loss(g, op, err);
+    if (!rc)
+        rc = check_scaler(g, op, err);
     if (!rc)
         rc = check_cell(g, op, err);
     return rc ? rc : check_samples(g, op, err);

@@ -71,6 +71,17 @@ bool dev_act_bounds(const struct dev_op *op, float *lo, float *hi)
            *lo <= 0 && *hi >= 0;
 }
 
+uint32_t dev_op_scaler(const struct dev_op *op)
+{
+    const uint32_t at = op->kind == DEV_OP_LOSS_XENT || op->kind == DEV_OP_LOSS_EACH ? 3
+                        : op->kind == DEV_OP_SGD                                     ? 4
+                        : op->kind == DEV_OP_ADAM                                    ? 5
+                        : op->kind == DEV_OP_LOSS_SCALE                              ? 0
+                                                                                     : DEV_MAX_IN;
+
+    return at < op->n_in ? op->in[at] : DEV_NONE;
+}
+
 int64_t dev_tensor_elements(const struct dev_tensor *t)
 {
     return dev_axes_elements(t, 0, t->rank);

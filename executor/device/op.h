@@ -28,6 +28,7 @@
 #define DEV_MAX_IN 32 /* Concat takes the most */
 #define DEV_MAX_OUT 5
 #define DEV_MAX_KEYS 16384     /* of ATTENTION: a device may hold a row of scores on the chip */
+#define DEV_SCALER 4           /* elements of a scaler */
 #define DEV_MAX_TRAIN_WIDTH 64 /* of ATTENTION with lse, and a multiple of 16 */
 
 enum dev_role {
@@ -90,10 +91,18 @@ struct dev_tensor {
  *               a row's is (1 - e) w[label] -log p[label] + e / C sum_c w[c] -log p[c]
  * LOSS_EACH     the mean of each element's loss, which u.loss.kind says; weights, of BCE alone:
  *               element i of pred has number i % (as many as there are)
+ *               Both: the loss and its gradient are multiplied by u.loss.weight, the gradient also
+ *               by scaler[0], where there is a scaler
  * SGD, ADAM      in a turn of n parts what is called grad is the gradients' sum divided by n, then
  *               multiplied by min(1, clip_norm / (norm + 1e-6)), norm being the root of squares
- *               divided by n, and cut to [-clip_value, clip_value]; 0: not cut
+ *               divided by n, and cut to [-clip_value, clip_value]; 0: not cut. With a scaler
+ *               gradient and norm are divided by scaler[0] first; squares that are not finite skip
+ *               the update, and Adam counts only those that were not skipped
  * SQUARES       before + the sum of the squares of all elements of the others
+ * LOSS_SCALE    scaler is F32 [DEV_SCALER]: the factor, updates since it changed, updates skipped
+ *               in all, and in a row up to now. Squares that are not finite skip an update: the
+ *               factor is multiplied by u.scaler.backoff. After u.scaler.interval updates without
+ *               that it is multiplied by u.scaler.growth. It stays finite and at least FLT_MIN
  */
 #define DEV_OP_MAP(X)                                                                              \
     /* forward */                                                                                  \
@@ -139,14 +148,15 @@ struct dev_tensor {
     X(LSTM_CELL_BWD)   /* sums cell d_hidden [d_cell'] -> d_sums d_cell */                         \
     X(FILL)            /* -> y = u.pad.value */                                                    \
     /* losses; out loss is one F32 */                                                              \
-    X(LOSS_XENT) /* logits label I64 [weights] -> loss d_logits; u.loss: see above */              \
-    X(LOSS_EACH) /* pred target [weights] -> loss d_pred; u.loss: see above */                     \
+    X(LOSS_XENT) /* logits label I64 [weights] [scaler] -> loss d_logits; u.loss: see above */     \
+    X(LOSS_EACH) /* pred target [weights] [scaler] -> loss d_pred; u.loss: see above */            \
     /* the update of one parameter, in place (STATE); u.optim */                                   \
     X(ACCUM)   /* sum grad: sum += grad; in a turn's first part sum = grad */                      \
     X(SQUARES) /* [before] grad... -> sum: F32, KEEP */                                            \
-    X(SGD)     /* param grad [momentum] [squares] */                                               \
-    X(ADAM)    /* param grad m v [squares]; u.optim.decoupled for AdamW */                         \
+    X(SGD)     /* param grad [momentum] [squares] [scaler] */                                      \
+    X(ADAM)    /* param grad m v [squares] [scaler]; u.optim.decoupled for AdamW */                \
     X(EMA)     /* mean param: mean += (1 - u.optim.beta1) (param - mean); at first mean = param */ \
+    X(LOSS_SCALE) /* scaler squares; after all updates: see above */                               \
     X(COMMIT)  /* src -> dst STATE: running statistics become current */
 
 enum dev_op_kind {
@@ -244,8 +254,11 @@ struct dev_op {
             int64_t ignore;  /* XENT */
             float smoothing; /* XENT */
             enum dev_loss kind;
-            float delta;
+            float delta, weight;
         } loss;
+        struct {
+            float growth, backoff, interval;
+        } scaler;
         /* betas as given; the turn comes with dev_plan_run */
         struct {
             float clip_norm, clip_value, momentum, weight_decay, beta1, beta2, eps;
@@ -255,7 +268,8 @@ struct dev_op {
 };
 
 /* The update that a step of training is part of. A run that goes on with a step has the same. Part
- * 0 begins ACCUM's sums anew; parts before the last do none of SQUARES, SGD, ADAM and EMA. */
+ * 0 begins ACCUM's sums anew; parts before the last do none of SQUARES, SGD, ADAM, LOSS_SCALE and
+ * EMA. */
 struct dev_turn {
     double lr;
     int64_t update;     /* number of updates before it: for Adam's bias correction */
@@ -274,6 +288,8 @@ const char *dev_op_name(enum dev_op_kind k);
 const char *dev_act_name(enum dev_act a);
 /* NONE, RELU, and CLIP around 0 keep x within [lo, hi]. false: another activation. */
 bool dev_act_bounds(const struct dev_op *op, float *lo, float *hi);
+/* DEV_NONE: it has none. */
+uint32_t dev_op_scaler(const struct dev_op *op);
 int64_t dev_tensor_elements(const struct dev_tensor *t);
 int64_t dev_axes_elements(const struct dev_tensor *t, uint32_t from, uint32_t to); /* [from, to) */
 /* `axis` may count from the end (-1: the last). false: the tensor has no such axis. */

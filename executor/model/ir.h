@@ -35,7 +35,7 @@ struct ir_info {      /* what the compiler knows of a tensor and the device need
     enum ir_state state;
     bool is_frozen;     /* IR_PARAM that keeps its value */
     uint32_t grad;      /* after autodiff, by root: the gradient; DEV_NONE if there is none */
-    const char *suffix; /* IR_OPTIM: "momentum", "m", "v", "sum"; IR_EMA: "ema" */
+    const char *suffix; /* IR_OPTIM: "momentum", "m", "v", "sum", "scale"; IR_EMA: "ema" */
 };
 
 struct ir_commit {
@@ -50,6 +50,7 @@ struct ir {
     uint32_t *inputs, *outputs; /* tensors, in the order of the source graph */
     uint32_t n_inputs, n_outputs;
     uint32_t label, loss; /* training; DEV_NONE otherwise */
+    uint32_t scaler;      /* DEV_NONE: the loss is not scaled */
     size_t n_names, n_commits;
     size_t cap_tensors, cap_info, cap_ops, cap_names, cap_commits;
 };

@@ -578,6 +578,14 @@ uint32_t program_loss_end(const struct program *p)
     return end;
 }
 
+bool program_scaler(const struct program *p, size_t *offset)
+{
+    const bool has = p->ir->scaler != DEV_NONE;
+
+    *offset = has ? ir_t(p->ir, p->ir->scaler)->offset : 0;
+    return has;
+}
+
 size_t program_n_state(const struct program *p)
 {
     return p->n_state;
@@ -592,6 +600,8 @@ int program_gradient(struct program *p, const struct dev_bases *b, size_t i, flo
                      struct sh_err *err)
 {
     const struct dev_tensor *t;
+    size_t scaler;
+    float scale = 1;
     void *stored;
     int rc;
 
@@ -602,10 +612,14 @@ int program_gradient(struct program *p, const struct dev_bases *b, size_t i, flo
     if (!stored)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a gradient of %zu bytes", t->bytes);
     rc = dev_download(p->dp->dev, stored, b->workspace + t->offset, t->bytes, err);
+    if (!rc && program_scaler(p, &scaler))
+        rc = dev_download(p->dp->dev, &scale, b->state + scaler, sizeof(scale), err);
     if (!rc)
         rc = dev_sync(p->dp->dev, err);
     if (!rc)
         rc = dev_plan_unpack(p->dp, p->gradients[i], stored, out, err);
+    for (int64_t k = 0; k < ir_elements(p->ir, p->gradients[i]) && !rc && scale != 1; k++)
+        out[k] /= scale;
     free(stored);
     return rc;
 }

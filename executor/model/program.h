@@ -74,11 +74,14 @@ const struct program_io *program_label(const struct program *p); /* training */
 int64_t program_n_classes(const struct program *p);
 size_t program_loss_offset(const struct program *p);
 uint32_t program_loss_end(const struct program *p);
+/* Training: where in the state DEV_SCALER floats say what the scale of the loss is; false: it has
+ * none. */
+bool program_scaler(const struct program *p, size_t *offset);
 
 /* Training state by name (constants of a training program lie in the state too, without a name, and
  * never change): parameters and running statistics under the initializers' names, optimizer
- * state as "<name>#momentum", "<name>#m", "<name>#v", "<name>#sum", means as "<name>#ema". kind
- * says which. All plain F32. */
+ * state as "<name>#momentum", "<name>#m", "<name>#v", "<name>#sum", "loss#scale", means as
+ * "<name>#ema". kind says which. All plain F32. */
 enum program_state_kind {
     PROGRAM_STATE_PARAM,
     PROGRAM_STATE_STAT,
@@ -95,8 +98,8 @@ struct program_state_entry {
 };
 size_t program_n_state(const struct program *p);
 const struct program_state_entry *program_state(const struct program *p, size_t i);
-/* The gradient of entry i, plain, into out[bytes / 4]. Blocks. Valid when exactly the operations
- * before update_begin have run. SH_E_INVALID: it has none. */
+/* The gradient of entry i, plain and without the scale of the loss, into out[bytes / 4]. Blocks.
+ * Valid when exactly the operations before update_begin have run. SH_E_INVALID: it has none. */
 int program_gradient(struct program *p, const struct dev_bases *b, size_t i, float *out,
                      struct sh_err *err);
 

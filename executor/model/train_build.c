@@ -86,6 +86,40 @@ static int loss_weights(struct ir *ir, const struct train_spec *t, struct dev_op
     return rc;
 }
 
+/* The scale of the loss is state as an optimizer's is: it commits with the step, and goes into
+ * checkpoints. */
+static int add_scaler(struct ir *ir, const struct train_spec *t, struct sh_err *err)
+{
+    const int64_t n = DEV_SCALER;
+    float *data;
+    int rc;
+
+    if (!(t->scale.init > 0))
+        return SH_OK;
+    data = calloc(DEV_SCALER, sizeof(*data));
+    if (!data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the scale of the loss");
+    data[0] = (float)t->scale.init;
+    rc = ir_const(ir, "loss", DEV_ROLE_STATE, SH_F32, 1, &n, data, &ir->scaler, err);
+    if (rc) {
+        free(data);
+        return rc;
+    }
+    ir->info[ir->scaler].state = IR_OPTIM;
+    ir->info[ir->scaler].suffix = "scale";
+    return SH_OK;
+}
+
+/* As an input behind the optional ones, up to number `at`. */
+static void take_scaler(const struct ir *ir, struct dev_op *op, uint32_t at)
+{
+    if (ir->scaler == DEV_NONE)
+        return;
+    while (op->n_in < at)
+        op->in[op->n_in++] = DEV_NONE;
+    op->in[op->n_in++] = ir->scaler;
+}
+
 static int add_loss(struct ir *ir, const struct train_spec *t, uint32_t pred, uint32_t *seed,
                     struct sh_err *err)
 {
@@ -101,8 +135,11 @@ static int add_loss(struct ir *ir, const struct train_spec *t, uint32_t pred, ui
         rc = ir_like(ir, pred, "loss#gradient", DEV_ROLE_ACT, seed, err);
     if (!rc)
         rc = loss_weights(ir, t, &op, err);
+    if (!rc)
+        rc = add_scaler(ir, t, err);
     if (rc)
         return rc;
+    take_scaler(ir, &op, 3);
     op.out[0] = ir->loss;
     op.out[1] = *seed;
     op.n_out = 2;
@@ -110,6 +147,7 @@ static int add_loss(struct ir *ir, const struct train_spec *t, uint32_t pred, ui
     op.u.loss.smoothing = (float)t->label_smoothing;
     op.u.loss.kind = EACH[t->loss];
     op.u.loss.delta = (float)t->delta;
+    op.u.loss.weight = 1;
     return ir_push(ir, &op, err);
 }
 
@@ -169,6 +207,7 @@ static int update_param(struct ir *ir, const struct train_spec *t, uint32_t para
             op.in[op.n_in++] = DEV_NONE;
         op.in[op.n_in++] = squares;
     }
+    take_scaler(ir, &op, is_sgd ? 4 : 5);
     return rc ? rc : ir_push(ir, &op, err);
 }
 
@@ -238,6 +277,18 @@ static int add_mean(struct ir *ir, const struct train_spec *t, uint32_t param, s
     return ir_push(ir, &op, err);
 }
 
+static int add_scale(struct ir *ir, const struct train_spec *t, uint32_t squares,
+                     struct sh_err *err)
+{
+    struct dev_op op =
+        ir_op(DEV_OP_LOSS_SCALE, "loss#scale", 2, (uint32_t[]){ir->scaler, squares});
+
+    op.u.scaler.growth = (float)t->scale.growth;
+    op.u.scaler.backoff = (float)t->scale.backoff;
+    op.u.scaler.interval = (float)t->scale.interval;
+    return ir_push(ir, &op, err);
+}
+
 /* of: by parameter its gradient, or DEV_NONE. Updates of the same kind in a row are done together,
  * so those without decay come last. */
 static int add_updates(struct ir *ir, const struct train_spec *t, uint32_t n, uint32_t *of,
@@ -248,12 +299,14 @@ static int add_updates(struct ir *ir, const struct train_spec *t, uint32_t n, ui
 
     if (t->accumulate > 1)
         rc = add_sums(ir, n, of, err);
-    if (!rc && t->clip_norm > 0)
+    if (!rc && (t->clip_norm > 0 || ir->scaler != DEV_NONE))
         rc = add_squares(ir, n, of, &squares, err);
     for (int decays = 1; decays >= 0; decays--)
         for (uint32_t i = 0; i < n && rc == SH_OK; i++)
             if (of[i] != DEV_NONE && has_decay(ir, t, i) == decays)
                 rc = update_param(ir, t, i, of[i], squares, err);
+    if (!rc && ir->scaler != DEV_NONE)
+        rc = add_scale(ir, t, squares, err);
     for (uint32_t i = 0; i < n && rc == SH_OK && t->ema > 0; i++)
         if (of[i] != DEV_NONE)
             rc = add_mean(ir, t, i, err);
@@ -337,7 +390,7 @@ static int freeze(struct ir *ir, const struct train_spec *t, struct sh_err *err)
 static bool is_update(const struct dev_op *op)
 {
     return op->kind == DEV_OP_ACCUM || op->kind == DEV_OP_SGD || op->kind == DEV_OP_ADAM ||
-           op->kind == DEV_OP_EMA || op->kind == DEV_OP_COMMIT;
+           op->kind == DEV_OP_LOSS_SCALE || op->kind == DEV_OP_EMA || op->kind == DEV_OP_COMMIT;
 }
 
 /* Each mask is drawn from (seed, operation, step). */

@@ -251,6 +251,25 @@ static int step(struct train *t, const struct run_conf *c, int64_t k, struct sh_
     return rc ? rc : program_run(p, &t->s.bases, update, program_n_ops(p), err);
 }
 
+static int say_end(struct train *t, struct sh_err *err)
+{
+    float scaler[DEV_SCALER];
+    size_t off;
+    int rc = SH_OK;
+
+    printf("%lld steps, last loss %.6g", (long long)t->spec.steps,
+           json_number_value(json_array_get(t->losses, (size_t)t->spec.steps - 1)));
+    if (program_scaler(t->s.program, &off)) {
+        rc = dev_download(t->s.dev, scaler, t->s.bases.state + off, sizeof(scaler), err);
+        if (!rc)
+            rc = dev_sync(t->s.dev, err);
+        if (!rc)
+            printf(", loss scale %g, %g updates skipped", (double)scaler[0], (double)scaler[2]);
+    }
+    printf("\n");
+    return rc;
+}
+
 static int open_all(struct train *t, const struct run_conf *c, struct sh_err *err)
 {
     int64_t batch = 0;
@@ -291,8 +310,7 @@ int train_run(const struct run_conf *c, struct sh_err *err)
     if (!rc && c->state)
         rc = write_entries(&t, c->state, false, err);
     if (!rc)
-        printf("%lld steps, last loss %.6g\n", (long long)t.spec.steps,
-               json_number_value(json_array_get(t.losses, (size_t)t.spec.steps - 1)));
+        rc = say_end(&t, err);
     json_decref(t.losses);
     json_decref(t.spec_json);
     free(t.bound);

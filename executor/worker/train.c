@@ -41,6 +41,9 @@ struct wk_train {
     bool is_loaded;    /* the current step's batch is in the workspace */
     bool has_asked;    /* its loss is on its way, or there: in `arrived` */
     float arrived;     /* written by the device */
+    float scaler[DEV_SCALER]; /* likewise; as before the step. op.h */
+    bool has_scaler;
+    size_t scaler_off; /* in the state */
     bool ckpt_pending; /* the update must wait for (ckpt_slot, ckpt_value), which has not come */
     double loss;       /* of the step that updates, or did so last */
     int64_t unsaid;    /* steps committed, when the control page does not say so yet; else 0 */
@@ -198,6 +201,8 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
     if (!rc)
         rc = program_train(w->dev, t->graph, &t->spec, &t->program, err);
     if (!rc)
+        t->has_scaler = program_scaler(t->program, &t->scaler_off);
+    if (!rc)
         rc = warm(t, err);
     if (!rc)
         rc = data_open(fds[2], t->program, &t->spec, w->dev, &t->data, err);
@@ -326,6 +331,39 @@ static int publish(struct worker *w, struct wk_train *t, struct sh_err *err)
     return SH_OK;
 }
 
+static int ask_scaler(struct worker *w, struct wk_train *t, const struct msg_wk_train_go *go,
+                      struct sh_err *err)
+{
+    return t->has_scaler ? dev_download(w->dev, t->scaler, go->state_off + t->scaler_off,
+                                        sizeof(t->scaler), err)
+                         : SH_OK;
+}
+
+/* The device is done with what was asked. */
+static void note_scaler(struct worker *w, const struct wk_train *t)
+{
+    const double scale = (double)t->scaler[0];
+    uint64_t bits;
+
+    if (!t->has_scaler)
+        return;
+    memcpy(&bits, &scale, sizeof(bits));
+    atomic_store(&w->ctl->scale_bits, bits);
+    atomic_store(&w->ctl->skipped, (int64_t)t->scaler[2]);
+}
+
+/* Updates that are skipped one after the other do not end by themselves. */
+static int check_scaler(const struct wk_train *t, int64_t step, struct sh_err *err)
+{
+    if (!t->has_scaler || t->scaler[3] < TRAIN_MAX_SKIPPED)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_NAN,
+                   "the gradients of the last %d updates before step %" PRId64
+                   " were not finite, and the loss scale is down to %g; try a smaller learning "
+                   "rate, another precision or \"spec.loss_scale\"",
+                   TRAIN_MAX_SKIPPED, step + 1, (double)t->scaler[0]);
+}
+
 static int ask_loss(struct worker *w, struct wk_train *t, const struct msg_wk_train_go *go,
                     struct sh_err *err)
 {
@@ -333,6 +371,8 @@ static int ask_loss(struct worker *w, struct wk_train *t, const struct msg_wk_tr
                           sizeof(t->arrived), err);
 
     t->has_asked = true;
+    if (!rc)
+        rc = ask_scaler(w, t, go, err);
     return rc ? rc : dev_mark(w->dev, err);
 }
 
@@ -377,7 +417,9 @@ static int before_update(struct worker *w, struct wk_train *t, int64_t step, str
                        " is not a finite number; try a smaller learning rate, and check the data",
                        step + 1);
     t->loss = t->arrived;
-    return wait_for_ckpt(w, t, err);
+    note_scaler(w, t);
+    rc = check_scaler(t, step, err);
+    return rc ? rc : wait_for_ckpt(w, t, err);
 }
 
 static int commit(struct worker *w, struct wk_train *t, int64_t step, struct sh_err *err)
@@ -482,7 +524,7 @@ static int run_steps(struct worker *w, struct wk_train *t, const struct msg_wk_t
             ++*step;
         }
     }
-    return SH_OK;
+    return ask_scaler(w, t, go, err); /* as the last update left it */
 }
 
 static int answer_stopped(struct worker *w, struct wk_train *t, int64_t step,
@@ -563,6 +605,8 @@ int train_on_go(struct worker *w, const struct msg_wk_train_go *go, struct sh_er
         rc = go->evaluate ? evaluate(w, t, go, &why) : run_steps(w, t, go, &step, &why);
     if (worker_settle(w, &why))
         rc = why.rc;
+    if (!rc)
+        note_scaler(w, t);
     if (rc != SH_E_DEVLOST && publish(w, t, err))
         return err->rc;
     if (send_losses(w, t, err) || answer_stopped(w, t, step, &why, err))

@@ -92,11 +92,6 @@ double t_unit(void)
     return p == DEV_FP16 ? 0x1p-11 : p == DEV_BF16 ? 0x1p-8 : 0;
 }
 
-bool t_trains(void)
-{
-    return precision() != DEV_FP16;
-}
-
 void t_init(struct t_graph *t)
 {
     *t = (struct t_graph){.step = 0};

@@ -53,7 +53,6 @@ void t_fini(struct t_graph *t);
 float t_round(double x);
 /* Of one rounding to 16 bit, relative; 0 where storage is F32. */
 double t_unit(void);
-bool t_trains(void); /* fp16 does not, for want of loss scaling */
 
 /* A tensor; floats are filled with numbers in [-1, 1] that depend on its index alone. */
 uint32_t t_add(struct t_graph *t, enum dev_role role, enum sh_dtype type, struct t_dims dims);

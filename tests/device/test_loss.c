@@ -8,6 +8,24 @@
 #include <math.h>
 
 #define IGNORE 255
+#define WEIGHT 0.75
+#define SCALE 8.0
+
+/* A loss; is_scaled: with a weight, and a scaler as an input. */
+static struct dev_op *add_loss(struct t_graph *t, enum dev_op_kind kind, const uint32_t *in,
+                               const uint32_t *out, bool is_scaled)
+{
+    struct dev_op *op = t_op(t, kind, in, out);
+
+    op->u.loss.weight = is_scaled ? (float)WEIGHT : 1;
+    if (!is_scaled)
+        return op;
+    while (op->n_in < 3)
+        op->in[op->n_in++] = DEV_NONE;
+    op->in[op->n_in++] = t_state(t, DIMS(DEV_SCALER));
+    t_f(t, op->in[3])[0] = (float)SCALE;
+    return op;
+}
 
 struct xent {
     int64_t before, classes, behind; /* behind 0: [before, classes] */
@@ -43,7 +61,7 @@ static void one_row(const struct xent *k, const float *x, const float *w, int64_
 }
 
 static void expect_xent(struct t_graph *t, const struct xent *k, uint32_t x, uint32_t label,
-                        uint32_t w, uint32_t loss, uint32_t grad)
+                        uint32_t w, uint32_t loss, uint32_t grad, bool is_scaled)
 {
     const int64_t step = k->behind ? k->behind : 1, rows = k->before * step;
     double *d = t_doubles((size_t)(rows * k->classes)), sum = 0, count = 0;
@@ -58,8 +76,8 @@ static void expect_xent(struct t_graph *t, const struct xent *k, uint32_t x, uin
                 r / step * k->classes * step + r % step, &sum, d);
     }
     for (int64_t i = 0; i < rows * k->classes; i++)
-        d[i] /= count;
-    sum /= count;
+        d[i] *= (is_scaled ? WEIGHT * SCALE : 1) / count;
+    sum *= (is_scaled ? WEIGHT : 1) / count;
     t_run(t);
     t_close_f32(t, loss, &sum, 1e-12);
     t_close(t, grad, d, 1e-12);
@@ -90,11 +108,10 @@ static void cross_entropy_and_its_gradient_match(void **state)
         }
         loss = t_add(&t, DEV_ROLE_KEEP, SH_F32, SCALAR);
         grad = t_act(&t, dims);
-        op = k->has_weights ? t_op(&t, DEV_OP_LOSS_XENT, IN(x, label, w), OUT(loss, grad))
-                            : t_op(&t, DEV_OP_LOSS_XENT, IN(x, label), OUT(loss, grad));
+        op = add_loss(&t, DEV_OP_LOSS_XENT, IN(x, label, w), OUT(loss, grad), i % 2);
         op->u.loss.ignore = k->ignores ? IGNORE : -100;
         op->u.loss.smoothing = (float)k->smoothing;
-        expect_xent(&t, k, x, label, w, loss, grad);
+        expect_xent(&t, k, x, label, w, loss, grad, i % 2);
         t_fini(&t);
     }
 }
@@ -154,16 +171,16 @@ static void losses_of_each_element_match(void **state)
         }
         loss = t_add(&t, DEV_ROLE_KEEP, SH_F32, DIMS(1));
         grad = t_act(&t, DIMS(ROWS, WIDTH));
-        op = w == DEV_NONE ? t_op(&t, DEV_OP_LOSS_EACH, IN(x, y), OUT(loss, grad))
-                           : t_op(&t, DEV_OP_LOSS_EACH, IN(x, y, w), OUT(loss, grad));
+        op = add_loss(&t, DEV_OP_LOSS_EACH, IN(x, y, w), OUT(loss, grad), k % 2);
         op->u.loss.kind = CASES[k].kind;
         op->u.loss.delta = 0.5f;
         for (int64_t i = 0; i < ROWS * WIDTH; i++) {
             const double weight = w == DEV_NONE ? 1 : t_f(&t, w)[i % CASES[k].weights];
 
             sum += each(CASES[k].kind, weight, t_f(&t, x)[i], t_f(&t, y)[i], &d[i]) / n;
-            d[i] /= n;
+            d[i] *= (k % 2 ? WEIGHT * SCALE : 1) / n;
         }
+        sum *= k % 2 ? WEIGHT : 1;
         t_run(&t);
         t_close_f32(&t, loss, &sum, 1e-12);
         t_close(&t, grad, d, 1e-12);
@@ -189,7 +206,7 @@ static void large_logits_have_finite_losses(void **state)
     memcpy(t_f(&t, y), targets, sizeof(targets));
     loss = t_add(&t, DEV_ROLE_KEEP, SH_F32, DIMS(1));
     grad = t_act(&t, DIMS(4));
-    op = t_op(&t, DEV_OP_LOSS_EACH, IN(x, y), OUT(loss, grad));
+    op = add_loss(&t, DEV_OP_LOSS_EACH, IN(x, y), OUT(loss, grad), false);
     op->u.loss.kind = DEV_LOSS_BCE;
     t_run(&t);
     t_close_f32(&t, loss, &want, 1e-12);
@@ -210,7 +227,7 @@ static void a_label_that_is_no_class_is_an_error_of_the_run(void **state)
     loss = t_add(&t, DEV_ROLE_KEEP, SH_F32, SCALAR);
     d = t_act(&t, DIMS(2, 3));
     ((int64_t *)t.plain[label])[1] = 3;
-    t_op(&t, DEV_OP_LOSS_XENT, IN(x, label), OUT(loss, d))->u.loss.ignore = -100;
+    add_loss(&t, DEV_OP_LOSS_XENT, IN(x, label), OUT(loss, d), false)->u.loss.ignore = -100;
     assert_fails(t_run_fails(&t, &err), SH_E_INVALID, &err, "label 3 at position 1");
     t_fini(&t);
 }

@@ -139,8 +139,6 @@ static void expect(struct t_graph *t, const struct param *a, struct want *w)
 static void each_update_follows_its_formula(void **state)
 {
     (void)state;
-    if (!t_trains())
-        skip();
     for (size_t k = 0; k < SH_ARRAY_LEN(RULES); k++) {
         struct t_graph t;
         struct param a;
@@ -222,8 +220,6 @@ static void one_step(const struct rule *r)
 static void many_updates_in_a_row_are_those_of_each(void **state)
 {
     (void)state;
-    if (!t_trains())
-        skip();
     for (size_t k = 0; k < SH_ARRAY_LEN(RULES); k++)
         one_step(&RULES[k]);
 }
@@ -239,8 +235,6 @@ static void an_update_sees_what_those_before_it_wrote(void **state)
     struct t_graph t;
 
     (void)state;
-    if (!t_trains())
-        skip();
     t_init(&t);
     t.cuts = true;
     t.turn.lr = LR;
@@ -278,8 +272,6 @@ static void a_profile_says_which_update_does_the_work(void **state)
     struct t_graph t;
 
     (void)state;
-    if (!t_trains())
-        skip();
     t_init(&t);
     for (int i = 0; i < n; i++) {
         struct param a = add_param(&t, r, DIMS(1000));
@@ -307,7 +299,12 @@ struct cut {
     double norm, value;
     bool sums;
     struct dev_turn turn;
+    double scale; /* of the loss; 0: none */
+    bool skips;   /* a gradient is not finite */
 };
+
+#define SKIPPED 2 /* updates so far */
+#define INTERVAL 5
 
 static const struct cut CUTS[] = {
     {0, 0.25, false, {.lr = LR, .update = 3}},
@@ -320,12 +317,20 @@ static const struct cut CUTS[] = {
     {2, 0, true, {.lr = LR, .update = 3, .part = 1, .last = 2}},
     {2, 0, true, {.lr = LR, .update = 3, .part = 2, .last = 2}},
     {0, 0.25, true, {.lr = LR, .update = 3, .part = 2, .last = 2}},
+    {0, 0, false, {.lr = LR, .update = 3}, .scale = 1024},
+    {0, 0.25, false, {.lr = LR, .update = 3}, .scale = 4},
+    {2, 0, false, {.lr = LR, .update = 3}, .scale = 0.5},
+    {2, 0, true, {.lr = LR, .update = 9, .part = 1, .last = 2}, .scale = 8, .skips = true},
+    {2, 0, true, {.lr = LR, .update = 9, .part = 2, .last = 2}, .scale = 8},
+    {0, 0, true, {.lr = LR, .update = 9, .part = 2, .last = 2}, .scale = 8, .skips = true},
+    {2, 0, false, {.lr = LR, .update = 3}, .scale = 1024, .skips = true},
+    {0, 0, false, {.lr = LR, .update = 3}, .scale = 2e38},
 };
 
 struct turn {
     struct param a[N_CUT];
     struct want w[N_CUT];
-    uint32_t sum[N_CUT], mean[N_CUT];
+    uint32_t sum[N_CUT], mean[N_CUT], scaler;
     double *sums[N_CUT], *means[N_CUT]; /* OWNED: as they must become */
 };
 
@@ -346,7 +351,15 @@ static void add_turn(struct t_graph *t, const struct rule *r, const struct cut *
     }
     for (int i = 0; i < N_CUT && c->sums; i++)
         t_op(t, DEV_OP_ACCUM, IN(u->sum[i], u->a[i].g), NO_IN);
-    if (c->norm > 0) {
+    if (c->scale > 0) {
+        const float begin[DEV_SCALER] = {(float)c->scale, INTERVAL - 1, SKIPPED, 1};
+
+        u->scaler = t_state(t, DIMS(DEV_SCALER));
+        memcpy(t_f(t, u->scaler), begin, sizeof(begin));
+    }
+    if (c->skips) /* in the last place that is looked at */
+        t_f(t, from[3])[dev_tensor_elements(&t->tensors[from[3]]) - 1] = INFINITY;
+    if (c->norm > 0 || c->scale > 0) {
         t_op(t, DEV_OP_SQUARES, IN(DEV_NONE, from[0], from[1], from[2]), OUT(some));
         t_op(t, DEV_OP_SQUARES, IN(some, from[3]), OUT(all));
     }
@@ -358,10 +371,19 @@ static void add_turn(struct t_graph *t, const struct rule *r, const struct cut *
         op = add_update(t, r, &a);
         op->u.optim.clip_norm = (float)c->norm;
         op->u.optim.clip_value = (float)c->value;
-        if (c->norm > 0) {
+        if (c->norm > 0 || c->scale > 0) {
             op->n_in = r->kind == DEV_OP_ADAM ? 5 : 4;
             op->in[op->n_in - 1] = all;
         }
+        if (c->scale > 0)
+            op->in[op->n_in++] = u->scaler;
+    }
+    if (c->scale > 0) {
+        struct dev_op *op = t_op(t, DEV_OP_LOSS_SCALE, IN(u->scaler, all), NO_IN);
+
+        op->u.scaler.growth = 3;
+        op->u.scaler.backoff = 0.25f;
+        op->u.scaler.interval = INTERVAL;
     }
     for (int i = 0; i < N_CUT; i++)
         t_op(t, DEV_OP_EMA, IN(u->mean[i], u->a[i].p), NO_IN)->u.optim.beta1 = (float)MEAN_DECAY;
@@ -370,7 +392,7 @@ static void add_turn(struct t_graph *t, const struct rule *r, const struct cut *
 /* What the update takes for the gradient, before it is cut; *norm: of all. */
 static void sum_up(struct t_graph *t, const struct cut *c, struct turn *u, double *norm)
 {
-    const double parts = (double)c->turn.last + 1;
+    const double parts = ((double)c->turn.last + 1) * (c->scale > 0 ? c->scale : 1);
     double squares = 0;
 
     for (int i = 0; i < N_CUT; i++) {
@@ -389,10 +411,10 @@ static void sum_up(struct t_graph *t, const struct cut *c, struct turn *u, doubl
 
 static void want_turn(struct t_graph *t, struct rule r, const struct cut *c, struct turn *u)
 {
-    const double parts = (double)c->turn.last + 1;
+    const double parts = ((double)c->turn.last + 1) * (c->scale > 0 ? c->scale : 1);
     double norm, factor;
 
-    r.step = c->turn.update;
+    r.step = c->turn.update - (c->scale > 0 ? SKIPPED : 0);
     sum_up(t, c, u, &norm);
     factor = c->norm > 0 ? fmin(1, c->norm / (norm + 1e-6)) : 1;
     for (int i = 0; i < N_CUT; i++) {
@@ -405,12 +427,25 @@ static void want_turn(struct t_graph *t, struct rule r, const struct cut *c, str
                          cut = c->value > 0 ? c->value : g * g + 1;
             double *mean = &u->means[i][k];
 
-            update(&r, DECAY, fmax(-cut, fmin(cut, g)), &u->w[i].p[k], &u->w[i].m[k],
-                   &u->w[i].v[k]);
+            if (!c->skips)
+                update(&r, DECAY, fmax(-cut, fmin(cut, g)), &u->w[i].p[k], &u->w[i].m[k],
+                       &u->w[i].v[k]);
             *mean = c->turn.update ? MEAN_DECAY * *mean + (1 - MEAN_DECAY) * u->w[i].p[k]
                                    : u->w[i].p[k];
         }
     }
+}
+
+/* The interval is over, unless something is not finite; but only in the last part. */
+static void expect_scale(const float *s, const struct cut *c)
+{
+    const bool ends = c->turn.part == c->turn.last;
+    const float scale = (float)c->scale, grown = isfinite(3 * scale) ? 3 * scale : scale;
+
+    assert_float_equal(s[0], !ends ? scale : c->skips ? scale / 4 : grown, 0);
+    assert_float_equal(s[1], ends ? 0 : INTERVAL - 1, 0);
+    assert_float_equal(s[2], SKIPPED + (ends && c->skips), 0);
+    assert_float_equal(s[3], !ends ? 1 : c->skips ? 2 : 0, 0);
 }
 
 static void one_turn(const struct rule *r, const struct cut *c)
@@ -423,8 +458,10 @@ static void one_turn(const struct rule *r, const struct cut *c)
     add_turn(&t, r, c, &u);
     want_turn(&t, *r, c, &u);
     t_run(&t);
+    if (c->scale > 0)
+        expect_scale(t_f(&t, u.scaler), c);
     for (int i = 0; i < N_CUT; i++) {
-        if (c->sums)
+        if (c->sums && !c->skips)
             t_close_f32(&t, u.sum[i], u.sums[i], 1e-12);
         t_close_f32(&t, u.mean[i], u.means[i], 1e-12);
         expect(&t, &u.a[i], &u.w[i]);
@@ -435,14 +472,13 @@ static void one_turn(const struct rule *r, const struct cut *c)
 }
 
 /* Clipping, sums over several steps and means of weights: torch.nn.utils.clip_grad_norm_ and
- * clip_grad_value_, backward() several times before one step(), AveragedModel with an EMA. */
+ * clip_grad_value_, backward() several times before one step(), AveragedModel with an EMA; and the
+ * scale of the loss, as torch.amp.GradScaler has it. */
 static void gradients_are_summed_and_cut_on_their_way(void **state)
 {
     const struct rule *const rules[] = {&RULES[0], &RULES[1], &RULES[4]};
 
     (void)state;
-    if (!t_trains())
-        skip();
     for (size_t k = 0; k < SH_ARRAY_LEN(CUTS); k++)
         for (size_t i = 0; i < SH_ARRAY_LEN(rules); i++)
             one_turn(rules[i], &CUTS[k]);

@@ -52,6 +52,7 @@ class Finetune(unittest.TestCase):
                 capture_output=True, text=True, timeout=300, check=False)
             if r.returncode:
                 return None, r.stderr
+            self.said = r.stdout
             with open(files["losses"], encoding="utf-8") as f:
                 return json.load(f), read_st(files["state"])
 
@@ -65,6 +66,7 @@ class Finetune(unittest.TestCase):
         self.assertLess(max(abs(a - b) for a, b in zip(losses, want["losses"])), 4 * rounding)
         self.assertLess(losses[-1], 0.7 * losses[0])  # it learns: else all this would say little
         means = read_st(golden(name + "_ema.safetensors"))
+        said = self.said
         initial = self.train({**want["spec"], "steps": 1, "optimizer": {"name": "sgd", "lr": 0},
                               "no_decay": False, "schedule": "constant", "accumulate": 1}, precision)[1]
         for param in means:
@@ -75,12 +77,32 @@ class Finetune(unittest.TestCase):
         self.assertIn("trunk.0.weight", frozen)
         for param in frozen:
             self.assertEqual(state[param], initial[param], param)
+        self.said = said
+        return want
 
     def test_sgd_with_a_warm_up_a_norm_and_three_steps_for_an_update(self):
         self.agrees("sgd", "fp32")
 
     def test_adamw_with_one_cycle_values_that_are_cut_and_two_steps_for_an_update(self):
         self.agrees("adamw", "fp32")
+
+    def test_a_loss_scale_that_overflows_and_grows_skips_the_updates_that_pytorch_skips(self):
+        scale = self.agrees("scaled", "fp32")["scale"]
+        said = re.search(r"loss scale (\S+), (\d+) updates skipped", self.said)
+        self.assertEqual(float(said[1]), float("%g" % scale))
+        self.assertGreater(int(said[2]), 5)
+
+    def test_gradients_that_are_never_finite_change_nothing(self):
+        spec = {"optimizer": {"name": "adam", "lr": 0.01}, "batch": 8, "steps": 20, "loss_scale": 1e30,
+                "shuffle": False}
+        state = self.train(spec, "fp32")[1]
+        self.assertIn("loss scale 1e+30, 20 updates skipped", self.said)
+        initial = self.train({**spec, "steps": 1, "optimizer": {"name": "sgd", "lr": 0}, "loss_scale": 0},
+                             "fp32")[1]
+        self.assertNotIn("scale", self.said)
+        for name in initial:
+            if "running" not in name:
+                self.assertEqual(state[name], initial[name], name)
 
     @unittest.skipIf(DEVICE != "cpu", "a precision of the cpu's")
     def test_in_double_precision(self):

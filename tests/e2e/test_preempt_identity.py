@@ -68,6 +68,7 @@ JOBS = {
     "adamw": dict(model="mlp", dataset="train", eval_dataset="test", spec=dict(
         optimizer={"name": "adamw", "lr": 0.0005, "weight_decay": 0.01}, batch=32, steps=800,
         schedule={"name": "one-cycle"}, clip_norm=1, accumulate=3, ema=0.99, no_decay=True,
+        loss_scale={"init": 2.0 ** 68, "growth": 4, "backoff": 0.25, "interval": 11},
         frozen="fc3.bias", evaluation={"every": 75, "best": "loss", "patience": 9}, epochs=None, seed=11, checkpoint_interval_ms=300)),
 }
 

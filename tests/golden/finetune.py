@@ -32,6 +32,12 @@ CASES = {
         "clip_value": 0.02, "accumulate": 2, "no_decay": ["*.bias", "norm.*"], "ema": 0.8,
         "frozen": "trunk.*",
     },
+    "scaled": {  # every fifth good update multiplies the scale, until one overflows
+        "optimizer": {"name": "adamw", "lr": 0.004, "weight_decay": 0.05, "eps": 1e-3},
+        "schedule": {"name": "linear", "warmup_steps": 6, "warmup_start": 0.2, "end": 0.1},
+        "loss_scale": {"init": 2.0 ** 72, "growth": 4, "backoff": 0.125, "interval": 5},
+        "clip_norm": 0.5, "accumulate": 2, "no_decay": True, "ema": 0.9, "frozen": "trunk.0.*",
+    },
     "early": {
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.001},
         "schedule": {"name": "linear", "warmup_steps": 6, "warmup_start": 0.2, "end": 0.1},
@@ -115,6 +121,29 @@ class Watch:
         return self.waited >= self.how["patience"]
 
 
+def scaler_of(spec):
+    s = spec.get("loss_scale")
+    if not s:
+        return torch.amp.GradScaler("cpu", enabled=False)
+    return torch.amp.GradScaler("cpu", init_scale=s["init"], growth_factor=s["growth"],
+                                backoff_factor=s["backoff"], growth_interval=s["interval"])
+
+
+def unscale(scaler, opt, trained, parts):
+    """In FP16 gradients overflow at 65504; in FP32 we take them for infinite where the sum of their squares is,
+    and the sum over the steps of an update is divided behind that. PyTorch is told so here; what follows from
+    it is its own."""
+    if not scaler.is_enabled():
+        return
+    squares = sum(((parts * p.grad.double()) ** 2).sum().item() for p in trained)
+    limit = torch.finfo(torch.float32).max
+    assert abs(squares / limit - 1) > 1e-3, "too near to say what rounding makes of it"
+    scaler.unscale_(opt)
+    if squares > limit:
+        for found in scaler._per_optimizer_states[id(opt)]["found_inf_per_device"].values():
+            found.fill_(1.0)
+
+
 def train(net, spec, x, label, dtype, held):
     net = copy.deepcopy(net).to(dtype).train()
     opt, k = optimizer_of(net, spec), spec["accumulate"]
@@ -123,27 +152,29 @@ def train(net, spec, x, label, dtype, held):
     watch = Watch(spec.get("evaluation"), held)
     trained = [p for p in net.parameters() if p.requires_grad]
     smoothing = spec["loss"]["label_smoothing"] if "loss" in spec else 0.0
-    losses = []
+    losses, scaler = [], scaler_of(spec)
     for step in range(STEPS):
         at = step % (SAMPLES // BATCH) * BATCH
         parts = min(k, STEPS - step // k * k)
         loss = nn.functional.cross_entropy(net(x[at:at + BATCH].to(dtype)), label[at:at + BATCH],
                                            label_smoothing=smoothing)
-        (loss / parts).backward()
+        scaler.scale(loss / parts).backward()
         losses.append(loss.item())
         if step % k + 1 < parts:
             continue  # `every` is a multiple of k
+        unscale(scaler, opt, trained, parts)
         if "clip_norm" in spec:
             torch.nn.utils.clip_grad_norm_(trained, spec["clip_norm"])
         else:
             torch.nn.utils.clip_grad_value_(trained, spec["clip_value"])
-        opt.step()
+        scaler.step(opt)
+        scaler.update()
         opt.zero_grad()
         sched.step()
         mean.update_parameters(net)
         if watch.stops(net, step + 1, dtype):
             break
-    return losses, watch.weights or dict(mean.module.named_parameters()), watch.seen
+    return losses, watch.weights or dict(mean.module.named_parameters()), watch.seen, scaler.get_scale()
 
 
 def main():
@@ -164,16 +195,17 @@ def main():
         held["x"][held["label"] == c] += x[label == c].mean(0)
     save_file(held, os.path.join(OUT, "held.safetensors"))
     for name, spec in CASES.items():
-        exact, weights, seen = train(net, spec, x, label, torch.float64, held)
-        rounded, _, seen_fp32 = train(net, spec, x, label, torch.float32, held)
+        exact, weights, seen, scale = train(net, spec, x, label, torch.float64, held)
+        rounded, _, seen_fp32, _ = train(net, spec, x, label, torch.float32, held)
         with open(os.path.join(OUT, name + ".json"), "w", encoding="utf-8") as f:
             json.dump({"spec": {**spec, "batch": BATCH, "steps": STEPS, "shuffle": False},
                        "losses": exact, "losses_fp32": rounded,
+                       **({"scale": scale} if "loss_scale" in spec else {}),
                        **({"seen": seen, "seen_fp32": seen_fp32} if seen else {})}, f, indent=1)
             f.write("\n")
         save_file({k: v.detach().float().contiguous() for k, v in weights.items()},
                   os.path.join(OUT, name + ("_best" if seen else "_ema") + ".safetensors"))
-        print(name, exact[0], exact[-1], max(abs(a - b) for a, b in zip(exact, rounded)), seen)
+        print(name, exact[0], exact[-1], max(abs(a - b) for a, b in zip(exact, rounded)), seen, scale)
 
 
 if __name__ == "__main__":

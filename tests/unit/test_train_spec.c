@@ -77,6 +77,38 @@ static void a_loss_has_options(void **state)
     assert_true(t.loss == TRAIN_LOSS_HUBER && t.delta == 0.5);
 }
 
+#define SCALED(fields) "{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1," fields "}"
+
+static void fp16_alone_is_scaled_unless_said_otherwise(void **state)
+{
+    struct sh_err err = {0};
+    struct train_spec t;
+
+    (void)state;
+    assert_ok(read_spec(SCALED("\"precision\":\"fp16\""), &t, NULL));
+    assert_true(t.scale.init == 65536 && t.scale.growth == 2 && t.scale.backoff == 0.5);
+    assert_int_equal(t.scale.interval, 2000);
+    assert_ok(read_spec(SCALED("\"precision\":\"bf16\""), &t, NULL));
+    assert_true(t.scale.init == 0);
+    assert_ok(read_spec(SCALED("\"precision\":\"fp16\",\"loss_scale\":0"), &t, NULL));
+    assert_true(t.scale.init == 0);
+    assert_ok(read_spec(SCALED("\"loss_scale\":128"), &t, NULL));
+    assert_true(t.scale.init == 128 && t.scale.growth == 1 && t.scale.backoff == 1);
+    assert_ok(read_spec(SCALED("\"loss_scale\":{\"interval\":7}"), &t, NULL));
+    assert_true(t.scale.init == 65536 && t.scale.growth == 2 && t.scale.interval == 7);
+    assert_fails(read_spec(SCALED("\"loss_scale\":-1"), &t, &err), SH_E_INVALID, &err,
+                 "\"spec.loss_scale\" must be 0 (none), a number from");
+    err = (struct sh_err){0};
+    assert_fails(read_spec(SCALED("\"loss_scale\":{\"backoff\":2}"), &t, &err), SH_E_INVALID, &err,
+                 "spec.loss_scale.backoff");
+    err = (struct sh_err){0};
+    assert_fails(read_spec(SCALED("\"loss_scale\":{\"growth_factor\":2}"), &t, &err), SH_E_INVALID,
+                 &err, "growth_factor");
+    err = (struct sh_err){0};
+    assert_fails(read_spec(SCALED("\"loss_scale\":true"), &t, &err), SH_E_INVALID, &err,
+                 "\"spec.loss_scale\" must be");
+}
+
 #define SCHEDULE(schedule) \
     "{\"optimizer\":{\"name\":\"sgd\",\"lr\":0.4},\"steps\":10,\"schedule\":" schedule "}"
 #define WARM_UP "\"warmup_steps\":3,\"warmup_start\":0.25"
@@ -354,6 +386,7 @@ int main(void)
         cmocka_unit_test(defaults_are_pytorch_s),
         cmocka_unit_test(every_field_is_read),
         cmocka_unit_test(a_loss_has_options),
+        cmocka_unit_test(fp16_alone_is_scaled_unless_said_otherwise),
         cmocka_unit_test(rates_are_pytorch_s),
         cmocka_unit_test(rates_of_odd_schedules_are_numbers),
         cmocka_unit_test(names_of_parameters_are_globs),

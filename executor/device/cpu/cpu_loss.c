@@ -63,7 +63,15 @@ static int count_labels(const struct cpu_call *c, const int64_t *label, int64_t 
     return SH_OK;
 }
 
-/* p: logits label loss d_logits [weights] */
+/* Of the gradient. */
+static double scale_of(const struct cpu_call *c)
+{
+    const bool has_weights = cpu__opt_in(c->op, 2) != DEV_NONE;
+
+    return dev_op_scaler(c->op) == DEV_NONE ? 1 : *(const float *)c->p[4 + has_weights];
+}
+
+/* p: logits label loss d_logits [weights] [scaler] */
 static int xent_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
@@ -71,6 +79,7 @@ static int xent_fn(const struct cpu_call *c, struct sh_err *err)
     const int64_t *label = c->p[1];
     struct row row = {
         .weights = cpu__opt_in(c->op, 2) == DEV_NONE ? NULL : c->p[4], .n = n, .stride = inner};
+    const double weight = c->op->u.loss.weight;
     double loss = 0, count;
     int rc = count_labels(c, label, rows, n, row.weights, &count, err);
 
@@ -82,12 +91,12 @@ static int xent_fn(const struct cpu_call *c, struct sh_err *err)
         row.x = (const float *)c->p[0] + at;
         row.d = (float *)c->p[3] + at;
         if (label[r] != c->op->u.loss.ignore)
-            loss += xent_row(&row, label[r], c->op->u.loss.smoothing, 1 / count);
+            loss += xent_row(&row, label[r], c->op->u.loss.smoothing, weight * scale_of(c) / count);
         else
             for (int64_t i = 0; i < n; i++)
                 row.d[i * inner] = 0;
     }
-    *(float *)c->p[2] = (float)(loss / count); /* no label counts: not a number, as in PyTorch */
+    *(float *)c->p[2] = (float)(weight * loss / count); /* no label counts: not a number, as in PyTorch */
     return SH_OK;
 }
 
@@ -114,7 +123,7 @@ static double each(const struct dev_op *op, double w, double x, double t, double
     }
 }
 
-/* p: pred target loss d_pred [weights] */
+/* p: pred target loss d_pred [weights] [scaler] */
 static int each_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct dev_tensor *tensors = c->plan->base.g->tensors;
@@ -122,32 +131,35 @@ static int each_fn(const struct cpu_call *c, struct sh_err *err)
     const uint32_t wi = cpu__opt_in(c->op, 2);
     const int64_t n_weights = wi == DEV_NONE ? 1 : dev_tensor_elements(&tensors[wi]);
     const float *p = c->p[0], *t = c->p[1], *weights = wi == DEV_NONE ? NULL : c->p[4];
+    const double weight = c->op->u.loss.weight, share = weight * scale_of(c) / (double)n;
     float *d = c->p[3];
     double loss = 0, slope;
 
     (void)err;
     for (int64_t i = 0; i < n; i++) {
         loss += each(c->op, weight_of(weights, i % n_weights), p[i], t[i], &slope);
-        d[i] = (float)(slope / (double)n);
+        d[i] = (float)(slope * share);
     }
-    *(float *)c->p[2] = (float)(loss / (double)n);
+    *(float *)c->p[2] = (float)(weight * loss / (double)n);
     return SH_OK;
 }
 
 static int loss_step(struct cpu_build *b, cpu_fn *fn)
 {
     const struct dev_op *op = b->op;
-    const uint32_t all[] = {op->in[0], op->out[0], op->out[1]}, w = cpu__opt_in(op, 2);
-    struct cpu_ref refs[5];
+    const uint32_t all[] = {op->in[0], op->out[0], op->out[1]};
+    struct cpu_ref refs[6];
+    uint32_t n = 4;
     int rc = cpu__need_f32(b, all, 3);
 
     for (uint32_t i = 0; i < 2 && !rc; i++)
         rc = cpu__in_plain(b, op->in[i], &refs[i]);
     for (uint32_t i = 0; i < 2 && !rc; i++)
         rc = cpu__out_plain(b, op->out[i], &refs[2 + i]);
-    if (!rc && w != DEV_NONE)
-        rc = cpu__in_plain(b, w, &refs[4]);
-    return rc ? rc : cpu__step_fn(b, fn, refs, w == DEV_NONE ? 4 : 5, NULL);
+    for (uint32_t i = 2; i < op->n_in && !rc; i++)
+        if (op->in[i] != DEV_NONE)
+            rc = cpu__in_plain(b, op->in[i], &refs[n++]);
+    return rc ? rc : cpu__step_fn(b, fn, refs, n, NULL);
 }
 
 int cpu__loss_xent(struct cpu_build *b)

@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
 
+#include <float.h>
 #include <math.h>
 
 #define GRAIN 8192
@@ -18,6 +19,7 @@ struct optim_ctx {
     float *p, *m, *v;
     const float *g;
     float factor, limit;             /* of what gradients become: gradient() */
+    bool is_skipped;
     float lr, step_size, root_bias2; /* ADAM: lr / (1-b1^t), sqrt(1-b2^t) */
 };
 
@@ -82,61 +84,71 @@ static bool is_between(const struct cpu_call *c)
 }
 
 /* squares: NULL, or of all gradients. A norm that is no number makes none of them. */
-static void take_turn(const struct cpu_call *c, const float *squares, struct optim_ctx *o)
+static void take_turn(const struct cpu_call *c, const float *squares, const float *scaler,
+                      struct optim_ctx *o)
 {
-    const double mean = 1 / (double)(c->turn->last + 1);
+    const double mean = 1 / ((double)(c->turn->last + 1) * (scaler ? (double)scaler[0] : 1));
     const double cut = c->op->u.optim.clip_value, most = c->op->u.optim.clip_norm;
     double part = 1;
 
-    if (squares)
+    o->is_skipped = scaler && !isfinite(*squares);
+    if (squares && most > 0)
         part = most / (mean * sqrt((double)*squares) + 1e-6);
     o->lr = (float)c->turn->lr;
     o->factor = (float)(mean * (part >= 1 ? 1 : part));
     o->limit = cut > 0 ? (float)cut : INFINITY;
 }
 
-/* p: param grad [momentum] [squares] */
+/* p: param grad [momentum] [squares] [scaler] */
 static int sgd_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const bool has_momentum = cpu__opt_in(c->op, 2) != DEV_NONE;
     const bool has_squares = cpu__opt_in(c->op, 3) != DEV_NONE;
+    const bool has_scaler = dev_op_scaler(c->op) != DEV_NONE;
     struct optim_ctx o = {
         .op = c->op, .p = c->p[0], .g = c->p[1], .m = has_momentum ? c->p[2] : NULL};
 
     (void)err;
     if (is_between(c))
         return SH_OK;
-    take_turn(c, has_squares ? c->p[2 + has_momentum] : NULL, &o);
-    cpu__parallel(c->threads, elements(c), GRAIN, sgd_range, &o);
+    take_turn(c, has_squares ? c->p[2 + has_momentum] : NULL,
+              has_scaler ? c->p[3 + has_momentum] : NULL, &o);
+    if (!o.is_skipped)
+        cpu__parallel(c->threads, elements(c), GRAIN, sgd_range, &o);
     return SH_OK;
 }
 
-/* p: param grad m v [squares] */
+/* p: param grad m v [squares] [scaler] */
 static int adam_fn(const struct cpu_call *c, struct sh_err *err)
 {
-    const double t = (double)c->turn->update + 1;
+    const float *scaler = dev_op_scaler(c->op) == DEV_NONE ? NULL : c->p[5];
+    const double t = (double)c->turn->update + 1 - (scaler ? (double)scaler[2] : 0);
     struct optim_ctx o = {.op = c->op, .p = c->p[0], .g = c->p[1], .m = c->p[2], .v = c->p[3]};
 
     (void)err;
     if (is_between(c))
         return SH_OK;
-    take_turn(c, cpu__opt_in(c->op, 4) != DEV_NONE ? c->p[4] : NULL, &o);
+    take_turn(c, cpu__opt_in(c->op, 4) != DEV_NONE ? c->p[4] : NULL, scaler, &o);
+    if (o.is_skipped)
+        return SH_OK;
     o.step_size = (float)(c->turn->lr / (1 - pow(c->op->u.optim.beta1, t)));
     o.root_bias2 = (float)sqrt(1 - pow(c->op->u.optim.beta2, t));
     cpu__parallel(c->threads, elements(c), GRAIN, adam_range, &o);
     return SH_OK;
 }
 
-/* n_same: so many of the inputs have the parameter's shape; then squares may come. */
+/* n_same: so many of the inputs have the parameter's shape; then squares may come, and a scaler. */
 static int update_step(struct cpu_build *b, uint32_t n_same, cpu_fn *fn)
 {
     const struct dev_op *op = b->op;
-    struct cpu_ref refs[5];
+    struct cpu_ref refs[6];
     uint32_t n = 0;
     int rc = cpu__need_f32(b, op->in, op->n_in);
 
     for (uint32_t i = 0; i < op->n_in && !rc; i++) {
-        const int64_t want = i < n_same ? dev_tensor_elements(cpu__t(b, op->in[0])) : 1;
+        const int64_t want = i < n_same                        ? dev_tensor_elements(cpu__t(b, op->in[0]))
+                             : op->in[i] == dev_op_scaler(op) ? DEV_SCALER
+                                                              : 1;
 
         if (op->in[i] == DEV_NONE)
             continue;
@@ -158,6 +170,41 @@ int cpu__sgd(struct cpu_build *b)
 int cpu__adam(struct cpu_build *b)
 {
     return update_step(b, 4, adam_fn);
+}
+
+/* ------------------------------------------------------------------ the scale of the loss */
+
+/* p: scaler squares */
+static int scale_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    const float interval = c->op->u.scaler.interval;
+    float *s = c->p[0];
+    float scaled;
+
+    (void)err;
+    if (is_between(c))
+        return SH_OK;
+    if (!isfinite(*(const float *)c->p[1])) {
+        scaled = (float)((double)s[0] * (double)c->op->u.scaler.backoff);
+        s[0] = scaled >= FLT_MIN ? scaled : s[0];
+        s[1] = 0;
+        s[2]++;
+        s[3]++;
+        return SH_OK;
+    }
+    s[1]++;
+    s[3] = 0;
+    if (s[1] < interval)
+        return SH_OK;
+    scaled = (float)((double)s[0] * (double)c->op->u.scaler.growth);
+    s[0] = isfinite(scaled) ? scaled : s[0];
+    s[1] = 0;
+    return SH_OK;
+}
+
+int cpu__loss_scale(struct cpu_build *b)
+{
+    return update_step(b, 1, scale_fn);
 }
 
 /* ------------------------------------------------------------------ sums and means */

@@ -44,6 +44,7 @@ static cpu_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_LOSS_EACH] = cpu__loss_each,
     [DEV_OP_ACCUM] = cpu__accum,
     [DEV_OP_SQUARES] = cpu__squares,
+    [DEV_OP_LOSS_SCALE] = cpu__loss_scale,
     [DEV_OP_SGD] = cpu__sgd,
     [DEV_OP_ADAM] = cpu__adam,
     [DEV_OP_EMA] = cpu__ema,

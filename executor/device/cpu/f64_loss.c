@@ -44,6 +44,22 @@ static double xent_row(const struct row *r, int64_t label, double smoothing, dou
     return loss;
 }
 
+/* Of the gradient, beside u.loss.weight. */
+static double scale_of(const struct f64_call *c)
+{
+    return dev_op_scaler(c->op) == DEV_NONE ? 1 : c->x[3][0];
+}
+
+/* The loss is weighed, and so are the n slopes, which are scaled too. */
+static void weigh(const struct f64_call *c, int64_t n)
+{
+    const double weight = c->op->u.loss.weight;
+
+    c->y[0][0] *= weight;
+    for (int64_t i = 0; i < n; i++)
+        c->y[1][i] *= weight * scale_of(c);
+}
+
 int f64__loss_xent(const struct f64_call *c, struct sh_err *err)
 {
     const int64_t n = c->in[0]->dims[1], inner = c->in[0]->rank > 2 ? c->in[0]->dims[2] : 1;
@@ -73,6 +89,7 @@ int f64__loss_xent(const struct f64_call *c, struct sh_err *err)
                 row.d[i * inner] = 0;
     }
     c->y[0][0] = loss / count;
+    weigh(c, n * rows);
     return SH_OK;
 }
 
@@ -111,5 +128,6 @@ int f64__loss_each(const struct f64_call *c, struct sh_err *err)
         c->y[1][i] = slope / (double)n;
     }
     c->y[0][0] = loss / (double)n;
+    weigh(c, n);
     return SH_OK;
 }

@@ -151,7 +151,7 @@ DEV_INLINE float fast_exp2(float x) // what is less than the smallest normal num
 // The warp's rows times factor[0] (the first eight) and factor[1], to row p.row on of `to`, whose
 // rows are `row_stride` apart and end at `end`; through rows of `tile` that only this warp uses, so
 // that it stores 16 bytes at a time.
-template <int D, int STRIDE, class T>
+template <int D, int STRIDE, bool IS_GRADIENT = false, class T>
 DEV_INLINE void store_rows(const float (&o)[D / 8][4], const float (&factor)[2], T *tile, T *to,
                            int64_t row_stride, const place &p, int64_t end)
 {
@@ -164,7 +164,12 @@ DEV_INLINE void store_rows(const float (&o)[D / 8][4], const float (&factor)[2],
         for (int n = 0; n < D / 8; n++) {
             const float pair[2] = {o[n][2 * i] * factor[i], o[n][2 * i + 1] * factor[i]};
 
-            store_f<2>(tile + (first + lane / 4 + 8 * i) * STRIDE + 8 * n + 2 * (lane % 4), pair);
+            T *const at = tile + (first + lane / 4 + 8 * i) * STRIDE + 8 * n + 2 * (lane % 4);
+
+            if (IS_GRADIENT)
+                store_grad<2>(at, pair);
+            else
+                store_f<2>(at, pair);
         }
     __syncwarp();
     for (int i = lane; i < 16 * CHUNKS; i += WARP) {

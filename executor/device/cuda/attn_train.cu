@@ -269,7 +269,7 @@ static __global__ void __launch_bounds__(THREADS)
             m.of_x[at ^ 1][threadIdx.x] = mask;
         __syncthreads(); // the next copies overwrite these tiles
     }
-    store_rows<D, STRIDE>(d_q, scale, m.own[0], plain_head_of(a, p, (T *)t.d_q, a.q_rows),
+    store_rows<D, STRIDE, true>(d_q, scale, m.own[0], plain_head_of(a, p, (T *)t.d_q, a.q_rows),
                           a.heads * D, p, a.q_rows);
 }
 
@@ -372,9 +372,9 @@ static __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads(); // the next copies overwrite these tiles
     }
-    store_rows<D, STRIDE>(d_k, scale, m.own[0], plain_head_of(a, p, (T *)t.d_k, a.k_rows),
+    store_rows<D, STRIDE, true>(d_k, scale, m.own[0], plain_head_of(a, p, (T *)t.d_k, a.k_rows),
                           a.heads * D, p, a.k_rows);
-    store_rows<D, STRIDE>(d_v, one, m.own[1], plain_head_of(a, p, (T *)t.d_v, a.k_rows),
+    store_rows<D, STRIDE, true>(d_v, one, m.own[1], plain_head_of(a, p, (T *)t.d_v, a.k_rows),
                           a.heads * D, p, a.k_rows);
 }
 
@@ -439,7 +439,7 @@ static DEV_INLINE void store_d_scores(short_tiles<TILES, D> &m, const float (&g)
 #pragma unroll
         for (int e = 0; e < 4; e++)
             m.d_s[(from + 8 * j + 2 * (lane % 4) + e % 2) * m.D_S_STRIDE + key + e / 2 * 8] =
-                from_f<T>(g[j][e]);
+                grad_f<T>(g[j][e]);
 }
 
 // d_q of the warp's queries, without scale
@@ -513,12 +513,12 @@ static __global__ void __launch_bounds__(SHORT_THREADS)
         store_d_scores(m, g, from);
     }
     __syncthreads(); // d_S is there; q, v and d_y are no longer needed
-    store_rows<D, STRIDE>(d_k, scale, m.d_y, plain_head_of(a, p, (T *)t.d_k, a.k_rows), row, p,
+    store_rows<D, STRIDE, true>(d_k, scale, m.d_y, plain_head_of(a, p, (T *)t.d_k, a.k_rows), row, p,
                           a.k_rows);
-    store_rows<D, STRIDE>(d_v, one, m.v, plain_head_of(a, p, (T *)t.d_v, a.k_rows), row, p,
+    store_rows<D, STRIDE, true>(d_v, one, m.v, plain_head_of(a, p, (T *)t.d_v, a.k_rows), row, p,
                           a.k_rows);
     short_d_queries(d_v, m, a.k_rows);
-    store_rows<D, STRIDE>(d_v, scale, m.q, plain_head_of(a, p, (T *)t.d_q, a.q_rows), row, p,
+    store_rows<D, STRIDE, true>(d_v, scale, m.q, plain_head_of(a, p, (T *)t.d_q, a.q_rows), row, p,
                           a.q_rows);
 }
 

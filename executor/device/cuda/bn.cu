@@ -392,7 +392,7 @@ DEV_INLINE int sum_masked(const struct cols &g, const struct lane &l, const stru
             q[i] = fmaf(d[i], x0[i], q[i]);
         }
         if (EXTRA || MASK != MASK_NONE) {
-            const vec<T, V> out = vec_from_f<T>(d);
+            const vec<T, V> out = vec_of_grad<T>(d);
 
             tapes.d[slot] = out;
             if (EXTRA && (a.d_residual || r + g.slots < l.n))
@@ -446,7 +446,7 @@ write_gradient(const struct cols &g, const struct lane &l, const struct k_bn_bwd
 #pragma unroll
         for (int i = 0; i < V; i++)
             d[i] = fmaf(slope[i], x0[i], fmaf(gain[i], d[i], shift[i]));
-        store_f<V>((T *)a.d_x + l.at + r * l.step, d);
+        store_grad<V>((T *)a.d_x + l.at + r * l.step, d);
     }
 }
 

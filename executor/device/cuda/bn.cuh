@@ -132,7 +132,7 @@ DEV_INLINE void masked(const struct k_bn_bwd_args &a, const struct bwd_in<T, V> 
     for (int i = 0; i < V; i++) {
         d[i] = to_f(in.dy.v[i]);
         if (EXTRA && a.d_y2)
-            d[i] = to_f(from_f<T>(d[i] + to_f(in.dy2.v[i])));
+            d[i] = to_f(grad_f<T>(d[i] + to_f(in.dy2.v[i])));
         if (MASK != MASK_NONE) {
             const float v = MASK == MASK_Y ? to_f(in.y.v[i]) : fmaf(x0[i], gain[i], bias[i]);
 

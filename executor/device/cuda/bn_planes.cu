@@ -107,9 +107,9 @@ __global__ __launch_bounds__(TRAIN_THREADS) void planes_bwd(struct k_bn g, struc
         const float x0 = to_f(x[w.at()]) - mean;
         const float d = masked_one<T, MASK>(a, w.at(), x0, gain, bias);
 
-        ((T *)a.d_x)[w.at()] = from_f<T>(fmaf(numbers.z, x0, fmaf(numbers.y, d, numbers.w)));
+        ((T *)a.d_x)[w.at()] = grad_f<T>(fmaf(numbers.z, x0, fmaf(numbers.y, d, numbers.w)));
         if (a.d_residual)
-            ((T *)a.d_residual)[w.at()] = from_f<T>(d);
+            ((T *)a.d_residual)[w.at()] = grad_f<T>(d);
     }
 }
 

@@ -79,7 +79,7 @@ static __global__ void __launch_bounds__(THREADS)
 
         for (int k = 0; k < splits; k++)
             sum += part[k * n + i];
-        out[i % c * taps + i / c] = from_f<T>(sum);
+        out[i % c * taps + i / c] = grad_f<T>(sum);
     }
 }
 
@@ -263,7 +263,7 @@ static __global__ void __launch_bounds__(THREADS)
                     acc[j] += d[j] * k[j];
             }
         }
-        store_f<V>(dx + i * a.c + c, acc);
+        store_grad<V>(dx + i * a.c + c, acc);
     }
 }
 
@@ -427,7 +427,7 @@ static __global__ void __launch_bounds__(THREADS)
             for (int64_t m = 0; m < mg; m++)
                 acc += to_f(d[m]) * to_f(k[m * v.r * v.s * cg]);
         }
-        dx[i] = from_f<T>(acc);
+        dx[i] = grad_f<T>(acc);
     }
 }
 
@@ -452,7 +452,7 @@ static __global__ void __launch_bounds__(THREADS)
             if (h >= 0 && h < v.h && j >= 0 && j < v.w)
                 acc += to_f(x[((image * v.h + h) * v.w + j) * v.c + c]) * to_f(dy[o * v.m + m]);
         }
-        dw[i] = from_f<T>(acc);
+        dw[i] = grad_f<T>(acc);
     }
 }
 

@@ -248,18 +248,17 @@ static __global__ void cast_each(const __grid_constant__ NEST to, const __grid_c
     store_number(dst, off[0], is_bool, is_int(src.type), load_number(src, at[0]));
 }
 
-void k_cast(cudaStream_t s, const struct k_nest *to, const struct k_nest *from, int src_type,
-            const void *src, int dst_type, bool is_bool, void *dst)
+void k_cast(cudaStream_t s, const struct k_nest *to, const struct k_nest *from,
+            struct k_operand src, struct k_operand dst, bool is_bool)
 {
-    const k_operand d = {dst, dst_type}, x = {(void *)src, src_type};
     const unsigned grid = (unsigned)cdiv64(to->total, THREADS);
     nest<2> narrow;
     nest<1> place;
 
     if (narrow_of(*to, &narrow) && narrow_of(*from, &place))
-        cast_each<<<grid, THREADS, 0, s>>>(narrow, place, (uint32_t)to->total, d, x, is_bool);
+        cast_each<<<grid, THREADS, 0, s>>>(narrow, place, (uint32_t)to->total, dst, src, is_bool);
     else
-        cast_each<<<grid, THREADS, 0, s>>>(wide_of<2>(*to), wide_of<1>(*from), to->total, d, x,
+        cast_each<<<grid, THREADS, 0, s>>>(wide_of<2>(*to), wide_of<1>(*from), to->total, dst, src,
                                            is_bool);
 }
 
@@ -366,17 +365,19 @@ static void transpose_same(cudaStream_t s, const struct k_nest &n, const tiles &
 }
 
 /* false: not one of the conversions of a plan, which are between F32 and its compute type. */
-static bool transpose_float(cudaStream_t s, const struct k_nest &n, const tiles &t, int dst_type,
-                            void *dst, int src_type, const void *src)
+static bool transpose_float(cudaStream_t s, const struct k_nest &n, const tiles &t,
+                            const k_operand &dst, const k_operand &src)
 {
-    if (dst_type == CUDA_T_F16 && src_type == CUDA_T_F32)
-        launch_tiles<f16, float>(s, n, t, dst, src);
-    else if (dst_type == CUDA_T_BF16 && src_type == CUDA_T_F32)
-        launch_tiles<bf16, float>(s, n, t, dst, src);
-    else if (dst_type == CUDA_T_F32 && src_type == CUDA_T_F16)
-        launch_tiles<float, f16>(s, n, t, dst, src);
-    else if (dst_type == CUDA_T_F32 && src_type == CUDA_T_BF16)
-        launch_tiles<float, bf16>(s, n, t, dst, src);
+    if (dst.type == CUDA_T_F16 && src.type == CUDA_T_F32 && dst.overflows)
+        launch_tiles<f16_open, float>(s, n, t, dst.p, src.p);
+    else if (dst.type == CUDA_T_F16 && src.type == CUDA_T_F32)
+        launch_tiles<f16, float>(s, n, t, dst.p, src.p);
+    else if (dst.type == CUDA_T_BF16 && src.type == CUDA_T_F32)
+        launch_tiles<bf16, float>(s, n, t, dst.p, src.p);
+    else if (dst.type == CUDA_T_F32 && src.type == CUDA_T_F16)
+        launch_tiles<float, f16>(s, n, t, dst.p, src.p);
+    else if (dst.type == CUDA_T_F32 && src.type == CUDA_T_BF16)
+        launch_tiles<float, bf16>(s, n, t, dst.p, src.p);
     else
         return false;
     return true;
@@ -399,11 +400,10 @@ static void cast_same_shape(cudaStream_t s, const struct k_nest &n, k_operand ds
         from.stride[0][a] = n.stride[1][a];
         step *= n.dims[a];
     }
-    k_cast(s, &to, &from, src.type, src.p, dst.type, false, dst.p);
+    k_cast(s, &to, &from, src, dst, false);
 }
 
-void k_convert(cudaStream_t s, const struct k_nd *nd, int src_type, const void *src, int dst_type,
-               void *dst)
+void k_convert(cudaStream_t s, const struct k_nd *nd, struct k_operand src, struct k_operand dst)
 {
     struct k_nest n = {};
     tiles t;
@@ -417,20 +417,20 @@ void k_convert(cudaStream_t s, const struct k_nd *nd, int src_type, const void *
         n.total *= nd->dims[a];
     }
     k_nest_pack(&n, 0);
-    if (src_type == dst_type) {
+    if (src.type == dst.type) {
         if (n.rank == 1 && n.stride[0][0] == 1 && n.stride[1][0] == 1)
-            (void)cudaMemcpyAsync(dst, src, (size_t)n.total * type_bytes(dst_type),
+            (void)cudaMemcpyAsync(dst.p, src.p, (size_t)n.total * type_bytes(dst.type),
                                   cudaMemcpyDeviceToDevice, s);
         else if (tiles_of(n, &t))
-            transpose_same(s, n, t, type_bytes(dst_type), dst, src);
+            transpose_same(s, n, t, type_bytes(dst.type), dst.p, src.p);
         else
-            move(s, n, type_bytes(dst_type), dst, src);
+            move(s, n, type_bytes(dst.type), dst.p, src.p);
         return;
     }
-    if (!is_float(src_type) || !is_float(dst_type))
-        cast_same_shape(s, n, {dst, dst_type}, {(void *)src, src_type});
-    else if (!tiles_of(n, &t) || !transpose_float(s, n, t, dst_type, dst, src_type, src))
-        convert_float(s, n, {dst, dst_type}, {(void *)src, src_type});
+    if (!is_float(src.type) || !is_float(dst.type))
+        cast_same_shape(s, n, dst, src);
+    else if (!tiles_of(n, &t) || !transpose_float(s, n, t, dst, src))
+        convert_float(s, n, dst, src);
 }
 
 /* ------------------------------------------------------------------ k_convert_many */
@@ -551,7 +551,8 @@ static void convert_large(cudaStream_t s, const struct k_convert_item &i, int ds
     nd.stride[0][2] = 1;
     nd.stride[1][1] = 1;
     nd.stride[1][2] = i.c;
-    k_convert(s, &nd, CUDA_T_F32, i.src, dst_type, i.dst);
+    k_convert(s, &nd, {(void *)i.src, CUDA_T_F32, false},
+                  {i.dst, dst_type, false});
 }
 
 void k_convert_many(cudaStream_t s, const struct k_convert_item *items, int n, int dst_type)

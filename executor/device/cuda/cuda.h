@@ -123,6 +123,7 @@ struct cuda_plan {
     enum dev_precision precision;
     enum cuda_type compute; /* of activations */
     bool has_conv, is_training;
+    uint32_t gradients_from; /* the first loss: gradients begin there; DEV_NONE: there are none */
     struct cuda_tensor *tensors; /* OWNED */
     struct cuda_op *ops;         /* OWNED */
     struct cuda_keep *keep;      /* OWNED */
@@ -133,6 +134,12 @@ struct cuda_plan {
     struct cuda_record *records;  /* OWNED by operation; NULL: none */
     bool is_finished;
 };
+
+/* Does the operation write gradients, which must not saturate? (device.cuh) */
+static inline bool cuda__overflows(const struct cuda_call *c)
+{
+    return c->plan->compute == CUDA_T_F16 && c->index >= c->plan->gradients_from;
+}
 
 static inline struct cuda_dev *cuda__dev(const struct cuda_plan *p)
 {
@@ -247,7 +254,7 @@ cuda_builder cuda__layernorm, cuda__layernorm_bwd;                            /*
 cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;              /* cuda_bn.c */
 cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_each; /* cuda_loss.c */
 cuda_builder cuda__accum, cuda__sgd, cuda__adam, cuda__ema, cuda__commit;        /* cuda_optim.c */
-cuda_builder cuda__squares; /* cuda_squares.c */
+cuda_builder cuda__squares, cuda__loss_scale; /* cuda_squares.c */
 
 /* ------------------------------------------------------------------ the plan's calls */
 

@@ -15,7 +15,9 @@ static struct k_loss loss_args(const struct cuda_call *c)
                            .scratch = c->scratch,
                            .arrivals = c->dev->arrivals,
                            .fault = c->dev->fault,
-                           .op = c->index};
+                           .op = c->index,
+                           .weight = c->op->u.loss.weight,
+                           .scaler = dev_op_scaler(c->op) == DEV_NONE ? NULL : c->in[3]};
 }
 
 static int run_xent(const struct cuda_call *c, struct sh_err *err)
@@ -64,6 +66,8 @@ static int take_loss(struct cuda_build *b)
         rc = cuda__in_plain(b, i);
     if (!rc && cuda__opt_in(op, 2) != DEV_NONE)
         rc = cuda__in(b, 2, cuda__plain(CUDA_T_F32));
+    if (!rc && dev_op_scaler(op) != DEV_NONE)
+        rc = cuda__in(b, 3, cuda__plain(CUDA_T_F32));
     if (!rc)
         rc = cuda__out(b, 0, cuda__plain(CUDA_T_F32));
     return rc ? rc : cuda__out_plain(b, 1);

@@ -394,10 +394,10 @@ static int run(const struct cuda_call *c, struct sh_err *err)
     if (s != CUBLAS_STATUS_SUCCESS)
         return cuda__check_blas(s, "run a matrix product", err);
     for (uint32_t i = 0; i < m->n_add; i++) {
-        const struct k_operand sum = {y, (int)m->y_type};
+        const struct k_operand sum = {y, (int)m->y_type, cuda__overflows(c)};
 
         k_binary(c->stream, &m->add[i].nest, sum, sum,
-                 (struct k_operand){c->in[m->add[i].slot], m->add[i].type}, DEV_BIN_ADD,
+                 (struct k_operand){.p = c->in[m->add[i].slot], .type = m->add[i].type}, DEV_BIN_ADD,
                  DEV_ACT_NONE, 0, 0);
     }
     if (m->has_late)

@@ -157,7 +157,7 @@ static struct k_operand operand(const struct cuda_call *c, void *p, uint32_t ten
 {
     enum cuda_type type = tensor == DEV_NONE ? CUDA_T_F32 : cuda__stored_type(c, tensor);
 
-    return (struct k_operand){.p = p, .type = (int)type};
+    return (struct k_operand){.p = p, .type = (int)type, .overflows = cuda__overflows(c)};
 }
 
 struct k_operand cuda__operand_in(const struct cuda_call *c, uint32_t slot)

@@ -33,11 +33,13 @@ static uint32_t squares_of(const struct dev_op *op)
 static void take_turn(const struct cuda_call *c, struct k_optim *o)
 {
     const double t = (double)c->turn.update + 1;
-    const uint32_t squares = squares_of(c->op);
+    const uint32_t squares = squares_of(c->op), scaler = dev_op_scaler(c->op);
 
     o->is_first = o->kind == K_OPTIM_ADD ? c->turn.part == 0 : c->turn.update == 0;
     o->mean = (float)(1 / (double)(c->turn.last + 1));
     o->squares = squares == DEV_NONE ? NULL : cuda__ptr(c, squares);
+    o->scaler = scaler == DEV_NONE ? NULL : cuda__ptr(c, scaler);
+    o->update = (float)t;
     o->lr = (float)c->turn.lr;
     o->shrink = o->is_decoupled ? 1 - o->lr * c->op->u.optim.weight_decay : 1;
     o->step_size = o->root_bias2 = 1;
@@ -125,6 +127,7 @@ static int check_op(struct cuda_build *b, const struct dev_op *op, struct k_opti
 static bool same_numbers(const struct dev_op *a, const struct dev_op *b)
 {
     return a->kind == b->kind && squares_of(a) == squares_of(b) &&
+           dev_op_scaler(a) == dev_op_scaler(b) &&
            a->u.optim.clip_norm == b->u.optim.clip_norm &&
            a->u.optim.clip_value == b->u.optim.clip_value &&
            (cuda__opt_in(a, 2) == DEV_NONE) == (cuda__opt_in(b, 2) == DEV_NONE) &&

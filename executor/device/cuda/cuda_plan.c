@@ -51,6 +51,7 @@ static cuda_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_LOSS_EACH] = cuda__loss_each,
     [DEV_OP_ACCUM] = cuda__accum,
     [DEV_OP_SQUARES] = cuda__squares,
+    [DEV_OP_LOSS_SCALE] = cuda__loss_scale,
     [DEV_OP_SGD] = cuda__sgd,
     [DEV_OP_ADAM] = cuda__adam,
     [DEV_OP_EMA] = cuda__ema,
@@ -430,21 +431,19 @@ static int set_precision(struct cuda_plan *p, enum dev_precision precision, stru
                        "the cuda device computes in fp32, tf32, fp16 or bf16; fp64 is for the cpu "
                        "device");
     }
-    if (p->is_training && precision == DEV_FP16)
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "training in fp16 needs loss scaling, which is not there; use bf16, which "
-                       "has the range of fp32");
     return SH_OK;
 }
 
-/* Gradients of a training program overflow fp16 silently, so what the program is must be known. */
 static void look_at(struct cuda_plan *p)
 {
     const struct dev_graph *g = p->base.g;
 
-    for (uint32_t i = 0; i < g->n_ops; i++) {
+    p->gradients_from = DEV_NONE;
+    for (uint32_t i = g->n_ops; i-- > 0;) {
         p->has_conv |= g->ops[i].kind == DEV_OP_CONV || g->ops[i].kind == DEV_OP_CONV_BWD_DATA;
         p->is_training |= g->ops[i].kind == DEV_OP_SGD || g->ops[i].kind == DEV_OP_ADAM;
+        if (g->ops[i].kind == DEV_OP_LOSS_XENT || g->ops[i].kind == DEV_OP_LOSS_EACH)
+            p->gradients_from = i;
     }
 }
 
@@ -637,14 +636,12 @@ static void move_all(const struct cuda_call *c, const struct cuda_move *moves, u
 {
     for (uint32_t i = 0; i < n; i++) {
         const struct cuda_move *m = &moves[i];
-        int stored = (int)c->plan->tensors[m->tensor].form.type, form = (int)m->form.type;
-        void *at = (unsigned char *)cuda__ptr(c, m->tensor) + m->stored_off;
-        void *moved = scratch + m->scratch_off;
+        const bool overflows = cuda__overflows(c);
+        const struct k_operand stored = {(unsigned char *)cuda__ptr(c, m->tensor) + m->stored_off,
+                                         (int)c->plan->tensors[m->tensor].form.type, overflows};
+        const struct k_operand moved = {scratch + m->scratch_off, (int)m->form.type, overflows};
 
-        if (before)
-            k_convert(c->stream, &m->nd, stored, at, form, moved);
-        else
-            k_convert(c->stream, &m->nd, form, moved, stored, at);
+        k_convert(c->stream, &m->nd, before ? stored : moved, before ? moved : stored);
     }
 }
 

@@ -18,9 +18,11 @@ struct move {
     bool is_empty;    /* nothing of x is seen */
 };
 
-static unsigned char *element(struct k_operand o, int64_t i)
+/* The operand from its element i on. */
+static struct k_operand element(struct k_operand o, int64_t i)
 {
-    return (unsigned char *)o.p + i * (int64_t)cuda__type_bytes((enum cuda_type)o.type);
+    o.p = (unsigned char *)o.p + i * (int64_t)cuda__type_bytes((enum cuda_type)o.type);
+    return o;
 }
 
 static int move_run(const struct cuda_call *c, struct sh_err *err)
@@ -33,8 +35,7 @@ static int move_run(const struct cuda_call *c, struct sh_err *err)
         k_fill(c->stream, to.p, to.type, y->dtype == SH_BOOL, dev_tensor_elements(y),
                c->op->u.pad.value);
     if (!m->is_empty)
-        k_convert(c->stream, &m->nd, from.type, element(from, m->from), to.type,
-                  element(to, m->to));
+        k_convert(c->stream, &m->nd, element(from, m->from), element(to, m->to));
     return cuda__launched(c, err);
 }
 
@@ -182,7 +183,7 @@ static int cast_run(const struct cuda_call *c, struct sh_err *err)
     const bool is_bool = c->plan->base.g->tensors[c->op->out[0]].dtype == SH_BOOL;
     const struct cast *k = c->aux;
 
-    k_cast(c->stream, &k->to, &k->from, x.type, x.p, y.type, is_bool, y.p);
+    k_cast(c->stream, &k->to, &k->from, x, y, is_bool);
     return cuda__launched(c, err);
 }
 
@@ -273,7 +274,7 @@ static int concat_run(const struct cuda_call *c, struct sh_err *err)
         const struct joined *m = &j->moves[k];
         const struct k_operand from = cuda__operand_in(c, m->slot);
 
-        k_convert(c->stream, &m->nd, from.type, from.p, to.type, element(to, m->to));
+        k_convert(c->stream, &m->nd, from, element(to, m->to));
     }
     return cuda__launched(c, err);
 }

@@ -1,4 +1,4 @@
-/* cuda_squares.c - the norm of a gradient; the kernel is in squares.cu. */
+/* cuda_squares.c - the norm of a gradient, and the scale of the loss; the kernels are in squares.cu. */
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
 
@@ -55,4 +55,30 @@ int cuda__squares(struct cuda_build *b)
     if (op->in[0] != DEV_NONE)
         rc = cuda__in(b, 0, cuda__plain(CUDA_T_F32));
     return rc ? rc : cuda__out(b, 0, cuda__plain(CUDA_T_F32));
+}
+
+/* ------------------------------------------------------------------ the scale of the loss */
+
+static int run_loss_scale(const struct cuda_call *c, struct sh_err *err)
+{
+    const struct dev_op *op = c->op;
+
+    if (c->turn.part < c->turn.last)
+        return SH_OK;
+    k_loss_scale(c->stream, c->in[0], c->in[1], op->u.scaler.growth, op->u.scaler.backoff,
+                 op->u.scaler.interval);
+    return cuda__launched(c, err);
+}
+
+int cuda__loss_scale(struct cuda_build *b)
+{
+    int rc = SH_OK;
+
+    if (dev_tensor_elements(cuda__t(b, b->op->in[1])) != 1)
+        return cuda__refuse(b, SH_E_BUG, "the sum of squares is not one F32");
+    for (uint32_t i = 0; i < 2 && !rc; i++)
+        rc = cuda__in(b, i, cuda__plain(CUDA_T_F32));
+    b->co->run = run_loss_scale;
+    b->co->by_step = true; /* not in all parts of a turn */
+    return rc;
 }

@@ -1,7 +1,9 @@
 /* device.cuh - what every kernel of this folder uses: conversion, vectors, reductions, dispatch.
  *
  * Rounding: from_f rounds to nearest even. F16 and BF16 saturate FINITE values at their largest
- * number; Inf and NaN stay. Integers: nearest towards zero, clamped, NaN becomes 0.
+ * number; Inf and NaN stay. Integers: nearest towards zero, clamped, NaN becomes 0. Gradients do
+ * not saturate in F16 (grad_f, store_grad): what is too large becomes Inf, by which a scaler sees
+ * that its factor is too large.
  *
  * The block reductions need every thread of the block and end with a barrier before the shared
  * memory may be used again; all threads get the result. Their order of summation is fixed.
@@ -16,6 +18,7 @@
 #include <cmath>
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
+#include <type_traits>
 
 #define DEV_INLINE __device__ __forceinline__
 #define WARP 32
@@ -82,6 +85,19 @@ template <> struct from_f_<bf16> {
         return __float2bfloat16_rn(clamp_finite(v, 3.3895313892515355e38f));
     }
 };
+struct f16_open { /* F16 that does not saturate */
+    f16 h;
+    f16_open() = default;
+    DEV_INLINE f16_open(f16 v) : h(v)
+    {
+    }
+};
+template <> struct from_f_<f16_open> {
+    static DEV_INLINE f16_open of(float v)
+    {
+        return __float2half_rn(v);
+    }
+};
 template <> struct from_f_<int64_t> {
     static DEV_INLINE int64_t of(float v)
     {
@@ -91,6 +107,21 @@ template <> struct from_f_<int64_t> {
 template <class T> DEV_INLINE T from_f(float v)
 {
     return from_f_<T>::of(v);
+}
+
+/* As a gradient of type T is stored. */
+template <class T> struct grad_ {
+    using type = T;
+};
+template <> struct grad_<f16> {
+    using type = f16_open;
+};
+template <class T> using grad = typename grad_<T>::type;
+template <class T> DEV_INLINE T grad_f(float v)
+{
+    const grad<T> g = from_f<grad<T>>(v);
+
+    return *reinterpret_cast<const T *>(&g);
 }
 
 /* ------------------------------------------------------------------ vectors */
@@ -123,6 +154,10 @@ DEV_INLINE __half2 pair_of(f16, float a, float b)
 {
     return __floats2half2_rn(a, b);
 }
+DEV_INLINE __half2 pair_of(f16_open, float a, float b)
+{
+    return __floats2half2_rn(a, b);
+}
 DEV_INLINE __nv_bfloat162 pair_of(bf16, float a, float b)
 {
     return __floats2bfloat162_rn(a, b);
@@ -147,7 +182,8 @@ template <class T, int N> DEV_INLINE vec<T, N> vec_from_f(const float (&in)[N])
             v.v[i + 1] = p.y;
             largest = __hmax2(largest, __habs2(p));
         }
-        is_done = __hblt2(largest, pair_of(T(), INFINITY, INFINITY));
+        is_done = std::is_same<T, f16_open>::value ||
+                  __hblt2(largest, pair_of(T(), INFINITY, INFINITY));
     }
     if (!is_done) {
 #pragma unroll
@@ -159,6 +195,17 @@ template <class T, int N> DEV_INLINE vec<T, N> vec_from_f(const float (&in)[N])
 template <int N, class T> DEV_INLINE void store_f(T *p, const float (&in)[N])
 {
     store_vec<N>(p, vec_from_f<T>(in));
+}
+/* The same of gradients. */
+template <class T, int N> DEV_INLINE vec<T, N> vec_of_grad(const float (&in)[N])
+{
+    const vec<grad<T>, N> v = vec_from_f<grad<T>>(in);
+
+    return *reinterpret_cast<const vec<T, N> *>(&v);
+}
+template <int N, class T> DEV_INLINE void store_grad(T *p, const float (&in)[N])
+{
+    store_vec<N>(p, vec_of_grad<T>(in));
 }
 
 /* ------------------------------------------------------------------ reductions */

@@ -390,7 +390,7 @@ void k_where(cudaStream_t s, const struct k_nest *n, struct k_operand y, const v
     const size_t size = type_bytes(y.type);
 
     if (y.type == CUDA_T_F32 || y.type == CUDA_T_F16 || y.type == CUDA_T_BF16)
-        map<3>(s, n, operands<3>{{y, {(void *)cond, CUDA_T_U8}, a, b}}, where_fn{});
+        map<3>(s, n, operands<3>{{y, {(void *)cond, CUDA_T_U8, false}, a, b}}, where_fn{});
     else if (size == 8)
         launch_pick<uint64_t>(s, n, y.p, cond, a.p, b.p);
     else if (size == 4)
@@ -529,8 +529,8 @@ static __global__ void epilogue_each(int64_t total, int64_t cols, k_operand y, k
 void k_epilogue(cudaStream_t s, int64_t rows, int64_t cols, int y_type, void *y, int bias_type,
                 const void *bias, const void *residual, int act, float p0, float p1)
 {
-    const k_operand oy = {y, y_type}, ob = {(void *)bias, bias_type};
-    const k_operand ores = {(void *)residual, y_type};
+    const k_operand oy = {y, y_type, false}, ob = {(void *)bias, bias_type, false};
+    const k_operand ores = {(void *)residual, y_type, false};
     const int64_t total = rows * cols;
 
     if (cols % 8 == 0 && total / 8 < INT32_MAX && is_aligned(y, 16) && is_aligned(bias, 16) &&

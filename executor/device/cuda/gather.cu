@@ -202,7 +202,7 @@ __global__ __launch_bounds__(THREADS) void gather_bwd_kernel(struct k_gather g, 
         for (int e = 0; e < V; e++)
             sum[e] += sums[k][lane * V + e];
     }
-    store_f<V>(d_table + (o * g.n + v) * g.inner + column, sum);
+    store_grad<V>(d_table + (o * g.n + v) * g.inner + column, sum);
 }
 
 template <class S, class D, int V>

@@ -226,6 +226,8 @@ struct k_loss { /* everything row-major, float types */
     uint32_t *arrivals;
     struct k_fault *fault;
     uint32_t op;
+    float weight;        /* of the loss and its gradient */
+    const float *scaler; /* NULL, or of the gradient too */
 };
 struct k_xent { /* logits [rows / inner][n][inner] */
     const int64_t *label;

@@ -25,6 +25,12 @@ struct k_nest { /* a loop over dims, the last axis innermost; unused operands ha
  * can. Host only. */
 void k_nest_pack(struct k_nest *n, int by);
 
+struct k_operand {
+    void *p;
+    int type;
+    bool overflows; /* a result in F16: what is too large becomes Inf, not the largest number */
+};
+
 /* ------------------------------------------------------------------ convert.cu */
 
 struct k_nd { /* a strided view: element strides by logical axis; 0 = broadcast */
@@ -33,13 +39,12 @@ struct k_nd { /* a strided view: element strides by logical axis; 0 = broadcast 
     int64_t stride[2][K_MAX_RANK]; /* source, destination */
 };
 /* dst = src with another type or layout; any number of elements. */
-void k_convert(cudaStream_t s, const struct k_nd *nd, int src_type, const void *src, int dst_type,
-               void *dst);
+void k_convert(cudaStream_t s, const struct k_nd *nd, struct k_operand src, struct k_operand dst);
 
 /* dst[j] = src[i] by value, where operand 1 of `to` at j and the position in `from` are the same
  * number: reshapes of what is not plain, casts between any types. is_bool: dst is v != 0. */
-void k_cast(cudaStream_t s, const struct k_nest *to, const struct k_nest *from, int src_type,
-            const void *src, int dst_type, bool is_bool, void *dst);
+void k_cast(cudaStream_t s, const struct k_nest *to, const struct k_nest *from,
+            struct k_operand src, struct k_operand dst, bool is_bool);
 
 /* Many conversions in one launch per K_CONVERT_BATCH entries: the parameters of a training step. */
 #define K_CONVERT_BATCH 48
@@ -55,10 +60,6 @@ void k_delay(cudaStream_t s, uint64_t ns);
 
 /* ------------------------------------------------------------------ elem.cu */
 
-struct k_operand {
-    void *p;
-    int type;
-};
 /* Operand 0 of the nest is the result, 1.. the inputs in their order here; packed by operand 0.
  * Floats of any type, mixed; act: enum dev_act, kind: enum dev_bin, whose comparisons give U8. */
 void k_act(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct k_operand x, int act,

@@ -30,10 +30,12 @@ struct k_optim { /* formulas: cpu_optim.c */
     enum k_optim_kind kind;
     int n_items;
     float lr, momentum, decay, shrink, beta1, beta2, eps;
-    float step_size, root_bias2; /* ADAM: lr / (1 - beta1^t), sqrt(1 - beta2^t) */
+    float step_size, root_bias2; /* ADAM: lr / (1 - beta1^t), sqrt(1 - beta2^t); no scaler */
+    float update;                /* ADAM with a scaler: t, with those that were skipped */
     float mean, limit;           /* g mean, cut to [-limit, limit]; without squares */
-    float clip_norm;             /* of g mean, with squares */
+    float clip_norm;             /* of g mean, with squares; 0: not clipped */
     const float *squares;        /* NULL: none */
+    const float *scaler;         /* NULL: none; op.h */
     bool nesterov, has_momentum, is_decoupled;
     bool is_first; /* ADD, EMA: p = g */
     struct k_optim_item items[K_OPTIM_MAX];
@@ -62,6 +64,9 @@ struct k_squares {
     struct k_squares_item items[K_SQUARES_MAX];
 };
 void k_squares(cudaStream_t s, const struct k_squares *a, uint32_t pieces);
+/* LOSS_SCALE of op.h. */
+void k_loss_scale(cudaStream_t s, float *scaler, const float *squares, float growth, float backoff,
+                  float interval);
 
 #ifdef __cplusplus
 }

@@ -19,14 +19,14 @@ DEV_INLINE float load_any(int type, const void *p, int64_t i)
                                 : to_f(((const bf16 *)p)[i]);
 }
 
-DEV_INLINE void store_any(int type, void *p, int64_t i, float v)
+DEV_INLINE void store_gradient(int type, void *p, int64_t i, float v)
 {
     if (type == CUDA_T_F32)
         ((float *)p)[i] = v;
     else if (type == CUDA_T_F16)
-        ((f16 *)p)[i] = from_f<f16>(v);
+        ((f16 *)p)[i] = grad_f<f16>(v);
     else
-        ((bf16 *)p)[i] = from_f<bf16>(v);
+        ((bf16 *)p)[i] = grad_f<bf16>(v);
 }
 
 #define MAX_BLOCKS 1024
@@ -52,6 +52,12 @@ DEV_INLINE bool add_up(const struct k_loss &a, double *part, double mine, double
         s += __ldcg(&part[i]);
     *sum = block_sum<THREADS>(s, smem);
     return true;
+}
+
+/* Of the gradient. */
+DEV_INLINE double scale_of(const struct k_loss &a)
+{
+    return (double)a.weight * (a.scaler ? (double)a.scaler[0] : 1);
 }
 
 /* ------------------------------------------------------------------ cross-entropy */
@@ -112,7 +118,7 @@ DEV_INLINE void sum_element(const struct k_loss &a, const struct k_xent &k, int6
     s.dot += w * x;
 }
 
-/* count: of all labels' weights. */
+/* count: of all labels' weights, over what the gradient is multiplied by. */
 DEV_INLINE void write_gradient(const struct k_loss &a, const struct k_xent &k, int64_t at,
                                int64_t i, int64_t target, double max, const struct row_sums &s,
                                double count)
@@ -121,12 +127,12 @@ DEV_INLINE void write_gradient(const struct k_loss &a, const struct k_xent &k, i
     double hit, p;
 
     if (target == k.ignore || target < 0 || target >= k.n) { /* the latter is a fault */
-        store_any(a.d_type, a.d, at + i * k.inner, 0);
+        store_gradient(a.d_type, a.d, at + i * k.inner, 0);
         return;
     }
     hit = (1 - (double)k.smoothing) * weight_of(k, target);
     p = exp((double)load_any(a.x_type, a.x, at + i * k.inner) - max) / s.exps;
-    store_any(
+    store_gradient(
         a.d_type, a.d, at + i * k.inner,
         (float)((p * (hit + soft * s.weights) - (i == target ? hit : 0) - soft * weight_of(k, i)) /
                 count));
@@ -138,7 +144,7 @@ DEV_INLINE void finish_xent(const struct k_loss &a, double mine, double *smem)
     double sum;
 
     if (add_up(a, scratch + 1, mine, smem, &sum) && threadIdx.x == 0)
-        *a.loss = (float)(sum / scratch[0]);
+        *a.loss = (float)((double)a.weight * sum / scratch[0]);
 }
 
 /* A block for each row: many classes. */
@@ -147,7 +153,7 @@ __global__ __launch_bounds__(THREADS) static void wide_xent_kernel(struct k_loss
     __shared__ double smem[THREADS / WARP];
     const int64_t row = blockIdx.x, target = k.label[row];
     const int64_t at = row / k.inner * k.n * k.inner + row % k.inner;
-    const double count = ((const double *)a.scratch)[0];
+    const double count = ((const double *)a.scratch)[0] / scale_of(a);
     struct row_sums s = {0, 0, 0};
     float max = -INFINITY;
     double mine = 0;
@@ -172,7 +178,7 @@ __global__ __launch_bounds__(THREADS) static void tall_xent_kernel(struct k_loss
 {
     __shared__ double smem[THREADS / WARP];
     const int64_t step = (int64_t)gridDim.x * THREADS;
-    const double count = ((const double *)a.scratch)[0];
+    const double count = ((const double *)a.scratch)[0] / scale_of(a);
     double mine = 0;
 
     for (int64_t row = (int64_t)blockIdx.x * THREADS + threadIdx.x; row < k.rows; row += step) {
@@ -238,17 +244,18 @@ __global__ __launch_bounds__(THREADS) static void each_kernel(struct k_loss a, s
 {
     __shared__ double smem[THREADS / WARP];
     const int64_t step = (int64_t)gridDim.x * THREADS;
+    const double share = scale_of(a) / (double)k.n;
     double mine = 0, sum, slope;
 
     for (int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x; i < k.n; i += step) {
         const double w = k.weights ? (double)k.weights[i % k.n_weights] : 1;
 
         mine += each(k, w, load_any(a.x_type, a.x, i), load_any(k.t_type, k.target, i), &slope);
-        store_any(a.d_type, a.d, i, (float)(slope / (double)k.n));
+        store_gradient(a.d_type, a.d, i, (float)(slope * share));
     }
     mine = block_sum<THREADS>(mine, smem);
     if (add_up(a, (double *)a.scratch, mine, smem, &sum) && threadIdx.x == 0)
-        *a.loss = (float)(sum / (double)k.n);
+        *a.loss = (float)((double)a.weight * sum / (double)k.n);
 }
 
 size_t k_loss_each_scratch(int64_t n)
@@ -327,7 +334,7 @@ __global__ __launch_bounds__(THREADS) void dropout_bwd_kernel(int64_t n, float s
         return;
     if (i + EACH > n) {
         for (int64_t k = i; k < n; k++)
-            d_x[k] = from_f<T>(mask[k] ? to_f(d_y[k]) * scale : 0);
+            d_x[k] = grad_f<T>(mask[k] ? to_f(d_y[k]) * scale : 0);
         return;
     }
     load_f<EACH>(d_y + i, v);
@@ -335,7 +342,7 @@ __global__ __launch_bounds__(THREADS) void dropout_bwd_kernel(int64_t n, float s
 #pragma unroll
     for (int k = 0; k < EACH; k++)
         v[k] = m.v[k] ? v[k] * scale : 0;
-    store_f<EACH>(d_x + i, v);
+    store_grad<EACH>(d_x + i, v);
 }
 
 void k_dropout(cudaStream_t s, const struct k_dropout *d, int type, const void *x,

@@ -188,7 +188,10 @@ DEV_INLINE void store8(const k_operand &o, int64_t off, const float (&v)[8])
         p[0] = make_float4(v[0], v[1], v[2], v[3]);
         p[1] = make_float4(v[4], v[5], v[6], v[7]);
     } else if (o.type == CUDA_T_F16) {
-        store_f<8>((f16 *)o.p + off, v);
+        if (o.overflows)
+            store_grad<8>((f16 *)o.p + off, v);
+        else
+            store_f<8>((f16 *)o.p + off, v);
     } else if (o.type == CUDA_T_BF16) {
         store_f<8>((bf16 *)o.p + off, v);
     } else {
@@ -212,7 +215,7 @@ DEV_INLINE void store1(const k_operand &o, int64_t off, float v)
     if (o.type == CUDA_T_F32)
         ((float *)o.p)[off] = v;
     else if (o.type == CUDA_T_F16)
-        ((f16 *)o.p)[off] = from_f<f16>(v);
+        ((f16 *)o.p)[off] = o.overflows ? grad_f<f16>(v) : from_f<f16>(v);
     else if (o.type == CUDA_T_BF16)
         ((bf16 *)o.p)[off] = from_f<bf16>(v);
     else

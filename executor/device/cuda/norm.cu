@@ -36,7 +36,7 @@ template <int V> static DEV_INLINE void put(struct k_operand o, int64_t at, cons
     if (o.type == CUDA_T_F32)
         store_f<V>((float *)o.p + at, v);
     else if (o.type == CUDA_T_F16)
-        store_f<V>((f16 *)o.p + at, v);
+        o.overflows ? store_grad<V>((f16 *)o.p + at, v) : store_f<V>((f16 *)o.p + at, v);
     else
         store_f<V>((bf16 *)o.p + at, v);
 }
@@ -142,8 +142,10 @@ template <int V, int C> struct held {
 
         DISPATCH_FLOAT(
             o.type, T, _Pragma("unroll") for (int c = 0; c < C; c++) {
+                T *const to = (T *)o.p + from + c * WARP * V + lane;
+
                 if (c * WARP * V + lane < n)
-                    store_f<V>((T *)o.p + from + c * WARP * V + lane, v[c]);
+                    o.overflows ? store_grad<V>(to, v[c]) : store_f<V>(to, v[c]);
             })
     }
 };

@@ -12,23 +12,40 @@
 #define THREADS 256
 
 enum rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_COPY, RULE_ADD, RULE_EMA };
+template <int RULE>
+constexpr bool IS_UPDATE = RULE == RULE_SGD || RULE == RULE_MOMENTUM || RULE == RULE_ADAM;
 
-/* What gradients are multiplied by. A norm that is no number makes none of them. */
-DEV_INLINE float factor_of(const struct k_optim &o)
+struct turn_of {                     /* the same for all elements */
+    float factor;                    /* of gradients */
+    float step_size, root_bias2;     /* ADAM; see struct k_optim */
+};
+
+/* A norm that is no number makes no number of a gradient. */
+DEV_INLINE struct turn_of turn_of_all(const struct k_optim &o)
 {
+    const float mean = o.scaler ? o.mean / o.scaler[0] : o.mean;
+    struct turn_of u = {mean, o.step_size, o.root_bias2};
     float part = 1;
 
-    if (o.squares)
-        part = o.clip_norm / (o.mean * sqrtf(*o.squares) + 1e-6f);
-    return o.mean * (part >= 1 ? 1 : part);
+    if (o.squares && o.clip_norm > 0)
+        part = o.clip_norm / (mean * sqrtf(*o.squares) + 1e-6f);
+    u.factor = mean * (part >= 1 ? 1 : part);
+    if (o.scaler && o.kind == K_OPTIM_ADAM) {
+        const double t = (double)o.update - (double)o.scaler[2];
+
+        u.step_size = (float)((double)o.lr / (1 - pow((double)o.beta1, t)));
+        u.root_bias2 = (float)sqrt(1 - pow((double)o.beta2, t));
+    }
+    return u;
 }
 
 /* One element: p, m, v in place. */
 template <int RULE>
-DEV_INLINE void update(const struct k_optim &o, float factor, float g, float &p, float &m, float &v)
+DEV_INLINE void update(const struct k_optim &o, const struct turn_of &by, float g, float &p,
+                       float &m, float &v)
 {
-    if (RULE == RULE_SGD || RULE == RULE_MOMENTUM || RULE == RULE_ADAM) {
-        g *= factor;
+    if (IS_UPDATE<RULE>) {
+        g *= by.factor;
         g = g > o.limit ? o.limit : g < -o.limit ? -o.limit : g;
     }
     if (RULE == RULE_COPY) {
@@ -49,12 +66,12 @@ DEV_INLINE void update(const struct k_optim &o, float factor, float g, float &p,
 
         m = o.beta1 * m + (1 - o.beta1) * d;
         v = o.beta2 * v + (1 - o.beta2) * d * d;
-        p = p * o.shrink - o.step_size * m / (sqrtf(v) / o.root_bias2 + o.eps);
+        p = p * o.shrink - by.step_size * m / (sqrtf(v) / by.root_bias2 + o.eps);
     }
 }
 
 template <int RULE>
-DEV_INLINE void update_at(const struct k_optim &o, float factor, const struct k_optim_item &t,
+DEV_INLINE void update_at(const struct k_optim &o, const struct turn_of &by, const struct k_optim_item &t,
                           int64_t i, float g)
 {
     float p = 0, m = 0, v = 0;
@@ -65,7 +82,7 @@ DEV_INLINE void update_at(const struct k_optim &o, float factor, const struct k_
         m = t.m[i];
     if (RULE == RULE_ADAM)
         v = t.v[i];
-    update<RULE>(o, factor, g, p, m, v);
+    update<RULE>(o, by, g, p, m, v);
     t.p[i] = p;
     if (RULE == RULE_MOMENTUM || RULE == RULE_ADAM)
         t.m[i] = m;
@@ -104,7 +121,7 @@ DEV_INLINE void store_four(const struct k_optim_item &t, int64_t at, const struc
  * Twice 4 elements are read before any of them is written: the compiler cannot know that they are
  * not the same, and one after the other they would wait for the memory each. */
 template <int RULE, class T>
-DEV_INLINE void update_range(const struct k_optim &o, float factor, const struct k_optim_item &t,
+DEV_INLINE void update_range(const struct k_optim &o, const struct turn_of &by, const struct k_optim_item &t,
                              int64_t base, int n, const T *g)
 {
     constexpr int V = 4, U = 2, STRIDE = THREADS * V;
@@ -123,7 +140,7 @@ DEV_INLINE void update_range(const struct k_optim &o, float factor, const struct
         for (int u = 0; u < U; u++)
 #pragma unroll
             for (int k = 0; k < V; k++)
-                update<RULE>(o, factor, x[u].g[k], x[u].p[k], x[u].m[k], x[u].v[k]);
+                update<RULE>(o, by, x[u].g[k], x[u].p[k], x[u].m[k], x[u].v[k]);
 #pragma unroll
         for (int u = 0; u < U; u++)
             if (i + u * STRIDE < whole)
@@ -131,7 +148,7 @@ DEV_INLINE void update_range(const struct k_optim &o, float factor, const struct
     }
 #pragma unroll 1
     for (int i = whole + (int)threadIdx.x; i < n; i += THREADS)
-        update_at<RULE>(o, factor, t, base + i, to_f(g[i]));
+        update_at<RULE>(o, by, t, base + i, to_f(g[i]));
 }
 
 /* ------------------------------------------------------------------ turning a gradient over */
@@ -222,22 +239,32 @@ __global__ __launch_bounds__(THREADS) void optim_kernel(const __grid_constant__ 
             hi = mid;
     }
     const struct k_optim_item &t = o.items[lo];
-    const float factor = factor_of(o);
     const int64_t piece = blockIdx.x - t.first;
+    __shared__ struct turn_of shared;
+    struct turn_of by = {};
+
+    if (IS_UPDATE<RULE>) {
+        if (o.scaler && !isfinite(*o.squares))
+            return;
+        if (threadIdx.x == 0)
+            shared = turn_of_all(o);
+        __syncthreads();
+        by = shared;
+    }
 
     if (t.taps > 1) {
         const struct part a = part_of(t, piece);
 
         DISPATCH_FLOAT(t.g_type, T, turn_over<T>(t, a, smem));
         __syncthreads();
-        update_range<RULE, float>(o, factor, t, (a.m0 * t.c + a.c0) * t.taps,
+        update_range<RULE, float>(o, by, t, (a.m0 * t.c + a.c0) * t.taps,
                                   a.tall * a.width * t.taps, smem);
     } else {
         const int64_t from = piece * K_OPTIM_PIECE;
         const int n = t.n - from < K_OPTIM_PIECE ? (int)(t.n - from) : K_OPTIM_PIECE;
 
         DISPATCH_FLOAT(t.g_type, T,
-                       update_range<RULE, T>(o, factor, t, from, n, (const T *)t.g + from));
+                       update_range<RULE, T>(o, by, t, from, n, (const T *)t.g + from));
     }
 }
 

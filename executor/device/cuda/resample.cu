@@ -59,8 +59,10 @@ void k_resample(cudaStream_t s, const struct k_resample *r, struct k_operand x, 
 {
     DISPATCH_FLOAT(x.type, S, DISPATCH_FLOAT(y.type, D, {
                        if (r->inner % 4 == 0)
-                           launch<S, D, 4>(s, r, x.p, y.p);
+                           y.overflows ? launch<S, grad<D>, 4>(s, r, x.p, y.p)
+                                       : launch<S, D, 4>(s, r, x.p, y.p);
                        else
-                           launch<S, D, 1>(s, r, x.p, y.p);
+                           y.overflows ? launch<S, grad<D>, 1>(s, r, x.p, y.p)
+                                       : launch<S, D, 1>(s, r, x.p, y.p);
                    }));
 }

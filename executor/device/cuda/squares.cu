@@ -1,4 +1,5 @@
-/* squares.cu - the sum of the squares of many tensors in one launch, for the norm of a gradient.
+/* squares.cu - the sum of the squares of many tensors in one launch, for the norm of a gradient, and
+ * the scale of the loss that follows from whether it is finite.
  *
  * A block for each piece of a tensor; the last one adds up what the others left, in order. A thread
  * adds 64 elements in F32, all else is F64. How a tensor lies does not matter.
@@ -52,6 +53,35 @@ __launch_bounds__(THREADS) static void squares_kernel(const __grid_constant__ st
     mine = block_sum<THREADS>(mine, smem);
     if (threadIdx.x == 0)
         *a.sum = (float)(mine + (a.before ? (double)*a.before : 0));
+}
+
+/* As in cpu_optim.c. */
+__global__ static void loss_scale_kernel(float *scaler, const float *squares, float growth,
+                                         float backoff, float interval)
+{
+    float scaled;
+
+    if (!isfinite(*squares)) {
+        scaled = (float)((double)scaler[0] * backoff);
+        scaler[0] = scaled >= FLT_MIN ? scaled : scaler[0];
+        scaler[1] = 0;
+        scaler[2] += 1;
+        scaler[3] += 1;
+        return;
+    }
+    scaler[1] += 1;
+    scaler[3] = 0;
+    if (scaler[1] < interval)
+        return;
+    scaled = (float)((double)scaler[0] * growth);
+    scaler[0] = isfinite(scaled) ? scaled : scaler[0];
+    scaler[1] = 0;
+}
+
+void k_loss_scale(cudaStream_t s, float *scaler, const float *squares, float growth, float backoff,
+                  float interval)
+{
+    loss_scale_kernel<<<1, 1, 0, s>>>(scaler, squares, growth, backoff, interval);
 }
 
 void k_squares(cudaStream_t s, const struct k_squares *a, uint32_t pieces)
