@@ -195,46 +195,6 @@ static uint32_t dims_of(const json_t *shape, int64_t dims[static SH_MAX_RANK])
     return n <= SH_MAX_RANK ? (uint32_t)n : 0;
 }
 
-/* What of the loss can be known without the labels. */
-static int fits_output(const struct train_spec *t, const json_t *out, struct sh_err *err)
-{
-    int64_t dims[SH_MAX_RANK];
-    uint32_t axis, rank = dims_of(json_object_get(out, "shape"), dims);
-    struct sh_err why = {0};
-
-    if (t->loss != TRAIN_LOSS_XENT ||
-        train_class_axis(t, sh_json_text(out, "name"), rank, dims, &axis, &why) == SH_OK)
-        return SH_OK;
-    return SH_FAIL(err, SH_E_UNSUPPORTED, "%s", why.msg);
-}
-
-int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *err)
-{
-    const json_t *meta = json_object_get(version, "meta");
-    const json_t *outputs = json_object_get(version, "outputs");
-    const char *state = sh_json_text(version, "state"), *note = sh_json_text(meta, "training_note");
-    json_int_t number = json_integer_value(json_object_get(version, "version"));
-    int rc;
-
-    if (strcmp(state, "UPLOADING") == 0 || strcmp(state, "FAILED") == 0)
-        return SH_FAIL(err, SH_E_CONFLICT,
-                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" is %s; a job needs one "
-                       "that was uploaded and accepted",
-                       number, s->model, state);
-    if (s->is_batch)
-        return batchspec_fits_model(s, version, err);
-    if (!json_is_true(json_object_get(meta, "trainable")))
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" cannot be trained%s%s",
-                       number, s->model, note[0] ? ": " : "", note);
-    if (json_array_size(outputs) != 1)
-        return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "a model has to have one output to be trained; \"%s\" has %zu", s->model,
-                       json_array_size(outputs));
-    rc = fits_output(&s->train, json_array_get(outputs, 0), err);
-    return rc ? rc : settle_batch(s, version, err);
-}
-
 static const json_t *find_tensor(const json_t *list, const char *name)
 {
     size_t i;
@@ -265,6 +225,71 @@ static void names_text(const json_t *list, char out[static SHAPE_TEXT])
         }
         n += (size_t)snprintf(out + n, SHAPE_TEXT - n, "%s%s", comma, name);
     }
+}
+
+/* What of the loss can be known without the labels. */
+static int fits_output(const struct train_head *t, const json_t *out, struct sh_err *err)
+{
+    int64_t dims[SH_MAX_RANK];
+    uint32_t axis, rank = dims_of(json_object_get(out, "shape"), dims);
+    struct sh_err why = {0};
+
+    if (t->loss != TRAIN_LOSS_XENT ||
+        train_class_axis(t, sh_json_text(out, "name"), rank, dims, &axis, &why) == SH_OK)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_UNSUPPORTED, "%s", why.msg);
+}
+
+/* A head that names no output is of the first. NULL: there is none. */
+static const json_t *output_of(const json_t *outputs, const struct train_head *h)
+{
+    return h->output[0] ? find_tensor(outputs, h->output) : json_array_get(outputs, 0);
+}
+
+static int fits_heads(const struct jobspec *s, const json_t *outputs, struct sh_err *err)
+{
+    char names[SHAPE_TEXT];
+    int rc = SH_OK;
+
+    names_text(outputs, names);
+    if (s->train.n_heads == 1 && !s->train.heads[0].output[0] && json_array_size(outputs) != 1)
+        return sh_json_fail(err, "spec.loss",
+                            "model \"%s\" has %zu outputs (%s): \"spec.loss.output\" has to say "
+                            "which one is trained; \"spec.loss\" may be an array of such objects "
+                            "for several",
+                            s->model, json_array_size(outputs), names);
+    for (uint32_t i = 0; !rc && i < s->train.n_heads; i++) {
+        const struct train_head *h = &s->train.heads[i];
+        const json_t *out = output_of(outputs, h);
+
+        rc = out ? fits_output(h, out, err)
+                 : sh_json_fail(err, "spec.loss", "model \"%s\" has no output \"%s\"; it has: %s",
+                                s->model, h->output, names);
+    }
+    return rc;
+}
+
+int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *err)
+{
+    const json_t *meta = json_object_get(version, "meta");
+    const json_t *outputs = json_object_get(version, "outputs");
+    const char *state = sh_json_text(version, "state"), *note = sh_json_text(meta, "training_note");
+    json_int_t number = json_integer_value(json_object_get(version, "version"));
+    int rc;
+
+    if (strcmp(state, "UPLOADING") == 0 || strcmp(state, "FAILED") == 0)
+        return SH_FAIL(err, SH_E_CONFLICT,
+                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" is %s; a job needs one "
+                       "that was uploaded and accepted",
+                       number, s->model, state);
+    if (s->is_batch)
+        return batchspec_fits_model(s, version, err);
+    if (!json_is_true(json_object_get(meta, "trainable")))
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" cannot be trained%s%s",
+                       number, s->model, note[0] ? ": " : "", note);
+    rc = fits_heads(s, outputs, err);
+    return rc ? rc : settle_batch(s, version, err);
 }
 
 /* "[*, 1, 8, 8]": axis 0 stands for the samples. */
@@ -321,12 +346,26 @@ int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, st
                    w->dataset, got, wanted);
 }
 
-/* The labels of classes: the shape of the output without their axis. */
-static int class_labels_shape(const struct jobspec *s, const json_t *out, const json_t *tensors,
-                              json_t **shape, struct sh_err *err)
+/* Known to be none before the job finds it at its first evaluation. */
+static int check_best(const struct jobspec *s, const struct train_head *h, int64_t classes,
+                      struct sh_err *err)
 {
-    const json_t *got = json_object_get(find_tensor(tensors, s->train.labels), "shape");
-    struct train_spec t = s->train;
+    if (s->train.evaluation.best != TRAIN_BY_TOP5 ||
+        h != &s->train.heads[s->train.evaluation.head] || classes > TRAIN_TOP || classes < 1)
+        return SH_OK;
+    return sh_json_fail(err, "spec.evaluation.best",
+                        "\"spec.evaluation.best\" is \"top5\", and the model has %" PRId64
+                        " classes: with %d or fewer every answer is right by it",
+                        classes, TRAIN_TOP);
+}
+
+/* The labels of classes: the shape of the output without their axis. */
+static int class_labels_shape(const struct jobspec *s, const struct train_head *h,
+                              const json_t *out, const json_t *tensors, json_t **shape,
+                              struct sh_err *err)
+{
+    const json_t *got = json_object_get(find_tensor(tensors, h->labels), "shape");
+    struct train_head t = *h;
     int64_t dims[SH_MAX_RANK];
     uint32_t axis, rank = dims_of(json_object_get(out, "shape"), dims);
     struct sh_err unsaid = {0}; /* what does not fit is told by its shape */
@@ -335,6 +374,8 @@ static int class_labels_shape(const struct jobspec *s, const json_t *out, const 
     if (train_class_axis(&t, sh_json_text(out, "name"), rank, dims, &axis, &unsaid) == SH_OK) {
         int rc = train_check_weights(&t, dims[axis], err);
 
+        if (!rc)
+            rc = check_best(s, h, dims[axis], err);
         if (rc)
             return rc;
     }
@@ -345,15 +386,14 @@ static int class_labels_shape(const struct jobspec *s, const json_t *out, const 
     return *shape ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a shape");
 }
 
-static int check_labels(const struct jobspec *s, const json_t *version, const char *name,
-                        const json_t *tensors, struct sh_err *err)
+static int check_labels(const struct jobspec *s, const struct train_head *h, const json_t *out,
+                        const char *name, const json_t *tensors, struct sh_err *err)
 {
-    const json_t *out = json_array_get(json_object_get(version, "outputs"), 0);
-    bool classes = s->train.loss == TRAIN_LOSS_XENT;
+    bool classes = h->loss == TRAIN_LOSS_XENT;
     json_t *shape = NULL;
-    struct jobspec_want w = {name, s->train.labels, classes ? SH_I64 : dtype_of(out),
+    struct jobspec_want w = {name, h->labels, classes ? SH_I64 : dtype_of(out),
                              json_object_get(out, "shape")};
-    int rc = classes ? class_labels_shape(s, out, tensors, &shape, err) : SH_OK;
+    int rc = classes ? class_labels_shape(s, h, out, tensors, &shape, err) : SH_OK;
 
     if (shape)
         w.shape = shape;
@@ -411,8 +451,10 @@ int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const c
     }
     if (!rc)
         rc = fits_augment(s, inputs, err);
-    if (!rc)
-        rc = check_labels(s, version, name, tensors, err);
+    for (uint32_t i = 0; !rc && i < s->train.n_heads; i++)
+        rc = check_labels(s, &s->train.heads[i],
+                          output_of(json_object_get(version, "outputs"), &s->train.heads[i]), name,
+                          tensors, err);
     if (!rc && n < s->batch)
         rc = SH_FAIL(err, SH_E_INVALID,
                      "dataset \"%s\" has %" PRId64 " samples, fewer than one batch of %" PRId64,

@@ -105,15 +105,20 @@
 #define POSITIVE(max) "{'type':'number','exclusiveMinimum':0,'maximum':" max "}"
 #define WEIGHTS                                                                                    \
     "{'type':'array','minItems':1,'maxItems':100000,'items':" RANGE("number", "0", "1000000000") "}"
-#define LOSS                                                                                       \
-    "{'oneOf':[{'enum':['cross-entropy','binary-cross-entropy','mse','l1','huber']}," CLOSED(      \
-        "'name'", "'name':{'const':'cross-entropy'},'ignore_index':" RANGE(                        \
-            "integer", "-1000000000", "1000000000") ",'class_weights':" WEIGHTS                    \
+#define OF_HEAD                                                                                    \
+    ",'output':" STR("1", "127") ",'labels':" STR("1", "127") ",'weight':" POSITIVE("1000000000")
+#define LOSS_OBJECTS                                                                               \
+    CLOSED("'name'", "'name':{'const':'cross-entropy'},'ignore_index':" RANGE(                     \
+        "integer", "-1000000000", "1000000000") ",'class_weights':" WEIGHTS                        \
         ",'label_smoothing':" RANGE("number", "0", "1") ",'class_axis':" RANGE("integer", "-1",    \
-        "7")) "," CLOSED("'name'", "'name':{'const':'binary-cross-entropy'},'pos_weight':"         \
-        "{'oneOf':[" POSITIVE("1000000000") "," WEIGHTS "]}") "," CLOSED("'name'",                 \
-        "'name':{'const':'huber'},'delta':" POSITIVE("1000000000")) "," CLOSED("'name'",           \
-        "'name':{'enum':['mse','l1']}") "]}"
+        "7") OF_HEAD) "," CLOSED("'name'", "'name':{'const':'binary-cross-entropy'},'pos_weight':" \
+        "{'oneOf':[" POSITIVE("1000000000") "," WEIGHTS "]}" OF_HEAD) "," CLOSED("'name'",         \
+        "'name':{'const':'huber'},'delta':" POSITIVE("1000000000") OF_HEAD) "," CLOSED("'name'",   \
+        "'name':{'enum':['mse','l1']}" OF_HEAD)
+#define LOSS                                                                                       \
+    "{'oneOf':[{'enum':['cross-entropy','binary-cross-entropy','mse','l1','huber']},"              \
+    LOSS_OBJECTS ",{'type':'array','minItems':1,'maxItems':8,'items':{'oneOf':[" LOSS_OBJECTS      \
+    "]}}]}"
 #define WARM_UP                                                                                    \
     ",'warmup_steps':" RANGE("integer", "0", "1000000000000") ",'warmup_start':" PART
 #define SCHEDULE                                                                                   \
@@ -143,8 +148,8 @@
     COLOURS("0.000001")) "}"
 #define EVALUATION                                                                                 \
     CLOSED("'every'", "'every':" RANGE("integer", "1", "1000000000000")                            \
-    ",'best':{'enum':['loss','perplexity','accuracy','top5','f1']},'patience':" RANGE("integer",   \
-    "0", "1000000000") ",'min_delta':" RANGE("number", "0", "1e30"))
+    ",'best':{'enum':['loss','perplexity','accuracy','top5','f1']},'output':" STR("1", "127")      \
+    ",'patience':" RANGE("integer", "0", "1000000000") ",'min_delta':" RANGE("number", "0", "1e30"))
 #define STEPS_OR_EPOCHS                                                                            \
     "'oneOf':[{'required':['steps'],'properties':{'steps':{'type':'integer'}}},"                   \
     "{'required':['epochs'],'properties':{'epochs':{'type':'integer'}}}],"

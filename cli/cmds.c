@@ -185,7 +185,8 @@ static const struct sh_conf_opt SUBMIT[] = {
     NUMBER(min_delta, "min-delta", "0", 0, 1e30, "what is better is so by more than this"),
     WORD(labels, "labels", "label", "the dataset's tensor with the labels"),
     WORD(loss, "loss", "cross-entropy",
-         "cross-entropy, binary-cross-entropy, mse, l1 or huber; more in --spec"),
+         "cross-entropy, binary-cross-entropy, mse, l1 or huber; options and several outputs in "
+         "--spec"),
     WORD(optimizer, "optimizer", "sgd", "sgd, adam or adamw"),
     NUMBER(lr, "lr", "0.001", 0, 1e6, "learning rate"),
     NUMBER(momentum, "momentum", "0", 0, 1, "of sgd"),

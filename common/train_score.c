@@ -7,14 +7,12 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define TOP 5u
-
 struct tally { /* of one class */
     int64_t labels, answers, both;
 };
 
 struct train_score {
-    struct train_spec train;
+    struct train_head head;
     enum sh_dtype label_type;
     size_t label_bytes, out_bytes; /* of one sample */
     size_t classes, behind;        /* of a sample's output [before, classes, behind]; XENT */
@@ -25,7 +23,7 @@ struct train_score {
 
 static bool is_of_classes(const struct train_score *s)
 {
-    return s->train.loss == TRAIN_LOSS_XENT;
+    return s->head.loss == TRAIN_LOSS_XENT;
 }
 
 static int find_classes(struct train_score *s, const struct sh_st_tensor *out,
@@ -36,9 +34,9 @@ static int find_classes(struct train_score *s, const struct sh_st_tensor *out,
 
     if (s->label_type != SH_I64 && s->label_type != SH_I32)
         return SH_FAIL(err, SH_E_INVALID, "labels of classes must be INT64 or INT32");
-    s->train.label_rank = (uint32_t)labels->rank;
-    memcpy(s->train.label_dims, labels->dims, sizeof(s->train.label_dims));
-    rc = train_class_axis(&s->train, out->name, (uint32_t)out->rank, out->dims, &axis, err);
+    s->head.label_rank = (uint32_t)labels->rank;
+    memcpy(s->head.label_dims, labels->dims, sizeof(s->head.label_dims));
+    rc = train_class_axis(&s->head, out->name, (uint32_t)out->rank, out->dims, &axis, err);
     if (rc)
         return rc;
     s->classes = (size_t)out->dims[axis];
@@ -51,7 +49,7 @@ static int find_classes(struct train_score *s, const struct sh_st_tensor *out,
                               s->classes);
 }
 
-int train_score_new(const struct train_spec *t, const struct sh_st_tensor *out,
+int train_score_new(const struct train_head *h, const struct sh_st_tensor *out,
                     const struct sh_st_tensor *labels, struct train_score **to, struct sh_err *err)
 {
     struct train_score *s = calloc(1, sizeof(*s));
@@ -60,17 +58,17 @@ int train_score_new(const struct train_spec *t, const struct sh_st_tensor *out,
     *to = NULL;
     if (!s)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an evaluation");
-    *s = (struct train_score){.train = *t, .label_type = labels->dtype, .out_bytes = out->bytes};
+    *s = (struct train_score){.head = *h, .label_type = labels->dtype, .out_bytes = out->bytes};
     s->label_bytes = labels->bytes / (size_t)labels->dims[0];
     if (is_of_classes(s))
         rc = find_classes(s, out, labels, err);
     else if (labels->dtype != SH_F32 || s->label_bytes != out->bytes)
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "labels must be FP32 and of the size of the model's first output");
+        rc = SH_FAIL(err, SH_E_INVALID, "the labels of output \"%s\" must be FP32 and of its size",
+                     out->name);
     if (!rc && out->dtype != SH_F32)
         rc = SH_FAIL(err, SH_E_UNSUPPORTED,
-                     "the first output of the trained model is %s; only FP32 can be evaluated",
-                     sh_dtype_v2(out->dtype));
+                     "output \"%s\" of the trained model is %s; only FP32 can be evaluated",
+                     out->name, sh_dtype_v2(out->dtype));
     if (rc) {
         train_score_free(s);
         return rc;
@@ -111,7 +109,7 @@ int train_score_check(const struct train_score *s, const struct sh_st_tensor *la
     for (int64_t i = 0; i < labels->dims[0] * each; i++) {
         int64_t label = label_of(s, labels->data, i);
 
-        if ((label < 0 || label >= (int64_t)s->classes) && label != s->train.ignore_index)
+        if ((label < 0 || label >= (int64_t)s->classes) && label != s->head.ignore_index)
             return SH_FAIL(err, SH_E_INVALID,
                            "label %" PRId64 " of sample %" PRId64 " of the evaluation dataset is "
                            "not a class from 0 to %zu, as many as the model has outputs",
@@ -124,11 +122,11 @@ int train_score_check(const struct train_score *s, const struct sh_st_tensor *la
 static void add_class(struct train_score *s, const float *y, int64_t label)
 {
     const size_t n = s->classes, step = s->behind;
-    const float own = y[label == s->train.ignore_index ? 0 : (size_t)label * step];
+    const float own = y[label == s->head.ignore_index ? 0 : (size_t)label * step];
     size_t best = 0, larger = 0;
     double sum = 0;
 
-    if (label == s->train.ignore_index)
+    if (label == s->head.ignore_index)
         return;
     for (size_t i = 1; i < n; i++)
         if (y[i * step] > y[best * step])
@@ -143,12 +141,12 @@ static void add_class(struct train_score *s, const float *y, int64_t label)
     if (!isfinite(sum)) /* one of them is no number: nothing was answered */
         return;
     s->correct += (size_t)label == best;
-    s->in_top += larger < TOP;
+    s->in_top += larger < TRAIN_TOP;
     s->tally[best].answers++;
     s->tally[label].both += (size_t)label == best;
 }
 
-static double loss_of(const struct train_spec *t, double y, double want)
+static double loss_of(const struct train_head *t, double y, double want)
 {
     const double d = fabs(y - want);
 
@@ -170,7 +168,7 @@ static void add_values(struct train_score *s, const float *y, size_t n, const ch
         float want;
 
         memcpy(&want, label + i * sizeof(want), sizeof(want));
-        s->loss += loss_of(&s->train, (double)y[i], (double)want);
+        s->loss += loss_of(&s->head, (double)y[i], (double)want);
         s->n_values++;
     }
 }
@@ -225,7 +223,7 @@ void train_score_end(const struct train_score *s, struct train_scores *out)
     out->accuracy = (double)s->correct / n;
     out->perplexity = exp(out->loss);
     out->f1 = macro_f1(s);
-    if (s->classes > TOP)
+    if (s->classes > TRAIN_TOP)
         out->top5 = (double)s->in_top / n;
 }
 
@@ -235,4 +233,13 @@ void train_score_clear(struct train_score *s)
     s->loss = 0;
     if (s->tally)
         memset(s->tally, 0, s->classes * sizeof(*s->tally));
+}
+
+void train_scores_join(const struct train_spec *t, const struct train_scores *heads,
+                       struct train_scores *out)
+{
+    *out = heads[t->evaluation.head];
+    out->loss = 0;
+    for (uint32_t i = 0; i < t->n_heads; i++)
+        out->loss += t->heads[i].weight * heads[i].loss;
 }

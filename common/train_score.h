@@ -18,11 +18,11 @@ struct train_scores {
 
 struct train_score; /* a sum under way */
 
-/* t: its loss. out: the model's first output, one of [batch, ...] or [1, ...], without data; its
+/* out: the head's output, one of [batch, ...] or [1, ...], without data; its
  * `bytes` are those of one sample. labels: of the whole dataset. All are BORROWED for the call, but
- * t's weights, which are not looked at. *s: OWNED, train_score_free(). Fails: SH_E_INVALID: the
+ * h's weights, which are not looked at. *s: OWNED, train_score_free(). Fails: SH_E_INVALID: the
  * labels do not suit the output; SH_E_UNSUPPORTED, SH_E_NOMEM. */
-int train_score_new(const struct train_spec *t, const struct sh_st_tensor *out,
+int train_score_new(const struct train_head *h, const struct sh_st_tensor *out,
                     const struct sh_st_tensor *labels, struct train_score **s, struct sh_err *err);
 void train_score_free(struct train_score *s); /* NULL is allowed */
 /* Reads all labels. Fails: SH_E_INVALID, with the label and its sample. */
@@ -32,5 +32,9 @@ int train_score_check(const struct train_score *s, const struct sh_st_tensor *la
 void train_score_add(struct train_score *s, const void *out, const void *labels, size_t n);
 void train_score_end(const struct train_score *s, struct train_scores *out);
 void train_score_clear(struct train_score *s); /* nothing has been added */
+/* From those of all heads: the loss is the sum of theirs, weighed; the other numbers are those of
+ * the head that the evaluation goes by. */
+void train_scores_join(const struct train_spec *t, const struct train_scores *heads,
+                       struct train_scores *out);
 
 #endif

@@ -11,9 +11,12 @@
 #include <string.h>
 
 static const struct train_spec DEFAULTS = {
-    .loss = TRAIN_LOSS_XENT,
-    .ignore_index = TRAIN_IGNORE_INDEX,
-    .delta = 1,
+    .heads = {{.loss = TRAIN_LOSS_XENT,
+               .ignore_index = TRAIN_IGNORE_INDEX,
+               .delta = 1,
+               .weight = 1,
+               .labels = "label"}},
+    .n_heads = 1,
     .optimizer = TRAIN_SGD,
     .lr = 1e-3,
     .beta1 = 0.9,
@@ -22,7 +25,6 @@ static const struct train_spec DEFAULTS = {
     .schedule = {.gamma = 0.1, .peak_at = 0.3, .divide = 25, .end_divide = 1e4},
     .accumulate = 1,
     .batch = SH_JOB_BATCH,
-    .labels = "label",
     .precision = DEV_FP32,
     .shuffle = true,
     .publish = true,
@@ -105,6 +107,7 @@ static int refuse_foreign(const json_t *obj, const char *path, const char *name,
 
 /* ------------------------------------------------------------------ the loss */
 
+/* path: of the list, such as spec.loss.class_weights. */
 static int check_weights(const char *path, const json_t *list, struct sh_err *err)
 {
     double sum = 0;
@@ -122,69 +125,131 @@ static int check_weights(const char *path, const json_t *list, struct sh_err *er
 }
 
 /* One number for all, or a list. */
-static int check_pos_weight(const json_t *v, struct sh_err *err)
+static int check_pos_weight(const char *path, const json_t *v, struct sh_err *err)
 {
-    static const char PATH[] = "spec.loss.pos_weight";
-
     if (json_is_array(v) && json_array_size(v) >= 1 && json_array_size(v) <= TRAIN_MAX_CLASSES)
-        return check_weights(PATH, v, err);
+        return check_weights(path, v, err);
     if (json_is_number(v) && json_number_value(v) > 0 && json_number_value(v) <= 1e9)
         return SH_OK;
-    return sh_json_fail(err, PATH,
+    return sh_json_fail(err, path,
                         "\"%s\" must be a number above 0 and up to 1e9, or an array of 1 to %u, "
                         "one for each element of the output's last axis",
-                        PATH, TRAIN_MAX_CLASSES);
+                        path, TRAIN_MAX_CLASSES);
 }
 
-static int read_loss_object(const json_t *obj, struct train_spec *t, struct sh_err *err)
+#define PATH_BYTES 64 /* "spec.loss[7].label_smoothing" */
+
+/* What cannot be said by ranges of fields. path: "spec.loss", or "spec.loss[1]". */
+static int check_head(const char *path, const struct train_head *h, const json_t *class_weights,
+                      const json_t *pos_weight, struct sh_err *err)
+{
+    char field[PATH_BYTES];
+    int rc = SH_OK;
+
+    if (class_weights) {
+        snprintf(field, sizeof(field), "%s.class_weights", path);
+        rc = check_weights(field, class_weights, err);
+    }
+    if (pos_weight) {
+        snprintf(field, sizeof(field), "%s.pos_weight", path);
+        rc = also(rc, check_pos_weight(field, pos_weight, err));
+    }
+    snprintf(field, sizeof(field), "%s.delta", path);
+    if (!(h->delta > 0))
+        rc = also(rc, sh_json_fail(err, field, "\"%s\" must be above 0", field));
+    snprintf(field, sizeof(field), "%s.weight", path);
+    if (!(h->weight > 0))
+        rc = also(rc, sh_json_fail(err, field, "\"%s\" must be above 0", field));
+    return rc;
+}
+
+static int read_head(const json_t *obj, const char *path, struct train_head *h, struct sh_err *err)
 {
     static const struct owned OWNED[] = {
         {"ignore_index", 1u << TRAIN_LOSS_XENT},    {"class_weights", 1u << TRAIN_LOSS_XENT},
         {"label_smoothing", 1u << TRAIN_LOSS_XENT}, {"class_axis", 1u << TRAIN_LOSS_XENT},
         {"pos_weight", 1u << TRAIN_LOSS_BCE},       {"delta", 1u << TRAIN_LOSS_HUBER}};
-    const char *name = NULL;
+    const char *name = NULL, *output = h->output, *labels = h->labels;
     json_t *class_weights = NULL, *pos_weight = NULL;
+    char field[PATH_BYTES];
     int chosen = 0;
     struct sh_json_field f[] = {
         {"name", SH_JSON_STR, &name, .required = true, .max = 32},
-        {"ignore_index", SH_JSON_INT, &t->ignore_index, .min = -1e9, .max = 1e9},
+        {"output", SH_JSON_STR, &output, .min = 1, .max = TRAIN_MAX_TENSOR - 1, .in_bytes = true},
+        {"labels", SH_JSON_STR, &labels, .min = 1, .max = TRAIN_MAX_TENSOR - 1, .in_bytes = true},
+        {"weight", SH_JSON_F64, &h->weight, .min = 0, .max = 1e9},
+        {"ignore_index", SH_JSON_INT, &h->ignore_index, .min = -1e9, .max = 1e9},
         {"class_weights", SH_JSON_ARR, &class_weights, .min = 1, .max = TRAIN_MAX_CLASSES},
-        {"label_smoothing", SH_JSON_F64, &t->label_smoothing, .min = 0, .max = 1},
-        {"class_axis", SH_JSON_INT, &t->class_axis, .min = -1, .max = SH_MAX_RANK - 1},
+        {"label_smoothing", SH_JSON_F64, &h->label_smoothing, .min = 0, .max = 1},
+        {"class_axis", SH_JSON_INT, &h->class_axis, .min = -1, .max = SH_MAX_RANK - 1},
         {"pos_weight", SH_JSON_ANY, &pos_weight, .required = false},
-        {"delta", SH_JSON_F64, &t->delta, .min = 0, .max = 1e9},
+        {"delta", SH_JSON_F64, &h->delta, .min = 0, .max = 1e9},
     };
-    int rc = sh_json_read(obj, "spec.loss", f, SH_ARRAY_LEN(f), err);
+    int rc = sh_json_read(obj, path, f, SH_ARRAY_LEN(f), err);
 
     if (!name)
         return rc;
-    rc = also(rc, choose("spec.loss.name", name, LOSSES, SH_ARRAY_LEN(LOSSES), &chosen, err));
+    snprintf(field, sizeof(field), "%s.name", path);
+    rc = also(rc, choose(field, name, LOSSES, SH_ARRAY_LEN(LOSSES), &chosen, err));
     if (rc)
         return rc;
-    t->loss = (enum train_loss)chosen;
-    rc = refuse_foreign(obj, "spec.loss", name, chosen, OWNED, SH_ARRAY_LEN(OWNED), err);
-    if (class_weights)
-        rc = also(rc, check_weights("spec.loss.class_weights", class_weights, err));
-    if (pos_weight)
-        rc = also(rc, check_pos_weight(pos_weight, err));
-    if (!(t->delta > 0))
-        rc = also(rc, sh_json_fail(err, "spec.loss.delta", "\"spec.loss.delta\" must be above 0"));
-    t->weights = class_weights ? class_weights : pos_weight;
+    h->loss = (enum train_loss)chosen;
+    rc = refuse_foreign(obj, path, name, chosen, OWNED, SH_ARRAY_LEN(OWNED), err);
+    rc = also(rc, check_head(path, h, class_weights, pos_weight, err));
+    h->weights = class_weights ? class_weights : pos_weight;
+    if (output != h->output)
+        sh_strlcpy(h->output, output, sizeof(h->output));
+    if (labels != h->labels)
+        sh_strlcpy(h->labels, labels, sizeof(h->labels));
     return rc;
 }
 
-/* A name, or an object with it. */
+/* Each has to say which output it is of. */
+static int read_heads(const json_t *list, struct train_spec *t, struct sh_err *err)
+{
+    const size_t n = json_array_size(list);
+    int rc = SH_OK;
+
+    if (n < 1 || n > TRAIN_MAX_HEADS)
+        return sh_json_fail(err, "spec.loss", "\"spec.loss\" may list 1 to %u losses, not %zu",
+                            TRAIN_MAX_HEADS, n);
+    t->n_heads = (uint32_t)n;
+    for (size_t i = 1; i < n; i++)
+        t->heads[i] = t->heads[0];
+    for (size_t i = 0; i < n; i++) {
+        const json_t *obj = json_array_get(list, i);
+        char path[PATH_BYTES];
+
+        snprintf(path, sizeof(path), "spec.loss[%zu]", i);
+        if (!json_is_object(obj))
+            rc =
+                also(rc, sh_json_fail(err, path, "\"%s\" must be an object with a \"name\"", path));
+        else
+            rc = also(rc, read_head(obj, path, &t->heads[i], err));
+        if (!rc && n > 1 && !t->heads[i].output[0])
+            rc = also(rc, sh_json_fail(err, path,
+                                       "\"%s.output\" is missing: of several losses each names the "
+                                       "output that it is of",
+                                       path));
+    }
+    return rc;
+}
+
+/* A name, an object with it, or a list of those. */
 static int read_loss(const json_t *loss, struct train_spec *t, struct sh_err *err)
 {
     int chosen = 0, rc;
 
+    if (json_is_array(loss))
+        return read_heads(loss, t, err);
     if (json_is_object(loss))
-        return read_loss_object(loss, t, err);
+        return read_head(loss, "spec.loss", &t->heads[0], err);
     if (!json_is_string(loss))
         return sh_json_fail(err, "spec.loss",
-                            "\"spec.loss\" must be a name or an object with a \"name\"");
+                            "\"spec.loss\" must be a name or an object with a \"name\", or an "
+                            "array of such objects");
     rc = choose("spec.loss", json_string_value(loss), LOSSES, SH_ARRAY_LEN(LOSSES), &chosen, err);
-    t->loss = (enum train_loss)chosen;
+    t->heads[0].loss = (enum train_loss)chosen;
     return rc;
 }
 
@@ -193,7 +258,7 @@ static bool is_alike(int64_t got, int64_t dim)
     return got == dim || dim < 1; /* an axis of any length */
 }
 
-int train_class_axis(const struct train_spec *t, const char *output, uint32_t rank,
+int train_class_axis(const struct train_head *t, const char *output, uint32_t rank,
                      const int64_t *dims, uint32_t *out, struct sh_err *err)
 {
     uint32_t wanted[2] = {1, rank - 1}, n = 2;
@@ -228,7 +293,7 @@ int train_class_axis(const struct train_spec *t, const char *output, uint32_t ra
                    output);
 }
 
-int train_check_weights(const struct train_spec *t, int64_t n, struct sh_err *err)
+int train_check_weights(const struct train_head *t, int64_t n, struct sh_err *err)
 {
     const size_t have = json_array_size(t->weights);
 
@@ -423,13 +488,26 @@ const char *train_metric_name(enum train_metric m)
     return METRICS[m];
 }
 
+static int choose_head(const char *output, struct train_spec *t, struct sh_err *err)
+{
+    for (uint32_t i = 0; i < t->n_heads; i++)
+        if (strcmp(t->heads[i].output, output) == 0) {
+            t->evaluation.head = i;
+            return SH_OK;
+        }
+    return sh_json_fail(err, "spec.evaluation.output",
+                        "\"spec.evaluation.output\" is \"%s\", and no loss is of that output",
+                        output);
+}
+
 /* Behind the loss, as most metrics are of classes. */
 static int read_evaluation(const json_t *obj, struct train_spec *t, struct sh_err *err)
 {
     static const char PATH[] = "spec.evaluation";
-    const char *best = NULL;
+    const char *best = NULL, *output = NULL;
     int chosen = 0, rc;
     struct sh_json_field f[] = {
+        {"output", SH_JSON_STR, &output, .min = 1, .max = TRAIN_MAX_TENSOR - 1, .in_bytes = true},
         {"every", SH_JSON_INT, &t->evaluation.every, .required = true, .min = 1, .max = 1e12},
         {"best", SH_JSON_STR, &best, .min = 1, .max = 16},
         {"patience", SH_JSON_INT, &t->evaluation.patience, .min = 0, .max = 1e9},
@@ -440,11 +518,13 @@ static int read_evaluation(const json_t *obj, struct train_spec *t, struct sh_er
     if (best)
         rc = also(rc, choose("spec.evaluation.best", best, METRICS + 1, SH_ARRAY_LEN(METRICS) - 1,
                              &chosen, err));
+    if (!rc && output)
+        rc = choose_head(output, t, err);
     if (rc)
         return rc;
     if (best)
         t->evaluation.best = (enum train_metric)(chosen + 1);
-    if (t->evaluation.best > TRAIN_BY_LOSS && t->loss != TRAIN_LOSS_XENT)
+    if (t->evaluation.best > TRAIN_BY_LOSS && t->heads[t->evaluation.head].loss != TRAIN_LOSS_XENT)
         rc = sh_json_fail(err, "spec.evaluation.best",
                           "\"spec.evaluation.best\" can be \"%s\" with the loss "
                           "\"cross-entropy\" alone; \"loss\" goes with all",
@@ -514,7 +594,7 @@ static int read_update(const json_t *spec, struct train_spec *t, struct sh_err *
 int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err)
 {
     struct train_spec t = DEFAULTS;
-    const char *labels = t.labels, *precision = "fp32";
+    const char *labels = NULL, *precision = "fp32";
     json_t *optimizer = NULL, *loss = NULL, *schedule = NULL, *names = NULL, *augment = NULL,
            *evaluation = NULL, *scale = NULL;
     int64_t seed = 0;
@@ -526,7 +606,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         {"steps", SH_JSON_INT, &t.steps, .min = 1, .max = 1e12},
         {"epochs", SH_JSON_INT, &t.epochs, .min = 1, .max = 1e9},
         {"seed", SH_JSON_INT, &seed, .min = 0, .max = 9e15},
-        {"labels", SH_JSON_STR, &labels, .min = 1, .max = sizeof(t.labels) - 1, .in_bytes = true},
+        {"labels", SH_JSON_STR, &labels, .min = 1, .max = TRAIN_MAX_TENSOR - 1, .in_bytes = true},
         {"precision", SH_JSON_STR, &precision, .max = 8},
         {"clip_norm", SH_JSON_F64, &t.clip_norm, .min = 0, .max = 1e30},
         {"clip_value", SH_JSON_F64, &t.clip_value, .min = 0, .max = 1e30},
@@ -545,6 +625,8 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
     int rc = sh_json_read(spec, "spec", f, SH_ARRAY_LEN(f), err);
     struct sh_err why = {0};
 
+    if (labels) /* of every head that has none of its own */
+        sh_strlcpy(t.heads[0].labels, labels, sizeof(t.heads[0].labels));
     if (loss)
         rc = also(rc, read_loss(loss, &t, err));
     if (dev_precision_parse(precision, &t.precision, &why))
@@ -565,8 +647,6 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
     if (rc)
         return rc;
     t.seed = (uint64_t)seed;
-    if (labels != t.labels)
-        sh_strlcpy(t.labels, labels, sizeof(t.labels));
     *out = t;
     return SH_OK;
 }

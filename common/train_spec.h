@@ -32,6 +32,9 @@ enum train_metric {
 
 #define TRAIN_IGNORE_INDEX (-100) /* the label that PyTorch leaves out */
 #define TRAIN_MAX_CLASSES 100000u
+#define TRAIN_TOP 5 /* of TRAIN_BY_TOP5 */
+#define TRAIN_MAX_HEADS 8u
+#define TRAIN_MAX_TENSOR 128u /* bytes of a name, with its end */
 #define TRAIN_MAX_GLOBS 64u
 #define TRAIN_MAX_GLOB 255u
 #define TRAIN_MIN_SCALE 1e-6
@@ -39,13 +42,25 @@ enum train_metric {
 #define TRAIN_MAX_SKIPPED 30 /* updates in a row, for gradients that are not finite: then it ends */
 #define TRAIN_MAX_INPUTS 64u /* of which some may be pictures */
 
-struct train_spec { /* json_t: BORROWED from the spec */
+struct train_head {                /* one output and its loss */
+    char output[TRAIN_MAX_TENSOR]; /* of the model; "": the first */
+    char labels[TRAIN_MAX_TENSOR]; /* name of the label tensor in the dataset */
+    double weight;                 /* of this loss in the sum */
     enum train_loss loss;
     int64_t class_axis;     /* of the output; 0: by the shapes, see train_class_axis() */
     int64_t ignore_index;   /* XENT */
     double label_smoothing; /* XENT */
     double delta;           /* HUBER */
     const json_t *weights; /* XENT: of each class; BCE: of positive targets, one or each; or NULL */
+
+    /* No part of a spec. */
+    uint32_t label_rank; /* of the dataset's labels, with the axis of the samples; 0: not known */
+    int64_t label_dims[SH_MAX_RANK];
+};
+
+struct train_spec { /* json_t: BORROWED from the spec */
+    struct train_head heads[TRAIN_MAX_HEADS];
+    uint32_t n_heads; /* 1 or more; with more than one each names its output */
     enum train_optim optimizer;
     double lr, momentum, weight_decay, beta1, beta2, eps;
     bool nesterov;
@@ -68,12 +83,12 @@ struct train_spec { /* json_t: BORROWED from the spec */
     struct {
         int64_t every;          /* steps between two; 0: none */
         enum train_metric best; /* what is kept is best by; TRAIN_NO_METRIC: the last */
+        uint32_t head;          /* whose metrics count, but for the loss, which is of all */
         int64_t patience;       /* without a gain, then it ends; 0: goes on */
         double min_delta;       /* what counts as a gain is more than this */
     } evaluation;
     int64_t batch, steps, epochs; /* steps or epochs, the other 0 */
     uint64_t seed;
-    char labels[128]; /* name of the label tensor in the dataset */
     enum dev_precision precision;
     bool shuffle; /* each epoch in an order drawn from (seed, epoch); else in file order */
     int64_t shuffle_window; /* samples that are mixed at a time; 0: executor/model/order.h */
@@ -82,9 +97,7 @@ struct train_spec { /* json_t: BORROWED from the spec */
     struct augment augment;         /* of every input that is a picture */
 
     /* No part of a spec. */
-    struct sh_sizes sizes; /* of symbols: those of the dataset */
-    uint32_t label_rank;   /* of the dataset's labels, with the axis of the samples; 0: not known */
-    int64_t label_dims[SH_MAX_RANK];
+    struct sh_sizes sizes;    /* of symbols: those of the dataset */
     uint64_t byte_inputs;     /* bit i: the dataset has input i, a picture, as UINT8 */
     int64_t conv_piece_bytes; /* 0: CONV_PIECE_BYTES; less for tests */
 };
@@ -98,7 +111,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
  * where that is not known, 1 as PyTorch has it, and of three axes the last, as transformers write
  * logits. dims: axis 0 is not looked at, and what is below 1 is any length. Fails: SH_E_INVALID: no
  * axis does; *out is the one looked at first. */
-int train_class_axis(const struct train_spec *t, const char *output, uint32_t rank,
+int train_class_axis(const struct train_head *t, const char *output, uint32_t rank,
                      const int64_t *dims, uint32_t *out, struct sh_err *err);
 /* The learning rate of an update, counted from 0, of so many. Of these alone, so that a job that
  * goes on from a checkpoint has the rates it would have had. */
@@ -110,6 +123,6 @@ const char *train_metric_name(enum train_metric m);
 /* Is a parameter's name among `globs`? NULL: no. */
 bool train_names(const json_t *globs, const char *name);
 /* Are there as many weights as classes (BCE: elements of the output's last axis)? */
-int train_check_weights(const struct train_spec *t, int64_t n, struct sh_err *err);
+int train_check_weights(const struct train_head *t, int64_t n, struct sh_err *err);
 
 #endif

@@ -27,6 +27,14 @@ struct io {
     bool is_picture, is_byte;       /* is_byte: the dataset has it as UINT8 */
 };
 
+struct head {                          /* an output, beside its labels */
+    size_t out;                        /* number of the output */
+    const struct sh_st_tensor *labels; /* while there is a file */
+    size_t label_bytes;                /* of one sample */
+    char *want;                        /* OWNED: the labels of the batch */
+    struct train_score *score;
+};
+
 struct eval {
     struct ckpt_task task; /* first member */
     bool is_reading;       /* the thread has the task */
@@ -35,21 +43,18 @@ struct eval {
     struct model *model;
     eval_done_fn *fn;
     void *arg;
-    char *dataset, *label_name; /* OWNED */
+    char *dataset; /* OWNED */
     json_t *meta;
     struct sh_sample_sizes sizes;
-    struct sh_st *file;                /* NULL: all was copied */
-    const struct sh_st_tensor *labels; /* while there is a file */
-    size_t label_bytes;                /* of one sample */
-    char *want;                        /* OWNED: the labels of the batch */
+    struct sh_st *file; /* NULL: all was copied */
+    struct head heads[TRAIN_MAX_HEADS];
     struct io in[MAX_IO], out[MAX_IO];
     size_t n_in, n_out;
     struct sh_shm slab;
     uint64_t slab_id;
     bool has_slab;
-    struct train_spec train; /* of its loss; without weights */
-    struct train_score *score;
-    int64_t n, at, batch; /* samples, next one, of the run on its way */
+    struct train_spec train; /* of its losses; without weights */
+    int64_t n, at, batch;    /* samples, next one, of the run on its way */
     int64_t *busy_ns;
 };
 
@@ -86,16 +91,54 @@ static int bind_input(struct eval *e, const json_t *io, struct sh_err *err)
     return SH_OK;
 }
 
+static int bind_labels(struct eval *e, uint32_t i, struct sh_err *err)
+{
+    const char *name = e->train.heads[i].labels;
+    struct head *h = &e->heads[i];
+
+    h->labels = sh_st_find(e->file, name);
+    if (!h->labels || h->labels->rank < 1 || h->labels->dims[0] < 1)
+        return SH_FAIL(err, SH_E_INVALID, "the evaluation dataset has no tensor \"%s\"", name);
+    if (i > 0 && h->labels->dims[0] != e->n)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "\"%s\" of the evaluation dataset has %" PRId64 " samples, \"%s\" %" PRId64,
+                       name, h->labels->dims[0], e->train.heads[0].labels, e->n);
+    e->n = h->labels->dims[0];
+    h->label_bytes = h->labels->bytes / (size_t)e->n;
+    return SH_OK;
+}
+
+/* A head that names no output is of the first. */
+static int bind_head(struct eval *e, uint32_t i, const json_t *out, struct sh_err *err)
+{
+    const struct train_head *t = &e->train.heads[i];
+    struct head *h = &e->heads[i];
+    struct sh_st_tensor like;
+    int rc;
+
+    while (t->output[0] && h->out < json_array_size(out) &&
+           strcmp(sh_json_text(json_array_get(out, h->out), "name"), t->output) != 0)
+        h->out++;
+    if (h->out == json_array_size(out))
+        return SH_FAIL(err, SH_E_INVALID, "the trained model has no output \"%s\"", t->output);
+    rc = sh_sample_read(json_array_get(out, h->out), &e->sizes, &like, err);
+    if (!rc)
+        rc = train_score_new(t, &like, h->labels, &h->score, err);
+    return rc ? rc : train_score_check(h->score, h->labels, err);
+}
+
 static int bind_outputs(struct eval *e, const json_t *out, struct sh_err *err)
 {
-    struct sh_st_tensor first, t;
-    int rc = sh_sample_read(json_array_get(out, 0), &e->sizes, &first, err);
+    struct sh_st_tensor t;
+    int rc = SH_OK;
 
     for (size_t i = 0; !rc && i < json_array_size(out); i++) {
         rc = sh_sample_read(json_array_get(out, i), &e->sizes, &t, err);
         e->out[e->n_out++].sample_bytes = t.bytes;
     }
-    return rc ? rc : train_score_new(&e->train, &first, e->labels, &e->score, err);
+    for (uint32_t i = 0; !rc && i < e->train.n_heads; i++)
+        rc = bind_head(e, i, out, err);
+    return rc;
 }
 
 static int bind_all(struct eval *e, struct sh_err *err)
@@ -106,13 +149,10 @@ static int bind_all(struct eval *e, struct sh_err *err)
 
     if (json_array_size(in) > MAX_IO || json_array_size(out) > MAX_IO || json_array_size(out) < 1)
         return SH_FAIL(err, SH_E_UNSUPPORTED, "a model with this many tensors cannot be evaluated");
-    e->labels = sh_st_find(e->file, e->label_name);
-    if (!e->labels || e->labels->rank < 1 || e->labels->dims[0] < 1)
-        return SH_FAIL(err, SH_E_INVALID, "the evaluation dataset has no tensor \"%s\"",
-                       e->label_name);
-    e->n = e->labels->dims[0];
-    e->label_bytes = e->labels->bytes / (size_t)e->n;
-    rc = sh_sample_sizes(in, e->file, &e->sizes, err);
+    for (uint32_t i = 0; !rc && i < e->train.n_heads; i++)
+        rc = bind_labels(e, i, err);
+    if (!rc)
+        rc = sh_sample_sizes(in, e->file, &e->sizes, err);
     for (size_t i = 0; !rc && i < json_array_size(in); i++)
         rc = bind_input(e, json_array_get(in, i), err);
     return rc ? rc : bind_outputs(e, out, err);
@@ -123,11 +163,7 @@ static int open_dataset(struct ckpt_task *t, struct sh_err *err)
     struct eval *e = (struct eval *)t;
     int rc = sh_st_open(e->dataset, &e->file, err);
 
-    if (!rc)
-        rc = bind_all(e, err);
-    if (!rc)
-        rc = train_score_check(e->score, e->labels, err);
-    return rc;
+    return rc ? rc : bind_all(e, err);
 }
 
 static void copy_samples(const struct eval *e, const struct io *v, size_t at, size_t n)
@@ -153,7 +189,11 @@ static int copy_batch(struct ckpt_task *t, struct sh_err *err)
     (void)err;
     for (size_t i = 0; i < e->n_in; i++)
         copy_samples(e, &e->in[i], at, n);
-    memcpy(e->want, (const char *)e->labels->data + at * e->label_bytes, n * e->label_bytes);
+    for (uint32_t i = 0; i < e->train.n_heads; i++) {
+        const struct head *h = &e->heads[i];
+
+        memcpy(h->want, (const char *)h->labels->data + at * h->label_bytes, n * h->label_bytes);
+    }
     if (at + n == (size_t)e->n) {
         sh_st_close(e->file); /* here: many pages take a while */
         e->file = NULL;
@@ -177,9 +217,12 @@ static int make_slab(struct eval *e, struct sh_err *err)
                            MAX_SLAB >> 20);
         at = SH_ALIGN_UP(at + v->sample_bytes * batch, ALIGN);
     }
-    e->want = malloc(e->label_bytes * batch); /* as many as of an output: not too many */
-    if (!e->want)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the labels of a batch");
+    for (uint32_t i = 0; i < e->train.n_heads; i++) {
+        /* As many as of an output: not too many. */
+        e->heads[i].want = malloc(e->heads[i].label_bytes * batch);
+        if (!e->heads[i].want)
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate the labels of a batch");
+    }
     e->slab_id = pool_own_slab(e->x->pool);
     rc = sh_shm_create("shunt-eval", SH_MAX(at, (size_t)1), &e->slab, err);
     if (!rc)
@@ -246,10 +289,12 @@ static int read_batch(struct eval *e, struct sh_err *err)
 
 static void end(struct eval *e, const struct sh_err *why)
 {
-    struct train_scores res = {0};
+    struct eval_result res = {0};
 
+    for (uint32_t i = 0; i < e->train.n_heads && !why->rc; i++)
+        train_score_end(e->heads[i].score, &res.heads[i]);
     if (!why->rc)
-        train_score_end(e->score, &res);
+        train_scores_join(&e->train, res.heads, &res.all);
     e->fn(e->arg, &res, why);
 }
 
@@ -266,8 +311,10 @@ static void on_run(void *arg, const struct run_result *r)
     else if (rc)
         SH_FAIL(&err, rc, "%s", r->msg);
     if (!rc) {
-        train_score_add(e->score, (const char *)e->slab.base + e->out[0].off, e->want,
-                        (size_t)e->batch);
+        for (uint32_t i = 0; i < e->train.n_heads; i++)
+            train_score_add(e->heads[i].score,
+                            (const char *)e->slab.base + e->out[e->heads[i].out].off,
+                            e->heads[i].want, (size_t)e->batch);
         e->at += e->batch;
         if (e->at < e->n)
             rc = read_batch(e, &err);
@@ -282,9 +329,10 @@ static void destroy(struct eval *e)
     sh_st_close(e->file);
     json_decref(e->meta);
     free(e->dataset);
-    free(e->label_name);
-    free(e->want);
-    train_score_free(e->score);
+    for (uint32_t i = 0; i < TRAIN_MAX_HEADS; i++) {
+        free(e->heads[i].want);
+        train_score_free(e->heads[i].score);
+    }
     free(e);
 }
 
@@ -326,8 +374,6 @@ int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void
     e->busy_ns = c->busy_ns;
     e->meta = json_incref(c->meta);
     rc = sh_strdup(c->dataset, &e->dataset, err);
-    if (!rc)
-        rc = sh_strdup(c->labels, &e->label_name, err);
     if (!rc)
         rc = read_with(e, open_dataset, err);
     if (rc) {

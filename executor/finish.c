@@ -66,7 +66,8 @@ struct finish {
     json_t *meta;
     char digest[SH_SHA256_HEX];
     uint64_t onnx_bytes;
-    struct train_scores result;
+    struct train_spec train;
+    struct eval_result result; /* of each head of `train` */
     bool has_result, is_published;
 };
 
@@ -399,19 +400,17 @@ static int load_model(struct finish *f, struct sh_err *err)
     return store_load_internal(j->x->store, &m, &f->model, err);
 }
 
-static void on_eval(void *arg, const struct train_scores *r, const struct sh_err *why);
+static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why);
 
 static int evaluate(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
-    struct train_spec train;
     const struct eval_conf c = {.model = f->model,
                                 .dataset = j->eval_dataset,
-                                .labels = j->labels,
-                                .train = &train,
+                                .train = &f->train,
                                 .meta = f->meta,
                                 .busy_ns = &j->eval_ns};
-    int rc = train_spec_read(j->spec, &train, err);
+    int rc = train_spec_read(j->spec, &f->train, err);
 
     if (rc)
         return rc;
@@ -477,10 +476,34 @@ static int deliver(struct finish *f, struct sh_err *err)
     return push_start(f->job->x, &c, on_delivered, f, &f->push, err);
 }
 
-/* What not every job has. */
-static int add_to_result(const struct job *j, json_t *r)
+static json_t *heads_json(const struct finish *f)
 {
+    json_t *list = json_array();
+    int bad = !list;
+
+    for (uint32_t i = 0; i < f->train.n_heads && list; i++) {
+        const struct train_scores *s = &f->result.heads[i];
+
+        bad |= json_array_append_new(
+            list,
+            json_pack("{s:s,s:o,s:o,s:o,s:o,s:o}", "output", f->train.heads[i].output, "loss",
+                      number(s->loss), "accuracy", number(s->accuracy), "top5", number(s->top5),
+                      "f1", number(s->f1), "perplexity", number(s->perplexity)));
+    }
+    if (!bad)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
+/* What not every job has. */
+static int add_to_result(const struct finish *f, json_t *r)
+{
+    const struct job *j = f->job;
     int bad = 0;
+
+    if (f->has_result && f->train.n_heads > 1)
+        bad |= json_object_set_new(r, "heads", heads_json(f));
 
     if (j->trials.best_step)
         bad |= json_object_set_new(r, "best_step", json_integer(j->trials.best_step));
@@ -496,7 +519,7 @@ static void succeed(struct finish *f)
     struct job *j = f->job;
     static const struct train_scores NONE = {
         .loss = NAN, .accuracy = NAN, .perplexity = NAN, .top5 = NAN, .f1 = NAN};
-    const struct train_scores *e = f->has_result ? &f->result : &NONE;
+    const struct train_scores *e = f->has_result ? &f->result.all : &NONE;
     struct sh_err err = {0};
     json_t *r;
 
@@ -508,7 +531,8 @@ static void succeed(struct finish *f)
                   number(e->top5), "f1", number(e->f1), "perplexity", number(e->perplexity),
                   "eval_loss", number(e->loss), "final_loss", number(j->last_loss), "steps",
                   (json_int_t)j->step, "digest", f->digest, "bytes", (json_int_t)f->onnx_bytes);
-    if (!r || add_to_result(j, r) || (f->is_published && name_package(f, r)) || sh_json_dump(r, &j->result, &err))
+    if (!r || add_to_result(f, r) || (f->is_published && name_package(f, r)) ||
+        sh_json_dump(r, &j->result, &err))
         SH_FAIL(&err, SH_E_NOMEM, "could not write the job's result");
     json_decref(r);
     if (!err.rc)
@@ -518,10 +542,20 @@ static void succeed(struct finish *f)
         train__finished(j, &err);
 }
 
-static void on_eval(void *arg, const struct train_scores *r, const struct sh_err *why)
+static void say_scores(struct finish *f, const char *of, const struct train_scores *s)
+{
+    char accuracy[40] = "";
+
+    if (isfinite(s->accuracy))
+        snprintf(accuracy, sizeof(accuracy), "accuracy %.6g, ", s->accuracy);
+    job_log_say(f->job->log, "evaluated on %" PRId64 " samples: %s%sloss %.6g", s->n_samples, of,
+                accuracy, s->loss);
+}
+
+static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why)
 {
     struct finish *f = arg;
-    char accuracy[40] = "";
+    char of[TRAIN_MAX_TENSOR + 16];
 
     if (why->rc) {
         fail(f, why);
@@ -529,10 +563,11 @@ static void on_eval(void *arg, const struct train_scores *r, const struct sh_err
     }
     f->result = *r;
     f->has_result = true;
-    if (isfinite(r->accuracy))
-        snprintf(accuracy, sizeof(accuracy), "accuracy %.6g, ", r->accuracy);
-    job_log_say(f->job->log, "evaluated on %" PRId64 " samples: %sloss %.6g", r->n_samples,
-                accuracy, r->loss);
+    say_scores(f, "", &r->all);
+    for (uint32_t i = 0; i < f->train.n_heads && f->train.n_heads > 1; i++) {
+        snprintf(of, sizeof(of), "output %s: ", f->train.heads[i].output);
+        say_scores(f, of, &r->heads[i]);
+    }
     succeed(f);
 }
 

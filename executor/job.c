@@ -43,12 +43,11 @@ static int read_evaluation(struct job *j, struct sh_err *err)
 /* The worker reads the whole spec and refuses what is wrong in it; this is what we need of it. */
 static int read_spec(struct job *j, struct sh_err *err)
 {
-    const json_t *interval, *labels, *precision;
+    const json_t *interval, *precision;
     int rc = sh_json_parse(j->spec_text, strlen(j->spec_text), SPEC_MAX_BYTES, &j->spec, err);
 
     if (rc)
         return rc;
-    labels = json_object_get(j->spec, "labels");
     precision = json_object_get(j->spec, "precision");
     interval = json_object_get(j->spec, "checkpoint_interval_ms");
     j->interval_ns = j->x->conf->checkpoint_interval_ms * 1000000;
@@ -56,9 +55,6 @@ static int read_spec(struct job *j, struct sh_err *err)
         json_integer_value(interval) < INT64_MAX / 1000000)
         j->interval_ns = json_integer_value(interval) * 1000000;
     rc = read_evaluation(j, err);
-    if (rc)
-        return rc;
-    rc = sh_strdup(json_is_string(labels) ? json_string_value(labels) : "label", &j->labels, err);
     if (!rc)
         rc = sh_strdup(json_is_string(precision) ? json_string_value(precision) : "fp32",
                        &j->precision, err);
@@ -186,7 +182,6 @@ void job_free(struct job *j)
     free(j->spec_text);
     free(j->dir);
     free(j->resume);
-    free(j->labels);
     free(j->precision);
     free(j);
 }

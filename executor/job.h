@@ -40,7 +40,7 @@ struct job {
     struct blob_set blobs; /* what it reads, until its end */
     struct job_log *log;
     json_t *spec;
-    char *labels, *precision; /* from spec, OWNED */
+    char *precision; /* from spec, OWNED */
     int64_t resume_step, interval_ns;
     int64_t compile_ns; /* when the first compilation began */
 

@@ -28,7 +28,6 @@
 #define DEV_MAX_IN 32 /* Concat takes the most */
 #define DEV_MAX_OUT 5
 #define DEV_MAX_KEYS 16384     /* of ATTENTION: a device may hold a row of scores on the chip */
-#define DEV_SCALER 4           /* elements of a scaler */
 #define DEV_MAX_TRAIN_WIDTH 64 /* of ATTENTION with lse, and a multiple of 16 */
 
 enum dev_role {
@@ -95,14 +94,14 @@ struct dev_tensor {
  *               by scaler[0], where there is a scaler
  * SGD, ADAM      in a turn of n parts what is called grad is the gradients' sum divided by n, then
  *               multiplied by min(1, clip_norm / (norm + 1e-6)), norm being the root of squares
- *               divided by n, and cut to [-clip_value, clip_value]; 0: not cut. With a scaler
- *               gradient and norm are divided by scaler[0] first; squares that are not finite skip
- *               the update, and Adam counts only those that were not skipped
+ *               divided by n, and cut to [-clip_value, clip_value]; 0: not cut. With a scaler all
+ *               are divided by scaler[0] first, squares that are not finite skip the update, and
+ *               Adam does not count it
  * SQUARES       before + the sum of the squares of all elements of the others
  * LOSS_SCALE    scaler is F32 [DEV_SCALER]: the factor, updates since it changed, updates skipped
- *               in all, and in a row up to now. Squares that are not finite skip an update: the
- *               factor is multiplied by u.scaler.backoff. After u.scaler.interval updates without
- *               that it is multiplied by u.scaler.growth. It stays finite and at least FLT_MIN
+ *               in all, and in a row up to now. A skipped update multiplies the factor by
+ *               u.scaler.backoff, u.scaler.interval others in a row by u.scaler.growth. It stays
+ *               finite and at least FLT_MIN
  */
 #define DEV_OP_MAP(X)                                                                              \
     /* forward */                                                                                  \
@@ -157,7 +156,7 @@ struct dev_tensor {
     X(ADAM)    /* param grad m v [squares] [scaler]; u.optim.decoupled for AdamW */                \
     X(EMA)     /* mean param: mean += (1 - u.optim.beta1) (param - mean); at first mean = param */ \
     X(LOSS_SCALE) /* scaler squares; after all updates: see above */                               \
-    X(COMMIT)  /* src -> dst STATE: running statistics become current */
+    X(COMMIT)     /* src -> dst STATE: running statistics become current */
 
 enum dev_op_kind {
 #define X(k) DEV_OP_##k,
@@ -297,20 +296,5 @@ bool dev_axis_of(const struct dev_tensor *t, int64_t axis, uint32_t *out);
 bool dev_same_dims(const struct dev_tensor *a, const struct dev_tensor *b);
 /* How many samples a CONV_BWD_WEIGHT reads, from u.conv.first on. */
 int64_t dev_conv_samples(const struct dev_conv *c, const struct dev_tensor *x);
-
-/* Where the operands of an ATTENTION lie, in elements, for q, k, v: head h of row s of batch b
- * begins at at[i] + b * batch_stride[i] + s * row_stride[i] + h * width. */
-struct dev_attn {
-    int64_t batch, heads, width, q_rows, k_rows;
-    int64_t at[3], batch_stride[3], row_stride[3];
-    int64_t mask_stride[4]; /* along batch, head, q row, k row; 0 = broadcast */
-};
-/* in: q, k, v, mask (NULL: none). false: the shapes do not fit. */
-bool dev_attn_of(const struct dev_op *op, const struct dev_tensor *const in[4],
-                 const struct dev_tensor *y, struct dev_attn *out);
-/* The same with all operands of an ATTENTION or ATTENTION_BWD of g. */
-bool dev_attn_of_op(const struct dev_graph *g, const struct dev_op *op, struct dev_attn *out);
-/* Has dropout a random number for each weight? With ratio > 0 a device must refuse otherwise. */
-bool dev_attn_can_drop(const struct dev_attn *a);
 
 #endif

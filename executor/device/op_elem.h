@@ -68,6 +68,7 @@ enum dev_bin {
     DEV_BIN_SHIFT_RIGHT,
     DEV_N_BINS
 };
+#define DEV_SCALER 4            /* elements of the scaler of a loss */
 enum dev_loss {                 /* of an element x and its target t */
                 DEV_LOSS_MSE,   /* (x - t)^2 */
                 DEV_LOSS_L1,    /* |x - t| */

@@ -226,6 +226,14 @@ static int describe_training(const struct graph *g, const struct graph *t, struc
     return rc;
 }
 
+static bool has_float_output(const struct graph *g)
+{
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        if (g->values[g->outputs[i]].dtype == SH_F32)
+            return true;
+    return false;
+}
+
 /* Can this graph be trained? note says why not, or what training will do. */
 static bool trainable(const struct graph *g, const struct weights *w, char *note, size_t size)
 {
@@ -238,8 +246,8 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
         sh_strlcpy(note, "the model has no parameters", size);
     else if (!w->plain)
         sh_strlcpy(note, "only FP32 parameters can be trained; export the model in FP32", size);
-    else if (g->values[g->outputs[0]].dtype != SH_F32)
-        sh_strlcpy(note, "the first output is not FP32, so it has no loss", size);
+    else if (!has_float_output(g))
+        sh_strlcpy(note, "no output is FP32, so there is no loss", size);
     else if (graph_at_batch(g, graph_some_batch(g), true, &t, &err) != SH_OK)
         sh_strlcpy(note, err.msg, size);
     else

@@ -178,8 +178,27 @@ static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
     return rc ? rc : RULES[op.kind](a, &op, dy, err);
 }
 
-int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want, int64_t piece,
-                      struct sh_err *err)
+/* Where the walk begins. A place that depends on no parameter has nothing to teach. */
+static int plant(struct ad *a, const struct autodiff_seed *seeds, uint32_t n, struct sh_err *err)
+{
+    bool any = false;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        if (!ad__wants(a, seeds[i].from))
+            continue;
+        any = true;
+        rc = ad__add(a, seeds[i].from, seeds[i].gradient, err);
+    }
+    if (rc || any)
+        return rc;
+    return SH_FAIL(err, SH_E_INVALID,
+                   "\"%s\" depends on no parameter: the model has nothing to train",
+                   ir_t(a->ir, seeds[0].from)->name);
+}
+
+int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t n_seeds,
+                      const bool *want, int64_t piece, struct sh_err *err)
 {
     uint32_t n = ir->g.n_tensors, n_ops = ir->g.n_ops;
     struct ad a = {.ir = ir,
@@ -197,13 +216,7 @@ int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *w
     for (uint32_t i = 0; i < n; i++)
         a.grads[i] = DEV_NONE;
     mark_wants(&a, want, n_ops);
-    if (!ad__wants(&a, from)) {
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "\"%s\" depends on no parameter: the model has nothing to train",
-                     ir_t(ir, from)->name);
-        goto out;
-    }
-    rc = ad__add(&a, from, seed, err);
+    rc = plant(&a, seeds, n_seeds, err);
     for (uint32_t i = n_ops; i-- > 0 && rc == SH_OK;)
         rc = step_back(&a, i, err);
     for (uint32_t i = 0; i < n && rc == SH_OK; i++)

@@ -15,16 +15,21 @@
 #include "executor/model/ir.h"
 #include "executor/model/program.h"
 
-/* The loss of ir's first output, the backward pass to every parameter, the update. A parameter that
- * the loss does not depend on keeps its value. Fails: SH_E_UNSUPPORTED naming an operation without
- * a gradient, SH_E_INVALID (the output does not suit the loss; there is nothing to train). */
+/* The losses of ir's outputs, one for each head of t in their order, the backward pass to every
+ * parameter, the update. A parameter that the loss does not depend on keeps its value. Fails:
+ * SH_E_UNSUPPORTED naming an operation without a gradient, SH_E_INVALID (an output does not suit its
+ * loss; there is nothing to train). */
 int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err);
 
-/* The backward pass alone, for tests too: d(loss)/d(from) is tensor `seed`, shaped like `from`.
- * Fills info[].grad of parameters. want: NULL, or n_tensors flags of further roots whose gradient
- * is wanted; it comes in info[].grad as well. piece: elements of x and d_y that one operation may
- * read for the weight gradient of a convolution, unless a single sample has more; 0: no limit. */
-int autodiff_backward(struct ir *ir, uint32_t from, uint32_t seed, const bool *want, int64_t piece,
-                      struct sh_err *err);
+struct autodiff_seed {
+    uint32_t from, gradient; /* d(loss)/d(from), shaped like it */
+};
+
+/* The backward pass alone, for tests too, from n places. Fills info[].grad of parameters. want:
+ * NULL, or n_tensors flags of further roots whose gradient is wanted; it comes in info[].grad as
+ * well. piece: elements of x and d_y that one operation may read for the weight gradient of a
+ * convolution, unless a single sample has more; 0: no limit. */
+int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t n,
+                      const bool *want, int64_t piece, struct sh_err *err);
 
 #endif

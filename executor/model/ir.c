@@ -12,7 +12,7 @@ int ir_new(struct ir **out, struct sh_err *err)
     *out = calloc(1, sizeof(**out));
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a device graph");
-    (*out)->label = (*out)->loss = (*out)->scaler = DEV_NONE;
+    (*out)->loss = (*out)->scaler = DEV_NONE;
     return SH_OK;
 }
 
@@ -347,7 +347,8 @@ static void each_ref(struct ir *ir, void (*fn)(void *ctx, uint32_t *t), void *ct
         fn(ctx, &ir->commits[i].src);
         fn(ctx, &ir->commits[i].dst);
     }
-    fn(ctx, &ir->label);
+    for (uint32_t i = 0; i < ir->n_labels; i++)
+        fn(ctx, &ir->labels[i]);
     fn(ctx, &ir->loss);
     fn(ctx, &ir->scaler);
 }

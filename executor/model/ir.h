@@ -11,6 +11,7 @@
 #define SH_EXECUTOR_MODEL_IR_H
 
 #include "common/err.h"
+#include "common/train_spec.h"
 #include "executor/device/op.h"
 
 #include <stdbool.h>
@@ -49,8 +50,9 @@ struct ir {
     struct ir_commit *commits;
     uint32_t *inputs, *outputs; /* tensors, in the order of the source graph */
     uint32_t n_inputs, n_outputs;
-    uint32_t label, loss; /* training; DEV_NONE otherwise */
-    uint32_t scaler;      /* DEV_NONE: the loss is not scaled */
+    uint32_t labels[TRAIN_MAX_HEADS], n_labels; /* training: of each head */
+    uint32_t loss;                              /* training; DEV_NONE otherwise */
+    uint32_t scaler;                            /* DEV_NONE: the loss is not scaled */
     size_t n_names, n_commits;
     size_t cap_tensors, cap_info, cap_ops, cap_names, cap_commits;
 };

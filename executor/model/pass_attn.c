@@ -24,6 +24,7 @@
  * matrix that has other readers stays as it is, so that the image does not grow.
  */
 #include "common/mem.h"
+#include "executor/device/op_attn.h"
 #include "executor/model/pass.h"
 #include "executor/model/strided.h"
 

@@ -16,7 +16,7 @@ struct program {
     struct ir *ir;
     struct dev_plan *dp;
     struct plan plan;
-    struct program_io *inputs, *outputs, label;
+    struct program_io *inputs, *outputs, labels[TRAIN_MAX_HEADS];
     struct indices *indices; /* NULL of a training program */
     struct program_state_entry *state;
     uint32_t *gradients; /* of each entry of the state: tensor, or DEV_NONE */
@@ -89,8 +89,8 @@ static int list_io(struct program *p, struct sh_err *err)
         describe_io(ir, ir->outputs[i], &p->outputs[i]);
         p->outputs[i].name = p->g->values[p->g->outputs[i]].name;
     }
-    if (ir->label != DEV_NONE)
-        describe_io(ir, ir->label, &p->label);
+    for (uint32_t i = 0; i < ir->n_labels; i++)
+        describe_io(ir, ir->labels[i], &p->labels[i]);
     return SH_OK;
 }
 
@@ -319,8 +319,53 @@ static int finish(struct program *p, struct dev *d, enum dev_precision precision
 
 enum use { USE_INFER, USE_TRAIN, USE_EVALUATE };
 
-static int start(const struct graph *g, const struct graph_sizes *at, enum use use,
-                 struct program **out, struct sh_err *err)
+/* A head that names no output is of the first. */
+static int find_output(const struct program *p, const struct train_head *h, uint32_t *at,
+                       struct sh_err *err)
+{
+    const struct graph *g = p->g;
+
+    for (*at = 0; *at < g->n_outputs; ++*at)
+        if (!h->output[0] || strcmp(g->values[g->outputs[*at]].name, h->output) == 0)
+            return SH_OK;
+    return SH_FAIL(err, SH_E_INVALID, "the model has no output \"%s\" to train on", h->output);
+}
+
+static int set_list(uint32_t **list, uint32_t *n, const uint32_t *to, uint32_t n_to,
+                    struct sh_err *err)
+{
+    uint32_t *made = malloc((n_to + 1u) * sizeof(*made));
+
+    if (!made)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a list of %u outputs", n_to);
+    memcpy(made, to, n_to * sizeof(*made));
+    free(*list);
+    *list = made;
+    *n = n_to;
+    return SH_OK;
+}
+
+/* The outputs of the heads become the outputs; others take no part. */
+static int pick_outputs(struct program *p, const struct train_spec *t, struct sh_err *err)
+{
+    uint32_t tensors[TRAIN_MAX_HEADS], values[TRAIN_MAX_HEADS], at;
+
+    for (uint32_t i = 0; i < t->n_heads; i++) {
+        int rc = find_output(p, &t->heads[i], &at, err);
+
+        if (rc)
+            return rc;
+        tensors[i] = p->ir->outputs[at];
+        values[i] = p->g->outputs[at];
+    }
+    if (set_list(&p->ir->outputs, &p->ir->n_outputs, tensors, t->n_heads, err))
+        return err->rc;
+    return set_list(&p->g->outputs, &p->g->n_outputs, values, t->n_heads, err);
+}
+
+/* t: NULL of inference. */
+static int start(const struct graph *g, const struct graph_sizes *at, const struct train_spec *t,
+                 enum use use, struct program **out, struct sh_err *err)
 {
     const bool training = use != USE_INFER;
     struct program *p = calloc(1, sizeof(*p));
@@ -332,10 +377,10 @@ static int start(const struct graph *g, const struct graph_sizes *at, enum use u
     rc = graph_at(g, at, training, &p->g, err);
     if (!rc)
         rc = lower_graph(p->g, training, &p->ir, err);
-    if (!rc && use == USE_EVALUATE) {
-        p->ir->n_outputs = SH_MIN(p->ir->n_outputs, 1u); /* further ones take no part */
+    if (!rc && t)
+        rc = pick_outputs(p, t, err);
+    if (!rc && use == USE_EVALUATE)
         pass_evaluate(p->ir);
-    }
     if (!rc)
         rc = pass_run(p->ir, training, err);
     if (!rc)
@@ -348,7 +393,7 @@ int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes
                   struct sh_err *err)
 {
     struct program *p = NULL;
-    int rc = start(g, at, USE_INFER, &p, err);
+    int rc = start(g, at, NULL, USE_INFER, &p, err);
 
     *out = NULL;
     if (!rc)
@@ -368,7 +413,7 @@ int program_train(struct dev *d, const struct graph *g, const struct train_spec 
 {
     const struct graph_sizes at = {.batch = t->batch, .of = t->sizes};
     struct program *p = NULL;
-    int rc = start(g, &at, USE_TRAIN, &p, err);
+    int rc = start(g, &at, t, USE_TRAIN, &p, err);
 
     *out = NULL;
     if (!rc)
@@ -388,7 +433,7 @@ int program_evaluate(struct dev *d, const struct graph *g, const struct train_sp
 {
     const struct graph_sizes at = {.batch = t->batch, .of = t->sizes};
     struct program *p = NULL;
-    int rc = start(g, &at, USE_EVALUATE, &p, err);
+    int rc = start(g, &at, t, USE_EVALUATE, &p, err);
 
     *out = NULL;
     if (!rc)
@@ -540,17 +585,17 @@ const struct program_io *program_output(const struct program *p, size_t i)
     return i < p->ir->n_outputs ? &p->outputs[i] : NULL;
 }
 
-const struct program_io *program_label(const struct program *p)
+const struct program_io *program_label(const struct program *p, size_t head)
 {
-    return p->ir->label == DEV_NONE ? NULL : &p->label;
+    return head < p->ir->n_labels ? &p->labels[head] : NULL;
 }
 
-int64_t program_n_classes(const struct program *p)
+int64_t program_n_classes(const struct program *p, size_t head)
 {
     const struct dev_graph *g = &p->ir->g;
 
-    for (uint32_t i = 0; i < g->n_ops; i++)
-        if (g->ops[i].kind == DEV_OP_LOSS_XENT)
+    for (uint32_t i = 0; i < g->n_ops && head < p->ir->n_labels; i++)
+        if (g->ops[i].kind == DEV_OP_LOSS_XENT && g->ops[i].in[1] == p->ir->labels[head])
             return g->tensors[g->ops[i].in[0]].dims[1];
     return 0;
 }

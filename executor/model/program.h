@@ -31,10 +31,11 @@ int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes
                   struct sh_err *err);
 int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
                   struct program **out, struct sh_err *err);
-/* The forward pass to the first output as it is after training, on the parameters (their means,
- * where such are kept) and running statistics in the state of `trained`, a training program of the
- * same g, t and d. Constants of its own lie behind that state: program_state_bytes() is that of
- * both, and program_write_state() of this comes before that of `trained`. */
+/* The forward pass to the outputs of t's heads, in their order, as it is after training, on the
+ * parameters (their means, where such are kept) and running statistics in the state of `trained`, a
+ * training program of the same g, t and d. Constants of its own lie behind that state:
+ * program_state_bytes() is that of both, and program_write_state() of this comes before that of
+ * `trained`. */
 int program_evaluate(struct dev *d, const struct graph *g, const struct train_spec *t,
                      const struct program *trained, struct program **out, struct sh_err *err);
 void program_free(struct program *p);
@@ -68,10 +69,11 @@ const struct program_io *program_output(const struct program *p, size_t i);
  */
 int program_check_sample(const struct program *p, size_t i, const void *sample, size_t bytes,
                          struct sh_err *err);
-const struct program_io *program_label(const struct program *p); /* training */
+/* Training: of a head; NULL: there are no more. */
+const struct program_io *program_label(const struct program *p, size_t head);
+/* Of a head with cross-entropy; 0: the labels are no classes. */
+int64_t program_n_classes(const struct program *p, size_t head);
 /* Training: F32 in the workspace; and before which operation it is there. */
-/* Of cross-entropy; 0: the labels are no classes. */
-int64_t program_n_classes(const struct program *p);
 size_t program_loss_offset(const struct program *p);
 uint32_t program_loss_end(const struct program *p);
 /* Training: where in the state DEV_SCALER floats say what the scale of the loss is; false: it has

@@ -16,26 +16,28 @@
 
 /* ------------------------------------------------------------------ loss */
 
-static int label_tensor(struct ir *ir, const struct train_spec *t, enum sh_dtype dtype,
+static int label_tensor(struct ir *ir, const struct train_head *h, enum sh_dtype dtype,
                         uint32_t rank, const int64_t *dims, struct sh_err *err)
 {
     const char *name;
-    int rc = ir_name(ir, &name, err, "%s", t->labels);
+    int rc = ir_name(ir, &name, err, "%s", h->labels);
 
-    return rc ? rc : ir_tensor(ir, name, dtype, DEV_ROLE_LABEL, rank, dims, &ir->label, err);
+    return rc ? rc
+              : ir_tensor(ir, name, dtype, DEV_ROLE_LABEL, rank, dims, &ir->labels[ir->n_labels++],
+                          err);
 }
 
 /* The logits as [before, classes, behind], and labels of the shape without the classes. */
-static int class_label(struct ir *ir, const struct train_spec *t, uint32_t *pred,
+static int class_label(struct ir *ir, const struct train_head *h, uint32_t *pred,
                        struct sh_err *err)
 {
     const struct dev_tensor y = *ir_t(ir, *pred);
     int64_t dims[SH_MAX_RANK] = {0}, as[3] = {1, 1, 1};
     uint32_t axis, n = 0;
-    int rc = train_class_axis(t, y.name, y.rank, y.dims, &axis, err);
+    int rc = train_class_axis(h, y.name, y.rank, y.dims, &axis, err);
 
     if (!rc)
-        rc = train_check_weights(t, y.dims[axis], err);
+        rc = train_check_weights(h, y.dims[axis], err);
     if (rc)
         return rc;
     for (uint32_t i = 0; i < y.rank; i++) {
@@ -44,10 +46,10 @@ static int class_label(struct ir *ir, const struct train_spec *t, uint32_t *pred
             dims[n++] = y.dims[i];
     }
     rc = ir_alias(ir, *pred, as[2] == 1 ? 2 : 3, as, pred, err);
-    return rc ? rc : label_tensor(ir, t, SH_I64, n, dims, err);
+    return rc ? rc : label_tensor(ir, h, SH_I64, n, dims, err);
 }
 
-static int label_for(struct ir *ir, const struct train_spec *t, uint32_t *pred, struct sh_err *err)
+static int label_for(struct ir *ir, const struct train_head *h, uint32_t *pred, struct sh_err *err)
 {
     const struct dev_tensor y = *ir_t(ir, *pred);
     int rc = SH_OK;
@@ -55,15 +57,15 @@ static int label_for(struct ir *ir, const struct train_spec *t, uint32_t *pred, 
     if (y.dtype != SH_F32)
         return SH_FAIL(err, SH_E_INVALID, "cannot train on output \"%s\": it is %s, not FP32",
                        y.name, sh_dtype_v2(y.dtype));
-    if (t->loss == TRAIN_LOSS_XENT)
-        return class_label(ir, t, pred, err);
-    if (t->loss == TRAIN_LOSS_BCE && t->weights)
-        rc = train_check_weights(t, y.rank ? y.dims[y.rank - 1] : 1, err);
-    return rc ? rc : label_tensor(ir, t, SH_F32, y.rank, y.dims, err);
+    if (h->loss == TRAIN_LOSS_XENT)
+        return class_label(ir, h, pred, err);
+    if (h->loss == TRAIN_LOSS_BCE && h->weights)
+        rc = train_check_weights(h, y.rank ? y.dims[y.rank - 1] : 1, err);
+    return rc ? rc : label_tensor(ir, h, SH_F32, y.rank, y.dims, err);
 }
 
 /* One number, or one for each class. */
-static int loss_weights(struct ir *ir, const struct train_spec *t, struct dev_op *op,
+static int loss_weights(struct ir *ir, const struct train_head *t, struct dev_op *op,
                         struct sh_err *err)
 {
     const bool is_list = json_is_array(t->weights);
@@ -120,35 +122,73 @@ static void take_scaler(const struct ir *ir, struct dev_op *op, uint32_t at)
     op->in[op->n_in++] = ir->scaler;
 }
 
-static int add_loss(struct ir *ir, const struct train_spec *t, uint32_t pred, uint32_t *seed,
-                    struct sh_err *err)
+/* *loss, and its gradient. */
+static int add_loss(struct ir *ir, const struct train_head *h, uint32_t pred, uint32_t *loss,
+                    uint32_t *gradient, struct sh_err *err)
 {
     static const enum dev_loss EACH[] = {[TRAIN_LOSS_MSE] = DEV_LOSS_MSE,
                                          [TRAIN_LOSS_L1] = DEV_LOSS_L1,
                                          [TRAIN_LOSS_HUBER] = DEV_LOSS_HUBER,
                                          [TRAIN_LOSS_BCE] = DEV_LOSS_BCE};
-    struct dev_op op = ir_op(t->loss == TRAIN_LOSS_XENT ? DEV_OP_LOSS_XENT : DEV_OP_LOSS_EACH,
-                             "loss", 2, (uint32_t[]){pred, ir->label});
-    int rc = ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, &ir->loss, err);
+    struct dev_op op = ir_op(h->loss == TRAIN_LOSS_XENT ? DEV_OP_LOSS_XENT : DEV_OP_LOSS_EACH,
+                             "loss", 2, (uint32_t[]){pred, ir->labels[ir->n_labels - 1]});
+    int rc = ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, loss, err);
 
     if (!rc)
-        rc = ir_like(ir, pred, "loss#gradient", DEV_ROLE_ACT, seed, err);
+        rc = ir_like(ir, pred, "loss#gradient", DEV_ROLE_ACT, gradient, err);
     if (!rc)
-        rc = loss_weights(ir, t, &op, err);
-    if (!rc)
-        rc = add_scaler(ir, t, err);
+        rc = loss_weights(ir, h, &op, err);
     if (rc)
         return rc;
     take_scaler(ir, &op, 3);
-    op.out[0] = ir->loss;
-    op.out[1] = *seed;
+    op.out[0] = *loss;
+    op.out[1] = *gradient;
     op.n_out = 2;
-    op.u.loss.ignore = t->ignore_index;
-    op.u.loss.smoothing = (float)t->label_smoothing;
-    op.u.loss.kind = EACH[t->loss];
-    op.u.loss.delta = (float)t->delta;
-    op.u.loss.weight = 1;
+    op.u.loss.ignore = h->ignore_index;
+    op.u.loss.smoothing = (float)h->label_smoothing;
+    op.u.loss.kind = EACH[h->loss];
+    op.u.loss.delta = (float)h->delta;
+    op.u.loss.weight = (float)h->weight;
     return ir_push(ir, &op, err);
+}
+
+/* ir->loss becomes the sum with another, if there is one already. */
+static int join_loss(struct ir *ir, uint32_t loss, struct sh_err *err)
+{
+    struct dev_op op = ir_op(DEV_OP_BINARY, "loss", 2, (uint32_t[]){ir->loss, loss});
+    uint32_t sum;
+    int rc;
+
+    if (ir->loss == DEV_NONE) {
+        ir->loss = loss;
+        return SH_OK;
+    }
+    rc = ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, &sum, err);
+    if (rc)
+        return rc;
+    op.u.binary.kind = DEV_BIN_ADD;
+    op.out[0] = ir->loss = sum;
+    op.n_out = 1;
+    return ir_push(ir, &op, err);
+}
+
+/* The losses of all heads. *seeds: where the backward pass begins. */
+static int add_losses(struct ir *ir, const struct train_spec *t,
+                      struct autodiff_seed seeds[static TRAIN_MAX_HEADS], struct sh_err *err)
+{
+    int rc = add_scaler(ir, t, err);
+
+    for (uint32_t i = 0; i < t->n_heads && !rc; i++) {
+        uint32_t loss = DEV_NONE;
+
+        seeds[i].from = ir->outputs[i];
+        rc = label_for(ir, &t->heads[i], &seeds[i].from, err);
+        if (!rc)
+            rc = add_loss(ir, &t->heads[i], seeds[i].from, &loss, &seeds[i].gradient, err);
+        if (!rc)
+            rc = join_loss(ir, loss, err);
+    }
+    return rc;
 }
 
 /* ------------------------------------------------------------------ update */
@@ -280,8 +320,7 @@ static int add_mean(struct ir *ir, const struct train_spec *t, uint32_t param, s
 static int add_scale(struct ir *ir, const struct train_spec *t, uint32_t squares,
                      struct sh_err *err)
 {
-    struct dev_op op =
-        ir_op(DEV_OP_LOSS_SCALE, "loss#scale", 2, (uint32_t[]){ir->scaler, squares});
+    struct dev_op op = ir_op(DEV_OP_LOSS_SCALE, "loss#scale", 2, (uint32_t[]){ir->scaler, squares});
 
     op.u.scaler.growth = (float)t->scale.growth;
     op.u.scaler.backoff = (float)t->scale.backoff;
@@ -421,23 +460,17 @@ static int64_t conv_piece(const struct train_spec *t)
 
 int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err)
 {
-    uint32_t pred, seed;
+    struct autodiff_seed seeds[TRAIN_MAX_HEADS];
     int rc;
 
-    if (ir->n_outputs < 1)
-        return SH_FAIL(err, SH_E_INVALID, "the model has no output to train on");
-    ir->n_outputs = 1; /* further outputs take no part */
-    pred = ir->outputs[0];
     seed_dropout(ir, t->seed);
     rc = freeze(ir, t, err);
     if (!rc)
         rc = pass_pictures(ir, t, err);
     if (!rc)
-        rc = label_for(ir, t, &pred, err);
+        rc = add_losses(ir, t, seeds, err);
     if (!rc)
-        rc = add_loss(ir, t, pred, &seed, err);
-    if (!rc)
-        rc = autodiff_backward(ir, pred, seed, NULL, conv_piece(t), err);
+        rc = autodiff_backward(ir, seeds, t->n_heads, NULL, conv_piece(t), err);
     if (!rc)
         rc = add_update(ir, t, err);
     if (!rc)

@@ -63,7 +63,7 @@ static int upload_all(struct bench *b, const struct run_conf *c, struct sh_err *
     for (size_t i = 0; i < program_n_inputs(p) && rc == SH_OK; i++)
         rc = upload(b, c, program_input(p, i), program_input(p, i)->name, "input", err);
     if (!rc && b->trains)
-        rc = upload(b, c, program_label(p), c->labels, "label", err);
+        rc = upload(b, c, program_label(p, 0), c->labels, "label", err);
     return rc;
 }
 

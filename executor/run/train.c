@@ -13,8 +13,8 @@ struct train {
     struct train_spec spec;
     struct sh_st *in, *labels; /* labels: NULL when they are in the inputs' file */
     char *label_path;          /* OWNED */
-    const char *label_name;    /* in label_path or the options */
-    const struct sh_st_tensor **bound, *label;
+    const char *label_name;    /* in label_path or the options; of heads that name none */
+    const struct sh_st_tensor **bound, *label[TRAIN_MAX_HEADS];
     struct order drawn;
     uint32_t *order, *runs;
     int64_t n_samples, epoch; /* epoch: the one that order is for */
@@ -40,7 +40,7 @@ static int split_labels(struct train *t, const struct run_conf *c, struct sh_err
     if (colon)
         *colon = '\0';
     if (!t->label_name[0] || (colon && colon == t->label_path) ||
-        strlen(t->label_name) >= sizeof(t->spec.labels))
+        strlen(t->label_name) >= TRAIN_MAX_TENSOR)
         return SH_FAIL(err, SH_E_INVALID, "--labels must be FILE:TENSOR or TENSOR, not \"%s\"",
                        c->labels);
     return colon ? sh_st_open(t->label_path, &t->labels, err) : SH_OK;
@@ -108,8 +108,10 @@ static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, s
 
 static int make_order(struct train *t, struct sh_err *err)
 {
-    size_t bytes = t->label->bytes;
+    size_t bytes = 0;
 
+    for (uint32_t i = 0; i < t->spec.n_heads; i++)
+        bytes += t->label[i]->bytes;
     for (size_t i = 0; i < program_n_inputs(t->s.program); i++)
         bytes += t->bound[i]->bytes;
     t->drawn = order_of(t->spec.seed, t->spec.shuffle, t->spec.shuffle_window, t->n_samples,
@@ -121,10 +123,22 @@ static int make_order(struct train *t, struct sh_err *err)
                : SH_FAIL(err, SH_E_NOMEM, "could not allocate the order of the samples");
 }
 
+static int bind_label(struct train *t, const struct run_conf *c, uint32_t i, struct sh_err *err)
+{
+    const struct program_io *io = program_label(t->s.program, i);
+    int rc = tensors_bind(t->labels ? t->labels : t->in, t->labels ? t->label_path : c->inputs,
+                          t->spec.heads[i].labels, "label", io->dtype, io->rank, io->dims,
+                          &t->label[i], err);
+
+    if (!rc && t->label[i]->dims[0] != t->n_samples)
+        rc = SH_FAIL(err, SH_E_INVALID, "there are %lld labels for %lld samples",
+                     (long long)t->label[i]->dims[0], (long long)t->n_samples);
+    return rc;
+}
+
 static int bind(struct train *t, const struct run_conf *c, struct sh_err *err)
 {
     const struct program *p = t->s.program;
-    const struct program_io *io = program_label(p);
     size_t n_in = program_n_inputs(p);
     int rc = SH_OK;
 
@@ -137,12 +151,8 @@ static int bind(struct train *t, const struct run_conf *c, struct sh_err *err)
         rc = tensors_bind(t->in, c->inputs, in->name, "input", in->dtype, in->rank, in->dims,
                           &t->bound[i], err);
     }
-    if (!rc)
-        rc = tensors_bind(t->labels ? t->labels : t->in, t->labels ? t->label_path : c->inputs,
-                          t->label_name, "label", io->dtype, io->rank, io->dims, &t->label, err);
-    if (!rc && t->label->dims[0] != t->n_samples)
-        rc = SH_FAIL(err, SH_E_INVALID, "there are %lld labels for %lld samples",
-                     (long long)t->label->dims[0], (long long)t->n_samples);
+    for (uint32_t i = 0; i < t->spec.n_heads && !rc; i++)
+        rc = bind_label(t, c, i, err);
     if (!rc && t->n_samples < t->spec.batch)
         rc = SH_FAIL(err, SH_E_INVALID, "%lld samples do not fill one batch of %lld",
                      (long long)t->n_samples, (long long)t->spec.batch);
@@ -164,9 +174,10 @@ static int load_step(struct train *t, int64_t step, struct sh_err *err)
     for (size_t i = 0; i < program_n_inputs(p) && rc == SH_OK; i++)
         rc = tensors_upload(&t->s, t->bound[i], program_input(p, i), t->order, first, t->spec.batch,
                             err);
-    return rc ? rc
-              : tensors_upload(&t->s, t->label, program_label(p), t->order, first, t->spec.batch,
-                               err);
+    for (uint32_t i = 0; i < t->spec.n_heads && !rc; i++)
+        rc = tensors_upload(&t->s, t->label[i], program_label(p, i), t->order, first, t->spec.batch,
+                            err);
+    return rc;
 }
 
 /* ------------------------------------------------------------------ results */

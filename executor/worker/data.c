@@ -57,7 +57,7 @@ struct data {
     bool stop;
 };
 
-/* `name` in the file is `dst->name`, except for the labels, which the spec names. */
+/* `name` in the file is `dst->name`, except for labels, which the spec names. */
 static int bind_column(struct data *d, const char *name, const struct program_io *dst,
                        struct sh_err *err)
 {
@@ -92,13 +92,13 @@ static int bind_all(struct data *d, const struct program *p, const struct train_
 {
     int rc = SH_OK;
 
-    d->columns = calloc(program_n_inputs(p) + 1, sizeof(*d->columns));
+    d->columns = calloc(program_n_inputs(p) + TRAIN_MAX_HEADS, sizeof(*d->columns));
     if (!d->columns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the dataset's columns");
     for (size_t i = 0; !rc && i < program_n_inputs(p); i++)
         rc = bind_column(d, program_input(p, i)->name, program_input(p, i), err);
-    if (!rc)
-        rc = bind_column(d, t->labels, program_label(p), err);
+    for (uint32_t i = 0; !rc && i < t->n_heads; i++)
+        rc = bind_column(d, t->heads[i].labels, program_label(p, i), err);
     d->tail = SH_ALIGN_UP(program_workspace_bytes(p), (size_t)DEV_ALIGN);
     return rc;
 }
@@ -141,11 +141,11 @@ static int make_order(struct data *d, const struct train_spec *t, struct sh_err 
 }
 
 /* Found here, and not by the step that meets it: after hours, or by a device that cannot tell. */
-static int check_classes(const struct data *d, const struct program *p, const struct train_spec *t,
-                         struct sh_err *err)
+static int check_classes(const struct data *d, const struct program *p, uint32_t head,
+                         const struct train_head *h, struct sh_err *err)
 {
-    const struct sh_st_tensor *labels = d->columns[d->n_columns - 1].src;
-    const int64_t n = program_n_classes(p);
+    const struct sh_st_tensor *labels = d->columns[program_n_inputs(p) + head].src;
+    const int64_t n = program_n_classes(p, head);
     const int64_t each = (int64_t)(labels->bytes / sizeof(int64_t) / (size_t)d->n_samples);
     int64_t label;
 
@@ -153,12 +153,12 @@ static int check_classes(const struct data *d, const struct program *p, const st
         return SH_OK;
     for (int64_t i = 0; i < d->n_samples * each; i++) {
         memcpy(&label, (const char *)labels->data + (size_t)i * sizeof(label), sizeof(label));
-        if ((label < 0 || label >= n) && label != t->ignore_index)
+        if ((label < 0 || label >= n) && label != h->ignore_index)
             return SH_FAIL(err, SH_E_INVALID,
                            "label %" PRId64 " of sample %" PRId64 " of the dataset is not a class "
                            "from 0 to %" PRId64 ", as many as the model has outputs, nor the "
                            "\"ignore_index\" %" PRId64 " of the loss",
-                           label, i / each, n - 1, t->ignore_index);
+                           label, i / each, n - 1, h->ignore_index);
     }
     return SH_OK;
 }
@@ -261,16 +261,19 @@ static int open_file(int fd, struct sh_st **out, struct sh_err *err)
 
 int data_note(int fd, const struct graph *g, struct train_spec *t, struct sh_err *err)
 {
-    const struct sh_st_tensor *labels;
     struct sh_st *file;
     int rc = open_file(fd, &file, err);
 
     if (rc)
         return rc;
-    labels = sh_st_find(file, t->labels); /* that there is none, data_open() says */
-    t->label_rank = labels ? labels->rank : 0;
-    if (labels)
-        memcpy(t->label_dims, labels->dims, sizeof(t->label_dims));
+    for (uint32_t i = 0; i < t->n_heads; i++) {
+        struct train_head *h = &t->heads[i];
+        const struct sh_st_tensor *labels = sh_st_find(file, h->labels);
+
+        h->label_rank = labels ? labels->rank : 0; /* that there is none, data_open() says */
+        if (labels)
+            memcpy(h->label_dims, labels->dims, sizeof(h->label_dims));
+    }
     for (uint32_t i = 0; i < g->n_inputs && i < TRAIN_MAX_INPUTS; i++) {
         const struct graph_value *v = &g->values[g->inputs[i]];
         const struct sh_st_tensor *x = sh_st_find(file, v->name);
@@ -300,7 +303,8 @@ int data_open(int fd, const struct program *p, const struct train_spec *t, struc
         rc = bind_all(d, p, t, err);
     if (rc)
         goto out;
-    rc = check_classes(d, p, t, err);
+    for (uint32_t i = 0; i < t->n_heads && !rc; i++)
+        rc = check_classes(d, p, i, &t->heads[i], err);
     if (rc)
         goto out;
     d->per_epoch = d->n_samples / d->batch;

@@ -18,15 +18,22 @@ struct column { /* one input */
     size_t sample_bytes, offset; /* offset: in the batch on the host */
 };
 
+struct head {                     /* one output */
+    const struct program_io *dst; /* the answer */
+    const struct sh_st_tensor *labels;
+    size_t label_bytes, offset; /* of one sample; offset: in `out` */
+    struct train_score *score;
+};
+
 struct evaluation {
-    struct dev *dev; /* BORROWED */
+    struct dev *dev;         /* BORROWED */
+    struct train_spec train; /* its weights are gone */
     struct program *program;
     struct sh_st *file;
     struct column *columns;
-    size_t n_columns, batch_bytes, label_bytes; /* label_bytes: of one sample */
-    const struct sh_st_tensor *labels;
-    struct train_score *score;
-    char *in, *out; /* OWNED: a batch's inputs, and the answer */
+    size_t n_columns, batch_bytes, out_bytes;
+    struct head heads[TRAIN_MAX_HEADS];
+    char *in, *out; /* OWNED: a batch's inputs, and the answers */
     int64_t n, batch;
     double *op_ns; /* OWNED f64[n_ops], or NULL: not known */
     struct portions portions;
@@ -60,35 +67,50 @@ static int bind_column(struct evaluation *e, const struct program_io *dst, struc
     return SH_OK;
 }
 
-static int bind_all(struct evaluation *e, const struct train_spec *t, struct sh_err *err)
+static int bind_head(struct evaluation *e, uint32_t i, struct sh_err *err)
 {
-    const struct program_io *y = program_output(e->program, 0);
+    const struct train_head *t = &e->train.heads[i];
+    const struct program_io *y = program_output(e->program, i);
     struct sh_st_tensor out = {
         .name = y->name, .dtype = y->dtype, .rank = y->rank, .bytes = y->bytes / (size_t)e->batch};
-    int rc = SH_OK;
+    struct head *h = &e->heads[i];
+    int rc;
 
     memcpy(out.dims, y->dims, sizeof(out.dims));
-    e->labels = sh_st_find(e->file, t->labels);
-    if (!e->labels || e->labels->rank < 1 || e->labels->dims[0] < 1)
+    *h = (struct head){.dst = y, .labels = sh_st_find(e->file, t->labels), .offset = e->out_bytes};
+    if (!h->labels || h->labels->rank < 1 || h->labels->dims[0] < 1)
         return SH_FAIL(err, SH_E_INVALID, "the evaluation dataset has no tensor \"%s\"", t->labels);
-    e->n = e->labels->dims[0];
-    e->label_bytes = e->labels->bytes / (size_t)e->n;
+    if (i > 0 && h->labels->dims[0] != e->n)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "\"%s\" of the evaluation dataset has %" PRId64 " samples, \"%s\" %" PRId64,
+                       t->labels, h->labels->dims[0], e->train.heads[0].labels, e->n);
+    e->n = h->labels->dims[0];
+    h->label_bytes = h->labels->bytes / (size_t)e->n;
+    e->out_bytes += SH_ALIGN_UP(y->bytes, (size_t)DEV_ALIGN);
+    rc = train_score_new(t, &out, h->labels, &h->score, err);
+    return rc ? rc : train_score_check(h->score, h->labels, err);
+}
+
+static int bind_all(struct evaluation *e, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; !rc && i < e->train.n_heads; i++)
+        rc = bind_head(e, i, err);
+    if (rc)
+        return rc;
     e->columns = calloc(program_n_inputs(e->program) + 1, sizeof(*e->columns));
     if (!e->columns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the evaluation dataset's columns");
     for (size_t i = 0; !rc && i < program_n_inputs(e->program); i++)
         rc = bind_column(e, program_input(e->program, i), err);
-    if (!rc)
-        rc = train_score_new(t, &out, e->labels, &e->score, err);
-    if (!rc)
-        rc = train_score_check(e->score, e->labels, err);
     if (rc)
         return rc;
     e->in = calloc(1, e->batch_bytes + 1);
-    e->out = calloc(1, y->bytes + 1);
+    e->out = calloc(1, e->out_bytes + 1);
     return e->in && e->out ? SH_OK
                            : SH_FAIL(err, SH_E_NOMEM, "could not allocate a batch of %zu bytes",
-                                     e->batch_bytes + y->bytes);
+                                     e->batch_bytes + e->out_bytes);
 }
 
 /* What each operation takes; a device that does not say evaluates all the same. */
@@ -114,7 +136,6 @@ int evaluation_open(int fd, const struct evaluation_conf *c, struct evaluation *
                     struct sh_err *err)
 {
     struct evaluation *e = calloc(1, sizeof(*e));
-    struct train_spec train = *c->train;
     int rc;
 
     *out = NULL;
@@ -123,16 +144,17 @@ int evaluation_open(int fd, const struct evaluation_conf *c, struct evaluation *
     e->dev = c->dev;
     e->batch = c->train->batch;
     e->step = NO_STEP;
-    train.byte_inputs = 0; /* as this dataset has them, not that of the training */
-    rc = data_note(fd, c->graph, &train, err);
+    e->train = *c->train;
+    e->train.byte_inputs = 0; /* as this dataset has them, not that of the training */
+    rc = data_note(fd, c->graph, &e->train, err);
     if (!rc)
-        rc = program_evaluate(c->dev, c->graph, &train, c->trained, &e->program, err);
+        rc = program_evaluate(c->dev, c->graph, &e->train, c->trained, &e->program, err);
     if (!rc)
         rc = warm(e, err);
     if (!rc)
         rc = sh_st_open_fd(fd, &e->file, err);
     if (!rc)
-        rc = bind_all(e, &train, err);
+        rc = bind_all(e, err);
     if (rc) {
         evaluation_close(e);
         return rc;
@@ -146,7 +168,8 @@ void evaluation_close(struct evaluation *e)
     if (!e)
         return;
     program_free(e->program);
-    train_score_free(e->score);
+    for (uint32_t i = 0; i < TRAIN_MAX_HEADS; i++)
+        train_score_free(e->heads[i].score);
     sh_st_close(e->file);
     free(e->columns);
     free(e->in);
@@ -207,9 +230,11 @@ static int send_piece(struct evaluation *e, size_t ws_off, struct sh_err *err)
 
 static int take_answer(struct evaluation *e, size_t ws_off, struct sh_err *err)
 {
-    const struct program_io *y = program_output(e->program, 0);
-    int rc = dev_download(e->dev, e->out, ws_off + y->offset, y->bytes, err);
+    int rc = SH_OK;
 
+    for (uint32_t i = 0; i < e->train.n_heads && !rc; i++)
+        rc = dev_download(e->dev, e->out + e->heads[i].offset, ws_off + e->heads[i].dst->offset,
+                          e->heads[i].dst->bytes, err);
     if (!rc)
         rc = dev_sync(e->dev, err);
     e->has_answer = rc == SH_OK;
@@ -218,11 +243,15 @@ static int take_answer(struct evaluation *e, size_t ws_off, struct sh_err *err)
 
 static void score_sample(struct evaluation *e)
 {
-    const struct program_io *y = program_output(e->program, 0);
     const int64_t k = e->n_scored++;
 
-    train_score_add(e->score, e->out + (size_t)k * (y->bytes / (size_t)e->batch),
-                    (const char *)e->labels->data + (size_t)(e->at + k) * e->label_bytes, 1);
+    for (uint32_t i = 0; i < e->train.n_heads; i++) {
+        const struct head *h = &e->heads[i];
+
+        train_score_add(h->score,
+                        e->out + h->offset + (size_t)k * (h->dst->bytes / (size_t)e->batch),
+                        (const char *)h->labels->data + (size_t)(e->at + k) * h->label_bytes, 1);
+    }
     if (e->n_scored < SH_MIN(e->batch, e->n - e->at))
         return;
     e->at += e->batch;
@@ -232,7 +261,8 @@ static void score_sample(struct evaluation *e)
 static void begin(struct evaluation *e, const struct msg_wk_train_go *go)
 {
     if (e->step != go->step) {
-        train_score_clear(e->score);
+        for (uint32_t i = 0; i < e->train.n_heads; i++)
+            train_score_clear(e->heads[i].score);
         e->step = go->step;
         e->at = 0;
         begin_batch(e);
@@ -292,6 +322,7 @@ int evaluation_run(struct worker *w, struct evaluation *e, const struct msg_wk_t
                    struct train_scores *scores, bool *done, struct sh_err *err)
 {
     const struct dev_bases b = {.state = go->state_off, .workspace = go->ws_off};
+    struct train_scores each[TRAIN_MAX_HEADS];
     int rc = SH_OK;
 
     begin(e, go);
@@ -303,7 +334,9 @@ int evaluation_run(struct worker *w, struct evaluation *e, const struct msg_wk_t
     }
     if (rc)
         return rc;
-    train_score_end(e->score, scores);
+    for (uint32_t i = 0; i < e->train.n_heads; i++)
+        train_score_end(e->heads[i].score, &each[i]);
+    train_scores_join(&e->train, each, scores);
     e->step = NO_STEP;
     *done = true;
     return SH_OK;

@@ -37,10 +37,10 @@ struct wk_train {
     struct evaluation *evaluation; /* NULL: there is none between steps */
     json_t *spec_json;             /* spec borrows from it */
     struct train_spec spec;
-    uint32_t op;       /* next operation of the current step */
-    bool is_loaded;    /* the current step's batch is in the workspace */
-    bool has_asked;    /* its loss is on its way, or there: in `arrived` */
-    float arrived;     /* written by the device */
+    uint32_t op;              /* next operation of the current step */
+    bool is_loaded;           /* the current step's batch is in the workspace */
+    bool has_asked;           /* its loss is on its way, or there: in `arrived` */
+    float arrived;            /* written by the device */
     float scaler[DEV_SCALER]; /* likewise; as before the step. op.h */
     bool has_scaler;
     size_t scaler_off; /* in the state */

@@ -38,7 +38,7 @@ def floats(st, name):
 
 
 class Finetune(unittest.TestCase):
-    def train(self, spec, precision):
+    def train(self, spec, precision, model="net", data="data"):
         """Losses, and the state at the end by name; or what went wrong."""
         with tempfile.TemporaryDirectory(prefix="shunt-finetune-") as tmp:
             files = {k: os.path.join(tmp, k) for k in ("spec", "losses", "state")}
@@ -46,7 +46,7 @@ class Finetune(unittest.TestCase):
                 json.dump(spec, f)
             r = subprocess.run(
                 [os.path.join(BIN, "shunt-run"), "train", "--device", DEVICE, "--precision", precision,
-                 "--model", golden("net.onnx"), "--inputs", golden("data.safetensors"),
+                 "--model", golden(model + ".onnx"), "--inputs", golden(data + ".safetensors"),
                  "--labels", "label", "--batch", str(spec["batch"]), "--spec", files["spec"],
                  "--losses", files["losses"], "--state", files["state"]],
                 capture_output=True, text=True, timeout=300, check=False)
@@ -56,10 +56,10 @@ class Finetune(unittest.TestCase):
             with open(files["losses"], encoding="utf-8") as f:
                 return json.load(f), read_st(files["state"])
 
-    def agrees(self, name, precision):
+    def agrees(self, name, precision, files=()):
         with open(golden(name + ".json"), encoding="utf-8") as f:
             want = json.load(f)
-        losses, state = self.train(want["spec"], precision)
+        losses, state = self.train(want["spec"], precision, *files)
         self.assertIsNotNone(losses, state)
         self.assertEqual(len(losses), STEPS)
         rounding = max(abs(a - b) for a, b in zip(want["losses"], want["losses_fp32"]))
@@ -68,7 +68,8 @@ class Finetune(unittest.TestCase):
         means = read_st(golden(name + "_ema.safetensors"))
         said = self.said
         initial = self.train({**want["spec"], "steps": 1, "optimizer": {"name": "sgd", "lr": 0},
-                              "no_decay": False, "schedule": "constant", "accumulate": 1}, precision)[1]
+                              "no_decay": False, "schedule": "constant", "accumulate": 1}, precision,
+                             *files)[1]
         for param in means:
             ours = floats(state, param + "#ema" if param + "#ema" in state else param)
             for a, b in zip(ours, floats(means, param)):
@@ -91,6 +92,9 @@ class Finetune(unittest.TestCase):
         said = re.search(r"loss scale (\S+), (\d+) updates skipped", self.said)
         self.assertEqual(float(said[1]), float("%g" % scale))
         self.assertGreater(int(said[2]), 5)
+
+    def test_several_outputs_have_losses_labels_and_weights_of_their_own(self):
+        self.agrees("heads", "fp32", ("twins", "twins"))
 
     def test_gradients_that_are_never_finite_change_nothing(self):
         spec = {"optimizer": {"name": "adam", "lr": 0.01}, "batch": 8, "steps": 20, "loss_scale": 1e30,
@@ -115,6 +119,44 @@ class Finetune(unittest.TestCase):
             text = self.train({**spec, field: ["fc.*", "layer4.*"]}, "fp32")[1]
             self.assertIn('"spec.%s": no parameter is called "layer4.*"; there are trunk.0.weight' % field, text)
         self.assertIn("nothing to train", self.train({**spec, "frozen": "*"}, "fp32")[1])
+
+    @unittest.skipIf(DEVICE != "cpu", "a system of its own is on the cpu")
+    def test_a_job_evaluates_each_of_its_heads(self):
+        files = {}
+        for name in ("twins.onnx", "twins.safetensors"):
+            with open(golden(name), "rb") as f:
+                files[name] = f.read()
+        with open(golden("heads.json"), encoding="utf-8") as f:
+            spec = {**json.load(f)["spec"], "ema": 0, "epochs": None}
+        with System() as s:
+            key = s.tenant("lab")
+            s.push(key, "twins", files["twins.onnx"], max_batch=8)
+            s.push_data(key, "data", files["twins.safetensors"])
+            job = {"model": "twins", "dataset": "data", "eval_dataset": "data"}
+            for loss, text in (("mse", 'model \\"twins\\" has 2 outputs (y, z)'),
+                               ([*spec["loss"][:1], {**spec["loss"][1], "labels": "label"}], "wants FP32"),
+                               ([*spec["loss"][:1], {**spec["loss"][1], "output": "w"}], "it has: y, z")):
+                r = s.submit(key, **job, spec={**spec, "loss": loss})
+                self.assertEqual(r.status // 100, 4, r)
+                self.assertIn(text, r.raw.decode())
+            ends = []
+            for output in ("y", "z"):
+                evaluation = {"every": 50, "best": "accuracy" if output == "y" else "loss", "output": output}
+                r = s.submit(key, **job, spec={**spec, "evaluation": evaluation})
+                self.assertIn(r.status, (200, 201), r)
+                ends.append(s.wait_job(key, r.json["id"]))
+                self.assertEqual(ends[-1]["state"], "SUCCEEDED", ends[-1])
+            log = s.job(key, r.json["id"], "/log").raw.decode()
+        for end, output in zip(ends, ("y", "z")):
+            heads = {h["output"]: h for h in end["result"]["heads"]}
+            self.assertEqual(list(heads), ["y", "z"])
+            self.assertAlmostEqual(end["result"]["eval_loss"], heads["y"]["loss"] + 0.3 * heads["z"]["loss"], places=6)
+            self.assertEqual(end["result"]["accuracy"], heads[output]["accuracy"])
+            self.assertGreater(heads["y"]["accuracy"], 0.6)
+            self.assertIsNone(heads["z"]["accuracy"])
+            self.assertLess(heads["z"]["loss"], 0.2)
+            self.assertEqual(end["evaluation"]["accuracy"] is None, output == "z")
+        self.assertIn("evaluated on 96 samples: output z: loss", log)
 
     @unittest.skipIf(DEVICE != "cpu", "a system of its own is on the cpu")
     def test_a_job_ends_early_where_pytorch_does(self):

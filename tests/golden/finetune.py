@@ -38,6 +38,13 @@ CASES = {
         "loss_scale": {"init": 2.0 ** 72, "growth": 4, "backoff": 0.125, "interval": 5},
         "clip_norm": 0.5, "accumulate": 2, "no_decay": True, "ema": 0.9, "frozen": "trunk.0.*",
     },
+    "heads": {  # of Twins: classes and numbers
+        "loss": [{"name": "cross-entropy", "output": "y", "label_smoothing": 0.1},
+                 {"name": "huber", "delta": 0.5, "output": "z", "labels": "value", "weight": 0.3}],
+        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.01},
+        "schedule": {"name": "cosine", "warmup_steps": 8, "warmup_start": 0.1, "end": 0.05},
+        "clip_norm": 0.5, "accumulate": 2, "no_decay": True, "ema": 0.9, "frozen": "trunk.0.*",
+    },
     "early": {
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.001},
         "schedule": {"name": "linear", "warmup_steps": 6, "warmup_start": 0.2, "end": 0.1},
@@ -58,6 +65,18 @@ class Net(nn.Module):
 
     def forward(self, x):
         return self.head(torch.tanh(self.norm(self.fc(self.trunk(x).flatten(1)))))
+
+
+class Twins(Net):
+    """Two outputs; the second one has a layer of its own."""
+
+    def __init__(self):
+        super().__init__()
+        self.value = nn.Linear(16, 2)
+
+    def forward(self, x):
+        h = torch.tanh(self.norm(self.fc(self.trunk(x).flatten(1))))
+        return self.head(h), self.value(h)
 
 
 def matches(globs, name):
@@ -144,20 +163,29 @@ def unscale(scaler, opt, trained, parts):
             found.fill_(1.0)
 
 
-def train(net, spec, x, label, dtype, held):
+def loss_of(answer, spec, label, value):
+    if isinstance(answer, torch.Tensor):
+        smoothing = spec["loss"]["label_smoothing"] if "loss" in spec else 0.0
+        return nn.functional.cross_entropy(answer, label, label_smoothing=smoothing)
+    classes, numbers = spec["loss"]
+    return nn.functional.cross_entropy(answer[0], label, label_smoothing=classes["label_smoothing"]) + \
+        numbers["weight"] * nn.functional.huber_loss(answer[1], value, delta=numbers["delta"])
+
+
+def train(net, spec, data, dtype, held):
     net = copy.deepcopy(net).to(dtype).train()
     opt, k = optimizer_of(net, spec), spec["accumulate"]
     sched = schedule_of(opt, spec, -(-STEPS // k))
     mean = AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(spec.get("ema", 0.0)))
     watch = Watch(spec.get("evaluation"), held)
     trained = [p for p in net.parameters() if p.requires_grad]
-    smoothing = spec["loss"]["label_smoothing"] if "loss" in spec else 0.0
+    x, label, value = data["x"], data["label"], data["value"].to(dtype)
     losses, scaler = [], scaler_of(spec)
     for step in range(STEPS):
         at = step % (SAMPLES // BATCH) * BATCH
         parts = min(k, STEPS - step // k * k)
-        loss = nn.functional.cross_entropy(net(x[at:at + BATCH].to(dtype)), label[at:at + BATCH],
-                                           label_smoothing=smoothing)
+        part = slice(at, at + BATCH)
+        loss = loss_of(net(x[part].to(dtype)), spec, label[part], value[part])
         scaler.scale(loss / parts).backward()
         losses.append(loss.item())
         if step % k + 1 < parts:
@@ -177,6 +205,13 @@ def train(net, spec, x, label, dtype, held):
     return losses, watch.weights or dict(mean.module.named_parameters()), watch.seen, scaler.get_scale()
 
 
+def export(net, x, name, outputs):
+    torch.onnx.export(net, (x[:BATCH],), os.path.join(OUT, name), dynamo=False,
+                      training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
+                      input_names=["x"], output_names=outputs, opset_version=17,
+                      dynamic_axes={k: {0: "n"} for k in ["x", *outputs]})
+
+
 def main():
     torch.manual_seed(7)
     torch.use_deterministic_algorithms(True)
@@ -184,19 +219,21 @@ def main():
     os.makedirs(OUT, exist_ok=True)
     net, label = Net(), torch.randint(0, CLASSES, (SAMPLES,))
     x = torch.randn(SAMPLES, 1, 8, 8) + torch.randn(CLASSES, 1, 8, 8)[label] * 0.5
-    torch.onnx.export(net, (x[:BATCH],), os.path.join(OUT, "net.onnx"), dynamo=False,
-                      training=torch.onnx.TrainingMode.TRAINING, do_constant_folding=False,
-                      input_names=["x"], output_names=["y"], opset_version=17,
-                      dynamic_axes={"x": {0: "n"}, "y": {0: "n"}})
+    export(net, x, "net.onnx", ["y"])
     save_file({"x": x, "label": label}, os.path.join(OUT, "data.safetensors"))
     held = {"label": torch.randint(0, CLASSES, (HELD_OUT,))}
     held["x"] = torch.randn(HELD_OUT, 1, 8, 8)
     for c in range(CLASSES):  # of a class: like what the others of it have in common
         held["x"][held["label"] == c] += x[label == c].mean(0)
     save_file(held, os.path.join(OUT, "held.safetensors"))
+    twins = Twins()
+    export(twins, x, "twins.onnx", ["y", "z"])
+    data = {"x": x, "label": label, "value": torch.stack([x[:, 0, 2, 3], x.mean((1, 2, 3))], 1)}
+    save_file(data, os.path.join(OUT, "twins.safetensors"))
     for name, spec in CASES.items():
-        exact, weights, seen, scale = train(net, spec, x, label, torch.float64, held)
-        rounded, _, seen_fp32, _ = train(net, spec, x, label, torch.float32, held)
+        model = twins if name == "heads" else net
+        exact, weights, seen, scale = train(model, spec, data, torch.float64, held)
+        rounded, _, seen_fp32, _ = train(model, spec, data, torch.float32, held)
         with open(os.path.join(OUT, name + ".json"), "w", encoding="utf-8") as f:
             json.dump({"spec": {**spec, "batch": BATCH, "steps": STEPS, "shuffle": False},
                        "losses": exact, "losses_fp32": rounded,

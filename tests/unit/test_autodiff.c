@@ -199,7 +199,9 @@ static const struct {
 static void every_gradient_is_the_slope_of_the_loss(void **state)
 {
     struct bench *b = *state;
-    struct train_spec t = {.loss = TRAIN_LOSS_MSE, .lr = 0.1, .labels = "label"};
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1};
     uint64_t x = 5;
 
     for (size_t k = 0; k < 2 * SH_ARRAY_LEN(CASES); k++) { /* each in both precisions */
@@ -256,7 +258,10 @@ static uint32_t some_bn(struct graph *g, const char *name, uint32_t x)
 static void statistics_that_are_computed_have_gradients(void **state)
 {
     struct bench *b = *state;
-    struct train_spec t = {.loss = TRAIN_LOSS_MSE, .lr = 0.1, .labels = "label", .batch = 1};
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1,
+                           .batch = 1};
     struct graph *g = text_graph("ReduceMean", "p[4,3,5] i[2]=0,2", "keepdims=0", 1);
     const uint32_t p = g->nodes[0].in[0], axes = g->nodes[0].in[1], mean = g->outputs[0];
     uint32_t in[5] = {p, 0, 0, mean, 0}, square;
@@ -299,8 +304,11 @@ static struct graph *residual_net(void)
 static void check_fused(struct bench *b, struct graph *g, enum dev_precision precision,
                         uint32_t n_acts, uint32_t n_binaries, const char *what)
 {
-    struct train_spec t = {
-        .loss = TRAIN_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label", .precision = precision};
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1,
+                           .batch = 1,
+                           .precision = precision};
     uint64_t x = 5;
 
     compile(b, g, 0.5, 1, &t);
@@ -419,13 +427,14 @@ struct trained {
 static void train(struct bench *b, int64_t piece, uint32_t n_pieces, uint32_t n_sums,
                   struct trained *out)
 {
-    const struct train_spec t = {.loss = TRAIN_LOSS_MSE,
-                                 .lr = 0.1,
-                                 .momentum = 0.9,
-                                 .batch = 5,
-                                 .labels = "label",
-                                 .precision = DEV_FP64,
-                                 .conv_piece_bytes = piece};
+    const struct train_spec t = {
+        .heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+        .n_heads = 1,
+        .lr = 0.1,
+        .momentum = 0.9,
+        .batch = 5,
+        .precision = DEV_FP64,
+        .conv_piece_bytes = piece};
     const struct program_io *in;
     float *label, *x, loss;
     uint64_t seed = 3;
@@ -447,8 +456,8 @@ static void train(struct bench *b, int64_t piece, uint32_t n_pieces, uint32_t n_
     for (int i = 0; i < STEPS; i++) {
         b->bases.step = b->bases.turn.update = i;
         assert_ok(dev_upload(b->dev, b->bases.workspace + in->offset, x, in->bytes, NULL));
-        assert_ok(dev_upload(b->dev, b->bases.workspace + program_label(b->p)->offset, label,
-                             program_label(b->p)->bytes, NULL));
+        assert_ok(dev_upload(b->dev, b->bases.workspace + program_label(b->p, 0)->offset, label,
+                             program_label(b->p, 0)->bytes, NULL));
         assert_ok(program_run(b->p, &b->bases, 0, program_update_begin(b->p), NULL));
         get(b, b->bases.workspace + program_loss_offset(b->p), &loss, sizeof(loss));
         out->losses[i] = (double)loss;
@@ -513,15 +522,15 @@ static struct graph *small_net(void)
 /* Until the update begins nothing of the state has changed; then everything has. */
 static void check_atomic(struct bench *b, enum train_optim o)
 {
-    struct train_spec t = {.loss = TRAIN_LOSS_MSE,
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
                            .optimizer = o,
                            .lr = 0.1,
                            .momentum = o == TRAIN_SGD ? 0.9 : 0,
                            .beta1 = 0.9,
                            .beta2 = 0.999,
                            .eps = 1e-8,
-                           .batch = 4,
-                           .labels = "label"};
+                           .batch = 4};
     uint32_t n = 0;
     float *label, *after;
 
@@ -573,7 +582,8 @@ static void what_is_not_asked_for_costs_nothing(void **state)
 
     for (size_t i = 0; i < SH_ARRAY_LEN(ASKED); i++) {
         json_t *frozen = ASKED[i].frozen ? json_string(ASKED[i].frozen) : NULL;
-        struct train_spec t = {.loss = TRAIN_LOSS_MSE,
+        struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                               .n_heads = 1,
                                .lr = 0.1,
                                .momentum = 0.9,
                                .batch = 4,
@@ -581,8 +591,7 @@ static void what_is_not_asked_for_costs_nothing(void **state)
                                .clip_norm = ASKED[i].clip_norm,
                                .clip_value = ASKED[i].clip_value,
                                .ema = ASKED[i].ema,
-                               .frozen = frozen,
-                               .labels = "label"};
+                               .frozen = frozen};
 
         compile(b, text_graph("Gemm", "f[4,3] p[3,2] p[2]", "", 1), -1, 1, &t);
         assert_int_equal(count_ops(b, "ACCUM"), ASKED[i].accums);
@@ -598,7 +607,10 @@ static void what_is_not_asked_for_costs_nothing(void **state)
 static void masks_of_dropout_follow_seed_and_step(void **state)
 {
     struct bench *b = *state;
-    struct train_spec t = {.loss = TRAIN_LOSS_MSE, .lr = 0.1, .batch = 1, .labels = "label"};
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1,
+                           .batch = 1};
     double loss[4];
 
     for (int i = 0; i < 4; i++) { /* the same twice, another step, another seed */
@@ -633,8 +645,10 @@ static void what_cannot_be_trained_is_refused_with_a_reason(void **state)
 
     for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
         struct graph *g = text_graph(BAD[i].op, BAD[i].in, BAD[i].attrs, 1);
-        struct train_spec t = {
-            .loss = BAD[i].loss, .lr = 0.1, .batch = text_batch(g), .labels = "label"};
+        struct train_spec t = {.heads = {{.loss = BAD[i].loss, .weight = 1, .labels = "label"}},
+                               .n_heads = 1,
+                               .lr = 0.1,
+                               .batch = text_batch(g)};
         struct sh_err err = {0};
         struct program *p;
 

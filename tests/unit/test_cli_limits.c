@@ -158,9 +158,9 @@ static void defaults_are_those_that_training_takes(void **state)
     assert_true(number(shown("eps")) == t.eps);
     assert_true(number(shown("batch")) == (double)t.batch);
     assert_true(number(shown("seed")) == (double)t.seed);
-    assert_string_equal(shown("labels"), t.labels);
+    assert_string_equal(shown("labels"), t.heads[0].labels);
     assert_string_equal(shown("loss"), "cross-entropy");
-    assert_int_equal(t.loss, TRAIN_LOSS_XENT);
+    assert_int_equal(t.heads[0].loss, TRAIN_LOSS_XENT);
 }
 
 /* They are shown, and not sent: what the server takes by default may change without us. */

@@ -48,13 +48,15 @@ const struct program_io *program_input(const struct program *p, size_t i)
     return i == 0 ? &p->x : NULL;
 }
 
-int64_t program_n_classes(const struct program *p)
+int64_t program_n_classes(const struct program *p, size_t head)
 {
+    (void)head;
     return p->y.dims[1];
 }
 
-const struct program_io *program_label(const struct program *p)
+const struct program_io *program_label(const struct program *p, size_t head)
 {
+    (void)head;
     return &p->label;
 }
 
@@ -154,12 +156,14 @@ static void write_dataset(struct rig *r, char *path, size_t size)
 static int setup(void **state)
 {
     const struct dev_conf conf = {.arena_bytes = ARENA};
-    const struct train_spec spec = {.loss = TRAIN_LOSS_XENT,
-                                    .ignore_index = TRAIN_IGNORE_INDEX,
+    const struct train_spec spec = {.heads = {{.loss = TRAIN_LOSS_XENT,
+                                               .ignore_index = TRAIN_IGNORE_INDEX,
+                                               .weight = 1,
+                                               .labels = "target"}},
+                                    .n_heads = 1,
                                     .batch = BATCH,
                                     .steps = STEPS,
                                     .seed = SEED,
-                                    .labels = "target",
                                     .shuffle = true};
     struct rig *r = calloc(1, sizeof(*r));
     char path[SH_TEST_DIR_BYTES + 32];

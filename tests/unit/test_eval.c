@@ -136,11 +136,11 @@ static void write_classes(struct rig *r, const int64_t labels[static N_SAMPLES])
     write_dataset(r, &t);
 }
 
-static void on_end(void *arg, const struct train_scores *res, const struct sh_err *why)
+static void on_end(void *arg, const struct eval_result *res, const struct sh_err *why)
 {
     struct rig *r = arg;
 
-    r->result = *res;
+    r->result = res->all;
     r->why = *why;
     r->n_ends++;
     eval_free(r->eval);
@@ -149,11 +149,13 @@ static void on_end(void *arg, const struct train_scores *res, const struct sh_er
 
 static void start(struct rig *r, bool is_xent)
 {
-    const struct train_spec train = {.loss = is_xent ? TRAIN_LOSS_XENT : TRAIN_LOSS_MSE,
-                                     .ignore_index = TRAIN_IGNORE_INDEX};
+    const struct train_spec train = {.heads = {{.loss = is_xent ? TRAIN_LOSS_XENT : TRAIN_LOSS_MSE,
+                                                .ignore_index = TRAIN_IGNORE_INDEX,
+                                                .weight = 1,
+                                                .labels = "label"}},
+                                     .n_heads = 1};
     const struct eval_conf c = {.model = &r->model,
                                 .dataset = r->path,
-                                .labels = "label",
                                 .train = &train,
                                 .meta = r->meta,
                                 .busy_ns = &r->busy_ns};

@@ -41,8 +41,8 @@ static void a_job_has_defaults(void **state)
     (void)state;
     assert_ok_err(read_job(JOB(SPEC), &j, &s, &err), &err);
     assert_string_equal(s.queue, "default");
-    assert_int_equal(s.train.loss, TRAIN_LOSS_XENT);
-    assert_string_equal(s.train.labels, "label");
+    assert_int_equal(s.train.heads[0].loss, TRAIN_LOSS_XENT);
+    assert_string_equal(s.train.heads[0].labels, "label");
     assert_int_equal(s.batch, 32);
     assert_int_equal(s.max_attempts, 5);
     assert_true(s.preemptible);
@@ -281,6 +281,60 @@ static void labels_of_mse_have_the_shape_of_the_output(void **state)
     json_decref(d);
 }
 
+#define TWO                                                      \
+    "[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,10]}," \
+    "{\"name\":\"z\",\"datatype\":\"FP32\",\"shape\":[-1,5]}]"
+#define OF_Y "{\"name\":\"cross-entropy\",\"output\":\"y\"}"
+
+static void each_loss_is_of_an_output_with_labels_that_fit(void **state)
+{
+    static const struct {
+        const char *loss, *evaluation; /* evaluation: "" or members behind "every" */
+        int rc;
+        const char *text;
+    } CASES[] = {
+        {OF_Y, NULL, SH_OK, ""},
+        {"\"mse\"", NULL, SH_E_INVALID, "has 2 outputs (y, z): \"spec.loss.output\" has to say"},
+        {"[" OF_Y ",{\"name\":\"mse\",\"output\":\"y\",\"labels\":\"y2\"}]", NULL, SH_OK, ""},
+        {"[" OF_Y ",{\"name\":\"mse\",\"output\":\"z\",\"labels\":\"y2\"}]", NULL, SH_E_INVALID,
+         "shape [*, 10], the job wants [*, 5]"},
+        {"[" OF_Y ",{\"name\":\"mse\",\"output\":\"w\"}]", NULL, SH_E_INVALID,
+         "no output \"w\"; it has: y, z"},
+        {"[" OF_Y ",{\"name\":\"cross-entropy\",\"output\":\"z\"}]",
+         "\"best\":\"top5\",\"output\":\"y\"", SH_OK, ""},
+        {"[" OF_Y ",{\"name\":\"cross-entropy\",\"output\":\"z\"}]",
+         "\"best\":\"top5\",\"output\":\"z\"", SH_E_INVALID, "the model has 5 classes"},
+    };
+    json_t *v = changed(VERSION, "[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,10]}]", TWO);
+    json_t *d = json_loads(DATASET, 0, NULL);
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        char job[1024], evaluation[128] = "";
+        struct jobspec s;
+        struct sh_err err;
+        json_t *j;
+        int rc;
+
+        if (CASES[i].evaluation)
+            snprintf(evaluation, sizeof(evaluation), ",\"evaluation\":{\"every\":1,%s}",
+                     CASES[i].evaluation);
+        snprintf(job, sizeof(job),
+                 JOB("\"eval_dataset\":\"d\",\"spec\":{\"optimizer\":{\"name\":\"adam\"},"
+                     "\"steps\":1,\"loss\":%s%s}"),
+                 CASES[i].loss, evaluation);
+        assert_ok_err(read_job(job, &j, &s, &err), &err);
+        rc = jobspec_fits_model(&s, v, &err);
+        if (!rc)
+            rc = jobspec_fits_dataset(&s, v, "d", d, &err);
+        if (rc != CASES[i].rc || !strstr(err.msg, CASES[i].text))
+            fail_msg("case %zu: %s -> %s \"%s\"", i, CASES[i].loss, sh_rc_name(rc), err.msg);
+        json_decref(j);
+    }
+    json_decref(v);
+    json_decref(d);
+}
+
 static void batch_inference_must_fit(void **state)
 {
     static const struct {
@@ -356,6 +410,7 @@ int main(void)
         cmocka_unit_test(model_and_dataset_must_fit),
         cmocka_unit_test(of_many_tensors_the_first_are_named),
         cmocka_unit_test(labels_of_mse_have_the_shape_of_the_output),
+        cmocka_unit_test(each_loss_is_of_an_output_with_labels_that_fit),
         cmocka_unit_test(batch_inference_must_fit),
     };
 

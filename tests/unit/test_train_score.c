@@ -11,7 +11,7 @@
 
 static void score(const float *y, const int64_t *labels, int64_t n, struct train_scores *out)
 {
-    struct train_spec spec = {.loss = TRAIN_LOSS_XENT, .ignore_index = -100};
+    struct train_head head = {.loss = TRAIN_LOSS_XENT, .ignore_index = -100, .weight = 1};
     struct sh_st_tensor answers = {.name = "y",
                                    .dtype = SH_F32,
                                    .rank = 2,
@@ -26,7 +26,7 @@ static void score(const float *y, const int64_t *labels, int64_t n, struct train
     struct train_score *s;
     struct sh_err err = {0};
 
-    assert_ok_err(train_score_new(&spec, &answers, &wanted, &s, &err), &err);
+    assert_ok_err(train_score_new(&head, &answers, &wanted, &s, &err), &err);
     assert_ok_err(train_score_check(s, &wanted, &err), &err);
     train_score_add(s, y, labels, (size_t)n);
     train_score_end(s, out);
@@ -68,11 +68,27 @@ static void what_is_no_number_is_a_miss(void **state)
     assert_float_equal(s.top5, 0, 0);
 }
 
+static void losses_of_heads_are_weighed(void **state)
+{
+    const struct train_spec spec = {
+        .heads = {{.weight = 1}, {.weight = 0.25}}, .n_heads = 2, .evaluation.head = 1};
+    const struct train_scores each[] = {{.loss = 3, .accuracy = 0.5, .n_samples = 7},
+                                        {.loss = 2, .accuracy = 0.75, .n_samples = 7}};
+    struct train_scores all;
+
+    (void)state;
+    train_scores_join(&spec, each, &all);
+    assert_float_equal(all.loss, 3.5, 0);
+    assert_float_equal(all.accuracy, 0.75, 0);
+    assert_int_equal(all.n_samples, 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_are_counted),
         cmocka_unit_test(what_is_no_number_is_a_miss),
+        cmocka_unit_test(losses_of_heads_are_weighed),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

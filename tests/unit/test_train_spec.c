@@ -30,8 +30,8 @@ static void defaults_are_pytorch_s(void **state)
     assert_int_equal(t.optimizer, TRAIN_ADAMW);
     assert_true(t.lr == 1e-3 && t.beta1 == 0.9 && t.beta2 == 0.999 && t.eps == 1e-8);
     assert_true(t.weight_decay == 1e-2);
-    assert_int_equal(t.loss, TRAIN_LOSS_XENT);
-    assert_string_equal(t.labels, "label");
+    assert_int_equal(t.heads[0].loss, TRAIN_LOSS_XENT);
+    assert_string_equal(t.heads[0].labels, "label");
     assert_int_equal(t.precision, DEV_FP32);
     assert_ok_err(read_spec("{\"optimizer\":{\"name\":\"sgd\"},\"epochs\":2}", &t, &err), &err);
     assert_true(t.momentum == 0 && t.weight_decay == 0 && !t.nesterov);
@@ -50,11 +50,11 @@ static void every_field_is_read(void **state)
                   "\"shuffle\":false,\"shuffle_window\":77,\"checkpoint_interval_ms\":250}",
                   &t, &err),
         &err);
-    assert_int_equal(t.loss, TRAIN_LOSS_MSE);
+    assert_int_equal(t.heads[0].loss, TRAIN_LOSS_MSE);
     assert_true(t.lr == 0.5 && t.momentum == 0.9 && t.weight_decay == 0.1 && t.nesterov);
     assert_true(t.batch == 7 && t.steps == 3 && t.epochs == 0 && t.seed == 11 && !t.shuffle &&
                 t.shuffle_window == 77);
-    assert_string_equal(t.labels, "y");
+    assert_string_equal(t.heads[0].labels, "y");
     assert_int_equal(t.precision, DEV_TF32);
     assert_int_equal(t.checkpoint_interval_ms, 250);
 }
@@ -67,14 +67,39 @@ static void a_loss_has_options(void **state)
 
     (void)state;
     assert_ok(read_spec(LOSS("\"l1\""), &t, NULL));
-    assert_int_equal(t.loss, TRAIN_LOSS_L1);
-    assert_int_equal(t.ignore_index, -100);
+    assert_int_equal(t.heads[0].loss, TRAIN_LOSS_L1);
+    assert_int_equal(t.heads[0].ignore_index, -100);
     assert_ok(read_spec(LOSS("{\"name\":\"cross-entropy\",\"ignore_index\":255,\"class_axis\":-1,"
                              "\"label_smoothing\":0.1}"),
                         &t, NULL));
-    assert_true(t.ignore_index == 255 && t.class_axis == -1 && t.label_smoothing == 0.1);
+    assert_true(t.heads[0].ignore_index == 255 && t.heads[0].class_axis == -1 &&
+                t.heads[0].label_smoothing == 0.1);
     assert_ok(read_spec(LOSS("{\"name\":\"huber\",\"delta\":0.5}"), &t, NULL));
-    assert_true(t.loss == TRAIN_LOSS_HUBER && t.delta == 0.5);
+    assert_true(t.heads[0].loss == TRAIN_LOSS_HUBER && t.heads[0].delta == 0.5);
+}
+
+static void several_losses_have_outputs_labels_and_weights(void **state)
+{
+    struct sh_err err = {0};
+    struct train_spec t;
+
+    (void)state;
+    assert_ok_err(
+        read_spec("{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"labels\":\"l\",\"loss\":["
+                  "{\"name\":\"huber\",\"delta\":3,\"output\":\"a\",\"weight\":0.5},"
+                  "{\"name\":\"cross-entropy\",\"output\":\"b\",\"labels\":\"m\"}],"
+                  "\"evaluation\":{\"every\":1,\"best\":\"f1\",\"output\":\"b\"}}",
+                  &t, &err),
+        &err);
+    assert_int_equal(t.n_heads, 2);
+    assert_true(t.heads[0].loss == TRAIN_LOSS_HUBER && t.heads[0].delta == 3);
+    assert_string_equal(t.heads[0].output, "a");
+    assert_string_equal(t.heads[0].labels, "l");
+    assert_true(t.heads[0].weight == 0.5 && t.heads[1].weight == 1);
+    assert_true(t.heads[1].loss == TRAIN_LOSS_XENT && t.heads[1].delta == 1);
+    assert_string_equal(t.heads[1].output, "b");
+    assert_string_equal(t.heads[1].labels, "m");
+    assert_int_equal(t.evaluation.head, 1);
 }
 
 #define SCALED(fields) "{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1," fields "}"
@@ -240,7 +265,7 @@ static void the_axis_of_the_classes_follows_the_labels(void **state)
 
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
-        struct train_spec t = {.class_axis = CASES[i].class_axis,
+        struct train_head t = {.class_axis = CASES[i].class_axis,
                                .label_rank = CASES[i].label_rank};
         uint32_t axis;
         int rc;
@@ -270,10 +295,18 @@ static void what_is_wrong_is_named(void **state)
         {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"precision\":\"int8\"}", "int8"},
         {"{\"optimizer\":{\"name\":\"sgd\"},\"steps\":1,\"batch\":0}", "batch"},
         {LOSS("7"), "a name or an object"},
+        {LOSS("[]"), "1 to 8 losses"},
+        {LOSS("[\"mse\"]"), "\"spec.loss[0]\" must be an object"},
+        {LOSS("[{\"name\":\"mse\",\"output\":\"a\"},{\"name\":\"mse\"}]"),
+         "\"spec.loss[1].output\" is missing"},
+        {LOSS("[{\"name\":\"mse\",\"delta\":1}]"), "\"spec.loss[0].delta\" does not belong"},
+        {LOSS("{\"name\":\"mse\",\"weight\":0}"), "\"spec.loss.weight\" must be above 0"},
+        {WITH("\"evaluation\":{\"every\":2,\"output\":\"y\"}"), "no loss is of that output"},
         {LOSS("{\"delta\":1}"), "spec.loss.name"},
         {LOSS("{\"name\":\"mse\",\"delta\":1}"), "\"spec.loss.delta\" does not belong to \"mse\""},
         {LOSS("{\"name\":\"huber\",\"delta\":0}"), "above 0"},
-        {LOSS("{\"name\":\"cross-entropy\",\"colour\":0}"), "known here: name, ignore_index"},
+        {LOSS("{\"name\":\"cross-entropy\",\"colour\":0}"),
+         "known here: name, output, labels, weight, ignore_index"},
         {LOSS("{\"name\":\"cross-entropy\",\"label_smoothing\":1.5}"), "label_smoothing"},
         {LOSS("{\"name\":\"cross-entropy\",\"class_weights\":[1,-1]}"), "element 1"},
         {LOSS("{\"name\":\"cross-entropy\",\"class_weights\":[0]}"), "nothing above 0"},
@@ -386,6 +419,7 @@ int main(void)
         cmocka_unit_test(defaults_are_pytorch_s),
         cmocka_unit_test(every_field_is_read),
         cmocka_unit_test(a_loss_has_options),
+        cmocka_unit_test(several_losses_have_outputs_labels_and_weights),
         cmocka_unit_test(fp16_alone_is_scaled_unless_said_otherwise),
         cmocka_unit_test(rates_are_pytorch_s),
         cmocka_unit_test(rates_of_odd_schedules_are_numbers),

@@ -30,12 +30,13 @@ static struct graph *net(int64_t rows, int64_t wide)
 static float *gradients(struct bench *b, int64_t rows, int64_t wide, enum dev_precision precision,
                         uint32_t n_turned, size_t *bytes)
 {
-    const struct train_spec spec = {.loss = TRAIN_LOSS_MSE,
-                                    .lr = 0.1,
-                                    .batch = 1,
-                                    .labels = "label",
-                                    .precision = precision,
-                                    .seed = 7};
+    const struct train_spec spec = {
+        .heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+        .n_heads = 1,
+        .lr = 0.1,
+        .batch = 1,
+        .precision = precision,
+        .seed = 7};
     double loss;
     float *all;
 

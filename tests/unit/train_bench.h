@@ -102,7 +102,7 @@ static inline void get(struct bench *b, size_t at, void *to, size_t bytes)
 /* The label lies in the workspace among what a run overwrites: it is put back each time. */
 static inline double loss_at(struct bench *b, const float *s, const float *label)
 {
-    const struct program_io *io = program_label(b->p);
+    const struct program_io *io = program_label(b->p, 0);
     struct sh_err err = {0};
     float loss;
 
@@ -126,11 +126,11 @@ static inline void clear(struct bench *b)
 
 static inline float *some_label(const struct bench *b)
 {
-    float *label = calloc(1, program_label(b->p)->bytes + 1);
+    float *label = calloc(1, program_label(b->p, 0)->bytes + 1);
     uint64_t x = 99;
 
     assert_non_null(label);
-    for (size_t i = 0; i < program_label(b->p)->bytes / sizeof(float); i++)
+    for (size_t i = 0; i < program_label(b->p, 0)->bytes / sizeof(float); i++)
         label[i] = (float)(uniform(&x) - 0.5);
     return label;
 }

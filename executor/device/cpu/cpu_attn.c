@@ -11,6 +11,7 @@
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
+#include "executor/device/op_attn.h"
 #include "executor/device/philox.h"
 
 #include <math.h>

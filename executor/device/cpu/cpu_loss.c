@@ -96,7 +96,8 @@ static int xent_fn(const struct cpu_call *c, struct sh_err *err)
             for (int64_t i = 0; i < n; i++)
                 row.d[i * inner] = 0;
     }
-    *(float *)c->p[2] = (float)(weight * loss / count); /* no label counts: not a number, as in PyTorch */
+    *(float *)c->p[2] =
+        (float)(weight * loss / count); /* no label counts: not a number, as in PyTorch */
     return SH_OK;
 }
 

@@ -18,7 +18,7 @@ struct optim_ctx {
     const struct dev_op *op;
     float *p, *m, *v;
     const float *g;
-    float factor, limit;             /* of what gradients become: gradient() */
+    float factor, limit; /* of what gradients become: gradient() */
     bool is_skipped;
     float lr, step_size, root_bias2; /* ADAM: lr / (1-b1^t), sqrt(1-b2^t) */
 };
@@ -146,7 +146,7 @@ static int update_step(struct cpu_build *b, uint32_t n_same, cpu_fn *fn)
     int rc = cpu__need_f32(b, op->in, op->n_in);
 
     for (uint32_t i = 0; i < op->n_in && !rc; i++) {
-        const int64_t want = i < n_same                        ? dev_tensor_elements(cpu__t(b, op->in[0]))
+        const int64_t want = i < n_same ? dev_tensor_elements(cpu__t(b, op->in[0]))
                              : op->in[i] == dev_op_scaler(op) ? DEV_SCALER
                                                               : 1;
 

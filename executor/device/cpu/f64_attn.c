@@ -1,5 +1,6 @@
 /* f64_attn.c - attention and its gradient in double. */
 #include "executor/device/cpu/f64.h"
+#include "executor/device/op_attn.h"
 #include "executor/device/philox.h"
 
 #include <math.h>

@@ -270,7 +270,7 @@ static __global__ void __launch_bounds__(THREADS)
         __syncthreads(); // the next copies overwrite these tiles
     }
     store_rows<D, STRIDE, true>(d_q, scale, m.own[0], plain_head_of(a, p, (T *)t.d_q, a.q_rows),
-                          a.heads * D, p, a.q_rows);
+                                a.heads * D, p, a.q_rows);
 }
 
 static DEV_INLINE void line_numbers(float &lse, float &delta, const struct k_attn_train &t,
@@ -373,9 +373,9 @@ static __global__ void __launch_bounds__(THREADS)
         __syncthreads(); // the next copies overwrite these tiles
     }
     store_rows<D, STRIDE, true>(d_k, scale, m.own[0], plain_head_of(a, p, (T *)t.d_k, a.k_rows),
-                          a.heads * D, p, a.k_rows);
+                                a.heads * D, p, a.k_rows);
     store_rows<D, STRIDE, true>(d_v, one, m.own[1], plain_head_of(a, p, (T *)t.d_v, a.k_rows),
-                          a.heads * D, p, a.k_rows);
+                                a.heads * D, p, a.k_rows);
 }
 
 // ------------------------------------------------------------------ gradients of a short head
@@ -513,13 +513,13 @@ static __global__ void __launch_bounds__(SHORT_THREADS)
         store_d_scores(m, g, from);
     }
     __syncthreads(); // d_S is there; q, v and d_y are no longer needed
-    store_rows<D, STRIDE, true>(d_k, scale, m.d_y, plain_head_of(a, p, (T *)t.d_k, a.k_rows), row, p,
-                          a.k_rows);
+    store_rows<D, STRIDE, true>(d_k, scale, m.d_y, plain_head_of(a, p, (T *)t.d_k, a.k_rows), row,
+                                p, a.k_rows);
     store_rows<D, STRIDE, true>(d_v, one, m.v, plain_head_of(a, p, (T *)t.d_v, a.k_rows), row, p,
-                          a.k_rows);
+                                a.k_rows);
     short_d_queries(d_v, m, a.k_rows);
     store_rows<D, STRIDE, true>(d_v, scale, m.q, plain_head_of(a, p, (T *)t.d_q, a.q_rows), row, p,
-                          a.q_rows);
+                                a.q_rows);
 }
 
 // ------------------------------------------------------------------ launching

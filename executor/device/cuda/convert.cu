@@ -551,8 +551,7 @@ static void convert_large(cudaStream_t s, const struct k_convert_item &i, int ds
     nd.stride[0][2] = 1;
     nd.stride[1][1] = 1;
     nd.stride[1][2] = i.c;
-    k_convert(s, &nd, {(void *)i.src, CUDA_T_F32, false},
-                  {i.dst, dst_type, false});
+    k_convert(s, &nd, {(void *)i.src, CUDA_T_F32, false}, {i.dst, dst_type, false});
 }
 
 void k_convert_many(cudaStream_t s, const struct k_convert_item *items, int n, int dst_type)

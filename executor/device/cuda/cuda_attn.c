@@ -5,6 +5,7 @@
  */
 #include "common/mem.h"
 #include "executor/device/cuda/cuda_nest.h"
+#include "executor/device/op_attn.h"
 #include "executor/device/philox.h"
 
 struct attention {

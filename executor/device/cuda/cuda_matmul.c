@@ -397,8 +397,8 @@ static int run(const struct cuda_call *c, struct sh_err *err)
         const struct k_operand sum = {y, (int)m->y_type, cuda__overflows(c)};
 
         k_binary(c->stream, &m->add[i].nest, sum, sum,
-                 (struct k_operand){.p = c->in[m->add[i].slot], .type = m->add[i].type}, DEV_BIN_ADD,
-                 DEV_ACT_NONE, 0, 0);
+                 (struct k_operand){.p = c->in[m->add[i].slot], .type = m->add[i].type},
+                 DEV_BIN_ADD, DEV_ACT_NONE, 0, 0);
     }
     if (m->has_late)
         k_epilogue(c->stream, dev_tensor_elements(&c->plan->base.g->tensors[op->out[0]]) / m->n,

@@ -127,8 +127,7 @@ static int check_op(struct cuda_build *b, const struct dev_op *op, struct k_opti
 static bool same_numbers(const struct dev_op *a, const struct dev_op *b)
 {
     return a->kind == b->kind && squares_of(a) == squares_of(b) &&
-           dev_op_scaler(a) == dev_op_scaler(b) &&
-           a->u.optim.clip_norm == b->u.optim.clip_norm &&
+           dev_op_scaler(a) == dev_op_scaler(b) && a->u.optim.clip_norm == b->u.optim.clip_norm &&
            a->u.optim.clip_value == b->u.optim.clip_value &&
            (cuda__opt_in(a, 2) == DEV_NONE) == (cuda__opt_in(b, 2) == DEV_NONE) &&
            a->u.optim.momentum == b->u.optim.momentum &&

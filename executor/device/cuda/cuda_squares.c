@@ -1,4 +1,4 @@
-/* cuda_squares.c - the norm of a gradient, and the scale of the loss; the kernels are in squares.cu. */
+/* cuda_squares.c - the norm of a gradient, and the scale of the loss (squares.cu). */
 #include "common/mem.h"
 #include "executor/device/cuda/cuda.h"
 

@@ -182,8 +182,8 @@ template <class T, int N> DEV_INLINE vec<T, N> vec_from_f(const float (&in)[N])
             v.v[i + 1] = p.y;
             largest = __hmax2(largest, __habs2(p));
         }
-        is_done = std::is_same<T, f16_open>::value ||
-                  __hblt2(largest, pair_of(T(), INFINITY, INFINITY));
+        is_done =
+            std::is_same<T, f16_open>::value || __hblt2(largest, pair_of(T(), INFINITY, INFINITY));
     }
     if (!is_done) {
 #pragma unroll

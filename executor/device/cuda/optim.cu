@@ -15,9 +15,9 @@ enum rule { RULE_SGD, RULE_MOMENTUM, RULE_ADAM, RULE_COPY, RULE_ADD, RULE_EMA };
 template <int RULE>
 constexpr bool IS_UPDATE = RULE == RULE_SGD || RULE == RULE_MOMENTUM || RULE == RULE_ADAM;
 
-struct turn_of {                     /* the same for all elements */
-    float factor;                    /* of gradients */
-    float step_size, root_bias2;     /* ADAM; see struct k_optim */
+struct turn_of {                 /* the same for all elements */
+    float factor;                /* of gradients */
+    float step_size, root_bias2; /* ADAM; see struct k_optim */
 };
 
 /* A norm that is no number makes no number of a gradient. */
@@ -71,8 +71,8 @@ DEV_INLINE void update(const struct k_optim &o, const struct turn_of &by, float 
 }
 
 template <int RULE>
-DEV_INLINE void update_at(const struct k_optim &o, const struct turn_of &by, const struct k_optim_item &t,
-                          int64_t i, float g)
+DEV_INLINE void update_at(const struct k_optim &o, const struct turn_of &by,
+                          const struct k_optim_item &t, int64_t i, float g)
 {
     float p = 0, m = 0, v = 0;
 
@@ -121,8 +121,8 @@ DEV_INLINE void store_four(const struct k_optim_item &t, int64_t at, const struc
  * Twice 4 elements are read before any of them is written: the compiler cannot know that they are
  * not the same, and one after the other they would wait for the memory each. */
 template <int RULE, class T>
-DEV_INLINE void update_range(const struct k_optim &o, const struct turn_of &by, const struct k_optim_item &t,
-                             int64_t base, int n, const T *g)
+DEV_INLINE void update_range(const struct k_optim &o, const struct turn_of &by,
+                             const struct k_optim_item &t, int64_t base, int n, const T *g)
 {
     constexpr int V = 4, U = 2, STRIDE = THREADS * V;
     const int whole = base % V == 0 ? n / V * V : 0;
@@ -257,8 +257,8 @@ __global__ __launch_bounds__(THREADS) void optim_kernel(const __grid_constant__ 
 
         DISPATCH_FLOAT(t.g_type, T, turn_over<T>(t, a, smem));
         __syncthreads();
-        update_range<RULE, float>(o, by, t, (a.m0 * t.c + a.c0) * t.taps,
-                                  a.tall * a.width * t.taps, smem);
+        update_range<RULE, float>(o, by, t, (a.m0 * t.c + a.c0) * t.taps, a.tall * a.width * t.taps,
+                                  smem);
     } else {
         const int64_t from = piece * K_OPTIM_PIECE;
         const int n = t.n - from < K_OPTIM_PIECE ? (int)(t.n - from) : K_OPTIM_PIECE;
