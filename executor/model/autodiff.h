@@ -17,8 +17,8 @@
 
 /* The losses of ir's outputs, one for each head of t in their order, the backward pass to every
  * parameter, the update. A parameter that the loss does not depend on keeps its value. Fails:
- * SH_E_UNSUPPORTED naming an operation without a gradient, SH_E_INVALID (an output does not suit its
- * loss; there is nothing to train). */
+ * SH_E_UNSUPPORTED naming an operation without a gradient, SH_E_INVALID (an output does not suit
+ * its loss; there is nothing to train). */
 int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err);
 
 struct autodiff_seed {

@@ -1,5 +1,5 @@
-/* squares.cu - the sum of the squares of many tensors in one launch, for the norm of a gradient; and
- * the scale of the loss, which follows from whether that is finite.
+/* squares.cu - the sum of the squares of many tensors in one launch, for the norm of a gradient;
+ * and the scale of the loss, which follows from whether that is finite.
  *
  * A block for each piece of a tensor; the last one adds up what the others left, in order. A thread
  * adds 64 elements in F32, all else is F64. How a tensor lies does not matter.
