@@ -191,7 +191,7 @@ static bool open_part(struct cargo *c, size_t i)
     if (c->fd >= 0)
         close(c->fd);
     c->open = i;
-    c->fd = open(c->parts[i].path, O_RDONLY | O_CLOEXEC);
+    c->fd = open(c->parts[i].path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (c->fd < 0)
         return false;
     if (fstat(c->fd, &st) == 0 && st.st_size == c->parts[i].bytes)

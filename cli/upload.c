@@ -55,7 +55,7 @@ int upload_file_open(const char *file, int *fd, int64_t *bytes, struct sh_err *e
 {
     struct stat st;
 
-    *fd = open(file, O_RDONLY | O_CLOEXEC);
+    *fd = open(file, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
     if (*fd < 0 || fstat(*fd, &st) != 0)
         return SH_FAIL_ERRNO(err, SH_E_INVALID, "could not open \"%s\": %m", file);
     if (S_ISDIR(st.st_mode))

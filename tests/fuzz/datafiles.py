@@ -12,6 +12,7 @@ import zlib
 import numpy as np
 
 import mutate
+import onnx_bytes as onnx
 from pictures import jpeg, png
 
 TYPES = ("<f4", "<f8", "<f2", "<i8", "<i4", "<u1", "<i1", "|b1", ">f4", "<c8", "<U3", "|O", "|S4")
@@ -306,4 +307,28 @@ def make_pictures(at, r):
     return args, what
 
 
-ALL = (make_npy, make_npz, make_csv, make_safetensors, make_pictures)
+# ------------------------------------------------------------------ models and their data
+
+SECRET = b"what nobody has named."
+PLACES = ("m.data", "m.data", "./m.data", "sub/m.data", "../secret.bin", "/etc/passwd", "", ".", "..", "m.data/../../secret.bin",
+          "pipe", "a" * 300, "m.data\0x", "nothing", "sub", "m.onnx", "\xff")
+
+
+def make_model(at, r):
+    """A graph whose weights lie beside it; what it names else is not to be sent."""
+    folder = os.path.join(at, "model")
+    os.makedirs(os.path.join(folder, "sub"))
+    write(at, "secret.bin", SECRET * 10)
+    for name in ("m.data", "sub/m.data"):
+        write(folder, name, bytes(r.randrange(256) for _ in range(r.choice((48, 48, 0, 600)))))
+    os.mkfifo(os.path.join(folder, "pipe"))
+    places = PLACES if r.random() < 0.5 else PLACES[:4]
+    tensors = [onnx.external("w%d" % i, [4, 3], r.choice(places), r.choice((0, 0, 12, 2 ** 63)), r.choice((48, 48, 2 ** 63)))
+               for i in range(r.choice((1, 1, 2, 300)))]
+    graph = onnx.model([onnx.node("MatMul", ["x", "w0"], ["y"])], [onnx.value("x", ["N", 4])],
+                       [onnx.value("y", ["N", 3])], tensors)
+    data, more = maybe_bytes(graph, r, 0.4)
+    return [write(folder, "m.onnx", data)], "model" + more
+
+
+ALL = (make_npy, make_npz, make_csv, make_safetensors, make_pictures, make_model)

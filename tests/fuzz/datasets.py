@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Mutated files of data into `shunt push dataset`, built with sanitizers: each is taken or refused, in bounded
-time and memory, and what is taken is a whole set.
+"""Mutated files of data, and models with files beside them, into `shunt push`, built with sanitizers: each
+is taken or refused, in bounded time and memory, what is taken is a whole set, and no file is sent that is
+not the model's.
 
 Without it: a table, an array or a picture from somewhere could end the program that reads it, or become a
 set that is not what the file says. The server is played here; what it is sent is read by another reader.
@@ -8,11 +9,13 @@ set that is not what the file says. The server is played here; what it is sent i
 Usage: datasets.py [--count N] [--first I] [--seed S] [--keep DIR]        SHUNT_BIN: where the programs are
 """
 import http.server
+import io
 import json
 import math
 import os
 import struct
 import sys
+import tarfile
 import threading
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "e2e"))
@@ -55,7 +58,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
     def do_POST(self):
         self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        self.say(201, {"name": "d"})
+        self.say(201, {"name": "d", "version": 1})
 
     def do_PUT(self):
         n = int(self.headers["Content-Length"])
@@ -64,7 +67,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.say(413, {"error": "that is too much for here", "code": "TOOBIG"})
             return
         self.server.sent = self.rfile.read(n)
-        self.say(200, {"name": "d", "bytes": n, "n_samples": 1})
+        self.say(200, {"name": "d", "bytes": n, "n_samples": 1, "version": 1, "state": "REGISTERED"})
 
 
 def check_set(data):
@@ -105,8 +108,10 @@ class Case(cases.Case):
 
     def run(self):
         self.server.sent = None
-        rc, _ = self.program("shunt", "push", "dataset", "d", *self.args, "--quiet", "--tmp-dir",
-                             os.path.join(self.at, "tmp"), "--server", "http://127.0.0.1:%d" % self.server.server_port,
+        noun = "model" if self.what[0] == "model" else "dataset"
+        where = ["--tmp-dir", os.path.join(self.at, "tmp")] if noun == "dataset" else []
+        rc, _ = self.program("shunt", "push", noun, "d", *self.args, "--quiet", *where, "--server",
+                             "http://127.0.0.1:%d" % self.server.server_port,
                              env={"SHUNT_KEY": "shunt_key", "SHUNT_CONFIG": os.path.join(self.at, "none.conf")})
         left = os.listdir(os.path.join(self.at, "tmp"))
         if left:
@@ -115,14 +120,33 @@ class Case(cases.Case):
             return "refused"
         if self.server.sent is None:
             raise Finding("it said that it had sent what it had not")
+        if datafiles.SECRET in self.server.sent:
+            raise Finding("it has sent what the file may not name")
         if os.path.isfile(self.args[0]):
             with open(self.args[0], "rb") as f:
                 if f.read() == self.server.sent:
                     return "sent as they are"  # the server looks into it
+        if noun == "model":
+            self.check_packed()
+            return "sent"
         _, samples = check_set(self.server.sent)
         if len(samples) != 1 or None in samples:
             raise Finding("what was sent has tensors of %s samples" % samples)
         return "sent"
+
+
+    def check_packed(self):
+        """A tar file of the model and of files that lie below it."""
+        try:
+            with tarfile.open(fileobj=io.BytesIO(self.server.sent)) as t:
+                for m in t.getmembers():
+                    path = self.args[0] if m.name == "model.onnx" else \
+                        os.path.join(os.path.dirname(self.args[0]), m.name)
+                    with open(path, "rb") as f:
+                        if not m.isreg() or f.read() != t.extractfile(m).read():
+                            raise Finding("%s was sent with other bytes" % m.name)
+        except (tarfile.TarError, OSError, ValueError) as e:
+            raise Finding("what was sent is no tar file: %r" % e) from e
 
 
 def start(_):

@@ -18,6 +18,7 @@ INTS = {TensorProto.INT64: "q", TensorProto.INT32: "i", TensorProto.INT8: "b",
 FLOATS = {TensorProto.FLOAT: "f", TensorProto.DOUBLE: "d", TensorProto.FLOAT16: "e"}
 DEPTH = 30       # of nesting: protobuf's own limit is 100 messages in each other
 LINKS = 3000     # of a chain of nodes
+MOST_VALUES = 4096  # of an input that becomes a constant
 DOUBLINGS = 60   # of functions that call the next one twice
 
 
@@ -164,6 +165,26 @@ def value_name(model, r, pool):
 
 def outputs(model, r, pool):
     model.graph.output.add().CopyFrom(pick(r, values(model)))
+
+
+def constant(model, r, pool):
+    """What a request would bring is in the file: scales, zero points, indices, sizes, conditions, trip counts."""
+    given = {t.name for t in model.graph.initializer}
+    v = pick(r, [v for v in model.graph.input if v.type.HasField("tensor_type") and v.name not in given])
+    kind = v.type.tensor_type.elem_type
+    dims = [d.dim_value if d.WhichOneof("value") == "dim_value" else 2 for d in v.type.tensor_type.shape.dim]
+    n = 1
+    for d in dims:
+        n *= d
+    code = INTS.get(kind) or FLOATS.get(kind)
+    if not code or not 0 <= n <= MOST_VALUES:
+        raise Nothing
+    odd, every = EXTREMES if kind in INTS else SPECIALS, r.random() < 0.3
+    usual = (0, 1, 2, 3) if kind in INTS else (0.5, 1.0, -2.0, 0.01)
+    values = [r.choice(odd if every or r.random() < 0.1 else usual) for _ in range(n)]
+    model.graph.initializer.add(name=v.name, data_type=kind, dims=dims,
+                                raw_data=b"".join(packed(code, x) for x in values))
+    model.graph.input.remove(v)
 
 
 # ------------------------------------------------------------------ attributes
@@ -362,7 +383,7 @@ def of_bytes(data, r):
 
 
 ALL = (tensor_dims, tensor_values, tensor_values, tensor_bytes, tensor_type, tensor_external,
-       value_dims, value_dims, value_type, value_name, outputs, attribute_value, attribute_value,
+       constant, constant, constant, value_dims, value_dims, value_type, value_name, outputs, attribute_value, attribute_value,
        attribute_value, attribute_type, attribute_gone, attribute_foreign, node_operator,
        node_operator, node_inputs, node_inputs, node_outputs, node_gone, node_order, node_chain,
        splice, splice, nest, functions, loop, opset, domain)

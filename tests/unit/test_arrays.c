@@ -7,11 +7,14 @@
 /* uses: libcli.a */
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
 #include "cli/arrays.h"
+#include "cli/upload.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 static char dir[SH_TEST_DIR_BYTES], tmp[] = "/tmp";
@@ -341,6 +344,22 @@ static void changed_files_do_no_harm(void **state)
 
 /* ------------------------------------------------------------------ parts */
 
+/* A model may name one for its data, and nobody writes to it. */
+static void a_pipe_is_refused_and_not_waited_for(void **state)
+{
+    struct sh_err err = {0};
+    int64_t bytes;
+    int fd = -1;
+    (void)state;
+
+    assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
+    alarm(20);
+    assert_int_equal(upload_file_open(path_of("pipe"), &fd, &bytes, &err), SH_E_INVALID);
+    alarm(0);
+    assert_non_null(strstr(err.msg, "no file on a disk"));
+    close(fd);
+}
+
 static void write_part(const char *name, int64_t n, int64_t wide, const float *x, const int64_t *y,
                        const char *const *meta)
 {
@@ -518,6 +537,7 @@ int main(void)
         cmocka_unit_test(parts_of_too_many_samples_are_refused),
         cmocka_unit_test(arrays_of_a_zip_file_are_read),
         cmocka_unit_test(changed_files_do_no_harm),
+        cmocka_unit_test(a_pipe_is_refused_and_not_waited_for),
         cmocka_unit_test(the_columns_of_a_table_keep_their_places),
         cmocka_unit_test(a_table_that_is_none_is_refused),
         cmocka_unit_test(a_label_that_is_missing_is_refused_with_its_line),
