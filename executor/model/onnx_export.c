@@ -8,6 +8,7 @@
 #include "executor/model/graph_int.h"
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_pack.h"
+#include "executor/model/onnx_rows.h"
 #include "executor/model/onnx_tensor.h"
 #include "executor/model/onnx_tie.h"
 #include "executor/model/onnx_unfold.h"
@@ -164,6 +165,8 @@ int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, st
         rc = SH_FAIL(err, SH_E_INVALID, "the file holds no graph: is it an ONNX model?");
     if (!rc) /* as its reader did: the same names */
         rc = onnx_unfold(c.m, c.source, &n_back, &n_lost, err);
+    if (!rc)
+        rc = onnx_rows(c.m, c.source, err);
     if (!rc)
         rc = onnx_tie(c.m, c.source, err);
     if (!rc)

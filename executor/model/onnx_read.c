@@ -7,6 +7,7 @@
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_dims.h"
 #include "executor/model/onnx_reader.h"
+#include "executor/model/onnx_rows.h"
 #include "executor/model/onnx_tie.h"
 #include "executor/model/onnx_unfold.h"
 #include "executor/model/onnx_untie.h"
@@ -246,6 +247,8 @@ static int read_model(struct reader *r, const char *path, bool beside)
         return rc;
     r->g->opset = r->scope->opset;
     rc = onnx_unfold(r->model, r->source, &r->g->n_unfolded, &r->g->n_folded, r->err);
+    if (!rc)
+        rc = onnx_rows(r->model, r->source, r->err);
     if (!rc)
         rc = onnx_tie(r->model, r->source, r->err);
     if (!rc)

@@ -12,15 +12,16 @@
  *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither go up or
  *     down all the way, as tables of code do, nor are a norm that is held fixed: what a convolution
  *     without a bias is multiplied with before something is added; or
- *   - are one number for each channel that the exporter only moved ("expand": the token of a class
- *     in a file of one sample), and are joined with what is computed.
+ *   - were only moved by the exporter ("expand": the token of a class in a file of one sample;
+ *     "onnx::Add_77": rows of a table of positions), are added to what is computed or joined with
+ *     it, and have numbers that no formula gives (param_rules.h).
  * What is computed from constants alone (a weight that is turned, or scaled) counts as its source.
  * Others are held fixed: attention's scale, masks, anchors, means and deviations of images.
  */
 #include "common/mem.h"
 #include "executor/model/graph_int.h"
+#include "executor/model/param_rules.h"
 
-#include <ctype.h>
 #include <stdlib.h>
 
 /* Inputs [first, last] weigh what comes in. */
@@ -45,142 +46,36 @@ static const struct slot {
     {"RNN", 1, 3},
 };
 
-static bool begins(const char *name, const char *with)
-{
-    return strncmp(name, with, strlen(with)) == 0;
-}
-
 /* The ones and zeros that an exporter makes up for a norm that has no parameters. */
 static bool is_filler(const struct graph_node *n, const struct graph_value *v)
 {
     const size_t size = sh_dtype_bytes(v->dtype);
 
-    return strstr(n->op, "Normalization") && begins(v->name, "val_") && v->data &&
+    return strstr(n->op, "Normalization") && strncmp(v->name, "val_", 4) == 0 && v->data &&
            v->bytes >= size && memcmp(v->data, (const char *)v->data + size, v->bytes - size) == 0;
+}
+
+/* Positions: of the code, though they are multiplied with, or rows of them are taken. */
+static bool is_sines(const struct graph_value *v)
+{
+    return v->data && v->dtype == SH_F32 && param_is_sines(v->data, v->rank, v->dims);
 }
 
 static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
 {
+    const struct graph_value *v = &g->values[n->in[i]];
     int64_t axis = 0;
 
-    if (is_filler(n, &g->values[n->in[i]]) || strstr(g->values[n->in[i]].name, "inv_freq"))
+    if (is_filler(n, v) || strstr(v->name, "inv_freq"))
+        return false;
+    if ((strcmp(n->op, "MatMul") == 0 || strcmp(n->op, "Gather") == 0) &&
+        (is_sines(v) || param_is_buffer(v->name)))
         return false;
     for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
         if (strcmp(WEIGHTS[k].op, n->op) == 0)
             return i >= WEIGHTS[k].first && i <= WEIGHTS[k].last;
     return strcmp(n->op, "Gather") == 0 && i == 0 && g->values[n->in[0]].rank >= 2 &&
            graph_int(n, "axis", 0, &axis, NULL) == SH_OK && axis == 0;
-}
-
-/* ---------------------------------------------------------------- names */
-
-/* Operations of PyTorch. Exporters call by them what they compute of constants beforehand: tables
- * of positions, norms that are held fixed, and also parameters in another form. */
-static const char *const OPERATIONS[] = {"add",  "cat",   "cos", "div",   "exp",  "log",
-                                         "mul",  "outer", "pow", "rsqrt", "rsub", "sin",
-                                         "sqrt", "stack", "sub", "where"};
-
-/* The same, but the numbers stay: the token of a class that is expanded to a batch of one. */
-static const char *const MOVES[] = {"_to_copy", "expand", "expand_as", "reshape",
-                                    "select",   "slice",  "unsqueeze", "view"};
-
-/* Those that make numbers of nothing, which no parameter was before. */
-static const char *const MAKERS[] = {"arange",   "cumsum", "full",      "full_like", "linspace",
-                                     "meshgrid", "ones",   "ones_like", "zeros",     "zeros_like"};
-
-/* "exp", or "exp_12" */
-static bool is_called(const char *name, const char *operation)
-{
-    size_t n = strcspn(name, "@"), digits = n;
-
-    while (digits > 0 && isdigit((unsigned char)name[digits - 1]))
-        digits--;
-    if (digits < n && digits > 0 && name[digits - 1] == '_')
-        n = digits - 1;
-    return strlen(operation) == n && strncmp(operation, name, n) == 0;
-}
-
-static bool is_one_of(const char *name, const char *const *list, size_t n)
-{
-    for (size_t i = 0; i < n; i++)
-        if (is_called(name, list[i]))
-            return true;
-    return false;
-}
-
-static bool is_moved(const char *name)
-{
-    return is_one_of(name, MOVES, SH_ARRAY_LEN(MOVES));
-}
-
-/* Parts that were joined, and not sines and cosines from the first one on: positions that learn,
- * with that of a class before them. */
-static bool is_joined(const struct graph_value *v)
-{
-    const float *x = v->data;
-    const int64_t n = graph_elements(v);
-    bool below = true, ones = false;
-
-    if ((!is_called(v->name, "cat") && !is_called(v->name, "stack")) || v->dtype != SH_F32 || !x)
-        return false;
-    for (int64_t i = 0; i < n; i++) {
-        below &= x[i] >= -1 && x[i] <= 1;
-        ones |= x[i] == 1.0f;
-    }
-    return !below || !ones;
-}
-
-/* What exporters of PyTorch call numbers and what they compute themselves. */
-static bool is_made_up(const char *name)
-{
-    static const char *const BEGIN[] = {"val_",    "_val",     "scalar_tensor",
-                                        "lifted_", "c_lifted", "_tensor_constant",
-                                        "const_",  "_const"};
-    size_t n = strcspn(name, "@");
-
-    if (is_moved(name) || is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS)) ||
-        is_one_of(name, MAKERS, SH_ARRAY_LEN(MAKERS)) || memchr(name, '/', n) ||
-        memchr(name, ':', n) || strstr(name, "onstant"))
-        return true;
-    for (size_t i = 0; i < SH_ARRAY_LEN(BEGIN); i++)
-        if (begins(name, BEGIN[i]))
-            return true;
-    while (n > 0 && isdigit((unsigned char)name[n - 1]))
-        n--;
-    return n == 0; /* only digits */
-}
-
-/* The last part of "layers.0.attn_mask", as modules call their buffers. */
-static bool is_buffer(const char *name)
-{
-    static const char *const WORDS[] = {
-        "mask",       "pe",        "anchors",      "anchor",
-        "freqs",      "freqs_cis", "grid",         "coords",
-        "position",   "positions", "mean",         "std",
-        "pixel_mean", "pixel_std", "scale_factor", "relative_coords_table",
-        "strides",    "prior",     "priors"};
-    size_t n = strcspn(name, "@"), from = n;
-    char last[64];
-
-    while (from > 0 && name[from - 1] != '.')
-        from--;
-    if (n - from >= sizeof(last))
-        return false;
-    memcpy(last, name + from, n - from);
-    last[n - from] = '\0';
-    if (strstr(last, "mask") || strstr(last, "anchor") || strstr(last, "inv_freq"))
-        return true;
-    for (size_t i = 0; i < SH_ARRAY_LEN(WORDS); i++)
-        if (strcmp(last, WORDS[i]) == 0)
-            return true;
-    return false;
-}
-
-/* It was computed, maybe from something that had a name in the module. */
-static bool is_turned(const char *name)
-{
-    return begins(name, "onnx::") || is_moved(name) ||
-           is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
 }
 
 /* ---------------------------------------------------------------- numbers of channels */
@@ -227,21 +122,6 @@ static bool is_plain_conv(const struct graph_node *n)
     return n && strcmp(n->op, "Conv") == 0 && (n->n_in == 2 || n->in[2] == GRAPH_NONE);
 }
 
-/* A token of the module's own, which is joined with those that are computed. What is the same in
- * all channels is padding. */
-static void follow_joined(const struct graph *g, const struct graph_node *n, bool *learns)
-{
-    if (strcmp(n->op, "Concat") != 0)
-        return;
-    for (uint32_t k = 0; k < n->n_in; k++) {
-        const struct graph_value *v = n->in[k] == GRAPH_NONE ? NULL : &g->values[n->in[k]];
-
-        if (v && v->data && is_moved(v->name) && is_per_channel(v) &&
-            memcmp(v->data, (const float *)v->data + 1, v->bytes - sizeof(float)) != 0)
-            learns[n->in[k]] = true;
-    }
-}
-
 /* Which sums and products learn: learns[c], or with a norm that is held fixed, holds[c]. */
 static void follow_channels(const struct graph *g, const struct graph_node **makers, bool *learns,
                             bool *holds)
@@ -253,14 +133,13 @@ static void follow_channels(const struct graph *g, const struct graph_node **mak
         for (uint32_t k = 0; k < n->n_out; k++)
             if (n->out[k] != GRAPH_NONE)
                 makers[n->out[k]] = n;
-        follow_joined(g, n, learns);
         if (!split_operands(g, n, &c, &x) || !is_per_channel(&g->values[c]))
             continue;
         before = makers[x];
         if (strcmp(n->op, "Mul") != 0 && before && strcmp(before->op, "Mul") == 0 &&
             split_operands(g, before, &c0, &x0) && is_plain_conv(makers[x0]))
             holds[c] = holds[c0] = true;
-        learns[c] |= is_turned(g->values[c].name);
+        learns[c] |= param_is_turned(g->values[c].name);
     }
 }
 
@@ -350,20 +229,78 @@ static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
     }
 }
 
+/* ---------------------------------------------------------------- tables */
+
+/* Operations whose numbers are those of their first input, or of all where they join. */
+static bool only_moves(const struct graph_node *n)
+{
+    static const char *const OPS[] = {"Cast",     "Concat",  "Expand",    "Flatten",  "Gather",
+                                      "Identity", "Reshape", "Resize",    "Slice",    "Split",
+                                      "Squeeze",  "Tile",    "Transpose", "Unsqueeze"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        if (strcmp(OPS[i], n->op) == 0)
+            return true;
+    return false;
+}
+
+static bool puts_together(const struct graph_node *n)
+{
+    return strcmp(n->op, "Add") == 0 || strcmp(n->op, "Concat") == 0;
+}
+
+static bool has_fixed_output(const struct graph_node *n, const bool *fixed)
+{
+    return n->n_out > 0 && n->out[0] != GRAPH_NONE && fixed[n->out[0]];
+}
+
+/* One number for each channel, but no padding, which is the same in all. */
+static bool is_token(const struct graph_value *v)
+{
+    return is_per_channel(v) &&
+           memcmp(v->data, (const float *)v->data + 1, v->bytes - sizeof(float)) != 0;
+}
+
+static bool may_learn(const struct graph_value *v)
+{
+    if (!v->data || v->dtype != SH_F32)
+        return false;
+    return (param_is_moved(v->name) || strncmp(v->name, "onnx::", 6) == 0) &&
+           (is_token(v) || param_is_scattered(v->data, v->rank, v->dims));
+}
+
+/* joins[v]: v, or what is moved from it, is added to what is computed, or joined with it. */
+static void find_tables(const struct graph *g, const bool *fixed, bool *joins, bool *learns)
+{
+    for (uint32_t i = g->n_nodes; i-- > 0;) {
+        const struct graph_node *n = &g->nodes[i];
+        const bool meets = !has_fixed_output(n, fixed) && puts_together(n);
+        const bool moves = has_fixed_output(n, fixed) && joins[n->out[0]] && only_moves(n);
+        const uint32_t n_from = puts_together(n) ? n->n_in : SH_MIN(n->n_in, 1u);
+
+        for (uint32_t k = 0; k < n_from && (meets || moves); k++)
+            if (n->in[k] != GRAPH_NONE && fixed[n->in[k]])
+                joins[n->in[k]] = true;
+    }
+    for (uint32_t i = 0; i < g->n_values; i++)
+        learns[i] |= joins[i] && may_learn(&g->values[i]);
+}
+
 /* What the walks find of each value. */
 struct found {
-    bool *fixed, *weighs, *learns, *holds;
+    bool *fixed, *weighs, *learns, *holds, *joins;
 };
 
 static void decide(struct graph *g, const struct found *f)
 {
     find_fixed(g, f->fixed);
     find_weights(g, f->fixed, f->weighs);
+    find_tables(g, f->fixed, f->joins, f->learns);
     for (uint32_t i = 0; i < g->n_values; i++) {
         struct graph_value *v = &g->values[i];
         /* A norm that is held fixed went through the exporter: its names are of no module. */
-        const bool held = f->holds[i] && is_made_up(v->name);
-        const bool named = (!is_made_up(v->name) && !is_buffer(v->name)) || is_joined(v);
+        const bool held = f->holds[i] && param_is_made_up(v->name);
+        const bool named = !param_is_made_up(v->name) && !param_is_buffer(v->name) && !is_sines(v);
 
         v->is_param &= f->weighs[i] || (!held && (f->learns[i] || named));
     }
@@ -372,8 +309,8 @@ static void decide(struct graph *g, const struct found *f)
 int graph__find_params(struct graph *g, struct sh_err *err)
 {
     const size_t n = (size_t)g->n_values + 1;
-    bool *marks = calloc(4 * n, sizeof(*marks));
-    const struct found f = {marks, marks + n, marks + 2 * n, marks + 3 * n};
+    bool *marks = calloc(5 * n, sizeof(*marks));
+    const struct found f = {marks, marks + n, marks + 2 * n, marks + 3 * n, marks + 4 * n};
     int rc = marks ? find_norms(g, f.weighs, err)
                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
 

@@ -196,6 +196,30 @@ static void activations_and_their_gradients_follow_the_formulas(void **state)
     }
 }
 
+/* It is infinite there. The length of what is all zeros hangs on that: its gradient is to be 0, as
+ * in PyTorch, and 0 times infinity is no number. */
+static void the_slope_of_a_root_is_zero_at_zero(void **state)
+{
+    const struct act_case c = {DEV_ACT_SQRT, 0, 0, 1, 0};
+    const float x[] = {0, 0.25f, 4, 0};
+    uint32_t in, y, dy, dx;
+    struct t_graph t;
+
+    (void)state;
+    t_init(&t);
+    in = t_add(&t, DEV_ROLE_INPUT, SH_F32, DIMS(4));
+    dy = t_add(&t, DEV_ROLE_INPUT, SH_F32, DIMS(4));
+    y = t_act(&t, DIMS(4));
+    dx = t_add(&t, DEV_ROLE_OUTPUT, SH_F32, DIMS(4));
+    memcpy(t.plain[in], x, sizeof(x));
+    memcpy(t.plain[dy], (const float[]){0, 1, 1, 2}, sizeof(x));
+    set_act(t_op(&t, DEV_OP_ACT, IN(in), OUT(y)), &c);
+    set_act(t_op(&t, DEV_OP_ACT_BWD, IN(in, y, dy), OUT(dx)), &c);
+    t_run(&t);
+    t_close(&t, dx, (const double[]){0, 1, 0.25, 0}, 1e-9);
+    t_fini(&t);
+}
+
 /* They have no slope to compare, and values between their jumps. */
 static void steps_follow_the_formulas_and_keep_nan(void **state)
 {
@@ -603,6 +627,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_and_their_gradients_follow_the_formulas),
+        cmocka_unit_test(the_slope_of_a_root_is_zero_at_zero),
         cmocka_unit_test(steps_follow_the_formulas_and_keep_nan),
         cmocka_unit_test(binary_operations_broadcast_like_numpy),
         cmocka_unit_test(binary_operations_take_images_as_they_lie),

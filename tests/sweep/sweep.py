@@ -16,7 +16,7 @@ option at all, and with the batch (and the length of texts and sounds) left open
            said, and counts for no one; so are models whose outputs in fp64 are no numbers)
   trains   largest relative difference of the losses before and after three steps of SGD to fp64, and
            the bound, which is what PyTorch's own fp32 allows (see Spread); "folded": the exporter put
-           norms into weights, so they are other parameters
+           norms into weights, or wrote what it computed of a parameter, so the file has others
 
 Files, inputs and what has to come out stay in FOLDER/<name>, so that a second run needs no PyTorch for
 them.
@@ -111,7 +111,7 @@ class Export:
         torch = self.torch
         with torch.no_grad():
             for p in self.model.parameters():
-                if p.numel() > 1:
+                if p.numel() > 1 and p.requires_grad:  # a table of the code stays what it is
                     p.add_((0.02 * p.std() or 0.02) * torch.randn_like(p))
             for m in self.norms(self.model):
                 if m.running_mean is not None:
@@ -243,12 +243,16 @@ class Export:
         model = copy.deepcopy(model).to(dtype)
         for m in self.norms(model):
             m.train()
+            m.register_forward_hook(contiguous)
         xs, out = self.with_floats(batch, dtype), []
         step = torch.optim.SGD(model.parameters(), lr=LR)
         for _ in range(STEPS):
             step.zero_grad()
             loss = torch.nn.functional.mse_loss(self.flat(model(*xs))[0], label.to(dtype))
             loss.backward()
+            if dtype == torch.float64 and not out:
+                self.learning = {n: sample(p) for n, p in model.named_parameters()
+                                 if p.grad is not None and p.grad.abs().max() > 0}
             step.step()
             out.append(loss.item())
         return out
@@ -273,6 +277,7 @@ class Export:
         self.case["train"] = {"norms": len(self.norms(self.model)),
                               "fp64": self.losses(torch.float64, self.model, self.batch, label),
                               "fp32": self.spread(label)}
+        self.case["train"]["params"] = self.learning
         tensors = {"in%d" % i: x.contiguous().numpy() for i, x in enumerate(self.batch)}
         write_st(os.path.join(self.folder, "train.st"), {**tensors, "label": label.contiguous().numpy()})
         if norms:
@@ -291,6 +296,20 @@ class Export:
                 self.case["train_reason"] = first_line(e)
         with open(os.path.join(self.folder, "case.json"), "w", encoding="utf-8") as f:
             json.dump(self.case, f)
+
+
+def sample(p):
+    """Some numbers of a parameter, by which it is found in a file."""
+    x = p.detach().to("cpu").float().flatten()
+    x = x[x != 0]
+    return x[::max(1, len(x) // 16)][:16].tolist()
+
+
+def contiguous(_module, _inputs, out):
+    """PyTorch 2.11 takes the gradient of a BatchNorm of one sample for that of another order of axes
+    where what follows turns it; its differences say so."""
+    if out.requires_grad:
+        out.register_hook(lambda g: g.contiguous())
 
 
 def first_line(e):
@@ -428,6 +447,18 @@ class Check:
             return error_, why
         return None, "export: ONNX Runtime has %.1e, this %s" % (other, why or "%.1e" % error_)
 
+    def lost(self, tag):
+        """Parameters that learn and whose numbers are not in the file: something was computed of them."""
+        import onnx
+        from onnx import numpy_helper
+        graph = onnx.load(self.path(tag + ".onnx")).graph
+        arrays = [numpy_helper.to_array(t) for t in graph.initializer if t.data_type == onnx.TensorProto.FLOAT]
+        arrays += [numpy_helper.to_array(a.t) for n in graph.node for a in n.attribute
+                   if n.op_type == "Constant" and a.type == onnx.AttributeProto.TENSOR]
+        there = np.unique(np.concatenate([np.ravel(a).astype(np.float32) for a in arrays] or [np.zeros(0)]))
+        return [n for n, x in self.case["train"].get("params", {}).items()
+                if x and not np.isin(np.array(x, np.float32), there).all()]
+
     def trains(self, tag):
         if self.precision != "fp32":
             return "-", "judged in fp32 only"
@@ -456,7 +487,11 @@ class Check:
             got = json.load(f)
         off, bound, step = Spread(want["fp64"], want["fp32"]).worst(Spread.off(got, want["fp64"]))
         good = len(got) == STEPS and off <= bound
-        return "ok" if good else "WRONG", "%.1e/%.1e at %d" % (off, bound, step)
+        note = "%.1e/%.1e at %d" % (off, bound, step)
+        lost = [] if good else self.lost(tag)
+        if lost:
+            return "-", "folded: %s%s; %s" % (lost[0], " and %d more" % (len(lost) - 1) if lost[1:] else "", note)
+        return "ok" if good else "WRONG", note
 
     def line(self, tag):
         """One exporter: a row of results."""

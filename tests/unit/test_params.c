@@ -57,6 +57,18 @@ static uint32_t matrix(struct graph *g, const char *name, int64_t rows, int64_t 
     return v;
 }
 
+/* Numbers without an order, as those of a parameter that has learned. */
+static uint32_t learned(struct graph *g, const char *name, int rank, const int64_t *dims)
+{
+    uint32_t v = param(g, name, rank, dims), seed = 12345;
+
+    for (int64_t i = 0; i < graph_elements(&g->values[v]); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ((float *)g->values[v].data)[i] = (float)(seed >> 8) * 0x1p-23f - 1.0f;
+    }
+    return v;
+}
+
 /* Written as a file and read again. TAKES g. */
 static struct graph *through_a_file(struct graph *g, uint32_t y)
 {
@@ -102,7 +114,8 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
                  {"cat_12", true},
                  {"sin@a:1", false},
                  {"stack", true},
-                 {"view_3", false}};
+                 {"embedding_1", true},
+                 {"view_3", true}};
     struct graph *g = new_graph();
     uint32_t x = input(g, "x", 3, (int64_t[]){-1, 3, 6}), w;
 
@@ -111,7 +124,7 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
         char out[16];
 
         snprintf(out, sizeof(out), "a%zu", i);
-        x = NODE(g, "Add", out, x, param(g, ADDED[i].name, 2, (int64_t[]){3, 6}));
+        x = NODE(g, "Add", out, x, learned(g, ADDED[i].name, 2, (int64_t[]){3, 6}));
     }
     w = NODE(g, "Transpose", "turned", param(g, "onnx::MatMul_12", 2, (int64_t[]){6, 6}));
     x = NODE(g, "MatMul", "y", x, w);
@@ -123,23 +136,86 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
     graph_free(g);
 }
 
-/* The table of positions that most models of text compute; the one that vision models learn is
- * joined too. */
-static void joined_sines_are_no_parameter(void **state)
+/* v[i, k]: sines and cosines of i, with a wave for each k, as most models of text compute them. */
+static uint32_t sines(struct graph *g, const char *name, int64_t rows)
 {
+    uint32_t v = param(g, name, 3, (int64_t[]){1, rows, 6});
+
+    for (int64_t i = 0; i < rows * 6; i++) {
+        const float angle = (float)(i / 6) / powf(10.0f, (float)(i % 3));
+
+        ((float *)g->values[v].data)[i] = i % 6 < 3 ? sinf(angle) : cosf(angle);
+    }
+    return v;
+}
+
+/* v[0, i, k] = of(i, k) */
+static uint32_t computed(struct graph *g, const char *name, float (*of)(int64_t, int64_t))
+{
+    uint32_t v = param(g, name, 3, (int64_t[]){1, 8, 6});
+
+    for (int64_t i = 0; i < 48; i++)
+        ((float *)g->values[v].data)[i] = of(i / 6, i % 6);
+    return v;
+}
+
+static float mask(int64_t i, int64_t k)
+{
+    return k <= i ? 0 : -1e9f;
+}
+
+static float slope(int64_t i, int64_t k)
+{
+    return -powf(0.7f, (float)i) * (float)k;
+}
+
+/* Which tables are added, and learn? Those of positions that are sines do not, nor masks, nor
+ * slopes of attention; one that was taken from a parameter does, also where it is turned on the way
+ * and where it goes to what is computed by a join. */
+static void a_table_learns_if_no_formula_gives_its_numbers(void **state)
+{
+    const int64_t dims[3] = {1, 8, 6}, turned[3] = {1, 6, 8};
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 3, 6});
-    uint32_t v = param(g, "cat", 3, (int64_t[]){1, 3, 6});
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 8, 6}), t;
 
     (void)state;
-    for (int i = 0; i < 18; i++)
-        ((float *)g->values[v].data)[i] =
-            i % 6 < 3 ? sinf((float)(i / 6)) : cosf((float)(i / 6) / (float)(i % 6));
-    x = NODE(g, "Add", "a", x, v);
-    x = NODE(g, "Add", "b", x, param(g, "cat_1", 3, (int64_t[]){1, 3, 6}));
+    x = NODE(g, "Add", "a", x, sines(g, "cat", 8));
+    x = NODE(g, "Add", "b", x, sines(g, "embedding_1", 8));
+    x = NODE(g, "Add", "c", x, computed(g, "expand_2", mask));
+    x = NODE(g, "Add", "d", x, computed(g, "onnx::Add_3", slope));
+    x = NODE(g, "Add", "e", x, learned(g, "cat_1", 3, dims));
+    x = NODE(g, "Add", "f", x, learned(g, "slice_4", 3, dims));
+    t = NODE(g, "Transpose", "t", learned(g, "onnx::Transpose_5", 3, turned));
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", (int64_t[]){0, 2, 1}, 3, NULL));
+    x = NODE(g, "Add", "h", x, t);
+    x = NODE(g, "Mul", "i", x, learned(g, "unsqueeze_6", 3, dims)); /* sines of a rotation */
+    x = NODE(g, "Concat", "j", x, learned(g, "expand_7", 3, dims));
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 2, NULL));
     g = through_a_file(g, x);
     assert_false(is_param(g, "cat"));
+    assert_false(is_param(g, "embedding_1"));
+    assert_false(is_param(g, "expand_2"));
+    assert_false(is_param(g, "onnx::Add_3"));
     assert_true(is_param(g, "cat_1"));
+    assert_true(is_param(g, "slice_4"));
+    assert_true(is_param(g, "onnx::Transpose_5"));
+    assert_false(is_param(g, "unsqueeze_6"));
+    assert_true(is_param(g, "expand_7"));
+    graph_free(g);
+}
+
+/* Positions as sines stay although they are multiplied with, weights that were turned learn. */
+static void a_table_that_is_multiplied_with_learns_if_no_formula_gives_it(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){1, 6, 6});
+
+    (void)state;
+    x = NODE(g, "MatMul", "a", sines(g, "cat_8", 6), x);
+    x = NODE(g, "MatMul", "b", x, learned(g, "transpose_1", 2, (int64_t[]){6, 6}));
+    g = through_a_file(g, x);
+    assert_false(is_param(g, "cat_8"));
+    assert_true(is_param(g, "transpose_1"));
     graph_free(g);
 }
 
@@ -372,6 +448,86 @@ static void copies_have_a_limit_wherever_the_node_stands_that_hands_it_on(void *
     onnx_source_close(source);
 }
 
+/* n times the same row. */
+static uint32_t repeated(struct graph *g, const char *name, int64_t n)
+{
+    uint32_t v = learned(g, name, 3, (int64_t[]){1, n, 8});
+
+    for (int64_t i = 8; i < n * 8; i++)
+        ((float *)g->values[v].data)[i] = ((float *)g->values[v].data)[i - 8];
+    return v;
+}
+
+/* The kind of a token is the same for all of a file's length: sixteen rows, and one parameter. What
+ * has a name of its own, or is a mask, stays as it is. */
+static void rows_that_were_taken_from_a_table_are_one_parameter(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 16, 8}), v;
+
+    (void)state;
+    v = repeated(g, "embedding_1", 16);
+    memcpy((float *)g->values[v].data + 24, (float[]){3, 1, 4, 1, 5, 9, 2, 6}, 32);
+    x = NODE(g, "Add", "a", x, v);
+    x = NODE(g, "Add", "b", x, repeated(g, "head.scale", 16));
+    v = repeated(g, "expand_2", 16);
+    for (int64_t i = 0; i < 128; i++)
+        ((float *)g->values[v].data)[i] = i % 8 < 5 ? 0 : -1e9f;
+    x = NODE(g, "Add", "c", x, v);
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "embedding_1@rows"));
+    assert_int_equal(g->values[graph_find(g, "embedding_1@rows")].dims[0], 2);
+    assert_int_equal(g->values[graph_find(g, "embedding_1@rows")].dims[1], 8);
+    assert_null(g->values[graph_find(g, "embedding_1")].data);
+    assert_true(is_param(g, "head.scale"));
+    assert_int_equal(graph_find(g, "head.scale@rows"), GRAPH_NONE);
+    assert_int_equal(graph_find(g, "expand_2@rows"), GRAPH_NONE);
+    assert_false(is_param(g, "expand_2"));
+    graph_free(g);
+}
+
+static void rows_of_a_table_are_the_numbers_that_were_in_the_file(void **state)
+{
+    const int64_t dims[3] = {1, 3, 8};
+    struct graph *g = new_graph(), *at = NULL;
+    struct sh_err err = {0};
+    float want[24];
+    uint32_t x = input(g, "x", 3, dims), v = learned(g, "expand", 3, dims);
+    float *data = g->values[v].data;
+
+    (void)state;
+    memcpy(data + 16, data, 32);
+    memcpy(want, data, sizeof(want));
+    x = NODE(g, "Add", "y", x, v);
+    g = through_a_file(g, x);
+    assert_ok_err(graph_at_batch(g, 1, false, &at, &err), &err);
+    v = graph_find(at, "expand");
+    assert_int_not_equal(v, GRAPH_NONE);
+    assert_memory_equal(at->values[v].data, want, sizeof(want));
+    graph_free(at);
+    graph_free(g);
+}
+
+/* A recurrent layer's first step from zeros leaves its bias, in another shape. */
+static void what_has_the_numbers_of_a_bias_is_that_bias(void **state)
+{
+    const int64_t n = 8;
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 1, 8}), bias, same;
+
+    (void)state;
+    bias = learned(g, "cells.bias", 1, &n);
+    same = learned(g, "linear_18", 3, (int64_t[]){1, 1, 8});
+    x = NODE(g, "Add", "a", x, bias);
+    x = NODE(g, "Add", "b", x, same);
+    x = NODE(g, "Add", "c", x, learned(g, "copy.bias", 1, &n));
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "cells.bias"));
+    assert_true(is_param(g, "copy.bias")); /* equal, and a parameter of its own */
+    assert_null(g->values[graph_find(g, "linear_18")].data);
+    graph_free(g);
+}
+
 static void frequencies_stay_although_positions_are_multiplied_with_them(void **state)
 {
     struct graph *g = new_graph();
@@ -576,7 +732,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_weighs_or_has_the_name_of_an_attribute_is_a_parameter),
-        cmocka_unit_test(joined_sines_are_no_parameter),
+        cmocka_unit_test(a_table_learns_if_no_formula_gives_its_numbers),
+        cmocka_unit_test(a_table_that_is_multiplied_with_learns_if_no_formula_gives_it),
         cmocka_unit_test(a_token_that_is_joined_learns),
         cmocka_unit_test(ones_of_a_norm_without_parameters_stay_ones),
         cmocka_unit_test(a_group_norm_learns_its_weight_and_bias),
@@ -585,6 +742,9 @@ int main(void)
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
         cmocka_unit_test(equal_by_chance_under_another_name_is_trained_apart_too),
         cmocka_unit_test(copies_have_a_limit_wherever_the_node_stands_that_hands_it_on),
+        cmocka_unit_test(rows_that_were_taken_from_a_table_are_one_parameter),
+        cmocka_unit_test(rows_of_a_table_are_the_numbers_that_were_in_the_file),
+        cmocka_unit_test(what_has_the_numbers_of_a_bias_is_that_bias),
         cmocka_unit_test(frequencies_stay_although_positions_are_multiplied_with_them),
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
         cmocka_unit_test(a_table_that_is_also_the_last_product_is_one_parameter),

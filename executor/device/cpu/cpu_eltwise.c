@@ -276,7 +276,7 @@ struct act_bwd_ctx {
         }                                     \
         break
 
-/* What oneDNN has no gradient for; plain memory. */
+/* What oneDNN has no gradient for, or another at 0 (SQRT); plain memory. */
 static void act_bwd_range(void *ctx, int64_t from, int64_t to)
 {
     const struct act_bwd_ctx *c = ctx;
@@ -287,6 +287,7 @@ static void act_bwd_range(void *ctx, int64_t from, int64_t to)
         EACH(ERF, two_over_sqrt_pi * expf(-x * x));
         EACH(HARDSIGMOID, p0 * x + p1 > 0 && p0 * x + p1 < 1 ? p0 : 0);
         EACH(LOG, 1 / x);
+        EACH(SQRT, x == 0 ? 0 : 0.5f / sqrtf(x));
         EACH(SOFTPLUS, 1 / (1 + expf(-x)));
         EACH(SIN, cosf(x));
         EACH(COS, -sinf(x));
@@ -370,7 +371,8 @@ int cpu__act_bwd(struct cpu_build *b)
         rc = cpu__same_shape(b, op->in[0], all[i]);
     if (rc)
         return rc;
-    if (op->act != DEV_ACT_NONE && !eltwise_of(op->act, op->act_p0, op->act_p1, &e))
+    if (op->act == DEV_ACT_SQRT ||
+        (op->act != DEV_ACT_NONE && !eltwise_of(op->act, op->act_p0, op->act_p1, &e)))
         return own_act_bwd(b);
     rc = act_bwd_pd(b, &e, md, &pd);
     if (!rc && cpu__pd_is_slow(pd)) {

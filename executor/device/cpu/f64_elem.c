@@ -165,7 +165,7 @@ static double slope_of(const struct dev_op *op, double x, double y)
     case DEV_ACT_LOG:
         return 1 / x;
     case DEV_ACT_SQRT:
-        return 0.5 / y;
+        return y == 0 ? 0 : 0.5 / y;
     case DEV_ACT_ERF:
         return M_2_SQRTPI * exp(-x * x);
     case DEV_ACT_ABS:

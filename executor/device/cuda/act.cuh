@@ -254,7 +254,7 @@ DEV_INLINE void apply_act_slope(const struct act_of &a, const float (&xs)[V], co
     case DEV_ACT_EXP:
         ACT_EACH_SLOPE(y);
     case DEV_ACT_SQRT:
-        ACT_EACH_SLOPE(0.5f / y);
+        ACT_EACH_SLOPE(y == 0 ? 0.0f : 0.5f / y);
     case DEV_ACT_ABS:
         ACT_EACH_SLOPE(x > 0 ? 1.0f : x < 0 ? -1.0f : 0.0f);
     case DEV_ACT_NEG:
