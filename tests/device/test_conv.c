@@ -614,6 +614,39 @@ static void matrix_product_takes_two_leading_axes(void **state)
     free(want);
 }
 
+/* A weight [1,N,K] that one product sees as [N,K], as recurrent layers have them, and another as it
+ * is: however it is stored, both read what was given. */
+static void a_weight_has_several_names(void **state)
+{
+    const int64_t m = 3, n = 70, k = 33;
+    double *want = t_doubles((size_t)(m * n));
+    uint32_t x, w, flat, y, again;
+    struct t_graph t;
+
+    (void)state;
+    t_init(&t);
+    x = t_in(&t, DIMS(m, k));
+    w = t_weight(&t, DIMS(1, n, k));
+    flat = t_weight(&t, DIMS(n, k));
+    t.tensors[flat].alias_of = w;
+    y = t_out(&t, DIMS(m, n));
+    again = t_out(&t, DIMS(1, m, n));
+    for (int i = 0; i < 2; i++) {
+        struct dev_op *op = t_op(&t, DEV_OP_MATMUL, IN(x, i ? w : flat), i ? OUT(again) : OUT(y));
+
+        op->u.matmul.trans_b = true;
+        op->u.matmul.alpha = 1;
+    }
+    for (int64_t i = 0; i < m * n; i++)
+        for (int64_t j = 0; j < k; j++)
+            want[i] += (double)t_f(&t, x)[i / n * k + j] * (double)t_f(&t, w)[i % n * k + j];
+    t_run(&t);
+    t_close(&t, y, want, 1e-11);
+    t_close(&t, again, want, 1e-11);
+    t_fini(&t);
+    free(want);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -627,6 +660,7 @@ int main(void)
         cmocka_unit_test(maximum_without_indices_is_the_same),
         cmocka_unit_test(matrix_product_matches_the_loops),
         cmocka_unit_test(matrix_product_takes_two_leading_axes),
+        cmocka_unit_test(a_weight_has_several_names),
     };
 
     return cmocka_run_group_tests(tests, t_setup, t_teardown);

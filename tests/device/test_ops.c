@@ -347,6 +347,51 @@ static void binary_operations_broadcast_like_numpy(void **state)
     one_binary(DEV_BIN_MUL, DIMS(2, 24, 1, 1), DIMS(2, 24, 9, 9), DIMS(2, 24, 9, 9), DEV_ACT_NONE);
 }
 
+/* What comes out goes through a convolution: what is in its padding would show. */
+static void one_by_channel(enum dev_bin kind, int64_t c, struct t_dims dims, bool turned)
+{
+    const int64_t n = 2 * c * 21;
+    double *want = t_doubles((size_t)n);
+    uint32_t x, xb, s, y, yb, z;
+    struct t_graph t;
+
+    t_init(&t);
+    x = t_in(&t, DIMS(2, c, 7, 3));
+    s = t_in(&t, dims);
+    y = t_act(&t, DIMS(2, c, 7, 3));
+    z = t_out(&t, DIMS(2, c, 7, 3));
+    xb = t_blocked(&t, x);
+    t_op(&t, DEV_OP_BINARY, turned ? IN(s, xb) : IN(xb, s), OUT(y))->u.binary.kind = kind;
+    yb = t_blocked(&t, y);
+    t_op(&t, DEV_OP_ACT, IN(yb), OUT(z))->act = DEV_ACT_RELU;
+    for (int64_t i = 0; i < n; i++) {
+        const double a = t_f(&t, x)[i];
+        const double b = t_f(&t, s)[source(&t.tensors[z], &t.tensors[s], i)];
+
+        want[i] = fmax(0, turned ? bin_value(kind, b, a) : bin_value(kind, a, b));
+    }
+    t_run(&t);
+    t_close(&t, z, want, 1e-11);
+    t_fini(&t);
+    free(want);
+}
+
+static void values_of_channels_meet_blocks(void **state)
+{
+    static const enum dev_bin KINDS[] = {DEV_BIN_ADD, DEV_BIN_SUB, DEV_BIN_MUL, DEV_BIN_MAX};
+
+    (void)state;
+    for (size_t k = 0; k < SH_ARRAY_LEN(KINDS); k++)
+        for (int64_t c = 35; c >= 16; c -= 19)
+            for (int turned = 0; turned < 2; turned++) {
+                one_by_channel(KINDS[k], c, DIMS(2, c, 1, 1), turned);
+                one_by_channel(KINDS[k], c, DIMS(c, 1, 1), turned);
+                one_by_channel(KINDS[k], c, DIMS(2, 1, 1, 1), turned);
+                one_by_channel(KINDS[k], c, DIMS(1), turned);
+                one_by_channel(KINDS[k], c, DIMS(7, 1), turned);
+            }
+}
+
 /* [N,C,H,W] with [N,C,1,1] (squeeze and excite), with [C,1,1] and with itself, in the device's own
  * layout; widths that fit vectors and one that does not. */
 static void binary_operations_take_images_as_they_lie(void **state)
@@ -631,6 +676,7 @@ int main(void)
         cmocka_unit_test(steps_follow_the_formulas_and_keep_nan),
         cmocka_unit_test(binary_operations_broadcast_like_numpy),
         cmocka_unit_test(binary_operations_take_images_as_they_lie),
+        cmocka_unit_test(values_of_channels_meet_blocks),
         cmocka_unit_test(integers_divide_without_a_trap),
         cmocka_unit_test(bits_and_remainders_of_integers),
         cmocka_unit_test(where_picks_and_broadcasts),

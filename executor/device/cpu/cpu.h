@@ -147,6 +147,8 @@ int cpu__refuse(struct cpu_build *b, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int cpu__status(struct cpu_build *b, dnnl_status_t s, const char *what); /* SH_OK for success */
 
+/* Whose layout an operand has: a weight that has several names has that of the first. */
+struct cpu_tensor *cpu__stored(const struct cpu_build *b, uint32_t tensor);
 /* Operand `tensor` in layout `want`. view: how the operation looks at a plain tensor (other
  * dimensions or transposed), NULL for the tensor's own dimensions. A WEIGHT that nobody has laid
  * out yet takes `want`. */
@@ -255,7 +257,8 @@ cpu_builder cpu__conv, cpu__conv_bwd_data, cpu__conv_bwd_weight;
 cpu_builder cpu__matmul;
 cpu_builder cpu__attention, cpu__attention_bwd;
 cpu_builder cpu__pool, cpu__pool_bwd;
-cpu_builder cpu__act, cpu__act_bwd, cpu__binary, cpu__where;
+cpu_builder cpu__act, cpu__act_bwd, cpu__binary, cpu__where, cpu__channel;
+bool cpu__channel_has(struct cpu_build *b); /* is this BINARY one of a tensor in blocks? */
 cpu_builder cpu__softmax, cpu__softmax_bwd;
 cpu_builder cpu__concat, cpu__slice, cpu__pad, cpu__transpose, cpu__copy, cpu__expand, cpu__fill;
 cpu_builder cpu__reduce;

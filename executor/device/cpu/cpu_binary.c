@@ -1,7 +1,7 @@
 /* cpu_binary.c - two operands with numpy's broadcasting, and WHERE.
  *
- * Equal shapes of floats: oneDNN, in the layout of the first operand, activation fused. Everything
- * else: loops over merged axes; the three common inner steps (both, left or right only) are
+ * Equal shapes of floats: oneDNN, in the layout of the first operand, activation fused. A value
+ * for each channel: cpu_channel.c. Everything else: loops over merged axes; the three common inner steps (both, left or right only) are
  * separate loops so that the compiler can vectorise them.
  */
 #include "common/mem.h"
@@ -351,6 +351,8 @@ int cpu__binary(struct cpu_build *b)
         return rc;
     if (can_use_dnnl(b))
         return dnnl_way(b);
+    if (cpu__channel_has(b))
+        return cpu__channel(b);
     rc = cpu__in_plain(b, op->in[0], &refs[1]);
     if (!rc)
         rc = cpu__in_plain(b, op->in[1], &refs[2]);

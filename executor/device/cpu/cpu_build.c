@@ -268,9 +268,17 @@ static int row_major_like(const dnnl_memory_desc_t *like, dnnl_memory_desc_t *ou
     return cpu__md_plain((uint32_t)like->ndims, like->dims, like->data_type, out);
 }
 
+struct cpu_tensor *cpu__stored(const struct cpu_build *b, uint32_t tensor)
+{
+    struct cpu_tensor *ts = b->plan->tensors;
+    const uint32_t root = ts[tensor].root;
+
+    return &ts[cpu__t(b, root)->role == DEV_ROLE_WEIGHT ? root : tensor];
+}
+
 int cpu__in_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out)
 {
-    struct cpu_tensor *t = &b->plan->tensors[tensor];
+    struct cpu_tensor *t = cpu__stored(b, tensor);
 
     t->is_fixed = true;
     *out = (struct cpu_ref){.tensor = tensor};
@@ -284,7 +292,7 @@ int cpu__in_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out)
 int cpu__in(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *view,
             const dnnl_memory_desc_t *want, struct cpu_ref *out)
 {
-    struct cpu_tensor *t = &b->plan->tensors[tensor];
+    struct cpu_tensor *t = cpu__stored(b, tensor);
     dnnl_memory_desc_t seen;
     struct cpu_ref plain;
     int rc;

@@ -127,7 +127,7 @@ static void fix_descs(struct fwd *f, const_dnnl_primitive_desc_t pd)
 /* Weights that another batch size has laid out already: prefer a kernel that reads them so. */
 static void adopt_weights(struct cpu_build *b, struct fwd *f, uint32_t w)
 {
-    const struct cpu_tensor *t = &b->plan->tensors[w];
+    const struct cpu_tensor *t = cpu__stored(b, w);
     struct descs before = f->d;
     dnnl_primitive_desc_t pd = NULL;
 

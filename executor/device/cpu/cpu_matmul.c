@@ -176,7 +176,7 @@ static dnnl_status_t try_pd(struct cpu_build *b, struct mm *m, const dnnl_memory
 /* A weight is offered as "any" the first time, and as it lies from then on. */
 static int choose_pd(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t *out)
 {
-    const struct cpu_tensor *t = &b->plan->tensors[b->op->in[1]];
+    const struct cpu_tensor *t = cpu__stored(b, b->op->in[1]);
     bool free_weight = !t->is_fixed && t->space == CPU_IMAGE;
     bool laid_out = t->is_fixed && t->is_blocked && t->lay->md.ndims == m->nd &&
                     dnnl_memory_desc_equal(&t->lay->plain, &m->b);

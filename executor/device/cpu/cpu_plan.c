@@ -118,7 +118,9 @@ static void init_tensor(struct cpu_plan *p, uint32_t i)
     c->lay->md = c->lay->plain;
     c->is_fixed = !(t->role == DEV_ROLE_ACT || t->role == DEV_ROLE_WEIGHT) || !c->has_md ||
                   t->dtype != SH_F32;
-    if (t->alias_of != DEV_NONE) { /* both names see plain bytes */
+    if (t->alias_of != DEV_NONE && c->space == CPU_IMAGE) {
+        c->is_fixed = true;               /* what counts is the layout of the root: cpu__stored() */
+    } else if (t->alias_of != DEV_NONE) { /* both names see plain bytes */
         c->is_fixed = true;
         p->tensors[c->root].is_fixed = true;
         p->tensors[t->alias_of].is_fixed = true;
