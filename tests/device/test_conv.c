@@ -80,6 +80,8 @@ static const struct cc CASES[] = {
     {2, 12, 9, 9, 18, {3, 3}, {1, 1}, {2, 2}, {2, 2, 2, 2}, 3},    /* grouped and dilated */
     {1, 4, 1, 33, 6, {1, 5}, {1, 2}, {1, 1}, {0, 2, 0, 1}, 1},     /* one dimension, lopsided */
     {2, 8, 8, 8, 8, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}, 1},      /* padding partly unused */
+    {2, 32, 21, 20, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1},  /* many pixels, in tiles */
+    {3, 16, 23, 22, 80, {3, 3}, {1, 1}, {1, 1}, {0, 1, 2, 1}, 1},  /* and lopsided */
 };
 
 static void one_forward(const struct cc *s, bool bias, bool residual, enum dev_act act)
@@ -132,6 +134,45 @@ static void convolution_matches_the_loops(void **state)
     one_forward(&CASES[2], true, true, DEV_ACT_ERF);
     one_forward(&CASES[1], true, false, DEV_ACT_SILU);
     one_forward(&CASES[5], true, false, DEV_ACT_SILU);
+    one_forward(&CASES[10], true, true, DEV_ACT_SILU);
+}
+
+/* A weight of convolutions over a large picture and a small one: how it is stored suits the first
+ * that comes, and the other reads it so; whichever is first. */
+static void one_weight_serves_pictures_of_all_sizes(void **state)
+{
+    static const struct cc BOTH[] = {{1, 16, 24, 22, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1},
+                                     {2, 16, 5, 3, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1}};
+
+    (void)state;
+    for (int first = 0; first < 2; first++) {
+        double *want[2], *given = t_doubles(16 * 16 * 9);
+        struct t_graph t;
+        uint32_t w, y[2];
+
+        t_init(&t);
+        w = t_weight(&t, DIMS(16, 16, 3, 3));
+        for (int i = 0; i < 16 * 16 * 9; i++)
+            given[i] = t_f(&t, w)[i];
+        for (int i = 0; i < 2; i++) {
+            const struct cc *s = &BOTH[i ^ first];
+            uint32_t x = t_in(&t, DIMS(s->n, s->c, s->h, s->w));
+            struct visit v = {.x = t_f(&t, x), .w = t_f(&t, w)};
+
+            y[i] = t_out(&t, DIMS(s->n, s->m, s->h, s->w));
+            t_op(&t, DEV_OP_CONV, IN(x, w), OUT(y[i]))->u.conv = conv_of(s);
+            want[i] = v.y = t_doubles((size_t)(s->n * s->m * s->h * s->w));
+            walk(s, &v);
+        }
+        t_run(&t);
+        for (int i = 0; i < 2; i++) {
+            t_close(&t, y[i], want[i], CONV_BOUND);
+            free(want[i]);
+        }
+        t_close(&t, w, given, CONV_BOUND);
+        t_fini(&t);
+        free(given);
+    }
 }
 
 static void convolution_gradients_match_the_loops(void **state)
@@ -651,6 +692,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolution_matches_the_loops),
+        cmocka_unit_test(one_weight_serves_pictures_of_all_sizes),
         cmocka_unit_test(convolution_gradients_match_the_loops),
         cmocka_unit_test(weight_gradients_of_parts_of_the_samples_add_up),
         cmocka_unit_test(samples_that_do_not_exist_are_refused),

@@ -52,6 +52,7 @@ struct cpu_tensor {
     bool has_md;     /* oneDNN knows the element type */
     bool is_fixed;   /* the layout is decided */
     bool is_blocked; /* and is not plain */
+    bool is_wino;    /* a weight that is stored as cpu_wino.c transforms it */
     bool is_wide;    /* a root at precision fp64: F32 that is stored as doubles (f64.h) */
 };
 
@@ -97,6 +98,7 @@ struct cpu_plan {
     struct cpu_layout *layouts;  /* OWNED; 1.4 KB each */
     struct cpu_op *ops;          /* OWNED */
     size_t extent[CPU_N_SPACES]; /* bytes that a run touches behind each base */
+    size_t wino_room;            /* bytes that transformed kernels may still add to the image */
     unsigned threads;
     bool is_f64; /* precision fp64 */
     bool is_finished;
@@ -253,6 +255,10 @@ void cpu__strides(uint32_t rank, const int64_t *dims, int64_t *out); /* of a pla
 
 /* ------------------------------------------------------------------ families */
 
+cpu_builder cpu__wino; /* a CONV that cpu__wino_has */
+bool cpu__wino_has(struct cpu_build *b);
+void cpu__wino_pack(const struct dev_tensor *w, const float *plain, float *stored);
+void cpu__wino_unpack(const struct dev_tensor *w, const float *stored, float *plain);
 cpu_builder cpu__conv, cpu__conv_bwd_data, cpu__conv_bwd_weight;
 cpu_builder cpu__matmul;
 cpu_builder cpu__attention, cpu__attention_bwd;

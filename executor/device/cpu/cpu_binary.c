@@ -1,8 +1,8 @@
 /* cpu_binary.c - two operands with numpy's broadcasting, and WHERE.
  *
- * Equal shapes of floats: oneDNN, in the layout of the first operand, activation fused. A value
- * for each channel: cpu_channel.c. Everything else: loops over merged axes; the three common inner steps (both, left or right only) are
- * separate loops so that the compiler can vectorise them.
+ * Equal shapes of floats: oneDNN, in the layout of the first operand, activation fused. A value for
+ * each channel: cpu_channel.c. Everything else: loops over merged axes; the three common inner
+ * steps (both, left or right only) are separate loops so that the compiler can vectorise them.
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"

@@ -234,6 +234,8 @@ int cpu__conv(struct cpu_build *b)
         rc = cpu__refuse(b, SH_E_BUG, "the bias does not have one value per channel");
     if (!rc)
         rc = read_shape(b, op->in[0], op->in[1], op->out[0], &f.s);
+    if (!rc && cpu__wino_has(b))
+        return cpu__wino(b);
     if (!rc)
         rc = any_descs(b, &f.s, &f.d);
     if (rc)

@@ -87,7 +87,7 @@ static int loops_of(const dnnl_memory_desc_t *md, struct loop *l)
         inner *= k->inner_blks[m];
     for (int m = 0; m < k->inner_nblks; m++) {
         inner /= k->inner_blks[m];
-        l[n] = (struct loop){k->inner_idxs[m], k->inner_blks[m], inner};
+        l[n] = (struct loop){(int)k->inner_idxs[m], k->inner_blks[m], inner};
         n += k->inner_blks[m] != 1;
     }
     for (int i = 1; i < n; i++)

@@ -151,6 +151,7 @@ static void share_layouts(struct cpu_plan *p, const struct cpu_plan *from)
                 p->tensors[i].lay->md = from->tensors[k].lay->md;
                 p->tensors[i].lay->plain = from->tensors[k].lay->plain;
                 p->tensors[i].is_blocked = from->tensors[k].is_blocked;
+                p->tensors[i].is_wino = from->tensors[k].is_wino;
             }
             p->tensors[i].is_fixed = true;
             break;
@@ -231,6 +232,9 @@ int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precisi
     cpu__set_threads(p->threads);
     for (uint32_t i = 0; i < g->n_tensors; i++)
         init_tensor(p, i);
+    for (uint32_t i = 0; i < g->n_tensors; i++)
+        if (p->tensors[i].root == i && p->tensors[i].space == CPU_IMAGE)
+            p->wino_room += stored_bytes(p, i) / 2;
     for (uint32_t i = 0; i < g->n_ops && !rc && p->is_f64; i++)
         narrow_operands(p, &g->ops[i]);
     if (!rc && layout_of)
@@ -417,6 +421,10 @@ static int pack(const struct cpu_plan *p, uint32_t tensor, const void *from, voi
 
     if (p->tensors[c->root].is_wide) {
         convert_f64(from, to, n, in);
+        return SH_OK;
+    }
+    if (c->is_wino) {
+        (in ? cpu__wino_pack : cpu__wino_unpack)(t, from, to);
         return SH_OK;
     }
     if (!c->is_blocked) {
