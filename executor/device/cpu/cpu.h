@@ -255,10 +255,6 @@ void cpu__strides(uint32_t rank, const int64_t *dims, int64_t *out); /* of a pla
 
 /* ------------------------------------------------------------------ families */
 
-cpu_builder cpu__wino; /* a CONV that cpu__wino_has */
-bool cpu__wino_has(struct cpu_build *b);
-void cpu__wino_pack(const struct dev_tensor *w, const float *plain, float *stored);
-void cpu__wino_unpack(const struct dev_tensor *w, const float *stored, float *plain);
 cpu_builder cpu__conv, cpu__conv_bwd_data, cpu__conv_bwd_weight;
 cpu_builder cpu__matmul;
 cpu_builder cpu__attention, cpu__attention_bwd;

@@ -86,7 +86,7 @@ int cpu__bn_infer(struct cpu_build *b)
 /* ------------------------------------------------------------------ layer normalisation */
 
 /* Sums in LANES partial sums, a fixed order that the compiler can vectorise. */
-static double lane_sum(const float *x, int64_t n)
+VECTORISE static double lane_sum(const float *x, int64_t n)
 {
     double lanes[LANES] = {0}, sum = 0;
     int64_t i = 0;
@@ -101,7 +101,7 @@ static double lane_sum(const float *x, int64_t n)
     return sum;
 }
 
-static double lane_square(const float *x, double mean, int64_t n)
+VECTORISE static double lane_square(const float *x, double mean, int64_t n)
 {
     double lanes[LANES] = {0}, sum = 0;
     int64_t i = 0;
@@ -132,6 +132,19 @@ static float *at(const struct ln_ctx *c, int place)
     return place < 0 ? NULL : c->p[place];
 }
 
+/* scale and bias may be NULL */
+VECTORISE static void ln_row(const float *restrict x, const float *restrict scale,
+                             const float *restrict bias, int64_t n, float mean, float inv,
+                             float *restrict y)
+{
+    if (scale && bias)
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * inv * scale[i] + bias[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            y[i] = (x[i] - mean) * inv * (scale ? scale[i] : 1) + (bias ? bias[i] : 0);
+}
+
 /* p: x y [scale] [bias] [mean] [invstd] */
 static void ln_rows(void *ctx, int64_t from, int64_t to)
 {
@@ -147,14 +160,7 @@ static void ln_rows(void *ctx, int64_t from, int64_t to)
         double inv = 1 / sqrt(lane_square(x, mean, n) / (double)n + c->eps);
         const float m = (float)mean, s = (float)inv;
 
-        for (int64_t i = 0; i < n; i++)
-            y[i] = (x[i] - m) * s;
-        if (scale)
-            for (int64_t i = 0; i < n; i++)
-                y[i] *= scale[i];
-        if (bias)
-            for (int64_t i = 0; i < n; i++)
-                y[i] += bias[i];
+        ln_row(x, scale, bias, n, m, s, y);
         if (keep_mean)
             keep_mean[r] = m;
         if (keep_inv)

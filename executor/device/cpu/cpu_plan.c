@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
+#include "executor/device/cpu/cpu_wino.h"
 
 #include <stdlib.h>
 

@@ -1,40 +1,10 @@
 /* cpu_rnn.c - one step of an LSTM's cell and its gradient. A sample belongs to one thread.
- *
- * exp() is a polynomial of ours, which a compiler can make vectors of; 2 ulp.
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
-
-#include <math.h>
-#include <string.h>
+#include "executor/device/cpu/cpu_math.h"
 
 #define GRAIN 2048 /* elements below which a second thread costs more than it gives */
-
-/* 2^n e^r by n = round(x / ln 2); NaN stays. */
-static inline float exp_of(float x)
-{
-    const float inside = x > 87.0f ? 87.0f : x < -87.0f ? -87.0f : x;
-    const float n = rintf(inside * 1.44269504f);
-    const float r = inside - n * 0.693359375f + n * 2.12194440e-4f;
-    const float p =
-        1 + r * (1 + r * (0.5f + r * (0.166666657f +
-                                      r * (4.16695364e-2f + r * (8.36978e-3f + r * 1.3814e-3f)))));
-    const int32_t bits = ((n == n ? (int32_t)n : 0) + 127) * (1 << 23);
-    float power;
-
-    memcpy(&power, &bits, sizeof(power));
-    return p * power;
-}
-
-static inline float logistic(float x)
-{
-    return 1 / (1 + exp_of(-x));
-}
-
-static inline float tanh_of(float x)
-{
-    return 1 - 2 / (1 + exp_of(2 * x));
-}
 
 struct cell {
     int64_t width;
@@ -46,9 +16,9 @@ VECTORISE static void forward(int64_t n, const float *restrict sums, const float
                               float *restrict hidden, float *restrict next)
 {
     for (int64_t k = 0; k < n; k++) {
-        next[k] =
-            logistic(sums[2 * n + k]) * cell[k] + logistic(sums[k]) * tanh_of(sums[3 * n + k]);
-        hidden[k] = logistic(sums[n + k]) * tanh_of(next[k]);
+        next[k] = cpu__logistic(sums[2 * n + k]) * cell[k] +
+                  cpu__logistic(sums[k]) * cpu__tanh(sums[3 * n + k]);
+        hidden[k] = cpu__logistic(sums[n + k]) * cpu__tanh(next[k]);
     }
 }
 
@@ -57,9 +27,9 @@ VECTORISE static void backward(int64_t n, const struct cell *c, const float *res
                                float *restrict ds, float *restrict dcell)
 {
     for (int64_t k = 0; k < n; k++) {
-        const float i = logistic(sums[k]), o = logistic(sums[n + k]);
-        const float f = logistic(sums[2 * n + k]), g = tanh_of(sums[3 * n + k]);
-        const float t = tanh_of(f * cell[k] + i * g);
+        const float i = cpu__logistic(sums[k]), o = cpu__logistic(sums[n + k]);
+        const float f = cpu__logistic(sums[2 * n + k]), g = cpu__tanh(sums[3 * n + k]);
+        const float t = cpu__tanh(f * cell[k] + i * g);
         const float d = dh[k] * o * (1 - t * t) + (c->dc ? dcell[k] : 0);
 
         ds[k] = d * g * i * (1 - i);

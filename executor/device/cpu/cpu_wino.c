@@ -11,8 +11,9 @@
  * of pictures or batches, since all plans of a model read one image. Hence the rule for who takes
  * part looks at the operation alone and at the pictures of the first plan.
  */
+#include "executor/device/cpu/cpu_wino.h"
+
 #include "common/mem.h"
-#include "executor/device/cpu/cpu.h"
 
 #include <stdlib.h>
 
