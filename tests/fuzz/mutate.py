@@ -18,6 +18,9 @@ INTS = {TensorProto.INT64: "q", TensorProto.INT32: "i", TensorProto.INT8: "b",
 FLOATS = {TensorProto.FLOAT: "f", TensorProto.DOUBLE: "d", TensorProto.FLOAT16: "e"}
 DEPTH = 30       # of nesting: protobuf's own limit is 100 messages in each other
 LINKS = 3000     # of a chain of nodes
+GROWING_LINKS = 300  # of such that make more of what comes in: that is work, and not a fault
+GROW = {"MaxPool", "AveragePool", "LpPool", "Conv", "ConvTranspose", "Pad", "Resize", "Upsample", "Tile", "Expand",
+        "Col2Im", "MaxUnpool", "DepthToSpace", "CenterCropPad"}
 MOST_VALUES = 4096  # of an input that becomes a constant
 DOUBLINGS = 60   # of functions that call the next one twice
 
@@ -155,6 +158,19 @@ def value_dims(model, r, pool):
             d.dim_param = r.choice(("N", "", "length", "2*N+1", "\u00e9" * 300, "N"))
 
 
+def open_sizes(model, r, pool):
+    """Sizes that the file leaves open, the same ones under the same name: the batch, a length, a width."""
+    known = sorted({d.dim_value for v in values(model) for d in v.type.tensor_type.shape.dim if d.dim_value > 1})
+    names_of = dict(zip(r.sample(known, min(len(known), r.randint(1, 3))), ("length", "batch", "width")))
+    if not names_of:
+        raise Nothing
+    for v in (*model.graph.input, *model.graph.output):
+        for i, d in enumerate(v.type.tensor_type.shape.dim):
+            if d.dim_value in names_of and (i == 0) <= (r.random() < 0.9):
+                d.dim_param = names_of[d.dim_value]
+    del model.graph.value_info[:]
+
+
 def value_type(model, r, pool):
     pick(r, values(model)).type.tensor_type.elem_type = r.randint(-1, 27)
 
@@ -269,7 +285,7 @@ def node_chain(model, r, pool):
     """Its output through the same operator, thousands of times."""
     n = pick(r, [n for n in model.graph.node if n.input and len(n.output) == 1])
     last, value = n.output[0], n.output[0]
-    for k in range(min(LINKS, 2000000 // (n.ByteSize() + 1))):
+    for k in range(min(GROWING_LINKS if n.op_type in GROW else LINKS, 2000000 // (n.ByteSize() + 1))):
         c = model.graph.node.add()
         c.CopyFrom(n)
         c.name = ""
@@ -383,7 +399,8 @@ def of_bytes(data, r):
 
 
 ALL = (tensor_dims, tensor_values, tensor_values, tensor_bytes, tensor_type, tensor_external,
-       constant, constant, constant, value_dims, value_dims, value_type, value_name, outputs, attribute_value, attribute_value,
+       constant, constant, constant, open_sizes, open_sizes, value_dims, value_dims, value_type,
+       value_name, outputs, attribute_value, attribute_value,
        attribute_value, attribute_type, attribute_gone, attribute_foreign, node_operator,
        node_operator, node_inputs, node_inputs, node_outputs, node_gone, node_order, node_chain,
        splice, splice, nest, functions, loop, opset, domain)

@@ -37,6 +37,7 @@ HARD = {"Loop", "Scan", "If", "QuantizeLinear", "DequantizeLinear", "DynamicQuan
         "QLinearMatMul", "MatMulInteger", "ConvInteger", "Resize", "Pad", "Range", "Tile", "Expand", "ConstantOfShape",
         "NonMaxSuppression", "SequenceAt", "OneHot", "TopK"}
 HARD_SHARE = 0.3
+BUCKETS = ([4, 8], [2], [64, 128, 512], [1048576], [8, 4], [], [0], [-1], [2 ** 40], list(range(2, 18)), list(range(2, 40)))
 SECRET = b"what nobody has named."
 DTYPES = {1: ("F32", "<f4"), 2: ("U8", "u1"), 3: ("I8", "i1"), 4: ("U16", "<u2"), 5: ("I16", "<i2"),
           6: ("I32", "<i4"), 7: ("I64", "<i8"), 9: ("BOOL", "?"), 10: ("F16", "<f2"),
@@ -165,7 +166,9 @@ class Case(cases.Case):
         """What shunt-import says of it."""
         beside = ["--beside"] if self.r.random() < 0.5 else []
         training = ["--training"] if self.r.random() < 0.3 else []
-        rc, said = self.program("shunt-import", "package", "--onnx", self.model, "--dir",
+        buckets = ["--buckets", json.dumps({self.r.choice(("length", "batch", "width")): self.r.choice(BUCKETS)})] \
+            if "open_sizes" in self.what and self.r.random() < 0.7 else []
+        rc, said = self.program("shunt-import", "package", *buckets, "--onnx", self.model, "--dir",
                                 os.path.join(self.at, "package"), *beside, *training,
                                 leaks=False)  # its sandbox hides what looking for them takes
         reply = json.loads(said)  # ValueError: a finding of its own

@@ -48,10 +48,23 @@ SPEC = {"optimizer": {"name": "sgd", "lr": 0.01, "momentum": 0.9, "nesterov": Tr
         "clip_norm": 1, "no_decay": True, "frozen": ["b"], "accumulate": 2, "ema": 0.9, "batch": 4, "steps": 6, "seed": 3,
         "labels": "label", "precision": "fp32", "shuffle": True, "shuffle_window": 4, "publish": False,
         "checkpoint_interval_ms": 1000, "evaluation": {"every": 2, "best": "accuracy", "patience": 2, "min_delta": 0.1}}
+HEADS = [{"name": "cross-entropy", "output": "logits", "labels": "label"},
+         {"name": "huber", "output": "box", "labels": "box", "weight": 0.3, "delta": 1},
+         {"name": "mse", "output": "box", "labels": "box"}]
 OTHERS = {"optimizer": ({"name": "adam", "lr": 0.01, "beta1": 0.9, "beta2": 0.99, "eps": 1e-8}, {"name": "adamw"}),
           "loss": ("cross-entropy", "mse", {"name": "huber", "delta": 1}, {"name": "binary-cross-entropy", "pos_weight": 2}),
           "schedule": ("constant", {"name": "one-cycle", "peak_at": 0.3}, {"name": "cosine", "end": 0.1}, "linear"),
-          "augment": ([{"name": "normalise", "mean": 0.5, "std": 0.1}],), "precision": ("tf32", "bf16", "fp16")}
+          "augment": ([{"name": "normalise", "mean": 0.5, "std": 0.1}],), "precision": ("tf32", "bf16", "fp16"),
+          "loss_scale": (0, 1024, {"init": 65536, "growth": 2, "backoff": 0.5, "interval": 2})}
+
+
+def heads():
+    """x [N,4] -> logits [N,3], box [N,2]."""
+    return onnx.model(
+        [onnx.node("Gemm", ["x", "w", "b"], ["logits"]), onnx.node("Gemm", ["x", "wb", "bb"], ["box"])],
+        [onnx.value("x", ["N", 4])], [onnx.value("logits", ["N", 3]), onnx.value("box", ["N", 2])],
+        [onnx.tensor("w", [4, 3], [0.1 * (i % 5 - 2) for i in range(12)]), onnx.tensor("b", [3], [0.0] * 3),
+         onnx.tensor("wb", [4, 2], [0.1 * (i % 3 - 1) for i in range(8)]), onnx.tensor("bb", [2], [0.0] * 2)])
 
 
 def odd(r):
@@ -78,7 +91,7 @@ def floats(r, n):
 def right(model, r):
     """(name, datatype, shape, values) of the input of one request."""
     rows = r.choice((1, 1, 2, 3))
-    if model == "words":
+    if model in ("words", "masked"):
         length = r.randint(1, 12)
         return "ids", "INT64", [rows, length], [r.randrange(test_shapes.VOCAB) for _ in range(rows * length)]
     if model == "picture":
@@ -133,7 +146,7 @@ def fit(x, r):
 
 def request(case, s):
     r = case.r
-    model = r.choice(("linear", "words", "picture", "words", "picture", "quantised"))
+    model = r.choice(("linear", "words", "picture", "words", "picture", "quantised", "masked", "masked"))
     name, datatype, shape, values = right(model, r)
     x, tail, headers = {"name": name, "datatype": datatype, "shape": shape}, b"", {}
     binary = r.random() < 0.5
@@ -149,6 +162,11 @@ def request(case, s):
         for _ in range(r.choice((0, 1, 1, 1, 2, 3))):
             change(x, r)
     tail = x.pop("tail", tail)
+    if model == "masked":  # as long as what stands before it, as a rule
+        body["inputs"].append(copy.deepcopy({**x, "name": "mask"}))
+        if r.random() < 0.1:
+            change(body["inputs"][1], r)
+        tail += tail
     if r.random() < 0.1:
         body["inputs"] = r.choice(([x, x], [x] * 100, [], None, x, [None]))
     if r.random() < 0.15:
@@ -213,6 +231,10 @@ def spec(case, s):
     for k, others in OTHERS.items():
         if r.random() < 0.2:
             one[k] = copy.deepcopy(r.choice(others))
+    heads = r.random() < 0.3
+    if heads:
+        one["loss"] = copy.deepcopy(HEADS[:r.choice((1, 2, 3))])
+        one["evaluation"] = {"every": 2, "best": "loss", "output": r.choice(("logits", "box"))}
     for k in [k for k in one if k not in ("optimizer", "steps", "batch", "publish") and r.random() < 0.4]:
         del one[k]
     for _ in range(r.choice((0, 1, 1, 2, 3))):
@@ -227,7 +249,7 @@ def spec(case, s):
             where[r.choice(("lr", "name", "every", "x", "", "warmup_steps", "class_axis"))] = odd(r)
         else:
             where[key] = odd(r)
-    body = {"kind": "training", "model": "linear", "version": 1, "dataset": "good", "eval_dataset": "good", "spec": one}
+    body = {"kind": "training", "model": "heads" if heads else "linear", "version": 1, "dataset": "good", "eval_dataset": "good", "spec": one}
     if r.random() < 0.05:
         body[r.choice(("spec", "version", "kind", "dataset", "eval_dataset", "labels", "priority", "min_runtime_ms"))] = \
             odd(r)
@@ -283,7 +305,12 @@ def packed(case, s):
     case.note("packed", body)
     name = "m%d" % case.number
     case.call("POST", "/api/v1/models", json.dumps({"name": name}).encode(), {"Content-Type": "application/json"})
-    case.call("POST", "/api/v1/models/%s/versions" % name, b"{}", {"Content-Type": "application/json"})
+    version = {r.choice(("buckets", "max_batch", "precision", "version")): r.choice((odd(r), {"N": [2, 4]}, {"length": [8]}))} \
+        if r.random() < 0.2 else {}
+    version = json.dumps(version).encode()
+    if case.call("POST", "/api/v1/models/%s/versions" % name, version, {"Content-Type": "application/json"}).status != 201:
+        case.remove("/api/v1/models/" + name)
+        return "refused"
     try:
         if case.call("PUT", "/api/v1/models/%s/versions/1/artifact" % name, body).status != 200:
             return "refused"
@@ -380,12 +407,15 @@ def system():
     with System("--workers=2", MODEL_SHAPES="24", MAX_AXIS_SIZE="90", MAX_DATASET_BYTES="16M", MAX_MODEL_BYTES="16M") as s:
         s.key_of_fuzz = s.tenant("fuzz")
         for name, model in (("linear", onnx.linear()), ("small", onnx.linear(3)), ("words", test_shapes.sentence()),
-                            ("picture", test_shapes.picture()), ("quantised", quantised())):
+                            ("picture", test_shapes.picture()), ("quantised", quantised()),
+                            ("heads", heads())):
             s.push(s.key_of_fuzz, name, model)
+        s.push(s.key_of_fuzz, "masked", test_shapes.masked(), buckets={"length": [8, 24, 80]})
         r = random.Random(1)
         s.push_data(s.key_of_fuzz, "good", st_bytes({
             "x": ("F32", [16, 4], struct.pack("<64f", *(r.uniform(-1, 1) for _ in range(64)))),
-            "label": ("I64", [16], struct.pack("<16q", *(i % 3 for i in range(16))))}))
+            "label": ("I64", [16], struct.pack("<16q", *(i % 3 for i in range(16)))),
+            "box": ("F32", [16, 2], struct.pack("<32f", *(r.uniform(-1, 1) for _ in range(32))))}))
         before = s.pids()
         yield s
         after = s.pids()
