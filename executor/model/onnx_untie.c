@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "executor/model/names.h"
 #include "executor/model/onnx_tensor.h"
+#include "executor/model/param_rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -72,7 +73,8 @@ static int count_uses(struct untie *u)
     return rc;
 }
 
-/* Bytes of a small tensor of F32; 0: it is none. */
+/* Bytes of a small tensor of F32; 0: it is none. A single number is one only by the name of a
+ * module: others are numbers of the code. */
 static size_t small_bytes(const Onnx__TensorProto *t)
 {
     size_t n = sizeof(float);
@@ -82,7 +84,7 @@ static size_t small_bytes(const Onnx__TensorProto *t)
     for (size_t i = 0; i < t->n_dims; i++)
         if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_BYTES)
             return 0;
-    return n > sizeof(float) ? n : 0;
+    return n > sizeof(float) || !param_is_made_up(name_of(t)) ? n : 0;
 }
 
 static bool is_uniform(const Onnx__TensorProto *t)

@@ -390,6 +390,26 @@ static void equal_by_chance_is_trained_apart_and_tied_by_design_as_one(void **st
     graph_free(g);
 }
 
+/* Heads of one output begin with the same zero. */
+static void single_numbers_are_trained_apart_if_they_have_a_name(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), bias, code;
+
+    (void)state;
+    bias = uniform(g, "head.bias", 1, 0);
+    code = uniform(g, "val_3", 1, 0);
+    x = NODE(g, "Add", "a", x, bias);
+    x = NODE(g, "Add", "b", x, code);
+    x = NODE(g, "Add", "c", x, bias);
+    x = NODE(g, "Add", "d", x, code);
+    g = through_a_file(g, x);
+    assert_int_equal(g->n_untied, 1);
+    assert_true(is_param(g, "head.bias"));
+    assert_true(is_param(g, "head.bias@c:1"));
+    graph_free(g);
+}
+
 static void equal_by_chance_under_another_name_is_trained_apart_too(void **state)
 {
     struct graph *g = new_graph();
@@ -740,6 +760,7 @@ int main(void)
         cmocka_unit_test(numbers_of_channels_are_parameters_whatever_they_are_called),
         cmocka_unit_test(a_scale_behind_a_convolution_learns_if_it_has_a_name),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
+        cmocka_unit_test(single_numbers_are_trained_apart_if_they_have_a_name),
         cmocka_unit_test(equal_by_chance_under_another_name_is_trained_apart_too),
         cmocka_unit_test(copies_have_a_limit_wherever_the_node_stands_that_hands_it_on),
         cmocka_unit_test(rows_that_were_taken_from_a_table_are_one_parameter),
