@@ -173,12 +173,21 @@ int shape__rewrite_roi_align(struct shape_ctx *c)
 
 /* ---------------------------------------------------------------- MaxRoiPool */
 
+/* A border of the regions in pixels, halves away from 0. */
+static uint32_t border(struct regions *r, int64_t k)
+{
+    struct rewrite *w = &r->w;
+    const uint32_t v = rw2(w, "Mul", column(r, k), num(r, r->scale));
+
+    return rw2(w, "Mul", rw1(w, "Sign", v),
+               rw1(w, "Floor", rw2(w, "Add", rw1(w, "Abs", v), num(r, 0.5))));
+}
+
 /* Which pixels of an axis bin number k of each region holds: BOOL [n, size]. */
 static uint32_t pixels_of(struct regions *r, int axis, int64_t k)
 {
     struct rewrite *w = &r->w;
-    const uint32_t from = rw1(w, "Round", rw2(w, "Mul", column(r, 2 - axis), num(r, r->scale))),
-                   to = rw1(w, "Round", rw2(w, "Mul", column(r, 4 - axis), num(r, r->scale)));
+    const uint32_t from = border(r, 2 - axis), to = border(r, 4 - axis);
     const uint32_t one = num(r, 1), bins = num(r, (double)r->bins[axis]);
     const uint32_t length = rw2(w, "Max", rw2(w, "Add", rw2(w, "Sub", to, from), one), one);
     const uint32_t bin = rw2(w, "Div", length, bins);

@@ -156,8 +156,8 @@ static void bins_hold_the_largest_pixel(void **state)
         float want = -INFINITY;
 
         for (int a = 0; a < 2; a++) {
-            const int low = (int)nearbyint((double)BOXES[r][1 - a] * 0.75),
-                      high = (int)nearbyint((double)BOXES[r][3 - a] * 0.75);
+            const int low = (int)round((double)BOXES[r][1 - a] * 0.75),
+                      high = (int)round((double)BOXES[r][3 - a] * 0.75);
             const double each = (double)SH_MAX(high - low + 1, 1) / BINS;
 
             from[a] = SH_MIN(SH_MAX((int)floor(bin[a] * each) + low, 0), size[a]);
