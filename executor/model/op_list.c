@@ -7,12 +7,13 @@
 #include "common/mem.h"
 #include "executor/model/shape_int.h"
 
-enum why { NOT_YET, TEXT, RANDOM, FROM_FILE };
+enum why { NOT_YET, TEXT, RANDOM, FROM_FILE, SIZE };
 
 static const char *const WHY[] = {
     [NOT_YET] = "not built yet",
     [TEXT] = "made for texts, which devices have not",
     [RANDOM] = "its result would be random: a request gives the same numbers each time",
+    [SIZE] = WHY_SIZE,
     [FROM_FILE] = "decodes files: `shunt infer --image` and `shunt push dataset` do it before",
 };
 
@@ -132,7 +133,7 @@ static const struct row {
     {"Multinomial", 7, false, RANDOM},
     {"Neg", 1, true, NOT_YET},
     {"NegativeLogLikelihoodLoss", 12, true, NOT_YET},
-    {"NonMaxSuppression", 10, false, NOT_YET},
+    {"NonMaxSuppression", 10, false, SIZE},
     {"NonZero", 9, false, NOT_YET},
     {"Not", 1, false, NOT_YET},
     {"OneHot", 9, false, NOT_YET},
@@ -290,6 +291,17 @@ static void print_forms(FILE *out)
     }
 }
 
+static void print_sizes(FILE *out)
+{
+    fputs("\n## Results whose size the data decide\n\n"
+          "A program has fixed sizes, so NonMaxSuppression is refused, and so are NonZero, Unique "
+          "and Compress\nof what is computed from data. Detection models of torchvision (SSD, "
+          "RetinaNet, Faster R-CNN) end in\nthem: export the network up to its boxes and scores, "
+          "and select boxes on the client. NonZero of a\nmask in a loss or an assignment "
+          "(`x[mask] = v`) can be written as `torch.where(mask, v, x)`.\n",
+          out);
+}
+
 static void print_control(FILE *out)
 {
     fputs("\n## Branches, loops, sequences\n\n"
@@ -333,4 +345,5 @@ void op_list_print(FILE *out)
         print_row(out, &ROWS[i]);
     print_forms(out);
     print_control(out);
+    print_sizes(out);
 }
