@@ -70,6 +70,7 @@ int batchspec_read(const json_t *spec, struct jobspec *out, struct sh_err *err)
     return rc;
 }
 
+/* Sizes that the file leaves open are those of the dataset: check_room(). */
 static int check_sizes(const json_t *tensors, const char *what, struct sh_err *err)
 {
     size_t n = json_array_size(tensors);
@@ -80,7 +81,8 @@ static int check_sizes(const json_t *tensors, const char *what, struct sh_err *e
         return SH_FAIL(err, SH_E_UNSUPPORTED, "the model has %zu %s; 1 to %d are supported", n,
                        what, MAX_IO);
     for (size_t i = 0; !rc && i < n; i++)
-        rc = sh_sample_read(json_array_get(tensors, i), NULL, &t, err);
+        if (!json_object_get(json_array_get(tensors, i), "dims"))
+            rc = sh_sample_read(json_array_get(tensors, i), NULL, &t, err);
     return rc;
 }
 
@@ -145,6 +147,49 @@ static bool is_kept(const struct jobspec *s, const json_t *output)
     return !s->keep;
 }
 
+/* Of a tensor as the API describes datasets, what its sizes are taken from. */
+static bool find_tensor(const json_t *dataset, const char *name, struct sh_st_tensor *out)
+{
+    const json_t *t;
+    size_t i, k;
+
+    json_array_foreach(json_object_get(dataset, "tensors"), i, t)
+    {
+        const json_t *shape = json_object_get(t, "shape");
+
+        if (strcmp(sh_json_text(t, "name"), name) != 0 || json_array_size(shape) > SH_MAX_RANK)
+            continue;
+        *out = (struct sh_st_tensor){.name = name, .rank = json_array_size(shape)};
+        for (k = 0; k < out->rank; k++)
+            out->dims[k] = json_integer_value(json_array_get(shape, k));
+        return true;
+    }
+    return false;
+}
+
+static const char *dataset_name(const struct jobspec *s, const json_t *input)
+{
+    const char *name = sh_json_text(input, "name");
+    const char *other = json_string_value(json_object_get(s->map, name));
+
+    return other ? other : name;
+}
+
+static int find_sizes(const struct jobspec *s, const json_t *inputs, const json_t *dataset,
+                      struct sh_sample_sizes *out, struct sh_err *err)
+{
+    int rc = sh_sample_sizes_begin(inputs, out, err);
+
+    for (size_t i = 0; !rc && out->sizes.n > 0 && i < json_array_size(inputs); i++) {
+        const json_t *in = json_array_get(inputs, i);
+        struct sh_st_tensor t;
+
+        if (find_tensor(dataset, dataset_name(s, in), &t))
+            rc = sh_sample_sizes_take(in, &t, out, err);
+    }
+    return rc;
+}
+
 static int check_room(const struct jobspec *s, const json_t *version, const char *name,
                       const json_t *dataset, struct sh_err *err)
 {
@@ -153,10 +198,15 @@ static int check_room(const struct jobspec *s, const json_t *version, const char
     json_int_t room = json_integer_value(json_object_get(dataset, "max_storage_bytes"));
     json_int_t used = json_integer_value(json_object_get(dataset, "stored_bytes"));
     size_t sample = 0, all = 0;
+    struct sh_sample_sizes z;
+    int rc = find_sizes(s, json_object_get(version, "inputs"), dataset, &z, err);
 
+    if (rc)
+        return rc;
     for (size_t i = 0; i < json_array_size(outputs); i++) {
         struct sh_st_tensor t;
-        int rc = sh_sample_read(json_array_get(outputs, i), NULL, &t, err);
+
+        rc = sh_sample_read(json_array_get(outputs, i), &z, &t, err);
 
         if (!rc && is_kept(s, json_array_get(outputs, i)))
             rc = sh_add_size(sample, t.bytes, &sample, err);
@@ -186,8 +236,7 @@ int batchspec_fits_dataset(const struct jobspec *s, const json_t *version, const
 
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
-        const char *other = json_string_value(json_object_get(s->map, sh_json_text(in, "name")));
-        const struct jobspec_want w = {name, other ? other : sh_json_text(in, "name"), dtype_of(in),
+        const struct jobspec_want w = {name, dataset_name(s, in), dtype_of(in),
                                        json_object_get(in, "shape")};
 
         rc = jobspec_check_tensor(json_object_get(dataset, "tensors"), &w, err);

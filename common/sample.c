@@ -3,22 +3,36 @@
 
 #include "common/mem.h"
 
-int sh_sample_sizes(const json_t *inputs, const struct sh_st *dataset, struct sh_sample_sizes *out,
-                    struct sh_err *err)
+int sh_sample_sizes_begin(const json_t *inputs, struct sh_sample_sizes *out, struct sh_err *err)
 {
     int rc = sh_symbols_read(inputs, &out->symbols, err);
 
     out->sizes = (struct sh_sizes){.n = (uint32_t)out->symbols.n};
+    return rc;
+}
+
+int sh_sample_sizes_take(const json_t *io, const struct sh_st_tensor *t, struct sh_sample_sizes *z,
+                         struct sh_err *err)
+{
+    struct sh_dim dims[SH_MAX_RANK];
+    size_t rank;
+    int rc = sh_dims_read(io, &z->symbols, dims, &rank, err);
+
+    return rc ? rc : sh_sizes_take(dims, rank, t, &z->sizes, err);
+}
+
+int sh_sample_sizes(const json_t *inputs, const struct sh_st *dataset, struct sh_sample_sizes *out,
+                    struct sh_err *err)
+{
+    int rc = sh_sample_sizes_begin(inputs, out, err);
+
     for (size_t i = 0; !rc && out->symbols.n && i < json_array_size(inputs); i++) {
         const json_t *io = json_array_get(inputs, i);
         const char *name = json_string_value(json_object_get(io, "name"));
         const struct sh_st_tensor *t = sh_st_find(dataset, name ? name : "");
-        struct sh_dim dims[SH_MAX_RANK];
-        size_t rank;
 
-        rc = sh_dims_read(io, &out->symbols, dims, &rank, err);
-        if (!rc && t) /* who needs it says that it is missing */
-            rc = sh_sizes_take(dims, rank, t, &out->sizes, err);
+        if (t) /* who needs it says that it is missing */
+            rc = sh_sample_sizes_take(io, t, out, err);
     }
     return rc;
 }

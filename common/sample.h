@@ -15,7 +15,12 @@ struct sh_sample_sizes { /* of what the model's file leaves open: one list for a
     struct sh_symbols symbols;
     struct sh_sizes sizes;
 };
-/* From the tensors of a dataset that have the names of the inputs. Fails: SH_E_INVALID. */
+/* The symbols of the inputs, of which no size is known yet. Fails: as sh_symbols_read. */
+int sh_sample_sizes_begin(const json_t *inputs, struct sh_sample_sizes *out, struct sh_err *err);
+/* Those of one input, from the tensor of a dataset that it gets. Fails: SH_E_INVALID. */
+int sh_sample_sizes_take(const json_t *io, const struct sh_st_tensor *t, struct sh_sample_sizes *z,
+                         struct sh_err *err);
+/* All, from the tensors of a dataset that have the names of the inputs. Fails: SH_E_INVALID. */
 int sh_sample_sizes(const json_t *inputs, const struct sh_st *dataset, struct sh_sample_sizes *out,
                     struct sh_err *err);
 /* name is BORROWED from io; bytes are those of one sample; dims[0], the batch, is 1. z: NULL where

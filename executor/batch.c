@@ -440,6 +440,7 @@ static bool run_next(struct batch_job *j)
     struct model *m = s ? ready_model(j) : NULL;
     struct sh_err err = {0};
     struct run_part part;
+    int rc;
 
     if (!m)
         return j->end != BATCH_GOES_ON;
@@ -447,9 +448,12 @@ static bool run_next(struct batch_job *j)
         fail(j, &err);
         return true;
     }
-    if (switch_submit(j->x->sw, m, NULL, &part, on_run, j, &err)) {
+    rc = switch_submit(j->x->sw, m, &j->sizes.sizes, &part, on_run, j, &err);
+    if (rc) {
         free(part.in);
         free(part.out);
+        if (rc == SH_E_QUEUEFULL) /* all shapes are in use: at the next tick */
+            return false;
         fail(j, &err);
         return true;
     }

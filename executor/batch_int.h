@@ -3,6 +3,7 @@
 #ifndef SH_EXECUTOR_BATCH_INT_H
 #define SH_EXECUTOR_BATCH_INT_H
 
+#include "common/sample.h"
 #include "common/shm.h"
 #include "executor/batch.h"
 #include "executor/blobs.h"
@@ -56,7 +57,8 @@ struct batch_job {
     struct job_log *log;
     struct push *push; /* its result is on its way to the API; NULL */
     json_t *spec, *inputs, *outputs;
-    atomic_bool stop; /* for the thread: no reading back any more */
+    struct sh_sample_sizes sizes; /* of what the model's file leaves open, by its dataset */
+    atomic_bool stop;             /* for the thread: no reading back any more */
 
     /* the thread's until is_open, then fixed */
     int fd; /* of the dataset */

@@ -3,7 +3,6 @@
  * The dataset is read, not mapped: a disk that fails then fails the job and not the executor. */
 #include "common/io.h"
 #include "common/mem.h"
-#include "common/sample.h"
 #include "executor/batch_int.h"
 
 #include <errno.h>
@@ -29,7 +28,7 @@ static int bind_input(struct batch_job *j, const struct sh_st *data, const json_
     struct batch_column *c = &j->in[j->n_in];
     const struct sh_st_tensor *t;
     struct sh_st_tensor want;
-    int rc = sh_sample_read(io, NULL, &want, err);
+    int rc = sh_sample_read(io, &j->sizes, &want, err);
     const char *name;
 
     if (rc)
@@ -54,6 +53,22 @@ static int bind_input(struct batch_job *j, const struct sh_st *data, const json_
     return SH_OK;
 }
 
+/* All samples are of one shape, so the sizes of one are those of all. */
+static int find_sizes(struct batch_job *j, const struct sh_st *data, struct sh_err *err)
+{
+    int rc = sh_sample_sizes_begin(j->inputs, &j->sizes, err);
+
+    for (size_t i = 0; !rc && j->sizes.sizes.n > 0 && i < json_array_size(j->inputs); i++) {
+        const json_t *io = json_array_get(j->inputs, i);
+        const char *name = json_string_value(json_object_get(io, "name"));
+        const struct sh_st_tensor *t = sh_st_find(data, dataset_name(j, name ? name : ""));
+
+        if (t) /* bind_input() says that it is missing */
+            rc = sh_sample_sizes_take(io, t, &j->sizes, err);
+    }
+    return rc;
+}
+
 static int open_dataset(struct batch_job *j, struct sh_err *err)
 {
     struct sh_st *data = NULL;
@@ -62,6 +77,8 @@ static int open_dataset(struct batch_job *j, struct sh_err *err)
     if (!rc && (json_array_size(j->inputs) < 1 || json_array_size(j->inputs) > BATCH_MAX_IO))
         rc = SH_FAIL(err, SH_E_UNSUPPORTED, "the model has %zu inputs; 1 to %u are supported",
                      json_array_size(j->inputs), BATCH_MAX_IO);
+    if (!rc)
+        rc = find_sizes(j, data, err);
     for (size_t i = 0; !rc && i < json_array_size(j->inputs); i++)
         rc = bind_input(j, data, json_array_get(j->inputs, i), err);
     sh_st_close(data);
@@ -96,7 +113,7 @@ static int bind_outputs(struct batch_job *j, struct sh_st_tensor *tensors, struc
                        BATCH_MAX_IO);
     for (size_t i = 0; i < n; i++) {
         struct sh_st_tensor *t = &tensors[j->n_kept];
-        int rc = sh_sample_read(json_array_get(j->outputs, i), NULL, t, err);
+        int rc = sh_sample_read(json_array_get(j->outputs, i), &j->sizes, t, err);
 
         if (rc)
             return rc;

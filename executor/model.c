@@ -49,6 +49,7 @@ void model__free(struct model *m)
     free(m->tenant);
     free(m->name);
     free(m->package);
+    free(m->seen.shapes);
     kept_dir_drop(&m->kept);
     free(m->precision);
     free(m);

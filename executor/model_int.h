@@ -9,21 +9,28 @@ struct exec *store__exec(struct store *s);
 struct store_shapes { /* zeroed: none */
     struct model *first;
     size_t n;
-    int64_t last; /* handle */
+    int64_t last;     /* handle */
+    uint64_t n_turns; /* of tenants, to have one compiled */
 };
 struct store_shapes *store__shapes(struct store *s);
 bool shapes__any(struct store *s, const struct model *version);
 /* Those of a version that leaves. */
 void shapes__leave(struct store *s, const struct model *version);
-/* Gives up the one that was not used for the longest time; version NULL: of any. False: all are in
- * use. It is gone in the next turn. */
-bool shapes__evict(struct store *s, const struct model *version);
+/* Gives up the one that was not used for the longest time: of the version; if NULL of the tenant of
+ * that model; if NULL too of the tenant that has the most of them. False: all are in use. It is
+ * gone in the next turn. */
+bool shapes__evict(struct store *s, const struct model *version, const struct model *of_tenant);
+/* The one to be compiled next, NULL if there is none: tenants take turns, so that one with many new
+ * shapes does not hold up another's; of a tenant the one that is there for the longest time. asked:
+ * of those that somebody waits for. is_busy: is one of this handle being compiled? */
+struct model *shapes__next(struct store *s, bool asked, bool (*is_busy)(struct store *, int64_t));
 /* Checks and keeps what its first worker made. */
 int shapes__take_tables(struct model *shape, const struct msg_wk_model_done *d, struct sh_err *err);
 int shapes__read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *err);
 struct host_quotas { /* by tag: host memory of a tenant's models; 0: none of its own */
     uint64_t *max;   /* OWNED */
     size_t n, cap;
+    uint64_t n_turns; /* of tenants, to have one compiled */
 };
 struct host_quotas *store__host_quotas(struct store *s);
 /* Of slow loads here, as far as they are known: time for a byte of weights. */

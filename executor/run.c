@@ -6,6 +6,7 @@
 #include "executor/agent.h"
 #include "executor/data.h"
 #include "executor/inputs.h"
+#include "executor/seen.h"
 #include "executor/switch_int.h"
 #include "executor/usage.h"
 
@@ -83,7 +84,7 @@ void run__use(struct run *r, struct model *version, struct model *shape)
     if (shape != version)
         shape->n_users++;
     shape->is_asked = true;
-    shape->n_runs++;
+    seen_count(version, &shape->sizes);
 }
 
 void run__free(struct run *r)

@@ -48,13 +48,39 @@ void shapes__leave(struct store *s, const struct model *version)
             m->phase = MODEL_GOING;
 }
 
-bool shapes__evict(struct store *s, const struct model *version)
+static bool may_go(const struct model *m)
 {
+    return m->phase != MODEL_GOING && m->phase != MODEL_BUILDING && !m->n_users;
+}
+
+/* The tag of the tenant with the most shapes that may go. */
+static uint32_t fullest(struct store *s)
+{
+    size_t most = 0;
+    uint32_t tag = 0;
+
+    for (struct model *m = store__shapes(s)->first; m; m = m->next) {
+        size_t n = 0;
+
+        if (!may_go(m) || (most && m->tag == tag))
+            continue;
+        for (struct model *o = m; o; o = o->next)
+            n += may_go(o) && o->tag == m->tag;
+        if (n > most) {
+            most = n;
+            tag = m->tag;
+        }
+    }
+    return tag;
+}
+
+bool shapes__evict(struct store *s, const struct model *version, const struct model *of_tenant)
+{
+    const uint32_t tag = version ? version->tag : of_tenant ? of_tenant->tag : fullest(s);
     struct model *oldest = NULL;
 
     for (struct model *m = store__shapes(s)->first; m; m = m->next) {
-        if (m->phase == MODEL_GOING || m->phase == MODEL_BUILDING || m->n_users ||
-            (version && m->base != version))
+        if (!may_go(m) || m->tag != tag || (version && m->base != version))
             continue;
         if (!oldest || m->last_use_ns < oldest->last_use_ns)
             oldest = m;
@@ -66,6 +92,36 @@ bool shapes__evict(struct store *s, const struct model *version)
             (sh_clock_ns() - oldest->last_use_ns) / 1000000);
     oldest->phase = MODEL_GOING;
     return true;
+}
+
+/* When the tenant's turn was, the last time. */
+static uint64_t turn_of(struct store *s, uint32_t tag)
+{
+    uint64_t last = 0;
+
+    for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        if (m->tag == tag)
+            last = SH_MAX(last, m->turn);
+    return last;
+}
+
+struct model *shapes__next(struct store *s, bool asked, bool (*is_busy)(struct store *, int64_t))
+{
+    struct model *best = NULL;
+    uint64_t best_turn = 0;
+
+    for (struct model *m = store__shapes(s)->first; m; m = m->next) {
+        uint64_t turn;
+
+        if (m->phase != MODEL_BUILDING || m->is_asked < asked || is_busy(s, m->handle))
+            continue;
+        turn = best && m->tag == best->tag ? best_turn : turn_of(s, m->tag);
+        if (best && turn > best_turn)
+            continue;
+        best = m; /* the newest is the first of the list */
+        best_turn = turn;
+    }
+    return best;
 }
 
 /* ------------------------------------------------------------------ new ones */
@@ -95,7 +151,7 @@ static int make_room(struct store *s, const struct model *version, struct sh_err
 
     if (!is_full && count(s, version) < (size_t)x->conf->model_shapes)
         return SH_OK;
-    if (shapes__evict(s, is_full ? NULL : version) && !is_full)
+    if (shapes__evict(s, is_full ? NULL : version, NULL) && !is_full)
         return SH_OK;
     return SH_FAIL(err, SH_E_QUEUEFULL,
                    "all of the %" PRId64 " shapes that are compiled for \"%s\" (model-shapes) are "

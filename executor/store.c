@@ -534,18 +534,16 @@ static const struct worker *any_ready(struct store *s)
     return NULL;
 }
 
-/* The one that is there for the longest time; asked: of those that somebody waits for. */
+/* asked: of those that somebody waits for. */
 static bool start_shape(struct store *s, bool asked)
 {
-    struct model *best = NULL;
-    struct worker *w;
+    struct model *best = shapes__next(s, asked, is_compiled_now);
+    struct worker *w = best ? worker_for(s, best) : NULL;
 
-    for (struct model *m = s->shapes.first; m; m = m->next)
-        if (m->phase == MODEL_BUILDING && m->is_asked >= asked && !is_compiled_now(s, m->handle))
-            best = m; /* the newest is the first of the list */
-    w = best ? worker_for(s, best) : NULL;
-    if (w)
+    if (w) {
+        best->base->turn = ++s->shapes.n_turns;
         compile_in(s, w, best, false);
+    }
     return w != NULL;
 }
 
@@ -693,7 +691,6 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
                           (double)m->took_ns / 1e9);
         SH_INFO("shape.ready", "version=%" PRId64 " model=%s shape=%" PRId64 " ms=%" PRId64,
                 m->base->handle, m->name, m->handle - STORE_SHAPES, m->took_ns / 1000000);
-        m->base->has_new_shapes = true;
         agent_shape_state(s->x->agent, m);
         return;
     }
@@ -747,7 +744,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
     if (!rc && m->phase == MODEL_BUILDING)
         rc = host_check(m, own_image(m, d), d->host_bytes, &err);
     if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && (m->base == m || m->is_asked) &&
-        shapes__evict(s, NULL)) {
+        shapes__evict(s, NULL, m->is_short_of_tenant ? m : NULL)) {
         if (!d->rc)
             drop_in_worker(w, m->handle);
         return; /* a shape goes: there will be more room */

@@ -37,6 +37,13 @@
 
 enum model_phase { MODEL_BUILDING, MODEL_READY, MODEL_FAILED, MODEL_GOING };
 
+struct seen {                  /* of one version: seen.h */
+    struct seen_shape *shapes; /* OWNED, [SEEN_MAX]; NULL: none so far */
+    size_t n;
+    bool has_changed;
+    int64_t written_ns;
+};
+
 struct model {
     struct model *next;
     struct store *store;
@@ -66,9 +73,9 @@ struct model {
     uint64_t weight_bytes; /* of the package; 0: not known */
     int64_t build_ns;      /* when its builder began */
     int64_t took_ns;       /* of a shape: its first compilation */
-    uint64_t n_runs;       /* of a shape */
     bool is_asked;         /* a shape that somebody waits for */
-    bool has_new_shapes;   /* seen.h does not know yet */
+    struct seen seen;      /* of a version */
+    uint64_t turn;         /* of a version: when a shape of it was last begun, by their number */
 
     struct sh_shm image; /* in memory, or mapped from what is kept of it */
     int kept_fd;         /* OWNED: the file that its builder looks at for us to map; -1: none */

@@ -371,6 +371,7 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
         predict_profile(&m->predict, m->profile, m->n_profile);
     }
     send_pin(s, m, e);
+    shapes_warm(s, m, e);
     settle(s, m);
     sched_wake(s);
 }
@@ -505,6 +506,8 @@ static int model_new(struct sched *s, const struct store_model *row, struct sh_e
     m->slo_percentile = row->slo_percentile;
     read_profile(m, row->profile);
     rc = sh_strdup(row->package, &m->package, err);
+    if (!rc)
+        rc = shapes_read_warm(m, row->warm, err);
     if (!rc)
         rc = idmap_put(&ms->by_id, (uint64_t)m->version_id, m, err);
     if (rc) {

@@ -93,6 +93,8 @@ struct model { /* one version */
     struct predict predict; /* of runs of all shapes */
     struct shape *shapes;   /* OWNED: shapes.h */
     size_t n_shapes;
+    struct sh_sizes *warm; /* OWNED: to be compiled before somebody asks */
+    size_t n_warm;
     int64_t refused_ns;     /* as in snapshot.h */
     int64_t asked_ns;       /* when somebody last asked for it */
     uint64_t n_runs_shown;  /* of predict.n_runs: report.c */

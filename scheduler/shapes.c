@@ -7,6 +7,7 @@
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
+#include <jansson.h>
 #include <stdlib.h>
 
 #define ASK_AGAIN_NS INT64_C(60000000000) /* an answer that does not come */
@@ -99,6 +100,43 @@ static void ask(struct sched *s, struct shape *h, struct exec *e, int64_t now)
                                           .sizes = {h->sizes.v, h->sizes.n * sizeof(uint32_t)}}});
     h->on[e->index].phase = SHAPE_ASKED;
     h->on[e->index].asked_ns = now;
+}
+
+int shapes_read_warm(struct model *m, const char *text, struct sh_err *err)
+{
+    json_t *all = text ? json_loads(text, 0, NULL) : NULL, *one, *size;
+    size_t i, k;
+
+    m->warm = json_array_size(all) ? calloc(SHAPES_MAX_WARM, sizeof(*m->warm)) : NULL;
+    if (json_array_size(all) && !m->warm) {
+        json_decref(all);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the shapes of a model");
+    }
+    json_array_foreach(all, i, one)
+    {
+        struct sh_sizes z = {.n = (uint32_t)json_array_size(one)};
+
+        if (m->n_warm == SHAPES_MAX_WARM || z.n < 1 || z.n > SH_MAX_SYMBOLS)
+            continue;
+        json_array_foreach(one, k, size)
+        {
+            z.v[k] = (uint32_t)json_integer_value(size);
+        }
+        m->warm[m->n_warm++] = z;
+    }
+    json_decref(all);
+    return SH_OK;
+}
+
+void shapes_warm(struct sched *s, struct model *m, struct exec *e)
+{
+    for (size_t i = 0; i < m->n_warm; i++) {
+        const struct sh_blob sizes = {m->warm[i].v, m->warm[i].n * sizeof(uint32_t)};
+        struct shape *h;
+
+        if (get(m, sizes, &h, NULL) == SH_OK && h->on[e->index].phase == SHAPE_ABSENT)
+            ask(s, h, e, sh_clock_ns());
+    }
 }
 
 bool shapes_cannot(const struct sched *s, const struct shape *h)
@@ -201,4 +239,7 @@ void shapes_free(struct model *m)
         m->shapes = next;
     }
     m->n_shapes = 0;
+    free(m->warm);
+    m->warm = NULL;
+    m->n_warm = 0;
 }

@@ -23,6 +23,7 @@
 #include <stdbool.h>
 
 #define SHAPES_MAX 128u
+#define SHAPES_MAX_WARM 16u
 
 struct sched;
 struct exec;
@@ -55,6 +56,10 @@ void shapes_release(struct shape *h); /* NULL is allowed */
 bool shapes_waits(struct sched *s, struct shape *h);
 /* Can no executor that has the version have it? */
 bool shapes_cannot(const struct sched *s, const struct shape *h);
+/* text: of struct store_model. Fails: SH_E_NOMEM; what is not well formed is left out. */
+int shapes_read_warm(struct model *m, const char *text, struct sh_err *err);
+/* The executor has the version, and compiles its buckets. */
+void shapes_warm(struct sched *s, struct model *m, struct exec *e);
 void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_state *m);
 void shapes_forget_exec(struct model *m, uint32_t exec_index);
 void shapes_free(struct model *m);

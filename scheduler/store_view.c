@@ -56,7 +56,7 @@ static const struct db_stmt VIEW_MODELS = {
     " v.version, v.max_batch, coalesce(v.image_bytes, 0), coalesce(s.latency_ms, 0),"
     " coalesce(s.priority, 0), coalesce(s.on_miss, 'best-effort'), coalesce(s.percentile, 99),"
     " v.pinned, (SELECT coalesce(sum(x.runs), 0) FROM measured x WHERE x.version_id = v.id),"
-    " coalesce(v.meta -> 'solo' = 'true'::jsonb, false)"
+    " coalesce(v.meta -> 'solo' = 'true'::jsonb, false), v.meta ->> 'warm'"
     " FROM model_version v JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id"
     " LEFT JOIN slo s ON s.model_id = m.id"
     " WHERE v.state IN ('REGISTERED', 'LOADING', 'READY', 'UNLOADING') AND m.deleted_at IS NULL"
@@ -237,6 +237,7 @@ static int load_models(struct db *db, struct store_view *v, struct sh_err *err)
             .pinned = db_bool(r, i, 16),
             .n_runs = (uint64_t)db_i64(r, i, 17, 0),
             .is_solo = db_bool(r, i, 18),
+            .warm = db_text(r, i, 19),
         };
     }
     return rc;

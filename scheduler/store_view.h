@@ -50,6 +50,7 @@ struct store_model {
     int32_t slo_priority;
     const char *on_miss;
     bool pinned, is_solo;
+    const char *warm; /* JSON: lists of sizes to be compiled before somebody asks; NULL: none */
 };
 
 struct store_job {

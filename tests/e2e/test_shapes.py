@@ -225,6 +225,36 @@ class Shapes(Story):
         until("they are there again", lambda: self.shapes() > 2)
         self.ask([[5] * 31, [6] * 31])
 
+    def test_those_asked_for_most_come_back_after_starts(self):
+        """How often is on disk, over several starts, also of one that others have pushed out of memory."""
+        often, seldom = (41, 42, 43), range(44, 80)
+        seen = os.path.join(self.s.state, "shapes")
+
+        def counts():
+            out = {}
+            for name in os.listdir(seen):
+                with open(os.path.join(seen, name)) as f:
+                    for line in f:
+                        n, _, sizes = line.partition(":")
+                        out[tuple(sizes.split())] = out.get(tuple(sizes.split()), 0) + int(n or 0)
+            return out
+
+        for start in range(2):
+            for length in often:
+                for _ in range(30):
+                    self.ask([[5] * length])
+            until("they are counted", lambda start=start: all(
+                counts().get((str(length),), 0) >= 30 * (start + 1) for length in often))
+            if start == 0:
+                for length in seldom:  # more than are compiled at once
+                    self.ask([[5] * length])
+                until("they are counted too", lambda: (str(seldom[-1]),) in counts())
+            self.s.kill("executor-cpu0")
+            until("it is there again", lambda: self.s.infer(self.key, "other", [self.other()]).status == 200)
+            until("shapes are compiled again", lambda: self.shapes() >= 12)
+            for length in often:
+                self.assertNotIn("compile;dur=", self.ask([[5] * length]).headers["server-timing"])
+
     def test_training_takes_the_sizes_of_its_dataset(self):
         """And the evaluation those of its own; the trained version serves any."""
         self.s.push(self.key, "trained", onnx.model(
@@ -255,6 +285,38 @@ class Shapes(Story):
             key=self.key)).status == 200 and r)
         y = r.json["outputs"][0]["data"]
         self.assertTrue(y[1] > y[0] and y[2] > y[3], y)
+
+
+    def test_batch_inference_takes_the_sizes_of_its_dataset(self):
+        """Those that requests get; of a dataset whose tensors do not agree it is refused before it runs."""
+        rng = random.Random(3)
+        rows = [[rng.randrange(VOCAB) for _ in range(13)] for _ in range(21)]
+        raw = struct.pack("<%dq" % (21 * 13), *(v for r in rows for v in r))
+        self.s.push_data(self.key, "texts", st_bytes({"text": ("I64", [21, 13], raw)}))
+        job = {"kind": "batch_inference", "model": "words", "dataset": "texts",
+               "spec": {"batch": 8, "inputs": {"ids": "text"}}}
+        r = self.s.call("POST", "/api/v1/jobs", job, self.key)
+        self.assertEqual(r.status, 201, r)
+        done = self.s.wait_job(self.key, r.json["id"])
+        self.assertEqual(done["state"], "SUCCEEDED", done)
+        data = self.s.call("GET", "/api/v1/jobs/%d/result/artifact" % r.json["id"], key=self.key).raw
+        head = json.loads(data[8:8 + struct.unpack_from("<Q", data)[0]])
+        base = 8 + struct.unpack_from("<Q", data)[0]
+        for name, shape, want in zip("ym", ([21, 13, 2], [21, 13]), sentence_wants(rows)):
+            self.assertEqual(head[name]["shape"], shape)
+            self.assertEqual(floats(data, base + head[name]["data_offsets"][0], len(want)), want)
+        self.s.push(self.key, "both", masked())
+        self.s.push_data(self.key, "unlike", st_bytes({
+            "ids": ("I64", [4, 5], bytes(160)), "mask": ("I64", [4, 6], bytes(192))}))
+        r = self.s.call("POST", "/api/v1/jobs", {**job, "model": "both", "dataset": "unlike", "spec": {}}, self.key)
+        self.assertEqual(r.status, 400, r)
+        self.assertIn("has size 6", r.error)
+        self.s.push_data(self.key, "long", st_bytes({"ids": ("I64", [2, 101], bytes(2 * 101 * 8))}))
+        r = self.s.call("POST", "/api/v1/jobs", {**job, "dataset": "long", "spec": {}}, self.key)
+        self.assertEqual(r.status, 201, r)
+        done = self.s.wait_job(self.key, r.json["id"])
+        self.assertEqual(done["state"], "FAILED", done)
+        self.assertIn("length=101", json.dumps(done))
 
 
 class Buckets(Story):
@@ -347,6 +409,16 @@ class Buckets(Story):
         padded = self.s.metrics("api")['shunt_requests_padded_total{tenant="words",model="masked"}']
         self.assertGreater(padded, 30)
 
+    def test_buckets_are_compiled_before_anybody_asks(self):
+        self.s.push(self.key, "warm", masked(), buckets={"length": [10, 20, 30]})
+        time.sleep(1)  # nobody waits for them, so nobody is told
+        for length in (5, 20, 21):
+            inputs = [{"name": n, "datatype": "INT64", "shape": [1, length], "data": [1] * length}
+                      for n in ("ids", "mask")]
+            r = self.s.infer(self.key, "warm", inputs)
+            self.assertEqual(r.status, 200, r)
+            self.assertNotIn("compile;dur=", r.headers["server-timing"])
+
     def runs(self):
         return self.s.metrics("scheduler")['shunt_batch_size_count{model="masked"}']
 
@@ -397,6 +469,70 @@ class Buckets(Story):
         self.assertIn("Requests are filled up along length to 4, 32.", r.stdout)
         v = self.s.call("GET", "/api/v1/models/typed/versions/1", key=self.key).json
         self.assertEqual(v["meta"]["buckets"], {"length": [4, 32]})
+
+
+class Flood(Story):
+    """A tenant that asks for many shapes, and one that asks for few."""
+    @classmethod
+    def setUpClass(cls):
+        cls.s = System("--workers=2", MODEL_SHAPES="16", MAX_AXIS_SIZE="100000")
+        cls.addClassCleanup(cls.s.stop)
+        cls.flood, cls.calm = cls.s.tenant("flood"), cls.s.tenant("calm")
+        for key in (cls.flood, cls.calm):
+            cls.s.push(key, "m", onnx.model(
+                [onnx.node("Relu", ["x"], ["y"])], [onnx.value("x", ["N", "length"])],
+                [onnx.value("y", ["N", "length"])]))
+            until("it answers", lambda key=key: cls.ask(key, 3).status == 200)
+
+    @classmethod
+    def ask(cls, key, length):
+        return cls.s.infer(key, "m", [{"name": "x", "datatype": "FP32", "shape": [1, length], "data": [1.0] * length}])
+
+    def test_the_other_one_waits_for_its_own_shapes_alone(self):
+        over, asked, wrong = threading.Event(), [], []
+
+        def flood(seed):
+            rng = random.Random(seed)
+            while not over.is_set():
+                r = self.ask(self.flood, rng.randint(2, 3000))
+                asked.append(r.status)
+                if r.status not in (200, 429, 503):
+                    wrong.append(r)
+
+        threads = [threading.Thread(target=flood, args=(i,)) for i in range(24)]
+        for t in threads:
+            t.start()
+        until("it floods", lambda: len(asked) > 50)
+        took = []
+        for i in range(20):
+            begin = time.monotonic()
+            r = self.ask(self.calm, 7 if i % 2 else 1000 + i)
+            took.append(time.monotonic() - begin)
+            self.assertEqual(r.status, 200, r)
+            if i > 1 and i % 2:  # its shapes were not pushed out
+                self.assertNotIn("compile;dur=", r.headers["server-timing"])
+        over.set()
+        for t in threads:
+            t.join()
+        self.assertEqual(wrong, [])
+        self.assertLess(sorted(took)[-3], 5.0, took)
+        time.sleep(1.5)
+        m = self.s.metrics("executor-cpu0")
+        self.assertLessEqual(sum(v for k, v in m.items() if k.startswith("shunt_shapes{")), 2 * 16)
+
+    def test_shapes_that_no_memory_holds_are_refused(self):
+        """2^62 and more by product, a size that is none, one at the limit and one above it."""
+        self.s.push(self.calm, "square", onnx.model(
+            [onnx.node("Relu", ["x"], ["y"])], [onnx.value("x", ["N", "a", "b", "c", "d"])],
+            [onnx.value("y", ["N", "a", "b", "c", "d"])]), max_batch=1)
+        for shape, status in (([1, 100000, 100000, 100000, 100000], 413), ([1, 1 << 62, 1, 1, 1], 400),
+                              ([1, 100001, 1, 1, 1], 400), ([1, -1, 1, 1, 1], 400), ([1, 0, 1, 1, 1], 400),
+                              ([1, 1 << 64, 1, 1, 1], 400), ([1, 1, 1, 1, 100000], 200)):
+            n = 100000 if status == 200 else 1
+            r = self.s.infer(self.calm, "square", [{"name": "x", "datatype": "FP32", "shape": shape, "data": [1.0] * n}])
+            self.assertEqual(r.status, status, (shape, r))
+        r = self.ask(self.calm, 4)
+        self.assertEqual(r.status, 200, r)
 
 
 class LittleMemory(Story):
