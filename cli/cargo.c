@@ -125,24 +125,58 @@ static int pack(struct cargo *c, const char *path, const char *name, struct sh_e
     return rc ? rc : add_zeros(c, (int64_t)ustar_padded((uint64_t)bytes) - bytes, err);
 }
 
+/* A file that the model names, which a stranger may have written: through a link it could be any
+ * file of who pushes it. */
+static int check_beside(int folder, const char *file, const char *name, struct sh_err *err)
+{
+    int fd = sh_external_open(folder, strncmp(name, "./", 2) == 0 ? name + 2 : name);
+    const int why = errno;
+
+    if (fd >= 0) {
+        close(fd);
+        return SH_OK;
+    }
+    if (why == ELOOP || why == ENOTDIR)
+        return SH_FAIL(
+            err, SH_E_INVALID,
+            "the weights of \"%s\" are in \"%s\", which is a link, or behind one; put the "
+            "file itself beside the model",
+            file, name);
+    errno = why;
+    return SH_FAIL_ERRNO(err, SH_E_INVALID,
+                         "the weights of \"%s\" are in \"%s\", which is not there: %m", file, name);
+}
+
+static int open_folder(const char *file, size_t n, int *out, struct sh_err *err)
+{
+    char *path = n ? strndup(file, n) : strdup(".");
+
+    *out = path ? open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    free(path);
+    return *out >= 0 ? SH_OK
+                     : SH_FAIL_ERRNO(err, SH_E_IO, "could not open the folder of \"%s\": %m", file);
+}
+
 static int pack_all(struct cargo *c, const char *file, const struct names *l, struct sh_err *err)
 {
     const char *slash = strrchr(file, '/');
-    int rc = pack(c, file, "model.onnx", err);
+    const size_t n = slash ? (size_t)(slash + 1 - file) : 0;
+    int folder = -1, rc = open_folder(file, n, &folder, err);
 
+    if (!rc)
+        rc = pack(c, file, "model.onnx", err);
     for (size_t i = 0; i < l->n && !rc; i++) {
         char *path = NULL;
 
-        rc = sh_asprintf(err, &path, "%.*s%s", slash ? (int)(slash + 1 - file) : 0, file,
-                         l->name[i]);
-        if (!rc && access(path, F_OK) != 0)
-            rc = SH_FAIL_ERRNO(err, SH_E_INVALID,
-                               "the weights of \"%s\" are in \"%s\", which is not there: %m", file,
-                               path);
+        rc = check_beside(folder, file, l->name[i], err);
+        if (!rc)
+            rc = sh_asprintf(err, &path, "%.*s%s", (int)n, file, l->name[i]);
         if (!rc)
             rc = pack(c, path, l->name[i], err);
         free(path);
     }
+    if (folder >= 0)
+        close(folder);
     return rc ? rc : add_zeros(c, 2 * USTAR_BLOCK, err);
 }
 

@@ -3,8 +3,12 @@
 
 #include "common/mem.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #define MAX_DEPTH 48
 
@@ -124,4 +128,32 @@ bool sh_external_inside(const char *path)
         if (!*p)
             return true;
     }
+}
+
+int sh_external_open(int folder, const char *name)
+{
+    int at = folder, fd = -1;
+
+    for (const char *p = name; *p;) {
+        size_t n = strcspn(p, "/");
+        char part[256];
+        bool is_last = !p[n];
+
+        fd = -1;
+        if (n < sizeof(part)) {
+            snprintf(part, sizeof(part), "%.*s", (int)n, p);
+            fd = openat(at, part,
+                        O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
+                            (is_last ? 0 : O_DIRECTORY));
+        } else {
+            errno = ENAMETOOLONG;
+        }
+        if (at != folder)
+            close(at);
+        at = fd;
+        if (fd < 0 || is_last)
+            break;
+        p += n + 1;
+    }
+    return fd;
 }

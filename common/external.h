@@ -18,5 +18,8 @@ bool sh_external_each(const void *onnx, size_t bytes, sh_external_fn *fn, void *
 /* Is it a path that stays below the folder where it starts, by its text? "a/b", neither "/a" nor
  * "a/../b" nor "./a". */
 bool sh_external_inside(const char *path);
+/* Opens such a path below the folder, for reading; neither the file nor a folder on the way may be
+ * a link. Returns -1 with errno: ELOOP, or ENOTDIR for a folder, where one is. */
+int sh_external_open(int folder, const char *path);
 
 #endif

@@ -179,35 +179,6 @@ static int read_pack(struct onnx_source *s, struct sh_err *err)
 
 /* ---------------------------------------------------------------- files of the system */
 
-/* Of the folder: each part of the name is opened for itself, and none may be a link. */
-static int open_beside(int folder, const char *name)
-{
-    int at = folder, fd = -1;
-
-    for (const char *p = name; *p;) {
-        size_t n = strcspn(p, "/");
-        char part[256];
-        bool is_last = !p[n];
-
-        fd = -1;
-        if (n < sizeof(part)) {
-            snprintf(part, sizeof(part), "%.*s", (int)n, p);
-            fd = openat(at, part,
-                        O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK |
-                            (is_last ? 0 : O_DIRECTORY));
-        } else {
-            errno = ENAMETOOLONG;
-        }
-        if (at != folder)
-            close(at);
-        at = fd;
-        if (fd < 0 || is_last)
-            break;
-        p += n + 1;
-    }
-    return fd;
-}
-
 /* *data stays NULL for an empty file. */
 static int map_whole(int fd, void **data, size_t *bytes, struct sh_err *err)
 {
@@ -235,7 +206,7 @@ static int map_beside(struct onnx_source *s, const char *what, const char *name,
     struct file f = {.is_map = true};
     char clean[128];
     void *data = NULL;
-    int fd = s->folder < 0 ? -1 : open_beside(s->folder, name), rc;
+    int fd = s->folder < 0 ? -1 : sh_external_open(s->folder, name), rc;
 
     graph__clean(name, clean, sizeof(clean));
     if (fd < 0 && (errno == ELOOP || errno == EMLINK) && s->folder >= 0)

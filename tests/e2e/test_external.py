@@ -13,7 +13,7 @@ import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
-from system import BIN, Story, System, st_bytes, until  # noqa: E402
+from system import BIN, ROOT, Story, System, st_bytes, until  # noqa: E402
 
 W = [0.5, -1.0, 2.0, 0.25, 1.5, -0.75, -2.0, 0.125, 1.0, 3.0, -0.5, 0.0625]
 B = [0.5, -0.25, 0.0]
@@ -81,6 +81,106 @@ class External(Story):
         self.s.push(self.key, "packed", onnx.tar({"m.onnx": linear("w/m.bin"), "w/m.bin": floats(W + B)}))
         self.answers("packed")
 
+    def test_as_the_documentation_says_by_curl(self):
+        """docs/models.md, as it stands there."""
+        with open(os.path.join(ROOT, "docs", "models.md")) as f:
+            text = f.read().split("## Files")[1]
+        script = text.split("```sh\n")[1].split("```")[0]
+        self.assertIn("tar -cf m.tar", script)
+        self.write("m.onnx.data", floats(W + B))
+        self.write("m.onnx", linear("m.onnx.data"))
+        r = subprocess.run(["bash", "-euc", script], cwd=self.dir, text=True, timeout=60, check=False,
+                           env={**self.s.env, "SHUNT_KEY": self.key, "SERVER": "http://127.0.0.1:%d" % self.s.port},
+                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(r.returncode, 0, r)
+        self.answers("m")
+
+    def test_weights_in_several_files_and_folders(self):
+        model = onnx.model(
+            [onnx.node("Gemm", ["x", "w", "b"], ["y"])], [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 3])],
+            [onnx.external("w", [4, 3], "a/b/w.bin", 8, 48), onnx.external("b", [3], "./rest", 4, 12)])
+        os.makedirs(os.path.join(self.dir, "a", "b"), exist_ok=True)
+        self.write("a/b/w.bin", bytes(8) + floats(W) + bytes(5))
+        self.write("rest", bytes(4) + floats(B))
+        r = self.cli_push("several", self.write("several.onnx", model))
+        self.assertEqual(r.returncode, 0, r.stdout)
+        self.answers("several")
+
+    def refused(self, data, part, status=400):
+        self.s.call("POST", "/api/v1/models", {"name": "evil"}, key=self.key)
+        r = self.s.push(self.key, "evil", data, ready=False)
+        self.assertEqual(r.status, status, r)
+        self.assertIn(part, r.error)
+
+    def test_a_name_that_leaves_the_folder_is_refused(self):
+        secret = self.write("secret", floats(W + B))
+        os.makedirs(os.path.join(self.dir, "sub"), exist_ok=True)
+        for name in (secret, "../secret", "a/../../secret", "./../secret", "..", "/etc/passwd", "a//b", "/"):
+            self.refused(onnx.tar({"m.onnx": linear(name), "secret": floats(W + B)}),
+                         "must not leave the folder")
+            r = self.cli_push("evil", self.write("sub/evil.onnx", linear(name)))
+            self.assertEqual(r.returncode, 1, (name, r.stdout))
+            self.assertIn("outside", r.stdout)
+
+    def test_a_link_is_refused(self):
+        self.write("target", floats(W + B))
+        os.makedirs(os.path.join(self.dir, "real"), exist_ok=True)
+        self.write("real/m.data", floats(W + B))
+        for link, to, name in (("link.data", "target", "link.data"), ("far.data", "/etc/passwd", "far.data"),
+                               ("folder", "real", "folder/m.data")):
+            path = os.path.join(self.dir, link)
+            if not os.path.islink(path):
+                os.symlink(to, path)
+            r = self.cli_push("linked", self.write("linked.onnx", linear(name)))
+            self.assertEqual(r.returncode, 1, r.stdout)
+            self.assertIn("link", r.stdout)
+        self.refused(onnx.tar({"m.onnx": linear("m.data"), "m.data": None}), "neither a file nor a folder")
+
+    def test_data_that_are_not_there_are_refused(self):
+        """Beyond the end of the file, with numbers that overflow, more than the file has, not as long as the shape says."""
+        def one(offset, length, dims=(4, 3)):
+            return onnx.tar({"m.data": floats(W + B), "m.onnx": onnx.model(
+                [onnx.node("MatMul", ["x", "w"], ["y"])], [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 3])],
+                [onnx.external("w", list(dims), "m.data", offset, length)])})
+
+        for offset, length in ((16, 48), (-4, 48), (1 << 62, 48), (1 << 63, 48), (1 << 70, 48), (0, 1 << 62),
+                               ((1 << 63) - 8, 48), (0, -48), (0, 47), (0, 52)):
+            self.refused(one(offset, length), "w")
+        self.refused(one(0, 48, (1 << 31, 1 << 31)), "w", 413)
+        both = onnx.model(
+            [onnx.node("Gemm", ["x", "w", "b"], ["y"])], [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 3])],
+            [onnx.external("w", [4, 3], "m.data", 0, 48), onnx.external("b", [3], "m.data", 36, 12)])
+        self.refused(onnx.tar({"m.onnx": both, "m.data": floats(W)}), "overlap")
+        self.answers_still()
+
+    def answers_still(self):
+        self.s.push(self.key, "good", onnx.tar({"m.onnx": linear("m.data"), "m.data": floats(W + B)}))
+        self.answers("good")
+
+    def test_weights_in_half_precision(self):
+        """fp16 and bf16, in a file beside the model."""
+        for name, code, raw in (("fp16", 10, struct.pack("<12e", *W)),
+                                ("bf16", 16, b"".join(struct.pack("<f", w)[2:] for w in W))):
+            model = onnx.model(
+                [onnx.node("Cast", ["w"], ["wf"], to=1), onnx.node("MatMul", ["x", "wf"], ["y"])],
+                [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 3])],
+                [onnx.external("w", [4, 3], "m.data", 0, 24, code)])
+            self.s.push(self.key, name, onnx.tar({"m.onnx": model, "m.data": raw}))
+            r = until("it answers", lambda name=name: (
+                r := self.s.infer(self.key, name, [X])).status == 200 and r)
+            for got, y, b in zip(r.json["outputs"][0]["data"], Y, B):  # all weights are exact in both
+                self.assertAlmostEqual(got, y - b, places=5)
+
+    def test_opsets_7_to_23(self):
+        for opset in range(7, 24):
+            model = onnx.model(
+                [onnx.node("Gemm", ["x", "w", "b"], ["y"])], [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 3])],
+                [onnx.external("w", [4, 3], "m.data", 0, 48), onnx.external("b", [3], "m.data", 48, 12)], opset=opset)
+            self.s.push(self.key, "opset", onnx.tar({"m.onnx": model, "m.data": floats(W + B)}))
+            v = self.s.call("GET", "/api/v1/models/opset/versions/%d" % (opset - 6), key=self.key).json
+            self.assertEqual(v["state"], "READY", v)
+        self.answers("opset")
+
     def test_the_limit_is_on_all_of_it(self):
         """And nothing of it is left."""
         self.s.call("POST", "/api/v1/models", {"name": "large"}, key=self.key)
@@ -104,6 +204,35 @@ class External(Story):
             "POST", "/v2/models/student/versions/%d/infer" % version, {"inputs": [X]}, key=self.key)).status == 200
             and r)
         self.assertEqual(len(r.json["outputs"][0]["data"]), 3)
+
+
+@unittest.skipUnless(os.environ.get("SHUNT_TEST_LARGE"), "SHUNT_TEST_LARGE=1: 2.5 GB are written twice")
+class Large(Story):
+    """More than 2 GB of weights: what one protobuf cannot hold."""
+    BYTES = 2500 << 20
+
+    def test_a_file_above_2_gb(self):
+        s = System("--pool-bytes=6G", MAX_MODEL_BYTES="3G", MODEL_HOST_BYTES="8G")
+        self.addCleanup(s.stop)
+        key, rows = s.tenant("vision"), self.BYTES // 4096
+        path, data = os.path.join(s.dir, "large.onnx"), os.path.join(s.dir, "large.data")
+        with open(path, "wb") as f:
+            f.write(onnx.model(
+                [onnx.node("Gather", ["w", "i"], ["y"])], [onnx.value("i", ["N"], onnx.INT64)],
+                [onnx.value("y", ["N", 1024])], [onnx.external("w", [rows, 1024], "large.data", 0, self.BYTES)]))
+        with open(data, "wb") as f:  # sparse, but for the last row
+            f.truncate(self.BYTES - 4096)
+            f.seek(self.BYTES - 4096)
+            f.write(floats([0.5 * i for i in range(1024)]))
+        before = s.metrics("api")["shunt_process_resident_bytes"]
+        r = subprocess.run([os.path.join(BIN, "shunt"), "push", "model", "large", path, "--max-batch", "1", "--server",
+                            "http://127.0.0.1:%d" % s.port], text=True, timeout=600, check=False,
+                           env={**s.env, "SHUNT_KEY": key}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(r.returncode, 0, r.stdout)
+        self.assertLess(s.metrics("api")["shunt_process_resident_bytes"] - before, 256 << 20)
+        x = {"name": "i", "datatype": "INT64", "shape": [1], "data": [rows - 1]}
+        r = until("it answers", lambda: (r := s.infer(key, "large", [x])).status == 200 and r, 600)
+        self.assertEqual(r.json["outputs"][0]["data"], [0.5 * i for i in range(1024)])
 
 
 if __name__ == "__main__":
