@@ -46,10 +46,11 @@ static const struct track *track_of(const struct follow *f, uint32_t i)
     return &f->of[f->node->in[i]];
 }
 
+/* Weights, of which the result has no numbers that are none. */
 static bool are_free(const struct follow *f, uint32_t from)
 {
     for (uint32_t i = from; i < f->node->n_in; i++)
-        if (has(f, i) && track_of(f, i)->n > 0)
+        if (has(f, i) && (track_of(f, i)->n > 0 || !range_is_finite(track_of(f, i)->real)))
             return false;
     return true;
 }
@@ -553,6 +554,24 @@ static struct track rule_cumsum(struct follow *f)
     return t;
 }
 
+/* The greatest along another axis, and where they are there. */
+static struct track rule_topk(struct follow *f)
+{
+    const int64_t axis = number_of(f, "axis", -1);
+    struct track t = *track_of(f, 0);
+
+    for (uint32_t k = 0; k < t.n; k++)
+        if (t.p[k].axis == axis)
+            return mixes(f, "sorts what lies along the axis");
+    t.is_number = t.is_nan = 0;
+    if (f->out == 0)
+        return t;
+    t.real = range_of(0, (double)(value(f, 0)->dims[axis] - 1));
+    for (uint32_t k = 0; k < t.n; k++)
+        t.edge[k] = t.all = t.real;
+    return t;
+}
+
 static struct track rule_rnn(struct follow *f)
 {
     struct track t = *track_of(f, 0);
@@ -642,7 +661,10 @@ static struct track rule_matmul(struct follow *f)
         return pads__mixed();
     if (sums) {
         const struct range a = x[0].edge[inner[0]], b = x[1].edge[inner[1]];
+        const struct place pa = x[0].p[inner[0]], pb = x[1].p[inner[1]];
 
+        if (pa.before != pb.before || pa.after != pb.after)
+            return pads__mixed(); /* other steps would meet */
         if (!(range_is(a, 0) && range_is_finite(b)) && !(range_is(b, 0) && range_is_finite(a)))
             return mixes(f, "adds up places that are filled up, which nothing masks");
         for (uint32_t i = 0; i < 2; i++) {
@@ -694,7 +716,7 @@ static const struct {
     {"MatMul", rule_matmul}, {"MaxPool", rule_window}, {"Pad", rule_pad}, {"RNN", rule_rnn},
     {"ReduceMax", rule_reduce}, {"ReduceMean", rule_reduce}, {"ReduceMin", rule_reduce},
     {"ReduceProd", rule_reduce}, {"ReduceSum", rule_reduce}, {"Reshape", rule_reshape},
-    {"Slice", rule_slice}, {"Softmax", rule_softmax}, {"Transpose", rule_transpose},
+    {"Slice", rule_slice}, {"Softmax", rule_softmax}, {"TopK", rule_topk}, {"Transpose", rule_transpose},
 };
 /* clang-format on */
 

@@ -213,6 +213,39 @@ static void what_is_not_masked_is_refused(void **state)
     check("numbers that may be none behind the mask", g, y, "nothing masks");
 }
 
+/* [N, h, L, d] seen as [N, h * L, d] and [N, L * h, d]: as many steps, in another order. */
+static void steps_that_meet_others_are_refused(void **state)
+{
+    uint32_t x, p, a, b;
+    struct graph *g = start(&x);
+
+    (void)state;
+    p = masked(g, x, -FLT_MAX); /* [N, L, L], whose columns behind the end are zeros */
+    a = NODE(g, "Reshape", "p4", p, INTS(g, "s1", 0, 0, -1, 1));
+    a = NODE(g, "Concat", "p2", a, a);
+    a = NODE(g, "Reshape", "pl", set_int(g, a, "axis", 3), INTS(g, "s2", 0, 0, -1)); /* L * 2 */
+    b = NODE(g, "Unsqueeze", "x1", x, INTS(g, "ax1", 1));
+    b = NODE(g, "Concat", "x2", b, b);
+    b = NODE(g, "Reshape", "xl", set_int(g, b, "axis", 1), INTS(g, "s3", 0, -1, WIDTH)); /* 2 * L */
+    check("a product of steps in another order", g, NODE(g, "MatMul", "y", a, b), "MatMul node");
+}
+
+static void the_greatest_of_each_position_is_harmless(void **state)
+{
+    uint32_t x, y;
+    struct graph *g = start(&x);
+
+    (void)state;
+    y = set_int(g, NODE(g, "ArgMax", "y", x), "axis", -1);
+    g->values[y].dtype = SH_I64;
+    check("classes of tokens", g, y, NULL);
+
+    g = start(&x);
+    y = set_int(g, NODE(g, "ArgMax", "y", x), "axis", 1);
+    g->values[y].dtype = SH_I64;
+    check("the greatest token", g, y, "sorts what lies along the axis");
+}
+
 static void what_depends_on_the_end_is_refused(void **state)
 {
     uint32_t x, y;
@@ -279,6 +312,8 @@ int main(void)
         cmocka_unit_test(what_stays_in_its_place_is_harmless),
         cmocka_unit_test(what_meets_under_a_mask_is_harmless),
         cmocka_unit_test(what_is_not_masked_is_refused),
+        cmocka_unit_test(steps_that_meet_others_are_refused),
+        cmocka_unit_test(the_greatest_of_each_position_is_harmless),
         cmocka_unit_test(what_depends_on_the_end_is_refused),
         cmocka_unit_test(what_changes_at_some_size_is_found),
         cmocka_unit_test(a_bucket_at_which_the_model_does_not_work_is_named),
