@@ -709,14 +709,15 @@ static const struct {
     const char *op;
     rule_fn *fn;
 } RULES[] = {
-    {"AveragePool", rule_window}, {"BatchNormalization", rule_batch_norm}, {"Concat", rule_concat},
-    {"Conv", rule_window}, {"CumSum", rule_cumsum}, {"Expand", rule_expand}, {"GRU", rule_rnn},
-    {"Gather", rule_gather}, {"Gemm", rule_gemm}, {"LSTM", rule_rnn},
-    {"LayerNormalization", rule_layer_norm}, {"Locate", rule_locate}, {"LogSoftmax", rule_softmax},
-    {"MatMul", rule_matmul}, {"MaxPool", rule_window}, {"Pad", rule_pad}, {"RNN", rule_rnn},
-    {"ReduceMax", rule_reduce}, {"ReduceMean", rule_reduce}, {"ReduceMin", rule_reduce},
-    {"ReduceProd", rule_reduce}, {"ReduceSum", rule_reduce}, {"Reshape", rule_reshape},
-    {"Slice", rule_slice}, {"Softmax", rule_softmax}, {"TopK", rule_topk}, {"Transpose", rule_transpose},
+    {"AveragePool", rule_window}, {"BatchNormalization", rule_batch_norm},
+    {"Concat", rule_concat}, {"Conv", rule_window}, {"CumSum", rule_cumsum},
+    {"Expand", rule_expand}, {"GRU", rule_rnn}, {"Gather", rule_gather}, {"Gemm", rule_gemm},
+    {"LSTM", rule_rnn}, {"LayerNormalization", rule_layer_norm}, {"Locate", rule_locate},
+    {"LogSoftmax", rule_softmax}, {"MatMul", rule_matmul}, {"MaxPool", rule_window},
+    {"Pad", rule_pad}, {"RNN", rule_rnn}, {"ReduceMax", rule_reduce}, {"ReduceMean", rule_reduce},
+    {"ReduceMin", rule_reduce}, {"ReduceProd", rule_reduce}, {"ReduceSum", rule_reduce},
+    {"Reshape", rule_reshape}, {"Slice", rule_slice}, {"Softmax", rule_softmax},
+    {"TopK", rule_topk}, {"Transpose", rule_transpose},
 };
 /* clang-format on */
 
