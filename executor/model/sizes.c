@@ -278,7 +278,7 @@ static int why(struct finder *f, uint32_t output, int axis)
     *f->err = (struct sh_err){0};
     return SH_FAIL(f->err, SH_E_UNSUPPORTED,
                    "how the size of axis %d of output %s follows from the sizes of the inputs is "
-                   "not known: %s",
+                   "not known: %s; export the model with fixed sizes",
                    axis, f->g->values[f->g->outputs[output]].name, about.msg);
 }
 
