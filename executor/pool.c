@@ -522,8 +522,8 @@ static int send_init(struct worker *w, struct sh_err *err)
 static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
 {
     const char *const argv[] = {"shunt-worker", NULL};
-    /* Threads that wait for work must not take the cores from the worker that has it. */
-    const char *const env[] = {"OMP_WAIT_POLICY=passive", NULL};
+    const char *const env[] = {"OMP_WAIT_POLICY=passive",
+                               dev_spins(w->x->conf->workers, w->x->conf->threads), NULL};
     struct sh_spawn s = {.path = "shunt-worker",
                          .argv = argv,
                          .keep = SH_ENV_SYSTEM,

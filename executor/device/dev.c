@@ -6,6 +6,7 @@
 #include "executor/device/dev.h"
 
 #include "common/mem.h"
+#include "common/spawn.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -16,6 +17,7 @@
 #include <unistd.h>
 
 #define MAX_KIND 16
+#define SPINS "20000" /* of libgomp: a millisecond or less */
 
 struct dev_lib {
     void *handle; /* OWNED; NULL for a table that was handed in */
@@ -104,6 +106,44 @@ int dev__not_loaded(const char *kind, const char *why, struct sh_err *err)
     return rc;
 }
 
+/* How many threads of all processes run or want to; SIZE_MAX: not known. */
+static size_t n_running(void)
+{
+    FILE *f = fopen("/proc/loadavg", "re");
+    size_t n = SIZE_MAX;
+
+    if (f && fscanf(f, "%*f %*f %*f %zu/", &n) != 1)
+        n = SIZE_MAX;
+    if (f)
+        fclose(f);
+    return n;
+}
+
+/* Between two operations threads of OpenMP wait some microseconds: where a core is free for each,
+ * they spin, for a millisecond at most, since waking them costs as much as a small operation. Where
+ * cores are shared, one that spins takes the core from a copy lane or from another worker: on two
+ * busy cores a layer of 0.3 ms then takes 5 ms. The runtime reads both once, when it is loaded with
+ * the cpu back end. Whoever set them before knows better. */
+static int set_waits(struct sh_err *err)
+{
+    const unsigned cores = sh_cores();
+    const bool is_idle = cores > 1 && n_running() <= SH_MAX(1, cores / 2); /* with this one */
+
+    if (setenv("OMP_WAIT_POLICY", "passive", 0) != 0 ||
+        setenv("GOMP_SPINCOUNT", is_idle ? SPINS : "0", 0) != 0)
+        return SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not set the wait policy of OpenMP");
+    return SH_OK;
+}
+
+/* A core for each thread of all workers, and one for everybody else? */
+const char *dev_spins(int64_t workers, int64_t threads)
+{
+    const int64_t cores = sh_cores();
+
+    return workers * (threads > 0 ? threads : cores) < cores ? "GOMP_SPINCOUNT=" SPINS
+                                                             : "GOMP_SPINCOUNT=0";
+}
+
 int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
 {
     char path[PATH_MAX];
@@ -124,12 +164,10 @@ int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate device library");
         goto out;
     }
-    /* An OpenMP thread that spins for work takes the core from a copy lane or from another worker:
-     * on two busy cores a layer of 0.3 ms then takes 5 ms. The runtime reads this once, when it is
-     * loaded with the cpu back end. Whoever set it before knows better. */
-    if (strcmp(kind, "cpu") == 0 && setenv("OMP_WAIT_POLICY", "passive", 0) != 0) {
-        rc = SH_FAIL_ERRNO(err, SH_E_NOMEM, "could not set the wait policy of OpenMP");
-        goto out;
+    if (strcmp(kind, "cpu") == 0) {
+        rc = set_waits(err);
+        if (rc)
+            goto out;
     }
     /* Never unmapped: runtimes (OpenMP, CUDA) keep threads in their code after the last call. */
     l->handle = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);

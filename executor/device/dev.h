@@ -44,6 +44,7 @@ enum dev_dir { DEV_H2D, DEV_D2H };
  * dev_lib_close(). */
 int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err);
 void dev_lib_close(struct dev_lib *l);
+const char *dev_spins(int64_t workers, int64_t threads); /* for the environment of workers */
 /* The same for a table that is linked in (tests of the executor with the fake). KEEPS ops. */
 struct dev_ops;
 int dev_lib_wrap(const struct dev_ops *ops, struct dev_lib **out, struct sh_err *err);

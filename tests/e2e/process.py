@@ -3,7 +3,7 @@ it; their own user little more than the status."""
 import os
 import re
 
-HARMLESS = re.compile(r"(PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|(LD|OMP|CUDA|CUDNN|NVIDIA|NV)_\w+|\w+_OPTIONS)$")
+HARMLESS = re.compile(r"(PATH|HOME|LANG|LC_\w+|TZ|TMPDIR|(LD|OMP|GOMP|CUDA|CUDNN|NVIDIA|NV)_\w+|\w+_OPTIONS)$")
 
 
 class Process:
