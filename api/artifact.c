@@ -2,6 +2,7 @@
 #include "api/artifact.h"
 
 #include "common/clock.h"
+#include "common/importer.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
 #include "common/sample.h"
@@ -95,9 +96,9 @@ static int refusal(const json_t *j, struct artifact *out, struct sh_err *err)
 
 static int acceptance(const json_t *j, struct artifact *out, struct sh_err *err)
 {
-    static const char *const META[] = {"opset",     "n_nodes",       "n_parameters", "weight_bytes",
-                                       "trainable", "training_note", "solo",         "solo_note",
-                                       "buckets",   "warm"};
+    static const char *const META[] = {"importer",     "opset",     "n_nodes",       "n_parameters",
+                                       "weight_bytes", "trainable", "training_note", "solo",
+                                       "solo_note",    "buckets",   "warm"};
     json_t *meta = json_object();
     const json_t *in = json_object_get(j, "inputs"), *outs = json_object_get(j, "outputs");
     int rc = SH_OK;
@@ -201,6 +202,14 @@ static int link_to(const char *from, const char *to, struct sh_err *err)
     return rc;
 }
 
+/* Was the package that is there made by other rules than this one? Then they change places: who has
+ * the other one open keeps it. */
+static bool renews(const char *from, const char *to)
+{
+    return sh_importer_of(to) != sh_importer_of(from) &&
+           renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_EXCHANGE) == 0;
+}
+
 /* A folder cannot replace an equal one, so the one that is there is made young (blobs.h), unless it
  * is taken away just now: then the place is free. */
 static int move_to(const char *from, const char *to, struct sh_err *err)
@@ -210,6 +219,8 @@ static int move_to(const char *from, const char *to, struct sh_err *err)
             return SH_OK;
         if (errno != EEXIST && errno != ENOTEMPTY)
             break;
+        if (renews(from, to))
+            return SH_OK;
         if (utimensat(AT_FDCWD, to, NULL, 0) == 0)
             return SH_OK;
         if (errno != ENOENT)

@@ -3,6 +3,7 @@
 
 #include "api/batchspec.h"
 #include "api/noun.h"
+#include "common/importer.h"
 #include "common/job.h"
 #include "common/mem.h"
 #include "common/sample.h"
@@ -288,6 +289,13 @@ int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "version %" JSON_INTEGER_FORMAT " of model \"%s\" cannot be trained%s%s",
                        number, s->model, note[0] ? ": " : "", note);
+    if (json_integer_value(json_object_get(meta, "importer")) != SH_IMPORTER)
+        return SH_FAIL(err, SH_E_CONFLICT,
+                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" was imported by another "
+                       "release, which may have found other parameters in its file than this one "
+                       "would write back: push the file again (shunt push model %s FILE), and "
+                       "train that version",
+                       number, s->model, s->model);
     rc = fits_heads(s, outputs, err);
     return rc ? rc : settle_batch(s, version, err);
 }

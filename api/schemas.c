@@ -134,7 +134,9 @@
 #define UPDATE                                                                                     \
     "'clip_norm':" RANGE("number", "0", "1e30") ",'clip_value':" RANGE("number", "0", "1e30")      \
     ",'no_decay':{'oneOf':[" BOOL "," GLOB "," GLOBS "]},'frozen':{'oneOf':[" GLOB "," GLOBS       \
-    "]},'accumulate':" RANGE("integer", "1", "65536") ",'ema':" RANGE("number", "0", "0.9999999") \
+    "]},'init':{'oneOf':[{'enum':['version','random']}," CLOSED("'random'", "'random':{'oneOf':["  \
+    GLOB "," GLOBS "]}") "]},'accumulate':" RANGE("integer", "1", "65536") ",'ema':"               \
+    RANGE("number", "0", "0.9999999")                                                              \
     ",'loss_scale':{'oneOf':[{'const':0}," RANGE("number", "0.000001", "1e30") ","                 \
     CLOSED("", "'init':" RANGE("number", "0.000001", "1e30") ",'growth':" RANGE("number", "1",     \
     "1024") ",'backoff':" RANGE("number", "0.0009765625", "1") ",'interval':" RANGE("integer",     \

@@ -17,6 +17,7 @@ static int refuse_training(struct cli *c, struct sh_err *err)
                    {"min-delta", o->min_delta},
                    {"labels", o->labels},
                    {"loss", o->loss},
+                   {"init", o->init},
                    {"optimizer", o->optimizer},
                    {"lr", o->lr},
                    {"momentum", o->momentum},

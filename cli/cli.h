@@ -46,7 +46,7 @@ struct cli_conf {
     char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
     char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed,
         *eval_every, *best, *patience, *min_delta;
-    char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms;
+    char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms, *init;
     char *new_priority, *kind, *keep, *map, *out, *array, *grid, *file, *max_parallel;
     int64_t priority, max_attempts, last, tail;
     bool follow, hold, no_preempt, no_publish, live, go_on, once;

@@ -187,6 +187,10 @@ static const struct sh_conf_opt SUBMIT[] = {
     WORD(loss, "loss", "cross-entropy",
          "cross-entropy, binary-cross-entropy, mse, l1 or huber; options and several outputs in "
          "--spec"),
+    WORD(
+        init, "init", "version",
+        "weights that training begins with: version, those of the model's version, or random, from "
+        "scratch; parts of the model in --spec"),
     WORD(optimizer, "optimizer", "sgd", "sgd, adam or adamw"),
     NUMBER(lr, "lr", "0.001", 0, 1e6, "learning rate"),
     NUMBER(momentum, "momentum", "0", 0, 1, "of sgd"),

@@ -160,6 +160,7 @@ static void offer_value(const struct typed *t, const char *option)
                  {"visibility", "private,shared"},
                  {"kind", "training,batch-inference"},
                  {"loss", "cross-entropy,binary-cross-entropy,mse,l1,huber"},
+                 {"init", "version,random"},
                  {"optimizer", "sgd,adam,adamw"},
                  {"best", "loss,perplexity,accuracy,top5,f1"},
                  {"device", "cpu,cuda"},

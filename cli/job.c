@@ -238,6 +238,8 @@ static int fill_training(struct cli *c, json_t *spec, struct sh_err *err)
     int rc = set_text(spec, "loss", o->loss, err);
 
     if (!rc)
+        rc = set_text(spec, "init", o->init, err);
+    if (!rc)
         rc = set_text(spec, "labels", o->labels, err);
     if (!rc)
         rc = set_numbers(c, spec, numbers, SH_ARRAY_LEN(numbers), err);

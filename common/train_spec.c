@@ -566,6 +566,24 @@ bool train_names(const json_t *globs, const char *name)
     return json_is_string(globs) && fnmatch(json_string_value(globs), name, 0) == 0;
 }
 
+/* "version", "random", or {"random": names}. */
+static int read_init(const json_t *init, struct train_spec *t, struct sh_err *err)
+{
+    const char *word = json_is_string(init) ? json_string_value(init) : "";
+    const json_t *names = json_object_get(init, "random");
+
+    if (!init || json_is_null(init) || strcmp(word, "version") == 0)
+        return SH_OK;
+    t->draws = true;
+    if (strcmp(word, "random") == 0)
+        return SH_OK;
+    if (names && json_object_size(init) == 1)
+        return check_globs("spec.init.random", t->init = names, err);
+    return sh_json_fail(err, "spec.init",
+                        "\"spec.init\" must be \"version\" (the version's weights), \"random\" "
+                        "(from scratch), or {\"random\": NAMES} for some parameters");
+}
+
 /* What is done with gradients and weights beside the optimizer's formula. */
 static int read_update(const json_t *spec, struct train_spec *t, struct sh_err *err)
 {
@@ -578,6 +596,7 @@ static int read_update(const json_t *spec, struct train_spec *t, struct sh_err *
         rc = check_globs("spec.no_decay", t->no_decay = no_decay, err);
     if (is_given(spec, "frozen"))
         rc = also(rc, check_globs("spec.frozen", t->frozen = json_object_get(spec, "frozen"), err));
+    rc = also(rc, read_init(json_object_get(spec, "init"), t, err));
     if (t->clip_norm > 0 && t->clip_value > 0)
         rc = also(rc, sh_json_fail(err, "spec.clip_value",
                                    "give either \"spec.clip_norm\" or \"spec.clip_value\""));
@@ -612,6 +631,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
         {"clip_value", SH_JSON_F64, &t.clip_value, .min = 0, .max = 1e30},
         {"no_decay", SH_JSON_ANY, &names, .required = false},
         {"frozen", SH_JSON_ANY, &names, .required = false},
+        {"init", SH_JSON_ANY, &names, .required = false},
         {"accumulate", SH_JSON_INT, &t.accumulate, .min = 1, .max = 65536},
         {"ema", SH_JSON_F64, &t.ema, .min = 0, .max = 0.9999999},
         {"loss_scale", SH_JSON_ANY, &scale, .required = false},

@@ -73,6 +73,8 @@ struct train_spec { /* json_t: BORROWED from the spec */
     double clip_norm, clip_value;    /* of the gradients; 0: none */
     const json_t *no_decay, *frozen; /* globs of names, one or a list; NULL: none */
     bool no_decay_vectors;           /* biases, and what norms have: all of one axis */
+    bool draws;                      /* parameters begin with random numbers, */
+    const json_t *init;              /* those with these names (globs); NULL: all */
     int64_t accumulate;              /* steps of one update */
     double ema;                      /* decay of the weights' mean; 0: none is kept */
     struct {                         /* what the gradient of the loss is multiplied by */

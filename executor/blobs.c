@@ -4,6 +4,7 @@
  * thread that fetches next removes it. */
 #include "executor/blobs.h"
 
+#include "common/importer.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -536,6 +537,13 @@ static int list_kind(const struct blobs *b, int k, struct olds *o, struct sh_err
     return rc;
 }
 
+/* A package that another release imported goes: it is fetched, and imported, anew. */
+static bool is_stale(const char *path, const char *full)
+{
+    return strncmp(path, KINDS[BLOB_PACKAGE].folder, strlen(KINDS[BLOB_PACKAGE].folder)) == 0 &&
+           sh_importer_of(full) != SH_IMPORTER;
+}
+
 static int count_old(struct blobs *b, struct sh_err *err)
 {
     struct olds o = {0};
@@ -551,7 +559,9 @@ static int count_old(struct blobs *b, struct sh_err *err)
 
         if (!rc)
             rc = below(b, &full, "blobs/", o.v[i].path, "", err);
-        if (!rc)
+        if (!rc && is_stale(o.v[i].path, full))
+            folder_remove(full);
+        else if (!rc)
             rc = cache_adopt(b->cache, o.v[i].path, folder_bytes(full), &item, err);
         if (item)
             cache_release(b->cache, item);

@@ -3,6 +3,7 @@
 
 #include "common/conf.h"
 #include "common/hash.h"
+#include "common/importer.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/shm.h"
@@ -100,8 +101,8 @@ int kept_dir_name(const struct exec *x, const char *tenant, const char *package,
     digest = digest ? digest + 1 : package;
     if (x->conf->kept_bytes == 0 || !identity[0] || strlen(digest) != HEX || !is_hex(digest, HEX))
         return SH_OK;
-    rc = sh_asprintf(err, &text, "%s tenant=%s package=%s %s %s", sh_conf_version(), tenant, digest,
-                     what, identity);
+    rc = sh_asprintf(err, &text, "%s tenant=%s package=%s importer=%" PRId64 " %s %s",
+                     sh_conf_version(), tenant, digest, sh_importer_of(package), what, identity);
     if (!rc)
         rc = add_programs(x, &text, err);
     if (!rc)

@@ -2,6 +2,7 @@
 #include "executor/import/import.h"
 
 #include "common/buf.h"
+#include "common/importer.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "executor/model/graph.h"
@@ -335,8 +336,8 @@ static json_t *success_json(const struct graph *g, const char *why_solo)
     char note[1024] = "";
     bool ok = trainable(g, &w, note, sizeof(note));
 
-    return json_pack("{s:b,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o}", "ok", 1, "inputs",
-                     io_json(g, g->inputs, g->n_inputs, false), "outputs",
+    return json_pack("{s:b,s:i,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o}", "ok", 1, "importer",
+                     SH_IMPORTER, "inputs", io_json(g, g->inputs, g->n_inputs, false), "outputs",
                      io_json(g, g->outputs, g->n_outputs, true), "opset", (json_int_t)g->opset,
                      "n_nodes", (json_int_t)g->n_nodes, "n_parameters", (json_int_t)w.n_parameters,
                      "weight_bytes", (json_int_t)w.bytes, "trainable", ok, "training_note",

@@ -92,6 +92,7 @@ struct graph {
     uint32_t *inputs, *outputs; /* value numbers */
     uint32_t n_values, n_nodes, n_inputs, n_outputs;
     int64_t opset;
+    int64_t importer;              /* SH_IMPORTER of who imported it; 0: older */
     uint32_t n_untied;             /* parameters that were one in the file: onnx_untie.h */
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
     bool is_solo;                  /* samples may meet (samples.h): each request runs by itself */

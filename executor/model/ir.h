@@ -27,6 +27,12 @@ enum ir_state { IR_NO_STATE, IR_PARAM, IR_STAT, IR_OPTIM, IR_EMA };
 /* Writes all of a constant that is only made when somebody wants it. */
 typedef void ir_fill(const void *ctx, void *to);
 
+enum ir_init_kind { IR_INIT_NONE, IR_INIT_ZEROS, IR_INIT_ONES, IR_INIT_UNIFORM, IR_INIT_NORMAL };
+struct ir_init { /* how a parameter begins; NONE: with its data */
+    enum ir_init_kind kind;
+    float bound; /* UNIFORM: [-bound, bound]; NORMAL: deviation */
+};
+
 struct ir_info {      /* what the compiler knows of a tensor and the device need not */
     const void *data; /* WEIGHT, STATE: initial contents, row-major in its dtype; NULL: zero */
     const void *sent; /* INPUT that is a constant: written before each run; else NULL */
@@ -34,7 +40,8 @@ struct ir_info {      /* what the compiler knows of a tensor and the device need
     ir_fill *fill;    /* NULL, or instead of data, until ir_settle() */
     void *ctx;        /* OWNED */
     enum ir_state state;
-    bool is_frozen;     /* IR_PARAM that keeps its value */
+    bool is_frozen; /* IR_PARAM that keeps its value */
+    struct ir_init init;
     uint32_t grad;      /* after autodiff, by root: the gradient; DEV_NONE if there is none */
     const char *suffix; /* IR_OPTIM: "momentum", "m", "v", "sum", "scale"; IR_EMA: "ema" */
 };

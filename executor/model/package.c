@@ -1,6 +1,6 @@
 /* package.c - graph.json and weights.safetensors.
  *
- * graph.json: {"version", "opset", "solo", "symbols": [[name, size that works]...],
+ * graph.json: {"version", "importer", "opset", "solo", "symbols": [[name, size that works]...],
  *   "values": [[name, dtype, dims | null, kind]...]      kind: "" | "const" | "param"
  *   "nodes":  [[op, name, [in...], [out...], {attr: value}]...]   an absent input or output is -1
  *   "inputs": [...], "outputs": [...]}                   value numbers
@@ -8,6 +8,7 @@
  */
 #include "executor/model/package.h"
 
+#include "common/importer.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
@@ -118,9 +119,10 @@ static json_t *graph_json(const struct graph *g)
         json_decref(nodes);
         return NULL;
     }
-    return json_pack("{s:i,s:I,s:b,s:o,s:o,s:o,s:o,s:o}", "version", PACKAGE_VERSION, "opset",
-                     (json_int_t)g->opset, "solo", g->is_solo, "symbols", symbols_json(g), "values",
-                     values, "nodes", nodes, "inputs", link_list(g->inputs, g->n_inputs), "outputs",
+    return json_pack("{s:i,s:i,s:I,s:b,s:o,s:o,s:o,s:o,s:o}", "version", PACKAGE_VERSION,
+                     "importer", SH_IMPORTER, "opset", (json_int_t)g->opset, "solo", g->is_solo,
+                     "symbols", symbols_json(g), "values", values, "nodes", nodes, "inputs",
+                     link_list(g->inputs, g->n_inputs), "outputs",
                      link_list(g->outputs, g->n_outputs));
 }
 

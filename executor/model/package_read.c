@@ -257,6 +257,7 @@ static int read_graph(struct unpacker *u, const json_t *j)
     bool solo = false;
     struct sh_json_field f[] = {
         {"version", SH_JSON_INT, &version, .required = true},
+        {"importer", SH_JSON_INT, &u->g->importer, .min = 0, .max = INT32_MAX},
         {"opset", SH_JSON_INT, &opset, .required = true, .min = 1, .max = 1000},
         {"solo", SH_JSON_BOOL, &solo},
         {"symbols", SH_JSON_ARR, &symbols, .max = SH_MAX_SYMBOLS},

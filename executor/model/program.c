@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "executor/model/autodiff.h"
 #include "executor/model/indices.h"
+#include "executor/model/init.h"
 #include "executor/model/lower.h"
 #include "executor/model/pass.h"
 #include "executor/model/plan.h"
@@ -24,6 +25,8 @@ struct program {
     char **op_labels;
     uint32_t *sent; /* tensors: constants that go with each run */
     uint32_t n_state, n_ops, n_sent;
+    uint64_t seed; /* training: of what begins with numbers that are drawn */
+    struct init_count drawn;
 };
 
 static void free_strings(char **list, size_t n)
@@ -416,6 +419,10 @@ int program_train(struct dev *d, const struct graph *g, const struct train_spec 
     int rc = start(g, &at, t, USE_TRAIN, &p, err);
 
     *out = NULL;
+    if (!rc) {
+        p->seed = t->seed;
+        rc = init_note(p->ir, g, t, &p->drawn, err);
+    }
     if (!rc)
         rc = autodiff_train(p->ir, t, err);
     if (!rc)
@@ -475,6 +482,12 @@ static int write_one(struct program *p, uint32_t t, char *to, struct sh_err *err
 
     if (plain == 0)
         return SH_OK;
+    if (p->ir->info[t].init.kind != IR_INIT_NONE) {
+        memset(to + d->offset, 0, d->bytes);
+        init_fill(&p->ir->info[t].init, p->seed, d->name, (float *)(void *)(to + d->offset),
+                  ir_elements(p->ir, t));
+        return SH_OK;
+    }
     if (!data && p->ir->info[t].fill)
         return write_later(p, t, plain, to, err);
     if (!data || d->role == DEV_ROLE_STATE) { /* plain, or nothing yet */
@@ -621,6 +634,11 @@ uint32_t program_loss_end(const struct program *p)
     while (end > 0 && !writes(&g->ops[end - 1], p->ir->loss))
         end--;
     return end;
+}
+
+const struct init_count *program_drawn(const struct program *p)
+{
+    return &p->drawn;
 }
 
 bool program_scaler(const struct program *p, size_t *offset)

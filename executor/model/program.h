@@ -11,6 +11,7 @@
 #include "common/train_spec.h"
 #include "executor/device/dev.h"
 #include "executor/model/graph.h"
+#include "executor/model/init.h"
 
 #include <jansson.h>
 
@@ -76,6 +77,8 @@ int64_t program_n_classes(const struct program *p, size_t head);
 /* Training: F32 in the workspace; and before which operation it is there. */
 size_t program_loss_offset(const struct program *p);
 uint32_t program_loss_end(const struct program *p);
+/* Training: what begins with numbers that are drawn; of an ir that lives as long as p. */
+const struct init_count *program_drawn(const struct program *p);
 /* Training: where in the state DEV_SCALER floats say what the scale of the loss is; false: it has
  * none. */
 bool program_scaler(const struct program *p, size_t *offset);

@@ -420,6 +420,8 @@ static int freeze(struct ir *ir, const struct train_spec *t, struct sh_err *err)
 
     if (!rc)
         rc = check_globs(ir, "no_decay", t->no_decay, err);
+    if (!rc)
+        rc = check_globs(ir, "init.random", t->init, err);
     for (uint32_t i = 0; i < ir->g.n_tensors && !rc; i++)
         if (ir->info[i].state == IR_PARAM)
             ir->info[i].is_frozen = train_names(t->frozen, ir_t(ir, i)->name);

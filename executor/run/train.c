@@ -268,6 +268,11 @@ static int say_end(struct train *t, struct sh_err *err)
     size_t off;
     int rc = SH_OK;
 
+    if (t->spec.draws)
+        printf("%u drawn, %u keep their values%s%s\n", program_drawn(t->s.program)->drawn,
+               program_drawn(t->s.program)->kept,
+               program_drawn(t->s.program)->kept ? ", first " : "",
+               program_drawn(t->s.program)->first_kept);
     printf("%lld steps, last loss %.6g", (long long)t->spec.steps,
            json_number_value(json_array_get(t->losses, (size_t)t->spec.steps - 1)));
     if (program_scaler(t->s.program, &off)) {

@@ -11,6 +11,7 @@
  * read it the device need not be done with the backward pass.
  */
 #include "common/clock.h"
+#include "common/importer.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -194,6 +195,10 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
         rc = train_spec_read(t->spec_json, &t->spec, err);
     if (!rc)
         rc = package_read_fds(fds[0], fds[1], &t->graph, err);
+    if (!rc && t->graph->importer != SH_IMPORTER) /* a job that waited while we were renewed */
+        rc = SH_FAIL(err, SH_E_CONFLICT,
+                     "the model was imported by another release, which may have found other "
+                     "parameters in its file than this one would write back; push it again");
     if (!rc)
         rc = data_note(fds[2], t->graph, &t->spec, err);
     if (!rc)
@@ -202,6 +207,10 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
         rc = program_train(w->dev, t->graph, &t->spec, &t->program, err);
     if (!rc)
         t->has_scaler = program_scaler(t->program, &t->scaler_off);
+    if (!rc && t->spec.draws)
+        SH_INFO("train.init", "job=%" PRId64 " drawn=%u kept=%u first_kept=\"%s\"", t->job,
+                program_drawn(t->program)->drawn, program_drawn(t->program)->kept,
+                program_drawn(t->program)->first_kept);
     if (!rc)
         rc = warm(t, err);
     if (!rc)

@@ -31,7 +31,7 @@ static void fill(struct db *db)
         "meta) SELECT m, 1, 'READY', repeat('a', 64), 'packages/a', '[{\"name\":\"x\",\"datatype\":"
         "\"FP32\",\"shape\":[-1,4]}]', "
         "'[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,2]}]', "
-        "'{\"trainable\":true}' FROM generate_series(1, 2) m");
+        "'{\"trainable\":true,\"importer\":1}' FROM generate_series(1, 2) m");
     run(db,
         "INSERT INTO dataset (tenant_id, name, state, digest, path, n_samples, tensors) SELECT t, "
         "'small', 'READY', repeat('b', 64), 'datasets/b', 64, '[{\"name\":\"x\",\"datatype\":"

@@ -96,6 +96,45 @@ class Finetune(unittest.TestCase):
     def test_several_outputs_have_losses_labels_and_weights_of_their_own(self):
         self.agrees("heads", "fp32", ("twins", "twins"))
 
+    def test_from_scratch_parameters_begin_as_in_pytorch(self):
+        """Bounds, and the variance of a uniform distribution; the values themselves follow from the seed."""
+        spec = {"optimizer": {"name": "sgd", "lr": 0}, "batch": 8, "steps": 1, "init": "random", "seed": 3}
+        state = self.train(spec, "fp32")[1]
+        self.assertIn("16 drawn, 0 keep their values", self.said)
+        bounds = {"trunk.0": 9, "trunk.3": 54, "fc": 32, "head": 16}
+        for layer, fan_in in bounds.items():
+            for part in ("weight", "bias"):
+                got = floats(state, layer + "." + part)
+                self.assertLessEqual(max(map(abs, got)), fan_in ** -0.5, layer)
+                if len(got) > 50:
+                    variance = sum(v * v for v in got) / len(got)
+                    self.assertAlmostEqual(variance * 3 * fan_in, 1, delta=0.35, msg=layer)
+                    self.assertLess(abs(sum(got) / len(got)), 0.5 * fan_in ** -0.5)
+                self.assertGreater(len(set(got)), len(got) - 2)
+        for norm in ("trunk.1", "trunk.4", "norm"):
+            self.assertEqual(set(floats(state, norm + ".weight")), {1.0})
+            self.assertEqual(set(floats(state, norm + ".bias")), {0.0})
+        again = self.train({**spec, "batch": 16}, "fp32")[1]
+        other = self.train({**spec, "seed": 4}, "fp32")[1]
+        kept = self.train({**spec, "init": "version"}, "fp32")[1]
+        part = self.train({**spec, "init": {"random": "head.*"}, "frozen": "trunk.*"}, "fp32")[1]
+        for name in bounds:
+            name += ".weight"
+            self.assertEqual(again[name], state[name])
+            self.assertNotEqual(other[name], state[name])
+            self.assertNotEqual(kept[name], state[name])
+            self.assertEqual(part[name], state[name] if name.startswith("head") else kept[name])
+        # One step with momentum 0.1 from a mean of 0 and a variance of 1.
+        self.assertTrue(all(0.9 <= v < 2 for v in floats(state, "trunk.1.running_var")))
+        text = self.train({**spec, "init": {"random": "tail.*"}}, "fp32")[1]
+        self.assertIn('"spec.init.random": no parameter is called "tail.*"', text)
+
+    def test_from_scratch_it_learns(self):
+        spec = {"optimizer": {"name": "adam", "lr": 0.01}, "batch": 8, "steps": 200, "init": "random"}
+        losses = self.train(spec, "fp32")[0]
+        self.assertGreater(losses[0], 1.2)
+        self.assertLess(sum(losses[-12:]) / 12, 0.2)
+
     def test_gradients_that_are_never_finite_change_nothing(self):
         spec = {"optimizer": {"name": "adam", "lr": 0.01}, "batch": 8, "steps": 20, "loss_scale": 1e30,
                 "shuffle": False}

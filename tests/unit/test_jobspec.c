@@ -14,7 +14,8 @@
 #define BATCH(rest) "{\"kind\":\"batch_inference\",\"model\":\"m\",\"dataset\":\"d\"," rest "}"
 
 static const char VERSION[] =
-    "{\"version\":1,\"state\":\"READY\",\"max_batch\":8,\"meta\":{\"trainable\":true},"
+    "{\"version\":1,\"state\":\"READY\",\"max_batch\":8,\"meta\":{\"trainable\":true,\"importer\":"
+    "1},"
     "\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1,1,8,8]}],"
     "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,10]}]}";
 static const char DATASET[] =
@@ -223,6 +224,8 @@ static void model_and_dataset_must_fit(void **state)
         {true, "READY", "READY", SH_OK, ""},
         {true, "READY", "FAILED", SH_E_CONFLICT, "FAILED"},
         {true, "true", "false", SH_E_UNSUPPORTED, "cannot be trained"},
+        {true, "\"importer\":1", "\"importer\":0", SH_E_CONFLICT, "imported by another release"},
+        {true, ",\"importer\":1", "", SH_E_CONFLICT, "shunt push model m FILE"},
         {true, "[-1,10]", "[-1]", SH_E_UNSUPPORTED, "cross-entropy"},
         {true, "[-1,10]", "[-1,10,2]", SH_E_INVALID, "[*], the job wants [*, 2]"},
         {true, "\"x\"", "\"z\"", SH_E_INVALID, "no tensor \"z\"; it has: x, bad, y2, label"},

@@ -1,5 +1,6 @@
 /* test_package.c - Without it: a worker would start on half a package, or trust a damaged one. */
 /* uses: libmodel.a */
+#include "common/importer.h"
 #include "common/mem.h"
 #include "executor/model/package.h"
 #include "tests/unit/graph_text.h"
@@ -190,6 +191,32 @@ static void no_changed_byte_of_the_graph_crashes_the_reader(void **state)
     graph_free(g);
 }
 
+/* Without it a model of an earlier release would train, and a part of that be lost. */
+static void a_package_says_whose_rules_it_was_made_by(void **state)
+{
+    struct graph *g = model(), *b = NULL;
+    struct sh_err err = {0};
+    char path[PATH_BYTES];
+    FILE *f;
+    (void)state;
+
+    assert_int_equal(sh_importer_of(dir), 0); /* there is none */
+    assert_ok_err(package_write(g, dir, &err), &err);
+    assert_int_equal(sh_importer_of(dir), SH_IMPORTER);
+    assert_ok_err(package_read(dir, &b, &err), &err);
+    assert_int_equal(b->importer, SH_IMPORTER);
+    graph_free(b);
+    graph_free(g);
+    snprintf(path, sizeof(path), "%s/graph.json", dir);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"version\":1,\"opset\":17,\"values\":[[\"\\\"importer\\\":7\",\"F32\",[1],\"\"]],"
+          "\"nodes\":[],\"inputs\":[],\"outputs\":[]}",
+          f);
+    fclose(f);
+    assert_int_equal(sh_importer_of(dir), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +226,7 @@ int main(void)
                                         teardown),
         cmocka_unit_test_setup_teardown(no_changed_byte_of_the_graph_crashes_the_reader, setup,
                                         teardown),
+        cmocka_unit_test_setup_teardown(a_package_says_whose_rules_it_was_made_by, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
