@@ -411,11 +411,31 @@ static int check_labels(const struct jobspec *s, const struct train_head *h, con
     return rc;
 }
 
+static int fits_tokens(const struct jobspec *s, const json_t *inputs, struct sh_err *err)
+{
+    const char *name = s->train.augment.tokens.input;
+    const json_t *in = find_tensor(inputs, name);
+    char names[SHAPE_TEXT];
+
+    if (!name[0] || (in && dtype_of(in) == SH_I64))
+        return SH_OK;
+    names_text(inputs, names);
+    return sh_json_fail(err, "spec.augment",
+                        "\"mask-tokens\" needs an INT64 input \"%s\"; model \"%s\" has: %s", name,
+                        s->model, names);
+}
+
+/* Masked ids are labels while it trains; an evaluation dataset has its own. */
+static bool makes_labels(const struct jobspec *s, const struct train_head *h, const char *dataset)
+{
+    return augment_makes_labels(&s->train.augment, h->labels) && strcmp(dataset, s->dataset) == 0;
+}
+
 /* The channels may be open: then the job finds whether they fit. */
 static int fits_augment(const struct jobspec *s, const json_t *inputs, struct sh_err *err)
 {
-    bool any = !s->train.augment.normalises;
-    int rc = SH_OK;
+    bool any = !augment_has_pictures(&s->train.augment);
+    int rc = fits_tokens(s, inputs, err);
 
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
@@ -460,9 +480,10 @@ int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const c
     if (!rc)
         rc = fits_augment(s, inputs, err);
     for (uint32_t i = 0; !rc && i < s->train.n_heads; i++)
-        rc = check_labels(s, &s->train.heads[i],
-                          output_of(json_object_get(version, "outputs"), &s->train.heads[i]), name,
-                          tensors, err);
+        if (!makes_labels(s, &s->train.heads[i], name))
+            rc = check_labels(s, &s->train.heads[i],
+                              output_of(json_object_get(version, "outputs"), &s->train.heads[i]),
+                              name, tensors, err);
     if (!rc && n < s->batch)
         rc = SH_FAIL(err, SH_E_INVALID,
                      "dataset \"%s\" has %" PRId64 " samples, fewer than one batch of %" PRId64,

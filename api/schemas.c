@@ -145,9 +145,16 @@
     "{'oneOf':[" RANGE("number", min, "1000000") ",{'type':'array','minItems':3,"                  \
     "'maxItems':3,'items':" RANGE("number", min, "1000000") "}]}"
 #define AUGMENT                                                                                    \
-    "{'type':'array','maxItems':16,'items':" CLOSED("'name','mean','std'",                         \
+    "{'type':'array','maxItems':16,'items':{'oneOf':[" CLOSED("'name','mean','std'",               \
     "'name':{'const':'normalise'},'mean':" COLOURS("-1000000") ",'std':"                           \
-    COLOURS("0.000001")) "}"
+    COLOURS("0.000001")) "," CLOSED("'name','padding'", "'name':{'const':'crop'},'padding':"       \
+    RANGE("integer", "1", "4096")) "," CLOSED("'name'", "'name':{'const':'flip'},'probability':"   \
+    RANGE("number", "0", "1")) "," CLOSED("'name','alpha'", "'name':{'const':'mixup'},'alpha':"    \
+    RANGE("number", "0.001", "1000")) "," CLOSED("'name','input','mask','vocabulary'",             \
+    "'name':{'const':'mask-tokens'},'input':" STR("1", "127") ",'labels':" STR("1", "127")         \
+    ",'mask':" RANGE("integer", "0", "2147483647") ",'vocabulary':" RANGE("integer", "1",          \
+    "2147483647") ",'probability':" RANGE("number", "0", "1") ",'special':{'type':'array',"        \
+    "'maxItems':16,'items':" INT "}") "]}}"
 #define EVALUATION                                                                                 \
     CLOSED("'every'", "'every':" RANGE("integer", "1", "1000000000000")                            \
     ",'best':{'enum':['loss','perplexity','accuracy','top5','f1']},'output':" STR("1", "127")      \

@@ -16,13 +16,35 @@
 
 #define AUGMENT_CHANNELS 3
 
+#define AUGMENT_MAX_SPECIAL 16u
+#define AUGMENT_NAME 128u /* bytes of a tensor's name, with its end */
+
 struct augment { /* zeroed: nothing */
     bool normalises;
     double mean[AUGMENT_CHANNELS], std[AUGMENT_CHANNELS]; /* of a grey picture the first */
+
+    /* What follows is random, and of training alone. */
+    int64_t crop_padding; /* pixels */
+    double flip, mixup;   /* probability; alpha of the beta distribution */
+    struct {
+        char input[AUGMENT_NAME], labels[AUGMENT_NAME]; /* input "": none */
+        double probability;
+        int64_t mask, vocabulary, special[AUGMENT_MAX_SPECIAL];
+        size_t n_special;
+    } tokens;
 };
 
 /* Unknown and double members are refused; all that is wrong is among err->faults. */
 int augment_read(const json_t *list, struct augment *out, struct sh_err *err);
+
+/* Without what is random. */
+struct augment augment_fixed(const struct augment *a);
+/* Is there anything that is for pictures? */
+bool augment_has_pictures(const struct augment *a);
+/* Do labels of this name come from the masked tokens, and not from the dataset? */
+bool augment_makes_labels(const struct augment *a, const char *labels);
+/* The part that a sample has of its own in a step's mixture, of Beta(alpha, alpha); 1: all. */
+double augment_mix(const struct augment *a, uint64_t seed, int64_t step);
 
 /* May the model's input of this type and rank, the batch included, be fed with pictures? */
 bool augment_is_picture(enum sh_dtype t, size_t rank);

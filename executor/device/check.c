@@ -59,6 +59,9 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_ATTENTION] = {3, 4, 1, 2},
     [DEV_OP_ATTENTION_BWD] = {7, 7, 3, 3},
     [DEV_OP_CUMSUM] = {1, 1, 1, 1},
+    [DEV_OP_JITTER] = {1, 1, 1, 1},
+    [DEV_OP_TOKENS] = {1, 1, 2, 2},
+    [DEV_OP_MIX] = {0, 0, 1, 1},
     [DEV_OP_TOPK] = {1, 1, 2, 2},
     [DEV_OP_LOCATE] = {1, 1, 1, 1},
     [DEV_OP_SCATTER] = {3, 3, 1, 1},
@@ -167,6 +170,30 @@ static int check_scaler(const struct dev_graph *g, const struct dev_op *op, stru
     return SH_OK;
 }
 
+/* Likewise. */
+static int check_augment(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
+{
+    const struct dev_jitter *j = &op->u.jitter;
+    const struct dev_tokens *k = &op->u.tokens;
+    const struct dev_tensor *y = op->n_out ? &g->tensors[op->out[0]] : NULL;
+    const struct dev_tensor *x = op->n_in ? &g->tensors[op->in[0]] : y;
+    bool fits = true;
+
+    if (op->kind == DEV_OP_JITTER)
+        fits = x->rank == 4 && dev_same_dims(x, y) && x->dtype == y->dtype &&
+               (x->dtype == SH_F32 || x->dtype == SH_U8) && j->pad >= 0 &&
+               j->pad <= INT32_MAX / 4 && j->flip >= 0 && j->flip <= 1;
+    else if (op->kind == DEV_OP_TOKENS)
+        fits = dev_same_dims(x, y) && dev_same_dims(x, &g->tensors[op->out[1]]) &&
+               x->dtype == SH_I64 && y->dtype == SH_I64 && g->tensors[op->out[1]].dtype == SH_I64 &&
+               k->n_keep <= DEV_MAX_KEPT && k->size >= 1 && k->share >= 0 && k->share <= 1;
+    else if (op->kind == DEV_OP_MIX)
+        fits = y->dtype == SH_F32 && dev_tensor_elements(y) == 1;
+    return fits ? SH_OK
+                : SH_FAIL(err, SH_E_BUG, "%s (node \"%s\"): operands and options do not fit",
+                          dev_op_name(op->kind), op->name ? op->name : "?");
+}
+
 static bool is_f32(const struct dev_graph *g, uint32_t t, int64_t rows, int64_t columns)
 {
     const struct dev_tensor *d = &g->tensors[t];
@@ -258,6 +285,8 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
         rc = check_loss(g, op, err);
     if (!rc)
         rc = check_scaler(g, op, err);
+    if (!rc)
+        rc = check_augment(g, op, err);
     if (!rc)
         rc = check_cell(g, op, err);
     return rc ? rc : check_samples(g, op, err);

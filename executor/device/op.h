@@ -88,8 +88,7 @@ struct dev_tensor {
  *               the sum of the rows' losses over the sum of their labels' weights (without weights
  *               1 each); rows with the label u.loss.ignore are left out. With e = u.loss.smoothing
  *               a row's is (1 - e) w[label] -log p[label] + e / C sum_c w[c] -log p[c]
- * LOSS_EACH     the mean of each element's loss, which u.loss.kind says; weights, of BCE alone:
- *               element i of pred has number i % (as many as there are)
+ * LOSS_EACH     u.loss.kind: op_elem.h
  *               Both: the loss and its gradient are multiplied by u.loss.weight, the gradient also
  *               by scaler[0], where there is a scaler
  * SGD, ADAM      in a turn of n parts what is called grad is the gradients' sum divided by n, then
@@ -129,6 +128,9 @@ struct dev_tensor {
     X(DROPOUT)   /* x [residual] -> y [mask]: see above; u.dropout */                              \
     X(LSTM_CELL) /* sums cell -> hidden cell': see above */                                        \
     X(CUMSUM)    /* x -> y: sums so far along an axis; u.scan */                                   \
+    X(JITTER)    /* x: pictures, F32 or U8 -> y; u.jitter */                                       \
+    X(TOKENS)    /* ids -> ids labels: I64; u.tokens */                                            \
+    X(MIX)       /* -> y: F32 [1], the part of the turn's mix */                                   \
     X(TOPK)      /* x -> y indices; u.topk: see above */                                           \
     X(LOCATE)    /* indices -> rows; u.locate: see above */                                        \
     X(SCATTER)   /* data rows updates -> y; u.scatter: see above */                                \
@@ -249,12 +251,9 @@ struct dev_op {
             float ratio;
             uint64_t seed;
         } dropout;
-        struct {
-            int64_t ignore;  /* XENT */
-            float smoothing; /* XENT */
-            enum dev_loss kind;
-            float delta, weight;
-        } loss;
+        struct dev_loss_of loss;
+        struct dev_jitter jitter;
+        struct dev_tokens tokens;
         struct {
             float growth, backoff, interval;
         } scaler;
@@ -273,6 +272,7 @@ struct dev_turn {
     double lr;
     int64_t update;     /* number of updates before it: for Adam's bias correction */
     int64_t part, last; /* of its steps, from 0: this one, and the last */
+    float mix;          /* of the step: MIX */
 };
 
 struct dev_graph {

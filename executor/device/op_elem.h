@@ -3,6 +3,7 @@
 #define SH_EXECUTOR_DEVICE_OP_ELEM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
 enum dev_act { /* unary, element-wise; p0 and p1 as noted */
                DEV_ACT_NONE,
@@ -68,13 +69,39 @@ enum dev_bin {
     DEV_BIN_SHIFT_RIGHT,
     DEV_N_BINS
 };
-#define DEV_SCALER 4            /* elements of the scaler of a loss */
+#define DEV_SCALER 4 /* elements of the scaler of a loss */
+/* LOSS_EACH: the mean of each element's; weights, of BCE alone: element i of pred has number
+ * i % (as many as there are). */
 enum dev_loss {                 /* of an element x and its target t */
                 DEV_LOSS_MSE,   /* (x - t)^2 */
                 DEV_LOSS_L1,    /* |x - t| */
                 DEV_LOSS_HUBER, /* (x - t)^2 / 2, and beyond delta: delta (|x - t| - delta / 2) */
                 DEV_LOSS_BCE,   /* -(w t log s(x) + (1 - t) log(1 - s(x))), s the sigmoid */
                 DEV_N_LOSSES
+};
+struct dev_loss_of {
+    int64_t ignore;  /* XENT */
+    float smoothing; /* XENT */
+    enum dev_loss kind;
+    float delta, weight;
+};
+/* Of each picture of a batch, from the sample's number, seed and step: moved by up to `pad` pixels
+ * along height and width, zeros where nothing was, and mirrored along width in a share of cases. */
+struct dev_jitter {
+    int64_t pad;
+    float flip;
+    bool channels_last;
+    uint64_t seed;
+};
+/* Of each number but those of `keep`, from its place, seed and step: in a share of cases it becomes
+ * a label, and what the model sees is `mask` (8 of 10), any below `size` (1), or as it was (1). All
+ * others have the label `ignore`. */
+#define DEV_MAX_KEPT 16
+struct dev_tokens {
+    float share;
+    uint32_t n_keep;
+    int64_t mask, size, ignore, keep[DEV_MAX_KEPT];
+    uint64_t seed;
 };
 enum dev_red { DEV_RED_SUM, DEV_RED_MEAN, DEV_RED_MAX, DEV_RED_MIN, DEV_RED_PROD };
 enum dev_scatter {

@@ -12,7 +12,7 @@ int ir_new(struct ir **out, struct sh_err *err)
     *out = calloc(1, sizeof(**out));
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a device graph");
-    (*out)->loss = (*out)->scaler = DEV_NONE;
+    (*out)->loss = (*out)->scaler = (*out)->masked = DEV_NONE;
     return SH_OK;
 }
 
@@ -351,6 +351,7 @@ static void each_ref(struct ir *ir, void (*fn)(void *ctx, uint32_t *t), void *ct
         fn(ctx, &ir->labels[i]);
     fn(ctx, &ir->loss);
     fn(ctx, &ir->scaler);
+    fn(ctx, &ir->masked);
 }
 
 struct compact {

@@ -57,9 +57,11 @@ struct ir {
     struct ir_commit *commits;
     uint32_t *inputs, *outputs; /* tensors, in the order of the source graph */
     uint32_t n_inputs, n_outputs;
-    uint32_t labels[TRAIN_MAX_HEADS], n_labels; /* training: of each head */
-    uint32_t loss;                              /* training; DEV_NONE otherwise */
-    uint32_t scaler;                            /* DEV_NONE: the loss is not scaled */
+    /* Training: of each head; DEV_NONE: those in `masked`, which are made, not read. */
+    uint32_t labels[TRAIN_MAX_HEADS], n_labels;
+    uint32_t masked;
+    uint32_t loss;   /* training; DEV_NONE otherwise */
+    uint32_t scaler; /* DEV_NONE: the loss is not scaled */
     size_t n_names, n_commits;
     size_t cap_tensors, cap_info, cap_ops, cap_names, cap_commits;
 };

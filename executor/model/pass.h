@@ -11,8 +11,8 @@
  *                  into a DROPOUT
  *   pass_attn      spelled-out attention becomes one operation; inference: its products one product
  *   ir_drop_unused afterwards
- *   pass_pictures  training, before autodiff: pictures as the dataset has them become what the
- *                  model takes
+ *   pass_pictures  training, before autodiff: pictures and ids as the dataset has them become what
+ *                  the model takes
  *   pass_fuse_sums training, after autodiff: BN_TRAIN_BWD adds up its two gradients itself, and a
  *                  product adds its own to another (pass_fuse, on what autodiff made)
  *   pass_turn      training in TF32, afterwards: gradients of weights read an operand turned
@@ -32,6 +32,12 @@ int pass_fuse(struct ir *ir, bool training, struct sh_err *err);
 int pass_train(struct ir *ir, struct sh_err *err);
 int pass_attn(struct ir *ir, bool training, struct sh_err *err); /* after pass_fuse */
 int pass_pictures(struct ir *ir, const struct train_spec *t, struct sh_err *err);
+/* Mixtures of samples: the part of a sample's own in this step, the samples from the last to the
+ * first, and to = own part + other (1 - part). */
+int pass_mix_part(struct ir *ir, uint32_t *part, struct sh_err *err);
+int pass_turned_round(struct ir *ir, uint32_t x, uint32_t *out, struct sh_err *err);
+int pass_mix(struct ir *ir, uint32_t part, uint32_t own, uint32_t other, uint32_t to,
+             struct sh_err *err);
 int pass_fuse_sums(struct ir *ir, struct sh_err *err);
 int pass_turn(struct ir *ir, struct sh_err *err);
 

@@ -93,7 +93,8 @@ static int list_io(struct program *p, struct sh_err *err)
         p->outputs[i].name = p->g->values[p->g->outputs[i]].name;
     }
     for (uint32_t i = 0; i < ir->n_labels; i++)
-        describe_io(ir, ir->labels[i], &p->labels[i]);
+        if (ir->labels[i] != DEV_NONE)
+            describe_io(ir, ir->labels[i], &p->labels[i]);
     return SH_OK;
 }
 
@@ -439,12 +440,14 @@ int program_evaluate(struct dev *d, const struct graph *g, const struct train_sp
                      const struct program *trained, struct program **out, struct sh_err *err)
 {
     const struct graph_sizes at = {.batch = t->batch, .of = t->sizes};
+    struct train_spec plain = *t;
     struct program *p = NULL;
     int rc = start(g, &at, t, USE_EVALUATE, &p, err);
 
     *out = NULL;
+    plain.augment = augment_fixed(&t->augment);
     if (!rc)
-        rc = pass_pictures(p->ir, t, err);
+        rc = pass_pictures(p->ir, &plain, err);
     if (!rc)
         p->ir->g.update_begin = p->ir->g.n_ops;
     if (!rc)
@@ -600,7 +603,7 @@ const struct program_io *program_output(const struct program *p, size_t i)
 
 const struct program_io *program_label(const struct program *p, size_t head)
 {
-    return head < p->ir->n_labels ? &p->labels[head] : NULL;
+    return head < p->ir->n_labels && p->ir->labels[head] != DEV_NONE ? &p->labels[head] : NULL;
 }
 
 int64_t program_n_classes(const struct program *p, size_t head)
@@ -716,6 +719,7 @@ void program_turn(const struct train_spec *t, int64_t step, int64_t steps, struc
     b->turn.lr = train_rate(t, b->turn.update, (steps - 1) / t->accumulate + 1);
     b->turn.part = step - first;
     b->turn.last = n - 1;
+    b->turn.mix = (float)augment_mix(&t->augment, t->seed, step);
 }
 
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,

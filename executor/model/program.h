@@ -70,7 +70,7 @@ const struct program_io *program_output(const struct program *p, size_t i);
  */
 int program_check_sample(const struct program *p, size_t i, const void *sample, size_t bytes,
                          struct sh_err *err);
-/* Training: of a head; NULL: there are no more. */
+/* Training: of a head; NULL: there are no more, or they are made and not read. */
 const struct program_io *program_label(const struct program *p, size_t head);
 /* Of a head with cross-entropy; 0: the labels are no classes. */
 int64_t program_n_classes(const struct program *p, size_t head);

@@ -16,21 +16,50 @@
 
 /* ------------------------------------------------------------------ loss */
 
-static int label_tensor(struct ir *ir, const struct train_head *h, enum sh_dtype dtype,
-                        uint32_t rank, const int64_t *dims, struct sh_err *err)
+/* What the loss compares with: of the dataset, or the ids that were masked. */
+struct target {
+    const struct train_head *head;
+    bool is_made;
+    uint32_t label;
+};
+
+static int made_label(struct ir *ir, struct target *to, enum sh_dtype dtype, uint32_t rank,
+                      const int64_t *dims, struct sh_err *err)
+{
+    const struct dev_tensor *m = ir_t(ir, ir->masked);
+    bool fits = dtype == SH_I64 && m->rank == rank;
+
+    for (uint32_t i = 0; i < rank && fits; i++)
+        fits = m->dims[i] == dims[i];
+    to->label = ir->masked;
+    ir->labels[ir->n_labels++] = DEV_NONE;
+    return fits ? SH_OK
+                : SH_FAIL(err, SH_E_INVALID,
+                          "\"mask-tokens\" makes labels of the shape of its input, and the loss of "
+                          "output \"%s\" wants others: of cross-entropy, the output without its "
+                          "axis of the classes",
+                          to->head->output);
+}
+
+static int label_tensor(struct ir *ir, struct target *to, enum sh_dtype dtype, uint32_t rank,
+                        const int64_t *dims, struct sh_err *err)
 {
     const char *name;
-    int rc = ir_name(ir, &name, err, "%s", h->labels);
+    int rc;
 
-    return rc ? rc
-              : ir_tensor(ir, name, dtype, DEV_ROLE_LABEL, rank, dims, &ir->labels[ir->n_labels++],
-                          err);
+    if (to->is_made)
+        return made_label(ir, to, dtype, rank, dims, err);
+    rc = ir_name(ir, &name, err, "%s", to->head->labels);
+    if (!rc)
+        rc = ir_tensor(ir, name, dtype, DEV_ROLE_LABEL, rank, dims, &to->label, err);
+    ir->labels[ir->n_labels++] = to->label;
+    return rc;
 }
 
 /* The logits as [before, classes, behind], and labels of the shape without the classes. */
-static int class_label(struct ir *ir, const struct train_head *h, uint32_t *pred,
-                       struct sh_err *err)
+static int class_label(struct ir *ir, struct target *to, uint32_t *pred, struct sh_err *err)
 {
+    const struct train_head *h = to->head;
     const struct dev_tensor y = *ir_t(ir, *pred);
     int64_t dims[SH_MAX_RANK] = {0}, as[3] = {1, 1, 1};
     uint32_t axis, n = 0;
@@ -46,11 +75,12 @@ static int class_label(struct ir *ir, const struct train_head *h, uint32_t *pred
             dims[n++] = y.dims[i];
     }
     rc = ir_alias(ir, *pred, as[2] == 1 ? 2 : 3, as, pred, err);
-    return rc ? rc : label_tensor(ir, h, SH_I64, n, dims, err);
+    return rc ? rc : label_tensor(ir, to, SH_I64, n, dims, err);
 }
 
-static int label_for(struct ir *ir, const struct train_head *h, uint32_t *pred, struct sh_err *err)
+static int label_for(struct ir *ir, struct target *to, uint32_t *pred, struct sh_err *err)
 {
+    const struct train_head *h = to->head;
     const struct dev_tensor y = *ir_t(ir, *pred);
     int rc = SH_OK;
 
@@ -58,10 +88,10 @@ static int label_for(struct ir *ir, const struct train_head *h, uint32_t *pred, 
         return SH_FAIL(err, SH_E_INVALID, "cannot train on output \"%s\": it is %s, not FP32",
                        y.name, sh_dtype_v2(y.dtype));
     if (h->loss == TRAIN_LOSS_XENT)
-        return class_label(ir, h, pred, err);
+        return class_label(ir, to, pred, err);
     if (h->loss == TRAIN_LOSS_BCE && h->weights)
         rc = train_check_weights(h, y.rank ? y.dims[y.rank - 1] : 1, err);
-    return rc ? rc : label_tensor(ir, h, SH_F32, y.rank, y.dims, err);
+    return rc ? rc : label_tensor(ir, to, SH_F32, y.rank, y.dims, err);
 }
 
 /* One number, or one for each class. */
@@ -123,19 +153,19 @@ static void take_scaler(const struct ir *ir, struct dev_op *op, uint32_t at)
 }
 
 /* *loss, and its gradient. */
-static int add_loss(struct ir *ir, const struct train_head *h, uint32_t pred, uint32_t *loss,
-                    uint32_t *gradient, struct sh_err *err)
+static int add_loss(struct ir *ir, const struct train_head *h, const uint32_t in[static 2],
+                    uint32_t *loss, uint32_t *gradient, struct sh_err *err)
 {
     static const enum dev_loss EACH[] = {[TRAIN_LOSS_MSE] = DEV_LOSS_MSE,
                                          [TRAIN_LOSS_L1] = DEV_LOSS_L1,
                                          [TRAIN_LOSS_HUBER] = DEV_LOSS_HUBER,
                                          [TRAIN_LOSS_BCE] = DEV_LOSS_BCE};
-    struct dev_op op = ir_op(h->loss == TRAIN_LOSS_XENT ? DEV_OP_LOSS_XENT : DEV_OP_LOSS_EACH,
-                             "loss", 2, (uint32_t[]){pred, ir->labels[ir->n_labels - 1]});
+    struct dev_op op =
+        ir_op(h->loss == TRAIN_LOSS_XENT ? DEV_OP_LOSS_XENT : DEV_OP_LOSS_EACH, "loss", 2, in);
     int rc = ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, loss, err);
 
     if (!rc)
-        rc = ir_like(ir, pred, "loss#gradient", DEV_ROLE_ACT, gradient, err);
+        rc = ir_like(ir, in[0], "loss#gradient", DEV_ROLE_ACT, gradient, err);
     if (!rc)
         rc = loss_weights(ir, h, &op, err);
     if (rc)
@@ -172,6 +202,29 @@ static int join_loss(struct ir *ir, uint32_t loss, struct sh_err *err)
     return ir_push(ir, &op, err);
 }
 
+/* A mixture is as far from the labels of one sample as its part of it says, and from those of the
+ * other by the rest: so are loss and gradient mixed. in: predictions and labels. */
+static int add_mixed_loss(struct ir *ir, const struct train_head *h, const uint32_t in[static 2],
+                          uint32_t *loss, uint32_t *gradient, struct sh_err *err)
+{
+    uint32_t part, other[2] = {in[0], DEV_NONE}, losses[2], gradients[2];
+    int rc = pass_mix_part(ir, &part, err);
+
+    if (!rc)
+        rc = pass_turned_round(ir, in[1], &other[1], err);
+    if (!rc)
+        rc = add_loss(ir, h, in, &losses[0], &gradients[0], err);
+    if (!rc)
+        rc = add_loss(ir, h, other, &losses[1], &gradients[1], err);
+    if (!rc)
+        rc = ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, loss, err);
+    if (!rc)
+        rc = ir_like(ir, in[0], "loss#gradient", DEV_ROLE_ACT, gradient, err);
+    if (!rc)
+        rc = pass_mix(ir, part, losses[0], losses[1], *loss, err);
+    return rc ? rc : pass_mix(ir, part, gradients[0], gradients[1], *gradient, err);
+}
+
 /* The losses of all heads. *seeds: where the backward pass begins. */
 static int add_losses(struct ir *ir, const struct train_spec *t,
                       struct autodiff_seed seeds[static TRAIN_MAX_HEADS], struct sh_err *err)
@@ -179,12 +232,15 @@ static int add_losses(struct ir *ir, const struct train_spec *t,
     int rc = add_scaler(ir, t, err);
 
     for (uint32_t i = 0; i < t->n_heads && !rc; i++) {
+        struct target to = {&t->heads[i], augment_makes_labels(&t->augment, t->heads[i].labels),
+                            DEV_NONE};
         uint32_t loss = DEV_NONE;
 
         seeds[i].from = ir->outputs[i];
-        rc = label_for(ir, &t->heads[i], &seeds[i].from, err);
+        rc = label_for(ir, &to, &seeds[i].from, err);
         if (!rc)
-            rc = add_loss(ir, &t->heads[i], seeds[i].from, &loss, &seeds[i].gradient, err);
+            rc = (t->augment.mixup > 0 ? add_mixed_loss : add_loss)(
+                ir, to.head, (uint32_t[]){seeds[i].from, to.label}, &loss, &seeds[i].gradient, err);
         if (!rc)
             rc = join_loss(ir, loss, err);
     }

@@ -111,7 +111,7 @@ static int make_order(struct train *t, struct sh_err *err)
     size_t bytes = 0;
 
     for (uint32_t i = 0; i < t->spec.n_heads; i++)
-        bytes += t->label[i]->bytes;
+        bytes += t->label[i] ? t->label[i]->bytes : 0;
     for (size_t i = 0; i < program_n_inputs(t->s.program); i++)
         bytes += t->bound[i]->bytes;
     t->drawn = order_of(t->spec.seed, t->spec.shuffle, t->spec.shuffle_window, t->n_samples,
@@ -126,9 +126,13 @@ static int make_order(struct train *t, struct sh_err *err)
 static int bind_label(struct train *t, const struct run_conf *c, uint32_t i, struct sh_err *err)
 {
     const struct program_io *io = program_label(t->s.program, i);
-    int rc = tensors_bind(t->labels ? t->labels : t->in, t->labels ? t->label_path : c->inputs,
-                          t->spec.heads[i].labels, "label", io->dtype, io->rank, io->dims,
-                          &t->label[i], err);
+    int rc;
+
+    if (!io)
+        return SH_OK;
+    rc = tensors_bind(t->labels ? t->labels : t->in, t->labels ? t->label_path : c->inputs,
+                      t->spec.heads[i].labels, "label", io->dtype, io->rank, io->dims, &t->label[i],
+                      err);
 
     if (!rc && t->label[i]->dims[0] != t->n_samples)
         rc = SH_FAIL(err, SH_E_INVALID, "there are %lld labels for %lld samples",
@@ -175,8 +179,9 @@ static int load_step(struct train *t, int64_t step, struct sh_err *err)
         rc = tensors_upload(&t->s, t->bound[i], program_input(p, i), t->order, first, t->spec.batch,
                             err);
     for (uint32_t i = 0; i < t->spec.n_heads && !rc; i++)
-        rc = tensors_upload(&t->s, t->label[i], program_label(p, i), t->order, first, t->spec.batch,
-                            err);
+        if (t->label[i])
+            rc = tensors_upload(&t->s, t->label[i], program_label(p, i), t->order, first,
+                                t->spec.batch, err);
     return rc;
 }
 

@@ -98,7 +98,8 @@ static int bind_all(struct data *d, const struct program *p, const struct train_
     for (size_t i = 0; !rc && i < program_n_inputs(p); i++)
         rc = bind_column(d, program_input(p, i)->name, program_input(p, i), err);
     for (uint32_t i = 0; !rc && i < t->n_heads; i++)
-        rc = bind_column(d, t->heads[i].labels, program_label(p, i), err);
+        if (program_label(p, i))
+            rc = bind_column(d, t->heads[i].labels, program_label(p, i), err);
     d->tail = SH_ALIGN_UP(program_workspace_bytes(p), (size_t)DEV_ALIGN);
     return rc;
 }
@@ -144,7 +145,7 @@ static int make_order(struct data *d, const struct train_spec *t, struct sh_err 
 static int check_classes(const struct data *d, const struct program *p, uint32_t head,
                          const struct train_head *h, struct sh_err *err)
 {
-    const struct sh_st_tensor *labels = d->columns[program_n_inputs(p) + head].src;
+    const struct sh_st_tensor *labels = sh_st_find(d->file, h->labels);
     const int64_t n = program_n_classes(p, head);
     const int64_t each = (int64_t)(labels->bytes / sizeof(int64_t) / (size_t)d->n_samples);
     int64_t label;
@@ -268,7 +269,8 @@ int data_note(int fd, const struct graph *g, struct train_spec *t, struct sh_err
         return rc;
     for (uint32_t i = 0; i < t->n_heads; i++) {
         struct train_head *h = &t->heads[i];
-        const struct sh_st_tensor *labels = sh_st_find(file, h->labels);
+        const struct sh_st_tensor *labels =
+            augment_makes_labels(&t->augment, h->labels) ? NULL : sh_st_find(file, h->labels);
 
         h->label_rank = labels ? labels->rank : 0; /* that there is none, data_open() says */
         if (labels)
@@ -304,7 +306,8 @@ int data_open(int fd, const struct program *p, const struct train_spec *t, struc
     if (rc)
         goto out;
     for (uint32_t i = 0; i < t->n_heads && !rc; i++)
-        rc = check_classes(d, p, i, &t->heads[i], err);
+        if (program_label(p, i))
+            rc = check_classes(d, p, i, &t->heads[i], err);
     if (rc)
         goto out;
     d->per_epoch = d->n_samples / d->batch;

@@ -145,6 +145,7 @@ int evaluation_open(int fd, const struct evaluation_conf *c, struct evaluation *
     e->batch = c->train->batch;
     e->step = NO_STEP;
     e->train = *c->train;
+    e->train.augment = augment_fixed(&c->train->augment);
     e->train.byte_inputs = 0; /* as this dataset has them, not that of the training */
     rc = data_note(fd, c->graph, &e->train, err);
     if (!rc)

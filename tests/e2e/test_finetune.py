@@ -22,7 +22,8 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from system import BIN, System, read_st  # noqa: E402
+import onnx_bytes as ob  # noqa: E402
+from system import BIN, System, read_st, st_bytes  # noqa: E402
 
 GOLDEN = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "golden", "finetune")
 DEVICE = os.environ.get("DEVICE") or "cpu"
@@ -128,6 +129,76 @@ class Finetune(unittest.TestCase):
         self.assertTrue(all(0.9 <= v < 2 for v in floats(state, "trunk.1.running_var")))
         text = self.train({**spec, "init": {"random": "tail.*"}}, "fp32")[1]
         self.assertIn('"spec.init.random": no parameter is called "tail.*"', text)
+
+    def losses_of(self, spec, **more):
+        return self.train({"optimizer": {"name": "sgd", "lr": 0.01}, "batch": 8, "steps": 12, **spec}, "fp32",
+                          **more)[0]
+
+    def test_pictures_are_augmented_by_seed_and_step(self):
+        every = [{"name": "crop", "padding": 2}, {"name": "flip"}, {"name": "mixup", "alpha": 0.5},
+                 {"name": "normalise", "mean": 0.5, "std": 2}]
+        plain, all_of_it = self.losses_of({}), self.losses_of({"augment": every})
+        self.assertEqual(self.losses_of({"augment": every[::-1]}), all_of_it)
+        self.assertNotEqual(self.losses_of({"augment": every, "seed": 1}), all_of_it)
+        for one in every:
+            self.assertNotEqual(self.losses_of({"augment": [one]}), plain, one)
+        still = [{"name": "flip", "probability": 0}, {"name": "mixup", "alpha": 1000}]
+        self.assertEqual(self.losses_of({"augment": still[:1]}), plain)
+        # Nearly half of each: the loss of the first step is that of mean pictures with both labels.
+        mixed = self.losses_of({"augment": still[1:], "shuffle": False, "steps": 1})[0]
+        self.assertAlmostEqual(mixed, self.mixed_loss(), delta=0.03)
+
+    def mixed_loss(self):
+        """By pictures that are mixed already, once with each of the labels."""
+        st = read_st(golden("data.safetensors"))
+        x, label = floats(st, "x")[:8 * 64], array.array("q", st["label"][2])[:8]
+        rows = [x[i * 64:(i + 1) * 64] for i in range(8)]
+        mixed = array.array("f", [(a + b) / 2 for i in range(8) for a, b in zip(rows[i], rows[7 - i])])
+        sums = 0
+        for labels in (label, label[::-1]):
+            with tempfile.TemporaryDirectory(prefix="shunt-finetune-") as tmp:
+                path = os.path.join(tmp, "mixed")
+                with open(path + ".safetensors", "wb") as f:
+                    f.write(st_bytes({"x": ("F32", [8, 1, 8, 8], mixed.tobytes()),
+                                      "label": ("I64", [8], array.array("q", labels).tobytes())}))
+                sums += self.losses_of({"shuffle": False, "steps": 1}, data=path)[0] / 2
+        return sums
+
+    def test_hidden_words_are_learnt_without_labels(self):
+        """Sequences that count up: what is hidden follows from its neighbours."""
+        words, length, width = 12, 6, 16
+        graph = ob.model(
+            [ob.node("Gather", ["table", "ids"], ["rows"]), ob.node("Flatten", ["rows"], ["flat"], axis=1),
+             ob.node("Gemm", ["flat", "w1", "b1"], ["h"]), ob.node("Relu", ["h"], ["r"]),
+             ob.node("Gemm", ["r", "w2", "b2"], ["s"]), ob.node("Reshape", ["s", "shape"], ["logits"])],
+            [ob.value("ids", ["N", length], ob.INT64)], [ob.value("logits", ["N", length, words])],
+            [ob.tensor("table", [words, width], [0.0] * (words * width)),
+             ob.tensor("w1", [length * width, 64], [0.0] * (length * width * 64)), ob.tensor("b1", [64], [0.0] * 64),
+             ob.tensor("w2", [64, length * words], [0.0] * (64 * length * words)),
+             ob.tensor("b2", [length * words], [0.0] * (length * words)),
+             ob.tensor("shape", [3], [-1, length, words], ob.INT64)])
+        ids = array.array("q", [(s + i) % 9 + 3 for s in range(72) for i in range(length)])
+        hide = {"name": "mask-tokens", "input": "ids", "mask": 1, "vocabulary": words, "special": [0, 2],
+                "probability": 0.3}
+        spec = {"optimizer": {"name": "adam", "lr": 0.005}, "steps": 400, "init": "random", "augment": [hide]}
+        with tempfile.TemporaryDirectory(prefix="shunt-finetune-") as tmp:
+            with open(os.path.join(tmp, "words.onnx"), "wb") as f:
+                f.write(graph)
+            with open(os.path.join(tmp, "words.safetensors"), "wb") as f:
+                f.write(st_bytes({"ids": ("I64", [72, length], ids.tobytes())}))
+            files = {"model": os.path.join(tmp, "words"), "data": os.path.join(tmp, "words")}
+            losses = self.losses_of(spec, **files)
+            self.assertGreater(losses[0], 2)
+            self.assertLess(sum(losses[-40:]) / 40, 1)
+            self.assertEqual(self.losses_of(spec, **files), losses)
+            self.assertIn("label", self.train({**spec, "batch": 8, "augment": []}, "fp32", **files)[1])
+
+    def test_what_augmentation_does_not_suit_is_refused(self):
+        for augment, text in (
+                ([{"name": "mask-tokens", "input": "ids", "mask": 1, "vocabulary": 4}], 'no input "ids"'),
+                ([{"name": "mask-tokens", "input": "x", "mask": 1, "vocabulary": 4}], "not INT64")):
+            spec = {"optimizer": {"name": "sgd"}, "batch": 8, "steps": 1, "augment": augment}
+            self.assertIn(text, self.train(spec, "fp32")[1])
 
     def test_from_scratch_it_learns(self):
         spec = {"optimizer": {"name": "adam", "lr": 0.01}, "batch": 8, "steps": 200, "init": "random"}

@@ -33,6 +33,18 @@ static void a_list_is_read_or_refused(void **state)
         {"[{\"name\":\"normalise\",\"mean\":0,\"std\":1},{\"name\":\"normalise\",\"mean\":0,"
          "\"std\":1}]",
          "twice"},
+        {"[{\"name\":\"crop\"}]", "padding"},
+        {"[{\"name\":\"crop\",\"padding\":0}]", "padding"},
+        {"[{\"name\":\"flip\",\"probability\":2}]", "probability"},
+        {"[{\"name\":\"mixup\",\"alpha\":0}]", "alpha"},
+        {"[{\"name\":\"mask-tokens\",\"input\":\"x\",\"mask\":9,\"vocabulary\":9}]", "not below"},
+        {"[{\"name\":\"mask-tokens\",\"mask\":1,\"vocabulary\":9}]", "input"},
+        {"[{\"name\":\"mask-tokens\",\"input\":\"x\",\"mask\":1,\"vocabulary\":9,\"special\":["
+         "\"a\"]}]",
+         "whole numbers"},
+        {"[{\"name\":\"mask-tokens\",\"input\":\"x\",\"mask\":1,\"vocabulary\":9},"
+         "{\"name\":\"mixup\",\"alpha\":1}]",
+         "do not go together"},
     };
     struct sh_err err;
     struct augment a;
@@ -86,12 +98,63 @@ static void numbers_of_three_colours_are_for_three(void **state)
     assert_fails(augment_check(&three, "x", 12, &err), SH_E_INVALID, &err, "12 channels");
 }
 
+static void what_is_random_is_of_training_alone(void **state)
+{
+    struct augment a, fixed;
+    struct sh_err err;
+
+    (void)state;
+    assert_ok_err(read_list("[{\"name\":\"crop\",\"padding\":4},{\"name\":\"flip\"},"
+                            "{\"name\":\"normalise\",\"mean\":1,\"std\":1}]",
+                            &a, &err),
+                  &err);
+    assert_true(a.crop_padding == 4 && a.flip == 0.5 && augment_has_pictures(&a));
+    fixed = augment_fixed(&a);
+    assert_true(fixed.crop_padding == 0 && fixed.flip == 0 && fixed.normalises);
+    assert_ok_err(read_list("[{\"name\":\"mask-tokens\",\"input\":\"ids\",\"mask\":3,"
+                            "\"vocabulary\":9,\"special\":[0,1]}]",
+                            &a, &err),
+                  &err);
+    assert_true(augment_makes_labels(&a, "label") && !augment_makes_labels(&a, "other"));
+    assert_true(!augment_has_pictures(&a) && a.tokens.n_special == 2);
+    assert_true(a.tokens.probability == 0.15);
+    fixed = augment_fixed(&a);
+    assert_false(augment_makes_labels(&fixed, "label"));
+}
+
+/* Beta(a, a) has the mean 1/2 and the variance 1 / (4 (2 a + 1)). */
+static void mixtures_are_of_the_beta_distribution(void **state)
+{
+    static const double ALPHAS[] = {0.05, 0.2, 1, 4};
+
+    (void)state;
+    for (size_t k = 0; k < SH_ARRAY_LEN(ALPHAS); k++) {
+        const struct augment a = {.mixup = ALPHAS[k]};
+        const double variance = 1 / (4 * (2 * ALPHAS[k] + 1));
+        double sum = 0, squares = 0;
+
+        for (int i = 0; i < 20000; i++) {
+            const double x = augment_mix(&a, 7, i);
+
+            assert_true(x >= 0 && x <= 1);
+            assert_true(x == augment_mix(&a, 7, i));
+            sum += x;
+            squares += (x - 0.5) * (x - 0.5);
+        }
+        assert_true(fabs(sum / 20000 - 0.5) < 5 * sqrt(variance / 20000));
+        assert_true(fabs(squares / 20000 / variance - 1) < 0.05);
+    }
+    assert_true(augment_mix(&(struct augment){0}, 7, 1) == 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_list_is_read_or_refused),
         cmocka_unit_test(colours_keep_their_numbers),
         cmocka_unit_test(numbers_of_three_colours_are_for_three),
+        cmocka_unit_test(what_is_random_is_of_training_alone),
+        cmocka_unit_test(mixtures_are_of_the_beta_distribution),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

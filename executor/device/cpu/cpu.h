@@ -272,6 +272,7 @@ cpu_builder cpu__bn_infer, cpu__bn_train, cpu__bn_train_bwd;
 cpu_builder cpu__layernorm, cpu__layernorm_bwd;
 cpu_builder cpu__dropout, cpu__dropout_bwd;
 cpu_builder cpu__loss_xent, cpu__loss_each;
+cpu_builder cpu__jitter, cpu__tokens, cpu__mix; /* cpu_augment.c */
 cpu_builder cpu__loss_scale, cpu__accum, cpu__squares, cpu__sgd, cpu__adam, cpu__ema, cpu__commit;
 
 /* Precision fp64: one builder for all kinds; false: the operation is the same as at fp32. */

@@ -254,7 +254,8 @@ cuda_builder cuda__layernorm, cuda__layernorm_bwd;                            /*
 cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;              /* cuda_bn.c */
 cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_each; /* cuda_loss.c */
 cuda_builder cuda__accum, cuda__sgd, cuda__adam, cuda__ema, cuda__commit;        /* cuda_optim.c */
-cuda_builder cuda__squares, cuda__loss_scale; /* cuda_squares.c */
+cuda_builder cuda__squares, cuda__loss_scale;       /* cuda_squares.c */
+cuda_builder cuda__jitter, cuda__tokens, cuda__mix; /* cuda_augment.c */
 
 /* ------------------------------------------------------------------ the plan's calls */
 

@@ -57,6 +57,9 @@ static cuda_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_EMA] = cuda__ema,
     [DEV_OP_COMMIT] = cuda__commit,
     [DEV_OP_CUMSUM] = cuda__cumsum,
+    [DEV_OP_JITTER] = cuda__jitter,
+    [DEV_OP_TOKENS] = cuda__tokens,
+    [DEV_OP_MIX] = cuda__mix,
     [DEV_OP_LSTM_CELL] = cuda__lstm_cell,
     [DEV_OP_LSTM_CELL_BWD] = cuda__lstm_cell,
     [DEV_OP_TOPK] = cuda__topk,
@@ -164,8 +167,9 @@ static bool keeps_layout(enum dev_op_kind k)
     return k != DEV_OP_TRANSPOSE && k != DEV_OP_MATMUL && k != DEV_OP_ATTENTION &&
            k != DEV_OP_ATTENTION_BWD && k != DEV_OP_SOFTMAX && k != DEV_OP_SOFTMAX_BWD &&
            k != DEV_OP_LAYERNORM && k != DEV_OP_LAYERNORM_BWD && k != DEV_OP_GATHER &&
-           k != DEV_OP_GATHER_BWD && k != DEV_OP_CUMSUM && k != DEV_OP_TOPK && k != DEV_OP_LOCATE &&
-           k != DEV_OP_SCATTER && k != DEV_OP_LSTM_CELL && k != DEV_OP_LSTM_CELL_BWD;
+           k != DEV_OP_GATHER_BWD && k != DEV_OP_CUMSUM && k != DEV_OP_JITTER && k != DEV_OP_TOPK &&
+           k != DEV_OP_LOCATE && k != DEV_OP_SCATTER && k != DEV_OP_LSTM_CELL &&
+           k != DEV_OP_LSTM_CELL_BWD;
 }
 
 /* Marks what op has in common with spatial tensors; false: nothing new. */
