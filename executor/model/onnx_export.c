@@ -121,34 +121,59 @@ static int settle_one(struct copy *c, Onnx__TensorProto *t, const struct sh_st *
     return settle(&c->slots[c->n_slots++], c->source, state, err);
 }
 
-static size_t count_tensors(const Onnx__GraphProto *g)
+#define MAX_DEPTH 16 /* of branches and bodies in each other */
+
+/* Those of graphs in it too. */
+static size_t count_tensors(const Onnx__GraphProto *g, int depth)
 {
     size_t n = g->n_initializer;
 
-    for (size_t i = 0; i < g->n_node; i++)
+    for (size_t i = 0; i < g->n_node; i++) {
         n += g->node[i]->n_attribute;
+        for (size_t k = 0; k < g->node[i]->n_attribute && depth < MAX_DEPTH; k++)
+            if (g->node[i]->attribute[k]->g)
+                n += count_tensors(g->node[i]->attribute[k]->g, depth + 1);
+    }
     return n;
 }
 
-static int settle_all(struct copy *c, struct sh_err *err)
+static int settle_graph(struct copy *c, Onnx__GraphProto *g, int depth, struct sh_err *err);
+
+/* What is in a branch has the data of the file: names of the state are those of the whole. */
+static int settle_attribute(struct copy *c, Onnx__AttributeProto *a, int depth, struct sh_err *err)
 {
-    Onnx__GraphProto *g = c->m->graph;
+    int rc = a->t ? settle_one(c, a->t, NULL, err) : SH_OK;
+
+    if (rc || !a->g)
+        return rc;
+    if (depth == MAX_DEPTH)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "branches of the model lie more than %d deep",
+                       MAX_DEPTH);
+    return settle_graph(c, a->g, depth + 1, err);
+}
+
+static int settle_graph(struct copy *c, Onnx__GraphProto *g, int depth, struct sh_err *err)
+{
     int rc = SH_OK;
 
-    c->slots = calloc(count_tensors(g) + 1, sizeof(*c->slots));
-    if (!c->slots)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
-        rc = settle_one(c, g->initializer[i], c->state, err);
+        rc = settle_one(c, g->initializer[i], depth ? NULL : c->state, err);
     for (size_t i = 0; i < g->n_node && rc == SH_OK; i++) {
         Onnx__NodeProto *n = g->node[i];
 
         to_inference(n);
         for (size_t k = 0; k < n->n_attribute && rc == SH_OK; k++)
-            if (n->attribute[k]->t)
-                rc = settle_one(c, n->attribute[k]->t, NULL, err);
+            rc = settle_attribute(c, n->attribute[k], depth, err);
     }
     return rc;
+}
+
+static int settle_all(struct copy *c, struct sh_err *err)
+{
+    c->slots = calloc(count_tensors(c->m->graph, 0) + 1, sizeof(*c->slots));
+    if (!c->slots)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
+    return settle_graph(c, c->m->graph, 0, err);
 }
 
 /* beside is false: who exports has one file. */

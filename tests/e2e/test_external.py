@@ -190,18 +190,35 @@ class External(Story):
         self.assertEqual(r.status, 413, r)
 
     def test_training_writes_a_model_of_one_file(self):
-        self.s.push(self.key, "student", onnx.tar({"m.onnx": linear("m.data"), "m.data": floats(W + B)}))
+        self.trains("student", linear("m.data"))
+
+    def test_what_branches_have_in_other_files_is_in_it_too(self):
+        """A bias that one branch of If has, and the other has not."""
+        def branch(node, tensors=()):
+            return onnx.message((1, node), (2, "branch"), *((5, t) for t in tensors), (12, onnx.value("z", ["N", 3])))
+        attributes = [onnx.message((1, name), (6, graph), (20, 5)) for name, graph in (
+            ("then_branch", branch(onnx.node("Add", ["y0", "b"], ["z"]), [onnx.external("b", [3], "m.data", 48, 12)])),
+            ("else_branch", branch(onnx.node("Identity", ["y0"], ["z"]))))]
+        choice = onnx.message((1, "yes"), (2, "y"), (3, "choice"), (4, "If"), *((5, a) for a in attributes))
+        self.trains("chooser", onnx.model(
+            [onnx.node("MatMul", ["x", "w"], ["y0"]), choice], [onnx.value("x", ["N", 4])],
+            [onnx.value("y", ["N", 3])],
+            [onnx.external("w", [4, 3], "m.data", 0, 48), onnx.tensor("yes", [], [], 9, b"\1")]))
+
+    def trains(self, name, model):
+        self.s.push(self.key, name, onnx.tar({"m.onnx": model, "m.data": floats(W + B)}))
+        self.answers(name)
         rows = 64
         self.s.push_data(self.key, "examples", st_bytes({
             "x": ("F32", [rows, 4], floats([(i * 7 % 13 - 6) / 6 for i in range(rows * 4)])),
             "label": ("I64", [rows], struct.pack("<%dq" % rows, *(i % 3 for i in range(rows))))}))
-        r = self.s.submit(self.key, model="student", dataset="examples", spec={"batch": 16})
+        r = self.s.submit(self.key, model=name, dataset="examples", spec={"batch": 16})
         self.assertEqual(r.status, 201, r)
         done = self.s.wait_job(self.key, r.json["id"])
         self.assertEqual(done["state"], "SUCCEEDED", done)
         version = done["result"]["version"]
         r = until("the trained one answers", lambda: (r := self.s.call(
-            "POST", "/v2/models/student/versions/%d/infer" % version, {"inputs": [X]}, key=self.key)).status == 200
+            "POST", "/v2/models/%s/versions/%d/infer" % (name, version), {"inputs": [X]}, key=self.key)).status == 200
             and r)
         self.assertEqual(len(r.json["outputs"][0]["data"]), 3)
 
