@@ -209,10 +209,10 @@ class External(Story):
         self.s.push(self.key, name, onnx.tar({"m.onnx": model, "m.data": floats(W + B)}))
         self.answers(name)
         rows = 64
-        self.s.push_data(self.key, "examples", st_bytes({
+        self.s.push_data(self.key, name + "-examples", st_bytes({
             "x": ("F32", [rows, 4], floats([(i * 7 % 13 - 6) / 6 for i in range(rows * 4)])),
             "label": ("I64", [rows], struct.pack("<%dq" % rows, *(i % 3 for i in range(rows))))}))
-        r = self.s.submit(self.key, model=name, dataset="examples", spec={"batch": 16})
+        r = self.s.submit(self.key, model=name, dataset=name + "-examples", spec={"batch": 16})
         self.assertEqual(r.status, 201, r)
         done = self.s.wait_job(self.key, r.json["id"])
         self.assertEqual(done["state"], "SUCCEEDED", done)
