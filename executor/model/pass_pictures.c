@@ -164,7 +164,7 @@ static int hide_tokens(struct ir *ir, const struct train_spec *t, uint32_t i, st
 {
     const uint32_t to = ir->inputs[i];
     const struct dev_tensor x = *ir_t(ir, to);
-    struct dev_op op = ir_op(DEV_OP_TOKENS, x.name, 1, NULL);
+    struct dev_op op = ir_op(DEV_OP_TOKENS, x.name, 0, NULL);
     int rc;
 
     if (x.dtype != SH_I64)
@@ -177,6 +177,7 @@ static int hide_tokens(struct ir *ir, const struct train_spec *t, uint32_t i, st
         return rc;
     ir_t(ir, to)->role = DEV_ROLE_ACT;
     op.in[0] = ir->inputs[i];
+    op.n_in = 1;
     op.out[0] = to;
     op.out[1] = ir->masked;
     op.n_out = 2;

@@ -101,7 +101,7 @@ class Finetune(unittest.TestCase):
         """Bounds, and the variance of a uniform distribution; the values themselves follow from the seed."""
         spec = {"optimizer": {"name": "sgd", "lr": 0}, "batch": 8, "steps": 1, "init": "random", "seed": 3}
         state = self.train(spec, "fp32")[1]
-        self.assertIn("16 drawn, 0 keep their values", self.said)
+        self.assertIn("18 drawn, 0 keep their values", self.said)
         bounds = {"trunk.0": 9, "trunk.3": 54, "fc": 32, "head": 16}
         for layer, fan_in in bounds.items():
             for part in ("weight", "bias"):
