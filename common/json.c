@@ -301,6 +301,47 @@ size_t sh_json_first(const char *text, size_t len)
     return first_end(text, len, &too_deep);
 }
 
+/* What is whole and no more than an integer holds exactly is an integer again. v: TAKES. */
+static json_t *whole_again(json_t *v)
+{
+    const double x = json_real_value(v);
+    const char *key;
+    json_t *each, *made;
+    void *next;
+    size_t i;
+
+    if (json_is_real(v) && x == floor(x) && fabs(x) <= 0x1p53) {
+        made = json_integer((json_int_t)x);
+        json_decref(v);
+        return made;
+    }
+    json_array_foreach(v, i, each)
+    {
+        if (json_array_set_new(v, i, whole_again(json_incref(each))))
+            goto failed;
+    }
+    json_object_foreach_safe(v, next, key, each)
+    {
+        if (json_object_set_new(v, key, whole_again(json_incref(each))))
+            goto failed;
+    }
+    return v;
+failed:
+    json_decref(v);
+    return NULL;
+}
+
+/* PostgreSQL writes 1e30 as a whole number of 31 digits. */
+static json_t *load(const char *text, size_t len, json_error_t *e)
+{
+    json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, e);
+
+    if (j || json_error_code(e) != json_error_numeric_overflow)
+        return j;
+    j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, e);
+    return j ? whole_again(j) : NULL;
+}
+
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err)
 {
     json_error_t e;
@@ -314,7 +355,7 @@ int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, 
     if (too_deep)
         return SH_FAIL(err, SH_E_INVALID, "the JSON text is nested deeper than %d levels",
                        MAX_DEPTH);
-    *out = json_loadb(len ? text : "", len, JSON_REJECT_DUPLICATES, &e);
+    *out = load(len ? text : "", len, &e);
     if (*out)
         return SH_OK;
     /* When an allocation fails jansson mostly records nothing at all (line -1, no text); inside of
