@@ -249,7 +249,7 @@ static void a_file_is_loaded_or_the_reason_is_told(void **state)
     sh_test_dir_remove(dir);
 }
 
-/* Without it a job with a clip_norm of 1e30 is taken, and fails once it has been in the database. */
+/* Without it a job with a clip_norm of 1e30 is taken, and fails when it comes from the database. */
 static void numbers_that_are_too_long_for_integers_are_real(void **state)
 {
     static const char TEXT[] = "{\"a\":1000000000000000000000000000000,"
