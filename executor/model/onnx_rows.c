@@ -214,14 +214,15 @@ static int look_at_rows(struct rows *r, uint32_t i)
     const Onnx__TensorProto *t = r->g->initializer[i];
     const size_t n = elements(r, t);
     const size_t columns = n ? (size_t)t->dims[t->n_dims - 1] : 1, rows = n / columns;
-    const uint8_t *data = n ? onnx_tensor_look(t, r->source) : NULL;
+    const bool may = n && t->n_dims >= 2 && rows >= 2 && columns >= MIN_COLUMNS;
+    const uint8_t *data = may && param_is_moved(t->name) ? onnx_tensor_look(t, r->source) : NULL;
     struct part *sorted;
     uint32_t *first;
     int64_t *number;
     size_t found;
     int rc = SH_OK;
 
-    if (!data || t->n_dims < 2 || rows < 2 || columns < MIN_COLUMNS || !param_is_moved(t->name))
+    if (!data)
         return SH_OK;
     sorted = malloc(rows * sizeof(*sorted));
     number = malloc(rows * sizeof(*number));
@@ -355,8 +356,10 @@ int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *er
         if (m->graph->input[i]->name &&
             names_get(&r.inputs, m->graph->input[i]->name) == NAMES_NONE)
             rc = names_put(&r.inputs, m->graph->input[i]->name, (uint32_t)i, err);
+    onnx_source_walk(source);
     if (!rc)
         rc = look_at_vectors(&r);
+    onnx_source_walk(source);
     for (size_t i = 0; i < n && rc == SH_OK; i++)
         if (!r.gone[i])
             rc = look_at_rows(&r, (uint32_t)i);

@@ -386,3 +386,9 @@ int onnx_source_look(struct onnx_source *s, const char *what, const char *locati
 {
     return give_bytes(s, what, location, offset, length, true, data, bytes, err);
 }
+
+void onnx_source_walk(struct onnx_source *s)
+{
+    for (size_t i = 0; i < s->n_files; i++)
+        s->files[i].looked = 0;
+}

@@ -29,8 +29,10 @@ const uint8_t *onnx_source_model(const struct onnx_source *s, size_t *bytes);
  * overlap would make a small upload a large model. what: for messages, "initializer x". */
 int onnx_source_take(struct onnx_source *s, const char *what, const char *location, int64_t offset,
                      int64_t length, const void **data, size_t *bytes, struct sh_err *err);
-/* The same for who only looks at them, once: a take may follow. */
+/* The same for who only looks at them, once in each of its walks: a take may follow. */
 int onnx_source_look(struct onnx_source *s, const char *what, const char *location, int64_t offset,
                      int64_t length, const void **data, size_t *bytes, struct sh_err *err);
+/* Another walk over the tensors begins, which may look at all of them. */
+void onnx_source_walk(struct onnx_source *s);
 
 #endif

@@ -289,7 +289,10 @@ int onnx_tie(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *err
 {
     struct tying t = {.g = m->graph, .err = err};
     uint32_t n = 0;
-    int rc = find_all(&t, source);
+    int rc;
+
+    onnx_source_walk(source);
+    rc = find_all(&t, source);
 
     if (!rc) {
         decide(&t);

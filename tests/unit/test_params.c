@@ -6,6 +6,7 @@
 #include "common/safetensors.h"
 #include "executor/model/onnx.h"
 #include "executor/model/onnx_file.h"
+#include "executor/model/onnx_pack.h"
 #include "executor/model/onnx_untie.h"
 #include "tests/unit/graph_nodes.h"
 
@@ -627,6 +628,35 @@ static void a_table_that_is_also_the_last_product_is_one_parameter(void **state)
     }
 }
 
+/* Each step that looks at the numbers sees all of them, also those that lie in another file. */
+static void what_lies_in_another_file_is_found_too(void **state)
+{
+    struct onnx_source *source = NULL;
+    Onnx__ModelProto *m = NULL;
+    struct sh_err err = {0};
+    char in[128], out[128];
+    struct graph *g = new_graph();
+    uint32_t x;
+
+    (void)state;
+    assert_ok(graph_add_value(g, "ids", SH_I64, 2, (int64_t[]){-1, 3}, &x, NULL));
+    assert_ok(graph_add_input(g, x, NULL));
+    x = NODE(g, "Gather", "rows", matrix(g, "words.weight", 64, 64, false), x);
+    x = NODE(g, "MatMul", "head", x, matrix(g, "val_7", 64, 64, true));
+    graph_free(through_a_file(g, x));
+    path_of("in.onnx", in, sizeof(in));
+    path_of("out.onnx", out, sizeof(out));
+    assert_ok_err(onnx_file_load(in, false, &source, &m, &err), &err);
+    assert_ok_err(onnx_pack_save(out, m, &err), &err);
+    onnx_file_free(m);
+    onnx_source_close(source);
+    g = NULL;
+    assert_ok_err(onnx_read(out, &g, &err), &err);
+    assert_true(is_param(g, "words.weight"));
+    assert_null(g->values[graph_find(g, "val_7")].data);
+    graph_free(g);
+}
+
 /* An encoder and its decoder may begin with the same numbers; an exporter turns one of them. */
 static void what_is_turned_is_tied_if_it_has_no_name_of_its_own(void **state)
 {
@@ -769,6 +799,7 @@ int main(void)
         cmocka_unit_test(frequencies_stay_although_positions_are_multiplied_with_them),
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
         cmocka_unit_test(a_table_that_is_also_the_last_product_is_one_parameter),
+        cmocka_unit_test(what_lies_in_another_file_is_found_too),
         cmocka_unit_test(what_is_turned_is_tied_if_it_has_no_name_of_its_own),
         cmocka_unit_test(a_module_that_is_used_twice_has_one_weight_and_copies_have_two),
         cmocka_unit_test(what_is_tied_is_exported_from_its_one_parameter),
