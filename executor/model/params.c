@@ -249,9 +249,27 @@ static bool puts_together(const struct graph_node *n)
     return strcmp(n->op, "Add") == 0 || strcmp(n->op, "Concat") == 0;
 }
 
-static bool has_fixed_output(const struct graph_node *n, const bool *fixed)
+/* moved[v]: the numbers of v are those of constants, whatever its sizes hang on. */
+static void find_moved(const struct graph *g, bool *moved)
 {
-    return n->n_out > 0 && n->out[0] != GRAPH_NONE && fixed[n->out[0]];
+    for (uint32_t i = 0; i < g->n_values; i++)
+        moved[i] = g->values[i].data != NULL;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i];
+        const uint32_t n_from = strcmp(n->op, "Concat") == 0 ? n->n_in : SH_MIN(n->n_in, 1u);
+        bool all = n_from > 0 && only_moves(n);
+
+        for (uint32_t k = 0; k < n_from && all; k++)
+            all = n->in[k] != GRAPH_NONE && moved[n->in[k]];
+        for (uint32_t k = 0; k < n->n_out; k++)
+            if (n->out[k] != GRAPH_NONE)
+                moved[n->out[k]] = all;
+    }
+}
+
+static bool has_moved_output(const struct graph_node *n, const bool *moved)
+{
+    return n->n_out > 0 && n->out[0] != GRAPH_NONE && moved[n->out[0]];
 }
 
 /* One number for each channel, but no padding, which is the same in all. */
@@ -270,16 +288,17 @@ static bool may_learn(const struct graph_value *v)
 }
 
 /* joins[v]: v, or what is moved from it, is added to what is computed, or joined with it. */
-static void find_tables(const struct graph *g, const bool *fixed, bool *joins, bool *learns)
+static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *learns)
 {
+    find_moved(g, moved);
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const struct graph_node *n = &g->nodes[i];
-        const bool meets = !has_fixed_output(n, fixed) && puts_together(n);
-        const bool moves = has_fixed_output(n, fixed) && joins[n->out[0]] && only_moves(n);
+        const bool meets = !has_moved_output(n, moved) && puts_together(n);
+        const bool moves = has_moved_output(n, moved) && joins[n->out[0]];
         const uint32_t n_from = puts_together(n) ? n->n_in : SH_MIN(n->n_in, 1u);
 
         for (uint32_t k = 0; k < n_from && (meets || moves); k++)
-            if (n->in[k] != GRAPH_NONE && fixed[n->in[k]])
+            if (n->in[k] != GRAPH_NONE && moved[n->in[k]])
                 joins[n->in[k]] = true;
     }
     for (uint32_t i = 0; i < g->n_values; i++)
@@ -288,14 +307,14 @@ static void find_tables(const struct graph *g, const bool *fixed, bool *joins, b
 
 /* What the walks find of each value. */
 struct found {
-    bool *fixed, *weighs, *learns, *holds, *joins;
+    bool *fixed, *weighs, *learns, *holds, *joins, *moved;
 };
 
 static void decide(struct graph *g, const struct found *f)
 {
     find_fixed(g, f->fixed);
     find_weights(g, f->fixed, f->weighs);
-    find_tables(g, f->fixed, f->joins, f->learns);
+    find_tables(g, f->moved, f->joins, f->learns);
     for (uint32_t i = 0; i < g->n_values; i++) {
         struct graph_value *v = &g->values[i];
         /* A norm that is held fixed went through the exporter: its names are of no module. */
@@ -309,8 +328,9 @@ static void decide(struct graph *g, const struct found *f)
 int graph__find_params(struct graph *g, struct sh_err *err)
 {
     const size_t n = (size_t)g->n_values + 1;
-    bool *marks = calloc(5 * n, sizeof(*marks));
-    const struct found f = {marks, marks + n, marks + 2 * n, marks + 3 * n, marks + 4 * n};
+    bool *marks = calloc(6 * n, sizeof(*marks));
+    const struct found f = {marks,         marks + n,     marks + 2 * n,
+                            marks + 3 * n, marks + 4 * n, marks + 5 * n};
     int rc = marks ? find_norms(g, f.weighs, err)
                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
 

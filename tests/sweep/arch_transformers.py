@@ -282,6 +282,5 @@ ALL = {
                                      patch_size=14, num_register_tokens=2, **SMALL),
     "ijepa": transformers("IJepaModel", "IJepaConfig", side=64, image_size=64, patch_size=16, **SMALL),
     "vit_msn": transformers("ViTMSNModel", "ViTMSNConfig", side=64, image_size=64, patch_size=16, **SMALL),
-    "olmoe": transformers("OlmoeModel", "OlmoeConfig", num_experts=4, num_experts_per_tok=2, **LLAMA),
     "glm": transformers("GlmModel", "GlmConfig", head_dim=16, **LLAMA),
 }

@@ -1,0 +1,92 @@
+/* param_file.h - graphs that are written as a file and read again, and who learns in them. */
+#ifndef SH_TESTS_UNIT_PARAM_FILE_H
+#define SH_TESTS_UNIT_PARAM_FILE_H
+
+#include "executor/model/onnx.h"
+#include "tests/unit/graph_nodes.h"
+
+#include <math.h>
+#include <unistd.h>
+
+static char folder[] = "/tmp/shunt-params.XXXXXX";
+
+static inline int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+static inline const char *path_of(const char *name, char *out, size_t size)
+{
+    snprintf(out, size, "%s/%s", folder, name);
+    return out;
+}
+
+static inline int drop_folder(void **state)
+{
+    static const char *const NAMES[] = {"in.onnx", "state", "out.onnx"};
+    char path[128];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        unlink(path_of(NAMES[i], path, sizeof(path)));
+    return rmdir(folder);
+}
+
+static inline uint32_t uniform(struct graph *g, const char *name, int64_t n, float x)
+{
+    uint32_t v = param(g, name, 1, &n);
+
+    for (int64_t i = 0; i < n; i++)
+        ((float *)g->values[v].data)[i] = x;
+    return v;
+}
+
+static inline uint32_t matrix(struct graph *g, const char *name, int64_t rows, int64_t cols,
+                              bool turned)
+{
+    uint32_t v = param(g, name, 2, (int64_t[]){rows, cols});
+
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < cols; c++)
+            ((float *)g->values[v].data)[r * cols + c] =
+                turned ? sinf((float)(c * rows + r)) : sinf((float)(r * cols + c));
+    return v;
+}
+
+/* Numbers without an order, as those of a parameter that has learned. */
+static inline uint32_t learned(struct graph *g, const char *name, int rank, const int64_t *dims)
+{
+    uint32_t v = param(g, name, rank, dims), seed = 12345;
+
+    for (int64_t i = 0; i < graph_elements(&g->values[v]); i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ((float *)g->values[v].data)[i] = (float)(seed >> 8) * 0x1p-23f - 1.0f;
+    }
+    return v;
+}
+
+/* Written as a file and read again. TAKES g. */
+static inline struct graph *through_a_file(struct graph *g, uint32_t y)
+{
+    struct graph *back = NULL;
+    struct sh_err err = {0};
+    char path[128];
+
+    assert_ok(graph_add_output(g, y, NULL));
+    assert_ok_err(onnx_write(g, path_of("in.onnx", path, sizeof(path)), &err), &err);
+    graph_free(g);
+    assert_ok_err(onnx_read(path, &back, &err), &err);
+    return back;
+}
+
+static inline bool is_param(const struct graph *g, const char *name)
+{
+    uint32_t v = graph_find(g, name);
+
+    if (v == GRAPH_NONE)
+        fail_msg("there is no %s", name);
+    return g->values[v].is_param;
+}
+
+#endif

@@ -1,0 +1,128 @@
+/* test_rows.c - Without it: what an exporter takes from a parameter beforehand is trained apart,
+ * row by row, and the kind of a token has sixteen meanings after a fine-tuning. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl -lprotobuf-c -lm */
+#include "executor/model/onnx_file.h"
+#include "executor/model/onnx_pack.h"
+#include "tests/unit/param_file.h"
+
+/* n times the same row. */
+static uint32_t repeated(struct graph *g, const char *name, int64_t n)
+{
+    uint32_t v = learned(g, name, 3, (int64_t[]){1, n, 8});
+
+    for (int64_t i = 8; i < n * 8; i++)
+        ((float *)g->values[v].data)[i] = ((float *)g->values[v].data)[i - 8];
+    return v;
+}
+
+/* The kind of a token is the same for all of a file's length: sixteen rows, and one parameter. What
+ * has a name of its own, or is a mask, stays as it is. */
+static void rows_that_were_taken_from_a_table_are_one_parameter(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 16, 8}), v;
+
+    (void)state;
+    v = repeated(g, "embedding_1", 16);
+    memcpy((float *)g->values[v].data + 24, (float[]){3, 1, 4, 1, 5, 9, 2, 6}, 32);
+    x = NODE(g, "Add", "a", x, v);
+    x = NODE(g, "Add", "b", x, repeated(g, "head.scale", 16));
+    v = repeated(g, "expand_2", 16);
+    for (int64_t i = 0; i < 128; i++)
+        ((float *)g->values[v].data)[i] = i % 8 < 5 ? 0 : -1e9f;
+    x = NODE(g, "Add", "c", x, v);
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "embedding_1@rows"));
+    assert_int_equal(g->values[graph_find(g, "embedding_1@rows")].dims[0], 2);
+    assert_int_equal(g->values[graph_find(g, "embedding_1@rows")].dims[1], 8);
+    assert_null(g->values[graph_find(g, "embedding_1")].data);
+    assert_true(is_param(g, "head.scale"));
+    assert_int_equal(graph_find(g, "head.scale@rows"), GRAPH_NONE);
+    assert_int_equal(graph_find(g, "expand_2@rows"), GRAPH_NONE);
+    assert_false(is_param(g, "expand_2"));
+    graph_free(g);
+}
+
+static void rows_of_a_table_are_the_numbers_that_were_in_the_file(void **state)
+{
+    const int64_t dims[3] = {1, 3, 8};
+    struct graph *g = new_graph(), *at = NULL;
+    struct sh_err err = {0};
+    float want[24];
+    uint32_t x = input(g, "x", 3, dims), v = learned(g, "expand", 3, dims);
+    float *data = g->values[v].data;
+
+    (void)state;
+    memcpy(data + 16, data, 32);
+    memcpy(want, data, sizeof(want));
+    x = NODE(g, "Add", "y", x, v);
+    g = through_a_file(g, x);
+    assert_ok_err(graph_at_batch(g, 1, false, &at, &err), &err);
+    v = graph_find(at, "expand");
+    assert_int_not_equal(v, GRAPH_NONE);
+    assert_memory_equal(at->values[v].data, want, sizeof(want));
+    graph_free(at);
+    graph_free(g);
+}
+
+/* A recurrent layer's first step from zeros leaves its bias, in another shape. */
+static void what_has_the_numbers_of_a_bias_is_that_bias(void **state)
+{
+    const int64_t n = 8;
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 1, 8}), bias, same;
+
+    (void)state;
+    bias = learned(g, "cells.bias", 1, &n);
+    same = learned(g, "linear_18", 3, (int64_t[]){1, 1, 8});
+    x = NODE(g, "Add", "a", x, bias);
+    x = NODE(g, "Add", "b", x, same);
+    x = NODE(g, "Add", "c", x, learned(g, "copy.bias", 1, &n));
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "cells.bias"));
+    assert_true(is_param(g, "copy.bias")); /* equal, and a parameter of its own */
+    assert_null(g->values[graph_find(g, "linear_18")].data);
+    graph_free(g);
+}
+
+/* Each step that looks at the numbers sees all of them, also those that lie in another file. */
+static void what_lies_in_another_file_is_found_too(void **state)
+{
+    struct onnx_source *source = NULL;
+    Onnx__ModelProto *m = NULL;
+    struct sh_err err = {0};
+    char in[128], out[128];
+    struct graph *g = new_graph();
+    uint32_t x;
+
+    (void)state;
+    assert_ok(graph_add_value(g, "ids", SH_I64, 2, (int64_t[]){-1, 3}, &x, NULL));
+    assert_ok(graph_add_input(g, x, NULL));
+    x = NODE(g, "Gather", "rows", matrix(g, "words.weight", 64, 64, false), x);
+    x = NODE(g, "MatMul", "head", x, matrix(g, "val_7", 64, 64, true));
+    graph_free(through_a_file(g, x));
+    path_of("in.onnx", in, sizeof(in));
+    path_of("out.onnx", out, sizeof(out));
+    assert_ok_err(onnx_file_load(in, false, &source, &m, &err), &err);
+    assert_ok_err(onnx_pack_save(out, m, &err), &err);
+    onnx_file_free(m);
+    onnx_source_close(source);
+    g = NULL;
+    assert_ok_err(onnx_read(out, &g, &err), &err);
+    assert_true(is_param(g, "words.weight"));
+    assert_null(g->values[graph_find(g, "val_7")].data);
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(rows_that_were_taken_from_a_table_are_one_parameter),
+        cmocka_unit_test(rows_of_a_table_are_the_numbers_that_were_in_the_file),
+        cmocka_unit_test(what_has_the_numbers_of_a_bias_is_that_bias),
+        cmocka_unit_test(what_lies_in_another_file_is_found_too),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
