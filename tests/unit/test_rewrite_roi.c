@@ -228,7 +228,7 @@ static void maxima_go_back_to_where_they_were(void **state)
     const int64_t dims[] = {2, 3, 6, 8};
     struct graph *g = new_graph();
     const uint32_t x = input(g, "x", 4, dims);
-    uint32_t two[2], y, at;
+    uint32_t two[2], y = GRAPH_NONE, at;
     float data[2 * 3 * 6 * 8], *got;
     size_t bytes;
     (void)state;
