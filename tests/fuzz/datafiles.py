@@ -6,6 +6,7 @@ import io
 import json
 import os
 import struct
+import warnings
 import zipfile
 import zlib
 
@@ -15,6 +16,7 @@ import mutate
 import onnx_bytes as onnx
 from pictures import jpeg, png
 
+warnings.simplefilter("ignore")  # of numbers that do not fit, and of names that come twice
 TYPES = ("<f4", "<f8", "<f2", "<i8", "<i4", "<u1", "<i1", "|b1", ">f4", "<c8", "<U3", "|O", "|S4")
 ODD_TYPES = ("<f4", "<f3", "", "f4", "|V8", "<f4,<i4", "[('a', '<f4')]", "<" * 300, "<f99999999999")
 SIZES = (0, 1, 2, 3, 7, 255, 65536, 2 ** 31, 2 ** 32 - 1, 2 ** 40, 2 ** 62, 2 ** 63 - 1, 2 ** 63, -1)
