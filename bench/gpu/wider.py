@@ -20,7 +20,7 @@ import part
 from rows import failed, row
 
 MODELS = ("mobilenet_v3_large efficientnet_b0 convnext_tiny vit_b_16 swin_t resnext50_32x4d "
-          "regnet_y_1_6gf densenet121 mixer unet distilbert gpt2 bert-large lstm").split()
+          "regnet_y_1_6gf densenet121 mixer unet distilbert gpt2 bert-large lstm dlrm").split()
 UNTRAINED = ("unet", "gpt2")  # no classes
 MEAN, WORST = 0.95, 1.2              # of compiled PyTorch's time
 TRAIN_MEAN, TRAIN_WORST = 1.0, 0.85  # of its throughput

@@ -24,10 +24,11 @@ from torch import nn
 
 SIDE, WORDS = 224, 10000
 TEXT = ("bert-large", "distilbert", "gpt2", "lstm")
-MASKED = ("bert-large", "distilbert")
-CLASSES = {"bert-large": 2, "distilbert": 2, "lstm": 10}  # of others 1000
+MASKED = ("bert-large", "distilbert", "gpt2")  # GPT-2 without a mask is not exported
+CLASSES = {"bert-large": 2, "distilbert": 2, "lstm": 10, "dlrm": 2}  # of others 1000
+NUMBERS, TABLES, ROWS = 13, 26, 20000  # of DLRM
 TRAIN_SAMPLES = 128
-PLAIN_LAYOUT = ("vit_b_16", "swin_t", "mixer")  # faster so than channels-last
+PLAIN_LAYOUT = ("vit_b_16", "swin_t", "mixer", "dlrm")  # faster so than channels-last
 ST_TYPE = {torch.float32: "F32", torch.int64: "I64"}
 
 
@@ -95,6 +96,27 @@ class Lstm(nn.Module):
         return self.head(self.cells(self.words(ids))[0][:, -1])
 
 
+class Dlrm(nn.Module):
+    """Rows of tables and what a perceptron makes of numbers, each multiplied with each other."""
+
+    def __init__(self, width=64):
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(ROWS, width) for _ in range(TABLES))
+        self.bottom = nn.Sequential(nn.Linear(NUMBERS, 512), nn.ReLU(), nn.Linear(512, 256),
+                                    nn.ReLU(), nn.Linear(256, width), nn.ReLU())
+        n = TABLES + 1
+        self.register_buffer("pairs", (torch.tril_indices(n, n, -1) * torch.tensor([[n], [1]])).sum(0))
+        self.top = nn.Sequential(nn.Linear(width + n * (n - 1) // 2, 1024), nn.ReLU(),
+                                 nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 512), nn.ReLU(),
+                                 nn.Linear(512, 2))
+
+    def forward(self, numbers, ids):
+        x = self.bottom(numbers)
+        rows = torch.stack([x, *(t(ids[:, i]) for i, t in enumerate(self.tables))], 1)
+        products = (rows @ rows.transpose(1, 2)).flatten(1)[:, self.pairs]
+        return self.top(torch.cat([x, products], 1))
+
+
 class FirstOutput(nn.Module):
     """Of a model of transformers."""
 
@@ -107,7 +129,7 @@ class FirstOutput(nn.Module):
 
 
 def build(name):
-    own = {"mixer": Mixer, "unet": UNet, "lstm": Lstm}
+    own = {"mixer": Mixer, "unet": UNet, "lstm": Lstm, "dlrm": Dlrm}
     if name in own:
         return own[name]()
     if name not in TEXT:
@@ -129,6 +151,9 @@ def build(name):
 
 def inputs(name, batch):
     """By name, in the order of forward()."""
+    if name == "dlrm":
+        return {"numbers": torch.randn(batch, NUMBERS),
+                "ids": torch.randint(0, ROWS, (batch, TABLES))}
     if name not in TEXT:
         return {"x": torch.randn(batch, 3, SIDE, SIDE)}
     ids = {"ids": torch.randint(0, WORDS, (batch, c.TOKENS))}
