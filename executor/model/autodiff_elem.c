@@ -1,5 +1,8 @@
 /* autodiff_elem.c - gradients of element-wise operations, reductions, and moves of elements. */
+#include "common/mem.h"
 #include "executor/model/autodiff_int.h"
+
+#include <stdlib.h>
 
 int ad__act(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
@@ -384,14 +387,57 @@ int ad__copy(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *
     return ad__add(a, op->in[0], dy, err);
 }
 
+/* Does each row go to one place? Then *out is where the row of each place comes from, constant. */
+static int turn_rows(struct ad *a, const struct dev_op *op, int64_t rows, uint32_t *out,
+                     struct sh_err *err)
+{
+    const struct dev_tensor *t = ir_t(a->ir, op->in[1]);
+    const int32_t *from = t->dtype == SH_I32 ? ir_data(a->ir, op->in[1]) : NULL;
+    const int64_t n = ir_elements(a->ir, op->in[1]);
+    const char *name;
+    int32_t *to;
+    int rc;
+
+    *out = DEV_NONE;
+    if (!from || n != rows || !ir_is_const(a->ir, op->in[1]))
+        return SH_OK;
+    to = malloc((size_t)n * sizeof(*to));
+    if (!to)
+        return SH_FAIL(err, SH_E_NOMEM, "could not list the rows of \"%s\"", op->name);
+    memset(to, 0xff, (size_t)n * sizeof(*to));
+    for (int64_t i = 0; i < n; i++)
+        if (from[i] >= 0 && from[i] < n && to[from[i]] < 0)
+            to[from[i]] = (int32_t)i;
+        else {
+            free(to);
+            return SH_OK;
+        }
+    rc = ir_name(a->ir, &name, err, "%s#back", op->name);
+    if (!rc)
+        rc = ir_const(a->ir, name, DEV_ROLE_STATE, SH_I32, 1, &n, to, out, err);
+    if (rc)
+        free(to);
+    return rc;
+}
+
 int ad__gather(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
     struct dev_op b = ir_op(DEV_OP_GATHER_BWD, op->name, 2, (uint32_t[]){op->in[1], dy});
-    uint32_t g;
+    uint32_t g, axis = 0, turned;
     int rc;
 
+    dev_axis_of(ir_t(a->ir, op->in[0]), op->u.axis.axis, &axis);
+    rc = turn_rows(a, op, ir_t(a->ir, op->in[0])->dims[axis], &turned, err);
+    if (turned != DEV_NONE)
+        b = ir_op(DEV_OP_GATHER, op->name, 2, (uint32_t[]){dy, turned});
     b.u.axis = op->u.axis;
-    rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
+    if (!rc && turned != DEV_NONE) {
+        const struct dev_tensor t = *ir_t(a->ir, op->in[0]);
+
+        rc = ir_alias(a->ir, dy, t.rank, t.dims, &b.in[0], err);
+    }
+    if (!rc)
+        rc = ir_emit_like(a->ir, &b, op->in[0], &g, err);
     return rc ? rc : ad__add(a, op->in[0], g, err);
 }
 

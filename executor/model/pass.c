@@ -13,6 +13,8 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err)
         rc = pass_train(ir, err);
     if (!rc)
         rc = pass_attn(ir, training, err);
+    if (!rc)
+        rc = pass_moves(ir, training, err);
     return rc ? rc : ir_drop_unused(ir, err);
 }
 

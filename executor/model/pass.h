@@ -10,6 +10,7 @@
  *   pass_train     training: residual and activation go into the BN_TRAIN before them, a residual
  *                  into a DROPOUT
  *   pass_attn      spelled-out attention becomes one operation; inference: its products one product
+ *   pass_moves     chains of operations that only move rows become one, or none
  *   ir_drop_unused afterwards
  *   pass_pictures  training, before autodiff: pictures and ids as the dataset has them become what
  *                  the model takes
@@ -30,7 +31,8 @@ int pass_pattern(struct ir *ir, struct sh_err *err);
 int pass_fold_bn(struct ir *ir, struct sh_err *err);
 int pass_fuse(struct ir *ir, bool training, struct sh_err *err);
 int pass_train(struct ir *ir, struct sh_err *err);
-int pass_attn(struct ir *ir, bool training, struct sh_err *err); /* after pass_fuse */
+int pass_attn(struct ir *ir, bool training, struct sh_err *err);  /* after pass_fuse */
+int pass_moves(struct ir *ir, bool training, struct sh_err *err); /* after pass_attn */
 int pass_pictures(struct ir *ir, const struct train_spec *t, struct sh_err *err);
 /* Mixtures of samples: the part of a sample's own in this step, the samples from the last to the
  * first, and to = own part + other (1 - part). */

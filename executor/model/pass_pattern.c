@@ -1,7 +1,8 @@
 /* pass_pattern.c - what exporters spell out and devices have in one operation.
  *
  *   SiLU       x sigmoid(x); HardSwish  x max(0, min(1, x / 6 + 1 / 2))
- *   GELU       h x (1 + erf(x / sqrt 2)) with h = 1/2 in any place
+ *   GELU       h x (1 + erf(x / sqrt 2)) with h = 1/2 in any place, or with
+ *              tanh(sqrt(2 / pi) (x + 0.044715 x^3)) for the erf
  *   LayerNorm  d / sqrt(mean(d d) + eps) with d = x - mean(x), then factor and offset
  *
  * The new operation takes the place of the last of the old ones; the others go when nobody else
@@ -22,6 +23,14 @@ static struct dev_op *act_of(const struct ir *ir, const struct ir_uses *u, uint3
     struct dev_op *op = pass__writer(ir, u, t, DEV_OP_ACT);
 
     return op && op->act == act ? op : NULL;
+}
+
+static struct dev_op *bin_of(const struct ir *ir, const struct ir_uses *u, uint32_t t,
+                             enum dev_bin k)
+{
+    struct dev_op *op = pass__writer(ir, u, t, DEV_OP_BINARY);
+
+    return op && op->u.binary.kind == k && op->act == DEV_ACT_NONE ? op : NULL;
 }
 
 /* t = p0 r + p1 with r as deep as it goes; returns r. */
@@ -56,16 +65,53 @@ static bool is_erf_part(const struct ir *ir, const struct ir_uses *u, uint32_t t
     return near(q0, sqrt(0.5)) && q1 == 0.0;
 }
 
+/* t = c x^3 ? */
+static bool is_cube(const struct ir *ir, const struct ir_uses *u, uint32_t t, uint32_t *x,
+                    double *c)
+{
+    double p1, q0, q1;
+    const struct dev_op *pow = act_of(ir, u, peel_linear(ir, u, t, c, &p1), DEV_ACT_POW);
+
+    if (!pow || pow->act_p0 != 3.0f || p1 != 0.0)
+        return false;
+    *x = peel_linear(ir, u, pow->in[0], &q0, &q1);
+    return q0 == 1.0 && q1 == 0.0;
+}
+
+/* t = h (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) ? */
+static bool is_tanh_part(const struct ir *ir, const struct ir_uses *u, uint32_t t, uint32_t *x,
+                         double *h)
+{
+    double p0, p1, q0, q1, c;
+    const struct dev_op *tanh = act_of(ir, u, peel_linear(ir, u, t, &p0, &p1), DEV_ACT_TANH), *add;
+
+    if (!tanh || !near(p0, p1))
+        return false;
+    *h = p0;
+    add = bin_of(ir, u, peel_linear(ir, u, tanh->in[0], &q0, &q1), DEV_BIN_ADD);
+    if (!add || !near(q0, sqrt(2 / 3.14159265358979323846)) || q1 != 0.0)
+        return false;
+    for (uint32_t k = 0; k < 2; k++)
+        if (is_cube(ir, u, add->in[k], x, &c) && near(c, 0.044715) &&
+            ir_root(ir, *x) == ir_root(ir, add->in[1 - k]))
+            return ir_same_shape(ir, *x, add->out[0]);
+    return false;
+}
+
 /* mul = 2 h gelu(x): the gelu takes its place when 2 h = 1, otherwise the factor comes after it. */
 static bool is_gelu(const struct ir *ir, const struct ir_uses *u, const struct dev_op *mul,
-                    uint32_t *x, double *h)
+                    uint32_t *x, double *h, enum dev_act *act)
 {
     for (uint32_t k = 0; k < 2; k++) {
         double p0, p1;
         uint32_t other;
 
-        if (!is_erf_part(ir, u, mul->in[k], x, h))
-            continue;
+        *act = DEV_ACT_GELU_ERF;
+        if (!is_erf_part(ir, u, mul->in[k], x, h)) {
+            *act = DEV_ACT_GELU_TANH;
+            if (!is_tanh_part(ir, u, mul->in[k], x, h))
+                continue;
+        }
         other = peel_linear(ir, u, mul->in[1 - k], &p0, &p1);
         if (ir_root(ir, other) != ir_root(ir, *x) || p1 != 0.0 ||
             !ir_same_shape(ir, *x, mul->out[0]))
@@ -89,18 +135,19 @@ static void match_gelu(struct ir *ir, struct ir_uses *u, uint32_t i)
 {
     struct dev_op *mul = &ir->g.ops[i], *half;
     uint32_t x, root = ir_root(ir, mul->out[0]);
+    enum dev_act act;
     double h;
 
-    if (!is_gelu(ir, u, mul, &x, &h))
+    if (!is_gelu(ir, u, mul, &x, &h, &act))
         return;
     if (near(h, 0.5)) {
-        to_act(mul, DEV_ACT_GELU_ERF, x);
+        to_act(mul, act, x);
         return;
     }
     half = u->reads[root] == 1 && u->reader[root] != DEV_NONE ? &ir->g.ops[u->reader[root]] : NULL;
     if (half && half->kind == DEV_OP_ACT && half->act == DEV_ACT_LINEAR && half->act_p1 == 0.0f &&
         near(h * (double)half->act_p0, 0.5) && ir_same_shape(ir, x, half->out[0]))
-        to_act(half, DEV_ACT_GELU_ERF, x);
+        to_act(half, act, x);
 }
 
 /* ------------------------------------------------------------------ SiLU, HardSwish */
@@ -127,14 +174,6 @@ static void match_gated(struct ir *ir, const struct ir_uses *u, struct dev_op *m
 }
 
 /* ------------------------------------------------------------------ LayerNorm */
-
-static struct dev_op *bin_of(const struct ir *ir, const struct ir_uses *u, uint32_t t,
-                             enum dev_bin k)
-{
-    struct dev_op *op = pass__writer(ir, u, t, DEV_OP_BINARY);
-
-    return op && op->u.binary.kind == k && op->act == DEV_ACT_NONE ? op : NULL;
-}
 
 static struct dev_op *mean_of(const struct ir *ir, const struct ir_uses *u, uint32_t t)
 {

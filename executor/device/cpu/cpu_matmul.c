@@ -164,7 +164,8 @@ static dnnl_status_t try_pd(struct cpu_build *b, struct mm *m, const dnnl_memory
     if (s == dnnl_success && m->residual != DEV_NONE)
         s = dnnl_post_ops_append_binary(po, dnnl_binary_add, &m->res_md);
     if (s == dnnl_success)
-        m->act_fused = cpu__act_post(po, op->act, op->act_p0, op->act_p1);
+        m->act_fused = op->act != DEV_ACT_GELU_TANH && /* with it oneDNN has only its reference */
+                       cpu__act_post(po, op->act, op->act_p0, op->act_p1);
     if (s == dnnl_success)
         s = dnnl_matmul_desc_init(&desc, &m->a, wei, m->bias_is_row ? &m->bias_md : NULL, &m->y);
     if (s == dnnl_success)
