@@ -1,8 +1,9 @@
 /* cpu_attn.c - attention as products around a softmax, by oneDNN; its gradient likewise.
  *
  * Heads lie in rows of [B, S, H, D], as the layers around them give and take them: the products see
- * them as [B, H, S, D] by strides, so nothing is transposed. Scale and mask go into the first
- * product. The scores are in scratch.
+ * them as [B, H, S, D] by strides, so nothing is transposed. The scale goes into the first product,
+ * and a mask that is the same for all rows of all heads; oneDNN is a thousand times slower with any
+ * other, which is added by a step of its own. The scores are in scratch.
  *
  *   p = softmax(scale q k^T + mask)   w = drop(p)   y = w v
  *   d_v = w^T d_y   g = d_y v^T   d_s = scale (drop(g) p - (d_y y) p)   d_q = d_s k   d_k = d_s^T q
@@ -30,6 +31,7 @@ struct attn {
     struct operand in[3], y, p; /* q k v; p: scores, then weights */
     dnnl_memory_desc_t lines, mask;
     uint32_t mask_tensor;
+    bool mask_is_apart;
 };
 
 /* ------------------------------------------------------------------ what the operands look like */
@@ -127,6 +129,8 @@ static int begin(struct cpu_build *b, struct attn *a)
     if (!rc && op->u.attn.ratio > 0 && !dev_attn_can_drop(&a->s))
         rc = cpu__refuse(b, SH_E_TOOBIG, "more weights than random numbers");
     a->mask_tensor = cpu__opt_in(op, 3);
+    a->mask_is_apart =
+        a->mask_tensor != DEV_NONE && (a->s.mask_stride[1] != 0 || a->s.mask_stride[2] != 0);
     if (!rc)
         rc = describe(b, a);
     for (uint32_t i = 0; i < 3 && !rc; i++) {
@@ -136,78 +140,6 @@ static int begin(struct cpu_build *b, struct attn *a)
     if (!rc)
         a->p.at = cpu__scratch(b, dnnl_memory_desc_get_size(&a->p.md));
     return rc;
-}
-
-/* ------------------------------------------------------------------ steps of oneDNN */
-
-/* p = scale q k + mask */
-static int emit_scores(struct cpu_build *b, struct attn *a)
-{
-    struct cpu_ref mask = {.tensor = DEV_NONE};
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_matmul_desc_t desc;
-    dnnl_post_ops_t po = NULL;
-    dnnl_status_t s = dnnl_post_ops_create(&po);
-    int rc = SH_OK;
-
-    if (a->mask_tensor != DEV_NONE)
-        rc = cpu__in_plain(b, a->mask_tensor, &mask);
-    if (s == dnnl_success)
-        s = dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, b->op->u.attn.scale, 0);
-    if (s == dnnl_success && a->mask_tensor != DEV_NONE)
-        s = dnnl_post_ops_append_binary(po, dnnl_binary_add, &a->mask);
-    if (s == dnnl_success)
-        s = dnnl_matmul_desc_init(&desc, &a->in[0].md, &a->in[1].turned, NULL, &a->p.md);
-    if (s == dnnl_success && !rc)
-        s = cpu__pd(b, &desc, po, NULL, &pd);
-    dnnl_post_ops_destroy(po);
-    if (!rc)
-        rc = cpu__status(b, s, "product of queries and keys");
-    if (!rc) {
-        const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, a->in[0].at, &a->in[0].md},
-            {DNNL_ARG_WEIGHTS, a->in[1].at, &a->in[1].turned},
-            {DNNL_ARG_DST, a->p.at, &a->p.md},
-            {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, mask, &a->mask}};
-
-        rc = cpu__step_prim(b, pd, binds, a->mask_tensor == DEV_NONE ? 3 : 4);
-    }
-    return rc;
-}
-
-static int emit_softmax(struct cpu_build *b, const struct attn *a)
-{
-    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, a->p.at, NULL}, {DNNL_ARG_DST, a->p.at, NULL}};
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_softmax_v2_desc_t desc;
-    dnnl_status_t s = dnnl_softmax_v2_forward_desc_init(
-        &desc, dnnl_forward_inference, dnnl_softmax_accurate, &a->lines, &a->lines, 1);
-    int rc;
-
-    if (s == dnnl_success)
-        s = cpu__pd(b, &desc, NULL, NULL, &pd);
-    rc = cpu__status(b, s, "softmax");
-    return rc ? rc : cpu__step_prim(b, pd, binds, 2);
-}
-
-/* y = x w; the first two may be turned. */
-static int emit_product(struct cpu_build *b, const struct operand *x, bool turn_x,
-                        const struct operand *w, bool turn_w, const struct operand *y)
-{
-    const dnnl_memory_desc_t *x_md = turn_x ? &x->turned : &x->md;
-    const dnnl_memory_desc_t *w_md = turn_w ? &w->turned : &w->md;
-    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x->at, x_md},
-                                     {DNNL_ARG_WEIGHTS, w->at, w_md},
-                                     {DNNL_ARG_DST, y->at, &y->md}};
-    dnnl_primitive_desc_t pd = NULL;
-    dnnl_matmul_desc_t desc;
-    dnnl_status_t s = dnnl_matmul_desc_init(&desc, x_md, w_md, NULL, &y->md);
-    int rc;
-
-    if (s == dnnl_success)
-        s = cpu__pd(b, &desc, NULL, NULL, &pd);
-    rc = cpu__status(b, s, "product of attention");
-    return rc ? rc : cpu__step_prim(b, pd, binds, 3);
 }
 
 /* ------------------------------------------------------------------ rows of scores */
@@ -258,7 +190,7 @@ struct rows {
     const struct cpu_call *call;
     struct dev_attn s;
     float *p, *g, *lse;
-    const float *y, *dy;
+    const float *y, *dy, *mask;
 };
 
 /* What dropout multiplies weights [from, from + n) of a row with; from is a multiple of eight. */
@@ -373,6 +305,43 @@ static int weight_fn(const struct cpu_call *c, struct sh_err *err)
     return SH_OK;
 }
 
+VECTORISE static void row_mask(float *restrict p, const float *restrict mask, int64_t n,
+                               int64_t stride)
+{
+    if (stride == 1)
+        for (int64_t i = 0; i < n; i++)
+            p[i] += mask[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            p[i] += mask[i * stride];
+}
+
+static void mask_rows(void *ctx, int64_t from, int64_t to)
+{
+    const struct rows *c = ctx;
+    const struct dev_attn *s = &c->s;
+
+    for (int64_t r = from; r < to; r++) {
+        const int64_t h = r / s->q_rows, i = r % s->q_rows;
+        const float *mask = c->mask + h / s->heads * s->mask_stride[0] +
+                            h % s->heads * s->mask_stride[1] + i * s->mask_stride[2];
+
+        row_mask(c->p + r * s->k_rows, mask, s->k_rows, s->mask_stride[3]);
+    }
+}
+
+/* p: scores mask */
+static int mask_fn(const struct cpu_call *c, struct sh_err *err)
+{
+    struct rows r = rows_of(c);
+
+    (void)err;
+    r.p = c->p[0];
+    r.mask = c->p[1];
+    each_row(&r, mask_rows);
+    return SH_OK;
+}
+
 static void grad_rows(void *ctx, int64_t from, int64_t to)
 {
     const struct rows *c = ctx;
@@ -408,6 +377,84 @@ static int grad_fn(const struct cpu_call *c, struct sh_err *err)
     r.dy = c->p[3];
     each_row(&r, grad_rows);
     return SH_OK;
+}
+
+/* ------------------------------------------------------------------ steps of oneDNN */
+
+/* p = scale q k + mask */
+static int emit_scores(struct cpu_build *b, struct attn *a)
+{
+    struct cpu_ref mask = {.tensor = DEV_NONE};
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_matmul_desc_t desc;
+    dnnl_post_ops_t po = NULL;
+    dnnl_status_t s = dnnl_post_ops_create(&po);
+    const bool fuses = a->mask_tensor != DEV_NONE && !a->mask_is_apart;
+    int rc = SH_OK;
+
+    if (a->mask_tensor != DEV_NONE)
+        rc = cpu__in_plain(b, a->mask_tensor, &mask);
+    if (s == dnnl_success)
+        s = dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, b->op->u.attn.scale, 0);
+    if (s == dnnl_success && fuses)
+        s = dnnl_post_ops_append_binary(po, dnnl_binary_add, &a->mask);
+    if (s == dnnl_success)
+        s = dnnl_matmul_desc_init(&desc, &a->in[0].md, &a->in[1].turned, NULL, &a->p.md);
+    if (s == dnnl_success && !rc)
+        s = cpu__pd(b, &desc, po, NULL, &pd);
+    dnnl_post_ops_destroy(po);
+    if (!rc)
+        rc = cpu__status(b, s, "product of queries and keys");
+    if (!rc) {
+        const struct cpu_bind binds[] = {
+            {DNNL_ARG_SRC, a->in[0].at, &a->in[0].md},
+            {DNNL_ARG_WEIGHTS, a->in[1].at, &a->in[1].turned},
+            {DNNL_ARG_DST, a->p.at, &a->p.md},
+            {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, mask, &a->mask}};
+
+        rc = cpu__step_prim(b, pd, binds, fuses ? 4 : 3);
+    }
+    if (!rc && a->mask_is_apart) {
+        const struct cpu_ref refs[] = {a->p.at, mask};
+
+        rc = emit_rows(b, a, mask_fn, refs, 2);
+    }
+    return rc;
+}
+
+static int emit_softmax(struct cpu_build *b, const struct attn *a)
+{
+    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, a->p.at, NULL}, {DNNL_ARG_DST, a->p.at, NULL}};
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_softmax_v2_desc_t desc;
+    dnnl_status_t s = dnnl_softmax_v2_forward_desc_init(
+        &desc, dnnl_forward_inference, dnnl_softmax_accurate, &a->lines, &a->lines, 1);
+    int rc;
+
+    if (s == dnnl_success)
+        s = cpu__pd(b, &desc, NULL, NULL, &pd);
+    rc = cpu__status(b, s, "softmax");
+    return rc ? rc : cpu__step_prim(b, pd, binds, 2);
+}
+
+/* y = x w; the first two may be turned. */
+static int emit_product(struct cpu_build *b, const struct operand *x, bool turn_x,
+                        const struct operand *w, bool turn_w, const struct operand *y)
+{
+    const dnnl_memory_desc_t *x_md = turn_x ? &x->turned : &x->md;
+    const dnnl_memory_desc_t *w_md = turn_w ? &w->turned : &w->md;
+    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x->at, x_md},
+                                     {DNNL_ARG_WEIGHTS, w->at, w_md},
+                                     {DNNL_ARG_DST, y->at, &y->md}};
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_matmul_desc_t desc;
+    dnnl_status_t s = dnnl_matmul_desc_init(&desc, x_md, w_md, NULL, &y->md);
+    int rc;
+
+    if (s == dnnl_success)
+        s = cpu__pd(b, &desc, NULL, NULL, &pd);
+    rc = cpu__status(b, s, "product of attention");
+    return rc ? rc : cpu__step_prim(b, pd, binds, 3);
 }
 
 /* ------------------------------------------------------------------ the two operations */
