@@ -208,8 +208,10 @@ class Runs(Case):
         self.assertGreater(m['shunt_residency_total{executor="e0",result="partial"}'], 0)
 
     def test_a_pinned_image_stays_and_gives_way_only_to_what_fits_nowhere_else(self):
-        d = self.driver("--pool-bytes=120M")
-        for v in (1, 2, 3):  # 45 MB of weights each
+        d = self.driver("--pool-bytes=256M")  # how large an image is depends on the processor
+        d.load(1, d.package(self.zoo("resnet18", "inference", 1))[0], max_batch=1)
+        d = self.driver("--pool-bytes=%d" % (2 * d.states[1].image_bytes + (24 << 20)))
+        for v in (1, 2, 3):
             d.load(v, d.package(self.zoo("resnet18", "inference", v))[0], max_batch=1)
         x = bytes(602112)
 
