@@ -89,6 +89,8 @@ int shape__rewrite_compress(struct shape_ctx *c)
         w.rc = graph_int(&c->n, "axis", 0, &axis, c->err);
         if (w.rc == SH_OK)
             w.rc = shape__axis(c, axis, x.rank, &axis);
+        if (w.rc)
+            return w.rc;
     } else {
         const int64_t all = graph_elements(&x);
 

@@ -232,7 +232,8 @@ int shape__flat_const(struct shape_ctx *c, const struct shape_flat *f, int64_t *
             int64_t at = shape__get_i64(ix->dtype, ix->data, (size_t)(i * f->depth + j));
 
             rc = check_index(c, &at, f->size[j]);
-            (*out)[i] += at * f->stride[j];
+            if (!rc)
+                (*out)[i] += at * f->stride[j];
         }
     }
     if (rc) {

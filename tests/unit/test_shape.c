@@ -278,6 +278,8 @@ static const struct {
     {"Mean", "f[8,3] f[3]", "", "FP32[8,3]"},
     {"NonZero", "f[8,3]", "", "!depends on the data"},
     {"Compress", "f[8,3] t[3]=1,0,1", "axis=1", "FP32[8,2]"},
+    {"Compress", "f[] t[2]=1,0", "axis=-1", "!axis"},
+    {"GatherND", "f[8,5] i[1,2]=4611686018427387904,0", "", "!is outside"},
     {"Unique", "f[8]", "", "!depends on the data"},
     {"Expand", "f[8,1] i[2]=1,5", "", "FP32[8,5]"},
     {"Expand", "f[8,3] i[2]=1,5", "", "!do not fit together"},
