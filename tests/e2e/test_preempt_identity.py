@@ -27,10 +27,11 @@ from clients import Client, Refused, unpack  # noqa: E402
 from system import DIGITS, FINAL, System, read_st, until, zoo  # noqa: E402
 
 BLOCK = 2 << 20
-# The pool just holds ResNet-18, whose image has weights as fast kernels want them beside the plain ones,
-# with the workspace of batch 8: 36 + 16 blocks. Batch 4 takes 8, which leaves 8: less than either job's
-# workspace and state by more than what kernels differ in by processor.
-POOL = 52 * BLOCK
+with open("/proc/cpuinfo", encoding="utf-8") as f:
+    IMAGE = 36 if " avx512f" in f.read() else 23  # blocks; with AVX-512 some kernels are stored transformed
+# The pool just holds ResNet-18 with the workspace of batch 8: its image + 16 blocks. Batch 4 takes 8, which
+# leaves 8: less than either job's workspace and state by more than what kernels differ in by processor.
+POOL = (IMAGE + 16) * BLOCK
 LIMIT_S = 400
 WAYS = ("pause", "drop", "swap")
 MIN_PREEMPTIONS = 20
