@@ -65,6 +65,9 @@ static const struct arity ARITY[DEV_N_OPS] = {
     [DEV_OP_TOPK] = {1, 1, 2, 2},
     [DEV_OP_LOCATE] = {1, 1, 1, 1},
     [DEV_OP_SCATTER] = {3, 3, 1, 1},
+    [DEV_OP_QUANTIZE] = {1, 2, 1, 1},
+    [DEV_OP_QCONV] = {2, DEV_Q_N_IN, 1, 1},
+    [DEV_OP_QMATMUL] = {2, DEV_Q_N_IN, 1, 1},
     [DEV_OP_LSTM_CELL] = {2, 2, 2, 2},
     [DEV_OP_LSTM_CELL_BWD] = {3, 4, 2, 2},
 };
@@ -289,5 +292,7 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
         rc = check_augment(g, op, err);
     if (!rc)
         rc = check_cell(g, op, err);
+    if (!rc)
+        rc = dev__check_quant(g, op, err);
     return rc ? rc : check_samples(g, op, err);
 }

@@ -26,7 +26,7 @@
 #include "executor/device/op.h"
 #include "executor/device/prepared.h"
 
-#define DEV_ABI 20u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
+#define DEV_ABI 21u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -291,9 +291,9 @@ struct dev_ops {
                         struct sh_err *); /* optional */
 };
 
-/* Between the files of this folder. */
 int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err);
 int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err);
+int dev__check_quant(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err);
 /* SH_E_NOTFOUND saying what to install. why: of the dynamic linker, "<file>: <what is wrong>". */
 int dev__not_loaded(const char *kind, const char *why, struct sh_err *err);
 

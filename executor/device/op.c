@@ -1,6 +1,4 @@
 /* op.c - names and sizes; linked into every program that uses a device and into every back end. */
-#include "executor/device/op.h"
-
 #include "executor/device/op_attn.h"
 
 #include <math.h>

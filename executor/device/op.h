@@ -19,6 +19,8 @@
 
 #include "common/dtype.h"
 #include "executor/device/op_elem.h"
+#include "executor/device/op_quant.h"
+#include "executor/device/turn.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -134,6 +136,9 @@ struct dev_tensor {
     X(TOPK)      /* x -> y indices; u.topk: see above */                                           \
     X(LOCATE)    /* indices -> rows; u.locate: see above */                                        \
     X(SCATTER)   /* data rows updates -> y; u.scatter: see above */                                \
+    X(QUANTIZE)  /* x [add] -> y; u.quant: see op_quant.h */                                       \
+    X(QCONV)     /* x w [factor] [offset] [residual] [sums] -> y; u.qconv: see op_quant.h */       \
+    X(QMATMUL)   /* the same; u.qconv without a window */                                          \
     /* backward: the inputs that the formula needs, in this order */                               \
     X(CONV_BWD_DATA)   /* d_y w -> d_x; u.conv */                                                  \
     X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias], of a range of samples: u.conv */                  \
@@ -191,6 +196,11 @@ struct dev_op {
     float act_p0, act_p1;
     union {
         struct dev_conv conv, pool;
+        struct dev_quantize quant;
+        struct {
+            struct dev_conv conv;
+            struct dev_product q;
+        } qconv;
         struct {
             bool trans_a, trans_b;
             float alpha;
@@ -265,21 +275,10 @@ struct dev_op {
     } u;
 };
 
-/* The update that a step of training is part of. A run that goes on with a step has the same. Part
- * 0 begins ACCUM's sums anew; parts before the last do none of SQUARES, SGD, ADAM, LOSS_SCALE and
- * EMA. */
-struct dev_turn {
-    double lr;
-    int64_t update;     /* number of updates before it: for Adam's bias correction */
-    int64_t part, last; /* of its steps, from 0: this one, and the last */
-    float mix;          /* of the step: MIX */
-};
-
 struct dev_graph {
     struct dev_tensor *tensors;
     struct dev_op *ops;
-    uint32_t n_tensors, n_ops;
-    uint32_t n_layers;
+    uint32_t n_tensors, n_ops, n_layers;
     uint32_t update_begin; /* first operation of the update; n_ops when there is none */
 };
 

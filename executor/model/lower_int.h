@@ -83,6 +83,8 @@ int lower__not_zero(struct lower *lo, const struct graph_node *n, uint32_t x, ui
 /* The convolution that the window of the node says, of tensors that are floats (lower_window.c). */
 int lower__convolve(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t w,
                     uint32_t bias, uint32_t *y, struct sh_err *err);
+/* The window of a node over two axes. */
+int lower__plane(const struct graph_node *n, struct dev_conv *out, struct sh_err *err);
 /* |x|^p, and x^(1/p) of what is not negative. */
 int lower__power(struct lower *lo, const char *name, uint32_t x, int64_t p, uint32_t *y,
                  struct sh_err *err);

@@ -1,19 +1,16 @@
-/* lower_quant.c - quantisation by floats that hold integers exactly.
+/* lower_quant.c - quantisation.
  *
- * Numbers of 8 bits less their zero point have 9 bits, and floats add up products of two of them
- * exactly as long as there are at most EXACT. Where an integer comes out, longer sums are made of
- * such parts. Where the sum is scaled and rounded to 8 bits again, it is one sum: what it may miss
- * is far below the rounding.
+ * Where scales are constants and there is one for all of a tensor, QUANTIZE goes to integers and
+ * back; pass_quant makes products of integers of what is between. The rest is computed by floats,
+ * which hold integers of 8 bits exactly.
  */
+#include "executor/model/lower_quant.h"
+
 #include "common/mem.h"
-#include "executor/model/lower_int.h"
 
 #include <math.h>
 
-#define EXACT 258 /* times 255 * 255 is below 2^24 */
-
-/* A scale or zero point with `after` axes of one behind it; one number stays one. */
-static int behind(struct lower *lo, uint32_t t, uint32_t after, uint32_t *out, struct sh_err *err)
+int lower__behind(struct lower *lo, uint32_t t, uint32_t after, uint32_t *out, struct sh_err *err)
 {
     const int64_t n = ir_elements(lo->ir, t);
     const int64_t dims[SH_MAX_RANK] = {n, 1, 1, 1, 1, 1, 1, 1};
@@ -21,8 +18,7 @@ static int behind(struct lower *lo, uint32_t t, uint32_t after, uint32_t *out, s
     return ir_alias(lo->ir, t, n == 1 ? 1 : 1 + after, dims, out, err);
 }
 
-/* x less its zero point, as floats; zero may be DEV_NONE. after: as above. */
-static int centred(struct lower *lo, const char *name, uint32_t x, uint32_t zero, uint32_t after,
+int lower__centred(struct lower *lo, const char *name, uint32_t x, uint32_t zero, uint32_t after,
                    uint32_t *y, struct sh_err *err)
 {
     int rc = lower__as(lo, name, x, SH_F32, y, err);
@@ -31,12 +27,11 @@ static int centred(struct lower *lo, const char *name, uint32_t x, uint32_t zero
         return rc;
     rc = lower__as(lo, name, zero, SH_F32, &zero, err);
     if (!rc)
-        rc = behind(lo, zero, after, &zero, err);
+        rc = lower__behind(lo, zero, after, &zero, err);
     return rc ? rc : ir_binary(lo->ir, DEV_BIN_SUB, name, *y, zero, *y, y, err);
 }
 
-/* round(x) + zero, within the type t. */
-static int rounded(struct lower *lo, const char *name, uint32_t x, uint32_t zero, enum sh_dtype t,
+int lower__rounded(struct lower *lo, const char *name, uint32_t x, uint32_t zero, enum sh_dtype t,
                    uint32_t *y, struct sh_err *err)
 {
     const float low = t == SH_U8 ? 0.0f : -128.0f;
@@ -79,29 +74,134 @@ static int views(struct lower *lo, const struct graph_node *n, uint32_t in[3], s
     }
     for (int k = 1; k < 3 && rc == SH_OK; k++)
         if (in[k] != DEV_NONE)
-            rc = behind(lo, in[k], d.rank - 1 - (uint32_t)axis, &in[k], err);
+            rc = lower__behind(lo, in[k], d.rank - 1 - (uint32_t)axis, &in[k], err);
     return rc;
+}
+
+const void *lower__data(const struct lower *lo, const struct graph_node *n, uint32_t i)
+{
+    const struct graph_value *v =
+        i < n->n_in && n->in[i] != GRAPH_NONE ? lower__in(lo, n, i) : NULL;
+
+    return v && !lo->training ? v->data : NULL;
+}
+
+bool lower__has(const struct graph_node *n, uint32_t i)
+{
+    return i < n->n_in && n->in[i] != GRAPH_NONE;
+}
+
+bool lower__one_quant(const struct lower *lo, const struct graph_node *n, uint32_t s,
+                      enum sh_dtype t, struct dev_quant *q)
+{
+    const float *scale = lower__data(lo, n, s);
+    const void *zero = lower__data(lo, n, s + 1);
+
+    if (!scale || (lower__has(n, s + 1) && !zero) || !dev_is8(t) ||
+        graph_elements(lower__in(lo, n, s)) != 1)
+        return false;
+    q->scale = *scale;
+    q->zero = !zero        ? 0
+              : t == SH_I8 ? (int32_t) * (const int8_t *)zero
+                           : (int32_t) * (const uint8_t *)zero;
+    return q->scale > 0 && isfinite(q->scale);
+}
+
+int lower__requantize(struct lower *lo, const char *name, uint32_t x, enum sh_dtype t,
+                      const struct dev_quant *q, uint32_t *y, struct sh_err *err)
+{
+    const struct dev_tensor d = *ir_t(lo->ir, x);
+    struct dev_op op = ir_op(DEV_OP_QUANTIZE, name, 1, &x);
+
+    *(t == SH_F32 ? &op.u.quant.x : &op.u.quant.y) = *q;
+    return ir_emit(lo->ir, &op, t, d.rank, d.dims, y, err);
+}
+
+bool lower__q8(const struct lower *lo, const struct graph_node *n, const struct lower_q8 *at,
+               struct q8 *q)
+{
+    const struct graph_value *x = lower__in(lo, n, at->x);
+
+    *q = (struct q8){.x = lower__data(lo, n, at->x),
+                     .zero = lower__data(lo, n, at->zero),
+                     .dtype = x->dtype,
+                     .n = graph_elements(x),
+                     .channels = 1,
+                     .inner = 1};
+    if (!q->x || x->by_size || !dev_is8(x->dtype) || (lower__has(n, at->zero) && !q->zero) ||
+        (int64_t)at->axis >= x->rank)
+        return false;
+    q->channels = x->dims[at->axis];
+    for (int i = (int)at->axis + 1; i < x->rank; i++)
+        q->inner *= x->dims[i];
+    if (at->scale != GRAPH_NONE) {
+        const int64_t n_scales = graph_elements(lower__in(lo, n, at->scale));
+
+        q->scale = lower__data(lo, n, at->scale);
+        q->one_scale = n_scales == 1;
+        if (!q->scale || (n_scales != 1 && n_scales != q->channels))
+            return false;
+    }
+    q->one_zero = q->zero && graph_elements(lower__in(lo, n, at->zero)) == 1;
+    return !q->zero || q->one_zero || graph_elements(lower__in(lo, n, at->zero)) == q->channels;
 }
 
 int lower__quantize(struct lower *lo, const struct graph_node *n, struct sh_err *err)
 {
+    const enum sh_dtype t = lower__out(lo, n)->dtype;
     uint32_t in[3] = {DEV_NONE, DEV_NONE, DEV_NONE}, y;
+    struct dev_quant q;
     int rc = lower__use_all(lo, n, SH_MIN(n->n_in, 3u), in, err);
 
+    if (!rc && lower__one_quant(lo, n, 1, t, &q)) {
+        rc = lower__requantize(lo, n->name, in[0], t, &q, &y, err);
+        return rc ? rc : lower__is(lo, n, y, err);
+    }
     if (!rc)
         rc = views(lo, n, in, err);
     if (!rc)
         rc = ir_binary(lo->ir, DEV_BIN_DIV, n->name, in[0], in[1], in[0], &y, err);
     if (!rc)
-        rc = rounded(lo, n->name, y, in[2], lower__out(lo, n)->dtype, &y, err);
+        rc = lower__rounded(lo, n->name, y, in[2], t, &y, err);
     return rc ? rc : lower__is(lo, n, y, err);
+}
+
+/* A weight as floats, if somebody asks for them. */
+static int constant_floats(struct lower *lo, const struct graph_node *n, bool *done,
+                           struct sh_err *err)
+{
+    const struct graph_value *x = lower__in(lo, n, 0), *y = lower__out(lo, n);
+    struct dev_tensor like = {.dtype = SH_F32, .rank = (uint32_t)x->rank};
+    int64_t axis, block;
+    struct q8 q;
+    int rc = graph_int(n, "axis", 0, &axis, err);
+
+    *done = false;
+    if (!rc)
+        rc = graph_int(n, "block_size", 0, &block, err);
+    if (rc || block > 0 || !lower__q8(lo, n, &(struct lower_q8){0, 1, 2, (uint32_t)axis}, &q))
+        return rc;
+    for (int i = 0; i < x->rank; i++)
+        like.dims[i] = x->dims[i];
+    *done = true;
+    return q8_floats(lo->ir, &q, &like, y->name, &lo->tensor_of[n->out[0]], err);
 }
 
 int lower__dequantize(struct lower *lo, const struct graph_node *n, struct sh_err *err)
 {
+    const enum sh_dtype t = lower__in(lo, n, 0)->dtype;
     uint32_t in[3] = {DEV_NONE, DEV_NONE, DEV_NONE}, y;
-    int rc = lower__use_all(lo, n, SH_MIN(n->n_in, 3u), in, err);
+    struct dev_quant q;
+    bool done;
+    int rc = constant_floats(lo, n, &done, err);
 
+    if (rc || done)
+        return rc;
+    rc = lower__use_all(lo, n, SH_MIN(n->n_in, 3u), in, err);
+    if (!rc && lower__one_quant(lo, n, 1, t, &q)) {
+        rc = lower__requantize(lo, n->name, in[0], SH_F32, &q, &y, err);
+        return rc ? rc : lower__is(lo, n, y, err);
+    }
     if (!rc)
         rc = views(lo, n, in, err);
     if (!rc)
@@ -157,180 +257,14 @@ int lower__dynamic_quantize(struct lower *lo, const struct graph_node *n, struct
     if (!rc)
         rc = ir_act(ir, DEV_ACT_NEG, 0.0f, 0.0f, n->name, zero, &zero, err);
     if (!rc)
-        rc = rounded(lo, n->name, zero, DEV_NONE, SH_U8, &zero, err);
+        rc = lower__rounded(lo, n->name, zero, DEV_NONE, SH_U8, &zero, err);
     if (!rc)
         rc = ir_binary(ir, DEV_BIN_DIV, n->name, x, scale, x, &y, err);
     if (!rc)
-        rc = rounded(lo, n->name, y, zero, SH_U8, &y, err);
+        rc = lower__rounded(lo, n->name, y, zero, SH_U8, &y, err);
     if (!rc)
         rc = give(lo, n, 1, scale, err);
     if (!rc)
         rc = give(lo, n, 2, zero, err);
-    return rc ? rc : lower__is(lo, n, y, err);
-}
-
-/* ------------------------------------------------------------------ products */
-
-/* Parts of a sum over `n`, at most `most` each; the integers that they give are added up. */
-struct parts {
-    struct lower *lo;
-    const struct graph_node *n;
-    uint32_t a, b;           /* as floats */
-    uint32_t a_axis, b_axis; /* that the sum is over */
-    int64_t size, most;
-    struct sh_err *err;
-};
-typedef int part_fn(struct parts *p, uint32_t a, uint32_t b, uint32_t *y);
-
-static int add_parts(struct parts *p, part_fn *fn, uint32_t *y)
-{
-    const char *name = p->n->name;
-    int rc = SH_OK;
-
-    for (int64_t at = 0; at < p->size && rc == SH_OK; at += p->most) {
-        const int64_t n = SH_MIN(p->most, p->size - at);
-        uint32_t a, b, part;
-
-        rc = lower__cut(p->lo, name, p->a, (struct lower_cut){p->a_axis, at, 1, n}, &a, p->err);
-        if (!rc)
-            rc = lower__cut(p->lo, name, p->b, (struct lower_cut){p->b_axis, at, 1, n}, &b, p->err);
-        if (!rc)
-            rc = fn(p, a, b, &part);
-        if (!rc)
-            rc = lower__as(p->lo, name, part, SH_I32, &part, p->err);
-        if (!rc && at > 0)
-            rc = ir_binary(p->lo->ir, DEV_BIN_ADD, name, *y, part, part, &part, p->err);
-        *y = part;
-    }
-    return rc;
-}
-
-static int product(struct parts *p, uint32_t a, uint32_t b, uint32_t *y)
-{
-    const struct graph_value *v = lower__out(p->lo, p->n);
-    struct dev_op op = ir_op(DEV_OP_MATMUL, p->n->name, 4, (uint32_t[]){a, b, DEV_NONE, DEV_NONE});
-
-    op.u.matmul.alpha = 1.0f;
-    return ir_emit(p->lo->ir, &op, SH_F32, (uint32_t)v->rank, v->dims, y, p->err);
-}
-
-static int convolution(struct parts *p, uint32_t a, uint32_t b, uint32_t *y)
-{
-    return lower__convolve(p->lo, p->n, a, b, DEV_NONE, y, p->err);
-}
-
-int lower__matmul_integer(struct lower *lo, const struct graph_node *n, struct sh_err *err)
-{
-    uint32_t in[4] = {DEV_NONE, DEV_NONE, DEV_NONE, DEV_NONE}, y = DEV_NONE;
-    struct parts p = {.lo = lo, .n = n, .most = EXACT, .err = err};
-    int rc = lower__use_all(lo, n, SH_MIN(n->n_in, 4u), in, err);
-
-    if (!rc)
-        rc = centred(lo, n->name, in[0], in[2], 1, &p.a, err);
-    if (!rc)
-        rc = centred(lo, n->name, in[1], in[3], 0, &p.b, err);
-    if (rc)
-        return rc;
-    p.a_axis = ir_t(lo->ir, p.a)->rank - 1;
-    p.b_axis = ir_t(lo->ir, p.b)->rank - 2;
-    p.size = ir_t(lo->ir, p.a)->dims[p.a_axis];
-    rc = add_parts(&p, product, &y);
-    return rc ? rc : lower__is(lo, n, y, err);
-}
-
-int lower__conv_integer(struct lower *lo, const struct graph_node *n, struct sh_err *err)
-{
-    const struct graph_value *w = lower__in(lo, n, 1);
-    const int64_t taps = graph_elements(w) / (w->dims[0] * w->dims[1]);
-    uint32_t in[4] = {DEV_NONE, DEV_NONE, DEV_NONE, DEV_NONE}, y = DEV_NONE;
-    struct parts p = {.lo = lo, .n = n, .a_axis = 1, .b_axis = 1, .err = err};
-    int64_t groups;
-    int rc = lower__use_all(lo, n, SH_MIN(n->n_in, 4u), in, err);
-
-    if (!rc)
-        rc = graph_int(n, "group", 1, &groups, err);
-    if (!rc && (taps > EXACT || (groups > 1 && taps * w->dims[1] > EXACT)))
-        rc = lower__unsupported(n, err, "so many products in one sum are not supported");
-    if (!rc)
-        rc = centred(lo, n->name, in[0], in[2], 0, &p.a, err);
-    if (!rc)
-        rc = centred(lo, n->name, in[1], in[3], (uint32_t)w->rank - 1, &p.b, err);
-    if (rc)
-        return rc;
-    p.size = groups > 1 ? 1 : w->dims[1];
-    p.most = groups > 1 ? 1 : EXACT / taps;
-    if (groups > 1) {
-        rc = convolution(&p, p.a, p.b, &y);
-        if (!rc)
-            rc = lower__as(lo, n->name, y, SH_I32, &y, err);
-    } else {
-        rc = add_parts(&p, convolution, &y);
-    }
-    return rc ? rc : lower__is(lo, n, y, err);
-}
-
-/* y scale_a scale_b / scale_y; after: axes behind those of scale_a and scale_b. */
-static int rescale(struct lower *lo, const char *name, uint32_t y, const uint32_t scales[3],
-                   const uint32_t after[2], uint32_t *out, struct sh_err *err)
-{
-    uint32_t a, b, s;
-    int rc = behind(lo, scales[0], after[0], &a, err);
-
-    if (!rc)
-        rc = behind(lo, scales[1], after[1], &b, err);
-    if (!rc)
-        rc = behind(lo, scales[2], 0, &s, err);
-    if (!rc)
-        rc = ir_binary(lo->ir, DEV_BIN_DIV, name, a, s, a, &a, err);
-    if (!rc)
-        rc = ir_binary(lo->ir, DEV_BIN_MUL, name, y, a, y, out, err);
-    return rc ? rc : ir_binary(lo->ir, DEV_BIN_MUL, name, *out, b, *out, out, err);
-}
-
-int lower__qlinear_matmul(struct lower *lo, const struct graph_node *n, struct sh_err *err)
-{
-    struct parts p = {.lo = lo, .n = n, .err = err};
-    uint32_t in[8], y;
-    int rc = lower__use_all(lo, n, 8, in, err);
-
-    if (!rc)
-        rc = centred(lo, n->name, in[0], in[2], 1, &p.a, err);
-    if (!rc)
-        rc = centred(lo, n->name, in[3], in[5], 0, &p.b, err);
-    if (!rc)
-        rc = product(&p, p.a, p.b, &y);
-    if (!rc)
-        rc =
-            rescale(lo, n->name, y, (uint32_t[]){in[1], in[4], in[6]}, (uint32_t[]){1, 0}, &y, err);
-    if (!rc)
-        rc = behind(lo, in[7], 0, &in[7], err);
-    if (!rc)
-        rc = rounded(lo, n->name, y, in[7], lower__out(lo, n)->dtype, &y, err);
-    return rc ? rc : lower__is(lo, n, y, err);
-}
-
-int lower__qlinear_conv(struct lower *lo, const struct graph_node *n, struct sh_err *err)
-{
-    const uint32_t after = (uint32_t)lower__in(lo, n, 3)->rank - 2; /* axes of an image */
-    uint32_t in[9], x, w, y;
-    int rc;
-
-    in[8] = DEV_NONE;
-    rc = lower__use_all(lo, n, n->n_in, in, err);
-    if (!rc)
-        rc = centred(lo, n->name, in[0], in[2], 0, &x, err);
-    if (!rc)
-        rc = centred(lo, n->name, in[3], in[5], after + 1, &w, err);
-    if (!rc && in[8] != DEV_NONE)
-        rc = lower__as(lo, n->name, in[8], SH_F32, &in[8], err);
-    if (!rc)
-        rc = lower__convolve(lo, n, x, w, in[8], &y, err);
-    if (!rc)
-        rc = rescale(lo, n->name, y, (uint32_t[]){in[1], in[4], in[6]}, (uint32_t[]){0, after}, &y,
-                     err);
-    if (!rc)
-        rc = behind(lo, in[7], 0, &in[7], err);
-    if (!rc)
-        rc = rounded(lo, n->name, y, in[7], lower__out(lo, n)->dtype, &y, err);
     return rc ? rc : lower__is(lo, n, y, err);
 }

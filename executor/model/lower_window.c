@@ -219,6 +219,15 @@ int lower__convolve(struct lower *lo, const struct graph_node *n, uint32_t x, ui
     return rc ? rc : ir_alias(lo->ir, *y, (uint32_t)out->rank, out->dims, y, err);
 }
 
+int lower__plane(const struct graph_node *n, struct dev_conv *out, struct sh_err *err)
+{
+    struct window w;
+    int rc = read_window(n, &w, err);
+
+    *out = rc ? (struct dev_conv){.groups = 1} : last_plane(&w);
+    return rc;
+}
+
 int lower__conv(struct lower *lo, const struct graph_node *n, struct sh_err *err)
 {
     uint32_t in[3] = {DEV_NONE, DEV_NONE, DEV_NONE}, y;

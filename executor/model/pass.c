@@ -11,6 +11,8 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err)
         rc = pass_fuse(ir, training, err);
     if (!rc && training)
         rc = pass_train(ir, err);
+    if (!rc && !training)
+        rc = pass_quant(ir, err);
     if (!rc)
         rc = pass_attn(ir, training, err);
     if (!rc)

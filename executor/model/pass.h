@@ -9,6 +9,7 @@
  *                  bias, residual and factor into a product
  *   pass_train     training: residual and activation go into the BN_TRAIN before them, a residual
  *                  into a DROPOUT
+ *   pass_quant     inference: products between QUANTIZE become products of integers
  *   pass_attn      spelled-out attention becomes one operation; inference: its products one product
  *   pass_moves     chains of operations that only move rows become one, or none
  *   ir_drop_unused afterwards
@@ -31,6 +32,7 @@ int pass_pattern(struct ir *ir, struct sh_err *err);
 int pass_fold_bn(struct ir *ir, struct sh_err *err);
 int pass_fuse(struct ir *ir, bool training, struct sh_err *err);
 int pass_train(struct ir *ir, struct sh_err *err);
+int pass_quant(struct ir *ir, struct sh_err *err);                /* after pass_fuse */
 int pass_attn(struct ir *ir, bool training, struct sh_err *err);  /* after pass_fuse */
 int pass_moves(struct ir *ir, bool training, struct sh_err *err); /* after pass_attn */
 int pass_pictures(struct ir *ir, const struct train_spec *t, struct sh_err *err);
@@ -46,6 +48,8 @@ int pass_turn(struct ir *ir, struct sh_err *err);
 /* For passes: operation `first` shall produce what `last` produces; `last` may then go. */
 int pass__take_output(struct ir *ir, struct dev_op *first, const struct dev_op *last,
                       struct sh_err *err);
+/* Does it go into the operation before it? */
+bool pass__fusable(enum dev_act a);
 /* The operation that writes t, if it is of this kind; NULL otherwise. */
 struct dev_op *pass__writer(const struct ir *ir, const struct ir_uses *u, uint32_t t,
                             enum dev_op_kind k);

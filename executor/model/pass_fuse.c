@@ -112,7 +112,7 @@ static int try_add(struct fuse *f, uint32_t slot, struct sh_err *err)
     return best ? fuse_residual(f, best, slot, other, err) : SH_OK;
 }
 
-static bool fusable(enum dev_act a)
+bool pass__fusable(enum dev_act a)
 {
     return a == DEV_ACT_RELU || a == DEV_ACT_LEAKY_RELU || a == DEV_ACT_CLIP ||
            a == DEV_ACT_SIGMOID || a == DEV_ACT_TANH || a == DEV_ACT_GELU_ERF ||
@@ -135,7 +135,7 @@ static int try_act(struct fuse *f, struct dev_op *act, struct sh_err *err)
         op->kind != DEV_OP_BINARY)
         return SH_OK;
     scales = scales && op->kind == DEV_OP_MATMUL && op->in[2] == DEV_NONE && op->in[3] == DEV_NONE;
-    if (!scales && (f->training || !fusable(act->act)))
+    if (!scales && (f->training || !pass__fusable(act->act)))
         return SH_OK;
     rc = pass__take_output(ir, op, act, err);
     if (rc)

@@ -208,7 +208,12 @@ int shape__infer_dequantize(struct shape_ctx *c)
         return dequantize_16(c, &q);
     if (!rc)
         rc = write_scheme(c, &q);
-    return rc ? rc : shape__out(c, 0, shape__in(c, 1)->dtype, x->rank, x->dims);
+    if (rc)
+        return rc;
+    /* A weight of a product may stay as it is: lowering makes floats of it where it may not. */
+    c->keep_node = !c->training && x->data && (x->rank == 2 || x->rank == 4) && q.block == 0 &&
+                   (x->dtype == SH_I8 || x->dtype == SH_U8);
+    return shape__out(c, 0, shape__in(c, 1)->dtype, x->rank, x->dims);
 }
 
 /* Weights become floats before anything runs: what follows them can then be folded into them. */

@@ -59,6 +59,9 @@ static cpu_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_TOPK] = cpu__topk,
     [DEV_OP_LOCATE] = cpu__locate,
     [DEV_OP_SCATTER] = cpu__scatter,
+    [DEV_OP_QUANTIZE] = cpu__quantize,
+    [DEV_OP_QCONV] = cpu__product,
+    [DEV_OP_QMATMUL] = cpu__product,
 };
 
 static struct cpu_plan *plan_of(const struct dev_plan *p)
@@ -121,7 +124,7 @@ static void init_tensor(struct cpu_plan *p, uint32_t i)
         cpu__type(t->dtype, &type) && !cpu__md_plain(t->rank, t->dims, type, &c->lay->plain);
     c->lay->md = c->lay->plain;
     c->is_fixed = !(t->role == DEV_ROLE_ACT || t->role == DEV_ROLE_WEIGHT) || !c->has_md ||
-                  t->dtype != SH_F32;
+                  (t->dtype != SH_F32 && !dev_is8(t->dtype));
     if (t->alias_of != DEV_NONE && c->space == CPU_IMAGE) {
         c->is_fixed = true;               /* what counts is the layout of the root: cpu__stored() */
     } else if (t->alias_of != DEV_NONE) { /* both names see plain bytes */

@@ -58,7 +58,7 @@ static dnnl_status_t fwd_pd(struct cpu_build *b, const struct window *w,
     dnnl_status_t s;
 
     *out = NULL;
-    s = dnnl_memory_desc_init_by_tag(&dst, 4, w->dst, dnnl_f32, dnnl_format_tag_any);
+    s = dnnl_memory_desc_init_by_tag(&dst, 4, w->dst, src->data_type, dnnl_format_tag_any);
     if (s == dnnl_success)
         s = dnnl_pooling_v2_forward_desc_init(
             &desc, training ? dnnl_forward_training : dnnl_forward_inference, alg_of(b->op), src,
@@ -166,7 +166,10 @@ int cpu__pool(struct cpu_build *b)
     struct cpu_ref x, y;
     struct window w;
     uint32_t n = 0;
-    int rc = cpu__need_f32(b, all, 2);
+    const bool is8 = op->kind == DEV_OP_POOL_MAX && indices == DEV_NONE &&
+                     dev_is8(cpu__t(b, op->in[0])->dtype) &&
+                     cpu__t(b, op->in[0])->dtype == cpu__t(b, op->out[0])->dtype;
+    int rc = is8 ? SH_OK : cpu__need_f32(b, all, 2);
 
     if (!rc)
         rc = read_window(b, op->in[0], op->out[0], &w);

@@ -8,7 +8,7 @@
 #define SH_EXECUTOR_DEVICE_CUDA_ACT_CUH
 
 #include "executor/device/cuda/device.cuh"
-#include "executor/device/op.h"
+#include "executor/device/op_elem.h"
 
 struct act_of { /* what dev_op says */
     int kind;   /* enum dev_act */

@@ -256,6 +256,7 @@ cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_each;
 cuda_builder cuda__accum, cuda__sgd, cuda__adam, cuda__ema, cuda__commit;        /* cuda_optim.c */
 cuda_builder cuda__squares, cuda__loss_scale;       /* cuda_squares.c */
 cuda_builder cuda__jitter, cuda__tokens, cuda__mix; /* cuda_augment.c */
+cuda_builder cuda__quantize, cuda__product;         /* cuda_product.c */
 
 /* ------------------------------------------------------------------ the plan's calls */
 

@@ -65,6 +65,9 @@ static cuda_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_TOPK] = cuda__topk,
     [DEV_OP_LOCATE] = cuda__locate,
     [DEV_OP_SCATTER] = cuda__scatter,
+    [DEV_OP_QUANTIZE] = cuda__quantize,
+    [DEV_OP_QCONV] = cuda__product,
+    [DEV_OP_QMATMUL] = cuda__product,
 };
 
 static struct cuda_plan *plan_of(const struct dev_plan *p)
@@ -140,7 +143,7 @@ static void note_op(const struct dev_op *op, struct traits *t)
 {
     uint32_t first = UINT32_MAX, bias = DEV_NONE;
 
-    if (op->kind == DEV_OP_CONV || op->kind == DEV_OP_CONV_BWD_DATA)
+    if (op->kind == DEV_OP_CONV || op->kind == DEV_OP_CONV_BWD_DATA || op->kind == DEV_OP_QCONV)
         t[op->in[1]].is_conv_weight = true;
     if (op->kind == DEV_OP_CONV || op->kind == DEV_OP_MATMUL)
         bias = cuda__opt_in(op, 2);
@@ -155,7 +158,7 @@ static void note_op(const struct dev_op *op, struct traits *t)
 
 static bool works_on_planes(enum dev_op_kind k)
 {
-    return k == DEV_OP_CONV || k == DEV_OP_POOL_MAX || k == DEV_OP_POOL_AVG ||
+    return k == DEV_OP_CONV || k == DEV_OP_QCONV || k == DEV_OP_POOL_MAX || k == DEV_OP_POOL_AVG ||
            k == DEV_OP_BN_INFER || k == DEV_OP_BN_TRAIN || k == DEV_OP_CONV_BWD_DATA ||
            k == DEV_OP_CONV_BWD_WEIGHT || k == DEV_OP_POOL_MAX_BWD || k == DEV_OP_POOL_AVG_BWD ||
            k == DEV_OP_BN_TRAIN_BWD;
@@ -164,12 +167,12 @@ static bool works_on_planes(enum dev_op_kind k)
 /* What comes out in another order of axes, or goes line by line, has no layout to keep. */
 static bool keeps_layout(enum dev_op_kind k)
 {
-    return k != DEV_OP_TRANSPOSE && k != DEV_OP_MATMUL && k != DEV_OP_ATTENTION &&
-           k != DEV_OP_ATTENTION_BWD && k != DEV_OP_SOFTMAX && k != DEV_OP_SOFTMAX_BWD &&
-           k != DEV_OP_LAYERNORM && k != DEV_OP_LAYERNORM_BWD && k != DEV_OP_GATHER &&
-           k != DEV_OP_GATHER_BWD && k != DEV_OP_CUMSUM && k != DEV_OP_JITTER && k != DEV_OP_TOPK &&
-           k != DEV_OP_LOCATE && k != DEV_OP_SCATTER && k != DEV_OP_LSTM_CELL &&
-           k != DEV_OP_LSTM_CELL_BWD;
+    return k != DEV_OP_TRANSPOSE && k != DEV_OP_MATMUL && k != DEV_OP_QMATMUL &&
+           k != DEV_OP_ATTENTION && k != DEV_OP_ATTENTION_BWD && k != DEV_OP_SOFTMAX &&
+           k != DEV_OP_SOFTMAX_BWD && k != DEV_OP_LAYERNORM && k != DEV_OP_LAYERNORM_BWD &&
+           k != DEV_OP_GATHER && k != DEV_OP_GATHER_BWD && k != DEV_OP_CUMSUM &&
+           k != DEV_OP_JITTER && k != DEV_OP_TOPK && k != DEV_OP_LOCATE && k != DEV_OP_SCATTER &&
+           k != DEV_OP_LSTM_CELL && k != DEV_OP_LSTM_CELL_BWD;
 }
 
 /* Marks what op has in common with spatial tensors; false: nothing new. */
@@ -444,7 +447,8 @@ static void look_at(struct cuda_plan *p)
 
     p->gradients_from = DEV_NONE;
     for (uint32_t i = g->n_ops; i-- > 0;) {
-        p->has_conv |= g->ops[i].kind == DEV_OP_CONV || g->ops[i].kind == DEV_OP_CONV_BWD_DATA;
+        p->has_conv |= g->ops[i].kind == DEV_OP_CONV || g->ops[i].kind == DEV_OP_QCONV ||
+                       g->ops[i].kind == DEV_OP_CONV_BWD_DATA;
         p->is_training |= g->ops[i].kind == DEV_OP_SGD || g->ops[i].kind == DEV_OP_ADAM;
         if (g->ops[i].kind == DEV_OP_LOSS_XENT || g->ops[i].kind == DEV_OP_LOSS_EACH)
             p->gradients_from = i;

@@ -136,7 +136,9 @@ int cuda__pool(struct cuda_build *b)
     const uint32_t all[] = {op->in[0], op->out[0]};
     const uint32_t indices = op->kind == DEV_OP_POOL_MAX ? cuda__opt_out(op, 1) : DEV_NONE;
     struct k_pool p = {.is_max = op->kind == DEV_OP_POOL_MAX}, *kept;
-    int rc = cuda__need_f32(b, all, 2);
+    const enum sh_dtype t = cuda__t(b, op->in[0])->dtype;
+    const bool is8 = p.is_max && dev_is8(t) && cuda__t(b, op->out[0])->dtype == t;
+    int rc = is8 ? SH_OK : cuda__need_f32(b, all, 2);
 
     if (!rc)
         rc = read_window(b, op->in[0], op->out[0], &p);
@@ -144,7 +146,7 @@ int cuda__pool(struct cuda_build *b)
         rc = read_indices(b, indices, op->out[0], &p);
     if (rc)
         return rc;
-    if (is_global(&p))
+    if (!is8 && is_global(&p))
         return global_way(b, &p);
     kept = cuda__aux_new(b, sizeof(*kept), &rc);
     if (rc)

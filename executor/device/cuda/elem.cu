@@ -9,6 +9,7 @@
  * of their own, one element per thread.
  */
 #include "executor/device/cuda/act.cuh"
+#include "executor/device/cuda/kernels_quant.h"
 #include "executor/device/cuda/nest.cuh"
 
 #define THREADS 256
@@ -206,6 +207,43 @@ struct where_fn { /* cond a b */
             out[i] = in[0][i] != 0 ? in[1][i] : in[2][i];
     }
 };
+
+struct quantize_fn { /* x add -> y; the numbers of integers come and go as they are */
+    k_quant x, add, y;
+    bool x_is_byte, add_is_byte, y_is_byte, has_add;
+    float lo, hi;
+    act_of act;
+
+    DEV_INLINE bool needs(int k) const
+    {
+        return k == 0 || has_add;
+    }
+    template <int V> DEV_INLINE void of(const float (&in)[2][V], float (&out)[V]) const
+    {
+#pragma unroll
+        for (int i = 0; i < V; i++) {
+            out[i] = x_is_byte ? x.scale * (in[0][i] - (float)x.zero) : in[0][i];
+            if (has_add)
+                out[i] += add_is_byte ? add.scale * (in[1][i] - (float)add.zero) : in[1][i];
+        }
+        apply_act<V>(act, out);
+        if (!y_is_byte)
+            return;
+#pragma unroll
+        for (int i = 0; i < V; i++) /* NaN becomes lo */
+            out[i] = fminf(fmaxf(rintf(out[i] / y.scale) + (float)y.zero, lo), hi);
+    }
+};
+
+void k_quantize(cudaStream_t s, const struct k_nest *n, const struct k_quantize *q)
+{
+    const float lo = q->y.type == CUDA_T_I8 ? -128.0f : 0.0f;
+
+    map<2>(s, n, operands<2>{{q->y, q->x, q->add}},
+           quantize_fn{q->x_q, q->add_q, q->y_q, is_byte(q->x.type), is_byte(q->add.type),
+                       is_byte(q->y.type), q->add.p != NULL, lo, lo + 255.0f,
+                       act_of{q->act, q->p0, q->p1}});
+}
 
 void k_act(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct k_operand x, int act,
            float p0, float p1)

@@ -119,11 +119,16 @@ static inline size_t type_bytes(int type)
                                                                             : 2;
 }
 
-struct raw8 { /* eight elements as they lie: F32 both, 16 bit lo, U8 half of lo */
+struct raw8 { /* eight elements as they lie: F32 both, 16 bit lo, 8 bit half of lo */
     uint4 lo, hi;
 };
 
-/* F32, F16, BF16, U8; p + off aligned to the smaller of 8 elements and 16 bytes. Loading and
+static __host__ __device__ __forceinline__ bool is_byte(int type)
+{
+    return type == CUDA_T_U8 || type == CUDA_T_I8;
+}
+
+/* F32, F16, BF16, U8, I8; p + off aligned to the smaller of 8 elements and 16 bytes. Loading and
  * widening are two calls so that the loads of all operands are under way before the first is used.
  */
 DEV_INLINE raw8 load_raw8(const k_operand &o, int64_t off)
@@ -135,7 +140,7 @@ DEV_INLINE raw8 load_raw8(const k_operand &o, int64_t off)
 
         r.lo = p[0];
         r.hi = p[1];
-    } else if (o.type == CUDA_T_U8) {
+    } else if (is_byte(o.type)) {
         const uint2 v = *reinterpret_cast<const uint2 *>((const uint8_t *)o.p + off);
 
         r.lo.x = v.x;
@@ -165,10 +170,12 @@ DEV_INLINE void widen8(int type, const raw8 &r, float (&v)[8])
 #pragma unroll
         for (int i = 0; i < 8; i++)
             v[i] = __uint_as_float(w[i]);
-    } else if (type == CUDA_T_U8) {
+    } else if (is_byte(type)) {
+        const uint32_t flip = type == CUDA_T_I8 ? 0x80 : 0; /* to 0..255, and back */
+
 #pragma unroll
         for (int i = 0; i < 8; i++)
-            v[i] = (float)(w[i / 4] >> i % 4 * 8 & 0xff);
+            v[i] = (float)(int32_t)(((w[i / 4] >> i % 4 * 8 & 0xff) ^ flip) - flip);
     } else {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
@@ -194,6 +201,8 @@ DEV_INLINE void store8(const k_operand &o, int64_t off, const float (&v)[8])
             store_f<8>((f16 *)o.p + off, v);
     } else if (o.type == CUDA_T_BF16) {
         store_f<8>((bf16 *)o.p + off, v);
+    } else if (o.type == CUDA_T_I8) {
+        store_f<8>((int8_t *)o.p + off, v);
     } else {
         store_f<8>((uint8_t *)o.p + off, v);
     }
@@ -207,7 +216,8 @@ DEV_INLINE float load1(const k_operand &o, int64_t off)
         return to_f(((const f16 *)o.p)[off]);
     if (o.type == CUDA_T_BF16)
         return to_f(((const bf16 *)o.p)[off]);
-    return ((const uint8_t *)o.p)[off];
+    return o.type == CUDA_T_I8 ? (float)((const int8_t *)o.p)[off]
+                               : (float)((const uint8_t *)o.p)[off];
 }
 
 DEV_INLINE void store1(const k_operand &o, int64_t off, float v)
@@ -218,6 +228,8 @@ DEV_INLINE void store1(const k_operand &o, int64_t off, float v)
         ((f16 *)o.p)[off] = o.overflows ? grad_f<f16>(v) : from_f<f16>(v);
     else if (o.type == CUDA_T_BF16)
         ((bf16 *)o.p)[off] = from_f<bf16>(v);
+    else if (o.type == CUDA_T_I8)
+        ((int8_t *)o.p)[off] = from_f<int8_t>(v);
     else
         ((uint8_t *)o.p)[off] = from_f<uint8_t>(v);
 }

@@ -268,6 +268,41 @@ static __global__ void backward(const __grid_constant__ window_op o, k_operand d
     store_v<V>(dx, offset(o.x, c), acc);
 }
 
+/* ------------------------------------------------------------------ bytes */
+
+template <bool SIGNED> DEV_INLINE void take_bytes(uint4 &acc, const uint4 &v)
+{
+    acc.x = SIGNED ? __vmaxs4(acc.x, v.x) : __vmaxu4(acc.x, v.x);
+    acc.y = SIGNED ? __vmaxs4(acc.y, v.y) : __vmaxu4(acc.y, v.y);
+    acc.z = SIGNED ? __vmaxs4(acc.z, v.z) : __vmaxu4(acc.z, v.z);
+    acc.w = SIGNED ? __vmaxs4(acc.w, v.w) : __vmaxu4(acc.w, v.w);
+}
+
+/* The largest of each of 16 neighbouring channels. */
+template <bool SIGNED>
+static __global__ void max_bytes(const __grid_constant__ window_op o, const uint8_t *x, uint8_t *y)
+{
+    const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    const uint32_t least = SIGNED ? 0x80808080u : 0;
+    uint4 acc = make_uint4(least, least, least, least);
+
+    if (i >= o.total)
+        return;
+    const coords c = coords_of<16>(o, i);
+    const taps th = taps_of(o.h, c.h), tw = taps_of(o.w, c.w);
+
+    for (int kh = th.lo; kh < th.hi; kh++) {
+        const uint8_t *row =
+            x + c.n * o.x.n + c.c + (int64_t)(th.first + kh * o.h.dilation) * o.x.h;
+
+#pragma unroll 3
+        for (int kw = tw.lo; kw < tw.hi; kw++)
+            take_bytes<SIGNED>(acc, *reinterpret_cast<const uint4 *>(
+                                        row + (int64_t)(tw.first + kw * o.w.dilation) * o.x.w));
+    }
+    *reinterpret_cast<uint4 *>(y + offset(o.y, c)) = acc;
+}
+
 /* ------------------------------------------------------------------ launchers */
 
 static axis axis_of(const struct k_pool *p, int i)
@@ -284,25 +319,25 @@ static axis axis_of(const struct k_pool *p, int i)
     return a;
 }
 
-static bool in_eights(const int64_t *stride)
+static bool steps_are(const int64_t *stride, int n)
 {
-    return stride[1] == 1 && stride[0] % 8 == 0 && stride[2] % 8 == 0 && stride[3] % 8 == 0;
+    return stride[1] == 1 && stride[0] % n == 0 && stride[2] % n == 0 && stride[3] % n == 0;
 }
 
-/* A thread for each element (or eight) of `dims`, in the order of `order`. Returns V. */
-static int window_of(const struct k_pool *p, const int64_t *dims, const int64_t *order,
+/* A thread for each element (or `wide` channels) of `dims`, in the order of `order`. Returns V. */
+static int window_of(const struct k_pool *p, const int64_t *dims, const int64_t *order, int wide,
                      window_op *o)
 {
-    const bool eights = p->in[1] % 8 == 0 && in_eights(p->x) && in_eights(p->y) &&
-                        (!p->has_indices || in_eights(p->idx));
-    const int v = eights ? 8 : 1;
+    const bool many = p->in[1] % wide == 0 && steps_are(p->x, wide) && steps_are(p->y, wide) &&
+                      (!p->has_indices || steps_are(p->idx, wide));
+    const int v = many ? wide : 1;
     const int64_t c = dims[1] / v;
 
     *o = window_op{};
     o->h = axis_of(p, 0);
     o->w = axis_of(p, 1);
     o->include_pad = p->include_pad;
-    o->last = order[1] < order[3] || eights;
+    o->last = order[1] < order[3] || many;
     o->inner = fast_div_of((uint32_t)(o->last ? c : dims[3]));
     o->middle = fast_div_of((uint32_t)(o->last ? dims[3] : dims[2]));
     o->outer = fast_div_of((uint32_t)(o->last ? dims[2] : c));
@@ -317,10 +352,16 @@ void k_pool_forward(cudaStream_t s, const struct k_pool *p, struct k_operand x, 
                     int32_t *indices)
 {
     window_op o;
-    const int v = window_of(p, p->out, p->y, &o);
+    const bool bytes =
+        p->is_max && !p->has_indices && is_byte(x.type) && window_of(p, p->out, p->y, 16, &o) == 16;
+    const int v = bytes ? 16 : window_of(p, p->out, p->y, 8, &o);
     const unsigned grid = (unsigned)cdiv64(o.total, THREADS);
 
-    if (p->is_max && v == 8)
+    if (bytes && x.type == CUDA_T_I8)
+        max_bytes<true><<<grid, THREADS, 0, s>>>(o, (const uint8_t *)x.p, (uint8_t *)y.p);
+    else if (bytes)
+        max_bytes<false><<<grid, THREADS, 0, s>>>(o, (const uint8_t *)x.p, (uint8_t *)y.p);
+    else if (p->is_max && v == 8)
         forward<8, true><<<grid, THREADS, 0, s>>>(o, x, y, indices);
     else if (p->is_max)
         forward<1, true><<<grid, THREADS, 0, s>>>(o, x, y, indices);
@@ -334,7 +375,7 @@ void k_pool_backward(cudaStream_t s, const struct k_pool *p, struct k_operand dy
                      const int32_t *indices, struct k_operand dx)
 {
     window_op o;
-    const int v = window_of(p, p->in, p->x, &o);
+    const int v = window_of(p, p->in, p->x, 8, &o);
     const unsigned grid = (unsigned)cdiv64(o.total, THREADS);
 
     if (p->is_max && v == 8)
