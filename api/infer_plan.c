@@ -20,6 +20,9 @@ static void shape_text(const int64_t *dims, size_t rank, char out[static SHAPE_T
         snprintf(out + len, SHAPE_TEXT - len, "]");
 }
 
+/* No memory has more, and as many as CAT_MAX_IO of them can be added up. */
+#define MAX_TENSOR_BYTES ((size_t)1 << 48)
+
 static int shape_at(const struct cat_tensor *t, const struct infer_plan *p,
                     const struct sh_sizes *sizes, int64_t dims[SH_MAX_RANK], size_t *bytes,
                     struct sh_err *err)
@@ -34,6 +37,11 @@ static int shape_at(const struct cat_tensor *t, const struct infer_plan *p,
         if (!rc)
             rc = sh_mul_size(n, (size_t)dims[i], &n, err);
     }
+    if (rc == SH_E_TOOBIG || (!rc && n > MAX_TENSOR_BYTES))
+        rc =
+            SH_FAIL(err, SH_E_TOOBIG,
+                    "tensor \"%s\" is too large at the sizes of this request; ask for smaller ones",
+                    t->name);
     *bytes = n;
     return rc;
 }

@@ -296,9 +296,45 @@ static void a_size_that_no_bucket_holds_runs_as_it_is(void **state)
     assert_int_equal(sh_bucket_of(&b, 1, 5), 5);
 }
 
+/* Four inputs whose bytes add up to 0 in 64 bits would get no room, and be written all the same. */
+static void sizes_that_no_memory_has_are_refused(void **state)
+{
+    const int64_t huge = INT64_C(1) << 30;
+    struct cat_tensor in[4], small = {.name = "y", .dtype = SH_F32, .rank = 1, .dims = {2}};
+    const struct cat_version v = {.inputs = in,
+                                  .n_inputs = 4,
+                                  .outputs = &small,
+                                  .n_outputs = 1,
+                                  .max_batch = 4,
+                                  .symbols = {.name = {"h", "w"}, .n = 2}};
+    char body[1024] = "{\"inputs\":[";
+    struct infer_plan p = {0};
+    struct sh_err err = {0};
+    size_t n = strlen(body);
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        in[i] = (struct cat_tensor){.name = {(char)('a' + i)},
+                                    .dtype = SH_F32,
+                                    .rank = 2,
+                                    .dims = {CAT_OPEN, CAT_OPEN},
+                                    .axes = {sh_dim_is(0), sh_dim_is(1)}};
+        n += (size_t)snprintf(body + n, sizeof(body) - n,
+                              "%s{\"name\":\"%s\",\"datatype\":\"FP32\",\"shape\":[%lld,%lld],"
+                              "\"data\":[1,2]}",
+                              i ? "," : "", in[i].name, (long long)huge, (long long)huge);
+    }
+    n += (size_t)snprintf(body + n, sizeof(body) - n, "]}");
+    assert_int_equal(plan_read(&v, body, n, n, &(struct plan_limits){sizeof(body), huge}, &p, &err),
+                     SH_E_TOOBIG);
+    assert_non_null(strstr(err.msg, "\"a\""));
+    plan_fini(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sizes_that_no_memory_has_are_refused),
         cmocka_unit_test(json_and_binary_inputs_may_be_mixed),
         cmocka_unit_test(binary_bytes_belong_to_the_inputs_in_their_order),
         cmocka_unit_test(every_mistake_is_named),
