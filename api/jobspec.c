@@ -285,17 +285,16 @@ int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *
                        number, s->model, state);
     if (s->is_batch)
         return batchspec_fits_model(s, version, err);
+    if (json_integer_value(json_object_get(meta, "importer")) != SH_IMPORTER)
+        return SH_FAIL(err, SH_E_CONFLICT,
+                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" was imported by another "
+                       "release, which may have found other parameters in its file; push the file "
+                       "again (shunt push model %s FILE) and train the new version",
+                       number, s->model, s->model);
     if (!json_is_true(json_object_get(meta, "trainable")))
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "version %" JSON_INTEGER_FORMAT " of model \"%s\" cannot be trained%s%s",
                        number, s->model, note[0] ? ": " : "", note);
-    if (json_integer_value(json_object_get(meta, "importer")) != SH_IMPORTER)
-        return SH_FAIL(err, SH_E_CONFLICT,
-                       "version %" JSON_INTEGER_FORMAT " of model \"%s\" was imported by another "
-                       "release, which may have found other parameters in its file than this one "
-                       "would write back: push the file again (shunt push model %s FILE), and "
-                       "train that version",
-                       number, s->model, s->model);
     rc = fits_heads(s, outputs, err);
     return rc ? rc : settle_batch(s, version, err);
 }
@@ -425,12 +424,6 @@ static int fits_tokens(const struct jobspec *s, const json_t *inputs, struct sh_
                         s->model, names);
 }
 
-/* Masked ids are labels while it trains; an evaluation dataset has its own. */
-static bool makes_labels(const struct jobspec *s, const struct train_head *h, const char *dataset)
-{
-    return augment_makes_labels(&s->train.augment, h->labels) && strcmp(dataset, s->dataset) == 0;
-}
-
 /* The channels may be open: then the job finds whether they fit. */
 static int fits_augment(const struct jobspec *s, const json_t *inputs, struct sh_err *err)
 {
@@ -457,8 +450,8 @@ static int fits_augment(const struct jobspec *s, const json_t *inputs, struct sh
                         s->model);
 }
 
-int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
-                         const json_t *dataset, struct sh_err *err)
+int jobspec_fits_dataset(const struct jobspec *s, bool is_main, const json_t *version,
+                         const char *name, const json_t *dataset, struct sh_err *err)
 {
     const json_t *tensors = json_object_get(dataset, "tensors");
     const json_t *inputs = json_object_get(version, "inputs");
@@ -479,11 +472,14 @@ int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const c
     }
     if (!rc)
         rc = fits_augment(s, inputs, err);
-    for (uint32_t i = 0; !rc && i < s->train.n_heads; i++)
-        if (!makes_labels(s, &s->train.heads[i], name))
-            rc = check_labels(s, &s->train.heads[i],
-                              output_of(json_object_get(version, "outputs"), &s->train.heads[i]),
-                              name, tensors, err);
+    for (uint32_t i = 0; !rc && i < s->train.n_heads; i++) {
+        const struct train_head *h = &s->train.heads[i];
+
+        /* Masked ids are labels while it trains; an evaluation takes those of its dataset. */
+        if (!is_main || !augment_makes_labels(&s->train.augment, h->labels))
+            rc = check_labels(s, h, output_of(json_object_get(version, "outputs"), h), name,
+                              tensors, err);
+    }
     if (!rc && n < s->batch)
         rc = SH_FAIL(err, SH_E_INVALID,
                      "dataset \"%s\" has %" PRId64 " samples, fewer than one batch of %" PRId64,

@@ -53,11 +53,12 @@ bool jobspec_is_label(const char *key);
  * usable yet), SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID
  * (not the batch of the file; batch inference: see batchspec.h). */
 int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *err);
-/* dataset: {"tensors","n_samples","state","max_storage_bytes"}. Every input of the model must be
- * there, for training the labels too. Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and
- * wanted, SH_E_TOOBIG. */
-int jobspec_fits_dataset(const struct jobspec *s, const json_t *version, const char *name,
-                         const json_t *dataset, struct sh_err *err);
+/* dataset: {"tensors","n_samples","state","max_storage_bytes"}; is_main: it is the job's dataset,
+ * not that of its evaluations. Every input of the model must be there, and the labels, unless
+ * training makes them. Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and wanted,
+ * SH_E_TOOBIG. */
+int jobspec_fits_dataset(const struct jobspec *s, bool is_main, const json_t *version,
+                         const char *name, const json_t *dataset, struct sh_err *err);
 
 /* Is it among the dataset's tensors, as it has to be? */
 int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, struct sh_err *err);

@@ -95,10 +95,13 @@ static int find_parts(struct api_req *q, struct lookup *l, const struct jobspec 
     return SH_OK;
 }
 
-static int check_dataset(const struct jobspec *s, const json_t *version, const char *name,
-                         const json_t *dataset, struct sh_err *err)
+static int check_dataset(const struct jobspec *s, bool is_main, const struct store_parts *p,
+                         struct sh_err *err)
 {
-    return dataset ? jobspec_fits_dataset(s, version, name, dataset, err)
+    const char *name = is_main ? s->dataset : s->eval_dataset;
+    const json_t *dataset = is_main ? p->dataset : p->eval_dataset;
+
+    return dataset ? jobspec_fits_dataset(s, is_main, p->version, name, dataset, err)
                    : noun_missing("dataset", name, err);
 }
 
@@ -120,9 +123,9 @@ static int check_parts(struct jobspec *s, const struct store_parts *p, struct sh
     if (!rc)
         rc = jobspec_fits_model(s, p->version, err);
     if (!rc)
-        rc = check_dataset(s, p->version, s->dataset, p->dataset, err);
+        rc = check_dataset(s, true, p, err);
     if (!rc && s->eval_dataset)
-        rc = check_dataset(s, p->version, s->eval_dataset, p->eval_dataset, err);
+        rc = check_dataset(s, false, p, err);
     return rc;
 }
 

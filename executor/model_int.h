@@ -30,7 +30,6 @@ int shapes__read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *er
 struct host_quotas { /* by tag: host memory of a tenant's models; 0: none of its own */
     uint64_t *max;   /* OWNED */
     size_t n, cap;
-    uint64_t n_turns; /* of tenants, to have one compiled */
 };
 struct host_quotas *store__host_quotas(struct store *s);
 /* Of slow loads here, as far as they are known: time for a byte of weights. */

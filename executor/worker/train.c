@@ -198,7 +198,7 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
     if (!rc && t->graph->importer != SH_IMPORTER) /* a job that waited while we were renewed */
         rc = SH_FAIL(err, SH_E_CONFLICT,
                      "the model was imported by another release, which may have found other "
-                     "parameters in its file than this one would write back; push it again");
+                     "parameters in its file; push the file again and train the new version");
     if (!rc)
         rc = data_note(fds[2], t->graph, &t->spec, err);
     if (!rc)

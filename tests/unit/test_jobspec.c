@@ -225,6 +225,8 @@ static void model_and_dataset_must_fit(void **state)
         {true, "READY", "FAILED", SH_E_CONFLICT, "FAILED"},
         {true, "true", "false", SH_E_UNSUPPORTED, "cannot be trained"},
         {true, "\"importer\":1", "\"importer\":0", SH_E_CONFLICT, "imported by another release"},
+        {true, "\"trainable\":true,\"importer\":1", "\"trainable\":false", SH_E_CONFLICT,
+         "push the file again"}, /* this release may find that it can be trained */
         {true, ",\"importer\":1", "", SH_E_CONFLICT, "shunt push model m FILE"},
         {true, "[-1,10]", "[-1]", SH_E_UNSUPPORTED, "cross-entropy"},
         {true, "[-1,10]", "[-1,10,2]", SH_E_INVALID, "[*], the job wants [*, 2]"},
@@ -250,7 +252,7 @@ static void model_and_dataset_must_fit(void **state)
         assert_ok(read_job(JOB(SPEC), &j, &s, &err));
         rc = jobspec_fits_model(&s, v, &err);
         if (!rc)
-            rc = jobspec_fits_dataset(&s, v, "d", d, &err);
+            rc = jobspec_fits_dataset(&s, true, v, "d", d, &err);
         if (rc != CASES[i].rc || !strstr(err.msg, CASES[i].text))
             fail_msg("%s -> %s: %s \"%s\"", from, to, sh_rc_name(rc), err.msg);
         json_decref(v);
@@ -277,7 +279,7 @@ static void labels_of_mse_have_the_shape_of_the_output(void **state)
                      "\"labels\":\"%s\"}"),
                  NAMES[i]);
         assert_ok_err(read_job(job, &j, &s, &err), &err);
-        assert_int_equal(jobspec_fits_dataset(&s, v, "d", d, &err), WANT[i]);
+        assert_int_equal(jobspec_fits_dataset(&s, true, v, "d", d, &err), WANT[i]);
         json_decref(j);
     }
     json_decref(v);
@@ -329,11 +331,38 @@ static void each_loss_is_of_an_output_with_labels_that_fit(void **state)
         assert_ok_err(read_job(job, &j, &s, &err), &err);
         rc = jobspec_fits_model(&s, v, &err);
         if (!rc)
-            rc = jobspec_fits_dataset(&s, v, "d", d, &err);
+            rc = jobspec_fits_dataset(&s, true, v, "d", d, &err);
         if (rc != CASES[i].rc || !strstr(err.msg, CASES[i].text))
             fail_msg("case %zu: %s -> %s \"%s\"", i, CASES[i].loss, sh_rc_name(rc), err.msg);
         json_decref(j);
     }
+    json_decref(v);
+    json_decref(d);
+}
+
+/* Masked tokens make labels while a job trains; an evaluation takes those of its dataset, even if
+ * it is the same one. */
+static void an_evaluation_needs_labels_that_training_makes(void **state)
+{
+    json_t *v = changed(VERSION, "{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1,1,8,8]}",
+                        "{\"name\":\"ids\",\"datatype\":\"INT64\",\"shape\":[-1,10]}");
+    json_t *d = json_loads("{\"state\":\"READY\",\"n_samples\":100,\"tensors\":[{\"name\":\"ids\","
+                           "\"datatype\":\"INT64\",\"shape\":[100,10]}]}",
+                           0, NULL);
+    struct jobspec s;
+    struct sh_err err;
+    json_t *j;
+
+    (void)state;
+    assert_ok_err(read_job(JOB("\"eval_dataset\":\"d\",\"spec\":{\"optimizer\":{\"name\":"
+                               "\"adam\"},\"steps\":1,\"augment\":[{\"name\":\"mask-tokens\","
+                               "\"input\":\"ids\",\"mask\":1,\"vocabulary\":9}]}"),
+                           &j, &s, &err),
+                  &err);
+    assert_ok_err(jobspec_fits_dataset(&s, true, v, "d", d, &err), &err);
+    assert_int_equal(jobspec_fits_dataset(&s, false, v, "d", d, &err), SH_E_INVALID);
+    assert_non_null(strstr(err.msg, "\"label\""));
+    json_decref(j);
     json_decref(v);
     json_decref(d);
 }
@@ -379,7 +408,7 @@ static void batch_inference_must_fit(void **state)
         assert_ok_err(read_job(job, &j, &s, &err), &err);
         rc = jobspec_fits_model(&s, v, &err);
         if (!rc)
-            rc = jobspec_fits_dataset(&s, v, "d", d, &err);
+            rc = jobspec_fits_dataset(&s, true, v, "d", d, &err);
         if (rc != CASES[i].rc || !strstr(err.msg, CASES[i].text))
             fail_msg("case %zu: %s -> %s \"%s\"", i, CASES[i].spec, sh_rc_name(rc), err.msg);
         json_decref(v);
@@ -414,6 +443,7 @@ int main(void)
         cmocka_unit_test(of_many_tensors_the_first_are_named),
         cmocka_unit_test(labels_of_mse_have_the_shape_of_the_output),
         cmocka_unit_test(each_loss_is_of_an_output_with_labels_that_fit),
+        cmocka_unit_test(an_evaluation_needs_labels_that_training_makes),
         cmocka_unit_test(batch_inference_must_fit),
     };
 
