@@ -125,11 +125,25 @@ static int pack(struct cargo *c, const char *path, const char *name, struct sh_e
     return rc ? rc : add_zeros(c, (int64_t)ustar_padded((uint64_t)bytes) - bytes, err);
 }
 
+static int open_beside(int folder, const char *name)
+{
+    return sh_external_open(folder, strncmp(name, "./", 2) == 0 ? name + 2 : name);
+}
+
+static bool is_missing(int folder, const char *name)
+{
+    int fd = open_beside(folder, name);
+
+    if (fd >= 0)
+        close(fd);
+    return fd < 0 && errno == ENOENT;
+}
+
 /* A file that the model names, which a stranger may have written: through a link it could be any
  * file of who pushes it. */
 static int check_beside(int folder, const char *file, const char *name, struct sh_err *err)
 {
-    int fd = sh_external_open(folder, strncmp(name, "./", 2) == 0 ? name + 2 : name);
+    int fd = open_beside(folder, name);
     const int why = errno;
 
     if (fd >= 0) {
@@ -157,7 +171,8 @@ static int open_folder(const char *file, size_t n, int *out, struct sh_err *err)
                      : SH_FAIL_ERRNO(err, SH_E_IO, "could not open the folder of \"%s\": %m", file);
 }
 
-static int pack_all(struct cargo *c, const char *file, const struct names *l, struct sh_err *err)
+static int pack_all(struct cargo *c, const char *file, const char *weights, const struct names *l,
+                    struct sh_err *err)
 {
     const char *slash = strrchr(file, '/');
     const size_t n = slash ? (size_t)(slash + 1 - file) : 0;
@@ -165,9 +180,13 @@ static int pack_all(struct cargo *c, const char *file, const struct names *l, st
 
     if (!rc)
         rc = pack(c, file, "model.onnx", err);
+    if (!rc && weights)
+        rc = pack(c, weights, SH_EXTERNAL_WEIGHTS, err);
     for (size_t i = 0; i < l->n && !rc; i++) {
         char *path = NULL;
 
+        if (weights && is_missing(folder, l->name[i]))
+            continue;
         rc = check_beside(folder, file, l->name[i], err);
         if (!rc)
             rc = sh_asprintf(err, &path, "%.*s%s", (int)n, file, l->name[i]);
@@ -188,7 +207,7 @@ int cargo_file(const char *file, struct cargo *out, struct sh_err *err)
     return add_file(out, file, &bytes, err);
 }
 
-int cargo_open(const char *file, struct cargo *out, struct sh_err *err)
+int cargo_open(const char *file, const char *weights, struct cargo *out, struct sh_err *err)
 {
     struct names l = {.err = err};
     int rc;
@@ -196,7 +215,7 @@ int cargo_open(const char *file, struct cargo *out, struct sh_err *err)
     *out = (struct cargo){.fd = -1};
     rc = find_names(file, &l);
     if (!rc)
-        rc = l.n ? pack_all(out, file, &l, err) : cargo_file(file, out, err);
+        rc = l.n || weights ? pack_all(out, file, weights, &l, err) : cargo_file(file, out, err);
     for (size_t i = 0; i < l.n; i++)
         free(l.name[i]);
     free(l.name);

@@ -26,9 +26,11 @@ struct cargo {
     int fd;      /* -1: none */
 };
 
-/* file: an ONNX file takes the files that it names with it; any other goes alone. Each must be a
- * file on a disk that is not empty. cargo_fini(), whatever is returned. */
-int cargo_open(const char *file, struct cargo *out, struct sh_err *err);
+/* file: an ONNX file takes the files that it names with it; any other goes alone. weights: a
+ * safetensors file that goes with the model as SH_EXTERNAL_WEIGHTS, or NULL. What the model names
+ * may be missing then: the server says which tensors lack values. Each must be a file on a disk
+ * that is not empty. cargo_fini(), whatever is returned. */
+int cargo_open(const char *file, const char *weights, struct cargo *out, struct sh_err *err);
 int cargo_file(const char *file, struct cargo *out, struct sh_err *err); /* alone, whatever it is */
 void cargo_fini(struct cargo *c);
 /* At most n of the bytes from `at` on; 0: there are no more; -1 with errno: they cannot be read,

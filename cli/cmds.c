@@ -127,6 +127,9 @@ static const struct sh_conf_opt PUSH_MODEL[] = {
         "sizes that requests are filled up to, of axes that the file leaves open, as in "
         "length=64,128,512 or \"height=256,512 width=256,512\": few shapes are compiled, and "
         "requests of unlike sizes run together; refused where answers might change"),
+    STR(weights, "weights", NULL,
+        "safetensors file whose tensors replace the initializers of the same names, as "
+        "save_file(model.state_dict()) writes it"),
     BOOL(wait, "wait", "wait until the version is READY"),
     INT(wait_s, "wait-s", 600, 1, 86400, "longest wait, s"),
 };

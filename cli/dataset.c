@@ -188,7 +188,7 @@ int dataset_push(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = make_file(c, &set, &file, err);
     if (!rc)
-        rc = upload_open(c, file, &u, err);
+        rc = upload_open(c, file, NULL, &u, err);
     if (!rc)
         rc = rest_ensure(c, path, DATASETS, c->args[0], &made, err);
     if (!rc)

@@ -3,6 +3,7 @@
 #include "cli/upload.h"
 #include "common/buckets.h"
 #include "common/clock.h"
+#include "common/external.h"
 #include "common/mem.h"
 
 #include <inttypes.h>
@@ -464,6 +465,21 @@ static void take_back(struct cli *c, const char *path, const char *model)
     json_decref(j);
 }
 
+static int check_files(struct cli *c, const char *file, struct sh_err *err)
+{
+    enum sh_file_kind kind = SH_FILE_ONNX;
+    int rc = upload_check(file, SH_FILE_ONNX, err);
+
+    if (rc || !c->conf->weights)
+        return rc;
+    rc = upload_kind(file, &kind, err);
+    if (!rc && kind == SH_FILE_TAR)
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "--weights needs the ONNX file itself; into a tar file put the weights "
+                     "as " SH_EXTERNAL_WEIGHTS " beside the model");
+    return rc ? rc : upload_check(c->conf->weights, SH_FILE_SAFETENSORS, err);
+}
+
 static int push(struct cli *c, const char *model, const char *file, json_t **out,
                 struct sh_err *err)
 {
@@ -478,9 +494,9 @@ static int push(struct cli *c, const char *model, const char *file, json_t **out
     if (!rc)
         rc = read_buckets(c, &buckets, err);
     if (!rc)
-        rc = upload_check(file, SH_FILE_ONNX, err);
+        rc = check_files(c, file, err);
     if (!rc)
-        rc = upload_open(c, file, &u, err);
+        rc = upload_open(c, file, c->conf->weights, &u, err);
     if (!rc)
         rc = rest_ensure(c, owner, MODELS, model, &made, err);
     if (!rc)

@@ -17,8 +17,9 @@ struct upload;
 /* Reads the file, and those that hold the data of a model, for their digest. From then to
  * upload_close() the first INT or TERM ends the upload and not the program, so that what was made
  * for it can go.
- * *out: OWNED, upload_close(), whatever is returned. */
-int upload_open(struct cli *c, const char *file, struct upload **out, struct sh_err *err);
+ * weights: of a model, or NULL (cargo_open). *out: OWNED, upload_close(), whatever is returned. */
+int upload_open(struct cli *c, const char *file, const char *weights, struct upload **out,
+                struct sh_err *err);
 void upload_close(struct upload *u); /* NULL is allowed */
 /* Does the server have a part of it from an upload that broke? path: of an artifact. Nobody asks if
  * the file is not large. */

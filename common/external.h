@@ -9,6 +9,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* A file of this name beside the model in a tar file gives initializers their values by name
+ * (executor/model/onnx_weights.h). */
+#define SH_EXTERNAL_WEIGHTS "initializers.safetensors"
+
 /* A name, not NUL-terminated, once for each tensor that lies there. False: enough. */
 typedef bool sh_external_fn(const char *location, size_t n, void *arg);
 

@@ -6,6 +6,7 @@
 #include "executor/model/atomic_file.h"
 #include "executor/model/graph_int.h"
 #include "executor/model/onnx.h"
+#include "executor/model/onnx_weights.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
@@ -202,7 +203,11 @@ int onnx_file_load(const char *path, bool beside, struct onnx_source **source,
         return rc;
     data = onnx_source_model(*source, &bytes);
     rc = parse(data, bytes, out, err);
+    if (!rc)
+        rc = onnx_weights_bind(*out, *source, err);
     if (rc) {
+        onnx_file_free(*out);
+        *out = NULL;
         onnx_source_close(*source);
         *source = NULL;
     }

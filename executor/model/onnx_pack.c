@@ -5,6 +5,7 @@
 #include "common/ustar.h"
 #include "executor/model/atomic_file.h"
 #include "executor/model/onnx.h"
+#include "executor/model/onnx_tensor.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -27,48 +28,19 @@ struct pack {
     uint64_t bytes; /* of DATA */
 };
 
-static int say(Onnx__TensorProto *t, size_t i, const char *key, const char *value,
-               struct sh_err *err)
-{
-    Onnx__StringStringEntryProto *e = malloc(sizeof(*e));
-    int rc;
-
-    if (!e)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
-    onnx__string_string_entry_proto__init(e);
-    t->external_data[i] = e;
-    t->n_external_data = i + 1;
-    rc = sh_strdup(key, &e->key, err);
-    return rc ? rc : sh_strdup(value, &e->value, err);
-}
-
 static int move_out(struct pack *p, Onnx__TensorProto *t, struct sh_err *err)
 {
-    char offset[24], length[24];
+    const ProtobufCBinaryData raw = t->raw_data;
     int rc;
 
     if (!t->has_raw_data || t->raw_data.len < SMALL)
         return SH_OK;
     p->bytes = SH_ALIGN_UP(p->bytes, (uint64_t)ALIGN);
-    snprintf(offset, sizeof(offset), "%" PRIu64, p->bytes);
-    snprintf(length, sizeof(length), "%zu", t->raw_data.len);
-    t->external_data = calloc(3, sizeof(*t->external_data));
-    if (!t->external_data)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an export");
-    rc = say(t, 0, "location", DATA, err);
-    if (!rc)
-        rc = say(t, 1, "offset", offset, err);
-    if (!rc)
-        rc = say(t, 2, "length", length, err);
-    if (rc)
-        return rc;
-    t->has_data_location = 1;
-    t->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
-    p->moved[p->n++] = (struct moved){.t = t, .raw = t->raw_data, .offset = p->bytes};
-    p->bytes += t->raw_data.len;
-    t->has_raw_data = 0;
     t->raw_data = (ProtobufCBinaryData){0, NULL};
-    return SH_OK;
+    rc = onnx_tensor_point(t, DATA, p->bytes, raw.len, err);
+    p->moved[p->n++] = (struct moved){.t = t, .raw = raw, .offset = p->bytes};
+    p->bytes += raw.len;
+    return rc;
 }
 
 static int put_header(FILE *f, const char *name, uint64_t bytes, struct sh_err *err)

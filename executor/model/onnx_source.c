@@ -320,6 +320,22 @@ const uint8_t *onnx_source_model(const struct onnx_source *s, size_t *bytes)
     return s->model;
 }
 
+bool onnx_source_packed(const struct onnx_source *s, const char *name, const uint8_t **data,
+                        size_t *bytes)
+{
+    char *full = NULL;
+    uint32_t i = NAMES_NONE;
+
+    if (s->prefix && sh_asprintf(NULL, &full, "%s%s", s->prefix, name) == SH_OK)
+        i = names_get(&s->names, full);
+    free(full);
+    if (i == NAMES_NONE)
+        return false;
+    *data = s->files[i].data;
+    *bytes = s->files[i].bytes;
+    return true;
+}
+
 /* The number of the file of that name, which is in s->files then. */
 static int find_file(struct onnx_source *s, const char *what, const char *location,
                      struct file **out, struct sh_err *err)

@@ -24,6 +24,10 @@ int onnx_source_open(const char *path, bool beside, struct onnx_source **out, st
 void onnx_source_close(void *source); /* NULL is allowed; for graph's backing_free */
 /* BORROWED until it is closed. */
 const uint8_t *onnx_source_model(const struct onnx_source *s, size_t *bytes);
+/* The whole file of that name beside the model in its tar file. False: there is none, or the model
+ * came in another way. BORROWED until s is closed. */
+bool onnx_source_packed(const struct onnx_source *s, const char *name, const uint8_t **data,
+                        size_t *bytes);
 /* The bytes [offset, offset + length) of the file that a tensor names; BORROWED until s is closed,
  * aligned to 1. length < 0: to its end. From one file no more is taken than it has: tensors that
  * overlap would make a small upload a large model. what: for messages, "initializer x". */

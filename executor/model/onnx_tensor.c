@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -251,9 +252,55 @@ void onnx_tensor_drop(Onnx__TensorProto *t)
     drop_external(t);
     free(t->raw_data.data);
     free(t->float_data);
+    free(t->double_data);
+    free(t->int32_data);
+    free(t->int64_data);
+    free(t->uint64_data);
     t->raw_data = (ProtobufCBinaryData){0, NULL};
+    t->has_raw_data = 0;
     t->float_data = NULL;
-    t->n_float_data = 0;
+    t->double_data = NULL;
+    t->int32_data = NULL;
+    t->int64_data = NULL;
+    t->uint64_data = NULL;
+    t->n_float_data = t->n_double_data = t->n_int32_data = t->n_int64_data = t->n_uint64_data = 0;
+}
+
+static int add_entry(Onnx__TensorProto *t, const char *key, const char *value, struct sh_err *err)
+{
+    Onnx__StringStringEntryProto *e = malloc(sizeof(*e));
+    int rc;
+
+    if (!e)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the place of a tensor");
+    onnx__string_string_entry_proto__init(e);
+    t->external_data[t->n_external_data++] = e;
+    rc = sh_strdup(key, &e->key, err);
+    return rc ? rc : sh_strdup(value, &e->value, err);
+}
+
+int onnx_tensor_point(Onnx__TensorProto *t, const char *location, uint64_t offset, uint64_t length,
+                      struct sh_err *err)
+{
+    char at[24], bytes[24];
+    int rc;
+
+    onnx_tensor_drop(t);
+    snprintf(at, sizeof(at), "%" PRIu64, offset);
+    snprintf(bytes, sizeof(bytes), "%" PRIu64, length);
+    t->external_data = calloc(3, sizeof(*t->external_data));
+    if (!t->external_data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the place of a tensor");
+    rc = add_entry(t, "location", location, err);
+    if (!rc)
+        rc = add_entry(t, "offset", at, err);
+    if (!rc)
+        rc = add_entry(t, "length", bytes, err);
+    if (rc)
+        return rc;
+    t->has_data_location = 1;
+    t->data_location = ONNX__TENSOR_PROTO__DATA_LOCATION__EXTERNAL;
+    return SH_OK;
 }
 
 int onnx_tensor_settle(Onnx__TensorProto *t, struct onnx_source *source, struct sh_err *err)

@@ -28,6 +28,10 @@ int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_s
 const void *onnx_tensor_look(const Onnx__TensorProto *t, struct onnx_source *source);
 /* Frees the data, whatever encoding they have. */
 void onnx_tensor_drop(Onnx__TensorProto *t);
+/* Its data are the bytes [offset, offset + length) of another file from here on; what it had is
+ * freed. */
+int onnx_tensor_point(Onnx__TensorProto *t, const char *location, uint64_t offset, uint64_t length,
+                      struct sh_err *err);
 /* Its data lie in raw_data from here on, whatever encoding they had. */
 int onnx_tensor_settle(Onnx__TensorProto *t, struct onnx_source *source, struct sh_err *err);
 bool onnx_tensor_is_external(const Onnx__TensorProto *t);

@@ -47,9 +47,9 @@ class External(Story):
             f.write(data)
         return path
 
-    def cli_push(self, model, path):
+    def cli_push(self, model, path, *options):
         return subprocess.run([os.path.join(BIN, "shunt"), "push", "model", model, path, "--wait", "--server",
-                               "http://127.0.0.1:%d" % self.s.port], text=True, timeout=180,
+                               "http://127.0.0.1:%d" % self.s.port, *options], text=True, timeout=180,
                               env={**self.s.env, "SHUNT_KEY": self.key},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
 
@@ -80,6 +80,48 @@ class External(Story):
     def test_a_tar_file_by_rest(self):
         self.s.push(self.key, "packed", onnx.tar({"m.onnx": linear("w/m.bin"), "w/m.bin": floats(W + B)}))
         self.answers("packed")
+
+    def test_weights_of_a_state_dict_by_name(self):
+        """An exported graph, and fine-tuned weights that were saved beside it."""
+        old = onnx.model(
+            [onnx.node("Gemm", ["x", "w", "b"], ["y"])], [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 3])],
+            [onnx.tensor("w", [4, 3], [0.0] * 12), onnx.tensor("b", [3], B)])
+        graph = self.write("old.onnx", old)
+        tuned = st_bytes({"w": ("F32", [4, 3], floats(W)), "n.num_batches_tracked": ("I64", [], bytes(8))})
+        r = self.cli_push("tuned", graph, "--weights", self.write("tuned.safetensors", tuned))
+        self.assertEqual(r.returncode, 0, r.stdout)
+        self.answers("tuned")
+        half = st_bytes({"w": ("F16", [4, 3], struct.pack("<12e", *W))})
+        r = self.cli_push("half", graph, "--weights", self.write("half.safetensors", half))
+        self.assertEqual(r.returncode, 0, r.stdout)
+        self.answers("half")
+        self.s.push(self.key, "by-rest", onnx.tar({"m.onnx": old, "initializers.safetensors": tuned}))
+        self.answers("by-rest")
+        self.trains("by-rest-too", old, "initializers.safetensors", tuned)
+        for name, tensors, part in (
+                ("shape", {"w": ("F32", [3, 4], floats(W))}, "F32 [3,4]"),
+                ("type", {"w": ("I32", [4, 3], bytes(48))}, "I32 [4,3]"),
+                ("names", {"w": ("F32", [4, 3], floats(W)), "fc.weight": ("F32", [1], bytes(4))}, "fc.weight")):
+            path = self.write(name + ".safetensors", st_bytes(tensors))
+            r = self.cli_push("unfit-" + name, graph, "--weights", path)
+            self.assertEqual(r.returncode, 1, r.stdout)
+            self.assertIn(part, r.stdout)
+            self.refused(onnx.tar({"m.onnx": old, "initializers.safetensors": st_bytes(tensors)}), part)
+
+    def test_weights_that_are_none(self):
+        graph = self.write("none.onnx", linear("nowhere"))
+        r = self.cli_push("none", graph, "--weights", graph)
+        self.assertEqual(r.returncode, 1, r.stdout)
+        self.assertIn("is no safetensors file", r.stdout)
+        w = self.write("some.safetensors", st_bytes({"w": ("F32", [4, 3], floats(W))}))
+        packed = self.write("none.tar", onnx.tar({"m.onnx": linear("nowhere")}))
+        r = self.cli_push("none", packed, "--weights", w)
+        self.assertEqual(r.returncode, 1, r.stdout)
+        self.assertIn("initializers.safetensors", r.stdout)
+        r = self.cli_push("none", graph, "--weights", w)  # b is nowhere
+        self.assertEqual(r.returncode, 1, r.stdout)
+        self.assertIn("initializer b", r.stdout)
+        self.assertEqual(self.s.call("GET", "/api/v1/models/none", key=self.key).status, 404)
 
     def test_as_the_documentation_says_by_curl(self):
         """docs/models.md, as it stands there."""
@@ -205,8 +247,8 @@ class External(Story):
             [onnx.value("y", ["N", 3])],
             [onnx.external("w", [4, 3], "m.data", 0, 48), onnx.tensor("yes", [], [], 9, b"\1")]))
 
-    def trains(self, name, model):
-        self.s.push(self.key, name, onnx.tar({"m.onnx": model, "m.data": floats(W + B)}))
+    def trains(self, name, model, file="m.data", data=floats(W + B)):
+        self.s.push(self.key, name, onnx.tar({"m.onnx": model, file: data}))
         self.answers(name)
         rows = 64
         self.s.push_data(self.key, name + "-examples", st_bytes({

@@ -9,6 +9,8 @@
 #include "common/ustar.h"
 #include "tests/unit/onnx_bytes.h"
 
+#include <math.h>
+
 static const float W[6] = {1, -2, 3, 0.5f, 4, -0.25f};
 
 static void put_entry(struct sh_buf *t, const char *key, const char *value)
@@ -361,6 +363,253 @@ static void no_damage_to_a_tar_file_crashes_the_reader(void **state)
     sh_buf_fini(&t);
 }
 
+/* ---------------------------------------------------------------- weights by name */
+
+static struct sh_st_tensor st_tensor(const char *name, enum sh_dtype dtype, int64_t n,
+                                     const void *data)
+{
+    return (struct sh_st_tensor){.name = name,
+                                 .dtype = dtype,
+                                 .rank = n >= 0,
+                                 .dims = {n},
+                                 .data = data,
+                                 .bytes = (size_t)(n >= 0 ? n : 1) * sh_dtype_bytes(dtype)};
+}
+
+/* w has values, v has none unless v_too, k is INT64 in the typed encoding. y = x + w + v. */
+static void tar_named(struct sh_buf *t, bool v_too, const char *twice)
+{
+    static const float OLD[3] = {9, 9, 9};
+    struct file f;
+
+    file_begin(&f);
+    file_tensor(&f, "w", FLOAT, 3, OLD, sizeof(OLD));
+    file_tensor(&f, "v", FLOAT, 3, OLD, v_too ? sizeof(OLD) : 0);
+    if (twice)
+        file_tensor(&f, twice, FLOAT, 3, OLD, sizeof(OLD));
+    put_int(&f.msg, 1, 1);
+    put_int(&f.msg, 2, INT64);
+    put_int(&f.msg, 7, 1); /* int64_data */
+    put_text(&f.msg, 8, "k");
+    put_msg(&f.graph, INITIALIZER, &f.msg);
+    file_node(&f, "", "Add", "x w", "a");
+    file_node(&f, "", "Add", "a v", "b");
+    file_node(&f, "", "Gather", "b k", "y");
+    file_end(&f);
+    tar_add(t, '0', "d/m.onnx", f.msg.data, f.msg.len);
+    file_fini(&f);
+}
+
+static void tar_weights(struct sh_buf *t, const char *name, const struct sh_st_tensor *list,
+                        size_t n)
+{
+    char path[PATH_BYTES], *bytes;
+    size_t len;
+
+    assert_ok(sh_st_write(path_of("weights", path), list, n, NULL, NULL));
+    bytes = sh_test_read_file(path, &len);
+    tar_add(t, '0', name, bytes, len);
+    free(bytes);
+}
+
+/* The model with these weights beside it. */
+static int named_read(const struct sh_st_tensor *list, size_t n, bool v_too, struct graph **g,
+                      struct sh_err *err)
+{
+    struct sh_buf t;
+
+    tar_begin(&t);
+    tar_named(&t, v_too, NULL);
+    tar_weights(&t, "d/" SH_EXTERNAL_WEIGHTS, list, n);
+    return tar_read(&t, g, err);
+}
+
+static void assert_floats(const struct graph *g, const char *name, const float *want)
+{
+    uint32_t v = graph_find(g, name);
+
+    assert_int_not_equal(v, GRAPH_NONE);
+    assert_int_equal(g->values[v].bytes, 12);
+    assert_memory_equal(g->values[v].data, want, 12);
+    assert_true(g->values[v].is_param);
+}
+
+static void weights_by_name_replace_those_of_the_graph(void **state)
+{
+    static const float OLD[3] = {9, 9, 9};
+    const int64_t k = 2, count = 77;
+    struct sh_st_tensor list[] = {st_tensor("v", SH_F32, 3, W + 3),
+                                  st_tensor("bn.num_batches_tracked", SH_I64, -1, &count),
+                                  st_tensor("k", SH_I64, 1, &k), st_tensor("w", SH_F32, 3, W)};
+    struct sh_err err;
+    struct graph *g;
+    (void)state;
+
+    assert_ok_err(named_read(list, 4, false, &g, &err), &err);
+    assert_floats(g, "w", W);
+    assert_floats(g, "v", W + 3);
+    assert_int_equal(*(const int64_t *)g->values[graph_find(g, "k")].data, 2);
+    graph_free(g);
+    assert_ok_err(named_read(list, 2, true, &g, &err), &err); /* the rest keeps its own */
+    assert_floats(g, "w", OLD);
+    assert_floats(g, "v", W + 3);
+    assert_int_equal(*(const int64_t *)g->values[graph_find(g, "k")].data, 1);
+    graph_free(g);
+}
+
+static void weights_in_half_precision_are_widened(void **state)
+{
+    static const uint16_t F16[3] = {0x3C00, 0xC000, 0x0001}; /* 1, -2, the least of all */
+    static const uint16_t BF16[3] = {0x3F80, 0xC000, 0x7F80};
+    const float want16[3] = {1, -2, 0x1p-24f}, wantb[3] = {1, -2, (float)INFINITY};
+    struct sh_st_tensor list[] = {st_tensor("w", SH_F16, 3, F16), st_tensor("v", SH_BF16, 3, BF16)};
+    struct sh_err err;
+    struct graph *g;
+    (void)state;
+
+    assert_ok_err(named_read(list, 2, false, &g, &err), &err);
+    assert_floats(g, "w", want16);
+    assert_floats(g, "v", wantb);
+    graph_free(g);
+}
+
+static void weights_that_do_not_fit_are_refused(void **state)
+{
+    static const char ZERO[128];
+    const struct {
+        struct sh_st_tensor t;
+        const char *text;
+    } ROWS[] = {
+        {st_tensor("w", SH_F32, 4, ZERO),
+         "\"w\" is F32 [4] in " SH_EXTERNAL_WEIGHTS ", but the graph needs F32 [3]"},
+        {st_tensor("w", SH_F32, -1, ZERO), "is F32 []"},
+        {st_tensor("w", SH_F64, 3, ZERO), "is F64 [3]"},
+        {st_tensor("w", SH_I32, 3, ZERO), "is I32 [3]"},
+        {st_tensor("w", SH_F16, 4, ZERO), "is F16 [4]"},
+        {st_tensor("k", SH_F16, 1, ZERO), "needs I64 [1]"},
+        {st_tensor("head.weight", SH_F32, 3, ZERO), "1 of the 1 tensors"},
+        {st_tensor("head.weight", SH_F32, 3, ZERO), "head.weight"},
+        {st_tensor("x", SH_F32, 3, ZERO), "no initializers for"}, /* an input is none */
+        {st_tensor("bn.num_batches_tracked", SH_F32, -1, ZERO), "num_batches_tracked"},
+        {st_tensor("my_num_batches_tracked", SH_I64, -1, ZERO), "my_num_batches_tracked"},
+    };
+    struct sh_st_tensor none = st_tensor("w", SH_F32, 3, ZERO);
+    struct sh_err err;
+    struct graph *g;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++)
+        assert_fails(named_read(&ROWS[i].t, 1, true, &g, &err), SH_E_INVALID, &err, ROWS[i].text);
+    assert_fails(named_read(&none, 1, false, &g, &err), SH_E_INVALID, &err,
+                 "initializer v has no values");
+}
+
+static void many_names_that_the_graph_lacks_make_a_short_message(void **state)
+{
+    struct sh_st_tensor list[20];
+    char names[20][64];
+    struct sh_err err;
+    struct graph *g;
+    (void)state;
+
+    for (size_t i = 0; i < 20; i++) {
+        snprintf(names[i], sizeof(names[i]), "t%02zu", i);
+        list[i] = st_tensor(names[i], SH_F32, 3, W);
+    }
+    assert_fails(named_read(list, 20, true, &g, &err), SH_E_INVALID, &err, "20 of the 20");
+    assert_non_null(strstr(err.msg, "t00, t01, "));
+    assert_non_null(strstr(err.msg, ", ..."));
+}
+
+static void broken_weights_are_refused(void **state)
+{
+    static const struct {
+        const char *bytes;
+        size_t n;
+        int rc;
+        const char *text;
+    } ROWS[] = {
+        {"", 0, SH_E_INVALID, "at least 8"},
+        {"\1\2\3", 3, SH_E_INVALID, "at least 8"},
+        {"\xff\xff\xff\xff\xff\xff\xff\x7f{}", 10, SH_E_TOOBIG, "its header claims"},
+        {"\x20\0\0\0\0\0\0\0{}", 10, SH_E_INVALID, "is cut"},
+        {"\2\0\0\0\0\0\0\0{}more", 14, SH_E_INVALID, "belong to no tensor"},
+    };
+    const struct sh_st_tensor t = st_tensor("w", SH_F32, 3, W);
+    struct sh_err err;
+    struct graph *g;
+    struct sh_buf b;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++) {
+        tar_begin(&b);
+        tar_named(&b, true, NULL);
+        tar_add(&b, '0', "d/" SH_EXTERNAL_WEIGHTS, ROWS[i].bytes, ROWS[i].n);
+        assert_fails(tar_read(&b, &g, &err), ROWS[i].rc, &err, ROWS[i].text);
+        assert_non_null(strstr(err.msg, SH_EXTERNAL_WEIGHTS));
+    }
+    tar_begin(&b); /* widened twice, a small file would be a large model */
+    tar_named(&b, true, "w");
+    tar_weights(&b, "d/" SH_EXTERNAL_WEIGHTS, &t, 1);
+    assert_fails(tar_read(&b, &g, &err), SH_E_INVALID, &err, "w is defined twice");
+}
+
+/* m.onnx.data may stay at home, and what is trained from such a model has its weights. */
+static void weights_by_name_stand_in_for_files_that_are_missing(void **state)
+{
+    const struct sh_st_tensor t = st_tensor("w", SH_F32, 3, W),
+                              other = st_tensor("o", SH_F32, 3, W);
+    char in[PATH_BYTES], st[PATH_BYTES], out[PATH_BYTES];
+    struct graph *g = NULL;
+    struct sh_err err;
+    struct sh_buf b;
+    (void)state;
+
+    tar_begin(&b);
+    tar_model(&b, "m.onnx", "m.data");
+    tar_weights(&b, SH_EXTERNAL_WEIGHTS, &t, 1);
+    assert_ok_err(tar_read(&b, &g, &err), &err);
+    check_w(g, W);
+    assert_ok(sh_st_write(path_of("state", st), &other, 1, NULL, NULL));
+    path_of("m.tar", in);
+    assert_ok_err(onnx_export(in, st, path_of("out.onnx", out), &err), &err);
+    assert_ok_err(onnx_read_list(out, false, &g, NULL, &err), &err);
+    check_w(g, W);
+    tar_begin(&b); /* not beside the model: it is any other file */
+    tar_model(&b, "m.onnx", "m.data");
+    tar_weights(&b, "d/" SH_EXTERNAL_WEIGHTS, &t, 1);
+    assert_fails(tar_read(&b, &g, &err), SH_E_INVALID, &err, "not there");
+}
+
+static void no_damage_to_weights_crashes_the_reader(void **state)
+{
+    static const uint8_t VALUES[] = {0x00, 0x01, 0x7F, 0x80, 0xFF};
+    const struct sh_st_tensor list[] = {st_tensor("w", SH_F32, 3, W), st_tensor("v", SH_F16, 3, W)};
+    struct sh_err err;
+    struct graph *g;
+    char path[PATH_BYTES], *bytes;
+    size_t n;
+    (void)state;
+
+    assert_ok_err(named_read(list, 2, false, &g, &err), &err);
+    graph_free(g);
+    bytes = sh_test_read_file(path_of("m.tar", path), &n);
+    for (size_t i = 0; i < n; i++) {
+        char keep = bytes[i];
+
+        if (i % 2 && !keep)
+            continue;
+        bytes[i] = (char)VALUES[i % SH_ARRAY_LEN(VALUES)];
+        sh_test_write_file(path, bytes, n);
+        g = NULL;
+        memset(&err, 0, sizeof(err));
+        onnx_read_list(path, false, &g, NULL, &err);
+        graph_free(g);
+        bytes[i] = keep;
+    }
+    free(bytes);
+}
+
 /* ---------------------------------------------------------------- what is sent */
 
 static void read_cargo(struct cargo *c, struct sh_buf *out, size_t step)
@@ -393,7 +642,7 @@ static void a_push_takes_the_files_that_the_model_names(void **state)
     file_fini(&f);
     sh_buf_init(&all, 1 << 20);
     sh_buf_init(&again, 1 << 20);
-    assert_ok_err(cargo_open(path, &c, &err), &err);
+    assert_ok_err(cargo_open(path, NULL, &c, &err), &err);
     read_cargo(&c, &all, 4096);
     read_cargo(&c, &again, 7); /* a connection that went on in the middle */
     assert_memory_equal(all.data, again.data, all.len);
@@ -403,6 +652,34 @@ static void a_push_takes_the_files_that_the_model_names(void **state)
     check_w(g, W + 3);
     sh_buf_fini(&all);
     sh_buf_fini(&again);
+}
+
+static void a_push_with_weights_packs_them(void **state)
+{
+    const struct sh_st_tensor t = st_tensor("w", SH_F32, 3, W);
+    char path[PATH_BYTES], weights[PATH_BYTES];
+    struct sh_err err = {0};
+    struct graph *g = NULL;
+    struct sh_buf all;
+    struct cargo c;
+    struct file f;
+    (void)state;
+
+    file_begin(&f);
+    file_external(&f, "w", "absent.data", "12", "12");
+    file_node(&f, "", "Add", "x w", "y");
+    file_end(&f);
+    sh_test_write_file(path_of("m.onnx", path), f.msg.data, f.msg.len);
+    file_fini(&f);
+    assert_ok(sh_st_write(path_of("tuned.safetensors", weights), &t, 1, NULL, NULL));
+    sh_buf_init(&all, 1 << 20);
+    assert_ok_err(cargo_open(path, weights, &c, &err), &err);
+    read_cargo(&c, &all, 4096);
+    cargo_fini(&c);
+    sh_test_write_file(path_of("sent", path), all.data, all.len);
+    assert_ok_err(onnx_read_list(path, false, &g, NULL, &err), &err);
+    check_w(g, W);
+    sh_buf_fini(&all);
 }
 
 static void a_push_takes_nothing_from_elsewhere(void **state)
@@ -423,7 +700,7 @@ static void a_push_takes_nothing_from_elsewhere(void **state)
         sh_test_write_file(path_of("m.onnx", path), f.msg.data, f.msg.len);
         file_fini(&f);
         memset(&err, 0, sizeof(err));
-        assert_fails(cargo_open(path, &c, &err), SH_E_INVALID, &err, TEXTS[i]);
+        assert_fails(cargo_open(path, NULL, &c, &err), SH_E_INVALID, &err, TEXTS[i]);
         cargo_fini(&c);
     }
 }
@@ -472,6 +749,14 @@ int main(void)
         T(a_tar_file_has_a_model_and_its_data),
         T(other_tar_files_are_refused),
         T(no_damage_to_a_tar_file_crashes_the_reader),
+        T(weights_by_name_replace_those_of_the_graph),
+        T(weights_in_half_precision_are_widened),
+        T(weights_that_do_not_fit_are_refused),
+        T(many_names_that_the_graph_lacks_make_a_short_message),
+        T(broken_weights_are_refused),
+        T(weights_by_name_stand_in_for_files_that_are_missing),
+        T(no_damage_to_weights_crashes_the_reader),
+        T(a_push_with_weights_packs_them),
         T(a_push_takes_the_files_that_the_model_names),
         T(a_push_takes_nothing_from_elsewhere),
         T(an_export_has_the_weights_of_other_files_in_it),
