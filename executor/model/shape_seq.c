@@ -200,7 +200,7 @@ static int64_t *part_sizes(struct seq_op *s, int64_t whole, uint32_t *n)
         s->w.rc = shape__fail(s->c, SH_E_INVALID, "parts of %lld", (long long)each);
     if (s->w.rc)
         return NULL;
-    count = is_list ? v->dims[0] : (whole + each - 1) / each;
+    count = is_list ? v->dims[0] : whole / each + (whole % each != 0);
     if ((uint64_t)count > MAX_ELEMENTS)
         rw_fail(&s->w, shape__fail(s->c, SH_E_TOOBIG, "splits into %lld parts", (long long)count));
     sizes = s->w.rc ? NULL : calloc((size_t)count + 1, sizeof(*sizes));

@@ -341,6 +341,23 @@ static void sequences_are_gone_once_they_are_taken_apart(void **state)
     }
 }
 
+static void parts_larger_than_the_whole_are_one_part(void **state)
+{
+    struct made m;
+    float want[6];
+    (void)state;
+
+    begin(&m, 2);
+    int_const(&m, "list", INT64_MAX);
+    int_const(&m, "first", 0);
+    put_node(&m.f.graph, "Squeeze", "list", "most", NULL);
+    put_node(&m.f.graph, "SplitToSequence", "x most", "s", NULL);
+    put_node(&m.f.graph, "SequenceAt", "s first", "y", NULL);
+    for (int i = 0; i < 6; i++)
+        want[i] = (float)i - 2.5f;
+    check_made(&m, want, 6);
+}
+
 /* ---------------------------------------------------------------- what is refused */
 
 static void refuse(struct made *m, int rc, const char *why)
@@ -550,6 +567,7 @@ int main(void)
         T(no_trip_at_all_leaves_what_was_there),
         T(a_scan_goes_along_an_axis),
         T(sequences_are_gone_once_they_are_taken_apart),
+        T(parts_larger_than_the_whole_are_one_part),
         T(bombs_are_refused),
         T(loops_of_which_the_length_is_not_known_are_refused),
         T(bodies_that_make_no_sense_are_refused),
