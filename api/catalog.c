@@ -128,6 +128,7 @@ static int read_tensor(const json_t *j, const struct sh_symbols *s, struct cat_t
     t->dtype = type ? sh_dtype_from_v2(type) : SH_N_DTYPES;
     if (!name || !sh_strlcpy(t->name, name, sizeof(t->name)) || t->dtype == SH_N_DTYPES)
         return SH_FAIL(err, SH_E_BUG, "a tensor of a model is not described as it should be");
+    t->is_mask = json_is_true(json_object_get(j, "mask"));
     rc = sh_dims_read(j, s, t->axes, &t->rank, err);
     for (size_t i = 0; i < t->rank && !rc; i++)
         t->dims[i] = sh_dim_is_fixed(&t->axes[i])              ? t->axes[i].add
@@ -136,7 +137,7 @@ static int read_tensor(const json_t *j, const struct sh_symbols *s, struct cat_t
     return rc;
 }
 
-/* [{"name","datatype","shape"}] */
+/* [{"name","datatype","shape","mask"}] */
 static int read_tensors(const json_t *list, const struct sh_symbols *s, struct cat_tensor **out,
                         size_t *n, struct sh_err *err)
 {

@@ -305,11 +305,28 @@ static int read_region(struct infer *i, const struct plan_input *in, void *to, s
     return rc;
 }
 
+/* Input k is where it is to be, but not filled up yet. */
+static int load(struct infer *i, size_t k, char *to, struct sh_err *err)
+{
+    const struct cat_tensor *t = &i->v->inputs[k];
+    struct plan_input *in = &i->plan.in[k];
+    int rc;
+
+    if (in->binary)
+        return SH_OK;
+    rc = in->shm.region
+             ? read_region(i, in, to, err)
+             : tensor_from_json(t, in->data, to, in->bytes / sh_dtype_bytes(t->dtype), err);
+    in->binary = to;
+    return rc;
+}
+
 /* Inputs that are numbers in JSON, in shared memory, or filled up, become bytes in a slot of their
  * own, in the order of the model's inputs. */
 static int bring(struct infer *i, struct sh_err *err)
 {
-    char *to;
+    char *at[CAT_MAX_IO], *to;
+    bool masks_all = false;
     int rc;
 
     if (i->plan.brought_bytes == 0)
@@ -320,18 +337,23 @@ static int bring(struct infer *i, struct sh_err *err)
     to = slab_at(i->api->slab, i->brought->off);
     for (size_t k = 0; !rc && k < i->v->n_inputs; k++) {
         struct plan_input *in = &i->plan.in[k];
-        const struct cat_tensor *t = &i->v->inputs[k];
 
-        if (in->binary && in->run_bytes == in->bytes)
+        at[k] = to;
+        if (!in->binary || in->run_bytes != in->bytes)
+            to += SH_ALIGN_UP(in->run_bytes, 64u);
+        rc = load(i, k, at[k], err);
+        if (!rc && i->plan.is_padded)
+            masks_all |= plan_masks_all(&i->v->inputs[k], &i->plan, in->binary);
+    }
+    if (!rc && masks_all)
+        rc = plan_as_it_is(i->v, &i->plan, err);
+    for (size_t k = 0; !rc && k < i->v->n_inputs; k++) {
+        struct plan_input *in = &i->plan.in[k];
+
+        if (in->run_bytes == in->bytes)
             continue;
-        if (in->shm.region)
-            rc = read_region(i, in, to, err);
-        else if (!in->binary)
-            rc = tensor_from_json(t, in->data, to, in->bytes / sh_dtype_bytes(t->dtype), err);
-        if (!rc && in->run_bytes != in->bytes)
-            rc = plan_pad(t, &i->plan, in->binary ? in->binary : to, to, err);
-        in->binary = to;
-        to += SH_ALIGN_UP(in->run_bytes, 64u);
+        rc = plan_pad(&i->v->inputs[k], &i->plan, in->binary, at[k], err);
+        in->binary = at[k];
     }
     return rc;
 }

@@ -307,22 +307,31 @@ static int read_inputs(struct reader *r, const json_t *list, struct sh_err *err)
     return rc;
 }
 
-/* What it runs at, and room for what the body does not hold as the model takes it. */
-static int fill_up(const struct cat_version *v, struct infer_plan *p, struct sh_err *err)
+/* Bytes of all inputs at what it runs at. */
+static int size_inputs(const struct cat_version *v, struct infer_plan *p, struct sh_err *err)
 {
     int64_t dims[SH_MAX_RANK];
     int rc = SH_OK;
+
+    for (size_t k = 0; !rc && k < v->n_inputs; k++)
+        rc = shape_at(&v->inputs[k], p, &p->run, dims, &p->in[k].run_bytes, err);
+    return rc;
+}
+
+/* What it runs at, and room for what the body does not hold as the model takes it. */
+static int fill_up(const struct cat_version *v, struct infer_plan *p, struct sh_err *err)
+{
+    int rc;
 
     p->run = p->sizes;
     for (uint32_t k = 0; k < p->run.n; k++) {
         p->run.v[k] = sh_bucket_of(&v->buckets, k, p->sizes.v[k]);
         p->is_padded |= p->run.v[k] != p->sizes.v[k];
     }
-    for (size_t k = 0; !rc && k < v->n_inputs; k++) {
-        rc = shape_at(&v->inputs[k], p, &p->run, dims, &p->in[k].run_bytes, err);
+    rc = size_inputs(v, p, err);
+    for (size_t k = 0; !rc && k < v->n_inputs; k++)
         if (!p->in[k].binary || p->in[k].run_bytes != p->in[k].bytes)
             p->brought_bytes += SH_ALIGN_UP(p->in[k].run_bytes, 64u);
-    }
     return rc;
 }
 
@@ -366,18 +375,13 @@ static int read_output(const struct cat_version *v, const json_t *j, bool all_bi
     return SH_OK;
 }
 
-static int read_outputs(const struct cat_version *v, const json_t *list, bool all_binary,
-                        struct infer_plan *p, struct sh_err *err)
+/* The model writes all of them, asked for or not. */
+static int size_outputs(const struct cat_version *v, struct infer_plan *p, struct sh_err *err)
 {
     int64_t dims[SH_MAX_RANK];
     int rc = SH_OK;
 
-    for (size_t i = 0; !rc && i < json_array_size(list); i++)
-        rc = read_output(v, json_array_get(list, i), all_binary, p, err);
-    if (json_array_size(list) == 0)
-        for (size_t i = 0; i < v->n_outputs; i++)
-            p->out[p->n_out++] = (struct plan_output){.index = i, .binary = all_binary};
-    /* The model writes all of them, asked for or not. */
+    p->all_out_bytes = 0;
     for (size_t i = 0; !rc && i < v->n_outputs; i++) {
         rc = plan_shape(&v->outputs[i], p, dims, &p->out_bytes[i], err);
         if (!rc)
@@ -386,6 +390,29 @@ static int read_outputs(const struct cat_version *v, const json_t *list, bool al
         p->all_out_bytes += SH_ALIGN_UP(p->run_out_bytes[i], 64u);
     }
     return rc;
+}
+
+int plan_as_it_is(const struct cat_version *v, struct infer_plan *p, struct sh_err *err)
+{
+    int rc;
+
+    p->run = p->sizes;
+    p->is_padded = false;
+    rc = size_inputs(v, p, err);
+    return rc ? rc : size_outputs(v, p, err);
+}
+
+static int read_outputs(const struct cat_version *v, const json_t *list, bool all_binary,
+                        struct infer_plan *p, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < json_array_size(list); i++)
+        rc = read_output(v, json_array_get(list, i), all_binary, p, err);
+    if (json_array_size(list) == 0)
+        for (size_t i = 0; i < v->n_outputs; i++)
+            p->out[p->n_out++] = (struct plan_output){.index = i, .binary = all_binary};
+    return rc ? rc : size_outputs(v, p, err);
 }
 
 /* The usual mistake in a request with binary tensors has a message of its own. */
@@ -511,6 +538,40 @@ static int rows_at(const struct cat_tensor *t, const struct infer_plan *p,
     if (!rc)
         *out = rows_of(small, large, t->rank, sh_dtype_bytes(t->dtype));
     return rc;
+}
+
+/* Of n elements, one every `step` bytes. -0.0 is 0. */
+static bool are_zero(const struct cat_tensor *t, const char *data, int64_t n, size_t step)
+{
+    const size_t unit = sh_dtype_bytes(t->dtype);
+    const bool has_sign =
+        t->dtype == SH_F32 || t->dtype == SH_F64 || t->dtype == SH_F16 || t->dtype == SH_BF16;
+
+    for (; n > 0; n--, data += step) {
+        for (size_t k = 0; k + 1 < unit; k++)
+            if (data[k])
+                return false;
+        if ((unsigned char)data[unit - 1] & (has_sign ? 0x7fu : 0xffu))
+            return false;
+    }
+    return true;
+}
+
+bool plan_masks_all(const struct cat_tensor *t, const struct infer_plan *p, const char *data)
+{
+    int64_t small[SH_MAX_RANK], large[SH_MAX_RANK];
+    const size_t unit = sh_dtype_bytes(t->dtype);
+    struct rows r;
+    size_t step;
+
+    if (!t->is_mask || rows_at(t, p, small, large, &r, NULL) || r.end == r.n * r.bytes)
+        return false;
+    step = r.bytes / (size_t)small[r.rank];
+    for (size_t i = 0; i < r.n; i++)
+        for (size_t k = 0; k < step; k += unit)
+            if (are_zero(t, data + i * r.bytes + k, small[r.rank], step))
+                return true;
+    return false;
 }
 
 int plan_pad(const struct cat_tensor *t, const struct infer_plan *p, const char *from, char *to,

@@ -56,6 +56,11 @@ struct plan_limits {
 int plan_read(const struct cat_version *v, const char *body, size_t body_bytes, size_t header_bytes,
               const struct plan_limits *most, struct infer_plan *out, struct sh_err *err);
 void plan_fini(struct infer_plan *p);
+/* Has a mask, whose data lie at `data` as they came, nothing but zeros somewhere along the axis
+ * that is filled up? */
+bool plan_masks_all(const struct cat_tensor *t, const struct infer_plan *p, const char *data);
+/* It runs at its own sizes, in the room that is there. */
+int plan_as_it_is(const struct cat_version *v, struct infer_plan *p, struct sh_err *err);
 /* The data of input t, which lie at `from`, filled up with zeros into `to`, which has run_bytes and
  * may be where they lie. */
 int plan_pad(const struct cat_tensor *t, const struct infer_plan *p, const char *from, char *to,

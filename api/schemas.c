@@ -51,7 +51,9 @@
     "'properties':{'name':" TEXT ",'datatype':" TEXT ",'shape':{'type':'array','items':" INT       \
     "},'dims':{'type':'array','description':'where sizes are open beside the batch: of each axis " \
     "a number, -1 for the batch, the name of a size, or {add, mul, of: [[-1 or name, plus, "       \
-    "div]...]}: add + mul * (x + plus) / div * ..., each quotient rounded down'}}}}"
+    "div]...]}: add + mul * (x + plus) / div * ..., each quotient rounded down'},"                 \
+    "'mask':{'type':'boolean','description':'with buckets: zeros in it mask; a request in which "  \
+    "it has nothing else along an axis that buckets fill up runs at its own sizes'}}}}"
 #define PARAMETERS "{'type':'object','additionalProperties':{'type':['string','number','boolean']}}"
 #define QUOTA_FIELDS                                                                               \
     "'guaranteed_gpus':" RANGE("number", "0", "1e6") ",'max_gpus':{" NUMBER("1e6")                 \

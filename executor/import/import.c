@@ -276,14 +276,15 @@ static int read_buckets(const char *text_of, const struct graph *g, json_t **j,
     return rc ? rc : sh_buckets_read(*j, &g->symbols, out, err);
 }
 
-static int check_buckets(const struct graph *g, const struct sh_buckets *b, struct sh_err *err)
+static int check_buckets(const struct graph *g, const struct sh_buckets *b, bool *masks,
+                         struct sh_err *err)
 {
     char why[PADS_WHY];
     bool harmless = true;
     int rc = SH_OK;
 
     for (uint32_t k = 0; k < g->symbols.n && !rc; k++) {
-        rc = pads_check(g, k, b->v[k], b->n[k], &harmless, why, err);
+        rc = pads_check(g, k, b->v[k], b->n[k], &harmless, masks, why, err);
         if (!rc && !harmless)
             rc = SH_FAIL(err, SH_E_UNSUPPORTED,
                          "requests cannot be filled up along \"%s\" without changing answers: %s. "
@@ -292,6 +293,14 @@ static int check_buckets(const struct graph *g, const struct sh_buckets *b, stru
                          g->symbols.name[k], why);
     }
     return rc;
+}
+
+/* Marks the inputs that mask: a request is not filled up where one masks all of a sample. */
+static void mark_masks(json_t *inputs, const bool *masks)
+{
+    for (size_t i = 0; i < json_array_size(inputs); i++)
+        if (masks[i])
+            json_object_set_new(json_array_get(inputs, i), "mask", json_true());
 }
 
 /* The first program is one that will be used. */
@@ -382,7 +391,7 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
     char why_solo[SAMPLES_WHY] = "";
     struct sh_err why = {0};
     struct sh_buckets buckets;
-    bool independent = true;
+    bool independent = true, *masks = NULL;
     struct graph *g = NULL;
     json_t *reply = NULL, *asked = NULL;
     char *list = NULL;
@@ -398,8 +407,10 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
         rc = samples_check(g, &independent, why_solo, &why);
     if (!rc)
         rc = read_buckets(c->buckets, g, &asked, &buckets, &why);
+    if (!rc && !(masks = calloc((size_t)g->n_inputs + 1, sizeof(*masks))))
+        rc = SH_FAIL(&why, SH_E_NOMEM, "could not allocate marks of %u inputs", g->n_inputs);
     if (!rc)
-        rc = check_buckets(g, &buckets, &why);
+        rc = check_buckets(g, &buckets, masks, &why);
     if (!rc) {
         begin_at_buckets(g, &buckets);
         g->is_solo = !independent;
@@ -407,6 +418,7 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
         if (asked && reply) {
             json_object_set(reply, "buckets", asked);
             json_object_set_new(reply, "warm", warm_json(g, &buckets));
+            mark_masks(json_object_get(reply, "inputs"), masks);
         }
         rc = package_write(g, c->dir, &why);
     }
@@ -415,6 +427,7 @@ static int make_package(const struct import_conf *c, struct sh_err *err)
         reply = failure_json(&why, list);
     }
     json_decref(asked);
+    free(masks);
     free(list);
     graph_free(g);
     return print(reply, err);

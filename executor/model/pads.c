@@ -23,7 +23,9 @@
  * multiplied with is finite. This is why NaN is followed too. Operators without a rule mix.
  *
  * Taken for granted: an answer without padding that is made of ordinary numbers (ranges.h), and a
- * mask that masks not all of a sample.
+ * mask that masks not all of a sample. Which inputs are masks is found by filling them up with
+ * ones: a proof that fails then needs their zeros. The API runs a request as it is where one of
+ * them has nothing but zeros along the axis (api/infer_plan.c).
  *
  * Of each bucket the least, the greatest and one size between are tried, so that what changes with
  * the size at a bound between two buckets is found.
@@ -426,6 +428,7 @@ static void start(struct follow *f)
 {
     for (uint32_t i = 0; i < f->b->n_inputs; i++) {
         const uint32_t v = f->b->inputs[i];
+        const double fill = f->ones == i + 1 ? 1 : 0;
         const struct graph_value *a = &f->a->values[f->a->inputs[i]], *b = &f->b->values[v];
         struct track t = pads__free(range_ordinary());
 
@@ -434,8 +437,8 @@ static void start(struct follow *f)
             if (a->dims[k] == b->dims[k])
                 continue;
             t.p[t.n] = (struct place){.axis = k, .before = 1, .after = 1};
-            t.edge[t.n++] = range_of(0, 0);
-            t.all = range_of(0, 0);
+            t.edge[t.n++] = range_of(fill, fill);
+            t.all = range_of(fill, fill);
         }
         f->of[v] = fits(f, v, &t) ? t : pads__mixed();
     }
@@ -502,8 +505,37 @@ static int graph_with(const struct graph *g, uint32_t k, int64_t size, struct gr
               : SH_OK;
 }
 
+static bool is_filled(const struct follow *f, uint32_t input)
+{
+    const struct graph_value *a = &f->a->values[f->a->inputs[input]];
+    const struct graph_value *b = &f->b->values[f->b->inputs[input]];
+
+    for (int i = 0; i < b->rank; i++)
+        if (a->dims[i] != b->dims[i])
+            return true;
+    return false;
+}
+
+/* f: of a pair that is harmless. */
+static int find_masks(struct follow f, bool *masks, struct sh_err *err)
+{
+    char why[PADS_WHY];
+    bool harmless;
+    int rc = SH_OK;
+
+    f.why = why;
+    for (uint32_t i = 0; i < f.b->n_inputs && !rc; i++) {
+        if (masks[i] || !is_filled(&f, i))
+            continue;
+        f.ones = i + 1;
+        rc = check_pair(&f, &harmless, err);
+        masks[i] = !harmless;
+    }
+    return rc;
+}
+
 static int check_bucket(const struct graph *g, const struct odd *odd, uint32_t k, int64_t least,
-                        int64_t bucket, bool *harmless, char why[static PADS_WHY],
+                        int64_t bucket, bool *harmless, bool *masks, char why[static PADS_WHY],
                         struct sh_err *err)
 {
     const int64_t tried[] = {least, (least + bucket) / 2, bucket - 1};
@@ -519,6 +551,8 @@ static int check_bucket(const struct graph *g, const struct odd *odd, uint32_t k
         f.a = a;
         if (!rc)
             rc = check_pair(&f, harmless, err);
+        if (!rc && *harmless && masks)
+            rc = find_masks(f, masks, err);
         graph_free(a);
         a = NULL;
     }
@@ -527,7 +561,7 @@ static int check_bucket(const struct graph *g, const struct odd *odd, uint32_t k
 }
 
 int pads_check(const struct graph *g, uint32_t k, const uint32_t *buckets, size_t n_buckets,
-               bool *harmless, char why[static PADS_WHY], struct sh_err *err)
+               bool *harmless, bool *masks, char why[static PADS_WHY], struct sh_err *err)
 {
     int64_t least = (int64_t)SH_BUCKET_FROM;
     struct odd odd = {0};
@@ -538,7 +572,7 @@ int pads_check(const struct graph *g, uint32_t k, const uint32_t *buckets, size_
     *harmless = true;
     why[0] = '\0';
     for (size_t i = 0; i < n_buckets && !rc && *harmless; i++) {
-        rc = check_bucket(g, &odd, k, least, buckets[i], harmless, why, err);
+        rc = check_bucket(g, &odd, k, least, buckets[i], harmless, masks, why, err);
         least = SH_MAX((int64_t)buckets[i] + 1, (int64_t)SH_BUCKET_FROM);
     }
     return rc;

@@ -15,9 +15,11 @@
 
 /* Symbol k of g, with the sizes that it is filled up to, which rise. g: as a reader makes it, at
  * sizes that work. *harmless: proved for sizes from SH_BUCKET_FROM on; else why[] says which node
- * or output is to blame. Fails: SH_E_NOMEM; SH_E_INVALID, SH_E_UNSUPPORTED (the model does not work
- * at one of the sizes). */
+ * or output is to blame. masks: NULL, or of each input: set where the proof needs the zeros that it
+ * is filled up with. Such an input masks. One that masks all of a sample must not be filled up: an
+ * answer made of nothing but what is masked depends on how much there is. Fails: SH_E_NOMEM;
+ * SH_E_INVALID, SH_E_UNSUPPORTED (the model does not work at one of the sizes). */
 int pads_check(const struct graph *g, uint32_t k, const uint32_t *buckets, size_t n_buckets,
-               bool *harmless, char why[static PADS_WHY], struct sh_err *err);
+               bool *harmless, bool *masks, char why[static PADS_WHY], struct sh_err *err);
 
 #endif

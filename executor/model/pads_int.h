@@ -31,6 +31,7 @@ struct follow {
     const struct graph *a, *b; /* at size n, at the bucket */
     const struct odd *odd;
     int64_t n, bucket;
+    uint32_t ones;                 /* 1 + the input that is filled up with ones; 0: none */
     const struct graph_node *node; /* at work, of b */
     uint32_t out;                  /* which of its outputs */
     struct track *of;              /* by value of b */

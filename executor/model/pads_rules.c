@@ -475,10 +475,10 @@ static struct track rule_softmax(struct follow *f)
     return t;
 }
 
-static bool keeps_end(struct follow *f, const struct track *x, uint32_t k)
+/* e: of all that lies behind the ends of the axes that are reduced. */
+static bool keeps_end(struct follow *f, const struct track *x, struct range e)
 {
     const char *op = f->node->op;
-    const struct range e = x->edge[k];
 
     if (e.nan)
         return false;
@@ -504,7 +504,8 @@ static struct track rule_reduce(struct follow *f)
     const bool keep = number_of(f, "keepdims", 1) != 0;
     struct track t = pads__free(range_none());
     int64_t axes[SH_MAX_RANK];
-    bool is_reduced[SH_MAX_RANK] = {false}, over_end = false;
+    bool is_reduced[SH_MAX_RANK] = {false};
+    uint32_t over_ends = 0;
     double count = 1;
     size_t n = 0;
 
@@ -514,13 +515,14 @@ static struct track rule_reduce(struct follow *f)
         is_reduced[axes[i]] = true;
         count *= (double)value(f, 0)->dims[axes[i]];
     }
+    for (uint32_t k = 0; k < x->n; k++)
+        over_ends += is_reduced[x->p[k].axis];
     for (uint32_t k = 0; k < x->n; k++) {
         struct place p = x->p[k];
 
         if (is_reduced[p.axis]) {
-            if (!keeps_end(f, x, k))
+            if (!keeps_end(f, x, over_ends > 1 ? x->all : x->edge[k]))
                 return mixes(f, "takes in places that are filled up, which nothing masks");
-            over_end = true;
             continue;
         }
         for (int i = 0; i < x->p[k].axis && !keep; i++)
@@ -529,7 +531,7 @@ static struct track rule_reduce(struct follow *f)
         t.p[t.n++] = p;
     }
     for (uint32_t k = 0; k < t.n; k++)
-        t.edge[k] = reduced(f, over_end ? range_join(t.edge[k], x->all) : t.edge[k], count);
+        t.edge[k] = reduced(f, over_ends ? range_join(t.edge[k], x->all) : t.edge[k], count);
     t.real = reduced(f, x->real, count);
     t.all = t.n ? reduced(f, any_of(x), count) : range_none();
     return t;

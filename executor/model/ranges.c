@@ -111,6 +111,15 @@ static bool is_whole(enum sh_dtype t)
     return t != SH_F32 && t != SH_F64 && t != SH_F16 && t != SH_BF16;
 }
 
+/* Has whole type t all numbers of r? */
+static bool holds(enum sh_dtype t, struct range r)
+{
+    const bool has_sign = t == SH_I8 || t == SH_I16 || t == SH_I32 || t == SH_I64;
+    const double end = ldexp(1, 8 * (int)sh_dtype_bytes(t) - has_sign);
+
+    return r.lo >= (has_sign ? -end : 0) && r.hi < end;
+}
+
 static struct range cast(const struct graph_node *n, struct range r)
 {
     int64_t to = SH_F32;
@@ -121,7 +130,7 @@ static struct range cast(const struct graph_node *n, struct range r)
         return truth(r);
     if (!is_whole((enum sh_dtype)to))
         return r;
-    if (!range_is_finite(r)) /* some number, nobody knows which */
+    if (!range_is_finite(r) || !holds((enum sh_dtype)to, r)) /* some number, nobody knows which */
         return range_of(-(double)FLT_MAX, (double)FLT_MAX);
     return range_of(floor(r.lo), ceil(r.hi));
 }
@@ -138,26 +147,27 @@ static struct range clip(const struct graph_node *n, struct range r)
 
 enum bound { SAME, ZERO_TO_ONE, UNIT, FINITE };
 
-/* What else is known of a function: where it lies, and whether that of 0 is 0. */
+/* What else is known of a function: where it lies, whether that of 0 is 0, and whether that of an
+ * infinity is no number. */
 static const struct {
     const char *op;
     enum bound bound;
-    bool keeps_zero;
+    bool keeps_zero, turns;
 } FUNCTIONS[] = {
-    {"Sigmoid", ZERO_TO_ONE, false},
-    {"HardSigmoid", ZERO_TO_ONE, false},
-    {"Tanh", UNIT, true},
-    {"Erf", UNIT, true},
-    {"Sin", UNIT, true},
-    {"Cos", UNIT, false},
-    {"Sign", UNIT, true},
-    {"Atan", FINITE, true},
-    {"Gelu", FINITE, true},
-    {"Elu", FINITE, true},
-    {"LeakyRelu", FINITE, true},
-    {"HardSwish", FINITE, true},
-    {"Softplus", FINITE, false},
-    {"Identity", SAME, true},
+    {"Sigmoid", ZERO_TO_ONE, false, false},
+    {"HardSigmoid", ZERO_TO_ONE, false, false},
+    {"Tanh", UNIT, true, false},
+    {"Erf", UNIT, true, false},
+    {"Sin", UNIT, true, true},
+    {"Cos", UNIT, false, true},
+    {"Sign", UNIT, true, false},
+    {"Atan", FINITE, true, false},
+    {"Gelu", FINITE, true, false},
+    {"Elu", FINITE, true, false},
+    {"LeakyRelu", FINITE, true, false},
+    {"HardSwish", FINITE, true, false},
+    {"Softplus", FINITE, false, false},
+    {"Identity", SAME, true, false},
 };
 
 static bool by_function(const char *op, struct range x, struct range *out)
@@ -171,7 +181,8 @@ static bool by_function(const char *op, struct range x, struct range *out)
         if (FUNCTIONS[i].bound == FINITE)
             *out = range_is_finite(x) ? settle(range_of(-FLT_MAX, FLT_MAX), &x, 1) : range_wild();
         else if (FUNCTIONS[i].bound != SAME)
-            *out = (struct range){FUNCTIONS[i].bound == UNIT ? -1 : 0, 1, x.nan};
+            *out = (struct range){FUNCTIONS[i].bound == UNIT ? -1 : 0, 1,
+                                  x.nan || (FUNCTIONS[i].turns && !range_is_finite(x))};
         return true;
     }
     return false;

@@ -283,6 +283,47 @@ static void what_is_filled_up_is_cut_back(void **state)
     plan_fini(&p);
 }
 
+static void a_mask_of_all_of_a_sample_is_not_filled_up(void **state)
+{
+    struct cat_tensor m = {.name = "mask",
+                           .dtype = SH_F32,
+                           .rank = 2,
+                           .dims = {-1, CAT_OPEN},
+                           .axes = {sh_dim_is(SH_DIM_BATCH), sh_dim_is(0)},
+                           .is_mask = true};
+    const struct cat_version v = {.inputs = &m,
+                                  .n_inputs = 1,
+                                  .outputs = &m,
+                                  .n_outputs = 1,
+                                  .max_batch = 4,
+                                  .symbols = {.name = {"length"}, .n = 1},
+                                  .buckets = {.v = {{8}}, .n = {1}}};
+    char body[256] = "{\"inputs\":[{\"name\":\"mask\",\"datatype\":\"FP32\",\"shape\":[2,3],"
+                     "\"parameters\":{\"binary_data_size\":24}}]}";
+    const size_t head = strlen(body);
+    float some[] = {1, 0, 0, 0, 0, 1}, none[] = {1, 1, 1, 0, -0.0f, 0};
+    struct infer_plan p = {0};
+    struct sh_err err = {0};
+
+    (void)state;
+    memcpy(body + head, none, sizeof(none));
+    assert_ok_err(plan_read(&v, body, head + sizeof(none), head,
+                            &(struct plan_limits){sizeof(body), 8}, &p, &err),
+                  &err);
+    assert_true(p.is_padded);
+    assert_false(plan_masks_all(&m, &p, (const char *)some));
+    assert_true(plan_masks_all(&m, &p, (const char *)none));
+    m.is_mask = false;
+    assert_false(plan_masks_all(&m, &p, (const char *)none));
+    assert_ok(plan_as_it_is(&v, &p, NULL));
+    assert_false(p.is_padded);
+    assert_int_equal(p.run.v[0], 3);
+    assert_int_equal(p.in[0].run_bytes, sizeof(none));
+    assert_int_equal(p.run_out_bytes[0], sizeof(none));
+    assert_int_equal(p.all_out_bytes, 64);
+    plan_fini(&p);
+}
+
 static void a_size_that_no_bucket_holds_runs_as_it_is(void **state)
 {
     const struct sh_buckets b = {.v = {{4, 6}}, .n = {2}};
@@ -343,6 +384,7 @@ int main(void)
         cmocka_unit_test(what_json_cannot_say_is_an_error),
         cmocka_unit_test(a_reply_holds_what_was_asked_for),
         cmocka_unit_test(what_is_filled_up_is_cut_back),
+        cmocka_unit_test(a_mask_of_all_of_a_sample_is_not_filled_up),
         cmocka_unit_test(a_size_that_no_bucket_holds_runs_as_it_is),
     };
 

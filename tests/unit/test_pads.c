@@ -58,7 +58,8 @@ static void check(const char *what, struct graph *g, uint32_t y, const char *wan
 
     assert_ok(graph_add_output(g, y, NULL));
     graph_settle(g, false);
-    assert_ok_err(pads_check(g, 0, BUCKETS, SH_ARRAY_LEN(BUCKETS), &harmless, why, &err), &err);
+    assert_ok_err(pads_check(g, 0, BUCKETS, SH_ARRAY_LEN(BUCKETS), &harmless, NULL, why, &err),
+                  &err);
     if (harmless != !want || (want && !strstr(why, want)) || (!want && why[0]))
         fail_msg("%s: %s, \"%s\"", what, harmless ? "harmless" : "not so", why);
     graph_free(g);
@@ -211,6 +212,44 @@ static void what_is_not_masked_is_refused(void **state)
     g = start(&x); /* 0 times NaN */
     y = NODE(g, "MatMul", "y", masked(g, x, -FLT_MAX), NODE(g, "Log", "l", x));
     check("numbers that may be none behind the mask", g, y, "nothing masks");
+
+    g = start(&x); /* so is the sine of an infinity */
+    y = NODE(g, "Sin", "s", NODE(g, "Log", "l", NODE(g, "Abs", "a", x)));
+    check("sines that may be none behind the mask", g,
+          NODE(g, "MatMul", "y", masked(g, x, -FLT_MAX), y), "nothing masks");
+
+    g = start(&x); /* 300 is 44 in eight bits */
+    y = set_int(g, NODE(g, "Cast", "c", NODE(g, "Add", "a", x, number(g, "256", 256))), "to", 2);
+    y = set_int(g, NODE(g, "Cast", "d", y), "to", 1);
+    y = NODE(g, "Clip", "p", NODE(g, "Sub", "s", number(g, "256b", 256), y), number(g, "0", 0),
+             number(g, "1", 1));
+    check("numbers that do not fit their type", g, NODE(g, "ReduceSum", "y", y, INTS(g, "ax", 1)),
+          "nothing masks");
+}
+
+/* Behind either end of a [3, 3] table is 0, behind both 1. */
+static void what_lies_behind_two_ends_counts_too(void **state)
+{
+    static const uint32_t THREE[] = {3};
+    uint32_t x, u, y;
+    struct graph *g = start(&x);
+    char why[PADS_WHY] = "";
+    struct sh_err err = {0};
+    bool harmless = true;
+
+    (void)state;
+    u = NODE(g, "Slice", "u", INTS(g, "table", 0, 0, 1), INTS(g, "from", 0), length_of(g, x));
+    y = NODE(g, "Mul", "both", NODE(g, "Unsqueeze", "rows", u, INTS(g, "ax1", 1)),
+             NODE(g, "Unsqueeze", "cols", u, INTS(g, "ax0", 0)));
+    y = set_int(g, NODE(g, "Cast", "t", y), "to", 1);
+    y = NODE(g, "Mul", "data", input(g, "s", 3, (int64_t[]){-1, 1, 1}), y);
+    y = NODE(g, "ReduceSum", "y", y, INTS(g, "axes", 1, 2));
+    assert_ok(graph_add_output(g, y, NULL));
+    graph_settle(g, false);
+    assert_ok_err(pads_check(g, 0, THREE, 1, &harmless, NULL, why, &err), &err);
+    if (harmless || !strstr(why, "nothing masks"))
+        fail_msg("%s, \"%s\"", harmless ? "harmless" : "not so", why);
+    graph_free(g);
 }
 
 /* [N, h, L, d] seen as [N, h * L, d] and [N, L * h, d]: as many steps, in another order. */
@@ -301,8 +340,32 @@ static void a_bucket_at_which_the_model_does_not_work_is_named(void **state)
     y = NODE(g, "Gather", "table", param(g, "w", 2, (int64_t[]){32, WIDTH}), positions(g, x));
     assert_ok(graph_add_output(g, NODE(g, "Add", "y", x, set_int(g, y, "axis", 0)), NULL));
     graph_settle(g, false);
-    assert_fails(pads_check(g, 0, MORE, 2, &harmless, why, &err), SH_E_INVALID, &err,
+    assert_fails(pads_check(g, 0, MORE, 2, &harmless, NULL, why, &err), SH_E_INVALID, &err,
                  "at length=64: ");
+    graph_free(g);
+}
+
+/* Inputs "x", a table's rows, and "mask". */
+static void the_input_that_masks_is_named(void **state)
+{
+    bool masks[3] = {false}, harmless = false;
+    char why[PADS_WHY] = "";
+    struct sh_err err = {0};
+    uint32_t x, rows, y;
+    struct graph *g = start(&x);
+
+    (void)state;
+    rows = input(g, "types", 2, (int64_t[]){-1, LENGTH});
+    g->values[rows].dtype = SH_I64;
+    y = NODE(g, "Gather", "table", param(g, "w", 2, (int64_t[]){2, WIDTH}), rows);
+    y = NODE(g, "Add", "sum", x, set_int(g, y, "axis", 0));
+    assert_ok(graph_add_output(g, NODE(g, "MatMul", "y", masked(g, y, -FLT_MAX), y), NULL));
+    graph_settle(g, false);
+    assert_ok_err(pads_check(g, 0, BUCKETS, SH_ARRAY_LEN(BUCKETS), &harmless, masks, why, &err),
+                  &err);
+    assert_true(harmless && !why[0]);
+    assert_false(masks[0] || masks[1]);
+    assert_true(masks[2]);
     graph_free(g);
 }
 
@@ -312,8 +375,10 @@ int main(void)
         cmocka_unit_test(what_stays_in_its_place_is_harmless),
         cmocka_unit_test(what_meets_under_a_mask_is_harmless),
         cmocka_unit_test(what_is_not_masked_is_refused),
+        cmocka_unit_test(what_lies_behind_two_ends_counts_too),
         cmocka_unit_test(steps_that_meet_others_are_refused),
         cmocka_unit_test(the_greatest_of_each_position_is_harmless),
+        cmocka_unit_test(the_input_that_masks_is_named),
         cmocka_unit_test(what_depends_on_the_end_is_refused),
         cmocka_unit_test(what_changes_at_some_size_is_found),
         cmocka_unit_test(a_bucket_at_which_the_model_does_not_work_is_named),
