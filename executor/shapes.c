@@ -50,7 +50,17 @@ void shapes__leave(struct store *s, const struct model *version)
 
 static bool may_go(const struct model *m)
 {
-    return m->phase != MODEL_GOING && m->phase != MODEL_BUILDING && !m->n_users;
+    return m->phase != MODEL_GOING && !m->n_users && (m->phase != MODEL_BUILDING || !m->is_asked);
+}
+
+/* How many the tenant waits for. */
+static size_t n_waited_for(struct store *s, uint32_t tag)
+{
+    size_t n = 0;
+
+    for (const struct model *m = store__shapes(s)->first; m; m = m->next)
+        n += m->tag == tag && m->phase == MODEL_BUILDING && m->is_asked;
+    return n;
 }
 
 /* The tag of the tenant with the most shapes that may go. */
@@ -149,6 +159,10 @@ static int make_room(struct store *s, const struct model *version, struct sh_err
     const struct exec *x = store__exec(s);
     const bool is_full = store__shapes(s)->n >= STORE_MAX_SHAPES;
 
+    if (n_waited_for(s, version->tag) >= STORE_MAX_WAITED_FOR)
+        return SH_FAIL(err, SH_E_QUEUEFULL,
+                       "%u shapes of your models are being compiled on this executor; try again",
+                       STORE_MAX_WAITED_FOR);
     if (!is_full && count(s, version) < (size_t)x->conf->model_shapes)
         return SH_OK;
     if (shapes__evict(s, is_full ? NULL : version, NULL) && !is_full)

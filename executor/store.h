@@ -30,7 +30,8 @@
 #include "executor/pool.h"
 
 #define STORE_MAX_MODELS 512u
-#define STORE_MAX_SHAPES 512u /* of all versions */
+#define STORE_MAX_SHAPES 512u     /* of all versions */
+#define STORE_MAX_WAITED_FOR 128u /* of them of one tenant, asked for and not compiled yet */
 #define STORE_SHAPES ((int64_t)1 << 62)
 #define MODEL_MAX_CRASHES 2u
 #define MODEL_MAX_BATCHES 64u

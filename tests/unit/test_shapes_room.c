@@ -1,0 +1,163 @@
+/* test_shapes_room.c - who gets room for a new shape. Without it: one tenant could fill the
+ * table of an executor with shapes that wait to be compiled, and nobody else would get one for
+ * minutes. */
+/* uses: executor/shapes.o */
+#include "executor/agent.h"
+#include "executor/model_int.h"
+#include "tests/unit/sh_test.h"
+
+#include <stdlib.h>
+
+static struct exec_conf conf = {.model_shapes = 1000};
+static struct exec x = {.conf = &conf};
+static struct store_shapes shapes;
+static struct model versions[2];
+
+struct exec *store__exec(struct store *s)
+{
+    (void)s;
+    return &x;
+}
+
+struct store_shapes *store__shapes(struct store *s)
+{
+    (void)s;
+    return &shapes;
+}
+
+struct model *store_next(struct store *s, const struct model *m)
+{
+    (void)s;
+    return m == NULL ? &versions[0] : m == &versions[0] ? &versions[1] : NULL;
+}
+
+struct model *store_find(struct store *s, int64_t handle)
+{
+    (void)s;
+    return &versions[handle - 1];
+}
+
+void model__free(struct model *m)
+{
+    free(m->tenant);
+    free(m->name);
+    free(m->package);
+    free(m->precision);
+    free(m);
+}
+
+/* Not reached: nothing is compiled here. */
+void agent_send(struct agent *a, const struct sh_msg *m)
+{
+    (void)a;
+    (void)m;
+}
+
+void agent_shape_state(struct agent *a, const struct model *m)
+{
+    (void)a;
+    (void)m;
+}
+
+uint64_t model__most_workspace(const struct model *m)
+{
+    (void)m;
+    return 0;
+}
+
+int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+{
+    (void)m;
+    (void)d;
+    (void)err;
+    return SH_OK;
+}
+
+int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
+{
+    (void)m;
+    (void)ws;
+    (void)err;
+    return SH_OK;
+}
+
+static char text[] = "t";
+
+static int begin(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 2; i++)
+        versions[i] = (struct model){.handle = i + 1,
+                                     .phase = MODEL_READY,
+                                     .tag = i + 1,
+                                     .tenant = text,
+                                     .name = text,
+                                     .precision = text,
+                                     .package = text,
+                                     .sizes = {.v = {1}, .n = 1}};
+    return 0;
+}
+
+static int end(void **state)
+{
+    (void)state;
+    while (shapes.first) {
+        struct model *next = shapes.first->next;
+
+        model__free(shapes.first);
+        shapes.first = next;
+    }
+    shapes = (struct store_shapes){0};
+    return 0;
+}
+
+static int ask(struct model *version, uint32_t size, bool is_asked, struct sh_err *err)
+{
+    struct model *m;
+    int rc = store_shape(version, &(struct sh_sizes){.v = {size}, .n = 1}, &m, err);
+
+    if (!rc)
+        m->is_asked = is_asked;
+    return rc;
+}
+
+static void what_waits_to_be_compiled_for_one_tenant_leaves_room_for_others(void **state)
+{
+    struct sh_err err = {0};
+    uint32_t n = 0;
+
+    (void)state;
+    while (n < STORE_MAX_SHAPES && ask(&versions[0], 10 + n, true, &err) == SH_OK)
+        n++;
+    assert_int_equal(err.rc, SH_E_QUEUEFULL);
+    assert_non_null(strstr(err.msg, "are being compiled"));
+    assert_in_range(n, 1, STORE_MAX_SHAPES / 2);
+    assert_ok(ask(&versions[1], 10, true, NULL));
+    shapes.first->next->phase = MODEL_READY; /* the newest of the first tenant */
+    assert_ok(ask(&versions[0], 9, true, NULL));
+}
+
+static void what_nobody_asked_for_makes_room(void **state)
+{
+    struct sh_err err = {0};
+    size_t n = 0;
+
+    (void)state;
+    for (uint32_t i = 0; i < STORE_MAX_SHAPES; i++)
+        assert_ok(ask(&versions[0], 10 + i, false, NULL));
+    assert_int_equal(ask(&versions[1], 10, true, &err), SH_E_QUEUEFULL);
+    for (const struct model *m = shapes.first; m; m = m->next)
+        n += m->phase == MODEL_GOING;
+    assert_int_equal(n, 1); /* there is room at the next try */
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(
+            what_waits_to_be_compiled_for_one_tenant_leaves_room_for_others, begin, end),
+        cmocka_unit_test_setup_teardown(what_nobody_asked_for_makes_room, begin, end),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
