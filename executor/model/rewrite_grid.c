@@ -319,6 +319,8 @@ static int check_offsets(struct shape_ctx *c, int64_t groups, int64_t taps)
 {
     const struct graph_value *x = shape__in(c, 0), *y = shape__outv(c, 0);
 
+    if (groups < 1 || x->dims[1] % groups != 0)
+        return shape__fail(c, SH_E_INVALID, "offset_group is %lld", (long long)groups);
     for (uint32_t i = 2; i < 5; i += 2) { /* offsets, masks */
         const struct graph_value *v = shape__has(c, i) ? shape__in(c, i) : NULL;
         bool fits = !v || (v->rank == x->rank && v->dtype == x->dtype && v->dims[0] == x->dims[0] &&
@@ -330,9 +332,7 @@ static int check_offsets(struct shape_ctx *c, int64_t groups, int64_t taps)
             return shape__fail(c, SH_E_INVALID, "%s do not fit input and kernel",
                                i == 2 ? "the offsets" : "the masks");
     }
-    return groups >= 1 && x->dims[1] % groups == 0
-               ? SH_OK
-               : shape__fail(c, SH_E_INVALID, "offset_group is %lld", (long long)groups);
+    return SH_OK;
 }
 
 /* The pixels that the taps find as columns, times the weights. */

@@ -82,6 +82,7 @@ static const struct cc CASES[] = {
     {2, 8, 8, 8, 8, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}, 1},      /* padding partly unused */
     {2, 32, 21, 20, 48, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1},  /* many pixels, in tiles */
     {3, 16, 23, 22, 80, {3, 3}, {1, 1}, {1, 1}, {0, 1, 2, 1}, 1},  /* and lopsided */
+    {2, 16, 1, 450, 16, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1},  /* one row of tiles, cut */
 };
 
 static void one_forward(const struct cc *s, bool bias, bool residual, enum dev_act act)

@@ -74,6 +74,8 @@ static const struct {
     {"DeformConv", "f[8,4,5,5] p[6,2,3,3] f[8,17,3,3]", "group=2", "!the offsets do not fit"},
     {"DeformConv", "f[8,4,5,5] p[6,4,3,3] f[8,18,3,3] - f[8,9,3,2]", "", "!the masks do not fit"},
     {"DeformConv", "f[8,4,5,5] p[6,4,3,3] f[8,54,3,3]", "offset_group=3", "!offset_group is 3"},
+    {"DeformConv", "f[8,4,5,5] p[6,4,3,3] f[8,18,3,3]", "offset_group=9223372036854775807",
+     "!offset_group is 9223372036854775807"},
     {"Det", "f[8,3,3]", "", "FP32[8]"},
     {"Det", "f[8,3]", "", "!square"},
     {"Det", "f[2,65,65]", "", "!more than 64 rows"},
