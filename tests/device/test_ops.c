@@ -196,6 +196,25 @@ static void activations_and_their_gradients_follow_the_formulas(void **state)
     }
 }
 
+static void swish_of_large_numbers_is_a_number(void **state)
+{
+    const float x[] = {1e10f, 1e15f, 1e30f, 3e38f, INFINITY};
+    uint32_t in, y;
+    struct t_graph t;
+
+    (void)state;
+    t_init(&t);
+    in = t_add(&t, DEV_ROLE_INPUT, SH_F32, DIMS(5));
+    y = t_add(&t, DEV_ROLE_OUTPUT, SH_F32, DIMS(5));
+    memcpy(t.plain[in], x, sizeof(x));
+    t_op(&t, DEV_OP_ACT, IN(in), OUT(y))->act = DEV_ACT_SILU;
+    t_run(&t);
+    for (int i = 0; i < 5; i++)
+        if (!(t_f(&t, y)[i] >= 0.99f * x[i]))
+            fail_msg("swish of %g is %g", (double)x[i], (double)t_f(&t, y)[i]);
+    t_fini(&t);
+}
+
 /* It is infinite there. The length of what is all zeros hangs on that: its gradient is to be 0, as
  * in PyTorch, and 0 times infinity is no number. */
 static void the_slope_of_a_root_is_zero_at_zero(void **state)
@@ -672,6 +691,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_and_their_gradients_follow_the_formulas),
+        cmocka_unit_test(swish_of_large_numbers_is_a_number),
         cmocka_unit_test(the_slope_of_a_root_is_zero_at_zero),
         cmocka_unit_test(steps_follow_the_formulas_and_keep_nan),
         cmocka_unit_test(binary_operations_broadcast_like_numpy),

@@ -132,7 +132,8 @@ __attribute__((target("avx512f"))) static void silu_wide(const float *x, int64_t
     for (int64_t i = 0; i < n; i += 16) {
         const __mmask16 m = (__mmask16)(n - i < 16 ? (1u << (n - i)) - 1 : 0xffff);
         const __m512 v = _mm512_maskz_loadu_ps(m, x + i);
-        const __m512 t = _mm512_min_ps(_mm512_sub_ps(_mm512_setzero_ps(), v), _mm512_set1_ps(87));
+        const __m512 low = _mm512_min_ps(_mm512_sub_ps(_mm512_setzero_ps(), v), _mm512_set1_ps(87));
+        const __m512 t = _mm512_max_ps(low, _mm512_set1_ps(-87)); /* far below, r is no rest */
         const __m512 k = _mm512_roundscale_ps(_mm512_mul_ps(t, _mm512_set1_ps(1.44269504f)),
                                               _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
         const __m512 high = _mm512_fnmadd_ps(k, _mm512_set1_ps(0.693359375f), t);
