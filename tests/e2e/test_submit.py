@@ -80,6 +80,31 @@ class Submit(Story):
         return sorted(items, key=lambda j: j["array_index"])
 
     # ------------------------------------------------------------ batches
+    def test_a_version_of_an_earlier_release_is_pushed_again(self):
+        """It is not trained, and says why. Its file can be had from the state folder."""
+        old = self.s.push(self.key, "old", zoo("digits-cnn", "training")).json
+        folder = os.path.join(self.s.state, "blobs", "packages", old["digest"])
+        with open(os.path.join(folder, "graph.json"), encoding="utf-8") as f:
+            graph = f.read()
+        self.assertIn('"importer":%d,' % old["meta"]["importer"], graph)
+        os.unlink(os.path.join(folder, "graph.json"))  # those that have it open keep it
+        with open(os.path.join(folder, "graph.json"), "w", encoding="utf-8") as f:
+            f.write(graph.replace('"importer":%d,' % old["meta"]["importer"], "", 1))
+        out = subprocess.run(
+            ["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", os.path.join(self.s.state, "pg"), "-U", "shunt", "-c",
+             "UPDATE model_version v SET meta = v.meta - 'importer' FROM model m WHERE m.id = v.model_id "
+             "AND m.name = 'old'", "postgres"], capture_output=True, text=True)
+        self.assertEqual(out.returncode, 0, out.stderr)
+        r = self.s.submit(self.key, model="old", dataset="train", spec=dict(SPEC, steps=3, epochs=None))
+        self.assertEqual(r.status, 409, r)
+        self.assertIn("shunt push model old FILE", r.error)
+        with open(os.path.join(folder, "model.onnx"), "rb") as f:
+            new = self.s.push(self.key, "old", f.read()).json
+        self.assertEqual((new["digest"], new["version"]), (old["digest"], 2))
+        r = self.s.submit(self.key, model="old", dataset="train", spec=dict(SPEC, steps=3, epochs=None))
+        self.assertEqual(r.status, 201, r)
+        self.assertEqual(self.s.wait_job(self.key, r.json["id"])["state"], "SUCCEEDED")
+
     def test_each_job_of_a_batch_has_its_own_result_and_runs(self):
         body = {"jobs": [self.job(name="a", client_token="t-a"), self.job(dataset="none"),
                          self.job(name="b", labels={"k": "v"}), {"kind": "training"},
