@@ -358,6 +358,19 @@ class Buckets(Story):
         for length in (1, 2, 7, 8, 9, 23, 24, 25, 79, 80, 81):
             self.ask(*self.text(rng, length))
 
+    def test_a_mask_that_hides_all_of_a_sample_is_not_filled_up(self):
+        """All scores are the same then, and the answer is a mean: of 5 rows, not of 8."""
+        rows, masks = [[3, 9, 4, 1, 6], [7, 2, 1, 8, 5]], [[1, 1, 0, 1, 1], [0] * 5]
+        data = [{"name": n, "datatype": "INT64", "shape": [2, 5], "data": d}
+                for n, d in (("ids", rows), ("mask", masks))]
+        r = until("it answers", lambda: (r := self.s.infer(self.key, "masked", data)).status != 503 and r)
+        self.assertEqual(r.status, 200, r)
+        mean = [sum(TABLE[2 * w + i] for w in rows[1]) / 5 for i in (0, 1)]
+        want = masked_wants(rows[:1], masks[:1]) + mean * 5
+        self.assertEqual(r.json["outputs"][0]["shape"], [2, 5, 2])
+        for got, value in zip(r.json["outputs"][0]["data"], want, strict=True):
+            self.assertAlmostEqual(got, value, places=5)
+
     def test_what_stays_in_its_place(self):
         for length in (2, 15, 16, 17, 89):
             rows = [[(i * 7 + length) % VOCAB for i in range(length)]] * 2
