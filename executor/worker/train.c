@@ -196,7 +196,7 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
     if (!rc)
         rc = package_read_fds(fds[0], fds[1], &t->graph, err);
     if (!rc && t->graph->importer != SH_IMPORTER) /* a job that waited while we were renewed */
-        rc = SH_FAIL(err, SH_E_CONFLICT,
+        rc = SH_FAIL(err, SH_E_UNSUPPORTED,
                      "the model was imported by another release, which may have found other "
                      "parameters in its file; push the file again and train the new version");
     if (!rc)

@@ -83,6 +83,8 @@ class Submit(Story):
     def test_a_version_of_an_earlier_release_is_pushed_again(self):
         """It is not trained, and says why. Its file can be had from the state folder."""
         old = self.s.push(self.key, "old", zoo("digits-cnn", "training")).json
+        r = self.s.submit(self.key, model="old", dataset="train", hold=True, spec=dict(SPEC, steps=3, epochs=None))
+        self.assertEqual(r.status, 201, r)
         folder = os.path.join(self.s.state, "blobs", "packages", old["digest"])
         with open(os.path.join(folder, "graph.json"), encoding="utf-8") as f:
             graph = f.read()
@@ -90,6 +92,10 @@ class Submit(Story):
         os.unlink(os.path.join(folder, "graph.json"))  # those that have it open keep it
         with open(os.path.join(folder, "graph.json"), "w", encoding="utf-8") as f:
             f.write(graph.replace('"importer":%d,' % old["meta"]["importer"], "", 1))
+        self.s.call("POST", "/api/v1/jobs/%d/release" % r.json["id"], key=self.key)
+        waited = self.s.wait_job(self.key, r.json["id"], limit_s=30)  # one that waited for the upgrade
+        self.assertEqual(waited["state"], "FAILED", waited)
+        self.assertIn("push the file again", str(waited))
         out = subprocess.run(
             ["psql", "-XAtq", "-v", "ON_ERROR_STOP=1", "-h", os.path.join(self.s.state, "pg"), "-U", "shunt", "-c",
              "UPDATE model_version v SET meta = v.meta - 'importer' FROM model m WHERE m.id = v.model_id "
