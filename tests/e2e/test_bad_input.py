@@ -171,7 +171,7 @@ class BadInput(Story):
                            ("zip", b"PK\x03\x04" + os.urandom(5000)), ("dataset", digits_of("test")),
                            ("random", os.urandom(20000)), ("empty graph", onnx.model([], [], []))):
             with self.subTest(name):
-                self.refused_model(data, 400, "INVALID", "ONNX|inputs|graph")
+                self.refused_model(data, 400, "INVALID", "ONNX|outputs|graph")
 
     def test_models_larger_than_allowed(self):
         self.s.call("POST", "/api/v1/models", {"name": "large"}, self.key)
@@ -719,7 +719,8 @@ class BadInput(Story):
                                                              dataset="flat")),
                 (400, "INVALID", r'"x" of dataset "digits" has shape \[\*, 1, 8, 8\], the job wants '
                  r'\[\*, 64\]', self.s.submit(self.key, model="lin", dataset="digits")),
-                (422, "UNSUPPORTED", "output", self.s.submit(self.key, model="two", dataset="flat")),
+                (400, "INVALID", r'3 outputs \(y, r, s\): "spec.loss.output" has to say which',
+                 self.s.submit(self.key, model="two", dataset="flat")),
                 (400, "INVALID", "eval-less|missing", self.s.submit(
                     self.key, model="lin", dataset="flat", eval_dataset="missing")),
                 (400, "INVALID", "batch", self.submit_flat(batch=65)),
