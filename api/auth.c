@@ -194,16 +194,23 @@ static void write_use(struct db *db, const char *id, int64_t used_ms)
         sh_log_err(SH_LOG_WARN, "key.used", &err);
 }
 
-/* Of what auth_refresh has read: an entry that was forgotten meanwhile stays so. */
-static void renew(struct auth *a, const struct entry *e)
+/* Of what auth_refresh has read since read_ns: an entry that was forgotten meanwhile stays so, and
+ * one that was loaded meanwhile may be newer. */
+static void renew(struct auth *a, const struct entry *e, int64_t read_ns)
 {
     struct entry *slot;
 
     pthread_mutex_lock(&a->lock);
     slot = slot_of(a, e->id);
-    if (strcmp(slot->id, e->id) == 0 && slot->known)
+    if (strcmp(slot->id, e->id) == 0 && slot->known && slot->loaded_ns <= read_ns)
         put(slot, e);
     pthread_mutex_unlock(&a->lock);
+}
+
+static void forget(struct entry *e)
+{
+    e->known = false;
+    e->loaded_ns = -UNKNOWN_NS;
 }
 
 void auth_forget(struct auth *a, const char *id)
@@ -213,10 +220,18 @@ void auth_forget(struct auth *a, const char *id)
     pthread_mutex_lock(&a->lock);
     a->changes++;
     e = slot_of(a, id);
-    if (strcmp(e->id, id) == 0) {
-        e->known = false;
-        e->loaded_ns = -UNKNOWN_NS;
-    }
+    if (strcmp(e->id, id) == 0)
+        forget(e);
+    pthread_mutex_unlock(&a->lock);
+}
+
+void auth_forget_tenant(struct auth *a, const char *tenant)
+{
+    pthread_mutex_lock(&a->lock);
+    a->changes++;
+    for (size_t i = 0; i < N_SLOTS; i++)
+        if (a->slots[i].id[0] && strcmp(a->slots[i].who.tenant, tenant) == 0)
+            forget(&a->slots[i]);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -339,7 +354,7 @@ static size_t collect(struct auth *a, size_t *at, char *out, size_t size)
     for (; *at < N_SLOTS && n < BATCH_IDS; ++*at) {
         struct entry *e = &a->slots[*at];
 
-        if (e->id[0] && !e->known)
+        if (e->id[0] && !e->known && e->used_ms == e->written_ms)
             *e = (struct entry){0};
         if (!e->id[0])
             continue;
@@ -360,6 +375,7 @@ int auth_refresh(struct auth *a, struct db *db, struct sh_err *err)
     pthread_mutex_unlock(&a->lock);
     for (size_t at = 0; !rc && at < N_SLOTS;) {
         struct db_res *res = NULL;
+        int64_t read_ns = sh_clock_ns();
 
         if (collect(a, &at, ids, sizeof(ids)) == 0)
             continue;
@@ -369,7 +385,7 @@ int auth_refresh(struct auth *a, struct db *db, struct sh_err *err)
 
             rc = read_row(res, i, &e, err);
             if (!rc)
-                renew(a, &e);
+                renew(a, &e, read_ns);
         }
         db_res_free(res);
     }

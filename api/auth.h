@@ -33,6 +33,8 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
 int auth_refresh(struct auth *a, struct db *db, struct sh_err *err);
 /* The key was changed: its next use reads it again. */
 void auth_forget(struct auth *a, const char *id);
+/* The tenant or its quota was changed: the same for each of its keys. */
+void auth_forget_tenant(struct auth *a, const char *tenant);
 /* Writes when keys were last used, for those used since the call before. */
 int auth_write_used(struct auth *a, struct db *db, struct sh_err *err);
 

@@ -1,4 +1,6 @@
 /* tenants.c - tenants and their quotas. */
+#include "api/api.h"
+#include "api/auth.h"
 #include "api/handlers.h"
 #include "api/noun.h"
 #include "api/store.h"
@@ -69,6 +71,8 @@ int tenants_patch(struct api_req *q, struct sh_err *err)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)
         rc = store_tenant_patch(q, q->params[0], match, state, &j, err);
+    if (!rc)
+        auth_forget_tenant(q->api->auth, q->params[0]);
     if (!rc && !j) {
         rc = store_tenant_get(q, q->params[0], &now, err);
         if (!rc)
@@ -89,6 +93,8 @@ int tenants_delete(struct api_req *q, struct sh_err *err)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)
         rc = store_tenant_delete(q, q->params[0], match, &j, err);
+    if (!rc)
+        auth_forget_tenant(q->api->auth, q->params[0]);
     if (!rc && !j) {
         rc = store_tenant_get(q, q->params[0], &now, err);
         if (!rc)
@@ -179,6 +185,8 @@ int quota_put(struct api_req *q, struct sh_err *err)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)
         rc = store_quota_put(q, q->params[0], match, values, &j, err);
+    if (!rc)
+        auth_forget_tenant(q->api->auth, q->params[0]);
     if (!rc && !j) {
         rc = store_quota_get(q, q->params[0], &now, err);
         if (!rc)

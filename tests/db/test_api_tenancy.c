@@ -9,6 +9,7 @@
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/api.h"
 #include "api/auth.h"
+#include "api/handlers.h"
 #include "api/store_job.h"
 #include "common/clock.h"
 #include "common/hash.h"
@@ -80,14 +81,34 @@ static struct auth_new_key make_key(struct world *w, const char *expires_at)
     return make_key_of(w, NULL, expires_at);
 }
 
-static int check(struct world *w, const struct auth_new_key *k, struct sh_err *err)
+static int check_who(struct world *w, const struct auth_new_key *k, struct api_who *who,
+                     struct sh_err *err)
 {
     char header[AUTH_KEY_BYTES + 16];
-    struct api_who who;
 
     *err = (struct sh_err){0};
     snprintf(header, sizeof(header), "Bearer %s", k->text);
-    return auth_check(w->auth, header, w->db, &who, err);
+    return auth_check(w->auth, header, w->db, who, err);
+}
+
+static int check(struct world *w, const struct auth_new_key *k, struct sh_err *err)
+{
+    struct api_who who;
+
+    return check_who(w, k, &who, err);
+}
+
+/* A handler, as a request with this body (NULL: none) would run it. */
+static void change(struct api_req *q, api_fn *handler, const char *body)
+{
+    struct sh_err err = {0};
+
+    if (body)
+        assert_ok_err(sh_json_parse(body, strlen(body), 4096, &q->json, &err), &err);
+    assert_ok_err(handler(q, &err), &err);
+    json_decref(q->json);
+    q->json = NULL;
+    req_reply_free(&q->reply);
 }
 
 static struct auth_new_key rotate(struct world *w, const struct auth_new_key *k, int64_t overlap_s)
@@ -192,6 +213,34 @@ static void a_key_that_was_forgotten_is_read_again(void **state)
     run(w->db, "UPDATE api_key SET revoked_at = now()");
     assert_ok_err(check(w, &k, &err), &err); /* the cache, as long as nobody said anything */
     auth_forget(w->auth, k.id);
+    assert_fails(check(w, &k, &err), SH_E_UNAUTHENTICATED, &err, "revoked");
+}
+
+/* Without a refresh thread: what an admin was answered holds for the next request. */
+static void a_changed_tenant_is_changed_for_keys_in_the_cache(void **state)
+{
+    struct world *w = *state;
+    struct auth_new_key k = make_key(w, NULL);
+    struct api_req *q = &w->q;
+    struct api_who who;
+    struct sh_err err = {0};
+
+    q->params[0] = "research";
+    assert_ok_err(check_who(w, &k, &who, &err), &err);
+    assert_false(who.suspended);
+
+    change(q, tenants_patch, "{\"state\":\"SUSPENDED\"}");
+    assert_ok_err(check_who(w, &k, &who, &err), &err);
+    assert_true(who.suspended);
+    change(q, tenants_patch, "{\"state\":\"ACTIVE\"}");
+    assert_ok_err(check_who(w, &k, &who, &err), &err);
+    assert_false(who.suspended);
+
+    change(q, quota_put, "{\"requests_per_second\":7}");
+    assert_ok_err(check_who(w, &k, &who, &err), &err);
+    assert_int_equal((int)who.requests_per_second, 7);
+
+    change(q, tenants_delete, NULL);
     assert_fails(check(w, &k, &err), SH_E_UNAUTHENTICATED, &err, "revoked");
 }
 
@@ -605,6 +654,7 @@ int main(void)
         TEST(a_use_is_not_lost_with_its_place_in_the_cache),
         TEST(an_expired_key_is_refused_from_the_cache_too),
         TEST(a_key_that_was_forgotten_is_read_again),
+        TEST(a_changed_tenant_is_changed_for_keys_in_the_cache),
         TEST(a_tenant_has_a_limited_number_of_live_keys),
         TEST(uses_are_written_in_one_go_and_never_backwards),
         TEST(usage_adds_up_the_same_by_whatever_it_is_grouped),
