@@ -19,8 +19,10 @@
 #define MAX_NEAR 6
 #define NEAR 1.15      /* times the best */
 #define HOPELESS 1.6   /* times the best: not worth a second round */
+#define FAR 5.0        /* times the best, of one run alone: not worth a round */
 #define SAME 1.03      /* times the best: then less workspace wins */
 #define LARGE_COST 1.1 /* a workspace above CONV_GOOD_WORKSPACE must save this much */
+#define LAUNCH_NS 50e3 /* what the host may need to launch it */
 #define BUDGET_NS ((int64_t)3000000000)
 #define PROBE ((size_t)4096) /* bytes of a result that are looked at, at its begin and its end */
 
@@ -173,13 +175,27 @@ static double time_graph(struct tuner *t, cudaGraphExec_t exec)
     return (double)ms * 1e6 / N_RUNS;
 }
 
+/* Some engines take a hundred times as long for a depthwise problem as others. */
+static bool is_far(struct tuner *t, const struct conv_method *m, struct dnn_pack *pack)
+{
+    float ms = 0;
+
+    return t->best_ns > 0 && cudaEventRecord(t->from, t->d->stream) == cudaSuccess &&
+           cuda__conv_run(t->d, t->p, m, pack, &t->args, NULL) == SH_OK &&
+           cudaEventRecord(t->to, t->d->stream) == cudaSuccess &&
+           cudaEventSynchronize(t->to) == cudaSuccess &&
+           cudaEventElapsedTime(&ms, t->from, t->to) == cudaSuccess &&
+           (double)ms * 1e6 > t->best_ns * FAR + LAUNCH_NS;
+}
+
 /* Sets m->ns to the best of these rounds and of earlier ones; false: it does not work. */
 static bool measure(struct tuner *t, struct conv_method *m, int rounds)
 {
     struct dnn_pack pack = {.desc = NULL};
     cudaGraphExec_t exec = NULL;
     bool ok = take_scratch(t, cuda__conv_scratch(m)) && run_once(t, m, &pack) &&
-              capture(t, m, &pack, &exec) && cudaGraphLaunch(exec, t->d->stream) == cudaSuccess;
+              !is_far(t, m, &pack) && capture(t, m, &pack, &exec) &&
+              cudaGraphLaunch(exec, t->d->stream) == cudaSuccess;
 
     for (int i = 0; i < rounds && ok; i++) {
         double ns = time_graph(t, exec);
