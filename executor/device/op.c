@@ -82,6 +82,11 @@ uint32_t dev_op_scaler(const struct dev_op *op)
     return at < op->n_in ? op->in[at] : DEV_NONE;
 }
 
+bool dev_act_is_gated(enum dev_act a)
+{
+    return a == DEV_ACT_SILU || a == DEV_ACT_HARDSWISH;
+}
+
 int64_t dev_tensor_elements(const struct dev_tensor *t)
 {
     return dev_axes_elements(t, 0, t->rank);
@@ -146,8 +151,10 @@ static bool attn_mask(const struct dev_tensor *t, struct dev_attn *out)
     for (uint32_t i = t->rank; i-- > 0;) {
         const uint32_t axis = i + 4 - t->rank;
 
-        if (t->dims[i] != 1 && t->dims[i] != full[axis])
+        if (t->dims[i] != 1 && t->dims[i] != full[axis] && (axis > 0 || full[0] % t->dims[i] != 0))
             return false;
+        if (axis == 0)
+            out->mask_batches = t->dims[i];
         out->mask_stride[axis] = t->dims[i] == 1 ? 0 : stride;
         stride *= t->dims[i];
     }
@@ -160,7 +167,7 @@ bool dev_attn_of(const struct dev_op *op, const struct dev_tensor *const in[4],
     const bool viewed = op->u.attn.view[1].row > 0;
     bool fits = y->rank == 4 && (viewed || in[1]->rank == 4);
 
-    *out = (struct dev_attn){0};
+    *out = (struct dev_attn){.mask_batches = 1};
     if (!fits)
         return false;
     out->batch = y->dims[0];
@@ -179,6 +186,85 @@ static bool is_lse(const struct dev_tensor *t, const struct dev_attn *a)
            t->dims[2] == a->q_rows;
 }
 
+int dev_attn_shares(const struct dev_op *op, int i)
+{
+    int first = 0;
+
+    while (first < i &&
+           (op->in[first] != op->in[i] || !op->u.attn.view[first].row || !op->u.attn.view[i].row))
+        first++;
+    return first;
+}
+
+/* Do the views of the tensor that operand `first` is cut out of cover it, each element once? By
+ * their strides, the smallest first: each must step over all that the smaller ones reach. */
+static bool attn_covers(const struct dev_graph *g, const struct dev_op *op,
+                        const struct dev_attn *a, int first)
+{
+    struct {
+        int64_t count, stride;
+    } axes[3] = {{first == 0 ? a->q_rows : a->k_rows, a->row_stride[first]},
+                 {a->batch, a->batch_stride[first]},
+                 {0, 0}};
+    int64_t at[3], reach = a->heads * a->width;
+    int n = 0;
+
+    for (int i = first; i < 3; i++) {
+        int64_t here = a->at[i];
+        int k = n;
+
+        if (dev_attn_shares(op, i) != first)
+            continue;
+        if (a->row_stride[i] != a->row_stride[first] ||
+            a->batch_stride[i] != a->batch_stride[first] ||
+            (i == 0 ? a->q_rows : a->k_rows) != axes[0].count)
+            return false;
+        for (; k > 0 && at[k - 1] > here; k--)
+            at[k] = at[k - 1];
+        at[k] = here;
+        n++;
+    }
+    axes[2].count = n;
+    axes[2].stride = n > 1 ? at[1] - at[0] : 0;
+    if (at[0] != 0 || (n == 3 && at[2] - at[1] != axes[2].stride))
+        return false;
+    for (int found = 0; found < 3; found++) {
+        int k = 0;
+
+        while (k < 3 && axes[k].count != 1 && axes[k].stride != reach)
+            k++;
+        if (k == 3 || axes[k].count == 0)
+            return false;
+        reach *= axes[k].count;
+        axes[k].count = 0;
+    }
+    return reach == dev_tensor_elements(&g->tensors[op->in[first]]);
+}
+
+bool dev_attn_trains(const struct dev_graph *g, const struct dev_op *op, const struct dev_attn *a)
+{
+    const bool is_bwd = op->kind == DEV_OP_ATTENTION_BWD;
+    bool fits = true;
+
+    for (int i = 0; i < 3 && fits; i++) {
+        const bool has = !is_bwd || (i < (int)op->n_out && op->out[i] != DEV_NONE);
+
+        if (dev_attn_shares(op, i) != i) {
+            fits = !is_bwd || !has;
+            continue;
+        }
+        fits = has && (!op->u.attn.view[i].row || attn_covers(g, op, a, i)) &&
+               (!is_bwd || dev_same_dims(&g->tensors[op->out[i]], &g->tensors[op->in[i]]));
+    }
+    if (fits && is_bwd && op->n_out > 3 && op->out[3] != DEV_NONE) {
+        const struct dev_tensor *t = &g->tensors[op->out[3]];
+
+        fits = t->rank == 4 && t->dims[0] == a->batch && t->dims[1] == a->heads &&
+               t->dims[2] == a->q_rows && t->dims[3] == a->k_rows;
+    }
+    return fits;
+}
+
 bool dev_attn_of_op(const struct dev_graph *g, const struct dev_op *op, struct dev_attn *out)
 {
     const bool is_bwd = op->kind == DEV_OP_ATTENTION_BWD;
@@ -190,10 +276,7 @@ bool dev_attn_of_op(const struct dev_graph *g, const struct dev_op *op, struct d
     for (uint32_t i = 0; i < 4 && i < op->n_in; i++)
         in[i] = op->in[i] == DEV_NONE ? NULL : &g->tensors[op->in[i]];
     fits = dev_attn_of(op, in, &g->tensors[y], out) &&
-           (lse == DEV_NONE || is_lse(&g->tensors[lse], out));
-    for (uint32_t i = 0; i < 3 && fits && lse != DEV_NONE; i++)
-        fits = op->u.attn.view[i].row == 0 &&
-               (!is_bwd || dev_same_dims(&g->tensors[op->out[i]], in[i]));
+           (lse == DEV_NONE || (is_lse(&g->tensors[lse], out) && dev_attn_trains(g, op, out)));
     return fits && (!is_bwd || dev_same_dims(&g->tensors[op->in[5]], &g->tensors[y]));
 }
 

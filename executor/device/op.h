@@ -55,25 +55,20 @@ struct dev_tensor {
 
 /* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss.
  *
- * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head. lse, F32
- *               [B, H, Sq], is the natural logarithm of the sum of exp of a row's scores, scale and
- *               mask included. Only training has it; q, k and v are no views then, and only then
- *               u.attn.ratio may be > 0: after the softmax a part of the weights becomes 0 (which:
- *               philox.h), the others are multiplied by 1 / (1 - ratio), 0 if ratio is 1. A row
- *               all of whose scores are -Inf is NaN, or, with u.attn.zero_hidden, zeros
- * ATTENTION_BWD q k v mask y d_y lse -> d_q d_k d_v, all written; mask may be DEV_NONE and gets no
- *               gradient; u.attn as forward, the same weights are dropped. A row whose lse is less
- *               than -1e6, as a mask of large numbers hides all its keys, may be left out
+ * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head; op_attn.h
+ * ATTENTION_BWD q k v mask y d_y lse -> d_q [d_k] [d_v] [d_mask], all written; op_attn.h
  * RESAMPLE      x from0 weight0 [from1 weight1] -> y; along axis u.axis.axis, and along the one
  *               behind it if there are from1 and weight1, an element of y is a sum of elements of
  *               x: number p along the first is sum_k weight0[p, k] x[from0[p, k]]. from: I32
  *               within the axis of x; both of rank 1, as many for each p. It is its own gradient,
  *               with other tables
  * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean
- *               new_var; y = act(bn(x) + residual), act NONE, RELU, or CLIP with p0 <= 0 <= p1
+ *               new_var; y = act(bn(x) + residual), act NONE, RELU, or CLIP with p0 <= 0 <= p1,
+ *               or, without residual, SILU or HARDSWISH
  * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias
  *               [d_residual]; d_residual = act'(y) (d_y + d_y2), and the rest follows from it. With
- *               an act it needs y or, when there was no residual, bias: then y is computed again
+ *               an act it needs y or, when there was no residual, bias: then bn(x) is computed
+ *               again, of which SILU and HARDSWISH take their slope
  * REDUCE        F32, I64 or I32; sums of integers wrap, their means are cut
  * TOPK          the dims[axis] of y best elements along an axis, best first, and where they are
  *               (I64); NaN is larger than all numbers. Of equal ones the first, or (last) the last
@@ -146,7 +141,7 @@ struct dev_tensor {
     X(POOL_AVG_BWD)    /* d_y -> d_x; u.pool */                                                    \
     X(ACT_BWD)         /* x y d_y -> d_x; u.act (each act uses x or y; both are given) */          \
     X(SOFTMAX_BWD)     /* y d_y -> d_x; u.axis */                                                  \
-    X(ATTENTION_BWD)   /* q k v mask y d_y lse -> d_q d_k d_v; u.attn: see above */                \
+    X(ATTENTION_BWD)   /* q k v mask y d_y lse -> d_q [d_k] [d_v] [d_mask]: see above */           \
     X(GATHER_BWD)      /* indices d_y -> d_table (zeroed, summed in index order); u.axis */        \
     X(BN_TRAIN_BWD)    /* x d_y scale save_mean save_invstd [bias] [y] [d_y2]: see above */        \
     X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias] */         \
@@ -205,7 +200,8 @@ struct dev_op {
             bool trans_a, trans_b;
             float alpha;
         } matmul; /* last two axes; leading broadcast */
-        /* q, y: [B, Sq, H, D]; k, v: [B, Sk, H, D]; mask: added, broadcast to [B, H, Sq, Sk]. With
+        /* q, y: [B, Sq, H, D]; k, v: [B, Sk, H, D]; mask: added, broadcast to [B, H, Sq, Sk], but
+         * of n along B, a divisor of B, sample b has number b % n. With
          * view[i].row > 0 operand i has any shape, and its heads lie as the view says. */
         struct {
             float scale;

@@ -123,4 +123,7 @@ static inline bool dev_bin_of_bits(enum dev_bin k)
     return k >= DEV_BIN_BIT_AND;
 }
 
+/* Those beyond bounds that a BN_TRAIN without residual takes. */
+bool dev_act_is_gated(enum dev_act a);
+
 #endif

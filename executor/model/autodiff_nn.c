@@ -1,5 +1,6 @@
 /* autodiff_nn.c - gradients of convolutions, products, pools, normalisations, dropout. */
 #include "common/mem.h"
+#include "executor/device/op_attn.h"
 #include "executor/model/autodiff_int.h"
 
 static int plain_only(const struct dev_op *op, struct sh_err *err)
@@ -149,6 +150,27 @@ int ad__matmul(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
     return rc;
 }
 
+/* d: the gradient of all scores, [B, H, Sq, Sk]. Samples that share a part of the mask are summed
+ * up first. */
+static int add_mask_gradient(struct ad *a, uint32_t mask, uint32_t d, struct sh_err *err)
+{
+    const struct dev_tensor m = *ir_t(a->ir, mask), s = *ir_t(a->ir, d);
+    const int64_t parts = m.rank == 4 ? m.dims[0] : 1, n = s.dims[1] * s.dims[2] * s.dims[3];
+    struct dev_op op = ir_op(DEV_OP_REDUCE, m.name, 1, &d);
+    int rc;
+
+    if (parts == 1 || parts == s.dims[0])
+        return ad__add_reduced(a, mask, d, err);
+    rc = ir_alias(a->ir, d, 2, (int64_t[]){s.dims[0] / parts, parts * n}, &op.in[0], err);
+    op.u.reduce.kind = DEV_RED_SUM;
+    op.u.reduce.axes = 1;
+    if (!rc)
+        rc = ir_emit(a->ir, &op, SH_F32, 1, (int64_t[]){parts * n}, &d, err);
+    if (!rc)
+        rc = ir_alias(a->ir, d, 4, (int64_t[]){parts, s.dims[1], s.dims[2], s.dims[3]}, &d, err);
+    return rc ? rc : ad__add_reduced(a, mask, d, err);
+}
+
 int ad__attention(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
 {
     const uint32_t mask = op->n_in > 3 ? op->in[3] : DEV_NONE;
@@ -157,18 +179,31 @@ int ad__attention(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_
               (uint32_t[]){op->in[0], op->in[1], op->in[2], mask, op->out[0], dy, op->out[1]});
     int rc = SH_OK;
 
-    if (op->n_out < 2 || ad__wants(a, mask))
+    if (op->n_out < 2)
         return ad__unsupported(op, err, "it was not made for training");
-    for (uint32_t i = 0; i < 3 && rc == SH_OK; i++)
-        rc = ir_like(a->ir, op->in[i], ir_t(a->ir, op->in[i])->name, DEV_ROLE_ACT, &b.out[i], err);
+    for (int i = 0; i < 3 && rc == SH_OK; i++) {
+        b.out[i] = DEV_NONE;
+        if (dev_attn_shares(op, i) == i)
+            rc = ir_like(a->ir, op->in[i], ir_t(a->ir, op->in[i])->name, DEV_ROLE_ACT, &b.out[i],
+                         err);
+    }
     b.n_out = 3;
     b.u.attn = op->u.attn;
+    if (!rc && ad__wants(a, mask)) {
+        const struct dev_tensor y = *ir_t(a->ir, op->out[0]), lse = *ir_t(a->ir, op->out[1]);
+        const int64_t keys =
+            op->u.attn.view[1].row ? op->u.attn.k_rows : ir_t(a->ir, op->in[1])->dims[1];
+
+        b.n_out = 4;
+        rc = ir_tensor(a->ir, ir_t(a->ir, mask)->name, SH_F32, DEV_ROLE_ACT, 4,
+                       (int64_t[]){y.dims[0], lse.dims[1], y.dims[1], keys}, &b.out[3], err);
+    }
     if (!rc)
         rc = ir_push(a->ir, &b, err);
     for (uint32_t i = 0; i < 3 && rc == SH_OK; i++)
-        if (ad__wants(a, op->in[i]))
+        if (b.out[i] != DEV_NONE && ad__wants(a, op->in[i]))
             rc = ad__add(a, op->in[i], b.out[i], err);
-    return rc;
+    return rc || b.n_out < 4 ? rc : add_mask_gradient(a, mask, b.out[3], err);
 }
 
 int ad__pool_max(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)

@@ -11,13 +11,17 @@
  * PyTorch's exporter puts WHERE(IsNaN(w), 0, w) behind the SOFTMAX, where IsNaN is NOT(w == w): a
  * row whose keys are all hidden gives zeros. ATTENTION does that by itself (zero_hidden).
  *
- * At inference q, k and v may come by any way of transpositions and slices that leaves heads whole:
- * parts of one product, with samples or rows first (strided.h). The last TRANSPOSE may go elsewhere
- * than to [B,S,H,D]; then it stays, behind ATTENTION.
+ * q, k and v may come by any way of transpositions and slices that leaves heads whole: parts of one
+ * product, with samples or rows first (strided.h). The last TRANSPOSE may go elsewhere than to
+ * [B,S,H,D]; then it stays, behind ATTENTION.
+ *
+ * Several masks (a bias by relative position, and which windows are shifted) are added up first.
+ * They are smaller than the scores: where B is samples times windows, a mask may be one for each
+ * window.
  *
  * In training a DROPOUT between SOFTMAX and MATMUL goes into it as well, and it leaves what the
- * backward operation needs instead of the scores. That operation gives the mask no gradient, so
- * where the mask depends on a parameter (a bias by relative position) all stays as it is.
+ * backward operation needs instead of the scores. That operation writes one gradient for a tensor
+ * that several operands are parts of; parts that leave some of it out are copied out first.
  *
  * At inference, where q, k and v are products of the same rows with three constant matrices, these
  * become one matrix: one product instead of three, of whose result ATTENTION reads views. A
@@ -36,8 +40,19 @@ struct attn {
     bool *trainable; /* training: [n_tensors] by root, does it depend on a parameter? NULL: not */
 };
 
+#define MAX_MASKS 4
+
+struct mask {
+    struct dev_op *add; /* NULL: it is part of the product of queries and keys */
+    uint32_t t;         /* as [B or a divisor of it, H, Sq, Sk], or 1 for any of them */
+    int64_t dims[4];
+};
+
 struct match {
-    uint32_t in[4]; /* q k v mask */
+    uint32_t in[4];               /* q k v mask */
+    struct mask masks[MAX_MASKS]; /* the innermost first */
+    uint32_t n_masks, scores;
+    bool no_views;
     struct dev_heads view[3];
     double scale;
     struct dev_op *product, *drop, *back; /* of weights and v; before it, NULL if none; after it */
@@ -94,7 +109,7 @@ static uint32_t view_of(const struct attn *a, uint32_t t, bool turned, double *s
     struct peel p = {a, &factor};
     struct strided s;
 
-    if (a->trainable || ir_t(a->ir, t)->rank != 4)
+    if (ir_t(a->ir, t)->rank != 4)
         return DEV_NONE;
     strided_of(a->ir, &a->u, t, 4, d, peel_act, &p, &s);
     if ((d[column] > 1 && s.stride[column] != 1) || (d[1] > 1 && s.stride[1] != d[column]))
@@ -129,7 +144,7 @@ static bool heads_of(const struct attn *a, uint32_t t, bool turned, int i, struc
     double of_plain = 1.0, of_view = 1.0;
     struct dev_heads view;
     const uint32_t plain = plain_heads_of(a, t, turned, &of_plain);
-    const uint32_t source = view_of(a, t, turned, &of_view, &view);
+    const uint32_t source = m->no_views ? DEV_NONE : view_of(a, t, turned, &of_view, &view);
     const bool is_view =
         source != DEV_NONE && (plain == DEV_NONE || source != ir_root(a->ir, plain));
 
@@ -144,52 +159,114 @@ static bool is_plain_product(const struct dev_op *op)
     return op->act == DEV_ACT_NONE && op->in[3] == DEV_NONE;
 }
 
+/* Adds a mask t that is broadcast to `full`, another shape of the scores. false: its parts do not
+ * go with samples, heads, rows and keys. */
+static bool add_mask(const struct attn *a, struct match *m, uint32_t t,
+                     const struct dev_tensor *full, struct dev_op *add)
+{
+    const struct dev_tensor *x = ir_t(a->ir, t), *scores = ir_t(a->ir, m->scores);
+    struct mask *mask = &m->masks[m->n_masks];
+    int64_t dims[SH_MAX_RANK];
+    bool varies = false;
+
+    if (m->n_masks == MAX_MASKS || x->dtype != SH_F32 || full->rank < 3 || x->rank > full->rank)
+        return false;
+    for (uint32_t i = 0; i < full->rank; i++)
+        dims[i] = i + x->rank < full->rank ? 1 : x->dims[i + x->rank - full->rank];
+    *mask = (struct mask){.add = add, .t = t, .dims = {1, 1, 1, 1}};
+    for (uint32_t i = 0; i < 3; i++) {
+        mask->dims[3 - i] = dims[full->rank - 1 - i];
+        if (full->dims[full->rank - 1 - i] != scores->dims[3 - i])
+            return false;
+    }
+    for (uint32_t i = 0; i + 3 < full->rank; i++) {
+        if (dims[i] != full->dims[i] && varies)
+            return false;
+        varies |= dims[i] > 1;
+        mask->dims[0] *= dims[i];
+    }
+    m->n_masks++;
+    return true;
+}
+
 /* scores = alpha q k^T, with a mask that was fused into it as a bias or a residual. */
 static bool match_scores(const struct attn *a, const struct dev_op *op, struct match *m)
 {
-    const bool has_mask = m->in[3] != DEV_NONE;
+    const uint32_t mask = op->in[2] != DEV_NONE ? op->in[2] : op->in[3];
 
-    if (op->act != DEV_ACT_NONE || (op->in[2] != DEV_NONE) + (op->in[3] != DEV_NONE) + has_mask > 1)
+    if (op->act != DEV_ACT_NONE || (op->in[2] != DEV_NONE && op->in[3] != DEV_NONE) ||
+        (mask != DEV_NONE &&
+         (m->scale != 1.0 || !add_mask(a, m, mask, ir_t(a->ir, op->out[0]), NULL))))
         return false;
     m->scale *= (double)op->u.matmul.alpha;
-    if (!has_mask)
-        m->in[3] = op->in[2] != DEV_NONE ? op->in[2] : op->in[3];
     return heads_of(a, op->in[0], op->u.matmul.trans_a, 0, m, &m->scale) &&
            heads_of(a, op->in[1], !op->u.matmul.trans_b, 1, m, &m->scale);
 }
 
-/* x = scores, or scores + mask. */
-static bool match_masked(const struct attn *a, uint32_t x, struct match *m)
+/* x = scores, or what was added to them; `depth` additions may be between. */
+static bool match_masked(const struct attn *a, uint32_t x, struct match *m, uint32_t depth)
 {
     struct dev_op *add = pass__writer(a->ir, &a->u, x, DEV_OP_BINARY), *scores;
+    double scale = 1.0;
+    uint32_t from;
 
-    m->in[3] = DEV_NONE;
-    for (uint32_t k = 0; k < (add ? 2u : 1u); k++) {
-        double scale = 1.0;
-        uint32_t t = add ? add->in[k] : x, from;
+    if (a->u.reads[ir_root(a->ir, x)] != 1)
+        return false;
+    for (uint32_t k = 0; k < 2 && add && depth > 0; k++) {
+        struct match sub = *m;
 
-        if (add && (add->u.binary.kind != DEV_BIN_ADD || add->act != DEV_ACT_NONE ||
-                    !ir_same_shape(a->ir, t, x) || a->u.reads[ir_root(a->ir, t)] != 1))
-            continue;
-        from = peel_factor(a, t, &scale);
-        scores = pass__writer(a->ir, &a->u, from, DEV_OP_MATMUL);
-        if (!scores || a->u.reads[ir_root(a->ir, from)] != 1 ||
-            (scale != 1.0 && (scores->in[2] != DEV_NONE || scores->in[3] != DEV_NONE)))
-            continue;
-        m->scale = scale;
-        m->in[3] = add ? add->in[1 - k] : DEV_NONE;
-        return match_scores(a, scores, m);
+        if (add->u.binary.kind == DEV_BIN_ADD && add->act == DEV_ACT_NONE &&
+            ir_elements(a->ir, add->in[k]) == ir_elements(a->ir, x) &&
+            match_masked(a, add->in[k], &sub, depth - 1) &&
+            add_mask(a, &sub, add->in[1 - k], ir_t(a->ir, add->out[0]), add)) {
+            *m = sub;
+            return true;
+        }
     }
-    return false;
+    from = peel_factor(a, x, &scale);
+    scores = pass__writer(a->ir, &a->u, from, DEV_OP_MATMUL);
+    if (!scores || a->u.reads[ir_root(a->ir, from)] != 1)
+        return false;
+    m->scale = scale;
+    return match_scores(a, scores, m);
 }
 
-static bool fits_training(const struct attn *a, const struct dev_op *op)
+/* The sum of two masks, in the place of the addition that the second one was part of. */
+static int sum_masks(const struct attn *a, struct mask *sum, const struct mask *next,
+                     struct sh_err *err)
 {
-    const uint32_t mask = op->n_in > 3 ? op->in[3] : DEV_NONE;
-    const struct dev_tensor *q = ir_t(a->ir, op->in[0]);
+    struct dev_op op = ir_op(DEV_OP_BINARY, next->add->name, 2, (uint32_t[]){sum->t, next->t});
+    int rc;
 
-    return (mask == DEV_NONE || !a->trainable[ir_root(a->ir, mask)]) && q->dims[3] % 16 == 0 &&
-           q->dims[3] <= DEV_MAX_TRAIN_WIDTH;
+    for (uint32_t i = 0; i < 4; i++)
+        sum->dims[i] = SH_MAX(sum->dims[i], next->dims[i]);
+    op.u.binary.kind = DEV_BIN_ADD;
+    op.n_out = 1;
+    rc = ir_tensor(a->ir, op.name, SH_F32, DEV_ROLE_ACT, 4, sum->dims, &op.out[0], err);
+    *next->add = op;
+    sum->t = op.out[0];
+    return rc;
+}
+
+static bool masks_add_up(const struct match *m)
+{
+    for (uint32_t k = 1; k < m->n_masks; k++)
+        for (uint32_t i = 0; i < 4; i++)
+            for (uint32_t n = 0; n < k; n++)
+                if (m->masks[k].dims[i] != m->masks[n].dims[i] && m->masks[k].dims[i] != 1 &&
+                    m->masks[n].dims[i] != 1)
+                    return false;
+    return true;
+}
+
+/* Names each mask by its four axes. */
+static int shape_masks(const struct attn *a, struct match *m, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < m->n_masks && !rc; i++)
+        rc = ir_alias(a->ir, m->masks[i].t, 4, m->masks[i].dims, &m->masks[i].t, err);
+    return rc;
 }
 
 /* The shapes as the device will see them. */
@@ -205,7 +282,8 @@ static bool fits(const struct attn *a, const struct dev_op *op)
     }
     return dev_attn_of(op, in, ir_t(a->ir, op->out[0]), &shape) && shape.k_rows <= DEV_MAX_KEYS &&
            (op->u.attn.ratio == 0.0f || dev_attn_can_drop(&shape)) &&
-           (!a->trainable || fits_training(a, op));
+           (!a->trainable || (shape.width % 16 == 0 && shape.width <= DEV_MAX_TRAIN_WIDTH &&
+                              dev_attn_trains(&a->ir->g, op, &shape)));
 }
 
 static const uint32_t BACK[4] = {0, 2, 1, 3}; /* from [B,H,S,D] to [B,S,H,D] */
@@ -282,7 +360,7 @@ static bool match_values(const struct attn *a, const struct dev_op *soft, struct
         ir_root(ir, m->product->in[0]) != ir_root(ir, weights))
         return false;
     m->back = only_reader(a, m->product->out[0], DEV_OP_TRANSPOSE);
-    if (!m->back || ir_t(ir, m->back->in[0])->rank != 4 || (a->trainable && !is_straight(m)) ||
+    if (!m->back || ir_t(ir, m->back->in[0])->rank != 4 ||
         !ir_same_shape(ir, m->back->in[0], m->product->out[0]))
         return false;
     return heads_of(a, m->product->in[1], m->product->u.matmul.trans_b, 2, m, &ignored) &&
@@ -291,8 +369,8 @@ static bool match_values(const struct attn *a, const struct dev_op *soft, struct
 
 static int add_lse(const struct attn *a, struct dev_op *op, struct sh_err *err)
 {
-    const struct dev_tensor q = *ir_t(a->ir, op->in[0]);
-    const int64_t dims[3] = {q.dims[0], q.dims[2], q.dims[1]};
+    const struct dev_tensor y = *ir_t(a->ir, op->out[0]);
+    const int64_t dims[3] = {y.dims[0], y.dims[2], y.dims[1]};
     const char *name;
     int rc = ir_name(a->ir, &name, err, "%s#lse", op->name);
 
@@ -327,33 +405,56 @@ static void put(const struct match *m, const struct dev_op *op)
         m->back->u.perm.perm[i] = BACK[m->back->u.perm.perm[i]];
 }
 
-/* Puts an ATTENTION in the place of the last TRANSPOSE, if `soft` is the SOFTMAX of one. */
+/* Puts an ATTENTION in the place of the last TRANSPOSE, if it fits; *done says so. */
+static int replace(const struct attn *a, const struct dev_op *soft, struct match *m, bool *done,
+                   struct sh_err *err)
+{
+    const struct ir *ir = a->ir;
+    struct mask *sum = m->masks;
+    struct dev_op op;
+    int rc = shape_masks(a, m, err);
+
+    if (rc)
+        return rc;
+    m->in[3] = m->n_masks ? sum->t : DEV_NONE;
+    op = ir_op(DEV_OP_ATTENTION, soft->name, m->n_masks ? 4 : 3, m->in);
+    op.u.attn.scale = (float)m->scale;
+    op.u.attn.zero_hidden = m->zero_hidden;
+    op.u.attn.ratio = m->drop ? m->drop->u.dropout.ratio : 0.0f;
+    memcpy(op.u.attn.view, m->view, sizeof(m->view));
+    op.u.attn.k_rows = ir_t(ir, soft->out[0])->dims[3];
+    rc = place_result(a, m, &op, err);
+    if (rc || !fits(a, &op))
+        return rc;
+    *done = true;
+    for (uint32_t i = 1; i < m->n_masks && !rc; i++)
+        rc = sum_masks(a, sum, &m->masks[i], err);
+    if (m->n_masks)
+        op.in[3] = sum->t;
+    if (!rc && a->trainable)
+        rc = add_lse(a, &op, err);
+    if (!rc)
+        put(m, &op);
+    return rc;
+}
+
+/* If `soft` is the SOFTMAX of one. */
 static int try_attention(const struct attn *a, const struct dev_op *soft, struct sh_err *err)
 {
     const struct ir *ir = a->ir;
     const int64_t rank = (int64_t)ir_t(ir, soft->in[0])->rank;
-    struct dev_op op;
-    struct match m;
+    bool done = false;
     int rc = SH_OK;
 
-    if (soft->u.axis.log || rank != 4 || (soft->u.axis.axis != 3 && soft->u.axis.axis != -1) ||
-        a->u.reads[ir_root(ir, soft->in[0])] != 1)
+    if (soft->u.axis.log || rank != 4 || (soft->u.axis.axis != 3 && soft->u.axis.axis != -1))
         return SH_OK;
-    if (!match_values(a, soft, &m) || !match_masked(a, soft->in[0], &m))
-        return SH_OK;
-    op = ir_op(DEV_OP_ATTENTION, soft->name, m.in[3] == DEV_NONE ? 3 : 4, m.in);
-    op.u.attn.scale = (float)m.scale;
-    op.u.attn.zero_hidden = m.zero_hidden;
-    op.u.attn.ratio = m.drop ? m.drop->u.dropout.ratio : 0.0f;
-    memcpy(op.u.attn.view, m.view, sizeof(m.view));
-    op.u.attn.k_rows = ir_t(ir, soft->out[0])->dims[3];
-    rc = place_result(a, &m, &op, err);
-    if (rc || !fits(a, &op))
-        return rc;
-    if (a->trainable)
-        rc = add_lse(a, &op, err);
-    if (!rc)
-        put(&m, &op);
+    for (int turn = 0; turn < 2 && !rc && !done; turn++) {
+        struct match m = {.scores = soft->in[0], .no_views = turn == 1};
+
+        if (match_values(a, soft, &m) && match_masked(a, soft->in[0], &m, MAX_MASKS) &&
+            masks_add_up(&m))
+            rc = replace(a, soft, &m, &done, err);
+    }
     return rc;
 }
 

@@ -34,7 +34,8 @@ static int try_act(struct ir *ir, struct ir_uses *u, struct dev_op *act, struct 
     float lo, hi;
     int rc;
 
-    if (!op || !dev_act_bounds(act, &lo, &hi) || !ir_same_shape(ir, act->in[0], act->out[0]))
+    if (!op || !(dev_act_bounds(act, &lo, &hi) || (dev_act_is_gated(act->act) && op->n_in < 6)) ||
+        !ir_same_shape(ir, act->in[0], act->out[0]))
         return SH_OK;
     rc = pass__take_output(ir, op, act, err);
     if (rc)

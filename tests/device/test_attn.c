@@ -18,7 +18,7 @@ static int64_t mask_at(const struct dev_tensor *full, const struct dev_tensor *m
 
         e /= full->dims[i];
         k--;
-        at += mask->dims[k] == 1 ? 0 : c * step;
+        at += c % mask->dims[k] * step; /* of samples, every so many have the same */
         step *= mask->dims[k];
     }
     return at;
@@ -48,6 +48,9 @@ static const struct attn_case ATTNS[] = {
     {1, 1, 70, 200, 128, APART, {.rank = 2, .d = {70, 200}}},
     {1, 2, 3, 300, 136, APART, {.rank = 0}},
     {1, 1, 1, 1, 64, APART, {.rank = 0}},
+    {6, 2, 17, 17, 32, BATCH_FIRST, {.rank = 4, .d = {3, 2, 17, 17}}},
+    {4, 1, 9, 11, 16, APART, {.rank = 4, .d = {2, 1, 9, 11}}},
+    {4, 2, 5, 6, 12, APART, {.rank = 4, .d = {2, 2, 1, 6}}},
     {2, 2, 70, 65, 64, APART, {.rank = 2, .d = {70, 65}}, true},
     {2, 2, 9, 6, 5, APART, {.rank = 2, .d = {9, 6}}, true},
     {1, 2, 33, 40, 20, APART, {.rank = 2, .d = {33, 40}}, true},
@@ -161,7 +164,8 @@ static void attention_matches_the_formula(void **state)
 
 /* ------------------------------------------------------------------ training */
 
-enum { NO_MASK, MASK_OF_KEYS, MASK_OF_ROWS }; /* [B, 1, 1, Sk], [Sq, Sk] */
+/* [B, 1, 1, Sk], [Sq, Sk], and, with a gradient, [B or B / 2, H, Sq, Sk] */
+enum { NO_MASK, MASK_OF_KEYS, MASK_OF_ROWS, MASK_OF_ALL };
 
 struct train_case {
     struct attn_case c;
@@ -177,13 +181,16 @@ static const struct attn_case TRAINED[] = {
     {.batch = 3, .heads = 2, .q_rows = 128, .k_rows = 128, .width = 64},
     {.batch = 1, .heads = 1, .q_rows = 33, .k_rows = 40, .width = 48},
     {.batch = 1, .heads = 2, .q_rows = 6, .k_rows = 301, .width = 16},
+    {4, 3, 49, 49, 32, BATCH_FIRST, {.rank = 0}, false},
+    {2, 2, 130, 130, 16, BATCH_FIRST, {.rank = 0}, false},
+    {3, 2, 70, 70, 64, ROWS_FIRST, {.rank = 0}, false},
 };
 
 #define SEED 0x123456789abcdef1u
 #define STEP (((int64_t)3 << 32) + 5)
 
 enum { Q, K, V, MASK, D_Y, N_IN };
-enum { Y, LSE, D_Q, D_K, D_V, N_OUT };
+enum { Y, LSE, D_Q, D_K, D_V, D_MASK, N_OUT };
 
 struct train_graph {
     struct t_graph t;
@@ -207,6 +214,26 @@ static double factor(const struct train_case *c, int64_t row, int64_t key)
                : 0;
 }
 
+/* Of element (b, s, h, 0) of operand i: attn_at(). */
+static int64_t place_of(const struct attn_case *c, int i, int64_t b, int64_t s, int64_t h)
+{
+    const int64_t rows = i == 0 ? c->q_rows : c->k_rows;
+    const int64_t line = c->packed == ROWS_FIRST ? s * c->batch + b : b * rows + s;
+
+    return ((c->packed ? line * 3 + 2 - i : line) * c->heads + h) * c->width;
+}
+
+static int64_t mask_parts(const struct attn_case *c)
+{
+    return c->batch % 2 == 0 ? c->batch / 2 : c->batch;
+}
+
+/* Of operand i: of the one that packs all. */
+static double *gradient_of(struct train_graph *g, const struct attn_case *c, int i)
+{
+    return g->want[c->packed ? D_Q : D_Q + i];
+}
+
 /* Adds what row s of head h does to all results. */
 static void train_row(struct train_graph *g, const struct train_case *tc, int64_t b, int64_t s,
                       int64_t h)
@@ -214,15 +241,19 @@ static void train_row(struct train_graph *g, const struct train_case *tc, int64_
     const struct attn_case *c = &tc->c;
     const int64_t row = (b * c->heads + h) * c->q_rows + s, w = c->width;
     const int64_t at = ((b * c->q_rows + s) * c->heads + h) * w;
-    const float *q = t_f(&g->t, g->in[Q]) + at, *dy = t_f(&g->t, g->in[D_Y]) + at;
+    const float *dy = t_f(&g->t, g->in[D_Y]) + at;
     double *p = t_doubles((size_t)c->k_rows), max = -INFINITY, sum = 0, delta = 0;
     const double scale = (double)(1.0f / sqrtf((float)w));
     const float *mask = tc->mask == NO_MASK ? NULL : t_f(&g->t, g->in[MASK]);
 
     for (int64_t j = 0; j < c->k_rows; j++) {
         for (int64_t d = 0; d < w; d++)
-            p[j] += (double)q[d] * attn_at(&g->t, c, g->in[K], 1, b, j, h, d) * scale;
-        if (mask)
+            p[j] += attn_at(&g->t, c, g->in[Q], 0, b, s, h, d) *
+                    attn_at(&g->t, c, g->in[K], 1, b, j, h, d) * scale;
+        if (mask && tc->mask == MASK_OF_ALL)
+            p[j] +=
+                (double)mask[((b % mask_parts(c) * c->heads + h) * c->q_rows + s) * c->k_rows + j];
+        else if (mask)
             p[j] += (double)mask[(tc->mask == MASK_OF_KEYS ? b : s) * c->k_rows + j];
         max = fmax(max, p[j]);
     }
@@ -236,17 +267,22 @@ static void train_row(struct train_graph *g, const struct train_case *tc, int64_
     for (int64_t d = 0; d < w; d++)
         delta += g->want[Y][at + d] * (double)dy[d];
     for (int64_t j = 0; j < c->k_rows; j++) {
-        const int64_t key = ((b * c->k_rows + j) * c->heads + h) * w;
+        const int64_t query = place_of(c, 0, b, s, h), key = place_of(c, 1, b, j, h);
+        const int64_t value = place_of(c, 2, b, j, h);
         const double f = factor(tc, row, j);
         double ds = 0;
 
         for (int64_t d = 0; d < w; d++)
             ds += f * (double)dy[d] * attn_at(&g->t, c, g->in[V], 2, b, j, h, d);
-        ds = p[j] / sum * (ds - delta) * scale;
+        ds = p[j] / sum * (ds - delta);
+        if (tc->mask == MASK_OF_ALL)
+            g->want[D_MASK][row * c->k_rows + j] = ds;
         for (int64_t d = 0; d < w; d++) {
-            g->want[D_Q][at + d] += ds * attn_at(&g->t, c, g->in[K], 1, b, j, h, d);
-            g->want[D_K][key + d] += ds * (double)q[d];
-            g->want[D_V][key + d] += p[j] / sum * f * (double)dy[d];
+            gradient_of(g, c, 0)[query + d] +=
+                ds * scale * attn_at(&g->t, c, g->in[K], 1, b, j, h, d);
+            gradient_of(g, c, 1)[key + d] +=
+                ds * scale * attn_at(&g->t, c, g->in[Q], 0, b, s, h, d);
+            gradient_of(g, c, 2)[value + d] += p[j] / sum * f * (double)dy[d];
         }
     }
     free(p);
@@ -291,22 +327,37 @@ static void train_graph(struct train_graph *g, const struct train_case *tc)
     t->step = STEP;
     g->in[MASK] = g->act[MASK] = DEV_NONE;
     for (int i = 0; i < N_IN; i++) {
+        const struct t_dims d = c->packed && i < MASK ? packed_dims(c)
+                                : i == K || i == V    ? keys
+                                                      : rows;
+
         if (i == MASK)
             continue;
-        g->in[i] = t_in(t, i == K || i == V ? keys : rows);
-        g->act[i] = t_act(t, i == K || i == V ? keys : rows);
+        g->in[i] = g->in[Q];
+        g->act[i] = g->act[Q];
+        if (c->packed && (i == K || i == V))
+            continue;
+        g->in[i] = t_in(t, d);
+        g->act[i] = t_act(t, d);
         t_map(t, g->in[i], i == D_Y ? 1 : 2, 0);
         t_op(t, DEV_OP_COPY, IN(g->in[i]), OUT(g->act[i]));
     }
     if (tc->mask != NO_MASK) {
         g->in[MASK] = g->act[MASK] =
-            t_in(t, tc->mask == MASK_OF_KEYS ? DIMS(c->batch, 1, 1, c->k_rows)
-                                             : DIMS(c->q_rows, c->k_rows));
+            t_in(t, tc->mask == MASK_OF_KEYS  ? DIMS(c->batch, 1, 1, c->k_rows)
+                    : tc->mask == MASK_OF_ALL ? DIMS(mask_parts(c), c->heads, c->q_rows, c->k_rows)
+                                              : DIMS(c->q_rows, c->k_rows));
         fill_mask(g, tc);
     }
     for (int i = 0; i < N_OUT; i++) {
-        g->out[i] = i == LSE ? t_act(t, DIMS(c->batch, c->heads, c->q_rows))
-                             : t_out(t, i == D_K || i == D_V ? keys : rows);
+        g->want[i] = NULL;
+        g->out[i] = DEV_NONE;
+        if (i == D_MASK ? tc->mask != MASK_OF_ALL : c->packed && (i == D_K || i == D_V))
+            continue;
+        g->out[i] = i == LSE      ? t_act(t, DIMS(c->batch, c->heads, c->q_rows))
+                    : i == D_MASK ? t_out(t, DIMS(c->batch, c->heads, c->q_rows, c->k_rows))
+                    : i == D_Q && c->packed ? t_out(t, packed_dims(c))
+                                            : t_out(t, i == D_K || i == D_V ? keys : rows);
         g->want[i] = t_doubles((size_t)dev_tensor_elements(&t->tensors[g->out[i]]));
     }
     fwd = tc->mask == NO_MASK
@@ -317,7 +368,10 @@ static void train_graph(struct train_graph *g, const struct train_case *tc)
     bwd =
         t_op(t, DEV_OP_ATTENTION_BWD,
              IN(g->act[Q], g->act[K], g->act[V], g->act[MASK], g->out[Y], g->act[D_Y], g->out[LSE]),
-             OUT(g->out[D_Q], g->out[D_K], g->out[D_V]));
+             OUT(g->out[D_Q], g->out[D_K], g->out[D_V], g->out[D_MASK]));
+    for (int i = 0; i < 3 && c->packed; i++)
+        fwd->u.attn.view[i] = view_of(c, 2 - i);
+    fwd->u.attn.k_rows = c->k_rows;
     fwd->u.attn.scale = 1.0f / sqrtf((float)c->width);
     fwd->u.attn.ratio = tc->ratio;
     fwd->u.attn.seed = SEED;
@@ -336,10 +390,12 @@ static void one_training(const struct train_case *c)
                   r % c->c.heads);
     t_run(&g.t);
     for (int i = 0; i < N_OUT; i++)
-        if (i == LSE ? !c->hides : c->ratio < 1) /* otherwise very large, and all of it 0 */
+        if (g.want[i] &&
+            (i == LSE ? !c->hides : c->ratio < 1)) /* otherwise very large, and all of it 0 */
             t_close(&g.t, g.out[i], g.want[i], 1e-10);
     for (int i = 0; i < N_OUT && c->ratio >= 1; i++)
-        for (int64_t k = 0; k < dev_tensor_elements(&g.t.tensors[g.out[i]]) && i != LSE; k++)
+        for (int64_t k = 0;
+             g.want[i] && k < dev_tensor_elements(&g.t.tensors[g.out[i]]) && i != LSE; k++)
             assert_true(t_f(&g.t, g.out[i])[k] == 0);
     for (int i = 0; i < N_OUT; i++)
         free(g.want[i]);
@@ -353,7 +409,7 @@ static void training_matches_the_formula(void **state)
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(TRAINED); i++)
         /* A sanitizer takes its time, and looks for what does not depend on the numbers. */
-        for (int mask = is_short ? MASK_OF_ROWS : NO_MASK; mask <= MASK_OF_ROWS; mask++)
+        for (int mask = is_short ? MASK_OF_ROWS : NO_MASK; mask <= MASK_OF_ALL; mask++)
             for (int drops = is_short; drops < 2; drops++)
                 one_training(&(struct train_case){TRAINED[i], mask, drops ? 0.1f : 0, false});
     one_training(&(struct train_case){TRAINED[0], MASK_OF_KEYS, 1, false});

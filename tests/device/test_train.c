@@ -134,6 +134,19 @@ struct bn_fused {
     bool residual, d_y2, d_residual, blocked;
 };
 
+/* act(v), and its slope there. */
+static double gated(enum dev_act act, double v, double *slope)
+{
+    const double s = 1 / (1 + exp(-v));
+
+    if (act == DEV_ACT_SILU) {
+        *slope = s * (1 + v * (1 - s));
+        return v * s;
+    }
+    *slope = v <= -3 ? 0 : v >= 3 ? 1 : v / 3 + 0.5;
+    return v * fmin(fmax(v / 6 + 0.5, 0), 1);
+}
+
 /* The same from the parts: y and the gradients behind activation and residual. */
 static void bn_fused_want(const struct bn_fused *f, struct t_graph *t, const uint32_t *id,
                           double *y, double *g, double *dx, double *vec)
@@ -151,12 +164,16 @@ static void bn_fused_want(const struct bn_fused *f, struct t_graph *t, const uin
         inv = 1 / sqrt(var + s.eps);
         for (int64_t i = 0; i < s.n * s.hw; i++) {
             int64_t e = (i / s.hw * s.c + k) * s.hw + i % s.hw;
-            double v = (x[e] - mean) * inv * scale + t_f(t, id[5])[k];
+            double v = (x[e] - mean) * inv * scale + t_f(t, id[5])[k], slope = 0;
 
             v += f->residual ? t_f(t, id[1])[e] : 0;
             y[e] = f->act == DEV_ACT_NONE ? v : fmin(fmax(v, f->lo), f->hi);
+            if (dev_act_is_gated(f->act))
+                y[e] = gated(f->act, v, &slope);
             g[e] = t_f(t, id[2])[e] + (f->d_y2 ? t_f(t, id[3])[e] : 0);
-            if (f->act != DEV_ACT_NONE && !(v > f->lo && v < f->hi))
+            if (dev_act_is_gated(f->act))
+                g[e] *= slope;
+            else if (f->act != DEV_ACT_NONE && !(v > f->lo && v < f->hi))
                 g[e] = 0;
             *ds += g[e] * (x[e] - mean) * inv;
             *db += g[e];
@@ -237,6 +254,10 @@ static void batch_normalisation_takes_in_residual_and_activation(void **state)
         {3, 8, 3, 5, none, 0, 0, true, true, true, true},
         {9, 7, 1, 1, none, 0, 0, false, true, false, false},
         {9, 512, 1, 1, relu, 0, inf, true, true, true, true},
+        {3, 20, 3, 5, DEV_ACT_SILU, 0, 0, false, false, false, true},
+        {4, 5, 3, 3, DEV_ACT_SILU, 0, 0, false, true, false, false},
+        {2, 64, 5, 4, DEV_ACT_HARDSWISH, 0, 0, false, true, false, true},
+        {9, 7, 1, 1, DEV_ACT_HARDSWISH, 0, 0, false, false, false, false},
     };
 
     (void)state;
@@ -253,6 +274,8 @@ static void batch_normalisation_adds_what_many_blocks_have(void **state)
         {3, 64, 56, 56, DEV_ACT_RELU, 0, INFINITY, true, true, true, true},
         {5, 33, 43, 43, DEV_ACT_RELU, 0, INFINITY, true, true, false, true},
         {6, 2048, 7, 7, DEV_ACT_RELU, 0, INFINITY, false, true, false, true},
+        {3, 64, 56, 56, DEV_ACT_SILU, 0, 0, false, false, false, true},
+        {5, 33, 43, 43, DEV_ACT_HARDSWISH, 0, 0, false, true, false, true},
     };
 
     (void)state;

@@ -302,8 +302,8 @@ static void attention_in_training_is_one_operation_where_it_can_be(void **state)
         {16, NO_MASK, READ_ONCE, true},           {16, MASK_GIVEN, READ_ONCE, true},
         {16, MASK_MADE, READ_ONCE, true},         {48, NO_MASK, DROPPED, true},
         {64, MASK_GIVEN, DROPPED, true},          {24, NO_MASK, READ_ONCE, false},
-        {80, NO_MASK, READ_ONCE, false},          {16, MASK_TRAINED, READ_ONCE, false},
-        {16, MASK_BIAS, READ_ONCE, false},        {16, MASK_RELATIVE, READ_ONCE, false},
+        {80, NO_MASK, READ_ONCE, false},          {16, MASK_TRAINED, READ_ONCE, true},
+        {16, MASK_BIAS, READ_ONCE, true},         {16, MASK_RELATIVE, READ_ONCE, true},
         {16, NO_MASK, ADDED_TO, false},           {16, NO_MASK, READ_TWICE, false},
         {16, NO_MASK, DROPPED_READ_TWICE, false}, {16, NO_MASK, READ_THEN_DROPPED, false},
     };

@@ -2,7 +2,7 @@
  *
  * Heads lie in rows of [B, S, H, D], as the layers around them give and take them: the products see
  * them as [B, H, S, D] by strides, so nothing is transposed. The scale goes into the first product,
- * and a mask that is the same for all rows of all heads; oneDNN is a thousand times slower with any
+ * and a mask that is the same for all rows of a head; oneDNN is a thousand times slower with any
  * other, which is added by a step of its own. The scores are in scratch.
  *
  *   p = softmax(scale q k^T + mask)   w = drop(p)   y = w v
@@ -130,7 +130,8 @@ static int begin(struct cpu_build *b, struct attn *a)
         rc = cpu__refuse(b, SH_E_TOOBIG, "more weights than random numbers");
     a->mask_tensor = cpu__opt_in(op, 3);
     a->mask_is_apart =
-        a->mask_tensor != DEV_NONE && (a->s.mask_stride[1] != 0 || a->s.mask_stride[2] != 0);
+        a->mask_tensor != DEV_NONE && (a->s.mask_stride[1] != 0 || a->s.mask_stride[2] != 0 ||
+                                       (a->s.mask_batches != 1 && a->s.mask_batches != a->s.batch));
     if (!rc)
         rc = describe(b, a);
     for (uint32_t i = 0; i < 3 && !rc; i++) {
@@ -174,22 +175,39 @@ VECTORISE static void row_drop(float *restrict p, const float *f, int64_t n)
         p[i] *= f[i];
 }
 
-/* g becomes d_s and p what was multiplied with v. */
+VECTORISE static void row_mask(float *restrict p, const float *restrict mask, int64_t n,
+                               int64_t stride)
+{
+    if (stride == 1)
+        for (int64_t i = 0; i < n; i++)
+            p[i] += mask[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            p[i] += mask[i * stride];
+}
+
+/* g becomes the gradient of the scores and p what was multiplied with v. */
 VECTORISE static void row_grad(float *restrict p, float *restrict g, const float *f, int64_t n,
-                               float delta, float scale)
+                               float delta)
 {
     for (int64_t i = 0; i < n; i++) {
         const float w = p[i] * f[i];
 
-        g[i] = scale * (g[i] * w - p[i] * delta);
+        g[i] = g[i] * w - p[i] * delta;
         p[i] = w;
     }
+}
+
+VECTORISE static void row_scale(float *restrict g, int64_t n, float scale)
+{
+    for (int64_t i = 0; i < n; i++)
+        g[i] *= scale;
 }
 
 struct rows {
     const struct cpu_call *call;
     struct dev_attn s;
-    float *p, *g, *lse;
+    float *p, *g, *lse, *d_mask; /* d_mask: NULL if it is not wanted */
     const float *y, *dy, *mask;
 };
 
@@ -305,17 +323,6 @@ static int weight_fn(const struct cpu_call *c, struct sh_err *err)
     return SH_OK;
 }
 
-VECTORISE static void row_mask(float *restrict p, const float *restrict mask, int64_t n,
-                               int64_t stride)
-{
-    if (stride == 1)
-        for (int64_t i = 0; i < n; i++)
-            p[i] += mask[i];
-    else
-        for (int64_t i = 0; i < n; i++)
-            p[i] += mask[i * stride];
-}
-
 static void mask_rows(void *ctx, int64_t from, int64_t to)
 {
     const struct rows *c = ctx;
@@ -323,7 +330,7 @@ static void mask_rows(void *ctx, int64_t from, int64_t to)
 
     for (int64_t r = from; r < to; r++) {
         const int64_t h = r / s->q_rows, i = r % s->q_rows;
-        const float *mask = c->mask + h / s->heads * s->mask_stride[0] +
+        const float *mask = c->mask + h / s->heads % s->mask_batches * s->mask_stride[0] +
                             h % s->heads * s->mask_stride[1] + i * s->mask_stride[2];
 
         row_mask(c->p + r * s->k_rows, mask, s->k_rows, s->mask_stride[3]);
@@ -359,13 +366,16 @@ static void grad_rows(void *ctx, int64_t from, int64_t to)
             const int64_t n = SH_MIN(CHUNK, s->k_rows - j);
 
             factors(c, r, j, n, f);
-            row_grad(c->p + r * s->k_rows + j, c->g + r * s->k_rows + j, f, n, (float)delta,
-                     c->call->op->u.attn.scale);
+            row_grad(c->p + r * s->k_rows + j, c->g + r * s->k_rows + j, f, n, (float)delta);
         }
+        if (c->d_mask)
+            memcpy(c->d_mask + r * s->k_rows, c->g + r * s->k_rows,
+                   (size_t)s->k_rows * sizeof(*c->g));
+        row_scale(c->g + r * s->k_rows, s->k_rows, c->call->op->u.attn.scale);
     }
 }
 
-/* p: weights, their gradient, y d_y */
+/* p: weights, their gradient, y d_y [d_mask] */
 static int grad_fn(const struct cpu_call *c, struct sh_err *err)
 {
     struct rows r = rows_of(c);
@@ -375,6 +385,7 @@ static int grad_fn(const struct cpu_call *c, struct sh_err *err)
     r.g = c->p[1];
     r.y = c->p[2];
     r.dy = c->p[3];
+    r.d_mask = cpu__opt_out(c->op, 3) == DEV_NONE ? NULL : c->p[4];
     each_row(&r, grad_rows);
     return SH_OK;
 }
@@ -494,7 +505,8 @@ int cpu__attention_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     struct operand d[3], g;
-    struct cpu_ref refs[4];
+    const uint32_t d_mask = cpu__opt_out(op, 3);
+    struct cpu_ref refs[5];
     struct attn a = {0};
     int rc = begin(b, &a);
 
@@ -504,8 +516,11 @@ int cpu__attention_bwd(struct cpu_build *b)
         rc = cpu__in_plain(b, op->in[5], &a.y.at); /* d_y looks as y does */
     for (uint32_t i = 0; i < 3 && !rc; i++) {
         d[i] = a.in[i];
-        rc = cpu__out_plain(b, op->out[i], &d[i].at);
+        rc = cpu__out_plain(b, op->out[dev_attn_shares(op, (int)i)], &d[i].at);
+        d[i].at.off += (size_t)a.s.at[i] * sizeof(float);
     }
+    if (!rc && d_mask != DEV_NONE)
+        rc = cpu__out_plain(b, d_mask, &refs[4]);
     if (rc)
         return rc;
     g = a.p;
@@ -519,7 +534,7 @@ int cpu__attention_bwd(struct cpu_build *b)
     if (!rc)
         rc = emit_product(b, &a.y, false, &a.in[2], true, &g);
     if (!rc)
-        rc = emit_rows(b, &a, grad_fn, refs, 4);
+        rc = emit_rows(b, &a, grad_fn, refs, d_mask == DEV_NONE ? 4 : 5);
     if (!rc)
         rc = emit_product(b, &a.p, true, &a.y, false, &d[2]);
     if (!rc)

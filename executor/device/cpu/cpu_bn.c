@@ -96,8 +96,86 @@ VECTORISE static void row_backward(const float *x, const float *dy, float *restr
 }
 
 struct bounds {
-    float lo, hi; /* of the activation */
+    float lo, hi;      /* of the activation */
+    enum dev_act gate; /* instead of them, or DEV_ACT_NONE */
 };
+
+union bits {
+    int32_t i;
+    float f;
+};
+
+/* No branch, of which the compiler would make two ways through all that follows. */
+__attribute__((always_inline)) static inline float choose(bool first, float a, float b)
+{
+    const union bits x = {.f = a}, y = {.f = b};
+    const int32_t mask = -(int32_t)first;
+    const union bits out = {.i = (x.i & mask) | (y.i & ~mask)};
+
+    return out.f;
+}
+
+/* e^x to 2 units in the last place, in operations that a loop is vectorised over. */
+__attribute__((always_inline)) static inline float exp_of(float x)
+{
+    const float below = choose(x > 88.0f, 88.0f, x), v = choose(below < -87.0f, -87.0f, below);
+    const int32_t n = (int32_t)(v * 1.44269504f + choose(v < 0.0f, -0.5f, 0.5f));
+    const float r = v - (float)n * 0.693359375f + (float)n * 2.12194440e-4f;
+    const union bits two_n = {.i = (n + 127) << 23};
+    float p = 1.9875691500e-4f;
+
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    return (p * r * r + r + 1.0f) * two_n.f;
+}
+
+VECTORISE static void row_silu(float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++)
+        y[i] = y[i] / (1 + exp_of(-y[i]));
+}
+
+VECTORISE static void row_hardswish(float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float s = y[i] / 6.0f + 0.5f, below = choose(s > 1.0f, 1.0f, s);
+
+        y[i] *= choose(below < 0.0f, 0.0f, below);
+    }
+}
+
+/* y becomes the slope there. */
+VECTORISE static void row_silu_slope(float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float s = 1 / (1 + exp_of(-y[i]));
+
+        y[i] = s * (1 + y[i] * (1 - s));
+    }
+}
+
+VECTORISE static void row_hardswish_slope(float *y, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const float v = y[i], slope = choose(v >= 3.0f, 1.0f, v / 3.0f + 0.5f);
+
+        y[i] = choose(v <= -3.0f, 0.0f, slope);
+    }
+}
+
+/* slope becomes the gradient; dy2: NULL if there is none */
+VECTORISE static void row_times_slope(const float *dy, const float *dy2, float *slope, int64_t n)
+{
+    if (dy2)
+        for (int64_t i = 0; i < n; i++)
+            slope[i] *= dy[i] + dy2[i];
+    else
+        for (int64_t i = 0; i < n; i++)
+            slope[i] *= dy[i];
+}
 
 static inline float clip(float v, const struct bounds *b)
 {
@@ -171,7 +249,13 @@ static void mask_row(const struct job *j, int64_t at, const struct lanes *l)
 
     if (j->has_act && !j->y)
         row_forward(j->x + at, g, n, l);
-    if (j->has_act && dy2)
+    if (j->bounds.gate == DEV_ACT_SILU)
+        row_silu_slope(g, n);
+    else if (j->bounds.gate)
+        row_hardswish_slope(g, n);
+    if (j->bounds.gate)
+        row_times_slope(dy, dy2, g, n);
+    else if (j->has_act && dy2)
         row_mask_sum(dy, dy2, y, g, n, &j->bounds);
     else if (j->has_act)
         row_mask(dy, y, g, n, &j->bounds);
@@ -206,7 +290,11 @@ static void run_rows(void *ctx, int64_t from, int64_t to)
             break;
         case PASS_FORWARD:
             row_forward(x, j->out + r * g->len, g->len, l);
-            if (j->residual || j->has_act)
+            if (j->bounds.gate == DEV_ACT_SILU)
+                row_silu(j->out + r * g->len, g->len);
+            else if (j->bounds.gate)
+                row_hardswish(j->out + r * g->len, g->len);
+            else if (j->residual || j->has_act)
                 row_finish(j->out + r * g->len, j->residual ? j->residual + r * g->len : NULL,
                            g->len, &j->bounds);
             continue;
@@ -249,6 +337,15 @@ static void set_lanes(const struct job *j, int64_t c, size_t at, double v)
 }
 #define SET(j, c, field, v) set_lanes((j), (c), offsetof(struct lanes, field), (v))
 
+static struct bounds bounds_of(const struct dev_op *op)
+{
+    struct bounds b = {.gate = DEV_ACT_NONE};
+
+    if (!dev_act_bounds(op, &b.lo, &b.hi))
+        b.gate = op->act;
+    return b;
+}
+
 static struct job job_new(const struct geometry *g, void *scratch, const float *x, const float *dy,
                           float *out)
 {
@@ -271,7 +368,7 @@ static int forward_fn(const struct cpu_call *c, struct sh_err *err)
     (void)err;
     j.residual = cpu__opt_in(c->op, 5) != DEV_NONE ? c->p[11] : NULL;
     j.has_act = c->op->act != DEV_ACT_NONE;
-    dev_act_bounds(c->op, &j.bounds.lo, &j.bounds.hi);
+    j.bounds = bounds_of(c->op);
     run_pass(&j, PASS_SUM, c->threads);
     for (int64_t k = 0; k < g->c; k++) {
         double m = total(&j, k) / g->count;
@@ -311,7 +408,7 @@ static void mask_d_y(const struct cpu_call *c, void *const *p, struct job *j)
     j->y = cpu__opt_in(c->op, 6) != DEV_NONE ? *p++ : NULL;
     j->dy2 = cpu__opt_in(c->op, 7) != DEV_NONE ? *p++ : NULL;
     j->has_act = c->op->act != DEV_ACT_NONE;
-    dev_act_bounds(c->op, &j->bounds.lo, &j->bounds.hi);
+    j->bounds = bounds_of(c->op);
     for (int64_t k = 0; k < j->g->c && bias; k++)
         SET(j, k, shift, bias[k]);
     j->out = *p;
@@ -416,11 +513,12 @@ static int step(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uin
     return cpu__step_fn(b, fn, refs, n, aux);
 }
 
-static int check_act(struct cpu_build *b, bool is_known)
+/* is_known: y or the bias is there; can_gate: bn(x) is what y is made of, or can be computed. */
+static int check_act(struct cpu_build *b, bool is_known, bool can_gate)
 {
     float lo, hi;
 
-    if (!dev_act_bounds(b->op, &lo, &hi))
+    if (!dev_act_bounds(b->op, &lo, &hi) && !(can_gate && dev_act_is_gated(b->op->act)))
         return cpu__refuse(b, SH_E_UNSUPPORTED, "cannot apply %s", dev_act_name(b->op->act));
     return is_known || b->op->act == DEV_ACT_NONE
                ? SH_OK
@@ -453,7 +551,7 @@ int cpu__bn_train(struct cpu_build *b)
     int rc = check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
 
     if (!rc)
-        rc = check_act(b, true);
+        rc = check_act(b, true, cpu__opt_in(b->op, 5) == DEV_NONE);
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
     if (rc)
@@ -507,7 +605,8 @@ int cpu__bn_train_bwd(struct cpu_build *b)
     int rc = check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
 
     if (!rc)
-        rc = check_act(b, bias != DEV_NONE || cpu__opt_in(op, 6) != DEV_NONE);
+        rc = check_act(b, bias != DEV_NONE || cpu__opt_in(op, 6) != DEV_NONE,
+                       bias != DEV_NONE && cpu__opt_in(op, 6) == DEV_NONE);
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->in[1]);
     if (!rc)

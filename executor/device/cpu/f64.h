@@ -39,6 +39,8 @@ F64_KERNELS(X)
 
 /* The activation of op over the first output. */
 void f64__act_out(const struct f64_call *c);
+/* dy/dx of it at x, where it is y. */
+double f64__act_slope(const struct dev_op *op, double x, double y);
 /* Adds input i, broadcast, to the first output. */
 int f64__add_to_out(const struct f64_call *c, uint32_t i, struct sh_err *err);
 static inline int64_t f64__n(const struct dev_tensor *t)

@@ -22,13 +22,15 @@ static struct head head_of(const struct heads *s, int64_t b, int64_t h)
 
     for (int i = 0; i < 3; i++)
         p[i] = s->c->x[i] + a->at[i] + b * a->batch_stride[i] + h * a->width;
-    return (struct head){
-        .b = b,
-        .h = h,
-        .q = p[0],
-        .k = p[1],
-        .v = p[2],
-        .mask = s->c->in[3] ? s->c->x[3] + b * a->mask_stride[0] + h * a->mask_stride[1] : NULL};
+    return (struct head){.b = b,
+                         .h = h,
+                         .q = p[0],
+                         .k = p[1],
+                         .v = p[2],
+                         .mask = s->c->in[3]
+                                     ? s->c->x[3] + b % a->mask_batches * a->mask_stride[0] +
+                                           h * a->mask_stride[1]
+                                     : NULL};
 }
 
 static int64_t row_of(const struct heads *s, const struct head *at, int64_t i)
@@ -147,8 +149,8 @@ int f64__attention(const struct f64_call *c, struct sh_err *err)
 }
 
 /* d_s = p (kept d_y v - d_y y), d_v = (p kept) d_y, d_q = scale d_s k, d_k = scale d_s q */
-static void backward_row(const struct heads *s, const struct head *at, int64_t i, double *dq,
-                         double *dk, double *dv)
+static void backward_row(const struct heads *s, const struct head *at, int64_t i,
+                         double *const d[3], double *d_mask)
 {
     const struct dev_attn *a = &s->a;
     const int64_t n = a->width;
@@ -159,12 +161,14 @@ static void backward_row(const struct heads *s, const struct head *at, int64_t i
     for (int64_t j = 0; j < a->k_rows && !is_hidden(s, lse); j++) {
         const double *k = at->k + j * a->row_stride[1], *v = at->v + j * a->row_stride[2];
         const double p = exp(score(s, at, i, j) - lse), f = kept(s, at, i, j);
-        const double ds = scale * p * (f * dot(dy, v, n) - delta);
+        const double ds = p * (f * dot(dy, v, n) - delta);
 
-        for (int64_t d = 0; d < n; d++) {
-            dq[i * a->row_stride[0] + d] += ds * k[d];
-            dk[j * a->row_stride[1] + d] += ds * q[d];
-            dv[j * a->row_stride[2] + d] += p * f * dy[d];
+        if (d_mask)
+            d_mask[row_of(s, at, i) * a->k_rows + j] = ds;
+        for (int64_t e = 0; e < n; e++) {
+            d[0][i * a->row_stride[0] + e] += scale * ds * k[e];
+            d[1][j * a->row_stride[1] + e] += scale * ds * q[e];
+            d[2][j * a->row_stride[2] + e] += p * f * dy[e];
         }
     }
 }
@@ -173,19 +177,23 @@ static void backward_heads(void *ctx, int64_t from, int64_t to)
 {
     const struct heads *s = ctx;
     const struct dev_attn *a = &s->a;
+    double *d_mask = s->c->op->n_out > 3 && s->c->out[3] ? s->c->y[3] : NULL;
 
     for (int64_t r = from; r < to; r++) {
         const struct head at = head_of(s, r / a->heads, r % a->heads);
         double *d[3];
 
+        for (int64_t i = 0; i < a->q_rows * a->k_rows && d_mask; i++)
+            d_mask[row_of(s, &at, 0) * a->k_rows + i] = 0;
         for (int i = 0; i < 3; i++) {
-            d[i] = s->c->y[i] + at.b * a->batch_stride[i] + at.h * a->width;
+            d[i] = s->c->y[dev_attn_shares(s->c->op, i)] + a->at[i] + at.b * a->batch_stride[i] +
+                   at.h * a->width;
             for (int64_t row = 0; row < (i == 0 ? a->q_rows : a->k_rows); row++)
                 for (int64_t e = 0; e < a->width; e++)
                     d[i][row * a->row_stride[i] + e] = 0;
         }
         for (int64_t i = 0; i < a->q_rows; i++)
-            backward_row(s, &at, i, d[0], d[1], d[2]);
+            backward_row(s, &at, i, d, d_mask);
     }
 }
 

@@ -132,7 +132,7 @@ static double act_of(enum dev_act a, float p0, float p1, double x)
     }
 }
 
-static double slope_of(const struct dev_op *op, double x, double y)
+double f64__act_slope(const struct dev_op *op, double x, double y)
 {
     const double q0 = (double)op->act_p0, q1 = (double)op->act_p1;
     double t;
@@ -207,7 +207,7 @@ int f64__act_bwd(const struct f64_call *c, struct sh_err *err)
 {
     (void)err;
     for (int64_t i = 0; i < f64__n(c->out[0]); i++)
-        c->y[0][i] = c->x[2][i] * slope_of(c->op, c->x[0][i], c->x[1][i]);
+        c->y[0][i] = c->x[2][i] * f64__act_slope(c->op, c->x[0][i], c->x[1][i]);
     return SH_OK;
 }
 

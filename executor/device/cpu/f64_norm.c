@@ -76,11 +76,12 @@ static double inner_d_y(const struct f64_call *c, int64_t ch, int64_t i)
 
     if (op->act == DEV_ACT_NONE)
         return dy;
-    dev_act_bounds(op, &lo, &hi);
     if (op->n_in > 6 && c->x[6])
         y = c->x[6][i];
     else
         y = (c->x[0][i] - c->x[3][ch]) * c->x[4][ch] * c->x[2][ch] + c->x[5][ch];
+    if (!dev_act_bounds(op, &lo, &hi))
+        return dy * f64__act_slope(op, y, 0);
     return y > (double)lo && y < (double)hi ? dy : 0;
 }
 
@@ -94,7 +95,9 @@ int f64__bn_train_bwd(const struct f64_call *c, struct sh_err *err)
     const bool knows_y = (c->op->n_in > 5 && c->x[5]) || (c->op->n_in > 6 && c->x[6]);
     float lo, hi;
 
-    if (!dev_act_bounds(c->op, &lo, &hi) || (c->op->act != DEV_ACT_NONE && !knows_y))
+    if (dev_act_is_gated(c->op->act)
+            ? !(c->op->n_in > 5 && c->x[5])
+            : !dev_act_bounds(c->op, &lo, &hi) || (c->op->act != DEV_ACT_NONE && !knows_y))
         return SH_FAIL(err, SH_E_UNSUPPORTED, "BN_TRAIN_BWD (node \"%s\"): cannot undo %s",
                        c->op->name, dev_act_name(c->op->act));
     for (int64_t ch = 0; ch < s.c; ch++) {

@@ -173,6 +173,11 @@ DEV_INLINE float act_silu_slope(float x)
     return s * (1 + x * (1 - s));
 }
 
+DEV_INLINE float act_hardswish_slope(float x)
+{
+    return x <= -3 ? 0.0f : x >= 3 ? 1.0f : x / 3 + 0.5f;
+}
+
 static __device__ __noinline__ float act_rare_slope(int kind, float p0, float x)
 {
     switch (kind) {
@@ -248,7 +253,7 @@ DEV_INLINE void apply_act_slope(const struct act_of &a, const float (&xs)[V], co
     case DEV_ACT_HARDSIGMOID:
         ACT_EACH_SLOPE(p0 * x + p1 > 0 && p0 * x + p1 < 1 ? p0 : 0.0f);
     case DEV_ACT_HARDSWISH:
-        ACT_EACH_SLOPE(x <= -3 ? 0.0f : x >= 3 ? 1.0f : x / 3 + 0.5f);
+        ACT_EACH_SLOPE(act_hardswish_slope(x));
     case DEV_ACT_SILU:
         ACT_EACH_SLOPE(act_silu_slope(x));
     case DEV_ACT_EXP:

@@ -205,9 +205,22 @@ bool k_attention_fits(const struct k_attn *a)
     return any_bytes(a, 1) <= K_ATTN_SHARED && a->batch * a->heads * a->q_rows < ((int64_t)1 << 31);
 }
 
+// Tiles are copied 16 bytes at a time.
+static bool is_aligned(const struct k_attn *a)
+{
+    const int64_t v = a->type == CUDA_T_F32 ? VEC<float> : VEC<f16>;
+    const void *of[] = {a->q, a->k, a->v};
+    bool is = true;
+
+    for (int i = 0; i < 3; i++)
+        is = is && (uintptr_t)of[i] % 16 == 0 && a->batch_stride[i] % v == 0 &&
+             a->row_stride[i] % v == 0;
+    return is;
+}
+
 void k_attention(cudaStream_t s, const struct k_attn *a)
 {
-    const bool is_tiled = a->width % 16 == 0 && a->width <= MAX_WIDTH;
+    const bool is_tiled = a->width % 16 == 0 && a->width <= MAX_WIDTH && is_aligned(a);
 
     if (a->type == CUDA_T_F16 && is_tiled)
         launch_tiled<tiles_f16>(s, a);
@@ -219,7 +232,7 @@ void k_attention(cudaStream_t s, const struct k_attn *a)
         launch_any<bf16, 1>(s, a);
     else if (a->may_round && is_tiled)
         launch_tiled<tiles32>(s, a);
-    else if (a->width % 4 == 0)
+    else if (a->width % 4 == 0 && is_aligned(a))
         launch_any<float, 4>(s, a);
     else
         launch_any<float, 1>(s, a);

@@ -16,6 +16,7 @@
 
 struct place { // of a block: which head of which sample, its first row
     int64_t b, h, row;
+    int64_t mask_b; // the sample of the mask
 };
 
 // A block has `rows` of the `all` rows of a head.
@@ -24,7 +25,8 @@ DEV_INLINE place place_of(const struct k_attn &a, int64_t all, int rows)
     const uint32_t tiles = ((uint32_t)all + rows - 1) / rows, heads = (uint32_t)a.heads;
     const uint32_t head = blockIdx.x / tiles;
 
-    return {head / heads, head % heads, blockIdx.x % tiles * rows};
+    return {head / heads, head % heads, blockIdx.x % tiles * rows,
+            head / heads % (uint32_t)a.mask_batches};
 }
 
 // Where head p.h of row 0 of sample p.b begins in operand i: 0 q, 1 k, 2 v.
@@ -33,6 +35,12 @@ template <class T> DEV_INLINE const T *head_of(const struct k_attn &a, const pla
     const void *base = i == 0 ? a.q : i == 1 ? a.k : a.v;
 
     return (const T *)base + p.b * a.batch_stride[i] + p.h * a.width;
+}
+// The same in a tensor that lies as operand i does: its gradient.
+template <class T>
+DEV_INLINE T *gradient_of(const struct k_attn &a, const place &p, void *base, int i)
+{
+    return (T *)base + p.b * a.batch_stride[i] + p.h * a.width;
 }
 // The same in a tensor [batch, rows, heads, width], whose rows are heads * width apart.
 template <class T>
@@ -43,8 +51,8 @@ DEV_INLINE T *plain_head_of(const struct k_attn &a, const place &p, T *base, int
 
 DEV_INLINE float mask_at(const struct k_attn &a, const place &p, int64_t row, int64_t key)
 {
-    const int64_t at = p.b * a.mask_stride[0] + p.h * a.mask_stride[1] + row * a.mask_stride[2] +
-                       key * a.mask_stride[3];
+    const int64_t at = p.mask_b * a.mask_stride[0] + p.h * a.mask_stride[1] +
+                       row * a.mask_stride[2] + key * a.mask_stride[3];
 
     return a.mask.type == CUDA_T_F32   ? ((const float *)a.mask.p)[at]
            : a.mask.type == CUDA_T_F16 ? to_f(((const f16 *)a.mask.p)[at])

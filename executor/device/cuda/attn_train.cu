@@ -213,6 +213,26 @@ static DEV_INLINE void d_scores_of_rows(float (&s)[N][4], const float (&g)[N][4]
     }
 }
 
+// d_S of the lane's queries `row` and row + 8, and the keys from `from` on.
+template <class T, int N>
+static DEV_INLINE void store_d_mask(const float (&s)[N][4], const struct k_attn_train &t,
+                                    const place &p, int64_t row, int64_t from)
+{
+    const int64_t keys = t.a.k_rows;
+
+    if (!t.d_mask)
+        return;
+#pragma unroll
+    for (int j = 0; j < N; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const int64_t r = row + e / 2 * 8, key = from + 8 * j + 2 * (threadIdx.x % 4) + e % 2;
+
+            if (r < t.a.q_rows && key < keys)
+                ((T *)t.d_mask)[line_of(t, p, r) * keys + key] = grad_f<T>(s[j][e]);
+        }
+}
+
 // Rows: queries. x: keys, y: values.
 template <class TILES, int D>
 static __global__ void __launch_bounds__(THREADS)
@@ -265,12 +285,13 @@ static __global__ void __launch_bounds__(THREADS)
         TILES::scores(g, fg, m.y[at]);
         d_scores_of_rows(s, g, t, p, row, from, m.of_x[at], lse, delta);
         TILES::values(d_q, s, m.x[at]);
+        store_d_mask<T>(s, t, p, row, from);
         if (threadIdx.x < KEYS)
             m.of_x[at ^ 1][threadIdx.x] = mask;
         __syncthreads(); // the next copies overwrite these tiles
     }
-    store_rows<D, STRIDE, true>(d_q, scale, m.own[0], plain_head_of(a, p, (T *)t.d_q, a.q_rows),
-                                a.heads * D, p, a.q_rows);
+    store_rows<D, STRIDE, true>(d_q, scale, m.own[0], gradient_of<T>(a, p, t.d_q, 0),
+                                a.row_stride[0], p, a.q_rows);
 }
 
 static DEV_INLINE void line_numbers(float &lse, float &delta, const struct k_attn_train &t,
@@ -372,10 +393,10 @@ static __global__ void __launch_bounds__(THREADS)
         }
         __syncthreads(); // the next copies overwrite these tiles
     }
-    store_rows<D, STRIDE, true>(d_k, scale, m.own[0], plain_head_of(a, p, (T *)t.d_k, a.k_rows),
-                                a.heads * D, p, a.k_rows);
-    store_rows<D, STRIDE, true>(d_v, one, m.own[1], plain_head_of(a, p, (T *)t.d_v, a.k_rows),
-                                a.heads * D, p, a.k_rows);
+    store_rows<D, STRIDE, true>(d_k, scale, m.own[0], gradient_of<T>(a, p, t.d_k, 1),
+                                a.row_stride[1], p, a.k_rows);
+    store_rows<D, STRIDE, true>(d_v, one, m.own[1], gradient_of<T>(a, p, t.d_v, 2), a.row_stride[2],
+                                p, a.k_rows);
 }
 
 // ------------------------------------------------------------------ gradients of a short head
@@ -384,20 +405,20 @@ static __global__ void __launch_bounds__(THREADS)
 // at once, and which computes the weights only once. Its warps have rows of keys, and then, of
 // d_S, which they exchange through shared memory, rows of queries.
 
-#define SHORT 128 // queries, and keys
-#define SHORT_THREADS (SHORT / 16 * WARP)
+#define SHORT 128 // queries, and keys, at most
 
-template <class TILES, int D> struct short_tiles {
+template <class TILES, int D, int R> struct short_tiles { // R: queries, and keys: 64 or 128
     using T = typename TILES::element;
-    static constexpr int TILE = SHORT * TILES::STRIDE, D_S_STRIDE = SHORT + VEC<T>;
+    static constexpr int THREADS_OF = R / 16 * WARP;
+    static constexpr int TILE = R * TILES::STRIDE, D_S_STRIDE = R + VEC<T>;
     alignas(16) T q[TILE];
-    T k[TILE], v[TILE], d_y[TILE], d_s[SHORT * D_S_STRIDE];
-    float lse[SHORT], delta[SHORT];
+    T k[TILE], v[TILE], d_y[TILE], d_s[R * D_S_STRIDE];
+    float lse[R], delta[R];
 };
 
 // The row sums of d_y * y: two threads have a row. d_y is on its way when this asks for y.
-template <class TILES, int D>
-static DEV_INLINE void short_deltas(short_tiles<TILES, D> &m, const struct k_attn_train &t,
+template <class TILES, int D, int R>
+static DEV_INLINE void short_deltas(short_tiles<TILES, D, R> &m, const struct k_attn_train &t,
                                     const place &p)
 {
     using T = typename TILES::element;
@@ -428,8 +449,8 @@ static DEV_INLINE void short_deltas(short_tiles<TILES, D> &m, const struct k_att
 }
 
 // d_S of the warp's keys by the queries from `from` on, to where rows are queries.
-template <class TILES, int D, int N>
-static DEV_INLINE void store_d_scores(short_tiles<TILES, D> &m, const float (&g)[N][4], int from)
+template <class TILES, int D, int R, int N>
+static DEV_INLINE void store_d_scores(short_tiles<TILES, D, R> &m, const float (&g)[N][4], int from)
 {
     using T = typename TILES::element;
     const int lane = threadIdx.x % WARP, key = threadIdx.x / WARP * 16 + lane / 4;
@@ -443,8 +464,8 @@ static DEV_INLINE void store_d_scores(short_tiles<TILES, D> &m, const float (&g)
 }
 
 // d_q of the warp's queries, without scale
-template <class TILES, int D>
-static DEV_INLINE void short_d_queries(float (&d_q)[D / 8][4], const short_tiles<TILES, D> &m,
+template <class TILES, int D, int R>
+static DEV_INLINE void short_d_queries(float (&d_q)[D / 8][4], const short_tiles<TILES, D, R> &m,
                                        int64_t k_rows)
 {
     using T = typename TILES::element;
@@ -471,14 +492,28 @@ static DEV_INLINE void short_d_queries(float (&d_q)[D / 8][4], const short_tiles
     }
 }
 
-template <class TILES, int D>
-static __global__ void __launch_bounds__(SHORT_THREADS)
+// The whole d_S, which lies in shared memory.
+template <class TILES, int D, int R>
+static DEV_INLINE void store_short_d_mask(const short_tiles<TILES, D, R> &m,
+                                          const struct k_attn_train &t, const place &p)
+{
+    using T = typename TILES::element;
+    const int keys = (int)t.a.k_rows, n = (int)t.a.q_rows * keys;
+    T *to = (T *)t.d_mask + line_of(t, p, 0) * keys;
+
+    for (int i = threadIdx.x; i < n; i += m.THREADS_OF)
+        to[i] = m.d_s[i / keys * m.D_S_STRIDE + i % keys];
+}
+
+template <class TILES, int D, int R>
+static __global__ void __launch_bounds__(R / 16 * WARP)
     attn_d_short(const __grid_constant__ struct k_attn_train t)
 {
     extern __shared__ __align__(16) unsigned char smem[];
     using T = typename TILES::element;
     constexpr int KEYS = TILES::KEYS, STRIDE = TILES::STRIDE;
-    short_tiles<TILES, D> &m = *reinterpret_cast<short_tiles<TILES, D> *>(smem);
+    constexpr int NT = short_tiles<TILES, D, R>::THREADS_OF;
+    short_tiles<TILES, D, R> &m = *reinterpret_cast<short_tiles<TILES, D, R> *>(smem);
     const struct k_attn &a = t.a;
     const place p = place_of(a, 1, 1);
     const int64_t key = threadIdx.x / WARP * 16 + threadIdx.x % WARP / 4, row = a.heads * D;
@@ -487,13 +522,13 @@ static __global__ void __launch_bounds__(SHORT_THREADS)
     typename TILES::operand fk, fv;
     float d_k[D / 8][4], d_v[D / 8][4];
 
-    copy_rows<TILES, SHORT, D, SHORT_THREADS>(m.q, head_of<T>(a, p, 0), a.row_stride[0], a.q_rows);
-    copy_rows<TILES, SHORT, D, SHORT_THREADS>(m.k, head_of<T>(a, p, 1), a.row_stride[1], a.k_rows);
-    copy_rows<TILES, SHORT, D, SHORT_THREADS>(m.v, head_of<T>(a, p, 2), a.row_stride[2], a.k_rows);
-    copy_rows<TILES, SHORT, D, SHORT_THREADS>(
-        m.d_y, plain_head_of(a, p, (const T *)t.d_y, a.q_rows), row, a.q_rows);
+    copy_rows<TILES, R, D, NT>(m.q, head_of<T>(a, p, 0), a.row_stride[0], a.q_rows);
+    copy_rows<TILES, R, D, NT>(m.k, head_of<T>(a, p, 1), a.row_stride[1], a.k_rows);
+    copy_rows<TILES, R, D, NT>(m.v, head_of<T>(a, p, 2), a.row_stride[2], a.k_rows);
+    copy_rows<TILES, R, D, NT>(m.d_y, plain_head_of(a, p, (const T *)t.d_y, a.q_rows), row,
+                               a.q_rows);
     copies_commit();
-    if (threadIdx.x < SHORT)
+    if (threadIdx.x < R)
         m.lse[threadIdx.x] = lse_of(t, p, threadIdx.x);
     short_deltas(m, t, p);
     TILES::load(fk, m.k);
@@ -513,12 +548,14 @@ static __global__ void __launch_bounds__(SHORT_THREADS)
         store_d_scores(m, g, from);
     }
     __syncthreads(); // d_S is there; q, v and d_y are no longer needed
-    store_rows<D, STRIDE, true>(d_k, scale, m.d_y, plain_head_of(a, p, (T *)t.d_k, a.k_rows), row,
+    store_rows<D, STRIDE, true>(d_k, scale, m.d_y, gradient_of<T>(a, p, t.d_k, 1), a.row_stride[1],
                                 p, a.k_rows);
-    store_rows<D, STRIDE, true>(d_v, one, m.v, plain_head_of(a, p, (T *)t.d_v, a.k_rows), row, p,
+    store_rows<D, STRIDE, true>(d_v, one, m.v, gradient_of<T>(a, p, t.d_v, 2), a.row_stride[2], p,
                                 a.k_rows);
+    if (t.d_mask)
+        store_short_d_mask(m, t, p);
     short_d_queries(d_v, m, a.k_rows);
-    store_rows<D, STRIDE, true>(d_v, scale, m.q, plain_head_of(a, p, (T *)t.d_q, a.q_rows), row, p,
+    store_rows<D, STRIDE, true>(d_v, scale, m.q, gradient_of<T>(a, p, t.d_q, 0), a.row_stride[0], p,
                                 a.q_rows);
 }
 
@@ -530,13 +567,23 @@ template <class TILES, int D> static void run_forward(cudaStream_t s, const stru
            sizeof(forward_tiles<TILES>), t);
 }
 
+template <class TILES, int D, int R>
+static void run_short(cudaStream_t s, const struct k_attn_train *t)
+{
+    launch(s, attn_d_short<TILES, D, R>, t->a.batch * t->a.heads, sizeof(short_tiles<TILES, D, R>),
+           t, short_tiles<TILES, D, R>::THREADS_OF);
+}
+
 template <class TILES, int D> static void run_backward(cudaStream_t s, const struct k_attn_train *t)
 {
     const size_t smem = sizeof(backward_tiles<TILES, D>);
 
+    if (t->a.q_rows <= SHORT / 2 && t->a.k_rows <= SHORT / 2) {
+        run_short<TILES, D, SHORT / 2>(s, t);
+        return;
+    }
     if (t->a.q_rows <= SHORT && t->a.k_rows <= SHORT) {
-        launch(s, attn_d_short<TILES, D>, t->a.batch * t->a.heads, sizeof(short_tiles<TILES, D>), t,
-               SHORT_THREADS);
+        run_short<TILES, D, SHORT>(s, t);
         return;
     }
     launch(s, attn_d_queries<TILES, D>, blocks_of(&t->a, t->a.q_rows, ROWS), smem, t);

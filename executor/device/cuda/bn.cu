@@ -262,8 +262,8 @@ DEV_INLINE void write_rows(const struct cols &g, const struct lane &l,
             y[i] = fmaf(to_f(x.v[i]) - mean[i], gain[i], shift[i]);
             if (RESIDUAL)
                 y[i] += to_f(residual.v[i]);
-            y[i] = act_clamp(y[i], a.lo, a.hi);
         }
+        activate<V>(a, y);
         store_f<V>((T *)a.y + l.at + r * l.step, y);
     }
 }

@@ -122,23 +122,56 @@ template <class T, int V> struct bwd_in { /* one row of a thread */
     vec<T, V> x, dy, dy2, y;
 };
 
+/* y = act(y) */
+template <int V> DEV_INLINE void activate(const struct k_bn_train_args &a, float (&y)[V])
+{
+    if (a.gate == 0) {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            y[i] = act_clamp(y[i], a.lo, a.hi);
+    } else if (a.gate == DEV_ACT_SILU) {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            y[i] *= act_sigmoid(y[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < V; i++)
+            y[i] *= act_clamp(y[i] / 6 + 0.5f, 0, 1);
+    }
+}
+
+/* d = d_y times the gate's slope at v */
+template <class T, int V>
+DEV_INLINE void gate_gradient(int gate, const float (&v)[V], float (&d)[V])
+{
+#pragma unroll
+    for (int i = 0; i < V; i++)
+        d[i] = to_f(from_f<T>(
+            d[i] * (gate == DEV_ACT_SILU ? act_silu_slope(v[i]) : act_hardswish_slope(v[i]))));
+}
+
 /* The masked gradient, rounded as it is stored; x0: x - mean. EXTRA: there may be a d_y2. */
 template <class T, int V, int MASK, bool EXTRA>
 DEV_INLINE void masked(const struct k_bn_bwd_args &a, const struct bwd_in<T, V> &in,
                        const float (&x0)[V], const float (&gain)[V], const float (&bias)[V],
                        float (&d)[V])
 {
+    float v[V];
+
 #pragma unroll
     for (int i = 0; i < V; i++) {
         d[i] = to_f(in.dy.v[i]);
         if (EXTRA && a.d_y2)
             d[i] = to_f(grad_f<T>(d[i] + to_f(in.dy2.v[i])));
-        if (MASK != MASK_NONE) {
-            const float v = MASK == MASK_Y ? to_f(in.y.v[i]) : fmaf(x0[i], gain[i], bias[i]);
-
-            d[i] = v > a.lo && v < a.hi ? d[i] : 0;
-        }
+        v[i] = MASK == MASK_Y ? to_f(in.y.v[i]) : fmaf(x0[i], gain[i], bias[i]);
     }
+    if (MASK == MASK_AGAIN && a.gate) {
+        gate_gradient<T, V>(a.gate, v, d);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < V && MASK != MASK_NONE; i++)
+        d[i] = v[i] > a.lo && v[i] < a.hi ? d[i] : 0;
 }
 
 /* ------------------------------------------------------------------ launching */

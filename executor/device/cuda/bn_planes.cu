@@ -54,11 +54,12 @@ __global__ __launch_bounds__(TRAIN_THREADS) void planes_train(struct k_bn g,
                                make_double2(s, q), true);
     __syncthreads();
     for (walk w(g); w.n < g.n; w.next()) {
-        float v = fmaf(to_f(x[w.at()]) - numbers.x, numbers.y, numbers.z);
+        float v[1] = {fmaf(to_f(x[w.at()]) - numbers.x, numbers.y, numbers.z)};
 
         if (residual)
-            v += to_f(residual[w.at()]);
-        ((T *)a.y)[w.at()] = from_f<T>(act_clamp(v, a.lo, a.hi));
+            v[0] += to_f(residual[w.at()]);
+        activate<1>(a, v);
+        ((T *)a.y)[w.at()] = from_f<T>(v[0]);
     }
 }
 

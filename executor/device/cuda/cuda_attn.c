@@ -41,6 +41,15 @@ static int attention_run(const struct cuda_call *c, struct sh_err *err)
     return cuda__launched(c, err);
 }
 
+/* Operand i's gradient begins where the operand does. */
+static void *gradient(const struct cuda_call *c, int i)
+{
+    const struct attention *s = c->aux;
+
+    return (char *)c->out[dev_attn_shares(c->op, i)] +
+           (size_t)s->at[i] * cuda__type_bytes((enum cuda_type)s->k.a.type);
+}
+
 static int attention_bwd_run(const struct cuda_call *c, struct sh_err *err)
 {
     struct k_attn_train t = operands(c);
@@ -48,9 +57,10 @@ static int attention_bwd_run(const struct cuda_call *c, struct sh_err *err)
     t.a.y = (void *)(uintptr_t)c->in[4]; /* only read */
     t.d_y = c->in[5];
     t.lse = (float *)(uintptr_t)c->in[6];
-    t.d_q = c->out[0];
-    t.d_k = c->out[1];
-    t.d_v = c->out[2];
+    t.d_q = gradient(c, 0);
+    t.d_k = gradient(c, 1);
+    t.d_v = gradient(c, 2);
+    t.d_mask = c->out[3];
     t.delta = c->scratch;
     k_attention_train(c->stream, &t);
     return cuda__launched(c, err);
@@ -72,7 +82,8 @@ static int read_shapes(struct cuda_build *b, struct attention *s, bool trains)
                          .heads = a.heads,
                          .width = a.width,
                          .q_rows = a.q_rows,
-                         .k_rows = a.k_rows};
+                         .k_rows = a.k_rows,
+                         .mask_batches = a.mask_batches};
     memcpy(k->batch_stride, a.batch_stride, sizeof(a.batch_stride));
     memcpy(k->row_stride, a.row_stride, sizeof(a.row_stride));
     memcpy(k->mask_stride, a.mask_stride, sizeof(a.mask_stride));
@@ -143,7 +154,7 @@ int cuda__attention_bwd(struct cuda_build *b)
         rc = cuda__in(b, i, form);
     if (!rc)
         rc = cuda__in_plain(b, 6);
-    for (uint32_t i = 0; i < 3 && !rc; i++)
+    for (uint32_t i = 0; i < b->op->n_out && !rc; i++)
         rc = cuda__out(b, i, form);
     if (rc)
         return rc;

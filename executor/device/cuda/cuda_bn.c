@@ -100,16 +100,18 @@ static int run_train(const struct cuda_call *c, struct sh_err *err)
                                 .eps = c->op->u.norm.eps,
                                 .momentum = c->op->u.norm.momentum};
 
-    dev_act_bounds(c->op, &a.lo, &a.hi);
+    if (!dev_act_bounds(c->op, &a.lo, &a.hi))
+        a.gate = (int)c->op->act;
     k_bn_train(c->stream, c->aux, &a);
     return cuda__launched(c, err);
 }
 
-static int check_act(struct cuda_build *b, bool is_known)
+/* is_known: y or the bias is there; can_gate: bn(x) is what y is made of, or can be computed. */
+static int check_act(struct cuda_build *b, bool is_known, bool can_gate)
 {
     float lo, hi;
 
-    if (!dev_act_bounds(b->op, &lo, &hi))
+    if (!dev_act_bounds(b->op, &lo, &hi) && !(can_gate && dev_act_is_gated(b->op->act)))
         return cuda__refuse(b, SH_E_UNSUPPORTED, "cannot apply %s", dev_act_name(b->op->act));
     if (!is_known && b->op->act != DEV_ACT_NONE)
         return cuda__refuse(b, SH_E_BUG, "an activation needs y or the bias");
@@ -126,7 +128,7 @@ int cuda__bn_train(struct cuda_build *b)
     if (!rc)
         rc = check_room(b, &g);
     if (!rc)
-        rc = check_act(b, true);
+        rc = check_act(b, true, cuda__opt_in(op, 5) == DEV_NONE);
     for (uint32_t i = 0; i < 6 && !rc; i++)
         rc = take(b, i, true, &g, i == 0 || i == 5);
     for (uint32_t i = 0; i < 5 && !rc; i++)
@@ -154,7 +156,8 @@ static int run_bwd(const struct cuda_call *c, struct sh_err *err)
                               .scratch = c->scratch,
                               .has_act = c->op->act != DEV_ACT_NONE};
 
-    dev_act_bounds(c->op, &a.lo, &a.hi);
+    if (!dev_act_bounds(c->op, &a.lo, &a.hi))
+        a.gate = (int)c->op->act;
     k_bn_train_bwd(c->stream, c->aux, &a);
     return cuda__launched(c, err);
 }
@@ -169,7 +172,8 @@ int cuda__bn_train_bwd(struct cuda_build *b)
     if (!rc)
         rc = check_room(b, &g);
     if (!rc)
-        rc = check_act(b, cuda__opt_in(op, 5) != DEV_NONE || cuda__opt_in(op, 6) != DEV_NONE);
+        rc = check_act(b, cuda__opt_in(op, 5) != DEV_NONE || cuda__opt_in(op, 6) != DEV_NONE,
+                       cuda__opt_in(op, 5) != DEV_NONE && cuda__opt_in(op, 6) == DEV_NONE);
     for (uint32_t i = 0; i < 8 && !rc; i++)
         rc = take(b, i, true, &g, i < 2 || i > 5);
     for (uint32_t i = 0; i < 4 && !rc; i++)

@@ -67,11 +67,13 @@ struct k_bn_train_args {
     float *mean, *invstd, *new_mean, *new_var;
     void *scratch;
     float eps, momentum, lo, hi;
+    int gate; /* DEV_ACT_SILU or DEV_ACT_HARDSWISH instead of lo and hi; 0: neither */
 };
 void k_bn_train(cudaStream_t s, const struct k_bn *g, const struct k_bn_train_args *a);
 
-/* d = d_y + d_y2, 0 where y is not inside (lo, hi); d_residual = d, the rest is the gradient of the
- * normalisation for d. y NULL: computed again from bias. d_y2, d_residual may be NULL. */
+/* d = d_y + d_y2, 0 where y is not inside (lo, hi), or times the gate's slope; d_residual = d, the
+ * rest is the gradient of the normalisation for d. y NULL: computed again from bias. d_y2,
+ * d_residual may be NULL. */
 struct k_bn_bwd_args {
     const void *x, *d_y, *d_y2, *y;
     const float *scale, *mean, *invstd, *bias;
@@ -79,6 +81,7 @@ struct k_bn_bwd_args {
     float *d_scale, *d_bias;
     void *scratch;
     float lo, hi;
+    int gate;
     bool has_act;
 };
 void k_bn_train_bwd(cudaStream_t s, const struct k_bn *g, const struct k_bn_bwd_args *a);
@@ -160,7 +163,7 @@ struct k_attn {     /* what struct dev_attn says; q, k, v where their views begi
     bool zero_hidden;
     float scale;
     int64_t batch, heads, width, q_rows, k_rows;
-    int64_t batch_stride[3], row_stride[3], mask_stride[4];
+    int64_t batch_stride[3], row_stride[3], mask_batches, mask_stride[4];
     const void *q, *k, *v;
     void *y;
     struct k_operand mask; /* any float; p NULL: none */
@@ -171,17 +174,17 @@ void k_attention(cudaStream_t s, const struct k_attn *a);
 
 /* ------------------------------------------------------------------ attn_train.cu */
 
-struct k_attn_train { /* q, k, v and y: [batch, rows, heads, width], plain; lse and delta: [batch,
-                         heads, q_rows] */
+struct k_attn_train { /* lse and delta: [batch, heads, q_rows] */
     struct k_attn a;  /* y is written forward, read backward */
     uint64_t seed;
     int64_t step;
-    uint32_t threshold; /* of 16 random bits: below it a weight is dropped; 0: none is */
-    float kept;         /* what the others are multiplied by */
-    float *lse;         /* written forward, read backward */
-    const void *d_y;    /* NULL: forward; the rest is for the backward pass */
-    void *d_q, *d_k, *d_v;
-    float *delta; /* scratch */
+    uint32_t threshold;    /* of 16 random bits: below it a weight is dropped; 0: none is */
+    float kept;            /* what the others are multiplied by */
+    float *lse;            /* written forward, read backward */
+    const void *d_y;       /* NULL: forward; the rest is for the backward pass */
+    void *d_q, *d_k, *d_v; /* as q, k, v lie */
+    void *d_mask;          /* [batch, heads, q_rows, k_rows] of that type; NULL: not wanted */
+    float *delta;          /* scratch */
 };
 bool k_attention_train_fits(const struct k_attn *a); /* width, number of blocks */
 void k_attention_train(cudaStream_t s, const struct k_attn_train *t);
