@@ -175,8 +175,8 @@ VECTORISE static void row_drop(float *restrict p, const float *f, int64_t n)
         p[i] *= f[i];
 }
 
-VECTORISE static void row_mask(float *restrict p, const float *restrict mask, int64_t n,
-                               int64_t stride)
+VECTORISE static void add_mask_row(float *restrict p, const float *restrict mask, int64_t n,
+                                   int64_t stride)
 {
     if (stride == 1)
         for (int64_t i = 0; i < n; i++)
@@ -333,7 +333,7 @@ static void mask_rows(void *ctx, int64_t from, int64_t to)
         const float *mask = c->mask + h / s->heads % s->mask_batches * s->mask_stride[0] +
                             h % s->heads * s->mask_stride[1] + i * s->mask_stride[2];
 
-        row_mask(c->p + r * s->k_rows, mask, s->k_rows, s->mask_stride[3]);
+        add_mask_row(c->p + r * s->k_rows, mask, s->k_rows, s->mask_stride[3]);
     }
 }
 

@@ -57,7 +57,7 @@ VECTORISE static void to_8(const float *x, int64_t n, struct dev_quant q, float 
     }
 }
 
-VECTORISE static void add_row(const float *x, int64_t n, float *y)
+VECTORISE static void quant_add_row(const float *x, int64_t n, float *y)
 {
     for (int64_t i = 0; i < n; i++)
         y[i] += x[i];
@@ -106,7 +106,7 @@ static void some(void *ctx, int64_t from, int64_t to)
         load(&w->x, i, n, a);
         if (w->add.p) {
             load(&w->add, i, n, b);
-            add_row(b, n, a);
+            quant_add_row(b, n, a);
         }
         if (w->relu)
             relu_row(n, a);
