@@ -555,6 +555,7 @@ struct mc {
     float alpha;
     int bias; /* 0 none, 1 row [n], 2 column [m,1], 3 row and a residual, 4 a residual */
     enum dev_act act;
+    float p0, p1;
 };
 
 static void one_matmul(const struct mc *c)
@@ -589,6 +590,8 @@ static void one_matmul(const struct mc *c)
     op->u.matmul.trans_b = c->tb;
     op->u.matmul.alpha = c->alpha;
     op->act = c->act;
+    op->act_p0 = c->p0;
+    op->act_p1 = c->p1;
     for (int64_t e = 0; e < lead * c->m * c->n; e++) {
         int64_t l = e / (c->m * c->n), i = e / c->n % c->m, j = e % c->n;
         const float *pa = t_f(&t, a) + (c->lead_a > 1 ? l : 0) * c->m * c->k;
@@ -602,9 +605,11 @@ static void one_matmul(const struct mc *c)
         s += c->bias == 1 || c->bias == 3 ? t_f(&t, bias)[j] : 0;
         s += c->bias == 2 ? t_f(&t, bias)[i] : 0;
         s += c->bias >= 3 ? t_f(&t, res)[e] : 0;
-        want[e] = c->act == DEV_ACT_RELU       ? SH_MAX(s, 0)
-                  : c->act == DEV_ACT_GELU_ERF ? s / 2 * (1 + erf(s / sqrt(2)))
-                                               : s;
+        want[e] = c->act == DEV_ACT_RELU          ? SH_MAX(s, 0)
+                  : c->act == DEV_ACT_GELU_ERF    ? s / 2 * (1 + erf(s / sqrt(2)))
+                  : c->act == DEV_ACT_LINEAR      ? c->p0 * s + c->p1
+                  : c->act == DEV_ACT_HARDSIGMOID ? SH_MAX(0, SH_MIN(1, c->p0 * s + c->p1))
+                                                  : s;
     }
     t_run(&t);
     t_close(&t, y, want, 1e-11);
@@ -631,6 +636,9 @@ static void matrix_product_matches_the_loops(void **state)
         {3, 0, 1, 20, 24, false, false, true, 1, 3, DEV_ACT_NONE}, /* one row for each residual */
         {1, 4, 9, 7, 5, false, false, false, 1, 0, DEV_ACT_NONE},
         {0, 0, 1, 1, 1, false, false, false, 1, 0, DEV_ACT_NONE},
+        /* alpha, and an activation that multiplies too */
+        {0, 0, 17, 31, 65, false, true, true, 0.5f, 1, DEV_ACT_HARDSIGMOID, 0.2f, 0.5f},
+        {3, 3, 9, 7, 24, false, true, false, 0.125f, 0, DEV_ACT_LINEAR, -2, 0.25f},
     };
 
     (void)state;

@@ -205,10 +205,6 @@ void cpu__store(enum sh_dtype t, void *p, int64_t i, double v);
 int64_t cpu__load_int(enum sh_dtype t, const void *p, int64_t i);
 void cpu__store_int(enum sh_dtype t, void *p, int64_t i, int64_t v);
 
-/* By loops of ours: oneDNN has it neither as a primitive nor as a post-op. */
-bool cpu__act_is_own(enum dev_act act);
-/* Appends an activation. false: oneDNN has no such post-op. */
-bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1);
 /* Appends a step that applies the operation's activation in place, in layout md. */
 int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, const dnnl_memory_desc_t *md);
 

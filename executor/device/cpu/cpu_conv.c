@@ -6,6 +6,7 @@
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
+#include "executor/device/cpu/cpu_act.h"
 #include "executor/device/cpu/cpu_wino.h"
 
 #include <stdlib.h>

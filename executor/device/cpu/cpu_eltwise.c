@@ -5,6 +5,7 @@
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
+#include "executor/device/cpu/cpu_act.h"
 #include "executor/device/cpu/cpu_math.h"
 
 #include <float.h>
@@ -69,6 +70,19 @@ static bool eltwise_of(enum dev_act act, float p0, float p1, struct eltwise *e)
     }
 }
 
+bool cpu__post_has(const_dnnl_post_ops_t po, dnnl_alg_kind_t alg)
+{
+    dnnl_alg_kind_t other;
+    float scale, a, b;
+
+    for (int i = 0; i < dnnl_post_ops_len(po); i++)
+        if (dnnl_post_ops_get_kind(po, i) == dnnl_eltwise &&
+            dnnl_post_ops_get_params_eltwise(po, i, &scale, &other, &a, &b) == dnnl_success &&
+            other == alg)
+            return true;
+    return false;
+}
+
 bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1)
 {
     struct eltwise e;
@@ -78,10 +92,11 @@ bool cpu__act_post(dnnl_post_ops_t po, enum dev_act act, float p0, float p1)
     if (cpu__act_is_own(act))
         return false;
     if (act == DEV_ACT_HARDSIGMOID)
-        return dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, p0, p1) ==
+        return !cpu__post_has(po, dnnl_eltwise_linear) && !cpu__post_has(po, dnnl_eltwise_clip) &&
+               dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, p0, p1) ==
                    dnnl_success &&
                dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_clip, 0, 1) == dnnl_success;
-    return eltwise_of(act, p0, p1, &e) &&
+    return eltwise_of(act, p0, p1, &e) && !cpu__post_has(po, e.alg) &&
            dnnl_post_ops_append_eltwise(po, 1.0f, e.alg, e.alpha, e.beta) == dnnl_success;
 }
 

@@ -7,6 +7,7 @@
  */
 #include "common/mem.h"
 #include "executor/device/cpu/cpu.h"
+#include "executor/device/cpu/cpu_act.h"
 
 #include <stdlib.h>
 

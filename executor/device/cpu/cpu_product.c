@@ -6,6 +6,7 @@
  * the sums are loops of ours too, slow and exact.
  */
 #include "common/mem.h"
+#include "executor/device/cpu/cpu_act.h"
 #include "executor/device/cpu/cpu_quant.h"
 
 #include <math.h>
@@ -125,7 +126,9 @@ struct chain {
 static void eltwise(struct chain *c, dnnl_alg_kind_t alg, double times, double a, double b)
 {
     if (c->s == dnnl_success)
-        c->s = dnnl_post_ops_append_eltwise(c->po, (float)times, alg, (float)a, (float)b);
+        c->s = cpu__post_has(c->po, alg)
+                   ? dnnl_unimplemented
+                   : dnnl_post_ops_append_eltwise(c->po, (float)times, alg, (float)a, (float)b);
 }
 
 static void binary(struct chain *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_t *md, uint32_t t)
@@ -135,27 +138,6 @@ static void binary(struct chain *c, dnnl_alg_kind_t alg, const dnnl_memory_desc_
     c->at[c->n++].md = *md;
     if (c->s == dnnl_success)
         c->s = dnnl_post_ops_append_binary(c->po, alg, md);
-}
-
-/* oneDNN 2.6 keeps the numbers of an element-wise post-op by its kind: a second one of the same
- * kind would compute with those of the first. */
-static bool kinds_differ(const_dnnl_post_ops_t po)
-{
-    dnnl_alg_kind_t seen[32], alg;
-    float scale, a, b;
-    int n = 0;
-
-    for (int i = 0; i < dnnl_post_ops_len(po); i++) {
-        if (dnnl_post_ops_get_kind(po, i) != dnnl_eltwise)
-            continue;
-        if (dnnl_post_ops_get_params_eltwise(po, i, &scale, &alg, &a, &b) != dnnl_success)
-            return false;
-        for (int k = 0; k < n; k++)
-            if (seen[k] == alg)
-                return false;
-        seen[n++] = alg;
-    }
-    return true;
 }
 
 /* What the numbers have to be counted in when the residual is added, or the activation computed. */
@@ -216,8 +198,6 @@ static void append_all(struct cpu_build *b, struct prod *p, struct chain *c)
         c->s = dnnl_unimplemented;
     if (unit != y_unit)
         eltwise(c, dnnl_eltwise_linear, 1, unit / y_unit, 0);
-    if (c->s == dnnl_success && !kinds_differ(c->po))
-        c->s = dnnl_unimplemented;
 }
 
 static dnnl_status_t make_pd(struct cpu_build *b, const struct prod *p, const dnnl_memory_desc_t *w,
