@@ -274,10 +274,10 @@ static int try_chain(const struct moves *m, struct dev_op *last, struct sh_err *
     uint32_t left = MAX_STEPS;
     int rc = SH_OK;
 
-    if (!is_needed(m, y) || !survey(m, y, 0, &left, &c) || c.steps < 2 || c.row < LEAST_ROW ||
+    if (!survey(m, y, 0, &left, &c) || c.steps < 2 || c.row < LEAST_ROW ||
         ir_t(ir, y)->dtype != SH_F32 || ir_t(ir, c.source)->rank == 0 ||
         ir_is_const(ir, c.source) || ir_elements(ir, y) != ir_elements(ir, c.source) ||
-        ir_elements(ir, y) / c.row > MAX_ROWS)
+        ir_elements(ir, y) / c.row > MAX_ROWS || !is_needed(m, y)) /* the last walks all of it */
         return SH_OK;
     c.from = malloc((size_t)(ir_elements(ir, y) / c.row) * sizeof(*c.from));
     if (!c.from)
