@@ -15,19 +15,6 @@ static enum sh_dtype dtype_of(const json_t *tensor)
     return s ? sh_dtype_from_v2(s) : SH_N_DTYPES;
 }
 
-static bool has_name(const json_t *tensors, const char *name)
-{
-    size_t i;
-    json_t *t;
-
-    json_array_foreach((json_t *)tensors, i, t)
-    {
-        if (strcmp(sh_json_text(t, "name"), name) == 0)
-            return true;
-    }
-    return false;
-}
-
 int batchspec_read(const json_t *spec, struct jobspec *out, struct sh_err *err)
 {
     int64_t interval = 0;
@@ -119,14 +106,14 @@ int batchspec_fits_model(const struct jobspec *s, const json_t *version, struct 
                        s->batch, max_batch);
     json_object_foreach((json_t *)s->map, key, v)
     {
-        if (!has_name(inputs, key))
+        if (!jobspec_find_tensor(inputs, key))
             return SH_FAIL(err, SH_E_INVALID,
                            "\"spec.inputs\" names \"%s\", which is no input of model \"%s\"", key,
                            s->model);
     }
     json_array_foreach((json_t *)s->keep, i, v)
     {
-        if (!has_name(outputs, json_string_value(v)))
+        if (!jobspec_find_tensor(outputs, json_string_value(v)))
             return SH_FAIL(err, SH_E_INVALID,
                            "\"spec.outputs\" names \"%s\", which is no output of model \"%s\"",
                            json_string_value(v), s->model);

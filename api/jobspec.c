@@ -196,7 +196,7 @@ static uint32_t dims_of(const json_t *shape, int64_t dims[static SH_MAX_RANK])
     return n <= SH_MAX_RANK ? (uint32_t)n : 0;
 }
 
-static const json_t *find_tensor(const json_t *list, const char *name)
+const json_t *jobspec_find_tensor(const json_t *list, const char *name)
 {
     size_t i;
     json_t *t;
@@ -244,7 +244,7 @@ static int fits_output(const struct train_head *t, const json_t *out, struct sh_
 /* A head that names no output is of the first. NULL: there is none. */
 static const json_t *output_of(const json_t *outputs, const struct train_head *h)
 {
-    return h->output[0] ? find_tensor(outputs, h->output) : json_array_get(outputs, 0);
+    return h->output[0] ? jobspec_find_tensor(outputs, h->output) : json_array_get(outputs, 0);
 }
 
 static int fits_heads(const struct jobspec *s, const json_t *outputs, struct sh_err *err)
@@ -331,7 +331,7 @@ static enum sh_dtype dtype_of(const json_t *t)
 
 int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, struct sh_err *err)
 {
-    const json_t *t = find_tensor(tensors, w->tensor);
+    const json_t *t = jobspec_find_tensor(tensors, w->tensor);
     char got[SHAPE_TEXT], wanted[SHAPE_TEXT];
 
     if (!t) {
@@ -371,7 +371,7 @@ static int class_labels_shape(const struct jobspec *s, const struct train_head *
                               const json_t *out, const json_t *tensors, json_t **shape,
                               struct sh_err *err)
 {
-    const json_t *got = json_object_get(find_tensor(tensors, h->labels), "shape");
+    const json_t *got = json_object_get(jobspec_find_tensor(tensors, h->labels), "shape");
     struct train_head t = *h;
     int64_t dims[SH_MAX_RANK];
     uint32_t axis, rank = dims_of(json_object_get(out, "shape"), dims);
@@ -413,7 +413,7 @@ static int check_labels(const struct jobspec *s, const struct train_head *h, con
 static int fits_tokens(const struct jobspec *s, const json_t *inputs, struct sh_err *err)
 {
     const char *name = s->train.augment.tokens.input;
-    const json_t *in = find_tensor(inputs, name);
+    const json_t *in = jobspec_find_tensor(inputs, name);
     char names[SHAPE_TEXT];
 
     if (!name[0] || (in && dtype_of(in) == SH_I64))

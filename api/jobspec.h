@@ -53,6 +53,8 @@ bool jobspec_is_label(const char *key);
  * usable yet), SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID
  * (not the batch of the file; batch inference: see batchspec.h). */
 int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *err);
+/* The tensor of that name, of a list of {"name", ...}, BORROWED; NULL: there is none. */
+const json_t *jobspec_find_tensor(const json_t *list, const char *name);
 /* dataset: {"tensors","n_samples","state","max_storage_bytes"}; is_main: it is the job's dataset,
  * not that of its evaluations. Every input of the model must be there, and the labels, unless
  * training makes them. Fails: SH_E_CONFLICT, SH_E_INVALID naming tensor, got and wanted,
