@@ -10,6 +10,8 @@
 #include "executor/model/program.h"
 #include "tests/unit/sh_test.h"
 
+#include <math.h>
+
 static inline uint32_t input(struct graph *g, const char *name, int rank, const int64_t *dims)
 {
     uint32_t v;
@@ -144,6 +146,42 @@ static inline float *run(struct dev *d, struct program *p, const float *x, size_
     free(image);
     *bytes = out->bytes;
     return y;
+}
+
+/* One image serves batches of 1 and 4, and a sample's answer is the same in both, or nearer than
+ * within. TAKES g, whose input has 144 numbers a sample. */
+static inline void batches_agree(struct graph *g, float within)
+{
+    struct dev_lib *l;
+    struct dev *d = open_cpu(&l);
+    struct program *one, *four;
+    struct sh_err err = {0};
+    size_t bytes1, bytes4;
+    float x[4 * 144], *y1, *y4;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(x); i++)
+        x[i] = (float)(i * 37 % 101) / 101.0f - 0.5f;
+    assert_ok_err(
+        program_infer(d, g, &(struct graph_sizes){.batch = 4}, DEV_FP32, NULL, &four, &err), &err);
+    assert_ok_err(
+        program_infer(d, g, &(struct graph_sizes){.batch = 1}, DEV_FP32, four, &one, &err), &err);
+    assert_int_equal(program_image_bytes(one), program_image_bytes(four));
+    assert_int_equal(program_n_layers(one), program_n_layers(four));
+    y4 = run(d, four, x, &bytes4);
+    y1 = run(d, one, x + 2 * 144, &bytes1);
+    assert_int_equal(bytes4, 4 * bytes1);
+    for (size_t i = 0; i < bytes1 / sizeof(float); i++) {
+        const float other = y4[2 * bytes1 / sizeof(float) + i];
+
+        assert_true(y1[i] == other || fabsf(y1[i] - other) < within);
+    }
+    free(y1);
+    free(y4);
+    program_free(one);
+    program_free(four);
+    graph_free(g);
+    dev_close(d);
+    dev_lib_close(l);
 }
 
 #endif

@@ -4,38 +4,9 @@
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl -lprotobuf-c -lm */
 #include "common/safetensors.h"
-#include "executor/model/onnx.h"
 #include "executor/model/onnx_file.h"
 #include "executor/model/onnx_unfold.h"
-#include "tests/unit/graph_nodes.h"
-
-#include <math.h>
-#include <unistd.h>
-
-static char folder[] = "/tmp/shunt-unfold.XXXXXX";
-
-static int make_folder(void **state)
-{
-    (void)state;
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-static const char *path_of(const char *name, char *out, size_t size)
-{
-    snprintf(out, size, "%s/%s", folder, name);
-    return out;
-}
-
-static int drop_folder(void **state)
-{
-    static const char *const NAMES[] = {"in.onnx", "state", "out.onnx"};
-    char path[128];
-
-    (void)state;
-    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
-        unlink(path_of(NAMES[i], path, sizeof(path)));
-    return rmdir(folder);
-}
+#include "tests/unit/param_file.h"
 
 static size_t put_length(uint8_t *p, size_t n)
 {
