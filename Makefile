@@ -11,6 +11,8 @@ SAN     ?=
 V       ?=
 OPT     ?= -O2
 STORIES ?=
+SEEDS   ?=
+SIM_ARGS ?=
 JOBS    ?= $(shell nproc)
 BENCH_ARGS ?=
 empty   :=
@@ -245,6 +247,17 @@ $(DB_BIN): $(BUILD)/db-tests/%: $(BUILD)/tests/db/%.o $$(call db_uses,$$*) $(com
 $(BUILD)/tests/test_transmit $(BUILD)/tests/test_space $(BUILD)/tests/test_lower $(BUILD)/tests/test_autodiff \
     $(BUILD)/tests/test_autodiff_attn $(BUILD)/tests/test_attn_views $(BUILD)/tests/test_types: | $(BUILD)/lib/shunt-dev-cpu.so
 
+# ---------------------------------------------------------------- the simulation
+# loop.c and wire.c of tests/sim stand before libcommon.a's, so that theirs are taken.
+SIM      := $(BUILD)/sim/sim
+SIM_WRAP := kill waitpid socketpair
+sim: $(SIM) ## the whole system in virtual time, with faults by seed; SEEDS=FIRST-LAST, SIM_ARGS
+	@$< $(if $(SEEDS),--seeds $(SEEDS)) $(SIM_ARGS)
+
+$(SIM): $(call obj,tests/sim) $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) $(SIM_WRAP:%=-Wl,--wrap=%) -o $@ $^ $(COMMON_LIBS)
+
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
@@ -282,5 +295,5 @@ fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: help deps build all clean demo e2e soak fuzz test unit device-tests db-tests golden lint docs fmt bench \
-        bundle bundle-tests
+        sim bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)
