@@ -12,14 +12,22 @@
 #define LOWER "abcdefghijklmnopqrstuvwxyz0123456789"
 #define UPPER "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
+json_t *noun_body(struct api_req *q, struct sh_err *err)
+{
+    json_t *body = q->json ? json_incref(q->json) : json_object();
+
+    if (!body)
+        SH_FAIL(err, SH_E_NOMEM, "could not allocate the body");
+    return body;
+}
+
 int noun_read(struct api_req *q, const char *what, const struct sh_json_field *f, size_t n,
               struct sh_err *err)
 {
-    json_t *empty = q->json ? json_incref(q->json) : json_object();
-    int rc = empty ? sh_json_read(empty, what, f, n, err)
-                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate the body");
+    json_t *body = noun_body(q, err);
+    int rc = body ? sh_json_read(body, what, f, n, err) : SH_E_NOMEM;
 
-    json_decref(empty);
+    json_decref(body);
     return rc;
 }
 

@@ -4,7 +4,9 @@
 
 #include "api/req.h"
 
-/* Reads the body by the table; an absent body counts as {}. */
+/* The body; an absent one counts as {}. OWNED, json_decref(); NULL: no memory. */
+json_t *noun_body(struct api_req *q, struct sh_err *err);
+/* Reads the body by the table. */
 int noun_read(struct api_req *q, const char *what, const struct sh_json_field *f, size_t n,
               struct sh_err *err);
 /* Names in paths and bodies. */

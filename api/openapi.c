@@ -125,6 +125,18 @@ static void complete(struct doc *d, json_t *schema, bool is_body)
     json_array_foreach(json_object_get(schema, "oneOf"), i, inner) complete(d, inner, is_body);
 }
 
+int api_schema_parse(const struct api_schema *s, json_t **out, struct sh_err *err)
+{
+    int rc = parse(s->name, s->json, out, err);
+    json_t *more = !rc && s->fields ? sh_fields_schema(s->fields, *s->n_fields) : NULL;
+
+    if (!rc && s->fields &&
+        (!more || json_object_update(json_object_get(*out, "properties"), more)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the schema of \"%s\"", s->name);
+    json_decref(more);
+    return rc;
+}
+
 static int add_schemas(struct doc *d, struct sh_err *err)
 {
     int rc = SH_OK;
@@ -133,7 +145,7 @@ static int add_schemas(struct doc *d, struct sh_err *err)
         const struct api_schema *s = &API_SCHEMAS[i];
         json_t *schema = NULL, *example = NULL;
 
-        rc = parse(s->name, s->json, &schema, err);
+        rc = api_schema_parse(s, &schema, err);
         if (!rc && s->example)
             rc = parse(s->name, s->example, &example, err);
         if (!rc)

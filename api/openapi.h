@@ -2,15 +2,19 @@
 #ifndef SH_API_OPENAPI_H
 #define SH_API_OPENAPI_H
 
-#include "common/json.h"
+#include "common/field.h"
 
 #include <stdio.h>
 
 /* schemas.c. JSON and JSON Schema with '...' for quotes. */
 struct api_schema {
     const char *name, *json;
-    const char *example; /* or NULL */
+    const char *example;           /* or NULL */
+    const struct sh_field *fields; /* properties beside those of json; NULL: none */
+    const size_t *n_fields;
 };
+/* Its JSON Schema, as it is written there: OWNED, json_decref(). */
+int api_schema_parse(const struct api_schema *s, json_t **out, struct sh_err *err);
 extern const struct api_schema API_SCHEMAS[];
 extern const size_t API_N_SCHEMAS;
 struct path_param { /* by its name in the pattern */

@@ -6,6 +6,7 @@
  * lack some. */
 #include "api/openapi.h"
 #include "common/mem.h"
+#include "common/quota.h"
 
 /* clang-format off */
 #define NAME "{'type':'string','pattern':'^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'}"
@@ -55,35 +56,6 @@
     "'mask':{'type':'boolean','description':'with buckets: zeros in it mask; a request in which "  \
     "it has nothing else along an axis that buckets fill up runs at its own sizes'}}}}"
 #define PARAMETERS "{'type':'object','additionalProperties':{'type':['string','number','boolean']}}"
-#define QUOTA_FIELDS                                                                               \
-    "'guaranteed_gpus':" RANGE("number", "0", "1e6") ",'max_gpus':{" NUMBER("1e6")                 \
-    "},'over_quota_weight':" RANGE("number", "0", "1e6") ",'borrowing_limit':{" NUMBER("1e6")      \
-    ",'description':'most that may be held beyond guaranteed_gpus; null: up to max_gpus'},"        \
-    "'lending_limit':{" NUMBER("1e6") ",'description':'of guaranteed_gpus, what others may use "   \
-    "while this tenant does not; null: all of it'},"                                               \
-    "'gpu_memory_min_bytes':{'type':'integer','minimum':0,'maximum':9000000000000000,"             \
-    "'description':'of each device, what images of others do not take from images of this "        \
-    "tenant, and their pins not either'},"                                                         \
-    "'gpu_memory_share':{'type':'number','minimum':0,'maximum':1e6,'description':'weight of its "  \
-    "part of what no minimum takes; images of who holds more go first'},"                          \
-    "'gpu_memory_max_bytes':{'type':['integer','null'],'minimum':1,"                               \
-    "'maximum':9000000000000000,'description':'of each device, for images, runs and training; a "  \
-    "model or job that needs more is refused; null: all of it, and for pinned images a quarter "   \
-    "of the smallest device'},"                                                                    \
-    "'host_memory_max_bytes':{'type':['integer','null'],'minimum':1,"                              \
-    "'maximum':9000000000000000,'description':'on each executor, host memory of images of models " \
-    "and of what workers have compiled of them; what needs more is refused; null: half of what "   \
-    "the executor gives models (--model-host-bytes)'},"                                            \
-    "'max_running_jobs':" RANGE("integer", "0", "1000000000")                                      \
-    ",'max_queued_jobs':" RANGE("integer", "0", "1000000000")                                      \
-    ",'max_concurrent_requests':" RANGE("integer", "0", "1000000000")                              \
-    ",'requests_per_second':{'type':['number','null'],'minimum':0.001,'maximum':1e9,"              \
-    "'description':'inference "                                                                    \
-    "requests a second, counted by each API process for itself and for the keys of the tenant; "   \
-    "more get 429 with Retry-After; null: no limit'},'burst':{'type':['integer','null'],"          \
-    "'minimum':1,'maximum':1000000000,'description':'inference requests that may come at once; "   \
-    "null: as many as one second allows'},'max_storage_bytes':"                                    \
-    RANGE("integer", "0", "9000000000000000")
 #define KEY_FIELDS                                                                                 \
     "'id':" TEXT ",'name':" TEXT ",'role':" TEXT ",'tenant':" TEXT0 ",'created_at':" TIME          \
     ",'expires_at':" TIME0 ",'revoked_at':" TIME0 ",'rotated_at':" TIME0                           \
@@ -233,9 +205,10 @@ const struct api_schema API_SCHEMAS[] = {
     {"TenantCreate", CLOSED("'name'", "'name':" LOWER_NAME), "{'name':'vision'}"},
     {"TenantPatch", CLOSED("'state'", "'state':{'enum':['ACTIVE','SUSPENDED']}"),
      "{'state':'SUSPENDED'}"},
-    {"Quota", OPEN(QUOTA_FIELDS ",'row_version':" INT)},
-    {"QuotaPut", CLOSED("", QUOTA_FIELDS),
-     "{'guaranteed_gpus':1,'max_gpus':4,'max_queued_jobs':100,'requests_per_second':50}"},
+    {"Quota", OPEN("'row_version':" INT), NULL, SH_QUOTA_FIELDS, &SH_N_QUOTA_FIELDS},
+    {"QuotaPut", CLOSED("", ""),
+     "{'guaranteed_gpus':1,'max_gpus':4,'max_queued_jobs':100,'requests_per_second':50}",
+     SH_QUOTA_FIELDS, &SH_N_QUOTA_FIELDS},
     {"Whoami", OPEN("'key':" TEXT ",'role':{'enum':['admin','tenant-admin','submit',"
      "'infer','read']},'tenant':{'type':['string','null'],'description':'null: an "
      "admin key'},'suspended':" BOOL)},

@@ -88,14 +88,11 @@ static const struct db_stmt QUOTA_PUT = {
     "WITH o AS (SELECT q.* FROM quota q JOIN tenant t ON t.id = q.tenant_id WHERE t.name = $1 "
     "AND t.state <> 'DELETED' AND " SQL_IF_MATCH("$2", "q.row_version") " FOR UPDATE OF q), "
     "n AS (SELECT (jsonb_populate_record(NULL::quota, $3::jsonb)).*), "
-    "q AS (UPDATE quota x SET guaranteed_gpus = n.guaranteed_gpus, max_gpus = n.max_gpus, "
-    "over_quota_weight = n.over_quota_weight, borrowing_limit = n.borrowing_limit, lending_limit "
-    "= n.lending_limit, gpu_memory_min_bytes = n.gpu_memory_min_bytes, gpu_memory_share = "
-    "n.gpu_memory_share, gpu_memory_max_bytes = n.gpu_memory_max_bytes, host_memory_max_bytes = "
-    "n.host_memory_max_bytes, max_running_jobs = n.max_running_jobs, max_queued_jobs = "
-    "n.max_queued_jobs, max_concurrent_requests = n.max_concurrent_requests, "
-    "requests_per_second = n.requests_per_second, burst = n.burst, "
-    "max_storage_bytes = n.max_storage_bytes, row_version = x.row_version + 1 FROM o, n WHERE "
+    "q AS (UPDATE quota x SET "
+#define QUOTA(name, ...) #name " = n." #name ", "
+#include "common/quota.def"
+#undef QUOTA
+    "row_version = x.row_version + 1 FROM o, n WHERE "
     "x.tenant_id = o.tenant_id RETURNING x.*), " SQL_AUDIT("$4", "$5", "quota.put", "q.tenant_id",
     "'tenant/' || $1 || '/quota'", SQL_QUOTA("o"), SQL_QUOTA("q"), "q, o")
     "SELECT " SQL_QUOTA("q") ", pg_notify('shunt_keys', '') FROM q",

@@ -5,6 +5,7 @@
 #include "api/noun.h"
 #include "api/store.h"
 #include "common/mem.h"
+#include "common/quota.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -116,58 +117,16 @@ int quota_get(struct api_req *q, struct sh_err *err)
     return noun_reply(q, rc, j, "tenant", q->params[0], err);
 }
 
-/* Checks the fields and gives the whole object, defaults filled in, as JSON text. */
+/* The whole object, with what holds where the body says nothing, as JSON text. */
 static int read_quota(struct api_req *q, char **out, struct sh_err *err)
 {
-    enum { N = 15 };
-    static const struct {
-        const char *name;
-        enum sh_json_type type;
-        double min, max, def; /* def < 0: null = unlimited */
-    } FIELDS[N] = {
-        {"guaranteed_gpus", SH_JSON_F64, 0, 1e6, 0},
-        {"max_gpus", SH_JSON_F64, 0, 1e6, -1},
-        {"over_quota_weight", SH_JSON_F64, 0, 1e6, 1},
-        {"borrowing_limit", SH_JSON_F64, 0, 1e6, -1},
-        {"lending_limit", SH_JSON_F64, 0, 1e6, -1},
-        {"gpu_memory_min_bytes", SH_JSON_INT, 0, 9e15, 0},
-        {"gpu_memory_share", SH_JSON_F64, 0, 1e6, 1},
-        {"gpu_memory_max_bytes", SH_JSON_INT, 1, 9e15, -1},
-        {"host_memory_max_bytes", SH_JSON_INT, 1, 9e15, -1},
-        {"max_running_jobs", SH_JSON_INT, 0, 1e9, 16},
-        {"max_queued_jobs", SH_JSON_INT, 0, 1e9, 1000},
-        {"max_concurrent_requests", SH_JSON_INT, 0, 1e9, 256},
-        {"requests_per_second", SH_JSON_F64, 0.001, 1e9, -1},
-        {"burst", SH_JSON_INT, 1, 1e9, -1},
-        {"max_storage_bytes", SH_JSON_INT, 0, 9e15, 107374182400.0},
-    };
-    struct sh_json_field f[N];
-    int64_t ints[N];
-    double reals[N];
-    json_t *j = json_object();
-    int rc;
+    json_t *body = noun_body(q, err), *j = NULL;
+    int rc =
+        body ? sh_fields_read(body, "", SH_QUOTA_FIELDS, SH_N_QUOTA_FIELDS, &j, err) : SH_E_NOMEM;
 
-    for (size_t i = 0; i < N; i++) {
-        reals[i] = FIELDS[i].def;
-        ints[i] = (int64_t)FIELDS[i].def;
-        f[i] = (struct sh_json_field){.name = FIELDS[i].name,
-                                      .type = FIELDS[i].type,
-                                      .min = FIELDS[i].min,
-                                      .max = FIELDS[i].max,
-                                      .out = FIELDS[i].type == SH_JSON_INT ? (void *)&ints[i]
-                                                                           : (void *)&reals[i]};
-    }
-    rc = noun_read(q, "", f, N, err);
-    for (size_t i = 0; !rc && i < N; i++) {
-        bool is_int = FIELDS[i].type == SH_JSON_INT;
-        bool none = FIELDS[i].def < 0 && (is_int ? ints[i] < 0 : reals[i] < 0);
-        json_t *v = none ? json_null() : is_int ? json_integer(ints[i]) : json_real(reals[i]);
-
-        if (json_object_set_new(j, FIELDS[i].name, v))
-            rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a quota");
-    }
     if (!rc)
         rc = sh_json_dump(j, out, err);
+    json_decref(body);
     json_decref(j);
     return rc;
 }

@@ -244,23 +244,10 @@ static const struct sh_conf_opt SUBMIT[] = {
     BOOL(wait, "wait", "wait for the end and show how it goes"),
     INT(wait_s, "wait-s", 86400, 1, 31536000, "longest wait, s"),
 };
-static const struct sh_conf_opt QUOTA[] = {
-    FIELD("guaranteed_gpus", "0", 0, 1e6, "training slots that it gets whoever else wants them"),
-    FIELD("max_gpus", "null", 0, 1e6, "most training slots"),
-    FIELD("over_quota_weight", "1", 0, 1e6, "its part of what nobody is guaranteed; 0: none of it"),
-    FIELD("borrowing_limit", "null", 0, 1e6, "most slots beyond guaranteed_gpus"),
-    FIELD("lending_limit", "null", 0, 1e6, "of its idle guarantee, what others may use"),
-    FIELD("gpu_memory_min_bytes", "0", 0, 9e15, "of each device, what others do not take"),
-    FIELD("gpu_memory_share", "1", 0, 1e6, "weight of its part of what no minimum takes"),
-    FIELD("gpu_memory_max_bytes", "null", 1, 9e15, "of each device; what needs more is refused"),
-    FIELD("host_memory_max_bytes", "null", 1, 9e15,
-          "of each executor, for models; null: half of --model-host-bytes"),
-    FIELD("max_running_jobs", "16", 0, 1e9, "jobs on executors at once"),
-    FIELD("max_queued_jobs", "1000", 0, 1e9, "jobs that wait; more are refused"),
-    FIELD("max_concurrent_requests", "256", 0, 1e9, "inference requests in progress"),
-    FIELD("requests_per_second", "null", 0.001, 1e9, "inference requests, of each API process"),
-    FIELD("burst", "null", 1, 1e9, "requests that may come at once; null: those of a second"),
-    FIELD("max_storage_bytes", "100G", 0, 9e15, "models, datasets and results together"),
+static const struct sh_conf_opt QUOTA_SET[] = {
+#define QUOTA(name, type, least, most, value, text) FIELD(#name, #value, least, most, text),
+#include "common/quota.def"
+#undef QUOTA
 };
 static const struct sh_conf_opt TENANT_SET[] = {
     STR(state, "state", NULL, "SUSPENDED: its keys only read, its jobs do not start; ACTIVE"),
@@ -438,7 +425,7 @@ const struct cli_cmd CLI_CMDS[] = {
      queue_set, OPTS(QUEUE_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
      "change limits of a tenant: max_gpus=2 gpu_memory_max_bytes=1.5Gi; null = none of its own",
-     quota_set, NONE, OPTS(QUOTA)},
+     quota_set, NONE, OPTS(QUOTA_SET)},
 
     {"delete", "tenant", "NAME", "delete a tenant that has no live jobs", tenant_delete, NONE},
     {"delete", "key", "ID", "revoke an API key at once", key_delete, NONE},

@@ -13,7 +13,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <postgresql/libpq-fe.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -52,10 +51,6 @@ struct db {
     bool rehearses; /* inside db_rehearse() and db_undo(); in_tx is set too */
     bool is_around; /* inside db_tx_around(); in_tx is set too */
     int tx_rc;      /* the failure that aborted the transaction on the server */
-};
-
-struct db_res {
-    PGresult *r;
 };
 
 /* ---------------------------------------------------------------- connection */
@@ -454,67 +449,6 @@ int db_exec(struct db *db, const struct db_stmt *s, const char *const *params, s
     res->r = r;
     *out = res;
     return SH_OK;
-}
-
-/* ---------------------------------------------------------------- results */
-
-void db_res_free(struct db_res *r)
-{
-    if (!r)
-        return;
-    PQclear(r->r);
-    free(r);
-}
-
-size_t db_rows(const struct db_res *r)
-{
-    return r ? (size_t)PQntuples(r->r) : 0;
-}
-
-const char *db_text(const struct db_res *r, size_t row, size_t col)
-{
-    if (row >= db_rows(r) || col >= (size_t)PQnfields(r->r) ||
-        PQgetisnull(r->r, (int)row, (int)col))
-        return NULL;
-    return PQgetvalue(r->r, (int)row, (int)col);
-}
-
-int64_t db_i64(const struct db_res *r, size_t row, size_t col, int64_t if_null)
-{
-    const char *s = db_text(r, row, col);
-    int64_t v = if_null;
-
-    if (s)
-        sh_parse_i64(s, INT64_MIN, INT64_MAX, "column", &v, NULL);
-    return v;
-}
-
-double db_f64(const struct db_res *r, size_t row, size_t col, double if_null)
-{
-    const char *s = db_text(r, row, col);
-    char *end = NULL;
-    double v;
-
-    if (!s)
-        return if_null;
-    v = strtod(s, &end); /* reads NaN and Infinity as PostgreSQL writes them */
-    return end != s && *end == '\0' ? v : if_null;
-}
-
-bool db_bool(const struct db_res *r, size_t row, size_t col)
-{
-    const char *s = db_text(r, row, col);
-
-    return s && s[0] == 't';
-}
-
-size_t db_affected(const struct db_res *r)
-{
-    int64_t n = 0;
-
-    if (r && PQcmdTuples(r->r)[0])
-        sh_parse_i64(PQcmdTuples(r->r), 0, INT64_MAX, "rows", &n, NULL);
-    return (size_t)n;
 }
 
 /* ---------------------------------------------------------------- transactions */

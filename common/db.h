@@ -65,6 +65,20 @@ double db_f64(const struct db_res *r, size_t row, size_t col, double if_null);
 bool db_bool(const struct db_res *r, size_t row, size_t col);
 size_t db_affected(const struct db_res *r);
 
+/* Rows as structs, by the names of their columns. `at` is an offset in the struct. */
+enum db_type { DB_I64, DB_I32, DB_U32, DB_U64, DB_F64, DB_BOOL, DB_TEXT };
+struct db_field {
+    const char *column;
+    enum db_type type; /* DB_TEXT: const char *, BORROWED from the result; NULL for SQL NULL */
+    size_t at;
+    double if_null; /* of a number */
+};
+#define DB_MAX_FIELDS 64
+/* Fills rows[db_rows(r)], each of row_bytes; the other members of the structs stay. Fails:
+ * SH_E_BUG: the result has no such column. */
+int db_read_rows(const struct db_res *r, const struct db_field *f, size_t n, size_t row_bytes,
+                 void *rows, struct sh_err *err);
+
 /* Runs fn inside a transaction; repeats it on SH_E_DBSOFT (5 tries, back-off). fn may run again: it
  * must not reply, log success or touch memory that outlives a rollback, hence the const.
  * COMMIT of an aborted transaction reports success with the tag ROLLBACK: looked at here. */

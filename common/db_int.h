@@ -1,8 +1,14 @@
-/* db_int.h - what db.c gives db_migrate.c and tests. Included by them only. */
+/* db_int.h - what the db*.c files share, and tests. Included by them only. */
 #ifndef SH_COMMON_DB_INT_H
 #define SH_COMMON_DB_INT_H
 
 #include "common/db.h"
+
+#include <postgresql/libpq-fe.h>
+
+struct db_res {
+    PGresult *r;
+};
 
 /* Runs statements without parameters, separated by semicolons, in one round trip. `what` names them
  * in a failure. */

@@ -1,8 +1,9 @@
-/* store_int.h - what store.c and store_job.c share. Nobody else includes it. */
+/* store_int.h - what the store*.c files share. Nobody else includes it. */
 #ifndef SH_SCHEDULER_STORE_INT_H
 #define SH_SCHEDULER_STORE_INT_H
 
 #include "scheduler/store.h"
+#include "scheduler/store_view.h"
 
 struct store_num { /* a number as a parameter */
     char s[40];
@@ -16,6 +17,12 @@ int store__fence(struct db *db, const struct store_fence *f, struct sh_err *err)
 int store__still_leads(struct db *db, const struct store_fence *f, struct sh_err *err);
 /* Fails: SH_E_PRECONDITION, as both do when the lease is not ours. */
 int store__not_ours(const struct store_fence *f, struct sh_err *err);
+
+/* store_rows.c: each statement, and the rows that it gives, [db_rows(r)]; texts BORROWED from r. */
+extern const struct db_stmt STORE__TENANTS, STORE__MODELS, STORE__JOBS;
+int store__read_tenants(const struct db_res *r, struct store_tenant *rows, struct sh_err *err);
+int store__read_models(const struct db_res *r, struct store_model *rows, struct sh_err *err);
+int store__read_jobs(const struct db_res *r, struct store_job *rows, struct sh_err *err);
 
 /* Of a job j: samples of one step. */
 #define STEP_SAMPLES                       \

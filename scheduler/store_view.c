@@ -39,29 +39,6 @@ static const struct db_stmt CHANGES = {
     " UNION ALL"
     " (SELECT kind, id, tenant_id, was, now FROM hot_change WHERE xid = ANY ($2::xid8[]) LIMIT $3)",
     3};
-static const struct db_stmt VIEW_TENANTS = {
-    "view_tenants",
-    "SELECT t.id, t.name, t.state = 'ACTIVE', coalesce(q.guaranteed_gpus, 0),"
-    " coalesce(least(q.max_gpus, q.guaranteed_gpus + q.borrowing_limit), -1),"
-    " coalesce(q.over_quota_weight, 1), coalesce(q.max_running_jobs, 16),"
-    " coalesce(q.max_concurrent_requests, 256), coalesce(q.lending_limit, -1),"
-    " coalesce(q.gpu_memory_min_bytes, 0), coalesce(q.gpu_memory_max_bytes, 0),"
-    " coalesce(q.gpu_memory_share, 1), coalesce(q.host_memory_max_bytes, 0)"
-    " FROM tenant t LEFT JOIN quota q ON q.tenant_id = t.id"
-    " WHERE t.state <> 'DELETED' ORDER BY t.id LIMIT $1",
-    1};
-static const struct db_stmt VIEW_MODELS = {
-    "view_models",
-    "SELECT v.id, m.id, t.id, t.name, m.name, v.state, v.package, v.precision, v.profile::text,"
-    " v.version, v.max_batch, coalesce(v.image_bytes, 0), coalesce(s.latency_ms, 0),"
-    " coalesce(s.priority, 0), coalesce(s.on_miss, 'best-effort'), coalesce(s.percentile, 99),"
-    " v.pinned, (SELECT coalesce(sum(x.runs), 0) FROM measured x WHERE x.version_id = v.id),"
-    " coalesce(v.meta -> 'solo' = 'true'::jsonb, false), v.meta ->> 'warm'"
-    " FROM model_version v JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id"
-    " LEFT JOIN slo s ON s.model_id = m.id"
-    " WHERE v.state IN ('REGISTERED', 'LOADING', 'READY', 'UNLOADING') AND m.deleted_at IS NULL"
-    " AND t.state <> 'DELETED' ORDER BY v.id LIMIT $1",
-    1};
 #define IN_LINE "j.state = 'QUEUED' AND j.not_before IS NULL"
 #define ARRAY "coalesce(j.array_id, 0)"
 #define LINE "j.tenant_id, j.queue_id, j.version_id, j.kind, j.preemptible, " ARRAY
@@ -125,31 +102,6 @@ static const struct db_stmt DUE = {
     "   steps > step THEN least(busy_ns / 1e9 / (step + steps_redone) * (steps - step), 1e9)"
     "   ELSE 0 END * interval '1 s' LIMIT $1)",
     1};
-/* As the worker will count them (executor/worker/data.c); 0: not known. No product of what tenants
- * name may overflow, and no number of theirs be written in a way that is refused, such as 4.0: the
- * look of all would fail. */
-#define STEPS                                                                                \
-    " coalesce(CASE WHEN j.kind <> 'training' THEN d.n_samples"                              \
-    " ELSE coalesce((j.spec->>'steps')::numeric::bigint, least((j.spec->>'epochs')::numeric" \
-    "  * (d.n_samples / nullif(" STEP_SAMPLES ", 0)), 1e15)::bigint) END, 0)"
-static const struct db_stmt JOBS = {
-    "view_jobs",
-    "SELECT c.id, j.* FROM (SELECT DISTINCT unnest($1::bigint[]) AS id) c LEFT JOIN LATERAL ("
-    "SELECT j.tenant_id, j.version_id, m.id, t.name, m.name, j.state, q.state, v.state,"
-    " coalesce(j.executor, ''), j.reason, j.priority + q.priority, j.attempt, j.max_attempts,"
-    " j.step, j.steps, j.loss, j.samples_per_s, j.steps_redone, j.preemptions, j.busy_ns,"
-    " j.base_redone, j.base_preemptions, j.base_busy_ns, j.wish, j.save_asked, j.save_done,"
-    " (extract(epoch FROM j.queued_at) * 1000000)::bigint, j.min_runtime_ms, j.preemptible,"
-    " extract(epoch FROM j.deadline - now()), extract(epoch FROM j.not_before - now()),"
-    " j.kind = 'batch_inference',"
-    " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true),"
-    " j.queue_id, j.priority, coalesce(j.array_id, 0), coalesce(a.max_parallel, 0)," STEP_SAMPLES
-    ", " STEPS
-    " FROM job j LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
-    "JOIN queue q ON q.id = j.queue_id"
-    " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
-    " LEFT JOIN dataset d ON d.id = j.dataset_id WHERE j.id = c.id OFFSET 0) j ON true",
-    1};
 static const struct db_stmt TOTALS = {"view_totals",
                                       "SELECT tenant_id, count(*), state FROM job"
                                       " WHERE state NOT IN " SH_JOB_FINAL
@@ -177,118 +129,25 @@ static int alloc_rows(size_t n, size_t size, void *out, struct sh_err *err)
 static int load_tenants(struct db *db, struct store_view *v, struct sh_err *err)
 {
     struct store_num limit;
-    const struct db_res *r;
-    int rc = db_exec(db, &VIEW_TENANTS,
+    int rc = db_exec(db, &STORE__TENANTS,
                      (const char *const[]){store__i64(&limit, STORE_MAX_TENANTS)}, &v->res[4], err);
 
-    r = v->res[4];
-    v->n_tenants = rc ? 0 : db_rows(r);
+    v->n_tenants = rc ? 0 : db_rows(v->res[4]);
     if (!rc)
         rc = alloc_rows(v->n_tenants, sizeof(*v->tenants), &v->tenants, err);
-    for (size_t i = 0; i < v->n_tenants && !rc; i++) {
-        v->tenants[i] = (struct store_tenant){
-            .id = db_i64(r, i, 0, 0),
-            .name = db_text(r, i, 1),
-            .active = db_bool(r, i, 2),
-            .guaranteed_gpus = db_f64(r, i, 3, 0),
-            .max_gpus = db_f64(r, i, 4, -1),
-            .weight = db_f64(r, i, 5, 1),
-            .max_running_jobs = (uint32_t)db_i64(r, i, 6, 0),
-            .max_concurrent_requests = (uint32_t)db_i64(r, i, 7, 0),
-            .lending_limit = db_f64(r, i, 8, -1),
-            .memory = {.min_bytes = (uint64_t)db_i64(r, i, 9, 0),
-                       .max_bytes = (uint64_t)db_i64(r, i, 10, 0),
-                       .share = db_f64(r, i, 11, 1),
-                       .host_max_bytes = (uint64_t)db_i64(r, i, 12, 0)},
-        };
-    }
-    return rc;
+    return rc ? rc : store__read_tenants(v->res[4], v->tenants, err);
 }
 
 static int load_models(struct db *db, struct store_view *v, struct sh_err *err)
 {
     struct store_num limit;
-    const struct db_res *r;
-    int rc = db_exec(db, &VIEW_MODELS, (const char *const[]){store__i64(&limit, STORE_MAX_MODELS)},
-                     &v->res[5], err);
+    int rc = db_exec(db, &STORE__MODELS,
+                     (const char *const[]){store__i64(&limit, STORE_MAX_MODELS)}, &v->res[5], err);
 
-    r = v->res[5];
-    v->n_models = rc ? 0 : db_rows(r);
+    v->n_models = rc ? 0 : db_rows(v->res[5]);
     if (!rc)
         rc = alloc_rows(v->n_models, sizeof(*v->models), &v->models, err);
-    for (size_t i = 0; i < v->n_models && !rc; i++) {
-        v->models[i] = (struct store_model){
-            .version_id = db_i64(r, i, 0, 0),
-            .model_id = db_i64(r, i, 1, 0),
-            .tenant_id = db_i64(r, i, 2, 0),
-            .tenant = db_text(r, i, 3),
-            .model = db_text(r, i, 4),
-            .state = db_text(r, i, 5),
-            .package = db_text(r, i, 6),
-            .precision = db_text(r, i, 7),
-            .profile = db_text(r, i, 8),
-            .version = (uint32_t)db_i64(r, i, 9, 0),
-            .max_batch = (uint32_t)db_i64(r, i, 10, 1),
-            .image_bytes = (uint64_t)db_i64(r, i, 11, 0),
-            .slo_ms = db_f64(r, i, 12, 0),
-            .slo_priority = (int32_t)db_i64(r, i, 13, 0),
-            .on_miss = db_text(r, i, 14),
-            .slo_percentile = db_f64(r, i, 15, 99),
-            .pinned = db_bool(r, i, 16),
-            .n_runs = (uint64_t)db_i64(r, i, 17, 0),
-            .is_solo = db_bool(r, i, 18),
-            .warm = db_text(r, i, 19),
-        };
-    }
-    return rc;
-}
-
-static void take_job(const struct db_res *r, size_t i, struct store_job *j)
-{
-    *j = (struct store_job){
-        .id = db_i64(r, i, 0, 0),
-        .gone = !db_text(r, i, 1),
-        .line = {.tenant_id = db_i64(r, i, 1, 0),
-                 .queue_id = db_i64(r, i, 34, 0),
-                 .version_id = db_i64(r, i, 2, 0),
-                 .array_id = db_i64(r, i, 36, 0),
-                 .is_batch = db_bool(r, i, 32),
-                 .preemptible = db_bool(r, i, 29)},
-        .place = {.priority = (int32_t)db_i64(r, i, 35, 0),
-                  .queued_us = db_i64(r, i, 27, 0),
-                  .id = db_i64(r, i, 0, 0)},
-        .model_id = db_i64(r, i, 3, 0),
-        .tenant = db_text(r, i, 4),
-        .model = db_text(r, i, 5),
-        .state = db_text(r, i, 6),
-        .queue_state = db_text(r, i, 7),
-        .version_state = db_text(r, i, 8),
-        .executor = db_text(r, i, 9),
-        .reason = db_text(r, i, 10),
-        .priority = (int32_t)db_i64(r, i, 11, 0),
-        .attempt = (uint32_t)db_i64(r, i, 12, 0),
-        .max_attempts = (uint32_t)db_i64(r, i, 13, 1),
-        .progress = {.step = db_i64(r, i, 14, 0),
-                     .steps = db_i64(r, i, 15, 0),
-                     .loss = db_f64(r, i, 16, NAN),
-                     .samples_per_s = db_f64(r, i, 17, NAN),
-                     .redone = db_i64(r, i, 18, 0),
-                     .preemptions = db_i64(r, i, 19, 0),
-                     .busy_ns = db_i64(r, i, 20, 0)},
-        .base = {.redone = db_i64(r, i, 21, 0),
-                 .preemptions = db_i64(r, i, 22, 0),
-                 .busy_ns = db_i64(r, i, 23, 0)},
-        .wish = db_text(r, i, 24),
-        .save_asked = db_i64(r, i, 25, 0),
-        .save_done = db_i64(r, i, 26, 0),
-        .min_runtime_ms = db_i64(r, i, 28, 0),
-        .deadline_s = db_f64(r, i, 30, NAN),
-        .not_before_s = db_f64(r, i, 31, NAN),
-        .publishes = db_bool(r, i, 33),
-        .array_max = (uint32_t)db_i64(r, i, 37, 0),
-        .step_samples = db_i64(r, i, 38, 1),
-        .all_steps = db_i64(r, i, 39, 0),
-    };
+    return rc ? rc : store__read_models(v->res[5], v->models, err);
 }
 
 /* ------------------------------------------------------------------ which jobs */
@@ -489,7 +348,7 @@ static int read_ids(struct db *db, struct ids *l, struct db_res **r, struct sh_e
         return SH_OK;
     rc = sh_buf_puts(&l->text, "}", err);
     if (!rc)
-        rc = db_exec(db, &JOBS, (const char *const[]){l->text.data}, r, err);
+        rc = db_exec(db, &STORE__JOBS, (const char *const[]){l->text.data}, r, err);
     return rc;
 }
 
@@ -520,8 +379,10 @@ static int load_jobs(struct db *db, struct store_view *v, struct sh_err *err)
     if (!rc)
         rc = alloc_rows(n, sizeof(*v->jobs), &v->jobs, err);
     for (int k = 1; k <= 2 && !rc; k++) {
-        for (size_t i = 0; v->res[k] && i < db_rows(v->res[k]); i++)
-            take_job(v->res[k], i, &v->jobs[v->n_jobs++]);
+        if (v->res[k]) {
+            rc = store__read_jobs(v->res[k], v->jobs + v->n_jobs, err);
+            v->n_jobs += db_rows(v->res[k]);
+        }
         if (k == 1 || v->is_anew)
             v->n_told = v->n_jobs;
     }

@@ -2,6 +2,7 @@
 
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/quota.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -70,10 +71,10 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a tenant");
     *x = (struct tenant){.active = true,
                          .max_gpus = -1,
-                         .weight = 1,
+                         .weight = SH_QUOTA_over_quota_weight,
                          .lending_limit = -1,
-                         .max_running_jobs = 16,
-                         .max_requests = 256,
+                         .max_running_jobs = SH_QUOTA_max_running_jobs,
+                         .max_requests = SH_QUOTA_max_concurrent_requests,
                          .memory = NO_LIMITS};
     sh_strlcpy(x->name, name, sizeof(x->name));
     memmove(&t->items[i + 1], &t->items[i], (t->n - i) * sizeof(t->items[0]));

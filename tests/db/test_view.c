@@ -5,7 +5,7 @@
  * the jobs of one tenant could hide those of another.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_sweep.o scheduler/store_view.o scheduler/lines.o scheduler/job.o */
+/* uses: scheduler/store.o scheduler/store_sweep.o scheduler/store_view.o scheduler/store_rows.o scheduler/lines.o scheduler/job.o */
 /* link: -lpq */
 #include "scheduler/store.h"
 #include "scheduler/store_view.h"

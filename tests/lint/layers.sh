@@ -34,7 +34,7 @@ may cli '(common|cli)/'
 may zoo '(common|zoo|executor/model|executor/device)/'
 
 only 'microhttpd\.h' 'api/http[a-z_]*\.[ch]:|common/metrics_http\.c:'
-only '(postgresql/)?libpq-fe\.h' 'common/db(_env)?\.[ch]:'
+only '(postgresql/)?libpq-fe\.h' 'common/db(_env|_res|_int)?\.[ch]:'
 only 'gnutls/' 'common/(hash|wire_keys|wire_tls)\.c:|api/http[a-z_]*\.[ch]:'
 only '(oneapi/)?dnnl' 'executor/device/cpu/'
 only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx|cub/|thrust/|mma\.h|cooperative_groups' \
