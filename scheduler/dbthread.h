@@ -8,7 +8,7 @@
  * DBTHREAD_RETRY_MS, so writes keep their order and none is lost; those with DBOP_FAIL_FAST come
  * back with the failure instead. One with DBOP_ANY_ORDER that takes too long (SH_E_TIMEOUT: its row
  * is locked by somebody) lets all others go before it and is tried again DBTHREAD_BEHIND_MS later.
- * DBOP_FRONT goes before all others: a lease must not expire behind a long queue.
+ * DBOP_FRONT goes before all others: a lease must not expire behind a long queue. (dbqueue.h)
  *
  * The thread touches nothing but its connection, the queues and op.arg; op.arg belongs to it from
  * submit until done.

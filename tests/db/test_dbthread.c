@@ -2,7 +2,7 @@
  * of a finished job, or a lease could wait behind an operation that is tried again and again.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/dbthread.o */
+/* uses: scheduler/dbthread.o scheduler/dbqueue.o */
 /* link: -lpq */
 #include "common/clock.h"
 #include "scheduler/dbthread.h"
