@@ -254,7 +254,22 @@ SIM_WRAP := kill waitpid socketpair
 sim: $(SIM) ## the whole system in virtual time, with faults by seed; SEEDS=FIRST-LAST, SIM_ARGS
 	@$< $(if $(SEEDS),--seeds $(SEEDS)) $(SIM_ARGS)
 
-$(SIM): $(call obj,tests/sim) $(common)
+SIM_PARTS :=
+# simulation: the scheduler. Each part is one object whose names are its own, but for what the
+# simulator calls; what it asks of the system and of the database comes from tests/sim.
+sim_sched := $(filter-out %/main.o %/dbthread.o %/dbqueue.o %/job.o %/lines.o $(BUILD)/scheduler/store%.o, \
+             $(call obj,scheduler))
+sim_link  := $(addprefix $(BUILD)/api/,link.o link_ask.o link_data.o slab.o jobctl.o)
+SIM_PARTS += $(BUILD)/sim/scheduler.o $(BUILD)/sim/link.o $(addprefix $(BUILD)/scheduler/,dbqueue.o job.o lines.o)
+sim_part = $(Q)mkdir -p $(@D) && ld -r -o $@.all $^ && \
+    objcopy $(addprefix --keep-global-symbol=,$(1)) $(addprefix --redefine-sym ,$(2)) $@.all $@
+$(BUILD)/sim/scheduler.o: $(sim_sched)
+	$(call sim_part,sched_new sched_free SCHED_CONF,nanosleep=sim_nanosleep sh_random=sim_bytes sh_metric_add=sim_count)
+$(BUILD)/sim/link.o: $(sim_link)
+	$(call sim_part,link_start link_open link_ready link_cancel link_hint slab_new slab_take slab_release slab_at \
+	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)
+
+$(SIM): $(call obj,tests/sim) $(SIM_PARTS) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(SIM_WRAP:%=-Wl,--wrap=%) -o $@ $^ $(COMMON_LIBS)
 

@@ -25,7 +25,7 @@
 #define MAX_TEXT 4096
 #define SEED_LIMIT_S 120 /* of real time: one that takes longer hangs */
 
-static const struct sim_scenario *const SCENARIOS[] = {&SIM_WORLD};
+static const struct sim_scenario *const SCENARIOS[] = {&SIM_WORLD, &SIM_SCHED};
 
 struct fault {
     int64_t at_ns;

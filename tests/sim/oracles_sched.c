@@ -1,0 +1,336 @@
+/* oracles_sched.c - see oracles_sched.h.
+ *
+ * Some rules hold at every moment. Others bend for a moment, while a message or a write is on its
+ * way: what is against them for longer than that breaks them. */
+#include "tests/sim/oracles_sched.h"
+
+#include "common/mem.h"
+#include "scheduler/sched.h"
+#include "tests/sim/database.h"
+#include "tests/sim/load.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_NS SIM_MS(50)
+#define TWICE_NS SIM_S(3)  /* a job on two executors of one leader: until one has been told */
+#define QUOTA_NS SIM_S(6)  /* more jobs run than may: a look, a stop, a write */
+#define LEADER_NS SIM_S(8) /* nobody leads, though all could */
+#define ANSWER_NS SIM_S(6)
+#define SETTLE_NS SIM_S(15) /* versions, after the healing */
+
+static const struct oracles_world *world;
+static int64_t healed_ns;
+
+/* ------------------------------------------------------------------ against it for how long */
+
+struct against {
+    const char *rule;
+    int64_t id, since_ns, seen_ns;
+};
+static struct against *list;
+static size_t n_list, cap_list;
+
+static void against(const char *rule, int64_t id, int64_t most_ns, const char *what)
+{
+    struct against *a = NULL;
+
+    for (size_t i = 0; i < n_list && !a; i++)
+        if (list[i].id == id && strcmp(list[i].rule, rule) == 0)
+            a = &list[i];
+    if (!a) {
+        if (n_list == cap_list) {
+            cap_list = cap_list ? 2 * cap_list : 64;
+            list = realloc(list, cap_list * sizeof(*list));
+        }
+        a = &list[n_list++];
+        *a = (struct against){.rule = rule, .id = id};
+    }
+    if (sim_now() - a->seen_ns > 2 * LOOK_NS)
+        a->since_ns = sim_now();
+    a->seen_ns = sim_now();
+    SIM_CHECK(rule, sim_now() - a->since_ns <= most_ns, "%s, %" PRId64 ", for %.3f s", what, id,
+              (double)(sim_now() - a->since_ns) / 1e9);
+}
+
+/* ------------------------------------------------------------------ leaders */
+
+static const struct sched *leader(void)
+{
+    const struct sched *best = NULL;
+
+    for (size_t i = 0; i < world->n_schedulers; i++) {
+        const struct sched *s = sim_scheduler_look(world->schedulers[i]);
+
+        if (s && s->epoch && s->loaded && (!best || s->epoch > best->epoch))
+            best = s;
+    }
+    return best;
+}
+
+static void look_at_leaders(void)
+{
+    for (size_t i = 0; i < world->n_schedulers; i++) {
+        const struct sched *a = sim_scheduler_look(world->schedulers[i]);
+
+        SIM_CHECK("one-leader", !a || a->epoch <= database.lease.epoch,
+                  "%s leads in epoch %" PRIu64 ", which nobody gave", a->holder, a->epoch);
+        for (size_t k = 0; a && a->epoch && k < i; k++) {
+            const struct sched *b = sim_scheduler_look(world->schedulers[k]);
+
+            SIM_CHECK("one-leader", !b || b->epoch != a->epoch, "%s and %s lead in epoch %" PRIu64,
+                      a->holder, b->holder, a->epoch);
+        }
+    }
+    if (healed_ns && !leader())
+        against("a-leader", 0, LEADER_NS, "nobody leads");
+}
+
+/* ------------------------------------------------------------------ what the leader counts */
+
+static void count_requests(const struct sched *s)
+{
+    for (size_t t = 0; t < s->tenants.n; t++) {
+        const struct tenant *x = s->tenants.items[t];
+        uint32_t n = 0;
+
+        for (size_t i = 0; i < s->requests.n; i++)
+            n += s->requests.items[i]->tenant == x;
+        SIM_CHECK("counts", n == x->n_requests, "tenant %s has %u requests, and %u are counted",
+                  x->name, n, x->n_requests);
+        if (n > x->max_requests && sim_now() - sim_load_quota_ns() > ANSWER_NS)
+            against("max-requests", x->id, ANSWER_NS, "a tenant has more requests than it may");
+    }
+    for (size_t m = 0; m < s->models.n; m++) {
+        uint32_t n = 0;
+
+        for (size_t i = 0; i < s->requests.n; i++)
+            n += s->requests.items[i]->model == s->models.items[m];
+        SIM_CHECK("counts", n == s->models.items[m]->n_requests,
+                  "version %" PRId64 " has %u requests, and %u are counted",
+                  s->models.items[m]->version_id, n, s->models.items[m]->n_requests);
+    }
+}
+
+static void count_runs(const struct sched *s)
+{
+    for (size_t e = 0; e < s->execs.n; e++) {
+        const struct exec *x = s->execs.items[e];
+        uint32_t n = 0;
+
+        for (const struct run *r = x->runs; r; r = r->next)
+            n++;
+        SIM_CHECK("counts", n == x->n_runs, "%s has %u runs, and %u are counted", x->info.name, n,
+                  x->n_runs);
+        SIM_CHECK("max-runs", n <= (uint32_t)s->conf->max_runs, "%s has %u runs", x->info.name, n);
+        SIM_CHECK("max-runs", x->session || n == 0, "%s is away, and has %u runs", x->info.name, n);
+    }
+}
+
+/* ------------------------------------------------------------------ jobs */
+
+/* Both have told the newest leader all that they hold, and both go on. */
+static void look_for_twins(void)
+{
+    for (size_t i = 0; i < world->n_fakes; i++) {
+        uint32_t attempt;
+        uint64_t epoch;
+        int64_t job = fake_live_job(world->fakes[i], &attempt, &epoch);
+
+        for (size_t k = 0; k < i && job; k++)
+            if (fake_live_job(world->fakes[k], &attempt, &epoch) == job &&
+                fake_synced_with(world->fakes[i]) == database.lease.epoch &&
+                fake_synced_with(world->fakes[k]) == database.lease.epoch &&
+                !sim_proc_is_paused(fake_proc(world->fakes[i])) &&
+                !sim_proc_is_paused(fake_proc(world->fakes[k])))
+                against("one-attempt", job, TWICE_NS, "a job runs on two executors of one leader");
+    }
+}
+
+static uint32_t n_running(int64_t tenant_id, int64_t array_id)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < database.n_jobs; i++) {
+        const struct database_job *j = &database.jobs[i];
+
+        n += job_state_has_executor(j->state) &&
+             (array_id ? j->array_id == array_id : j->tenant_id == tenant_id);
+    }
+    return n;
+}
+
+/* Only while writes arrive: what has ended runs in the database until they do. A job that runs is
+ * not stopped because its quota was lowered: those that began before do not count against it. */
+static void look_at_quotas(void)
+{
+    static int64_t started_ns;
+
+    for (size_t i = database.n_events; i-- > 0 && database.events[i].at_ns > started_ns;) {
+        const struct database_event *e = &database.events[i];
+        const struct database_job *j = &database.jobs[e->job - 1];
+        const struct database_tenant *t = &database.tenants[j->tenant_id - 1];
+        uint32_t most = t->quota.max_running_jobs;
+
+        if (e->to != JOB_STARTING || e->at_ns - sim_load_quota_ns() < QUOTA_NS)
+            continue;
+        if (n_running(t->id, 0) > most)
+            against("max-running", t->id, QUOTA_NS, "a tenant has more jobs running than it may");
+        if (j->array_id && database.arrays[j->array_id - 1].max_parallel &&
+            n_running(0, j->array_id) > database.arrays[j->array_id - 1].max_parallel)
+            against("max-parallel", j->array_id, QUOTA_NS, "an array has more jobs running");
+    }
+    started_ns = sim_now();
+}
+
+static void on_look(void *arg, uint64_t n)
+{
+    const struct sched *s = leader();
+
+    (void)arg, (void)n;
+    look_at_leaders();
+    for (size_t i = 0; i < world->n_schedulers; i++) {
+        const struct sched *x = sim_scheduler_look(world->schedulers[i]);
+
+        if (x && x->epoch) {
+            count_requests(x);
+            count_runs(x);
+        }
+    }
+    if (s)
+        look_at_quotas();
+    look_for_twins();
+    sim_world_after(LOOK_NS, on_look, NULL, 0);
+}
+
+void oracles_sched_begin(const struct oracles_world *w)
+{
+    world = w;
+    sim_world_after(LOOK_NS, on_look, NULL, 0);
+}
+
+void oracles_sched_healed(void)
+{
+    healed_ns = sim_now();
+}
+
+/* ------------------------------------------------------------------ at the end */
+
+static void check_jobs(void)
+{
+    for (size_t i = 0; i < database.n_jobs; i++) {
+        const struct database_job *j = &database.jobs[i];
+        size_t n_versions = 0;
+
+        SIM_CHECK("all-end", job_state_is_final(j->state),
+                  "job %" PRId64 " is %s, reason %s, executor \"%s\", attempt %u, step %" PRId64
+                  " of %" PRId64,
+                  j->id, job_state_name(j->state), j->reason, j->executor, j->attempt,
+                  j->progress.step, j->all_steps);
+        SIM_CHECK("wishes", j->wish == JOB_WISH_NONE, "job %" PRId64 " has ended with a wish",
+                  j->id);
+        if (j->state != JOB_SUCCEEDED)
+            continue;
+        SIM_CHECK("all-steps", j->progress.step == j->all_steps,
+                  "job %" PRId64 " has succeeded after %" PRId64 " of %" PRId64 " steps", j->id,
+                  j->progress.step, j->all_steps);
+        for (size_t k = 0; k < database.n_versions; k++)
+            n_versions += database.versions[k].source_job == j->id;
+        SIM_CHECK("one-version", n_versions == j->publishes,
+                  "job %" PRId64 " has made %zu versions", j->id, n_versions);
+    }
+}
+
+static void check_acks(void)
+{
+    size_t n;
+    const struct sim_ack *acks = sim_acks(&n);
+
+    for (size_t i = 0; i < n; i++) {
+        const struct database_job *j =
+            acks[i].id <= (int64_t)database.n_jobs ? &database.jobs[acks[i].id - 1] : NULL;
+
+        SIM_CHECK("acknowledged", j, "job %" PRId64 " is lost", acks[i].id);
+        if (acks[i].kind == SIM_ACK_SUBMIT)
+            SIM_CHECK("acknowledged", strcmp(j->token, acks[i].token) == 0,
+                      "job %" PRId64 " is not the one that was submitted", j->id);
+        else
+            SIM_CHECK("acknowledged", j->state == JOB_CANCELLED,
+                      "job %" PRId64 " was cancelled, and is %s", j->id, job_state_name(j->state));
+    }
+}
+
+static void check_usage(void)
+{
+    size_t n;
+    const struct fake_used *used = fake_used(&n);
+    int64_t gpu_ns[2] = {0}, requests[2] = {0}, samples[2] = {0};
+
+    SIM_CHECK("usage", fake_all_stored(), "an executor still has usage that is not stored");
+    for (size_t i = 0; i < n; i++) {
+        gpu_ns[0] += used[i].gpu_ns;
+        requests[0] += used[i].requests;
+        samples[0] += used[i].is_job ? used[i].step * used[i].step_samples : used[i].samples;
+    }
+    for (size_t i = 0; i < database.n_usage; i++) {
+        gpu_ns[1] += database.usage[i].gpu_ns;
+        requests[1] += database.usage[i].requests;
+        samples[1] += database.usage[i].samples;
+    }
+    SIM_CHECK("usage",
+              gpu_ns[0] == gpu_ns[1] && requests[0] == requests[1] && samples[0] == samples[1],
+              "executors counted %" PRId64 " ns, %" PRId64 " requests, %" PRId64
+              " samples, and the database has %" PRId64 ", %" PRId64 ", %" PRId64,
+              gpu_ns[0], requests[0], samples[0], gpu_ns[1], requests[1], samples[1]);
+}
+
+static void check_versions(void)
+{
+    for (size_t i = 0; i < database.n_versions; i++) {
+        const struct database_version *v = &database.versions[i];
+        bool is_settled = strcmp(v->state, "READY") == 0 || strcmp(v->state, "FAILED") == 0 ||
+                          strcmp(v->state, "UNLOADED") == 0 || strcmp(v->state, "DELETED") == 0;
+
+        SIM_CHECK("versions", is_settled || sim_now() - v->states_ns < SETTLE_NS,
+                  "version %" PRId64 " is still %s", v->id, v->state);
+    }
+}
+
+/* What the leader believes of the database at rest. */
+static void check_view(void)
+{
+    const struct sched *s = leader();
+
+    SIM_CHECK("a-leader", s, "nobody leads at the end");
+    SIM_CHECK("view", s->jobs.n == 0, "the leader still holds %zu jobs", s->jobs.n);
+    for (size_t t = 0; t < s->tenants.n; t++)
+        for (int k = 0; k < JOB_N_STATES; k++)
+            SIM_CHECK("view", s->tenants.items[t]->n_jobs[k] == 0,
+                      "the leader counts %" PRId64 " jobs of %s that are %s",
+                      s->tenants.items[t]->n_jobs[k], s->tenants.items[t]->name,
+                      job_state_name((enum job_state)k));
+    for (size_t i = 0; i < s->execs.n; i++)
+        SIM_CHECK("view", s->execs.items[i]->job == 0 && s->execs.items[i]->leaving == 0,
+                  "%s has the place of job %" PRId64 " (%" PRId64 ") at the end",
+                  s->execs.items[i]->info.name, s->execs.items[i]->job, s->execs.items[i]->leaving);
+}
+
+void oracles_sched_finish(void)
+{
+    const struct sim_api_counts *c = sim_api_counts();
+
+    check_jobs();
+    check_acks();
+    check_usage();
+    check_versions();
+    check_view();
+    SIM_CHECK("all-answered", sim_api_n_open() == 0, "%zu requests have no answer, one for %.3f s",
+              sim_api_n_open(), (double)sim_api_waits_ns() / 1e9);
+    SIM_CHECK("some-good", c->good > 0 && c->opened > 20, "of %" PRIu64 " requests none was served",
+              c->opened);
+    sim_trace("requests opened=%" PRIu64 " good=%" PRIu64 " refused=%" PRIu64 " gone=%" PRIu64
+              " lost=%" PRIu64 " late=%" PRIu64 " jobs=%zu versions=%zu",
+              c->opened, c->good, c->refused, c->gone, c->lost, c->late, database.n_jobs,
+              database.n_versions);
+}
