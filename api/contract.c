@@ -2,6 +2,7 @@
 #include "api/contract.h"
 
 #include "api/handlers.h"
+#include "common/job_state.h"
 #include "common/mem.h"
 
 #include <string.h>
@@ -11,9 +12,7 @@
 #define LOWER_NAME "{'type':'string','pattern':'^[a-z0-9][a-z0-9-]{0,62}$'}"
 #define WORD "{'type':'string','pattern':'^[!-~]{1,255}$'}"
 #define TIME "{'type':'string','format':'date-time'}"
-#define STATES                                                                                 \
-    "QUEUED|HELD|STARTING|RUNNING|PREEMPTED|SUSPENDED|COMPLETING|CANCELLING|SUCCEEDED|FAILED|" \
-    "CANCELLED|EXPIRED"
+#define STATES SH_JOB_STATES(SH_JOB_TEXT, "|")
 #define LABEL "[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[ -+.-~-]{0,128}"
 
 /* ---------------------------------------------------------------- answers */

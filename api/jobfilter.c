@@ -4,6 +4,7 @@
 #include "api/jobspec.h"
 #include "api/noun.h"
 #include "common/buf.h"
+#include "common/job_state.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,8 +36,10 @@ static int each_word(const char *what, const char *text,
 static int add_state(void *ctx, const char *word, struct sh_err *err)
 {
     static const char *const STATES[] = {
-        "QUEUED",     "HELD",      "STARTING", "RUNNING",   "PREEMPTED", "SUSPENDED", "COMPLETING",
-        "CANCELLING", "SUCCEEDED", "FAILED",   "CANCELLED", "EXPIRED",   NULL};
+#define X(name) #name,
+        SH_JOB_STATES(X, ) NULL
+#undef X
+    };
     struct sh_buf *b = ctx;
     int rc = noun_check_choice("state", word, STATES, err);
 

@@ -38,8 +38,8 @@
 #define SQL_RUNNING_JOB(t)                                                                         \
     "(SELECT jsonb_build_object('id', j.id, 'tenant', tn.name, 'name', j.name, 'kind', j.kind, "   \
     "'state', j.state, 'step', j.step, 'steps', j.steps) FROM job j JOIN tenant tn ON tn.id = "    \
-    "j.tenant_id WHERE j.executor = e.name AND j.state IN ('STARTING', 'RUNNING', 'PREEMPTED', "   \
-    "'COMPLETING', 'CANCELLING') AND " SQL_SEES(t, "j.tenant_id") " ORDER BY j.id DESC LIMIT 1)"
+    "j.tenant_id WHERE j.executor = e.name AND j.state IN "   \
+    SH_JOB_IS_ON_EXECUTOR " AND " SQL_SEES(t, "j.tenant_id") " ORDER BY j.id DESC LIMIT 1)"
 #define SQL_GPU(t)                                                                                 \
     "jsonb_build_object('name', e.name, 'host_id', e.host_id, 'device', e.device, 'device_name', " \
     "nullif(e.status ->> 'device_name', ''), 'state', e.state, 'seen_at', " SQL_TIME("e.seen_at")  \

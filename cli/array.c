@@ -26,8 +26,8 @@ enum group { WAITING, RUNNING, SUCCEEDED, FAILED, CANCELLED, N_GROUPS };
 static const struct {
     const char *field, *states;
 } GROUPS[N_GROUPS] = {
-    [WAITING] = {"waiting", "QUEUED HELD SUSPENDED"},
-    [RUNNING] = {"running", "STARTING RUNNING PREEMPTED COMPLETING CANCELLING"},
+    [WAITING] = {"waiting", SH_JOB_WAITING(SH_JOB_TEXT, " ")},
+    [RUNNING] = {"running", SH_JOB_ON_EXECUTOR(SH_JOB_TEXT, " ")},
     [SUCCEEDED] = {"succeeded", "SUCCEEDED"},
     [FAILED] = {"failed", "FAILED EXPIRED"},
     [CANCELLED] = {"cancelled", "CANCELLED"},

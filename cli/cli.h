@@ -107,8 +107,6 @@ extern const struct cli_verb CLI_OTHER_VERB; /* of one that has no row */
 
 #define CLI_MAX_OPTS 192
 #define CLI_STATE_DIR ".shunt" /* where no folder is named */
-#define CLI_LIVE_STATES "QUEUED,HELD,STARTING,RUNNING,PREEMPTED,SUSPENDED,COMPLETING,CANCELLING"
-#define CLI_FINAL_STATES "SUCCEEDED,FAILED,CANCELLED,EXPIRED"
 
 /* find.c */
 

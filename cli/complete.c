@@ -7,6 +7,7 @@
  * gives no candidates, soon and in silence.
  */
 #include "cli/lists.h"
+#include "common/job_state.h"
 #include "common/mem.h"
 
 #include <ctype.h>
@@ -181,7 +182,7 @@ static void offer_value(const struct typed *t, const char *option)
         if (strcmp(FILES[i], option) == 0)
             puts(":file");
     if (strcmp(option, "state") == 0)
-        offer_words(t, is_jobs     ? CLI_LIVE_STATES "," CLI_FINAL_STATES
+        offer_words(t, is_jobs ? SH_JOB_LIVE(SH_JOB_TEXT, ",") "," SH_JOB_ENDED(SH_JOB_TEXT, ",")
                        : is_tenant ? "ACTIVE,SUSPENDED"
                                    : "OPEN,HELD,DRAINING");
     else if (strcmp(option, "eval-dataset") == 0)

@@ -1,6 +1,7 @@
 /* job.c - jobs: submit, look at, control. */
 #include "cli/lists.h"
 #include "common/hash.h"
+#include "common/job_state.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -25,7 +26,7 @@ bool job_is_final(const char *state)
 {
     size_t n = strlen(state), len;
 
-    for (const char *p = CLI_FINAL_STATES; *p; p += len + (p[len] == ',')) {
+    for (const char *p = SH_JOB_ENDED(SH_JOB_TEXT, ","); *p; p += len + (p[len] == ',')) {
         len = strcspn(p, ",");
         if (len == n && memcmp(p, state, n) == 0)
             return true;
@@ -37,8 +38,9 @@ bool job_waits(const json_t *job)
 {
     const char *state = sh_json_text(job, "state");
 
-    return strcmp(state, "QUEUED") == 0 || strcmp(state, "HELD") == 0 ||
-           strcmp(state, "SUSPENDED") == 0;
+#define X(name) strcmp(state, #name) == 0
+    return SH_JOB_WAITING(X, ||);
+#undef X
 }
 
 /* ---------------------------------------------------------------- lists */
@@ -133,8 +135,9 @@ int job_get(struct cli *c, struct sh_err *err)
     }
     if (c->conf->live && state && state[0])
         return cli_usage(c, err, "give either --live or --state");
-    rc = rest_query(v.path, &url, err, "state", c->conf->live ? CLI_LIVE_STATES : state, "queue",
-                    c->conf->queue, "label", c->conf->job_labels, "array", c->conf->array, NULL);
+    rc = rest_query(v.path, &url, err, "state",
+                    c->conf->live ? SH_JOB_LIVE(SH_JOB_TEXT, ",") : state, "queue", c->conf->queue,
+                    "label", c->conf->job_labels, "array", c->conf->array, NULL);
     if (!rc)
         rc = list_show(c, url, &v, err);
     free(url);

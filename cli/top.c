@@ -2,6 +2,7 @@
 #include "cli/lists.h"
 #include "cli/state.h"
 #include "common/clock.h"
+#include "common/job_state.h"
 #include "common/mem.h"
 
 #include <signal.h>
@@ -182,7 +183,8 @@ static json_t *get_ended(struct cli *c, bool *or_more, struct sh_err *why)
  * thousand. for_people: folded, and of those that wait the first few. */
 static json_t *get_jobs(struct cli *c, bool for_people, struct left_out *left, struct sh_err *why)
 {
-    json_t *live = of_all_tenants(c, "/api/v1/jobs?state=" CLI_LIVE_STATES, REST_MOST, why);
+    json_t *live =
+        of_all_tenants(c, "/api/v1/jobs?state=" SH_JOB_LIVE(SH_JOB_TEXT, ","), REST_MOST, why);
     json_t *ended = NULL;
     size_t placed = 0;
 

@@ -1,6 +1,7 @@
 /* wait.c - waits for the end of jobs, and says why they wait. */
 #include "cli/lists.h"
 #include "common/clock.h"
+#include "common/job_state.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -126,8 +127,11 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
 /* Of a job, or of an array, whose jobs are counted by state. */
 static bool is_off(const json_t *j)
 {
-    static const char *const ON[] = {"STARTING", "RUNNING", "PREEMPTED", "COMPLETING",
-                                     "CANCELLING"};
+    static const char *const ON[] = {
+#define X(name) #name,
+        SH_JOB_ON_EXECUTOR(X, )
+#undef X
+    };
     const json_t *states = json_object_get(j, "states");
 
     for (size_t i = 0; i < SH_ARRAY_LEN(ON); i++)

@@ -2,6 +2,7 @@
 #ifndef SH_COMMON_JOB_H
 #define SH_COMMON_JOB_H
 
+#include "common/job_state.h"
 #include "common/json.h"
 
 #define SH_JOB_BATCH 32 /* samples of a training step, where the spec says none */
@@ -11,9 +12,6 @@
 /* SQL: `at` of an event. Not now(), when the transaction began: the job's row is locked by then, so
  * its events have times in their order, unless the clock is set. */
 #define SH_JOB_EVENT_TIME "clock_timestamp()"
-
-/* SQL: the states in which a job has ended. */
-#define SH_JOB_FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
 
 /* SQL: `path` of each package and dataset below blobs/ that rows refer to: what no sweep may take,
  * and no backup may lack. Deleting what a live job uses is refused; should such a job be there all

@@ -23,7 +23,7 @@ static const unsigned JOB_NEXT[JOB_N_STATES] = {
 
 static const char *const STATE_NAMES[JOB_N_STATES] = {
 #define X(name) [JOB_##name] = #name,
-    JOB_STATE_MAP(X)
+    SH_JOB_STATES(X, )
 #undef X
 };
 
@@ -45,13 +45,16 @@ int job_state_parse(const char *name, enum job_state *out, struct sh_err *err)
 
 bool job_state_is_final(enum job_state s)
 {
-    return s == JOB_SUCCEEDED || s == JOB_FAILED || s == JOB_CANCELLED || s == JOB_EXPIRED;
+#define X(name) BIT(JOB_##name)
+    return (BIT(s) & (SH_JOB_ENDED(X, |))) != 0;
+#undef X
 }
 
 bool job_state_has_executor(enum job_state s)
 {
-    return s == JOB_STARTING || s == JOB_RUNNING || s == JOB_PREEMPTED || s == JOB_COMPLETING ||
-           s == JOB_CANCELLING;
+#define X(name) BIT(JOB_##name)
+    return (BIT(s) & (SH_JOB_ON_EXECUTOR(X, |))) != 0;
+#undef X
 }
 
 bool job_can(enum job_state from, enum job_state to)

@@ -48,23 +48,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define JOB_STATE_MAP(X) \
-    X(QUEUED)            \
-    X(HELD)              \
-    X(STARTING)          \
-    X(RUNNING)           \
-    X(PREEMPTED)         \
-    X(SUSPENDED)         \
-    X(COMPLETING)        \
-    X(CANCELLING)        \
-    X(SUCCEEDED)         \
-    X(FAILED)            \
-    X(CANCELLED)         \
-    X(EXPIRED)
-
 enum job_state {
 #define X(name) JOB_##name,
-    JOB_STATE_MAP(X)
+    SH_JOB_STATES(X, )
 #undef X
         JOB_N_STATES
 };

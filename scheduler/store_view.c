@@ -85,19 +85,18 @@ static const struct db_stmt READ_ON = {
     "  ORDER BY -j.priority, j.queued_at, j.id LIMIT $9) j",
     10};
 /* The text of the index job_busy. */
-static const struct db_stmt BUSY = {
-    "view_busy",
-    "SELECT id FROM job WHERE state IN ('STARTING', 'RUNNING', 'PREEMPTED', 'COMPLETING',"
-    " 'CANCELLING') OR (state = 'QUEUED' AND not_before IS NOT NULL)"
-    " ORDER BY state = 'QUEUED' LIMIT $1",
-    1};
+static const struct db_stmt BUSY = {"view_busy",
+                                    "SELECT id FROM job WHERE state IN " SH_JOB_IS_ON_EXECUTOR
+                                    " OR (state = 'QUEUED' AND not_before IS NOT NULL)"
+                                    " ORDER BY state = 'QUEUED' LIMIT $1",
+                                    1};
 /* Of those that ran before, also the ones whose steps that are left take too long by what the
  * others took; there are not many of them. As job_least_left_ns(). */
 static const struct db_stmt DUE = {
     "view_due",
-    "(SELECT id FROM job WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED') AND deadline IS NOT NULL"
+    "(SELECT id FROM job WHERE state IN " SH_JOB_IS_WAITING " AND deadline IS NOT NULL"
     "  AND deadline < now() ORDER BY deadline LIMIT $1) UNION ALL"
-    " (SELECT id FROM job WHERE state IN ('QUEUED', 'HELD', 'SUSPENDED') AND deadline IS NOT NULL"
+    " (SELECT id FROM job WHERE state IN " SH_JOB_IS_WAITING " AND deadline IS NOT NULL"
     "  AND started_at IS NOT NULL AND deadline < now() + CASE WHEN step + steps_redone > 0 AND"
     "   steps > step THEN least(busy_ns / 1e9 / (step + steps_redone) * (steps - step), 1e9)"
     "   ELSE 0 END * interval '1 s' LIMIT $1)",

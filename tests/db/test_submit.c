@@ -8,6 +8,7 @@
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/submit.h"
+#include "common/job_state.h"
 #include "tests/db/db_test.h"
 
 #include <pthread.h>
@@ -18,8 +19,7 @@
 #define WRONG                                                                                     \
     "SELECT count(*) FROM job_waiting w WHERE n + (SELECT coalesce(sum(c.n), 0) FROM"             \
     " job_waiting_change c WHERE c.tenant_id = w.tenant_id) <> (SELECT count(*) FROM job j WHERE" \
-    " j.tenant_id = w.tenant_id AND j.state IN ('QUEUED', 'HELD', 'SUSPENDED'))"
-#define FINAL "('SUCCEEDED', 'FAILED', 'CANCELLED', 'EXPIRED')"
+    " j.tenant_id = w.tenant_id AND j.state IN " SH_JOB_IS_WAITING ")"
 
 static void fill(struct db *db)
 {
@@ -62,7 +62,7 @@ static int tear_down(void **state)
 static const struct db_stmt ADD = {
     "add",
     "INSERT INTO job (tenant_id, queue_id, kind, version_id, dataset_id, spec, state, finished_at) "
-    "SELECT $1::bigint, 1, 'training', 1, 1, '{}', $2, CASE WHEN $2 IN " FINAL
+    "SELECT $1::bigint, 1, 'training', 1, 1, '{}', $2, CASE WHEN $2 IN " SH_JOB_FINAL
     " THEN now() END FROM "
     "generate_series(1, $3::int)",
     3,
@@ -71,7 +71,8 @@ static const struct db_stmt ADD = {
 /* Some jobs of a state, into another. */
 static const struct db_stmt MOVE = {
     "move",
-    "UPDATE job SET state = $3, finished_at = CASE WHEN $3 IN " FINAL " THEN now() END WHERE id IN "
+    "UPDATE job SET state = $3, finished_at = CASE WHEN $3 IN " SH_JOB_FINAL
+    " THEN now() END WHERE id IN "
     "(SELECT id FROM job WHERE tenant_id = $1::bigint AND state = $2 ORDER BY random() LIMIT "
     "$4::int "
     "FOR UPDATE SKIP LOCKED)",
