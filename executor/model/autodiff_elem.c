@@ -420,12 +420,59 @@ static int turn_rows(struct ad *a, const struct dev_op *op, int64_t rows, uint32
     return rc;
 }
 
-int ad__gather(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+/* A constant of one number, of the type of tensor `like`. */
+static int one_number(struct ad *a, uint32_t like, const char *of, int64_t x, uint32_t *out,
+                      struct sh_err *err)
 {
-    struct dev_op b = ir_op(DEV_OP_GATHER_BWD, op->name, 2, (uint32_t[]){op->in[1], dy});
-    uint32_t g, axis = 0, turned;
+    const enum sh_dtype type = ir_t(a->ir, like)->dtype;
+    const int32_t x32 = (int32_t)x;
+    const char *name;
+    void *data = calloc(1, sizeof(x));
+    int rc = data ? ir_name(a->ir, &name, err, "%s#padding", of)
+                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate a number");
+
+    if (!rc && type == SH_I32)
+        memcpy(data, &x32, sizeof(x32));
+    else if (!rc)
+        memcpy(data, &x, sizeof(x));
+    if (!rc)
+        rc = ir_const(a->ir, name, DEV_ROLE_STATE, type, 1, (int64_t[]){1}, data, out, err);
+    if (rc)
+        free(data);
+    return rc;
+}
+
+/* The row of the table that stands for padding gets no gradient. */
+static int without_padding(struct ad *a, const struct dev_op *op, uint32_t *dy, struct sh_err *err)
+{
+    const uint32_t padding = a->ir->info[op->out[0]].padding;
+    struct dev_op eq = ir_op(DEV_OP_BINARY, op->name, 2, op->in);
+    struct dev_tensor d = *ir_t(a->ir, *dy), ids = *ir_t(a->ir, op->in[1]);
+    uint32_t cond;
     int rc;
 
+    if (!padding)
+        return SH_OK;
+    eq.in[0] = op->in[1];
+    eq.u.binary.kind = DEV_BIN_EQUAL;
+    rc = one_number(a, op->in[1], op->name, (int64_t)padding - 1, &eq.in[1], err);
+    if (!rc)
+        rc = ir_emit(a->ir, &eq, SH_BOOL, ids.rank, ids.dims, &cond, err);
+    d.dims[d.rank - 1] = 1;
+    if (!rc)
+        rc = ir_alias(a->ir, cond, d.rank, d.dims, &cond, err);
+    return rc ? rc : masked(a, op, cond, false, *dy, dy, err);
+}
+
+int ad__gather(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    struct dev_op b;
+    uint32_t g, axis = 0, turned;
+    int rc = without_padding(a, op, &dy, err);
+
+    if (rc)
+        return rc;
+    b = ir_op(DEV_OP_GATHER_BWD, op->name, 2, (uint32_t[]){op->in[1], dy});
     dev_axis_of(ir_t(a->ir, op->in[0]), op->u.axis.axis, &axis);
     rc = turn_rows(a, op, ir_t(a->ir, op->in[0])->dims[axis], &turned, err);
     if (turned != DEV_NONE)

@@ -41,6 +41,7 @@
 #define GRAPH_BODY "shunt~body"
 #define GRAPH_GIVEN "shunt~given"
 #define GRAPH_BY_SAMPLE "shunt~by_sample" /* of a Scan: axis 0 of all is that of samples */
+#define GRAPH_PADDING "shunt~padding"     /* of a Gather: row that learns nothing; -1: none */
 #define GRAPH_BATCH ((int64_t)SH_DIM_BATCH)
 #define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */
 #define GRAPH_DERIVED INT32_MIN             /* a dim of an output: graph.output_dims knows */

@@ -42,6 +42,8 @@ int graph__validate(const struct graph *g, struct sh_err *err);
 int graph__sort(struct graph *g, struct sh_err *err);
 /* Takes is_param from initializers that are no parameters: params.c. */
 int graph__find_params(struct graph *g, struct sh_err *err);
+/* Marks the Gathers that take rows of a table with a row for padding: onnx_padding.c. */
+int graph__find_padding(struct graph *g, struct sh_err *err);
 /* UTF-8 without control characters, 1 to GRAPH_MAX_NAME bytes. */
 bool graph__name_ok(const char *name);
 /* A copy of text that is safe in messages: control and non-ASCII bytes become '?'. Returns out. */

@@ -40,7 +40,8 @@ struct ir_info {      /* what the compiler knows of a tensor and the device need
     ir_fill *fill;    /* NULL, or instead of data, until ir_settle() */
     void *ctx;        /* OWNED */
     enum ir_state state;
-    bool is_frozen; /* IR_PARAM that keeps its value */
+    bool is_frozen;   /* IR_PARAM that keeps its value */
+    uint32_t padding; /* of what a GATHER gives: 1 + the row of its table that learns nothing */
     struct ir_init init;
     uint32_t grad;      /* after autodiff, by root: the gradient; DEV_NONE if there is none */
     const char *suffix; /* IR_OPTIM: "momentum", "m", "v", "sum", "scale"; IR_EMA: "ema" */

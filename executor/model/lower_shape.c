@@ -126,22 +126,29 @@ int lower__gather(struct lower *lo, const struct graph_node *n, struct sh_err *e
 {
     const struct graph_value *index = lower__in(lo, n, 1);
     struct dev_op op;
-    int64_t axis, one;
+    int64_t axis, padding, one;
     uint32_t in[2];
     int rc = lower__use(lo, n, 0, &in[0], err);
 
     if (!rc)
         rc = graph_int(n, "axis", 0, &axis, err);
+    if (!rc)
+        rc = graph_int(n, GRAPH_PADDING, -1, &padding, err);
     if (rc)
         return rc;
     if (index->data && index->dtype == SH_I64 && graph_elements(index) == 1) {
         memcpy(&one, index->data, sizeof(one));
-        return gather_one(lo, n, in[0], axis, one, err);
+        if (one != padding)
+            return gather_one(lo, n, in[0], axis, one, err);
     }
     rc = lower__use(lo, n, 1, &in[1], err);
     if (rc)
         return rc;
     op = ir_op(DEV_OP_GATHER, n->name, 2, in);
     op.u.axis.axis = axis;
-    return lower__emit(lo, n, &op, err);
+    rc = lower__emit(lo, n, &op, err);
+    if (!rc && axis == 0 && lower__in(lo, n, 0)->rank == 2 && padding >= 0 &&
+        padding < lower__in(lo, n, 0)->dims[0])
+        lo->ir->info[op.out[0]].padding = (uint32_t)padding + 1;
+    return rc;
 }

@@ -289,6 +289,8 @@ int reader_node(struct reader *r, const Onnx__NodeProto *p)
         rc = fill_value(r, p, &n);
     else if (!rc && standard)
         rc = read_attrs(r, p, &n, &unsupported);
+    if (!rc && standard && strcmp(op, "Gather") == 0)
+        rc = reader_padding(r, p, &n);
     if (!rc && standard && !unsupported)
         rc = reader_normalise(r, &n);
     if (!rc)

@@ -95,6 +95,10 @@ int reader_loop(struct reader *r, const Onnx__NodeProto *p);
 /* Is the scope, or one around it up to the graph or the call, a branch of an If? */
 bool reader_in_branch(const struct reader *r); /* onnx_read.c */
 
+/* ---- rows for padding (onnx_padding.c) */
+/* Notes what the exporter wrote beside a Gather. */
+int reader_padding(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n);
+
 /* ---- opsets (onnx_norm.c) */
 int reader_normalise(struct reader *r, struct graph_node *n);
 

@@ -119,6 +119,7 @@ bool param_is_turned(const char *name)
 /* ---------------------------------------------------------------- numbers */
 
 #define MIN_TABLE 8
+#define MIN_COLUMNS 4 /* of a table whose columns are looked at */
 #define SAMPLE 512
 #define SAME_LENGTH 1e-4 /* of lines: what rounding leaves of equal ones */
 
@@ -220,16 +221,10 @@ bool param_is_scattered(const void *data, int rank, const int64_t *dims)
 /* ---------------------------------------------------------------- sines */
 
 /* sin^2 + cos^2 of each wave: half the number of columns; a row of zeros is that of a class. */
-bool param_is_sines(const void *data, int rank, const int64_t *dims)
+static bool is_of_one_length(const uint8_t *data, int64_t rows, int64_t columns)
 {
-    const int64_t columns = rank > 0 ? dims[rank - 1] : 0;
-    int64_t rows = 1, zeros = 0;
+    int64_t zeros = 0;
 
-    for (int i = 0; i + 1 < rank; i++)
-        if (dims[i] < 1 || __builtin_mul_overflow(rows, dims[i], &rows))
-            return false;
-    if (!data || rank < 2 || rows < 2 || columns < 2)
-        return false;
     for (int64_t i = 0; i < rows; i++) {
         const struct line l = {i * columns, columns, 1};
         double squares;
@@ -240,4 +235,72 @@ bool param_is_sines(const void *data, int rank, const int64_t *dims)
             return false;
     }
     return zeros <= 1;
+}
+
+#define MIN_WAVE 5      /* numbers: fewer always lie on one */
+#define WAVE_ERROR 2e-3 /* of its height */
+
+/* x[k + 1] + x[k - 1] = a x[k] + b, as of any sine of k, however it is scaled and moved. *height: 0
+ * of numbers that are all the same. */
+static bool is_wave(const uint8_t *data, struct line l, double *height)
+{
+    const double n = (double)(l.n - 2);
+    double sx = 0, sy = 0, sxx = 0, sxy = 0, lo = HUGE_VAL, hi = -HUGE_VAL, a, worst = 0;
+
+    for (int64_t k = 0; k < l.n; k++) {
+        const double x = (double)number(data, l.from + k * l.step);
+
+        lo = fmin(lo, x);
+        hi = fmax(hi, x);
+    }
+    *height = hi - lo;
+    for (int64_t pass = 0; pass < 2; pass++) {
+        const double d = n * sxx - sx * sx;
+
+        a = d > 0 ? (n * sxy - sx * sy) / d : 0;
+        for (int64_t k = 1; k + 1 < l.n; k++) {
+            const double x = (double)number(data, l.from + k * l.step) - lo;
+            const double y = (double)number(data, l.from + (k + 1) * l.step) +
+                             (double)number(data, l.from + (k - 1) * l.step) - 2 * lo;
+
+            worst = fmax(worst, pass ? fabs(y - a * x - (sy - a * sx) / n) : 0);
+            if (pass)
+                continue;
+            sx += x;
+            sy += y;
+            sxx += x * x;
+            sxy += x * y;
+        }
+    }
+    return worst <= WAVE_ERROR * *height;
+}
+
+/* All columns are waves or the same number all the way, and at most half of them the latter. */
+static bool are_waves(const uint8_t *data, int64_t rows, int64_t columns)
+{
+    int64_t flat = 0;
+
+    if (rows < MIN_WAVE || columns < MIN_COLUMNS)
+        return false;
+    for (int64_t i = 0; i < columns; i++) {
+        const struct line l = {i, rows, columns};
+        double height;
+
+        if (!is_wave(data, l, &height))
+            return false;
+        flat += height == 0;
+    }
+    return 2 * flat <= columns;
+}
+
+bool param_is_sines(const void *data, int rank, const int64_t *dims)
+{
+    const int64_t columns = rank > 0 ? dims[rank - 1] : 0;
+    int64_t rows = 1;
+
+    for (int i = 0; i + 1 < rank; i++)
+        if (dims[i] < 1 || __builtin_mul_overflow(rows, dims[i], &rows))
+            return false;
+    return data && rank >= 2 && rows >= 2 && columns >= 2 &&
+           (is_of_one_length(data, rows, columns) || are_waves(data, rows, columns));
 }

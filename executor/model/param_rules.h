@@ -24,7 +24,8 @@ bool param_is_buffer(const char *name);
  * computed of one), nor all of one length (sines and cosines of the same angle: positions). */
 bool param_is_scattered(const void *data, int rank, const int64_t *dims);
 
-/* A table of positions, whatever it is called: each row is as long as sines and cosines are. */
+/* A table of positions, whatever it is called: each row is as long as sines and cosines are, or
+ * each column is a sine of the row, however it is scaled and moved. */
 bool param_is_sines(const void *data, int rank, const int64_t *dims);
 
 #endif

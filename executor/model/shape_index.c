@@ -117,6 +117,7 @@ static int emit_gather(struct shape_ctx *c, uint32_t table, int64_t axis, int ra
 {
     struct graph_node *n;
     uint32_t in[2] = {table, GRAPH_NONE};
+    int64_t padding;
     int rc = shape__temp(c, "index", SH_I64, rank, dims, &in[1]);
 
     if (rc) {
@@ -126,6 +127,10 @@ static int emit_gather(struct shape_ctx *c, uint32_t table, int64_t axis, int ra
     c->g->values[in[1]].data = index;
     c->g->values[in[1]].bytes = (size_t)graph_elements(&c->g->values[in[1]]) * sizeof(*index);
     rc = shape__emit(c, "Gather", in, 2, c->outv[0], &n);
+    if (!rc)
+        rc = graph_int(&c->n, GRAPH_PADDING, -1, &padding, c->err);
+    if (!rc && padding >= 0)
+        rc = graph_set_int(n, GRAPH_PADDING, padding, c->err);
     return rc ? rc : graph_set_int(n, "axis", axis, c->err);
 }
 

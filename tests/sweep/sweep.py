@@ -113,6 +113,9 @@ class Export:
             for p in self.model.parameters():
                 if p.numel() > 1 and p.requires_grad:  # a table of the code stays what it is
                     p.add_((0.02 * p.std() or 0.02) * torch.randn_like(p))
+            for m in self.model.modules():  # what stands for padding never learns
+                if isinstance(m, torch.nn.Embedding) and m.padding_idx is not None:
+                    m.weight[m.padding_idx] = 0
             for m in self.norms(self.model):
                 if m.running_mean is not None:
                     m.running_mean.add_(0.1 * torch.randn_like(m.running_mean))

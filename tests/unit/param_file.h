@@ -3,6 +3,7 @@
 #define SH_TESTS_UNIT_PARAM_FILE_H
 
 #include "executor/model/onnx.h"
+#include "executor/model/onnx_file.h"
 #include "tests/unit/graph_nodes.h"
 
 #include <math.h>
@@ -48,9 +49,11 @@ static inline uint32_t matrix(struct graph *g, const char *name, int64_t rows, i
     uint32_t v = param(g, name, 2, (int64_t[]){rows, cols});
 
     for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < cols; c++)
-            ((float *)g->values[v].data)[r * cols + c] =
-                turned ? sinf((float)(c * rows + r)) : sinf((float)(r * cols + c));
+        for (int64_t c = 0; c < cols; c++) {
+            const float k = (float)(turned ? c * rows + r : r * cols + c);
+
+            ((float *)g->values[v].data)[r * cols + c] = sinf(0.37f * k * k); /* no wave */
+        }
     return v;
 }
 
@@ -78,6 +81,57 @@ static inline struct graph *through_a_file(struct graph *g, uint32_t y)
     graph_free(g);
     assert_ok_err(onnx_read(path, &back, &err), &err);
     return back;
+}
+
+static inline size_t put_length(uint8_t *p, size_t n)
+{
+    p[0] = (uint8_t)((n & 127) | 128);
+    p[1] = (uint8_t)(n >> 7);
+    return 2;
+}
+
+static inline size_t put_text(uint8_t *p, uint8_t field, const char *text)
+{
+    size_t n = 0;
+
+    p[n++] = (uint8_t)(field << 3 | 2);
+    n += put_length(p + n, strlen(text));
+    memcpy(p + n, text, strlen(text));
+    return n + strlen(text);
+}
+
+/* Field 9 of a node, which protobuf-c's description lacks. */
+static inline void add_meta(Onnx__NodeProto *n, const char *key, const char *value)
+{
+    const size_t at = n->base.n_unknown_fields++, need = 8 + strlen(key) + strlen(value);
+    ProtobufCMessageUnknownField *u =
+        realloc(n->base.unknown_fields, (at + 1) * sizeof(ProtobufCMessageUnknownField));
+
+    assert_non_null(u);
+    n->base.unknown_fields = u;
+    u[at] = (ProtobufCMessageUnknownField){
+        .tag = 9, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .data = malloc(need)};
+    assert_non_null(u[at].data);
+    u[at].len = put_length(u[at].data, need - 2);
+    u[at].len += put_text(u[at].data + u[at].len, 1, key);
+    u[at].len += put_text(u[at].data + u[at].len, 2, value);
+    assert_int_equal(u[at].len, need);
+}
+
+/* Changes the messages of the file. */
+static inline void edit(void (*change)(Onnx__GraphProto *g, const char *call), const char *call)
+{
+    Onnx__ModelProto *m = NULL;
+    struct onnx_source *source = NULL;
+    struct sh_err err = {0};
+    char path[128];
+
+    path_of("in.onnx", path, sizeof(path));
+    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
+    change(m->graph, call);
+    assert_ok_err(onnx_file_save(path, m, &err), &err);
+    onnx_file_free(m);
+    onnx_source_close(source);
 }
 
 static inline bool is_param(const struct graph *g, const char *name)

@@ -565,6 +565,34 @@ static void nothing_before_the_update_changes_the_state(void **state)
 
 /* Training is as fast as it was where nothing of this is wanted: no other pass over gradients, no
  * state that nobody needs; and a frozen part costs neither. */
+/* As nn.Embedding has it: what stands for padding learns nothing, wherever it is taken. */
+static void a_row_for_padding_gets_no_gradient(void **state)
+{
+    struct bench *b = *state;
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1,
+                           .batch = 1};
+    static const char *const TAKEN[] = {"p[6,5] i[2,3]=0,5,2,2,2,1", "p[6,5] i[4]=3,2,2,0",
+                                        "p[6,5] i[]=2"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(TAKEN); i++) {
+        struct graph *g = text_graph("Gather", TAKEN[i], "", 1);
+        double loss, row[6] = {0};
+        float *grad;
+
+        assert_ok(graph_set_int(&g->nodes[0], GRAPH_PADDING, 2, NULL));
+        compile(b, g, -1, 1, &t);
+        grad = all_gradients(b, &loss);
+        for (size_t k = 0; k < 30; k++)
+            row[k / 5] += fabs((double)grad[program_state(b->p, 0)->offset / sizeof(float) + k]);
+        assert_true(row[2] == 0);
+        assert_true(row[0] > 0 || i == 2);
+        free(grad);
+        clear(b);
+    }
+}
+
 static void what_is_not_asked_for_costs_nothing(void **state)
 {
     static const struct {
@@ -669,6 +697,7 @@ int main(void)
         cmocka_unit_test(nothing_before_the_update_changes_the_state),
         cmocka_unit_test(products_add_their_gradients_to_others),
         cmocka_unit_test(dropout_takes_what_is_added_to_it),
+        cmocka_unit_test(a_row_for_padding_gets_no_gradient),
         cmocka_unit_test(what_is_not_asked_for_costs_nothing),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),

@@ -142,6 +142,34 @@ static void a_table_that_is_multiplied_with_learns_if_no_formula_gives_it(void *
     graph_free(g);
 }
 
+/* A table that a module has as a parameter without a gradient: its name is that of one. Scaled and
+ * moved it has no rows of one length, but waves all the same. */
+static void positions_that_are_sines_stay_whatever_they_are_called(void **state)
+{
+    const int64_t dims[3] = {1, 8, 6};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 8, 6}), v = sines(g, "encoder.position_enc", 8);
+
+    (void)state;
+    for (int64_t i = 0; i < 48; i++)
+        ((float *)g->values[v].data)[i] = (((float *)g->values[v].data)[i] - 0.3f) * 1.7f;
+    x = NODE(g, "Add", "a", x, v);
+    v = sines(g, "pos_embed", 8); /* began as sines, and has learned */
+    for (int64_t i = 0; i < 48; i++)
+        ((float *)g->values[v].data)[i] += 0.02f * (float)((i * 7) % 11);
+    x = NODE(g, "Add", "b", x, v);
+    x = NODE(g, "Add", "c", x, uniform(g, "shift", 6, 0));
+    v = learned(g, "position_embedding", 3, dims);
+    memset(g->values[v].data, 0, 48 * sizeof(float));
+    x = NODE(g, "Add", "d", x, v);
+    g = through_a_file(g, x);
+    assert_false(is_param(g, "encoder.position_enc"));
+    assert_true(is_param(g, "pos_embed"));
+    assert_true(is_param(g, "shift"));
+    assert_true(is_param(g, "position_embedding"));
+    graph_free(g);
+}
+
 static void ones_of_a_norm_without_parameters_stay_ones(void **state)
 {
     struct graph *g = new_graph();
@@ -598,6 +626,7 @@ int main(void)
         cmocka_unit_test(a_table_learns_if_no_formula_gives_its_numbers),
         cmocka_unit_test(a_table_that_is_multiplied_with_learns_if_no_formula_gives_it),
         cmocka_unit_test(a_token_that_is_joined_learns),
+        cmocka_unit_test(positions_that_are_sines_stay_whatever_they_are_called),
         cmocka_unit_test(ones_of_a_norm_without_parameters_stay_ones),
         cmocka_unit_test(a_group_norm_learns_its_weight_and_bias),
         cmocka_unit_test(numbers_of_channels_are_parameters_whatever_they_are_called),

@@ -8,41 +8,6 @@
 #include "executor/model/onnx_unfold.h"
 #include "tests/unit/param_file.h"
 
-static size_t put_length(uint8_t *p, size_t n)
-{
-    p[0] = (uint8_t)((n & 127) | 128);
-    p[1] = (uint8_t)(n >> 7);
-    return 2;
-}
-
-static size_t put_text(uint8_t *p, uint8_t field, const char *text)
-{
-    size_t n = 0;
-
-    p[n++] = (uint8_t)(field << 3 | 2);
-    n += put_length(p + n, strlen(text));
-    memcpy(p + n, text, strlen(text));
-    return n + strlen(text);
-}
-
-/* Field 9 of a node, which protobuf-c's description lacks. */
-static void add_meta(Onnx__NodeProto *n, const char *key, const char *value)
-{
-    const size_t at = n->base.n_unknown_fields++, need = 8 + strlen(key) + strlen(value);
-    ProtobufCMessageUnknownField *u =
-        realloc(n->base.unknown_fields, (at + 1) * sizeof(ProtobufCMessageUnknownField));
-
-    assert_non_null(u);
-    n->base.unknown_fields = u;
-    u[at] = (ProtobufCMessageUnknownField){
-        .tag = 9, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .data = malloc(need)};
-    assert_non_null(u[at].data);
-    u[at].len = put_length(u[at].data, need - 2);
-    u[at].len += put_text(u[at].data + u[at].len, 1, key);
-    u[at].len += put_text(u[at].data + u[at].len, 2, value);
-    assert_int_equal(u[at].len, need);
-}
-
 /* Even numbers in [-range, range], the largest of them at its end. */
 static uint32_t drawn(struct graph *g, const char *name, int rank, const int64_t *dims, float range)
 {
@@ -60,22 +25,6 @@ static void was_folded(Onnx__NodeProto *n, const char *call)
     add_meta(n, "pkg.torch.onnx.name_scopes", "['', 'net.bn1', 'batch_norm']");
     add_meta(n, "pkg.onnxscript.rewriter.rule_name",
              "RemoveOptionalBiasFromConv, FuseBatchNormIntoConv");
-}
-
-/* Changes the messages of the file. */
-static void edit(void (*change)(Onnx__GraphProto *g, const char *call), const char *call)
-{
-    Onnx__ModelProto *m = NULL;
-    struct onnx_source *source = NULL;
-    struct sh_err err = {0};
-    char path[128];
-
-    path_of("in.onnx", path, sizeof(path));
-    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
-    change(m->graph, call);
-    assert_ok_err(onnx_file_save(path, m, &err), &err);
-    onnx_file_free(m);
-    onnx_source_close(source);
 }
 
 static void fold_first(Onnx__GraphProto *g, const char *call)
