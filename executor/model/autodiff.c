@@ -124,6 +124,47 @@ static bool is_trained(const struct ir *ir, uint32_t t)
     return ir->info[t].state == IR_PARAM && !ir->info[t].is_frozen;
 }
 
+static bool is_binary(const struct dev_op *op, enum dev_bin kind)
+{
+    return op->kind == DEV_OP_BINARY && op->u.binary.kind == kind && op->act == DEV_ACT_NONE;
+}
+
+/* The difference of x + (q - x): nobody computes q that way but to hand the gradient straight on to
+ * x, as quantisation does: x + (q - x).detach(). The file has the sum without the detach(). DEV_NONE
+ * of another operation. subs[root]: what is taken away from something there, or DEV_NONE. */
+static uint32_t straight_through(const struct ir *ir, const struct dev_op *op, const uint32_t *subs)
+{
+    for (uint32_t k = 0; k < 2 && is_binary(op, DEV_BIN_ADD); k++) {
+        const uint32_t q = ir_root(ir, op->in[k]), x = ir_root(ir, op->in[1 - k]);
+
+        if (subs[q] != DEV_NONE && subs[q] == x && ir_same_shape(ir, op->in[k], op->in[1 - k]))
+            return q;
+    }
+    return DEV_NONE;
+}
+
+/* still[root]: no gradient goes on from there. */
+static int mark_still(struct ad *a, uint32_t n_ops, struct sh_err *err)
+{
+    const struct ir *ir = a->ir;
+    uint32_t *subs = malloc((a->n + 1u) * sizeof(*subs)), q;
+
+    if (!subs)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u tensors", a->n);
+    memset(subs, 0xff, (a->n + 1u) * sizeof(*subs));
+    for (uint32_t i = 0; i < n_ops; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+
+        if (is_binary(op, DEV_BIN_SUB))
+            subs[ir_root(ir, op->out[0])] = ir_root(ir, op->in[1]);
+        q = straight_through(ir, op, subs);
+        if (q != DEV_NONE)
+            a->still[q] = true;
+    }
+    free(subs);
+    return SH_OK;
+}
+
 static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
 {
     const struct ir *ir = a->ir;
@@ -132,9 +173,10 @@ static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
         a->wants[i] = is_trained(ir, i) || (want && want[i]);
     for (uint32_t i = 0; i < n_ops; i++) {
         const struct dev_op *op = &ir->g.ops[i];
+        const bool ends = op->n_out > 0 && a->still[ir_root(ir, op->out[0])];
         bool any = false;
 
-        for (uint32_t k = 0; k < op->n_in; k++)
+        for (uint32_t k = 0; k < op->n_in && !ends; k++)
             any |= ad__wants(a, op->in[k]);
         if (any && op->n_out > 0 && ir_t(ir, op->out[0])->dtype == SH_F32)
             a->wants[ir_root(ir, op->out[0])] = true;
@@ -204,19 +246,23 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
     struct ad a = {.ir = ir,
                    .n = n,
                    .wants = calloc(n + 1u, sizeof(bool)),
+                   .still = calloc(n + 1u, sizeof(bool)),
                    .grads = malloc((n + 1u) * sizeof(uint32_t)),
                    .zero = DEV_NONE,
                    .piece = piece};
     int rc = SH_OK;
 
-    if (!a.wants || !a.grads) {
+    if (!a.wants || !a.still || !a.grads) {
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the gradients of %u tensors", n);
         goto out;
     }
     for (uint32_t i = 0; i < n; i++)
         a.grads[i] = DEV_NONE;
-    mark_wants(&a, want, n_ops);
-    rc = plant(&a, seeds, n_seeds, err);
+    rc = mark_still(&a, n_ops, err);
+    if (!rc) {
+        mark_wants(&a, want, n_ops);
+        rc = plant(&a, seeds, n_seeds, err);
+    }
     for (uint32_t i = n_ops; i-- > 0 && rc == SH_OK;)
         rc = step_back(&a, i, err);
     for (uint32_t i = 0; i < n && rc == SH_OK; i++)
@@ -226,6 +272,7 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
         }
 out:
     free(a.wants);
+    free(a.still);
     free(a.parts);
     free(a.grads);
     return rc;

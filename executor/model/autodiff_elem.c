@@ -77,6 +77,28 @@ static int min_max_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint
     return rc ? rc : ad__add_reduced(a, op->in[k], g, err);
 }
 
+/* y = x^e: de = dy y log x, and 0 where x is 0. */
+static int exponent_side(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+{
+    const struct dev_tensor x = *ir_t(a->ir, op->in[0]);
+    struct dev_op eq = ir_op(DEV_OP_BINARY, op->name, 2, op->in);
+    uint32_t g, cond;
+    int rc = ad__zero(a, &eq.in[1], err);
+
+    eq.u.binary.kind = DEV_BIN_EQUAL;
+    if (!rc)
+        rc = ir_emit(a->ir, &eq, SH_BOOL, x.rank, x.dims, &cond, err);
+    if (!rc)
+        rc = ir_act(a->ir, DEV_ACT_LOG, 0.0f, 0.0f, op->name, op->in[0], &g, err);
+    if (!rc)
+        rc = ir_binary(a->ir, DEV_BIN_MUL, op->name, op->out[0], g, dy, &g, err);
+    if (!rc)
+        rc = ir_binary(a->ir, DEV_BIN_MUL, op->name, dy, g, dy, &g, err);
+    if (!rc)
+        rc = masked(a, op, cond, false, g, &g, err);
+    return rc ? rc : ad__add_reduced(a, op->in[1], g, err);
+}
+
 /* y = x^e: dx = dy e x^(e-1) */
 static int pow_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t k,
                     struct sh_err *err)
@@ -86,7 +108,7 @@ static int pow_side(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t
     int rc;
 
     if (k == 1)
-        return ad__unsupported(op, err, "an exponent cannot be trained");
+        return exponent_side(a, op, dy, err);
     rc = ir_act(ir, DEV_ACT_LINEAR, 1.0f, -1.0f, op->name, op->in[1], &g, err);
     if (!rc)
         rc = ir_binary(ir, DEV_BIN_POW, op->name, op->in[0], g, dy, &g, err);

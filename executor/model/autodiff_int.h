@@ -13,6 +13,7 @@ struct ad_part { /* g: the gradient of elements from `start` on along one axis o
 struct ad {
     struct ir *ir;
     bool *wants;           /* [n] by root: does its gradient matter? */
+    bool *still;           /* [n] by root: does none go on from there? */
     uint32_t *grads;       /* [n] by root, in the root's shape; DEV_NONE: none yet */
     uint32_t n;            /* tensors of the forward pass */
     uint32_t op;           /* number of the forward operation at work */

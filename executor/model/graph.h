@@ -55,7 +55,7 @@ struct graph_value {
     size_t bytes;
     bool data_borrowed; /* points into a mapped file that the graph keeps open */
     bool is_param; /* a weight that training may change (params.c), or BatchNormalization's running
-                      statistics: an initializer of floats with rank >= 1 */
+                      statistics: an initializer of floats */
     bool by_size;  /* of graph_at(): its shape or data may follow from the sizes of symbols */
 };
 

@@ -153,7 +153,7 @@ int lower__float(const struct graph_node *n, const char *name, float *out, struc
 
 static bool is_trained(const struct lower *lo, const struct graph_value *v)
 {
-    return lo->training && v->is_param && v->dtype == SH_F32 && v->rank > 0;
+    return lo->training && v->is_param && v->dtype == SH_F32;
 }
 
 /* A constant that follows from the sizes of symbols: no weight, as all sizes share those. */

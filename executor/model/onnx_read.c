@@ -133,7 +133,7 @@ static int read_initializer(struct reader *r, Onnx__TensorProto *t)
     if (!rc)
         rc = reader_new_value(r, reader_text(t->name), &a, &v);
     if (!rc)
-        r->g->values[v].is_param = is_float(r->g->values[v].dtype) && r->g->values[v].rank >= 1;
+        r->g->values[v].is_param = is_float(r->g->values[v].dtype);
     onnx_array_fini(&a);
     return rc;
 }

@@ -79,7 +79,7 @@ static size_t small_bytes(const Onnx__TensorProto *t)
 {
     size_t n = sizeof(float);
 
-    if (t->data_type != sh_dtype_onnx(SH_F32) || t->n_dims == 0)
+    if (t->data_type != sh_dtype_onnx(SH_F32))
         return 0;
     for (size_t i = 0; i < t->n_dims; i++)
         if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_BYTES)
@@ -102,7 +102,7 @@ static int copy_tensor(const Onnx__TensorProto *from, char *name, Onnx__TensorPr
     if (!t)
         return SH_E_NOMEM;
     onnx__tensor_proto__init(t);
-    t->dims = malloc(from->n_dims * sizeof(*t->dims));
+    t->dims = malloc(SH_MAX(from->n_dims, (size_t)1) * sizeof(*t->dims));
     t->raw_data.data = malloc(from->raw_data.len);
     if (!t->dims || !t->raw_data.data) {
         free(t->dims);

@@ -86,12 +86,45 @@ bool param_is_made_up(const char *name)
 /* The last part of "layers.0.attn_mask", as modules call their buffers. */
 bool param_is_buffer(const char *name)
 {
-    static const char *const WORDS[] = {
-        "mask",       "pe",        "anchors",      "anchor",
-        "freqs",      "freqs_cis", "grid",         "coords",
-        "position",   "positions", "mean",         "std",
-        "pixel_mean", "pixel_std", "scale_factor", "relative_coords_table",
-        "strides",    "prior",     "priors"};
+    static const char *const WORDS[] = {"anchor",
+                                        "anchors",
+                                        "coords",
+                                        "embed_scale",
+                                        "final_logits_bias",
+                                        "freqs",
+                                        "freqs_cis",
+                                        "gradient_clipping",
+                                        "grid",
+                                        "imagenet_mean",
+                                        "imagenet_std",
+                                        "input_max",
+                                        "input_min",
+                                        "mask",
+                                        "mean",
+                                        "n_points_scale",
+                                        "normalizer",
+                                        "num_points_scale",
+                                        "output_max",
+                                        "output_min",
+                                        "pe",
+                                        "per_layer_input_scale",
+                                        "per_layer_projection_scale",
+                                        "pixel_mean",
+                                        "pixel_std",
+                                        "pos_enc",
+                                        "pos_encoding",
+                                        "position",
+                                        "positions",
+                                        "prior",
+                                        "priors",
+                                        "relative_coords_table",
+                                        "router_input_scale",
+                                        "scale_factor",
+                                        "softcap",
+                                        "std",
+                                        "std_bias",
+                                        "std_scale",
+                                        "strides"};
     size_t n = strcspn(name, "@"), from = n;
     char last[64];
 
@@ -119,7 +152,6 @@ bool param_is_turned(const char *name)
 /* ---------------------------------------------------------------- numbers */
 
 #define MIN_TABLE 8
-#define MIN_COLUMNS 4 /* of a table whose columns are looked at */
 #define SAMPLE 512
 #define SAME_LENGTH 1e-4 /* of lines: what rounding leaves of equal ones */
 
@@ -181,7 +213,7 @@ static bool is_monotone(const uint8_t *data, struct line l, double *squares)
 }
 
 /* All lines along an axis of n rise or fall, or are of one length. */
-static bool is_formula(const uint8_t *data, int64_t outer, int64_t n, int64_t inner)
+static bool has_formula(const uint8_t *data, int64_t outer, int64_t n, int64_t inner)
 {
     bool monotone = n >= 3;
     double shortest = HUGE_VAL, longest = 0;
@@ -213,7 +245,7 @@ bool param_is_scattered(const void *data, int rank, const int64_t *dims)
     if (!data || wide < 1 || n < MIN_TABLE || !differ(data, n))
         return false;
     for (int i = rank; i-- > 0; inner *= dims[i])
-        if (dims[i] > 1 && is_formula(data, n / inner / dims[i], dims[i], inner))
+        if (dims[i] > 1 && has_formula(data, n / inner / dims[i], dims[i], inner))
             return false;
     return true;
 }
@@ -238,10 +270,12 @@ static bool is_of_one_length(const uint8_t *data, int64_t rows, int64_t columns)
 }
 
 #define MIN_WAVE 5      /* numbers: fewer always lie on one */
+#define MIN_ALONE 8     /* of a line that is all there is */
+#define MIN_LINES 4     /* of a table */
 #define WAVE_ERROR 2e-3 /* of its height */
 
-/* x[k + 1] + x[k - 1] = a x[k] + b, as of any sine of k, however it is scaled and moved. *height: 0
- * of numbers that are all the same. */
+/* x[k + 1] + x[k - 1] = a x[k] + b, as of any sine of k, however it is scaled and moved, and of lines,
+ * squares and powers. *height: 0 of numbers that are all the same. */
 static bool is_wave(const uint8_t *data, struct line l, double *height)
 {
     const double n = (double)(l.n - 2);
@@ -275,32 +309,40 @@ static bool is_wave(const uint8_t *data, struct line l, double *height)
     return worst <= WAVE_ERROR * *height;
 }
 
-/* All columns are waves or the same number all the way, and at most half of them the latter. */
-static bool are_waves(const uint8_t *data, int64_t rows, int64_t columns)
+/* All columns are waves or the same number all the way, and at most half of them the latter; or all
+ * rows are. */
+static bool are_waves(const uint8_t *data, int64_t rows, int64_t columns, bool across)
 {
+    const int64_t n = across ? rows : columns; /* lines */
     int64_t flat = 0;
 
-    if (rows < MIN_WAVE || columns < MIN_COLUMNS)
+    if (n < MIN_LINES || (across ? columns : rows) < MIN_WAVE)
         return false;
-    for (int64_t i = 0; i < columns; i++) {
-        const struct line l = {i, rows, columns};
+    for (int64_t i = 0; i < n; i++) {
+        const struct line l =
+            across ? (struct line){i * columns, columns, 1} : (struct line){i, rows, columns};
         double height;
 
         if (!is_wave(data, l, &height))
             return false;
         flat += height == 0;
     }
-    return 2 * flat <= columns;
+    return 2 * flat <= n;
 }
 
-bool param_is_sines(const void *data, int rank, const int64_t *dims)
+bool param_is_formula(const void *data, int rank, const int64_t *dims)
 {
     const int64_t columns = rank > 0 ? dims[rank - 1] : 0;
+    const struct line all = {0, columns, 1};
+    double height;
     int64_t rows = 1;
 
     for (int i = 0; i + 1 < rank; i++)
         if (dims[i] < 1 || __builtin_mul_overflow(rows, dims[i], &rows))
             return false;
-    return data && rank >= 2 && rows >= 2 && columns >= 2 &&
-           (is_of_one_length(data, rows, columns) || are_waves(data, rows, columns));
+    if (data && rows == 1 && columns >= MIN_ALONE)
+        return is_wave(data, all, &height) && height > 0;
+    return data && rows >= 2 && columns >= 2 &&
+           (is_of_one_length(data, rows, columns) || are_waves(data, rows, columns, false) ||
+            are_waves(data, rows, columns, true));
 }

@@ -1,20 +1,21 @@
 /* params.c - which constants of a file are parameters, and which belong to the model as it is?
  *
- * A file does not say. Of the floats with at least one axis those are parameters that
+ * A file does not say. Of the floats those are parameters that
  *   - weigh what comes in: the operands of products and convolutions, weights and biases of
  *     normalisations (but for ones and zeros that an exporter made up, where the module has none)
  *     and of recurrent layers, slopes, tables of which rows are taken; or
  *   - are added, multiplied or joined, and have the name of an attribute of a module
  *     ("layers.0.gamma") rather than one that an exporter makes up for a number in the code
  *     ("/Constant_3_output_0", "val_12", "onnx::Mul_77") or for what it computed ("exp_2"), and are
- *     not called a mask, a table of positions or the like, as buffers are; or
+ *     not called a mask, a table of positions or the like, as buffers are (numbers without an axis
+ *     are parameters only so); or
  *   - are one number for each channel that the exporter turned into another form ("onnx::Mul_77",
  *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither go up or
  *     down all the way, as tables of code do, nor are a norm that is held fixed: what a convolution
  *     without a bias is multiplied with before something is added; or
  *   - were only moved by the exporter ("expand": the token of a class in a file of one sample;
- *     "onnx::Add_77": rows of a table of positions), are added to what is computed or joined with
- *     it, and have numbers that no formula gives (param_rules.h).
+ *     "onnx::Add_77": rows of a table of positions), are added to what is computed, multiplied with
+ *     it or joined with it, and have numbers that no formula gives (param_rules.h).
  * What is computed from constants alone (a weight that is turned, or scaled) counts as its source.
  * Others are held fixed: attention's scale, masks, anchors, means and deviations of images.
  */
@@ -55,10 +56,10 @@ static bool is_filler(const struct graph_node *n, const struct graph_value *v)
            v->bytes >= size && memcmp(v->data, (const char *)v->data + size, v->bytes - size) == 0;
 }
 
-/* Positions: of the code, though they are multiplied with, or rows of them are taken. */
-static bool is_sines(const struct graph_value *v)
+/* Positions and the like: of the code, though they are multiplied with, or rows of them are taken. */
+static bool is_formula(const struct graph_value *v)
 {
-    return v->data && v->dtype == SH_F32 && param_is_sines(v->data, v->rank, v->dims);
+    return v->data && v->dtype == SH_F32 && param_is_formula(v->data, v->rank, v->dims);
 }
 
 static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
@@ -69,7 +70,7 @@ static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_
     if (is_filler(n, v) || strstr(v->name, "inv_freq"))
         return false;
     if ((strcmp(n->op, "MatMul") == 0 || strcmp(n->op, "Gather") == 0) &&
-        (is_sines(v) || param_is_buffer(v->name)))
+        (is_formula(v) || param_is_buffer(v->name)))
         return false;
     for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
         if (strcmp(WEIGHTS[k].op, n->op) == 0)
@@ -246,7 +247,7 @@ static bool only_moves(const struct graph_node *n)
 
 static bool puts_together(const struct graph_node *n)
 {
-    return strcmp(n->op, "Add") == 0 || strcmp(n->op, "Concat") == 0;
+    return strcmp(n->op, "Add") == 0 || strcmp(n->op, "Mul") == 0 || strcmp(n->op, "Concat") == 0;
 }
 
 /* moved[v]: the numbers of v are those of constants, whatever its sizes hang on. */
@@ -284,10 +285,10 @@ static bool may_learn(const struct graph_value *v)
     if (!v->data || v->dtype != SH_F32)
         return false;
     return (param_is_moved(v->name) || strncmp(v->name, "onnx::", 6) == 0) &&
-           (is_token(v) || param_is_scattered(v->data, v->rank, v->dims));
+           (is_token(v) || param_is_scattered(v->data, v->rank, v->dims)) && !is_formula(v);
 }
 
-/* joins[v]: v, or what is moved from it, is added to what is computed, or joined with it. */
+/* joins[v]: v, or what is moved from it, is put together with what is computed. */
 static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *learns)
 {
     find_moved(g, moved);
@@ -319,9 +320,12 @@ static void decide(struct graph *g, const struct found *f)
         struct graph_value *v = &g->values[i];
         /* A norm that is held fixed went through the exporter: its names are of no module. */
         const bool held = f->holds[i] && param_is_made_up(v->name);
-        const bool named = !param_is_made_up(v->name) && !param_is_buffer(v->name) && !is_sines(v);
+        const bool named =
+            !param_is_made_up(v->name) && !param_is_buffer(v->name) && !is_formula(v);
+        /* A single number is one of the code, but for that of a name. */
+        const bool found = v->rank > 0 && (f->weighs[i] || (!held && f->learns[i]));
 
-        v->is_param &= f->weighs[i] || (!held && (f->learns[i] || named));
+        v->is_param &= found || (!held && named && (v->rank > 0 || v->dtype == SH_F32));
     }
 }
 

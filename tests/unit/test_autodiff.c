@@ -27,6 +27,8 @@ static const struct {
     {"Pow", "p[4,3] c[]=2", "", 0.5, 2},
     {"Pow", "p[4,3] c[]=1.7", "", 0.5, 2},
     {"Pow", "p[4,3] c[3]=1,2,3", "", 0.5, 2},
+    {"Pow", "p[4,3] p[3]", "", 0.5, 2},
+    {"Mul", "p[4,3] p[]", "", 0.5, 2},
     {"Where", "t[4,3]=1,0,1,1,0,0,1,0,1,0,1,1 p[4,3] p[3]", "", -1, 1},
     {"Relu", "p[4,9]", "", -1, 1},
     {"LeakyRelu", "p[4,9]", "alpha~0.2", -1, 1},
@@ -284,6 +286,39 @@ static void statistics_that_are_computed_have_gradients(void **state)
     compile(b, g, -1, 1, &t);
     expect_slopes(b, &x, 3, 2e-2, "BatchNormalization of statistics that are computed");
     clear(b);
+}
+
+/* What PyTorch writes of x + (q - x).detach(): the value of q, and the gradient goes on to x as it
+ * is. */
+static void what_goes_straight_through_has_the_gradient_of_its_result(void **state)
+{
+    struct bench *b = *state;
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1,
+                           .batch = 1};
+
+    for (int turned = 0; turned < 2; turned++) {
+        struct graph *g = text_graph("Exp", "p[4,3]", "", 1);
+        const uint32_t x = g->nodes[0].in[0], q = g->outputs[0];
+        const uint32_t d = some_node(g, "Sub", "d", (uint32_t[]){q, x}, 2);
+        float *label, *grad;
+        double loss;
+
+        g->outputs[0] =
+            some_node(g, "Add", "y", turned ? (uint32_t[]){d, x} : (uint32_t[]){x, d}, 2);
+        compile(b, g, -1, 1, &t);
+        label = some_label(b);
+        grad = all_gradients(b, &loss);
+        for (int i = 0; i < 12; i++) {
+            const float y = expf(b->state[i]), want = (y - label[i]) * 2 / 12;
+
+            assert_true(fabsf(grad[i] - want) < 1e-5f);
+        }
+        free(label);
+        free(grad);
+        clear(b);
+    }
 }
 
 /* a = relu(bn(p)), b = relu(bn(a) + a), y = bn(b) + b */
@@ -665,7 +700,7 @@ static void what_cannot_be_trained_is_refused_with_a_reason(void **state)
         int rc;
     } BAD[] = {
         {"Relu", "f[4,3]", "", "nothing to train", TRAIN_LOSS_MSE, SH_E_INVALID},
-        {"Pow", "p[4,9] p[9]", "", "node \"n\"", TRAIN_LOSS_MSE, SH_E_UNSUPPORTED},
+        {"Mod", "p[4,9] p[9]", "fmod=1", "node \"n\"", TRAIN_LOSS_MSE, SH_E_UNSUPPORTED},
         {"Relu", "p[4]", "", "[batch, classes]", TRAIN_LOSS_XENT, SH_E_INVALID},
         {"Less", "p[4,3] p[3]", "", "not FP32", TRAIN_LOSS_MSE, SH_E_INVALID},
     };
@@ -698,6 +733,7 @@ int main(void)
         cmocka_unit_test(products_add_their_gradients_to_others),
         cmocka_unit_test(dropout_takes_what_is_added_to_it),
         cmocka_unit_test(a_row_for_padding_gets_no_gradient),
+        cmocka_unit_test(what_goes_straight_through_has_the_gradient_of_its_result),
         cmocka_unit_test(what_is_not_asked_for_costs_nothing),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),

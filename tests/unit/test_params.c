@@ -108,7 +108,8 @@ static void a_table_learns_if_no_formula_gives_its_numbers(void **state)
     t = NODE(g, "Transpose", "t", learned(g, "onnx::Transpose_5", 3, turned));
     assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", (int64_t[]){0, 2, 1}, 3, NULL));
     x = NODE(g, "Add", "h", x, t);
-    x = NODE(g, "Mul", "i", x, learned(g, "unsqueeze_6", 3, dims)); /* sines of a rotation */
+    x = NODE(g, "Mul", "i", x, sines(g, "unsqueeze_6", 8)); /* of a rotation */
+    x = NODE(g, "Mul", "i2", x, learned(g, "slice_7", 3, dims));
     t = NODE(g, "Shape", "shape", x); /* what the sizes are is no number of the table */
     x = NODE(g, "Add", "k", x, NODE(g, "Expand", "u", learned(g, "onnx::Expand_8", 3, dims), t));
     x = NODE(g, "Concat", "j", x, learned(g, "expand_7", 3, dims));
@@ -122,8 +123,55 @@ static void a_table_learns_if_no_formula_gives_its_numbers(void **state)
     assert_true(is_param(g, "slice_4"));
     assert_true(is_param(g, "onnx::Transpose_5"));
     assert_false(is_param(g, "unsqueeze_6"));
+    assert_true(is_param(g, "slice_7"));
     assert_true(is_param(g, "expand_7"));
     assert_true(is_param(g, "onnx::Expand_8"));
+    graph_free(g);
+}
+
+/* A gain without an axis, of a module; numbers of the code have none either. */
+static void a_number_learns_if_it_has_the_name_of_an_attribute(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), w;
+
+    (void)state;
+    x = NODE(g, "Mul", "a", x, number(g, "block.gain", 0.7f));
+    x = NODE(g, "Mul", "b", x, number(g, "val_3", 0.7f));
+    x = NODE(g, "Mul", "c", x, number(g, "words.embed_scale", 8));
+    w = NODE(g, "Mul", "d", learned(g, "w", 2, (int64_t[]){6, 6}), number(g, "scalar_tensor_1", 2));
+    x = NODE(g, "MatMul", "e", x, w);
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "block.gain"));
+    assert_false(is_param(g, "val_3"));
+    assert_false(is_param(g, "words.embed_scale"));
+    assert_true(is_param(g, "w"));
+    assert_false(is_param(g, "scalar_tensor_1"));
+    graph_free(g);
+}
+
+/* Distances are a line, decays are powers, whatever they are called; what began so has learned. */
+static void a_line_is_of_the_code(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 8}), v[3];
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "net.centers%d", k);
+        v[k] = param(g, name, 1, (int64_t[]){8});
+        for (int i = 0; i < 8; i++)
+            ((float *)g->values[v[k]].data)[i] =
+                k == 1 ? powf(0.5f, (float)i)
+                       : 0.25f * (float)i + (k == 2 && i % 3 == 0 ? 0.02f : 0);
+        x = NODE(g, "Sub", k == 0 ? "a" : k == 1 ? "b" : "c", x, v[k]);
+    }
+    g = through_a_file(g, x);
+    assert_false(is_param(g, "net.centers0"));
+    assert_false(is_param(g, "net.centers1"));
+    assert_true(is_param(g, "net.centers2"));
     graph_free(g);
 }
 
@@ -131,12 +179,17 @@ static void a_table_learns_if_no_formula_gives_its_numbers(void **state)
 static void a_table_that_is_multiplied_with_learns_if_no_formula_gives_it(void **state)
 {
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 3, (int64_t[]){1, 6, 6});
+    uint32_t x = input(g, "x", 3, (int64_t[]){1, 6, 6}), v;
 
     (void)state;
+    v = param(g, "cos", 2, (int64_t[]){4, 6}); /* waves along rows of different lengths */
+    for (int64_t i = 0; i < 24; i++)
+        ((float *)g->values[v].data)[i] = cosf((float)(i / 6) * (float)(i % 6) * 0.7f);
     x = NODE(g, "MatMul", "a", sines(g, "cat_8", 6), x);
     x = NODE(g, "MatMul", "b", x, learned(g, "transpose_1", 2, (int64_t[]){6, 6}));
+    x = NODE(g, "MatMul", "c", v, x);
     g = through_a_file(g, x);
+    assert_false(is_param(g, "cos"));
     assert_false(is_param(g, "cat_8"));
     assert_true(is_param(g, "transpose_1"));
     graph_free(g);
@@ -627,6 +680,8 @@ int main(void)
         cmocka_unit_test(a_table_that_is_multiplied_with_learns_if_no_formula_gives_it),
         cmocka_unit_test(a_token_that_is_joined_learns),
         cmocka_unit_test(positions_that_are_sines_stay_whatever_they_are_called),
+        cmocka_unit_test(a_number_learns_if_it_has_the_name_of_an_attribute),
+        cmocka_unit_test(a_line_is_of_the_code),
         cmocka_unit_test(ones_of_a_norm_without_parameters_stay_ones),
         cmocka_unit_test(a_group_norm_learns_its_weight_and_bias),
         cmocka_unit_test(numbers_of_channels_are_parameters_whatever_they_are_called),
