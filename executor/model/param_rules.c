@@ -34,9 +34,9 @@ static const char *const MOVES[] = {
     "unflatten", "unsqueeze", "view"};
 
 /* Those that make numbers of nothing, which no parameter was before. */
-static const char *const MAKERS[] = {"arange",    "cumsum",   "eye",      "full",
-                                     "full_like", "linspace", "meshgrid", "ones",
-                                     "ones_like", "one_hot",  "zeros",    "zeros_like"};
+static const char *const MAKERS[] = {"arange",   "cumsum",   "eye",       "full",      "full_like",
+                                     "linspace", "meshgrid", "ones",      "ones_like", "one_hot",
+                                     "tmp",      "zeros",    "zeros_like"};
 
 /* "exp", or "exp_12" */
 static bool is_called(const char *name, const char *operation)

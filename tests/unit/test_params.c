@@ -32,6 +32,7 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
                  {"exp", false},
                  {"pow_1", false},
                  {"cat_12", true},
+                 {"tmp_3", false},
                  {"sin@a:1", false},
                  {"stack", true},
                  {"embedding_1", true},
