@@ -129,9 +129,10 @@ static bool is_binary(const struct dev_op *op, enum dev_bin kind)
     return op->kind == DEV_OP_BINARY && op->u.binary.kind == kind && op->act == DEV_ACT_NONE;
 }
 
-/* The difference of x + (q - x): nobody computes q that way but to hand the gradient straight on to
- * x, as quantisation does: x + (q - x).detach(). The file has the sum without the detach(). DEV_NONE
- * of another operation. subs[root]: what is taken away from something there, or DEV_NONE. */
+/* The difference of x + (q - x): nobody computes q that way but to hand the gradient straight on
+ * to x, as quantisation does: x + (q - x).detach(). The file has the sum without the detach().
+ * DEV_NONE of another operation. subs[root]: what is taken away from something there, or
+ * DEV_NONE. */
 static uint32_t straight_through(const struct ir *ir, const struct dev_op *op, const uint32_t *subs)
 {
     for (uint32_t k = 0; k < 2 && is_binary(op, DEV_BIN_ADD); k++) {

@@ -274,8 +274,8 @@ static bool is_of_one_length(const uint8_t *data, int64_t rows, int64_t columns)
 #define MIN_LINES 4     /* of a table */
 #define WAVE_ERROR 2e-3 /* of its height */
 
-/* x[k + 1] + x[k - 1] = a x[k] + b, as of any sine of k, however it is scaled and moved, and of lines,
- * squares and powers. *height: 0 of numbers that are all the same. */
+/* x[k + 1] + x[k - 1] = a x[k] + b, as of any sine of k, however it is scaled and moved, and of
+ * lines, squares and powers. *height: 0 of numbers that are all the same. */
 static bool is_wave(const uint8_t *data, struct line l, double *height)
 {
     const double n = (double)(l.n - 2);

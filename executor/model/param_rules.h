@@ -24,9 +24,9 @@ bool param_is_buffer(const char *name);
  * computed of one), nor all of one length (sines and cosines of the same angle: positions). */
 bool param_is_scattered(const void *data, int rank, const int64_t *dims);
 
-/* What a formula gives, whatever it is called: a table of positions, of which each row is as long as
- * sines and cosines are, or each column a sine of the row, however it is scaled and moved, or each
- * row one of the column; or a line, as of distances or powers. */
+/* What a formula gives, whatever it is called: a table of positions, of which each row is as long
+ * as sines and cosines are, or each column a sine of the row, however it is scaled and moved, or
+ * each row one of the column; or a line, as of distances or powers. */
 bool param_is_formula(const void *data, int rank, const int64_t *dims);
 
 #endif

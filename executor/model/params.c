@@ -56,7 +56,7 @@ static bool is_filler(const struct graph_node *n, const struct graph_value *v)
            v->bytes >= size && memcmp(v->data, (const char *)v->data + size, v->bytes - size) == 0;
 }
 
-/* Positions and the like: of the code, though they are multiplied with, or rows of them are taken. */
+/* Positions and the like are of the code, though they weigh, or rows of them are taken. */
 static bool is_formula(const struct graph_value *v)
 {
     return v->data && v->dtype == SH_F32 && param_is_formula(v->data, v->rank, v->dims);
@@ -268,6 +268,27 @@ static void find_moved(const struct graph *g, bool *moved)
     }
 }
 
+/* Where a number without an axis may be one that learns; elsewhere it says how to compute. */
+static bool calculates(const struct graph_node *n)
+{
+    static const char *const OPS[] = {"Abs",  "Add",     "Div",      "Exp", "Identity",
+                                      "Max",  "Min",     "Mul",      "Neg", "Pow",
+                                      "Sqrt", "Sigmoid", "Softplus", "Sub", "Tanh"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        if (strcmp(OPS[i], n->op) == 0)
+            return true;
+    return false;
+}
+
+static void find_numbers(const struct graph *g, bool *counts)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++)
+            if (g->nodes[i].in[k] != GRAPH_NONE)
+                counts[g->nodes[i].in[k]] |= calculates(&g->nodes[i]);
+}
+
 static bool has_moved_output(const struct graph_node *n, const bool *moved)
 {
     return n->n_out > 0 && n->out[0] != GRAPH_NONE && moved[n->out[0]];
@@ -308,7 +329,7 @@ static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *l
 
 /* What the walks find of each value. */
 struct found {
-    bool *fixed, *weighs, *learns, *holds, *joins, *moved;
+    bool *fixed, *weighs, *learns, *holds, *joins, *moved, *counts;
 };
 
 static void decide(struct graph *g, const struct found *f)
@@ -316,6 +337,7 @@ static void decide(struct graph *g, const struct found *f)
     find_fixed(g, f->fixed);
     find_weights(g, f->fixed, f->weighs);
     find_tables(g, f->moved, f->joins, f->learns);
+    find_numbers(g, f->counts);
     for (uint32_t i = 0; i < g->n_values; i++) {
         struct graph_value *v = &g->values[i];
         /* A norm that is held fixed went through the exporter: its names are of no module. */
@@ -325,16 +347,17 @@ static void decide(struct graph *g, const struct found *f)
         /* A single number is one of the code, but for that of a name. */
         const bool found = v->rank > 0 && (f->weighs[i] || (!held && f->learns[i]));
 
-        v->is_param &= found || (!held && named && (v->rank > 0 || v->dtype == SH_F32));
+        v->is_param &=
+            found || (!held && named && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])));
     }
 }
 
 int graph__find_params(struct graph *g, struct sh_err *err)
 {
     const size_t n = (size_t)g->n_values + 1;
-    bool *marks = calloc(6 * n, sizeof(*marks));
-    const struct found f = {marks,         marks + n,     marks + 2 * n,
-                            marks + 3 * n, marks + 4 * n, marks + 5 * n};
+    bool *marks = calloc(7 * n, sizeof(*marks));
+    const struct found f = {marks,         marks + n,     marks + 2 * n, marks + 3 * n,
+                            marks + 4 * n, marks + 5 * n, marks + 6 * n};
     int rc = marks ? find_norms(g, f.weighs, err)
                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
 

@@ -16,8 +16,6 @@ ALL = {
     "nomic_bert": transformers("NomicBertModel", "NomicBertConfig", **BERT),
     "eurobert": transformers("EuroBertModel", "EuroBertConfig", **dict(LLAMA)),
     "roberta_prelayernorm": transformers("RobertaPreLayerNormModel", "RobertaPreLayerNormConfig", **BERT),
-    "openai_gpt": transformers("OpenAIGPTModel", "OpenAIGPTConfig", n_embd=64, n_layer=2, n_head=4,
-        vocab_size=WORDS, n_positions=64),
     "ctrl": transformers("CTRLModel", "CTRLConfig", n_embd=64, n_layer=2, n_head=4, dff=96, vocab_size=WORDS,
         n_positions=64),
     "biogpt": transformers("BioGptModel", "BioGptConfig", max_position_embeddings=64, **dict(BERT, **EDGES)),
