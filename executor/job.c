@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -151,6 +152,44 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
     return SH_OK;
 }
 
+/* ------------------------------------------------------------------ where it stands */
+
+static const char *const STAND_NAME[JOB_N_STANDS] = {
+    [JOB_OFF] = "off",         [JOB_LOADED] = "loaded",     [JOB_READY] = "ready",
+    [JOB_RUNNING] = "running", [JOB_STOPPING] = "stopping", [JOB_PAUSED] = "paused",
+    [JOB_LOST] = "lost",
+};
+static const unsigned STAND_NEXT[JOB_N_STANDS] = {
+    [JOB_OFF] = SH_LIFE(JOB_LOADED),
+    [JOB_LOADED] = SH_LIFE(JOB_READY) | SH_LIFE(JOB_OFF),
+    [JOB_READY] = SH_LIFE(JOB_RUNNING) | SH_LIFE(JOB_LOADED),
+    [JOB_RUNNING] = SH_LIFE(JOB_STOPPING) | SH_LIFE(JOB_PAUSED) | SH_LIFE(JOB_LOST),
+    [JOB_STOPPING] = SH_LIFE(JOB_PAUSED) | SH_LIFE(JOB_LOST),
+    [JOB_PAUSED] = SH_LIFE(JOB_RUNNING) | SH_LIFE(JOB_LOADED) | SH_LIFE(JOB_LOST),
+    [JOB_LOST] = SH_LIFE(JOB_OFF),
+};
+static const struct sh_life LIFE = {"job", JOB_N_STANDS, STAND_NAME, STAND_NEXT};
+
+void job_go(struct job *j, enum job_stand to)
+{
+    j->stand = (enum job_stand)sh_life_step(&LIFE, j->stand, to, j->id);
+}
+
+bool job_has_state(const struct job *j)
+{
+    return j->stand != JOB_OFF;
+}
+
+bool job_has_ws(const struct job *j)
+{
+    return j->stand >= JOB_READY;
+}
+
+bool job_runs(const struct job *j)
+{
+    return j->stand == JOB_RUNNING || j->stand == JOB_STOPPING;
+}
+
 void job_free(struct job *j)
 {
     if (!j)
@@ -162,9 +201,9 @@ void job_free(struct job *j)
         push_forget_job(j->x, j->dir);
     tx_forget(j->x->tx, j);
     slots_fini(j);
-    if (j->has_ws)
+    if (job_has_ws(j))
         space_give(j->x->space, &j->ws, j->tag);
-    if (j->has_state)
+    if (job_has_state(j))
         space_give(j->x->space, &j->state, j->tag);
     json_decref(j->spec);
     json_decref(j->table);
@@ -353,9 +392,10 @@ int job_agree(struct job *j, const struct msg_wk_train_ready *m, struct sh_err *
     if (m->ws_bytes <= j->ws_bytes)
         return SH_OK;
     j->ws_bytes = m->ws_bytes;
-    if (j->has_ws) /* nothing is in it: a job that is paused is compiled by nobody else */
+    if (j->stand == JOB_READY) { /* nothing is in it yet; one that is in use serves its worker */
         space_give(j->x->space, &j->ws, j->tag);
-    j->has_ws = false;
+        job_go(j, JOB_LOADED);
+    }
     return job_check_fits(j, err);
 }
 
@@ -393,14 +433,14 @@ void job_note_steps(struct job *j, int64_t step)
 
 void job_count_busy(struct job *j)
 {
-    *(j->is_evaluating ? &j->eval_ns : &j->busy_ns) += sh_clock_ns() - j->go_ns;
+    *(j->evaluates ? &j->eval_ns : &j->busy_ns) += sh_clock_ns() - j->go_ns;
 }
 
 void job_fill_state(const struct job *j, struct msg_job_state *out)
 {
-    const int64_t now = j->is_running ? sh_clock_ns() - j->go_ns : 0;
-    const int64_t busy = j->busy_ns + (j->is_evaluating ? 0 : now);
-    const int64_t eval = j->eval_ns + (j->is_evaluating ? now : 0);
+    const int64_t now = job_runs(j) ? sh_clock_ns() - j->go_ns : 0;
+    const int64_t busy = j->busy_ns + (j->evaluates ? 0 : now);
+    const int64_t eval = j->eval_ns + (j->evaluates ? now : 0);
     double rate = busy > 0 ? (double)j->busy_steps * j->batch / ((double)busy / 1e9) : 0;
 
     *out = (struct msg_job_state){.job = j->id,

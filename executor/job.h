@@ -18,6 +18,28 @@
 #define JOB_MAX_LOSSES 1000000u /* more steps than that: every k-th */
 #define JOB_N_SLOTS 4           /* two, another while a write holds the older, and the best */
 
+/* Where it stands, on the device and in its worker:
+ *
+ *   OFF       nothing of it is on the device; its state is in a slot
+ *   LOADED    its state is there                                   OFF: load_state
+ *   READY     its workspace too                                    LOADED: take_device
+ *   RUNNING   its worker was told to go on                         READY, PAUSED: send_go
+ *   STOPPING  ... and to stop, and has not said that it has        RUNNING: raise_stop
+ *   PAUSED    it has stopped between two operations                RUNNING, STOPPING: on_stopped
+ *   LOST      its worker died in a step: what is there is torn     RUNNING, STOPPING, PAUSED: dead
+ *
+ * READY and PAUSED to LOADED: the workspace is given up. LOADED and LOST to OFF: the state is. */
+enum job_stand {
+    JOB_OFF,
+    JOB_LOADED,
+    JOB_READY,
+    JOB_RUNNING,
+    JOB_STOPPING,
+    JOB_PAUSED,
+    JOB_LOST,
+    JOB_N_STANDS
+};
+
 enum job_end { END_NONE, END_DONE, END_SUSPEND, END_FAIL, END_CANCEL };
 
 struct slot { /* one copy of the state in host memory */
@@ -57,11 +79,10 @@ struct job {
     /* where it stands */
     struct worker *w; /* attached: it runs here, is paused here, or will go here */
     struct worker *compiling;
-    bool is_running, is_stop_raised, is_state_lost;
+    enum job_stand stand; /* written by job_go() */
     enum msg_train_at at;
     int64_t op, step;
     struct space_range state, ws;
-    bool has_state, has_ws;
     bool is_cornered;   /* no workspace fits beside the state: swap it and place it anew */
     int64_t refused_ns; /* since when; 0: not */
     int64_t warned_ns;  /* rate limit of log lines */
@@ -87,7 +108,7 @@ struct job {
     struct trials trials;
     struct train_scores trial; /* that has come, and is not in `trials` yet */
     int64_t trial_step;        /* of it; 0: none has */
-    bool is_evaluating;        /* is_running: that, and not steps */
+    bool evaluates;            /* while it runs: that, and not steps */
     char **best_names;         /* OWNED: of tensors[i] in a checkpoint, where it is of the best */
 
     /* counts */
@@ -122,6 +143,10 @@ struct job {
 };
 
 /* job.c */
+void job_go(struct job *j, enum job_stand to); /* by the table above (common/life.h) */
+bool job_has_state(const struct job *j);       /* on the device; of j->state */
+bool job_has_ws(const struct job *j);          /* likewise; of j->ws */
+bool job_runs(const struct job *j);            /* RUNNING or STOPPING */
 int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, struct sh_err *err);
 void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);

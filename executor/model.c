@@ -1,5 +1,6 @@
 /* model.c - one model of the store: its image and tables, and how they get to the device. */
 #include "common/clock.h"
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -19,6 +20,25 @@ void model__keep_fd(struct model *m, int fd)
     if (m->kept_fd >= 0)
         close(m->kept_fd);
     m->kept_fd = fd;
+}
+
+static const char *const PHASE_NAME[MODEL_N_PHASES] = {
+    [MODEL_BUILDING] = "building",
+    [MODEL_READY] = "ready",
+    [MODEL_FAILED] = "failed",
+    [MODEL_GOING] = "going",
+};
+static const unsigned PHASE_NEXT[MODEL_N_PHASES] = {
+    [MODEL_BUILDING] = SH_LIFE(MODEL_READY) | SH_LIFE(MODEL_FAILED) | SH_LIFE(MODEL_GOING),
+    [MODEL_READY] = SH_LIFE(MODEL_GOING),
+    [MODEL_FAILED] = SH_LIFE(MODEL_BUILDING) | SH_LIFE(MODEL_GOING),
+};
+static const struct sh_life LIFE = {"model", MODEL_N_PHASES, PHASE_NAME, PHASE_NEXT};
+
+void model__go(struct model *m, enum model_phase to)
+{
+    if (m->phase != to)
+        m->phase = (enum model_phase)sh_life_step(&LIFE, m->phase, to, m->handle);
 }
 
 void model__free(struct model *m)

@@ -38,8 +38,9 @@ void store__learn_ns_per_byte(struct store *s, double ns);
 int64_t *store__renewed_ns(struct store *s); /* when a worker was begun anew for keep.h, last */
 /* Has each model of this worker another idle one that could run it meanwhile? */
 bool store__is_spare(struct store *s, const struct worker *w);
-void model__free(struct model *m);            /* NULL is allowed */
-void model__keep_fd(struct model *m, int fd); /* TAKES fd; -1: drops what there is */
+void model__go(struct model *m, enum model_phase to); /* by the table in store.h; or it is there */
+void model__free(struct model *m);                    /* NULL is allowed */
+void model__keep_fd(struct model *m, int fd);         /* TAKES fd; -1: drops what there is */
 int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err);
 uint64_t model__most_workspace(const struct model *m);
 /* Checks and keeps what the builder made; takes its image out of fds. */

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/io.h"
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -33,24 +34,20 @@
 #define MAX_WHY 256
 #define MET_MANY UINT32_MAX /* no tag */
 
-#define BIT(s) (1u << (s))
-
-/* NEXT[from]: set of states that may follow. */
-static const unsigned NEXT[WORKER_N_STATES] = {
-    [WORKER_STARTING] = BIT(WORKER_STANDBY) | BIT(WORKER_DEAD),
-    [WORKER_STANDBY] = BIT(WORKER_ACTIVE) | BIT(WORKER_DEAD),
-    [WORKER_ACTIVE] =
-        BIT(WORKER_STANDBY) | BIT(WORKER_PARKED) | BIT(WORKER_CLEANING) | BIT(WORKER_DEAD),
-    [WORKER_PARKED] =
-        BIT(WORKER_ACTIVE) | BIT(WORKER_STANDBY) | BIT(WORKER_CLEANING) | BIT(WORKER_DEAD),
-    [WORKER_CLEANING] = BIT(WORKER_STANDBY) | BIT(WORKER_DEAD),
-    [WORKER_DEAD] = BIT(WORKER_STARTING),
-};
-
 static const char *const STATE_NAME[WORKER_N_STATES] = {
     [WORKER_STARTING] = "starting", [WORKER_STANDBY] = "standby",   [WORKER_ACTIVE] = "active",
     [WORKER_PARKED] = "parked",     [WORKER_CLEANING] = "cleaning", [WORKER_DEAD] = "dead",
 };
+static const unsigned NEXT[WORKER_N_STATES] = {
+    [WORKER_STARTING] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_DEAD),
+    [WORKER_STANDBY] = SH_LIFE(WORKER_ACTIVE) | SH_LIFE(WORKER_DEAD),
+    [WORKER_ACTIVE] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_PARKED) | SH_LIFE(WORKER_DEAD),
+    [WORKER_PARKED] = SH_LIFE(WORKER_ACTIVE) | SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_CLEANING) |
+                      SH_LIFE(WORKER_DEAD),
+    [WORKER_CLEANING] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_DEAD),
+    [WORKER_DEAD] = SH_LIFE(WORKER_STARTING),
+};
+static const struct sh_life LIFE = {"worker", WORKER_N_STATES, STATE_NAME, NEXT};
 
 struct slab {
     uint64_t api_id;
@@ -110,12 +107,9 @@ void pool_set_state(struct worker *w, enum worker_state to)
 {
     if (w->state == to)
         return;
-    if (!(NEXT[w->state] & BIT(to)))
-        SH_ERROR("worker.state.bug", "worker=%u from=%s to=%s", w->index, STATE_NAME[w->state],
-                 STATE_NAME[to]);
     SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, STATE_NAME[w->state],
              STATE_NAME[to]);
-    w->state = to;
+    w->state = (enum worker_state)sh_life_step(&LIFE, w->state, to, w->index);
     w->grace_ns = 0;
     worker_busy(w);
     update_gauges(w->x->pool);

@@ -5,7 +5,7 @@
  *   ACTIVE   -> STANDBY            the run is done, or the job left         [switch.c, train.c]
  *   ACTIVE   -> PARKED             training is paused in it                 [train.c]
  *   PARKED   -> ACTIVE | STANDBY   training goes on, or was dropped         [train.c]
- *   ACTIVE, PARKED -> CLEANING     the job's state is leaving the device    [train.c]
+ *   PARKED   -> CLEANING           the job's state is leaving the device    [train.c]
  *   CLEANING -> STANDBY            it has left                              [train.c]
  *   any      -> DEAD               the process ended                        [pool.c]
  *   DEAD     -> STARTING           after a back-off                         [pool.c]
@@ -77,7 +77,7 @@ int pool_start(struct pool *p, struct sh_err *err);
 uint32_t pool_fences(const struct pool *p, const char **why);
 void pool_second(struct pool *p); /* gauges, and what workers keep on the disk */
 
-/* The only writer of the state; an illegal change is logged as our bug and made nevertheless. */
+/* The only writer of the state: by the table above (common/life.h). */
 void pool_set_state(struct worker *w, enum worker_state to);
 
 size_t pool_size(const struct pool *p);

@@ -45,7 +45,7 @@ void shapes__leave(struct store *s, const struct model *version)
 {
     for (struct model *m = store__shapes(s)->first; m; m = m->next)
         if (m->base == version)
-            m->phase = MODEL_GOING;
+            model__go(m, MODEL_GOING);
 }
 
 static bool may_go(const struct model *m)
@@ -100,7 +100,7 @@ bool shapes__evict(struct store *s, const struct model *version, const struct mo
     SH_INFO("shape.evicted", "version=%" PRId64 " shape=%" PRId64 " idle_ms=%" PRId64,
             oldest->base->handle, oldest->handle - STORE_SHAPES,
             (sh_clock_ns() - oldest->last_use_ns) / 1000000);
-    oldest->phase = MODEL_GOING;
+    model__go(oldest, MODEL_GOING);
     return true;
 }
 
@@ -227,7 +227,7 @@ int store_shape(struct model *version, const struct sh_sizes *sizes, struct mode
     if (*out && (*out)->phase == MODEL_FAILED && !sh_rc_retry((*out)->why.rc))
         return sh_err_copy(err, &(*out)->why);
     if (*out && (*out)->phase == MODEL_FAILED) { /* there was no room, say */
-        (*out)->phase = MODEL_BUILDING;
+        model__go(*out, MODEL_BUILDING);
         (*out)->why = (struct sh_err){0};
     }
     if (*out)

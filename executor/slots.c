@@ -228,7 +228,7 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
     struct slot *s = j->filling ? NULL : free_slot(j);
     int rc;
 
-    if (!s || !j->has_state)
+    if (!s || !job_has_state(j))
         return SH_FAIL(err, SH_E_CONFLICT, "no host slot is free for a checkpoint just now");
     rc = make(j, s, err);
     if (rc)

@@ -183,7 +183,7 @@ static void try_again(struct store *s, struct model *m, const struct msg_model_l
 
     if (m->phase == MODEL_FAILED && m->short_bytes) {
         m->why = (struct sh_err){0};
-        m->phase = MODEL_BUILDING;
+        model__go(m, MODEL_BUILDING);
         return;
     }
     if (m->phase != MODEL_FAILED || blob_set_state(&m->blobs, &why) != BLOB_FAILED)
@@ -191,7 +191,7 @@ static void try_again(struct store *s, struct model *m, const struct msg_model_l
     blob_set_drop(&m->blobs);
     m->why = (struct sh_err){0};
     if (blob_want(s->x, &m->blobs, l->package, &m->why) == SH_OK)
-        m->phase = MODEL_BUILDING;
+        model__go(m, MODEL_BUILDING);
 }
 
 void store_load(struct store *s, const struct msg_model_load *l)
@@ -236,7 +236,7 @@ void store_unload(struct store *s, int64_t handle)
     struct model *m = store_find(s, handle);
 
     if (m) {
-        m->phase = MODEL_GOING;
+        model__go(m, MODEL_GOING);
         shapes__leave(s, m);
         return;
     }
@@ -642,7 +642,7 @@ static void fail_model(struct store *s, struct model *m, const struct sh_err *wh
         m->need_bytes = 0; /* of another time */
     if (why->rc != SH_E_QUOTA)
         m->short_bytes = 0;
-    m->phase = MODEL_FAILED;
+    model__go(m, MODEL_FAILED);
     m->why = *why;
     model__keep_fd(m, -1);
     sh_log_err(m->base == m ? SH_LOG_ERROR : SH_LOG_WARN, "model.failed", why);
@@ -684,7 +684,7 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
     const bool was_kept = d->was_kept;
     const int64_t took_ns = sh_clock_ns() - m->build_ns;
 
-    m->phase = MODEL_READY;
+    model__go(m, MODEL_READY);
     if (m->base != m) {
         m->took_ns = took_ns;
         sh_metric_observe(M_shunt_shape_compile_seconds, SH_LABELS(s->x->conf->name),

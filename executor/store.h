@@ -5,6 +5,8 @@
  *   READY      that worker has it; runs are accepted, and go between the pieces of another load.
  *              The others compile it, one at a time, so that others still serve
  *   FAILED     with the reason; only MODEL_UNLOAD helps
+ *   BUILDING -> READY, FAILED or GOING; READY -> GOING; FAILED -> BUILDING or GOING
+ *
  * A version whose file leaves sizes open (common/dim.h) is compiled as it comes for one list of
  * them, and beside that it has shapes: each another list, compiled when a run or SHAPE_LOAD asks
  * for it, with the image of the version. A shape is a struct model of its own, but for image and
@@ -36,7 +38,7 @@
 #define MODEL_MAX_CRASHES 2u
 #define MODEL_MAX_BATCHES 64u
 
-enum model_phase { MODEL_BUILDING, MODEL_READY, MODEL_FAILED, MODEL_GOING };
+enum model_phase { MODEL_BUILDING, MODEL_READY, MODEL_FAILED, MODEL_GOING, MODEL_N_PHASES };
 
 struct seen {                  /* of one version: seen.h */
     struct seen_shape *shapes; /* OWNED, [SEEN_MAX]; NULL: none so far */

@@ -240,7 +240,7 @@ static bool give_memory(struct switcher *sw, struct run *r)
     rc = take_memory(r, &err);
     r->memory_ns = sh_clock_ns();
     if (!rc) {
-        r->phase = RUN_SEND;
+        run__go(r, RUN_SEND);
         ask_training(r, way_beside(sw));
         return true;
     }
@@ -253,7 +253,7 @@ static bool give_memory(struct switcher *sw, struct run *r)
             return true;
         }
         if (take_memory(r, NULL) == SH_OK) {
-            r->phase = RUN_SEND;
+            run__go(r, RUN_SEND);
             return true;
         }
         if (images_arrive(sw))
@@ -296,7 +296,7 @@ static bool send_run(struct switcher *sw, struct run *r)
         return false;
     if (has_outgrown(r)) {
         run__give_back(r);
-        r->phase = RUN_MEMORY;
+        run__go(r, RUN_MEMORY);
         return true;
     }
     m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
@@ -332,7 +332,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     r->worker = w;
     r->sent_ns = sh_clock_ns();
     r->n_attempts++;
-    r->phase = RUN_ACTIVE;
+    run__go(r, RUN_ACTIVE);
     return true;
 }
 
@@ -392,7 +392,7 @@ bool switch_turn(struct switcher *sw)
         r = *p;
         unlink_run(sw, p);
         r->n_passed = sw->n_started++ - r->n_passed;
-        r->phase = RUN_MEMORY;
+        run__go(r, RUN_MEMORY);
         r->start_ns = sh_clock_ns();
         sw->current = r;
         stop_training(sw);
@@ -601,7 +601,7 @@ static struct run *take_back(struct switcher *sw)
     struct run *r = sw->current;
 
     run__give_back(r);
-    r->phase = RUN_QUEUED;
+    run__go(r, RUN_QUEUED);
     r->worker = NULL;
     r->has_asked = false;
     r->n_passed = sw->n_started - 1 - r->n_passed; /* as before it began */
@@ -695,7 +695,7 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     r->worker = NULL;
     if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced && !r->is_overdue) {
         SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
-        r->phase = RUN_SEND;
+        run__go(r, RUN_SEND);
         if (!is_anywhere(sw, r->shape))
             put_first(sw);
         return;

@@ -9,6 +9,9 @@
  *            workspace, or to move away what lay there                        [send_run]
  *   ACTIVE   a standby worker runs it                                         [switch_on_run_done]
  *
+ * and back: SEND to MEMORY if its workspace has to be larger; ACTIVE to SEND if its worker died;
+ * SEND and ACTIVE to QUEUED if no worker has its model any more, or a part is left to run alone.
+ *
  * Training is told to stop at the moment a run becomes the current one, together with the copies;
  * how (enum stop_way) follows from the memory needed: pause if all fits beside it, drop if its
  * workspace is enough, swap otherwise. A run whose worker dies goes to another one once; if none

@@ -6,7 +6,7 @@
 
 #define RUN_MAX_SPANS 256u /* of a part, inputs or outputs */
 
-enum run_phase { RUN_QUEUED, RUN_MEMORY, RUN_SEND, RUN_ACTIVE };
+enum run_phase { RUN_QUEUED, RUN_MEMORY, RUN_SEND, RUN_ACTIVE, RUN_N_PHASES };
 
 struct run {
     struct run *next;
@@ -46,6 +46,7 @@ struct run {
     uint64_t n_passed; /* runs that had the device before an own one, from its submission on */
 };
 
+void run__go(struct run *r, enum run_phase to); /* by the diagram in switch.h */
 /* What it runs, once; n_users count it from here on. */
 void run__use(struct run *r, struct model *version, struct model *shape);
 void run__give_back(struct run *r); /* its workspace, and its hold on the image */

@@ -48,19 +48,25 @@ static enum target target_of(struct train *t, struct job *j)
     if (j->has_compile_pause)
         return TARGET_PAUSE;
     /* A run that is about to become current asks by itself; do not start just before it. */
-    return j->is_running || switch_is_idle(t->x->sw) ? TARGET_RUN : TARGET_PAUSE;
+    return job_runs(j) || switch_is_idle(t->x->sw) ? TARGET_RUN : TARGET_PAUSE;
 }
 
-static void raise_stop(struct job *j, bool finish)
+/* Its worker stops as soon as it runs, or finishes the step first. */
+static void raise_flag(struct job *j, bool finish)
 {
     struct worker_ctl *c = j->w->ctl;
 
     atomic_store(&c->stop_finish, finish);
     atomic_fetch_add(&c->stop, 1);
-    j->is_stop_raised = true;
-    j->stop_is_yield = j->has_yield;
     j->stop_ns = sh_clock_ns();
     SH_DEBUG("train.stop", "job=%" PRId64 " ns=%" PRId64, j->id, j->stop_ns);
+}
+
+static void raise_stop(struct job *j, bool finish)
+{
+    raise_flag(j, finish);
+    j->stop_is_yield = j->has_yield;
+    job_go(j, JOB_STOPPING);
 }
 
 void train_yield(struct train *t, enum stop_way way)
@@ -72,7 +78,7 @@ void train_yield(struct train *t, enum stop_way way)
     if (!j->has_yield || way > j->yield)
         j->yield = way;
     j->has_yield = true;
-    if (j->is_running && !j->is_stop_raised)
+    if (j->stand == JOB_RUNNING)
         raise_stop(j, way != STOP_PAUSE); /* now: each microsecond of it is one of the request's */
 }
 
@@ -83,8 +89,8 @@ bool train_has_yielded(const struct train *t, enum stop_way way)
     if (!j)
         return true;
     if (way == STOP_PAUSE)
-        return !j->is_running;
-    return !j->is_running && !j->has_ws && (way == STOP_DROP || !j->has_state);
+        return !job_runs(j);
+    return !job_has_ws(j) && (way == STOP_DROP || !job_has_state(j));
 }
 
 size_t train_ranges(const struct train *t, enum stop_way way, struct space_range out[static 2])
@@ -92,9 +98,9 @@ size_t train_ranges(const struct train *t, enum stop_way way, struct space_range
     const struct job *j = t->job;
     size_t n = 0;
 
-    if (j && j->has_ws && way >= STOP_DROP)
+    if (j && job_has_ws(j) && way >= STOP_DROP)
         out[n++] = j->ws;
-    if (j && j->has_state && way >= STOP_SWAP)
+    if (j && job_has_state(j) && way >= STOP_SWAP)
         out[n++] = j->state;
     return n;
 }
@@ -113,7 +119,7 @@ void train__ask_checkpoint(struct job *j)
 {
     bool is_wished = j->save_asked && j->save_step < 0;
 
-    if (!j->is_running || j->is_stop_raised || j->ckpt_asked || j->filling ||
+    if (j->stand != JOB_RUNNING || j->ckpt_asked || j->filling ||
         (!is_wished && sh_clock_ns() - j->last_ckpt_ns < j->interval_ns) || !slots_have_room(j))
         return;
     j->ckpt_asked = true;
@@ -153,9 +159,8 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
                                                .until = stop_at(j),
                                                .evaluate = has_trial_to_come(j)};
     pool_set_state(j->w, WORKER_ACTIVE);
-    j->is_running = true;
-    j->is_evaluating = m.u.wk_train_go.evaluate;
-    j->is_stop_raised = false;
+    job_go(j, JOB_RUNNING);
+    j->evaluates = m.u.wk_train_go.evaluate;
     j->go_ns = sh_clock_ns();
     /* Until its first commit here the page would tell of the worker's last job. */
     memcpy(&loss, &j->last_loss, sizeof(loss));
@@ -182,7 +187,7 @@ static bool steer_running(struct job *j, enum target want)
 
     if (want == TARGET_RUN)
         return false;
-    if (!j->is_stop_raised)
+    if (j->stand == JOB_RUNNING)
         raise_stop(j, finish);
     else if (finish)
         atomic_store(&j->w->ctl->stop_finish, 1); /* escalated before it stopped */
@@ -208,20 +213,20 @@ void train__count_redone(struct job *j, int64_t n)
 /* Gives the workspace up; the state of the last commit stays. False: nothing to do. */
 bool train__drop_workspace(struct job *j, enum worker_state to)
 {
-    if (!j->has_ws)
+    if (!job_has_ws(j))
         return false;
     if (j->at == MSG_TRAIN_AT_UPDATE && j->w) { /* torn: finish the step first */
-        raise_stop(j, true);
+        raise_flag(j, true);
         j->stop_is_yield = false; /* the pause was counted when it stopped */
         go_now(j, true);
-        j->is_stop_raised = true;
+        job_go(j, JOB_STOPPING);
         return true;
     }
     if (j->at == MSG_TRAIN_AT_STEP && j->op > 0)
         train__count_redone(j, 1);
     j->at = MSG_TRAIN_AT_BOUNDARY;
     space_give(j->x->space, &j->ws, j->tag);
-    j->has_ws = false;
+    job_go(j, JOB_LOADED);
     detach(j, to);
     return true;
 }
@@ -229,7 +234,7 @@ bool train__drop_workspace(struct job *j, enum worker_state to)
 static void give_state(struct job *j)
 {
     space_give(j->x->space, &j->state, j->tag);
-    j->has_state = false;
+    job_go(j, JOB_OFF);
     detach(j, WORKER_STANDBY);
 }
 
@@ -250,7 +255,7 @@ static bool leave(struct job *j)
 
     if (train__drop_workspace(j, WORKER_CLEANING))
         return true;
-    if (!j->has_state || j->filling || j->n_flights)
+    if (!job_has_state(j) || j->filling || j->n_flights)
         return false;
     if (newest && newest->step == j->step) {
         give_state(j);
@@ -271,7 +276,7 @@ static bool discard(struct train *t, struct job *j)
     finish_free(j->finish);
     j->at = MSG_TRAIN_AT_BOUNDARY;
     train__drop_workspace(j, WORKER_STANDBY);
-    if (j->has_state)
+    if (job_has_state(j))
         give_state(j);
     detach(j, WORKER_STANDBY);
     train__end_job(t, j, MSG_JOB_CANCELLED);
@@ -429,7 +434,7 @@ static int load_state(struct job *j, struct sh_err *err)
         return rc;
     }
     slots_note_flight(j);
-    j->has_state = true;
+    job_go(j, JOB_LOADED);
     j->step = s->step;
     SH_DEBUG("train.load", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64 " ns=%" PRId64, j->id,
              j->step, j->state_bytes, sh_clock_ns());
@@ -442,11 +447,12 @@ static int take_device(struct job *j, struct sh_err *err)
         .kind = ARENA_TRAIN, .tag = j->tag, .spare = RESIDENCY_NO_IMAGE};
     int rc = SH_OK;
 
-    if (!j->has_state)
+    if (j->stand == JOB_OFF)
         rc = load_state(j, err);
-    if (!rc && !j->has_ws) {
+    if (!rc && j->stand == JOB_LOADED) {
         rc = space_alloc(j->x->space, j->ws_bytes, &need, &j->ws, err);
-        j->has_ws = rc == SH_OK;
+        if (!rc)
+            job_go(j, JOB_READY);
     }
     /* Behind the copy of the state and any scrub: the worker waits for this ticket. */
     if (!rc)
@@ -460,7 +466,7 @@ static bool go_on(struct train *t, struct job *j)
 {
     struct sh_err err = {0}, why = {0};
 
-    if (j->w && j->w->state == WORKER_PARKED && j->has_ws) { /* paused */
+    if (j->stand == JOB_PAUSED) {
         if (j->w->preparing || store_worker_lacks(t->x->store, j->w))
             return false;
         go_now(j, true);
@@ -484,7 +490,7 @@ static bool go_on(struct train *t, struct job *j)
             j->refused_ns = sh_clock_ns();
         if (err.rc == SH_E_DEVMEM && switch_is_idle(t->x->sw) && store_yield_pins(t->x->store))
             return true;
-        j->is_cornered = j->has_state && sh_clock_ns() - j->refused_ns > CORNERED_NS;
+        j->is_cornered = job_has_state(j) && sh_clock_ns() - j->refused_ns > CORNERED_NS;
         /* The tenant's quota has shrunk below it: waiting here would hold the slot for nothing. */
         if (err.rc == SH_E_DEVMEM && job_check_fits(j, &why))
             train__fail(j, &why);
@@ -520,12 +526,8 @@ static bool forget_lost(struct job *j)
 
     if (j->filling || j->n_flights)
         return false;
-    if (j->has_ws)
-        space_give(j->x->space, &j->ws, j->tag);
-    j->has_ws = false;
-    if (j->has_state)
-        give_state(j);
-    j->is_state_lost = false;
+    space_give(j->x->space, &j->ws, j->tag);
+    give_state(j);
     if (s) {
         train__count_redone(j, j->step - s->step);
         j->step = s->step;
@@ -551,20 +553,20 @@ bool train_turn(struct train *t)
         return true;
     }
     want = target_of(t, j);
-    if (j->is_running)
+    if (job_runs(j))
         return steer_running(j, want);
-    if (j->is_state_lost)
+    if (j->stand == JOB_LOST)
         return forget_lost(j);
     if (want == TARGET_DISCARD)
         return discard(t, j);
-    if (j->end != END_NONE && !j->has_state && !j->has_ws)
+    if (j->end != END_NONE && j->stand == JOB_OFF)
         return finish_end(t, j);
     if (!j->is_built)
         return begin(t, j);
     if (j->trial_step && want != TARGET_DROP)
         return take_trial(j);
     if (j->is_cornered) {
-        j->is_cornered = j->has_state;
+        j->is_cornered = job_has_state(j);
         j->refused_ns = 0;
         return leave(j);
     }

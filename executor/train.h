@@ -1,10 +1,9 @@
 /* train.h - the training job of this executor, from JOB_START to its last JOB_STATE.
  *
- * Where a job stands is three facts, not one state: which worker has it compiled and attached,
- * whether that worker runs it, and what of it is on the device (state, workspace). train_turn()
- * compares them with what is wanted and takes the next step:
+ * Where a job stands is one state (enum job_stand, job.h). train_turn() compares it with what is
+ * wanted and takes the next step:
  *
- *   wanted       running       paused                dropped (state)    swapped (nothing)
+ *   wanted       RUNNING       PAUSED                LOADED             OFF
  *   run          -             go on, same worker    workspace, go      state from a slot, go
  *   pause        stop          -                     -                  -
  *   drop         stop          give the workspace    -                  -

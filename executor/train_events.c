@@ -139,15 +139,15 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
     struct job *j = job_of(t, w, m->job, "WK_TRAIN_STOPPED");
     struct sh_err err = {0};
 
-    if (!j || !j->is_running || m->rc == SH_E_DEVLOST)
+    if (!j || !job_runs(j) || m->rc == SH_E_DEVLOST)
         return; /* a lost device ends the process: its death is handled */
     job_count_busy(j);
     /* Only then: it also stops for its worker to compile another model, and for its own end. */
-    if (j->is_stop_raised && j->stop_is_yield) {
+    if (j->stand == JOB_STOPPING && j->stop_is_yield) {
         count_stop(j);
         job_set_phase(j, MSG_JOB_PREEMPTED);
     }
-    j->is_running = j->is_stop_raised = j->is_evaluating = false;
+    job_go(j, JOB_PAUSED);
     j->ckpt_asked = false;
     j->at = (enum msg_train_at)m->at;
     j->op = m->op;
@@ -168,7 +168,7 @@ void train_on_eval(struct train *t, struct worker *w, const struct msg_wk_train_
 {
     struct job *j = job_of(t, w, m->job, "WK_TRAIN_EVAL");
 
-    if (!j || !j->is_evaluating || m->step != j->step)
+    if (!j || !job_runs(j) || !j->evaluates || m->step != j->step)
         return;
     j->trial = (struct train_scores){.loss = m->loss,
                                      .accuracy = m->accuracy,
@@ -205,19 +205,19 @@ void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_
 
 static void lose_worker(struct job *j, struct worker *w)
 {
-    bool is_torn = j->is_running || j->at == MSG_TRAIN_AT_UPDATE;
+    bool is_torn = job_runs(j) || j->at == MSG_TRAIN_AT_UPDATE;
 
-    if (j->is_running) {
+    if (job_runs(j)) {
         job_count_busy(j);
         j->step = SH_MAX(j->step, (int64_t)atomic_load(&w->ctl->step));
         job_note_steps(j, j->step);
     }
     j->w = NULL;
-    j->is_running = j->is_stop_raised = j->ckpt_asked = j->is_evaluating = false;
+    j->ckpt_asked = false;
     if (is_torn) {
         train__count_redone(j, 1);
-        j->is_state_lost = true;
-    } else if (j->has_ws) {
+        job_go(j, JOB_LOST);
+    } else if (job_has_ws(j)) {
         train__drop_workspace(j, WORKER_STANDBY);
     }
     j->at = MSG_TRAIN_AT_BOUNDARY;
@@ -233,7 +233,7 @@ void train_on_worker_dead(struct train *t, struct worker *w)
 
     if (!j || (j->w != w && j->compiling != w))
         return;
-    had_it = j->compiling == w || j->is_running || j->has_ws;
+    had_it = j->compiling == w || job_has_ws(j);
     if (j->compiling == w)
         j->compiling = NULL;
     if (j->w == w)
@@ -370,7 +370,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     if (!j || j->has_ended)
         return;
     job_log_tick(j->log);
-    if (j->is_running) {
+    if (job_runs(j)) {
         uint64_t bits = atomic_load(&j->w->ctl->loss_bits);
 
         job_note_steps(j, atomic_load(&j->w->ctl->step));

@@ -1,0 +1,24 @@
+/* life.h - the states of a thing, and which of them may follow which.
+ *
+ * A step that the table does not have is a fault of ours, and what comes after it could be a wrong
+ * answer: it ends the process, in release builds too. Whoever started the process starts it again,
+ * from what is on disk. */
+#ifndef SH_COMMON_LIFE_H
+#define SH_COMMON_LIFE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SH_LIFE(state) (1u << (state))
+struct sh_life {
+    const char *what;         /* "worker" */
+    unsigned n;               /* states, at most 32 */
+    const char *const *names; /* [n] */
+    const unsigned *next;     /* [n]: sets of SH_LIFE() */
+};
+
+bool sh_life_may(const struct sh_life *l, unsigned from, unsigned to);
+/* Returns `to`, for the state to be set; id: of the thing, for the log. */
+unsigned sh_life_step(const struct sh_life *l, unsigned from, unsigned to, int64_t id);
+
+#endif
