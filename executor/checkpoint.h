@@ -49,6 +49,9 @@ void ckpt_free(struct ckpt *c); /* waits for the task in progress; the others ar
 /* TAKES the task. Fails: SH_E_QUEUEFULL. */
 int ckpt_submit(struct ckpt *c, struct ckpt_task *t, struct sh_err *err);
 
+/* checkpoint_work.c: all that a task asks for but its done(), which says what came of it. */
+void ckpt_work(struct ckpt_task *t);
+
 /* For works of tasks. Durable; the old file stays until the new one is complete. what: of the
  * message. Fails: SH_E_IO, SH_E_DISKFULL. */
 int ckpt_replace_file(const char *path, const struct sh_buf *b, const char *what,

@@ -8,6 +8,7 @@
 #ifndef SH_EXECUTOR_EXEC_H
 #define SH_EXECUTOR_EXEC_H
 
+#include "common/conf.h"
 #include "common/loop.h"
 #include "common/wire_keys.h"
 #include "executor/ablation.h"
@@ -43,6 +44,8 @@ struct exec_conf {
     int64_t low_percent, high_percent, stop_bound_us, busy_poll_us;
     bool deterministic, debug_cold;
 };
+
+extern const struct sh_conf_table EXEC_OPTIONS; /* of struct exec_conf */
 
 struct exec {
     const struct exec_conf *conf;

@@ -2,7 +2,7 @@
  *
  * Without it: the loop, and with it every request, could stand still while a large dataset is read;
  * a job that ends meanwhile could take away what is being read into; accuracies could be wrong. */
-/* uses: executor/eval.o executor/checkpoint.o */
+/* uses: executor/eval.o executor/checkpoint.o executor/checkpoint_work.o */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/eval.h"

@@ -3,7 +3,7 @@
  * Without it a job that runs for weeks could fill the disk, or lose how it began; a full disk could
  * leave half a line, or the lines after it could be missing without a word; and who says a line
  * could wait for the disk. */
-/* uses: executor/job_log.o executor/job_log_file.o executor/checkpoint.o executor/push.o executor/haul.o executor/folder.o */
+/* uses: executor/job_log.o executor/job_log_file.o executor/checkpoint.o executor/checkpoint_work.o executor/push.o executor/haul.o executor/folder.o */
 /* link: -lcurl */
 #include "common/clock.h"
 #include "common/mem.h"
