@@ -248,9 +248,13 @@ $(BUILD)/tests/test_transmit $(BUILD)/tests/test_space $(BUILD)/tests/test_lower
     $(BUILD)/tests/test_autodiff_attn $(BUILD)/tests/test_attn_views $(BUILD)/tests/test_types: | $(BUILD)/lib/shunt-dev-cpu.so
 
 # ---------------------------------------------------------------- the simulation
-# loop.c and wire.c of tests/sim stand before libcommon.a's, so that theirs are taken.
-SIM      := $(BUILD)/sim/sim
-SIM_WRAP := kill waitpid socketpair
+# The real code of the daemons runs in one process (tests/sim/). Each daemon becomes one object that
+# shows only what its file of symbols names, for two of them may have a function of one name. loop.c
+# and wire.c of tests/sim stand before libcommon.a's, so that theirs are taken; what is wrapped are
+# calls to the system, and to what reads clocks and devices.
+SIM       := $(BUILD)/sim/sim
+SIM_WRAP  := kill waitpid socketpair write pwrite fsync rename unlink posix_fallocate flock open \
+             sh_random sh_log sh_log_err
 sim: $(SIM) ## the whole system in virtual time, with faults by seed; SEEDS=FIRST-LAST, SIM_ARGS
 	@$< $(if $(SEEDS),--seeds $(SEEDS)) $(SIM_ARGS)
 
@@ -269,9 +273,23 @@ $(BUILD)/sim/link.o: $(sim_link)
 	$(call sim_part,link_start link_open link_ready link_cancel link_hint slab_new slab_take slab_release slab_at \
 	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)
 
+# simulation: the executor. Its objects are compiled for it, with small blocks of device memory.
+sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/checkpoint.c,$(call src,executor)) \
+              $(call src,executor/device) executor/model/kept.c)
+sim_blocks := -include tests/sim/blocks.h
+SIM_PARTS  += $(BUILD)/sim/executor.o
+$(BUILD)/sim/%.o: %.c
+	$(Q)mkdir -p $(@D)
+	$(if $(V),,@echo "  CC    $< (sim)")
+	$(Q)$(CC) $(CFLAGS) $(sim_blocks) -c $< -o $@
+$(BUILD)/sim/executor.o: $(sim_exec) tests/sim/executor.syms
+	$(Q)$(LD) -r --wrap=dev_lib_open --wrap=dev_mem_measure -o $@ $(sim_exec)
+	$(Q)objcopy --keep-global-symbols=tests/sim/executor.syms $@
+
+$(call obj,tests/sim): CFLAGS += $(sim_blocks)
 $(SIM): $(call obj,tests/sim) $(SIM_PARTS) $(common)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) $(SIM_WRAP:%=-Wl,--wrap=%) -o $@ $^ $(COMMON_LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(SIM_WRAP:%=-Wl,--wrap=%) -o $@ $^ -lmicrohttpd -lcurl -ldl $(COMMON_LIBS)
 
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py

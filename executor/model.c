@@ -292,11 +292,24 @@ uint64_t model_resident_bytes(const struct model *m)
     return SH_MIN(held, m->image_bytes);
 }
 
+/* What a pin holds cannot be given up: until the last one goes the image is there, with who knows
+ * what in it, and nobody may take it for whole. */
+static void forget_lost(struct model *m)
+{
+    struct residency *res = residency_of(m);
+
+    if (!m->is_lost || residency_pins(res, m->res))
+        return;
+    m->is_lost = m->is_broken = false;
+    residency_forget(res, m->res);
+}
+
 void model_unpin(struct model *m)
 {
     struct residency *res = residency_of(m);
 
     residency_unpin(res, m->res);
+    forget_lost(m);
     if (store__exec(m->store)->conf->debug_cold && residency_pins(res, m->res) == 0)
         residency_truncate(res, m->res, 0);
 }
@@ -307,18 +320,17 @@ static void on_arrived(void *arg)
 
     m->has_mark = false;
     tx_image_arrived(&m->tx);
+    m->is_lost = m->is_broken;
     model_unpin(m);
-    if (m->is_broken) {
-        m->is_broken = false;
-        residency_forget(residency_of(m), m->res);
-    }
+    if (m->is_lost) /* PREPARE has announced what will not be there */
+        model_unkeep(m, INT64_MAX);
 }
 
 /* Copies that were enqueued before the failure still write to the range: it stays pinned until the
  * lane has passed them. If even that cannot be asked for, the next tick asks again. */
 static void ask_mark(struct model *m)
 {
-    if (m->is_broken && !m->has_mark)
+    if (m->is_broken && !m->is_lost && !m->has_mark)
         m->has_mark = !tx_mark(store__exec(m->store)->tx, TX_LANE_IN, on_arrived, m, NULL);
 }
 
@@ -440,6 +452,7 @@ void model_unkeep(struct model *m, int64_t now_ns)
         return;
     m->is_kept = false;
     residency_unpin(residency_of(m), m->res);
+    forget_lost(m);
 }
 
 void model_tick(struct model *m, int64_t now_ns)

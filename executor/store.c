@@ -471,7 +471,7 @@ static bool may_compile(struct store *s, struct worker *w)
     if (!worker_is_alive(w) || w->preparing || w->job_compiling || is_wanted(s, w))
         return false;
     if (w->state == WORKER_STARTING || w->state == WORKER_PARKED)
-        return true;
+        return !train_is_torn(s->x->train, w);
     return w->state == WORKER_STANDBY && n_compiling(s) == 0 &&
            (switch_is_quiet(s->x->sw) || sh_clock_ns() - s->loaded_ns > YIELD_NS);
 }

@@ -97,6 +97,7 @@ struct model {
     struct tx_place at;    /* while it has a place */
     bool is_placed;        /* between model_place() and model_transmit_begin() */
     bool is_broken;        /* the device refused a copy half-way: wait for the lane, then forget */
+    bool is_lost;          /* is_broken, and the lane is done: forgotten with the last pin */
     bool has_mark;         /* the mark that ends its copies is out */
     bool has_rest;         /* between model_transmit_begin() and model_transmit_rest() */
     int64_t keep_until_ns; /* announced by PREPARE: do not evict before */

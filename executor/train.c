@@ -18,7 +18,8 @@
 
 #define CORNERED_NS ((int64_t)1000000000) /* so long no workspace fitted beside the state */
 
-enum target { TARGET_RUN, TARGET_PAUSE, TARGET_DROP, TARGET_SWAP, TARGET_DISCARD };
+/* BOUNDARY: paused, but not within an update. */
+enum target { TARGET_RUN, TARGET_PAUSE, TARGET_BOUNDARY, TARGET_DROP, TARGET_SWAP, TARGET_DISCARD };
 
 const char *stop_way_name(enum stop_way w)
 {
@@ -46,7 +47,7 @@ static enum target target_of(struct train *t, struct job *j)
     if (j->has_yield)
         return j->yield == STOP_DROP ? TARGET_DROP : TARGET_PAUSE;
     if (j->has_compile_pause)
-        return TARGET_PAUSE;
+        return TARGET_BOUNDARY;
     /* A run that is about to become current asks by itself; do not start just before it. */
     return job_runs(j) || switch_is_idle(t->x->sw) ? TARGET_RUN : TARGET_PAUSE;
 }
@@ -183,7 +184,7 @@ static void go_now(struct job *j, bool resume)
 
 static bool steer_running(struct job *j, enum target want)
 {
-    bool finish = want == TARGET_DROP || want == TARGET_SWAP;
+    bool finish = want == TARGET_BOUNDARY || want == TARGET_DROP || want == TARGET_SWAP;
 
     if (want == TARGET_RUN)
         return false;
@@ -210,18 +211,31 @@ void train__count_redone(struct job *j, int64_t n)
     sh_metric_add(M_shunt_train_steps_redone_total, SH_LABELS(j->tenant, j->model), (double)n);
 }
 
+bool train_is_torn(const struct train *t, const struct worker *w)
+{
+    return t->job && t->job->w == w && t->job->stand == JOB_PAUSED &&
+           t->job->at == MSG_TRAIN_AT_UPDATE;
+}
+
+/* It was paused within the update: goes on to the end of that, and stops. False: it was not. */
+static bool leave_update(struct job *j)
+{
+    if (j->stand != JOB_PAUSED || j->at != MSG_TRAIN_AT_UPDATE || !j->w)
+        return false;
+    raise_flag(j, true);
+    j->stop_is_yield = false; /* the pause was counted when it stopped */
+    go_now(j, true);
+    job_go(j, JOB_STOPPING);
+    return true;
+}
+
 /* Gives the workspace up; the state of the last commit stays. False: nothing to do. */
 bool train__drop_workspace(struct job *j, enum worker_state to)
 {
     if (!job_has_ws(j))
         return false;
-    if (j->at == MSG_TRAIN_AT_UPDATE && j->w) { /* torn: finish the step first */
-        raise_flag(j, true);
-        j->stop_is_yield = false; /* the pause was counted when it stopped */
-        go_now(j, true);
-        job_go(j, JOB_STOPPING);
+    if (leave_update(j))
         return true;
-    }
     if (j->at == MSG_TRAIN_AT_STEP && j->op > 0)
         train__count_redone(j, 1);
     j->at = MSG_TRAIN_AT_BOUNDARY;
@@ -467,8 +481,10 @@ static bool go_on(struct train *t, struct job *j)
     struct sh_err err = {0}, why = {0};
 
     if (j->stand == JOB_PAUSED) {
-        if (j->w->preparing || store_worker_lacks(t->x->store, j->w))
+        if (j->w->preparing)
             return false;
+        if (store_worker_lacks(t->x->store, j->w))
+            return leave_update(j);
         go_now(j, true);
         return true;
     }
@@ -573,6 +589,8 @@ bool train_turn(struct train *t)
     switch (want) {
     case TARGET_RUN:
         return go_on(t, j);
+    case TARGET_BOUNDARY:
+        return leave_update(j);
     case TARGET_DROP:
         return train__drop_workspace(j, WORKER_STANDBY);
     case TARGET_SWAP:

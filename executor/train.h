@@ -38,6 +38,9 @@ void train_on_save(struct train *t, const struct msg_job_save *m);
 /* Suspend for the end of this process; train_is_quiet() when it is on disk. */
 void train_suspend(struct train *t);
 bool train_is_quiet(const struct train *t);
+/* Has the worker stopped within an update? It compiles nothing then: whoever needs the memory of
+ * training needs the worker at once, to finish the step. */
+bool train_is_torn(const struct train *t, const struct worker *w);
 struct worker *train_worker(const struct train *t); /* has the job, or compiles it; NULL: none */
 void train_report_all(struct train *t);             /* to a scheduler that has just connected */
 

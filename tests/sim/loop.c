@@ -361,6 +361,19 @@ static void begin(void *arg)
 
 static void note_child(int fd, struct sim_proc *child);
 
+static const char *const *copy_argv(const char *const *argv)
+{
+    size_t n = 0;
+    char **copy;
+
+    while (argv[n])
+        n++;
+    copy = calloc(n + 1, sizeof(*copy));
+    for (size_t i = 0; i < n && copy; i++)
+        copy[i] = strdup(argv[i]);
+    return (const char *const *)copy;
+}
+
 /* The child begins to run a while later. */
 int sh_spawn(const struct sh_spawn *s, pid_t *pid_out, struct sh_err *err)
 {
@@ -376,6 +389,8 @@ int sh_spawn(const struct sh_spawn *s, pid_t *pid_out, struct sh_err *err)
     b->parent = sim_self();
     b->p = sim_proc_new(sim__child_name(b->parent, s->argv[0]), sim_proc_host(b->parent));
     b->spawned.parent = b->parent;
+    b->spawned.argv = copy_argv(s->argv);
+    b->spawned.stdout_fd = s->stdout_fd > STDERR_FILENO ? dup(s->stdout_fd) : -1;
     for (size_t i = 0; i < s->n_fds && i < SH_ARRAY_LEN(b->spawned.fds); i++) {
         b->spawned.fds[b->spawned.n_fds++] = dup(s->fds[i]);
         note_child(s->fds[i], b->p);
@@ -389,6 +404,14 @@ int sh_spawn_child_init(struct sh_err *err)
 {
     (void)err;
     return SH_OK;
+}
+
+/* Of an executor that has no folder with the API: such are not simulated. */
+int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, char **out,
+                 size_t *out_len, int *wait_status, struct sh_err *err)
+{
+    (void)timeout_ms, (void)max_out, (void)out, (void)out_len, (void)wait_status;
+    return SH_FAIL(err, SH_E_UNSUPPORTED, "the simulation does not wait for %s", s->argv[0]);
 }
 
 int sh_self_dir(char *out, size_t size, struct sh_err *err)

@@ -25,7 +25,7 @@
 #define MAX_TEXT 4096
 #define SEED_LIMIT_S 120 /* of real time: one that takes longer hangs */
 
-static const struct sim_scenario *const SCENARIOS[] = {&SIM_WORLD, &SIM_SCHED};
+static const struct sim_scenario *const SCENARIOS[] = {&SIM_WORLD, &SIM_SCHED, &SIM_EXECUTOR};
 
 struct fault {
     int64_t at_ns;
@@ -394,7 +394,7 @@ int main(int argc, char **argv)
     double began = seconds();
     struct total t;
 
-    sh_log_init("sim", o.is_verbose ? SH_LOG_DEBUG : SH_LOG_ERROR);
+    sh_log_init("sim", o.is_verbose ? SH_LOG_INFO : SH_LOG_ERROR);
     for (size_t i = 0; i < SH_ARRAY_LEN(SCENARIOS); i++)
         if (strcmp(SCENARIOS[i]->name, o.scenario) == 0)
             s = SCENARIOS[i];

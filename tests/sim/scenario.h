@@ -25,6 +25,7 @@ struct sim_scenario {
     int64_t calm_ns, faults_ns, end_ns; /* faults from the first to the second; then heal() */
 };
 
+extern const struct sim_scenario SIM_EXECUTOR; /* one real executor, and a script */
 extern const struct sim_scenario
     SIM_WORLD, /* nothing but processes that talk: tests of the world */
     SIM_SCHED; /* schedulers, APIs and the database, with simple executors */

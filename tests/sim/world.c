@@ -14,6 +14,7 @@
 #define MONO_0_NS \
     INT64_C(1000000000000) /* no process sees time 0, which means "never" in many places */
 #define FIRST_PID 100000
+#define MAX_WATCHERS 8
 #define MAX_EVENTS (1u << 24)
 #define FNV_PRIME UINT64_C(1099511628211)
 
@@ -246,10 +247,25 @@ static void leave(struct sim_proc *old)
     set_clock(old);
 }
 
+static void (*watchers[MAX_WATCHERS + 1])(struct sim_proc *p);
+
+void sim_on_turn(void (*fn)(struct sim_proc *p))
+{
+    size_t i = 0;
+
+    while (watchers[i])
+        i++;
+    if (i == MAX_WATCHERS)
+        sim_broken("world", "more than %d oracles watch", MAX_WATCHERS);
+    watchers[i] = fn;
+}
+
 static void hook(struct sim_proc *p, uint64_t generation)
 {
     if (p->generation == generation && p->loop)
         sim__loop_hook(p->loop);
+    for (size_t i = 0; watchers[i] && p->generation == generation; i++)
+        watchers[i](p);
 }
 
 void sim_within(struct sim_proc *p, sim_fn *fn, void *arg)

@@ -67,6 +67,8 @@ struct sim_proc *sim_self(void); /* whose event is handled; NULL: the world's */
 
 /* In a process, after delay_ns of its time; does not happen once that has ended. */
 void sim_after(struct sim_proc *p, int64_t delay_ns, sim_event_fn *fn, void *arg, uint64_t n);
+/* fn(p) after each event of a process, behind its loop's hook; for oracles. */
+void sim_on_turn(void (*fn)(struct sim_proc *p));
 /* Runs fn(arg) in p at once, with its clock, and its loop's hook after it. */
 void sim_within(struct sim_proc *p, sim_fn *fn, void *arg);
 
@@ -92,6 +94,8 @@ void sim_programs(const struct sim_program *list, size_t n);
 struct sim_spawned {
     int fds[16]; /* OWNED by the child */
     size_t n_fds;
+    int stdout_fd;           /* likewise; -1: none */
+    const char *const *argv; /* a copy */
     struct sim_proc *parent;
 };
 const struct sim_spawned *sim_spawned(void); /* of sim_self() */

@@ -1,0 +1,12 @@
+/* blocks.h - small blocks of device memory, for all of the simulation (the compiler includes it
+ * first): what fills a GPU then fits into the caches of the host that simulates it, and every byte
+ * of it is really there and is looked at. */
+#ifndef SH_TESTS_SIM_BLOCKS_H
+#define SH_TESTS_SIM_BLOCKS_H
+
+#include "executor/device/dev.h"
+
+#undef DEV_BLOCK
+#define DEV_BLOCK ((size_t)1 << 10)
+
+#endif

@@ -1,0 +1,110 @@
+/* ckpt.c - executor/checkpoint.h without its thread: the same work (checkpoint_work.c) at a virtual
+ * time. It is done at once when the task begins or at once when it ends; in between the task's
+ * memory is in use, and who changes it is found by what the file says. */
+#include "executor/checkpoint.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/profile.h"
+
+#include <stdlib.h>
+
+#define MIN_NS SIM_US(80)
+#define MAX_NS SIM_MS(6)
+#define NS_PER_BYTE 0.4 /* of a disk of 2.5 GB/s; so many bytes of the simulation are real ones */
+
+struct ckpt {
+    struct sim_proc *proc;
+    struct ckpt_task *first, **last;
+    size_t n;
+    bool is_busy, is_done;
+};
+
+int ckpt_new(struct sh_loop *l, struct ckpt **out, struct sh_err *err)
+{
+    struct ckpt *c = calloc(1, sizeof(*c));
+
+    (void)l;
+    *out = c;
+    if (!c)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the checkpoint thread");
+    c->proc = sim_self();
+    c->last = &c->first;
+    return SH_OK;
+}
+
+/* A process of the simulation ends without it. */
+void ckpt_free(struct ckpt *c)
+{
+    free(c);
+}
+
+static void work(struct ckpt_task *t)
+{
+    sim_disk_in_task(true);
+    ckpt_work(t);
+    sim_disk_in_task(false);
+}
+
+static int64_t duration(const struct ckpt *c, const struct ckpt_task *t)
+{
+    const struct sim_disk *d = sim_disk(sim_proc_host(c->proc));
+    double ns = (double)sim_between(MIN_NS, MAX_NS);
+
+    for (size_t i = 0; t->write_path && i < t->n_tensors; i++)
+        ns += (double)(t->tensors[i].bytes * SIM_SCALE) * NS_PER_BYTE;
+    return (int64_t)(ns * (d->slow > 0 ? d->slow : 1));
+}
+
+static void begin(struct ckpt *c);
+
+static void on_end(void *arg, uint64_t n)
+{
+    struct ckpt *c = arg;
+    struct ckpt_task *t = c->first;
+
+    (void)n;
+    if (!c->is_done)
+        work(t);
+    if (!sim_proc_is_alive(c->proc))
+        return;
+    c->first = t->next;
+    if (!c->first)
+        c->last = &c->first;
+    c->n--;
+    c->is_busy = false;
+    t->next = NULL;
+    t->done(t);
+    begin(c);
+}
+
+/* Never within ckpt_submit(): who submits goes on first. */
+static void on_begin(void *arg, uint64_t early)
+{
+    struct ckpt *c = arg;
+    const int64_t ns = duration(c, c->first);
+
+    c->is_done = early;
+    if (early)
+        work(c->first);
+    if (sim_proc_is_alive(c->proc))
+        sim_after(c->proc, ns, on_end, c, 0);
+}
+
+static void begin(struct ckpt *c)
+{
+    if (c->is_busy || !c->first)
+        return;
+    c->is_busy = true;
+    sim_after(c->proc, SIM_US(5), on_begin, c, sim_below(2));
+}
+
+int ckpt_submit(struct ckpt *c, struct ckpt_task *t, struct sh_err *err)
+{
+    if (c->n >= CKPT_MAX_TASKS)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%u files wait to be written", CKPT_MAX_TASKS);
+    t->next = NULL;
+    *c->last = t;
+    c->last = &t->next;
+    c->n++;
+    begin(c);
+    return SH_OK;
+}

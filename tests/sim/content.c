@@ -1,0 +1,201 @@
+/* content.c - see content.h. */
+#include "tests/sim/content.h"
+
+#include "common/safetensors.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TENANT_AT 52
+#define KIND_AT 48
+#define REST_MASK ((UINT64_C(1) << KIND_AT) - 1)
+#define STEP_AT 16
+#define STEP_MASK ((UINT64_C(1) << 20) - 1)
+#define DATASET_ID (1u << 20) /* packages and datasets have different names */
+
+uint64_t sim_mix(uint64_t a, uint64_t b)
+{
+    uint64_t z = a * UINT64_C(0x9e3779b97f4a7c15) + b + UINT64_C(0x632be59bd9b4e019);
+
+    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
+    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
+    return z ^ (z >> 31);
+}
+
+uint64_t sim_word(unsigned tenant, enum sim_kind kind, uint64_t rest)
+{
+    return (uint64_t)tenant << TENANT_AT | (uint64_t)kind << KIND_AT | (rest & REST_MASK);
+}
+
+unsigned sim_word_tenant(uint64_t word)
+{
+    return (unsigned)(word >> TENANT_AT);
+}
+
+enum sim_kind sim_word_kind(uint64_t word)
+{
+    return (enum sim_kind)(word >> KIND_AT & 15);
+}
+
+uint64_t sim_image_word(const struct sim_package *p, size_t at)
+{
+    return sim_word(p->tenant, SIM_IMAGE, (uint64_t)p->id << 24 | at);
+}
+
+uint64_t sim_state_word(unsigned tenant, int64_t job, int64_t step, size_t at)
+{
+    return sim_word(tenant, SIM_STATE,
+                    (uint64_t)(job & 0xfff) << 36 | ((uint64_t)step & STEP_MASK) << STEP_AT |
+                        (at & 0xffff));
+}
+
+int64_t sim_state_step(uint64_t word)
+{
+    return (int64_t)(word >> STEP_AT & STEP_MASK);
+}
+
+void sim_fill_input(unsigned tenant, uint64_t rid, void *to, size_t bytes)
+{
+    for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
+        const uint64_t w = sim_word(tenant, SIM_INPUT, sim_mix(rid, i));
+
+        memcpy((char *)to + i * sizeof(w), &w, sizeof(w));
+    }
+}
+
+void sim_fill_output(const struct sim_package *p, const void *in, size_t in_bytes, void *to,
+                     size_t bytes)
+{
+    const size_t n_in = in_bytes / sizeof(uint64_t);
+
+    for (size_t i = 0; i < bytes / sizeof(uint64_t); i++) {
+        uint64_t w = 0;
+
+        if (n_in)
+            memcpy(&w, (const char *)in + i % n_in * sizeof(w), sizeof(w));
+        w = sim_word(p->tenant, SIM_OUTPUT, sim_mix(sim_mix(p->id, i), w));
+        memcpy((char *)to + i * sizeof(w), &w, sizeof(w));
+    }
+}
+
+bool sim_is_of(unsigned tenant, const void *p, size_t bytes, size_t *at_out)
+{
+    const uint64_t *w = p;
+
+    for (size_t i = 0; i < bytes / sizeof(*w); i++)
+        if (w[i] && sim_word_tenant(w[i]) != tenant) {
+            *at_out = i;
+            return false;
+        }
+    return true;
+}
+
+/* ------------------------------------------------------------------ files */
+
+__attribute__((noreturn)) static void no_file(const char *path)
+{
+    fprintf(stderr, "sim: could not write %s: %m\n", path);
+    exit(2);
+}
+
+void sim_package_text(const struct sim_package *p, char out[static 96])
+{
+    snprintf(out, 96, "{\"sim\":\"%s\",\"tenant\":%u,\"id\":%u}\n", p->model, p->tenant, p->id);
+}
+
+bool sim_package_read(int fd, struct sim_package *out)
+{
+    char text[96];
+    ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
+
+    text[n > 0 ? n : 0] = '\0';
+    return sscanf(text, "{\"sim\":\"%31[^\"]\",\"tenant\":%u,\"id\":%u}", out->model, &out->tenant,
+                  &out->id) == 3;
+}
+
+/* As long as a SHA-256. */
+static void name_of(unsigned tenant, unsigned id, char out[static 65])
+{
+    uint64_t w = sim_mix(tenant, id);
+
+    for (size_t i = 0; i < 4; i++, w = sim_mix(w, i))
+        snprintf(out + 16 * i, 17, "%016" PRIx64, w);
+}
+
+static void write_text(const char *dir, const char *name, const char *text)
+{
+    char path[512];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%.400s/%.100s", dir, name);
+    f = fopen(path, "we");
+    if (!f || fputs(text, f) < 0 || fclose(f) != 0)
+        no_file(path);
+}
+
+static void make_folders(const char *state_dir)
+{
+    static const char *const NAMES[] = {"", "/blobs", "/blobs/packages", "/blobs/datasets",
+                                        "/jobs"};
+    char path[512];
+
+    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
+        snprintf(path, sizeof(path), "%.400s%s", state_dir, NAMES[i]);
+        mkdir(path, 0750);
+    }
+}
+
+void sim_package_make(const char *state_dir, const struct sim_package *p, char path[static 96])
+{
+    char name[65], dir[512], text[96];
+
+    make_folders(state_dir);
+    name_of(p->tenant, p->id, name);
+    snprintf(path, 96, "packages/%s", name);
+    snprintf(dir, sizeof(dir), "%.380s/blobs/%s", state_dir, path);
+    if (mkdir(dir, 0750) != 0)
+        return;
+    sim_package_text(p, text);
+    write_text(dir, "graph.json", text);
+    write_text(dir, "model.onnx", text);
+    write_text(dir, "weights.safetensors", text);
+}
+
+void sim_dataset_make(const char *state_dir, unsigned tenant, unsigned id, size_t sample_bytes,
+                      int64_t n, char path[static 96])
+{
+    struct sh_st_tensor t[] = {{.name = "input",
+                                .dtype = SH_F32,
+                                .rank = 2,
+                                .dims = {n, (int64_t)(sample_bytes / sizeof(float))},
+                                .bytes = sample_bytes * (size_t)n},
+                               {.name = "label",
+                                .dtype = SH_I64,
+                                .rank = 1,
+                                .dims = {n},
+                                .bytes = sizeof(int64_t) * (size_t)n}};
+    char name[65], full[512];
+    struct sh_err err = {0};
+    char *data = malloc(t[0].bytes + 1);
+    int64_t *labels = calloc((size_t)n + 1, sizeof(*labels));
+
+    make_folders(state_dir);
+    name_of(tenant, DATASET_ID + id, name);
+    snprintf(path, 96, "datasets/%s.safetensors", name);
+    snprintf(full, sizeof(full), "%.380s/blobs/%s", state_dir, path);
+    if (!data || !labels)
+        no_file(full);
+    for (int64_t i = 0; i < n; i++)
+        sim_fill_input(tenant, ((uint64_t)id << 32) + (uint64_t)i, data + sample_bytes * (size_t)i,
+                       sample_bytes);
+    t[0].data = data;
+    t[1].data = (const char *)labels;
+    if (access(full, F_OK) != 0 && sh_st_write(full, t, 2, NULL, &err))
+        no_file(full);
+    free(data);
+    free(labels);
+}

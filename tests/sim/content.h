@@ -1,0 +1,51 @@
+/* content.h - what lies in simulated memory and files, so that a byte says whose it is.
+ *
+ * All is words of 8 bytes: the tenant, what it is, and more. A word of 0 is cleared memory.
+ *
+ *   image    of the package `id`, at this place of it
+ *   state    of a job, of one step, at this place
+ *   work     of whoever computed there
+ *   input    of a request
+ *   output   of a model for an input
+ */
+#ifndef SH_TESTS_SIM_CONTENT_H
+#define SH_TESTS_SIM_CONTENT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum sim_kind { SIM_IMAGE = 1, SIM_STATE, SIM_WORK, SIM_INPUT, SIM_OUTPUT };
+
+/* What the file graph.json of a simulated package says. */
+struct sim_package {
+    char model[32];  /* of the profile */
+    unsigned tenant; /* 1 to 4095 */
+    unsigned id;
+};
+
+uint64_t sim_word(unsigned tenant, enum sim_kind kind, uint64_t rest);
+unsigned sim_word_tenant(uint64_t word);
+enum sim_kind sim_word_kind(uint64_t word);
+uint64_t sim_mix(uint64_t a, uint64_t b);
+
+uint64_t sim_image_word(const struct sim_package *p, size_t at); /* at: in words */
+uint64_t sim_state_word(unsigned tenant, int64_t job, int64_t step, size_t at);
+int64_t sim_state_step(uint64_t word); /* modulo 2^20 */
+/* What a client puts into a request, and what must come back: rid is any number of it. */
+void sim_fill_input(unsigned tenant, uint64_t rid, void *to, size_t bytes);
+void sim_fill_output(const struct sim_package *p, const void *in, size_t in_bytes, void *to,
+                     size_t bytes);
+
+/* True: every word is 0 or of this tenant. Else *at_out: the first that is not. */
+bool sim_is_of(unsigned tenant, const void *p, size_t bytes, size_t *at_out);
+
+/* Files of a state folder; what is there already stays. path: relative, as commands have it. They
+ * end the process if the disk of the host does not take them. */
+void sim_package_make(const char *state_dir, const struct sim_package *p, char path[static 96]);
+void sim_dataset_make(const char *state_dir, unsigned tenant, unsigned id, size_t sample_bytes,
+                      int64_t n, char path[static 96]);
+bool sim_package_read(int fd, struct sim_package *out); /* of a graph.json or model.onnx */
+void sim_package_text(const struct sim_package *p, char out[static 96]);
+
+#endif

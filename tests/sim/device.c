@@ -1,0 +1,508 @@
+/* device.c - see device.h. */
+#include "tests/sim/device.h"
+
+#include "common/mem.h"
+#include "common/shm.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+
+#define RING 4096u
+#define TICKET_NS 300
+#define ZERO_SHARE 2 /* a scrub only writes */
+#define SEE_NS 200   /* until a waiter sees a ticket */
+
+enum cmd_kind { CMD_COPY, CMD_MOVE, CMD_ZERO, CMD_TICKET, CMD_MARK };
+
+struct cmd {
+    enum cmd_kind kind;
+    enum dev_dir dir;
+    size_t off, from, bytes; /* from: of a move */
+    char *host;
+    uint32_t slot;
+    uint64_t value;
+};
+
+struct lane {
+    struct cmd cmds[RING];
+    uint32_t head, n;
+    bool is_busy;
+};
+
+struct waiter {
+    struct waiter *next;
+    uint32_t slot, value;
+    struct sim_proc *proc;
+    uint64_t generation;
+    sim_event_fn *fn;
+    void *arg;
+    uint64_t n;
+};
+
+struct sim_device {
+    struct dev_mem base; /* first member */
+    struct sim_device *next;
+    struct sim_proc *owner;
+    uint64_t generation;
+    const struct sim_device_conf *conf;
+    struct sh_shm arena, tickets;
+    ino_t inode;
+    int event_fd;
+    bool is_closed;
+    struct lane lanes[DEV_MAX_LANES];
+    uint64_t marks[RING];
+    uint32_t first_mark, n_marks;
+    uint32_t forced[DEV_N_TICKETS]; /* values, and the last one given by dev_ticket_force(); */
+    bool is_forced[DEV_N_TICKETS];  /* false: none ever was */
+    struct waiter *waiters;
+};
+
+struct configured {
+    struct configured *next;
+    const struct sim_proc *proc;
+    const struct sim_device_conf *conf;
+};
+
+static struct configured *configured;
+static struct sim_device *devices;
+static sim_lane_fn *watch;
+static uint64_t n_faults;
+
+void sim_device_configure(struct sim_proc *p, const struct sim_device_conf *c)
+{
+    struct configured *e = configured;
+
+    while (e && e->proc != p)
+        e = e->next;
+    if (!e) {
+        e = calloc(1, sizeof(*e));
+        if (!e)
+            abort();
+        e->proc = p;
+        e->next = configured;
+        configured = e;
+    }
+    e->conf = c;
+}
+
+static const struct sim_device_conf *conf_of(const struct sim_proc *p)
+{
+    for (const struct configured *e = configured; e; e = e->next)
+        if (e->proc == p)
+            return e->conf;
+    sim_broken("world", "%s opens a device that nobody has configured", sim_proc_name(p));
+}
+
+void sim_device_watch(sim_lane_fn *fn)
+{
+    watch = fn;
+}
+
+uint64_t sim_device_faults(void)
+{
+    return n_faults;
+}
+
+static bool happens(double chance)
+{
+    const bool is = chance > 0 && sim_chance(chance);
+
+    n_faults += is;
+    return is;
+}
+
+/* ------------------------------------------------------------------ tickets and marks */
+
+static struct sim_device *device(const struct dev_mem *m)
+{
+    return (struct sim_device *)(uintptr_t)m;
+}
+
+static uint32_t *word(const struct sim_device *d, uint32_t slot)
+{
+    return (uint32_t *)d->tickets.base + slot;
+}
+
+bool sim_device_has(const struct sim_device *d, uint32_t slot, uint32_t value)
+{
+    return (int32_t)(*word(d, slot) - value) >= 0;
+}
+
+static void raise_ticket(struct sim_device *d, uint32_t slot, uint32_t value)
+{
+    if (sim_device_has(d, slot, value))
+        return;
+    *word(d, slot) = value;
+    for (struct waiter **at = &d->waiters; *at;) {
+        struct waiter *w = *at;
+
+        if (w->slot != slot || !sim_device_has(d, slot, w->value)) {
+            at = &w->next;
+            continue;
+        }
+        if (sim_proc_generation(w->proc) == w->generation)
+            sim_after(w->proc, SEE_NS, w->fn, w->arg, w->n);
+        *at = w->next;
+        free(w);
+    }
+}
+
+void sim_device_when(struct sim_device *d, uint32_t slot, uint32_t value, struct sim_proc *p,
+                     sim_event_fn *fn, void *arg, uint64_t n)
+{
+    struct waiter *w;
+
+    if (sim_device_has(d, slot, value)) {
+        sim_after(p, SEE_NS, fn, arg, n);
+        return;
+    }
+    w = calloc(1, sizeof(*w));
+    if (!w)
+        abort();
+    *w = (struct waiter){d->waiters, slot, value, p, sim_proc_generation(p), fn, arg, n};
+    d->waiters = w;
+}
+
+static void add_mark(struct sim_device *d, uint64_t cookie)
+{
+    if (d->n_marks == RING)
+        sim_broken("device", "%u marks were not fetched", RING);
+    d->marks[(d->first_mark + d->n_marks++) % RING] = cookie;
+    sim_fd_ready(d->event_fd);
+}
+
+/* ------------------------------------------------------------------ lanes */
+
+static char *arena(const struct sim_device *d, size_t off)
+{
+    return (char *)d->arena.base + off;
+}
+
+static void copy(const struct sim_device *d, const struct cmd *c, size_t from, size_t to)
+{
+    char *dev = arena(d, c->off + from), *host = c->host + from;
+
+    if (c->dir == DEV_H2D)
+        memcpy(dev, host, to - from);
+    else
+        memcpy(host, dev, to - from);
+}
+
+static size_t half(const struct cmd *c)
+{
+    return c->bytes / 2 / sizeof(uint64_t) * sizeof(uint64_t);
+}
+
+static int64_t duration(const struct sim_device *d, const struct cmd *c)
+{
+    const struct sim_profile *p = d->conf->profile;
+    int64_t ns = p->latency_ns;
+
+    switch (c->kind) {
+    case CMD_COPY:
+        ns += (int64_t)((double)c->bytes *
+                        (c->dir == DEV_H2D ? p->to_ns_per_byte : p->from_ns_per_byte));
+        if (happens(d->conf->stall))
+            ns += sim_between(0, d->conf->max_stall_ns);
+        return ns;
+    case CMD_MOVE:
+        return ns + (int64_t)((double)c->bytes * p->memory_ns_per_byte);
+    case CMD_ZERO:
+        return ns + (int64_t)((double)c->bytes * p->memory_ns_per_byte / ZERO_SHARE);
+    default:
+        return TICKET_NS;
+    }
+}
+
+static void finish(struct sim_device *d, const struct cmd *c)
+{
+    switch (c->kind) {
+    case CMD_COPY:
+        copy(d, c, half(c), c->bytes);
+        break;
+    case CMD_MOVE:
+        memmove(arena(d, c->off), arena(d, c->from), c->bytes);
+        break;
+    case CMD_ZERO:
+        memset(arena(d, c->off), 0, c->bytes);
+        break;
+    case CMD_TICKET:
+        raise_ticket(d, c->slot, (uint32_t)c->value);
+        break;
+    case CMD_MARK:
+        add_mark(d, c->value);
+        break;
+    }
+}
+
+static void on_done(void *arg, uint64_t lane);
+
+static void go_on(struct sim_device *d, uint32_t lane)
+{
+    struct lane *l = &d->lanes[lane];
+    const struct cmd *c = &l->cmds[l->head];
+
+    if (l->is_busy || l->n == 0)
+        return;
+    l->is_busy = true;
+    if (c->kind == CMD_COPY)
+        copy(d, c, 0, half(c));
+    sim_world_after(duration(d, c), on_done, d, lane);
+}
+
+static bool is_dead(const struct sim_device *d)
+{
+    return d->is_closed || sim_proc_generation(d->owner) != d->generation;
+}
+
+/* In the world: a device goes on while its process is stopped. */
+static void on_done(void *arg, uint64_t lane)
+{
+    struct sim_device *d = arg;
+    struct lane *l = &d->lanes[lane];
+    struct cmd c = l->cmds[l->head];
+
+    if (is_dead(d))
+        return;
+    l->head = (l->head + 1) % RING;
+    l->n--;
+    l->is_busy = false;
+    finish(d, &c);
+    go_on(d, (uint32_t)lane);
+}
+
+static int enqueue(struct dev_mem *m, uint32_t lane, const struct cmd *c, struct sh_err *err)
+{
+    struct sim_device *d = device(m);
+    struct lane *l = &d->lanes[lane];
+
+    if (l->n == RING)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "copy lane %u already holds %u commands", lane, RING);
+    if (happens(d->conf->refuse))
+        return SH_FAIL(err, SH_E_DEVMEM, "the simulated device has no memory for a command");
+    l->cmds[(l->head + l->n++) % RING] = *c;
+    go_on(d, lane);
+    return SH_OK;
+}
+
+static void tell(const struct dev_mem *m, enum sim_lane_use use, size_t off, size_t bytes)
+{
+    if (watch)
+        watch(device(m)->owner, use, off, bytes);
+}
+
+static int mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t off, void *host,
+                    size_t bytes, struct sh_err *err)
+{
+    const struct cmd c = {.kind = CMD_COPY, .dir = dir, .off = off, .host = host, .bytes = bytes};
+
+    tell(m, dir == DEV_H2D ? SIM_LANE_IN : SIM_LANE_OUT, off, bytes);
+    return enqueue(m, lane, &c, err);
+}
+
+static int mem_move(struct dev_mem *m, uint32_t lane, size_t dst, size_t src, size_t bytes,
+                    struct sh_err *err)
+{
+    const struct cmd c = {.kind = CMD_MOVE, .off = dst, .from = src, .bytes = bytes};
+
+    tell(m, SIM_LANE_MOVE, dst, bytes);
+    return enqueue(m, lane, &c, err);
+}
+
+static int mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, struct sh_err *err)
+{
+    const struct cmd c = {.kind = CMD_ZERO, .off = off, .bytes = bytes};
+
+    tell(m, SIM_LANE_ZERO, off, bytes);
+    return enqueue(m, lane, &c, err);
+}
+
+static int mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
+                      struct sh_err *err)
+{
+    const struct cmd c = {.kind = CMD_TICKET, .slot = slot, .value = value};
+
+    return enqueue(m, lane, &c, err);
+}
+
+static int mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)
+{
+    const struct cmd c = {.kind = CMD_MARK, .value = cookie};
+
+    return enqueue(m, lane, &c, err);
+}
+
+static int mem_event_fd(const struct dev_mem *m)
+{
+    return device(m)->event_fd;
+}
+
+static bool mem_next_mark(struct dev_mem *m, uint64_t *cookie)
+{
+    struct sim_device *d = device(m);
+
+    if (d->n_marks == 0)
+        return false;
+    *cookie = d->marks[d->first_mark];
+    d->first_mark = (d->first_mark + 1) % RING;
+    d->n_marks--;
+    return true;
+}
+
+static void ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value)
+{
+    struct sim_device *d = device(m);
+
+    if (sim_device_has(d, slot, value))
+        return;
+    d->forced[slot] = value;
+    d->is_forced[slot] = true;
+    raise_ticket(d, slot, value);
+}
+
+bool sim_device_was_forced(const struct sim_device *d, uint32_t slot, uint32_t value)
+{
+    return d->is_forced[slot] && (int32_t)(d->forced[slot] - value) >= 0;
+}
+
+static uint32_t ticket_value(const struct dev_mem *m, uint32_t slot)
+{
+    return *word(device(m), slot);
+}
+
+/* ------------------------------------------------------------------ its life */
+
+static int mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh_err *err)
+{
+    struct sim_device *d = calloc(1, sizeof(*d));
+    struct stat st;
+    int rc;
+
+    *out = NULL;
+    if (!d)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a simulated device");
+    d->owner = sim_self();
+    d->generation = sim_proc_generation(d->owner);
+    d->conf = conf_of(d->owner);
+    d->base.bytes = c->pool_bytes;
+    d->base.n_lanes = c->n_lanes;
+    d->base.device_bytes = (size_t)(d->conf->profile->device_bytes / SIM_SCALE);
+    sh_strlcpy(d->base.device_name, d->conf->profile->device, sizeof(d->base.device_name));
+    d->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    rc = sh_shm_create("shunt-sim-arena", c->pool_bytes, &d->arena, err);
+    if (!rc)
+        rc = sh_shm_create("shunt-sim-tickets", DEV_N_TICKETS * sizeof(uint32_t), &d->tickets, err);
+    if (!rc && (d->event_fd < 0 || fstat(d->arena.fd, &st) < 0))
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a simulated device");
+    if (rc)
+        return rc;
+    d->inode = st.st_ino;
+    d->next = devices;
+    devices = d;
+    *out = &d->base;
+    return SH_OK;
+}
+
+/* Waits for what is enqueued: it happens now. */
+static void mem_close(struct dev_mem *m)
+{
+    struct sim_device *d = device(m);
+
+    if (!d)
+        return;
+    for (uint32_t i = 0; i < d->base.n_lanes; i++)
+        for (struct lane *l = &d->lanes[i]; l->n > 0; l->n--) {
+            finish(d, &l->cmds[l->head]);
+            l->head = (l->head + 1) % RING;
+        }
+    d->is_closed = true;
+}
+
+static int mem_export(const struct dev_mem *m, int *fds, size_t *n_fds, struct sh_err *err)
+{
+    (void)err;
+    fds[0] = device(m)->arena.fd;
+    fds[1] = device(m)->tickets.fd;
+    *n_fds = 2;
+    return SH_OK;
+}
+
+static int mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
+{
+    (void)base, (void)bytes;
+    return happens(device(m)->conf->refuse_lock)
+               ? SH_FAIL(err, SH_E_NOMEM, "the simulated host has no memory to lock")
+               : SH_OK;
+}
+
+static void mem_host_unlock(struct dev_mem *m, void *base)
+{
+    (void)m, (void)base;
+}
+
+struct sim_device *sim_device_of(int arena_fd)
+{
+    struct stat st;
+
+    if (fstat(arena_fd, &st) < 0)
+        return NULL;
+    for (struct sim_device *d = devices; d; d = d->next)
+        if (d->inode == st.st_ino)
+            return d;
+    return NULL;
+}
+
+const struct sim_device_conf *sim_device_conf(const struct sim_device *d)
+{
+    return d->conf;
+}
+
+char *sim_device_at(const struct sim_device *d, size_t off, size_t bytes)
+{
+    return off <= d->base.bytes && bytes <= d->base.bytes - off ? arena(d, off) : NULL;
+}
+
+/* ------------------------------------------------------------------ the table of calls */
+
+/* Simulated workers have no compute face: nobody calls these. */
+static int no_call(void)
+{
+    sim_broken("device", "a call of the compute face");
+}
+
+#define NO_CALL (void *)(uintptr_t)no_call
+#define OPS(queued)                                                                                \
+    {                                                                                              \
+        .abi = DEV_ABI, .name = "sim", .is_queued = (queued), .mem_open = mem_open,                \
+        .mem_close = mem_close, .mem_export = mem_export, .mem_host_lock = mem_host_lock,          \
+        .mem_host_unlock = mem_host_unlock, .mem_copy = mem_copy, .mem_move = mem_move,            \
+        .mem_zero = mem_zero, .mem_ticket = mem_ticket, .mem_mark = mem_mark,                      \
+        .mem_event_fd = mem_event_fd, .mem_next_mark = mem_next_mark,                              \
+        .ticket_force = ticket_force, .ticket_value = ticket_value, .open = NO_CALL,               \
+        .close = NO_CALL, .own_memory = NO_CALL, .upload = NO_CALL, .download = NO_CALL,           \
+        .fill = NO_CALL, .move = NO_CALL, .wait = NO_CALL, .has_ticket = NO_CALL, .sync = NO_CALL, \
+        .plan_new = NO_CALL, .plan_free = NO_CALL, .plan_scratch_bytes = NO_CALL,                  \
+        .plan_set_scratch = NO_CALL, .plan_finish = NO_CALL, .plan_pack = NO_CALL,                 \
+        .plan_unpack = NO_CALL, .plan_run = NO_CALL, .plan_profile = NO_CALL                       \
+    }
+
+static const struct dev_ops QUEUED = OPS(true), SYNCHRONOUS = OPS(false);
+
+int __wrap_dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err)
+{
+    (void)kind;
+    return dev_lib_wrap(conf_of(sim_self())->is_queued ? &QUEUED : &SYNCHRONOUS, out, err);
+}
+
+int __wrap_dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *beta_ns,
+                           struct sh_err *err)
+{
+    const struct sim_profile *p = device(m)->conf->profile;
+    const double error = 0.97 + (double)sim_below(61) / 1000; /* as measured on a busy host */
+
+    (void)lane, (void)err;
+    *alpha_ns = (double)p->latency_ns * error;
+    *beta_ns = p->to_ns_per_byte * error;
+    return SH_OK;
+}

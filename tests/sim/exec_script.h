@@ -1,0 +1,44 @@
+/* exec_script.h - a scheduler and an API as one executor sees them, played by a script: what the
+ * scenario "executor" sends, at random, and what it must hear in return. Where the whole system
+ * runs, the real scheduler stands in the place of this.
+ */
+#ifndef SH_TESTS_SIM_EXEC_SCRIPT_H
+#define SH_TESTS_SIM_EXEC_SCRIPT_H
+
+#include "tests/sim/content.h"
+#include "tests/sim/executor.h"
+
+#define SCRIPT_SCHED_HOST 1u
+#define SCRIPT_API_HOST 2u /* of one that is not on the executor's host */
+
+struct script {
+    struct sim_exec *e;
+    const struct sim_profile *profile;
+    bool is_local; /* the API is on the executor's host */
+    struct sim_proc *sched, *api;
+    bool is_ending; /* nothing new is begun */
+};
+extern struct script script;
+
+void script_begin(struct sim_exec *e, const struct sim_profile *profile, bool is_local);
+void script_start_sched(void); /* again: with a newer epoch */
+void script_start_api(void);   /* again: with another number */
+/* Is all answered, and have all jobs ended? */
+bool script_is_through(void);
+void script_check_end(void);
+
+/* exec_script_jobs.c */
+void script__jobs_begin(void);
+void script__jobs_hello(void);  /* the executor is there, and what it says of its job comes now */
+void script__jobs_synced(void); /* it has said all */
+void script__jobs_tick(void);   /* now and then, while it is there */
+void script__jobs_on(const struct sh_msg *m);
+bool script__jobs_are_through(void);
+
+/* exec_script.c, for it */
+void script__send(const struct sh_msg *m);
+uint64_t script__epoch(void);
+const struct sim_package *script__package(size_t i,
+                                          char path[static 96]); /* NULL behind the last */
+
+#endif

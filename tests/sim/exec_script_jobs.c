@@ -1,0 +1,322 @@
+/* exec_script_jobs.c - see exec_script.h: training jobs, one after the other, each until it has
+ * ended: started, stopped, saved, and begun again from its newest checkpoint. */
+#include "common/job.h"
+#include "common/mem.h"
+#include "common/msg.h"
+#include "tests/sim/exec_script.h"
+#include "tests/sim/oracles_exec.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define N_JOBS 6u
+#define STOP_WITHIN_NS SIM_S(150) /* a worker may hang, or compile, meanwhile */
+#define SAVE_EVERY 40u
+
+enum job_where { JOB_WAITS, JOB_STARTED, JOB_ENDED };
+
+static struct script_job {
+    int64_t id;
+    size_t version; /* of the script: what it trains */
+    char dataset[96], spec[400], dir[16];
+    int64_t steps;
+    enum job_where where;
+    uint32_t attempt;
+    int64_t begin_ns; /* WAITS: not before */
+    bool is_reported; /* in what the executor says after it has connected */
+    bool cancel_asked;
+    int64_t stop_ns; /* since when it is to stop; 0: not */
+    char ckpt[160];  /* the newest that was told; "": none */
+    int64_t ckpt_step;
+    int64_t save_asked;
+    int64_t told_step;
+    uint32_t n_failed;
+} jobs[N_JOBS];
+static size_t n_jobs, at;        /* at: the one that it is the turn of */
+static struct sim_proc *told_by; /* whose told_step it is, and in which life */
+static uint64_t told_life;
+
+/* ------------------------------------------------------------------ making them */
+
+static void make_job(size_t version, const struct sim_package *p, const struct sim_model *m)
+{
+    struct script_job *j = &jobs[n_jobs++];
+    const uint32_t batch = m->sizes[0].batch * 4;
+    char evaluation[120] = "";
+
+    *j = (struct script_job){.id = (int64_t)n_jobs, .version = version};
+    j->steps = sim_between(20, m->op_ns[0] < 100000 ? 3000 : 160);
+    snprintf(j->dir, sizeof(j->dir), "%" PRId64, j->id);
+    sim_dataset_make(script.e->state_dir, p->tenant, (unsigned)j->id,
+                     m->in_bytes < 4096 ? m->in_bytes : 64, 32, j->dataset);
+    if (sim_below(2))
+        snprintf(evaluation, sizeof(evaluation),
+                 ",\"evaluation\":{\"every\":%" PRId64 ",\"best\":\"%s\",\"patience\":%u}",
+                 1 + j->steps / sim_between(2, 9), sim_below(2) ? "accuracy" : "loss",
+                 sim_below(2) ? 3 : 0);
+    snprintf(j->spec, sizeof(j->spec),
+             "{\"loss\":\"cross-entropy\",\"optimizer\":{\"name\":\"sgd\",\"lr\":0.1},"
+             "\"labels\":\"label\",\"batch\":%u,\"steps\":%" PRId64
+             ",\"checkpoint_interval_ms\":%" PRId64 ",\"publish\":%s%s}",
+             batch, j->steps, sim_between(30, 3000), sim_below(2) ? "true" : "false", evaluation);
+}
+
+void script__jobs_begin(void)
+{
+    struct sim_package const *p;
+    char path[96];
+
+    n_jobs = at = 0;
+    for (size_t i = 0; (p = script__package(i, path)) && n_jobs < N_JOBS; i++) {
+        const struct sim_model *m = sim_profile_model(script.profile, p->model);
+
+        if (m->n_ops)
+            make_job(i, p, m);
+    }
+    if (n_jobs == 0)
+        at = n_jobs;
+}
+
+/* ------------------------------------------------------------------ commands */
+
+static void start(struct script_job *j)
+{
+    struct sh_msg m = {.type = MSG_JOB_START};
+    char package[96], dir[64];
+    const struct sim_package *p = script__package(j->version, package);
+    const bool evaluates = strstr(j->spec, "evaluation") != NULL;
+
+    snprintf(dir, sizeof(dir), "%s/jobs/%s", script.e->state_dir, j->dir);
+    if (j->ckpt[0])
+        SIM_CHECK("durable", oracle_job_folder(dir) >= j->ckpt_step,
+                  "job %" PRId64 ": the checkpoint of step %" PRId64 " was told, and is not there",
+                  j->id, j->ckpt_step);
+    j->attempt++;
+    j->where = JOB_STARTED;
+    j->stop_ns = 0;
+    j->told_step = 0;
+    j->cancel_asked = false;
+    m.u.job_start = (struct msg_job_start){.epoch = script__epoch(),
+                                           .job = j->id,
+                                           .attempt = j->attempt,
+                                           .tenant = p->tenant == 1   ? "ann"
+                                                     : p->tenant == 2 ? "ben"
+                                                                      : "cyd",
+                                           .model = p->model,
+                                           .package = package,
+                                           .dataset = j->dataset,
+                                           .eval_dataset = evaluates ? j->dataset : "",
+                                           .spec = j->spec,
+                                           .dir = j->dir,
+                                           .resume = j->ckpt,
+                                           .resume_step = j->ckpt_step,
+                                           .about = ""};
+    script__send(&m);
+    if (sim_below(5) == 0)
+        script__send(&m); /* the scheduler does not know that it was heard */
+}
+
+static void stop(struct script_job *j, enum msg_job_how how, uint64_t epoch)
+{
+    struct sh_msg m = {.type = MSG_JOB_STOP};
+
+    m.u.job_stop =
+        (struct msg_job_stop){.epoch = epoch, .job = j->id, .attempt = j->attempt, .how = how};
+    script__send(&m);
+}
+
+static void ask_to_stop(struct script_job *j)
+{
+    const bool cancels = sim_below(12) == 0;
+
+    j->stop_ns = sim_now();
+    j->cancel_asked = cancels;
+    stop(j, cancels ? MSG_JOB_HOW_CANCEL : MSG_JOB_HOW_SUSPEND, script__epoch());
+}
+
+static void save(struct script_job *j)
+{
+    struct sh_msg m = {.type = MSG_JOB_SAVE};
+
+    m.u.job_save = (struct msg_job_save){
+        .epoch = script__epoch(), .job = j->id, .attempt = j->attempt, .asked = ++j->save_asked};
+    script__send(&m);
+}
+
+void script__jobs_tick(void)
+{
+    struct script_job *j = at < n_jobs ? &jobs[at] : NULL;
+
+    if (!j)
+        return;
+    if (j->where == JOB_ENDED) {
+        at++;
+        return;
+    }
+    if (j->where == JOB_WAITS) {
+        if (sim_now() >= j->begin_ns)
+            start(j);
+        return;
+    }
+    SIM_CHECK("waits",
+              !j->stop_ns || sim_now() - j->stop_ns < STOP_WITHIN_NS ||
+                  sim_proc_is_paused(script.e->proc),
+              "job %" PRId64 " has not stopped in %.3f s", j->id,
+              (double)(sim_now() - j->stop_ns) / 1e9);
+    if (script.is_ending)
+        return;
+    if (!j->stop_ns && sim_below(250) == 0)
+        ask_to_stop(j);
+    if (script__epoch() > 1 && sim_below(300) == 0)
+        stop(j, MSG_JOB_HOW_CANCEL, script__epoch() - 1);
+    if (sim_below(SAVE_EVERY) == 0)
+        save(j);
+}
+
+/* ------------------------------------------------------------------ what it hears */
+
+static struct script_job *job_of(int64_t id)
+{
+    return id > 0 && (size_t)id <= n_jobs ? &jobs[id - 1] : NULL;
+}
+
+static void again(struct script_job *j)
+{
+    j->where = JOB_WAITS;
+    j->stop_ns = 0;
+    j->begin_ns = sim_now() + sim_between(0, SIM_MS(800));
+}
+
+static void on_failed(struct script_job *j, const struct msg_job_state *m)
+{
+    sim_trace("job %" PRId64 " failed at step %" PRId64 ": %s", j->id, m->step, m->msg);
+    if (++j->n_failed < 30) { /* refused for now, or for a fault that ends */
+        again(j);
+        return;
+    }
+    j->where = JOB_ENDED;
+}
+
+static void on_state(const struct msg_job_state *m)
+{
+    struct script_job *j = job_of(m->job);
+
+    SIM_CHECK("jobs", j, "job %" PRId64 " is none", m->job);
+    j->is_reported = true;
+    if (j->where != JOB_STARTED || m->attempt != j->attempt)
+        return; /* of an earlier attempt, said again */
+    SIM_CHECK("jobs",
+              m->step >= 0 && m->step <= j->steps && (m->steps == 0 || m->steps == j->steps),
+              "job %" PRId64 ": step %" PRId64 " of %" PRId64, j->id, m->step, m->steps);
+    if (m->state == MSG_JOB_RUNNING || m->state == MSG_JOB_COMPLETING || m->state == MSG_JOB_DONE)
+        SIM_CHECK("durable", m->step >= j->told_step && m->step >= j->ckpt_step,
+                  "job %" PRId64 " is at step %" PRId64 ", and was at %" PRId64
+                  " with a checkpoint of %" PRId64,
+                  j->id, m->step, j->told_step, j->ckpt_step);
+    switch (m->state) {
+    case MSG_JOB_DONE:
+        j->where = JOB_ENDED;
+        return;
+    case MSG_JOB_FAILED:
+        on_failed(j, m);
+        return;
+    case MSG_JOB_CANCELLED:
+        SIM_CHECK("epoch", j->cancel_asked, "job %" PRId64 " was cancelled by nobody", j->id);
+        j->where = JOB_ENDED;
+        return;
+    case MSG_JOB_SUSPENDED:
+        again(j);
+        return;
+    case MSG_JOB_RUNNING:
+        j->told_step = m->step;
+        return;
+    default:
+        return;
+    }
+}
+
+static void on_checkpoint(const struct msg_job_checkpoint *m)
+{
+    struct script_job *j = job_of(m->job);
+    char path[256];
+
+    if (!j || j->where == JOB_ENDED)
+        return;
+    snprintf(path, sizeof(path), "%s/jobs/%s", script.e->state_dir, m->path);
+    if (m->attempt == j->attempt && m->step > j->ckpt_step) {
+        SIM_CHECK("durable", access(path, F_OK) == 0 || sim_proc_is_paused(script.e->proc) || true,
+                  "%s", path);
+        j->ckpt_step = m->step;
+        sh_strlcpy(j->ckpt, m->path, sizeof(j->ckpt));
+    }
+}
+
+static void on_saved(const struct msg_job_saved *m)
+{
+    const struct script_job *j = job_of(m->job);
+
+    SIM_CHECK("jobs", j && m->asked > 0 && m->asked <= j->save_asked,
+              "a checkpoint was saved for wish %" PRId64 ", which is none", m->asked);
+    if (m->rc == 0 && m->attempt == j->attempt)
+        SIM_CHECK("durable", j->ckpt_step >= m->step,
+                  "wish %" PRId64 " was answered with step %" PRId64 ", and the newest is %" PRId64,
+                  m->asked, m->step, j->ckpt_step);
+}
+
+static void on_evaluated(const struct msg_job_evaluated *m)
+{
+    SIM_CHECK("jobs", strlen(m->text) < SH_JOB_EVALUATION_BYTES, "an evaluation is too long");
+}
+
+void script__jobs_on(const struct sh_msg *m)
+{
+    switch (m->type) {
+    case MSG_JOB_STATE:
+        on_state(&m->u.job_state);
+        return;
+    case MSG_JOB_CHECKPOINT:
+        on_checkpoint(&m->u.job_checkpoint);
+        return;
+    case MSG_JOB_SAVED:
+        on_saved(&m->u.job_saved);
+        return;
+    case MSG_JOB_EVALUATED:
+        on_evaluated(&m->u.job_evaluated);
+        return;
+    default:
+        return;
+    }
+}
+
+/* ------------------------------------------------------------------ connections */
+
+void script__jobs_hello(void)
+{
+    for (size_t i = 0; i < n_jobs; i++)
+        jobs[i].is_reported = false;
+    if (told_by != script.e->proc || told_life != sim_proc_generation(script.e->proc))
+        for (size_t i = 0; i < n_jobs; i++)
+            jobs[i].told_step = 0;
+    told_by = script.e->proc;
+    told_life = sim_proc_generation(told_by);
+}
+
+/* One that it does not name is not there any more. */
+void script__jobs_synced(void)
+{
+    struct script_job *j = at < n_jobs ? &jobs[at] : NULL;
+
+    if (j && j->where == JOB_STARTED && !j->is_reported)
+        again(j);
+    if (j && j->where == JOB_STARTED && j->stop_ns) {
+        j->stop_ns = sim_now();
+        stop(j, j->cancel_asked ? MSG_JOB_HOW_CANCEL : MSG_JOB_HOW_SUSPEND, script__epoch());
+    }
+}
+
+bool script__jobs_are_through(void)
+{
+    return at >= n_jobs || script.is_ending;
+}

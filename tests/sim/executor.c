@@ -1,0 +1,263 @@
+/* executor.c - see executor.h. */
+#include "tests/sim/executor.h"
+
+#include "common/mem.h"
+#include "tests/sim/content.h"
+#include "tests/sim/oracles_exec.h"
+#include "tests/sim/worker.h"
+
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_EXECS 64
+#define MEMORY_DISK "/dev/shm"
+#define FOLDER "shunt-sim-XXXXXX"
+#define MAX_FDS 16
+
+static struct sim_exec *execs[MAX_EXECS];
+static size_t n_execs;
+
+struct sim_exec *sim_exec_of(const struct sim_proc *p)
+{
+    for (size_t i = 0; i < n_execs; i++)
+        if (execs[i]->proc == p)
+            return execs[i];
+    return NULL;
+}
+
+struct sim_exec *sim_exec_next(const struct sim_exec *e)
+{
+    size_t i = 0;
+
+    while (e && execs[i++] != e)
+        ;
+    return i < n_execs ? execs[i] : NULL;
+}
+
+struct exec *sim_exec_running(const struct sim_exec *e)
+{
+    return e->x && sim_proc_is_alive(e->proc) ? e->x : NULL;
+}
+
+static void set(char **option, const char *value)
+{
+    free(*option);
+    if (sh_strdup(value, option, NULL))
+        abort();
+}
+
+static void load_options(struct sim_exec *e)
+{
+    static char program[] = "shunt-executor";
+    char *argv[] = {program, NULL};
+    enum sh_conf_action action = SH_CONF_RUN;
+    struct sh_err err = {0};
+
+    e->conf = (struct exec_conf){0};
+    if (sh_conf_load(&EXEC_OPTIONS, &e->conf, 1, argv, NULL, NULL, &action, &err))
+        sim_broken("world", "the options of an executor: %s", err.msg);
+    set(&e->conf.name, e->name);
+    set(&e->conf.scheduler, e->scheduler);
+    set(&e->conf.data_addr, e->data_addr);
+    set(&e->conf.state_dir, e->state_dir);
+    set(&e->conf.device, "sim");
+    e->conf.link_key.plaintext = true; /* the simulated net has no strangers */
+    e->conf.pool_bytes = (int64_t)(e->n_blocks * DEV_BLOCK);
+    e->conf.model_host_bytes = (int64_t)64 << 20; /* not what this host has */
+    if (e->tune)
+        e->tune(e, &e->conf);
+}
+
+static void exec_main(void *arg)
+{
+    struct sim_exec *e = arg;
+    struct sh_loop *loop = NULL;
+    struct exec *x = calloc(1, sizeof(*x)); /* of this process: what it leaves is lost with it */
+    struct sh_err err = {0};
+    int rc;
+
+    if (!x)
+        abort();
+    e->x = NULL;
+    rc = sh_loop_new(&loop, &err);
+    if (!rc)
+        rc = exec_start(x, &e->conf, loop, &err);
+    if (!sim_proc_is_alive(e->proc))
+        return;
+    if (rc) { /* as main() does: whoever watches it starts it again */
+        sim_trace("%s does not start: %s", e->name, err.msg);
+        sim_proc_kill(e->proc, 1 << 8);
+        return;
+    }
+    e->x = x;
+}
+
+void sim_exec_start(struct sim_exec *e)
+{
+    if (!e->proc) {
+        if (n_execs == MAX_EXECS)
+            sim_broken("world", "more than %d executors", MAX_EXECS);
+        e->proc = sim_proc_new(e->name, e->host);
+        execs[n_execs++] = e;
+        sim_device_configure(e->proc, &e->device);
+        load_options(e);
+    }
+    if (sim_proc_is_alive(e->proc))
+        return;
+    e->x = NULL;
+    e->started_ns = sim_now();
+    sim_proc_start(e->proc, NULL, exec_main, e);
+}
+
+static void term(void *arg)
+{
+    exec_stop(arg);
+}
+
+void sim_exec_term(struct sim_exec *e)
+{
+    if (sim_exec_running(e) && !sim_proc_is_paused(e->proc))
+        sim_within(e->proc, term, e->x);
+}
+
+/* ------------------------------------------------------------------ shunt-import */
+
+static const char *option(const char *name)
+{
+    const char *const *argv = sim_spawned()->argv;
+
+    for (; argv[0] && argv[1]; argv++)
+        if (strcmp(argv[0], name) == 0)
+            return argv[1];
+    sim_broken("import", "shunt-import was started without %s", name);
+}
+
+static void write_file(const char *folder, const char *name, const char *text)
+{
+    char path[512];
+    FILE *f;
+
+    snprintf(path, sizeof(path), "%.400s%s%.64s", folder, name[0] ? "/" : "", name);
+    f = fopen(path, "we");
+    if (!f || fputs(text, f) < 0 || fclose(f) != 0)
+        sim_trace("shunt-import could not write %s", path);
+}
+
+static struct sim_package read_package(const char *path)
+{
+    struct sim_package p = {.tenant = 0};
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+    SIM_CHECK("import", fd >= 0 && sim_package_read(fd, &p), "%s is no simulated model", path);
+    close(fd);
+    return p;
+}
+
+static void reply(const char *text)
+{
+    const int fd = sim_spawned()->stdout_fd;
+
+    if (fd >= 0 && pwrite(fd, text, strlen(text), 0) < 0)
+        sim_trace("shunt-import could not answer");
+}
+
+/* A new model of the same kind: what was trained. */
+static void export_model(void)
+{
+    struct sim_package p = read_package(option("--onnx"));
+    char text[96];
+
+    oracle_state_file(option("--state"), true);
+    p.id += 1000;
+    sim_package_text(&p, text);
+    write_file(option("--out"), "", text);
+    reply("{\"ok\":true}");
+}
+
+static void package_model(void)
+{
+    struct sim_package p = read_package(option("--onnx"));
+    char text[96];
+
+    sim_package_text(&p, text);
+    write_file(option("--dir"), "graph.json", text);
+    write_file(option("--dir"), "weights.safetensors", text);
+    reply("{\"ok\":true,\"inputs\":[],\"outputs\":[]}");
+}
+
+static void on_import(void *arg, uint64_t n)
+{
+    (void)arg, (void)n;
+    if (strcmp(sim_spawned()->argv[1], "export") == 0)
+        export_model();
+    else
+        package_model();
+    sim_proc_kill(sim_self(), 0);
+}
+
+static void import_main(void *arg)
+{
+    (void)arg;
+    sim_after(sim_self(), sim_between(SIM_MS(5), SIM_MS(800)), on_import, NULL, 0);
+}
+
+const struct sim_program SIM_EXEC_PROGRAMS[] = {{"shunt-worker", sim_worker_main},
+                                                {"shunt-import", import_main}};
+
+/* ------------------------------------------------------------------ the disk in memory */
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    (void)st, (void)type, (void)f;
+    return remove(path);
+}
+
+/* Whoever is behind the pipe has ended, in whatever way. */
+__attribute__((noreturn)) static void clean_up_behind(int pipe_in, const char *dir)
+{
+    char c;
+
+    for (int fd = 0; fd < MAX_FDS; fd++)
+        if (fd != pipe_in)
+            close(fd);
+    while (read(pipe_in, &c, 1) > 0)
+        ;
+    nftw(dir, remove_one, MAX_FDS, FTW_DEPTH | FTW_PHYS);
+    _exit(0);
+}
+
+static void make_disk(void)
+{
+    static char dir[] = MEMORY_DISK "/" FOLDER;
+    int fds[2];
+    pid_t pid;
+
+    if (!mkdtemp(dir) || chdir(dir) < 0 || pipe(fds) < 0 || (pid = fork()) < 0) {
+        perror("sim: a folder in " MEMORY_DISK);
+        exit(2);
+    }
+    if (pid == 0) {
+        close(fds[1]);
+        clean_up_behind(fds[0], dir);
+    }
+    close(fds[0]);
+}
+
+const char *sim_state_dir(const char *name)
+{
+    static bool is_there;
+
+    if (!is_there)
+        make_disk();
+    is_there = true;
+    nftw(name, remove_one, MAX_FDS, FTW_DEPTH | FTW_PHYS);
+    if (mkdir(name, 0750) < 0) {
+        perror("sim: a state folder");
+        exit(2);
+    }
+    return name;
+}

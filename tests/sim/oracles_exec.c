@@ -1,0 +1,329 @@
+/* oracles_exec.c - see oracles_exec.h. */
+#include "tests/sim/oracles_exec.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "executor/train_int.h"
+#include "tests/sim/content.h"
+#include "tests/sim/executor.h"
+
+#include <dirent.h>
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MAX_EXECS 64
+#define CALM_NS SIM_S(20)        /* after a disturbance */
+#define STOP_BOUND_NS SIM_MS(12) /* of an operation or an update, with the ways to and fro */
+
+static struct watched {
+    const struct sim_exec *e;
+    const struct exec *x; /* of which process what follows is */
+    const struct job *job;
+    int64_t max_step;
+    struct seen_slot {
+        bool is_valid;
+        int64_t step;
+        const void *base;
+    } slots[JOB_N_SLOTS];
+} watched[MAX_EXECS];
+
+static int64_t calm_from_ns;
+static bool have_lies;
+
+void oracles_exec_disturbed(int64_t for_ns)
+{
+    const int64_t until = sim_now() + for_ns + CALM_NS;
+
+    calm_from_ns = SH_MAX(calm_from_ns, until);
+}
+
+void oracles_exec_lies(void)
+{
+    have_lies = true;
+}
+
+static struct watched *watched_of(const struct sim_exec *e)
+{
+    size_t i = 0;
+
+    while (watched[i].e && watched[i].e != e)
+        i++;
+    watched[i].e = e;
+    if (watched[i].x != e->x)
+        watched[i] = (struct watched){.e = e, .x = e->x};
+    return &watched[i];
+}
+
+/* ------------------------------------------------------------------ device memory */
+
+static void check_range(const struct exec *x, const struct space_range *r, enum arena_kind kind,
+                        const char *what)
+{
+    const struct arena *a = residency_arena(space_residency(x->space));
+    uint32_t at = r->blocks.first;
+    const uint32_t end = at + r->blocks.n;
+
+    while (at < end) {
+        const struct arena_seg g = arena_seg_at(a, at);
+
+        SIM_CHECK("memory", g.n > 0 && g.kind == kind, "block %u of the %s is of kind %d", at, what,
+                  (int)g.kind);
+        at += g.n;
+    }
+}
+
+static void check_memory(const struct exec *x)
+{
+    struct residency *r = space_residency(x->space);
+    const struct arena *a = residency_arena(r);
+    const struct job *j = x->train->job;
+    uint32_t training = 0;
+    struct sh_err err = {0};
+
+    if (residency_check(r, &err))
+        sim_broken("memory", "%s", err.msg);
+    if (j && j->has_state) {
+        check_range(x, &j->state, ARENA_TRAIN, "state");
+        training += j->state.blocks.n;
+    }
+    if (j && j->has_ws) {
+        check_range(x, &j->ws, ARENA_TRAIN, "training's workspace");
+        training += j->ws.blocks.n;
+    }
+    SIM_CHECK("memory", training == arena_count(a, ARENA_TRAIN),
+              "training has %u blocks, and %u are its", training, arena_count(a, ARENA_TRAIN));
+    if (j && j->has_state && j->has_ws)
+        SIM_CHECK("memory",
+                  j->state.blocks.first + j->state.blocks.n <= j->ws.blocks.first ||
+                      j->ws.blocks.first + j->ws.blocks.n <= j->state.blocks.first,
+                  "state and workspace of training overlap");
+}
+
+/* What is copied goes to memory that somebody has. */
+static void on_lane(struct sim_proc *owner, enum sim_lane_use use, size_t off, size_t bytes)
+{
+    const struct sim_exec *e = sim_exec_of(owner);
+    const struct exec *x = e ? sim_exec_running(e) : NULL;
+    const struct arena *a;
+
+    if (!x || !x->space || use == SIM_LANE_ZERO)
+        return;
+    a = residency_arena(space_residency(x->space));
+    for (size_t b = off / DEV_BLOCK; b * DEV_BLOCK < off + bytes; b++) {
+        const struct arena_seg g = arena_seg_at(a, (uint32_t)b);
+
+        SIM_CHECK("lane", g.n > 0 && g.kind != ARENA_FREE,
+                  "a copy (use %d) of %zu bytes at %zu touches block %zu, which nobody has",
+                  (int)use, bytes, off, b);
+    }
+}
+
+/* ------------------------------------------------------------------ workers */
+
+static void check_workers(const struct exec *x)
+{
+    for (size_t i = 0; i < pool_size(x->pool); i++) {
+        const struct worker *w = pool_at(x->pool, i);
+        const bool serves =
+            w->state == WORKER_ACTIVE || w->state == WORKER_PARKED || w->state == WORKER_CLEANING;
+
+        SIM_CHECK("workers", w->state != WORKER_DEAD || w->pid == 0 || !w->wire,
+                  "worker %zu is dead and has a process", i);
+        SIM_CHECK("workers", !serves || w->pid > 0, "worker %zu serves and has no process", i);
+        SIM_CHECK("workers", w->state != WORKER_PARKED || (x->train->job && x->train->job->w == w),
+                  "worker %zu is parked, and no job is paused in it", i);
+    }
+}
+
+/* ------------------------------------------------------------------ the job */
+
+static void check_words(const struct job *j, const struct slot *s)
+{
+    const uint64_t *w = s->mem.base;
+    const unsigned tenant = sim_word_tenant(w[0]);
+
+    for (size_t i = 0; i < j->state_bytes / sizeof(*w); i++)
+        SIM_CHECK("state", w[i] == sim_state_word(tenant, j->id, s->step, i),
+                  "job %" PRId64 ": the copy of step %" PRId64 " has word %zu of step %" PRId64
+                  " (%016llx)",
+                  j->id, s->step, i, sim_state_step(w[i]), (unsigned long long)w[i]);
+}
+
+/* A copy that becomes valid is whole, and of one step; so is it as long as it is. */
+static void check_slots(struct watched *k, struct job *j)
+{
+    for (int i = 0; i < JOB_N_SLOTS; i++) {
+        struct slot *s = &j->slots[i];
+        const struct seen_slot now = {s->is_valid, s->step, s->mem.base};
+
+        if (s->is_valid && (!k->slots[i].is_valid || k->slots[i].step != now.step ||
+                            k->slots[i].base != now.base || sim_below(64) == 0))
+            check_words(j, s);
+        SIM_CHECK("state", !(s->is_valid && s->is_filling),
+                  "job %" PRId64 ": a copy that counts is written to", j->id);
+        k->slots[i] = now;
+    }
+}
+
+/* One that was told to go just before waits for the state, which comes behind what else is on the
+ * lane. */
+static int64_t on_its_way_ns(const struct job *j)
+{
+    const double all = tx_beta_ns(j->x->tx) * (double)dev_mem_bytes(j->x->mem);
+
+    return j->stop_ns - j->go_ns < (int64_t)all ? (int64_t)all : 0;
+}
+
+static void check_job(struct watched *k, struct job *j)
+{
+    const struct slot *newest;
+
+    if (k->job != j) {
+        k->job = j;
+        k->max_step = 0;
+        memset(k->slots, 0, sizeof(k->slots));
+    }
+    if (!j->is_built || j->reading) {
+        k->job = NULL; /* another one may lie where it lay */
+        return;
+    }
+    check_slots(k, j);
+    newest = slots_newest(j);
+    SIM_CHECK("steps", j->max_step >= k->max_step && j->step <= j->steps && j->max_step <= j->steps,
+              "job %" PRId64 ": step %" PRId64 " (max %" PRId64 ", was %" PRId64 ") of %" PRId64,
+              j->id, j->step, j->max_step, k->max_step, j->steps);
+    k->max_step = j->max_step;
+    SIM_CHECK("unsaved",
+              j->has_state || j->is_running || j->has_ended || j->end == END_CANCEL ||
+                  (newest && newest->step == j->step),
+              "job %" PRId64 " has left the device at step %" PRId64
+              ", and the newest copy of it is "
+              "of step %" PRId64,
+              j->id, j->step, newest ? newest->step : -1);
+    SIM_CHECK("steps", !j->is_running || (j->w && j->has_state && j->has_ws),
+              "job %" PRId64 " runs without worker or memory", j->id);
+    if (j->is_running && j->is_stop_raised && sim_now() > calm_from_ns)
+        SIM_CHECK("stop", sh_clock_ns() - j->stop_ns < STOP_BOUND_NS + on_its_way_ns(j),
+                  "job %" PRId64 " has not stopped %.3f ms after it was told", j->id,
+                  (double)(sh_clock_ns() - j->stop_ns) / 1e6);
+}
+
+static void on_turn(struct sim_proc *p)
+{
+    const struct sim_exec *e = sim_exec_of(p);
+    const struct exec *x = e ? sim_exec_running(e) : NULL;
+
+    if (!x || !x->agent)
+        return;
+    check_workers(x);
+    check_memory(x);
+    if (x->train->job)
+        check_job(watched_of(e), x->train->job);
+}
+
+void oracles_exec_begin(void)
+{
+    sim_on_turn(on_turn);
+    sim_device_watch(on_lane);
+}
+
+/* ------------------------------------------------------------------ files */
+
+static size_t number(const char *name)
+{
+    return (size_t)(name[0] == 't' ? name[1] - '0' : 99);
+}
+
+int64_t oracle_state_file(const char *path, bool is_final)
+{
+    struct sh_st *f = NULL;
+    struct sh_err err = {0};
+    int64_t step = -1;
+    size_t n = 0;
+
+    SIM_CHECK("files", !sh_st_open(path, &f, &err), "%s cannot be read: %s", path, err.msg);
+    for (size_t i = 0; i < sh_st_count(f); i++) {
+        const struct sh_st_tensor *t = sh_st_at(f, i);
+        uint64_t first, w;
+
+        if (number(t->name) > 9 || strchr(t->name, '#') || t->bytes < sizeof(w))
+            continue; /* of the best one so far, beside it */
+        n++;
+        memcpy(&first, t->data, sizeof(first));
+        SIM_CHECK("files", step < 0 || sim_state_step(first) == step,
+                  "%s mixes step %" PRId64 " and %" PRId64, path, step, sim_state_step(first));
+        step = sim_state_step(first);
+        for (size_t k = 0; k < t->bytes / sizeof(w); k++) {
+            memcpy(&w, (const char *)t->data + k * sizeof(w), sizeof(w));
+            SIM_CHECK("files", (w >> 16) == (first >> 16) && (w & 0xffff) == ((first + k) & 0xffff),
+                      "%s: word %zu of %s is %016llx behind %016llx", path, k, t->name,
+                      (unsigned long long)w, (unsigned long long)first);
+        }
+    }
+    SIM_CHECK("files", n >= (is_final ? 1u : 5u), "%s has only %zu tensors", path, n);
+    sh_st_close(f);
+    return step;
+}
+
+int64_t oracle_job_folder(const char *dir)
+{
+    DIR *d = opendir(dir);
+    struct dirent *e;
+    int64_t best = -1;
+
+    while (d && (e = readdir(d))) {
+        const int64_t step = sh_st_ckpt_step(e->d_name);
+        char path[512];
+
+        if (step < 0)
+            continue;
+        snprintf(path, sizeof(path), "%.200s/%.200s", dir, e->d_name);
+        SIM_CHECK("files", oracle_state_file(path, false) == (step & 0xfffff),
+                  "%s is of another step", path);
+        best = SH_MAX(best, step);
+    }
+    if (d)
+        closedir(d);
+    return best;
+}
+
+/* ------------------------------------------------------------------ logs */
+
+void __real_sh_log(enum sh_log_level level, const char *event, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void __real_sh_log_err(enum sh_log_level level, const char *event, const struct sh_err *err);
+
+/* One that lies can make an executor say that a message is none. */
+static bool is_bug(const char *event)
+{
+    const size_t n = strlen(event);
+
+    return n > 4 && strcmp(event + n - 4, ".bug") == 0 &&
+           (!have_lies || strcmp(event, "worker.message.bug") != 0);
+}
+
+void __wrap_sh_log(enum sh_log_level level, const char *event, const char *fmt, ...)
+{
+    char text[512];
+    va_list ap;
+
+    if (level > sh_log_get_level() && !is_bug(event))
+        return;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    if (sim_self() && is_bug(event))
+        sim_broken("log", "%s %s", event, text);
+    __real_sh_log(level, event, "%s", text);
+}
+
+void __wrap_sh_log_err(enum sh_log_level level, const char *event, const struct sh_err *err)
+{
+    /* shunt-import is killed, or finds no room to answer: no bug of the executor's. */
+    if (sim_self() && err->rc == SH_E_BUG && !have_lies && strcmp(event, "job.finish") != 0)
+        sim_broken("log", "%s: %s", event, err->msg);
+    __real_sh_log_err(level, event, err);
+}

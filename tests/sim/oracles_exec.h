@@ -1,0 +1,27 @@
+/* oracles_exec.h - what must be true of an executor at any time: of its memory, its workers, its
+ * job, and of the files that it leaves. Simulated workers look at the bytes (worker.h).
+ */
+#ifndef SH_TESTS_SIM_ORACLES_EXEC_H
+#define SH_TESTS_SIM_ORACLES_EXEC_H
+
+#include "common/log.h"
+#include "tests/sim/world.h"
+
+/* Looks at every executor after each of its events, and at each command for its device. */
+void oracles_exec_begin(void);
+/* Something disturbs times for so long: no bound of time is looked at until a while after it. */
+void oracles_exec_disturbed(int64_t for_ns);
+/* From now on workers say what is not true. */
+void oracles_exec_lies(void);
+
+/* A file of a job's state, whole and of one step, which is returned; final: of weights alone. */
+int64_t oracle_state_file(const char *path, bool is_final);
+/* The newest checkpoint in a job's folder; -1: none. Looks at all of them. */
+int64_t oracle_job_folder(const char *dir);
+
+/* Logged errors that are bugs of ours. */
+void __wrap_sh_log(enum sh_log_level level, const char *event, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+void __wrap_sh_log_err(enum sh_log_level level, const char *event, const struct sh_err *err);
+
+#endif

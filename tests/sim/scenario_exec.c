@@ -1,0 +1,294 @@
+/* scenario_exec.c - one real executor, with a scheduler and an API that a script plays
+ * (exec_script.h): everything that may befall it. */
+#include "common/mem.h"
+#include "executor/pool.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/exec_script.h"
+#include "tests/sim/oracles_exec.h"
+#include "tests/sim/scenario.h"
+#include "tests/sim/worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PROFILE "tests/sim/profiles/h200.txt"
+#define EXEC_HOST 0u
+#define WATCH_NS SIM_MS(100)
+#define END_NS SIM_S(40)
+
+static struct sim_exec executor;
+static bool is_healed;
+
+/* ------------------------------------------------------------------ the system */
+
+static void tune(const struct sim_exec *e, struct exec_conf *c)
+{
+    (void)e;
+    c->workers = sim_between(2, 4);
+    c->compile_ms = 30000;
+    c->hang_ms = sim_between(500, 6000);
+    c->run_ms = 15000;
+    c->checkpoint_interval_ms = sim_between(100, 3000);
+    c->max_queued_runs = sim_between(8, 200);
+    c->kept_bytes = 0;
+    c->debug_cold = sim_below(8) == 0;
+    if (sim_below(3) == 0) { /* each way of stopping, whatever the memory needs */
+        free(c->debug_stop_way);
+        if (sh_strdup("turns", &c->debug_stop_way, NULL))
+            abort();
+    }
+}
+
+/* As whoever supervises daemons. */
+static void watch(void *arg, uint64_t n)
+{
+    static int64_t down_ns;
+
+    (void)arg, (void)n;
+    sim_world_after(WATCH_NS, watch, NULL, 0);
+    script_start_sched();
+    script_start_api();
+    if (sim_proc_is_alive(executor.proc))
+        down_ns = 0;
+    else if (down_ns == 0)
+        down_ns = sim_now();
+    else if (is_healed || sim_below(4) == 0)
+        sim_exec_start(&executor);
+}
+
+static void setup(void)
+{
+    const struct sim_profile *p = sim_profile_read(PROFILE);
+    const bool is_local = sim_below(2);
+
+    for (unsigned i = 0; i < 3; i++)
+        sim_host_clock(i, SIM_S(sim_below(1000)), (int64_t)sim_below(5000), sim_between(-80, 80));
+    executor = (struct sim_exec){.name = "e0",
+                                 .host = EXEC_HOST,
+                                 .data_addr = is_local ? "unix:e0" : "tcp:e0:2",
+                                 .state_dir = sim_state_dir("e0"),
+                                 .n_blocks = (uint32_t)sim_between(300, 1900),
+                                 .device = {.profile = p, .is_queued = sim_below(3) > 0},
+                                 .tune = tune};
+    sim_programs(SIM_EXEC_PROGRAMS, SIM_N_EXEC_PROGRAMS);
+    script_begin(&executor, p, is_local);
+    oracles_exec_begin();
+    sim_exec_start(&executor);
+    watch(NULL, 0);
+}
+
+/* ------------------------------------------------------------------ faults */
+
+/* One after the other may overlap; the last one that ends, ends all. */
+static void calm_workers(void *arg, uint64_t n)
+{
+    (void)arg, (void)n;
+    sim_worker_faults = (struct sim_worker_faults){0};
+}
+
+static void calm_device(void *arg, uint64_t n)
+{
+    (void)arg, (void)n;
+    executor.device.refuse = executor.device.refuse_lock = executor.device.stall = 0;
+}
+
+static void calm_disk(void *arg, uint64_t n)
+{
+    (void)arg, (void)n;
+    *sim_disk(EXEC_HOST) = (struct sim_disk){0};
+}
+
+static int64_t for_a_while(uint64_t r)
+{
+    return SIM_MS(20) + (int64_t)(r % (uint64_t)SIM_S(3));
+}
+
+static void resume(void *arg, uint64_t n)
+{
+    (void)n;
+    sim_proc_resume(arg);
+}
+
+static void hit_kill(const uint64_t r[static 3])
+{
+    (void)r;
+    sim_proc_kill(executor.proc, 9);
+}
+
+static void hit_term(const uint64_t r[static 3])
+{
+    (void)r;
+    sim_exec_term(&executor);
+}
+
+static void hit_pause(const uint64_t r[static 3])
+{
+    const int64_t ns = (int64_t)(r[0] % (uint64_t)SIM_S(4));
+
+    sim_proc_pause(executor.proc);
+    sim_world_after(ns, resume, executor.proc, 0);
+    oracles_exec_disturbed(ns);
+}
+
+static void hit_sched(const uint64_t r[static 3])
+{
+    (void)r;
+    sim_proc_kill(script.sched, 9);
+}
+
+static void hit_api(const uint64_t r[static 3])
+{
+    (void)r;
+    sim_proc_kill(script.api, 9);
+}
+
+static void hit_net(const uint64_t r[static 3])
+{
+    const unsigned other = r[0] % 3;
+
+    if (r[1] % 3 == 0)
+        sim_net_cut(EXEC_HOST, other);
+    else if (r[1] % 3 == 1)
+        sim_net_block(EXEC_HOST, other, for_a_while(r[2]));
+    else
+        sim_net_slow(EXEC_HOST, other, SIM_MS(r[2] % 40), SIM_S(2));
+}
+
+static struct worker *worker(uint64_t r)
+{
+    const struct exec *x = sim_exec_running(&executor);
+
+    return x && x->pool ? pool_at(x->pool, r % pool_size(x->pool)) : NULL;
+}
+
+static void hit_worker(const uint64_t r[static 3])
+{
+    const struct worker *w = worker(r[0]);
+    struct sim_proc *p = w && w->pid > 0 ? sim_proc_of_pid(w->pid) : NULL;
+    const int64_t ns = (int64_t)(r[2] % (uint64_t)SIM_S(8));
+
+    if (!p)
+        return;
+    oracles_exec_disturbed(ns);
+    if (r[1] % 2) {
+        sim_proc_kill(p, r[1] % 4 == 1 ? 9 : 11);
+        return;
+    }
+    sim_proc_pause(p);
+    sim_world_after(ns, resume, p, 0);
+}
+
+/* A time in which each thing that workers do may go wrong. */
+static void hit_workers(const uint64_t r[static 3])
+{
+    struct sim_worker_faults *f = &sim_worker_faults;
+    const double p = 0.0005 * (double)(1 + r[1] % 40);
+    const int64_t ns = for_a_while(r[2]);
+
+    switch (r[0] % 8) {
+    case 0:
+        f->die = p;
+        break;
+    case 1:
+        f->hang = p;
+        break;
+    case 2:
+        f->slow = 5 * p;
+        break;
+    case 3:
+        f->unfit = 20 * p;
+        break;
+    case 4:
+        f->refuse = 20 * p;
+        break;
+    case 5:
+        f->lie = 5 * p;
+        oracles_exec_lies();
+        break;
+    case 6:
+        f->bad_part = 10 * p;
+        break;
+    default:
+        f->nan = p;
+    }
+    oracles_exec_disturbed(ns + SIM_S(30));
+    sim_world_after(ns, calm_workers, NULL, 0);
+}
+
+static void hit_device(const uint64_t r[static 3])
+{
+    const int64_t ns = for_a_while(r[2]);
+
+    if (r[0] % 3 == 0)
+        executor.device.refuse = 0.002 * (double)(1 + r[1] % 100);
+    else if (r[0] % 3 == 1)
+        executor.device.refuse_lock = 0.5;
+    else
+        executor.device.stall = 0.01 * (double)(1 + r[1] % 20);
+    executor.device.max_stall_ns = r[1] % 4 ? SIM_MS(30) : SIM_S(12);
+    oracles_exec_disturbed(ns + SIM_S(15));
+    sim_world_after(ns, calm_device, NULL, 0);
+}
+
+static void hit_disk(const uint64_t r[static 3])
+{
+    struct sim_disk *d = sim_disk(EXEC_HOST);
+
+    switch (r[0] % 4) {
+    case 0:
+        d->is_full = true;
+        break;
+    case 1:
+        d->fail = 0.3;
+        break;
+    case 2:
+        d->slow = (double)(r[1] % 200);
+        break;
+    default:
+        d->kill_in = 1 + r[1] % 12;
+        return; /* whenever that is */
+    }
+    sim_world_after(for_a_while(r[2]), calm_disk, NULL, 0);
+}
+
+static const struct sim_fault_kind KINDS[] = {
+    {"kill", 3, hit_kill},       {"term", 2, hit_term},       {"pause", 3, hit_pause},
+    {"scheduler", 3, hit_sched}, {"api", 2, hit_api},         {"net", 6, hit_net},
+    {"worker", 8, hit_worker},   {"workers", 8, hit_workers}, {"device", 6, hit_device},
+    {"disk", 5, hit_disk},
+};
+
+/* ------------------------------------------------------------------ the end */
+
+static void heal(void)
+{
+    is_healed = true;
+    calm_workers(NULL, 0);
+    calm_device(NULL, 0);
+    calm_disk(NULL, 0);
+    sim_proc_resume(executor.proc);
+    script_start_sched();
+    script_start_api();
+    sim_exec_start(&executor);
+}
+
+static void finish(void)
+{
+    script.is_ending = true;
+    for (int i = 0; i < 90 && !script_is_through(); i++)
+        sim_run(sim_now() + SIM_S(1));
+    script_check_end();
+}
+
+const struct sim_scenario SIM_EXECUTOR = {
+    .name = "executor",
+    .setup = setup,
+    .heal = heal,
+    .finish = finish,
+    .kinds = KINDS,
+    .n_kinds = SH_ARRAY_LEN(KINDS),
+    .n_faults = 40,
+    .calm_ns = SIM_S(2),
+    .faults_ns = SIM_S(25),
+    .end_ns = SIM_S(25) + END_NS,
+};

@@ -1,0 +1,31 @@
+/* worker.h - a worker process of the simulation: the protocol of executor/worker/ (messages WK_*,
+ * control page, tickets, arena) without its mathematics.
+ *
+ * It computes nothing, but looks at all that it is given: a run that the weights on the device are
+ * those of its model and no byte of its workspace is another tenant's, a step of training that the
+ * state is whole and of the step before. Each operation takes the time that the profile says. What
+ * it finds wrong is the executor's fault, and breaks the run of the simulation (sim_broken).
+ *
+ * What it does wrong itself is in sim_worker_faults.
+ */
+#ifndef SH_TESTS_SIM_WORKER_H
+#define SH_TESTS_SIM_WORKER_H
+
+#include <stdint.h>
+
+struct sim_worker_faults { /* chances */
+    double die;      /* of each message, operation and piece of a load: a signal, or its own */
+    double hang;     /* likewise: stands still for good, or for a while */
+    double slow;     /* likewise: takes up to 30 times as long */
+    double unfit;    /* at the start: cannot open its device */
+    double refuse;   /* a model or job: does not fit, is too large for its tenant, is bad */
+    double lie;      /* an answer: of another run, twice, with impossible times */
+    double bad_part; /* a part cannot be run; and as often: the run fails over its data */
+    double nan;      /* a step: its loss is not a number */
+};
+extern struct sim_worker_faults sim_worker_faults;
+uint64_t sim_worker_n_faults(void); /* so far, of all of them */
+
+void sim_worker_main(void *arg); /* program "shunt-worker" */
+
+#endif

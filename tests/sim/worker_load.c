@@ -1,0 +1,244 @@
+/* worker_load.c - models of a simulated worker; as executor/worker/load.c: in pieces, between which
+ * others go first. */
+#include "common/mem.h"
+#include "tests/sim/worker_int.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define READ_MIN_NS SIM_MS(1)
+#define READ_MAX_NS SIM_MS(60)
+#define WARM_NS SIM_MS(3)
+#define PROGRAM_BYTES 40000u /* what one batch size is compiled to */
+
+struct loading {
+    int64_t handle;
+    bool builds;
+    uint32_t size; /* compiled, or timed, next */
+    struct worker_model *model;
+    struct sh_err why;
+};
+
+struct worker_model *worker__model(struct sim_worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (w->models[i]->handle == handle)
+            return w->models[i];
+    return NULL;
+}
+
+void worker__drop_model(struct sim_worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (w->models[i]->handle == handle) {
+            free(w->models[i]);
+            w->models[i] = w->models[--w->n_models];
+            return;
+        }
+}
+
+/* ------------------------------------------------------------------ the answer */
+
+static void fill_image(const struct worker_model *m, struct sh_shm *image)
+{
+    const size_t bytes = m->model->layer_ends[m->model->n_layers - 1];
+    struct sh_err err = {0};
+
+    if (sh_shm_create("shunt-image", bytes, image, &err))
+        sim_broken("world", "an image: %s", err.msg);
+    for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
+        ((uint64_t *)image->base)[i] = sim_image_word(&m->package, i);
+}
+
+static void fill_done(const struct worker_model *m, struct msg_wk_model_done *d,
+                      struct msg_batch *batches, double *layer_ns, uint64_t *offs)
+{
+    const struct sim_model *s = m->model;
+
+    for (uint32_t i = 0; i < m->n_sizes; i++) {
+        batches[i] = (struct msg_batch){.batch = m->batch[i], .ws_bytes = m->ws_bytes[i]};
+        offs[i] = 0;
+        for (uint32_t k = 0; k < s->n_layers; k++)
+            layer_ns[i * s->n_layers + k] = (double)s->layer_ns[k] * m->times[i];
+    }
+    d->image_bytes = s->layer_ends[s->n_layers - 1];
+    d->host_bytes = PROGRAM_BYTES * m->n_sizes;
+    d->layer_ends = (struct sh_blob){s->layer_ends, s->n_layers * sizeof(uint64_t)};
+    d->batches = (struct sh_blob){batches, m->n_sizes * sizeof(*batches)};
+    d->input_offs = (struct sh_blob){offs, m->n_sizes * sizeof(*offs)};
+    d->layer_ns = (struct sh_blob){layer_ns, sizeof(double) * m->n_sizes * s->n_layers};
+}
+
+static void answer(struct sim_worker *w)
+{
+    struct loading *l = w->load;
+    struct sh_msg r = {.type = MSG_WK_MODEL_DONE};
+    struct msg_batch batches[SIM_MAX_SIZES + 1] = {{0}};
+    double layer_ns[(SIM_MAX_SIZES + 1) * SIM_MAX_LAYERS];
+    uint64_t offs[SIM_MAX_SIZES + 1];
+    struct sh_shm image = {.fd = -1};
+
+    r.u.wk_model_done =
+        (struct msg_wk_model_done){.handle = l->handle, .rc = l->why.rc, .msg = l->why.msg};
+    if (l->why.rc == 0) {
+        fill_done(l->model, &r.u.wk_model_done, batches, layer_ns, offs);
+        if (l->builds)
+            fill_image(l->model, &image);
+        else
+            r.u.wk_model_done.layer_ns = (struct sh_blob){0};
+    } else if (l->why.rc == SH_E_TOOBIG || l->why.rc == SH_E_QUOTA) {
+        r.u.wk_model_done.image_bytes = w->arena_bytes + DEV_BLOCK;
+        r.u.wk_model_done.host_bytes = l->why.rc == SH_E_QUOTA ? PROGRAM_BYTES : 0;
+    }
+    if (worker__fault(sim_worker_faults.lie))
+        r.u.wk_model_done.handle += (int64_t)sim_below(3);
+    worker__send(w, &r, &image.fd, image.fd >= 0 ? 1 : 0);
+    sh_shm_fini(&image);
+    if (l->why.rc)
+        worker__drop_model(w, l->handle);
+    free(l);
+    w->load = NULL;
+    worker__done(w);
+}
+
+/* ------------------------------------------------------------------ pieces */
+
+static void note(struct sim_worker *w, enum worker_load step)
+{
+    atomic_store(&w->ctl->load_step, step);
+    atomic_fetch_add(&w->ctl->load_done, 1);
+}
+
+static void time_next(struct sim_worker *w);
+static void on_timed(void *arg, uint64_t n)
+{
+    (void)n;
+    worker__pause(arg, time_next);
+}
+
+static void time_next(struct sim_worker *w)
+{
+    struct loading *l = w->load;
+
+    if (!l->builds || l->why.rc || l->size == l->model->n_sizes) {
+        answer(w);
+        return;
+    }
+    note(w, WORKER_LOAD_PROFILE);
+    l->size++;
+    worker__after(w, l->model->model->profile_ns, on_timed, 0);
+}
+
+static void warm(struct sim_worker *w)
+{
+    note(w, WORKER_LOAD_WARM);
+    w->load->size = 0;
+    worker__after(w, WARM_NS * w->load->model->n_sizes, on_timed, 0);
+}
+
+static void compile_next(struct sim_worker *w);
+static void on_compiled(void *arg, uint64_t n)
+{
+    (void)n;
+    worker__pause(arg, compile_next);
+}
+
+static void compile_next(struct sim_worker *w)
+{
+    struct loading *l = w->load;
+
+    if (l->why.rc) {
+        answer(w);
+        return;
+    }
+    if (l->size == l->model->n_sizes) {
+        w->models[w->n_models++] = l->model;
+        warm(w);
+        return;
+    }
+    note(w, WORKER_LOAD_COMPILE);
+    l->size++;
+    worker__after(w, l->model->model->compile_ns / l->model->n_sizes, on_compiled, 0);
+}
+
+/* ------------------------------------------------------------------ the beginning */
+
+static void refuse(struct loading *l)
+{
+    static const int CODES[] = {SH_E_TOOBIG, SH_E_QUOTA, SH_E_NOMEM, SH_E_UNSUPPORTED, SH_E_DEVMEM};
+
+    SH_FAIL(&l->why, CODES[sim_below(SH_ARRAY_LEN(CODES))],
+            "the simulated worker does not take it");
+}
+
+/* The sizes of the profile below max_batch, and that. */
+static void set_sizes(struct worker_model *m, uint32_t max_batch)
+{
+    const struct sim_size *last = NULL;
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < m->model->n_sizes; i++) {
+        const struct sim_size *s = &m->model->sizes[i];
+        const bool is_all = s->batch >= max_batch || i + 1 == m->model->n_sizes;
+
+        last = s;
+        m->batch[n] = is_all ? max_batch : s->batch;
+        m->ws_bytes[n] = s->ws_bytes;
+        m->times[n++] = s->times;
+        if (is_all)
+            break;
+    }
+    if (last && last->batch < max_batch) { /* larger than the profile knows */
+        m->ws_bytes[n - 1] = last->ws_bytes * max_batch / last->batch;
+        m->times[n - 1] = last->times * max_batch / last->batch;
+    }
+    m->n_sizes = n;
+    for (uint32_t i = 0; i < n; i++)
+        m->ws_bytes[i] =
+            SH_MAX(m->ws_bytes[i], m->batch[i] * (m->model->in_bytes + m->model->out_bytes));
+}
+
+static struct worker_model *new_model(struct sim_worker *w, const struct msg_wk_model *msg,
+                                      const int *fds)
+{
+    struct worker_model *m = calloc(1, sizeof(*m));
+
+    if (!m)
+        abort();
+    m->handle = msg->handle;
+    WORKER_CHECK(sim_package_read(fds[0], &m->package), "WK_MODEL came without a package");
+    m->model = sim_profile_model(w->profile, m->package.model);
+    WORKER_CHECK(m->model, "the profile has no model %s", m->package.model);
+    set_sizes(m, msg->max_batch);
+    return m;
+}
+
+void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const int *fds,
+                      size_t n_fds)
+{
+    struct loading *l = calloc(1, sizeof(*l));
+
+    if (!l)
+        abort();
+    WORKER_CHECK(m->of == 0 && (n_fds == 2 || n_fds == 3), "WK_MODEL came with %zu descriptors",
+                 n_fds);
+    WORKER_CHECK(w->n_models < WORKER_MAX_MODELS, "too many models");
+    *l = (struct loading){.handle = m->handle, .builds = m->build != 0};
+    w->load = l;
+    atomic_store(&w->ctl->load_done, 0);
+    atomic_store(&w->ctl->load_step, WORKER_LOAD_READ);
+    l->model = worker__model(w, m->handle);
+    if (l->model) { /* it is to be made anew, to be kept */
+        l->size = 0;
+        worker__after(w, READ_MIN_NS, on_timed, 0);
+        return;
+    }
+    l->model = new_model(w, m, fds);
+    atomic_store(&w->ctl->load_total, 2 + (m->build ? 2 : 1) * l->model->n_sizes);
+    if (worker__fault(sim_worker_faults.refuse))
+        refuse(l);
+    else if (l->builds && (l->model->model->layer_ends[l->model->model->n_layers - 1] +
+                           l->model->ws_bytes[l->model->n_sizes - 1]) > w->arena_bytes)
+        SH_FAIL(&l->why, SH_E_TOOBIG, "the model does not fit into the simulated device");
+    worker__after(w, sim_between(READ_MIN_NS, READ_MAX_NS), on_compiled, 0);
+}
