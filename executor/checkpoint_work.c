@@ -2,6 +2,10 @@
  * knows of no thread, so that a simulation does the same at a time of its own. */
 #include "executor/checkpoint.h"
 
+#include "common/clock.h"
+#include "common/io.h"
+#include "common/mem.h"
+
 #include <dirent.h>
 #include <fcntl.h>
 #include <math.h>

@@ -34,6 +34,7 @@ struct sh_wire {
     struct sh_wire *peer; /* NULL: not there yet, or gone */
     struct sh_wire_handler h;
     bool is_local, is_dead, is_finishing, is_cut;
+    bool has_met;                          /* the peer was there: what is sent without it is lost */
     int64_t last_ns;                       /* what was sent last arrives then */
     struct packet *backlog, **backlog_end; /* for a peer that is not there yet */
     struct sh_link *link;                  /* whose it is */
@@ -208,6 +209,7 @@ static void join(struct sh_wire *a, struct sh_wire *b)
 {
     a->peer = b;
     b->peer = a;
+    a->has_met = b->has_met = true;
     for (struct packet *p = a->backlog, *next; p; p = next) {
         next = p->next;
         send_off(a, p);
@@ -321,7 +323,7 @@ static void send_off(struct sh_wire *w, struct packet *p)
 {
     struct sh_wire *peer = w->peer;
 
-    if (w->is_cut || peer->is_dead) {
+    if (w->is_cut || !peer || peer->is_dead) {
         close_fds(p);
         free(p);
         return;
@@ -353,7 +355,7 @@ int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, 
         memcpy(p->data, b.data, b.len);
         for (; p->n_fds < n_fds; p->n_fds++)
             p->fds[p->n_fds] = fcntl(fds[p->n_fds], F_DUPFD_CLOEXEC, 0);
-        if (w->peer || w->is_cut) {
+        if (w->has_met || w->is_cut) {
             send_off(w, p);
         } else {
             *w->backlog_end = p;
