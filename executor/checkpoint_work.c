@@ -1,10 +1,9 @@
 /* checkpoint_work.c - the work of a task of checkpoint.h: files, in the order of its fields. It
  * knows of no thread, so that a simulation does the same at a time of its own. */
-#include "executor/checkpoint.h"
-
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "executor/checkpoint.h"
 
 #include <dirent.h>
 #include <fcntl.h>

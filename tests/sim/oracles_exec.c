@@ -85,17 +85,17 @@ static void check_memory(const struct exec *x)
 
     if (residency_check(r, &err))
         sim_broken("memory", "%s", err.msg);
-    if (j && j->has_state) {
+    if (j && job_has_state(j)) {
         check_range(x, &j->state, ARENA_TRAIN, "state");
         training += j->state.blocks.n;
     }
-    if (j && j->has_ws) {
+    if (j && job_has_ws(j)) {
         check_range(x, &j->ws, ARENA_TRAIN, "training's workspace");
         training += j->ws.blocks.n;
     }
     SIM_CHECK("memory", training == arena_count(a, ARENA_TRAIN),
               "training has %u blocks, and %u are its", training, arena_count(a, ARENA_TRAIN));
-    if (j && j->has_state && j->has_ws)
+    if (j && job_has_state(j) && job_has_ws(j))
         SIM_CHECK("memory",
                   j->state.blocks.first + j->state.blocks.n <= j->ws.blocks.first ||
                       j->ws.blocks.first + j->ws.blocks.n <= j->state.blocks.first,
@@ -197,15 +197,15 @@ static void check_job(struct watched *k, struct job *j)
               j->id, j->step, j->max_step, k->max_step, j->steps);
     k->max_step = j->max_step;
     SIM_CHECK("unsaved",
-              j->has_state || j->is_running || j->has_ended || j->end == END_CANCEL ||
+              job_has_state(j) || job_runs(j) || j->has_ended || j->end == END_CANCEL ||
                   (newest && newest->step == j->step),
               "job %" PRId64 " has left the device at step %" PRId64
               ", and the newest copy of it is "
               "of step %" PRId64,
               j->id, j->step, newest ? newest->step : -1);
-    SIM_CHECK("steps", !j->is_running || (j->w && j->has_state && j->has_ws),
+    SIM_CHECK("steps", !job_runs(j) || (j->w && job_has_state(j) && job_has_ws(j)),
               "job %" PRId64 " runs without worker or memory", j->id);
-    if (j->is_running && j->is_stop_raised && sim_now() > calm_from_ns)
+    if (j->stand == JOB_STOPPING && sim_now() > calm_from_ns)
         SIM_CHECK("stop", sh_clock_ns() - j->stop_ns < STOP_BOUND_NS + on_its_way_ns(j),
                   "job %" PRId64 " has not stopped %.3f ms after it was told", j->id,
                   (double)(sh_clock_ns() - j->stop_ns) / 1e6);

@@ -65,7 +65,7 @@ static void setup(void)
         sim_host_clock(i, SIM_S(sim_below(1000)), (int64_t)sim_below(5000), sim_between(-80, 80));
     executor = (struct sim_exec){.name = "e0",
                                  .host = EXEC_HOST,
-                                 .data_addr = is_local ? "unix:e0" : "tcp:e0:2",
+                                 .data_addr = is_local ? "unix:/sim/e0" : "tcp:e0:2",
                                  .state_dir = sim_state_dir("e0"),
                                  .n_blocks = (uint32_t)sim_between(300, 1900),
                                  .device = {.profile = p, .is_queued = sim_below(3) > 0},
