@@ -3,6 +3,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "executor/hooks.h"
 #include "executor/switch_int.h"
 #include "executor/train.h"
 
@@ -44,24 +45,6 @@ static int add_step(struct exec *x, const char *name, struct sh_err *err)
     return SH_OK;
 }
 
-int ablation_parse(struct exec *x, const char *list, struct sh_err *err)
-{
-    struct ablations *a = &x->ablations;
-    char *copy = NULL, *rest, *name;
-    int rc = sh_strdup(list, &copy, err);
-
-    if (rc)
-        return rc;
-    for (rest = copy; !rc && (name = strsep(&rest, ","));)
-        rc = add_step(x, name, err);
-    free(copy);
-    if (rc)
-        return rc;
-    a->now = a->steps[0].what;
-    x->mode = a->steps[0].mode;
-    return SH_OK;
-}
-
 void ablation_step(struct exec *x)
 {
     x->ablations.must_step = x->ablations.n_steps > 1;
@@ -95,7 +78,7 @@ static bool images_travel(struct exec *x)
     return false;
 }
 
-void ablation_turn(struct exec *x)
+static void before_run(struct exec *x)
 {
     struct ablations *a = &x->ablations;
 
@@ -121,7 +104,7 @@ void ablation_turn(struct exec *x)
 
 /* ------------------------------------------------------------------ which worker, and when */
 
-bool ablation_frees_worker(const struct exec *x, const struct model *m)
+static bool frees_worker(const struct exec *x, const struct model *m)
 {
     struct worker *trainer = train_worker(x->train);
 
@@ -133,14 +116,14 @@ bool ablation_frees_worker(const struct exec *x, const struct model *m)
     return false;
 }
 
-bool ablation_may_run(const struct worker *w)
+static bool may_run(const struct worker *w)
 {
     const struct ablations *a = &w->x->ablations;
 
     return a->now != ABLATION_ONE_PROCESS || !a->cleaned || a->cleaned == w;
 }
 
-void ablation_wake(struct exec *x)
+static void finds_no_worker(struct exec *x)
 {
     struct worker *held = NULL;
 
@@ -158,24 +141,27 @@ void ablation_wake(struct exec *x)
         pool_release(held);
 }
 
-void ablation_choose(struct exec *x)
+static bool wants_swap(struct exec *x)
 {
+    if (x->ablations.now != ABLATION_ONE_PROCESS)
+        return false;
     x->ablations.cleaned = train_worker(x->train);
+    return true;
 }
 
-void ablation_clean_up(struct exec *x)
+static void has_swapped(struct exec *x)
 {
     struct worker *w = x->ablations.cleaned;
     struct sh_msg m = {.type = MSG_WK_TRAIN_DROP};
 
-    if (!w || !w->job)
+    if (x->ablations.now != ABLATION_ONE_PROCESS || !w || !w->job)
         return;
     m.u.wk_train_drop.job = w->job;
     worker_send(w, &m, NULL, 0);
     w->job = 0;
 }
 
-void ablation_on_run_done(struct worker *w)
+static void on_run_done(struct worker *w)
 {
     if (is_per_run(w->x->ablations.now)) {
         w->is_for_one = true;
@@ -183,7 +169,7 @@ void ablation_on_run_done(struct worker *w)
     }
 }
 
-int64_t ablation_restart_ns(struct worker *w, int64_t wait_ns)
+static int64_t restart_ns(struct worker *w, int64_t wait_ns)
 {
     if (!w->is_for_one)
         return wait_ns;
@@ -220,13 +206,13 @@ static int make_groups(const struct run *r, struct msg_group **out, size_t *n_ou
     return rc;
 }
 
-void ablation_fill_run(const struct run *r, struct msg_wk_run *m, struct ablation_send *out)
+static void fill_run(const struct run *r, struct msg_wk_run *m, struct hook_send *out)
 {
     struct sh_err err = {0};
     size_t n = 0;
     int rc = SH_OK;
 
-    *out = (struct ablation_send){.n_fds = 0};
+    *out = (struct hook_send){.n_fds = 0};
     if (r->x->ablations.now == ABLATION_IPC) {
         m->memory = MSG_RUN_MAP_ANEW;
         rc = dev_mem_export(r->x->mem, out->fds, &out->n_fds, &err);
@@ -241,4 +227,62 @@ void ablation_fill_run(const struct run *r, struct msg_wk_run *m, struct ablatio
     }
     if (rc) /* the run goes on: in one group, or it is refused by the worker */
         sh_log_err(SH_LOG_ERROR, "ablation.run", &err);
+}
+
+/* ------------------------------------------------------------------ hooks */
+
+static bool locks_images(const struct exec *x)
+{
+    return x->ablations.now != ABLATION_PAGEABLE;
+}
+
+static bool maps_images(const struct exec *x)
+{
+    return x->ablations.now == ABLATION_NONE && x->ablations.n_steps == 1;
+}
+
+static bool has_memory(const struct exec *x)
+{
+    return x->ablations.now != ABLATION_NO_DAEMON;
+}
+
+static bool sends_inputs(const struct exec *x)
+{
+    return x->ablations.now == ABLATION_NONE;
+}
+
+static const struct exec_hooks HOOKS = {
+    .may_run = may_run,
+    .restart_ns = restart_ns,
+    .locks_images = locks_images,
+    .maps_images = maps_images,
+    .has_memory = has_memory,
+    .sends_inputs = sends_inputs,
+    .before_run = before_run,
+    .frees_worker = frees_worker,
+    .finds_no_worker = finds_no_worker,
+    .wants_swap = wants_swap,
+    .has_swapped = has_swapped,
+    .fill_run = fill_run,
+    .on_run_done = on_run_done,
+};
+
+int ablation_parse(struct exec *x, const char *list, struct sh_err *err)
+{
+    struct ablations *a = &x->ablations;
+    char *copy = NULL, *rest, *name;
+    int rc = sh_strdup(list, &copy, err);
+
+    if (rc)
+        return rc;
+    for (rest = copy; !rc && (name = strsep(&rest, ","));)
+        rc = add_step(x, name, err);
+    free(copy);
+    if (rc)
+        return rc;
+    a->now = a->steps[0].what;
+    if (a->n_steps > 1 || a->now != ABLATION_NONE || a->steps[0].mode != x->mode)
+        x->hooks = &HOOKS;
+    x->mode = a->steps[0].mode;
+    return SH_OK;
 }

@@ -58,30 +58,9 @@ struct ablations { /* of one executor; all zero: nothing is left out */
     struct worker *cleaned; /* one-process: runs go to it; NULL: to any */
 };
 
-struct ablation_send {    /* what goes with a run */
-    int fds[DEV_MAX_FDS]; /* BORROWED */
-    size_t n_fds;
-    struct msg_group *groups; /* OWNED, free(); NULL: as without ablation */
-};
-
-/* list: names of the above with commas; the first one counts until ablation_step(). */
+/* list: names of the above with commas; the first one counts until ablation_step(). Sets the hooks
+ * (hooks.h) unless it is "none" alone. */
 int ablation_parse(struct exec *x, const char *list, struct sh_err *err);
 void ablation_step(struct exec *x); /* SIGHUP: the next of the list, after the last the first */
-
-/* switch.c. Before a run becomes the current one. */
-void ablation_turn(struct exec *x);
-/* No worker is free for a run of the model, but one will be once it is the current one. */
-bool ablation_frees_worker(const struct exec *x, const struct model *m);
-bool ablation_may_run(const struct worker *w);
-/* The current run finds no worker: starts one if that is what is measured. */
-void ablation_wake(struct exec *x);
-/* one-process: which worker has to clean up; and that training has left it. */
-void ablation_choose(struct exec *x);
-void ablation_clean_up(struct exec *x);
-void ablation_fill_run(const struct run *r, struct msg_wk_run *m, struct ablation_send *out);
-void ablation_on_run_done(struct worker *w);
-
-/* pool.c. How long a worker that has died waits; < 0: until a run comes. */
-int64_t ablation_restart_ns(struct worker *w, int64_t wait_ns);
 
 #endif

@@ -5,7 +5,6 @@
 #include "common/mem.h"
 #include "executor/batch.h"
 #include "executor/host.h"
-#include "executor/loading.h"
 #include "executor/switch.h"
 #include "executor/train.h"
 #include "executor/usage.h"
@@ -15,132 +14,16 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MAX_PROFILE 64u
-
 struct agent {
     struct exec *x;
-    struct sh_link *link;
-    uint64_t epoch;  /* newest seen */
-    bool is_greeted; /* the scheduler that is there was told all */
+    uint64_t epoch; /* newest seen */
     struct msg_exec_state told;
     char host_id[64];
     int64_t refused_ns; /* rate limit of the log line */
     uint64_t refused_left_out;
 };
 
-static void send_on(struct sh_wire *w, const struct sh_msg *m)
-{
-    struct sh_err err = {0};
-
-    if (sh_wire_send(w, m, &err))
-        sh_log_err(SH_LOG_WARN, "scheduler.send", &err);
-}
-
-void agent_send(struct agent *a, const struct sh_msg *m)
-{
-    struct sh_wire *w = a && a->link ? sh_link_wire(a->link) : NULL;
-
-    if (w)
-        send_on(w, m);
-}
-
-bool agent_is_up(const struct agent *a)
-{
-    return a && a->is_greeted;
-}
-
-static uint32_t fill_profile(const struct model *m, struct msg_profile profile[MAX_PROFILE])
-{
-    uint32_t n = m->layer_ns ? SH_MIN(m->n_batches, MAX_PROFILE) : 0;
-
-    for (uint32_t i = 0; i < n; i++) {
-        const double *layer_ns = m->layer_ns + (size_t)i * m->n_layers;
-
-        profile[i].batch = m->batches[i].batch;
-        for (uint32_t k = 0; k < m->n_layers; k++)
-            profile[i].compute_ns += layer_ns[k];
-        profile[i].tail_ns = model_tail_ns(m->base, layer_ns);
-    }
-    return n;
-}
-
-static void model_state(struct sh_wire *w, const struct model *m)
-{
-    static const enum msg_model_phase PHASE[] = {
-        [MODEL_BUILDING] = MSG_MODEL_LOADING,
-        [MODEL_READY] = MSG_MODEL_READY,
-        [MODEL_FAILED] = MSG_MODEL_FAILED,
-        [MODEL_GOING] = MSG_MODEL_GONE,
-    };
-    struct msg_profile profile[MAX_PROFILE] = {{0}};
-    struct sh_msg msg = {.type = MSG_MODEL_STATE};
-    uint32_t n = fill_profile(m, profile);
-    struct loading_step step = {.step = "", .left_ns = -1};
-
-    if (m->handle < 0)
-        return; /* ours alone */
-    if (m->phase == MODEL_BUILDING && m->is_looked_at)
-        step = loading_step_of(m->store, m);
-    msg.u.model_state =
-        (struct msg_model_state){.version_id = m->handle,
-                                 .state = PHASE[m->phase],
-                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
-                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
-                                 .image_bytes = m->image_bytes,
-                                 .resident_bytes = model_resident_bytes(m),
-                                 .profile = {profile, n * sizeof(profile[0])},
-                                 .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0,
-                                 .step = step.step,
-                                 .done = step.done,
-                                 .total = step.total,
-                                 .left_ns = step.left_ns,
-                                 .short_bytes = m->phase == MODEL_FAILED ? m->short_bytes : 0,
-                                 .short_of_tenant = m->is_short_of_tenant};
-    send_on(w, &msg);
-}
-
-static void shape_state(struct sh_wire *w, const struct model *m)
-{
-    static const enum msg_model_phase PHASE[] = {
-        [MODEL_BUILDING] = MSG_MODEL_LOADING,
-        [MODEL_READY] = MSG_MODEL_READY,
-        [MODEL_FAILED] = MSG_MODEL_FAILED,
-        [MODEL_GOING] = MSG_MODEL_GONE,
-    };
-    struct msg_profile profile[MAX_PROFILE] = {{0}};
-    struct sh_msg msg = {.type = MSG_SHAPE_STATE};
-    uint32_t n = fill_profile(m, profile);
-
-    if (m->base->handle < 0)
-        return;
-    msg.u.shape_state =
-        (struct msg_shape_state){.version_id = m->base->handle,
-                                 .sizes = {m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])},
-                                 .state = PHASE[m->phase],
-                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
-                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
-                                 .profile = {profile, n * sizeof(profile[0])},
-                                 .took_ns = m->took_ns};
-    send_on(w, &msg);
-}
-
-void agent_shape_state(struct agent *a, const struct model *m)
-{
-    struct sh_wire *w = a && a->link ? sh_link_wire(a->link) : NULL;
-
-    if (w)
-        shape_state(w, m);
-}
-
-void agent_model_state(struct agent *a, const struct model *m)
-{
-    struct sh_wire *w = a && a->link ? sh_link_wire(a->link) : NULL;
-
-    if (w)
-        model_state(w, m);
-}
-
-static void exec_state(struct agent *a, struct sh_wire *w, bool anyway)
+static void exec_state(struct agent *a, bool anyway)
 {
     const struct exec *x = a->x;
     const struct host_totals host = host_totals(x->store);
@@ -162,15 +45,13 @@ static void exec_state(struct agent *a, struct sh_wire *w, bool anyway)
         now->host_programs == a->told.host_programs && now->fences == a->told.fences)
         return;
     a->told = *now;
-    send_on(w, &m);
+    uplink_send(&x->uplink, &m);
 }
 
 void agent_second(struct agent *a)
 {
-    struct sh_wire *w = a && a->link ? sh_link_wire(a->link) : NULL;
-
-    if (w)
-        exec_state(a, w, false);
+    if (a->x->uplink.link && sh_link_wire(a->x->uplink.link))
+        exec_state(a, false);
 }
 
 /* ------------------------------------------------------------------ greeting */
@@ -181,6 +62,7 @@ static void on_up(struct sh_wire *w, void *arg)
     struct exec *x = a->x;
     struct sh_msg m = {.type = MSG_EXEC_HELLO};
 
+    (void)w;
     m.u.exec_hello = (struct msg_exec_hello){.executor = x->conf->name,
                                              .host_id = a->host_id,
                                              .data_addr = x->data_addr,
@@ -188,24 +70,24 @@ static void on_up(struct sh_wire *w, void *arg)
                                              .pool_bytes = dev_mem_bytes(x->mem),
                                              .n_workers = (uint32_t)x->conf->workers,
                                              .incarnation = x->incarnation};
-    send_on(w, &m);
+    uplink_send(&x->uplink, &m);
     residency_clear_quotas(space_residency(x->space)); /* it tells those that count now */
     host_clear_quotas(x->store);
-    exec_state(a, w, true);
+    exec_state(a, true);
     for (struct model *o = store_next(x->store, NULL); o; o = store_next(x->store, o))
         if (o->phase != MODEL_GOING)
-            model_state(w, o);
+            model_report(o);
     for (struct model *o = store_next_shape(x->store, NULL); o; o = store_next_shape(x->store, o))
         if (o->phase == MODEL_READY)
-            shape_state(w, o);
-    last_words_send(&x->last_words, a);
+            model_report(o);
+    last_words_send(&x->last_words, &x->uplink);
     store_told_nothing(x->store);
     train_report_all(x->train);
     batch_report_all(x->batch);
     m = (struct sh_msg){.type = MSG_EXEC_SYNCED};
     m.u.exec_synced.incarnation = x->incarnation;
-    send_on(w, &m);
-    a->is_greeted = true;
+    uplink_send(&x->uplink, &m);
+    x->uplink.is_greeted = true;
     usage_on_up(x->usage);
     SH_INFO("scheduler.up", "epoch=%" PRIu64, a->epoch);
 }
@@ -215,7 +97,7 @@ static void on_down(struct sh_wire *w, const struct sh_err *why, void *arg)
     struct agent *a = arg;
 
     (void)w;
-    a->is_greeted = false;
+    a->x->uplink.is_greeted = false;
     SH_WARN("scheduler.down", "msg=\"%s\"", why->msg);
 }
 
@@ -268,20 +150,31 @@ static void on_memory(struct agent *a, const struct msg_tenant_memory *m)
         sh_log_err(SH_LOG_ERROR, "tenant.memory", &err);
 }
 
+/* NULL: another job may; there is one at a time, of training or of batch inference. */
+static const struct sh_err *may_start(const struct exec *x, struct sh_err *why)
+{
+    if (x->is_stopping)
+        SH_FAIL(why, SH_E_UNAVAILABLE, "the executor is stopping");
+    else if (!train_is_quiet(x->train) || !batch_is_quiet(x->batch))
+        SH_FAIL(why, SH_E_CONFLICT, "this executor still has another job");
+    return why->rc ? why : NULL;
+}
+
 static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
 {
     struct agent *a = arg;
     struct exec *x = a->x;
     struct sh_msg pong = {.type = MSG_PONG};
+    struct sh_err err = {0};
 
-    (void)fds, (void)n_fds;
+    (void)w, (void)fds, (void)n_fds;
     switch (m->type) {
     case MSG_WELCOME:
         is_current(a, m->u.welcome.epoch, "WELCOME");
         return;
     case MSG_PING:
         pong.u.pong.cookie = m->u.ping.cookie;
-        send_on(w, &pong);
+        uplink_send(&x->uplink, &pong);
         return;
     case MSG_USAGE_STORED: /* true whoever says it */
         usage_on_stored(x->usage, &m->u.usage_stored);
@@ -322,11 +215,11 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         return;
     case MSG_JOB_START:
         if (is_current(a, m->u.job_start.epoch, "JOB_START"))
-            train_on_start(x->train, &m->u.job_start);
+            train_on_start(x->train, &m->u.job_start, may_start(x, &err));
         return;
     case MSG_BATCH_START:
         if (is_current(a, m->u.batch_start.epoch, "BATCH_START"))
-            batch_on_start(x->batch, &m->u.batch_start);
+            batch_on_start(x->batch, &m->u.batch_start, may_start(x, &err));
         return;
     case MSG_JOB_STOP:
         if (!is_current(a, m->u.job_stop.epoch, "JOB_STOP"))
@@ -379,7 +272,7 @@ int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the link to the scheduler");
     a->x = x;
     read_host_id(a->host_id, sizeof(a->host_id));
-    rc = sh_link_new(x->loop, x->conf->scheduler, &h, &a->link, err);
+    rc = sh_link_new(x->loop, x->conf->scheduler, &h, &x->uplink.link, err);
     if (rc) {
         free(a);
         return rc;
@@ -392,6 +285,7 @@ void agent_free(struct agent *a)
 {
     if (!a)
         return;
-    sh_link_free(a->link);
+    sh_link_free(a->x->uplink.link);
+    a->x->uplink = (struct uplink){0};
     free(a);
 }

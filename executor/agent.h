@@ -8,17 +8,12 @@
 #ifndef SH_EXECUTOR_AGENT_H
 #define SH_EXECUTOR_AGENT_H
 
-#include "common/wire.h"
-#include "executor/store.h"
+#include "executor/exec.h"
 
 struct agent;
 
 int agent_new(struct exec *x, struct agent **out, struct sh_err *err); /* OWNED, agent_free() */
 void agent_free(struct agent *a);
-void agent_send(struct agent *a, const struct sh_msg *m); /* dropped while there is no scheduler */
-bool agent_is_up(const struct agent *a); /* a scheduler is there, and was greeted */
-void agent_second(struct agent *a);      /* EXEC_STATE, if it has changed */
-void agent_shape_state(struct agent *a, const struct model *shape);
-void agent_model_state(struct agent *a, const struct model *m);
+void agent_second(struct agent *a); /* EXEC_STATE, if it has changed */
 
 #endif

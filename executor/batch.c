@@ -4,9 +4,9 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "executor/agent.h"
 #include "executor/batch_int.h"
 #include "executor/push.h"
+#include "executor/slabs.h"
 #include "executor/switch.h"
 #include "executor/train.h"
 #include "executor/usage.h"
@@ -58,7 +58,7 @@ static void report(struct batch_job *j)
     j->reported_ns = sh_clock_ns();
     j->reported_phase = j->phase;
     j->reported_at = j->ran_at;
-    agent_send(j->x->agent, &m);
+    uplink_send(&j->x->uplink, &m);
 }
 
 static void report_durable(const struct batch_job *j)
@@ -75,17 +75,17 @@ static void report_durable(const struct batch_job *j)
                                                      .path = path,
                                                      .digest = j->durable_digest,
                                                      .bytes = j->durable_bytes};
-    agent_send(j->x->agent, &m);
+    uplink_send(&j->x->uplink, &m);
 }
 
 static void report_saved(struct batch_job *j)
 {
-    agent_send(j->x->agent, &(struct sh_msg){.type = MSG_JOB_SAVED,
-                                             .u.job_saved = {.job = j->id,
-                                                             .attempt = j->attempt,
-                                                             .asked = j->save_asked,
-                                                             .step = j->durable_at,
-                                                             .msg = ""}});
+    uplink_send(&j->x->uplink, &(struct sh_msg){.type = MSG_JOB_SAVED,
+                                                .u.job_saved = {.job = j->id,
+                                                                .attempt = j->attempt,
+                                                                .asked = j->save_asked,
+                                                                .step = j->durable_at,
+                                                                .msg = ""}});
     j->save_asked = 0;
 }
 
@@ -294,11 +294,11 @@ static int make_slab(struct batch_job *j, struct sh_err *err)
 
     if (!rc)
         rc = lay_out(j, j->out, j->n_out, &bytes, err);
-    j->slab_id = pool_own_slab(j->x->pool);
+    j->slab_id = slabs_own_id(j->x->slabs);
     if (!rc)
         rc = sh_shm_create("shunt-batch", bytes * BATCH_N_SLOTS, &j->slab, err);
     if (!rc)
-        rc = pool_add_slab(j->x->pool, j->slab_id, j->slab.fd, j->slab.bytes, err);
+        rc = slabs_add(j->x->slabs, j->slab_id, j->slab.fd, j->slab.bytes, err);
     j->has_slab = rc == SH_OK;
     if (rc)
         sh_shm_fini(&j->slab);
@@ -558,7 +558,7 @@ bool batch_turn(struct batch *b)
 
 /* ------------------------------------------------------------------ the scheduler's messages */
 
-void batch_on_start(struct batch *b, const struct msg_batch_start *m)
+void batch_on_start(struct batch *b, const struct msg_batch_start *m, const struct sh_err *why_not)
 {
     struct batch_job *j = b->job;
     struct sh_err err = {0};
@@ -571,10 +571,10 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m)
         return;
     }
     last_words_forget(&b->x->last_words, m->job);
-    if (j || !train_is_quiet(b->x->train))
-        SH_FAIL(&err, SH_E_CONFLICT, "this executor still has another job");
-    else if (b->x->is_stopping)
-        SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
+    if (j)
+        SH_FAIL(&err, SH_E_CONFLICT, "this executor still has job %" PRId64, j->id);
+    else if (why_not)
+        err = *why_not;
     else
         batch__job_new(b->x, m, &b->job, &err);
     if (err.rc) {
@@ -584,7 +584,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m)
                                                 .state = MSG_JOB_FAILED,
                                                 .rc = err.rc,
                                                 .msg = err.msg};
-        agent_send(b->x->agent, &no);
+        uplink_send(&b->x->uplink, &no);
         return;
     }
     SH_INFO("job.start", "job=%" PRId64 " attempt=%u model=%s resume_step=%" PRId64, m->job,

@@ -26,7 +26,8 @@ int batch_new(struct exec *x, struct batch **out, struct sh_err *err); /* OWNED,
 void batch_free(struct batch *b); /* behind ckpt_free(): no task is under way any more */
 bool batch_turn(struct batch *b); /* true: it did something */
 
-void batch_on_start(struct batch *b, const struct msg_batch_start *m);
+/* why_not: NULL, or why no job may start now. */
+void batch_on_start(struct batch *b, const struct msg_batch_start *m, const struct sh_err *why_not);
 bool batch_has(const struct batch *b, int64_t job);                /* and it has not ended */
 void batch_on_stop(struct batch *b, const struct msg_job_stop *m); /* of a job that it has */
 void batch_on_save(struct batch *b, const struct msg_job_save *m); /* likewise */

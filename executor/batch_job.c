@@ -5,6 +5,7 @@
 #include "executor/batch_int.h"
 #include "executor/pool.h"
 #include "executor/push.h"
+#include "executor/slabs.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -20,7 +21,7 @@ void batch__job_free(struct batch_job *j)
     push_cancel(j->push);
     blob_set_drop(&j->blobs);
     if (j->has_slab)
-        pool_drop_slab(j->x->pool, j->slab_id);
+        slabs_drop(j->x->slabs, j->slab_id);
     sh_shm_fini(&j->slab);
     job_log_close(j->log);
     batch_io_close(j);

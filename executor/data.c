@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/shm.h"
 #include "common/wire.h"
+#include "executor/slabs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -28,6 +29,7 @@ struct peer {
 
 struct data {
     struct exec *x;
+    data_gone_fn *on_gone;
     struct sh_listen *listen;
     struct peer *peers;
     size_t n_peers;
@@ -53,8 +55,8 @@ static void drop_peer(struct peer *p)
             break;
         }
     if (p->api_id) {
-        switch_on_api_gone(d->x->sw, p->api_id);
-        pool_drop_slab(d->x->pool, p->api_id);
+        d->on_gone(d->x, p->api_id);
+        slabs_drop(d->x->slabs, p->api_id);
     }
     sh_shm_fini(&p->slab);
     free(p->ended);
@@ -81,11 +83,11 @@ static int take_slab(struct peer *p, const struct msg_data_hello *m, const int *
         return SH_FAIL(err, SH_E_INVALID, "a slab of %" PRIu64 " bytes", m->slab_bytes);
     if (!p->is_local) {
         rc = sh_shm_create("shunt-mirror", (size_t)m->slab_bytes, &p->slab, err);
-        return rc ? rc : pool_add_slab(p->d->x->pool, m->api_id, p->slab.fd, m->slab_bytes, err);
+        return rc ? rc : slabs_add(p->d->x->slabs, m->api_id, p->slab.fd, m->slab_bytes, err);
     }
     if (n_fds != 1)
         return SH_FAIL(err, SH_E_PROTO, "DATA_HELLO came without the slab");
-    return pool_add_slab(p->d->x->pool, m->api_id, fds[0], m->slab_bytes, err);
+    return slabs_add(p->d->x->slabs, m->api_id, fds[0], m->slab_bytes, err);
 }
 
 static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, size_t n_fds,
@@ -275,7 +277,7 @@ static bool on_peer(struct sh_wire *w, struct sh_wire_handler *h, void *arg)
     return true;
 }
 
-int data_new(struct exec *x, struct data **out, struct sh_err *err)
+int data_new(struct exec *x, data_gone_fn *on_gone, struct data **out, struct sh_err *err)
 {
     struct data *d = calloc(1, sizeof(*d));
     struct sh_listen_handler h = {.on_peer = on_peer, .arg = d, .keys = x->link_keys};
@@ -285,6 +287,7 @@ int data_new(struct exec *x, struct data **out, struct sh_err *err)
     if (!d)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the data port");
     d->x = x;
+    d->on_gone = on_gone;
     rc = sh_listen_new(x->loop, x->conf->data_addr, &h, &d->listen, err);
     if (rc) {
         data_free(d);

@@ -8,15 +8,18 @@
 #ifndef SH_EXECUTOR_DATA_H
 #define SH_EXECUTOR_DATA_H
 
-#include "executor/switch.h"
+#include "executor/exec.h"
+#include "executor/run_part.h"
 
 #define DATA_MAX_PEERS 56u
 #define DATA_CHUNK_BYTES ((size_t)1 << 20)
 
 struct data;
 
-int data_new(struct exec *x, struct data **out,
-             struct sh_err *err); /* listens; OWNED, data_free() */
+typedef void data_gone_fn(struct exec *x, uint64_t api_id); /* its slab is there until it returns */
+
+/* Listens. *out: OWNED, data_free(). */
+int data_new(struct exec *x, data_gone_fn *on_gone, struct data **out, struct sh_err *err);
 void data_free(struct data *d);
 /* Is the input of this request here, whose run came at came_ns? An API that is unknown may be
  * about to connect, as all do after a start of this process, so its requests wait a second. After

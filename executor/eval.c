@@ -11,6 +11,7 @@
 #include "common/safetensors.h"
 #include "common/sample.h"
 #include "executor/checkpoint.h"
+#include "executor/slabs.h"
 #include "executor/switch.h"
 
 #include <inttypes.h>
@@ -223,10 +224,10 @@ static int make_slab(struct eval *e, struct sh_err *err)
         if (!e->heads[i].want)
             return SH_FAIL(err, SH_E_NOMEM, "could not allocate the labels of a batch");
     }
-    e->slab_id = pool_own_slab(e->x->pool);
+    e->slab_id = slabs_own_id(e->x->slabs);
     rc = sh_shm_create("shunt-eval", SH_MAX(at, (size_t)1), &e->slab, err);
     if (!rc)
-        rc = pool_add_slab(e->x->pool, e->slab_id, e->slab.fd, e->slab.bytes, err);
+        rc = slabs_add(e->x->slabs, e->slab_id, e->slab.fd, e->slab.bytes, err);
     e->has_slab = rc == SH_OK;
     return rc;
 }
@@ -390,7 +391,7 @@ void eval_free(struct eval *e)
         return;
     switch_withdraw(e->x->sw, e);
     if (e->has_slab)
-        pool_drop_slab(e->x->pool, e->slab_id);
+        slabs_drop(e->x->slabs, e->slab_id);
     if (e->is_reading)
         e->is_gone = true; /* on_read() frees it */
     else

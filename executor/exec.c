@@ -18,6 +18,8 @@
 #include "executor/kept_dir.h"
 #include "executor/pool.h"
 #include "executor/push.h"
+#include "executor/route.h"
+#include "executor/slabs.h"
 #include "executor/store.h"
 #include "executor/switch.h"
 #include "executor/train.h"
@@ -32,17 +34,6 @@
 #define GAUGE_NS ((int64_t)1000000000)
 #define KEPT_SWEEP_S 600u
 #define STOP_NS ((int64_t)10000000000)
-
-int exec_path(const struct exec *x, const char *root, const char *path, char **out,
-              struct sh_err *err)
-{
-    *out = NULL;
-    if (!path[0])
-        return SH_FAIL(err, SH_E_INVALID, "a path is empty");
-    if (path[0] == '/')
-        return sh_strdup(path, out, err);
-    return sh_asprintf(err, out, "%s/%s/%s", x->conf->state_dir, root, path);
-}
 
 static int make_dirs(const struct exec *x, struct sh_err *err)
 {
@@ -191,22 +182,27 @@ static int start_remote(struct exec *x, struct sh_err *err)
 
 static int start_modules(struct exec *x, struct sh_err *err)
 {
+    const struct pool_handler workers = route_of_workers(x);
+    const struct store_users users = route_of_models(x);
+    const struct switch_rival rival = route_of_runs(x);
     int rc = start_remote(x, err);
 
     if (!rc)
         rc = usage_new(x, &x->usage, err);
     if (!rc)
-        rc = store_new(x, &x->store, err);
+        rc = store_new(x, &users, &x->store, err);
     if (!rc)
         rc = ckpt_new(x->loop, &x->ckpt, err);
     if (!rc)
-        rc = switch_new(x, &x->sw, err);
+        rc = switch_new(x, &rival, &x->sw, err);
     if (!rc)
         rc = train_new(x, &x->train, err);
     if (!rc)
         rc = batch_new(x, &x->batch, err);
     if (!rc)
-        rc = pool_new(x, &x->pool, err);
+        rc = slabs_new(x, &x->slabs, err);
+    if (!rc)
+        rc = pool_new(x, &workers, &x->pool, err);
     if (!rc)
         rc = sh_timer_add(x->loop, IDLE_NS, IDLE_NS, on_idle, x, &x->idle_timer, err);
     if (!rc)
@@ -214,7 +210,7 @@ static int start_modules(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = sh_timer_add(x->loop, -1, 0, on_stop_late, x, &x->stop_timer, err);
     if (!rc)
-        rc = data_new(x, &x->data, err);
+        rc = data_new(x, route_api_gone, &x->data, err);
     if (!rc)
         rc = agent_new(x, &x->agent, err);
     if (!rc)
@@ -295,6 +291,7 @@ void exec_fini(struct exec *x)
     store_free(x->store);
     blobs_free(x->blobs);
     pool_free(x->pool);
+    slabs_free(x->slabs);
     usage_free(x->usage);
     sh_timer_del(x->idle_timer);
     sh_timer_del(x->gauge_timer);

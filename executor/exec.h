@@ -1,9 +1,9 @@
 /* exec.h - what the modules of one executor share.
  *
- * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) only change the
- * state of their module; turn(), called before the loop sleeps, asks each module for its next
- * step until nobody has one. So no handler calls another module's handler half-way through its own,
- * and decisions are made at one place, with everything known.
+ * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) change the state
+ * of their module; turn(), called before the loop sleeps, asks each module for its next step until
+ * nobody has one. Modules stand in rooms, one above the other (README.md); what a lower one says to
+ * a higher one goes through route.c.
  */
 #ifndef SH_EXECUTOR_EXEC_H
 #define SH_EXECUTOR_EXEC_H
@@ -16,14 +16,17 @@
 #include "executor/last_words.h"
 #include "executor/space.h"
 #include "executor/transmit.h"
+#include "executor/uplink.h"
 
 struct agent;
 struct batch;
 struct blobs;
 struct ckpt;
 struct data;
+struct exec_hooks;
 struct haul;
 struct pool;
+struct slabs;
 struct store;
 struct switcher;
 struct train;
@@ -55,7 +58,8 @@ struct exec {
     enum stop_way debug_way;          /* STOP_N_WAYS: chosen by the memory needed */
     bool debug_turns;                 /* each way in its turn instead */
     int64_t own_start_ns, own_end_ns; /* of the last own run; 0: none since a request's (run.c) */
-    struct ablations ablations;
+    const struct exec_hooks *hooks;   /* NULL: nothing is measured */
+    struct ablations ablations;       /* ablation.c's */
     uint64_t n_seconds;
     struct sh_loop *loop;
     struct dev_lib *lib;
@@ -64,6 +68,7 @@ struct exec {
     struct space *space;
     struct store *store;
     struct pool *pool;
+    struct slabs *slabs;
     struct switcher *sw;
     struct train *train;
     struct batch *batch;
@@ -75,6 +80,7 @@ struct exec {
     struct sh_wire_keys *link_keys;
     struct data *data;
     struct agent *agent;
+    struct uplink uplink;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
     uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
     uint32_t train_ticket;   /* last value of TX_SLOT_STATE */

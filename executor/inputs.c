@@ -3,7 +3,8 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/pool.h"
+#include "executor/hooks.h"
+#include "executor/slabs.h"
 #include "executor/switch_int.h"
 
 #define MIN_COPY ((size_t)64 << 10) /* bytes; on average over the copies of a run */
@@ -29,14 +30,14 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
     const struct exec *x = r->x;
     size_t bytes = 0, n_copies = 0;
 
-    if (r->n_attempts > 0 || x->ablations.now != ABLATION_NONE ||
+    if (r->n_attempts > 0 || !HOOK_ASK(x, sends_inputs, true, x) ||
         tx_backlog_ns(x->tx) > MAX_BACKLOG_NS)
         return false;
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
 
         if (p->n_in != r->shape->n_inputs ||
-            !agrees(p, &r->parts[0], pool_slab(x->pool, p->api_id)))
+            !agrees(p, &r->parts[0], slabs_find(x->slabs, p->api_id)))
             return false;
         for (size_t i = 0; i < p->n_in; i++)
             bytes += p->in[i].len;
@@ -61,7 +62,7 @@ static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
 
         for (size_t k = 0; !rc && k < r->n_parts; k++) {
             const struct run_part *p = &r->parts[k];
-            const struct sh_shm *slab = pool_slab(r->x->pool, p->api_id);
+            const struct sh_shm *slab = slabs_find(r->x->slabs, p->api_id);
 
             rc = tx_in(r->x->tx, to, (const char *)slab->base + p->in[i].off, p->in[i].len, err);
             to += p->in[i].len;

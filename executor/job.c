@@ -8,7 +8,6 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/safetensors.h"
-#include "executor/agent.h"
 #include "executor/push.h"
 #include "executor/usage.h"
 
@@ -487,7 +486,7 @@ void job_report(struct job *j)
     j->reported_ns = sh_clock_ns();
     j->reported_phase = j->phase;
     j->reported_step = j->max_step;
-    agent_send(j->x->agent, &m);
+    uplink_send(&j->x->uplink, &m);
 }
 
 void job_report_checkpoint(struct job *j)
@@ -505,7 +504,7 @@ void job_report_checkpoint(struct job *j)
                                                      .path = path,
                                                      .digest = j->disk_digest,
                                                      .bytes = j->disk_bytes};
-    agent_send(j->x->agent, &m);
+    uplink_send(&j->x->uplink, &m);
 }
 
 void job_report_trials(struct job *j)
@@ -522,7 +521,7 @@ void job_report_trials(struct job *j)
     }
     m.u.job_evaluated =
         (struct msg_job_evaluated){.job = j->id, .attempt = j->attempt, .text = text};
-    agent_send(j->x->agent, &m);
+    uplink_send(&j->x->uplink, &m);
 }
 
 void job_report_saved(struct job *j, const struct sh_err *why)
@@ -536,7 +535,7 @@ void job_report_saved(struct job *j, const struct sh_err *why)
                                        .msg = why ? why->msg : ""}};
 
     j->save_asked = 0;
-    agent_send(j->x->agent, &m);
+    uplink_send(&j->x->uplink, &m);
 }
 
 /* Going to and fro between running and preempted is told by the tick, not each time. */

@@ -4,7 +4,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "executor/model_int.h"
-#include "executor/switch.h"
 
 #include <inttypes.h>
 
@@ -63,13 +62,14 @@ struct model *keep_next(struct store *s, const struct worker *w)
 
 void keep_second(struct store *s)
 {
+    const struct store_users *u = store__users(s);
     struct exec *x = store__exec(s);
     const int64_t pause_ns = x->conf->keep_renew_s * 1000000000;
     int64_t *renewed_ns = store__renewed_ns(s);
     struct worker *best = NULL;
 
     if (!pause_ns || x->is_stopping || sh_clock_ns() - *renewed_ns < pause_ns || !first_unkept(s) ||
-        !switch_is_quiet(x->sw))
+        !u->is_quiet(u->arg))
         return;
     for (size_t i = 0; i < pool_size(x->pool); i++) {
         struct worker *w = pool_at(x->pool, i);

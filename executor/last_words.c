@@ -3,7 +3,6 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/agent.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -38,14 +37,14 @@ void last_words_forget(struct last_words *w, int64_t job)
             clear(&w->said[i]);
 }
 
-void last_words_send(const struct last_words *w, struct agent *a)
+void last_words_send(const struct last_words *w, const struct uplink *u)
 {
     for (size_t i = 0; i < LAST_WORDS; i++) {
         struct sh_msg m = {.type = MSG_JOB_STATE};
 
         m.u.job_state = w->said[i];
         if (w->said[i].job)
-            agent_send(a, &m);
+            uplink_send(u, &m);
     }
 }
 

@@ -3,11 +3,9 @@
 #ifndef SH_EXECUTOR_LAST_WORDS_H
 #define SH_EXECUTOR_LAST_WORDS_H
 
-#include "common/msg.h"
+#include "executor/uplink.h"
 
 #define LAST_WORDS 64
-
-struct agent;
 
 struct last_words {
     struct msg_job_state said[LAST_WORDS]; /* a ring; msg and result are OWNED copies */
@@ -16,7 +14,7 @@ struct last_words {
 
 void last_words_keep(struct last_words *w, const struct msg_job_state *s);
 void last_words_forget(struct last_words *w, int64_t job);
-void last_words_send(const struct last_words *w, struct agent *a);
+void last_words_send(const struct last_words *w, const struct uplink *u);
 void last_words_fini(struct last_words *w);
 
 #endif

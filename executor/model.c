@@ -4,8 +4,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "executor/hooks.h"
 #include "executor/model_int.h"
-#include "executor/switch.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -177,7 +177,7 @@ static int take_image(struct model *m, const struct msg_wk_model_done *d, int *f
     if (rc)
         return rc;
     fds[0] = -1;
-    if (x->ablations.now == ABLATION_PAGEABLE)
+    if (!HOOK_ASK(x, locks_images, true, x))
         return SH_OK;
     rc = dev_mem_host_lock(x->mem, m->image.base, m->image.bytes, err);
     m->is_locked = rc == SH_OK;
@@ -423,11 +423,12 @@ double model_tail_ns(const struct model *m, const double *layer_ns)
 
 static void prepare(struct model *m, bool may_evict)
 {
+    const struct store_users *u = store__users(m->store);
+    const struct exec *x = store__exec(m->store);
     const double *layer_ns;
 
     if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns) ||
-        switch_wants_memory(store__exec(m->store)->sw) ||
-        store__exec(m->store)->ablations.now == ABLATION_NO_DAEMON)
+        u->wants_memory(u->arg) || !HOOK_ASK(x, has_memory, true, x))
         return;
     if (transmit(m, layer_ns, may_evict, NULL))
         return; /* no room without hurting others: the run will make it */

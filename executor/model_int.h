@@ -5,6 +5,7 @@
 #include "executor/store.h"
 
 struct exec *store__exec(struct store *s);
+const struct store_users *store__users(const struct store *s);
 /* shapes.c */
 struct store_shapes { /* zeroed: none */
     struct model *first;

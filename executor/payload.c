@@ -3,7 +3,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/pool.h"
+#include "executor/slabs.h"
 #include "executor/switch_int.h"
 
 #include <fcntl.h>
@@ -14,11 +14,6 @@
 #define CLEAR_BYTES ((uint64_t)64 << 10) /* from here on it is cheaper to give the pages back */
 #define MAX_BYTES ((uint64_t)64 << 30)   /* as of a slab */
 #define ALIGN 64u
-
-bool payload_is_lent(const struct exec *x)
-{
-    return !dev_mem_is_queued(x->mem);
-}
 
 /* ------------------------------------------------------------------ where what lies */
 
@@ -50,7 +45,7 @@ static bool lie_in(const struct msg_span *s, size_t n, const struct sh_shm *slab
  * this part alone: it gets the part as it is, and knows no such slab. */
 static const struct sh_shm *slab_of(const struct run *r, const struct run_part *p)
 {
-    const struct sh_shm *slab = pool_slab(r->x->pool, p->api_id);
+    const struct sh_shm *slab = slabs_find(r->x->slabs, p->api_id);
 
     return slab && lie_in(p->in, p->n_in, slab) && lie_in(p->out, p->n_out, slab) ? slab : NULL;
 }
@@ -111,7 +106,7 @@ static int make_room(struct worker *w, uint64_t bytes, struct sh_err *err)
     rc = sh_shm_create("shunt-payload", (size_t)size, &w->payload.mem, err);
     if (rc)
         return rc;
-    w->payload.id = pool_own_slab(w->x->pool);
+    w->payload.id = slabs_own_id(w->x->slabs);
     m.u.wk_slab = (struct msg_wk_slab){.api_id = w->payload.id, .bytes = w->payload.mem.bytes};
     worker_send(w, &m, &w->payload.mem.fd, 1);
     return SH_OK;
@@ -139,7 +134,7 @@ int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
     uint64_t bytes = 0;
     int rc;
 
-    if (!payload_is_lent(r->x))
+    if (!slabs_are_hidden(r->x->slabs))
         return SH_OK;
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
@@ -163,7 +158,7 @@ int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
 
 void payload_send_parts(const struct run *r, struct worker *w)
 {
-    const bool is_lent = payload_is_lent(r->x);
+    const bool is_lent = slabs_are_hidden(r->x->slabs);
     struct msg_span spans[2 * RUN_MAX_SPANS];
     uint64_t at = 0;
 
@@ -188,7 +183,7 @@ void payload_send_parts(const struct run *r, struct worker *w)
 
 void payload_take_back(const struct run *r, struct worker *w, bool is_good)
 {
-    if (!payload_is_lent(r->x) || !w->payload.mem.base)
+    if (!slabs_are_hidden(r->x->slabs) || !w->payload.mem.base)
         return;
     if (is_good)
         copy(r, &w->payload, false);

@@ -18,13 +18,7 @@
 struct run;
 struct worker;
 
-struct payload { /* of one worker; zeroed and payload_forget()ten: none */
-    struct sh_shm mem;
-    uint64_t id;   /* as a slab */
-    uint64_t used; /* bytes, from the start, that the run at hand has */
-};
-
-bool payload_is_lent(const struct exec *x); /* false: workers have the slabs */
+/* All of them do nothing where workers have the slabs. */
 /* Before a run is sent. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int payload_lend(const struct run *r, struct worker *w, struct sh_err *err);
 void payload_send_parts(const struct run *r, struct worker *w);

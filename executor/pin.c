@@ -3,11 +3,9 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "executor/agent.h"
 #include "executor/host.h"
 #include "executor/model_int.h"
 #include "executor/seen.h"
-#include "executor/switch.h"
 
 #include <inttypes.h>
 
@@ -92,7 +90,7 @@ static bool tell(struct store *s, struct model *m, bool is_asked)
                                  .pin = now.pin,
                                  .arrives_ns = arrives_in_ns(m),
                                  .idle_ns = m->last_use_ns ? sh_clock_ns() - m->last_use_ns : -1};
-    agent_send(store__exec(s)->agent, &msg);
+    uplink_send(&store__exec(s)->uplink, &msg);
     return true;
 }
 
@@ -115,12 +113,13 @@ static void tell_loading(struct store *s)
 {
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         if (m->phase == MODEL_BUILDING && m->handle > 0)
-            agent_model_state(store__exec(s)->agent, m);
+            model_report(m);
 }
 
 void store_second(struct store *s)
 {
-    bool is_idle = switch_is_idle(store__exec(s)->sw);
+    const struct store_users *u = store__users(s);
+    const bool is_idle = u->is_idle(u->arg);
     uint32_t n = 0;
 
     if (is_idle)

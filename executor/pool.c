@@ -8,11 +8,8 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/spawn.h"
-#include "executor/inputs.h"
+#include "executor/hooks.h"
 #include "executor/kernels_dir.h"
-#include "executor/store.h"
-#include "executor/switch.h"
-#include "executor/train.h"
 #include "executor/worker_log.h"
 
 #include <errno.h>
@@ -27,7 +24,6 @@
 #define FAST_DEATH_NS ((int64_t)10000000000)
 #define BACKOFF_MIN_NS ((int64_t)50000000)
 #define BACKOFF_MAX_NS ((int64_t)10000000000)
-#define MAX_SLABS 60 /* a worker takes 64 */
 #define MAX_MODELS 1024
 #define GIVE_UP_AFTER 4u /* deaths at the start, of all workers */
 
@@ -49,24 +45,11 @@ static const unsigned NEXT[WORKER_N_STATES] = {
 };
 static const struct sh_life LIFE = {"worker", WORKER_N_STATES, STATE_NAME, NEXT};
 
-struct slab {
-    uint64_t api_id;
-    struct sh_shm shm;
-    bool is_locked; /* page-locked: the copy lane may read it */
-};
-
-struct gone_slab { /* while the lane still reads it */
-    struct exec *x;
-    struct slab slab;
-};
-
 struct pool {
     struct exec *x;
     struct worker *workers;
     size_t n;
-    struct slab slabs[MAX_SLABS];
-    size_t n_slabs;
-    uint64_t n_own_slabs; /* given out so far */
+    struct pool_handler h;
     struct sh_timer *watch;
     bool was_ready; /* a worker; the next two: see note_start() */
     uint32_t n_no_start, attempt;
@@ -155,7 +138,7 @@ struct worker *pool_find(struct pool *p, int64_t handle)
     for (size_t i = 0; i < p->n; i++) {
         struct worker *w = &p->workers[i];
 
-        if (worker_may_run(w) && worker_has_model(w, handle) && ablation_may_run(w) &&
+        if (worker_may_run(w) && worker_has_model(w, handle) && HOOK_ASK(p->x, may_run, true, w) &&
             (!best || !worker_is_idle(best)))
             best = w;
     }
@@ -233,14 +216,6 @@ void worker_uncork(struct worker *w)
 
 /* ------------------------------------------------------------------ messages */
 
-static void send_slab(struct worker *w, const struct slab *s)
-{
-    struct sh_msg m = {.type = MSG_WK_SLAB};
-
-    m.u.wk_slab = (struct msg_wk_slab){.api_id = s->api_id, .bytes = s->shm.bytes};
-    worker_send(w, &m, &s->shm.fd, 1);
-}
-
 static void note_fences(struct pool *p, const struct msg_wk_ready *m)
 {
     const uint32_t old = p->was_ready ? p->fences : MSG_FENCES;
@@ -268,8 +243,7 @@ static void on_ready(struct worker *w, const struct msg_wk_ready *m)
     note_fences(p, m);
     w->is_ready = p->was_ready = true;
     sh_strlcpy(w->identity, m->identity, sizeof(w->identity));
-    for (size_t i = 0; i < p->n_slabs && !payload_is_lent(p->x); i++)
-        send_slab(w, &p->slabs[i]);
+    p->h.on_ready(p->h.arg, w);
     sh_msg_fences_text(m->fences, fences);
     SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld uid=%u fences=%s", w->index,
             (int)w->pid, (long long)((sh_clock_ns() - w->started_ns) / 1000000), m->uid, fences);
@@ -278,43 +252,21 @@ static void on_ready(struct worker *w, const struct msg_wk_ready *m)
 static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
 {
     struct worker *w = arg;
-    struct exec *x = w->x;
+    struct pool *p = w->x->pool;
 
     (void)wire;
     worker_busy(w);
     switch (m->type) {
     case MSG_WK_READY:
         on_ready(w, &m->u.wk_ready);
-        break;
+        return;
     case MSG_WK_UNFIT:
         w->unfit = (struct sh_err){0};
         SH_FAIL(&w->unfit, (int)m->u.wk_unfit.rc, "%s", m->u.wk_unfit.msg);
-        break;
-    case MSG_WK_MODEL_DONE:
-        store_on_model_done(x->store, w, &m->u.wk_model_done, fds, n_fds);
-        break;
-    case MSG_WK_PART_FAILED:
-        switch_on_part_failed(x->sw, w, &m->u.wk_part_failed);
-        break;
-    case MSG_WK_RUN_DONE:
-        switch_on_run_done(x->sw, w, &m->u.wk_run_done);
-        break;
-    case MSG_WK_TRAIN_READY:
-        train_on_ready(x->train, w, &m->u.wk_train_ready, fds, n_fds);
-        break;
-    case MSG_WK_TRAIN_STOPPED:
-        train_on_stopped(x->train, w, &m->u.wk_train_stopped);
-        break;
-    case MSG_WK_TRAIN_LOSSES:
-        train_on_losses(x->train, w, &m->u.wk_train_losses);
-        break;
-    case MSG_WK_TRAIN_EVAL:
-        train_on_eval(x->train, w, &m->u.wk_train_eval);
-        break;
-    case MSG_WK_TRAIN_CKPT:
-        train_on_ckpt(x->train, w, &m->u.wk_train_ckpt);
-        break;
+        return;
     default:
+        if (p->h.on_msg(p->h.arg, w, m, fds, n_fds))
+            return;
         SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, sh_msg_name(m->type));
         worker_kill(w, "protocol");
     }
@@ -392,7 +344,6 @@ static void forget_process(struct worker *w)
     w->wire = NULL;
     w->pid = 0;
     w->is_ready = false;
-    payload_forget(w);
     w->n_models = 0;
     w->preparing = 0;
     w->job = 0;
@@ -473,13 +424,11 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     w->log = NULL;
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
-    store_on_worker_dead(x->store, preparing);
-    switch_on_worker_dead(x->sw, w);
-    train_on_worker_dead(x->train, w);
+    x->pool->h.on_dead(x->pool->h.arg, w, preparing);
     sh_shm_fini(&w->ctl_shm);
     w->ctl = NULL;
     if (!x->is_stopping)
-        sh_timer_set(w->restart, ablation_restart_ns(w, wait_ns));
+        sh_timer_set(w->restart, HOOK_ASK(x, restart_ns, wait_ns, w, wait_ns));
 }
 
 static int send_init(struct worker *w, struct sh_err *err)
@@ -635,7 +584,7 @@ static void on_watch(struct sh_loop *l, void *arg)
 
 /* ------------------------------------------------------------------ pool */
 
-int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
+int pool_new(struct exec *x, const struct pool_handler *h, struct pool **out, struct sh_err *err)
 {
     struct pool *p = calloc(1, sizeof(*p));
     int rc = SH_OK;
@@ -648,6 +597,7 @@ int pool_new(struct exec *x, struct pool **out, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the worker pool");
     }
     p->x = x;
+    p->h = *h;
     p->n = (size_t)x->conf->workers;
     rc = kernels_dir_make(x, &p->kernels_dir, err);
     for (size_t i = 0; i < p->n; i++)
@@ -677,13 +627,6 @@ int pool_start(struct pool *p, struct sh_err *err)
     return rc;
 }
 
-static void free_slab(struct exec *x, struct slab *s)
-{
-    if (s->is_locked)
-        dev_mem_host_unlock(x->mem, s->shm.base);
-    sh_shm_fini(&s->shm);
-}
-
 void pool_free(struct pool *p)
 {
     if (!p)
@@ -695,100 +638,12 @@ void pool_free(struct pool *p)
         sh_wire_close(w->wire);
         worker_log_close(w->log);
         sh_shm_fini(&w->ctl_shm);
-        payload_forget(w);
+        sh_shm_fini(&w->payload.mem);
         sh_timer_del(w->restart);
         free(w->models);
     }
-    for (size_t i = 0; i < p->n_slabs; i++)
-        free_slab(p->x, &p->slabs[i]);
     sh_timer_del(p->watch);
     free(p->kernels_dir);
     free(p->workers);
     free(p);
-}
-
-uint64_t pool_own_slab(struct pool *p)
-{
-    return ++p->n_own_slabs;
-}
-
-const struct sh_shm *pool_slab(const struct pool *p, uint64_t api_id)
-{
-    for (size_t i = 0; i < p->n_slabs; i++)
-        if (p->slabs[i].api_id == api_id && p->slabs[i].is_locked)
-            return &p->slabs[i].shm;
-    return NULL;
-}
-
-static void on_passed(void *arg)
-{
-    struct gone_slab *g = arg;
-
-    free_slab(g->x, &g->slab);
-    free(g);
-}
-
-/* Should the lane never say that it has passed, the memory stays until the process ends. */
-static void let_go(struct exec *x, struct slab *s)
-{
-    struct sh_err err = {0};
-    struct gone_slab *g;
-
-    if (inputs_arrived(x)) {
-        free_slab(x, s);
-        return;
-    }
-    g = malloc(sizeof(*g));
-    if (!g)
-        SH_FAIL(&err, SH_E_NOMEM, "could not note that a slab is gone");
-    else
-        *g = (struct gone_slab){.x = x, .slab = *s};
-    if (!g || tx_mark(x->tx, TX_LANE_IN, on_passed, g, &err)) {
-        sh_log_err(SH_LOG_ERROR, "slab.gone", &err);
-        free(g);
-    }
-}
-
-int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)
-{
-    struct slab *s = &p->slabs[p->n_slabs];
-    struct sh_err why = {0};
-    int own, rc;
-
-    if (p->n_slabs == MAX_SLABS)
-        return SH_FAIL(err, SH_E_TOOBIG, "more than %d API processes are connected", MAX_SLABS);
-    own = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-    if (own < 0)
-        return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not keep a payload slab");
-    *s = (struct slab){.api_id = api_id};
-    rc = sh_shm_map(own, (size_t)bytes, true, &s->shm, err);
-    if (rc) {
-        close(own);
-        return rc;
-    }
-    s->is_locked = !dev_mem_host_lock(p->x->mem, s->shm.base, s->shm.bytes, &why);
-    if (!s->is_locked)
-        sh_log_err(SH_LOG_WARN, "slab.lock", &why); /* workers bring all inputs, nothing else */
-    p->n_slabs++;
-    for (size_t i = 0; i < p->n && !payload_is_lent(p->x); i++)
-        if (worker_is_alive(&p->workers[i]))
-            send_slab(&p->workers[i], s);
-    return SH_OK;
-}
-
-void pool_drop_slab(struct pool *p, uint64_t api_id)
-{
-    struct sh_msg m = {.type = MSG_WK_SLAB_GONE};
-
-    m.u.wk_slab_gone.api_id = api_id;
-    for (size_t i = 0; i < p->n_slabs; i++) {
-        if (p->slabs[i].api_id != api_id)
-            continue;
-        let_go(p->x, &p->slabs[i]);
-        p->slabs[i] = p->slabs[--p->n_slabs];
-        for (size_t k = 0; k < p->n && !payload_is_lent(p->x); k++)
-            if (worker_is_alive(&p->workers[k]))
-                worker_send(&p->workers[k], &m, NULL, 0);
-        return;
-    }
 }

@@ -19,7 +19,6 @@
 #include "common/shm.h"
 #include "common/wire.h"
 #include "executor/exec.h"
-#include "executor/payload.h"
 #include "executor/worker_ctl.h"
 
 enum worker_state {
@@ -52,7 +51,11 @@ struct worker { /* one place in the pool; the process in it changes */
     int64_t job; /* training job it has compiled; 0 = none */
     bool job_compiling;
 
-    struct payload payload;
+    struct payload {       /* payload.h; zeroed but for mem.fd: none */
+        struct sh_shm mem; /* OWNED */
+        uint64_t id;       /* as a slab */
+        uint64_t used;     /* bytes, from the start, that the run at hand has */
+    } payload;
 
     uint32_t ckpt_value; /* of ticket TX_SLOT_WORKER + index; only grows, also over a death */
     uint64_t progress;   /* heartbeat seen, and when it last grew or work began */
@@ -68,8 +71,18 @@ struct worker { /* one place in the pool; the process in it changes */
     bool is_held;    /* likewise: pool_release() starts it; its process may be there already */
 };
 
-int pool_new(struct exec *x, struct pool **out, struct sh_err *err); /* OWNED, pool_free() */
-void pool_free(struct pool *p);                                      /* ends all workers */
+/* What workers say, and their ends, go to whoever set this up. */
+struct pool_handler {
+    /* All but WK_READY and WK_UNFIT. False: no such message comes from a worker; it is killed. */
+    bool (*on_msg)(void *arg, struct worker *w, const struct sh_msg *m, int *fds, size_t n_fds);
+    void (*on_ready)(void *arg, struct worker *w);
+    void (*on_dead)(void *arg, struct worker *w, int64_t preparing); /* preparing: as it was */
+    void *arg;
+};
+
+/* *out: OWNED, pool_free(). */
+int pool_new(struct exec *x, const struct pool_handler *h, struct pool **out, struct sh_err *err);
+void pool_free(struct pool *p); /* ends all workers */
 int pool_start(struct pool *p, struct sh_err *err);
 
 /* enum msg_fence: those that were up in each worker so far; 0: none has been ready. *why: one is
@@ -104,16 +117,5 @@ void worker_uncork(struct worker *w);
 void worker_kill(struct worker *w, const char *cause); /* cause: static, a metric label */
 void pool_release(struct worker *w);                   /* it is held: lets it start now */
 void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */
-
-/* The api_id of a slab of the executor itself, for an evaluation or a job. None is given out twice,
- * so that a run which outlives its owner cannot meet another's slab; no API has one of them: theirs
- * are random numbers of 64 bits. */
-uint64_t pool_own_slab(struct pool *p);
-/* A slab appeared or went: tells every worker, and new ones later. The descriptor is duplicated;
- * fails if it is not what sh_shm_map() takes. */
-int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err);
-void pool_drop_slab(struct pool *p, uint64_t api_id);
-/* BORROWED until it is dropped. NULL: there is none, or the copy lane cannot read it. */
-const struct sh_shm *pool_slab(const struct pool *p, uint64_t api_id);
 
 #endif

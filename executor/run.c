@@ -4,7 +4,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "executor/agent.h"
 #include "executor/data.h"
 #include "executor/inputs.h"
 #include "executor/seen.h"
@@ -299,7 +298,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
                                          .copied_bytes =
                                              res.copy_ns ? r->model->image_bytes - r->hit_bytes : 0,
                                          .cold = r->is_cold};
-    agent_send(r->x->agent, &m);
+    uplink_send(&r->x->uplink, &m);
 }
 
 /* ------------------------------------------------------------------ parts that run alone */

@@ -2,7 +2,6 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/agent.h"
 #include "executor/model_int.h"
 
 #include <inttypes.h>
@@ -263,7 +262,7 @@ void store_load_shape(struct store *s, const struct msg_shape_load *l)
         shape->is_asked = true;
     }
     if (!rc && shape->phase == MODEL_READY)
-        agent_shape_state(store__exec(s)->agent, shape);
+        model_report(shape);
     if (!rc)
         return;
     r.u.shape_state = (struct msg_shape_state){.version_id = l->version_id,
@@ -271,7 +270,7 @@ void store_load_shape(struct store *s, const struct msg_shape_load *l)
                                                .state = MSG_MODEL_FAILED,
                                                .rc = err.rc,
                                                .msg = err.msg};
-    agent_send(store__exec(s)->agent, &r);
+    uplink_send(&store__exec(s)->uplink, &r);
 }
 
 /* ------------------------------------------------------------------ what its worker made */

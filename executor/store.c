@@ -6,15 +6,13 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/spawn.h"
-#include "executor/agent.h"
 #include "executor/folder.h"
+#include "executor/hooks.h"
 #include "executor/host.h"
 #include "executor/keep.h"
 #include "executor/loading.h"
 #include "executor/model_int.h"
 #include "executor/seen.h"
-#include "executor/switch.h"
-#include "executor/train.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,6 +25,7 @@
 
 struct store {
     struct exec *x;
+    struct store_users users;
     struct model *models;
     size_t n_models;
     double ns_per_byte; /* of slow loads */
@@ -36,12 +35,14 @@ struct store {
     int64_t renewed_ns;
 };
 
-int store_new(struct exec *x, struct store **out, struct sh_err *err)
+int store_new(struct exec *x, const struct store_users *users, struct store **out,
+              struct sh_err *err)
 {
     *out = calloc(1, sizeof(**out));
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the store of models");
     (*out)->x = x;
+    (*out)->users = *users;
     (*out)->ns_per_byte = FIRST_NS_PER_BYTE;
     return SH_OK;
 }
@@ -64,6 +65,11 @@ struct host_quotas *store__host_quotas(struct store *s)
 int64_t *store__renewed_ns(struct store *s)
 {
     return &s->renewed_ns;
+}
+
+const struct store_users *store__users(const struct store *s)
+{
+    return &s->users;
 }
 
 struct exec *store__exec(struct store *s)
@@ -172,7 +178,7 @@ static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
 
     m.u.model_state = (struct msg_model_state){
         .version_id = handle, .state = MSG_MODEL_FAILED, .rc = why->rc, .msg = why->msg};
-    agent_send(s->x->agent, &m);
+    uplink_send(&s->x->uplink, &m);
 }
 
 /* It has failed because its package did not come, or there was no host memory: being asked again is
@@ -207,7 +213,7 @@ void store_load(struct store *s, const struct msg_model_load *l)
     if (m) {
         m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1);
         try_again(s, m, l);
-        agent_model_state(s->x->agent, m);
+        model_report(m);
         return;
     }
     if (l->version_id <= 0 || l->version_id >= STORE_SHAPES || l->max_batch < 1 ||
@@ -220,7 +226,7 @@ void store_load(struct store *s, const struct msg_model_load *l)
     }
     SH_INFO("model.load", "version=%" PRId64 " model=%s max_batch=%u precision=%s", m->handle,
             m->name, m->max_batch, m->precision);
-    agent_model_state(s->x->agent, m);
+    model_report(m);
 }
 
 int store_load_internal(struct store *s, const struct msg_model_load *l, struct model **out,
@@ -244,16 +250,8 @@ void store_unload(struct store *s, int64_t handle)
         struct sh_msg msg = {.type = MSG_MODEL_STATE};
 
         msg.u.model_state = (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
-        agent_send(s->x->agent, &msg);
+        uplink_send(&s->x->uplink, &msg);
     }
-}
-
-static void say_state(struct store *s, const struct model *m)
-{
-    if (m->base == m)
-        agent_model_state(s->x->agent, m);
-    else
-        agent_shape_state(s->x->agent, m);
 }
 
 static bool is_compiled_now(struct store *s, int64_t handle)
@@ -292,7 +290,7 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
                 drop_in_worker(pool_at(s->x->pool, i), m->handle);
         *p = m->next;
         --*n;
-        say_state(s, m);
+        model_report(m);
         if (m->base == m)
             seen_forget(m);
         if (m->base == m)
@@ -327,8 +325,7 @@ static int open_kept(const struct worker *w, struct model *m)
  * memory. */
 static bool may_map(const struct exec *x, int fd)
 {
-    return !dev_mem_is_queued(x->mem) && x->ablations.now == ABLATION_NONE &&
-           x->ablations.n_steps == 1 && kept_dir_is_still(fd);
+    return !dev_mem_is_queued(x->mem) && HOOK_ASK(x, maps_images, true, x) && kept_dir_is_still(fd);
 }
 
 static void retry_later(struct model *m, const struct sh_err *why);
@@ -450,7 +447,7 @@ static bool is_wanted(struct store *s, const struct worker *w)
     for (const struct model *m = s->models; m && !is_turn; m = m->next) {
         bool others = false;
 
-        if (!worker_has_model(w, m->handle) || !switch_has_waiting(s->x->sw, m))
+        if (!worker_has_model(w, m->handle) || !s->users.has_waiting(s->users.arg, m))
             continue;
         for (size_t i = 0; i < pool_size(s->x->pool) && !others; i++) {
             const struct worker *o = pool_at(s->x->pool, i);
@@ -471,12 +468,12 @@ static bool may_compile(struct store *s, struct worker *w)
     if (!worker_is_alive(w) || w->preparing || w->job_compiling || is_wanted(s, w))
         return false;
     if (w->state == WORKER_STARTING || w->state == WORKER_PARKED)
-        return !train_is_torn(s->x->train, w);
+        return !s->users.is_torn(s->users.arg, w);
     return w->state == WORKER_STANDBY && n_compiling(s) == 0 &&
-           (switch_is_quiet(s->x->sw) || sh_clock_ns() - s->loaded_ns > YIELD_NS);
+           (s->users.is_quiet(s->users.arg) || sh_clock_ns() - s->loaded_ns > YIELD_NS);
 }
 
-static void fail_model(struct store *s, struct model *m, const struct sh_err *why);
+static void fail_model(struct model *m, const struct sh_err *why);
 
 bool store__is_spare(struct store *s, const struct worker *w)
 {
@@ -562,7 +559,7 @@ static bool start_build(struct store *s, bool slow)
             sh_clock_ns() < m->retry_ns)
             continue;
         if (package == BLOB_FAILED) {
-            fail_model(s, m, why);
+            fail_model(m, why);
             return true;
         }
         loading_look(m, any->identity);
@@ -614,7 +611,7 @@ static void ask_trainer(struct store *s)
         trainer = w;
     }
     if (trainer)
-        train_pause_for_compile(s->x->train, trainer);
+        s->users.pause_training(s->users.arg, trainer);
 }
 
 bool store_worker_lacks(struct store *s, const struct worker *w)
@@ -634,7 +631,7 @@ bool store_turn(struct store *s)
 
 /* ------------------------------------------------------------------ answers */
 
-static void fail_model(struct store *s, struct model *m, const struct sh_err *why)
+static void fail_model(struct model *m, const struct sh_err *why)
 {
     if (m->phase == MODEL_FAILED || m->phase == MODEL_GOING)
         return;
@@ -646,7 +643,7 @@ static void fail_model(struct store *s, struct model *m, const struct sh_err *wh
     m->why = *why;
     model__keep_fd(m, -1);
     sh_log_err(m->base == m ? SH_LOG_ERROR : SH_LOG_WARN, "model.failed", why);
-    say_state(s, m);
+    model_report(m);
 }
 
 /* Other workers serve it, so the trouble is one worker's: no reason to take it from all. Or what
@@ -668,13 +665,13 @@ static void retry_later(struct model *m, const struct sh_err *why)
 static void note_failure(struct store *s, struct model *m, const struct sh_err *why)
 {
     if ((m->handle < 0 || m->phase == MODEL_GOING) && is_orphan(s, m))
-        switch_give_up(s->x->sw, m, why);
+        s->users.give_up(s->users.arg, m, why);
     else if (m->phase == MODEL_READY)
         retry_later(m, why);
     else
-        fail_model(s, m, why);
+        fail_model(m, why);
     if (m->base != m && m->phase == MODEL_FAILED)
-        switch_give_up(s->x->sw, m, why);
+        s->users.give_up(s->users.arg, m, why);
 }
 
 /* An internal model is used from its builder alone. */
@@ -691,7 +688,7 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
                           (double)m->took_ns / 1e9);
         SH_INFO("shape.ready", "version=%" PRId64 " model=%s shape=%" PRId64 " ms=%" PRId64,
                 m->base->handle, m->name, m->handle - STORE_SHAPES, m->took_ns / 1000000);
-        agent_shape_state(s->x->agent, m);
+        model_report(m);
         return;
     }
     seen_bring(m);
@@ -707,7 +704,7 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
         kept_dir_used(&m->kept);
     else
         loading_took(m, took_ns);
-    agent_model_state(s->x->agent, m);
+    model_report(m);
     if (!was_kept)
         keep_made(m, w, d, m->image.fd);
 }

@@ -111,7 +111,22 @@ struct model {
     } told;
 };
 
-int store_new(struct exec *x, struct store **out, struct sh_err *err); /* OWNED, store_free() */
+/* What models have to know of those who use them, and what they say to them. */
+struct store_users {
+    /* No worker will have the model any more: ends the runs that wait for one. */
+    void (*give_up)(void *arg, const struct model *m, const struct sh_err *why);
+    bool (*has_waiting)(void *arg, const struct model *m); /* a run, for a worker that has it */
+    bool (*is_quiet)(void *arg);                           /* no run, not even a waiting one */
+    bool (*is_idle)(void *arg);                            /* training may have the device */
+    bool (*wants_memory)(void *arg);                       /* the current run looks for room */
+    void (*pause_training)(void *arg, struct worker *w);   /* it is to compile a model */
+    bool (*is_torn)(void *arg, const struct worker *w);    /* it is paused within an update */
+    void *arg;
+};
+
+/* *out: OWNED, store_free(). */
+int store_new(struct exec *x, const struct store_users *users, struct store **out,
+              struct sh_err *err);
 void store_free(struct store *s);
 bool store_turn(struct store *s); /* true: it did something */
 /* Is there a model that this worker should compile? */
@@ -124,6 +139,8 @@ void store_unload(struct store *s, int64_t handle);
 int store_load_internal(struct store *s, const struct msg_model_load *m, struct model **out,
                         struct sh_err *err);
 struct model *store_find(struct store *s, int64_t handle); /* BORROWED; NULL if there is none */
+/* Tells the scheduler where it stands. */
+void model_report(const struct model *m);
 struct model *store_next(struct store *s, const struct model *m); /* NULL: first, then the rest */
 /* shapes.c. The same for shapes, of all versions. */
 struct model *store_next_shape(struct store *s, const struct model *m);

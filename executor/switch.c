@@ -2,12 +2,11 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/agent.h"
 #include "executor/data.h"
+#include "executor/hooks.h"
 #include "executor/inputs.h"
 #include "executor/payload.h"
 #include "executor/switch_int.h"
-#include "executor/train.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -18,6 +17,7 @@
 
 struct switcher {
     struct exec *x;
+    struct switch_rival rival;
     struct run *current;
     struct run *queue, **tail;
     size_t n_queued;
@@ -78,7 +78,7 @@ static struct run **pick(struct switcher *sw)
 
     for (struct run **p = &sw->queue; *p; p = &(*p)->next) {
         if (!payload_is_here(sw, *p) || (!pool_find(sw->x->pool, (*p)->shape->handle) &&
-                                         !ablation_frees_worker(sw->x, (*p)->model)))
+                                         !HOOK_ASK(sw->x, frees_worker, false, sw->x, (*p)->model)))
             continue;
         if (!(*p)->is_own)
             return p;
@@ -168,7 +168,7 @@ static int take_memory(struct run *r, struct sh_err *err)
     struct sh_err first = {0};
     int rc;
 
-    if (r->x->ablations.now == ABLATION_NO_DAEMON)
+    if (!HOOK_ASK(r->x, has_memory, true, r->x))
         return SH_OK; /* the worker takes it, elsewhere */
     rc = take_with(r, r->model->res, &first);
     /* The image may lie so that no piece is large enough; then it is better copied again elsewhere
@@ -188,10 +188,10 @@ static const struct msg_batch *batch_of(const struct run *r)
 }
 
 /* What training must give up so that this run fits. */
-static enum stop_way way_for(struct run *r)
+static enum stop_way way_for(const struct switcher *sw, struct run *r)
 {
     struct space_range freed[2];
-    size_t n = train_ranges(r->x->train, STOP_DROP, freed);
+    size_t n = sw->rival.ranges(sw->rival.arg, STOP_DROP, freed);
 
     if (n && space_would_fit(r->x->space, r->model->res, (size_t)batch_of(r)->ws_bytes, freed, n))
         return STOP_DROP;
@@ -206,20 +206,20 @@ static enum stop_way way_beside(struct switcher *sw)
     return sw->x->debug_way == STOP_N_WAYS ? STOP_PAUSE : sw->x->debug_way;
 }
 
-static void ask_training(struct run *r, enum stop_way way)
+static void ask_training(const struct switcher *sw, struct run *r, enum stop_way way)
 {
     if (r->has_asked && r->way >= way)
         return;
     r->has_asked = true;
     r->way = way;
-    train_yield(r->x->train, way);
+    sw->rival.yield(sw->rival.arg, way);
 }
 
 /* Training stops in any case: it need not wait until it is known what else it must give up. */
 static void stop_training(struct switcher *sw)
 {
     if (!sw->x->debug_turns && sw->x->debug_way == STOP_N_WAYS)
-        train_yield(sw->x->train, STOP_PAUSE);
+        sw->rival.yield(sw->rival.arg, STOP_PAUSE);
 }
 
 /* True: something changed; false: wait for an event. */
@@ -228,28 +228,26 @@ static bool give_memory(struct switcher *sw, struct run *r)
     struct sh_err err = {0}, never = {0};
     int rc;
 
-    if (sw->x->ablations.now == ABLATION_ONE_PROCESS && !r->has_asked) {
-        ablation_choose(sw->x);
-        ask_training(r, STOP_SWAP);
+    if (!r->has_asked && HOOK_ASK(sw->x, wants_swap, false, sw->x)) {
+        ask_training(sw, r, STOP_SWAP);
         return true;
     }
-    if (r->has_asked && !train_has_yielded(sw->x->train, r->way))
+    if (r->has_asked && !sw->rival.has_yielded(sw->rival.arg, r->way))
         return false;
-    if (sw->x->ablations.now == ABLATION_ONE_PROCESS)
-        ablation_clean_up(sw->x);
+    HOOK_TELL(sw->x, has_swapped, sw->x);
     rc = take_memory(r, &err);
     r->memory_ns = sh_clock_ns();
     if (!rc) {
         run__go(r, RUN_SEND);
-        ask_training(r, way_beside(sw));
+        ask_training(sw, r, way_beside(sw));
         return true;
     }
     if (rc == SH_E_DEVMEM) {
-        enum stop_way way = r->has_asked && r->way == STOP_DROP ? STOP_SWAP : way_for(r);
+        enum stop_way way = r->has_asked && r->way == STOP_DROP ? STOP_SWAP : way_for(sw, r);
 
         unkeep_all(sw);
-        if (!train_has_yielded(sw->x->train, way)) {
-            ask_training(r, way);
+        if (!sw->rival.has_yielded(sw->rival.arg, way)) {
+            ask_training(sw, r, way);
             return true;
         }
         if (take_memory(r, NULL) == SH_OK) {
@@ -287,11 +285,11 @@ static bool send_run(struct switcher *sw, struct run *r)
     const struct tx_image *im = &r->model->tx;
     struct worker *w = pool_find(sw->x->pool, r->shape->handle);
     struct sh_msg m = {.type = MSG_WK_RUN};
-    struct ablation_send extra;
+    struct hook_send extra = {.n_fds = 0};
     struct sh_err err = {0};
 
     if (!w)
-        ablation_wake(sw->x);
+        HOOK_TELL(sw->x, finds_no_worker, sw->x);
     if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
         return false;
     if (has_outgrown(r)) {
@@ -314,7 +312,7 @@ static bool send_run(struct switcher *sw, struct run *r)
         end_current(sw, &err, NULL);
         return true;
     }
-    ablation_fill_run(r, &m.u.wk_run, &extra);
+    HOOK_TELL(sw->x, fill_run, r, &m.u.wk_run, &extra);
     worker_cork(w);
     payload_send_parts(r, w);
     pool_set_state(w, WORKER_ACTIVE);
@@ -386,7 +384,7 @@ bool switch_turn(struct switcher *sw)
         struct run **p;
 
         end_late(sw, sh_clock_ns());
-        ablation_turn(sw->x);
+        HOOK_TELL(sw->x, before_run, sw->x);
         if (!(p = pick(sw)))
             return false;
         r = *p;
@@ -446,7 +444,7 @@ static void refuse(struct switcher *sw, struct run *r, const struct sh_err *why)
         data_result(sw->x->data, &r->parts[i], &res);
     }
     m.u.run_done = (struct msg_run_done){.run_id = r->id, .rc = why->rc, .msg = why->msg};
-    agent_send(sw->x->agent, &m);
+    uplink_send(&sw->x->uplink, &m);
 }
 
 static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct sh_err *err)
@@ -671,7 +669,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     done = run__believed(r, m);
     if (!goes_on(sw, &why, &done, why.rc == SH_E_INVALID))
         end_current(sw, &why, &done);
-    ablation_on_run_done(w);
+    HOOK_TELL(sw->x, on_run_done, w);
 }
 
 static bool is_anywhere(struct switcher *sw, const struct model *m)
@@ -757,7 +755,8 @@ static void on_tick(struct sh_loop *l, void *arg)
     parts__expire(&sw->loose, now - LOOSE_NS);
 }
 
-int switch_new(struct exec *x, struct switcher **out, struct sh_err *err)
+int switch_new(struct exec *x, const struct switch_rival *rival, struct switcher **out,
+               struct sh_err *err)
 {
     struct switcher *sw = calloc(1, sizeof(*sw));
     int rc;
@@ -766,6 +765,7 @@ int switch_new(struct exec *x, struct switcher **out, struct sh_err *err)
     if (!sw)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the switcher");
     sw->x = x;
+    sw->rival = *rival;
     sw->tail = &sw->queue;
     rc = sh_timer_add(x->loop, TICK_NS, TICK_NS, on_tick, sw, &sw->tick, err);
     if (rc) {

@@ -25,22 +25,13 @@
 #ifndef SH_EXECUTOR_SWITCH_H
 #define SH_EXECUTOR_SWITCH_H
 
+#include "executor/run_part.h"
 #include "executor/store.h"
 
 #define SWITCH_MAX_PARTS 256u /* of one run */
 #define RUN_MAX_ATTEMPTS 2u
 
 struct switcher;
-
-struct run_part {
-    uint64_t rid, api_id;
-    uint32_t batch;
-    size_t n_in, n_out;
-    struct msg_span *in, *out; /* OWNED */
-    int rc;                    /* it has failed, and not the run */
-    char *msg;                 /* OWNED: why; NULL: no memory to say it */
-    int64_t sample;            /* the one of it that is wrong; < 0: none of them */
-};
 
 struct run_result {
     int rc;
@@ -53,8 +44,20 @@ struct run_result {
 
 typedef void run_done_fn(void *arg, const struct run_result *r);
 
-int switch_new(struct exec *x, struct switcher **out,
-               struct sh_err *err); /* OWNED, switch_free() */
+/* Whoever has the device when no run wants it. */
+struct switch_rival {
+    /* Holds until no run is current (switch_is_idle). Only escalates meanwhile. */
+    void (*yield)(void *arg, enum stop_way way);
+    /* Not running, for pause; workspace given, for drop; nothing on the device, for swap. */
+    bool (*has_yielded)(void *arg, enum stop_way way);
+    /* What the way would free; returns how many ranges. */
+    size_t (*ranges)(void *arg, enum stop_way way, struct space_range out[static 2]);
+    void *arg;
+};
+
+/* *out: OWNED, switch_free(). */
+int switch_new(struct exec *x, const struct switch_rival *rival, struct switcher **out,
+               struct sh_err *err);
 void switch_free(struct switcher *sw);
 bool switch_turn(struct switcher *sw); /* true: it did something */
 /* May training run? False while a run is current or could become it. */

@@ -21,14 +21,6 @@
 /* BOUNDARY: paused, but not within an update. */
 enum target { TARGET_RUN, TARGET_PAUSE, TARGET_BOUNDARY, TARGET_DROP, TARGET_SWAP, TARGET_DISCARD };
 
-const char *stop_way_name(enum stop_way w)
-{
-    static const char *const NAME[STOP_N_WAYS] = {
-        [STOP_PAUSE] = "pause", [STOP_DROP] = "drop", [STOP_SWAP] = "swap"};
-
-    return NAME[w];
-}
-
 /* ------------------------------------------------------------------ what is wanted */
 
 static enum target target_of(struct train *t, struct job *j)

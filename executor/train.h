@@ -32,7 +32,8 @@ size_t train_ranges(const struct train *t, enum stop_way way, struct space_range
 /* The worker that trains should compile a model: stop for it, then go on. */
 void train_pause_for_compile(struct train *t, struct worker *w);
 
-void train_on_start(struct train *t, const struct msg_job_start *m);
+/* why_not: NULL, or why no job may start now. */
+void train_on_start(struct train *t, const struct msg_job_start *m, const struct sh_err *why_not);
 void train_on_stop(struct train *t, const struct msg_job_stop *m);
 void train_on_save(struct train *t, const struct msg_job_save *m);
 /* Suspend for the end of this process; train_is_quiet() when it is on disk. */

@@ -3,8 +3,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "executor/agent.h"
-#include "executor/batch.h"
 #include "executor/train_int.h"
 
 #include <inttypes.h>
@@ -262,10 +260,10 @@ static void answer(struct train *t, int64_t job, uint32_t attempt, enum msg_job_
 
     m.u.job_state = (struct msg_job_state){
         .job = job, .attempt = attempt, .state = phase, .rc = why->rc, .msg = why->msg};
-    agent_send(t->x->agent, &m);
+    uplink_send(&t->x->uplink, &m);
 }
 
-void train_on_start(struct train *t, const struct msg_job_start *m)
+void train_on_start(struct train *t, const struct msg_job_start *m, const struct sh_err *why_not)
 {
     struct job *j = t->job;
     struct sh_err err = {0};
@@ -279,10 +277,8 @@ void train_on_start(struct train *t, const struct msg_job_start *m)
     last_words_forget(&t->x->last_words, m->job);
     if (j)
         SH_FAIL(&err, SH_E_CONFLICT, "this executor still trains job %" PRId64, j->id);
-    else if (!batch_is_quiet(t->x->batch))
-        SH_FAIL(&err, SH_E_CONFLICT, "this executor still has a job of batch inference");
-    else if (t->x->is_stopping)
-        SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
+    else if (why_not)
+        err = *why_not;
     else
         job_new(t->x, m, &t->job, &err);
     if (err.rc) {

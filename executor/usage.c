@@ -5,7 +5,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "executor/agent.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -72,14 +71,14 @@ static void say(struct usage *u, struct source *s)
     struct sh_msg m = {.type = MSG_USAGE};
     size_t n = 0;
 
-    if (!s->ledger || !agent_is_up(u->x->agent) || (s->said_ns && now - s->said_ns < AGAIN_NS))
+    if (!s->ledger || !uplink_is_up(&u->x->uplink) || (s->said_ns && now - s->said_ns < AGAIN_NS))
         return;
     m.u.usage.source = ledger_source(s->ledger);
     m.u.usage.number = ledger_batch(s->ledger, sh_clock_wall_ms() / 1000, u->rows, &n);
     m.u.usage.rows = (struct sh_blob){u->rows, n * sizeof(u->rows[0])};
     s->said_ns = n ? now : 0;
     if (n)
-        agent_send(u->x->agent, &m);
+        uplink_send(&u->x->uplink, &m);
 }
 
 static void say_all(struct usage *u)
@@ -194,7 +193,7 @@ bool usage_drain(struct usage *u)
     say_all(u);
     for (size_t i = 0; i < SH_ARRAY_LEN(u->at); i++)
         done &= !u->at[i].ledger || ledger_state(u->at[i].ledger).n_rows == 0;
-    return done || !agent_is_up(u->x->agent) || sh_clock_ns() - u->drain_ns > USAGE_DRAIN_NS;
+    return done || !uplink_is_up(&u->x->uplink) || sh_clock_ns() - u->drain_ns > USAGE_DRAIN_NS;
 }
 
 /* ------------------------------------------------------------------ start and end */

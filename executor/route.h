@@ -1,0 +1,17 @@
+/* route.h - who hears of what, and who asks whom, where one room of an executor must not know
+ * another: workers know nothing of models, runs or training, models nothing of runs, and runs
+ * nothing of training. */
+#ifndef SH_EXECUTOR_ROUTE_H
+#define SH_EXECUTOR_ROUTE_H
+
+#include "executor/data.h"
+#include "executor/pool.h"
+#include "executor/store.h"
+#include "executor/switch.h"
+
+struct pool_handler route_of_workers(struct exec *x);
+struct store_users route_of_models(struct exec *x);
+struct switch_rival route_of_runs(struct exec *x);
+data_gone_fn route_api_gone;
+
+#endif
