@@ -270,7 +270,7 @@ sim_part = $(Q)mkdir -p $(@D) && ld -r -o $@.all $^ && \
 $(BUILD)/sim/scheduler.o: $(sim_sched)
 	$(call sim_part,sched_new sched_free SCHED_CONF,nanosleep=sim_nanosleep sh_random=sim_bytes sh_metric_add=sim_count)
 $(BUILD)/sim/link.o: $(sim_link)
-	$(call sim_part,link_start link_open link_ready link_cancel link_hint slab_new slab_take slab_release slab_at \
+	$(call sim_part,link_start link_open link_ready link_cancel link_hint link_hint_load link_ask slab_new slab_take slab_release slab_at \
 	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)
 
 # simulation: the executor. Its objects are compiled for it, with small blocks of device memory.

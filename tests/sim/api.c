@@ -232,6 +232,10 @@ static struct asked *new_request(struct sim_api *a, const struct database_versio
                                       .max_batch = v->max_batch,
                                       .n_inputs = 1,
                                       .n_outputs = 1};
+    if (v->has_symbol) {
+        q->version.symbols.n = 1;
+        i->plan.run = (struct sh_sizes){.v = {16u << sim_below(sim_chance(0.9) ? 3 : 16)}, .n = 1};
+    }
     sh_strlcpy(q->version.model, m->name, sizeof(q->version.model));
     sh_strlcpy(i->tenant, t->name, sizeof(i->tenant));
     atomic_init(&i->refs, 1);
@@ -242,6 +246,7 @@ static struct asked *new_request(struct sim_api *a, const struct database_versio
     i->plan.batch = 1 + (int64_t)sim_below(sim_chance(0.2) ? v->max_batch : 1);
     i->plan.in[0].run_bytes = (size_t)i->plan.batch * SAMPLE_BYTES;
     i->plan.run_out_bytes[0] = (size_t)i->plan.batch * SAMPLE_BYTES;
+    i->plan.priority = sim_chance(0.1) ? (uint32_t)sim_below(50) : 0;
     i->plan.timeout_us = sim_chance(0.5) ? sim_between(20000, 800000) : 0;
     q->limit_ns = i->plan.timeout_us ? i->plan.timeout_us * 1000 : SIM_MS(TIMEOUT_MS);
     return q;
@@ -313,6 +318,26 @@ static void on_reached(void *arg, struct database_call *c, int rc)
     (void)c;
     if (!rc)
         link_hint(a->api->link, "reached");
+    free(c);
+}
+
+/* Somebody wants to know why a job waits, or a version again that could not be loaded. */
+static void on_told(void *arg)
+{
+    struct link_ask *q = arg;
+
+    free(q->text);
+    free(q);
+}
+
+static void ask(struct sim_api *a)
+{
+    struct link_ask *q = calloc(1, sizeof(*q));
+
+    *q = (struct link_ask){
+        .job = (int64_t)sim_below(database.n_jobs + 1) + 1, .done = on_told, .arg = q};
+    link_ask(a->api->link, q);
+    link_hint_load(a->api->link, (int64_t)sim_below(database.n_versions) + 1);
 }
 
 /* As api/refresh.c: a commit of its own, and who does not reach the database hears of it. */
@@ -324,6 +349,7 @@ static void on_second(void *arg, uint64_t n)
     (void)n;
     c->kind = DATABASE_NOTHING;
     database_call(a->proc, c, on_reached, a);
+    ask(a);
     sim_after(a->proc, SIM_S(1), on_second, a, 0);
 }
 

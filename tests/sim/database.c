@@ -109,6 +109,7 @@ struct database_version *database__new_version(struct database_model *m, uint32_
                                    .model_id = m->id,
                                    .tenant_id = m->tenant_id,
                                    .version = last + 1,
+                                   .has_symbol = m->id % 4 == 0,
                                    .max_batch = max_batch,
                                    .states_ns = sim_now(),
                                    .state = "REGISTERED"};

@@ -49,6 +49,7 @@ struct database_version {
     uint64_t image_bytes, n_runs;
     int64_t source_job, states_ns; /* when its state last changed */
     bool pinned;
+    bool has_symbol; /* its file leaves a size open */
 };
 struct database_job {
     int64_t id, tenant_id, queue_id, version_id, array_id;
@@ -155,6 +156,7 @@ enum database_do {
     DATABASE_PATCH,     /* priority `number` or deadline `number` ns from now, of job `id` */
     DATABASE_REGISTER,  /* another version of model `id` */
     DATABASE_UNLOAD,    /* version `id` */
+    DATABASE_PIN,       /* version `id`, or not: `number` */
     DATABASE_LOAD,      /* version `id` */
     DATABASE_DELETE,    /* version `id`, if no live job uses it */
     DATABASE_QUOTA_PUT, /* of tenant `id` */

@@ -180,6 +180,18 @@ static int set_version(struct database_call *c, const char *to, const char *cons
     return SH_OK;
 }
 
+static int pin(struct database_call *c)
+{
+    struct database_version *v = database__version(c->id);
+
+    if (!v || (c->number && strcmp(v->state, "READY") != 0))
+        return SH_OK;
+    v->pinned = c->number != 0;
+    database__changed("model", 0);
+    c->n_changed = 1;
+    return SH_OK;
+}
+
 static int versions(struct database_call *c, struct sh_err *err)
 {
     static const char *const LOADED[] = {"REGISTERED", "LOADING", "READY", NULL},
@@ -199,8 +211,10 @@ static int versions(struct database_call *c, struct sh_err *err)
         return v && !v->pinned ? set_version(c, "UNLOADING", LOADED) : SH_OK;
     case DATABASE_LOAD:
         return set_version(c, "REGISTERED", AWAY);
+    case DATABASE_PIN:
+        return pin(c);
     default:
-        if (v && is_in_use(v))
+        if (v && (v->pinned || is_in_use(v)))
             return SH_FAIL(err, SH_E_CONFLICT, "live jobs use version %" PRId64, c->id);
         return set_version(c, "DELETED", ANY);
     }
@@ -256,6 +270,7 @@ static int body(void *arg, struct sh_err *err)
         break;
     case DATABASE_REGISTER:
     case DATABASE_UNLOAD:
+    case DATABASE_PIN:
     case DATABASE_LOAD:
     case DATABASE_DELETE:
         rc = versions(c, err);

@@ -12,6 +12,8 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define POOL_BYTES (8192 * MIB)
+#define SMALL_BYTES (1024 * MIB) /* of every fourth */
+#define HOST_BYTES (1800 * MIB)  /* for images of models */
 #define SILENCE_MS 2500
 #define MAX_FAKES 64
 #define LINK_BYTES_PER_S 25e9
@@ -140,17 +142,46 @@ static void model_state(struct fake *f, const struct fake_model *m)
 
     fake__send(f, &(struct sh_msg){
                       .type = MSG_MODEL_STATE,
-                      .u.model_state = {.version_id = m->id,
-                                        .state = PHASES[m->phase],
-                                        .rc = m->phase == FAKE_FAILED ? m->rc : 0,
-                                        .msg = m->phase == FAKE_FAILED ? "it was to fail" : "",
-                                        .image_bytes = ready ? bytes : 0,
-                                        .resident_bytes =
-                                            ready && sim_now() < m->resident_until_ns ? bytes : 0,
-                                        .profile = {profile, ready ? sizeof(profile) : 0},
-                                        .step = "build",
-                                        .total = 3,
-                                        .left_ns = SIM_MS(200)}});
+                      .u.model_state = {
+                          .version_id = m->id,
+                          .state = PHASES[m->phase],
+                          .rc = m->phase == FAKE_FAILED ? m->rc : 0,
+                          .msg = m->phase == FAKE_FAILED ? "it was to fail" : "",
+                          .image_bytes = ready ? bytes : 0,
+                          .resident_bytes = ready && sim_now() < m->resident_until_ns ? bytes : 0,
+                          .profile = {profile, ready ? sizeof(profile) : 0},
+                          .step = "build",
+                          .total = 3,
+                          .left_ns = SIM_MS(200),
+                          .short_bytes = m->phase == FAKE_FAILED ? m->short_bytes : 0}});
+}
+
+static uint64_t host_bytes(const struct fake *f)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < FAKE_MODELS; i++)
+        if (f->now.models[i].phase == FAKE_READY || f->now.models[i].phase == FAKE_GOING)
+            sum += fake__image_bytes(f->now.models[i].id);
+    return sum;
+}
+
+static void finish_load(struct fake *f, struct fake_model *m)
+{
+    uint64_t after = host_bytes(f) + fake__image_bytes(m->id);
+
+    m->phase = FAKE_READY;
+    m->resident_until_ns = 0;
+    if (f->now.fail_loads) {
+        f->now.fail_loads--;
+        m->rc = f->now.fail_rc;
+        m->phase = FAKE_FAILED;
+    } else if (after > HOST_BYTES) {
+        m->rc = SH_E_QUOTA;
+        m->short_bytes = after - HOST_BYTES;
+        m->phase = FAKE_FAILED;
+    }
+    model_state(f, m);
 }
 
 static void on_loaded(void *arg, uint64_t turn)
@@ -163,17 +194,11 @@ static void on_loaded(void *arg, uint64_t turn)
         if (m->phase == FAKE_ABSENT || m->turn != turn)
             continue;
         if (m->phase == FAKE_GOING) {
+            fake__forget_shapes(f, m->id);
             model_state(f, m);
             m->phase = FAKE_ABSENT;
-        } else if (m->phase == FAKE_LOADING && f->now.fail_loads) {
-            f->now.fail_loads--;
-            m->rc = f->now.fail_rc;
-            m->phase = FAKE_FAILED;
-            model_state(f, m);
         } else if (m->phase == FAKE_LOADING) {
-            m->phase = FAKE_READY;
-            m->resident_until_ns = 0;
-            model_state(f, m);
+            finish_load(f, m);
         }
     }
 }
@@ -266,22 +291,23 @@ static void on_up(struct sh_wire *w, void *arg)
                                                    .host_id = "host",
                                                    .data_addr = f->addr,
                                                    .device = "fake",
-                                                   .pool_bytes = POOL_BYTES,
+                                                   .pool_bytes = f->pool_bytes,
                                                    .n_workers = 4,
                                                    .incarnation = f->now.incarnation}},
                  NULL);
     sh_wire_send(w,
                  &(struct sh_msg){.type = MSG_EXEC_STATE,
                                   .u.exec_state = {.device_name = "fake",
-                                                   .device_bytes = POOL_BYTES,
+                                                   .device_bytes = f->pool_bytes,
                                                    .link_bytes_per_s = LINK_BYTES_PER_S,
-                                                   .host_limit = POOL_BYTES,
+                                                   .host_limit = HOST_BYTES,
                                                    .fences_why = ""}},
                  NULL);
     f->now.n_loose = 0;
     for (size_t i = 0; i < FAKE_MODELS; i++)
         if (f->now.models[i].phase != FAKE_ABSENT && f->now.models[i].phase != FAKE_GOING)
             model_state(f, &f->now.models[i]);
+    fake__report_shapes(f);
     fake__report_jobs(f);
     sh_wire_send(w,
                  &(struct sh_msg){.type = MSG_EXEC_SYNCED,
@@ -319,6 +345,8 @@ static void on_order(struct fake *f, const struct sh_msg *m)
         on_unload(f, m->u.model_unload.version_id);
     if (m->type == MSG_PREPARE && is_current(f, m->u.prepare.epoch))
         on_prepare(f, &m->u.prepare);
+    if (m->type == MSG_SHAPE_LOAD && is_current(f, m->u.shape_load.epoch))
+        fake__on_shape_load(f, &m->u.shape_load);
 }
 
 static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
@@ -416,6 +444,7 @@ struct fake *fake_new(const char *name, unsigned host, const char *schedulers, b
     f->schedulers = schedulers;
     f->is_local = is_local;
     f->index = n_fakes;
+    f->pool_bytes = n_fakes % 4 == 3 ? SMALL_BYTES : POOL_BYTES;
     snprintf(f->addr, sizeof(f->addr), is_local ? "unix:%s" : "tcp:%s:1", name);
     snprintf(f->disk.source, sizeof(f->disk.source), "%032zx", n_fakes + 1);
     fakes[n_fakes++] = f;

@@ -7,6 +7,7 @@
 #include "tests/sim/fake_executor.h"
 
 #define FAKE_MODELS 128
+#define FAKE_SHAPES 512
 #define FAKE_PEERS 16
 #define FAKE_SPANS 4
 #define FAKE_PARTS 64
@@ -19,8 +20,16 @@ struct fake_model {
     enum fake_phase phase;
     uint32_t max_batch;
     int rc; /* of FAILED */
+    uint64_t short_bytes;
     uint64_t turn;
     int64_t resident_until_ns; /* its image leaves the device then */
+};
+
+struct fake_shape {
+    int64_t version_id; /* 0: a free place */
+    uint32_t size;      /* of its only symbol */
+    bool is_ready;
+    uint64_t turn;
 };
 
 struct fake_part {
@@ -36,6 +45,7 @@ struct fake_run {
     int64_t version_id, recv_ns, deadline_ns;
     char tenant[64];
     uint32_t batch;
+    bool has_shape; /* it is compiled for its sizes, or needs none */
     struct fake_part parts[FAKE_PARTS];
     size_t n_parts;
 };
@@ -60,6 +70,7 @@ struct fake_job {
     int64_t step, steps, first_step, step_ns, step_samples;
     int64_t busy_ns, counted_ns, preemptions, saved_step, saved_ns, reported_ns;
     int64_t save_asked;
+    uint64_t need_bytes; /* of device memory */
     bool is_ending, stops, is_cancelled;
     double rest; /* of a step */
 };
@@ -70,6 +81,7 @@ struct fake_word {
     enum msg_job_phase phase;
     int64_t step, steps, busy_ns;
     int rc;
+    uint64_t need_bytes;
     char result[256];
 };
 
@@ -85,6 +97,7 @@ struct fake {
     const char *schedulers;
     char addr[64];
     bool is_local;
+    uint64_t pool_bytes;
     size_t index;
     struct fake_durable disk;
     int64_t slow_until_ns, slow_times;
@@ -92,6 +105,7 @@ struct fake {
         struct sh_link *link;
         uint64_t incarnation, epoch, synced_epoch;
         struct fake_model models[FAKE_MODELS];
+        struct fake_shape shapes[FAKE_SHAPES];
         struct fake_peer peers[FAKE_PEERS];
         struct fake_part loose[4 * FAKE_PARTS];
         size_t n_loose;
@@ -120,6 +134,12 @@ int fake__listen(struct fake *f, struct sh_loop *l, struct sh_err *err);
 void fake__on_part(struct fake *f, const struct msg_run_part *m);
 void fake__on_run(struct fake *f, const struct msg_run *m, bool is_stale);
 void fake__on_cancel(struct fake *f, const struct msg_run_cancel *m);
+
+/* fake_shapes.c */
+void fake__on_shape_load(struct fake *f, const struct msg_shape_load *m);
+void fake__report_shapes(struct fake *f);
+void fake__forget_shapes(struct fake *f, int64_t version_id); /* its version goes */
+bool fake__has_shape(struct fake *f, int64_t version_id, const struct sh_blob *sizes);
 
 /* fake_jobs.c */
 struct fake_order { /* JOB_START or BATCH_START */

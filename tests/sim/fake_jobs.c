@@ -9,6 +9,7 @@
 
 #define TICK_NS SIM_MS(100)
 #define REPORT_NS SIM_S(1)
+#define BIG_BYTES (UINT64_C(4) << 30) /* more than a small device has */
 
 struct file { /* a checkpoint on the disk that all hosts share */
     int64_t job, step;
@@ -39,7 +40,8 @@ static void say(struct fake *f, const struct fake_word *w, int64_t preemptions)
                                                    .busy_ns = w->busy_ns,
                                                    .rc = w->rc,
                                                    .msg = w->rc ? sh_rc_name(w->rc) : "",
-                                                   .result = w->result}});
+                                                   .result = w->result,
+                                                   .need_bytes = w->need_bytes}});
 }
 
 static struct fake_word word_of(const struct fake_job *j)
@@ -144,6 +146,7 @@ static void end_job(struct fake *f, enum msg_job_phase phase, int rc)
     count(f);
     w.phase = phase;
     w.rc = rc;
+    w.need_bytes = rc == SH_E_TOOBIG ? j->need_bytes : 0;
     if (phase == MSG_JOB_DONE)
         snprintf(w.result, sizeof(w.result),
                  "{\"%s\":\"%064" PRIx64 "\",\"meta\":{},\"onnx_bytes\":4096}",
@@ -202,6 +205,11 @@ static void advance(struct fake *f)
     j->save_asked = 0;
     if (sim_now() - j->reported_ns >= REPORT_NS)
         report(f);
+    if (sim_chance(0.02))
+        fake__send(f, &(struct sh_msg){.type = MSG_JOB_EVALUATED,
+                                       .u.job_evaluated = {.job = j->id,
+                                                           .attempt = j->attempt,
+                                                           .text = "{\"loss\":0.25}"}});
 }
 
 static void on_tick(void *arg, uint64_t n)
@@ -218,7 +226,9 @@ static void on_tick(void *arg, uint64_t n)
         sim_after(f->proc, sim_between(SIM_MS(1), SIM_MS(120)), on_stopped, f, (uint64_t)j->id);
         return;
     }
-    if (j->phase == MSG_JOB_STARTING && sim_chance(0.3))
+    if (j->phase == MSG_JOB_STARTING && j->need_bytes > f->pool_bytes)
+        end_job(f, MSG_JOB_FAILED, SH_E_TOOBIG);
+    else if (j->phase == MSG_JOB_STARTING && sim_chance(0.3))
         set_phase(f, MSG_JOB_RUNNING);
     else if (j->phase == MSG_JOB_RUNNING && !f->now.current)
         advance(f);
@@ -298,6 +308,7 @@ void fake__on_start(struct fake *f, const struct fake_order *o)
                            .steps = number_in(o->spec, "steps", 100),
                            .step_ns = SIM_MS(4) + o->job % 7 * SIM_MS(3),
                            .step_samples = o->is_batch ? 1 : number_in(o->spec, "batch", 32),
+                           .need_bytes = o->job % 9 == 0 ? BIG_BYTES : 0,
                            .saved_ns = sim_now()};
     sim_trace("job %" PRId64 " begins attempt=%u step=%" PRId64, j->id, j->attempt, j->step);
     set_phase(f, MSG_JOB_STARTING);

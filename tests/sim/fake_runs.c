@@ -163,18 +163,27 @@ static void end_run(struct fake *f, struct fake_run *r, int rc, int64_t took_ns,
     free(r);
 }
 
-/* A part that is out of reach is left out; the others are not. */
-static void write_outputs(struct fake *f, const struct fake_run *r, const struct fake_part *part)
+static bool is_here(const struct fake_peer *p, uint64_t rid)
+{
+    for (size_t i = 0; i < SH_ARRAY_LEN(p->ended) && !p->is_local; i++)
+        if (p->ended[i] == rid)
+            return true;
+    return p->is_local;
+}
+
+/* False: its input is not there, or no more: its API was lost, and may have come back without. */
+static bool write_outputs(struct fake *f, const struct fake_run *r, const struct fake_part *part)
 {
     struct fake_peer *p = find_peer(f, part->api_id);
     uint64_t state = sim_pattern_begin(r->version_id);
 
-    if (!p || !p->slab)
-        return;
+    if (!p || !p->slab || !is_here(p, part->rid))
+        return false;
     for (size_t i = 0; i < part->n_in; i++)
         state = sim_pattern_add(state, p->slab + part->in[i].off, part->in[i].len);
     for (size_t i = 0; i < part->n_out; i++)
         sim_pattern_write(state + i, p->slab + part->out[i].off, part->out[i].len);
+    return true;
 }
 
 /* ------------------------------------------------------------------ the queue */
@@ -183,12 +192,7 @@ static bool has_input(struct fake *f, const struct fake_run *r, const struct fak
 {
     const struct fake_peer *p = find_peer(f, part->api_id);
 
-    if (!p)
-        return sim_now() - r->recv_ns > UNKNOWN_NS;
-    for (size_t i = 0; i < SH_ARRAY_LEN(p->ended) && !p->is_local; i++)
-        if (p->ended[i] == part->rid)
-            return true;
-    return p->is_local;
+    return p ? is_here(p, part->rid) : sim_now() - r->recv_ns > UNKNOWN_NS;
 }
 
 static bool is_complete(struct fake *f, const struct fake_run *r)
@@ -212,16 +216,19 @@ static void on_done(void *arg, uint64_t took_ns)
 {
     struct fake *f = arg;
     struct fake_run *r = f->now.current;
-    struct msg_usage_row used = {.kind = MSG_USAGE_RUNS,
-                                 .id = r->version_id,
-                                 .gpu_ns = (int64_t)took_ns,
-                                 .requests = (int64_t)r->n_parts};
+    struct msg_usage_row used = {
+        .kind = MSG_USAGE_RUNS, .id = r->version_id, .gpu_ns = (int64_t)took_ns};
 
     f->now.current = NULL;
     sh_strlcpy(used.tenant, r->tenant, sizeof(used.tenant));
     for (size_t i = 0; i < r->n_parts; i++) {
-        write_outputs(f, r, &r->parts[i]);
-        used.samples += r->parts[i].batch;
+        if (write_outputs(f, r, &r->parts[i])) {
+            used.requests++;
+            used.samples += r->parts[i].batch;
+            continue;
+        }
+        send_result(f, r, &r->parts[i], SH_E_UNAVAILABLE, (int64_t)took_ns);
+        r->parts[i--] = r->parts[--r->n_parts];
     }
     fake__count(f, &used); /* before anybody hears of it */
     end_run(f, r, SH_OK, (int64_t)took_ns, false);
@@ -238,7 +245,7 @@ static void start_run(struct fake *f, struct fake_run *r)
         end_run(f, r, SH_E_TIMEOUT, 0, false);
         return;
     }
-    if (!m || m->phase != FAKE_READY) {
+    if (!m || m->phase != FAKE_READY || !r->has_shape) {
         end_run(f, r, SH_E_UNAVAILABLE, 0, false);
         return;
     }
@@ -327,6 +334,7 @@ static struct fake_run *collect(struct fake *f, const struct msg_run *m)
     r->id = m->run_id;
     r->version_id = m->version_id;
     r->batch = m->batch;
+    r->has_shape = fake__has_shape(f, m->version_id, &m->sizes);
     r->recv_ns = sim_now();
     r->deadline_ns = sh_clock_ns() + m->budget_ns;
     sh_strlcpy(r->tenant, m->tenant, sizeof(r->tenant));

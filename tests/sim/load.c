@@ -27,6 +27,7 @@ static size_t n_acks, cap_acks;
 static int64_t quota_ns;
 static uint64_t n_tokens;
 static double rate;
+static bool is_flood;
 
 const struct sim_ack *sim_acks(size_t *n)
 {
@@ -79,6 +80,10 @@ static void draw_job(struct database_call *c)
 
     c->kind = DATABASE_SUBMIT;
     c->n = sim_chance(0.08) ? (size_t)sim_between(2, 12) : 1;
+    if (c->n > 1 && is_flood && n_live() < MAX_LIVE / 2) { /* more than a look reads of a line */
+        c->n = (size_t)sim_between(100, 300);
+        steps = sim_between(1, 4);
+    }
     c->number = sim_between(0, 3);
     c->what = sim_chance(0.1) ? "hold" : NULL;
     *j = (struct database_job){
@@ -113,7 +118,7 @@ static void draw_control(struct database_call *c)
 static void draw_version(struct database_call *c)
 {
     static const enum database_do KINDS[] = {DATABASE_UNLOAD, DATABASE_LOAD, DATABASE_LOAD,
-                                             DATABASE_DELETE};
+                                             DATABASE_DELETE, DATABASE_PIN};
 
     if (database.n_versions < MAX_VERSIONS && sim_chance(0.4)) {
         c->kind = DATABASE_REGISTER;
@@ -123,6 +128,7 @@ static void draw_version(struct database_call *c)
     }
     c->kind = KINDS[sim_below(SH_ARRAY_LEN(KINDS))];
     c->id = any(database.n_versions);
+    c->number = sim_chance(0.4);
     if (c->kind == DATABASE_DELETE && sim_chance(0.7))
         c->kind = DATABASE_LOAD;
 }
@@ -147,6 +153,8 @@ static void draw_limits(struct database_call *c)
         c->quota.max_running_jobs = (uint32_t)sim_between(1, 8);
         c->quota.max_concurrent_requests = (uint32_t)sim_between(2, 64);
         c->quota.guaranteed_gpus = (double)sim_between(0, 2);
+        c->quota.memory.min_bytes = sim_below(4) << 28;
+        c->quota.memory.share = (double)sim_between(1, 3);
     }
 }
 
@@ -196,7 +204,7 @@ static void note(const struct database_call *c)
 static bool is_of_versions(enum database_do kind)
 {
     return kind == DATABASE_REGISTER || kind == DATABASE_LOAD || kind == DATABASE_UNLOAD ||
-           kind == DATABASE_DELETE;
+           kind == DATABASE_PIN || kind == DATABASE_DELETE;
 }
 
 static void on_done(void *arg, struct database_call *c, int rc);
@@ -238,9 +246,10 @@ static void on_time(void *arg, uint64_t n)
     sim_after(sim_api_proc(a->api), sim_between(0, (int64_t)(2e9 / rate)), on_time, a->api, 0);
 }
 
-void sim_load_begin(struct sim_api *a, double per_s)
+void sim_load_begin(struct sim_api *a, double per_s, bool floods)
 {
     rate = per_s;
+    is_flood = floods;
     sim_after(sim_api_proc(a), sim_between(0, SIM_MS(100)), on_time, a, 0);
 }
 

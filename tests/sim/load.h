@@ -5,8 +5,9 @@
 
 #include "tests/sim/api.h"
 
-/* In its process, at its start: so many actions in a second, until sim_load_stop(). */
-void sim_load_begin(struct sim_api *a, double per_s);
+/* In its process, at its start: so many actions in a second, until sim_load_stop(). floods: arrays
+ * of hundreds of jobs among them. */
+void sim_load_begin(struct sim_api *a, double per_s, bool floods);
 /* No action begins any more. What clients hold, queues and tenants among it, is let go, so that
  * everything can come to its end. */
 void sim_load_stop(void);

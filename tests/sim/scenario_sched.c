@@ -15,11 +15,10 @@
 #define N_PROCS (N_SCHEDULERS + N_APIS + N_FAKES)
 #define N_HOSTS (N_SCHEDULERS + N_FAKES) /* an API shares the host of an executor */
 #define N_TENANTS 4u
-#define REQUESTS_PER_S 60.0
-#define ACTIONS_PER_S 5.0
-#define FAULTS_NS SIM_S(25)
-#define QUIET_NS SIM_S(80) /* when the last request is opened */
-#define END_NS SIM_S(95)
+#define CALM_REQUESTS_PER_S 10.0 /* from the healing on */
+#define FAULTS_NS SIM_S(35)
+#define QUIET_NS SIM_S(90) /* when the last request is opened */
+#define END_NS SIM_S(105)
 
 static const char ADDRESSES[] = "tcp:s0:1,tcp:s1:1";
 static const char *const OPTIONS[] = {"--min-run-ms=500", "--full-look-ms=2000",
@@ -28,7 +27,8 @@ static const char *const OPTIONS[] = {"--min-run-ms=500", "--full-look-ms=2000",
 static struct sim_scheduler *schedulers[N_SCHEDULERS];
 static struct sim_api *apis[N_APIS];
 static struct fake *fakes[N_FAKES];
-static bool is_healed;
+static double actions_per_s;
+static bool floods;
 
 /* ------------------------------------------------------------------ processes by number */
 
@@ -43,7 +43,7 @@ static struct sim_proc *proc_of(size_t i)
 
 static void begin_load(void *arg)
 {
-    sim_load_begin(arg, ACTIONS_PER_S);
+    sim_load_begin(arg, actions_per_s, floods);
 }
 
 static void start(void *arg, uint64_t i)
@@ -90,7 +90,7 @@ static void resume(void *arg, uint64_t n)
 static void hit_pause(const uint64_t r[static 3])
 {
     sim_proc_pause(proc_of(whom(r)));
-    sim_world_after(SIM_MS(r[1] % 6000), resume, proc_of(whom(r)), 0);
+    sim_world_after(SIM_MS(r[1] % (r[2] % 4 ? 3000 : 14000)), resume, proc_of(whom(r)), 0);
 }
 
 static void hit_cut(const uint64_t r[static 3])
@@ -108,7 +108,7 @@ static void hit_island(const uint64_t r[static 3])
 {
     for (unsigned h = 0; h < N_HOSTS; h++)
         if (h != r[0] % N_HOSTS)
-            sim_net_block(r[0] % N_HOSTS, h, SIM_MS(r[1] % 7000));
+            sim_net_block(r[0] % N_HOSTS, h, SIM_MS(r[1] % 15000));
 }
 
 static void hit_slow_net(const uint64_t r[static 3])
@@ -156,12 +156,17 @@ static void fail_job(void *arg)
     fake_fail_job(arg, SH_E_DEVLOST);
 }
 
+static void fail_job_for_good(void *arg)
+{
+    fake_fail_job(arg, SH_E_NAN);
+}
+
 static void hit_job(const uint64_t r[static 3])
 {
     struct fake *f = fakes[r[0] % N_FAKES];
 
     if (sim_proc_is_alive(fake_proc(f)) && !sim_proc_is_paused(fake_proc(f)))
-        sim_within(fake_proc(f), fail_job, f);
+        sim_within(fake_proc(f), r[1] % 5 ? fail_job : fail_job_for_good, f);
 }
 
 static void hit_loads(const uint64_t r[static 3])
@@ -221,6 +226,11 @@ static void setup(void)
     static const char *const E[] = {"e0", "e1", "e2", "e3", "e4", "e5", "e6", "e7"};
     static struct oracles_world w = {schedulers, N_SCHEDULERS, fakes, N_FAKES};
 
+    /* From a few that can be followed to more than there is room for. */
+    const double requests_per_s = (double)sim_between(5, 40) * (double)sim_between(1, 8);
+
+    actions_per_s = (double)sim_between(1, 8);
+    floods = sim_chance(0.15);
     setup_database();
     for (unsigned i = 0; i < N_HOSTS; i++)
         sim_host_clock(i, SIM_S(sim_below(100)), (int64_t)sim_below(5000), sim_between(-100, 100));
@@ -230,7 +240,7 @@ static void setup(void)
         fakes[i] = fake_new(E[i], N_SCHEDULERS + i, ADDRESSES, i < N_APIS && i % 2 == 0);
     for (unsigned i = 0; i < N_APIS; i++) {
         apis[i] = sim_api_new(A[i], N_SCHEDULERS + i, ADDRESSES);
-        sim_api_rate(apis[i], REQUESTS_PER_S);
+        sim_api_rate(apis[i], requests_per_s);
     }
     for (unsigned i = 0; i < N_PROCS; i++)
         start(NULL, i);
@@ -246,8 +256,9 @@ static void on_quiet(void *arg, uint64_t n)
 
 static void heal(void)
 {
-    is_healed = true;
     database_heal();
+    for (unsigned i = 0; i < N_APIS; i++)
+        sim_api_rate(apis[i], CALM_REQUESTS_PER_S);
     for (unsigned i = 0; i < N_PROCS; i++) {
         sim_proc_resume(proc_of(i));
         start(NULL, i);
@@ -288,7 +299,7 @@ const struct sim_scenario SIM_SCHED = {
     .finish = oracles_sched_finish,
     .kinds = KINDS,
     .n_kinds = SH_ARRAY_LEN(KINDS),
-    .n_faults = 110,
+    .n_faults = 150,
     .calm_ns = SIM_S(2),
     .faults_ns = FAULTS_NS,
     .end_ns = END_NS,
