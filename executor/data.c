@@ -178,18 +178,23 @@ static void on_close(struct sh_wire *w, const struct sh_err *why, void *arg)
 
 /* ------------------------------------------------------------------ results */
 
-bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid, int64_t came_ns)
+bool data_has(const struct data *d, uint64_t api_id, uint64_t rid)
 {
     const struct peer *p = d ? find(d, api_id) : NULL;
 
-    if (!p)
-        return sh_clock_ns() - came_ns > UNKNOWN_NS;
-    if (p->is_local)
-        return true;
+    if (!p || p->is_local)
+        return p != NULL;
     for (size_t i = p->n_ended; i-- > 0;) /* at the front lie those that were cancelled */
         if (p->ended[i] == rid)
             return true;
     return false;
+}
+
+bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid, int64_t came_ns)
+{
+    if (d && find(d, api_id))
+        return data_has(d, api_id, rid);
+    return sh_clock_ns() - came_ns > UNKNOWN_NS;
 }
 
 static void forget_ended(struct peer *p, uint64_t rid)

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/hooks.h"
+#include "executor/payload.h"
 #include "executor/slabs.h"
 #include "executor/switch_int.h"
 
@@ -36,7 +37,7 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
 
-        if (p->n_in != r->shape->n_inputs ||
+        if (p->n_in != r->shape->n_inputs || !payload_has_part(r, p) ||
             !agrees(p, &r->parts[0], slabs_find(x->slabs, p->api_id)))
             return false;
         for (size_t i = 0; i < p->n_in; i++)

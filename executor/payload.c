@@ -3,6 +3,7 @@
 
 #include "common/log.h"
 #include "common/mem.h"
+#include "executor/data.h"
 #include "executor/slabs.h"
 #include "executor/switch_int.h"
 
@@ -14,6 +15,12 @@
 #define CLEAR_BYTES ((uint64_t)64 << 10) /* from here on it is cheaper to give the pages back */
 #define MAX_BYTES ((uint64_t)64 << 30)   /* as of a slab */
 #define ALIGN 64u
+#define NO_SLAB 0 /* no API has this number */
+
+bool payload_has_part(const struct run *r, const struct run_part *p)
+{
+    return r->is_own || data_has(r->x->data, p->api_id, p->rid);
+}
 
 /* ------------------------------------------------------------------ where what lies */
 
@@ -61,6 +68,8 @@ static void copy(const struct run *r, const struct payload *m, bool in)
         const uint64_t outs = place(p->in, p->n_in, at, NULL);
         uint64_t here = in ? at : outs;
 
+        if (in && !payload_has_part(r, p))
+            slab = NULL;
         for (size_t i = 0; slab && i < (in ? p->n_in : p->n_out); i++) {
             const struct msg_span *s = in ? &p->in[i] : &p->out[i];
             char *ours = (char *)m->mem.base + here, *theirs = (char *)slab->base + s->off;
@@ -164,7 +173,7 @@ void payload_send_parts(const struct run *r, struct worker *w)
 
     for (size_t i = 0; i < r->n_parts; i++) {
         const struct run_part *p = &r->parts[i];
-        const bool is_ours = is_lent && slab_of(r, p);
+        const bool is_here = payload_has_part(r, p), is_ours = is_lent && is_here && slab_of(r, p);
         struct sh_msg m = {.type = MSG_WK_PART};
 
         if (is_lent) {
@@ -173,7 +182,9 @@ void payload_send_parts(const struct run *r, struct worker *w)
         }
         m.u.wk_part = (struct msg_wk_part){
             .run_id = r->id,
-            .api_id = is_ours ? w->payload.id : p->api_id,
+            .api_id = is_ours   ? w->payload.id
+                      : is_here ? p->api_id
+                                : NO_SLAB,
             .batch = p->batch,
             .in_spans = {is_lent ? spans : p->in, p->n_in * sizeof(*p->in)},
             .out_spans = {is_lent ? spans + p->n_in : p->out, p->n_out * sizeof(*p->out)}};

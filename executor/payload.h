@@ -16,8 +16,12 @@
 #include "executor/exec.h"
 
 struct run;
+struct run_part;
 struct worker;
 
+/* What a part reads is here at this moment. If not, its worker is told of a slab that nobody has,
+ * and fails that part alone. */
+bool payload_has_part(const struct run *r, const struct run_part *p);
 /* All of them do nothing where workers have the slabs. */
 /* Before a run is sent. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int payload_lend(const struct run *r, struct worker *w, struct sh_err *err);

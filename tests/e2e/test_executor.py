@@ -147,6 +147,24 @@ class Runs(Case):
         lost = d.run(1, [self.digits(0, 1)], [40], 1)
         d.wait(lambda: lost[0] in d.done, 60, "end of a run whose API does not come")
 
+    def test_an_api_that_comes_back_without_its_inputs_gets_no_answer_made_of_nothing(self):
+        """Another host's: what it had sent went with its connection, and it sends nothing again."""
+        d = self.driver(tcp=True)
+        d.load(1, d.package(self.net)[0])
+        good = self.infer(d, 1)[0]
+        key = 'shunt_workers{executor="e0",state="active"}'
+        with self.held(d.worker_pids()) as workers:
+            run = d.run(1, [self.digits(0, 1)], [40], 1)
+            d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+            self.leave(d)
+            d.connect_data()
+            os.kill(workers[0], signal.SIGKILL)  # another one begins again, with what is there now
+        r, out = d.result(run)
+        if r.rc == 0:
+            self.assert_close(floats(out[0][0]), good)
+        else:
+            self.assertEqual(r.rc, UNAVAILABLE)
+
     def test_no_run_is_on_the_device_for_longer_than_apis_are_told(self):
         """They give the memory that it writes to away behind that time."""
         d = self.driver("--run-ms=1500")
