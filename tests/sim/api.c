@@ -42,12 +42,14 @@ struct asked { /* a request of a client */
     struct cat_version version;
     uint64_t outputs; /* what they must be */
     int64_t opened_ns, limit_ns;
+    bool is_settled;                    /* it came when all was well */
     bool is_answered, is_good, is_gone; /* gone: its client is */
 };
 
 static struct sim_api_counts counts;
 static struct asked *open_ones[MAX_OPEN];
 static size_t n_open;
+static bool is_settled;
 
 /* ------------------------------------------------------------------ what the link needs */
 
@@ -162,6 +164,10 @@ void infer_complete(struct infer *i, const struct infer_result *r)
     q->is_good = r->rc == SH_OK;
     sim_trace("answer %" PRIu64 " version=%" PRId64 " rc=%d %s", i->rid, q->version.id, r->rc,
               r->msg);
+    if (q->is_settled && (q->is_good || r->rc == SH_E_TIMEOUT)) {
+        counts.settled++;
+        counts.settled_late += !q->is_good || sim_now() > q->opened_ns + q->limit_ns;
+    }
     if (q->is_good) {
         check_outputs(q, "when it is answered");
         counts.good++;
@@ -272,6 +278,7 @@ static void open_request(struct sim_api *a)
         return;
     }
     a->n_open++;
+    q->is_settled = is_settled;
     q->opened_ns = sim_now();
     open_ones[n_open++] = q;
     counts.opened++;
@@ -415,6 +422,11 @@ void sim_api_hint(struct sim_api *a, const char *what)
 const struct sim_api_counts *sim_api_counts(void)
 {
     return &counts;
+}
+
+void sim_api_settled(void)
+{
+    is_settled = true;
 }
 
 size_t sim_api_n_open(void)

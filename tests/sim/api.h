@@ -30,9 +30,11 @@ int sim_thread(pthread_t *t, const pthread_attr_t *attr, void *(*main)(void *), 
 struct sim_api_counts {                         /* of all of them, since the beginning */
     uint64_t opened, good, refused, gone, lost; /* gone: the client; lost: its API died */
     uint64_t by_rc[64];                         /* of those refused, by -rc */
-    uint64_t late;                              /* good, and later than was promised */
+    uint64_t late;                              /* good, and behind its time */
+    uint64_t settled, settled_late; /* since sim_api_settled(): served, or not in its time */
 };
 const struct sim_api_counts *sim_api_counts(void);
+void sim_api_settled(void);  /* all is well: requests that come now can be served */
 size_t sim_api_n_open(void); /* that wait for their answer, of processes that live */
 /* The longest that one waits by now. */
 int64_t sim_api_waits_ns(void);

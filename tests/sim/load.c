@@ -275,6 +275,8 @@ static void let_go(void *arg, uint64_t n)
     }
     for (size_t i = 0; i < database.n_queues; i++)
         now((struct database_call){.kind = DATABASE_QUEUE, .id = (int64_t)i + 1});
+    for (size_t i = 0; i < database.n_arrays; i++)
+        now((struct database_call){.kind = DATABASE_ARRAY, .id = (int64_t)i + 1});
     for (size_t i = 0; i < database.n_versions; i++)
         now((struct database_call){.kind = DATABASE_LOAD, .id = (int64_t)i + 1});
     for (size_t i = 0; i < database.n_jobs; i++) {

@@ -18,6 +18,7 @@
 #define QUOTA_NS SIM_S(6)  /* more jobs run than may: a look, a stop, a write */
 #define LEADER_NS SIM_S(8) /* nobody leads, though all could */
 #define ANSWER_NS SIM_S(6)
+#define GUARANTEE_NS SIM_S(10)
 #define SETTLE_NS SIM_S(15) /* versions, after the healing */
 
 static const struct oracles_world *world;
@@ -184,6 +185,28 @@ static void look_at_quotas(void)
     started_ns = sim_now();
 }
 
+/* Jobs that could start at once: nothing holds them back but the devices. */
+static bool could_start(const struct database_job *j)
+{
+    return j->state == JOB_QUEUED && !j->not_before_ns && !j->array_id &&
+           strcmp(database.versions[j->version_id - 1].state, "READY") == 0 &&
+           strcmp(j->reason, "GpuMemory") != 0;
+}
+
+/* When all is well a tenant that has work gets what it is guaranteed, whoever else wants more. */
+static void look_at_guarantees(void)
+{
+    for (size_t i = 0; i < database.n_tenants; i++) {
+        const struct database_tenant *t = &database.tenants[i];
+        size_t n_waiting = 0;
+
+        for (size_t k = 0; k < database.n_jobs; k++)
+            n_waiting += database.jobs[k].tenant_id == t->id && could_start(&database.jobs[k]);
+        if (n_waiting && n_running(t->id, 0) < (uint32_t)t->quota.guaranteed_gpus)
+            against("guarantee", t->id, GUARANTEE_NS, "a tenant has less than it is guaranteed");
+    }
+}
+
 static void on_look(void *arg, uint64_t n)
 {
     const struct sched *s = leader();
@@ -201,6 +224,10 @@ static void on_look(void *arg, uint64_t n)
     if (s)
         look_at_quotas();
     look_for_twins();
+    if (healed_ns && sim_now() - healed_ns > SETTLE_NS)
+        look_at_guarantees();
+    if (healed_ns && sim_now() - healed_ns > SETTLE_NS)
+        sim_api_settled();
     sim_world_after(LOOK_NS, on_look, NULL, 0);
 }
 
@@ -327,8 +354,13 @@ void oracles_sched_finish(void)
     check_view();
     SIM_CHECK("all-answered", sim_api_n_open() == 0, "%zu requests have no answer, one for %.3f s",
               sim_api_n_open(), (double)sim_api_waits_ns() / 1e9);
+    /* Nothing goes wrong any more, and there is room: what was let in is served in its time. */
+    SIM_CHECK("promise", c->settled_late <= 2 + c->settled / 50,
+              "of %" PRIu64 " requests that were let in when all was well %" PRIu64 " were late",
+              c->settled, c->settled_late);
     SIM_CHECK("some-good", c->good > 0 && c->opened > 20, "of %" PRIu64 " requests none was served",
               c->opened);
+    sim_trace("settled=%" PRIu64 " late=%" PRIu64, c->settled, c->settled_late);
     sim_trace("requests opened=%" PRIu64 " good=%" PRIu64 " refused=%" PRIu64 " gone=%" PRIu64
               " lost=%" PRIu64 " late=%" PRIu64 " jobs=%zu versions=%zu",
               c->opened, c->good, c->refused, c->gone, c->lost, c->late, database.n_jobs,
