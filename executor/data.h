@@ -24,9 +24,9 @@ void data_free(struct data *d);
 /* Is the input of this request here? What came from another host goes with the connection that it
  * came over: an API that is there again has sent nothing yet. */
 bool data_has(const struct data *d, uint64_t api_id, uint64_t rid);
-/* Is a run to wait no longer for the input of this request, whose run came at came_ns? An API that is unknown may be
- * about to connect, as all do after a start of this process, so its requests wait a second. After
- * that the answer is true, and the run says what is wrong. */
+/* Is a run to wait no longer for the input of this request, whose run came at came_ns? An API that
+ * is unknown may be about to connect, as all do after a start of this process, so its requests wait
+ * a second. After that the answer is true, and the run says what is wrong. */
 bool data_is_complete(const struct data *d, uint64_t api_id, uint64_t rid, int64_t came_ns);
 /* Outputs first, for a peer on another host. Dropped when the API is gone. */
 void data_result(struct data *d, const struct run_part *p, const struct msg_result *r);
