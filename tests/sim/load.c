@@ -225,7 +225,7 @@ static void on_done(void *arg, struct database_call *c, int rc)
     if (rc == SH_OK) {
         note(c);
         sim_api_hint(a->api, is_of_versions(c->kind) ? "models" : "jobs");
-    } else if ((rc == SH_E_DBDOWN || rc == SH_E_TIMEOUT || rc == SH_E_DBSOFT) &&
+    } else if ((rc == SH_E_DBDOWN || rc == SH_E_TIMEOUT || rc == SH_E_DBSOFT) && !is_over &&
                ++a->n_tries < TRIES) {
         sim_after(sim_api_proc(a->api), AGAIN_NS, again, a, 0);
         return;

@@ -193,6 +193,31 @@ static bool could_start(const struct database_job *j)
            strcmp(j->reason, "GpuMemory") != 0;
 }
 
+static const struct database_event *event_before(size_t at)
+{
+    for (size_t i = at; i-- > 0;)
+        if (database.events[i].job == database.events[at].job)
+            return &database.events[i];
+    return NULL;
+}
+
+/* When all is well a job that gave way in good order goes on where it stopped. */
+static void look_at_starts(void)
+{
+    static size_t seen;
+
+    for (; seen < database.n_events; seen++) {
+        const struct database_event *e = &database.events[seen], *last = event_before(seen);
+
+        if (!healed_ns || e->to != JOB_STARTING || !last || last->at_ns - healed_ns < SETTLE_NS ||
+            last->to != JOB_QUEUED || (last->from != JOB_RUNNING && last->from != JOB_PREEMPTED))
+            continue;
+        SIM_CHECK("no-step-lost", e->step == last->step,
+                  "job %" PRId64 " stopped at step %" PRId64 " (%s), and goes on from %" PRId64,
+                  e->job, last->step, last->reason, e->step);
+    }
+}
+
 /* When all is well a tenant that has work gets what it is guaranteed, whoever else wants more. */
 static void look_at_guarantees(void)
 {
@@ -224,6 +249,7 @@ static void on_look(void *arg, uint64_t n)
     if (s)
         look_at_quotas();
     look_for_twins();
+    look_at_starts();
     if (healed_ns && sim_now() - healed_ns > SETTLE_NS)
         look_at_guarantees();
     if (healed_ns && sim_now() - healed_ns > SETTLE_NS)

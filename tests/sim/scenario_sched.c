@@ -75,6 +75,16 @@ static void hit_kill(const uint64_t r[static 3])
     sim_world_after(SIM_MS(r[1] % 3000), start, NULL, whom(r));
 }
 
+/* Everything but what is on disks. */
+static void hit_power(const uint64_t r[static 3])
+{
+    database_stop(SIM_MS(r[0] % 2000));
+    for (size_t i = 0; i < N_PROCS; i++) {
+        sim_proc_kill(proc_of(i), 9);
+        sim_world_after(SIM_MS((r[1] >> (4 * i)) % 16 * 100), start, NULL, i);
+    }
+}
+
 static void hit_stop(const uint64_t r[static 3])
 {
     sim_scheduler_stop(schedulers[r[0] % N_SCHEDULERS]);
@@ -274,6 +284,7 @@ static void heal(void)
 
 static const struct sim_fault_kind KINDS[] = {
     {"kill", 6, hit_kill},
+    {"power", 1, hit_power},
     {"stop", 2, hit_stop},
     {"pause", 5, hit_pause},
     {"cut", 5, hit_cut},
