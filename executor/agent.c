@@ -50,7 +50,7 @@ static void exec_state(struct agent *a, bool anyway)
 
 void agent_second(struct agent *a)
 {
-    if (a->x->uplink.link && sh_link_wire(a->x->uplink.link))
+    if (a && sh_link_wire(a->x->uplink.link)) /* NULL: this process ends */
         exec_state(a, false);
 }
 
