@@ -1,3 +1,4 @@
+/* apis.c - see apis.h: what APIs say. */
 #include "scheduler/apis.h"
 
 #include "common/log.h"
@@ -89,15 +90,4 @@ void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m)
                  sh_msg_name(m->type));
         session_end(a->session, "it sent a message that is not for a scheduler");
     }
-}
-
-void apis_refuse(struct api *a, uint64_t rid, int rc, int64_t retry_after_ms, int64_t predicted_ms,
-                 const char *msg)
-{
-    session_send(a->session, &(struct sh_msg){.type = MSG_INFER_REFUSED,
-                                              .u.infer_refused = {.rid = rid,
-                                                                  .rc = rc,
-                                                                  .retry_after_ms = retry_after_ms,
-                                                                  .msg = msg,
-                                                                  .predicted_ms = predicted_ms}});
 }

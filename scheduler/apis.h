@@ -20,7 +20,4 @@ int apis_on_hello(struct sched *s, struct session *x, const struct msg_api_hello
 void apis_on_msg(struct sched *s, struct api *a, const struct sh_msg *m);
 void apis_on_close(struct sched *s, struct api *a, const char *why); /* frees a */
 
-void apis_refuse(struct api *a, uint64_t rid, int rc, int64_t retry_after_ms, int64_t predicted_ms,
-                 const char *msg);
-
 #endif

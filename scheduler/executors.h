@@ -67,12 +67,18 @@ bool exec_is_up(const struct exec *e);
 /* Predicted end of what it has been given; *slack: by so much one of its runs may be slower. */
 int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack);
 
+/* exec_msgs.c */
 int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hello *m,
                    struct sh_err *err);
 void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m);
 void execs_on_close(struct sched *s, struct exec *e, const char *why);
+
+/* executors.c */
 void execs_tell_api(struct sched *s, struct session *api); /* EXEC_UP for each that is connected */
-void execs_tell_memory(struct sched *s); /* what changed of tenants' quotas of memory */
+void execs_tell_apis(struct sched *s, const struct exec *e, bool up); /* EXEC_UP to all of them */
+/* What changed of tenants' quotas of memory. */
+void execs_tell_memory(struct sched *s);
+void exec_tell_memory(struct sched *s, struct exec *e);
 void execs_metrics(struct sched *s);
 
 #endif

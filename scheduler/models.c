@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/room.h"
+#include "scheduler/route.h"
 #include "scheduler/sched.h"
 #include "scheduler/serving.h"
 
@@ -324,7 +325,7 @@ static void settle(struct sched *s, struct model *m)
     }
     if (ready || failed) {
         s->models.changed = true;
-        jobs_on_model(s, m->version_id, ready > 0);
+        s->route->on_model(s, m->version_id, ready > 0);
         sched_wake_jobs(s);
     }
 }
@@ -531,7 +532,7 @@ static void forget(struct sched *s, struct model *m)
             send_unload(s, m->version_id, s->execs.items[i]);
     }
     m->n_requests++; /* keeps it until the loop below is through */
-    requests_on_model_away(s, m, SH_E_NOTFOUND, "the model version was deleted");
+    s->route->on_model_away(s, m, SH_E_NOTFOUND, "the model version was deleted");
     m->n_requests--;
     sh_metric_drop(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name));
     models_release(s, m);
@@ -575,7 +576,7 @@ static void follow(struct sched *s, struct model *m, const char *state)
         if (e->session && m->on[i].phase != MODEL_ON_ABSENT && m->on[i].phase != MODEL_ON_LEAVING)
             models__leave(s, m, e);
     }
-    requests_on_model_away(s, m, SH_E_CONFLICT, MODEL_UNLOADED_TEXT);
+    s->route->on_model_away(s, m, SH_E_CONFLICT, MODEL_UNLOADED_TEXT);
     settle(s, m);
 }
 

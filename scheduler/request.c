@@ -43,7 +43,7 @@ void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_a
                      const char *msg)
 {
     if (r->api)
-        apis_refuse(r->api, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
+        session_refuse(r->api->session, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
     request_end(s, r);
 }
 
@@ -153,7 +153,7 @@ void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_ope
     else
         rc = request_new(s, a, m, &err);
     if (rc) {
-        apis_refuse(a, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
+        session_refuse(a->session, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
         return;
     }
     models_want(s, models_find(&s->models, m->version_id));
@@ -242,7 +242,7 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
     }
     /* No executor touches its payload: the API may use the memory again at once. */
     if (r->n_lost == 0)
-        apis_refuse(a, rid, SH_E_CANCELLED, 0, 0, "cancelled");
+        session_refuse(a->session, rid, SH_E_CANCELLED, 0, 0, "cancelled");
     request_end(s, r);
     sched_wake(s);
 }
@@ -346,8 +346,8 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
     struct request *r = idmap_get(&a->requests, m->rid);
 
     if (!r) { /* it is over for us, and its result was lost with the executor */
-        apis_refuse(a, m->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
-                    "the executor was lost; try again");
+        session_refuse(a->session, m->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
+                       "the executor was lost; try again");
         return;
     }
     if (m->n_placed != r->n_placed)
@@ -431,8 +431,8 @@ static void give_up(struct sched *s, struct request *r)
     r->doubt_ns = 0;
     cancel_running(r);
     if (r->api) {
-        apis_refuse(r->api, r->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
-                    "the executor was lost; try again");
+        session_refuse(r->api->session, r->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
+                       "the executor was lost; try again");
         idmap_del(&r->api->requests, r->rid);
         r->api = NULL;
     }

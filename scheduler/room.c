@@ -3,6 +3,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/route.h"
 #include "scheduler/sched.h"
 
 #include <string.h>
@@ -152,7 +153,7 @@ bool room_on_full(struct sched *s, struct model *m, struct exec *e,
         return false;
     *on = (struct model_on){.phase = MODEL_ON_ASIDE, .is_aside = true, .shown = on->shown};
     if (!is_anywhere(s, m))
-        requests_on_model_away(s, m, SH_E_QUOTA, msg->msg);
+        s->route->on_model_away(s, m, SH_E_QUOTA, msg->msg);
     return true;
 }
 

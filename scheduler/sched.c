@@ -1,3 +1,4 @@
+/* sched.c - see sched.h. */
 #include "scheduler/sched.h"
 
 #include "common/clock.h"
@@ -6,6 +7,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/leader.h"
+#include "scheduler/route.h"
 #include "scheduler/serving.h"
 
 #include <errno.h>
@@ -18,66 +20,6 @@
 
 #define SECOND_NS INT64_C(1000000000)
 #define LAST_WRITES_MS 3000
-
-void sched_wake(struct sched *s)
-{
-    s->woken = true;
-}
-
-void sched_wake_jobs(struct sched *s)
-{
-    s->woken = s->jobs_woken = true;
-}
-
-struct store_fence sched_fence(const struct sched *s)
-{
-    struct store_fence f = {.epoch = s->epoch};
-
-    memcpy(f.holder, s->holder, sizeof(f.holder));
-    return f;
-}
-
-int sched_submit(struct sched *s, const struct sched_op *op, void *arg, struct sh_err *err)
-{
-    int rc;
-
-    if (s->epoch == 0)
-        rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this scheduler does not lead");
-    else
-        rc = dbthread_submit(s->db,
-                             &(struct dbop){.name = op->name,
-                                            .run = op->run,
-                                            .done = op->done,
-                                            .ctx = s,
-                                            .arg = arg,
-                                            .free_arg = op->free_arg,
-                                            .flags = op->flags,
-                                            .generation = s->epoch},
-                             err);
-    if (rc) {
-        op->free_arg(arg);
-        if (s->epoch)
-            SH_ERROR("db.submit", "op=%s code=%s", op->name, sh_rc_name(rc));
-    }
-    return rc;
-}
-
-bool sched_op_ok(struct sched *s, const char *name, int rc, const struct sh_err *err)
-{
-    if (rc == SH_OK)
-        return true;
-    if (rc == SH_E_PRECONDITION) {
-        sched_stand_down(s, "another scheduler has the lease");
-        return false;
-    }
-    if (rc != SH_E_DBDOWN) {
-        struct sh_err named = *err;
-
-        sh_err_detail(&named, "operation %s", name);
-        sh_log_err(SH_LOG_ERROR, "db.failed", &named);
-    }
-    return false;
-}
 
 /* ------------------------------------------------------------------ reading the database */
 
@@ -133,7 +75,7 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
             SH_WARN("sched.usage", "msg=\"past usage could not be read in time: shares begin "
                                    "without it\"");
             s->skips_usage = true;
-            sched_poll(s);
+            sched__poll(s);
         }
         return;
     }
@@ -160,10 +102,10 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
     }
     sched_wake_jobs(s);
     if (s->poll_again)
-        sched_poll(s);
+        sched__poll(s);
 }
 
-void sched_poll(struct sched *s)
+void sched__poll(struct sched *s)
 {
     static const struct sched_op OP = {"poll", store_view_load, on_view, store_view_free,
                                        DBOP_FAIL_FAST};
@@ -198,7 +140,7 @@ void sched_lead(struct sched *s, uint64_t epoch)
     s->tenants.half_life_s = (double)s->conf->usage_half_life_s;
     SH_INFO("lease.won", "epoch=%" PRIu64 " holder=%s", epoch, s->holder);
     sh_metric_set(M_shunt_leader, NULL, 1);
-    sched_poll(s);
+    sched__poll(s);
 }
 
 static void forget_all(struct sched *s)
@@ -276,7 +218,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     if (s->epoch == 0)
         return;
     if (now - s->poll_at_ns >= s->conf->poll_ms * 1000000)
-        sched_poll(s);
+        sched__poll(s);
     if (!s->loaded)
         return;
     requests_expire(s, now);
@@ -333,6 +275,7 @@ int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **o
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the scheduler");
     s->conf = conf;
     s->loop = l;
+    s->route = &SCHED_ROUTE;
     rc = sh_wire_keys_open(&conf->link_key, (const char *const[]){conf->listen, NULL},
                            &s->link_keys, err);
     if (!rc)

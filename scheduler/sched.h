@@ -31,6 +31,7 @@
 #include "scheduler/usage.h"
 
 struct leader;
+struct sched_route;
 
 struct sched {
     const struct sched_conf *conf; /* KEEPS */
@@ -63,6 +64,7 @@ struct sched {
     struct pass pass;
     struct past past;
     struct traffics traffics;
+    const struct sched_route *route; /* route.h */
 };
 
 /* *out: OWNED, sched_free(). Starts the database thread and the timers; nothing else happens until
@@ -72,11 +74,15 @@ int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **o
 /* Gives the lease back and ends everything. NULL is allowed. */
 void sched_free(struct sched *s);
 
-void sched_wake(struct sched *s);                 /* a pass for requests is due */
-void sched_wake_jobs(struct sched *s);            /* a pass for requests and jobs is due */
-void sched_poll(struct sched *s);                 /* look at the database soon */
 void sched_lead(struct sched *s, uint64_t epoch); /* leader.c: the lease is ours */
 void sched_stand_down(struct sched *s, const char *why);
+void sched__poll(struct sched *s); /* sched_poll(), for route.c */
+
+/* turn.c: for all parts */
+void sched_wake(struct sched *s);       /* a pass for requests is due */
+void sched_wake_jobs(struct sched *s);  /* a pass for requests and jobs is due */
+void sched_poll(struct sched *s);       /* look at the database soon */
+void sched_lost_lease(struct sched *s); /* a write was refused: another scheduler leads */
 
 /* Submits an operation of this epoch; frees arg and logs if that fails. `done` gets s as ctx. */
 struct sched_op {

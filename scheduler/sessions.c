@@ -1,11 +1,11 @@
+/* sessions.c - see sessions.h. */
 #include "scheduler/sessions.h"
 
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "scheduler/apis.h"
+#include "scheduler/route.h"
 #include "scheduler/sched.h"
-#include "scheduler/serving.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,10 +15,7 @@ static void detach(struct session *x, const char *why)
 {
     struct sched *s = x->sched;
 
-    if (x->api)
-        apis_on_close(s, x->api, why);
-    if (x->exec)
-        execs_on_close(s, x->exec, why);
+    s->route->on_close(s, x, why);
     x->api = NULL;
     x->exec = NULL;
 }
@@ -70,6 +67,17 @@ void session_send(struct session *x, const struct sh_msg *m)
     }
 }
 
+void session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry_after_ms,
+                    int64_t predicted_ms, const char *msg)
+{
+    session_send(x, &(struct sh_msg){.type = MSG_INFER_REFUSED,
+                                     .u.infer_refused = {.rid = rid,
+                                                         .rc = rc,
+                                                         .retry_after_ms = retry_after_ms,
+                                                         .msg = msg,
+                                                         .predicted_ms = predicted_ms}});
+}
+
 void sessions_sweep(struct sched *s)
 {
     struct sessions *ss = &s->sessions;
@@ -107,25 +115,14 @@ static void on_first(struct session *x, const struct sh_msg *m)
 {
     struct sched *s = x->sched;
     struct sh_err err = {0};
-    int rc;
 
-    if (m->type == MSG_API_HELLO)
-        rc = apis_on_hello(s, x, &m->u.api_hello, &err);
-    else if (m->type == MSG_EXEC_HELLO)
-        rc = execs_on_hello(s, x, &m->u.exec_hello, &err);
-    else
-        rc =
-            SH_FAIL(&err, SH_E_PROTO, "the first message is %s, not a hello", sh_msg_name(m->type));
-    if (rc) {
+    if (s->route->on_hello(s, x, m, &err)) {
         sh_log_err(SH_LOG_WARN, "session.refused", &err);
         session_end(x, err.msg);
         return;
     }
     welcome(x);
-    if (x->api) {
-        execs_tell_api(s, x);
-        serving_tell_api(s, x);
-    }
+    s->route->on_welcomed(s, x);
 }
 
 static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
@@ -140,10 +137,8 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         session_send(x, &(struct sh_msg){.type = MSG_PONG, .u.pong = {.cookie = m->u.ping.cookie}});
     else if (m->type == MSG_PONG)
         return;
-    else if (x->api)
-        apis_on_msg(x->sched, x->api, m);
-    else if (x->exec)
-        execs_on_msg(x->sched, x->exec, m);
+    else if (x->api || x->exec)
+        x->sched->route->on_msg(x->sched, x, m);
     else
         on_first(x, m);
 }

@@ -62,5 +62,8 @@ void session_end(struct session *x, const char *why); /* its parts are told at o
 /* Never calls back: after a failure the session is ended by the next sessions_sweep(). NULL is
  * allowed and does nothing. */
 void session_send(struct session *x, const struct sh_msg *m);
+/* INFER_REFUSED, to an API. */
+void session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry_after_ms,
+                    int64_t predicted_ms, const char *msg);
 
 #endif

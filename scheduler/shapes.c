@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/route.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
@@ -216,7 +217,7 @@ void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_sta
         h->rc = (int)m->rc;
         sh_strlcpy(h->msg, m->msg, sizeof(h->msg));
         if (is_hopeless(s, h))
-            requests_on_shape_away(s, h);
+            s->route->on_shape_away(s, h);
         break;
     default:
         h->on[e->index].phase = SHAPE_ABSENT;

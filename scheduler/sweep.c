@@ -69,7 +69,7 @@ static void on_swept(void *ctx, void *arg, int rc, const struct sh_err *err)
     w->running = false;
     w->next_ns = now + SWEEP_PAUSE_NS;
     if (rc == SH_E_PRECONDITION) {
-        sched_stand_down(s, "another scheduler has the lease");
+        sched_lost_lease(s);
         return;
     }
     if (rc == SH_E_TIMEOUT && w->batch > BATCH_MIN && !store_sweep_parts(x->kind)) {

@@ -1,0 +1,183 @@
+/* exec_msgs.c - what executors say: they come, report what they hold, and go. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "scheduler/sched.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FIRST_NS_PER_BYTE 0.1            /* 10 GB/s, until it is measured */
+#define FORGET_NS INT64_C(3600000000000) /* a slot may be taken over from one away for that long */
+
+static void tell_db(struct sched *s, const struct exec *e, bool up)
+{
+    static const struct sched_op OP = {"executor.put", store_executor_put, NULL, free, 0};
+    struct store_executor *row = malloc(sizeof(*row));
+    struct sh_err err = {0};
+
+    if (!row)
+        return; /* for people to read only */
+    *row = e->info;
+    row->fence = sched_fence(s);
+    row->up = up;
+    sched_submit(s, &OP, row, &err);
+}
+
+/* A new slot, or that of an executor nobody has seen for long and no job waits for. */
+static struct exec *take_slot(struct sched *s, struct sh_err *err)
+{
+    struct execs *x = &s->execs;
+    struct exec *e;
+
+    for (size_t i = 0; i < x->n; i++) {
+        e = x->items[i];
+        if (!e->session && e->n_runs == 0 && e->job == 0 &&
+            sh_clock_ns() - e->lost_ns > FORGET_NS && x->n == EXECS_MAX)
+            return e;
+    }
+    if (x->n == EXECS_MAX) {
+        SH_FAIL(err, SH_E_TOOBIG, "a scheduler has at most %d executors", EXECS_MAX);
+        return NULL;
+    }
+    e = calloc(1, sizeof(*e));
+    if (!e) {
+        SH_FAIL(err, SH_E_NOMEM, "could not allocate an executor");
+        return NULL;
+    }
+    e->index = (uint32_t)x->n;
+    x->items[x->n++] = e;
+    return e;
+}
+
+int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hello *m,
+                   struct sh_err *err)
+{
+    struct exec *e = execs_find(&s->execs, m->executor);
+
+    if (!m->executor[0] || strlen(m->executor) >= sizeof(e->info.name))
+        return SH_FAIL(err, SH_E_INVALID, "an executor's name has 1 to %zu characters",
+                       sizeof(e->info.name) - 1);
+    if (e && e->session && e->incarnation != m->incarnation)
+        SH_WARN("executor.replaced", "executor=%s msg=\"another process has the same name\"",
+                m->executor);
+    if (e && e->session)
+        session_end(e->session, "the executor connected again");
+    if (!e)
+        e = take_slot(s, err);
+    if (!e)
+        return err ? err->rc : SH_E_NOMEM;
+    if (strcmp(e->info.name, m->executor) != 0) {
+        uint32_t index = e->index;
+
+        *e = (struct exec){
+            .index = index, .ns_per_byte = FIRST_NS_PER_BYTE, .stop_ns = FIRST_STOP_NS};
+    }
+    e->lane_ns = 0;
+    e->has_link = false;
+    models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */
+    sh_strlcpy(e->info.name, m->executor, sizeof(e->info.name));
+    sh_strlcpy(e->info.host_id, m->host_id, sizeof(e->info.host_id));
+    sh_strlcpy(e->info.device, m->device, sizeof(e->info.device));
+    sh_strlcpy(e->info.data_addr, m->data_addr, sizeof(e->info.data_addr));
+    e->info.pool_bytes = m->pool_bytes;
+    e->n_workers = m->n_workers;
+    e->state = (struct exec_state){0};
+    e->shown_ns = 0;
+    e->incarnation = m->incarnation;
+    e->session = x;
+    e->serial = x->serial;
+    e->synced = false;
+    e->memory_told = 0;
+    e->leaving = 0;
+    x->exec = e;
+    SH_INFO("executor.up", "executor=%s device=%s pool_bytes=%llu workers=%u", e->info.name,
+            e->info.device, (unsigned long long)e->info.pool_bytes, e->n_workers);
+    tell_db(s, e, true);
+    execs_tell_apis(s, e, true);
+    jobs_on_exec_hello(s, e);
+    return SH_OK;
+}
+
+void execs_on_close(struct sched *s, struct exec *e, const char *why)
+{
+    SH_WARN("executor.lost", "executor=%s why=\"%s\"", e->info.name, why);
+    e->session = NULL;
+    e->synced = false;
+    e->lost_ns = sh_clock_ns();
+    s->models.changed = true;
+    tell_db(s, e, false);
+    execs_tell_apis(s, e, false);
+    requests_on_exec_lost(s, e);
+    jobs_on_exec_lost(s, e);
+    sched_wake_jobs(s);
+}
+
+static void on_state(struct exec *e, const struct msg_exec_state *m)
+{
+    e->state = (struct exec_state){.device_bytes = m->device_bytes,
+                                   .weights = m->weights,
+                                   .training = m->training,
+                                   .workspace = m->workspace,
+                                   .host_images = m->host_images,
+                                   .host_programs = m->host_programs,
+                                   .host_limit = m->host_limit,
+                                   .link_bytes_per_s = m->link_bytes_per_s,
+                                   .fences = m->fences};
+    /* What it measured at its start, until there are runs. */
+    if (!e->has_link && isfinite(m->link_bytes_per_s) && m->link_bytes_per_s >= 1) {
+        e->ns_per_byte = 1e9 / m->link_bytes_per_s;
+        e->has_link = true;
+    }
+    sh_strlcpy(e->state.device_name, m->device_name, sizeof(e->state.device_name));
+    sh_strlcpy(e->state.fences_why, m->fences_why, sizeof(e->state.fences_why));
+}
+
+void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
+{
+    switch (m->type) {
+    case MSG_EXEC_STATE:
+        on_state(e, &m->u.exec_state);
+        break;
+    case MSG_EXEC_SYNCED:
+        e->synced = s->models.changed = true;
+        SH_INFO("executor.synced", "executor=%s", e->info.name);
+        exec_tell_memory(s, e); /* before the models that it bounds */
+        jobs_on_exec_synced(s, e);
+        models_load_missing(s);
+        sched_wake_jobs(s);
+        break;
+    case MSG_MODEL_STATE:
+        models_on_state(s, e, &m->u.model_state);
+        break;
+    case MSG_SHAPE_STATE:
+        shapes_on_state(s, e, &m->u.shape_state);
+        break;
+    case MSG_MODEL_PLACE:
+        models_on_place(s, e, &m->u.model_place);
+        break;
+    case MSG_RUN_DONE:
+        requests_on_run_done(s, e, &m->u.run_done);
+        break;
+    case MSG_JOB_STATE:
+        jobs_on_state(s, e, &m->u.job_state);
+        break;
+    case MSG_JOB_CHECKPOINT:
+        jobs_on_checkpoint(s, e, &m->u.job_checkpoint);
+        break;
+    case MSG_JOB_EVALUATED:
+        jobs_on_evaluated(s, e, &m->u.job_evaluated);
+        break;
+    case MSG_USAGE:
+        usage_on_batch(s, e, &m->u.usage);
+        break;
+    case MSG_JOB_SAVED:
+        jobs_on_saved(s, e, &m->u.job_saved);
+        break;
+    default:
+        SH_ERROR("executor.message", "executor=%s type=%s msg=\"not for a scheduler\"",
+                 e->info.name, sh_msg_name(m->type));
+        session_end(e->session, "it sent a message that is not for a scheduler");
+    }
+}
