@@ -258,6 +258,9 @@ SIM_WRAP  := kill waitpid socketpair write pwrite fsync rename unlink posix_fall
 sim: $(SIM) ## the whole system in virtual time, with faults by seed; SEEDS=FIRST-LAST, SIM_ARGS
 	@$< $(if $(SEEDS),--seeds $(SEEDS)) $(SIM_ARGS)
 
+sim-check: $(SIM) ## the simulation as CI runs it: all seeds that ever failed, and new ones for SIM_SECONDS
+	@tests/sim/check.sh
+
 SIM_PARTS :=
 # simulation: the scheduler. Each part is one object whose names are its own, but for what the
 # simulator calls; what it asks of the system and of the database comes from tests/sim.
@@ -328,5 +331,5 @@ fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: help deps build all clean demo e2e soak fuzz test unit device-tests db-tests golden lint docs fmt bench \
-        sim bundle bundle-tests
+        sim sim-check bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)

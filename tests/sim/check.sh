@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# check.sh - the simulation as CI runs it: every seed that ever found something (seeds.txt), one seed
+# twice for the same trace, then new seeds for SIM_SECONDS (120) in all.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+sim=${SIM:-build/sim/sim}
+seconds=${SIM_SECONDS:-120}
+scenarios=(sched executor)
+
+while read -r scenario seed _; do
+    case $scenario in '' | '#'*) continue ;; esac
+    "$sim" --scenario "$scenario" --seeds "$seed" || {
+        echo "check.sh: seed $seed of $scenario finds it again" >&2
+        exit 1
+    }
+done <tests/sim/seeds.txt
+for scenario in world "${scenarios[@]}"; do
+    once=$("$sim" --scenario "$scenario" --seed 1 2>/dev/null)
+    [ "$once" = "$("$sim" --scenario "$scenario" --seed 1 2>/dev/null)" ] || {
+        echo "check.sh: seed 1 of $scenario has two traces" >&2
+        exit 1
+    }
+done
+"$sim" --scenario world --seconds 3
+for scenario in "${scenarios[@]}"; do
+    "$sim" --scenario "$scenario" --seconds $(((seconds - 3) / ${#scenarios[@]}))
+done
