@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# check.sh - the simulation as CI runs it: every seed that ever found something (seeds.txt), one seed
-# twice for the same trace, then new seeds for SIM_SECONDS (120) in all.
+# check.sh - the simulation as CI runs it: every seed that ever found something (seeds.txt), one
+# seed twice for the same trace, then new seeds for SIM_SECONDS (120) in all.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
