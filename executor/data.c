@@ -228,18 +228,21 @@ static int send_span(struct peer *p, uint64_t rid, const struct msg_span *s, str
 void data_result(struct data *d, const struct run_part *part, const struct msg_result *r)
 {
     struct peer *p = d ? find(d, part->api_id) : NULL; /* a late run of an executor that stops */
-    struct sh_msg m = {.type = MSG_RESULT};
+    struct sh_msg m = {.type = MSG_RESULT, .u.result = *r};
     struct sh_err err = {0};
     int rc = SH_OK;
 
     if (!p)
         return;
+    if (!p->is_local && part->is_cut && r->rc == 0) { /* the outputs lie in a mirror that is gone */
+        m.u.result.rc = SH_E_UNAVAILABLE;
+        m.u.result.msg = "the connection to the executor was lost during the run; try again";
+    }
     if (!p->is_local) {
         forget_ended(p, part->rid);
-        for (size_t i = 0; !rc && r->rc == 0 && i < part->n_out; i++)
+        for (size_t i = 0; !rc && m.u.result.rc == 0 && i < part->n_out; i++)
             rc = send_span(p, part->rid, &part->out[i], &err);
     }
-    m.u.result = *r;
     if (!rc)
         rc = sh_wire_send(p->wire, &m, &err);
     if (rc)

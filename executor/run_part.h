@@ -12,6 +12,7 @@ struct run_part {
     int rc;                    /* it has failed, and not the run */
     char *msg;                 /* OWNED: why; NULL: no memory to say it */
     int64_t sample;            /* the one of it that is wrong; < 0: none of them */
+    bool is_cut; /* the API's connection ended meanwhile: what comes over the next is not its own */
 };
 
 #endif

@@ -583,6 +583,10 @@ void switch_on_cancel(struct switcher *sw, uint64_t run_id, uint64_t rid)
 
 void switch_on_api_gone(struct switcher *sw, uint64_t api_id)
 {
+    struct run *now = sw->current;
+
+    for (size_t i = 0; now && !now->is_own && i < now->n_parts + now->n_rest; i++)
+        now->parts[i].is_cut |= now->parts[i].api_id == api_id;
     for (struct run **p = &sw->queue; *p;) {
         struct run *r = *p;
 

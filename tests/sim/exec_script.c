@@ -204,10 +204,16 @@ static void on_synced(void)
 static void on_exec_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds,
                         void *arg)
 {
+    struct sh_msg pong = {.type = MSG_PONG};
+
     (void)fds, (void)n_fds, (void)arg;
     if (w != sched.wire)
         return;
     switch (m->type) {
+    case MSG_PING:
+        pong.u.pong.cookie = m->u.ping.cookie;
+        script__send(&pong);
+        return;
     case MSG_EXEC_HELLO:
         for (size_t i = 0; i < N_VERSIONS; i++)
             versions[i].is_ready = versions[i].has_failed = false;
@@ -356,11 +362,11 @@ static void on_result(const struct msg_result *m)
 
         if (r->state == REQ_FREE || r->rid != m->rid)
             continue;
-        if (r->state == REQ_LOST)
-            return; /* nobody waits for it */
+        /* One that is lost may have been asked for again: a result is right all the same. */
         if (m->rc == 0)
             check_output(i);
-        r->state = REQ_FREE;
+        if (r->state == REQ_OPEN)
+            r->state = REQ_FREE;
         return;
     }
     SIM_CHECK("answers", false, "request %" PRIu64 " is answered, and nobody waits for it", m->rid);
@@ -382,8 +388,8 @@ static void on_data_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, siz
                   m->u.data_chunk.off <= api.slab.bytes &&
                       m->u.data_chunk.bytes.len <= api.slab.bytes - m->u.data_chunk.off,
                   "a chunk leaves the slab");
-        for (size_t i = 0; i < N_SLOTS; i++) /* of a lost one: nobody wants it */
-            if (api.requests[i].rid == m->u.data_chunk.rid && api.requests[i].state == REQ_OPEN)
+        for (size_t i = 0; i < N_SLOTS; i++)
+            if (api.requests[i].rid == m->u.data_chunk.rid && api.requests[i].state != REQ_FREE)
                 memcpy((char *)api.slab.base + m->u.data_chunk.off, m->u.data_chunk.bytes.data,
                        m->u.data_chunk.bytes.len);
         return;

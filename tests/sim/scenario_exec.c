@@ -147,7 +147,7 @@ static void hit_net(const uint64_t r[static 3])
     const unsigned other = r[0] % 3;
 
     if (r[1] % 3 == 0)
-        sim_net_cut(EXEC_HOST, other);
+        sim_net_cut(EXEC_HOST, r[2] % 2 ? SCRIPT_API_HOST : other);
     else if (r[1] % 3 == 1)
         sim_net_block(EXEC_HOST, other, for_a_while(r[2]));
     else
@@ -287,7 +287,7 @@ const struct sim_scenario SIM_EXECUTOR = {
     .finish = finish,
     .kinds = KINDS,
     .n_kinds = SH_ARRAY_LEN(KINDS),
-    .n_faults = 40,
+    .n_faults = 60,
     .calm_ns = SIM_S(2),
     .faults_ns = SIM_S(25),
     .end_ns = SIM_S(25) + END_NS,
