@@ -9,6 +9,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define MAX_LOCKS 1024
@@ -115,28 +116,41 @@ static struct lock {
     int fd;
     struct sim_proc *proc;
     uint64_t generation;
+    dev_t dev;
+    ino_t ino;
 } locks[MAX_LOCKS];
 static size_t n_locks;
+
+/* Its number may be another file's by now. */
+static void close_lock(const struct lock *l)
+{
+    struct stat st;
+
+    if (fstat(l->fd, &st) == 0 && st.st_dev == l->dev && st.st_ino == l->ino)
+        close(l->fd);
+}
 
 static void free_locks_of_the_dead(void)
 {
     for (size_t i = n_locks; i-- > 0;)
         if (sim_proc_generation(locks[i].proc) != locks[i].generation) {
-            close(locks[i].fd);
+            close_lock(&locks[i]);
             locks[i] = locks[--n_locks];
         }
 }
 
 int __wrap_flock(int fd, int how)
 {
+    struct sim_proc *p = sim_self();
+    struct stat st;
     int rc;
 
-    if (!sim_self())
+    if (!p)
         return __real_flock(fd, how);
     free_locks_of_the_dead();
     rc = __real_flock(fd, how);
-    if (rc == 0 && n_locks < MAX_LOCKS)
-        locks[n_locks++] = (struct lock){fd, sim_self(), sim_proc_generation(sim_self())};
+    if (rc == 0 && n_locks < MAX_LOCKS && fstat(fd, &st) == 0)
+        locks[n_locks++] = (struct lock){fd, p, sim_proc_generation(p), st.st_dev, st.st_ino};
     return rc;
 }
 
