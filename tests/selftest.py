@@ -7,8 +7,8 @@ precision of its device; a line for each precision at the end, and 1 if somethin
 From a bundle over which its tests were unpacked, or from a checkout (tests/selftest.py, after
 `make device-tests`). Needs python3; the goldens need numpy, and GOLDENS, which names their folder.
 
---sanitizer runs the goldens under compute-sanitizer's memcheck and the device tests of our own
-kernels under its racecheck instead. A check counts as passed only where the tool says that it found
+--sanitizer runs the goldens and the device tests of our own kernels under compute-sanitizer's
+memcheck, and those device tests under its racecheck instead. A check counts as passed only where the tool says that it found
 nothing: where it cannot look into a program, it lets the program end as if all were well. Memory
 that one model has from the arena is one allocation to memcheck.
 """
@@ -32,7 +32,8 @@ BIN, TESTS = os.path.join(BUILT, "bin"), os.path.join(BUILT, "device-tests")
 CHECK = os.path.join(ROOT, "tests", "golden", "check.py")
 PRECISIONS = {"cuda": ["fp32", "tf32", "fp16", "bf16"], "cpu": ["fp32", "fp64"]}
 MODELS = ["mlp", "lenet_digits", "resnet_tiny", "inception_tiny", "bert_tiny", "mobilenet_v3_small"]
-KERNELS = ["test_ops", "test_index", "test_shape", "test_attn", "test_train", "test_optim", "test_conv"]
+KERNELS = ["test_ops", "test_index", "test_shape", "test_attn", "test_train", "test_optim", "test_conv",
+           "test_quant", "test_loss", "test_augment", "test_resample", "test_rnn"]
 PLAIN = "test_mem"  # knows no precision, and times copies: by itself
 CLEAN = {"memcheck": "ERROR SUMMARY: 0 errors", "racecheck": "RACECHECK SUMMARY: 0 hazards"}
 PORTS, PER_PORT = 15000, 16  # below those of outgoing connections
@@ -174,10 +175,11 @@ def sanitized(args, has_goldens, folder):
     if has_goldens:
         shunt_run = wrapped(tool, "memcheck", os.path.join(BIN, "shunt-run"), folder)
         jobs += goldens(args, "memcheck", shunt_run, folder)
-    for name in (n for n in KERNELS if n in args.tests):
-        path = wrapped(tool, "racecheck", os.path.join(TESTS, name), folder)
-        jobs += [Job("racecheck", p, name, [path], BACKEND=args.device, PRECISION=p, SANITIZED="1")
-                 for p in args.precisions]
+    for what in CLEAN:
+        for name in (n for n in KERNELS if n in args.tests):
+            path = wrapped(tool, what, os.path.join(TESTS, name), folder)
+            jobs += [Job(what, p, name, [path], BACKEND=args.device, PRECISION=p, SANITIZED="1")
+                     for p in args.precisions]
     return sorted(jobs, key=lambda j: args.precisions.index(j.precision))
 
 

@@ -7,7 +7,7 @@ else runs. --timeline prints the events of one switch.
 """
 import sys
 
-from lab import Lab, print_timeline, timelines, train_precision
+from lab import Lab, print_timeline, timelines, train_precision, trainee
 import part
 from rows import row
 
@@ -19,7 +19,7 @@ def measure(case, runs, log):
         for _ in range(5):
             lab.run(1)
         alone = [lab.run(1)["total_ms"] for _ in range(runs)]
-        lab.train(1, model, train_precision(precision))
+        lab.train(1, trainee(model), train_precision(precision))
         got = lab.runs(1, runs)
         latency, rate = lab.link()
         copy_ms = 1e3 * (latency + lab.image_bytes(1) / rate)

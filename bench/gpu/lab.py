@@ -2,9 +2,11 @@
 
 Models come from shunt-zoo with random weights, data are random. Files are made once per folder
 (SHUNT_BENCH_DIR, default /tmp/shunt-bench) and shared by all parts; so is the file in which the
-executor keeps which kernels measured fastest.
+executor keeps which kernels measured fastest. A model that shunt-zoo has not is one that wider.py
+has left in that folder.
 """
 import functools
+import math
 import os
 import re
 import shutil
@@ -18,7 +20,7 @@ import numpy as np
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
-from exec_driver import BIN, Driver, st_bytes  # noqa: E402
+from exec_driver import BIN, Driver, read_st, st_bytes  # noqa: E402
 from part import DEVICE  # noqa: E402
 
 FOLDER = os.environ.get("SHUNT_BENCH_DIR", "/tmp/shunt-bench")
@@ -29,8 +31,11 @@ CLASSES = {"resnet152": 1000, "inception-v3": 1000, "bert-base": 2,
 IMAGE = {"resnet152": (3, 224, 224), "inception-v3": (3, 299, 299), "resnet18": (3, 224, 224),
          "resnet50": (3, 224, 224), "digits-cnn": (1, 8, 8)}
 TOKENS, VOCABULARY = 128, 30000
-OPTIMIZER = {"bert-base": {"name": "adamw", "lr": 1e-5}}
+ADAMW = {"name": "adamw", "lr": 1e-5}
+OPTIMIZER = {"bert-base": ADAMW, "bert-large": ADAMW, "distilbert": ADAMW, "lstm": ADAMW}
 SGD = {"name": "sgd", "lr": 1e-4, "momentum": 0.9}
+NUMPY = {"F32": np.float32, "I64": np.int64}
+BYTES = {"FP32": 4, "INT64": 8}
 TUNE = os.path.join(FOLDER, "tune")
 POOL = "48G" if DEVICE == "cuda" else "2G"
 CANCEL = 0  # JOB_STOP's how
@@ -45,6 +50,9 @@ def train_precision(precision):
 
 def tensors(model, n, seed=0):
     """n samples of each input, in the model's order."""
+    if model not in CLASSES:
+        return {k: np.frombuffer(data, NUMPY[t]).reshape(shape)[:n]
+                for k, (t, shape, data) in read_st(exported(model, "inference", ".st")).items()}
     rng = np.random.default_rng(seed)
     if model in IMAGE:
         return {"x": rng.standard_normal((n, *IMAGE[model]), dtype=np.float32)}
@@ -75,8 +83,21 @@ def made(name, make):
     return path
 
 
+def exported(model, form, ending):
+    """Path of a file of wider.py."""
+    return os.path.join(FOLDER, model + ("-training" if form == "training" else "") + ending)
+
+
+def trainee(model):
+    """What trains beside it: the same, but of what has no classes."""
+    has = model in CLASSES or os.path.exists(exported(model, "training", ".onnx"))
+    return model if has else "resnet50"
+
+
 def onnx(model, form="inference", seed=1):
     """Another seed, other weights."""
+    if model not in CLASSES:
+        return exported(model, form, ".onnx")
     name = "%s-%s%s.onnx" % (model, form, "" if seed == 1 else "-%d" % seed)
     return made(name, lambda path: subprocess.run(
         [os.path.join(BIN, "shunt-zoo"), model, "--form", form, "--seed", str(seed), "--out", path],
@@ -84,6 +105,9 @@ def onnx(model, form="inference", seed=1):
 
 
 def dataset(model):
+    if model not in CLASSES:
+        return exported(model, "training", ".st")
+
     def write(path):
         arrays = tensors(model, SAMPLES)
         arrays["label"] = np.random.default_rng(1).integers(0, CLASSES[model], SAMPLES)
@@ -150,18 +174,21 @@ class Lab:
             self.d.close()
 
     def package(self, model, form="inference"):
+        """Its folder, and what shunt-import says of it."""
         if (model, form) not in self.packages:
-            self.packages[model, form] = self.d.package(onnx(model, form))[0]
+            self.packages[model, form] = self.d.package(onnx(model, form))
         return self.packages[model, form]
 
     def load(self, version, model, precision, batch=BATCH, wait=True):
-        self.models[version] = (model, inputs(model, batch), batch)
-        self.d.load(version, self.package(model), max_batch=batch, tenant="bench",
-                    model="m%d" % version, precision=precision, wait=wait)
+        package, meta = self.package(model)
+        sizes = [BYTES[o["datatype"]] * batch * math.prod(o["shape"][1:]) for o in meta["outputs"]]
+        self.models[version] = (inputs(model, batch), sizes, batch)
+        self.d.load(version, package, max_batch=batch, tenant="bench", model="m%d" % version,
+                    precision=precision, wait=wait)
 
     def send(self, version):
-        model, inputs, batch = self.models[version]
-        return self.d.run(version, inputs, [CLASSES[model] * 4 * batch], batch, tenant="bench")
+        inputs, sizes, batch = self.models[version]
+        return self.d.run(version, inputs, sizes, batch, tenant="bench")
 
     def run(self, version):
         """A run, waited for: times in ms."""
@@ -188,7 +215,7 @@ class Lab:
                 "precision": precision, "checkpoint_interval_ms": 3600000, **spec}
         # Of a job that has just ended, checkpoints may still be on their way to the disk.
         for _ in range(RETRIES):
-            self.d.start_job(job, self.package(model, "training"), dataset(model), spec)
+            self.d.start_job(job, self.package(model, "training")[0], dataset(model), spec)
             self.d.wait_job(job, ("RUNNING", "FAILED"), 300)
             if self.d.jobs[job].rc != CONFLICT:
                 break
@@ -242,14 +269,14 @@ class Sender:
 
     def __init__(self, lab, version):
         self.d, self.version = lab.d, version
-        model, inputs, self.batch = lab.models[version]
+        inputs, sizes, self.batch = lab.models[version]
         self.ins = b""
         for data in inputs:
             at = self.d.alloc(len(data))
             self.d.slab[at:at + len(data)] = data
             self.ins += struct.pack("<QQ", at, len(data))
-        n = CLASSES[model] * 4 * self.batch
-        self.outs = [struct.pack("<QQ", self.d.alloc(n), n) for _ in range(self.N_OUT)]
+        self.outs = [b"".join(struct.pack("<QQ", self.d.alloc(n), n) for n in sizes)
+                     for _ in range(self.N_OUT)]
 
     def send(self):
         """The number by which the result will come."""

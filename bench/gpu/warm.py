@@ -7,7 +7,7 @@ which costs a request some microseconds a line: in an executor of its own.
 """
 import sys
 
-from lab import Lab, drains, print_timeline, timelines, took_ms, train_precision
+from lab import Lab, drains, print_timeline, timelines, took_ms, train_precision, trainee
 import part
 from rows import row
 
@@ -16,7 +16,7 @@ def stops(case, runs, shows):
     """ms from each stop to the drained device; with shows, prints the median and the slowest run."""
     with Lab(log="debug") as lab:
         lab.load(1, case["model"], case["precision"])
-        lab.train(1, case["model"], train_precision(case["precision"]))
+        lab.train(1, trainee(case["model"]), train_precision(case["precision"]))
         before = len(lab.events())
         lab.runs(1, runs)
         lab.d.rest(0.2)
@@ -34,10 +34,10 @@ def measure(case, runs, seconds, shows):
         for _ in range(10):
             lab.run(1)
         alone = [lab.run(1) for _ in range(runs)]
-        lab.train(1, model, train_precision(precision))
+        lab.train(1, trainee(model), train_precision(precision))
         rate = lab.throughput(1, seconds)
         got = lab.runs(1, runs)
-    train_case = {"model": model, "precision": train_precision(precision), "batch": 32}
+    train_case = {"model": trainee(model), "precision": train_precision(precision), "batch": 32}
     return [
         row("warm", "shunt", case, [g["total_ms"] for g in got],
             compute_ms=[round(g["compute_ms"], 4) for g in got]),

@@ -2,8 +2,10 @@
 """Architectures that nobody tuned, beside torch.compile: geometric mean, the worst.
 
 Ready models, or with --training steps in a row, as train.py takes them. PyTorch exports and
-compiles all at once (../peers/wider.py); then one after the other is timed, theirs first. What Shunt
-refuses is a row with its reason.
+compiles all at once (../peers/wider.py), each case in a process; then one after the other is timed,
+theirs first. What Shunt
+refuses is a row with its reason. With --alone PyTorch only exports, and only what is not there: cold.py
+and warm.py take the files too.
 """
 import itertools
 import json
@@ -31,71 +33,108 @@ def what_of(args):
     return "train" if args.training else "ready"
 
 
-class Peer:
-    """A process that exports and compiles; go() lets it time."""
+def file_of(model, args):
+    """Without its ending: .onnx, and .st, which is written after it."""
+    return os.path.join(lab.FOLDER, model + ("-training" if args.training else ""))
 
-    def __init__(self, model, args):
-        self.model, self.what = model, what_of(args)
-        self.exported, self.compiled = threading.Event(), threading.Event()
-        self.said = []
+
+def gpu_of(model, args):
+    return args.models.index(model) % args.gpus
+
+
+def seen(gpu):
+    """The environment of a program that sees this one alone, of those that we see."""
+    ours = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return {**os.environ, "CUDA_VISIBLE_DEVICES": ours.split(",")[gpu] if ours else str(gpu)}
+
+
+class Process:
+    """Of PyTorch; what it says on standard error is kept."""
+
+    def __init__(self, model, args, *more):
+        self.model, self.said, self.compiled = model, [], threading.Event()
         self.p = subprocess.Popen(
             [sys.executable, PEER, model, "--folder", lab.FOLDER, "--runs", str(args.runs),
-             "--precisions", ",".join(args.precisions), "--batches", ",".join(args.batches),
-             *(["--training"] if args.training else [])],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        threading.Thread(target=self.listen, daemon=True).start()
+             *(["--training"] if args.training else []), *more],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+            env=seen(gpu_of(model, args)))
+        self.ear = threading.Thread(target=self.listen, daemon=True)
+        self.ear.start()
 
     def listen(self):
         for line in self.p.stderr:
             self.said.append(line)
-            if line.strip() in ("exported", "compiled"):
-                getattr(self, line.strip()).set()
-        self.exported.set()
+            if line.strip() == "compiled":
+                self.compiled.set()
         self.compiled.set()
+
+
+class Exporter(Process):
+    def __init__(self, model, args):
+        super().__init__(model, args, "--export", max(args.batches, key=int))
+
+    def finish(self, limit_s):
+        try:
+            self.p.wait(limit_s)
+        except subprocess.TimeoutExpired:
+            self.p.kill()
+            self.p.wait()
+
+
+class Peer(Process):
+    """Compiles one case; go() lets it time."""
+
+    def __init__(self, case, args):
+        self.case, self.what, self.why = case, what_of(args), None
+        super().__init__(case["model"], args, "--precision", case["precision"],
+                         "--batch", str(case["batch"]))
 
     def give_up(self, why):
         """Before the others are timed: who compiles beside them slows them down."""
         self.p.kill()
         self.p.wait()
-        self.said = [why]
+        self.why = why
 
     def go(self, limit_s):
-        """Its rows."""
+        """Its row."""
         stop = threading.Timer(limit_s, self.p.kill)
         stop.start()
         try:
             self.p.stdin.write("go\n")
             self.p.stdin.close()
-            return json.loads(self.p.stdout.read().splitlines()[-1])["rows"]
+            return json.loads(self.p.stdout.read().splitlines()[-1])
         except (OSError, ValueError, IndexError):
             self.p.kill()
-            return [failed(self.what, "pytorch compiled", {"model": self.model},
-                           " ".join("".join(self.said[-3:]).split()) or "it printed nothing")]
+            self.ear.join(1)
+            return failed(self.what, "pytorch compiled", self.case,
+                          self.why or " ".join("".join(self.said[-3:]).split()) or "it printed nothing")
         finally:
             stop.cancel()
             self.p.wait()
 
 
-def bench(case, at, runs, *options):
+def bench(case, at, args, *options):
+    gpu = gpu_of(case["model"], args)
     return json.loads(part.program(
         "shunt-run", "bench", "--device", lab.DEVICE, "--model", at + ".onnx", "--inputs", at + ".st",
-        "--batch", case["batch"], "--precision", case["precision"], "--runs", runs,
-        "--no-deterministic", "--tune", lab.TUNE, *options, limit_s=120))
+        "--batch", case["batch"], "--precision", case["precision"], "--runs", args.runs,
+        "--no-deterministic", "--tune", lab.TUNE + ("-%d" % gpu if gpu else ""), *options, limit_s=120,
+        env=seen(gpu)))
 
 
 def ours(case, args):
-    at = os.path.join(lab.FOLDER, case["model"] + ("-training" if args.training else ""))
+    at = file_of(case["model"], args)
     text = case["model"] in ("distilbert", "bert-large", "lstm")
-    if not os.path.exists(at + ".onnx"):
+    if not os.path.exists(at + ".st"):
         return failed(what_of(args), "shunt", case, "it was not exported")
     try:
         if args.training:
-            got = bench(case, at, args.runs, "--labels", "label", "--optimizer",
+            got = bench(case, at, args, "--labels", "label", "--optimizer",
                         "adamw" if text else "sgd")
             return row("train", "shunt", case, [case["batch"] * 1e3 / ms for ms in got["ms"]],
                        "samples/s", got["samples_per_s"], step_ms=got["median_ms"],
                        operations=got["operations"])
-        got = bench(case, at, args.runs, "--ops")
+        got = bench(case, at, args, "--ops")
         return row("ready", "shunt", case, got["ms"], operations=got["operations"], ops=got["ops"])
     except (RuntimeError, subprocess.TimeoutExpired) as e:
         return failed(what_of(args), "shunt", case, e)
@@ -120,23 +159,39 @@ def checks(rows, training):
 
 def measure(args, rows):
     """Adds to rows, and shows them."""
-    peers = [Peer(m, args) for m in args.models]
     end = time.monotonic() + args.compile_limit
+    exporters = [Exporter(m, args) for m in args.models
+                 if not args.alone or not os.path.exists(file_of(m, args) + ".st")]
+    cases = [{"model": m, "precision": q, "batch": int(b)}
+             for m in args.models for q in args.precisions for b in args.batches]
+    peers = [] if args.alone else [Peer(case, args) for case in cases]
+    for e in exporters:
+        e.finish(max(1, end - time.monotonic()))
     for peer in peers:
         if not peer.compiled.wait(max(0, end - time.monotonic())):
             peer.give_up("it has not compiled in %g s" % args.compile_limit)
-    theirs = (r for peer in peers for r in peer.go(60))
-    own = (ours({"model": m, "precision": q, "batch": int(b)}, args)
-           for m in args.models for q in args.precisions for b in args.batches)
-    for r in itertools.chain(theirs, own):
-        rows.append(r)
-        part.show(r)
+    print("   now they are timed", file=sys.stderr, flush=True)
+
+    def of_one(gpu):
+        theirs = (peer.go(60) for peer in peers if gpu_of(peer.model, args) == gpu)
+        own = (ours(case, args) for case in cases if gpu_of(case["model"], args) == gpu)
+        for r in itertools.chain(theirs, own):
+            rows.append(r)
+            part.show(r)
+    threads = [threading.Thread(target=of_one, args=(i,), daemon=True) for i in range(args.gpus)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
 
 
 def main():
     p = part.options(__doc__, precisions=None, runs=60)
     p.add_argument("--batches", type=lambda s: s.split(","), help="default 8, of training 32")
     p.add_argument("--training", action="store_true")
+    p.add_argument("--gpus", type=int, default=1, help="models are spread over so many, one of each "
+                   "timed at a time")
+    p.add_argument("--alone", action="store_true", help="without what PyTorch takes")
     p.set_defaults(models=MODELS)
     p.add_argument("--compile-limit", type=float, default=300, help="seconds for all to compile")
     args = p.parse_args()

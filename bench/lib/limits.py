@@ -13,7 +13,7 @@ USUAL = {"rest_ms": 30.0}  # settings that change what a figure means
 
 
 def newest(doc):
-    """{(what, model, precision, cold): row} of our own figures, each with its build."""
+    """{(what, model, precision, batch, cold): row} of our own figures, each with its build."""
     out = {}
     for part in sorted(doc.values(), key=lambda p: p["machine"]["date"]):
         if any(part["settings"].get(k, v) != v for k, v in USUAL.items()):
@@ -21,7 +21,7 @@ def newest(doc):
         for r in part.get("rows", []):
             c = r["case"]
             if r["by"] == "shunt" and "value" in r and c.get("client", "socket") == "socket":
-                out[r["what"], c.get("model"), c.get("precision"), c.get("cold")] = {
+                out[r["what"], c.get("model"), c.get("precision"), c.get("batch"), c.get("cold")] = {
                     **r, "build": part["machine"]["commit"].removeprefix("shunt ")}
     return out
 
@@ -33,9 +33,9 @@ def at_most(name, value, limit, *rows, **more):
 
 def check(doc):
     rows, out = newest(doc), []
-    for (what, model, precision, cold), r in rows.items():
+    for (what, model, precision, batch, cold), r in rows.items():
         name = "%s %s" % (model, precision)
-        ready = rows.get(("ready", model, precision, None))
+        ready = rows.get(("ready", model, precision, batch, None))
         if what == "cold" and ready:
             longer = max(r["copy_ms"], ready["median"])
             out.append(at_most("cold switch, median, " + name, r["median"], 1.1 * longer + 0.4, r,
@@ -46,12 +46,12 @@ def check(doc):
         elif what == "stop-to-drained-warm":
             out.append(at_most("stop to drained, p99, " + name, r["p99"], DRAIN_MS, r,
                                median_ms=r["median"]))
-        elif what == "train-in-executor" and ("train", model, precision, None) in rows:
-            free = rows["train", model, precision, None]
+        elif what == "train-in-executor" and ("train", model, precision, batch, None) in rows:
+            free = rows["train", model, precision, batch, None]
             out.append(at_most("cost of bounded launching, " + name, 1 - r["value"] / free["median"],
                                TRAIN_COST, r, free))
         elif what == "http":
-            by = rows.get(("cold" if cold else "warm", model, precision, None))
+            by = rows.get(("cold" if cold else "warm", model, precision, batch, None))
             if by:
                 out.append(at_most(
                     "HTTP over the %s switch, median, %s" % ("cold" if cold else "warm", name),

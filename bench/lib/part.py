@@ -56,10 +56,10 @@ def cases(args):
             for m in args.models for p in args.precisions]
 
 
-def program(name, *args, limit_s=600):
+def program(name, *args, limit_s=600, env=None):
     """Its output; RuntimeError with what it says if it fails."""
     r = subprocess.run([os.path.join(BIN, name), *map(str, args)], capture_output=True, text=True,
-                       timeout=limit_s)
+                       timeout=limit_s, env=env)
     if r.returncode:
         raise RuntimeError("%s %s: %s" % (name, args[0], r.stderr.strip()))
     return r.stdout

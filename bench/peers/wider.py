@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Architectures that nobody here tuned: exports one to ONNX with inputs, then times it compiled.
+"""Architectures that nobody here tuned: exports one to ONNX with inputs, or times it compiled.
 
-../gpu/wider.py starts one process for each model. It compiles all cases, says so on standard error,
-waits for a line on standard input, so that only one is timed at a time, and prints one JSON object
-(see ../lib/rows.py). Weights are random; images have 224 x 224 pixels, texts 128 tokens.
+../gpu/wider.py starts a process for each model, which exports, and one for each case. That one compiles,
+says so on standard error, waits for a line on standard input, so that only one is timed at a time, and
+prints a row (../lib/rows.py). Weights are random; images have 224 x 224 pixels, texts 128 tokens.
 
 --training: steps as ./train.py takes them, cross-entropy over the classes. Stochastic depth is off:
 it draws for each sample whether a block counts, which no exporter writes.
@@ -19,7 +19,7 @@ import common as c
 import torch
 import torch._inductor.config as inductor
 import train
-from rows import failed, row
+from rows import row
 from torch import nn
 
 SIDE, WORDS = 224, 10000
@@ -238,27 +238,20 @@ def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     p.add_argument("model")
     p.add_argument("--folder", required=True)
-    p.add_argument("--precisions", type=lambda s: s.split(","), default=["tf32", "fp16"])
-    p.add_argument("--batches", type=lambda s: [int(n) for n in s.split(",")], default=[8])
+    p.add_argument("--precision", default="tf32")
+    p.add_argument("--batch", type=int, default=8)
     p.add_argument("--runs", type=int, default=60)
     p.add_argument("--training", action="store_true")
+    p.add_argument("--export", type=int, metavar="SAMPLES", help="only that; so many inputs")
     args = p.parse_args()
-    export(args.model, args.folder, max(args.batches), args.training)
-    print("exported", file=sys.stderr, flush=True)
-    rows, ready = [], []
-    what, make = ("train", compiled_step) if args.training else ("ready", compiled)
-    for case in ({"model": args.model, "precision": q, "batch": b}
-                 for q in args.precisions for b in args.batches):
-        try:
-            ready.append((case, make(args.model, case["precision"], case["batch"])))
-        except Exception as e:  # one case that fails leaves the others
-            rows.append(failed(what, "pytorch compiled", case, e))
+    if args.export:
+        export(args.model, args.folder, args.export, args.training)
+        return
+    case = {"model": args.model, "precision": args.precision, "batch": args.batch}
+    run = (compiled_step if args.training else compiled)(*case.values())
     print("compiled", file=sys.stderr, flush=True)
     sys.stdin.readline()
-    for case, run in ready:
-        rows.append(timed(case, run, args))
-        print(c.case_text(case), "%.3f" % rows[-1]["value"], file=sys.stderr, flush=True)
-    print(json.dumps({"rows": rows}), flush=True)
+    print(json.dumps(timed(case, run, args)), flush=True)
 
 
 if __name__ == "__main__":
