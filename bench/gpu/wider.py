@@ -114,12 +114,11 @@ class Peer(Process):
 
 
 def bench(case, at, args, *options):
-    gpu = gpu_of(case["model"], args)
     return json.loads(part.program(
         "shunt-run", "bench", "--device", lab.DEVICE, "--model", at + ".onnx", "--inputs", at + ".st",
         "--batch", case["batch"], "--precision", case["precision"], "--runs", args.runs,
-        "--no-deterministic", "--tune", lab.TUNE + ("-%d" % gpu if gpu else ""), *options, limit_s=120,
-        env=seen(gpu)))
+        "--no-deterministic", "--tune", lab.TUNE, *options, limit_s=120,
+        env=seen(gpu_of(case["model"], args))))
 
 
 def ours(case, args):
