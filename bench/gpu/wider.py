@@ -48,6 +48,10 @@ def seen(gpu):
     return {**os.environ, "CUDA_VISIBLE_DEVICES": ours.split(",")[gpu] if ours else str(gpu)}
 
 
+def last(said):
+    return " ".join("".join(said[-3:]).split())
+
+
 class Process:
     """Of PyTorch; what it says on standard error is kept."""
 
@@ -75,10 +79,13 @@ class Exporter(Process):
 
     def finish(self, limit_s):
         try:
-            self.p.wait(limit_s)
+            if self.p.wait(limit_s):
+                self.ear.join(1)
+                print("   no %s: %s" % (self.model, last(self.said)), file=sys.stderr, flush=True)
         except subprocess.TimeoutExpired:
             self.p.kill()
             self.p.wait()
+            print("   no %s: not exported in %g s" % (self.model, limit_s), file=sys.stderr, flush=True)
 
 
 class Peer(Process):
@@ -107,7 +114,7 @@ class Peer(Process):
             self.p.kill()
             self.ear.join(1)
             return failed(self.what, "pytorch compiled", self.case,
-                          self.why or " ".join("".join(self.said[-3:]).split()) or "it printed nothing")
+                          self.why or last(self.said) or "it printed nothing")
         finally:
             stop.cancel()
             self.p.wait()

@@ -12,6 +12,8 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err)
     if (!rc && training)
         rc = pass_train(ir, err);
     if (!rc && !training)
+        rc = pass_channels(ir, err);
+    if (!rc && !training)
         rc = pass_quant(ir, err);
     if (!rc)
         rc = pass_attn(ir, training, err);

@@ -7,6 +7,8 @@
  *   pass_fold_bn   inference: a BatchNorm after a convolution or product goes into its weights
  *   pass_fuse      bias, residual and activation go into the operation before them; in training
  *                  bias, residual and factor into a product
+ *   pass_channels  inference: factor and residual behind a product whose channels are moved go into
+ *                  the product
  *   pass_train     training: residual and activation go into the BN_TRAIN before them, a residual
  *                  into a DROPOUT
  *   pass_quant     inference: products between QUANTIZE become products of integers
@@ -31,6 +33,7 @@ void pass_evaluate(struct ir *ir); /* before pass_run() */
 int pass_pattern(struct ir *ir, struct sh_err *err);
 int pass_fold_bn(struct ir *ir, struct sh_err *err);
 int pass_fuse(struct ir *ir, bool training, struct sh_err *err);
+int pass_channels(struct ir *ir, struct sh_err *err); /* after pass_fuse */
 int pass_train(struct ir *ir, struct sh_err *err);
 int pass_quant(struct ir *ir, struct sh_err *err);                /* after pass_fuse */
 int pass_attn(struct ir *ir, bool training, struct sh_err *err);  /* after pass_fuse */
@@ -48,6 +51,9 @@ int pass_turn(struct ir *ir, struct sh_err *err);
 /* For passes: operation `first` shall produce what `last` produces; `last` may then go. */
 int pass__take_output(struct ir *ir, struct dev_op *first, const struct dev_op *last,
                       struct sh_err *err);
+/* *out: the constant w with each output channel, a row or a column of it, times its factor. */
+int pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double *factors,
+                       int64_t channels, uint32_t *out, struct sh_err *err);
 /* Does it go into the operation before it? */
 bool pass__fusable(enum dev_act a);
 /* The operation that writes t, if it is of this kind; NULL otherwise. */

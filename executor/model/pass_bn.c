@@ -11,7 +11,7 @@
 struct fold {
     struct ir *ir;
     struct dev_op *op, *bn;     /* op: CONV or MATMUL */
-    const float *weight, *bias; /* bias may be NULL */
+    const float *bias; /* may be NULL */
     const float *scale, *shift, *mean, *var;
     int64_t channels;
 };
@@ -40,7 +40,7 @@ static double factor(const struct fold *f, int64_t c)
     return (double)f->scale[c] / sqrt((double)f->var[c] + (double)f->bn->u.norm.eps);
 }
 
-/* Is output channel c the row or the column of the weight? */
+/* Is an output channel a row of the weight, or a column? */
 static bool by_row(const struct dev_op *op)
 {
     return op->kind == DEV_OP_CONV || op->u.matmul.trans_b;
@@ -56,26 +56,43 @@ static void scale(const void *ctx, void *to)
             out[i + k] = (float)((double)s->from[i + k] * s->factor[i / s->inner % s->channels]);
 }
 
-static int new_weight(const struct fold *f, uint32_t *out, struct sh_err *err)
+int pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double *factors,
+                       int64_t channels, uint32_t *out, struct sh_err *err)
 {
-    const uint32_t w = f->op->in[1];
-    const bool may_wait = ir_is_given(f->ir, w);
-    int64_t n = ir_elements(f->ir, w);
-    struct scaled *s = malloc(sizeof(*s) + (size_t)f->channels * sizeof(s->factor[0]));
-    int rc;
+    const struct dev_tensor *t = ir_t(ir, w);
+    const bool may_wait = ir_is_given(ir, w);
+    const int64_t n = ir_elements(ir, w);
+    struct scaled *s;
+    int rc = ir_settle(ir, w, err);
 
+    if (rc)
+        return rc;
+    s = malloc(sizeof(*s) + (size_t)channels * sizeof(s->factor[0]));
     if (!s)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the factors of \"%s\"", f->op->name);
-    *s = (struct scaled){.from = f->weight,
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the factors of \"%s\"", t->name);
+    *s = (struct scaled){.from = ir_data(ir, w),
                          .n = n,
-                         .inner = by_row(f->op) ? n / f->channels : 1,
-                         .channels = f->channels};
-    for (int64_t c = 0; c < f->channels; c++)
-        s->factor[c] = factor(f, c);
-    rc = ir_later(f->ir, ir_t(f->ir, w), ir_t(f->ir, w)->name, scale, s, out, err);
+                         .inner = by_row ? n / channels : 1,
+                         .channels = channels};
+    memcpy(s->factor, factors, (size_t)channels * sizeof(s->factor[0]));
+    rc = ir_later(ir, t, t->name, scale, s, out, err);
     if (rc)
         free(s);
-    return rc || may_wait ? rc : ir_settle(f->ir, *out, err);
+    return rc || may_wait ? rc : ir_settle(ir, *out, err);
+}
+
+static int new_weight(const struct fold *f, uint32_t *out, struct sh_err *err)
+{
+    double *factors = malloc((size_t)f->channels * sizeof(*factors));
+    int rc;
+
+    if (!factors)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the factors of \"%s\"", f->op->name);
+    for (int64_t c = 0; c < f->channels; c++)
+        factors[c] = factor(f, c);
+    rc = pass__scale_weight(f->ir, f->op->in[1], by_row(f->op), factors, f->channels, out, err);
+    free(factors);
+    return rc;
 }
 
 static int new_bias(const struct fold *f, uint32_t *out, struct sh_err *err)
@@ -119,9 +136,9 @@ static bool can_fold(struct fold *f, const struct ir_uses *u)
 
 static int read_constants(struct fold *f, struct sh_err *err)
 {
-    int rc = settled(f->ir, f->op->in[1], &f->weight, err);
+    int rc = SH_OK;
 
-    if (!rc && f->op->in[2] != DEV_NONE)
+    if (f->op->in[2] != DEV_NONE)
         rc = settled(f->ir, f->op->in[2], &f->bias, err);
     if (!rc)
         rc = settled(f->ir, f->bn->in[1], &f->scale, err);
