@@ -57,6 +57,7 @@ struct graph_value {
     bool is_param; /* a weight that training may change (params.c), or BatchNormalization's running
                       statistics: an initializer of floats */
     bool by_size;  /* of graph_at(): its shape or data may follow from the sizes of symbols */
+    uint64_t by_batch; /* of graph_at(): bit i: so may element i from the batch size; ~0: any */
 };
 
 enum graph_attr_kind {
@@ -200,9 +201,9 @@ struct graph_sizes {
  * Constants that repeat along an axis, where they only broadcast, have size 1 there, so that the
  * weights of a model do not depend on the batch. At inference a constant result of parameters is
  * folded too, except the Transpose of a 2-D parameter: a product can read its operand transposed
- * without a copy. In training nothing that depends on a parameter is folded. What parameters and
- * the sizes of symbols give together is not folded either, and constants that follow from those
- * sizes are marked (by_size), so that weights do not depend on them. */
+ * without a copy. In training nothing that depends on a parameter is folded. What parameters give
+ * together with the batch size (by_batch) or the sizes of symbols is not folded either, and
+ * constants that follow from the latter are marked (by_size), so that weights depend on neither. */
 int graph_at(const struct graph *g, const struct graph_sizes *at, bool training, struct graph **out,
              struct sh_err *err);
 /* The same with the graph's own sizes. */

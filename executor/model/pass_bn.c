@@ -10,8 +10,8 @@
 
 struct fold {
     struct ir *ir;
-    struct dev_op *op, *bn;     /* op: CONV or MATMUL */
-    const float *bias; /* may be NULL */
+    struct dev_op *op, *bn; /* op: CONV or MATMUL */
+    const float *bias;      /* may be NULL */
     const float *scale, *shift, *mean, *var;
     int64_t channels;
 };
@@ -70,10 +70,8 @@ int pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double *fac
     s = malloc(sizeof(*s) + (size_t)channels * sizeof(s->factor[0]));
     if (!s)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the factors of \"%s\"", t->name);
-    *s = (struct scaled){.from = ir_data(ir, w),
-                         .n = n,
-                         .inner = by_row ? n / channels : 1,
-                         .channels = channels};
+    *s = (struct scaled){
+        .from = ir_data(ir, w), .n = n, .inner = by_row ? n / channels : 1, .channels = channels};
     memcpy(s->factor, factors, (size_t)channels * sizeof(s->factor[0]));
     rc = ir_later(ir, t, t->name, scale, s, out, err);
     if (rc)

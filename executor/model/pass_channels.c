@@ -1,4 +1,4 @@
-/* pass_channels.c - inference: what follows a product whose channels are moved goes into the product.
+/* pass_channels.c - inference: what follows a product whose channels are moved goes into it.
  *
  *   m = MATMUL(x, w) + b      [N, H, W, C]
  *   t = TRANSPOSE(m)          [N, C, H, W]
@@ -60,8 +60,7 @@ static bool is_by_channel(const struct ir *ir, const struct end *e, uint32_t s)
     while (at < y->rank && e->turn->u.perm.perm[at] != y->rank - 1)
         at++;
     return at < y->rank && y->dims[at] == n && is_constant(ir, s) && ir_elements(ir, s) == n &&
-           d->rank >= y->rank - at && d->rank <= y->rank &&
-           d->dims[at - (y->rank - d->rank)] == n;
+           d->rank >= y->rank - at && d->rank <= y->rank && d->dims[at - (y->rank - d->rank)] == n;
 }
 
 static bool takes_factor(const struct ir *ir, const struct dev_op *product)
@@ -160,8 +159,8 @@ static int moved_back(struct channels *c, const struct dev_op *turn, uint32_t r,
     struct dev_op back = ir_op(DEV_OP_TRANSPOSE, turn->name, 1, &r);
 
     if (same && ir_same_shape(ir, same->out[0], r) && ir_same_shape(ir, same->in[0], turn->in[0]) &&
-        memcmp(same->u.perm.perm, turn->u.perm.perm,
-               like.rank * sizeof(turn->u.perm.perm[0])) == 0) {
+        memcmp(same->u.perm.perm, turn->u.perm.perm, like.rank * sizeof(turn->u.perm.perm[0])) ==
+            0) {
         *out = same->in[0];
         return SH_OK;
     }
@@ -194,7 +193,7 @@ static int push_sum(struct channels *c, const struct end *e, const struct dev_op
 
 static int fold_sums(struct channels *c, uint32_t n_ops, struct sh_err *err)
 {
-    struct ir before = *c->ir; /* to look at: tensors stay where they are until something is pushed */
+    struct ir before = *c->ir; /* to look at */
     struct end e;
     uint32_t r;
     int rc = SH_OK;

@@ -120,9 +120,9 @@ static void finish(struct run *r)
 
 /* ---------------------------------------------------------------- one node */
 
-/* Numbers of the model, as weights are, with something that follows from the sizes of symbols: the
- * result would be weights of these sizes alone. */
-static bool is_sized_weight(const struct shape_ctx *c, const struct shape_op *op, bool by_size)
+/* Numbers of the model, as weights are, with something that follows from the batch size or the
+ * sizes of symbols: the result would be weights of these sizes alone. */
+static bool is_sized_weight(const struct shape_ctx *c, const struct shape_op *op, bool is_sized)
 {
     bool any = false;
 
@@ -131,14 +131,14 @@ static bool is_sized_weight(const struct shape_ctx *c, const struct shape_op *op
 
         any |= v && v->data && !v->by_size && !shape__is_int(v->dtype) && graph_elements(v) > 1;
     }
-    return any && by_size && !c->training && (op->flags & SHAPE_RUNS);
+    return any && is_sized && !c->training && (op->flags & SHAPE_RUNS);
 }
 
-static bool foldable(const struct shape_ctx *c, const struct shape_op *op, bool by_size)
+static bool foldable(const struct shape_ctx *c, const struct shape_op *op, bool is_sized)
 {
     size_t bytes = 0;
 
-    if (!op->eval || c->keep_node || is_sized_weight(c, op, by_size))
+    if (!op->eval || c->keep_node || is_sized_weight(c, op, is_sized))
         return false;
     for (uint32_t i = 0; i < c->n.n_in && !(op->flags & SHAPE_ALWAYS); i++) {
         if (c->n.in[i] == GRAPH_NONE)
@@ -184,7 +184,7 @@ static int fold_empty(struct shape_ctx *c, bool *done)
     return rc;
 }
 
-static int finish_node(struct shape_ctx *c, const struct shape_op *op, bool by_size)
+static int finish_node(struct shape_ctx *c, const struct shape_op *op, bool is_sized)
 {
     bool done;
     int rc = trim_outputs(c);
@@ -193,7 +193,7 @@ static int finish_node(struct shape_ctx *c, const struct shape_op *op, bool by_s
         rc = fold_empty(c, &done);
     if (rc || done)
         return rc;
-    if (foldable(c, op, by_size)) {
+    if (foldable(c, op, is_sized)) {
         rc = op->eval(c);
         if (rc || c->g->values[c->outv[0]].data)
             return rc;
@@ -211,17 +211,62 @@ static bool is_by_size(const struct shape_ctx *c)
     return false;
 }
 
+/* Of what the open node gives: where it only takes and puts together sizes of axes, which of them.
+ * That a class token is repeated for each sample has to be known; that a table of positions is cut
+ * to a length that is fixed, too. */
+static uint64_t by_batch(const struct shape_ctx *c)
+{
+    const struct graph_value *x = shape__has(c, 0) ? shape__in(c, 0) : NULL;
+    const struct graph_value *at = shape__has(c, 1) ? shape__in(c, 1) : NULL;
+    const char *op = c->n.op;
+    uint64_t out = 0, any = 0;
+    int64_t start = 0, n = 0;
+
+    if (strcmp(op, "Size") == 0 || (strcmp(op, "Shape") == 0 && x && !x->data)) {
+        graph_int(&c->n, "start", 0, &start, NULL);
+        return x && !x->data && (start == 0 || start <= -x->rank);
+    }
+    for (uint32_t i = 0; i < c->n.n_in; i++)
+        if (c->n.in[i] != GRAPH_NONE && shape__in(c, i)->data)
+            any |= shape__in(c, i)->by_batch;
+    if (!any || !x || x->rank > 1)
+        return any ? UINT64_MAX : 0;
+    if (strcmp(op, "Gather") == 0 && at && at->data && at->dtype == SH_I64 && !at->by_batch &&
+        graph_elements(at) == 1 && x->rank == 1) {
+        n = *(const int64_t *)at->data;
+        n += n < 0 ? x->dims[0] : 0;
+        return n >= 0 && n < 64 ? x->by_batch >> n & 1 : UINT64_MAX;
+    }
+    if (strcmp(op, "Cast") == 0 || strcmp(op, "Unsqueeze") == 0 || strcmp(op, "Squeeze") == 0)
+        return x->by_batch;
+    if (strcmp(op, "Concat") != 0)
+        return UINT64_MAX;
+    for (uint32_t i = 0; i < c->n.n_in; i++) {
+        const struct graph_value *v = shape__in(c, i);
+        const int64_t more = graph_elements(v);
+
+        if (n + more > 63)
+            return UINT64_MAX;
+        out |= (v->by_batch & ((UINT64_C(1) << more) - 1)) << n;
+        n += more;
+    }
+    return out;
+}
+
 /* The three steps of the open node. */
 static int steps(struct shape_ctx *c, const struct shape_op *op)
 {
     const uint32_t before = c->g->n_values;
     const bool by_size = is_by_size(c);
+    const uint64_t of_batch = by_batch(c);
     int rc = op->infer(c);
 
     if (!rc && !c->aliased)
-        rc = finish_node(c, op, by_size);
-    for (uint32_t v = before; by_size && v < c->g->n_values; v++)
-        c->g->values[v].by_size = true;
+        rc = finish_node(c, op, by_size || of_batch);
+    for (uint32_t v = before; v < c->g->n_values; v++) {
+        c->g->values[v].by_size |= by_size;
+        c->g->values[v].by_batch |= of_batch;
+    }
     return rc;
 }
 

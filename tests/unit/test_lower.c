@@ -362,6 +362,27 @@ static void batch_sizes_share_one_image_and_agree(void **state)
     batches_agree(g, 1e-4f);
 }
 
+/* As vision transformers begin: a row that is learnt, once for each sample, before those of the
+ * picture; by the batch size as exporters ask for it, from the shape. */
+static void a_token_for_each_sample_is_one_weight(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 9, 16}), n, y;
+
+    (void)state;
+    n = NODE(g, "Shape", "of_x", x);
+    n = NODE(g, "Gather", "n", n, shape_of(g, "first", 1, (int64_t[]){0}));
+    n = NODE(g, "Concat", "to", n, shape_of(g, "rest", 2, (int64_t[]){-1, -1}));
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 0, NULL));
+    n = NODE(g, "Where", "size", NODE(g, "Equal", "open", n, shape_of(g, "m", 1, (int64_t[]){-1})),
+             shape_of(g, "one", 1, (int64_t[]){1}), n);
+    y = NODE(g, "Expand", "tokens", param(g, "token", 3, (int64_t[]){1, 1, 16}), n);
+    y = NODE(g, "Concat", "y", y, x);
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 1, NULL));
+    assert_ok(graph_add_output(g, y, NULL));
+    batches_agree(g, 0);
+}
+
 /* With the scores as a second output nothing is fused: the same model in both forms. */
 static void attention_gives_what_it_gives_when_spelled_out(void **state)
 {
@@ -550,6 +571,7 @@ int main(void)
         cmocka_unit_test(reshapes_move_nothing),
         cmocka_unit_test(an_output_that_is_an_input_is_copied),
         cmocka_unit_test(batch_sizes_share_one_image_and_agree),
+        cmocka_unit_test(a_token_for_each_sample_is_one_weight),
         cmocka_unit_test(an_index_is_checked_where_it_comes_to_its_table_as_it_is),
         cmocka_unit_test(layers_begin_where_their_weights_are_first_used),
         cmocka_unit_test(every_operator_that_is_accepted_is_lowered),
