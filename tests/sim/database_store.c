@@ -108,6 +108,14 @@ static int lock_row(const struct database_job *j, struct sh_err *err)
     return SH_OK;
 }
 
+/* Whoever wrote it was let through. */
+static void check_epoch(int64_t job, uint64_t epoch)
+{
+    SIM_CHECK("fence", epoch == database.lease.epoch,
+              "job %" PRId64 " is written in epoch %" PRIu64 ", and the lease has %" PRIu64, job,
+              epoch, database.lease.epoch);
+}
+
 /* Batch inference may have had to begin again: its last one counts, not the furthest. */
 static const struct database_checkpoint *newest(const struct database_job *j)
 {
@@ -194,6 +202,7 @@ static int start(void *arg, struct sh_err *err)
         return rc;
     if (j->state != JOB_QUEUED)
         return start_state(s, j, err);
+    check_epoch(s->job, s->fence.epoch);
     old = *j;
     j->epoch = s->fence.epoch;
     if (is_missing(j)) {
@@ -390,6 +399,7 @@ static int write_job(void *arg, struct sh_err *err)
     bool applies = true;
     int rc = j ? lock_row(j, err) : SH_FAIL(err, SH_E_NOTFOUND, "job does not exist");
 
+    check_epoch(w->job, w->fence.epoch);
     *w->out = (struct store_write_out){0};
     if (!rc)
         rc = check_changes(w, j, &applies, err);
