@@ -8,7 +8,6 @@
 #include "api/waiters.h"
 #include "common/clock.h"
 #include "common/mem.h"
-#include "tests/sim/pattern.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -21,8 +20,8 @@
 #define TIMEOUT_MS 5000
 #define MAX_INFLIGHT 512
 #define MAX_OPEN 4096
-#define SAMPLE_BYTES 32u
 #define BIG_BODY 40000u
+#define MAX_SAMPLE 65536
 #define LATE_NS SIM_MS(400) /* the link's timer, a message, a pause of the loop */
 #define REACH_NS SIM_MS(500)
 
@@ -40,7 +39,9 @@ struct asked { /* a request of a client */
     struct sim_api *a;
     uint64_t generation; /* of its process */
     struct cat_version version;
-    uint64_t outputs; /* what they must be */
+    struct sim_package content;
+    size_t in_bytes, out_bytes; /* of a sample */
+    uint64_t key;               /* of its inputs */
     int64_t opened_ns, limit_ns;
     bool is_settled;                    /* it came when all was well */
     bool is_answered, is_good, is_gone; /* gone: its client is */
@@ -93,26 +94,28 @@ int sim_thread(pthread_t *t, const pthread_attr_t *attr, void *(*main)(void *), 
 
 static void fill_inputs(struct asked *q)
 {
-    unsigned char *p = slab_at(q->a->api->slab, q->infer.body->off);
-    size_t n = q->infer.plan.in[0].run_bytes;
-    uint64_t state = sim_pattern_begin(q->version.id);
+    char *p = slab_at(q->a->api->slab, q->infer.body->off);
 
-    for (size_t i = 0; i < n; i++)
-        p[i] = (unsigned char)sim_random();
-    q->infer.plan.in[0].binary = (char *)p;
-    q->outputs = sim_pattern_add(state, p, n);
+    q->infer.plan.in[0].binary = p;
+    for (int64_t k = 0; k < q->infer.plan.batch; k++)
+        sim_fill_input(q->content.tenant, q->key + (uint64_t)k, p + (size_t)k * q->in_bytes,
+                       q->in_bytes);
     memset(slab_at(q->a->api->slab, q->infer.outputs->off), 0xee, q->infer.plan.run_out_bytes[0]);
 }
 
 static void check_outputs(const struct asked *q, const char *when)
 {
-    size_t n = q->infer.plan.run_out_bytes[0];
-    size_t at = sim_pattern_check(q->outputs, slab_at(q->a->api->slab, q->infer.outputs->off), n);
+    static char in[MAX_SAMPLE], want[MAX_SAMPLE];
+    const char *got = slab_at(q->a->api->slab, q->infer.outputs->off);
 
-    SIM_CHECK("outputs", at == n,
-              "request %" PRIu64
-              " of %s has the outputs of another one from byte %zu of %zu on, %s",
-              q->infer.rid, sim_proc_name(q->a->proc), at, n, when);
+    for (int64_t k = 0; k < q->infer.plan.batch; k++) {
+        sim_fill_input(q->content.tenant, q->key + (uint64_t)k, in, q->in_bytes);
+        sim_fill_output(&q->content, in, q->in_bytes, want, q->out_bytes);
+        SIM_CHECK("outputs", memcmp(want, got + (size_t)k * q->out_bytes, q->out_bytes) == 0,
+                  "request %" PRIu64 " of %s has the outputs of another one in sample %" PRId64
+                  " of %" PRId64 ", %s",
+                  q->infer.rid, sim_proc_name(q->a->proc), k, q->infer.plan.batch, when);
+    }
 }
 
 static void close_one(struct asked *q)
@@ -238,7 +241,7 @@ static struct asked *new_request(struct sim_api *a, const struct database_versio
                                       .max_batch = v->max_batch,
                                       .n_inputs = 1,
                                       .n_outputs = 1};
-    if (v->has_symbol) {
+    if (m->has_symbol) {
         q->version.symbols.n = 1;
         i->plan.run = (struct sh_sizes){.v = {16u << sim_below(sim_chance(0.9) ? 3 : 16)}, .n = 1};
     }
@@ -250,8 +253,12 @@ static struct asked *new_request(struct sim_api *a, const struct database_versio
     i->fd = -1;
     i->begin_ns = sh_clock_ns();
     i->plan.batch = 1 + (int64_t)sim_below(sim_chance(0.2) ? v->max_batch : 1);
-    i->plan.in[0].run_bytes = (size_t)i->plan.batch * SAMPLE_BYTES;
-    i->plan.run_out_bytes[0] = (size_t)i->plan.batch * SAMPLE_BYTES;
+    q->content = v->content;
+    q->in_bytes = m->in_bytes;
+    q->out_bytes = m->out_bytes;
+    q->key = sim_random() << 8;
+    i->plan.in[0].run_bytes = (size_t)i->plan.batch * q->in_bytes;
+    i->plan.run_out_bytes[0] = (size_t)i->plan.batch * q->out_bytes;
     i->plan.priority = sim_chance(0.1) ? (uint32_t)sim_below(50) : 0;
     i->plan.timeout_us = sim_chance(0.5) ? sim_between(20000, 800000) : 0;
     q->limit_ns = i->plan.timeout_us ? i->plan.timeout_us * 1000 : SIM_MS(TIMEOUT_MS);

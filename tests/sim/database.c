@@ -11,8 +11,10 @@
 #include <string.h>
 
 #define FIRST_XID 700
+#define SAMPLE_BYTES 32
 
 struct database database;
+void (*database_upload)(struct database_version *v);
 static uint64_t entered; /* the transaction whose body runs; 0: none */
 
 const struct database_quota DATABASE_QUOTA = {.max_gpus = -1,
@@ -91,7 +93,10 @@ int64_t database_add_model(int64_t tenant_id, const char *name, double slo_ms, c
     *m = (struct database_model){.id = (int64_t)database.n_models,
                                  .tenant_id = tenant_id,
                                  .slo_ms = slo_ms,
-                                 .on_miss = on_miss};
+                                 .on_miss = on_miss,
+                                 .in_bytes = SAMPLE_BYTES,
+                                 .out_bytes = SAMPLE_BYTES,
+                                 .trains = true};
     sh_strlcpy(m->name, name, sizeof(m->name));
     return m->id;
 }
@@ -109,17 +114,22 @@ struct database_version *database__new_version(struct database_model *m, uint32_
                                    .model_id = m->id,
                                    .tenant_id = m->tenant_id,
                                    .version = last + 1,
-                                   .has_symbol = m->id % 4 == 0,
                                    .max_batch = max_batch,
                                    .states_ns = sim_now(),
                                    .state = "REGISTERED"};
+    v->content = (struct sim_package){.tenant = (unsigned)m->tenant_id, .id = (unsigned)v->id};
+    sh_strlcpy(v->content.model, m->profile, sizeof(v->content.model));
     snprintf(v->package, sizeof(v->package), "packages/%064" PRIx64, (uint64_t)v->id);
     return v;
 }
 
 int64_t database_add_version(int64_t model_id, uint32_t max_batch)
 {
-    return database__new_version(database__model(model_id), max_batch)->id;
+    struct database_version *v = database__new_version(database__model(model_id), max_batch);
+
+    if (database_upload)
+        database_upload(v);
+    return v->id;
 }
 
 /* ------------------------------------------------------------------ transactions */

@@ -13,6 +13,7 @@
 
 #include "scheduler/store.h"
 #include "scheduler/store_view.h"
+#include "tests/sim/content.h"
 #include "tests/sim/world.h"
 
 struct database_quota {
@@ -39,17 +40,20 @@ struct database_model {
     double slo_ms; /* 0: none */
     const char *on_miss;
     bool is_deleted;
+    char profile[32];           /* what it is like (profile.h); "": nothing that is known */
+    size_t in_bytes, out_bytes; /* of a sample */
+    bool has_symbol, trains;
 };
 struct database_version {
     int64_t id, model_id, tenant_id;
     uint32_t version, max_batch;
     const char *state; /* static */
-    char package[80];
-    char *profile; /* JSON or NULL */
+    char package[96];
+    struct sim_package content; /* of its files */
+    char *profile;              /* JSON or NULL */
     uint64_t image_bytes, n_runs;
     int64_t source_job, states_ns; /* when its state last changed */
     bool pinned;
-    bool has_symbol; /* its file leaves a size open */
 };
 struct database_job {
     int64_t id, tenant_id, queue_id, version_id, array_id;
@@ -64,7 +68,7 @@ struct database_job {
     int64_t created_ns, started_ns, finished_ns, deadline_ns, not_before_ns; /* 0: NULL */
     int64_t queued_us, min_runtime_ms, all_steps, step_samples;
     struct job_progress progress, base;
-    char spec[128], dataset[64], token[32];
+    char spec[400], dataset[96], token[32];
     int64_t result_version_id, usage_step;
     char *result; /* JSON; NULL: none */
     struct database_checkpoint {
@@ -138,6 +142,9 @@ struct database {
     uint64_t next_xid, last_done_xid, last_logged_xid;
 };
 extern struct database database;
+
+/* Somebody uploads the files of a version that is made now. NULL: there are none. */
+extern void (*database_upload)(struct database_version *v);
 
 /* Empties all; one queue that is open to everybody is there. */
 void database_begin(void);

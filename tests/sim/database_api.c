@@ -203,7 +203,7 @@ static int versions(struct database_call *c, struct sh_err *err)
 
     switch (c->kind) {
     case DATABASE_REGISTER:
-        c->first_id = database__new_version(database__model(c->id), (uint32_t)c->number)->id;
+        c->first_id = database_add_version(c->id, (uint32_t)c->number);
         database__changed("model", 0);
         sim_trace("version %" PRId64 " REGISTERED", c->first_id);
         return SH_OK;

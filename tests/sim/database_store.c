@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define TRAINED_ID 1000 /* as the simulated shunt-import counts up, where it exports (executor.c) */
+
 static int fence(const struct store_fence *f, struct sh_err *err)
 {
     if (strcmp(database.lease.holder, f->holder) == 0 && database.lease.epoch == f->epoch)
@@ -311,6 +313,9 @@ static void add_version(const struct store_write *w, struct database_job *j)
         struct database_version *v = database__new_version(m, parent->max_batch);
 
         v->source_job = j->id;
+        v->content = database__version(w->parent_version)->content;
+        v->content.id += TRAINED_ID;
+        sh_strlcpy(v->package, w->version.package, sizeof(v->package));
         database__changed("model", 0);
         w->out->version_id = j->result_version_id = v->id;
         w->out->version = (int32_t)v->version;

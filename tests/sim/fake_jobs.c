@@ -301,7 +301,7 @@ void fake__on_start(struct fake *f, const struct fake_order *o)
                            .attempt = o->attempt,
                            .epoch = o->epoch,
                            .is_batch = o->is_batch,
-                           .publishes = !o->is_batch && number_in(o->spec, "publish", 1),
+                           .publishes = strstr(o->spec, "\"publish\":true") != NULL,
                            .step = o->resume_step,
                            .first_step = o->resume_step,
                            .saved_step = o->resume_step,

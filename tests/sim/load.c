@@ -27,7 +27,7 @@ static size_t n_acks, cap_acks;
 static int64_t quota_ns;
 static uint64_t n_tokens;
 static double rate;
-static bool is_flood;
+static const struct sim_load_kind *load;
 
 const struct sim_ack *sim_acks(size_t *n)
 {
@@ -71,16 +71,27 @@ static size_t n_live(void)
     return n;
 }
 
+static const struct database_version *trainable(void)
+{
+    const struct database_version *v;
+
+    do
+        v = &database.versions[any(database.n_versions) - 1];
+    while (!database.models[v->model_id - 1].trains);
+    return v;
+}
+
 static void draw_job(struct database_call *c)
 {
-    const struct database_version *v = &database.versions[any(database.n_versions) - 1];
+    const struct database_version *v = trainable();
     struct database_job *j = &c->job;
-    bool is_batch = sim_chance(0.3), publishes = sim_chance(0.1);
+    bool is_batch = sim_chance(0.3) && !load->prepare, publishes = sim_chance(0.1);
     int64_t steps = sim_between(10, 150);
 
     c->kind = DATABASE_SUBMIT;
     c->n = sim_chance(0.08) ? (size_t)sim_between(2, 12) : 1;
-    if (c->n > 1 && is_flood && n_live() < MAX_LIVE / 2) { /* more than a look reads of a line */
+    if (c->n > 1 && load->floods &&
+        n_live() < MAX_LIVE / 2) { /* more than a look reads of a line */
         c->n = (size_t)sim_between(100, 300);
         steps = sim_between(1, 4);
     }
@@ -99,10 +110,12 @@ static void draw_job(struct database_call *c)
         .step_samples = is_batch ? 1 : 32,
         .deadline_ns = sim_chance(0.1) ? sim_now() + sim_between(SIM_S(3), SIM_S(60)) : 0,
         .progress = {.loss = NAN, .samples_per_s = NAN}};
-    snprintf(j->spec, sizeof(j->spec), "{\"steps\":%" PRId64 ",\"batch\":32,\"publish\":%d}", steps,
-             j->publishes);
+    snprintf(j->spec, sizeof(j->spec), "{\"steps\":%" PRId64 ",\"batch\":32,\"publish\":%s}", steps,
+             j->publishes ? "true" : "false");
     snprintf(j->token, sizeof(j->token), "t%" PRIu64, ++n_tokens);
     sh_strlcpy(j->dataset, "datasets/d", sizeof(j->dataset));
+    if (load->prepare)
+        load->prepare(j);
 }
 
 static void draw_control(struct database_call *c)
@@ -246,10 +259,10 @@ static void on_time(void *arg, uint64_t n)
     sim_after(sim_api_proc(a->api), sim_between(0, (int64_t)(2e9 / rate)), on_time, a->api, 0);
 }
 
-void sim_load_begin(struct sim_api *a, double per_s, bool floods)
+void sim_load_begin(struct sim_api *a, double per_s, const struct sim_load_kind *k)
 {
     rate = per_s;
-    is_flood = floods;
+    load = k;
     sim_after(sim_api_proc(a), sim_between(0, SIM_MS(100)), on_time, a, 0);
 }
 

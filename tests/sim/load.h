@@ -5,9 +5,13 @@
 
 #include "tests/sim/api.h"
 
-/* In its process, at its start: so many actions in a second, until sim_load_stop(). floods: arrays
- * of hundreds of jobs among them. */
-void sim_load_begin(struct sim_api *a, double per_s, bool floods);
+struct sim_load_kind {
+    bool floods; /* arrays of hundreds of jobs, too */
+    void (*prepare)(
+        struct database_job *j); /* what a real executor needs; NULL: it is a simple one */
+};
+/* In its process, at its start: so many actions in a second, until sim_load_stop(). KEEPS k. */
+void sim_load_begin(struct sim_api *a, double per_s, const struct sim_load_kind *k);
 /* No action begins any more. What clients hold, queues and tenants among it, is let go, so that
  * everything can come to its end. */
 void sim_load_stop(void);

@@ -320,6 +320,8 @@ static void check_usage(void)
     const struct fake_used *used = fake_used(&n);
     int64_t gpu_ns[2] = {0}, requests[2] = {0}, samples[2] = {0};
 
+    if (world->n_fakes == 0)
+        return; /* real ones have it in files of their own */
     SIM_CHECK("usage", fake_all_stored(), "an executor still has usage that is not stored");
     for (size_t i = 0; i < n; i++) {
         gpu_ns[0] += used[i].gpu_ns;

@@ -28,7 +28,7 @@ static struct sim_scheduler *schedulers[N_SCHEDULERS];
 static struct sim_api *apis[N_APIS];
 static struct fake *fakes[N_FAKES];
 static double actions_per_s;
-static bool floods;
+static struct sim_load_kind load;
 
 /* ------------------------------------------------------------------ processes by number */
 
@@ -43,7 +43,7 @@ static struct sim_proc *proc_of(size_t i)
 
 static void begin_load(void *arg)
 {
-    sim_load_begin(arg, actions_per_s, floods);
+    sim_load_begin(arg, actions_per_s, &load);
 }
 
 static void start(void *arg, uint64_t i)
@@ -205,6 +205,7 @@ static void add_models(int64_t tenant_id)
         snprintf(name, sizeof(name), "m%u", ++n);
         m = database_add_model(tenant_id, name, SLO_MS[n % SH_ARRAY_LEN(SLO_MS)],
                                ON_MISS[n % SH_ARRAY_LEN(ON_MISS)]);
+        database.models[m - 1].has_symbol = m % 4 == 0;
         database_add_version(m, 8);
     }
 }
@@ -240,7 +241,7 @@ static void setup(void)
     const double requests_per_s = (double)sim_between(5, 40) * (double)sim_between(1, 8);
 
     actions_per_s = (double)sim_between(1, 8);
-    floods = sim_chance(0.15);
+    load.floods = sim_chance(0.15);
     setup_database();
     for (unsigned i = 0; i < N_HOSTS; i++)
         sim_host_clock(i, SIM_S(sim_below(100)), (int64_t)sim_below(5000), sim_between(-100, 100));
