@@ -167,7 +167,7 @@ void infer_complete(struct infer *i, const struct infer_result *r)
     q->is_good = r->rc == SH_OK;
     sim_trace("answer %" PRIu64 " version=%" PRId64 " rc=%d %s", i->rid, q->version.id, r->rc,
               r->msg);
-    if (q->is_settled && (q->is_good || r->rc == SH_E_TIMEOUT)) {
+    if (q->is_settled && i->link.placed && (q->is_good || r->rc == SH_E_TIMEOUT)) {
         counts.settled++;
         counts.settled_late += !q->is_good || sim_now() > q->opened_ns + q->limit_ns;
     }

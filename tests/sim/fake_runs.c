@@ -261,8 +261,26 @@ static void start_run(struct fake *f, struct fake_run *r)
     sim_after(f->proc, ns, on_done, f, (uint64_t)ns);
 }
 
+/* Whoever waits for inputs that never come gives up in time. */
+static void expire(struct fake *f)
+{
+    struct fake_run **at = &f->now.queue;
+
+    while (*at) {
+        struct fake_run *r = *at;
+
+        if (sh_clock_ns() <= r->deadline_ns) {
+            at = &r->next;
+            continue;
+        }
+        *at = r->next;
+        end_run(f, r, SH_E_TIMEOUT, 0, false);
+    }
+}
+
 static void go_on(struct fake *f)
 {
+    expire(f);
     while (!f->now.current && f->now.queue) {
         struct fake_run **at = &f->now.queue, *r;
 

@@ -14,11 +14,16 @@
 #include <string.h>
 
 #define LOOK_NS SIM_MS(50)
-#define TWICE_NS SIM_S(3)  /* a job on two executors of one leader: until one has been told */
+#define TWICE_NS SIM_S(3) /* a job on two executors of one leader: until one has been told */
+#define OLD_LEADER_NS \
+    SIM_S(17)             /* one that others replaced: their words may be on their way so long */
+#define LOST_NS SIM_S(10) /* a job whose executor is away: the grace period, and a look */
+#define CANCEL_NS SIM_S(6)
 #define QUOTA_NS SIM_S(6)  /* more jobs run than may: a look, a stop, a write */
 #define LEADER_NS SIM_S(8) /* nobody leads, though all could */
 #define ANSWER_NS SIM_S(6)
 #define GUARANTEE_NS SIM_S(10)
+#define MORE_S 120          /* for jobs that take long */
 #define SETTLE_NS SIM_S(15) /* versions, after the healing */
 
 static const struct oracles_world *world;
@@ -70,6 +75,26 @@ static const struct sched *leader(void)
     return best;
 }
 
+static bool has_api(const struct sched *s)
+{
+    for (size_t i = 0; i < s->sessions.n; i++)
+        if (s->sessions.items[i]->api)
+            return true;
+    return false;
+}
+
+/* One that does not reach the database is told by APIs that others do, and stands down. */
+static void look_at_old_leaders(void)
+{
+    for (size_t i = 0; i < world->n_schedulers; i++) {
+        const struct sched *s = sim_scheduler_look(world->schedulers[i]);
+
+        if (s && s->epoch && s->epoch < database.lease.epoch && has_api(s) &&
+            !sim_proc_is_paused(sim_scheduler_proc(world->schedulers[i])))
+            against("old-leader", (int64_t)i, OLD_LEADER_NS, "a leader was replaced, and leads on");
+    }
+}
+
 static void look_at_leaders(void)
 {
     for (size_t i = 0; i < world->n_schedulers; i++) {
@@ -84,6 +109,7 @@ static void look_at_leaders(void)
                       a->holder, b->holder, a->epoch);
         }
     }
+    look_at_old_leaders();
     if (healed_ns && !leader())
         against("a-leader", 0, LEADER_NS, "nobody leads");
 }
@@ -130,6 +156,31 @@ static void count_runs(const struct sched *s)
 }
 
 /* ------------------------------------------------------------------ jobs */
+
+static const struct fake *fake_named(const char *name)
+{
+    for (size_t i = 0; i < world->n_fakes; i++)
+        if (strcmp(sim_proc_name(fake_proc(world->fakes[i])), name) == 0)
+            return world->fakes[i];
+    return NULL;
+}
+
+/* What the leader has to do soon about a job and the executor that it thinks has it. */
+static void look_at_places(const struct sched *s)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        const struct job *j = s->jobs.items[i];
+        const struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
+        const struct fake *f = e ? fake_named(j->executor) : NULL;
+
+        if (j->executor[0] && !j->starting_write && (!e || !e->session))
+            against("lost-executor", (int64_t)s->epoch << 32 | j->id, LOST_NS,
+                    "a job stays with an executor that is away"); /* a new leader waits anew */
+        if (e && e->synced && f && !sim_proc_is_paused(fake_proc(f)) &&
+            fake_synced_with(f) == s->epoch && j->state == JOB_CANCELLING && !j->n_pending)
+            against("cancel", j->id, CANCEL_NS, "a job that was cancelled goes on");
+    }
+}
 
 /* Both have told the newest leader all that they hold, and both go on. */
 static void look_for_twins(void)
@@ -246,8 +297,10 @@ static void on_look(void *arg, uint64_t n)
             count_runs(x);
         }
     }
-    if (s)
+    if (s) {
         look_at_quotas();
+        look_at_places(s);
+    }
     look_for_twins();
     look_at_starts();
     if (healed_ns && sim_now() - healed_ns > SETTLE_NS)
@@ -352,6 +405,20 @@ static void check_versions(void)
     }
 }
 
+static void check_executors(void)
+{
+    for (size_t i = 0; i < world->n_fakes; i++) {
+        uint32_t attempt;
+        uint64_t epoch;
+
+        SIM_CHECK("strays", fake_live_job(world->fakes[i], &attempt, &epoch) == 0,
+                  "%s still has job %" PRId64, sim_proc_name(fake_proc(world->fakes[i])),
+                  fake_live_job(world->fakes[i], &attempt, &epoch));
+        SIM_CHECK("strays", fake_n_runs(world->fakes[i]) == 0, "%s still has %zu runs",
+                  sim_proc_name(fake_proc(world->fakes[i])), fake_n_runs(world->fakes[i]));
+    }
+}
+
 /* What the leader believes of the database at rest. */
 static void check_view(void)
 {
@@ -371,14 +438,26 @@ static void check_view(void)
                   s->execs.items[i]->info.name, s->execs.items[i]->job, s->execs.items[i]->leaving);
 }
 
+static bool all_ended(void)
+{
+    for (size_t i = 0; i < database.n_jobs; i++)
+        if (!job_state_is_final(database.jobs[i].state))
+            return false;
+    return true;
+}
+
 void oracles_sched_finish(void)
 {
     const struct sim_api_counts *c = sim_api_counts();
 
+    for (int i = 0; i < MORE_S && !all_ended(); i++)
+        sim_run(sim_now() + SIM_S(1));
+    sim_run(sim_now() + SIM_S(3)); /* the last writes, looks and usage */
     check_jobs();
     check_acks();
     check_usage();
     check_versions();
+    check_executors();
     check_view();
     SIM_CHECK("all-answered", sim_api_n_open() == 0, "%zu requests have no answer, one for %.3f s",
               sim_api_n_open(), (double)sim_api_waits_ns() / 1e9);

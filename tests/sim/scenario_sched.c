@@ -72,7 +72,7 @@ static size_t whom(const uint64_t r[static 3])
 static void hit_kill(const uint64_t r[static 3])
 {
     sim_proc_kill(proc_of(whom(r)), 9);
-    sim_world_after(SIM_MS(r[1] % 3000), start, NULL, whom(r));
+    sim_world_after(SIM_MS(r[1] % (r[2] % 4 ? 3000 : 20000)), start, NULL, whom(r));
 }
 
 /* Everything but what is on disks. */
@@ -118,7 +118,7 @@ static void hit_island(const uint64_t r[static 3])
 {
     for (unsigned h = 0; h < N_HOSTS; h++)
         if (h != r[0] % N_HOSTS)
-            sim_net_block(r[0] % N_HOSTS, h, SIM_MS(r[1] % 15000));
+            sim_net_block(r[0] % N_HOSTS, h, SIM_MS(r[1] % (r[2] % 3 ? 6000 : 22000)));
 }
 
 static void hit_slow_net(const uint64_t r[static 3])
@@ -143,7 +143,7 @@ static void hit_database_slow(const uint64_t r[static 3])
 
 static void hit_database_cut(const uint64_t r[static 3])
 {
-    database_cut((unsigned)(r[0] % N_SCHEDULERS), SIM_MS(r[1] % 6000));
+    database_cut((unsigned)(r[0] % N_SCHEDULERS), SIM_MS(r[1] % (r[2] % 3 ? 5000 : 26000)));
 }
 
 static void hit_doubt(const uint64_t r[static 3])
