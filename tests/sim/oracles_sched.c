@@ -62,6 +62,7 @@ static void against(const char *rule, int64_t id, int64_t most_ns, const char *w
 
 /* ------------------------------------------------------------------ leaders */
 
+/* That could act: NULL, there is none, or it is stopped. */
 static const struct sched *leader(void)
 {
     const struct sched *best = NULL;
@@ -69,7 +70,8 @@ static const struct sched *leader(void)
     for (size_t i = 0; i < world->n_schedulers; i++) {
         const struct sched *s = sim_scheduler_look(world->schedulers[i]);
 
-        if (s && s->epoch && s->loaded && (!best || s->epoch > best->epoch))
+        if (s && s->epoch && s->loaded && (!best || s->epoch > best->epoch) &&
+            !sim_proc_is_paused(sim_scheduler_proc(world->schedulers[i])))
             best = s;
     }
     return best;
