@@ -217,7 +217,7 @@ fuzz: ## mutated models, data and requests into programs with sanitizers; COUNT 
 	@set -e; for part in mutations datasets served; do tests/fuzz/$$part.py --count $(or $(COUNT),5000) \
 	    --seed $(or $(SEED),1) $(if $(KEEP),--keep $(KEEP)/$$part); done
 
-test: build ## all checks: lint, unit, device, database, golden, end to end
+test: build ## all checks: lint, unit, device, database, golden, protocols, end to end
 	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
@@ -321,6 +321,9 @@ bundle-tests: ## beside it: device tests, the checker of goldens and the benches
 	@deploy/bundle.sh $(BUILD) $(VERSION) --tests
 bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 
+spin: ## models of the protocols, every order of events; and that each planted mutation is found
+	@tests/protocols/check.sh
+
 lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell
 	@tests/lint/all.sh
 
@@ -330,6 +333,6 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) fr
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e soak fuzz test unit device-tests db-tests golden lint docs fmt bench \
+.PHONY: help deps build all clean demo e2e soak fuzz test unit device-tests db-tests golden spin lint docs fmt bench \
         sim sim-check bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)

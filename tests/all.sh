@@ -9,13 +9,14 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
-steps=(lint unit device db golden sim e2e sanitize clang)
+steps=(lint unit device db golden spin sim e2e sanitize clang)
 declare -A what=(
     [lint]='make --no-print-directory lint'
     [unit]='make --no-print-directory unit'
     [device]='make --no-print-directory device-tests'
     [db]='make --no-print-directory db-tests'
     [golden]='make --no-print-directory golden'
+    [spin]='make --no-print-directory spin'
     [sim]='make --no-print-directory sim-check'
     [e2e]='make --no-print-directory e2e'
     [sanitize]='make --no-print-directory unit db-tests OPT=-O1 SAN=address,undefined'

@@ -318,11 +318,8 @@ void fake__on_stop(struct fake *f, const struct msg_job_stop *m)
 {
     struct fake_job *j = &f->now.job;
 
-    if (j->id != m->job) {
-        answer(f, m->job, m->attempt,
-               m->how == MSG_JOB_HOW_CANCEL ? MSG_JOB_CANCELLED : MSG_JOB_SUSPENDED, SH_E_NOTFOUND);
+    if (j->id != m->job)
         return;
-    }
     j->is_cancelled |= m->how == MSG_JOB_HOW_CANCEL;
     j->stops = j->is_cancelled || j->phase != MSG_JOB_COMPLETING; /* nothing is left to be done */
 }
