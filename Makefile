@@ -36,7 +36,7 @@ endif
 # The code of sanitizers hides bounds from the compiler.
 WARN := -Wall -Wextra -Wshadow -Wmissing-prototypes -Wstrict-prototypes -Wpointer-arith -Wvla \
         -Wwrite-strings -Wno-missing-field-initializers -Werror $(if $(filter gcc,$(CC)),-Wjump-misses-init) \
-        $(if $(SAN),-Wno-format-truncation)
+        $(if $(SAN),$(if $(filter gcc,$(CC)),-Wno-format-truncation))
 SANFLAGS := $(if $(SAN),-fsanitize=$(SAN) -fno-sanitize-recover=all -fno-omit-frame-pointer)
 CFLAGS   := -std=c11 -D_GNU_SOURCE $(OPT) -g -fPIC -fvisibility=hidden -MMD -MP -I. -I$(BUILD)/gen \
             $(WARN) $(SANFLAGS)
@@ -212,7 +212,21 @@ e2e: all $(DEV_BIN) ## stories with real daemons, several at a time; STORIES nam
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
 	@tests/e2e/test_soak.py -v
 
-fuzz: ## mutated models, data and requests into programs with sanitizers; COUNT of each, SEED, KEEP=FOLDER
+# Compiled by clang, with what libFuzzer needs: `make fuzz-targets` calls itself for that.
+FUZZ_SAN := fuzzer-no-link,address,undefined
+FUZZ_SRC := $(sort $(wildcard tests/fuzz/targets/*.c))
+FUZZ_BIN := $(patsubst tests/fuzz/targets/%.c,$(BUILD)/fuzz/%,$(FUZZ_SRC))
+fuzz_line = $(shell sed -nE 's|^/\* $(1): (.*) \*/$$|\1|p' tests/fuzz/targets/$(2).c)
+$(FUZZ_BIN): $(BUILD)/fuzz/%: $(BUILD)/tests/fuzz/targets/%.o $$(addprefix $(BUILD)/,$$(call fuzz_line,uses,$$*)) $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(call fuzz_line,link,$*) $(COMMON_LIBS)
+fuzz-programs: $(FUZZ_BIN)
+	@tests/fuzz/targets.sh $(or $(SECONDS),60) $(FUZZ_BIN)
+
+fuzz-short: ## parsers of what strangers send, by libFuzzer, for SECONDS in all (60)
+	@$(MAKE) --no-print-directory NVCC= CC=clang OPT=-O1 SAN=$(FUZZ_SAN) fuzz-programs
+
+fuzz: fuzz-short ## fuzz-short, then mutated models, data and requests into programs with sanitizers; COUNT of each, SEED, KEEP=FOLDER
 	@$(MAKE) --no-print-directory NVCC= OPT=-O1 SAN=address,undefined build
 	@set -e; for part in mutations datasets served; do tests/fuzz/$$part.py --count $(or $(COUNT),5000) \
 	    --seed $(or $(SEED),1) $(if $(KEEP),--keep $(KEEP)/$$part); done
@@ -333,6 +347,6 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) fr
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e soak fuzz test unit device-tests db-tests golden spin lint docs fmt bench \
+.PHONY: help deps build all clean demo e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench \
         sim sim-check bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)

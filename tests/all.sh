@@ -9,7 +9,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
-steps=(lint unit device db golden spin sim e2e sanitize clang)
+steps=(lint unit device db golden spin fuzz sim e2e sanitize clang)
 declare -A what=(
     [lint]='make --no-print-directory lint'
     [unit]='make --no-print-directory unit'
@@ -17,6 +17,7 @@ declare -A what=(
     [db]='make --no-print-directory db-tests'
     [golden]='make --no-print-directory golden'
     [spin]='make --no-print-directory spin'
+    [fuzz]='make --no-print-directory fuzz-short'
     [sim]='make --no-print-directory sim-check'
     [e2e]='make --no-print-directory e2e'
     [sanitize]='make --no-print-directory unit db-tests OPT=-O1 SAN=address,undefined'
