@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define SH_IMPORTER 1
+#define SH_IMPORTER 2
 
 /* Of the package in this folder; 0: older than revisions are, or it cannot be read. */
 int64_t sh_importer_of(const char *package);

@@ -15,9 +15,10 @@
 
 enum tie { APART, EQUAL, TURNED };
 
-struct matrix {
+struct matrix { /* a tensor with two axes that are not 1 */
     uint32_t initializer;
     size_t rows, cols;
+    size_t n_dims, axis[2];       /* where the two are */
     const char *name;             /* BORROWED */
     const uint8_t *data;          /* F32, aligned to 1; BORROWED */
     uint64_t print;               /* of its diagonal, so it is the same of one that is turned */
@@ -59,16 +60,37 @@ static uint64_t print_of(const struct matrix *m)
     return h;
 }
 
+/* false: it has not just two axes that are not 1. */
+static bool find_axes(const Onnx__TensorProto *o, struct matrix *m)
+{
+    size_t wide = 0;
+
+    m->n_dims = o->n_dims;
+    for (size_t i = 0; i < o->n_dims; i++) {
+        if (o->dims[i] == 1)
+            continue;
+        if (o->dims[i] < 1 || wide == 2)
+            return false;
+        m->axis[wide++] = i;
+    }
+    if (wide < 2)
+        return false;
+    m->rows = (size_t)o->dims[m->axis[0]];
+    m->cols = (size_t)o->dims[m->axis[1]];
+    return true;
+}
+
 static int add_matrix(struct tying *t, uint32_t i, struct onnx_source *source)
 {
     const Onnx__TensorProto *o = t->g->initializer[i];
     struct matrix *m = &t->all[t->n];
 
-    if (o->n_dims != 2 || o->data_type != sh_dtype_onnx(SH_F32) || !o->name || !o->name[0] ||
-        o->dims[0] < 2 || o->dims[1] < 2 || names_get(&t->names, o->name) != NAMES_NONE)
+    if (o->data_type != sh_dtype_onnx(SH_F32) || !o->name || !o->name[0] ||
+        names_get(&t->names, o->name) != NAMES_NONE)
         return SH_OK;
-    *m = (struct matrix){.initializer = i, .rows = (size_t)o->dims[0], .cols = (size_t)o->dims[1]};
-    m->name = o->name;
+    *m = (struct matrix){.initializer = i, .name = o->name};
+    if (!find_axes(o, m))
+        return SH_OK;
     m->data = onnx_tensor_look(o, source);
     if (!m->data || m->rows * m->cols < MIN_NUMBERS || is_uniform(m))
         return SH_OK;
@@ -171,11 +193,25 @@ static bool is_one(const struct matrix *a, const struct matrix *b)
     return (a->is_table && b->weighs) || (a->weighs && b->weighs && same_module(a, b));
 }
 
+static bool same_axes(const struct matrix *a, const struct matrix *b)
+{
+    return a->n_dims == b->n_dims && a->axis[0] == b->axis[0] && a->axis[1] == b->axis[1];
+}
+
+/* One is a form of the other that the exporter computed. Of two products it has to be sure that they
+ * are not a decoder that began as its encoder turned. */
+static bool is_form(const struct matrix *a, const struct matrix *b)
+{
+    return has_name(a) != has_name(b) || (!has_name(a) && !(a->weighs && b->weighs));
+}
+
 static enum tie compare(const struct matrix *a, const struct matrix *b)
 {
+    if (!same_axes(a, b))
+        return APART;
     if (is_equal(a, b))
         return is_one(a, b) ? EQUAL : APART;
-    return is_turned(a, b) && (has_name(a) != has_name(b) || is_one(a, b)) ? TURNED : APART;
+    return is_turned(a, b) && (is_form(a, b) || is_one(a, b)) ? TURNED : APART;
 }
 
 /* Those that may be the same stand together, tables first, then as in the file. */
@@ -226,7 +262,29 @@ static char **one_name(const char *name)
     return list;
 }
 
-/* Without perm: axes change places. */
+/* "perm", which has the two axes change places. */
+static Onnx__AttributeProto *make_perm(const struct matrix *m)
+{
+    Onnx__AttributeProto *a = malloc(sizeof(*a));
+
+    if (!a)
+        return NULL;
+    onnx__attribute_proto__init(a);
+    a->name = strdup("perm");
+    a->has_type = 1;
+    a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INTS;
+    a->ints = malloc(m->n_dims * sizeof(*a->ints));
+    if (!a->name || !a->ints) {
+        onnx__attribute_proto__free_unpacked(a, NULL);
+        return NULL;
+    }
+    for (size_t i = 0; i < m->n_dims; i++)
+        a->ints[a->n_ints++] = (int64_t)i;
+    a->ints[m->axis[0]] = (int64_t)m->axis[1];
+    a->ints[m->axis[1]] = (int64_t)m->axis[0];
+    return a;
+}
+
 static Onnx__NodeProto *make_node(const struct tying *t, const struct matrix *m)
 {
     Onnx__NodeProto *n = malloc(sizeof(*n));
@@ -240,7 +298,10 @@ static Onnx__NodeProto *make_node(const struct tying *t, const struct matrix *m)
     n->output = one_name(t->g->initializer[m->initializer]->name);
     n->n_input = n->input != NULL;
     n->n_output = n->output != NULL;
-    if (n->op_type && n->name && n->input && n->output)
+    n->attribute = m->is_turned ? calloc(1, sizeof(*n->attribute)) : NULL;
+    if (n->attribute && (n->attribute[0] = make_perm(m)))
+        n->n_attribute = 1;
+    if (n->op_type && n->name && n->input && n->output && n->n_attribute == m->is_turned)
         return n;
     onnx__node_proto__free_unpacked(n, NULL);
     return NULL;

@@ -11,7 +11,9 @@
  * that one, if
  *   - one is a table of which rows are taken, and the other weighs a product, or
  *   - both weigh products of the same module, as the file's metadata say, or
- *   - it is the other one turned, and only one of them has a name of a module.
+ *   - it is the other one turned, and only one of them has a name of a module, or none has and they
+ *     do not both weigh products.
+ * Axes of size 1 beside the two do not matter.
  * Others stay: layers that were copied, and a decoder that began as its encoder turned, begin with
  * the same numbers and are trained apart.
  * Fails: SH_E_NOMEM, SH_E_TOOBIG. */

@@ -215,6 +215,21 @@ static int find_norms(const struct graph *g, bool *weighs, struct sh_err *err)
     return SH_OK;
 }
 
+/* Beside what has a name, or was computed of that, a constant that the exporter made up is a number
+ * of the formula, and so is a mask: of a weight that is standardised, scaled or masked first. */
+static bool is_of_formula(const struct graph *g, const struct graph_node *n, uint32_t k)
+{
+    const struct graph_value *v = &g->values[n->in[k]];
+
+    if (!v->data || param_is_buffer(v->name))
+        return v->data;
+    for (uint32_t i = 0; i < n->n_in && param_is_made_up(v->name); i++)
+        if (i != k && n->in[i] != GRAPH_NONE && n->in[i] != n->in[k] &&
+            (!g->values[n->in[i]].data || !param_is_made_up(g->values[n->in[i]].name)))
+            return true;
+    return false;
+}
+
 /* weighs[v]: v, or what is computed from it and constants, is a weight. */
 static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
 {
@@ -226,7 +241,7 @@ static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
             through |= n->out[k] != GRAPH_NONE && fixed[n->out[k]] && weighs[n->out[k]];
         for (uint32_t k = 0; k < n->n_in; k++)
             if (n->in[k] != GRAPH_NONE && fixed[n->in[k]])
-                weighs[n->in[k]] |= through || is_weight(g, n, k);
+                weighs[n->in[k]] |= (through && !is_of_formula(g, n, k)) || is_weight(g, n, k);
     }
 }
 

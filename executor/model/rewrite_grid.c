@@ -209,9 +209,12 @@ static int read_sampler(struct sampler *s)
 {
     struct shape_ctx *c = s->w.c;
     const struct graph_value *x = shape__in(c, 0), *grid = shape__in(c, 1);
+    char images[GRAPH_SHAPE_TEXT], places[GRAPH_SHAPE_TEXT];
     const char *mode = "linear";
-    int rc = s->w.rc ? s->w.rc : graph_str(&c->n, "mode", "linear", &mode, c->err);
+    int rc = s->w.rc ? s->w.rc : shape__want_float(c, 1);
 
+    if (!rc)
+        rc = graph_str(&c->n, "mode", "linear", &mode, c->err);
     if (!rc)
         rc = graph_str(&c->n, "padding_mode", "zeros", &s->padding, c->err);
     if (rc)
@@ -222,9 +225,11 @@ static int read_sampler(struct sampler *s)
     s->cubic = strcmp(mode, "cubic") == 0;
     if (!s->nearest && !s->cubic && strcmp(mode, "linear") != 0 && strcmp(mode, "bilinear") != 0)
         return shape__fail(c, SH_E_UNSUPPORTED, WHY_MODE, mode);
-    if (s->space < 1 || s->space > MAX_SPACE || grid->rank != x->rank || grid->dtype != x->dtype ||
+    if (s->space < 1 || s->space > MAX_SPACE || grid->rank != x->rank ||
         grid->dims[0] != x->dims[0] || grid->dims[x->rank - 1] != s->space)
-        return shape__fail(c, SH_E_INVALID, "images and grid do not fit together");
+        return shape__fail(c, SH_E_INVALID, "images %s and grid %s do not fit together",
+                           graph__shape_text(x, images, sizeof(images)),
+                           graph__shape_text(grid, places, sizeof(places)));
     s->n = x->dims[0];
     s->points = graph_elements(grid) / SH_MAX(s->n * s->space, 1);
     for (int a = 0; a < s->space; a++)
@@ -248,7 +253,8 @@ int shape__rewrite_grid_sample(struct shape_ctx *c)
         perm[1 + a] = 2 + a;
     perm[1 + s.space] = 1;
     s.images = rw_transpose(&s.w, rw_in(&s.w, 0), perm, x.rank);
-    grid = rw_reshape(&s.w, rw_in(&s.w, 1), 3, (const int64_t[]){s.n, s.points, s.space});
+    grid = g.dtype == x.dtype ? rw_in(&s.w, 1) : rw_cast(&s.w, rw_in(&s.w, 1), x.dtype);
+    grid = rw_reshape(&s.w, grid, 3, (const int64_t[]){s.n, s.points, s.space});
     for (int k = 0; k < s.space; k++)
         coordinate(&s, grid, k);
     y = s.nearest ? pixels(&s, s.at) : blended(&s);

@@ -34,23 +34,6 @@ def vision_of_frames(name):
     return make
 
 
-def optical_flow(name, side):
-    """How pixels move between two pictures; the last of several guesses."""
-    def make():
-        from torchvision.models import optical_flow as models
-        return Flow(getattr(models, name)(weights=None)), [image(side), image(side)], [None, None]
-    return make
-
-
-class Flow(nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
-
-    def forward(self, a, b):
-        return self.model(a, b, num_flow_updates=2)[-1]
-
-
 def quantizable(name):
     """As it is before it is made smaller."""
     def make():
@@ -106,7 +89,7 @@ ALL = {
     "fasterrcnn": detector("fasterrcnn_mobilenet_v3_large_320_fpn"),
     "regnet_y_800mf": vision("regnet_y_800mf"), "densenet169": vision("densenet169", 64), "convnext_small": vision("convnext_small", 64),
     "deeplabv3_resnet101": vision("deeplabv3_resnet101", dense=True, weights_backbone=None, aux_loss=True),
-    "raft_small": optical_flow("raft_small", 128), "quantizable_resnet18": quantizable("resnet18"),
+    "quantizable_resnet18": quantizable("resnet18"),
     "quantizable_mobilenet": quantizable("mobilenet_v3_large"), "quantizable_shufflenet": quantizable("shufflenet_v2_x0_5"),
     "fcos": detector("fcos_resnet50_fpn"), "keypoints": detector("keypointrcnn_resnet50_fpn"),
 }

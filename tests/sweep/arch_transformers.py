@@ -44,6 +44,7 @@ def transformers(model, config, kind=Text, side=0, sound=0, **more):
         import transformers as package
         conf = getattr(package, config)(**more)
         conf.use_cache = False
+        conf._experts_implementation = "eager"  # others have no fp64 to compare with
         made = getattr(package, model)(conf)
         if side:
             return FirstOutput(made), [image(side)], [None]
@@ -268,7 +269,7 @@ ALL = {
     "data2vec_audio": transformers("Data2VecAudioModel", "Data2VecAudioConfig", sound=(800,), **dict(SPEECH, num_conv_pos_embeddings=2, conv_pos_kernel_size=5)),
     "sew_d": transformers("SEWDModel", "SEWDConfig", sound=(800,), squeeze_factor=2, position_buckets=16, max_position_embeddings=64, **SPEECH),
     "wav2vec2_conformer": transformers("Wav2Vec2ConformerModel", "Wav2Vec2ConformerConfig", sound=(800,), conv_depthwise_kernel_size=5, **SPEECH),
-    "patchtst": own_of("PatchTSTModel", "PatchTSTConfig", (2, 32, 3), num_input_channels=3, context_length=32, patch_length=8, patch_stride=8,
+    "patchtst": own_of("PatchTSTModel", "PatchTSTConfig", (2, 64, 3), num_input_channels=3, context_length=64, patch_length=8, patch_stride=8,
                        d_model=16, ffn_dim=32, num_hidden_layers=1, num_attention_heads=2),
     "decision_mlp_mixer": own_of("PatchTSMixerModel", "PatchTSMixerConfig", (2, 32, 3), num_input_channels=3, context_length=32, patch_length=8,
                                  patch_stride=8, d_model=8, num_layers=1),

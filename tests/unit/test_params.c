@@ -130,6 +130,25 @@ static void a_table_learns_if_no_formula_gives_its_numbers(void **state)
     graph_free(g);
 }
 
+/* A weight that is standardised by ones and zeros of the exporter, then masked. */
+static void what_is_of_the_formula_of_a_weight_stays(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), w;
+
+    (void)state;
+    w = NODE(g, "Mul", "a", learned(g, "net.weight", 2, (int64_t[]){6, 6}),
+             uniform(g, "val_3", 6, 1));
+    w = NODE(g, "Add", "b", w, uniform(g, "val_4", 6, 0));
+    w = NODE(g, "Mul", "c", w, matrix(g, "net.mask", 6, 6, false));
+    g = through_a_file(g, NODE(g, "MatMul", "y", x, w));
+    assert_true(is_param(g, "net.weight"));
+    assert_false(is_param(g, "val_3"));
+    assert_false(is_param(g, "val_4"));
+    assert_false(is_param(g, "net.mask"));
+    graph_free(g);
+}
+
 /* A gain without an axis, of a module; numbers of the code have none either. */
 static void a_number_learns_if_it_has_the_name_of_an_attribute(void **state)
 {
@@ -578,6 +597,33 @@ static void what_is_turned_is_tied_if_it_has_no_name_of_its_own(void **state)
     }
 }
 
+/* A weight that is standardised first, by the old exporter: one form is turned for its means. */
+static void two_forms_of_a_weight_are_tied(void **state)
+{
+    const int64_t dims[3] = {1, 6, 5}, turned[3] = {1, 5, 6};
+    struct graph *g = new_graph(), *at = NULL;
+    uint32_t x = input(g, "x", 3, dims), a, b;
+    struct sh_err err = {0};
+
+    (void)state;
+    a = matrix(g, "onnx::Sub_7", 6, 5, false);
+    b = matrix(g, "onnx::ReduceMean_8", 5, 6, true);
+    for (int i = 0; i < 3; i++) {
+        g->values[a].dims[i] = dims[i];
+        g->values[b].dims[i] = turned[i];
+    }
+    g->values[a].rank = g->values[b].rank = 3;
+    b = NODE(g, "ReduceMean", "m", b, shape_of(g, "axes", 1, (int64_t[]){0}));
+    b = NODE(g, "Transpose", "t", b);
+    assert_ok(graph_set_ints(&g->nodes[g->n_nodes - 1], "perm", (int64_t[]){0, 2, 1}, 3, NULL));
+    g = through_a_file(g, NODE(g, "Add", "y", NODE(g, "Mul", "z", x, a), b));
+    assert_false(g->values[graph_find(g, "onnx::Sub_7")].data &&
+                 g->values[graph_find(g, "onnx::ReduceMean_8")].data);
+    assert_ok_err(graph_at_batch(g, 1, false, &at, &err), &err);
+    graph_free(at);
+    graph_free(g);
+}
+
 /* Module scopes as PyTorch writes them: field 9, which protobuf-c's description lacks. */
 static void add_scope(Onnx__NodeProto *n, const char *scopes)
 {
@@ -695,6 +741,8 @@ int main(void)
         cmocka_unit_test(what_was_trained_apart_is_exported_apart),
         cmocka_unit_test(a_table_that_is_also_the_last_product_is_one_parameter),
         cmocka_unit_test(what_is_turned_is_tied_if_it_has_no_name_of_its_own),
+        cmocka_unit_test(two_forms_of_a_weight_are_tied),
+        cmocka_unit_test(what_is_of_the_formula_of_a_weight_stays),
         cmocka_unit_test(a_module_that_is_used_twice_has_one_weight_and_copies_have_two),
         cmocka_unit_test(what_is_tied_is_exported_from_its_one_parameter),
     };

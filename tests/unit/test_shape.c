@@ -274,6 +274,8 @@ static const struct {
     {"AffineGrid", "f[8,2,3] i[4]=7,3,5,6", "", "!do not fit together"},
     {"GridSample", "f[8,3,5,6] f[8,2,4,2]", "padding_mode:reflection", "FP32[8,3,2,4]"},
     {"GridSample", "f[8,3,5,6] f[8,4,2,2]", "mode:cubic", "FP32[8,3,4,2]"},
+    {"GridSample", "f[8,3,5,6] h[8,4,2,2]", "", "FP32[8,3,4,2]"},
+    {"GridSample", "f[8,3,5,6] f[4,4,2,2]", "", "!and grid FP32[4,4,2,2]"},
     {"GridSample", "f[8,3,5,6] f[8,4,2,2]", "mode:quintic", "!mode quintic"},
     {"Col2Im", "f[8,12,4] i[2]=3,3 i[2]=2,2", "", "FP32[8,3,3,3]"},
     {"Col2Im", "f[8,12,5] i[2]=3,3 i[2]=2,2", "", "!do not fit image"},
