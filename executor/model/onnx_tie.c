@@ -198,8 +198,8 @@ static bool same_axes(const struct matrix *a, const struct matrix *b)
     return a->n_dims == b->n_dims && a->axis[0] == b->axis[0] && a->axis[1] == b->axis[1];
 }
 
-/* One is a form of the other that the exporter computed. Of two products it has to be sure that they
- * are not a decoder that began as its encoder turned. */
+/* One is a form of the other that the exporter computed. Two that weigh products might be a decoder
+ * that began as its encoder turned. */
 static bool is_form(const struct matrix *a, const struct matrix *b)
 {
     return has_name(a) != has_name(b) || (!has_name(a) && !(a->weighs && b->weighs));

@@ -1,4 +1,4 @@
-/* onnx_unfold.c - see onnx_unfold.h. */
+/* onnx_unfold.c - norms, and biases of zeros, that an exporter left out: see onnx_unfold.h. */
 #include "executor/model/onnx_unfold.h"
 
 #include "common/mem.h"
@@ -13,6 +13,7 @@
 #include <stdlib.h>
 
 #define MIN_DRAWN 64u /* numbers of which the largest is near the end of their range */
+#define MAX_CHANNELS (1 << 20)
 
 enum part { WEIGHT, BIAS, MEAN, VARIANCE, N_PARTS };
 
@@ -169,7 +170,9 @@ static void scale(Onnx__TensorProto *t, double by)
         numbers(t)[i] = (float)(numbers(t)[i] * by);
 }
 
-static int add_part(struct unfold *u, const struct norm *norm, enum part part, int64_t channels)
+/* An initializer of equal numbers, <module>.<part>. */
+static int add_vector(struct unfold *u, const char *module, const char *part, int64_t channels,
+                      float fill)
 {
     Onnx__TensorProto *t = calloc(1, sizeof(*t));
     float *x = malloc((size_t)channels * sizeof(*x));
@@ -179,16 +182,16 @@ static int add_part(struct unfold *u, const struct norm *norm, enum part part, i
         onnx__tensor_proto__init(t);
     if (t && x && (t->dims = malloc(sizeof(*t->dims)))) {
         for (int64_t i = 0; i < channels; i++)
-            x[i] = part == WEIGHT || part == VARIANCE ? 1.0f : 0.0f;
+            x[i] = fill;
         t->n_dims = 1;
         t->dims[0] = channels;
         t->has_data_type = t->has_raw_data = 1;
         t->data_type = sh_dtype_onnx(SH_F32);
         t->raw_data = (ProtobufCBinaryData){(size_t)channels * sizeof(*x), (uint8_t *)x};
         x = NULL;
-        rc = sh_asprintf(u->err, &t->name, "%s.%s", norm->module, PARTS[part]);
+        rc = sh_asprintf(u->err, &t->name, "%s.%s", module, part);
     } else {
-        rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate a norm");
+        rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate an initializer");
     }
     if (!rc)
         rc = sh_grow(&u->g->initializer, &u->cap, u->g->n_initializer + 1,
@@ -275,7 +278,8 @@ static int add_norm(struct unfold *u, Onnx__NodeProto *n, const struct norm *nor
     int rc = SH_OK;
 
     for (int part = 0; part < N_PARTS && rc == SH_OK; part++)
-        rc = add_part(u, norm, (enum part)part, channels);
+        rc = add_vector(u, norm->module, PARTS[part], channels,
+                        part == WEIGHT || part == VARIANCE ? 1.0f : 0.0f);
     if (rc)
         return rc;
     made = make_norm(norm, n);
@@ -313,6 +317,68 @@ static int unfold_node(struct unfold *u, Onnx__NodeProto *n)
     if (b)
         scale(b, sqrt(1.0 + norm.epsilon));
     return add_norm(u, n, &norm, w->dims[0]);
+}
+
+/* ---------------------------------------------------------------- biases */
+
+static bool lost_bias(const Onnx__NodeProto *n)
+{
+    char *rules = onnx_meta(n, "pkg.onnxscript.rewriter.rule_name");
+    const bool lost = rules && strstr(rules, "RemoveOptionalBias") && !strstr(rules, "Norm");
+
+    free(rules);
+    return lost && n->op_type && n->n_input == 2 && reader_is_standard(n->domain);
+}
+
+static int64_t attribute_of(const Onnx__NodeProto *n, const char *name, int64_t otherwise)
+{
+    for (size_t i = 0; i < n->n_attribute; i++)
+        if (n->attribute[i]->name && strcmp(n->attribute[i]->name, name) == 0)
+            return n->attribute[i]->i;
+    return otherwise;
+}
+
+/* Of what comes out of the node; 0: it is none that has a bias. */
+static int64_t channels_of(const Onnx__NodeProto *n, const Onnx__TensorProto *w)
+{
+    if (strcmp(n->op_type, "Conv") == 0 && w->n_dims >= 3)
+        return w->dims[0];
+    if (strcmp(n->op_type, "ConvTranspose") == 0 && w->n_dims >= 3)
+        return w->dims[1] * attribute_of(n, "group", 1);
+    if (strcmp(n->op_type, "Gemm") == 0 && w->n_dims == 2)
+        return w->dims[attribute_of(n, "transB", 0) ? 0 : 1];
+    return 0;
+}
+
+/* "<module>.weight" has "<module>.bias" again. */
+static int add_bias(struct unfold *u, Onnx__NodeProto *n)
+{
+    const Onnx__TensorProto *w = own_input(u, n, 1);
+    const size_t length = w ? strlen(w->name) : 0, end = strlen(".weight");
+    const int64_t channels = w ? channels_of(n, w) : 0;
+    char module[256], full[320], **input;
+    int rc;
+
+    if (channels < 1 || channels > MAX_CHANNELS || length <= end ||
+        length - end >= sizeof(module) || strcmp(w->name + length - end, ".weight") != 0)
+        return SH_OK;
+    memcpy(module, w->name, length - end);
+    module[length - end] = '\0';
+    snprintf(full, sizeof(full), "%s.bias", module);
+    if (names_get(&u->names, full) != NAMES_NONE)
+        return SH_OK;
+    input = realloc(n->input, 3 * sizeof(*input));
+    if (!input)
+        return SH_FAIL(u->err, SH_E_NOMEM, "could not allocate a node");
+    n->input = input;
+    rc = add_vector(u, module, "bias", channels, 0);
+    if (!rc)
+        rc = sh_strdup(full, &n->input[2], u->err);
+    if (rc)
+        return rc;
+    n->n_input = 3;
+    forget(n);
+    return SH_OK;
 }
 
 /* ---------------------------------------------------------------- all */
@@ -353,6 +419,8 @@ int onnx_unfold(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *back,
         u.nodes[u.n_nodes++] = u.g->node[i];
         if (!rc && was_folded(u.g->node[i]))
             rc = unfold_node(&u, u.g->node[i]);
+        else if (!rc && lost_bias(u.g->node[i]))
+            rc = add_bias(&u, u.g->node[i]);
     }
     if (u.nodes) {
         free(u.g->node);
