@@ -25,7 +25,8 @@
 #define MAX_TEXT 4096
 #define SEED_LIMIT_S 120 /* of real time: one that takes longer hangs */
 
-static const struct sim_scenario *const SCENARIOS[] = {&SIM_WORLD, &SIM_SCHED, &SIM_EXECUTOR};
+static const struct sim_scenario *const SCENARIOS[] = {&SIM_WORLD, &SIM_SCHED, &SIM_EXECUTOR,
+                                                       &SIM_SYSTEM};
 
 struct fault {
     int64_t at_ns;

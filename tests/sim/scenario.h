@@ -26,6 +26,7 @@ struct sim_scenario {
 };
 
 extern const struct sim_scenario SIM_EXECUTOR; /* one real executor, and a script */
+extern const struct sim_scenario SIM_SYSTEM;   /* real schedulers and real executors */
 extern const struct sim_scenario
     SIM_WORLD, /* nothing but processes that talk: tests of the world */
     SIM_SCHED; /* schedulers, APIs and the database, with simple executors */
