@@ -6,7 +6,7 @@ cd "$(dirname "$0")/../.."
 
 sim=${SIM:-build/sim/sim}
 seconds=${SIM_SECONDS:-120}
-scenarios=(sched executor)
+scenarios=(sched executor system)
 
 while read -r scenario seed _; do
     case $scenario in '' | '#'*) continue ;; esac
