@@ -19,11 +19,13 @@ logs=$(mktemp -d)
 trap 'kill $(jobs -p) 2>/dev/null; rm -rf "$logs"' EXIT
 mkdir -p "$found"
 
+# Without len_control inputs of the corpus' own length are changed from the start: within a minute
+# nothing else finds a file that is too short for what its head says.
 fuzz() { # fuzz PROGRAM
     local name=${1##*/} corpus=build/fuzz-corpus/${1##*/}
     mkdir -p "$corpus"
     if "$1" -max_total_time="$each" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=1024 \
-        -max_len=65536 -print_final_stats=1 -artifact_prefix="$found/$name-" \
+        -max_len=65536 -len_control=0 -print_final_stats=1 -artifact_prefix="$found/$name-" \
         "$corpus" "tests/fuzz/corpus/$name" >"$logs/$name" 2>&1; then
         printf 'ok    %-12s %9s runs, %s s\n' "$name" \
             "$(sed -n 's/^stat::number_of_executed_units: *//p' "$logs/$name")" "$each"
