@@ -120,6 +120,7 @@ void sched__poll(struct sched *s)
     v = calloc(1, sizeof(*v));
     if (!v)
         return; /* the timer asks again */
+    v->fence = sched_fence(s);
     v->with_usage = !s->loaded && !s->skips_usage;
     v->half_life_s = (double)s->conf->usage_half_life_s;
     if (jobs_ask(s, v, &err)) {

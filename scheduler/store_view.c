@@ -455,7 +455,8 @@ static void clear_out(struct store_view *v)
 static int view_tx(struct db *db, const void *arg, struct sh_err *err)
 {
     struct store_view *v = *(struct store_view *const *)arg;
-    struct store_view again = {.full = v->full || !v->before.open,
+    struct store_view again = {.fence = v->fence,
+                               .full = v->full || !v->before.open,
                                .with_usage = v->with_usage,
                                .half_life_s = v->half_life_s,
                                .before = v->before,
@@ -469,6 +470,8 @@ static int view_tx(struct db *db, const void *arg, struct sh_err *err)
     clear_out(v); /* of an attempt that failed half-way */
     *v = again;
     rc = db_exec(db, &ONE_MOMENT, NULL, NULL, err);
+    if (!rc)
+        rc = store__still_leads(db, &v->fence, err); /* at the same moment */
     if (!rc)
         rc = load_seen(db, v, err);
     if (!rc)

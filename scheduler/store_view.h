@@ -11,6 +11,9 @@
  * Of the waiting jobs only the first of each line are read (lines.h), and those whose deadline is
  * due. docs/decisions/0011 says why.
  *
+ * Only a leader looks: changes are removed by the next one as soon as that has seen them, and who
+ * was replaced would find what no change had told of.
+ *
  * arg of store_view_load is struct store_view: shape and failures as in store.h.
  */
 #ifndef SH_SCHEDULER_STORE_VIEW_H
@@ -19,6 +22,7 @@
 #include "common/db.h"
 #include "scheduler/job.h"
 #include "scheduler/lines.h"
+#include "scheduler/store.h"
 
 #define STORE_MAX_MODELS 5000
 #define STORE_MAX_TENANTS 10000
@@ -91,6 +95,7 @@ void store_seen_free(struct store_seen *s);
 
 struct store_view {
     /* in */
+    struct store_fence fence;
     bool full;                /* read everything. Set by the look itself when it has to */
     bool with_usage;          /* also the decayed usage, once after a lease was won */
     double half_life_s;       /* of it */

@@ -63,6 +63,7 @@ static struct store_view *ask(const struct world *w)
     struct store_view *v = calloc(1, sizeof(*v));
 
     assert_non_null(v);
+    v->fence = w->lease.fence;
     v->before = w->seen;
     v->before.open = w->seen.open ? strdup(w->seen.open) : NULL;
     v->window = LINES_MAX_WINDOW;
@@ -248,6 +249,7 @@ static void a_new_leader_reads_what_the_old_one_was_told_and_never_used(void **s
     assert_ok(store_lease_acquire(w->c, &other, NULL));
     f.fence = w->lease.fence;
     assert_int_equal(store_changes_forget(w->a, &f, NULL), SH_E_PRECONDITION);
+    w->lease = other;
     store_seen_free(&w->seen);
     v = ask(w); /* the new one's first */
     load(w, v);

@@ -472,7 +472,7 @@ int store_view_load(struct db *db, void *arg, struct sh_err *err)
 {
     struct look l = {db, arg};
 
-    return database__transact(db, NULL, look, &l, err);
+    return database__transact(db, &l.v->fence, look, &l, err);
 }
 
 void store_seen_free(struct store_seen *s)
