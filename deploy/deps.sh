@@ -4,7 +4,7 @@
 set -euo pipefail
 
 packages=(
-    gcc clang make pkg-config ca-certificates git
+    gcc clang libclang-rt-dev make pkg-config ca-certificates git
     libmicrohttpd-dev libjansson-dev libpq-dev libgnutls28-dev libcurl4-openssl-dev
     libdnnl-dev libonnx-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler libseccomp-dev
     libturbojpeg0-dev libpng-dev zlib1g-dev
