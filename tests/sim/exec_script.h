@@ -16,14 +16,16 @@ struct script {
     const struct sim_profile *profile;
     bool is_local; /* the API is on the executor's host */
     struct sim_proc *sched, *api;
-    bool is_ending; /* nothing new is begun */
+    bool is_ending;  /* nothing new is begun but jobs */
+    int64_t calm_ns; /* no fault behind it */
 };
 extern struct script script;
 
 void script_begin(struct sim_exec *e, const struct sim_profile *profile, bool is_local);
 void script_start_sched(void); /* again: with a newer epoch */
 void script_start_api(void);   /* again: with another number */
-/* Is all answered, and have all jobs ended? */
+void script_begin_end(void);   /* nothing new is begun but jobs */
+/* Is all answered, and has the job got on since? */
 bool script_is_through(void);
 void script_check_end(void);
 
@@ -33,6 +35,7 @@ void script__jobs_hello(void);  /* the executor is there, and what it says of it
 void script__jobs_synced(void); /* it has said all */
 void script__jobs_tick(void);   /* now and then, while it is there */
 void script__jobs_on(const struct sh_msg *m);
+void script__jobs_ending(void);
 bool script__jobs_are_through(void);
 
 /* exec_script.c, for it */

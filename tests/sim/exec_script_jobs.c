@@ -31,11 +31,12 @@ static struct script_job {
     char ckpt[160];  /* the newest that was told; "": none */
     int64_t ckpt_step;
     int64_t save_asked;
-    int64_t told_step;
+    int64_t told_step, heard_step;
     uint32_t n_failed;
 } jobs[N_JOBS];
-static size_t n_jobs, at;        /* at: the one that it is the turn of */
-static struct sim_proc *told_by; /* whose told_step it is, and in which life */
+static size_t n_jobs, at;              /* at: the one that it is the turn of */
+static uint64_t n_gains, n_gains_then; /* steps, ends, beginnings: so far, and when the end began */
+static struct sim_proc *told_by;       /* whose told_step it is, and in which life */
 static uint64_t told_life;
 
 /* ------------------------------------------------------------------ making them */
@@ -153,6 +154,7 @@ void script__jobs_tick(void)
         return;
     if (j->where == JOB_ENDED) {
         at++;
+        n_gains++;
         return;
     }
     if (j->where == JOB_WAITS) {
@@ -205,6 +207,8 @@ static void on_state(const struct msg_job_state *m)
 
     SIM_CHECK("jobs", j, "job %" PRId64 " is none", m->job);
     j->is_reported = true;
+    n_gains += m->step != j->heard_step || m->state == MSG_JOB_FAILED;
+    j->heard_step = m->step;
     if (j->where != JOB_STARTED || m->attempt != j->attempt)
         return; /* of an earlier attempt, said again */
     SIM_CHECK("jobs",
@@ -316,7 +320,13 @@ void script__jobs_synced(void)
     }
 }
 
+void script__jobs_ending(void)
+{
+    n_gains_then = n_gains;
+}
+
+/* A job need not end, but it gets on where nobody else wants the device. */
 bool script__jobs_are_through(void)
 {
-    return at >= n_jobs || script.is_ending;
+    return at >= n_jobs || n_gains > n_gains_then;
 }

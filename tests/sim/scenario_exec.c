@@ -263,6 +263,7 @@ static const struct sim_fault_kind KINDS[] = {
 static void heal(void)
 {
     is_healed = true;
+    script.calm_ns = sim_now();
     calm_workers(NULL, 0);
     calm_device(NULL, 0);
     calm_disk(NULL, 0);
@@ -274,7 +275,7 @@ static void heal(void)
 
 static void finish(void)
 {
-    script.is_ending = true;
+    script_begin_end();
     for (int i = 0; i < 90 && !script_is_through(); i++)
         sim_run(sim_now() + SIM_S(1));
     script_check_end();
