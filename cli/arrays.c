@@ -105,8 +105,12 @@ static int add_file(struct arrays *a, const char *file, struct sh_err *err)
     const char *eq = access(file, F_OK) == 0 ? NULL : strchr(file, '=');
     struct array x = {.fd = -1};
     int64_t bytes = 0;
-    int rc = sh_strdup(eq ? eq + 1 : file, &x.path, err);
+    int rc;
 
+    if (eq == file)
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" has no name before the =: want TENSOR=FILE",
+                       file);
+    rc = sh_strdup(eq ? eq + 1 : file, &x.path, err);
     if (!rc)
         rc = upload_file_open(x.path, &x.fd, &bytes, err);
     if (!rc && eq)
@@ -149,7 +153,11 @@ static int find_all(struct arrays *a, char **files, size_t n, struct sh_err *err
     if (n == 1 && access(files[0], F_OK) == 0) {
         rc = upload_kind(files[0], &kind, err);
         if (!rc && kind == SH_FILE_ZIP)
-            return zip_each(files[0], add_member, a, err);
+            rc = zip_each(files[0], add_member, a, err);
+        if (!rc && kind == SH_FILE_ZIP && a->n == 0)
+            rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" holds no array", files[0]);
+        if (rc || kind == SH_FILE_ZIP)
+            return rc;
     }
     for (size_t i = 0; !rc && i < n; i++)
         rc = add_file(a, files[i], err);

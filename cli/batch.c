@@ -38,6 +38,16 @@ static int refuse_training(struct cli *c, struct sh_err *err)
     return SH_OK;
 }
 
+int batch_refuse(struct cli *c, struct sh_err *err)
+{
+    const bool map = c->conf->map && c->conf->map[0], keep = c->conf->keep && c->conf->keep[0];
+
+    return map || keep ? cli_usage(c, err, "--%s belongs to --kind batch-inference%s",
+                                   map ? "map" : "outputs",
+                                   map ? "; training takes the tensors of the inputs' names" : "")
+                       : SH_OK;
+}
+
 /* Calls add() for each piece between commas. */
 static int each(struct cli *c, const char *list, json_t *to,
                 int (*add)(struct cli *c, char *piece, json_t *to, struct sh_err *err),

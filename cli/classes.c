@@ -31,6 +31,7 @@ struct reading {
     char **classes; /* OWNED, each and the list */
     struct shot *shots;
     size_t n_classes, cap_classes, n, cap, n_other;
+    size_t n_deep;        /* folders within those of classes */
     size_t width, height; /* of all */
     struct setfile *file;
     atomic_size_t next, done;
@@ -131,8 +132,10 @@ static int list(struct reading *r, const char *path, uint32_t label, struct sh_e
             rc = add_class(r, e->d_name, err);
         else if (label != UINT32_MAX && S_ISREG(st.st_mode) && is_picture_name(e->d_name))
             rc = add_shot(r, label, e->d_name, err);
-        else
+        else {
             r->n_other++;
+            r->n_deep += S_ISDIR(st.st_mode);
+        }
     }
     if (!rc && errno)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not read the folder \"%s\": %m", path);
@@ -142,15 +145,16 @@ static int list(struct reading *r, const char *path, uint32_t label, struct sh_e
 
 static int list_class(struct reading *r, uint32_t label, struct sh_err *err)
 {
-    const size_t first = r->n;
+    const size_t first = r->n, deep = r->n_deep;
     char *path = NULL;
     int rc = sh_asprintf(err, &path, "%s/%s", r->folder, r->classes[label]);
 
     if (!rc)
         rc = list(r, path, label, err);
     if (!rc && r->n == first)
-        rc = SH_FAIL(err, SH_E_INVALID,
-                     "the folder \"%s\" of a class has no file .jpg, .jpeg or .png", path);
+        rc = SH_FAIL(
+            err, SH_E_INVALID, "the folder \"%s\" of a class has no file .jpg, .jpeg or .png%s",
+            path, r->n_deep > deep ? ", but folders: if those are the classes, push it alone" : "");
     if (!rc)
         qsort(r->shots + first, r->n - first, sizeof(*r->shots), by_shot_name);
     free(path);

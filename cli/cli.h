@@ -261,6 +261,7 @@ cli_fn job_logs;                                                       /* logs.c
 cli_fn gpu_get;                                                        /* gpu.c */
 cli_fn option_get, option_set;                                         /* option.c */
 int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);  /* batch.c */
+int batch_refuse(struct cli *c, struct sh_err *err); /* its options, of another kind */
 /* job.c: a submission, once more if the server goes away meanwhile: the body has a token. */
 int job_send(struct cli *c, const char *path, const json_t *body, json_t **out, struct sh_err *err);
 int job_draw_token(json_t *job, struct sh_err *err); /* as its client_token */

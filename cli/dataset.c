@@ -149,11 +149,43 @@ static int make_table(struct cli *c, struct setfile *made, struct sh_err *err)
     return table_read(c, c->args[1], &plan, made, err);
 }
 
+enum made_of { PICTURES, TABLE, ARRAYS };
+
+/* An option of another kind of files would be without effect. */
+static int refuse_others(struct cli *c, enum made_of is, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    const struct {
+        const char *name;
+        bool is_given, fits;
+    } OPTIONS[] = {{"tensor", strcmp(o->tensor, "input") != 0, is != ARRAYS},
+                   {"label", is_given(o->label_column), is == TABLE},
+                   {"resize", o->resize != 0, is == PICTURES},
+                   {"size", is_given(o->size), is == PICTURES},
+                   {"stretch", o->stretch, is == PICTURES},
+                   {"grey", o->grey, is == PICTURES},
+                   {"layout", strcmp(o->layout, "nchw") != 0, is == PICTURES},
+                   {"skip-broken", o->skip_broken, is == PICTURES}};
+    static const char *const ARE[] = {
+        [PICTURES] = "a folder of pictures",
+        [TABLE] = "a table",
+        [ARRAYS] = "safetensors or NumPy; TENSOR=FILE names the array of a .npy file"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPTIONS); i++)
+        if (OPTIONS[i].is_given && !OPTIONS[i].fits)
+            return cli_usage(c, err, "--%s does not belong to what \"%.200s\" is: %s",
+                             OPTIONS[i].name, c->args[1], ARE[is]);
+    if (!is_given(o->tensor))
+        return cli_usage(c, err, "--tensor is empty: it is the name of the model's input");
+    return SH_OK;
+}
+
 /* *file: what is pushed, BORROWED from the arguments or from made. */
 static int make_file(struct cli *c, struct setfile *made, const char **file, struct sh_err *err)
 {
     const size_t n = (size_t)c->n_args - 1;
     enum sh_file_kind kind = SH_FILE_OTHER;
+    enum made_of is = ARRAYS;
     struct sh_err why = {0};
     int rc;
 
@@ -161,14 +193,22 @@ static int make_file(struct cli *c, struct setfile *made, const char **file, str
     if (!is_folder(*file))
         upload_kind(*file, &kind, &why); /* if it fails, who reads the file says why */
     if (n == 1 && is_folder(*file))
+        is = PICTURES;
+    else if (n == 1 && (ends_with(*file, ".csv") ||
+                        (kind == SH_FILE_TEXT && is_given(c->conf->label_column))))
+        is = TABLE;
+    rc = refuse_others(c, is, err);
+    if (rc)
+        return rc;
+    if (is == PICTURES)
         rc = make_pictures(c, made, err);
+    else if (is == TABLE)
+        rc = make_table(c, made, err);
     else if (n > 1 && kind == SH_FILE_SAFETENSORS)
         rc = shards_read(c, c->args + 1, n, made, err);
     else if (n > 1 || (strchr(*file, '=') && access(*file, F_OK) != 0) || kind == SH_FILE_NUMPY ||
              kind == SH_FILE_ZIP)
         rc = arrays_read(c, c->args + 1, n, made, err);
-    else if (ends_with(*file, ".csv") || (kind == SH_FILE_TEXT && is_given(c->conf->label_column)))
-        rc = make_table(c, made, err);
     else
         return upload_check(*file, SH_FILE_SAFETENSORS, err);
     *file = made->path;

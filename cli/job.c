@@ -238,8 +238,10 @@ static int fill_training(struct cli *c, json_t *spec, struct sh_err *err)
     const struct cli_conf *o = c->conf;
     const struct setting numbers[] = {
         {"epochs", o->epochs, true}, {"steps", o->steps, true}, {"seed", o->seed, true}};
-    int rc = set_text(spec, "loss", o->loss, err);
+    int rc = batch_refuse(c, err);
 
+    if (!rc)
+        rc = set_text(spec, "loss", o->loss, err);
     if (!rc)
         rc = set_text(spec, "init", o->init, err);
     if (!rc)

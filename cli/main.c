@@ -273,8 +273,9 @@ static void print_known(const char *msg)
     } KNOWN[] = {
         {"must name the tenant",
          "Or use a key of that tenant; `shunt get` also takes --all-tenants."},
-        {"\"spec.", "Here: the option of that name, or the file of --spec; `shunt submit --help` "
-                    "lists them."},
+        {"\"spec.",
+         "Here: the option of that name, --set, or the file of --spec; `shunt submit --help` "
+         "lists them."},
         {"jobs that have not ended use",
          "`shunt get jobs --live -o wide` lists them with what they use."},
         {"this needs a key of role",

@@ -19,7 +19,7 @@ struct
     const char *p;
     char descr[16];
     bool is_fortran, has_descr, has_order, has_shape;
-    size_t rank;
+    size_t rank; /* beyond SH_MAX_RANK: of that many axes the sizes are not kept */
     int64_t dims[SH_MAX_RANK];
 };
 
@@ -76,14 +76,16 @@ static bool take_shape(struct header *h)
 
         skip_blanks(h);
         n = strspn(h->p, "0123456789");
-        if (n == 0 || n >= sizeof(digits) || h->rank == SH_MAX_RANK)
+        if (n == 0 || n >= sizeof(digits))
             return false;
         memcpy(digits, h->p, n);
         digits[n] = '\0';
         h->p += n;
         h->p += *h->p == 'L'; /* Python 2 */
-        if (sh_parse_i64(digits, 0, MAX_DIM, "axis", &h->dims[h->rank++], NULL))
+        if (sh_parse_i64(digits, 0, MAX_DIM, "axis", &h->dims[SH_MIN(h->rank, SH_MAX_RANK - 1)],
+                         NULL))
             return false;
+        h->rank++;
         if (!take(h, ',')) {
             if (!take(h, ')'))
                 return false;
@@ -157,6 +159,9 @@ static int check(const char *path, const struct header *h, struct sh_err *err)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "\"%s\" holds %s, which is no type of a tensor; give it one such as float32",
                        path, h->descr);
+    if (h->rank > SH_MAX_RANK)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "\"%s\" has %zu axes, at most %d are supported", path,
+                       h->rank, SH_MAX_RANK);
     if (h->is_fortran)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "\"%s\" is in the order of Fortran: write it with "
@@ -217,7 +222,8 @@ int npy_find(int fd, const char *path, uint64_t from, int64_t file_bytes, struct
     memcpy(out->dims, h.dims, sizeof(out->dims));
     bytes = sh_dtype_bytes(out->dtype);
     for (size_t i = 0; !rc && i < out->rank; i++)
-        rc = sh_mul_size(bytes, (size_t)out->dims[i], &bytes, err);
+        if (sh_mul_size(bytes, (size_t)out->dims[i], &bytes, NULL))
+            rc = SH_FAIL(err, SH_E_TOOBIG, "\"%s\" has a shape that no memory holds", path);
     if (!rc && (*at - from > (uint64_t)file_bytes || (uint64_t)file_bytes - (*at - from) != bytes))
         rc = SH_FAIL(err, SH_E_INVALID,
                      "\"%s\" has %lld bytes behind its header, its shape wants %zu", path,

@@ -20,7 +20,10 @@
 
 static int set_size(struct picture *p, size_t width, size_t height, struct sh_err *err)
 {
-    if (width < 1 || height < 1 || width > PICTURE_MAX_SIDE || height > PICTURE_MAX_SIDE ||
+    if (width < 1 || height < 1)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the picture is damaged, or cut off: it has no width and height");
+    if (width > PICTURE_MAX_SIDE || height > PICTURE_MAX_SIDE ||
         width * height > PICTURE_MAX_PIXELS)
         return SH_FAIL(err, SH_E_TOOBIG,
                        "a picture of %zu x %zu is not read: at most %d on a side, and %zu pixels",

@@ -100,6 +100,30 @@ static bool has_row(struct table *t)
     return t->at < t->end;
 }
 
+/* Which column has the labels. Two of that name: one would be an input that gives them away. */
+static int find_labels(struct table *t, struct sh_err *err)
+{
+    const char *label = t->plan->column;
+    size_t found = 0, len = 0;
+    char names[256] = "";
+
+    for (size_t i = 0; i < t->n; i++) {
+        if (strcmp(t->names[i], label) == 0 && found++ == 0)
+            t->column = i;
+        if (len < sizeof(names))
+            len += (size_t)snprintf(names + len, sizeof(names) - len, "%s\"%.40s\"", i ? ", " : "",
+                                    t->names[i]);
+    }
+    if (found > 1)
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" has %zu columns \"%s\": rename or remove one",
+                       t->path, found, label);
+    if (found == 0)
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" has no column \"%s\"; it has: %s", t->path, label,
+                       names);
+    return t->n > 1 ? SH_OK
+                    : SH_FAIL(err, SH_E_INVALID, "\"%s\" has no column but \"%s\"", t->path, label);
+}
+
 static int read_names(struct table *t, struct sh_err *err)
 {
     int rc = SH_OK;
@@ -119,16 +143,7 @@ static int read_names(struct table *t, struct sh_err *err)
     }
     t->first = t->at;
     t->first_line = t->line;
-    for (t->column = 0; !rc && t->column < t->n; t->column++)
-        if (strcmp(t->names[t->column], t->plan->column) == 0)
-            break;
-    if (!rc && t->column == t->n)
-        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" has no column \"%s\"; its first is \"%.80s\"",
-                     t->path, t->plan->column, t->names[0]);
-    if (!rc && t->n < 2)
-        rc =
-            SH_FAIL(err, SH_E_INVALID, "\"%s\" has no column but \"%s\"", t->path, t->plan->column);
-    return rc;
+    return rc ? rc : find_labels(t, err);
 }
 
 static bool is_number(const char *text, double *out)

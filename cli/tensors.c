@@ -204,6 +204,19 @@ static int add_random(struct tensors *t, const json_t *w, const int64_t *sizes, 
     return rc;
 }
 
+static bool is_open(const json_t *wanted)
+{
+    bool open = false;
+
+    for (size_t i = 0; i < json_array_size(wanted); i++) {
+        const json_t *shape = json_object_get(json_array_get(wanted, i), "shape");
+
+        for (size_t axis = 1; axis < json_array_size(shape); axis++)
+            open |= json_integer_value(json_array_get(shape, axis)) < 0;
+    }
+    return open;
+}
+
 int tensors_random(const json_t *wanted, int64_t rows, const int64_t *sizes, size_t n_sizes,
                    uint64_t seed, struct tensors *out, struct sh_err *err)
 {
@@ -219,6 +232,8 @@ int tensors_random(const json_t *wanted, int64_t rows, const int64_t *sizes, siz
         if (!rc)
             rc = add_random(out, w, sizes, n_sizes, &seed, err);
     }
+    if (!rc && n_sizes && !is_open(wanted))
+        rc = SH_FAIL(err, SH_E_INVALID, "--sizes: the model's file leaves no size open");
     if (rc)
         tensors_fini(out);
     return rc;

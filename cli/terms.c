@@ -43,7 +43,7 @@ static bool find_term(const struct cli_cmd *cmd, const char *name, char out[stat
     /* What options call otherwise. */
     static const struct {
         const char *field, *option;
-    } OTHER[] = {{"client-token", "token"}, {"inputs", "map"}};
+    } OTHER[] = {{"client-token", "token"}, {"inputs", "map"}, {"every", "eval-every"}};
     char word[TERM_MAX];
 
     sh_strlcpy(word, name, sizeof(word));
@@ -62,6 +62,18 @@ static bool find_term(const struct cli_cmd *cmd, const char *name, char out[stat
     return is_argument(cmd, word);
 }
 
+/* Do options fill members of an object of that name? Else a member that is called as an option is
+ * another thing: "spec.schedule.name" is not the job's --name. */
+static bool has_options(const char *object)
+{
+    static const char *const THEY[] = {"job", "spec", "optimizer", "evaluation"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(THEY); i++)
+        if (strcmp(object, THEY[i]) == 0)
+            return true;
+    return false;
+}
+
 /* The word for the field at a path. An optimizer's name is given as the optimizer. */
 static bool term_of(const struct cli_cmd *cmd, const char *path, size_t n,
                     char out[static TERM_MAX])
@@ -77,9 +89,10 @@ static bool term_of(const struct cli_cmd *cmd, const char *path, size_t n,
         return find_term(cmd, text, out);
     *last = '\0';
     above = strrchr(text, '.');
-    if (strcmp(last + 1, "name") == 0 && find_term(cmd, above ? above + 1 : text, out))
+    above = above ? above + 1 : text;
+    if (strcmp(last + 1, "name") == 0 && find_term(cmd, above, out))
         return true;
-    return find_term(cmd, last + 1, out);
+    return has_options(above) && find_term(cmd, last + 1, out);
 }
 
 int terms_put(const struct cli_cmd *cmd, const char *text, char **out, struct sh_err *err)

@@ -11,7 +11,8 @@ static const struct {
     const char *head;
     size_t n;
 } MAGIC[] = {
-    {SH_FILE_ZIP, "PK\x03\x04", 4},    {SH_FILE_PICKLE, "\x80\x02", 2}, /* its protocol */
+    {SH_FILE_ZIP, "PK\x03\x04", 4},    {SH_FILE_ZIP, "PK\x05\x06", 4}, /* an empty one */
+    {SH_FILE_PICKLE, "\x80\x02", 2},                                   /* its protocol */
     {SH_FILE_PICKLE, "\x80\x03", 2},   {SH_FILE_PICKLE, "\x80\x04", 2},
     {SH_FILE_PICKLE, "\x80\x05", 2},   {SH_FILE_HDF5, "\x89HDF\r\n\x1a\n", 8},
     {SH_FILE_GZIP, "\x1f\x8b\x08", 3}, {SH_FILE_NUMPY, "\x93NUMPY", 6},

@@ -19,7 +19,7 @@ import unittest
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
 from pictures import jpeg, png  # noqa: E402
-from system import BIN, FINAL, Story, System, read_st, st_bytes, until  # noqa: E402
+from system import BIN, FINAL, ROOT, Story, System, read_st, st_bytes, until  # noqa: E402
 
 SIDE, EACH = 8, 24  # pixels; pictures of a class
 MEAN, STD = [0.5, 0.25, 0.125], [0.5, 0.25, 2.0]
@@ -146,6 +146,15 @@ class Pictures(Story):
             self.assertEqual(self.s.call("GET", "/api/v1/datasets/damaged", key=self.key).json["n_samples"], 48)
         finally:
             os.unlink(bad)
+
+    def test_options_of_other_files_are_refused(self):
+        """They would be without effect."""
+        file = os.path.join(ROOT, "examples", "digits", "test.safetensors")
+        for path, option in ((self.dir, "--label=y"), (file, "--size=8"), (file, "--label=y"), (file, "--tensor=x"),
+                             (self.dir, "--tensor=")):
+            r = self.push("odd", path, option)
+            self.assertEqual(r.returncode, 2, r.stdout)
+            self.assertIn(option.split("=")[0], r.stdout)
 
     def test_a_spec_that_does_not_fit_is_refused_at_once(self):
         self.push("bytes2", self.dir)

@@ -334,6 +334,9 @@ class Results(Story):
                 return p.stdout + p.stderr
             self.assertIn("does not belong", cli("submit", "--kind", "batch-inference", "--model",
                                                  "digits", "--dataset", "big", "--lr", "1", rc=2))
+            for option in ("--map=x=pixels", "--outputs=logits"):
+                self.assertIn("belongs to --kind batch-inference", cli(
+                    "submit", "--model", "digits", "--dataset", "big", "--epochs", "1", option, rc=2))
             self.assertIn("INPUT=TENSOR", cli("submit", "--kind", "batch-inference", "--model",
                                               "digits", "--dataset", "big", "--map", "x", rc=2))
             self.assertIn("--kind is", cli("submit", "--kind", "cooking", "--model", "digits",

@@ -103,6 +103,7 @@ static const float X32[] = {0.5f, 1, 2, 3, 4, 5};
 static const uint8_t Y[] = {7, 200};
 static const int64_t Y64[] = {7, 200};
 static const double WIDE[] = {1e38, 1e39};
+static const char EMPTY_ZIP[22] = "PK\5\6";
 
 static void arrays_become_tensors_of_their_names(void **state)
 {
@@ -144,6 +145,17 @@ static void arrays_that_do_not_fit_are_refused(void **state)
                  "its shape wants 36");
     assert_fails(read_arrays(1, (char *[]){path_of("gone.npy")}, &f, &err), SH_E_INVALID, &err,
                  "gone.npy");
+    assert_fails(read_arrays(1, (char *[]){(char[]){"=x.npy"}}, &f, &err), SH_E_INVALID, &err,
+                 "want TENSOR=FILE");
+    write_npy("large.npy", "<f4", "(1099511627776, 1099511627776)", X32, sizeof(X32));
+    assert_fails(read_arrays(1, (char *[]){path_of("large.npy")}, &f, &err), SH_E_TOOBIG, &err,
+                 "large.npy\" has a shape");
+    write_npy("axes.npy", "<f4", "(2, 3, 1, 1, 1, 1, 1, 1, 1, 1)", X32, sizeof(X32));
+    assert_fails(read_arrays(1, (char *[]){path_of("axes.npy")}, &f, &err), SH_E_UNSUPPORTED, &err,
+                 "axes.npy\" has 10 axes");
+    write_file("empty.npz", EMPTY_ZIP, sizeof(EMPTY_ZIP));
+    assert_fails(read_arrays(1, (char *[]){path_of("empty.npz")}, &f, &err), SH_E_INVALID, &err,
+                 "empty.npz\" holds no array");
     write_npy("wide.npy", "<f8", "(2,)", WIDE, sizeof(WIDE));
     assert_fails(read_arrays(1, (char *[]){path_of("wide.npy")}, &f, &err), SH_E_INVALID, &err,
                  "as its element 1, more than FP32 holds");
@@ -464,6 +476,8 @@ static void a_table_that_is_none_is_refused(void **state)
         const char *text, *why;
     } CASES[] = {
         {"a,b\n1,2\n", "no column \"label\""},
+        {"a, label\n1,2\n", "it has: \"a\", \" label\""},
+        {"label,label\n1,2\n", "2 columns \"label\""},
         {"label\n1\n", "no column but"},
         {"a,label\n", "no rows"},
         {"a,label\n1,2\n3\n", "line 3 of"},

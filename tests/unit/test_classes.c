@@ -252,6 +252,11 @@ static void what_is_no_folder_of_classes_is_refused(void **state)
     assert_int_equal(mkdir(path_of("empty"), 0700), 0);
     assert_fails(classes_read(&cli, dir, &p, &f, &told, &err), SH_E_INVALID, &err, "/empty\"");
     err = (struct sh_err){0};
+    assert_int_equal(mkdir(path_of("empty/cat"), 0700), 0);
+    assert_fails(classes_read(&cli, dir, &p, &f, &told, &err), SH_E_INVALID, &err,
+                 "but folders: if those are the classes");
+    err = (struct sh_err){0};
+    assert_int_equal(rmdir(path_of("empty/cat")), 0);
     assert_fails(classes_read(&cli, path_of("none"), &p, &f, &told, &err), SH_E_INVALID, &err,
                  "could not open");
 }

@@ -146,6 +146,23 @@ static void random_inputs_are_the_same_for_the_same_seed(void **state)
     json_decref(w);
 }
 
+static void sizes_are_refused_where_none_is_open(void **state)
+{
+    const int64_t size = 5;
+    json_t *w = wanted(), *open = json_pack("[{s:s, s:s, s:[i,i]}]", "name", "x", "datatype",
+                                            "FP32", "shape", -1, -1);
+    struct sh_err err = {0};
+    struct tensors t;
+    (void)state;
+
+    assert_fails(tensors_random(w, 3, &size, 1, 7, &t, &err), SH_E_INVALID, &err, "no size open");
+    assert_ok(tensors_random(open, 3, &size, 1, 7, &t, NULL));
+    assert_int_equal(t.list[0].dims[1], 5);
+    tensors_fini(&t);
+    json_decref(w);
+    json_decref(open);
+}
+
 static void random_inputs_are_of_every_type(void **state)
 {
     (void)state;
@@ -181,6 +198,7 @@ int main(void)
         cmocka_unit_test(more_outputs_than_allowed_are_refused),
         cmocka_unit_test(random_inputs_are_the_same_for_the_same_seed),
         cmocka_unit_test(random_inputs_are_of_every_type),
+        cmocka_unit_test(sizes_are_refused_where_none_is_open),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -38,6 +38,7 @@ static void a_field_is_the_option_that_fills_it(void **state)
     says(submit, "give either \"spec.steps\" or \"spec.epochs\"",
          "give either --steps or --epochs");
     says(submit, "\"spec.inputs\" names \"x\"", "--map names \"x\"");
+    says(submit, "\"spec.evaluation.every\" is missing", "--eval-every is missing");
     says(submit, "\"client_token\" must be a string", "--token must be a string");
     says(command("get", "jobs"), "\"state\" must be one of: A", "--state must be one of: A");
     says(submit, "name it: add ?tenant=NAME", "name it: add --tenant NAME");
@@ -59,6 +60,9 @@ static void values_and_fields_without_an_option_stay(void **state)
         "there is no queue \"queue\"",
         "dataset \"lr\" has no tensor \"label\"",
         "\"spec.nesterov\" must be true or false",
+        "\"spec.schedule.name\" must be one of: a, b",
+        "\"spec.schedule.every\" must be above 0",
+        "\"spec.augment.labels\" must be a string",
         "\"\" is empty",
         "\"Lr\" is not ours",
         "\"spec.a.name.that_is_longer_than_any_of_ours_and_fills_the_room_there_is_for_one\" is",

@@ -19,6 +19,7 @@ static void the_beginning_of_a_file_tells_its_kind(void **state)
         {BYTES("\x08\x0a\x3a\xff\xff\x03"), SH_FILE_ONNX},
         {BYTES("\x40\0\0\0\0\0\0\0{\"x\":"), SH_FILE_SAFETENSORS},
         {BYTES("PK\x03\x04\x14\0"), SH_FILE_ZIP},
+        {BYTES("PK\x05\x06\0\0"), SH_FILE_ZIP},
         {BYTES("\x80\x02}q\0."), SH_FILE_PICKLE},
         {BYTES("\x80\x05\x95"), SH_FILE_PICKLE},
         {BYTES("PAR1\x15\x04"), SH_FILE_PARQUET},
