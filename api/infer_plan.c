@@ -10,12 +10,19 @@
 
 #define SHAPE_TEXT 160
 
-static void shape_text(const int64_t *dims, size_t rank, char out[static SHAPE_TEXT])
+/* t: whose open sizes have names; NULL: it has none. */
+static void shape_text(const int64_t *dims, size_t rank, const struct cat_tensor *t,
+                       const struct cat_version *v, char out[static SHAPE_TEXT])
 {
     size_t len = (size_t)snprintf(out, SHAPE_TEXT, "[");
 
     for (size_t i = 0; i < rank && len < SHAPE_TEXT; i++)
-        len += (size_t)snprintf(out + len, SHAPE_TEXT - len, "%s%" PRId64, i ? "," : "", dims[i]);
+        if (t && dims[i] == CAT_OPEN)
+            len += (size_t)snprintf(out + len, SHAPE_TEXT - len, "%s%.40s", i ? "," : "",
+                                    v->symbols.name[t->axes[i].f[0].of]);
+        else
+            len +=
+                (size_t)snprintf(out + len, SHAPE_TEXT - len, "%s%" PRId64, i ? "," : "", dims[i]);
     if (len < SHAPE_TEXT)
         snprintf(out + len, SHAPE_TEXT - len, "]");
 }
@@ -177,8 +184,8 @@ static int read_shape(const struct reader *r, const json_t *j, const struct cat_
     for (size_t i = 0; same && i < rank; i++)
         same = t->dims[i] < 0 || dims[i] == t->dims[i];
     if (!same) {
-        shape_text(dims, SH_MIN(rank, SH_MAX_RANK), got);
-        shape_text(t->dims, t->rank, want);
+        shape_text(dims, SH_MIN(rank, SH_MAX_RANK), NULL, NULL, got);
+        shape_text(t->dims, t->rank, t, r->v, want);
         return SH_FAIL(err, SH_E_INVALID, "input \"%s\" has shape %s, the model wants %s", t->name,
                        got, want);
     }

@@ -336,8 +336,8 @@ int jobspec_check_tensor(const json_t *tensors, const struct jobspec_want *w, st
 
     if (!t) {
         names_text(tensors, got);
-        return SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no tensor \"%s\"; it has: %s",
-                       w->dataset, w->tensor, got);
+        return SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no tensor \"%s\"; it has: %s%s",
+                       w->dataset, w->tensor, got, w->advice ? w->advice : "");
     }
     if (dtype_of(t) != w->dtype && !(w->may_be_bytes && dtype_of(t) == SH_U8 &&
                                      augment_is_picture(w->dtype, json_array_size(w->shape))))
@@ -424,7 +424,7 @@ static int fits_tokens(const struct jobspec *s, const json_t *inputs, struct sh_
                         s->model, names);
 }
 
-/* The channels may be open: then the job finds whether they fit. */
+/* Sizes may be open: then the job finds whether they fit. */
 static int fits_augment(const struct jobspec *s, const json_t *inputs, struct sh_err *err)
 {
     bool any = !augment_has_pictures(&s->train.augment);
@@ -438,10 +438,12 @@ static int fits_augment(const struct jobspec *s, const json_t *inputs, struct sh
         if (!augment_is_picture(dtype_of(in), rank))
             continue;
         any = true;
-        if (dims[augment_channels(dims)] > 0)
-            rc = augment_check(&s->train.augment, sh_json_text(in, "name"),
-                               dims[augment_channels(dims)], err);
+        rc = augment_check(&s->train.augment, sh_json_text(in, "name"), dims, err);
     }
+    if (!rc && s->train.augment.mixup > 0 && s->batch == 1)
+        rc = sh_json_fail(err, "spec.augment",
+                          "\"mixup\" mixes the samples of a batch, which is of 1: \"spec.batch\" "
+                          "must be above that");
     if (rc || any)
         return rc;
     return sh_json_fail(err, "spec.augment",
@@ -465,8 +467,13 @@ int jobspec_fits_dataset(const struct jobspec *s, bool is_main, const json_t *ve
         return batchspec_fits_dataset(s, version, name, dataset, err);
     for (size_t i = 0; !rc && i < json_array_size(inputs); i++) {
         const json_t *in = json_array_get(inputs, i);
-        struct jobspec_want w = {name, sh_json_text(in, "name"), dtype_of(in),
-                                 json_object_get(in, "shape"), .may_be_bytes = true};
+        struct jobspec_want w = {name,
+                                 sh_json_text(in, "name"),
+                                 dtype_of(in),
+                                 json_object_get(in, "shape"),
+                                 .may_be_bytes = true,
+                                 .advice = ". An input of the model is known by its name: `shunt "
+                                           "push dataset` takes --tensor NAME for it"};
 
         rc = jobspec_check_tensor(tensors, &w, err);
     }

@@ -34,6 +34,7 @@ struct jobspec_want { /* a tensor of a dataset */
     enum sh_dtype dtype;
     const json_t *shape; /* axis 0 is not compared */
     bool may_be_bytes;   /* a picture may be UINT8: training converts it */
+    const char *advice;  /* behind "it has: ..."; NULL: none */
 };
 
 /* Where no version is named training starts from the newest that was uploaded, for what another job

@@ -50,8 +50,9 @@ double augment_mix(const struct augment *a, uint64_t seed, int64_t step);
 bool augment_is_picture(enum sh_dtype t, size_t rank);
 /* The axis of the channels. dims: with the batch. */
 uint32_t augment_channels(const int64_t dims[static 4]);
-/* Does it fit these channels? Fails: SH_E_INVALID. */
-int augment_check(const struct augment *a, const char *input, int64_t channels, struct sh_err *err);
+/* Does it fit this input? dims: with the batch; below 1: not known. Fails: SH_E_INVALID. */
+int augment_check(const struct augment *a, const char *input, const int64_t dims[static 4],
+                  struct sh_err *err);
 /* What an element of channel c is multiplied with, and what is added then. */
 void augment_scale(const struct augment *a, bool is_byte, size_t c, double *scale, double *shift);
 /* A sample of UINT8, or of FP32 at any address, as the model takes it, without what is random.

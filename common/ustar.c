@@ -94,6 +94,8 @@ static enum ustar_kind kind_of(const struct header *h)
         return USTAR_PAX;
     case 'g':
         return USTAR_PAX_GLOBAL;
+    case 'L':
+        return USTAR_LONG;
     default:
         return USTAR_OTHER;
     }
@@ -154,5 +156,15 @@ bool ustar_pax(const char *text, size_t n, struct ustar_entry *e)
         text += len;
         n -= len;
     }
+    return true;
+}
+
+bool ustar_long(const char *text, size_t n, struct ustar_entry *e)
+{
+    n -= n > 0 && text[n - 1] == '\0';
+    if (n == 0 || n >= sizeof(e->name) || memchr(text, '\0', n))
+        return false;
+    memcpy(e->name, text, n);
+    e->name[n] = '\0';
     return true;
 }

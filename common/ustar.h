@@ -22,7 +22,8 @@ enum ustar_kind {
     USTAR_DIR,
     USTAR_PAX,        /* its bytes describe the next entry: ustar_pax */
     USTAR_PAX_GLOBAL, /* likewise, all that follow */
-    USTAR_OTHER,      /* a link, a device, a long name of old GNU tar, ... */
+    USTAR_LONG,       /* its bytes are the name of the next entry, as GNU tar has it: ustar_long */
+    USTAR_OTHER,      /* a link, a device, ... */
     USTAR_BAD         /* no header */
 };
 
@@ -37,6 +38,8 @@ enum ustar_kind ustar_read(const void *block, struct ustar_entry *out);
 /* What a PAX entry of n bytes says of the next one's name and size replaces what is in *e. False:
  * it cannot be read. */
 bool ustar_pax(const char *text, size_t n, struct ustar_entry *e);
+/* The same of a name of n bytes, perhaps with a NUL behind it. False: it is too long, or none. */
+bool ustar_long(const char *text, size_t n, struct ustar_entry *e);
 /* With the filling behind it. size: at most INT64_MAX, as ustar_read gives it. */
 static inline uint64_t ustar_padded(uint64_t size)
 {

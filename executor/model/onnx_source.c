@@ -148,6 +148,9 @@ static int read_entry(struct onnx_source *s, size_t *at, struct ustar_entry *sai
         *said = (struct ustar_entry){{0}, 0};
         if (e.size > MAX_PAX_BYTES || !ustar_pax((const char *)base + *at, (size_t)e.size, said))
             return no_pack(err, "is damaged", NULL);
+    } else if (kind == USTAR_LONG) {
+        if (!ustar_long((const char *)base + *at, (size_t)e.size, said))
+            return no_pack(err, "has a file with too long a name", NULL);
     } else if (kind == USTAR_OTHER) {
         return no_pack(err, "holds something that is neither a file nor a folder", e.name);
     } else if (kind != USTAR_PAX_GLOBAL) {
@@ -346,7 +349,12 @@ static int find_file(struct onnx_source *s, const char *what, const char *locati
     int rc;
 
     *out = NULL;
-    if (!is_inside(name))
+    if (!graph__name_ok(name))
+        return SH_FAIL(err, SH_E_INVALID,
+                       "%s lies in \"%s\": the name of a file with data must have 1 to %u bytes of "
+                       "UTF-8 without control characters",
+                       what, graph__clean(location, clean, sizeof(clean)), GRAPH_MAX_NAME);
+    if (!sh_external_inside(name))
         return SH_FAIL(err, SH_E_INVALID,
                        "%s lies in \"%s\": the name of a file with data must not leave the folder "
                        "of the model",

@@ -145,7 +145,7 @@ static bool is_counter(const struct sh_st_tensor *s)
 /* A name that is passed over in silence would leave a weight as it was before the fine-tuning. */
 static int refuse_unknown(const struct binding *b)
 {
-    size_t n_unknown = 0;
+    size_t n_unknown = 0, n_used = 0;
     struct sh_buf list;
     int rc = SH_OK;
 
@@ -154,6 +154,7 @@ static int refuse_unknown(const struct binding *b)
         const struct sh_st_tensor *s = sh_st_at(b->st, i);
         char name[128];
 
+        n_used += b->is_used[i];
         if (b->is_used[i] || is_counter(s))
             continue;
         if (n_unknown++ < MAX_LISTED)
@@ -168,6 +169,8 @@ static int refuse_unknown(const struct binding *b)
                      n_unknown, sh_st_count(b->st), list.data,
                      n_unknown > MAX_LISTED ? ", ..." : "");
     sh_buf_fini(&list);
+    if (!rc && n_used == 0)
+        rc = SH_FAIL(b->err, SH_E_INVALID, FILE_NAME " has no weights: it would replace nothing");
     return rc;
 }
 

@@ -137,7 +137,7 @@ static int prepare(struct ir *ir, const struct train_spec *t, uint32_t i, struct
     const bool is_byte = t->byte_inputs >> i & 1;
     struct dev_op cast;
     uint32_t in, v, scaled;
-    int rc = augment_check(&t->augment, x.name, x.dims[augment_channels(x.dims)], err);
+    int rc = augment_check(&t->augment, x.name, x.dims, err);
 
     if (!rc)
         rc = ir_tensor(ir, x.name, is_byte ? SH_U8 : x.dtype, DEV_ROLE_INPUT, x.rank, x.dims, &in,

@@ -411,6 +411,18 @@ static int wait_for_ckpt(struct worker *w, struct wk_train *t, struct sh_err *er
     return SH_OK;
 }
 
+#define NO_LABELS ": a batch whose labels are all \"ignore_index\" or of weight 0 has no loss"
+
+/* May a batch have no label that counts? */
+static bool may_lack_labels(const struct train_spec *t)
+{
+    bool is = false;
+
+    for (uint32_t i = 0; i < t->n_heads; i++)
+        is |= t->heads[i].loss == TRAIN_LOSS_XENT;
+    return is;
+}
+
 /* On the threshold of the update; see the top. Leaves ckpt_pending where a stop came first. */
 static int before_update(struct worker *w, struct wk_train *t, int64_t step, struct sh_err *err)
 {
@@ -423,8 +435,8 @@ static int before_update(struct worker *w, struct wk_train *t, int64_t step, str
     if (!isfinite(t->arrived))
         return SH_FAIL(err, SH_E_NAN,
                        "the loss of step %" PRId64
-                       " is not a finite number; try a smaller learning rate, and check the data",
-                       step + 1);
+                       " is not a finite number; try a smaller learning rate, and check the data%s",
+                       step + 1, may_lack_labels(&t->spec) ? NO_LABELS : "");
     t->loss = t->arrived;
     note_scaler(w, t);
     rc = check_scaler(t, step, err);

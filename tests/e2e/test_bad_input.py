@@ -805,7 +805,7 @@ class BadInput(Story):
                                        "label": ("I64", [64], bytes(512))}), dataset="nan", batch=64)
         j = self.s.wait_job(self.key, r.json["id"])
         self.assertEqual((j["state"], j["error_code"], j["step"]), ("FAILED", "NAN", 0), j)
-        self.assertRegex(j["error"], "loss of step 1 is not a finite number.*check the data")
+        self.assertRegex(j["error"], "loss of step 1 is not a finite number.*check the data.*ignore_index")
 
     def kept(self, j):
         """What the message says about the last good checkpoint is true."""

@@ -101,6 +101,7 @@ class External(Story):
         for name, tensors, part in (
                 ("shape", {"w": ("F32", [3, 4], floats(W))}, "F32 [3,4]"),
                 ("type", {"w": ("I32", [4, 3], bytes(48))}, "I32 [4,3]"),
+                ("nothing", {"n.num_batches_tracked": ("I64", [], bytes(8))}, "replace nothing"),
                 ("names", {"w": ("F32", [4, 3], floats(W)), "fc.weight": ("F32", [1], bytes(4))}, "fc.weight")):
             path = self.write(name + ".safetensors", st_bytes(tensors))
             r = self.cli_push("unfit-" + name, graph, "--weights", path)
@@ -163,6 +164,8 @@ class External(Story):
             r = self.cli_push("evil", self.write("sub/evil.onnx", linear(name)))
             self.assertEqual(r.returncode, 1, (name, r.stdout))
             self.assertIn("outside", r.stdout)
+        for name in ("", "m.data\n", "a" * 5000):
+            self.refused(onnx.tar({"m.onnx": linear(name)}), "without control characters")
 
     def test_a_link_is_refused(self):
         self.write("target", floats(W + B))

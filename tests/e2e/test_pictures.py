@@ -161,11 +161,16 @@ class Pictures(Story):
         for augment, text in (([{"name": "blur"}], "one of: normalise"),
                               ([{"name": "normalise", "mean": 0.5, "std": 0}], "std"),
                               ([{"name": "normalise", "mean": [1, 2], "std": 1}], "mean"),
+                              ([{"name": "crop", "padding": SIDE}], "pixels a side"),
                               (AUGMENT + AUGMENT, "twice")):
             r = self.s.call("POST", "/api/v1/jobs", {"kind": "training", "model": "net", "dataset": "bytes2",
                                                      "spec": {**SPEC, "augment": augment}}, self.key)
             self.assertEqual(r.status, 400, r)
             self.assertIn(text, r.error)
+        r = self.s.call("POST", "/api/v1/jobs", {"kind": "training", "model": "net", "dataset": "bytes2", "spec": {
+            **SPEC, "batch": 1, "augment": [{"name": "mixup", "alpha": 0.2}]}}, self.key)
+        self.assertEqual(r.status, 400, r)
+        self.assertIn("mixes the samples of a batch", r.error)
 
     def outcome(self, job):
         folder = os.path.join(self.s.state, "jobs", str(job))

@@ -93,9 +93,24 @@ static void numbers_of_three_colours_are_for_three(void **state)
     struct sh_err err = {0};
 
     (void)state;
-    assert_ok(augment_check(&three, "x", 3, NULL));
-    assert_ok(augment_check(&one, "x", 12, NULL));
-    assert_fails(augment_check(&three, "x", 12, &err), SH_E_INVALID, &err, "12 channels");
+    assert_ok(augment_check(&three, "x", (int64_t[]){-1, 3, 8, 8}, NULL));
+    assert_ok(augment_check(&three, "x", (int64_t[]){-1, -1, 8, 8}, NULL));
+    assert_ok(augment_check(&one, "x", (int64_t[]){-1, 12, 8, 8}, NULL));
+    assert_fails(augment_check(&three, "x", (int64_t[]){-1, 12, 8, 8}, &err), SH_E_INVALID, &err,
+                 "12 channels");
+}
+
+static void a_crop_leaves_something_of_each_picture(void **state)
+{
+    const struct augment a = {.crop_padding = 8};
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_ok(augment_check(&a, "x", (int64_t[]){-1, 3, 9, 9}, NULL));
+    assert_ok(augment_check(&a, "x", (int64_t[]){-1, 9, 9, 3}, NULL));
+    assert_ok(augment_check(&a, "x", (int64_t[]){-1, 3, -1, -1}, NULL));
+    assert_fails(augment_check(&a, "x", (int64_t[]){-1, 3, 9, 8}, &err), SH_E_INVALID, &err,
+                 "8 pixels a side");
 }
 
 static void what_is_random_is_of_training_alone(void **state)
@@ -153,6 +168,7 @@ int main(void)
         cmocka_unit_test(a_list_is_read_or_refused),
         cmocka_unit_test(colours_keep_their_numbers),
         cmocka_unit_test(numbers_of_three_colours_are_for_three),
+        cmocka_unit_test(a_crop_leaves_something_of_each_picture),
         cmocka_unit_test(what_is_random_is_of_training_alone),
         cmocka_unit_test(mixtures_are_of_the_beta_distribution),
     };

@@ -125,9 +125,9 @@ static void a_safetensors_file_will_do(void **state)
 
 static void names_do_not_leave_the_folder(void **state)
 {
-    static const char *const NAMES[] = {"/etc/passwd", "../m.data", "sub/../../m.data",
-                                        "..",          ".",         "",
-                                        "sub//m.data", "m.data/",   "a\nb"};
+    static const char *const NAMES[] = {"/etc/passwd", "../m.data",   "sub/../../m.data", "..",
+                                        ".",           "sub//m.data", "m.data/"};
+    static const char *const NONE[] = {"", "a\nb", "a\xff"};
     struct sh_err err;
     struct graph *g;
     (void)state;
@@ -136,6 +136,9 @@ static void names_do_not_leave_the_folder(void **state)
     for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
         assert_fails(read_one(NAMES[i], "0", "12", &g, &err), SH_E_INVALID, &err,
                      "must not leave the folder");
+    for (size_t i = 0; i < SH_ARRAY_LEN(NONE); i++)
+        assert_fails(read_one(NONE[i], "0", "12", &g, &err), SH_E_INVALID, &err,
+                     "UTF-8 without control characters");
 }
 
 static void links_and_folders_are_not_followed(void **state)
@@ -276,6 +279,7 @@ static int tar_read(struct sh_buf *t, struct graph **g, struct sh_err *err)
 static void a_tar_file_has_a_model_and_its_data(void **state)
 {
     static const char PAX[] = "30 mtime=1700000000.123456789\n18 path=d/m.bin.b\n";
+    char name[300] = "";
     struct sh_buf t;
     struct sh_err err;
     struct graph *g;
@@ -286,6 +290,19 @@ static void a_tar_file_has_a_model_and_its_data(void **state)
     tar_add(&t, '0', "./m.data", W, sizeof(W));
     assert_ok_err(tar_read(&t, &g, &err), &err);
     check_w(g, W + 3);
+
+    tar_begin(&t); /* names of 100 bytes and more, as GNU tar writes them */
+    memset(name, 'd', 120);
+    tar_model(&t, "m.onnx", name);
+    tar_add(&t, 'L', "././@LongLink", name, 121);
+    tar_add(&t, '0', "ddd", W, sizeof(W));
+    assert_ok_err(tar_read(&t, &g, &err), &err);
+    check_w(g, W + 3);
+    for (size_t n = 0; n < 600; n += 300) {
+        tar_begin(&t);
+        tar_add(&t, 'L', "././@LongLink", name, n);
+        assert_fails(tar_read(&t, &g, &err), SH_E_INVALID, &err, "too long a name");
+    }
 
     tar_begin(&t); /* in a folder, data first, as others than GNU tar write it */
     tar_add(&t, '5', "d/", "", 0);

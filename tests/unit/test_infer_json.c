@@ -281,6 +281,12 @@ static void what_is_filled_up_is_cut_back(void **state)
     for (int i = 0; i < 30; i++)
         assert_int_equal(out[i], i / 15 * 32 + i / 3 % 5 * 4 + i % 3);
     plan_fini(&p);
+    memcpy(strstr(body, "[2,2,3,5]"), "[2,2,3]  ", 9);
+    p = (struct infer_plan){0};
+    assert_fails(plan_read(&v, body, head + sizeof(from), head,
+                           &(struct plan_limits){sizeof(body), 8}, &p, &err),
+                 SH_E_INVALID, &err, "has shape [2,2,3], the model wants [-1,2,h,w]");
+    plan_fini(&p);
 }
 
 static void a_mask_of_all_of_a_sample_is_not_filled_up(void **state)
