@@ -158,6 +158,25 @@ static int sweep_kind(struct sweep *s, size_t k, const atomic_bool *stop, struct
     return rc;
 }
 
+/* Of files that were deleted and are gone, or that somebody else uses, quotas count no more. */
+static int forget_gone(struct sweep *s, struct sh_err *err)
+{
+    struct db_res *deleted = NULL;
+    int rc = store_blob_deleted(s->db, &deleted, err);
+
+    for (size_t i = 0; !rc && i < db_rows(deleted); i++) {
+        const char *path = db_text(deleted, i, 0);
+        char *file = NULL;
+
+        rc = sh_asprintf(err, &file, "%s/blobs/%s", s->state_dir, path);
+        if (!rc && (is_used(s->used, path) || (access(file, F_OK) && errno == ENOENT)))
+            rc = store_blob_gone(s->db, path, err);
+        free(file);
+    }
+    db_res_free(deleted);
+    return rc;
+}
+
 /* What a job that has not succeeded left: nobody can go on from its checkpoints, and it has no
  * result; its losses and its log stay for those who look for the reason. */
 static int remove_rest(struct sweep *s, const char *dir, struct sh_err *err)
@@ -255,6 +274,8 @@ int blobs_sweep(struct db *db, const char *state_dir, int64_t keep_s, const atom
     s.used = used;
     for (size_t k = 0; !rc && k < SH_ARRAY_LEN(KINDS); k++)
         rc = sweep_kind(&s, k, stop, err);
+    if (!rc)
+        rc = forget_gone(&s, err);
     if (!rc)
         rc = sweep_jobs(&s, stop, err);
     db_res_free(used);

@@ -3,10 +3,11 @@
  * log.
  *
  * Deleting changes rows only; the file follows when a sweep finds it without a row and unchanged
- * for --blob-keep-s. The same sweep takes what a crash left between a file and its row. Whoever
- * puts a file in place before its row is written, an upload or an executor with a trained model,
- * makes it young first, also when it finds an equal one there: so it has that long to write the
- * row.
+ * for --blob-keep-s. Until then it counts for its owner, who has at most twice what is allowed on
+ * the disk, by deleting and uploading again and again (upload.c). The same sweep takes what a crash
+ * left between a file and its row. Whoever puts a file in place before its row is written, an
+ * upload or an executor with a trained model, makes it young first, also when it finds an equal one
+ * there: so it has that long to write the row.
  *
  *   candidate   old, and not in the list of the rows
  *   taken away  renamed to blobs/tmp; from here on an upload of the same content puts its own there

@@ -105,9 +105,10 @@ int store_slot(struct db *db, const struct db_stmt *s, const char *const *params
         out->used_bytes = db_i64(res, 0, 3, 0);
         out->max_bytes = db_i64(res, 0, 4, 0);
         out->row_version = db_i64(res, 0, 5, 0);
-        out->max_batch = db_i64(res, 0, 6, 0);
-        if (db_text(res, 0, 7))
-            sh_strlcpy(out->buckets, db_text(res, 0, 7), sizeof(out->buckets));
+        out->linger_bytes = db_i64(res, 0, 6, 0);
+        out->max_batch = db_i64(res, 0, 7, 0);
+        if (db_text(res, 0, 8))
+            sh_strlcpy(out->buckets, db_text(res, 0, 8), sizeof(out->buckets));
     }
     db_res_free(res);
     return rc;

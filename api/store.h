@@ -121,13 +121,14 @@ int store_version_delete(struct api_req *q, const char *model, const char *versi
 /* What an upload needs to know: id, state, storage used and allowed. id 0: no such thing. */
 struct store_slot {
     int64_t id, used_bytes, max_bytes, row_version;
-    bool open; /* may be uploaded now */
+    int64_t linger_bytes; /* of files that were deleted, and are still there */
+    bool open;            /* may be uploaded now */
     char state[16];
     int64_t max_batch; /* that a version was created with; 0: none, the file may fix it */
     char buckets[SH_BUCKETS_TEXT]; /* the same; "": none */
 };
-/* One row: id, state, open, used and allowed bytes of storage, row version; of versions max_batch
- * and buckets too, or NULL. Without a row *out is zeroed. */
+/* One row: id, state, open, used and allowed bytes of storage, row version, bytes that linger; of
+ * versions max_batch and buckets too, or NULL. Without a row *out is zeroed. */
 int store_slot(struct db *db, const struct db_stmt *s, const char *const *params,
                struct store_slot *out, struct sh_err *err);
 int store_version_slot(struct api_req *q, const char *model, const char *version,
@@ -172,6 +173,10 @@ int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err);
 /* store_blob.c. Rows: every path below blobs/ that something refers to, in order of bytes. */
 int store_blob_list(struct db *db, struct db_res **out, struct sh_err *err);
 int store_blob_used(struct db *db, const char *path, bool *out, struct sh_err *err);
+/* Rows: paths of what was deleted and no live job uses, whose files a tenant's quota still counts.
+ * Of such a path it does so no longer. */
+int store_blob_deleted(struct db *db, struct db_res **out, struct sh_err *err);
+int store_blob_gone(struct db *db, const char *path, struct sh_err *err);
 /* ids: comma-separated. Rows: those of jobs that are gone, or that ended without success before
  * this Unix time; and whether it is gone. */
 int store_blob_jobs_gone(struct db *db, const char *ids, int64_t before_s, struct db_res **out,

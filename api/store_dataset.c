@@ -44,9 +44,9 @@ static const struct db_stmt DATASET_DELETE = {
 static const struct db_stmt DATASET_SLOT = {
     "dataset_slot",
     "SELECT d.id, d.state, d.state = 'UPLOADING', " SQL_STORED("$1::bigint")
-    ", qt.max_storage_bytes, d.row_version, NULL FROM dataset d JOIN quota qt "
-    "ON qt.tenant_id = d.tenant_id WHERE d.tenant_id = $1::bigint AND d.name = $2 AND d.state <> "
-    "'DELETED'",
+    ", qt.max_storage_bytes, d.row_version, " SQL_LINGERS("$1::bigint")
+    " FROM dataset d JOIN quota qt ON qt.tenant_id = d.tenant_id WHERE d.tenant_id = $1::bigint "
+    "AND d.name = $2 AND d.state <> 'DELETED'",
     2,
 };
 

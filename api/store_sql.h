@@ -25,6 +25,13 @@
     "coalesce(sum(y.result_bytes), 0) FROM job y WHERE y.tenant_id = " tenant " AND y.state = "    \
     "'SUCCEEDED' AND y.result_version_id IS NULL AND y.result_bytes > 0))"
 
+/* Of what it deleted, the files that a sweep has not yet removed (blobs.h). */
+#define SQL_LINGERS(tenant)                                                                        \
+    "((SELECT coalesce(sum(y.bytes), 0) FROM model_version y JOIN model z ON z.id = y.model_id "   \
+    "WHERE z.tenant_id = " tenant " AND y.state = 'DELETED' AND y.package IS NOT NULL) + (SELECT " \
+    "coalesce(sum(y.bytes), 0) FROM dataset y WHERE y.tenant_id = " tenant " AND y.state = "       \
+    "'DELETED' AND y.path IS NOT NULL))"
+
 #define SQL_TENANT(t)                                                                              \
     "jsonb_build_object('name', " t ".name, 'state', " t ".state, 'created_at', " SQL_TIME(t       \
     ".created_at") ", 'row_version', " t ".row_version)"

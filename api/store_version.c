@@ -65,7 +65,8 @@ static const struct db_stmt VERSION_DELETE = {
 static const struct db_stmt VERSION_SLOT = {
     "version_slot",
     "SELECT v.id, v.state, " SQL_OPEN("v") ", " SQL_STORED("$1::bigint")
-    ", qt.max_storage_bytes, v.row_version, CASE WHEN v.meta ? 'max_batch_named' THEN v.max_batch "
+    ", qt.max_storage_bytes, v.row_version, " SQL_LINGERS("$1::bigint")
+    ", CASE WHEN v.meta ? 'max_batch_named' THEN v.max_batch "
     "END, v.meta ->> 'buckets' FROM model_version v JOIN "
     "model m ON m.id = v.model_id JOIN quota qt ON qt.tenant_id = m.tenant_id WHERE m.tenant_id "
     "= $1::bigint AND m.name = $2 AND m.deleted_at IS NULL AND v.version = $3::int AND v.state "

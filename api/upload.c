@@ -140,6 +140,13 @@ static int find_row(struct api_req *q, struct store_slot *slot, struct sh_err *e
     return !rc && slot->id == 0 ? noun_missing(what, name, err) : rc;
 }
 
+/* Files that were deleted stay for a while. With what is stored they may be twice what is allowed:
+ * all may be replaced at once, and yet nobody fills the disk by doing so again and again. */
+static int64_t room_of(const struct store_slot *slot)
+{
+    return slot->max_bytes - slot->used_bytes + SH_MIN(slot->max_bytes - slot->linger_bytes, 0);
+}
+
 /* bytes: of the whole file; UINT64_MAX: not known yet. */
 static int find_slot(struct api_req *q, struct store_slot *slot, uint64_t bytes, struct sh_err *err)
 {
@@ -159,7 +166,14 @@ static int find_slot(struct api_req *q, struct store_slot *slot, uint64_t bytes,
                      "the %s is %s: its file cannot be replaced; create a new "
                      "one",
                      what, slot->state);
-    if (!rc && bytes != UINT64_MAX && (int64_t)bytes > slot->max_bytes - slot->used_bytes)
+    if (!rc && bytes != UINT64_MAX && (int64_t)bytes <= slot->max_bytes - slot->used_bytes &&
+        (int64_t)bytes > room_of(slot))
+        rc = SH_FAIL(err, SH_E_QUOTA,
+                     "files of %" PRId64 " bytes that were deleted are still on the server's disk, "
+                     "and with them there is no room for %" PRIu64 " more; they go some time after "
+                     "they were deleted (blob-keep-s): try again later",
+                     slot->linger_bytes, bytes);
+    else if (!rc && bytes != UINT64_MAX && (int64_t)bytes > slot->max_bytes - slot->used_bytes)
         rc = SH_FAIL(err, SH_E_QUOTA,
                      "%" PRId64 " of %" PRId64 " bytes of storage are used, no room for %" PRIu64
                      " more; delete something or ask for a higher quota",
@@ -270,7 +284,7 @@ int upload_begin(struct api_req *q, struct sh_err *err)
     sh_strlcpy(u->buckets, slot.buckets, sizeof(u->buckets));
     u->from = from;
     rc = req_if_match(q, u->if_match_text, &u->if_match, err);
-    u->room_bytes = slot.max_bytes - slot.used_bytes;
+    u->room_bytes = room_of(&slot);
     q->upload = u; /* the request's from now on, whatever fails */
     u->buffer = malloc(BUFFER_BYTES);
     if (rc)

@@ -39,20 +39,18 @@ int lower__transpose(struct lower *lo, const struct graph_node *n, struct sh_err
     return moves ? lower__emit(lo, n, &op, err) : lower__is(lo, n, x, err);
 }
 
-#define MAX_CONCAT 1024
-
 int lower__concat(struct lower *lo, const struct graph_node *n, struct sh_err *err)
 {
-    uint32_t in[MAX_CONCAT], y;
+    uint32_t *in = malloc((n->n_in + 1u) * sizeof(*in)), y;
     int64_t axis;
-    int rc = graph_int(n, "axis", 0, &axis, err);
+    int rc = in ? graph_int(n, "axis", 0, &axis, err)
+                : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list of %u tensors", n->n_in);
 
-    if (!rc && n->n_in > MAX_CONCAT)
-        rc = lower__unsupported(n, err, "more than 1024 inputs are not supported");
     if (!rc)
         rc = lower__use_all(lo, n, n->n_in, in, err);
     if (!rc)
         rc = lower__joined(lo, n->name, in, n->n_in, axis, &y, err);
+    free(in);
     return rc ? rc : lower__is(lo, n, y, err);
 }
 

@@ -1,6 +1,7 @@
 /* onnx_node.c - nodes, their attributes and constants: see onnx_reader.h. */
 #include "common/mem.h"
 #include "executor/model/onnx_reader.h"
+#include "executor/model/op_list.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -300,7 +301,7 @@ int reader_node(struct reader *r, const Onnx__NodeProto *p)
     if (!standard)
         rc = reader_refuse(r, p, WHY_DOMAIN);
     else if (!graph__op_known(n.op))
-        rc = reader_refuse(r, p, unsupported ? "control flow is not supported" : WHY_OPERATOR);
+        rc = reader_refuse(r, p, unsupported ? "control flow is not supported" : op_list_why(n.op));
     else if (unsupported)
         rc = reader_refuse(r, p, WHY_ATTRIBUTE);
     if (!rc)

@@ -12,7 +12,8 @@ enum why { NOT_YET, TEXT, RANDOM, FROM_FILE, SIZE };
 static const char *const WHY[] = {
     [NOT_YET] = "not built yet",
     [TEXT] = "made for texts, which devices have not",
-    [RANDOM] = "its result would be random: a request gives the same numbers each time",
+    [RANDOM] = "its result would be random: a request gives the same numbers each time; if it is a "
+               "dropout, call model.eval() before torch.onnx.export",
     [SIZE] = WHY_SIZE,
     [FROM_FILE] = "decodes files: `shunt infer --image` and `shunt push dataset` do it before",
 };
@@ -222,6 +223,14 @@ static const struct row {
     {"Where", 9, true, NOT_YET},
     {"Xor", 1, false, NOT_YET},
 };
+
+const char *op_list_why(const char *op)
+{
+    for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++)
+        if (strcmp(ROWS[i].name, op) == 0 && ROWS[i].why != NOT_YET)
+            return WHY[ROWS[i].why];
+    return WHY_OPERATOR;
+}
 
 bool op_list_trains(const char *op)
 {

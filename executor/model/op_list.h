@@ -6,6 +6,8 @@
 #include <stdio.h>
 
 void op_list_print(FILE *out); /* Markdown */
+/* Why an operator that no table has is refused. */
+const char *op_list_why(const char *op);
 bool op_list_trains(const char *op);
 size_t op_list_n_trains(void);
 

@@ -383,9 +383,13 @@ static void only_old_files_without_a_row_are_removed(void **state)
     assert_false(has(w, "packages", 'd', "") || has(w, "packages", 'f', ""));
     assert_false(has(w, "datasets", 'c', ".safetensors"));
     assert_int_equal(access(odd, F_OK), 0);
+    run(w->db, "DO $$ BEGIN ASSERT (SELECT string_agg(right(package, 1), '' ORDER BY id) "
+               "FROM model_version WHERE state = 'DELETED') = 'e'; END $$");
     run(w->db, "UPDATE job SET state = 'CANCELLED', finished_at = now()");
     assert_int_equal(sweep(w), 1);
     assert_false(has(w, "packages", 'e', ""));
+    run(w->db, "DO $$ BEGIN ASSERT NOT EXISTS (SELECT 1 FROM model_version WHERE state = 'DELETED' "
+               "AND package IS NOT NULL); END $$");
 }
 
 /* ------------------------------------------------------------------ pins */

@@ -322,6 +322,7 @@ class BadInput(Story):
                          [("TfIdfVectorizer", "first"), ("RandomNormalLike", "second"),
                           ("com.acme::Blur", "third"), ("TfIdfVectorizer", "fourth")], r)
         self.assertTrue(all(n["reason"] for n in r.json["nodes"]), r)
+        self.assertIn("model.eval()", r.json["nodes"][1]["reason"])  # the most common one: dropout
 
     def test_opsets(self):
         relu, x, y = onnx.node("Relu", ["x"], ["y"]), onnx.value("x", ["N", 4]), onnx.value("y", ["N", 4])
@@ -863,6 +864,20 @@ class BadInput(Story):
         self.s.call("PUT", "/api/v1/tenants/small/quota", {"max_storage_bytes": 1000}, self.s.admin)
         r = self.s.push(small, "lin", onnx.linear(64, 10), ready=False)
         self.refused(r, 429, "QUOTA", "bytes of storage")
+
+    def test_what_is_deleted_counts_until_its_file_is_gone(self):
+        """Else the disk, which is everybody's, could be filled by uploads that are deleted at once."""
+        key, n = self.s.tenant("filler"), 10000
+        self.s.call("PUT", "/api/v1/tenants/filler/quota", {"max_storage_bytes": 2 * n}, self.s.admin)
+        got = []
+        for i in range(4):
+            self.s.call("POST", "/api/v1/datasets", {"name": "d"}, key)
+            r = self.s.call("PUT", "/api/v1/datasets/d/artifact", st_bytes({"x": ("U8", [n, 1], bytes([i]) * n)}), key)
+            got.append(r.status)
+            if r.status == 200:
+                self.assertEqual(self.s.call("DELETE", "/api/v1/datasets/d", key=key).status, 204)
+        self.assertEqual(got, [200, 200, 200, 429])
+        self.refused(r, 429, "QUOTA", "still on the server's disk")
 
 
 class FullQueue(Story):

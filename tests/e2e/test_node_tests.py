@@ -203,7 +203,7 @@ class Page:
     def has(self, error):
         m = self.SOME_NODES.fullmatch(error) or self.ONE_NODE.fullmatch(error)
         op, why = m.groups() if m else ("the model", error)
-        if why == "the operator is not supported":
+        if why in ("the operator is not supported", self.never.get(op)):
             return bool(self.never.get(op))
         return any(row in (op, "any") and form.fullmatch(why) for row, form in self.forms)
 

@@ -63,6 +63,25 @@ static void training_fuses_into_normalisations_alone(void **state)
     assert_string_equal(text, "CONV BN_TRAIN+RELU CONV BN_TRAIN CONV BN_TRAIN+RELU");
 }
 
+/* As the outputs of a loop that was unrolled. */
+static void any_number_of_tensors_is_joined(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t in[1500], x = input(g, "x", 2, (int64_t[]){-1, 2}), y, n = 0;
+    char text[1024];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(in); i++)
+        in[i] = x;
+    assert_ok(graph_add_value(g, "y", SH_F32, -1, NULL, &y, NULL));
+    assert_ok(graph_add_node(g, "y", "Concat", in, SH_ARRAY_LEN(in), &y, 1, NULL, NULL));
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 1, NULL));
+    kinds(g, y, 2, false, text, sizeof(text));
+    for (const char *p = text; (p = strstr(p, "CONCAT")); p++)
+        n++;
+    assert_int_equal(n, 47 + 2 + 1); /* an operation takes 32 */
+}
+
 static void a_linear_layer_on_a_sequence_is_one_product(void **state)
 {
     struct graph *g = new_graph();
@@ -560,6 +579,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_residual_block_is_three_convolutions),
         cmocka_unit_test(training_fuses_into_normalisations_alone),
+        cmocka_unit_test(any_number_of_tensors_is_joined),
         cmocka_unit_test(a_linear_layer_on_a_sequence_is_one_product),
         cmocka_unit_test(training_gives_a_product_its_bias_and_factor),
         cmocka_unit_test(a_spelled_out_gelu_goes_into_its_product),
