@@ -5,6 +5,7 @@
 /* uses: api/jobspec.o api/batchspec.o api/noun.o api/req.o api/cursor.o api/uri.o */
 #include "api/jobspec.h"
 #include "api/noun.h"
+#include "common/importer.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
@@ -13,9 +14,12 @@
 
 #define BATCH(rest) "{\"kind\":\"batch_inference\",\"model\":\"m\",\"dataset\":\"d\"," rest "}"
 
+#define TEXT_OF(x) #x
+#define IMPORTER(x) "\"importer\":" TEXT_OF(x)
+#define OURS IMPORTER(SH_IMPORTER)
+
 static const char VERSION[] =
-    "{\"version\":1,\"state\":\"READY\",\"max_batch\":8,\"meta\":{\"trainable\":true,\"importer\":"
-    "1},"
+    "{\"version\":1,\"state\":\"READY\",\"max_batch\":8,\"meta\":{\"trainable\":true," OURS "},"
     "\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1,1,8,8]}],"
     "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,10]}]}";
 static const char DATASET[] =
@@ -224,13 +228,13 @@ static void model_and_dataset_must_fit(void **state)
         {true, "READY", "READY", SH_OK, ""},
         {true, "READY", "FAILED", SH_E_CONFLICT, "FAILED"},
         {true, "true", "false", SH_E_UNSUPPORTED, "cannot be trained"},
-        {true, "\"importer\":1", "\"importer\":0", SH_E_CONFLICT, "imported by another release"},
-        {true, "\"trainable\":true,\"importer\":1", "\"trainable\":false", SH_E_CONFLICT,
+        {true, OURS, "\"importer\":0", SH_E_CONFLICT, "imported by another release"},
+        {true, "\"trainable\":true," OURS, "\"trainable\":false", SH_E_CONFLICT,
          "push the file again"}, /* this release may find that it can be trained */
-        {true, ",\"importer\":1", "", SH_E_CONFLICT, "shunt push model m FILE"},
+        {true, "," OURS, "", SH_E_CONFLICT, "shunt push model m FILE"},
         {true, "[-1,10]", "[-1]", SH_E_UNSUPPORTED, "cross-entropy"},
         {true, "[-1,10]", "[-1,10,2]", SH_E_INVALID, "[*], the job wants [*, 2]"},
-        {true, "\"x\"", "\"z\"", SH_E_INVALID, "no tensor \"z\"; it has: x, bad, y2, label"},
+        {true, "\"x\"", "\"z\"", SH_E_INVALID, "it has: x, bad, y2, label. An input of the model"},
         {true, "FP32", "FP64", SH_E_INVALID, "FP32, the job wants FP64"},
         {true, "8,8", "8,9", SH_E_INVALID, "[*, 1, 8, 8], the job wants [*, 1, 8, 9]"},
         {false, "READY", "UPLOADING", SH_E_CONFLICT, "upload its file"},
