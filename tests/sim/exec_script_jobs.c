@@ -206,7 +206,7 @@ static void on_state(const struct msg_job_state *m)
     struct script_job *j = job_of(m->job);
 
     SIM_CHECK("jobs", j, "job %" PRId64 " is none", m->job);
-    j->is_reported = true;
+    j->is_reported |= m->attempt == j->attempt; /* a start that was lost leaves the one before */
     n_gains += m->step != j->heard_step || m->state == MSG_JOB_FAILED;
     j->heard_step = m->step;
     if (j->where != JOB_STARTED || m->attempt != j->attempt)

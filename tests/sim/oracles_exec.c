@@ -317,6 +317,9 @@ void __wrap_sh_log(enum sh_log_level level, const char *event, const char *fmt, 
     va_end(ap);
     if (sim_self() && is_bug(event))
         sim_broken("log", "%s %s", event, text);
+    /* Nothing has made it stand still, so it waits for what never comes. */
+    if (sim_self() && sim_now() > calm_from_ns && strcmp(event, "worker.hang") == 0)
+        sim_broken("hang", "%s", text);
     __real_sh_log(level, event, "%s", text);
 }
 
