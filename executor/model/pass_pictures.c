@@ -4,6 +4,7 @@
  * many only there.
  */
 #include "common/mem.h"
+#include "executor/model/indices.h"
 #include "executor/model/pass.h"
 
 #include <stdlib.h>
@@ -159,6 +160,21 @@ static int prepare(struct ir *ir, const struct train_spec *t, uint32_t i, struct
     return rc ? rc : mix(ir, scaled, to, err);
 }
 
+/* Any id below the vocabulary may take the place of a hidden one. */
+static int fits_tables(const struct ir *ir, uint32_t input, int64_t vocabulary, struct sh_err *err)
+{
+    const int64_t last = vocabulary - 1;
+    struct indices *tables;
+    struct sh_err why = {0};
+    int rc = indices_find(ir, &tables, err);
+
+    if (!rc && indices_check(tables, input, SH_I64, &last, 1, &why))
+        rc = SH_FAIL(err, SH_E_INVALID, "\"vocabulary\" of \"mask-tokens\" is %lld: %.300s",
+                     (long long)vocabulary, why.msg);
+    indices_free(tables);
+    return rc;
+}
+
 /* Some of the ids of an input are hidden, and what they were are labels: ir->masked. */
 static int hide_tokens(struct ir *ir, const struct train_spec *t, uint32_t i, struct sh_err *err)
 {
@@ -170,7 +186,9 @@ static int hide_tokens(struct ir *ir, const struct train_spec *t, uint32_t i, st
     if (x.dtype != SH_I64)
         return SH_FAIL(err, SH_E_INVALID, "\"mask-tokens\": input \"%s\" is %s, not INT64", x.name,
                        sh_dtype_v2(x.dtype));
-    rc = ir_tensor(ir, x.name, SH_I64, DEV_ROLE_INPUT, x.rank, x.dims, &ir->inputs[i], err);
+    rc = fits_tables(ir, i, t->augment.tokens.vocabulary, err);
+    if (!rc)
+        rc = ir_tensor(ir, x.name, SH_I64, DEV_ROLE_INPUT, x.rank, x.dims, &ir->inputs[i], err);
     if (!rc)
         rc = ir_tensor(ir, "masked", SH_I64, DEV_ROLE_ACT, x.rank, x.dims, &ir->masked, err);
     if (rc)

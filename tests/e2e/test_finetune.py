@@ -192,6 +192,9 @@ class Finetune(unittest.TestCase):
             self.assertLess(sum(losses[-40:]) / 40, 1)
             self.assertEqual(self.losses_of(spec, **files), losses)
             self.assertIn("label", self.train({**spec, "batch": 8, "augment": []}, "fp32", **files)[1])
+            wide = {**hide, "vocabulary": words + 1}  # one that may never be drawn in so few steps
+            self.assertIn("outside the table of 12",
+                          self.train({**spec, "steps": 1, "batch": 8, "augment": [wide]}, "fp32", **files)[1])
 
     def test_what_augmentation_does_not_suit_is_refused(self):
         for augment, text in (
