@@ -1,6 +1,7 @@
 /* onnx_file.c - from bytes to protobuf messages, under limits, and back. */
 #include "executor/model/onnx_file.h"
 
+#include "common/external.h"
 #include "common/filekind.h"
 #include "common/mem.h"
 #include "executor/model/atomic_file.h"
@@ -205,6 +206,8 @@ int onnx_file_load(const char *path, bool beside, struct onnx_source **source,
     rc = parse(data, bytes, out, err);
     if (!rc)
         rc = onnx_weights_bind(*out, *source, err);
+    if (!rc)
+        rc = onnx_source_refuse_loose(*source, SH_EXTERNAL_WEIGHTS, err);
     if (rc) {
         onnx_file_free(*out);
         *out = NULL;

@@ -339,6 +339,46 @@ bool onnx_source_packed(const struct onnx_source *s, const char *name, const uin
     return true;
 }
 
+struct search {       /* for a tensor that names a file */
+    const char *name; /* from the model's folder on */
+    bool found;
+};
+
+static bool is_it(const char *location, size_t n, void *arg)
+{
+    struct search *s = arg;
+
+    while (n > 1 && location[0] == '.' && location[1] == '/') {
+        location += 2;
+        n -= 2;
+    }
+    s->found = strlen(s->name) == n && memcmp(s->name, location, n) == 0;
+    return !s->found;
+}
+
+int onnx_source_refuse_loose(const struct onnx_source *s, const char *weights, struct sh_err *err)
+{
+    const size_t n = s->prefix ? strlen(s->prefix) : 0;
+
+    for (size_t i = 0; s->prefix && i < s->n_files; i++) {
+        const char *name = s->files[i].name;
+        const bool is_beside = strncmp(name, s->prefix, n) == 0;
+        struct search file = {.name = is_beside ? name + n : name};
+        char clean[128];
+
+        if (!has_end(name, ".safetensors") || (is_beside && strcmp(file.name, weights) == 0))
+            continue;
+        if (is_beside)
+            sh_external_each(s->model, s->model_bytes, is_it, &file);
+        if (!file.found)
+            return SH_FAIL(err, SH_E_INVALID,
+                           "the tar file of the model has \"%s\", from which nothing is taken: no "
+                           "tensor names it; weights by name lie beside the model in \"%s\"",
+                           graph__clean(name, clean, sizeof(clean)), weights);
+    }
+    return SH_OK;
+}
+
 /* The number of the file of that name, which is in s->files then. */
 static int find_file(struct onnx_source *s, const char *what, const char *location,
                      struct file **out, struct sh_err *err)

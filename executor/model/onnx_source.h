@@ -28,6 +28,9 @@ const uint8_t *onnx_source_model(const struct onnx_source *s, size_t *bytes);
  * came in another way. BORROWED until s is closed. */
 bool onnx_source_packed(const struct onnx_source *s, const char *name, const uint8_t **data,
                         size_t *bytes);
+/* Fails: SH_E_INVALID: the tar file has a safetensors file that nothing would take weights from: no
+ * tensor names it, and it is not called `weights`. */
+int onnx_source_refuse_loose(const struct onnx_source *s, const char *weights, struct sh_err *err);
 /* The bytes [offset, offset + length) of the file that a tensor names; BORROWED until s is closed,
  * aligned to 1. length < 0: to its end. From one file no more is taken than it has: tensors that
  * overlap would make a small upload a large model. what: for messages, "initializer x". */

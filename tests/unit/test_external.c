@@ -304,6 +304,19 @@ static void a_tar_file_has_a_model_and_its_data(void **state)
         assert_fails(tar_read(&t, &g, &err), SH_E_INVALID, &err, "too long a name");
     }
 
+    tar_begin(&t); /* weights under a name that nobody looks for */
+    tar_model(&t, "d/m.onnx", "./tuned.safetensors");
+    tar_add(&t, '0', "d/tuned.safetensors", W, sizeof(W));
+    assert_ok_err(tar_read(&t, &g, &err), &err);
+    check_w(g, W + 3);
+    for (int i = 0; i < 2; i++) {
+        tar_begin(&t);
+        tar_model(&t, "d/m.onnx", "m.data");
+        tar_add(&t, '0', "d/m.data", W, sizeof(W));
+        tar_add(&t, '0', i ? "initializers.safetensors" : "d/tuned.safetensors", W, sizeof(W));
+        assert_fails(tar_read(&t, &g, &err), SH_E_INVALID, &err, "nothing is taken");
+    }
+
     tar_begin(&t); /* in a folder, data first, as others than GNU tar write it */
     tar_add(&t, '5', "d/", "", 0);
     tar_add(&t, 'g', "pax_global_header", "15 comment=abc\n", 15);
@@ -592,10 +605,10 @@ static void weights_by_name_stand_in_for_files_that_are_missing(void **state)
     assert_ok_err(onnx_export(in, st, path_of("out.onnx", out), &err), &err);
     assert_ok_err(onnx_read_list(out, false, &g, NULL, &err), &err);
     check_w(g, W);
-    tar_begin(&b); /* not beside the model: it is any other file */
+    tar_begin(&b); /* not beside the model */
     tar_model(&b, "m.onnx", "m.data");
     tar_weights(&b, "d/" SH_EXTERNAL_WEIGHTS, &t, 1);
-    assert_fails(tar_read(&b, &g, &err), SH_E_INVALID, &err, "not there");
+    assert_fails(tar_read(&b, &g, &err), SH_E_INVALID, &err, "nothing is taken");
 }
 
 static void no_damage_to_weights_crashes_the_reader(void **state)
