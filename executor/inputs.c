@@ -38,7 +38,7 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
         const struct run_part *p = &r->parts[k];
 
         if (p->n_in != r->shape->n_inputs || !payload_has_part(r, p) ||
-            !agrees(p, &r->parts[0], slabs_find(x->slabs, p->api_id)))
+            !agrees(p, &r->parts[0], slabs_find_locked(x->slabs, p->api_id)))
             return false;
         for (size_t i = 0; i < p->n_in; i++)
             bytes += p->in[i].len;
@@ -63,7 +63,7 @@ static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
 
         for (size_t k = 0; !rc && k < r->n_parts; k++) {
             const struct run_part *p = &r->parts[k];
-            const struct sh_shm *slab = slabs_find(r->x->slabs, p->api_id);
+            const struct sh_shm *slab = slabs_find_locked(r->x->slabs, p->api_id);
 
             rc = tx_in(r->x->tx, to, (const char *)slab->base + p->in[i].off, p->in[i].len, err);
             to += p->in[i].len;

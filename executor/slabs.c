@@ -63,12 +63,26 @@ uint64_t slabs_own_id(struct slabs *s)
     return ++s->n_own;
 }
 
-const struct sh_shm *slabs_find(const struct slabs *s, uint64_t api_id)
+static const struct slab *find(const struct slabs *s, uint64_t api_id)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (s->list[i].api_id == api_id && s->list[i].is_locked)
-            return &s->list[i].shm;
+        if (s->list[i].api_id == api_id)
+            return &s->list[i];
     return NULL;
+}
+
+const struct sh_shm *slabs_find(const struct slabs *s, uint64_t api_id)
+{
+    const struct slab *slab = find(s, api_id);
+
+    return slab ? &slab->shm : NULL;
+}
+
+const struct sh_shm *slabs_find_locked(const struct slabs *s, uint64_t api_id)
+{
+    const struct slab *slab = find(s, api_id);
+
+    return slab && slab->is_locked ? &slab->shm : NULL;
 }
 
 /* ------------------------------------------------------------------ what workers know */
