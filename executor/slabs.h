@@ -24,7 +24,7 @@ int slabs_add(struct slabs *s, uint64_t api_id, int fd, uint64_t bytes, struct s
 /* The memory goes when the lane has passed all that it may read of it. */
 void slabs_drop(struct slabs *s, uint64_t api_id);
 void slabs_greet(struct slabs *s, struct worker *w); /* it is new: tells it of all */
-/* BORROWED until it is dropped; NULL: there is none. locked: NULL too where the copy lane cannot read
+/* BORROWED until it is dropped; NULL: there is none. Of the second: or the copy lane cannot read
  * it. */
 const struct sh_shm *slabs_find(const struct slabs *s, uint64_t api_id);
 const struct sh_shm *slabs_find_locked(const struct slabs *s, uint64_t api_id);
