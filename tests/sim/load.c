@@ -86,7 +86,7 @@ static void draw_job(struct database_call *c)
     const struct database_version *v = trainable();
     struct database_job *j = &c->job;
     bool is_batch = sim_chance(0.3) && !load->prepare, publishes = sim_chance(0.1);
-    int64_t steps = sim_chance(0.05) ? sim_between(300, 900) : sim_between(10, 150);
+    int64_t steps = sim_chance(0.08) ? sim_between(300, 900) : sim_between(10, 150);
 
     c->kind = DATABASE_SUBMIT;
     c->n = sim_chance(0.08) ? (size_t)sim_between(2, 12) : 1;

@@ -14,11 +14,10 @@
 #include <string.h>
 
 #define LOOK_NS SIM_MS(50)
-#define TWICE_NS SIM_S(3) /* a job on two executors of one leader: until one has been told */
-#define OLD_LEADER_NS \
-    SIM_S(17)             /* one that others replaced: their words may be on their way so long */
-#define LOST_NS SIM_S(10) /* a job whose executor is away: the grace period, and a look */
-#define CANCEL_NS SIM_S(6)
+#define TWICE_NS SIM_S(3)       /* a job on two executors of one leader: until one has been told */
+#define OLD_LEADER_NS SIM_S(13) /* replaced: that others say so may be on its way so long */
+#define LOST_NS SIM_S(10)       /* a job whose executor is away: the grace period, and a look */
+#define CANCEL_NS SIM_S(4)
 #define QUOTA_NS SIM_S(6)  /* more jobs run than may: a look, a stop, a write */
 #define LEADER_NS SIM_S(8) /* nobody leads, though all could */
 #define ANSWER_NS SIM_S(6)

@@ -143,7 +143,7 @@ static void hit_database_slow(const uint64_t r[static 3])
 
 static void hit_database_cut(const uint64_t r[static 3])
 {
-    database_cut((unsigned)(r[0] % N_SCHEDULERS), SIM_MS(r[1] % (r[2] % 3 ? 5000 : 26000)));
+    database_cut((unsigned)(r[0] % N_SCHEDULERS), SIM_MS(r[1] % (r[2] % 3 ? 5000 : 40000)));
 }
 
 static void hit_doubt(const uint64_t r[static 3])
