@@ -5,6 +5,7 @@
  * when it is sent: so a commit of which nobody hears is one that took effect, or one that did not.
  */
 #include "common/db.h"
+#include "common/mem.h"
 #include "tests/sim/database_int.h"
 
 #include <stdlib.h>
@@ -207,7 +208,7 @@ void database_slow(int64_t add_ns, int64_t for_ns)
 
 void database_cut(unsigned host, int64_t for_ns)
 {
-    faults.cut_ns[host] = until(for_ns);
+    faults.cut_ns[host] = SH_MAX(faults.cut_ns[host], until(for_ns));
 }
 
 void database_doubt(double p, int64_t for_ns)
