@@ -189,10 +189,15 @@ static int append_output(const struct cat_version *v, const struct infer_plan *p
                          struct sh_err *err)
 {
     const struct cat_tensor *t = &v->outputs[o->index];
+    const int counted = sh_dims_counted(t->axes, t->rank);
     int64_t dims[SH_MAX_RANK];
     size_t bytes;
     int rc = plan_shape(t, p, dims, &bytes, err);
 
+    if (!rc && counted >= 0) {
+        dims[counted] = p->count[o->index];
+        bytes = p->out_bytes[o->index];
+    }
     if (!rc)
         rc = sh_buf_puts(out, "{\"name\":", err);
     if (!rc)

@@ -393,6 +393,8 @@ static int size_outputs(const struct cat_version *v, struct infer_plan *p, struc
         rc = plan_shape(&v->outputs[i], p, dims, &p->out_bytes[i], err);
         if (!rc)
             rc = shape_at(&v->outputs[i], p, &p->run, dims, &p->run_out_bytes[i], err);
+        if (sh_dims_counted(v->outputs[i].axes, v->outputs[i].rank) >= 0)
+            p->run_out_bytes[i] += SH_COUNT_BYTES;
         p->out_off[i] = p->all_out_bytes;
         p->all_out_bytes += SH_ALIGN_UP(p->run_out_bytes[i], 64u);
     }
@@ -593,15 +595,36 @@ int plan_pad(const struct cat_tensor *t, const struct infer_plan *p, const char 
     return rc;
 }
 
-int plan_cut(const struct cat_version *v, const struct infer_plan *p, char *outputs,
-             struct sh_err *err)
+/* What is there of an output whose extent the run has decided. */
+static int cut_counted(const struct cat_tensor *t, struct infer_plan *p, size_t i, char *data,
+                       struct sh_err *err)
+{
+    const size_t axis = (size_t)sh_dims_counted(t->axes, t->rank), unit = sh_dtype_bytes(t->dtype);
+    int64_t dims[SH_MAX_RANK];
+    int rc = plan_shape(t, p, dims, &p->out_bytes[i], err);
+
+    if (rc)
+        return rc;
+    memcpy(&p->count[i], data + p->out_bytes[i], SH_COUNT_BYTES);
+    rc = sh_dims_cut(data, dims, t->rank, unit, axis, p->count[i], err);
+    p->out_bytes[i] = unit;
+    for (size_t k = 0; k < t->rank && !rc; k++)
+        p->out_bytes[i] *= (size_t)dims[k];
+    return rc;
+}
+
+int plan_cut(const struct cat_version *v, struct infer_plan *p, char *outputs, struct sh_err *err)
 {
     int64_t small[SH_MAX_RANK], large[SH_MAX_RANK];
     struct rows r;
     int rc = SH_OK;
 
-    for (size_t i = 0; !rc && p->is_padded && i < v->n_outputs; i++) {
-        if (p->out_bytes[i] == p->run_out_bytes[i])
+    for (size_t i = 0; !rc && i < v->n_outputs; i++) {
+        if (sh_dims_counted(v->outputs[i].axes, v->outputs[i].rank) >= 0) {
+            rc = cut_counted(&v->outputs[i], p, i, outputs + p->out_off[i], err);
+            continue;
+        }
+        if (!p->is_padded || p->out_bytes[i] == p->run_out_bytes[i])
             continue;
         rc = rows_at(&v->outputs[i], p, small, large, &r, err);
         if (!rc)

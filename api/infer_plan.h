@@ -42,8 +42,9 @@ struct infer_plan {
     size_t n_out;
     size_t out_bytes[CAT_MAX_IO]; /* model's order */
     size_t run_out_bytes[CAT_MAX_IO],
-        out_off[CAT_MAX_IO]; /* as the model writes them in the slot */
-    size_t brought_bytes;    /* room for the inputs that are not just binary data of the body */
+        out_off[CAT_MAX_IO];   /* as the model writes them in the slot */
+    int64_t count[CAT_MAX_IO]; /* of the axis that a run decides, once it has: plan_cut() */
+    size_t brought_bytes;      /* room for the inputs that are not just binary data of the body */
     size_t all_out_bytes;
 };
 
@@ -65,9 +66,9 @@ int plan_as_it_is(const struct cat_version *v, struct infer_plan *p, struct sh_e
  * may be where they lie. */
 int plan_pad(const struct cat_tensor *t, const struct infer_plan *p, const char *from, char *to,
              struct sh_err *err);
-/* Outputs as the model has written them become what was asked for, where they are. */
-int plan_cut(const struct cat_version *v, const struct infer_plan *p, char *outputs,
-             struct sh_err *err);
+/* Outputs as the model has written them become what was asked for, where they are, and as many as
+ * there are. */
+int plan_cut(const struct cat_version *v, struct infer_plan *p, char *outputs, struct sh_err *err);
 /* Elements of t for the batch and sizes of the request, and bytes. */
 int plan_shape(const struct cat_tensor *t, const struct infer_plan *p, int64_t dims[SH_MAX_RANK],
                size_t *bytes, struct sh_err *err);

@@ -18,13 +18,40 @@ struct sh_dim sh_dim_is(int of)
 
 bool sh_dim_is_fixed(const struct sh_dim *d)
 {
-    return d->n == 0 || d->mul == 0;
+    return (d->n == 0 || d->mul == 0) && !d->is_most;
+}
+
+int sh_dims_counted(const struct sh_dim *dims, size_t rank)
+{
+    for (size_t i = 0; i < rank; i++)
+        if (dims[i].is_most)
+            return (int)i;
+    return -1;
+}
+
+int sh_dims_cut(void *data, int64_t *dims, size_t rank, size_t unit, size_t axis, int64_t n,
+                struct sh_err *err)
+{
+    size_t rows = 1, row = unit;
+
+    if (n < 0 || n > dims[axis])
+        return SH_FAIL(err, SH_E_BUG, "%" PRId64 " elements of an axis of %" PRId64 " are there", n,
+                       dims[axis]);
+    for (size_t i = 0; i < axis; i++)
+        rows *= (size_t)dims[i];
+    for (size_t i = axis + 1; i < rank; i++)
+        row *= (size_t)dims[i];
+    for (size_t i = 1; i < rows; i++)
+        memmove((char *)data + i * row * (size_t)n, (char *)data + i * row * (size_t)dims[axis],
+                row * (size_t)n);
+    dims[axis] = n;
+    return SH_OK;
 }
 
 bool sh_dim_is_of(const struct sh_dim *d, int of)
 {
-    return d->n == 1 && d->add == 0 && d->mul == 1 && d->f[0].of == of && d->f[0].plus == 0 &&
-           d->f[0].div == 1;
+    return !d->is_most && d->n == 1 && d->add == 0 && d->mul == 1 && d->f[0].of == of &&
+           d->f[0].plus == 0 && d->f[0].div == 1;
 }
 
 /* Rounded down, also below 0. */
@@ -141,8 +168,12 @@ static json_t *of_json(int of, const struct sh_symbols *s)
 
 static json_t *dim_json(const struct sh_dim *d, const struct sh_symbols *s)
 {
+    struct sh_dim most = *d;
     json_t *of;
 
+    most.is_most = false;
+    if (d->is_most)
+        return json_pack("{s:o}", "most", dim_json(&most, s));
     if (sh_dim_is_fixed(d))
         return json_integer(d->add);
     if (sh_dim_is_of(d, d->f[0].of))
@@ -202,8 +233,15 @@ static bool read_derived(const json_t *j, const struct sh_symbols *s, struct sh_
 
 static bool read_dim(const json_t *j, const struct sh_symbols *s, struct sh_dim *d)
 {
+    const json_t *most = json_object_get(j, "most");
     int32_t of;
 
+    if (most) {
+        if (json_object_get(most, "most") || !read_dim(most, s, d))
+            return false;
+        d->is_most = true;
+        return true;
+    }
     if (json_is_object(j))
         return read_derived(j, s, d);
     if (json_is_integer(j) && json_integer_value(j) >= 0)

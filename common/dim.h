@@ -9,7 +9,11 @@
  *
  * shunt-import says of a tensor with such an axis {"name","datatype","shape","dims"}: shape has -1
  * for each axis that is not fixed, dims the same size, -1 for the batch, the name of a symbol, or
- * {"add","mul","of": [[-1 or name, plus, div]...]}. Without dims, -1 is the batch. Pure.
+ * {"add","mul","of": [[-1 or name, plus, div]...]}. Without dims, -1 is the batch.
+ *
+ * How many elements an axis of an output has, a run may decide: then its size is the most that it
+ * can have, and dims say {"most": size}. Of such a tensor, where a model writes it, the first
+ * elements of that axis are there, and behind the data an I64 says how many. Pure.
  */
 #ifndef SH_COMMON_DIM_H
 #define SH_COMMON_DIM_H
@@ -45,12 +49,20 @@ struct sh_dim_of {
 struct sh_dim {
     int64_t add, mul;
     uint32_t n;
+    bool is_most; /* the size is the most that a run may give */
     struct sh_dim_of f[SH_MAX_SYMBOLS + 1];
 };
 
 struct sh_dim sh_dim_fixed(int64_t size);
 struct sh_dim sh_dim_is(int of); /* the batch, or one symbol */
 bool sh_dim_is_fixed(const struct sh_dim *d);
+/* The axis whose extent a run decides; -1: there is none. */
+int sh_dims_counted(const struct sh_dim *dims, size_t rank);
+#define SH_COUNT_BYTES sizeof(int64_t)
+/* Moves together what is there, the first n along `axis`, of elements of `unit` bytes; dims[axis]
+ * becomes n. Fails: SH_E_BUG, n is not within the axis. */
+int sh_dims_cut(void *data, int64_t *dims, size_t rank, size_t unit, size_t axis, int64_t n,
+                struct sh_err *err);
 bool sh_dim_is_of(const struct sh_dim *d, int of); /* just that, and nothing done to it */
 /* Fails: SH_E_INVALID (the size would be less than 0), SH_E_TOOBIG. */
 int sh_dim_size(const struct sh_dim *d, int64_t batch, const struct sh_sizes *s, int64_t *out,

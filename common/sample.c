@@ -109,13 +109,23 @@ int64_t sh_sample_fixed_batch(const json_t *inputs)
     return sh_batch_end(fixed);
 }
 
+/* Has it an axis whose extent a run decides? */
+static bool is_counted(const json_t *io)
+{
+    const json_t *dims = json_object_get(io, "dims"), *d;
+    size_t i;
+
+    json_array_foreach(dims, i, d) if (json_object_get(d, "most")) return true;
+    return false;
+}
+
 bool sh_sample_is_axis(const json_t *tensors, int64_t fixed, const char **name)
 {
     *name = NULL;
     for (size_t i = 0; !*name && i < json_array_size(tensors); i++) {
         const json_t *io = json_array_get(tensors, i);
 
-        if (json_array_size(json_object_get(io, "shape")) == 0 ||
+        if (json_array_size(json_object_get(io, "shape")) == 0 || is_counted(io) ||
             first_axis(io) != (fixed ? fixed : -1))
             *name = json_string_value(json_object_get(io, "name"));
     }

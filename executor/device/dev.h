@@ -26,7 +26,7 @@
 #include "executor/device/op.h"
 #include "executor/device/prepared.h"
 
-#define DEV_ABI 21u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
+#define DEV_ABI 22u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */

@@ -19,6 +19,7 @@
 
 #include "common/dtype.h"
 #include "executor/device/op_elem.h"
+#include "executor/device/op_pick.h"
 #include "executor/device/op_quant.h"
 #include "executor/device/turn.h"
 
@@ -76,7 +77,7 @@ struct dev_tensor {
  *               from the end where negative and must be in [-size, size), times stride, and of the
  *               place in rows times base, all added up. A bad one ends the run as GATHER's does
  * SCATTER       data rows updates -> y: a copy of data [n, ...] in which row rows[i] is set to, or
- *               combined with, the i-th element of updates, in this order; rows are LOCATE's
+ *               combined with, the i-th element of updates, in this order, unless rows[i] < 0
  * LSTM_CELL     one step: of sums [N, 4 H], columns i, o, f, g, and the cell's state [N, H]:
  *               cell' = s(f) cell + s(i) tanh(g), hidden = s(o) tanh(cell'); s: logistic
  * DROPOUT       x [residual] -> y [mask U8]; y = drop(x) + residual. What it drops is drawn by
@@ -131,6 +132,9 @@ struct dev_tensor {
     X(TOPK)      /* x -> y indices; u.topk: see above */                                           \
     X(LOCATE)    /* indices -> rows; u.locate: see above */                                        \
     X(SCATTER)   /* data rows updates -> y; u.scatter: see above */                                \
+    X(NONZERO)   /* x -> places count: see op_pick.h */                                            \
+    X(MASK)      /* count -> y: see op_pick.h */                                                   \
+    X(NMS)       /* boxes scores -> picked count; u.nms: see op_pick.h */                          \
     X(QUANTIZE)  /* x [add] -> y; u.quant: see op_quant.h */                                       \
     X(QCONV)     /* x w [factor] [offset] [residual] [sums] -> y; u.qconv: see op_quant.h */       \
     X(QMATMUL)   /* the same; u.qconv without a window */                                          \
@@ -249,6 +253,7 @@ struct dev_op {
         struct {
             enum dev_scatter kind;
         } scatter;
+        struct dev_nms nms;
         struct {
             float eps, momentum;
             int64_t axis;

@@ -42,6 +42,7 @@ void graph__node_fini(struct graph_node *n)
 void graph__value_fini(struct graph_value *v)
 {
     free(v->name);
+    free(v->numbers);
     if (!v->data_borrowed)
         free(v->data);
     memset(v, 0, sizeof(*v));
@@ -212,6 +213,9 @@ int graph_add_node(struct graph *g, const char *name, const char *op, const uint
         rc = graph__node_links(&n, in, n_in, outs, n_out, err);
     if (!rc)
         rc = graph__push_node(g, &n, err);
+    for (uint32_t k = 0; k < n_out && rc == SH_OK; k++)
+        if (outs[k] < g->n_values)
+            g->values[outs[k]].writer = g->n_nodes;
     if (!rc && out)
         *out = g->n_nodes - 1;
     graph__node_fini(&n);

@@ -58,6 +58,15 @@ struct graph_value {
                       statistics: an initializer of floats */
     bool by_size;  /* of graph_at(): its shape or data may follow from the sizes of symbols */
     uint64_t by_batch; /* of graph_at(): bit i: so may element i from the batch size; ~0: any */
+    uint32_t counted; /* of graph_at(): 1 + an axis of which only the first are there, as many as */
+    uint32_t count;   /* this value says (I64, one element); 0: all are there. See counted.h */
+    struct graph_number *numbers; /* OWNED; while shapes are inferred: what is known of each */
+    uint32_t writer; /* while shapes are inferred: 1 + the node that gives it; 0: none */
+};
+
+struct graph_number { /* an integer that follows from counts: element `at` of value `of` */
+    int64_t lo, hi;
+    uint32_t of, at; /* GRAPH_NONE: it is a constant, lo */
 };
 
 enum graph_attr_kind {
@@ -170,6 +179,10 @@ struct graph_sizes {
  *   TopK x                       axis, largest, select_last_index; two outputs, sorted
  *   Locate indices               sizes, strides (by number of an index), base (by axis): rows, I64
  *   Scatter data rows updates    reduction; data are [rows, ...]
+ *   Places x                     two outputs: numbers of what is not 0, [n], and how many, I64
+ *   First count                  BOOL [n]: is the number of an element below the count?
+ *   NonMaxSuppression boxes scores   center_point_box, most, overlap, and score unless any will do;
+ *                                two outputs: triples, and how many, I64
  *   LayerNormalization x scale [bias]   axis, epsilon; one output
  *   BatchNormalization x scale bias mean var   epsilon, momentum, training_mode; one output at
  *                                inference, three (y, new mean, new variance) in training

@@ -42,6 +42,7 @@ static const struct {
     {"Exp", lower__act},
     {"Expand", lower__expand},
     {"FMod", lower__binary},
+    {"First", lower__first},
     {"Floor", lower__act},
     {"GRU", lower__rnn},
     {"Gather", lower__gather},
@@ -76,9 +77,11 @@ static const struct {
     {"Mod", lower__binary},
     {"Mul", lower__binary},
     {"Neg", lower__act},
+    {"NonMaxSuppression", lower__nms},
     {"Not", lower__logic_not},
     {"Or", lower__binary},
     {"Pad", lower__pad},
+    {"Places", lower__places},
     {"Pow", lower__binary},
     {"QLinearConv", lower__qlinear_conv},
     {"QLinearMatMul", lower__qlinear_matmul},
@@ -286,29 +289,38 @@ static bool listed(const uint32_t *list, uint32_t n, uint32_t t, const struct ir
 }
 
 /* An output has bytes of its own: neither an input's, nor a constant's, nor another output's. */
+static int add_output(struct lower *lo, uint32_t value, struct sh_err *err)
+{
+    struct ir *ir = lo->ir;
+    const char *name = lo->g->values[value].name;
+    uint32_t t;
+    int rc = lower__use_value(lo, value, &t, err);
+
+    if (!rc && (ir_t(ir, ir_root(ir, t))->role != DEV_ROLE_ACT ||
+                listed(ir->outputs, ir->n_outputs, t, ir))) {
+        struct dev_op op = ir_op(DEV_OP_COPY, name, 1, (uint32_t[]){t});
+
+        rc = ir_emit_like(ir, &op, t, &t, err);
+    }
+    if (rc)
+        return rc;
+    ir_t(ir, t)->name = name;
+    ir->outputs[ir->n_outputs++] = t;
+    return SH_OK;
+}
+
+/* Behind the outputs how many there are, of each that has an axis that is counted. */
 static int add_outputs(struct lower *lo, struct sh_err *err)
 {
     const struct graph *g = lo->g;
-    struct ir *ir = lo->ir;
+    int rc = SH_OK;
 
-    for (uint32_t i = 0; i < g->n_outputs; i++) {
-        uint32_t t;
-        int rc = lower__use_value(lo, g->outputs[i], &t, err);
-
-        if (!rc &&
-            (ir_t(ir, ir_root(ir, t))->role != DEV_ROLE_ACT || listed(ir->outputs, i, t, ir))) {
-            struct dev_op op =
-                ir_op(DEV_OP_COPY, g->values[g->outputs[i]].name, 1, (uint32_t[]){t});
-
-            rc = ir_emit_like(ir, &op, t, &t, err);
-        }
-        if (rc)
-            return rc;
-        ir_t(ir, t)->name = g->values[g->outputs[i]].name;
-        ir->outputs[i] = t;
-        ir->n_outputs = i + 1;
-    }
-    return SH_OK;
+    for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++)
+        rc = add_output(lo, g->outputs[i], err);
+    for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++)
+        if (g->values[g->outputs[i]].counted)
+            rc = add_output(lo, g->values[g->outputs[i]].count, err);
+    return rc;
 }
 
 static int walk(struct lower *lo, struct sh_err *err)
@@ -333,7 +345,7 @@ static int prepare(struct lower *lo, struct sh_err *err)
     lo->tensor_of = malloc((g->n_values + 1u) * sizeof(uint32_t));
     lo->writer_of = malloc((g->n_values + 1u) * sizeof(uint32_t));
     lo->ir->inputs = calloc(g->n_inputs + 1u, sizeof(uint32_t));
-    lo->ir->outputs = calloc(g->n_outputs + 1u, sizeof(uint32_t));
+    lo->ir->outputs = calloc(2u * g->n_outputs + 1u, sizeof(uint32_t));
     if (!lo->tensor_of || !lo->writer_of || !lo->ir->inputs || !lo->ir->outputs)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables of %u values", g->n_values);
     lo->ir->n_inputs = g->n_inputs;

@@ -1,5 +1,6 @@
 /* lower_index.c - operators that scan along an axis, choose by order, or write by index. */
 #include "common/mem.h"
+#include "executor/model/graph_int.h"
 #include "executor/model/lower_int.h"
 
 static int flag(const struct graph_node *n, const char *name, bool *out, struct sh_err *err)
@@ -94,4 +95,64 @@ int lower__scatter(struct lower *lo, const struct graph_node *n, struct sh_err *
         if (strcmp(kind, KINDS[k]) == 0)
             op.u.scatter.kind = (enum dev_scatter)k;
     return lower__emit(lo, n, &op, err);
+}
+
+/* ---- what the data choose: the second output says how many there are */
+
+static int emit_with_count(struct lower *lo, const struct graph_node *n, struct dev_op *op,
+                           struct sh_err *err)
+{
+    const struct graph_value *count = &lo->g->values[n->out[1]];
+    int rc = ir_tensor(lo->ir, count->name, SH_I64, DEV_ROLE_ACT, (uint32_t)count->rank,
+                       count->dims, &op->out[1], err);
+
+    if (rc)
+        return rc;
+    op->n_out = 2;
+    lo->tensor_of[n->out[1]] = op->out[1];
+    return lower__emit(lo, n, op, err);
+}
+
+int lower__places(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+{
+    struct dev_op op;
+    uint32_t x;
+    int rc = lower__use(lo, n, 0, &x, err);
+
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_NONZERO, n->name, 1, &x);
+    return emit_with_count(lo, n, &op, err);
+}
+
+int lower__first(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+{
+    struct dev_op op;
+    uint32_t x;
+    int rc = lower__use(lo, n, 0, &x, err);
+
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_MASK, n->name, 1, &x);
+    return lower__emit(lo, n, &op, err);
+}
+
+int lower__nms(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+{
+    struct dev_op op;
+    uint32_t in[2];
+    int rc = lower__use_all(lo, n, 2, in, err);
+
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_NMS, n->name, 2, in);
+    op.u.nms.any_score = graph__attr(n, "score") == NULL;
+    rc = flag(n, "center_point_box", &op.u.nms.is_centred, err);
+    if (!rc)
+        rc = graph_int(n, "most", 1, &op.u.nms.most, err);
+    if (!rc)
+        rc = lower__float(n, "overlap", &op.u.nms.overlap, err);
+    if (!rc)
+        rc = lower__float(n, "score", &op.u.nms.score, err);
+    return rc ? rc : emit_with_count(lo, n, &op, err);
 }

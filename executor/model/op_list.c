@@ -7,14 +7,13 @@
 #include "common/mem.h"
 #include "executor/model/shape_int.h"
 
-enum why { NOT_YET, TEXT, RANDOM, FROM_FILE, SIZE };
+enum why { NOT_YET, TEXT, RANDOM, FROM_FILE };
 
 static const char *const WHY[] = {
     [NOT_YET] = "not built yet",
     [TEXT] = "made for texts, which devices have not",
     [RANDOM] = "its result would be random: a request gives the same numbers each time; if it is a "
                "dropout, call model.eval() before torch.onnx.export",
-    [SIZE] = WHY_SIZE,
     [FROM_FILE] = "decodes files: `shunt infer --image` and `shunt push dataset` do it before",
 };
 
@@ -134,7 +133,7 @@ static const struct row {
     {"Multinomial", 7, false, RANDOM},
     {"Neg", 1, true, NOT_YET},
     {"NegativeLogLikelihoodLoss", 12, true, NOT_YET},
-    {"NonMaxSuppression", 10, false, SIZE},
+    {"NonMaxSuppression", 10, false, NOT_YET},
     {"NonZero", 9, false, NOT_YET},
     {"Not", 1, false, NOT_YET},
     {"OneHot", 9, false, NOT_YET},
@@ -303,11 +302,21 @@ static void print_forms(FILE *out)
 static void print_sizes(FILE *out)
 {
     fputs("\n## Results whose size the data decide\n\n"
-          "A program has fixed sizes, so NonMaxSuppression is refused, and so are NonZero, Unique "
-          "and Compress\nof what is computed from data. Detection models of torchvision (SSD, "
-          "RetinaNet, Faster R-CNN) end in\nthem: export the network up to its boxes and scores, "
-          "and select boxes on the client. NonZero of a\nmask in a loss or an assignment "
-          "(`x[mask] = v`) can be written as `torch.where(mask, v, x)`.\n",
+          "NonZero, Compress, Unique and NonMaxSuppression give as many elements as the data "
+          "decide. A program\nhas fixed sizes: it has room for all that there may be, and the "
+          "number of those that are there is\ncomputed beside them. What follows such an operator "
+          "sees just those, and an answer has just those: its\n`shape` says how many, which may "
+          "be none. What `shape` says before, -1, is at most the room.\n\n"
+          "That goes through operators element by element, reductions, TopK, gathers and scatters, "
+          "Concat,\nSlice up to a number, shapes as data and what is computed of them, products, "
+          "convolutions of cut\nregions, RoiAlign, and another NonZero or NonMaxSuppression. One "
+          "axis of a tensor may be so; where two\nsuch axes meet, it has to follow from the graph "
+          "that they are alike. What is not carried is refused,\nnever guessed: \"an axis whose "
+          "size the data decide\" above.\n\n"
+          "TopK with k above the number of elements gives all of them. The mean of nothing is NaN. "
+          "Thresholds of\nNonMaxSuppression are constants, and of a NaN score there is no box. "
+          "Such models are not trained, their\nrequests run one by one unless the file fixes the "
+          "batch to 1, and batch jobs do not keep such outputs.\n",
           out);
 }
 
@@ -316,7 +325,7 @@ static void print_control(FILE *out)
     fputs("\n## Branches, loops, sequences\n\n"
           "If: where the condition is a constant, or follows from sizes, only the branch that is "
           "taken is\nthere. Where it is computed from data both are computed, and one is "
-          "selected.\n\n"
+          "selected: they may differ\nin size along one axis.\n\n"
           "Loop, Scan and SequenceMap are unrolled: how often a body runs has to follow from "
           "constants and\nsizes. A Loop whose condition is computed from data makes all trips of "
           "its trip count, and keeps\nwhat it carries once the condition is false.\n\n"

@@ -81,6 +81,7 @@ static void describe_io(const struct ir *ir, uint32_t t, struct program_io *io)
 static int list_io(struct program *p, struct sh_err *err)
 {
     const struct ir *ir = p->ir;
+    uint32_t next = p->g->n_outputs; /* the count of the next output that has one */
 
     p->inputs = calloc(ir->n_inputs + 1u, sizeof(*p->inputs));
     p->outputs = calloc(ir->n_outputs + 1u, sizeof(*p->outputs));
@@ -88,9 +89,14 @@ static int list_io(struct program *p, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of inputs and outputs");
     for (uint32_t i = 0; i < ir->n_inputs; i++)
         describe_io(ir, ir->inputs[i], &p->inputs[i]);
-    for (uint32_t i = 0; i < ir->n_outputs; i++) {
+    for (uint32_t i = 0; i < p->g->n_outputs; i++) {
+        const struct graph_value *v = &p->g->values[p->g->outputs[i]];
+
         describe_io(ir, ir->outputs[i], &p->outputs[i]);
-        p->outputs[i].name = p->g->values[p->g->outputs[i]].name;
+        p->outputs[i].name = v->name;
+        p->outputs[i].counted = v->counted;
+        if (v->counted)
+            p->outputs[i].count_offset = ir_t(ir, ir->outputs[next++])->offset;
     }
     for (uint32_t i = 0; i < ir->n_labels; i++)
         if (ir->labels[i] != DEV_NONE)
@@ -588,7 +594,7 @@ size_t program_n_inputs(const struct program *p)
 
 size_t program_n_outputs(const struct program *p)
 {
-    return p->ir->n_outputs;
+    return p->g->n_outputs;
 }
 
 const struct program_io *program_input(const struct program *p, size_t i)
@@ -598,7 +604,7 @@ const struct program_io *program_input(const struct program *p, size_t i)
 
 const struct program_io *program_output(const struct program *p, size_t i)
 {
-    return i < p->ir->n_outputs ? &p->outputs[i] : NULL;
+    return i < p->g->n_outputs ? &p->outputs[i] : NULL;
 }
 
 const struct program_io *program_label(const struct program *p, size_t head)

@@ -23,6 +23,10 @@ struct program_io {   /* one input, output or label */
     uint32_t rank;
     int64_t dims[SH_MAX_RANK];
     size_t offset, bytes; /* in the workspace, plain row-major */
+    /* Of an output: 1 + an axis of which only the first are there, and where in the workspace an
+     * I64 says how many; 0: all are there. */
+    uint32_t counted;
+    size_t count_offset;
 };
 
 /* share: NULL, or an inference program of the same model whose image this one must share.

@@ -70,7 +70,7 @@ void rw_fail(struct rewrite *w, int rc);
     X(shrink) X(hardmax) X(tile) X(trilu) X(one_hot) X(einsum)                                    \
     X(depth_to_space) X(space_to_depth) X(reverse_sequence) X(reduce_by_sum) X(log_sum_exp)       \
     X(nll_loss) X(softmax_loss) X(center_crop_pad) X(affine_grid) X(grid_sample) X(col2im)        \
-    X(window) X(mean) X(non_zero) X(compress) X(unique) X(attention)            \
+    X(window) X(mean) X(non_zero) X(compress) X(unique) X(non_max_suppression) X(attention)       \
     X(rotary) X(rms_norm) X(mean_variance) X(layer_norm) X(dft) X(stft) X(mel_weights)            \
     X(deform_conv) X(det) X(max_roi_pool) X(max_unpool) X(roi_align)
 /* clang-format on */

@@ -4,6 +4,7 @@
  * that leaving a node out (Identity, Dropout at inference) is one entry of the map.
  */
 #include "common/mem.h"
+#include "executor/model/counted.h"
 #include "executor/model/shape_run.h"
 
 #include <stdlib.h>
@@ -253,13 +254,15 @@ static uint64_t by_batch(const struct shape_ctx *c)
     return out;
 }
 
-/* The three steps of the open node. */
-static int steps(struct shape_ctx *c, const struct shape_op *op)
+int shape__steps(struct shape_ctx *c, const struct shape_op *op)
 {
     const uint32_t before = c->g->n_values;
     const bool by_size = is_by_size(c);
     const uint64_t of_batch = by_batch(c);
-    int rc = op->infer(c);
+    int rc;
+
+    c->fresh = before;
+    rc = op->infer(c);
 
     if (!rc && !c->aliased)
         rc = finish_node(c, op, by_size || of_batch);
@@ -268,6 +271,11 @@ static int steps(struct shape_ctx *c, const struct shape_op *op)
         c->g->values[v].by_batch |= of_batch;
     }
     return rc;
+}
+
+static int steps(struct shape_ctx *c, const struct shape_op *op)
+{
+    return counted__concerns(c) ? counted__steps(c, op) : shape__steps(c, op);
 }
 
 /* Inputs of the node as values of the new graph. *skip: a producer was refused before. */
@@ -334,7 +342,7 @@ int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *ou
 {
     const struct shape_op *op = shape__op(call->op);
     struct shape_ctx sub = {
-        .g = c->g, .training = c->training, .wanted = GRAPH_NONE, .err = c->err};
+        .g = c->g, .training = c->training, .wanted = GRAPH_NONE, .plain = c->plain, .err = c->err};
     int rc;
 
     if (!op || call->n_in < op->min_in || call->n_in > op->max_in)
@@ -471,11 +479,14 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
     if (is_taken(g, v)) {
         const struct graph_value *x = &g->values[v];
 
-        const bool by_size = x->by_size;
+        const struct graph_value old = *x;
 
         rc = graph_add_value(g, name, x->dtype, x->rank, x->dims, &copy, err);
-        if (!rc)
-            g->values[copy].by_size = by_size;
+        if (!rc) {
+            g->values[copy].by_size = old.by_size;
+            g->values[copy].counted = old.counted;
+            g->values[copy].count = old.count;
+        }
         if (!rc)
             rc = graph_add_node(g, NULL, "Identity", &v, 1, &copy, 1, NULL, err);
         return rc ? rc : graph_add_output(g, copy, err);

@@ -1,6 +1,6 @@
 /* shape_elem.c - shapes of element-wise operators. */
 #include "common/mem.h"
-#include "executor/model/rewrite.h"
+#include "executor/model/counted.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -285,7 +285,7 @@ int shape__infer_identity(struct shape_ctx *c)
     return shape__alias(c, c->n.in[0]);
 }
 
-/* Result k of the branch that a condition of data takes: both have to be there, and alike. */
+/* Result k of the branch that a condition of data takes: both have to be there. */
 static int choose(struct shape_ctx *c, uint32_t k, uint32_t n)
 {
     struct rewrite w = {.c = c};
@@ -297,8 +297,9 @@ static int choose(struct shape_ctx *c, uint32_t k, uint32_t n)
     u = rw_v(&w, a);
     v = rw_v(&w, b);
     if (u->dtype != v->dtype || u->rank != v->rank ||
-        memcmp(u->dims, v->dims, sizeof(u->dims[0]) * (size_t)u->rank) != 0)
-        return shape__computed(c, 0);
+        memcmp(u->dims, v->dims, sizeof(u->dims[0]) * (size_t)u->rank) != 0 || u->counted ||
+        v->counted)
+        return counted__choose(c, k, a, b);
     return rw_is(&w, k, rw3(&w, "Where", rw_reshape(&w, c->n.in[0], 0, NULL), a, b));
 }
 

@@ -1,6 +1,6 @@
 /* shape_index.c - shapes of gathers, reductions, and operators that make tensors from shapes. */
 #include "common/mem.h"
-#include "executor/model/shape_int.h"
+#include "executor/model/rewrite.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -378,6 +378,15 @@ int shape__infer_scatter(struct shape_ctx *c)
     return rc ? rc : shape__out(c, 0, x->dtype, x->rank, x->dims);
 }
 
+/* Rows of what is not written become -1. */
+static int rows_without(struct shape_ctx *c, uint32_t *rows)
+{
+    struct rewrite w = {.c = c};
+
+    *rows = rw3(&w, "Where", c->skip, *rows, rw_number(&w, SH_I64, -1));
+    return w.rc;
+}
+
 int shape__finish_scatter(struct shape_ctx *c)
 {
     const struct graph_value x = *shape__in(c, 0);
@@ -395,6 +404,8 @@ int shape__finish_scatter(struct shape_ctx *c)
         return shape__fail(c, SH_E_UNSUPPORTED, WHY_REDUCTION, kind, sh_dtype_v2(x.dtype));
     if (!rc)
         rc = flat_value(c, &f, &in[1]);
+    if (!rc && c->skip)
+        rc = rows_without(c, &in[1]);
     if (!rc)
         rc = as_rows(c, &f, &in[0]);
     if (!rc)

@@ -25,6 +25,9 @@ struct shape_ctx {
     const char *lost; /* why a node of a branch was not computed, the last one */
     bool aliased;     /* outv is set to existing values, nothing to emit */
     bool keep_node;   /* constant inputs, but the node must stay */
+    bool plain;       /* inputs are taken as they lie, whatever is counted (counted.h) */
+    uint32_t fresh;   /* values of the node at work begin here */
+    uint32_t skip;    /* BOOL: writes by index are made where it is true; 0: everywhere */
     struct sh_err *err;
 };
 
@@ -82,6 +85,8 @@ int shape__emit(struct shape_ctx *c, const char *op, const uint32_t *in, uint32_
 /* Takes the node `call` (its inputs are values of g, its outputs have no numbers yet) through the
  * three steps and gives its outputs: how an operator is put together from others (rewrite.h). */
 int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *out);
+/* The three steps of the node at work, whatever is counted. */
+int shape__steps(struct shape_ctx *c, const struct shape_op *op);
 int shape__emit_self(struct shape_ctx *c); /* the node at work, with outv as outputs */
 /* The shape of a convolution of input x_at with weight w_at, and its window in static form. */
 int shape__conv_of(struct shape_ctx *c, uint32_t x_at, uint32_t w_at, uint32_t bias_at,

@@ -336,7 +336,7 @@ static int64_t as_dim(const struct sh_dim *d)
 {
     if (sh_dim_is_fixed(d))
         return d->add;
-    if (!sh_dim_is_of(d, d->f[0].of))
+    if (d->is_most || !sh_dim_is_of(d, d->f[0].of))
         return GRAPH_DERIVED;
     return d->f[0].of == SH_DIM_BATCH ? GRAPH_BATCH : GRAPH_SYMBOL(d->f[0].of);
 }
@@ -346,7 +346,9 @@ static int describe(struct graph *g, uint32_t i, const struct graph_value *base,
 {
     struct graph_value *v = &g->values[g->outputs[i]];
 
-    for (int k = 1; k < base->rank; k++)
+    if (base->counted)
+        g->output_dims[i][base->counted - 1].is_most = true;
+    for (int k = 1; k < base->rank && !base->counted; k++)
         for (uint32_t j = 0; j < g->output_dims[i][k].n; j++)
             if (g->output_dims[i][k].f[j].of == SH_DIM_BATCH)
                 return SH_FAIL(err, SH_E_UNSUPPORTED,

@@ -16,8 +16,13 @@ static void mark(const struct graph *g, bool *live)
 {
     for (uint32_t i = 0; i < g->n_inputs; i++)
         live[g->inputs[i]] = true;
-    for (uint32_t i = 0; i < g->n_outputs; i++)
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        const struct graph_value *v = &g->values[g->outputs[i]];
+
         live[g->outputs[i]] = true;
+        if (v->counted)
+            live[v->count] = true;
+    }
     for (uint32_t i = g->n_nodes; i-- > 0;) {
         const struct graph_node *n = &g->nodes[i];
 
@@ -81,6 +86,14 @@ static void drop_values(struct graph *g, const bool *live, uint32_t *to)
         kept++;
     }
     g->n_values = kept;
+    for (uint32_t i = 0; i < kept; i++) { /* only outputs have to say how many there are */
+        struct graph_value *v = &g->values[i];
+
+        v->count = v->counted ? to[v->count] : 0;
+        v->counted = v->count == GRAPH_NONE ? 0 : v->counted;
+        free(v->numbers);
+        v->numbers = NULL;
+    }
 }
 
 int graph__sweep(struct graph *g, struct sh_err *err)

@@ -15,9 +15,20 @@
 #define WHY_NUMBERS "input %u has %lld numbers; at most %zu work"
 #define WHY_AXES "the result has more than %d axes"
 #define WHY_NO_RESULT "uses a result that its producer does not give"
+#define WHY_COUNTED "does not work with an axis whose size the data decide"
+#define WHY_COUNTS_MEET \
+    "an axis whose size the data decide meets another one, and that they are alike is not known"
+#define WHY_COUNTS_TWO "its result would have two axes whose sizes the data decide"
+#define WHY_COUNTED_PLACE "takes a fixed place from an axis whose size the data decide"
+#define WHY_COUNTED_VIEW "cannot give this shape to what has an axis whose size the data decide"
+#define WHY_COUNTED_SLICE \
+    "of an axis whose size the data decide only the first, or all but the first, can be taken"
 
 /* ---- single operators */
-#define WHY_SIZE "the size of its result depends on the data, and sizes are fixed here"
+#define WHY_SIZE "the size of its result depends on the data, which training cannot follow"
+#define WHY_EMPTY "its input has no elements"
+#define WHY_COLUMNS "compares rows of more than %d numbers"
+#define WHY_MANY_ROWS "its result may have more than %lld rows"
 #define WHY_CONSTANT "a constant of this kind is not supported"
 #define WHY_BRANCH "the branch is not possible: %s"
 #define WHY_CAST "casts to element type %lld"
@@ -70,7 +81,9 @@
 /* clang-format off */
 #define WHY_ROWS(X)                                                                               \
     X("", WHY_DOMAIN) X("", WHY_ATTRIBUTE) X("", WHY_COMPUTED) X("", WHY_CONSTANTS)               \
-    X("", WHY_NUMBERS) X("", WHY_AXES) X("", WHY_NO_RESULT) X("Attention", WHY_WINDOWS)           \
+    X("", WHY_NUMBERS) X("", WHY_AXES) X("", WHY_NO_RESULT) X("", WHY_COUNTED)                    \
+    X("", WHY_COUNTS_MEET) X("", WHY_COUNTS_TWO) X("", WHY_COUNTED_PLACE)                         \
+    X("", WHY_COUNTED_VIEW) X("", WHY_COUNTED_SLICE) X("Attention", WHY_WINDOWS)                  \
     X("Attention", WHY_KEY_LENGTHS) X("BatchNormalization", WHY_SPATIAL) X("Cast", WHY_CAST)      \
     X("CastLike", WHY_CAST) X("Celu", WHY_ALPHA) X("Compress", WHY_SIZE)                          \
     X("Constant", WHY_CONSTANT) X("Conv", WHY_SPACE) X("ConvInteger", WHY_SPACE)                  \
@@ -82,7 +95,8 @@
     X("Loop", WHY_LOOP_NO_BOUND) X("Loop", WHY_LOOP_ROWS) X("Loop", WHY_LOOP_GROWS)               \
     X("LpNormalization", WHY_P) X("LpPool", WHY_P) X("MatMulInteger", WHY_VECTORS)                \
     X("MatMulInteger", WHY_QUANTISED) X("MatMulInteger", WHY_SCALE_NUMBERS)                       \
-    X("MaxPool", WHY_TAPS) X("NonZero", WHY_SIZE) X("QLinearConv", WHY_SPACE)                     \
+    X("MaxPool", WHY_TAPS) X("NonMaxSuppression", WHY_SIZE)                                       \
+    X("NonMaxSuppression", WHY_MANY_ROWS) X("NonZero", WHY_SIZE) X("QLinearConv", WHY_SPACE)      \
     X("QLinearConv", WHY_QUANTISED) X("QLinearConv", WHY_SCALE_NUMBERS)                           \
     X("QLinearMatMul", WHY_VECTORS) X("QLinearMatMul", WHY_QUANTISED)                             \
     X("QLinearMatMul", WHY_SCALE_NUMBERS) X("QuantizeLinear", WHY_QUANTISED)                      \
@@ -91,10 +105,10 @@
     X("Scan", WHY_SCAN_LENGTHS) X("Scatter", WHY_REDUCTION) X("ScatterElements", WHY_REDUCTION)   \
     X("ScatterND", WHY_REDUCTION) X("SequenceMap", WHY_LOOP_LONG)                                 \
     X("SequenceMap", WHY_LOOP_FOLDS) X("Tile", WHY_TILE) X("Unique", WHY_SIZE)                    \
-    X("-", WHY_NO_ROWS) X("-", WHY_NO_OUTPUT) X("-", WHY_NO_INPUT) X("-", WHY_EMPTY_OUTPUT)       \
-    X("-", WHY_OUTPUT_KIND) X("-", WHY_INPUT_KIND) X("-", WHY_INPUT_TYPE)                         \
-    X("-", WHY_INPUT_SHAPE) X("-", WHY_INPUT_AXES) X("-", WHY_SPARSE) X("-", WHY_OPSET)           \
-    X("-", WHY_ELEMENTS) X("-", WHY_TENSOR_AXES) X("-", WHY_SEGMENTS)
+    X("Unique", WHY_EMPTY) X("Unique", WHY_COLUMNS) X("-", WHY_NO_ROWS) X("-", WHY_NO_OUTPUT)     \
+    X("-", WHY_NO_INPUT) X("-", WHY_EMPTY_OUTPUT) X("-", WHY_OUTPUT_KIND) X("-", WHY_INPUT_KIND)  \
+    X("-", WHY_INPUT_TYPE) X("-", WHY_INPUT_SHAPE) X("-", WHY_INPUT_AXES) X("-", WHY_SPARSE)      \
+    X("-", WHY_OPSET) X("-", WHY_ELEMENTS) X("-", WHY_TENSOR_AXES) X("-", WHY_SEGMENTS)
 /* clang-format on */
 
 #endif

@@ -34,7 +34,7 @@ static int bind(struct infer *f, const struct run_conf *c, struct sh_err *err)
     for (size_t i = 0; i < n_out && rc == SH_OK; i++) {
         const struct program_io *io = program_output(p, i);
         struct sh_st_tensor *t = &f->results[i];
-        bool per_sample = !f->is_whole && io->rank > 0 && io->dims[0] == f->batch;
+        bool per_sample = !f->is_whole && !io->counted && io->rank > 0 && io->dims[0] == f->batch;
 
         if (!per_sample && f->n_samples != f->batch)
             return SH_FAIL(err, SH_E_INVALID,
@@ -86,6 +86,32 @@ static int run_chunk(struct infer *f, int64_t first, struct sh_err *err)
     return rc ? rc : dev_sync(f->s.dev, err);
 }
 
+/* What is there of the outputs, of which the run says how many rows they have. */
+static int cut(struct infer *f, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < program_n_outputs(f->s.program) && rc == SH_OK; i++) {
+        const struct program_io *io = program_output(f->s.program, i);
+        struct sh_st_tensor *t = &f->results[i];
+        const size_t unit = sh_dtype_bytes(t->dtype);
+        int64_t n;
+
+        if (!io->counted)
+            continue;
+        rc = dev_download(f->s.dev, &n, f->s.bases.workspace + io->count_offset, sizeof(n), err);
+        if (!rc)
+            rc = dev_sync(f->s.dev, err);
+        if (!rc)
+            rc = sh_dims_cut((void *)(uintptr_t)t->data, t->dims, t->rank, unit, io->counted - 1, n,
+                             err);
+        t->bytes = unit;
+        for (size_t k = 0; k < t->rank; k++)
+            t->bytes *= (size_t)t->dims[k];
+    }
+    return rc;
+}
+
 static void fini(struct infer *f)
 {
     for (size_t i = 0; f->results && i < program_n_outputs(f->s.program); i++)
@@ -123,6 +149,8 @@ int infer_run(const struct run_conf *c, struct sh_err *err)
         rc = bind(&f, c, err);
     for (int64_t i = 0; i < f.n_samples && rc == SH_OK; i += f.batch)
         rc = run_chunk(&f, i, err);
+    if (!rc)
+        rc = cut(&f, err);
     if (!rc)
         rc = sh_st_write(c->outputs, f.results, program_n_outputs(f.s.program), NULL, err);
     fini(&f);

@@ -90,6 +90,10 @@ static int check_spans(const struct program *p, const struct wk_slab *s, const s
         /* All of a batch is all of a tensor, also of one that has no samples. */
         size_t want = part->batch == size ? io->bytes : io->bytes / size * part->batch;
 
+        if (io->counted && part->batch != size)
+            return SH_FAIL(err, SH_E_BUG, "tensor \"%s\" cannot be of %u of %u samples", io->name,
+                           part->batch, size);
+        want += io->counted ? SH_COUNT_BYTES : 0;
         rc = check_span(s, in ? &part->in[i] : &part->out[i], want, io->name, err);
     }
     return rc;
@@ -153,6 +157,18 @@ static int check_parts(struct worker *w, const struct wk_model *model, const str
     return SH_OK;
 }
 
+/* Of `bytes` to `to`; behind the data of what has an axis that is counted, how many there are. */
+static int bring_output(struct worker *w, const struct program_io *io, char *to, size_t bytes,
+                        size_t ws_off, size_t at, struct sh_err *err)
+{
+    const size_t count = io->counted ? SH_COUNT_BYTES : 0;
+    int rc = dev_download(w->dev, to, at, bytes - count, err);
+
+    if (!rc && count)
+        rc = dev_download(w->dev, to + bytes - count, ws_off + io->count_offset, count, err);
+    return rc;
+}
+
 /* Moves the inputs (or outputs) of one part between its slab and samples [first, first + batch) of
  * the workspace. */
 static int move_part(struct worker *w, const struct program *p, const struct wk_part *part,
@@ -176,7 +192,8 @@ static int move_part(struct worker *w, const struct program *p, const struct wk_
         else if (!part->is_out && how == MOVE_IN_BESIDE_COPIES)
             rc = dev_fetch(w->dev, at, (char *)s->shm.base + spans[i].off, spans[i].len, err);
         else if (!part->is_out && how == MOVE_OUT)
-            rc = dev_download(w->dev, (char *)s->shm.base + spans[i].off, at, spans[i].len, err);
+            rc = bring_output(w, io, (char *)s->shm.base + spans[i].off, spans[i].len, ws_off, at,
+                              err);
     }
     return rc;
 }

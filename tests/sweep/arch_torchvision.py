@@ -64,6 +64,28 @@ def detector(name):
     return make
 
 
+class Detections(nn.Module):
+    """A detector with what sorts out its boxes: of one picture, boxes, scores and labels."""
+    one_sample = True
+
+    def __init__(self, model):
+        super().__init__()
+        self.model = model
+
+    def forward(self, x):
+        found = self.model([x[0]])[0]
+        return found["boxes"], found["scores"], found["labels"]
+
+
+def whole_detector(name, side, **more):
+    """more: thresholds below the scores that random weights give, so that there are boxes."""
+    def make():
+        from torchvision.models.detection import __dict__ as models
+        return Detections(models[name](weights=None, weights_backbone=None, **more)), [image(side)[:1]], [None]
+    return make
+
+
+SMALL = {"min_size": 128, "max_size": 160}
 ALL = {
     "alexnet": vision("alexnet"), "vgg11": vision("vgg11", 32), "vgg11_bn": vision("vgg11_bn", 32),
     "squeezenet1_1": vision("squeezenet1_1"), "resnet18": vision("resnet18"), "resnet50": vision("resnet50"),
@@ -92,4 +114,13 @@ ALL = {
     "quantizable_resnet18": quantizable("resnet18"),
     "quantizable_mobilenet": quantizable("mobilenet_v3_large"), "quantizable_shufflenet": quantizable("shufflenet_v2_x0_5"),
     "fcos": detector("fcos_resnet50_fpn"), "keypoints": detector("keypointrcnn_resnet50_fpn"),
+    "ssdlite_boxes": whole_detector("ssdlite320_mobilenet_v3_large", 320, num_classes=5, topk_candidates=40,
+                                    score_thresh=0.2),
+    "ssd_boxes": whole_detector("ssd300_vgg16", 300, num_classes=5, topk_candidates=40, score_thresh=0.2),
+    "retinanet_boxes": whole_detector("retinanet_resnet50_fpn", 128, score_thresh=0.0101, topk_candidates=40, **SMALL),
+    "fcos_boxes": whole_detector("fcos_resnet50_fpn", 128, score_thresh=0.01, topk_candidates=40, **SMALL),
+    "fasterrcnn_boxes": whole_detector("fasterrcnn_resnet50_fpn", 128, box_score_thresh=0.0115,
+                                       rpn_post_nms_top_n_test=40, rpn_pre_nms_top_n_test=60, **SMALL),
+    "fasterrcnn_mobile_boxes": whole_detector("fasterrcnn_mobilenet_v3_large_320_fpn", 128, box_score_thresh=0.0115,
+                                              rpn_post_nms_top_n_test=40, rpn_pre_nms_top_n_test=60, **SMALL),
 }

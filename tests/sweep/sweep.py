@@ -98,6 +98,7 @@ class Export:
         torch.manual_seed(0)
         self.model, self.inputs, self.lengths = architectures.ALL[base]()
         self.model.eval()
+        self.is_one = getattr(self.model, "one_sample", False)  # no axis of its outputs is that of samples
         if half != "fresh":
             self.as_trained()
         half = "" if half == "fresh" else half
@@ -144,6 +145,9 @@ class Export:
 
     def feeds(self):
         torch = self.torch
+        if self.is_one:
+            self.feed("one" if self.default else "same", self.inputs)
+            return
         if self.default:
             for feed, n in DEFAULT_FEEDS.items():
                 self.feed(feed, [torch.cat([x if i == 0 or x.dim() < 2 or x.max() == 1 else x.roll(i, -1)
@@ -194,7 +198,7 @@ class Export:
             if self.default:
                 self.export(tag + "-one", model, new, False)
                 continue
-            could = not self.half and self.export_open(tag + "-open", model, new)
+            could = not self.half and not self.is_one and self.export_open(tag + "-open", model, new)
             if not could or not self.short:
                 self.export(tag, model, new, False)
 
@@ -292,7 +296,7 @@ class Export:
     def run(self):
         self.feeds()
         self.files()
-        if not self.half:
+        if not self.half and not self.is_one:
             try:
                 self.training()
             except (RuntimeError, ValueError) as e:  # norms over a single number
@@ -530,8 +534,10 @@ class Check:
         bound = max(self.bound, 3 * own)
         row = {"name": self.case["name"], "exporter": tag, "on": self.on, "loads": why is None,
                "error": error_, "reason": why, "own": own, "right": error_ is not None and error_ <= bound}
+        tried = []
         if not (why or "").startswith("export"):
             tried = [self.infer(tag + "-one", feed) for feed in feeds[1:]]
+        if tried:
             row["batch_reason"] = next((w for _, w in tried if w), None)
             row["batch"] = None if row["batch_reason"] else max(e for e, _ in tried)
             row["batch_right"] = row["batch"] is not None and row["batch"] <= bound

@@ -133,18 +133,19 @@ static void every_unsupported_node_is_in_the_list(void **state)
 {
     struct sh_err err = {0};
     struct graph *g = text_graph("Foo", "f[2,3]", "", 1);
-    uint32_t y = g->outputs[0], in[1], a, b;
+    uint32_t y = g->outputs[0], in[1], a, b, node;
     char *list = NULL;
     (void)state;
 
     in[0] = g->inputs[0];
     assert_ok(graph_add_value(g, "a", SH_F32, -1, NULL, &a, NULL));
     assert_ok(graph_add_value(g, "b", SH_F32, -1, NULL, &b, NULL));
-    assert_ok(graph_add_node(g, "no size", "NonZero", in, 1, &a, 1, NULL, NULL));
+    assert_ok(graph_add_node(g, "to text", "Cast", in, 1, &a, 1, &node, NULL));
+    assert_ok(graph_set_int(&g->nodes[node], "to", 8, NULL));
     assert_ok(graph_add_node(g, "after", "Relu", &y, 1, &b, 1, NULL, NULL)); /* no shape: skipped */
     assert_fails(graph_check(g, false, &list, &err), SH_E_UNSUPPORTED, &err, "2 of 3 nodes");
     assert_has(list, "Foo n: the operator is not supported\n");
-    assert_has(list, "NonZero no_size: the size of its result depends on the data");
+    assert_has(list, "Cast to_text: casts to element type 8");
     assert_has_not(list, "Relu");
     free(list);
     graph_free(g);

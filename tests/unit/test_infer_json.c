@@ -289,6 +289,60 @@ static void what_is_filled_up_is_cut_back(void **state)
     plan_fini(&p);
 }
 
+/* Without it an answer would have boxes that are not there, or lack the last ones. */
+static void outputs_have_as_many_as_the_run_says(void **state)
+{
+    struct cat_tensor in = {.name = "x", .dtype = SH_F32, .rank = 1, .dims = {1}};
+    struct cat_tensor out = {.name = "y",
+                             .dtype = SH_I32,
+                             .rank = 2,
+                             .dims = {2, CAT_OPEN},
+                             .axes = {sh_dim_fixed(2), sh_dim_fixed(5)}};
+    const struct cat_version v = {.model = "m",
+                                  .inputs = &in,
+                                  .n_inputs = 1,
+                                  .outputs = &out,
+                                  .n_outputs = 1,
+                                  .fixed_batch = 1,
+                                  .max_batch = 1};
+    const char *body = "{\"inputs\":[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[1],"
+                       "\"data\":[1]}]}";
+
+    (void)state;
+    out.axes[1].is_most = true;
+    for (int64_t n = -1; n <= 6; n++) {
+        struct infer_plan p = {0};
+        struct sh_err err = {0};
+        int32_t data[16] = {0};
+        struct sh_buf head;
+        bool binary;
+
+        assert_ok_err(plan_read(&v, body, strlen(body), strlen(body), &(struct plan_limits){256, 8},
+                                &p, &err),
+                      &err);
+        assert_int_equal(p.all_out_bytes, 64);
+        for (int32_t i = 0; i < 10; i++)
+            data[i] = i;
+        memcpy(&data[10], &n, sizeof(n));
+        if (n < 0 || n > 5) {
+            assert_fails(plan_cut(&v, &p, (char *)data, &err), SH_E_BUG, &err, "are there");
+            plan_fini(&p);
+            continue;
+        }
+        assert_ok_err(plan_cut(&v, &p, (char *)data, &err), &err);
+        assert_int_equal(p.out_bytes[0], 8 * n);
+        for (int32_t i = 0; i < 2 * n; i++)
+            assert_int_equal(data[i], i / n * 5 + i % n);
+        sh_buf_init(&head, 4096);
+        assert_ok_err(plan_reply(&v, &p, (char *)data, &head, &binary, &err), &err);
+        assert_non_null(strstr(head.data, n == 0   ? "\"shape\":[2,0],\"data\":[]"
+                                          : n == 1 ? "\"shape\":[2,1],\"data\":[0,5]"
+                                                   : "\"data\":[0,1,"));
+        sh_buf_fini(&head);
+        plan_fini(&p);
+    }
+}
+
 static void a_mask_of_all_of_a_sample_is_not_filled_up(void **state)
 {
     struct cat_tensor m = {.name = "mask",
@@ -390,6 +444,7 @@ int main(void)
         cmocka_unit_test(what_json_cannot_say_is_an_error),
         cmocka_unit_test(a_reply_holds_what_was_asked_for),
         cmocka_unit_test(what_is_filled_up_is_cut_back),
+        cmocka_unit_test(outputs_have_as_many_as_the_run_says),
         cmocka_unit_test(a_mask_of_all_of_a_sample_is_not_filled_up),
         cmocka_unit_test(a_size_that_no_bucket_holds_runs_as_it_is),
     };

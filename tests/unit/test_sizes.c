@@ -247,9 +247,11 @@ static void what_json_says_of_axes_is_read_again(void **state)
         sh_dim_is(SH_DIM_BATCH),
         sh_dim_fixed(3),
         sh_dim_is(1),
-        {.add = 1, .mul = 4, .n = 2, .f = {{.of = 0, .plus = 3, .div = 8}, {.of = 1, .div = 2}}}};
-    json_t *io =
-        json_pack("{s:[i,i,i,i], s:o}", "shape", -1, 3, -1, -1, "dims", sh_dims_json(dims, 4, &s));
+        {.add = 1, .mul = 4, .n = 2, .f = {{.of = 0, .plus = 3, .div = 8}, {.of = 1, .div = 2}}},
+        {.add = 300, .is_most = true},
+        {.mul = 6, .n = 1, .is_most = true, .f = {{.of = SH_DIM_BATCH, .div = 1}}}};
+    json_t *io = json_pack("{s:[i,i,i,i,i,i], s:o}", "shape", -1, 3, -1, -1, -1, -1, "dims",
+                           sh_dims_json(dims, 6, &s));
     const struct sh_sizes z = {.v = {13, 5}, .n = 2};
     struct sh_dim back[SH_MAX_RANK];
     size_t rank;
@@ -257,12 +259,20 @@ static void what_json_says_of_axes_is_read_again(void **state)
 
     (void)state;
     assert_ok(sh_dims_read(io, &s, back, &rank, NULL));
-    assert_int_equal(rank, 4);
+    assert_int_equal(rank, 6);
     assert_true(sh_dim_is_of(&back[2], 1));
+    assert_int_equal(sh_dims_counted(back, 4), -1);
+    assert_int_equal(sh_dims_counted(back, 6), 4);
+    assert_true(back[5].is_most && !sh_dim_is_fixed(&back[4]) && !sh_dims_are_plain(&back[4], 1));
+    assert_ok(sh_dim_size(&back[5], 7, &z, &size, NULL));
+    assert_int_equal(size, 42);
     assert_ok(sh_dim_size(&back[3], 7, &z, &size, NULL));
     assert_int_equal(size, 1 + 4 * 2 * 2);
     json_decref(io);
     io = json_pack("{s:[i], s:[s]}", "shape", -1, "dims", "no such");
+    assert_int_equal(sh_dims_read(io, &s, back, &rank, NULL), SH_E_BUG);
+    json_decref(io);
+    io = json_pack("{s:[i], s:[{s:{s:i}}]}", "shape", -1, "dims", "most", "most", 3);
     assert_int_equal(sh_dims_read(io, &s, back, &rank, NULL), SH_E_BUG);
     json_decref(io);
 }

@@ -264,6 +264,7 @@ cpu_builder cpu__gather, cpu__gather_bwd, cpu__resample;
 cpu_builder cpu__cumsum, cpu__topk;
 cpu_builder cpu__lstm_cell;
 cpu_builder cpu__locate, cpu__scatter;
+cpu_builder cpu__nonzero, cpu__mask, cpu__nms; /* cpu_pick.c */
 cpu_builder cpu__quantize, cpu__product;
 cpu_builder cpu__bn_infer, cpu__bn_train, cpu__bn_train_bwd;
 cpu_builder cpu__layernorm, cpu__layernorm_bwd;

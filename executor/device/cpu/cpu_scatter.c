@@ -114,7 +114,8 @@ static void by_columns(void *ctx, int64_t from, int64_t to)
     const struct scatter_job *j = ctx;
 
     for (int64_t i = 0; i < j->s->n; i++)
-        combine_columns(j, i, from, to);
+        if (j->at[i] >= 0)
+            combine_columns(j, i, from, to);
 }
 
 /* p: data rows updates y */

@@ -95,9 +95,11 @@ int f64__scatter(const struct f64_call *c, struct sh_err *err)
     (void)err;
     memcpy(c->y[0], c->x[0], (size_t)f64__n(c->in[0]) * sizeof(double));
     for (int64_t i = 0; i < n * inner; i++) {
-        double *y = &c->y[0][(int64_t)c->x[1][i / inner] * inner + i % inner];
+        const int64_t row = (int64_t)c->x[1][i / inner];
+        double *y = &c->y[0][row * inner + i % inner];
 
-        *y = combined(c->op->u.scatter.kind, *y, c->x[2][i]);
+        if (row >= 0)
+            *y = combined(c->op->u.scatter.kind, *y, c->x[2][i]);
     }
     return SH_OK;
 }

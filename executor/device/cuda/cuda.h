@@ -247,11 +247,11 @@ cuda_builder cuda__concat, cuda__slice, cuda__pad, cuda__transpose;           /*
 cuda_builder cuda__copy, cuda__expand, cuda__reduce;                          /* cuda_shape.c */
 cuda_builder cuda__gather, cuda__gather_bwd;                                  /* cuda_gather.c */
 cuda_builder cuda__cumsum, cuda__topk, cuda__locate, cuda__scatter;           /* cuda_scan.c */
-cuda_builder cuda__lstm_cell;                                                 /* cuda_rnn.c */
-cuda_builder cuda__resample;                                                  /* cuda_resample.c */
-cuda_builder cuda__softmax, cuda__softmax_bwd;                                /* cuda_norm.c */
-cuda_builder cuda__layernorm, cuda__layernorm_bwd;                            /* cuda_norm.c */
-cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd;              /* cuda_bn.c */
+cuda_builder cuda__nonzero, cuda__mask, cuda__nms;                            /* cuda_pick.c */
+cuda_builder cuda__lstm_cell, cuda__resample;                    /* cuda_rnn.c, cuda_resample.c */
+cuda_builder cuda__softmax, cuda__softmax_bwd;                   /* cuda_norm.c */
+cuda_builder cuda__layernorm, cuda__layernorm_bwd;               /* cuda_norm.c */
+cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd; /* cuda_bn.c */
 cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_each; /* cuda_loss.c */
 cuda_builder cuda__accum, cuda__sgd, cuda__adam, cuda__ema, cuda__commit;        /* cuda_optim.c */
 cuda_builder cuda__squares, cuda__loss_scale;       /* cuda_squares.c */

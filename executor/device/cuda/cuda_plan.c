@@ -64,6 +64,9 @@ static cuda_builder *const BUILDERS[DEV_N_OPS] = {
     [DEV_OP_LSTM_CELL_BWD] = cuda__lstm_cell,
     [DEV_OP_TOPK] = cuda__topk,
     [DEV_OP_LOCATE] = cuda__locate,
+    [DEV_OP_NONZERO] = cuda__nonzero,
+    [DEV_OP_MASK] = cuda__mask,
+    [DEV_OP_NMS] = cuda__nms,
     [DEV_OP_SCATTER] = cuda__scatter,
     [DEV_OP_QUANTIZE] = cuda__quantize,
     [DEV_OP_QCONV] = cuda__product,
@@ -172,7 +175,8 @@ static bool keeps_layout(enum dev_op_kind k)
            k != DEV_OP_SOFTMAX_BWD && k != DEV_OP_LAYERNORM && k != DEV_OP_LAYERNORM_BWD &&
            k != DEV_OP_GATHER && k != DEV_OP_GATHER_BWD && k != DEV_OP_CUMSUM &&
            k != DEV_OP_JITTER && k != DEV_OP_TOPK && k != DEV_OP_LOCATE && k != DEV_OP_SCATTER &&
-           k != DEV_OP_LSTM_CELL && k != DEV_OP_LSTM_CELL_BWD;
+           k != DEV_OP_NONZERO && k != DEV_OP_NMS && k != DEV_OP_LSTM_CELL &&
+           k != DEV_OP_LSTM_CELL_BWD;
 }
 
 /* Marks what op has in common with spatial tensors; false: nothing new. */

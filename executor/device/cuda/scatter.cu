@@ -2,10 +2,11 @@
  *
  * LOCATE: a thread for each row; an index outside its axis gives row 0 and is reported (grid.cuh).
  *
- * SCATTER: y is a copy of the data. Rows that are set: the last update of each row is found by an
- * atomic maximum, whose result does not depend on the order, and writes. Rows that are combined: a
- * block for each update whose row does not occur earlier takes all updates of that row, in order;
- * quadratic in the number of updates, which the builder bounds. The same bits each time.
+ * SCATTER: y is a copy of the data; updates of no row (below 0) are left out. Rows that are set:
+ * the last update of each row is found by an atomic maximum, whose result does not depend on the
+ * order, and writes. Rows that are combined: a block for each update whose row does not occur
+ * earlier takes all updates of that row, in order; quadratic in the number of updates, which the
+ * builder bounds. The same bits each time.
  */
 #include "executor/device/cuda/grid.cuh"
 #include "executor/device/cuda/nest.cuh"
@@ -110,7 +111,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int64_t i = blockIdx.x, v = rows[i];
 
-    if (occurs_before(rows, i, v))
+    if (v < 0 || occurs_before(rows, i, v))
         return;
     for (int64_t column = threadIdx.x; column < c.inner; column += THREADS) {
         T acc = cells<T, F>::get(y, v * c.inner + column);
@@ -127,7 +128,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     const int64_t i = (int64_t)blockIdx.x * THREADS + threadIdx.x;
 
-    if (i < n)
+    if (i < n && rows[i] >= 0)
         atomicMax(&last[rows[i]], (int32_t)i);
 }
 
@@ -141,7 +142,7 @@ static __global__ void __launch_bounds__(THREADS)
     for (int64_t e = (int64_t)blockIdx.x * THREADS + threadIdx.x; e < c.n * c.inner; e += step) {
         const int64_t i = e / c.inner, row = rows[i];
 
-        if (last[row] == (int32_t)i)
+        if (row >= 0 && last[row] == (int32_t)i)
             cells<T, F>::put(y, row * c.inner + e % c.inner, cells<T, F>::get(updates, e));
     }
 }

@@ -1,0 +1,317 @@
+#!/usr/bin/env python3
+"""Results whose size the data decide: NonZero, Compress, Unique, NonMaxSuppression, and what follows them.
+
+Without it: an answer could hold boxes that are not there, those of another request, or a number that what
+is undefined behind the last box got into; or a model that cuts boxes would be refused.
+
+Each of RULES is a small graph behind one of these operators, run by shunt-run and by onnx's reference on
+inputs that leave nothing, something and everything. Detector is served: requests get as many boxes as they
+have.
+
+Usage: test_counted.py [-v] [name ...]
+DEVICE names another device than cpu.
+"""
+import json
+import os
+import struct
+import subprocess
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, HERE)
+import packages  # noqa: E402
+packages.enter(__file__)
+import numpy as np  # noqa: E402
+import onnx  # noqa: E402
+import onnx.parser  # noqa: E402
+from onnx.reference import ReferenceEvaluator  # noqa: E402
+from system import BIN, Story, System  # noqa: E402
+from test_node_tests import NUMPY, Tensor, read_st, write_st  # noqa: E402
+
+DEVICE = os.environ.get("DEVICE") or "cpu"
+KINDS = {np.dtype(v): k for k, v in NUMPY.items() if k != "BF16"}
+N, SEEDS = 12, 4
+HEAD = '<ir_version: 8, opset_import: ["" : 18]> g (float[%d, 4] x, float[%d] s) => (%%s) {\n%%s\n}' % (N, N)
+# m: which rows there are; i [n]: their numbers; y [n, 4], t [n]: they; n of them
+ROWS = """
+    m = Greater(s, half)
+    at = NonZero(m)
+    ax0 = Constant<value_ints = [0]>()
+    i = Squeeze(at, ax0)
+    y = Gather<axis = 0>(x, i)
+    t = Gather<axis = 0>(s, i)
+"""
+# name: outputs, nodes behind ROWS
+RULES = {
+    "rows": ("float[n, 4] y, int64[n] i, int64[1, n] at", ""),
+    "each": ("float[n, 4] z", "u = Sigmoid(y)\n ax1 = Constant<value_ints = [1]>()\n"
+             "v = Unsqueeze(t, ax1)\n z = Mul(u, v)"),
+    "two_masks_alike": ("float[n, 4] z", "m2 = Greater(s, half)\n at2 = NonZero(m2)\n i2 = Squeeze(at2, ax0)\n"
+                        "y2 = Gather<axis = 0>(x, i2)\n z = Add(y, y2)"),
+    "sums": ("float[1, 4] a, float[4] b, float[n] c, float d, float[1] e, float[4] f, float[n, 1] g",
+             "a = ReduceSum(y, ax0)\n b = ReduceMax<keepdims = 0>(y, ax0)\n one = Constant<value_ints = [1]>()\n"
+             "c = ReduceMean<keepdims = 0>(y, one)\n d = ReduceProd<keepdims = 0>(t)\n e = ReduceMin(t, ax0)\n"
+             "f = ReduceMean<keepdims = 0>(y, ax0)\n g = ReduceL2(y, one)"),
+    "norms": ("float[n] a, float[n, 4] b", "a = Softmax<axis = 0>(t)\n b = Softmax<axis = 1>(y)"),
+    "running_sums": ("float[n, 4] a, float[n] b", "zero = Constant<value_int = 0>()\n a = CumSum(y, zero)\n"
+                     "b = CumSum<reverse = 1>(t, zero)"),
+    "best": ("float[k] a, int64[k] b, float[k, 4] c",
+             "three = Constant<value_ints = [3]>()\n shape = Shape(t)\n both = Concat<axis = 0>(three, shape)\n"
+             "few = ReduceMin<keepdims = 0>(both)\n k = Reshape(few, minus)\n"
+             "a, b = TopK<axis = 0>(t, k)\n c = Gather<axis = 0>(y, b)"),
+    "worst": ("float[n] a, int64[n] b", "k = Shape(t)\n a, b = TopK<axis = 0, largest = 0>(t, k)"),
+    "where_is_the_best": ("int64 a, int64[1, 4] b", "a = ArgMax<axis = 0, keepdims = 0>(t)\n b = ArgMin<axis = 0>(y)"),
+    "cut": ("float[k, 4] a, float[l, 4] b, float[n, 2] c, float[q] d",
+            "zero = Constant<value_ints = [0]>()\n two = Constant<value_ints = [2]>()\n one = Constant<value_ints = [1]>()\n"
+            "far = Constant<value_ints = [9223372036854775807]>()\n a = Slice(y, zero, two, zero)\n"
+            "b = Slice(y, one, far, zero)\n c = Slice(y, one, minus_list, one)\n d = Slice(t, zero, minus_list, zero)"),
+    "joined": ("float[k, 4] a, float[l] b, float[p, 4] c, float[n, 5] d",
+               "low = Not(m)\n at2 = NonZero(low)\n i2 = Squeeze(at2, ax0)\n y2 = Gather<axis = 0>(x, i2)\n"
+               "t2 = Gather<axis = 0>(s, i2)\n a = Concat<axis = 0>(y, y2, y)\n b = Concat<axis = 0>(t, t2, t)\n"
+               "c = Concat<axis = 0>(x, y)\n one = Constant<value_ints = [1]>()\n v = Unsqueeze(t, one)\n"
+               "d = Concat<axis = 1>(y, v)"),
+    "views": ("float[p] a, float[2, q] b, float[n, 2, 2] c, float[4, n] d, float[1, n, 4] e, float[n, 4] f, float[n, 4] g",
+              "a = Reshape(y, minus)\n tr = Transpose<perm = [1, 0]>(y)\n d = Identity(tr)\n"
+              "pair = Constant<value_ints = [0, 2, 2]>()\n c = Reshape(y, pair)\n e = Unsqueeze(y, ax0)\n"
+              "four = Constant<value_ints = [-1, 4]>()\n f = Reshape(a, four)\n"
+              "size = Shape<start = 0, end = 1>(t)\n cols = Constant<value_ints = [4]>()\n"
+              "target = Concat<axis = 0>(size, cols)\n g = Reshape(a, target)\n"
+              "rows = Constant<value_ints = [0, 1]>()\n two = Gather<axis = 0>(tr, rows)\n b = Identity(two)"),
+    "sizes_as_data": ("int64[2] a, int64 b, float[n] c, float d",
+                      "a = Shape(y)\n b = Size(y)\n f = Cast<to = 1>(b)\n d = Sqrt(f)\n zero = Constant<value_int = 0>()\n"
+                      "l = Gather<axis = 0>(a, zero)\n one = Constant<value_int = 1>()\n r = Range(zero, l, one)\n"
+                      "c = Cast<to = 1>(r)"),
+    "made": ("float[n, 3] a, float[n, 4] b, float[n, 2] c",
+             "size = Shape<start = 0, end = 1>(t)\n three = Constant<value_ints = [3]>()\n"
+             "shape = Concat<axis = 0>(size, three)\n a = ConstantOfShape<value = float[1] {7.5}>(shape)\n"
+             "four = Constant<value_ints = [4]>()\n whole = Concat<axis = 0>(size, four)\n one = Constant<value_ints = [1]>()\n"
+             "v = Unsqueeze(t, one)\n b = Expand(v, whole)\n ones = Constant<value_ints = [1, 2]>()\n c = Expand(v, ones)"),
+    "written": ("float[%d, 4] a, float[%d] b, float[n] c" % (N, N),
+                "z = Neg(y)\n one = Constant<value_ints = [1]>()\n at_i = Unsqueeze(i, one)\n a = ScatterND(x, at_i, z)\n"
+                "w = Neg(t)\n b = ScatterElements<axis = 0>(s, i, w)\n size = Shape(t)\n zeros = ConstantOfShape(size)\n"
+                "order = CumSum(i_ones, zero)\n at_o = Sub(order, one_i)\n c = ScatterElements<axis = 0>(zeros, at_o, t)\n"
+                .replace("order =", "zero = Constant<value_int = 0>()\n one_i = Constant<value_int = 1>()\n"
+                         "i0 = Mul(i, zero)\n i_ones = Add(i0, one_i)\n order =")),
+    "again": ("float[k, 4] a, float[l] b, int64[1, k] c",
+              "high = Constant<value_float = 0.8>()\n m2 = Greater(t, high)\n c = NonZero(m2)\n j = Squeeze(c, ax0)\n"
+              "a = Gather<axis = 0>(y, j)\n few = Greater(t, high)\n b = Compress<axis = 0>(t, few)"),
+    "products": ("float[n, 3] a, float[n, 3] b, float[3, n] c",
+                 "w = Constant<value = float[4, 3] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}>()\n a = MatMul(y, w)\n"
+                 "v = Constant<value = float[3] {1, 2, 3}>()\n b = Gemm(y, w, v)\n wt = Transpose<perm = [1, 0]>(w)\n"
+                 "yt = Transpose<perm = [1, 0]>(y)\n c = MatMul(wt, yt)"),
+    "pictures": ("float[n, 2, 2, 2] a", "shape = Constant<value_ints = [0, 1, 2, 2]>()\n p = Reshape(y, shape)\n"
+                 "w = Constant<value = float[2, 1, 1, 1] {2, -1}>()\n a = Conv(p, w)"),
+    "by_pairs": ("float[n] a, float[n, 4] b",
+                 "one = Constant<value_ints = [1]>()\n col = Unsqueeze(i, one)\n zero = Constant<value_int = 0>()\n"
+                 "z = Mul(col, zero)\n pair = Concat<axis = 1>(col, z)\n a = GatherND(x, pair)\n"
+                 "four = Constant<value_ints = [1, 4]>()\n wide = Expand(col, four)\n b = GatherElements<axis = 0>(x, wide)"),
+    "distinct": ("float[k] a, int64[k] b, int64[n] c, int64[k] d",
+                 "ten = Constant<value_float = 10.0>()\n u = Mul(t, ten)\n r = Floor(u)\n a, b, c, d = Unique(r)"),
+    "distinct_in_order": ("float[k] a, int64[k] b, int64[%d] c, int64[k] d" % N,
+                          "ten = Constant<value_float = 10.0>()\n u = Mul(s, ten)\n r = Floor(u)\n"
+                          "a, b, c, d = Unique<sorted = 0>(r)"),
+    "boxes": ("int64[k, 3] a, float[k, 4] b",
+              "bx = Unsqueeze(y, ax0)\n two = Constant<value_ints = [0, 1]>()\n sc = Unsqueeze(t, two)\n"
+              "most = Constant<value_ints = [5]>()\n iou = Constant<value_floats = [0.3]>()\n"
+              "thr = Constant<value_floats = [0.55]>()\n a = NonMaxSuppression(bx, sc, most, iou, thr)\n"
+              "col = Constant<value_int = 2>()\n j = Gather<axis = 1>(a, col)\n b = Gather<axis = 0>(y, j)"),
+    "branches": ("float[k, 4] a",
+                 "n = Size(t)\n zero = Constant<value_int = 3>()\n c = Greater(n, zero)\n"
+                 "a = If(c) <then_branch = g1 () => (float[k, 4] p) { p = Neg(y) }, "
+                 "else_branch = g2 () => (float[q, 4] q) { q = Identity(x) }>"),
+    "parts": ("float[k, 2] a, float[l, 2] b, float[p] c, float[q] d",
+              "a, b = Split<axis = 1, num_outputs = 2>(y)\n size = Shape(t)\n low = Not(m)\n at2 = NonZero(low)\n"
+              "i2 = Squeeze(at2, ax0)\n t2 = Gather<axis = 0>(s, i2)\n size2 = Shape(t2)\n all = Concat<axis = 0>(t, t2)\n"
+              "sizes = Concat<axis = 0>(size, size2)\n c, d = Split<axis = 0>(all, sizes)"),
+}
+REFUSED = {
+    "lengths_that_may_differ": ("float[n, 4] z", "low = Not(m)\n at2 = NonZero(low)\n i2 = Squeeze(at2, ax0)\n"
+                                "y2 = Gather<axis = 0>(x, i2)\n z = Add(y, y2)", "that they are alike is not known"),
+    "a_fixed_place": ("float[4] z", "zero = Constant<value_int = 0>()\n z = Gather<axis = 0>(y, zero)",
+                      "takes a fixed place"),
+    "the_last_ones": ("float[n, 4] z", "from = Constant<value_ints = [-2]>()\n to = Constant<value_ints = [100]>()\n"
+                      "z = Slice(y, from, to, ax0)", "only the first"),
+    "two_at_once": ("float[n, n] z", "one = Constant<value_ints = [1]>()\n a = Unsqueeze(t, one)\n b = Unsqueeze(t, ax0)\n"
+                    "z = Mul(a, b)", "that they are alike is not known"),
+    "an_operator_without_a_rule": ("float[n, 4] z", "r = Constant<value_ints = [2, 1]>()\n z = Tile(y, r)",
+                                   "does not work with an axis"),
+}
+
+
+def model_of(outputs, nodes):
+    body = "half = Constant<value_float = 0.5>()\n minus = Constant<value_ints = [-1]>()\n" \
+           "minus_list = Constant<value_ints = [-1]>()\n" + ROWS + nodes
+    return onnx.parser.parse_model(HEAD % (outputs, body))
+
+
+def inputs_of(seed):
+    """Of all seeds: the first has no row above a half, the second all but one."""
+    r = np.random.default_rng(seed)
+    x = r.random((N, 4), dtype=np.float32)
+    x[:, 2:] += x[:, :2]
+    s = r.random(N, dtype=np.float32)
+    high = s > 2 if seed == 0 else np.arange(N) != 3 if seed == 1 else s > 0.5
+    return {"x": x, "s": np.where(high, 0.51 + s / 3, s / 3)}
+
+
+def shunt_run(folder, model, inputs):
+    path = os.path.join(folder, "m.onnx")
+    onnx.save(model, path)
+    write_st(os.path.join(folder, "in.st"), {k: Tensor(KINDS[v.dtype], v) for k, v in inputs.items()})
+    return subprocess.run([os.path.join(BIN, "shunt-run"), "infer", "--model", path, "--device", DEVICE, "--inputs",
+                           os.path.join(folder, "in.st"), "--outputs", os.path.join(folder, "out.st")],
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120, check=False)
+
+
+class Rules(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        import tempfile
+        cls.dir = tempfile.TemporaryDirectory(prefix="shunt-e2e.")
+        cls.addClassCleanup(cls.dir.cleanup)
+
+    def run_rule(self, name, seed):
+        model = model_of(*RULES[name])
+        r = shunt_run(self.dir.name, model, inputs_of(seed))
+        self.assertEqual(r.returncode, 0, r.stdout)
+        got = read_st(os.path.join(self.dir.name, "out.st"))
+        return model, [got[v.name].array for v in model.graph.output]
+
+    def same(self, name, seed):
+        model, got = self.run_rule(name, seed)
+        want = ReferenceEvaluator(model).run(None, inputs_of(seed))
+        for v, g, w in zip(model.graph.output, got, want):
+            self.assertEqual(g.shape, np.shape(w), v.name)
+            np.testing.assert_allclose(g, w, rtol=1e-5, atol=1e-6, err_msg=v.name)
+
+    def test_rules(self):
+        for name in RULES:
+            for seed in range(1, SEEDS):
+                with self.subTest(name, seed=seed):
+                    self.same(name, seed)
+
+    def test_nothing_is_there(self):
+        """Onnx's reference loses axes of what is empty: so the axes that the graph names by n have none."""
+        for name in RULES:
+            with self.subTest(name):
+                model, got = self.run_rule(name, 0)
+                for v, g in zip(model.graph.output, got):
+                    dims = v.type.tensor_type.shape.dim
+                    self.assertEqual(g.ndim, len(dims), v.name)
+                    for d, size in zip(dims, g.shape):
+                        self.assertEqual(size, 0 if d.dim_param == "n" else d.dim_value or size, v.name)
+
+    def test_refused(self):
+        for name, (outputs, nodes, why) in REFUSED.items():
+            with self.subTest(name):
+                r = shunt_run(self.dir.name, model_of(outputs, nodes), inputs_of(2))
+                self.assertEqual(r.returncode, 1, r.stdout)
+                self.assertIn(why, r.stdout)
+
+
+class Served(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = System("--workers=2")
+        cls.addClassCleanup(cls.s.stop)
+        cls.key = cls.s.tenant("finder")
+
+    def push(self, name, text):
+        self.s.push(self.key, name, onnx.parser.parse_model(text).SerializeToString())
+
+    def ask(self, name, inputs, **more):
+        body = [{"name": k, "datatype": "FP32", "shape": list(v.shape), "data": v.flatten().tolist()}
+                for k, v in inputs.items()]
+        r = self.s.infer(self.key, name, body, **more)
+        self.assertEqual(r.status, 200, r)
+        return r
+
+    def test_each_request_gets_what_it_has(self):
+        outputs, nodes = RULES["boxes"]
+        model = model_of(outputs + ", int64[1, n] at, float[n, 4] y", nodes)
+        self.s.push(self.key, "boxes", model.SerializeToString())
+        about = self.s.call("GET", "/v2/models/boxes", key=self.key).json
+        self.assertEqual([o["shape"] for o in about["outputs"]], [[-1, 3], [-1, 4], [1, -1], [-1, 4]])
+        for seed in range(1, SEEDS + 4):
+            want = ReferenceEvaluator(model).run(None, inputs_of(seed))
+            for o, w in zip(self.ask("boxes", inputs_of(seed)).json["outputs"], want):
+                self.assertEqual(o["shape"], list(np.shape(w)), o["name"])
+                np.testing.assert_allclose(np.array(o["data"]).reshape(np.shape(w)), w, rtol=1e-6)
+
+    def test_a_request_may_have_nothing(self):
+        self.s.push(self.key, "none", model_of(*RULES["rows"]).SerializeToString())
+        for o in self.ask("none", inputs_of(0)).json["outputs"]:
+            self.assertEqual((o["data"], 0 in o["shape"]), ([], True))
+
+    def test_binary_outputs_end_where_they_end(self):
+        outputs, nodes = RULES["rows"]
+        model = model_of(outputs, nodes)
+        self.s.push(self.key, "rows", model.SerializeToString())
+        for seed in range(1, SEEDS):
+            want = ReferenceEvaluator(model).run(None, inputs_of(seed))
+            r = self.ask("rows", inputs_of(seed), parameters={"binary_data_output": True})
+            head = int(r.headers.get("inference-header-content-length", len(r.raw)))
+            at = head
+            for o, w in zip(json.loads(r.raw[:head])["outputs"], want):
+                self.assertEqual(o["shape"], list(np.shape(w)))
+                n = o["parameters"]["binary_data_size"]
+                self.assertEqual(n, w.nbytes)
+                self.assertEqual(r.raw[at:at + n], np.ascontiguousarray(w).tobytes())
+                at += n
+            self.assertEqual(at, len(r.raw))
+
+    def test_batches_of_any_size(self):
+        """Samples meet in the list of boxes, so each request runs by itself."""
+        self.push("many", '<ir_version: 8, opset_import: ["" : 18]> g (float[B, 6, 4] b, float[B, 2, 6] s) => '
+                  '(int64[n, 3] a) {\n most = Constant<value_ints = [3]>()\n iou = Constant<value_floats = [0.5]>()\n'
+                  'thr = Constant<value_floats = [0.4]>()\n a = NonMaxSuppression(b, s, most, iou, thr)\n}')
+        for batch in (1, 3, 2):
+            r = np.random.default_rng(batch)
+            b = r.random((batch, 6, 4), dtype=np.float32)
+            s = r.random((batch, 2, 6), dtype=np.float32)
+            want = nms(b, s, 3, 0.5, 0.4)
+            got = self.ask("many", {"b": b, "s": s}).json["outputs"][0]
+            self.assertEqual(got["shape"], [len(want), 3])
+            self.assertEqual(np.array(got["data"]).reshape(-1, 3).tolist(), want)
+
+    def test_jobs_over_a_dataset_are_refused(self):
+        outputs, nodes = RULES["rows"]
+        self.s.push(self.key, "kept", model_of(outputs, nodes).SerializeToString())
+        self.s.push_data(self.key, "data", st_of({k: v for k, v in inputs_of(2).items()}))
+        r = self.s.call("POST", "/api/v1/jobs", {"kind": "batch_inference", "model": "kept", "dataset": "data",
+                                                 "spec": {"batch": 12}}, key=self.key)
+        self.assertEqual(r.status, 422, r)
+        self.assertIn("is not the batch", r.error)
+
+
+def st_of(tensors):
+    from system import st_bytes
+    return st_bytes({k: ("F32", list(v.shape), struct.pack("<%df" % v.size, *v.flatten())) for k, v in tensors.items()})
+
+
+def nms(boxes, scores, most, iou, above):
+    """ONNX's words, box by box."""
+    out = []
+    for b in range(len(boxes)):
+        corners = np.stack([np.minimum(boxes[b, :, :2], boxes[b, :, 2:]), np.maximum(boxes[b, :, :2], boxes[b, :, 2:])])
+        for c in range(scores.shape[1]):
+            picked = []
+            for i in sorted(range(len(boxes[b])), key=lambda i: (-scores[b, c, i], i)):
+                if scores[b, c, i] <= above or len(picked) == most:
+                    break
+                if not any(cover(corners[:, i], corners[:, j]) > iou for j in picked):
+                    picked.append(i)
+            out += [[b, c, i] for i in picked]
+    return out
+
+
+def cover(a, b):
+    both = np.prod(np.maximum(np.minimum(a[1], b[1]) - np.maximum(a[0], b[0]), 0))
+    return both / (np.prod(a[1] - a[0]) + np.prod(b[1] - b[0]) - both)
+
+
+if __name__ == "__main__":
+    unittest.main()
