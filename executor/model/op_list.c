@@ -14,7 +14,7 @@ static const char *const WHY[] = {
     [TEXT] = "made for texts, which devices have not",
     [RANDOM] = "its result would be random: a request gives the same numbers each time; if it is a "
                "dropout, call model.eval() before torch.onnx.export",
-    [FROM_FILE] = "decodes files: `shunt infer --image` and `shunt push dataset` do it before",
+    [FROM_FILE] = "decodes files, as `shunt infer --image` and `shunt push dataset` do before",
 };
 
 /* Sorted by name, as ONNX sorts. since: the first opset that has it. trains: test_autodiff.c
