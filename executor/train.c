@@ -513,7 +513,7 @@ static bool go_on(struct train *t, struct job *j)
 static bool finish_end(struct train *t, struct job *j)
 {
     if (j->end == END_DONE) {
-        /* One task of a job is with the thread of files at a time: who frees the job asks for it. */
+        /* One task of a job is with the thread of files at a time: freeing the job asks for it. */
         if (j->phase == MSG_JOB_COMPLETING || j->writing)
             return false;
         job_set_phase(j, MSG_JOB_COMPLETING);
