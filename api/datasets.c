@@ -29,6 +29,8 @@ int datasets_create(struct api_req *q, struct sh_err *err)
 
     if (!rc)
         rc = noun_check_name("name", name, err);
+    if (!rc)
+        rc = store_has_place(q, STORE_DATASETS, err);
     if (rc)
         return rc;
     rc = store_dataset_create(q, name, &j, err);

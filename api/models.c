@@ -37,6 +37,8 @@ int models_create(struct api_req *q, struct sh_err *err)
         rc = noun_check_name("name", name, err);
     if (!rc)
         rc = noun_check_choice("visibility", visibility, VISIBILITY, err);
+    if (!rc)
+        rc = store_has_place(q, STORE_MODELS, err);
     if (rc)
         return rc;
     rc = store_model_create(q, name, visibility, &j, err);

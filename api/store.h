@@ -56,7 +56,10 @@ int store_quota_put(struct api_req *q, const char *tenant, const char *if_match,
 
 /* store_key.c */
 #define STORE_MAX_KEYS 1000 /* live ones of a tenant */
-struct store_key {          /* tenant: NULL for a key of role admin or executor */
+/* Of a tenant, as every API keeps each of them in memory: models, the versions of all together, and
+ * datasets. Versions that jobs have made count, and are not refused. */
+#define STORE_MAX_THINGS 10000
+struct store_key { /* tenant: NULL for a key of role admin or executor */
     const char *tenant, *id, *name, *role, *hash_hex, *expires_at;
 };
 int store_key_list(struct api_req *q, const char *tenant, const struct req_page *page, json_t **out,
@@ -116,6 +119,9 @@ struct store_version_new {
 };
 int store_version_create(struct api_req *q, const struct store_version_new *v, json_t **out,
                          struct sh_err *err);
+enum store_thing { STORE_MODELS, STORE_VERSIONS, STORE_DATASETS };
+/* May the tenant create one more? Fails: SH_E_QUOTA. */
+int store_has_place(struct api_req *q, enum store_thing what, struct sh_err *err);
 int store_version_delete(struct api_req *q, const char *model, const char *version,
                          const char *if_match, json_t **out, struct sh_err *err);
 /* What an upload needs to know: id, state, storage used and allowed. id 0: no such thing. */

@@ -88,6 +88,16 @@ static const struct db_stmt SLO_PUT = {
     9,
 };
 
+static const struct db_stmt THINGS = {
+    "things",
+    "SELECT CASE $2 WHEN 'models' THEN (SELECT count(*) FROM model x WHERE x.tenant_id = "
+    "$1::bigint AND x.deleted_at IS NULL) WHEN 'versions' THEN (SELECT count(*) FROM "
+    "model_version x JOIN model m ON m.id = x.model_id WHERE m.tenant_id = $1::bigint AND x.state "
+    "<> 'DELETED') ELSE (SELECT count(*) FROM dataset x WHERE x.tenant_id = $1::bigint AND "
+    "x.state <> 'DELETED') END",
+    2,
+};
+
 static const struct db_stmt SLO_DELETE = {
     "slo_delete",
     "WITH s AS (DELETE FROM slo x USING model m WHERE m.id = x.model_id AND m.tenant_id = "
@@ -165,4 +175,20 @@ int store_slo_delete(struct api_req *q, const char *model, const char *if_match,
     const char *p[] = {STORE_TEXT(q->tenant_id), model, if_match, q->who.key_id, q->request_id};
 
     return store_one(q->db, &SLO_DELETE, p, out, err);
+}
+
+int store_has_place(struct api_req *q, enum store_thing what, struct sh_err *err)
+{
+    static const char *const NAMES[] = {
+        [STORE_MODELS] = "models", [STORE_VERSIONS] = "versions", [STORE_DATASETS] = "datasets"};
+    struct db_res *res = NULL;
+    int rc =
+        db_exec(q->db, &THINGS, (const char *[]){STORE_TEXT(q->tenant_id), NAMES[what]}, &res, err);
+
+    if (!rc && db_i64(res, 0, 0, 0) >= STORE_MAX_THINGS)
+        rc = SH_FAIL(err, SH_E_QUOTA, "a tenant has at most %d %s%s; delete what is not used",
+                     STORE_MAX_THINGS, NAMES[what],
+                     what == STORE_VERSIONS ? " of all its models" : "");
+    db_res_free(res);
+    return rc;
 }

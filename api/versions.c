@@ -83,6 +83,8 @@ int versions_create(struct api_req *q, struct sh_err *err)
         rc = read_buckets(q, buckets, &text, err);
     v.buckets = text;
     if (!rc)
+        rc = store_has_place(q, STORE_VERSIONS, err);
+    if (!rc)
         rc = store_version_create(q, &v, &j, err);
     free(text);
     if (rc == SH_E_CONFLICT && err)

@@ -394,6 +394,35 @@ static void only_old_files_without_a_row_are_removed(void **state)
 
 /* ------------------------------------------------------------------ pins */
 
+static void a_tenant_has_so_many_things_and_no_more(void **state)
+{
+    struct world *w = *state;
+    struct api_req q = {.db = w->db, .tenant_id = 2, .request_id = "r"};
+    struct api_req other = {.db = w->db, .tenant_id = 1, .request_id = "r"};
+    struct sh_err err = {0};
+
+    run(w->db, "INSERT INTO model (tenant_id, name) SELECT 2, 'm' || n FROM generate_series(1, "
+               "9999) n");
+    run(w->db, "INSERT INTO model_version (model_id, version) SELECT min(m.id), n FROM model m, "
+               "generate_series(1, 9999) n WHERE m.tenant_id = 2 GROUP BY n");
+    run(w->db, "INSERT INTO dataset (tenant_id, name) SELECT 2, 'd' || n FROM generate_series(1, "
+               "9999) n");
+    for (int what = STORE_MODELS; what <= STORE_DATASETS; what++)
+        assert_ok_err(store_has_place(&q, (enum store_thing)what, &err), &err);
+    run(w->db, "INSERT INTO model (tenant_id, name) VALUES (2, 'one')");
+    run(w->db, "INSERT INTO model_version (model_id, version) SELECT id, 1 FROM model WHERE name = "
+               "'one'");
+    run(w->db, "INSERT INTO dataset (tenant_id, name) VALUES (2, 'one')");
+    for (int what = STORE_MODELS; what <= STORE_DATASETS; what++) {
+        err = (struct sh_err){0};
+        assert_fails(store_has_place(&q, (enum store_thing)what, &err), SH_E_QUOTA, &err,
+                     "at most 10000");
+        assert_ok(store_has_place(&other, (enum store_thing)what, NULL));
+    }
+    run(w->db, "UPDATE dataset SET state = 'DELETED' WHERE name = 'one'");
+    assert_ok(store_has_place(&q, STORE_DATASETS, NULL));
+}
+
 /* Two tenants with four READY versions each, of 100 MiB a piece. */
 static void fill_pins(struct world *w)
 {
@@ -624,6 +653,7 @@ int main(void)
         TEST(numbers_of_any_size_are_read),
         TEST(a_tenant_has_few_look_ups_of_what_is_not_there),
         TEST(only_old_files_without_a_row_are_removed),
+        TEST(a_tenant_has_so_many_things_and_no_more),
         TEST(pins_are_bounded_by_quota_by_share_and_by_the_device),
         TEST(a_pinned_version_is_not_unloaded_and_an_unloaded_one_not_pinned),
         TEST(a_folder_of_a_job_goes_when_the_job_is_gone),
