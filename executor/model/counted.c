@@ -21,7 +21,7 @@ bool counted__concerns(const struct shape_ctx *c)
 
 int counted__refuse(struct counted *k, const char *why)
 {
-    return shape__fail(k->c, SH_E_UNSUPPORTED, why);
+    return shape__fail(k->c, SH_E_UNSUPPORTED, "%s", why);
 }
 
 struct graph_number counted__of(const struct shape_ctx *c, uint32_t v)

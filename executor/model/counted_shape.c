@@ -518,7 +518,7 @@ static int join(struct counted *k, int axis, bool is_packed)
     struct rewrite *w = &k->w;
     struct shape_ctx *c = k->c;
     struct graph_number all = number__const(0), unused;
-    uint32_t *masks = calloc((size_t)c->n.n_in + 1, sizeof(*masks)), v;
+    uint32_t *masks = calloc((size_t)c->n.n_in + 1, sizeof(*masks)), v = GRAPH_NONE;
     bool *yes;
 
     if (!masks)
