@@ -8,6 +8,7 @@
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/submit.h"
+#include "common/importer.h"
 #include "common/job_state.h"
 #include "tests/db/db_test.h"
 
@@ -31,7 +32,8 @@ static void fill(struct db *db)
         "meta) SELECT m, 1, 'READY', repeat('a', 64), 'packages/a', '[{\"name\":\"x\",\"datatype\":"
         "\"FP32\",\"shape\":[-1,4]}]', "
         "'[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,2]}]', "
-        "'{\"trainable\":true,\"importer\":1}' FROM generate_series(1, 2) m");
+        "'{\"trainable\":true,\"importer\":" DB_NUMBER(
+            SH_IMPORTER) "}' FROM generate_series(1, 2) m");
     run(db,
         "INSERT INTO dataset (tenant_id, name, state, digest, path, n_samples, tensors) SELECT t, "
         "'small', 'READY', repeat('b', 64), 'datasets/b', 64, '[{\"name\":\"x\",\"datatype\":"

@@ -22,7 +22,17 @@ for scenario in world "${scenarios[@]}"; do
         exit 1
     }
 done
-"$sim" --scenario world --seconds 3
+
+# fresh SCENARIO SECONDS: new seeds. One that finds something stops who works on the code; CI, which
+# tests a change, names it (flaky) and goes on: it was there before, most likely.
+fresh() {
+    local found
+    found=$("$sim" --scenario "$1" --seconds "$2") && echo "$found" && return
+    echo "$found"
+    [ -n "${SHUNT_TEST_AGAIN:-}" ] || exit 1
+    sed -n "s/^seed \([0-9]*\): BROKEN /flaky: sim --scenario $1 --seed \1: /p" <<<"$found"
+}
+fresh world 3
 for scenario in "${scenarios[@]}"; do
-    "$sim" --scenario "$scenario" --seconds $(((seconds - 3) / ${#scenarios[@]}))
+    fresh "$scenario" $(((seconds - 3) / ${#scenarios[@]}))
 done

@@ -6,6 +6,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/eval.h"
+#include "executor/slabs.h"
 #include "executor/switch.h"
 #include "tests/unit/slow_disk.h"
 
@@ -38,21 +39,21 @@ struct rig {
 static struct rig *the_rig;
 
 /* What the rest of the executor does. */
-uint64_t pool_own_slab(struct pool *p)
+uint64_t slabs_own_id(struct slabs *s)
 {
-    (void)p;
+    (void)s;
     return 7;
 }
 
-int pool_add_slab(struct pool *p, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)
+int slabs_add(struct slabs *s, uint64_t api_id, int fd, uint64_t bytes, struct sh_err *err)
 {
-    (void)p, (void)api_id;
+    (void)s, (void)api_id;
     return sh_shm_map(fcntl(fd, F_DUPFD_CLOEXEC, 3), (size_t)bytes, true, &the_rig->slab, err);
 }
 
-void pool_drop_slab(struct pool *p, uint64_t api_id)
+void slabs_drop(struct slabs *s, uint64_t api_id)
 {
-    (void)p, (void)api_id;
+    (void)s, (void)api_id;
     sh_shm_fini(&the_rig->slab);
 }
 

@@ -58,7 +58,7 @@ static void take_input(const struct infer_plan *p, size_t k)
     free(to);
 }
 
-static void reply(const struct infer_plan *p)
+static void reply(struct infer_plan *p)
 {
     char *out = calloc(1, p->all_out_bytes + 1);
     struct sh_err err = {0};
