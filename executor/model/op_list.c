@@ -12,8 +12,7 @@ enum why { NOT_YET, TEXT, RANDOM, FROM_FILE };
 static const char *const WHY[] = {
     [NOT_YET] = "not built yet",
     [TEXT] = "made for texts, which devices have not",
-    [RANDOM] = "its result would be random: a request gives the same numbers each time; if it is a "
-               "dropout, call model.eval() before torch.onnx.export",
+    [RANDOM] = "its result would be random; of a dropout: call model.eval() before the export",
     [FROM_FILE] = "decodes files, as `shunt infer --image` and `shunt push dataset` do before",
 };
 
