@@ -56,7 +56,7 @@ static void report_version(const struct model *m)
     uplink_send(&store__exec(m->store)->uplink, &msg);
 }
 
-static void report_shape(const struct model *m)
+void shape_report(const struct model *m)
 {
     struct msg_profile profile[MAX_PROFILE] = {{0}};
     struct sh_msg msg = {.type = MSG_SHAPE_STATE};
@@ -80,5 +80,5 @@ void model_report(const struct model *m)
     if (m->base == m)
         report_version(m);
     else
-        report_shape(m);
+        shape_report(m);
 }

@@ -262,7 +262,7 @@ void store_load_shape(struct store *s, const struct msg_shape_load *l)
         shape->is_asked = true;
     }
     if (!rc && shape->phase == MODEL_READY)
-        model_report(shape);
+        shape_report(shape); /* which may be the version itself */
     if (!rc)
         return;
     r.u.shape_state = (struct msg_shape_state){.version_id = l->version_id,

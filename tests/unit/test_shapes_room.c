@@ -52,7 +52,7 @@ void uplink_send(const struct uplink *u, const struct sh_msg *m)
     (void)m;
 }
 
-void model_report(const struct model *m)
+void shape_report(const struct model *m)
 {
     (void)m;
 }
