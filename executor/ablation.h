@@ -25,15 +25,11 @@
 #ifndef SH_EXECUTOR_ABLATION_H
 #define SH_EXECUTOR_ABLATION_H
 
-#include "common/msg.h"
-#include "executor/device/dev.h"
 #include "executor/transmit.h"
 
 #define ABLATION_MAX_STEPS 16
 
 struct exec;
-struct model;
-struct run;
 struct worker;
 
 enum ablation {

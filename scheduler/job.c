@@ -1,31 +1,33 @@
 #include "scheduler/job.h"
 
+#include "common/life.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define BIT(s) (1u << (s))
-#define NO_EXECUTOR_ENDS (BIT(JOB_CANCELLED) | BIT(JOB_EXPIRED))
-#define ON_EXECUTOR_ENDS (BIT(JOB_FAILED) | BIT(JOB_QUEUED) | BIT(JOB_CANCELLING))
-
-/* JOB_NEXT[from] = set of states that may follow. Empty = final. */
-static const unsigned JOB_NEXT[JOB_N_STATES] = {
-    [JOB_QUEUED] = BIT(JOB_STARTING) | BIT(JOB_FAILED) | BIT(JOB_HELD) | NO_EXECUTOR_ENDS,
-    [JOB_HELD] = BIT(JOB_QUEUED) | NO_EXECUTOR_ENDS,
-    [JOB_SUSPENDED] = BIT(JOB_QUEUED) | NO_EXECUTOR_ENDS,
-    [JOB_STARTING] = BIT(JOB_RUNNING) | BIT(JOB_PREEMPTED) | BIT(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
-    [JOB_RUNNING] = BIT(JOB_PREEMPTED) | BIT(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
-    [JOB_PREEMPTED] = BIT(JOB_RUNNING) | BIT(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
-    [JOB_COMPLETING] = BIT(JOB_SUCCEEDED) | ON_EXECUTOR_ENDS,
-    [JOB_CANCELLING] = BIT(JOB_CANCELLED),
-};
+#define NO_EXECUTOR_ENDS (SH_LIFE(JOB_CANCELLED) | SH_LIFE(JOB_EXPIRED))
+#define ON_EXECUTOR_ENDS (SH_LIFE(JOB_FAILED) | SH_LIFE(JOB_QUEUED) | SH_LIFE(JOB_CANCELLING))
 
 static const char *const STATE_NAMES[JOB_N_STATES] = {
 #define X(name) [JOB_##name] = #name,
     SH_JOB_STATES(X, )
 #undef X
 };
+
+static const unsigned NEXT[JOB_N_STATES] = {
+    [JOB_QUEUED] =
+        SH_LIFE(JOB_STARTING) | SH_LIFE(JOB_FAILED) | SH_LIFE(JOB_HELD) | NO_EXECUTOR_ENDS,
+    [JOB_HELD] = SH_LIFE(JOB_QUEUED) | NO_EXECUTOR_ENDS,
+    [JOB_SUSPENDED] = SH_LIFE(JOB_QUEUED) | NO_EXECUTOR_ENDS,
+    [JOB_STARTING] =
+        SH_LIFE(JOB_RUNNING) | SH_LIFE(JOB_PREEMPTED) | SH_LIFE(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
+    [JOB_RUNNING] = SH_LIFE(JOB_PREEMPTED) | SH_LIFE(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
+    [JOB_PREEMPTED] = SH_LIFE(JOB_RUNNING) | SH_LIFE(JOB_COMPLETING) | ON_EXECUTOR_ENDS,
+    [JOB_COMPLETING] = SH_LIFE(JOB_SUCCEEDED) | ON_EXECUTOR_ENDS,
+    [JOB_CANCELLING] = SH_LIFE(JOB_CANCELLED),
+};
+static const struct sh_life LIFE = {"job", JOB_N_STATES, STATE_NAMES, NEXT};
 
 const char *job_state_name(enum job_state s)
 {
@@ -45,23 +47,21 @@ int job_state_parse(const char *name, enum job_state *out, struct sh_err *err)
 
 bool job_state_is_final(enum job_state s)
 {
-#define X(name) BIT(JOB_##name)
-    return (BIT(s) & (SH_JOB_ENDED(X, |))) != 0;
+#define X(name) SH_LIFE(JOB_##name)
+    return (SH_LIFE(s) & (SH_JOB_ENDED(X, |))) != 0;
 #undef X
 }
 
 bool job_state_has_executor(enum job_state s)
 {
-#define X(name) BIT(JOB_##name)
-    return (BIT(s) & (SH_JOB_ON_EXECUTOR(X, |))) != 0;
+#define X(name) SH_LIFE(JOB_##name)
+    return (SH_LIFE(s) & (SH_JOB_ON_EXECUTOR(X, |))) != 0;
 #undef X
 }
 
 bool job_can(enum job_state from, enum job_state to)
 {
-    if ((unsigned)from >= JOB_N_STATES || (unsigned)to >= JOB_N_STATES)
-        return false;
-    return (JOB_NEXT[from] & BIT(to)) != 0;
+    return sh_life_may(&LIFE, from, to);
 }
 
 static bool flips(const struct job_change *last, enum job_state to)

@@ -49,6 +49,7 @@ def look_at(folder):
 
 found = [line for path in sorted(glob.glob("*/rooms.txt"))
          for line in look_at(os.path.dirname(path))]
-print("\n".join(found))
+if found:
+    print("\n".join(found))
 sys.exit(1 if found else 0)
 PY

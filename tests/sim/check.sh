@@ -29,8 +29,10 @@ fresh() {
     local found
     found=$("$sim" --scenario "$1" --seconds "$2") && echo "$found" && return
     echo "$found"
-    [ -n "${SHUNT_TEST_AGAIN:-}" ] || exit 1
-    sed -n "s/^seed \([0-9]*\): BROKEN /flaky: sim --scenario $1 --seed \1: /p" <<<"$found"
+    [ "${SHUNT_TEST_AGAIN:-0}" = 1 ] || exit 1
+    # A failure that is no seed's has no name, and is one.
+    sed -nE "s/^seed ([0-9]+): (BROKEN |ended by signal )/flaky: sim --scenario $1 --seed \1: \2/p" \
+        <<<"$found" | grep .
 }
 fresh world 3
 for scenario in "${scenarios[@]}"; do

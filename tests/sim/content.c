@@ -36,11 +36,6 @@ unsigned sim_word_tenant(uint64_t word)
     return (unsigned)(word >> TENANT_AT);
 }
 
-enum sim_kind sim_word_kind(uint64_t word)
-{
-    return (enum sim_kind)(word >> KIND_AT & 15);
-}
-
 uint64_t sim_image_word(const struct sim_package *p, size_t at)
 {
     return sim_word(p->tenant, SIM_IMAGE, (uint64_t)p->id << 24 | at);

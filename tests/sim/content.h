@@ -26,7 +26,6 @@ struct sim_package {
 
 uint64_t sim_word(unsigned tenant, enum sim_kind kind, uint64_t rest);
 unsigned sim_word_tenant(uint64_t word);
-enum sim_kind sim_word_kind(uint64_t word);
 uint64_t sim_mix(uint64_t a, uint64_t b);
 
 uint64_t sim_image_word(const struct sim_package *p, size_t at); /* at: in words */

@@ -67,7 +67,6 @@ struct configured {
 static struct configured *configured;
 static struct sim_device *devices;
 static sim_lane_fn *watch;
-static uint64_t n_faults;
 
 void sim_device_configure(struct sim_proc *p, const struct sim_device_conf *c)
 {
@@ -99,17 +98,9 @@ void sim_device_watch(sim_lane_fn *fn)
     watch = fn;
 }
 
-uint64_t sim_device_faults(void)
-{
-    return n_faults;
-}
-
 static bool happens(double chance)
 {
-    const bool is = chance > 0 && sim_chance(chance);
-
-    n_faults += is;
-    return is;
+    return chance > 0 && sim_chance(chance);
 }
 
 /* ------------------------------------------------------------------ tickets and marks */

@@ -31,7 +31,6 @@ void sim_device_configure(struct sim_proc *p, const struct sim_device_conf *c);
 enum sim_lane_use { SIM_LANE_IN, SIM_LANE_OUT, SIM_LANE_MOVE, SIM_LANE_ZERO };
 typedef void sim_lane_fn(struct sim_proc *owner, enum sim_lane_use use, size_t off, size_t bytes);
 void sim_device_watch(sim_lane_fn *fn);
-uint64_t sim_device_faults(void); /* of all devices so far */
 
 /* ------------------------------------------------------------------ workers */
 

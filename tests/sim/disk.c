@@ -24,7 +24,6 @@ int __real_flock(int fd, int how);
 int __real_open(const char *path, int flags, ...);
 
 static struct sim_disk disks[SIM_MAX_HOSTS];
-static uint64_t n_faults;
 static bool is_task;
 
 void sim_disk_in_task(bool is)
@@ -35,11 +34,6 @@ void sim_disk_in_task(bool is)
 struct sim_disk *sim_disk(unsigned host)
 {
     return &disks[host];
-}
-
-uint64_t sim_disk_n_faults(void)
-{
-    return n_faults;
 }
 
 /* 0: go on; else why this call fails. */
@@ -54,15 +48,11 @@ static int trouble(bool grows)
         return EIO;
     d = &disks[sim_proc_host(p)];
     if (is_task && d->kill_in > 0 && --d->kill_in == 0) {
-        n_faults++;
         sim_proc_kill(p, SIGKILL);
         return EIO;
     }
-    if (d->fail > 0 && sim_chance(d->fail)) {
-        n_faults++;
+    if (d->fail > 0 && sim_chance(d->fail))
         return EIO;
-    }
-    n_faults += d->is_full && grows;
     return d->is_full && grows ? ENOSPC : 0;
 }
 

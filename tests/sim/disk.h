@@ -21,7 +21,6 @@ struct sim_disk {     /* of one host */
 };
 void sim_disk_in_task(bool is); /* what comes is called by a task of the checkpoint thread */
 struct sim_disk *sim_disk(unsigned host);
-uint64_t sim_disk_n_faults(void);
 
 ssize_t __wrap_write(int fd, const void *p, size_t n);
 ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t off);

@@ -95,7 +95,7 @@ const struct sim_package *script__package(size_t i, char path[static 96])
     return &versions[i].package;
 }
 
-static const char *tenant_name(unsigned tenant)
+const char *script__tenant_name(unsigned tenant)
 {
     static const char *const NAMES[] = {"?", "ann", "ben", "cyd"};
 
@@ -108,7 +108,7 @@ static void load(struct version *v)
 
     m.u.model_load = (struct msg_model_load){.epoch = sched.epoch,
                                              .version_id = v->id,
-                                             .tenant = tenant_name(v->package.tenant),
+                                             .tenant = script__tenant_name(v->package.tenant),
                                              .model = v->package.model,
                                              .package = v->path,
                                              .max_batch = v->max_batch,
@@ -186,7 +186,7 @@ static void say_quotas(void)
 
         m.u.tenant_memory = (struct msg_tenant_memory){
             .epoch = sched.epoch,
-            .tenant = tenant_name(t),
+            .tenant = script__tenant_name(t),
             .min_bytes = sim_below(3) ? 0 : sim_below(60) * DEV_BLOCK,
             .max_bytes = sim_below(4) ? 0 : (500 + sim_below(1200)) * DEV_BLOCK,
             .share = 1};
@@ -494,7 +494,7 @@ static void send_run(struct run *r, size_t version, bool is_old)
     m.u.run = (struct msg_run){.epoch = sched.epoch - is_old,
                                .run_id = r->id,
                                .version_id = v->id,
-                               .tenant = tenant_name(v->package.tenant),
+                               .tenant = script__tenant_name(v->package.tenant),
                                .batch = v->max_batch - left,
                                .n_parts = sent,
                                .budget_ns = r->budget_ns};

@@ -39,6 +39,7 @@ void script__jobs_ending(void);
 bool script__jobs_are_through(void);
 
 /* exec_script.c, for it */
+const char *script__tenant_name(unsigned tenant); /* BORROWED, static */
 void script__send(const struct sh_msg *m);
 uint64_t script__epoch(void);
 const struct sim_package *script__package(size_t i,

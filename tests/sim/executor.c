@@ -29,15 +29,6 @@ struct sim_exec *sim_exec_of(const struct sim_proc *p)
     return NULL;
 }
 
-struct sim_exec *sim_exec_next(const struct sim_exec *e)
-{
-    size_t i = 0;
-
-    while (e && execs[i++] != e)
-        ;
-    return i < n_execs ? execs[i] : NULL;
-}
-
 struct exec *sim_exec_running(const struct sim_exec *e)
 {
     return e->x && sim_proc_is_alive(e->proc) ? e->x : NULL;

@@ -29,10 +29,9 @@ struct sim_exec {
 
 /* Starts it (again). Does nothing while it is alive. */
 void sim_exec_start(struct sim_exec *e);
-void sim_exec_term(struct sim_exec *e);                   /* SIGTERM */
-struct exec *sim_exec_running(const struct sim_exec *e);  /* NULL: its process is not there */
-struct sim_exec *sim_exec_of(const struct sim_proc *p);   /* NULL: it is none */
-struct sim_exec *sim_exec_next(const struct sim_exec *e); /* NULL: first; all that were started */
+void sim_exec_term(struct sim_exec *e);                  /* SIGTERM */
+struct exec *sim_exec_running(const struct sim_exec *e); /* NULL: its process is not there */
+struct sim_exec *sim_exec_of(const struct sim_proc *p);  /* NULL: it is none */
 
 /* For sim_programs(). */
 extern const struct sim_program SIM_EXEC_PROGRAMS[];

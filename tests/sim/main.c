@@ -157,7 +157,7 @@ static struct result end_job(const struct job *j, char text[static MAX_TEXT], in
         n += (size_t)got;
     close(j->out);
     waitid(P_PID, (id_t)j->pid, &end, WEXITED); /* waitpid() is the simulation's */
-    *status = end.si_status;
+    *status = end.si_code == CLD_EXITED ? end.si_status << 8 : end.si_status;
     if (*status == 0 && n >= sizeof(r)) {
         memcpy(&r, text + n - sizeof(r), sizeof(r));
         n -= sizeof(r);

@@ -103,12 +103,6 @@ static int64_t for_a_while(uint64_t r)
     return SIM_MS(20) + (int64_t)(r % (uint64_t)SIM_S(3));
 }
 
-static void resume(void *arg, uint64_t n)
-{
-    (void)n;
-    sim_proc_resume(arg);
-}
-
 static void hit_kill(const uint64_t r[static 3])
 {
     (void)r;
@@ -125,8 +119,7 @@ static void hit_pause(const uint64_t r[static 3])
 {
     const int64_t ns = (int64_t)(r[0] % (uint64_t)SIM_S(4));
 
-    sim_proc_pause(executor.proc);
-    sim_world_after(ns, resume, executor.proc, 0);
+    sim_proc_pause_for(executor.proc, ns);
     oracles_exec_disturbed(ns);
 }
 
@@ -174,8 +167,7 @@ static void hit_worker(const uint64_t r[static 3])
         sim_proc_kill(p, r[1] % 4 == 1 ? 9 : 11);
         return;
     }
-    sim_proc_pause(p);
-    sim_world_after(ns, resume, p, 0);
+    sim_proc_pause_for(p, ns);
 }
 
 /* A time in which each thing that workers do may go wrong. */

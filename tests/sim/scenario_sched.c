@@ -91,16 +91,9 @@ static void hit_stop(const uint64_t r[static 3])
     sim_world_after(SIM_MS(r[1] % 1000), start, NULL, r[0] % N_SCHEDULERS);
 }
 
-static void resume(void *arg, uint64_t n)
-{
-    (void)n;
-    sim_proc_resume(arg);
-}
-
 static void hit_pause(const uint64_t r[static 3])
 {
-    sim_proc_pause(proc_of(whom(r)));
-    sim_world_after(SIM_MS(r[1] % (r[2] % 4 ? 3000 : 14000)), resume, proc_of(whom(r)), 0);
+    sim_proc_pause_for(proc_of(whom(r)), SIM_MS(r[1] % (r[2] % 4 ? 3000 : 14000)));
 }
 
 static void hit_cut(const uint64_t r[static 3])

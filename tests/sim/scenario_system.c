@@ -106,19 +106,12 @@ static void hit_kill(const uint64_t r[static 3])
     sim_world_after(SIM_MS(r[1] % (r[2] % 4 ? 3000 : 15000)), start, NULL, r[0] % N_PROCS);
 }
 
-static void resume(void *arg, uint64_t n)
-{
-    (void)n;
-    sim_proc_resume(arg);
-}
-
 static void hit_pause(const uint64_t r[static 3])
 {
     const int64_t ns = SIM_MS(r[1] % (r[2] % 4 ? 3000 : 12000));
 
     disturbed(ns);
-    sim_proc_pause(proc_of(r[0] % N_PROCS));
-    sim_world_after(ns, resume, proc_of(r[0] % N_PROCS), 0);
+    sim_proc_pause_for(proc_of(r[0] % N_PROCS), ns);
 }
 
 static void hit_cut(const uint64_t r[static 3])

@@ -160,12 +160,6 @@ static void restart(void *arg, uint64_t i)
         sim_proc_start(p, NULL, client_main, &clients[i - N_SERVERS]);
 }
 
-static void resume(void *arg, uint64_t n)
-{
-    (void)n;
-    sim_proc_resume(arg);
-}
-
 static size_t whom(const uint64_t r[static 3])
 {
     return r[0] % (N_SERVERS + N_CLIENTS);
@@ -184,8 +178,7 @@ static void hit_kill(const uint64_t r[static 3])
 
 static void hit_pause(const uint64_t r[static 3])
 {
-    sim_proc_pause(proc_of(whom(r)));
-    sim_world_after(SIM_MS(r[1] % 3000), resume, proc_of(whom(r)), 0);
+    sim_proc_pause_for(proc_of(whom(r)), SIM_MS(r[1] % 3000));
 }
 
 static void hit_cut(const uint64_t r[static 3])

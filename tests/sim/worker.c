@@ -15,19 +15,10 @@
 #define EXIT(status) ((status) << 8) /* as waitpid() says it */
 
 struct sim_worker_faults sim_worker_faults;
-static uint64_t n_faults;
-
-uint64_t sim_worker_n_faults(void)
-{
-    return n_faults;
-}
 
 bool worker__fault(double chance)
 {
-    const bool is = chance > 0 && sim_chance(chance);
-
-    n_faults += is;
-    return is;
+    return chance > 0 && sim_chance(chance);
 }
 
 static void serve_next(void *arg, uint64_t n);

@@ -24,7 +24,6 @@ struct sim_worker_faults { /* chances */
     double nan;      /* a step: its loss is not a number */
 };
 extern struct sim_worker_faults sim_worker_faults;
-uint64_t sim_worker_n_faults(void); /* so far, of all of them */
 
 void sim_worker_main(void *arg); /* program "shunt-worker" */
 

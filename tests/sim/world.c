@@ -48,7 +48,6 @@ static struct {
     uint64_t seq, n_events, state[4];
     struct event *heap;
     size_t n, cap;
-    bool is_halted;
     struct sim_proc *procs, **last;
     struct sim_proc *self;
     pid_t next_pid;
@@ -309,21 +308,15 @@ static void handle(const struct event *e)
 
 void sim_run(int64_t until_ns)
 {
-    world.is_halted = false;
-    while (world.n > 0 && !world.is_halted && world.heap[0].at_ns <= until_ns) {
+    while (world.n > 0 && world.heap[0].at_ns <= until_ns) {
         struct event e = pop();
 
         if (e.at_ns > world.now_ns)
             world.now_ns = e.at_ns;
         handle(&e);
     }
-    if (!world.is_halted && world.now_ns < until_ns)
+    if (world.now_ns < until_ns)
         world.now_ns = until_ns;
-}
-
-void sim_halt(void)
-{
-    world.is_halted = true;
 }
 
 uint64_t sim_n_events(void)
@@ -399,6 +392,18 @@ void sim_proc_resume(struct sim_proc *p)
         p->held[i].at_ns = world.now_ns;
         put(&p->held[i]); /* before what was made later */
     }
+}
+
+static void on_resume(void *arg, uint64_t n)
+{
+    (void)n;
+    sim_proc_resume(arg);
+}
+
+void sim_proc_pause_for(struct sim_proc *p, int64_t ns)
+{
+    sim_proc_pause(p);
+    sim_world_after(ns, on_resume, p, 0);
 }
 
 bool sim_proc_is_alive(const struct sim_proc *p)

@@ -40,9 +40,8 @@ uint64_t sim_below(uint64_t n);                 /* 0 .. n-1; n > 0 */
 int64_t sim_between(int64_t low, int64_t high); /* both included */
 bool sim_chance(double p);
 
-/* Handles events until the time is over, or sim_halt(). */
+/* Handles events until the time is over. */
 void sim_run(int64_t until_ns);
-void sim_halt(void);
 uint64_t sim_n_events(void);
 
 /* In the world: happens whoever dies. */
@@ -56,7 +55,8 @@ void sim_proc_start(struct sim_proc *p, struct sim_proc *parent, sim_fn *main, v
 void sim_proc_kill(struct sim_proc *p, int wait_status); /* as waitpid() says it; 9: SIGKILL */
 void sim_proc_pause(struct sim_proc *p);                 /* SIGSTOP */
 void sim_proc_resume(struct sim_proc *p);
-bool sim_proc_is_alive(const struct sim_proc *p); /* running or paused */
+void sim_proc_pause_for(struct sim_proc *p, int64_t ns); /* and resumes it */
+bool sim_proc_is_alive(const struct sim_proc *p);        /* running or paused */
 bool sim_proc_is_paused(const struct sim_proc *p);
 const char *sim_proc_name(const struct sim_proc *p);
 unsigned sim_proc_host(const struct sim_proc *p);
