@@ -24,6 +24,11 @@ int counted__refuse(struct counted *k, const char *why)
     return shape__fail(k->c, SH_E_UNSUPPORTED, "%s", why);
 }
 
+int counted__axis_in(const struct counted *k, uint32_t i)
+{
+    return shape__has(k->c, i) ? counted__axis(shape__in(k->c, i)) : -1;
+}
+
 struct graph_number counted__of(const struct shape_ctx *c, uint32_t v)
 {
     const struct graph_value *x = &c->g->values[v];

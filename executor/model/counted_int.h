@@ -37,6 +37,7 @@ int counted__is_numbers(struct counted *k, uint32_t out, const struct graph_numb
 /* ---- axes (counted.c) */
 int counted__axis(const struct graph_value *v);                         /* -1: none is counted */
 struct graph_number counted__of(const struct shape_ctx *c, uint32_t v); /* of its counted axis */
+int counted__axis_in(const struct counted *k, uint32_t i); /* of input i; < 0: none, or no input */
 /* Input i with `fill` in what is undefined. */
 int counted__cover(struct counted *k, uint32_t i, double fill);
 /* mask, [n], along axis `axis` of `rank` axes. */

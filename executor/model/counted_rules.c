@@ -6,14 +6,8 @@
 #include "executor/model/counted_int.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define PLACES_DEPTH 8 /* nodes that indices are followed through */
-
-static int axis_in(const struct counted *k, uint32_t i)
-{
-    return shape__has(k->c, i) ? counted__axis(shape__in(k->c, i)) : -1;
-}
 
 static struct graph_number count_in(const struct counted *k, uint32_t i)
 {
@@ -24,7 +18,7 @@ static struct graph_number count_in(const struct counted *k, uint32_t i)
 static bool is_alone(const struct counted *k, uint32_t i)
 {
     for (uint32_t j = 0; j < k->c->n.n_in; j++)
-        if (j != i && axis_in(k, j) >= 0)
+        if (j != i && counted__axis_in(k, j) >= 0)
             return false;
     return true;
 }
@@ -68,20 +62,20 @@ static int rule_each(struct counted *k)
         if (shape__has(k->c, i))
             rank = SH_MAX(rank, shape__in(k->c, i)->rank);
     for (uint32_t i = 0; i < k->c->n.n_in; i++) {
-        if (axis_in(k, i) < 0)
+        if (counted__axis_in(k, i) < 0)
             continue;
-        at = axis_in(k, i) + rank - shape__in(k->c, i)->rank;
+        at = counted__axis_in(k, i) + rank - shape__in(k->c, i)->rank;
         other = count_in(k, i);
-        if (axis >= 0 && (axis != at || size != shape__in(k->c, i)->dims[axis_in(k, i)] ||
+        if (axis >= 0 && (axis != at || size != shape__in(k->c, i)->dims[counted__axis_in(k, i)] ||
                           !number__same(k->c->g, &n, &other)))
             return counted__refuse(k, WHY_COUNTS_MEET);
         n = other;
         axis = at;
-        size = shape__in(k->c, i)->dims[axis_in(k, i)];
+        size = shape__in(k->c, i)->dims[counted__axis_in(k, i)];
     }
     for (uint32_t i = 0; i < k->c->n.n_in; i++) {
         at = shape__has(k->c, i) ? axis - (rank - shape__in(k->c, i)->rank) : -1;
-        if (at >= 0 && axis_in(k, i) < 0 && shape__in(k->c, i)->dims[at] != 1)
+        if (at >= 0 && counted__axis_in(k, i) < 0 && shape__in(k->c, i)->dims[at] != 1)
             return counted__refuse(k, WHY_COUNTS_MEET);
     }
     return steps_to(k, axis, n);
@@ -90,11 +84,11 @@ static int rule_each(struct counted *k)
 /* Its first axis holds things that have nothing to do with each other, as a batch does. */
 static int rule_batch(struct counted *k)
 {
-    const struct graph_number n = axis_in(k, 0) == 0 ? count_in(k, 0) : number__const(0);
+    const struct graph_number n = counted__axis_in(k, 0) == 0 ? count_in(k, 0) : number__const(0);
     const int64_t size = shape__in(k->c, 0)->dims[0];
     int rc;
 
-    if (axis_in(k, 0) != 0 || !is_alone(k, 0) || k->c->n.n_out > 1)
+    if (counted__axis_in(k, 0) != 0 || !is_alone(k, 0) || k->c->n.n_out > 1)
         return counted__refuse(k, WHY_COUNTED);
     rc = steps(k);
     if (!rc && shape__outv(k->c, 0)->dims[0] != size)
@@ -105,7 +99,7 @@ static int rule_batch(struct counted *k)
 /* Along one axis: of another one than that which is counted, or what is undefined has no part. */
 static int rule_along(struct counted *k)
 {
-    const int axis = axis_in(k, 0);
+    const int axis = counted__axis_in(k, 0);
     struct graph_number n;
     int64_t flat = 0, reverse = 0;
     int at, rc = attr_axis(k, "axis", -1, shape__in(k->c, 0)->rank, &at);
@@ -141,14 +135,14 @@ static int rule_layer_norm(struct counted *k)
 {
     int at, rc = attr_axis(k, "axis", -1, shape__in(k->c, 0)->rank, &at);
 
-    if (!rc && (axis_in(k, 0) < 0 || !is_alone(k, 0) || axis_in(k, 0) >= at))
+    if (!rc && (counted__axis_in(k, 0) < 0 || !is_alone(k, 0) || counted__axis_in(k, 0) >= at))
         return counted__refuse(k, WHY_COUNTED);
-    return rc ? rc : steps_to(k, axis_in(k, 0), count_in(k, 0));
+    return rc ? rc : steps_to(k, counted__axis_in(k, 0), count_in(k, 0));
 }
 
 static int rule_transpose(struct counted *k)
 {
-    const int axis = axis_in(k, 0), rank = shape__in(k->c, 0)->rank;
+    const int axis = counted__axis_in(k, 0), rank = shape__in(k->c, 0)->rank;
     const struct graph_number n = count_in(k, 0);
     int64_t perm[SH_MAX_RANK];
     size_t count = 0;
@@ -171,12 +165,12 @@ static int rule_matmul(struct counted *k)
 
     if (a->rank < 2 || b->rank < 2 || (a->counted && b->counted))
         return counted__refuse(k, WHY_COUNTED);
-    if (a->counted && axis_in(k, 0) == a->rank - 2)
+    if (a->counted && counted__axis_in(k, 0) == a->rank - 2)
         return steps_to(k, rank - 2, count_in(k, 0));
-    if (b->counted && axis_in(k, 1) == b->rank - 1)
+    if (b->counted && counted__axis_in(k, 1) == b->rank - 1)
         return steps_to(k, rank - 1, count_in(k, 1));
-    if (a->counted && axis_in(k, 0) < a->rank - 2 && b->rank == 2)
-        return steps_to(k, axis_in(k, 0), count_in(k, 0));
+    if (a->counted && counted__axis_in(k, 0) < a->rank - 2 && b->rank == 2)
+        return steps_to(k, counted__axis_in(k, 0), count_in(k, 0));
     return counted__refuse(k, WHY_COUNTED);
 }
 
@@ -186,7 +180,7 @@ static int rule_gemm(struct counted *k)
     int64_t turned;
     int rc = graph_int(&k->c->n, "transA", 0, &turned, k->c->err);
 
-    if (!rc && (axis_in(k, 0) != (turned ? 1 : 0) || !is_alone(k, 0) ||
+    if (!rc && (counted__axis_in(k, 0) != (turned ? 1 : 0) || !is_alone(k, 0) ||
                 (shape__has(k->c, 2) && x->rank == 2 && x->dims[0] != 1)))
         return counted__refuse(k, WHY_COUNTED);
     return rc ? rc : steps_to(k, 0, count_in(k, 0));
@@ -235,7 +229,7 @@ static int mean(struct counted *k, const bool *over, bool keep)
 {
     struct rewrite *w = &k->w;
     const struct graph_value x = *shape__in(k->c, 0);
-    const int axis = axis_in(k, 0);
+    const int axis = counted__axis_in(k, 0);
     const struct graph_number n = count_in(k, 0);
     int64_t axes[SH_MAX_RANK], rest = 1;
     uint32_t sum, count;
@@ -257,7 +251,7 @@ static int mean(struct counted *k, const bool *over, bool keep)
 
 static int rule_reduce(struct counted *k)
 {
-    const int axis = axis_in(k, 0);
+    const int axis = counted__axis_in(k, 0);
     const char *op = k->c->n.op;
     bool over[SH_MAX_RANK] = {false}, keep;
     struct graph_number n;
@@ -290,7 +284,7 @@ static double last_of_all(enum sh_dtype t, bool largest)
 
 static int rule_arg(struct counted *k)
 {
-    const int axis = axis_in(k, 0);
+    const int axis = counted__axis_in(k, 0);
     const bool largest = strcmp(k->c->n.op, "ArgMax") == 0;
     struct graph_number n;
     int64_t keep, last = 0;
@@ -324,7 +318,7 @@ static int rule_topk(struct counted *k)
 {
     struct rewrite *w = &k->w;
     const struct graph_value x = *shape__in(k->c, 0);
-    const int axis = axis_in(k, 0);
+    const int axis = counted__axis_in(k, 0);
     const struct graph_number most = number__any(k->c, k->c->n.in[1]);
     struct graph_number n = axis >= 0 ? count_in(k, 0) : number__const(0);
     int64_t largest = 1, last = 0, bound;
@@ -414,7 +408,7 @@ static int within_count(struct counted *k, uint32_t i, struct graph_number n, in
 static int rule_gather(struct counted *k)
 {
     const struct graph_value x = *shape__in(k->c, 0), ix = *shape__in(k->c, 1);
-    const int table = axis_in(k, 0), index = axis_in(k, 1);
+    const int table = counted__axis_in(k, 0), index = counted__axis_in(k, 1);
     struct graph_number n = {0}, rows = {0};
     int at, rc = attr_axis(k, "axis", 0, x.rank, &at), out = -1;
 
@@ -447,7 +441,7 @@ static int rule_gather(struct counted *k)
 static int rule_gather_elements(struct counted *k)
 {
     const struct graph_value x = *shape__in(k->c, 0), ix = *shape__in(k->c, 1);
-    const int table = axis_in(k, 0), index = axis_in(k, 1);
+    const int table = counted__axis_in(k, 0), index = counted__axis_in(k, 1);
     struct graph_number n = {0}, rows = {0};
     int at, rc = attr_axis(k, "axis", 0, x.rank, &at);
 
@@ -481,7 +475,7 @@ static int depth_of(const struct counted *k)
 
 static int rule_gather_nd(struct counted *k)
 {
-    const int table = axis_in(k, 0), index = axis_in(k, 1), depth = depth_of(k),
+    const int table = counted__axis_in(k, 0), index = counted__axis_in(k, 1), depth = depth_of(k),
               rank = shape__in(k->c, 1)->rank;
     struct graph_number n = {0};
     int64_t batch;
@@ -512,7 +506,8 @@ static int rule_gather_nd(struct counted *k)
 static int skip_updates(struct counted *k, bool nd)
 {
     const struct graph_value ix = *shape__in(k->c, 1);
-    const int index = axis_in(k, 1), updates = axis_in(k, 2), rank = ix.rank - (nd ? 1 : 0);
+    const int index = counted__axis_in(k, 1), updates = counted__axis_in(k, 2),
+              rank = ix.rank - (nd ? 1 : 0);
     struct graph_number n[2];
     int rc;
 
@@ -532,7 +527,7 @@ static int rule_scatter(struct counted *k)
 {
     const bool nd = strcmp(k->c->n.op, "ScatterND") == 0;
     const struct graph_value x = *shape__in(k->c, 0), ix = *shape__in(k->c, 1);
-    const int table = axis_in(k, 0), index = axis_in(k, 1);
+    const int table = counted__axis_in(k, 0), index = counted__axis_in(k, 1);
     const struct graph_number rows = table >= 0 ? count_in(k, 0) : number__const(0);
     int at = -1, rc = nd ? SH_OK : attr_axis(k, "axis", 0, x.rank, &at);
 
@@ -552,7 +547,7 @@ static int rule_scatter(struct counted *k)
     }
     if (!rc && index >= 0)
         rc = skip_updates(k, nd);
-    else if (!rc && axis_in(k, 2) >= 0 && table < 0)
+    else if (!rc && counted__axis_in(k, 2) >= 0 && table < 0)
         return counted__refuse(k, WHY_COUNTS_MEET);
     if (!rc)
         rc = steps(k);
@@ -573,7 +568,7 @@ static int rule_non_zero(struct counted *k)
 static int rule_compress(struct counted *k)
 {
     struct rewrite *w = &k->w;
-    const int table = axis_in(k, 0);
+    const int table = counted__axis_in(k, 0);
     const bool has_axis = graph__attr(&k->c->n, "axis") != NULL;
     uint32_t q;
     int at = 0, rc = SH_OK;
@@ -599,10 +594,10 @@ static int rule_nms(struct counted *k)
     struct graph_number n[2];
     int rc;
 
-    if ((axis_in(k, 0) >= 0 && axis_in(k, 0) != 1) || axis_in(k, 1) != 2)
+    if ((counted__axis_in(k, 0) >= 0 && counted__axis_in(k, 0) != 1) || counted__axis_in(k, 1) != 2)
         return counted__refuse(k, WHY_COUNTED);
     n[1] = count_in(k, 1);
-    if (axis_in(k, 0) >= 0) {
+    if (counted__axis_in(k, 0) >= 0) {
         n[0] = count_in(k, 0);
         if (!number__same(k->c->g, &n[0], &n[1]))
             return counted__refuse(k, WHY_COUNTS_MEET);
@@ -616,7 +611,7 @@ static int rule_roi_align(struct counted *k)
     struct graph_number n[2];
     int rc;
 
-    if (axis_in(k, 0) >= 0 || axis_in(k, 1) != 0 || axis_in(k, 2) != 0)
+    if (counted__axis_in(k, 0) >= 0 || counted__axis_in(k, 1) != 0 || counted__axis_in(k, 2) != 0)
         return counted__refuse(k, WHY_COUNTS_MEET);
     n[0] = count_in(k, 1);
     n[1] = count_in(k, 2);
@@ -722,7 +717,7 @@ static int run_rule(struct counted *k)
     bool any = false;
 
     for (uint32_t i = 0; i < k->c->n.n_in; i++)
-        any |= axis_in(k, i) >= 0;
+        any |= counted__axis_in(k, i) >= 0;
     if (!any && (!rule || !rule->by_size))
         return steps(k);
     return rule ? rule->fn(k) : counted__refuse(k, WHY_COUNTED);

@@ -6,11 +6,6 @@
 
 #include <stdlib.h>
 
-static int axis_in(const struct counted *k, uint32_t i)
-{
-    return shape__has(k->c, i) ? counted__axis(shape__in(k->c, i)) : -1;
-}
-
 static int steps_to(struct counted *k, int axis, struct graph_number n)
 {
     int rc = k->w.rc ? k->w.rc : shape__steps(k->c, k->op);
@@ -262,7 +257,7 @@ int counted__reshape(struct counted *k)
     int64_t before, after;
     int rc;
 
-    if (axis_in(k, 0) < 0)
+    if (counted__axis_in(k, 0) < 0)
         return counted__refuse(k, WHY_COUNTED_VIEW);
     v = view_of(k);
     rc = read_target(k, &t);
@@ -570,20 +565,21 @@ int counted__concat(struct counted *k)
             c->n.in[kept++] = c->n.in[i];
     c->n.n_in = kept;
     for (uint32_t i = 0; i < kept; i++) {
-        if (axis_in(k, i) < 0)
+        if (counted__axis_in(k, i) < 0)
             continue;
         other = number__any(c, shape__in(c, i)->count);
-        if (at >= 0 && (at != axis_in(k, i) || (at != axis && !number__same(c->g, &n, &other))))
+        if (at >= 0 &&
+            (at != counted__axis_in(k, i) || (at != axis && !number__same(c->g, &n, &other))))
             return counted__refuse(k, WHY_COUNTS_MEET);
         is_packed = is_packed && at < 0;
-        at = axis_in(k, i);
+        at = counted__axis_in(k, i);
         n = other;
         last = i;
     }
     if (at == axis)
         return join(k, at, is_packed && last + 1 == kept);
     for (uint32_t i = 0; i < kept; i++)
-        if (axis_in(k, i) < 0)
+        if (counted__axis_in(k, i) < 0)
             return counted__refuse(k, WHY_COUNTS_MEET);
     return steps_to(k, at, n);
 }

@@ -323,11 +323,15 @@ static int unfold_node(struct unfold *u, Onnx__NodeProto *n)
 
 static bool lost_bias(const Onnx__NodeProto *n)
 {
-    char *rules = onnx_meta(n, "pkg.onnxscript.rewriter.rule_name");
-    const bool lost = rules && strstr(rules, "RemoveOptionalBias") && !strstr(rules, "Norm");
+    char *rules;
+    bool lost;
 
+    if (!n->op_type || n->n_input != 2 || !reader_is_standard(n->domain))
+        return false;
+    rules = onnx_meta(n, "pkg.onnxscript.rewriter.rule_name");
+    lost = rules && strstr(rules, "RemoveOptionalBias") && !strstr(rules, "Norm");
     free(rules);
-    return lost && n->op_type && n->n_input == 2 && reader_is_standard(n->domain);
+    return lost;
 }
 
 static int64_t attribute_of(const Onnx__NodeProto *n, const char *name, int64_t otherwise)

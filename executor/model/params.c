@@ -70,7 +70,7 @@ static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_
     if (is_filler(n, v) || strstr(v->name, "inv_freq"))
         return false;
     if ((strcmp(n->op, "MatMul") == 0 || strcmp(n->op, "Gather") == 0) &&
-        (is_formula(v) || param_is_buffer(v->name)))
+        (param_is_buffer(v->name) || is_formula(v)))
         return false;
     for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
         if (strcmp(WEIGHTS[k].op, n->op) == 0)
@@ -240,8 +240,8 @@ static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
         for (uint32_t k = 0; k < n->n_out; k++)
             through |= n->out[k] != GRAPH_NONE && fixed[n->out[k]] && weighs[n->out[k]];
         for (uint32_t k = 0; k < n->n_in; k++)
-            if (n->in[k] != GRAPH_NONE && fixed[n->in[k]])
-                weighs[n->in[k]] |= (through && !is_of_formula(g, n, k)) || is_weight(g, n, k);
+            if (n->in[k] != GRAPH_NONE && fixed[n->in[k]] && !weighs[n->in[k]])
+                weighs[n->in[k]] = (through && !is_of_formula(g, n, k)) || is_weight(g, n, k);
     }
 }
 
@@ -347,6 +347,12 @@ struct found {
     bool *fixed, *weighs, *learns, *holds, *joins, *moved, *counts;
 };
 
+/* By who wrote the model. Asked last: it may look at all numbers. */
+static bool is_named(const struct graph_value *v)
+{
+    return !param_is_made_up(v->name) && !param_is_buffer(v->name) && !is_formula(v);
+}
+
 static void decide(struct graph *g, const struct found *f)
 {
     find_fixed(g, f->fixed);
@@ -357,13 +363,12 @@ static void decide(struct graph *g, const struct found *f)
         struct graph_value *v = &g->values[i];
         /* A norm that is held fixed went through the exporter: its names are of no module. */
         const bool held = f->holds[i] && param_is_made_up(v->name);
-        const bool named =
-            !param_is_made_up(v->name) && !param_is_buffer(v->name) && !is_formula(v);
         /* A single number is one of the code, but for that of a name. */
         const bool found = v->rank > 0 && (f->weighs[i] || (!held && f->learns[i]));
 
-        v->is_param &=
-            found || (!held && named && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])));
+        v->is_param = v->is_param &&
+                      (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
+                                 is_named(v)));
     }
 }
 

@@ -196,13 +196,16 @@ static int fold_sums(struct channels *c, uint32_t n_ops, struct sh_err *err)
     struct ir before = *c->ir; /* to look at */
     struct end e;
     uint32_t r;
+    bool any = false;
     int rc = SH_OK;
 
     before.g.ops = c->ops;
     before.g.n_ops = n_ops;
     for (uint32_t i = 0; i < n_ops; i++)
         if (find_sum(&before, &c->u, &c->ops[i], &e, &r))
-            c->waits[e.product - c->ops] = c->waits[e.turn - c->ops] = true;
+            any = c->waits[e.product - c->ops] = c->waits[e.turn - c->ops] = true;
+    if (!any)
+        return SH_OK;
     c->ir->g.n_ops = 0; /* the list is written again */
     for (uint32_t i = 0; i < n_ops && !rc; i++) {
         before.g.tensors = c->ir->g.tensors;

@@ -31,8 +31,8 @@ fresh() {
     echo "$found"
     [ "${SHUNT_TEST_AGAIN:-0}" = 1 ] || exit 1
     # A failure that is no seed's has no name, and is one.
-    sed -nE "s/^seed ([0-9]+): (BROKEN |ended by signal )/flaky: sim --scenario $1 --seed \1: \2/p" \
-        <<<"$found" | grep .
+    local name="flaky: sim --scenario $1 --seed"
+    sed -nE "s/^seed ([0-9]+): (BROKEN |ended by signal )/$name \1: \2/p" <<<"$found" | grep .
 }
 fresh world 3
 for scenario in "${scenarios[@]}"; do
