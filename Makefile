@@ -43,8 +43,10 @@ CFLAGS   := -std=c11 -D_GNU_SOURCE $(OPT) -g -fPIC -fvisibility=hidden -MMD -MP 
 LDFLAGS  := -Wl,--as-needed -Wl,-z,relro,-z,now $(SANFLAGS)
 
 # ---------------------------------------------------------------- what is built from what
-src = $(sort $(wildcard $(1)/*.c))
+src = $(sort $(foreach d,$(1),$(wildcard $(d)/*.c)))
 obj = $(patsubst %.c,$(BUILD)/%.o,$(call src,$(1)))
+# The folders that a daemon's rooms.txt names; the daemon's own folder is the top one.
+rooms = $(addprefix $(1)/,$(shell sed -nE 's/^([a-z]+): .*/\1/p' $(1)/rooms.txt))
 
 COMMON_LIBS := -ljansson -lgnutls -lpthread -lm
 common      := $(BUILD)/libcommon.a
@@ -58,11 +60,11 @@ PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(BUILD)/lib/shunt-dev-fake.so \
 
 parts_shunt           := cli
 parts_shunt-api       := api
-parts_shunt-scheduler := scheduler
-parts_shunt-executor  := executor
+parts_shunt-scheduler := scheduler $(call rooms,scheduler)
+parts_shunt-executor  := executor $(call rooms,executor)
 parts_shunt-worker    := executor/worker
-parts_shunt-import    := executor/import
-parts_shunt-run       := executor/run
+parts_shunt-import    := runtime/import
+parts_shunt-run       := runtime/run
 parts_shunt-zoo       := zoo
 libs_shunt            := -lcurl -lpq -lturbojpeg -lpng16 -lz
 libs_shunt-api        := -lmicrohttpd -lpq -lz
@@ -75,14 +77,14 @@ libs_shunt-zoo        := -lprotobuf-c
 uses_shunt            :=
 uses_shunt-api        :=
 uses_shunt-scheduler  :=
-uses_shunt-executor   := $(BUILD)/executor/model/kept.o $(device)
+uses_shunt-executor   := $(BUILD)/runtime/group.o $(BUILD)/runtime/model/kept.o $(device)
 uses_shunt-worker     := $(model) $(device)
 uses_shunt-import     := $(model)
-uses_shunt-run       := $(BUILD)/executor/group.o $(model) $(device)
+uses_shunt-run       := $(BUILD)/runtime/group.o $(model) $(device)
 uses_shunt-zoo        := $(model)
 
 # A test may name, on lines of their own, what it needs beyond libcommon.a and linker flags:
-#     /* uses: executor/group.o libmodel.a */
+#     /* uses: runtime/group.o libmodel.a */
 #     /* link: -Wl,--wrap=calloc -ldnnl */
 test_line = $(shell sed -nE 's|^/\* $(1): (.*) \*/$$|\1|p' tests/unit/$(2).c)
 test_uses = $(addprefix $(BUILD)/,$(call test_line,uses,$(1)))
@@ -98,8 +100,8 @@ db_uses   = $(addprefix $(BUILD)/,$(call db_line,uses,$(1)))
 .SECONDEXPANSION:
 
 $(common): $(call obj,common)
-$(model): $(call obj,executor/model) $(BUILD)/gen/onnx.pb-c.o
-$(device): $(call obj,executor/device)
+$(model): $(call obj,runtime/model) $(BUILD)/gen/onnx.pb-c.o
+$(device): $(call obj,runtime/device)
 $(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,api))
 $(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,cli))
 $(BUILD)/%.a:
@@ -120,21 +122,21 @@ $(BUILD)/gen/onnx.pb-c.c: /usr/include/onnx/onnx.proto
 $(BUILD)/gen/onnx.pb-c.h: $(BUILD)/gen/onnx.pb-c.c
 $(BUILD)/gen/onnx.pb-c.o: $(BUILD)/gen/onnx.pb-c.c
 	$(Q)$(CC) -std=c11 -O2 -g -fPIC -I$(BUILD)/gen $(SANFLAGS) -c $< -o $@
-$(call obj,executor/model) $(call obj,zoo): | $(BUILD)/gen/onnx.pb-c.h
+$(call obj,runtime/model) $(call obj,zoo): | $(BUILD)/gen/onnx.pb-c.h
 
 $(BIN): $(BUILD)/bin/%: $$(call obj,$$(parts_$$*)) $$(uses_$$*) $(common)
 	$(Q)mkdir -p $(@D)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(libs_$*) $(COMMON_LIBS)
 
-dev_common := $(addprefix $(BUILD)/executor/device/,op.o lane.o prepared.o)
+dev_common := $(addprefix $(BUILD)/runtime/device/,op.o lane.o prepared.o)
 
 # Loops of our own: worth vectorising.
-$(call obj,executor/device/cpu): CFLAGS += -O3
-$(BUILD)/lib/shunt-dev-cpu.so: $(call obj,executor/device/cpu) $(dev_common) $(common)
+$(call obj,runtime/device/cpu): CFLAGS += -O3
+$(BUILD)/lib/shunt-dev-cpu.so: $(call obj,runtime/device/cpu) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
-$(BUILD)/lib/shunt-dev-fake.so: $(call obj,executor/device/fake) $(dev_common) $(common)
+$(BUILD)/lib/shunt-dev-fake.so: $(call obj,runtime/device/fake) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(COMMON_LIBS)
 
@@ -149,8 +151,8 @@ CUDNN_HOME  ?= $(CUDA_HOME)
 CUBLAS_HOME ?= $(CUDA_HOME)
 CUDA_ARCHS  ?= sm_90a compute_90
 cuda_lib     = $(firstword $(wildcard $(foreach d,lib64 lib,$(1)/$(d)/$(2).so $(1)/$(d)/$(2).so.*)))
-cuda_obj    := $(call obj,executor/device/cuda) \
-               $(patsubst %.cu,$(BUILD)/%.cu.o,$(sort $(wildcard executor/device/cuda/*.cu)))
+cuda_obj    := $(call obj,runtime/device/cuda) \
+               $(patsubst %.cu,$(BUILD)/%.cu.o,$(sort $(wildcard runtime/device/cuda/*.cu)))
 NVCCFLAGS   := -O3 -lineinfo -std=c++17 -I. -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra \
                $(foreach a,$(CUDA_ARCHS),-gencode arch=compute_$(lastword $(subst _, ,$(a))),code=$(a))
 # The driver's library is not there where programs are built; its stub says what it will have.
@@ -160,7 +162,7 @@ CUDA_LIBS   := $(call cuda_lib,$(CUDA_HOME),libcudart) $(call cuda_lib,$(CUDNN_H
 CUDA_RPATH  := $(subst $(empty) ,:,$$ORIGIN/../lib/cuda $(patsubst %/,%,$(sort $(dir $(filter-out \
                %/stubs/libcuda.so,$(CUDA_LIBS))))))
 
-$(call obj,executor/device/cuda): CFLAGS += \
+$(call obj,runtime/device/cuda): CFLAGS += \
     $(patsubst %,-isystem %/include,$(sort $(CUDA_HOME) $(CUDNN_HOME) $(CUBLAS_HOME)))
 $(BUILD)/%.cu.o: %.cu
 	$(Q)mkdir -p $(@D)
@@ -278,10 +280,10 @@ sim-check: $(SIM) ## the simulation as CI runs it: all seeds that ever failed, a
 SIM_PARTS :=
 # simulation: the scheduler. Each part is one object whose names are its own, but for what the
 # simulator calls; what it asks of the system and of the database comes from tests/sim.
-sim_sched := $(filter-out %/main.o %/dbthread.o %/dbqueue.o %/job.o %/lines.o $(BUILD)/scheduler/store%.o, \
-             $(call obj,scheduler))
+sim_sched := $(filter-out %/main.o %/dbthread.o %/dbqueue.o %/job.o %/lines.o $(BUILD)/scheduler/database/store%.o, \
+             $(call obj,$(parts_shunt-scheduler)))
 sim_link  := $(addprefix $(BUILD)/api/,link.o link_ask.o link_data.o slab.o jobctl.o)
-SIM_PARTS += $(BUILD)/sim/scheduler.o $(BUILD)/sim/link.o $(addprefix $(BUILD)/scheduler/,dbqueue.o job.o lines.o)
+SIM_PARTS += $(BUILD)/sim/scheduler.o $(BUILD)/sim/link.o $(addprefix $(BUILD)/scheduler/,database/dbqueue.o decide/job.o decide/lines.o)
 sim_part = $(Q)mkdir -p $(@D) && ld -r -o $@.all $(filter %.o,$^) && \
     objcopy $(addprefix --keep-global-symbol=,$(1)) $(addprefix --redefine-sym ,$(2)) $@.all $@
 $(BUILD)/sim/scheduler.o: $(sim_sched) Makefile
@@ -291,8 +293,8 @@ $(BUILD)/sim/link.o: $(sim_link) Makefile
 	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)
 
 # simulation: the executor. Its objects are compiled for it, with small blocks of device memory.
-sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/checkpoint.c,$(call src,executor)) \
-              $(call src,executor/device) executor/model/kept.c)
+sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/checkpoint.c,$(call src,$(parts_shunt-executor))) \
+              $(call src,runtime/device) runtime/group.c runtime/model/kept.c)
 sim_blocks := -include tests/sim/blocks.h
 SIM_PARTS  += $(BUILD)/sim/executor.o
 $(BUILD)/sim/%.o: %.c
@@ -316,9 +318,9 @@ bench: $(BUILD)/bench/group $(BUILD)/bench/residency $(BIN) $(PLUGINS) ## switch
 	$(Q)$(BUILD)/bench/residency
 	$(Q)SHUNT_BIN=$(abspath $(BUILD)/bin) bench/switch.py $(BENCH_ARGS)
 
-$(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/executor/group.o $(common)
+$(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/runtime/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
-$(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/residency.o $(BUILD)/executor/arena.o $(common)
+$(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/memory/residency.o $(BUILD)/executor/memory/arena.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)

@@ -28,7 +28,7 @@ struct cat_tensor {
     size_t rank;
     int64_t dims[SH_MAX_RANK]; /* -1: the batch; CAT_OPEN: see axes */
     struct sh_dim axes[SH_MAX_RANK];
-    bool is_mask; /* of an input: what is zero in it is masked (executor/model/pads.h) */
+    bool is_mask; /* of an input: what is zero in it is masked (runtime/model/pads.h) */
 };
 
 struct cat_version {

@@ -1,5 +1,5 @@
 /* traffic.h - requests of each model in the last minute: what the leading scheduler says of them
- * (scheduler/traffic.h). Thread-safe.
+ * (scheduler/peers/traffic.h). Thread-safe.
  */
 #ifndef SH_API_TRAFFIC_H
 #define SH_API_TRAFFIC_H

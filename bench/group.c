@@ -3,7 +3,7 @@
  * Layers with seeded times over four orders of magnitude, as in real models: few large ones have
  * most of the bytes. Prints the median and the longest of many solves for several numbers of
  * layers. */
-#include "executor/group.h"
+#include "runtime/group.h"
 
 #include "common/clock.h"
 #include "common/mem.h"

@@ -3,7 +3,7 @@
  * Switches to images of 40 to 640 MB in random order, each with a workspace, from 19 tenants that
  * have quotas: images that fit all together, and more and more of them than fit. Prints the mean,
  * the median and the longest. */
-#include "executor/residency.h"
+#include "executor/memory/residency.h"
 
 #include "common/clock.h"
 #include "common/mem.h"

@@ -5,13 +5,13 @@
  *   admin.key, executor.key, cursor.key, last-up.json
  *   blobs/packages/<sha256>/..., blobs/datasets/<sha256>.safetensors    what the database refers to
  *   jobs/<id>/...         checkpoints, results, logs
- *   usage/<source>.usage what executors have counted and not told yet (executor/ledger.h)
+ *   usage/<source>.usage what executors have counted and not told yet (executor/report/ledger.h)
  *   shunt-backup.sums     last: the digests of all before it
  *
  * The database is a snapshot. Files are linked into <state>/backup.tmp at the moment of the
  * snapshot, so that none that it refers to can go while it is written: what is linked stays,
  * whoever removes or replaces the name. A checkpoint may be newer than the snapshot says, never
- * missing: the executor goes on from the newest that is there (executor/resume.c).
+ * missing: the executor goes on from the newest that is there (executor/training/resume.c).
  */
 #ifndef SH_CLI_BACKUP_H
 #define SH_CLI_BACKUP_H

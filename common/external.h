@@ -1,7 +1,7 @@
 /* external.h - which other files the tensors of an ONNX file lie in ("external data").
  *
  * For who sends a model: the file is walked, nothing is parsed but these names. Who takes a model
- * from strangers reads it with executor/model/onnx.h.
+ * from strangers reads it with runtime/model/onnx.h.
  */
 #ifndef SH_COMMON_EXTERNAL_H
 #define SH_COMMON_EXTERNAL_H
@@ -10,7 +10,7 @@
 #include <stddef.h>
 
 /* A file of this name beside the model in a tar file gives initializers their values by name
- * (executor/model/onnx_weights.h). */
+ * (runtime/model/onnx_weights.h). */
 #define SH_EXTERNAL_WEIGHTS "initializers.safetensors"
 
 /* A name, not NUL-terminated, once for each tensor that lies there. False: enough. */

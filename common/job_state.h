@@ -1,11 +1,11 @@
-/* job_state.h - the states of a job, once: for code, SQL and texts. scheduler/job.h says how one
- * follows another.
+/* job_state.h - the states of a job, once: for code, SQL and texts. scheduler/decide/job.h says how
+ * one follows another.
  *
  * Lists are macros over X(NAME), with SEP between two of them:
  *     SH_JOB_STATES(X, )         X(QUEUED) X(HELD) ...
  *     SH_JOB_STATES(TEXT, "|")   "QUEUED" "|" "HELD" ...
- * A new state: a name in one of the three groups, an arrow in scheduler/job.c, and a migration for
- * the CHECK of job.state. */
+ * A new state: a name in one of the three groups, an arrow in scheduler/decide/job.c, and a
+ * migration for the CHECK of job.state. */
 #ifndef SH_COMMON_JOB_STATE_H
 #define SH_COMMON_JOB_STATE_H
 

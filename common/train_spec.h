@@ -93,7 +93,7 @@ struct train_spec { /* json_t: BORROWED from the spec */
     uint64_t seed;
     enum dev_precision precision;
     bool shuffle; /* each epoch in an order drawn from (seed, epoch); else in file order */
-    int64_t shuffle_window; /* samples that are mixed at a time; 0: executor/model/order.h */
+    int64_t shuffle_window; /* samples that are mixed at a time; 0: runtime/model/order.h */
     bool publish;
     int64_t checkpoint_interval_ms; /* 0: only when needed for a stop */
     struct augment augment;         /* of every input that is a picture */

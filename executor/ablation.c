@@ -4,8 +4,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/hooks.h"
-#include "executor/switch_int.h"
-#include "executor/train.h"
+#include "executor/runs/switch_int.h"
+#include "executor/training/train.h"
 
 #include <stdlib.h>
 

@@ -25,7 +25,7 @@
 #ifndef SH_EXECUTOR_ABLATION_H
 #define SH_EXECUTOR_ABLATION_H
 
-#include "executor/transmit.h"
+#include "executor/memory/transmit.h"
 
 #define ABLATION_MAX_STEPS 16
 

@@ -3,11 +3,11 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/batch.h"
-#include "executor/host.h"
-#include "executor/switch.h"
-#include "executor/train.h"
-#include "executor/usage.h"
+#include "executor/batch/batch.h"
+#include "executor/models/host.h"
+#include "executor/report/usage.h"
+#include "executor/runs/switch.h"
+#include "executor/training/train.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -12,11 +12,11 @@
 #include "common/loop.h"
 #include "common/wire_keys.h"
 #include "executor/ablation.h"
-#include "executor/device/dev.h"
-#include "executor/last_words.h"
-#include "executor/space.h"
-#include "executor/transmit.h"
-#include "executor/uplink.h"
+#include "executor/memory/space.h"
+#include "executor/memory/transmit.h"
+#include "executor/report/last_words.h"
+#include "executor/report/uplink.h"
+#include "runtime/device/dev.h"
 
 struct agent;
 struct batch;

@@ -1,9 +1,9 @@
 /* route.c - see route.h. */
 #include "executor/route.h"
 
-#include "executor/payload.h"
-#include "executor/slabs.h"
-#include "executor/train.h"
+#include "executor/requests/slabs.h"
+#include "executor/runs/payload.h"
+#include "executor/training/train.h"
 
 /* ------------------------------------------------------------------ workers */
 

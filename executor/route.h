@@ -4,10 +4,10 @@
 #ifndef SH_EXECUTOR_ROUTE_H
 #define SH_EXECUTOR_ROUTE_H
 
-#include "executor/data.h"
-#include "executor/pool.h"
-#include "executor/store.h"
-#include "executor/switch.h"
+#include "executor/models/store.h"
+#include "executor/pool/pool.h"
+#include "executor/requests/data.h"
+#include "executor/runs/switch.h"
 
 struct pool_handler route_of_workers(struct exec *x);
 struct store_users route_of_models(struct exec *x);

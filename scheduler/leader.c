@@ -3,7 +3,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "scheduler/lease_watch.h"
+#include "scheduler/decide/lease_watch.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>

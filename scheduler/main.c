@@ -4,7 +4,7 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/metrics.h"
-#include "scheduler/conf.h"
+#include "scheduler/decide/conf.h"
 #include "scheduler/sched.h"
 
 #include <stdlib.h>

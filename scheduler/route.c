@@ -2,8 +2,8 @@
 #include "scheduler/route.h"
 
 #include "scheduler/apis.h"
+#include "scheduler/models/serving.h"
 #include "scheduler/sched.h"
-#include "scheduler/serving.h"
 
 static int on_hello(struct sched *s, struct session *x, const struct sh_msg *m, struct sh_err *err)
 {

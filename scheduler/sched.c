@@ -7,8 +7,8 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/leader.h"
+#include "scheduler/models/serving.h"
 #include "scheduler/route.h"
-#include "scheduler/serving.h"
 
 #include <errno.h>
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 /* main.c - shunt-zoo: writes a standard architecture as an ONNX file. */
 #include "common/conf.h"
 #include "common/mem.h"
-#include "executor/model/onnx.h"
+#include "runtime/model/onnx.h"
 #include "zoo/zoo.h"
 
 #include <stdio.h>

@@ -11,7 +11,7 @@
 #ifndef SH_ZOO_ZOO_H
 #define SH_ZOO_ZOO_H
 
-#include "executor/model/graph.h"
+#include "runtime/model/graph.h"
 
 enum zoo_form { ZOO_INFERENCE, ZOO_TRAINING };
 

@@ -3,7 +3,7 @@
 
 The executor, the other workers and what lies in the arena must live on, the request that was hit
 and the next one be answered as before, the job go on, and the cause be told. Faults of the device
-are asked for by a file (executor/device/cuda/cuda_fault.c); on the cpu device, which has no
+are asked for by a file (runtime/device/cuda/cuda_fault.c); on the cpu device, which has no
 kernels, signals stand for them. --only kill,illegal,endless
 """
 import os

@@ -137,7 +137,7 @@ class Lab:
 
     def __init__(self, *options, pool=POOL, deterministic=False, log="info", fault=False):
         """log: "debug" for events(); it makes the copies of groups a little slower. fault: workers look for
-        the file self.fault (executor/device/cuda/cuda_fault.c)."""
+        the file self.fault (runtime/device/cuda/cuda_fault.c)."""
         os.makedirs(FOLDER, exist_ok=True)
         self.d = Driver("--device=" + DEVICE, "--pool-bytes=" + pool, "--log-level=" + log,
                         "--deterministic" if deterministic else "--no-deterministic", *options)

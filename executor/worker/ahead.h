@@ -1,11 +1,11 @@
 /* ahead.h - has the disk read what a dataset larger than memory is about to give, and lets go what
- * it has given: in the order of executor/model/order.h, one window ahead. A wish: where the host
+ * it has given: in the order of runtime/model/order.h, one window ahead. A wish: where the host
  * has no memory for it, samples are read as they are needed. For one thread. */
 #ifndef SH_EXECUTOR_WORKER_AHEAD_H
 #define SH_EXECUTOR_WORKER_AHEAD_H
 
 #include "common/err.h"
-#include "executor/model/order.h"
+#include "runtime/model/order.h"
 
 struct ahead_column {
     const char *data; /* BORROWED, mapped: of all samples */

@@ -11,8 +11,8 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/spawn.h"
-#include "executor/model/sandbox.h"
 #include "executor/worker/worker.h"
+#include "runtime/model/sandbox.h"
 
 #include <dirent.h>
 #include <errno.h>

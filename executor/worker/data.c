@@ -1,5 +1,5 @@
 /* data.c - see worker.h. An epoch takes every sample once, in whole batches; what does not fill a
- * batch is left out of that epoch. The order of epoch e is drawn from (seed, e): executor/model/
+ * batch is left out of that epoch. The order of epoch e is drawn from (seed, e): runtime/model/
  * order.h.
  *
  * The batch of step k + 1 travels while the device computes step k. A thread collects its samples

@@ -3,8 +3,8 @@
 
 #include "common/mem.h"
 #include "common/train_score.h"
-#include "executor/model/program.h"
 #include "executor/worker/portion.h"
+#include "runtime/model/program.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -5,8 +5,8 @@
 #define SH_EXECUTOR_WORKER_EVALUATE_H
 
 #include "common/train_score.h"
-#include "executor/model/graph.h"
 #include "executor/worker/worker.h"
+#include "runtime/model/graph.h"
 
 struct evaluation;
 struct program;

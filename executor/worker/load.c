@@ -11,9 +11,9 @@
 #include "common/mem.h"
 #include "common/sample.h"
 #include "common/wire.h"
-#include "executor/model/kept.h"
-#include "executor/model/package.h"
 #include "executor/worker/worker.h"
+#include "runtime/model/kept.h"
+#include "runtime/model/package.h"
 
 #include <inttypes.h>
 #include <malloc.h>

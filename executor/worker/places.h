@@ -2,7 +2,7 @@
 #ifndef SH_EXECUTOR_WORKER_PLACES_H
 #define SH_EXECUTOR_WORKER_PLACES_H
 
-#include "executor/device/dev.h"
+#include "runtime/device/dev.h"
 
 #include <stdbool.h>
 

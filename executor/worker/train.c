@@ -4,21 +4,21 @@
  * then does `step` in the control page grow. A device with a queue is not made to wait for that, so
  * there it may grow as late as the loss of the next step. Before program_update_begin() nothing
  * changes the state, so a step can be abandoned there without a trace; from there on it can only be
- * paused or finished (executor/worker_ctl.h). Two things happen on the threshold: the loss is read,
- * and a loss that is not a number ends the job with the state of the last commit intact; and the
- * copy of a checkpoint that is still leaving the device is waited for, by the host: a stop ends the
- * wait, and the copy goes on. The loss has been on its way since the end of the forward pass, so to
- * read it the device need not be done with the backward pass.
+ * paused or finished (executor/pool/worker_ctl.h). Two things happen on the threshold: the loss is
+ * read, and a loss that is not a number ends the job with the state of the last commit intact; and
+ * the copy of a checkpoint that is still leaving the device is waited for, by the host: a stop ends
+ * the wait, and the copy goes on. The loss has been on its way since the end of the forward pass,
+ * so to read it the device need not be done with the backward pass.
  */
 #include "common/clock.h"
 #include "common/importer.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/model/package.h"
 #include "executor/worker/evaluate.h"
 #include "executor/worker/portion.h"
 #include "executor/worker/worker.h"
+#include "runtime/model/package.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,8 +2,8 @@
  *
  * One thread: one task after the other, but runs go between the pieces of a load. The executor is
  * the only peer: a socket on descriptor 3 (messages WK_* of common/msg.def) and a control page
- * (executor/worker_ctl.h). Files come as descriptors: it opens none itself (confine.c). A worker
- * owns nothing that outlives it; SH_E_DEVLOST ends the process.
+ * (executor/pool/worker_ctl.h). Files come as descriptors: it opens none itself (confine.c). A
+ * worker owns nothing that outlives it; SH_E_DEVLOST ends the process.
  */
 #ifndef SH_EXECUTOR_WORKER_WORKER_H
 #define SH_EXECUTOR_WORKER_WORKER_H
@@ -12,10 +12,10 @@
 #include "common/msg.h"
 #include "common/safetensors.h"
 #include "common/shm.h"
-#include "executor/device/dev.h"
-#include "executor/model/program.h"
+#include "executor/pool/worker_ctl.h"
 #include "executor/worker/places.h"
-#include "executor/worker_ctl.h"
+#include "runtime/device/dev.h"
+#include "runtime/model/program.h"
 
 #define WORKER_FD 3
 #define WORKER_MAX_SLABS 64

@@ -3,7 +3,7 @@
 #ifndef SH_TESTS_DB_LEASE_WORLD_H
 #define SH_TESTS_DB_LEASE_WORLD_H
 
-#include "scheduler/store.h"
+#include "scheduler/database/store.h"
 #include "tests/db/db_test.h"
 
 struct world {

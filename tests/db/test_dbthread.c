@@ -2,10 +2,10 @@
  * of a finished job, or a lease could wait behind an operation that is tried again and again.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/dbthread.o scheduler/dbqueue.o */
+/* uses: scheduler/database/dbthread.o scheduler/database/dbqueue.o */
 /* link: -lpq */
 #include "common/clock.h"
-#include "scheduler/dbthread.h"
+#include "scheduler/database/dbthread.h"
 #include "tests/db/db_test.h"
 
 #define MOST_MS 20000

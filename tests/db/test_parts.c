@@ -3,7 +3,7 @@
  * open could stop the control plane, or what is dropped could take events of live jobs with it.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_sweep.o scheduler/store_usage.o */
+/* uses: scheduler/database/store.o scheduler/database/store_sweep.o scheduler/database/store_usage.o */
 /* link: -lpq */
 #include "common/clock.h"
 #include "tests/db/lease_world.h"

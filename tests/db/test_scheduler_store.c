@@ -3,9 +3,9 @@
  * connection could happen twice.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_job.o scheduler/store_report.o scheduler/store_share.o scheduler/store_usage.o scheduler/store_view.o scheduler/store_rows.o scheduler/lines.o scheduler/job.o */
+/* uses: scheduler/database/store.o scheduler/database/store_job.o scheduler/database/store_report.o scheduler/database/store_share.o scheduler/database/store_usage.o scheduler/database/store_view.o scheduler/database/store_rows.o scheduler/decide/lines.o scheduler/decide/job.o */
 /* link: -lpq */
-#include "scheduler/store_view.h"
+#include "scheduler/database/store_view.h"
 #include "tests/db/lease_world.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  * for it.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_sweep.o */
+/* uses: scheduler/database/store.o scheduler/database/store_sweep.o */
 /* link: -lpq */
 #include "tests/db/lease_world.h"
 

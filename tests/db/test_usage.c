@@ -3,7 +3,7 @@
  * the database was away could be of the minute in which it came back.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_usage.o */
+/* uses: scheduler/database/store.o scheduler/database/store_usage.o */
 /* link: -lpq */
 #include "common/clock.h"
 #include "tests/db/lease_world.h"

@@ -5,10 +5,10 @@
  * the jobs of one tenant could hide those of another.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
-/* uses: scheduler/store.o scheduler/store_sweep.o scheduler/store_view.o scheduler/store_rows.o scheduler/lines.o scheduler/job.o */
+/* uses: scheduler/database/store.o scheduler/database/store_sweep.o scheduler/database/store_view.o scheduler/database/store_rows.o scheduler/decide/lines.o scheduler/decide/job.o */
 /* link: -lpq */
-#include "scheduler/store.h"
-#include "scheduler/store_view.h"
+#include "scheduler/database/store.h"
+#include "scheduler/database/store_view.h"
 #include "tests/db/db_test.h"
 
 #define COLUMNS "(tenant_id, queue_id, kind, version_id, dataset_id, spec, priority)"

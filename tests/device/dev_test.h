@@ -8,7 +8,7 @@
 #ifndef SH_TESTS_DEVICE_DEV_TEST_H
 #define SH_TESTS_DEVICE_DEV_TEST_H
 
-#include "executor/device/dev.h"
+#include "runtime/device/dev.h"
 #include "tests/unit/sh_test.h"
 
 #define T_MAX_TENSORS 192

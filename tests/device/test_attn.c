@@ -2,7 +2,7 @@
  * model that answers a little worse. The reference is the formula in double precision.
  */
 #include "common/mem.h"
-#include "executor/device/philox.h"
+#include "runtime/device/philox.h"
 #include "tests/device/dev_test.h"
 
 #include <float.h>

@@ -3,9 +3,9 @@
  *
  * Without it: a tenant could read another one's activations, and nothing else would tell.
  */
-/* uses: executor/space.o executor/residency.o executor/arena.o executor/transmit.o executor/group.o */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o */
 #include "common/clock.h"
-#include "executor/space.h"
+#include "executor/memory/space.h"
 #include "tests/device/dev_test.h"
 
 #define N_BLOCKS 16u

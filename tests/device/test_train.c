@@ -5,7 +5,7 @@
  * gradients of the normalisations are central differences of them.
  */
 #include "common/mem.h"
-#include "executor/device/philox.h"
+#include "runtime/device/philox.h"
 #include "tests/device/dev_test.h"
 
 #include <math.h>

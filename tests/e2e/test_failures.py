@@ -163,7 +163,7 @@ class Failures(Story):
             r = self.infer()
             if r.status != 200:
                 # On a busy machine the API may be back at the database long before the leader, which
-                # then has to take itself for cut off and stands down (scheduler/lease_watch.h).
+                # then has to take itself for cut off and stands down (scheduler/decide/lease_watch.h).
                 self.unavailable(r)
                 until("requests are served again", lambda: self.infer().status == 200)
         j = self.succeeded(job, 1200)

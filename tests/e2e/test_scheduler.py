@@ -26,7 +26,7 @@ from sched_world import (  # noqa: E402
 from system import free_port  # noqa: E402
 
 
-IDLE_S = 5.5  # more than ROOM_IDLE_NS of scheduler/room.h
+IDLE_S = 5.5  # more than ROOM_IDLE_NS of scheduler/models/room.h
 
 
 class Scheduler(Case):

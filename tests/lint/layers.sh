@@ -20,26 +20,27 @@ may() { # may FOLDER REGEX: our own headers that FOLDER is allowed to see
 }
 only() { # only HEADER PLACE: a foreign header has its home in PLACE
     fail "a header $1 belongs to $2" \
-        "$(includes "[<\"]($1)" common api scheduler executor cli zoo | grep -vE "^($2)")"
+        "$(includes "[<\"]($1)" common api scheduler executor runtime cli zoo | grep -vE "^($2)")"
 }
 
 may common 'common/'
 may api '(common|api)/'
 may scheduler '(common|scheduler)/'
-may executor '(common|executor)/'
-may executor/device '(common|executor/device)/'
-may executor/model '(common|executor/model|executor/device)/'
-may executor/import '(common|executor/import|executor/model|executor/device)/'
+may executor '(common|executor|runtime)/'
+may runtime '(common|runtime)/'
+may runtime/device '(common|runtime/device)/'
+may runtime/model '(common|runtime/model|runtime/device)/'
+may runtime/import '(common|runtime/import|runtime/model|runtime/device)/'
 may cli '(common|cli)/'
-may zoo '(common|zoo|executor/model|executor/device)/'
+may zoo '(common|zoo|runtime/model|runtime/device)/'
 
 only 'microhttpd\.h' 'api/http[a-z_]*\.[ch]:|common/metrics_http\.c:'
 only '(postgresql/)?libpq-fe\.h' 'common/db(_env|_res|_int)?\.[ch]:'
 only 'gnutls/' 'common/(hash|wire_keys|wire_tls)\.c:|api/http[a-z_]*\.[ch]:'
-only '(oneapi/)?dnnl' 'executor/device/cpu/'
+only '(oneapi/)?dnnl' 'runtime/device/cpu/'
 only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx|cub/|thrust/|mma\.h|cooperative_groups' \
-    'executor/device/cuda/'
-only 'executor/device/cuda/' 'executor/device/cuda/'
+    'runtime/device/cuda/'
+only 'runtime/device/cuda/' 'runtime/device/cuda/'
 only 'curl/' 'common/http\.[ch]:'
-only 'protobuf-c/|(google/)?protobuf|onnx\.pb-c\.h' 'executor/model/onnx|executor/import/|zoo/'
+only 'protobuf-c/|(google/)?protobuf|onnx\.pb-c\.h' 'runtime/model/onnx|runtime/import/|zoo/'
 exit $rc

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# rooms.sh - no file calls into a room that lies higher than its own. A folder's rooms.txt names its
-# rooms.
+# rooms.sh - no file calls into a room that lies higher than its own, or includes a header of one. A
+# folder's rooms.txt names its rooms, each a folder.
 #
-# Includes alone do not show it: a header may be needed for a type. So every name of a function that
-# another file defines counts, wherever it stands in the code.
+# Includes alone do not show it: a function may be declared anywhere. So every name of a function
+# that another file defines counts too, wherever it stands in the code.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 
@@ -18,32 +18,35 @@ DEFINED = re.compile(r"^(?!static|typedef)[a-z][\w \*]*?\b(\w+)\([^;{]*?\)\n\{",
 
 
 def rooms_of(folder):
-    """The height of each file, and the names of rooms from the ground up."""
-    height, order = {}, []
-    for line in open(os.path.join(folder, "rooms.txt")):
-        if line.startswith("#"):
-            continue
-        room, files = line.split(":")
-        height.update((name, len(order)) for name in files.split())
-        order.append(room)
-    return height, order
+    """The rooms from the ground up; the last one is the folder itself."""
+    lines = [line for line in open(folder + "/rooms.txt") if not line.startswith("#")]
+    return [folder + "/" + line.split(":")[0] for line in lines] + [folder]
 
 
 def look_at(folder):
-    height, order = rooms_of(folder)
-    code = {os.path.basename(f)[:-2]: NOISE.sub(" ", open(f).read())
-            for f in glob.glob(folder + "/*.c")}
-    found = ["%s/%s.c stands in no room of rooms.txt" % (folder, n)
-             for n in sorted(code) if n not in height]
-    found += ["%s/rooms.txt names %s, and there is no such file" % (folder, n)
-              for n in height if n not in code]
-    owner = {name: file for file, text in code.items() for name in DEFINED.findall(text)}
-    for file, text in sorted(code.items()):
-        for name in sorted(set(re.findall(r"\b[a-z]\w+\b", text))):
+    order = rooms_of(folder)
+    height = {f: i for i, room in enumerate(order) for f in glob.glob(room + "/*.[ch]")}
+    found = ["%s/rooms.txt names %s, and there is no such folder" % (folder, room)
+             for room in order if not os.path.isdir(room)]
+    found += ["%s is no room of %s/rooms.txt, and no program" % (d, folder)
+              for d in sorted(os.path.dirname(f) for f in glob.glob(folder + "/*/"))
+              if d not in order and not os.path.exists(d + "/main.c")]
+    code = {f: NOISE.sub(" ", open(f).read()) for f in height}
+    owner = {name: f for f, text in code.items() if f.endswith(".c")
+             for name in DEFINED.findall(text)}
+    for file in sorted(code):
+        for name in sorted(set(re.findall(r"\b[a-z]\w+\b", code[file]))):
             other = owner.get(name)
-            if other and file in height and other in height and height[other] > height[file]:
-                found.append("%s/%s.c (%s) uses %s() of %s.c (%s)" % (
-                    folder, file, order[height[file]], name, other, order[height[other]]))
+            if other and file.endswith(".c") and height[other] > height[file]:
+                found.append("%s uses %s() of %s, a higher room" % (file, name, other))
+        for header in re.findall(r'#include "(\w+/(?:\w+/)*\w+\.h)"', open(file).read()):
+            if header not in height:
+                continue
+            if height[header] > height[file] and os.path.dirname(header) != folder:
+                found.append("%s includes %s of a higher room" % (file, header))
+            if header.endswith("_int.h") and height[header] != height[file] and \
+                    not file.endswith("/ablation.c"):
+                found.append("%s includes %s, which is for its own room" % (file, header))
     return found
 
 

@@ -4,7 +4,7 @@
 #ifndef SH_TESTS_SIM_BLOCKS_H
 #define SH_TESTS_SIM_BLOCKS_H
 
-#include "executor/device/dev.h"
+#include "runtime/device/dev.h"
 
 #undef DEV_BLOCK
 #define DEV_BLOCK ((size_t)1 << 10)

@@ -1,7 +1,7 @@
-/* ckpt.c - executor/checkpoint.h without its thread: the same work (checkpoint_work.c) at a virtual
- * time. It is done at once when the task begins or at once when it ends; in between the task's
- * memory is in use, and who changes it is found by what the file says. */
-#include "executor/checkpoint.h"
+/* ckpt.c - executor/files/checkpoint.h without its thread: the same work (checkpoint_work.c) at a
+ * virtual time. It is done at once when the task begins or at once when it ends; in between the
+ * task's memory is in use, and who changes it is found by what the file says. */
+#include "executor/files/checkpoint.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/profile.h"
 

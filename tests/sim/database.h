@@ -1,4 +1,5 @@
-/* database.h - the database of a simulation: what stands behind scheduler/store.h and store_view.h.
+/* database.h - the database of a simulation: what stands behind scheduler/database/store.h and
+ * store_view.h.
  *
  * Tables in memory, with what the statements and triggers of the real one do: fences, conditions of
  * changes, hot_change with numbers of transactions, snapshots. A write takes effect at one moment,
@@ -11,8 +12,8 @@
 #ifndef SH_TESTS_SIM_DATABASE_H
 #define SH_TESTS_SIM_DATABASE_H
 
-#include "scheduler/store.h"
-#include "scheduler/store_view.h"
+#include "scheduler/database/store.h"
+#include "scheduler/database/store_view.h"
 #include "tests/sim/content.h"
 #include "tests/sim/world.h"
 

@@ -1,5 +1,5 @@
-/* database_rest.c - scheduler/store.h: versions, executors, changes that were seen, usage, and what
- * people read. */
+/* database_rest.c - scheduler/database/store.h: versions, executors, changes that were seen, usage,
+ * and what people read. */
 #include "common/mem.h"
 #include "tests/sim/database_int.h"
 

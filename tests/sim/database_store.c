@@ -1,5 +1,5 @@
-/* database_store.c - scheduler/store.h: the lease, jobs, versions. What is written here is what the
- * statements of store.c and store_job.c do, with their conditions. */
+/* database_store.c - scheduler/database/store.h: the lease, jobs, versions. What is written here is
+ * what the statements of store.c and store_job.c do, with their conditions. */
 #include "common/log.h"
 #include "common/mem.h"
 #include "tests/sim/database_int.h"

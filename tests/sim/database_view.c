@@ -1,4 +1,5 @@
-/* database_view.c - scheduler/store_view.h: what a look sees, and which changes are new to it. */
+/* database_view.c - scheduler/database/store_view.h: what a look sees, and which changes are new to
+ * it. */
 #include "common/mem.h"
 #include "tests/sim/database_int.h"
 

@@ -1,12 +1,12 @@
-/* dbthread.c - scheduler/dbthread.h in virtual time: the same queue (dbqueue.h), whose operations
- * travel to the database of the simulation instead of running on a thread.
+/* dbthread.c - scheduler/database/dbthread.h in virtual time: the same queue (dbqueue.h), whose
+ * operations travel to the database of the simulation instead of running on a thread.
  *
  * An operation takes effect in the world and not in its process: one that was sent is not called
  * back by the death or the sleep of its sender. */
-#include "scheduler/dbthread.h"
+#include "scheduler/database/dbthread.h"
 
 #include "common/clock.h"
-#include "scheduler/dbqueue.h"
+#include "scheduler/database/dbqueue.h"
 #include "tests/sim/database_int.h"
 #include "tests/sim/scheduler.h"
 

@@ -1,4 +1,4 @@
-/* device.h - a device of the simulation: the memory face of executor/device/dev.h in virtual time,
+/* device.h - a device of the simulation: the memory face of runtime/device/dev.h in virtual time,
  * and what the workers of the simulation see of it.
  *
  * A lane does one thing after the other. A copy takes latency + bytes * rate of the profile: its
@@ -9,7 +9,7 @@
 #ifndef SH_TESTS_SIM_DEVICE_H
 #define SH_TESTS_SIM_DEVICE_H
 
-#include "executor/device/dev.h"
+#include "runtime/device/dev.h"
 #include "tests/sim/profile.h"
 #include "tests/sim/world.h"
 
@@ -45,7 +45,7 @@ bool sim_device_was_forced(const struct sim_device *d, uint32_t slot, uint32_t v
 void sim_device_when(struct sim_device *d, uint32_t slot, uint32_t value, struct sim_proc *p,
                      sim_event_fn *fn, void *arg, uint64_t n);
 
-/* What the linker puts in the place of those of executor/device/. */
+/* What the linker puts in the place of those of runtime/device/. */
 int __wrap_dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err);
 int __wrap_dev_mem_measure(struct dev_mem *m, uint32_t lane, double *alpha_ns, double *beta_ns,
                            struct sh_err *err);

@@ -3,7 +3,7 @@
 #define SH_TESTS_SIM_FAKE_INT_H
 
 #include "common/wire.h"
-#include "scheduler/job.h"
+#include "scheduler/decide/job.h"
 #include "tests/sim/fake_executor.h"
 
 #define FAKE_MODELS 128

@@ -11,7 +11,8 @@
 #include <sys/mman.h>
 
 #define RUN_MS 60000
-#define UNKNOWN_NS SIM_S(1) /* as executor/data.c: an API that lives connects in far less */
+/* As executor/requests/data.c: an API that lives connects in far less. */
+#define UNKNOWN_NS SIM_S(1)
 #define LOOK_NS SIM_MS(1)
 
 static void go_on(struct fake *f);

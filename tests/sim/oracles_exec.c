@@ -3,7 +3,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
-#include "executor/train_int.h"
+#include "executor/training/train_int.h"
 #include "tests/sim/content.h"
 #include "tests/sim/executor.h"
 

@@ -1,7 +1,7 @@
 /* scenario_exec.c - one real executor, with a scheduler and an API that a script plays
  * (exec_script.h): everything that may befall it. */
 #include "common/mem.h"
-#include "executor/pool.h"
+#include "executor/pool/pool.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/exec_script.h"
 #include "tests/sim/oracles_exec.h"

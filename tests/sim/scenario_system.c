@@ -1,7 +1,7 @@
 /* scenario_system.c - the whole system: real schedulers, the real link of APIs and real executors
  * over one database, one net and one folder of state, with the oracles of all of them. */
 #include "common/mem.h"
-#include "executor/pool.h"
+#include "executor/pool/pool.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/executor.h"
 #include "tests/sim/load.h"

@@ -7,7 +7,7 @@
 #include "common/msg.h"
 #include "common/shm.h"
 #include "common/wire.h"
-#include "executor/worker_ctl.h"
+#include "executor/pool/worker_ctl.h"
 #include "tests/sim/content.h"
 #include "tests/sim/device.h"
 #include "tests/sim/worker.h"

@@ -2,7 +2,7 @@
 #ifndef SH_TESTS_UNIT_DECIDE_WORLD_H
 #define SH_TESTS_UNIT_DECIDE_WORLD_H
 
-#include "scheduler/decide.h"
+#include "scheduler/decide/decide.h"
 #include "tests/unit/sh_test.h"
 
 #define MS INT64_C(1000000)

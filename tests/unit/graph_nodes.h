@@ -5,9 +5,9 @@
 #define SH_TESTS_UNIT_GRAPH_NODES_H
 
 #include "common/mem.h"
-#include "executor/model/lower.h"
-#include "executor/model/pass.h"
-#include "executor/model/program.h"
+#include "runtime/model/lower.h"
+#include "runtime/model/pass.h"
+#include "runtime/model/program.h"
 #include "tests/unit/sh_test.h"
 
 #include <math.h>

@@ -7,7 +7,7 @@
 #ifndef SH_TESTS_UNIT_GRAPH_TEXT_H
 #define SH_TESTS_UNIT_GRAPH_TEXT_H
 
-#include "executor/model/graph.h"
+#include "runtime/model/graph.h"
 #include "tests/unit/sh_test.h"
 
 static inline enum sh_dtype text_dtype(char c)

@@ -7,7 +7,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
-#include "executor/haul.h"
+#include "executor/files/haul.h"
 #include "sh_test.h"
 
 #include <ftw.h>

@@ -4,7 +4,7 @@
 #define SH_TESTS_UNIT_ONNX_BYTES_H
 
 #include "common/buf.h"
-#include "executor/model/onnx.h"
+#include "runtime/model/onnx.h"
 #include "tests/unit/sh_test.h"
 
 #define PATH_BYTES 128

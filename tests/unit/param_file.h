@@ -2,8 +2,8 @@
 #ifndef SH_TESTS_UNIT_PARAM_FILE_H
 #define SH_TESTS_UNIT_PARAM_FILE_H
 
-#include "executor/model/onnx.h"
-#include "executor/model/onnx_file.h"
+#include "runtime/model/onnx.h"
+#include "runtime/model/onnx_file.h"
 #include "tests/unit/graph_nodes.h"
 
 #include <math.h>

@@ -3,7 +3,7 @@
 #ifndef SH_TESTS_UNIT_SLOW_DISK_H
 #define SH_TESTS_UNIT_SLOW_DISK_H
 
-#include "executor/checkpoint.h"
+#include "executor/files/checkpoint.h"
 #include "tests/unit/sh_test.h"
 
 #include <semaphore.h>

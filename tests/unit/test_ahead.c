@@ -1,6 +1,6 @@
 /* test_ahead.c - Without it: a dataset larger than memory could be read from the disk sample by
  * sample, be asked for as a whole at once, or stay in memory when it was used. */
-/* uses: executor/worker/ahead.o executor/model/order.o libcommon.a */
+/* uses: executor/worker/ahead.o runtime/model/order.o libcommon.a */
 /* link: -Wl,--wrap=madvise */
 #include "common/mem.h"
 #include "executor/worker/ahead.h"

@@ -2,9 +2,9 @@
  *
  * Without it: a block could be handed out twice, a tenant could read what another left behind
  * because a tag was lost, or a scrub could be noted as done that was not. */
-/* uses: executor/arena.o */
+/* uses: executor/memory/arena.o */
 #include "common/mem.h"
-#include "executor/arena.h"
+#include "executor/memory/arena.h"
 #include "tests/unit/sh_test.h"
 
 static struct arena *new_arena(uint32_t n)

@@ -3,7 +3,7 @@
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
 #include "common/mem.h"
-#include "executor/model/op_list.h"
+#include "runtime/model/op_list.h"
 #include "tests/unit/graph_text.h"
 #include "tests/unit/train_bench.h"
 

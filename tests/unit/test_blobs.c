@@ -4,9 +4,9 @@
  * read every minute could go before one of last year, two jobs could fetch the same file twice, and
  * what failed could leave its parts or be refused for ever.
  */
-/* uses: executor/blobs.o executor/cache.o executor/folder.o executor/haul.o */
+/* uses: executor/files/blobs.o executor/files/cache.o executor/files/folder.o executor/files/haul.o */
 /* link: -lmicrohttpd -lcurl */
-#include "executor/blobs.h"
+#include "executor/files/blobs.h"
 #include "tests/unit/haul_world.h"
 
 #include <sys/time.h>

@@ -3,8 +3,8 @@
  * Without it a file could go while a worker reads it, one that is asked for every minute could go
  * before one of last year, and the folder could grow without end.
  */
-/* uses: executor/cache.o */
-#include "executor/cache.h"
+/* uses: executor/files/cache.o */
+#include "executor/files/cache.h"
 #include "tests/unit/sh_test.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "api/openapi.h"
 #include "cli/cli.h"
 #include "common/mem.h"
-#include "executor/model/program.h"
+#include "runtime/model/program.h"
 #include "tests/unit/sh_test.h"
 
 #include <stdlib.h>

@@ -4,8 +4,8 @@
 /* uses: executor/worker/confine.o libmodel.a */
 /* link: -lseccomp */
 #include "common/spawn.h"
-#include "executor/model/sandbox.h"
 #include "executor/worker/worker.h"
+#include "runtime/model/sandbox.h"
 #include "tests/unit/sh_test.h"
 
 #include <fcntl.h>

@@ -3,8 +3,8 @@
  *
  * Without it: a write could be lost or overtaken while the database is away, a lease wait behind a
  * long queue, or one row that somebody has locked stop all writes. */
-/* uses: scheduler/dbqueue.o */
-#include "scheduler/dbqueue.h"
+/* uses: scheduler/database/dbqueue.o */
+#include "scheduler/database/dbqueue.h"
 #include "tests/unit/sh_test.h"
 
 #define MS INT64_C(1000000)

@@ -3,8 +3,8 @@
  * Without it: a job that gets on between them could lose its attempt, because the steps it does
  * again count for nothing; or one that kills each worker at the same step would do so for ever.
  */
-/* uses: executor/deaths.o */
-#include "executor/deaths.h"
+/* uses: executor/training/deaths.o */
+#include "executor/training/deaths.h"
 #include "tests/unit/sh_test.h"
 
 static void new_steps_begin_a_new_row(void **state)

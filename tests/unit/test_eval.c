@@ -2,12 +2,12 @@
  *
  * Without it: the loop, and with it every request, could stand still while a large dataset is read;
  * a job that ends meanwhile could take away what is being read into; accuracies could be wrong. */
-/* uses: executor/eval.o executor/checkpoint.o executor/checkpoint_work.o */
+/* uses: executor/training/eval.o executor/files/checkpoint.o executor/files/checkpoint_work.o */
 #include "common/clock.h"
 #include "common/mem.h"
-#include "executor/eval.h"
-#include "executor/slabs.h"
-#include "executor/switch.h"
+#include "executor/requests/slabs.h"
+#include "executor/runs/switch.h"
+#include "executor/training/eval.h"
 #include "tests/unit/slow_disk.h"
 
 #include <math.h>

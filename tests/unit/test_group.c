@@ -1,7 +1,7 @@
-/* uses: executor/group.o */
+/* uses: runtime/group.o */
 /* test_group.c - the grouping is the exact optimum. Without it a wrong cut goes unseen: results
  * stay right, switches only get slower. */
-#include "executor/group.h"
+#include "runtime/group.h"
 #include "tests/unit/sh_test.h"
 
 static uint64_t seed = 88172645463325252u;

@@ -4,10 +4,10 @@
  * changed meanwhile could be glued together from two, a damaged one could get its name, a server
  * that says nothing could hold a job for ever, and a job that is lost could go on sending.
  */
-/* uses: executor/haul.o executor/push.o executor/folder.o */
+/* uses: executor/files/haul.o executor/files/push.o executor/files/folder.o */
 /* link: -lmicrohttpd -lcurl -Wl,--wrap=sh_http_call */
 #include "common/http.h"
-#include "executor/push.h"
+#include "executor/files/push.h"
 #include "tests/unit/haul_world.h"
 
 #include <sys/time.h>

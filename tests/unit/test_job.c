@@ -1,8 +1,8 @@
 /* test_job.c - without it, a job could leave a final state, skip one that the database insists on,
  * or lose a change that waits for the database. */
-/* uses: scheduler/job.o */
+/* uses: scheduler/decide/job.o */
 #include "common/mem.h"
-#include "scheduler/job.h"
+#include "scheduler/decide/job.h"
 #include "tests/unit/sh_test.h"
 
 /* Written by hand from the diagram in job.h, not from its table. */

@@ -3,12 +3,12 @@
  * Without it a job that runs for weeks could fill the disk, or lose how it began; a full disk could
  * leave half a line, or the lines after it could be missing without a word; and who says a line
  * could wait for the disk. */
-/* uses: executor/job_log.o executor/job_log_file.o executor/checkpoint.o executor/checkpoint_work.o executor/push.o executor/haul.o executor/folder.o */
+/* uses: executor/report/job_log.o executor/report/job_log_file.o executor/files/checkpoint.o executor/files/checkpoint_work.o executor/files/push.o executor/files/haul.o executor/files/folder.o */
 /* link: -lcurl */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/msg.h"
-#include "executor/job_log.h"
+#include "executor/report/job_log.h"
 #include "tests/unit/slow_disk.h"
 
 #include <fcntl.h>

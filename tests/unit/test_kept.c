@@ -1,7 +1,7 @@
 /* test_kept.c - what loading a model has made, in a file. Without it: an image that a crash cut
  * off, a disk damaged, or another model, device or build wrote would be served as this model's. */
-/* uses: executor/model/kept.o */
-#include "executor/model/kept.h"
+/* uses: runtime/model/kept.o */
+#include "runtime/model/kept.h"
 #include "tests/unit/sh_test.h"
 
 #include <fcntl.h>

@@ -1,7 +1,7 @@
 /* test_kernels_dir.c - without it, a worker of a GPU that somebody has taken over could fill the
  * disk, or keep the executor busy with counting files. */
-/* uses: executor/kernels_dir.o */
-#include "executor/kernels_dir.h"
+/* uses: executor/pool/kernels_dir.o */
+#include "executor/pool/kernels_dir.h"
 #include "tests/unit/sh_test.h"
 
 #include <dirent.h>

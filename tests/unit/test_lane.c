@@ -4,8 +4,8 @@
  * that is done or a tenant's bytes move before theirs are; the loop could sleep beside a mark or
  * spin without one; and a raise could put a ticket back and leave a worker waiting.
  */
-/* uses: executor/device/lane.o */
-#include "executor/device/lane.h"
+/* uses: runtime/device/lane.o */
+#include "runtime/device/lane.h"
 #include "tests/unit/sh_test.h"
 
 #include <poll.h>

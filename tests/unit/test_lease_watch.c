@@ -2,8 +2,8 @@
  *
  * Without it: a leader cut off from the database alone could go on beside the one that takes over,
  * or a database that is away for all could end requests that need none. */
-/* uses: scheduler/lease_watch.o */
-#include "scheduler/lease_watch.h"
+/* uses: scheduler/decide/lease_watch.o */
+#include "scheduler/decide/lease_watch.h"
 #include "tests/unit/sh_test.h"
 
 #define MS INT64_C(1000000)

@@ -1,7 +1,7 @@
 /* test_ledger.c - without it, a kill at the wrong instruction could lose what was answered, or have
  * it counted twice, and a database that is away for a day could fill the disk. */
-/* uses: executor/ledger.o */
-#include "executor/ledger.h"
+/* uses: executor/report/ledger.o */
+#include "executor/report/ledger.h"
 #include "tests/unit/sh_test.h"
 
 #include <signal.h>

@@ -3,9 +3,9 @@
  * Without it: jobs of one tenant or queue could fill the memory in which others wait for their
  * turn, a job could start before one that goes first, or a line could be left with jobs behind its
  * edge that nobody reads. */
-/* uses: scheduler/lines.o */
+/* uses: scheduler/decide/lines.o */
 #include "common/mem.h"
-#include "scheduler/lines.h"
+#include "scheduler/decide/lines.h"
 #include "tests/unit/sh_test.h"
 
 static struct line_key key(int64_t tenant, int64_t queue)

@@ -4,7 +4,7 @@
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
 #include "common/mem.h"
-#include "executor/model/program.h"
+#include "runtime/model/program.h"
 #include "tests/unit/graph_nodes.h"
 #include "tests/unit/graph_text.h"
 

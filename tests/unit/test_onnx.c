@@ -5,7 +5,7 @@
 #include "common/buf.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
-#include "executor/model/onnx.h"
+#include "runtime/model/onnx.h"
 #include "tests/unit/graph_text.h"
 #include "tests/unit/onnx_bytes.h"
 

@@ -4,7 +4,7 @@
 /* uses: libmodel.a */
 /* link: -lprotobuf-c */
 #include "common/mem.h"
-#include "executor/model/graph_int.h"
+#include "runtime/model/graph_int.h"
 #include "tests/unit/onnx_bytes.h"
 
 /* ---------------------------------------------------------------- opsets */

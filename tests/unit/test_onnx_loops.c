@@ -2,7 +2,7 @@
  * with a short body could take the importer's time and memory without end. */
 /* uses: libmodel.a libdevice.a */
 /* link: -lprotobuf-c -ldl */
-#include "executor/model/package.h"
+#include "runtime/model/package.h"
 #include "tests/unit/graph_nodes.h"
 #include "tests/unit/onnx_bytes.h"
 

@@ -2,7 +2,7 @@
 /* uses: libmodel.a */
 #include "common/importer.h"
 #include "common/mem.h"
-#include "executor/model/package.h"
+#include "runtime/model/package.h"
 #include "tests/unit/graph_text.h"
 
 #include <math.h>

@@ -2,7 +2,7 @@
  * depends on what it was filled up with, or models with a mask could have no buckets. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
-#include "executor/model/pads.h"
+#include "runtime/model/pads.h"
 #include "tests/unit/graph_nodes.h"
 
 #include <float.h>

@@ -4,9 +4,9 @@
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl -lprotobuf-c -lm */
 #include "common/safetensors.h"
-#include "executor/model/onnx.h"
-#include "executor/model/onnx_file.h"
-#include "executor/model/onnx_untie.h"
+#include "runtime/model/onnx.h"
+#include "runtime/model/onnx_file.h"
+#include "runtime/model/onnx_untie.h"
 #include "tests/unit/param_file.h"
 
 #include <math.h>

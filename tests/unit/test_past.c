@@ -3,8 +3,8 @@
  * Without it an explanation could have no estimate for a job whose like has ended many times, or
  * take one kind of jobs for another, or grow with every model that was ever trained.
  */
-/* uses: scheduler/past.o */
-#include "scheduler/past.h"
+/* uses: scheduler/decide/past.o */
+#include "scheduler/decide/past.h"
 #include "tests/unit/sh_test.h"
 
 #define S INT64_C(1000000000)

@@ -2,8 +2,8 @@
  * model would compute garbage at some batch size only; or the plan could waste memory unnoticed. */
 /* uses: libmodel.a */
 #include "common/mem.h"
-#include "executor/device/dev.h"
-#include "executor/model/plan.h"
+#include "runtime/device/dev.h"
+#include "runtime/model/plan.h"
 #include "tests/unit/sh_test.h"
 
 #define MAX_OPS 300

@@ -1,8 +1,8 @@
 /* test_predict.c - without it, admission could trust a run of long ago, a single run, or a profile
  * when measurements say otherwise, and would refuse or accept the wrong requests. */
-/* uses: scheduler/predict.o */
+/* uses: scheduler/decide/predict.o */
 #include "common/mem.h"
-#include "scheduler/predict.h"
+#include "scheduler/decide/predict.h"
 #include "tests/unit/sh_test.h"
 
 #include <math.h>

@@ -4,9 +4,9 @@
  * meets ever more models and places would take ever more device memory beside the pool; or one plan
  * would lose what it uses all the time to plans that nobody runs.
  */
-/* uses: executor/device/prepared.o */
+/* uses: runtime/device/prepared.o */
 #include "common/mem.h"
-#include "executor/device/prepared.h"
+#include "runtime/device/prepared.h"
 #include "tests/unit/sh_test.h"
 
 #define N_PLANS (DEV_MAX_PREPARED_ALL / DEV_MAX_PREPARED + 2)

@@ -3,8 +3,8 @@
  * Without it: a model that is computing could lose its weights, two models could share a block, a
  * model could lose its head and keep its tail (the copy would then no longer hide), the clock could
  * drift away from the textbook's, and one tenant could push out what is kept for another. */
-/* uses: executor/residency.o executor/arena.o */
-#include "executor/residency.h"
+/* uses: executor/memory/residency.o executor/memory/arena.o */
+#include "executor/memory/residency.h"
 #include "tests/unit/sh_test.h"
 
 static struct residency *new_residency(uint32_t blocks, uint32_t n_chance)

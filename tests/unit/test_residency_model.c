@@ -6,8 +6,8 @@
  * Without it: a search that is quick because it looks at less could pass over the cheapest window,
  * take what a min keeps, or turn the clock another way, and nobody would see more than a copy that
  * was not needed. */
-/* uses: executor/residency.o executor/arena.o */
-#include "executor/residency.h"
+/* uses: executor/memory/residency.o executor/memory/arena.o */
+#include "executor/memory/residency.h"
 #include "tests/unit/sh_test.h"
 
 enum { M_BLOCKS = 48, M_IMAGES = 10, M_TENANTS = 3, M_CHANCE = 2 };

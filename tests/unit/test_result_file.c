@@ -3,10 +3,10 @@
  * Without it: a failed write or sync could be taken for a good one, a part that was damaged or is
  * of another job could be gone on with, a file that the disk has changed could be published, and a
  * writer that was thought dead could publish beside the one that took over. */
-/* uses: executor/result_file.o */
+/* uses: executor/files/result_file.o */
 /* link: -Wl,--wrap=pwrite -Wl,--wrap=fsync -Wl,--wrap=fallocate -Wl,--wrap=rename */
 #include "common/mem.h"
-#include "executor/result_file.h"
+#include "executor/files/result_file.h"
 #include "tests/unit/sh_test.h"
 
 #include <dirent.h>

@@ -2,10 +2,10 @@
  *
  * Without it: the loop, and with it every request, could stand still while gigabytes are read; a
  * job could begin with half a checkpoint, or with losses of steps that it has yet to do. */
-/* uses: executor/resume.o executor/checkpoint.o executor/checkpoint_work.o executor/trials.o */
+/* uses: executor/training/resume.o executor/files/checkpoint.o executor/files/checkpoint_work.o executor/training/trials.o */
 #include "common/clock.h"
 #include "common/mem.h"
-#include "executor/train_int.h"
+#include "executor/training/train_int.h"
 #include "tests/unit/slow_disk.h"
 
 #include <math.h>

@@ -2,8 +2,8 @@
  * row by row, and the kind of a token has sixteen meanings after a fine-tuning. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl -lprotobuf-c -lm */
-#include "executor/model/onnx_file.h"
-#include "executor/model/onnx_pack.h"
+#include "runtime/model/onnx_file.h"
+#include "runtime/model/onnx_pack.h"
 #include "tests/unit/param_file.h"
 
 /* n times the same row. */

@@ -3,7 +3,7 @@
  * any more. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
-#include "executor/model/samples.h"
+#include "runtime/model/samples.h"
 #include "tests/unit/graph_nodes.h"
 
 static uint32_t ints(struct graph *g, const char *name, int64_t n, const int64_t *v)

@@ -3,7 +3,7 @@
 /* uses: libmodel.a */
 /* link: -lseccomp */
 #include "common/mem.h"
-#include "executor/model/sandbox.h"
+#include "runtime/model/sandbox.h"
 #include "tests/unit/sh_test.h"
 
 #include <errno.h>

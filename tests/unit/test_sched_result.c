@@ -2,8 +2,8 @@
  *
  * Without it: a job could succeed and leave nothing, or what only a version needs could stand in
  * the result that people read. */
-/* uses: scheduler/result.o */
-#include "scheduler/result.h"
+/* uses: scheduler/jobs/result.o */
+#include "scheduler/jobs/result.h"
 #include "tests/unit/sh_test.h"
 
 #include <stdlib.h>

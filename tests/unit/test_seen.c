@@ -1,8 +1,8 @@
 /* test_seen.c - how often shapes are used. Without it: the shapes that are used most would be
  * compiled while clients wait after each start, or the counts would grow without an end. */
-/* uses: executor/seen.o */
-#include "executor/model_int.h"
-#include "executor/seen.h"
+/* uses: executor/models/seen.o */
+#include "executor/models/model_int.h"
+#include "executor/models/seen.h"
 #include "tests/unit/sh_test.h"
 
 #include <stdlib.h>

@@ -1,8 +1,8 @@
 /* test_shapes_room.c - who gets room for a new shape. Without it: one tenant could fill the
  * table of an executor with shapes that wait to be compiled, and nobody else would get one for
  * minutes. */
-/* uses: executor/shapes.o */
-#include "executor/model_int.h"
+/* uses: executor/models/shapes.o */
+#include "executor/models/model_int.h"
 #include "tests/unit/sh_test.h"
 
 #include <stdlib.h>

@@ -2,8 +2,8 @@
  * from that of an input, or programs for two lengths could not share one image. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
-#include "executor/model/package.h"
-#include "executor/model/program.h"
+#include "runtime/model/package.h"
+#include "runtime/model/program.h"
 #include "tests/unit/graph_nodes.h"
 #include "tests/unit/graph_text.h"
 

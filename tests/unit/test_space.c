@@ -2,11 +2,11 @@
  *
  * Without it: a run could start on weights that are still being moved, or get a workspace that a
  * late scrub zeroes under it; both answer with numbers that look like any others. */
-/* uses: executor/space.o executor/residency.o executor/arena.o executor/transmit.o executor/group.o libdevice.a */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "common/clock.h"
 #include "common/log.h"
-#include "executor/space.h"
+#include "executor/memory/space.h"
 #include "tests/unit/sh_test.h"
 
 #define N_BLOCKS 16u

@@ -1,9 +1,9 @@
 /* test_tenants.c - without it, a scheduler that leads for long would keep every tenant that there
  * ever was, and one day take up no new one, nor anything else that a look at the database tells;
  * or a new tenant would have the limits of a deleted one of its name. */
-/* uses: scheduler/tenants.o scheduler/job.o */
+/* uses: scheduler/peers/tenants.o scheduler/decide/job.o */
 #include "common/metrics.h"
-#include "scheduler/tenants.h"
+#include "scheduler/peers/tenants.h"
 #include "tests/unit/sh_test.h"
 
 /* A look at the database that finds these tenants and no other. */

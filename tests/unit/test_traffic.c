@@ -2,8 +2,8 @@
  * show the rate of an hour ago, a slice could be counted for ever, or a model that was used once
  * could hold memory until the end.
  */
-/* uses: scheduler/traffic.o */
-#include "scheduler/traffic.h"
+/* uses: scheduler/peers/traffic.o */
+#include "scheduler/peers/traffic.h"
 #include "tests/unit/sh_test.h"
 
 #define S INT64_C(1000000000)

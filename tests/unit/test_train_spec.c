@@ -1,10 +1,10 @@
 /* test_train_spec.c - Without it: a typo in a job's spec would train with a default instead of what
  * was asked for, and nobody would know why the result differs from PyTorch's. */
-/* uses: executor/model/order.o */
+/* uses: runtime/model/order.o */
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/train_spec.h"
-#include "executor/model/order.h"
+#include "runtime/model/order.h"
 #include "tests/unit/sh_test.h"
 
 #include <math.h>

@@ -3,9 +3,9 @@
  * Without it: the last step could go without an evaluation, an evaluation that is come to again
  * after a resume could count twice, a gain of nothing could keep a job alive, or a resumed job
  * forget. */
-/* uses: executor/trials.o */
+/* uses: executor/training/trials.o */
 #include "common/mem.h"
-#include "executor/trials.h"
+#include "executor/training/trials.h"
 #include "tests/unit/sh_test.h"
 
 #include <math.h>

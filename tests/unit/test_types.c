@@ -5,7 +5,7 @@
 /* link: -ldl */
 #include "common/half.h"
 #include "common/mem.h"
-#include "executor/model/program.h"
+#include "runtime/model/program.h"
 #include "tests/unit/graph_nodes.h"
 
 #include <math.h>

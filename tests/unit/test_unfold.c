@@ -4,8 +4,8 @@
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl -lprotobuf-c -lm */
 #include "common/safetensors.h"
-#include "executor/model/onnx_file.h"
-#include "executor/model/onnx_unfold.h"
+#include "runtime/model/onnx_file.h"
+#include "runtime/model/onnx_unfold.h"
 #include "tests/unit/param_file.h"
 
 /* Even numbers in [-range, range], the largest of them at its end. */

@@ -1,8 +1,8 @@
 /* test_worker_log.c - without it, a worker that somebody has taken over could fill the disk through
  * the executor's log, or glue the executor's lines to its own. */
-/* uses: executor/worker_log.o */
+/* uses: executor/pool/worker_log.o */
 #include "common/clock.h"
-#include "executor/worker_log.h"
+#include "executor/pool/worker_log.h"
 #include "tests/unit/sh_test.h"
 
 #include <fcntl.h>

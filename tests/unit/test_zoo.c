@@ -3,8 +3,8 @@
 /* test_zoo.c - the zoo writes the architectures it says. Without it a missing shortcut or a wrong
  * channel count would go unseen: random weights have no accuracy that could drop. */
 #include "common/mem.h"
-#include "executor/model/lower.h"
-#include "executor/model/pass.h"
+#include "runtime/model/lower.h"
+#include "runtime/model/pass.h"
 #include "tests/unit/sh_test.h"
 #include "zoo/zoo.h"
 

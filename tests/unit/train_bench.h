@@ -4,9 +4,9 @@
 #define SH_TESTS_UNIT_TRAIN_BENCH_H
 
 #include "common/mem.h"
-#include "executor/device/dev.h"
-#include "executor/model/graph.h"
-#include "executor/model/program.h"
+#include "runtime/device/dev.h"
+#include "runtime/model/graph.h"
+#include "runtime/model/program.h"
 #include "tests/unit/sh_test.h"
 
 #include <float.h>

@@ -2,7 +2,7 @@
  * programs in tests/fuzz/mutations.py. */
 /* uses: libmodel.a */
 /* link: -lprotobuf-c */
-#include "executor/model/onnx.h"
+#include "runtime/model/onnx.h"
 
 #include "tests/fuzz/targets/fuzz.h"
 

@@ -1,0 +1,133 @@
+/* batch_job.c - a job of batch inference, from the scheduler's message to its end. */
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/mem.h"
+#include "executor/batch/batch_int.h"
+#include "executor/files/push.h"
+#include "executor/pool/pool.h"
+#include "executor/requests/slabs.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAX_JSON ((size_t)1 << 20)
+
+void batch__job_free(struct batch_job *j)
+{
+    if (!j)
+        return;
+    push_cancel(j->push);
+    blob_set_drop(&j->blobs);
+    if (j->has_slab)
+        slabs_drop(j->x->slabs, j->slab_id);
+    sh_shm_fini(&j->slab);
+    job_log_close(j->log);
+    batch_io_close(j);
+    /* What was done so far is of use to this executor alone (push.h). */
+    if (j->dir && j->has_ended && j->phase != MSG_JOB_SUSPENDED)
+        push_forget_job(j->x, j->dir);
+    json_decref(j->spec);
+    json_decref(j->inputs);
+    json_decref(j->outputs);
+    free(j->tenant);
+    free(j->model);
+    free(j->dataset);
+    free(j->dir);
+    free(j->resume_digest);
+    free(j->result);
+    free(j);
+}
+
+static int read_spec(struct batch_job *j, struct sh_err *err)
+{
+    int64_t interval_ms = 0;
+    json_t *inputs = NULL, *outputs = NULL;
+    struct sh_json_field f[] = {
+        {.name = "batch", .type = SH_JSON_INT, .out = &j->batch, .min = 1, .max = 65536},
+        {.name = "inputs", .type = SH_JSON_OBJ, .out = &inputs},
+        {.name = "outputs", .type = SH_JSON_ARR, .out = &outputs, .max = BATCH_MAX_IO},
+        {.name = "checkpoint_interval_ms",
+         .type = SH_JSON_INT,
+         .out = &interval_ms,
+         .min = 0,
+         .max = 864e5},
+    };
+    int rc = sh_json_read(j->spec, "batch_inference", f, SH_ARRAY_LEN(f), err);
+
+    if (interval_ms == 0)
+        interval_ms = j->x->conf->checkpoint_interval_ms;
+    j->interval_ns = interval_ms * 1000000;
+    return rc;
+}
+
+static int parse(const char *text, json_t **out, struct sh_err *err)
+{
+    return sh_json_parse(text, strlen(text), MAX_JSON, out, err);
+}
+
+static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct sh_err *err)
+{
+    int rc = sh_strdup(m->tenant, &j->tenant, err);
+
+    if (!rc)
+        rc = sh_strdup(m->model, &j->model, err);
+    if (!rc)
+        rc = sh_strdup(m->resume_digest, &j->resume_digest, err);
+    if (!rc)
+        rc = exec_path(j->x, "blobs", m->dataset, &j->dataset, err);
+    if (!rc)
+        rc = exec_path(j->x, "jobs", m->dir, &j->dir, err);
+    if (!rc)
+        rc = parse(m->spec, &j->spec, err);
+    if (!rc)
+        rc = parse(m->inputs, &j->inputs, err);
+    if (!rc)
+        rc = parse(m->outputs, &j->outputs, err);
+    if (!rc)
+        rc = read_spec(j, err);
+    if (!rc && mkdir(j->dir, 0750) < 0 && errno != EEXIST)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
+    if (!rc)
+        j->log = job_log_open(j->x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about,
+                                                           "sample", m->redone, m->preemptions});
+    if (!rc)
+        rc = blob_want(j->x, &j->blobs, m->dataset, err);
+    return rc;
+}
+
+int batch__job_new(struct exec *x, const struct msg_batch_start *m, struct batch_job **out,
+                   struct sh_err *err)
+{
+    struct batch_job *j = calloc(1, sizeof(*j));
+    int rc;
+
+    *out = NULL;
+    if (!j)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    *j = (struct batch_job){.x = x,
+                            .id = m->job,
+                            .attempt = m->attempt,
+                            .version_id = m->version_id,
+                            .resume_at = m->resume_step,
+                            .ran_at = m->resume_step, /* as reported until it is open */
+                            .fd = -1,
+                            .slab = {.fd = -1},
+                            .phase = MSG_JOB_STARTING,
+                            .start_ns = sh_clock_ns()};
+    j->misc.job = j;
+    for (size_t i = 0; i < BATCH_N_SLOTS; i++)
+        j->slots[i].job = j;
+    rc = m->job > 0 && m->resume_step >= 0
+             ? SH_OK
+             : SH_FAIL(err, SH_E_INVALID, "a job needs a positive number");
+    if (!rc)
+        rc = fill_job(j, m, err);
+    if (rc) {
+        batch__job_free(j);
+        return rc;
+    }
+    *out = j;
+    return SH_OK;
+}

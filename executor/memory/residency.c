@@ -1,0 +1,769 @@
+/* residency.c - see residency.h.
+ *
+ * Finding room is a search over windows of the block map. The cost of a window is what would be
+ * lost: blocks of candidates from the first covered one to the end of their prefix (what lies
+ * behind keep_blocks counts little), the move of the image's own head, and blocks that must be
+ * scrubbed. Only windows that touch the edge of a segment can be cheapest, so only those are tried,
+ * and only in a run of blocks that can be had which is long enough for one.
+ *
+ * The ring of the clock is a list through the images that hold blocks; a new one is inserted behind
+ * the hand, which is where its victim was. A second list has all images by their last use.
+ */
+#include "executor/memory/residency.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+#define NONE RESIDENCY_NO_IMAGE
+#define COST_EVICT_KEPT 64u
+#define COST_EVICT 16u
+#define COST_MOVE 8u
+#define COST_SCRUB 1u
+#define ENDS RESIDENCY_MAX_IMAGES /* no image: before the newest, behind the oldest */
+
+struct image {
+    struct residency_image conf;
+    bool is_used, use, is_candidate, in_ring, is_sticky;
+    uint32_t floor; /* so many blocks are kept by its tenant's min: as of the last search */
+    uint32_t first, held, pins, count;
+    uint32_t prev, next;   /* ring */
+    uint32_t newer, older; /* by last use, of equal ones the lower number is newer; ends: ENDS */
+    int64_t last_use_ns;
+};
+
+struct tenant {
+    struct residency_quota quota;
+    /* As of the last search, and only while it holds something here: */
+    uint32_t ranges, images;  /* blocks */
+    uint32_t kept;            /* of its images, by its min */
+    bool is_counted, is_over; /* over: it holds more than its share */
+};
+
+struct residency {
+    struct arena *arena;
+    struct tenant *tenants; /* OWNED, by tag: up to the largest that had a quota or an image */
+    size_t n_tenants, cap_tenants;
+    bool has_quotas, yields;
+    uint32_t n_chance, hand, n_ring;
+    uint32_t n_images; /* slots in use or free below this */
+    struct image images[RESIDENCY_MAX_IMAGES + 1];
+};
+
+static const struct residency_quota NO_QUOTA = {.max_blocks = RESIDENCY_NO_MAX, .share = 1};
+
+struct want {         /* what a search is for */
+    uint32_t n, self; /* self: image whose own blocks count as free; NONE */
+    uint32_t spare;   /* image that must stay; NONE */
+    uint32_t tag;
+    bool may_evict, scrub_matters, high; /* high: prefer the far end of the arena */
+};
+
+int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out, struct sh_err *err)
+{
+    struct residency *r = calloc(1, sizeof(*r));
+    int rc;
+
+    *out = NULL;
+    if (!r)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the table of images");
+    rc = arena_new(n_blocks, &r->arena, err);
+    if (rc) {
+        residency_free(r);
+        return rc;
+    }
+    r->n_chance = n_chance ? n_chance : 1;
+    r->hand = NONE;
+    r->images[ENDS].newer = r->images[ENDS].older = ENDS;
+    *out = r;
+    return SH_OK;
+}
+
+static int grow_tenants(struct residency *r, size_t n, struct sh_err *err)
+{
+    return sh_grow(&r->tenants, &r->cap_tenants, n, sizeof(*r->tenants), (size_t)1 << 20,
+                   "tenants of device memory", err);
+}
+
+int residency_clone(const struct residency *r, struct residency **out, struct sh_err *err)
+{
+    struct residency *c = malloc(sizeof(*c));
+    int rc;
+
+    *out = NULL;
+    if (!c)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the table of images");
+    *c = *r;
+    c->arena = NULL;
+    c->tenants = NULL;
+    c->cap_tenants = 0;
+    rc = arena_clone(r->arena, &c->arena, err);
+    if (!rc)
+        rc = grow_tenants(c, r->n_tenants, err);
+    if (rc) {
+        residency_free(c);
+        return rc;
+    }
+    for (size_t i = 0; i < r->n_tenants; i++)
+        c->tenants[i] = r->tenants[i];
+    *out = c;
+    return SH_OK;
+}
+
+void residency_free(struct residency *r)
+{
+    if (!r)
+        return;
+    arena_free(r->arena);
+    free(r->tenants);
+    free(r);
+}
+
+struct arena *residency_arena(struct residency *r)
+{
+    return r->arena;
+}
+
+/* ------------------------------------------------------------------ ring */
+
+static void ring_insert(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+
+    if (im->in_ring)
+        return;
+    if (r->n_ring == 0) {
+        im->prev = im->next = id;
+        r->hand = id;
+    } else { /* behind the hand: the last that it will reach */
+        struct image *h = &r->images[r->hand];
+
+        im->next = r->hand;
+        im->prev = h->prev;
+        r->images[h->prev].next = id;
+        h->prev = id;
+    }
+    im->in_ring = true;
+    im->count = 0;
+    r->n_ring++;
+}
+
+static void ring_remove(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+
+    if (!im->in_ring)
+        return;
+    r->images[im->prev].next = im->next;
+    r->images[im->next].prev = im->prev;
+    im->in_ring = false;
+    if (--r->n_ring == 0)
+        r->hand = NONE;
+    else if (r->hand == id)
+        r->hand = im->next;
+}
+
+/* ------------------------------------------------------------------ order of use */
+
+static void order_insert(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+    uint32_t at = r->images[ENDS].older;
+
+    while (at != ENDS && (r->images[at].last_use_ns > im->last_use_ns ||
+                          (r->images[at].last_use_ns == im->last_use_ns && at < id)))
+        at = r->images[at].older;
+    im->older = at;
+    im->newer = r->images[at].newer;
+    r->images[im->newer].older = r->images[at].newer = id;
+}
+
+static void order_remove(struct residency *r, uint32_t id)
+{
+    const struct image *im = &r->images[id];
+
+    r->images[im->newer].older = im->older;
+    r->images[im->older].newer = im->newer;
+}
+
+/* ------------------------------------------------------------------ images */
+
+static int know_tenant(struct residency *r, uint32_t tag, struct sh_err *err)
+{
+    int rc = grow_tenants(r, (size_t)tag + 1, err);
+
+    while (!rc && r->n_tenants <= tag)
+        r->tenants[r->n_tenants++].quota = NO_QUOTA;
+    return rc;
+}
+
+int residency_add(struct residency *r, const struct residency_image *im, uint32_t *id_out,
+                  struct sh_err *err)
+{
+    uint32_t id = 0;
+    int rc;
+
+    if (im->n_blocks > arena_blocks(r->arena))
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "the weights need %zu MiB, the device pool has %zu MiB; raise pool-bytes",
+                       (size_t)im->n_blocks * 2, (size_t)arena_blocks(r->arena) * 2);
+    while (id < r->n_images && r->images[id].is_used)
+        id++;
+    if (id == RESIDENCY_MAX_IMAGES)
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "this executor holds %u models, the most it can; unload one",
+                       RESIDENCY_MAX_IMAGES);
+    rc = know_tenant(r, im->tag, err);
+    if (rc)
+        return rc;
+    if (id == r->n_images)
+        r->n_images++;
+    r->images[id] = (struct image){.conf = *im, .is_used = true};
+    order_insert(r, id);
+    *id_out = id;
+    return SH_OK;
+}
+
+static void cut(struct residency *r, uint32_t id, uint32_t blocks, uint32_t tag)
+{
+    struct image *im = &r->images[id];
+
+    if (blocks >= im->held || im->pins)
+        return;
+    /* Cannot fail: these blocks are the image's. */
+    arena_give(r->arena, (struct arena_range){im->first + blocks, im->held - blocks}, tag, NULL);
+    im->held = blocks;
+    if (blocks == 0)
+        ring_remove(r, id);
+}
+
+void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks)
+{
+    cut(r, id, blocks, r->images[id].conf.tag);
+}
+
+void residency_forget(struct residency *r, uint32_t id)
+{
+    cut(r, id, 0, ARENA_FOREIGN);
+}
+
+void residency_remove(struct residency *r, uint32_t id)
+{
+    residency_truncate(r, id, 0);
+    order_remove(r, id);
+    r->images[id].is_used = false;
+}
+
+void residency_pin(struct residency *r, uint32_t id)
+{
+    r->images[id].pins++;
+}
+
+void residency_unpin(struct residency *r, uint32_t id)
+{
+    if (r->images[id].pins)
+        r->images[id].pins--;
+}
+
+uint32_t residency_pins(const struct residency *r, uint32_t id)
+{
+    return r->images[id].pins;
+}
+
+void residency_stick(struct residency *r, uint32_t id, bool is_sticky)
+{
+    r->images[id].is_sticky = is_sticky;
+}
+
+bool residency_is_sticky(const struct residency *r, uint32_t id)
+{
+    return r->images[id].is_sticky;
+}
+
+void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
+{
+    order_remove(r, id);
+    r->images[id].use = true;
+    r->images[id].last_use_ns = now_ns;
+    order_insert(r, id);
+}
+
+uint32_t residency_held(const struct residency *r, uint32_t id)
+{
+    return r->images[id].held;
+}
+
+uint32_t residency_tag(const struct residency *r, uint32_t id)
+{
+    return r->images[id].conf.tag;
+}
+
+/* ------------------------------------------------------------------ quotas */
+
+int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,
+                        struct sh_err *err)
+{
+    int rc = know_tenant(r, tag, err);
+
+    if (rc)
+        return rc;
+    r->tenants[tag].quota = *q;
+    r->has_quotas = true;
+    return SH_OK;
+}
+
+void residency_clear_quotas(struct residency *r)
+{
+    for (size_t i = 0; i < r->n_tenants; i++)
+        r->tenants[i].quota = NO_QUOTA;
+    r->has_quotas = false;
+}
+
+struct residency_quota residency_quota(const struct residency *r, uint32_t tag)
+{
+    return tag < r->n_tenants ? r->tenants[tag].quota : NO_QUOTA;
+}
+
+bool residency_yield(struct residency *r, bool yields)
+{
+    bool changes = false;
+
+    for (size_t i = 0; i < r->n_tenants; i++)
+        changes |= r->tenants[i].quota.min_blocks > 0 && r->yields != yields;
+    r->yields = yields;
+    return changes;
+}
+
+/* The tag of who holds a segment; NONE: nobody. Ranges have it as owner. */
+static uint32_t holder(const struct residency *r, const struct arena_seg *g)
+{
+    if (g->kind == ARENA_FREE)
+        return NONE;
+    return g->kind == ARENA_IMAGE ? r->images[g->owner].conf.tag : g->owner;
+}
+
+uint32_t residency_used(const struct residency *r, uint32_t tag)
+{
+    uint32_t n = 0, n_segs;
+    const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
+
+    for (uint32_t i = 0; i < n_segs; i++)
+        if (holder(r, &segs[i]) == tag)
+            n += segs[i].n;
+    return n;
+}
+
+static void count_tenants(struct residency *r)
+{
+    uint32_t n_segs;
+    const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
+
+    for (int pass = 0; pass < 2; pass++)
+        for (uint32_t i = 0; i < n_segs; i++) {
+            uint32_t tag = holder(r, &segs[i]);
+            struct tenant *t = tag < r->n_tenants ? &r->tenants[tag] : NULL;
+
+            if (t && pass == 0) {
+                t->ranges = t->images = 0;
+                t->is_counted = false;
+            } else if (t) {
+                *(segs[i].kind == ARENA_IMAGE ? &t->images : &t->ranges) += segs[i].n;
+            }
+        }
+}
+
+/* What the others' mins keep from a tenant; tag: NONE: from everybody. Of each the images that
+ * were used last. */
+static void set_floors(struct residency *r, uint32_t tag)
+{
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        struct tenant *t = &r->tenants[r->images[id].conf.tag];
+        bool keeps = !r->yields && r->images[id].conf.tag != tag;
+
+        t->kept = keeps && t->quota.min_blocks > t->ranges ? t->quota.min_blocks - t->ranges : 0;
+    }
+    for (uint32_t id = r->images[ENDS].older; id != ENDS; id = r->images[id].older) {
+        struct tenant *t = &r->tenants[r->images[id].conf.tag];
+
+        r->images[id].floor = SH_MIN(t->kept, r->images[id].held);
+        t->kept -= r->images[id].floor;
+    }
+}
+
+/* Whose images go first: of tenants that have images here, the one that asks with what it asks. */
+static void set_over(struct residency *r, const struct want *w)
+{
+    double shares = 0, rest = (double)arena_blocks(r->arena);
+
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        struct tenant *t = &r->tenants[r->images[id].conf.tag];
+
+        if (r->images[id].held == 0 || t->is_counted)
+            continue;
+        t->is_counted = true;
+        shares += t->quota.share;
+        rest -= t->quota.min_blocks;
+    }
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        const uint32_t tag = r->images[id].conf.tag;
+        struct tenant *t = &r->tenants[tag];
+        const struct residency_quota *q = &t->quota;
+        double fair = q->min_blocks + (shares > 0 ? SH_MAX(rest, 0.0) * q->share / shares : 0);
+
+        t->is_over = t->ranges + t->images + (tag == w->tag ? (double)w->n : 0) > fair;
+    }
+}
+
+static bool may_cut_own(const struct residency *r, const struct want *w, uint32_t id)
+{
+    const struct image *im = &r->images[id];
+
+    return im->conf.tag == w->tag && !im->pins && !im->is_sticky && id != w->self && id != w->spare;
+}
+
+/* Cuts older images of a tenant until n more blocks fit below its max. Fails: SH_E_DEVMEM, and
+ * nothing was cut. */
+static int keep_below_max(struct residency *r, const struct want *w, uint32_t n, uint32_t *evicted,
+                          struct sh_err *err)
+{
+    const uint32_t max = residency_quota(r, w->tag).max_blocks;
+    uint64_t used = max == RESIDENCY_NO_MAX ? 0 : (uint64_t)residency_used(r, w->tag) + n, can = 0;
+    uint32_t id;
+
+    if (used <= max)
+        return SH_OK;
+    for (id = r->images[ENDS].newer; id != ENDS; id = r->images[id].newer)
+        can += may_cut_own(r, w, id) ? r->images[id].held : 0;
+    if (!w->may_evict || used - max > can)
+        return SH_FAIL(err, SH_E_DEVMEM,
+                       "the tenant may have %zu MiB of this device (gpu_memory_max_bytes, in whole "
+                       "blocks of 2 MiB), and what it uses now leaves no %zu MiB",
+                       (size_t)max * 2, (size_t)n * 2);
+    for (id = r->images[ENDS].newer; used > max && id != ENDS; id = r->images[id].newer)
+        if (may_cut_own(r, w, id)) {
+            uint32_t had = r->images[id].held, over = (uint32_t)SH_MIN(used - max, (uint64_t)had);
+
+            residency_truncate(r, id, had - over);
+            used -= over;
+            *evicted += over;
+        }
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ search */
+
+/* From where on the blocks of a segment can be had; its end: none of them. */
+static uint32_t had_from(const struct residency *r, const struct want *w, const struct arena_seg *g)
+{
+    const uint32_t end = g->first + g->n;
+    const struct image *im;
+
+    if (g->kind == ARENA_FREE || (g->kind == ARENA_IMAGE && g->owner == w->self))
+        return g->first;
+    if (g->kind != ARENA_IMAGE)
+        return end;
+    im = &r->images[g->owner];
+    if (!im->is_candidate || im->pins)
+        return end;
+    return SH_MIN(SH_MAX(im->first + im->floor, g->first), end);
+}
+
+/* What taking the blocks of segment g from `from` to the end of the window costs. The blocks of a
+ * victim behind the window fall with it. */
+static uint64_t seg_cost(const struct residency *r, const struct want *w, const struct arena_seg *g,
+                         uint32_t from, uint32_t window_end)
+{
+    const uint32_t to = SH_MIN(window_end, g->first + g->n);
+    const struct image *im;
+    uint32_t end, lo, kept;
+    uint64_t cost;
+
+    if (g->kind == ARENA_FREE)
+        return w->scrub_matters && g->tag != ARENA_CLEAN && g->tag != w->tag
+                   ? (uint64_t)(to - from) * COST_SCRUB
+                   : 0;
+    if (g->owner == w->self)
+        return 0;
+    im = &r->images[g->owner];
+    lo = from - im->first;
+    end = to == window_end ? im->held : to - im->first;
+    kept = SH_MIN(im->conf.keep_blocks, end);
+    cost = (uint64_t)(end - lo) * COST_EVICT;
+    if (kept > lo)
+        cost += (uint64_t)(kept - lo) * (COST_EVICT_KEPT - COST_EVICT);
+    if (w->scrub_matters && im->conf.tag != w->tag)
+        cost += (uint64_t)(to - from) * COST_SCRUB;
+    return cost;
+}
+
+struct best {
+    uint64_t cost;
+    uint32_t at;
+    bool found;
+};
+
+/* A window of blocks that can all be had. */
+static void consider(const struct residency *r, const struct want *w, uint32_t at, struct best *b)
+{
+    const uint32_t end = at + w->n;
+    uint32_t n_segs;
+    const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
+    uint64_t cost = 0;
+    bool tie_wins = w->high ? at > b->at : at < b->at;
+
+    if (w->self != NONE && r->images[w->self].held && r->images[w->self].first != at)
+        cost = (uint64_t)r->images[w->self].held * COST_MOVE;
+    for (uint32_t i = arena_find(r->arena, at); i < n_segs && segs[i].first < end; i++)
+        cost += seg_cost(r, w, &segs[i], SH_MAX(at, segs[i].first), end);
+    if (!b->found || cost < b->cost || (cost == b->cost && tie_wins))
+        *b = (struct best){.cost = cost, .at = at, .found = true};
+}
+
+/* Among the windows of the runs of blocks that can be had and touch [from, to). In such a run a
+ * window ends where a segment ends, or begins where one begins. */
+static struct best search(const struct residency *r, const struct want *w, uint32_t from,
+                          uint32_t to)
+{
+    uint32_t n_segs, lo = 0, i = arena_find(r->arena, from), edge;
+    const struct arena_seg *segs = arena_segs(r->arena, &n_segs);
+    struct best b = {0};
+
+    while (i > 0 && had_from(r, w, &segs[i]) == segs[i].first)
+        i--;
+    for (edge = i; i < n_segs && lo < to; i++) {
+        const uint32_t end = segs[i].first + segs[i].n, begin = had_from(r, w, &segs[i]);
+
+        if (begin > segs[i].first) { /* a run ended before it, the next one begins */
+            lo = begin;
+            edge = i + 1;
+        }
+        for (; edge <= i && end - segs[edge].first >= w->n; edge++)
+            consider(r, w, segs[edge].first, &b);
+        if (end - lo >= w->n)
+            consider(r, w, end - w->n, &b);
+    }
+    return b;
+}
+
+/* Moves the hand by one image. True: there is a new candidate. */
+static bool advance(struct residency *r, uint32_t spare, bool only_over)
+{
+    uint32_t id = r->hand;
+    struct image *im = &r->images[id];
+
+    r->hand = im->next;
+    if (im->pins || im->is_sticky || id == spare || im->is_candidate ||
+        (only_over && !r->tenants[im->conf.tag].is_over))
+        return false;
+    if (im->use) {
+        im->use = false;
+        im->count = 0;
+        return false;
+    }
+    if (++im->count < r->n_chance)
+        return false;
+    im->is_candidate = true;
+    return true;
+}
+
+static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t at)
+{
+    uint32_t evicted = 0, n;
+
+    for (uint32_t b = at; b < at + w->n; b += n) {
+        const struct arena_seg g = arena_seg_at(r->arena, b);
+
+        n = g.n;
+        if (g.kind == ARENA_IMAGE && g.owner != w->self) {
+            const struct image *im = &r->images[g.owner];
+
+            evicted += im->first + im->held - b;
+            residency_truncate(r, g.owner, b - im->first);
+        }
+    }
+    return evicted;
+}
+
+/* Finds a window, evicting what stands there if that is allowed. */
+static int make_room(struct residency *r, const struct want *w, uint32_t *at_out,
+                     uint32_t *evicted_out, struct sh_err *err)
+{
+    const uint64_t rounds = w->may_evict ? (uint64_t)r->n_ring * (r->n_chance + 1) : 0;
+    struct best b = search(r, w, 0, arena_blocks(r->arena));
+
+    if (!b.found && rounds > 0) {
+        count_tenants(r);
+        set_over(r, w);
+        set_floors(r, w->tag);
+    }
+    for (int pass = r->has_quotas ? 0 : 1; pass < 2; pass++)
+        for (uint64_t steps = rounds; !b.found && steps > 0; steps--) {
+            const struct image *im = &r->images[r->hand];
+
+            if (advance(r, w->spare, pass == 0)) /* before it no run was long enough */
+                b = search(r, w, im->first, im->first + im->held);
+        }
+    for (uint32_t id = 0; id < r->n_images; id++)
+        r->images[id].is_candidate = false;
+    if (!b.found)
+        return SH_FAIL(err, SH_E_DEVMEM,
+                       "could not find %zu MiB of device memory in one piece; the rest is in use: "
+                       "try again, or raise pool-bytes",
+                       (size_t)w->n * 2);
+    *evicted_out += evict_window(r, w, b.at);
+    *at_out = b.at;
+    return SH_OK;
+}
+
+int residency_place(struct residency *r, uint32_t id, bool may_evict, struct residency_place *out,
+                    struct sh_err *err)
+{
+    struct image *im = &r->images[id];
+    struct want w = {.n = im->conf.n_blocks,
+                     .self = id,
+                     .spare = id,
+                     .tag = im->conf.tag,
+                     .may_evict = may_evict};
+    uint32_t at = im->first;
+    int rc;
+
+    *out = (struct residency_place){.had_blocks = im->held, .had_first = im->first};
+    if (im->held < im->conf.n_blocks) {
+        rc = keep_below_max(r, &w, w.n - im->held, &out->evicted_blocks, err);
+        if (!rc)
+            rc = make_room(r, &w, &at, &out->evicted_blocks, err);
+        if (rc)
+            return rc;
+        /* The old prefix and the new range may overlap: give all back, then take. */
+        if (im->held)
+            rc = arena_give(r->arena, (struct arena_range){im->first, im->held}, im->conf.tag, err);
+        if (!rc)
+            rc = arena_take(r->arena, (struct arena_range){at, w.n}, ARENA_IMAGE, id, err);
+        if (rc)
+            return rc;
+        im->first = at;
+        im->held = w.n;
+        if (w.n)
+            ring_insert(r, id);
+    }
+    out->range = (struct arena_range){im->first, im->held};
+    im->use = true;
+    return SH_OK;
+}
+
+int residency_alloc(struct residency *r, const struct residency_need *need, struct arena_range *out,
+                    uint32_t *evicted_out, struct sh_err *err)
+{
+    struct want w = {.n = need->n_blocks,
+                     .self = NONE,
+                     .spare = need->spare,
+                     .tag = need->tag,
+                     .may_evict = true,
+                     .scrub_matters = true,
+                     .high = true};
+    uint32_t at = 0;
+    int rc;
+
+    *out = (struct arena_range){0};
+    *evicted_out = 0;
+    if (need->n_blocks == 0)
+        return SH_OK;
+    rc = keep_below_max(r, &w, w.n, evicted_out, err);
+    if (!rc)
+        rc = make_room(r, &w, &at, evicted_out, err);
+    if (rc)
+        return rc;
+    *out = (struct arena_range){at, need->n_blocks};
+    return arena_take(r->arena, *out, need->kind, need->tag, err);
+}
+
+void residency_release(struct residency *r, struct arena_range *range, uint32_t tag)
+{
+    if (range->n)
+        arena_give(r->arena, *range, tag, NULL);
+    *range = (struct arena_range){0};
+}
+
+/* ------------------------------------------------------------------ background */
+
+static uint32_t trim_one(struct residency *r, uint32_t id, uint32_t floor, uint32_t missing)
+{
+    struct image *im = &r->images[id];
+    uint32_t had = im->held;
+
+    floor = SH_MAX(floor, im->floor);
+    if (had <= floor)
+        return 0;
+    residency_truncate(r, id, had - floor > missing ? had - missing : floor);
+    return had - im->held;
+}
+
+uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
+                        int64_t min_idle_ns)
+{
+    uint32_t evicted = 0;
+
+    count_tenants(r);
+    set_floors(r, NONE);
+    /* Twice round the ring: first what costs no time when it is missing, then the heads. */
+    for (int pass = 0; pass < 2; pass++) {
+        for (uint32_t i = 0, n = r->n_ring; i < n && r->n_ring; i++) {
+            uint32_t id = r->hand, free_now = arena_count(r->arena, ARENA_FREE);
+            struct image *im = &r->images[id];
+
+            if (free_now >= want_free)
+                return evicted;
+            r->hand = im->next;
+            if (im->pins || im->is_sticky || now_ns - im->last_use_ns < min_idle_ns)
+                continue;
+            im->use = false;
+            evicted += trim_one(r, id, pass == 0 ? im->conf.keep_blocks : 0, want_free - free_now);
+        }
+    }
+    return evicted;
+}
+
+static int check_order(const struct residency *r, uint32_t n_used, struct sh_err *err)
+{
+    uint32_t n = 0;
+
+    for (uint32_t id = r->images[ENDS].older; id != ENDS; id = r->images[id].older, n++) {
+        const struct image *im = &r->images[id];
+
+        if (!im->is_used || r->images[im->older].newer != id ||
+            (im->newer != ENDS && r->images[im->newer].last_use_ns < im->last_use_ns))
+            return SH_FAIL(err, SH_E_BUG, "image %u is wrongly placed by its last use", id);
+    }
+    return n == n_used ? SH_OK : SH_FAIL(err, SH_E_BUG, "%u images by last use, not %u", n, n_used);
+}
+
+int residency_check(const struct residency *r, struct sh_err *err)
+{
+    uint32_t held = 0, ring = 0, n_used = 0;
+
+    for (uint32_t id = 0; id < r->n_images; id++) {
+        const struct image *im = &r->images[id];
+        uint32_t at = im->first;
+
+        if (!im->is_used)
+            continue;
+        if (im->pins && im->held != im->conf.n_blocks)
+            return SH_FAIL(err, SH_E_BUG, "image %u is pinned but not whole", id);
+        if (im->in_ring != (im->held > 0))
+            return SH_FAIL(err, SH_E_BUG, "image %u is wrongly %s the ring", id,
+                           im->in_ring ? "in" : "outside of");
+        while (at < im->first + im->held) {
+            struct arena_seg g = arena_seg_at(r->arena, at);
+
+            if (g.n == 0 || g.kind != ARENA_IMAGE || g.owner != id)
+                return SH_FAIL(err, SH_E_BUG, "block %u is not image %u's", at, id);
+            at += g.n;
+        }
+        held += im->held;
+        ring += im->in_ring;
+        n_used++;
+    }
+    if (held != arena_count(r->arena, ARENA_IMAGE) || ring != r->n_ring)
+        return SH_FAIL(err, SH_E_BUG, "sums of images and arena differ");
+    return check_order(r, n_used, err);
+}

@@ -1,0 +1,414 @@
+/* space.c - see space.h. */
+#include "executor/memory/space.h"
+
+#include "common/clock.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define MAX_TENANTS 65536u
+#define IDLE_SCRUB_BLOCKS 16u /* a tick: 32 MiB, a few milliseconds even on a slow device */
+#define IDLE_NS ((int64_t)2000000000)
+
+struct pending { /* the lane will still zero or read blocks, whoever has them by then */
+    struct pending *next;
+    struct space *space;
+    struct arena_range range;
+};
+
+struct space {
+    struct tx *tx;
+    struct residency *res;
+    const char *executor;
+    char **tenants; /* index + 1 = tag */
+    size_t n_tenants, cap_tenants;
+    uint64_t n_evicted;
+    struct pending *pending;
+};
+
+static uint32_t to_blocks(size_t bytes)
+{
+    return (uint32_t)((bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+}
+
+int space_new(struct tx *tx, const char *executor, struct space **out, struct sh_err *err)
+{
+    struct space *s = calloc(1, sizeof(*s));
+    int rc;
+
+    *out = NULL;
+    if (!s)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the memory manager");
+    s->tx = tx;
+    s->executor = executor;
+    rc = residency_new((uint32_t)(dev_mem_bytes(tx_mem(tx)) / DEV_BLOCK), 1, &s->res, err);
+    if (rc) {
+        space_free(s);
+        return rc;
+    }
+    *out = s;
+    return SH_OK;
+}
+
+void space_free(struct space *s)
+{
+    if (!s)
+        return;
+    while (s->pending) {
+        struct pending *next = s->pending->next;
+
+        tx_forget(s->tx, s->pending);
+        free(s->pending);
+        s->pending = next;
+    }
+    for (size_t i = 0; i < s->n_tenants; i++)
+        free(s->tenants[i]);
+    free(s->tenants);
+    residency_free(s->res);
+    free(s);
+}
+
+struct residency *space_residency(struct space *s)
+{
+    return s->res;
+}
+
+int space_tag(struct space *s, const char *tenant, uint32_t *out, struct sh_err *err)
+{
+    int rc;
+
+    for (size_t i = 0; i < s->n_tenants; i++)
+        if (strcmp(s->tenants[i], tenant) == 0) {
+            *out = (uint32_t)i + 1;
+            return SH_OK;
+        }
+    rc = sh_grow(&s->tenants, &s->cap_tenants, s->n_tenants + 1, sizeof(*s->tenants), MAX_TENANTS,
+                 "tenants of one executor", err);
+    if (!rc)
+        rc = sh_strdup(tenant, &s->tenants[s->n_tenants], err);
+    if (!rc)
+        *out = (uint32_t)++s->n_tenants;
+    return rc;
+}
+
+int space_set_quota(struct space *s, const char *tenant, uint64_t min_bytes, uint64_t max_bytes,
+                    double share, struct sh_err *err)
+{
+    const uint64_t all = arena_blocks(residency_arena(s->res));
+    const struct residency_quota q = {
+        .min_blocks = (uint32_t)SH_MIN(min_bytes / DEV_BLOCK + (min_bytes % DEV_BLOCK > 0), all),
+        .max_blocks = max_bytes ? (uint32_t)SH_MIN(max_bytes / DEV_BLOCK, all) : RESIDENCY_NO_MAX,
+        .share = share};
+    uint32_t tag;
+    int rc = space_tag(s, tenant, &tag, err);
+
+    return rc ? rc : residency_set_quota(s->res, tag, &q, err);
+}
+
+int space_check_max(struct space *s, uint32_t tag, uint64_t bytes, const char *what,
+                    struct sh_err *err)
+{
+    const uint32_t max = residency_quota(s->res, tag).max_blocks;
+
+    if (max == RESIDENCY_NO_MAX || bytes <= (uint64_t)max * DEV_BLOCK)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_QUOTA,
+                   "%s needs %" PRIu64 " MiB of device memory, and the tenant may have %" PRIu64
+                   " MiB (gpu_memory_max_bytes of its quota, in whole blocks of %d MiB); lower the "
+                   "batch, or have the quota raised",
+                   what, (bytes + (1 << 20) - 1) >> 20, (uint64_t)max * DEV_BLOCK >> 20,
+                   (int)(DEV_BLOCK >> 20));
+}
+
+/* ------------------------------------------------------------------ pending */
+
+/* The truth about what is on its way; a block's tag may have changed since with its holder. */
+static bool is_pending(const struct space *s, struct arena_range r)
+{
+    for (const struct pending *p = s->pending; p; p = p->next)
+        if (r.first < p->range.first + p->range.n && p->range.first < r.first + r.n)
+            return true;
+    return false;
+}
+
+/* Block by block: what another note names is not clean before that one has come, too. */
+static void scrubbed_but_pending(struct space *s, struct arena_range r)
+{
+    for (uint32_t b = r.first; b < r.first + r.n; b++)
+        if (!is_pending(s, (struct arena_range){b, 1}))
+            arena_scrubbed(residency_arena(s->res), (struct arena_range){b, 1});
+}
+
+static void on_passed(void *arg)
+{
+    struct pending *c = arg;
+    struct space *s = c->space;
+
+    for (struct pending **p = &s->pending; *p; p = &(*p)->next)
+        if (*p == c) {
+            *p = c->next;
+            break;
+        }
+    if (!is_pending(s, c->range))
+        arena_scrubbed(residency_arena(s->res), c->range);
+    else
+        scrubbed_but_pending(s, c->range);
+    free(c);
+}
+
+/* Notes what was just enqueued. If that fails the blocks are foreign to everyone: whoever takes
+ * them scrubs them, behind it on the lane, and waits for that. */
+static int note(struct space *s, struct arena_range r, struct sh_err *err)
+{
+    struct pending *p = calloc(1, sizeof(*p));
+    int rc;
+
+    if (p) {
+        *p = (struct pending){.space = s, .range = r, .next = s->pending};
+        rc = tx_mark(s->tx, TX_LANE_IN, on_passed, p, err);
+    } else {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not note what the copy lane does");
+    }
+    if (rc) {
+        arena_set_tag(residency_arena(s->res), r, ARENA_FOREIGN);
+        free(p);
+        return rc;
+    }
+    s->pending = p;
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ scrubbing */
+
+static int zero(struct space *s, size_t off, size_t bytes, struct sh_err *err)
+{
+    int rc = tx_zero(s->tx, off, bytes, err);
+
+    if (!rc)
+        sh_metric_add(M_shunt_scrubbed_bytes_total, SH_LABELS(s->executor), (double)bytes);
+    return rc;
+}
+
+static int scrub(struct space *s, struct arena_range r, struct sh_err *err)
+{
+    int rc = zero(s, (size_t)r.first * DEV_BLOCK, (size_t)r.n * DEV_BLOCK, err);
+
+    if (!rc)
+        rc = note(s, r, err);
+    if (!rc)
+        arena_set_tag(residency_arena(s->res), r, ARENA_SCRUBBING);
+    return rc;
+}
+
+/* Zeroes what others left in a range that is now `tag`'s. */
+static int scrub_foreign(struct space *s, struct arena_range r, uint32_t tag, struct sh_err *err)
+{
+    struct arena *a = residency_arena(s->res);
+    uint32_t at = r.first, end = r.first + r.n;
+
+    while (at < end) {
+        struct arena_seg g = arena_seg_at(a, at);
+        uint32_t n = SH_MIN(g.first + g.n, end) - at;
+
+        if (g.n == 0)
+            break;
+        if (g.tag != ARENA_CLEAN && g.tag != ARENA_SCRUBBING && g.tag != tag) {
+            int rc = scrub(s, (struct arena_range){at, n}, err);
+
+            if (rc)
+                return rc;
+        }
+        at += n;
+    }
+    return SH_OK;
+}
+
+/* ------------------------------------------------------------------ ranges */
+
+static void count_evicted(struct space *s, uint32_t blocks)
+{
+    if (!blocks)
+        return;
+    s->n_evicted++;
+    sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(s->executor),
+                  (double)blocks * (double)DEV_BLOCK);
+}
+
+uint64_t space_n_evicted(const struct space *s)
+{
+    return s->n_evicted;
+}
+
+int space_alloc(struct space *s, size_t bytes, const struct residency_need *need,
+                struct space_range *out, struct sh_err *err)
+{
+    struct residency_need n = *need;
+    uint32_t evicted = 0;
+    int rc;
+
+    n.n_blocks = to_blocks(SH_MAX(bytes, (size_t)1));
+    rc = residency_alloc(s->res, &n, &out->blocks, &evicted, err);
+    if (rc)
+        return rc;
+    count_evicted(s, evicted);
+    rc = scrub_foreign(s, out->blocks, n.tag, err);
+    if (rc) {
+        space_give(s, out, ARENA_FOREIGN); /* some of it still holds what others left */
+        return rc;
+    }
+    out->must_wait = !space_is_clean(s, out);
+    return SH_OK;
+}
+
+void space_give(struct space *s, struct space_range *r, uint32_t tag)
+{
+    residency_release(s->res, &r->blocks, tag);
+    r->must_wait = false;
+}
+
+bool space_is_clean(const struct space *s, const struct space_range *r)
+{
+    return !is_pending(s, r->blocks);
+}
+
+size_t space_offset(const struct space_range *r)
+{
+    return (size_t)r->blocks.first * DEV_BLOCK;
+}
+
+/* ------------------------------------------------------------------ images */
+
+/* The image does not fill its last block: the rest of it must not stay another tenant's under the
+ * tag of this one. */
+static int scrub_tail(struct space *s, const struct residency_place *p, uint64_t image_bytes,
+                      uint32_t tag, struct sh_err *err)
+{
+    size_t from = (size_t)p->range.first * DEV_BLOCK + (size_t)image_bytes;
+    size_t to = (size_t)(p->range.first + p->range.n) * DEV_BLOCK;
+    uint32_t was;
+
+    if (p->had_blocks == p->range.n || from >= to)
+        return SH_OK;
+    was = arena_seg_at(residency_arena(s->res), p->range.first + p->range.n - 1).tag;
+    if (was == tag || was == ARENA_CLEAN || was == ARENA_SCRUBBING)
+        return SH_OK;
+    return zero(s, from, to - from, err);
+}
+
+/* True: the head is on its way. Its old blocks may be somebody else's already, or soon. */
+static bool move_head(struct space *s, const struct residency_place *p, size_t bytes)
+{
+    if (tx_move(s->tx, (size_t)p->range.first * DEV_BLOCK, (size_t)p->had_first * DEV_BLOCK, bytes,
+                NULL))
+        return false;
+    note(s, (struct arena_range){p->had_first, p->had_blocks}, NULL);
+    return true;
+}
+
+int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
+                struct tx_place *out, struct sh_err *err)
+{
+    struct residency_place p;
+    size_t head;
+    int rc = residency_place(s->res, image, may_evict, &p, err);
+
+    *out = (struct tx_place){0};
+    if (rc)
+        return rc;
+    count_evicted(s, p.evicted_blocks);
+    rc = scrub_tail(s, &p, image_bytes, residency_tag(s->res, image), err);
+    if (rc) {
+        residency_forget(s->res, image);
+        return rc;
+    }
+    head = SH_MIN((size_t)p.had_blocks * DEV_BLOCK, (size_t)image_bytes);
+    out->off = (size_t)p.range.first * DEV_BLOCK;
+    out->resident = head;
+    if (head && p.had_first != p.range.first) {
+        out->moved = move_head(s, &p, head);
+        out->resident = out->moved ? head : 0; /* else: copied anew */
+    }
+    residency_touch(s->res, image, sh_clock_ns());
+    return SH_OK;
+}
+
+bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
+                     const struct space_range *given, size_t n_given)
+{
+    struct residency *c = NULL;
+    struct residency_need need = {
+        .n_blocks = to_blocks(SH_MAX(ws_bytes, (size_t)1)), .kind = ARENA_WORK, .spare = image};
+    struct residency_place p;
+    struct arena_range r;
+    uint32_t evicted;
+    bool fits = false;
+
+    if (residency_clone(s->res, &c, NULL))
+        return false;
+    for (size_t i = 0; i < n_given; i++) {
+        r = given[i].blocks;
+        residency_release(c, &r, ARENA_CLEAN);
+    }
+    fits = !residency_alloc(c, &need, &r, &evicted, NULL);
+    if (!fits) {
+        need.spare = RESIDENCY_NO_IMAGE;
+        fits = !residency_alloc(c, &need, &r, &evicted, NULL);
+    }
+    fits = fits && !residency_place(c, image, true, &p, NULL);
+    residency_free(c);
+    return fits;
+}
+
+/* ------------------------------------------------------------------ background */
+
+static void idle_scrub(struct space *s)
+{
+    struct arena *a = residency_arena(s->res);
+    uint32_t at = 0;
+
+    if (s->pending)
+        return;
+    while (at < arena_blocks(a)) {
+        struct arena_seg g = arena_seg_at(a, at);
+
+        if (g.kind == ARENA_FREE && g.tag != ARENA_CLEAN && g.tag != ARENA_SCRUBBING) {
+            scrub(s, (struct arena_range){g.first, SH_MIN(g.n, IDLE_SCRUB_BLOCKS)}, NULL);
+            return;
+        }
+        at += g.n;
+    }
+}
+
+void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent)
+{
+    struct arena *a = residency_arena(s->res);
+    uint64_t n = arena_blocks(a), low = n * low_percent / 100, high = n * high_percent / 100;
+
+    if (arena_count(a, ARENA_FREE) < low)
+        count_evicted(s, residency_trim(s->res, (uint32_t)high, sh_clock_ns(), IDLE_NS));
+    idle_scrub(s);
+}
+
+uint64_t space_bytes(const struct space *s, enum arena_kind kind)
+{
+    return (uint64_t)arena_count(residency_arena(s->res), kind) * DEV_BLOCK;
+}
+
+void space_update_metrics(struct space *s)
+{
+    static const char *const KIND[ARENA_N_KINDS] = {
+        [ARENA_FREE] = "free",
+        [ARENA_IMAGE] = "weights",
+        [ARENA_WORK] = "workspace",
+        [ARENA_TRAIN] = "training",
+    };
+    struct arena *a = residency_arena(s->res);
+
+    for (int k = 0; k < ARENA_N_KINDS; k++)
+        sh_metric_set(M_shunt_arena_bytes, SH_LABELS(s->executor, KIND[k]),
+                      (double)space_bytes(s, (enum arena_kind)k));
+    sh_metric_set(M_shunt_arena_bytes, SH_LABELS(s->executor, "total"),
+                  (double)arena_blocks(a) * (double)DEV_BLOCK);
+}

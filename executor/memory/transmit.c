@@ -1,0 +1,526 @@
+/* transmit.c - see transmit.h. */
+#include "executor/memory/transmit.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "runtime/group.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define ROBUST_SHARE 0.02
+#define LEAST_COPY_NS 15000.0 /* what a wait for a ticket and the launch behind it cost */
+
+struct mark {
+    uint64_t cookie;
+    tx_done_fn *fn; /* NULL: forgotten */
+    void *arg;
+};
+
+struct tx {
+    struct dev_mem *mem;
+    struct sh_io *io;
+    const char *executor;
+    enum tx_mode mode;
+    double alpha_ns, beta_ns;
+    double busy_until_ns; /* the lane towards the device, by its copies; the rest is quick */
+    uint64_t next_cookie;
+    struct mark *marks;
+    size_t n_marks, cap_marks;
+};
+
+static const char *const MODES[TX_N_MODES] = {
+    [TX_OPTIMUM] = "optimum",
+    [TX_PER_LAYER] = "per-layer",
+    [TX_ONE_GROUP] = "one-group",
+    [TX_FIXED_2MB] = "fixed-2mb",
+};
+
+int tx_mode_parse(const char *name, enum tx_mode *out, struct sh_err *err)
+{
+    for (int i = 0; i < TX_N_MODES; i++)
+        if (strcmp(name, MODES[i]) == 0) {
+            *out = (enum tx_mode)i;
+            return SH_OK;
+        }
+    return SH_FAIL(
+        err, SH_E_INVALID,
+        "switch-mode \"%.32s\" is unknown; use optimum, per-layer, one-group or fixed-2mb", name);
+}
+
+const char *tx_mode_name(enum tx_mode m)
+{
+    return MODES[m];
+}
+
+void tx_set_mode(struct tx *t, enum tx_mode mode)
+{
+    t->mode = mode;
+}
+
+/* ------------------------------------------------------------------ marks */
+
+static void on_marks(struct sh_loop *l, int fd, unsigned events, void *arg)
+{
+    struct tx *t = arg;
+    uint64_t cookie;
+
+    (void)l, (void)fd, (void)events;
+    while (dev_mem_next_mark(t->mem, &cookie)) {
+        for (size_t i = 0; i < t->n_marks; i++) {
+            struct mark m = t->marks[i];
+
+            if (m.cookie != cookie)
+                continue;
+            t->marks[i] = t->marks[--t->n_marks];
+            if (m.fn)
+                m.fn(m.arg);
+            break;
+        }
+    }
+}
+
+int tx_mark(struct tx *t, uint32_t lane, tx_done_fn *fn, void *arg, struct sh_err *err)
+{
+    int rc = sh_grow(&t->marks, &t->cap_marks, t->n_marks + 1, sizeof(*t->marks), TX_MAX_MARKS,
+                     "marks on the copy lanes", err);
+
+    if (!rc)
+        rc = dev_mem_mark(t->mem, lane, t->next_cookie, err);
+    if (rc)
+        return rc;
+    t->marks[t->n_marks++] = (struct mark){.cookie = t->next_cookie++, .fn = fn, .arg = arg};
+    return SH_OK;
+}
+
+void tx_forget(struct tx *t, const void *arg)
+{
+    for (size_t i = 0; i < t->n_marks; i++)
+        if (t->marks[i].arg == arg)
+            t->marks[i].fn = NULL;
+}
+
+bool tx_is_busy(const struct tx *t)
+{
+    return t->n_marks > 0;
+}
+
+int tx_new(struct sh_loop *loop, struct dev_mem *mem, enum tx_mode mode, const char *executor,
+           struct tx **out, struct sh_err *err)
+{
+    struct tx *t = calloc(1, sizeof(*t));
+    int rc;
+
+    *out = NULL;
+    if (!t)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the transmission");
+    t->mem = mem;
+    t->mode = mode;
+    t->executor = executor;
+    t->next_cookie = 1;
+    rc = dev_mem_measure(mem, TX_LANE_IN, &t->alpha_ns, &t->beta_ns, err);
+    if (!rc)
+        rc = sh_io_add(loop, dev_mem_event_fd(mem), SH_IO_READ, on_marks, t, &t->io, err);
+    if (rc) {
+        tx_free(t);
+        return rc;
+    }
+    t->alpha_ns = SH_MAX(t->alpha_ns, 0.0);
+    t->beta_ns = SH_MAX(t->beta_ns, 1e-6);
+    sh_metric_set(M_shunt_link_bytes_per_second, SH_LABELS(executor), 1e9 / t->beta_ns);
+    sh_metric_set(M_shunt_link_latency_seconds, SH_LABELS(executor), t->alpha_ns / 1e9);
+    *out = t;
+    return SH_OK;
+}
+
+void tx_free(struct tx *t)
+{
+    if (!t)
+        return;
+    sh_io_del(t->io);
+    free(t->marks);
+    free(t);
+}
+
+struct dev_mem *tx_mem(struct tx *t)
+{
+    return t->mem;
+}
+
+double tx_alpha_ns(const struct tx *t)
+{
+    return t->alpha_ns;
+}
+
+double tx_beta_ns(const struct tx *t)
+{
+    return t->beta_ns;
+}
+
+double tx_backlog_ns(const struct tx *t)
+{
+    return SH_MAX(t->busy_until_ns - (double)sh_clock_ns(), 0.0);
+}
+
+/* ------------------------------------------------------------------ single operations */
+
+static void count_bytes(const struct tx *t, const char *direction, size_t bytes)
+{
+    sh_metric_add(M_shunt_copied_bytes_total, SH_LABELS(t->executor, direction), (double)bytes);
+}
+
+int tx_in(struct tx *t, size_t off, const void *host, size_t bytes, struct sh_err *err)
+{
+    /* The contract takes one pointer for both directions; host to device only reads it. */
+    int rc = dev_mem_copy(t->mem, TX_LANE_IN, DEV_H2D, off, (void *)(uintptr_t)host, bytes, err);
+
+    if (rc)
+        return rc;
+    count_bytes(t, "h2d", bytes);
+    t->busy_until_ns =
+        SH_MAX(t->busy_until_ns, (double)sh_clock_ns()) + t->alpha_ns + t->beta_ns * (double)bytes;
+    return SH_OK;
+}
+
+int tx_out(struct tx *t, size_t off, void *host, size_t bytes, struct sh_err *err)
+{
+    int rc = dev_mem_copy(t->mem, TX_LANE_OUT, DEV_D2H, off, host, bytes, err);
+
+    if (!rc)
+        count_bytes(t, "d2h", bytes);
+    return rc;
+}
+
+int tx_move(struct tx *t, size_t dst, size_t src, size_t bytes, struct sh_err *err)
+{
+    int rc = dev_mem_move(t->mem, TX_LANE_IN, dst, src, bytes, err);
+
+    if (!rc)
+        count_bytes(t, "d2d", bytes);
+    return rc;
+}
+
+int tx_zero(struct tx *t, size_t off, size_t bytes, struct sh_err *err)
+{
+    return dev_mem_zero(t->mem, TX_LANE_IN, off, bytes, err);
+}
+
+int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct sh_err *err)
+{
+    return dev_mem_ticket(t->mem, lane, slot, value, err);
+}
+
+/* ------------------------------------------------------------------ grouping */
+
+/* Many groupings are within a hair of the optimum, and the exact one computes just in time by
+ * the profile: a layer that takes longer than it did then delays the end. So its groups are cut
+ * further, as long as the cost of the extra copies stays within ROBUST_SHARE of the whole:
+ * computing starts earlier, and there is slack. Each cut adds at most alpha to the end.
+ *
+ * What the optimum does not know is that a group costs the computation a wait and a launch, too:
+ * one whose copy takes less than that, as that of a first small layer, takes in what follows until
+ * it is worth them. */
+static int refine(const struct group_plan *plan, double alpha_ns, const int64_t *copy, uint32_t n,
+                  uint32_t **ends, uint32_t *n_ends, struct sh_err *err)
+{
+    double extra = alpha_ns > 0 ? (double)plan->finish_ns * ROBUST_SHARE / alpha_ns : n;
+    double total = 0, piece, sum = 0;
+    bool is_due = false; /* the optimum has a cut here, or has had one since the last */
+    uint32_t g = 0;
+
+    for (uint32_t i = 0; i < n; i++)
+        total += (double)copy[i];
+    piece = total / SH_MAX(extra, 1.0);
+    *ends = calloc(n, sizeof(**ends));
+    if (!*ends)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
+    for (uint32_t i = 0; i < n; i++) {
+        const bool is_end = i + 1 == plan->ends[g];
+
+        sum += (double)copy[i];
+        g += is_end;
+        is_due |= is_end;
+        /* The resident head waits for nothing. An empty layer behind a cut would be a group without
+         * a copy: it stays with the next. */
+        if (i + 1 < n && !(is_end && sum == 0) && sum < SH_MAX(LEAST_COPY_NS, is_due ? 0 : piece))
+            continue;
+        (*ends)[(*n_ends)++] = i + 1;
+        sum = 0;
+        is_due = false;
+    }
+    return SH_OK;
+}
+
+static int solve(double alpha_ns, double beta_ns, const uint64_t *missing, const double *layer_ns,
+                 uint32_t n, int64_t *copy, struct group_plan *plan, struct sh_err *err)
+{
+    int64_t *compute = calloc(n, sizeof(*compute));
+    int rc;
+
+    if (!compute)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
+    for (uint32_t i = 0; i < n; i++) {
+        copy[i] = (int64_t)((double)missing[i] * beta_ns);
+        if (missing[i] && copy[i] == 0)
+            copy[i] = 1; /* not resident */
+        compute[i] = (int64_t)layer_ns[i];
+    }
+    rc = group_solve(copy, compute, n, (int64_t)alpha_ns, plan, err);
+    free(compute);
+    return rc;
+}
+
+static int group_optimum(double alpha_ns, double beta_ns, const uint64_t *missing,
+                         const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
+                         struct sh_err *err)
+{
+    int64_t *copy = calloc(n, sizeof(*copy));
+    struct group_plan plan = {0};
+    int rc;
+
+    if (!copy)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
+    rc = solve(alpha_ns, beta_ns, missing, layer_ns, n, copy, &plan, err);
+    if (!rc)
+        rc = refine(&plan, alpha_ns, copy, n, ends, n_ends, err);
+    group_plan_fini(&plan);
+    free(copy);
+    return rc;
+}
+
+/* Closes a group when it holds at least `limit` bytes; the resident head is a group of its own. */
+static int group_fixed(uint64_t limit, const uint64_t *missing, uint32_t n, uint32_t **ends,
+                       uint32_t *n_ends, struct sh_err *err)
+{
+    uint64_t bytes = 0;
+    uint32_t i = 0;
+
+    *ends = calloc(n, sizeof(**ends));
+    if (!*ends)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u groups", n);
+    while (i < n && missing[i] == 0)
+        i++;
+    if (i > 0)
+        (*ends)[(*n_ends)++] = i;
+    for (; i < n; i++) {
+        bytes += missing[i];
+        if (i + 1 == n || (bytes >= limit && bytes > 0)) {
+            (*ends)[(*n_ends)++] = i + 1;
+            bytes = 0;
+        }
+    }
+    return SH_OK;
+}
+
+int tx_group(enum tx_mode mode, double alpha_ns, double beta_ns, const uint64_t *missing,
+             const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
+             struct sh_err *err)
+{
+    *ends = NULL;
+    *n_ends = 0;
+    if (n == 0)
+        return SH_FAIL(err, SH_E_BUG, "a model without layers has no groups");
+    switch (mode) {
+    case TX_PER_LAYER:
+        return group_fixed(1, missing, n, ends, n_ends, err);
+    case TX_ONE_GROUP:
+        return group_fixed(UINT64_MAX, missing, n, ends, n_ends, err);
+    case TX_FIXED_2MB:
+        return group_fixed((uint64_t)2 << 20, missing, n, ends, n_ends, err);
+    default:
+        return group_optimum(alpha_ns, beta_ns, missing, layer_ns, n, ends, n_ends, err);
+    }
+}
+
+static uint64_t layer_missing(const struct tx_image *im, uint32_t i, uint64_t resident)
+{
+    uint64_t from = i ? im->layer_ends[i - 1] : 0, to = im->layer_ends[i];
+
+    from = SH_MAX(from, resident);
+    return to > from ? to - from : 0;
+}
+
+uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const double *layer_ns)
+{
+    double computed = 0, keep = 0;
+
+    /* Without delay, all bytes up to layer j that are not kept arrive while layers < j compute. */
+    for (uint32_t j = 0; j < im->n_layers; j++) {
+        double hidden = SH_MAX(computed - t->alpha_ns, 0.0) / t->beta_ns;
+
+        keep = SH_MAX(keep, (double)im->layer_ends[j] - hidden);
+        computed += layer_ns ? layer_ns[j] : 0;
+    }
+    return SH_MIN((uint64_t)SH_MAX(keep, 0.0), im->bytes);
+}
+
+double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *layer_ns)
+{
+    uint64_t *missing = calloc((size_t)im->n_layers + 1, sizeof(*missing));
+    int64_t *copy = calloc((size_t)im->n_layers + 1, sizeof(*copy));
+    struct group_plan plan = {0};
+    double tail = 0;
+
+    for (uint32_t i = 0; i < im->n_layers; i++) {
+        tail += layer_ns[i]; /* all of it, if the grouping cannot be found */
+        if (missing)
+            missing[i] = layer_missing(im, i, 0);
+    }
+    if (missing && copy && im->n_layers &&
+        !solve(t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, copy, &plan, NULL))
+        tail = SH_MIN(tail, (double)plan.finish_ns - t->beta_ns * (double)im->bytes);
+    group_plan_fini(&plan);
+    free(copy);
+    free(missing);
+    return SH_MAX(tail, 0.0);
+}
+
+/* ------------------------------------------------------------------ images */
+
+bool tx_image_busy(const struct tx_image *im)
+{
+    return im->n_groups > 0;
+}
+
+void tx_image_arrived(struct tx_image *im)
+{
+    im->n_groups = 0;
+    im->arrived_ns = sh_clock_ns();
+}
+
+void tx_image_force(struct tx *t, struct tx_image *im)
+{
+    dev_ticket_force(t->mem, im->slot, im->value);
+}
+
+void tx_image_fini(struct tx_image *im)
+{
+    free(im->groups);
+    im->groups = NULL;
+    im->n_groups = 0;
+}
+
+/* Only at debug level: the marks of a run without them cost nothing. */
+static void log_arrival(void *arg)
+{
+    struct tx_image *im = arg;
+
+    SH_DEBUG("group.arrived", "image=%u group=%u ns=%" PRId64, im->slot - TX_SLOT_IMAGE,
+             im->n_logged++, sh_clock_ns());
+}
+
+/* The next group: its missing bytes (*n, 0 if all are there) in one copy, then its ticket. */
+static int send_group(struct tx *t, struct tx_image *im, uint64_t *n, struct sh_err *err)
+{
+    const struct msg_group *g = &im->groups[im->n_sent++];
+    uint64_t from = im->sent_bytes;
+    int rc;
+
+    im->sent_bytes = SH_MAX(from, im->layer_ends[g->end_layer - 1]);
+    *n = im->sent_bytes - from;
+    if (*n == 0) {
+        im->n_logged++;
+        return SH_OK;
+    }
+    rc = tx_in(t, im->off + from, im->host + from, *n, err);
+    if (!rc)
+        rc = tx_ticket(t, TX_LANE_IN, g->ticket_slot, g->ticket_value, err);
+    if (!rc && sh_log_get_level() >= SH_LOG_DEBUG)
+        rc = tx_mark(t, TX_LANE_IN, log_arrival, im, err);
+    sh_metric_add(M_shunt_switch_groups_total, SH_LABELS(t->executor), 1);
+    return rc;
+}
+
+static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, const double *layer_ns,
+                       struct sh_err *err)
+{
+    uint64_t *missing = calloc(im->n_layers, sizeof(*missing));
+    uint32_t *ends = NULL, n = 0;
+    int rc;
+
+    if (!missing)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
+    for (uint32_t i = 0; i < im->n_layers; i++)
+        missing[i] = layer_missing(im, i, resident);
+    rc =
+        tx_group(t->mode, t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, &ends, &n, err);
+    free(missing);
+    if (rc)
+        return rc;
+    free(im->groups);
+    im->groups = calloc((size_t)n + 1, sizeof(*im->groups));
+    if (!im->groups)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %u groups", n);
+    for (uint32_t i = 0; !rc && i < n; i++)
+        im->groups[i].end_layer = ends[i];
+    im->n_groups = rc ? 0 : n;
+    free(ends);
+    return rc;
+}
+
+/* What each group has to wait for: its own copy, or what lies before the first of them, which is
+ * the move of the head if there was one. */
+static void number_groups(const struct tx *t, struct tx_image *im, uint64_t resident, bool moved)
+{
+    struct msg_group head = {.ticket_slot = TX_NO_TICKET};
+    uint64_t at = resident;
+
+    if (moved) {
+        head.ticket_slot = im->slot;
+        head.ticket_value = ++im->value;
+    }
+    im->predicted_ns = 0;
+    for (uint32_t i = 0; i < im->n_groups; i++) {
+        struct msg_group *g = &im->groups[i];
+        uint64_t end = im->layer_ends[g->end_layer - 1];
+
+        g->ticket_slot = head.ticket_slot;
+        g->ticket_value = head.ticket_value;
+        if (end <= at)
+            continue;
+        g->ticket_slot = im->slot;
+        g->ticket_value = ++im->value;
+        im->predicted_ns += (int64_t)(t->alpha_ns + t->beta_ns * (double)(end - at));
+        at = end;
+    }
+}
+
+int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
+                  const double *layer_ns, struct sh_err *err)
+{
+    uint32_t head_value = im->value + 1;
+    uint64_t n = 0;
+    int rc;
+
+    im->off = place->off;
+    im->sent_bytes = place->resident;
+    im->sent_ns = sh_clock_ns();
+    im->n_logged = im->n_sent = 0;
+    rc = plan_groups(t, im, place->resident, layer_ns, err);
+    if (!rc)
+        number_groups(t, im, place->resident, place->moved);
+    if (!rc && place->moved)
+        rc = tx_ticket(t, TX_LANE_IN, im->slot, head_value, err);
+    while (!rc && n == 0 && im->n_sent < im->n_groups)
+        rc = send_group(t, im, &n, err);
+    if (rc)
+        im->n_groups = 0;
+    return rc;
+}
+
+int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err)
+{
+    uint64_t n;
+    int rc = SH_OK;
+
+    while (!rc && im->n_sent < im->n_groups)
+        rc = send_group(t, im, &n, err);
+    im->expected_ns = (int64_t)t->busy_until_ns;
+    if (!rc)
+        rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
+    if (rc)
+        im->n_groups = 0;
+    return rc;
+}

@@ -1,0 +1,161 @@
+/* host.c - see host.h. */
+#include "executor/models/host.h"
+
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/models/model_int.h"
+
+#include <inttypes.h>
+#include <unistd.h>
+
+#define MIB ((uint64_t)1 << 20)
+
+#define MAX_TENANTS ((size_t)1 << 20)
+
+struct room {
+    uint64_t all, tenant;           /* limits */
+    uint64_t all_left, tenant_left; /* beside all models but one */
+    bool has_quota;                 /* the tenant has one */
+};
+
+static uint64_t limit(const struct exec *x)
+{
+    const uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
+
+    return x->conf->model_host_bytes ? (uint64_t)x->conf->model_host_bytes : host / 2;
+}
+
+/* What does not fit is the most there is: workers say how much they have. */
+static uint64_t plus(uint64_t a, uint64_t b)
+{
+    return a > UINT64_MAX - b ? UINT64_MAX : a + b;
+}
+
+static uint64_t times(uint64_t a, uint64_t n)
+{
+    return n && a > UINT64_MAX / n ? UINT64_MAX : a * n;
+}
+
+/* An image, and a program in each worker: when all of them have it, which is soon. */
+static uint64_t in_all(const struct model *m, uint64_t image, uint64_t program)
+{
+    return plus(image, times(program, pool_size(store__exec(m->store)->pool)));
+}
+
+static uint64_t counted(const struct model *m)
+{
+    return in_all(m, m->image.bytes, m->program_bytes);
+}
+
+static uint64_t minus(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : 0;
+}
+
+static void add_counted(const struct model *o, const struct model *m, uint64_t *all,
+                        uint64_t *tenant)
+{
+    if (o == m || o->handle < 0)
+        return;
+    *all = plus(*all, counted(o));
+    *tenant = o->tag == m->tag ? plus(*tenant, counted(o)) : *tenant;
+}
+
+static struct room room_for(const struct model *m)
+{
+    struct store *s = m->store;
+    const struct host_quotas *q = store__host_quotas(s);
+    const uint64_t quota = m->tag < q->n ? q->max[m->tag] : 0;
+    uint64_t all = 0, tenant = 0, max = limit(store__exec(s)), most = quota ? quota : max / 2;
+
+    for (const struct model *o = store_next(s, NULL); o; o = store_next(s, o))
+        add_counted(o, m, &all, &tenant);
+    for (const struct model *o = store_next_shape(s, NULL); o; o = store_next_shape(s, o))
+        add_counted(o, m, &all, &tenant);
+    return (struct room){max, most, minus(max, all), minus(most, tenant), quota > 0};
+}
+
+uint64_t host_held(const struct model *m)
+{
+    struct pool *p = store__exec(m->store)->pool;
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < pool_size(p); i++)
+        n += worker_has_model(pool_at(p, i), m->handle);
+    return plus(m->image.bytes, times(m->program_bytes, n));
+}
+
+uint64_t host_left(const struct model *m)
+{
+    const struct room r = room_for(m);
+
+    return m->handle < 0 ? 0 : SH_MAX(SH_MIN(r.all_left, r.tenant_left), (uint64_t)1);
+}
+
+int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err *err)
+{
+    const struct room r = room_for(m);
+    const uint64_t need = in_all(m, image, program);
+    const bool is_tenant = r.tenant_left < r.all_left;
+    const uint64_t left = is_tenant ? r.tenant_left : r.all_left;
+
+    m->short_bytes = 0;
+    if (m->handle < 0 || need <= left)
+        return SH_OK;
+    m->short_bytes = need - left;
+    m->is_short_of_tenant = is_tenant;
+    return SH_FAIL(err, SH_E_QUOTA,
+                   "needs %" PRIu64 " MiB of host memory or more; %s may take %" PRIu64
+                   " MiB (%s), %" PRIu64 " are left; unload versions or lower max_batch",
+                   need / MIB + (need % MIB > 0), is_tenant ? "models of a tenant" : "all models",
+                   (is_tenant ? r.tenant : r.all) / MIB,
+                   is_tenant && r.has_quota ? "host_memory_max_bytes of its quota"
+                                            : "model-host-bytes",
+                   left / MIB);
+}
+
+int host_set_quota(struct store *s, const char *tenant, uint64_t bytes, struct sh_err *err)
+{
+    struct host_quotas *q = store__host_quotas(s);
+    uint32_t tag;
+    int rc = space_tag(store__exec(s)->space, tenant, &tag, err);
+
+    if (!rc)
+        rc =
+            sh_grow(&q->max, &q->cap, (size_t)tag + 1, sizeof(*q->max), MAX_TENANTS, "quotas", err);
+    if (rc)
+        return rc;
+    for (; q->n <= tag; q->n++)
+        q->max[q->n] = 0;
+    q->max[tag] = bytes;
+    return SH_OK;
+}
+
+void host_clear_quotas(struct store *s)
+{
+    store__host_quotas(s)->n = 0;
+}
+
+struct host_totals host_totals(struct store *s)
+{
+    struct host_totals t = {.limit = limit(store__exec(s))};
+
+    for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
+        t.images = plus(t.images, m->image.bytes);
+        t.programs = plus(t.programs, host_held(m) - m->image.bytes);
+    }
+    for (const struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
+        t.programs += host_held(m);
+    return t;
+}
+
+void host_update_metrics(struct store *s)
+{
+    const char *executor = store__exec(s)->conf->name;
+    const struct host_totals t = host_totals(s);
+
+    sh_metric_set(M_shunt_shapes, SH_LABELS(executor), (double)store__shapes(s)->n);
+    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "images"), (double)t.images);
+    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "programs"), (double)t.programs);
+    sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "limit"), (double)t.limit);
+}

@@ -1,0 +1,119 @@
+/* loading.c - see loading.h. */
+#include "executor/models/loading.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "executor/models/model_int.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define BASE_NS 5e7           /* of any load */
+#define QUICK_NS_PER_BYTE 1.0 /* read, sum, lock */
+#define MOST_WANTED 9.0       /* so much more, and one, is the most wanted one's time worth */
+
+static const char *const STEPS[WORKER_N_LOADS] = {
+#define X(name, text) [WORKER_LOAD_##name] = (text),
+    WORKER_LOAD_MAP(X)
+#undef X
+};
+
+static uint64_t file_bytes(const char *path)
+{
+    struct stat st;
+
+    return path && stat(path, &st) == 0 ? (uint64_t)st.st_size : 0;
+}
+
+int loading_name(struct model *m, const char *identity, struct sh_err *err)
+{
+    char what[64];
+
+    kept_dir_drop(&m->kept);
+    if (m->handle < 0) /* of an evaluation: it comes once */
+        return SH_OK;
+    snprintf(what, sizeof(what), "precision=%.16s max_batch=%u", m->precision, m->max_batch);
+    return kept_dir_name(store__exec(m->store), m->tenant, m->package, what, identity, &m->kept,
+                         err);
+}
+
+void loading_look(struct model *m, const char *identity)
+{
+    struct sh_err err = {0};
+    char *weights = NULL;
+
+    if (m->is_looked_at)
+        return;
+    m->is_looked_at = true;
+    if (sh_asprintf(&err, &weights, "%s/weights.safetensors", m->package) ||
+        loading_name(m, identity, &err))
+        sh_log_err(SH_LOG_WARN, "model.kept", &err);
+    m->weight_bytes = file_bytes(weights);
+    m->is_quick = kept_dir_has(&m->kept);
+    free(weights);
+}
+
+static double expected_ns(const struct model *m)
+{
+    double per_byte = m->is_quick ? QUICK_NS_PER_BYTE : store__ns_per_byte(m->store);
+
+    return BASE_NS + (double)m->weight_bytes * per_byte;
+}
+
+bool loading_is_before(const struct model *a, const struct model *b)
+{
+    double x = expected_ns(a) / (1 + MOST_WANTED * a->wanted);
+    double y = expected_ns(b) / (1 + MOST_WANTED * b->wanted);
+
+    return x < y || (x == y && a->handle < b->handle);
+}
+
+void loading_took(struct model *m, int64_t ns)
+{
+    if (m->weight_bytes > 1u << 20 && !m->is_quick)
+        store__learn_ns_per_byte(m->store,
+                                 SH_MAX((double)ns - BASE_NS, 0) / (double)m->weight_bytes);
+}
+
+static const struct worker *builder_of(struct store *s, const struct model *m)
+{
+    struct pool *p = store__exec(s)->pool;
+
+    for (size_t i = 0; i < pool_size(p); i++)
+        if (pool_at(p, i)->preparing == m->handle && pool_at(p, i)->ctl)
+            return pool_at(p, i);
+    return NULL;
+}
+
+/* Of a model that a worker is at: the part of its time that is over, or by its steps, whichever
+ * leaves more. */
+static double left_ns(struct store *s, const struct model *m)
+{
+    double all = expected_ns(m);
+
+    if (!builder_of(s, m))
+        return all;
+    return SH_MAX(all - (double)(sh_clock_ns() - m->build_ns), all / 20);
+}
+
+struct loading_step loading_step_of(struct store *s, const struct model *m)
+{
+    const struct worker *w = builder_of(s, m);
+    struct loading_step out = {.step = "waiting"};
+    double left = left_ns(s, m);
+
+    for (const struct model *o = store_next(s, NULL); o && !w; o = store_next(s, o))
+        if (o != m && o->phase == MODEL_BUILDING && (builder_of(s, o) || loading_is_before(o, m)))
+            left += left_ns(s, o);
+    if (w) {
+        uint32_t step = atomic_load(&w->ctl->load_step);
+
+        out.step = step < WORKER_N_LOADS ? STEPS[step] : "";
+        out.total = atomic_load(&w->ctl->load_total);
+        out.done = SH_MIN(atomic_load(&w->ctl->load_done), out.total);
+    }
+    out.left_ns = (int64_t)left;
+    return out;
+}

@@ -1,0 +1,475 @@
+/* model.c - one model of the store: its image and tables, and how they get to the device. */
+#include "common/clock.h"
+#include "common/life.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/hooks.h"
+#include "executor/models/model_int.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define KEEP_NS ((int64_t)2000000000) /* from PREPARE to the run */
+#define MAX_LAYERS 65536u
+
+void model__keep_fd(struct model *m, int fd)
+{
+    if (m->kept_fd >= 0)
+        close(m->kept_fd);
+    m->kept_fd = fd;
+}
+
+static const char *const PHASE_NAME[MODEL_N_PHASES] = {
+    [MODEL_BUILDING] = "building",
+    [MODEL_READY] = "ready",
+    [MODEL_FAILED] = "failed",
+    [MODEL_GOING] = "going",
+};
+static const unsigned PHASE_NEXT[MODEL_N_PHASES] = {
+    [MODEL_BUILDING] = SH_LIFE(MODEL_READY) | SH_LIFE(MODEL_FAILED) | SH_LIFE(MODEL_GOING),
+    [MODEL_READY] = SH_LIFE(MODEL_GOING),
+    [MODEL_FAILED] = SH_LIFE(MODEL_BUILDING) | SH_LIFE(MODEL_GOING),
+};
+static const struct sh_life LIFE = {"model", MODEL_N_PHASES, PHASE_NAME, PHASE_NEXT};
+
+void model__go(struct model *m, enum model_phase to)
+{
+    if (m->phase != to)
+        m->phase = (enum model_phase)sh_life_step(&LIFE, m->phase, to, m->handle);
+}
+
+void model__free(struct model *m)
+{
+    struct exec *x;
+
+    if (!m)
+        return;
+    x = store__exec(m->store);
+    if (m->has_image) {
+        tx_forget(x->tx, m);
+        tx_forget(x->tx, &m->tx);
+        while (residency_pins(space_residency(x->space), m->res))
+            residency_unpin(space_residency(x->space), m->res);
+        residency_remove(space_residency(x->space), m->res);
+        sh_metric_drop(M_shunt_resident_bytes, SH_LABELS(x->conf->name, m->name));
+    }
+    if (m->is_locked)
+        dev_mem_host_unlock(x->mem, m->image.base);
+    blob_set_drop(&m->blobs);
+    model__keep_fd(m, -1);
+    sh_shm_fini(&m->image);
+    tx_image_fini(&m->tx);
+    free(m->layer_ends);
+    free(m->batches);
+    free(m->layer_ns);
+    free(m->input_offs);
+    free(m->tenant);
+    free(m->name);
+    free(m->package);
+    free(m->seen.shapes);
+    kept_dir_drop(&m->kept);
+    free(m->precision);
+    free(m);
+}
+
+/* ------------------------------------------------------------------ tables */
+
+static int copy_blob(struct sh_blob b, void *out, struct sh_err *err)
+{
+    void *p = malloc(b.len + 1);
+
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not keep the tables of a model");
+    if (b.len)
+        memcpy(p, b.data, b.len);
+    *(void **)out = p;
+    return SH_OK;
+}
+
+/* Of all batch sizes: a run of any of them gets as much. */
+static uint64_t most_workspace(const struct msg_batch *b, size_t n)
+{
+    uint64_t most = 0;
+
+    for (size_t i = 0; i < n; i++)
+        most = SH_MAX(most, b[i].ws_bytes);
+    return most;
+}
+
+static int check_tables(const struct model *m, struct sh_err *err)
+{
+    uint64_t last = 0;
+
+    for (uint32_t i = 0; i < m->n_layers; i++) {
+        if (m->layer_ends[i] < last)
+            return SH_FAIL(err, SH_E_PROTO, "layer %u of the image ends before it begins", i);
+        last = m->layer_ends[i];
+    }
+    if (last != m->image_bytes)
+        return SH_FAIL(err, SH_E_PROTO, "the layers hold %" PRIu64 " bytes, the image %" PRIu64,
+                       last, m->image_bytes);
+    for (size_t i = 0; i < (size_t)m->n_batches * m->n_layers; i++)
+        if (!isfinite(m->layer_ns[i]) || m->layer_ns[i] < 0 || m->layer_ns[i] > 1e15)
+            return SH_FAIL(err, SH_E_PROTO, "the profile of the model holds an impossible time");
+    return SH_OK;
+}
+
+uint64_t model__most_workspace(const struct model *m)
+{
+    return most_workspace(m->batches, m->n_batches);
+}
+
+/* Batch sizes, and where inputs lie in the workspace of each. */
+int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+{
+    size_t n = d->batches.len / sizeof(struct msg_batch);
+    int rc;
+
+    if (d->batches.len % sizeof(struct msg_batch) || n < 1 || n > MODEL_MAX_BATCHES ||
+        d->input_offs.len % (n * sizeof(uint64_t)))
+        return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
+    m->n_batches = (uint32_t)n;
+    m->n_inputs = (uint32_t)(d->input_offs.len / (n * sizeof(uint64_t)));
+    rc = copy_blob(d->batches, &m->batches, err);
+    if (!rc)
+        rc = copy_blob(d->input_offs, &m->input_offs, err);
+    for (uint32_t i = 0; !rc && i < m->n_batches; i++)
+        if (m->batches[i].batch == 0 || (i && m->batches[i].batch <= m->batches[i - 1].batch))
+            rc = SH_FAIL(err, SH_E_PROTO, "the batch sizes of the model are out of order");
+    return rc;
+}
+
+static int read_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+{
+    size_t layers = d->layer_ends.len / sizeof(uint64_t);
+    int rc = model__read_batches(m, d, err);
+
+    if (rc)
+        return rc;
+    if (d->layer_ends.len % sizeof(uint64_t) || layers > MAX_LAYERS ||
+        d->layer_ns.len != layers * m->n_batches * sizeof(double))
+        return SH_FAIL(err, SH_E_PROTO, "the tables of a model have the wrong size");
+    m->image_bytes = d->image_bytes;
+    m->n_layers = (uint32_t)layers;
+    rc = copy_blob(d->layer_ends, &m->layer_ends, err);
+    if (!rc)
+        rc = copy_blob(d->layer_ns, &m->layer_ns, err);
+    if (!rc)
+        rc = shapes__read_sizes(d->sizes, &m->sizes, err);
+    return rc ? rc : check_tables(m, err);
+}
+
+static int take_image(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
+                      struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    int fd, rc;
+
+    if (n_fds == 0 && d->was_kept && m->kept_fd >= 0)
+        return sh_shm_map_file(m->kept_fd, d->image_at, (size_t)m->image_bytes, &m->image, err);
+    if (n_fds != 1)
+        return SH_FAIL(err, SH_E_PROTO, "a built model came without its image");
+    fd = fds[0];
+    rc = sh_shm_map(fd, (size_t)SH_MAX(m->image_bytes, (uint64_t)1), false, &m->image, err);
+    if (rc)
+        return rc;
+    fds[0] = -1;
+    if (!HOOK_ASK(x, locks_images, true, x))
+        return SH_OK;
+    rc = dev_mem_host_lock(x->mem, m->image.base, m->image.bytes, err);
+    m->is_locked = rc == SH_OK;
+    return rc;
+}
+
+int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
+    int rc = dev_check_fits(dev_mem_bytes(x->mem), m->image_bytes, ws,
+                            m->batches[m->n_batches - 1].batch, false, err);
+
+    if (!rc)
+        rc = space_check_max(x->space, m->tag, need, "the model", err);
+    m->need_bytes = rc ? need : 0;
+    return rc;
+}
+
+int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
+                       struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    struct residency_image im = {.tag = m->tag};
+    int rc = read_tables(m, d, err);
+
+    if (!rc)
+        rc = model_check_fits(m, model__most_workspace(m), err);
+    if (!rc)
+        rc = take_image(m, d, fds, n_fds, err);
+    if (rc)
+        return rc;
+    m->tx = (struct tx_image){.host = m->image.base,
+                              .bytes = m->image_bytes,
+                              .n_layers = m->n_layers,
+                              .layer_ends = m->layer_ends};
+    im.n_blocks = (uint32_t)((m->image_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
+    im.keep_blocks =
+        (uint32_t)((tx_keep_bytes(x->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) / DEV_BLOCK);
+    rc = residency_add(space_residency(x->space), &im, &m->res, err);
+    if (rc)
+        return rc;
+    m->tx.slot = TX_SLOT_IMAGE + m->res;
+    /* The slot may have served another image: go on from its value. */
+    m->tx.value = dev_ticket_value(x->mem, m->tx.slot);
+    m->has_image = true;
+    return SH_OK;
+}
+
+static struct msg_batch *row_of(const struct model *m, uint32_t batch)
+{
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        if (m->batches[i].batch == batch)
+            return &m->batches[i];
+    return NULL;
+}
+
+int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+{
+    size_t n = d->batches.len / sizeof(struct msg_batch);
+    struct msg_batch theirs[MODEL_MAX_BATCHES];
+    int rc;
+
+    if (d->image_bytes != m->image_bytes || d->layer_ends.len != m->n_layers * sizeof(uint64_t) ||
+        (m->n_layers && memcmp(d->layer_ends.data, m->base->layer_ends, d->layer_ends.len) != 0))
+        return SH_FAIL(err, SH_E_BUG, "a worker compiled the model to another image");
+    if (d->batches.len % sizeof(theirs[0]) || n < 1 || n > m->n_batches)
+        return SH_FAIL(err, SH_E_PROTO, "the table of batch sizes of a model has the wrong size");
+    memcpy(theirs, d->batches.data, d->batches.len);
+    for (size_t i = 0; i < n; i++)
+        if (!row_of(m, theirs[i].batch))
+            return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for a batch of %u",
+                           theirs[i].batch);
+    rc = model_check_fits(m, most_workspace(theirs, n), err);
+    for (size_t i = 0; !rc && i < n; i++) {
+        struct msg_batch *b = row_of(m, theirs[i].batch);
+
+        b->ws_bytes = SH_MAX(b->ws_bytes, theirs[i].ws_bytes);
+        if (d->input_offs.len != n * m->n_inputs * sizeof(uint64_t) ||
+            memcmp((const uint64_t *)d->input_offs.data + i * m->n_inputs,
+                   m->input_offs + (size_t)(b - m->batches) * m->n_inputs,
+                   m->n_inputs * sizeof(uint64_t)) != 0)
+            m->n_inputs = 0; /* it chose other kernels: each brings them itself */
+    }
+    return rc;
+}
+
+const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns)
+{
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        if (m->batches[i].batch >= batch) {
+            *layer_ns = m->layer_ns + (size_t)i * m->n_layers;
+            return &m->batches[i];
+        }
+    return NULL;
+}
+
+/* ------------------------------------------------------------------ on the device */
+
+static struct residency *residency_of(const struct model *m)
+{
+    return space_residency(store__exec(m->store)->space);
+}
+
+uint64_t model_resident_bytes(const struct model *m)
+{
+    uint64_t held;
+
+    if (!m->has_image || m->is_broken)
+        return 0;
+    held = (uint64_t)residency_held(residency_of(m), m->res) * DEV_BLOCK;
+    return SH_MIN(held, m->image_bytes);
+}
+
+/* What a pin holds cannot be given up: until the last one goes the image is there, with who knows
+ * what in it, and nobody may take it for whole. */
+static void forget_lost(struct model *m)
+{
+    struct residency *res = residency_of(m);
+
+    if (!m->is_lost || residency_pins(res, m->res))
+        return;
+    m->is_lost = m->is_broken = false;
+    residency_forget(res, m->res);
+}
+
+void model_unpin(struct model *m)
+{
+    struct residency *res = residency_of(m);
+
+    residency_unpin(res, m->res);
+    forget_lost(m);
+    if (store__exec(m->store)->conf->debug_cold && residency_pins(res, m->res) == 0)
+        residency_truncate(res, m->res, 0);
+}
+
+static void on_arrived(void *arg)
+{
+    struct model *m = arg;
+
+    m->has_mark = false;
+    tx_image_arrived(&m->tx);
+    m->is_lost = m->is_broken;
+    model_unpin(m);
+    if (m->is_lost) /* PREPARE has announced what will not be there */
+        model_unkeep(m, INT64_MAX);
+}
+
+/* Copies that were enqueued before the failure still write to the range: it stays pinned until the
+ * lane has passed them. If even that cannot be asked for, the next tick asks again. */
+static void ask_mark(struct model *m)
+{
+    if (m->is_broken && !m->is_lost && !m->has_mark)
+        m->has_mark = !tx_mark(store__exec(m->store)->tx, TX_LANE_IN, on_arrived, m, NULL);
+}
+
+static void break_image(struct model *m)
+{
+    m->is_broken = true;
+    ask_mark(m);
+    if (!m->has_mark)
+        SH_ERROR("model.broken", "version=%" PRId64 " msg=\"the device takes no copies\"",
+                 m->handle);
+}
+
+static int place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
+{
+    int rc;
+
+    *hit_out = m->image_bytes;
+    ask_mark(m);
+    if (m->is_broken)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the model's memory is being recovered; try again");
+    if (tx_image_busy(&m->tx)) {
+        residency_touch(residency_of(m), m->res, sh_clock_ns());
+        return SH_OK;
+    }
+    rc = space_place(store__exec(m->store)->space, m->res, m->image_bytes, may_evict, &m->at, err);
+    if (rc)
+        return rc;
+    *hit_out = m->at.resident;
+    m->is_placed = m->at.resident < m->image_bytes || m->at.moved;
+    if (m->is_placed)
+        residency_pin(residency_of(m), m->res);
+    return SH_OK;
+}
+
+int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
+{
+    return place(m, true, hit_out, err);
+}
+
+int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err)
+{
+    int rc;
+
+    if (!m->is_placed)
+        return SH_OK;
+    m->is_placed = false;
+    rc = tx_load_begin(store__exec(m->store)->tx, &m->tx, &m->at, layer_ns, err);
+    m->has_rest = !rc;
+    if (rc)
+        break_image(m);
+    return rc;
+}
+
+int model_transmit_rest(struct model *m, struct sh_err *err)
+{
+    struct exec *x = store__exec(m->store);
+    int rc;
+
+    if (!m->has_rest)
+        return SH_OK;
+    m->has_rest = false;
+    rc = tx_load_rest(x->tx, &m->tx, on_arrived, m, err);
+    m->has_mark = !rc;
+    if (rc) {
+        tx_image_force(x->tx, &m->tx);
+        break_image(m);
+    }
+    return rc;
+}
+
+static int transmit(struct model *m, const double *layer_ns, bool may_evict, struct sh_err *err)
+{
+    uint64_t hit;
+    int rc = place(m, may_evict, &hit, err);
+
+    if (!rc)
+        rc = model_transmit_begin(m, layer_ns, err);
+    return rc ? rc : model_transmit_rest(m, err);
+}
+
+int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err)
+{
+    return transmit(m, layer_ns, true, err);
+}
+
+double model_tail_ns(const struct model *m, const double *layer_ns)
+{
+    return m->has_image ? tx_tail_ns(store__exec(m->store)->tx, &m->tx, layer_ns) : 0;
+}
+
+static void prepare(struct model *m, bool may_evict)
+{
+    const struct store_users *u = store__users(m->store);
+    const struct exec *x = store__exec(m->store);
+    const double *layer_ns;
+
+    if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns) ||
+        u->wants_memory(u->arg) || !HOOK_ASK(x, has_memory, true, x))
+        return;
+    if (transmit(m, layer_ns, may_evict, NULL))
+        return; /* no room without hurting others: the run will make it */
+    m->keep_until_ns = sh_clock_ns() + KEEP_NS;
+    if (!m->is_kept)
+        residency_pin(residency_of(m), m->res);
+    m->is_kept = true;
+}
+
+void model_prepare(struct model *m, bool may_evict)
+{
+    const bool was_whole = m->has_image && model_resident_bytes(m) == m->image_bytes;
+
+    prepare(m, may_evict);
+    if (!was_whole)
+        store_tell_place(m);
+}
+
+void model_unkeep(struct model *m, int64_t now_ns)
+{
+    if (!m->is_kept || now_ns < m->keep_until_ns)
+        return;
+    m->is_kept = false;
+    residency_unpin(residency_of(m), m->res);
+    forget_lost(m);
+}
+
+void model_tick(struct model *m, int64_t now_ns)
+{
+    model_unkeep(m, now_ns);
+    ask_mark(m);
+}
+
+void model_force(struct model *m)
+{
+    struct exec *x = store__exec(m->store);
+
+    if (!tx_image_busy(&m->tx))
+        return;
+    SH_ERROR("switch.stuck", "version=%" PRId64 " ms=%lld", m->handle,
+             (long long)((sh_clock_ns() - m->tx.sent_ns) / 1000000));
+    tx_image_force(x->tx, &m->tx);
+    m->is_broken = true; /* its mark, should it ever come, gives the range back */
+}

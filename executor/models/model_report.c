@@ -1,0 +1,84 @@
+/* model_report.c - what the scheduler hears of a version, or of a shape of one. */
+#include "common/mem.h"
+#include "executor/models/loading.h"
+#include "executor/models/model_int.h"
+
+#define MAX_PROFILE 64u
+
+static const enum msg_model_phase PHASE[MODEL_N_PHASES] = {
+    [MODEL_BUILDING] = MSG_MODEL_LOADING,
+    [MODEL_READY] = MSG_MODEL_READY,
+    [MODEL_FAILED] = MSG_MODEL_FAILED,
+    [MODEL_GOING] = MSG_MODEL_GONE,
+};
+
+static uint32_t fill_profile(const struct model *m, struct msg_profile profile[MAX_PROFILE])
+{
+    uint32_t n = m->layer_ns ? SH_MIN(m->n_batches, MAX_PROFILE) : 0;
+
+    for (uint32_t i = 0; i < n; i++) {
+        const double *layer_ns = m->layer_ns + (size_t)i * m->n_layers;
+
+        profile[i].batch = m->batches[i].batch;
+        for (uint32_t k = 0; k < m->n_layers; k++)
+            profile[i].compute_ns += layer_ns[k];
+        profile[i].tail_ns = model_tail_ns(m->base, layer_ns);
+    }
+    return n;
+}
+
+static void report_version(const struct model *m)
+{
+    struct msg_profile profile[MAX_PROFILE] = {{0}};
+    struct sh_msg msg = {.type = MSG_MODEL_STATE};
+    uint32_t n = fill_profile(m, profile);
+    struct loading_step step = {.step = "", .left_ns = -1};
+
+    if (m->handle < 0)
+        return; /* ours alone */
+    if (m->phase == MODEL_BUILDING && m->is_looked_at)
+        step = loading_step_of(m->store, m);
+    msg.u.model_state =
+        (struct msg_model_state){.version_id = m->handle,
+                                 .state = PHASE[m->phase],
+                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
+                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
+                                 .image_bytes = m->image_bytes,
+                                 .resident_bytes = model_resident_bytes(m),
+                                 .profile = {profile, n * sizeof(profile[0])},
+                                 .need_bytes = m->phase == MODEL_FAILED ? m->need_bytes : 0,
+                                 .step = step.step,
+                                 .done = step.done,
+                                 .total = step.total,
+                                 .left_ns = step.left_ns,
+                                 .short_bytes = m->phase == MODEL_FAILED ? m->short_bytes : 0,
+                                 .short_of_tenant = m->is_short_of_tenant};
+    uplink_send(&store__exec(m->store)->uplink, &msg);
+}
+
+void shape_report(const struct model *m)
+{
+    struct msg_profile profile[MAX_PROFILE] = {{0}};
+    struct sh_msg msg = {.type = MSG_SHAPE_STATE};
+    uint32_t n = fill_profile(m, profile);
+
+    if (m->base->handle < 0)
+        return;
+    msg.u.shape_state =
+        (struct msg_shape_state){.version_id = m->base->handle,
+                                 .sizes = {m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])},
+                                 .state = PHASE[m->phase],
+                                 .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
+                                 .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
+                                 .profile = {profile, n * sizeof(profile[0])},
+                                 .took_ns = m->took_ns};
+    uplink_send(&store__exec(m->store)->uplink, &msg);
+}
+
+void model_report(const struct model *m)
+{
+    if (m->base == m)
+        report_version(m);
+    else
+        shape_report(m);
+}

@@ -1,0 +1,161 @@
+/* pin.c - pinned images, and where every image stands: see store.h. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/models/host.h"
+#include "executor/models/model_int.h"
+#include "executor/models/seen.h"
+
+#include <inttypes.h>
+
+#define MAX_TOLD 128u                /* messages a second; the rest has its turn in the next one */
+#define USE_NS ((int64_t)5000000000) /* a later use alone is told this much apart */
+
+static struct residency *residency_of(struct store *s)
+{
+    return space_residency(store__exec(s)->space);
+}
+
+void store_pin(struct store *s, int64_t handle, bool is_pinned)
+{
+    struct model *m = store_find(s, handle);
+
+    if (!m || m->is_pinned == is_pinned)
+        return;
+    m->is_pinned = is_pinned;
+    if (m->has_image)
+        residency_stick(residency_of(s), m->res, is_pinned);
+    SH_INFO("model.pin", "version=%" PRId64 " model=%s pinned=%d", m->handle, m->name, is_pinned);
+}
+
+bool store_yield_pins(struct store *s)
+{
+    bool had = residency_yield(residency_of(s), true);
+
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
+        if (!m->has_image || !residency_is_sticky(residency_of(s), m->res))
+            continue;
+        residency_stick(residency_of(s), m->res, false);
+        had |= model_resident_bytes(m) > 0;
+    }
+    if (had)
+        SH_WARN("model.unpinned", "msg=\"pinned models and what gpu_memory_min_bytes keeps gave up "
+                                  "their place for a while: a run or a job found no other\"");
+    return had;
+}
+
+static void bring_back(struct model *m)
+{
+    const double *layer_ns;
+
+    residency_stick(residency_of(m->store), m->res, true);
+    if (model_resident_bytes(m) < m->image_bytes && model_batch(m, 1, &layer_ns))
+        model_transmit(m, layer_ns, NULL); /* no room: it waits, and the next second asks */
+}
+
+static enum msg_pin pin_of(const struct model *m)
+{
+    if (!m->is_pinned)
+        return MSG_PIN_NONE;
+    return m->has_image && model_resident_bytes(m) == m->image_bytes ? MSG_PIN_HELD
+                                                                     : MSG_PIN_WAITING;
+}
+
+/* Until all that was put on its way is there; 0: it is. */
+static int64_t arrives_in_ns(const struct model *m)
+{
+    return m->has_image && tx_image_busy(&m->tx) ? SH_MAX(m->tx.expected_ns - sh_clock_ns(), 1) : 0;
+}
+
+/* True: a message went out. */
+static bool tell(struct store *s, struct model *m, bool is_asked)
+{
+    const struct model_place now = {.device_bytes = model_resident_bytes(m),
+                                    .host_bytes = host_held(m),
+                                    .pin = pin_of(m),
+                                    .last_use_ns = m->last_use_ns};
+    const struct model_place *old = &m->told;
+    struct sh_msg msg = {.type = MSG_MODEL_PLACE};
+
+    if (m->handle < 0 || m->phase == MODEL_GOING ||
+        (!is_asked && now.device_bytes == old->device_bytes && now.host_bytes == old->host_bytes &&
+         now.pin == old->pin && now.last_use_ns - old->last_use_ns < USE_NS))
+        return false;
+    m->told = now;
+    msg.u.model_place =
+        (struct msg_model_place){.version_id = m->handle,
+                                 .device_bytes = now.device_bytes,
+                                 .host_bytes = now.host_bytes,
+                                 .pin = now.pin,
+                                 .arrives_ns = arrives_in_ns(m),
+                                 .idle_ns = m->last_use_ns ? sh_clock_ns() - m->last_use_ns : -1};
+    uplink_send(&store__exec(s)->uplink, &msg);
+    return true;
+}
+
+static void update_metrics(struct store *s)
+{
+    const char *executor = store__exec(s)->conf->name;
+    double held = 0, all = 0;
+
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
+        if (!m->is_pinned)
+            continue;
+        held += (double)model_resident_bytes(m);
+        all += (double)m->image_bytes;
+    }
+    sh_metric_set(M_shunt_pinned_bytes, SH_LABELS(executor, "held"), held);
+    sh_metric_set(M_shunt_pinned_bytes, SH_LABELS(executor, "waiting"), all - held);
+}
+
+static void tell_loading(struct store *s)
+{
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        if (m->phase == MODEL_BUILDING && m->handle > 0)
+            model_report(m);
+}
+
+void store_second(struct store *s)
+{
+    const struct store_users *u = store__users(s);
+    const bool is_idle = u->is_idle(u->arg);
+    uint32_t n = 0;
+
+    if (is_idle)
+        residency_yield(residency_of(s), false);
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        if (is_idle && m->is_pinned && m->phase == MODEL_READY && m->has_image)
+            bring_back(m);
+    for (struct model *m = store_next(s, NULL); m && n < MAX_TOLD; m = store_next(s, m))
+        n += tell(s, m, false);
+    update_metrics(s);
+    seen_second(s);
+    tell_loading(s);
+}
+
+void store_tell_place(struct model *m)
+{
+    tell(m->store, m, true);
+}
+
+void store_tell_evicted(struct store *s)
+{
+    struct exec *x = store__exec(s);
+    const uint64_t n = space_n_evicted(x->space);
+    uint32_t told = 0;
+
+    if (n == x->n_evicted_told)
+        return;
+    for (struct model *m = store_next(s, NULL); m && told < MAX_TOLD; m = store_next(s, m))
+        if (model_resident_bytes(m) < m->told.device_bytes)
+            told += tell(s, m, false);
+    if (told < MAX_TOLD)
+        x->n_evicted_told = n;
+}
+
+void store_told_nothing(struct store *s)
+{
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        m->told = (struct model_place){0};
+}

@@ -1,0 +1,781 @@
+/* store.c - see store.h. model.c holds what one model does by itself. */
+#include "executor/models/store.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "common/spawn.h"
+#include "executor/files/folder.h"
+#include "executor/hooks.h"
+#include "executor/models/host.h"
+#include "executor/models/keep.h"
+#include "executor/models/loading.h"
+#include "executor/models/model_int.h"
+#include "executor/models/seen.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define FIRST_NS_PER_BYTE 50.0 /* a guess */
+#define YIELD_NS INT64_C(500000000)
+#define RETRY_MIN_NS ((int64_t)1000000000)
+#define RETRY_MAX_NS ((int64_t)300000000000)
+
+struct store {
+    struct exec *x;
+    struct store_users users;
+    struct model *models;
+    size_t n_models;
+    double ns_per_byte; /* of slow loads */
+    struct store_shapes shapes;
+    struct host_quotas host;
+    int64_t loaded_ns; /* when a worker was through with a model, last */
+    int64_t renewed_ns;
+};
+
+int store_new(struct exec *x, const struct store_users *users, struct store **out,
+              struct sh_err *err)
+{
+    *out = calloc(1, sizeof(**out));
+    if (!*out)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the store of models");
+    (*out)->x = x;
+    (*out)->users = *users;
+    (*out)->ns_per_byte = FIRST_NS_PER_BYTE;
+    return SH_OK;
+}
+
+double store__ns_per_byte(const struct store *s)
+{
+    return s->ns_per_byte;
+}
+
+void store__learn_ns_per_byte(struct store *s, double ns)
+{
+    s->ns_per_byte += (ns - s->ns_per_byte) / 2;
+}
+
+struct host_quotas *store__host_quotas(struct store *s)
+{
+    return &s->host;
+}
+
+int64_t *store__renewed_ns(struct store *s)
+{
+    return &s->renewed_ns;
+}
+
+const struct store_users *store__users(const struct store *s)
+{
+    return &s->users;
+}
+
+struct exec *store__exec(struct store *s)
+{
+    return s->x;
+}
+
+struct store_shapes *store__shapes(struct store *s)
+{
+    return &s->shapes;
+}
+
+static void free_all(struct model *first)
+{
+    while (first) {
+        struct model *next = first->next;
+
+        model__free(first);
+        first = next;
+    }
+}
+
+void store_free(struct store *s)
+{
+    if (!s)
+        return;
+    free_all(s->shapes.first);
+    free_all(s->models);
+    free(s->host.max);
+    free(s);
+}
+
+struct model *store_find(struct store *s, int64_t handle)
+{
+    for (struct model *m = handle >= STORE_SHAPES ? s->shapes.first : s->models; m; m = m->next)
+        if (m->handle == handle)
+            return m;
+    return NULL;
+}
+
+struct model *store_next(struct store *s, const struct model *m)
+{
+    return m ? m->next : s->models;
+}
+
+void store_update_metrics(struct store *s)
+{
+    host_update_metrics(s);
+    for (struct model *m = s->models; m; m = m->next) {
+        double bytes = 0; /* the label is the model: versions add up */
+
+        for (struct model *o = s->models; o; o = o->next)
+            if (strcmp(o->name, m->name) == 0)
+                bytes += (double)model_resident_bytes(o);
+        sh_metric_set(M_shunt_resident_bytes, SH_LABELS(s->x->conf->name, m->name), bytes);
+    }
+}
+
+/* ------------------------------------------------------------------ load and unload */
+
+static int add(struct store *s, const struct msg_model_load *l, struct model **out,
+               struct sh_err *err)
+{
+    struct model *m = NULL;
+    int rc;
+
+    *out = NULL;
+    if (s->n_models == STORE_MAX_MODELS)
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "this executor holds %u models, the most it can; unload one",
+                       STORE_MAX_MODELS);
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
+    m->store = s;
+    m->base = m;
+    m->handle = l->version_id;
+    m->max_batch = l->max_batch;
+    m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1); /* NAN: 0 */
+    m->image.fd = m->kept_fd = -1;
+    rc = sh_strdup(l->tenant, &m->tenant, err);
+    if (!rc)
+        rc = sh_strdup(l->model, &m->name, err);
+    if (!rc)
+        rc = sh_strdup(l->precision[0] ? l->precision : "fp32", &m->precision, err);
+    if (!rc)
+        rc = exec_path(s->x, "blobs", l->package, &m->package, err);
+    if (!rc)
+        rc = space_tag(s->x->space, l->tenant, &m->tag, err);
+    if (!rc)
+        rc = blob_want(s->x, &m->blobs, l->package, err);
+    if (rc) {
+        model__free(m);
+        return rc;
+    }
+    m->next = s->models;
+    s->models = m;
+    s->n_models++;
+    *out = m;
+    return SH_OK;
+}
+
+static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
+{
+    struct sh_msg m = {.type = MSG_MODEL_STATE};
+
+    m.u.model_state = (struct msg_model_state){
+        .version_id = handle, .state = MSG_MODEL_FAILED, .rc = why->rc, .msg = why->msg};
+    uplink_send(&s->x->uplink, &m);
+}
+
+/* It has failed because its package did not come, or there was no host memory: being asked again is
+ * worth another try. */
+static void try_again(struct store *s, struct model *m, const struct msg_model_load *l)
+{
+    const struct sh_err *why = NULL;
+
+    if (m->phase == MODEL_FAILED && m->short_bytes) {
+        m->why = (struct sh_err){0};
+        model__go(m, MODEL_BUILDING);
+        return;
+    }
+    if (m->phase != MODEL_FAILED || blob_set_state(&m->blobs, &why) != BLOB_FAILED)
+        return;
+    blob_set_drop(&m->blobs);
+    m->why = (struct sh_err){0};
+    if (blob_want(s->x, &m->blobs, l->package, &m->why) == SH_OK)
+        model__go(m, MODEL_BUILDING);
+}
+
+void store_load(struct store *s, const struct msg_model_load *l)
+{
+    struct model *m = store_find(s, l->version_id);
+    struct sh_err err = {0};
+
+    if (m && m->phase == MODEL_GOING) {
+        SH_FAIL(&err, SH_E_CONFLICT, "the version is still being unloaded; try again");
+        refuse(s, l->version_id, &err);
+        return;
+    }
+    if (m) {
+        m->wanted = SH_MIN(SH_MAX(l->wanted, 0), 1);
+        try_again(s, m, l);
+        model_report(m);
+        return;
+    }
+    if (l->version_id <= 0 || l->version_id >= STORE_SHAPES || l->max_batch < 1 ||
+        l->max_batch > 1024)
+        SH_FAIL(&err, SH_E_INVALID, "max_batch must be from 1 to 1024, not %u", l->max_batch);
+    if (err.rc || add(s, l, &m, &err)) {
+        sh_log_err(SH_LOG_ERROR, "model.load", &err);
+        refuse(s, l->version_id, &err);
+        return;
+    }
+    SH_INFO("model.load", "version=%" PRId64 " model=%s max_batch=%u precision=%s", m->handle,
+            m->name, m->max_batch, m->precision);
+    model_report(m);
+}
+
+int store_load_internal(struct store *s, const struct msg_model_load *l, struct model **out,
+                        struct sh_err *err)
+{
+    if (store_find(s, l->version_id))
+        return SH_FAIL(err, SH_E_CONFLICT, "the trained model is already loaded");
+    return add(s, l, out, err);
+}
+
+void store_unload(struct store *s, int64_t handle)
+{
+    struct model *m = store_find(s, handle);
+
+    if (m) {
+        model__go(m, MODEL_GOING);
+        shapes__leave(s, m);
+        return;
+    }
+    if (handle > 0) {
+        struct sh_msg msg = {.type = MSG_MODEL_STATE};
+
+        msg.u.model_state = (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
+        uplink_send(&s->x->uplink, &msg);
+    }
+}
+
+static bool is_compiled_now(struct store *s, int64_t handle)
+{
+    for (size_t i = 0; i < pool_size(s->x->pool); i++)
+        if (pool_at(s->x->pool, i)->preparing == handle)
+            return true;
+    return false;
+}
+
+static void drop_in_worker(struct worker *w, int64_t handle)
+{
+    struct sh_msg m = {.type = MSG_WK_MODEL_DROP};
+
+    m.u.wk_model_drop.handle = handle;
+    worker_send(w, &m, NULL, 0);
+    worker_forget_model(w, handle);
+}
+
+/* A model that is going leaves when nothing needs it any more. */
+static bool may_leave(struct store *s, const struct model *m)
+{
+    return m->phase == MODEL_GOING && !m->n_users && !tx_image_busy(&m->tx) && !m->is_broken &&
+           !is_compiled_now(s, m->handle) && !shapes__any(s, m);
+}
+
+static bool reap_from(struct store *s, struct model **list, size_t *n)
+{
+    for (struct model **p = list; *p; p = &(*p)->next) {
+        struct model *m = *p;
+
+        if (!may_leave(s, m))
+            continue;
+        for (size_t i = 0; i < pool_size(s->x->pool); i++)
+            if (worker_has_model(pool_at(s->x->pool, i), m->handle))
+                drop_in_worker(pool_at(s->x->pool, i), m->handle);
+        *p = m->next;
+        --*n;
+        model_report(m);
+        if (m->base == m)
+            seen_forget(m);
+        if (m->base == m)
+            SH_INFO("model.gone", "version=%" PRId64 " model=%s", m->handle, m->name);
+        model__free(m);
+        return true;
+    }
+    return false;
+}
+
+static bool reap(struct store *s)
+{
+    return reap_from(s, &s->shapes.first, &s->shapes.n) || reap_from(s, &s->models, &s->n_models);
+}
+
+/* ------------------------------------------------------------------ compiling */
+
+/* What is kept of it, if there is anything; -1. */
+static int open_kept(const struct worker *w, struct model *m)
+{
+    struct sh_err err = {0};
+
+    /* It was another worker's, perhaps of another build. */
+    if (!loading_name(m, w->identity, &err))
+        return kept_dir_open(&m->kept);
+    sh_log_err(SH_LOG_WARN, "model.keep", &err);
+    return -1;
+}
+
+/* Where the device's memory is the host's, the page cache is as good as memory of ours to copy
+ * from: what is kept of an image is mapped, not read. Measurements that hand images to workers need
+ * memory. */
+static bool may_map(const struct exec *x, int fd)
+{
+    return !dev_mem_is_queued(x->mem) && HOOK_ASK(x, maps_images, true, x) && kept_dir_is_still(fd);
+}
+
+static void retry_later(struct model *m, const struct sh_err *why);
+
+/* The worker cannot open a file by itself. again: it is READY, and made once more to be kept. */
+static void compile_in(struct store *s, struct worker *w, struct model *m, bool again)
+{
+    const bool is_shape = m->base != m;
+    const bool build = !is_shape && (again || m->phase == MODEL_BUILDING);
+    struct sh_msg msg = {.type = MSG_WK_MODEL};
+    struct sh_err err = {0};
+    size_t n_fds = is_shape ? 0 : 2;
+    int fds[3];
+
+    w->preparing = m->handle;
+    worker_meet(w, m->tag);
+    if (!is_shape &&
+        folder_open_package(m->package, fds, &err) == SH_E_NOMEM) { /* of descriptors, perhaps */
+        w->preparing = 0;
+        retry_later(m, &err);
+        return;
+    }
+    if (err.rc) {
+        const struct msg_wk_model_done done = {.handle = m->handle, .rc = err.rc, .msg = err.msg};
+
+        store_on_model_done(s, w, &done, NULL, 0);
+        return;
+    }
+    msg.u.wk_model = (struct msg_wk_model){.handle = m->handle,
+                                           .precision = m->precision,
+                                           .max_batch = m->max_batch,
+                                           .build = build,
+                                           .host_left = host_left(m),
+                                           .host_copies = (uint32_t)pool_size(s->x->pool)};
+    m->build_ns = sh_clock_ns();
+    if (is_shape) {
+        msg.u.wk_model.of = m->base->handle;
+        msg.u.wk_model.sizes = (struct sh_blob){m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])};
+    }
+    if (build) {
+        fds[2] = open_kept(w, m);
+        n_fds += fds[2] >= 0;
+        msg.u.wk_model.key = n_fds > 2 ? m->kept.key : "";
+        msg.u.wk_model.maps = n_fds > 2 && !again && may_map(s->x, fds[2]);
+        SH_INFO("model.build",
+                "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f again=%d", m->handle,
+                m->name, w->index, n_fds > 2, m->wanted, again);
+    }
+    worker_busy(w);
+    worker_send(w, &msg, n_fds ? fds : NULL, n_fds);
+    model__keep_fd(m, msg.u.wk_model.maps ? fds[--n_fds] : -1);
+    for (size_t i = 0; i < n_fds; i++)
+        close(fds[i]);
+}
+
+/* Its runs have nowhere to go: the only worker that had an internal model died, or all that had one
+ * which is going. */
+static bool is_orphan(struct store *s, const struct model *m)
+{
+    if (!m->n_users || !m->has_image || is_compiled_now(s, m->handle))
+        return false;
+    for (size_t i = 0; i < pool_size(s->x->pool); i++)
+        if (worker_has_model(pool_at(s->x->pool, i), m->handle))
+            return false;
+    return true;
+}
+
+static bool wants(struct store *s, const struct model *m, const struct worker *w)
+{
+    if (worker_has_model(w, m->handle) || sh_clock_ns() < m->retry_ns ||
+        (m->base != m && !worker_has_model(w, m->base->handle)))
+        return false;
+    if (m->phase == MODEL_READY && m->handle > 0)
+        return true;
+    return (m->phase == MODEL_READY || m->phase == MODEL_GOING) && is_orphan(s, m);
+}
+
+/* Asked several times a turn; what a worker has is a part of what the store has. */
+static struct model *next_wanted(struct store *s, const struct worker *w)
+{
+    struct model *best = NULL;
+
+    if (w->n_models == s->n_models + s->shapes.n)
+        return NULL;
+    for (struct model *m = s->models; m; m = m->next)
+        if (wants(s, m, w) && (!best || loading_is_before(m, best)))
+            best = m;
+    for (struct model *m = s->shapes.first; m && !best; m = m->next)
+        if (wants(s, m, w))
+            best = m;
+    return best;
+}
+
+/* Workers that would serve meanwhile. */
+static size_t n_compiling(struct store *s)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+        const struct worker *w = pool_at(s->x->pool, i);
+
+        n += w->preparing && (w->state == WORKER_STANDBY || w->state == WORKER_ACTIVE);
+    }
+    return n;
+}
+
+/* A core is left to those who bring and take requests. */
+static size_t quick_at_once(void)
+{
+    return SH_MAX(sh_cores(), 2u) - 1;
+}
+
+/* Does a run wait for this worker, and for no other that is free? It goes first for a while, or who
+ * compiles one model after the other would not serve the first of them. */
+static bool is_wanted(struct store *s, const struct worker *w)
+{
+    bool is_turn = sh_clock_ns() - w->compiled_ns > YIELD_NS;
+
+    for (const struct model *m = s->models; m && !is_turn; m = m->next) {
+        bool others = false;
+
+        if (!worker_has_model(w, m->handle) || !s->users.has_waiting(s->users.arg, m))
+            continue;
+        for (size_t i = 0; i < pool_size(s->x->pool) && !others; i++) {
+            const struct worker *o = pool_at(s->x->pool, i);
+
+            others = o != w && worker_is_idle(o) && worker_has_model(o, m->handle);
+        }
+        if (!others)
+            return true;
+    }
+    return false;
+}
+
+/* May this worker compile what another one has? Of those that serve only one at a time, so that
+ * requests for other models still find a worker, and not at their cost, but for a turn now and
+ * then; one that is starting serves nobody yet. */
+static bool may_compile(struct store *s, struct worker *w)
+{
+    if (!worker_is_alive(w) || w->preparing || w->job_compiling || is_wanted(s, w))
+        return false;
+    if (w->state == WORKER_STARTING || w->state == WORKER_PARKED)
+        return !s->users.is_torn(s->users.arg, w);
+    return w->state == WORKER_STANDBY && n_compiling(s) == 0 &&
+           (s->users.is_quiet(s->users.arg) || sh_clock_ns() - s->loaded_ns > YIELD_NS);
+}
+
+static void fail_model(struct model *m, const struct sh_err *why);
+
+bool store__is_spare(struct store *s, const struct worker *w)
+{
+    for (size_t k = 0; k < w->n_models; k++) {
+        bool any = false;
+
+        for (size_t i = 0; i < pool_size(s->x->pool) && !any; i++) {
+            const struct worker *o = pool_at(s->x->pool, i);
+
+            any = o != w && worker_is_idle(o) && worker_has_model(o, w->models[k]);
+        }
+        if (!any)
+            return false;
+    }
+    return true;
+}
+
+/* What it makes should best be kept, too (keep.h). */
+static int rank(struct store *s, const struct worker *w, const struct model *m)
+{
+    return 2 * store__is_spare(s, w) + worker_met_only(w, m->tag);
+}
+
+/* Of those that are free one that nobody misses, or else the one that has loaded nothing for the
+ * longest time: what was loaded last is what clients wait for. Quick loads may run beside each
+ * other, slow ones not: they time what they load. */
+static struct worker *worker_for(struct store *s, const struct model *m)
+{
+    struct worker *best = NULL;
+    int best_rank = 0;
+
+    if (n_compiling(s) >= (m->is_quick ? quick_at_once() : 1))
+        return NULL;
+    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+        struct worker *w = pool_at(s->x->pool, i);
+        int its = 0;
+
+        if (!worker_is_idle(w) || is_wanted(s, w) ||
+            (m->base != m && !worker_has_model(w, m->base->handle)))
+            continue;
+        its = rank(s, w, m);
+        if (!best || its > best_rank || (its == best_rank && w->compiled_ns < best->compiled_ns)) {
+            best = w;
+            best_rank = its;
+        }
+    }
+    return best;
+}
+
+static const struct worker *any_ready(struct store *s)
+{
+    for (size_t i = 0; i < pool_size(s->x->pool); i++)
+        if (worker_is_alive(pool_at(s->x->pool, i)))
+            return pool_at(s->x->pool, i);
+    return NULL;
+}
+
+/* asked: of those that somebody waits for. */
+static bool start_shape(struct store *s, bool asked)
+{
+    struct model *best = shapes__next(s, asked, is_compiled_now);
+    struct worker *w = best ? worker_for(s, best) : NULL;
+
+    if (w) {
+        best->base->turn = ++s->shapes.n_turns;
+        compile_in(s, w, best, false);
+    }
+    return w != NULL;
+}
+
+/* The first of those that may begin; slow: also those that take long. */
+static bool start_build(struct store *s, bool slow)
+{
+    const struct worker *any = any_ready(s);
+    struct model *best = NULL;
+    struct worker *w;
+
+    for (struct model *m = s->models; any && m; m = m->next) {
+        const struct sh_err *why = NULL;
+        enum blob_state package = blob_set_state(&m->blobs, &why);
+
+        if (m->phase != MODEL_BUILDING || is_compiled_now(s, m->handle) || package == BLOB_COMING ||
+            sh_clock_ns() < m->retry_ns)
+            continue;
+        if (package == BLOB_FAILED) {
+            fail_model(m, why);
+            return true;
+        }
+        loading_look(m, any->identity);
+        if ((slow || m->is_quick) && (!best || loading_is_before(m, best)))
+            best = m;
+    }
+    w = best ? worker_for(s, best) : NULL;
+    if (w)
+        compile_in(s, w, best, false);
+    return w != NULL;
+}
+
+static bool start_spread(struct store *s)
+{
+    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+        struct worker *w = pool_at(s->x->pool, i);
+        struct model *m, *again;
+
+        if (!may_compile(s, w))
+            continue;
+        again = keep_next(s, w);
+        w->is_renewed = false;
+        m = again ? again : next_wanted(s, w);
+        if (m) {
+            compile_in(s, w, m, again != NULL);
+            return true;
+        }
+        if (w->state == WORKER_STARTING) {
+            pool_set_state(w, WORKER_STANDBY);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The worker that trains can compile only when it is stopped; asked for when all others are
+ * done. */
+static void ask_trainer(struct store *s)
+{
+    struct worker *trainer = NULL;
+
+    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
+        struct worker *w = pool_at(s->x->pool, i);
+
+        if (!worker_is_alive(w) || !next_wanted(s, w))
+            continue;
+        if (w->preparing || w->state != WORKER_ACTIVE)
+            return;
+        trainer = w;
+    }
+    if (trainer)
+        s->users.pause_training(s->users.arg, trainer);
+}
+
+bool store_worker_lacks(struct store *s, const struct worker *w)
+{
+    return next_wanted(s, w) != NULL;
+}
+
+bool store_turn(struct store *s)
+{
+    bool did = reap(s) || start_shape(s, true) || start_build(s, false) || start_spread(s) ||
+               start_build(s, true) || start_shape(s, false);
+
+    if (!did)
+        ask_trainer(s);
+    return did;
+}
+
+/* ------------------------------------------------------------------ answers */
+
+static void fail_model(struct model *m, const struct sh_err *why)
+{
+    if (m->phase == MODEL_FAILED || m->phase == MODEL_GOING)
+        return;
+    if (why->rc != SH_E_TOOBIG && why->rc != SH_E_QUOTA)
+        m->need_bytes = 0; /* of another time */
+    if (why->rc != SH_E_QUOTA)
+        m->short_bytes = 0;
+    model__go(m, MODEL_FAILED);
+    m->why = *why;
+    model__keep_fd(m, -1);
+    sh_log_err(m->base == m ? SH_LOG_ERROR : SH_LOG_WARN, "model.failed", why);
+    model_report(m);
+}
+
+/* Other workers serve it, so the trouble is one worker's: no reason to take it from all. Or what
+ * was missing comes back. */
+static void retry_later(struct model *m, const struct sh_err *why)
+{
+    int64_t ns = RETRY_MIN_NS;
+
+    for (uint32_t i = 0; i < m->n_retries && ns < RETRY_MAX_NS; i++)
+        ns *= 2;
+    ns = SH_MIN(ns, RETRY_MAX_NS);
+    m->n_retries++;
+    m->is_unkept = false;
+    m->retry_ns = sh_clock_ns() + ns;
+    SH_WARN("model.retry", "version=%" PRId64 " model=%s ms=%" PRId64 " code=%s msg=\"%s\"",
+            m->handle, m->name, ns / 1000000, sh_rc_name(why->rc), why->msg);
+}
+
+static void note_failure(struct store *s, struct model *m, const struct sh_err *why)
+{
+    if ((m->handle < 0 || m->phase == MODEL_GOING) && is_orphan(s, m))
+        s->users.give_up(s->users.arg, m, why);
+    else if (m->phase == MODEL_READY)
+        retry_later(m, why);
+    else
+        fail_model(m, why);
+    if (m->base != m && m->phase == MODEL_FAILED)
+        s->users.give_up(s->users.arg, m, why);
+}
+
+/* An internal model is used from its builder alone. */
+static void become_ready(struct store *s, struct worker *w, struct model *m,
+                         const struct msg_wk_model_done *d)
+{
+    const bool was_kept = d->was_kept;
+    const int64_t took_ns = sh_clock_ns() - m->build_ns;
+
+    model__go(m, MODEL_READY);
+    if (m->base != m) {
+        m->took_ns = took_ns;
+        sh_metric_observe(M_shunt_shape_compile_seconds, SH_LABELS(s->x->conf->name),
+                          (double)m->took_ns / 1e9);
+        SH_INFO("shape.ready", "version=%" PRId64 " model=%s shape=%" PRId64 " ms=%" PRId64,
+                m->base->handle, m->name, m->handle - STORE_SHAPES, m->took_ns / 1000000);
+        model_report(m);
+        return;
+    }
+    seen_bring(m);
+    model__keep_fd(m, -1);
+    if (m->handle < 0)
+        return;
+    SH_INFO("model.ready",
+            "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u kept=%u mapped=%u "
+            "ms=%" PRId64,
+            m->handle, m->name, m->image_bytes, m->n_layers, was_kept, m->image.fd < 0,
+            took_ns / 1000000);
+    if (was_kept)
+        kept_dir_used(&m->kept);
+    else
+        loading_took(m, took_ns);
+    model_report(m);
+    if (!was_kept)
+        keep_made(m, w, d, m->image.fd);
+}
+
+/* Shapes share that of their version. */
+static uint64_t own_image(const struct model *m, const struct msg_wk_model_done *d)
+{
+    return m->base == m ? d->image_bytes : 0;
+}
+
+void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *d,
+                         int *fds, size_t n_fds)
+{
+    struct model *m = store_find(s, d->handle);
+    struct sh_err err = {0}, full = {0};
+    int rc = SH_OK;
+
+    if (w->preparing != d->handle) {
+        SH_ERROR("worker.message.bug", "worker=%u type=WK_MODEL_DONE", w->index);
+        return;
+    }
+    w->preparing = 0;
+    w->compiled_ns = s->loaded_ns = sh_clock_ns();
+    if (!m)
+        return;
+    if (d->rc)
+        rc = SH_FAIL(&err, (int)d->rc, "%s", d->msg);
+    if (d->rc == SH_E_TOOBIG)
+        m->need_bytes = d->image_bytes;
+    if (rc == SH_E_QUOTA && host_check(m, own_image(m, d), d->host_bytes, &full))
+        err = full; /* it says of what there is no more */
+    else if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && d->host_bytes)
+        return; /* there is room now */
+    if (!rc && m->phase == MODEL_BUILDING)
+        rc = host_check(m, own_image(m, d), d->host_bytes, &err);
+    if (rc == SH_E_QUOTA && m->phase == MODEL_BUILDING && (m->base == m || m->is_asked) &&
+        shapes__evict(s, NULL, m->is_short_of_tenant ? m : NULL)) {
+        if (!d->rc)
+            drop_in_worker(w, m->handle);
+        return; /* a shape goes: there will be more room */
+    }
+    if (!rc)
+        rc = worker_note_model(w, d->handle, &err);
+    if (!rc && m->phase == MODEL_BUILDING)
+        rc = m->base == m ? model__take_tables(m, d, fds, n_fds, &err)
+                          : shapes__take_tables(m, d, &err);
+    else if (!rc && m->base->has_image)
+        rc = model__agree(m, d, &err);
+    if (rc) {
+        if (!d->rc) /* it has it, and must not run it */
+            drop_in_worker(w, m->handle);
+        note_failure(s, m, &err);
+        return;
+    }
+    m->program_bytes = SH_MAX(m->program_bytes, d->host_bytes);
+    m->n_crashes = m->n_retries = 0;
+    if (m->phase == MODEL_BUILDING)
+        become_ready(s, w, m, d);
+    else if (m->is_unkept && n_fds == 1)
+        keep_made(m, w, d, fds[0]);
+}
+
+void store_on_worker_dead(struct store *s, int64_t preparing)
+{
+    struct model *m = preparing ? store_find(s, preparing) : NULL;
+    struct sh_err err = {0};
+
+    /* A kill from outside looks the same as one for lack of memory, so every death counts. */
+    if (!m || ++m->n_crashes < MODEL_MAX_CRASHES)
+        return;
+    SH_FAIL(&err, SH_E_UNSUPPORTED, "%u worker processes died while they compiled this model",
+            m->n_crashes);
+    note_failure(s, m, &err);
+}

@@ -1,0 +1,649 @@
+/* pool.c - see pool.h. */
+#include "executor/pool/pool.h"
+
+#include "common/clock.h"
+#include "common/io.h"
+#include "common/life.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "common/spawn.h"
+#include "executor/hooks.h"
+#include "executor/pool/kernels_dir.h"
+#include "executor/pool/worker_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WATCH_NS ((int64_t)200000000)
+#define FAST_DEATH_NS ((int64_t)10000000000)
+#define BACKOFF_MIN_NS ((int64_t)50000000)
+#define BACKOFF_MAX_NS ((int64_t)10000000000)
+#define MAX_MODELS 1024
+#define GIVE_UP_AFTER 4u /* deaths at the start, of all workers */
+
+#define MAX_WHY 256
+#define MET_MANY UINT32_MAX /* no tag */
+
+static const char *const STATE_NAME[WORKER_N_STATES] = {
+    [WORKER_STARTING] = "starting", [WORKER_STANDBY] = "standby",   [WORKER_ACTIVE] = "active",
+    [WORKER_PARKED] = "parked",     [WORKER_CLEANING] = "cleaning", [WORKER_DEAD] = "dead",
+};
+static const unsigned NEXT[WORKER_N_STATES] = {
+    [WORKER_STARTING] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_DEAD),
+    [WORKER_STANDBY] = SH_LIFE(WORKER_ACTIVE) | SH_LIFE(WORKER_DEAD),
+    [WORKER_ACTIVE] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_PARKED) | SH_LIFE(WORKER_DEAD),
+    [WORKER_PARKED] = SH_LIFE(WORKER_ACTIVE) | SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_CLEANING) |
+                      SH_LIFE(WORKER_DEAD),
+    [WORKER_CLEANING] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_DEAD),
+    [WORKER_DEAD] = SH_LIFE(WORKER_STARTING),
+};
+static const struct sh_life LIFE = {"worker", WORKER_N_STATES, STATE_NAME, NEXT};
+
+struct pool {
+    struct exec *x;
+    struct worker *workers;
+    size_t n;
+    struct pool_handler h;
+    struct sh_timer *watch;
+    bool was_ready; /* a worker; the next two: see note_start() */
+    uint32_t n_no_start, attempt;
+    uint32_t fences;        /* of all workers; 0: none has been ready */
+    char unfenced[MAX_WHY]; /* why one is not there; "" */
+    char *kernels_dir;      /* OWNED: what workers of a GPU measured of their kernels; "": no GPU */
+};
+
+static void update_gauges(struct pool *p)
+{
+    int n[WORKER_N_STATES] = {0};
+
+    for (size_t i = 0; i < p->n; i++)
+        n[p->workers[i].state]++;
+    for (int s = 0; s < WORKER_N_STATES; s++)
+        sh_metric_set(M_shunt_workers, SH_LABELS(p->x->conf->name, STATE_NAME[s]), n[s]);
+}
+
+static void update_metrics(const struct pool *p)
+{
+    uint64_t n = 0;
+
+    for (size_t i = 0; i < p->n; i++)
+        n += p->workers[i].ctl ? atomic_load(&p->workers[i].ctl->n_prepared) : 0;
+    sh_metric_set(M_shunt_prepared_ranges, SH_LABELS(p->x->conf->name), (double)n);
+}
+
+void pool_second(struct pool *p)
+{
+    update_metrics(p);
+    if (!kernels_dir_was_full(p->kernels_dir, KERNELS_DIR_MAX_BYTES))
+        return;
+    for (size_t i = 0; i < p->n; i++)
+        worker_kill(&p->workers[i], "disk");
+}
+
+void pool_set_state(struct worker *w, enum worker_state to)
+{
+    if (w->state == to)
+        return;
+    SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, STATE_NAME[w->state],
+             STATE_NAME[to]);
+    w->state = (enum worker_state)sh_life_step(&LIFE, w->state, to, w->index);
+    w->grace_ns = 0;
+    worker_busy(w);
+    update_gauges(w->x->pool);
+}
+
+size_t pool_size(const struct pool *p)
+{
+    return p->n;
+}
+
+struct worker *pool_at(struct pool *p, size_t i)
+{
+    return &p->workers[i];
+}
+
+bool worker_is_alive(const struct worker *w)
+{
+    return w->pid > 0 && w->wire && w->is_ready && w->state != WORKER_DEAD && !w->kill_cause;
+}
+
+bool worker_may_run(const struct worker *w)
+{
+    return worker_is_alive(w) && w->state == WORKER_STANDBY && !w->job_compiling;
+}
+
+bool worker_is_idle(const struct worker *w)
+{
+    return worker_may_run(w) && !w->preparing;
+}
+
+bool worker_has_model(const struct worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (w->models[i] == handle)
+            return true;
+    return false;
+}
+
+struct worker *pool_find(struct pool *p, int64_t handle)
+{
+    struct worker *best = NULL;
+
+    for (size_t i = 0; i < p->n; i++) {
+        struct worker *w = &p->workers[i];
+
+        if (worker_may_run(w) && worker_has_model(w, handle) && HOOK_ASK(p->x, may_run, true, w) &&
+            (!best || !worker_is_idle(best)))
+            best = w;
+    }
+    return best;
+}
+
+void worker_forget_model(struct worker *w, int64_t handle)
+{
+    for (size_t i = 0; i < w->n_models; i++)
+        if (w->models[i] == handle) {
+            w->models[i] = w->models[--w->n_models];
+            return;
+        }
+}
+
+int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err)
+{
+    int rc;
+
+    if (worker_has_model(w, handle))
+        return SH_OK;
+    rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models), MAX_MODELS,
+                 "models of one worker", err);
+    if (!rc)
+        w->models[w->n_models++] = handle;
+    return rc;
+}
+
+void worker_meet(struct worker *w, uint32_t tag)
+{
+    w->met = w->met == 0 || w->met == tag ? tag : MET_MANY;
+}
+
+bool worker_met_only(const struct worker *w, uint32_t tag)
+{
+    return w->met == 0 || w->met == tag;
+}
+
+void worker_busy(struct worker *w)
+{
+    w->progress_ns = sh_clock_ns();
+}
+
+void worker_kill(struct worker *w, const char *cause)
+{
+    if (w->pid <= 0 || w->kill_cause)
+        return;
+    w->kill_cause = cause;
+    kill(w->pid, SIGKILL);
+}
+
+void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds)
+{
+    struct sh_err err = {0};
+
+    if (!w->wire)
+        return;
+    if (sh_wire_send_fds(w->wire, m, fds, n_fds, &err)) {
+        sh_log_err(SH_LOG_WARN, "worker.send", &err);
+        worker_kill(w, "socket");
+    }
+}
+
+void worker_cork(struct worker *w)
+{
+    if (w->wire)
+        sh_wire_cork(w->wire);
+}
+
+void worker_uncork(struct worker *w)
+{
+    if (w->wire)
+        sh_wire_uncork(w->wire);
+}
+
+/* ------------------------------------------------------------------ messages */
+
+static void note_fences(struct pool *p, const struct msg_wk_ready *m)
+{
+    const uint32_t old = p->was_ready ? p->fences : MSG_FENCES;
+
+    /* A worker that is gone counts: what it could do another one will, too. */
+    p->fences = old & m->fences;
+    if (m->why[0] && old != p->fences)
+        sh_strlcpy(p->unfenced, m->why, sizeof(p->unfenced));
+    for (int i = 0; i < MSG_N_FENCES; i++)
+        sh_metric_set(M_shunt_worker_fences, SH_LABELS(p->x->conf->name, SH_MSG_FENCE_NAME[i]),
+                      (p->fences & (1u << i)) != 0);
+}
+
+uint32_t pool_fences(const struct pool *p, const char **why)
+{
+    *why = p->fences == MSG_FENCES ? "" : p->unfenced;
+    return p->fences;
+}
+
+static void on_ready(struct worker *w, const struct msg_wk_ready *m)
+{
+    struct pool *p = w->x->pool;
+    char fences[SH_MSG_FENCES_TEXT];
+
+    note_fences(p, m);
+    w->is_ready = p->was_ready = true;
+    sh_strlcpy(w->identity, m->identity, sizeof(w->identity));
+    p->h.on_ready(p->h.arg, w);
+    sh_msg_fences_text(m->fences, fences);
+    SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld uid=%u fences=%s", w->index,
+            (int)w->pid, (long long)((sh_clock_ns() - w->started_ns) / 1000000), m->uid, fences);
+}
+
+static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
+{
+    struct worker *w = arg;
+    struct pool *p = w->x->pool;
+
+    (void)wire;
+    worker_busy(w);
+    switch (m->type) {
+    case MSG_WK_READY:
+        on_ready(w, &m->u.wk_ready);
+        return;
+    case MSG_WK_UNFIT:
+        w->unfit = (struct sh_err){0};
+        SH_FAIL(&w->unfit, (int)m->u.wk_unfit.rc, "%s", m->u.wk_unfit.msg);
+        return;
+    default:
+        if (p->h.on_msg(p->h.arg, w, m, fds, n_fds))
+            return;
+        SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, sh_msg_name(m->type));
+        worker_kill(w, "protocol");
+    }
+}
+
+static void on_close(struct sh_wire *wire, const struct sh_err *why, void *arg)
+{
+    struct worker *w = arg;
+
+    (void)wire, (void)why;
+    w->wire = NULL; /* the process is ending, or must: its death does the rest */
+    worker_kill(w, "socket");
+}
+
+/* ------------------------------------------------------------------ life */
+
+static int spawn(struct worker *w, struct sh_err *err);
+static int send_init(struct worker *w, struct sh_err *err);
+
+static void on_restart(struct sh_loop *l, void *arg)
+{
+    struct worker *w = arg;
+    struct sh_err err = {0};
+
+    (void)l;
+    if (w->x->is_stopping || w->state != WORKER_DEAD)
+        return;
+    if (spawn(w, &err)) {
+        sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
+        sh_timer_set(w->restart, BACKOFF_MAX_NS);
+    }
+}
+
+void pool_release(struct worker *w)
+{
+    struct sh_err err = {0};
+
+    w->is_held = false;
+    if (w->state == WORKER_DEAD) {
+        on_restart(w->x->loop, w);
+    } else if (w->wire && send_init(w, &err)) {
+        sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
+        worker_kill(w, "socket");
+    }
+}
+
+static int64_t backoff_ns(struct worker *w)
+{
+    int64_t ns = BACKOFF_MIN_NS;
+
+    if (sh_clock_ns() - w->started_ns > FAST_DEATH_NS)
+        w->n_fast_deaths = 0;
+    for (uint32_t i = 0; i < w->n_fast_deaths && ns < BACKOFF_MAX_NS; i++)
+        ns *= 2;
+    w->n_fast_deaths++;
+    return SH_MIN(ns, BACKOFF_MAX_NS);
+}
+
+static const char *cause_of(const struct worker *w, int status)
+{
+    if (w->kill_cause && strcmp(w->kill_cause, "socket") != 0)
+        return w->kill_cause;
+    if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
+        return "crash";
+    if (WIFSIGNALED(status))
+        return "killed";
+    if (WEXITSTATUS(status) == WORKER_EXIT_DEVLOST)
+        return "device";
+    return WEXITSTATUS(status) == 0 ? "exit" : "error";
+}
+
+static void forget_process(struct worker *w)
+{
+    sh_wire_close(w->wire);
+    w->wire = NULL;
+    w->pid = 0;
+    w->is_ready = false;
+    w->n_models = 0;
+    w->preparing = 0;
+    w->job = 0;
+    w->job_compiling = false;
+    w->met = 0;
+    w->kill_cause = NULL;
+}
+
+/* A GPU's driver is not ours, and may want more at its start than a worker keeps. Workers then
+ * start without one fence, the one whose loss costs least first, or without several. Where none of
+ * it helps the fences were not the reason. */
+static const uint32_t ATTEMPTS[] = {
+    MSG_FENCES,
+    MSG_FENCES & ~MSG_FENCE_FILES,
+    MSG_FENCES & ~MSG_FENCE_USER,
+    MSG_FENCES & ~(MSG_FENCE_FILES | MSG_FENCE_USER),
+    MSG_FENCE_CALLS,
+};
+
+/* Only root has a user and capabilities to give up. */
+static uint32_t next_attempt(uint32_t at)
+{
+    const uint32_t matters = geteuid() == 0 ? MSG_FENCES : MSG_FENCE_FILES | MSG_FENCE_CALLS;
+    const uint32_t now = ATTEMPTS[at] & matters;
+
+    for (at++; at < SH_ARRAY_LEN(ATTEMPTS); at++)
+        if ((ATTEMPTS[at] & matters) != now)
+            return at;
+    return 0;
+}
+
+/* Could a fence be why it ended? A driver that may not do what it wants says so, or ends its
+ * process. Want of memory is no matter of fences, nor is who was killed: by the kernel for memory,
+ * by a person, by us. */
+static bool may_be_fence(const struct worker *w, int status)
+{
+    if (w->unfit.rc)
+        return w->unfit.rc != SH_E_DEVMEM && w->unfit.rc != SH_E_NOMEM;
+    return !w->kill_cause && (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL);
+}
+
+/* Before any worker of this executor has been ready no tenant has had anything to do with their
+ * deaths. */
+static void note_start(struct worker *w, const char *cause, int status)
+{
+    struct pool *p = w->x->pool;
+    const char *why = w->unfit.rc ? w->unfit.msg : cause;
+    char fences[SH_MSG_FENCES_TEXT];
+
+    if (w->is_ready || p->was_ready || w->x->is_stopping || !p->kernels_dir[0] ||
+        !may_be_fence(w, status) || ++p->n_no_start < GIVE_UP_AFTER)
+        return;
+    if (p->attempt == 0)
+        snprintf(p->unfenced, sizeof(p->unfenced), "workers with all of them ended: %.200s", why);
+    p->n_no_start = 0;
+    p->attempt = next_attempt(p->attempt);
+    sh_msg_fences_text(ATTEMPTS[p->attempt], fences);
+    SH_ERROR("pool.fences", "next=%s msg=\"%u workers ended before their device was open: %s\"",
+             fences, GIVE_UP_AFTER, why);
+}
+
+static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
+{
+    struct worker *w = arg;
+    struct exec *x = w->x;
+    const char *cause = cause_of(w, status);
+    int64_t preparing = w->preparing, wait_ns;
+
+    (void)l;
+    wait_ns = backoff_ns(w);
+    SH_WARN("worker.exit", "worker=%u pid=%d state=%s cause=%s status=0x%x restart_ms=%lld",
+            w->index, (int)pid, STATE_NAME[w->state], cause, (unsigned)status,
+            (long long)(wait_ns / 1000000));
+    sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
+    w->exit_cause = cause;
+    note_start(w, cause, status);
+    worker_log_close(w->log);
+    w->log = NULL;
+    forget_process(w);
+    pool_set_state(w, WORKER_DEAD);
+    x->pool->h.on_dead(x->pool->h.arg, w, preparing);
+    sh_shm_fini(&w->ctl_shm);
+    w->ctl = NULL;
+    if (!x->is_stopping)
+        sh_timer_set(w->restart, HOOK_ASK(x, restart_ns, wait_ns, w, wait_ns));
+}
+
+static int send_init(struct worker *w, struct sh_err *err)
+{
+    struct exec *x = w->x;
+    struct sh_msg m = {.type = MSG_WK_INIT};
+    int fds[1 + DEV_MAX_FDS] = {w->ctl_shm.fd};
+    size_t n = 0;
+    int rc = dev_mem_export(x->mem, fds + 1, &n, err);
+
+    if (rc)
+        return rc;
+    m.u.wk_init = (struct msg_wk_init){.worker = w->index,
+                                       .device = x->conf->device,
+                                       .ordinal = (uint32_t)x->conf->ordinal,
+                                       .arena_bytes = dev_mem_bytes(x->mem),
+                                       .threads = (uint32_t)x->conf->threads,
+                                       .executor = x->conf->name,
+                                       .deterministic = x->conf->deterministic,
+                                       .ticket_slot = TX_SLOT_WORKER + w->index,
+                                       .ticket_value = w->ckpt_value,
+                                       .log_level = (uint32_t)sh_log_get_level(),
+                                       .kernels_dir = x->pool->kernels_dir,
+                                       .uid = (uint32_t)x->conf->worker_uid,
+                                       .fences = ATTEMPTS[x->pool->attempt],
+                                       .stop_bound_us = (uint32_t)x->conf->stop_bound_us,
+                                       .busy_poll_us = (uint32_t)x->conf->busy_poll_us,
+                                       .hold = w->is_held,
+                                       .for_one = w->is_for_one};
+    return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
+}
+
+/* What it prints comes through a pipe (worker_log.h). */
+static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
+{
+    const char *const argv[] = {"shunt-worker", NULL};
+    const char *const env[] = {"OMP_WAIT_POLICY=passive",
+                               dev_spins(w->x->conf->workers, w->x->conf->threads), NULL};
+    struct sh_spawn s = {.path = "shunt-worker",
+                         .argv = argv,
+                         .keep = SH_ENV_SYSTEM,
+                         .env = env,
+                         .fds = &child_fd,
+                         .n_fds = 1};
+    int log, rc;
+
+    rc = worker_log_open(w->x->loop, w->index, STDERR_FILENO, &w->log, &log, err);
+    if (rc)
+        return rc;
+    s.stdout_fd = s.stderr_fd = log;
+    rc = sh_spawn(&s, &w->pid, err);
+    close(log);
+    return rc;
+}
+
+static int watch_process(struct worker *w, struct sh_err *err)
+{
+    int rc = sh_loop_child(w->x->loop, w->pid, on_death, w, err);
+
+    if (rc) { /* nobody would hear of its end */
+        kill(w->pid, SIGKILL);
+        waitpid(w->pid, NULL, 0);
+        w->pid = 0;
+    }
+    return rc;
+}
+
+static int spawn(struct worker *w, struct sh_err *err)
+{
+    struct sh_wire_handler h = {.on_msg = on_msg, .on_close = on_close, .arg = w};
+    int sv[2] = {-1, -1};
+    int rc;
+
+    sh_shm_fini(&w->ctl_shm);
+    rc = sh_shm_create("shunt-ctl", WORKER_CTL_BYTES, &w->ctl_shm, err);
+    if (rc)
+        goto out;
+    w->ctl = w->ctl_shm.base;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0) {
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a socket for a worker");
+        goto out;
+    }
+    w->started_ns = sh_clock_ns();
+    w->unfit = (struct sh_err){0};
+    rc = sh_wire_new(w->x->loop, sv[0], &h, &w->wire, err);
+    if (rc)
+        goto out;
+    sv[0] = -1;
+    rc = spawn_process(w, sv[1], err);
+    if (!rc)
+        rc = watch_process(w, err);
+    if (!rc)
+        rc = send_init(w, err);
+    if (rc)
+        goto out;
+    w->progress = 0;
+    pool_set_state(w, WORKER_STARTING);
+out:
+    for (int i = 0; i < 2; i++)
+        if (sv[i] >= 0)
+            close(sv[i]);
+    if (rc && w->pid > 0)
+        kill(w->pid, SIGKILL);
+    if (rc) {
+        sh_wire_close(w->wire);
+        w->wire = NULL;
+    }
+    if (w->pid <= 0) { /* else on_death() */
+        worker_log_close(w->log);
+        w->log = NULL;
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ heartbeat */
+
+static int64_t patience_ns(const struct worker *w)
+{
+    const struct exec_conf *c = w->x->conf;
+
+    if (w->is_held)
+        return 0;
+    if (w->preparing || w->job_compiling || !w->is_ready)
+        return c->compile_ms * 1000000;
+    if (w->state == WORKER_ACTIVE)
+        return c->hang_ms * 1000000 + w->grace_ns;
+    return 0; /* nothing to do: silence is right */
+}
+
+static void on_watch(struct sh_loop *l, void *arg)
+{
+    struct pool *p = arg;
+
+    (void)l;
+    for (size_t i = 0; i < p->n; i++) {
+        struct worker *w = &p->workers[i];
+        int64_t patience = patience_ns(w);
+        uint64_t seen;
+
+        if (!w->ctl || w->pid <= 0 || patience == 0)
+            continue;
+        seen = atomic_load(&w->ctl->progress);
+        if (seen != w->progress) {
+            w->progress = seen;
+            worker_busy(w);
+        } else if (sh_clock_ns() - w->progress_ns > patience) {
+            SH_ERROR("worker.hang", "worker=%u state=%s ms=%lld", w->index, STATE_NAME[w->state],
+                     (long long)(patience / 1000000));
+            worker_kill(w, "hang");
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ pool */
+
+int pool_new(struct exec *x, const struct pool_handler *h, struct pool **out, struct sh_err *err)
+{
+    struct pool *p = calloc(1, sizeof(*p));
+    int rc = SH_OK;
+
+    *out = NULL;
+    if (p)
+        p->workers = calloc((size_t)x->conf->workers, sizeof(*p->workers));
+    if (!p || !p->workers) {
+        free(p);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the worker pool");
+    }
+    p->x = x;
+    p->h = *h;
+    p->n = (size_t)x->conf->workers;
+    rc = kernels_dir_make(x, &p->kernels_dir, err);
+    for (size_t i = 0; i < p->n; i++)
+        p->workers[i] = (struct worker){.x = x,
+                                        .index = (uint32_t)i,
+                                        .state = WORKER_DEAD,
+                                        .ctl_shm = {.fd = -1},
+                                        .payload = {.mem = {.fd = -1}}};
+    for (size_t i = 0; !rc && i < p->n; i++)
+        rc = sh_timer_add(x->loop, -1, 0, on_restart, &p->workers[i], &p->workers[i].restart, err);
+    if (!rc)
+        rc = sh_timer_add(x->loop, WATCH_NS, WATCH_NS, on_watch, p, &p->watch, err);
+    if (rc) {
+        pool_free(p);
+        return rc;
+    }
+    *out = p;
+    return SH_OK;
+}
+
+int pool_start(struct pool *p, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; !rc && i < p->n; i++)
+        rc = spawn(&p->workers[i], err);
+    return rc;
+}
+
+void pool_free(struct pool *p)
+{
+    if (!p)
+        return;
+    for (size_t i = 0; i < p->n; i++) {
+        struct worker *w = &p->workers[i];
+
+        /* A worker ends when its socket closes; PDEATHSIG ends the one that does not look. */
+        sh_wire_close(w->wire);
+        worker_log_close(w->log);
+        sh_shm_fini(&w->ctl_shm);
+        sh_shm_fini(&w->payload.mem);
+        sh_timer_del(w->restart);
+        free(w->models);
+    }
+    sh_timer_del(p->watch);
+    free(p->kernels_dir);
+    free(p->workers);
+    free(p);
+}

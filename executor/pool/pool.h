@@ -1,0 +1,121 @@
+/* pool.h - the worker processes of one executor, and the only way to change their state.
+ *
+ *   STARTING -> STANDBY            it has every model, and joins            [store.c: store_turn]
+ *   STANDBY  -> ACTIVE             a run or a job was handed to it          [switch.c, train.c]
+ *   ACTIVE   -> STANDBY            the run is done, or the job left         [switch.c, train.c]
+ *   ACTIVE   -> PARKED             training is paused in it                 [train.c]
+ *   PARKED   -> ACTIVE | STANDBY   training goes on, or was dropped         [train.c]
+ *   PARKED   -> CLEANING           the job's state is leaving the device    [train.c]
+ *   CLEANING -> STANDBY            it has left                              [train.c]
+ *   any      -> DEAD               the process ended                        [pool.c]
+ *   DEAD     -> STARTING           after a back-off                         [pool.c]
+ *
+ * The process of a worker is watched by its pidfd and by its heartbeat (worker_ctl.h): one that is
+ * busy and makes no progress for hang-ms (compiling: compile-ms) is killed.
+ */
+#ifndef SH_EXECUTOR_POOL_POOL_H
+#define SH_EXECUTOR_POOL_POOL_H
+
+#include "common/shm.h"
+#include "common/wire.h"
+#include "executor/exec.h"
+#include "executor/pool/worker_ctl.h"
+
+enum worker_state {
+    WORKER_STARTING,
+    WORKER_STANDBY,
+    WORKER_ACTIVE,
+    WORKER_PARKED,
+    WORKER_CLEANING,
+    WORKER_DEAD,
+    WORKER_N_STATES
+};
+
+struct worker { /* one place in the pool; the process in it changes */
+    struct exec *x;
+    uint32_t index;
+    enum worker_state state; /* read; written by pool_set_state */
+    pid_t pid;               /* 0: none */
+    struct sh_wire *wire;    /* NULL: gone */
+    struct worker_log *log;  /* OWNED: of its process */
+    struct sh_shm ctl_shm;
+    struct worker_ctl *ctl;
+    bool is_ready;                        /* WK_READY came */
+    struct sh_err unfit;                  /* WK_UNFIT came: why it ends */
+    char identity[WORKER_IDENTITY_BYTES]; /* of its device; "" = nothing is kept for it */
+
+    int64_t preparing;   /* model it compiles; 0 = none */
+    int64_t compiled_ns; /* when it ended to, last */
+    int64_t *models;     /* OWNED: handles it has ready */
+    size_t n_models, cap_models;
+    int64_t job; /* training job it has compiled; 0 = none */
+    bool job_compiling;
+
+    struct payload {       /* payload.h; zeroed but for mem.fd: none */
+        struct sh_shm mem; /* OWNED */
+        uint64_t id;       /* as a slab */
+        uint64_t used;     /* bytes, from the start, that the run at hand has */
+    } payload;
+
+    uint32_t ckpt_value; /* of ticket TX_SLOT_WORKER + index; only grows, also over a death */
+    uint64_t progress;   /* heartbeat seen, and when it last grew or work began */
+    int64_t progress_ns, started_ns;
+    int64_t grace_ns;       /* what it may wait for copies, besides hang-ms */
+    const char *kill_cause; /* static; NULL: not killed by us */
+    const char *exit_cause; /* static: of its last death */
+    uint32_t n_fast_deaths;
+    uint32_t met; /* tag of whom its process has had something of; 0: nobody, MET_MANY: several */
+    bool is_renewed; /* it ended for keep.h, and has not been through with it since */
+    struct sh_timer *restart;
+    bool is_for_one; /* --debug-ablation: it ends after one run, and the next one too */
+    bool is_held;    /* likewise: pool_release() starts it; its process may be there already */
+};
+
+/* What workers say, and their ends, go to whoever set this up. */
+struct pool_handler {
+    /* All but WK_READY and WK_UNFIT. False: no such message comes from a worker; it is killed. */
+    bool (*on_msg)(void *arg, struct worker *w, const struct sh_msg *m, int *fds, size_t n_fds);
+    void (*on_ready)(void *arg, struct worker *w);
+    void (*on_dead)(void *arg, struct worker *w, int64_t preparing); /* preparing: as it was */
+    void *arg;
+};
+
+/* *out: OWNED, pool_free(). */
+int pool_new(struct exec *x, const struct pool_handler *h, struct pool **out, struct sh_err *err);
+void pool_free(struct pool *p); /* ends all workers */
+int pool_start(struct pool *p, struct sh_err *err);
+
+/* enum msg_fence: those that were up in each worker so far; 0: none has been ready. *why: one is
+ * missing, or ""; BORROWED. */
+uint32_t pool_fences(const struct pool *p, const char **why);
+void pool_second(struct pool *p); /* gauges, and what workers keep on the disk */
+
+/* The only writer of the state: by the table above (common/life.h). */
+void pool_set_state(struct worker *w, enum worker_state to);
+
+size_t pool_size(const struct pool *p);
+struct worker *pool_at(struct pool *p, size_t i);
+bool worker_is_alive(const struct worker *w); /* started, ready, and its socket is up */
+bool worker_is_idle(const struct worker *w);  /* STANDBY and compiling nothing */
+/* Idle, or loading a model, which lets a run go between two of its pieces. */
+bool worker_may_run(const struct worker *w);
+/* Who could run this model now, one that loads another only if there is no other; NULL: nobody. */
+struct worker *pool_find(struct pool *p, int64_t handle);
+bool worker_has_model(const struct worker *w, int64_t handle);
+void worker_forget_model(struct worker *w, int64_t handle);
+int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);
+
+/* Something of the tenant of this tag (space_tag) goes to it. */
+void worker_meet(struct worker *w, uint32_t tag);
+bool worker_met_only(const struct worker *w, uint32_t tag); /* or nobody; 0: nobody */
+
+/* A lost connection is no failure here: the death is handled when the process is reaped. */
+void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds);
+/* What is sent between the two wakes the worker once. */
+void worker_cork(struct worker *w);
+void worker_uncork(struct worker *w);
+void worker_kill(struct worker *w, const char *cause); /* cause: static, a metric label */
+void pool_release(struct worker *w);                   /* it is held: lets it start now */
+void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */
+
+#endif

@@ -1,0 +1,161 @@
+/* worker_log.c - see worker_log.h. */
+#include "executor/pool/worker_log.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define S_NS INT64_C(1000000000)
+#define TELL_NS (60 * S_NS)
+#define LAST_READS 64 /* at the end, of WORKER_LOG_LINE_BYTES: more than a pipe holds */
+
+struct worker_log {
+    uint32_t worker;
+    int fd, out_fd; /* fd: OWNED */
+    struct sh_io *io;
+    struct sh_timer *again;    /* armed while nothing is read */
+    int64_t budget, filled_ns; /* bytes that may be passed on, as of then */
+    int64_t told_ns;           /* when it was said that there is too much; 0: never */
+    size_t n;
+    char line[WORKER_LOG_LINE_BYTES]; /* what is not a whole line yet */
+};
+
+static void refill(struct worker_log *g)
+{
+    const int64_t now = sh_clock_ns();
+    const int64_t ns = SH_MIN(now - g->filled_ns, WORKER_LOG_BURST / WORKER_LOG_PER_S * S_NS);
+
+    if (ns < S_NS / 10)
+        return;
+    g->budget = SH_MIN(g->budget + ns * WORKER_LOG_PER_S / S_NS, WORKER_LOG_BURST);
+    g->filled_ns = now;
+}
+
+/* Passes the whole lines on, in one piece: what the log does not take is lost, as in log.c. One
+ * byte of `line` is always free for the end of a line that has none. */
+static void pass(struct worker_log *g, bool all)
+{
+    const char *last = memrchr(g->line, '\n', g->n);
+    size_t n = last ? (size_t)(last - g->line) + 1 : 0;
+    ssize_t put;
+
+    if (n < g->n && (all || (n == 0 && g->n == sizeof(g->line) - 1))) {
+        g->line[g->n++] = '\n';
+        n = g->n;
+    }
+    if (n == 0)
+        return;
+    do {
+        put = write(g->out_fd, g->line, n);
+    } while (put < 0 && errno == EINTR);
+    g->budget -= (int64_t)n;
+    g->n -= n;
+    memmove(g->line, g->line + n, g->n);
+}
+
+/* False: there is nothing now. */
+static bool take(struct worker_log *g)
+{
+    ssize_t n;
+
+    do {
+        n = read(g->fd, g->line + g->n, sizeof(g->line) - 1 - g->n);
+    } while (n < 0 && errno == EINTR);
+    if (n <= 0)
+        return false;
+    g->n += (size_t)n;
+    pass(g, false);
+    return true;
+}
+
+static void pause_reading(struct worker_log *g)
+{
+    const int64_t now = sh_clock_ns();
+
+    if (!g->told_ns || now - g->told_ns >= TELL_NS) {
+        SH_WARN("worker.log",
+                "worker=%u bytes_per_s=%lld msg=\"it prints more than that: lines are lost\"",
+                g->worker, (long long)WORKER_LOG_PER_S);
+        g->told_ns = now;
+    }
+    sh_io_set(g->io, 0, NULL);
+    sh_timer_set(g->again, S_NS);
+}
+
+/* One read: the loop has others to look after. */
+static void on_input(struct sh_loop *l, int fd, unsigned events, void *arg)
+{
+    struct worker_log *g = arg;
+
+    (void)l, (void)fd;
+    refill(g);
+    if (events & SH_IO_READ && g->budget > 0 && take(g)) {
+        if (g->budget <= 0)
+            pause_reading(g);
+    } else if (events & SH_IO_HUP) { /* its end; worker_log_close() has the rest */
+        sh_io_del(g->io);
+        g->io = NULL;
+    }
+}
+
+static void on_again(struct sh_loop *l, void *arg)
+{
+    struct worker_log *g = arg;
+
+    (void)l;
+    refill(g);
+    if (g->io)
+        sh_io_set(g->io, SH_IO_READ, NULL);
+}
+
+int worker_log_open(struct sh_loop *l, uint32_t worker, int out_fd, struct worker_log **out,
+                    int *child_fd, struct sh_err *err)
+{
+    struct worker_log *g = calloc(1, sizeof(*g));
+    int fds[2] = {-1, -1}, rc = SH_OK;
+
+    *out = NULL;
+    *child_fd = -1;
+    if (!g)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the log of a worker");
+    g->worker = worker;
+    g->out_fd = out_fd;
+    g->budget = WORKER_LOG_BURST;
+    g->filled_ns = sh_clock_ns();
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a pipe for what a worker prints");
+    g->fd = fds[0];
+    if (!rc)
+        rc = sh_timer_add(l, -1, 0, on_again, g, &g->again, err);
+    if (!rc)
+        rc = sh_io_add(l, g->fd, SH_IO_READ, on_input, g, &g->io, err);
+    if (rc) {
+        worker_log_close(g);
+        if (fds[1] >= 0)
+            close(fds[1]);
+        return rc;
+    }
+    *out = g;
+    *child_fd = fds[1];
+    return SH_OK;
+}
+
+void worker_log_close(struct worker_log *g)
+{
+    if (!g)
+        return;
+    for (int i = 0; i < LAST_READS && g->fd >= 0 && take(g); i++)
+        ;
+    pass(g, true);
+    sh_io_del(g->io);
+    sh_timer_del(g->again);
+    if (g->fd >= 0)
+        close(g->fd);
+    free(g);
+}

@@ -1,0 +1,402 @@
+/* run.c - runs: their parts, what they hold, and who is told when they end. */
+#include "common/clock.h"
+#include "common/life.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/models/seen.h"
+#include "executor/report/usage.h"
+#include "executor/requests/data.h"
+#include "executor/runs/inputs.h"
+#include "executor/runs/switch_int.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const PHASE_NAME[RUN_N_PHASES] = {"queued", "memory", "send", "active"};
+static const unsigned PHASE_NEXT[RUN_N_PHASES] = {
+    [RUN_QUEUED] = SH_LIFE(RUN_MEMORY),
+    [RUN_MEMORY] = SH_LIFE(RUN_SEND),
+    [RUN_SEND] = SH_LIFE(RUN_ACTIVE) | SH_LIFE(RUN_MEMORY) | SH_LIFE(RUN_QUEUED),
+    [RUN_ACTIVE] = SH_LIFE(RUN_SEND) | SH_LIFE(RUN_QUEUED),
+};
+static const struct sh_life LIFE = {"run", RUN_N_PHASES, PHASE_NAME, PHASE_NEXT};
+
+void run__go(struct run *r, enum run_phase to)
+{
+    r->phase = (enum run_phase)sh_life_step(&LIFE, r->phase, to, (int64_t)r->id);
+}
+
+void run__free_part(struct run_part *p)
+{
+    free(p->in);
+    free(p->out);
+    free(p->msg);
+    *p = (struct run_part){0};
+}
+
+void run__note_failed(struct run_part *p, const struct msg_wk_part_failed *m)
+{
+    free(p->msg);
+    p->rc = m->rc ? (int)m->rc : SH_E_BUG;
+    p->msg = strdup(m->msg);
+    p->sample = m->sample;
+}
+
+/* The first of the array, as many as n_parts says, run now: if none is left, the next one does. */
+static void set_parts(struct run *r, size_t n_parts, size_t n_rest)
+{
+    if (n_parts == 0 && n_rest > 0) {
+        n_parts = 1;
+        n_rest--;
+    }
+    r->n_parts = n_parts;
+    r->n_rest = n_rest;
+    r->batch = 0;
+    for (size_t i = 0; i < n_parts; i++)
+        r->batch += r->parts[i].batch;
+}
+
+void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
+{
+    size_t keep = 0, now = 0;
+
+    for (size_t i = 0; i < r->n_parts + r->n_rest; i++) {
+        struct run_part *p = &r->parts[i];
+        const struct msg_result m = {
+            .rid = p->rid, .rc = SH_E_CANCELLED, .msg = "cancelled before it ran"};
+
+        if ((!rid || p->rid == rid) && (!api_id || p->api_id == api_id)) {
+            if (!api_id) /* its API keeps the payload until it knows that nobody reads it */
+                data_result(r->x->data, p, &m);
+            run__free_part(p);
+        } else {
+            now += i < r->n_parts;
+            r->parts[keep++] = *p;
+        }
+    }
+    set_parts(r, now, keep - now);
+}
+
+/* While its inputs are on their way, what comes to its workspace may be another request's: the API
+ * has the place in its slab back as soon as it is told. */
+void run__give_back(struct run *r)
+{
+    if (r->has_pin)
+        model_unpin(r->model);
+    if (r->has_ws)
+        space_give(r->x->space, &r->ws, inputs_arrived(r->x) ? r->tag : ARENA_FOREIGN);
+    r->has_pin = r->has_ws = false;
+}
+
+void run__use(struct run *r, struct model *version, struct model *shape)
+{
+    r->model = version;
+    r->shape = shape;
+    version->n_users++;
+    if (shape != version)
+        shape->n_users++;
+    shape->is_asked = true;
+    seen_count(version, &shape->sizes);
+}
+
+void run__free(struct run *r)
+{
+    if (!r)
+        return;
+    run__give_back(r);
+    if (r->shape && r->shape != r->model)
+        r->shape->n_users--;
+    if (r->model)
+        r->model->n_users--;
+    for (size_t i = 0; i < r->n_parts + r->n_rest; i++)
+        run__free_part(&r->parts[i]);
+    free(r->parts);
+    free(r->tenant);
+    free(r);
+}
+
+/* ------------------------------------------------------------------ reports */
+
+/* From the moment the run had the device to the arrival of its last group; 0: all was there. */
+static int64_t copy_ns(const struct run *r)
+{
+    if (!r->has_pin || r->hit_bytes >= r->model->image_bytes || !r->start_ns)
+        return 0;
+    if (tx_image_busy(&r->model->tx)) /* the note of the last group came behind the result */
+        return sh_clock_ns() - r->start_ns;
+    return SH_MAX(r->model->tx.arrived_ns - r->start_ns, (int64_t)0);
+}
+
+static int64_t between(int64_t low, int64_t x, int64_t high)
+{
+    return SH_MIN(SH_MAX(x, low), high);
+}
+
+struct msg_wk_run_done run__believed(const struct run *r, const struct msg_wk_run_done *said)
+{
+    struct msg_wk_run_done d = *said;
+    const int64_t now = sh_clock_ns();
+
+    d.start_ns = between(r->start_ns, said->start_ns, now);
+    d.first_ns = between(d.start_ns, said->first_ns, now);
+    d.end_ns = between(d.first_ns, said->end_ns, now);
+    d.wait_ns = between(-1, said->wait_ns, d.end_ns - d.first_ns);
+    return d;
+}
+
+/* Without the waits for weights. A device that waits by itself does not say how long: what exceeds
+ * the profile, and no longer than until they had arrived. */
+static int64_t compute_ns(const struct run *r, const struct msg_wk_run_done *done)
+{
+    int64_t all = done->end_ns - done->first_ns, arrived = r->model->tx.arrived_ns - done->first_ns;
+    const double *layer_ns = NULL;
+    double usual = 0;
+
+    if (done->wait_ns >= 0)
+        return SH_MAX(all - done->wait_ns, (int64_t)0);
+    if (tx_image_busy(&r->model->tx))
+        arrived = all; /* the note of the last group came behind the result */
+    if (model_batch(r->shape, r->batch, &layer_ns))
+        for (uint32_t i = 0; i < r->model->n_layers; i++)
+            usual += layer_ns[i];
+    return SH_MIN(all, SH_MAX((int64_t)usual, all - SH_MAX(arrived, (int64_t)0)));
+}
+
+static void observe(const struct run *r, const char *stage, int64_t ns)
+{
+    sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(r->x->conf->name, stage),
+                      (double)ns / 1e9);
+}
+
+/* A batch of batch inference is not stopped: a request that came meanwhile has waited for its end,
+ * as one does for training to stop (train_on_stopped). */
+static void note_drain(const struct run *r)
+{
+    struct exec *x = r->x;
+
+    if (r->is_own) {
+        x->own_start_ns = r->start_ns;
+        x->own_end_ns = sh_clock_ns();
+    } else if (r->start_ns) {
+        if (x->own_end_ns > r->recv_ns)
+            observe(r, "drain", x->own_end_ns - SH_MAX(r->recv_ns, x->own_start_ns));
+        x->own_end_ns = 0; /* told once */
+    }
+}
+
+static void count(const struct run *r, const struct run_result *res,
+                  const struct msg_wk_run_done *done)
+{
+    const char *found = r->hit_bytes >= r->model->image_bytes ? "full"
+                        : r->hit_bytes > 0                    ? "partial"
+                                                              : "none";
+
+    sh_metric_add(M_shunt_runs_total,
+                  SH_LABELS(r->tenant, r->model->name, res->rc ? sh_rc_name(res->rc) : "ok"), 1);
+    if (res->rc || !done)
+        return;
+    sh_metric_add(M_shunt_residency_total, SH_LABELS(r->x->conf->name, found), 1);
+    observe(r, "first_group", done->first_ns - r->start_ns);
+    observe(r, "compute", res->compute_ns);
+    observe(r, "total", done->end_ns - r->start_ns);
+    if (res->copy_ns)
+        observe(r, "copy", res->copy_ns);
+}
+
+static struct run_result result_of(const struct run *r, const struct sh_err *why,
+                                   const struct msg_wk_run_done *done)
+{
+    const struct run_part *one = r->n_parts > 0 && r->parts[0].rc ? &r->parts[0] : NULL;
+    int64_t now = sh_clock_ns();
+
+    return (struct run_result){.rc = why->rc,
+                               .msg = why->msg,
+                               .batch = r->batch,
+                               .n_passed = r->n_passed,
+                               .queue_ns = (r->start_ns ? r->start_ns : now) - r->recv_ns,
+                               .copy_ns = copy_ns(r),
+                               .compute_ns = done ? compute_ns(r, done) : 0,
+                               .total_ns = now - r->recv_ns,
+                               .sample = r->sample < 0 && one ? one->sample : r->sample};
+}
+
+static void tell_api(const struct run *r, const struct run_part *p, const struct run_result *res)
+{
+    char msg[sizeof(((struct sh_err *)0)->msg)];
+    struct msg_result m = {.rid = p->rid,
+                           .rc = res->rc,
+                           .msg = res->msg,
+                           .run_batch = res->batch,
+                           .queue_ns = res->queue_ns,
+                           .copy_ns = res->copy_ns,
+                           .compute_ns = res->compute_ns,
+                           .total_ns = res->total_ns};
+
+    if (p->rc) {
+        m.rc = p->rc;
+        m.msg = p->msg ? p->msg : "";
+    }
+    if (p->rc && p->sample >= 0 && p->batch > 1) {
+        snprintf(msg, sizeof(msg), "sample %" PRId64 ": %s", p->sample, m.msg);
+        m.msg = msg;
+    }
+    /* Before anybody hears of it: what is answered is counted, whoever is killed now. */
+    if (!m.rc)
+        usage_run(r->x->usage, r->tenant, r->model->handle, 0, 1, p->batch);
+    data_result(r->x->data, p, &m);
+}
+
+/* What the scheduler should not learn from: none of its parts ran, or they ran one by one. */
+static void own_failure(const struct run *r, struct run_result *res)
+{
+    bool all = r->n_parts > 0;
+
+    for (size_t i = 0; i < r->n_parts; i++)
+        all = all && r->parts[i].rc;
+    if (!res->rc && all) {
+        res->rc = r->parts[0].rc;
+        res->msg = r->parts[0].msg ? r->parts[0].msg : "";
+    } else if (!res->rc && r->is_alone && !r->is_own) {
+        res->rc = SH_E_INVALID;
+        res->msg = "one of its requests failed them all, so they ran one by one";
+    }
+}
+
+void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
+{
+    struct run_result res = result_of(r, why, done);
+    struct sh_msg m = {.type = MSG_RUN_DONE};
+
+    if (!r->is_own)
+        usage_run(r->x->usage, r->tenant, r->model->handle, SH_MAX(res.compute_ns, res.copy_ns), 0,
+                  0);
+    for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
+        tell_api(r, &r->parts[i], &res);
+    own_failure(r, &res);
+    note_drain(r);
+    count(r, &res, done);
+    SH_DEBUG("switch.done", "run=%" PRIu64 " rc=%d copy_ns=%" PRId64 " ns=%" PRId64, r->id, res.rc,
+             res.copy_ns, sh_clock_ns());
+    if (res.rc)
+        SH_WARN("run.failed", "run=%" PRIu64 " model=%s code=%s msg=\"%s\"", r->id, r->model->name,
+                sh_rc_name(res.rc), res.msg);
+    if (r->is_own) {
+        if (r->fn)
+            r->fn(r->arg, &res);
+        return;
+    }
+    m.u.run_done = (struct msg_run_done){.run_id = r->id,
+                                         .rc = res.rc,
+                                         .msg = res.msg,
+                                         .total_ns = res.total_ns,
+                                         .copy_ns = res.copy_ns,
+                                         .compute_ns = r->spent_ns + res.compute_ns,
+                                         .resident_bytes = model_resident_bytes(r->model),
+                                         .busy_ns = done ? done->end_ns - done->start_ns : 0,
+                                         .copied_bytes =
+                                             res.copy_ns ? r->model->image_bytes - r->hit_bytes : 0,
+                                         .cold = r->is_cold};
+    uplink_send(&r->x->uplink, &m);
+}
+
+/* ------------------------------------------------------------------ parts that run alone */
+
+static int sample_span(const struct msg_span *whole, size_t n, uint32_t n_samples, uint32_t i,
+                       struct msg_span **out)
+{
+    *out = calloc(n + 1, sizeof(**out));
+    if (!*out)
+        return SH_E_NOMEM;
+    for (size_t k = 0; k < n; k++) {
+        uint64_t len = whole[k].len / n_samples;
+
+        (*out)[k] = (struct msg_span){whole[k].off + i * len, len};
+    }
+    return SH_OK;
+}
+
+/* The samples of an own run's only part, as parts. False: there is but one, the file of the model
+ * fixes the batch (a tensor may have no samples then), or no memory. */
+static bool into_samples(struct run *r)
+{
+    const struct run_part whole = r->parts[0];
+    const uint32_t n = whole.batch;
+    const bool may = n > 1 && r->shape->n_batches > 1;
+    struct run_part *parts = may ? calloc(n, sizeof(*parts)) : NULL;
+    int rc = parts ? SH_OK : SH_E_NOMEM;
+
+    for (uint32_t i = 0; !rc && i < n; i++) {
+        parts[i] = (struct run_part){
+            .api_id = whole.api_id, .batch = 1, .n_in = whole.n_in, .n_out = whole.n_out};
+        rc = sample_span(whole.in, whole.n_in, n, i, &parts[i].in);
+        if (!rc)
+            rc = sample_span(whole.out, whole.n_out, n, i, &parts[i].out);
+    }
+    for (uint32_t i = 0; rc && parts && i < n; i++)
+        run__free_part(&parts[i]);
+    if (rc) {
+        free(parts);
+        return false;
+    }
+    run__free_part(&r->parts[0]);
+    free(r->parts);
+    r->parts = parts;
+    r->n_parts = n;
+    r->sample = 0;
+    return true;
+}
+
+/* done NULL: its worker died, and nobody knows. */
+static void spend(struct run *r, const struct msg_wk_run_done *done)
+{
+    int64_t took_ns = done ? done->end_ns - done->first_ns : 0;
+
+    r->spent_ns += took_ns;
+    if (!r->is_own)
+        usage_run(r->x->usage, r->tenant, r->model->handle, took_ns, 0, 0);
+    r->n_attempts = 0;
+}
+
+bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
+{
+    const struct sh_err none = {0};
+    const struct run_result res = result_of(r, &none, done);
+    size_t keep = 0;
+
+    if (r->is_alone || (r->is_own ? !into_samples(r) : r->n_parts < 2))
+        return false;
+    for (size_t i = 0; i < r->n_parts; i++) {
+        if (r->parts[i].rc) {
+            tell_api(r, &r->parts[i], &res);
+            run__free_part(&r->parts[i]);
+        } else {
+            r->parts[keep++] = r->parts[i];
+        }
+    }
+    SH_INFO("run.divided", "run=%" PRIu64 " model=%s parts=%zu msg=\"%s\"", r->id, r->model->name,
+            keep, why->msg);
+    r->is_alone = true;
+    spend(r, done);
+    set_parts(r, 0, keep);
+    return true;
+}
+
+bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
+{
+    const struct run_result res = result_of(r, why, done);
+    struct run_part *p = &r->parts[0];
+
+    if (!r->is_alone || r->n_rest == 0 || (r->is_own && (why->rc || p->rc)))
+        return false;
+    if (!r->is_own)
+        tell_api(r, p, &res);
+    else
+        r->sample++;
+    run__free_part(p);
+    memmove(r->parts, r->parts + 1, r->n_rest * sizeof(*r->parts));
+    spend(r, done);
+    set_parts(r, 0, r->n_rest);
+    return true;
+}

@@ -1,0 +1,797 @@
+/* switch.c - see switch.h. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "executor/hooks.h"
+#include "executor/requests/data.h"
+#include "executor/runs/inputs.h"
+#include "executor/runs/payload.h"
+#include "executor/runs/switch_int.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+#define TICK_NS ((int64_t)20000000)
+#define STUCK_NS ((int64_t)5000000000)
+#define LOOSE_NS ((int64_t)10000000000)
+
+struct switcher {
+    struct exec *x;
+    struct switch_rival rival;
+    struct run *current;
+    struct run *queue, **tail;
+    size_t n_queued;
+    struct loose_parts loose;
+    struct sh_timer *tick;
+    uint32_t n_stops; /* for debug-stop-way=turns */
+    uint64_t n_started;
+};
+
+/* ------------------------------------------------------------------ queue */
+
+static void append(struct switcher *sw, struct run *r)
+{
+    r->next = NULL;
+    *sw->tail = r;
+    sw->tail = &r->next;
+    sw->n_queued++;
+}
+
+static void unlink_run(struct switcher *sw, struct run **at)
+{
+    struct run *r = *at;
+
+    *at = r->next;
+    if (sw->tail == &r->next)
+        sw->tail = at;
+    r->next = NULL;
+    sw->n_queued--;
+}
+
+static void end_run(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
+{
+    run__report(r, why, done);
+    run__free(r);
+}
+
+static void end_current(struct switcher *sw, const struct sh_err *why,
+                        const struct msg_wk_run_done *done)
+{
+    struct run *r = sw->current;
+
+    sw->current = NULL;
+    end_run(r, why, done);
+}
+
+static bool payload_is_here(struct switcher *sw, const struct run *r)
+{
+    for (size_t i = 0; i < r->n_parts && !r->is_own; i++)
+        if (!data_is_complete(sw->x->data, r->parts[i].api_id, r->parts[i].rid, r->recv_ns))
+            return false;
+    return true;
+}
+
+/* The first whose payload is here and for whom a worker is free; our own runs come last. */
+static struct run **pick(struct switcher *sw)
+{
+    struct run **own = NULL;
+
+    for (struct run **p = &sw->queue; *p; p = &(*p)->next) {
+        if (!payload_is_here(sw, *p) || (!pool_find(sw->x->pool, (*p)->shape->handle) &&
+                                         !HOOK_ASK(sw->x, frees_worker, false, sw->x, (*p)->model)))
+            continue;
+        if (!(*p)->is_own)
+            return p;
+        if (!own)
+            own = p;
+    }
+    return own;
+}
+
+bool switch_is_quiet(const struct switcher *sw)
+{
+    return !sw->current && !sw->queue;
+}
+
+bool switch_has_waiting(const struct switcher *sw, const struct model *m)
+{
+    for (const struct run *r = sw->queue; r; r = r->next)
+        if (r->shape == m)
+            return true;
+    return sw->current && sw->current->shape == m && sw->current->phase != RUN_ACTIVE;
+}
+
+bool switch_wants_memory(const struct switcher *sw)
+{
+    return sw->current && sw->current->phase == RUN_MEMORY;
+}
+
+bool switch_is_idle(struct switcher *sw)
+{
+    return !sw->current && !pick(sw);
+}
+
+/* ------------------------------------------------------------------ memory */
+
+static void unkeep_all(struct switcher *sw)
+{
+    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+        model_unkeep(m, INT64_MAX);
+}
+
+static bool images_arrive(struct switcher *sw)
+{
+    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+        if (tx_image_busy(&m->tx) || m->is_broken)
+            return true;
+    return false;
+}
+
+/* On the lane: the scrub of the workspace, if it needs one, then the inputs if they are large, then
+ * the first group, which has to follow whatever has become of the inputs: its place is taken.
+ * `spare`: keep what is there of the run's own image. */
+static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
+{
+    const double *layer_ns = NULL;
+    const struct msg_batch *b = model_batch(r->shape, r->batch, &layer_ns);
+    struct residency_need need = {.tag = r->tag, .kind = ARENA_WORK, .spare = spare};
+    int rc, rc_begin;
+
+    if (!b)
+        return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
+                       r->model->max_batch);
+    rc = space_alloc(r->x->space, b->ws_bytes, &need, &r->ws, err);
+    if (rc)
+        return rc;
+    r->ws_bytes = b->ws_bytes;
+    r->has_ws = true;
+    rc = model_place(r->model, &r->hit_bytes, err);
+    if (!rc) {
+        rc = inputs_send(r, err);
+        rc_begin = model_transmit_begin(r->model, layer_ns, rc ? NULL : err);
+        rc = rc ? rc : rc_begin;
+    }
+    if (rc) {
+        run__give_back(r);
+        return rc;
+    }
+    residency_pin(space_residency(r->x->space), r->model->res);
+    model_unkeep(r->model,
+                 INT64_MAX); /* kept for this run: training may have the memory after it */
+    r->model->last_use_ns = r->shape->last_use_ns = sh_clock_ns();
+    r->has_pin = true;
+    return SH_OK;
+}
+
+static int take_memory(struct run *r, struct sh_err *err)
+{
+    struct sh_err first = {0};
+    int rc;
+
+    if (!HOOK_ASK(r->x, has_memory, true, r->x))
+        return SH_OK; /* the worker takes it, elsewhere */
+    rc = take_with(r, r->model->res, &first);
+    /* The image may lie so that no piece is large enough; then it is better copied again elsewhere
+     * than that training loses its step. */
+    if (rc == SH_E_DEVMEM)
+        rc = take_with(r, RESIDENCY_NO_IMAGE, NULL);
+    if (rc)
+        sh_err_copy(err, &first);
+    return rc;
+}
+
+static const struct msg_batch *batch_of(const struct run *r)
+{
+    const double *layer_ns;
+
+    return model_batch(r->shape, r->batch, &layer_ns);
+}
+
+/* What training must give up so that this run fits. */
+static enum stop_way way_for(const struct switcher *sw, struct run *r)
+{
+    struct space_range freed[2];
+    size_t n = sw->rival.ranges(sw->rival.arg, STOP_DROP, freed);
+
+    if (n && space_would_fit(r->x->space, r->model->res, (size_t)batch_of(r)->ws_bytes, freed, n))
+        return STOP_DROP;
+    return STOP_SWAP;
+}
+
+/* How it stops if the run fits beside all that it has. */
+static enum stop_way way_beside(struct switcher *sw)
+{
+    if (sw->x->debug_turns)
+        return (enum stop_way)(sw->n_stops++ % STOP_N_WAYS);
+    return sw->x->debug_way == STOP_N_WAYS ? STOP_PAUSE : sw->x->debug_way;
+}
+
+static void ask_training(const struct switcher *sw, struct run *r, enum stop_way way)
+{
+    if (r->has_asked && r->way >= way)
+        return;
+    r->has_asked = true;
+    r->way = way;
+    sw->rival.yield(sw->rival.arg, way);
+}
+
+/* Training stops in any case: it need not wait until it is known what else it must give up. */
+static void stop_training(struct switcher *sw)
+{
+    if (!sw->x->debug_turns && sw->x->debug_way == STOP_N_WAYS)
+        sw->rival.yield(sw->rival.arg, STOP_PAUSE);
+}
+
+/* True: something changed; false: wait for an event. */
+static bool give_memory(struct switcher *sw, struct run *r)
+{
+    struct sh_err err = {0}, never = {0};
+    int rc;
+
+    if (!r->has_asked && HOOK_ASK(sw->x, wants_swap, false, sw->x)) {
+        ask_training(sw, r, STOP_SWAP);
+        return true;
+    }
+    if (r->has_asked && !sw->rival.has_yielded(sw->rival.arg, r->way))
+        return false;
+    HOOK_TELL(sw->x, has_swapped, sw->x);
+    rc = take_memory(r, &err);
+    r->memory_ns = sh_clock_ns();
+    if (!rc) {
+        run__go(r, RUN_SEND);
+        ask_training(sw, r, way_beside(sw));
+        return true;
+    }
+    if (rc == SH_E_DEVMEM) {
+        enum stop_way way = r->has_asked && r->way == STOP_DROP ? STOP_SWAP : way_for(sw, r);
+
+        unkeep_all(sw);
+        if (!sw->rival.has_yielded(sw->rival.arg, way)) {
+            ask_training(sw, r, way);
+            return true;
+        }
+        if (take_memory(r, NULL) == SH_OK) {
+            run__go(r, RUN_SEND);
+            return true;
+        }
+        if (images_arrive(sw))
+            return false; /* their copies end soon, then they can be evicted */
+        if (store_yield_pins(sw->x->store))
+            return true;
+    }
+    /* Its tenant's quota may have shrunk below it: then nobody should ask again. */
+    if (rc == SH_E_DEVMEM && model_check_fits(r->model, batch_of(r)->ws_bytes, &never))
+        err = never;
+    end_current(sw, &err, NULL);
+    return true;
+}
+
+/* ------------------------------------------------------------------ sending */
+
+/* A worker that joined after the run got its memory may need a larger workspace. */
+static bool has_outgrown(const struct run *r)
+{
+    const double *layer_ns;
+
+    return r->has_ws && model_batch(r->shape, r->batch, &layer_ns)->ws_bytes > r->ws_bytes;
+}
+
+/* Only the workspace has to be waited for: inputs are written to it at once. The image need
+ * not have arrived, and its head need not have moved to its place yet: each group carries a ticket
+ * that the lane raises behind that group's bytes, and behind the move before them. */
+static bool send_run(struct switcher *sw, struct run *r)
+{
+    const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
+    const struct tx_image *im = &r->model->tx;
+    struct worker *w = pool_find(sw->x->pool, r->shape->handle);
+    struct sh_msg m = {.type = MSG_WK_RUN};
+    struct hook_send extra = {.n_fds = 0};
+    struct sh_err err = {0};
+
+    if (!w)
+        HOOK_TELL(sw->x, finds_no_worker, sw->x);
+    if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
+        return false;
+    if (has_outgrown(r)) {
+        run__give_back(r);
+        run__go(r, RUN_MEMORY);
+        return true;
+    }
+    m.u.wk_run = (struct msg_wk_run){.run_id = r->id,
+                                     .handle = r->shape->handle,
+                                     .batch = r->batch,
+                                     .n_parts = (uint32_t)r->n_parts,
+                                     .image_off = r->model->at.off,
+                                     .ws_off = space_offset(&r->ws),
+                                     .groups = {&all, sizeof(all)}};
+    r->is_cold |= tx_image_busy(im);
+    if (tx_image_busy(im))
+        m.u.wk_run.groups = (struct sh_blob){im->groups, im->n_groups * sizeof(*im->groups)};
+    inputs_tell(r, &m.u.wk_run);
+    if (payload_lend(r, w, &err)) {
+        end_current(sw, &err, NULL);
+        return true;
+    }
+    HOOK_TELL(sw->x, fill_run, r, &m.u.wk_run, &extra);
+    worker_cork(w);
+    payload_send_parts(r, w);
+    pool_set_state(w, WORKER_ACTIVE);
+    w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
+    worker_send(w, &m, extra.fds, extra.n_fds);
+    worker_uncork(w);
+    SH_DEBUG("switch.send",
+             "run=%" PRIu64 " worker=%u image=%u groups=%zu ws_bytes=%" PRIu64
+             " inputs=%u memory_ns=%" PRId64 " ns=%" PRId64,
+             r->id, w->index, r->model->res, m.u.wk_run.groups.len / sizeof(struct msg_group),
+             r->ws_bytes, m.u.wk_run.inputs, r->memory_ns, sh_clock_ns());
+    free(extra.groups);
+    for (size_t i = 0; i < r->n_parts; i++)
+        r->parts[i].rc = SH_OK; /* what another worker found, this one finds too */
+    r->worker = w;
+    r->sent_ns = sh_clock_ns();
+    r->n_attempts++;
+    run__go(r, RUN_ACTIVE);
+    return true;
+}
+
+/* The worker learns of the run while the lane is given the rest of its weights. */
+static bool start_run(struct switcher *sw, struct run *r)
+{
+    struct model *m = r->model;
+    struct sh_err err = {0};
+    bool did = give_memory(sw, r);
+
+    if (sw->current == r && r->phase == RUN_SEND)
+        did = send_run(sw, r) || did;
+    if (model_transmit_rest(m, &err) == SH_OK)
+        return did;
+    if (sw->current == r && r->phase == RUN_ACTIVE)
+        r->is_forced = true; /* it ends soon, with garbage */
+    else if (sw->current == r)
+        end_current(sw, &err, NULL);
+    return true;
+}
+
+/* Those of a model (NULL: of all) whose time is over. */
+static void end_queued(struct switcher *sw, const struct model *m, int64_t now,
+                       const struct sh_err *why)
+{
+    for (struct run **p = &sw->queue; *p;) {
+        struct run *r = *p;
+
+        if ((m && r->shape != m) || now < r->deadline_ns) {
+            p = &r->next;
+            continue;
+        }
+        unlink_run(sw, p);
+        end_run(r, why, NULL);
+    }
+}
+
+static void end_late(struct switcher *sw, int64_t now)
+{
+    struct sh_err late = {0};
+
+    SH_FAIL(&late, SH_E_TIMEOUT, "the time for this run was over before the device was free");
+    end_queued(sw, NULL, now, &late);
+}
+
+bool switch_turn(struct switcher *sw)
+{
+    struct run *r = sw->current;
+
+    if (!r) {
+        struct run **p;
+
+        end_late(sw, sh_clock_ns());
+        HOOK_TELL(sw->x, before_run, sw->x);
+        if (!(p = pick(sw)))
+            return false;
+        r = *p;
+        unlink_run(sw, p);
+        r->n_passed = sw->n_started++ - r->n_passed;
+        run__go(r, RUN_MEMORY);
+        r->start_ns = sh_clock_ns();
+        sw->current = r;
+        stop_training(sw);
+        SH_DEBUG("switch.start", "run=%" PRIu64 " model=%s batch=%u ns=%" PRId64, r->id,
+                 r->model->name, r->batch, r->start_ns);
+    }
+    switch (r->phase) {
+    case RUN_MEMORY:
+        return start_run(sw, r);
+    case RUN_SEND:
+        return send_run(sw, r);
+    default:
+        return false;
+    }
+}
+
+/* ------------------------------------------------------------------ the scheduler's messages */
+
+void switch_on_part(struct switcher *sw, const struct msg_run_part *m)
+{
+    parts__add(&sw->loose, m);
+}
+
+static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
+{
+    const double *layer_ns;
+
+    if (!r->shape || (r->shape->phase != MODEL_READY && r->shape == r->model))
+        return SH_FAIL(err, SH_E_NOTFOUND, "the model version is not loaded on this executor");
+    /* A shape that no worker has yet: the run waits until one has. */
+    if (r->shape->phase == MODEL_READY && !model_batch(r->shape, r->batch, &layer_ns))
+        return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
+                       r->model->max_batch);
+    if (sw->n_queued >= (size_t)sw->x->conf->max_queued_runs)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu runs wait on this executor; try again later",
+                       sw->n_queued);
+    return SH_OK;
+}
+
+/* A refused run has no model perhaps, so it is not a run yet for run__report. */
+static void refuse(struct switcher *sw, struct run *r, const struct sh_err *why)
+{
+    struct sh_msg m = {.type = MSG_RUN_DONE};
+
+    SH_WARN("run.refused", "run=%" PRIu64 " code=%s msg=\"%s\"", r->id, sh_rc_name(why->rc),
+            why->msg);
+    for (size_t i = 0; i < r->n_parts; i++) {
+        struct msg_result res = {
+            .rid = r->parts[i].rid, .rc = why->rc, .msg = why->msg, .run_batch = r->batch};
+
+        data_result(sw->x->data, &r->parts[i], &res);
+    }
+    m.u.run_done = (struct msg_run_done){.run_id = r->id, .rc = why->rc, .msg = why->msg};
+    uplink_send(&sw->x->uplink, &m);
+}
+
+static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct sh_err *err)
+{
+    struct run *r = calloc(1, sizeof(*r));
+
+    if (!r) {
+        SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
+        return NULL;
+    }
+    r->x = sw->x;
+    r->sample = -1;
+    r->id = m->run_id;
+    r->batch = m->batch;
+    r->recv_ns = sh_clock_ns();
+    r->deadline_ns = m->budget_ns > 0 ? r->recv_ns + m->budget_ns : INT64_MAX;
+    if (parts__collect(&sw->loose, r, m->n_parts, err) || sh_strdup(m->tenant, &r->tenant, err) ||
+        space_tag(sw->x->space, m->tenant, &r->tag, err))
+        return r; /* refused with its parts */
+    return r;
+}
+
+void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh_err *why)
+{
+    struct sh_err err = {0};
+    struct run *r = new_run(sw, m, &err);
+
+    if (r)
+        refuse(sw, r, why);
+    run__free(r);
+}
+
+void switch_on_run(struct switcher *sw, const struct msg_run *m)
+{
+    struct model *version = NULL, *shape = NULL;
+    struct sh_err err = {0};
+    struct run *r = new_run(sw, m, &err);
+
+    if (!r) {
+        sh_log_err(SH_LOG_ERROR, "run.lost", &err);
+        return;
+    }
+    if (!err.rc) {
+        store_shape_of(sw->x->store, m, &version, &shape, &err);
+        if (!err.rc && version)
+            run__use(r, version, shape);
+        if (!err.rc)
+            admit(sw, r, &err);
+    }
+    if (err.rc) {
+        refuse(sw, r, &err);
+        run__free(r);
+        return;
+    }
+    append(sw, r);
+    if (sw->current)
+        model_prepare(r->model, false); /* its copies travel while the current run computes */
+}
+
+int switch_submit(struct switcher *sw, struct model *m, const struct sh_sizes *sizes,
+                  const struct run_part *part, run_done_fn *fn, void *arg, struct sh_err *err)
+{
+    struct run *r = calloc(1, sizeof(*r));
+    struct model *shape = m;
+    int rc = sizes ? store_shape(m, sizes, &shape, err) : SH_OK;
+
+    if (r)
+        r->parts = calloc(1, sizeof(*r->parts));
+    if (!rc && (!r || !r->parts || sh_strdup(m->tenant, &r->tenant, err)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
+    if (rc) {
+        run__free(r);
+        return rc;
+    }
+    r->x = sw->x;
+    r->sample = -1;
+    run__use(r, m, shape);
+    r->batch = part->batch;
+    r->tag = m->tag;
+    r->recv_ns = sh_clock_ns();
+    r->deadline_ns = INT64_MAX;
+    r->is_own = true;
+    r->fn = fn;
+    r->arg = arg;
+    r->n_passed = sw->n_started - (sw->current != NULL); /* it has the device: it goes before */
+    r->parts[0] = *part;
+    r->n_parts = 1;
+    append(sw, r);
+    return SH_OK;
+}
+
+bool switch_has_started(const struct switcher *sw, const void *arg)
+{
+    return sw->current && sw->current->is_own && sw->current->arg == arg;
+}
+
+void switch_withdraw(struct switcher *sw, const void *arg)
+{
+    if (switch_has_started(sw, arg))
+        sw->current->fn = NULL; /* it ends unheard */
+    for (struct run **p = &sw->queue; *p;) {
+        struct run *r = *p;
+
+        if (r->arg != arg || !r->is_own) {
+            p = &r->next;
+            continue;
+        }
+        unlink_run(sw, p);
+        run__free(r);
+    }
+}
+
+/* ------------------------------------------------------------------ ends */
+
+static void drop_from_run(struct switcher *sw, struct run **at, uint64_t rid, uint64_t api_id)
+{
+    struct run *r = *at;
+    struct sh_err why = {0};
+
+    run__drop_parts(r, rid, api_id);
+    if (r->n_parts)
+        return; /* n_rest is 0 where n_parts is */
+    unlink_run(sw, at);
+    SH_FAIL(&why, SH_E_CANCELLED, "cancelled before it ran");
+    end_run(r, &why, NULL);
+}
+
+void switch_on_cancel(struct switcher *sw, uint64_t run_id, uint64_t rid)
+{
+    for (struct run **p = &sw->queue; *p; p = &(*p)->next)
+        if ((*p)->id == run_id && !(*p)->is_own) {
+            drop_from_run(sw, p, rid, 0);
+            return;
+        }
+}
+
+void switch_on_api_gone(struct switcher *sw, uint64_t api_id)
+{
+    struct run *now = sw->current;
+
+    for (size_t i = 0; now && !now->is_own && i < now->n_parts + now->n_rest; i++)
+        now->parts[i].is_cut |= now->parts[i].api_id == api_id;
+    for (struct run **p = &sw->queue; *p;) {
+        struct run *r = *p;
+
+        if (!r->is_own)
+            drop_from_run(sw, p, 0, api_id);
+        if (*p == r)
+            p = &r->next;
+    }
+}
+
+/* The current run gives up what it has: it is to wait once more. */
+static struct run *take_back(struct switcher *sw)
+{
+    struct run *r = sw->current;
+
+    run__give_back(r);
+    run__go(r, RUN_QUEUED);
+    r->worker = NULL;
+    r->has_asked = false;
+    r->n_passed = sw->n_started - 1 - r->n_passed; /* as before it began */
+    sw->current = NULL;
+    return r;
+}
+
+/* It waits until a worker has its model again, and holds nothing up meanwhile. */
+static void put_first(struct switcher *sw)
+{
+    struct run *r = take_back(sw);
+
+    r->next = sw->queue;
+    if (!sw->queue)
+        sw->tail = &r->next;
+    sw->queue = r;
+    sw->n_queued++;
+}
+
+void switch_on_part_failed(struct switcher *sw, struct worker *w,
+                           const struct msg_wk_part_failed *m)
+{
+    struct run *r = sw->current;
+
+    if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id ||
+        m->part >= r->n_parts) {
+        SH_ERROR("worker.message.bug", "worker=%u type=WK_PART_FAILED", w->index);
+        worker_kill(w, "protocol");
+        return;
+    }
+    run__note_failed(&r->parts[m->part], m);
+}
+
+/* Does something of the current run remain to be run? Then it waits behind the others, who are not
+ * to pay for its data. of_part: the failure may be one part's, so from now on each runs alone. */
+static bool goes_on(struct switcher *sw, const struct sh_err *why,
+                    const struct msg_wk_run_done *done, bool of_part)
+{
+    struct run *r = sw->current;
+
+    if (r->is_forced || (why->rc && !of_part) ||
+        (!(why->rc && run__divide(r, why, done)) && !run__next_part(r, why, done)))
+        return false;
+    append(sw, take_back(sw));
+    return true;
+}
+
+void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_wk_run_done *m)
+{
+    struct run *r = sw->current;
+    struct msg_wk_run_done done;
+    struct sh_err why = {0};
+
+    if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id) {
+        SH_ERROR("worker.message.bug", "worker=%u type=WK_RUN_DONE", w->index);
+        worker_kill(w, "protocol");
+        return;
+    }
+    if (m->rc == SH_E_DEVLOST)
+        return; /* its process ends now; then the run fails over */
+    pool_set_state(w, WORKER_STANDBY);
+    if (r->is_forced)
+        SH_FAIL(&why, SH_E_UNAVAILABLE, "the copy of the model's weights did not end; try again");
+    else if (m->rc)
+        SH_FAIL(&why, (int)m->rc, "%s", m->msg);
+    payload_take_back(r, w, !why.rc);
+    done = run__believed(r, m);
+    if (!goes_on(sw, &why, &done, why.rc == SH_E_INVALID))
+        end_current(sw, &why, &done);
+    HOOK_TELL(sw->x, on_run_done, w);
+}
+
+static bool is_anywhere(struct switcher *sw, const struct model *m)
+{
+    for (size_t i = 0; i < pool_size(sw->x->pool); i++) {
+        const struct worker *w = pool_at(sw->x->pool, i);
+
+        if (worker_is_alive(w) && worker_has_model(w, m->handle))
+            return true;
+    }
+    return false;
+}
+
+void switch_on_worker_dead(struct switcher *sw, struct worker *w)
+{
+    struct run *r = sw->current;
+    struct sh_err why = {0};
+
+    if (!r || r->phase != RUN_ACTIVE || r->worker != w)
+        return;
+    r->worker = NULL;
+    if (r->n_attempts < RUN_MAX_ATTEMPTS && !r->is_forced && !r->is_overdue) {
+        SH_WARN("run.failover", "run=%" PRIu64 " model=%s", r->id, r->model->name);
+        run__go(r, RUN_SEND);
+        if (!is_anywhere(sw, r->shape))
+            put_first(sw);
+        return;
+    }
+    if (r->is_overdue)
+        SH_FAIL(&why, SH_E_TIMEOUT, "the run took longer than the %lld ms that a run may take",
+                (long long)sw->x->conf->run_ms);
+    else
+        SH_FAIL(&why, SH_E_UNAVAILABLE, "its worker died %u times during this run", r->n_attempts);
+    if (r->is_own || !goes_on(sw, &why, NULL, !r->is_overdue))
+        end_current(sw, &why, NULL);
+}
+
+void switch_give_up(struct switcher *sw, const struct model *m, const struct sh_err *why)
+{
+    if (sw->current && sw->current->shape == m && sw->current->phase != RUN_ACTIVE)
+        end_current(sw, why, NULL);
+    end_queued(sw, m, INT64_MAX, why);
+}
+
+/* ------------------------------------------------------------------ time */
+
+static void watch_current(struct switcher *sw, int64_t now)
+{
+    struct run *r = sw->current;
+    struct tx_image *im;
+    struct sh_err why = {0};
+
+    if (!r)
+        return;
+    im = &r->model->tx;
+    if (r->phase != RUN_ACTIVE && now > r->deadline_ns) {
+        SH_FAIL(&why, SH_E_TIMEOUT, "the time for this run was over before it had memory");
+        end_current(sw, &why, NULL);
+        return;
+    }
+    if (r->phase == RUN_ACTIVE && tx_image_busy(im) && !r->is_forced &&
+        now - im->sent_ns > STUCK_NS + 4 * im->predicted_ns) {
+        r->is_forced = true;
+        model_force(r->model);
+        inputs_force(sw->x);
+    }
+    if (r->phase == RUN_ACTIVE && now - r->sent_ns > sw->x->conf->run_ms * 1000000) {
+        r->is_overdue = true;
+        worker_kill(r->worker, "run-time");
+    }
+}
+
+static void on_tick(struct sh_loop *l, void *arg)
+{
+    struct switcher *sw = arg;
+    int64_t now = sh_clock_ns();
+
+    (void)l;
+    end_late(sw, now);
+    watch_current(sw, now);
+    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+        model_tick(m, now);
+    parts__expire(&sw->loose, now - LOOSE_NS);
+}
+
+int switch_new(struct exec *x, const struct switch_rival *rival, struct switcher **out,
+               struct sh_err *err)
+{
+    struct switcher *sw = calloc(1, sizeof(*sw));
+    int rc;
+
+    *out = NULL;
+    if (!sw)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the switcher");
+    sw->x = x;
+    sw->rival = *rival;
+    sw->tail = &sw->queue;
+    rc = sh_timer_add(x->loop, TICK_NS, TICK_NS, on_tick, sw, &sw->tick, err);
+    if (rc) {
+        free(sw);
+        return rc;
+    }
+    *out = sw;
+    return SH_OK;
+}
+
+void switch_free(struct switcher *sw)
+{
+    if (!sw)
+        return;
+    run__free(sw->current);
+    while (sw->queue) {
+        struct run *r = sw->queue;
+
+        unlink_run(sw, &sw->queue);
+        run__free(r);
+    }
+    parts__expire(&sw->loose, INT64_MAX);
+    sh_timer_del(sw->tick);
+    free(sw);
+}

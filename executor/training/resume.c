@@ -1,0 +1,186 @@
+/* resume.c - what a job begins with: the initial state, or a checkpoint and the losses before it.
+ *
+ * Gigabytes come from disk, so the checkpoint thread does it and the loop goes on with requests.
+ * While job.reading is set, the first slot, the losses, `resume` and `resume_step` are the
+ * thread's: train_turn() takes no step then, and so nothing frees the job either.
+ */
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/safetensors.h"
+#include "executor/training/train_int.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LOSSES_FILE_MAX ((size_t)64 << 20)
+
+struct reading {           /* a task with what it points to */
+    struct ckpt_task task; /* first member */
+    struct job *job;
+    struct sh_shm state; /* as the worker initialised it */
+};
+
+/* ------------------------------------------------------------------ on the thread */
+
+/* The scheduler may name a file that a newer one has replaced before it heard of that. */
+static int find_resume(struct job *j, struct sh_err *err)
+{
+    struct dirent *e;
+    int64_t best = -1;
+    char *path;
+    DIR *d;
+
+    if (access(j->resume, F_OK) == 0 || errno != ENOENT || !(d = opendir(j->dir)))
+        return SH_OK; /* opening it tells what is wrong */
+    while ((e = readdir(d)))
+        best = SH_MAX(best, sh_st_ckpt_step(e->d_name));
+    closedir(d);
+    if (best < 0)
+        return SH_OK;
+    path = job_ckpt_path(j, best);
+    if (!path)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the path of a checkpoint");
+    SH_WARN("job.resume",
+            "job=%" PRId64 " msg=\"the checkpoint of step %" PRId64
+            " is not there; the newest is of step %" PRId64 "\"",
+            j->id, j->resume_step, best);
+    free(j->resume);
+    j->resume = path;
+    j->resume_step = best;
+    return SH_OK;
+}
+
+static int copy_tensor(const struct job *j, const struct sh_st *f, size_t i, const char *name,
+                       char *to, struct sh_err *err)
+{
+    const struct sh_st_tensor *want = &j->tensors[i], *t = sh_st_find(f, name);
+    int64_t off = json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
+
+    if (!t || t->bytes != want->bytes || t->dtype != want->dtype)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the checkpoint of step %" PRId64 " does not hold \"%s\" as this job has it",
+                       j->resume_step, name);
+    memcpy(to + off, t->data, t->bytes);
+    return SH_OK;
+}
+
+/* What evaluations have said, and the best weights. */
+static int read_trials(struct job *j, const struct sh_st *f, struct sh_err *err)
+{
+    const char *text = sh_st_meta(f, "evaluation");
+    struct slot *best = &j->slots[0];
+    int rc = SH_OK;
+
+    if (j->trials.every && text)
+        rc = trials_read(&j->trials, text, err);
+    if (rc || !j->trials.best_by || !j->trials.best_step)
+        return rc;
+    if (j->trials.best_step != j->resume_step) {
+        best = &j->slots[1];
+        for (size_t i = 0; !rc && i < j->n_tensors; i++)
+            if (j->best_names[i])
+                rc = copy_tensor(j, f, i, j->best_names[i], best->mem.base, err);
+        best->step = j->trials.best_step;
+    }
+    slots_keep_best(j, best);
+    return rc;
+}
+
+static int read_checkpoint(struct job *j, char *to, struct sh_err *err)
+{
+    struct sh_st *f = NULL;
+    int rc = find_resume(j, err);
+
+    if (!rc)
+        rc = sh_st_open(j->resume, &f, err);
+    if (rc)
+        return rc;
+    for (size_t i = 0; !rc && i < j->n_tensors; i++)
+        rc = copy_tensor(j, f, i, j->tensors[i].name, to, err);
+    if (!rc && sh_st_meta(f, "step"))
+        rc = sh_parse_i64(sh_st_meta(f, "step"), 0, INT64_MAX, "step of the checkpoint",
+                          &j->resume_step, err);
+    if (!rc && j->resume_step > j->steps)
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "the checkpoint is of step %" PRId64 ", the job has %" PRId64 " steps",
+                     j->resume_step, j->steps);
+    if (!rc)
+        rc = read_trials(j, f, err);
+    sh_st_close(f);
+    return rc;
+}
+
+/* An attempt that goes on keeps the losses of those before it. */
+static void read_losses(struct job *j)
+{
+    char *path = job_file(j, "losses.json");
+    json_t *a = NULL;
+
+    if (path && !sh_json_load_file(path, LOSSES_FILE_MAX, &a, NULL))
+        for (size_t i = 0; i < j->n_losses && i < json_array_size(a); i++) {
+            const json_t *v = json_array_get(a, i);
+
+            if ((int64_t)i * j->loss_stride < j->resume_step && json_is_number(v))
+                j->losses[i] = json_number_value(v);
+        }
+    json_decref(a);
+    free(path);
+}
+
+static int read_all(struct ckpt_task *t, struct sh_err *err)
+{
+    struct reading *r = (struct reading *)t;
+    struct job *j = r->job;
+    char *to = j->slots[0].mem.base;
+    int rc = SH_OK;
+
+    memcpy(to, r->state.base, (size_t)j->state_bytes);
+    if (!j->resume)
+        return SH_OK;
+    rc = read_checkpoint(j, to, err);
+    if (!rc)
+        read_losses(j);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ on the loop */
+
+static void on_read(struct ckpt_task *t)
+{
+    struct reading *r = (struct reading *)t;
+    struct job *j = r->job;
+
+    j->reading = NULL;
+    if (t->err.rc)
+        train__fail(j, &t->err);
+    else
+        slots_begin(j);
+    if (!t->err.rc && j->resume)
+        job_log_say(j->log, "goes on from the checkpoint of step %" PRId64, j->resume_step);
+    j->is_built = t->err.rc == SH_OK;
+    sh_shm_fini(&r->state);
+    free(r);
+}
+
+int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err)
+{
+    struct reading *r = calloc(1, sizeof(*r));
+    int rc;
+
+    if (!r)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the beginning of a job");
+    *r = (struct reading){.task = {.work = read_all, .done = on_read}, .job = j, .state = *state};
+    rc = ckpt_submit(j->x->ckpt, &r->task, err);
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    j->reading = &r->task;
+    *state = (struct sh_shm){.fd = -1};
+    return SH_OK;
+}

@@ -1,0 +1,442 @@
+/* slots.c - the state of a job in host memory, and from there on disk.
+ *
+ * A slot is published (is_valid) only when the copy from the device is complete, so there is always
+ * a whole state of one step. The newest published slot is never overwritten; neither is one that
+ * the checkpoint thread reads. A third slot is made only when both others are taken that way.
+ *
+ * A full disk is an event, not the end: training goes on, the old file stays, the next checkpoint
+ * tries again.
+ */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/files/push.h"
+#include "executor/training/job.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define N_META 10
+
+struct disk_task {         /* a task with what it points to */
+    struct ckpt_task task; /* first member */
+    struct job *job;
+    struct slot *slot, *best; /* best: NULL: none, or it is that slot */
+    int64_t step, attempt;
+    struct sh_st_tensor *tensors;
+    const char *meta[N_META];
+    char step_text[24], job_text[24], steps_text[24], evaluation[SH_JOB_EVALUATION_BYTES];
+    char *path, *losses_path, *remove_path;
+    double *losses;
+    struct push *push; /* NULL: it is not on its way */
+};
+
+struct slot *slots_newest(struct job *j)
+{
+    struct slot *best = NULL;
+
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        if (j->slots[i].is_valid && (!best || j->slots[i].step > best->step))
+            best = &j->slots[i];
+    return best;
+}
+
+static int make(struct job *j, struct slot *s, struct sh_err *err)
+{
+    int rc;
+
+    if (s->mem.fd >= 0)
+        return SH_OK;
+    rc = sh_shm_create("shunt-slot", (size_t)SH_MAX(j->state_bytes, (uint64_t)1), &s->mem, err);
+    if (!rc)
+        rc = dev_mem_host_lock(j->x->mem, s->mem.base, s->mem.bytes, err);
+    s->is_locked = rc == SH_OK;
+    if (rc)
+        sh_shm_fini(&s->mem);
+    return rc;
+}
+
+static struct slot *free_slot(struct job *j)
+{
+    struct slot *newest = slots_newest(j);
+
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        if (&j->slots[i] != newest && !j->slots[i].is_filling && !j->slots[i].is_writing &&
+            !j->slots[i].is_best)
+            return &j->slots[i];
+    return NULL;
+}
+
+struct slot *slots_best(struct job *j)
+{
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        if (j->slots[i].is_best)
+            return &j->slots[i];
+    return NULL;
+}
+
+void slots_keep_best(struct job *j, struct slot *s)
+{
+    for (int i = 0; i < JOB_N_SLOTS; i++)
+        j->slots[i].is_best = &j->slots[i] == s;
+}
+
+bool slots_have_room(struct job *j)
+{
+    return free_slot(j) != NULL;
+}
+
+void slots_fini(struct job *j)
+{
+    for (int i = 0; i < JOB_N_SLOTS; i++) {
+        if (j->slots[i].is_locked)
+            dev_mem_host_unlock(j->x->mem, j->slots[i].mem.base);
+        sh_shm_fini(&j->slots[i].mem);
+    }
+}
+
+/* ------------------------------------------------------------------ the first state */
+
+struct sweep_task {        /* a task with what it points to */
+    struct ckpt_task task; /* first member */
+    char *dir, *keep;
+};
+
+static void on_swept(struct ckpt_task *t)
+{
+    struct sweep_task *s = (struct sweep_task *)t;
+
+    free(s->dir);
+    free(s->keep);
+    free(s);
+}
+
+/* Earlier attempts knew which of their files to remove; this one knows only its own. */
+static void remove_old_files(const struct job *j)
+{
+    struct sweep_task *s = calloc(1, sizeof(*s));
+    const char *slash = j->resume ? strrchr(j->resume, '/') : NULL;
+    struct sh_err err = {0};
+    int rc = s ? SH_OK : SH_FAIL(&err, SH_E_NOMEM, "could not remove old checkpoints");
+
+    if (!rc)
+        rc = sh_strdup(j->dir, &s->dir, &err);
+    if (!rc && j->resume)
+        rc = sh_strdup(slash ? slash + 1 : j->resume, &s->keep, &err);
+    if (!rc) {
+        s->task = (struct ckpt_task){.sweep_dir = s->dir, .sweep_keep = s->keep, .done = on_swept};
+        rc = ckpt_submit(j->x->ckpt, &s->task, &err);
+    }
+    if (!rc)
+        return;
+    sh_log_err(SH_LOG_WARN, "job.checkpoint.sweep", &err);
+    if (s)
+        on_swept(&s->task);
+}
+
+int slots_init(struct job *j, struct sh_err *err)
+{
+    int rc = make(j, &j->slots[0], err);
+
+    return rc ? rc : make(j, &j->slots[1], err);
+}
+
+void slots_begin(struct job *j)
+{
+    struct slot *s = &j->slots[0];
+
+    if (j->resume)
+        s->step = j->disk_step = j->resume_step; /* as good as written */
+    remove_old_files(j);
+    s->is_valid = true;
+    j->step = j->max_step = j->deaths.furthest = j->deaths.kept = s->step;
+}
+
+/* ------------------------------------------------------------------ a checkpoint on demand */
+
+static bool is_busy(const struct job *j)
+{
+    return j->writing || j->pushing;
+}
+
+/* After every change of what is on disk: is the client's checkpoint there, or can it not be? */
+static void settle_save(struct job *j, const struct sh_err *why)
+{
+    if (!j->save_asked || j->save_step < 0)
+        return;
+    if (j->disk_step >= j->save_step)
+        job_report_saved(j, NULL);
+    else if (!is_busy(j) && j->disk_failed_step >= j->save_step)
+        job_report_saved(j, why);
+    else if (j->end == END_NONE)
+        slots_write_newest(j); /* the disk was busy with an older one */
+}
+
+/* ------------------------------------------------------------------ from the device */
+
+static void on_copied(void *arg)
+{
+    struct job *j = arg;
+    struct slot *s = j->filling;
+
+    j->filling = NULL;
+    if (!s)
+        return;
+    s->is_filling = false;
+    if (j->is_fill_torn) {
+        j->save_step = -1;
+        return;
+    }
+    s->is_valid = true;
+    j->last_ckpt_ns = sh_clock_ns();
+    sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->x->conf->name, "host", "ok"), 1);
+    sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->x->conf->name, "host"),
+                      (double)(j->last_ckpt_ns - j->fill_ns) / 1e9);
+    if (j->end == END_NONE)
+        slots_write_newest(j);
+    settle_save(j, NULL);
+}
+
+static void on_landed(void *arg)
+{
+    struct job *j = arg;
+
+    j->n_flights--;
+}
+
+void slots_ask_marks(struct job *j)
+{
+    if (j->filling && !j->has_fill_mark)
+        j->has_fill_mark = !tx_mark(j->x->tx, TX_LANE_OUT, on_copied, j, NULL);
+    while (j->n_unmarked && !tx_mark(j->x->tx, TX_LANE_IN, on_landed, j, NULL))
+        j->n_unmarked--;
+}
+
+void slots_note_flight(struct job *j)
+{
+    j->n_flights++;
+    j->n_unmarked++;
+    slots_ask_marks(j);
+}
+
+int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t ticket_value,
+                   struct sh_err *err)
+{
+    struct slot *s = j->filling ? NULL : free_slot(j);
+    int rc;
+
+    if (!s || !job_has_state(j))
+        return SH_FAIL(err, SH_E_CONFLICT, "no host slot is free for a checkpoint just now");
+    rc = make(j, s, err);
+    if (rc)
+        return rc;
+    s->is_valid = false;
+    rc = tx_out(j->x->tx, space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
+    if (rc)
+        return rc;
+    if (ticket_slot != TX_NO_TICKET)
+        rc = tx_ticket(j->x->tx, TX_LANE_OUT, ticket_slot, ticket_value, err);
+    if (j->save_asked && j->save_step < 0)
+        j->save_step = step;
+    s->step = step;
+    s->is_filling = true;
+    j->filling = s;
+    j->fill_ns = sh_clock_ns();
+    j->has_fill_mark = false;
+    j->is_fill_torn = rc != SH_OK; /* the caller lets the worker go on without the ticket */
+    slots_ask_marks(j);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ to disk */
+
+static void free_task(struct disk_task *d)
+{
+    if (!d)
+        return;
+    free(d->tensors);
+    free(d->path);
+    free(d->losses_path);
+    free(d->remove_path);
+    free(d->losses);
+    free(d);
+}
+
+/* It is where the scheduler looks for it, or cannot be. */
+static void on_stored(struct disk_task *d)
+{
+    struct ckpt_task *t = &d->task;
+    struct job *j = d->job;
+    const char *name = j->x->conf->name;
+
+    sh_metric_add(M_shunt_checkpoints_total,
+                  SH_LABELS(name, "disk", t->err.rc ? sh_rc_name(t->err.rc) : "ok"), 1);
+    j->disk_failed_step = t->err.rc ? d->step : -1;
+    if (t->err.rc) {
+        sh_log_err(SH_LOG_ERROR, "job.checkpoint.disk", &t->err);
+        job_log_say(j->log, "the checkpoint of step %" PRId64 " could not be written: %s", d->step,
+                    t->err.msg);
+    } else {
+        sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(name, "disk"),
+                          (double)t->took_ns / 1e9);
+        j->disk_prev_step = j->disk_step;
+        j->disk_step = d->step;
+        sh_strlcpy(j->disk_digest, t->digest, sizeof(j->disk_digest));
+        j->disk_bytes = t->bytes;
+        SH_INFO("job.checkpoint", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64, j->id, d->step,
+                t->bytes);
+        job_log_say(j->log, "checkpoint of step %" PRId64 " written: %" PRIu64 " bytes in %.1f ms",
+                    d->step, t->bytes, (double)t->took_ns / 1e6);
+        job_report_checkpoint(j);
+    }
+    settle_save(j, &t->err);
+    free_task(d);
+}
+
+static void on_pushed(void *arg, const struct sh_err *why)
+{
+    struct disk_task *d = arg;
+
+    d->job->pushing = NULL;
+    sh_err_copy(&d->task.err, why);
+    on_stored(d);
+}
+
+void slots_stop_push(struct job *j)
+{
+    struct sh_err why = {0};
+
+    if (!j->pushing)
+        return;
+    SH_FAIL(&why, SH_E_CANCELLED, "the job ended before its checkpoint was with the API");
+    push_cancel(j->pushing->push);
+    on_pushed(j->pushing, &why);
+}
+
+static void on_written(struct ckpt_task *t)
+{
+    struct disk_task *d = (struct disk_task *)t;
+    struct job *j = d->job;
+    const char *slash = strrchr(d->path, '/');
+    const struct push_conf c = {
+        .job = j->id, .attempt = j->attempt, .dir = j->dir, .files = {slash + 1, "losses.json"}};
+
+    d->slot->is_writing = false;
+    if (d->best)
+        d->best->is_writing = false;
+    j->writing = NULL;
+    if (t->err.rc == SH_OK && j->x->haul &&
+        push_start(j->x, &c, on_pushed, d, &d->push, &t->err) == SH_OK)
+        j->pushing = d;
+    else
+        on_stored(d);
+}
+
+static const char *tensor_in(const struct job *j, const struct slot *s, size_t i)
+{
+    return (const char *)s->mem.base +
+           json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
+}
+
+static size_t fill_tensors(const struct job *j, const struct disk_task *d)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < j->n_tensors; i++) {
+        d->tensors[n] = j->tensors[i];
+        d->tensors[n++].data = tensor_in(j, d->slot, i);
+    }
+    for (size_t i = 0; d->best && i < j->n_tensors; i++) {
+        if (!j->best_names[i])
+            continue;
+        d->tensors[n] = j->tensors[i];
+        d->tensors[n].name = j->best_names[i];
+        d->tensors[n++].data = tensor_in(j, d->best, i);
+    }
+    return n;
+}
+
+static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct sh_err *err)
+{
+    const bool has_trials = j->trials.last_step > 0;
+    const char *const meta[N_META] = {"step",
+                                      d->step_text,
+                                      "job",
+                                      d->job_text,
+                                      "steps",
+                                      d->steps_text,
+                                      has_trials ? "evaluation" : NULL,
+                                      d->evaluation,
+                                      NULL};
+    int rc = has_trials ? trials_text(&j->trials, d->evaluation, err) : SH_OK;
+
+    if (rc)
+        return rc;
+    d->best = slots_best(j) == s ? NULL : slots_best(j);
+
+    snprintf(d->step_text, sizeof(d->step_text), "%" PRId64, s->step);
+    snprintf(d->job_text, sizeof(d->job_text), "%" PRId64, j->id);
+    snprintf(d->steps_text, sizeof(d->steps_text), "%" PRId64, j->steps);
+    memcpy(d->meta, meta, sizeof(meta));
+    d->tensors = malloc((2 * j->n_tensors + 1) * sizeof(*d->tensors));
+    d->losses = malloc((j->n_losses + 1) * sizeof(*d->losses));
+    d->path = job_ckpt_path(j, s->step);
+    d->losses_path = job_file(j, "losses.json");
+    if (j->disk_prev_step >= 0)
+        d->remove_path = job_ckpt_path(j, j->disk_prev_step);
+    if (!d->tensors || !d->losses || !d->path || !d->losses_path)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a checkpoint");
+    memcpy(d->losses, j->losses, j->n_losses * sizeof(*d->losses));
+    d->task = (struct ckpt_task){.write_path = d->path,
+                                 .tensors = d->tensors,
+                                 .n_tensors = fill_tensors(j, d),
+                                 .meta = d->meta,
+                                 .losses_path = d->losses_path,
+                                 .losses = d->losses,
+                                 .n_losses = j->n_losses,
+                                 .digest_path = d->path,
+                                 .remove_path = d->remove_path,
+                                 .discard_on_failure = true, /* nobody would hear of it */
+                                 .done = on_written};
+    return SH_OK;
+}
+
+void slots_write_newest(struct job *j)
+{
+    struct slot *s = slots_newest(j);
+    struct sh_err err = {0};
+    struct disk_task *d;
+    int rc;
+
+    if (!s || is_busy(j) || s->step <= j->disk_step || s->step == 0)
+        return;
+    d = calloc(1, sizeof(*d));
+    if (!d)
+        return; /* the next checkpoint tries again */
+    d->job = j;
+    d->slot = s;
+    d->step = s->step;
+    rc = fill_task(j, s, d, &err);
+    if (!rc)
+        rc = ckpt_submit(j->x->ckpt, &d->task, &err);
+    if (rc) {
+        sh_log_err(SH_LOG_WARN, "job.checkpoint.disk", &err);
+        free_task(d);
+        return;
+    }
+    s->is_writing = true;
+    if (d->best)
+        d->best->is_writing = true;
+    j->writing = &d->task;
+}
+
+bool slots_are_on_disk(struct job *j)
+{
+    struct slot *s = slots_newest(j);
+
+    return !s || s->step <= j->disk_step || s->step == 0 ||
+           (!is_busy(j) && j->disk_failed_step == s->step);
+}

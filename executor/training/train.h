@@ -1,0 +1,56 @@
+/* train.h - the training job of this executor, from JOB_START to its last JOB_STATE.
+ *
+ * Where a job stands is one state (enum job_stand, job.h). train_turn() compares it with what is
+ * wanted and takes the next step:
+ *
+ *   wanted       RUNNING       PAUSED                LOADED             OFF
+ *   run          -             go on, same worker    workspace, go      state from a slot, go
+ *   pause        stop          -                     -                  -
+ *   drop         stop          give the workspace    -                  -
+ *   swap, leave  stop          give the workspace    state to a slot    - (leave: report the end)
+ *
+ * The state lives in host slots between commits (job.h); a worker that dies costs the steps since
+ * the newest one. One job at a time; a second JOB_START is refused with SH_E_CONFLICT.
+ */
+#ifndef SH_EXECUTOR_TRAINING_TRAIN_H
+#define SH_EXECUTOR_TRAINING_TRAIN_H
+
+#include "executor/pool/pool.h"
+
+struct train;
+
+int train_new(struct exec *x, struct train **out, struct sh_err *err); /* OWNED, train_free() */
+void train_free(struct train *t);
+bool train_turn(struct train *t); /* true: it did something */
+
+/* The switch's wish; holds until no run is current (switch_is_idle). Only escalates meanwhile. */
+void train_yield(struct train *t, enum stop_way way);
+/* Not running, for pause; workspace given, for drop; nothing on the device, for swap. */
+bool train_has_yielded(const struct train *t, enum stop_way way);
+/* What the way would free; returns how many ranges. */
+size_t train_ranges(const struct train *t, enum stop_way way, struct space_range out[static 2]);
+/* The worker that trains should compile a model: stop for it, then go on. */
+void train_pause_for_compile(struct train *t, struct worker *w);
+
+/* why_not: NULL, or why no job may start now. */
+void train_on_start(struct train *t, const struct msg_job_start *m, const struct sh_err *why_not);
+void train_on_stop(struct train *t, const struct msg_job_stop *m);
+void train_on_save(struct train *t, const struct msg_job_save *m);
+/* Suspend for the end of this process; train_is_quiet() when it is on disk. */
+void train_suspend(struct train *t);
+bool train_is_quiet(const struct train *t);
+/* Has the worker stopped within an update? It compiles nothing then: whoever needs the memory of
+ * training needs the worker at once, to finish the step. */
+bool train_is_torn(const struct train *t, const struct worker *w);
+struct worker *train_worker(const struct train *t); /* has the job, or compiles it; NULL: none */
+void train_report_all(struct train *t);             /* to a scheduler that has just connected */
+
+void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m, int *fds,
+                    size_t n_fds);
+void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_train_stopped *m);
+void train_on_losses(struct train *t, struct worker *w, const struct msg_wk_train_losses *m);
+void train_on_eval(struct train *t, struct worker *w, const struct msg_wk_train_eval *m);
+void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_ckpt *m);
+void train_on_worker_dead(struct train *t, struct worker *w);
+
+#endif

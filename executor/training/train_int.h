@@ -1,0 +1,27 @@
+/* train_int.h - between train.c (what is wanted, and the steps towards it) and train_events.c (what
+ * workers and the scheduler say). */
+#ifndef SH_EXECUTOR_TRAINING_TRAIN_INT_H
+#define SH_EXECUTOR_TRAINING_TRAIN_INT_H
+
+#include "executor/training/job.h"
+
+struct train {
+    struct exec *x;
+    struct job *job;
+    struct sh_timer *tick;
+};
+
+/* train.c */
+void train__count_redone(struct job *j, int64_t n);
+/* Gives the workspace up; the state of the last commit stays. False: nothing to do. `to`: the state
+ * of its worker then. */
+bool train__drop_workspace(struct job *j, enum worker_state to);
+void train__ask_checkpoint(struct job *j);
+/* It stands where it ends, and all of its evaluations are taken. */
+void train__end_if_done(struct job *j);
+
+/* train_events.c */
+void train__fail(struct job *j, const struct sh_err *why);
+void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase);
+
+#endif

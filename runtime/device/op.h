@@ -1,0 +1,300 @@
+/* op.h - the operations that a device runs, and the tensors between them.
+ *
+ * The model compiler (runtime/model) lowers a graph to one struct dev_graph: a static list of
+ * operations in order of execution over a table of tensors. Shapes are fixed; a dev_graph is for
+ * one batch size. Inference, training forward, backward, loss and optimizer update are all
+ * operations of the same list.
+ *
+ * Logical layout is row-major with ONNX axis order (activations N,C,spatial...; convolution weights
+ * M,C/g,spatial...). The device may store a tensor otherwise (blocked, NHWC, 16 bit): it says how
+ * many bytes it wants (dev_plan_new fills `bytes`) and converts with dev_plan_pack / unpack.
+ * Tensors of role STATE, INPUT, LABEL, OUTPUT and KEEP are always stored plain: row-major in their
+ * dtype.
+ *
+ * `alias_of`: a tensor that is another name of the same bytes (reshape of a plain tensor). The
+ * device stores both plain.
+ */
+#ifndef SH_RUNTIME_DEVICE_OP_H
+#define SH_RUNTIME_DEVICE_OP_H
+
+#include "common/dtype.h"
+#include "runtime/device/op_elem.h"
+#include "runtime/device/op_pick.h"
+#include "runtime/device/op_quant.h"
+#include "runtime/device/turn.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define DEV_NONE UINT32_MAX
+#define DEV_MAX_IN 32 /* Concat takes the most */
+#define DEV_MAX_OUT 5
+#define DEV_MAX_KEYS 16384     /* of ATTENTION: a device may hold a row of scores on the chip */
+#define DEV_MAX_TRAIN_WIDTH 64 /* of ATTENTION with lse, and a multiple of 16 */
+
+enum dev_role {
+    DEV_ROLE_ACT,    /* activation, gradient, temporary: workspace, from first write to last read */
+    DEV_ROLE_WEIGHT, /* read-only, part of the image in order of first use */
+    DEV_ROLE_STATE,  /* training: parameter, optimizer state, running statistics; F32 plain */
+    DEV_ROLE_INPUT,  /* filled before the run: workspace, plain */
+    DEV_ROLE_LABEL,  /* the same, for training */
+    DEV_ROLE_OUTPUT, /* read after the run: workspace, plain, never overwritten */
+    DEV_ROLE_KEEP    /* like ACT but lives through the whole run (loss, accumulators) */
+};
+
+struct dev_tensor {
+    const char *name; /* BORROWED from the owner of the graph; for messages and profiles */
+    enum sh_dtype dtype;
+    enum dev_role role;
+    uint32_t rank;
+    int64_t dims[SH_MAX_RANK];
+    uint32_t alias_of; /* DEV_NONE, or an earlier tensor with the same number of elements */
+    size_t bytes;      /* stored size: filled by dev_plan_new */
+    size_t offset;     /* in the image (WEIGHT), state (STATE) or workspace: set by the planner */
+};
+
+/* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss.
+ *
+ * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head; op_attn.h
+ * ATTENTION_BWD q k v mask y d_y lse -> d_q [d_k] [d_v] [d_mask], all written; op_attn.h
+ * RESAMPLE      x from0 weight0 [from1 weight1] -> y; along axis u.axis.axis, and along the one
+ *               behind it if there are from1 and weight1, an element of y is a sum of elements of
+ *               x: number p along the first is sum_k weight0[p, k] x[from0[p, k]]. from: I32
+ *               within the axis of x; both of rank 1, as many for each p. It is its own gradient,
+ *               with other tables
+ * BN_TRAIN      x scale bias run_mean run_var [residual] -> y save_mean save_invstd new_mean
+ *               new_var; y = act(bn(x) + residual), act NONE, RELU, or CLIP with p0 <= 0 <= p1,
+ *               or, without residual, SILU or HARDSWISH
+ * BN_TRAIN_BWD  x d_y scale save_mean save_invstd [bias] [y] [d_y2] -> d_x d_scale d_bias
+ *               [d_residual]; d_residual = act'(y) (d_y + d_y2), and the rest follows from it. With
+ *               an act it needs y or, when there was no residual, bias: then bn(x) is computed
+ *               again, of which SILU and HARDSWISH take their slope
+ * REDUCE        F32, I64 or I32; sums of integers wrap, their means are cut
+ * TOPK          the dims[axis] of y best elements along an axis, best first, and where they are
+ *               (I64); NaN is larger than all numbers. Of equal ones the first, or (last) the last
+ * LOCATE        indices, I64 or I32 -> rows, I64: of the depth numbers of each index, which count
+ *               from the end where negative and must be in [-size, size), times stride, and of the
+ *               place in rows times base, all added up. A bad one ends the run as GATHER's does
+ * SCATTER       data rows updates -> y: a copy of data [n, ...] in which row rows[i] is set to, or
+ *               combined with, the i-th element of updates, in this order, unless rows[i] < 0
+ * LSTM_CELL     one step: of sums [N, 4 H], columns i, o, f, g, and the cell's state [N, H]:
+ *               cell' = s(f) cell + s(i) tanh(g), hidden = s(o) tanh(cell'); s: logistic
+ * DROPOUT       x [residual] -> y [mask U8]; y = drop(x) + residual. What it drops is drawn by
+ *               Philox on (seed, step, op), so it has no state
+ * LOSS_XENT     logits [N, C] or [N, C, S], a label for each of the others' elements, weights [C]:
+ *               the sum of the rows' losses over the sum of their labels' weights (without weights
+ *               1 each); rows with the label u.loss.ignore are left out. With e = u.loss.smoothing
+ *               a row's is (1 - e) w[label] -log p[label] + e / C sum_c w[c] -log p[c]
+ * LOSS_EACH     u.loss.kind: op_elem.h
+ *               Both: the loss and its gradient are multiplied by u.loss.weight, the gradient also
+ *               by scaler[0], where there is a scaler
+ * SGD, ADAM      in a turn of n parts what is called grad is the gradients' sum divided by n, then
+ *               multiplied by min(1, clip_norm / (norm + 1e-6)), norm being the root of squares
+ *               divided by n, and cut to [-clip_value, clip_value]; 0: not cut. With a scaler all
+ *               are divided by scaler[0] first, squares that are not finite skip the update, and
+ *               Adam does not count it
+ * SQUARES       before + the sum of the squares of all elements of the others
+ * LOSS_SCALE    scaler is F32 [DEV_SCALER]: the factor, updates since it changed, updates skipped
+ *               in all, and in a row up to now. A skipped update multiplies the factor by
+ *               u.scaler.backoff, u.scaler.interval others in a row by u.scaler.growth. It stays
+ *               finite and at least FLT_MIN
+ */
+#define DEV_OP_MAP(X)                                                                              \
+    /* forward */                                                                                  \
+    X(CONV)      /* x w [bias] [residual] -> y = act(conv + bias + residual); u.conv */            \
+    X(MATMUL)    /* a b [bias] [residual] -> y = act(alpha op(a) op(b) + bias + residual) */       \
+    X(ATTENTION) /* q k v [mask] -> y [lse]; u.attn: see above */                                  \
+    X(POOL_MAX)  /* x -> y [indices: opaque, for the backward pass]; u.pool */                     \
+    X(POOL_AVG)  /* x -> y; u.pool */                                                              \
+    X(ACT)       /* x -> y; u.act */                                                               \
+    X(BINARY)    /* a b -> y with numpy broadcasting, then act; u.binary */                        \
+    X(SOFTMAX)   /* x -> y along u.axis.axis; u.axis.log for LogSoftmax */                         \
+    X(CONCAT)    /* x... -> y along u.axis.axis */                                                 \
+    X(SLICE)     /* x -> y; u.slice */                                                             \
+    X(PAD)       /* x -> y, constant u.pad.value */                                                \
+    X(TRANSPOSE) /* x -> y; u.perm */                                                              \
+    X(COPY)     /* x -> y: same elements in row-major order, any shape and type (reshape, cast) */ \
+    X(EXPAND)   /* x -> y by broadcasting */                                                       \
+    X(REDUCE)   /* x -> y over u.reduce.axes */                                                    \
+    X(RESAMPLE) /* x from0 weight0 [from1 weight1] -> y along one axis or two: see above */        \
+    X(GATHER)   /* table indices -> y along axis 0..: u.axis.axis */                               \
+    X(WHERE)    /* cond a b -> y with broadcasting */                                              \
+    X(BN_INFER) /* x scale bias mean var -> y = act(...); u.norm */                                \
+    X(BN_TRAIN) /* x scale bias run_mean run_var [residual] -> y and four vectors: see above */    \
+    X(LAYERNORM) /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                     \
+    X(DROPOUT)   /* x [residual] -> y [mask]: see above; u.dropout */                              \
+    X(LSTM_CELL) /* sums cell -> hidden cell': see above */                                        \
+    X(CUMSUM)    /* x -> y: sums so far along an axis; u.scan */                                   \
+    X(JITTER)    /* x: pictures, F32 or U8 -> y; u.jitter */                                       \
+    X(TOKENS)    /* ids -> ids labels: I64; u.tokens */                                            \
+    X(MIX)       /* -> y: F32 [1], the part of the turn's mix */                                   \
+    X(TOPK)      /* x -> y indices; u.topk: see above */                                           \
+    X(LOCATE)    /* indices -> rows; u.locate: see above */                                        \
+    X(SCATTER)   /* data rows updates -> y; u.scatter: see above */                                \
+    X(NONZERO)   /* x -> places count: see op_pick.h */                                            \
+    X(MASK)      /* count -> y: see op_pick.h */                                                   \
+    X(NMS)       /* boxes scores -> picked count; u.nms: see op_pick.h */                          \
+    X(QUANTIZE)  /* x [add] -> y; u.quant: see op_quant.h */                                       \
+    X(QCONV)     /* x w [factor] [offset] [residual] [sums] -> y; u.qconv: see op_quant.h */       \
+    X(QMATMUL)   /* the same; u.qconv without a window */                                          \
+    /* backward: the inputs that the formula needs, in this order */                               \
+    X(CONV_BWD_DATA)   /* d_y w -> d_x; u.conv */                                                  \
+    X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias], of a range of samples: u.conv */                  \
+    X(POOL_MAX_BWD)    /* d_y indices -> d_x; u.pool */                                            \
+    X(POOL_AVG_BWD)    /* d_y -> d_x; u.pool */                                                    \
+    X(ACT_BWD)         /* x y d_y -> d_x; u.act (each act uses x or y; both are given) */          \
+    X(SOFTMAX_BWD)     /* y d_y -> d_x; u.axis */                                                  \
+    X(ATTENTION_BWD)   /* q k v mask y d_y lse -> d_q [d_k] [d_v] [d_mask]: see above */           \
+    X(GATHER_BWD)      /* indices d_y -> d_table (zeroed, summed in index order); u.axis */        \
+    X(BN_TRAIN_BWD)    /* x d_y scale save_mean save_invstd [bias] [y] [d_y2]: see above */        \
+    X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias] */         \
+    X(DROPOUT_BWD)     /* d_y mask -> d_x; u.dropout */                                            \
+    X(LSTM_CELL_BWD)   /* sums cell d_hidden [d_cell'] -> d_sums d_cell */                         \
+    X(FILL)            /* -> y = u.pad.value */                                                    \
+    /* losses; out loss is one F32 */                                                              \
+    X(LOSS_XENT) /* logits label I64 [weights] [scaler] -> loss d_logits; u.loss: see above */     \
+    X(LOSS_EACH) /* pred target [weights] [scaler] -> loss d_pred; u.loss: see above */            \
+    /* the update of one parameter, in place (STATE); u.optim */                                   \
+    X(ACCUM)   /* sum grad: sum += grad; in a turn's first part sum = grad */                      \
+    X(SQUARES) /* [before] grad... -> sum: F32, KEEP */                                            \
+    X(SGD)     /* param grad [momentum] [squares] [scaler] */                                      \
+    X(ADAM)    /* param grad m v [squares] [scaler]; u.optim.decoupled for AdamW */                \
+    X(EMA)     /* mean param: mean += (1 - u.optim.beta1) (param - mean); at first mean = param */ \
+    X(LOSS_SCALE) /* scaler squares; after all updates: see above */                               \
+    X(COMMIT)     /* src -> dst STATE: running statistics become current */
+
+enum dev_op_kind {
+#define X(k) DEV_OP_##k,
+    DEV_OP_MAP(X)
+#undef X
+        DEV_N_OPS
+};
+
+struct dev_conv { /* also pooling windows; 2-D; 1-D is lowered to it with height 1 */
+    int64_t kernel[2], stride[2], dilation[2], pad_begin[2], pad_end[2];
+    int64_t groups;
+    bool count_include_pad; /* POOL_AVG */
+    /* CONV_BWD_WEIGHT: the samples (axis 0) of x and d_y that it reads; the sum over ranges that
+     * cover all of them is the gradient. count 0, with first 0: all; every other kind has this. */
+    int64_t first, count;
+};
+
+/* Head h of row s of sample b begins at element at + b batch + s row + h D. */
+struct dev_heads {
+    int64_t at, batch, row;
+};
+
+struct dev_op {
+    enum dev_op_kind kind;
+    uint32_t n_in, n_out;
+    uint32_t in[DEV_MAX_IN], out[DEV_MAX_OUT];
+    uint32_t layer;   /* layer of the image this belongs to: the group that must have arrived */
+    const char *name; /* BORROWED: node name */
+    enum dev_act act; /* of CONV, MATMUL, BINARY, BN_INFER (fused) and ACT, ACT_BWD */
+    float act_p0, act_p1;
+    union {
+        struct dev_conv conv, pool;
+        struct dev_quantize quant;
+        struct {
+            struct dev_conv conv;
+            struct dev_product q;
+        } qconv;
+        struct {
+            bool trans_a, trans_b;
+            float alpha;
+        } matmul; /* last two axes; leading broadcast */
+        /* q, y: [B, Sq, H, D]; k, v: [B, Sk, H, D]; mask: added, broadcast to [B, H, Sq, Sk], but
+         * of n along B, a divisor of B, sample b has number b % n. With
+         * view[i].row > 0 operand i has any shape, and its heads lie as the view says. */
+        struct {
+            float scale;
+            struct dev_heads view[3];
+            int64_t k_rows; /* Sk, where k or v is a view */
+            bool zero_hidden;
+            float ratio; /* of dropout; 0: none */
+            uint64_t seed;
+        } attn;
+        struct {
+            enum dev_bin kind;
+        } binary;
+        struct {
+            int64_t axis;
+            bool log;
+        } axis;
+        struct {
+            int64_t start[SH_MAX_RANK], step[SH_MAX_RANK];
+        } slice; /* sizes from y */
+        struct {
+            int64_t before[SH_MAX_RANK];
+            float value;
+        } pad; /* after from y */
+        struct {
+            uint32_t perm[SH_MAX_RANK];
+        } perm;
+        struct {
+            enum dev_red kind;
+            uint32_t axes;
+            bool keep_dims;
+        } reduce; /* axes: bit set */
+        struct {
+            int64_t axis;
+            bool exclusive, reverse; /* without the element itself; from the end */
+        } scan;
+        struct {
+            int64_t axis;
+            bool largest, last;
+        } topk;
+        struct {
+            uint32_t depth;
+            int64_t size[SH_MAX_RANK], stride[SH_MAX_RANK]; /* of each number of an index */
+            int64_t base[SH_MAX_RANK];                      /* of each axis of rows */
+        } locate;
+        struct {
+            enum dev_scatter kind;
+        } scatter;
+        struct dev_nms nms;
+        struct {
+            float eps, momentum;
+            int64_t axis;
+        } norm; /* BN: new = momentum old + (1-momentum) batch (unbiased variance); LN: axis */
+        struct {
+            float ratio;
+            uint64_t seed;
+        } dropout;
+        struct dev_loss_of loss;
+        struct dev_jitter jitter;
+        struct dev_tokens tokens;
+        struct {
+            float growth, backoff, interval;
+        } scaler;
+        /* betas as given; the turn comes with dev_plan_run */
+        struct {
+            float clip_norm, clip_value, momentum, weight_decay, beta1, beta2, eps;
+            bool nesterov, decoupled;
+        } optim;
+    } u;
+};
+
+struct dev_graph {
+    struct dev_tensor *tensors;
+    struct dev_op *ops;
+    uint32_t n_tensors, n_ops, n_layers;
+    uint32_t update_begin; /* first operation of the update; n_ops when there is none */
+};
+
+const char *dev_op_name(enum dev_op_kind k);
+const char *dev_act_name(enum dev_act a);
+/* NONE, RELU, and CLIP around 0 keep x within [lo, hi]. false: another activation. */
+bool dev_act_bounds(const struct dev_op *op, float *lo, float *hi);
+/* DEV_NONE: it has none. */
+uint32_t dev_op_scaler(const struct dev_op *op);
+int64_t dev_tensor_elements(const struct dev_tensor *t);
+int64_t dev_axes_elements(const struct dev_tensor *t, uint32_t from, uint32_t to); /* [from, to) */
+/* `axis` may count from the end (-1: the last). false: the tensor has no such axis. */
+bool dev_axis_of(const struct dev_tensor *t, int64_t axis, uint32_t *out);
+bool dev_same_dims(const struct dev_tensor *a, const struct dev_tensor *b);
+/* How many samples a CONV_BWD_WEIGHT reads, from u.conv.first on. */
+int64_t dev_conv_samples(const struct dev_conv *c, const struct dev_tensor *x);
+
+#endif

@@ -1,0 +1,280 @@
+/* autodiff.c - the walk of the backward pass; the rules are in autodiff_nn.c, autodiff_elem.c. */
+#include "runtime/model/autodiff.h"
+
+#include "common/mem.h"
+#include "runtime/model/autodiff_int.h"
+
+#include <stdlib.h>
+
+static ad_rule *const RULES[DEV_N_OPS] = {
+    [DEV_OP_CONV] = ad__conv,
+    [DEV_OP_MATMUL] = ad__matmul,
+    [DEV_OP_ATTENTION] = ad__attention,
+    [DEV_OP_POOL_MAX] = ad__pool_max,
+    [DEV_OP_POOL_AVG] = ad__pool_avg,
+    [DEV_OP_ACT] = ad__act,
+    [DEV_OP_BINARY] = ad__binary,
+    [DEV_OP_SOFTMAX] = ad__softmax,
+    [DEV_OP_CONCAT] = ad__concat,
+    [DEV_OP_SLICE] = ad__slice,
+    [DEV_OP_PAD] = ad__pad,
+    [DEV_OP_TRANSPOSE] = ad__transpose,
+    [DEV_OP_COPY] = ad__copy,
+    [DEV_OP_EXPAND] = ad__expand,
+    [DEV_OP_REDUCE] = ad__reduce,
+    [DEV_OP_RESAMPLE] = ad__resample,
+    [DEV_OP_GATHER] = ad__gather,
+    [DEV_OP_CONV_BWD_DATA] = ad__conv_bwd_data,
+    [DEV_OP_WHERE] = ad__where,
+    [DEV_OP_BN_TRAIN] = ad__bn_train,
+    [DEV_OP_LAYERNORM] = ad__layernorm,
+    [DEV_OP_DROPOUT] = ad__dropout,
+    [DEV_OP_CUMSUM] = ad__cumsum,
+    [DEV_OP_LSTM_CELL] = ad__lstm_cell,
+    [DEV_OP_TOPK] = ad__topk,
+    [DEV_OP_SCATTER] = ad__scatter,
+};
+
+/* ------------------------------------------------------------------ helpers of the rules */
+
+bool ad__wants(const struct ad *a, uint32_t t)
+{
+    return t != DEV_NONE && a->wants[ir_root(a->ir, t)];
+}
+
+/* An alias of g in the shape of t. */
+static int shaped(struct ad *a, uint32_t g, uint32_t t, uint32_t *out, struct sh_err *err)
+{
+    struct dev_tensor d = *ir_t(a->ir, t);
+
+    return ir_alias(a->ir, g, d.rank, d.dims, out, err);
+}
+
+int ad__add(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err)
+{
+    uint32_t root = ir_root(a->ir, t), *have = &a->grads[root];
+    int rc = shaped(a, g, root, &g, err);
+
+    if (rc)
+        return rc;
+    if (*have == DEV_NONE) {
+        *have = g;
+        return SH_OK;
+    }
+    return ir_binary(a->ir, DEV_BIN_ADD, ir_t(a->ir, root)->name, *have, g, root, have, err);
+}
+
+int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err)
+{
+    struct dev_tensor to = *ir_t(a->ir, t), from = *ir_t(a->ir, g);
+    struct dev_op op = ir_op(DEV_OP_REDUCE, to.name, 1, &g);
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < from.rank; i++) {
+        uint32_t missing = from.rank - to.rank; /* axes that t has not */
+
+        if (from.dims[i] != 1 && (i < missing || to.dims[i - missing] == 1)) {
+            op.u.reduce.axes |= 1u << i;
+            from.dims[i] = 1;
+        }
+    }
+    op.u.reduce.kind = DEV_RED_SUM;
+    op.u.reduce.keep_dims = true;
+    if (op.u.reduce.axes)
+        rc = ir_emit(a->ir, &op, SH_F32, from.rank, from.dims, &g, err);
+    return rc ? rc : ad__add(a, t, g, err);
+}
+
+int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, struct sh_err *err)
+{
+    struct dev_tensor d = *ir_t(a->ir, g);
+    int64_t n = d.dims[d.rank - 1];
+    struct dev_op op;
+    int rc = ir_alias(a->ir, g, 2, (int64_t[]){ir_elements(a->ir, g) / n, n}, &g, err);
+
+    if (rc)
+        return rc;
+    op = ir_op(DEV_OP_REDUCE, name, 1, &g);
+    op.u.reduce.kind = DEV_RED_SUM;
+    op.u.reduce.axes = 1;
+    return ir_emit(a->ir, &op, SH_F32, 1, &n, out, err);
+}
+
+int ad__zero(struct ad *a, uint32_t *out, struct sh_err *err)
+{
+    struct dev_op op = ir_op(DEV_OP_FILL, "zero", 0, NULL);
+    int rc = SH_OK;
+
+    if (a->zero == DEV_NONE)
+        rc = ir_emit(a->ir, &op, SH_F32, 1, (int64_t[]){1}, &a->zero, err);
+    *out = a->zero;
+    return rc;
+}
+
+int ad__unsupported(const struct dev_op *op, struct sh_err *err, const char *why)
+{
+    return SH_FAIL(err, SH_E_UNSUPPORTED, "cannot train through node \"%s\" (%s): %s", op->name,
+                   dev_op_name(op->kind), why);
+}
+
+/* ------------------------------------------------------------------ the walk */
+
+static bool is_trained(const struct ir *ir, uint32_t t)
+{
+    return ir->info[t].state == IR_PARAM && !ir->info[t].is_frozen;
+}
+
+static bool is_binary(const struct dev_op *op, enum dev_bin kind)
+{
+    return op->kind == DEV_OP_BINARY && op->u.binary.kind == kind && op->act == DEV_ACT_NONE;
+}
+
+/* The difference of x + (q - x): nobody computes q that way but to hand the gradient straight on
+ * to x, as quantisation does: x + (q - x).detach(). The file has the sum without the detach().
+ * DEV_NONE of another operation. subs[root]: what is taken away from something there, or
+ * DEV_NONE. */
+static uint32_t straight_through(const struct ir *ir, const struct dev_op *op, const uint32_t *subs)
+{
+    for (uint32_t k = 0; k < 2 && is_binary(op, DEV_BIN_ADD); k++) {
+        const uint32_t q = ir_root(ir, op->in[k]), x = ir_root(ir, op->in[1 - k]);
+
+        if (subs[q] != DEV_NONE && subs[q] == x && ir_same_shape(ir, op->in[k], op->in[1 - k]))
+            return q;
+    }
+    return DEV_NONE;
+}
+
+/* still[root]: no gradient goes on from there. */
+static int mark_still(struct ad *a, uint32_t n_ops, struct sh_err *err)
+{
+    const struct ir *ir = a->ir;
+    uint32_t *subs = malloc((a->n + 1u) * sizeof(*subs)), q;
+
+    if (!subs)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u tensors", a->n);
+    memset(subs, 0xff, (a->n + 1u) * sizeof(*subs));
+    for (uint32_t i = 0; i < n_ops; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+
+        if (is_binary(op, DEV_BIN_SUB))
+            subs[ir_root(ir, op->out[0])] = ir_root(ir, op->in[1]);
+        q = straight_through(ir, op, subs);
+        if (q != DEV_NONE)
+            a->still[q] = true;
+    }
+    free(subs);
+    return SH_OK;
+}
+
+static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
+{
+    const struct ir *ir = a->ir;
+
+    for (uint32_t i = 0; i < a->n; i++)
+        a->wants[i] = is_trained(ir, i) || (want && want[i]);
+    for (uint32_t i = 0; i < n_ops; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+        const bool ends = op->n_out > 0 && a->still[ir_root(ir, op->out[0])];
+        bool any = false;
+
+        for (uint32_t k = 0; k < op->n_in && !ends; k++)
+            any |= ad__wants(a, op->in[k]);
+        if (any && op->n_out > 0 && ir_t(ir, op->out[0])->dtype == SH_F32)
+            a->wants[ir_root(ir, op->out[0])] = true;
+        if (any && op->kind == DEV_OP_LSTM_CELL)
+            a->wants[ir_root(ir, op->out[1])] = true;
+    }
+}
+
+/* Only its state goes on: its output has a gradient of zero. */
+static int fill_hidden(struct ad *a, const struct dev_op *op, uint32_t *dy, struct sh_err *err)
+{
+    struct dev_op fill = ir_op(DEV_OP_FILL, op->name, 0, NULL);
+
+    if (*dy != DEV_NONE || op->kind != DEV_OP_LSTM_CELL ||
+        a->grads[ir_root(a->ir, op->out[1])] == DEV_NONE)
+        return SH_OK;
+    return ir_emit_like(a->ir, &fill, op->out[0], dy, err);
+}
+
+static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
+{
+    struct dev_op op = a->ir->g.ops[i];
+    uint32_t dy;
+    int rc;
+
+    if (op.n_out == 0 || !ad__wants(a, op.out[0]))
+        return SH_OK;
+    rc = ad__settle(a, ir_root(a->ir, op.out[0]), err);
+    if (!rc && op.kind == DEV_OP_LSTM_CELL)
+        rc = ad__settle(a, ir_root(a->ir, op.out[1]), err);
+    if (rc)
+        return rc;
+    dy = a->grads[ir_root(a->ir, op.out[0])];
+    rc = fill_hidden(a, &op, &dy, err);
+    if (rc || dy == DEV_NONE)
+        return rc; /* the loss does not depend on it */
+    if (!RULES[op.kind])
+        return ad__unsupported(&op, err, "the operation has no gradient");
+    rc = shaped(a, dy, op.out[0], &dy, err);
+    a->op = i;
+    return rc ? rc : RULES[op.kind](a, &op, dy, err);
+}
+
+/* Where the walk begins. A place that depends on no parameter has nothing to teach. */
+static int plant(struct ad *a, const struct autodiff_seed *seeds, uint32_t n, struct sh_err *err)
+{
+    bool any = false;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < n && !rc; i++) {
+        if (!ad__wants(a, seeds[i].from))
+            continue;
+        any = true;
+        rc = ad__add(a, seeds[i].from, seeds[i].gradient, err);
+    }
+    if (rc || any)
+        return rc;
+    return SH_FAIL(err, SH_E_INVALID,
+                   "\"%s\" depends on no parameter: the model has nothing to train",
+                   ir_t(a->ir, seeds[0].from)->name);
+}
+
+int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t n_seeds,
+                      const bool *want, int64_t piece, struct sh_err *err)
+{
+    uint32_t n = ir->g.n_tensors, n_ops = ir->g.n_ops;
+    struct ad a = {.ir = ir,
+                   .n = n,
+                   .wants = calloc(n + 1u, sizeof(bool)),
+                   .still = calloc(n + 1u, sizeof(bool)),
+                   .grads = malloc((n + 1u) * sizeof(uint32_t)),
+                   .zero = DEV_NONE,
+                   .piece = piece};
+    int rc = SH_OK;
+
+    if (!a.wants || !a.still || !a.grads) {
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the gradients of %u tensors", n);
+        goto out;
+    }
+    for (uint32_t i = 0; i < n; i++)
+        a.grads[i] = DEV_NONE;
+    rc = mark_still(&a, n_ops, err);
+    if (!rc) {
+        mark_wants(&a, want, n_ops);
+        rc = plant(&a, seeds, n_seeds, err);
+    }
+    for (uint32_t i = n_ops; i-- > 0 && rc == SH_OK;)
+        rc = step_back(&a, i, err);
+    for (uint32_t i = 0; i < n && rc == SH_OK; i++)
+        if (is_trained(ir, i) || (want && want[i])) {
+            rc = ad__settle(&a, i, err);
+            ir->info[i].grad = a.grads[i];
+        }
+out:
+    free(a.wants);
+    free(a.still);
+    free(a.parts);
+    free(a.grads);
+    return rc;
+}

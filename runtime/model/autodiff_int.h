@@ -1,0 +1,55 @@
+/* autodiff_int.h - the inside of the backward pass: one rule per kind of operation. */
+#ifndef SH_RUNTIME_MODEL_AUTODIFF_INT_H
+#define SH_RUNTIME_MODEL_AUTODIFF_INT_H
+
+#include "runtime/model/ir.h"
+
+struct ad_part { /* g: the gradient of elements from `start` on along one axis of `whole` */
+    uint32_t whole, axis;
+    int64_t start;
+    uint32_t g;
+};
+
+struct ad {
+    struct ir *ir;
+    bool *wants;           /* [n] by root: does its gradient matter? */
+    bool *still;           /* [n] by root: does none go on from there? */
+    uint32_t *grads;       /* [n] by root, in the root's shape; DEV_NONE: none yet */
+    uint32_t n;            /* tensors of the forward pass */
+    uint32_t op;           /* number of the forward operation at work */
+    uint32_t zero;         /* a tensor of one 0, DEV_NONE until it is needed */
+    int64_t piece;         /* see autodiff_backward() */
+    struct ad_part *parts; /* OWNED: that wait for ad__settle() */
+    size_t n_parts, cap_parts;
+};
+
+/* op: a copy of the forward operation (the table moves); dy: gradient of its first output, in that
+ * output's shape. */
+typedef int ad_rule(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err);
+
+bool ad__wants(const struct ad *a, uint32_t t);
+/* Adds g to the gradient of t: same number of elements, any shape. */
+int ad__add(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
+/* g has the shape of a result that t was broadcast to: sums it down to t's shape and adds it. */
+int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
+/* Notes a part of a gradient; ad__settle() adds those of a root to its gradient, which has to be
+ * done before that is read. */
+int ad__part(struct ad *a, struct ad_part p, struct sh_err *err);
+int ad__settle(struct ad *a, uint32_t root, struct sh_err *err);
+int ad__zero(struct ad *a, uint32_t *out, struct sh_err *err);
+int ad__unsupported(const struct dev_op *op, struct sh_err *err, const char *why);
+/* The sum of g over all axes but the last. */
+int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, struct sh_err *err);
+
+/* clang-format off */
+#define AD_RULES(X)                                                                            \
+    X(conv) X(conv_bwd_data) X(resample) X(attention)                                          \
+    X(matmul) X(pool_max) X(pool_avg) X(bn_train) X(layernorm) X(dropout) X(act) X(binary)     \
+        X(softmax) X(reduce) X(where) X(concat) X(slice) X(pad) X(transpose) X(copy) X(expand) \
+            X(gather) X(cumsum) X(topk) X(scatter) X(lstm_cell)
+/* clang-format on */
+#define X(name) ad_rule ad__##name;
+AD_RULES(X)
+#undef X
+
+#endif

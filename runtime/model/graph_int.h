@@ -1,0 +1,64 @@
+/* graph_int.h - what the files of the model part share about graphs, and nobody else needs. */
+#ifndef SH_RUNTIME_MODEL_GRAPH_INT_H
+#define SH_RUNTIME_MODEL_GRAPH_INT_H
+
+#include "common/buf.h"
+#include "runtime/model/graph.h"
+#include "runtime/model/why.h"
+
+#define GRAPH_OPSET 18 /* the form that readers normalise to */
+#define GRAPH_MAX_IO 256u
+#define GRAPH_MAX_TENSOR_BYTES ((size_t)1 << 40)
+#define GRAPH_MAX_NAME 4096u
+#define GRAPH_TEMP_PREFIX \
+    "shunt~"                 /* names of values made by us; a file's names must not begin so */
+#define GRAPH_SHAPE_TEXT 192 /* bytes for graph__shape_text */
+
+void graph__node_fini(struct graph_node *n);
+void graph__value_fini(struct graph_value *v);
+/* A node outside a graph: name and operator copied, no links yet. */
+int graph__node_init(struct graph_node *n, const char *name, const char *op, uint32_t number,
+                     struct sh_err *err);
+int graph__node_links(struct graph_node *n, const uint32_t *in, uint32_t n_in, const uint32_t *outs,
+                      uint32_t n_out, struct sh_err *err);
+/* TAKES the contents of n; n is zeroed on success. */
+int graph__push_node(struct graph *g, struct graph_node *n, struct sh_err *err);
+int graph__copy_attrs(struct graph_node *to, const struct graph_node *from, struct sh_err *err);
+int graph__set_floats(struct graph_node *n, const char *name, const float *v, size_t k,
+                      struct sh_err *err);
+const struct graph_attr *graph__attr(const struct graph_node *n, const char *name);
+void graph__drop_attr(struct graph_node *n, const char *name);
+
+/* Size of a tensor; SH_E_INVALID for a negative dimension, SH_E_TOOBIG above the limit. */
+int graph__bytes(enum sh_dtype t, int rank, const int64_t *dims, size_t *out, struct sh_err *err);
+/* "FP32[8,3,224,224]", for messages. Returns out. */
+const char *graph__shape_text(const struct graph_value *v, char *out, size_t size);
+
+/* Numbers in range, one producer per value, inputs before use, sizes of constants, names. What a
+ * reader of a file calls before it hands a graph out. Fails: SH_E_INVALID. */
+int graph__validate(const struct graph *g, struct sh_err *err);
+/* Puts nodes into topological order, keeping the order where it already is one.
+ * Fails: SH_E_INVALID naming a node on a cycle. */
+int graph__sort(struct graph *g, struct sh_err *err);
+/* Takes is_param from initializers that are no parameters: params.c. */
+int graph__find_params(struct graph *g, struct sh_err *err);
+/* Marks the Gathers that take rows of a table with a row for padding: onnx_padding.c. */
+int graph__find_padding(struct graph *g, struct sh_err *err);
+/* UTF-8 without control characters, 1 to GRAPH_MAX_NAME bytes. */
+bool graph__name_ok(const char *name);
+/* A copy of text that is safe in messages: control and non-ASCII bytes become '?'. Returns out. */
+const char *graph__clean(const char *text, char *out, size_t size);
+/* One line "operator node: reason". */
+int graph__list_add(struct sh_buf *list, const char *op, const char *node, const char *reason,
+                    struct sh_err *err);
+#define GRAPH_LIST_MAX ((size_t)4 << 20)
+
+/* graph_at, but goes on after nodes that it does not support: each gets a line in list and the rest
+ * is checked as far as shapes are known. list may be NULL: then the first one fails. *n_done: NULL,
+ * or how many nodes were right. */
+int graph__at(const struct graph *g, const struct graph_sizes *at, bool training,
+              struct sh_buf *list, uint32_t *n_done, struct graph **out, struct sh_err *err);
+/* Is the operator in the table of shape inference? */
+bool graph__op_known(const char *op);
+
+#endif

@@ -1,0 +1,110 @@
+/* lower_int.h - the inside of lowering: the context, and one function per operator. */
+#ifndef SH_RUNTIME_MODEL_LOWER_INT_H
+#define SH_RUNTIME_MODEL_LOWER_INT_H
+
+#include "runtime/model/lower.h"
+
+struct lower {
+    struct ir *ir;
+    const struct graph *g;
+    uint32_t *tensor_of; /* value -> tensor; DEV_NONE until it exists */
+    uint32_t *writer_of; /* value -> node; GRAPH_NONE for inputs and constants */
+    bool training;
+};
+
+typedef int lower_fn(struct lower *lo, const struct graph_node *n, struct sh_err *err);
+
+/* ---- helpers */
+const struct graph_value *lower__in(const struct lower *lo, const struct graph_node *n, uint32_t i);
+const struct graph_value *lower__out(const struct lower *lo, const struct graph_node *n);
+/* The tensor of input i; a constant becomes one when it is first asked for. */
+int lower__use(struct lower *lo, const struct graph_node *n, uint32_t i, uint32_t *out,
+               struct sh_err *err);
+int lower__use_value(struct lower *lo, uint32_t value, uint32_t *out, struct sh_err *err);
+/* The same for the first k inputs. */
+int lower__use_all(struct lower *lo, const struct graph_node *n, uint32_t k, uint32_t *out,
+                   struct sh_err *err);
+/* Pushes op, whose first output is the node's. */
+int lower__emit(struct lower *lo, const struct graph_node *n, struct dev_op *op,
+                struct sh_err *err);
+/* The node's output is tensor t, seen with the output's shape. */
+int lower__is(struct lower *lo, const struct graph_node *n, uint32_t t, struct sh_err *err);
+/* A constant that training does not change, with one element of type F32 or I64. */
+bool lower__scalar(const struct lower *lo, uint32_t value, double *out);
+int lower__unsupported(const struct graph_node *n, struct sh_err *err, const char *why);
+int lower__float(const struct graph_node *n, const char *name, float *out, struct sh_err *err);
+
+/* ---- what compositions are made of (lower_emit.c); *y has a shape of its own each time */
+struct lower_cut { /* n elements of an axis, from start on in steps of step */
+    uint32_t axis;
+    int64_t start, step, n;
+};
+struct lower_pad { /* zeros along an axis */
+    uint32_t axis;
+    int64_t before, after;
+};
+int lower__cut(struct lower *lo, const char *name, uint32_t x, struct lower_cut c, uint32_t *y,
+               struct sh_err *err);
+int lower__pad_axis(struct lower *lo, const char *name, uint32_t x, struct lower_pad p, uint32_t *y,
+                    struct sh_err *err);
+int lower__turn(struct lower *lo, const char *name, uint32_t x, const uint32_t *perm, uint32_t *y,
+                struct sh_err *err);
+/* axes: bit set; they stay as axes of one. */
+int lower__reduced(struct lower *lo, const char *name, uint32_t x, enum dev_red kind, uint32_t axes,
+                   uint32_t *y, struct sh_err *err);
+/* Rows [first, first + n) of axis 0; of a constant, at inference, before the program runs. */
+int lower__rows(struct lower *lo, const char *name, uint32_t x, int64_t first, int64_t n,
+                uint32_t *y, struct sh_err *err);
+int lower__joined(struct lower *lo, const char *name, const uint32_t *in, uint32_t n, int64_t axis,
+                  uint32_t *y, struct sh_err *err);
+/* n numbers that the compiler made, as a constant of rank 1. TAKES data (malloc), always. */
+struct lower_table {
+    const char *name; /* tells it from every other table of the model, whatever the batch */
+    enum sh_dtype dtype;
+    int64_t n;
+    /* Follows from the sizes of symbols (graph.h), or is of a node that does, which at some sizes
+     * becomes part of another: so it is no weight. */
+    bool by_size;
+};
+int lower__table(struct lower *lo, const struct lower_table *t, void *data, uint32_t *out,
+                 struct sh_err *err);
+/* One number, [1], for this node. */
+int lower__number(struct lower *lo, const struct graph_node *n, float v, uint32_t *out,
+                  struct sh_err *err);
+/* y = x (k) c, where c has one number for each channel, axis 1 of x. */
+int lower__per_channel(struct lower *lo, const char *name, uint32_t x, enum dev_bin k, uint32_t c,
+                       uint32_t *y, struct sh_err *err);
+/* The same numbers in another type. */
+int lower__as(struct lower *lo, const char *name, uint32_t x, enum sh_dtype t, uint32_t *y,
+              struct sh_err *err);
+/* x where it is not 0, else 1. */
+int lower__not_zero(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t *y,
+                    struct sh_err *err);
+/* The convolution that the window of the node says, of tensors that are floats (lower_window.c). */
+int lower__convolve(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t w,
+                    uint32_t bias, uint32_t *y, struct sh_err *err);
+/* The window of a node over two axes. */
+int lower__plane(const struct graph_node *n, struct dev_conv *out, struct sh_err *err);
+/* |x|^p, and x^(1/p) of what is not negative. */
+int lower__power(struct lower *lo, const char *name, uint32_t x, int64_t p, uint32_t *y,
+                 struct sh_err *err);
+int lower__root(struct lower *lo, const char *name, uint32_t x, int64_t p, uint32_t *y,
+                struct sh_err *err);
+
+/* ---- operators */
+/* clang-format off */
+#define LOWER_FNS(X)                                                                        \
+    X(conv) X(conv_transpose) X(lp_pool) X(rnn)                                                    \
+    X(quantize) X(dequantize) X(dynamic_quantize) X(matmul_integer) X(qlinear_matmul)       \
+    X(conv_integer) X(qlinear_conv)                                                         \
+    X(instance_norm) X(group_norm) X(lp_norm) X(lrn) X(resize)                              \
+    X(pool) X(global_pool) X(batch_norm) X(layer_norm) X(dropout) X(gemm) X(matmul) X(act)  \
+        X(binary) X(logic_not) X(where) X(softmax) X(reduce) X(cast) X(reshape) X(identity) \
+            X(transpose) X(concat) X(slice) X(pad) X(expand) X(gather)                             \
+                X(cumsum) X(topk) X(locate) X(scatter) X(places) X(first) X(nms)
+/* clang-format on */
+#define X(name) lower_fn lower__##name;
+LOWER_FNS(X)
+#undef X
+
+#endif

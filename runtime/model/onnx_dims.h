@@ -1,0 +1,14 @@
+/* onnx_dims.h - shapes of the inputs of an ONNX file. */
+#ifndef SH_RUNTIME_MODEL_ONNX_DIMS_H
+#define SH_RUNTIME_MODEL_ONNX_DIMS_H
+
+#include "onnx.pb-c.h"
+#include "runtime/model/graph.h"
+
+/* The axes of input `in` of the file, into dims[]: an axis without a fixed size is the batch if it
+ * is the first, and else a symbol of g, new or not; so is a first one whose name other axes have
+ * too. One without a name is called INPUT.AXIS. Fails: SH_E_INVALID, SH_E_UNSUPPORTED. */
+int onnx_dims_read(const Onnx__GraphProto *file, const Onnx__ValueInfoProto *in, struct graph *g,
+                   int64_t dims[SH_MAX_RANK], struct sh_err *err);
+
+#endif

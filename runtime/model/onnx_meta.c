@@ -1,0 +1,39 @@
+/* onnx_meta.c - see onnx_meta.h. */
+#include "runtime/model/onnx_meta.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define METADATA_PROPS 9u /* of NodeProto; IR version 10 and later */
+
+const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len)
+{
+    size_t at = 0;
+
+    if (u->tag != tag || u->wire_type != PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED)
+        return NULL;
+    while (at < u->len && (u->data[at] & 0x80)) /* its length */
+        at++;
+    if (at >= u->len)
+        return NULL;
+    *len = u->len - at - 1;
+    return u->data + at + 1;
+}
+
+char *onnx_meta(const Onnx__NodeProto *n, const char *key)
+{
+    char *out = NULL;
+
+    for (size_t i = 0; i < n->base.n_unknown_fields && !out; i++) {
+        size_t len;
+        const uint8_t *data = onnx_unknown(&n->base.unknown_fields[i], METADATA_PROPS, &len);
+        Onnx__StringStringEntryProto *e =
+            data ? onnx__string_string_entry_proto__unpack(NULL, len, data) : NULL;
+
+        if (e && e->key && e->value && strcmp(e->key, key) == 0)
+            out = strdup(e->value);
+        if (e)
+            onnx__string_string_entry_proto__free_unpacked(e, NULL);
+    }
+    return out;
+}

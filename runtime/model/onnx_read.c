@@ -1,0 +1,310 @@
+/* onnx_read.c - from an ONNX file to a graph in the one form that the rest knows.
+ *
+ * What cannot be represented (control flow, custom domains, ...) is collected node by node, so that
+ * the user sees the whole list at once; everything that is wrong with the file ends the reading.
+ */
+#include "common/mem.h"
+#include "runtime/model/onnx.h"
+#include "runtime/model/onnx_dims.h"
+#include "runtime/model/onnx_reader.h"
+#include "runtime/model/onnx_rows.h"
+#include "runtime/model/onnx_tie.h"
+#include "runtime/model/onnx_unfold.h"
+#include "runtime/model/onnx_untie.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+const char *reader_text(const char *s)
+{
+    return s ? s : "";
+}
+
+/* ---------------------------------------------------------------- values */
+
+int reader_new_value(struct reader *r, const char *name, struct onnx_array *a, uint32_t *out)
+{
+    char clean[128];
+    int rc;
+
+    if (!graph__name_ok(name))
+        return SH_FAIL(r->err, SH_E_INVALID, "a tensor name is not plain text: %s",
+                       graph__clean(name, clean, sizeof(clean)));
+    if (names_get(&r->names, name) != NAMES_NONE)
+        return SH_FAIL(r->err, SH_E_INVALID, "tensor %s is defined twice",
+                       graph__clean(name, clean, sizeof(clean)));
+    if (a && a->data)
+        rc = graph_add_const(r->g, name, a->dtype, a->rank, a->dims, a->data, out, r->err);
+    else
+        rc = graph_add_value(r->g, name, a ? a->dtype : SH_F32, a ? a->rank : -1,
+                             a ? a->dims : NULL, out, r->err);
+    if (rc)
+        return rc;
+    if (a && a->data)
+        r->g->values[*out].data_borrowed = a->is_borrowed;
+    if (a)
+        a->data = NULL; /* the graph's now */
+    return names_put(&r->names, r->g->values[*out].name, *out, r->err);
+}
+
+bool reader_in_branch(const struct reader *r)
+{
+    for (const struct scope *s = r->scope; s; s = s->up)
+        if (s->is_branch)
+            return true;
+    return false;
+}
+
+/* A branch and a body see what is around them. */
+static uint32_t look_up(const struct reader *r, const char *name)
+{
+    const struct scope *s = r->scope;
+
+    for (; s->is_branch || s->is_body; s = s->up) {
+        const uint32_t v = names_get(&s->names, name);
+
+        if (v != NAMES_NONE)
+            return v;
+    }
+    return names_get(s->func ? &s->names : &r->names, name);
+}
+
+uint32_t reader_find(const struct reader *r, const char *name)
+{
+    uint32_t v = look_up(r, name);
+
+    return v == NAMES_NONE || v == READER_ABSENT ? GRAPH_NONE : v;
+}
+
+int reader_mention(struct reader *r, const char *name, uint32_t *out)
+{
+    struct scope *s = r->scope;
+    int rc;
+
+    *out = GRAPH_NONE;
+    if (!name || !name[0])
+        return SH_OK;
+    *out = look_up(r, name);
+    if (*out == READER_ABSENT)
+        *out = GRAPH_NONE;
+    else if (*out == NAMES_NONE && !s->up)
+        return reader_new_value(r, name, NULL, out);
+    else if (*out == NAMES_NONE) {
+        rc = reader_fresh(r, s->label, '/', name, NULL, out);
+        return rc ? rc : names_put(&s->names, name, *out, r->err);
+    }
+    return SH_OK;
+}
+
+int reader_fresh(struct reader *r, const char *base, char mark, const char *suffix,
+                 struct onnx_array *a, uint32_t *out)
+{
+    char clean[128], *name = NULL;
+    int rc = sh_asprintf(r->err, &name, "%s%c%s", base, mark,
+                         graph__clean(suffix, clean, sizeof(clean)));
+
+    while (rc == SH_OK && names_get(&r->names, name) != NAMES_NONE) {
+        free(name);
+        rc = sh_asprintf(r->err, &name, "%s%c%s.%u", base, mark, clean, ++r->n_fresh);
+    }
+    if (!rc)
+        rc = reader_new_value(r, name, a, out);
+    free(name);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- inputs and weights */
+
+static bool is_float(enum sh_dtype t)
+{
+    return t == SH_F32 || t == SH_F64 || t == SH_F16 || t == SH_BF16;
+}
+
+static int read_initializer(struct reader *r, Onnx__TensorProto *t)
+{
+    struct onnx_array a = {0};
+    char what[160], name[128];
+    uint32_t v;
+    int rc;
+
+    snprintf(what, sizeof(what), "initializer %s",
+             graph__clean(reader_text(t->name), name, sizeof(name)));
+    rc = onnx_tensor_take(t, what, r->source, &a, r->err);
+    if (!rc)
+        rc = reader_new_value(r, reader_text(t->name), &a, &v);
+    if (!rc)
+        r->g->values[v].is_param = is_float(r->g->values[v].dtype);
+    onnx_array_fini(&a);
+    return rc;
+}
+
+/* An input without elements says nothing: it is a constant, and no request brings it. */
+static int make_empty(struct reader *r, const char *name, struct onnx_array *a)
+{
+    bool is_empty = false;
+
+    for (int i = 0; i < a->rank; i++)
+        is_empty |= a->dims[i] == 0;
+    if (!is_empty)
+        return SH_OK;
+    for (int i = 0; i < a->rank; i++)
+        if (a->dims[i] < 0)
+            return SH_FAIL(r->err, SH_E_INVALID, "input %s has no elements, and axis %d is dynamic",
+                           name, i);
+    a->data = calloc(1, 1);
+    return a->data ? SH_OK : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate an input");
+}
+
+static int read_input(struct reader *r, const Onnx__ValueInfoProto *in)
+{
+    const Onnx__TypeProto *type = in->type;
+    const Onnx__TypeProto__Tensor *t;
+    struct onnx_array a = {0};
+    char name[128];
+    uint32_t v;
+    int rc;
+
+    graph__clean(reader_text(in->name), name, sizeof(name));
+    if (!type || type->value_case != ONNX__TYPE_PROTO__VALUE_TENSOR_TYPE || !type->tensor_type)
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_INPUT_KIND, name);
+    t = type->tensor_type;
+    a.dtype = sh_dtype_from_onnx(t->elem_type);
+    if (a.dtype >= SH_N_DTYPES)
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_INPUT_TYPE, name, t->elem_type);
+    if (!t->shape)
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_INPUT_SHAPE, name);
+    if (t->shape->n_dim > SH_MAX_RANK)
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_INPUT_AXES, name, SH_MAX_RANK);
+    a.rank = (int)t->shape->n_dim;
+    rc = onnx_dims_read(r->model->graph, in, r->g, a.dims, r->err);
+    if (!rc)
+        rc = make_empty(r, name, &a);
+    if (!rc)
+        rc = reader_new_value(r, reader_text(in->name), &a, &v);
+    onnx_array_fini(&a);
+    if (rc || r->g->values[v].data)
+        return rc;
+    return graph_add_input(r->g, v, r->err);
+}
+
+static int read_values(struct reader *r)
+{
+    Onnx__GraphProto *g = r->model->graph;
+    int rc = SH_OK;
+
+    if (g->n_sparse_initializer > 0)
+        return SH_FAIL(r->err, SH_E_UNSUPPORTED, WHY_SPARSE);
+    for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
+        rc = read_initializer(r, g->initializer[i]);
+    for (size_t i = 0; i < g->n_input && rc == SH_OK; i++) {
+        uint32_t v = names_get(&r->names, reader_text(g->input[i]->name));
+
+        /* Old files list weights as inputs too; they are no inputs then. */
+        if (v == NAMES_NONE || !r->g->values[v].data)
+            rc = read_input(r, g->input[i]);
+    }
+    return rc;
+}
+
+static int read_outputs(struct reader *r)
+{
+    const Onnx__GraphProto *g = r->model->graph;
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < g->n_output && rc == SH_OK; i++) {
+        uint32_t v = names_get(&r->names, reader_text(g->output[i]->name));
+        char name[128];
+
+        if (v == NAMES_NONE)
+            rc = SH_FAIL(r->err, SH_E_INVALID, "nothing computes output %s of the model",
+                         graph__clean(reader_text(g->output[i]->name), name, sizeof(name)));
+        else
+            rc = graph_add_output(r->g, v, r->err);
+    }
+    return rc;
+}
+
+/* ---------------------------------------------------------------- the whole */
+
+static int read_model(struct reader *r, const char *path, bool beside)
+{
+    Onnx__GraphProto *g;
+    int rc = onnx_file_load(path, beside, &r->source, &r->model, r->err);
+
+    if (rc)
+        return rc;
+    g = r->model->graph;
+    if (!g)
+        return SH_FAIL(r->err, SH_E_INVALID, "the file holds no graph: is it an ONNX model?");
+    rc = onnx_file_model_opset(r->model, &r->scope->opset, r->err);
+    if (!rc)
+        rc = reader_functions(r);
+    if (!rc)
+        rc = graph_new(&r->g, r->err);
+    if (!rc)
+        rc = names_init(&r->names, r->err);
+    if (rc)
+        return rc;
+    r->g->opset = r->scope->opset;
+    rc = onnx_unfold(r->model, r->source, &r->g->n_unfolded, &r->g->n_folded, r->err);
+    if (!rc)
+        rc = onnx_rows(r->model, r->source, r->err);
+    if (!rc)
+        rc = onnx_tie(r->model, r->source, r->err);
+    if (!rc)
+        rc = onnx_untie(r->model, r->source, &r->g->n_untied, r->err);
+    if (!rc)
+        rc = read_values(r);
+    for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)
+        rc = reader_node(r, g->node[i]);
+    if (!rc)
+        rc = read_outputs(r);
+    if (!rc)
+        rc = graph__sort(r->g, r->err);
+    if (!rc)
+        rc = graph__validate(r->g, r->err);
+    if (!rc)
+        rc = graph__find_params(r->g, r->err);
+    return rc ? rc : graph__find_padding(r->g, r->err);
+}
+
+int onnx_read_list(const char *path, bool beside, struct graph **out, char **list,
+                   struct sh_err *err)
+{
+    struct scope top = {0};
+    struct reader r = {.err = err, .scope = &top};
+    int rc;
+
+    *out = NULL;
+    if (list)
+        *list = NULL;
+    sh_buf_init(&r.list, GRAPH_LIST_MAX);
+    rc = read_model(&r, path, beside);
+    if (!rc && r.n_refused > 0) {
+        rc = SH_FAIL(err, SH_E_UNSUPPORTED, "%u of %zu nodes are not supported, the first is %.*s",
+                     r.n_refused, r.model->graph->n_node, (int)strcspn(r.list.data, "\n"),
+                     r.list.data);
+        if (list)
+            *list = sh_buf_take(&r.list);
+    }
+    if (!rc) {
+        graph_settle(r.g, false);
+        *out = r.g;
+        r.g->backing = r.source; /* tensors may lie there */
+        r.g->backing_free = onnx_source_close;
+        r.g = NULL;
+        r.source = NULL;
+    }
+    graph_free(r.g);
+    names_fini(&r.names);
+    reader_functions_fini(&r);
+    sh_buf_fini(&r.list);
+    onnx_file_free(r.model);
+    onnx_source_close(r.source);
+    return rc;
+}
+
+int onnx_read(const char *path, struct graph **out, struct sh_err *err)
+{
+    return onnx_read_list(path, true, out, NULL, err);
+}

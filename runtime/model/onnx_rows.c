@@ -1,0 +1,376 @@
+/* onnx_rows.c - see onnx_rows.h. */
+#include "runtime/model/onnx_rows.h"
+
+#include "common/mem.h"
+#include "runtime/model/names.h"
+#include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_BYTES ((size_t)64 << 20) /* of one that is looked at */
+#define MIN_COLUMNS 4                /* fewer may be equal by chance */
+
+struct rows {
+    Onnx__GraphProto *g;
+    struct onnx_source *source;
+    struct names inputs; /* of the graph: what the caller may give stays */
+    Onnx__NodeProto **nodes;
+    size_t n_nodes, nodes_cap, cap; /* cap: of initializers */
+    bool *gone;                     /* initializers that nodes make now */
+    struct sh_err *err;
+};
+
+/* What is compared: a row of a tensor, or all of it. */
+struct part {
+    const uint8_t *data; /* aligned to 1; BORROWED */
+    size_t bytes;
+    uint32_t number; /* of the row, or the initializer */
+    bool follows;    /* among equal ones it comes after those that do not */
+};
+
+static int by_numbers(const void *a, const void *b)
+{
+    const struct part *x = a, *y = b;
+    int order;
+
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? -1 : 1;
+    order = memcmp(x->data, y->data, x->bytes);
+    if (order)
+        return order;
+    if (x->follows != y->follows)
+        return x->follows ? 1 : -1;
+    return x->number < y->number ? -1 : x->number > y->number;
+}
+
+static bool are_equal(const struct part *x, const struct part *y)
+{
+    return x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0;
+}
+
+/* Elements of a tensor of F32 that may be looked at; 0: it may not. */
+static size_t elements(const struct rows *r, const Onnx__TensorProto *t)
+{
+    size_t n = 1;
+
+    if (t->data_type != sh_dtype_onnx(SH_F32) || t->n_dims == 0 || t->n_dims > SH_MAX_RANK ||
+        !t->name || !t->name[0] || names_get(&r->inputs, t->name) != NAMES_NONE)
+        return 0;
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) ||
+            n > MAX_BYTES / sizeof(float))
+            return 0;
+    return n;
+}
+
+/* ---------------------------------------------------------------- what is made */
+
+/* TAKES data, and frees it where it fails. */
+static int add_tensor(struct rows *r, char *name, enum sh_dtype dtype, const int64_t *dims,
+                      size_t n_dims, void *data, size_t bytes)
+{
+    Onnx__TensorProto *t = malloc(sizeof(*t));
+    int64_t *copy = malloc(SH_MAX(n_dims, (size_t)1) * sizeof(*copy));
+    int rc = t && copy && data ? SH_OK
+                               : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate an initializer");
+
+    if (!rc)
+        rc = sh_grow(&r->g->initializer, &r->cap, r->g->n_initializer + 1,
+                     sizeof(*r->g->initializer), GRAPH_MAX_VALUES, "values of a model", r->err);
+    if (rc) {
+        free(t);
+        free(copy);
+        free(data);
+        free(name);
+        return rc;
+    }
+    memcpy(copy, dims, n_dims * sizeof(*copy));
+    onnx__tensor_proto__init(t);
+    t->name = name;
+    t->has_data_type = 1;
+    t->data_type = sh_dtype_onnx(dtype);
+    t->dims = copy;
+    t->n_dims = n_dims;
+    t->has_raw_data = 1;
+    t->raw_data = (ProtobufCBinaryData){bytes, data};
+    r->g->initializer[r->g->n_initializer++] = t;
+    return SH_OK;
+}
+
+static int add_node(struct rows *r, const char *op, const char *a, const char *b, const char *out)
+{
+    Onnx__NodeProto *n = malloc(sizeof(*n));
+    int rc = n ? SH_OK : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
+
+    if (rc)
+        return rc;
+    onnx__node_proto__init(n);
+    n->op_type = strdup(op);
+    n->name = strdup(out);
+    n->input = calloc(2, sizeof(*n->input));
+    n->output = calloc(1, sizeof(*n->output));
+    n->n_input = n->input ? 2 : 0;
+    n->n_output = n->output ? 1 : 0;
+    if (n->input && n->output) {
+        n->input[0] = strdup(a);
+        n->input[1] = strdup(b);
+        n->output[0] = strdup(out);
+    }
+    if (!n->op_type || !n->name || !n->input || !n->output || !n->input[0] || !n->input[1] ||
+        !n->output[0])
+        rc = SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
+    if (!rc)
+        rc = sh_grow(&r->nodes, &r->nodes_cap, r->n_nodes + 1, sizeof(Onnx__NodeProto *),
+                     GRAPH_MAX_VALUES, "nodes of a model", r->err);
+    if (rc) {
+        onnx__node_proto__free_unpacked(n, NULL);
+        return rc;
+    }
+    r->nodes[r->n_nodes++] = n;
+    return SH_OK;
+}
+
+/* NAME = op(of, NAME@with), where with[] is a tensor of int64 that is made. TAKES with. */
+static int replace(struct rows *r, const char *op, const char *name, const char *of,
+                   const char *suffix, const int64_t *dims, size_t n_dims, int64_t *with,
+                   size_t n_with)
+{
+    char *made = NULL, *input = NULL;
+    int rc = sh_asprintf(r->err, &made, "%s@%s", name, suffix);
+
+    if (!rc)
+        rc = sh_strdup(made, &input, r->err);
+    if (!rc)
+        rc = add_node(r, op, of, made, name);
+    free(made);
+    if (rc) {
+        free(with);
+        free(input);
+        return rc;
+    }
+    return add_tensor(r, input, SH_I64, dims, n_dims, with, n_with * sizeof(*with));
+}
+
+/* ---------------------------------------------------------------- equal rows */
+
+/* number[i]: which of the rows that differ row i is, in the order in which they are first met;
+ * first[k]: one that is number k. Returns how many they are. sorted: n parts, of the rows. */
+static size_t number_rows(struct part *sorted, size_t n, int64_t *number, uint32_t *first)
+{
+    size_t found = 0;
+
+    qsort(sorted, n, sizeof(*sorted), by_numbers);
+    for (size_t i = 0, head = 0; i < n; i++) { /* the head has the lowest number of its like */
+        if (!are_equal(&sorted[head], &sorted[i]))
+            head = i;
+        number[sorted[i].number] = sorted[head].number;
+    }
+    for (size_t i = 0; i < n; i++) { /* heads come before their like */
+        const size_t head = (size_t)number[i];
+
+        if (head == i)
+            first[found] = (uint32_t)i;
+        number[i] = head == i ? (int64_t)found++ : number[head];
+    }
+    return found;
+}
+
+/* The table of the rows that differ, in place of t. */
+static int make_table(struct rows *r, uint32_t i, const uint8_t *data, size_t row,
+                      const uint32_t *first, size_t n, int64_t *number, size_t n_rows)
+{
+    const Onnx__TensorProto *t = r->g->initializer[i];
+    const int64_t dims[2] = {(int64_t)n, (int64_t)(row / sizeof(float))};
+    uint8_t *table = malloc(n * row);
+    char *name = NULL;
+    int rc = table ? sh_asprintf(r->err, &name, "%s@rows", t->name)
+                   : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate %zu rows", n);
+
+    for (size_t k = 0; k < n && table; k++)
+        memcpy(table + k * row, data + first[k] * row, row);
+    if (!rc && !param_is_scattered(table, 2, dims)) {
+        free(table);
+        free(number);
+        free(name);
+        return SH_OK;
+    }
+    if (!rc)
+        rc = replace(r, "Gather", t->name, name, "index", t->dims, t->n_dims - 1, number, n_rows);
+    else
+        free(number);
+    if (rc) {
+        free(table);
+        free(name);
+        return rc;
+    }
+    r->gone[i] = true;
+    return add_tensor(r, name, SH_F32, dims, 2, table, n * row);
+}
+
+static int look_at_rows(struct rows *r, uint32_t i)
+{
+    const Onnx__TensorProto *t = r->g->initializer[i];
+    const size_t n = elements(r, t);
+    const size_t columns = n ? (size_t)t->dims[t->n_dims - 1] : 1, rows = n / columns;
+    const bool may = n && t->n_dims >= 2 && rows >= 2 && columns >= MIN_COLUMNS;
+    const uint8_t *data = may && param_is_moved(t->name) ? onnx_tensor_look(t, r->source) : NULL;
+    struct part *sorted;
+    uint32_t *first;
+    int64_t *number;
+    size_t found;
+    int rc = SH_OK;
+
+    if (!data)
+        return SH_OK;
+    sorted = malloc(rows * sizeof(*sorted));
+    number = malloc(rows * sizeof(*number));
+    first = malloc(rows * sizeof(*first));
+    if (!sorted || !number || !first) {
+        free(sorted);
+        free(number);
+        free(first);
+        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a list of %zu rows", rows);
+    }
+    for (size_t k = 0; k < rows; k++)
+        sorted[k] = (struct part){.data = data + k * columns * sizeof(float),
+                                  .bytes = columns * sizeof(float),
+                                  .number = (uint32_t)k};
+    found = number_rows(sorted, rows, number, first);
+    free(sorted);
+    if (found < rows)
+        rc = make_table(r, i, data, columns * sizeof(float), first, found, number, rows);
+    else
+        free(number);
+    free(first);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- the numbers of another */
+
+static bool is_vector(const Onnx__TensorProto *t)
+{
+    int wide = 0;
+
+    for (size_t i = 0; i < t->n_dims; i++)
+        wide += t->dims[i] > 1;
+    return wide == 1;
+}
+
+static int make_shape(struct rows *r, uint32_t i, const char *of)
+{
+    const Onnx__TensorProto *t = r->g->initializer[i];
+    const int64_t n = (int64_t)t->n_dims;
+    int64_t *shape = malloc(t->n_dims * sizeof(*shape));
+
+    if (!shape)
+        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a shape");
+    memcpy(shape, t->dims, t->n_dims * sizeof(*shape));
+    r->gone[i] = true;
+    return replace(r, "Reshape", t->name, of, "shape", &n, 1, shape, t->n_dims);
+}
+
+static int look_at_vectors(struct rows *r)
+{
+    const size_t n = r->g->n_initializer;
+    struct part *list = calloc(n + 1, sizeof(*list));
+    size_t found = 0;
+    int rc = SH_OK;
+
+    if (!list)
+        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a list of %zu initializers", n);
+    for (size_t i = 0; i < n; i++) {
+        const Onnx__TensorProto *t = r->g->initializer[i];
+        const size_t size = elements(r, t);
+        const uint8_t *data = size && is_vector(t) ? onnx_tensor_look(t, r->source) : NULL;
+
+        if (data)
+            list[found++] = (struct part){.data = data,
+                                          .bytes = size * sizeof(float),
+                                          .number = (uint32_t)i,
+                                          .follows = param_is_turned(t->name)};
+    }
+    qsort(list, found, sizeof(*list), by_numbers);
+    for (size_t i = 1, head = 0; i < found && rc == SH_OK; i++) {
+        const Onnx__TensorProto *of;
+        const int64_t size = (int64_t)(list[i].bytes / sizeof(float));
+
+        if (!are_equal(&list[head], &list[i]))
+            head = i;
+        of = r->g->initializer[list[head].number];
+        if (list[i].follows && !param_is_made_up(of->name) && !param_is_buffer(of->name) &&
+            param_is_scattered(list[i].data, 1, &size))
+            rc = make_shape(r, list[i].number, of->name);
+    }
+    free(list);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- all */
+
+/* The new nodes come before all others: files have nodes in the order of their use. */
+static int put_nodes(struct rows *r)
+{
+    Onnx__GraphProto *g = r->g;
+    size_t cap = r->nodes_cap;
+    int rc = sh_grow(&r->nodes, &cap, r->n_nodes + g->n_node, sizeof(Onnx__NodeProto *),
+                     2 * (size_t)GRAPH_MAX_VALUES, "nodes of a model", r->err);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < g->n_node; i++)
+        r->nodes[r->n_nodes++] = g->node[i];
+    free(g->node);
+    g->node = r->nodes;
+    g->n_node = r->n_nodes;
+    r->nodes = NULL;
+    r->n_nodes = 0;
+    return SH_OK;
+}
+
+/* Of the n that the file has. */
+static void drop_initializers(const struct rows *r, size_t n)
+{
+    Onnx__GraphProto *g = r->g;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < g->n_initializer; i++)
+        if (i >= n || !r->gone[i])
+            g->initializer[kept++] = g->initializer[i];
+        else
+            onnx__tensor_proto__free_unpacked(g->initializer[i], NULL);
+    g->n_initializer = kept;
+}
+
+int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *err)
+{
+    struct rows r = {.g = m->graph, .source = source, .cap = m->graph->n_initializer, .err = err};
+    const size_t n = m->graph->n_initializer;
+    int rc = names_init(&r.inputs, err);
+
+    r.gone = calloc(n + 1, sizeof(*r.gone));
+    if (!rc && !r.gone)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %zu initializers", n);
+    for (size_t i = 0; i < m->graph->n_input && rc == SH_OK; i++)
+        if (m->graph->input[i]->name &&
+            names_get(&r.inputs, m->graph->input[i]->name) == NAMES_NONE)
+            rc = names_put(&r.inputs, m->graph->input[i]->name, (uint32_t)i, err);
+    onnx_source_walk(source);
+    if (!rc)
+        rc = look_at_vectors(&r);
+    onnx_source_walk(source);
+    for (size_t i = 0; i < n && rc == SH_OK; i++)
+        if (!r.gone[i])
+            rc = look_at_rows(&r, (uint32_t)i);
+    if (!rc && r.n_nodes > 0)
+        rc = put_nodes(&r);
+    if (!rc)
+        drop_initializers(&r, n);
+    for (size_t i = 0; i < r.n_nodes; i++)
+        onnx__node_proto__free_unpacked(r.nodes[i], NULL);
+    free(r.nodes);
+    free(r.gone);
+    names_fini(&r.inputs);
+    return rc;
+}

@@ -1,0 +1,204 @@
+/* onnx_untie.c - see onnx_untie.h. */
+#include "runtime/model/onnx_untie.h"
+
+#include "common/mem.h"
+#include "runtime/model/names.h"
+#include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_rules.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MAX_BYTES ((size_t)256 << 10) /* of one that is looked at: norms and biases are small */
+#define MAX_COPIES ((size_t)64 << 20) /* bytes that all copies may take */
+
+struct untie {
+    Onnx__GraphProto *g;
+    struct names names; /* of initializers, and of what is one by Identity, to its number */
+    uint32_t *uses;     /* of each; once it is decided: 0, leave it */
+    uint32_t n_new;
+    size_t cap, bytes;
+    struct sh_err *err;
+};
+
+static const char *name_of(const Onnx__TensorProto *t)
+{
+    return t->name ? t->name : "";
+}
+
+static uint32_t find(struct untie *u, const char *input)
+{
+    return input && input[0] ? names_get(&u->names, input) : NAMES_NONE;
+}
+
+/* Exporters also merge by a node that hands an initializer on under the name of another. Then it is
+ * the uses of that name that count. */
+static bool hands_on(struct untie *u, const Onnx__NodeProto *n)
+{
+    return n->op_type && strcmp(n->op_type, "Identity") == 0 && n->n_input == 1 &&
+           n->n_output == 1 && find(u, n->input[0]) != NAMES_NONE;
+}
+
+static int add_name(struct untie *u, const Onnx__NodeProto *n)
+{
+    return hands_on(u, n) && n->output[0] && n->output[0][0] && find(u, n->output[0]) == NAMES_NONE
+               ? names_put(&u->names, n->output[0], find(u, n->input[0]), u->err)
+               : SH_OK;
+}
+
+static void count_node(struct untie *u, const Onnx__NodeProto *n)
+{
+    for (size_t k = 0; k < n->n_input && !hands_on(u, n); k++) {
+        uint32_t v = find(u, n->input[k]);
+
+        if (v != NAMES_NONE)
+            u->uses[v]++;
+    }
+}
+
+static int count_uses(struct untie *u)
+{
+    int rc = names_init(&u->names, u->err);
+
+    for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++)
+        if (names_get(&u->names, name_of(u->g->initializer[i])) == NAMES_NONE)
+            rc = names_put(&u->names, name_of(u->g->initializer[i]), (uint32_t)i, u->err);
+    u->uses = calloc(u->g->n_initializer + 1, sizeof(*u->uses));
+    if (!rc && !u->uses)
+        rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate %zu counts", u->g->n_initializer);
+    for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
+        rc = add_name(u, u->g->node[i]);
+    for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++) /* also those before their name */
+        count_node(u, u->g->node[i]);
+    return rc;
+}
+
+/* Bytes of a small tensor of F32; 0: it is none. A single number is one only by the name of a
+ * module: others are numbers of the code. */
+static size_t small_bytes(const Onnx__TensorProto *t)
+{
+    size_t n = sizeof(float);
+
+    if (t->data_type != sh_dtype_onnx(SH_F32))
+        return 0;
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_BYTES)
+            return 0;
+    return n > sizeof(float) || !param_is_made_up(name_of(t)) ? n : 0;
+}
+
+static bool is_uniform(const Onnx__TensorProto *t)
+{
+    const uint8_t *p = t->raw_data.data;
+
+    return memcmp(p, p + sizeof(float), t->raw_data.len - sizeof(float)) == 0;
+}
+
+static int copy_tensor(const Onnx__TensorProto *from, char *name, Onnx__TensorProto **out)
+{
+    Onnx__TensorProto *t = malloc(sizeof(*t));
+
+    *out = t;
+    if (!t)
+        return SH_E_NOMEM;
+    onnx__tensor_proto__init(t);
+    t->dims = malloc(SH_MAX(from->n_dims, (size_t)1) * sizeof(*t->dims));
+    t->raw_data.data = malloc(from->raw_data.len);
+    if (!t->dims || !t->raw_data.data) {
+        free(t->dims);
+        free(t->raw_data.data);
+        free(t);
+        return SH_E_NOMEM;
+    }
+    memcpy(t->dims, from->dims, from->n_dims * sizeof(*t->dims));
+    memcpy(t->raw_data.data, from->raw_data.data, from->raw_data.len);
+    t->n_dims = from->n_dims;
+    t->has_data_type = 1;
+    t->data_type = from->data_type;
+    t->has_raw_data = 1;
+    t->raw_data.len = from->raw_data.len;
+    t->name = name;
+    return SH_OK;
+}
+
+/* Input k of the node gets an initializer of its own. */
+static int split(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v)
+{
+    const char *output = n->n_output && n->output[0] ? n->output[0] : "";
+    Onnx__TensorProto *t = NULL;
+    char *name = NULL, *input = NULL;
+    int rc = sh_asprintf(u->err, &name, "%s@%s:%zu", name_of(u->g->initializer[v]), output, k);
+
+    if (!rc)
+        rc = sh_strdup(name, &input, u->err);
+    if (!rc)
+        rc = sh_grow(&u->g->initializer, &u->cap, u->g->n_initializer + 1,
+                     sizeof(*u->g->initializer), GRAPH_MAX_VALUES, "values of a model", u->err);
+    if (!rc && copy_tensor(u->g->initializer[v], name, &t))
+        rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate an initializer");
+    if (rc) {
+        free(name);
+        free(input);
+        return rc;
+    }
+    u->g->initializer[u->g->n_initializer++] = t;
+    free(n->input[k]);
+    n->input[k] = input;
+    u->n_new++;
+    return SH_OK;
+}
+
+static int decide(struct untie *u, struct onnx_source *source)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++) {
+        Onnx__TensorProto *t = u->g->initializer[i];
+        size_t bytes = small_bytes(t), more = (u->uses[i] - (u->uses[i] > 0)) * bytes;
+
+        if (more == 0 || more > MAX_COPIES - u->bytes) {
+            u->uses[i] = 0;
+            continue;
+        }
+        rc = onnx_tensor_settle(t, source, u->err);
+        if (!rc && !is_uniform(t))
+            u->uses[i] = 0;
+        else
+            u->bytes += more;
+    }
+    return rc;
+}
+
+/* seen: initializers that have a use already, which keeps them. */
+static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
+{
+    int rc = SH_OK;
+
+    for (size_t k = 0; k < n->n_input && rc == SH_OK && !hands_on(u, n); k++) {
+        uint32_t v = find(u, n->input[k]);
+
+        if (v == NAMES_NONE || u->uses[v] == 0)
+            continue;
+        if (seen[v])
+            rc = split(u, n, k, v);
+        seen[v] = true;
+    }
+    return rc;
+}
+
+int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *n, struct sh_err *err)
+{
+    struct untie u = {.g = m->graph, .cap = m->graph->n_initializer, .err = err};
+    bool *seen = calloc(m->graph->n_initializer + 1, sizeof(*seen));
+    int rc = seen ? count_uses(&u) : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks");
+
+    if (!rc)
+        rc = decide(&u, source);
+    for (size_t i = 0; i < u.g->n_node && rc == SH_OK; i++)
+        rc = split_node(&u, u.g->node[i], seen);
+    *n = u.n_new;
+    free(seen);
+    free(u.uses);
+    names_fini(&u.names);
+    return rc;
+}

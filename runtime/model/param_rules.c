@@ -1,0 +1,348 @@
+/* param_rules.c - see param_rules.h. */
+#include "runtime/model/param_rules.h"
+
+#include "common/mem.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+
+static bool begins(const char *name, const char *with)
+{
+    return strncmp(name, with, strlen(with)) == 0;
+}
+
+/* ---------------------------------------------------------------- names */
+
+/* Operations of PyTorch. Exporters call by them what they compute of constants beforehand: tables
+ * of positions, norms that are held fixed, and also parameters in another form. */
+static const char *const OPERATIONS[] = {
+    "abs",   "add",    "amax",    "amin",       "bmm",  "clamp",  "clamp_max",  "clamp_min",
+    "cos",   "div",    "einsum",  "erf",        "exp",  "gelu",   "layer_norm", "linear",
+    "log",   "matmul", "max",     "mean",       "min",  "mm",     "mul",        "neg",
+    "outer", "pad",    "pow",     "reciprocal", "relu", "rsqrt",  "rsub",       "sigmoid",
+    "silu",  "sin",    "softmax", "softplus",   "sqrt", "square", "sub",        "sum",
+    "tanh",  "tril",   "triu",    "where"};
+
+/* The same, but the numbers stay: the token of a class that is expanded to a batch of one, the rows
+ * of a table for positions that are known. */
+static const char *const MOVES[] = {
+    "_to_copy",  "cat",       "chunk",  "clone",   "contiguous", "embedding", "expand",
+    "expand_as", "flatten",   "flip",   "gather",  "getitem",    "index",     "index_select",
+    "narrow",    "permute",   "repeat", "reshape", "roll",       "select",    "slice",
+    "split",     "squeeze",   "stack",  "t",       "tile",       "to",        "transpose",
+    "unflatten", "unsqueeze", "view"};
+
+/* Those that make numbers of nothing, which no parameter was before. */
+static const char *const MAKERS[] = {"arange",   "cumsum",   "eye",       "full",      "full_like",
+                                     "linspace", "meshgrid", "ones",      "ones_like", "one_hot",
+                                     "tmp",      "zeros",    "zeros_like"};
+
+/* "exp", or "exp_12" */
+static bool is_called(const char *name, const char *operation)
+{
+    size_t n = strcspn(name, "@"), digits = n;
+
+    while (digits > 0 && isdigit((unsigned char)name[digits - 1]))
+        digits--;
+    if (digits < n && digits > 0 && name[digits - 1] == '_')
+        n = digits - 1;
+    return strlen(operation) == n && strncmp(operation, name, n) == 0;
+}
+
+static bool is_one_of(const char *name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (is_called(name, list[i]))
+            return true;
+    return false;
+}
+
+bool param_is_moved(const char *name)
+{
+    return is_one_of(name, MOVES, SH_ARRAY_LEN(MOVES));
+}
+
+/* What exporters of PyTorch call numbers and what they compute themselves. */
+bool param_is_made_up(const char *name)
+{
+    static const char *const BEGIN[] = {"val_",    "_val",     "scalar_tensor",
+                                        "lifted_", "c_lifted", "_tensor_constant",
+                                        "const_",  "_const"};
+    size_t n = strcspn(name, "@");
+
+    if (param_is_moved(name) || is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS)) ||
+        is_one_of(name, MAKERS, SH_ARRAY_LEN(MAKERS)) || memchr(name, '/', n) ||
+        memchr(name, ':', n) || strstr(name, "onstant"))
+        return true;
+    for (size_t i = 0; i < SH_ARRAY_LEN(BEGIN); i++)
+        if (begins(name, BEGIN[i]))
+            return true;
+    while (n > 0 && isdigit((unsigned char)name[n - 1]))
+        n--;
+    return n == 0; /* only digits */
+}
+
+/* The last part of "layers.0.attn_mask", as modules call their buffers. */
+bool param_is_buffer(const char *name)
+{
+    static const char *const WORDS[] = {"anchor",
+                                        "anchors",
+                                        "coords",
+                                        "embed_scale",
+                                        "final_logits_bias",
+                                        "freqs",
+                                        "freqs_cis",
+                                        "gradient_clipping",
+                                        "grid",
+                                        "imagenet_mean",
+                                        "imagenet_std",
+                                        "input_max",
+                                        "input_min",
+                                        "mask",
+                                        "mean",
+                                        "n_points_scale",
+                                        "normalizer",
+                                        "num_points_scale",
+                                        "output_max",
+                                        "output_min",
+                                        "pe",
+                                        "per_layer_input_scale",
+                                        "per_layer_projection_scale",
+                                        "pixel_mean",
+                                        "pixel_std",
+                                        "pos_enc",
+                                        "pos_encoding",
+                                        "position",
+                                        "positions",
+                                        "prior",
+                                        "priors",
+                                        "relative_coords_table",
+                                        "router_input_scale",
+                                        "scale_factor",
+                                        "softcap",
+                                        "std",
+                                        "std_bias",
+                                        "std_scale",
+                                        "strides"};
+    size_t n = strcspn(name, "@"), from = n;
+    char last[64];
+
+    while (from > 0 && name[from - 1] != '.')
+        from--;
+    if (n - from >= sizeof(last))
+        return false;
+    memcpy(last, name + from, n - from);
+    last[n - from] = '\0';
+    if (strstr(last, "mask") || strstr(last, "anchor") || strstr(last, "inv_freq"))
+        return true;
+    for (size_t i = 0; i < SH_ARRAY_LEN(WORDS); i++)
+        if (strcmp(last, WORDS[i]) == 0)
+            return true;
+    return false;
+}
+
+/* It was computed, maybe from something that had a name in the module. */
+bool param_is_turned(const char *name)
+{
+    return begins(name, "onnx::") || param_is_moved(name) ||
+           is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
+}
+
+/* ---------------------------------------------------------------- numbers */
+
+#define MIN_TABLE 8
+#define SAMPLE 512
+#define SAME_LENGTH 1e-4 /* of lines: what rounding leaves of equal ones */
+
+static float number(const uint8_t *data, int64_t i)
+{
+    float x;
+
+    memcpy(&x, data + (size_t)i * sizeof(x), sizeof(x));
+    return x;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    float x, y;
+
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    return x < y ? -1 : x > y;
+}
+
+/* Three of four of them are found once, and all are finite. */
+static bool differ(const uint8_t *data, int64_t n)
+{
+    const int64_t m = SH_MIN(n, (int64_t)SAMPLE);
+    int64_t distinct = 1;
+    float seen[SAMPLE];
+
+    for (int64_t i = 0; i < m; i++) {
+        seen[i] = number(data, i * (n / m) + i % (n / m));
+        if (!isfinite(seen[i]))
+            return false;
+    }
+    qsort(seen, (size_t)m, sizeof(*seen), by_size);
+    for (int64_t i = 1; i < m; i++)
+        distinct += seen[i] != seen[i - 1];
+    return 4 * distinct >= 3 * m;
+}
+
+/* Numbers data[from], data[from + step], ... */
+struct line {
+    int64_t from, n, step;
+};
+
+static bool is_monotone(const uint8_t *data, struct line l, double *squares)
+{
+    bool up = true, down = true;
+    float before = number(data, l.from);
+
+    *squares = 0;
+    for (int64_t k = 0; k < l.n; k++) {
+        const float x = number(data, l.from + k * l.step);
+
+        up &= x >= before;
+        down &= x <= before;
+        *squares += (double)x * (double)x;
+        before = x;
+    }
+    return up || down;
+}
+
+/* All lines along an axis of n rise or fall, or are of one length. */
+static bool has_formula(const uint8_t *data, int64_t outer, int64_t n, int64_t inner)
+{
+    bool monotone = n >= 3;
+    double shortest = HUGE_VAL, longest = 0;
+
+    for (int64_t i = 0; i < outer * inner; i++) {
+        const struct line l = {(i / inner) * n * inner + i % inner, n, inner};
+        double squares;
+
+        monotone &= is_monotone(data, l, &squares);
+        shortest = fmin(shortest, squares);
+        longest = fmax(longest, squares);
+        if (!monotone && longest - shortest > SAME_LENGTH * longest)
+            return false;
+    }
+    return monotone ||
+           (n >= 2 && outer * inner >= 2 && longest - shortest <= SAME_LENGTH * longest);
+}
+
+bool param_is_scattered(const void *data, int rank, const int64_t *dims)
+{
+    int64_t n = 1, inner = 1;
+    int wide = 0;
+
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] < 1 || __builtin_mul_overflow(n, dims[i], &n))
+            return false;
+        wide += dims[i] > 1;
+    }
+    if (!data || wide < 1 || n < MIN_TABLE || !differ(data, n))
+        return false;
+    for (int i = rank; i-- > 0; inner *= dims[i])
+        if (dims[i] > 1 && has_formula(data, n / inner / dims[i], dims[i], inner))
+            return false;
+    return true;
+}
+
+/* ---------------------------------------------------------------- sines */
+
+/* sin^2 + cos^2 of each wave: half the number of columns; a row of zeros is that of a class. */
+static bool is_of_one_length(const uint8_t *data, int64_t rows, int64_t columns)
+{
+    int64_t zeros = 0;
+
+    for (int64_t i = 0; i < rows; i++) {
+        const struct line l = {i * columns, columns, 1};
+        double squares;
+
+        (void)is_monotone(data, l, &squares);
+        zeros += squares == 0;
+        if (squares != 0 && fabs(squares - 0.5 * (double)columns) > SAME_LENGTH * (double)columns)
+            return false;
+    }
+    return zeros <= 1;
+}
+
+#define MIN_WAVE 5      /* numbers: fewer always lie on one */
+#define MIN_ALONE 8     /* of a line that is all there is */
+#define MIN_LINES 4     /* of a table */
+#define WAVE_ERROR 2e-3 /* of its height */
+
+/* x[k + 1] + x[k - 1] = a x[k] + b, as of any sine of k, however it is scaled and moved, and of
+ * lines, squares and powers. *height: 0 of numbers that are all the same. */
+static bool is_wave(const uint8_t *data, struct line l, double *height)
+{
+    const double n = (double)(l.n - 2);
+    double sx = 0, sy = 0, sxx = 0, sxy = 0, lo = HUGE_VAL, hi = -HUGE_VAL, a, worst = 0;
+
+    for (int64_t k = 0; k < l.n; k++) {
+        const double x = (double)number(data, l.from + k * l.step);
+
+        lo = fmin(lo, x);
+        hi = fmax(hi, x);
+    }
+    *height = hi - lo;
+    for (int64_t pass = 0; pass < 2; pass++) {
+        const double d = n * sxx - sx * sx;
+
+        a = d > 0 ? (n * sxy - sx * sy) / d : 0;
+        for (int64_t k = 1; k + 1 < l.n; k++) {
+            const double x = (double)number(data, l.from + k * l.step) - lo;
+            const double y = (double)number(data, l.from + (k + 1) * l.step) +
+                             (double)number(data, l.from + (k - 1) * l.step) - 2 * lo;
+
+            worst = fmax(worst, pass ? fabs(y - a * x - (sy - a * sx) / n) : 0);
+            if (pass)
+                continue;
+            sx += x;
+            sy += y;
+            sxx += x * x;
+            sxy += x * y;
+        }
+    }
+    return worst <= WAVE_ERROR * *height;
+}
+
+/* All columns are waves or the same number all the way, and at most half of them the latter; or all
+ * rows are. */
+static bool are_waves(const uint8_t *data, int64_t rows, int64_t columns, bool across)
+{
+    const int64_t n = across ? rows : columns; /* lines */
+    int64_t flat = 0;
+
+    if (n < MIN_LINES || (across ? columns : rows) < MIN_WAVE)
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        const struct line l =
+            across ? (struct line){i * columns, columns, 1} : (struct line){i, rows, columns};
+        double height;
+
+        if (!is_wave(data, l, &height))
+            return false;
+        flat += height == 0;
+    }
+    return 2 * flat <= n;
+}
+
+bool param_is_formula(const void *data, int rank, const int64_t *dims)
+{
+    const int64_t columns = rank > 0 ? dims[rank - 1] : 0;
+    const struct line all = {0, columns, 1};
+    double height;
+    int64_t rows = 1;
+
+    for (int i = 0; i + 1 < rank; i++)
+        if (dims[i] < 1 || __builtin_mul_overflow(rows, dims[i], &rows))
+            return false;
+    if (data && rows == 1 && columns >= MIN_ALONE)
+        return is_wave(data, all, &height) && height > 0;
+    return data && rows >= 2 && columns >= 2 &&
+           (is_of_one_length(data, rows, columns) || are_waves(data, rows, columns, false) ||
+            are_waves(data, rows, columns, true));
+}

@@ -1,0 +1,390 @@
+/* params.c - which constants of a file are parameters, and which belong to the model as it is?
+ *
+ * A file does not say. Of the floats those are parameters that
+ *   - weigh what comes in: the operands of products and convolutions, weights and biases of
+ *     normalisations (but for ones and zeros that an exporter made up, where the module has none)
+ *     and of recurrent layers, slopes, tables of which rows are taken; or
+ *   - are added, multiplied or joined, and have the name of an attribute of a module
+ *     ("layers.0.gamma") rather than one that an exporter makes up for a number in the code
+ *     ("/Constant_3_output_0", "val_12", "onnx::Mul_77") or for what it computed ("exp_2"), and are
+ *     not called a mask, a table of positions or the like, as buffers are (numbers without an axis
+ *     are parameters only so); or
+ *   - are one number for each channel that the exporter turned into another form ("onnx::Mul_77",
+ *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither go up or
+ *     down all the way, as tables of code do, nor are a norm that is held fixed: what a convolution
+ *     without a bias is multiplied with before something is added; or
+ *   - were only moved by the exporter ("expand": the token of a class in a file of one sample;
+ *     "onnx::Add_77": rows of a table of positions), are added to what is computed, multiplied with
+ *     it or joined with it, and have numbers that no formula gives (param_rules.h).
+ * What is computed from constants alone (a weight that is turned, or scaled) counts as its source.
+ * Others are held fixed: attention's scale, masks, anchors, means and deviations of images.
+ */
+#include "common/mem.h"
+#include "runtime/model/graph_int.h"
+#include "runtime/model/param_rules.h"
+
+#include <stdlib.h>
+
+/* Inputs [first, last] weigh what comes in. */
+static const struct slot {
+    const char *op;
+    uint32_t first, last;
+} WEIGHTS[] = {
+    {"BatchNormalization", 1, 4},
+    {"Conv", 1, 2},
+    {"ConvTranspose", 1, 2},
+    {"DeformConv", 1, 1},
+    {"Einsum", 0, UINT32_MAX},
+    {"GRU", 1, 3},
+    {"Gemm", 0, 2},
+    {"GroupNormalization", 1, 2},
+    {"InstanceNormalization", 1, 2},
+    {"LSTM", 1, 3},
+    {"LayerNormalization", 1, 2},
+    {"MatMul", 0, 1},
+    {"PRelu", 1, 1},
+    {"RMSNormalization", 1, 1},
+    {"RNN", 1, 3},
+};
+
+/* The ones and zeros that an exporter makes up for a norm that has no parameters. */
+static bool is_filler(const struct graph_node *n, const struct graph_value *v)
+{
+    const size_t size = sh_dtype_bytes(v->dtype);
+
+    return strstr(n->op, "Normalization") && strncmp(v->name, "val_", 4) == 0 && v->data &&
+           v->bytes >= size && memcmp(v->data, (const char *)v->data + size, v->bytes - size) == 0;
+}
+
+/* Positions and the like are of the code, though they weigh, or rows of them are taken. */
+static bool is_formula(const struct graph_value *v)
+{
+    return v->data && v->dtype == SH_F32 && param_is_formula(v->data, v->rank, v->dims);
+}
+
+static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
+{
+    const struct graph_value *v = &g->values[n->in[i]];
+    int64_t axis = 0;
+
+    if (is_filler(n, v) || strstr(v->name, "inv_freq"))
+        return false;
+    if ((strcmp(n->op, "MatMul") == 0 || strcmp(n->op, "Gather") == 0) &&
+        (param_is_buffer(v->name) || is_formula(v)))
+        return false;
+    for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
+        if (strcmp(WEIGHTS[k].op, n->op) == 0)
+            return i >= WEIGHTS[k].first && i <= WEIGHTS[k].last;
+    return strcmp(n->op, "Gather") == 0 && i == 0 && g->values[n->in[0]].rank >= 2 &&
+           graph_int(n, "axis", 0, &axis, NULL) == SH_OK && axis == 0;
+}
+
+/* ---------------------------------------------------------------- numbers of channels */
+
+#define MIN_CHANNELS 4
+
+/* One axis, and numbers that no formula of one variable gives: all equal, or up and down. */
+static bool is_per_channel(const struct graph_value *v)
+{
+    const float *x = v->data;
+    const int64_t n = graph_elements(v);
+    bool up = false, down = false;
+
+    if (!x || v->dtype != SH_F32 || n < MIN_CHANNELS)
+        return false;
+    for (int i = 0; i < v->rank; i++)
+        if (v->dims[i] != 1 && v->dims[i] != n)
+            return false;
+    for (int64_t i = 1; i < n; i++) {
+        up |= x[i] > x[i - 1];
+        down |= x[i] < x[i - 1];
+    }
+    return up == down;
+}
+
+/* The constant and the other operand of n; false: it is no such sum or product. */
+static bool split_operands(const struct graph *g, const struct graph_node *n, uint32_t *c,
+                           uint32_t *x)
+{
+    if ((strcmp(n->op, "Mul") != 0 && strcmp(n->op, "Add") != 0 && strcmp(n->op, "Sub") != 0) ||
+        n->n_in != 2 || n->in[0] == GRAPH_NONE || n->in[1] == GRAPH_NONE)
+        return false;
+    for (uint32_t k = 0; k < 2; k++) {
+        *c = n->in[k];
+        *x = n->in[1 - k];
+        if (g->values[*c].data && !g->values[*x].data)
+            return true;
+    }
+    return false;
+}
+
+static bool is_plain_conv(const struct graph_node *n)
+{
+    return n && strcmp(n->op, "Conv") == 0 && (n->n_in == 2 || n->in[2] == GRAPH_NONE);
+}
+
+/* Which sums and products learn: learns[c], or with a norm that is held fixed, holds[c]. */
+static void follow_channels(const struct graph *g, const struct graph_node **makers, bool *learns,
+                            bool *holds)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i], *before;
+        uint32_t c, x, c0, x0;
+
+        for (uint32_t k = 0; k < n->n_out; k++)
+            if (n->out[k] != GRAPH_NONE)
+                makers[n->out[k]] = n;
+        if (!split_operands(g, n, &c, &x) || !is_per_channel(&g->values[c]))
+            continue;
+        before = makers[x];
+        if (strcmp(n->op, "Mul") != 0 && before && strcmp(before->op, "Mul") == 0 &&
+            split_operands(g, before, &c0, &x0) && is_plain_conv(makers[x0]))
+            holds[c] = holds[c0] = true;
+        learns[c] |= param_is_turned(g->values[c].name);
+    }
+}
+
+static int find_channels(const struct graph *g, bool *learns, bool *holds, struct sh_err *err)
+{
+    const struct graph_node **makers = calloc((size_t)g->n_values + 1, sizeof(*makers));
+
+    if (!makers)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
+    follow_channels(g, makers, learns, holds);
+    free(makers);
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- the graph */
+
+/* fixed[v]: v is computed from constants alone. */
+static void find_fixed(const struct graph *g, bool *fixed)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        fixed[i] = g->values[i].data != NULL;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i];
+        bool all = n->n_in > 0;
+
+        for (uint32_t k = 0; k < n->n_in; k++)
+            all &= n->in[k] == GRAPH_NONE || fixed[n->in[k]];
+        for (uint32_t k = 0; k < n->n_out; k++)
+            if (n->out[k] != GRAPH_NONE)
+                fixed[n->out[k]] = all;
+    }
+}
+
+/* GroupNorm is written as InstanceNormalization of groups by exporters: what it is multiplied with
+ * and what is added then are its weight and bias, although they lost their names on the way. */
+enum after_norm { NOWHERE, NORMED, SCALED };
+
+static enum after_norm follow_norm(const struct graph *g, const struct graph_node *n,
+                                   const uint8_t *after, bool *weighs)
+{
+    const bool is_mul = strcmp(n->op, "Mul") == 0, is_add = strcmp(n->op, "Add") == 0;
+
+    if (strcmp(n->op, "InstanceNormalization") == 0)
+        return NORMED;
+    if (strcmp(n->op, "Reshape") == 0)
+        return n->in[0] != GRAPH_NONE ? after[n->in[0]] : NOWHERE;
+    for (uint32_t k = 0; k < 2 && (is_mul || is_add) && n->n_in == 2; k++) {
+        const uint32_t x = n->in[k], c = n->in[1 - k];
+
+        if (x == GRAPH_NONE || c == GRAPH_NONE || !g->values[c].data ||
+            graph_elements(&g->values[c]) < 2 || after[x] != (is_mul ? NORMED : SCALED))
+            continue;
+        weighs[c] = true;
+        return is_mul ? SCALED : NOWHERE;
+    }
+    return NOWHERE;
+}
+
+static int find_norms(const struct graph *g, bool *weighs, struct sh_err *err)
+{
+    uint8_t *after = calloc((size_t)g->n_values + 1, sizeof(*after));
+
+    if (!after)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i];
+
+        if (n->n_in > 0 && n->n_out > 0 && n->out[0] != GRAPH_NONE)
+            after[n->out[0]] = (uint8_t)follow_norm(g, n, after, weighs);
+    }
+    free(after);
+    return SH_OK;
+}
+
+/* Beside what has a name, or was computed of that, a constant that the exporter made up is a number
+ * of the formula, and so is a mask: of a weight that is standardised, scaled or masked first. */
+static bool is_of_formula(const struct graph *g, const struct graph_node *n, uint32_t k)
+{
+    const struct graph_value *v = &g->values[n->in[k]];
+
+    if (!v->data || param_is_buffer(v->name))
+        return v->data;
+    for (uint32_t i = 0; i < n->n_in && param_is_made_up(v->name); i++)
+        if (i != k && n->in[i] != GRAPH_NONE && n->in[i] != n->in[k] &&
+            (!g->values[n->in[i]].data || !param_is_made_up(g->values[n->in[i]].name)))
+            return true;
+    return false;
+}
+
+/* weighs[v]: v, or what is computed from it and constants, is a weight. */
+static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
+{
+    for (uint32_t i = g->n_nodes; i-- > 0;) {
+        const struct graph_node *n = &g->nodes[i];
+        bool through = false;
+
+        for (uint32_t k = 0; k < n->n_out; k++)
+            through |= n->out[k] != GRAPH_NONE && fixed[n->out[k]] && weighs[n->out[k]];
+        for (uint32_t k = 0; k < n->n_in; k++)
+            if (n->in[k] != GRAPH_NONE && fixed[n->in[k]] && !weighs[n->in[k]])
+                weighs[n->in[k]] = (through && !is_of_formula(g, n, k)) || is_weight(g, n, k);
+    }
+}
+
+/* ---------------------------------------------------------------- tables */
+
+/* Operations whose numbers are those of their first input, or of all where they join. */
+static bool only_moves(const struct graph_node *n)
+{
+    static const char *const OPS[] = {"Cast",     "Concat",  "Expand",    "Flatten",  "Gather",
+                                      "Identity", "Reshape", "Resize",    "Slice",    "Split",
+                                      "Squeeze",  "Tile",    "Transpose", "Unsqueeze"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        if (strcmp(OPS[i], n->op) == 0)
+            return true;
+    return false;
+}
+
+static bool puts_together(const struct graph_node *n)
+{
+    return strcmp(n->op, "Add") == 0 || strcmp(n->op, "Mul") == 0 || strcmp(n->op, "Concat") == 0;
+}
+
+/* moved[v]: the numbers of v are those of constants, whatever its sizes hang on. */
+static void find_moved(const struct graph *g, bool *moved)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        moved[i] = g->values[i].data != NULL;
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i];
+        const uint32_t n_from = strcmp(n->op, "Concat") == 0 ? n->n_in : SH_MIN(n->n_in, 1u);
+        bool all = n_from > 0 && only_moves(n);
+
+        for (uint32_t k = 0; k < n_from && all; k++)
+            all = n->in[k] != GRAPH_NONE && moved[n->in[k]];
+        for (uint32_t k = 0; k < n->n_out; k++)
+            if (n->out[k] != GRAPH_NONE)
+                moved[n->out[k]] = all;
+    }
+}
+
+/* Where a number without an axis may be one that learns; elsewhere it says how to compute. */
+static bool calculates(const struct graph_node *n)
+{
+    static const char *const OPS[] = {"Abs",  "Add",     "Div",      "Exp", "Identity",
+                                      "Max",  "Min",     "Mul",      "Neg", "Pow",
+                                      "Sqrt", "Sigmoid", "Softplus", "Sub", "Tanh"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        if (strcmp(OPS[i], n->op) == 0)
+            return true;
+    return false;
+}
+
+static void find_numbers(const struct graph *g, bool *counts)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        for (uint32_t k = 0; k < g->nodes[i].n_in; k++)
+            if (g->nodes[i].in[k] != GRAPH_NONE)
+                counts[g->nodes[i].in[k]] |= calculates(&g->nodes[i]);
+}
+
+static bool has_moved_output(const struct graph_node *n, const bool *moved)
+{
+    return n->n_out > 0 && n->out[0] != GRAPH_NONE && moved[n->out[0]];
+}
+
+/* One number for each channel, but no padding, which is the same in all. */
+static bool is_token(const struct graph_value *v)
+{
+    return is_per_channel(v) &&
+           memcmp(v->data, (const float *)v->data + 1, v->bytes - sizeof(float)) != 0;
+}
+
+static bool may_learn(const struct graph_value *v)
+{
+    if (!v->data || v->dtype != SH_F32)
+        return false;
+    return (param_is_moved(v->name) || strncmp(v->name, "onnx::", 6) == 0) &&
+           (is_token(v) || param_is_scattered(v->data, v->rank, v->dims)) && !is_formula(v);
+}
+
+/* joins[v]: v, or what is moved from it, is put together with what is computed. */
+static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *learns)
+{
+    find_moved(g, moved);
+    for (uint32_t i = g->n_nodes; i-- > 0;) {
+        const struct graph_node *n = &g->nodes[i];
+        const bool meets = !has_moved_output(n, moved) && puts_together(n);
+        const bool moves = has_moved_output(n, moved) && joins[n->out[0]];
+        const uint32_t n_from = puts_together(n) ? n->n_in : SH_MIN(n->n_in, 1u);
+
+        for (uint32_t k = 0; k < n_from && (meets || moves); k++)
+            if (n->in[k] != GRAPH_NONE && moved[n->in[k]])
+                joins[n->in[k]] = true;
+    }
+    for (uint32_t i = 0; i < g->n_values; i++)
+        learns[i] |= joins[i] && may_learn(&g->values[i]);
+}
+
+/* What the walks find of each value. */
+struct found {
+    bool *fixed, *weighs, *learns, *holds, *joins, *moved, *counts;
+};
+
+/* By who wrote the model. Asked last: it may look at all numbers. */
+static bool is_named(const struct graph_value *v)
+{
+    return !param_is_made_up(v->name) && !param_is_buffer(v->name) && !is_formula(v);
+}
+
+static void decide(struct graph *g, const struct found *f)
+{
+    find_fixed(g, f->fixed);
+    find_weights(g, f->fixed, f->weighs);
+    find_tables(g, f->moved, f->joins, f->learns);
+    find_numbers(g, f->counts);
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        struct graph_value *v = &g->values[i];
+        /* A norm that is held fixed went through the exporter: its names are of no module. */
+        const bool held = f->holds[i] && param_is_made_up(v->name);
+        /* A single number is one of the code, but for that of a name. */
+        const bool found = v->rank > 0 && (f->weighs[i] || (!held && f->learns[i]));
+
+        v->is_param = v->is_param &&
+                      (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
+                                 is_named(v)));
+    }
+}
+
+int graph__find_params(struct graph *g, struct sh_err *err)
+{
+    const size_t n = (size_t)g->n_values + 1;
+    bool *marks = calloc(7 * n, sizeof(*marks));
+    const struct found f = {marks,         marks + n,     marks + 2 * n, marks + 3 * n,
+                            marks + 4 * n, marks + 5 * n, marks + 6 * n};
+    int rc = marks ? find_norms(g, f.weighs, err)
+                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
+
+    if (!rc)
+        rc = find_channels(g, f.learns, f.holds, err);
+    if (!rc)
+        decide(g, &f);
+    free(marks);
+    return rc;
+}

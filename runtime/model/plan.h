@@ -1,0 +1,33 @@
+/* plan.h - where every tensor lives: offsets in the image, the state and the workspace.
+ *
+ * Image      WEIGHTs in order of first use, each at a multiple of DEV_ALIGN. An operation that is
+ *            the first to use some weight begins a new layer; op.layer = the last layer begun (0
+ *            before the first), so a group that holds layers up to op.layer is all that it needs.
+ * State      STATE tensors in order of their numbers.
+ * Workspace  everything else. A class of aliases lives from its first write (before the run for
+ *            INPUT and LABEL) to its last read (the end of the run for OUTPUT, KEEP and integer
+ *            inputs); scratch lives during its operation, the device's `keep` bytes through the
+ *            whole run. Classes that live at the same time never share bytes.
+ *            Placement is by several greedy orders, and the best result wins; deterministic.
+ */
+#ifndef SH_RUNTIME_MODEL_PLAN_H
+#define SH_RUNTIME_MODEL_PLAN_H
+
+#include "common/err.h"
+#include "runtime/device/op.h"
+
+struct plan {
+    uint64_t *layer_ends; /* OWNED, plan_fini(): end of layer i in the image */
+    size_t image_bytes, state_bytes, workspace_bytes;
+    size_t live_bytes; /* most bytes alive at one operation: no plan can be smaller */
+    size_t *scratch;   /* OWNED: workspace offset of each operation's scratch; SIZE_MAX: none */
+    size_t keep;       /* workspace offset of the keep bytes; 0 when there are none */
+};
+
+/* tensors[].bytes are set; scratch_bytes[op] (BORROWED) may be NULL. Sets tensors[].offset,
+ * ops[].layer and n_layers. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_BUG (read before written). */
+int plan_make(struct dev_graph *g, const size_t *scratch_bytes, size_t keep_bytes, struct plan *out,
+              struct sh_err *err);
+void plan_fini(struct plan *p);
+
+#endif

@@ -1,0 +1,126 @@
+/* program.h - a model made ready to run on one device: static schedule, static memory plan.
+ *
+ * program_infer and program_train own the lowered dev_graph, its memory plan and the device plan.
+ * Offsets are relative to three bases (struct dev_bases): image or state, and workspace.
+ *
+ * A program belongs to the thread of its dev.
+ */
+#ifndef SH_RUNTIME_MODEL_PROGRAM_H
+#define SH_RUNTIME_MODEL_PROGRAM_H
+
+#include "common/train_spec.h"
+#include "runtime/device/dev.h"
+#include "runtime/model/graph.h"
+#include "runtime/model/init.h"
+
+#include <jansson.h>
+
+struct program;
+
+struct program_io {   /* one input, output or label */
+    const char *name; /* BORROWED */
+    enum sh_dtype dtype;
+    uint32_t rank;
+    int64_t dims[SH_MAX_RANK];
+    size_t offset, bytes; /* in the workspace, plain row-major */
+    /* Of an output: 1 + an axis of which only the first are there, and where in the workspace an
+     * I64 says how many; 0: all are there. */
+    uint32_t counted;
+    size_t count_offset;
+};
+
+/* share: NULL, or an inference program of the same model whose image this one must share.
+ * *out: OWNED, program_free(). g is BORROWED as long as the program lives. */
+int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
+                  enum dev_precision p, const struct program *share, struct program **out,
+                  struct sh_err *err);
+int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
+                  struct program **out, struct sh_err *err);
+/* The forward pass to the outputs of t's heads, in their order, as it is after training, on the
+ * parameters (their means, where such are kept) and running statistics in the state of `trained`, a
+ * training program of the same g, t and d. Constants of its own lie behind that state:
+ * program_state_bytes() is that of both, and program_write_state() of this comes before that of
+ * `trained`. */
+int program_evaluate(struct dev *d, const struct graph *g, const struct train_spec *t,
+                     const struct program *trained, struct program **out, struct sh_err *err);
+void program_free(struct program *p);
+
+uint32_t program_n_ops(const struct program *p);
+uint32_t program_n_layers(const struct program *p);
+uint32_t program_update_begin(const struct program *p); /* training: first one of the update */
+/* First operation that belongs to `layer` or a later one: the group that starts with this layer
+ * must have arrived before it. */
+uint32_t program_layer_begin(const struct program *p, uint32_t layer);
+const char *program_op_label(const struct program *p, uint32_t op); /* "CONV layer1.0.conv1" */
+
+size_t program_image_bytes(const struct program *p);
+size_t program_state_bytes(const struct program *p);
+size_t program_workspace_bytes(const struct program *p);
+/* Where layer i's weights end in the image (cumulative; layer_end[n_layers-1] = image bytes). */
+const uint64_t *program_layer_ends(const struct program *p);
+
+/* Writes the image (program_image_bytes) in order of use, in the device's layouts. */
+int program_write_image(struct program *p, void *image, struct sh_err *err);
+/* Writes the initial training state: parameters and running statistics from the graph, optimizer
+ * state zero. */
+int program_write_state(struct program *p, void *state, struct sh_err *err);
+
+size_t program_n_inputs(const struct program *p);
+size_t program_n_outputs(const struct program *p);
+const struct program_io *program_input(const struct program *p, size_t i);
+const struct program_io *program_output(const struct program *p, size_t i);
+/* Of an inference program: can it run on these `bytes` of input i, those of one sample or of more?
+ * Finds what indices.h says. Any address will do. Fails: SH_E_INVALID; positions count from there.
+ */
+int program_check_sample(const struct program *p, size_t i, const void *sample, size_t bytes,
+                         struct sh_err *err);
+/* Training: of a head; NULL: there are no more, or they are made and not read. */
+const struct program_io *program_label(const struct program *p, size_t head);
+/* Of a head with cross-entropy; 0: the labels are no classes. */
+int64_t program_n_classes(const struct program *p, size_t head);
+/* Training: F32 in the workspace; and before which operation it is there. */
+size_t program_loss_offset(const struct program *p);
+uint32_t program_loss_end(const struct program *p);
+/* Training: what begins with numbers that are drawn; of an ir that lives as long as p. */
+const struct init_count *program_drawn(const struct program *p);
+/* Training: where in the state DEV_SCALER floats say what the scale of the loss is; false: it has
+ * none. */
+bool program_scaler(const struct program *p, size_t *offset);
+
+/* Training state by name (constants of a training program lie in the state too, without a name, and
+ * never change): parameters and running statistics under the initializers' names, optimizer
+ * state as "<name>#momentum", "<name>#m", "<name>#v", "<name>#sum", "loss#scale", means as
+ * "<name>#ema". kind says which. All plain F32. */
+enum program_state_kind {
+    PROGRAM_STATE_PARAM,
+    PROGRAM_STATE_STAT,
+    PROGRAM_STATE_OPTIM,
+    PROGRAM_STATE_EMA
+};
+struct program_state_entry {
+    const char *name;
+    enum program_state_kind kind;
+    uint32_t rank;
+    int64_t dims[SH_MAX_RANK];
+    size_t offset, bytes; /* in the state */
+    bool has_gradient;    /* PARAM that the loss depends on */
+};
+size_t program_n_state(const struct program *p);
+const struct program_state_entry *program_state(const struct program *p, size_t i);
+/* The gradient of entry i, plain and without the scale of the loss, into out[bytes / 4]. Blocks.
+ * Valid when exactly the operations before update_begin have run. SH_E_INVALID: it has none. */
+int program_gradient(struct program *p, const struct dev_bases *b, size_t i, float *out,
+                     struct sh_err *err);
+
+/* What of the bases follows from the number of a step, of so many. */
+void program_turn(const struct train_spec *t, int64_t step, int64_t steps, struct dev_bases *b);
+/* [enqueue] operations [from, to); with the first go the constants that follow from sizes. */
+int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                struct sh_err *err);
+int program_warm(struct program *p, double *op_ns, struct sh_err *err);
+int program_prepare(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
+                    struct sh_err *err);
+int program_profile(struct program *p, const struct dev_bases *b, uint32_t repeat, double *op_ns,
+                    struct sh_err *err); /* op_ns[n_ops] */
+
+#endif

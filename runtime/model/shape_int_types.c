@@ -1,0 +1,177 @@
+/* shape_int_types.c - operators on integers: what becomes wider first, what is others put together.
+ *
+ * Reductions and scans of devices have INT32 and INT64. Other integers are cast to the one that
+ * holds all their values; UINT64 is cast to INT64 and keeps its bits. The cast back keeps the low
+ * bits, as arithmetic of the narrow type would.
+ */
+#include "runtime/model/rewrite.h"
+
+#include <math.h>
+#include <string.h>
+
+enum sh_dtype shape__wide(enum sh_dtype t)
+{
+    switch (t) {
+    case SH_I8:
+    case SH_I16:
+    case SH_U8:
+    case SH_U16:
+    case SH_BOOL:
+        return SH_I32;
+    case SH_U32:
+    case SH_U64:
+        return SH_I64;
+    default:
+        return t;
+    }
+}
+
+static bool is_op(const struct shape_ctx *c, const char *op)
+{
+    return strcmp(c->n.op, op) == 0;
+}
+
+int shape__finish_narrow(struct shape_ctx *c)
+{
+    struct rewrite w = {.c = c};
+    const enum sh_dtype t = shape__in(c, 0)->dtype, wide = shape__wide(t);
+    const struct graph_value y = *shape__outv(c, 0);
+    uint32_t out, node;
+    int rc;
+
+    if (wide == t)
+        return shape__emit_self(c);
+    for (uint32_t i = 0; i < c->n.n_in; i++)
+        if (shape__has(c, i) && shape__in(c, i)->dtype == t)
+            c->n.in[i] = rw_cast(&w, c->n.in[i], wide);
+    rc = w.rc;
+    if (!rc)
+        rc = shape__temp(c, "wide", y.dtype == t ? wide : y.dtype, y.rank, y.dims, &out);
+    if (!rc)
+        rc = graph_add_node(c->g, c->n.name, c->n.op, c->n.in, c->n.n_in, &out, 1, &node, c->err);
+    if (!rc)
+        rc = graph__copy_attrs(&c->g->nodes[node], &c->n, c->err);
+    if (rc)
+        return rc;
+    c->outv[0] = y.dtype == t ? rw_cast(&w, out, t) : out;
+    return w.rc;
+}
+
+static bool is_unsigned(enum sh_dtype t)
+{
+    return t == SH_U8 || t == SH_U16 || t == SH_U32 || t == SH_U64;
+}
+
+/* Abs, Neg, Sign, Relu, BitwiseNot of integers. */
+int shape__finish_int_unary(struct shape_ctx *c)
+{
+    struct rewrite w = {.c = c};
+    const enum sh_dtype t = shape__in(c, 0)->dtype;
+    const uint32_t x = rw_in(&w, 0);
+    uint32_t zero, y;
+
+    if (!shape__is_int(t))
+        return shape__emit_self(c);
+    zero = rw_number(&w, t, 0);
+    if (is_op(c, "BitwiseNot")) /* all bits: -1 - x */
+        y = rw2(&w, "Sub", rw_cast(&w, rw_number(&w, SH_I64, -1), t), x);
+    else if (is_op(c, "Sign"))
+        y = rw2(&w, "Sub", rw_cast(&w, rw2(&w, "Greater", x, zero), t),
+                rw_cast(&w, rw2(&w, "Less", x, zero), t));
+    else if (is_op(c, "Relu"))
+        y = rw2(&w, "Max", x, zero);
+    else if (is_op(c, "Neg"))
+        y = rw2(&w, "Sub", zero, x);
+    else
+        y = is_unsigned(t) ? x : rw2(&w, "Max", x, rw2(&w, "Sub", zero, x));
+    c->outv[0] = y;
+    return w.rc;
+}
+
+/* The exponent may be of another type: it becomes the base's, or both become floats. */
+int shape__finish_pow(struct shape_ctx *c)
+{
+    struct rewrite w = {.c = c};
+    const enum sh_dtype a = shape__in(c, 0)->dtype, b = shape__in(c, 1)->dtype;
+    const uint32_t x = rw_in(&w, 0), e = rw_in(&w, 1);
+
+    if (a == b)
+        return shape__emit_self(c);
+    if (!shape__is_int(a) || shape__is_int(b))
+        c->outv[0] = rw2(&w, "Pow", x, rw_cast(&w, e, a));
+    else
+        c->outv[0] = rw_cast(&w, rw2(&w, "Pow", rw_cast(&w, x, b), e), a);
+    return w.rc;
+}
+
+int shape__finish_clip(struct shape_ctx *c)
+{
+    struct rewrite w = {.c = c};
+    const enum sh_dtype t = shape__in(c, 0)->dtype;
+    uint32_t y = rw_in(&w, 0);
+    double lo, hi;
+
+    if (!shape__is_int(t))
+        return shape__emit_self(c);
+    w.rc = graph_float(&c->n, "min", -INFINITY, &lo, c->err);
+    if (!w.rc)
+        w.rc = graph_float(&c->n, "max", INFINITY, &hi, c->err);
+    if (w.rc)
+        return w.rc;
+    if (isfinite(lo))
+        y = rw2(&w, "Max", y, rw_number(&w, t, lo));
+    if (isfinite(hi))
+        y = rw2(&w, "Min", y, rw_number(&w, t, hi));
+    c->outv[0] = y;
+    return w.rc;
+}
+
+/* ---------------------------------------------------------------- operators with a mode */
+
+int shape__infer_mod(struct shape_ctx *c)
+{
+    int64_t fmod;
+    int rc = graph_int(&c->n, "fmod", 0, &fmod, c->err);
+
+    graph__drop_attr(&c->n, "fmod");
+    if (!rc && fmod)
+        rc = shape__set_op(c, "FMod");
+    return rc ? rc : shape__infer_binary(c);
+}
+
+static int want_int(struct shape_ctx *c, uint32_t i)
+{
+    const enum sh_dtype t = shape__in(c, i)->dtype;
+
+    return shape__is_int(t) && t != SH_BOOL
+               ? SH_OK
+               : shape__fail(c, SH_E_INVALID, "input %u is %s, it must be of an integer type", i,
+                             sh_dtype_v2(t));
+}
+
+int shape__infer_bitwise(struct shape_ctx *c)
+{
+    int rc = want_int(c, 0);
+
+    return rc ? rc : shape__infer_binary(c);
+}
+
+int shape__infer_bitwise_not(struct shape_ctx *c)
+{
+    int rc = want_int(c, 0);
+
+    return rc ? rc : shape__infer_unary(c);
+}
+
+int shape__infer_bit_shift(struct shape_ctx *c)
+{
+    const char *way;
+    int rc = graph_str(&c->n, "direction", "", &way, c->err);
+
+    if (!rc && strcmp(way, "LEFT") != 0 && strcmp(way, "RIGHT") != 0)
+        rc = shape__fail(c, SH_E_INVALID, "direction must be LEFT or RIGHT");
+    if (!rc)
+        rc = shape__set_op(c, strcmp(way, "LEFT") == 0 ? "ShiftLeft" : "ShiftRight");
+    graph__drop_attr(&c->n, "direction");
+    return rc ? rc : shape__infer_bitwise(c);
+}

@@ -1,0 +1,271 @@
+/* shape_resize.c - Resize and Upsample: what size comes out, and everything in attributes. */
+#include "common/mem.h"
+#include "runtime/model/shape_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MAX_SIZE (1 << 30) /* of an axis */
+
+struct resize { /* by axis of the input; what is not resized has scale 1 */
+    int rank;
+    int64_t axes[SH_MAX_RANK];
+    size_t n_axes;
+    double scale[SH_MAX_RANK];
+    int64_t size[SH_MAX_RANK];
+    float roi[2 * SH_MAX_RANK]; /* begins, then ends */
+};
+
+static int check_word(struct shape_ctx *c, const char *name, const char *def,
+                      const char *const *words, const char **out)
+{
+    const char *word;
+    int rc = graph_str(&c->n, name, def, &word, c->err);
+
+    for (*out = def; rc == SH_OK && *words; words++)
+        if (strcmp(*words, word) == 0) {
+            *out = *words;
+            return graph_set_str(&c->n, name, *words, c->err);
+        }
+    return rc ? rc : shape__fail(c, SH_E_INVALID, "%s %.40s is not known", name, word);
+}
+
+/* Defaults and known words; numbers that a device could not compute with are refused. */
+static int resize_words(struct shape_ctx *c, bool is_old)
+{
+    static const char *const MODES[] = {"nearest", "linear", "cubic", NULL};
+    static const char *const COORDS[] = {"half_pixel",
+                                         "half_pixel_symmetric",
+                                         "pytorch_half_pixel",
+                                         "align_corners",
+                                         "asymmetric",
+                                         "tf_crop_and_resize",
+                                         NULL};
+    static const char *const NEAREST[] = {"round_prefer_floor", "round_prefer_ceil", "floor",
+                                          "ceil", NULL};
+    const char *word;
+    double a, extra;
+    int64_t antialias, exclude;
+    int rc = check_word(c, "mode", "nearest", MODES, &word);
+
+    if (!rc)
+        rc = check_word(c, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel",
+                        COORDS, &word);
+    if (!rc)
+        rc = check_word(c, "nearest_mode", is_old ? "floor" : "round_prefer_floor", NEAREST, &word);
+    if (!rc)
+        rc = graph_float(&c->n, "cubic_coeff_a", -0.75, &a, c->err);
+    if (!rc)
+        rc = graph_float(&c->n, "extrapolation_value", 0.0, &extra, c->err);
+    if (!rc)
+        rc = graph_int(&c->n, "antialias", 0, &antialias, c->err);
+    if (!rc)
+        rc = graph_int(&c->n, "exclude_outside", 0, &exclude, c->err);
+    if (!rc && !(isfinite(a) && isfinite(extra)))
+        rc = shape__fail(c, SH_E_INVALID, "cubic_coeff_a or extrapolation_value is no number");
+    if (!rc)
+        rc = graph_set_float(&c->n, "cubic_coeff_a", a, c->err);
+    if (!rc)
+        rc = graph_set_float(&c->n, "extrapolation_value", extra, c->err);
+    if (!rc)
+        rc = graph_set_int(&c->n, "antialias", antialias != 0, c->err);
+    return rc ? rc : graph_set_int(&c->n, "exclude_outside", exclude != 0, c->err);
+}
+
+/* Numbers of a constant input of floats: n of them, or none. */
+static int floats(struct shape_ctx *c, uint32_t i, size_t max, double *out, size_t *n)
+{
+    const struct graph_value *v;
+
+    *n = 0;
+    if (!shape__has(c, i))
+        return SH_OK;
+    v = shape__in(c, i);
+    if (!v->data)
+        return shape__computed(c, i);
+    if (!shape__is_float(v->dtype) || v->rank != 1 || v->dims[0] > (int64_t)max)
+        return shape__fail(c, SH_E_INVALID, "input %u must be a list of at most %zu FP32", i, max);
+    *n = (size_t)v->dims[0];
+    for (size_t k = 0; k < *n; k++)
+        out[k] = shape__get_f64(v->dtype, v->data, k);
+    return SH_OK;
+}
+
+static int read_axes(struct shape_ctx *c, struct resize *r)
+{
+    uint32_t seen = 0;
+    int rc = graph_ints(&c->n, "axes", r->axes, SH_MAX_RANK, &r->n_axes, c->err);
+
+    if (!rc && r->n_axes == 0)
+        for (; r->n_axes < (size_t)r->rank; r->n_axes++)
+            r->axes[r->n_axes] = (int64_t)r->n_axes;
+    for (size_t i = 0; i < r->n_axes && rc == SH_OK; i++) {
+        rc = shape__axis(c, r->axes[i], r->rank, &r->axes[i]);
+        if (!rc && seen >> r->axes[i] & 1)
+            rc = shape__fail(c, SH_E_INVALID, "axis %lld is there twice", (long long)r->axes[i]);
+        if (!rc)
+            seen |= 1u << r->axes[i];
+    }
+    return rc;
+}
+
+static int read_scales(struct shape_ctx *c, uint32_t i, struct resize *r, bool *given)
+{
+    const struct graph_value *x = shape__in(c, 0);
+    double s[SH_MAX_RANK];
+    size_t n;
+    int rc = floats(c, i, SH_MAX_RANK, s, &n);
+
+    *given = n > 0;
+    if (!rc && n > 0 && n != r->n_axes)
+        rc = shape__fail(c, SH_E_INVALID, "there are %zu scales for %zu axes", n, r->n_axes);
+    for (size_t k = 0; k < n && rc == SH_OK; k++) {
+        const int64_t axis = r->axes[k];
+        const double size = s[k] * (double)x->dims[axis];
+
+        if (!(size >= 1 && size <= MAX_SIZE))
+            return shape__fail(c, SH_E_INVALID, "a scale of %g does not work for axis %lld of %lld",
+                               s[k], (long long)axis, (long long)x->dims[axis]);
+        r->scale[axis] = s[k];
+        r->size[axis] = (int64_t)size;
+    }
+    return rc;
+}
+
+/* All axes get one scale: the smallest or the largest that the sizes ask for. */
+static void keep_ratio(struct resize *r, const struct graph_value *x, bool larger)
+{
+    double scale = r->scale[r->axes[0]];
+
+    for (size_t k = 1; k < r->n_axes; k++)
+        scale = larger ? fmax(scale, r->scale[r->axes[k]]) : fmin(scale, r->scale[r->axes[k]]);
+    for (size_t k = 0; k < r->n_axes; k++) {
+        r->scale[r->axes[k]] = scale;
+        r->size[r->axes[k]] = SH_MAX((int64_t)(scale * (double)x->dims[r->axes[k]] + 0.5), 1);
+    }
+}
+
+static int read_sizes(struct shape_ctx *c, struct resize *r)
+{
+    static const char *const POLICIES[] = {"stretch", "not_larger", "not_smaller", NULL};
+    const struct graph_value *x = shape__in(c, 0);
+    int64_t s[SH_MAX_RANK];
+    const char *policy;
+    size_t n;
+    int rc = shape__ints(c, 3, s, SH_MAX_RANK, &n);
+
+    if (!rc && n != r->n_axes)
+        rc = shape__fail(c, SH_E_INVALID, "there are %zu sizes for %zu axes", n, r->n_axes);
+    for (size_t k = 0; k < n && rc == SH_OK; k++) {
+        const int64_t axis = r->axes[k];
+
+        if (s[k] < 1 || s[k] > MAX_SIZE)
+            return shape__fail(c, SH_E_INVALID, "a size is %lld", (long long)s[k]);
+        r->size[axis] = s[k];
+        r->scale[axis] = (double)s[k] / (double)x->dims[axis];
+    }
+    if (!rc)
+        rc = check_word(c, "keep_aspect_ratio_policy", "stretch", POLICIES, &policy);
+    if (!rc && strcmp(policy, "stretch") != 0)
+        keep_ratio(r, x, strcmp(policy, "not_smaller") == 0);
+    return rc;
+}
+
+static int read_roi(struct shape_ctx *c, struct resize *r)
+{
+    const char *how;
+    double v[2 * SH_MAX_RANK];
+    size_t n;
+    int rc = graph_str(&c->n, "coordinate_transformation_mode", "", &how, c->err);
+
+    for (int i = 0; i < r->rank; i++)
+        r->roi[r->rank + i] = 1;
+    if (rc || strcmp(how, "tf_crop_and_resize") != 0)
+        return rc;
+    rc = floats(c, 1, SH_ARRAY_LEN(v), v, &n);
+    if (!rc && n != 2 * r->n_axes)
+        rc = shape__fail(c, SH_E_INVALID, "roi has %zu numbers for %zu axes", n, r->n_axes);
+    for (size_t k = 0; k < r->n_axes && rc == SH_OK; k++)
+        for (size_t e = 0; e < 2 && rc == SH_OK; e++) {
+            const double at = v[e * r->n_axes + k];
+
+            if (!(fabs(at) <= 1e6))
+                rc = shape__fail(c, SH_E_INVALID, "roi holds %g", at);
+            r->roi[e * (size_t)r->rank + (size_t)r->axes[k]] = (float)at;
+        }
+    return rc;
+}
+
+static bool crops(const struct resize *r)
+{
+    for (int i = 0; i < r->rank; i++)
+        if (r->roi[i] != 0.0f || r->roi[r->rank + i] != 1.0f)
+            return true;
+    return false;
+}
+
+/* The first two axes, samples and channels, stay; scales as floats, one per axis. */
+static int write_resize(struct shape_ctx *c, struct resize *r)
+{
+    const struct graph_value *x = shape__in(c, 0);
+    bool same = !crops(r);
+    float scales[SH_MAX_RANK];
+    int rc;
+
+    for (int i = 0; i < r->rank; i++) {
+        scales[i] = (float)r->scale[i];
+        same &= r->size[i] == x->dims[i] && scales[i] == 1.0f;
+    }
+    if (same)
+        return shape__alias(c, c->n.in[0]);
+    rc = graph__set_floats(&c->n, "scales", scales, (size_t)r->rank, c->err);
+    if (!rc)
+        rc = graph__set_floats(&c->n, "roi", r->roi, 2 * (size_t)r->rank, c->err);
+    graph__drop_attr(&c->n, "axes");
+    graph__drop_attr(&c->n, "keep_aspect_ratio_policy");
+    if (!rc)
+        rc = shape__out(c, 0, x->dtype, r->rank, r->size);
+    shape__drop_inputs(c, 1);
+    return rc;
+}
+
+static int infer(struct shape_ctx *c, bool is_old)
+{
+    const struct graph_value *x = shape__in(c, 0);
+    struct resize r = {.rank = x->rank};
+    bool has_scales = false;
+    int rc = shape__want_float(c, 0);
+
+    for (int i = 0; i < r.rank; i++) {
+        r.scale[i] = 1;
+        r.size[i] = x->dims[i];
+    }
+    if (!rc && r.rank < 1)
+        rc = shape__fail(c, SH_E_INVALID, "needs an input with an axis");
+    if (!rc)
+        rc = resize_words(c, is_old);
+    if (!rc)
+        rc = read_axes(c, &r);
+    if (!rc)
+        rc = read_scales(c, is_old ? 1 : 2, &r, &has_scales);
+    if (!rc && has_scales && shape__has(c, 3) && graph_elements(shape__in(c, 3)) != 0)
+        rc = shape__fail(c, SH_E_INVALID, "has both scales and sizes");
+    if (!rc && !has_scales)
+        rc = is_old ? shape__fail(c, SH_E_INVALID, "has no scales") : read_sizes(c, &r);
+    if (!rc)
+        rc = read_roi(c, &r);
+    return rc ? rc : write_resize(c, &r);
+}
+
+/* Opset 10 had two inputs, and what Upsample meant. */
+int shape__infer_resize(struct shape_ctx *c)
+{
+    return infer(c, c->n.n_in == 2);
+}
+
+int shape__infer_upsample(struct shape_ctx *c)
+{
+    int rc = shape__set_op(c, "Resize");
+
+    return rc ? rc : infer(c, true);
+}

@@ -1,0 +1,431 @@
+/* shape_seq.c - sequences and optionals: see shape_run.h.
+ *
+ * A sequence is a list of values while shapes are worked out. What a graph builds and takes apart
+ * again leaves nothing behind. So lengths and places have to be known by then.
+ */
+#include "common/mem.h"
+#include "runtime/model/shape_run.h"
+
+#include <stdlib.h>
+
+#define MAX_ELEMENTS ((size_t)1 << 22) /* of all sequences; each step of a list is a new one */
+
+bool run__has_sequence(const struct run *r, const struct graph_node *n)
+{
+    for (uint32_t i = 0; i < n->n_in; i++)
+        if (n->in[i] != GRAPH_NONE && run__is_sequence(r->map[n->in[i]]))
+            return true;
+    return false;
+}
+
+int run__add_sequence(struct run *r, const uint32_t *of, uint32_t n, uint32_t *out,
+                      struct sh_err *err)
+{
+    struct run_sequence s = {.n = n};
+    int rc;
+
+    if (n > MAX_ELEMENTS - r->n_elements)
+        return SH_FAIL(err, SH_E_TOOBIG, "the sequences of the model have more than %zu elements",
+                       MAX_ELEMENTS);
+    rc = sh_grow(&r->sequences, &r->cap_sequences, r->n_sequences + 1, sizeof(*r->sequences),
+                 MAX_ELEMENTS, "sequences of a model", err);
+    if (rc)
+        return rc;
+    s.of = calloc((size_t)n + 1, sizeof(*s.of));
+    if (!s.of)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a sequence");
+    if (n)
+        memcpy(s.of, of, n * sizeof(*s.of));
+    r->n_elements += n;
+    r->sequences[r->n_sequences] = s;
+    *out = RUN_SEQUENCE | (uint32_t)r->n_sequences++;
+    return SH_OK;
+}
+
+const struct run_sequence *run__sequence(const struct run *r, uint32_t v)
+{
+    return &r->sequences[v & ~RUN_SEQUENCE];
+}
+
+void run__sequences_fini(struct run *r)
+{
+    for (size_t i = 0; i < r->n_sequences; i++)
+        free(r->sequences[i].of);
+    free(r->sequences);
+}
+
+/* ---------------------------------------------------------------- the operators */
+
+struct seq_op {
+    struct run *r;
+    const struct graph_node *n;
+    struct shape_ctx *c; /* its inputs may be sequences */
+    struct rewrite w;
+    uint32_t out; /* of the node */
+};
+
+/* Input i as a sequence; NULL: it is none, which is recorded. */
+static const struct run_sequence *sequence_in(struct seq_op *s, uint32_t i)
+{
+    const uint32_t v = i < s->c->n.n_in ? s->c->n.in[i] : GRAPH_NONE;
+
+    if (run__is_sequence(v) && !run__sequence(s->r, v)->is_none)
+        return run__sequence(s->r, v);
+    rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "input %u must be a sequence", i));
+    return NULL;
+}
+
+static bool is_tensor_in(struct seq_op *s, uint32_t i)
+{
+    if (s->w.rc == SH_OK && (!shape__has(s->c, i) || run__is_sequence(s->c->n.in[i])))
+        s->w.rc = shape__fail(s->c, SH_E_INVALID, "input %u must be a tensor", i);
+    return s->w.rc == SH_OK;
+}
+
+/* The place that input i names; n where it is absent and may be. */
+static uint32_t place_in(struct seq_op *s, uint32_t i, uint32_t n, bool may_be_end)
+{
+    const int64_t last = (int64_t)n - (may_be_end ? 0 : 1);
+    int64_t at = last;
+    size_t k = 0;
+
+    if (!shape__has(s->c, i) || !is_tensor_in(s, i))
+        return (uint32_t)SH_MAX(last, 0);
+    rw_fail(&s->w, shape__ints(s->c, i, &at, 1, &k));
+    if (s->w.rc == SH_OK && (k != 1 || at < -(int64_t)n || at > last))
+        s->w.rc = shape__fail(s->c, SH_E_INVALID, "place %lld is outside of a sequence of %u",
+                              (long long)at, n);
+    return s->w.rc ? 0 : (uint32_t)(at < 0 ? at + n : at);
+}
+
+static void give(struct seq_op *s, const uint32_t *of, uint32_t n)
+{
+    if (s->w.rc == SH_OK)
+        s->w.rc = run__add_sequence(s->r, of, n, &s->out, s->c->err);
+}
+
+static void seq_empty(struct seq_op *s)
+{
+    give(s, NULL, 0);
+}
+
+static void seq_construct(struct seq_op *s)
+{
+    for (uint32_t i = 0; i < s->n->n_in; i++)
+        is_tensor_in(s, i);
+    give(s, s->c->n.in, s->n->n_in);
+}
+
+static void seq_insert(struct seq_op *s)
+{
+    const struct run_sequence *x = sequence_in(s, 0);
+    uint32_t at, *of = NULL, n = x ? x->n : 0;
+
+    if (!x || !is_tensor_in(s, 1))
+        return;
+    at = place_in(s, 2, n, true);
+    of = calloc((size_t)n + 1, sizeof(*of));
+    if (!of)
+        rw_fail(&s->w, SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence"));
+    if (s->w.rc == SH_OK) {
+        memcpy(of, x->of, at * sizeof(*of));
+        of[at] = s->c->n.in[1];
+        memcpy(of + at + 1, x->of + at, (n - at) * sizeof(*of));
+        give(s, of, n + 1);
+    }
+    free(of);
+}
+
+static void seq_erase(struct seq_op *s)
+{
+    const struct run_sequence *x = sequence_in(s, 0);
+    uint32_t at, n = x ? x->n : 0, *of;
+
+    if (x && n == 0)
+        rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "takes from an empty sequence"));
+    at = place_in(s, 1, n, false);
+    of = calloc((size_t)n + 1, sizeof(*of));
+    if (!of)
+        rw_fail(&s->w, SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence"));
+    if (x && s->w.rc == SH_OK) {
+        memcpy(of, x->of, at * sizeof(*of));
+        memcpy(of + at, x->of + at + 1, (n - at - 1) * sizeof(*of));
+        give(s, of, n - 1);
+    }
+    free(of);
+}
+
+static void seq_at(struct seq_op *s)
+{
+    const struct run_sequence *x = sequence_in(s, 0);
+    uint32_t at;
+
+    if (x && x->n == 0)
+        rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "takes from an empty sequence"));
+    at = x ? place_in(s, 1, x->n, false) : 0;
+    if (s->w.rc == SH_OK)
+        s->out = x->of[at];
+}
+
+static void seq_length(struct seq_op *s)
+{
+    const struct run_sequence *x = sequence_in(s, 0);
+
+    if (!x)
+        return;
+    s->out = rw_number(&s->w, SH_I64, x->n);
+    if (s->w.rc == SH_OK)
+        s->c->g->values[s->out].by_size = true; /* it may */
+}
+
+static int64_t attr_int(struct seq_op *s, const char *name, int64_t def)
+{
+    int64_t v = def;
+
+    rw_fail(&s->w, graph_int(s->n, name, def, &v, s->c->err));
+    return v;
+}
+
+/* Sizes of the parts along the axis: a list, or one number for all, the last one smaller. OWNED. */
+static int64_t *part_sizes(struct seq_op *s, int64_t whole, uint32_t *n)
+{
+    const struct graph_value *v = shape__has(s->c, 1) ? rw_v(&s->w, s->c->n.in[1]) : NULL;
+    const bool is_list = v && v->rank == 1;
+    int64_t each = 1, *sizes, count, sum = 0;
+    size_t k = 0;
+
+    if (v && !is_list)
+        rw_fail(&s->w, shape__ints(s->c, 1, &each, 1, &k));
+    if (s->w.rc == SH_OK && each < 1)
+        s->w.rc = shape__fail(s->c, SH_E_INVALID, "parts of %lld", (long long)each);
+    if (s->w.rc)
+        return NULL;
+    count = is_list ? v->dims[0] : whole / each + (whole % each != 0);
+    if ((uint64_t)count > MAX_ELEMENTS)
+        rw_fail(&s->w, shape__fail(s->c, SH_E_TOOBIG, "splits into %lld parts", (long long)count));
+    sizes = s->w.rc ? NULL : calloc((size_t)count + 1, sizeof(*sizes));
+    if (!s->w.rc && !sizes)
+        s->w.rc = SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate the parts of a sequence");
+    if (!s->w.rc && is_list)
+        s->w.rc = shape__ints(s->c, 1, sizes, (size_t)count, &k);
+    for (int64_t i = 0; s->w.rc == SH_OK && i < count; i++) {
+        if (!is_list)
+            sizes[i] = SH_MIN(each, whole - sum);
+        if (sizes[i] < 0 || sizes[i] > whole - sum)
+            s->w.rc = shape__fail(s->c, SH_E_INVALID, "the parts do not add up to %lld",
+                                  (long long)whole);
+        sum += sizes[i];
+    }
+    if (s->w.rc == SH_OK && sum != whole)
+        s->w.rc =
+            shape__fail(s->c, SH_E_INVALID, "the parts do not add up to %lld", (long long)whole);
+    *n = (uint32_t)count;
+    return sizes;
+}
+
+static void seq_split(struct seq_op *s)
+{
+    const bool drops = !shape__has(s->c, 1) && !attr_int(s, "keepdims", 1);
+    int64_t axis = attr_int(s, "axis", 0), *sizes = NULL, from = 0;
+    uint32_t n = 0, *of = NULL;
+    struct graph_value x;
+
+    if (!is_tensor_in(s, 0) || (shape__has(s->c, 1) && !is_tensor_in(s, 1)))
+        return;
+    x = *rw_v(&s->w, s->c->n.in[0]);
+    rw_fail(&s->w, shape__axis(s->c, axis, x.rank, &axis));
+    if (s->w.rc == SH_OK)
+        sizes = part_sizes(s, x.dims[axis], &n);
+    if (s->w.rc == SH_OK) {
+        of = calloc((size_t)n + 1, sizeof(*of));
+        if (!of)
+            s->w.rc = SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence");
+    }
+    for (uint32_t i = 0; i < n && s->w.rc == SH_OK; i++) {
+        const int64_t at = axis;
+
+        of[i] = rw_slice(&s->w, s->c->n.in[0], (int)axis, from, from + sizes[i], 1);
+        if (drops)
+            of[i] = rw2(&s->w, "Squeeze", of[i], rw_list(&s->w, &at, 1));
+        from += sizes[i];
+    }
+    give(s, of, n);
+    free(of);
+    free(sizes);
+}
+
+static void seq_concat(struct seq_op *s)
+{
+    const struct run_sequence *x = sequence_in(s, 0);
+    const bool is_new = attr_int(s, "new_axis", 0) != 0;
+    int64_t axis = attr_int(s, "axis", 0);
+    uint32_t *of, n = x ? x->n : 0;
+    int rank;
+
+    if (x && n == 0)
+        rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "joins an empty sequence"));
+    if (s->w.rc)
+        return;
+    rank = rw_v(&s->w, x->of[0])->rank + is_new;
+    rw_fail(&s->w, shape__axis(s->c, axis, rank, &axis));
+    of = calloc((size_t)n + 1, sizeof(*of));
+    if (!of)
+        rw_fail(&s->w, SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence"));
+    for (uint32_t i = 0; i < n && s->w.rc == SH_OK; i++)
+        of[i] = is_new ? rw2(&s->w, "Unsqueeze", x->of[i], rw_list(&s->w, &axis, 1)) : x->of[i];
+    if (s->w.rc == SH_OK)
+        s->out = rw_concat(&s->w, of, n, (int)axis);
+    free(of);
+}
+
+/* ---------------------------------------------------------------- optionals */
+
+static bool is_none(struct seq_op *s)
+{
+    const uint32_t v = s->c->n.n_in > 0 ? s->c->n.in[0] : GRAPH_NONE;
+
+    return v == GRAPH_NONE || (run__is_sequence(v) && run__sequence(s->r, v)->is_none);
+}
+
+/* One with a value is the value. */
+static void optional(struct seq_op *s)
+{
+    if (!is_none(s)) {
+        s->out = s->c->n.in[0];
+        return;
+    }
+    give(s, NULL, 0);
+    if (s->w.rc == SH_OK)
+        s->r->sequences[s->out & ~RUN_SEQUENCE].is_none = true;
+}
+
+static void optional_get(struct seq_op *s)
+{
+    if (is_none(s))
+        rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "takes the value of an empty optional"));
+    else
+        s->out = s->c->n.in[0];
+}
+
+static void optional_has(struct seq_op *s)
+{
+    s->out = rw_number(&s->w, SH_BOOL, !is_none(s));
+}
+
+/* ---------------------------------------------------------------- any node */
+
+/* Results of both branches, of which at least one is a sequence. */
+static int choose(struct run *r, const struct graph_node *n, struct shape_ctx *c)
+{
+    const struct graph_value *q =
+        n->n_in && !run__is_sequence(c->n.in[0]) && shape__has(c, 0) ? shape__in(c, 0) : NULL;
+    uint32_t first;
+
+    if (!q || q->dtype != SH_BOOL || graph_elements(q) != 1 || n->n_in != 2 * n->n_out + 1)
+        return shape__fail(c, SH_E_INVALID, "needs one BOOL as condition");
+    if (!q->data)
+        return shape__computed(c, 0);
+    first = *(const bool *)q->data ? 1 : 1 + n->n_out;
+    for (uint32_t k = 0; k < n->n_out; k++) {
+        if (c->n.in[first + k] == GRAPH_NONE)
+            return shape__fail(c, SH_E_UNSUPPORTED, WHY_BRANCH, c->lost);
+        if (n->out[k] != GRAPH_NONE)
+            r->map[n->out[k]] = c->n.in[first + k];
+    }
+    return SH_OK;
+}
+
+static int with_sequences(struct run *r, const struct graph_node *n, struct shape_ctx *c)
+{
+    static const struct {
+        const char *op;
+        void (*fn)(struct seq_op *s);
+    } OPS[] = {
+        {"ConcatFromSequence", seq_concat},
+        {"Identity", optional_get},
+        {"Optional", optional},
+        {"OptionalGetElement", optional_get},
+        {"OptionalHasElement", optional_has},
+        {"SequenceAt", seq_at},
+        {"SequenceConstruct", seq_construct},
+        {"SequenceEmpty", seq_empty},
+        {"SequenceErase", seq_erase},
+        {"SequenceInsert", seq_insert},
+        {"SequenceLength", seq_length},
+        {"SplitToSequence", seq_split},
+    };
+    struct seq_op s = {.r = r, .n = n, .c = c, .w = {.c = c}, .out = GRAPH_NONE};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++) {
+        if (strcmp(OPS[i].op, n->op) != 0)
+            continue;
+        OPS[i].fn(&s);
+        if (s.w.rc == SH_OK && n->out[0] != GRAPH_NONE)
+            r->map[n->out[0]] = s.out;
+        return s.w.rc;
+    }
+    return shape__fail(c, SH_E_INVALID, "has a sequence where a tensor belongs");
+}
+
+struct shape_ctx run__open(struct run *r, const struct graph_node *n, uint32_t *in)
+{
+    struct shape_ctx c = {.g = r->c.g,
+                          .n = *n,
+                          .training = r->c.training,
+                          .wanted = GRAPH_NONE,
+                          .lost = r->c.lost,
+                          .err = &r->err};
+
+    for (uint32_t i = 0; i < n->n_in; i++)
+        in[i] = n->in[i] == GRAPH_NONE ? GRAPH_NONE : r->map[n->in[i]];
+    c.n.in = in;
+    c.n.n_out = 0;
+    return c;
+}
+
+/* Inputs that are values of before; a loop has results of its body behind them. */
+static uint32_t own_inputs(const struct graph_node *n)
+{
+    int64_t given = n->n_in;
+
+    if (strcmp(n->op, "If") == 0)
+        return 1;
+    if (graph_int(n, GRAPH_GIVEN, n->n_in, &given, NULL) || given < 0 || given > n->n_in)
+        return n->n_in;
+    return (uint32_t)given;
+}
+
+int run__control(struct run *r, const struct graph_node *n)
+{
+    const struct shape_op *op = shape__op(n->op);
+    uint32_t *in = calloc((size_t)n->n_in + 1, sizeof(*in));
+    struct shape_ctx c;
+    int rc;
+
+    if (!in)
+        return SH_FAIL(&r->err, SH_E_NOMEM, "could not allocate a node");
+    c = run__open(r, n, in);
+    for (uint32_t i = 0; i < own_inputs(n) && i < n->n_in; i++)
+        if (n->in[i] != GRAPH_NONE && in[i] == GRAPH_NONE) {
+            free(in);
+            return r->list && !graph__attr(n, GRAPH_BRANCH)
+                       ? SH_OK /* its producer was refused */
+                       : run__fail(r, n, SH_E_UNSUPPORTED, WHY_NO_RESULT);
+        }
+    if (n->n_in < op->min_in || n->n_in > op->max_in || n->n_out < 1)
+        rc = shape__fail(&c, SH_E_INVALID, "has a wrong number of inputs or outputs");
+    else if (strcmp(n->op, "Loop") == 0)
+        rc = run__loop(r, n, &c);
+    else if (strcmp(n->op, "Scan") == 0)
+        rc = run__scan(r, n, &c);
+    else if (strcmp(n->op, "SequenceMap") == 0)
+        rc = run__sequence_map(r, n, &c);
+    else if (strcmp(n->op, "If") == 0)
+        rc = choose(r, n, &c);
+    else
+        rc = with_sequences(r, n, &c);
+    if (c.wanted != GRAPH_NONE)
+        r->c.wanted = c.wanted;
+    free(in);
+    return rc;
+}

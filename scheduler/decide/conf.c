@@ -1,0 +1,73 @@
+#include "scheduler/decide/conf.h"
+
+#include "common/mem.h"
+
+#define STR(field, name, def, flags, help) \
+    SH_OPT_STR(struct sched_conf, field, name, def, flags, help)
+#define INT(field, name, def, min, max, help) \
+    SH_OPT_INT(struct sched_conf, field, name, def, min, max, 0, help)
+
+static const struct sh_conf_opt SCHED_OPTS[] = {
+    STR(listen, "listen", "unix:.shunt/run/scheduler.sock", 0,
+        "addresses for APIs and executors, comma-separated: unix:/path or tcp:host:port"),
+    SH_OPTS_WIRE_KEY(struct sched_conf, link_key),
+    STR(db_url, "db-url", "postgresql:///shunt", SH_CONF_SECRET, "libpq connection string"),
+    STR(name, "name", "scheduler", 0, "name of this scheduler in the lease and in the log"),
+    STR(metrics_addr, "metrics-addr", "127.0.0.1:9102", 0,
+        "address of /metrics and /healthz; empty: none"),
+    STR(log_level, "log-level", "info", 0, "error, warn, info or debug"),
+    SH_OPT_BOOL(struct sched_conf, migrate_only, "migrate-only", false, 0,
+                "apply migrations, then exit"),
+    STR(migrations_dir, "migrations-dir", "migrations", 0, "folder of NNNN_name.sql"),
+    INT(tick_ms, "tick-ms", 100, 10, 10000, "longest wait between two passes, ms"),
+    INT(poll_ms, "poll-ms", 500, 50, 60000, "longest wait between two looks at the database, ms"),
+    INT(full_look_ms, "full-look-ms", 30000, 100, 86400000,
+        "everything is read again after this long, and must be as it was known, ms"),
+    INT(lease_ttl_ms, "lease-ttl-ms", 2000, 500, 600000,
+        "a lease that was not renewed for this long may be taken over, ms"),
+    INT(grace_ms, "grace-ms", 3000, 0, 600000,
+        "how long an executor may be away before its jobs go back to the queue, ms"),
+    INT(max_requests, "max-requests", 4096, 1, 100000, "requests in the scheduler, all tenants"),
+    INT(max_model_requests, "max-model-requests", 1024, 1, 100000,
+        "requests in the scheduler for one model version"),
+    INT(request_timeout_ms, "request-timeout-ms", 30000, 10, 3600000,
+        "a request without a budget of its own is given up after this, ms"),
+    INT(load_wait_ms, "load-wait-ms", 5000, 0, 600000,
+        "a request for a model that is being loaded, or whose executor has just gone, waits for so "
+        "long if that is expected to be enough; else it gets 503, ms"),
+    INT(margin_us, "margin-us", 1000, 0, 1000000,
+        "kept free between a predicted end and the deadline, us"),
+    INT(busy_poll_us, "busy-poll-us", 0, 0, 10000000,
+        "behind a request it asks for the next event for so long before it sleeps, us; takes a "
+        "core meanwhile. `shunt up` decides it by itself"),
+    INT(max_runs, "max-runs", 2, 1, 16, "runs outstanding for one executor"),
+    INT(min_run_ms, "min-run-ms", 30000, 0, 86400000,
+        "a training job keeps its place for at least this long, ms"),
+    INT(max_min_run_ms, "max-min-run-ms", 600000, 0, 86400000,
+        "the longest min_runtime_ms of a job that counts, ms"),
+    INT(usage_half_life_s, "usage-half-life-s", 3600, 1, 31536000,
+        "time in which past usage counts half for the fair share, s"),
+    INT(max_db_ops, "max-db-ops", 20000, 100, 1000000, "writes that wait for the database"),
+    INT(keep_events_days, "keep-events-days", 90, 0, 36500,
+        "events of ended jobs are removed after this, by whole partitions, days; 0 = never"),
+    INT(keep_jobs_days, "keep-jobs-days", 365, 0, 36500,
+        "ended jobs are removed after this, with their events and checkpoints, days; 0 = never"),
+    INT(keep_minutes_days, "keep-minutes-days", 30, 0, 36500,
+        "usage of minutes is added up to hours after this, days; 0 = never"),
+    INT(keep_usage_days, "keep-usage-days", 800, 0, 36500,
+        "usage is removed after this, by whole partitions, days; 0 = never"),
+    INT(keep_audit_days, "keep-audit-days", 800, 0, 36500,
+        "rows of the audit are removed after this, by whole partitions, days; 0 = never"),
+    INT(keep_keys_days, "keep-keys-days", 90, 0, 36500,
+        "revoked and expired API keys are removed after this, days; 0 = never"),
+    INT(max_sessions, "max-sessions", 256, 2, 10000, "connections of APIs and executors"),
+};
+
+const struct sh_conf_table SCHED_CONF = {
+    .program = "shunt-scheduler",
+    .purpose =
+        "Decides which executor runs which request and which job; one leads, others stand by.",
+    .opts = SCHED_OPTS,
+    .n_opts = SH_ARRAY_LEN(SCHED_OPTS),
+    .struct_bytes = sizeof(struct sched_conf),
+};

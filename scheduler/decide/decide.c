@@ -1,0 +1,764 @@
+#include "common/mem.h"
+#include "scheduler/decide/decide_int.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DECIDE_MAX 1000000u
+#define TIE_NS 100000 /* predictions closer than this count as equal */
+#define RETRY_SOON_MS 1000
+#define RETRY_MAX_MS 60000
+/* Refused for so long while nothing is before it, and at least for so many times the time that it
+ * is expected to take: one is let in. */
+#define PROBE_NS INT64_C(1000000000)
+#define PROBE_RUNS 10
+
+static const char *const REASON_NAMES[DECIDE_N_REASONS] = {
+#define X(name, text) [DECIDE_##name] = (text),
+    DECIDE_REASON_MAP(X)
+#undef X
+};
+
+const char *decide_reason_name(enum decide_reason r)
+{
+    return (unsigned)r < DECIDE_N_REASONS ? REASON_NAMES[r] : "";
+}
+
+void decisions_fini(struct decisions *d)
+{
+    free(d->items);
+    free(d->members);
+    free(d->shares);
+    free(d->scratch);
+    *d = (struct decisions){0};
+}
+
+int decide__add(struct decisions *out, const struct decision *d, struct sh_err *err)
+{
+    int rc = sh_grow(&out->items, &out->cap, out->n + 1, sizeof(*out->items), DECIDE_MAX,
+                     "decisions of one pass", err);
+
+    if (rc)
+        return rc;
+    out->items[out->n++] = *d;
+    return SH_OK;
+}
+
+/* Zeroed memory that lives until the next call. */
+int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err)
+{
+    if (bytes > out->scratch_bytes) {
+        void *grown = realloc(out->scratch, bytes * 2);
+
+        if (!grown)
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for a pass", bytes * 2);
+        out->scratch = grown;
+        out->scratch_bytes = bytes * 2;
+    }
+    if (bytes)
+        memset(out->scratch, 0, bytes);
+    *p = out->scratch;
+    return SH_OK;
+}
+
+static int by_rank(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+
+    if (x->priority != y->priority)
+        return x->priority > y->priority ? -1 : 1;
+    if (x->late != y->late)
+        return x->late ? 1 : -1;
+    if (x->deadline_ns != y->deadline_ns)
+        return x->deadline_ns < y->deadline_ns ? -1 : 1;
+    if (x->arrived_ns != y->arrived_ns)
+        return x->arrived_ns < y->arrived_ns ? -1 : 1;
+    return (x->i > y->i) - (x->i < y->i);
+}
+
+static void rank(struct work *w)
+{
+    const struct snapshot *in = w->in;
+
+    for (size_t i = 0; i < in->n_requests; i++) {
+        const struct snap_request *r = &in->requests[i];
+        bool late = r->on_miss == SNAP_BEST_EFFORT && r->deadline_ns != SNAP_NO_DEADLINE &&
+                    in->now_ns + decide__run_ns(in, r->model, r->batch) > r->deadline_ns;
+
+        w->order[i] = (struct ranked){.i = (uint32_t)i,
+                                      .priority = r->priority,
+                                      .late = late,
+                                      .deadline_ns = r->deadline_ns,
+                                      .arrived_ns = r->arrived_ns};
+        w->exec[i] = r->exec;
+    }
+    qsort(w->order, in->n_requests, sizeof(w->order[0]), by_rank);
+}
+
+static void plan_execs(struct work *w)
+{
+    const struct snapshot *in = w->in;
+
+    for (size_t e = 0; e < in->n_execs; e++) {
+        const struct snap_exec *x = &in->execs[e];
+
+        w->plans[e].start_ns = SH_MAX(in->now_ns, x->busy_until_ns);
+        w->plans[e].slack_ns = x->slack_ns;
+        w->plans[e].lane_ns = SH_MAX(in->now_ns, x->lane_ns);
+        if (x->n_runs == 0 && x->trains)
+            w->plans[e].start_ns += x->stop_ns;
+        w->plans[e].due_end_ns = w->plans[e].start_ns;
+        for (size_t m = 0; m < in->n_models; m++) {
+            const struct snap_place *p = &in->places[m * in->n_execs + e];
+
+            if (p->resident_bytes >= in->models[m].image_bytes)
+                w->arrives_ns[m * in->n_execs + e] = SH_MAX(p->arrives_ns, in->now_ns);
+        }
+    }
+}
+
+/* What the request adds to the executor's backlog: it may join the batch being filled there. */
+static int64_t added_ns(const struct work *w, const struct snap_request *r, uint32_t e)
+{
+    const struct snapshot *in = w->in;
+    uint32_t have = w->samples[(size_t)r->model * in->n_execs + e];
+    int64_t whole;
+
+    if (have == 0)
+        return decide__missing_ns(in, r->model, e) + decide__run_ns(in, r->model, r->batch);
+    if (have + r->batch > decide__most(in, r->model))
+        return decide__run_ns(in, r->model, r->batch);
+    whole = decide__run_ns(in, r->model, have + r->batch) - decide__run_ns(in, r->model, have);
+    return SH_MAX(whole, 0);
+}
+
+static void charge(struct work *w, const struct snap_request *r, uint32_t e)
+{
+    const struct snapshot *in = w->in;
+    uint32_t *have = &w->samples[(size_t)r->model * in->n_execs + e];
+
+    w->plans[e].backlog_ns += added_ns(w, r, e);
+    w->plans[e].n_placed++;
+    if (*have + r->batch > decide__most(in, r->model))
+        *have = 0;
+    *have += r->batch;
+}
+
+static int refuse(struct work *w, uint32_t i, struct decision *d, struct sh_err *err)
+{
+    d->kind = DECISION_REFUSE;
+    d->request = i;
+    w->done[i] = true;
+    return decide__add(w->out, d, err);
+}
+
+/* late_ns: by so much it misses its limit, or would break what others were promised. */
+static int refuse_late(struct work *w, uint32_t i, int64_t finish_ns, int64_t late_ns,
+                       uint32_t bring, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = &in->requests[i];
+    struct decision d = {.exec = bring,
+                         .rc = SH_E_SLO,
+                         .reason = DECIDE_DEADLINE,
+                         .predicted_ns = finish_ns - r->arrived_ns};
+
+    d.is_alone_too_slow =
+        decide__run_ns(in, r->model, r->batch) > r->limit_ns - r->arrived_ns - in->margin_ns;
+    if (!d.is_alone_too_slow)
+        d.retry_after_ms = SH_MIN(SH_MAX(late_ns, 0) / 1000000 + 1, RETRY_MAX_MS);
+    return refuse(w, i, &d, err);
+}
+
+/* Is executor a, with finish fa, the better place than b? */
+static bool better(const struct work *w, uint32_t model, uint32_t a, int64_t fa, uint32_t b,
+                   int64_t fb)
+{
+    const struct snapshot *in = w->in;
+    uint64_t ra = in->places[(size_t)model * in->n_execs + a].resident_bytes;
+    uint64_t rb = in->places[(size_t)model * in->n_execs + b].resident_bytes;
+
+    if (fa + TIE_NS < fb || fb + TIE_NS < fa)
+        return fa < fb;
+    if (ra != rb)
+        return ra > rb;
+    return in->execs[a].n_runs + w->plans[a].n_placed < in->execs[b].n_runs + w->plans[b].n_placed;
+}
+
+/* ------------------------------------------------------------------ admission */
+
+struct offer { /* what letting a request in at an executor would mean */
+    uint32_t exec;
+    int64_t finish_ns, late_ns; /* late: beyond its limit, or beyond what others were promised */
+};
+
+static struct look look_at(const struct work *w, uint32_t e)
+{
+    return (struct look){.exec = e,
+                         .start_ns = w->plans[e].start_ns,
+                         .slack_ns = w->plans[e].slack_ns,
+                         .ready_only = w->plans[e].ready_only,
+                         .newcomer = SNAP_NONE};
+}
+
+static void look_first(struct work *w, uint32_t e)
+{
+    struct look at = look_at(w, e);
+
+    if (w->plans[e].is_known)
+        return;
+    w->plans[e].is_known = true;
+    due__look(w, &at);
+    /* A body that does not come must not cost others what they were promised. */
+    if (due__broken_ns(w, &at) > 0) {
+        at.ready_only = w->plans[e].ready_only = true;
+        due__look(w, &at);
+    }
+    due__keep(w, e);
+}
+
+/* The weights that it needs are put on their way when it is placed. */
+static void bring(struct work *w, uint32_t model, uint32_t e)
+{
+    int64_t *arrives = &w->arrives_ns[(size_t)model * w->in->n_execs + e];
+
+    if (!*arrives)
+        *arrives = w->plans[e].lane_ns += decide__missing_ns(w->in, model, e);
+}
+
+static void take(struct work *w, uint32_t i, uint32_t e)
+{
+    const struct snap_request *r = &w->in->requests[i];
+    struct look at = look_at(w, e);
+
+    bring(w, r->model, e);
+    w->exec[i] = e;
+    if (r->limit_ns == SNAP_NO_DEADLINE) {
+        charge(w, r, e);
+        return;
+    }
+    w->plans[e].n_placed++;
+    at.newcomer = i;
+    due__insert(w, i, e);
+    due__look(w, &at);
+    due__keep(w, e);
+}
+
+/* Leaves everything as it was. */
+static struct offer offer(struct work *w, uint32_t i, uint32_t e)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = &in->requests[i];
+    struct plan *p = &w->plans[e];
+    struct plan before;
+    int64_t *arrives = &w->arrives_ns[(size_t)r->model * in->n_execs + e], arrived = *arrives;
+    struct offer o = {.exec = e};
+    struct look at;
+
+    look_first(w, e);
+    at = look_at(w, e);
+    at.newcomer = i;
+    before = *p;
+    if (r->limit_ns == SNAP_NO_DEADLINE) {
+        o.finish_ns = p->due_end_ns + p->backlog_ns + added_ns(w, r, e);
+        return o;
+    }
+    bring(w, r->model, e);
+    due__insert(w, i, e);
+    due__look(w, &at);
+    o.finish_ns = w->end_ns[i] + p->backlog_ns + in->margin_ns;
+    o.late_ns = SH_MAX(due__broken_ns(w, &at), o.finish_ns - r->limit_ns);
+    due__remove(w, i, e);
+    *p = before;
+    *arrives = arrived;
+    return o;
+}
+
+static bool may_probe(const struct work *w, uint32_t i, uint32_t e)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = &in->requests[i];
+    const struct snap_model *m = &in->models[r->model];
+    const struct plan *p = &w->plans[e];
+    const struct run_of run = {.exec = e, .model = r->model, .batch = r->batch};
+    int64_t slack, end = decide__end_ns(w, &run, p->start_ns, &slack);
+    int64_t wait = SH_MAX(PROBE_NS, PROBE_RUNS * (end - in->now_ns));
+
+    if (!m->refused_ns || in->execs[e].n_runs || p->n_placed || p->first_due != SNAP_NONE)
+        return false;
+    return in->now_ns - m->refused_ns >= wait && in->now_ns + m->fastest_ns <= r->limit_ns;
+}
+
+static int let_in(struct work *w, uint32_t i, const struct offer *o, bool is_probe,
+                  struct sh_err *err)
+{
+    const struct snap_request *r = &w->in->requests[i];
+
+    if (is_probe) {
+        w->exec[i] = o->exec;
+        charge(w, r, o->exec);
+    } else {
+        take(w, i, o->exec);
+    }
+    return decide__add(w->out,
+                       &(struct decision){.kind = DECISION_PLACE,
+                                          .request = i,
+                                          .exec = o->exec,
+                                          .is_probe = is_probe,
+                                          .predicted_ns = o->finish_ns - r->arrived_ns},
+                       err);
+}
+
+/* Nobody can take it in time: o is the best there is. */
+static int turn_away(struct work *w, uint32_t i, const struct offer *o, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = &in->requests[i];
+    const bool is_away = !w->arrives_ns[(size_t)r->model * in->n_execs + o->exec];
+
+    for (uint32_t e = 0; e < in->n_execs; e++) {
+        if (in->execs[e].up && in->places[(size_t)r->model * in->n_execs + e].ready &&
+            may_probe(w, i, e))
+            return let_in(w, i, &(struct offer){e, o->finish_ns, 0}, true, err);
+    }
+    /* One image at a time: who is let in must not wait for those of who is not. */
+    if (!is_away || w->plans[o->exec].lane_ns > in->now_ns)
+        return refuse_late(w, i, o->finish_ns, o->late_ns, SNAP_NONE, err);
+    bring(w, r->model, o->exec);
+    return refuse_late(w, i, o->finish_ns, o->late_ns, o->exec, err);
+}
+
+/* No executor has its model. It stays where it is if one will have it soon enough. */
+static int wait_for_model(struct work *w, uint32_t i, bool any_up, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = &in->requests[i];
+    const struct snap_model *m = &in->models[r->model];
+    int64_t late_ms = m->expected_ns == SNAP_NEVER ? 0 : (m->expected_ns - in->now_ns) / 1000000;
+    struct decision d = {.exec = SNAP_NONE,
+                         .rc = SH_E_UNAVAILABLE,
+                         .reason = m->failed ? DECIDE_MODEL_FAILED
+                                   : any_up  ? DECIDE_MODEL_LOADING
+                                             : DECIDE_NO_EXECUTOR,
+                         .retry_after_ms = SH_MIN(SH_MAX(late_ms, RETRY_SOON_MS), RETRY_MAX_MS),
+                         .predicted_ns = in->now_ns - r->arrived_ns};
+
+    if (in->now_ns < r->wait_ns && m->expected_ns <= SH_MIN(r->wait_ns, r->limit_ns))
+        return SH_OK;
+    return refuse(w, i, &d, err);
+}
+
+static int place(struct work *w, uint32_t i, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = &in->requests[i];
+    struct offer best = {.exec = SNAP_NONE};
+    bool any_up = false;
+
+    for (uint32_t e = 0; e < in->n_execs; e++) {
+        struct offer o;
+
+        any_up |= in->execs[e].up;
+        if (!in->execs[e].up || !in->places[(size_t)r->model * in->n_execs + e].ready)
+            continue;
+        o = offer(w, i, e);
+        if (best.exec == SNAP_NONE || (o.late_ns <= 0) > (best.late_ns <= 0) ||
+            ((o.late_ns <= 0) == (best.late_ns <= 0) &&
+             better(w, r->model, e, o.finish_ns, best.exec, best.finish_ns)))
+            best = o;
+    }
+    if (best.exec == SNAP_NONE)
+        return wait_for_model(w, i, any_up, err);
+    return best.late_ns > 0 ? turn_away(w, i, &best, err) : let_in(w, i, &best, false, err);
+}
+
+/* Its body is here, perhaps with more samples or later than it was let in for. */
+static int promise_again(struct work *w, uint32_t i, struct sh_err *err)
+{
+    const struct snap_request *r = &w->in->requests[i];
+    const struct offer o = offer(w, i, r->exec);
+
+    if (o.late_ns <= 0)
+        return let_in(w, i, &o, false, err);
+    if (r->batch > 1)
+        return refuse_late(w, i, o.finish_ns, o.late_ns, SNAP_NONE, err);
+    charge(w, r, r->exec); /* it may still come to its turn where that breaks no promise */
+    return SH_OK;
+}
+
+/* Gives up who can no longer be in time, even as the next run. */
+static int give_up(struct work *w, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    int rc = SH_OK;
+
+    for (uint32_t i = 0; i < in->n_requests && !rc; i++) {
+        const struct snap_request *r = &in->requests[i];
+        int64_t alone_ns = in->now_ns + decide__run_ns(in, r->model, r->batch);
+
+        if (r->exec != SNAP_NONE && r->state == SNAP_READY && alone_ns > r->limit_ns)
+            rc = refuse_late(w, i, alone_ns, alone_ns - r->limit_ns, SNAP_NONE, err);
+    }
+    return rc;
+}
+
+/* In order: places what is new, counts what is placed. */
+static int admit(struct work *w, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    int rc = SH_OK;
+
+    for (size_t k = 0; k < in->n_requests && !rc; k++) {
+        uint32_t i = w->order[k].i;
+        const struct snap_request *r = &in->requests[i];
+
+        if (w->done[i])
+            continue;
+        if (r->exec == SNAP_NONE)
+            rc = place(w, i, err);
+        else if (r->limit_ns == SNAP_NO_DEADLINE)
+            charge(w, r, r->exec);
+        else if (!r->promised && r->state == SNAP_READY && in->execs[r->exec].up &&
+                 in->places[(size_t)r->model * in->n_execs + r->exec].ready)
+            rc = promise_again(w, i, err);
+        else
+            w->plans[r->exec].n_placed++;
+    }
+    return rc;
+}
+
+/* ------------------------------------------------------------------ runs */
+
+/* The latest end of the run that leaves every other request on e, of at least this priority, its
+ * deadline; those that miss theirs even if the run ended at now_end do not count. */
+static int64_t latest_end(const struct work *w, uint32_t e, uint32_t head, int64_t now_end)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *h = &in->requests[head];
+    int64_t limit = INT64_MAX;
+
+    for (size_t i = 0; i < in->n_requests; i++) {
+        const struct snap_request *o = &in->requests[i];
+        int64_t end;
+
+        if (w->done[i] || w->exec[i] != e || o->state != SNAP_READY ||
+            o->deadline_ns == SNAP_NO_DEADLINE || o->priority < h->priority ||
+            (o->model == h->model && o->tenant == h->tenant))
+            continue;
+        end = o->deadline_ns - decide__run_ns(in, o->model, o->batch);
+        if (end >= now_end)
+            limit = SH_MIN(limit, end);
+    }
+    return limit;
+}
+
+static int add_member(struct work *w, struct decision *d, uint32_t i, struct sh_err *err)
+{
+    struct decisions *out = w->out;
+    int rc = sh_grow(&out->members, &out->cap_members, out->n_members + 1, sizeof(*out->members),
+                     DECIDE_MAX, "requests of one pass", err);
+
+    if (rc)
+        return rc;
+    out->members[out->n_members++] = i;
+    w->done[i] = true;
+    d->n++;
+    d->batch += w->in->requests[i].batch;
+    return SH_OK;
+}
+
+/* Takes the last ones out again until at most `batch` samples are left. */
+static void cut(struct work *w, struct decision *d, uint32_t batch)
+{
+    while (d->n && d->batch > batch) {
+        uint32_t i = w->out->members[--w->out->n_members];
+
+        w->done[i] = false;
+        d->n--;
+        d->batch -= w->in->requests[i].batch;
+    }
+}
+
+static struct run_of run_of(const struct work *w, const struct decision *d)
+{
+    return (struct run_of){
+        .exec = d->exec, .model = w->in->requests[d->request].model, .batch = d->batch};
+}
+
+struct due { /* the latest end of a run; and with all that it may be slower by */
+    int64_t end_ns, slow_end_ns;
+};
+
+/* What is right for r, which alone would end so: a deadline that it makes stays made, and what is
+ * kept free before it stays free as far as it is. */
+static struct due due_of(const struct snapshot *in, const struct snap_request *r, int64_t end,
+                         int64_t slack)
+{
+    if (r->deadline_ns == SNAP_NO_DEADLINE || end > r->deadline_ns)
+        return (struct due){INT64_MAX, INT64_MAX}; /* it must not stop others from joining */
+    slack = decide__heed(r, r->deadline_ns, slack);
+    return (struct due){r->deadline_ns, SH_MAX(r->deadline_ns - in->margin_ns, end + slack)};
+}
+
+static struct due both(struct due a, struct due b)
+{
+    return (struct due){SH_MIN(a.end_ns, b.end_ns), SH_MIN(a.slow_end_ns, b.slow_end_ns)};
+}
+
+/* Those behind k in the order join while nobody misses a deadline by it. */
+static int grow(struct work *w, struct decision *d, size_t k, int64_t start_ns, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *h = &in->requests[d->request];
+    const uint32_t most = decide__most(in, h->model);
+    struct run_of run = run_of(w, d);
+    int64_t slack, end = decide__end_ns(w, &run, start_ns, &slack);
+    struct due all = due_of(in, h, end, slack);
+    int rc = SH_OK;
+
+    all.end_ns = SH_MIN(all.end_ns, latest_end(w, d->exec, d->request, end));
+    for (k++; k < in->n_requests && !rc && d->batch < most; k++) {
+        uint32_t i = w->order[k].i;
+        const struct snap_request *r = &in->requests[i];
+        struct due due;
+
+        if (w->done[i] || w->exec[i] != d->exec || r->state != SNAP_READY || r->model != h->model ||
+            r->tenant != h->tenant || d->batch + r->batch > most)
+            continue;
+        run.batch = r->batch;
+        end = decide__end_ns(w, &run, start_ns, &slack);
+        due = both(all, due_of(in, r, end, slack));
+        run.batch = d->batch + r->batch;
+        end = decide__end_ns(w, &run, start_ns, &slack);
+        if (end > due.end_ns ||
+            end + decide__heed(r, SH_MIN(h->deadline_ns, r->deadline_ns), slack) > due.slow_end_ns)
+            continue;
+        all = due;
+        rc = add_member(w, d, i, err);
+    }
+    return rc;
+}
+
+/* Do all promises stand that stood, if e goes on behind the run d? */
+static bool stands(struct work *w, const struct decision *d, int64_t start_ns, int64_t slack_ns)
+{
+    const struct run_of run = run_of(w, d);
+    struct look at = {.exec = d->exec, .ready_only = true, .newcomer = SNAP_NONE};
+    int64_t slack;
+
+    if (w->plans[d->exec].first_due == SNAP_NONE)
+        return true;
+    at.start_ns = decide__end_ns(w, &run, start_ns, &slack);
+    at.slack_ns = SH_MAX(slack, slack_ns);
+    due__look(w, &at);
+    return due__broken_ns(w, &at) <= 0;
+}
+
+/* The kth of the order leads a run of as many as break no promise; d->n = 0: alone it would. */
+static int form_run(struct work *w, struct decision *d, size_t k, int64_t start_ns,
+                    int64_t slack_ns, struct sh_err *err)
+{
+    int rc;
+
+    d->request = w->order[k].i;
+    rc = add_member(w, d, d->request, err);
+    if (!rc)
+        rc = grow(w, d, k, start_ns, err);
+    if (rc)
+        return rc;
+    if (d->n > 1)
+        cut(w, d,
+            SH_MAX(decide__whole(w->in, w->in->requests[d->request].model, d->batch),
+                   w->in->requests[d->request].batch));
+    while (d->n && !stands(w, d, start_ns, slack_ns)) {
+        const uint32_t head = w->in->requests[d->request].batch;
+
+        cut(w, d, d->n == 1 ? 0 : SH_MAX(1u << (predict_bucket(d->batch) - 1), head));
+    }
+    return SH_OK;
+}
+
+/* What the books say comes first: it keeps every promise that can be kept. */
+static int form_due_run(struct work *w, struct decision *d, const struct look *at,
+                        struct sh_err *err)
+{
+    uint32_t n = due__look(w, at);
+    int rc = SH_OK;
+
+    d->request = n ? w->run[0] : SNAP_NONE;
+    for (uint32_t k = 0; k < n && !rc; k++)
+        rc = add_member(w, d, w->run[k], err);
+    return rc;
+}
+
+static bool is_free(const struct work *w, const struct look *at)
+{
+    return !w->in->execs[at->exec].n_runs && at->start_ns == w->plans[at->exec].start_ns;
+}
+
+/* Sent before the device is free it would be work for nobody. */
+static bool is_too_early(const struct work *w, uint32_t i, const struct look *at)
+{
+    const struct snap_request *r = &w->in->requests[i];
+    const struct run_of run = {.exec = at->exec, .model = r->model, .batch = r->batch};
+    int64_t slack;
+
+    return !is_free(w, at) && r->limit_ns != SNAP_NO_DEADLINE &&
+           decide__end_ns(w, &run, at->start_ns, &slack) > r->limit_ns;
+}
+
+/* Nor is a run sent so early that others may still join to their advantage. */
+static void hold_back(struct work *w, struct decision *d, const struct look *at)
+{
+    const struct snap_request *h;
+
+    if (!d->n || is_free(w, at))
+        return;
+    h = &w->in->requests[d->request];
+    if (h->limit_ns == SNAP_NO_DEADLINE || d->batch >= due__shape(w, d->request).ahead)
+        return;
+    w->is_held[h->model] = true;
+    cut(w, d, 0);
+}
+
+/* The next run of e, if there is one: d->n > 0. */
+static int next_run(struct work *w, struct decision *d, const struct look *at, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    bool any = false;
+    int rc = SH_OK;
+
+    due__look(w, at);
+    due__keep(w, at->exec);
+    for (size_t m = 0; m < in->n_models; m++)
+        w->is_held[m] = false;
+    for (size_t k = 0; k < in->n_requests && !d->n && !rc; k++) {
+        uint32_t i = w->order[k].i;
+        const struct snap_request *r = &in->requests[i];
+
+        if (w->done[i] || w->exec[i] != at->exec || r->state != SNAP_READY ||
+            w->is_held[r->model] || !in->places[(size_t)r->model * in->n_execs + at->exec].ready ||
+            is_too_early(w, i, at))
+            continue;
+        any = true;
+        rc = form_run(w, d, k, at->start_ns, at->slack_ns, err);
+        hold_back(w, d, at);
+    }
+    if (rc || d->n || !any)
+        return rc;
+    rc = form_due_run(w, d, at, err);
+    hold_back(w, d, at);
+    return rc;
+}
+
+static int dispatch(struct work *w, uint32_t e, struct sh_err *err)
+{
+    const struct snapshot *in = w->in;
+    struct look at = look_at(w, e);
+    int rc = SH_OK;
+
+    at.ready_only = true;
+    for (uint32_t n_runs = in->execs[e].n_runs; n_runs < in->max_runs && !rc; n_runs++) {
+        struct decision d = {.kind = DECISION_RUN,
+                             .exec = e,
+                             .job = SNAP_NONE,
+                             .first = (uint32_t)w->out->n_members};
+        struct run_of run;
+        int64_t slack, end;
+
+        rc = next_run(w, &d, &at, err);
+        if (rc || !d.n)
+            return rc;
+        run = run_of(w, &d);
+        end = decide__end_ns(w, &run, at.start_ns, &slack);
+        d.predicted_ns = end - at.start_ns;
+        d.slack_ns = slack;
+        rc = decide__add(w->out, &d, err);
+        bring(w, run.model, e);
+        at.start_ns = end;
+        at.slack_ns = SH_MAX(at.slack_ns, slack);
+    }
+    return rc;
+}
+
+/* Room for n things of a size, behind those that were laid out before. */
+static size_t lay_out(size_t *at, size_t n, size_t size)
+{
+    size_t begin = SH_ALIGN_UP(*at, sizeof(int64_t));
+
+    *at = begin + n * size;
+    return begin;
+}
+
+static int room(struct work *w, struct sh_err *err)
+{
+    const size_t n = w->in->n_requests, n_execs = w->in->n_execs, n_models = w->in->n_models;
+    size_t at[18], bytes = 0, k = 0;
+    char *p;
+    int rc;
+
+#define EACH_ARRAY(X)                \
+    X(order, n)                      \
+    X(plans, n_execs)                \
+    X(samples, n_models *n_execs)    \
+    X(arrives_ns, n_models *n_execs) \
+    X(exec, n)                       \
+    X(done, n)                       \
+    X(next_due, n)                   \
+    X(end_ns, n)                     \
+    X(kept_ns, n)                    \
+    X(is_lost, n)                    \
+    X(shape, n)                      \
+    X(next_same, n)                  \
+    X(next_left, n)                  \
+    X(taken, n)                      \
+    X(run, n)                        \
+    X(last_of_model, n_models)       \
+    X(is_warm, n_models)             \
+    X(is_held, n_models)
+#define SIZE(what, count) at[k++] = lay_out(&bytes, (count), sizeof(*w->what));
+    EACH_ARRAY(SIZE)
+#undef SIZE
+    rc = decide__scratch(w->out, bytes, (void **)&p, err);
+    if (rc)
+        return rc;
+    k = 0;
+#define PLACE(what, count) w->what = (void *)(p + at[k++]);
+    EACH_ARRAY(PLACE)
+#undef PLACE
+#undef EACH_ARRAY
+    return SH_OK;
+}
+
+static int decide_requests(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+{
+    struct work w = {.in = in, .out = out};
+    int rc = room(&w, err);
+
+    if (rc)
+        return rc;
+    plan_execs(&w);
+    rc = give_up(&w, err);
+    due__init(&w);
+    rank(&w);
+    if (!rc)
+        rc = admit(&w, err);
+    for (uint32_t e = 0; e < in->n_execs && !rc; e++) {
+        if (in->execs[e].up)
+            rc = dispatch(&w, e, err);
+    }
+    return rc;
+}
+
+int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    out->n = 0;
+    out->n_members = 0;
+    if (in->n_requests)
+        rc = decide_requests(in, out, err);
+    if (!rc && in->with_jobs)
+        rc = decide__jobs(in, out, err);
+    return rc;
+}

@@ -1,0 +1,328 @@
+/* decide_due.c - who was promised what, and whether it still holds: the books of decide.c.
+ *
+ * The promised requests of an executor form a list by limit. A look goes through it as a schedule
+ * would: the earliest limit first, joined by those of its model as long as nobody misses by it. As
+ * each step of it depends only on who is left and on the time, what it leaves behind after its
+ * first run is a schedule again: if the list can be kept now, then doing that run keeps it, and so
+ * does every other run after which a new look finds no end that is too late.
+ *
+ * A look takes a number of steps that grows as the list does, not as its square: hundreds of
+ * requests come a second, and each of them costs looks. So a run that is filled looks at AHEAD
+ * requests at most that are not in it. Who stands behind those may be planned later than he could
+ * be, which is found out by his own end.
+ *
+ * A request that is late even by the usual times is left out of a look: it costs others nothing,
+ * for it is given up before it runs. */
+#include "common/mem.h"
+#include "scheduler/decide/decide_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define AHEAD 64u  /* of requests with a limit, which one run has regard for */
+#define NEARLY 0.9 /* of what the best size of runs achieves */
+#define SPARE 1.25 /* runs should be able to carry so many times what is asked for */
+
+static const struct snap_request *req(const struct work *w, uint32_t i)
+{
+    return &w->in->requests[i];
+}
+
+void due__insert(struct work *w, uint32_t i, uint32_t e)
+{
+    uint32_t *at = &w->plans[e].first_due;
+
+    while (*at != SNAP_NONE && req(w, *at)->limit_ns <= req(w, i)->limit_ns)
+        at = &w->next_due[*at];
+    w->next_due[i] = *at;
+    w->kept_ns[i] = INT64_MIN;
+    *at = i;
+}
+
+void due__remove(struct work *w, uint32_t i, uint32_t e)
+{
+    uint32_t *at = &w->plans[e].first_due;
+
+    while (*at != i)
+        at = &w->next_due[*at];
+    *at = w->next_due[i];
+}
+
+/* How runs are filled. No single way finds a schedule wherever there is one. */
+enum way {
+    FILL_WITH_ROOM, /* each for as long as a batch that may still form; what is free stays so */
+    FILL_SAFELY,    /* the same without that batch */
+    FILL_IN_ORDER,  /* up to the head's limit, and up to the first who cannot join */
+    N_WAYS
+};
+
+static bool counts(const struct work *w, const struct look *at, uint32_t i)
+{
+    return !w->done[i] && (!at->ready_only || req(w, i)->state == SNAP_READY || i == at->newcomer);
+}
+
+static void link_models(struct work *w, const struct look *at)
+{
+    const uint32_t first = w->plans[at->exec].first_due;
+
+    w->longest_ns = 0;
+    for (uint32_t i = first; i != SNAP_NONE; i = w->next_due[i]) {
+        const int64_t run_ns = decide__run_ns(w->in, req(w, i)->model, req(w, i)->batch);
+
+        w->longest_ns = SH_MAX(w->longest_ns, run_ns);
+        w->next_left[i] = w->next_due[i];
+        w->last_of_model[req(w, i)->model] = SNAP_NONE;
+        w->is_warm[req(w, i)->model] = false;
+        w->next_same[i] = SNAP_NONE;
+        w->taken[i] = !counts(w, at, i);
+    }
+    for (uint32_t i = first; i != SNAP_NONE; i = w->next_due[i]) {
+        uint32_t *last = &w->last_of_model[req(w, i)->model];
+
+        if (w->taken[i])
+            continue;
+        if (*last != SNAP_NONE)
+            w->next_same[*last] = i;
+        *last = i;
+    }
+}
+
+/* Samples a ns that would be answered in time if `asked` came and all runs had this size. Who comes
+ * while one of them runs waits for it and for his own: where two are longer than his time, only a
+ * part of all can be let in. */
+static double met(const struct snapshot *in, const struct snap_request *r, unsigned bucket,
+                  double asked)
+{
+    const uint32_t batch = SH_MIN(1u << bucket, in->models[r->model].max_batch);
+    const double run = (double)decide__run_ns(in, r->model, batch);
+    const int64_t heed = decide__heed(r, r->limit_ns, decide__slack_ns(in, r->model, batch));
+    const double rest = (double)(r->limit_ns - r->arrived_ns - in->margin_ns - heed) - run;
+
+    return rest > 0 ? SH_MIN(asked * SH_MIN(rest / run, 1), batch / run) : 0;
+}
+
+/* The least size with which nearly as much is answered in time as with any. */
+static uint32_t least_size(const struct snapshot *in, const struct snap_request *r, double asked)
+{
+    const struct snap_model *m = &in->models[r->model];
+    const unsigned last = m->is_solo ? 0 : predict_bucket(m->max_batch);
+    double most = 0;
+    unsigned b;
+
+    for (b = 0; b <= last; b++)
+        most = SH_MAX(most, met(in, r, b, asked));
+    for (b = 0; b < last && met(in, r, b, asked) < most * NEARLY; b++)
+        ;
+    return SH_MIN(1u << b, m->max_batch);
+}
+
+struct due_shape due__shape(const struct work *w, uint32_t i)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = req(w, i);
+    const double asked = in->models[r->model].asked * SPARE;
+    double n_execs = 0;
+
+    if (w->shape[i].room)
+        return w->shape[i];
+    for (size_t e = 0; e < in->n_execs; e++)
+        n_execs += in->execs[e].up && in->places[(size_t)r->model * in->n_execs + e].ready;
+    w->shape[i] = (struct due_shape){.room = least_size(in, r, asked / SH_MAX(n_execs, 1)),
+                                     .ahead = least_size(in, r, INFINITY)};
+    return w->shape[i];
+}
+
+static int64_t end_of(const struct work *w, const struct run_of *run, uint32_t h, enum way way,
+                      int64_t start_ns, int64_t *slack)
+{
+    int64_t end = decide__end_ns(w, run, start_ns, slack), full_end, full_slack;
+    struct run_of full = *run;
+
+    if (way != FILL_WITH_ROOM)
+        return end;
+    full.batch = SH_MAX(run->batch, due__shape(w, h).room);
+    full_end = decide__end_ns(w, &full, start_ns, &full_slack);
+    *slack = SH_MAX(*slack, full_slack);
+    return SH_MAX(end, full_end);
+}
+
+/* The one behind i in a list, of those who are in no run. They leave the list here, so nobody goes
+ * past them twice. */
+static uint32_t next_in(const struct work *w, uint32_t *next, uint32_t i)
+{
+    while (next[i] != SNAP_NONE && w->taken[next[i]])
+        next[i] = next[next[i]];
+    return next[i];
+}
+
+/* The latest end of a run of h, within its limit, that leaves everybody his limit who cannot join
+ * it. Whose limit is later by the longest run changes nothing any more. */
+static int64_t latest_end(const struct work *w, uint32_t h, int64_t now_end)
+{
+    int64_t latest = req(w, h)->limit_ns;
+    uint32_t i = h;
+
+    for (uint32_t n = 0; n < AHEAD && (i = next_in(w, w->next_left, i)) != SNAP_NONE; n++) {
+        const struct snap_request *r = req(w, i);
+        int64_t end = r->limit_ns - decide__run_ns(w->in, r->model, r->batch);
+
+        if (r->limit_ns - w->longest_ns >= latest)
+            break;
+        if (end >= now_end && (r->model != req(w, h)->model || r->tenant != req(w, h)->tenant))
+            latest = SH_MIN(latest, end);
+    }
+    return latest;
+}
+
+/* The run of h and those who join it, in w->run; when it is over. */
+static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_t start_ns,
+                    int64_t *slack, uint32_t *n_out)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *head = req(w, h);
+    const uint32_t model = head->model, most = decide__most(in, model);
+    struct run_of run = {e, model, head->batch, w->is_warm[model]};
+    int64_t limit = head->limit_ns, alone = end_of(w, &run, h, way, start_ns, slack);
+    uint32_t n = 1, n_passed = 0, whole, i = h;
+
+    w->run[0] = h;
+    if (next_in(w, w->next_same, h) != SNAP_NONE && run.batch < most)
+        limit = latest_end(w, h, alone);
+    while (run.batch < most && (i = next_in(w, w->next_same, i)) != SNAP_NONE) {
+        const struct snap_request *r = req(w, i);
+        int64_t end;
+
+        if (way == FILL_IN_ORDER && w->next_due[w->run[n - 1]] != i)
+            break;
+        if (r->tenant != head->tenant || run.batch + r->batch > most) {
+            if (++n_passed == AHEAD)
+                break;
+            continue;
+        }
+        run.batch += r->batch;
+        end = end_of(w, &run, h, way, start_ns, slack);
+        if (way != FILL_IN_ORDER)
+            end += decide__heed(head, head->limit_ns, *slack) + in->margin_ns;
+        if (end > limit) {
+            run.batch -= r->batch;
+            break;
+        }
+        w->run[n++] = i;
+    }
+    whole = decide__whole(in, model, run.batch);
+    while (n > 1 && run.batch > whole)
+        run.batch -= req(w, w->run[--n])->batch;
+    *n_out = n;
+    return end_of(w, &run, h, way, start_ns, slack);
+}
+
+static uint32_t look(struct work *w, const struct look *at, enum way way)
+{
+    int64_t t = at->start_ns, slack = at->slack_ns;
+    uint32_t n_first = 0;
+
+    link_models(w, at);
+    for (uint32_t h = w->plans[at->exec].first_due; h != SNAP_NONE; h = w->next_due[h]) {
+        const struct snap_request *r = req(w, h);
+        const struct run_of alone = {at->exec, r->model, r->batch, w->is_warm[r->model]};
+        int64_t more = 0, end;
+        uint32_t n;
+
+        if (w->taken[h])
+            continue;
+        end = end_of(w, &alone, h, way, t, &more);
+        w->end_ns[h] = end + decide__heed(r, r->limit_ns, SH_MAX(slack, more));
+        w->is_lost[h] = end > r->limit_ns;
+        if (w->is_lost[h])
+            continue;
+        t = fill(w, at->exec, h, way, t, &more, &n);
+        slack = SH_MAX(slack, more);
+        for (uint32_t k = 0; k < n; k++) {
+            const uint32_t i = w->run[k];
+
+            w->taken[i] = true;
+            w->end_ns[i] = t + decide__heed(req(w, i), req(w, i)->limit_ns, slack);
+            w->is_lost[i] = false;
+        }
+        w->is_warm[r->model] = true;
+        if (n_first)
+            continue;
+        n_first = n;
+        w->run += n; /* the first run stays where it is */
+    }
+    w->run -= n_first;
+    w->plans[at->exec].due_end_ns = t;
+    return n_first;
+}
+
+void due__keep(struct work *w, uint32_t e)
+{
+    for (uint32_t i = w->plans[e].first_due; i != SNAP_NONE; i = w->next_due[i])
+        w->kept_ns[i] = w->is_lost[i] ? INT64_MAX : w->end_ns[i];
+}
+
+int64_t due__broken_ns(const struct work *w, const struct look *at)
+{
+    int64_t worst = 0;
+
+    for (uint32_t i = w->plans[at->exec].first_due; i != SNAP_NONE; i = w->next_due[i]) {
+        const int64_t may = SH_MAX(w->kept_ns[i], req(w, i)->limit_ns - w->in->margin_ns);
+
+        if (counts(w, at, i) && w->kept_ns[i] != INT64_MAX)
+            worst = SH_MAX(worst, SH_MAX(w->end_ns[i] - may, (int64_t)w->is_lost[i]));
+    }
+    return worst;
+}
+
+/* A newcomer is let in only where there is room for those who may join him. */
+uint32_t due__look(struct work *w, const struct look *at)
+{
+    const enum way last = at->newcomer == SNAP_NONE ? N_WAYS - 1 : FILL_WITH_ROOM;
+    int64_t least = INT64_MAX;
+    enum way best = FILL_WITH_ROOM;
+
+    for (enum way way = FILL_WITH_ROOM; way <= last; way++) {
+        const uint32_t n = look(w, at, way);
+        const int64_t broken = due__broken_ns(w, at);
+
+        if (broken <= 0)
+            return n;
+        if (broken < least)
+            best = way;
+        least = SH_MIN(least, broken);
+    }
+    return look(w, at, best);
+}
+
+static int by_limit_down(const void *a, const void *b)
+{
+    const struct ranked *x = a, *y = b;
+
+    return (x->deadline_ns < y->deadline_ns) - (x->deadline_ns > y->deadline_ns);
+}
+
+/* w->order is not sorted yet: its rows serve to sort by limit. */
+void due__init(struct work *w)
+{
+    const struct snapshot *in = w->in;
+    size_t n = 0;
+
+    for (size_t e = 0; e < in->n_execs; e++)
+        w->plans[e].first_due = SNAP_NONE;
+    for (uint32_t i = 0; i < in->n_requests; i++) {
+        const struct snap_request *r = req(w, i);
+
+        if (r->promised && r->exec != SNAP_NONE && !w->done[i] && in->execs[r->exec].up &&
+            in->places[(size_t)r->model * in->n_execs + r->exec].ready &&
+            r->limit_ns != SNAP_NO_DEADLINE)
+            w->order[n++] = (struct ranked){.i = i, .deadline_ns = r->limit_ns};
+    }
+    qsort(w->order, n, sizeof(w->order[0]), by_limit_down);
+    for (size_t k = 0; k < n; k++) {
+        uint32_t i = w->order[k].i, *first = &w->plans[req(w, i)->exec].first_due;
+
+        w->next_due[i] = *first;
+        w->kept_ns[i] = INT64_MIN;
+        *first = i;
+    }
+}

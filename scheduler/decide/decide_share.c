@@ -1,0 +1,108 @@
+#include "common/mem.h"
+#include "scheduler/decide/decide.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* What each tenant holds, asks for, keeps for itself and would get: the base of decide_jobs.c, and
+ * what people are shown. */
+
+#define MAX_TENANTS 1000000u
+
+struct claim { /* of a tenant that wants more than it was given by its guarantee */
+    uint32_t tenant;
+    double want, weight;
+};
+
+double decide__reserved(const struct snap_tenant *t, double held)
+{
+    double kept = t->lending_limit >= 0 ? t->guaranteed_gpus - t->lending_limit : 0;
+
+    return t->active ? fmax(kept - held, 0) : 0;
+}
+
+/* The most that the quota allows. */
+static double limit_of(const struct snap_tenant *t)
+{
+    double most = t->max_running_jobs;
+
+    if (t->max_gpus >= 0)
+        most = fmin(most, t->max_gpus);
+    return t->weight > 0 ? most : fmin(most, t->guaranteed_gpus);
+}
+
+static int by_level(const void *a, const void *b)
+{
+    const struct claim *x = a, *y = b;
+    double lx = x->want / x->weight, ly = y->want / y->weight;
+
+    return (lx > ly) - (lx < ly);
+}
+
+/* Shares out what is left by weight; nobody gets more than it wants. */
+static void share_rest(struct claim *claims, size_t n, double rest, struct decide_share *shares)
+{
+    double weights = 0;
+
+    for (size_t i = 0; i < n; i++)
+        weights += claims[i].weight;
+    if (n > 0)
+        qsort(claims, n, sizeof(*claims), by_level);
+    for (size_t i = 0; i < n && rest > 0; i++) {
+        double part = fmin(claims[i].want, rest * claims[i].weight / weights);
+
+        shares[claims[i].tenant].fair += part;
+        rest -= part;
+        weights -= claims[i].weight;
+    }
+}
+
+static void share_out(const struct snapshot *in, struct decisions *out, struct claim *claims)
+{
+    double slots = 0, promised = 0, scale;
+    size_t n = 0;
+
+    for (size_t e = 0; e < in->n_execs; e++)
+        slots += in->execs[e].up;
+    for (size_t t = 0; t < in->n_tenants; t++) {
+        struct decide_share *s = &out->shares[t];
+        double want = fmin(s->running + s->waiting, limit_of(&in->tenants[t]));
+
+        s->fair = fmin(want, in->tenants[t].guaranteed_gpus);
+        promised += s->fair;
+        if (want > s->fair && in->tenants[t].weight > 0)
+            claims[n++] = (struct claim){(uint32_t)t, want - s->fair, in->tenants[t].weight};
+    }
+    scale = promised > slots ? slots / promised : 1;
+    for (size_t t = 0; t < in->n_tenants && scale < 1; t++)
+        out->shares[t].fair *= scale;
+    share_rest(claims, n, slots - promised, out->shares);
+}
+
+int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+{
+    void *claims = NULL;
+    int rc = sh_grow(&out->shares, &out->cap_shares, in->n_tenants, sizeof(*out->shares),
+                     MAX_TENANTS, "tenants of one pass", err);
+
+    if (!rc)
+        rc = decide__scratch(out, in->n_tenants * sizeof(struct claim), &claims, err);
+    if (rc)
+        return rc;
+    for (size_t t = 0; t < in->n_tenants; t++)
+        out->shares[t] = (struct decide_share){0};
+    for (size_t i = 0; i < in->n_jobs; i++) {
+        struct decide_share *s = &out->shares[in->jobs[i].tenant];
+
+        if (in->jobs[i].state == SNAP_QUEUED)
+            s->waiting += 1;
+        else if (in->jobs[i].state != SNAP_LEFT)
+            s->running += 1;
+    }
+    for (size_t t = 0; t < in->n_tenants; t++)
+        out->shares[t].waiting += fmax(in->tenants[t].backlog, 0);
+    for (size_t t = 0; t < in->n_tenants; t++)
+        out->shares[t].reserved = decide__reserved(&in->tenants[t], out->shares[t].running);
+    share_out(in, out, claims);
+    return SH_OK;
+}

@@ -1,0 +1,71 @@
+/* decide_time.c - how long a run lasts, as far as decide.c and decide_due.c foresee it. */
+#include "common/mem.h"
+#include "scheduler/decide/decide_int.h"
+
+#define HEED 4 /* of the time that a request has, one part may be kept free for slow runs */
+
+int64_t decide__run_ns(const struct snapshot *in, uint32_t model, uint32_t batch)
+{
+    return in->models[model].run_ns[predict_bucket(batch)];
+}
+
+int64_t decide__slack_ns(const struct snapshot *in, uint32_t model, uint32_t batch)
+{
+    const struct snap_model *m = &in->models[model];
+    const unsigned b = predict_bucket(batch);
+
+    return SH_MAX(m->slow_ns[b] - m->run_ns[b], 0);
+}
+
+int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e)
+{
+    const struct snap_model *m = &in->models[model];
+    uint64_t resident = in->places[(size_t)model * in->n_execs + e].resident_bytes;
+
+    if (resident >= m->image_bytes)
+        return 0;
+    return predict_copy_ns(m->image_bytes - resident, in->execs[e].ns_per_byte);
+}
+
+int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
+                       int64_t *slack)
+{
+    const struct snapshot *in = w->in;
+    int64_t end = start_ns + decide__run_ns(in, r->model, r->batch), arrives;
+
+    *slack = decide__slack_ns(in, r->model, r->batch);
+    if (r->is_warm)
+        return end;
+    arrives = w->arrives_ns[(size_t)r->model * in->n_execs + r->exec];
+    if (!arrives)
+        arrives =
+            SH_MAX(start_ns, w->plans[r->exec].lane_ns) + decide__missing_ns(in, r->model, r->exec);
+    if (arrives <= start_ns)
+        return end;
+    *slack = SH_MAX(*slack, in->models[r->model].cold_slack_ns);
+    return SH_MAX(end, arrives + in->models[r->model].tail_ns[predict_bucket(r->batch)]);
+}
+
+int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack)
+{
+    return SH_MIN(slack, SH_MAX(until_ns - r->arrived_ns, 0) / HEED);
+}
+
+uint32_t decide__most(const struct snapshot *in, uint32_t model)
+{
+    return in->models[model].is_solo ? 0 : in->models[model].max_batch;
+}
+
+uint32_t decide__whole(const struct snapshot *in, uint32_t model, uint32_t batch)
+{
+    uint32_t full = 1;
+
+    while (full <= batch / 2)
+        full *= 2;
+    if (full == batch || batch == in->models[model].max_batch || in->models[model].is_solo)
+        return batch;
+    return decide__run_ns(in, model, full) + decide__run_ns(in, model, batch - full) <
+                   decide__run_ns(in, model, batch)
+               ? full
+               : batch;
+}

@@ -1,0 +1,255 @@
+#include "scheduler/decide/predict.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define HALF_LIFE_NS 1e9  /* a run that is so old counts half as much as one of this moment */
+#define OUTLIER_WEIGHT 1. /* of the slowest runs so much stands alone */
+#define USUAL_PERCENTILE 99.
+#define MOST_SCALED 4. /* what runs of another batch say of this one's profile */
+
+int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte)
+{
+    const double ns = (double)bytes * ns_per_byte;
+
+    return ns < (double)PREDICT_MAX_COPY_NS ? (int64_t)ns : PREDICT_MAX_COPY_NS;
+}
+
+unsigned predict_bucket(uint32_t batch)
+{
+    unsigned b = 0;
+
+    while (b + 1 < PREDICT_N_BUCKETS && (1u << b) < batch)
+        b++;
+    return b;
+}
+
+void predict_profile(struct predict *p, const struct msg_profile *profile, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        const unsigned b = predict_bucket(profile[i].batch);
+        double ns = profile[i].compute_ns, tail = profile[i].tail_ns;
+
+        if (!isfinite(ns) || ns <= 0 || ns >= 1e15)
+            continue;
+        p->profile_ns[b] = SH_MAX((int64_t)ns, 1);
+        p->tail_ns[b] = isfinite(tail) && tail >= 0 && tail < ns ? (int64_t)tail : p->profile_ns[b];
+    }
+}
+
+/* Slot `at` has another time from now on. */
+static void put_in_order(struct predict_ring *r, uint8_t at, int64_t ns)
+{
+    uint32_t i = 0;
+
+    while (i < r->n && r->order[i] != at)
+        i++;
+    if (i == r->n)
+        r->n++; /* a new slot */
+    for (; i + 1 < r->n && r->ns[r->order[i + 1]] < ns; i++)
+        r->order[i] = r->order[i + 1];
+    for (; i > 0 && r->ns[r->order[i - 1]] > ns; i--)
+        r->order[i] = r->order[i - 1];
+    r->order[i] = at;
+    r->ns[at] = ns;
+}
+
+static void add(struct predict_ring *r, int64_t ns, int64_t now_ns)
+{
+    put_in_order(r, (uint8_t)r->next, ns);
+    r->at_ns[r->next] = now_ns;
+    r->next = (r->next + 1) % PREDICT_RING;
+    r->n_runs++;
+}
+
+void predict_add(struct predict *p, uint32_t batch, int64_t run_ns, int64_t now_ns)
+{
+    if (run_ns <= 0)
+        return;
+    add(&p->ring[predict_bucket(batch)], run_ns, now_ns);
+    p->n_runs++;
+}
+
+void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns)
+{
+    add(&p->cold, SH_MAX(over_ns, 0), now_ns);
+    p->ring[predict_bucket(batch)].n_runs++;
+    p->n_runs++;
+}
+
+struct fresh { /* the runs of a ring that are not too old, the fastest first */
+    int64_t ns[PREDICT_RING];
+    double weight[PREDICT_RING], sum;
+    size_t n;
+};
+
+/* 2^-x, near enough: straight between whole numbers. */
+static double weight_of(int64_t age_ns)
+{
+    double x = (double)SH_MAX(age_ns, 0) / HALF_LIFE_NS, whole = floor(x);
+
+    return ldexp(1 - (x - whole) / 2, -(int)whole);
+}
+
+static void take_fresh(const struct predict_ring *r, int64_t now_ns, struct fresh *out)
+{
+    out->n = 0;
+    out->sum = 0;
+    for (uint32_t i = 0; i < r->n; i++) {
+        const int64_t age = now_ns - r->at_ns[r->order[i]];
+
+        if (age > PREDICT_MAX_AGE_NS)
+            continue;
+        out->ns[out->n] = r->ns[r->order[i]];
+        out->sum += out->weight[out->n++] = weight_of(age);
+    }
+}
+
+/* How many of them count: without those that may exceed the percentile, and without outliers. */
+static size_t without_slowest(const struct fresh *f, double percentile)
+{
+    double left = SH_MAX(f->sum * (1 - percentile / 100), OUTLIER_WEIGHT) * (1 + 1e-9);
+    size_t n = f->n;
+
+    while (n > 1 && f->weight[n - 1] <= left)
+        left -= f->weight[--n];
+    return n;
+}
+
+static double mean(const struct fresh *f, size_t n)
+{
+    double sum = 0, weight = 0;
+
+    for (size_t i = 0; i < n; i++) {
+        sum += (double)f->ns[i] * f->weight[i];
+        weight += f->weight[i];
+    }
+    return weight > 0 ? sum / weight : 0;
+}
+
+/* The profile of the bucket, else of the nearest one, scaled by size when that one is smaller. */
+static int64_t from_profile(const struct predict *p, unsigned bucket)
+{
+    if (p->profile_ns[bucket] > 0)
+        return p->profile_ns[bucket];
+    for (unsigned b = bucket + 1; b < PREDICT_N_BUCKETS; b++) {
+        if (p->profile_ns[b] > 0)
+            return p->profile_ns[b];
+    }
+    for (unsigned b = bucket; b-- > 0;) {
+        if (p->profile_ns[b] > 0)
+            return p->profile_ns[b] << (bucket - b);
+    }
+    return 0;
+}
+
+/* The profile of the bucket, as runs of the nearest one that has some exceed theirs. */
+static int64_t scaled_profile(const struct predict *p, unsigned bucket, int64_t now_ns)
+{
+    const int64_t profile = from_profile(p, bucket);
+
+    for (unsigned d = 1; d < PREDICT_N_BUCKETS && profile > 0; d++) {
+        for (int side = -1; side <= 1; side += 2) {
+            const unsigned b = bucket + (unsigned)(side * (int)d);
+            struct fresh f;
+            double by;
+
+            if (b >= PREDICT_N_BUCKETS || p->ring[b].n < PREDICT_MIN || p->profile_ns[b] <= 0)
+                continue;
+            take_fresh(&p->ring[b], now_ns, &f);
+            if (f.n < PREDICT_MIN)
+                continue;
+            by = mean(&f, without_slowest(&f, USUAL_PERCENTILE)) / (double)p->profile_ns[b];
+            by = SH_MIN(SH_MAX(by, 1 / MOST_SCALED), MOST_SCALED);
+            return SH_MAX((int64_t)((double)profile * by), 1);
+        }
+    }
+    return profile;
+}
+
+/* The profile's, in proportion. */
+static int64_t tail_of(const struct predict *p, unsigned bucket, int64_t usual_ns)
+{
+    double part = 1;
+
+    if (p->profile_ns[bucket] > 0)
+        part = (double)p->tail_ns[bucket] / (double)p->profile_ns[bucket];
+    return (int64_t)((double)usual_ns * part);
+}
+
+static void predict(const struct predict *p, unsigned b, double percentile, int64_t now_ns,
+                    struct predict_time *out)
+{
+    struct fresh f;
+    int64_t profile;
+
+    take_fresh(&p->ring[b], now_ns, &f);
+    *out = (struct predict_time){.source = PREDICT_FROM_RUNS, .fastest_ns = f.n ? f.ns[0] : 0};
+    if (f.n >= PREDICT_MIN) {
+        out->slow_ns = f.ns[without_slowest(&f, percentile) - 1];
+        out->usual_ns = (int64_t)mean(&f, without_slowest(&f, USUAL_PERCENTILE));
+        out->usual_ns = SH_MIN(SH_MAX(out->usual_ns, 1), out->slow_ns);
+    } else if ((profile = scaled_profile(p, b, now_ns)) > 0) {
+        out->source = PREDICT_FROM_PROFILE;
+        out->slow_ns = out->usual_ns = profile;
+    } else {
+        out->source = PREDICT_FROM_GUESS;
+        out->slow_ns = out->usual_ns = f.n ? f.ns[f.n - 1] : PREDICT_UNKNOWN_NS;
+    }
+    out->tail_ns = tail_of(p, b, out->usual_ns);
+}
+
+void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,
+                 struct predict_time *out)
+{
+    predict(p, predict_bucket(batch), percentile, now_ns, out);
+}
+
+int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_ns)
+{
+    struct fresh f;
+
+    take_fresh(&p->cold, now_ns, &f);
+    return f.n > 1 ? f.ns[without_slowest(&f, percentile) - 1] : 0;
+}
+
+static double asked_until(const struct predict *p, int64_t now_ns)
+{
+    return p->asked * exp2(-(double)SH_MAX(now_ns - p->asked_ns, 0) / PREDICT_ASKED_NS);
+}
+
+void predict_ask(struct predict *p, uint32_t samples, int64_t now_ns)
+{
+    p->asked = asked_until(p, now_ns) + samples;
+    p->asked_ns = now_ns;
+}
+
+double predict_asked(const struct predict *p, int64_t now_ns)
+{
+    return asked_until(p, now_ns) * log(2) / PREDICT_ASKED_NS;
+}
+
+/* The least of the n > 0 values in order that so many of them do not exceed. */
+static int64_t at_percentile(const struct predict_ring *r, double percentile)
+{
+    double rank = ceil((double)r->n * percentile / 100);
+
+    return r->ns[r->order[(size_t)SH_MIN(SH_MAX(rank, 1.0), (double)r->n) - 1]];
+}
+
+void predict_line(const struct predict *p, unsigned bucket, double percentile, int64_t now_ns,
+                  struct predict_line *out)
+{
+    const struct predict_ring *r = &p->ring[bucket];
+    struct predict_time t;
+
+    predict(p, bucket, percentile, now_ns, &t);
+    *out = (struct predict_line){
+        .predicted_ns = t.slow_ns, .source = t.source, .runs = r->n_runs, .recent = r->n};
+    if (r->n) {
+        out->p50_ns = at_percentile(r, 50);
+        out->p99_ns = at_percentile(r, 99);
+    }
+}

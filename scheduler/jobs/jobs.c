@@ -1,0 +1,572 @@
+#include "scheduler/jobs/jobs.h"
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "scheduler/jobs/result.h"
+#include "scheduler/sched.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_BACKOFF_S 60
+#define MEMORY_BACKOFF_NS SECOND_NS /* for an executor that has not yet heard of a larger quota */
+#define SECOND_NS INT64_C(1000000000)
+
+void jobs_fini(struct sched *s)
+{
+    struct jobs *js = &s->jobs;
+
+    for (size_t i = 0; i < js->n; i++)
+        job_free(js->items[i]);
+    free(js->items);
+    lines_fini(&js->lines);
+    store_seen_free(&js->seen);
+    idmap_fini(&js->by_id);
+    *js = (struct jobs){0};
+}
+
+struct exec *jobs__exec(struct sched *s, const struct job *j)
+{
+    struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
+
+    return e && e->session ? e : NULL;
+}
+
+void jobs__leave(struct sched *s, struct job *j)
+{
+    struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
+
+    if (!j->executor[0])
+        return;
+    if (e && e->job == j->id)
+        e->job = 0;
+    memcpy(j->last_executor, j->executor, sizeof(j->last_executor));
+    j->executor[0] = '\0';
+    j->sent = j->stopping = false;
+    j->wish = JOB_WISH_NONE; /* the write that takes it from its executor does what was wished */
+    j->save_sent = 0;
+}
+
+void jobs__remove(struct sched *s, struct job *j)
+{
+    struct jobs *js = &s->jobs;
+
+    idmap_del(&js->by_id, (uint64_t)j->id);
+    for (size_t i = 0; i < js->n; i++) {
+        if (js->items[i] != j)
+            continue;
+        js->items[i] = js->items[--js->n];
+        break;
+    }
+    job_free(j);
+}
+
+void jobs__change(struct sched *s, struct job *j, enum job_state to, const char *reason)
+{
+    struct sh_err err = {0};
+    enum job_state from = j->state;
+
+    if (job_set_state(j, to, reason, &err)) {
+        sh_log_err(SH_LOG_ERROR, "job.state", &err);
+        return;
+    }
+    SH_INFO("job.state", "job=%" PRId64 " tenant=%s from=%s to=%s reason=%s step=%" PRId64, j->id,
+            j->tenant, job_state_name(from), job_state_name(to), reason, j->progress.step);
+    if (!job_state_has_executor(to))
+        jobs__leave(s, j);
+    if (to == JOB_QUEUED) {
+        sh_strlcpy(j->reason, reason, sizeof(j->reason));
+        sh_strlcpy(j->reason_written, reason, sizeof(j->reason_written));
+    }
+    jobs__flush(s, j);
+    sched_wake_jobs(s);
+}
+
+static void send_stop(struct sched *s, struct exec *e, int64_t job, uint32_t attempt, uint32_t how)
+{
+    session_send(
+        e->session,
+        &(struct sh_msg){
+            .type = MSG_JOB_STOP,
+            .u.job_stop = {.epoch = s->epoch, .job = job, .attempt = attempt, .how = how}});
+    if (how == MSG_JOB_HOW_CANCEL)
+        e->leaving = job; /* its slot is not free before it says that it has ended */
+}
+
+void jobs__stop(struct sched *s, struct job *j, uint32_t how)
+{
+    struct exec *e = jobs__exec(s, j);
+
+    if (e)
+        send_stop(s, e, j->id, j->attempt, how);
+}
+
+void jobs__requeue(struct sched *s, struct job *j, const char *reason)
+{
+    if (j->state == JOB_CANCELLING)
+        jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+    else
+        jobs__change(s, j, JOB_QUEUED, reason);
+}
+
+void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why)
+{
+    if (j->stopping || !jobs__exec(s, j))
+        return;
+    SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=%s", j->id, j->tenant,
+            decide_reason_name(why));
+    j->stopping = true;
+    sh_strlcpy(j->reason, decide_reason_name(why), sizeof(j->reason));
+    jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
+}
+
+void jobs__follow_wishes(struct sched *s, struct job *j)
+{
+    struct exec *e = jobs__exec(s, j);
+    bool runs = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED;
+
+    if (!e || !j->sent || j->starting_write || (!runs && j->state != JOB_STARTING))
+        return;
+    if (j->wish != JOB_WISH_NONE && !j->stopping) {
+        SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=client", j->id, j->tenant);
+        j->stopping = true;
+        sh_strlcpy(j->reason, decide_reason_name(DECIDE_NONE), sizeof(j->reason));
+        jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
+    }
+    if (runs && j->save_asked > j->save_sent) {
+        j->save_sent = j->save_asked;
+        session_send(e->session, &(struct sh_msg){.type = MSG_JOB_SAVE,
+                                                  .u.job_save = {.epoch = s->epoch,
+                                                                 .job = j->id,
+                                                                 .attempt = j->attempt,
+                                                                 .asked = j->save_asked}});
+    }
+}
+
+void jobs_set_reason(struct job *j, enum decide_reason why)
+{
+    sh_strlcpy(j->reason, decide_reason_name(why), sizeof(j->reason));
+}
+
+bool jobs_train_on(const struct sched *s, const struct exec *e)
+{
+    const struct job *j = e->job ? idmap_get(&s->jobs.by_id, (uint64_t)e->job) : NULL;
+
+    return j && (j->state == JOB_RUNNING || j->state == JOB_STARTING || j->state == JOB_COMPLETING);
+}
+
+/* ------------------------------------------------------------------ executors come and go */
+
+void jobs_on_exec_hello(struct sched *s, struct exec *e)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (strcmp(j->executor, e->info.name) == 0)
+            e->job = j->id;
+    }
+}
+
+void jobs_on_exec_synced(struct sched *s, struct exec *e)
+{
+    for (size_t i = s->jobs.n; i-- > 0;) {
+        struct job *j = s->jobs.items[i];
+
+        if (strcmp(j->executor, e->info.name) == 0 && !j->starting_write &&
+            j->seen_session != e->serial)
+            jobs__requeue(s, j, "ExecutorRestarted");
+    }
+}
+
+void jobs_on_exec_lost(struct sched *s, struct exec *e)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (strcmp(j->executor, e->info.name) != 0)
+            continue;
+        j->lost_ns = sh_clock_ns();
+        j->stopping = false;
+        j->save_sent = 0;
+    }
+}
+
+void jobs_on_model(struct sched *s, int64_t version_id, bool ready)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (j->version_id != version_id)
+            continue;
+        j->model_ready = ready;
+        j->model_gone = !ready;
+    }
+}
+
+/* ------------------------------------------------------------------ what an executor says */
+
+static void take_progress(struct sched *s, struct exec *e, struct job *j,
+                          const struct msg_job_state *m)
+{
+    struct job_progress *p = &j->progress;
+    int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0);
+    int64_t delta = SH_MAX(busy_ns - p->busy_ns, 0);
+    /* Before it runs its executor may not know yet where it goes on from, and says 0. */
+    bool knows_step = m->step > 0 || m->state == MSG_JOB_RUNNING || m->state == MSG_JOB_PREEMPTED;
+    int64_t step = knows_step ? m->step : p->step;
+    struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
+
+    p->step = step;
+    if (m->steps > 0)
+        p->steps = m->steps;
+    if (isfinite(m->loss) && m->step > 0)
+        p->loss = m->loss;
+    if (isfinite(m->samples_per_s) && m->samples_per_s > 0)
+        p->samples_per_s = m->samples_per_s;
+    p->redone = j->base.redone + SH_MAX(m->redone, 0);
+    p->preemptions = j->base.preemptions + SH_MAX(m->preemptions, 0);
+    j->progress_dirty = true;
+    if (delta == 0)
+        return;
+    p->busy_ns += delta;
+    if (t)
+        tenants_charge(&s->tenants, t, delta, sh_clock_ns());
+    e->busy_ns[1] += delta;
+    sh_metric_add(M_shunt_tenant_gpu_seconds_total,
+                  SH_LABELS(j->tenant, j->is_batch ? "inference" : "training"),
+                  (double)delta / 1e9);
+}
+
+/* Does any executor that we know of have so much? One that is away may come back. */
+static bool any_device_has(const struct sched *s, uint64_t bytes)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (s->execs.items[i]->info.pool_bytes >= bytes)
+            return true;
+    return false;
+}
+
+/* It did not fit where it was. A larger device may be free, and a quota may be raised: it waits for
+ * that, without using up an attempt, in no line (not_before), so that it hides no job behind it. */
+static void wait_for_memory(struct sched *s, struct job *j, int rc, const char *msg)
+{
+    SH_WARN("job.memory", "job=%" PRId64 " tenant=%s need_bytes=%" PRIu64 " code=%s msg=\"%s\"",
+            j->id, j->tenant, j->need_bytes, sh_rc_name(rc), msg);
+    j->error_rc = rc;
+    sh_strlcpy(j->error, msg, sizeof(j->error));
+    j->backoff_ns = MEMORY_BACKOFF_NS;
+    j->not_before_ns = sh_clock_ns() + j->backoff_ns;
+    jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_GPU_MEMORY));
+}
+
+static void fail(struct sched *s, struct job *j, int rc, const char *msg)
+{
+    bool again = sh_rc_retry(rc) && j->attempt < j->max_attempts;
+    char why[301]; /* so that what follows it has room */
+
+    if (j->state == JOB_CANCELLING) {
+        jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+        return;
+    }
+    if (j->state == JOB_STARTING && rc == SH_E_CONFLICT) { /* the slot was not free yet */
+        j->not_before_ns = sh_clock_ns() + INT64_C(1000000000);
+        jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_RESOURCES));
+        return;
+    }
+    j->error_rc = rc;
+    sh_strlcpy(why, msg, sizeof(why));
+    if (rc == SH_E_NAN && j->checkpoint_step >= 0)
+        snprintf(j->error, sizeof(j->error),
+                 "%s (after step %" PRId64 "; the checkpoint of step %" PRId64 " is kept)", why,
+                 j->progress.step, j->checkpoint_step);
+    else if (rc == SH_E_NAN)
+        snprintf(j->error, sizeof(j->error), "%s (after step %" PRId64 ")", why, j->progress.step);
+    else
+        sh_strlcpy(j->error, msg, sizeof(j->error));
+    SH_WARN("job.failed", "job=%" PRId64 " tenant=%s attempt=%u of=%u code=%s again=%d msg=\"%s\"",
+            j->id, j->tenant, j->attempt, j->max_attempts, sh_rc_name(rc), again, j->error);
+    if (!again) {
+        jobs__change(s, j, JOB_FAILED, sh_rc_name(rc));
+        return;
+    }
+    j->backoff_ns = SH_MIN(INT64_C(1) << SH_MIN(j->attempt - 1, 10u), MAX_BACKOFF_S) * SECOND_NS;
+    j->not_before_ns = sh_clock_ns() + j->backoff_ns;
+    j->attempt++;
+    jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_BACKOFF));
+}
+
+/* For the estimates of jobs that are like it. One that had more than one start was away between. */
+static void note_past(struct sched *s, const struct job *j)
+{
+    const struct job_progress *p = &j->progress;
+    int64_t done = p->step + p->redone;
+    const struct past_like like = job_like(j);
+
+    past_add(&s->past, &like, p->step,
+             done > 0 ? (int64_t)((double)p->busy_ns / (double)done * (double)p->step) : 0,
+             j->placed_ns && j->base.busy_ns == 0 ? sh_clock_ns() - j->placed_ns : 0);
+}
+
+static void done(struct sched *s, struct job *j, const struct msg_job_state *m)
+{
+    struct sh_err err = {0};
+    int rc;
+
+    if (j->state == JOB_CANCELLING) {
+        jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+        return;
+    }
+    free(j->result);
+    j->result = NULL;
+    rc = result_check(m->result, j->publishes, &err);
+    if (!rc)
+        rc = sh_strdup(m->result, &j->result, &err);
+    if (rc) {
+        fail(s, j, rc, err.msg);
+        return;
+    }
+    if (j->state != JOB_COMPLETING)
+        jobs__change(s, j, JOB_COMPLETING, "");
+    jobs__change(s, j, JOB_SUCCEEDED, "");
+    note_past(s, j);
+}
+
+static void go(struct sched *s, struct job *j, enum job_state to)
+{
+    if (j->state == JOB_CANCELLING) {
+        jobs__stop(s, j, MSG_JOB_HOW_CANCEL); /* it may not have heard */
+        return;
+    }
+    if (j->state == to)
+        return;
+    if (to == JOB_RUNNING && j->state == JOB_STARTING) {
+        j->since_ns = sh_clock_ns();
+        j->since_step = j->progress.step;
+    }
+    jobs__change(s, j, to, to == JOB_PREEMPTED ? "Inference" : "");
+}
+
+/* The executor has the job as we think it does? If not, it must not go on with it. */
+static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
+                       const struct msg_job_state *m)
+{
+    bool lives = m->state == MSG_JOB_STARTING || m->state == MSG_JOB_RUNNING ||
+                 m->state == MSG_JOB_PREEMPTED || m->state == MSG_JOB_COMPLETING;
+
+    if (!lives && e->leaving == m->job) {
+        e->leaving = 0;
+        sched_wake_jobs(s);
+    }
+    if (j && strcmp(j->executor, e->info.name) == 0 && j->attempt == m->attempt &&
+        !j->starting_write)
+        return true;
+    if (lives) {
+        SH_WARN("job.stray", "job=%" PRId64 " executor=%s attempt=%u msg=\"not its job: stopped\"",
+                m->job, e->info.name, m->attempt);
+        send_stop(s, e, m->job, m->attempt, MSG_JOB_HOW_CANCEL);
+    }
+    return false;
+}
+
+void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *m)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+
+    if (!is_its_job(s, j, e, m))
+        return;
+    j->seen_session = e->serial;
+    j->sent = true;
+    take_progress(s, e, j, m);
+    switch ((enum msg_job_phase)m->state) {
+    case MSG_JOB_STARTING:
+        break;
+    case MSG_JOB_RUNNING:
+        go(s, j, JOB_RUNNING);
+        break;
+    case MSG_JOB_PREEMPTED:
+        go(s, j, JOB_PREEMPTED);
+        break;
+    case MSG_JOB_COMPLETING:
+        go(s, j, JOB_COMPLETING);
+        break;
+    case MSG_JOB_DONE:
+        done(s, j, m);
+        break;
+    case MSG_JOB_FAILED:
+        j->need_bytes = m->need_bytes;
+        if (m->need_bytes && j->state != JOB_CANCELLING && any_device_has(s, m->need_bytes))
+            wait_for_memory(s, j, (int)m->rc, m->msg);
+        else
+            fail(s, j, m->rc ? (int)m->rc : SH_E_BUG, m->msg);
+        break;
+    case MSG_JOB_CANCELLED:
+    case MSG_JOB_SUSPENDED:
+        jobs__requeue(s, j, j->reason[0] ? j->reason : "Resources");
+        break;
+    default:
+        SH_ERROR("job.message", "job=%" PRId64 " executor=%s msg=\"unknown phase %u of a job\"",
+                 m->job, e->info.name, m->state);
+    }
+    jobs__flush(s, j);
+}
+
+void jobs_on_evaluated(struct sched *s, struct exec *e, const struct msg_job_evaluated *m)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+    struct sh_err err = {0};
+    json_t *checked = NULL;
+
+    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+        return;
+    if (sh_json_parse(m->text, strlen(m->text), sizeof(j->evaluation) - 1, &checked, &err) ||
+        !sh_strlcpy(j->evaluation, m->text, sizeof(j->evaluation))) {
+        sh_log_err(SH_LOG_ERROR, "job.evaluation", &err);
+        j->evaluation[0] = '\0';
+    }
+    json_decref(checked);
+    j->progress_dirty = true;
+    jobs__flush(s, j);
+}
+
+/* Paths are stored relative to the job root. */
+static bool relative_path(int64_t job, const char *path, char *out, size_t size)
+{
+    char own[32];
+    size_t n = (size_t)snprintf(own, sizeof(own), "%" PRId64 "/", job);
+
+    return strncmp(path, own, n) == 0 && !strstr(path, "..") && sh_strlcpy(out, path, size);
+}
+
+void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_checkpoint *m)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+    struct job_checkpoint c = {.step = m->step, .attempt = m->attempt, .bytes = m->bytes};
+    struct sh_err err = {0};
+
+    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+        return;
+    if (!relative_path(m->job, m->path, c.path, sizeof(c.path)) ||
+        !sh_strlcpy(c.digest, m->digest, sizeof(c.digest))) {
+        SH_ERROR("job.checkpoint",
+                 "job=%" PRId64 " executor=%s msg=\"its path is not in the job's folder\"", m->job,
+                 e->info.name);
+        return;
+    }
+    if (job_add_checkpoint(j, &c, &err)) {
+        sh_log_err(SH_LOG_ERROR, "job.checkpoint", &err);
+        return;
+    }
+    j->checkpoint_step = SH_MAX(j->checkpoint_step, m->step);
+    jobs__flush(s, j);
+}
+
+void jobs_on_saved(struct sched *s, struct exec *e, const struct msg_job_saved *m)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+
+    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+        return; /* of an earlier start: the present one is asked again */
+    j->saved = (struct job_saved){.asked = m->asked, .step = m->step, .rc = (int)m->rc};
+    sh_strlcpy(j->saved.msg, m->msg, sizeof(j->saved.msg));
+    jobs__flush(s, j);
+}
+
+/* ------------------------------------------------------------------ time */
+
+void jobs__expire(struct sched *s, struct job *j, int64_t now_ns)
+{
+    bool waits = j->state == JOB_QUEUED || j->state == JOB_HELD || j->state == JOB_SUSPENDED;
+    int64_t left_ns = job_least_left_ns(j);
+
+    if (!waits || !j->deadline_ns || jobs__is_busy(j) || now_ns + left_ns <= j->deadline_ns)
+        return;
+    j->error_rc = SH_E_TIMEOUT;
+    if (now_ns > j->deadline_ns)
+        snprintf(j->error, sizeof(j->error), "its deadline passed while it was %s%s%s",
+                 job_state_name(j->state), j->reason[0] ? ": " : "", j->reason);
+    else
+        snprintf(j->error, sizeof(j->error),
+                 "it was %s, and its %" PRId64 " steps that are left take at least %" PRId64
+                 " s: more than there is before its deadline",
+                 job_state_name(j->state), j->progress.steps - j->progress.step,
+                 left_ns / SECOND_NS);
+    jobs__change(s, j, JOB_EXPIRED,
+                 now_ns > j->deadline_ns ? "DeadlinePassed" : decide_reason_name(DECIDE_DEADLINE));
+}
+
+void jobs_tick(struct sched *s, int64_t now_ns)
+{
+    for (size_t i = s->jobs.n; i-- > 0;) {
+        struct job *j = s->jobs.items[i];
+
+        if (j->executor[0] && !j->starting_write && !jobs__exec(s, j) &&
+            now_ns - j->lost_ns > s->conf->grace_ms * 1000000)
+            jobs__requeue(s, j, "ExecutorLost");
+        jobs__expire(s, j, now_ns);
+        jobs__follow_wishes(s, j);
+        jobs__flush(s, j);
+    }
+}
+
+static void on_reasons(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    struct sched *s = ctx;
+
+    (void)arg;
+    s->jobs.reasons_writing = false;
+    sched_op_ok(s, "job.reasons", rc, err);
+}
+
+static void write_reasons(struct sched *s)
+{
+    static const struct sched_op OP = {"job.reasons", store_job_reasons, on_reasons, free,
+                                       DBOP_ANY_ORDER};
+    struct store_reasons *w;
+    struct sh_err err = {0};
+
+    w = s->jobs.reasons_writing ? NULL : calloc(1, sizeof(*w));
+    if (!w)
+        return;
+    w->fence = sched_fence(s);
+    for (size_t i = 0; i < s->jobs.n && w->n < STORE_MAX_REASONS; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (j->state != JOB_QUEUED || strcmp(j->reason, j->reason_written) == 0)
+            continue;
+        memcpy(j->reason_written, j->reason, sizeof(j->reason));
+        w->job[w->n] = j->id;
+        memcpy(w->reason[w->n++], j->reason, sizeof(j->reason));
+    }
+    if (w->n == 0) {
+        free(w);
+        return;
+    }
+    s->jobs.reasons_writing = true;
+    if (sched_submit(s, &OP, w, &err))
+        s->jobs.reasons_writing = false;
+}
+
+static void show_counts(struct tenant *t)
+{
+    for (int k = 0; k < JOB_N_STATES; k++) {
+        if (job_state_is_final((enum job_state)k) || (!t->n_jobs[k] && !t->n_jobs_shown[k]))
+            continue;
+        t->n_jobs_shown[k] = true;
+        sh_metric_set(M_shunt_jobs, SH_LABELS(t->name, job_state_name((enum job_state)k)),
+                      (double)t->n_jobs[k]);
+    }
+}
+
+void jobs_second(struct sched *s)
+{
+    write_reasons(s);
+    for (size_t i = 0; i < s->tenants.n; i++)
+        show_counts(s->tenants.items[i]);
+    jobs__forget_changes(s, sh_clock_ns());
+}

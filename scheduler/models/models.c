@@ -1,0 +1,672 @@
+#include "scheduler/models/models.h"
+
+#include "common/clock.h"
+#include "common/json.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "scheduler/models/room.h"
+#include "scheduler/models/serving.h"
+#include "scheduler/route.h"
+#include "scheduler/sched.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOAD_TRIES 5
+#define FIRST_PAUSE_NS INT64_C(1000000000)
+#define LOAD_AGAIN_NS INT64_C(1000000000)
+#define DAY_NS (INT64_C(86400) * 1000000000)
+
+static void model_free(struct model *m)
+{
+    if (!m)
+        return;
+    shapes_free(m);
+    free(m->package);
+    free(m);
+}
+
+void models_fini(struct sched *s)
+{
+    struct models *ms = &s->models;
+
+    for (size_t i = 0; i < ms->n; i++) {
+        const struct model *m = ms->items[i];
+
+        sh_metric_drop(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name));
+        model_free(ms->items[i]);
+    }
+    free(ms->items);
+    idmap_fini(&ms->by_id);
+    *ms = (struct models){0};
+}
+
+struct model *models_find(const struct models *m, int64_t version_id)
+{
+    return idmap_get(&m->by_id, (uint64_t)version_id);
+}
+
+void models_release(struct sched *s, struct model *m)
+{
+    struct models *ms = &s->models;
+    struct model *last;
+
+    if (!m->gone || m->n_requests || m->n_runs)
+        return;
+    last = ms->items[ms->n - 1];
+    ms->items[m->index] = last;
+    last->index = m->index;
+    ms->n--;
+    model_free(m);
+}
+
+/* ------------------------------------------------------------------ to executors */
+
+static uint64_t n_runs(const struct model *m)
+{
+    return m->n_runs_before + m->predict.n_runs;
+}
+
+/* What ran most, or is waited for, is wanted most. */
+static double wanted(const struct sched *s, const struct model *m)
+{
+    uint64_t most = 1;
+
+    if (m->n_requests)
+        return 1;
+    for (size_t i = 0; i < s->models.n; i++)
+        most = SH_MAX(most, n_runs(s->models.items[i]));
+    return (double)n_runs(m) / (double)most;
+}
+
+void models__load(struct sched *s, struct model *m, struct exec *e)
+{
+    struct model_on *on = &m->on[e->index];
+
+    if (on->phase != MODEL_ON_LOADING)
+        on->step = (struct model_step){.left_ns = -1, .at_ns = sh_clock_ns()};
+    on->phase = MODEL_ON_LOADING;
+    on->retry_ns = 0;
+    on->is_urgent = m->n_requests > 0;
+    s->models.changed = true;
+    session_send(e->session, &(struct sh_msg){.type = MSG_MODEL_LOAD,
+                                              .u.model_load = {.epoch = s->epoch,
+                                                               .version_id = m->version_id,
+                                                               .tenant = m->tenant,
+                                                               .model = m->name,
+                                                               .package = m->package,
+                                                               .max_batch = m->max_batch,
+                                                               .precision = m->precision,
+                                                               .wanted = wanted(s, m)}});
+}
+
+void models_want_on(struct sched *s, struct model *m, struct exec *e)
+{
+    struct model_on *on = &m->on[e->index];
+
+    m->asked_ns = sh_clock_ns();
+    if (!exec_is_up(e))
+        return;
+    if (on->phase == MODEL_ON_ASIDE || (on->phase == MODEL_ON_LOADING && !on->is_urgent))
+        models__load(s, m, e);
+    else if (on->phase == MODEL_ON_LEAVING)
+        on->is_urgent = true;
+}
+
+void models_want(struct sched *s, struct model *m)
+{
+    m->asked_ns = sh_clock_ns();
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (m->on[i].phase == MODEL_ON_READY && exec_is_up(s->execs.items[i]))
+            return;
+    for (size_t i = 0; i < s->execs.n; i++)
+        models_want_on(s, m, s->execs.items[i]);
+}
+
+static void send_unload(struct sched *s, int64_t version_id, struct exec *e)
+{
+    session_send(e->session,
+                 &(struct sh_msg){.type = MSG_MODEL_UNLOAD,
+                                  .u.model_unload = {.epoch = s->epoch, .version_id = version_id}});
+}
+
+/* Tells it what changed since it was last told. */
+static void send_pin(struct sched *s, struct model *m, struct exec *e)
+{
+    struct model_on *on = &m->on[e->index];
+
+    if (on->phase == MODEL_ON_ASIDE && m->pinned)
+        models__load(s, m, e);
+    if (on->phase != MODEL_ON_READY || on->pin_told == m->pinned)
+        return;
+    on->pin_told = m->pinned;
+    session_send(e->session, &(struct sh_msg){.type = MSG_MODEL_PIN,
+                                              .u.model_pin = {.epoch = s->epoch,
+                                                              .version_id = m->version_id,
+                                                              .pinned = m->pinned}});
+}
+
+static void write_state(struct sched *s, struct model *m, const char *state);
+
+static void load_where_missing(struct sched *s, struct model *m)
+{
+    int64_t now = sh_clock_ns();
+    bool sent = false;
+
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct exec *e = s->execs.items[i];
+        struct model_on *on = &m->on[i];
+
+        if (!exec_is_up(e) || m->gone || m->state >= MODEL_FAILED)
+            continue;
+        if (on->phase == MODEL_ON_ABSENT ||
+            (on->phase == MODEL_ON_FAILED && on->retry_ns && now >= on->retry_ns)) {
+            models__load(s, m, e);
+            sent = true;
+        }
+    }
+    if (sent && m->state == MODEL_REGISTERED) {
+        m->state = MODEL_LOADING;
+        write_state(s, m, "LOADING");
+    }
+}
+
+void models_load_again(struct sched *s, const char *version_id)
+{
+    int64_t id, now = sh_clock_ns();
+    struct model *m = NULL;
+
+    if (!sh_parse_i64(version_id, 1, INT64_MAX, "", &id, NULL))
+        m = models_find(&s->models, id);
+    if (!m || now - m->again_ns < LOAD_AGAIN_NS)
+        return;
+    m->again_ns = now;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct model_on *on = &m->on[i];
+
+        if (on->phase != MODEL_ON_FAILED || on->waits_for_room)
+            continue;
+        on->retry_ns = now;
+        on->tries = 0;
+    }
+    load_where_missing(s, m);
+}
+
+void models_load_missing(struct sched *s)
+{
+    for (size_t i = 0; i < s->models.n; i++)
+        load_where_missing(s, s->models.items[i]);
+}
+
+void models_forget_exec(struct sched *s, uint32_t exec_index)
+{
+    s->models.changed = true;
+    for (size_t i = 0; i < s->models.n; i++)
+        s->models.items[i]->on[exec_index] = (struct model_on){0};
+    for (size_t i = 0; i < s->models.n; i++)
+        shapes_forget_exec(s->models.items[i], exec_index);
+    s->report.reset[exec_index] = true;
+}
+
+/* ------------------------------------------------------------------ state */
+
+/* [{"batch":1,"compute_ns":1234.5,"tail_ns":99.5}, ...]; NULL when there is none or no memory. */
+static char *profile_json(const struct model *m)
+{
+    json_t *list = json_array();
+    char *text = NULL;
+
+    for (size_t i = 0; list && i < m->n_profile; i++)
+        json_array_append_new(
+            list, json_pack("{s:I,s:f,s:f}", "batch", (json_int_t)m->profile[i].batch, "compute_ns",
+                            m->profile[i].compute_ns, "tail_ns", m->profile[i].tail_ns));
+    if (list && m->n_profile)
+        text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text;
+}
+
+static void read_profile(struct model *m, const char *text)
+{
+    json_t *list = NULL, *item;
+    size_t i;
+
+    if (!text || sh_json_parse(text, strlen(text), 1u << 16, &list, NULL))
+        return; /* only a first estimate: executors measure again */
+    json_array_foreach(list, i, item)
+    {
+        if (m->n_profile == PREDICT_N_BUCKETS)
+            break;
+        m->profile[m->n_profile++] = (struct msg_profile){
+            .batch = (uint32_t)json_integer_value(json_object_get(item, "batch")),
+            .compute_ns = json_number_value(json_object_get(item, "compute_ns")),
+            .tail_ns = json_is_number(json_object_get(item, "tail_ns"))
+                           ? json_number_value(json_object_get(item, "tail_ns"))
+                           : NAN};
+    }
+    json_decref(list);
+    predict_profile(&m->predict, m->profile, m->n_profile);
+}
+
+static void on_state_written(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    (void)arg;
+    sched_op_ok(ctx, "model.state", rc, err);
+}
+
+static void write_state(struct sched *s, struct model *m, const char *state)
+{
+    static const struct sched_op OP = {"model.state", store_model_set_state, on_state_written,
+                                       store_model_state_free, 0};
+    struct store_model_state *w = calloc(1, sizeof(*w));
+    struct sh_err err = {0};
+    bool failed = strcmp(state, "FAILED") == 0;
+
+    if (!w) {
+        SH_ERROR("model.state", "version=%lld msg=\"out of memory\"", (long long)m->version_id);
+        return;
+    }
+    w->fence = sched_fence(s);
+    w->version_id = m->version_id;
+    w->state = state;
+    if (failed) {
+        sh_strlcpy(w->reason_code, sh_rc_name(m->fail_rc), sizeof(w->reason_code));
+        sh_strlcpy(w->reason, m->fail_msg, sizeof(w->reason));
+    } else if (strcmp(state, "UNLOADED") == 0) {
+        sh_strlcpy(w->reason_code, "UNLOADED", sizeof(w->reason_code));
+        sh_strlcpy(w->reason, "unloaded on request; load it to use it again", sizeof(w->reason));
+    }
+    w->image_bytes = m->image_bytes;
+    w->profile = profile_json(m);
+    SH_INFO("model.state", "tenant=%s model=%s version=%u state=%s%s%s", m->tenant, m->name,
+            m->version, state, w->reason_code[0] ? " code=" : "", w->reason_code);
+    sched_submit(s, &OP, w, &err);
+}
+
+static void settle_unload(struct sched *s, struct model *m)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (exec_is_up(s->execs.items[i]) && m->on[i].phase != MODEL_ON_ABSENT)
+            return;
+    m->state = MODEL_UNLOADED;
+    s->models.changed = true;
+    write_state(s, m, "UNLOADED");
+}
+
+/* Has everyone answered? Then the version is READY, FAILED or UNLOADED. */
+static void settle(struct sched *s, struct model *m)
+{
+    size_t ready = 0, failed = 0;
+
+    if (m->state == MODEL_UNLOADING)
+        settle_unload(s, m);
+    if (m->state != MODEL_LOADING && m->state != MODEL_REGISTERED)
+        return;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        const struct model_on *on = &m->on[i];
+
+        if (!exec_is_up(s->execs.items[i]))
+            continue;
+        if (on->phase == MODEL_ON_READY)
+            ready++;
+        else if (on->phase == MODEL_ON_FAILED && !on->retry_ns)
+            failed++;
+        else
+            return;
+    }
+    if (ready) {
+        m->state = MODEL_READY;
+        write_state(s, m, "READY");
+    } else if (failed) {
+        m->state = MODEL_FAILED;
+        write_state(s, m, "FAILED");
+    }
+    if (ready || failed) {
+        s->models.changed = true;
+        s->route->on_model(s, m->version_id, ready > 0);
+        sched_wake_jobs(s);
+    }
+}
+
+static void on_failed(struct sched *s, struct model *m, struct exec *e,
+                      const struct msg_model_state *msg)
+{
+    struct model_on *on = &m->on[e->index];
+
+    if (room_on_full(s, m, e, msg))
+        return;
+    on->phase = MODEL_ON_FAILED;
+    on->is_aside = on->waits_for_room = false;
+    on->tries++;
+    m->fail_rc = msg->rc ? (int)msg->rc : SH_E_BUG;
+    sh_strlcpy(m->fail_msg, msg->msg, sizeof(m->fail_msg));
+    /* A quota does not grow by itself: who raises it loads the version again. */
+    if (sh_rc_retry(m->fail_rc) && m->fail_rc != SH_E_QUOTA && on->tries < LOAD_TRIES)
+        on->retry_ns = sh_clock_ns() + (FIRST_PAUSE_NS << on->tries);
+    SH_WARN("model.failed", "executor=%s tenant=%s model=%s version=%u code=%s msg=\"%s\"",
+            e->info.name, m->tenant, m->name, m->version, sh_rc_name(m->fail_rc), m->fail_msg);
+    if (m->state == MODEL_READY || on->retry_ns)
+        return;
+    settle(s, m);
+}
+
+static void on_ready(struct sched *s, struct model *m, struct exec *e,
+                     const struct msg_model_state *msg)
+{
+    struct model_on *on = &m->on[e->index];
+    size_t n = msg->profile.len / sizeof(struct msg_profile);
+
+    on->phase = MODEL_ON_READY;
+    on->ready_ns = sh_clock_ns();
+    on->is_aside = on->waits_for_room = false;
+    on->tries = 0;
+    on->resident_bytes = msg->resident_bytes;
+    on->arrives_ns = 0;
+    if (msg->image_bytes)
+        m->image_bytes = msg->image_bytes;
+    if (n) {
+        m->n_profile = SH_MIN(n, (size_t)PREDICT_N_BUCKETS);
+        memcpy(m->profile, msg->profile.data, m->n_profile * sizeof(m->profile[0]));
+        predict_profile(&m->predict, m->profile, m->n_profile);
+    }
+    send_pin(s, m, e);
+    shapes_warm(s, m, e);
+    settle(s, m);
+    sched_wake(s);
+}
+
+static void on_loading(struct model_on *on, const struct msg_model_state *msg)
+{
+    on->phase = MODEL_ON_LOADING;
+    on->step = (struct model_step){.done = msg->done,
+                                   .total = msg->total,
+                                   .left_ns = SH_MIN(msg->left_ns, DAY_NS),
+                                   .at_ns = sh_clock_ns()};
+    sh_strlcpy(on->step.step, msg->step, sizeof(on->step.step));
+}
+
+void models__leave(struct sched *s, struct model *m, struct exec *e)
+{
+    m->on[e->index].phase = MODEL_ON_LEAVING;
+    m->on[e->index].is_aside = m->on[e->index].is_urgent = false;
+    send_unload(s, m->version_id, e);
+}
+
+void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *msg)
+{
+    struct model *m = models_find(&s->models, msg->version_id);
+
+    s->models.changed = true;
+    if (!m) {
+        if (msg->state == MSG_MODEL_READY || msg->state == MSG_MODEL_LOADING)
+            send_unload(s, msg->version_id, e); /* deleted while it was away */
+        return;
+    }
+    /* On its way out: all that counts is that it is gone. */
+    if (msg->state != MSG_MODEL_GONE && m->on[e->index].phase == MODEL_ON_LEAVING)
+        return;
+    if (msg->state != MSG_MODEL_GONE && m->state >= MODEL_UNLOADING) {
+        models__leave(s, m, e);
+        return;
+    }
+    switch ((enum msg_model_phase)msg->state) {
+    case MSG_MODEL_LOADING:
+        on_loading(&m->on[e->index], msg);
+        break;
+    case MSG_MODEL_READY:
+        on_ready(s, m, e, msg);
+        break;
+    case MSG_MODEL_FAILED:
+        /* It is still unloading what was asked for before: it says GONE, and gets it then. */
+        if (msg->rc == SH_E_CONFLICT)
+            m->on[e->index].phase = MODEL_ON_LEAVING;
+        else
+            on_failed(s, m, e, msg);
+        break;
+    case MSG_MODEL_GONE:
+        if (m->on[e->index].is_aside) {
+            room_on_gone(s, m, e);
+            break;
+        }
+        m->on[e->index] = (struct model_on){.shown = m->on[e->index].shown};
+        settle(s, m);
+        load_where_missing(s, m);
+        break;
+    default:
+        SH_ERROR("model.message", "executor=%s msg=\"unknown phase %u of a model\"", e->info.name,
+                 msg->state);
+    }
+}
+
+void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *msg)
+{
+    struct model *m = models_find(&s->models, msg->version_id);
+    struct model_on *on;
+
+    if (!m)
+        return;
+    on = &m->on[e->index];
+    on->place = (struct model_place){.device_bytes = msg->device_bytes,
+                                     .host_bytes = msg->host_bytes,
+                                     .pin = (enum msg_pin)SH_MIN(msg->pin, MSG_PIN_WAITING)};
+    if (msg->idle_ns >= 0)
+        on->place.last_use_ms = sh_clock_wall_ms() - msg->idle_ns / 1000000;
+    /* A run that was sent and not yet begun brings what is missing: that is counted already. */
+    if (m->n_runs)
+        return;
+    on->resident_bytes = msg->device_bytes;
+    on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, DAY_NS) : 0;
+    e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
+}
+
+void models_expect(struct model *m, struct exec *e, int64_t now_ns)
+{
+    struct model_on *on = &m->on[e->index];
+
+    if (on->resident_bytes >= m->image_bytes)
+        return;
+    /* No queue of copies is thought longer than one copy can be. */
+    on->arrives_ns =
+        SH_MIN(SH_MAX(e->lane_ns, now_ns) +
+                   predict_copy_ns(m->image_bytes - on->resident_bytes, e->ns_per_byte),
+               now_ns + PREDICT_MAX_COPY_NS);
+    on->resident_bytes = m->image_bytes;
+    e->lane_ns = on->arrives_ns;
+}
+
+/* ------------------------------------------------------------------ the database */
+
+static int model_new(struct sched *s, const struct store_model *row, struct sh_err *err)
+{
+    struct models *ms = &s->models;
+    struct model *m = NULL;
+    int rc = sh_grow(&ms->items, &ms->cap, ms->n + 1, sizeof(ms->items[0]), 2 * STORE_MAX_MODELS,
+                     "model versions", err);
+
+    if (rc)
+        return rc;
+    m = calloc(1, sizeof(*m));
+    if (!m)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model version");
+    m->version_id = row->version_id;
+    m->model_id = row->model_id;
+    m->tenant_id = row->tenant_id;
+    m->version = row->version;
+    m->max_batch = row->max_batch;
+    m->is_solo = row->is_solo;
+    m->image_bytes = row->image_bytes;
+    m->n_runs_before = row->n_runs;
+    sh_strlcpy(m->tenant, row->tenant, sizeof(m->tenant));
+    sh_strlcpy(m->name, row->model, sizeof(m->name));
+    sh_strlcpy(m->precision, row->precision, sizeof(m->precision));
+    m->state = strcmp(row->state, "READY") == 0     ? MODEL_READY
+               : strcmp(row->state, "LOADING") == 0 ? MODEL_LOADING
+                                                    : MODEL_REGISTERED;
+    m->slo_percentile = row->slo_percentile;
+    read_profile(m, row->profile);
+    rc = sh_strdup(row->package, &m->package, err);
+    if (!rc)
+        rc = shapes_read_warm(m, row->warm, err);
+    if (!rc)
+        rc = idmap_put(&ms->by_id, (uint64_t)m->version_id, m, err);
+    if (rc) {
+        model_free(m);
+        return rc;
+    }
+    m->index = ms->n;
+    ms->items[ms->n++] = m;
+    ms->changed = true;
+    return SH_OK;
+}
+
+static void forget(struct sched *s, struct model *m)
+{
+    SH_INFO("model.gone", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
+    idmap_del(&s->models.by_id, (uint64_t)m->version_id);
+    m->gone = true;
+    serving_forget(s, m);
+    for (size_t i = 0; i < s->execs.n; i++) {
+        if (s->execs.items[i]->session)
+            send_unload(s, m->version_id, s->execs.items[i]);
+    }
+    m->n_requests++; /* keeps it until the loop below is through */
+    s->route->on_model_away(s, m, SH_E_NOTFOUND, "the model version was deleted");
+    m->n_requests--;
+    sh_metric_drop(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name));
+    models_release(s, m);
+}
+
+/* It was loaded again before we had seen its row FAILED: executors that refused it forget that. */
+static void load_again(struct sched *s, struct model *m)
+{
+    m->state = MODEL_REGISTERED;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct exec *e = s->execs.items[i];
+
+        if (exec_is_up(e) && m->on[i].phase == MODEL_ON_FAILED)
+            models__leave(s, m, e);
+    }
+}
+
+/* What clients asked for: to leave the executors, or to come back. */
+static void follow(struct sched *s, struct model *m, const char *state)
+{
+    bool unload = strcmp(state, "UNLOADING") == 0;
+
+    if (m->state == MODEL_FAILED && strcmp(state, "REGISTERED") == 0)
+        load_again(s, m);
+    /* Unloaded and loaded again between two of our looks: nothing has left, and nobody would say
+     * READY again. */
+    if (m->state == MODEL_READY && strcmp(state, "REGISTERED") == 0)
+        write_state(s, m, "READY");
+    if (unload == (m->state >= MODEL_UNLOADING))
+        return;
+    s->models.changed = true;
+    if (!unload) {
+        m->state = MODEL_REGISTERED;
+        return;
+    }
+    SH_INFO("model.unload", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
+    m->state = MODEL_UNLOADING;
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct exec *e = s->execs.items[i];
+
+        if (e->session && m->on[i].phase != MODEL_ON_ABSENT && m->on[i].phase != MODEL_ON_LEAVING)
+            models__leave(s, m, e);
+    }
+    s->route->on_model_away(s, m, SH_E_CONFLICT, MODEL_UNLOADED_TEXT);
+    settle(s, m);
+}
+
+static void refresh(struct model *m, const struct store_model *row)
+{
+    if (m->slo_percentile != row->slo_percentile)
+        m->n_runs_shown = 0; /* other predictions */
+    m->slo_percentile = row->slo_percentile;
+    m->pinned = row->pinned;
+    m->slo_ns = (int64_t)(SH_MIN(row->slo_ms, 86400e3) * 1e6);
+    m->slo_priority = row->slo_priority;
+    m->on_miss = strcmp(row->on_miss, "reject") == 0  ? SNAP_REJECT
+                 : strcmp(row->on_miss, "delay") == 0 ? SNAP_DELAY
+                                                      : SNAP_BEST_EFFORT;
+}
+
+int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
+{
+    struct models *ms = &s->models;
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < v->n_models && !rc; i++) {
+        struct model *m = models_find(ms, v->models[i].version_id);
+
+        if (!m)
+            rc = model_new(s, &v->models[i], err);
+        m = models_find(ms, v->models[i].version_id);
+        if (rc || !m)
+            break;
+        m->seen_poll = s->n_polls;
+        refresh(m, &v->models[i]);
+        follow(s, m, v->models[i].state);
+        for (size_t k = 0; k < s->execs.n; k++)
+            if (exec_is_up(s->execs.items[k]))
+                send_pin(s, m, s->execs.items[k]);
+    }
+    if (rc || !v->with_models)
+        return rc;
+    for (size_t i = ms->n; i-- > 0;) {
+        struct model *m = ms->items[i];
+
+        if (!m->gone && m->seen_poll != s->n_polls && v->n_models < STORE_MAX_MODELS)
+            forget(s, m);
+    }
+    models_load_missing(s);
+    return SH_OK;
+}
+
+/* Versions of one model share a series: the first of them counts for all. */
+static void count_waiting(struct sched *s)
+{
+    struct idmap first = {0}; /* by the model's id */
+
+    for (size_t i = 0; i < s->models.n; i++) {
+        struct model *m = s->models.items[i];
+
+        m->n_waiting = 0;
+        if (!m->gone && !idmap_get(&first, (uint64_t)m->model_id) &&
+            idmap_put(&first, (uint64_t)m->model_id, m, NULL))
+            goto out; /* no memory: the gauges are of a second ago */
+    }
+    for (size_t i = 0; i < s->requests.n; i++) {
+        const struct request *r = s->requests.items[i];
+        struct model *m = idmap_get(&first, (uint64_t)r->model->model_id);
+
+        if (m && r->state != REQUEST_RUNNING)
+            m->n_waiting++;
+    }
+    for (size_t i = 0; i < s->models.n; i++) {
+        const struct model *m = s->models.items[i];
+
+        if (idmap_get(&first, (uint64_t)m->model_id) == m)
+            sh_metric_set(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name),
+                          m->n_waiting);
+    }
+out:
+    idmap_fini(&first);
+}
+
+void models_second(struct sched *s)
+{
+    models_load_missing(s);
+    for (size_t i = 0; i < s->models.n; i++)
+        settle(s, s->models.items[i]); /* the executor we waited for may be gone */
+    count_waiting(s);
+}
+
+void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns)
+{
+    tenants_charge(&s->tenants, run->tenant, gpu_ns, sh_clock_ns());
+    sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(run->tenant->name, "inference"),
+                  (double)gpu_ns / 1e9);
+}

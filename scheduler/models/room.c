@@ -1,0 +1,183 @@
+#include "scheduler/models/room.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "scheduler/route.h"
+#include "scheduler/sched.h"
+
+#include <string.h>
+
+#define AGAIN_NS INT64_C(1000000000) /* for who waits, should no word come */
+
+/* When somebody last asked for it, or it came to e. */
+static int64_t asked_ns(const struct model *m, const struct exec *e, int64_t now_ns)
+{
+    const struct model_on *on = &m->on[e->index];
+    int64_t used_ns = 0;
+
+    if (on->place.last_use_ms)
+        used_ns = now_ns - (sh_clock_wall_ms() - on->place.last_use_ms) * 1000000;
+    return SH_MAX(SH_MAX(m->asked_ns, on->ready_ns), used_ns);
+}
+
+/* By a job of batch inference that an executor has. */
+static bool is_used(const struct sched *s, const struct model *m)
+{
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        const struct job *j = s->jobs.items[i];
+
+        if (j->is_batch && j->version_id == m->version_id && j->executor[0])
+            return true;
+    }
+    return false;
+}
+
+static bool is_idle(const struct sched *s, const struct model *m, const struct exec *e,
+                    int64_t now_ns)
+{
+    return m->state == MODEL_READY && m->on[e->index].phase == MODEL_ON_READY && !m->gone &&
+           !m->pinned && m->n_requests == 0 && m->n_runs == 0 && !is_used(s, m) &&
+           now_ns - asked_ns(m, e, now_ns) > ROOM_IDLE_NS;
+}
+
+static bool is_leaving(const struct model *m, const struct exec *e)
+{
+    return m->on[e->index].phase == MODEL_ON_LEAVING && m->on[e->index].is_aside;
+}
+
+/* Of a tenant on e, without what leaves. */
+static uint64_t held(const struct sched *s, const struct exec *e, int64_t tenant_id)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < s->models.n; i++) {
+        const struct model *m = s->models.items[i];
+
+        if (m->tenant_id == tenant_id && !is_leaving(m, e) && !m->on[e->index].is_chosen)
+            sum += m->on[e->index].place.host_bytes;
+    }
+    return sum;
+}
+
+/* a before b? */
+static bool goes_first(const struct model *a, const struct model *b, const struct exec *e,
+                       int64_t now_ns)
+{
+    const bool a_there = a->on[e->index].resident_bytes > 0;
+    const bool b_there = b->on[e->index].resident_bytes > 0;
+
+    if (a_there != b_there)
+        return b_there;
+    return asked_ns(a, e, now_ns) < asked_ns(b, e, now_ns);
+}
+
+/* The next to go for m; NULL: there is none. */
+static struct model *choose(const struct sched *s, const struct model *m, const struct exec *e,
+                            bool of_tenant)
+{
+    const int64_t now = sh_clock_ns();
+    const uint64_t own = held(s, e, m->tenant_id);
+    struct model *best = NULL;
+
+    for (size_t i = 0; i < s->models.n; i++) {
+        struct model *v = s->models.items[i];
+        const bool is_own = v->tenant_id == m->tenant_id;
+
+        if (v == m || v->on[e->index].is_chosen || (of_tenant && !is_own) ||
+            v->on[e->index].place.host_bytes == 0 || !is_idle(s, v, e, now) ||
+            (best && !goes_first(v, best, e, now)) || (!is_own && held(s, e, v->tenant_id) <= own))
+            continue;
+        best = v;
+    }
+    return best;
+}
+
+static void put_aside(struct sched *s, struct model *v, const struct model *m, struct exec *e)
+{
+    SH_INFO("model.aside", "executor=%s tenant=%s model=%s version=%u for=%s/%s:%u", e->info.name,
+            v->tenant, v->name, v->version, m->tenant, m->name, m->version);
+    models__leave(s, v, e);
+    v->on[e->index].is_aside = true;
+    s->models.changed = true;
+}
+
+/* Enough, or nobody goes. */
+static bool make_room(struct sched *s, struct model *m, struct exec *e, uint64_t bytes,
+                      bool of_tenant)
+{
+    uint64_t freed = 0;
+    struct model *v;
+
+    for (size_t i = 0; i < s->models.n; i++) {
+        v = s->models.items[i];
+        if (is_leaving(v, e) && (!of_tenant || v->tenant_id == m->tenant_id))
+            freed += v->on[e->index].place.host_bytes;
+    }
+    while (freed < bytes && (v = choose(s, m, e, of_tenant))) {
+        v->on[e->index].is_chosen = true;
+        freed += v->on[e->index].place.host_bytes;
+    }
+    for (size_t i = 0; i < s->models.n; i++) {
+        v = s->models.items[i];
+        if (v->on[e->index].is_chosen && freed >= bytes)
+            put_aside(s, v, m, e);
+        v->on[e->index].is_chosen = false;
+    }
+    return freed >= bytes;
+}
+
+static bool is_anywhere(const struct sched *s, const struct model *m)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (exec_is_up(s->execs.items[i]) && m->on[i].phase == MODEL_ON_READY)
+            return true;
+    return false;
+}
+
+bool room_on_full(struct sched *s, struct model *m, struct exec *e,
+                  const struct msg_model_state *msg)
+{
+    struct model_on *on = &m->on[e->index];
+    const bool is_wanted = m->state != MODEL_READY || m->n_requests || is_used(s, m);
+
+    if (msg->rc != SH_E_QUOTA || !msg->short_bytes)
+        return false;
+    if (is_wanted && make_room(s, m, e, msg->short_bytes, msg->short_of_tenant != 0)) {
+        on->phase = MODEL_ON_FAILED;
+        on->waits_for_room = true;
+        on->retry_ns = sh_clock_ns() + AGAIN_NS;
+        return true;
+    }
+    if (m->state != MODEL_READY)
+        return false;
+    *on = (struct model_on){.phase = MODEL_ON_ASIDE, .is_aside = true, .shown = on->shown};
+    if (!is_anywhere(s, m))
+        s->route->on_model_away(s, m, SH_E_QUOTA, msg->msg);
+    return true;
+}
+
+/* Those that wait for room on e try again when all have gone that were to go. */
+static void try_again(struct sched *s, struct exec *e)
+{
+    for (size_t i = 0; i < s->models.n; i++)
+        if (is_leaving(s->models.items[i], e))
+            return;
+    for (size_t i = 0; i < s->models.n; i++) {
+        struct model_on *on = &s->models.items[i]->on[e->index];
+
+        if (on->phase == MODEL_ON_FAILED && on->waits_for_room)
+            models__load(s, s->models.items[i], e);
+    }
+}
+
+void room_on_gone(struct sched *s, struct model *m, struct exec *e)
+{
+    struct model_on *on = &m->on[e->index];
+    const bool is_wanted = on->is_urgent;
+
+    *on = (struct model_on){.phase = MODEL_ON_ASIDE, .is_aside = true, .shown = on->shown};
+    if (is_wanted)
+        models__load(s, m, e);
+    try_again(s, e);
+}

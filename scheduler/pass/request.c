@@ -1,0 +1,670 @@
+#include "scheduler/pass/request.h"
+
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "scheduler/apis.h"
+#include "scheduler/sched.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_SOON_MS 1000
+#define MAX_LOST 1u                  /* what loses a second executor may be its cause */
+#define DOUBT_NS INT64_C(2000000000) /* between the two words that an executor is gone */
+#define MAX_PRIORITY 1000u
+#define DAY_NS (INT64_C(86400) * 1000000000)
+#define MAX_SPANS 4096u           /* inputs or outputs of one request */
+#define HOP_NS INT64_C(1000000)   /* what messages between the processes take, at most */
+#define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
+
+static void request_end(struct sched *s, struct request *r)
+{
+    struct requests *q = &s->requests;
+    struct request *last = q->items[q->n - 1];
+
+    q->items[r->index] = last;
+    last->index = r->index;
+    q->n--;
+    if (r->api)
+        idmap_del(&r->api->requests, r->rid);
+    r->tenant->n_requests--;
+    r->model->n_requests--;
+    shapes_release(r->shape);
+    models_release(s, r->model);
+    free(r->spans);
+    free(r);
+}
+
+void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
+                     const char *msg)
+{
+    if (r->api)
+        session_refuse(r->api->session, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
+    request_end(s, r);
+}
+
+/* ------------------------------------------------------------------ new requests */
+
+static int check_limits(struct sched *s, const struct msg_infer_open *m, struct tenant **tenant_out,
+                        struct model **model_out, struct sh_err *err)
+{
+    struct tenant *t = NULL;
+    struct model *v = models_find(&s->models, m->version_id);
+    int rc = tenants_get(&s->tenants, m->tenant, &t, err);
+
+    if (rc)
+        return rc;
+    if (!t->id)
+        sched_poll(s); /* younger than our last look */
+    if (!v)
+        sched_poll(s);
+    if (!v || v->gone)
+        return SH_FAIL(err, SH_E_UNAVAILABLE,
+                       "the scheduler does not know this version of \"%s\" yet; try again",
+                       m->model);
+    if (v->state >= MODEL_UNLOADING)
+        return SH_FAIL(err, SH_E_CONFLICT, "%s", MODEL_UNLOADED_TEXT);
+    if (!t->active)
+        return SH_FAIL(err, SH_E_FORBIDDEN, "tenant \"%s\" is suspended", t->name);
+    if (t->n_requests >= t->max_requests)
+        return SH_FAIL(err, SH_E_QUOTA,
+                       "tenant \"%s\" has %u requests in progress, as many as its quota "
+                       "(max_concurrent_requests) allows",
+                       t->name, t->n_requests);
+    if (s->requests.n >= (size_t)s->conf->max_requests)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%zu requests are in progress; try again",
+                       s->requests.n);
+    if (v->n_requests >= (uint32_t)s->conf->max_model_requests)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%u requests for \"%s\" are in progress; try again",
+                       v->n_requests, v->name);
+    *tenant_out = t;
+    *model_out = v;
+    return SH_OK;
+}
+
+static void set_deadlines(const struct sched *s, struct request *r, const struct model *v,
+                          int64_t budget_ns)
+{
+    int64_t slo_ns = v->slo_ns > 0 ? r->open_ns + v->slo_ns : SNAP_NO_DEADLINE;
+    int64_t budget_end = SNAP_NO_DEADLINE;
+
+    if (budget_ns > 0)
+        budget_end = sh_clock_ns() + SH_MIN(budget_ns, DAY_NS);
+    r->deadline_ns = SH_MIN(slo_ns, budget_end);
+    r->limit_ns = budget_end;
+    if (v->on_miss == SNAP_REJECT)
+        r->limit_ns = SH_MIN(r->limit_ns, slo_ns);
+    r->expires_ns = budget_end != SNAP_NO_DEADLINE
+                        ? budget_end
+                        : r->open_ns + s->conf->request_timeout_ms * 1000000;
+}
+
+static int request_new(struct sched *s, struct api *a, const struct msg_infer_open *m,
+                       struct sh_err *err)
+{
+    struct requests *q = &s->requests;
+    struct request *r = NULL;
+    struct tenant *t = NULL;
+    struct model *v = NULL;
+    int rc = check_limits(s, m, &t, &v, err);
+
+    if (!rc)
+        rc = sh_grow(&q->items, &q->cap, q->n + 1, sizeof(q->items[0]), 1u << 20, "requests", err);
+    if (rc)
+        return rc;
+    r = calloc(1, sizeof(*r));
+    if (!r)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
+    *r = (struct request){.rid = m->rid,
+                          .api = a,
+                          .api_id = a->id,
+                          .tenant = t,
+                          .model = v,
+                          .has_sizes = m->has_sizes != 0,
+                          .batch = 1,
+                          .priority =
+                              SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), v->slo_priority),
+                          .open_ns = sh_clock_ns() - SH_MIN(SH_MAX(m->age_ns, 0), DAY_NS),
+                          .index = q->n};
+    set_deadlines(s, r, v, m->budget_ns);
+    rc = idmap_put(&a->requests, m->rid, r, err);
+    if (rc) {
+        free(r);
+        return rc;
+    }
+    q->items[q->n++] = r;
+    t->n_requests++;
+    v->n_requests++;
+    predict_ask(&v->predict, 1, sh_clock_ns());
+    return SH_OK;
+}
+
+void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_open *m)
+{
+    struct sh_err err = {0};
+    int rc;
+
+    if (idmap_get(&a->requests, m->rid))
+        rc = SH_FAIL(&err, SH_E_PROTO, "request %" PRIu64 " is open already", m->rid);
+    else
+        rc = request_new(s, a, m, &err);
+    if (rc) {
+        session_refuse(a->session, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
+        return;
+    }
+    models_want(s, models_find(&s->models, m->version_id));
+    sched_wake(s);
+}
+
+/* Copies both lists into r. */
+static int take_spans(struct request *r, const struct msg_infer_ready *m, struct sh_err *err)
+{
+    const size_t one = sizeof(struct msg_span);
+    size_t in = m->in_spans.len / one, out = m->out_spans.len / one;
+
+    if (m->in_spans.len % one || m->out_spans.len % one || in > MAX_SPANS || out > MAX_SPANS)
+        return SH_FAIL(err, SH_E_PROTO, "the spans of a request are malformed");
+    if (m->batch < 1 || m->batch > r->model->max_batch)
+        return SH_FAIL(err, SH_E_INVALID,
+                       "batch %u is not between 1 and the version's max_batch %u", m->batch,
+                       r->model->max_batch);
+    r->spans = malloc((in + out + 1) * one);
+    if (!r->spans)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the spans of a request");
+    if (in)
+        memcpy(r->spans, m->in_spans.data, in * one);
+    if (out)
+        memcpy(r->spans + in, m->out_spans.data, out * one);
+    r->n_in = in;
+    r->n_out = out;
+    return SH_OK;
+}
+
+void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_ready *m)
+{
+    struct request *r = idmap_get(&a->requests, m->rid);
+    struct sh_err err = {0};
+    int rc;
+
+    if (!r || r->state != REQUEST_OPEN)
+        return; /* refused or cancelled meanwhile; the API has been told */
+    rc = take_spans(r, m, &err);
+    if (!rc && (m->sizes.len || r->has_sizes))
+        rc = shapes_use(r->model, m->sizes, &r->shape, &err);
+    if (rc) {
+        requests_refuse(s, r, rc, 0, err.msg);
+        return;
+    }
+    if (r->shape && shapes_cannot(s, r->shape)) {
+        requests_refuse(s, r, r->shape->rc, 0, r->shape->msg);
+        return;
+    }
+    /* What the body asked for, now that it can be read. */
+    if (m->budget_ns > 0)
+        set_deadlines(s, r, r->model, m->budget_ns);
+    if (m->priority > 0)
+        r->priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), r->model->slo_priority);
+    r->batch = m->batch;
+    predict_ask(&r->model->predict, m->batch - 1, sh_clock_ns());
+    if (r->shape)
+        predict_ask(&r->shape->predict, m->batch, sh_clock_ns());
+    r->promised = false; /* decide() looks at it again, with all that it now knows */
+    r->state = REQUEST_READY;
+    r->ready_ns = sh_clock_ns();
+    sched_wake(s);
+}
+
+/* ------------------------------------------------------------------ ends */
+
+static void cancel_running(struct request *r)
+{
+    if (r->cancelled)
+        return;
+    r->cancelled = true;
+    session_send(r->exec->session,
+                 &(struct sh_msg){.type = MSG_RUN_CANCEL,
+                                  .u.run_cancel = {.run_id = r->run->id, .rid = r->rid}});
+}
+
+void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
+{
+    struct request *r = idmap_get(&a->requests, rid);
+
+    if (!r)
+        return; /* a former leader may have sent it to an executor: the API waits that out */
+    if (r->state == REQUEST_RUNNING) {
+        cancel_running(r); /* its RESULT tells the API when the payload is free */
+        return;
+    }
+    /* No executor touches its payload: the API may use the memory again at once. */
+    if (r->n_lost == 0)
+        session_refuse(a->session, rid, SH_E_CANCELLED, 0, 0, "cancelled");
+    request_end(s, r);
+    sched_wake(s);
+}
+
+void requests_on_api_lost(struct sched *s, struct api *a)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+
+        if (r->api != a)
+            continue;
+        if (r->state == REQUEST_RUNNING) {
+            cancel_running(r);
+            idmap_del(&a->requests, r->rid);
+            r->api = NULL;
+        } else {
+            request_end(s, r);
+        }
+    }
+}
+
+static void run_unlink(struct sched *s, struct run *r)
+{
+    struct run **at = &r->exec->runs;
+
+    while (*at && *at != r)
+        at = &(*at)->next;
+    if (*at)
+        *at = r->next;
+    r->exec->n_runs--;
+    idmap_del(&s->requests.runs, r->id);
+}
+
+static void run_free(struct sched *s, struct run *r)
+{
+    run_unlink(s, r);
+    r->model->n_runs--;
+    shapes_release(r->shape);
+    models_release(s, r->model);
+    free(r->parts);
+    free(r);
+}
+
+static void refuse_lost(struct sched *s, struct request *r, const struct exec *e)
+{
+    char why[256];
+
+    snprintf(why, sizeof(why), "executor \"%s\" is gone; try again", e->info.name);
+    requests_refuse(s, r, SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
+}
+
+static void displace(struct request *r)
+{
+    r->exec = NULL;
+    r->promised = false;
+}
+
+/* To the beginning, for any executor. */
+static void run_again(struct sched *s, struct request *r)
+{
+    r->state = REQUEST_READY;
+    displace(r);
+    r->again = r->cancelled = false;
+    r->doubt_ns = 0;
+    sched_wake(s);
+}
+
+/* One of a run whose executor is gone: its result may have come all the same. */
+static void lose(struct sched *s, struct request *r, const struct exec *e)
+{
+    r->run = NULL;
+    if (!r->api || r->cancelled || r->n_lost++ == MAX_LOST) {
+        refuse_lost(s, r, e);
+        return;
+    }
+    r->state = REQUEST_LOST;
+    if (r->again)
+        run_again(s, r);
+    else if (!r->doubt_ns)
+        r->doubt_ns = sh_clock_ns();
+}
+
+void requests_on_exec_lost(struct sched *s, struct exec *e)
+{
+    while (e->runs) {
+        for (size_t i = 0; i < e->runs->n_parts; i++)
+            lose(s, e->runs->parts[i], e);
+        run_free(s, e->runs);
+    }
+    for (size_t i = 0; i < s->requests.n; i++) {
+        struct request *r = s->requests.items[i];
+
+        if (r->exec == e && (r->state == REQUEST_OPEN || r->state == REQUEST_READY))
+            displace(r); /* it has not begun: the next pass places it anew */
+    }
+    sched_wake(s);
+}
+
+void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_again *m)
+{
+    struct request *r = idmap_get(&a->requests, m->rid);
+
+    if (!r) { /* it is over for us, and its result was lost with the executor */
+        session_refuse(a->session, m->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
+                       "the executor was lost; try again");
+        return;
+    }
+    if (m->n_placed != r->n_placed)
+        return;                        /* it is somewhere else by now */
+    if (r->state == REQUEST_RUNNING) { /* the end of the session is on its way to us as well */
+        r->again = true;
+        r->doubt_ns = sh_clock_ns();
+    } else if (r->state == REQUEST_LOST) {
+        run_again(s, r);
+    } else {
+        displace(r);
+        sched_wake(s);
+    }
+}
+
+void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+
+        if (r->model == m && r->state != REQUEST_RUNNING)
+            requests_refuse(s, r, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, why);
+    }
+}
+
+void requests_on_shape_away(struct sched *s, const struct shape *h)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+
+        if (r->shape == h && r->state == REQUEST_READY)
+            requests_refuse(s, r, h->rc, sh_rc_retry(h->rc) ? RETRY_SOON_MS : 0, h->msg);
+    }
+}
+
+bool requests_has_shape(struct sched *s, struct request *r)
+{
+    const int64_t now = sh_clock_ns();
+
+    if (!r->has_sizes)
+        return true;
+    if (!r->shape)
+        return false; /* the body is on its way */
+    if (shapes_waits(s, r->shape)) {
+        r->waits_for_shape = true;
+        return false;
+    }
+    if (r->waits_for_shape) {
+        r->waits_for_shape = false;
+        r->compile_ns += now - r->ready_ns;
+        sh_metric_observe(M_shunt_request_compile_wait_seconds,
+                          SH_LABELS(r->tenant->name, r->model->name),
+                          (double)(now - r->ready_ns) / 1e9);
+        r->limit_ns = r->expires_ns;
+    }
+    return true;
+}
+
+void requests_refuse_all(struct sched *s, const char *why)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+
+        if (r->state != REQUEST_RUNNING) {
+            requests_refuse(s, r, SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
+        } else if (r->api) {
+            /* The executor goes on and sends the result to the API by itself. */
+            idmap_del(&r->api->requests, r->rid);
+            r->api = NULL;
+        }
+    }
+}
+
+/* Only one of API and scheduler has lost the executor. */
+static void give_up(struct sched *s, struct request *r)
+{
+    if (r->state == REQUEST_LOST) {
+        refuse_lost(s, r, r->exec);
+        return;
+    }
+    r->doubt_ns = 0;
+    cancel_running(r);
+    if (r->api) {
+        session_refuse(r->api->session, r->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
+                       "the executor was lost; try again");
+        idmap_del(&r->api->requests, r->rid);
+        r->api = NULL;
+    }
+}
+
+void requests_expire(struct sched *s, int64_t now_ns)
+{
+    for (size_t i = s->requests.n; i-- > 0;) {
+        struct request *r = s->requests.items[i];
+        char msg[160];
+
+        if (r->doubt_ns && now_ns - r->doubt_ns > DOUBT_NS) {
+            give_up(s, r);
+            continue;
+        }
+        if (now_ns < r->expires_ns)
+            continue;
+        if (r->state == REQUEST_RUNNING) {
+            cancel_running(r);
+            continue;
+        }
+        snprintf(msg, sizeof(msg), "not started within %" PRId64 " ms",
+                 (r->expires_ns - r->open_ns) / 1000000);
+        requests_refuse(s, r, SH_E_TIMEOUT, RETRY_SOON_MS, msg);
+    }
+}
+
+void requests_fini(struct sched *s)
+{
+    struct requests *q = &s->requests;
+
+    for (size_t i = 0; i < s->execs.n; i++) {
+        while (s->execs.items[i]->runs)
+            run_free(s, s->execs.items[i]->runs);
+    }
+    while (q->n > 0)
+        request_end(s, q->items[q->n - 1]);
+    free(q->items);
+    idmap_fini(&q->runs);
+    *q = (struct requests){0};
+}
+
+/* ------------------------------------------------------------------ runs */
+
+void requests_bring(struct sched *s, const struct request *r, struct exec *e)
+{
+    session_send(e->session, &(struct sh_msg){.type = MSG_PREPARE,
+                                              .u.prepare = {.epoch = s->epoch,
+                                                            .rid = r->rid,
+                                                            .version_id = r->model->version_id,
+                                                            .evict = true}});
+    models_expect(r->model, e, sh_clock_ns());
+}
+
+void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_probe)
+{
+    r->promised = !is_probe;
+    r->model->refused_ns = 0;
+    if (r->exec)
+        return;
+    r->exec = e;
+    r->n_placed++;
+    if (is_probe)
+        r->limit_ns = SNAP_NO_DEADLINE;
+    requests_bring(s, r, e);
+    if (r->api)
+        session_send(r->api->session,
+                     &(struct sh_msg){.type = MSG_INFER_PLACED,
+                                      .u.infer_placed = {.rid = r->rid,
+                                                         .executor = e->info.name,
+                                                         .compile_ns = r->compile_ns}});
+}
+
+static struct sh_blob sizes_of(const struct run *run)
+{
+    const struct shape *h = run->shape;
+
+    return h ? (struct sh_blob){h->sizes.v, h->sizes.n * sizeof(h->sizes.v[0])}
+             : (struct sh_blob){0};
+}
+
+static void send_run(struct sched *s, const struct run *run, int64_t now)
+{
+    struct session *x = run->exec->session;
+    int64_t wanted_until = 0;
+
+    for (size_t i = 0; i < run->n_parts; i++) {
+        const struct request *r = run->parts[i];
+        const size_t one = sizeof(struct msg_span);
+
+        session_send(
+            x, &(struct sh_msg){.type = MSG_RUN_PART,
+                                .u.run_part = {.run_id = run->id,
+                                               .rid = r->rid,
+                                               .api_id = r->api_id,
+                                               .batch = r->batch,
+                                               .in_spans = {r->spans, r->n_in * one},
+                                               .out_spans = {r->spans + r->n_in, r->n_out * one}}});
+        wanted_until = SH_MAX(wanted_until, SH_MIN(r->expires_ns, r->limit_ns));
+    }
+    session_send(x, &(struct sh_msg){.type = MSG_RUN,
+                                     .u.run = {.epoch = s->epoch,
+                                               .run_id = run->id,
+                                               .version_id = run->model->version_id,
+                                               .tenant = run->tenant->name,
+                                               .batch = run->batch,
+                                               .n_parts = (uint32_t)run->n_parts,
+                                               .budget_ns = SH_MAX(wanted_until - now, 1),
+                                               .sizes = sizes_of(run)}});
+}
+
+static void run_metrics(const struct run *run, int64_t now)
+{
+    const struct model *v = run->model;
+
+    sh_metric_observe(M_shunt_batch_size, SH_LABELS(v->name), run->batch);
+    for (size_t i = 0; i < run->n_parts; i++)
+        sh_metric_observe(M_shunt_request_queue_wait_seconds, SH_LABELS(run->tenant->name, v->name),
+                          (double)(now - run->parts[i]->ready_ns) / 1e9);
+}
+
+int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
+                 const struct decision *d, struct sh_err *err)
+{
+    struct run *run = calloc(1, sizeof(*run)), **at;
+    int64_t now = sh_clock_ns();
+    int rc;
+
+    if (run)
+        run->parts = malloc(n * sizeof(run->parts[0]));
+    if (!run || !run->parts) {
+        free(run);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
+    }
+    run->id = ++s->requests.last_run | s->epoch << 40; /* unlike those of a former leader */
+    run->exec = e;
+    run->model = parts[0]->model;
+    run->shape = parts[0]->shape;
+    run->tenant = parts[0]->tenant;
+    run->n_parts = n;
+    run->sent_ns = now;
+    run->predicted_ns = d->predicted_ns;
+    run->slack_ns = d->slack_ns;
+    run->is_cold = run->model->on[e->index].resident_bytes < run->model->image_bytes ||
+                   run->model->on[e->index].arrives_ns > now;
+    run->stopped_training = e->n_runs == 0 && jobs_train_on(s, e);
+    rc = idmap_put(&s->requests.runs, run->id, run, err);
+    if (rc) {
+        free(run->parts);
+        free(run);
+        return rc;
+    }
+    for (size_t i = 0; i < n; i++) {
+        run->parts[i] = parts[i];
+        run->batch += parts[i]->batch;
+        parts[i]->state = REQUEST_RUNNING;
+        parts[i]->run = run;
+    }
+    run->model->n_runs++;
+    if (run->shape)
+        run->shape->n_users++;
+    models_expect(run->model, e, now);
+    for (at = &e->runs; *at; at = &(*at)->next)
+        ;
+    *at = run;
+    e->n_runs++;
+    send_run(s, run, now);
+    run_metrics(run, now);
+    return SH_OK;
+}
+
+/* Moves an eighth towards the sample, which counts as four times what was known at most: a stall
+ * says nothing. */
+static double blend(double old, double sample, double step)
+{
+    return old + (SH_MIN(sample, 4 * old + step) - old) / 8;
+}
+
+/* Of a time that an executor says: what can be added up. */
+static int64_t span(int64_t ns)
+{
+    return SH_MIN(SH_MAX(ns, 0), DAY_NS);
+}
+
+/* Learns from a run: how long it took, the rate of the link, the cost of stopping training. What
+ * the worker measured counts, and HOP_NS at most for the way there and back: that one of the other
+ * processes stood still says nothing of the model. */
+static void learn(struct exec *e, const struct run *run, const struct msg_run_done *m, int64_t now)
+{
+    int64_t began = SH_MAX(run->sent_ns, e->done_ns), all = SH_MAX(now - began, 1);
+    int64_t busy = span(m->busy_ns), took = busy + SH_MIN(SH_MAX(all - busy, 0), HOP_NS);
+
+    if (m->copied_bytes > BIG_COPY_BYTES && m->copy_ns > 0)
+        e->ns_per_byte = blend(e->ns_per_byte, (double)m->copy_ns / (double)m->copied_bytes, 0);
+    if (run->stopped_training) {
+        int64_t rest = took - span(m->compute_ns) - span(m->copy_ns);
+
+        e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0), FIRST_STOP_NS);
+        took = SH_MAX(took - e->stop_ns, 1);
+    }
+    if (!m->cold && run->shape)
+        predict_add(&run->shape->predict, run->batch, took, now);
+    if (!m->cold)
+        predict_add(&run->model->predict, run->batch, took, now);
+    else /* one that nobody knew to be cold says nothing of what was predicted */
+        predict_add_cold(&run->model->predict, run->batch,
+                         run->is_cold ? all - run->predicted_ns : 0, now);
+}
+
+void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m)
+{
+    struct run *run = idmap_get(&s->requests.runs, m->run_id);
+    int64_t now = sh_clock_ns();
+
+    if (!run || run->exec != e)
+        return; /* of a former leader, or refused when the connection broke */
+    if (m->rc == SH_OK)
+        learn(e, run, m, now);
+    else
+        SH_WARN("run.failed", "executor=%s model=%s code=%s msg=\"%s\"", e->info.name,
+                run->model->name, sh_rc_name((int)m->rc), m->msg);
+    e->done_ns = now;
+    run->model->on[e->index].resident_bytes = m->resident_bytes;
+    run->model->on[e->index].arrives_ns = 0;
+    models_charge(s, run, span(SH_MAX(m->compute_ns, m->copy_ns)));
+    e->busy_ns[0] += span(SH_MAX(m->compute_ns, m->copy_ns));
+    for (size_t i = 0; i < run->n_parts; i++) {
+        if (m->rc == SH_OK)
+            traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,
+                           now - run->parts[i]->open_ns, now);
+        request_end(s, run->parts[i]);
+    }
+    run_free(s, run);
+    sched_wake(s);
+}

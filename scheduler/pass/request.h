@@ -1,0 +1,125 @@
+/* request.h - synchronous requests from INFER_OPEN to the end of their run.
+ *
+ *   (new)  -> OPEN     within the limits; the body is on its way     [requests_on_open]
+ *   OPEN   -> READY    the body is complete                          [requests_on_ready]
+ *   READY  -> RUNNING  part of a run                                 [requests_run]
+ *   OPEN, READY -> end refused or expired                            [requests_refuse]
+ *   OPEN, READY -> end cancelled                                     [requests_on_cancel]
+ *   RUNNING -> end     RUN_DONE                                      [requests_on_run_done]
+ *   RUNNING -> LOST    its executor is gone                          [requests_on_exec_lost]
+ *   LOST -> READY      the API has no result of it either            [requests_on_again]
+ *   LOST -> end        the API does not say so, or it was lost before
+ *
+ * OPEN and READY requests are placed on an executor by a pass (exec is set then). The executor
+ * sends the result straight to the API; we only learn that the run is over. A request whose API
+ * is gone has api == NULL and ends with its run. So only the API knows whether the result of a lost
+ * run has come: it says INFER_AGAIN if not, and keeps the payload from others until no process can
+ * be writing to it any more.
+ *
+ * Limits: --max-requests in all, --max-model-requests for a model version, the quota's
+ * max_concurrent_requests for a tenant; running ones count.
+ */
+#ifndef SH_SCHEDULER_PASS_REQUEST_H
+#define SH_SCHEDULER_PASS_REQUEST_H
+
+#include "common/idmap.h"
+#include "common/msg.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+struct sched;
+struct api;
+struct decision;
+struct exec;
+struct model;
+struct shape;
+struct tenant;
+
+enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING, REQUEST_LOST };
+
+struct request {
+    uint64_t rid;
+    struct api *api; /* NULL when it is gone */
+    uint64_t api_id;
+    struct tenant *tenant;
+    struct model *model; /* counted in model->n_requests */
+    struct shape
+        *shape;     /* READY: counted there; NULL: the file of the model leaves no sizes open */
+    bool has_sizes; /* OPEN: it will have a shape, and nothing is known of it before */
+    bool waits_for_shape;
+    int64_t compile_ns; /* it waited so long for its shape; 0: it did not */
+    struct exec *exec;  /* where it was placed; NULL before */
+    struct run *run;    /* RUNNING */
+    enum request_state state;
+    bool cancelled; /* the executor was told */
+    bool again;     /* the API said INFER_AGAIN */
+    uint32_t n_lost, n_placed;
+    int64_t doubt_ns; /* when one of us first said that its executor is gone; 0: nobody has */
+    bool promised;    /* as in snapshot.h */
+    uint32_t batch;
+    int32_t priority;
+    int64_t open_ns, ready_ns;     /* open: when its headers arrived, as the API says */
+    int64_t deadline_ns, limit_ns; /* as in snapshot.h */
+    int64_t expires_ns;            /* the API gives up then, so do we */
+    int64_t predicted_ms;          /* when it is refused for that; else 0 */
+    struct msg_span *spans;        /* OWNED: inputs, then outputs */
+    size_t n_in, n_out;
+    size_t index;
+};
+
+struct run {
+    uint64_t id;
+    struct exec *exec;
+    struct model *model;
+    struct shape *shape; /* NULL: none */
+    struct tenant *tenant;
+    struct request **parts; /* OWNED array */
+    size_t n_parts;
+    uint32_t batch;
+    int64_t sent_ns, predicted_ns, slack_ns; /* as decide() found */
+    bool is_cold;                            /* it was to wait for weights */
+    bool stopped_training;
+    struct run *next; /* of the same executor, younger */
+};
+
+struct requests {
+    struct request **items; /* OWNED */
+    size_t n, cap;
+    struct idmap runs;
+    uint64_t last_run;
+};
+
+void requests_fini(struct sched *s);
+
+void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_open *m);
+void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_ready *m);
+void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid);
+void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_again *m);
+void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m);
+void requests_on_api_lost(struct sched *s, struct api *a);
+void requests_on_exec_lost(struct sched *s, struct exec *e);
+/* Those that wait are refused; those that run go on. */
+void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why);
+/* No executor can have the shape: those that wait for it are refused. */
+void requests_on_shape_away(struct sched *s, const struct shape *h);
+/* READY, and may a pass look at it? Not while its shape is compiled. */
+bool requests_has_shape(struct sched *s, struct request *r);
+void requests_expire(struct sched *s, int64_t now_ns);
+/* Tells every API that its requests are refused; used when the scheduler stands down. */
+void requests_refuse_all(struct sched *s, const char *why);
+
+/* For the pass. place: tells the API where the payload goes and the executor what to copy; of a
+ * request that is placed already, that it has a promise. A probe has no limit any more. */
+void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_probe);
+/* The weights come to e, for the requests that follow one that was refused. */
+void requests_bring(struct sched *s, const struct request *r, struct exec *e);
+void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
+                     const char *msg); /* r is gone after it */
+/* parts are READY requests of one model and tenant, placed on e. Fails: SH_E_NOMEM; they stay
+ * READY. */
+int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
+                 const struct decision *d, struct sh_err *err);
+
+#endif

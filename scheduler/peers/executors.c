@@ -1,0 +1,115 @@
+/* executors.c - see executors.h: who is there, and what each is told. */
+#include "scheduler/peers/executors.h"
+
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "scheduler/sched.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void execs_fini(struct execs *x)
+{
+    for (size_t i = 0; i < x->n; i++)
+        free(x->items[i]);
+    *x = (struct execs){0};
+    /* Of who does not lead they would count beside the leader's, and hide that it has none. */
+    sh_metric_drop(M_shunt_executors, SH_LABELS("up"));
+    sh_metric_drop(M_shunt_executors, SH_LABELS("down"));
+}
+
+struct exec *execs_find(const struct execs *x, const char *name)
+{
+    for (size_t i = 0; i < x->n; i++) {
+        if (strcmp(x->items[i]->info.name, name) == 0)
+            return x->items[i];
+    }
+    return NULL;
+}
+
+bool exec_is_up(const struct exec *e)
+{
+    return e->session && e->synced;
+}
+
+int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack)
+{
+    int64_t until = e->done_ns;
+
+    *slack = 0;
+    for (const struct run *r = e->runs; r; r = r->next) {
+        until = SH_MAX(until, r->sent_ns) + r->predicted_ns;
+        /* Of the one that is longer on its way than predicted nothing is known but that: it may
+         * well take as long again. */
+        if (r == e->runs && until < now_ns)
+            until = now_ns + (now_ns - until);
+        *slack = SH_MAX(*slack, r->slack_ns);
+    }
+    return SH_MAX(until, now_ns);
+}
+
+static struct sh_msg exec_up(const struct exec *e, bool up)
+{
+    return (struct sh_msg){.type = MSG_EXEC_UP,
+                           .u.exec_up = {.executor = e->info.name,
+                                         .host_id = e->info.host_id,
+                                         .data_addr = e->info.data_addr,
+                                         .up = up}};
+}
+
+void execs_tell_apis(struct sched *s, const struct exec *e, bool up)
+{
+    struct sh_msg m = exec_up(e, up);
+
+    for (size_t i = 0; i < s->sessions.n; i++) {
+        if (s->sessions.items[i]->api)
+            session_send(s->sessions.items[i], &m);
+    }
+}
+
+void execs_tell_api(struct sched *s, struct session *api)
+{
+    for (size_t i = 0; i < s->execs.n; i++) {
+        struct sh_msg m = exec_up(s->execs.items[i], true);
+
+        if (s->execs.items[i]->session)
+            session_send(api, &m);
+    }
+}
+
+void exec_tell_memory(struct sched *s, struct exec *e)
+{
+    for (size_t i = 0; exec_is_up(e) && i < s->tenants.n; i++) {
+        const struct tenant *t = s->tenants.items[i];
+
+        if (t->memory_change > e->memory_told)
+            session_send(
+                e->session,
+                &(struct sh_msg){.type = MSG_TENANT_MEMORY,
+                                 .u.tenant_memory = {.epoch = s->epoch,
+                                                     .tenant = t->name,
+                                                     .min_bytes = t->memory.min_bytes,
+                                                     .max_bytes = t->memory.max_bytes,
+                                                     .share = t->memory.share,
+                                                     .host_max_bytes = t->memory.host_max_bytes}});
+    }
+    e->memory_told = s->tenants.memory_changes;
+}
+
+void execs_tell_memory(struct sched *s)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (exec_is_up(s->execs.items[i]))
+            exec_tell_memory(s, s->execs.items[i]);
+}
+
+void execs_metrics(struct sched *s)
+{
+    double up = 0;
+
+    for (size_t i = 0; i < s->execs.n; i++)
+        up += exec_is_up(s->execs.items[i]);
+    sh_metric_set(M_shunt_executors, SH_LABELS("up"), up);
+    sh_metric_set(M_shunt_executors, SH_LABELS("down"), (double)s->execs.n - up);
+}

@@ -1,0 +1,191 @@
+#include "scheduler/peers/tenants.h"
+
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "common/quota.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct store_memory NO_LIMITS = {.share = 1}; /* as executors take it, untold */
+
+/* Who does not lead, or a tenant that is gone, has no jobs to show. */
+static void tenant_free(struct tenant *x)
+{
+    for (int k = 0; k < JOB_N_STATES; k++)
+        if (x->n_jobs_shown[k])
+            sh_metric_drop(M_shunt_jobs, SH_LABELS(x->name, job_state_name((enum job_state)k)));
+    free(x);
+}
+
+void tenants_fini(struct tenants *t)
+{
+    for (size_t i = 0; i < t->n; i++)
+        tenant_free(t->items[i]);
+    free(t->items);
+    idmap_fini(&t->by_id);
+    *t = (struct tenants){.half_life_s = t->half_life_s};
+}
+
+/* Index of the first tenant whose name is not less. */
+static size_t lower_bound(const struct tenants *t, const char *name)
+{
+    size_t lo = 0, hi = t->n;
+
+    while (lo < hi) {
+        size_t mid = lo + (hi - lo) / 2;
+
+        if (strcmp(t->items[mid]->name, name) < 0)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+struct tenant *tenants_by_id(const struct tenants *t, int64_t id)
+{
+    return idmap_get(&t->by_id, (uint64_t)id);
+}
+
+int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err)
+{
+    size_t i = lower_bound(t, name);
+    struct tenant *x;
+    int rc;
+
+    if (i < t->n && strcmp(t->items[i]->name, name) == 0) {
+        *out = t->items[i];
+        return SH_OK;
+    }
+    if (!name[0] || strlen(name) >= sizeof(x->name))
+        return SH_FAIL(err, SH_E_INVALID, "a tenant's name has 1 to %zu characters",
+                       sizeof(x->name) - 1);
+    rc = sh_grow(&t->items, &t->cap, t->n + 1, sizeof(t->items[0]), 2 * STORE_MAX_TENANTS,
+                 "tenants", err);
+    if (rc)
+        return rc;
+    x = calloc(1, sizeof(*x));
+    if (!x)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a tenant");
+    *x = (struct tenant){.active = true,
+                         .max_gpus = -1,
+                         .weight = SH_QUOTA_over_quota_weight,
+                         .lending_limit = -1,
+                         .max_running_jobs = SH_QUOTA_max_running_jobs,
+                         .max_requests = SH_QUOTA_max_concurrent_requests,
+                         .memory = NO_LIMITS};
+    sh_strlcpy(x->name, name, sizeof(x->name));
+    memmove(&t->items[i + 1], &t->items[i], (t->n - i) * sizeof(t->items[0]));
+    t->items[i] = x;
+    t->n++;
+    *out = x;
+    return SH_OK;
+}
+
+static bool has_memory(const struct tenant *x, const struct store_memory *m)
+{
+    return x->memory.min_bytes == m->min_bytes && x->memory.max_bytes == m->max_bytes &&
+           x->memory.share == m->share && x->memory.host_max_bytes == m->host_max_bytes;
+}
+
+static void set_memory(struct tenants *t, struct tenant *x, const struct store_memory *m)
+{
+    if (!has_memory(x, m))
+        x->memory_change = ++t->memory_changes;
+    x->memory = *m;
+}
+
+static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t poll,
+                     struct sh_err *err)
+{
+    struct tenant *x = NULL;
+    int rc = tenants_get(t, row->name, &x, err);
+
+    if (!rc && x->id != row->id) {
+        if (x->id)
+            idmap_del(&t->by_id, (uint64_t)x->id);
+        x->id = row->id;
+        rc = idmap_put(&t->by_id, (uint64_t)row->id, x, err);
+    }
+    if (rc)
+        return rc;
+    x->active = row->active;
+    x->guaranteed_gpus = row->guaranteed_gpus;
+    x->max_gpus = row->max_gpus;
+    x->weight = row->weight;
+    x->lending_limit = row->lending_limit;
+    x->max_running_jobs = row->max_running_jobs;
+    x->max_requests = row->max_concurrent_requests;
+    x->seen_poll = poll;
+    set_memory(t, x, &row->memory);
+    return SH_OK;
+}
+
+/* What executors were told would hold for the next tenant of that name: it stays until they know
+ * better. Returns false if there is nothing to tell. */
+static bool take_back_memory(struct tenants *t, struct tenant *x)
+{
+    if (has_memory(x, &NO_LIMITS))
+        return false;
+    set_memory(t, x, &NO_LIMITS);
+    return true;
+}
+
+/* Deleted, or never there: an API had named it. */
+static void drop_gone(struct tenants *t, uint64_t poll)
+{
+    size_t n = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        struct tenant *x = t->items[i];
+        bool is_there = x->seen_poll == poll;
+
+        if (is_there || take_back_memory(t, x) || x->n_requests) {
+            x->active = x->active && (is_there || !x->id);
+            t->items[n++] = x;
+            continue;
+        }
+        if (x->id)
+            idmap_del(&t->by_id, (uint64_t)x->id);
+        tenant_free(x);
+    }
+    t->n = n;
+}
+
+int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
+                  struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < v->n_tenants && !rc; i++)
+        rc = merge_one(t, &v->tenants[i], poll, err);
+    if (!rc && v->with_tenants && v->n_tenants < STORE_MAX_TENANTS)
+        drop_gone(t, poll);
+    for (size_t i = 0; i < v->n_usage && !rc; i++) {
+        struct tenant *x = tenants_by_id(t, v->usage_tenant[i]);
+
+        if (x) {
+            x->usage_ns = v->usage_ns[i];
+            x->usage_at_ns = now_ns;
+        }
+    }
+    return rc;
+}
+
+double tenants_decay(const struct tenants *t, double usage_ns, int64_t age_ns)
+{
+    return age_ns > 0 ? usage_ns * exp2((double)-age_ns / 1e9 / t->half_life_s) : usage_ns;
+}
+
+double tenants_usage_ns(const struct tenants *t, const struct tenant *x, int64_t now_ns)
+{
+    return tenants_decay(t, x->usage_ns, now_ns - x->usage_at_ns);
+}
+
+void tenants_charge(struct tenants *t, struct tenant *x, int64_t gpu_ns, int64_t now_ns)
+{
+    x->usage_ns = tenants_usage_ns(t, x, now_ns) + (double)gpu_ns;
+    x->usage_at_ns = now_ns;
+}
