@@ -49,8 +49,8 @@ struct infer_link {    /* link thread only */
     bool orphan; /* its scheduler was lost; only the executor can still answer it */
     char executor[64];
     int64_t deadline_ns;
-    int64_t compile_ns; /* of infer_result */
-    int64_t limbo_ns;   /* over, but an executor may still write to its slots until then */
+    int64_t compile_ns;     /* of infer_result */
+    int64_t drain_until_ns; /* over, but an executor may still write to its slots until then */
 };
 
 struct infer {

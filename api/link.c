@@ -66,7 +66,7 @@ static void forget(struct link *l, struct infer *i)
 
 /* Its run begins before the time of the last request in it is over: not of this one, whose time may
  * have been cut short (ORPHAN_NS, or by its client). */
-static int64_t limbo_end(const struct link *l)
+static int64_t drain_end(const struct link *l)
 {
     int64_t wait_ns = SH_CONF_NOW(l->api->conf->infer_timeout_ms) * LINK_NS_PER_MS;
 
@@ -84,7 +84,7 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, bo
         infer_complete(i, r);
     }
     if ((may_run || i->link.moved) && i->link.ready)
-        i->link.limbo_ns = limbo_end(l);
+        i->link.drain_until_ns = drain_end(l);
     else
         forget(l, i);
 }
@@ -540,7 +540,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
         bool lost = !up || i->link.orphan; /* the next scheduler knows nothing of it */
 
         next = i->link.next;
-        if (i->link.over && now >= i->link.limbo_ns) {
+        if (i->link.over && now >= i->link.drain_until_ns) {
             forget(l, i);
         } else if (link__is_out_of_reach(l, i, now)) {
             refuse_unreached(l, i);

@@ -9,7 +9,7 @@
  *   RESULT   <- executor, or REFUSED <- scheduler: the request is complete
  *
  * Every request ends: by a result, a refusal, its deadline, its client's going away, the loss of
- * its executor, or of the scheduler. One that ends without word from an executor stays in limbo
+ * its executor, or of the scheduler. One that ends without word from an executor drains
  * with its slots until that word comes, or until no executor can be writing into them any more.
  */
 #ifndef SH_API_LINK_H

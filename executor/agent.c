@@ -80,7 +80,7 @@ static void on_up(struct sh_wire *w, void *arg)
     for (struct model *o = store_next_shape(x->store, NULL); o; o = store_next_shape(x->store, o))
         if (o->phase == MODEL_READY)
             model_report(o);
-    last_words_send(&x->last_words, &x->uplink);
+    outcomes_send(&x->outcomes, &x->uplink);
     store_told_nothing(x->store);
     train_report_all(x->train);
     batch_report_all(x->batch);

@@ -10,9 +10,9 @@
 #include "executor/agent.h"
 #include "executor/batch/batch.h"
 #include "executor/files/blobs.h"
-#include "executor/files/checkpoint.h"
-#include "executor/files/haul.h"
+#include "executor/files/disk.h"
 #include "executor/files/push.h"
+#include "executor/files/transfer.h"
 #include "executor/models/keep.h"
 #include "executor/models/kept_dir.h"
 #include "executor/models/store.h"
@@ -172,7 +172,7 @@ static int start_remote(struct exec *x, struct sh_err *err)
 
     if (!x->conf->api || !x->conf->api[0])
         return SH_OK;
-    rc = haul_new(x, &x->haul, err);
+    rc = transfers_new(x, &x->transfers, err);
     if (!rc)
         rc = blobs_new(x, &x->blobs, err);
     if (!rc)
@@ -192,7 +192,7 @@ static int start_modules(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = store_new(x, &users, &x->store, err);
     if (!rc)
-        rc = ckpt_new(x->loop, &x->ckpt, err);
+        rc = disk_new(x->loop, &x->disk, err);
     if (!rc)
         rc = switch_new(x, &rival, &x->sw, err);
     if (!rc)
@@ -280,13 +280,13 @@ void exec_fini(struct exec *x)
     x->data = NULL;
     sh_wire_keys_free(x->link_keys);
     drain(x);
-    ckpt_free(x->ckpt);
-    x->ckpt = NULL;
-    haul_free(x->haul);
-    x->haul = NULL;
+    disk_free(x->disk);
+    x->disk = NULL;
+    transfers_free(x->transfers);
+    x->transfers = NULL;
     train_free(x->train);
     batch_free(x->batch);
-    last_words_fini(&x->last_words);
+    outcomes_fini(&x->outcomes);
     switch_free(x->sw);
     store_free(x->store);
     blobs_free(x->blobs);

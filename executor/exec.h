@@ -14,17 +14,17 @@
 #include "executor/ablation.h"
 #include "executor/memory/space.h"
 #include "executor/memory/transmit.h"
-#include "executor/report/last_words.h"
+#include "executor/report/outcomes.h"
 #include "executor/report/uplink.h"
 #include "runtime/device/dev.h"
 
 struct agent;
 struct batch;
 struct blobs;
-struct ckpt;
+struct disk;
 struct data;
 struct exec_hooks;
-struct haul;
+struct transfers;
 struct pool;
 struct slabs;
 struct store;
@@ -73,10 +73,10 @@ struct exec {
     struct train *train;
     struct batch *batch;
     struct usage *usage;
-    struct last_words last_words;
-    struct ckpt *ckpt;   /* NULL at the very end */
-    struct haul *haul;   /* NULL: the folder is shared with the API */
-    struct blobs *blobs; /* likewise */
+    struct outcomes outcomes;
+    struct disk *disk;           /* NULL at the very end */
+    struct transfers *transfers; /* NULL: the folder is shared with the API */
+    struct blobs *blobs;         /* likewise */
     struct sh_wire_keys *link_keys;
     struct data *data;
     struct agent *agent;

@@ -111,7 +111,7 @@ static void end_job(struct batch_job *j, enum msg_job_phase phase)
     j->phase = phase;
     report(j);
     fill_state(j, &said);
-    last_words_keep(&j->x->last_words, &said);
+    outcomes_keep(&j->x->outcomes, &said);
     job_log_progress(j->log, &said, j->ran_at - j->first_at, 0, true);
     job_log_end(j->log, &said);
     SH_INFO("job.end",
@@ -128,10 +128,10 @@ static void fail(struct batch_job *j, const struct sh_err *why)
     j->why = *why;
 }
 
-static bool submit(struct batch_job *j, struct ckpt_task *t, ckpt_work_fn *work, ckpt_done_fn *done)
+static bool submit(struct batch_job *j, struct disk_task *t, disk_work_fn *work, disk_done_fn *done)
 {
-    *t = (struct ckpt_task){.work = work, .done = done};
-    if (ckpt_submit(j->x->ckpt, t, NULL))
+    *t = (struct disk_task){.work = work, .done = done};
+    if (disk_submit(j->x->disk, t, NULL))
         return false; /* the thread has too much to do: again at the next tick */
     j->n_tasks++;
     return true;
@@ -139,7 +139,7 @@ static bool submit(struct batch_job *j, struct ckpt_task *t, ckpt_work_fn *work,
 
 /* ------------------------------------------------------------------ slots */
 
-static void on_turned(struct ckpt_task *t)
+static void on_turned(struct disk_task *t)
 {
     struct batch_slot *s = (struct batch_slot *)t;
     struct batch_job *j = s->job;
@@ -201,7 +201,7 @@ static bool turn_slots(struct batch_job *j)
 
 /* ------------------------------------------------------------------ an early end */
 
-static void on_synced(struct ckpt_task *t)
+static void on_synced(struct disk_task *t)
 {
     struct batch_task *b = (struct batch_task *)t;
     struct batch_job *j = b->job;
@@ -215,7 +215,7 @@ static void on_synced(struct ckpt_task *t)
     }
 }
 
-static void on_discarded(struct ckpt_task *t)
+static void on_discarded(struct disk_task *t)
 {
     struct batch_job *j = ((struct batch_task *)t)->job;
 
@@ -320,7 +320,7 @@ static bool may_open_later(struct batch_job *j, const struct sh_err *why)
     return true;
 }
 
-static void on_opened(struct ckpt_task *t)
+static void on_opened(struct disk_task *t)
 {
     struct batch_job *j = ((struct batch_task *)t)->job;
     struct sh_err err = t->err;
@@ -504,7 +504,7 @@ static void deliver(struct batch_job *j)
         on_pushed(j, &err);
 }
 
-static void on_finished(struct ckpt_task *t)
+static void on_finished(struct disk_task *t)
 {
     struct batch_task *b = (struct batch_task *)t;
     struct batch_job *j = b->job;
@@ -518,7 +518,7 @@ static void on_finished(struct ckpt_task *t)
     if (err.rc) {
         j->is_broken = true;
         fail(j, &err);
-    } else if (j->x->haul) {
+    } else if (j->x->transfers) {
         deliver(j);
     } else {
         end_job(j, MSG_JOB_DONE);
@@ -570,7 +570,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m, const stru
         report(j);
         return;
     }
-    last_words_forget(&b->x->last_words, m->job);
+    outcomes_forget(&b->x->outcomes, m->job);
     if (j)
         SH_FAIL(&err, SH_E_CONFLICT, "this executor still has job %" PRId64, j->id);
     else if (why_not)

@@ -23,7 +23,7 @@
 struct batch;
 
 int batch_new(struct exec *x, struct batch **out, struct sh_err *err); /* OWNED, batch_free() */
-void batch_free(struct batch *b); /* behind ckpt_free(): no task is under way any more */
+void batch_free(struct batch *b); /* behind disk_free(): no task is under way any more */
 bool batch_turn(struct batch *b); /* true: it did something */
 
 /* why_not: NULL, or why no job may start now. */

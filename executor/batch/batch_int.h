@@ -7,7 +7,7 @@
 #include "common/shm.h"
 #include "executor/batch/batch.h"
 #include "executor/files/blobs.h"
-#include "executor/files/checkpoint.h"
+#include "executor/files/disk.h"
 #include "executor/files/result_file.h"
 #include "executor/report/job_log.h"
 
@@ -28,7 +28,7 @@ struct batch_column { /* an input or an output */
 };
 
 struct batch_slot {
-    struct ckpt_task task; /* first member */
+    struct disk_task task; /* first member */
     struct batch_job *job;
     enum batch_slot_state state;
     size_t off;    /* in the slab */
@@ -42,7 +42,7 @@ struct batch_slot {
 };
 
 struct batch_task {        /* anything but a slot's: one at a time */
-    struct ckpt_task task; /* first member */
+    struct disk_task task; /* first member */
     struct batch_job *job;
     char digest[SH_SHA256_HEX];
     uint64_t bytes;
@@ -105,11 +105,11 @@ int batch__job_new(struct exec *x, const struct msg_batch_start *m, struct batch
 void batch__job_free(struct batch_job *j); /* NULL is allowed */
 
 /* batch_io.c: works of tasks. The first may be tried again after it has failed. */
-ckpt_work_fn batch_io_open;    /* struct batch_task: dataset and result; written_at is set */
-ckpt_work_fn batch_io_turn;    /* struct batch_slot */
-ckpt_work_fn batch_io_sync;    /* struct batch_task */
-ckpt_work_fn batch_io_finish;  /* likewise */
-ckpt_work_fn batch_io_discard; /* likewise */
+disk_work_fn batch_io_open;    /* struct batch_task: dataset and result; written_at is set */
+disk_work_fn batch_io_turn;    /* struct batch_slot */
+disk_work_fn batch_io_sync;    /* struct batch_task */
+disk_work_fn batch_io_finish;  /* likewise */
+disk_work_fn batch_io_discard; /* likewise */
 void batch_io_close(struct batch_job *j); /* what batch_io_open() opened; what is durable stays */
 
 #endif

@@ -142,7 +142,7 @@ void batch_io_close(struct batch_job *j)
     j->n_in = j->n_out = j->n_kept = 0;
 }
 
-int batch_io_open(struct ckpt_task *t, struct sh_err *err)
+int batch_io_open(struct disk_task *t, struct sh_err *err)
 {
     struct batch_job *j = ((struct batch_task *)t)->job;
     struct sh_st_tensor tensors[BATCH_MAX_IO];
@@ -190,7 +190,7 @@ static int write_outputs(struct batch_slot *s, struct sh_err *err)
     return result_file_write(j->file, data, s->n, err);
 }
 
-int batch_io_turn(struct ckpt_task *t, struct sh_err *err)
+int batch_io_turn(struct disk_task *t, struct sh_err *err)
 {
     struct batch_slot *s = (struct batch_slot *)t;
     const struct batch_job *j = s->job;
@@ -208,21 +208,21 @@ int batch_io_turn(struct ckpt_task *t, struct sh_err *err)
     return rc;
 }
 
-int batch_io_sync(struct ckpt_task *t, struct sh_err *err)
+int batch_io_sync(struct disk_task *t, struct sh_err *err)
 {
     struct batch_task *b = (struct batch_task *)t;
 
     return result_file_sync(b->job->file, b->digest, &b->bytes, err);
 }
 
-int batch_io_finish(struct ckpt_task *t, struct sh_err *err)
+int batch_io_finish(struct disk_task *t, struct sh_err *err)
 {
     struct batch_task *b = (struct batch_task *)t;
 
     return result_file_finish(b->job->file, b->digest, &b->bytes, err);
 }
 
-int batch_io_discard(struct ckpt_task *t, struct sh_err *err)
+int batch_io_discard(struct disk_task *t, struct sh_err *err)
 {
     struct batch_job *j = ((struct batch_task *)t)->job;
 

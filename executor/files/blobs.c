@@ -1,4 +1,4 @@
-/* blobs.c - see blobs.h. The loop decides and counts; threads of haul.h do what takes time.
+/* blobs.c - see blobs.h. The loop decides and counts; threads of transfer.h do what takes time.
  *
  * What is evicted gets a name in blobs/tmp at once, so that the same blob can come again; the
  * thread that fetches next removes it. */
@@ -11,7 +11,7 @@
 #include "common/spawn.h"
 #include "executor/files/cache.h"
 #include "executor/files/folder.h"
-#include "executor/files/haul.h"
+#include "executor/files/transfer.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ static const struct {
 } KINDS[] = {[BLOB_PACKAGE] = {"packages/", ""}, [BLOB_DATASET] = {"datasets/", ".safetensors"}};
 
 struct blob {
-    struct haul_task task; /* first member */
+    struct transfer_task task; /* first member */
     struct blob *next;
     struct blobs *b;
     enum blob_kind kind;
@@ -145,14 +145,14 @@ static int url_of(const struct blob *o, char **out, struct sh_err *err)
                        slash + 1);
 }
 
-static int work_size(struct haul_task *t, struct haul_line *l, struct sh_err *err)
+static int work_size(struct transfer_task *t, struct transfer_line *l, struct sh_err *err)
 {
     struct blob *o = (struct blob *)t;
     char *url = NULL;
     int rc = url_of(o, &url, err);
 
     if (!rc)
-        rc = haul_size(l, url, &o->bytes, err);
+        rc = transfer_size(l, url, &o->bytes, err);
     free(url);
     return rc;
 }
@@ -189,7 +189,7 @@ static int make_package(const char *onnx, const char *dir, const atomic_bool *st
     return rc;
 }
 
-static int fetch_package(struct blob *o, struct haul_line *l, const char *url, const char *part,
+static int fetch_package(struct blob *o, struct transfer_line *l, const char *url, const char *part,
                          const char *to, struct sh_err *err)
 {
     char *onnx = NULL, *dir = NULL;
@@ -197,9 +197,9 @@ static int fetch_package(struct blob *o, struct haul_line *l, const char *url, c
     if (!rc)
         rc = below(o->b, &dir, "blobs/tmp/", o->digest, ".d", err);
     if (!rc)
-        rc = haul_get(l, url, o->digest, part, onnx, err);
+        rc = transfer_get(l, url, o->digest, part, onnx, err);
     if (!rc)
-        rc = make_package(onnx, dir, haul_ends(l), err); /* one that nobody wants now is kept */
+        rc = make_package(onnx, dir, transfer_ends(l), err); /* one that nobody wants now is kept */
     if (!rc && rename(dir, to))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put a package in its place");
     if (rc && onnx)
@@ -211,7 +211,7 @@ static int fetch_package(struct blob *o, struct haul_line *l, const char *url, c
     return rc;
 }
 
-static int work_fetch(struct haul_task *t, struct haul_line *l, struct sh_err *err)
+static int work_fetch(struct transfer_task *t, struct transfer_line *l, struct sh_err *err)
 {
     struct blob *o = (struct blob *)t;
     bool is_job_file = o->kind == BLOB_JOB_FILE;
@@ -227,7 +227,7 @@ static int work_fetch(struct haul_task *t, struct haul_line *l, struct sh_err *e
     if (!rc && o->kind == BLOB_PACKAGE)
         rc = fetch_package(o, l, url, part, to, err);
     else if (!rc)
-        rc = haul_get(l, url, is_job_file ? NULL : o->digest, part, to, err);
+        rc = transfer_get(l, url, is_job_file ? NULL : o->digest, part, to, err);
     if (!rc)
         o->bytes = folder_bytes(to);
     free(url);
@@ -292,7 +292,7 @@ static bool goes_on(struct blob *o)
     return false;
 }
 
-static void on_fetched(struct haul_task *t)
+static void on_fetched(struct transfer_task *t)
 {
     struct blob *o = (struct blob *)t;
 
@@ -311,15 +311,15 @@ static void on_fetched(struct haul_task *t)
     SH_INFO("blob.here", "path=%s bytes=%" PRIu64, o->path, o->bytes);
 }
 
-static void submit(struct blob *o, haul_work_fn *work, haul_done_fn *done)
+static void submit(struct blob *o, transfer_work_fn *work, transfer_done_fn *done)
 {
     o->task.work = work;
     o->task.done = done;
     o->task.err = (struct sh_err){0};
-    haul_submit(o->b->x->haul, HAUL_IN, &o->task);
+    transfer_submit(o->b->x->transfers, TRANSFER_IN, &o->task);
 }
 
-static void on_sized(struct haul_task *t)
+static void on_sized(struct transfer_task *t)
 {
     struct blob *o = (struct blob *)t;
     uint64_t room = o->kind == BLOB_PACKAGE ? 2 * o->bytes + PACKAGE_EXTRA : o->bytes;

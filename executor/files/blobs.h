@@ -28,9 +28,9 @@ struct blob_set { /* what one model or job needs; zeroed at first */
     size_t n;
 };
 
-/* Behind haul_new(). Counts what is there. *out: OWNED, blobs_free(). */
+/* Behind transfers_new(). Counts what is there. *out: OWNED, blobs_free(). */
 int blobs_new(struct exec *x, struct blobs **out, struct sh_err *err);
-void blobs_free(struct blobs *b); /* behind haul_free(); all sets are dropped */
+void blobs_free(struct blobs *b); /* behind transfers_free(); all sets are dropped */
 
 /* path: of a command, "packages/<sha256>", "datasets/<sha256>.safetensors"; absolute or empty: not
  * ours, nothing is done. */

@@ -6,7 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/files/folder.h"
-#include "executor/files/haul.h"
+#include "executor/files/transfer.h"
 
 #include <dirent.h>
 #include <inttypes.h>
@@ -19,8 +19,8 @@
 #define GONE ".gone-"
 
 struct push {
-    struct haul_task task; /* first member */
-    push_done_fn *done;    /* NULL: nobody waits any more */
+    struct transfer_task task; /* first member */
+    push_done_fn *done;        /* NULL: nobody waits any more */
     void *arg;
     char *url[PUSH_MAX], *file[PUSH_MAX]; /* OWNED */
 };
@@ -34,17 +34,17 @@ static void free_push(struct push *p)
     free(p);
 }
 
-static int work(struct haul_task *t, struct haul_line *l, struct sh_err *err)
+static int work(struct transfer_task *t, struct transfer_line *l, struct sh_err *err)
 {
     struct push *p = (struct push *)t;
     int rc = SH_OK;
 
     for (size_t i = 0; !rc && i < PUSH_MAX && p->url[i]; i++)
-        rc = haul_put(l, p->url[i], p->file[i], err);
+        rc = transfer_put(l, p->url[i], p->file[i], err);
     return rc;
 }
 
-static void on_done(struct haul_task *t)
+static void on_done(struct transfer_task *t)
 {
     struct push *p = (struct push *)t;
 
@@ -93,7 +93,7 @@ int push_start(struct exec *x, const struct push_conf *c, push_done_fn *done, vo
     p->arg = arg;
     p->task.work = work;
     p->task.done = on_done;
-    haul_submit(x->haul, HAUL_OUT, &p->task);
+    transfer_submit(x->transfers, TRANSFER_OUT, &p->task);
     *out = p;
     return SH_OK;
 }
@@ -108,7 +108,7 @@ void push_cancel(struct push *p)
 
 /* ------------------------------------------------------------------ folders */
 
-static int work_forget(struct haul_task *t, struct haul_line *l, struct sh_err *err)
+static int work_forget(struct transfer_task *t, struct transfer_line *l, struct sh_err *err)
 {
     (void)l, (void)err;
     folder_remove(((struct push *)t)->file[0]);
@@ -134,7 +134,7 @@ static void forget(struct exec *x, char *dir)
     p->file[0] = dir;
     p->task.work = work_forget;
     p->task.done = on_done;
-    haul_submit(x->haul, HAUL_OUT, &p->task);
+    transfer_submit(x->transfers, TRANSFER_OUT, &p->task);
 }
 
 /* Renamed at once: the job may come back before the thread has removed it. */
@@ -142,7 +142,7 @@ void push_forget_job(struct exec *x, const char *dir)
 {
     char *to = NULL;
 
-    if (!x->haul || push_own_dir(x, &to, NULL))
+    if (!x->transfers || push_own_dir(x, &to, NULL))
         return;
     if (rename(dir, to))
         free(to);
@@ -154,7 +154,7 @@ void push_remove_dir(struct exec *x, const char *dir)
 {
     char *copy = NULL;
 
-    if (x->haul && sh_strdup(dir, &copy, NULL) == SH_OK)
+    if (x->transfers && sh_strdup(dir, &copy, NULL) == SH_OK)
         forget(x, copy);
 }
 

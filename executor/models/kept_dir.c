@@ -7,7 +7,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/shm.h"
-#include "executor/files/checkpoint.h"
+#include "executor/files/disk.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -151,7 +151,7 @@ void kept_dir_drop(struct kept_file *f)
 /* ------------------------------------------------------------------ writing */
 
 struct writing {
-    struct ckpt_task task;
+    struct disk_task task;
     struct exec *x;
     char *path, *part;       /* OWNED */
     struct sh_shm image;     /* OWNED */
@@ -173,7 +173,7 @@ static void free_writing(struct writing *w)
 }
 
 /* On the thread. */
-static int write_file(struct ckpt_task *t, struct sh_err *err)
+static int write_file(struct disk_task *t, struct sh_err *err)
 {
     struct writing *w = (struct writing *)t;
     int fd = open(w->part, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -193,7 +193,7 @@ static int write_file(struct ckpt_task *t, struct sh_err *err)
     return rc;
 }
 
-static void on_written(struct ckpt_task *t)
+static void on_written(struct disk_task *t)
 {
     struct writing *w = (struct writing *)t;
     struct exec *x = w->x;
@@ -274,7 +274,7 @@ int kept_dir_write(struct exec *x, const struct kept_file *f, struct kept_about 
     if (!rc)
         rc = sh_asprintf(err, &w->part, "%s" PART "%016" PRIx64, f->path, x->incarnation);
     if (!rc)
-        rc = ckpt_submit(x->ckpt, &w->task, err);
+        rc = disk_submit(x->disk, &w->task, err);
     if (rc)
         free_writing(w);
     else

@@ -6,9 +6,9 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/msg.h"
-#include "executor/files/checkpoint.h"
-#include "executor/files/haul.h"
+#include "executor/files/disk.h"
 #include "executor/files/push.h"
+#include "executor/files/transfer.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -27,14 +27,14 @@
 #define PROGRESS_LATER_NS ((int64_t)30000000000)
 #define LATER_NS ((int64_t)600000000000)
 
-struct fetch {             /* of what the API has */
-    struct haul_task task; /* first member */
+struct fetch {                 /* of what the API has */
+    struct transfer_task task; /* first member */
     struct job_log *log;
     char url[80];
 };
 
 struct writing {           /* to the file */
-    struct ckpt_task task; /* first member */
+    struct disk_task task; /* first member */
     struct job_log *log;
 };
 
@@ -112,7 +112,7 @@ void job_log_attempt(struct job_log *l, uint32_t attempt)
 
 /* ------------------------------------------------------------------ to the file */
 
-static int work_write(struct ckpt_task *t, struct sh_err *err)
+static int work_write(struct disk_task *t, struct sh_err *err)
 {
     const struct job_log *l = ((struct writing *)t)->log;
 
@@ -133,7 +133,7 @@ static void settle(struct job_log *l, const struct sh_err *why)
             sh_rc_name(why->rc), why->msg);
 }
 
-static void on_written(struct ckpt_task *t)
+static void on_written(struct disk_task *t)
 {
     struct job_log *l = ((struct writing *)t)->log;
     struct sh_err err = t->err;
@@ -161,19 +161,19 @@ static void write_out(struct job_log *l)
         return; /* no memory: later */
     }
     l->writing = (struct writing){{.work = work_write, .done = on_written}, l};
-    if (!l->x->ckpt)
+    if (!l->x->disk)
         job_log_append(l->path, l->text.data, l->text.len, &err);
-    else if (ckpt_submit(l->x->ckpt, &l->writing.task, NULL))
+    else if (disk_submit(l->x->disk, &l->writing.task, NULL))
         return; /* it has too much to do: later */
     sh_buf_reset(&l->waiting);
-    l->is_writing = l->x->ckpt != NULL;
+    l->is_writing = l->x->disk != NULL;
     if (!l->is_writing)
         settle(l, &err);
 }
 
 /* ------------------------------------------------------------------ from and to the API */
 
-static int work_fetch(struct haul_task *t, struct haul_line *line, struct sh_err *err)
+static int work_fetch(struct transfer_task *t, struct transfer_line *line, struct sh_err *err)
 {
     const struct fetch *f = (const struct fetch *)t;
     char *part = NULL;
@@ -182,12 +182,12 @@ static int work_fetch(struct haul_task *t, struct haul_line *line, struct sh_err
     if (!rc && mkdir(f->log->dir, 0750) && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a folder for the log of a job");
     if (!rc)
-        rc = haul_get(line, f->url, NULL, part, f->log->path, err);
+        rc = transfer_get(line, f->url, NULL, part, f->log->path, err);
     free(part);
     return rc;
 }
 
-static void on_fetched(struct haul_task *t)
+static void on_fetched(struct transfer_task *t)
 {
     struct job_log *l = ((struct fetch *)t)->log;
 
@@ -207,7 +207,7 @@ static int begin_far(struct job_log *l)
     snprintf(l->fetch.url, sizeof(l->fetch.url), "/api/v1/jobs/%" PRId64 "/files/" JOB_LOG_NAME,
              l->job);
     l->is_fetching = true;
-    haul_submit(l->x->haul, HAUL_IN, &l->fetch.task);
+    transfer_submit(l->x->transfers, TRANSFER_IN, &l->fetch.task);
     return SH_OK;
 }
 
@@ -257,7 +257,7 @@ static void go_on(struct job_log *l)
         write_out(l);
     if (l->is_writing)
         return;
-    if (l->dir && l->x->haul && l->is_fresh && !l->is_unsent &&
+    if (l->dir && l->x->transfers && l->is_fresh && !l->is_unsent &&
         (l->is_closed || now - l->sent_ns >= SEND_NS))
         send(l);
     if (l->is_closed && !l->push)
@@ -281,7 +281,7 @@ struct job_log *job_log_open(struct exec *x, const struct job_log_conf *c)
     sh_buf_init(&l->waiting, WAITING_MAX);
     sh_buf_init(&l->text, WAITING_MAX + LINE_MAX_BYTES);
     x->n_job_logs++;
-    rc = x->haul ? begin_far(l) : sh_asprintf(NULL, &l->path, "%s/%s", c->dir, JOB_LOG_NAME);
+    rc = x->transfers ? begin_far(l) : sh_asprintf(NULL, &l->path, "%s/%s", c->dir, JOB_LOG_NAME);
     if (rc) {
         log_free(l);
         return NULL;

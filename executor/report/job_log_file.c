@@ -7,7 +7,7 @@
 #include "common/buf.h"
 #include "common/io.h"
 #include "common/mem.h"
-#include "executor/files/checkpoint.h"
+#include "executor/files/disk.h"
 #include "executor/report/job_log.h"
 
 #include <fcntl.h>
@@ -74,7 +74,7 @@ static int shorten(const char *path, const struct sh_buf *all, struct sh_err *er
     if (!rc)
         rc = sh_buf_append(&b, all->data + tail, all->len - tail, err);
     if (!rc)
-        rc = ckpt_replace_file(path, &b, "the log of a job", err);
+        rc = disk_replace_file(path, &b, "the log of a job", err);
     sh_buf_fini(&b);
     return rc;
 }

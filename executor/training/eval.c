@@ -10,7 +10,7 @@
 #include "common/mem.h"
 #include "common/safetensors.h"
 #include "common/sample.h"
-#include "executor/files/checkpoint.h"
+#include "executor/files/disk.h"
 #include "executor/requests/slabs.h"
 #include "executor/runs/switch.h"
 
@@ -37,7 +37,7 @@ struct head {                          /* an output, beside its labels */
 };
 
 struct eval {
-    struct ckpt_task task; /* first member */
+    struct disk_task task; /* first member */
     bool is_reading;       /* the thread has the task */
     bool is_gone;          /* eval_free() came meanwhile: only what the thread uses is left */
     struct exec *x;
@@ -159,7 +159,7 @@ static int bind_all(struct eval *e, struct sh_err *err)
     return rc ? rc : bind_outputs(e, out, err);
 }
 
-static int open_dataset(struct ckpt_task *t, struct sh_err *err)
+static int open_dataset(struct disk_task *t, struct sh_err *err)
 {
     struct eval *e = (struct eval *)t;
     int rc = sh_st_open(e->dataset, &e->file, err);
@@ -182,7 +182,7 @@ static void copy_samples(const struct eval *e, const struct io *v, size_t at, si
                        (float *)(void *)(to + i * v->sample_bytes));
 }
 
-static int copy_batch(struct ckpt_task *t, struct sh_err *err)
+static int copy_batch(struct disk_task *t, struct sh_err *err)
 {
     struct eval *e = (struct eval *)t;
     const size_t at = (size_t)e->at, n = (size_t)e->batch;
@@ -270,14 +270,14 @@ static int run_batch(struct eval *e, struct sh_err *err)
     return rc;
 }
 
-static void on_read(struct ckpt_task *t);
+static void on_read(struct disk_task *t);
 
-static int read_with(struct eval *e, ckpt_work_fn *work, struct sh_err *err)
+static int read_with(struct eval *e, disk_work_fn *work, struct sh_err *err)
 {
     int rc;
 
-    e->task = (struct ckpt_task){.work = work, .done = on_read};
-    rc = ckpt_submit(e->x->ckpt, &e->task, err);
+    e->task = (struct disk_task){.work = work, .done = on_read};
+    rc = disk_submit(e->x->disk, &e->task, err);
     e->is_reading = rc == SH_OK;
     return rc;
 }
@@ -337,7 +337,7 @@ static void destroy(struct eval *e)
     free(e);
 }
 
-static void on_read(struct ckpt_task *t)
+static void on_read(struct disk_task *t)
 {
     struct eval *e = (struct eval *)t;
     struct sh_err err = t->err;

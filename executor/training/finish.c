@@ -72,7 +72,7 @@ struct finish {
 };
 
 struct file_task { /* first member: the task; it may outlive the finish */
-    struct ckpt_task task;
+    struct disk_task task;
     struct job *job;
     struct sh_st_tensor *tensors;
     char *path, *losses_path;
@@ -101,7 +101,7 @@ static void free_file_task(struct file_task *ft)
     free(ft);
 }
 
-static void on_file(struct ckpt_task *t)
+static void on_file(struct disk_task *t)
 {
     struct file_task *ft = (struct file_task *)t;
     struct job *j = ft->job;
@@ -130,7 +130,7 @@ static int submit(struct finish *f, struct file_task *ft, struct sh_err *err)
 
     ft->job = f->job;
     ft->task.done = on_file;
-    rc = ckpt_submit(f->job->x->ckpt, &ft->task, err);
+    rc = disk_submit(f->job->x->disk, &ft->task, err);
     if (rc) {
         free_file_task(ft);
         return rc;
@@ -192,7 +192,7 @@ static int write_final(struct finish *f, struct sh_err *err)
     }
     memcpy(ft->losses, j->losses, j->n_losses * sizeof(*ft->losses));
     ft->slot = s;
-    ft->task = (struct ckpt_task){.write_path = ft->path,
+    ft->task = (struct disk_task){.write_path = ft->path,
                                   .tensors = ft->tensors,
                                   .n_tensors = pick_tensors(j, s, ft->tensors),
                                   .losses_path = ft->losses_path,
@@ -538,7 +538,7 @@ static void succeed(struct finish *f)
     if (!err.rc)
         job_log_say(j->log, "trained model: %" PRIu64 " bytes, SHA-256 %s, %s", f->onnx_bytes,
                     f->digest, f->is_published ? "to be a new version" : "kept as trained.onnx");
-    if (err.rc || !j->x->haul || deliver(f, &err))
+    if (err.rc || !j->x->transfers || deliver(f, &err))
         train__finished(j, &err);
 }
 

@@ -6,15 +6,15 @@
 
 #include "common/safetensors.h"
 #include "executor/files/blobs.h"
-#include "executor/files/checkpoint.h"
+#include "executor/files/disk.h"
 #include "executor/report/job_log.h"
-#include "executor/training/deaths.h"
+#include "executor/training/crashes.h"
 #include "executor/training/train.h"
 #include "executor/training/trials.h"
 
 #include <jansson.h>
 
-#define JOB_MAX_DEATHS 3        /* of workers, in a row (deaths.h) */
+#define JOB_MAX_DEATHS 3        /* of workers, in a row (crashes.h) */
 #define JOB_MAX_LOSSES 1000000u /* more steps than that: every k-th */
 #define JOB_N_SLOTS 4           /* two, another while a write holds the older, and the best */
 
@@ -51,8 +51,8 @@ struct slot { /* one copy of the state in host memory */
     bool is_best;    /* kept, whatever is newer; of a checkpoint it may hold no more than weights */
 };
 
-struct finish;    /* finish.c */
-struct disk_task; /* slots.c */
+struct finish;     /* finish.c */
+struct ckpt_write; /* slots.c */
 
 struct job {
     struct exec *x;
@@ -68,7 +68,7 @@ struct job {
 
     /* from WK_TRAIN_READY of the first compilation, and then from disk */
     bool is_built;             /* compiled once, and there is a state to start from */
-    struct ckpt_task *reading; /* resume.c: that state is being read; nothing happens meanwhile */
+    struct disk_task *reading; /* resume.c: that state is being read; nothing happens meanwhile */
     uint64_t state_bytes, ws_bytes;
     int64_t steps;
     uint32_t batch;
@@ -83,7 +83,7 @@ struct job {
     enum msg_train_at at;
     int64_t op, step;
     struct space_range state, ws;
-    bool is_cornered;   /* no workspace fits beside the state: swap it and place it anew */
+    bool must_move;     /* no workspace fits beside the state: swap it and place it anew */
     int64_t refused_ns; /* since when; 0: not */
     int64_t warned_ns;  /* rate limit of log lines */
     uint64_t n_warned;
@@ -115,7 +115,7 @@ struct job {
     int64_t go_ns, stop_ns, busy_ns, eval_ns, busy_steps, redone, preemptions, max_step;
     int64_t counted_ns, counted_step; /* in the account of usage (usage.h) */
     bool stop_is_yield;
-    struct deaths deaths;
+    struct crashes crashes;
     double *losses; /* OWNED: [n_losses], NAN = not known */
     size_t n_losses;
     int64_t loss_stride;
@@ -128,8 +128,8 @@ struct job {
     int64_t save_step;  /* the commit that answers it, once its copy has begun; -1 before */
 
     /* disk */
-    struct ckpt_task *writing;
-    struct disk_task *pushing;         /* written, and on its way to the API; NULL */
+    struct disk_task *writing;
+    struct ckpt_write *pushing;        /* written, and on its way to the API; NULL */
     int64_t disk_step, disk_prev_step; /* newest files; -1: none */
     int64_t disk_failed_step;          /* the last one that could not be written; -1: none */
     char disk_digest[SH_SHA256_HEX];

@@ -20,7 +20,7 @@
 #define LOSSES_FILE_MAX ((size_t)64 << 20)
 
 struct reading {           /* a task with what it points to */
-    struct ckpt_task task; /* first member */
+    struct disk_task task; /* first member */
     struct job *job;
     struct sh_shm state; /* as the worker initialised it */
 };
@@ -132,7 +132,7 @@ static void read_losses(struct job *j)
     free(path);
 }
 
-static int read_all(struct ckpt_task *t, struct sh_err *err)
+static int read_all(struct disk_task *t, struct sh_err *err)
 {
     struct reading *r = (struct reading *)t;
     struct job *j = r->job;
@@ -150,7 +150,7 @@ static int read_all(struct ckpt_task *t, struct sh_err *err)
 
 /* ------------------------------------------------------------------ on the loop */
 
-static void on_read(struct ckpt_task *t)
+static void on_read(struct disk_task *t)
 {
     struct reading *r = (struct reading *)t;
     struct job *j = r->job;
@@ -175,7 +175,7 @@ int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err)
     if (!r)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the beginning of a job");
     *r = (struct reading){.task = {.work = read_all, .done = on_read}, .job = j, .state = *state};
-    rc = ckpt_submit(j->x->ckpt, &r->task, err);
+    rc = disk_submit(j->x->disk, &r->task, err);
     if (rc) {
         free(r);
         return rc;

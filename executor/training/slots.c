@@ -21,8 +21,8 @@
 
 #define N_META 10
 
-struct disk_task {         /* a task with what it points to */
-    struct ckpt_task task; /* first member */
+struct ckpt_write {        /* a task with what it points to */
+    struct disk_task task; /* first member */
     struct job *job;
     struct slot *slot, *best; /* best: NULL: none, or it is that slot */
     int64_t step, attempt;
@@ -101,11 +101,11 @@ void slots_fini(struct job *j)
 /* ------------------------------------------------------------------ the first state */
 
 struct sweep_task {        /* a task with what it points to */
-    struct ckpt_task task; /* first member */
+    struct disk_task task; /* first member */
     char *dir, *keep;
 };
 
-static void on_swept(struct ckpt_task *t)
+static void on_swept(struct disk_task *t)
 {
     struct sweep_task *s = (struct sweep_task *)t;
 
@@ -127,8 +127,8 @@ static void remove_old_files(const struct job *j)
     if (!rc && j->resume)
         rc = sh_strdup(slash ? slash + 1 : j->resume, &s->keep, &err);
     if (!rc) {
-        s->task = (struct ckpt_task){.sweep_dir = s->dir, .sweep_keep = s->keep, .done = on_swept};
-        rc = ckpt_submit(j->x->ckpt, &s->task, &err);
+        s->task = (struct disk_task){.sweep_dir = s->dir, .sweep_keep = s->keep, .done = on_swept};
+        rc = disk_submit(j->x->disk, &s->task, &err);
     }
     if (!rc)
         return;
@@ -152,7 +152,7 @@ void slots_begin(struct job *j)
         s->step = j->disk_step = j->resume_step; /* as good as written */
     remove_old_files(j);
     s->is_valid = true;
-    j->step = j->max_step = j->deaths.furthest = j->deaths.kept = s->step;
+    j->step = j->max_step = j->crashes.furthest = j->crashes.kept = s->step;
 }
 
 /* ------------------------------------------------------------------ a checkpoint on demand */
@@ -253,7 +253,7 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
 
 /* ------------------------------------------------------------------ to disk */
 
-static void free_task(struct disk_task *d)
+static void free_task(struct ckpt_write *d)
 {
     if (!d)
         return;
@@ -266,9 +266,9 @@ static void free_task(struct disk_task *d)
 }
 
 /* It is where the scheduler looks for it, or cannot be. */
-static void on_stored(struct disk_task *d)
+static void on_stored(struct ckpt_write *d)
 {
-    struct ckpt_task *t = &d->task;
+    struct disk_task *t = &d->task;
     struct job *j = d->job;
     const char *name = j->x->conf->name;
 
@@ -298,7 +298,7 @@ static void on_stored(struct disk_task *d)
 
 static void on_pushed(void *arg, const struct sh_err *why)
 {
-    struct disk_task *d = arg;
+    struct ckpt_write *d = arg;
 
     d->job->pushing = NULL;
     sh_err_copy(&d->task.err, why);
@@ -316,9 +316,9 @@ void slots_stop_push(struct job *j)
     on_pushed(j->pushing, &why);
 }
 
-static void on_written(struct ckpt_task *t)
+static void on_written(struct disk_task *t)
 {
-    struct disk_task *d = (struct disk_task *)t;
+    struct ckpt_write *d = (struct ckpt_write *)t;
     struct job *j = d->job;
     const char *slash = strrchr(d->path, '/');
     const struct push_conf c = {
@@ -328,7 +328,7 @@ static void on_written(struct ckpt_task *t)
     if (d->best)
         d->best->is_writing = false;
     j->writing = NULL;
-    if (t->err.rc == SH_OK && j->x->haul &&
+    if (t->err.rc == SH_OK && j->x->transfers &&
         push_start(j->x, &c, on_pushed, d, &d->push, &t->err) == SH_OK)
         j->pushing = d;
     else
@@ -341,7 +341,7 @@ static const char *tensor_in(const struct job *j, const struct slot *s, size_t i
            json_integer_value(json_object_get(json_array_get(j->table, i), "off"));
 }
 
-static size_t fill_tensors(const struct job *j, const struct disk_task *d)
+static size_t fill_tensors(const struct job *j, const struct ckpt_write *d)
 {
     size_t n = 0;
 
@@ -359,7 +359,7 @@ static size_t fill_tensors(const struct job *j, const struct disk_task *d)
     return n;
 }
 
-static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct sh_err *err)
+static int fill_task(struct job *j, struct slot *s, struct ckpt_write *d, struct sh_err *err)
 {
     const bool has_trials = j->trials.last_step > 0;
     const char *const meta[N_META] = {"step",
@@ -390,7 +390,7 @@ static int fill_task(struct job *j, struct slot *s, struct disk_task *d, struct 
     if (!d->tensors || !d->losses || !d->path || !d->losses_path)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a checkpoint");
     memcpy(d->losses, j->losses, j->n_losses * sizeof(*d->losses));
-    d->task = (struct ckpt_task){.write_path = d->path,
+    d->task = (struct disk_task){.write_path = d->path,
                                  .tensors = d->tensors,
                                  .n_tensors = fill_tensors(j, d),
                                  .meta = d->meta,
@@ -408,7 +408,7 @@ void slots_write_newest(struct job *j)
 {
     struct slot *s = slots_newest(j);
     struct sh_err err = {0};
-    struct disk_task *d;
+    struct ckpt_write *d;
     int rc;
 
     if (!s || is_busy(j) || s->step <= j->disk_step || s->step == 0)
@@ -421,7 +421,7 @@ void slots_write_newest(struct job *j)
     d->step = s->step;
     rc = fill_task(j, s, d, &err);
     if (!rc)
-        rc = ckpt_submit(j->x->ckpt, &d->task, &err);
+        rc = disk_submit(j->x->disk, &d->task, &err);
     if (rc) {
         sh_log_err(SH_LOG_WARN, "job.checkpoint.disk", &err);
         free_task(d);

@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define CORNERED_NS ((int64_t)1000000000) /* so long no workspace fitted beside the state */
+#define MOVE_AFTER_NS ((int64_t)1000000000) /* so long no workspace fitted beside the state */
 
 /* BOUNDARY: paused, but not within an update. */
 enum target { TARGET_RUN, TARGET_PAUSE, TARGET_BOUNDARY, TARGET_DROP, TARGET_SWAP, TARGET_DISCARD };
@@ -498,7 +498,7 @@ static bool go_on(struct train *t, struct job *j)
             j->refused_ns = sh_clock_ns();
         if (err.rc == SH_E_DEVMEM && switch_is_idle(t->x->sw) && store_yield_pins(t->x->store))
             return true;
-        j->is_cornered = job_has_state(j) && sh_clock_ns() - j->refused_ns > CORNERED_NS;
+        j->must_move = job_has_state(j) && sh_clock_ns() - j->refused_ns > MOVE_AFTER_NS;
         /* The tenant's quota has shrunk below it: waiting here would hold the slot for nothing. */
         if (err.rc == SH_E_DEVMEM && job_check_fits(j, &why))
             train__fail(j, &why);
@@ -574,8 +574,8 @@ bool train_turn(struct train *t)
         return begin(t, j);
     if (j->trial_step && want != TARGET_DROP)
         return take_trial(j);
-    if (j->is_cornered) {
-        j->is_cornered = job_has_state(j);
+    if (j->must_move) {
+        j->must_move = job_has_state(j);
         j->refused_ns = 0;
         return leave(j);
     }

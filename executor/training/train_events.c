@@ -39,7 +39,7 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     job_count_usage(j); /* before anybody hears that it has ended */
     job_set_phase(j, phase);
     job_fill_state(j, &said);
-    last_words_keep(&t->x->last_words, &said);
+    outcomes_keep(&t->x->outcomes, &said);
     job_log_end(j->log, &said);
     SH_INFO("job.end",
             "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " redone=%" PRId64
@@ -241,7 +241,7 @@ void train_on_worker_dead(struct train *t, struct worker *w)
     job_log_say(j->log, "worker %u died (cause: %s) after step %" PRId64, w->index, w->exit_cause,
                 j->step);
     s = slots_newest(j);
-    n = deaths_note(&j->deaths, j->step, j->max_step, s ? s->step : 0);
+    n = crashes_note(&j->crashes, j->step, j->max_step, s ? s->step : 0);
     if (n <= JOB_MAX_DEATHS)
         return;
     SH_FAIL(&err, SH_E_UNAVAILABLE,
@@ -277,7 +277,7 @@ void train_on_start(struct train *t, const struct msg_job_start *m, const struct
         job_report(j);
         return;
     }
-    last_words_forget(&t->x->last_words, m->job);
+    outcomes_forget(&t->x->outcomes, m->job);
     if (j)
         SH_FAIL(&err, SH_E_CONFLICT, "this executor still trains job %" PRId64, j->id);
     else if (why_not)

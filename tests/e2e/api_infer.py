@@ -743,7 +743,7 @@ class Infer(Case):
         for t in threads:
             t.join()
         self.assertEqual(bad, [])
-        # What other tests left in limbo is given back when no run can use it any more.
+        # What other tests left draining is given back when no run can use it any more.
         self.assertTrue(wait_for(lambda: self.used() < 16384))
         stats = self.s.call("GET", "/v2/models/double/stats", key=self.s.key)[1]["model_stats"][0]
         self.assertGreaterEqual(stats["inference_stats"]["success"]["count"], 800)

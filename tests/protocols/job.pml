@@ -289,7 +289,7 @@ end:
         :: of_epoch[k] >= seen[k] && m == START ->
             if
             :: job[k] == none -> /* train_on_start */
-                words[k] = none; /* last_words_forget */
+                words[k] = none; /* outcomes_forget */
                 job[k] = live
             :: else
             fi;

@@ -4,10 +4,10 @@
  * read every minute could go before one of last year, two jobs could fetch the same file twice, and
  * what failed could leave its parts or be refused for ever.
  */
-/* uses: executor/files/blobs.o executor/files/cache.o executor/files/folder.o executor/files/haul.o */
+/* uses: executor/files/blobs.o executor/files/cache.o executor/files/folder.o executor/files/transfer.o */
 /* link: -lmicrohttpd -lcurl */
 #include "executor/files/blobs.h"
-#include "tests/unit/haul_world.h"
+#include "tests/unit/transfer_world.h"
 
 #include <sys/time.h>
 
@@ -38,8 +38,8 @@ static int tear_down(void **state)
 {
     struct world *w = *state;
 
-    haul_free(w->x.haul);
-    w->x.haul = NULL;
+    transfers_free(w->x.transfers);
+    w->x.transfers = NULL;
     blobs_free(w->x.blobs);
     world_stop(w);
     return 0;

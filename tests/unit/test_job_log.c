@@ -3,7 +3,7 @@
  * Without it a job that runs for weeks could fill the disk, or lose how it began; a full disk could
  * leave half a line, or the lines after it could be missing without a word; and who says a line
  * could wait for the disk. */
-/* uses: executor/report/job_log.o executor/report/job_log_file.o executor/files/checkpoint.o executor/files/checkpoint_work.o executor/files/push.o executor/files/haul.o executor/files/folder.o */
+/* uses: executor/report/job_log.o executor/report/job_log_file.o executor/files/disk.o executor/files/disk_work.o executor/files/push.o executor/files/transfer.o executor/files/folder.o */
 /* link: -lcurl */
 #include "common/clock.h"
 #include "common/mem.h"
@@ -177,12 +177,12 @@ static void rig_open(struct rig *r)
     r->x.conf = &r->conf;
     file_open(&r->f);
     assert_ok(sh_loop_new(&r->loop, NULL));
-    assert_ok(ckpt_new(r->loop, &r->x.ckpt, NULL));
+    assert_ok(disk_new(r->loop, &r->x.disk, NULL));
 }
 
 static void rig_close(struct rig *r)
 {
-    ckpt_free(r->x.ckpt);
+    disk_free(r->x.disk);
     sh_loop_free(r->loop);
     sh_test_dir_remove(r->f.dir);
 }
@@ -265,7 +265,7 @@ static void a_slow_disk_costs_lines_and_no_time(void **state)
 
     (void)state;
     rig_open(&r);
-    slow_disk_begin(&disk, r.x.ckpt);
+    slow_disk_begin(&disk, r.x.disk);
     l = open_log(&r, 1);
     start = sh_clock_ns();
     for (int i = 0; i < 3000; i++) {
@@ -323,12 +323,12 @@ static void an_end_of_the_process_writes_what_waits(void **state)
 
     (void)state;
     rig_open(&r);
-    slow_disk_begin(&disk, r.x.ckpt);
+    slow_disk_begin(&disk, r.x.disk);
     l = open_log(&r, 1);
     job_log_tick(l);
     slow_disk_end(&disk);
-    ckpt_free(r.x.ckpt);
-    r.x.ckpt = NULL;
+    disk_free(r.x.disk);
+    r.x.disk = NULL;
     job_log_say(l, "the last words");
     job_log_close(l);
     assert_int_equal(r.x.n_job_logs, 0);

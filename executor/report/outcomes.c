@@ -1,5 +1,5 @@
-/* last_words.c - see last_words.h. */
-#include "executor/report/last_words.h"
+/* outcomes.c - see outcomes.h. */
+#include "executor/report/outcomes.h"
 
 #include "common/log.h"
 #include "common/mem.h"
@@ -14,9 +14,9 @@ static void clear(struct msg_job_state *s)
     *s = (struct msg_job_state){0};
 }
 
-void last_words_keep(struct last_words *w, const struct msg_job_state *s)
+void outcomes_keep(struct outcomes *w, const struct msg_job_state *s)
 {
-    struct msg_job_state *to = &w->said[w->n++ % LAST_WORDS];
+    struct msg_job_state *to = &w->said[w->n++ % OUTCOMES_MAX];
     char *msg = NULL, *result = NULL;
 
     clear(to);
@@ -30,16 +30,16 @@ void last_words_keep(struct last_words *w, const struct msg_job_state *s)
     to->result = result;
 }
 
-void last_words_forget(struct last_words *w, int64_t job)
+void outcomes_forget(struct outcomes *w, int64_t job)
 {
-    for (size_t i = 0; i < LAST_WORDS; i++)
+    for (size_t i = 0; i < OUTCOMES_MAX; i++)
         if (w->said[i].job == job)
             clear(&w->said[i]);
 }
 
-void last_words_send(const struct last_words *w, const struct uplink *u)
+void outcomes_send(const struct outcomes *w, const struct uplink *u)
 {
-    for (size_t i = 0; i < LAST_WORDS; i++) {
+    for (size_t i = 0; i < OUTCOMES_MAX; i++) {
         struct sh_msg m = {.type = MSG_JOB_STATE};
 
         m.u.job_state = w->said[i];
@@ -48,8 +48,8 @@ void last_words_send(const struct last_words *w, const struct uplink *u)
     }
 }
 
-void last_words_fini(struct last_words *w)
+void outcomes_fini(struct outcomes *w)
 {
-    for (size_t i = 0; i < LAST_WORDS; i++)
+    for (size_t i = 0; i < OUTCOMES_MAX; i++)
         clear(&w->said[i]);
 }

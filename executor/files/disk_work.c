@@ -1,9 +1,9 @@
-/* checkpoint_work.c - the work of a task of checkpoint.h: files, in the order of its fields. It
+/* disk_work.c - the work of a task of disk.h: files, in the order of its fields. It
  * knows of no thread, so that a simulation does the same at a time of its own. */
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
-#include "executor/files/checkpoint.h"
+#include "executor/files/disk.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -14,7 +14,7 @@
 
 #define LOSSES_MAX_BYTES ((size_t)64 << 20)
 
-static int hash_file(const char *path, struct ckpt_task *t, struct sh_err *err)
+static int hash_file(const char *path, struct disk_task *t, struct sh_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC), rc;
 
@@ -25,7 +25,7 @@ static int hash_file(const char *path, struct ckpt_task *t, struct sh_err *err)
     return rc;
 }
 
-int ckpt_replace_file(const char *path, const struct sh_buf *b, const char *what,
+int disk_replace_file(const char *path, const struct sh_buf *b, const char *what,
                       struct sh_err *err)
 {
     char *tmp = NULL;
@@ -48,7 +48,7 @@ int ckpt_replace_file(const char *path, const struct sh_buf *b, const char *what
     return rc;
 }
 
-static int write_losses(const struct ckpt_task *t, struct sh_err *err)
+static int write_losses(const struct disk_task *t, struct sh_err *err)
 {
     size_t n = t->n_losses;
     struct sh_buf b;
@@ -64,12 +64,12 @@ static int write_losses(const struct ckpt_task *t, struct sh_err *err)
     if (!rc)
         rc = sh_buf_puts(&b, "]\n", err);
     if (!rc)
-        rc = ckpt_replace_file(t->losses_path, &b, "the losses", err);
+        rc = disk_replace_file(t->losses_path, &b, "the losses", err);
     sh_buf_fini(&b);
     return rc;
 }
 
-static void sweep(const struct ckpt_task *t)
+static void sweep(const struct disk_task *t)
 {
     DIR *d = opendir(t->sweep_dir);
     struct dirent *e;
@@ -83,7 +83,7 @@ static void sweep(const struct ckpt_task *t)
     closedir(d);
 }
 
-void ckpt_work(struct ckpt_task *t)
+void disk_work(struct disk_task *t)
 {
     int64_t start = sh_clock_ns();
     bool wrote = false;

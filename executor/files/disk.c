@@ -1,17 +1,17 @@
-/* checkpoint.c - see checkpoint.h: the thread. What it does is in checkpoint_work.c. */
-#include "executor/files/checkpoint.h"
+/* disk.c - see disk.h: the thread. What it does is in disk_work.c. */
+#include "executor/files/disk.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
-struct ckpt {
+struct disk {
     struct sh_loop *loop;
     pthread_t thread;
     bool is_started;
     /* Protects the two lists, the count and `stop`; nothing is called while it is held. */
     pthread_mutex_t mutex;
     pthread_cond_t cond;
-    struct ckpt_task *todo, **todo_tail, *done, **done_tail;
+    struct disk_task *todo, **todo_tail, *done, **done_tail;
     size_t n_todo;
     bool stop;
 };
@@ -20,11 +20,11 @@ struct ckpt {
 
 static void *thread_main(void *arg)
 {
-    struct ckpt *c = arg;
+    struct disk *c = arg;
 
     pthread_mutex_lock(&c->mutex);
     while (!c->stop) {
-        struct ckpt_task *t = c->todo;
+        struct disk_task *t = c->todo;
 
         if (!t) {
             pthread_cond_wait(&c->cond, &c->mutex);
@@ -34,7 +34,7 @@ static void *thread_main(void *arg)
         if (!c->todo)
             c->todo_tail = &c->todo;
         pthread_mutex_unlock(&c->mutex);
-        ckpt_work(t);
+        disk_work(t);
         pthread_mutex_lock(&c->mutex);
         t->next = NULL;
         *c->done_tail = t;
@@ -49,11 +49,11 @@ static void *thread_main(void *arg)
 
 static void on_wake(struct sh_loop *l, void *arg)
 {
-    struct ckpt *c = arg;
+    struct disk *c = arg;
 
     (void)l;
     for (;;) {
-        struct ckpt_task *t;
+        struct disk_task *t;
 
         pthread_mutex_lock(&c->mutex);
         t = c->done;
@@ -70,9 +70,9 @@ static void on_wake(struct sh_loop *l, void *arg)
     }
 }
 
-int ckpt_new(struct sh_loop *l, struct ckpt **out, struct sh_err *err)
+int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err)
 {
-    struct ckpt *c = calloc(1, sizeof(*c));
+    struct disk *c = calloc(1, sizeof(*c));
     int native;
 
     *out = NULL;
@@ -86,7 +86,7 @@ int ckpt_new(struct sh_loop *l, struct ckpt **out, struct sh_err *err)
     sh_loop_on_wake(l, on_wake, c);
     native = pthread_create(&c->thread, NULL, thread_main, c);
     if (native) {
-        ckpt_free(c);
+        disk_free(c);
         return SH_FAIL(err, SH_E_NOMEM, "could not start the checkpoint thread (error %d)", native);
     }
     c->is_started = true;
@@ -94,7 +94,7 @@ int ckpt_new(struct sh_loop *l, struct ckpt **out, struct sh_err *err)
     return SH_OK;
 }
 
-void ckpt_free(struct ckpt *c)
+void disk_free(struct disk *c)
 {
     if (!c)
         return;
@@ -106,7 +106,7 @@ void ckpt_free(struct ckpt *c)
         pthread_join(c->thread, NULL);
     on_wake(c->loop, c);
     while (c->todo) {
-        struct ckpt_task *t = c->todo;
+        struct disk_task *t = c->todo;
 
         c->todo = t->next;
         SH_FAIL(&t->err, SH_E_CANCELLED, "the executor stopped before it was written");
@@ -117,14 +117,14 @@ void ckpt_free(struct ckpt *c)
     free(c);
 }
 
-int ckpt_submit(struct ckpt *c, struct ckpt_task *t, struct sh_err *err)
+int disk_submit(struct disk *c, struct disk_task *t, struct sh_err *err)
 {
     int rc = SH_OK;
 
     t->next = NULL;
     pthread_mutex_lock(&c->mutex);
-    if (c->n_todo >= CKPT_MAX_TASKS) {
-        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%u files wait to be written", CKPT_MAX_TASKS);
+    if (c->n_todo >= DISK_MAX_TASKS) {
+        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%u files wait to be written", DISK_MAX_TASKS);
     } else {
         *c->todo_tail = t;
         c->todo_tail = &t->next;

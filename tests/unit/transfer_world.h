@@ -1,13 +1,13 @@
-/* haul_world.h - an API that breaks off, stalls, damages and refuses, in this process, and as much
- * of an executor as haul.c, blobs.c and push.c look at.
+/* transfer_world.h - an API that breaks off, stalls, damages and refuses, in this process, and as
+ * much of an executor as transfer.c, blobs.c and push.c look at.
  */
-#ifndef SH_TESTS_UNIT_HAUL_WORLD_H
-#define SH_TESTS_UNIT_HAUL_WORLD_H
+#ifndef SH_TESTS_UNIT_TRANSFER_WORLD_H
+#define SH_TESTS_UNIT_TRANSFER_WORLD_H
 
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
-#include "executor/files/haul.h"
+#include "executor/files/transfer.h"
 #include "sh_test.h"
 
 #include <ftw.h>
@@ -246,7 +246,7 @@ static void world_start(struct world *w)
                                  .api_retry_s = 1};
     w->x.conf = &w->conf;
     assert_ok(sh_loop_new(&w->x.loop, NULL));
-    assert_ok(haul_new(&w->x, &w->x.haul, NULL));
+    assert_ok(transfers_new(&w->x, &w->x.transfers, NULL));
 }
 
 static int world_remove(const char *path, const struct stat *st, int flag, struct FTW *ftw)
@@ -257,7 +257,7 @@ static int world_remove(const char *path, const struct stat *st, int flag, struc
 
 static void world_stop(struct world *w)
 {
-    haul_free(w->x.haul);
+    transfers_free(w->x.transfers);
     atomic_store(&w->stalls, false);
     MHD_stop_daemon(w->server);
     sh_loop_free(w->x.loop);

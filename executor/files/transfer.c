@@ -1,5 +1,5 @@
-/* haul.c - see haul.h. */
-#include "executor/files/haul.h"
+/* transfer.c - see transfer.h. */
+#include "executor/files/transfer.h"
 
 #include "common/clock.h"
 #include "common/http.h"
@@ -25,28 +25,28 @@
 #define KEY_MAX 128
 #define PROBLEM_MAX ((size_t)64 << 10)
 
-static const int N_LINES[HAUL_N_WAYS] = {[HAUL_IN] = 2, [HAUL_OUT] = 1};
+static const int N_LINES[TRANSFER_N_WAYS] = {[TRANSFER_IN] = 2, [TRANSFER_OUT] = 1};
 #define ALL_LINES 3
 
-struct haul_line {
-    struct haul *h;
-    enum haul_way way;
+struct transfer_line {
+    struct transfers *h;
+    enum transfer_way way;
     struct sh_http *http;
     pthread_t thread;
     bool is_started;
-    struct haul_task *task; /* under the mutex */
+    struct transfer_task *task; /* under the mutex */
 };
 
-struct haul {
+struct transfers {
     struct exec *x;
     struct sh_io *io;
     int event; /* the loop's wake-up is the checkpoint thread's */
     char key[KEY_MAX];
-    struct haul_line lines[ALL_LINES];
+    struct transfer_line lines[ALL_LINES];
     /* Protects the lists and the lines' tasks; nothing is called while it is held. */
     pthread_mutex_t mutex;
     pthread_cond_t cond;
-    struct haul_task *todo[HAUL_N_WAYS], **todo_tail[HAUL_N_WAYS], *done, **done_tail;
+    struct transfer_task *todo[TRANSFER_N_WAYS], **todo_tail[TRANSFER_N_WAYS], *done, **done_tail;
     atomic_bool stop; /* raised under the mutex */
 };
 
@@ -72,7 +72,7 @@ static int refusal(const struct sh_http_reply *r, const char *path, struct sh_er
     return rc;
 }
 
-static int call(struct haul_line *l, struct sh_http_req *q, struct sh_http_reply *r,
+static int call(struct transfer_line *l, struct sh_http_req *q, struct sh_http_reply *r,
                 struct sh_err *err)
 {
     int rc;
@@ -92,13 +92,13 @@ static bool is_passing(const struct sh_err *e)
            e->rc == SH_E_NOMEM;
 }
 
-static void count(const struct haul_line *l, const char *result)
+static void count(const struct transfer_line *l, const char *result)
 {
     sh_metric_add(M_shunt_blob_transfers_total,
-                  SH_LABELS(l->h->x->conf->name, l->way == HAUL_IN ? "in" : "out", result), 1);
+                  SH_LABELS(l->h->x->conf->name, l->way == TRANSFER_IN ? "in" : "out", result), 1);
 }
 
-static void wait_a_while(struct haul_line *l, int64_t ms)
+static void wait_a_while(struct transfer_line *l, int64_t ms)
 {
     int64_t end = sh_clock_ns() + ms * 1000000;
 
@@ -111,7 +111,7 @@ struct attempts {
 };
 
 /* True: try once more. moved: bytes that are there now; more than before is a new beginning. */
-static bool again(struct haul_line *l, struct attempts *a, int64_t moved, struct sh_err *one)
+static bool again(struct transfer_line *l, struct attempts *a, int64_t moved, struct sh_err *one)
 {
     int64_t now = sh_clock_ns(), most_ns = l->h->x->conf->api_retry_s * 1000000000;
 
@@ -136,20 +136,21 @@ static bool again(struct haul_line *l, struct attempts *a, int64_t moved, struct
     return true;
 }
 
-static int settle(const struct haul_line *l, const struct sh_err *one, uint64_t bytes,
+static int settle(const struct transfer_line *l, const struct sh_err *one, uint64_t bytes,
                   struct sh_err *err)
 {
     count(l, one->rc ? sh_rc_name(one->rc) : "ok");
     if (one->rc)
         return sh_err_copy(err, one);
     sh_metric_add(M_shunt_blob_bytes_total,
-                  SH_LABELS(l->h->x->conf->name, l->way == HAUL_IN ? "in" : "out"), (double)bytes);
+                  SH_LABELS(l->h->x->conf->name, l->way == TRANSFER_IN ? "in" : "out"),
+                  (double)bytes);
     return SH_OK;
 }
 
 /* ------------------------------------------------------------------ in */
 
-int haul_size(struct haul_line *l, const char *path, uint64_t *bytes, struct sh_err *err)
+int transfer_size(struct transfer_line *l, const char *path, uint64_t *bytes, struct sh_err *err)
 {
     struct sh_http_req q = {.method = "HEAD", .path = path};
     struct attempts a = {0};
@@ -173,7 +174,7 @@ struct incoming {
     char etag[72]; /* of what lies in the part; "" = unknown */
 };
 
-static int get_once(struct haul_line *l, struct incoming *in, struct sh_err *err)
+static int get_once(struct transfer_line *l, struct incoming *in, struct sh_err *err)
 {
     struct sh_http_req q = {.method = "GET", .path = in->path, .out_fd = in->fd};
     struct sh_http_reply r = {0};
@@ -218,8 +219,8 @@ static int check(struct incoming *in, const char *digest, uint64_t *bytes, struc
                    *bytes);
 }
 
-static void get_all(struct haul_line *l, struct incoming *in, const char *digest, uint64_t *bytes,
-                    struct sh_err *one)
+static void get_all(struct transfer_line *l, struct incoming *in, const char *digest,
+                    uint64_t *bytes, struct sh_err *one)
 {
     struct attempts a = {0};
     int n_damaged = 0;
@@ -237,8 +238,8 @@ static void get_all(struct haul_line *l, struct incoming *in, const char *digest
     }
 }
 
-int haul_get(struct haul_line *l, const char *path, const char *digest, const char *part,
-             const char *to, struct sh_err *err)
+int transfer_get(struct transfer_line *l, const char *path, const char *digest, const char *part,
+                 const char *to, struct sh_err *err)
 {
     struct incoming in = {.path = path, .part = part};
     struct sh_err one = {0};
@@ -286,7 +287,7 @@ static int open_outgoing(struct outgoing *o, const char *from, struct sh_err *er
     return rc;
 }
 
-static int put_once(struct haul_line *l, const struct outgoing *o, struct sh_err *err)
+static int put_once(struct transfer_line *l, const struct outgoing *o, struct sh_err *err)
 {
     struct sh_http_req q = {.method = "PUT",
                             .path = o->path,
@@ -304,7 +305,7 @@ static int put_once(struct haul_line *l, const struct outgoing *o, struct sh_err
     return rc;
 }
 
-int haul_put(struct haul_line *l, const char *path, const char *from, struct sh_err *err)
+int transfer_put(struct transfer_line *l, const char *path, const char *from, struct sh_err *err)
 {
     struct outgoing o = {.path = path};
     struct attempts a = {0};
@@ -327,9 +328,9 @@ int haul_put(struct haul_line *l, const char *path, const char *from, struct sh_
 
 /* ------------------------------------------------------------------ threads */
 
-static struct haul_task *take(struct haul *h, enum haul_way way)
+static struct transfer_task *take(struct transfers *h, enum transfer_way way)
 {
-    struct haul_task *t = h->todo[way];
+    struct transfer_task *t = h->todo[way];
 
     if (!t)
         return NULL;
@@ -339,15 +340,15 @@ static struct haul_task *take(struct haul *h, enum haul_way way)
     return t;
 }
 
-const atomic_bool *haul_ends(const struct haul_line *l)
+const atomic_bool *transfer_ends(const struct transfer_line *l)
 {
     return &l->h->stop;
 }
 
 static void *thread_main(void *arg)
 {
-    struct haul_line *l = arg;
-    struct haul *h = l->h;
+    struct transfer_line *l = arg;
+    struct transfers *h = l->h;
 
     pthread_mutex_lock(&h->mutex);
     while (!atomic_load(&h->stop)) {
@@ -371,13 +372,13 @@ static void *thread_main(void *arg)
 
 static void on_event(struct sh_loop *loop, int fd, unsigned events, void *arg)
 {
-    struct haul *h = arg;
+    struct transfers *h = arg;
     eventfd_t n;
 
     (void)loop, (void)events;
     eventfd_read(fd, &n);
     for (;;) {
-        struct haul_task *t;
+        struct transfer_task *t;
 
         pthread_mutex_lock(&h->mutex);
         t = h->done;
@@ -393,7 +394,7 @@ static void on_event(struct sh_loop *loop, int fd, unsigned events, void *arg)
     }
 }
 
-void haul_submit(struct haul *h, enum haul_way way, struct haul_task *t)
+void transfer_submit(struct transfers *h, enum transfer_way way, struct transfer_task *t)
 {
     t->next = NULL;
     pthread_mutex_lock(&h->mutex);
@@ -405,7 +406,7 @@ void haul_submit(struct haul *h, enum haul_way way, struct haul_task *t)
 
 /* ------------------------------------------------------------------ life */
 
-static int read_key(struct haul *h, const char *path, struct sh_err *err)
+static int read_key(struct transfers *h, const char *path, struct sh_err *err)
 {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd >= 0 ? read(fd, h->key, sizeof(h->key) - 1) : -1;
@@ -422,13 +423,13 @@ static int read_key(struct haul *h, const char *path, struct sh_err *err)
     return rc;
 }
 
-static int start_lines(struct haul *h, struct sh_err *err)
+static int start_lines(struct transfers *h, struct sh_err *err)
 {
     size_t n = 0;
 
-    for (int way = 0; way < HAUL_N_WAYS; way++)
+    for (int way = 0; way < TRANSFER_N_WAYS; way++)
         for (int i = 0; i < N_LINES[way]; i++, n++) {
-            struct haul_line *l = &h->lines[n];
+            struct transfer_line *l = &h->lines[n];
             const char *ca = h->x->conf->api_ca_file;
             int rc = sh_http_new(h->x->conf->api, h->key, &l->http, err), native;
 
@@ -437,7 +438,7 @@ static int start_lines(struct haul *h, struct sh_err *err)
             if (rc)
                 return rc;
             l->h = h;
-            l->way = (enum haul_way)way;
+            l->way = (enum transfer_way)way;
             native = pthread_create(&l->thread, NULL, thread_main, l);
             if (native)
                 return SH_FAIL(err, SH_E_NOMEM, "could not start a thread for blobs (error %d)",
@@ -447,16 +448,16 @@ static int start_lines(struct haul *h, struct sh_err *err)
     return SH_OK;
 }
 
-int haul_new(struct exec *x, struct haul **out, struct sh_err *err)
+int transfers_new(struct exec *x, struct transfers **out, struct sh_err *err)
 {
-    struct haul *h = calloc(1, sizeof(*h));
+    struct transfers *h = calloc(1, sizeof(*h));
     int rc;
 
     *out = NULL;
     if (!h)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the threads for blobs");
     h->x = x;
-    for (int way = 0; way < HAUL_N_WAYS; way++)
+    for (int way = 0; way < TRANSFER_N_WAYS; way++)
         h->todo_tail[way] = &h->todo[way];
     h->done_tail = &h->done;
     pthread_mutex_init(&h->mutex, NULL);
@@ -470,14 +471,14 @@ int haul_new(struct exec *x, struct haul **out, struct sh_err *err)
     if (!rc)
         rc = start_lines(h, err);
     if (rc) {
-        haul_free(h);
+        transfers_free(h);
         return rc;
     }
     *out = h;
     return SH_OK;
 }
 
-void haul_free(struct haul *h)
+void transfers_free(struct transfers *h)
 {
     if (!h)
         return;
@@ -493,8 +494,8 @@ void haul_free(struct haul *h)
             pthread_join(h->lines[i].thread, NULL);
     if (h->event >= 0)
         on_event(h->x->loop, h->event, 0, h);
-    for (int way = 0; way < HAUL_N_WAYS; way++)
-        for (struct haul_task *t; (t = take(h, (enum haul_way)way));) {
+    for (int way = 0; way < TRANSFER_N_WAYS; way++)
+        for (struct transfer_task *t; (t = take(h, (enum transfer_way)way));) {
             SH_FAIL(&t->err, SH_E_CANCELLED, "the executor stopped before it was carried");
             t->done(t);
         }

@@ -1,5 +1,5 @@
-/* deaths.c - see deaths.h. */
-#include "executor/training/deaths.h"
+/* crashes.c - see crashes.h. */
+#include "executor/training/crashes.h"
 
 #include <stdbool.h>
 
@@ -9,7 +9,7 @@ static bool is_at_furthest(int64_t at, int64_t furthest)
     return at + 1 >= furthest;
 }
 
-uint32_t deaths_note(struct deaths *d, int64_t at, int64_t furthest, int64_t kept)
+uint32_t crashes_note(struct crashes *d, int64_t at, int64_t furthest, int64_t kept)
 {
     bool is_new = furthest > d->furthest;
     bool is_kept = kept > d->kept && !is_at_furthest(at, furthest);

@@ -1,14 +1,14 @@
-/* test_haul.c - files on their way between an executor and an API on another host.
+/* test_transfer.c - files on their way between an executor and an API on another host.
  *
  * Without it a broken connection could cost a large dataset its first half each time, a file that
  * changed meanwhile could be glued together from two, a damaged one could get its name, a server
  * that says nothing could hold a job for ever, and a job that is lost could go on sending.
  */
-/* uses: executor/files/haul.o executor/files/push.o executor/files/folder.o */
+/* uses: executor/files/transfer.o executor/files/push.o executor/files/folder.o */
 /* link: -lmicrohttpd -lcurl -Wl,--wrap=sh_http_call */
 #include "common/http.h"
 #include "executor/files/push.h"
-#include "tests/unit/haul_world.h"
+#include "tests/unit/transfer_world.h"
 
 #include <sys/time.h>
 
@@ -53,39 +53,39 @@ static int tear_down(void **state)
 /* ------------------------------------------------------------------ one transfer */
 
 struct transfer {
-    struct haul_task task; /* first member */
+    struct transfer_task task; /* first member */
     const char *path, *digest;
     char from[128], part[128], to[128];
     bool is_done;
 };
 
-static int work_get(struct haul_task *t, struct haul_line *l, struct sh_err *err)
+static int work_get(struct transfer_task *t, struct transfer_line *l, struct sh_err *err)
 {
     struct transfer *f = (struct transfer *)t;
 
-    return haul_get(l, f->path, f->digest, f->part, f->to, err);
+    return transfer_get(l, f->path, f->digest, f->part, f->to, err);
 }
 
-static int work_put(struct haul_task *t, struct haul_line *l, struct sh_err *err)
+static int work_put(struct transfer_task *t, struct transfer_line *l, struct sh_err *err)
 {
     struct transfer *f = (struct transfer *)t;
 
-    return haul_put(l, f->path, f->from, err);
+    return transfer_put(l, f->path, f->from, err);
 }
 
-static void on_done(struct haul_task *t)
+static void on_done(struct transfer_task *t)
 {
     ((struct transfer *)t)->is_done = true;
 }
 
-static void begin(struct world *w, struct transfer *f, haul_work_fn *work)
+static void begin(struct world *w, struct transfer *f, transfer_work_fn *work)
 {
     f->task.work = work;
     f->task.done = on_done;
     snprintf(f->from, sizeof(f->from), "%s/from", w->dir);
     snprintf(f->part, sizeof(f->part), "%s/blobs/tmp/x.part", w->dir);
     snprintf(f->to, sizeof(f->to), "%s/blobs/x", w->dir);
-    haul_submit(w->x.haul, work == work_get ? HAUL_IN : HAUL_OUT, &f->task);
+    transfer_submit(w->x.transfers, work == work_get ? TRANSFER_IN : TRANSFER_OUT, &f->task);
 }
 
 /* Turns of the loop until *flag, at most 20 s. */
@@ -98,7 +98,7 @@ static void wait_for(struct world *w, const bool *flag)
     assert_true(*flag);
 }
 
-static void carry(struct world *w, struct transfer *f, haul_work_fn *work)
+static void carry(struct world *w, struct transfer *f, transfer_work_fn *work)
 {
     begin(w, f, work);
     wait_for(w, &f->is_done);
@@ -394,5 +394,5 @@ int main(void)
         WORLD_TEST(a_start_keeps_young_parts_and_no_other_folder),
     };
 
-    return cmocka_run_group_tests_name("haul", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
 }

@@ -1,7 +1,7 @@
-/* ckpt.c - executor/files/checkpoint.h without its thread: the same work (checkpoint_work.c) at a
+/* disk_thread.c - executor/files/disk.h without its thread: the same work (disk_work.c) at a
  * virtual time. It is done at once when the task begins or at once when it ends; in between the
  * task's memory is in use, and who changes it is found by what the file says. */
-#include "executor/files/checkpoint.h"
+#include "executor/files/disk.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/profile.h"
 
@@ -11,16 +11,16 @@
 #define MAX_NS SIM_MS(6)
 #define NS_PER_BYTE 0.4 /* of a disk of 2.5 GB/s; so many bytes of the simulation are real ones */
 
-struct ckpt {
+struct disk {
     struct sim_proc *proc;
-    struct ckpt_task *first, **last;
+    struct disk_task *first, **last;
     size_t n;
     bool is_busy, is_done;
 };
 
-int ckpt_new(struct sh_loop *l, struct ckpt **out, struct sh_err *err)
+int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err)
 {
-    struct ckpt *c = calloc(1, sizeof(*c));
+    struct disk *c = calloc(1, sizeof(*c));
 
     (void)l;
     *out = c;
@@ -32,19 +32,19 @@ int ckpt_new(struct sh_loop *l, struct ckpt **out, struct sh_err *err)
 }
 
 /* A process of the simulation ends without it. */
-void ckpt_free(struct ckpt *c)
+void disk_free(struct disk *c)
 {
     free(c);
 }
 
-static void work(struct ckpt_task *t)
+static void work(struct disk_task *t)
 {
     sim_disk_in_task(true);
-    ckpt_work(t);
+    disk_work(t);
     sim_disk_in_task(false);
 }
 
-static int64_t duration(const struct ckpt *c, const struct ckpt_task *t)
+static int64_t duration(const struct disk *c, const struct disk_task *t)
 {
     const struct sim_disk *d = sim_disk(sim_proc_host(c->proc));
     double ns = (double)sim_between(MIN_NS, MAX_NS);
@@ -54,12 +54,12 @@ static int64_t duration(const struct ckpt *c, const struct ckpt_task *t)
     return (int64_t)(ns * (d->slow > 0 ? d->slow : 1));
 }
 
-static void begin(struct ckpt *c);
+static void begin(struct disk *c);
 
 static void on_end(void *arg, uint64_t n)
 {
-    struct ckpt *c = arg;
-    struct ckpt_task *t = c->first;
+    struct disk *c = arg;
+    struct disk_task *t = c->first;
 
     (void)n;
     if (!c->is_done)
@@ -76,10 +76,10 @@ static void on_end(void *arg, uint64_t n)
     begin(c);
 }
 
-/* Never within ckpt_submit(): who submits goes on first. */
+/* Never within disk_submit(): who submits goes on first. */
 static void on_begin(void *arg, uint64_t early)
 {
-    struct ckpt *c = arg;
+    struct disk *c = arg;
     const int64_t ns = duration(c, c->first);
 
     c->is_done = early;
@@ -89,7 +89,7 @@ static void on_begin(void *arg, uint64_t early)
         sim_after(c->proc, ns, on_end, c, 0);
 }
 
-static void begin(struct ckpt *c)
+static void begin(struct disk *c)
 {
     if (c->is_busy || !c->first)
         return;
@@ -97,10 +97,10 @@ static void begin(struct ckpt *c)
     sim_after(c->proc, SIM_US(5), on_begin, c, sim_below(2));
 }
 
-int ckpt_submit(struct ckpt *c, struct ckpt_task *t, struct sh_err *err)
+int disk_submit(struct disk *c, struct disk_task *t, struct sh_err *err)
 {
-    if (c->n >= CKPT_MAX_TASKS)
-        return SH_FAIL(err, SH_E_QUEUEFULL, "%u files wait to be written", CKPT_MAX_TASKS);
+    if (c->n >= DISK_MAX_TASKS)
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%u files wait to be written", DISK_MAX_TASKS);
     t->next = NULL;
     *c->last = t;
     c->last = &t->next;

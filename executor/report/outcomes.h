@@ -1,0 +1,20 @@
+/* outcomes.h - how jobs of this executor ended, for a scheduler that connects later. The last
+ * OUTCOMES_MAX of them are kept, until the scheduler starts the job again. */
+#ifndef SH_EXECUTOR_REPORT_OUTCOMES_H
+#define SH_EXECUTOR_REPORT_OUTCOMES_H
+
+#include "executor/report/uplink.h"
+
+#define OUTCOMES_MAX 64
+
+struct outcomes {
+    struct msg_job_state said[OUTCOMES_MAX]; /* a ring; msg and result are OWNED copies */
+    size_t n;
+};
+
+void outcomes_keep(struct outcomes *w, const struct msg_job_state *s);
+void outcomes_forget(struct outcomes *w, int64_t job);
+void outcomes_send(const struct outcomes *w, const struct uplink *u);
+void outcomes_fini(struct outcomes *w);
+
+#endif
