@@ -1,7 +1,6 @@
 /* models.h - model versions: mirror of the database, and what each executor makes of them.
  *
- *   REGISTERED -> LOADING  MODEL_LOAD went to an executor
- * [load_where_missing]
+ *   REGISTERED -> LOADING  MODEL_LOAD went to an executor              [load_where_missing]
  *   LOADING    -> READY    every connected executor has answered, one is READY  [settle]
  *   LOADING    -> FAILED   every connected executor has failed for good         [settle]
  *   any of them -> UNLOADING  the database says so: a client asked             [follow]
