@@ -1,3 +1,4 @@
+/* idmap.c - see idmap.h: linear probing; a removal moves later entries back. */
 #include "common/idmap.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* leader.c - see leader.h. */
 #include "scheduler/leader.h"
 
 #include "common/clock.h"

@@ -1,3 +1,4 @@
+/* dbthread.c - see dbthread.h: the thread, its connection, what waits meanwhile. */
 #include "scheduler/database/dbthread.h"
 
 #include "common/clock.h"

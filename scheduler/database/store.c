@@ -1,3 +1,4 @@
+/* store.c - see store.h: the lease, its fence, versions, executors. */
 #include "scheduler/database/store.h"
 
 #include "common/buf.h"

@@ -1,3 +1,4 @@
+/* store_past.c - see store.h: how long ended jobs took, for estimates. */
 #include "common/job.h"
 #include "common/mem.h"
 #include "scheduler/database/store.h"

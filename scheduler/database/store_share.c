@@ -1,3 +1,4 @@
+/* store_share.c - see store.h: shares of tenants. */
 #include "common/buf.h"
 #include "scheduler/database/store.h"
 #include "scheduler/database/store_int.h"

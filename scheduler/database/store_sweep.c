@@ -1,3 +1,4 @@
+/* store_sweep.c - see store.h: partitions, and old rows. */
 #include "common/mem.h"
 #include "scheduler/database/store.h"
 #include "scheduler/database/store_int.h"

@@ -1,3 +1,4 @@
+/* conf.c - see conf.h: the options of shunt-scheduler. */
 #include "scheduler/decide/conf.h"
 
 #include "common/mem.h"

@@ -1,3 +1,4 @@
+/* decide.c - see decide.h: requests, and how it all comes together. */
 #include "common/mem.h"
 #include "scheduler/decide/decide_int.h"
 

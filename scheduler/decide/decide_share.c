@@ -1,3 +1,4 @@
+/* decide_share.c - see decide.h: what each tenant holds, wants and would get. */
 #include "common/mem.h"
 #include "scheduler/decide/decide.h"
 

@@ -1,3 +1,4 @@
+/* job.c - see job.h: the legal steps, and changes that wait for the database. */
 #include "scheduler/decide/job.h"
 
 #include "common/life.h"

@@ -1,3 +1,4 @@
+/* lines.c - see lines.h. */
 #include "scheduler/decide/lines.h"
 
 #include "common/mem.h"

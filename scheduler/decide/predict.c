@@ -1,3 +1,4 @@
+/* predict.c - see predict.h. */
 #include "scheduler/decide/predict.h"
 
 #include "common/mem.h"

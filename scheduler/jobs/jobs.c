@@ -1,3 +1,4 @@
+/* jobs.c - see jobs.h: starts, reports, deadlines, wishes of clients. */
 #include "scheduler/jobs/jobs.h"
 
 #include "common/clock.h"

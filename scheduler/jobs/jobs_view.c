@@ -1,3 +1,4 @@
+/* jobs_view.c - see jobs.h: what a look at the database brings. */
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"

@@ -1,3 +1,4 @@
+/* models.c - see models.h. */
 #include "scheduler/models/models.h"
 
 #include "common/clock.h"

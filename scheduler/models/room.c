@@ -1,3 +1,4 @@
+/* room.c - see room.h. */
 #include "scheduler/models/room.h"
 
 #include "common/clock.h"

@@ -1,3 +1,4 @@
+/* serving.c - see serving.h. */
 #include "scheduler/models/serving.h"
 
 #include "common/clock.h"

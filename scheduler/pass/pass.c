@@ -1,3 +1,4 @@
+/* pass.c - see pass.h: fills the snapshot, calls decide(), acts. */
 #include "scheduler/pass/pass.h"
 
 #include "common/clock.h"

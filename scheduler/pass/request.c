@@ -1,3 +1,4 @@
+/* request.c - see request.h. */
 #include "scheduler/pass/request.h"
 
 #include "common/clock.h"

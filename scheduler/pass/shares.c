@@ -1,3 +1,4 @@
+/* shares.c - see shares.h. */
 #include "scheduler/pass/shares.h"
 
 #include "scheduler/sched.h"

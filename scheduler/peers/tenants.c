@@ -1,3 +1,4 @@
+/* tenants.c - see tenants.h. */
 #include "scheduler/peers/tenants.h"
 
 #include "common/mem.h"

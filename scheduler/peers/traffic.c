@@ -1,3 +1,4 @@
+/* traffic.c - see traffic.h. */
 #include "scheduler/peers/traffic.h"
 
 #include "common/latency.h"

@@ -1,3 +1,4 @@
+/* report.c - see report.h. */
 #include "scheduler/records/report.h"
 
 #include "common/clock.h"

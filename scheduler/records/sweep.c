@@ -1,3 +1,4 @@
+/* sweep.c - see sweep.h. */
 #include "scheduler/records/sweep.h"
 
 #include "common/clock.h"

@@ -1,3 +1,4 @@
+/* usage.c - see usage.h. */
 #include "scheduler/records/usage.h"
 
 #include "common/clock.h"
