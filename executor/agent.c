@@ -45,12 +45,12 @@ static void exec_state(struct agent *a, bool anyway)
         now->host_programs == a->told.host_programs && now->fences == a->told.fences)
         return;
     a->told = *now;
-    uplink_send(&x->uplink, &m);
+    uplink_send(&x->report.uplink, &m);
 }
 
 void agent_second(struct agent *a)
 {
-    if (a && sh_link_wire(a->x->uplink.link)) /* NULL: this process ends */
+    if (a && sh_link_wire(a->x->report.uplink.link)) /* NULL: this process ends */
         exec_state(a, false);
 }
 
@@ -70,7 +70,7 @@ static void on_up(struct sh_wire *w, void *arg)
                                              .pool_bytes = dev_mem_bytes(x->mem),
                                              .n_workers = (uint32_t)x->conf->workers,
                                              .incarnation = x->incarnation};
-    uplink_send(&x->uplink, &m);
+    uplink_send(&x->report.uplink, &m);
     residency_clear_quotas(space_residency(x->space)); /* it tells those that count now */
     host_clear_quotas(x->store);
     exec_state(a, true);
@@ -80,15 +80,15 @@ static void on_up(struct sh_wire *w, void *arg)
     for (struct model *o = store_next_shape(x->store, NULL); o; o = store_next_shape(x->store, o))
         if (o->phase == MODEL_READY)
             model_report(o);
-    outcomes_send(&x->outcomes, &x->uplink);
+    outcomes_send(&x->report.outcomes, &x->report.uplink);
     store_told_nothing(x->store);
     train_report_all(x->train);
     batch_report_all(x->batch);
     m = (struct sh_msg){.type = MSG_EXEC_SYNCED};
     m.u.exec_synced.incarnation = x->incarnation;
-    uplink_send(&x->uplink, &m);
-    x->uplink.is_greeted = true;
-    usage_on_up(x->usage);
+    uplink_send(&x->report.uplink, &m);
+    x->report.uplink.is_greeted = true;
+    usage_on_up(x->report.usage);
     SH_INFO("scheduler.up", "epoch=%" PRIu64, a->epoch);
 }
 
@@ -97,7 +97,7 @@ static void on_down(struct sh_wire *w, const struct sh_err *why, void *arg)
     struct agent *a = arg;
 
     (void)w;
-    a->x->uplink.is_greeted = false;
+    a->x->report.uplink.is_greeted = false;
     SH_WARN("scheduler.down", "msg=\"%s\"", why->msg);
 }
 
@@ -174,10 +174,10 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         return;
     case MSG_PING:
         pong.u.pong.cookie = m->u.ping.cookie;
-        uplink_send(&x->uplink, &pong);
+        uplink_send(&x->report.uplink, &pong);
         return;
     case MSG_USAGE_STORED: /* true whoever says it */
-        usage_on_stored(x->usage, &m->u.usage_stored);
+        usage_on_stored(x->report.usage, &m->u.usage_stored);
         return;
     case MSG_TENANT_MEMORY:
         if (is_current(a, m->u.tenant_memory.epoch, "TENANT_MEMORY"))
@@ -272,7 +272,7 @@ int agent_new(struct exec *x, struct agent **out, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the link to the scheduler");
     a->x = x;
     read_host_id(a->host_id, sizeof(a->host_id));
-    rc = sh_link_new(x->loop, x->conf->scheduler, &h, &x->uplink.link, err);
+    rc = sh_link_new(x->loop, x->conf->scheduler, &h, &x->report.uplink.link, err);
     if (rc) {
         free(a);
         return rc;
@@ -285,7 +285,7 @@ void agent_free(struct agent *a)
 {
     if (!a)
         return;
-    sh_link_free(a->x->uplink.link);
-    a->x->uplink = (struct uplink){0};
+    sh_link_free(a->x->report.uplink.link);
+    a->x->report.uplink = (struct uplink){0};
     free(a);
 }

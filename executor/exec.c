@@ -61,8 +61,8 @@ static void turn(struct exec *x)
         if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train) &&
             !batch_turn(x->batch)) {
             if (x->is_stopping && train_is_quiet(x->train) && batch_is_quiet(x->batch) &&
-                switch_is_quiet(x->sw) && x->n_job_logs == 0 && x->n_keeping == 0 &&
-                usage_drain(x->usage))
+                switch_is_quiet(x->sw) && x->report.logs.n == 0 && x->n_keeping == 0 &&
+                usage_drain(x->report.usage))
                 sh_loop_stop(x->loop);
             return;
         }
@@ -98,7 +98,7 @@ static void on_gauges(struct sh_loop *l, void *arg)
     store_second(x->store);
     keep_second(x->store);
     agent_second(x->agent);
-    usage_second(x->usage);
+    usage_second(x->report.usage);
     if (++x->n_seconds % KEPT_SWEEP_S == 0)
         kept_dir_sweep(x);
 }
@@ -168,15 +168,23 @@ static int open_device(struct exec *x, struct sh_err *err)
 
 static int start_remote(struct exec *x, struct sh_err *err)
 {
+    const struct exec_conf *c = x->conf;
+    const struct transfer_conf there = {.executor = c->name,
+                                        .api = c->api,
+                                        .key_file = c->api_key_file,
+                                        .ca_file = c->api_ca_file,
+                                        .retry_s = c->api_retry_s};
+    const struct blobs_conf here = {
+        .state_dir = c->state_dir, .executor = c->name, .cache_bytes = c->blob_cache_bytes};
     int rc;
 
-    if (!x->conf->api || !x->conf->api[0])
+    if (!c->api || !c->api[0])
         return SH_OK;
-    rc = transfers_new(x, &x->transfers, err);
+    rc = transfers_new(&there, x->loop, &x->files.transfers, err);
     if (!rc)
-        rc = blobs_new(x, &x->blobs, err);
+        rc = blobs_new(&here, x->files.transfers, &x->files.blobs, err);
     if (!rc)
-        push_sweep_jobs(x);
+        push_sweep_jobs(&x->files);
     return rc;
 }
 
@@ -188,11 +196,11 @@ static int start_modules(struct exec *x, struct sh_err *err)
     int rc = start_remote(x, err);
 
     if (!rc)
-        rc = usage_new(x, &x->usage, err);
+        rc = usage_new(x->conf->state_dir, x->conf->name, &x->report.uplink, &x->report.usage, err);
     if (!rc)
         rc = store_new(x, &users, &x->store, err);
     if (!rc)
-        rc = disk_new(x->loop, &x->disk, err);
+        rc = disk_new(x->loop, &x->files.disk, err);
     if (!rc)
         rc = switch_new(x, &rival, &x->sw, err);
     if (!rc)
@@ -223,7 +231,10 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
 {
     int rc;
 
-    *x = (struct exec){.conf = conf, .loop = loop};
+    *x = (struct exec){.conf = conf,
+                       .loop = loop,
+                       .files = {.state_dir = conf->state_dir, .executor = conf->name},
+                       .report.logs = {.files = &x->files, .device = conf->device}};
     rc = sh_wire_keys_open(&conf->link_key,
                            (const char *const[]){conf->scheduler, conf->data_addr, NULL},
                            &x->link_keys, err);
@@ -280,19 +291,19 @@ void exec_fini(struct exec *x)
     x->data = NULL;
     sh_wire_keys_free(x->link_keys);
     drain(x);
-    disk_free(x->disk);
-    x->disk = NULL;
-    transfers_free(x->transfers);
-    x->transfers = NULL;
+    disk_free(x->files.disk);
+    x->files.disk = NULL;
+    transfers_free(x->files.transfers);
+    x->files.transfers = NULL;
     train_free(x->train);
     batch_free(x->batch);
-    outcomes_fini(&x->outcomes);
+    outcomes_fini(&x->report.outcomes);
     switch_free(x->sw);
     store_free(x->store);
-    blobs_free(x->blobs);
+    blobs_free(x->files.blobs);
     pool_free(x->pool);
     slabs_free(x->slabs);
-    usage_free(x->usage);
+    usage_free(x->report.usage);
     sh_timer_del(x->idle_timer);
     sh_timer_del(x->gauge_timer);
     sh_timer_del(x->stop_timer);

@@ -12,25 +12,21 @@
 #include "common/loop.h"
 #include "common/wire_keys.h"
 #include "executor/ablation.h"
+#include "executor/files/files.h"
 #include "executor/memory/space.h"
 #include "executor/memory/transmit.h"
-#include "executor/report/outcomes.h"
-#include "executor/report/uplink.h"
+#include "executor/report/report.h"
 #include "runtime/device/dev.h"
 
 struct agent;
 struct batch;
-struct blobs;
-struct disk;
 struct data;
 struct exec_hooks;
-struct transfers;
 struct pool;
 struct slabs;
 struct store;
 struct switcher;
 struct train;
-struct usage;
 
 enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
 
@@ -62,6 +58,8 @@ struct exec {
     struct ablations ablations;       /* ablation.c's */
     uint64_t n_seconds;
     struct sh_loop *loop;
+    struct files files;
+    struct report report;
     struct dev_lib *lib;
     struct dev_mem *mem;
     struct tx *tx;
@@ -72,21 +70,14 @@ struct exec {
     struct switcher *sw;
     struct train *train;
     struct batch *batch;
-    struct usage *usage;
-    struct outcomes outcomes;
-    struct disk *disk;           /* NULL at the very end */
-    struct transfers *transfers; /* NULL: the folder is shared with the API */
-    struct blobs *blobs;         /* likewise */
     struct sh_wire_keys *link_keys;
     struct data *data;
     struct agent *agent;
-    struct uplink uplink;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
     uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
     uint32_t train_ticket;   /* last value of TX_SLOT_STATE */
     uint32_t inputs_ticket;  /* last value of TX_SLOT_INPUTS */
     uint32_t n_inputs_loose; /* inputs.c: on their way, and no ticket says when they have come */
-    uint32_t n_job_logs;     /* that have lines to write; of ended jobs too */
     uint32_t n_keeping;      /* files of kept_dir.h that are being written */
     bool is_stopping;        /* SIGTERM came */
 };
@@ -99,9 +90,5 @@ void exec_stop(struct exec *x);
 void exec_fini(struct exec *x);
 
 const char *stop_way_name(enum stop_way w);
-
-/* A path from a command: absolute, or relative to <state-dir>/<root>. *out: OWNED, free(). */
-int exec_path(const struct exec *x, const char *root, const char *path, char **out,
-              struct sh_err *err);
 
 #endif

@@ -58,7 +58,7 @@ static void report(struct batch_job *j)
     j->reported_ns = sh_clock_ns();
     j->reported_phase = j->phase;
     j->reported_at = j->ran_at;
-    uplink_send(&j->x->uplink, &m);
+    uplink_send(&j->x->report.uplink, &m);
 }
 
 static void report_durable(const struct batch_job *j)
@@ -75,17 +75,17 @@ static void report_durable(const struct batch_job *j)
                                                      .path = path,
                                                      .digest = j->durable_digest,
                                                      .bytes = j->durable_bytes};
-    uplink_send(&j->x->uplink, &m);
+    uplink_send(&j->x->report.uplink, &m);
 }
 
 static void report_saved(struct batch_job *j)
 {
-    uplink_send(&j->x->uplink, &(struct sh_msg){.type = MSG_JOB_SAVED,
-                                                .u.job_saved = {.job = j->id,
-                                                                .attempt = j->attempt,
-                                                                .asked = j->save_asked,
-                                                                .step = j->durable_at,
-                                                                .msg = ""}});
+    uplink_send(&j->x->report.uplink, &(struct sh_msg){.type = MSG_JOB_SAVED,
+                                                       .u.job_saved = {.job = j->id,
+                                                                       .attempt = j->attempt,
+                                                                       .asked = j->save_asked,
+                                                                       .step = j->durable_at,
+                                                                       .msg = ""}});
     j->save_asked = 0;
 }
 
@@ -111,7 +111,7 @@ static void end_job(struct batch_job *j, enum msg_job_phase phase)
     j->phase = phase;
     report(j);
     fill_state(j, &said);
-    outcomes_keep(&j->x->outcomes, &said);
+    outcomes_keep(&j->x->report.outcomes, &said);
     job_log_progress(j->log, &said, j->ran_at - j->first_at, 0, true);
     job_log_end(j->log, &said);
     SH_INFO("job.end",
@@ -131,7 +131,7 @@ static void fail(struct batch_job *j, const struct sh_err *why)
 static bool submit(struct batch_job *j, struct disk_task *t, disk_work_fn *work, disk_done_fn *done)
 {
     *t = (struct disk_task){.work = work, .done = done};
-    if (disk_submit(j->x->disk, t, NULL))
+    if (disk_submit(j->x->files.disk, t, NULL))
         return false; /* the thread has too much to do: again at the next tick */
     j->n_tasks++;
     return true;
@@ -381,7 +381,8 @@ static void on_run(void *arg, const struct run_result *r)
 
     j->running = NULL;
     j->busy_ns += r->total_ns - r->queue_ns;
-    usage_job(j->x->usage, j->id, r->total_ns - r->queue_ns, r->rc ? j->ran_at : s->at + s->n, 1);
+    usage_job(j->x->report.usage, j->id, r->total_ns - r->queue_ns,
+              r->rc ? j->ran_at : s->at + s->n, 1);
     j->preemptions += r->n_passed > 0;
     if (r->rc) {
         s->state = SLOT_FULL; /* once more, unless it is the batch that kills them */
@@ -500,7 +501,7 @@ static void deliver(struct batch_job *j)
         .job = j->id, .attempt = j->attempt, .dir = j->dir, .files = {RESULT_FILE_NAME}};
     struct sh_err err = {0};
 
-    if (push_start(j->x, &c, on_pushed, j, &j->push, &err))
+    if (push_start(&j->x->files, &c, on_pushed, j, &j->push, &err))
         on_pushed(j, &err);
 }
 
@@ -518,7 +519,7 @@ static void on_finished(struct disk_task *t)
     if (err.rc) {
         j->is_broken = true;
         fail(j, &err);
-    } else if (j->x->transfers) {
+    } else if (j->x->files.transfers) {
         deliver(j);
     } else {
         end_job(j, MSG_JOB_DONE);
@@ -570,7 +571,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m, const stru
         report(j);
         return;
     }
-    outcomes_forget(&b->x->outcomes, m->job);
+    outcomes_forget(&b->x->report.outcomes, m->job);
     if (j)
         SH_FAIL(&err, SH_E_CONFLICT, "this executor still has job %" PRId64, j->id);
     else if (why_not)
@@ -584,7 +585,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m, const stru
                                                 .state = MSG_JOB_FAILED,
                                                 .rc = err.rc,
                                                 .msg = err.msg};
-        uplink_send(&b->x->uplink, &no);
+        uplink_send(&b->x->report.uplink, &no);
         return;
     }
     SH_INFO("job.start", "job=%" PRId64 " attempt=%u model=%s resume_step=%" PRId64, m->job,

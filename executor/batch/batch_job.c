@@ -27,7 +27,7 @@ void batch__job_free(struct batch_job *j)
     batch_io_close(j);
     /* What was done so far is of use to this executor alone (push.h). */
     if (j->dir && j->has_ended && j->phase != MSG_JOB_SUSPENDED)
-        push_forget_job(j->x, j->dir);
+        push_forget_job(&j->x->files, j->dir);
     json_decref(j->spec);
     json_decref(j->inputs);
     json_decref(j->outputs);
@@ -76,9 +76,9 @@ static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct
     if (!rc)
         rc = sh_strdup(m->resume_digest, &j->resume_digest, err);
     if (!rc)
-        rc = exec_path(j->x, "blobs", m->dataset, &j->dataset, err);
+        rc = files_path(&j->x->files, "blobs", m->dataset, &j->dataset, err);
     if (!rc)
-        rc = exec_path(j->x, "jobs", m->dir, &j->dir, err);
+        rc = files_path(&j->x->files, "jobs", m->dir, &j->dir, err);
     if (!rc)
         rc = parse(m->spec, &j->spec, err);
     if (!rc)
@@ -90,10 +90,11 @@ static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct
     if (!rc && mkdir(j->dir, 0750) < 0 && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
     if (!rc)
-        j->log = job_log_open(j->x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about,
-                                                           "sample", m->redone, m->preemptions});
+        j->log = job_log_open(&j->x->report.logs,
+                              &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "sample",
+                                                     m->redone, m->preemptions});
     if (!rc)
-        rc = blob_want(j->x, &j->blobs, m->dataset, err);
+        rc = blob_want(j->x->files.blobs, &j->blobs, m->dataset, err);
     return rc;
 }
 

@@ -50,7 +50,8 @@ struct blob {
 };
 
 struct blobs {
-    struct exec *x;
+    struct blobs_conf conf;
+    struct transfers *transfers;
     struct cache *cache;
     struct blob *list;
     uint64_t n_gone;
@@ -81,18 +82,17 @@ static int read_path(struct blob *o, const char *path, struct sh_err *err)
 static int below(const struct blobs *b, char **out, const char *folder, const char *name,
                  const char *suffix, struct sh_err *err)
 {
-    return sh_asprintf(err, out, "%s/%s%s%s", b->x->conf->state_dir, folder, name, suffix);
+    return sh_asprintf(err, out, "%s/%s%s%s", b->conf.state_dir, folder, name, suffix);
 }
 
 /* ------------------------------------------------------------------ room */
 
 static void show(const struct blobs *b)
 {
-    const char *name = b->x->conf->name;
+    const char *name = b->conf.executor;
 
     sh_metric_set(M_shunt_blob_cache_bytes, SH_LABELS(name, "used"), (double)cache_bytes(b->cache));
-    sh_metric_set(M_shunt_blob_cache_bytes, SH_LABELS(name, "limit"),
-                  (double)b->x->conf->blob_cache_bytes);
+    sh_metric_set(M_shunt_blob_cache_bytes, SH_LABELS(name, "limit"), (double)b->conf.cache_bytes);
 }
 
 static void on_evict(const char *name, uint64_t bytes, void *arg)
@@ -102,13 +102,13 @@ static void on_evict(const char *name, uint64_t bytes, void *arg)
     int rc = below(b, &from, "blobs/", name, "", NULL);
 
     if (!rc)
-        rc = sh_asprintf(NULL, &to, "%s/blobs/tmp/" GONE "%" PRIu64, b->x->conf->state_dir,
-                         b->n_gone++);
+        rc =
+            sh_asprintf(NULL, &to, "%s/blobs/tmp/" GONE "%" PRIu64, b->conf.state_dir, b->n_gone++);
     if (rc || rename(from, to))
         SH_WARN("blob.evict", "path=%s msg=\"could not take it away: %m\"", name);
     else
         SH_INFO("blob.evict", "path=%s bytes=%" PRIu64, name, bytes);
-    sh_metric_add(M_shunt_blob_evicted_bytes_total, SH_LABELS(b->x->conf->name), (double)bytes);
+    sh_metric_add(M_shunt_blob_evicted_bytes_total, SH_LABELS(b->conf.executor), (double)bytes);
     free(from);
     free(to);
 }
@@ -278,7 +278,7 @@ static bool goes_on(struct blob *o)
         free_blob(o);
         return false;
     }
-    if (o->task.err.rc == SH_E_CANCELLED && !o->b->x->is_stopping) {
+    if (o->task.err.rc == SH_E_CANCELLED && !transfers_end(o->b->transfers)) {
         start(o); /* it was wanted again before the thread had stopped */
         return false;
     }
@@ -316,7 +316,7 @@ static void submit(struct blob *o, transfer_work_fn *work, transfer_done_fn *don
     o->task.work = work;
     o->task.done = done;
     o->task.err = (struct sh_err){0};
-    transfer_submit(o->b->x->transfers, TRANSFER_IN, &o->task);
+    transfer_submit(o->b->transfers, TRANSFER_IN, &o->task);
 }
 
 static void on_sized(struct transfer_task *t)
@@ -386,19 +386,18 @@ static bool share(struct blob *o, struct blob_set *s)
     return true;
 }
 
-static int begin(struct exec *x, struct blob_set *s, const char *path, struct blob **out,
+static int begin(struct blobs *b, struct blob_set *s, const char *path, struct blob **out,
                  struct sh_err *err)
 {
-    int rc = new_blob(x->blobs, path, out, err);
+    int rc = new_blob(b, path, out, err);
 
     if (!rc)
         rc = add(s, *out, err);
     return rc;
 }
 
-int blob_want(struct exec *x, struct blob_set *s, const char *path, struct sh_err *err)
+int blob_want(struct blobs *b, struct blob_set *s, const char *path, struct sh_err *err)
 {
-    struct blobs *b = x->blobs;
     struct blob name = {0}, *o;
     int rc;
 
@@ -407,7 +406,7 @@ int blob_want(struct exec *x, struct blob_set *s, const char *path, struct sh_er
     rc = read_path(&name, path, err);
     if (rc || share(find(b, path, name.kind), s))
         return rc;
-    rc = begin(x, s, path, &o, err);
+    rc = begin(b, s, path, &o, err);
     if (rc)
         return rc;
     o->kind = name.kind;
@@ -421,17 +420,17 @@ int blob_want(struct exec *x, struct blob_set *s, const char *path, struct sh_er
     return SH_OK;
 }
 
-int blob_want_job_file(struct exec *x, struct blob_set *s, const char *path, bool optional,
+int blob_want_job_file(struct blobs *b, struct blob_set *s, const char *path, bool optional,
                        struct sh_err *err)
 {
     struct blob *o;
     int rc;
 
-    if (!x->blobs || !path[0] || path[0] == '/')
+    if (!b || !path[0] || path[0] == '/')
         return SH_OK;
     if (!strchr(path, '/'))
         return SH_FAIL(err, SH_E_INVALID, "\"%.100s\" is not the name of a job's file", path);
-    rc = begin(x, s, path, &o, err);
+    rc = begin(b, s, path, &o, err);
     if (rc)
         return rc;
     o->kind = BLOB_JOB_FILE;
@@ -440,9 +439,8 @@ int blob_want_job_file(struct exec *x, struct blob_set *s, const char *path, boo
     return SH_OK;
 }
 
-int blob_adopt(struct exec *x, struct blob_set *s, const char *path, struct sh_err *err)
+int blob_adopt(struct blobs *b, struct blob_set *s, const char *path, struct sh_err *err)
 {
-    struct blobs *b = x->blobs;
     struct cache_item *item;
     struct blob *o;
     char *full = NULL;
@@ -450,7 +448,7 @@ int blob_adopt(struct exec *x, struct blob_set *s, const char *path, struct sh_e
 
     if (!b)
         return SH_OK;
-    rc = begin(x, s, path, &o, err);
+    rc = begin(b, s, path, &o, err);
     if (!rc)
         rc = read_path(o, path, err);
     if (!rc)
@@ -572,7 +570,8 @@ static int count_old(struct blobs *b, struct sh_err *err)
     return rc;
 }
 
-int blobs_new(struct exec *x, struct blobs **out, struct sh_err *err)
+int blobs_new(const struct blobs_conf *c, struct transfers *transfers, struct blobs **out,
+              struct sh_err *err)
 {
     struct blobs *b = calloc(1, sizeof(*b));
     int rc;
@@ -580,9 +579,10 @@ int blobs_new(struct exec *x, struct blobs **out, struct sh_err *err)
     *out = NULL;
     if (!b)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the blobs");
-    b->x = x;
+    b->conf = *c;
+    b->transfers = transfers;
     empty_tmp(b, true);
-    rc = cache_new((uint64_t)x->conf->blob_cache_bytes, on_evict, b, &b->cache, err);
+    rc = cache_new((uint64_t)c->cache_bytes, on_evict, b, &b->cache, err);
     if (!rc)
         rc = count_old(b, err);
     if (rc) {

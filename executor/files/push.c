@@ -53,7 +53,7 @@ static void on_done(struct transfer_task *t)
     free_push(p);
 }
 
-static int make_url(const struct exec *x, const struct push_conf *c, const char *file, char **out,
+static int make_url(const struct files *f, const struct push_conf *c, const char *file, char **out,
                     struct sh_err *err)
 {
     bool is_published = c->publish && strcmp(c->publish, file) == 0;
@@ -65,14 +65,14 @@ static int make_url(const struct exec *x, const struct push_conf *c, const char 
                        "/api/v1/jobs/%" PRId64 "/files/%s?attempt=%" PRIu32 "%s&executor=", c->job,
                        file, c->attempt, is_published ? "&publish=true" : "");
     if (!rc)
-        rc = sh_buf_escape(&b, x->conf->name, "-._~", err);
+        rc = sh_buf_escape(&b, f->executor, "-._~", err);
     if (!rc)
         *out = sh_buf_take(&b);
     sh_buf_fini(&b);
     return rc;
 }
 
-int push_start(struct exec *x, const struct push_conf *c, push_done_fn *done, void *arg,
+int push_start(const struct files *f, const struct push_conf *c, push_done_fn *done, void *arg,
                struct push **out, struct sh_err *err)
 {
     struct push *p = calloc(1, sizeof(*p));
@@ -80,7 +80,7 @@ int push_start(struct exec *x, const struct push_conf *c, push_done_fn *done, vo
 
     *out = NULL;
     for (size_t i = 0; !rc && i < PUSH_MAX && c->files[i]; i++) {
-        rc = make_url(x, c, c->files[i], &p->url[i], err);
+        rc = make_url(f, c, c->files[i], &p->url[i], err);
         if (!rc)
             rc = sh_asprintf(err, &p->file[i], "%s/%s", c->dir, c->files[i]);
     }
@@ -93,7 +93,7 @@ int push_start(struct exec *x, const struct push_conf *c, push_done_fn *done, vo
     p->arg = arg;
     p->task.work = work;
     p->task.done = on_done;
-    transfer_submit(x->transfers, TRANSFER_OUT, &p->task);
+    transfer_submit(f->transfers, TRANSFER_OUT, &p->task);
     *out = p;
     return SH_OK;
 }
@@ -115,15 +115,15 @@ static int work_forget(struct transfer_task *t, struct transfer_line *l, struct 
     return SH_OK;
 }
 
-int push_own_dir(const struct exec *x, char **out, struct sh_err *err)
+int push_own_dir(const struct files *f, char **out, struct sh_err *err)
 {
     static uint64_t n;
 
-    return sh_asprintf(err, out, "%s/jobs/" GONE "%" PRIu64, x->conf->state_dir, n++);
+    return sh_asprintf(err, out, "%s/jobs/" GONE "%" PRIu64, f->state_dir, n++);
 }
 
 /* TAKES dir; NULL is allowed. */
-static void forget(struct exec *x, char *dir)
+static void forget(const struct files *f, char *dir)
 {
     struct push *p = dir ? calloc(1, sizeof(*p)) : NULL;
 
@@ -134,28 +134,28 @@ static void forget(struct exec *x, char *dir)
     p->file[0] = dir;
     p->task.work = work_forget;
     p->task.done = on_done;
-    transfer_submit(x->transfers, TRANSFER_OUT, &p->task);
+    transfer_submit(f->transfers, TRANSFER_OUT, &p->task);
 }
 
 /* Renamed at once: the job may come back before the thread has removed it. */
-void push_forget_job(struct exec *x, const char *dir)
+void push_forget_job(const struct files *f, const char *dir)
 {
     char *to = NULL;
 
-    if (!x->transfers || push_own_dir(x, &to, NULL))
+    if (!f->transfers || push_own_dir(f, &to, NULL))
         return;
     if (rename(dir, to))
         free(to);
     else
-        forget(x, to);
+        forget(f, to);
 }
 
-void push_remove_dir(struct exec *x, const char *dir)
+void push_remove_dir(const struct files *f, const char *dir)
 {
     char *copy = NULL;
 
-    if (x->transfers && sh_strdup(dir, &copy, NULL) == SH_OK)
-        forget(x, copy);
+    if (f->transfers && sh_strdup(dir, &copy, NULL) == SH_OK)
+        forget(f, copy);
 }
 
 static bool has_young_part(const char *dir)
@@ -174,12 +174,12 @@ static bool has_young_part(const char *dir)
     return found;
 }
 
-void push_sweep_jobs(const struct exec *x)
+void push_sweep_jobs(const struct files *f)
 {
     char *root = NULL, *dir = NULL;
     int64_t id;
     struct dirent *e;
-    DIR *d = sh_asprintf(NULL, &root, "%s/jobs", x->conf->state_dir) ? NULL : opendir(root);
+    DIR *d = sh_asprintf(NULL, &root, "%s/jobs", f->state_dir) ? NULL : opendir(root);
 
     while (d && (e = readdir(d))) {
         bool is_gone = strncmp(e->d_name, GONE, strlen(GONE)) == 0;

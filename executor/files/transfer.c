@@ -38,7 +38,8 @@ struct transfer_line {
 };
 
 struct transfers {
-    struct exec *x;
+    struct transfer_conf conf;
+    struct sh_loop *loop;
     struct sh_io *io;
     int event; /* the loop's wake-up is the checkpoint thread's */
     char key[KEY_MAX];
@@ -95,7 +96,7 @@ static bool is_passing(const struct sh_err *e)
 static void count(const struct transfer_line *l, const char *result)
 {
     sh_metric_add(M_shunt_blob_transfers_total,
-                  SH_LABELS(l->h->x->conf->name, l->way == TRANSFER_IN ? "in" : "out", result), 1);
+                  SH_LABELS(l->h->conf.executor, l->way == TRANSFER_IN ? "in" : "out", result), 1);
 }
 
 static void wait_a_while(struct transfer_line *l, int64_t ms)
@@ -113,7 +114,7 @@ struct attempts {
 /* True: try once more. moved: bytes that are there now; more than before is a new beginning. */
 static bool again(struct transfer_line *l, struct attempts *a, int64_t moved, struct sh_err *one)
 {
-    int64_t now = sh_clock_ns(), most_ns = l->h->x->conf->api_retry_s * 1000000000;
+    int64_t now = sh_clock_ns(), most_ns = l->h->conf.retry_s * 1000000000;
 
     if (atomic_load(&l->task->stop)) {
         *one = (struct sh_err){0};
@@ -143,7 +144,7 @@ static int settle(const struct transfer_line *l, const struct sh_err *one, uint6
     if (one->rc)
         return sh_err_copy(err, one);
     sh_metric_add(M_shunt_blob_bytes_total,
-                  SH_LABELS(l->h->x->conf->name, l->way == TRANSFER_IN ? "in" : "out"),
+                  SH_LABELS(l->h->conf.executor, l->way == TRANSFER_IN ? "in" : "out"),
                   (double)bytes);
     return SH_OK;
 }
@@ -430,8 +431,8 @@ static int start_lines(struct transfers *h, struct sh_err *err)
     for (int way = 0; way < TRANSFER_N_WAYS; way++)
         for (int i = 0; i < N_LINES[way]; i++, n++) {
             struct transfer_line *l = &h->lines[n];
-            const char *ca = h->x->conf->api_ca_file;
-            int rc = sh_http_new(h->x->conf->api, h->key, &l->http, err), native;
+            const char *ca = h->conf.ca_file;
+            int rc = sh_http_new(h->conf.api, h->key, &l->http, err), native;
 
             if (!rc && ca && ca[0])
                 rc = sh_http_trust(l->http, ca, err);
@@ -448,7 +449,8 @@ static int start_lines(struct transfers *h, struct sh_err *err)
     return SH_OK;
 }
 
-int transfers_new(struct exec *x, struct transfers **out, struct sh_err *err)
+int transfers_new(const struct transfer_conf *c, struct sh_loop *loop, struct transfers **out,
+                  struct sh_err *err)
 {
     struct transfers *h = calloc(1, sizeof(*h));
     int rc;
@@ -456,7 +458,8 @@ int transfers_new(struct exec *x, struct transfers **out, struct sh_err *err)
     *out = NULL;
     if (!h)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the threads for blobs");
-    h->x = x;
+    h->conf = *c;
+    h->loop = loop;
     for (int way = 0; way < TRANSFER_N_WAYS; way++)
         h->todo_tail[way] = &h->todo[way];
     h->done_tail = &h->done;
@@ -465,9 +468,9 @@ int transfers_new(struct exec *x, struct transfers **out, struct sh_err *err)
     h->event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = h->event < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not make a wake-up for blobs") : SH_OK;
     if (!rc)
-        rc = sh_io_add(x->loop, h->event, SH_IO_READ, on_event, h, &h->io, err);
+        rc = sh_io_add(loop, h->event, SH_IO_READ, on_event, h, &h->io, err);
     if (!rc)
-        rc = read_key(h, x->conf->api_key_file, err);
+        rc = read_key(h, c->key_file, err);
     if (!rc)
         rc = start_lines(h, err);
     if (rc) {
@@ -476,6 +479,11 @@ int transfers_new(struct exec *x, struct transfers **out, struct sh_err *err)
     }
     *out = h;
     return SH_OK;
+}
+
+bool transfers_end(const struct transfers *h)
+{
+    return atomic_load(&h->stop);
 }
 
 void transfers_free(struct transfers *h)
@@ -493,7 +501,7 @@ void transfers_free(struct transfers *h)
         if (h->lines[i].is_started)
             pthread_join(h->lines[i].thread, NULL);
     if (h->event >= 0)
-        on_event(h->x->loop, h->event, 0, h);
+        on_event(h->loop, h->event, 0, h);
     for (int way = 0; way < TRANSFER_N_WAYS; way++)
         for (struct transfer_task *t; (t = take(h, (enum transfer_way)way));) {
             SH_FAIL(&t->err, SH_E_CANCELLED, "the executor stopped before it was carried");

@@ -14,7 +14,7 @@
 #define SH_EXECUTOR_FILES_TRANSFER_H
 
 #include "common/hash.h"
-#include "executor/exec.h"
+#include "common/loop.h"
 
 #include <stdatomic.h>
 
@@ -34,9 +34,18 @@ struct transfer_task {
     struct sh_err err;
 };
 
+struct transfer_conf { /* strings: BORROWED for good */
+    const char *executor, *api, *key_file;
+    const char *ca_file; /* NULL or "": the authorities of the host */
+    int64_t retry_s;
+};
+
 /* Reads the key file. *out: OWNED, transfers_free(). */
-int transfers_new(struct exec *x, struct transfers **out, struct sh_err *err);
+int transfers_new(const struct transfer_conf *c, struct sh_loop *loop, struct transfers **out,
+                  struct sh_err *err);
 void transfers_free(struct transfers *h); /* what is under way is stopped; every done() is called */
+/* They are being freed: what is submitted now is cancelled. */
+bool transfers_end(const struct transfers *h);
 void transfer_submit(struct transfers *h, enum transfer_way way,
                      struct transfer_task *t); /* TAKES t */
 

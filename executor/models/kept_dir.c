@@ -32,7 +32,7 @@ struct file {
     int64_t used_s;
 };
 
-struct files {
+struct listing {
     struct file *items; /* OWNED */
     size_t n, cap;
     uint64_t bytes;
@@ -274,7 +274,7 @@ int kept_dir_write(struct exec *x, const struct kept_file *f, struct kept_about 
     if (!rc)
         rc = sh_asprintf(err, &w->part, "%s" PART "%016" PRIx64, f->path, x->incarnation);
     if (!rc)
-        rc = disk_submit(x->disk, &w->task, err);
+        rc = disk_submit(x->files.disk, &w->task, err);
     if (rc)
         free_writing(w);
     else
@@ -316,7 +316,7 @@ static bool is_being_written(int folder, const char *name)
     return is;
 }
 
-static int look(const struct exec *x, int folder, const char *name, struct files *out,
+static int look(const struct exec *x, int folder, const char *name, struct listing *out,
                 struct sh_err *err)
 {
     struct stat st;
@@ -348,7 +348,7 @@ static int by_use(const void *a, const void *b)
     return (x->used_s > y->used_s) - (x->used_s < y->used_s);
 }
 
-static void evict(const struct exec *x, int folder, struct files *f)
+static void evict(const struct exec *x, int folder, struct listing *f)
 {
     const uint64_t limit = (uint64_t)x->conf->kept_bytes;
     size_t n = 0;
@@ -365,7 +365,7 @@ static void evict(const struct exec *x, int folder, struct files *f)
 
 void kept_dir_sweep(const struct exec *x)
 {
-    struct files f = {0};
+    struct listing f = {0};
     struct sh_err err = {0};
     char *path = NULL;
     DIR *d = NULL;

@@ -53,7 +53,7 @@ static void report_version(const struct model *m)
                                  .left_ns = step.left_ns,
                                  .short_bytes = m->phase == MODEL_FAILED ? m->short_bytes : 0,
                                  .short_of_tenant = m->is_short_of_tenant};
-    uplink_send(&store__exec(m->store)->uplink, &msg);
+    uplink_send(&store__exec(m->store)->report.uplink, &msg);
 }
 
 void shape_report(const struct model *m)
@@ -72,7 +72,7 @@ void shape_report(const struct model *m)
                                  .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
                                  .profile = {profile, n * sizeof(profile[0])},
                                  .took_ns = m->took_ns};
-    uplink_send(&store__exec(m->store)->uplink, &msg);
+    uplink_send(&store__exec(m->store)->report.uplink, &msg);
 }
 
 void model_report(const struct model *m)

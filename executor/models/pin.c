@@ -90,7 +90,7 @@ static bool tell(struct store *s, struct model *m, bool is_asked)
                                  .pin = now.pin,
                                  .arrives_ns = arrives_in_ns(m),
                                  .idle_ns = m->last_use_ns ? sh_clock_ns() - m->last_use_ns : -1};
-    uplink_send(&store__exec(s)->uplink, &msg);
+    uplink_send(&store__exec(s)->report.uplink, &msg);
     return true;
 }
 

@@ -270,7 +270,7 @@ void store_load_shape(struct store *s, const struct msg_shape_load *l)
                                                .state = MSG_MODEL_FAILED,
                                                .rc = err.rc,
                                                .msg = err.msg};
-    uplink_send(&store__exec(s)->uplink, &r);
+    uplink_send(&store__exec(s)->report.uplink, &r);
 }
 
 /* ------------------------------------------------------------------ what its worker made */

@@ -156,11 +156,11 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     if (!rc)
         rc = sh_strdup(l->precision[0] ? l->precision : "fp32", &m->precision, err);
     if (!rc)
-        rc = exec_path(s->x, "blobs", l->package, &m->package, err);
+        rc = files_path(&s->x->files, "blobs", l->package, &m->package, err);
     if (!rc)
         rc = space_tag(s->x->space, l->tenant, &m->tag, err);
     if (!rc)
-        rc = blob_want(s->x, &m->blobs, l->package, err);
+        rc = blob_want(s->x->files.blobs, &m->blobs, l->package, err);
     if (rc) {
         model__free(m);
         return rc;
@@ -178,7 +178,7 @@ static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
 
     m.u.model_state = (struct msg_model_state){
         .version_id = handle, .state = MSG_MODEL_FAILED, .rc = why->rc, .msg = why->msg};
-    uplink_send(&s->x->uplink, &m);
+    uplink_send(&s->x->report.uplink, &m);
 }
 
 /* It has failed because its package did not come, or there was no host memory: being asked again is
@@ -196,7 +196,7 @@ static void try_again(struct store *s, struct model *m, const struct msg_model_l
         return;
     blob_set_drop(&m->blobs);
     m->why = (struct sh_err){0};
-    if (blob_want(s->x, &m->blobs, l->package, &m->why) == SH_OK)
+    if (blob_want(s->x->files.blobs, &m->blobs, l->package, &m->why) == SH_OK)
         model__go(m, MODEL_BUILDING);
 }
 
@@ -250,7 +250,7 @@ void store_unload(struct store *s, int64_t handle)
         struct sh_msg msg = {.type = MSG_MODEL_STATE};
 
         msg.u.model_state = (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
-        uplink_send(&s->x->uplink, &msg);
+        uplink_send(&s->x->report.uplink, &msg);
     }
 }
 

@@ -44,7 +44,7 @@ struct pace { /* of the lines of progress: where the last one was */
 };
 
 struct job_log {
-    struct exec *x;
+    struct job_logs *all;
     int64_t job, opened_ns;
     uint32_t attempt;
     const char *unit;
@@ -161,12 +161,12 @@ static void write_out(struct job_log *l)
         return; /* no memory: later */
     }
     l->writing = (struct writing){{.work = work_write, .done = on_written}, l};
-    if (!l->x->disk)
+    if (!l->all->files->disk)
         job_log_append(l->path, l->text.data, l->text.len, &err);
-    else if (disk_submit(l->x->disk, &l->writing.task, NULL))
+    else if (disk_submit(l->all->files->disk, &l->writing.task, NULL))
         return; /* it has too much to do: later */
     sh_buf_reset(&l->waiting);
-    l->is_writing = l->x->disk != NULL;
+    l->is_writing = l->all->files->disk != NULL;
     if (!l->is_writing)
         settle(l, &err);
 }
@@ -198,7 +198,7 @@ static void on_fetched(struct transfer_task *t)
 
 static int begin_far(struct job_log *l)
 {
-    if (push_own_dir(l->x, &l->dir, NULL) ||
+    if (push_own_dir(l->all->files, &l->dir, NULL) ||
         sh_asprintf(NULL, &l->path, "%s/%s", l->dir, JOB_LOG_NAME))
         return SH_E_NOMEM;
     l->fetch.log = l;
@@ -207,7 +207,7 @@ static int begin_far(struct job_log *l)
     snprintf(l->fetch.url, sizeof(l->fetch.url), "/api/v1/jobs/%" PRId64 "/files/" JOB_LOG_NAME,
              l->job);
     l->is_fetching = true;
-    transfer_submit(l->x->transfers, TRANSFER_IN, &l->fetch.task);
+    transfer_submit(l->all->files->transfers, TRANSFER_IN, &l->fetch.task);
     return SH_OK;
 }
 
@@ -229,7 +229,7 @@ static void send(struct job_log *l)
 
     l->is_fresh = false;
     l->sent_ns = sh_clock_ns();
-    push_start(l->x, &c, on_sent, l, &l->push, NULL);
+    push_start(l->all->files, &c, on_sent, l, &l->push, NULL);
 }
 
 /* ------------------------------------------------------------------ life */
@@ -237,8 +237,8 @@ static void send(struct job_log *l)
 static void log_free(struct job_log *l)
 {
     if (l->dir)
-        push_remove_dir(l->x, l->dir);
-    l->x->n_job_logs--;
+        push_remove_dir(l->all->files, l->dir);
+    l->all->n--;
     sh_buf_fini(&l->waiting);
     sh_buf_fini(&l->text);
     free(l->path);
@@ -257,21 +257,21 @@ static void go_on(struct job_log *l)
         write_out(l);
     if (l->is_writing)
         return;
-    if (l->dir && l->x->transfers && l->is_fresh && !l->is_unsent &&
+    if (l->dir && l->all->files->transfers && l->is_fresh && !l->is_unsent &&
         (l->is_closed || now - l->sent_ns >= SEND_NS))
         send(l);
     if (l->is_closed && !l->push)
         log_free(l);
 }
 
-struct job_log *job_log_open(struct exec *x, const struct job_log_conf *c)
+struct job_log *job_log_open(struct job_logs *all, const struct job_log_conf *c)
 {
     struct job_log *l = calloc(1, sizeof(*l));
     int rc = l ? SH_OK : SH_E_NOMEM;
 
     if (rc)
         return NULL;
-    *l = (struct job_log){.x = x,
+    *l = (struct job_log){.all = all,
                           .job = c->job,
                           .attempt = c->attempt,
                           .unit = c->unit,
@@ -280,13 +280,14 @@ struct job_log *job_log_open(struct exec *x, const struct job_log_conf *c)
     l->opened_ns = sh_clock_ns();
     sh_buf_init(&l->waiting, WAITING_MAX);
     sh_buf_init(&l->text, WAITING_MAX + LINE_MAX_BYTES);
-    x->n_job_logs++;
-    rc = x->transfers ? begin_far(l) : sh_asprintf(NULL, &l->path, "%s/%s", c->dir, JOB_LOG_NAME);
+    all->n++;
+    rc = all->files->transfers ? begin_far(l)
+                               : sh_asprintf(NULL, &l->path, "%s/%s", c->dir, JOB_LOG_NAME);
     if (rc) {
         log_free(l);
         return NULL;
     }
-    job_log_say(l, "started on executor %s (%s): %s", x->conf->name, x->conf->device, c->about);
+    job_log_say(l, "started on executor %s (%s): %s", all->files->executor, all->device, c->about);
     return l;
 }
 

@@ -12,7 +12,7 @@
 #ifndef SH_EXECUTOR_REPORT_JOB_LOG_H
 #define SH_EXECUTOR_REPORT_JOB_LOG_H
 
-#include "executor/exec.h"
+#include "executor/files/files.h"
 
 #define JOB_LOG_NAME "log.txt"
 /* A file that would grow beyond MAX keeps its beginning (at most HEAD) and its newest part. */
@@ -24,6 +24,12 @@
 struct job_log;
 struct msg_job_state;
 
+struct job_logs { /* of one executor */
+    const struct files *files;
+    const char *device; /* its kind */
+    uint32_t n;         /* logs that have lines to write; of ended jobs too */
+};
+
 struct job_log_conf { /* BORROWED for the call */
     int64_t job;
     uint32_t attempt;
@@ -33,8 +39,9 @@ struct job_log_conf { /* BORROWED for the call */
     int64_t redone, preemptions; /* of the job before this start */
 };
 
-/* Says that the job has started. NULL (no memory): every call below then does nothing. */
-struct job_log *job_log_open(struct exec *x, const struct job_log_conf *c);
+/* Says that the job has started. KEEPS all. NULL (no memory): every call below then does
+ * nothing. */
+struct job_log *job_log_open(struct job_logs *all, const struct job_log_conf *c);
 void job_log_attempt(struct job_log *l, uint32_t attempt); /* of the lines from now on */
 void job_log_say(struct job_log *l, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Of the first step, then of what was done every few seconds, and of the last one. done: steps in

@@ -21,7 +21,8 @@ struct source {
 };
 
 struct usage {
-    struct exec *x;
+    const char *executor;
+    const struct uplink *up;
     char *folder;                      /* OWNED */
     struct source at[1 + MAX_ADOPTED]; /* the first one is ours */
     int64_t adopt_ns, drain_ns, warned_ns;
@@ -71,14 +72,14 @@ static void say(struct usage *u, struct source *s)
     struct sh_msg m = {.type = MSG_USAGE};
     size_t n = 0;
 
-    if (!s->ledger || !uplink_is_up(&u->x->uplink) || (s->said_ns && now - s->said_ns < AGAIN_NS))
+    if (!s->ledger || !uplink_is_up(u->up) || (s->said_ns && now - s->said_ns < AGAIN_NS))
         return;
     m.u.usage.source = ledger_source(s->ledger);
     m.u.usage.number = ledger_batch(s->ledger, sh_clock_wall_ms() / 1000, u->rows, &n);
     m.u.usage.rows = (struct sh_blob){u->rows, n * sizeof(u->rows[0])};
     s->said_ns = n ? now : 0;
     if (n)
-        uplink_send(&u->x->uplink, &m);
+        uplink_send(u->up, &m);
 }
 
 static void say_all(struct usage *u)
@@ -148,7 +149,7 @@ static void adopt(struct usage *u)
 
 static void show(struct usage *u)
 {
-    const char *name = u->x->conf->name;
+    const char *name = u->executor;
     size_t n_rows = 0;
     int64_t oldest = 0;
 
@@ -193,12 +194,13 @@ bool usage_drain(struct usage *u)
     say_all(u);
     for (size_t i = 0; i < SH_ARRAY_LEN(u->at); i++)
         done &= !u->at[i].ledger || ledger_state(u->at[i].ledger).n_rows == 0;
-    return done || !uplink_is_up(&u->x->uplink) || sh_clock_ns() - u->drain_ns > USAGE_DRAIN_NS;
+    return done || !uplink_is_up(u->up) || sh_clock_ns() - u->drain_ns > USAGE_DRAIN_NS;
 }
 
 /* ------------------------------------------------------------------ start and end */
 
-int usage_new(struct exec *x, struct usage **out, struct sh_err *err)
+int usage_new(const char *state_dir, const char *executor, const struct uplink *up,
+              struct usage **out, struct sh_err *err)
 {
     struct usage *u = calloc(1, sizeof(*u));
     int rc;
@@ -206,8 +208,9 @@ int usage_new(struct exec *x, struct usage **out, struct sh_err *err)
     *out = NULL;
     if (!u)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the account of usage");
-    u->x = x;
-    rc = sh_asprintf(err, &u->folder, "%s/usage", x->conf->state_dir);
+    u->executor = executor;
+    u->up = up;
+    rc = sh_asprintf(err, &u->folder, "%s/usage", state_dir);
     if (!rc)
         rc = ledger_open(u->folder, &u->at[0].ledger, err);
     if (rc) {

@@ -7,12 +7,14 @@
 #ifndef SH_EXECUTOR_REPORT_USAGE_H
 #define SH_EXECUTOR_REPORT_USAGE_H
 
-#include "executor/exec.h"
 #include "executor/report/ledger.h"
+#include "executor/report/uplink.h"
 
 struct usage;
 
-int usage_new(struct exec *x, struct usage **out, struct sh_err *err); /* OWNED, usage_free() */
+/* In <state_dir>/usage. KEEPS executor, its name, and up. *out: OWNED, usage_free(). */
+int usage_new(const char *state_dir, const char *executor, const struct uplink *up,
+              struct usage **out, struct sh_err *err);
 void usage_free(struct usage *u); /* what is not stored stays in its file. NULL is allowed */
 
 /* A run of requests. n_requests, n_samples: those that were answered with a result. */

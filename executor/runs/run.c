@@ -244,7 +244,7 @@ static void tell_api(const struct run *r, const struct run_part *p, const struct
     }
     /* Before anybody hears of it: what is answered is counted, whoever is killed now. */
     if (!m.rc)
-        usage_run(r->x->usage, r->tenant, r->model->handle, 0, 1, p->batch);
+        usage_run(r->x->report.usage, r->tenant, r->model->handle, 0, 1, p->batch);
     data_result(r->x->data, p, &m);
 }
 
@@ -270,8 +270,8 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
     if (!r->is_own)
-        usage_run(r->x->usage, r->tenant, r->model->handle, SH_MAX(res.compute_ns, res.copy_ns), 0,
-                  0);
+        usage_run(r->x->report.usage, r->tenant, r->model->handle,
+                  SH_MAX(res.compute_ns, res.copy_ns), 0, 0);
     for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
         tell_api(r, &r->parts[i], &res);
     own_failure(r, &res);
@@ -298,7 +298,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
                                          .copied_bytes =
                                              res.copy_ns ? r->model->image_bytes - r->hit_bytes : 0,
                                          .cold = r->is_cold};
-    uplink_send(&r->x->uplink, &m);
+    uplink_send(&r->x->report.uplink, &m);
 }
 
 /* ------------------------------------------------------------------ parts that run alone */
@@ -355,7 +355,7 @@ static void spend(struct run *r, const struct msg_wk_run_done *done)
 
     r->spent_ns += took_ns;
     if (!r->is_own)
-        usage_run(r->x->usage, r->tenant, r->model->handle, took_ns, 0, 0);
+        usage_run(r->x->report.usage, r->tenant, r->model->handle, took_ns, 0, 0);
     r->n_attempts = 0;
 }
 
@@ -399,4 +399,12 @@ bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk
     spend(r, done);
     set_parts(r, 0, r->n_rest);
     return true;
+}
+
+const char *stop_way_name(enum stop_way w)
+{
+    static const char *const NAME[STOP_N_WAYS] = {
+        [STOP_PAUSE] = "pause", [STOP_DROP] = "drop", [STOP_SWAP] = "swap"};
+
+    return NAME[w];
 }

@@ -444,7 +444,7 @@ static void refuse(struct switcher *sw, struct run *r, const struct sh_err *why)
         data_result(sw->x->data, &r->parts[i], &res);
     }
     m.u.run_done = (struct msg_run_done){.run_id = r->id, .rc = why->rc, .msg = why->msg};
-    uplink_send(&sw->x->uplink, &m);
+    uplink_send(&sw->x->report.uplink, &m);
 }
 
 static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct sh_err *err)

@@ -277,7 +277,7 @@ static int read_with(struct eval *e, disk_work_fn *work, struct sh_err *err)
     int rc;
 
     e->task = (struct disk_task){.work = work, .done = on_read};
-    rc = disk_submit(e->x->disk, &e->task, err);
+    rc = disk_submit(e->x->files.disk, &e->task, err);
     e->is_reading = rc == SH_OK;
     return rc;
 }

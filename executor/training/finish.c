@@ -130,7 +130,7 @@ static int submit(struct finish *f, struct file_task *ft, struct sh_err *err)
 
     ft->job = f->job;
     ft->task.done = on_file;
-    rc = disk_submit(f->job->x->disk, &ft->task, err);
+    rc = disk_submit(f->job->x->files.disk, &ft->task, err);
     if (rc) {
         free_file_task(ft);
         return rc;
@@ -371,7 +371,7 @@ static int place_package(struct finish *f, struct sh_err *err)
     rc = sh_asprintf(err, &name, "packages/%s", f->digest);
 
     if (!rc)
-        rc = exec_path(j->x, "blobs", name, &f->package, err);
+        rc = files_path(&j->x->files, "blobs", name, &f->package, err);
     if (!rc && rename(f->tmp, f->package) < 0) {
         if (keep_package(f, NULL) == SH_OK)
             folder_remove(f->tmp);
@@ -379,7 +379,7 @@ static int place_package(struct finish *f, struct sh_err *err)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not store the trained model");
     }
     if (!rc)
-        rc = blob_adopt(j->x, &j->blobs, name, err);
+        rc = blob_adopt(j->x->files.blobs, &j->blobs, name, err);
     if (!rc)
         link_trained(f);
     free(name);
@@ -473,7 +473,7 @@ static int deliver(struct finish *f, struct sh_err *err)
                                 .files = {"losses.json", "final.safetensors", "trained.onnx"},
                                 .publish = f->is_published ? "trained.onnx" : NULL};
 
-    return push_start(f->job->x, &c, on_delivered, f, &f->push, err);
+    return push_start(&f->job->x->files, &c, on_delivered, f, &f->push, err);
 }
 
 static json_t *heads_json(const struct finish *f)
@@ -538,7 +538,7 @@ static void succeed(struct finish *f)
     if (!err.rc)
         job_log_say(j->log, "trained model: %" PRIu64 " bytes, SHA-256 %s, %s", f->onnx_bytes,
                     f->digest, f->is_published ? "to be a new version" : "kept as trained.onnx");
-    if (err.rc || !j->x->transfers || deliver(f, &err))
+    if (err.rc || !j->x->files.transfers || deliver(f, &err))
         train__finished(j, &err);
 }
 
@@ -580,7 +580,7 @@ void finish_sweep(const struct exec *x)
     DIR *d = NULL;
     struct dirent *e;
 
-    if (exec_path(x, "blobs", "packages", &root, NULL) == SH_OK)
+    if (files_path(&x->files, "blobs", "packages", &root, NULL) == SH_OK)
         d = opendir(root);
     while (d && (e = readdir(d))) {
         char *dir = NULL;
@@ -672,7 +672,7 @@ void finish_start(struct job *j)
      * and an API that starts removes old files from blobs/tmp. */
     snprintf(name, sizeof(name), "packages/" TMP_PREFIX "%" PRId64, j->id);
     if (f->is_published)
-        rc = exec_path(j->x, "blobs", name, &f->tmp, &err);
+        rc = files_path(&j->x->files, "blobs", name, &f->tmp, &err);
     else
         rc = sh_asprintf(&err, &f->tmp, "%s/trained.tmp", j->dir);
     if (!rc)

@@ -71,15 +71,15 @@ static int copy_strings(struct job *j, const struct msg_job_start *m, struct sh_
     if (!rc)
         rc = sh_strdup(m->spec, &j->spec_text, err);
     if (!rc)
-        rc = exec_path(x, "blobs", m->package, &j->package, err);
+        rc = files_path(&x->files, "blobs", m->package, &j->package, err);
     if (!rc)
-        rc = exec_path(x, "blobs", m->dataset, &j->dataset, err);
+        rc = files_path(&x->files, "blobs", m->dataset, &j->dataset, err);
     if (!rc && m->eval_dataset[0])
-        rc = exec_path(x, "blobs", m->eval_dataset, &j->eval_dataset, err);
+        rc = files_path(&x->files, "blobs", m->eval_dataset, &j->eval_dataset, err);
     if (!rc)
-        rc = exec_path(x, "jobs", m->dir, &j->dir, err);
+        rc = files_path(&x->files, "jobs", m->dir, &j->dir, err);
     if (!rc && m->resume[0])
-        rc = exec_path(x, "jobs", m->resume, &j->resume, err);
+        rc = files_path(&x->files, "jobs", m->resume, &j->resume, err);
     return rc;
 }
 
@@ -88,18 +88,18 @@ static int want_blobs(struct job *j, const struct msg_job_start *m, struct sh_er
 {
     const char *slash = strchr(m->resume, '/');
     char losses[64];
-    int rc = blob_want(j->x, &j->blobs, m->package, err);
+    int rc = blob_want(j->x->files.blobs, &j->blobs, m->package, err);
 
     if (!rc)
-        rc = blob_want(j->x, &j->blobs, m->dataset, err);
+        rc = blob_want(j->x->files.blobs, &j->blobs, m->dataset, err);
     if (!rc)
-        rc = blob_want(j->x, &j->blobs, m->eval_dataset, err);
+        rc = blob_want(j->x->files.blobs, &j->blobs, m->eval_dataset, err);
     if (rc || !slash)
         return rc;
     snprintf(losses, sizeof(losses), "%.*s/losses.json", (int)SH_MIN(slash - m->resume, 24),
              m->resume);
-    rc = blob_want_job_file(j->x, &j->blobs, m->resume, false, err);
-    return rc ? rc : blob_want_job_file(j->x, &j->blobs, losses, true, err);
+    rc = blob_want_job_file(j->x->files.blobs, &j->blobs, m->resume, false, err);
+    return rc ? rc : blob_want_job_file(j->x->files.blobs, &j->blobs, losses, true, err);
 }
 
 static int make_dir(const char *dir, struct sh_err *err)
@@ -138,8 +138,9 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
     if (!rc)
         rc = make_dir(j->dir, err);
     if (!rc)
-        j->log = job_log_open(x, &(struct job_log_conf){m->job, m->attempt, j->dir, m->about,
-                                                        "step", m->redone, m->preemptions});
+        j->log = job_log_open(&x->report.logs,
+                              &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "step",
+                                                     m->redone, m->preemptions});
     if (!rc)
         rc = want_blobs(j, m, err);
     if (rc) {
@@ -197,7 +198,7 @@ void job_free(struct job *j)
     blob_set_drop(&j->blobs);
     job_log_close(j->log);
     if (j->dir)
-        push_forget_job(j->x, j->dir);
+        push_forget_job(&j->x->files, j->dir);
     tx_forget(j->x->tx, j);
     slots_fini(j);
     if (job_has_ws(j))
@@ -473,7 +474,7 @@ void job_count_usage(struct job *j)
     job_fill_state(j, &now);
     if (now.busy_ns == j->counted_ns && now.step == j->counted_step)
         return;
-    usage_job(j->x->usage, j->id, now.busy_ns - j->counted_ns, now.step, j->batch);
+    usage_job(j->x->report.usage, j->id, now.busy_ns - j->counted_ns, now.step, j->batch);
     j->counted_ns = now.busy_ns;
     j->counted_step = now.step;
 }
@@ -486,7 +487,7 @@ void job_report(struct job *j)
     j->reported_ns = sh_clock_ns();
     j->reported_phase = j->phase;
     j->reported_step = j->max_step;
-    uplink_send(&j->x->uplink, &m);
+    uplink_send(&j->x->report.uplink, &m);
 }
 
 void job_report_checkpoint(struct job *j)
@@ -504,7 +505,7 @@ void job_report_checkpoint(struct job *j)
                                                      .path = path,
                                                      .digest = j->disk_digest,
                                                      .bytes = j->disk_bytes};
-    uplink_send(&j->x->uplink, &m);
+    uplink_send(&j->x->report.uplink, &m);
 }
 
 void job_report_trials(struct job *j)
@@ -521,7 +522,7 @@ void job_report_trials(struct job *j)
     }
     m.u.job_evaluated =
         (struct msg_job_evaluated){.job = j->id, .attempt = j->attempt, .text = text};
-    uplink_send(&j->x->uplink, &m);
+    uplink_send(&j->x->report.uplink, &m);
 }
 
 void job_report_saved(struct job *j, const struct sh_err *why)
@@ -535,7 +536,7 @@ void job_report_saved(struct job *j, const struct sh_err *why)
                                        .msg = why ? why->msg : ""}};
 
     j->save_asked = 0;
-    uplink_send(&j->x->uplink, &m);
+    uplink_send(&j->x->report.uplink, &m);
 }
 
 /* Going to and fro between running and preempted is told by the tick, not each time. */

@@ -128,7 +128,7 @@ static void remove_old_files(const struct job *j)
         rc = sh_strdup(slash ? slash + 1 : j->resume, &s->keep, &err);
     if (!rc) {
         s->task = (struct disk_task){.sweep_dir = s->dir, .sweep_keep = s->keep, .done = on_swept};
-        rc = disk_submit(j->x->disk, &s->task, &err);
+        rc = disk_submit(j->x->files.disk, &s->task, &err);
     }
     if (!rc)
         return;
@@ -328,8 +328,8 @@ static void on_written(struct disk_task *t)
     if (d->best)
         d->best->is_writing = false;
     j->writing = NULL;
-    if (t->err.rc == SH_OK && j->x->transfers &&
-        push_start(j->x, &c, on_pushed, d, &d->push, &t->err) == SH_OK)
+    if (t->err.rc == SH_OK && j->x->files.transfers &&
+        push_start(&j->x->files, &c, on_pushed, d, &d->push, &t->err) == SH_OK)
         j->pushing = d;
     else
         on_stored(d);
@@ -421,7 +421,7 @@ void slots_write_newest(struct job *j)
     d->step = s->step;
     rc = fill_task(j, s, d, &err);
     if (!rc)
-        rc = disk_submit(j->x->disk, &d->task, &err);
+        rc = disk_submit(j->x->files.disk, &d->task, &err);
     if (rc) {
         sh_log_err(SH_LOG_WARN, "job.checkpoint.disk", &err);
         free_task(d);

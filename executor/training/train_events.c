@@ -39,7 +39,7 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     job_count_usage(j); /* before anybody hears that it has ended */
     job_set_phase(j, phase);
     job_fill_state(j, &said);
-    outcomes_keep(&t->x->outcomes, &said);
+    outcomes_keep(&t->x->report.outcomes, &said);
     job_log_end(j->log, &said);
     SH_INFO("job.end",
             "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " redone=%" PRId64
@@ -263,7 +263,7 @@ static void refuse_start(struct train *t, const struct msg_job_start *start,
                                            .state = MSG_JOB_FAILED,
                                            .rc = why->rc,
                                            .msg = why->msg};
-    uplink_send(&t->x->uplink, &m);
+    uplink_send(&t->x->report.uplink, &m);
 }
 
 void train_on_start(struct train *t, const struct msg_job_start *m, const struct sh_err *why_not)
@@ -277,7 +277,7 @@ void train_on_start(struct train *t, const struct msg_job_start *m, const struct
         job_report(j);
         return;
     }
-    outcomes_forget(&t->x->outcomes, m->job);
+    outcomes_forget(&t->x->report.outcomes, m->job);
     if (j)
         SH_FAIL(&err, SH_E_CONFLICT, "this executor still trains job %" PRId64, j->id);
     else if (why_not)

@@ -17,6 +17,14 @@ static char bytes[N_FILES][BYTES];
 
 static char paths[N_FILES][128];
 
+static void begin(struct world *w, int64_t cache_bytes)
+{
+    const struct blobs_conf c = {
+        .state_dir = w->dir, .executor = w->here.executor, .cache_bytes = cache_bytes};
+
+    assert_ok(blobs_new(&c, w->here.transfers, &w->here.blobs, NULL));
+}
+
 /* Four datasets, and room for two of them. */
 static int set_up(void **state)
 {
@@ -28,8 +36,7 @@ static int set_up(void **state)
         world_add(&w, NULL, bytes[i], BYTES);
         snprintf(paths[i], sizeof(paths[i]), "datasets/%s.safetensors", w.files[i].name);
     }
-    w.conf.blob_cache_bytes = 2 * BYTES + 1000;
-    assert_ok(blobs_new(&w.x, &w.x.blobs, NULL));
+    begin(&w, 2 * BYTES + 1000);
     *state = &w;
     return 0;
 }
@@ -38,9 +45,9 @@ static int tear_down(void **state)
 {
     struct world *w = *state;
 
-    transfers_free(w->x.transfers);
-    w->x.transfers = NULL;
-    blobs_free(w->x.blobs);
+    transfers_free(w->here.transfers);
+    w->here.transfers = NULL;
+    blobs_free(w->here.blobs);
     world_stop(w);
     return 0;
 }
@@ -51,7 +58,7 @@ static enum blob_state settle(struct world *w, const struct blob_set *s, const s
     enum blob_state state;
 
     while ((state = blob_set_state(s, why)) == BLOB_COMING && sh_clock_ns() < end)
-        assert_ok(sh_loop_once(w->x.loop, 20000000, NULL));
+        assert_ok(sh_loop_once(w->loop, 20000000, NULL));
     return state;
 }
 
@@ -59,7 +66,7 @@ static void fetch(struct world *w, struct blob_set *s, const char *path)
 {
     const struct sh_err *why = NULL;
 
-    assert_ok(blob_want(&w->x, s, path, NULL));
+    assert_ok(blob_want(w->here.blobs, s, path, NULL));
     if (settle(w, s, &why) != BLOB_HERE)
         fail_msg("%s: %s", path, why ? why->msg : "still coming");
 }
@@ -126,7 +133,7 @@ static void what_is_in_use_stays_and_who_finds_no_room_is_told(void **state)
 
     fetch(w, &used, paths[0]);
     fetch(w, &used, paths[1]);
-    assert_ok(blob_want(&w->x, &refused, paths[2], NULL));
+    assert_ok(blob_want(w->here.blobs, &refused, paths[2], NULL));
     assert_int_equal(settle(w, &refused, &why), BLOB_FAILED);
     assert_int_equal(why->rc, SH_E_DISKFULL);
     assert_has(why->msg, "--blob-cache-bytes");
@@ -146,12 +153,12 @@ static void a_new_process_goes_on_with_the_old_order(void **state)
 
     keep(w, paths[0]);
     keep(w, paths[1]);
-    blobs_free(w->x.blobs);
+    blobs_free(w->here.blobs);
     snprintf(path, sizeof(path), "%s/blobs/tmp/half.part", w->dir);
     sh_test_write_file(path, "x", 1);
     snprintf(path, sizeof(path), "%s/blobs/%s", w->dir, paths[1]);
     assert_int_equal(utimes(path, old), 0);
-    assert_ok(blobs_new(&w->x, &w->x.blobs, NULL));
+    begin(w, 2 * BYTES + 1000);
     assert_int_equal(n_parts(w), 0);
     keep(w, paths[2]);
     assert_true(is_kept(w, paths[0]));
@@ -166,8 +173,8 @@ static void two_that_want_the_same_share_one_transfer(void **state)
     struct blob_set a = {0}, b = {0};
     const struct sh_err *why = NULL;
 
-    assert_ok(blob_want(&w->x, &a, paths[0], NULL));
-    assert_ok(blob_want(&w->x, &b, paths[0], NULL));
+    assert_ok(blob_want(w->here.blobs, &a, paths[0], NULL));
+    assert_ok(blob_want(w->here.blobs, &b, paths[0], NULL));
     assert_int_equal(settle(w, &a, &why), BLOB_HERE);
     assert_int_equal(blob_set_state(&b, &why), BLOB_HERE);
     assert_int_equal(n_asked(w, "GET"), 1);
@@ -184,11 +191,11 @@ static void what_is_wanted_again_while_it_is_being_stopped_comes(void **state)
     struct blob_set s = {0};
 
     atomic_store(&w->stalls, true);
-    assert_ok(blob_want(&w->x, &s, paths[0], NULL));
+    assert_ok(blob_want(w->here.blobs, &s, paths[0], NULL));
     while (n_asked(w, "GET") == 0) /* the bytes do not come */
-        assert_ok(sh_loop_once(w->x.loop, 20000000, NULL));
+        assert_ok(sh_loop_once(w->loop, 20000000, NULL));
     blob_set_drop(&s);
-    assert_ok(blob_want(&w->x, &s, paths[0], NULL));
+    assert_ok(blob_want(w->here.blobs, &s, paths[0], NULL));
     atomic_store(&w->stalls, false);
     fetch(w, &s, paths[0]);
     assert_true(is_kept(w, paths[0]));
@@ -202,7 +209,7 @@ static void what_failed_leaves_nothing_and_may_come_later(void **state)
     const struct sh_err *why = NULL;
 
     w->n_damaged = 3;
-    assert_ok(blob_want(&w->x, &s, paths[0], NULL));
+    assert_ok(blob_want(w->here.blobs, &s, paths[0], NULL));
     assert_int_equal(settle(w, &s, &why), BLOB_FAILED);
     assert_int_equal(why->rc, SH_E_IO);
     assert_has(why->msg, "SHA-256");
@@ -222,11 +229,11 @@ static void a_model_that_does_not_become_a_package_leaves_nothing(void **state)
     const struct sh_err *why = NULL;
     char path[128];
 
-    w->conf.blob_cache_bytes = 0;
-    blobs_free(w->x.blobs);
-    assert_ok(blobs_new(&w->x, &w->x.blobs, NULL));
+    blobs_free(w->here.blobs);
+    begin(w, 0);
     snprintf(path, sizeof(path), "packages/%s", w->files[0].name);
-    assert_ok(blob_want(&w->x, &s, path, NULL)); /* there is no shunt-import beside this test */
+    assert_ok(
+        blob_want(w->here.blobs, &s, path, NULL)); /* there is no shunt-import beside this test */
     assert_int_equal(settle(w, &s, &why), BLOB_FAILED);
     assert_int_equal(n_asked(w, "GET"), 1);
     assert_int_equal(n_parts(w), 0);
@@ -241,9 +248,9 @@ static void only_an_optional_file_of_a_job_may_be_missing(void **state)
     const struct sh_err *why = NULL;
 
     world_make_dir(w, "jobs/7");
-    assert_ok(blob_want_job_file(&w->x, &s, "7/losses.json", true, NULL));
+    assert_ok(blob_want_job_file(w->here.blobs, &s, "7/losses.json", true, NULL));
     assert_int_equal(settle(w, &s, &why), BLOB_HERE);
-    assert_ok(blob_want_job_file(&w->x, &s, "7/ckpt-5.safetensors", false, NULL));
+    assert_ok(blob_want_job_file(w->here.blobs, &s, "7/ckpt-5.safetensors", false, NULL));
     assert_int_equal(settle(w, &s, &why), BLOB_FAILED);
     assert_int_equal(why->rc, SH_E_NOTFOUND);
     assert_has(w->log, "GET /api/v1/jobs/7/files/ckpt-5.safetensors ");
@@ -257,10 +264,10 @@ static void a_path_that_is_no_blob_is_refused(void **state)
     struct blob_set s = {0};
     struct sh_err err = {0};
 
-    assert_fails(blob_want(&w->x, &s, "datasets/../../key", &err), SH_E_INVALID, &err,
+    assert_fails(blob_want(w->here.blobs, &s, "datasets/../../key", &err), SH_E_INVALID, &err,
                  "is not the name of a blob");
-    assert_ok(blob_want(&w->x, &s, "/data/mine.safetensors", NULL)); /* not ours */
-    assert_ok(blob_want(&w->x, &s, "", NULL));
+    assert_ok(blob_want(w->here.blobs, &s, "/data/mine.safetensors", NULL)); /* not ours */
+    assert_ok(blob_want(w->here.blobs, &s, "", NULL));
     assert_int_equal(s.n, 0);
 }
 

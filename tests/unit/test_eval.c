@@ -91,7 +91,7 @@ static void rig_open(struct rig *r)
     sh_test_dir_make(r->dir);
     snprintf(r->path, sizeof(r->path), "%s/eval", r->dir);
     assert_ok(sh_loop_new(&r->loop, NULL));
-    assert_ok(disk_new(r->loop, &r->x.disk, NULL));
+    assert_ok(disk_new(r->loop, &r->x.files.disk, NULL));
     r->meta = json_pack("{s:[{s:s,s:s,s:[i,i]}],s:[{s:s,s:s,s:[i,i]}]}", "inputs", "name", "x",
                         "datatype", "FP32", "shape", -1, N_CLASSES, "outputs", "name", "y",
                         "datatype", "FP32", "shape", -1, N_CLASSES);
@@ -101,7 +101,7 @@ static void rig_open(struct rig *r)
 static void rig_close(struct rig *r)
 {
     eval_free(r->eval);
-    disk_free(r->x.disk);
+    disk_free(r->x.files.disk);
     sh_loop_free(r->loop);
     json_decref(r->meta);
     assert_int_equal(r->slab.fd, -1);
@@ -220,7 +220,7 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
     (void)state;
     rig_open(&r);
     write_classes(&r, LABELS);
-    slow_disk_begin(&slow, r.x.disk);
+    slow_disk_begin(&slow, r.x.files.disk);
     start(&r, true);
     turn(&r, 3);
     assert_int_equal(r.slab.fd, -1); /* not even opened */
@@ -228,7 +228,7 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
     turn_until(&r, 1, 0);
     assert_true(slow.is_through);
     forget_labels(&r); /* they were read with the batch, and are not looked at again */
-    slow_disk_begin(&slow, r.x.disk);
+    slow_disk_begin(&slow, r.x.files.disk);
     do_run(&r, MAX_BATCH);
     turn(&r, 3);
     assert_int_equal(r.n_runs, 1); /* the next batch is not read */
@@ -345,11 +345,11 @@ static void it_may_be_freed_while_it_is_read(void **state)
         rig_open(&r);
         write_classes(&r, LABELS);
         if (n_runs == 0)
-            slow_disk_begin(&slow, r.x.disk);
+            slow_disk_begin(&slow, r.x.files.disk);
         start(&r, true);
         if (n_runs == 1) {
             turn_until(&r, 1, 0);
-            slow_disk_begin(&slow, r.x.disk);
+            slow_disk_begin(&slow, r.x.files.disk);
             do_run(&r, MAX_BATCH);
         }
         eval_free(r.eval);

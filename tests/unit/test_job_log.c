@@ -167,30 +167,30 @@ static void what_cannot_be_written_leaves_the_file_as_it_was(void **state)
 struct rig {
     struct file f;
     struct sh_loop *loop;
-    struct exec_conf conf;
-    struct exec x;
+    struct files files;
+    struct job_logs logs;
 };
 
 static void rig_open(struct rig *r)
 {
-    *r = (struct rig){.conf = {.name = (char *)"cpu0", .device = (char *)"cpu"}};
-    r->x.conf = &r->conf;
+    *r = (struct rig){.files = {.executor = "cpu0"}, .logs = {.files = &r->files, .device = "cpu"}};
     file_open(&r->f);
     assert_ok(sh_loop_new(&r->loop, NULL));
-    assert_ok(disk_new(r->loop, &r->x.disk, NULL));
+    assert_ok(disk_new(r->loop, &r->files.disk, NULL));
 }
 
 static void rig_close(struct rig *r)
 {
-    disk_free(r->x.disk);
+    disk_free(r->files.disk);
     sh_loop_free(r->loop);
     sh_test_dir_remove(r->f.dir);
 }
 
 static struct job_log *open_log(struct rig *r, uint32_t attempt)
 {
-    struct job_log *l = job_log_open(
-        &r->x, &(struct job_log_conf){7, attempt, r->f.dir, "model m:1, dataset d", "step", 40, 3});
+    struct job_log *l =
+        job_log_open(&r->logs, &(struct job_log_conf){7, attempt, r->f.dir, "model m:1, dataset d",
+                                                      "step", 40, 3});
 
     assert_non_null(l);
     return l;
@@ -199,9 +199,9 @@ static struct job_log *open_log(struct rig *r, uint32_t attempt)
 static void close_log(struct rig *r, struct job_log *l)
 {
     job_log_close(l);
-    for (int i = 0; i < 500 && r->x.n_job_logs; i++)
+    for (int i = 0; i < 500 && r->logs.n; i++)
         assert_ok(sh_loop_once(r->loop, 10000000, NULL));
-    assert_int_equal(r->x.n_job_logs, 0);
+    assert_int_equal(r->logs.n, 0);
 }
 
 static int count(const char *text, const char *what)
@@ -265,7 +265,7 @@ static void a_slow_disk_costs_lines_and_no_time(void **state)
 
     (void)state;
     rig_open(&r);
-    slow_disk_begin(&disk, r.x.disk);
+    slow_disk_begin(&disk, r.files.disk);
     l = open_log(&r, 1);
     start = sh_clock_ns();
     for (int i = 0; i < 3000; i++) {
@@ -323,15 +323,15 @@ static void an_end_of_the_process_writes_what_waits(void **state)
 
     (void)state;
     rig_open(&r);
-    slow_disk_begin(&disk, r.x.disk);
+    slow_disk_begin(&disk, r.files.disk);
     l = open_log(&r, 1);
     job_log_tick(l);
     slow_disk_end(&disk);
-    disk_free(r.x.disk);
-    r.x.disk = NULL;
+    disk_free(r.files.disk);
+    r.files.disk = NULL;
     job_log_say(l, "the last words");
     job_log_close(l);
-    assert_int_equal(r.x.n_job_logs, 0);
+    assert_int_equal(r.logs.n, 0);
     text = content(&r.f, &n);
     assert_non_null(strstr(text, "started on executor"));
     assert_non_null(strstr(text, "the last words\n"));

@@ -65,7 +65,7 @@ static void rig_open(struct rig *r)
     r->tensor.bytes = N_VALUES * sizeof(float);
     sh_test_dir_make(r->dir);
     assert_ok(sh_loop_new(&r->loop, NULL));
-    assert_ok(disk_new(r->loop, &r->x.disk, NULL));
+    assert_ok(disk_new(r->loop, &r->x.files.disk, NULL));
     r->j = (struct job){.x = &r->x,
                         .id = 7,
                         .dir = r->dir,
@@ -84,7 +84,7 @@ static void rig_open(struct rig *r)
 
 static void rig_close(struct rig *r)
 {
-    disk_free(r->x.disk);
+    disk_free(r->x.files.disk);
     sh_loop_free(r->loop);
     json_decref(r->j.table);
     sh_shm_fini(&r->j.slots[0].mem);
@@ -140,7 +140,7 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
 
     (void)state;
     rig_open(&r);
-    slow_disk_begin(&slow, r.x.disk);
+    slow_disk_begin(&slow, r.x.files.disk);
     write_checkpoint(&r, 2, 5);
     start(&r, 2);
     for (int i = 0; i < 3; i++)

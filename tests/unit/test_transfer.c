@@ -85,7 +85,7 @@ static void begin(struct world *w, struct transfer *f, transfer_work_fn *work)
     snprintf(f->from, sizeof(f->from), "%s/from", w->dir);
     snprintf(f->part, sizeof(f->part), "%s/blobs/tmp/x.part", w->dir);
     snprintf(f->to, sizeof(f->to), "%s/blobs/x", w->dir);
-    transfer_submit(w->x.transfers, work == work_get ? TRANSFER_IN : TRANSFER_OUT, &f->task);
+    transfer_submit(w->here.transfers, work == work_get ? TRANSFER_IN : TRANSFER_OUT, &f->task);
 }
 
 /* Turns of the loop until *flag, at most 20 s. */
@@ -94,7 +94,7 @@ static void wait_for(struct world *w, const bool *flag)
     int64_t end = sh_clock_ns() + INT64_C(120000000000);
 
     while (!*flag && sh_clock_ns() < end)
-        assert_ok(sh_loop_once(w->x.loop, 20000000, NULL));
+        assert_ok(sh_loop_once(w->loop, 20000000, NULL));
     assert_true(*flag);
 }
 
@@ -201,12 +201,12 @@ static void what_is_stopped_ends_at_once(void **state)
     struct world *w = *state;
     struct transfer f = {.path = "/x"};
 
-    w->conf.api_retry_s = 3600;
+    world_begin_transfers(w, 3600);
     w->n_refused = 1000000;
     w->status = 503;
     begin(w, &f, work_get);
     for (int i = 0; i < 20; i++)
-        assert_ok(sh_loop_once(w->x.loop, 10000000, NULL));
+        assert_ok(sh_loop_once(w->loop, 10000000, NULL));
     assert_false(f.is_done);
     atomic_store(&f.task.stop, true);
     wait_for(w, &f.is_done);
@@ -283,7 +283,7 @@ static void a_job_sends_its_files_in_order_and_says_whose_they_are(void **state)
     char dir[128], *second;
 
     c = two_files(w, dir, sizeof(dir));
-    assert_ok(push_start(&w->x, &c, on_pushed, &t, &p, NULL));
+    assert_ok(push_start(&w->here, &c, on_pushed, &t, &p, NULL));
     wait_for(w, &t.is_done);
     assert_int_equal(t.rc, SH_OK);
     second = strchr(w->log, '\n') + 1;
@@ -300,12 +300,12 @@ static void a_lost_job_is_told_so_at_once_and_sends_nothing_more(void **state)
     struct push *p;
     char dir[128];
 
-    w->conf.api_retry_s = 3600;
+    world_begin_transfers(w, 3600);
     c = two_files(w, dir, sizeof(dir));
     w->n_refused = 10;
     w->status = 409;
     w->problem = "{\"code\":\"CONFLICT\",\"error\":\"the job is not yours\"}";
-    assert_ok(push_start(&w->x, &c, on_pushed, &t, &p, NULL));
+    assert_ok(push_start(&w->here, &c, on_pushed, &t, &p, NULL));
     wait_for(w, &t.is_done);
     assert_int_equal(t.rc, SH_E_CONFLICT);
     assert_string_equal(t.msg, "the API answered 409: the job is not yours");
@@ -321,9 +321,10 @@ static void who_cancelled_is_not_told(void **state)
     char dir[128];
 
     c = two_files(w, dir, sizeof(dir));
-    assert_ok(push_start(&w->x, &c, on_pushed, &t, &p, NULL));
+    assert_ok(push_start(&w->here, &c, on_pushed, &t, &p, NULL));
     push_cancel(p);
-    assert_ok(push_start(&w->x, &c, on_pushed, &next, &p, NULL)); /* behind it on the one thread */
+    assert_ok(
+        push_start(&w->here, &c, on_pushed, &next, &p, NULL)); /* behind it on the one thread */
     wait_for(w, &next.is_done);
     assert_int_equal(next.rc, SH_OK);
     assert_int_equal(t.n, 0);
@@ -340,10 +341,10 @@ static void the_folder_of_a_job_goes_and_its_name_is_free_at_once(void **state)
     char dir[128];
 
     c = two_files(w, dir, sizeof(dir));
-    push_forget_job(&w->x, dir);
+    push_forget_job(&w->here, dir);
     assert_false(world_has(w, "jobs/7"));
     c = two_files(w, dir, sizeof(dir)); /* it came back */
-    assert_ok(push_start(&w->x, &c, on_pushed, &t, &p, NULL));
+    assert_ok(push_start(&w->here, &c, on_pushed, &t, &p, NULL));
     wait_for(w, &t.is_done);
     assert_int_equal(t.rc, SH_OK);
     snprintf(dir, sizeof(dir), "%s/jobs", w->dir);
@@ -368,7 +369,7 @@ static void a_start_keeps_young_parts_and_no_other_folder(void **state)
     assert_int_equal(utimes(path, old), 0);
     snprintf(path, sizeof(path), "%s/jobs/3/ckpt-5.safetensors", w->dir);
     sh_test_write_file(path, "x", 1);
-    push_sweep_jobs(&w->x);
+    push_sweep_jobs(&w->here);
     assert_true(world_has(w, "jobs/1/result-a.part"));
     assert_false(world_has(w, "jobs/2"));
     assert_false(world_has(w, "jobs/3"));

@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "executor/files/files.h"
 #include "executor/files/transfer.h"
 #include "sh_test.h"
 
@@ -40,8 +41,8 @@ struct world {
     size_t n_put;
 
     char dir[SH_TEST_DIR_BYTES], url[64], key[128];
-    struct exec_conf conf;
-    struct exec x;
+    struct sh_loop *loop;
+    struct files here;
 };
 
 /* ------------------------------------------------------------------ the server */
@@ -220,6 +221,16 @@ static void world_make_dir(const struct world *w, const char *name)
     assert_int_equal(mkdir(path, 0750), 0);
 }
 
+/* Anew, with so much patience. */
+static void world_begin_transfers(struct world *w, int64_t retry_s)
+{
+    const struct transfer_conf c = {
+        .executor = w->here.executor, .api = w->url, .key_file = w->key, .retry_s = retry_s};
+
+    transfers_free(w->here.transfers);
+    assert_ok(transfers_new(&c, w->loop, &w->here.transfers, NULL));
+}
+
 static void world_start(struct world *w)
 {
     static const char *const DIRS[] = {"blobs", "blobs/tmp", "blobs/packages", "blobs/datasets",
@@ -239,14 +250,9 @@ static void world_start(struct world *w)
     assert_non_null(w->server);
     snprintf(w->url, sizeof(w->url), "http://127.0.0.1:%u",
              MHD_get_daemon_info(w->server, MHD_DAEMON_INFO_BIND_PORT)->port);
-    w->conf = (struct exec_conf){.name = (char *)(uintptr_t) "gpu 0",
-                                 .state_dir = w->dir,
-                                 .api = w->url,
-                                 .api_key_file = w->key,
-                                 .api_retry_s = 1};
-    w->x.conf = &w->conf;
-    assert_ok(sh_loop_new(&w->x.loop, NULL));
-    assert_ok(transfers_new(&w->x, &w->x.transfers, NULL));
+    w->here = (struct files){.state_dir = w->dir, .executor = "gpu 0"};
+    assert_ok(sh_loop_new(&w->loop, NULL));
+    world_begin_transfers(w, 1);
 }
 
 static int world_remove(const char *path, const struct stat *st, int flag, struct FTW *ftw)
@@ -257,10 +263,10 @@ static int world_remove(const char *path, const struct stat *st, int flag, struc
 
 static void world_stop(struct world *w)
 {
-    transfers_free(w->x.transfers);
+    transfers_free(w->here.transfers);
     atomic_store(&w->stalls, false);
     MHD_stop_daemon(w->server);
-    sh_loop_free(w->x.loop);
+    sh_loop_free(w->loop);
     pthread_mutex_destroy(&w->mutex);
     assert_int_equal(nftw(w->dir, world_remove, 8, FTW_DEPTH | FTW_PHYS), 0);
 }
