@@ -188,6 +188,32 @@ static int start_remote(struct exec *x, struct sh_err *err)
     return rc;
 }
 
+static int start_jobs(struct exec *x, struct sh_err *err)
+{
+    const struct train_env train = {.executor = x->conf->name,
+                                    .checkpoint_interval_ms = x->conf->checkpoint_interval_ms,
+                                    .loop = x->loop,
+                                    .mem = x->mem,
+                                    .tx = x->tx,
+                                    .space = x->space,
+                                    .files = &x->files,
+                                    .report = &x->report,
+                                    .pool = x->pool,
+                                    .slabs = x->slabs,
+                                    .store = x->store,
+                                    .sw = x->sw};
+    const struct batch_env batch = {.checkpoint_interval_ms = x->conf->checkpoint_interval_ms,
+                                    .loop = x->loop,
+                                    .files = &x->files,
+                                    .report = &x->report,
+                                    .slabs = x->slabs,
+                                    .store = x->store,
+                                    .sw = x->sw};
+    int rc = train_new(&train, &x->train, err);
+
+    return rc ? rc : batch_new(&batch, &x->batch, err);
+}
+
 static int start_modules(struct exec *x, struct sh_err *err)
 {
     const struct pool_handler workers = route_of_workers(x);
@@ -198,19 +224,17 @@ static int start_modules(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = usage_new(x->conf->state_dir, x->conf->name, &x->report.uplink, &x->report.usage, err);
     if (!rc)
-        rc = store_new(x, &users, &x->store, err);
-    if (!rc)
         rc = disk_new(x->loop, &x->files.disk, err);
     if (!rc)
-        rc = switch_new(x, &rival, &x->sw, err);
-    if (!rc)
-        rc = train_new(x, &x->train, err);
-    if (!rc)
-        rc = batch_new(x, &x->batch, err);
+        rc = pool_new(x, &workers, &x->pool, err);
     if (!rc)
         rc = slabs_new(x, &x->slabs, err);
     if (!rc)
-        rc = pool_new(x, &workers, &x->pool, err);
+        rc = store_new(x, &users, &x->store, err);
+    if (!rc)
+        rc = switch_new(x, &rival, &x->sw, err);
+    if (!rc)
+        rc = start_jobs(x, err);
     if (!rc)
         rc = sh_timer_add(x->loop, IDLE_NS, IDLE_NS, on_idle, x, &x->idle_timer, err);
     if (!rc)
@@ -247,7 +271,7 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
     if (!rc)
         rc = make_dirs(x, err);
     if (!rc)
-        finish_sweep(x);
+        finish_sweep(&x->files);
     if (!rc)
         kept_dir_sweep(x);
     if (!rc)

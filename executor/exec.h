@@ -75,7 +75,6 @@ struct exec {
     struct agent *agent;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
     uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
-    uint32_t train_ticket;   /* last value of TX_SLOT_STATE */
     uint32_t inputs_ticket;  /* last value of TX_SLOT_INPUTS */
     uint32_t n_inputs_loose; /* inputs.c: on their way, and no ticket says when they have come */
     uint32_t n_keeping;      /* files of kept_dir.h that are being written */

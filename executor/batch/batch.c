@@ -24,7 +24,7 @@
 #define MAX_FAILURES 3 /* of runs in a row: workers that died */
 
 struct batch {
-    struct exec *x;
+    struct batch_env env;
     struct batch_job *job;
     struct sh_timer *tick;
 };
@@ -58,7 +58,7 @@ static void report(struct batch_job *j)
     j->reported_ns = sh_clock_ns();
     j->reported_phase = j->phase;
     j->reported_at = j->ran_at;
-    uplink_send(&j->x->report.uplink, &m);
+    uplink_send(&j->env->report->uplink, &m);
 }
 
 static void report_durable(const struct batch_job *j)
@@ -75,17 +75,17 @@ static void report_durable(const struct batch_job *j)
                                                      .path = path,
                                                      .digest = j->durable_digest,
                                                      .bytes = j->durable_bytes};
-    uplink_send(&j->x->report.uplink, &m);
+    uplink_send(&j->env->report->uplink, &m);
 }
 
 static void report_saved(struct batch_job *j)
 {
-    uplink_send(&j->x->report.uplink, &(struct sh_msg){.type = MSG_JOB_SAVED,
-                                                       .u.job_saved = {.job = j->id,
-                                                                       .attempt = j->attempt,
-                                                                       .asked = j->save_asked,
-                                                                       .step = j->durable_at,
-                                                                       .msg = ""}});
+    uplink_send(&j->env->report->uplink, &(struct sh_msg){.type = MSG_JOB_SAVED,
+                                                          .u.job_saved = {.job = j->id,
+                                                                          .attempt = j->attempt,
+                                                                          .asked = j->save_asked,
+                                                                          .step = j->durable_at,
+                                                                          .msg = ""}});
     j->save_asked = 0;
 }
 
@@ -111,7 +111,7 @@ static void end_job(struct batch_job *j, enum msg_job_phase phase)
     j->phase = phase;
     report(j);
     fill_state(j, &said);
-    outcomes_keep(&j->x->report.outcomes, &said);
+    outcomes_keep(&j->env->report->outcomes, &said);
     job_log_progress(j->log, &said, j->ran_at - j->first_at, 0, true);
     job_log_end(j->log, &said);
     SH_INFO("job.end",
@@ -131,7 +131,7 @@ static void fail(struct batch_job *j, const struct sh_err *why)
 static bool submit(struct batch_job *j, struct disk_task *t, disk_work_fn *work, disk_done_fn *done)
 {
     *t = (struct disk_task){.work = work, .done = done};
-    if (disk_submit(j->x->files.disk, t, NULL))
+    if (disk_submit(j->env->files->disk, t, NULL))
         return false; /* the thread has too much to do: again at the next tick */
     j->n_tasks++;
     return true;
@@ -227,7 +227,7 @@ static bool steer_end(struct batch_job *j)
 {
     atomic_store(&j->stop, true);
     if (j->running) {
-        switch_withdraw(j->x->sw, j);
+        switch_withdraw(j->env->sw, j);
         j->running->state = SLOT_FREE;
         j->running = NULL;
         return true;
@@ -252,7 +252,7 @@ static bool steer_end(struct batch_job *j)
 
 static struct model *ready_model(struct batch_job *j)
 {
-    struct model *m = store_find(j->x->store, j->version_id);
+    struct model *m = store_find(j->env->store, j->version_id);
     bool comes = m && m->phase == MODEL_BUILDING;
     struct sh_err err = {0};
 
@@ -294,11 +294,11 @@ static int make_slab(struct batch_job *j, struct sh_err *err)
 
     if (!rc)
         rc = lay_out(j, j->out, j->n_out, &bytes, err);
-    j->slab_id = slabs_own_id(j->x->slabs);
+    j->slab_id = slabs_own_id(j->env->slabs);
     if (!rc)
         rc = sh_shm_create("shunt-batch", bytes * BATCH_N_SLOTS, &j->slab, err);
     if (!rc)
-        rc = slabs_add(j->x->slabs, j->slab_id, j->slab.fd, j->slab.bytes, err);
+        rc = slabs_add(j->env->slabs, j->slab_id, j->slab.fd, j->slab.bytes, err);
     j->has_slab = rc == SH_OK;
     if (rc)
         sh_shm_fini(&j->slab);
@@ -381,7 +381,7 @@ static void on_run(void *arg, const struct run_result *r)
 
     j->running = NULL;
     j->busy_ns += r->total_ns - r->queue_ns;
-    usage_job(j->x->report.usage, j->id, r->total_ns - r->queue_ns,
+    usage_job(j->env->report->usage, j->id, r->total_ns - r->queue_ns,
               r->rc ? j->ran_at : s->at + s->n, 1);
     j->preemptions += r->n_passed > 0;
     if (r->rc) {
@@ -389,7 +389,7 @@ static void on_run(void *arg, const struct run_result *r)
         job_log_say(j->log, "the run of sample %" PRId64 " failed: %s", s->at, r->msg);
         if (r->rc == SH_E_UNAVAILABLE && ++j->n_failures <= MAX_FAILURES)
             return;
-        if (r->rc == SH_E_QUOTA && (m = store_find(j->x->store, j->version_id)))
+        if (r->rc == SH_E_QUOTA && (m = store_find(j->env->store, j->version_id)))
             j->need_bytes = m->need_bytes;
         if (r->sample >= 0)
             SH_FAIL(&err, r->rc, "sample %" PRId64 ": %s", s->at + r->sample, r->msg);
@@ -449,7 +449,7 @@ static bool run_next(struct batch_job *j)
         fail(j, &err);
         return true;
     }
-    rc = switch_submit(j->x->sw, m, &j->sizes.sizes, &part, on_run, j, &err);
+    rc = switch_submit(j->env->sw, m, &j->sizes.sizes, &part, on_run, j, &err);
     if (rc) {
         free(part.in);
         free(part.out);
@@ -501,7 +501,7 @@ static void deliver(struct batch_job *j)
         .job = j->id, .attempt = j->attempt, .dir = j->dir, .files = {RESULT_FILE_NAME}};
     struct sh_err err = {0};
 
-    if (push_start(&j->x->files, &c, on_pushed, j, &j->push, &err))
+    if (push_start(j->env->files, &c, on_pushed, j, &j->push, &err))
         on_pushed(j, &err);
 }
 
@@ -519,7 +519,7 @@ static void on_finished(struct disk_task *t)
     if (err.rc) {
         j->is_broken = true;
         fail(j, &err);
-    } else if (j->x->files.transfers) {
+    } else if (j->env->files->transfers) {
         deliver(j);
     } else {
         end_job(j, MSG_JOB_DONE);
@@ -571,13 +571,13 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m, const stru
         report(j);
         return;
     }
-    outcomes_forget(&b->x->report.outcomes, m->job);
+    outcomes_forget(&b->env.report->outcomes, m->job);
     if (j)
         SH_FAIL(&err, SH_E_CONFLICT, "this executor still has job %" PRId64, j->id);
     else if (why_not)
         err = *why_not;
     else
-        batch__job_new(b->x, m, &b->job, &err);
+        batch__job_new(&b->env, m, &b->job, &err);
     if (err.rc) {
         sh_log_err(SH_LOG_WARN, "job.refused", &err);
         no.u.job_state = (struct msg_job_state){.job = m->job,
@@ -585,7 +585,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m, const stru
                                                 .state = MSG_JOB_FAILED,
                                                 .rc = err.rc,
                                                 .msg = err.msg};
-        uplink_send(&b->x->report.uplink, &no);
+        uplink_send(&b->env.report->uplink, &no);
         return;
     }
     SH_INFO("job.start", "job=%" PRId64 " attempt=%u model=%s resume_step=%" PRId64, m->job,
@@ -661,13 +661,13 @@ static void on_tick(struct sh_loop *l, void *arg)
     job_log_tick(j->log);
     if (j->phase == MSG_JOB_RUNNING || j->phase == MSG_JOB_PREEMPTED)
         j->phase =
-            j->running && !switch_has_started(j->x->sw, j) ? MSG_JOB_PREEMPTED : MSG_JOB_RUNNING;
+            j->running && !switch_has_started(j->env->sw, j) ? MSG_JOB_PREEMPTED : MSG_JOB_RUNNING;
     if (sh_clock_ns() - j->reported_ns >= REPORT_NS &&
         (j->phase != j->reported_phase || j->ran_at != j->reported_at))
         report(j);
 }
 
-int batch_new(struct exec *x, struct batch **out, struct sh_err *err)
+int batch_new(const struct batch_env *env, struct batch **out, struct sh_err *err)
 {
     struct batch *b = calloc(1, sizeof(*b));
     int rc;
@@ -675,8 +675,8 @@ int batch_new(struct exec *x, struct batch **out, struct sh_err *err)
     *out = NULL;
     if (!b)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate batch inference");
-    b->x = x;
-    rc = sh_timer_add(x->loop, TICK_NS, TICK_NS, on_tick, b, &b->tick, err);
+    b->env = *env;
+    rc = sh_timer_add(env->loop, TICK_NS, TICK_NS, on_tick, b, &b->tick, err);
     if (rc) {
         free(b);
         return rc;
@@ -690,7 +690,7 @@ void batch_free(struct batch *b)
     if (!b)
         return;
     if (b->job && b->job->running)
-        switch_withdraw(b->x->sw, b->job);
+        switch_withdraw(b->env.sw, b->job);
     batch__job_free(b->job);
     sh_timer_del(b->tick);
     free(b);

@@ -17,12 +17,29 @@
 #ifndef SH_EXECUTOR_BATCH_BATCH_H
 #define SH_EXECUTOR_BATCH_BATCH_H
 
+#include "common/loop.h"
 #include "common/msg.h"
-#include "executor/exec.h"
+#include "executor/files/files.h"
+#include "executor/report/report.h"
 
 struct batch;
+struct slabs;
+struct store;
+struct switcher;
 
-int batch_new(struct exec *x, struct batch **out, struct sh_err *err); /* OWNED, batch_free() */
+struct batch_env {
+    int64_t checkpoint_interval_ms; /* of a job that names none */
+    /* BORROWED for good */
+    struct sh_loop *loop;
+    const struct files *files;
+    struct report *report;
+    struct slabs *slabs;
+    struct store *store;
+    struct switcher *sw;
+};
+
+/* *out: OWNED, batch_free(). */
+int batch_new(const struct batch_env *env, struct batch **out, struct sh_err *err);
 void batch_free(struct batch *b); /* behind disk_free(): no task is under way any more */
 bool batch_turn(struct batch *b); /* true: it did something */
 

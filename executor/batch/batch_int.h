@@ -49,7 +49,7 @@ struct batch_task {        /* anything but a slot's: one at a time */
 };
 
 struct batch_job {
-    struct exec *x;
+    const struct batch_env *env;
     int64_t id, version_id, resume_at, interval_ns;
     uint32_t attempt;
     char *tenant, *model, *dataset, *dir, *resume_digest; /* OWNED */
@@ -100,8 +100,8 @@ struct batch_job {
 };
 
 /* batch_job.c. *out: OWNED, batch__job_free(). */
-int batch__job_new(struct exec *x, const struct msg_batch_start *m, struct batch_job **out,
-                   struct sh_err *err);
+int batch__job_new(const struct batch_env *env, const struct msg_batch_start *m,
+                   struct batch_job **out, struct sh_err *err);
 void batch__job_free(struct batch_job *j); /* NULL is allowed */
 
 /* batch_io.c: works of tasks. The first may be tried again after it has failed. */

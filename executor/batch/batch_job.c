@@ -21,13 +21,13 @@ void batch__job_free(struct batch_job *j)
     push_cancel(j->push);
     blob_set_drop(&j->blobs);
     if (j->has_slab)
-        slabs_drop(j->x->slabs, j->slab_id);
+        slabs_drop(j->env->slabs, j->slab_id);
     sh_shm_fini(&j->slab);
     job_log_close(j->log);
     batch_io_close(j);
     /* What was done so far is of use to this executor alone (push.h). */
     if (j->dir && j->has_ended && j->phase != MSG_JOB_SUSPENDED)
-        push_forget_job(&j->x->files, j->dir);
+        push_forget_job(j->env->files, j->dir);
     json_decref(j->spec);
     json_decref(j->inputs);
     json_decref(j->outputs);
@@ -57,7 +57,7 @@ static int read_spec(struct batch_job *j, struct sh_err *err)
     int rc = sh_json_read(j->spec, "batch_inference", f, SH_ARRAY_LEN(f), err);
 
     if (interval_ms == 0)
-        interval_ms = j->x->conf->checkpoint_interval_ms;
+        interval_ms = j->env->checkpoint_interval_ms;
     j->interval_ns = interval_ms * 1000000;
     return rc;
 }
@@ -76,9 +76,9 @@ static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct
     if (!rc)
         rc = sh_strdup(m->resume_digest, &j->resume_digest, err);
     if (!rc)
-        rc = files_path(&j->x->files, "blobs", m->dataset, &j->dataset, err);
+        rc = files_path(j->env->files, "blobs", m->dataset, &j->dataset, err);
     if (!rc)
-        rc = files_path(&j->x->files, "jobs", m->dir, &j->dir, err);
+        rc = files_path(j->env->files, "jobs", m->dir, &j->dir, err);
     if (!rc)
         rc = parse(m->spec, &j->spec, err);
     if (!rc)
@@ -90,16 +90,16 @@ static int fill_job(struct batch_job *j, const struct msg_batch_start *m, struct
     if (!rc && mkdir(j->dir, 0750) < 0 && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
     if (!rc)
-        j->log = job_log_open(&j->x->report.logs,
+        j->log = job_log_open(&j->env->report->logs,
                               &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "sample",
                                                      m->redone, m->preemptions});
     if (!rc)
-        rc = blob_want(j->x->files.blobs, &j->blobs, m->dataset, err);
+        rc = blob_want(j->env->files->blobs, &j->blobs, m->dataset, err);
     return rc;
 }
 
-int batch__job_new(struct exec *x, const struct msg_batch_start *m, struct batch_job **out,
-                   struct sh_err *err)
+int batch__job_new(const struct batch_env *env, const struct msg_batch_start *m,
+                   struct batch_job **out, struct sh_err *err)
 {
     struct batch_job *j = calloc(1, sizeof(*j));
     int rc;
@@ -107,7 +107,7 @@ int batch__job_new(struct exec *x, const struct msg_batch_start *m, struct batch
     *out = NULL;
     if (!j)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    *j = (struct batch_job){.x = x,
+    *j = (struct batch_job){.env = env,
                             .id = m->job,
                             .attempt = m->attempt,
                             .version_id = m->version_id,

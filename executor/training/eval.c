@@ -40,7 +40,9 @@ struct eval {
     struct disk_task task; /* first member */
     bool is_reading;       /* the thread has the task */
     bool is_gone;          /* eval_free() came meanwhile: only what the thread uses is left */
-    struct exec *x;
+    struct slabs *slabs;
+    struct switcher *sw;
+    struct disk *disk;
     struct model *model;
     eval_done_fn *fn;
     void *arg;
@@ -224,10 +226,10 @@ static int make_slab(struct eval *e, struct sh_err *err)
         if (!e->heads[i].want)
             return SH_FAIL(err, SH_E_NOMEM, "could not allocate the labels of a batch");
     }
-    e->slab_id = slabs_own_id(e->x->slabs);
+    e->slab_id = slabs_own_id(e->slabs);
     rc = sh_shm_create("shunt-eval", SH_MAX(at, (size_t)1), &e->slab, err);
     if (!rc)
-        rc = slabs_add(e->x->slabs, e->slab_id, e->slab.fd, e->slab.bytes, err);
+        rc = slabs_add(e->slabs, e->slab_id, e->slab.fd, e->slab.bytes, err);
     e->has_slab = rc == SH_OK;
     return rc;
 }
@@ -262,7 +264,7 @@ static int run_batch(struct eval *e, struct sh_err *err)
 
     if (rc)
         return rc;
-    rc = switch_submit(e->x->sw, e->model, &e->sizes.sizes, &part, on_run, e, err);
+    rc = switch_submit(e->sw, e->model, &e->sizes.sizes, &part, on_run, e, err);
     if (rc) {
         free(part.in);
         free(part.out);
@@ -277,7 +279,7 @@ static int read_with(struct eval *e, disk_work_fn *work, struct sh_err *err)
     int rc;
 
     e->task = (struct disk_task){.work = work, .done = on_read};
-    rc = disk_submit(e->x->files.disk, &e->task, err);
+    rc = disk_submit(e->disk, &e->task, err);
     e->is_reading = rc == SH_OK;
     return rc;
 }
@@ -361,8 +363,8 @@ static void on_read(struct disk_task *t)
 
 /* ------------------------------------------------------------------ start and end */
 
-int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void *arg,
-               struct eval **out, struct sh_err *err)
+int eval_start(const struct eval_conf *c, eval_done_fn *fn, void *arg, struct eval **out,
+               struct sh_err *err)
 {
     struct eval *e = calloc(1, sizeof(*e));
     int rc;
@@ -370,8 +372,14 @@ int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void
     *out = NULL;
     if (!e)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an evaluation");
-    *e = (struct eval){
-        .x = x, .model = c->model, .fn = fn, .arg = arg, .train = *c->train, .slab = {.fd = -1}};
+    *e = (struct eval){.slabs = c->slabs,
+                       .sw = c->sw,
+                       .disk = c->disk,
+                       .model = c->model,
+                       .fn = fn,
+                       .arg = arg,
+                       .train = *c->train,
+                       .slab = {.fd = -1}};
     e->busy_ns = c->busy_ns;
     e->meta = json_incref(c->meta);
     rc = sh_strdup(c->dataset, &e->dataset, err);
@@ -389,9 +397,9 @@ void eval_free(struct eval *e)
 {
     if (!e)
         return;
-    switch_withdraw(e->x->sw, e);
+    switch_withdraw(e->sw, e);
     if (e->has_slab)
-        slabs_drop(e->x->slabs, e->slab_id);
+        slabs_drop(e->slabs, e->slab_id);
     if (e->is_reading)
         e->is_gone = true; /* on_read() frees it */
     else

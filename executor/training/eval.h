@@ -9,8 +9,14 @@
 #include <jansson.h>
 
 struct eval;
+struct disk;
+struct slabs;
+struct switcher;
 
 struct eval_conf {
+    struct slabs *slabs; /* KEEPS these three */
+    struct switcher *sw;
+    struct disk *disk;
     struct model *model;            /* READY; BORROWED until eval_free() */
     const char *dataset;            /* path; BORROWED for the call */
     const struct train_spec *train; /* its losses; BORROWED for the call */
@@ -28,8 +34,8 @@ typedef void eval_done_fn(void *arg, const struct eval_result *r, const struct s
 
 /* Reads the dataset on the checkpoint thread. *out: OWNED, eval_free(). Fails: SH_E_NOMEM,
  * SH_E_QUEUEFULL. */
-int eval_start(struct exec *x, const struct eval_conf *c, eval_done_fn *fn, void *arg,
-               struct eval **out, struct sh_err *err);
+int eval_start(const struct eval_conf *c, eval_done_fn *fn, void *arg, struct eval **out,
+               struct sh_err *err);
 void eval_free(struct eval *e); /* also half-way */
 
 #endif

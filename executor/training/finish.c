@@ -130,7 +130,7 @@ static int submit(struct finish *f, struct file_task *ft, struct sh_err *err)
 
     ft->job = f->job;
     ft->task.done = on_file;
-    rc = disk_submit(f->job->x->files.disk, &ft->task, err);
+    rc = disk_submit(f->job->env->files->disk, &ft->task, err);
     if (rc) {
         free_file_task(ft);
         return rc;
@@ -292,7 +292,7 @@ static int start_child(struct finish *f, const char *const *argv, struct sh_err 
     s.stdout_fd = c->fd;
     rc = sh_spawn(&s, &c->pid, err);
     if (!rc)
-        rc = sh_loop_child(f->job->x->loop, c->pid, on_child, c, err);
+        rc = sh_loop_child(f->job->env->loop, c->pid, on_child, c, err);
     if (rc) {
         if (c->pid > 0) { /* nobody would hear of its end */
             kill(c->pid, SIGKILL);
@@ -371,7 +371,7 @@ static int place_package(struct finish *f, struct sh_err *err)
     rc = sh_asprintf(err, &name, "packages/%s", f->digest);
 
     if (!rc)
-        rc = files_path(&j->x->files, "blobs", name, &f->package, err);
+        rc = files_path(j->env->files, "blobs", name, &f->package, err);
     if (!rc && rename(f->tmp, f->package) < 0) {
         if (keep_package(f, NULL) == SH_OK)
             folder_remove(f->tmp);
@@ -379,7 +379,7 @@ static int place_package(struct finish *f, struct sh_err *err)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not store the trained model");
     }
     if (!rc)
-        rc = blob_adopt(j->x->files.blobs, &j->blobs, name, err);
+        rc = blob_adopt(j->env->files->blobs, &j->blobs, name, err);
     if (!rc)
         link_trained(f);
     free(name);
@@ -397,7 +397,7 @@ static int load_model(struct finish *f, struct sh_err *err)
                                      .max_batch = (uint32_t)(fixed ? fixed : EVAL_BATCH),
                                      .precision = j->precision};
 
-    return store_load_internal(j->x->store, &m, &f->model, err);
+    return store_load_internal(j->env->store, &m, &f->model, err);
 }
 
 static void on_eval(void *arg, const struct eval_result *r, const struct sh_err *why);
@@ -405,7 +405,10 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
 static int evaluate(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
-    const struct eval_conf c = {.model = f->model,
+    const struct eval_conf c = {.slabs = j->env->slabs,
+                                .sw = j->env->sw,
+                                .disk = j->env->files->disk,
+                                .model = f->model,
                                 .dataset = j->eval_dataset,
                                 .train = &f->train,
                                 .meta = f->meta,
@@ -414,7 +417,7 @@ static int evaluate(struct finish *f, struct sh_err *err)
 
     if (rc)
         return rc;
-    return eval_start(j->x, &c, on_eval, f, &f->eval, err);
+    return eval_start(&c, on_eval, f, &f->eval, err);
 }
 
 /* The last thing: who finds the file knows that the job came to its end. */
@@ -473,7 +476,7 @@ static int deliver(struct finish *f, struct sh_err *err)
                                 .files = {"losses.json", "final.safetensors", "trained.onnx"},
                                 .publish = f->is_published ? "trained.onnx" : NULL};
 
-    return push_start(&f->job->x->files, &c, on_delivered, f, &f->push, err);
+    return push_start(f->job->env->files, &c, on_delivered, f, &f->push, err);
 }
 
 static json_t *heads_json(const struct finish *f)
@@ -538,7 +541,7 @@ static void succeed(struct finish *f)
     if (!err.rc)
         job_log_say(j->log, "trained model: %" PRIu64 " bytes, SHA-256 %s, %s", f->onnx_bytes,
                     f->digest, f->is_published ? "to be a new version" : "kept as trained.onnx");
-    if (err.rc || !j->x->files.transfers || deliver(f, &err))
+    if (err.rc || !j->env->files->transfers || deliver(f, &err))
         train__finished(j, &err);
 }
 
@@ -574,13 +577,13 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
 /* ------------------------------------------------------------------ leftovers */
 
 /* Of executors that were killed. Others may share the folder, so what is young stays. */
-void finish_sweep(const struct exec *x)
+void finish_sweep(const struct files *files)
 {
     char *root = NULL;
     DIR *d = NULL;
     struct dirent *e;
 
-    if (files_path(&x->files, "blobs", "packages", &root, NULL) == SH_OK)
+    if (files_path(files, "blobs", "packages", &root, NULL) == SH_OK)
         d = opendir(root);
     while (d && (e = readdir(d))) {
         char *dir = NULL;
@@ -672,7 +675,7 @@ void finish_start(struct job *j)
      * and an API that starts removes old files from blobs/tmp. */
     snprintf(name, sizeof(name), "packages/" TMP_PREFIX "%" PRId64, j->id);
     if (f->is_published)
-        rc = files_path(&j->x->files, "blobs", name, &f->tmp, &err);
+        rc = files_path(j->env->files, "blobs", name, &f->tmp, &err);
     else
         rc = sh_asprintf(&err, &f->tmp, "%s/trained.tmp", j->dir);
     if (!rc)
@@ -680,7 +683,7 @@ void finish_start(struct job *j)
     if (!rc)
         rc = sh_asprintf(&err, &f->final, "%s/final.safetensors", j->dir);
     if (!rc)
-        rc = sh_timer_add(j->x->loop, POLL_NS, POLL_NS, on_poll, f, &f->poll, &err);
+        rc = sh_timer_add(j->env->loop, POLL_NS, POLL_NS, on_poll, f, &f->poll, &err);
     if (rc)
         fail(f, &err);
     else
@@ -695,7 +698,7 @@ void finish_free(struct finish *f)
     eval_free(f->eval);
     push_cancel(f->push);
     if (f->model)
-        store_unload(f->job->x->store, f->model->handle);
+        store_unload(f->job->env->store, f->model->handle);
     if (f->child) {
         f->child->f = NULL;
         kill(f->child->pid, SIGKILL);

@@ -1,6 +1,4 @@
 /* job.c - making a training job from its message, its losses, and what is reported of it. */
-#include "executor/training/job.h"
-
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/life.h"
@@ -10,6 +8,7 @@
 #include "common/safetensors.h"
 #include "executor/files/push.h"
 #include "executor/report/usage.h"
+#include "executor/training/train_int.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -50,7 +49,7 @@ static int read_spec(struct job *j, struct sh_err *err)
         return rc;
     precision = json_object_get(j->spec, "precision");
     interval = json_object_get(j->spec, "checkpoint_interval_ms");
-    j->interval_ns = j->x->conf->checkpoint_interval_ms * 1000000;
+    j->interval_ns = j->env->checkpoint_interval_ms * 1000000;
     if (json_is_integer(interval) && json_integer_value(interval) > 0 &&
         json_integer_value(interval) < INT64_MAX / 1000000)
         j->interval_ns = json_integer_value(interval) * 1000000;
@@ -63,7 +62,7 @@ static int read_spec(struct job *j, struct sh_err *err)
 
 static int copy_strings(struct job *j, const struct msg_job_start *m, struct sh_err *err)
 {
-    const struct exec *x = j->x;
+    const struct files *files = j->env->files;
     int rc = sh_strdup(m->tenant, &j->tenant, err);
 
     if (!rc)
@@ -71,15 +70,15 @@ static int copy_strings(struct job *j, const struct msg_job_start *m, struct sh_
     if (!rc)
         rc = sh_strdup(m->spec, &j->spec_text, err);
     if (!rc)
-        rc = files_path(&x->files, "blobs", m->package, &j->package, err);
+        rc = files_path(files, "blobs", m->package, &j->package, err);
     if (!rc)
-        rc = files_path(&x->files, "blobs", m->dataset, &j->dataset, err);
+        rc = files_path(files, "blobs", m->dataset, &j->dataset, err);
     if (!rc && m->eval_dataset[0])
-        rc = files_path(&x->files, "blobs", m->eval_dataset, &j->eval_dataset, err);
+        rc = files_path(files, "blobs", m->eval_dataset, &j->eval_dataset, err);
     if (!rc)
-        rc = files_path(&x->files, "jobs", m->dir, &j->dir, err);
+        rc = files_path(files, "jobs", m->dir, &j->dir, err);
     if (!rc && m->resume[0])
-        rc = files_path(&x->files, "jobs", m->resume, &j->resume, err);
+        rc = files_path(files, "jobs", m->resume, &j->resume, err);
     return rc;
 }
 
@@ -88,18 +87,18 @@ static int want_blobs(struct job *j, const struct msg_job_start *m, struct sh_er
 {
     const char *slash = strchr(m->resume, '/');
     char losses[64];
-    int rc = blob_want(j->x->files.blobs, &j->blobs, m->package, err);
+    int rc = blob_want(j->env->files->blobs, &j->blobs, m->package, err);
 
     if (!rc)
-        rc = blob_want(j->x->files.blobs, &j->blobs, m->dataset, err);
+        rc = blob_want(j->env->files->blobs, &j->blobs, m->dataset, err);
     if (!rc)
-        rc = blob_want(j->x->files.blobs, &j->blobs, m->eval_dataset, err);
+        rc = blob_want(j->env->files->blobs, &j->blobs, m->eval_dataset, err);
     if (rc || !slash)
         return rc;
     snprintf(losses, sizeof(losses), "%.*s/losses.json", (int)SH_MIN(slash - m->resume, 24),
              m->resume);
-    rc = blob_want_job_file(j->x->files.blobs, &j->blobs, m->resume, false, err);
-    return rc ? rc : blob_want_job_file(j->x->files.blobs, &j->blobs, losses, true, err);
+    rc = blob_want_job_file(j->env->files->blobs, &j->blobs, m->resume, false, err);
+    return rc ? rc : blob_want_job_file(j->env->files->blobs, &j->blobs, losses, true, err);
 }
 
 static int make_dir(const char *dir, struct sh_err *err)
@@ -109,7 +108,7 @@ static int make_dir(const char *dir, struct sh_err *err)
     return SH_OK;
 }
 
-int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, struct sh_err *err)
+int job_new(struct train *t, const struct msg_job_start *m, struct job **out, struct sh_err *err)
 {
     struct job *j = calloc(1, sizeof(*j));
     int rc;
@@ -117,7 +116,8 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
     *out = NULL;
     if (!j)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    *j = (struct job){.x = x,
+    *j = (struct job){.env = &t->env,
+                      .train = t,
                       .id = m->job,
                       .attempt = m->attempt,
                       .resume_step = m->resume_step,
@@ -134,11 +134,11 @@ int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, str
     if (!rc)
         rc = read_spec(j, err);
     if (!rc)
-        rc = space_tag(x->space, j->tenant, &j->tag, err);
+        rc = space_tag(t->env.space, j->tenant, &j->tag, err);
     if (!rc)
         rc = make_dir(j->dir, err);
     if (!rc)
-        j->log = job_log_open(&x->report.logs,
+        j->log = job_log_open(&t->env.report->logs,
                               &(struct job_log_conf){m->job, m->attempt, j->dir, m->about, "step",
                                                      m->redone, m->preemptions});
     if (!rc)
@@ -198,13 +198,13 @@ void job_free(struct job *j)
     blob_set_drop(&j->blobs);
     job_log_close(j->log);
     if (j->dir)
-        push_forget_job(&j->x->files, j->dir);
-    tx_forget(j->x->tx, j);
+        push_forget_job(j->env->files, j->dir);
+    tx_forget(j->env->tx, j);
     slots_fini(j);
     if (job_has_ws(j))
-        space_give(j->x->space, &j->ws, j->tag);
+        space_give(j->env->space, &j->ws, j->tag);
     if (job_has_state(j))
-        space_give(j->x->space, &j->state, j->tag);
+        space_give(j->env->space, &j->state, j->tag);
     json_decref(j->spec);
     json_decref(j->table);
     free(j->tensors);
@@ -327,11 +327,11 @@ static int make_losses(struct job *j, struct sh_err *err)
 int job_check_fits(struct job *j, struct sh_err *err)
 {
     uint64_t need = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + SH_ALIGN_UP(j->ws_bytes, DEV_BLOCK);
-    int rc =
-        dev_check_fits(dev_mem_bytes(j->x->mem), j->state_bytes, j->ws_bytes, j->batch, true, err);
+    int rc = dev_check_fits(dev_mem_bytes(j->env->mem), j->state_bytes, j->ws_bytes, j->batch, true,
+                            err);
 
     if (!rc)
-        rc = space_check_max(j->x->space, j->tag, need, "training", err);
+        rc = space_check_max(j->env->space, j->tag, need, "training", err);
     j->need_bytes = rc ? need : 0;
     return rc;
 }
@@ -393,7 +393,7 @@ int job_agree(struct job *j, const struct msg_wk_train_ready *m, struct sh_err *
         return SH_OK;
     j->ws_bytes = m->ws_bytes;
     if (j->stand == JOB_READY) { /* nothing is in it yet; one that is in use serves its worker */
-        space_give(j->x->space, &j->ws, j->tag);
+        space_give(j->env->space, &j->ws, j->tag);
         job_go(j, JOB_LOADED);
     }
     return job_check_fits(j, err);
@@ -474,7 +474,7 @@ void job_count_usage(struct job *j)
     job_fill_state(j, &now);
     if (now.busy_ns == j->counted_ns && now.step == j->counted_step)
         return;
-    usage_job(j->x->report.usage, j->id, now.busy_ns - j->counted_ns, now.step, j->batch);
+    usage_job(j->env->report->usage, j->id, now.busy_ns - j->counted_ns, now.step, j->batch);
     j->counted_ns = now.busy_ns;
     j->counted_step = now.step;
 }
@@ -487,7 +487,7 @@ void job_report(struct job *j)
     j->reported_ns = sh_clock_ns();
     j->reported_phase = j->phase;
     j->reported_step = j->max_step;
-    uplink_send(&j->x->report.uplink, &m);
+    uplink_send(&j->env->report->uplink, &m);
 }
 
 void job_report_checkpoint(struct job *j)
@@ -505,7 +505,7 @@ void job_report_checkpoint(struct job *j)
                                                      .path = path,
                                                      .digest = j->disk_digest,
                                                      .bytes = j->disk_bytes};
-    uplink_send(&j->x->report.uplink, &m);
+    uplink_send(&j->env->report->uplink, &m);
 }
 
 void job_report_trials(struct job *j)
@@ -522,7 +522,7 @@ void job_report_trials(struct job *j)
     }
     m.u.job_evaluated =
         (struct msg_job_evaluated){.job = j->id, .attempt = j->attempt, .text = text};
-    uplink_send(&j->x->report.uplink, &m);
+    uplink_send(&j->env->report->uplink, &m);
 }
 
 void job_report_saved(struct job *j, const struct sh_err *why)
@@ -536,7 +536,7 @@ void job_report_saved(struct job *j, const struct sh_err *why)
                                        .msg = why ? why->msg : ""}};
 
     j->save_asked = 0;
-    uplink_send(&j->x->report.uplink, &m);
+    uplink_send(&j->env->report->uplink, &m);
 }
 
 /* Going to and fro between running and preempted is told by the tick, not each time. */

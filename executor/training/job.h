@@ -55,7 +55,8 @@ struct finish;     /* finish.c */
 struct ckpt_write; /* slots.c */
 
 struct job {
-    struct exec *x;
+    const struct train_env *env;
+    struct train *train;
     int64_t id;
     uint32_t attempt, tag;
     char *tenant, *model, *package, *dataset, *eval_dataset, *spec_text, *dir, *resume; /* OWNED */
@@ -147,7 +148,7 @@ void job_go(struct job *j, enum job_stand to); /* by the table above (common/lif
 bool job_has_state(const struct job *j);       /* on the device; of j->state */
 bool job_has_ws(const struct job *j);          /* likewise; of j->ws */
 bool job_runs(const struct job *j);            /* RUNNING or STOPPING */
-int job_new(struct exec *x, const struct msg_job_start *m, struct job **out, struct sh_err *err);
+int job_new(struct train *t, const struct msg_job_start *m, struct job **out, struct sh_err *err);
 void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);
 void job_say_progress(struct job *j, bool is_last); /* a line of its log, if one is due */
@@ -202,8 +203,8 @@ void slots_fini(struct job *j);
 
 /* finish.c: from the final slot to a result. Ends by calling train__finished(). */
 void finish_start(struct job *j);
-void finish_free(struct finish *f);      /* also half-way: ends its children */
-void finish_sweep(const struct exec *x); /* at start: what killed executors left half-way */
+void finish_free(struct finish *f);           /* also half-way: ends its children */
+void finish_sweep(const struct files *files); /* at start: what killed executors left half-way */
 
 /* train.c, for finish.c and slots.c */
 void train__finished(struct job *j, const struct sh_err *why);

@@ -175,7 +175,7 @@ int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err)
     if (!r)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the beginning of a job");
     *r = (struct reading){.task = {.work = read_all, .done = on_read}, .job = j, .state = *state};
-    rc = disk_submit(j->x->files.disk, &r->task, err);
+    rc = disk_submit(j->env->files->disk, &r->task, err);
     if (rc) {
         free(r);
         return rc;

@@ -52,7 +52,7 @@ static int make(struct job *j, struct slot *s, struct sh_err *err)
         return SH_OK;
     rc = sh_shm_create("shunt-slot", (size_t)SH_MAX(j->state_bytes, (uint64_t)1), &s->mem, err);
     if (!rc)
-        rc = dev_mem_host_lock(j->x->mem, s->mem.base, s->mem.bytes, err);
+        rc = dev_mem_host_lock(j->env->mem, s->mem.base, s->mem.bytes, err);
     s->is_locked = rc == SH_OK;
     if (rc)
         sh_shm_fini(&s->mem);
@@ -93,7 +93,7 @@ void slots_fini(struct job *j)
 {
     for (int i = 0; i < JOB_N_SLOTS; i++) {
         if (j->slots[i].is_locked)
-            dev_mem_host_unlock(j->x->mem, j->slots[i].mem.base);
+            dev_mem_host_unlock(j->env->mem, j->slots[i].mem.base);
         sh_shm_fini(&j->slots[i].mem);
     }
 }
@@ -128,7 +128,7 @@ static void remove_old_files(const struct job *j)
         rc = sh_strdup(slash ? slash + 1 : j->resume, &s->keep, &err);
     if (!rc) {
         s->task = (struct disk_task){.sweep_dir = s->dir, .sweep_keep = s->keep, .done = on_swept};
-        rc = disk_submit(j->x->files.disk, &s->task, &err);
+        rc = disk_submit(j->env->files->disk, &s->task, &err);
     }
     if (!rc)
         return;
@@ -192,8 +192,8 @@ static void on_copied(void *arg)
     }
     s->is_valid = true;
     j->last_ckpt_ns = sh_clock_ns();
-    sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->x->conf->name, "host", "ok"), 1);
-    sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->x->conf->name, "host"),
+    sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->env->executor, "host", "ok"), 1);
+    sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->env->executor, "host"),
                       (double)(j->last_ckpt_ns - j->fill_ns) / 1e9);
     if (j->end == END_NONE)
         slots_write_newest(j);
@@ -210,8 +210,8 @@ static void on_landed(void *arg)
 void slots_ask_marks(struct job *j)
 {
     if (j->filling && !j->has_fill_mark)
-        j->has_fill_mark = !tx_mark(j->x->tx, TX_LANE_OUT, on_copied, j, NULL);
-    while (j->n_unmarked && !tx_mark(j->x->tx, TX_LANE_IN, on_landed, j, NULL))
+        j->has_fill_mark = !tx_mark(j->env->tx, TX_LANE_OUT, on_copied, j, NULL);
+    while (j->n_unmarked && !tx_mark(j->env->tx, TX_LANE_IN, on_landed, j, NULL))
         j->n_unmarked--;
 }
 
@@ -234,11 +234,11 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
     if (rc)
         return rc;
     s->is_valid = false;
-    rc = tx_out(j->x->tx, space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
+    rc = tx_out(j->env->tx, space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
     if (rc)
         return rc;
     if (ticket_slot != TX_NO_TICKET)
-        rc = tx_ticket(j->x->tx, TX_LANE_OUT, ticket_slot, ticket_value, err);
+        rc = tx_ticket(j->env->tx, TX_LANE_OUT, ticket_slot, ticket_value, err);
     if (j->save_asked && j->save_step < 0)
         j->save_step = step;
     s->step = step;
@@ -270,7 +270,7 @@ static void on_stored(struct ckpt_write *d)
 {
     struct disk_task *t = &d->task;
     struct job *j = d->job;
-    const char *name = j->x->conf->name;
+    const char *name = j->env->executor;
 
     sh_metric_add(M_shunt_checkpoints_total,
                   SH_LABELS(name, "disk", t->err.rc ? sh_rc_name(t->err.rc) : "ok"), 1);
@@ -328,8 +328,8 @@ static void on_written(struct disk_task *t)
     if (d->best)
         d->best->is_writing = false;
     j->writing = NULL;
-    if (t->err.rc == SH_OK && j->x->files.transfers &&
-        push_start(&j->x->files, &c, on_pushed, d, &d->push, &t->err) == SH_OK)
+    if (t->err.rc == SH_OK && j->env->files->transfers &&
+        push_start(j->env->files, &c, on_pushed, d, &d->push, &t->err) == SH_OK)
         j->pushing = d;
     else
         on_stored(d);
@@ -421,7 +421,7 @@ void slots_write_newest(struct job *j)
     d->step = s->step;
     rc = fill_task(j, s, d, &err);
     if (!rc)
-        rc = disk_submit(j->x->files.disk, &d->task, &err);
+        rc = disk_submit(j->env->files->disk, &d->task, &err);
     if (rc) {
         sh_log_err(SH_LOG_WARN, "job.checkpoint.disk", &err);
         free_task(d);

@@ -25,10 +25,10 @@ enum target { TARGET_RUN, TARGET_PAUSE, TARGET_BOUNDARY, TARGET_DROP, TARGET_SWA
 
 static enum target target_of(struct train *t, struct job *j)
 {
-    if (switch_is_idle(t->x->sw))
+    if (switch_is_idle(t->env.sw))
         j->has_yield = false;
     if (j->has_compile_pause &&
-        (!j->w || (!j->w->preparing && !store_worker_lacks(t->x->store, j->w))))
+        (!j->w || (!j->w->preparing && !store_worker_lacks(t->env.store, j->w))))
         j->has_compile_pause = false;
     if (j->end == END_CANCEL)
         return TARGET_DISCARD;
@@ -41,7 +41,7 @@ static enum target target_of(struct train *t, struct job *j)
     if (j->has_compile_pause)
         return TARGET_BOUNDARY;
     /* A run that is about to become current asks by itself; do not start just before it. */
-    return job_runs(j) || switch_is_idle(t->x->sw) ? TARGET_RUN : TARGET_PAUSE;
+    return job_runs(j) || switch_is_idle(t->env.sw) ? TARGET_RUN : TARGET_PAUSE;
 }
 
 /* Its worker stops as soon as it runs, or finishes the step first. */
@@ -163,7 +163,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     SH_DEBUG("train.go", "job=%" PRId64 " worker=%u step=%" PRId64 " resume=%d ns=%" PRId64, j->id,
              j->w->index, j->step, resume, j->go_ns);
     train__ask_checkpoint(j);
-    j->w->grace_ns = 2 * (int64_t)((double)j->state_bytes * tx_beta_ns(j->x->tx));
+    j->w->grace_ns = 2 * (int64_t)((double)j->state_bytes * tx_beta_ns(j->env->tx));
     worker_send(j->w, &m, NULL, 0);
     job_set_phase(j, MSG_JOB_RUNNING);
 }
@@ -171,7 +171,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
 /* A ticket that has long arrived, for a GO that need not wait. */
 static void go_now(struct job *j, bool resume)
 {
-    send_go(j, resume, TX_SLOT_STATE, dev_ticket_value(j->x->mem, TX_SLOT_STATE));
+    send_go(j, resume, TX_SLOT_STATE, dev_ticket_value(j->env->mem, TX_SLOT_STATE));
 }
 
 static bool steer_running(struct job *j, enum target want)
@@ -231,7 +231,7 @@ bool train__drop_workspace(struct job *j, enum worker_state to)
     if (j->at == MSG_TRAIN_AT_STEP && j->op > 0)
         train__count_redone(j, 1);
     j->at = MSG_TRAIN_AT_BOUNDARY;
-    space_give(j->x->space, &j->ws, j->tag);
+    space_give(j->env->space, &j->ws, j->tag);
     job_go(j, JOB_LOADED);
     detach(j, to);
     return true;
@@ -239,7 +239,7 @@ bool train__drop_workspace(struct job *j, enum worker_state to)
 
 static void give_state(struct job *j)
 {
-    space_give(j->x->space, &j->state, j->tag);
+    space_give(j->env->space, &j->state, j->tag);
     job_go(j, JOB_OFF);
     detach(j, WORKER_STANDBY);
 }
@@ -342,8 +342,8 @@ static bool take_trial(struct job *j)
 
 static struct worker *find_worker(struct train *t, int64_t with_job)
 {
-    for (size_t i = 0; i < pool_size(t->x->pool); i++) {
-        struct worker *w = pool_at(t->x->pool, i);
+    for (size_t i = 0; i < pool_size(t->env.pool); i++) {
+        struct worker *w = pool_at(t->env.pool, i);
 
         if (worker_is_idle(w) && (!with_job || w->job == with_job))
             return w;
@@ -431,12 +431,12 @@ static int load_state(struct job *j, struct sh_err *err)
 
     if (!s)
         return SH_FAIL(err, SH_E_BUG, "the job has no state to start from");
-    rc = space_alloc(j->x->space, j->state_bytes, &need, &j->state, err);
+    rc = space_alloc(j->env->space, j->state_bytes, &need, &j->state, err);
     if (rc)
         return rc;
-    rc = tx_in(j->x->tx, space_offset(&j->state), s->mem.base, j->state_bytes, err);
+    rc = tx_in(j->env->tx, space_offset(&j->state), s->mem.base, j->state_bytes, err);
     if (rc) {
-        space_give(j->x->space, &j->state, j->tag);
+        space_give(j->env->space, &j->state, j->tag);
         return rc;
     }
     slots_note_flight(j);
@@ -456,15 +456,15 @@ static int take_device(struct job *j, struct sh_err *err)
     if (j->stand == JOB_OFF)
         rc = load_state(j, err);
     if (!rc && j->stand == JOB_LOADED) {
-        rc = space_alloc(j->x->space, j->ws_bytes, &need, &j->ws, err);
+        rc = space_alloc(j->env->space, j->ws_bytes, &need, &j->ws, err);
         if (!rc)
             job_go(j, JOB_READY);
     }
     /* Behind the copy of the state and any scrub: the worker waits for this ticket. */
     if (!rc)
-        rc = tx_ticket(j->x->tx, TX_LANE_IN, TX_SLOT_STATE, j->x->train_ticket + 1, err);
+        rc = tx_ticket(j->env->tx, TX_LANE_IN, TX_SLOT_STATE, j->train->state_ticket + 1, err);
     if (!rc)
-        j->x->train_ticket++;
+        j->train->state_ticket++;
     return rc;
 }
 
@@ -475,7 +475,7 @@ static bool go_on(struct train *t, struct job *j)
     if (j->stand == JOB_PAUSED) {
         if (j->w->preparing)
             return false;
-        if (store_worker_lacks(t->x->store, j->w))
+        if (store_worker_lacks(t->env.store, j->w))
             return leave_update(j);
         go_now(j, true);
         return true;
@@ -496,7 +496,7 @@ static bool go_on(struct train *t, struct job *j)
         /* What is pinned now will be free soon; if not, the state itself lies in the way. */
         if (!j->refused_ns)
             j->refused_ns = sh_clock_ns();
-        if (err.rc == SH_E_DEVMEM && switch_is_idle(t->x->sw) && store_yield_pins(t->x->store))
+        if (err.rc == SH_E_DEVMEM && switch_is_idle(t->env.sw) && store_yield_pins(t->env.store))
             return true;
         j->must_move = job_has_state(j) && sh_clock_ns() - j->refused_ns > MOVE_AFTER_NS;
         /* The tenant's quota has shrunk below it: waiting here would hold the slot for nothing. */
@@ -505,7 +505,7 @@ static bool go_on(struct train *t, struct job *j)
         return why.rc != SH_OK;
     }
     j->refused_ns = 0;
-    send_go(j, false, TX_SLOT_STATE, t->x->train_ticket);
+    send_go(j, false, TX_SLOT_STATE, t->state_ticket);
     return true;
 }
 
@@ -535,7 +535,7 @@ static bool forget_lost(struct job *j)
 
     if (j->filling || j->n_flights)
         return false;
-    space_give(j->x->space, &j->ws, j->tag);
+    space_give(j->env->space, &j->ws, j->tag);
     give_state(j);
     if (s) {
         train__count_redone(j, j->step - s->step);

@@ -15,11 +15,32 @@
 #ifndef SH_EXECUTOR_TRAINING_TRAIN_H
 #define SH_EXECUTOR_TRAINING_TRAIN_H
 
+#include "executor/files/files.h"
 #include "executor/pool/pool.h"
+#include "executor/report/report.h"
 
+struct slabs;
+struct store;
+struct switcher;
 struct train;
 
-int train_new(struct exec *x, struct train **out, struct sh_err *err); /* OWNED, train_free() */
+struct train_env {
+    const char *executor;           /* its name; BORROWED for good, as all that follows */
+    int64_t checkpoint_interval_ms; /* of a job that names none */
+    struct sh_loop *loop;
+    struct dev_mem *mem;
+    struct tx *tx;
+    struct space *space;
+    const struct files *files;
+    struct report *report;
+    struct pool *pool;
+    struct slabs *slabs;
+    struct store *store;
+    struct switcher *sw;
+};
+
+/* *out: OWNED, train_free(). */
+int train_new(const struct train_env *env, struct train **out, struct sh_err *err);
 void train_free(struct train *t);
 bool train_turn(struct train *t); /* true: it did something */
 

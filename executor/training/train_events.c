@@ -30,8 +30,8 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     struct msg_job_state said;
 
     j->has_ended = true;
-    for (size_t i = 0; i < pool_size(t->x->pool); i++)
-        drop_in_worker(pool_at(t->x->pool, i), j->id);
+    for (size_t i = 0; i < pool_size(t->env.pool); i++)
+        drop_in_worker(pool_at(t->env.pool, i), j->id);
     sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
     sh_metric_drop(M_shunt_train_eval_loss, SH_LABELS(j->tenant, j->model));
     sh_metric_drop(M_shunt_train_loss_scale, SH_LABELS(j->tenant, j->model));
@@ -39,7 +39,7 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     job_count_usage(j); /* before anybody hears that it has ended */
     job_set_phase(j, phase);
     job_fill_state(j, &said);
-    outcomes_keep(&t->x->report.outcomes, &said);
+    outcomes_keep(&t->env.report->outcomes, &said);
     job_log_end(j->log, &said);
     SH_INFO("job.end",
             "job=%" PRId64 " phase=%d step=%" PRId64 " steps=%" PRId64 " redone=%" PRId64
@@ -49,7 +49,7 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
 
 void train__finished(struct job *j, const struct sh_err *why)
 {
-    struct train *t = j->x->train;
+    struct train *t = j->train;
 
     if (j->end == END_CANCEL || j->has_ended)
         return; /* the turn ends it */
@@ -110,11 +110,11 @@ static void count_stop(struct job *j)
     j->preemptions++;
     SH_DEBUG("train.drained", "job=%" PRId64 " way=%s ns=%" PRId64, j->id, way,
              atomic_load(&c->stop_drained_ns));
-    sh_metric_add(M_shunt_preemptions_total, SH_LABELS(j->x->conf->name, way), 1);
+    sh_metric_add(M_shunt_preemptions_total, SH_LABELS(j->env->executor, way), 1);
     if (s < 0)
         return; /* it had stopped by itself before it was asked */
-    sh_metric_observe(M_shunt_stop_to_drained_seconds, SH_LABELS(j->x->conf->name, way), s);
-    sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(j->x->conf->name, "drain"), s);
+    sh_metric_observe(M_shunt_stop_to_drained_seconds, SH_LABELS(j->env->executor, way), s);
+    sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(j->env->executor, "drain"), s);
 }
 
 static void note_scaler(struct job *j)
@@ -198,7 +198,8 @@ void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_
     if (j && slots_copy_out(j, m->step, m->ticket_slot, m->ticket_value, &err) == SH_OK)
         return;
     sh_log_err(SH_LOG_WARN, "job.checkpoint", &err);
-    dev_ticket_force(t->x->mem, m->ticket_slot, m->ticket_value); /* it must not wait for nothing */
+    dev_ticket_force(t->env.mem, m->ticket_slot,
+                     m->ticket_value); /* it must not wait for nothing */
 }
 
 static void lose_worker(struct job *j, struct worker *w)
@@ -263,7 +264,7 @@ static void refuse_start(struct train *t, const struct msg_job_start *start,
                                            .state = MSG_JOB_FAILED,
                                            .rc = why->rc,
                                            .msg = why->msg};
-    uplink_send(&t->x->report.uplink, &m);
+    uplink_send(&t->env.report->uplink, &m);
 }
 
 void train_on_start(struct train *t, const struct msg_job_start *m, const struct sh_err *why_not)
@@ -277,13 +278,13 @@ void train_on_start(struct train *t, const struct msg_job_start *m, const struct
         job_report(j);
         return;
     }
-    outcomes_forget(&t->x->report.outcomes, m->job);
+    outcomes_forget(&t->env.report->outcomes, m->job);
     if (j)
         SH_FAIL(&err, SH_E_CONFLICT, "this executor still trains job %" PRId64, j->id);
     else if (why_not)
         err = *why_not;
     else
-        job_new(t->x, m, &t->job, &err);
+        job_new(t, m, &t->job, &err);
     if (err.rc) {
         sh_log_err(SH_LOG_WARN, "job.refused", &err);
         refuse_start(t, m, &err);
@@ -384,7 +385,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         job_report(j);
 }
 
-int train_new(struct exec *x, struct train **out, struct sh_err *err)
+int train_new(const struct train_env *env, struct train **out, struct sh_err *err)
 {
     struct train *t = calloc(1, sizeof(*t));
     int rc;
@@ -392,8 +393,8 @@ int train_new(struct exec *x, struct train **out, struct sh_err *err)
     *out = NULL;
     if (!t)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the trainer");
-    t->x = x;
-    rc = sh_timer_add(x->loop, TICK_NS, TICK_NS, on_tick, t, &t->tick, err);
+    t->env = *env;
+    rc = sh_timer_add(env->loop, TICK_NS, TICK_NS, on_tick, t, &t->tick, err);
     if (rc) {
         free(t);
         return rc;

@@ -6,8 +6,9 @@
 #include "executor/training/job.h"
 
 struct train {
-    struct exec *x;
+    struct train_env env;
     struct job *job;
+    uint32_t state_ticket; /* last value of TX_SLOT_STATE */
     struct sh_timer *tick;
 };
 

@@ -19,7 +19,7 @@
 
 struct rig {
     struct sh_loop *loop;
-    struct exec x;
+    struct disk *disk;
     struct model model;
     json_t *meta;
     char dir[SH_TEST_DIR_BYTES], path[SH_TEST_DIR_BYTES + 16];
@@ -91,7 +91,7 @@ static void rig_open(struct rig *r)
     sh_test_dir_make(r->dir);
     snprintf(r->path, sizeof(r->path), "%s/eval", r->dir);
     assert_ok(sh_loop_new(&r->loop, NULL));
-    assert_ok(disk_new(r->loop, &r->x.files.disk, NULL));
+    assert_ok(disk_new(r->loop, &r->disk, NULL));
     r->meta = json_pack("{s:[{s:s,s:s,s:[i,i]}],s:[{s:s,s:s,s:[i,i]}]}", "inputs", "name", "x",
                         "datatype", "FP32", "shape", -1, N_CLASSES, "outputs", "name", "y",
                         "datatype", "FP32", "shape", -1, N_CLASSES);
@@ -101,7 +101,7 @@ static void rig_open(struct rig *r)
 static void rig_close(struct rig *r)
 {
     eval_free(r->eval);
-    disk_free(r->x.files.disk);
+    disk_free(r->disk);
     sh_loop_free(r->loop);
     json_decref(r->meta);
     assert_int_equal(r->slab.fd, -1);
@@ -155,13 +155,14 @@ static void start(struct rig *r, bool is_xent)
                                                 .weight = 1,
                                                 .labels = "label"}},
                                      .n_heads = 1};
-    const struct eval_conf c = {.model = &r->model,
+    const struct eval_conf c = {.disk = r->disk,
+                                .model = &r->model,
                                 .dataset = r->path,
                                 .train = &train,
                                 .meta = r->meta,
                                 .busy_ns = &r->busy_ns};
 
-    assert_ok(eval_start(&r->x, &c, on_end, r, &r->eval, NULL));
+    assert_ok(eval_start(&c, on_end, r, &r->eval, NULL));
 }
 
 static void turn(struct rig *r, int n)
@@ -220,7 +221,7 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
     (void)state;
     rig_open(&r);
     write_classes(&r, LABELS);
-    slow_disk_begin(&slow, r.x.files.disk);
+    slow_disk_begin(&slow, r.disk);
     start(&r, true);
     turn(&r, 3);
     assert_int_equal(r.slab.fd, -1); /* not even opened */
@@ -228,7 +229,7 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
     turn_until(&r, 1, 0);
     assert_true(slow.is_through);
     forget_labels(&r); /* they were read with the batch, and are not looked at again */
-    slow_disk_begin(&slow, r.x.files.disk);
+    slow_disk_begin(&slow, r.disk);
     do_run(&r, MAX_BATCH);
     turn(&r, 3);
     assert_int_equal(r.n_runs, 1); /* the next batch is not read */
@@ -345,11 +346,11 @@ static void it_may_be_freed_while_it_is_read(void **state)
         rig_open(&r);
         write_classes(&r, LABELS);
         if (n_runs == 0)
-            slow_disk_begin(&slow, r.x.files.disk);
+            slow_disk_begin(&slow, r.disk);
         start(&r, true);
         if (n_runs == 1) {
             turn_until(&r, 1, 0);
-            slow_disk_begin(&slow, r.x.files.disk);
+            slow_disk_begin(&slow, r.disk);
             do_run(&r, MAX_BATCH);
         }
         eval_free(r.eval);

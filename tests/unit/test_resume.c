@@ -15,7 +15,8 @@
 
 struct rig {
     struct sh_loop *loop;
-    struct exec x;
+    struct files files;
+    struct train_env env;
     struct job j;
     struct sh_st_tensor tensor;
     char dir[SH_TEST_DIR_BYTES];
@@ -65,8 +66,9 @@ static void rig_open(struct rig *r)
     r->tensor.bytes = N_VALUES * sizeof(float);
     sh_test_dir_make(r->dir);
     assert_ok(sh_loop_new(&r->loop, NULL));
-    assert_ok(disk_new(r->loop, &r->x.files.disk, NULL));
-    r->j = (struct job){.x = &r->x,
+    assert_ok(disk_new(r->loop, &r->files.disk, NULL));
+    r->env.files = &r->files;
+    r->j = (struct job){.env = &r->env,
                         .id = 7,
                         .dir = r->dir,
                         .state_bytes = r->tensor.bytes,
@@ -84,7 +86,7 @@ static void rig_open(struct rig *r)
 
 static void rig_close(struct rig *r)
 {
-    disk_free(r->x.files.disk);
+    disk_free(r->files.disk);
     sh_loop_free(r->loop);
     json_decref(r->j.table);
     sh_shm_fini(&r->j.slots[0].mem);
@@ -140,7 +142,7 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
 
     (void)state;
     rig_open(&r);
-    slow_disk_begin(&slow, r.x.files.disk);
+    slow_disk_begin(&slow, r.files.disk);
     write_checkpoint(&r, 2, 5);
     start(&r, 2);
     for (int i = 0; i < 3; i++)
