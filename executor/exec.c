@@ -214,6 +214,19 @@ static int start_jobs(struct exec *x, struct sh_err *err)
     return rc ? rc : batch_new(&batch, &x->batch, err);
 }
 
+static int listen_to_apis(struct exec *x, struct sh_err *err)
+{
+    const struct data_conf c = {.executor = x->conf->name,
+                                .addr = x->conf->data_addr,
+                                .keys = x->link_keys,
+                                .incarnation = x->incarnation,
+                                .run_ms = (uint64_t)x->conf->run_ms,
+                                .on_gone = route_api_gone,
+                                .arg = x};
+
+    return data_new(&c, x->loop, x->slabs, &x->data, err);
+}
+
 static int start_modules(struct exec *x, struct sh_err *err)
 {
     const struct pool_handler workers = route_of_workers(x);
@@ -228,7 +241,7 @@ static int start_modules(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = pool_new(x, &workers, &x->pool, err);
     if (!rc)
-        rc = slabs_new(x, &x->slabs, err);
+        rc = slabs_new(x->pool, x->tx, &x->slabs, err);
     if (!rc)
         rc = store_new(x, &users, &x->store, err);
     if (!rc)
@@ -242,7 +255,7 @@ static int start_modules(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = sh_timer_add(x->loop, -1, 0, on_stop_late, x, &x->stop_timer, err);
     if (!rc)
-        rc = data_new(x, route_api_gone, &x->data, err);
+        rc = listen_to_apis(x, err);
     if (!rc)
         rc = agent_new(x, &x->agent, err);
     if (!rc)

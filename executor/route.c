@@ -65,8 +65,10 @@ struct pool_handler route_of_workers(struct exec *x)
         .on_msg = on_worker_msg, .on_ready = on_worker_ready, .on_dead = on_worker_dead, .arg = x};
 }
 
-void route_api_gone(struct exec *x, uint64_t api_id)
+void route_api_gone(void *arg, uint64_t api_id)
 {
+    struct exec *x = arg;
+
     switch_on_api_gone(x->sw, api_id);
 }
 

@@ -28,8 +28,8 @@ struct peer {
 };
 
 struct data {
-    struct exec *x;
-    data_gone_fn *on_gone;
+    struct data_conf conf;
+    struct slabs *slabs;
     struct sh_listen *listen;
     struct peer *peers;
     size_t n_peers;
@@ -55,8 +55,8 @@ static void drop_peer(struct peer *p)
             break;
         }
     if (p->api_id) {
-        d->on_gone(d->x, p->api_id);
-        slabs_drop(d->x->slabs, p->api_id);
+        d->conf.on_gone(d->conf.arg, p->api_id);
+        slabs_drop(d->slabs, p->api_id);
     }
     sh_shm_fini(&p->slab);
     free(p->ended);
@@ -83,17 +83,17 @@ static int take_slab(struct peer *p, const struct msg_data_hello *m, const int *
         return SH_FAIL(err, SH_E_INVALID, "a slab of %" PRIu64 " bytes", m->slab_bytes);
     if (!p->is_local) {
         rc = sh_shm_create("shunt-mirror", (size_t)m->slab_bytes, &p->slab, err);
-        return rc ? rc : slabs_add(p->d->x->slabs, m->api_id, p->slab.fd, m->slab_bytes, err);
+        return rc ? rc : slabs_add(p->d->slabs, m->api_id, p->slab.fd, m->slab_bytes, err);
     }
     if (n_fds != 1)
         return SH_FAIL(err, SH_E_PROTO, "DATA_HELLO came without the slab");
-    return slabs_add(p->d->x->slabs, m->api_id, fds[0], m->slab_bytes, err);
+    return slabs_add(p->d->slabs, m->api_id, fds[0], m->slab_bytes, err);
 }
 
 static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, size_t n_fds,
                     struct sh_err *err)
 {
-    struct exec *x = p->d->x;
+    const struct data_conf *c = &p->d->conf;
     struct sh_msg ready = {.type = MSG_DATA_READY};
     struct peer *old = find(p->d, m->api_id);
     int rc;
@@ -112,9 +112,8 @@ static int on_hello(struct peer *p, const struct msg_data_hello *m, int *fds, si
     p->api_id = m->api_id;
     SH_INFO("api.up", "api=%s id=%" PRIx64 " slab_bytes=%" PRIu64 " local=%d", m->name, m->api_id,
             m->slab_bytes, p->is_local);
-    ready.u.data_ready = (struct msg_data_ready){.executor = x->conf->name,
-                                                 .incarnation = x->incarnation,
-                                                 .run_ms = (uint64_t)x->conf->run_ms};
+    ready.u.data_ready = (struct msg_data_ready){
+        .executor = c->executor, .incarnation = c->incarnation, .run_ms = c->run_ms};
     return sh_wire_send(p->wire, &ready, err);
 }
 
@@ -285,18 +284,19 @@ static bool on_peer(struct sh_wire *w, struct sh_wire_handler *h, void *arg)
     return true;
 }
 
-int data_new(struct exec *x, data_gone_fn *on_gone, struct data **out, struct sh_err *err)
+int data_new(const struct data_conf *c, struct sh_loop *loop, struct slabs *slabs,
+             struct data **out, struct sh_err *err)
 {
     struct data *d = calloc(1, sizeof(*d));
-    struct sh_listen_handler h = {.on_peer = on_peer, .arg = d, .keys = x->link_keys};
+    struct sh_listen_handler h = {.on_peer = on_peer, .arg = d, .keys = c->keys};
     int rc;
 
     *out = NULL;
     if (!d)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the data port");
-    d->x = x;
-    d->on_gone = on_gone;
-    rc = sh_listen_new(x->loop, x->conf->data_addr, &h, &d->listen, err);
+    d->conf = *c;
+    d->slabs = slabs;
+    rc = sh_listen_new(loop, c->addr, &h, &d->listen, err);
     if (rc) {
         data_free(d);
         return rc;

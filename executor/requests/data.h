@@ -8,18 +8,29 @@
 #ifndef SH_EXECUTOR_REQUESTS_DATA_H
 #define SH_EXECUTOR_REQUESTS_DATA_H
 
-#include "executor/exec.h"
+#include "common/loop.h"
+#include "common/wire_keys.h"
 #include "executor/requests/run_part.h"
 
 #define DATA_MAX_PEERS 56u
 #define DATA_CHUNK_BYTES ((size_t)1 << 20)
 
 struct data;
+struct slabs;
 
-typedef void data_gone_fn(struct exec *x, uint64_t api_id); /* its slab is there until it returns */
+typedef void data_gone_fn(void *arg, uint64_t api_id); /* its slab is there until it returns */
 
-/* Listens. *out: OWNED, data_free(). */
-int data_new(struct exec *x, data_gone_fn *on_gone, struct data **out, struct sh_err *err);
+struct data_conf {
+    const char *executor, *addr; /* BORROWED for good */
+    struct sh_wire_keys *keys;   /* likewise */
+    uint64_t incarnation, run_ms;
+    data_gone_fn *on_gone;
+    void *arg;
+};
+
+/* Listens. KEEPS slabs. *out: OWNED, data_free(). */
+int data_new(const struct data_conf *c, struct sh_loop *loop, struct slabs *slabs,
+             struct data **out, struct sh_err *err);
 void data_free(struct data *d);
 /* Is the input of this request here? What came from another host goes with the connection that it
  * came over: an API that is there again has sent nothing yet. */

@@ -19,43 +19,45 @@ struct slab {
 };
 
 struct gone_slab { /* until the lane, which may still read it, has passed */
-    struct exec *x;
+    struct dev_mem *mem;
     struct slab slab;
 };
 
 struct slabs {
-    struct exec *x;
+    struct pool *pool;
+    struct tx *tx;
+    struct dev_mem *mem;
     struct slab list[MAX_SLABS];
     size_t n;
     uint64_t n_own; /* given out so far */
 };
 
-int slabs_new(struct exec *x, struct slabs **out, struct sh_err *err)
+int slabs_new(struct pool *pool, struct tx *tx, struct slabs **out, struct sh_err *err)
 {
     *out = calloc(1, sizeof(**out));
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the list of slabs");
-    (*out)->x = x;
+    **out = (struct slabs){.pool = pool, .tx = tx, .mem = tx_mem(tx)};
     return SH_OK;
 }
 
-static void free_slab(struct exec *x, struct slab *s)
+static void free_slab(struct dev_mem *mem, struct slab *s)
 {
     if (s->is_locked)
-        dev_mem_host_unlock(x->mem, s->shm.base);
+        dev_mem_host_unlock(mem, s->shm.base);
     sh_shm_fini(&s->shm);
 }
 
 void slabs_free(struct slabs *s)
 {
     for (size_t i = 0; s && i < s->n; i++)
-        free_slab(s->x, &s->list[i]);
+        free_slab(s->mem, &s->list[i]);
     free(s);
 }
 
 bool slabs_are_hidden(const struct slabs *s)
 {
-    return !dev_mem_is_queued(s->x->mem);
+    return !dev_mem_is_queued(s->mem);
 }
 
 uint64_t slabs_own_id(struct slabs *s)
@@ -103,7 +105,7 @@ void slabs_greet(struct slabs *s, struct worker *w)
 
 static void tell_all(const struct slabs *s, const struct slab *slab)
 {
-    struct pool *p = s->x->pool;
+    struct pool *p = s->pool;
 
     for (size_t i = 0; i < pool_size(p) && !slabs_are_hidden(s); i++)
         if (worker_is_alive(pool_at(p, i)))
@@ -113,7 +115,7 @@ static void tell_all(const struct slabs *s, const struct slab *slab)
 static void tell_gone(const struct slabs *s, uint64_t api_id)
 {
     struct sh_msg m = {.type = MSG_WK_SLAB_GONE};
-    struct pool *p = s->x->pool;
+    struct pool *p = s->pool;
 
     m.u.wk_slab_gone.api_id = api_id;
     for (size_t i = 0; i < pool_size(p) && !slabs_are_hidden(s); i++)
@@ -139,7 +141,7 @@ int slabs_add(struct slabs *s, uint64_t api_id, int fd, uint64_t bytes, struct s
         close(own);
         return rc;
     }
-    new.is_locked = !dev_mem_host_lock(s->x->mem, new.shm.base, new.shm.bytes, &why);
+    new.is_locked = !dev_mem_host_lock(s->mem, new.shm.base, new.shm.bytes, &why);
     if (!new.is_locked)
         sh_log_err(SH_LOG_WARN, "slab.lock", &why); /* workers bring all inputs, nothing else */
     s->list[s->n++] = new;
@@ -151,12 +153,12 @@ static void on_passed(void *arg)
 {
     struct gone_slab *g = arg;
 
-    free_slab(g->x, &g->slab);
+    free_slab(g->mem, &g->slab);
     free(g);
 }
 
 /* Should the lane never say that it has passed, the memory stays until the process ends. */
-static void let_go(struct exec *x, const struct slab *s)
+static void let_go(const struct slabs *all, const struct slab *s)
 {
     struct gone_slab *g = malloc(sizeof(*g));
     struct sh_err err = {0};
@@ -164,8 +166,8 @@ static void let_go(struct exec *x, const struct slab *s)
     if (!g)
         SH_FAIL(&err, SH_E_NOMEM, "could not note that a slab is gone");
     else
-        *g = (struct gone_slab){.x = x, .slab = *s};
-    if (!g || tx_mark(x->tx, TX_LANE_IN, on_passed, g, &err)) {
+        *g = (struct gone_slab){.mem = all->mem, .slab = *s};
+    if (!g || tx_mark(all->tx, TX_LANE_IN, on_passed, g, &err)) {
         sh_log_err(SH_LOG_ERROR, "slab.gone", &err);
         free(g);
     }
@@ -176,7 +178,7 @@ void slabs_drop(struct slabs *s, uint64_t api_id)
     for (size_t i = 0; i < s->n; i++) {
         if (s->list[i].api_id != api_id)
             continue;
-        let_go(s->x, &s->list[i]);
+        let_go(s, &s->list[i]);
         s->list[i] = s->list[--s->n];
         tell_gone(s, api_id);
         return;

@@ -7,11 +7,13 @@
 #ifndef SH_EXECUTOR_REQUESTS_SLABS_H
 #define SH_EXECUTOR_REQUESTS_SLABS_H
 
+#include "executor/memory/transmit.h"
 #include "executor/pool/pool.h"
 
 struct slabs;
 
-int slabs_new(struct exec *x, struct slabs **out, struct sh_err *err); /* OWNED, slabs_free() */
+/* KEEPS pool, and tx, whose lane may read slabs. *out: OWNED, slabs_free(). */
+int slabs_new(struct pool *pool, struct tx *tx, struct slabs **out, struct sh_err *err);
 void slabs_free(struct slabs *s);
 bool slabs_are_hidden(const struct slabs *s); /* workers have none of them */
 
