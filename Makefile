@@ -55,6 +55,10 @@ device      := $(BUILD)/libdevice.a
 
 PROGRAMS := shunt shunt-api shunt-scheduler shunt-executor shunt-worker shunt-import shunt-run shunt-zoo
 BIN      := $(patsubst %,$(BUILD)/bin/%,$(PROGRAMS))
+# What measurements and tests ask for beyond a release (executor/lab/README.md): a folder of programs
+# as in bin/, two of them other ones.
+LAB_OWN  := $(BUILD)/lab/shunt-executor $(BUILD)/lab/shunt-worker
+LAB      := $(patsubst %,$(BUILD)/lab/%,$(PROGRAMS))
 PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(BUILD)/lib/shunt-dev-fake.so \
             $(if $(NVCC),$(BUILD)/lib/shunt-dev-cuda.so)
 
@@ -74,6 +78,8 @@ libs_shunt-worker     := -lseccomp -ldl
 libs_shunt-import     := -lprotobuf-c -lseccomp
 libs_shunt-run        := -lprotobuf-c -lseccomp -ldl
 libs_shunt-zoo        := -lprotobuf-c
+lab_shunt-executor    := executor/lab
+lab_shunt-worker      := executor/lab/worker
 uses_shunt            :=
 uses_shunt-api        :=
 uses_shunt-scheduler  :=
@@ -128,6 +134,14 @@ $(BIN): $(BUILD)/bin/%: $$(call obj,$$(parts_$$*)) $$(uses_$$*) $(common)
 	$(Q)mkdir -p $(@D)
 	$(if $(V),,@echo "  LINK  $@")
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(libs_$*) $(COMMON_LIBS)
+
+$(LAB_OWN): $(BUILD)/lab/%: $$(filter-out $$(BUILD)/executor/main.o $$(BUILD)/executor/worker/main.o,$$(call obj,$$(parts_$$*) $$(lab_$$*))) $$(uses_$$*) $(common)
+	$(Q)mkdir -p $(@D)
+	$(if $(V),,@echo "  LINK  $@")
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(libs_$*) $(COMMON_LIBS)
+$(filter-out $(LAB_OWN),$(LAB)): $(BUILD)/lab/%: $(BUILD)/bin/%
+	$(Q)mkdir -p $(@D)
+	$(Q)ln -f $< $@
 
 dev_common := $(addprefix $(BUILD)/runtime/device/,op.o lane.o prepared.o)
 
@@ -208,7 +222,10 @@ clean: ## remove what was built, and .shunt/ if the demo made it
 demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
 	@deploy/demo.sh
 
-e2e: all $(DEV_BIN) ## stories with real daemons, several at a time; STORIES names some
+lab: all $(LAB) ## the programs as tests and measurements want them, in build/lab (executor/lab/README.md)
+	@:
+
+e2e: all $(LAB) $(DEV_BIN) ## stories with real daemons, several at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
@@ -293,7 +310,7 @@ $(BUILD)/sim/link.o: $(sim_link) Makefile
 	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)
 
 # simulation: the executor. Its objects are compiled for it, with small blocks of device memory.
-sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c,$(call src,$(parts_shunt-executor))) \
+sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c,$(call src,$(parts_shunt-executor) executor/lab)) \
               $(call src,runtime/device) runtime/group.c runtime/model/kept.c)
 sim_blocks := -include tests/sim/blocks.h
 SIM_PARTS  += $(BUILD)/sim/executor.o
@@ -313,7 +330,7 @@ $(SIM): $(call obj,tests/sim) $(SIM_PARTS) $(common)
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
-bench: $(BUILD)/bench/group $(BUILD)/bench/residency $(BIN) $(PLUGINS) ## switch latency, what grouping and finding room cost; wants a quiet machine
+bench: $(BUILD)/bench/group $(BUILD)/bench/residency $(LAB) $(PLUGINS) ## switch latency, what grouping and finding room cost; wants a quiet machine
 	$(Q)$<
 	$(Q)$(BUILD)/bench/residency
 	$(Q)SHUNT_BIN=$(abspath $(BUILD)/bin) bench/switch.py $(BENCH_ARGS)
@@ -333,7 +350,7 @@ bundle: ## one relocatable folder for hosts without package access, and its .tar
 	@deploy/bundle.sh $(BUILD) $(VERSION)
 
 bundle-tests: ## beside it: device tests, the checker of goldens and the benches, for a GPU host
-	@$(MAKE) --no-print-directory all $(DEV_BIN)
+	@$(MAKE) --no-print-directory lab $(DEV_BIN)
 	@deploy/bundle.sh $(BUILD) $(VERSION) --tests
 bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 
@@ -349,6 +366,6 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) fr
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench \
+.PHONY: help deps build all clean demo lab e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench \
         sim sim-check bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)

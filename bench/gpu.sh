@@ -16,9 +16,11 @@
 #                     does all of it when it is told to stop
 #
 # Programs: SHUNT_BIN, else those of the bundle that this lies in, else those of a bundle in
-# build/bundle/*.tar.xz if nothing is built here, or else what `make all` builds. GOLDENS: the
-# golden models. SHUNT_BENCH_DIR: keeps models, inputs and which kernels measured fastest for the
-# next run. The python3 that is first in PATH needs numpy, and PyTorch for peers alone.
+# build/bundle/*.tar.xz if nothing is built here, or else what `make lab` builds. Some parts
+# measure the laboratory's programs (executor/lab/README.md), in the folder lab beside that.
+# GOLDENS: the golden models. SHUNT_BENCH_DIR: keeps models, inputs and which kernels measured
+# fastest for the next run. The python3 that is first in PATH needs numpy, and PyTorch for peers
+# alone.
 set -euo pipefail
 
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -80,9 +82,12 @@ find_programs() {
         [ -x "$SHUNT_BIN/shunt-run" ] || fail "there is no shunt-run in SHUNT_BIN=$SHUNT_BIN"
     elif [ ! -d "$root/build/bin" ] && [ -n "$bundle" ]; then
         python3 -m tarfile -e "$bundle" "$work" # there may be no xz
+        for bundle in "$root"/build/bundle-tests/*.tar.xz; do # which has the laboratory
+            [ ! -e "$bundle" ] || python3 -m tarfile -e "$bundle" "$work"
+        done
         SHUNT_BIN=$(echo "$work"/shunt-*/bin)
     else
-        make -C "$root" --no-print-directory all >&2
+        make -C "$root" --no-print-directory lab >&2
         SHUNT_BIN=$root/build/bin
     fi
     if [ "$device" = cuda ] && [ -x "$SHUNT_BIN/shunt-cuda-libs" ] &&

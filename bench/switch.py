@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What a switch costs: from RUN at the executor to its result, the model not on the device.
 
-One executor for each way of grouping, each with two versions of the model and a pool that holds only
+One executor of the laboratory (make lab) for each way of grouping, each with two versions of the model and a pool that holds only
 one of them: a run of the other version, with the largest batch, evicts the one to be measured. The
 samples of all ways are taken in turns, so that what else happens on the machine hits them alike.
 docs/benchmarks.md says what the figures mean.
@@ -59,7 +59,7 @@ class Way:
     def __init__(self, args, name, onnx, pool, *options):
         self.name, self.batch_max = name, max(args.batches)
         self.sample_bytes = SAMPLE_BYTES.get(args.model, 3 * 224 * 224 * 4)
-        self.d = Driver("--switch-mode=" + name, "--pool-bytes=%d" % pool, "--workers=2",
+        self.d = Driver("--debug-switch-mode=" + name, "--pool-bytes=%d" % pool, "--workers=2",
                         "--threads=%d" % args.threads, "--copy-gb-per-s=%g" % args.gb_per_s,
                         "--free-low-percent=0", "--free-high-percent=0", *options).start()
         try:

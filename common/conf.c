@@ -85,6 +85,16 @@ static const struct sh_conf_opt *find(const struct sh_conf_table *t, const char 
     return NULL;
 }
 
+/* name: as given, perhaps with "--" or "--no-" before it. */
+static const char *why_unknown(const struct sh_conf_table *t, const char *name)
+{
+    name += strncmp(name, "--", 2) == 0 ? 2 : 0;
+    name += strncmp(name, "no-", 3) == 0 ? 3 : 0;
+    if (t->absent && strncmp(name, t->absent, strlen(t->absent)) == 0)
+        return t->absent_why;
+    return "--help lists all";
+}
+
 __attribute__((format(printf, 4, 5))) static void put(struct text *x, enum source source,
                                                       const char *value, const char *fmt, ...)
 {
@@ -298,10 +308,9 @@ static int file_line(struct load *l, char *line, const char *base, int no, struc
     name = trim(name);
     o = find(l->t, name, strlen(name));
     if (!o)
-        return SH_FAIL(
-            err, SH_E_INVALID,
-            "config file \"%s\", line %d: there is no option \"%.60s\"; --help lists all", base, no,
-            name);
+        return SH_FAIL(err, SH_E_INVALID,
+                       "config file \"%s\", line %d: there is no option \"%.60s\"; %s", base, no,
+                       name, why_unknown(l->t, name));
     x = &l->texts[o - l->t->opts];
     if (x->from_file)
         return SH_FAIL(err, SH_E_INVALID,
@@ -341,6 +350,24 @@ static int load_file(struct load *l, struct sh_err *err)
     if (rc)
         sh_err_detail(err, "file %s", l->path);
     return rc;
+}
+
+/* What would be set there is silently left out else. */
+static int check_env(const struct load *l, struct sh_err *err)
+{
+    char name[96];
+
+    if (!l->t->absent)
+        return SH_OK;
+    env_name(l->t->absent, name, sizeof(name));
+    for (char **e = environ; e && *e; e++) {
+        const char *eq = strchr(*e, '=');
+
+        if (strncmp(*e, name, strlen(name)) == 0 && eq && eq[1])
+            return SH_FAIL(err, SH_E_INVALID, "environment %.*s: there is no such option; %s",
+                           (int)SH_MIN(eq - *e, 60), *e, l->t->absent_why);
+    }
+    return SH_OK;
 }
 
 static void load_env(struct load *l)
@@ -512,7 +539,8 @@ static int check_kept(struct load *l, const char *arg, int n_kept, struct sh_err
         return SH_OK;
     }
     if (n_kept == 0 && arg[0] == '-' && arg[1] != '\0')
-        return SH_FAIL(err, SH_E_INVALID, "there is no option \"%.60s\"; --help lists all", arg);
+        return SH_FAIL(err, SH_E_INVALID, "there is no option \"%.60s\"; %s", arg,
+                       why_unknown(l->t, arg));
     if (!l->rest_allowed)
         return SH_FAIL(err, SH_E_INVALID,
                        "\"%.60s\" is not an option; --help lists what is allowed", arg);
@@ -585,6 +613,9 @@ static int load_all(struct load *l, void *conf, int argc, char **argv, struct sh
         put(&l->texts[i], BY_DEFAULT,
             l->t->opts[i].flags & SH_CONF_THEIRS ? NULL : l->t->opts[i].def, "default");
     rc = load_file(l, err);
+    if (rc)
+        return rc;
+    rc = check_env(l, err);
     if (rc)
         return rc;
     load_env(l);

@@ -69,6 +69,9 @@ struct sh_conf_table {
     const char *section_opt;
     /* Pairs of options: the first, if it is from a nearer source, leaves the second out. */
     const char *instead[SH_CONF_PAIRS][2];
+    /* Options that another build of the program has: names that begin so, given anywhere, the
+     * environment included, are refused with this reason. NULL: there is no such build. */
+    const char *absent, *absent_why;
 };
 
 enum sh_conf_action { SH_CONF_RUN, SH_CONF_EXIT_OK }; /* EXIT_OK: --help, --version or --docs ran */

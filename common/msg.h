@@ -89,7 +89,7 @@ enum msg_job_phase { /* what an executor says of a job */
                      MSG_JOB_SUSPENDED /* stopped with a checkpoint, at the scheduler's wish */
 };
 enum msg_job_how { MSG_JOB_HOW_CANCEL, MSG_JOB_HOW_SUSPEND };
-enum msg_run_memory { /* where a run happens; all but the first for measurements */
+enum msg_run_memory { /* where a run happens; all but the first for executor/lab/ */
                       MSG_RUN_ARENA,
                       MSG_RUN_MAP_ANEW, /* there, mapped anew. fds: dev_mem_export */
                       MSG_RUN_PRIVATE   /* in memory of its own, to be filled. fd: the image */

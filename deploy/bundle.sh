@@ -9,7 +9,8 @@
 #
 # --tests: what checks and measures such a host, to be unpacked over that folder:
 #
-#   BUILD/bundle-tests/shunt-VERSION-tests.tar.xz   bin/shunt-selftest device-tests/ tests/ bench/
+#   BUILD/bundle-tests/shunt-VERSION-tests.tar.xz
+#                                        bin/shunt-selftest lab/ device-tests/ tests/ bench/
 #
 # Left to the host: glibc 2.36 or newer, the NVIDIA driver, and CUDA's libraries, which are too
 # large and which bin/shunt-cuda-libs finds there.
@@ -93,6 +94,12 @@ copy_tests() {
         bench/{gpu,lib,peers}/*.py)
 }
 
+# The laboratory's programs need no other libraries than those of bin/, which are there.
+copy_lab() {
+    install -d "$out/lab"
+    install -m 755 "$build"/lab/* "$out/lab/"
+}
+
 # All ELF files so far, one a line.
 elf_files() {
     find "$out" -type f \( -perm -u+x -o -name '*.so*' \) -exec sh -c '
@@ -164,6 +171,10 @@ fi
 copy_libraries
 set_rpath
 check
+if [ "$what" = --tests ]; then
+    copy_lab
+    set_rpath
+fi
 [ "$what" != --folder ] || exit 0
 tar -C "$to" --owner=0 --group=0 --sort=name -cf - "$name" | xz -6 -T0 >"$archive"
 du -sh "$out" "$archive"

@@ -13,6 +13,7 @@
 #include "executor/files/disk.h"
 #include "executor/files/push.h"
 #include "executor/files/transfer.h"
+#include "executor/hooks.h"
 #include "executor/models/keep.h"
 #include "executor/models/kept_dir.h"
 #include "executor/models/store.h"
@@ -125,29 +126,6 @@ void exec_stop(struct exec *x)
 
 /* ------------------------------------------------------------------ start and end */
 
-static int parse_modes(struct exec *x, struct sh_err *err)
-{
-    int rc = tx_mode_parse(x->conf->switch_mode, &x->mode, err);
-
-    if (rc)
-        return rc;
-    x->debug_way = STOP_N_WAYS;
-    rc = ablation_parse(x, x->conf->debug_ablation, err);
-    if (rc || strcmp(x->conf->debug_stop_way, "auto") == 0)
-        return rc;
-    x->debug_turns = strcmp(x->conf->debug_stop_way, "turns") == 0;
-    if (x->debug_turns)
-        return SH_OK;
-    for (int w = 0; w < STOP_N_WAYS; w++)
-        if (strcmp(x->conf->debug_stop_way, stop_way_name((enum stop_way)w)) == 0) {
-            x->debug_way = (enum stop_way)w;
-            return SH_OK;
-        }
-    return SH_FAIL(err, SH_E_INVALID,
-                   "debug-stop-way \"%.32s\" is unknown; use auto, pause, drop, swap or turns",
-                   x->conf->debug_stop_way);
-}
-
 static int open_device(struct exec *x, struct sh_err *err)
 {
     const struct dev_mem_conf c = {.ordinal = (uint32_t)x->conf->ordinal,
@@ -160,7 +138,7 @@ static int open_device(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = dev_mem_open(x->lib, &c, &x->mem, err);
     if (!rc)
-        rc = tx_new(x->loop, x->mem, x->mode, x->conf->name, &x->tx, err);
+        rc = tx_new(x->loop, x->mem, x->conf->name, &x->tx, err);
     if (!rc)
         rc = space_new(x->tx, x->conf->name, &x->space, err);
     return rc;
@@ -263,12 +241,13 @@ static int start_modules(struct exec *x, struct sh_err *err)
     return rc;
 }
 
-int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loop,
-               struct sh_err *err)
+int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_hooks *hooks,
+               struct sh_loop *loop, struct sh_err *err)
 {
     int rc;
 
     *x = (struct exec){.conf = conf,
+                       .hooks = hooks,
                        .loop = loop,
                        .files = {.state_dir = conf->state_dir, .executor = conf->name},
                        .report.logs = {.files = &x->files, .device = conf->device}};
@@ -280,8 +259,6 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
     if (!rc)
         rc = sh_random(&x->incarnation, sizeof(x->incarnation), err);
     if (!rc)
-        rc = parse_modes(x, err);
-    if (!rc)
         rc = make_dirs(x, err);
     if (!rc)
         finish_sweep(&x->files);
@@ -289,6 +266,8 @@ int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loo
         kept_dir_sweep(x);
     if (!rc)
         rc = open_device(x, err);
+    if (!rc)
+        HOOK_TELL(hooks, begin, x);
     if (!rc)
         rc = start_modules(x, err);
     if (rc)

@@ -11,7 +11,6 @@
 #include "common/conf.h"
 #include "common/loop.h"
 #include "common/wire_keys.h"
-#include "executor/ablation.h"
 #include "executor/files/files.h"
 #include "executor/memory/space.h"
 #include "executor/memory/transmit.h"
@@ -34,14 +33,13 @@ struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
     char *api, *api_key_file, *api_ca_file;
     struct sh_wire_key_conf link_key;
-    char *switch_mode, *debug_stop_way, *debug_ablation;
     int64_t api_retry_s, blob_cache_bytes, kept_bytes, keep_renew_s;
     int64_t scheduler_silence_ms, ordinal, pool_bytes, workers, threads, worker_uid;
     int64_t model_host_bytes, model_shapes;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
     int64_t low_percent, high_percent, stop_bound_us, busy_poll_us;
-    bool deterministic, debug_cold;
+    bool deterministic;
 };
 
 extern const struct sh_conf_table EXEC_OPTIONS; /* of struct exec_conf */
@@ -49,13 +47,9 @@ extern const struct sh_conf_table EXEC_OPTIONS; /* of struct exec_conf */
 struct exec {
     const struct exec_conf *conf;
     uint64_t incarnation;
-    char *data_addr; /* as APIs find it */
-    enum tx_mode mode;
-    enum stop_way debug_way;          /* STOP_N_WAYS: chosen by the memory needed */
-    bool debug_turns;                 /* each way in its turn instead */
+    char *data_addr;                  /* as APIs find it */
     int64_t own_start_ns, own_end_ns; /* of the last own run; 0: none since a request's (run.c) */
-    const struct exec_hooks *hooks;   /* NULL: nothing is measured */
-    struct ablations ablations;       /* ablation.c's */
+    const struct exec_hooks *hooks;   /* of the laboratory; NULL in a release */
     uint64_t n_seconds;
     struct sh_loop *loop;
     struct files files;
@@ -81,9 +75,9 @@ struct exec {
     bool is_stopping;        /* SIGTERM came */
 };
 
-/* Reads the options into an executor: starts all modules. */
-int exec_start(struct exec *x, const struct exec_conf *conf, struct sh_loop *loop,
-               struct sh_err *err);
+/* Reads the options into an executor: starts all modules. hooks: hooks.h, BORROWED; or NULL. */
+int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_hooks *hooks,
+               struct sh_loop *loop, struct sh_err *err);
 /* Suspends what trains, ends the runs there are, then stops the loop; at most 10 s. */
 void exec_stop(struct exec *x);
 void exec_fini(struct exec *x);

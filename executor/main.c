@@ -1,70 +1,10 @@
 /* main.c - shunt-executor: owns one device; runs requests and one training job on it. */
-#include "common/conf.h"
-#include "common/log.h"
-#include "common/metrics.h"
-#include "executor/exec.h"
-
-#include <signal.h>
-#include <stdlib.h>
-
-static void on_term(struct sh_loop *l, void *arg)
-{
-    (void)l;
-    SH_INFO("executor.term", "msg=\"stopping\"");
-    exec_stop(arg);
-}
-
-static void on_hup(struct sh_loop *l, void *arg)
-{
-    (void)l;
-    ablation_step(arg);
-}
-
-static int run(struct exec *x, const struct exec_conf *conf, struct sh_err *err)
-{
-    struct sh_metrics_http *http = NULL;
-    struct sh_loop *loop = NULL;
-    int rc = sh_loop_new(&loop, err);
-
-    if (rc)
-        return rc;
-    rc = sh_loop_signals(loop, on_term, on_hup, x, err);
-    if (!rc && conf->metrics_addr && conf->metrics_addr[0])
-        rc = sh_metrics_http_start('e', conf->metrics_addr, &http, err);
-    if (!rc && http)
-        SH_INFO("metrics.listen", "port=%d", sh_metrics_http_port(http));
-    if (!rc)
-        rc = exec_start(x, conf, loop, err);
-    if (!rc)
-        rc = sh_loop_run(loop, err);
-    exec_fini(x);
-    sh_metrics_http_stop(http);
-    sh_loop_free(loop);
-    return rc;
-}
+#include "executor/program.h"
 
 int main(int argc, char **argv)
 {
-    enum sh_conf_action action = SH_CONF_RUN;
-    enum sh_log_level level = SH_LOG_INFO;
-    struct exec_conf conf = {0};
-    struct exec x = {0};
-    struct sh_err err = {0};
-    int rc;
+    struct exec_conf conf = {.name = NULL};
+    const struct exec_program p = {.options = &EXEC_OPTIONS, .conf = &conf};
 
-    sh_log_init("shunt-executor", SH_LOG_INFO);
-    signal(SIGPIPE, SIG_IGN); /* an API that closes while it is written to */
-    rc = sh_conf_load(&EXEC_OPTIONS, &conf, argc, argv, NULL, NULL, &action, &err);
-    if (!rc && action == SH_CONF_RUN) {
-        rc = sh_log_level_parse(conf.log_level, &level, &err);
-        if (!rc) {
-            sh_log_set_level(level);
-            sh_conf_log(&EXEC_OPTIONS, &conf);
-            rc = run(&x, &conf, &err);
-        }
-    }
-    if (rc)
-        sh_log_err(SH_LOG_ERROR, "executor.fail", &err);
-    sh_conf_free(&EXEC_OPTIONS, &conf);
-    return rc ? EXIT_FAILURE : EXIT_SUCCESS;
+    return exec_program(&p, argc, argv);
 }

@@ -80,17 +80,6 @@ static const struct sh_conf_opt OPTIONS[] = {
                "below so much free device memory, tails of idle models are evicted, percent"),
     SH_OPT_INT(struct exec_conf, high_percent, "free-high-percent", 6, 0, 95, 0,
                "eviction goes on until so much is free, percent"),
-    SH_OPT_STR(struct exec_conf, switch_mode, "switch-mode", "optimum", 0,
-               "grouping of copies: optimum, per-layer, one-group or fixed-2mb (for comparison)"),
-    SH_OPT_STR(struct exec_conf, debug_stop_way, "debug-stop-way", "auto", 0,
-               "for tests and measurements: how training stops for a run, auto (by the memory "
-               "needed), pause, drop, swap or turns (one after the other)"),
-    SH_OPT_STR(struct exec_conf, debug_ablation, "debug-ablation", "none", 0,
-               "for measurements: leaves out what makes a switch fast (executor/ablation.h): none, "
-               "no-daemon, ipc, pageable, one-process, two-processes, new-process or a "
-               "switch-mode; several with commas: SIGHUP goes on to the next"),
-    SH_OPT_BOOL(struct exec_conf, debug_cold, "debug-cold", false, 0,
-                "for tests and measurements: a model leaves the device when its run ends"),
 };
 
 const struct sh_conf_table EXEC_OPTIONS = {
@@ -99,4 +88,7 @@ const struct sh_conf_table EXEC_OPTIONS = {
     .opts = OPTIONS,
     .n_opts = SH_ARRAY_LEN(OPTIONS),
     .struct_bytes = sizeof(struct exec_conf),
+    .absent = "debug-",
+    .absent_why = "it is for measurements and tests, and only the laboratory's build of "
+                  "shunt-executor has it: make lab",
 };

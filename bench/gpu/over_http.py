@@ -22,7 +22,7 @@ import numpy as np
 
 from lab import (CLASSES, DEVICE, OPTIMIZER, POOL, SGD, TRAIN_BATCH, dataset, keep_tune,
                  lend_tune, onnx, tensors, train_precision)
-from system import System
+from system import BIN, LAB, System
 import part
 from rows import p99, row
 
@@ -39,9 +39,9 @@ class Served(System):
 
     UP = ("--device=" + DEVICE, "--pool-bytes=" + POOL, "--threads=0")
 
-    def __init__(self, **env):
+    def __init__(self, programs=BIN, **env):
         self.daemons = {"DETERMINISTIC": "false", "BUSY_POLL_US": part.BUSY_POLL_US, **env}
-        super().__init__(*self.UP, **self.daemons)
+        super().__init__(*self.UP, programs=programs, **self.daemons)
 
     def up_again(self):
         self.cli("up", "--port=%d" % self.port, *self.UP,
@@ -226,7 +226,7 @@ def slowly(case, request, s, args):
 
 
 def measure(case, args):
-    with Served(DEBUG_COLD="true" if case["cold"] else "false") as s:
+    with Served(programs=LAB, DEBUG_COLD="true" if case["cold"] else "false") as s:
         key = s.tenant("bench")
         s.push_all(key, {m: onnx(m) for m in args.models}, case)
         train(s, key, args.models[0], case)

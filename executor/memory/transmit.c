@@ -23,7 +23,8 @@ struct tx {
     struct dev_mem *mem;
     struct sh_io *io;
     const char *executor;
-    enum tx_mode mode;
+    tx_group_fn *group; /* NULL: tx_group() */
+    const void *group_arg;
     double alpha_ns, beta_ns;
     double busy_until_ns; /* the lane towards the device, by its copies; the rest is quick */
     uint64_t next_cookie;
@@ -31,33 +32,10 @@ struct tx {
     size_t n_marks, cap_marks;
 };
 
-static const char *const MODES[TX_N_MODES] = {
-    [TX_OPTIMUM] = "optimum",
-    [TX_PER_LAYER] = "per-layer",
-    [TX_ONE_GROUP] = "one-group",
-    [TX_FIXED_2MB] = "fixed-2mb",
-};
-
-int tx_mode_parse(const char *name, enum tx_mode *out, struct sh_err *err)
+void tx_set_group(struct tx *t, tx_group_fn *fn, const void *arg)
 {
-    for (int i = 0; i < TX_N_MODES; i++)
-        if (strcmp(name, MODES[i]) == 0) {
-            *out = (enum tx_mode)i;
-            return SH_OK;
-        }
-    return SH_FAIL(
-        err, SH_E_INVALID,
-        "switch-mode \"%.32s\" is unknown; use optimum, per-layer, one-group or fixed-2mb", name);
-}
-
-const char *tx_mode_name(enum tx_mode m)
-{
-    return MODES[m];
-}
-
-void tx_set_mode(struct tx *t, enum tx_mode mode)
-{
-    t->mode = mode;
+    t->group = fn;
+    t->group_arg = arg;
 }
 
 /* ------------------------------------------------------------------ marks */
@@ -107,8 +85,8 @@ bool tx_is_busy(const struct tx *t)
     return t->n_marks > 0;
 }
 
-int tx_new(struct sh_loop *loop, struct dev_mem *mem, enum tx_mode mode, const char *executor,
-           struct tx **out, struct sh_err *err)
+int tx_new(struct sh_loop *loop, struct dev_mem *mem, const char *executor, struct tx **out,
+           struct sh_err *err)
 {
     struct tx *t = calloc(1, sizeof(*t));
     int rc;
@@ -117,7 +95,6 @@ int tx_new(struct sh_loop *loop, struct dev_mem *mem, enum tx_mode mode, const c
     if (!t)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the transmission");
     t->mem = mem;
-    t->mode = mode;
     t->executor = executor;
     t->next_cookie = 1;
     rc = dev_mem_measure(mem, TX_LANE_IN, &t->alpha_ns, &t->beta_ns, err);
@@ -272,66 +249,26 @@ static int solve(double alpha_ns, double beta_ns, const uint64_t *missing, const
     return rc;
 }
 
-static int group_optimum(double alpha_ns, double beta_ns, const uint64_t *missing,
-                         const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
-                         struct sh_err *err)
+int tx_group(double alpha_ns, double beta_ns, const uint64_t *missing, const double *layer_ns,
+             uint32_t n, uint32_t **ends, uint32_t *n_ends, struct sh_err *err)
 {
-    int64_t *copy = calloc(n, sizeof(*copy));
+    int64_t *copy = calloc((size_t)n + 1, sizeof(*copy));
     struct group_plan plan = {0};
     int rc;
 
-    if (!copy)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
-    rc = solve(alpha_ns, beta_ns, missing, layer_ns, n, copy, &plan, err);
+    *ends = NULL;
+    *n_ends = 0;
+    if (n == 0)
+        rc = SH_FAIL(err, SH_E_BUG, "a model without layers has no groups");
+    else if (!copy)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping of %u layers", n);
+    else
+        rc = solve(alpha_ns, beta_ns, missing, layer_ns, n, copy, &plan, err);
     if (!rc)
         rc = refine(&plan, alpha_ns, copy, n, ends, n_ends, err);
     group_plan_fini(&plan);
     free(copy);
     return rc;
-}
-
-/* Closes a group when it holds at least `limit` bytes; the resident head is a group of its own. */
-static int group_fixed(uint64_t limit, const uint64_t *missing, uint32_t n, uint32_t **ends,
-                       uint32_t *n_ends, struct sh_err *err)
-{
-    uint64_t bytes = 0;
-    uint32_t i = 0;
-
-    *ends = calloc(n, sizeof(**ends));
-    if (!*ends)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u groups", n);
-    while (i < n && missing[i] == 0)
-        i++;
-    if (i > 0)
-        (*ends)[(*n_ends)++] = i;
-    for (; i < n; i++) {
-        bytes += missing[i];
-        if (i + 1 == n || (bytes >= limit && bytes > 0)) {
-            (*ends)[(*n_ends)++] = i + 1;
-            bytes = 0;
-        }
-    }
-    return SH_OK;
-}
-
-int tx_group(enum tx_mode mode, double alpha_ns, double beta_ns, const uint64_t *missing,
-             const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
-             struct sh_err *err)
-{
-    *ends = NULL;
-    *n_ends = 0;
-    if (n == 0)
-        return SH_FAIL(err, SH_E_BUG, "a model without layers has no groups");
-    switch (mode) {
-    case TX_PER_LAYER:
-        return group_fixed(1, missing, n, ends, n_ends, err);
-    case TX_ONE_GROUP:
-        return group_fixed(UINT64_MAX, missing, n, ends, n_ends, err);
-    case TX_FIXED_2MB:
-        return group_fixed((uint64_t)2 << 20, missing, n, ends, n_ends, err);
-    default:
-        return group_optimum(alpha_ns, beta_ns, missing, layer_ns, n, ends, n_ends, err);
-    }
 }
 
 static uint64_t layer_missing(const struct tx_image *im, uint32_t i, uint64_t resident)
@@ -444,8 +381,10 @@ static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, con
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the grouping");
     for (uint32_t i = 0; i < im->n_layers; i++)
         missing[i] = layer_missing(im, i, resident);
-    rc =
-        tx_group(t->mode, t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, &ends, &n, err);
+    if (t->group)
+        rc = t->group(t->group_arg, missing, im->n_layers, &ends, &n, err);
+    else
+        rc = tx_group(t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, &ends, &n, err);
     free(missing);
     if (rc)
         return rc;

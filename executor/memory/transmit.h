@@ -26,18 +26,17 @@
 #define TX_NO_TICKET UINT32_MAX
 #define TX_MAX_MARKS 65536u
 
-enum tx_mode { TX_OPTIMUM, TX_PER_LAYER, TX_ONE_GROUP, TX_FIXED_2MB, TX_N_MODES };
-
 struct tx;
 typedef void tx_done_fn(void *arg);
 
 /* mem is BORROWED. Measures the lane (alpha, beta). *out: OWNED, tx_free(). */
-int tx_new(struct sh_loop *loop, struct dev_mem *mem, enum tx_mode mode, const char *executor,
-           struct tx **out, struct sh_err *err);
+int tx_new(struct sh_loop *loop, struct dev_mem *mem, const char *executor, struct tx **out,
+           struct sh_err *err);
 void tx_free(struct tx *t); /* no callback comes after it */
-int tx_mode_parse(const char *name, enum tx_mode *out, struct sh_err *err);
-const char *tx_mode_name(enum tx_mode m);
-void tx_set_mode(struct tx *t, enum tx_mode mode); /* of images that are sent from now on */
+/* Images that are sent from now on are cut so, not by tx_group(); NULL: by it again. KEEPS arg. */
+typedef int tx_group_fn(const void *arg, const uint64_t *missing, uint32_t n, uint32_t **ends,
+                        uint32_t *n_ends, struct sh_err *err);
+void tx_set_group(struct tx *t, tx_group_fn *fn, const void *arg);
 struct dev_mem *tx_mem(struct tx *t);
 double tx_alpha_ns(const struct tx *t);
 double tx_beta_ns(const struct tx *t);
@@ -109,10 +108,9 @@ uint64_t tx_keep_bytes(const struct tx *t, const struct tx_image *im, const doub
  * of it was there at the start: its makespan in the exact grouping, less the time of the copy. */
 double tx_tail_ns(const struct tx *t, const struct tx_image *im, const double *layer_ns);
 
-/* Pure, for tests: cuts the layers into groups by mode. *ends: OWNED, free(). missing[i] = bytes of
- * layer i that must be copied. */
-int tx_group(enum tx_mode mode, double alpha_ns, double beta_ns, const uint64_t *missing,
-             const double *layer_ns, uint32_t n, uint32_t **ends, uint32_t *n_ends,
-             struct sh_err *err);
+/* Pure: cuts the layers into groups so that a run ends soonest. *ends: OWNED, free(). missing[i]:
+ * bytes of layer i that must be copied; n > 0. */
+int tx_group(double alpha_ns, double beta_ns, const uint64_t *missing, const double *layer_ns,
+             uint32_t n, uint32_t **ends, uint32_t *n_ends, struct sh_err *err);
 
 #endif

@@ -177,7 +177,7 @@ static int take_image(struct model *m, const struct msg_wk_model_done *d, int *f
     if (rc)
         return rc;
     fds[0] = -1;
-    if (!HOOK_ASK(x, locks_images, true, x))
+    if (!HOOK_ASK(x->hooks, locks_images, true))
         return SH_OK;
     rc = dev_mem_host_lock(x->mem, m->image.base, m->image.bytes, err);
     m->is_locked = rc == SH_OK;
@@ -310,7 +310,8 @@ void model_unpin(struct model *m)
 
     residency_unpin(res, m->res);
     forget_lost(m);
-    if (store__exec(m->store)->conf->debug_cold && residency_pins(res, m->res) == 0)
+    if (HOOK_ASK(store__exec(m->store)->hooks, drops_idle, false) &&
+        residency_pins(res, m->res) == 0)
         residency_truncate(res, m->res, 0);
 }
 
@@ -428,7 +429,7 @@ static void prepare(struct model *m, bool may_evict)
     const double *layer_ns;
 
     if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns) ||
-        u->wants_memory(u->arg) || !HOOK_ASK(x, has_memory, true, x))
+        u->wants_memory(u->arg) || !HOOK_ASK(x->hooks, has_memory, true))
         return;
     if (transmit(m, layer_ns, may_evict, NULL))
         return; /* no room without hurting others: the run will make it */

@@ -325,7 +325,8 @@ static int open_kept(const struct worker *w, struct model *m)
  * memory. */
 static bool may_map(const struct exec *x, int fd)
 {
-    return !dev_mem_is_queued(x->mem) && HOOK_ASK(x, maps_images, true, x) && kept_dir_is_still(fd);
+    return !dev_mem_is_queued(x->mem) && HOOK_ASK(x->hooks, maps_images, true) &&
+           kept_dir_is_still(fd);
 }
 
 static void retry_later(struct model *m, const struct sh_err *why);

@@ -198,7 +198,7 @@ void model_prepare(struct model *m, bool may_evict);
 double model_tail_ns(const struct model *m, const double *layer_ns);
 /* Gives up what PREPARE announced: at its time (now_ns), or at once (INT64_MAX). */
 void model_unkeep(struct model *m, int64_t now_ns);
-/* Takes one pin off; with --debug-cold the image leaves the device with the last one. */
+/* Takes one pin off. */
 void model_unpin(struct model *m);
 /* On every tick: what is over in time, and what the device refused. */
 void model_tick(struct model *m, int64_t now_ns);

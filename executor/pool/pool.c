@@ -138,8 +138,8 @@ struct worker *pool_find(struct pool *p, int64_t handle)
     for (size_t i = 0; i < p->n; i++) {
         struct worker *w = &p->workers[i];
 
-        if (worker_may_run(w) && worker_has_model(w, handle) && HOOK_ASK(p->x, may_run, true, w) &&
-            (!best || !worker_is_idle(best)))
+        if (worker_may_run(w) && worker_has_model(w, handle) &&
+            HOOK_ASK(p->x->hooks, may_run, true, w) && (!best || !worker_is_idle(best)))
             best = w;
     }
     return best;
@@ -284,7 +284,6 @@ static void on_close(struct sh_wire *wire, const struct sh_err *why, void *arg)
 /* ------------------------------------------------------------------ life */
 
 static int spawn(struct worker *w, struct sh_err *err);
-static int send_init(struct worker *w, struct sh_err *err);
 
 static void on_restart(struct sh_loop *l, void *arg)
 {
@@ -297,19 +296,6 @@ static void on_restart(struct sh_loop *l, void *arg)
     if (spawn(w, &err)) {
         sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
         sh_timer_set(w->restart, BACKOFF_MAX_NS);
-    }
-}
-
-void pool_release(struct worker *w)
-{
-    struct sh_err err = {0};
-
-    w->is_held = false;
-    if (w->state == WORKER_DEAD) {
-        on_restart(w->x->loop, w);
-    } else if (w->wire && send_init(w, &err)) {
-        sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
-        worker_kill(w, "socket");
     }
 }
 
@@ -428,10 +414,10 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     sh_shm_fini(&w->ctl_shm);
     w->ctl = NULL;
     if (!x->is_stopping)
-        sh_timer_set(w->restart, HOOK_ASK(x, restart_ns, wait_ns, w, wait_ns));
+        sh_timer_set(w->restart, HOOK_ASK(x->hooks, restart_ns, wait_ns, w, wait_ns));
 }
 
-static int send_init(struct worker *w, struct sh_err *err)
+int pool_send_init(struct worker *w, struct sh_err *err)
 {
     struct exec *x = w->x;
     struct sh_msg m = {.type = MSG_WK_INIT};
@@ -455,9 +441,8 @@ static int send_init(struct worker *w, struct sh_err *err)
                                        .uid = (uint32_t)x->conf->worker_uid,
                                        .fences = ATTEMPTS[x->pool->attempt],
                                        .stop_bound_us = (uint32_t)x->conf->stop_bound_us,
-                                       .busy_poll_us = (uint32_t)x->conf->busy_poll_us,
-                                       .hold = w->is_held,
-                                       .for_one = w->is_for_one};
+                                       .busy_poll_us = (uint32_t)x->conf->busy_poll_us};
+    HOOK_TELL(x->hooks, fill_init, w, &m.u.wk_init);
     return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
 }
 
@@ -521,7 +506,7 @@ static int spawn(struct worker *w, struct sh_err *err)
     if (!rc)
         rc = watch_process(w, err);
     if (!rc)
-        rc = send_init(w, err);
+        rc = pool_send_init(w, err);
     if (rc)
         goto out;
     w->progress = 0;
@@ -549,7 +534,7 @@ static int64_t patience_ns(const struct worker *w)
 {
     const struct exec_conf *c = w->x->conf;
 
-    if (w->is_held)
+    if (HOOK_ASK(w->x->hooks, is_held, false, w))
         return 0;
     if (w->preparing || w->job_compiling || !w->is_ready)
         return c->compile_ms * 1000000;

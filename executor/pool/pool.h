@@ -67,8 +67,6 @@ struct worker { /* one place in the pool; the process in it changes */
     uint32_t met; /* tag of whom its process has had something of; 0: nobody, MET_MANY: several */
     bool is_renewed; /* it ended for keep.h, and has not been through with it since */
     struct sh_timer *restart;
-    bool is_for_one; /* --debug-ablation: it ends after one run, and the next one too */
-    bool is_held;    /* likewise: pool_release() starts it; its process may be there already */
 };
 
 /* What workers say, and their ends, go to whoever set this up. */
@@ -114,8 +112,8 @@ void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_
 /* What is sent between the two wakes the worker once. */
 void worker_cork(struct worker *w);
 void worker_uncork(struct worker *w);
-void worker_kill(struct worker *w, const char *cause); /* cause: static, a metric label */
-void pool_release(struct worker *w);                   /* it is held: lets it start now */
+void worker_kill(struct worker *w, const char *cause);    /* cause: static, a metric label */
+int pool_send_init(struct worker *w, struct sh_err *err); /* WK_INIT, to its process */
 void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */
 
 #endif

@@ -31,7 +31,7 @@ static bool is_worth_it(const struct run *r, const uint64_t *offs)
     const struct exec *x = r->x;
     size_t bytes = 0, n_copies = 0;
 
-    if (r->n_attempts > 0 || !HOOK_ASK(x, sends_inputs, true, x) ||
+    if (r->n_attempts > 0 || !HOOK_ASK(x->hooks, sends_inputs, true) ||
         tx_backlog_ns(x->tx) > MAX_BACKLOG_NS)
         return false;
     for (size_t k = 0; k < r->n_parts; k++) {

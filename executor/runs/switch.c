@@ -23,7 +23,6 @@ struct switcher {
     size_t n_queued;
     struct loose_parts loose;
     struct sh_timer *tick;
-    uint32_t n_stops; /* for debug-stop-way=turns */
     uint64_t n_started;
 };
 
@@ -78,7 +77,7 @@ static struct run **pick(struct switcher *sw)
 
     for (struct run **p = &sw->queue; *p; p = &(*p)->next) {
         if (!payload_is_here(sw, *p) || (!pool_find(sw->x->pool, (*p)->shape->handle) &&
-                                         !HOOK_ASK(sw->x, frees_worker, false, sw->x, (*p)->model)))
+                                         !HOOK_ASK(sw->x->hooks, frees_worker, false, (*p)->model)))
             continue;
         if (!(*p)->is_own)
             return p;
@@ -168,7 +167,7 @@ static int take_memory(struct run *r, struct sh_err *err)
     struct sh_err first = {0};
     int rc;
 
-    if (!HOOK_ASK(r->x, has_memory, true, r->x))
+    if (!HOOK_ASK(r->x->hooks, has_memory, true))
         return SH_OK; /* the worker takes it, elsewhere */
     rc = take_with(r, r->model->res, &first);
     /* The image may lie so that no piece is large enough; then it is better copied again elsewhere
@@ -198,14 +197,6 @@ static enum stop_way way_for(const struct switcher *sw, struct run *r)
     return STOP_SWAP;
 }
 
-/* How it stops if the run fits beside all that it has. */
-static enum stop_way way_beside(struct switcher *sw)
-{
-    if (sw->x->debug_turns)
-        return (enum stop_way)(sw->n_stops++ % STOP_N_WAYS);
-    return sw->x->debug_way == STOP_N_WAYS ? STOP_PAUSE : sw->x->debug_way;
-}
-
 static void ask_training(const struct switcher *sw, struct run *r, enum stop_way way)
 {
     if (r->has_asked && r->way >= way)
@@ -218,7 +209,7 @@ static void ask_training(const struct switcher *sw, struct run *r, enum stop_way
 /* Training stops in any case: it need not wait until it is known what else it must give up. */
 static void stop_training(struct switcher *sw)
 {
-    if (!sw->x->debug_turns && sw->x->debug_way == STOP_N_WAYS)
+    if (HOOK_ASK(sw->x->hooks, stops_early, true))
         sw->rival.yield(sw->rival.arg, STOP_PAUSE);
 }
 
@@ -228,18 +219,18 @@ static bool give_memory(struct switcher *sw, struct run *r)
     struct sh_err err = {0}, never = {0};
     int rc;
 
-    if (!r->has_asked && HOOK_ASK(sw->x, wants_swap, false, sw->x)) {
+    if (!r->has_asked && HOOK_ASK(sw->x->hooks, wants_swap, false)) {
         ask_training(sw, r, STOP_SWAP);
         return true;
     }
     if (r->has_asked && !sw->rival.has_yielded(sw->rival.arg, r->way))
         return false;
-    HOOK_TELL(sw->x, has_swapped, sw->x);
+    HOOK_TELL(sw->x->hooks, has_swapped);
     rc = take_memory(r, &err);
     r->memory_ns = sh_clock_ns();
     if (!rc) {
         run__go(r, RUN_SEND);
-        ask_training(sw, r, way_beside(sw));
+        ask_training(sw, r, HOOK_ASK(sw->x->hooks, way_beside, STOP_PAUSE));
         return true;
     }
     if (rc == SH_E_DEVMEM) {
@@ -289,7 +280,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     struct sh_err err = {0};
 
     if (!w)
-        HOOK_TELL(sw->x, finds_no_worker, sw->x);
+        HOOK_TELL(sw->x->hooks, finds_no_worker);
     if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
         return false;
     if (has_outgrown(r)) {
@@ -312,7 +303,7 @@ static bool send_run(struct switcher *sw, struct run *r)
         end_current(sw, &err, NULL);
         return true;
     }
-    HOOK_TELL(sw->x, fill_run, r, &m.u.wk_run, &extra);
+    HOOK_TELL(sw->x->hooks, fill_run, r->model, &m.u.wk_run, &extra);
     worker_cork(w);
     payload_send_parts(r, w);
     pool_set_state(w, WORKER_ACTIVE);
@@ -384,7 +375,7 @@ bool switch_turn(struct switcher *sw)
         struct run **p;
 
         end_late(sw, sh_clock_ns());
-        HOOK_TELL(sw->x, before_run, sw->x);
+        HOOK_TELL(sw->x->hooks, before_run);
         if (!(p = pick(sw)))
             return false;
         r = *p;
@@ -673,7 +664,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     done = run__believed(r, m);
     if (!goes_on(sw, &why, &done, why.rc == SH_E_INVALID))
         end_current(sw, &why, &done);
-    HOOK_TELL(sw->x, on_run_done, w);
+    HOOK_TELL(sw->x->hooks, on_run_done, w);
 }
 
 static bool is_anywhere(struct switcher *sw, const struct model *m)

@@ -298,8 +298,8 @@ struct run_times {
     int64_t start_ns, first_ns, end_ns, wait_ns; /* as in WK_RUN_DONE */
 };
 
-static int run_groups(struct worker *w, const struct wk_model *model, struct program *p,
-                      const struct msg_wk_run *m, struct run_times *t, struct sh_err *err)
+static int run_groups(struct worker *w, struct program *p, const struct msg_wk_run *m,
+                      struct run_times *t, struct sh_err *err)
 {
     const struct dev_bases bases = {.image = m->image_off, .workspace = m->ws_off};
     uint32_t op = 0, n_ops = program_n_ops(p), layer = 0;
@@ -315,8 +315,8 @@ static int run_groups(struct worker *w, const struct wk_model *model, struct pro
 
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
-        if (!rc && m->memory == MSG_RUN_PRIVATE)
-            rc = ablation_bring(w, model, p, &layer, g.end_layer, err);
+        if (!rc)
+            rc = WORKER_ASK(w, bring, SH_OK, w, p, m, &layer, g.end_layer, err);
         if (i == 0)
             t->first_ns = sh_clock_ns();
         else if (t->wait_ns >= 0)
@@ -395,6 +395,15 @@ static int reach(struct worker *w, const struct program *p, const struct msg_wk_
     return dev_task(w->dev, task, SH_ARRAY_LEN(task), err);
 }
 
+static int begin_elsewhere(struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                           int *fds, size_t n_fds, struct sh_err *err)
+{
+    if (w->hooks)
+        return w->hooks->begin_run(w->hooks->arg, w, p, m, fds, n_fds, err);
+    return SH_FAIL(err, SH_E_PROTO, "WK_RUN asks for memory %u, of the laboratory's worker alone",
+                   m->memory);
+}
+
 int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t n_fds,
                  struct sh_err *err)
 {
@@ -410,7 +419,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
 
     t.first_ns = t.start_ns;
     if (model && m->batch > 0 && i < model->n_batches &&
-        (!w->is_for_one || m->batch == model->batch[i])) {
+        (m->batch == model->batch[i] || !WORKER_ASK(w, is_for_one, false))) {
         p = model->program[i];
         size = model->batch[i];
     }
@@ -422,7 +431,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = check_parts(w, model, p, m, size, &n_fit, &why);
     runs = !rc && n_fit > 0;
     if (runs && m->memory != MSG_RUN_ARENA)
-        rc = ablation_begin_run(w, model, p, m, fds, n_fds, &why);
+        rc = begin_elsewhere(w, p, m, fds, n_fds, &why);
     if (runs && !rc)
         rc = reach(w, p, m, &why);
     if (runs && !rc)
@@ -431,7 +440,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
         rc = take_inputs(w, p, m, size, &why);
     given = sh_clock_ns();
     if (runs && !rc)
-        rc = run_groups(w, model, p, m, &t, &why);
+        rc = run_groups(w, p, m, &t, &why);
     launched = sh_clock_ns();
     if (runs && !rc)
         rc = move_parts(w, p, m, size, MOVE_OUT, &why);
@@ -453,7 +462,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
     if (m->memory != MSG_RUN_ARENA)
-        ablation_end_run(w, m);
+        WORKER_TELL(w, end_run, w, m);
     else if (runs && !rc)
         rc = prepare_again(model, i, m, &why);
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;

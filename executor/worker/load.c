@@ -388,12 +388,11 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
     m->handle = msg->handle;
     m->base = m;
-    m->image.fd = -1;
     step(w, WORKER_LOAD_READ, 0);
     rc = msg->of ? take_base(w, m, msg, err) : package_read_fds(fds[0], fds[1], &m->graph, err);
     if (!rc && !msg->of)
         m->sizes = m->graph->own;
-    if (!rc && !w->is_for_one && !graph_fixed_batch(m->graph))
+    if (!rc && !WORKER_ASK(w, is_for_one, false) && !graph_fixed_batch(m->graph))
         rc = batch_list(m, msg->max_batch, err);
     else
         m->batch[m->n_batches++] = msg->max_batch;
@@ -404,7 +403,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
     if (!rc)
         rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models),
                      WORKER_MAX_MODELS, "models of one worker", err);
-    if (!rc && !w->is_for_one)
+    if (!rc && !WORKER_ASK(w, is_for_one, false))
         rc = warm(w, m, err);
     if (rc) {
         say_sizes(m, err);
@@ -530,7 +529,7 @@ void infer_on_model_drop(struct worker *w, int64_t handle)
     for (size_t i = 0; i < w->n_models; i++) {
         if (w->models[i]->handle != handle)
             continue;
-        ablation_forget(w, w->models[i]);
+        WORKER_TELL(w, forget, w, handle);
         free_model(w->models[i]);
         w->models[i] = w->models[--w->n_models];
         malloc_trim(0); /* in small pieces between others: it would stay ours */

@@ -41,7 +41,6 @@ struct wk_model {
     struct program *program[WORKER_MAX_BATCHES];
     struct places places[WORKER_MAX_BATCHES]; /* where each of them ran lately */
     bool is_plain[WORKER_MAX_BATCHES];        /* it could not be prepared: not tried again */
-    struct sh_shm image;                      /* ablation.c: of the executor's; fd -1: not here */
 };
 
 struct wk_part { /* one request's share of the run being assembled */
@@ -59,7 +58,32 @@ struct wk_load { /* of the model that it compiles: time of each step, and the pr
     enum worker_load step;
 };
 
+/* What the laboratory (executor/lab/) changes. A release has no table: it refuses a WK_INIT to be
+ * held or for one run, and a run whose memory is not the arena as it is mapped. */
+struct worker;
+struct worker_hooks {
+    void (*on_init)(void *arg, const struct msg_wk_init *m);
+    bool (*is_for_one)(void *arg); /* for one run of the largest batch; WK_INIT */
+    /* Such a run: begin, bring the layers from *layer to end (and moves *layer), end. begin takes
+     * out of fds what it keeps. */
+    int (*begin_run)(void *arg, struct worker *w, const struct program *p,
+                     const struct msg_wk_run *m, int *fds, size_t n_fds, struct sh_err *err);
+    int (*bring)(void *arg, struct worker *w, const struct program *p, const struct msg_wk_run *m,
+                 uint32_t *layer, uint32_t end, struct sh_err *err);
+    void (*end_run)(void *arg, struct worker *w, const struct msg_wk_run *m);
+    void (*forget)(void *arg, struct worker *w, int64_t handle); /* a model goes */
+    void *arg;
+};
+#define WORKER_ASK(w, name, otherwise, ...) \
+    ((w)->hooks ? (w)->hooks->name((w)->hooks->arg __VA_OPT__(, ) __VA_ARGS__) : (otherwise))
+#define WORKER_TELL(w, name, ...)                                         \
+    do {                                                                  \
+        if ((w)->hooks)                                                   \
+            (w)->hooks->name((w)->hooks->arg __VA_OPT__(, ) __VA_ARGS__); \
+    } while (0)
+
 struct worker {
+    const struct worker_hooks *hooks; /* NULL in a release */
     uint32_t id;
     struct dev_lib *lib;
     struct dev *dev;
@@ -69,7 +93,6 @@ struct worker {
     size_t arena_bytes;
     double stop_bound_ns; /* work that training may have queued on the device */
     int64_t busy_poll_ns; /* before it sleeps for the next message */
-    bool is_for_one;      /* for one run of the largest batch; WK_INIT */
     bool has_init;        /* WK_INIT has come, perhaps with hold */
     bool has_driver;      /* of a vendor: the device is no part of ours */
     uid_t uid;            /* that it becomes; 0: it stays who it is */
@@ -91,6 +114,7 @@ struct worker {
     struct sh_buf between; /* of the messages that it reads there */
 };
 
+int worker_main(const struct worker_hooks *hooks); /* serve.c: the process */
 int worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds,
                 struct sh_err *err);
 /* Waits for the device, after a failure (why->rc) too: when that is answered, the memory that is
@@ -120,15 +144,6 @@ void infer_free_all(struct worker *w);
 /* confine.c. The one before the device's library is loaded, the other when the device is open. */
 int confine_files(struct worker *w, const struct msg_wk_init *m, struct sh_err *err);
 int confine(struct worker *w, struct sh_err *err);
-
-/* ablation.c. A run whose memory is not the arena as it is mapped: begin, bring the layers from
- * *layer to end (and moves *layer), end. Takes out of fds what it keeps. */
-int ablation_begin_run(struct worker *w, struct wk_model *model, const struct program *p,
-                       const struct msg_wk_run *m, int *fds, size_t n_fds, struct sh_err *err);
-int ablation_bring(struct worker *w, const struct wk_model *model, const struct program *p,
-                   uint32_t *layer, uint32_t end, struct sh_err *err);
-void ablation_end_run(struct worker *w, const struct msg_wk_run *m);
-void ablation_forget(struct worker *w, struct wk_model *m);
 
 /* train.c, likewise. */
 int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fds, size_t n_fds,

@@ -34,7 +34,7 @@ static void rig_open(struct rig *r)
     assert_non_null(r->host);
     assert_ok(sh_loop_new(&r->loop, NULL));
     assert_ok_err(dev_mem_open(t_lib(), &c, &r->mem, &err), &err);
-    assert_ok_err(tx_new(r->loop, r->mem, TX_OPTIMUM, "e", &r->tx, &err), &err);
+    assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
     assert_ok_err(space_new(r->tx, "e", &r->s, &err), &err);
     assert_ok_err(dev_mem_export(r->mem, fds, &dc.n_fds, &err), &err);
     assert_ok_err(dev_open(t_lib(), &dc, &r->worker, &err), &err);

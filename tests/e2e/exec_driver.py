@@ -13,9 +13,8 @@ import tempfile
 import time
 
 import wire
-from system import free_port, read_st, st_bytes  # noqa: F401
+from system import BIN, LAB, free_port, read_st, st_bytes  # noqa: F401
 
-BIN = os.environ.get("SHUNT_BIN", os.path.join(wire.ROOT, "build", "bin"))
 PHASE = ["LOADING", "READY", "FAILED", "GONE"]
 JOB = ["STARTING", "RUNNING", "PREEMPTED", "COMPLETING", "DONE", "FAILED", "CANCELLED", "SUSPENDED"]
 FINAL = ("DONE", "FAILED", "CANCELLED", "SUSPENDED")
@@ -29,9 +28,12 @@ def write_st(path, tensors):
 
 
 class Driver:
-    def __init__(self, *options, tcp=False, keep=None, programs=BIN):
+    """Options are those of shunt-executor; one that begins with --debug- takes the laboratory's."""
+
+    def __init__(self, *options, tcp=False, keep=None, programs=None):
         self.dir = keep or tempfile.mkdtemp(prefix="shunt-exec-")
-        self.tcp, self.programs = tcp, programs
+        self.tcp = tcp
+        self.programs = programs or (LAB if any(o.startswith("--debug-") for o in options) else BIN)
         self.sched_addr = os.path.join(self.dir, "sched.sock")
         self.data_addr = "tcp:127.0.0.1:%d" % free_port() if tcp else "unix:%s/data.sock" % self.dir
         self.metrics_port = free_port()

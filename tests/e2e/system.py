@@ -26,6 +26,7 @@ import spec
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
+LAB = os.path.join(os.path.dirname(os.path.abspath(BIN)), "lab")  # make lab: executor/lab/README.md
 DIGITS = os.path.join(ROOT, "examples", "digits")
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 WAIT_S = 120  # for what takes a second on an idle machine
@@ -122,7 +123,8 @@ class Story(unittest.TestCase):
 class System:
     """System("--workers=2", MAX_MODEL_BYTES="1M"): options of `shunt up`, and of any daemon. stop() it."""
 
-    def __init__(self, *options, **env):
+    def __init__(self, *options, programs=BIN, **env):
+        self.programs = programs
         self.dir = tempfile.mkdtemp(prefix="shunt-e2e.")
         os.chmod(self.dir, 0o755)  # PostgreSQL's user must be able to go through
         self.state = os.path.join(self.dir, "state")
@@ -166,7 +168,7 @@ class System:
                     print("--- " + os.path.basename(path),
                           *(line[:300].rstrip() for line in f.readlines()[-12:]), sep="\n",
                           file=sys.stderr)
-        subprocess.run([os.path.join(BIN, "shunt"), "down", "--purge", "--quiet", "--state-dir",
+        subprocess.run([os.path.join(self.programs, "shunt"), "down", "--purge", "--quiet", "--state-dir",
                         self.state], env=self.env, timeout=150, check=False)
         shutil.rmtree(self.dir, ignore_errors=True)
         assert not undescribed, "statuses that /openapi.json does not list:\n" + "".join(undescribed)
@@ -181,7 +183,7 @@ class System:
         return lines
 
     def cli(self, *args, env=None, stdout=subprocess.PIPE):
-        return subprocess.run([os.path.join(BIN, "shunt"), *args, "--quiet", "--state-dir", self.state],
+        return subprocess.run([os.path.join(self.programs, "shunt"), *args, "--quiet", "--state-dir", self.state],
                               env={**self.env, **(env or {})}, check=True, timeout=180,
                               stdout=stdout).stdout
 

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""shunt-executor --debug-ablation on the cpu device: each way of a switch, beside a training job.
+"""The laboratory's shunt-executor on the cpu device: each way of a switch, beside a training job. And that a
+release has none of its options.
 
 Without it: a figure could be taken of a way that computes something else, that leaves the training job
 behind, or that is not the way it is called.
 
-Usage: test_ablations.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN)
+Usage: test_ablations.py [-v] [name ...]   (programs from build/lab, or beside SHUNT_BIN; make lab)
 """
 import os
 import re
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import unittest
 
-from exec_driver import BIN, WAIT_S
+from exec_driver import BIN, LAB, WAIT_S
 from test_executor import TRAIN, Case, spec
 
 LABEL = 'shunt_%s{executor="e0"%s}'
@@ -58,7 +59,7 @@ class Ablations(Case):
         self.assertEqual(self.check(d), self.image(d))
 
     def test_no_daemon_leaves_the_copies_to_the_worker(self):
-        d = self.begin("no-daemon", "--switch-mode=per-layer")
+        d = self.begin("no-daemon", "--debug-switch-mode=per-layer")
         self.assertEqual(self.check(d), 0)
         self.assertGreater(int(self.events(d, "switch.send")[-1]["groups"]), 1)
 
@@ -104,12 +105,28 @@ class Ablations(Case):
         want = [n if n != "one-group" else "none" for n in names[1:] + names[:1]]
         self.assertEqual([e["now"] for e in self.events(d, "ablation.step")], 2 * want)
 
-    def test_an_unknown_name_is_refused(self):
-        r = subprocess.run([os.path.join(BIN, "shunt-executor"), "--metrics-addr=",
-                            "--debug-ablation=none,warp"],
-                           stderr=subprocess.PIPE, text=True, timeout=WAIT_S)
+    def refuses(self, programs, options, says, **env):
+        r = subprocess.run([os.path.join(programs, "shunt-executor"), "--metrics-addr=", *options],
+                           stderr=subprocess.PIPE, text=True, timeout=WAIT_S, env={**os.environ, **env})
         self.assertEqual(r.returncode, 1)
-        self.assertIn('debug-ablation "warp" is unknown', r.stderr.replace("\\", ""))
+        self.assertIn(says, r.stderr.replace("\\", ""))
+
+    def test_an_unknown_name_is_refused(self):
+        for option, says in (("ablation=none,warp", 'debug-ablation "warp" is unknown'),
+                             ("stop-way=warp", 'debug-stop-way "warp" is unknown'),
+                             ("switch-mode=warp", 'debug-switch-mode "warp" is unknown')):
+            self.refuses(LAB, ["--debug-" + option], says)
+
+    def test_a_release_has_no_such_option(self):
+        for name in ("ablation=ipc", "cold", "stop-way=drop", "switch-mode=per-layer"):
+            self.refuses(BIN, ["--debug-" + name], 'no option "--debug-%s"; it is for measurements' % name)
+        self.refuses(BIN, [], "environment SHUNT_DEBUG_COLD: there is no such option; it is for measurements",
+                     SHUNT_DEBUG_COLD="true")
+        for name in ("shunt-executor", "shunt-worker"):
+            with open(os.path.join(BIN, name), "rb") as f:
+                program = f.read()
+            for word in (b"ablation", b"lab_init", b"two-processes", b"per-layer"):
+                self.assertNotIn(word, program, name)
 
 
 if __name__ == "__main__":

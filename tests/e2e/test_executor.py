@@ -264,7 +264,7 @@ class Runs(Case):
         for mode in ("optimum", "one-group") * 5:
             if mode == "optimum" and len(took) == 2 and took["optimum"][0] < took["one-group"][0]:
                 break  # else others used this machine more in one of the two
-            d = self.driver(*opts, "--switch-mode=" + mode)
+            d = self.driver(*opts, "--debug-switch-mode=" + mode)
             pk, _ = d.package(self.zoo("resnet18", "inference"))
             x = bytes(4 * 602112)
             for version in (1, 2, 3):  # the best of three: others use this machine too

@@ -235,7 +235,7 @@ class Inputs(Case):
 
     def weighed(self, *options):
         """A model with weights, cold in each run."""
-        d = self.driver("--debug-cold", "--switch-mode=per-layer", *options)
+        d = self.driver("--debug-cold", "--debug-switch-mode=per-layer", *options)
         inits = [onnx.tensor("few", [16], [3.0] * 16), onnx.tensor("one", [A], [1.0] * A)]
         d.load(2, self.package(d, "weighed", onnx.model(
             [onnx.node("Add", ["c", "few"], ["x"]), onnx.node("Add", ["a", "one"], ["y"])],

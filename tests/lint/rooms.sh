@@ -44,8 +44,7 @@ def look_at(folder):
                 continue
             if height[header] > height[file] and os.path.dirname(header) != folder:
                 found.append("%s includes %s of a higher room" % (file, header))
-            if header.endswith("_int.h") and height[header] != height[file] and \
-                    not file.endswith("/ablation.c"):
+            if header.endswith("_int.h") and height[header] != height[file]:
                 found.append("%s includes %s, which is for its own room" % (file, header))
     return found
 

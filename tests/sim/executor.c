@@ -60,7 +60,7 @@ static void load_options(struct sim_exec *e)
     e->conf.pool_bytes = (int64_t)(e->n_blocks * DEV_BLOCK);
     e->conf.model_host_bytes = (int64_t)64 << 20; /* not what this host has */
     if (e->tune)
-        e->tune(e, &e->conf);
+        e->tune(e, &e->conf, &e->wishes);
 }
 
 static void exec_main(void *arg)
@@ -68,6 +68,7 @@ static void exec_main(void *arg)
     struct sim_exec *e = arg;
     struct sh_loop *loop = NULL;
     struct exec *x = calloc(1, sizeof(*x)); /* of this process: what it leaves is lost with it */
+    const struct exec_hooks *hooks = NULL;
     struct sh_err err = {0};
     int rc;
 
@@ -76,7 +77,9 @@ static void exec_main(void *arg)
     e->x = NULL;
     rc = sh_loop_new(&loop, &err);
     if (!rc)
-        rc = exec_start(x, &e->conf, loop, &err);
+        rc = lab_init(&e->lab, &e->wishes, &hooks, &err);
+    if (!rc)
+        rc = exec_start(x, &e->conf, hooks, loop, &err);
     if (!sim_proc_is_alive(e->proc))
         return;
     if (rc) { /* as main() does: whoever watches it starts it again */

@@ -6,6 +6,7 @@
 #define SH_TESTS_SIM_EXECUTOR_H
 
 #include "executor/exec.h"
+#include "executor/lab/lab.h"
 #include "tests/sim/device.h"
 #include "tests/sim/world.h"
 
@@ -19,10 +20,12 @@ struct sim_exec {
     uint32_t n_blocks; /* of device memory */
     struct sim_device_conf device;
     /* what options get other than their defaults; NULL: nothing */
-    void (*tune)(const struct sim_exec *e, struct exec_conf *c);
+    void (*tune)(const struct sim_exec *e, struct exec_conf *c, struct lab_wishes *lab);
     /* kept by executor.c */
     struct sim_proc *proc;
     struct exec_conf conf;
+    struct lab_wishes wishes;
+    struct lab lab;
     struct exec *x; /* of the process that is alive; NULL: none */
     int64_t started_ns;
 };

@@ -21,7 +21,7 @@ static bool is_healed;
 
 /* ------------------------------------------------------------------ the system */
 
-static void tune(const struct sim_exec *e, struct exec_conf *c)
+static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishes *lab)
 {
     (void)e;
     c->workers = sim_between(2, 4);
@@ -31,12 +31,9 @@ static void tune(const struct sim_exec *e, struct exec_conf *c)
     c->checkpoint_interval_ms = sim_between(100, 3000);
     c->max_queued_runs = sim_between(8, 200);
     c->kept_bytes = 0;
-    c->debug_cold = sim_below(8) == 0;
-    if (sim_below(3) == 0) { /* each way of stopping, whatever the memory needs */
-        free(c->debug_stop_way);
-        if (sh_strdup("turns", &c->debug_stop_way, NULL))
-            abort();
-    }
+    lab->is_cold = sim_below(8) == 0;
+    if (sim_below(3) == 0) /* each way of stopping, whatever the memory needs */
+        lab->stop_way = "turns";
 }
 
 /* As whoever supervises daemons. */

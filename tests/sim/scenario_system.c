@@ -197,9 +197,9 @@ static void setup_database(void)
     }
 }
 
-static void tune(const struct sim_exec *e, struct exec_conf *c)
+static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishes *lab)
 {
-    (void)e;
+    (void)e, (void)lab;
     c->workers = sim_between(2, 4);
     c->compile_ms = 30000;
     c->hang_ms = 3000;

@@ -24,7 +24,9 @@ static const struct sh_conf_table TABLE = {.program = "test-prog",
                                            .purpose = "A program for tests.",
                                            .opts = OPTS,
                                            .n_opts = SH_ARRAY_LEN(OPTS),
-                                           .struct_bytes = sizeof(struct conf)};
+                                           .struct_bytes = sizeof(struct conf),
+                                           .absent = "lab-",
+                                           .absent_why = "only the laboratory has it"};
 
 #define MAX_ARGS 12
 
@@ -197,6 +199,34 @@ static void a_refusal_names_option_value_source_and_range(void **state)
         assert_fails(load(&c, &err, NULL), SH_E_INVALID, &err, "environment SHUNT_SHARE");
         unsetenv("SHUNT_SHARE");
     }
+}
+
+/* Without it: a measurement's option in the environment would be left out in silence. */
+static void an_option_of_another_build_is_refused_wherever_it_stands(void **state)
+{
+    char dir[SH_TEST_DIR_BYTES], path[128];
+    struct sh_err err = {0};
+    struct conf c;
+    (void)state;
+
+    assert_fails(load(&c, &err, "--lab-cold", NULL), SH_E_INVALID, &err,
+                 "no option \"--lab-cold\"; only the laboratory has it");
+    err = (struct sh_err){0};
+    assert_fails(load(&c, &err, "--no-lab-cold", NULL), SH_E_INVALID, &err, "only the laboratory");
+    sh_test_dir_make(dir);
+    snprintf(path, sizeof(path), "%s/x.conf", dir);
+    sh_test_write_file(path, "lab-cold = true\n", 16);
+    err = (struct sh_err){0};
+    assert_fails(load(&c, &err, "--config", path, NULL), SH_E_INVALID, &err, "only the laboratory");
+    setenv("SHUNT_LAB_COLD", "true", 1);
+    err = (struct sh_err){0};
+    assert_fails(load(&c, &err, NULL), SH_E_INVALID, &err,
+                 "environment SHUNT_LAB_COLD: there is no such option; only the laboratory has it");
+    setenv("SHUNT_LAB_COLD", "", 1); /* not set */
+    assert_ok(load(&c, NULL, NULL));
+    sh_conf_free(&TABLE, &c);
+    unsetenv("SHUNT_LAB_COLD");
+    sh_test_dir_remove(dir);
 }
 
 static void a_wrong_file_is_refused_with_its_line(void **state)
@@ -453,6 +483,7 @@ int main(void)
         cmocka_unit_test(a_pair_has_a_direction),
         cmocka_unit_test(the_command_line_takes_every_form),
         cmocka_unit_test(a_refusal_names_option_value_source_and_range),
+        cmocka_unit_test(an_option_of_another_build_is_refused_wherever_it_stands),
         cmocka_unit_test(a_wrong_file_is_refused_with_its_line),
         cmocka_unit_test(a_section_counts_if_it_is_named),
         cmocka_unit_test(a_section_of_the_command_line_wins_over_the_environment),

@@ -30,7 +30,7 @@ static void rig_open(struct rig *r)
     assert_ok(sh_loop_new(&r->loop, NULL));
     assert_ok_err(dev_lib_open("cpu", &r->lib, &err), &err);
     assert_ok_err(dev_mem_open(r->lib, &c, &r->mem, &err), &err);
-    assert_ok_err(tx_new(r->loop, r->mem, TX_OPTIMUM, "e", &r->tx, &err), &err);
+    assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
     assert_ok_err(space_new(r->tx, "e", &r->s, &err), &err);
 }
 

@@ -65,7 +65,7 @@ static int setup(void **state)
     assert_non_null(r);
     assert_ok(sh_loop_new(&r->loop, NULL));
     open_device(r);
-    assert_ok_err(tx_new(r->loop, r->mem, TX_OPTIMUM, "e", &r->tx, &err), &err);
+    assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
     assert_ok(dev_fill(r->dev, 0, 0, N_BLOCKS * DEV_BLOCK, NULL)); /* what measuring left */
     assert_ok_err(space_new(r->tx, "e", &r->space, &err), &err);
     assert_ok(residency_add(space_residency(r->space), &ri, &r->image, NULL));

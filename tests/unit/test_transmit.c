@@ -2,10 +2,10 @@
  *
  * Without it: a group could be announced before its bytes are there, a resident head could be
  * copied again (or a missing byte not at all), or a stuck switch could hold its waiter for ever. */
-/* uses: executor/memory/transmit.o runtime/group.o libdevice.a */
+/* uses: executor/lab/group.o executor/memory/transmit.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "common/clock.h"
-#include "executor/memory/transmit.h"
+#include "executor/lab/group.h"
 #include "tests/unit/sh_test.h"
 
 #define N_LAYERS 40u
@@ -31,10 +31,13 @@ static void every_mode_covers_all_layers_once(void **state)
         missing[i] = i < 5 ? 0 : 1000 * (i % 7); /* some layers have no weights */
         ns[i] = 500.0 * (i % 3);
     }
-    for (int mode = 0; mode < TX_N_MODES; mode++) {
+    for (int mode = 0; mode < LAB_N_MODES; mode++) {
         uint32_t *ends = NULL, n = 0;
 
-        assert_ok(tx_group((enum tx_mode)mode, 100, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
+        if (mode == LAB_OPTIMUM)
+            assert_ok(tx_group(100, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
+        else
+            assert_ok(lab_group((enum lab_mode)mode, missing, N_LAYERS, &ends, &n, NULL));
         sum_up(ends, n, N_LAYERS);
         assert_true(ends[0] >= 5); /* the resident head waits for nothing */
         free(ends);
@@ -44,18 +47,17 @@ static void every_mode_covers_all_layers_once(void **state)
 static void the_modes_for_comparison_are_what_their_names_say(void **state)
 {
     uint64_t missing[6] = {0, 1 << 20, 1 << 20, 3 << 20, 0, 1 << 20};
-    double ns[6] = {0};
     uint32_t *ends = NULL, n = 0;
 
     (void)state;
-    assert_ok(tx_group(TX_PER_LAYER, 0, 1, missing, ns, 6, &ends, &n, NULL));
+    assert_ok(lab_group(LAB_PER_LAYER, missing, 6, &ends, &n, NULL));
     assert_int_equal(n, 5); /* head, three layers, and the last with the empty one before it */
     free(ends);
-    assert_ok(tx_group(TX_ONE_GROUP, 0, 1, missing, ns, 6, &ends, &n, NULL));
+    assert_ok(lab_group(LAB_ONE_GROUP, missing, 6, &ends, &n, NULL));
     assert_int_equal(n, 2);
     assert_int_equal(ends[0], 1);
     free(ends);
-    assert_ok(tx_group(TX_FIXED_2MB, 0, 1, missing, ns, 6, &ends, &n, NULL));
+    assert_ok(lab_group(LAB_FIXED_2MB, missing, 6, &ends, &n, NULL));
     assert_int_equal(n, 4); /* head, 2 MiB, 3 MiB, the rest */
     assert_int_equal(ends[1], 3);
     assert_int_equal(ends[2], 4);
@@ -75,7 +77,7 @@ static void a_small_first_layer_takes_in_what_follows(void **state)
         missing[i] = i < head ? 0 : 2000 + 1000 * (uint64_t)i;
         ns[i] = i < head ? 0 : 100000;
     }
-    assert_ok(tx_group(TX_OPTIMUM, 3000, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
+    assert_ok(tx_group(3000, 1, missing, ns, N_LAYERS, &ends, &n, NULL));
     sum_up(ends, n, N_LAYERS);
     assert_int_equal(ends[0], head); /* which waits for nothing */
     for (uint32_t g = 1; g < n; g++) {
@@ -94,12 +96,12 @@ static void a_small_first_layer_takes_in_what_follows(void **state)
 static void an_unknown_mode_names_the_ones_there_are(void **state)
 {
     struct sh_err err = {0};
-    enum tx_mode m;
+    enum lab_mode m;
 
     (void)state;
-    assert_fails(tx_mode_parse("best", &m, &err), SH_E_INVALID, &err, "per-layer");
-    assert_ok(tx_mode_parse("optimum", &m, NULL));
-    assert_int_equal(m, TX_OPTIMUM);
+    assert_fails(lab_mode_parse("best", &m, &err), SH_E_INVALID, &err, "per-layer");
+    assert_ok(lab_mode_parse("optimum", &m, NULL));
+    assert_int_equal(m, LAB_OPTIMUM);
 }
 
 /* ------------------------------------------------------------------ with the cpu device */
@@ -142,7 +144,7 @@ static void rig_open(struct rig *r, double gb_per_s)
     assert_ok(sh_loop_new(&r->loop, NULL));
     assert_ok_err(dev_lib_open("cpu", &r->lib, &err), &err);
     assert_ok_err(dev_mem_open(r->lib, &c, &r->mem, &err), &err);
-    assert_ok_err(tx_new(r->loop, r->mem, TX_OPTIMUM, "e", &r->tx, &err), &err);
+    assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
     for (uint32_t i = 0; i < N_LAYERS; i++) {
         bytes += 256 * (i * 37 % 200);
         r->ends[i] = bytes;
@@ -221,7 +223,7 @@ static void all_tickets_are_known_before_the_rest_is_sent(void **state)
 
     (void)state;
     rig_open(&r, 0);
-    tx_set_mode(r.tx, TX_PER_LAYER);
+    lab_set_mode(r.tx, LAB_PER_LAYER);
     first = r.im.value + 1;
     assert_ok(tx_load_begin(r.tx, &r.im, &(struct tx_place){0}, r.ns, NULL));
     assert_true(tx_image_busy(&r.im));
@@ -237,7 +239,7 @@ static void all_tickets_are_known_before_the_rest_is_sent(void **state)
     assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), first + n - 1);
     rig_close(&r);
     rig_open(&r, 0);
-    tx_set_mode(r.tx, TX_PER_LAYER);
+    lab_set_mode(r.tx, LAB_PER_LAYER);
     assert_ok(tx_load_begin(r.tx, &r.im, &(struct tx_place){0}, r.ns, NULL));
     r.im.off = dev_mem_bytes(r.mem); /* outside of the arena */
     assert_true(tx_load_rest(r.tx, &r.im, on_arrived, &r, NULL) != SH_OK);

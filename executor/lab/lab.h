@@ -1,0 +1,91 @@
+/* lab.h - the laboratory: executors and workers for measurements and tests. A release has none of
+ * this (README.md).
+ *
+ * What a run's time includes with --debug-ablation:
+ *
+ *   none          nothing is left out
+ *   per-layer, fixed-2mb, one-group, optimum   --debug-switch-mode; one-group: no pipelining
+ *   no-daemon     the worker allocates device memory for the run, cleared, and copies the weights
+ *                 there itself: from the same page-locked image, in the same groups, as far ahead
+ *                 of computing. It frees the memory when the result is out
+ *   ipc           the arena's descriptors come with the run; the worker maps it anew, and unmaps
+ *                 the mapping it had
+ *   pageable      images are not page-locked. Such copies hold the executor until they are done, so
+ *                 they overlap neither with computing nor with the end of training
+ *   one-process   the worker that trains cleans up first: it stops, the state goes to host memory,
+ *                 the training's memory and program are freed. Then it runs the request, for which
+ *                 it has the program
+ *   two-processes a process is there that has loaded its libraries. It makes its device context,
+ *                 compiles the model for the largest batch (with what is known of its kernels),
+ *                 runs, and ends; another takes its place, off the path
+ *   new-process   the same with a process that starts for the run
+ *
+ * In the last two, training stops before the process begins, and the copies of the weights travel
+ * meanwhile. Workers that were there before serve one run each: warm up with as many runs as there
+ * are workers. Load one model, and run it with its largest batch.
+ */
+#ifndef SH_EXECUTOR_LAB_LAB_H
+#define SH_EXECUTOR_LAB_LAB_H
+
+#include "common/conf.h"
+#include "executor/hooks.h"
+#include "executor/lab/group.h"
+
+#define LAB_MAX_STEPS 16
+#define LAB_MAX_WORKERS 64
+
+struct lab_wishes { /* the options; NULL: as a release does it */
+    const char *switch_mode, *stop_way, *ablation;
+    bool is_cold; /* a model leaves the device when its run ends */
+};
+
+struct lab_conf {
+    struct exec_conf exec; /* the first member: EXEC_OPTIONS fill it */
+    struct lab_wishes lab;
+};
+extern const struct sh_conf_opt LAB_OPTIONS[]; /* of struct lab_conf */
+extern const size_t LAB_N_OPTIONS;
+
+enum ablation {
+    ABLATION_NONE,
+    ABLATION_NO_DAEMON,
+    ABLATION_IPC,
+    ABLATION_PAGEABLE,
+    ABLATION_ONE_PROCESS,
+    ABLATION_TWO_PROCESSES,
+    ABLATION_NEW_PROCESS,
+    ABLATION_N
+};
+
+struct lab { /* of one executor */
+    struct exec *x;
+    struct exec_hooks hooks;
+    bool is_cold;
+    enum stop_way way; /* STOP_N_WAYS: chosen by the memory needed */
+    bool takes_turns;  /* each way in its turn instead */
+    uint32_t n_stops;
+
+    enum ablation now;
+    struct {
+        enum ablation what;
+        enum lab_mode mode;
+    } steps[LAB_MAX_STEPS];
+    size_t n_steps, at;
+    bool must_step;         /* SIGHUP came: at the next moment without a run */
+    struct worker *cleaned; /* one-process: runs go to it; NULL: to any */
+    struct {                /* by index */
+        bool is_for_one;    /* it ends after one run, and the next one too */
+        bool is_held;       /* its process may be there already; it starts with a run */
+    } workers[LAB_MAX_WORKERS];
+};
+
+/* *hooks: BORROWED from l, which must stay where it is; NULL if nothing is wished for. Fails:
+ * SH_E_INVALID, SH_E_TOOBIG, naming the option. */
+int lab_init(struct lab *l, const struct lab_wishes *w, const struct exec_hooks **hooks,
+             struct sh_err *err);
+
+/* ablation.c: list: names of the above with commas; the first one counts until hang_up(). */
+int ablation_parse(struct lab *l, const char *list, enum lab_mode mode, struct sh_err *err);
+void ablation_fill(struct exec_hooks *h); /* its part of the table */
+
+#endif
