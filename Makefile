@@ -63,7 +63,7 @@ PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(BUILD)/lib/shunt-dev-fake.so \
             $(if $(NVCC),$(BUILD)/lib/shunt-dev-cuda.so)
 
 parts_shunt           := cli
-parts_shunt-api       := api
+parts_shunt-api       := api $(call rooms,api)
 parts_shunt-scheduler := scheduler $(call rooms,scheduler)
 parts_shunt-executor  := executor $(call rooms,executor)
 parts_shunt-worker    := executor/worker
@@ -108,7 +108,7 @@ db_uses   = $(addprefix $(BUILD)/,$(call db_line,uses,$(1)))
 $(common): $(call obj,common)
 $(model): $(call obj,runtime/model) $(BUILD)/gen/onnx.pb-c.o
 $(device): $(call obj,runtime/device)
-$(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,api))
+$(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-api)))
 $(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,cli))
 $(BUILD)/%.a:
 	$(Q)mkdir -p $(@D)
@@ -299,7 +299,7 @@ SIM_PARTS :=
 # simulator calls; what it asks of the system and of the database comes from tests/sim.
 sim_sched := $(filter-out %/main.o %/dbthread.o %/dbqueue.o %/job.o %/lines.o $(BUILD)/scheduler/database/store%.o, \
              $(call obj,$(parts_shunt-scheduler)))
-sim_link  := $(addprefix $(BUILD)/api/,link.o link_ask.o link_data.o slab.o jobctl.o)
+sim_link  := $(addprefix $(BUILD)/api/,infer/link.o infer/link_ask.o infer/link_data.o request/slab.o spec/jobctl.o)
 SIM_PARTS += $(BUILD)/sim/scheduler.o $(BUILD)/sim/link.o $(addprefix $(BUILD)/scheduler/,database/dbqueue.o decide/job.o decide/lines.o)
 sim_part = $(Q)mkdir -p $(@D) && ld -r -o $@.all $(filter %.o,$^) && \
     objcopy $(addprefix --keep-global-symbol=,$(1)) $(addprefix --redefine-sym ,$(2)) $@.all $@

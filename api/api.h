@@ -3,9 +3,9 @@
 #ifndef SH_API_API_H
 #define SH_API_API_H
 
-#include "api/cursor.h"
+#include "api/files/upload.h"
 #include "api/options.h"
-#include "api/upload.h"
+#include "api/request/cursor.h"
 #include "common/db.h"
 
 #include <stdatomic.h>

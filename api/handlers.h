@@ -2,7 +2,7 @@
 #ifndef SH_API_HANDLERS_H
 #define SH_API_HANDLERS_H
 
-#include "api/req.h"
+#include "api/request/req.h"
 
 api_fn openapi_get;                                                              /* openapi.c */
 api_fn tenants_list, tenants_create, tenants_get, tenants_patch, tenants_delete; /* tenants.c */
@@ -32,32 +32,11 @@ api_fn blobs_get, files_get, files_put;                  /* files.c */
 api_fn config_get, config_patch;                         /* config.c */
 api_fn gpus_list, gpus_get;                              /* gpus.c */
 api_fn v2_server, v2_live, v2_ready, v2_index, v2_stats_all, v2_model, v2_model_ready; /* v2.c */
-api_fn v2_load, v2_unload;                                                         /* v2_repo.c */
-api_fn v2_region_list, v2_region_status, v2_region_register, v2_region_unregister; /* v2_repo.c */
-api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister;             /* v2_repo.c */
-api_fn v2_config, v2_stats;                                                        /* v2.c */
-api_fn infer_main;                                                                 /* infer.c */
-
-/* v2.c: the version that the path names, ready or not. API_AGAIN once before saying that there is
- * none or that it is not ready. *table: counted, catalog_put(); NULL on failure. *out: BORROWED
- * from it. */
-struct cat_table;
-struct cat_version;
-int v2_find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
-            struct sh_err *err);
-
-/* models.c: a model that is seen may be another tenant's, who shares it. Fails: SH_E_FORBIDDEN. */
-int models_own(const struct api_req *q, const json_t *model, struct sh_err *err);
-
-/* jobs.c: the job that the path names. *out: OWNED. Fails: SH_E_NOTFOUND. */
-int jobs_named(struct api_req *q, json_t **out, struct sh_err *err);
-
-/* events.c: text/event-stream is asked for. */
-bool events_wants_stream(const struct api_req *q);
-
-/* losses.c: [offset, offset + limit) of the JSON array in a file, and how many it has. A file that
- * is not there is empty. *out: OWNED, json_decref(). Fails: SH_E_IO. */
-int losses_read(const char *path, int64_t offset, int64_t limit, json_t **out, int64_t *total,
-                struct sh_err *err);
+api_fn v2_load, v2_unload; /* v2_repo.c */
+api_fn v2_region_list, v2_region_status, v2_region_register,
+    v2_region_unregister;                                              /* v2_regions.c */
+api_fn v2_shm_list, v2_shm_status, v2_shm_register, v2_shm_unregister; /* v2_regions.c */
+api_fn v2_config, v2_stats;                                            /* v2.c */
+api_fn infer_main;                                                     /* infer.c */
 
 #endif

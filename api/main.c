@@ -1,25 +1,26 @@
 /* main.c - shunt-api: start, signals, stop. */
 #include "api/api.h"
-#include "api/auth.h"
-#include "api/blobs.h"
-#include "api/catalog.h"
-#include "api/http.h"
-#include "api/http_tls.h"
-#include "api/link.h"
-#include "api/live.h"
+#include "api/cache/auth.h"
+#include "api/cache/catalog.h"
+#include "api/cache/live.h"
+#include "api/cache/rate.h"
+#include "api/cache/waiters.h"
+#include "api/files/blobs.h"
+#include "api/files/upload.h"
+#include "api/http/http.h"
+#include "api/http/http_tls.h"
+#include "api/infer/link.h"
+#include "api/infer/regions.h"
+#include "api/infer/serving.h"
+#include "api/infer/slo_count.h"
+#include "api/infer/stats.h"
+#include "api/infer/traffic.h"
+#include "api/jobs/watch.h"
 #include "api/openapi.h"
-#include "api/pool.h"
-#include "api/rate.h"
 #include "api/refresh.h"
-#include "api/regions.h"
-#include "api/serving.h"
-#include "api/slab.h"
-#include "api/slo_count.h"
-#include "api/stats.h"
-#include "api/traffic.h"
-#include "api/upload.h"
-#include "api/waiters.h"
-#include "api/watch.h"
+#include "api/request.h"
+#include "api/request/pool.h"
+#include "api/request/slab.h"
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/hash.h"
@@ -179,7 +180,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = tls_start(c, &d->tls, err);
     if (!rc)
-        rc = http_start(a, d->tls, &d->http, err);
+        rc = http_start(a, &REQUEST_STEPS, d->tls, &d->http, err);
     return rc;
 }
 
@@ -330,7 +331,7 @@ int main(int argc, char **argv)
             sh_log_set_level(level);
             sh_conf_log(&API_CONF_TABLE, &conf);
             fit_connections(&conf);
-            rc = live_new(&conf, &d.api.live, &err);
+            rc = live_new(&API_CONF_TABLE, &conf, &d.api.live, &err);
             if (!rc)
                 rc = serve(&d, &err);
             live_free(d.api.live);

@@ -3,11 +3,12 @@
 #include "api/openapi.h"
 
 #include "api/api.h"
-#include "api/auth.h"
-#include "api/coding.h"
-#include "api/contract.h"
+#include "api/cache/auth.h"
 #include "api/handlers.h"
-#include "api/range.h"
+#include "api/http/coding.h"
+#include "api/request/contract.h"
+#include "api/request/range.h"
+#include "api/routes.h"
 #include "common/hash.h"
 #include "common/mem.h"
 

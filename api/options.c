@@ -1,9 +1,9 @@
 /* options.c - the option table of shunt-api. */
 #include "api/options.h"
 
-#include "api/cors.h"
-#include "api/http_tls.h"
-#include "api/regions.h"
+#include "api/http/cors.h"
+#include "api/http/http_tls.h"
+#include "api/infer/regions.h"
 #include "common/mem.h"
 
 #include <inttypes.h>

@@ -2,14 +2,15 @@
 #include "api/request.h"
 
 #include "api/api.h"
-#include "api/auth.h"
-#include "api/coding.h"
-#include "api/contract.h"
-#include "api/idem.h"
-#include "api/infer.h"
+#include "api/cache/auth.h"
+#include "api/files/upload.h"
+#include "api/http/coding.h"
+#include "api/infer/infer_request.h"
+#include "api/jobs/explain.h"
+#include "api/request/contract.h"
 #include "api/routes.h"
-#include "api/store.h"
-#include "api/upload.h"
+#include "api/store/idem.h"
+#include "api/store/store.h"
 #include "common/hash.h"
 #include "common/mem.h"
 
@@ -19,54 +20,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* A client's own id is taken over if it is plain; else one is made: the digest of a secret and a
- * count. To draw each anew takes longer, and a count alone would tell how many there were. */
-int request_id(struct api_req *q, struct sh_err *err)
-{
-    static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
-    const char *id = q->h.request_id;
-    struct {
-        uint8_t secret[16];
-        uint64_t count;
-    } from;
-    uint8_t made[SH_SHA256_BYTES];
-    int rc;
-
-    if (id && id[0] && strlen(id) <= 64 && strspn(id, PLAIN) == strlen(id)) {
-        sh_strlcpy(q->request_id, id, sizeof(q->request_id));
-        return SH_OK;
-    }
-    from.count = atomic_fetch_add(&q->api->n_request_ids, 1);
-    memcpy(from.secret, q->api->request_secret, sizeof(from.secret));
-    rc = sh_sha256(&from, sizeof(from), made, err);
-    if (!rc)
-        sh_hex(made, 16, q->request_id);
-    return rc;
-}
-
-uint64_t request_max_body(const struct api_req *q)
-{
-    const struct api_conf *c = q->api->conf;
-
-    switch (q->route->body) {
-    case BODY_NONE:
-        return 0;
-    case BODY_JSON:
-        return (uint64_t)q->route->max_body;
-    case BODY_INFER:
-        return (uint64_t)c->max_infer_bytes;
-    case BODY_MODEL:
-        return (uint64_t)c->max_model_bytes;
-    case BODY_DATASET:
-    case BODY_FILE:
-        return (uint64_t)c->max_dataset_bytes;
-    }
-    return 0;
-}
-
 static int check_body_limit(struct api_req *q, struct sh_err *err)
 {
-    uint64_t max = request_max_body(q);
+    uint64_t max = req_max_body(q);
 
     if (!q->has_length || q->content_length <= max)
         return SH_OK;
@@ -125,7 +81,7 @@ static int check_media(struct api_req *q, struct sh_err *err)
     return SH_FAIL(err, SH_E_UNSUPPORTED, "Content-Type must be application/json");
 }
 
-int request_route(struct api_req *q, struct sh_err *err)
+static int request_route(struct api_req *q, struct sh_err *err)
 {
     int rc = route_find(q->method, &q->uri, &q->route, q->params, q->reply.allow, err);
     if (!rc)
@@ -165,7 +121,7 @@ static bool is_read(const struct api_req *q)
     return strcmp(q->method, "GET") == 0 || strcmp(q->method, "HEAD") == 0;
 }
 
-int request_auth(struct api_req *q, struct sh_err *err)
+static int request_auth(struct api_req *q, struct sh_err *err)
 {
     int rc;
 
@@ -184,7 +140,7 @@ int request_auth(struct api_req *q, struct sh_err *err)
     return pick_tenant(q, err);
 }
 
-int request_begin(struct api_req *q, struct sh_err *err)
+static int request_begin(struct api_req *q, struct sh_err *err)
 {
     if (q->route->body == BODY_INFER)
         return infer_begin(q, err);
@@ -233,7 +189,7 @@ static int rehearse(struct api_req *q, struct sh_err *err)
     return rc;
 }
 
-int request_main(struct api_req *q, struct sh_err *err)
+static int request_handle(struct api_req *q, struct sh_err *err)
 {
     int rc = parse_body(q, err);
 
@@ -247,3 +203,40 @@ int request_main(struct api_req *q, struct sh_err *err)
         return rc;
     return q->dry_run ? rehearse(q, err) : perform(q, err);
 }
+
+static int request_piece(struct api_req *q, const char *data, size_t n, struct sh_err *err)
+{
+    return q->route->body == BODY_INFER ? infer_piece(q, data, n, err)
+                                        : upload_piece(q, data, n, err);
+}
+
+static bool request_has_key(const struct api_req *q)
+{
+    struct api_who who;
+
+    return auth_check(q->api->auth, q->h.authorization, NULL, &who, NULL) == SH_OK;
+}
+
+static void request_settle(struct api_req *q, int rc)
+{
+    infer_settle(q->infer, rc);
+}
+
+static void request_close(struct api_req *q)
+{
+    infer_close(q->infer);
+    upload_close(q->upload);
+    explain_free(q->explain);
+}
+
+const struct http_steps REQUEST_STEPS = {
+    .route = request_route,
+    .auth = request_auth,
+    .begin = request_begin,
+    .handle = request_handle,
+    .piece = request_piece,
+    .flush = upload_flush,
+    .has_key = request_has_key,
+    .settle = request_settle,
+    .close = request_close,
+};

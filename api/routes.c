@@ -59,7 +59,7 @@ const struct api_route API_ROUTES[] = {
      .status = 200, .response = "Quota",
      .summary = "replace a tenant's limits; absent fields get their defaults"},
     {.method = "GET", .path = TENANT "/usage", .fn = usage_get, .access = ACCESS_READ,
-     .flags = ROUTE_LIST, .status = 200, .response = "[Usage]",
+     .flags = ROUTE_LIST, .query = QUERY_USAGE, .status = 200, .response = "[Usage]",
      .summary = "device time, requests of inference, and samples (of inference that ran, and of "
      "committed steps of training, each once) of a range of time, added up"},
     {.method = "GET", .path = TENANT "/share", .fn = shares_get, .access = ACCESS_READ,
@@ -70,7 +70,7 @@ const struct api_route API_ROUTES[] = {
      .flags = ROUTE_LIST, .status = 200, .response = "[Share]",
      .summary = "the shares of all tenants"},
     {.method = "GET", .path = "/api/v1/audit", .fn = audit_list, .access = ACCESS_PLATFORM,
-     .flags = ROUTE_LIST, .status = 200, .response = "[Audit]",
+     .flags = ROUTE_LIST, .query = QUERY_AUDIT, .status = 200, .response = "[Audit]",
      .summary = "every change, newest first: who, what, before, after"},
     {.method = "GET", .path = "/api/v1/config", .fn = config_get, .access = ACCESS_PLATFORM,
      .status = 200, .response = "Config",
@@ -173,7 +173,7 @@ const struct api_route API_ROUTES[] = {
      .body = BODY_JSON, .request = "SloPut", .max_body = 16 * KIB, .flags = T | ROUTE_ETAG,
      .status = 200, .response = "Slo", .summary = "set a model's latency target"},
     {.method = "GET", .path = MODEL "/slo/attainment", .fn = slo_attainment, .access = ACCESS_READ,
-     .flags = T, .status = 200, .response = "Attainment",
+     .flags = T, .query = QUERY_WINDOW, .status = 200, .response = "Attainment",
      .summary = "how requests met the latency target; error_budget_left is a fraction of the "
      "requests that may miss it: 1 = unspent, 0 = spent, -24 = overspent by 24 times as many"},
     {.method = "DELETE", .path = MODEL "/slo", .fn = slo_delete, .access = ACCESS_SUBMIT,
@@ -216,7 +216,7 @@ const struct api_route API_ROUTES[] = {
      .flags = ROUTE_OWNER | ROUTE_ETAG, .status = 204,
      .summary = "delete a queue; refused while it has live jobs"},
     {.method = "GET", .path = JOBS, .fn = jobs_list, .access = ACCESS_READ,
-     .flags = T | ROUTE_LIST, .status = 200, .response = "[Job]",
+     .flags = T | ROUTE_LIST, .query = QUERY_JOBS, .status = 200, .response = "[Job]",
      .summary = "list jobs, newest first"},
     {.method = "POST", .path = JOBS, .fn = jobs_create, .access = ACCESS_SUBMIT, .body = BODY_JSON,
      .request = "JobCreate", .max_body = 64 * KIB, .flags = T | ROUTE_KEEPS, .status = 201,
@@ -275,11 +275,11 @@ const struct api_route API_ROUTES[] = {
      .flags = T | ROUTE_FILE, .status = 200, .response = "Text",
      .summary = "lines of text about all its attempts; empty before the first. It grows: ask "
      "with Range for what is new; beyond 1 MiB it keeps its beginning and its newest part"},
-    {.method = "GET", .path = JOB "/result", .fn = jobs_result, .access = ACCESS_READ, .flags = T,
-     .status = 200, .response = "JobResult",
+    {.method = "GET", .path = JOB "/result", .fn = jobs_result, .access = ACCESS_READ,
+     .flags = T | ROUTE_STATED, .status = 200, .response = "JobResult",
      .summary = "what a job that has SUCCEEDED leaves; 409 before and after any other end"},
     {.method = "GET", .path = JOB "/result/artifact", .fn = jobs_artifact, .access = ACCESS_READ,
-     .flags = T | ROUTE_FILE, .status = 200, .response = "Binary",
+     .flags = T | ROUTE_FILE | ROUTE_STATED, .status = 200, .response = "Binary",
      .summary = "the file that it leaves: outputs of batch inference (safetensors), the trained "
      "model (ONNX)"},
     {.method = "DELETE", .path = JOB "/result/artifact", .fn = jobs_artifact_delete,
@@ -291,7 +291,7 @@ const struct api_route API_ROUTES[] = {
      .summary = "for executors on other hosts: a file of a job's folder; for a checkpoint that "
      "was replaced the newest; ETag is its SHA-256"},
     {.method = "PUT", .path = JOB "/files/{file}", .fn = files_put, .access = ACCESS_EXECUTOR,
-     .body = BODY_FILE, .request = "Binary", .status = 204,
+     .body = BODY_FILE, .query = QUERY_ATTEMPT, .request = "Binary", .status = 204,
      .summary = "for executors on other hosts: what their job leaves; 409 when another one has "
      "the job"},
     {.method = "GET", .path = "/api/v1/blobs/{digest}", .fn = blobs_get, .access = ACCESS_EXECUTOR,
@@ -343,7 +343,8 @@ const struct api_route API_ROUTES[] = {
      .flags = T | ROUTE_OPTIONAL, .status = 200, .response = "JobArrayChange",
      .summary = "write checkpoints of its jobs that run"},
     {.method = "GET", .path = "/api/v1/events", .fn = events_list, .access = ACCESS_READ,
-     .flags = ROUTE_OWNER | ROUTE_LIST | ROUTE_STREAM, .status = 200, .response = "[Event]",
+     .flags = ROUTE_OWNER | ROUTE_LIST | ROUTE_STREAM, .query = QUERY_EVENTS, .status = 200,
+     .response = "[Event]",
      .summary = "changes of state of all jobs, of the last day unless from is given, newest "
      "first; with Accept: text/event-stream as they happen, from now on, from a time or after "
      "Last-Event-ID"},
@@ -385,7 +386,8 @@ const struct api_route API_ROUTES[] = {
      .response = "Regions", .summary = "one region of system shared memory"},
     {.method = "POST", .path = "/v2/systemsharedmemory/region/{region}/register",
      .fn = v2_region_register, .access = ACCESS_INFER, .body = BODY_JSON, .request = "Region",
-     .max_body = 4 * KIB, .flags = V2 | ROUTE_OPTIONAL, .status = 200,
+     .max_body = 4 * KIB, .flags = V2 | ROUTE_OPTIONAL | ROUTE_OFFERED | ROUTE_STATED,
+     .status = 200,
      .summary = "name POSIX shared memory of this host, for inputs and outputs (501: client-shm "
      "is off)"},
     {.method = "POST", .path = "/v2/systemsharedmemory/unregister", .fn = v2_region_unregister,
@@ -403,7 +405,7 @@ const struct api_route API_ROUTES[] = {
      .summary = "one region of cuda shared memory: there is none"},
     {.method = "POST", .path = "/v2/cudasharedmemory/region/{region}/register",
      .fn = v2_shm_register, .access = ACCESS_INFER, .body = BODY_JSON, .request = "Any",
-     .max_body = 4 * KIB, .flags = V2 | ROUTE_OPTIONAL, .status = 200,
+     .max_body = 4 * KIB, .flags = V2 | ROUTE_OPTIONAL | ROUTE_OFFERED, .status = 200,
      .summary = "refused (501): send tensors in system shared memory or in the body"},
     {.method = "POST", .path = "/v2/cudasharedmemory/unregister", .fn = v2_shm_unregister,
      .access = ACCESS_INFER, .body = BODY_JSON, .request = "Any", .max_body = 4 * KIB,

@@ -3,8 +3,8 @@
  *   ts=2026-11-21T05:53:00.123Z lvl=info proc=shunt-api tenant=a job=42 ev=worker.hello pid=81
  *
  * The event name is a constant like "lease.grant"; dashboards and alerts match on it. Libraries do
- * not log: the top of a daemon does (main, the loop's callbacks, api/http.c). A value with blanks
- * goes in quotes: msg="..."; sh_log_quote() makes it safe.
+ * not log: the top of a daemon does (main, the loop's callbacks, api/http/http.c). A value with
+ * blanks goes in quotes: msg="..."; sh_log_quote() makes it safe.
  *
  * Thread-safe; scopes are per thread.
  */

@@ -13,7 +13,7 @@ import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PROGRAM = os.path.join(ROOT, "build", "bench", "http")
-POOL = 128 << 10  # memory that libmicrohttpd gets for a connection: as in api/http.c
+POOL = 128 << 10  # memory that libmicrohttpd gets for a connection: as in api/http/http.c
 TIMEOUT_S = 60
 
 Reply = collections.namedtuple("Reply", "head body")

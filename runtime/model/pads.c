@@ -25,7 +25,7 @@
  * Taken for granted: an answer without padding that is made of ordinary numbers (ranges.h), and a
  * mask that masks not all of a sample. Which inputs are masks is found by filling them up with
  * ones: a proof that fails then needs their zeros. The API runs a request as it is where one of
- * them has nothing but zeros along the axis (api/infer_plan.c).
+ * them has nothing but zeros along the axis (api/infer/infer_plan.c).
  *
  * Of each bucket the least, the greatest and one size between are tried, so that what changes with
  * the size at a bound between two buckets is found.

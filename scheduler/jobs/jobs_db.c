@@ -85,7 +85,7 @@ static void send_start(struct sched *s, struct job *j, struct exec *e,
                                                               .preemptions = o->base.preemptions}});
 }
 
-/* By our own write: who else ends a job counts it (api/store_job.c). */
+/* By our own write: who else ends a job counts it (api/store/store_job.c). */
 static void count_end(const struct job *j)
 {
     sh_metric_add(M_shunt_jobs_finished_total, SH_LABELS(j->tenant, job_state_name(j->state)), 1);

@@ -8,12 +8,12 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/artifact.h"
-#include "api/blobs.h"
-#include "api/catalog.h"
-#include "api/cursor.h"
-#include "api/files.h"
-#include "api/store_job.h"
+#include "api/cache/catalog.h"
+#include "api/files/artifact.h"
+#include "api/files/blobs.h"
+#include "api/files/files.h"
+#include "api/request/cursor.h"
+#include "api/store/store_job.h"
 #include "common/clock.h"
 #include "tests/db/db_test.h"
 

@@ -8,9 +8,9 @@
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/api.h"
-#include "api/auth.h"
+#include "api/cache/auth.h"
 #include "api/handlers.h"
-#include "api/store_job.h"
+#include "api/store/store_job.h"
 #include "common/clock.h"
 #include "common/hash.h"
 #include "tests/db/db_test.h"

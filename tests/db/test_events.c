@@ -6,9 +6,9 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/cursor.h"
-#include "api/store_event.h"
-#include "api/store_job.h"
+#include "api/request/cursor.h"
+#include "api/store/store_event.h"
+#include "api/store/store_job.h"
 #include "tests/db/db_test.h"
 
 #include <inttypes.h>

@@ -7,8 +7,8 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz -lm */
-#include "api/slo_count.h"
-#include "api/store.h"
+#include "api/infer/slo_count.h"
+#include "api/store/store.h"
 #include "common/clock.h"
 #include "common/latency.h"
 #include "tests/db/db_test.h"

@@ -7,7 +7,7 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/submit.h"
+#include "api/jobs/submit.h"
 #include "common/importer.h"
 #include "common/job_state.h"
 #include "tests/db/db_test.h"

@@ -19,7 +19,7 @@ from system import WAIT_S, Story, System, until  # noqa: E402
 POLL_S = 3
 THREADS = 4
 CLIENTS = 24
-CORES_EACH = 8  # api/http.c
+CORES_EACH = 8  # api/http/http.c
 X = {"x": ("FP32", [1, 4], pack("FP32", [1, 2, 3, 4]))}
 
 

@@ -36,9 +36,9 @@ may zoo '(common|zoo|runtime/model|runtime/device)/'
 
 only 'executor/lab/' 'executor/lab/' # no release has it
 
-only 'microhttpd\.h' 'api/http[a-z_]*\.[ch]:|common/metrics_http\.c:'
+only 'microhttpd\.h' 'api/http/|common/metrics_http\.c:'
 only '(postgresql/)?libpq-fe\.h' 'common/db(_env|_res|_int)?\.[ch]:'
-only 'gnutls/' 'common/(hash|wire_keys|wire_tls)\.c:|api/http[a-z_]*\.[ch]:'
+only 'gnutls/' 'common/(hash|wire_keys|wire_tls)\.c:|api/http/http[a-z_]*\.[ch]:'
 only '(oneapi/)?dnnl' 'runtime/device/cpu/'
 only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx|cub/|thrust/|mma\.h|cooperative_groups' \
     'runtime/device/cuda/'

@@ -320,7 +320,7 @@ end:
     od
 }
 
-/* api/jobctl.c: cancel */
+/* api/spec/jobctl.c: cancel */
 proctype Client()
 {
 end:

@@ -2,10 +2,10 @@
 #include "tests/sim/api.h"
 
 #include "api/api.h"
-#include "api/link.h"
-#include "api/serving.h"
-#include "api/traffic.h"
-#include "api/waiters.h"
+#include "api/cache/waiters.h"
+#include "api/infer/link.h"
+#include "api/infer/serving.h"
+#include "api/infer/traffic.h"
 #include "common/clock.h"
 #include "common/mem.h"
 

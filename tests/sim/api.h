@@ -1,5 +1,5 @@
-/* api.h - API processes of a simulation: the real api/link*.c and api/slab.c, with clients in the
- * place of HTTP.
+/* api.h - API processes of a simulation: the real api/infer/link*.c and api/request/slab.c, with
+ * clients in the place of HTTP.
  *
  * Requests come at times of their own, whether others are answered or not: of random tenants and
  * versions, some with large bodies that are slow to arrive, some whose client goes away. Of each it

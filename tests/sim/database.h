@@ -160,7 +160,7 @@ int64_t database_add_version(int64_t model_id, uint32_t max_batch); /* REGISTERE
 
 enum database_do {
     DATABASE_SUBMIT,    /* `job` is what is to be; `n` of them, with `n` > 1 an array */
-    DATABASE_CONTROL,   /* `what`: an action of api/jobctl.c, on job `id` */
+    DATABASE_CONTROL,   /* `what`: an action of api/spec/jobctl.c, on job `id` */
     DATABASE_PATCH,     /* priority `number` or deadline `number` ns from now, of job `id` */
     DATABASE_REGISTER,  /* another version of model `id` */
     DATABASE_UNLOAD,    /* version `id` */

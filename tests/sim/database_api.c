@@ -1,6 +1,6 @@
 /* database_api.c - what APIs do to the database: submissions, wishes, versions, quotas. As the
- * statements of api/store_*.c; which wish is allowed when is api/jobctl.c itself. */
-#include "api/jobctl.h"
+ * statements of api/store/store_*.c; which wish is allowed when is api/spec/jobctl.c itself. */
+#include "api/spec/jobctl.h"
 #include "common/mem.h"
 #include "tests/sim/database_int.h"
 

@@ -5,11 +5,12 @@
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/artifact.h"
-#include "api/auth.h"
-#include "api/cursor.h"
-#include "api/framing.h"
-#include "api/noun.h"
+#include "api/cache/auth.h"
+#include "api/files/artifact.h"
+#include "api/http/framing.h"
+#include "api/request/base64.h"
+#include "api/request/cursor.h"
+#include "api/request/noun.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

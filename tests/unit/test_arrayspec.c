@@ -1,8 +1,8 @@
 /* test_arrayspec.c - without it, a range of indices could be read wrongly, run out of its list or
  * name an index twice, and the jobs of an array could all be the same one. */
-/* uses: api/arrayspec.o api/gridspec.o api/jobtext.o */
-#include "api/arrayspec.h"
-#include "api/gridspec.h"
+/* uses: api/spec/arrayspec.o api/spec/gridspec.o api/spec/jobtext.o */
+#include "api/spec/arrayspec.h"
+#include "api/spec/gridspec.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -4,7 +4,7 @@
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/catalog.h"
+#include "api/cache/catalog.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

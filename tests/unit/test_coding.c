@@ -4,7 +4,7 @@
  * one, or a client that takes no gzip could get it. */
 /* uses: libapi.a */
 /* link: -lz */
-#include "api/coding.h"
+#include "api/http/coding.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -1,7 +1,7 @@
 /* test_cors.c - Without it a page of an origin that nobody named could call the API from a
  * browser. */
 /* uses: libapi.a */
-#include "api/cors.h"
+#include "api/http/cors.h"
 #include "tests/unit/sh_test.h"
 
 static void origins_are_named_in_full(void **state)

@@ -5,7 +5,7 @@
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/files.h"
+#include "api/files/files.h"
 #include "tests/unit/sh_test.h"
 
 #include <fcntl.h>

@@ -6,7 +6,7 @@
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz -Wl,--wrap=recv */
-#include "api/http_int.h"
+#include "api/http/http_int.h"
 #include "api/options.h"
 #include "common/clock.h"
 #include "common/mem.h"

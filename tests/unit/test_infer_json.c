@@ -3,8 +3,8 @@
  * Without it a tensor of the wrong length could reach a worker, a number could change on its way
  * through JSON, or a client would be told nothing of use.
  */
-/* uses: api/infer_plan.o api/infer_json.o */
-#include "api/infer_plan.h"
+/* uses: api/infer/infer_plan.o api/infer/infer_json.o */
+#include "api/infer/infer_plan.h"
 #include "common/buf.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"

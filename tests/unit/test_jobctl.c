@@ -3,9 +3,9 @@
  * Without it an action could be missing for a state in which a person needs it, a refusal could
  * offer something that is refused too, or a filter could be ignored in silence.
  */
-/* uses: api/batchspec.o api/cursor.o api/jobctl.o api/jobfilter.o api/jobspec.o api/noun.o api/req.o api/uri.o */
-#include "api/jobctl.h"
-#include "api/jobfilter.h"
+/* uses: api/spec/batchspec.o api/request/base64.o api/request/cursor.o api/spec/jobctl.o api/spec/jobfilter.o api/spec/jobspec.o api/request/noun.o api/request/req.o api/request/uri.o */
+#include "api/spec/jobctl.h"
+#include "api/spec/jobfilter.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -2,9 +2,9 @@
  *
  * Without it a typing error would cost a queue's waiting time and fail on the device.
  */
-/* uses: api/jobspec.o api/batchspec.o api/noun.o api/req.o api/cursor.o api/uri.o */
-#include "api/jobspec.h"
-#include "api/noun.h"
+/* uses: api/spec/jobspec.o api/spec/batchspec.o api/request/noun.o api/request/req.o api/request/base64.o api/request/cursor.o api/request/uri.o */
+#include "api/request/noun.h"
+#include "api/spec/jobspec.h"
 #include "common/importer.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"

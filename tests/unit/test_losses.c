@@ -5,6 +5,7 @@
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/handlers.h"
+#include "api/jobs/losses.h"
 #include "tests/unit/sh_test.h"
 
 struct world {

@@ -4,7 +4,7 @@
  * moment could empty a file that is in its place already and belongs to a version.
  */
 /* uses: libapi.a */
-#include "api/part.h"
+#include "api/files/part.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -1,8 +1,8 @@
 /* test_pool.c - without it, one tenant's requests could fill the queue for threads with a database
  * connection, or stand before all others in it. */
-/* uses: api/pool.o */
+/* uses: api/request/pool.o */
 /* link: -lpq */
-#include "api/pool.h"
+#include "api/request/pool.h"
 #include "tests/unit/sh_test.h"
 
 #include <pthread.h>

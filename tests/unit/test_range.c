@@ -2,8 +2,8 @@
  *
  * Without it: bytes from outside of a file could be sent, a download that goes on could get a hole,
  * or a client could keep an old file for a new one. */
-/* uses: api/range.o */
-#include "api/range.h"
+/* uses: api/request/range.o */
+#include "api/request/range.h"
 #include "tests/unit/sh_test.h"
 
 static void a_range_is_cut_to_the_file(void **state)

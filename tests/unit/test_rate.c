@@ -2,9 +2,9 @@
  *
  * Without it a tenant could send more than its quota, or be kept out for ever after one burst.
  */
-/* uses: api/rate.o */
+/* uses: api/cache/rate.o */
 /* link: -lm */
-#include "api/rate.h"
+#include "api/cache/rate.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

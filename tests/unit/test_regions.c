@@ -3,8 +3,8 @@
  * Without it one tenant could read another's inputs, a client that cuts its memory short could end
  * the server, and memory unregistered in mid-request could be given to the next.
  */
-/* uses: api/regions.o */
-#include "api/regions.h"
+/* uses: api/infer/regions.o */
+#include "api/infer/regions.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -6,11 +6,12 @@
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/auth.h"
-#include "api/contract.h"
-#include "api/files.h"
-#include "api/noun.h"
+#include "api/cache/auth.h"
+#include "api/files/files.h"
 #include "api/openapi.h"
+#include "api/request/contract.h"
+#include "api/request/noun.h"
+#include "api/routes.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -3,8 +3,8 @@
  * Without it two requests could share bytes, memory given back would stay in pieces until nothing
  * large fits any more, or one tenant could keep all others out.
  */
-/* uses: api/slab.o */
-#include "api/slab.h"
+/* uses: api/request/slab.o */
+#include "api/request/slab.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -2,7 +2,7 @@
  * or one more version than there is room for could end the process. */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/stats.h"
+#include "api/infer/stats.h"
 #include "tests/unit/sh_test.h"
 
 #define MANY 16384 /* as many as stats.c keeps */

@@ -2,12 +2,12 @@
  * Lines of the input are, in this order: the target, Range, If-None-Match, Content-Encoding,
  * Accept-Encoding, a header's name and value (several); after an empty line comes the body. The
  * lines of the protocol itself are libmicrohttpd's to read. */
-/* uses: api/uri.o api/framing.o api/range.o api/coding.o */
+/* uses: api/request/uri.o api/http/framing.o api/request/range.o api/http/coding.o */
 /* link: -lz */
-#include "api/coding.h"
-#include "api/framing.h"
-#include "api/range.h"
-#include "api/uri.h"
+#include "api/http/coding.h"
+#include "api/http/framing.h"
+#include "api/request/range.h"
+#include "api/request/uri.h"
 #include "common/mem.h"
 #include "tests/fuzz/targets/fuzz.h"
 

@@ -1,8 +1,8 @@
 /* infer.c - the body of an inference request: its JSON, and the bytes of binary tensors behind it.
  * The first two bytes of the input are the length of the JSON. Every input of the model, filled up,
  * has the room that was promised for it, and what was read as numbers is written as JSON. */
-/* uses: api/infer_plan.o api/infer_json.o */
-#include "api/infer_plan.h"
+/* uses: api/infer/infer_plan.o api/infer/infer_json.o */
+#include "api/infer/infer_plan.h"
 #include "common/buf.h"
 #include "common/json.h"
 #include "common/mem.h"

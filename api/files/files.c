@@ -1,0 +1,361 @@
+/* files.c - see files.h. */
+#include "api/files/files.h"
+
+#include "api/api.h"
+#include "api/files/artifact.h"
+#include "api/files/upload.h"
+#include "api/handlers.h"
+#include "api/request/noun.h"
+#include "api/request/range.h"
+#include "common/hash.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/safetensors.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ------------------------------------------------------------------ sending */
+
+int files_open(const char *path, const char *what, int *fd, uint64_t *bytes, struct sh_err *err)
+{
+    struct stat st;
+    int rc = SH_OK;
+
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return SH_FAIL(err, SH_E_NOTFOUND, "%s is not there any more", what);
+    if (*fd < 0 || fstat(*fd, &st) < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open %s", what);
+    else if (!S_ISREG(st.st_mode))
+        rc = SH_FAIL(err, SH_E_IO, "%s is no file", what);
+    else
+        *bytes = (uint64_t)st.st_size;
+    if (rc && *fd >= 0) {
+        close(*fd);
+        *fd = -1;
+    }
+    return rc;
+}
+
+int files_reply(struct api_req *q, int fd, uint64_t bytes, struct sh_err *err)
+{
+    struct api_reply *r = &q->reply;
+    const char *range = q->h.range;
+    int rc = SH_OK;
+
+    r->file = (struct api_file){.is_set = true, .fd = fd, .bytes = bytes};
+    if (range_etag_listed(q->h.if_none_match, r->etag)) {
+        r->status = 304;
+        close(fd);
+        r->file.is_set = false;
+        return SH_OK;
+    }
+    if (q->h.if_range && strcmp(q->h.if_range, r->etag) != 0)
+        range = NULL; /* a part of another file would be of no use */
+    switch (range_parse(range, bytes, &r->file.from, &r->file.bytes)) {
+    case RANGE_ALL:
+        break;
+    case RANGE_PART:
+        r->status = 206;
+        snprintf(r->content_range, sizeof(r->content_range),
+                 "bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64, r->file.from,
+                 r->file.from + r->file.bytes - 1, bytes);
+        break;
+    case RANGE_BAD:
+        r->status = 416;
+        snprintf(r->content_range, sizeof(r->content_range), "bytes */%" PRIu64, bytes);
+        rc = SH_FAIL(err, SH_E_INVALID,
+                     "the range begins behind the end of the file, %" PRIu64 " bytes", bytes);
+        break;
+    }
+    return rc;
+}
+
+static void name_file(struct api_req *q, const char *name)
+{
+    snprintf(q->reply.file.disposition, sizeof(q->reply.file.disposition),
+             "attachment; filename=\"%s\"", name);
+}
+
+/* ------------------------------------------------------------------ models and datasets */
+
+static bool is_digest(const char *s)
+{
+    return strlen(s) == SH_SHA256_HEX - 1 && strspn(s, "0123456789abcdef") == SH_SHA256_HEX - 1;
+}
+
+int blobs_get(struct api_req *q, struct sh_err *err)
+{
+    const char *digest = q->params[0];
+    uint64_t bytes = 0;
+    int fd = -1, rc = SH_E_NOTFOUND;
+
+    for (size_t i = 0; is_digest(digest) && rc == SH_E_NOTFOUND && i < 2; i++) {
+        char below[128], *path = NULL;
+        struct sh_err one = {0};
+
+        snprintf(below, sizeof(below), i ? "datasets/%s.safetensors" : "packages/%s/model.onnx",
+                 digest);
+        rc = sh_asprintf(&one, &path, "%s/blobs/%s", q->api->conf->state_dir, below);
+        if (!rc)
+            rc = files_open(path, "the blob", &fd, &bytes, &one);
+        free(path);
+        if (rc && rc != SH_E_NOTFOUND)
+            sh_err_copy(err, &one);
+    }
+    if (rc == SH_E_NOTFOUND)
+        return noun_missing("blob", digest, err);
+    if (rc)
+        return rc;
+    snprintf(q->reply.etag, sizeof(q->reply.etag), "\"%s\"", digest);
+    rc = files_reply(q, fd, bytes, err);
+    name_file(q, digest);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ names */
+
+bool files_is_name(const char *name, int64_t *step)
+{
+    static const char *const NAMES[] = {"losses.json", "final.safetensors", "trained.onnx",
+                                        "result.safetensors", FILES_LOG};
+    char canonical[64];
+
+    *step = -1;
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        if (strcmp(name, NAMES[i]) == 0)
+            return true;
+    *step = sh_st_ckpt_step(name);
+    snprintf(canonical, sizeof(canonical), SH_ST_CKPT, *step);
+    return *step >= 0 && strcmp(name, canonical) == 0; /* one step has one name */
+}
+
+int64_t files_newest(const char *dir, int64_t below)
+{
+    const struct dirent *e;
+    DIR *d = opendir(dir);
+    int64_t best = -1, step;
+
+    while (d && (e = readdir(d))) {
+        step = sh_st_ckpt_step(e->d_name);
+        if (step < below && step > best)
+            best = step;
+    }
+    if (d)
+        closedir(d);
+    return best;
+}
+
+static int job_dir(const struct api_req *q, char **out, struct sh_err *err)
+{
+    int64_t id;
+    int rc = sh_parse_i64(q->params[0], 1, INT64_MAX, "job", &id, NULL);
+
+    *out = NULL;
+    if (rc)
+        return noun_missing("job", q->params[0], err);
+    return sh_asprintf(err, out, "%s/jobs/%" PRId64, q->api->conf->state_dir, id);
+}
+
+static int named_file(const struct api_req *q, int64_t *step, struct sh_err *err)
+{
+    return files_is_name(q->params[1], step) ? SH_OK : noun_missing("file", q->params[1], err);
+}
+
+/* ------------------------------------------------------------------ out of a job's folder */
+
+/* The scheduler may name a checkpoint that newer ones have replaced before it heard of them. */
+static int open_job_file(const struct api_req *q, const char *dir, int64_t step, char name[64],
+                         int *fd, uint64_t *bytes, struct sh_err *err)
+{
+    char *path = NULL;
+    int rc = sh_asprintf(err, &path, "%s/%s", dir, q->params[1]);
+    struct sh_err one = {0};
+
+    snprintf(name, 64, "%s", q->params[1]);
+    if (rc)
+        return rc;
+    rc = files_open(path, "the file", fd, bytes, &one);
+    if (rc == SH_E_NOTFOUND && step >= 0 && (step = files_newest(dir, INT64_MAX)) >= 0) {
+        snprintf(name, 64, SH_ST_CKPT, step);
+        free(path);
+        path = NULL;
+        one = (struct sh_err){0};
+        rc = sh_asprintf(&one, &path, "%s/%s", dir, name);
+        if (!rc)
+            rc = files_open(path, "the file", fd, bytes, &one);
+    }
+    free(path);
+    return rc ? sh_err_copy(err, &one) : SH_OK;
+}
+
+int files_get(struct api_req *q, struct sh_err *err)
+{
+    char *dir = NULL, name[64], hex[SH_SHA256_HEX];
+    uint64_t bytes = 0;
+    int64_t step;
+    int fd = -1, rc = job_dir(q, &dir, err);
+
+    if (!rc)
+        rc = named_file(q, &step, err);
+    if (!rc)
+        rc = open_job_file(q, dir, step, name, &fd, &bytes, err);
+    free(dir);
+    if (rc)
+        return rc;
+    rc = sh_sha256_fd(fd, hex, &bytes, err);
+    if (rc) {
+        close(fd);
+        return rc;
+    }
+    snprintf(q->reply.etag, sizeof(q->reply.etag), "\"%s\"", hex);
+    rc = files_reply(q, fd, bytes, err);
+    name_file(q, name);
+    return rc;
+}
+
+/* ------------------------------------------------------------------ into a job's folder */
+
+static int read_owner(const struct api_req *q, struct store_owner *o, struct sh_err *err)
+{
+    const char *executor = uri_query(&q->uri, "executor"), *n = uri_query(&q->uri, "attempt");
+    int64_t attempt;
+    int rc;
+
+    *o = (struct store_owner){.job = q->params[0],
+                              .executor = executor,
+                              .attempt = n,
+                              .is_late = strcmp(q->params[1], FILES_LOG) == 0};
+    if (!executor || !n)
+        return SH_FAIL(err, SH_E_INVALID, "\"executor\" and \"attempt\" must say whose file it is");
+    rc = sh_parse_i64(q->params[0], 1, INT64_MAX, "job", &attempt, NULL);
+    if (rc)
+        return noun_missing("job", q->params[0], err);
+    return sh_parse_i64(n, 0, INT32_MAX, "attempt", &attempt, err);
+}
+
+static int not_owner(const struct store_owner *o, struct sh_err *err)
+{
+    return SH_FAIL(err, SH_E_CONFLICT, "executor \"%.64s\" does not have job %s in attempt %s",
+                   o->executor, o->job, o->attempt);
+}
+
+int files_slot(struct api_req *q, struct store_slot *out, struct sh_err *err)
+{
+    struct store_owner o;
+    int64_t step;
+    int rc = read_owner(q, &o, err);
+
+    *out = (struct store_slot){.max_bytes = q->api->conf->max_dataset_bytes};
+    if (!rc)
+        rc = named_file(q, &step, err);
+    if (!rc)
+        rc = store_job_owned(q->db, &o, &out->open, err);
+    if (!rc && !out->open)
+        rc = not_owner(&o, err);
+    return rc;
+}
+
+struct placing {
+    const struct store_owner *owner;
+    const char *from, *to, *package; /* package: its model.onnx, instead of from; or NULL */
+    bool *done;                      /* the transaction may run again */
+};
+
+static int place(struct db *db, const void *arg, struct sh_err *err)
+{
+    const struct placing *p = arg;
+    bool owned = false;
+    int rc = *p->done ? SH_OK : store_job_owned(db, p->owner, &owned, err);
+
+    if (rc || *p->done)
+        return rc;
+    if (!owned)
+        return not_owner(p->owner, err);
+    if (p->package) {
+        unlink(p->to);
+        if (link(p->package, p->to) && (errno != EXDEV || symlink(p->package, p->to)))
+            return SH_FAIL_ERRNO(err, SH_E_IO, "could not put the file into the job's folder");
+    } else if (rename(p->from, p->to)) {
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not put the file into the job's folder");
+    }
+    *p->done = true;
+    return SH_OK;
+}
+
+static void remove_older(const char *dir, int64_t step)
+{
+    int64_t keep = files_newest(dir, step);
+    const struct dirent *e;
+    DIR *d = opendir(dir);
+
+    while (d && (e = readdir(d))) {
+        int64_t s = sh_st_ckpt_step(e->d_name);
+
+        if (s >= 0 && s != step && s != keep)
+            unlinkat(dirfd(d), e->d_name, 0);
+    }
+    if (d)
+        closedir(d);
+}
+
+/* The trained model as a package, which is where its new version will look for it. */
+static int publish(struct api_req *q, const char *file, const char *hex, char **model,
+                   struct sh_err *err)
+{
+    struct artifact a = {0};
+    int rc = artifact_import_model(q->api->conf, file, hex, "", &a, err);
+
+    if (!rc)
+        rc = artifact_place(q->api->conf, file, &a, err);
+    if (!rc)
+        rc = sh_asprintf(err, model, "%s/blobs/%s/model.onnx", q->api->conf->state_dir, a.path);
+    artifact_fini(&a);
+    return rc;
+}
+
+int files_put(struct api_req *q, struct sh_err *err)
+{
+    const char *wish = uri_query(&q->uri, "publish"), *file = NULL;
+    char hex[SH_SHA256_HEX], *dir = NULL, *to = NULL, *model = NULL;
+    bool done = false;
+    struct store_owner owner;
+    struct placing p = {.owner = &owner, .done = &done};
+    int64_t step = -1;
+    int rc = read_owner(q, &owner, err);
+
+    if (!rc)
+        rc = upload_complete(q, hex, &file, err);
+    if (!rc)
+        rc = job_dir(q, &dir, err);
+    if (!rc)
+        rc = named_file(q, &step, err);
+    if (!rc && mkdir(dir, 0750) && errno != EEXIST)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
+    if (!rc && wish && strcmp(wish, "true") == 0)
+        rc = publish(q, file, hex, &model, err);
+    if (!rc)
+        rc = sh_asprintf(err, &to, "%s/%s", dir, q->params[1]);
+    p.from = file;
+    p.to = to;
+    p.package = model;
+    if (!rc)
+        rc = db_tx(q->db, "file_put", place, &p, err);
+    if (!rc)
+        rc = artifact_sync_dir(dir, err);
+    if (!rc && step >= 0)
+        remove_older(dir, step);
+    if (!rc)
+        q->reply.status = 204;
+    free(model);
+    free(to);
+    free(dir);
+    return rc;
+}

@@ -1,0 +1,473 @@
+/* http_conn.c - open connections: who is too slow, who has left, who goes when there are too many.
+ *
+ * The library's time-out only asks whether any byte has moved. A byte now and then would keep a
+ * connection, and what it holds, for as long as the client likes: so every phase has a limit of its
+ * own here.
+ *
+ *   HEAD   waits for a request       header-timeout-s in all
+ *   BODY   sends one                 upload-min-rate on average, after upload-grace-s
+ *   WORK   waits for us              none: infer-timeout-ms, or the database's
+ *   REPLY  takes the reply           as BODY
+ *
+ * A thread that has all connections that it may takes no more, others of its door do. Where all
+ * are full each keeps one place free as long as somebody can be spared: the oldest connection on
+ * which no key was seen, else the one with a key that has been idle longest. Whoever has a key is
+ * let in, however many have none.
+ */
+#include "api/api.h"
+#include "api/http/http_int.h"
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#define NS_PER_S INT64_C(1000000000)
+#define SWEEP_AT_ONCE 64u /* connections, with the lock held */
+#define IDLE_EVERY 5u     /* sweeps: most connections are idle, and each costs a system call */
+#define SPARE_NS NS_PER_S /* idle for so long: the next request is not on its way already */
+#define LINGER_NS (30 * NS_PER_S)
+#define LINGER_BYTES (UINT64_C(64) << 20)
+#define LINGER_PIECE ((size_t)8 << 20)
+
+struct conn_key { /* a key, or an address, with open connections; gone with the last */
+    struct conn_key *next;
+    char id[64]; /* an address has a blank in it */
+    int64_t n, n_strangers;
+    struct conn_list strangers; /* of an address, by_ip */
+};
+
+static struct conn_key **key_at(struct http_conns *s, const char *id)
+{
+    uint64_t h = 0;
+    struct conn_key **p;
+
+    for (const char *c = id; *c; c++)
+        h = h * 31 + (unsigned char)*c;
+    p = &s->keys[h % CONN_KEY_BUCKETS];
+    while (*p && strcmp((*p)->id, id) != 0)
+        p = &(*p)->next;
+    return p;
+}
+
+/* lock is held, as below. */
+static void drop_key(struct http_conns *s, struct conn_key **key)
+{
+    struct conn_key **p, *k = *key;
+
+    *key = NULL;
+    if (!k || --k->n > 0)
+        return;
+    p = key_at(s, k->id);
+    *p = k->next;
+    free(k);
+}
+
+/* max: 0 = no limit. Fails: SH_E_QUOTA, SH_E_NOMEM. */
+static int take_key(struct http_conns *s, const char *id, int64_t max, struct conn_key **out)
+{
+    struct conn_key **p = key_at(s, id), *k = *p;
+
+    if (k && max > 0 && k->n >= max)
+        return SH_E_QUOTA;
+    if (!k) {
+        *p = k = calloc(1, sizeof(*k));
+        if (!k)
+            return SH_E_NOMEM;
+        sh_strlcpy(k->id, id, sizeof(k->id));
+        TAILQ_INIT(&k->strangers);
+    }
+    k->n++;
+    *out = k;
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- who goes first; lock is held */
+
+static void unlist(struct http_conn *c)
+{
+    if (!c->list)
+        return;
+    if (c->ip && !c->is_known) {
+        TAILQ_REMOVE(&c->ip->strangers, c, by_ip);
+        c->ip->n_strangers--;
+    }
+    TAILQ_REMOVE(c->list, c, by_age);
+    c->list = NULL;
+}
+
+/* As the youngest. */
+static void enlist(struct http_conn *c)
+{
+    if (c->is_cut || (c->is_known && c->phase != CONN_HEAD))
+        return;
+    c->list = c->is_known ? &c->thread->idle : &c->thread->strangers;
+    TAILQ_INSERT_TAIL(c->list, c, by_age);
+    if (!c->ip || c->is_known)
+        return;
+    TAILQ_INSERT_TAIL(&c->ip->strangers, c, by_ip);
+    c->ip->n_strangers++;
+}
+
+/* The library sees the end and closes it. */
+static void cut(struct http_conn *c)
+{
+    unlist(c);
+    c->is_cut = true;
+    c->thread->n_cut++;
+    shutdown(c->fd, SHUT_RDWR);
+}
+
+static void cut_for(struct http_conn *c, const char *reason)
+{
+    cut(c);
+    sh_metric_add(M_shunt_http_evicted_connections_total, SH_LABELS(reason), 1);
+}
+
+static bool has_room(const struct http_thread *t)
+{
+    return t->n_conns - t->n_cut < t->max_conns;
+}
+
+/* Of its door: what a full thread leaves another one takes. */
+static bool are_all_full(const struct http_thread *t)
+{
+    const struct http_door *d = t->door;
+
+    for (unsigned i = 0; d && i < d->n_threads; i++)
+        if (has_room(&d->threads[i]))
+            return false;
+    return !has_room(t);
+}
+
+/* Not `newest`, which has just come. */
+static void make_room(struct http_thread *t, const struct http_conn *newest)
+{
+    struct http_conn *c = TAILQ_FIRST(&t->strangers);
+
+    if (!are_all_full(t))
+        return;
+    if (!c || c == newest) {
+        c = TAILQ_FIRST(&t->idle);
+        if (c && sh_clock_ns() - c->since_ns < SPARE_NS)
+            c = NULL;
+    }
+    if (c)
+        cut_for(c, "full");
+}
+
+void conns_make_room(struct http_conns *s, struct http_thread *t)
+{
+    pthread_mutex_lock(&s->lock);
+    make_room(t, NULL);
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* ---------------------------------------------------------------- life */
+
+void conns_init(struct http_conns *s)
+{
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void conns_fini(struct http_conns *s)
+{
+    while (s->n_linger > 0)
+        close(s->linger[--s->n_linger].fd);
+    pthread_mutex_destroy(&s->lock);
+    free(s->by_fd);
+}
+
+static bool has_slot(struct http_conns *s, size_t fd)
+{
+    size_t n = SH_MAX(s->n_slots, 64u);
+    struct http_conn **more;
+
+    while (n <= fd)
+        n *= 2;
+    if (n == s->n_slots)
+        return true;
+    more = realloc(s->by_fd, n * sizeof(struct http_conn *));
+    if (!more)
+        return false;
+    memset(more + s->n_slots, 0, (n - s->n_slots) * sizeof(struct http_conn *));
+    s->by_fd = more;
+    s->n_slots = n;
+    return true;
+}
+
+/* Of IPv6 a host has a net of 2^64 addresses. "": it has none. */
+static void name_address(const struct sockaddr *from, bool is_admin, char *out, size_t size)
+{
+    char text[INET6_ADDRSTRLEN];
+    struct in6_addr a6;
+    const void *raw = &a6;
+
+    out[0] = '\0';
+    if (from->sa_family == AF_INET) {
+        raw = &((const struct sockaddr_in *)from)->sin_addr;
+    } else if (from->sa_family == AF_INET6) {
+        a6 = ((const struct sockaddr_in6 *)from)->sin6_addr;
+        if (!IN6_IS_ADDR_V4MAPPED(&a6))
+            memset(&a6.s6_addr[8], 0, 8);
+    } else {
+        return;
+    }
+    if (inet_ntop(from->sa_family, raw, text, sizeof(text)))
+        snprintf(out, size, "%s %s", is_admin ? "admin" : "front", text);
+}
+
+bool conns_admit(struct http_conns *s, bool is_admin, const struct sockaddr *from, int64_t max,
+                 struct conn_key **out)
+{
+    char id[64];
+    int rc;
+
+    *out = NULL;
+    name_address(from, is_admin, id, sizeof(id));
+    if (max == 0 || !id[0])
+        return true;
+    pthread_mutex_lock(&s->lock);
+    rc = take_key(s, id, 0, out);
+    if (!rc && (*out)->n_strangers >= max)
+        cut_for(TAILQ_FIRST(&(*out)->strangers), "address");
+    pthread_mutex_unlock(&s->lock);
+    return rc == SH_OK;
+}
+
+void conns_leave(struct http_conns *s, struct conn_key *ip)
+{
+    if (!ip)
+        return;
+    pthread_mutex_lock(&s->lock);
+    drop_key(s, &ip);
+    pthread_mutex_unlock(&s->lock);
+}
+
+struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd,
+                             struct conn_key *ip)
+{
+    struct http_conn *c = calloc(1, sizeof(*c));
+    bool ok = c;
+
+    pthread_mutex_lock(&s->lock);
+    ok = ok && has_slot(s, (size_t)fd);
+    if (ok) {
+        *c = (struct http_conn){.fd = fd, .since_ns = sh_clock_ns(), .ip = ip, .thread = t};
+        s->by_fd[fd] = c;
+        s->n++;
+        t->n_conns++;
+        enlist(c);
+        make_room(t, c);
+    } else {
+        drop_key(s, &ip);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (!ok) {
+        free(c);
+        return NULL;
+    }
+    return c;
+}
+
+/* A socket that is closed while data comes in is reset, and the client may lose what it was told.
+ * So it stays, without its end of sending, until the client has read that and closes. lock is held.
+ */
+static void keep_socket(struct http_conns *s, const struct http_conn *c)
+{
+    int fd = fcntl(c->fd, F_DUPFD_CLOEXEC, 0);
+
+    if (fd < 0)
+        return;
+    shutdown(fd, SHUT_WR);
+    if (s->n_linger == CONN_MAX_LINGER) {
+        close(s->linger[0].fd);
+        memmove(s->linger, s->linger + 1, --s->n_linger * sizeof(s->linger[0]));
+    }
+    s->linger[s->n_linger++] = (struct conn_linger){.fd = fd, .since_ns = sh_clock_ns()};
+}
+
+/* Throws away what has come. False: there is no more to wait for. */
+static bool drain_socket(struct conn_linger *g, int64_t now)
+{
+    ssize_t n;
+
+    do {
+        n = recv(g->fd, NULL, LINGER_PIECE, MSG_TRUNC | MSG_DONTWAIT);
+        g->bytes += n > 0 ? (uint64_t)n : 0;
+    } while (n > 0 && g->bytes < LINGER_BYTES);
+    return n < 0 && (errno == EAGAIN || errno == EINTR) && g->bytes < LINGER_BYTES &&
+           now - g->since_ns < LINGER_NS;
+}
+
+/* Without the lock: who sends fast keeps a thread busy with it, but not all others from theirs. */
+static void drain_sockets(struct http_conns *s, int64_t now)
+{
+    struct conn_linger old[CONN_MAX_LINGER];
+    size_t n_old, n = 0, first;
+
+    pthread_mutex_lock(&s->lock);
+    n_old = s->n_linger;
+    memcpy(old, s->linger, n_old * sizeof(old[0]));
+    s->n_linger = 0;
+    pthread_mutex_unlock(&s->lock);
+    for (size_t i = 0; i < n_old; i++)
+        if (drain_socket(&old[i], now))
+            old[n++] = old[i];
+        else
+            close(old[i].fd);
+    pthread_mutex_lock(&s->lock);
+    first = n - SH_MIN(n, CONN_MAX_LINGER - s->n_linger); /* for those that have come meanwhile */
+    memmove(s->linger + n - first, s->linger, s->n_linger * sizeof(old[0]));
+    memcpy(s->linger, old + first, (n - first) * sizeof(old[0]));
+    s->n_linger += n - first;
+    pthread_mutex_unlock(&s->lock);
+    while (first > 0)
+        close(old[--first].fd);
+}
+
+void conns_linger(struct http_conns *s, struct http_conn *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&s->lock);
+    c->lingers = true;
+    pthread_mutex_unlock(&s->lock);
+}
+
+void conns_close(struct http_conns *s, struct http_conn *c)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (c->lingers && !c->is_cut)
+        keep_socket(s, c);
+    unlist(c);
+    c->thread->n_conns--;
+    c->thread->n_cut -= c->is_cut;
+    s->by_fd[c->fd] = NULL;
+    s->n--;
+    drop_key(s, &c->key);
+    drop_key(s, &c->ip);
+    pthread_mutex_unlock(&s->lock);
+    free(c);
+}
+
+int conns_claim(struct http_conns *s, struct http_conn *c, const char *key_id, int64_t max,
+                struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    if (!c || (c->is_known && (max == 0 || (c->key && strcmp(c->key->id, key_id) == 0))))
+        return SH_OK; /* the key of a connection changes only by its own thread */
+    pthread_mutex_lock(&s->lock);
+    drop_key(s, &c->key);
+    if (max > 0)
+        rc = take_key(s, key_id, max, &c->key);
+    if (!rc && !c->is_known) {
+        unlist(c);
+        c->is_known = true;
+        enlist(c);
+    }
+    pthread_mutex_unlock(&s->lock);
+    if (rc == SH_E_QUOTA)
+        return SH_FAIL(err, rc,
+                       "key %s has %" PRId64 " open connections, the most allowed "
+                       "(max-connections-per-key); close some, or use them again",
+                       key_id, max);
+    return rc ? SH_FAIL(err, rc, "could not allocate a key's connections") : SH_OK;
+}
+
+void conns_phase(struct http_conns *s, struct http_conn *c, enum conn_phase phase, uint64_t bytes)
+{
+    if (!c)
+        return;
+    pthread_mutex_lock(&s->lock);
+    if (c->phase != phase) {
+        int64_t now = sh_clock_ns();
+
+        /* A body that we let wait goes on where it was. */
+        if (phase == CONN_WORK)
+            c->body_ns = c->phase == CONN_BODY ? now - c->since_ns : 0;
+        c->since_ns = phase == CONN_BODY ? now - c->body_ns : now;
+        if (phase == CONN_HEAD)
+            c->body_ns = 0;
+        unlist(c);
+        c->phase = phase;
+        enlist(c);
+    }
+    c->bytes = bytes;
+    c->saw_end = false;
+    pthread_mutex_unlock(&s->lock);
+}
+
+/* The library is told once of data and of the end behind it. When it takes the data and leaves the
+ * end for later, no later comes: a client that left in the middle of its body would keep its memory
+ * and its place until the idle time-out. */
+static bool has_ended(const struct http_conn *c)
+{
+    char byte;
+
+    return recv(c->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0;
+}
+
+static bool is_slow(const struct http_conn *c, const struct api_conf *conf, int64_t now)
+{
+    int64_t ns = now - c->since_ns - SH_CONF_NOW(conf->upload_grace_s) * NS_PER_S;
+    double owed = (double)SH_CONF_NOW(conf->upload_min_rate) * ((double)ns / 1e9);
+
+    /* Of a reply we only know that some of it is still to go. */
+    return ns > 0 && (c->phase == CONN_BODY ? (double)c->bytes < owed : owed > (double)c->bytes);
+}
+
+/* lock is held. */
+static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t now, bool idle_too)
+{
+    bool slow = false, end = false;
+
+    if (c->is_cut)
+        return;
+    if (c->phase == CONN_HEAD)
+        slow = now - c->since_ns > SH_CONF_NOW(conf->header_timeout_s) * NS_PER_S;
+    else if (c->phase != CONN_WORK)
+        slow = is_slow(c, conf, now);
+    if (c->phase == CONN_BODY || (c->phase == CONN_HEAD && idle_too)) {
+        end = has_ended(c);
+        slow |= end && c->saw_end;
+        c->saw_end = end;
+    }
+    if (!slow)
+        return;
+    if (c->phase != CONN_HEAD && !end)
+        SH_WARN("http.slow", "phase=%s bytes=%" PRIu64 " key=%s",
+                c->phase == CONN_BODY ? "body" : "reply", c->bytes, c->key ? c->key->id : "");
+    cut(c);
+}
+
+void conns_sweep(struct http_conns *s, const struct api_conf *conf)
+{
+    int64_t now = sh_clock_ns();
+    bool idle_too = s->n_sweeps++ % IDLE_EVERY == 0;
+    size_t n_slots, n, at = 0;
+
+    do {
+        pthread_mutex_lock(&s->lock);
+        n_slots = s->n_slots;
+        n = s->n;
+        for (size_t end = SH_MIN(at + SWEEP_AT_ONCE, n_slots); at < end; at++)
+            if (s->by_fd[at])
+                sweep_one(s->by_fd[at], conf, now, idle_too);
+        pthread_mutex_unlock(&s->lock);
+    } while (at < n_slots);
+    drain_sockets(s, now);
+    sh_metric_set(M_shunt_http_connections, NULL, (double)n);
+}

@@ -1,0 +1,52 @@
+/* link.h - the thread that speaks to the scheduler and to executors.
+ *
+ * One event loop in one thread owns every connection and the table of requests in flight. HTTP
+ * threads only leave commands (open, ready, cancel) in a queue and wake it.
+ *
+ *   OPEN     -> scheduler: INFER_OPEN, at header time; with READY when the body is small
+ *   PLACED   <- scheduler: which executor will want the payload
+ *   READY    -> scheduler: INFER_READY; a remote executor gets the input bytes as chunks
+ *   RESULT   <- executor, or REFUSED <- scheduler: the request is complete
+ *
+ * Every request ends: by a result, a refusal, its deadline, its client's going away, the loss of
+ * its executor, or of the scheduler. One that ends without word from an executor drains
+ * with its slots until that word comes, or until no executor can be writing into them any more.
+ */
+#ifndef SH_API_INFER_LINK_H
+#define SH_API_INFER_LINK_H
+
+#include "api/infer/infer_request.h"
+
+struct link;
+
+/* KEEPS a (conf, slab). Starts the thread. *out: OWNED, link_stop(). */
+int link_start(struct api *a, struct link **out, struct sh_err *err);
+/* Completes what is left with SH_E_UNAVAILABLE, ends the thread. */
+void link_stop(struct link *l);
+void link_free(struct link *l); /* after link_stop, when no request is left; NULL is allowed */
+
+/* Any thread. Executors that could not load this version try again at once. */
+void link_hint_load(struct link *l, int64_t version_id);
+/* Any thread. link_open fails with SH_E_UNAVAILABLE (no scheduler) or SH_E_QUEUEFULL. */
+int link_open(struct link *l, struct infer *i, struct sh_err *err);
+void link_ready(struct link *l, struct infer *i);
+void link_cancel(struct link *l, struct infer *i);
+/* A question to the scheduler about one job; embedded in what waits for the answer. */
+struct link_ask {
+    int64_t job;             /* in */
+    int rc;                  /* out: SH_OK, or why there is no answer */
+    char *text;              /* out: OWNED by the asker, JSON (scheduler/explain.h) */
+    void (*done)(void *arg); /* called once, on the link's thread; the ask may be gone afterwards */
+    void *arg;
+    uint64_t rid;
+    int64_t deadline_ns;
+    struct link_ask *next;
+};
+/* KEEPS a until done() is called, which is in two seconds at the latest; done() is also how it is
+ * refused. Any thread. */
+void link_ask(struct link *l, struct link_ask *a);
+/* "jobs" or "models" have changed in the database, or it was "reached"; never blocks. */
+void link_hint(struct link *l, const char *what);
+bool link_is_up(const struct link *l); /* a leading scheduler said WELCOME */
+
+#endif

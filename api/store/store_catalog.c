@@ -1,0 +1,42 @@
+/* store_catalog.c - SQL of the catalog in memory. */
+#include "api/store/store.h"
+#include "common/mem.h"
+
+/* clang-format off */
+/* Every writer raises row_version, so number and sum of them move with any change. */
+static const struct db_stmt CATALOG_MARK = {
+    "catalog_mark",
+    "SELECT concat_ws('.', (SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM "
+    "model_version), (SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM model), "
+    "(SELECT concat_ws('-', count(*), sum(row_version), max(id)) FROM slo))",
+    0,
+};
+
+static const struct db_stmt CATALOG_LOAD = {
+    "catalog_load",
+    "SELECT v.id, m.id, t.id, t.name, m.name, v.version, v.state, m.visibility = 'shared', "
+    "v.max_batch, v.precision, v.inputs::text, v.outputs::text, s.latency_ms, s.priority, "
+    "s.on_miss, coalesce(v.reason, ''), coalesce(v.reason_code, ''), v.meta ->> 'buckets' FROM "
+    "model_version v "
+    "JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id "
+    "LEFT JOIN slo s ON s.model_id = m.id WHERE m.deleted_at IS NULL "
+    "AND v.state <> 'DELETED' AND t.state <> 'DELETED' ORDER BY v.id",
+    0,
+};
+/* clang-format on */
+
+int store_catalog_mark(struct db *db, char *out, size_t size, struct sh_err *err)
+{
+    struct db_res *res = NULL;
+    int rc = db_exec(db, &CATALOG_MARK, NULL, &res, err);
+
+    if (!rc)
+        sh_strlcpy(out, db_rows(res) ? db_text(res, 0, 0) : "", size);
+    db_res_free(res);
+    return rc;
+}
+
+int store_catalog_load(struct db *db, struct db_res **out, struct sh_err *err)
+{
+    return db_exec(db, &CATALOG_LOAD, NULL, out, err);
+}

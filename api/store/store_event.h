@@ -1,0 +1,31 @@
+/* store_event.h - SQL for the events of all jobs. A position is "<xid>-<id>": see job_event.xid in
+ * migrations/. */
+#ifndef SH_API_STORE_STORE_EVENT_H
+#define SH_API_STORE_STORE_EVENT_H
+
+#include "api/spec/jobfilter.h"
+#include "api/store/store_job.h"
+
+struct store_events {
+    int64_t tenant_id; /* 0: of all */
+    const struct jobfilter *jobs;
+    const char *from, *to; /* RFC 3339; NULL: any */
+};
+struct store_place {
+    int64_t xid, id;
+};
+int store_event_list(struct api_req *q, const struct store_events *f, const struct req_page *page,
+                     json_t **out, struct sh_err *err); /* newest first */
+/* What a stream begins after: *at, which may be {0, 0} for none: then where events since `from`
+ * begin, and without that those from now on. A place beyond the newest becomes now. *live: what is
+ * written by this transaction or a later one came after the stream was opened, and is not asked for
+ * its time; none, if `from` is yet to come. */
+int store_event_start(struct db *db, const char *from, struct store_place *at, int64_t *live,
+                      struct sh_err *err);
+/* asks: JSON array of {"place", "xid", "id" and what store_event_ask() says}. Rows (place, xid, id,
+ * JSON in one line, or NULL where the filter does not want it), in order; of each at most
+ * STORE_WATCH_EVENTS are looked at. *out: OWNED, db_res_free(). */
+json_t *store_event_ask(const struct store_events *f, int64_t live); /* OWNED; NULL: no memory */
+int store_event_watch(struct db *db, const json_t *asks, struct db_res **out, struct sh_err *err);
+
+#endif
