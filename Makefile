@@ -62,7 +62,7 @@ LAB      := $(patsubst %,$(BUILD)/lab/%,$(PROGRAMS))
 PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(BUILD)/lib/shunt-dev-fake.so \
             $(if $(NVCC),$(BUILD)/lib/shunt-dev-cuda.so)
 
-parts_shunt           := cli
+parts_shunt           := cli $(call rooms,cli)
 parts_shunt-api       := api $(call rooms,api)
 parts_shunt-scheduler := scheduler $(call rooms,scheduler)
 parts_shunt-executor  := executor $(call rooms,executor)
@@ -109,7 +109,7 @@ $(common): $(call obj,common)
 $(model): $(call obj,runtime/model) $(BUILD)/gen/onnx.pb-c.o
 $(device): $(call obj,runtime/device)
 $(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-api)))
-$(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,cli))
+$(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,$(parts_shunt)))
 $(BUILD)/%.a:
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^

@@ -1,5 +1,6 @@
 /* cmds.c - the table of commands and their options. */
 #include "cli/cli.h"
+#include "cli/commands.h"
 #include "common/mem.h"
 
 #define ST struct cli_conf
@@ -17,7 +18,7 @@
     }
 #define INT(field, name, def, min, max, help) SH_OPT_INT(ST, field, name, def, min, max, 0, help)
 
-const struct sh_conf_opt CLI_COMMON[] = {
+static const struct sh_conf_opt COMMON[] = {
     STR(server, "server", NULL,
         "URL of the API; without it that of `shunt up` in --state-dir, "
         "or, where no folder is named and nothing runs in .shunt, http://127.0.0.1:8000"),
@@ -35,7 +36,6 @@ const struct sh_conf_opt CLI_COMMON[] = {
         "current folder"),
     BOOL(quiet, "quiet", "no progress and no remarks"),
 };
-const size_t CLI_N_COMMON = SH_ARRAY_LEN(CLI_COMMON);
 
 static const struct sh_conf_opt READ[] = {
     BOOL(watch, "watch", "go on, and print what is new or has changed; short: -w"),
@@ -339,7 +339,7 @@ static const struct sh_conf_opt TOP[] = {
 #define NONE NULL, 0
 
 /* clang-format off */
-const struct cli_cmd CLI_CMDS[] = {
+static const struct cli_cmd CMDS[] = {
     {"up", NULL, "",
      "start the whole system on this machine: database, scheduler, executors, API; its state is in "
      ".shunt of the current folder, or in --state-dir",
@@ -494,7 +494,6 @@ const struct cli_cmd CLI_CMDS[] = {
     {"config", "delete", "NAME", "delete a profile", config_delete, NONE},
 };
 /* clang-format on */
-const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);
 
 #define LOCAL "The system on this machine"
 #define THINGS "Tenants, keys, models, datasets, queues, jobs"
@@ -502,7 +501,7 @@ const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);
 #define JOBS "Jobs"
 
 /* clang-format off */
-const struct cli_verb CLI_VERBS[] = {
+static const struct cli_verb VERBS[] = {
     {"up", LOCAL, NONE}, {"down", LOCAL, NONE}, {"backup", LOCAL, NONE},
     {"restore", LOCAL, NONE}, {"status", LOCAL, NONE}, {"top", LOCAL, NONE},
     {"get", THINGS, OPTS(READ)},
@@ -530,5 +529,12 @@ const struct cli_verb CLI_VERBS[] = {
     {"whoami", "This program", NONE}, {"config", "This program", NONE},
 };
 /* clang-format on */
-const size_t CLI_N_VERBS = SH_ARRAY_LEN(CLI_VERBS);
-const struct cli_verb CLI_OTHER_VERB = {"", "More", NONE};
+
+const struct cli_table CLI_TABLE = {
+    .cmds = CMDS,
+    .n_cmds = SH_ARRAY_LEN(CMDS),
+    .verbs = VERBS,
+    .n_verbs = SH_ARRAY_LEN(VERBS),
+    .common = COMMON,
+    .n_common = SH_ARRAY_LEN(COMMON),
+};

@@ -6,7 +6,11 @@
  * bash hands over "--output=json" as three words, zsh as one. A server that is away or refuses
  * gives no candidates, soon and in silence.
  */
-#include "cli/lists.h"
+#include "cli/client/lists.h"
+#include "cli/client/profile.h"
+#include "cli/client/rest.h"
+#include "cli/help.h"
+#include "cli/text/find.h"
 #include "common/job_state.h"
 #include "common/mem.h"
 
@@ -115,32 +119,32 @@ static void offer_names(const struct typed *t, const char *kind)
 
 static void offer_verbs(const struct typed *t)
 {
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
+    for (size_t i = 0; i < CLI_TABLE.n_cmds; i++) {
         bool is_new = true;
 
         for (size_t k = 0; k < i; k++)
-            is_new = is_new && strcmp(CLI_CMDS[k].verb, CLI_CMDS[i].verb) != 0;
+            is_new = is_new && strcmp(CLI_TABLE.cmds[k].verb, CLI_TABLE.cmds[i].verb) != 0;
         if (is_new)
-            offer(t, CLI_CMDS[i].verb);
+            offer(t, CLI_TABLE.cmds[i].verb);
     }
     offer(t, "help");
 }
 
 static void offer_nouns(const struct typed *t)
 {
-    for (size_t i = 0; i < CLI_N_CMDS; i++)
-        if (CLI_CMDS[i].noun && strcmp(CLI_CMDS[i].verb, t->verb) == 0)
-            offer(t, CLI_CMDS[i].noun);
+    for (size_t i = 0; i < CLI_TABLE.n_cmds; i++)
+        if (CLI_TABLE.cmds[i].noun && strcmp(CLI_TABLE.cmds[i].verb, t->verb) == 0)
+            offer(t, CLI_TABLE.cmds[i].noun);
 }
 
 static void offer_options(const struct typed *t)
 {
     struct sh_conf_opt opts[CLI_MAX_OPTS];
-    size_t n = cli_options(t->cmd, opts);
+    size_t n = cli_options(&CLI_TABLE, t->cmd, opts);
     char word[80];
 
     if (!t->cmd)
-        n = CLI_N_COMMON; /* they are the first */
+        n = CLI_TABLE.n_common; /* they are the first */
     for (size_t i = 0; i < n; i++) {
         snprintf(word, sizeof(word), "--%s", opts[i].name);
         offer(t, word);
@@ -251,7 +255,7 @@ static void offer_argument(const struct typed *t)
 static bool wants_value(const char *typed, char name[static 64])
 {
     struct sh_conf_opt opts[CLI_MAX_OPTS];
-    size_t n = cli_options(NULL, opts), len;
+    size_t n = cli_options(&CLI_TABLE, NULL, opts), len;
     const char *word = cli_long_form(typed);
 
     name[0] = '\0';
@@ -269,8 +273,8 @@ static bool wants_value(const char *typed, char name[static 64])
 
 static bool has_nouns(const char *verb)
 {
-    for (size_t i = 0; i < CLI_N_CMDS; i++)
-        if (CLI_CMDS[i].noun && strcmp(CLI_CMDS[i].verb, verb) == 0)
+    for (size_t i = 0; i < CLI_TABLE.n_cmds; i++)
+        if (CLI_TABLE.cmds[i].noun && strcmp(CLI_TABLE.cmds[i].verb, verb) == 0)
             return true;
     return false;
 }
@@ -286,9 +290,9 @@ static void take_positional(struct typed *t, char *word)
         t->verb = cli_real_verb(word);
         both[0] = (char *)t->verb;
         if (!has_nouns(t->verb))
-            t->cmd = cli_find(both, 1, &used, NULL);
+            t->cmd = cli_find(&CLI_TABLE, both, 1, &used, NULL);
     } else if (!t->cmd) {
-        t->cmd = cli_find(both, 2, &used, NULL);
+        t->cmd = cli_find(&CLI_TABLE, both, 2, &used, NULL);
         t->noun = word;
     } else {
         t->n_args++;
@@ -347,8 +351,8 @@ int complete_options(int n, char **words, char **out)
     for (int i = 0; i + 1 < n; i++) {
         bool wants = wants_value(words[i], name), is_common = strcmp(name, "config") == 0;
 
-        for (size_t k = 0; k < CLI_N_COMMON; k++)
-            is_common = is_common || strcmp(CLI_COMMON[k].name, name) == 0;
+        for (size_t k = 0; k < CLI_TABLE.n_common; k++)
+            is_common = is_common || strcmp(CLI_TABLE.common[k].name, name) == 0;
         if (is_common)
             out[kept++] = words[i];
         if (wants && i + 2 < n && strcmp(words[i + 1], "=") == 0)

@@ -1,5 +1,9 @@
 /* help.c - help, documentation and shell completion, all printed from the table of commands. */
-#include "cli/out.h"
+#include "cli/help.h"
+
+#include "cli/text/field.h"
+#include "cli/text/find.h"
+#include "cli/text/out.h"
 #include "common/mem.h"
 
 #include <stdio.h>
@@ -16,18 +20,18 @@ static void by_title(void (*head)(const char *title), void (*one)(const struct c
 {
     const char *title = NULL;
 
-    for (size_t v = 0; v <= CLI_N_VERBS; v++) {
-        const struct cli_verb *verb = v < CLI_N_VERBS ? &CLI_VERBS[v] : &CLI_OTHER_VERB;
+    for (size_t v = 0; v <= CLI_TABLE.n_verbs; v++) {
+        const struct cli_verb *verb = v < CLI_TABLE.n_verbs ? &CLI_TABLE.verbs[v] : &CLI_OTHER_VERB;
         bool is_new = !title || strcmp(title, verb->title) != 0;
 
-        for (size_t i = 0; i < CLI_N_CMDS; i++) {
-            if (cli_verb(CLI_CMDS[i].verb) != verb)
+        for (size_t i = 0; i < CLI_TABLE.n_cmds; i++) {
+            if (cli_verb(&CLI_TABLE, CLI_TABLE.cmds[i].verb) != verb)
                 continue;
             if (is_new)
                 head(verb->title);
             is_new = false;
             title = verb->title;
-            one(&CLI_CMDS[i]);
+            one(&CLI_TABLE.cmds[i]);
         }
     }
 }
@@ -69,14 +73,14 @@ void help_all(void)
     printf("\nlist, ls, show and describe are get; rm is delete; nouns may stand in the "
            "singular.\n");
     printf("\nOptions of every command:\n");
-    print_names(CLI_COMMON, CLI_N_COMMON);
+    print_names(CLI_TABLE.common, CLI_TABLE.n_common);
     printf("  --config        file with lines \"name = value\" and sections \"[profile]\"; without "
            "it\n"
            "                  ~/.config/shunt/config\n");
     printf("\nOptions of get:\n");
-    print_names(cli_verb("get")->opts, cli_verb("get")->n_opts);
+    print_names(cli_verb(&CLI_TABLE, "get")->opts, cli_verb(&CLI_TABLE, "get")->n_opts);
     printf("\nOf everything that changes something:\n");
-    print_names(cli_verb("set")->opts, cli_verb("set")->n_opts);
+    print_names(cli_verb(&CLI_TABLE, "set")->opts, cli_verb(&CLI_TABLE, "set")->n_opts);
     printf("\nEach option can also come from the environment: SHUNT_SERVER, SHUNT_KEY, "
            "SHUNT_TENANT ...\nThe command line wins, then --profile, the environment, the profile "
            "in use; docs/cli.md\nhas it all. More: shunt COMMAND --help, shunt --docs (Markdown), "
@@ -135,8 +139,8 @@ int help_verb(const char *verb, const char *noun, struct sh_err *err)
     char *words[] = {(char *)verb};
     int used;
 
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        const struct cli_cmd *k = &CLI_CMDS[i];
+    for (size_t i = 0; i < CLI_TABLE.n_cmds; i++) {
+        const struct cli_cmd *k = &CLI_TABLE.cmds[i];
 
         if (strcmp(k->verb, verb) != 0 || (noun && k->noun && strcmp(k->noun, noun) != 0))
             continue;
@@ -148,16 +152,16 @@ int help_verb(const char *verb, const char *noun, struct sh_err *err)
         putchar('\n');
     }
     if (!first) {
-        cli_find(words, 1, &used, err);
+        cli_find(&CLI_TABLE, words, 1, &used, err);
         return SH_E_INVALID;
     }
-    if (cli_verb(verb)->n_opts > 0) {
+    if (cli_verb(&CLI_TABLE, verb)->n_opts > 0) {
         printf("Other options of shunt %s:\n", verb);
-        print_options(cli_verb(verb)->opts, cli_verb(verb)->n_opts);
+        print_options(cli_verb(&CLI_TABLE, verb)->opts, cli_verb(&CLI_TABLE, verb)->n_opts);
         putchar('\n');
     }
     printf("Options of every command:\n");
-    print_options(CLI_COMMON, CLI_N_COMMON);
+    print_options(CLI_TABLE.common, CLI_TABLE.n_common);
     return SH_OK;
 }
 
@@ -193,7 +197,7 @@ static void docs_command(const struct cli_cmd *k)
 static bool is_first_with(size_t verb)
 {
     for (size_t i = 0; i < verb; i++)
-        if (CLI_VERBS[i].opts == CLI_VERBS[verb].opts)
+        if (CLI_TABLE.verbs[i].opts == CLI_TABLE.verbs[verb].opts)
             return false;
     return true;
 }
@@ -202,11 +206,11 @@ static bool is_first_with(size_t verb)
 static void docs_verbs(size_t first)
 {
     printf("\n### Of ");
-    for (size_t i = first; i < CLI_N_VERBS; i++)
-        if (CLI_VERBS[i].opts == CLI_VERBS[first].opts)
-            printf("%s`%s`", i > first ? ", " : "", CLI_VERBS[i].verb);
+    for (size_t i = first; i < CLI_TABLE.n_verbs; i++)
+        if (CLI_TABLE.verbs[i].opts == CLI_TABLE.verbs[first].opts)
+            printf("%s`%s`", i > first ? ", " : "", CLI_TABLE.verbs[i].verb);
     printf("\n\n");
-    docs_options(CLI_VERBS[first].opts, CLI_VERBS[first].n_opts);
+    docs_options(CLI_TABLE.verbs[first].opts, CLI_TABLE.verbs[first].n_opts);
 }
 
 void help_docs(void)
@@ -216,7 +220,7 @@ void help_docs(void)
            "stop a system on this machine.\n\n"
            "Exit status: " CLI_EXIT_TEXT ".\n\n"
            "## Options of every command\n\n");
-    docs_options(CLI_COMMON, CLI_N_COMMON);
+    docs_options(CLI_TABLE.common, CLI_TABLE.n_common);
     printf("\n### Where a value comes from\n\n"
            "Each option has one value; the first of these that gives one counts:\n\n"
            "1. the command line\n"
@@ -241,11 +245,11 @@ void help_docs(void)
            "tenant.\n");
     printf("\n## Commands\n");
     by_title(docs_title, docs_command);
-    for (size_t i = 0; i < CLI_N_VERBS; i++)
-        if (CLI_VERBS[i].n_opts > 0 && is_first_with(i))
+    for (size_t i = 0; i < CLI_TABLE.n_verbs; i++)
+        if (CLI_TABLE.verbs[i].n_opts > 0 && is_first_with(i))
             docs_verbs(i);
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        const struct cli_cmd *k = &CLI_CMDS[i];
+    for (size_t i = 0; i < CLI_TABLE.n_cmds; i++) {
+        const struct cli_cmd *k = &CLI_TABLE.cmds[i];
 
         if (k->n_opts == 0 && k->n_fields == 0)
             continue;

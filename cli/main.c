@@ -1,5 +1,10 @@
 /* main.c - shunt: the command line of a Shunt system. */
-#include "cli/lists.h"
+#include "cli/client/lists.h"
+#include "cli/client/rest.h"
+#include "cli/commands.h"
+#include "cli/help.h"
+#include "cli/text/field.h"
+#include "cli/text/find.h"
 #include "common/clock.h"
 #include "common/mem.h"
 
@@ -117,7 +122,8 @@ static int check_args(struct cli *c, int used, struct sh_err *err)
     int min, max;
 
     for (int i = 0; i < c->n_args; i++) {
-        const char *like = c->args[i][0] == '-' ? cli_like_option(c->cmd, c->args[i]) : NULL;
+        const char *like =
+            c->args[i][0] == '-' ? cli_like_option(&CLI_TABLE, c->cmd, c->args[i]) : NULL;
 
         if (like)
             return cli_usage(c, err, "there is no option \"%.60s\" here; did you mean --%s?",
@@ -141,7 +147,8 @@ static int find_command(struct cli *c, int argc, char **argv, int *used, struct 
 {
     enum sh_conf_action action = SH_CONF_RUN;
     struct sh_conf_opt opts[CLI_MAX_OPTS];
-    struct sh_conf_table t = table(opts, cli_options(NULL, opts), sizeof(struct cli_any));
+    struct sh_conf_table t =
+        table(opts, cli_options(&CLI_TABLE, NULL, opts), sizeof(struct cli_any));
     struct cli_any any = {0};
     struct words w;
     int rc = copy_words(argc, argv, &w, err);
@@ -153,13 +160,13 @@ static int find_command(struct cli *c, int argc, char **argv, int *used, struct 
     if (w.help && c->n_args == 0) {
         help_all();
     } else if (w.help) {
-        c->cmd = cli_find(c->args, c->n_args, used, c->n_args > 1 ? err : NULL);
+        c->cmd = cli_find(&CLI_TABLE, c->args, c->n_args, used, c->n_args > 1 ? err : NULL);
         rc = c->cmd || c->n_args == 1
                  ? help_verb(cli_real_verb(c->args[0]), c->cmd ? c->cmd->noun : NULL, err)
                  : err->rc;
         c->cmd = NULL;
     } else {
-        c->cmd = cli_find(c->args, c->n_args, used, err);
+        c->cmd = cli_find(&CLI_TABLE, c->args, c->n_args, used, err);
         rc = c->cmd ? SH_OK : SH_E_INVALID;
     }
     sh_conf_free(&t, &any);
@@ -206,7 +213,7 @@ static int run(struct cli *c, int argc, char **argv, struct sh_err *err)
     rc = find_command(c, argc, argv, &used, err);
     if (rc || !c->cmd)
         return rc;
-    t = table(opts, cli_options(c->cmd, opts), sizeof(struct cli_conf));
+    t = table(opts, cli_options(&CLI_TABLE, c->cmd, opts), sizeof(struct cli_conf));
     rc = copy_words(argc, argv, &w, err);
     if (!rc)
         rc = load(&t, c->conf, &w, c, &action, err);
@@ -255,8 +262,8 @@ static const char *missing_noun(const char *msg)
         return NULL;
     word += sizeof(TEXT) - 1;
     n = strcspn(word, " ");
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
-        const struct cli_cmd *k = &CLI_CMDS[i];
+    for (size_t i = 0; i < CLI_TABLE.n_cmds; i++) {
+        const struct cli_cmd *k = &CLI_TABLE.cmds[i];
 
         if (strcmp(k->verb, "get") == 0 && strlen(k->noun) == n + 1 &&
             strncasecmp(k->noun, word, n) == 0 && k->noun[n] == 's')
@@ -353,7 +360,7 @@ static void print_failure(const struct cli *c, const struct sh_err *err)
 /* What may stand at the cursor. Options that cannot be read leave only what the table tells. */
 static int complete(struct cli *c, int n, char **words, struct sh_err *err)
 {
-    struct sh_conf_table t = table(CLI_COMMON, CLI_N_COMMON, sizeof(struct cli_conf));
+    struct sh_conf_table t = table(CLI_TABLE.common, CLI_TABLE.n_common, sizeof(struct cli_conf));
     char **options = calloc((size_t)n + 2, sizeof(*options));
     enum sh_conf_action action;
     struct words w = {0};
@@ -377,7 +384,7 @@ static int complete(struct cli *c, int n, char **words, struct sh_err *err)
 int main(int argc, char **argv)
 {
     struct cli_conf conf = {0};
-    struct cli c = {.conf = &conf};
+    struct cli c = {.table = &CLI_TABLE, .conf = &conf};
     struct sh_err err = {0};
     const char *first = argc > 1 ? argv[1] : "";
     int rc = SH_OK;

@@ -2,7 +2,7 @@
 # bundle.sh BUILD VERSION [--folder|--tests] - one folder for hosts where nothing can be installed:
 # programs, back ends, the shared libraries that they need, a PostgreSQL server, migrations,
 # examples. It may be moved anywhere: each file finds its libraries relative to itself, PostgreSQL
-# its own files by keeping Debian's layout, and `shunt` the rest (cli/plan.h, cli/pg.c).
+# its own files by keeping Debian's layout, and `shunt` the rest (cli/local/plan.h, cli/local/pg.c).
 #
 #   BUILD/bundle/shunt-VERSION/          bin/ lib/ share/ README.md
 #   BUILD/bundle/shunt-VERSION.tar.xz    not with --folder

@@ -19,7 +19,7 @@ BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
 MODELS = ("resnet152", "inception-v3", "bert-base")
 DEVICE = os.environ.get("SHUNT_BENCH_DEVICE", "cuda")  # cpu: to try a part out
 # As `shunt up` chooses it, for the executors that a part starts.
-POLL_US, POLL_CORES = 200000, 16  # tests/lint/same.sh compares them with cli/plan.c
+POLL_US, POLL_CORES = 200000, 16  # tests/lint/same.sh compares them with cli/local/plan.c
 BUSY_POLL_US = os.environ.setdefault(
     "SHUNT_BUSY_POLL_US",
     str(POLL_US if DEVICE == "cuda" and len(os.sched_getaffinity(0)) >= POLL_CORES else 0))

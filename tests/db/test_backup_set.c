@@ -5,8 +5,9 @@
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libcli.a */
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz -Wl,--wrap=link */
-#include "cli/backup.h"
-#include "cli/state.h"
+#include "cli/files/file.h"
+#include "cli/local/backup_set.h"
+#include "cli/local/state.h"
 #include "tests/db/lease_world.h"
 
 #include <time.h>

@@ -6,8 +6,9 @@
  */
 /* uses: libcli.a */
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
-#include "cli/arrays.h"
-#include "cli/upload.h"
+#include "cli/client/upload.h"
+#include "cli/data/arrays.h"
+#include "cli/files/user_file.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
@@ -366,7 +367,7 @@ static void a_pipe_is_refused_and_not_waited_for(void **state)
 
     assert_int_equal(mkfifo(path_of("pipe"), 0600), 0);
     alarm(20);
-    assert_int_equal(upload_file_open(path_of("pipe"), &fd, &bytes, &err), SH_E_INVALID);
+    assert_int_equal(user_file_open(path_of("pipe"), &fd, &bytes, &err), SH_E_INVALID);
     alarm(0);
     assert_non_null(strstr(err.msg, "no file on a disk"));
     close(fd);

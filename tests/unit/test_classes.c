@@ -6,7 +6,7 @@
  */
 /* uses: libcli.a */
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
-#include "cli/classes.h"
+#include "cli/data/classes.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -6,8 +6,8 @@
  */
 /* uses: libcli.a */
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
-#include "cli/inputs.h"
-#include "cli/number.h"
+#include "cli/data/inputs.h"
+#include "cli/data/number.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

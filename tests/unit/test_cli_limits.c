@@ -5,6 +5,7 @@
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz -ldl */
 #include "api/openapi.h"
 #include "cli/cli.h"
+#include "cli/text/find.h"
 #include "common/mem.h"
 #include "runtime/model/program.h"
 #include "tests/unit/sh_test.h"
@@ -58,10 +59,11 @@ static const json_t *ranged(const json_t *j, const char *name)
 
 static const struct cli_cmd *command(const char *verb, const char *noun)
 {
-    for (size_t i = 0; i < CLI_N_CMDS; i++)
-        if (strcmp(CLI_CMDS[i].verb, verb) == 0 &&
-            (noun ? CLI_CMDS[i].noun && strcmp(CLI_CMDS[i].noun, noun) == 0 : !CLI_CMDS[i].noun))
-            return &CLI_CMDS[i];
+    for (size_t i = 0; i < CLI_TABLE.n_cmds; i++)
+        if (strcmp(CLI_TABLE.cmds[i].verb, verb) == 0 &&
+            (noun ? CLI_TABLE.cmds[i].noun && strcmp(CLI_TABLE.cmds[i].noun, noun) == 0
+                  : !CLI_TABLE.cmds[i].noun))
+            return &CLI_TABLE.cmds[i];
     fail_msg("there is no command %s %s", verb, noun ? noun : "");
     return NULL;
 }
@@ -159,7 +161,7 @@ static void defaults_are_those_that_training_takes(void **state)
 static void defaults_of_others_are_not_filled_in(void **state)
 {
     struct sh_conf_opt opts[CLI_MAX_OPTS];
-    size_t n = cli_options(command("submit", NULL), opts);
+    size_t n = cli_options(&CLI_TABLE, command("submit", NULL), opts);
     struct sh_conf_table t = {"shunt", "", opts, n, sizeof(struct cli_conf), NULL};
     struct cli_conf conf;
     enum sh_conf_action action;

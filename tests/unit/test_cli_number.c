@@ -3,8 +3,8 @@
  * Without it --random or an image could send an FP16 model numbers that nobody meant, a number that
  * its type cannot hold could be cut silently, or the classes of an FP16 answer be wrong.
  */
-/* uses: cli/number.o */
-#include "cli/number.h"
+/* uses: cli/data/number.o */
+#include "cli/data/number.h"
 #include "tests/unit/sh_test.h"
 
 #include <math.h>

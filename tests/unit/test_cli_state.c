@@ -2,7 +2,8 @@
  * --purge could remove a folder that no system made. */
 /* uses: libcli.a */
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
-#include "cli/state.h"
+#include "cli/files/file.h"
+#include "cli/local/state.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

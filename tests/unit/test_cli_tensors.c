@@ -1,8 +1,8 @@
 /* test_cli_tensors.c - Without it: `shunt infer` could send rows of the wrong offset, or report the
  * accuracy of another row's answer; a broken answer could make it read past its end. */
-/* uses: cli/tensors.o cli/number.o */
-#include "cli/number.h"
-#include "cli/tensors.h"
+/* uses: cli/data/tensors.o cli/data/number.o */
+#include "cli/data/number.h"
+#include "cli/data/tensors.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -3,6 +3,8 @@
 /* uses: libcli.a */
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
 #include "cli/cli.h"
+#include "cli/client/terms.h"
+#include "cli/text/find.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
@@ -12,7 +14,7 @@ static const struct cli_cmd *command(const char *verb, const char *noun)
 {
     char *words[] = {(char *)verb, (char *)noun}; /* never written to */
     int used = 0;
-    const struct cli_cmd *cmd = cli_find(words, noun ? 2 : 1, &used, NULL);
+    const struct cli_cmd *cmd = cli_find(&CLI_TABLE, words, noun ? 2 : 1, &used, NULL);
 
     assert_non_null(cmd);
     return cmd;
@@ -20,9 +22,10 @@ static const struct cli_cmd *command(const char *verb, const char *noun)
 
 static void says(const struct cli_cmd *cmd, const char *text, const char *want)
 {
+    const struct cli c = {.table = &CLI_TABLE, .cmd = cmd};
     char *got = NULL;
 
-    assert_ok(terms_put(cmd, text, &got, NULL));
+    assert_ok(terms_put(&c, text, &got, NULL));
     assert_string_equal(got, want);
     free(got);
 }
@@ -80,7 +83,7 @@ static void what_a_file_holds_is_called_as_the_file_does(void **state)
     json_t *problem = json_pack("{s:s, s:[{s:s}]}", "detail", "\"spec.lr\" is", "errors", "detail",
                                 "\"priority\" must be");
     struct cli_conf conf = {.spec = (char *)"spec.json"}; /* never written to */
-    struct cli c = {.cmd = command("submit", NULL), .conf = &conf};
+    struct cli c = {.table = &CLI_TABLE, .cmd = command("submit", NULL), .conf = &conf};
     (void)state;
 
     terms_translate(&c, problem);

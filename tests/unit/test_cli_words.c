@@ -3,6 +3,10 @@
 /* uses: libcli.a */
 /* link: -lcurl -lpq -lturbojpeg -lpng16 -lz */
 #include "cli/cli.h"
+#include "cli/client/rest.h"
+#include "cli/commands/job.h"
+#include "cli/commands/model.h"
+#include "cli/text/find.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 
@@ -11,12 +15,9 @@ static const struct sh_conf_opt JOBS[] = {{.type = SH_CONF_STR, .name = "state"}
                                           {.type = SH_CONF_STR, .name = "server"}};
 static const struct sh_conf_opt QUEUES[] = {{.type = SH_CONF_INT, .name = "every-ms"}};
 static const struct sh_conf_opt READ[] = {{.type = SH_CONF_BOOL, .name = "watch", .def = "true"}};
-const struct sh_conf_opt CLI_COMMON[] = {{.type = SH_CONF_STR, .name = "server", .def = "x"}};
-const size_t CLI_N_COMMON = SH_ARRAY_LEN(CLI_COMMON);
-const struct cli_verb CLI_VERBS[] = {{"get", "See", READ, SH_ARRAY_LEN(READ)}};
-const size_t CLI_N_VERBS = SH_ARRAY_LEN(CLI_VERBS);
-const struct cli_verb CLI_OTHER_VERB = {"", "More", NULL, 0};
-const struct cli_cmd CLI_CMDS[] = {
+static const struct sh_conf_opt COMMON[] = {{.type = SH_CONF_STR, .name = "server", .def = "x"}};
+static const struct cli_verb VERBS[] = {{"get", "See", READ, SH_ARRAY_LEN(READ)}};
+static const struct cli_cmd CMDS[] = {
     {.verb = "up", .args = "", .opts = UP, .n_opts = SH_ARRAY_LEN(UP)},
     {.verb = "get", .noun = "jobs", .args = "[JOB]", .opts = JOBS, .n_opts = SH_ARRAY_LEN(JOBS)},
     {.verb = "get", .noun = "queues", .args = "", .opts = QUEUES, .n_opts = SH_ARRAY_LEN(QUEUES)},
@@ -25,13 +26,20 @@ const struct cli_cmd CLI_CMDS[] = {
     {.verb = "set", .noun = "quota", .args = "TENANT FIELD=VALUE..."},
     {.verb = "wait", .noun = "model", .args = "MODEL[:VERSION]"},
 };
-const size_t CLI_N_CMDS = SH_ARRAY_LEN(CLI_CMDS);
+static const struct cli_table TABLE = {
+    .cmds = CMDS,
+    .n_cmds = SH_ARRAY_LEN(CMDS),
+    .verbs = VERBS,
+    .n_verbs = SH_ARRAY_LEN(VERBS),
+    .common = COMMON,
+    .n_common = SH_ARRAY_LEN(COMMON),
+};
 
 static const struct cli_cmd *find(const char *a, const char *b, int *used, struct sh_err *err)
 {
     char *words[] = {(char *)a, (char *)b};
 
-    return cli_find(words, b ? 2 : a ? 1 : 0, used, err);
+    return cli_find(&TABLE, words, b ? 2 : a ? 1 : 0, used, err);
 }
 
 static void singular_and_plural_name_the_same(void **state)
@@ -39,11 +47,11 @@ static void singular_and_plural_name_the_same(void **state)
     int used = 0;
     (void)state;
 
-    assert_ptr_equal(find("get", "job", &used, NULL), &CLI_CMDS[1]);
+    assert_ptr_equal(find("get", "job", &used, NULL), &CMDS[1]);
     assert_int_equal(used, 2);
-    assert_ptr_equal(find("get", "jobs", &used, NULL), &CLI_CMDS[1]);
-    assert_ptr_equal(find("push", "models", &used, NULL), &CLI_CMDS[4]);
-    assert_ptr_equal(find("up", "x", &used, NULL), &CLI_CMDS[0]);
+    assert_ptr_equal(find("get", "jobs", &used, NULL), &CMDS[1]);
+    assert_ptr_equal(find("push", "models", &used, NULL), &CMDS[4]);
+    assert_ptr_equal(find("up", "x", &used, NULL), &CMDS[0]);
     assert_int_equal(used, 1);
 }
 
@@ -88,15 +96,15 @@ static void a_word_from_elsewhere_or_with_a_slip_finds_ours(void **state)
         assert_null(find(ROWS[i].a, ROWS[i].b, &used, &err));
         assert_fails(err.rc, SH_E_INVALID, &err, ROWS[i].say);
     }
-    assert_ptr_equal(find("list", "jobs", &used, NULL), &CLI_CMDS[1]);
-    assert_ptr_equal(find("describe", "job", &used, NULL), &CLI_CMDS[1]);
+    assert_ptr_equal(find("list", "jobs", &used, NULL), &CMDS[1]);
+    assert_ptr_equal(find("describe", "job", &used, NULL), &CMDS[1]);
 }
 
 /* The first look must know which options take a value, or "get --state X jobs" gets X. */
 static void the_first_look_knows_each_option_once(void **state)
 {
     struct sh_conf_opt opts[CLI_MAX_OPTS];
-    size_t n = cli_options(NULL, opts);
+    size_t n = cli_options(&TABLE, NULL, opts);
     (void)state;
 
     assert_int_equal(n, 5); /* server, watch, wait, state, every-ms */
@@ -108,14 +116,14 @@ static void the_first_look_knows_each_option_once(void **state)
         for (size_t k = 0; k < i; k++)
             assert_int_not_equal(opts[k].offset, opts[i].offset);
     }
-    assert_int_equal(cli_options(&CLI_CMDS[1], opts), 3);
-    assert_int_equal(cli_options(&CLI_CMDS[4], opts), 1);
-    assert_string_equal(cli_like_option(&CLI_CMDS[1], "--sate=X"), "state");
-    assert_string_equal(cli_like_option(&CLI_CMDS[2], "--every"), "every-ms");
-    assert_null(cli_like_option(&CLI_CMDS[2], "--eve"));
-    assert_null(cli_like_option(&CLI_CMDS[2], "--"));
-    assert_null(cli_like_option(&CLI_CMDS[1], "--epochs"));
-    assert_null(cli_like_option(&CLI_CMDS[4], "--sate"));
+    assert_int_equal(cli_options(&TABLE, &CMDS[1], opts), 3);
+    assert_int_equal(cli_options(&TABLE, &CMDS[4], opts), 1);
+    assert_string_equal(cli_like_option(&TABLE, &CMDS[1], "--sate=X"), "state");
+    assert_string_equal(cli_like_option(&TABLE, &CMDS[2], "--every"), "every-ms");
+    assert_null(cli_like_option(&TABLE, &CMDS[2], "--eve"));
+    assert_null(cli_like_option(&TABLE, &CMDS[2], "--"));
+    assert_null(cli_like_option(&TABLE, &CMDS[1], "--epochs"));
+    assert_null(cli_like_option(&TABLE, &CMDS[4], "--sate"));
 }
 
 static void the_number_of_arguments_is_read_from_the_table(void **state)
@@ -123,10 +131,10 @@ static void the_number_of_arguments_is_read_from_the_table(void **state)
     static const int WANT[][2] = {{0, 0}, {0, 1}, {0, 0}, {0, 0}, {2, 2}, {2, 1001}, {1, 1}};
     (void)state;
 
-    for (size_t i = 0; i < CLI_N_CMDS; i++) {
+    for (size_t i = 0; i < SH_ARRAY_LEN(CMDS); i++) {
         int min = -1, max = -1;
 
-        cli_arg_range(&CLI_CMDS[i], &min, &max);
+        cli_arg_range(&CMDS[i], &min, &max);
         assert_int_equal(min, WANT[i][0]);
         assert_int_equal(max, WANT[i][1]);
     }
@@ -149,7 +157,7 @@ static void a_name_cannot_leave_its_place_in_a_path(void **state)
 
 static void a_model_may_carry_a_version(void **state)
 {
-    struct cli c = {.cmd = &CLI_CMDS[6]};
+    struct cli c = {.table = &TABLE, .cmd = &CMDS[6]};
     struct sh_err err = {0};
     char name[129];
     int64_t version = -1;
@@ -174,7 +182,7 @@ static void a_refusal_carries_the_servers_words(void **state)
     struct sh_http_reply html = {
         .status = 502, .body = (char *)"<html>", .len = 6, .retry_after_s = -1};
     struct cli_conf conf = {0};
-    struct cli c = {.cmd = &CLI_CMDS[0], .conf = &conf};
+    struct cli c = {.table = &TABLE, .cmd = &CMDS[0], .conf = &conf};
     struct sh_err err = {0};
     (void)state;
 

@@ -2,7 +2,7 @@
  * could make the importer read what lies elsewhere, past the end of a file, or through a link. */
 /* uses: libmodel.a libcli.a */
 /* link: -lprotobuf-c -lcurl -lpq -lturbojpeg -lpng16 -lz */
-#include "cli/cargo.h"
+#include "cli/data/cargo.h"
 #include "common/external.h"
 #include "common/mem.h"
 #include "common/safetensors.h"

@@ -1,7 +1,7 @@
 /* test_yaml.c - Without it: `-o yaml` could print a text that a reader takes for a number, a truth,
  * a date, nothing, or two lines, and what is read back would not be what the server said. */
-/* uses: cli/yaml.o */
-#include "cli/yaml.h"
+/* uses: cli/text/yaml.o */
+#include "cli/text/yaml.h"
 #include "common/mem.h"
 #include "tests/unit/sh_test.h"
 

@@ -1,0 +1,106 @@
+/* batch.c - the spec of a job of batch inference, from options. */
+#include "cli/cli.h"
+#include "cli/commands/job.h"
+#include "cli/text/field.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+/* Each of training's options that is given would be without effect. */
+static int refuse_training(struct cli *c, struct sh_err *err)
+{
+    const struct cli_conf *o = c->conf;
+    const struct {
+        const char *name, *text;
+    } OPTIONS[] = {{"eval-dataset", o->eval_dataset},
+                   {"eval-every", o->eval_every},
+                   {"best", o->best},
+                   {"patience", o->patience},
+                   {"min-delta", o->min_delta},
+                   {"labels", o->labels},
+                   {"loss", o->loss},
+                   {"init", o->init},
+                   {"optimizer", o->optimizer},
+                   {"lr", o->lr},
+                   {"momentum", o->momentum},
+                   {"weight-decay", o->weight_decay},
+                   {"beta1", o->beta1},
+                   {"beta2", o->beta2},
+                   {"eps", o->eps},
+                   {"epochs", o->epochs},
+                   {"steps", o->steps},
+                   {"seed", o->seed},
+                   {"continue", o->go_on ? "yes" : NULL},
+                   {"no-publish", o->no_publish ? "yes" : NULL}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPTIONS); i++)
+        if (OPTIONS[i].text && OPTIONS[i].text[0])
+            return cli_usage(c, err, "--%s does not belong to --kind batch-inference",
+                             OPTIONS[i].name);
+    return SH_OK;
+}
+
+int batch_refuse(struct cli *c, struct sh_err *err)
+{
+    const bool map = c->conf->map && c->conf->map[0], keep = c->conf->keep && c->conf->keep[0];
+
+    return map || keep ? cli_usage(c, err, "--%s belongs to --kind batch-inference%s",
+                                   map ? "map" : "outputs",
+                                   map ? "; training takes the tensors of the inputs' names" : "")
+                       : SH_OK;
+}
+
+/* Calls add() for each piece between commas. */
+static int each(struct cli *c, const char *list, json_t *to,
+                int (*add)(struct cli *c, char *piece, json_t *to, struct sh_err *err),
+                struct sh_err *err)
+{
+    char *text = NULL, *rest;
+    int rc =
+        to ? sh_strdup(list, &text, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+
+    rest = text;
+    for (char *p; !rc && (p = strsep(&rest, ","));)
+        rc = add(c, p, to, err);
+    free(text);
+    return rc;
+}
+
+static int add_pair(struct cli *c, char *piece, json_t *to, struct sh_err *err)
+{
+    char *eq = strchr(piece, '=');
+
+    if (!eq || eq == piece || !eq[1])
+        return cli_usage(c, err, "--map wants INPUT=TENSOR,..., not \"%.80s\"", piece);
+    *eq = '\0';
+    return json_object_set_new(to, piece, json_string(eq + 1))
+               ? SH_FAIL(err, SH_E_INVALID, "--map must be UTF-8 text")
+               : SH_OK;
+}
+
+static int add_name(struct cli *c, char *piece, json_t *to, struct sh_err *err)
+{
+    if (!piece[0])
+        return cli_usage(c, err, "--outputs wants NAME,...");
+    return json_array_append_new(to, json_string(piece))
+               ? SH_FAIL(err, SH_E_INVALID, "--outputs must be UTF-8 text")
+               : SH_OK;
+}
+
+int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err)
+{
+    json_t *map = c->conf->map && c->conf->map[0] ? json_object() : NULL;
+    json_t *keep = c->conf->keep && c->conf->keep[0] ? json_array() : NULL;
+    int rc = refuse_training(c, err);
+
+    if (!rc && map)
+        rc = each(c, c->conf->map, map, add_pair, err);
+    if (!rc && keep)
+        rc = each(c, c->conf->keep, keep, add_name, err);
+    if (!rc && ((map && json_object_set(spec, "inputs", map)) ||
+                (keep && json_object_set(spec, "outputs", keep))))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
+    json_decref(map);
+    json_decref(keep);
+    return rc;
+}

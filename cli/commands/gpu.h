@@ -1,0 +1,10 @@
+/* gpu.h - executors and their devices. */
+#ifndef SH_CLI_COMMANDS_GPU_H
+#define SH_CLI_COMMANDS_GPU_H
+
+#include "cli/cli.h"
+
+/* Are some of the fences of a GPU's workers missing? out: their names. */
+bool gpu_lacks_fences(const json_t *gpu, char *out, size_t size);
+
+#endif

@@ -1,0 +1,18 @@
+/* help.h - help, documentation and completion, from the table of commands. */
+#ifndef SH_CLI_HELP_H
+#define SH_CLI_HELP_H
+
+#include "cli/cli.h"
+
+void help_all(void);
+/* Of one verb, or of one of its commands (noun not NULL). Fails if there is none. */
+int help_verb(const char *verb, const char *noun, struct sh_err *err);
+void help_docs(void); /* docs/cli.md */
+int help_completion(const char *shell, struct sh_err *err);
+
+/* complete.c: candidates for the last of the words, and of the words those with options that say
+ * where the server is (out: room for n; returns how many). */
+void complete_words(struct cli *c, int n, char **words);
+int complete_options(int n, char **words, char **out);
+
+#endif

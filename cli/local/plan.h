@@ -1,0 +1,47 @@
+/* plan.h - which processes a local system consists of, in the order of their start.
+ *
+ *   initdb -> postgres -> migrate -> scheduler, scheduler-* -> executor-* -> api
+ *
+ * The first two are missing when a database is given. Each later process copes with an earlier one
+ * that is away, so only initdb, postgres and migrate hold up what follows them.
+ */
+#ifndef SH_CLI_LOCAL_PLAN_H
+#define SH_CLI_LOCAL_PLAN_H
+
+#include "cli/cli.h"
+#include "cli/local/pg.h"
+
+#define PLAN_MAX_PROCS 80
+#define PLAN_MAX_ARGS 24
+
+enum plan_kind { PLAN_ONCE, PLAN_DAEMON };
+
+struct plan_proc {
+    char name[48];
+    enum plan_kind kind;
+    char *argv[PG_MAX_ARGS]; /* BORROWED from pg, or OWNED */
+    bool owns_argv, is_gate; /* gate: what follows waits until it accepts connections */
+    int stop_signal;
+    int64_t stop_ms;         /* then SIGQUIT for PostgreSQL, SIGKILL for the others */
+    int metrics_port;        /* 0: none */
+    const char *const *keep; /* of our environment; NULL: all of it, and plan.env */
+};
+
+struct plan {
+    struct plan_proc procs[PLAN_MAX_PROCS];
+    size_t n;
+    struct pg pg;
+    bool has_pg;
+    char *env[8]; /* OWNED strings, NULL-terminated: added for those that use the database */
+    char *server, *key_file;  /* OWNED */
+    const char *metrics_host; /* BORROWED from the options; where we ask for metrics */
+    int port;
+};
+
+/* Chooses and checks ports, prepares the cluster. *out: OWNED, plan_free(). */
+int plan_new(struct cli *c, const struct state *s, struct plan **out, struct sh_err *err);
+void plan_free(struct plan *p);
+/* Files for Prometheus in <state>/prometheus; *made is false if their templates are not found. */
+int plan_write_prometheus(const struct cli *c, const struct state *s, const struct plan *p,
+                          bool *made, struct sh_err *err);
+#endif
