@@ -89,7 +89,7 @@ void help_all(void)
            "Exit status: " CLI_EXIT_TEXT ".\n");
 }
 
-static void number(double v, bool is_bytes, char *out, size_t size)
+static void print_number(double v, bool is_bytes, char *out, size_t size)
 {
     char text[SH_NUMBER_TEXT];
 
@@ -107,8 +107,8 @@ static void limits_text(const struct sh_conf_opt *o, char *out, size_t size)
     bool has_def = o->def && o->def[0] && o->type != SH_CONF_BOOL;
     char min[32], max[32], range[80] = "";
 
-    number(o->min, is_bytes, min, sizeof(min));
-    number(o->max, is_bytes, max, sizeof(max));
+    print_number(o->min, is_bytes, min, sizeof(min));
+    print_number(o->max, is_bytes, max, sizeof(max));
     if (has_range)
         snprintf(range, sizeof(range), "%s to %s", min, max);
     sh_strlcpy(out, "", size);

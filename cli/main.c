@@ -76,8 +76,8 @@ static void free_words(struct words *w)
     free(w->file);
 }
 
-static int load(const struct sh_conf_table *t, void *conf, struct words *w, struct cli *c,
-                enum sh_conf_action *action, struct sh_err *err)
+static int words_load(const struct sh_conf_table *t, void *conf, struct words *w, struct cli *c,
+                      enum sh_conf_action *action, struct sh_err *err)
 {
     char **rest = NULL;
     int n_rest = 0;
@@ -154,7 +154,7 @@ static int find_command(struct cli *c, int argc, char **argv, int *used, struct 
     int rc = copy_words(argc, argv, &w, err);
 
     if (!rc)
-        rc = load(&t, &any, &w, c, &action, err);
+        rc = words_load(&t, &any, &w, c, &action, err);
     if (rc || action != SH_CONF_RUN)
         goto out;
     if (w.help && c->n_args == 0) {
@@ -201,7 +201,7 @@ static int watch(struct cli *c, struct sh_err *err)
     return rc;
 }
 
-static int run(struct cli *c, int argc, char **argv, struct sh_err *err)
+static int command_run(struct cli *c, int argc, char **argv, struct sh_err *err)
 {
     enum sh_conf_action action = SH_CONF_RUN;
     struct sh_conf_opt opts[CLI_MAX_OPTS];
@@ -216,7 +216,7 @@ static int run(struct cli *c, int argc, char **argv, struct sh_err *err)
     t = table(opts, cli_options(&CLI_TABLE, c->cmd, opts), sizeof(struct cli_conf));
     rc = copy_words(argc, argv, &w, err);
     if (!rc)
-        rc = load(&t, c->conf, &w, c, &action, err);
+        rc = words_load(&t, c->conf, &w, c, &action, err);
     if (!rc)
         rc = check_args(c, used, err);
     c->config_path = w.config;
@@ -370,7 +370,7 @@ static int complete(struct cli *c, int n, char **words, struct sh_err *err)
         options[0] = (char *)"shunt"; /* never written to */
         rc = copy_words(complete_options(n, words, options + 1) + 1, options, &w, err);
     }
-    if (!rc && load(&t, c->conf, &w, c, &action, NULL))
+    if (!rc && words_load(&t, c->conf, &w, c, &action, NULL))
         memset(c->conf, 0, sizeof(*c->conf));
     c->config_path = w.config;
     if (!rc)
@@ -399,7 +399,7 @@ int main(int argc, char **argv)
     } else if (strcmp(first, "--complete") == 0) {
         rc = complete(&c, argc - 2, argv + 2, &err);
     } else {
-        rc = run(&c, argc, argv, &err);
+        rc = command_run(&c, argc, argv, &err);
     }
     if (rc)
         print_failure(&c, &err);

@@ -147,7 +147,7 @@ static bool lookup(struct auth *a, const char *id, struct entry *out)
 }
 
 /* lock is held. */
-static void put(struct entry *slot, const struct entry *e)
+static void entry_put(struct entry *slot, const struct entry *e)
 {
     bool same = strcmp(slot->id, e->id) == 0;
     int64_t used_ms = same ? slot->used_ms : 0, written_ms = same ? slot->written_ms : 0;
@@ -178,7 +178,7 @@ static void insert(struct auth *a, const struct entry *e, uint64_t read_at, stru
     if (a->changes == read_at) {
         slot = slot_of(a, e->id);
         *out = *slot;
-        put(slot, e);
+        entry_put(slot, e);
     }
     pthread_mutex_unlock(&a->lock);
 }
@@ -203,11 +203,11 @@ static void renew(struct auth *a, const struct entry *e, int64_t read_ns)
     pthread_mutex_lock(&a->lock);
     slot = slot_of(a, e->id);
     if (strcmp(slot->id, e->id) == 0 && slot->known && slot->loaded_ns <= read_ns)
-        put(slot, e);
+        entry_put(slot, e);
     pthread_mutex_unlock(&a->lock);
 }
 
-static void forget(struct entry *e)
+static void entry_forget(struct entry *e)
 {
     e->known = false;
     e->loaded_ns = -UNKNOWN_NS;
@@ -221,7 +221,7 @@ void auth_forget(struct auth *a, const char *id)
     a->changes++;
     e = slot_of(a, id);
     if (strcmp(e->id, id) == 0)
-        forget(e);
+        entry_forget(e);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -231,7 +231,7 @@ void auth_forget_tenant(struct auth *a, const char *tenant)
     a->changes++;
     for (size_t i = 0; i < N_SLOTS; i++)
         if (a->slots[i].id[0] && strcmp(a->slots[i].who.tenant, tenant) == 0)
-            forget(&a->slots[i]);
+            entry_forget(&a->slots[i]);
     pthread_mutex_unlock(&a->lock);
 }
 
@@ -273,8 +273,8 @@ static int read_row(const struct db_res *res, size_t row, struct entry *out, str
     return rc;
 }
 
-static int load(struct auth *a, const char *id, struct db *db, struct entry *out,
-                struct sh_err *err)
+static int entry_load(struct auth *a, const char *id, struct db *db, struct entry *out,
+                      struct sh_err *err)
 {
     struct db_res *res = NULL;
     struct entry was;
@@ -324,7 +324,7 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
     if (!lookup(a, id, &e)) {
         if (!db)
             return API_AGAIN;
-        rc = load(a, id, db, &e, err);
+        rc = entry_load(a, id, db, &e, err);
         if (rc)
             return rc;
     }
@@ -345,7 +345,7 @@ int auth_check(struct auth *a, const char *header, struct db *db, struct api_who
 }
 
 /* Ids of cached entries from slot *at on, at most BATCH_IDS, with commas. */
-static size_t collect(struct auth *a, size_t *at, char *out, size_t size)
+static size_t collect_ids(struct auth *a, size_t *at, char *out, size_t size)
 {
     size_t n = 0, len = 0;
 
@@ -377,7 +377,7 @@ int auth_refresh(struct auth *a, struct db *db, struct sh_err *err)
         struct db_res *res = NULL;
         int64_t read_ns = sh_clock_ns();
 
-        if (collect(a, &at, ids, sizeof(ids)) == 0)
+        if (collect_ids(a, &at, ids, sizeof(ids)) == 0)
             continue;
         rc = store_key_load(db, ids, &res, err);
         for (size_t i = 0; !rc && i < db_rows(res); i++) {

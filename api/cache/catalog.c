@@ -243,7 +243,7 @@ static int read_row(const struct db_res *res, size_t i, struct cat_version *v, s
     return SH_OK;
 }
 
-static int load(struct db *db, struct cat_table **out, struct sh_err *err)
+static int table_load(struct db *db, struct cat_table **out, struct sh_err *err)
 {
     struct db_res *res = NULL;
     struct cat_version *rows = NULL;
@@ -278,7 +278,7 @@ int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err)
     /* The mark is read before the rows: a change in between is seen again next time. */
     rc = store_catalog_mark(db, mark, sizeof(mark), err);
     if (!rc && strcmp(mark, c->mark) != 0)
-        rc = load(db, &fresh, err);
+        rc = table_load(db, &fresh, err);
     if (rc)
         goto out;
     pthread_mutex_lock(&c->lock);

@@ -62,7 +62,7 @@ int64_t live_version(struct live *l)
 /* ---------------------------------------------------------------- putting in force */
 
 /* text: NULL: as at the start. A text that this release does not take counts as NULL. */
-static void put(struct live *l, const struct sh_conf_opt *o, const char *text)
+static void option_put(struct live *l, const struct sh_conf_opt *o, const char *text)
 {
     int64_t v = 0, *field = (int64_t *)(void *)((char *)l->conf + o->offset);
     enum sh_log_level level = l->level;
@@ -92,7 +92,7 @@ static void put_all(struct live *l, const json_t *changed, int64_t version)
         const struct sh_conf_opt *o = &l->table->opts[i];
 
         if (o->flags & SH_CONF_LIVE)
-            put(l, o, json_string_value(json_object_get(changed, o->name)));
+            option_put(l, o, json_string_value(json_object_get(changed, o->name)));
     }
     if (sh_json_dump(changed, &text, NULL) == SH_OK)
         SH_INFO("config.changed", "version=%" PRId64 " values=\"%s\"", version,

@@ -42,8 +42,8 @@ static bool is_done(enum store_wish wish, const json_t *version)
     }
 }
 
-static int refuse(enum store_wish wish, const char *model, const json_t *version,
-                  struct sh_err *err)
+static int wish_refused(enum store_wish wish, const char *model, const json_t *version,
+                        struct sh_err *err)
 {
     return SH_FAIL(err, SH_E_CONFLICT, "version %" JSON_INTEGER_FORMAT " of \"%s\" is %s: %s",
                    json_integer_value(json_object_get(version, "version")), model,
@@ -60,7 +60,7 @@ static int check_done(enum store_wish wish, const json_t *j, const char *model, 
     size_t i;
 
     if (is_version)
-        return is_done(wish, j) ? SH_OK : refuse(wish, model, j, err);
+        return is_done(wish, j) ? SH_OK : wish_refused(wish, model, j, err);
     json_array_foreach(json_object_get(j, "versions"), i, v)
     {
         if (is_done(wish, v))
@@ -71,7 +71,7 @@ static int check_done(enum store_wish wish, const json_t *j, const char *model, 
     if (any_done && (!against || wish != STORE_UNLOAD))
         return SH_OK;
     if (against)
-        return refuse(wish, model, against, err);
+        return wish_refused(wish, model, against, err);
     return SH_FAIL(err, SH_E_CONFLICT, "the model \"%s\" has no versions; upload one first", model);
 }
 
@@ -156,7 +156,7 @@ int loads_unpin(struct api_req *q, struct sh_err *err)
 typedef int version_fn(struct api_req *q, const char *model, const char *version, json_t **out,
                        struct sh_err *err);
 
-static int look(struct api_req *q, version_fn *fn, struct sh_err *err)
+static int version_look(struct api_req *q, version_fn *fn, struct sh_err *err)
 {
     json_t *j = NULL;
     int rc = SH_OK;
@@ -168,10 +168,10 @@ static int look(struct api_req *q, version_fn *fn, struct sh_err *err)
 
 int loads_placements(struct api_req *q, struct sh_err *err)
 {
-    return look(q, store_version_placements, err);
+    return version_look(q, store_version_placements, err);
 }
 
 int loads_profile(struct api_req *q, struct sh_err *err)
 {
-    return look(q, store_version_profile, err);
+    return version_look(q, store_version_profile, err);
 }

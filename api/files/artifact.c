@@ -300,7 +300,7 @@ static int add_tensor(json_t *list, const struct sh_st_tensor *t, int64_t n_samp
     return bad ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a dataset's description") : SH_OK;
 }
 
-static int describe(const struct sh_st *st, struct artifact *out, struct sh_err *err)
+static int dataset_describe(const struct sh_st *st, struct artifact *out, struct sh_err *err)
 {
     json_t *list = json_array();
     int rc = SH_OK;
@@ -334,7 +334,7 @@ int artifact_check_dataset(const char *file, const char *digest, struct artifact
         sh_err_copy(err, &one);
     }
     if (!rc)
-        rc = describe(st, out, err);
+        rc = dataset_describe(st, out, err);
     sh_st_close(st);
     return rc;
 }

@@ -283,7 +283,7 @@ int blobs_sweep(struct db *db, const char *state_dir, int64_t keep_s, const atom
     return rc;
 }
 
-static void run(struct pool_task *t, struct db *db)
+static void sweep_run(struct pool_task *t, struct db *db)
 {
     struct blobs *b = (struct blobs *)t;
     const struct api *a = b->api;
@@ -319,7 +319,7 @@ int blobs_new(struct api *a, struct blobs **out, struct sh_err *err)
     *out = b;
     if (!b)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the sweep of blobs");
-    b->task.run = run;
+    b->task.run = sweep_run;
     b->api = a;
     atomic_init(&b->busy, false);
     return SH_OK;

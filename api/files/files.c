@@ -269,7 +269,7 @@ struct placing {
     bool *done;                      /* the transaction may run again */
 };
 
-static int place(struct db *db, const void *arg, struct sh_err *err)
+static int file_place(struct db *db, const void *arg, struct sh_err *err)
 {
     const struct placing *p = arg;
     bool owned = false;
@@ -307,8 +307,8 @@ static void remove_older(const char *dir, int64_t step)
 }
 
 /* The trained model as a package, which is where its new version will look for it. */
-static int publish(struct api_req *q, const char *file, const char *hex, char **model,
-                   struct sh_err *err)
+static int model_publish(struct api_req *q, const char *file, const char *hex, char **model,
+                         struct sh_err *err)
 {
     struct artifact a = {0};
     int rc = artifact_import_model(q->api->conf, file, hex, "", &a, err);
@@ -340,14 +340,14 @@ int files_put(struct api_req *q, struct sh_err *err)
     if (!rc && mkdir(dir, 0750) && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
     if (!rc && wish && strcmp(wish, "true") == 0)
-        rc = publish(q, file, hex, &model, err);
+        rc = model_publish(q, file, hex, &model, err);
     if (!rc)
         rc = sh_asprintf(err, &to, "%s/%s", dir, q->params[1]);
     p.from = file;
     p.to = to;
     p.package = model;
     if (!rc)
-        rc = db_tx(q->db, "file_put", place, &p, err);
+        rc = db_tx(q->db, "file_put", file_place, &p, err);
     if (!rc)
         rc = artifact_sync_dir(dir, err);
     if (!rc && step >= 0)

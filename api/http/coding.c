@@ -54,7 +54,7 @@ struct unpacking {
 };
 
 /* One call of the library, and what it gave. *ended: the stream is complete. */
-static int step(struct unpacking *u, char *buf, bool *ended, struct sh_err *err)
+static int unpack_step(struct unpacking *u, char *buf, bool *ended, struct sh_err *err)
 {
     size_t n;
     int e, rc;
@@ -77,13 +77,13 @@ static int step(struct unpacking *u, char *buf, bool *ended, struct sh_err *err)
 }
 
 /* A body of gzip may have several members, one behind the other. */
-static int run(struct unpacking *u, char *buf, struct sh_err *err)
+static int unpack_all(struct unpacking *u, char *buf, struct sh_err *err)
 {
     bool ended = false;
     int rc = SH_OK;
 
     while (!rc && !ended) {
-        rc = step(u, buf, &ended, err);
+        rc = unpack_step(u, buf, &ended, err);
         if (rc || !ended || u->z.avail_in == 0)
             continue;
         if (!u->is_gzip || inflateReset(&u->z) != Z_OK)
@@ -108,7 +108,7 @@ int coding_unpack(const char *coding, const void *in, size_t n, uint64_t max, co
     } else {
         u.z.next_in = (Bytef *)in;
         u.z.avail_in = (uInt)n;
-        rc = run(&u, buf, err);
+        rc = unpack_all(&u, buf, err);
         inflateEnd(&u.z);
     }
     free(buf);

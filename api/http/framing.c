@@ -46,7 +46,7 @@ void framing_target(struct framing *f, const char *raw)
 }
 
 /* A text of n bytes at `at`, with CRLF behind it. */
-static void place(struct framing *f, const char *at, const char *text, size_t n)
+static void put_line(struct framing *f, const char *at, const char *text, size_t n)
 {
     if (!f->next)
         return;
@@ -57,13 +57,13 @@ static void place(struct framing *f, const char *at, const char *text, size_t n)
 void framing_version(struct framing *f, const char *version)
 {
     f->needs_host = strcmp(version, "HTTP/1.0") != 0;
-    place(f, version, version, strlen(version));
+    put_line(f, version, version, strlen(version));
 }
 
 void framing_add(struct framing *f, const char *name, size_t name_len, const char *value,
                  size_t value_len)
 {
-    place(f, name, value, value_len);
+    put_line(f, name, value, value_len);
     f->bad_name |= !is_token(name, name_len);
     f->bad_value |= !is_text(value, value_len);
     framing_length(f, name, name_len, value, value_len);

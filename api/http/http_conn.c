@@ -119,7 +119,7 @@ static void enlist(struct http_conn *c)
 }
 
 /* The library sees the end and closes it. */
-static void cut(struct http_conn *c)
+static void conn_cut(struct http_conn *c)
 {
     unlist(c);
     c->is_cut = true;
@@ -129,7 +129,7 @@ static void cut(struct http_conn *c)
 
 static void cut_for(struct http_conn *c, const char *reason)
 {
-    cut(c);
+    conn_cut(c);
     sh_metric_add(M_shunt_http_evicted_connections_total, SH_LABELS(reason), 1);
 }
 
@@ -150,7 +150,7 @@ static bool are_all_full(const struct http_thread *t)
 }
 
 /* Not `newest`, which has just come. */
-static void make_room(struct http_thread *t, const struct http_conn *newest)
+static void thread_make_room(struct http_thread *t, const struct http_conn *newest)
 {
     struct http_conn *c = TAILQ_FIRST(&t->strangers);
 
@@ -168,7 +168,7 @@ static void make_room(struct http_thread *t, const struct http_conn *newest)
 void conns_make_room(struct http_conns *s, struct http_thread *t)
 {
     pthread_mutex_lock(&s->lock);
-    make_room(t, NULL);
+    thread_make_room(t, NULL);
     pthread_mutex_unlock(&s->lock);
 }
 
@@ -267,7 +267,7 @@ struct http_conn *conns_open(struct http_conns *s, struct http_thread *t, int fd
         s->n++;
         t->n_conns++;
         enlist(c);
-        make_room(t, c);
+        thread_make_room(t, c);
     } else {
         drop_key(s, &ip);
     }
@@ -450,7 +450,7 @@ static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t 
     if (c->phase != CONN_HEAD && !end)
         SH_WARN("http.slow", "phase=%s bytes=%" PRIu64 " key=%s",
                 c->phase == CONN_BODY ? "body" : "reply", c->bytes, c->key ? c->key->id : "");
-    cut(c);
+    conn_cut(c);
 }
 
 void conns_sweep(struct http_conns *s, const struct api_conf *conf)

@@ -246,7 +246,7 @@ static void run_on_pool(struct pool_task *t, struct db *db)
     http_wake(&r->q);
 }
 
-static int submit(struct http_req *r, api_fn *fn, struct pool *pool)
+static int pool_run(struct http_req *r, api_fn *fn, struct pool *pool)
 {
     int rc;
 
@@ -268,7 +268,7 @@ static int stage(struct http_req *r, api_fn *fn, bool here, struct pool *pool)
     }
     atomic_store(&r->wake, WAKE_NONE);
     rc = here ? fn(&r->q, &r->err) : API_AGAIN;
-    return rc == API_AGAIN ? submit(r, fn, pool) : rc;
+    return rc == API_AGAIN ? pool_run(r, fn, pool) : rc;
 }
 
 void http_fall_asleep(struct http_req *r)
@@ -367,7 +367,7 @@ static bool must_discard(const struct http_req *r)
 }
 
 /* Called with no body data: after the headers, after a resumption, or at the end of the body. */
-static enum MHD_Result advance(struct http_req *r, const char *method, const char *version)
+static enum MHD_Result req_advance(struct http_req *r, const char *method, const char *version)
 {
     int rc = r->rc;
 
@@ -448,7 +448,7 @@ static enum MHD_Result on_piece(struct http_req *r, const char *data, size_t *si
     if (r->rc != API_AGAIN)
         return MHD_YES;
     atomic_store(&r->wake, WAKE_NONE);
-    r->rc = submit(r, r->http->steps->flush, r->http->api->bulk);
+    r->rc = pool_run(r, r->http->steps->flush, r->http->api->bulk);
     if (r->rc != API_WAIT)
         return MHD_YES;
     r->rc = SH_OK;
@@ -460,7 +460,7 @@ static enum MHD_Result on_request(struct http_req *r, const char *method, const 
 {
     r->asleep = false;
     if (*size == 0)
-        return advance(r, method, version);
+        return req_advance(r, method, version);
     if (r->phase == PH_BODY)
         return on_piece(r, data, size);
     *size = 0; /* replied already: the rest is thrown away */

@@ -81,7 +81,7 @@ static int read_pem(const char *path, char **out, struct sh_err *err)
     return SH_OK;
 }
 
-static void look(const struct tls *t, struct stamp out[static 2])
+static void stamps_look(const struct tls *t, struct stamp out[static 2])
 {
     const char *path[2] = {t->conf->tls_cert, t->conf->tls_key};
     struct stat st;
@@ -175,12 +175,12 @@ static void unref(struct tls *t, struct pair *p)
         pair_free(p);
 }
 
-static int load(struct tls *t, struct sh_err *err)
+static int cert_load(struct tls *t, struct sh_err *err)
 {
     struct pair *p, *old;
     int rc;
 
-    look(t, t->tried);
+    stamps_look(t, t->tried);
     memcpy(t->seen, t->tried, sizeof(t->seen));
     rc = pair_load(t->conf, &p, err);
     sh_metric_add(M_shunt_tls_loads_total, SH_LABELS(rc ? "failed" : "ok"), 1);
@@ -255,7 +255,7 @@ int tls_start(const struct api_conf *conf, struct tls **out, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate TLS");
     t->conf = conf;
     pthread_mutex_init(&t->lock, NULL);
-    rc = load(t, err);
+    rc = cert_load(t, err);
     if (rc) {
         tls_free(t);
         return rc;
@@ -319,7 +319,7 @@ void tls_reload(struct tls *t)
 
     if (!t)
         return;
-    if (load(t, &err))
+    if (cert_load(t, &err))
         sh_log_err(SH_LOG_ERROR, "tls.kept_old", &err);
     else
         SH_INFO("tls.loaded", "file=\"%s\" expires_s=%" PRId64, t->conf->tls_cert,
@@ -334,7 +334,7 @@ void tls_tick(struct tls *t)
     if (!t || sh_clock_ns() < t->look_ns)
         return;
     t->look_ns = sh_clock_ns() + LOOK_NS;
-    look(t, now);
+    stamps_look(t, now);
     if (memcmp(now, t->seen, sizeof(now)) == 0 && memcmp(now, t->tried, sizeof(now)) != 0)
         tls_reload(t);
     else

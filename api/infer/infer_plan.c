@@ -516,7 +516,7 @@ static size_t large_at(const struct rows *r, size_t at)
 }
 
 /* From the end: a row never lies behind its new place. */
-static void spread(const struct rows *r, const char *from, char *to)
+static void rows_spread(const struct rows *r, const char *from, char *to)
 {
     size_t end = r->end;
 
@@ -529,7 +529,7 @@ static void spread(const struct rows *r, const char *from, char *to)
     }
 }
 
-static void gather(const struct rows *r, char *data)
+static void rows_gather(const struct rows *r, char *data)
 {
     for (size_t i = 0; i < r->n; i++)
         memmove(data + i * r->bytes, data + large_at(r, i), r->bytes);
@@ -591,7 +591,7 @@ int plan_pad(const struct cat_tensor *t, const struct infer_plan *p, const char 
     int rc = rows_at(t, p, small, large, &r, err);
 
     if (!rc)
-        spread(&r, from, to);
+        rows_spread(&r, from, to);
     return rc;
 }
 
@@ -628,7 +628,7 @@ int plan_cut(const struct cat_version *v, struct infer_plan *p, char *outputs, s
             continue;
         rc = rows_at(&v->outputs[i], p, small, large, &r, err);
         if (!rc)
-            gather(&r, outputs + p->out_off[i]);
+            rows_gather(&r, outputs + p->out_off[i]);
     }
     return rc;
 }

@@ -307,7 +307,7 @@ static int read_region(struct infer *i, const struct plan_input *in, void *to, s
 }
 
 /* Input k is where it is to be, but not filled up yet. */
-static int load(struct infer *i, size_t k, char *to, struct sh_err *err)
+static int input_load(struct infer *i, size_t k, char *to, struct sh_err *err)
 {
     const struct cat_tensor *t = &i->v->inputs[k];
     struct plan_input *in = &i->plan.in[k];
@@ -342,7 +342,7 @@ static int bring(struct infer *i, struct sh_err *err)
         at[k] = to;
         if (!in->binary || in->run_bytes != in->bytes)
             to += SH_ALIGN_UP(in->run_bytes, 64u);
-        rc = load(i, k, at[k], err);
+        rc = input_load(i, k, at[k], err);
         if (!rc && i->plan.is_padded)
             masks_all |= plan_masks_all(&i->v->inputs[k], &i->plan, in->binary);
     }
@@ -374,7 +374,7 @@ static int find_out_regions(struct infer *i, struct sh_err *err)
     return rc;
 }
 
-static int prepare(struct infer *i, struct sh_err *err)
+static int infer_prepare(struct infer *i, struct sh_err *err)
 {
     const char *body = body_at(i);
     const struct plan_limits most = {(size_t)i->api->conf->max_json_tensor_bytes,
@@ -394,7 +394,7 @@ static int prepare(struct infer *i, struct sh_err *err)
 }
 
 /* From here on the link owns the answer. API_WAIT: nothing of q may be touched any more. */
-static int submit(struct api_req *q, struct infer *i, struct sh_err *err)
+static int infer_submit(struct api_req *q, struct infer *i, struct sh_err *err)
 {
     bool done;
 
@@ -506,8 +506,8 @@ int infer_main(struct api_req *q, struct sh_err *err)
             i->body_ns = sh_clock_ns();
         if (here && i->header_bytes > INLINE_JSON)
             return API_AGAIN;
-        rc = prepare(i, err);
-        return rc ? rc : submit(q, i, err);
+        rc = infer_prepare(i, err);
+        return rc ? rc : infer_submit(q, i, err);
     }
     if (i->result.rc)
         return failure(q, i, err);

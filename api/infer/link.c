@@ -46,7 +46,7 @@ static void table_add(struct link *l, struct infer *i)
     l->all = i;
 }
 
-static void forget(struct link *l, struct infer *i)
+static void infer_forget(struct link *l, struct infer *i)
 {
     struct infer **at = &l->buckets[i->rid % LINK_BUCKETS];
 
@@ -86,7 +86,7 @@ void link__end(struct link *l, struct infer *i, const struct infer_result *r, bo
     if ((may_run || i->link.moved) && i->link.ready)
         i->link.drain_until_ns = drain_end(l);
     else
-        forget(l, i);
+        infer_forget(l, i);
 }
 
 void link__fail(struct link *l, struct infer *i, int rc, const char *msg, bool may_run)
@@ -541,7 +541,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
 
         next = i->link.next;
         if (i->link.over && now >= i->link.drain_until_ns) {
-            forget(l, i);
+            infer_forget(l, i);
         } else if (link__is_out_of_reach(l, i, now)) {
             refuse_unreached(l, i);
         } else if (!i->link.over && i->link.ready && !i->link.watch && now < i->link.deadline_ns) {

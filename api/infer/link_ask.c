@@ -6,7 +6,7 @@
 #define MAX_ASKS 32u /* an answer costs the scheduler a look at every job that waits */
 #define ASK_NS (2000 * LINK_NS_PER_MS)
 
-static void finish(struct link_ask *a, int rc)
+static void ask_finish(struct link_ask *a, int rc)
 {
     a->rc = rc;
     a->done(a->arg);
@@ -26,7 +26,7 @@ void link_ask(struct link *l, struct link_ask *a)
     }
     pthread_mutex_unlock(&l->lock);
     if (ended)
-        finish(a, SH_E_UNAVAILABLE);
+        ask_finish(a, SH_E_UNAVAILABLE);
     else
         sh_loop_wake(l->loop);
 }
@@ -42,7 +42,7 @@ void link__ask_send(struct link *l)
     for (; a; a = next) {
         next = a->next;
         if (!atomic_load(&l->up) || l->n_asks == MAX_ASKS) {
-            finish(a, atomic_load(&l->up) ? SH_E_QUEUEFULL : SH_E_UNAVAILABLE);
+            ask_finish(a, atomic_load(&l->up) ? SH_E_QUEUEFULL : SH_E_UNAVAILABLE);
             continue;
         }
         l->n_asks++;
@@ -64,7 +64,7 @@ void link__ask_answer(struct link *l, const struct msg_job_explained *m)
         return; /* its time was over */
     *at = a->next;
     l->n_asks--;
-    finish(a, m->rc ? (int)m->rc : sh_strdup(m->text, &a->text, NULL));
+    ask_finish(a, m->rc ? (int)m->rc : sh_strdup(m->text, &a->text, NULL));
 }
 
 void link__ask_sweep(struct link *l, bool all)
@@ -81,6 +81,6 @@ void link__ask_sweep(struct link *l, bool all)
         }
         *at = a->next;
         l->n_asks--;
-        finish(a, all ? SH_E_UNAVAILABLE : SH_E_TIMEOUT);
+        ask_finish(a, all ? SH_E_UNAVAILABLE : SH_E_TIMEOUT);
     }
 }

@@ -95,7 +95,7 @@ static bool is_of(const struct region *g, const char *tenant, const char *name)
     return strcmp(g->tenant, tenant) == 0 && (!name || strcmp(g->name, name) == 0);
 }
 
-static struct region **find(struct regions *r, const char *tenant, const char *name)
+static struct region **region_find(struct regions *r, const char *tenant, const char *name)
 {
     for (size_t i = 0; i < r->n; i++)
         if (is_of(r->list[i], tenant, name))
@@ -103,7 +103,7 @@ static struct region **find(struct regions *r, const char *tenant, const char *n
     return NULL;
 }
 
-static size_t count(const struct regions *r, const char *tenant)
+static size_t regions_count(const struct regions *r, const char *tenant)
 {
     size_t n = 0;
 
@@ -121,7 +121,7 @@ static bool is_same(const struct region *a, const struct region *b)
  * again has made its memory anew: what had the key before is nobody's. */
 static int put_in(struct regions *r, struct region *g, bool *kept, struct sh_err *err)
 {
-    struct region **at = find(r, g->tenant, g->name);
+    struct region **at = region_find(r, g->tenant, g->name);
     int rc;
 
     *kept = false;
@@ -138,7 +138,7 @@ static int put_in(struct regions *r, struct region *g, bool *kept, struct sh_err
         *kept = true;
         return SH_OK;
     }
-    if (count(r, g->tenant) >= REGIONS_MAX_TENANT)
+    if (regions_count(r, g->tenant) >= REGIONS_MAX_TENANT)
         return SH_FAIL(err, SH_E_QUOTA,
                        "tenant \"%s\" has %u shared memory regions, the most there may be; "
                        "unregister some",
@@ -297,7 +297,7 @@ int regions_get(struct regions *r, const char *tenant, const char *name, uint64_
     if (rc)
         return rc;
     pthread_mutex_lock(&r->lock);
-    at = find(r, tenant, name);
+    at = region_find(r, tenant, name);
     if (at) {
         g = *at;
         atomic_fetch_add(&g->refs, 1);

@@ -232,8 +232,9 @@ static int show_one(struct serving *s, const struct cat_version *v, json_t *item
 }
 
 /* NULL: the catalog does not know it, not even when it asks. */
-static const struct cat_version *find(struct api_req *q, struct cat_table **table,
-                                      const json_t *item, const char *tenant, const char *model)
+static const struct cat_version *version_find(struct api_req *q, struct cat_table **table,
+                                              const json_t *item, const char *tenant,
+                                              const char *model)
 {
     int64_t version = json_integer_value(json_object_get(item, "version"));
     const struct cat_version *v = cat_exact(*table, q->tenant, tenant, model, version);
@@ -259,20 +260,21 @@ static int show_traffic(struct api_req *q, json_t *model, struct sh_err *err)
     return SH_OK;
 }
 
-static int show(struct api_req *q, struct cat_table **table, json_t *j, struct sh_err *err)
+static int item_show(struct api_req *q, struct cat_table **table, json_t *j, struct sh_err *err)
 {
     json_t *versions = json_object_get(j, "versions"), *item;
     size_t i;
     int rc = SH_OK;
 
     if (!versions)
-        return show_one(q->api->serving, find(q, table, j, NULL, sh_json_text(j, "model")), j, err);
+        return show_one(q->api->serving, version_find(q, table, j, NULL, sh_json_text(j, "model")),
+                        j, err);
     json_array_foreach(versions, i, item)
     {
+        const char *tenant = sh_json_text(j, "tenant"), *model = sh_json_text(j, "name");
+
         if (!rc)
-            rc = show_one(q->api->serving,
-                          find(q, table, item, sh_json_text(j, "tenant"), sh_json_text(j, "name")),
-                          item, err);
+            rc = show_one(q->api->serving, version_find(q, table, item, tenant, model), item, err);
     }
     return rc ? rc : show_traffic(q, j, err);
 }
@@ -295,9 +297,13 @@ void serving_load_again(struct api_req *q, const json_t *j)
     size_t i;
 
     if (!versions)
-        load_again(q, find(q, &table, j, NULL, sh_json_text(j, "model")));
+        load_again(q, version_find(q, &table, j, NULL, sh_json_text(j, "model")));
     json_array_foreach(versions, i, item)
-        load_again(q, find(q, &table, item, sh_json_text(j, "tenant"), sh_json_text(j, "name")));
+    {
+        const char *tenant = sh_json_text(j, "tenant"), *model = sh_json_text(j, "name");
+
+        load_again(q, version_find(q, &table, item, tenant, model));
+    }
     catalog_put(table);
 }
 
@@ -312,11 +318,11 @@ int serving_show(struct api_req *q, json_t *j, struct sh_err *err)
         return SH_OK;
     table = catalog_get(q->api->catalog);
     if (!items)
-        rc = show(q, &table, j, err);
+        rc = item_show(q, &table, j, err);
     json_array_foreach(items, i, item)
     {
         if (!rc)
-            rc = show(q, &table, item, err);
+            rc = item_show(q, &table, item, err);
     }
     catalog_put(table);
     return rc;

@@ -88,7 +88,7 @@ void slo_counts_add(struct slo_counts *c, int64_t model_id, enum slo_outcome o, 
     pthread_mutex_unlock(&c->lock);
 }
 
-static json_t *row_of(const struct line *l)
+static json_t *line_row(const struct line *l)
 {
     json_t *bucket = json_array(), *count = json_array();
 
@@ -105,7 +105,7 @@ static json_t *row_of(const struct line *l)
 }
 
 /* Takes dirty lines, at most MAX_WRITE, and clears their marks. */
-static int take(struct slo_counts *c, json_t **out, struct sh_err *err)
+static int lines_take(struct slo_counts *c, json_t **out, struct sh_err *err)
 {
     json_t *rows = json_array();
     uint64_t dropped;
@@ -115,7 +115,7 @@ static int take(struct slo_counts *c, json_t **out, struct sh_err *err)
     for (size_t i = 0; !rc && i < c->n && json_array_size(rows) < MAX_WRITE; i++) {
         if (!c->lines[i].dirty)
             continue;
-        if (json_array_append_new(rows, row_of(&c->lines[i])))
+        if (json_array_append_new(rows, line_row(&c->lines[i])))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the counts of latency targets");
         else
             c->lines[i].dirty = false;
@@ -131,7 +131,7 @@ static int take(struct slo_counts *c, json_t **out, struct sh_err *err)
 }
 
 /* After a failure all is written anew; else minutes that are over and written are forgotten. */
-static void settle(struct slo_counts *c, bool failed, int64_t now_ms)
+static void lines_settle(struct slo_counts *c, bool failed, int64_t now_ms)
 {
     size_t n = 0;
 
@@ -155,7 +155,7 @@ int slo_counts_flush(struct slo_counts *c, struct db *db, int64_t now_ms, struct
         json_t *rows = NULL;
         char *text = NULL;
 
-        rc = take(c, &rows, err);
+        rc = lines_take(c, &rows, err);
         n = json_array_size(rows);
         if (!rc && n)
             rc = sh_json_dump(rows, &text, err);
@@ -164,7 +164,7 @@ int slo_counts_flush(struct slo_counts *c, struct db *db, int64_t now_ms, struct
         free(text);
         json_decref(rows);
     } while (!rc && n == MAX_WRITE);
-    settle(c, rc != SH_OK, now_ms);
+    lines_settle(c, rc != SH_OK, now_ms);
     if (!rc && now_ms - c->swept_ms >= SWEEP_MS) {
         rc = store_slo_sweep(db, err);
         c->swept_ms = now_ms;

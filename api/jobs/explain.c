@@ -91,7 +91,7 @@ static void add_start(json_t *o)
         json_object_set_new(o, "estimated_start", json_string(text));
 }
 
-static int answer(struct api_req *q, const struct explain *e, struct sh_err *err)
+static int explain_answer(struct api_req *q, const struct explain *e, struct sh_err *err)
 {
     const char *words = known(e->job), *wish = wished(e->job);
     json_t *o = NULL, *choices = NULL;
@@ -132,7 +132,7 @@ int jobs_explain(struct api_req *q, struct sh_err *err)
     int rc;
 
     if (e)
-        return answer(q, e, err);
+        return explain_answer(q, e, err);
     e = calloc(1, sizeof(*e));
     if (!e)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the request");
@@ -141,7 +141,7 @@ int jobs_explain(struct api_req *q, struct sh_err *err)
     if (rc)
         return rc;
     if (known(e->job))
-        return answer(q, e, err);
+        return explain_answer(q, e, err);
     e->ask.job = json_integer_value(json_object_get(e->job, "id"));
     e->ask.done = on_answer;
     e->ask.arg = q;

@@ -139,7 +139,7 @@ static int find_earlier(struct submit *s, json_t **out, struct sh_err *err)
                    json_integer_value(json_object_get(*out, "id")));
 }
 
-static int create(struct submit *s, json_t **out, struct sh_err *err)
+static int array_create(struct submit *s, json_t **out, struct sh_err *err)
 {
     char id[24];
     int rc = SH_OK;
@@ -157,7 +157,7 @@ static int create(struct submit *s, json_t **out, struct sh_err *err)
 }
 
 /* The grid is kept in the template: no job has such a field. */
-static json_t *row_of(const struct asked *a, size_t n)
+static json_t *array_row(const struct asked *a, size_t n)
 {
     json_t *template = json_copy(a->job);
     json_t *row;
@@ -176,7 +176,7 @@ static int submit_all(struct api_req *q, const struct asked *a, const struct arr
                       json_t **out, struct sh_err *err)
 {
     size_t n = spec->n_indices * spec->n_combinations;
-    json_t *bodies = json_array(), *row = row_of(a, n);
+    json_t *bodies = json_array(), *row = array_row(a, n);
     struct submit s = {0};
     int rc = bodies && row ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", n);
 
@@ -186,7 +186,7 @@ static int submit_all(struct api_req *q, const struct asked *a, const struct arr
         rc = fill_items(&s, a, spec, bodies, err);
     s.array = row;
     if (!rc)
-        rc = submit_once(&s, create, out, err);
+        rc = submit_once(&s, array_create, out, err);
     if (!rc && s.array_id)
         link_hint(q->api->link, "jobs");
     if (!rc && s.items->made == SUBMIT_EARLIER)

@@ -25,7 +25,7 @@ static json_t *result_of(const struct submit_item *x)
                      (json_int_t)x->id, "version", (json_int_t)x->version);
 }
 
-static int create(struct submit *s, json_t **out, struct sh_err *err)
+static int batch_create(struct submit *s, json_t **out, struct sh_err *err)
 {
     json_t *items = NULL;
     json_int_t created = 0, failed = 0;
@@ -78,7 +78,7 @@ int job_batches_create(struct api_req *q, struct sh_err *err)
         n_faults += json_array_size(x->faults.list);
     }
     if (!rc)
-        rc = submit_once(&s, create, &answer, err);
+        rc = submit_once(&s, batch_create, &answer, err);
     submit_fini(&s);
     if (rc)
         return rc;

@@ -55,7 +55,7 @@ static json_int_t id_of(const json_t *j)
     return json_integer_value(json_object_get(j, "id"));
 }
 
-static int create(struct submit *s, json_t **out, struct sh_err *err)
+static int job_create(struct submit *s, json_t **out, struct sh_err *err)
 {
     struct submit_item *x = s->items;
     int rc = x->err.rc ? SH_OK : submit_store(s, err);
@@ -81,7 +81,7 @@ int jobs_create(struct api_req *q, struct sh_err *err)
     if (!rc && s.items->err.rc)
         rc = sh_err_copy(err, &s.items->err);
     if (!rc)
-        rc = submit_once(&s, create, &job, err);
+        rc = submit_once(&s, job_create, &job, err);
     if (!rc && s.items->made == SUBMIT_MADE)
         link_hint(q->api->link, "jobs");
     if (!rc && s.items->made == SUBMIT_EARLIER)
@@ -94,7 +94,8 @@ int jobs_create(struct api_req *q, struct sh_err *err)
 }
 
 /* 409 with what is allowed instead. */
-static int refuse(struct api_req *q, const char *what, const json_t *job, struct sh_err *err)
+static int action_refused(struct api_req *q, const char *what, const json_t *job,
+                          struct sh_err *err)
 {
     char text[256];
     int rc = jobctl_choices(job, &q->reply.problem, err);
@@ -121,7 +122,7 @@ int jobs_control(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = jobs_named(q, &j, err);
     if (!rc && !n_changed && !jobctl_is_done(c, j))
-        rc = refuse(q, c->name, j, err);
+        rc = action_refused(q, c->name, j, err);
     if (rc) {
         json_decref(j);
         return rc;
@@ -141,7 +142,7 @@ static int refuse_patch(struct api_req *q, const char *match, struct sh_err *err
         rc = noun_refused(now, match, "job", q->params[0],
                           "the job would have more than 32 labels; remove some with null", err);
     else if (!rc)
-        rc = refuse(q, "a change", now, err);
+        rc = action_refused(q, "a change", now, err);
     json_decref(now);
     return rc;
 }

@@ -25,7 +25,7 @@ struct range {
     int64_t total; /* of the file */
 };
 
-static int take(struct range *r, int c, struct sh_buf *out, struct sh_err *err)
+static int range_take(struct range *r, int c, struct sh_buf *out, struct sh_err *err)
 {
     const char text = (char)c;
     bool in = r->total >= r->offset && r->total - r->offset < r->limit;
@@ -51,7 +51,7 @@ static int scan(FILE *f, struct range *r, struct sh_buf *out, struct sh_err *err
         if (c == EOF || ++n > MAX_FILE)
             rc = SH_FAIL(err, SH_E_IO, "the file of losses is damaged");
         else
-            rc = take(r, c, out, err);
+            rc = range_take(r, c, out, err);
         is_empty = false;
     }
     r->total += !is_empty; /* one more than commas */

@@ -162,7 +162,7 @@ static int find_all(struct submit *s, struct sh_err *err)
 
 /* ------------------------------------------------------------------ into the database */
 
-static json_t *row_of(const struct submit_item *x, size_t place)
+static json_t *item_row(const struct submit_item *x, size_t place)
 {
     const struct jobspec *s = &x->spec;
     json_t *labels = s->label_map ? json_incref((json_t *)s->label_map) : json_object();
@@ -248,7 +248,7 @@ static int rows_of(const struct submit *s, json_t **out, struct sh_err *err)
 
     for (size_t i = 0; ok && i < s->n; i++)
         if (!s->items[i].err.rc)
-            ok = json_array_append_new(rows, row_of(&s->items[i], i)) == 0;
+            ok = json_array_append_new(rows, item_row(&s->items[i], i)) == 0;
     *out = rows;
     return ok ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", s->n);
 }
@@ -289,7 +289,7 @@ struct making {
     json_t **out; /* reset at each try of the transaction */
 };
 
-static int make(void *arg, json_t **out, struct sh_err *err)
+static int submit_make(void *arg, json_t **out, struct sh_err *err)
 {
     const struct making *m = arg;
     int rc = find_all(m->s, err);
@@ -304,7 +304,7 @@ static int make_tx(struct db *db, const void *arg, struct sh_err *err)
     (void)db;
     json_decref(*m.out);
     *m.out = NULL;
-    return make(&m, m.out, err);
+    return submit_make(&m, m.out, err);
 }
 
 int submit_once(struct submit *s, submit_fn *fn, json_t **out, struct sh_err *err)
@@ -317,7 +317,7 @@ int submit_once(struct submit *s, submit_fn *fn, json_t **out, struct sh_err *er
     if (rc)
         return rc;
     if (idem.key[0])
-        return idem_run(s->q, &idem, make, &m, &s->q->reply.replayed, out, err);
+        return idem_run(s->q, &idem, submit_make, &m, &s->q->reply.replayed, out, err);
     /* One statement is a transaction by itself. */
     rc = s->n == 1 && !s->array ? make_tx(s->q->db, &m, err)
                                 : db_tx(s->q->db, "submit", make_tx, &m, err);

@@ -60,7 +60,7 @@ static void wake(struct stream *s)
     http_wake(s->q);
 }
 
-static void say(struct stream *s, const char *fmt, const char *a, const char *b)
+static void stream_say(struct stream *s, const char *fmt, const char *a, const char *b)
 {
     struct sh_err err = {0};
 
@@ -75,7 +75,7 @@ static void say(struct stream *s, const char *fmt, const char *a, const char *b)
     wake(s);
 }
 
-static struct stream *find(struct watch *w, const struct stream *at)
+static struct stream *stream_find(struct watch *w, const struct stream *at)
 {
     struct stream *s = w->all;
 
@@ -140,7 +140,7 @@ static void stream_close(void *owner)
     stream_free(s);
 }
 
-static int add(struct watch *w, struct stream *s, struct sh_err *err)
+static int stream_add(struct watch *w, struct stream *s, struct sh_err *err)
 {
     const struct api_conf *c = w->api->conf;
     int rc = SH_OK;
@@ -182,7 +182,7 @@ static int open_stream(struct watch *w, struct api_req *q, struct stream *s, str
     sh_buf_init(&s->buf, MAX_STREAM_BYTES);
     rc = sh_buf_append(&s->buf, HELLO, sizeof(HELLO) - 1, err);
     if (!rc)
-        rc = add(w, s, err);
+        rc = stream_add(w, s, err);
     if (rc) {
         stream_free(s);
         return rc;
@@ -250,7 +250,7 @@ static int collect_all(struct round *r, struct stream *s)
 }
 
 /* Those that have room for events. */
-static int collect(struct watch *w, struct round *r, struct sh_err *err)
+static int round_collect(struct watch *w, struct round *r, struct sh_err *err)
 {
     size_t n = 0;
 
@@ -280,7 +280,7 @@ static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
 {
     for (size_t i = 0; i < db_rows(res); i++) {
         size_t at = (size_t)db_i64(res, i, 0, 0) - 1;
-        struct stream *s = at < r->n ? find(w, r->who[at].s) : NULL;
+        struct stream *s = at < r->n ? stream_find(w, r->who[at].s) : NULL;
         int64_t id = db_i64(res, i, 1, 0);
 
         if (at < r->n)
@@ -288,7 +288,7 @@ static void hand_out(struct watch *w, struct round *r, const struct db_res *res)
         if (!s || s->job != r->asks[at].job || id <= s->after)
             continue; /* closed, and perhaps another one at its address */
         s->after = id;
-        say(s, "id: %s\nevent: state\ndata: %s\n\n", db_text(res, i, 1), db_text(res, i, 2));
+        stream_say(s, "id: %s\nevent: state\ndata: %s\n\n", db_text(res, i, 1), db_text(res, i, 2));
         if (db_bool(res, i, 3))
             s->ended = true;
     }
@@ -303,7 +303,7 @@ static void hand_out_all(struct watch *w, struct round *r, const struct db_res *
     for (size_t i = 0; i < db_rows(res); i++) {
         size_t at = (size_t)db_i64(res, i, 0, 0);
         struct store_place p = {db_i64(res, i, 1, 0), db_i64(res, i, 2, 0)};
-        struct stream *s = at < json_array_size(r->all_asks) ? find(w, r->all[at]) : NULL;
+        struct stream *s = at < json_array_size(r->all_asks) ? stream_find(w, r->all[at]) : NULL;
         const char *data = db_text(res, i, 3);
         char id[48];
 
@@ -315,15 +315,16 @@ static void hand_out_all(struct watch *w, struct round *r, const struct db_res *
         s->place = p;
         snprintf(id, sizeof(id), "%" PRId64 "-%" PRId64, p.xid, p.id);
         if (data)
-            say(s, "id: %s\nevent: state\ndata: %s\n\n", id, data);
+            stream_say(s, "id: %s\nevent: state\ndata: %s\n\n", id, data);
     }
 }
 
 /* A job that had ended when the stream was opened, and has nothing more to tell. */
-static void finish(struct watch *w, const struct round *r)
+static void round_finish(struct watch *w, const struct round *r)
 {
     for (size_t k = 0; k < r->n; k++) {
-        struct stream *s = r->who[k].is_final && !r->who[k].has_rows ? find(w, r->who[k].s) : NULL;
+        struct stream *s =
+            r->who[k].is_final && !r->who[k].has_rows ? stream_find(w, r->who[k].s) : NULL;
 
         if (s && s->job == r->asks[k].job && s->is_final && !s->ended) {
             s->ended = true;
@@ -338,7 +339,7 @@ static void ping(struct watch *w)
 
     for (struct stream *s = w->all; s; s = s->next)
         if (!s->ended && now - s->said_ns >= PING_NS && s->buf.len - s->sent <= MAX_UNREAD)
-            say(s, "%s%s", ": ping\n", "\n");
+            stream_say(s, "%s%s", ": ping\n", "\n");
 }
 
 static int round_once(struct watch *w, struct sh_err *err)
@@ -349,7 +350,7 @@ static int round_once(struct watch *w, struct sh_err *err)
 
     pthread_mutex_lock(&w->lock);
     w->is_due = false;
-    rc = collect(w, &r, err);
+    rc = round_collect(w, &r, err);
     pthread_mutex_unlock(&w->lock);
     if (!rc && r.n > 0)
         rc = store_job_watch(w->db, r.asks, r.n, &res, err);
@@ -358,7 +359,7 @@ static int round_once(struct watch *w, struct sh_err *err)
     pthread_mutex_lock(&w->lock);
     if (!rc && r.n > 0) {
         hand_out(w, &r, res);
-        finish(w, &r);
+        round_finish(w, &r);
     }
     if (!rc)
         hand_out_all(w, &r, of_all);
@@ -398,7 +399,7 @@ static void check_keys(struct watch *w)
         if (auth_check(w->api->auth, all[i].key, w->db, &who, NULL) != SH_E_UNAUTHENTICATED)
             continue;
         pthread_mutex_lock(&w->lock);
-        s = find(w, all[i].s);
+        s = stream_find(w, all[i].s);
         if (s && strcmp(s->q->h.authorization, all[i].key) == 0) {
             s->ended = true;
             wake(s);

@@ -122,8 +122,8 @@ static void drop_if_empty(struct slab *s, struct holder *h)
     free(h);
 }
 
-static int take(struct slab *s, struct holder *h, size_t len, struct range **out,
-                struct sh_err *err)
+static int slot_take(struct slab *s, struct holder *h, size_t len, struct range **out,
+                     struct sh_err *err)
 {
     struct range *r = s->first;
 
@@ -160,7 +160,7 @@ int slab_take(struct slab *s, const char *tenant, size_t bytes, struct slab_slot
                        s->share);
     pthread_mutex_lock(&s->lock);
     h = holder_of(s, tenant);
-    rc = h ? take(s, h, SH_ALIGN_UP(SH_MAX(bytes, 1u), SLAB_ALIGN), &r, err)
+    rc = h ? slot_take(s, h, SH_ALIGN_UP(SH_MAX(bytes, 1u), SLAB_ALIGN), &r, err)
            : SH_FAIL(err, SH_E_NOMEM, "could not allocate a payload slot");
     if (!rc) {
         r->slot.bytes = bytes;

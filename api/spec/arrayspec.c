@@ -98,7 +98,7 @@ static int fill_seed(json_t *job, int64_t index, struct sh_err *err)
 }
 
 /* Of a deep copy, which is the caller's own. */
-static int fill(json_t *job, int64_t number, int64_t seed, struct sh_err *err)
+static int job_fill(json_t *job, int64_t number, int64_t seed, struct sh_err *err)
 {
     char text[24];
     int rc;
@@ -125,7 +125,7 @@ int arrayspec_job_at(const struct arrayspec *a, const json_t *template, size_t p
     if (!rc && a->grid)
         rc = gridspec_apply(a->grid, place / a->n_indices, job, err);
     if (!rc)
-        rc = fill(job, arrayspec_number(a, place), a->indices[place % a->n_indices], err);
+        rc = job_fill(job, arrayspec_number(a, place), a->indices[place % a->n_indices], err);
     if (rc) {
         json_decref(job);
         job = NULL;

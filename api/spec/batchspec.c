@@ -177,8 +177,8 @@ static int find_sizes(const struct jobspec *s, const json_t *inputs, const json_
     return rc;
 }
 
-static int check_room(const struct jobspec *s, const json_t *version, const char *name,
-                      const json_t *dataset, struct sh_err *err)
+static int check_shape_room(const struct jobspec *s, const json_t *version, const char *name,
+                            const json_t *dataset, struct sh_err *err)
 {
     const json_t *outputs = json_object_get(version, "outputs");
     json_int_t n = json_integer_value(json_object_get(dataset, "n_samples"));
@@ -230,5 +230,5 @@ int batchspec_fits_dataset(const struct jobspec *s, const json_t *version, const
     }
     if (!rc && json_integer_value(json_object_get(dataset, "n_samples")) < 1)
         rc = SH_FAIL(err, SH_E_INVALID, "dataset \"%s\" has no samples", name);
-    return rc ? rc : check_room(s, version, name, dataset, err);
+    return rc ? rc : check_shape_room(s, version, name, dataset, err);
 }

@@ -66,7 +66,7 @@ bool jobctl_has_flag(const json_t *job, const char *flag)
     return false;
 }
 
-static void place_of(const json_t *job, char *out, size_t size)
+static void job_place(const json_t *job, char *out, size_t size)
 {
     const char *state = json_string_value(json_object_get(job, "state"));
 
@@ -90,7 +90,7 @@ bool jobctl_is_done(const struct jobctl *c, const json_t *job)
 {
     char place[48];
 
-    place_of(job, place, sizeof(place));
+    job_place(job, place, sizeof(place));
     return is_in(c->done, place);
 }
 
@@ -99,7 +99,7 @@ int jobctl_choices(const json_t *job, json_t **out, struct sh_err *err)
     json_t *allowed = json_array();
     char place[48];
 
-    place_of(job, place, sizeof(place));
+    job_place(job, place, sizeof(place));
     for (size_t i = 0; i < SH_ARRAY_LEN(ACTIONS); i++)
         for (size_t k = 0; k < ACTIONS[i].n_arrows; k++)
             if (strcmp(ACTIONS[i].arrows[k].from, place) == 0)

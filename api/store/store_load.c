@@ -95,7 +95,7 @@ struct wish {
     json_t **out; /* reset at each try of the transaction */
 };
 
-static int check_room(struct db *db, const char *const *params, struct sh_err *err)
+static int check_pin_room(struct db *db, const char *const *params, struct sh_err *err)
 {
     struct db_res *r = NULL;
     int64_t pool, limit, mine, all, kept;
@@ -142,7 +142,7 @@ static int wish_tx(struct db *db, const void *arg, struct sh_err *err)
     if (w->wish == STORE_PIN)
         rc = db_exec(db, &PIN_LOCK, NULL, NULL, err);
     if (!rc && w->wish == STORE_PIN)
-        rc = check_room(db, w->params, err);
+        rc = check_pin_room(db, w->params, err);
     return rc ? rc : store_one(db, &WISHES[w->wish], w->params, w->out, err);
 }
 

@@ -11,8 +11,8 @@
 #define MAX_COLS 24
 
 /* Adds the items of one tenant's list to all, each with the tenant's name. */
-static int gather(struct cli *c, const char *tenant, const char *url, size_t most, unsigned flags,
-                  json_t *all, struct sh_err *err)
+static int list_gather(struct cli *c, const char *tenant, const char *url, size_t most,
+                       unsigned flags, json_t *all, struct sh_err *err)
 {
     json_t *j = NULL, *item;
     char *before = c->conf->tenant;
@@ -61,12 +61,12 @@ int list_of_all_tenants(struct cli *c, const char *url, size_t most, unsigned fl
     int rc = SH_OK;
 
     if (c->conf->tenant && c->conf->tenant[0]) {
-        rc = gather(c, c->conf->tenant, url, most, flags, all, err);
+        rc = list_gather(c, c->conf->tenant, url, most, flags, all, err);
     } else if (rest_list(c, "/api/v1/tenants", REST_QUIET, &tenants, NULL) == SH_OK) {
         json_array_foreach(tenants, i, t)
         {
             if (!rc && i < MAX_TENANTS)
-                rc = gather(c, sh_json_text(t, "name"), url, most, flags, all, err);
+                rc = list_gather(c, sh_json_text(t, "name"), url, most, flags, all, err);
         }
     } else { /* a tenant's key sees its own */
         json_decref(all);

@@ -33,7 +33,7 @@ struct line {
     bool is_head;
 };
 
-static void copy(char out[static NAME_MAX_BYTES], const char *s, size_t n)
+static void copy_trimmed(char out[static NAME_MAX_BYTES], const char *s, size_t n)
 {
     while (n > 0 && isspace((unsigned char)*s)) {
         s++;
@@ -60,11 +60,12 @@ static bool next_line(const char **at, struct line *l)
         lead++;
     l->is_head = p[lead] == '[' && memchr(p, ']', n);
     if (l->is_head)
-        copy(l->section, p + lead + 1, (size_t)((const char *)memchr(p, ']', n) - p) - lead - 1);
+        copy_trimmed(l->section, p + lead + 1,
+                     (size_t)((const char *)memchr(p, ']', n) - p) - lead - 1);
     eq = memchr(p, '=', n);
     if (l->is_head || !eq || p[lead] == '#')
         return true;
-    copy(l->name, p, (size_t)(eq - p));
+    copy_trimmed(l->name, p, (size_t)(eq - p));
     l->value = eq + 1;
     l->value_len = n - (size_t)(eq + 1 - p);
     while (l->value_len > 0 && isspace((unsigned char)*l->value)) {
@@ -148,7 +149,7 @@ static int write_config(struct cli *c, const char *text, struct sh_err *err)
     return rc;
 }
 
-static int apply(char **text, const struct edit *e, struct sh_err *err)
+static int edit_apply(char **text, const struct edit *e, struct sh_err *err)
 {
     struct sh_buf b;
     int rc;
@@ -197,7 +198,7 @@ static json_t *profiles_of(const struct cli_table *t, const char *text)
         } else if (l.section[0]) {
             add_field(t, last, &l);
         } else if (strcmp(l.name, "profile") == 0) {
-            copy(current, l.value, l.value_len);
+            copy_trimmed(current, l.value, l.value_len);
         }
     }
     return all;
@@ -329,7 +330,7 @@ static int set_field(struct cli *c, char *word, char **text, struct sh_err *err)
     rc = field_value(word, eq + 1, &value, err);
     e.value = eq[1] ? value : NULL;
     if (!rc)
-        rc = apply(text, &e, err);
+        rc = edit_apply(text, &e, err);
     free(value);
     return rc;
 }
@@ -357,7 +358,7 @@ static int set_current(char **text, const char *name, struct sh_err *err)
 {
     const struct edit none = {.section = "", .name = "profile"};
     char *all;
-    int rc = apply(text, &none, err);
+    int rc = edit_apply(text, &none, err);
 
     if (rc || !name)
         return rc;
@@ -412,7 +413,7 @@ int config_delete(struct cli *c, struct sh_err *err)
     if (!rc && json_is_true(json_object_get(find_profile(all, c->args[0]), "current")))
         rc = set_current(&text, NULL, err);
     if (!rc)
-        rc = apply(&text, &gone, err);
+        rc = edit_apply(&text, &gone, err);
     if (!rc)
         rc = write_config(c, text, err);
     if (!rc)

@@ -107,7 +107,7 @@ static ssize_t on_read(void *out, size_t n, void *arg)
 }
 
 /* From s->from on. A failure is one of the connection; what the server says is in r. */
-static int put(struct upload *s, struct sh_http_reply *r, struct sh_err *err)
+static int upload_put(struct upload *s, struct sh_http_reply *r, struct sh_err *err)
 {
     char range[96], *full = NULL;
     struct sh_http_req q = {.method = "PUT",
@@ -204,7 +204,7 @@ static int send_all(struct upload *s, struct sh_http_reply *r, json_t **whole, s
 
     for (;;) {
         struct sh_err one = {0};
-        int rc = put(s, r, &one);
+        int rc = upload_put(s, r, &one);
         /* Its first connection is not yet gone; or all of it is there, and cannot be taken now. */
         bool busy = !rc && (s->from || s->done == s->cargo.bytes) && r->status == 503;
 

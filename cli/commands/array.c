@@ -101,7 +101,7 @@ static bool has_ended(const json_t *array)
     return n_in(array, WAITING) + n_in(array, RUNNING) == 0;
 }
 
-static void show(struct progress *bar, const json_t *array)
+static void array_show(struct progress *bar, const json_t *array)
 {
     double n = json_number_value(json_object_get(array, "jobs"));
     json_int_t waiting = n_in(array, WAITING), running = n_in(array, RUNNING);
@@ -135,7 +135,7 @@ static json_t *first_waiting(struct cli *c, const json_t *array)
 static int wait_and_report(struct cli *c, const char *id, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
-    const struct job_end e = {path, "array", id, has_ended, show, first_waiting, LOOK_MS};
+    const struct job_end e = {path, "array", id, has_ended, array_show, first_waiting, LOOK_MS};
     json_t *j = NULL;
     json_int_t failed, n;
     int rc = array_path(c, path, id, NULL, err);

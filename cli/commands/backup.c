@@ -253,7 +253,7 @@ static int open_out(struct job *j, const char *file, struct sh_err *err)
 }
 
 /* Before hours of writing, not behind them. */
-static int check_room(struct job *j, struct sh_err *err)
+static int backup_check_room(struct job *j, struct sh_err *err)
 {
     struct statvfs v;
     uint64_t want = j->set.bytes + j->set.files * 1024 + HEAD_BYTES, have;
@@ -312,7 +312,7 @@ static int write_file(struct job *j, const char *file, struct sh_err *err)
 
     tar_init(&t, j->out, on_moved, j);
     if (!rc)
-        rc = check_room(j, err);
+        rc = backup_check_room(j, err);
     if (!rc)
         rc = write_head(j, &t, err);
     if (!rc)

@@ -51,9 +51,9 @@ int batch_refuse(struct cli *c, struct sh_err *err)
 }
 
 /* Calls add() for each piece between commas. */
-static int each(struct cli *c, const char *list, json_t *to,
-                int (*add)(struct cli *c, char *piece, json_t *to, struct sh_err *err),
-                struct sh_err *err)
+static int each_piece(struct cli *c, const char *list, json_t *to,
+                      int (*add)(struct cli *c, char *piece, json_t *to, struct sh_err *err),
+                      struct sh_err *err)
 {
     char *text = NULL, *rest;
     int rc =
@@ -94,9 +94,9 @@ int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err)
     int rc = refuse_training(c, err);
 
     if (!rc && map)
-        rc = each(c, c->conf->map, map, add_pair, err);
+        rc = each_piece(c, c->conf->map, map, add_pair, err);
     if (!rc && keep)
-        rc = each(c, c->conf->keep, keep, add_name, err);
+        rc = each_piece(c, c->conf->keep, keep, add_name, err);
     if (!rc && ((map && json_object_set(spec, "inputs", map)) ||
                 (keep && json_object_set(spec, "outputs", keep))))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");

@@ -135,7 +135,7 @@ static int listen_once(struct follow *f, const char *path, bool *more, struct sh
     return rc;
 }
 
-static int follow(struct cli *c, const char *path, bool of_all, struct sh_err *err)
+static int events_follow(struct cli *c, const char *path, bool of_all, struct sh_err *err)
 {
     struct follow f = {.c = c, .of_all = of_all};
     bool more = true;
@@ -176,7 +176,7 @@ static int events_of_all(struct cli *c, struct sh_err *err)
     rc = rest_query("/api/v1/events", &url, err, "state", f->state, "queue", f->queue, "label",
                     f->job_labels, "from", f->from, "limit", since || goes_on ? NULL : last, NULL);
     if (!rc && goes_on)
-        rc = follow(c, url, true, err);
+        rc = events_follow(c, url, true, err);
     else if (!rc && since)
         rc = rest_list(c, url, REST_TENANT, &j, err);
     else if (!rc)
@@ -200,7 +200,7 @@ int job_events(struct cli *c, struct sh_err *err)
         return events_of_all(c, err);
     rc = job_path(c, path, c->args[0], "events", err);
     if (!rc && (c->conf->follow || c->conf->watch))
-        return follow(c, path, false, err);
+        return events_follow(c, path, false, err);
     if (!rc)
         rc = rest_list(c, path, REST_TENANT, &list, err);
     json_array_foreach(list, i, e)

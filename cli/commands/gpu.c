@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static double number(const json_t *o, const char *name)
+static double field_number(const json_t *o, const char *name)
 {
     return json_number_value(json_object_get(o, name));
 }
@@ -29,13 +29,13 @@ static void add_now(json_t *gpu)
     if (run)
         n = (size_t)snprintf(text, sizeof(text), "%.64s/%.64s:%.0f x%.0f",
                              sh_json_text(run, "tenant"), sh_json_text(run, "model"),
-                             number(run, "version"), number(run, "batch"));
+                             field_number(run, "version"), field_number(run, "batch"));
     if (json_array_size(runs) > 1)
         n += (size_t)snprintf(text + n, sizeof(text) - n, " +%zu", json_array_size(runs) - 1);
     if (json_is_object(job))
         snprintf(text + n, sizeof(text) - n, "%sjob %.0f %s %.0f/%.0f", n ? ", " : "",
-                 number(job, "id"), sh_json_text(job, "state"), number(job, "step"),
-                 number(job, "steps"));
+                 field_number(job, "id"), sh_json_text(job, "state"), field_number(job, "step"),
+                 field_number(job, "steps"));
     set_text(gpu, "now", text);
 }
 
@@ -44,9 +44,9 @@ static void add_memory(json_t *gpu)
     const json_t *pool = json_object_get(gpu, "pool");
     char used[32] = "-", of[32], text[80];
 
-    out_bytes(number(gpu, "pool_bytes"), of, sizeof(of));
+    out_bytes(field_number(gpu, "pool_bytes"), of, sizeof(of));
     if (json_is_object(pool))
-        out_bytes(number(pool, "used_bytes"), used, sizeof(used));
+        out_bytes(field_number(pool, "used_bytes"), used, sizeof(used));
     snprintf(text, sizeof(text), "%s / %s", used, of);
     set_text(gpu, "used", text);
 }
@@ -57,8 +57,8 @@ static void add_host(json_t *gpu)
     char used[32], limit[32], text[80] = "";
 
     if (json_is_object(host)) {
-        out_bytes(number(host, "used_bytes"), used, sizeof(used));
-        out_bytes(number(host, "limit_bytes"), limit, sizeof(limit));
+        out_bytes(field_number(host, "used_bytes"), used, sizeof(used));
+        out_bytes(field_number(host, "limit_bytes"), limit, sizeof(limit));
         snprintf(text, sizeof(text), "%s / %s", used, limit);
     }
     set_text(gpu, "models_host", text);
@@ -70,8 +70,8 @@ static void add_busy(json_t *gpu)
     char text[64] = "";
 
     if (json_is_object(busy))
-        snprintf(text, sizeof(text), "%.0f%% + %.0f%%", 100 * number(busy, "requests"),
-                 100 * number(busy, "jobs"));
+        snprintf(text, sizeof(text), "%.0f%% + %.0f%%", 100 * field_number(busy, "requests"),
+                 100 * field_number(busy, "jobs"));
     set_text(gpu, "parts", text);
 }
 
@@ -79,8 +79,8 @@ static void add_link(json_t *gpu)
 {
     char text[32] = "";
 
-    if (number(gpu, "link_bytes_per_s") > 0)
-        snprintf(text, sizeof(text), "%.1f GB/s", number(gpu, "link_bytes_per_s") / 1e9);
+    if (field_number(gpu, "link_bytes_per_s") > 0)
+        snprintf(text, sizeof(text), "%.1f GB/s", field_number(gpu, "link_bytes_per_s") / 1e9);
     set_text(gpu, "link", text);
 }
 

@@ -408,7 +408,7 @@ static void print_text(const struct load *l, const double *sorted, int64_t right
                (double)l->n_ms / (seconds > 0 ? seconds : 1));
 }
 
-static int report(struct load *l, struct sh_err *err)
+static int load_report(struct load *l, struct sh_err *err)
 {
     const char *file = l->c->conf->outputs;
     double *sorted = NULL;
@@ -455,7 +455,7 @@ int infer_main(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = send_all(l, err);
     if (!rc)
-        rc = report(l, err);
+        rc = load_report(l, err);
     tensors_fini(&l->in);
     tensors_fini(&l->out);
     sh_buf_fini(&l->body);

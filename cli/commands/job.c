@@ -50,7 +50,7 @@ bool job_waits(const json_t *job)
 
 /* ---------------------------------------------------------------- lists */
 
-static int rank(const json_t *j)
+static int job_rank(const json_t *j)
 {
     static const char *const ORDER[] = {"COMPLETING", "RUNNING",   "STARTING", "CANCELLING",
                                         "PREEMPTED",  "SUSPENDED", "QUEUED",   "HELD"};
@@ -67,8 +67,8 @@ static bool goes_before(const json_t *a, const json_t *b)
     json_int_t pb = json_integer_value(json_object_get(b, "priority"));
     int ended = strcmp(sh_json_text(a, "finished_at"), sh_json_text(b, "finished_at"));
 
-    if (rank(a) != rank(b))
-        return rank(a) < rank(b);
+    if (job_rank(a) != job_rank(b))
+        return job_rank(a) < job_rank(b);
     if (job_is_final(sh_json_text(a, "state")) && ended != 0)
         return ended > 0;
     return pa != pb ? pa > pb
@@ -76,7 +76,7 @@ static bool goes_before(const json_t *a, const json_t *b)
                           json_integer_value(json_object_get(b, "id"));
 }
 
-static int compare(const void *a, const void *b)
+static int job_compare(const void *a, const void *b)
 {
     const json_t *x = *(json_t *const *)a, *y = *(json_t *const *)b;
 
@@ -91,7 +91,7 @@ void job_sort(json_t *jobs)
     for (size_t i = 0; list && i < n; i++)
         list[i] = json_incref(json_array_get(jobs, i));
     if (list)
-        qsort(list, n, sizeof(json_t *), compare);
+        qsort(list, n, sizeof(json_t *), job_compare);
     for (size_t i = 0; list && i < n; i++)
         json_array_set_new(jobs, i, list[i]);
     free(list);

@@ -96,7 +96,7 @@ static int print(struct logs *l, const char *text, size_t n, int64_t at, struct 
     return l->last ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not keep a line of the log");
 }
 
-static int look(struct logs *l, struct sh_err *err)
+static int logs_look(struct logs *l, struct sh_err *err)
 {
     struct sh_http_reply r = {0};
     struct sh_err one = {0};
@@ -127,10 +127,10 @@ static int round_of(struct logs *l, const char *job, bool *has_ended, struct sh_
 
     *has_ended = job_is_final(sh_json_text(j, "state"));
     json_decref(j);
-    return rc ? rc : look(l, err);
+    return rc ? rc : logs_look(l, err);
 }
 
-static int follow(struct logs *l, struct sh_err *err)
+static int logs_follow(struct logs *l, struct sh_err *err)
 {
     char job[REST_PATH_MAX];
     int64_t seen_ns = 0;
@@ -163,7 +163,7 @@ int job_logs(struct cli *c, struct sh_err *err)
     if (!rc)
         rc = rest_with_tenant(c, path, &l.path, err);
     if (!rc)
-        rc = c->conf->follow ? follow(&l, err) : look(&l, err);
+        rc = c->conf->follow ? logs_follow(&l, err) : logs_look(&l, err);
     free(l.path);
     free(l.last);
     return rc;

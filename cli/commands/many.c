@@ -98,7 +98,7 @@ struct sent {
 };
 
 /* The next batch: as many jobs from `first` on as one request takes. */
-static int take(json_t *jobs, size_t first, json_t **out, struct sh_err *err)
+static int take_batch(json_t *jobs, size_t first, json_t **out, struct sh_err *err)
 {
     json_t *batch = json_array();
     size_t bytes = 0;
@@ -229,7 +229,7 @@ int jobs_submit_file(struct cli *c, struct sh_err *err)
     while (!rc && !one.rc && done < json_array_size(jobs)) {
         json_t *batch = NULL;
 
-        rc = take(jobs, done, &batch, err);
+        rc = take_batch(jobs, done, &batch, err);
         if (!rc && !send_batch(c, batch, &s, &one))
             done += json_array_size(batch);
         json_decref(batch);

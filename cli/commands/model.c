@@ -486,8 +486,8 @@ static int check_files(struct cli *c, const char *file, struct sh_err *err)
     return rc ? rc : upload_check(c->conf->weights, SH_FILE_SAFETENSORS, err);
 }
 
-static int push(struct cli *c, const char *model, const char *file, json_t **out,
-                struct sh_err *err)
+static int version_push(struct cli *c, const char *model, const char *file, json_t **out,
+                        struct sh_err *err)
 {
     char owner[REST_PATH_MAX];
     char path[REST_PATH_MAX];
@@ -564,7 +564,7 @@ int model_push(struct cli *c, struct sh_err *err)
 {
     json_t *j = NULL;
     char bytes[32];
-    int rc = push(c, c->args[0], c->args[1], &j, err);
+    int rc = version_push(c, c->args[0], c->args[1], &j, err);
 
     out_bytes(json_number_value(json_object_get(j, "bytes")), bytes, sizeof(bytes));
     if (!rc && c->output == OUTPUT_DATA)

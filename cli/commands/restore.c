@@ -140,7 +140,7 @@ static int read_head(struct job *j, struct sh_err *err)
     return rc;
 }
 
-static int check_room(const struct job *j, struct sh_err *err)
+static int restore_check_room(const struct job *j, struct sh_err *err)
 {
     uint64_t want = j->bytes + (j->url ? 0 : j->database_bytes), have;
     struct statvfs v;
@@ -378,7 +378,7 @@ static int restore(struct job *j, const char *file, struct sh_err *err)
     if (!rc)
         rc = make_tmp(j, err);
     if (!rc)
-        rc = check_room(j, err);
+        rc = restore_check_room(j, err);
     if (!rc)
         rc = unpack(j, err);
     if (!rc)

@@ -80,7 +80,7 @@ static int fetch(struct download *d, struct sh_err *err)
     }
 }
 
-static int check(struct download *d, const char *part, struct sh_err *err)
+static int download_check(struct download *d, const char *part, struct sh_err *err)
 {
     uint8_t sha[SH_SHA256_BYTES];
     char hex[SH_SHA256_HEX];
@@ -115,7 +115,7 @@ static int save(struct download *d, const char *out, struct sh_err *err)
     progress_begin(d->c, &d->bar);
     rc = fetch(d, err);
     if (!rc)
-        rc = check(d, part, err);
+        rc = download_check(d, part, err);
     progress_end(&d->bar);
     if (!rc && (fsync(d->fd) || rename(part, out)))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not write \"%s\": %m", out);

@@ -124,7 +124,7 @@ static void count_in(json_t *row, const char *or_more)
 /* Of the members of an array those that stand alike are one row, unless an executor has them: a
  * hundred that were cancelled hide the one that has failed. or_more: "+" if there may be others.
  * TAKES jobs. OWNED; NULL without memory. */
-static json_t *fold(json_t *jobs, const char *or_more)
+static json_t *fold_jobs(json_t *jobs, const char *or_more)
 {
     json_t *rows = json_array(), *firsts = json_object(), *j;
     size_t i;
@@ -152,7 +152,7 @@ static json_t *fold(json_t *jobs, const char *or_more)
 }
 
 /* Removes the rows from there on. How many jobs they were. */
-static size_t cut(json_t *rows, size_t from)
+static size_t cut_rows(json_t *rows, size_t from)
 {
     size_t n = 0;
 
@@ -204,13 +204,13 @@ static json_t *get_jobs(struct cli *c, bool for_people, struct left_out *left, s
     job_sort(live);
     job_sort(ended);
     if (for_people) {
-        live = fold(live, "");
-        ended = fold(ended, left->or_more ? "+" : "");
+        live = fold_jobs(live, "");
+        ended = fold_jobs(ended, left->or_more ? "+" : "");
         while (placed < json_array_size(live) && !job_waits(json_array_get(live, placed)))
             placed++;
-        left->waiting = cut(live, placed + FIRST_WAITING);
+        left->waiting = cut_rows(live, placed + FIRST_WAITING);
     }
-    left->ended = cut(ended, LAST_ENDED);
+    left->ended = cut_rows(ended, LAST_ENDED);
     json_array_extend(live, ended);
     json_decref(ended);
     return live;

@@ -99,7 +99,7 @@ struct wait {
 };
 
 /* What the supervisor says; fraction of processes that are there. */
-static double look(struct wait *w)
+static double wait_look(struct wait *w)
 {
     json_t *system = NULL, *p;
     size_t i, n_there = 0;
@@ -129,7 +129,7 @@ static int wait_ready(struct cli *c, struct wait *w, pid_t supervisor, struct sh
 
     c->own_key = true; /* one in the environment may be another system's, or may not look */
     while (sh_clock_ns() < end) {
-        double there = look(w);
+        double there = wait_look(w);
         bool ready = there >= 1 && answers_ready(w->http);
 
         if (ready && executors_up(c) >= c->conf->executors)

@@ -100,7 +100,7 @@ static int stem(const char *path, char **out, struct sh_err *err)
                        from);
 }
 
-static int add_file(struct arrays *a, const char *file, struct sh_err *err)
+static int arrays_add_file(struct arrays *a, const char *file, struct sh_err *err)
 {
     const char *eq = access(file, F_OK) == 0 ? NULL : strchr(file, '=');
     struct array x = {.fd = -1};
@@ -160,7 +160,7 @@ static int find_all(struct arrays *a, char **files, size_t n, struct sh_err *err
             return rc;
     }
     for (size_t i = 0; !rc && i < n; i++)
-        rc = add_file(a, files[i], err);
+        rc = arrays_add_file(a, files[i], err);
     return rc;
 }
 

@@ -88,7 +88,7 @@ static int add_part(struct cargo *c, char *path, char *text, int64_t bytes, stru
     return SH_OK;
 }
 
-static int add_file(struct cargo *c, const char *path, int64_t *bytes, struct sh_err *err)
+static int cargo_add_file(struct cargo *c, const char *path, int64_t *bytes, struct sh_err *err)
 {
     char *copy = NULL;
     int fd = -1, rc = user_file_open(path, &fd, bytes, err);
@@ -119,7 +119,7 @@ static int pack(struct cargo *c, const char *path, const char *name, struct sh_e
                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
 
     if (!rc)
-        rc = add_file(c, path, &bytes, err);
+        rc = cargo_add_file(c, path, &bytes, err);
     if (!rc)
         rc = ustar_write(name, (uint64_t)bytes, 0, c->parts[at].text, err);
     return rc ? rc : add_zeros(c, (int64_t)ustar_padded((uint64_t)bytes) - bytes, err);
@@ -204,7 +204,7 @@ int cargo_file(const char *file, struct cargo *out, struct sh_err *err)
     int64_t bytes;
 
     *out = (struct cargo){.fd = -1};
-    return add_file(out, file, &bytes, err);
+    return cargo_add_file(out, file, &bytes, err);
 }
 
 int cargo_open(const char *file, const char *weights, struct cargo *out, struct sh_err *err)

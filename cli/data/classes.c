@@ -306,7 +306,7 @@ static int find_size(struct reading *r, struct sh_err *err)
 
 /* ---------------------------------------------------------------- the file */
 
-static void describe(const struct reading *r, size_t n, struct sh_st_tensor out[static 2])
+static void classes_describe(const struct reading *r, size_t n, struct sh_st_tensor out[static 2])
 {
     const int64_t h = (int64_t)r->height, w = (int64_t)r->width, c = (int64_t)r->plan->channels;
     const int64_t first[] = {(int64_t)n, c, h, w}, last[] = {(int64_t)n, h, w, c};
@@ -379,7 +379,7 @@ static int make_file(struct cli *c, struct reading *r, struct classes_told *told
                    : SH_FAIL(err, SH_E_INVALID, "the name of a class in \"%s\" is no UTF-8 text",
                              r->folder);
 
-    describe(r, r->n, t);
+    classes_describe(r, r->n, t);
     if (!rc)
         rc = setfile_new(c->conf->tmp_dir, t, 2, meta, r->file, err);
     if (!rc)
@@ -388,7 +388,7 @@ static int make_file(struct cli *c, struct reading *r, struct classes_told *told
         rc = close_holes(r, &n, err);
     if (!rc)
         rc = put_labels(r, n, err);
-    describe(r, n, t);
+    classes_describe(r, n, t);
     if (!rc)
         rc = setfile_end(r->file, t, 2, meta, err);
     *told = (struct classes_told){.n_samples = n,

@@ -28,7 +28,7 @@ static void skip_blanks(struct header *h)
     h->p += strspn(h->p, " \t\n");
 }
 
-static bool take(struct header *h, char c)
+static bool header_take(struct header *h, char c)
 {
     skip_blanks(h);
     if (*h->p != c)
@@ -68,9 +68,9 @@ static bool take_text(struct header *h, char *out, size_t size)
 /* (2, 3), (2,) or () */
 static bool take_shape(struct header *h)
 {
-    if (!take(h, '('))
+    if (!header_take(h, '('))
         return false;
-    while (!take(h, ')')) {
+    while (!header_take(h, ')')) {
         char digits[16];
         size_t n;
 
@@ -86,8 +86,8 @@ static bool take_shape(struct header *h)
                          NULL))
             return false;
         h->rank++;
-        if (!take(h, ',')) {
-            if (!take(h, ')'))
+        if (!header_take(h, ',')) {
+            if (!header_take(h, ')'))
                 return false;
             break;
         }
@@ -100,7 +100,7 @@ static bool take_member(struct header *h)
 {
     char key[24];
 
-    if (!take_text(h, key, sizeof(key)) || !take(h, ':'))
+    if (!take_text(h, key, sizeof(key)) || !header_take(h, ':'))
         return false;
     if (strcmp(key, "descr") == 0 && !h->has_descr) {
         skip_blanks(h);
@@ -117,16 +117,16 @@ static bool take_member(struct header *h)
     return strcmp(key, "shape") == 0 && !h->has_shape && take_shape(h);
 }
 
-static bool parse(struct header *h)
+static bool header_parse(struct header *h)
 {
-    if (!take(h, '{'))
+    if (!header_take(h, '{'))
         return false;
-    while (!take(h, '}')) {
+    while (!header_take(h, '}')) {
         if (!take_member(h))
             return false;
         if (strcmp(h->descr, "a table") == 0)
             return true; /* what follows is not looked at: it is refused */
-        if (!take(h, ',') && *(h->p + strspn(h->p, " \t\n")) != '}')
+        if (!header_take(h, ',') && *(h->p + strspn(h->p, " \t\n")) != '}')
             return false;
     }
     skip_blanks(h);
@@ -148,7 +148,7 @@ static enum sh_dtype type_of(const char *descr)
     return SH_N_DTYPES;
 }
 
-static int check(const char *path, const struct header *h, struct sh_err *err)
+static int header_check(const char *path, const struct header *h, struct sh_err *err)
 {
     if (h->descr[0] == '>')
         return SH_FAIL(
@@ -198,8 +198,9 @@ static int read_header(int fd, const char *path, struct header *h, char *text, u
     text[len] = '\0';
     *at += len;
     *h = (struct header){.p = text};
-    return parse(h) ? check(path, h, err)
-                    : SH_FAIL(err, SH_E_INVALID, "\"%s\" has a header that is not NumPy's", path);
+    return header_parse(h)
+               ? header_check(path, h, err)
+               : SH_FAIL(err, SH_E_INVALID, "\"%s\" has a header that is not NumPy's", path);
 }
 
 int npy_find(int fd, const char *path, uint64_t from, int64_t file_bytes, struct tensor *out,

@@ -13,7 +13,7 @@
 
 #define CHUNK ((size_t)1 << 20)
 
-static int check_room(const char *dir, uint64_t bytes, struct sh_err *err)
+static int setfile_check_room(const char *dir, uint64_t bytes, struct sh_err *err)
 {
     struct statvfs fs;
 
@@ -31,7 +31,7 @@ static int check_room(const char *dir, uint64_t bytes, struct sh_err *err)
 int setfile_temp(const char *dir, uint64_t bytes, int *fd, struct sh_err *err)
 {
     char *name = NULL;
-    int rc = check_room(dir, bytes, err);
+    int rc = setfile_check_room(dir, bytes, err);
 
     *fd = -1;
     if (!rc)

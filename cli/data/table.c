@@ -225,7 +225,7 @@ static int check_labels(const struct table *t, struct sh_err *err)
 }
 
 /* Where the class is in the list, or would be. */
-static size_t place_of(const struct table *t, const char *name, bool *is_there)
+static size_t class_place(const struct table *t, const char *name, bool *is_there)
 {
     size_t from = 0, to = t->n_classes;
 
@@ -244,7 +244,7 @@ static size_t place_of(const struct table *t, const char *name, bool *is_there)
 static int note_class(struct table *t, int64_t line, size_t i, void *arg, struct sh_err *err)
 {
     bool is_there = true;
-    size_t at = i == t->column ? place_of(t, t->value, &is_there) : 0;
+    size_t at = i == t->column ? class_place(t, t->value, &is_there) : 0;
     char *name = NULL;
     int rc;
 
@@ -284,7 +284,7 @@ static int put_label(struct table *t, const struct writing *w, struct sh_err *er
     else if (t->all_whole)
         is_known = sh_parse_i64(t->value, INT64_MIN, INT64_MAX, "label", &whole, NULL) == SH_OK;
     else
-        whole = (int64_t)place_of(t, t->value, &is_known);
+        whole = (int64_t)class_place(t, t->value, &is_known);
     if (!is_known)
         return SH_FAIL(err, SH_E_INVALID, "\"%s\" changes while it is read", t->path);
     v = (float)number;
@@ -314,7 +314,7 @@ static int write_value(struct table *t, int64_t line, size_t i, void *arg, struc
 
 /* ---------------------------------------------------------------- the file */
 
-static void describe(const struct table *t, struct sh_st_tensor out[static 2])
+static void table_describe(const struct table *t, struct sh_st_tensor out[static 2])
 {
     const size_t n = (size_t)t->rows, wide = t->n - 1;
     const bool is_class = t->all_whole || !t->all_numbers;
@@ -352,7 +352,7 @@ static int write_file(struct cli *c, struct table *t, struct setfile *out, struc
     int rc =
         names ? SH_OK : SH_FAIL(err, SH_E_INVALID, "a label of \"%s\" is no UTF-8 text", t->path);
 
-    describe(t, x);
+    table_describe(t, x);
     w.labels = x[0].bytes;
     if (!rc && !w.row)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a row");

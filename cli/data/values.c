@@ -45,7 +45,7 @@ static int allocate(struct filling *f, const char *name, struct sh_err *err)
     return t->own ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes", bytes);
 }
 
-static int put(struct filling *f, const json_t *v, const char *name, struct sh_err *err)
+static int filling_put(struct filling *f, const json_t *v, const char *name, struct sh_err *err)
 {
     enum sh_dtype t = f->t->dtype;
     bool ok = json_is_integer(v) ? number_put_int(t, f->t->own, f->at, json_integer_value(v))
@@ -60,8 +60,8 @@ static int put(struct filling *f, const json_t *v, const char *name, struct sh_e
 }
 
 /* axis: of the lists that v stands among; is_flat: one list of all, whatever the shape. */
-static int fill(struct filling *f, const json_t *v, size_t axis, bool is_flat, const char *name,
-                struct sh_err *err)
+static int filling_fill(struct filling *f, const json_t *v, size_t axis, bool is_flat,
+                        const char *name, struct sh_err *err)
 {
     const json_t *x;
     size_t i;
@@ -79,14 +79,15 @@ static int fill(struct filling *f, const json_t *v, size_t axis, bool is_flat, c
         if (is_list != (!is_flat && axis + 1 < f->t->rank))
             rc = SH_FAIL(err, SH_E_INVALID, "\"%.100s\" has numbers and lists side by side", name);
         else
-            rc = is_list ? fill(f, x, axis + 1, false, name, err) : put(f, x, name, err);
+            rc = is_list ? filling_fill(f, x, axis + 1, false, name, err)
+                         : filling_put(f, x, name, err);
     }
     return rc;
 }
 
 /* shape: as the body of a request has it, for a flat list; NULL: that of the nested lists. */
-static int add(struct tensors *t, const json_t *w, const json_t *v, const json_t *shape,
-               struct sh_err *err)
+static int values_add(struct tensors *t, const json_t *w, const json_t *v, const json_t *shape,
+                      struct sh_err *err)
 {
     const char *name = sh_json_text(w, "name");
     struct tensor x = {.dtype = sh_dtype_from_v2(sh_json_text(w, "datatype"))};
@@ -112,7 +113,7 @@ static int add(struct tensors *t, const json_t *w, const json_t *v, const json_t
         rc = SH_FAIL(err, SH_E_INVALID, "\"%.100s\" has %zu numbers, its shape wants %zu", name,
                      json_array_size(v), f.n);
     if (!rc)
-        rc = fill(&f, v, 0, is_flat, name, err);
+        rc = filling_fill(&f, v, 0, is_flat, name, err);
     if (!rc)
         return tensors_add(t, w, &x, err);
     free(x.own);
@@ -151,7 +152,7 @@ static int add_named(struct tensors *t, const json_t *w, const json_t *doc, cons
             return SH_FAIL(err, SH_E_INVALID, "\"%.100s\" of the file is %.20s, the model takes %s",
                            name, type, sh_json_text(w, "datatype"));
     }
-    return add(t, w, data, inputs ? json_object_get(x, "shape") : NULL, err);
+    return values_add(t, w, data, inputs ? json_object_get(x, "shape") : NULL, err);
 }
 
 int values_read(const char *path, const json_t *wanted, struct tensors *out, struct sh_err *err)
@@ -171,7 +172,7 @@ int values_read(const char *path, const json_t *wanted, struct tensors *out, str
     json_array_foreach((json_t *)wanted, i, w)
     {
         if (!rc && json_is_array(doc))
-            rc = add(out, w, doc, NULL, err);
+            rc = values_add(out, w, doc, NULL, err);
         else if (!rc)
             rc = add_named(out, w, doc, inputs, err);
     }

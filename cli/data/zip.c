@@ -33,7 +33,7 @@ struct zip {
     int fd;
 };
 
-static uint64_t get(const uint8_t *p, size_t n)
+static uint64_t get_le(const uint8_t *p, size_t n)
 {
     uint64_t v = 0;
 
@@ -47,7 +47,7 @@ static bool holds(const struct zip *z, uint64_t at, uint64_t n)
     return at <= z->bytes && n <= z->bytes - at;
 }
 
-static bool has(const struct zip *z, uint64_t at, uint64_t n, const char *magic)
+static bool zip_has(const struct zip *z, uint64_t at, uint64_t n, const char *magic)
 {
     return holds(z, at, n) && memcmp(z->p + at, magic, 4) == 0;
 }
@@ -66,16 +66,16 @@ static int find_list(const struct zip *z, uint64_t *at, uint64_t *n, struct sh_e
 
         if (memcmp(p, "PK\5\6", 4) != 0)
             continue;
-        *n = get(p + 10, 2);
-        *at = get(p + 16, 4);
-        if (end < END64_FINDER || !has(z, end - END64_FINDER, END64_FINDER, "PK\6\7"))
+        *n = get_le(p + 10, 2);
+        *at = get_le(p + 16, 4);
+        if (end < END64_FINDER || !zip_has(z, end - END64_FINDER, END64_FINDER, "PK\6\7"))
             return SH_OK;
-        *at = get(z->p + end - END64_FINDER + 8, 8);
-        if (!has(z, *at, END64_BYTES, "PK\6\6"))
+        *at = get_le(z->p + end - END64_FINDER + 8, 8);
+        if (!zip_has(z, *at, END64_BYTES, "PK\6\6"))
             return broken(z, err);
         p = z->p + *at;
-        *n = get(p + 32, 8);
-        *at = get(p + 48, 8);
+        *n = get_le(p + 32, 8);
+        *at = get_le(p + 48, 8);
         return SH_OK;
     }
     return broken(z, err);
@@ -85,8 +85,8 @@ static int find_list(const struct zip *z, uint64_t *at, uint64_t *n, struct sh_e
 static bool take_large(const uint8_t *extra, size_t len, uint64_t *const values[3])
 {
     while (len >= 4) {
-        const size_t n = (size_t)get(extra + 2, 2);
-        const bool is_it = get(extra, 2) == EXTRA_64;
+        const size_t n = (size_t)get_le(extra + 2, 2);
+        const bool is_it = get_le(extra, 2) == EXTRA_64;
         size_t at = 4;
 
         if (n > len - 4)
@@ -95,7 +95,7 @@ static bool take_large(const uint8_t *extra, size_t len, uint64_t *const values[
             if (*values[i] == UINT32_MAX) {
                 if (at + 8 > 4 + n)
                     return false;
-                *values[i] = get(extra + at, 8);
+                *values[i] = get_le(extra + at, 8);
                 at += 8;
             }
         extra += 4 + n;
@@ -112,25 +112,25 @@ static int read_entry(const struct zip *z, uint64_t *at, struct zip_member *m, c
     size_t n_name, n_extra, n_comment;
     uint64_t head;
 
-    if (!has(z, *at, ENTRY_BYTES, "PK\1\2"))
+    if (!zip_has(z, *at, ENTRY_BYTES, "PK\1\2"))
         return broken(z, err);
     p = z->p + *at;
-    n_name = (size_t)get(p + 28, 2);
-    n_extra = (size_t)get(p + 30, 2);
-    n_comment = (size_t)get(p + 32, 2);
+    n_name = (size_t)get_le(p + 28, 2);
+    n_extra = (size_t)get_le(p + 30, 2);
+    n_comment = (size_t)get_le(p + 32, 2);
     if (!holds(z, *at + ENTRY_BYTES, n_name + n_extra + n_comment))
         return broken(z, err);
-    *m = (struct zip_member){.zip = z->path, .fd = z->fd, .packed = get(p + 20, 4)};
-    m->crc = (uint32_t)get(p + 16, 4);
-    m->bytes = get(p + 24, 4);
-    head = get(p + 42, 4);
+    *m = (struct zip_member){.zip = z->path, .fd = z->fd, .packed = get_le(p + 20, 4)};
+    m->crc = (uint32_t)get_le(p + 16, 4);
+    m->bytes = get_le(p + 24, 4);
+    head = get_le(p + 42, 4);
     if (!take_large(p + ENTRY_BYTES + n_name, n_extra,
                     (uint64_t *const[]){&m->bytes, &m->packed, &head}) ||
-        !has(z, head, LOCAL_BYTES, "PK\3\4"))
+        !zip_has(z, head, LOCAL_BYTES, "PK\3\4"))
         return broken(z, err);
     local = z->p + head;
-    m->at = head + LOCAL_BYTES + get(local + 26, 2) + get(local + 28, 2);
-    m->is_packed = get(p + 10, 2) == DEFLATED;
+    m->at = head + LOCAL_BYTES + get_le(local + 26, 2) + get_le(local + 28, 2);
+    m->is_packed = get_le(p + 10, 2) == DEFLATED;
     if (!holds(z, m->at, m->packed) || (!m->is_packed && m->packed != m->bytes) ||
         m->bytes > INT64_MAX)
         return broken(z, err);
@@ -139,7 +139,7 @@ static int read_entry(const struct zip *z, uint64_t *at, struct zip_member *m, c
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a name");
     m->name = *name;
     *at += ENTRY_BYTES + n_name + n_extra + n_comment;
-    if ((get(p + 8, 2) & ENCRYPTED) || (!m->is_packed && get(p + 10, 2) != STORED))
+    if ((get_le(p + 8, 2) & ENCRYPTED) || (!m->is_packed && get_le(p + 10, 2) != STORED))
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "\"%s\" of \"%s\" is encrypted, or packed otherwise than by deflate",
                        m->name, z->path);

@@ -26,8 +26,8 @@ void tar_fini(struct tar *t)
     sh_buf_fini(&t->sums);
 }
 
-static int note(struct tar *t, const char *name, uint64_t size, struct sh_sha256 *h,
-                struct sh_err *err)
+static int sum_note(struct tar *t, const char *name, uint64_t size, struct sh_sha256 *h,
+                    struct sh_err *err)
 {
     uint8_t sha[SH_SHA256_BYTES];
     char hex[SH_SHA256_HEX];
@@ -37,7 +37,7 @@ static int note(struct tar *t, const char *name, uint64_t size, struct sh_sha256
     return sh_buf_printf(&t->sums, err, "%s %" PRIu64 " %s\n", hex, size, name);
 }
 
-static bool go_on(const struct tar *t, uint64_t bytes, struct sh_err *err)
+static bool tar_goes_on(const struct tar *t, uint64_t bytes, struct sh_err *err)
 {
     if (!t->moved || t->moved(bytes, t->arg))
         return true;
@@ -47,9 +47,9 @@ static bool go_on(const struct tar *t, uint64_t bytes, struct sh_err *err)
 
 /* ---------------------------------------------------------------- writing */
 
-static int put(struct tar *t, const void *p, size_t n, struct sh_err *err)
+static int tar_put(struct tar *t, const void *p, size_t n, struct sh_err *err)
 {
-    if (!go_on(t, n, err))
+    if (!tar_goes_on(t, n, err))
         return SH_E_CANCELLED;
     if (sh_write_all(t->fd, p, n))
         return SH_OK;
@@ -62,14 +62,14 @@ static int put_header(struct tar *t, const char *name, uint64_t size, struct sh_
     char block[USTAR_BLOCK];
     int rc = ustar_write(name, size, sh_clock_wall_ms() / 1000, block, err);
 
-    return rc ? rc : put(t, block, sizeof(block), err);
+    return rc ? rc : tar_put(t, block, sizeof(block), err);
 }
 
 static int put_padding(struct tar *t, uint64_t size, struct sh_err *err)
 {
     static const char ZERO[USTAR_BLOCK];
 
-    return size % USTAR_BLOCK ? put(t, ZERO, USTAR_BLOCK - size % USTAR_BLOCK, err) : SH_OK;
+    return size % USTAR_BLOCK ? tar_put(t, ZERO, USTAR_BLOCK - size % USTAR_BLOCK, err) : SH_OK;
 }
 
 int tar_add_file(struct tar *t, const char *name, int from, uint64_t size, struct sh_err *err)
@@ -93,13 +93,13 @@ int tar_add_file(struct tar *t, const char *name, int from, uint64_t size, struc
         if (!rc)
             rc = sh_sha256_update(h, chunk, (size_t)n, err);
         if (!rc)
-            rc = put(t, chunk, (size_t)n, err);
+            rc = tar_put(t, chunk, (size_t)n, err);
         left -= rc ? 0 : (uint64_t)n;
     }
     if (!rc)
         rc = put_padding(t, size, err);
     if (!rc)
-        rc = note(t, name, size, h, err);
+        rc = sum_note(t, name, size, h, err);
     sh_sha256_free(h);
     free(chunk);
     return rc;
@@ -115,11 +115,11 @@ int tar_add_text(struct tar *t, const char *name, const char *text, size_t len, 
     if (!rc)
         rc = sh_sha256_update(h, text, len, err);
     if (!rc)
-        rc = put(t, text, len, err);
+        rc = tar_put(t, text, len, err);
     if (!rc)
         rc = put_padding(t, len, err);
     if (!rc)
-        rc = note(t, name, len, h, err);
+        rc = sum_note(t, name, len, h, err);
     sh_sha256_free(h);
     return rc;
 }
@@ -131,19 +131,19 @@ int tar_finish(struct tar *t, const char *sums_name, struct sh_err *err)
     int rc = put_header(t, sums_name, len, err);
 
     for (size_t at = 0; !rc && at < len; at += CHUNK)
-        rc = put(t, t->sums.data + at, SH_MIN(len - at, (size_t)CHUNK), err);
+        rc = tar_put(t, t->sums.data + at, SH_MIN(len - at, (size_t)CHUNK), err);
     if (!rc)
         rc = put_padding(t, len, err);
-    return rc ? rc : put(t, END, sizeof(END), err);
+    return rc ? rc : tar_put(t, END, sizeof(END), err);
 }
 
 /* ---------------------------------------------------------------- reading */
 
-static int get(struct tar *t, void *p, size_t n, struct sh_err *err)
+static int tar_get(struct tar *t, void *p, size_t n, struct sh_err *err)
 {
     ssize_t got;
 
-    if (!go_on(t, n, err))
+    if (!tar_goes_on(t, n, err))
         return SH_E_CANCELLED;
     got = sh_read_all(t->fd, p, n);
     if (got < 0)
@@ -158,7 +158,7 @@ int tar_next(struct tar *t, struct tar_entry *out, struct sh_err *err)
     char block[USTAR_BLOCK];
     struct ustar_entry e;
     enum ustar_kind kind;
-    int rc = get(t, block, sizeof(block), err);
+    int rc = tar_get(t, block, sizeof(block), err);
 
     *out = (struct tar_entry){{0}, 0};
     if (rc)
@@ -179,8 +179,8 @@ int tar_next(struct tar *t, struct tar_entry *out, struct sh_err *err)
 }
 
 /* text: where the bytes go; NULL: to the file `to`. */
-static int take(struct tar *t, const struct tar_entry *e, int to, char *text, struct sh_sha256 *h,
-                struct sh_err *err)
+static int entry_take(struct tar *t, const struct tar_entry *e, int to, char *text,
+                      struct sh_sha256 *h, struct sh_err *err)
 {
     char *chunk = text ? text : malloc(CHUNK), pad[USTAR_BLOCK];
     uint64_t left = e->size;
@@ -189,7 +189,7 @@ static int take(struct tar *t, const struct tar_entry *e, int to, char *text, st
     while (!rc && left > 0) {
         size_t n = (size_t)SH_MIN(left, (uint64_t)CHUNK);
 
-        rc = get(t, chunk, n, err);
+        rc = tar_get(t, chunk, n, err);
         if (!rc && h)
             rc = sh_sha256_update(h, chunk, n, err);
         if (!rc && !text && !sh_write_all(to, chunk, n))
@@ -199,7 +199,7 @@ static int take(struct tar *t, const struct tar_entry *e, int to, char *text, st
         left -= n;
     }
     if (!rc && e->size % USTAR_BLOCK)
-        rc = get(t, pad, USTAR_BLOCK - (size_t)(e->size % USTAR_BLOCK), err);
+        rc = tar_get(t, pad, USTAR_BLOCK - (size_t)(e->size % USTAR_BLOCK), err);
     if (!text)
         free(chunk);
     return rc;
@@ -212,9 +212,9 @@ static int take_and_note(struct tar *t, const struct tar_entry *e, int to, char 
     int rc = sh_sha256_new(&h, err);
 
     if (!rc)
-        rc = take(t, e, to, text, h, err);
+        rc = entry_take(t, e, to, text, h, err);
     if (!rc)
-        rc = note(t, e->name, e->size, h, err);
+        rc = sum_note(t, e->name, e->size, h, err);
     sh_sha256_free(h);
     return rc;
 }
@@ -254,7 +254,7 @@ int tar_check(struct tar *t, const struct tar_entry *e, struct sh_err *err)
     int rc = new_text(e, MAX_SUMS, &text, err);
 
     if (!rc)
-        rc = take(t, e, -1, text, NULL, err);
+        rc = entry_take(t, e, -1, text, NULL, err);
     if (!rc && (e->size != t->sums.len || memcmp(text, t->sums.data, t->sums.len) != 0))
         rc = SH_FAIL(err, SH_E_INVALID,
                      "the backup is damaged: its contents are not those of its list of digests");

@@ -120,7 +120,7 @@ static int check_claim(const struct place *p, struct sh_err *err)
     return SH_OK;
 }
 
-static int find(struct place *p, const struct owner *o, bool is_fresh, struct sh_err *err)
+static int place_find(struct place *p, const struct owner *o, bool is_fresh, struct sh_err *err)
 {
     const bool had = !is_fresh && state_had_system(p->s);
     int rc = SH_OK;
@@ -166,7 +166,7 @@ int pg__place(const struct state *s, const struct owner *o, bool is_fresh, char 
     if (!rc)
         rc = sh_asprintf(err, &p.in_aux, "%s/pg", s->aux);
     if (!rc)
-        rc = find(&p, o, is_fresh, err);
+        rc = place_find(&p, o, is_fresh, err);
     if (!rc && has_file(p.dir, "data/PG_VERSION"))
         rc = check_claim(&p, err);
     if (!rc)

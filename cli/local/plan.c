@@ -310,7 +310,7 @@ static int make_server(struct plan *p, const struct cli_conf *o, struct sh_err *
     return sh_asprintf(err, &p->server, "http://%s:%d", reached_at(o->bind), p->port);
 }
 
-static int fill(struct cli *c, const struct state *s, struct plan *p, struct sh_err *err)
+static int plan_fill(struct cli *c, const struct state *s, struct plan *p, struct sh_err *err)
 {
     struct builder b = {.p = p, .o = c->conf, .s = s, .err = err};
     const char *url = given_db(c->conf);
@@ -348,7 +348,7 @@ static int fill(struct cli *c, const struct state *s, struct plan *p, struct sh_
 int plan_new(struct cli *c, const struct state *s, struct plan **out, struct sh_err *err)
 {
     struct plan *p = calloc(1, sizeof(*p));
-    int rc = p ? fill(c, s, p, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan");
+    int rc = p ? plan_fill(c, s, p, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan");
 
     *out = NULL;
     if (rc)

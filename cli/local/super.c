@@ -57,11 +57,11 @@ struct super {
     bool is_stopping;
 };
 
-static void advance(struct super *u);
+static void super_advance(struct super *u);
 
 /* ---------------------------------------------------------------- what status reads */
 
-static int describe(const struct super *u, json_t **out, struct sh_err *err)
+static int super_describe(const struct super *u, json_t **out, struct sh_err *err)
 {
     json_t *list = json_array(), *metrics = json_object();
 
@@ -83,11 +83,11 @@ static int describe(const struct super *u, json_t **out, struct sh_err *err)
     return *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a description");
 }
 
-static void publish(const struct super *u)
+static void super_publish(const struct super *u)
 {
     struct sh_err err = {0};
     json_t *j = NULL;
-    int rc = describe(u, &j, &err);
+    int rc = super_describe(u, &j, &err);
 
     if (!rc)
         rc = state_write_system(u->s, j, &err);
@@ -100,7 +100,7 @@ static void set_state(struct proc *p, enum proc_state to)
 {
     p->state = to;
     p->since_ms = sh_clock_wall_ms();
-    publish(p->sup);
+    super_publish(p->sup);
 }
 
 /* ---------------------------------------------------------------- logs */
@@ -218,10 +218,10 @@ static void on_exit_of(struct sh_loop *l, pid_t pid, int status, void *arg)
         p->restarts++;
         back_off(p);
     }
-    advance(u);
+    super_advance(u);
 }
 
-static int start(struct proc *p, struct sh_err *err)
+static int proc_start(struct proc *p, struct sh_err *err)
 {
     struct super *u = p->sup;
     struct sh_spawn sp = {.path = p->plan->argv[0],
@@ -264,7 +264,7 @@ static int start(struct proc *p, struct sh_err *err)
 static void try_start(struct proc *p)
 {
     struct sh_err err = {0};
-    int rc = start(p, &err);
+    int rc = proc_start(p, &err);
 
     if (rc) {
         sh_log_err(SH_LOG_ERROR, "process.start", &err);
@@ -295,7 +295,7 @@ static void on_timer(struct sh_loop *l, void *arg)
     (void)l;
     if (p->state == BACKOFF) {
         p->state = WAITING;
-        advance(p->sup);
+        super_advance(p->sup);
     } else if (p->state == STOPPING && p->pid > 0) {
         /* PostgreSQL killed outright leaves its children and shared memory for a moment. */
         send_signal(p, p->signal == SIGINT ? SIGQUIT : SIGKILL);
@@ -321,7 +321,7 @@ static void stop_next(struct super *u)
 }
 
 /* Each event leads here: starts what can be started now. */
-static void advance(struct super *u)
+static void super_advance(struct super *u)
 {
     if (u->is_stopping) {
         stop_next(u);
@@ -344,7 +344,7 @@ static void advance(struct super *u)
 static void on_gate(struct sh_loop *l, void *arg)
 {
     (void)l;
-    advance(arg);
+    super_advance(arg);
 }
 
 static void on_term(struct sh_loop *l, void *arg)
@@ -364,7 +364,7 @@ static void on_hup(struct sh_loop *l, void *arg)
     (void)arg; /* the terminal is gone: that is no reason to end */
 }
 
-static int prepare(struct super *u, struct sh_err *err)
+static int super_prepare(struct super *u, struct sh_err *err)
 {
     int rc = sh_loop_new(&u->loop, err);
 
@@ -395,12 +395,12 @@ int super_run(const struct state *s, struct plan *p, struct sh_err *err)
     if (!rc)
         rc = state_pid_write(s, STATE_SUPERVISOR, getpid(), err);
     if (!rc)
-        rc = prepare(u, err);
+        rc = super_prepare(u, err);
     if (!rc) {
         SH_INFO("supervisor.start", "state_dir=\"%s\" server=%s processes=%zu", s->dir, p->server,
                 p->n);
-        publish(u);
-        advance(u);
+        super_publish(u);
+        super_advance(u);
         rc = sh_loop_run(u->loop, err);
     }
     for (size_t i = 0; i < p->n; i++) {
@@ -441,7 +441,7 @@ void super_stop(const struct state *s, const char *name, struct progress *bar)
 }
 
 /* Later in the start, earlier in the stop. */
-static int rank(const char *name)
+static int proc_rank(const char *name)
 {
     static const char *const ORDER[] = {"api", "executor", "scheduler", "migrate", "postgres"};
 
@@ -466,13 +466,13 @@ static bool pid_file_of(const char *file, char *name, size_t size)
 int super_sweep(const struct state *s, struct progress *bar, bool *found, struct sh_err *err)
 {
     *found = false;
-    for (int r = 0; r <= rank("?"); r++) {
+    for (int r = 0; r <= proc_rank("?"); r++) {
         DIR *d = opendir(s->run);
         struct dirent *e;
         char name[64];
 
         while (d && (e = readdir(d)) != NULL) {
-            if (!pid_file_of(e->d_name, name, sizeof(name)) || rank(name) != r ||
+            if (!pid_file_of(e->d_name, name, sizeof(name)) || proc_rank(name) != r ||
                 strcmp(name, STATE_SUPERVISOR) == 0)
                 continue;
             *found = *found || state_pid(s, name) > 0;

@@ -205,8 +205,8 @@ static bool begins_dashed(const char *word)
     return word[0] == '-' && word[1] == '-';
 }
 
-static size_t append(const struct sh_conf_opt *from, size_t n_from, struct sh_conf_opt *out,
-                     size_t n)
+static size_t append_options(const struct sh_conf_opt *from, size_t n_from, struct sh_conf_opt *out,
+                             size_t n)
 {
     for (size_t i = 0; i < n_from; i++) {
         bool have = false;
@@ -222,15 +222,15 @@ static size_t append(const struct sh_conf_opt *from, size_t n_from, struct sh_co
 size_t cli_options(const struct cli_table *t, const struct cli_cmd *cmd,
                    struct sh_conf_opt out[static CLI_MAX_OPTS])
 {
-    size_t n = append(t->common, t->n_common, out, 0);
+    size_t n = append_options(t->common, t->n_common, out, 0);
 
     for (size_t i = 0; i < t->n_verbs; i++)
         if (!cmd || strcmp(t->verbs[i].verb, cmd->verb) == 0)
-            n = append(t->verbs[i].opts, t->verbs[i].n_opts, out, n);
+            n = append_options(t->verbs[i].opts, t->verbs[i].n_opts, out, n);
     for (size_t i = 0; !cmd && i < t->n_cmds; i++)
-        n = append(t->cmds[i].opts, t->cmds[i].n_opts, out, n);
+        n = append_options(t->cmds[i].opts, t->cmds[i].n_opts, out, n);
     if (cmd)
-        return append(cmd->opts, cmd->n_opts, out, n);
+        return append_options(cmd->opts, cmd->n_opts, out, n);
     for (size_t i = 0; i < n; i++) {
         bool flag = out[i].type == SH_CONF_BOOL;
 

@@ -106,7 +106,7 @@ static bool is_flat(const json_t *j)
 }
 
 /* Of a list of words "A,B", of an object "name=value,name=value". */
-static void join(const json_t *j, char *out, size_t size)
+static void join_text(const json_t *j, char *out, size_t size)
 {
     char one[256];
     const char *key;
@@ -164,7 +164,7 @@ void out_text(const json_t *obj, const char *path, enum out_format format, char 
     else if (json_is_boolean(j))
         sh_strlcpy(out, json_is_true(j) ? "yes" : "no", size);
     else if (is_flat(j))
-        join(j, out, size);
+        join_text(j, out, size);
     else {
         /* 15 digits, so that 0.05 looks like 0.05 */
         dump = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | JSON_REAL_PRECISION(15));

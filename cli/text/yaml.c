@@ -19,7 +19,7 @@ struct yaml {
     int rc;
 };
 
-static void put(struct yaml *y, const char *s, size_t n)
+static void emit(struct yaml *y, const char *s, size_t n)
 {
     if (!y->rc)
         y->rc = sh_buf_append(y->b, s, n, y->err);
@@ -27,13 +27,13 @@ static void put(struct yaml *y, const char *s, size_t n)
 
 static void puts_to(struct yaml *y, const char *s)
 {
-    put(y, s, strlen(s));
+    emit(y, s, strlen(s));
 }
 
 static void blanks(struct yaml *y, int n)
 {
     for (; n > 0; n--)
-        put(y, " ", 1);
+        emit(y, " ", 1);
 }
 
 /* A word that begins with a letter, means nothing else, and has no character with a meaning. */
@@ -79,7 +79,7 @@ static void quoted(struct yaml *y, const char *s, size_t n)
     char esc[16];
     size_t len;
 
-    put(y, "\"", 1);
+    emit(y, "\"", 1);
     for (size_t i = 0; i < n; i += len) {
         unsigned v = code_point(s + i, &len);
 
@@ -92,17 +92,17 @@ static void quoted(struct yaml *y, const char *s, size_t n)
         else
             snprintf(esc, sizeof(esc), v < 0x10000 ? "\\u%04x" : "\\U%08x", v);
         if (is_printable(v) && v != '"' && v != '\\')
-            put(y, s + i, len);
+            emit(y, s + i, len);
         else
             puts_to(y, esc);
     }
-    put(y, "\"", 1);
+    emit(y, "\"", 1);
 }
 
 static void text(struct yaml *y, const char *s, size_t n)
 {
     if (is_plain(s, n))
-        put(y, s, n);
+        emit(y, s, n);
     else
         quoted(y, s, n);
 }
@@ -119,7 +119,7 @@ static void real(struct yaml *y, double v)
         puts_to(y, digits);
         return;
     }
-    put(y, digits, e ? (size_t)(e - digits) : strlen(digits));
+    emit(y, digits, e ? (size_t)(e - digits) : strlen(digits));
     puts_to(y, ".0");
     puts_to(y, e ? e : "");
 }
@@ -171,7 +171,7 @@ static void node(struct yaml *y, const json_t *j, int indent, bool is_open)
     if (!is_block(j)) {
         blanks(y, is_open ? 0 : indent);
         scalar(y, j);
-        put(y, "\n", 1);
+        emit(y, "\n", 1);
         return;
     }
     json_array_foreach((json_t *)j, i, v)
