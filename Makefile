@@ -287,7 +287,7 @@ $(BUILD)/tests/test_transmit $(BUILD)/tests/test_space $(BUILD)/tests/test_lower
 # calls to the system, and to what reads clocks and devices.
 SIM       := $(BUILD)/sim/sim
 SIM_WRAP  := kill waitpid socketpair write pwrite fsync rename unlink posix_fallocate flock open \
-             sh_random sh_log sh_log_err
+             sh_random sh_log sh_log_err sh_life_step
 sim: $(SIM) ## the whole system in virtual time, with faults by seed; SEEDS=FIRST-LAST, SIM_ARGS
 	@$< $(if $(SEEDS),--seeds $(SEEDS)) $(SIM_ARGS)
 
@@ -304,7 +304,7 @@ SIM_PARTS += $(BUILD)/sim/scheduler.o $(BUILD)/sim/link.o $(addprefix $(BUILD)/s
 sim_part = $(Q)mkdir -p $(@D) && ld -r -o $@.all $(filter %.o,$^) && \
     objcopy $(addprefix --keep-global-symbol=,$(1)) $(addprefix --redefine-sym ,$(2)) $@.all $@
 $(BUILD)/sim/scheduler.o: $(sim_sched) Makefile
-	$(call sim_part,sched_new sched_free execs_find SCHED_CONF,nanosleep=sim_nanosleep sh_random=sim_bytes sh_metric_add=sim_count)
+	$(call sim_part,sched_new sched_free execs_find SCHED_CONF REQUEST_LIFE VERSION_LIFE,nanosleep=sim_nanosleep sh_random=sim_bytes sh_metric_add=sim_count)
 $(BUILD)/sim/link.o: $(sim_link) Makefile
 	$(call sim_part,link_start link_open link_ready link_cancel link_hint link_hint_load link_ask slab_new slab_take slab_release slab_at \
 	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)

@@ -1,6 +1,7 @@
 /* batch.c - see batch.h: the steps of the job, on the loop. */
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -139,14 +140,19 @@ static bool submit(struct batch_job *j, struct disk_task *t, disk_work_fn *work,
 
 /* ------------------------------------------------------------------ slots */
 
+static void slot_go(struct batch_slot *s, enum batch_slot_state to)
+{
+    s->state = (enum batch_slot_state)sh_life_step(&SLOT_LIFE, s->state, to, s->job->id);
+}
+
 static void on_turned(struct disk_task *t)
 {
     struct batch_slot *s = (struct batch_slot *)t;
     struct batch_job *j = s->job;
 
     j->n_tasks--;
-    s->state = SLOT_FREE;
     if (t->err.rc) {
+        slot_go(s, SLOT_FREE);
         j->is_broken = true;
         fail(j, &t->err);
         return;
@@ -157,8 +163,7 @@ static void on_turned(struct disk_task *t)
         note_durable(j, j->written_at, s->digest, s->bytes);
     s->at = s->next_at;
     s->n = s->next_n;
-    if (s->n > 0)
-        s->state = SLOT_FULL;
+    slot_go(s, s->n > 0 ? SLOT_FULL : SLOT_FREE);
 }
 
 /* To the thread, if there is something for it: outputs in their order, then the next inputs unless
@@ -179,7 +184,7 @@ static bool turn_slot(struct batch_job *j, struct batch_slot *s)
     s->next_n = next_n;
     if (!submit(j, &s->task, batch_io_turn, on_turned))
         return false;
-    s->state = SLOT_BUSY;
+    slot_go(s, SLOT_BUSY);
     j->read_at += next_n;
     if (has_outputs)
         j->handed_at += s->n;
@@ -228,7 +233,7 @@ static bool steer_end(struct batch_job *j)
     atomic_store(&j->stop, true);
     if (j->running) {
         switch_withdraw(j->env->sw, j);
-        j->running->state = SLOT_FREE;
+        slot_go(j->running, SLOT_FREE);
         j->running = NULL;
         return true;
     }
@@ -385,7 +390,7 @@ static void on_run(void *arg, const struct run_result *r)
               r->rc ? j->ran_at : s->at + s->n, 1);
     j->preemptions += r->n_passed > 0;
     if (r->rc) {
-        s->state = SLOT_FULL; /* once more, unless it is the batch that kills them */
+        slot_go(s, SLOT_FULL); /* once more, unless it is the batch that kills them */
         job_log_say(j->log, "the run of sample %" PRId64 " failed: %s", s->at, r->msg);
         if (r->rc == SH_E_UNAVAILABLE && ++j->n_failures <= MAX_FAILURES)
             return;
@@ -399,7 +404,7 @@ static void on_run(void *arg, const struct run_result *r)
         fail(j, &err);
         return;
     }
-    s->state = SLOT_RAN;
+    slot_go(s, SLOT_RAN);
     j->n_failures = 0;
     j->ran_at = s->at + s->n;
     sh_metric_add(M_shunt_batch_samples_total, SH_LABELS(j->tenant, j->model), (double)s->n);
@@ -458,7 +463,7 @@ static bool run_next(struct batch_job *j)
         fail(j, &err);
         return true;
     }
-    s->state = SLOT_RUNNING;
+    slot_go(s, SLOT_RUNNING);
     j->running = s;
     if (j->phase == MSG_JOB_STARTING) {
         j->phase = MSG_JOB_RUNNING;

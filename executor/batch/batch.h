@@ -6,7 +6,10 @@
  * device busy: while one runs, the checkpoint thread writes the outputs of the other and reads its
  * next inputs. So two batches are all that lies in memory.
  *
- *   slot:  FREE -> thread -> FULL -> RUNNING -> RAN -> thread -> FULL ...
+ *   slot:  FREE -> BUSY (with the thread) -> FULL -> RUNNING -> RAN -> BUSY -> FULL ...
+ *
+ * BUSY -> FREE: nothing is left to read, or the disk failed. RUNNING -> FULL: the run failed; -> FREE:
+ * it was withdrawn, for the job is to end.
  *
  * Now and then what was written is made durable and told as a checkpoint: samples that are done and
  * a digest of them (result_file.h). Another attempt goes on there, in the same batches, so its file

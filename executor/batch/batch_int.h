@@ -19,7 +19,8 @@
 #define BATCH_N_SLOTS 2
 
 enum batch_end { BATCH_GOES_ON, BATCH_SUSPEND, BATCH_FAIL, BATCH_CANCEL };
-enum batch_slot_state { SLOT_FREE, SLOT_BUSY, SLOT_FULL, SLOT_RUNNING, SLOT_RAN };
+enum batch_slot_state { SLOT_FREE, SLOT_BUSY, SLOT_FULL, SLOT_RUNNING, SLOT_RAN, SLOT_N_STATES };
+extern const struct sh_life SLOT_LIFE; /* common/life.h */
 
 struct batch_column { /* an input or an output */
     size_t sample_bytes;

@@ -22,23 +22,10 @@ void model__keep_fd(struct model *m, int fd)
     m->kept_fd = fd;
 }
 
-static const char *const PHASE_NAME[MODEL_N_PHASES] = {
-    [MODEL_BUILDING] = "building",
-    [MODEL_READY] = "ready",
-    [MODEL_FAILED] = "failed",
-    [MODEL_GOING] = "going",
-};
-static const unsigned PHASE_NEXT[MODEL_N_PHASES] = {
-    [MODEL_BUILDING] = SH_LIFE(MODEL_READY) | SH_LIFE(MODEL_FAILED) | SH_LIFE(MODEL_GOING),
-    [MODEL_READY] = SH_LIFE(MODEL_GOING),
-    [MODEL_FAILED] = SH_LIFE(MODEL_BUILDING) | SH_LIFE(MODEL_GOING),
-};
-static const struct sh_life LIFE = {"model", MODEL_N_PHASES, PHASE_NAME, PHASE_NEXT};
-
 void model__go(struct model *m, enum model_phase to)
 {
     if (m->phase != to)
-        m->phase = (enum model_phase)sh_life_step(&LIFE, m->phase, to, m->handle);
+        m->phase = (enum model_phase)sh_life_step(&MODEL_LIFE, m->phase, to, m->handle);
 }
 
 void model__free(struct model *m)

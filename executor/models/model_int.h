@@ -39,6 +39,7 @@ void store__learn_ns_per_byte(struct store *s, double ns);
 int64_t *store__renewed_ns(struct store *s); /* when a worker was begun anew for keep.h, last */
 /* Has each model of this worker another idle one that could run it meanwhile? */
 bool store__is_spare(struct store *s, const struct worker *w);
+extern const struct sh_life MODEL_LIFE;
 void model__go(struct model *m, enum model_phase to); /* by the table in store.h; or it is there */
 void model__free(struct model *m);                    /* NULL is allowed */
 void model__keep_fd(struct model *m, int fd);         /* TAKES fd; -1: drops what there is */

@@ -30,21 +30,6 @@
 #define MAX_WHY 256
 #define MET_MANY UINT32_MAX /* no tag */
 
-static const char *const STATE_NAME[WORKER_N_STATES] = {
-    [WORKER_STARTING] = "starting", [WORKER_STANDBY] = "standby",   [WORKER_ACTIVE] = "active",
-    [WORKER_PARKED] = "parked",     [WORKER_CLEANING] = "cleaning", [WORKER_DEAD] = "dead",
-};
-static const unsigned NEXT[WORKER_N_STATES] = {
-    [WORKER_STARTING] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_DEAD),
-    [WORKER_STANDBY] = SH_LIFE(WORKER_ACTIVE) | SH_LIFE(WORKER_DEAD),
-    [WORKER_ACTIVE] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_PARKED) | SH_LIFE(WORKER_DEAD),
-    [WORKER_PARKED] = SH_LIFE(WORKER_ACTIVE) | SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_CLEANING) |
-                      SH_LIFE(WORKER_DEAD),
-    [WORKER_CLEANING] = SH_LIFE(WORKER_STANDBY) | SH_LIFE(WORKER_DEAD),
-    [WORKER_DEAD] = SH_LIFE(WORKER_STARTING),
-};
-static const struct sh_life LIFE = {"worker", WORKER_N_STATES, STATE_NAME, NEXT};
-
 struct pool {
     struct exec *x;
     struct worker *workers;
@@ -65,7 +50,7 @@ static void update_gauges(struct pool *p)
     for (size_t i = 0; i < p->n; i++)
         n[p->workers[i].state]++;
     for (int s = 0; s < WORKER_N_STATES; s++)
-        sh_metric_set(M_shunt_workers, SH_LABELS(p->x->conf->name, STATE_NAME[s]), n[s]);
+        sh_metric_set(M_shunt_workers, SH_LABELS(p->x->conf->name, WORKER_LIFE.names[s]), n[s]);
 }
 
 static void update_metrics(const struct pool *p)
@@ -90,9 +75,9 @@ void pool_set_state(struct worker *w, enum worker_state to)
 {
     if (w->state == to)
         return;
-    SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, STATE_NAME[w->state],
-             STATE_NAME[to]);
-    w->state = (enum worker_state)sh_life_step(&LIFE, w->state, to, w->index);
+    SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, WORKER_LIFE.names[w->state],
+             WORKER_LIFE.names[to]);
+    w->state = (enum worker_state)sh_life_step(&WORKER_LIFE, w->state, to, w->index);
     w->grace_ns = 0;
     worker_busy(w);
     update_gauges(w->x->pool);
@@ -401,7 +386,7 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     (void)l;
     wait_ns = backoff_ns(w);
     SH_WARN("worker.exit", "worker=%u pid=%d state=%s cause=%s status=0x%x restart_ms=%lld",
-            w->index, (int)pid, STATE_NAME[w->state], cause, (unsigned)status,
+            w->index, (int)pid, WORKER_LIFE.names[w->state], cause, (unsigned)status,
             (long long)(wait_ns / 1000000));
     sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
     w->exit_cause = cause;
@@ -560,8 +545,8 @@ static void on_watch(struct sh_loop *l, void *arg)
             w->progress = seen;
             worker_busy(w);
         } else if (sh_clock_ns() - w->progress_ns > patience) {
-            SH_ERROR("worker.hang", "worker=%u state=%s ms=%lld", w->index, STATE_NAME[w->state],
-                     (long long)(patience / 1000000));
+            SH_ERROR("worker.hang", "worker=%u state=%s ms=%lld", w->index,
+                     WORKER_LIFE.names[w->state], (long long)(patience / 1000000));
             worker_kill(w, "hang");
         }
     }

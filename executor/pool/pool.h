@@ -88,7 +88,8 @@ int pool_start(struct pool *p, struct sh_err *err);
 uint32_t pool_fences(const struct pool *p, const char **why);
 void pool_second(struct pool *p); /* gauges, and what workers keep on the disk */
 
-/* The only writer of the state: by the table above (common/life.h). */
+extern const struct sh_life WORKER_LIFE; /* common/life.h */
+/* The only writer of the state. */
 void pool_set_state(struct worker *w, enum worker_state to);
 
 size_t pool_size(const struct pool *p);

@@ -14,18 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const PHASE_NAME[RUN_N_PHASES] = {"queued", "memory", "send", "active"};
-static const unsigned PHASE_NEXT[RUN_N_PHASES] = {
-    [RUN_QUEUED] = SH_LIFE(RUN_MEMORY),
-    [RUN_MEMORY] = SH_LIFE(RUN_SEND),
-    [RUN_SEND] = SH_LIFE(RUN_ACTIVE) | SH_LIFE(RUN_MEMORY) | SH_LIFE(RUN_QUEUED),
-    [RUN_ACTIVE] = SH_LIFE(RUN_SEND) | SH_LIFE(RUN_QUEUED),
-};
-static const struct sh_life LIFE = {"run", RUN_N_PHASES, PHASE_NAME, PHASE_NEXT};
-
 void run__go(struct run *r, enum run_phase to)
 {
-    r->phase = (enum run_phase)sh_life_step(&LIFE, r->phase, to, (int64_t)r->id);
+    r->phase = (enum run_phase)sh_life_step(&RUN_LIFE, r->phase, to, (int64_t)r->id);
 }
 
 void run__free_part(struct run_part *p)

@@ -46,6 +46,7 @@ struct run {
     uint64_t n_passed; /* runs that had the device before an own one, from its submission on */
 };
 
+extern const struct sh_life RUN_LIFE;
 void run__go(struct run *r, enum run_phase to); /* by the diagram in switch.h */
 /* What it runs, once; n_users count it from here on. */
 void run__use(struct run *r, struct model *version, struct model *shape);

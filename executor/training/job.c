@@ -154,25 +154,9 @@ int job_new(struct train *t, const struct msg_job_start *m, struct job **out, st
 
 /* ------------------------------------------------------------------ where it stands */
 
-static const char *const STAND_NAME[JOB_N_STANDS] = {
-    [JOB_OFF] = "off",         [JOB_LOADED] = "loaded",     [JOB_READY] = "ready",
-    [JOB_RUNNING] = "running", [JOB_STOPPING] = "stopping", [JOB_PAUSED] = "paused",
-    [JOB_LOST] = "lost",
-};
-static const unsigned STAND_NEXT[JOB_N_STANDS] = {
-    [JOB_OFF] = SH_LIFE(JOB_LOADED),
-    [JOB_LOADED] = SH_LIFE(JOB_READY) | SH_LIFE(JOB_OFF),
-    [JOB_READY] = SH_LIFE(JOB_RUNNING) | SH_LIFE(JOB_LOADED),
-    [JOB_RUNNING] = SH_LIFE(JOB_STOPPING) | SH_LIFE(JOB_PAUSED) | SH_LIFE(JOB_LOST),
-    [JOB_STOPPING] = SH_LIFE(JOB_PAUSED) | SH_LIFE(JOB_LOST),
-    [JOB_PAUSED] = SH_LIFE(JOB_RUNNING) | SH_LIFE(JOB_LOADED) | SH_LIFE(JOB_LOST),
-    [JOB_LOST] = SH_LIFE(JOB_OFF),
-};
-static const struct sh_life LIFE = {"job", JOB_N_STANDS, STAND_NAME, STAND_NEXT};
-
 void job_go(struct job *j, enum job_stand to)
 {
-    j->stand = (enum job_stand)sh_life_step(&LIFE, j->stand, to, j->id);
+    j->stand = (enum job_stand)sh_life_step(&TRAINING_LIFE, j->stand, to, j->id);
 }
 
 bool job_has_state(const struct job *j)

@@ -144,7 +144,8 @@ struct job {
 };
 
 /* job.c */
-void job_go(struct job *j, enum job_stand to); /* by the table above (common/life.h) */
+extern const struct sh_life TRAINING_LIFE;     /* common/life.h */
+void job_go(struct job *j, enum job_stand to);
 bool job_has_state(const struct job *j);       /* on the device; of j->state */
 bool job_has_ws(const struct job *j);          /* likewise; of j->ws */
 bool job_runs(const struct job *j);            /* RUNNING or STOPPING */

@@ -28,7 +28,7 @@ static const unsigned NEXT[JOB_N_STATES] = {
     [JOB_COMPLETING] = SH_LIFE(JOB_SUCCEEDED) | ON_EXECUTOR_ENDS,
     [JOB_CANCELLING] = SH_LIFE(JOB_CANCELLED),
 };
-static const struct sh_life LIFE = {"job", JOB_N_STATES, STATE_NAMES, NEXT};
+const struct sh_life JOB_LIFE = {"job", JOB_N_STATES, STATE_NAMES, NEXT};
 
 const char *job_state_name(enum job_state s)
 {
@@ -62,7 +62,13 @@ bool job_state_has_executor(enum job_state s)
 
 bool job_can(enum job_state from, enum job_state to)
 {
-    return sh_life_may(&LIFE, from, to);
+    return sh_life_may(&JOB_LIFE, from, to);
+}
+
+/* To a state that may follow. */
+static void job_go(struct job *j, enum job_state to)
+{
+    j->state = (enum job_state)sh_life_step(&JOB_LIFE, j->state, to, j->id);
 }
 
 static bool flips(const struct job_change *last, enum job_state to)
@@ -81,7 +87,7 @@ int job_set_state(struct job *j, enum job_state to, const char *reason, struct s
     /* Only under pressure: the normal case keeps every event. */
     if (j->n_pending >= JOB_MAX_PENDING / 2 && flips(&j->pending[j->n_pending - 1], to)) {
         j->n_pending--;
-        j->state = to;
+        job_go(j, to);
         return SH_OK;
     }
     if (j->n_pending >= JOB_MAX_PENDING)
@@ -90,7 +96,7 @@ int job_set_state(struct job *j, enum job_state to, const char *reason, struct s
     c = &j->pending[j->n_pending++];
     *c = (struct job_change){.from = j->state, .to = to, .step = j->progress.step};
     sh_strlcpy(c->reason, reason ? reason : "", sizeof(c->reason));
-    j->state = to;
+    job_go(j, to);
     return SH_OK;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/json.h"
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -151,6 +152,12 @@ static void send_pin(struct sched *s, struct model *m, struct exec *e)
 
 static void write_state(struct sched *s, struct model *m, const char *state);
 
+/* The only writer of the state of a version that we have. */
+static void version_go(struct model *m, enum model_state to)
+{
+    m->state = (enum model_state)sh_life_step(&VERSION_LIFE, m->state, to, m->version_id);
+}
+
 static void load_where_missing(struct sched *s, struct model *m)
 {
     int64_t now = sh_clock_ns();
@@ -169,7 +176,7 @@ static void load_where_missing(struct sched *s, struct model *m)
         }
     }
     if (sent && m->state == MODEL_REGISTERED) {
-        m->state = MODEL_LOADING;
+        version_go(m, MODEL_LOADING);
         write_state(s, m, "LOADING");
     }
 }
@@ -291,7 +298,7 @@ static void settle_unload(struct sched *s, struct model *m)
     for (size_t i = 0; i < s->execs.n; i++)
         if (exec_is_up(s->execs.items[i]) && m->on[i].phase != MODEL_ON_ABSENT)
             return;
-    m->state = MODEL_UNLOADED;
+    version_go(m, MODEL_UNLOADED);
     s->models.changed = true;
     write_state(s, m, "UNLOADED");
 }
@@ -318,10 +325,10 @@ static void settle(struct sched *s, struct model *m)
             return;
     }
     if (ready) {
-        m->state = MODEL_READY;
+        version_go(m, MODEL_READY);
         write_state(s, m, "READY");
     } else if (failed) {
-        m->state = MODEL_FAILED;
+        version_go(m, MODEL_FAILED);
         write_state(s, m, "FAILED");
     }
     if (ready || failed) {
@@ -542,7 +549,7 @@ static void forget(struct sched *s, struct model *m)
 /* It was loaded again before we had seen its row FAILED: executors that refused it forget that. */
 static void load_again(struct sched *s, struct model *m)
 {
-    m->state = MODEL_REGISTERED;
+    version_go(m, MODEL_REGISTERED);
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
 
@@ -566,11 +573,11 @@ static void follow(struct sched *s, struct model *m, const char *state)
         return;
     s->models.changed = true;
     if (!unload) {
-        m->state = MODEL_REGISTERED;
+        version_go(m, MODEL_REGISTERED);
         return;
     }
     SH_INFO("model.unload", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
-    m->state = MODEL_UNLOADING;
+    version_go(m, MODEL_UNLOADING);
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
 

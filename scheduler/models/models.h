@@ -1,11 +1,13 @@
 /* models.h - model versions: mirror of the database, and what each executor makes of them.
  *
- *   REGISTERED -> LOADING  MODEL_LOAD went to an executor              [load_where_missing]
- *   LOADING    -> READY    every connected executor has answered, one is READY  [settle]
- *   LOADING    -> FAILED   every connected executor has failed for good         [settle]
+ *   REGISTERED -> LOADING  MODEL_LOAD went to an executor          [load_where_missing]
+ *   REGISTERED, LOADING
+ *              -> READY    every connected executor has answered, one is READY  [settle]
+ *              -> FAILED   every connected executor has failed for good         [settle]
+ *   FAILED     -> REGISTERED  a client loaded it again before we saw it FAILED  [follow]
  *   any of them -> UNLOADING  the database says so: a client asked             [follow]
  *   UNLOADING  -> UNLOADED  no connected executor holds it any more             [settle]
- *   UNLOADING  -> REGISTERED  a client asked for it again                       [follow]
+ *   UNLOADING, UNLOADED -> REGISTERED  a client asked for it again              [follow]
  *
  * A READY version is loaded by executors that come later too. A failure that is worth another try
  * (out of memory, a lost device) is tried LOAD_TRIES times with a growing pause. A version that is
@@ -37,8 +39,10 @@ enum model_state { /* from FAILED on it is not to be loaded, from UNLOADING on i
                    MODEL_READY,
                    MODEL_FAILED,
                    MODEL_UNLOADING,
-                   MODEL_UNLOADED
+                   MODEL_UNLOADED,
+                   MODEL_N_STATES
 };
+extern const struct sh_life VERSION_LIFE; /* common/life.h */
 enum model_phase {
     MODEL_ON_ABSENT,
     MODEL_ON_LOADING,

@@ -2,6 +2,7 @@
 #include "scheduler/pass/request.h"
 
 #include "common/clock.h"
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -21,6 +22,12 @@
 #define MAX_SPANS 4096u           /* inputs or outputs of one request */
 #define HOP_NS INT64_C(1000000)   /* what messages between the processes take, at most */
 #define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
+
+/* The only writer of the state. */
+static void request_go(struct request *r, enum request_state to)
+{
+    r->state = (enum request_state)sh_life_step(&REQUEST_LIFE, r->state, to, (int64_t)r->rid);
+}
 
 static void request_end(struct sched *s, struct request *r)
 {
@@ -214,7 +221,7 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     if (r->shape)
         predict_ask(&r->shape->predict, m->batch, sh_clock_ns());
     r->promised = false; /* decide() looks at it again, with all that it now knows */
-    r->state = REQUEST_READY;
+    request_go(r, REQUEST_READY);
     r->ready_ns = sh_clock_ns();
     sched_wake(s);
 }
@@ -304,7 +311,7 @@ static void displace(struct request *r)
 /* To the beginning, for any executor. */
 static void run_again(struct sched *s, struct request *r)
 {
-    r->state = REQUEST_READY;
+    request_go(r, REQUEST_READY);
     displace(r);
     r->again = r->cancelled = false;
     r->doubt_ns = 0;
@@ -319,7 +326,7 @@ static void lose(struct sched *s, struct request *r, const struct exec *e)
         refuse_lost(s, r, e);
         return;
     }
-    r->state = REQUEST_LOST;
+    request_go(r, REQUEST_LOST);
     if (r->again)
         run_again(s, r);
     else if (!r->doubt_ns)
@@ -589,7 +596,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     for (size_t i = 0; i < n; i++) {
         run->parts[i] = parts[i];
         run->batch += parts[i]->batch;
-        parts[i]->state = REQUEST_RUNNING;
+        request_go(parts[i], REQUEST_RUNNING);
         parts[i]->run = run;
     }
     run->model->n_runs++;

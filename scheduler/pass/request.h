@@ -37,7 +37,8 @@ struct model;
 struct shape;
 struct tenant;
 
-enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING, REQUEST_LOST };
+enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING, REQUEST_LOST, REQUEST_N_STATES };
+extern const struct sh_life REQUEST_LIFE; /* common/life.h */
 
 struct request {
     uint64_t rid;

@@ -1,6 +1,7 @@
 /* database_api.c - what APIs do to the database: submissions, wishes, versions, quotas. As the
  * statements of api/store/store_*.c; which wish is allowed when is api/spec/jobctl.c itself. */
 #include "api/spec/jobctl.h"
+#include "common/life.h"
 #include "common/mem.h"
 #include "tests/sim/database_int.h"
 
@@ -124,8 +125,10 @@ static int control(struct database_call *call, struct sh_err *err)
               : strcmp(c->wish, "REQUEUE") == 0 ? JOB_WISH_REQUEUE
                                                 : JOB_WISH_NONE;
     j->save_asked += c->save;
-    if (j->state != old.state)
+    if (j->state != old.state) {
+        sh_life_step(&JOB_LIFE, old.state, j->state, j->id);
         sh_strlcpy(j->reason, c->reason, sizeof(j->reason));
+    }
     if (job_state_is_final(j->state))
         j->finished_ns = sim_now();
     call->n_changed = 1;

@@ -1,12 +1,13 @@
 /* main.c - runs seeds of a scenario, several at a time, and finds the few faults that matter to one
  * that breaks an oracle.
  *
- *   sim [--scenario NAME] [--seeds FIRST-LAST | --seconds N] [--jobs N]
+ *   sim [--scenario NAME] [--seeds FIRST-LAST | --seconds N] [--jobs N] [--lives]
  *   sim [--scenario NAME] --seed N [--trace] [--faults I,K,...] [--shrink]
  *
  * A seed is a process of its own: what the system leaks goes with it. */
 #include "common/log.h"
 #include "common/mem.h"
+#include "tests/sim/lives.h"
 #include "tests/sim/scenario.h"
 
 #include <errno.h>
@@ -22,7 +23,7 @@
 
 #define MAX_FAULTS 4096u
 #define MAX_JOBS 64
-#define MAX_TEXT 4096
+#define MAX_TEXT 8192    /* the result of a seed is part of it */
 #define SEED_LIMIT_S 120 /* of real time: one that takes longer hangs */
 
 static const struct sim_scenario *const SCENARIOS[] = {&SIM_WORLD, &SIM_SCHED, &SIM_EXECUTOR,
@@ -45,6 +46,7 @@ struct result { /* from the process of a seed */
     uint64_t hash, n_events;
     unsigned n_hit;
     bool is_done;
+    struct sim_lives lives;
 };
 
 /* ------------------------------------------------------------------ one seed */
@@ -102,7 +104,7 @@ static struct result run_here(const struct sim_scenario *s, uint64_t seed)
     sim_run(s->end_ns);
     if (s->finish)
         s->finish();
-    return (struct result){sim_trace_hash(), sim_n_events(), plan.n_hit, true};
+    return (struct result){sim_trace_hash(), sim_n_events(), plan.n_hit, true, sim_lives};
 }
 
 /* ------------------------------------------------------------------ seeds in processes */
@@ -169,6 +171,7 @@ static struct result end_job(const struct job *j, char text[static MAX_TEXT], in
 struct total {
     uint64_t n_seeds, n_faults, n_events, n_broken;
     int64_t sim_ns;
+    struct sim_lives lives;
 };
 
 static void take(const struct sim_scenario *s, const struct job *j, struct total *t)
@@ -182,6 +185,7 @@ static void take(const struct sim_scenario *s, const struct job *j, struct total
         t->n_faults += r.n_hit;
         t->n_events += r.n_events;
         t->sim_ns += s->end_ns;
+        sim_lives_add(&t->lives, &r.lives);
         return;
     }
     t->n_broken++;
@@ -316,7 +320,7 @@ struct options {
     uint64_t first, last, seed;
     double for_s;
     unsigned jobs;
-    bool one, trace, shrinks, is_verbose;
+    bool one, trace, shrinks, is_verbose, lives;
 };
 
 static void take_seeds(struct options *o, const char *text)
@@ -361,6 +365,9 @@ static void take_option(struct options *o, int c)
     case 'l':
         o->is_verbose = true;
         break;
+    case 'L':
+        o->lives = true;
+        break;
     case 'k':
         o->shrinks = true;
         break;
@@ -371,11 +378,11 @@ static void take_option(struct options *o, int c)
 
 static struct options parse(int argc, char **argv)
 {
-    static const struct option LIST[] = {{"scenario", 1, NULL, 'c'}, {"seeds", 1, NULL, 'S'},
-                                         {"seconds", 1, NULL, 't'},  {"seed", 1, NULL, 's'},
-                                         {"jobs", 1, NULL, 'j'},     {"faults", 1, NULL, 'f'},
-                                         {"trace", 0, NULL, 'v'},    {"shrink", 0, NULL, 'k'},
-                                         {"log", 0, NULL, 'l'},      {NULL, 0, NULL, 0}};
+    static const struct option LIST[] = {
+        {"scenario", 1, NULL, 'c'}, {"seeds", 1, NULL, 'S'},  {"seconds", 1, NULL, 't'},
+        {"seed", 1, NULL, 's'},     {"jobs", 1, NULL, 'j'},   {"faults", 1, NULL, 'f'},
+        {"trace", 0, NULL, 'v'},    {"shrink", 0, NULL, 'k'}, {"log", 0, NULL, 'l'},
+        {"lives", 0, NULL, 'L'},    {NULL, 0, NULL, 0}};
     struct options o = {.scenario = SCENARIOS[0]->name,
                         .first = 1,
                         .last = 100,
@@ -417,5 +424,7 @@ int main(int argc, char **argv)
         return 0;
     }
     t = run_seeds(s, o.first, o.last, o.for_s, o.jobs);
+    if (o.lives)
+        sim_lives_print(&t.lives);
     return report(s, &t, seconds() - began);
 }

@@ -1,0 +1,18 @@
+/* lives.h - every life there is (common/life.h), for the unit test that walks their tables and for
+ * the simulation, which says which steps it has taken. Headers of two daemons cannot be included
+ * together, so they are declared here. */
+#ifndef SH_TESTS_LIVES_H
+#define SH_TESTS_LIVES_H
+
+#include "common/life.h"
+
+extern const struct sh_life WORKER_LIFE, RUN_LIFE, MODEL_LIFE, TRAINING_LIFE, SLOT_LIFE, JOB_LIFE,
+    REQUEST_LIFE, VERSION_LIFE;
+
+static const struct sh_life *const LIVES[] = {
+    &WORKER_LIFE, &RUN_LIFE, &MODEL_LIFE,   &TRAINING_LIFE,
+    &SLOT_LIFE,   &JOB_LIFE, &REQUEST_LIFE, &VERSION_LIFE,
+};
+#define N_LIVES (sizeof(LIVES) / sizeof(LIVES[0]))
+
+#endif
