@@ -8,8 +8,8 @@
  *
  *   slot:  FREE -> BUSY (with the thread) -> FULL -> RUNNING -> RAN -> BUSY -> FULL ...
  *
- * BUSY -> FREE: nothing is left to read, or the disk failed. RUNNING -> FULL: the run failed; -> FREE:
- * it was withdrawn, for the job is to end.
+ * BUSY -> FREE: nothing is left to read, or the disk failed. RUNNING -> FULL: the run failed.
+ * RUNNING -> FREE: it was withdrawn, for the job is to end.
  *
  * Now and then what was written is made durable and told as a checkpoint: samples that are done and
  * a digest of them (result_file.h). Another attempt goes on there, in the same batches, so its file

@@ -144,11 +144,11 @@ struct job {
 };
 
 /* job.c */
-extern const struct sh_life TRAINING_LIFE;     /* common/life.h */
+extern const struct sh_life TRAINING_LIFE; /* common/life.h */
 void job_go(struct job *j, enum job_stand to);
-bool job_has_state(const struct job *j);       /* on the device; of j->state */
-bool job_has_ws(const struct job *j);          /* likewise; of j->ws */
-bool job_runs(const struct job *j);            /* RUNNING or STOPPING */
+bool job_has_state(const struct job *j); /* on the device; of j->state */
+bool job_has_ws(const struct job *j);    /* likewise; of j->ws */
+bool job_runs(const struct job *j);      /* RUNNING or STOPPING */
 int job_new(struct train *t, const struct msg_job_start *m, struct job **out, struct sh_err *err);
 void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);

@@ -149,7 +149,7 @@ const char *job_state_name(enum job_state s); /* BORROWED, static */
 int job_state_parse(const char *name, enum job_state *out, struct sh_err *err);
 bool job_state_is_final(enum job_state s);
 bool job_state_has_executor(enum job_state s); /* STARTING .. CANCELLING */
-extern const struct sh_life JOB_LIFE; /* common/life.h */
+extern const struct sh_life JOB_LIFE;          /* common/life.h */
 bool job_can(enum job_state from, enum job_state to);
 
 /* The only writer of the state by our own will. Fails: SH_E_CONFLICT (not an arrow above),

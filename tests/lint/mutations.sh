@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# mutations.sh - every fault of the simulation's lists can still be planted: its line is in its file.
+# mutations.sh - the faults that tests/sim/mutate.py plants: each line that it looks for is there.
 set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 

@@ -103,11 +103,16 @@ static bool happens(double chance)
     return chance > 0 && sim_chance(chance);
 }
 
+struct sim_device *sim_device_of_mem(const struct dev_mem *m)
+{
+    return (struct sim_device *)(uintptr_t)m;
+}
+
 /* ------------------------------------------------------------------ tickets and marks */
 
 static struct sim_device *device(const struct dev_mem *m)
 {
-    return (struct sim_device *)(uintptr_t)m;
+    return sim_device_of_mem(m);
 }
 
 static uint32_t *word(const struct sim_device *d, uint32_t slot)
@@ -225,6 +230,32 @@ static void finish(struct sim_device *d, const struct cmd *c)
         add_mark(d, c->value);
         break;
     }
+}
+
+static unsigned use_of(const struct cmd *c)
+{
+    switch (c->kind) {
+    case CMD_COPY:
+        return 1u << (c->dir == DEV_H2D ? SIM_LANE_IN : SIM_LANE_OUT);
+    case CMD_MOVE:
+        return 1u << SIM_LANE_MOVE;
+    case CMD_ZERO:
+        return 1u << SIM_LANE_ZERO;
+    default:
+        return 0;
+    }
+}
+
+bool sim_device_will_write(const struct sim_device *d, unsigned uses, size_t off, size_t bytes)
+{
+    for (size_t k = 0; k < DEV_MAX_LANES; k++)
+        for (uint32_t i = 0; i < d->lanes[k].n; i++) {
+            const struct cmd *c = &d->lanes[k].cmds[(d->lanes[k].head + i) % RING];
+
+            if ((uses & use_of(c)) && c->off < off + bytes && off < c->off + c->bytes)
+                return true;
+        }
+    return false;
 }
 
 static void on_done(void *arg, uint64_t lane);

@@ -32,6 +32,10 @@ enum sim_lane_use { SIM_LANE_IN, SIM_LANE_OUT, SIM_LANE_MOVE, SIM_LANE_ZERO };
 typedef void sim_lane_fn(struct sim_proc *owner, enum sim_lane_use use, size_t off, size_t bytes);
 void sim_device_watch(sim_lane_fn *fn);
 
+/* Is one of these uses (a set of 1u << enum sim_lane_use) of a place still to end? */
+bool sim_device_will_write(const struct sim_device *d, unsigned uses, size_t off, size_t bytes);
+struct sim_device *sim_device_of_mem(const struct dev_mem *m);
+
 /* ------------------------------------------------------------------ workers */
 
 /* Of a descriptor that dev_mem_export() gave; NULL: it is none. */

@@ -25,6 +25,7 @@ int __real_open(const char *path, int flags, ...);
 
 static struct sim_disk disks[SIM_MAX_HOSTS];
 static bool is_task;
+static uint64_t n_failed;
 
 void sim_disk_in_task(bool is)
 {
@@ -34,6 +35,11 @@ void sim_disk_in_task(bool is)
 struct sim_disk *sim_disk(unsigned host)
 {
     return &disks[host];
+}
+
+uint64_t sim_disk_n_failed(void)
+{
+    return n_failed;
 }
 
 /* 0: go on; else why this call fails. */
@@ -60,8 +66,10 @@ static int fails(bool grows)
 {
     const int why = trouble(grows);
 
-    if (why)
+    if (why) {
         errno = why;
+        n_failed++;
+    }
     return why;
 }
 

@@ -3,6 +3,7 @@
 #include "common/job.h"
 #include "common/mem.h"
 #include "common/msg.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/exec_script.h"
 #include "tests/sim/oracles_exec.h"
 
@@ -32,6 +33,7 @@ static struct script_job {
     int64_t save_asked;
     int64_t told_step, heard_step;
     uint32_t n_failed;
+    uint64_t disk_failed; /* sim_disk_n_failed() when it was started */
 } jobs[N_JOBS];
 static size_t n_jobs, at;              /* at: the one that it is the turn of */
 static uint64_t n_gains, n_gains_then; /* steps, ends, beginnings: so far, and when the end began */
@@ -93,6 +95,7 @@ static void start(struct script_job *j)
                   j->id, j->ckpt_step);
     j->attempt++;
     j->where = JOB_STARTED;
+    j->disk_failed = sim_disk_n_failed();
     j->stop_ns = 0;
     j->told_step = 0;
     j->cancel_asked = false;
@@ -196,6 +199,21 @@ static void on_failed(struct script_job *j, const struct msg_job_state *m)
     j->where = JOB_ENDED;
 }
 
+/* One that was suspended goes on where it was: all that it said to have done and cannot go on from
+ * was lost with a worker and counted, or the disk failed. */
+static void check_suspended(const struct script_job *j, const struct msg_job_state *m)
+{
+    char dir[64];
+
+    snprintf(dir, sizeof(dir), "%s/jobs/%s", script.e->state_dir, j->dir);
+    SIM_CHECK("durable",
+              j->disk_failed != sim_disk_n_failed() ||
+                  SH_MAX(oracle_job_folder(dir), 0) + m->redone >= m->step,
+              "job %" PRId64 " was suspended at step %" PRId64 " (%" PRId64
+              " redone), and its newest checkpoint is %" PRId64,
+              j->id, m->step, m->redone, oracle_job_folder(dir));
+}
+
 static void on_state(const struct msg_job_state *m)
 {
     struct script_job *j = job_of(m->job);
@@ -226,6 +244,7 @@ static void on_state(const struct msg_job_state *m)
         j->where = JOB_ENDED;
         return;
     case MSG_JOB_SUSPENDED:
+        check_suspended(j, m);
         again(j);
         return;
     case MSG_JOB_RUNNING:

@@ -22,7 +22,7 @@ import sys
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
-COPY = os.path.join(ROOT, "build", "mutants")
+COPY = os.environ.get("MUTANTS", os.path.join(ROOT, "build", "mutants"))
 FIELDS = ("name", "file", "old", "new")
 
 

@@ -75,6 +75,25 @@ static void check_range(const struct exec *x, const struct space_range *r, enum 
     }
 }
 
+/* Who takes blocks that count as zeroed writes to them at once. */
+static void check_scrubs(const struct exec *x, const struct arena *a)
+{
+    const struct sim_device *d = sim_device_of_mem(x->mem);
+    const unsigned zero = 1u << SIM_LANE_ZERO;
+    uint32_t n = 0;
+    const struct arena_seg *segs = arena_segs(a, &n);
+
+    if (!sim_device_will_write(d, zero, 0, dev_mem_bytes(x->mem)))
+        return;
+    for (uint32_t i = 0; i < n; i++)
+        SIM_CHECK("scrub",
+                  segs[i].tag != ARENA_CLEAN ||
+                      !sim_device_will_write(d, zero, (size_t)segs[i].first * DEV_BLOCK,
+                                             (size_t)segs[i].n * DEV_BLOCK),
+                  "of %u blocks at %u, which count as zeroed, some are still to be", segs[i].n,
+                  segs[i].first);
+}
+
 static void check_memory(const struct exec *x)
 {
     struct residency *r = space_residency(x->space);
@@ -85,6 +104,7 @@ static void check_memory(const struct exec *x)
 
     if (residency_check(r, &err))
         sim_broken("memory", "%s", err.msg);
+    check_scrubs(x, a);
     if (j && job_has_state(j)) {
         check_range(x, &j->state, ARENA_TRAIN, "state");
         training += j->state.blocks.n;

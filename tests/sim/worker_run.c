@@ -352,6 +352,12 @@ static void on_inputs(void *arg, uint64_t n)
         answer(w);
         return;
     }
+    RUN_CHECK(r->m.inputs == MSG_INPUTS_COME ||
+                  sim_device_was_forced(w->device, r->m.ticket_slot, r->m.ticket_value) ||
+                  !sim_device_will_write(w->device, 1u << SIM_LANE_IN, r->m.ws_off,
+                                         r->size * r->model->model->in_bytes),
+              "run %llu brings its inputs, and others are on their way to their place",
+              (unsigned long long)r->m.run_id);
     if (r->m.inputs != MSG_INPUTS_BRING)
         r->is_garbage |= sim_device_was_forced(w->device, r->m.ticket_slot, r->m.ticket_value);
     check_clean(w);
