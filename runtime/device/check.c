@@ -5,7 +5,7 @@
  * stays with the back end, which knows what it can run.
  */
 #include "common/mem.h"
-#include "runtime/device/dev.h"
+#include "runtime/device/backend.h"
 
 #include <inttypes.h>
 

@@ -1,5 +1,5 @@
 /* check_quant.c - what every back end may rely on in operations on integers of 8 bits. */
-#include "runtime/device/dev.h"
+#include "runtime/device/backend.h"
 
 #include <math.h>
 

@@ -3,10 +3,9 @@
  * What a wrapper checks is what every back end would have to check: ranges of the arena, lanes,
  * ticket slots, operation ranges. A violation is a bug of the caller, so it is SH_E_BUG.
  */
-#include "runtime/device/dev.h"
-
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "runtime/device/backend.h"
 
 #include <ctype.h>
 #include <dlfcn.h>
@@ -26,23 +25,39 @@ struct dev_lib {
 
 /* ------------------------------------------------------------------ loading */
 
+/* Are the first `bytes` of a table calls, each of them? */
+static bool has_calls(const void *table, size_t bytes)
+{
+    void (*call)(void);
+
+    for (size_t at = 0; table && at < bytes; at += sizeof(call)) {
+        memcpy(&call, (const char *)table + at, sizeof(call));
+        if (!call)
+            return false;
+    }
+    return table != NULL;
+}
+
+static bool has_pairs(const struct dev_ops *o)
+{
+    return !o->mem->host_lock == !o->mem->host_unlock &&
+           !o->stream->host_lock == !o->stream->host_unlock &&
+           !o->stream->prefetch == !o->stream->prefetch_fence &&
+           !o->stream->prefetch == !o->stream->prefetch_join &&
+           !o->stream->mark == !o->stream->sync_mark && !o->plan->keep_bytes == !o->plan->set_keep;
+}
+
 static int ops_check(const struct dev_ops *o, struct sh_err *err)
 {
     if (o->abi != DEV_ABI)
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" has ABI %u, this program needs %u",
                        o->name ? o->name : "?", o->abi, DEV_ABI);
-    if (!o->name || !o->mem_open || !o->mem_close || !o->mem_export || !o->mem_copy ||
-        !o->mem_move || !o->mem_zero || !o->mem_ticket || !o->mem_mark || !o->mem_event_fd ||
-        !o->mem_next_mark || !o->ticket_force || !o->ticket_value || !o->open || !o->close ||
-        !o->own_memory || !o->upload || !o->download || !o->fill || !o->move || !o->wait ||
-        !o->has_ticket || !o->sync || !o->plan_new || !o->plan_free || !o->plan_scratch_bytes ||
-        !o->plan_set_scratch || !o->plan_finish || !o->plan_pack || !o->plan_unpack ||
-        !o->plan_run || !o->plan_profile)
+    if (!o->name || !has_calls(o->mem, offsetof(struct dev_mem_ops, host_lock)) ||
+        !has_calls(o->stream, offsetof(struct dev_stream_ops, identity)) ||
+        !has_calls(o->plan, offsetof(struct dev_plan_ops, warm)))
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" lacks a required call",
                        o->name ? o->name : "?");
-    if (!o->mem_host_lock != !o->mem_host_unlock || !o->host_lock != !o->host_unlock ||
-        !o->plan_keep_bytes != !o->plan_set_keep || !o->prefetch != !o->prefetch_fence ||
-        !o->prefetch != !o->prefetch_join || !o->mark != !o->sync_mark)
+    if (!has_pairs(o))
         return SH_FAIL(err, SH_E_BUG, "device back end \"%s\" has half of a pair", o->name);
     return SH_OK;
 }
@@ -249,7 +264,7 @@ int dev_mem_open(const struct dev_lib *l, const struct dev_mem_conf *c, struct d
                        DEV_MAX_LANES);
     if (!(c->copy_gb_per_s >= 0) || !(c->copy_latency_us >= 0) || c->copy_latency_us > 1e6)
         return SH_FAIL(err, SH_E_INVALID, "copy rate and latency cannot be negative or unlimited");
-    rc = l->ops->mem_open(&conf, out, err);
+    rc = l->ops->mem->open(&conf, out, err);
     if (!rc)
         (*out)->ops = l->ops;
     return rc;
@@ -263,7 +278,7 @@ bool dev_mem_is_queued(const struct dev_mem *m)
 void dev_mem_close(struct dev_mem *m)
 {
     if (m)
-        m->ops->mem_close(m);
+        m->ops->mem->close(m);
 }
 
 size_t dev_mem_bytes(const struct dev_mem *m)
@@ -297,20 +312,20 @@ const char *dev_mem_device_name(const struct dev_mem *m)
 int dev_mem_export(const struct dev_mem *m, int fds[static DEV_MAX_FDS], size_t *n_fds,
                    struct sh_err *err)
 {
-    return m->ops->mem_export(m, fds, n_fds, err);
+    return m->ops->mem->export_fds(m, fds, n_fds, err);
 }
 
 int dev_mem_host_lock(struct dev_mem *m, void *base, size_t bytes, struct sh_err *err)
 {
     if (!base || bytes == 0)
         return SH_FAIL(err, SH_E_BUG, "no host memory to lock");
-    return m->ops->mem_host_lock ? m->ops->mem_host_lock(m, base, bytes, err) : SH_OK;
+    return m->ops->mem->host_lock ? m->ops->mem->host_lock(m, base, bytes, err) : SH_OK;
 }
 
 void dev_mem_host_unlock(struct dev_mem *m, void *base)
 {
-    if (m->ops->mem_host_unlock && base)
-        m->ops->mem_host_unlock(m, base);
+    if (m->ops->mem->host_unlock && base)
+        m->ops->mem->host_unlock(m, base);
 }
 
 int dev_mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t arena_off, void *host,
@@ -322,7 +337,7 @@ int dev_mem_copy(struct dev_mem *m, uint32_t lane, enum dev_dir dir, size_t aren
         rc = check_range(arena_off, bytes, m->bytes, "copy", err);
     if (!rc && (!host || (dir != DEV_H2D && dir != DEV_D2H)))
         rc = SH_FAIL(err, SH_E_BUG, "copy without host memory or direction");
-    return rc ? rc : m->ops->mem_copy(m, lane, dir, arena_off, host, bytes, err);
+    return rc ? rc : m->ops->mem->copy(m, lane, dir, arena_off, host, bytes, err);
 }
 
 int dev_mem_move(struct dev_mem *m, uint32_t lane, size_t dst_off, size_t src_off, size_t bytes,
@@ -334,7 +349,7 @@ int dev_mem_move(struct dev_mem *m, uint32_t lane, size_t dst_off, size_t src_of
         rc = check_range(dst_off, bytes, m->bytes, "move", err);
     if (!rc)
         rc = check_range(src_off, bytes, m->bytes, "move", err);
-    return rc ? rc : m->ops->mem_move(m, lane, dst_off, src_off, bytes, err);
+    return rc ? rc : m->ops->mem->move(m, lane, dst_off, src_off, bytes, err);
 }
 
 int dev_mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, struct sh_err *err)
@@ -343,7 +358,7 @@ int dev_mem_zero(struct dev_mem *m, uint32_t lane, size_t off, size_t bytes, str
 
     if (!rc)
         rc = check_range(off, bytes, m->bytes, "scrub", err);
-    return rc ? rc : m->ops->mem_zero(m, lane, off, bytes, err);
+    return rc ? rc : m->ops->mem->zero(m, lane, off, bytes, err);
 }
 
 int dev_mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t value,
@@ -353,35 +368,35 @@ int dev_mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t val
 
     if (!rc && slot >= DEV_N_TICKETS)
         rc = SH_FAIL(err, SH_E_BUG, "ticket %u does not exist, there are %u", slot, DEV_N_TICKETS);
-    return rc ? rc : m->ops->mem_ticket(m, lane, slot, value, err);
+    return rc ? rc : m->ops->mem->ticket(m, lane, slot, value, err);
 }
 
 int dev_mem_mark(struct dev_mem *m, uint32_t lane, uint64_t cookie, struct sh_err *err)
 {
     int rc = check_lane(m, lane, err);
 
-    return rc ? rc : m->ops->mem_mark(m, lane, cookie, err);
+    return rc ? rc : m->ops->mem->mark(m, lane, cookie, err);
 }
 
 int dev_mem_event_fd(const struct dev_mem *m)
 {
-    return m->ops->mem_event_fd(m);
+    return m->ops->mem->event_fd(m);
 }
 
 bool dev_mem_next_mark(struct dev_mem *m, uint64_t *cookie)
 {
-    return m->ops->mem_next_mark(m, cookie);
+    return m->ops->mem->next_mark(m, cookie);
 }
 
 void dev_ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value)
 {
     if (slot < DEV_N_TICKETS)
-        m->ops->ticket_force(m, slot, value);
+        m->ops->mem->ticket_force(m, slot, value);
 }
 
 uint32_t dev_ticket_value(const struct dev_mem *m, uint32_t slot)
 {
-    return slot < DEV_N_TICKETS ? m->ops->ticket_value(m, slot) : 0;
+    return slot < DEV_N_TICKETS ? m->ops->mem->ticket_value(m, slot) : 0;
 }
 
 /* ------------------------------------------------------------------ compute face */
@@ -395,7 +410,7 @@ int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out
     if (c->arena_bytes == 0 || c->n_fds > DEV_MAX_FDS || (c->n_fds > 0 && !c->fds))
         return SH_FAIL(err, SH_E_BUG, "arena of %zu bytes with %zu descriptors", c->arena_bytes,
                        c->n_fds);
-    rc = l->ops->open(c, out, err);
+    rc = l->ops->stream->open(c, out, err);
     if (!rc)
         (*out)->ops = l->ops;
     return rc;
@@ -404,22 +419,22 @@ int dev_open(const struct dev_lib *l, const struct dev_conf *c, struct dev **out
 void dev_close(struct dev *d)
 {
     if (d)
-        d->ops->close(d);
+        d->ops->stream->close(d);
 }
 
 int dev_remap(struct dev *d, const int *fds, size_t n_fds, struct sh_err *err)
 {
     if (n_fds == 0 || n_fds > DEV_MAX_FDS)
         return SH_FAIL(err, SH_E_BUG, "an arena with %zu descriptors", n_fds);
-    if (!d->ops->remap)
+    if (!d->ops->stream->remap)
         return SH_FAIL(err, SH_E_UNSUPPORTED, "the %s device cannot map its arena anew",
                        d->ops->name);
-    return d->ops->remap(d, fds, n_fds, err);
+    return d->ops->stream->remap(d, fds, n_fds, err);
 }
 
 int dev_own_memory(struct dev *d, size_t bytes, struct sh_err *err)
 {
-    int rc = d->ops->own_memory(d, bytes, err);
+    int rc = d->ops->stream->own_memory(d, bytes, err);
 
     if (rc)
         return rc;
@@ -440,7 +455,7 @@ int dev_task(struct dev *d, const struct dev_reach *ranges, size_t n, struct sh_
             ranges[i].off % DEV_BLOCK)
             return SH_FAIL(err, SH_E_BUG, "a task's range of %zu bytes at %zu, in an arena of %zu",
                            ranges[i].bytes, ranges[i].off, all);
-    return d->ops->task ? d->ops->task(d, ranges, n, err) : SH_OK;
+    return d->ops->stream->task ? d->ops->stream->task(d, ranges, n, err) : SH_OK;
 }
 
 bool dev_is_queued(const struct dev *d)
@@ -452,20 +467,20 @@ int dev_host_lock(struct dev *d, void *base, size_t bytes, struct sh_err *err)
 {
     if (!base || bytes == 0)
         return SH_FAIL(err, SH_E_BUG, "no host memory to lock");
-    return d->ops->host_lock ? d->ops->host_lock(d, base, bytes, err) : SH_OK;
+    return d->ops->stream->host_lock ? d->ops->stream->host_lock(d, base, bytes, err) : SH_OK;
 }
 
 void dev_host_unlock(struct dev *d, void *base)
 {
-    if (d->ops->host_unlock && base)
-        d->ops->host_unlock(d, base);
+    if (d->ops->stream->host_unlock && base)
+        d->ops->stream->host_unlock(d, base);
 }
 
 int dev_upload(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err)
 {
     int rc = check_range(arena_off, bytes, d->arena_bytes, "upload", err);
 
-    return rc ? rc : d->ops->upload(d, arena_off, host, bytes, err);
+    return rc ? rc : d->ops->stream->upload(d, arena_off, host, bytes, err);
 }
 
 int dev_fetch(struct dev *d, size_t arena_off, const void *host, size_t bytes, struct sh_err *err)
@@ -474,22 +489,22 @@ int dev_fetch(struct dev *d, size_t arena_off, const void *host, size_t bytes, s
 
     if (rc)
         return rc;
-    return d->ops->fetch ? d->ops->fetch(d, arena_off, host, bytes, err)
-                         : d->ops->upload(d, arena_off, host, bytes, err);
+    return d->ops->stream->fetch ? d->ops->stream->fetch(d, arena_off, host, bytes, err)
+                                 : d->ops->stream->upload(d, arena_off, host, bytes, err);
 }
 
 int dev_download(struct dev *d, void *host, size_t arena_off, size_t bytes, struct sh_err *err)
 {
     int rc = check_range(arena_off, bytes, d->arena_bytes, "download", err);
 
-    return rc ? rc : d->ops->download(d, host, arena_off, bytes, err);
+    return rc ? rc : d->ops->stream->download(d, host, arena_off, bytes, err);
 }
 
 int dev_fill(struct dev *d, size_t arena_off, int byte, size_t bytes, struct sh_err *err)
 {
     int rc = check_range(arena_off, bytes, d->arena_bytes, "fill", err);
 
-    return rc ? rc : d->ops->fill(d, arena_off, byte, bytes, err);
+    return rc ? rc : d->ops->stream->fill(d, arena_off, byte, bytes, err);
 }
 
 int dev_move(struct dev *d, size_t dst_off, size_t src_off, size_t bytes, struct sh_err *err)
@@ -501,7 +516,7 @@ int dev_move(struct dev *d, size_t dst_off, size_t src_off, size_t bytes, struct
     if (!rc && bytes > 0 && dst_off < src_off + bytes && src_off < dst_off + bytes)
         rc = SH_FAIL(err, SH_E_BUG, "move of %zu bytes from %zu to %zu overlaps itself", bytes,
                      src_off, dst_off);
-    return rc ? rc : d->ops->move(d, dst_off, src_off, bytes, err);
+    return rc ? rc : d->ops->stream->move(d, dst_off, src_off, bytes, err);
 }
 
 int dev_prefetch(struct dev *d, size_t arena_off, const void *host, size_t bytes,
@@ -511,50 +526,51 @@ int dev_prefetch(struct dev *d, size_t arena_off, const void *host, size_t bytes
 
     if (rc)
         return rc;
-    return d->ops->prefetch ? d->ops->prefetch(d, arena_off, host, bytes, err)
-                            : d->ops->upload(d, arena_off, host, bytes, err);
+    return d->ops->stream->prefetch ? d->ops->stream->prefetch(d, arena_off, host, bytes, err)
+                                    : d->ops->stream->upload(d, arena_off, host, bytes, err);
 }
 
 int dev_prefetch_fence(struct dev *d, struct sh_err *err)
 {
-    return d->ops->prefetch_fence ? d->ops->prefetch_fence(d, err) : SH_OK;
+    return d->ops->stream->prefetch_fence ? d->ops->stream->prefetch_fence(d, err) : SH_OK;
 }
 
 int dev_prefetch_join(struct dev *d, struct sh_err *err)
 {
-    return d->ops->prefetch_join ? d->ops->prefetch_join(d, err) : SH_OK;
+    return d->ops->stream->prefetch_join ? d->ops->stream->prefetch_join(d, err) : SH_OK;
 }
 
 int dev_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeout_ms, struct sh_err *err)
 {
     if (slot >= DEV_N_TICKETS || timeout_ms < 0)
         return SH_FAIL(err, SH_E_BUG, "wait for ticket %u of %u", slot, DEV_N_TICKETS);
-    return d->ops->wait(d, slot, value, timeout_ms, err);
+    return d->ops->stream->wait(d, slot, value, timeout_ms, err);
 }
 
 bool dev_has_ticket(const struct dev *d, uint32_t slot, uint32_t value)
 {
-    return slot < DEV_N_TICKETS && d->ops->has_ticket(d, slot, value);
+    return slot < DEV_N_TICKETS && d->ops->stream->has_ticket(d, slot, value);
 }
 
 int dev_sync(struct dev *d, struct sh_err *err)
 {
-    return d->ops->sync(d, err);
+    return d->ops->stream->sync(d, err);
 }
 
 int dev_mark(struct dev *d, struct sh_err *err)
 {
-    return d->ops->mark ? d->ops->mark(d, err) : SH_OK;
+    return d->ops->stream->mark ? d->ops->stream->mark(d, err) : SH_OK;
 }
 
 int dev_sync_mark(struct dev *d, struct sh_err *err)
 {
-    return d->ops->sync_mark ? d->ops->sync_mark(d, err) : d->ops->sync(d, err);
+    return d->ops->stream->sync_mark ? d->ops->stream->sync_mark(d, err)
+                                     : d->ops->stream->sync(d, err);
 }
 
 int dev_throttle(struct dev *d, uint32_t n, struct sh_err *err)
 {
-    return d->ops->throttle ? d->ops->throttle(d, n, err) : SH_OK;
+    return d->ops->stream->throttle ? d->ops->stream->throttle(d, n, err) : SH_OK;
 }
 
 int dev_plan_new(struct dev *d, struct dev_graph *g, enum dev_precision p,
@@ -569,40 +585,45 @@ int dev_plan_new(struct dev *d, struct dev_graph *g, enum dev_precision p,
         rc = dev__check_op(g, i, err);
     if (!rc && layout_of && layout_of->dev->ops != d->ops)
         rc = SH_FAIL(err, SH_E_BUG, "layouts can only be shared on one kind of device");
-    return rc ? rc : d->ops->plan_new(d, g, p, layout_of, out, err);
+    return rc ? rc : d->ops->plan->create(d, g, p, layout_of, out, err);
 }
 
 void dev_plan_free(struct dev_plan *p)
 {
     if (p)
-        p->dev->ops->plan_free(p);
+        p->dev->ops->plan->free(p);
+}
+
+struct dev *dev_plan_dev(const struct dev_plan *p)
+{
+    return p->dev;
 }
 
 size_t dev_plan_scratch_bytes(const struct dev_plan *p, uint32_t op)
 {
-    return op < p->g->n_ops ? p->dev->ops->plan_scratch_bytes(p, op) : 0;
+    return op < p->g->n_ops ? p->dev->ops->plan->scratch_bytes(p, op) : 0;
 }
 
 void dev_plan_set_scratch(struct dev_plan *p, uint32_t op, size_t ws_offset)
 {
     if (op < p->g->n_ops)
-        p->dev->ops->plan_set_scratch(p, op, ws_offset);
+        p->dev->ops->plan->set_scratch(p, op, ws_offset);
 }
 
 size_t dev_plan_keep_bytes(const struct dev_plan *p)
 {
-    return p->dev->ops->plan_keep_bytes ? p->dev->ops->plan_keep_bytes(p) : 0;
+    return p->dev->ops->plan->keep_bytes ? p->dev->ops->plan->keep_bytes(p) : 0;
 }
 
 void dev_plan_set_keep(struct dev_plan *p, size_t ws_offset)
 {
-    if (p->dev->ops->plan_set_keep)
-        p->dev->ops->plan_set_keep(p, ws_offset);
+    if (p->dev->ops->plan->set_keep)
+        p->dev->ops->plan->set_keep(p, ws_offset);
 }
 
 int dev_plan_finish(struct dev_plan *p, struct sh_err *err)
 {
-    return p->dev->ops->plan_finish(p, err);
+    return p->dev->ops->plan->finish(p, err);
 }
 
 static int check_pack(const struct dev_plan *p, uint32_t tensor, const void *a, const void *b,
@@ -618,7 +639,7 @@ int dev_plan_pack(struct dev_plan *p, uint32_t tensor, const void *plain, void *
 {
     int rc = check_pack(p, tensor, plain, stored, err);
 
-    return rc ? rc : p->dev->ops->plan_pack(p, tensor, plain, stored, err);
+    return rc ? rc : p->dev->ops->plan->pack(p, tensor, plain, stored, err);
 }
 
 int dev_plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, void *plain,
@@ -626,7 +647,7 @@ int dev_plan_unpack(struct dev_plan *p, uint32_t tensor, const void *stored, voi
 {
     int rc = check_pack(p, tensor, plain, stored, err);
 
-    return rc ? rc : p->dev->ops->plan_unpack(p, tensor, stored, plain, err);
+    return rc ? rc : p->dev->ops->plan->unpack(p, tensor, stored, plain, err);
 }
 
 int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
@@ -634,7 +655,7 @@ int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, u
 {
     if (from > to || to > p->g->n_ops)
         return SH_FAIL(err, SH_E_BUG, "operations %u to %u of %u", from, to, p->g->n_ops);
-    return p->dev->ops->plan_run(p, b, from, to, err);
+    return p->dev->ops->plan->run(p, b, from, to, err);
 }
 
 void dev_identity(const struct dev *d, char *out, size_t size)
@@ -643,7 +664,7 @@ void dev_identity(const struct dev *d, char *out, size_t size)
     int n;
 
     out[0] = '\0';
-    if (!d->ops->identity || !d->ops->identity(d, text, sizeof(text)))
+    if (!d->ops->stream->identity || !d->ops->stream->identity(d, text, sizeof(text)))
         return;
     n = snprintf(out, size, "%s abi=%u %s", d->ops->name, DEV_ABI, text);
     if (n < 0 || (size_t)n >= size)
@@ -654,13 +675,13 @@ int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err)
 {
     for (uint32_t i = 0; ns && i < p->g->n_ops; i++)
         ns[i] = 0;
-    return p->dev->ops->plan_warm ? p->dev->ops->plan_warm(p, ns, err) : SH_OK;
+    return p->dev->ops->plan->warm ? p->dev->ops->plan->warm(p, ns, err) : SH_OK;
 }
 
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                      struct sh_err *err)
 {
-    return p->dev->ops->plan_prepare ? p->dev->ops->plan_prepare(p, b, from, to, err) : SH_OK;
+    return p->dev->ops->plan->prepare ? p->dev->ops->plan->prepare(p, b, from, to, err) : SH_OK;
 }
 
 uint32_t dev_n_prepared(const struct dev *d)
@@ -673,5 +694,5 @@ int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t rep
 {
     if (repeat == 0 || !ns)
         return SH_FAIL(err, SH_E_BUG, "profile needs at least one run");
-    return p->dev->ops->plan_profile(p, b, repeat, ns, err);
+    return p->dev->ops->plan->profile(p, b, repeat, ns, err);
 }

@@ -1,7 +1,6 @@
 /* dev.h - the contract between Shunt and a device back end; the only way to a device.
  *
- * A back end is a shared object, lib/shunt-dev-<kind>.so, that exports `const struct dev_ops
- * shunt_dev_ops`. Two faces:
+ * A back end is a shared object, lib/shunt-dev-<kind>.so, with the tables of backend.h. Two faces:
  *
  *   memory face   used by the executor: the arena, copies on lanes, tickets, scrubbing
  *   compute face  used by a worker: import the arena, prepare plans, run them, wait for tickets
@@ -26,7 +25,6 @@
 #include "runtime/device/op.h"
 #include "runtime/device/prepared.h"
 
-#define DEV_ABI 22u /* bump on ANY change of struct dev_ops, dev_mem or dev, or of op.h */
 #define DEV_BLOCK ((size_t)2 << 20)
 #define DEV_ALIGN 256u /* of tensors inside an image, state or workspace */
 #define DEV_MAX_FDS 4  /* what dev_mem_export gives */
@@ -171,6 +169,7 @@ int dev_throttle(struct dev *d, uint32_t n, struct sh_err *err);
 int dev_plan_new(struct dev *d, struct dev_graph *g, enum dev_precision p,
                  const struct dev_plan *layout_of, struct dev_plan **out, struct sh_err *err);
 void dev_plan_free(struct dev_plan *p);
+struct dev *dev_plan_dev(const struct dev_plan *p); /* which it was made for */
 /* Private scratch that operation `op` needs in the workspace, and where the planner put it. */
 size_t dev_plan_scratch_bytes(const struct dev_plan *p, uint32_t op);
 void dev_plan_set_scratch(struct dev_plan *p, uint32_t op, size_t ws_offset);
@@ -206,95 +205,5 @@ uint32_t dev_n_prepared(const struct dev *d); /* ranges that are prepared now, o
 /* Blocking: best of `repeat` runs of each operation, nanoseconds into ns[n_ops]. */
 int dev_plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t repeat, double *ns,
                      struct sh_err *err);
-
-/* ------------------------------------------------------------------ what a back end fills */
-/* Same meaning as the wrappers. Back ends embed struct dev_mem / dev / dev_plan as first member;
- * the wrappers of open set `ops`. */
-
-struct dev_mem {
-    const struct dev_ops *ops;
-    size_t bytes;
-    uint32_t n_lanes;
-    char device_name[64]; /* of the product; "": not known */
-    size_t device_bytes;  /* all its memory; 0: not known */
-};
-struct dev {
-    const struct dev_ops *ops;
-    size_t arena_bytes;
-    size_t shared_bytes; /* of the arena that dev_own_memory has replaced once; 0: it never has */
-    struct dev_prepared_all prepared;
-};
-struct dev_plan {
-    struct dev *dev;
-    struct dev_graph *g;
-};
-
-struct dev_ops {
-    uint32_t abi;
-    const char *name;
-    bool is_queued; /* dev_is_queued */
-
-    int (*mem_open)(const struct dev_mem_conf *, struct dev_mem **, struct sh_err *);
-    void (*mem_close)(struct dev_mem *);
-    int (*mem_export)(const struct dev_mem *, int *fds, size_t *n_fds, struct sh_err *);
-    int (*mem_host_lock)(struct dev_mem *, void *, size_t, struct sh_err *); /* optional */
-    void (*mem_host_unlock)(struct dev_mem *, void *);                       /* both or neither */
-    int (*mem_copy)(struct dev_mem *, uint32_t, enum dev_dir, size_t, void *, size_t,
-                    struct sh_err *);
-    int (*mem_move)(struct dev_mem *, uint32_t, size_t, size_t, size_t, struct sh_err *);
-    int (*mem_zero)(struct dev_mem *, uint32_t, size_t, size_t, struct sh_err *);
-    int (*mem_ticket)(struct dev_mem *, uint32_t, uint32_t, uint32_t, struct sh_err *);
-    int (*mem_mark)(struct dev_mem *, uint32_t, uint64_t, struct sh_err *);
-    int (*mem_event_fd)(const struct dev_mem *);
-    bool (*mem_next_mark)(struct dev_mem *, uint64_t *);
-    void (*ticket_force)(struct dev_mem *, uint32_t, uint32_t);
-    uint32_t (*ticket_value)(const struct dev_mem *, uint32_t);
-
-    int (*open)(const struct dev_conf *, struct dev **, struct sh_err *);
-    void (*close)(struct dev *);
-    bool (*identity)(const struct dev *, char *out, size_t size); /* optional; false: not known */
-    int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *); /* optional */
-    int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);
-    int (*task)(struct dev *, const struct dev_reach *, size_t, struct sh_err *); /* optional */
-    int (*host_lock)(struct dev *, void *, size_t, struct sh_err *);              /* optional */
-    void (*host_unlock)(struct dev *, void *); /* both or neither */
-    int (*upload)(struct dev *, size_t, const void *, size_t, struct sh_err *);
-    int (*fetch)(struct dev *, size_t, const void *, size_t, struct sh_err *); /* optional */
-    int (*download)(struct dev *, void *, size_t, size_t, struct sh_err *);
-    int (*fill)(struct dev *, size_t, int, size_t, struct sh_err *);
-    int (*move)(struct dev *, size_t, size_t, size_t, struct sh_err *);
-    int (*prefetch)(struct dev *, size_t, const void *, size_t, struct sh_err *); /* optional, */
-    int (*prefetch_fence)(struct dev *, struct sh_err *); /* all three; without: an upload */
-    int (*prefetch_join)(struct dev *, struct sh_err *);
-    int (*wait)(struct dev *, uint32_t, uint32_t, int64_t, struct sh_err *);
-    bool (*has_ticket)(const struct dev *, uint32_t, uint32_t);
-    int (*sync)(struct dev *, struct sh_err *);
-    int (*mark)(struct dev *, struct sh_err *);               /* optional, */
-    int (*sync_mark)(struct dev *, struct sh_err *);          /* both; without: sync */
-    int (*throttle)(struct dev *, uint32_t, struct sh_err *); /* optional */
-    int (*plan_new)(struct dev *, struct dev_graph *, enum dev_precision, const struct dev_plan *,
-                    struct dev_plan **, struct sh_err *);
-    void (*plan_free)(struct dev_plan *);
-    size_t (*plan_scratch_bytes)(const struct dev_plan *, uint32_t);
-    void (*plan_set_scratch)(struct dev_plan *, uint32_t, size_t);
-    size_t (*plan_keep_bytes)(const struct dev_plan *); /* optional */
-    void (*plan_set_keep)(struct dev_plan *, size_t);   /* both or neither */
-    int (*plan_finish)(struct dev_plan *, struct sh_err *);
-    int (*plan_pack)(struct dev_plan *, uint32_t, const void *, void *, struct sh_err *);
-    int (*plan_unpack)(struct dev_plan *, uint32_t, const void *, void *, struct sh_err *);
-    int (*plan_run)(struct dev_plan *, const struct dev_bases *, uint32_t, uint32_t,
-                    struct sh_err *);
-    int (*plan_profile)(struct dev_plan *, const struct dev_bases *, uint32_t, double *,
-                        struct sh_err *);
-    int (*plan_warm)(struct dev_plan *, double *, struct sh_err *); /* optional */
-    int (*plan_prepare)(struct dev_plan *, const struct dev_bases *, uint32_t, uint32_t,
-                        struct sh_err *); /* optional */
-};
-
-int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err);
-int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err);
-int dev__check_quant(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err);
-/* SH_E_NOTFOUND saying what to install. why: of the dynamic linker, "<file>: <what is wrong>". */
-int dev__not_loaded(const char *kind, const char *why, struct sh_err *err);
 
 #endif

@@ -9,7 +9,7 @@
  */
 #include "common/clock.h"
 #include "common/mem.h"
-#include "runtime/device/dev.h"
+#include "runtime/device/backend.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -190,7 +190,7 @@ static int send_constants(struct program *p, const struct dev_bases *b, struct s
     for (uint32_t i = 0; i < p->n_sent && !rc; i++) {
         const struct dev_tensor *t = ir_t(p->ir, p->sent[i]);
 
-        rc = dev_upload(p->dp->dev, b->workspace + t->offset, p->ir->info[p->sent[i]].sent,
+        rc = dev_upload(dev_plan_dev(p->dp), b->workspace + t->offset, p->ir->info[p->sent[i]].sent,
                         (size_t)ir_elements(p->ir, p->sent[i]) * sh_dtype_bytes(t->dtype), err);
     }
     return rc;
@@ -683,11 +683,11 @@ int program_gradient(struct program *p, const struct dev_bases *b, size_t i, flo
     stored = malloc(t->bytes ? t->bytes : 1);
     if (!stored)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a gradient of %zu bytes", t->bytes);
-    rc = dev_download(p->dp->dev, stored, b->workspace + t->offset, t->bytes, err);
+    rc = dev_download(dev_plan_dev(p->dp), stored, b->workspace + t->offset, t->bytes, err);
     if (!rc && program_scaler(p, &scaler))
-        rc = dev_download(p->dp->dev, &scale, b->state + scaler, sizeof(scale), err);
+        rc = dev_download(dev_plan_dev(p->dp), &scale, b->state + scaler, sizeof(scale), err);
     if (!rc)
-        rc = dev_sync(p->dp->dev, err);
+        rc = dev_sync(dev_plan_dev(p->dp), err);
     if (!rc)
         rc = dev_plan_unpack(p->dp, p->gradients[i], stored, out, err);
     for (int64_t k = 0; k < ir_elements(p->ir, p->gradients[i]) && !rc && scale != 1; k++)

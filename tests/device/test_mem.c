@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/shm.h"
+#include "runtime/device/backend.h"
 #include "tests/device/dev_test.h"
 
 #include <poll.h>

@@ -42,6 +42,7 @@ only 'gnutls/' 'common/(hash|wire_keys|wire_tls)\.c:|api/http/http[a-z_]*\.[ch]:
 only '(oneapi/)?dnnl' 'runtime/device/cpu/'
 only 'cuda|cudnn|cublas|nvml|nvrtc|nvtx|cub/|thrust/|mma\.h|cooperative_groups' \
     'runtime/device/cuda/'
+only 'runtime/device/backend\.h' 'runtime/device/'
 only 'runtime/device/cuda/' 'runtime/device/cuda/'
 only 'curl/' 'common/http\.[ch]:'
 only 'protobuf-c/|(google/)?protobuf|onnx\.pb-c\.h' 'runtime/model/onnx|runtime/import/|zoo/'

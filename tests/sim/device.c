@@ -494,19 +494,52 @@ static int no_call(void)
 }
 
 #define NO_CALL (void *)(uintptr_t)no_call
-#define OPS(queued)                                                                                \
-    {                                                                                              \
-        .abi = DEV_ABI, .name = "sim", .is_queued = (queued), .mem_open = mem_open,                \
-        .mem_close = mem_close, .mem_export = mem_export, .mem_host_lock = mem_host_lock,          \
-        .mem_host_unlock = mem_host_unlock, .mem_copy = mem_copy, .mem_move = mem_move,            \
-        .mem_zero = mem_zero, .mem_ticket = mem_ticket, .mem_mark = mem_mark,                      \
-        .mem_event_fd = mem_event_fd, .mem_next_mark = mem_next_mark,                              \
-        .ticket_force = ticket_force, .ticket_value = ticket_value, .open = NO_CALL,               \
-        .close = NO_CALL, .own_memory = NO_CALL, .upload = NO_CALL, .download = NO_CALL,           \
-        .fill = NO_CALL, .move = NO_CALL, .wait = NO_CALL, .has_ticket = NO_CALL, .sync = NO_CALL, \
-        .plan_new = NO_CALL, .plan_free = NO_CALL, .plan_scratch_bytes = NO_CALL,                  \
-        .plan_set_scratch = NO_CALL, .plan_finish = NO_CALL, .plan_pack = NO_CALL,                 \
-        .plan_unpack = NO_CALL, .plan_run = NO_CALL, .plan_profile = NO_CALL                       \
+static const struct dev_mem_ops MEM = {
+    .open = mem_open,
+    .close = mem_close,
+    .export_fds = mem_export,
+    .host_lock = mem_host_lock,
+    .host_unlock = mem_host_unlock,
+    .copy = mem_copy,
+    .move = mem_move,
+    .zero = mem_zero,
+    .ticket = mem_ticket,
+    .mark = mem_mark,
+    .event_fd = mem_event_fd,
+    .next_mark = mem_next_mark,
+    .ticket_force = ticket_force,
+    .ticket_value = ticket_value,
+};
+
+static const struct dev_stream_ops STREAM = {
+    .open = NO_CALL,
+    .close = NO_CALL,
+    .own_memory = NO_CALL,
+    .upload = NO_CALL,
+    .download = NO_CALL,
+    .fill = NO_CALL,
+    .move = NO_CALL,
+    .wait = NO_CALL,
+    .has_ticket = NO_CALL,
+    .sync = NO_CALL,
+};
+
+static const struct dev_plan_ops PLAN = {
+    .create = NO_CALL,
+    .free = NO_CALL,
+    .scratch_bytes = NO_CALL,
+    .set_scratch = NO_CALL,
+    .finish = NO_CALL,
+    .pack = NO_CALL,
+    .unpack = NO_CALL,
+    .run = NO_CALL,
+    .profile = NO_CALL,
+};
+
+#define OPS(queued)                                                                           \
+    {                                                                                         \
+        .abi = DEV_ABI, .name = "sim", .is_queued = (queued), .mem = &MEM, .stream = &STREAM, \
+        .plan = &PLAN                                                                         \
     }
 
 static const struct dev_ops QUEUED = OPS(true), SYNCHRONOUS = OPS(false);

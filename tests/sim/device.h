@@ -9,7 +9,7 @@
 #ifndef SH_TESTS_SIM_DEVICE_H
 #define SH_TESTS_SIM_DEVICE_H
 
-#include "runtime/device/dev.h"
+#include "runtime/device/backend.h"
 #include "tests/sim/profile.h"
 #include "tests/sim/world.h"
 

@@ -104,8 +104,8 @@ static int late_join(struct dev *d, struct sh_err *err)
     int rc = SH_OK;
 
     for (size_t i = 0; i < dev_seen.n_late && !rc; i++)
-        rc = shunt_dev_ops.upload(d, dev_seen.late[i].off, dev_seen.late[i].host,
-                                  dev_seen.late[i].bytes, err);
+        rc = shunt_dev_ops.stream->upload(d, dev_seen.late[i].off, dev_seen.late[i].host,
+                                          dev_seen.late[i].bytes, err);
     dev_seen.n_late = 0;
     return rc;
 }
@@ -113,13 +113,14 @@ static int late_join(struct dev *d, struct sh_err *err)
 static int moves_unfence(struct dev *d, size_t dst, size_t src, size_t n, struct sh_err *err)
 {
     dev_seen.is_fenced = false;
-    return shunt_dev_ops.move(d, dst, src, n, err);
+    return shunt_dev_ops.stream->move(d, dst, src, n, err);
 }
 
 /* ------------------------------------------------------------------ fixture */
 
 struct rig {
     struct dev_ops ops;
+    struct dev_stream_ops stream;
     struct dev_lib *lib;
     struct dev *dev;
     struct data *data;
@@ -174,10 +175,12 @@ static int setup(void **state)
     memset(&dev_seen, 0, sizeof(dev_seen));
     dev_seen.lowest = SIZE_MAX;
     r->ops = shunt_dev_ops;
-    r->ops.prefetch = late_prefetch;
-    r->ops.prefetch_fence = late_fence;
-    r->ops.prefetch_join = late_join;
-    r->ops.move = moves_unfence;
+    r->stream = *shunt_dev_ops.stream;
+    r->ops.stream = &r->stream;
+    r->stream.prefetch = late_prefetch;
+    r->stream.prefetch_fence = late_fence;
+    r->stream.prefetch_join = late_join;
+    r->stream.move = moves_unfence;
     assert_ok(dev_lib_wrap(&r->ops, &r->lib, NULL));
     assert_ok(dev_open(r->lib, &conf, &r->dev, NULL));
     r->got = malloc(prog.x.bytes);
@@ -287,7 +290,7 @@ static void pieces_are_small(void **state)
 /* The device stops, and others have the memory. */
 static void drop(struct rig *r)
 {
-    assert_ok(r->ops.prefetch_join(r->dev, NULL));
+    assert_ok(r->stream.prefetch_join(r->dev, NULL));
     assert_ok(dev_fill(r->dev, 0, 0xEE, ARENA, NULL));
     data_forget(r->data);
 }
@@ -318,7 +321,7 @@ static void after_a_pause_prefetching_goes_on_where_it_was(void **state)
     load(r, 0, 3);
     prefetch(r, 0, 1);
     sent = dev_seen.sent;
-    assert_ok(r->ops.prefetch_join(r->dev, NULL)); /* the stop */
+    assert_ok(r->stream.prefetch_join(r->dev, NULL)); /* the stop */
     assert_ok(dev_move(r->dev, to, 0, data_ws_bytes(r->data), NULL));
     dev_seen.is_fenced = true; /* that was not the worker's move */
     assert_ok(dev_fill(r->dev, 0, 0xEE, to, NULL));

@@ -17,6 +17,7 @@
 
 struct rig {
     struct dev_ops ops;
+    struct dev_mem_ops mem_ops;
     struct sh_loop *loop;
     struct dev_lib *lib;
     struct dev_mem *mem;
@@ -48,7 +49,9 @@ static void open_device(struct rig *r)
     struct dev_conf dc = {.arena_bytes = mc.pool_bytes, .fds = fds};
 
     r->ops = shunt_dev_ops;
-    r->ops.mem_mark = flaky_mark;
+    r->mem_ops = *shunt_dev_ops.mem;
+    r->mem_ops.mark = flaky_mark;
+    r->ops.mem = &r->mem_ops;
     refuses_marks = false;
     assert_ok(dev_lib_wrap(&r->ops, &r->lib, NULL));
     assert_ok(dev_mem_open(r->lib, &mc, &r->mem, NULL));

@@ -18,7 +18,7 @@
 #define SH_RUNTIME_DEVICE_CPU_CPU_H
 
 #include "common/shm.h"
-#include "runtime/device/dev.h"
+#include "runtime/device/backend.h"
 
 #include <dnnl.h>
 

@@ -297,22 +297,22 @@ static bool cpu_identity(const struct dev *base, char *out, size_t size)
                             (int)((const struct cpu_dev *)base)->threads) < size;
 }
 
-extern const struct dev_ops shunt_dev_ops;
-__attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
-    .abi = DEV_ABI,
-    .name = "cpu",
-    .mem_open = cpu__mem_open,
-    .mem_close = cpu__mem_close,
-    .mem_export = cpu__mem_export,
-    .mem_copy = cpu__mem_copy,
-    .mem_move = cpu__mem_move,
-    .mem_zero = cpu__mem_zero,
-    .mem_ticket = cpu__mem_ticket,
-    .mem_mark = cpu__mem_mark,
-    .mem_event_fd = cpu__mem_event_fd,
-    .mem_next_mark = cpu__mem_next_mark,
+static const struct dev_mem_ops MEM = {
+    .open = cpu__mem_open,
+    .close = cpu__mem_close,
+    .export_fds = cpu__mem_export,
+    .copy = cpu__mem_copy,
+    .move = cpu__mem_move,
+    .zero = cpu__mem_zero,
+    .ticket = cpu__mem_ticket,
+    .mark = cpu__mem_mark,
+    .event_fd = cpu__mem_event_fd,
+    .next_mark = cpu__mem_next_mark,
     .ticket_force = cpu__ticket_force,
     .ticket_value = cpu__ticket_value,
+};
+
+static const struct dev_stream_ops STREAM = {
     .open = cpu_open,
     .close = cpu_close,
     .identity = cpu_identity,
@@ -326,13 +326,25 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .wait = cpu_wait,
     .has_ticket = cpu_has_ticket,
     .sync = cpu_sync,
-    .plan_new = cpu__plan_new,
-    .plan_free = cpu__plan_free,
-    .plan_scratch_bytes = cpu__plan_scratch_bytes,
-    .plan_set_scratch = cpu__plan_set_scratch,
-    .plan_finish = cpu__plan_finish,
-    .plan_pack = cpu__plan_pack,
-    .plan_unpack = cpu__plan_unpack,
-    .plan_run = cpu__plan_run,
-    .plan_profile = cpu__plan_profile,
+};
+
+static const struct dev_plan_ops PLAN = {
+    .create = cpu__plan_new,
+    .free = cpu__plan_free,
+    .scratch_bytes = cpu__plan_scratch_bytes,
+    .set_scratch = cpu__plan_set_scratch,
+    .finish = cpu__plan_finish,
+    .pack = cpu__plan_pack,
+    .unpack = cpu__plan_unpack,
+    .run = cpu__plan_run,
+    .profile = cpu__plan_profile,
+};
+
+extern const struct dev_ops shunt_dev_ops;
+__attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
+    .abi = DEV_ABI,
+    .name = "cpu",
+    .mem = &MEM,
+    .stream = &STREAM,
+    .plan = &PLAN,
 };

@@ -12,7 +12,7 @@
 #ifndef SH_RUNTIME_DEVICE_CPU_CPU_MEM_H
 #define SH_RUNTIME_DEVICE_CPU_CPU_MEM_H
 
-#include "runtime/device/dev.h"
+#include "runtime/device/backend.h"
 
 int cpu__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh_err *err);
 void cpu__mem_close(struct dev_mem *m);

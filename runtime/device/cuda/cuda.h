@@ -27,8 +27,8 @@
 #ifndef SH_RUNTIME_DEVICE_CUDA_CUDA_H
 #define SH_RUNTIME_DEVICE_CUDA_CUDA_H
 
+#include "runtime/device/backend.h"
 #include "runtime/device/cuda/kernels.h"
-#include "runtime/device/dev.h"
 
 #include <cublasLt.h>
 #include <cuda.h>

@@ -418,25 +418,24 @@ static bool cuda_identity(const struct dev *base, char *out, size_t size)
                             ((const struct cuda_dev *)base)->deterministic) < size;
 }
 
-extern const struct dev_ops shunt_dev_ops;
-__attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
-    .abi = DEV_ABI,
-    .name = "cuda",
-    .is_queued = true,
-    .mem_open = cuda__mem_open,
-    .mem_close = cuda__mem_close,
-    .mem_export = cuda__mem_export,
-    .mem_host_lock = cuda__mem_host_lock,
-    .mem_host_unlock = cuda__mem_host_unlock,
-    .mem_copy = cuda__mem_copy,
-    .mem_move = cuda__mem_move,
-    .mem_zero = cuda__mem_zero,
-    .mem_ticket = cuda__mem_ticket,
-    .mem_mark = cuda__mem_mark,
-    .mem_event_fd = cuda__mem_event_fd,
-    .mem_next_mark = cuda__mem_next_mark,
+static const struct dev_mem_ops MEM = {
+    .open = cuda__mem_open,
+    .close = cuda__mem_close,
+    .export_fds = cuda__mem_export,
+    .host_lock = cuda__mem_host_lock,
+    .host_unlock = cuda__mem_host_unlock,
+    .copy = cuda__mem_copy,
+    .move = cuda__mem_move,
+    .zero = cuda__mem_zero,
+    .ticket = cuda__mem_ticket,
+    .mark = cuda__mem_mark,
+    .event_fd = cuda__mem_event_fd,
+    .next_mark = cuda__mem_next_mark,
     .ticket_force = cuda__ticket_force,
     .ticket_value = cuda__ticket_value,
+};
+
+static const struct dev_stream_ops STREAM = {
     .open = cuda_open,
     .close = cuda_close,
     .identity = cuda_identity,
@@ -458,17 +457,30 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .mark = cuda_mark,
     .sync_mark = cuda_sync_mark,
     .throttle = cuda_throttle,
-    .plan_new = cuda__plan_new,
-    .plan_free = cuda__plan_free,
-    .plan_scratch_bytes = cuda__plan_scratch_bytes,
-    .plan_set_scratch = cuda__plan_set_scratch,
-    .plan_keep_bytes = cuda__plan_keep_bytes,
-    .plan_set_keep = cuda__plan_set_keep,
-    .plan_finish = cuda__plan_finish,
-    .plan_pack = cuda__plan_pack,
-    .plan_unpack = cuda__plan_unpack,
-    .plan_run = cuda__plan_run,
-    .plan_profile = cuda__plan_profile,
-    .plan_warm = cuda__plan_warm,
-    .plan_prepare = cuda__plan_prepare,
+};
+
+static const struct dev_plan_ops PLAN = {
+    .create = cuda__plan_new,
+    .free = cuda__plan_free,
+    .scratch_bytes = cuda__plan_scratch_bytes,
+    .set_scratch = cuda__plan_set_scratch,
+    .keep_bytes = cuda__plan_keep_bytes,
+    .set_keep = cuda__plan_set_keep,
+    .finish = cuda__plan_finish,
+    .pack = cuda__plan_pack,
+    .unpack = cuda__plan_unpack,
+    .run = cuda__plan_run,
+    .profile = cuda__plan_profile,
+    .warm = cuda__plan_warm,
+    .prepare = cuda__plan_prepare,
+};
+
+extern const struct dev_ops shunt_dev_ops;
+__attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
+    .abi = DEV_ABI,
+    .name = "cuda",
+    .is_queued = true,
+    .mem = &MEM,
+    .stream = &STREAM,
+    .plan = &PLAN,
 };

@@ -22,7 +22,7 @@
 #define SH_RUNTIME_DEVICE_CUDA_CUDA_MEM_H
 
 #include "common/shm.h"
-#include "runtime/device/dev.h"
+#include "runtime/device/backend.h"
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>

@@ -16,7 +16,7 @@
 #ifndef SH_RUNTIME_DEVICE_FAKE_FAKE_H
 #define SH_RUNTIME_DEVICE_FAKE_FAKE_H
 
-#include "runtime/device/dev.h"
+#include "runtime/device/backend.h"
 
 extern const struct dev_ops shunt_dev_ops;
 

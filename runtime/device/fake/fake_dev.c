@@ -398,21 +398,22 @@ static int plan_profile(struct dev_plan *p, const struct dev_bases *b, uint32_t 
     return rc;
 }
 
-__attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
-    .abi = DEV_ABI,
-    .name = "fake",
-    .mem_open = fake__mem_open,
-    .mem_close = fake__mem_close,
-    .mem_export = fake__mem_export,
-    .mem_copy = fake__mem_copy,
-    .mem_move = fake__mem_move,
-    .mem_zero = fake__mem_zero,
-    .mem_ticket = fake__mem_ticket,
-    .mem_mark = fake__mem_mark,
-    .mem_event_fd = fake__mem_event_fd,
-    .mem_next_mark = fake__mem_next_mark,
+static const struct dev_mem_ops MEM = {
+    .open = fake__mem_open,
+    .close = fake__mem_close,
+    .export_fds = fake__mem_export,
+    .copy = fake__mem_copy,
+    .move = fake__mem_move,
+    .zero = fake__mem_zero,
+    .ticket = fake__mem_ticket,
+    .mark = fake__mem_mark,
+    .event_fd = fake__mem_event_fd,
+    .next_mark = fake__mem_next_mark,
     .ticket_force = fake__ticket_force,
     .ticket_value = fake__ticket_value,
+};
+
+static const struct dev_stream_ops STREAM = {
     .open = fake_open,
     .close = fake_close,
     .own_memory = fake_own_memory,
@@ -423,14 +424,25 @@ __attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
     .wait = fake_wait,
     .has_ticket = fake_has_ticket,
     .sync = fake_sync,
-    .plan_new = plan_new,
-    .plan_free = plan_free,
-    .plan_scratch_bytes = plan_scratch_bytes,
-    .plan_set_scratch = plan_set_scratch,
-    .plan_finish = plan_finish,
-    .plan_pack = plan_pack,
-    .plan_unpack = plan_unpack,
-    .plan_run = plan_run,
-    .plan_profile = plan_profile,
-    .plan_prepare = plan_prepare,
+};
+
+static const struct dev_plan_ops PLAN = {
+    .create = plan_new,
+    .free = plan_free,
+    .scratch_bytes = plan_scratch_bytes,
+    .set_scratch = plan_set_scratch,
+    .finish = plan_finish,
+    .pack = plan_pack,
+    .unpack = plan_unpack,
+    .run = plan_run,
+    .profile = plan_profile,
+    .prepare = plan_prepare,
+};
+
+__attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
+    .abi = DEV_ABI,
+    .name = "fake",
+    .mem = &MEM,
+    .stream = &STREAM,
+    .plan = &PLAN,
 };
