@@ -251,7 +251,7 @@ static __global__ void __launch_bounds__(TILE)
         n_picked[c] = k;
 }
 
-/* One block: the boxes of all classes one behind the other. */
+/* One block: the boxes of all classes one behind the other; rows is all 0. */
 static __global__ void __launch_bounds__(TILE)
     join_classes(const __grid_constant__ struct k_nms s, const int32_t *picked,
                  const int32_t *n_picked, int64_t *rows, int64_t *count)
@@ -267,8 +267,6 @@ static __global__ void __launch_bounds__(TILE)
             row[1] = c % s.classes;
             row[2] = picked[c * s.how.most + i];
         }
-    for (int64_t i = 3 * n + threadIdx.x; i < 3 * all * s.how.most; i += TILE)
-        rows[i] = 0;
     if (threadIdx.x == 0)
         *count = n;
 }
@@ -288,6 +286,7 @@ void k_nms(cudaStream_t s, const struct k_nms *k, struct k_operand boxes, struct
     float *left = (float *)scratch;
     int32_t *of = (int32_t *)(left + classes * k->n), *n_of = of + classes * k->how.most;
 
+    cudaMemsetAsync(picked, 0, 3 * (size_t)(classes * k->how.most) * sizeof(*picked), s);
     pick_boxes<<<(unsigned)classes, TILE, 0, s>>>(*k, boxes, scores, left, of, n_of);
     join_classes<<<1, TILE, 0, s>>>(*k, of, n_of, picked, count);
 }
