@@ -14,6 +14,7 @@
 #define SH_RUNTIME_DEVICE_CUDA_ATTN_TILES_CUH
 
 #include "runtime/device/cuda/attn_block.cuh"
+#include "runtime/device/cuda/mma.cuh"
 
 // ------------------------------------------------------------------ fp16 and bf16
 
@@ -30,22 +31,6 @@ DEV_INLINE void load_matrices_turned(uint32_t (&r)[4], const void *row)
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                  : "r"(shared_address(row))
                  : "memory");
-}
-
-// d[16,8] += a[16,16] b[16,8]
-DEV_INLINE void mma16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, f16)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-DEV_INLINE void mma16(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1, bf16)
-{
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 template <class T> DEV_INLINE uint32_t pack(float lo, float hi, T type)
@@ -120,23 +105,6 @@ template <class T, int D> struct tiles16 {
 };
 
 // ------------------------------------------------------------------ tf32
-
-DEV_INLINE uint32_t to_tf32(float v)
-{
-    uint32_t r;
-
-    asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(v));
-    return r;
-}
-
-// d[16,8] += a[16,8] b[8,8]
-DEV_INLINE void mma8(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1)
-{
-    asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 "
-        "{%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
 
 // The first operand is rounded to TF32; of the second the hardware drops the bits that are too
 // many, as it does in cuBLAS's products: rounding it takes longer than the product.

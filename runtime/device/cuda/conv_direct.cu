@@ -1,6 +1,7 @@
 // conv_direct.cu - convolutions by plain loops, and what surrounds those of the libraries.
 //
 //   depthwise    conv_depthwise.cu
+//   groups       conv_grouped.cu, on the matrix units
 //   any          one thread for each result, every shape: for what no library has an engine for
 //   column sums  of a matrix, in two stages of fixed order: the gradient of a bias
 //   pad          few channels (an image) widened by zeros to what matrix units can load
@@ -195,9 +196,9 @@ static __global__ void __launch_bounds__(THREADS) noise_kernel(T *dst, int64_t n
 
 // ------------------------------------------------------------------ launchers
 
-extern "C" bool k_conv_is_depthwise(const struct k_conv *v)
+extern "C" bool k_conv_has_kernel(const struct k_conv *v, int type)
 {
-    return conv_is_depthwise(v);
+    return conv_is_depthwise(v) || conv_is_grouped(v, type);
 }
 
 extern "C" void k_conv_fwd(cudaStream_t s, const struct k_conv *v, int type, const void *x,
@@ -209,6 +210,8 @@ extern "C" void k_conv_fwd(cudaStream_t s, const struct k_conv *v, int type, con
 
     if (conv_is_depthwise(v))
         conv_depthwise(s, v, type, x, w, bias, z, a, y);
+    else if (conv_is_grouped(v, type))
+        conv_grouped(s, v, type, x, w, bias, z, a, y);
     else
         DISPATCH_FLOAT(
             type, T,
@@ -221,18 +224,21 @@ extern "C" void k_conv_bwd_data(cudaStream_t s, const struct k_conv *v, int type
 {
     const int64_t n = v->n * v->h * v->w * v->c;
 
-    if (!conv_is_depthwise(v)) {
+    if (conv_is_depthwise(v))
+        conv_depthwise_data(s, v, type, dy, w, dx);
+    else if (conv_is_grouped(v, type))
+        conv_grouped_data(s, v, type, dy, w, dx);
+    else
         DISPATCH_FLOAT(type, T,
                        any_data_kernel<T><<<blocks_of(n, THREADS), THREADS, 0, s>>>(
                            *v, (const T *)dy, (const T *)w, (T *)dx))
-        return;
-    }
-    conv_depthwise_data(s, v, type, dy, w, dx);
 }
 
-extern "C" size_t k_conv_bwd_weight_scratch(const struct k_conv *v)
+extern "C" size_t k_conv_bwd_weight_scratch(const struct k_conv *v, int type)
 {
-    return conv_is_depthwise(v) ? conv_depthwise_scratch(v) : 0;
+    return conv_is_depthwise(v)       ? conv_depthwise_scratch(v)
+           : conv_is_grouped(v, type) ? conv_grouped_scratch(v)
+                                      : 0;
 }
 
 extern "C" void k_conv_bwd_weight(cudaStream_t s, const struct k_conv *v, int type, const void *x,
@@ -240,13 +246,14 @@ extern "C" void k_conv_bwd_weight(cudaStream_t s, const struct k_conv *v, int ty
 {
     const int64_t n = v->m * v->r * v->s * (v->c / v->groups);
 
-    if (!conv_is_depthwise(v)) {
+    if (conv_is_depthwise(v))
+        conv_depthwise_weight(s, v, type, x, dy, scratch, dw);
+    else if (conv_is_grouped(v, type))
+        conv_grouped_weight(s, v, type, x, dy, scratch, dw);
+    else
         DISPATCH_FLOAT(type, T,
                        any_weight_kernel<T><<<blocks_of(n, THREADS), THREADS, 0, s>>>(
                            *v, (const T *)x, (const T *)dy, (T *)dw))
-        return;
-    }
-    conv_depthwise_weight(s, v, type, x, dy, scratch, dw);
 }
 
 extern "C" size_t k_column_sums_scratch(int64_t cols)

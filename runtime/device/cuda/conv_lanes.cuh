@@ -114,4 +114,14 @@ size_t conv_depthwise_scratch(const struct k_conv *v); // of the gradient of the
 void conv_depthwise_weight(cudaStream_t s, const struct k_conv *v, int type, const void *x,
                            const void *dy, void *scratch, void *dw);
 
+// conv_grouped.cu
+bool conv_is_grouped(const struct k_conv *v, int type);
+void conv_grouped(cudaStream_t s, const struct k_conv *v, int type, const void *x, const void *w,
+                  const void *bias, const void *z, struct act_of act, void *y);
+void conv_grouped_data(cudaStream_t s, const struct k_conv *v, int type, const void *dy,
+                       const void *w, void *dx);
+size_t conv_grouped_scratch(const struct k_conv *v); // of the gradient of the weight
+void conv_grouped_weight(cudaStream_t s, const struct k_conv *v, int type, const void *x,
+                         const void *dy, void *scratch, void *dw);
+
 #endif

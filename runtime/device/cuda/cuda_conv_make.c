@@ -213,7 +213,8 @@ struct k_conv cuda__conv_direct(const struct conv_problem *p, int64_t padded)
                            .groups = p->groups,
                            .stride = {p->stride[0], p->stride[1]},
                            .dilation = {p->dilation[0], p->dilation[1]},
-                           .pad = {p->pad_begin[0], p->pad_begin[1]}};
+                           .pad = {p->pad_begin[0], p->pad_begin[1]},
+                           .tf32 = !p->is_strict};
 }
 
 struct conv_method *cuda__conv_own(const struct conv_problem *p, int64_t padded)
@@ -222,7 +223,7 @@ struct conv_method *cuda__conv_own(const struct conv_problem *p, int64_t padded)
     struct conv_method *m = method_new(p, CONV_OWN, padded);
 
     if (m && p->pass == DNN_BWD_WEIGHT)
-        m->lib_bytes = k_conv_bwd_weight_scratch(&k);
+        m->lib_bytes = k_conv_bwd_weight_scratch(&k, (int)p->type);
     return m;
 }
 

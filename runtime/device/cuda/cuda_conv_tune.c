@@ -270,6 +270,7 @@ static void try_all(struct tuner *t)
         {.how = CONV_BARE, .limit = 12}, {.how = CONV_FULL, .limit = 3, .may_compile = true},
     };
     const struct k_conv k = cuda__conv_direct(t->p, 0);
+    const bool has_own = k_conv_has_kernel(&k, (int)t->p->type);
     int64_t widths[4];
     int n = cuda__conv_widths(t->p, widths);
 
@@ -279,7 +280,7 @@ static void try_all(struct tuner *t)
 
             s.padded = widths[w];
             s.max_workspace = CONV_MAX_WORKSPACE;
-            if ((s.how == CONV_OWN && !k_conv_is_depthwise(&k)) || (s.may_compile && has_full(t)))
+            if ((s.how == CONV_OWN && !has_own) || (s.may_compile && has_full(t)))
                 continue;
             if (cuda__conv_each(t->d, t->p, &s, visit, t))
                 return;

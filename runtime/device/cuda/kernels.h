@@ -132,15 +132,16 @@ void k_layernorm_bwd(cudaStream_t s, const struct k_layernorm_bwd *a);
 struct k_conv {
     int64_t n, h, w, c, m, r, s, p, q, groups;
     int64_t stride[2], dilation[2], pad[2];
+    bool tf32; /* F32 may be rounded to TF32 */
 };
 /* There is a fast kernel for it; else one thread computes each result. */
-bool k_conv_is_depthwise(const struct k_conv *v);
+bool k_conv_has_kernel(const struct k_conv *v, int type);
 /* y = act(x * w + bias + z); bias [m] and z (like y) may be NULL. */
 void k_conv_fwd(cudaStream_t s, const struct k_conv *v, int type, const void *x, const void *w,
                 const void *bias, const void *z, int act, float p0, float p1, void *y);
 void k_conv_bwd_data(cudaStream_t s, const struct k_conv *v, int type, const void *dy,
                      const void *w, void *dx);
-size_t k_conv_bwd_weight_scratch(const struct k_conv *v); /* bytes */
+size_t k_conv_bwd_weight_scratch(const struct k_conv *v, int type); /* bytes */
 void k_conv_bwd_weight(cudaStream_t s, const struct k_conv *v, int type, const void *x,
                        const void *dy, void *scratch, void *dw);
 /* out[cols] = sums over the rows of x [rows][cols], in a fixed order. */
