@@ -1,10 +1,10 @@
 /* metrics.c - the series of all metrics, and their text form.
  *
- * Each metric has a hash table of series. A table only grows: a series is published with one atomic
- * store and never moves or goes away, so finding and changing one needs no lock. The mutex is taken
- * for the first use of a label set only. sh_metric_drop() hides a series; its memory waits for the
- * same labels to come back. Hidden ones do not count against SH_METRIC_MAX_SERIES, but all together
- * are bounded by MAX_STORED.
+ * Each metric has a hash table of series. A series is published with one atomic store and does not
+ * move, so finding and changing one needs no lock. The mutex is taken for the first use of a label
+ * set only. sh_metric_drop() hides a series; its memory waits for the same labels to come back, or,
+ * once there are MAX_STORED, is freed with that of all that are hidden. Who is in a chain is
+ * counted: what was taken out of it is freed when nobody is.
  *
  * A scrape reads while others write: each number is whole, two numbers may be of different moments.
  * Only inside one histogram must they agree, so its count is the sum of the buckets just read.
@@ -15,12 +15,14 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #define N_CHAINS 256u
 #define MAX_STORED (4u * SH_METRIC_MAX_SERIES)
+#define MAX_YIELDS 1000 /* while somebody is in a chain, which is some instructions, or a scrape */
 #define MAX_BUCKETS 32
 #define MAX_LABEL_BYTES 256 /* longer values are cut */
 #define DEFAULT_BUCKETS "0.0005 0.001 0.002 0.005 0.01 0.02 0.05 0.1 0.2 0.5 1 2 5 10"
@@ -41,16 +43,22 @@ static const char *const KIND_NAME[] = {
     [COUNTER] = "counter", [GAUGE] = "gauge", [HISTOGRAM] = "histogram"};
 
 struct series {
-    struct series *next;
+    struct series *_Atomic next;
     uint32_t hash;
     atomic_bool live;
-    _Atomic uint64_t value; /* bits of a double: the value, or a histogram's sum */
+    struct series *hidden_next; /* while it is out of its chain */
+    _Atomic uint64_t value;     /* bits of a double: the value, or a histogram's sum */
     char *labels[SH_METRIC_MAX_LABELS];
     _Atomic uint64_t buckets[]; /* a histogram's: one per bound, then one for +Inf */
 };
 
+struct chain {
+    struct series *_Atomic head;
+    atomic_uint n_inside; /* threads that may hold a series of it */
+};
+
 struct table {
-    struct series *_Atomic chains[N_CHAINS];
+    struct chain chains[N_CHAINS];
     _Atomic uint32_t n_live;
     uint32_t n_stored; /* under the mutex, as are the two below until the first series is out */
     size_t n_bounds;
@@ -112,12 +120,26 @@ static bool same_labels(const struct series *s, const char *const *labels, size_
 
 /* ---------------------------------------------------------------- series */
 
-static struct series *look(struct table *t, uint32_t hash, const char *const *labels, size_t n)
+static struct chain *enter(struct table *t, uint32_t hash)
 {
-    struct series *s = atomic_load_explicit(&t->chains[hash % N_CHAINS], memory_order_acquire);
+    struct chain *c = &t->chains[hash % N_CHAINS];
+
+    atomic_fetch_add(&c->n_inside, 1);
+    return c;
+}
+
+static void leave(struct chain *c)
+{
+    atomic_fetch_sub(&c->n_inside, 1);
+}
+
+/* Inside of c, or with the mutex. */
+static struct series *look(struct chain *c, uint32_t hash, const char *const *labels, size_t n)
+{
+    struct series *s = atomic_load(&c->head);
 
     while (s && (s->hash != hash || !same_labels(s, labels, n)))
-        s = s->next;
+        s = atomic_load(&s->next);
     return s;
 }
 
@@ -178,36 +200,101 @@ static bool is_full(const struct table *t)
     return atomic_load(&t->n_live) >= SH_METRIC_MAX_SERIES || t->n_stored >= MAX_STORED;
 }
 
-/* Finds or makes the series. NULL if the table is full or memory is out. */
-static struct series *grow(enum sh_metric m, uint32_t hash, const char *const *labels, size_t n)
+/* Takes what is hidden out of a chain. A list of it; the last one's next is NULL. */
+static struct series *take_hidden(struct chain *c)
+{
+    struct series *_Atomic *at = &c->head;
+    struct series *list = NULL, *s;
+
+    while ((s = atomic_load(at)) != NULL) {
+        if (atomic_load(&s->live)) {
+            at = &s->next;
+            continue;
+        }
+        /* Who stands on it goes on in the chain: its own next stays until nobody is inside. */
+        atomic_store(at, atomic_load(&s->next));
+        s->hidden_next = list;
+        list = s;
+    }
+    return list;
+}
+
+static bool is_deserted(struct chain *c)
+{
+    for (int i = 0; i < MAX_YIELDS; i++) {
+        if (atomic_load(&c->n_inside) == 0)
+            return true;
+        sched_yield();
+    }
+    return false;
+}
+
+/* Memory of what is hidden. A chain that somebody does not leave keeps it. Under the mutex. */
+static void free_hidden(struct table *t)
+{
+    for (size_t i = 0; i < N_CHAINS; i++) {
+        struct chain *c = &t->chains[i];
+        struct series *list = take_hidden(c), *next;
+        bool deserted = list && is_deserted(c);
+
+        for (; list; list = next) {
+            next = list->hidden_next;
+            if (deserted) {
+                free_series(list);
+                t->n_stored--;
+            } else {
+                atomic_store(&list->next, atomic_load(&c->head));
+                atomic_store(&c->head, list);
+            }
+        }
+    }
+}
+
+static void revive(struct table *t, struct series *s, bool has_buckets)
+{
+    atomic_store(&s->value, 0);
+    for (size_t i = 0; has_buckets && i <= t->n_bounds; i++)
+        atomic_store(&s->buckets[i], 0);
+    atomic_store(&s->live, true);
+    atomic_fetch_add(&t->n_live, 1);
+}
+
+/* Makes the series, or shows it again. False: the table is full, or memory is out. */
+static bool grow(enum sh_metric m, uint32_t hash, const char *const *labels, size_t n)
 {
     struct table *t = &tables[m];
+    struct chain *c = &t->chains[hash % N_CHAINS];
     struct series *s;
+    bool done = false;
 
     pthread_mutex_lock(&grow_lock);
-    s = look(t, hash, labels, n); /* another thread may have been faster */
-    if (s && !atomic_load(&s->live)) {
-        if (atomic_load(&t->n_live) >= SH_METRIC_MAX_SERIES) {
-            s = NULL;
-        } else {
-            atomic_store(&s->live, true);
-            atomic_fetch_add(&t->n_live, 1);
-        }
-    } else if (!s && !is_full(t)) {
+    if (t->n_stored >= MAX_STORED)
+        free_hidden(t);
+    s = look(c, hash, labels, n); /* another thread may have been faster */
+    if (s && atomic_load(&s->live)) {
+        done = true;
+    } else if (s) {
+        done = atomic_load(&t->n_live) < SH_METRIC_MAX_SERIES;
+        if (done)
+            revive(t, s, ROWS[m].kind == HISTOGRAM);
+    } else if (!is_full(t)) {
         s = make_series(m, hash, labels, n);
+        done = s != NULL;
         if (s) {
-            s->next = atomic_load_explicit(&t->chains[hash % N_CHAINS], memory_order_relaxed);
+            atomic_store(&s->next, atomic_load(&c->head));
             atomic_store(&s->live, true);
             atomic_fetch_add(&t->n_live, 1);
             t->n_stored++;
-            atomic_store_explicit(&t->chains[hash % N_CHAINS], s, memory_order_release);
+            atomic_store(&c->head, s);
         }
     }
     pthread_mutex_unlock(&grow_lock);
-    return s;
+    return done;
 }
 
-static struct series *get(enum sh_metric m, enum kind kind, const char *const *labels)
+/* *in: leave() it afterwards, unless NULL is returned. */
+static struct series *get(enum sh_metric m, enum kind kind, const char *const *labels,
+                          struct chain **in)
 {
     struct series *s;
     uint32_t hash;
@@ -217,13 +304,18 @@ static struct series *get(enum sh_metric m, enum kind kind, const char *const *l
         return NULL;
     n = count_labels(ROWS[m].labels);
     hash = hash_labels(labels, n);
-    s = look(&tables[m], hash, labels, n);
-    if (s && atomic_load_explicit(&s->live, memory_order_relaxed))
-        return s;
-    s = grow(m, hash, labels, n);
-    if (!s && m != M_shunt_metric_series_dropped_total)
+    for (int tries = 0; tries < 2; tries++) {
+        *in = enter(&tables[m], hash);
+        s = look(*in, hash, labels, n);
+        if (s && atomic_load_explicit(&s->live, memory_order_relaxed))
+            return s;
+        leave(*in);
+        if (!grow(m, hash, labels, n))
+            break;
+    }
+    if (m != M_shunt_metric_series_dropped_total)
         sh_metric_add(M_shunt_metric_series_dropped_total, SH_LABELS(ROWS[m].name), 1);
-    return s;
+    return NULL;
 }
 
 static double to_double(uint64_t bits)
@@ -253,32 +345,39 @@ static void add_double(_Atomic uint64_t *to, double v)
 
 void sh_metric_add(enum sh_metric m, const char *const *labels, double v)
 {
+    struct chain *in;
     struct series *s;
 
     if (!(v >= 0) || isinf(v)) /* a counter never falls; NaN would stay for ever */
         return;
-    s = get(m, COUNTER, labels);
-    if (s)
-        add_double(&s->value, v);
+    s = get(m, COUNTER, labels, &in);
+    if (!s)
+        return;
+    add_double(&s->value, v);
+    leave(in);
 }
 
 void sh_metric_set(enum sh_metric m, const char *const *labels, double v)
 {
-    struct series *s = get(m, GAUGE, labels);
+    struct chain *in;
+    struct series *s = get(m, GAUGE, labels, &in);
 
-    if (s)
-        atomic_store_explicit(&s->value, to_bits(v), memory_order_relaxed);
+    if (!s)
+        return;
+    atomic_store_explicit(&s->value, to_bits(v), memory_order_relaxed);
+    leave(in);
 }
 
 void sh_metric_observe(enum sh_metric m, const char *const *labels, double v)
 {
     const struct table *t;
+    struct chain *in;
     struct series *s;
     size_t i = 0;
 
     if (!isfinite(v))
         return;
-    s = get(m, HISTOGRAM, labels);
+    s = get(m, HISTOGRAM, labels, &in);
     if (!s)
         return;
     t = &tables[m];
@@ -286,31 +385,81 @@ void sh_metric_observe(enum sh_metric m, const char *const *labels, double v)
         i++;
     atomic_fetch_add_explicit(&s->buckets[i], 1, memory_order_relaxed);
     add_double(&s->value, v);
+    leave(in);
+}
+
+static void hide(struct table *t, struct series *s)
+{
+    if (atomic_exchange(&s->live, false))
+        atomic_fetch_sub(&t->n_live, 1);
 }
 
 void sh_metric_drop(enum sh_metric m, const char *const *labels)
 {
-    struct table *t;
+    struct chain *in;
     struct series *s;
+    uint32_t hash;
     size_t n;
 
     if ((unsigned)m >= SH_N_METRICS)
         return;
-    t = &tables[m];
     n = count_labels(ROWS[m].labels);
-    s = look(t, hash_labels(labels, n), labels, n);
-    if (s && atomic_exchange(&s->live, false))
-        atomic_fetch_sub(&t->n_live, 1);
+    hash = hash_labels(labels, n);
+    in = enter(&tables[m], hash);
+    s = look(in, hash, labels, n);
+    if (s)
+        hide(&tables[m], s);
+    leave(in);
+}
+
+/* Place of a label in a list of them; -1: it is not there. */
+static int label_place(const char *labels, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (int i = 0; *labels; i++) {
+        size_t n = strcspn(labels, ",");
+
+        if (n == len && memcmp(labels, name, n) == 0)
+            return i;
+        labels += n + (labels[n] == ',');
+    }
+    return -1;
+}
+
+/* value NULL: any. */
+static bool has_label(const struct series *s, int place, const char *value)
+{
+    size_t len = value ? label_len(value) : 0;
+
+    return !value || (strncmp(s->labels[place], value, len) == 0 && s->labels[place][len] == '\0');
+}
+
+void sh_metrics_forget(const char *tenant, const char *model)
+{
+    for (size_t m = 0; m < SH_N_METRICS; m++) {
+        int t = label_place(ROWS[m].labels, "tenant"), x = label_place(ROWS[m].labels, "model");
+        bool has_both = (!tenant || t >= 0) && (!model || x >= 0) && (t >= 0 || x >= 0);
+
+        for (uint32_t i = 0; has_both && i < N_CHAINS; i++) {
+            struct chain *in = enter(&tables[m], i);
+
+            for (struct series *s = atomic_load(&in->head); s; s = atomic_load(&s->next))
+                if (has_label(s, t, tenant) && has_label(s, x, model))
+                    hide(&tables[m], s);
+            leave(in);
+        }
+    }
 }
 
 void sh_metrics_reset(void)
 {
     for (size_t m = 0; m < SH_N_METRICS; m++) {
         for (size_t c = 0; c < N_CHAINS; c++) {
-            struct series *s = atomic_exchange(&tables[m].chains[c], NULL);
+            struct series *s = atomic_exchange(&tables[m].chains[c].head, NULL);
 
             while (s) {
-                struct series *next = s->next;
+                struct series *next = atomic_load(&s->next);
 
                 free_series(s);
                 s = next;
@@ -439,30 +588,35 @@ static int put_series(struct sh_buf *out, const struct table *t, const struct ro
     return put_sample(out, &x, err);
 }
 
-static int put_metric(struct sh_buf *out, size_t m, struct sh_err *err)
+static int put_chain(struct sh_buf *out, size_t m, uint32_t c, bool *has_header, struct sh_err *err)
 {
     const struct row *row = &ROWS[m];
     struct table *t = &tables[m];
+    struct chain *in = enter(t, c);
+    int rc = SH_OK;
+
+    for (const struct series *s = atomic_load(&in->head); s && !rc; s = atomic_load(&s->next)) {
+        if (!atomic_load_explicit(&s->live, memory_order_relaxed))
+            continue;
+        if (!*has_header)
+            rc = sh_buf_printf(out, err, "# HELP %s %s\n# TYPE %s %s\n", row->name, row->help,
+                               row->name, KIND_NAME[row->kind]);
+        *has_header = true;
+        if (!rc)
+            rc = put_series(out, t, row, s, err);
+    }
+    leave(in);
+    return rc;
+}
+
+static int put_metric(struct sh_buf *out, size_t m, struct sh_err *err)
+{
     bool has_header = false;
     int rc = SH_OK;
 
-    for (size_t c = 0; c < N_CHAINS; c++) {
-        const struct series *s = atomic_load_explicit(&t->chains[c], memory_order_acquire);
-
-        for (; s; s = s->next) {
-            if (!atomic_load_explicit(&s->live, memory_order_relaxed))
-                continue;
-            if (!has_header)
-                rc = sh_buf_printf(out, err, "# HELP %s %s\n# TYPE %s %s\n", row->name, row->help,
-                                   row->name, KIND_NAME[row->kind]);
-            has_header = true;
-            if (!rc)
-                rc = put_series(out, t, row, s, err);
-            if (rc)
-                return rc;
-        }
-    }
-    return SH_OK;
+    for (uint32_t c = 0; c < N_CHAINS && !rc; c++)
+        rc = put_chain(out, m, c, &has_header, err);
+    return rc;
 }
 
 int sh_metrics_render(char proc, struct sh_buf *out, struct sh_err *err)

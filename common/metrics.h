@@ -1,9 +1,9 @@
 /* metrics.h - counters, gauges and histograms from common/metrics.def; Prometheus text out.
  *
  * Label values are given in the order of the table's label list. A label set exists from its first
- * use; each metric has at most SH_METRIC_MAX_SERIES sets, further ones are counted under
- * shunt_metric_series_dropped_total and otherwise ignored. Thread-safe, lock-free after first use
- * of a series handle.
+ * use until it is dropped; each metric has at most SH_METRIC_MAX_SERIES sets, further ones are
+ * counted under shunt_metric_series_dropped_total and otherwise ignored. Thread-safe; no lock after
+ * the first use of a label set.
  */
 #ifndef SH_COMMON_METRICS_H
 #define SH_COMMON_METRICS_H
@@ -25,7 +25,11 @@ enum sh_metric {
 void sh_metric_add(enum sh_metric m, const char *const *labels, double v);     /* counter */
 void sh_metric_set(enum sh_metric m, const char *const *labels, double v);     /* gauge */
 void sh_metric_observe(enum sh_metric m, const char *const *labels, double v); /* histogram */
-void sh_metric_drop(enum sh_metric m, const char *const *labels); /* forgets a series (gauges) */
+void sh_metric_drop(enum sh_metric m, const char *const *labels); /* forgets a series */
+/* Forgets every series with these labels, of metrics that have them, whatever their others are:
+ * of a tenant (model NULL), of a tenant's model, or of all models of a name (tenant NULL). Of a
+ * name that comes back counters begin at 0. */
+void sh_metrics_forget(const char *tenant, const char *model);
 #define SH_LABELS(...) ((const char *const[]){__VA_ARGS__})
 
 /* Prometheus text format 0.0.4, only the metrics whose `procs` column names `proc` (a letter: a =

@@ -7,6 +7,7 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -263,6 +264,8 @@ static int read_row(const struct db_res *res, size_t row, struct entry *out, str
     out->who.role = role_of(db_text(res, row, 3));
     out->who.suspended = strcmp(state, "SUSPENDED") == 0;
     out->known = db_bool(res, row, 6) && strcmp(state, "DELETED") != 0;
+    if (strcmp(state, "DELETED") == 0)
+        sh_metrics_forget(out->who.tenant, NULL);
     out->expires_ms = db_i64(res, row, 7, 0);
     out->who.requests_per_second = db_f64(res, row, 8, 0);
     out->who.burst = db_i64(res, row, 9, 0);

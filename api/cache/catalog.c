@@ -5,6 +5,7 @@
 #include "api/store/store.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 #include "common/sample.h"
 
 #include <pthread.h>
@@ -266,6 +267,35 @@ static int table_load(struct db *db, struct cat_table **out, struct sh_err *err)
     return rc;
 }
 
+/* Is there a version of this model? id 0: of any model of the name. */
+static bool has_model(const struct cat_table *t, const char *model, int64_t id)
+{
+    size_t lo = 0, hi = t->n;
+
+    while (lo < hi) { /* the first row that is not less */
+        size_t mid = lo + (hi - lo) / 2;
+        const struct cat_version *v = &t->rows[mid];
+        int c = strcmp(v->model, model);
+
+        if (c < 0 || (c == 0 && v->model_id < id))
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo < t->n && strcmp(t->rows[lo].model, model) == 0 &&
+           (id == 0 || t->rows[lo].model_id == id);
+}
+
+void cat_forget_gone(const struct cat_table *old, const struct cat_table *now)
+{
+    for (size_t i = 0; i < old->n; i++) {
+        const struct cat_version *v = &old->rows[i];
+
+        if ((i == 0 || v[-1].model_id != v->model_id) && !has_model(now, v->model, v->model_id))
+            sh_metrics_forget(has_model(now, v->model, 0) ? v->tenant : NULL, v->model);
+    }
+}
+
 int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err)
 {
     struct cat_table *fresh = NULL, *old = NULL;
@@ -288,6 +318,8 @@ int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err)
         c->table = fresh;
     }
     pthread_mutex_unlock(&c->lock);
+    if (old)
+        cat_forget_gone(old, fresh);
     catalog_put(old);
     memcpy(c->mark, mark, sizeof(mark));
 out:

@@ -68,6 +68,9 @@ const struct cat_version *cat_find(const struct cat_table *t, const char *tenant
 /* This version of the tenant's model; owner NULL: of the one that cat_find means. */
 const struct cat_version *cat_exact(const struct cat_table *t, const char *tenant,
                                     const char *owner, const char *model, int64_t version);
+/* Drops the series of models that are in `old` and no longer in `now`: those of their owners, and
+ * of whoever used them where no other model has the name. */
+void cat_forget_gone(const struct cat_table *old, const struct cat_table *now);
 size_t cat_count(const struct cat_table *t);
 const struct cat_version *cat_at(const struct cat_table *t, size_t i); /* by model, then version */
 bool cat_sees(const struct cat_version *v, const char *tenant);

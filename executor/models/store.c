@@ -278,6 +278,21 @@ static bool may_leave(struct store *s, const struct model *m)
            !is_compiled_now(s, m->handle) && !shapes__any(s, m);
 }
 
+/* Of what is not here any more; another tenant may have a model of the name. */
+static void drop_series(const struct store *s, const struct model *gone)
+{
+    bool has_name = false, has_model = false;
+
+    for (const struct model *m = s->models; m; m = m->next) {
+        bool same = strcmp(m->name, gone->name) == 0;
+
+        has_name |= same;
+        has_model |= same && strcmp(m->tenant, gone->tenant) == 0;
+    }
+    if (!has_model)
+        sh_metrics_forget(has_name ? gone->tenant : NULL, gone->name);
+}
+
 static bool reap_from(struct store *s, struct model **list, size_t *n)
 {
     for (struct model **p = list; *p; p = &(*p)->next) {
@@ -295,6 +310,8 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
             seen_forget(m);
         if (m->base == m)
             SH_INFO("model.gone", "version=%" PRId64 " model=%s", m->handle, m->name);
+        if (m->base == m)
+            drop_series(s, m);
         model__free(m);
         return true;
     }

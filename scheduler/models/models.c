@@ -50,6 +50,23 @@ struct model *models_find(const struct models *m, int64_t version_id)
     return idmap_get(&m->by_id, (uint64_t)version_id);
 }
 
+/* The last version of a model takes its series along, and the last of a name those of whoever used
+ * the model. */
+static void drop_series(const struct models *ms, const struct model *gone)
+{
+    bool has_name = false, has_model = false;
+
+    for (size_t i = 0; i < ms->n; i++) {
+        const struct model *m = ms->items[i];
+        bool same = strcmp(m->name, gone->name) == 0;
+
+        has_name |= same;
+        has_model |= same && m->model_id == gone->model_id;
+    }
+    if (!has_model)
+        sh_metrics_forget(has_name ? gone->tenant : NULL, gone->name);
+}
+
 void models_release(struct sched *s, struct model *m)
 {
     struct models *ms = &s->models;
@@ -61,6 +78,7 @@ void models_release(struct sched *s, struct model *m)
     ms->items[m->index] = last;
     last->index = m->index;
     ms->n--;
+    drop_series(ms, m);
     model_free(m);
 }
 

@@ -150,6 +150,7 @@ static void drop_gone(struct tenants *t, uint64_t poll)
         }
         if (x->id)
             idmap_del(&t->by_id, (uint64_t)x->id);
+        sh_metrics_forget(x->name, NULL);
         tenant_free(x);
     }
     t->n = n;

@@ -241,6 +241,27 @@ class Models(Story):
         infer_only = self.s.key("vision", "infer")
         self.assertEqual(self.do("load", m, 1, key=infer_only).status, 403)
 
+    def test_series_of_a_deleted_model_go_and_a_new_one_begins_at_0(self):
+        m = self.model()
+
+        def series():
+            return {(p, x): n for p in ("api", "scheduler", "executor-cpu0")
+                    for x, n in self.s.metrics(p).items() if 'model="%s"' % m in x}
+
+        def ask():
+            until("it answers", lambda: self.infer(m).status == 200)
+            return until("all three have counted it", lambda: (x := series()) and
+                         {p for p, _ in x} == {"api", "scheduler", "executor-cpu0"} and x)
+        ask()
+        ask()
+        for at in ("/versions/1", ""):
+            r = self.s.call("DELETE", "/api/v1/models/%s%s" % (m, at), key=self.key)
+            self.assertEqual(r.status, 204, r)
+        until("no process shows it any more", lambda: not series())
+        self.s.push(self.key, m, self.net)
+        self.assertEqual(ask()["api", 'shunt_requests_total{tenant="vision",model="%s",'
+                                      'outcome="ok"}' % m], 1)
+
     # ------------------------------------------------------------ latency targets
     def target(self, model, **fields):
         r = self.s.call("PUT", "/api/v1/models/%s/slo" % model, fields, self.key)

@@ -5,7 +5,9 @@
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/cache/catalog.h"
+#include "common/buf.h"
 #include "common/mem.h"
+#include "common/metrics.h"
 #include "tests/unit/sh_test.h"
 
 static struct cat_version row(int64_t model_id, const char *tenant, const char *model,
@@ -103,6 +105,47 @@ static void a_batch_axis_is_one_that_all_tensors_have(void **state)
     assert_true(v.batched);
 }
 
+static bool is_shown(const char *tenant, const char *model)
+{
+    struct sh_buf b;
+    char labels[80];
+    bool found;
+
+    sh_buf_init(&b, 1 << 20);
+    assert_ok(sh_metrics_render('a', &b, NULL));
+    snprintf(labels, sizeof(labels), "{tenant=\"%s\",model=\"%s\",", tenant, model);
+    found = b.data && strstr(b.data, labels);
+    sh_buf_fini(&b);
+    return found;
+}
+
+/* Without it the series of deleted models stay until a new one finds no place. */
+static void series_of_models_that_are_gone_are_dropped(void **state)
+{
+    static const char *const SEEN[][2] = {{"a", "m"},   {"b", "m"},      {"d", "m"},
+                                          {"a", "own"}, {"b", "secret"}, {"d", "half"}};
+    struct cat_version left[] = {row(3, "a", "m", 2, "READY", false),
+                                 row(6, "a", "own", 1, "REGISTERED", false)};
+    struct cat_version *copy = malloc(sizeof(left));
+    struct cat_table *old = make(), *now = NULL;
+
+    (void)state;
+    assert_non_null(copy);
+    memcpy(copy, left, sizeof(left));
+    assert_ok(cat_table_new(copy, SH_ARRAY_LEN(left), &now, NULL));
+    for (size_t i = 0; i < SH_ARRAY_LEN(SEEN); i++)
+        sh_metric_add(M_shunt_requests_total, SH_LABELS(SEEN[i][0], SEEN[i][1], "ok"), 1);
+    cat_forget_gone(old, now);
+    assert_true(is_shown("a", "m"));
+    assert_true(is_shown("a", "own"));
+    assert_false(is_shown("b", "m")); /* its owner's; a's has the name too */
+    assert_true(is_shown("d", "m"));  /* perhaps of a's, perhaps of b's */
+    assert_false(is_shown("b", "secret"));
+    assert_false(is_shown("d", "half")); /* shared by whoever had it: the name is gone */
+    catalog_put(old);
+    catalog_put(now);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -111,6 +154,7 @@ int main(void)
         cmocka_unit_test(an_own_model_hides_a_shared_one),
         cmocka_unit_test(a_private_model_does_not_exist_for_others),
         cmocka_unit_test(a_batch_axis_is_one_that_all_tensors_have),
+        cmocka_unit_test(series_of_models_that_are_gone_are_dropped),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

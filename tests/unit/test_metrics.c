@@ -8,6 +8,7 @@
 #include <math.h>
 #include <netinet/in.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 
@@ -165,6 +166,61 @@ static void too_many_label_sets_are_refused_and_counted(void **state)
     expect('a', "shunt_metric_series_dropped_total{metric=\"shunt_uploads_bytes_total\"} 7\n");
 }
 
+static void a_counter_that_comes_back_begins_anew(void **state)
+{
+    (void)state;
+    sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS("a"), 5);
+    sh_metric_observe(M_shunt_batch_size, SH_LABELS("m"), 8);
+    sh_metric_drop(M_shunt_uploads_bytes_total, SH_LABELS("a"));
+    sh_metric_drop(M_shunt_batch_size, SH_LABELS("m"));
+    sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS("a"), 2);
+    sh_metric_observe(M_shunt_batch_size, SH_LABELS("m"), 1);
+    expect('a', "shunt_uploads_bytes_total{tenant=\"a\"} 2\n");
+    expect('s', "shunt_batch_size_count{model=\"m\"} 1\n");
+    expect('s', "shunt_batch_size_sum{model=\"m\"} 1\n");
+}
+
+/* Without it a process that has seen many models come and go shows no new ones any more. */
+static void names_may_come_and_go_for_ever(void **state)
+{
+    char name[16];
+
+    (void)state;
+    for (int i = 0; i < 20 * SH_METRIC_MAX_SERIES; i++) {
+        snprintf(name, sizeof(name), "t%d", i);
+        sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS(name), 1);
+        if (i >= 10)
+            snprintf(name, sizeof(name), "t%d", i - 10);
+        sh_metric_drop(M_shunt_uploads_bytes_total, SH_LABELS(name));
+    }
+    expect('a', "{tenant=\"t19999\"} 1\n");
+    expect_not('a', "shunt_metric_series_dropped_total{");
+}
+
+static void what_is_of_a_deleted_model_or_tenant_goes(void **state)
+{
+    (void)state;
+    sh_metric_add(M_shunt_requests_total, SH_LABELS("a", "m", "ok"), 1);
+    sh_metric_add(M_shunt_requests_total, SH_LABELS("a", "m", "TIMEOUT"), 1);
+    sh_metric_add(M_shunt_requests_total, SH_LABELS("a", "other", "ok"), 1);
+    sh_metric_add(M_shunt_requests_total, SH_LABELS("b", "m", "ok"), 1);
+    sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS("a"), 1);
+    sh_metric_observe(M_shunt_request_duration_seconds, SH_LABELS("a", "m"), 1);
+    sh_metrics_forget("a", "m");
+    expect_not('a', "tenant=\"a\",model=\"m\"");
+    expect('a', "shunt_requests_total{tenant=\"a\",model=\"other\",outcome=\"ok\"} 1\n");
+    expect('a', "shunt_requests_total{tenant=\"b\",model=\"m\",outcome=\"ok\"} 1\n");
+    expect('a', "shunt_uploads_bytes_total{tenant=\"a\"} 1\n");
+    sh_metric_observe(M_shunt_batch_size, SH_LABELS("m"), 1);
+    sh_metrics_forget(NULL, "m");
+    expect_not('a', "model=\"m\"");
+    expect_not('s', "model=\"m\"");
+    sh_metric_add(M_shunt_requests_total, SH_LABELS("b", "m", "ok"), 1);
+    sh_metrics_forget("a", NULL);
+    expect_not('a', "tenant=\"a\"");
+    expect('a', "tenant=\"b\"");
+}
+
 /* ---------------------------------------------------------------- threads */
 
 enum { N_THREADS = 4, N_ADDS = 20000, N_SHARED = 300000 };
@@ -200,6 +256,42 @@ static void no_count_is_lost_between_threads(void **state)
     expect('a', "shunt_uploads_bytes_total{tenant=\"all\"} 600000\n");
     expect('a', "shunt_http_request_duration_seconds_count{route=\"r\"} 80000\n");
     expect('a', "shunt_http_request_duration_seconds_sum{route=\"r\"} 20000\n");
+}
+
+static atomic_bool come_and_go;
+
+static void *come_and_go_main(void *arg)
+{
+    const int *first = arg;
+    char name[16];
+
+    for (int i = *first; atomic_load(&come_and_go); i++) {
+        snprintf(name, sizeof(name), "t%d", i % (16 * SH_METRIC_MAX_SERIES));
+        sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS(name), 1);
+        sh_metric_drop(M_shunt_uploads_bytes_total, SH_LABELS(name));
+    }
+    return NULL;
+}
+
+/* Memory of what went is freed while others count and look. */
+static void what_goes_harms_nothing_that_stays(void **state)
+{
+    int first[N_THREADS] = {0, 5000, 10000, 15000};
+    pthread_t id[N_THREADS];
+
+    (void)state;
+    atomic_store(&come_and_go, true);
+    for (int i = 0; i < N_THREADS; i++)
+        assert_int_equal(pthread_create(&id[i], NULL, come_and_go_main, &first[i]), 0);
+    for (int i = 0; i < N_SHARED; i++) {
+        sh_metric_add(M_shunt_uploads_bytes_total, SH_LABELS("stays"), 1);
+        if (i % 10000 == 0)
+            free(page('a'));
+    }
+    atomic_store(&come_and_go, false);
+    for (int i = 0; i < N_THREADS; i++)
+        pthread_join(id[i], NULL);
+    expect('a', "shunt_uploads_bytes_total{tenant=\"stays\"} 300000\n");
 }
 
 /* ---------------------------------------------------------------- format */
@@ -362,8 +454,12 @@ int main(void)
         TEST(the_table_can_name_its_own_buckets),
         TEST(what_would_spoil_a_metric_is_ignored),
         TEST(a_dropped_series_is_gone_and_may_come_back),
+        TEST(a_counter_that_comes_back_begins_anew),
+        TEST(names_may_come_and_go_for_ever),
+        TEST(what_is_of_a_deleted_model_or_tenant_goes),
         TEST(too_many_label_sets_are_refused_and_counted),
         TEST(no_count_is_lost_between_threads),
+        TEST(what_goes_harms_nothing_that_stays),
         TEST(promtool_accepts_every_metric),
         TEST(the_documentation_lists_every_metric),
         TEST(the_server_answers_get_on_two_paths_only),
