@@ -111,6 +111,6 @@ void db_environment_free(char *out[static DB_ENV_MAX]);
 #define DB_NUMBER(n) DB_NUMBER_(n)
 #define DB_NUMBER_(n) #n
 
-#define DB_SCHEMA_VERSION 12
+#define DB_SCHEMA_VERSION 13
 
 #endif

@@ -162,7 +162,9 @@ int store_share_put(struct db *db, void *arg, struct sh_err *err);
 
 /* ---- what is old: arg is struct store_sweep. One batch. Jobs go with their events and
  * checkpoints; of others only events of jobs that have ended. Usage of minutes is added up to hours
- * (UTC). The first kinds are whole partitions: one that is missing is made, or one is dropped; the
+ * (UTC). Deleted versions, models and datasets go when nothing refers to them and their files are
+ * gone; the newest version of a model stays with it, for numbers are not given twice. The first
+ * kinds are whole partitions: one that is missing is made, or one is dropped; the
  * rows that are in none of them go with the other kinds. */
 enum store_sweep_kind {
     SWEEP_EVENT_PARTS,
@@ -174,6 +176,7 @@ enum store_sweep_kind {
     SWEEP_USAGE,
     SWEEP_AUDIT,
     SWEEP_KEYS, /* revoked or expired */
+    SWEEP_DELETED,
     SWEEP_N_KINDS
 };
 struct store_sweep {

@@ -112,6 +112,37 @@ static const struct db_stmt KEYS = {"sweep_keys",
                                     " LIMIT $2 FOR UPDATE SKIP LOCKED)",
                                     2};
 
+#define NO_JOB(column) " AND NOT EXISTS (SELECT 1 FROM job j WHERE j." column " = x.id)"
+#define OLD_DELETED " WHERE x.deleted_at < " CUTOFF
+#define SOME_OF_IT " ORDER BY x.deleted_at LIMIT $2 FOR UPDATE OF x SKIP LOCKED"
+/* package NULL: there is no file any more whose bytes a quota counts. */
+static const struct db_stmt VERSIONS = {
+    "sweep_versions",
+    "WITH d AS MATERIALIZED (SELECT x.id FROM model_version x" OLD_DELETED
+    " AND x.package IS NULL AND (EXISTS (SELECT 1 FROM model m WHERE m.id = x.model_id"
+    "  AND m.deleted_at IS NOT NULL) OR EXISTS (SELECT 1 FROM model_version y"
+    "  WHERE y.model_id = x.model_id AND y.version > x.version))" NO_JOB("version_id")
+        NO_JOB("result_version_id") SOME_OF_IT
+    ")"
+    ", p AS (DELETE FROM placement WHERE version_id IN (SELECT id FROM d))"
+    ", m AS (DELETE FROM measured WHERE version_id IN (SELECT id FROM d))"
+    " DELETE FROM model_version WHERE id IN (SELECT id FROM d)",
+    2};
+static const struct db_stmt MODELS = {
+    "sweep_models",
+    "WITH d AS MATERIALIZED (SELECT x.id FROM model x" OLD_DELETED
+    " AND NOT EXISTS (SELECT 1 FROM model_version v WHERE v.model_id = x.id)"
+    " AND NOT EXISTS (SELECT 1 FROM usage u WHERE u.model_id = x.id)" SOME_OF_IT ")"
+    ", s AS (DELETE FROM slo WHERE model_id IN (SELECT id FROM d))"
+    ", t AS (DELETE FROM slo_minute WHERE model_id IN (SELECT id FROM d))"
+    " DELETE FROM model WHERE id IN (SELECT id FROM d)",
+    2};
+static const struct db_stmt DATASETS = {
+    "sweep_datasets",
+    "DELETE FROM dataset WHERE id IN (SELECT x.id FROM dataset x" OLD_DELETED
+    " AND x.path IS NULL" NO_JOB("dataset_id") NO_JOB("eval_dataset_id") SOME_OF_IT ")",
+    2};
+
 /* One statement, and no transaction of ours around it: a process that stops in the middle would
  * hold the locks of what it did. The lease is locked: what is dropped is more than a batch. */
 static const struct db_stmt PART = {
@@ -138,6 +169,7 @@ static const struct {
     [SWEEP_USAGE] = {"usage", NULL, {&USAGE, &USAGE_SOURCES}},
     [SWEEP_AUDIT] = {"audit", NULL, {&AUDIT}},
     [SWEEP_KEYS] = {"keys", NULL, {&KEYS}},
+    [SWEEP_DELETED] = {"deleted", NULL, {&VERSIONS, &MODELS, &DATASETS}},
 };
 
 const char *store_sweep_name(enum store_sweep_kind kind)

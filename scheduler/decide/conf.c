@@ -61,6 +61,10 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "rows of the audit are removed after this, by whole partitions, days; 0 = never"),
     INT(keep_keys_days, "keep-keys-days", 90, 0, 36500,
         "revoked and expired API keys are removed after this, days; 0 = never"),
+    INT(keep_deleted_days, "keep-deleted-days", 90, 0, 36500,
+        "rows of deleted models, versions and datasets are removed after this, once no job, usage "
+        "or "
+        "file is theirs, days; 0 = never"),
     INT(max_sessions, "max-sessions", 256, 2, 10000, "connections of APIs and executors"),
 };
 

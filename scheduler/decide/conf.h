@@ -16,7 +16,7 @@ struct sched_conf {
     int64_t max_requests, max_model_requests, request_timeout_ms, margin_us, max_runs, busy_poll_us;
     int64_t min_run_ms, max_min_run_ms, usage_half_life_s, max_db_ops, max_sessions;
     int64_t keep_events_days, keep_jobs_days, keep_minutes_days, keep_usage_days, keep_audit_days;
-    int64_t keep_keys_days, load_wait_ms;
+    int64_t keep_keys_days, keep_deleted_days, load_wait_ms;
 };
 
 extern const struct sh_conf_table SCHED_CONF;

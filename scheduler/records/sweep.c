@@ -32,6 +32,8 @@ static int64_t days_of(const struct sched_conf *c, enum store_sweep_kind kind)
         return c->keep_audit_days;
     case SWEEP_KEYS:
         return c->keep_keys_days;
+    case SWEEP_DELETED:
+        return c->keep_deleted_days;
     case SWEEP_N_KINDS:
         break;
     }

@@ -169,6 +169,69 @@ static void keys_go_that_ended_long_ago(void **state)
     assert_int_equal(number(w->a, "SELECT count(*) FROM api_key WHERE id >= 'aaaaaaaaaaa3'"), 3);
 }
 
+/* Model 1 has versions 1 (live), 2 (made by job 1, deleted), 3 and 4 (deleted). Model 2 is deleted
+ * with its one version, and so are both datasets. All long ago. */
+static void delete_some(struct world *w)
+{
+    run(w->a, "INSERT INTO model_version (model_id, version, state) VALUES (1, 3, 'FAILED'),"
+              " (1, 4, 'FAILED'), (2, 1, 'FAILED')");
+    run(w->a, "INSERT INTO dataset (tenant_id, name) VALUES (1, 'gone')");
+    run(w->a, "UPDATE model_version SET state = 'DELETED', package = NULL WHERE version > 1"
+              " OR model_id = 2");
+    run(w->a, "UPDATE model SET deleted_at = now() WHERE id = 2");
+    run(w->a, "UPDATE dataset SET state = 'DELETED', path = NULL");
+    assert_int_equal(
+        number(w->a, "SELECT count(*) FROM model_version WHERE deleted_at IS NOT NULL"),
+        4); /* the trigger */
+    assert_int_equal(number(w->a, "SELECT count(*) FROM dataset WHERE deleted_at IS NOT NULL"), 2);
+    run(w->a, "UPDATE model_version SET deleted_at = now() - interval '100 days'"
+              " WHERE deleted_at IS NOT NULL");
+    run(w->a, "UPDATE dataset SET deleted_at = now() - interval '100 days'");
+    run(w->a, "UPDATE model SET deleted_at = now() - interval '100 days'"
+              " WHERE deleted_at IS NOT NULL");
+}
+
+static void what_was_deleted_long_ago_goes_once_nothing_refers_to_it(void **state)
+{
+    struct world *w = *state;
+    const char *versions = "SELECT coalesce(sum(10 * model_id + version), 0) FROM model_version";
+
+    delete_some(w);
+    run(w->a, "INSERT INTO placement (version_id, executor, state) SELECT id, 'e', 'READY'"
+              " FROM model_version");
+    assert_int_equal(sweep(w, SWEEP_DELETED, 101, 2), 0);
+    /* 2 is what a job has left, 4 the newest of a model that is there; jobs have the dataset. */
+    assert_int_equal(sweep(w, SWEEP_DELETED, 30, 2), 2 + 1);
+    assert_int_equal(number(w->a, versions), 11 + 12 + 14);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM placement"), 3);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM model"), 2); /* it has usage */
+    assert_int_equal(number(w->a, "SELECT count(*) FROM dataset"), 1);
+    run(w->a, "DELETE FROM usage WHERE model_id = 2");
+    run(w->a, "UPDATE job SET result_version_id = NULL");
+    run(w->a, "INSERT INTO dataset (tenant_id, name, state, digest, path, n_samples)"
+              " VALUES (1, 'other', 'READY', repeat('d', 64), 'datasets/d', 10)");
+    run(w->a, "UPDATE job SET eval_dataset_id = dataset_id, dataset_id = 3");
+    assert_int_equal(sweep(w, SWEEP_DELETED, 30, 100), 2);
+    assert_int_equal(number(w->a, versions), 11 + 14);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM model"), 1);
+    assert_int_equal(number(w->a, "SELECT count(*) FROM dataset"), 2);
+    run(w->a, "UPDATE job SET eval_dataset_id = NULL");
+    assert_int_equal(sweep(w, SWEEP_DELETED, 30, 100), 1);
+}
+
+static void what_has_a_file_still_or_is_young_stays(void **state)
+{
+    struct world *w = *state;
+
+    delete_some(w);
+    run(w->a, "UPDATE job SET result_version_id = NULL");
+    run(w->a, "UPDATE model_version SET package = 'packages/x' WHERE version = 3");
+    run(w->a, "UPDATE model_version SET deleted_at = now() - interval '29 days'"
+              " WHERE version = 2");
+    assert_int_equal(sweep(w, SWEEP_DELETED, 30, 100), 1 + 1); /* of model 2; dataset 2 */
+    assert_int_equal(number(w->a, "SELECT count(*) FROM model_version"), 4);
+}
+
 static void a_leader_that_was_replaced_removes_nothing(void **state)
 {
     struct world *w = *state;
@@ -228,6 +291,8 @@ int main(void)
         TEST(minutes_become_hours_and_their_sums_stay),
         TEST(old_usage_and_audit_go),
         TEST(keys_go_that_ended_long_ago),
+        TEST(what_was_deleted_long_ago_goes_once_nothing_refers_to_it),
+        TEST(what_has_a_file_still_or_is_young_stays),
         TEST(a_leader_that_was_replaced_removes_nothing),
         TEST(what_somebody_has_locked_is_passed_by_and_goes_the_next_time),
         TEST(the_limits_of_a_batch_end_with_it),
