@@ -268,6 +268,15 @@ void space_give(struct space *s, struct space_range *r, uint32_t tag)
     r->must_wait = false;
 }
 
+void space_cut(struct space *s, struct space_range *r, size_t bytes, uint32_t tag)
+{
+    const uint32_t n = SH_MIN(to_blocks(bytes), r->blocks.n);
+    struct arena_range rest = {r->blocks.first + n, r->blocks.n - n};
+
+    r->blocks.n = n;
+    residency_release(s->res, &rest, tag);
+}
+
 bool space_is_clean(const struct space *s, const struct space_range *r)
 {
     return !is_pending(s, r->blocks);

@@ -44,6 +44,8 @@ int space_check_max(struct space *s, uint32_t tag, uint64_t bytes, const char *w
 int space_alloc(struct space *s, size_t bytes, const struct residency_need *need,
                 struct space_range *out, struct sh_err *err);
 void space_give(struct space *s, struct space_range *r, uint32_t tag);
+/* Gives back what lies behind its first `bytes`. */
+void space_cut(struct space *s, struct space_range *r, size_t bytes, uint32_t tag);
 /* No scrub of any of its blocks, and no move away from them, is on its way any more. */
 uint64_t space_n_evicted(const struct space *s); /* how often images have lost something */
 bool space_is_clean(const struct space *s, const struct space_range *r);

@@ -422,16 +422,29 @@ static bool begin(struct train *t, struct job *j)
     return state == BLOB_HERE ? attach(t, j) : state == BLOB_FAILED;
 }
 
-static int load_state(struct job *j, struct sh_err *err)
+/* Where the state has to move, the cheapest place may be the one that it has left, with no room for
+ * the workspace on either side again. So both are found in one piece, and the workspace takes its
+ * part of it next. */
+static int place_state(struct job *j, struct sh_err *err)
 {
     const struct residency_need need = {
         .kind = ARENA_TRAIN, .tag = j->tag, .spare = RESIDENCY_NO_IMAGE};
+    const size_t both = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + j->ws_bytes;
+    int rc = space_alloc(j->env->space, j->must_move ? both : j->state_bytes, &need, &j->state, err);
+
+    if (!rc)
+        space_cut(j->env->space, &j->state, j->state_bytes, j->tag);
+    return rc;
+}
+
+static int load_state(struct job *j, struct sh_err *err)
+{
     struct slot *s = slots_newest(j);
     int rc;
 
     if (!s)
         return SH_FAIL(err, SH_E_BUG, "the job has no state to start from");
-    rc = space_alloc(j->env->space, j->state_bytes, &need, &j->state, err);
+    rc = place_state(j, err);
     if (rc)
         return rc;
     rc = tx_in(j->env->tx, space_offset(&j->state), s->mem.base, j->state_bytes, err);
@@ -498,13 +511,14 @@ static bool go_on(struct train *t, struct job *j)
             j->refused_ns = sh_clock_ns();
         if (err.rc == SH_E_DEVMEM && switch_is_idle(t->env.sw) && store_yield_pins(t->env.store))
             return true;
-        j->must_move = job_has_state(j) && sh_clock_ns() - j->refused_ns > MOVE_AFTER_NS;
+        j->must_move |= job_has_state(j) && sh_clock_ns() - j->refused_ns > MOVE_AFTER_NS;
         /* The tenant's quota has shrunk below it: waiting here would hold the slot for nothing. */
         if (err.rc == SH_E_DEVMEM && job_check_fits(j, &why))
             train__fail(j, &why);
         return why.rc != SH_OK;
     }
     j->refused_ns = 0;
+    j->must_move = false;
     send_go(j, false, TX_SLOT_STATE, t->state_ticket);
     return true;
 }
@@ -574,8 +588,7 @@ bool train_turn(struct train *t)
         return begin(t, j);
     if (j->trial_step && want != TARGET_DROP)
         return take_trial(j);
-    if (j->must_move) {
-        j->must_move = job_has_state(j);
+    if (j->must_move && job_has_state(j)) {
         j->refused_ns = 0;
         return leave(j);
     }

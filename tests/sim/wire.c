@@ -118,10 +118,18 @@ void sim_net_slow(unsigned a, unsigned b, int64_t add_ns, int64_t for_ns)
     between(a, b)->slow_until_ns = sim_now() + for_ns;
 }
 
+/* A pair of sockets of a process and its child is no part of any net. */
+static bool is_pair(const struct sh_wire *w, const struct sh_wire *peer)
+{
+    return !w->link && !peer->link;
+}
+
 /* When it arrives if it is sent behind all that w has sent. */
 static int64_t behind(const struct sh_wire *w, const struct sh_wire *peer, size_t bytes)
 {
-    int64_t at = arrival(sim_proc_host(w->proc), sim_proc_host(peer->proc), bytes);
+    const int64_t at = is_pair(w, peer)
+                           ? sim_now() + sim_between(NEAR_MIN_NS, NEAR_MAX_NS)
+                           : arrival(sim_proc_host(w->proc), sim_proc_host(peer->proc), bytes);
 
     return SH_MAX(at, w->last_ns);
 }
@@ -404,7 +412,7 @@ void sim_net_cut(unsigned a, unsigned b)
     for (struct sh_wire *w = wires; w; w = w->next)
         if (!w->is_dead && !w->is_cut && w->peer && !w->peer->is_dead &&
             sim_proc_host(w->proc) == a && sim_proc_host(w->peer->proc) == b &&
-            (w->link || w->peer->link))
+            !is_pair(w, w->peer))
             cut(w);
 }
 
