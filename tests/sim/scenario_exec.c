@@ -1,12 +1,10 @@
 /* scenario_exec.c - one real executor, with a scheduler and an API that a script plays
  * (exec_script.h): everything that may befall it. */
 #include "common/mem.h"
-#include "executor/pool/pool.h"
-#include "tests/sim/disk.h"
+#include "tests/sim/exec_faults.h"
 #include "tests/sim/exec_script.h"
 #include "tests/sim/oracles_exec.h"
 #include "tests/sim/scenario.h"
-#include "tests/sim/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -76,30 +74,6 @@ static void setup(void)
 
 /* ------------------------------------------------------------------ faults */
 
-/* One after the other may overlap; the last one that ends, ends all. */
-static void calm_workers(void *arg, uint64_t n)
-{
-    (void)arg, (void)n;
-    sim_worker_faults = (struct sim_worker_faults){0};
-}
-
-static void calm_device(void *arg, uint64_t n)
-{
-    (void)arg, (void)n;
-    executor.device.refuse = executor.device.refuse_lock = executor.device.stall = 0;
-}
-
-static void calm_disk(void *arg, uint64_t n)
-{
-    (void)arg, (void)n;
-    *sim_disk(EXEC_HOST) = (struct sim_disk){0};
-}
-
-static int64_t for_a_while(uint64_t r)
-{
-    return SIM_MS(20) + (int64_t)(r % (uint64_t)SIM_S(3));
-}
-
 static void hit_kill(const uint64_t r[static 3])
 {
     (void)r;
@@ -139,112 +113,32 @@ static void hit_net(const uint64_t r[static 3])
     if (r[1] % 3 == 0)
         sim_net_cut(EXEC_HOST, r[2] % 2 ? SCRIPT_API_HOST : other);
     else if (r[1] % 3 == 1)
-        sim_net_block(EXEC_HOST, other, for_a_while(r[2]));
+        sim_net_block(EXEC_HOST, other, exec_fault_time(r[2]));
     else
         sim_net_slow(EXEC_HOST, other, SIM_MS(r[2] % 40), SIM_S(2));
 }
 
-static struct worker *worker(uint64_t r)
-{
-    const struct exec *x = sim_exec_running(&executor);
-
-    return x && x->pool ? pool_at(x->pool, r % pool_size(x->pool)) : NULL;
-}
-
 static void hit_worker(const uint64_t r[static 3])
 {
-    const struct worker *w = worker(r[0]);
-    struct sim_proc *p = w && w->pid > 0 ? sim_proc_of_pid(w->pid) : NULL;
-    const int64_t ns = (int64_t)(r[2] % (uint64_t)SIM_S(8));
-
-    if (!p)
-        return;
-    oracles_exec_disturbed(ns);
-    if (r[1] % 2) {
-        sim_proc_kill(p, r[1] % 4 == 1 ? 9 : 11);
-        return;
-    }
-    sim_proc_pause_for(p, ns);
-}
-
-/* A time in which each thing that workers do may go wrong. */
-static void hit_workers(const uint64_t r[static 3])
-{
-    struct sim_worker_faults *f = &sim_worker_faults;
-    const double p = 0.0005 * (double)(1 + r[1] % 40);
-    const int64_t ns = for_a_while(r[2]);
-
-    switch (r[0] % 8) {
-    case 0:
-        f->die = p;
-        break;
-    case 1:
-        f->hang = p;
-        break;
-    case 2:
-        f->slow = 5 * p;
-        break;
-    case 3:
-        f->unfit = 20 * p;
-        break;
-    case 4:
-        f->refuse = 20 * p;
-        break;
-    case 5:
-        f->lie = 5 * p;
-        oracles_exec_lies();
-        break;
-    case 6:
-        f->bad_part = 10 * p;
-        break;
-    default:
-        f->nan = p;
-    }
-    oracles_exec_disturbed(ns + SIM_S(30));
-    sim_world_after(ns, calm_workers, NULL, 0);
+    exec_fault_worker(&executor, r);
 }
 
 static void hit_device(const uint64_t r[static 3])
 {
-    const int64_t ns = for_a_while(r[2]);
-
-    if (r[0] % 3 == 0)
-        executor.device.refuse = 0.002 * (double)(1 + r[1] % 100);
-    else if (r[0] % 3 == 1)
-        executor.device.refuse_lock = 0.5;
-    else
-        executor.device.stall = 0.01 * (double)(1 + r[1] % 20);
-    executor.device.max_stall_ns = r[1] % 4 ? SIM_MS(30) : SIM_S(12);
-    oracles_exec_disturbed(ns + SIM_S(15));
-    sim_world_after(ns, calm_device, NULL, 0);
+    exec_fault_device(&executor, r);
 }
 
 static void hit_disk(const uint64_t r[static 3])
 {
-    struct sim_disk *d = sim_disk(EXEC_HOST);
-
-    switch (r[0] % 4) {
-    case 0:
-        d->is_full = true;
-        break;
-    case 1:
-        d->fail = 0.3;
-        break;
-    case 2:
-        d->slow = (double)(r[1] % 200);
-        break;
-    default:
-        d->kill_in = 1 + r[1] % 12;
-        return; /* whenever that is */
-    }
-    sim_world_after(for_a_while(r[2]), calm_disk, NULL, 0);
+    exec_fault_disk(EXEC_HOST, r);
 }
 
 static const struct sim_fault_kind KINDS[] = {
-    {"kill", 3, hit_kill},       {"term", 2, hit_term},       {"pause", 3, hit_pause},
-    {"scheduler", 3, hit_sched}, {"api", 2, hit_api},         {"net", 6, hit_net},
-    {"worker", 8, hit_worker},   {"workers", 8, hit_workers}, {"device", 6, hit_device},
-    {"disk", 5, hit_disk},
+    {"kill", 3, hit_kill},     {"term", 2, hit_term},
+    {"pause", 3, hit_pause},   {"scheduler", 3, hit_sched},
+    {"api", 2, hit_api},       {"net", 6, hit_net},
+    {"worker", 8, hit_worker}, {"workers", 8, exec_fault_workers},
+    {"device", 6, hit_device}, {"disk", 5, hit_disk},
 };
 
 /* ------------------------------------------------------------------ the end */
@@ -253,9 +147,9 @@ static void heal(void)
 {
     is_healed = true;
     script.calm_ns = sim_now();
-    calm_workers(NULL, 0);
-    calm_device(NULL, 0);
-    calm_disk(NULL, 0);
+    exec_calm_workers();
+    exec_calm_device(&executor);
+    exec_calm_disk(EXEC_HOST);
     sim_proc_resume(executor.proc);
     script_start_sched();
     script_start_api();

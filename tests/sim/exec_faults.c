@@ -1,0 +1,146 @@
+/* exec_faults.c - see exec_faults.h. */
+#include "tests/sim/exec_faults.h"
+
+#include "executor/pool/pool.h"
+#include "tests/sim/disk.h"
+#include "tests/sim/oracles_exec.h"
+#include "tests/sim/worker.h"
+
+int64_t exec_fault_time(uint64_t r)
+{
+    return SIM_MS(20) + (int64_t)(r % (uint64_t)SIM_S(3));
+}
+
+/* ------------------------------------------------------------------ the end of each */
+
+void exec_calm_workers(void)
+{
+    sim_worker_faults = (struct sim_worker_faults){0};
+}
+
+void exec_calm_device(struct sim_exec *e)
+{
+    e->device.refuse = e->device.refuse_lock = e->device.stall = 0;
+}
+
+void exec_calm_disk(unsigned host)
+{
+    *sim_disk(host) = (struct sim_disk){0};
+}
+
+static void end_workers(void *arg, uint64_t n)
+{
+    (void)arg, (void)n;
+    exec_calm_workers();
+}
+
+static void end_device(void *arg, uint64_t n)
+{
+    (void)n;
+    exec_calm_device(arg);
+}
+
+static void end_disk(void *arg, uint64_t host)
+{
+    (void)arg;
+    exec_calm_disk((unsigned)host);
+}
+
+/* ------------------------------------------------------------------ workers */
+
+static const struct worker *worker_of(const struct sim_exec *e, uint64_t r)
+{
+    const struct exec *x = sim_exec_running(e);
+
+    return x && x->pool ? pool_at(x->pool, r % pool_size(x->pool)) : NULL;
+}
+
+void exec_fault_worker(struct sim_exec *e, const uint64_t r[static 3])
+{
+    const struct worker *w = worker_of(e, r[0]);
+    struct sim_proc *p = w && w->pid > 0 ? sim_proc_of_pid(w->pid) : NULL;
+    const int64_t ns = (int64_t)(r[2] % (uint64_t)SIM_S(8));
+
+    if (!p)
+        return;
+    oracles_exec_disturbed(ns);
+    if (r[1] % 2) {
+        sim_proc_kill(p, r[1] % 4 == 1 ? 9 : 11);
+        return;
+    }
+    sim_proc_pause_for(p, ns);
+}
+
+void exec_fault_workers(const uint64_t r[static 3])
+{
+    struct sim_worker_faults *f = &sim_worker_faults;
+    const double p = 0.0005 * (double)(1 + r[1] % 40);
+    const int64_t ns = exec_fault_time(r[2]);
+
+    switch (r[0] % 8) {
+    case 0:
+        f->die = p;
+        break;
+    case 1:
+        f->hang = p;
+        break;
+    case 2:
+        f->slow = 5 * p;
+        break;
+    case 3:
+        f->unfit = 20 * p;
+        break;
+    case 4:
+        f->refuse = 20 * p;
+        break;
+    case 5:
+        f->lie = 5 * p;
+        oracles_exec_lies();
+        break;
+    case 6:
+        f->bad_part = 10 * p;
+        break;
+    default:
+        f->nan = p;
+    }
+    oracles_exec_disturbed(ns + SIM_S(30));
+    sim_world_after(ns, end_workers, NULL, 0);
+}
+
+/* ------------------------------------------------------------------ device and disk */
+
+void exec_fault_device(struct sim_exec *e, const uint64_t r[static 3])
+{
+    const int64_t ns = exec_fault_time(r[2]);
+
+    if (r[0] % 3 == 0)
+        e->device.refuse = 0.002 * (double)(1 + r[1] % 100);
+    else if (r[0] % 3 == 1)
+        e->device.refuse_lock = 0.5;
+    else
+        e->device.stall = 0.01 * (double)(1 + r[1] % 20);
+    e->device.max_stall_ns = r[1] % 4 ? SIM_MS(30) : SIM_S(12);
+    oracles_exec_disturbed(ns + SIM_S(15));
+    sim_world_after(ns, end_device, e, 0);
+}
+
+void exec_fault_disk(unsigned host, const uint64_t r[static 3])
+{
+    struct sim_disk *d = sim_disk(host);
+
+    switch (r[0] % 4) {
+    case 0:
+        d->is_full = true;
+        break;
+    case 1:
+        d->fail = 0.3;
+        break;
+    case 2:
+        d->slow = (double)(r[1] % 200);
+        break;
+    default:
+        d->kill_in = 1 + r[1] % 12;
+        return; /* whenever that is */
+    }
+    sim_world_after(exec_fault_time(r[2]), end_disk, NULL, host);
+}

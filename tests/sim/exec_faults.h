@@ -1,0 +1,24 @@
+/* exec_faults.h - what may befall one real executor: its workers, its device, its disk. Each lasts
+ * for a while and says so to the oracles (oracles_exec_disturbed). r: chance, as a scenario's
+ * faults have it. */
+#ifndef SH_TESTS_SIM_EXEC_FAULTS_H
+#define SH_TESTS_SIM_EXEC_FAULTS_H
+
+#include "tests/sim/executor.h"
+
+int64_t exec_fault_time(uint64_t r); /* of one that lasts for a while */
+/* One of its workers dies, or stands still. */
+void exec_fault_worker(struct sim_exec *e, const uint64_t r[static 3]);
+/* A time in which each thing that workers do may go wrong: those of all executors. */
+void exec_fault_workers(const uint64_t r[static 3]);
+/* Memory is refused, or is not locked; copies stall. */
+void exec_fault_device(struct sim_exec *e, const uint64_t r[static 3]);
+/* The disk of a host is full, fails, is slow; or its executor is killed in a write. */
+void exec_fault_disk(unsigned host, const uint64_t r[static 3]);
+
+/* All of them end. One after the other may overlap; the last one that ends, ends all. */
+void exec_calm_workers(void);
+void exec_calm_device(struct sim_exec *e);
+void exec_calm_disk(unsigned host);
+
+#endif
