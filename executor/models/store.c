@@ -181,13 +181,14 @@ static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
     uplink_send(&s->x->report.uplink, &m);
 }
 
-/* It has failed because its package did not come, or there was no host memory: being asked again is
- * worth another try. */
+/* It has failed because its package did not come, or for something that may be over: being asked
+ * again is worth another try. */
 static void try_again(struct store *s, struct model *m, const struct msg_model_load *l)
 {
     const struct sh_err *why = NULL;
 
-    if (m->phase == MODEL_FAILED && m->short_bytes) {
+    if (m->phase == MODEL_FAILED && (m->short_bytes || sh_rc_retry(m->why.rc)) &&
+        blob_set_state(&m->blobs, &why) != BLOB_FAILED) {
         m->why = (struct sh_err){0};
         model__go(m, MODEL_BUILDING);
         return;

@@ -321,10 +321,11 @@ static void settle_unload(struct sched *s, struct model *m)
     write_state(s, m, "UNLOADED");
 }
 
-/* Has everyone answered? Then the version is READY, FAILED or UNLOADED. */
+/* Has everyone answered? Then the version is READY, FAILED or UNLOADED. One that will try again
+ * keeps it from FAILED, not from READY: it may be asked to try for ever. */
 static void settle(struct sched *s, struct model *m)
 {
-    size_t ready = 0, failed = 0;
+    size_t ready = 0, failed = 0, trying = 0;
 
     if (m->state == MODEL_UNLOADING)
         settle_unload(s, m);
@@ -339,17 +340,19 @@ static void settle(struct sched *s, struct model *m)
             ready++;
         else if (on->phase == MODEL_ON_FAILED && !on->retry_ns)
             failed++;
+        else if (on->phase == MODEL_ON_FAILED)
+            trying++;
         else
             return;
     }
     if (ready) {
         version_go(m, MODEL_READY);
         write_state(s, m, "READY");
-    } else if (failed) {
+    } else if (failed && !trying) {
         version_go(m, MODEL_FAILED);
         write_state(s, m, "FAILED");
     }
-    if (ready || failed) {
+    if (ready || (failed && !trying)) {
         s->models.changed = true;
         s->route->on_model(s, m->version_id, ready > 0);
         sched_wake_jobs(s);
@@ -373,8 +376,6 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
         on->retry_ns = sh_clock_ns() + (FIRST_PAUSE_NS << on->tries);
     SH_WARN("model.failed", "executor=%s tenant=%s model=%s version=%u code=%s msg=\"%s\"",
             e->info.name, m->tenant, m->name, m->version, sh_rc_name(m->fail_rc), m->fail_msg);
-    if (m->state == MODEL_READY || on->retry_ns)
-        return;
     settle(s, m);
 }
 

@@ -241,9 +241,10 @@ static struct asked *new_request(struct sim_api *a, const struct database_versio
                                       .max_batch = v->max_batch,
                                       .n_inputs = 1,
                                       .n_outputs = 1};
-    if (m->has_symbol) {
+    if (m->own_size) {
         q->version.symbols.n = 1;
-        i->plan.run = (struct sh_sizes){.v = {16u << sim_below(sim_chance(0.9) ? 3 : 16)}, .n = 1};
+        i->plan.run =
+            (struct sh_sizes){.v = {m->own_size << sim_below(sim_chance(0.9) ? 3 : 16)}, .n = 1};
     }
     sh_strlcpy(q->version.model, m->name, sizeof(q->version.model));
     sh_strlcpy(i->tenant, t->name, sizeof(i->tenant));

@@ -233,3 +233,9 @@ void cluster_lock(const uint64_t r[static 3])
 {
     database_lock_job(r[0], SIM_MS(r[1] % 6000));
 }
+
+void cluster_clock(const uint64_t r[static 3])
+{
+    sim_host_wall((unsigned)(r[0] % cluster_n_hosts()),
+                  (int64_t)(r[1] % 7200000) - (r[2] % 2 ? 3600000 : 0));
+}

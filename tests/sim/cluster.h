@@ -42,7 +42,7 @@ typedef void cluster_fault(const uint64_t r[static 3]);
 cluster_fault cluster_kill, cluster_power, cluster_stop, cluster_pause, cluster_cut, cluster_block,
     cluster_island, cluster_slow_net, cluster_database_stop, cluster_database_crash,
     cluster_database_slow, cluster_database_cut, cluster_commit_unknown, cluster_time_out,
-    cluster_lock;
+    cluster_lock, cluster_clock;
 
 /* The head of a scenario's list of faults. */
 #define CLUSTER_FAULTS                                                                          \

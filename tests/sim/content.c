@@ -2,6 +2,7 @@
 #include "tests/sim/content.h"
 
 #include "common/safetensors.h"
+#include "tests/sim/disk.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -99,7 +100,8 @@ __attribute__((noreturn)) static void no_file(const char *path)
 
 void sim_package_text(const struct sim_package *p, char out[static 96])
 {
-    snprintf(out, 96, "{\"sim\":\"%s\",\"tenant\":%u,\"id\":%u}\n", p->model, p->tenant, p->id);
+    snprintf(out, 96, "{\"sim\":\"%s\",\"tenant\":%u,\"id\":%u,\"size\":%u}\n", p->model, p->tenant,
+             p->id, p->own_size);
 }
 
 bool sim_package_read(int fd, struct sim_package *out)
@@ -108,8 +110,8 @@ bool sim_package_read(int fd, struct sim_package *out)
     ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
 
     text[n > 0 ? n : 0] = '\0';
-    return sscanf(text, "{\"sim\":\"%31[^\"]\",\"tenant\":%u,\"id\":%u}", out->model, &out->tenant,
-                  &out->id) == 3;
+    return sscanf(text, "{\"sim\":\"%31[^\"]\",\"tenant\":%u,\"id\":%u,\"size\":%u}", out->model,
+                  &out->tenant, &out->id, &out->own_size) == 4;
 }
 
 /* As long as a SHA-256. */
@@ -148,16 +150,18 @@ void sim_package_make(const char *state_dir, const struct sim_package *p, char p
 {
     char name[65], dir[512], text[96];
 
+    sim_disk_spare(true);
     make_folders(state_dir);
     name_of(p->tenant, p->id, name);
     snprintf(path, 96, "packages/%s", name);
     snprintf(dir, sizeof(dir), "%.380s/blobs/%s", state_dir, path);
-    if (mkdir(dir, 0750) != 0)
-        return;
-    sim_package_text(p, text);
-    write_text(dir, "graph.json", text);
-    write_text(dir, "model.onnx", text);
-    write_text(dir, "weights.safetensors", text);
+    if (mkdir(dir, 0750) == 0) {
+        sim_package_text(p, text);
+        write_text(dir, "graph.json", text);
+        write_text(dir, "model.onnx", text);
+        write_text(dir, "weights.safetensors", text);
+    }
+    sim_disk_spare(false);
 }
 
 void sim_dataset_make(const char *state_dir, unsigned tenant, unsigned id, size_t sample_bytes,
@@ -189,8 +193,10 @@ void sim_dataset_make(const char *state_dir, unsigned tenant, unsigned id, size_
                        sample_bytes);
     t[0].data = data;
     t[1].data = (const char *)labels;
+    sim_disk_spare(true);
     if (access(full, F_OK) != 0 && sh_st_write(full, t, 2, NULL, &err))
         no_file(full);
+    sim_disk_spare(false);
     free(data);
     free(labels);
 }

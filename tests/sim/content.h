@@ -22,6 +22,7 @@ struct sim_package {
     char model[32];  /* of the profile */
     unsigned tenant; /* 1 to 4095 */
     unsigned id;
+    uint32_t own_size; /* of the one size that its file leaves open; 0: none is open */
 };
 
 uint64_t sim_word(unsigned tenant, enum sim_kind kind, uint64_t rest);
@@ -39,8 +40,8 @@ void sim_fill_output(const struct sim_package *p, const void *in, size_t in_byte
 /* True: every word is 0 or of this tenant. Else *at_out: the first that is not. */
 bool sim_is_of(unsigned tenant, const void *p, size_t bytes, size_t *at_out);
 
-/* Files of a state folder; what is there already stays. path: relative, as commands have it. They
- * end the process if the disk of the host does not take them. */
+/* Files of a state folder; what is there already stays. path: relative, as commands have it. No
+ * fault of a disk befalls them: clients brought them before. */
 void sim_package_make(const char *state_dir, const struct sim_package *p, char path[static 96]);
 void sim_dataset_make(const char *state_dir, unsigned tenant, unsigned id, size_t sample_bytes,
                       int64_t n, char path[static 96]);

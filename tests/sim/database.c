@@ -118,6 +118,7 @@ struct database_version *database__new_version(struct database_model *m, uint32_
                                    .states_ns = sim_now(),
                                    .state = "REGISTERED"};
     v->content = (struct sim_package){.tenant = (unsigned)m->tenant_id, .id = (unsigned)v->id};
+    v->content.own_size = m->own_size;
     sh_strlcpy(v->content.model, m->profile, sizeof(v->content.model));
     snprintf(v->package, sizeof(v->package), "packages/%064" PRIx64, (uint64_t)v->id);
     return v;

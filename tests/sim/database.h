@@ -43,7 +43,8 @@ struct database_model {
     bool is_deleted;
     char profile[32];           /* what it is like (profile.h); "": nothing that is known */
     size_t in_bytes, out_bytes; /* of a sample */
-    bool has_symbol, trains;
+    bool trains;
+    uint32_t own_size; /* of the one size that its files leave open; 0: none is open */
 };
 struct database_version {
     int64_t id, model_id, tenant_id;
@@ -69,7 +70,9 @@ struct database_job {
     int64_t created_ns, started_ns, finished_ns, deadline_ns, not_before_ns; /* 0: NULL */
     int64_t queued_us, min_runtime_ms, all_steps, step_samples;
     struct job_progress progress, base;
-    char spec[400], dataset[96], token[32];
+    char spec[400], dataset[96], eval_dataset[96], token[32];
+    char inputs[96], outputs[96]; /* of its version, for batch inference: JSON */
+    bool may_stop;                /* before its last step, when evaluations bring nothing more */
     int64_t result_version_id, usage_step;
     char *result; /* JSON; NULL: none */
     struct database_checkpoint {

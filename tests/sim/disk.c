@@ -24,12 +24,17 @@ int __real_flock(int fd, int how);
 int __real_open(const char *path, int flags, ...);
 
 static struct sim_disk disks[SIM_MAX_HOSTS];
-static bool is_task;
+static bool is_task, is_spared;
 static uint64_t n_failed;
 
 void sim_disk_in_task(bool is)
 {
     is_task = is;
+}
+
+void sim_disk_spare(bool is)
+{
+    is_spared = is;
 }
 
 struct sim_disk *sim_disk(unsigned host)
@@ -48,7 +53,7 @@ static int trouble(bool grows)
     struct sim_proc *p = sim_self();
     struct sim_disk *d;
 
-    if (!p)
+    if (!p || is_spared)
         return 0;
     if (!sim_proc_is_alive(p))
         return EIO;

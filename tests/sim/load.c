@@ -85,7 +85,7 @@ static void draw_job(struct database_call *c)
 {
     const struct database_version *v = trainable();
     struct database_job *j = &c->job;
-    bool is_batch = sim_chance(0.3) && !load->prepare, publishes = sim_chance(0.1);
+    bool is_batch = sim_chance(0.3), publishes = sim_chance(0.1);
     int64_t steps = sim_chance(0.08) ? sim_between(300, 900) : sim_between(10, 150);
 
     c->kind = DATABASE_SUBMIT;
@@ -114,6 +114,10 @@ static void draw_job(struct database_call *c)
              j->publishes ? "true" : "false");
     snprintf(j->token, sizeof(j->token), "t%" PRIu64, ++n_tokens);
     sh_strlcpy(j->dataset, "datasets/d", sizeof(j->dataset));
+    sh_strlcpy(j->inputs, "[{\"name\":\"x\",\"datatype\":\"FP32\",\"shape\":[-1,8]}]",
+               sizeof(j->inputs));
+    sh_strlcpy(j->outputs, "[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,8]}]",
+               sizeof(j->outputs));
     if (load->prepare)
         load->prepare(j);
 }
@@ -166,7 +170,10 @@ static void draw_limits(struct database_call *c)
         c->quota.max_running_jobs = (uint32_t)sim_between(1, 8);
         c->quota.max_concurrent_requests = (uint32_t)sim_between(2, 64);
         c->quota.guaranteed_gpus = (double)sim_between(0, 2);
-        c->quota.memory.min_bytes = sim_below(4) << 28;
+        c->quota.memory.min_bytes = sim_below(4) * (load->memory_bytes / 8);
+        if (load->limits_memory)
+            c->quota.memory.max_bytes =
+                sim_chance(0.3) ? (1 + sim_below(8)) * (load->memory_bytes / 8) : 0;
         c->quota.memory.share = (double)sim_between(1, 3);
     }
 }
@@ -283,6 +290,7 @@ static void let_go(void *arg, uint64_t n)
 
         q.max_running_jobs = 8;
         q.guaranteed_gpus = 2; /* what cannot be preempted starts within it alone */
+        q.memory.max_bytes = 0;
         now((struct database_call){.kind = DATABASE_QUOTA_PUT, .id = (int64_t)i + 1, .quota = q});
         now((struct database_call){.kind = DATABASE_TENANT, .id = (int64_t)i + 1, .number = 1});
     }

@@ -7,8 +7,10 @@
 
 struct sim_load_kind {
     bool floods; /* arrays of hundreds of jobs, too */
-    void (*prepare)(
-        struct database_job *j); /* what a real executor needs; NULL: it is a simple one */
+    /* what a real executor needs; NULL: it is a simple one */
+    void (*prepare)(struct database_job *j);
+    uint64_t memory_bytes; /* of a device: a quota keeps some of it */
+    bool limits_memory;    /* ... and bounds what a tenant may have of it */
 };
 /* In its process, at its start: so many actions in a second, until sim_load_stop(). KEEPS k. */
 void sim_load_begin(struct sim_api *a, double per_s, const struct sim_load_kind *k);

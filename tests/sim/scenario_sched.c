@@ -61,7 +61,7 @@ static void add_models(int64_t tenant_id)
         snprintf(name, sizeof(name), "m%u", ++n);
         m = database_add_model(tenant_id, name, SLO_MS[n % SH_ARRAY_LEN(SLO_MS)],
                                ON_MISS[n % SH_ARRAY_LEN(ON_MISS)]);
-        database.models[m - 1].has_symbol = m % 4 == 0;
+        database.models[m - 1].own_size = m % 4 == 0 ? 16 : 0;
         database_add_version(m, 8);
     }
 }
@@ -118,6 +118,7 @@ static void setup(void)
     c.requests_per_s = (double)sim_between(5, 40) * (double)sim_between(1, 8);
     c.actions_per_s = (double)sim_between(1, 8);
     c.load.floods = sim_chance(0.15);
+    c.load.memory_bytes = (uint64_t)1 << 31;
     setup_database();
     cluster_begin(&c);
 }

@@ -31,6 +31,7 @@ struct worker_model {
     uint32_t batch[SIM_MAX_SIZES + 1];
     uint64_t ws_bytes[SIM_MAX_SIZES + 1];
     double times[SIM_MAX_SIZES + 1];
+    uint32_t size; /* of what the package leaves open; 0: nothing */
 };
 
 struct worker_part {

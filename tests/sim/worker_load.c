@@ -4,12 +4,14 @@
 #include "tests/sim/worker_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 #define READ_MIN_NS SIM_MS(1)
 #define READ_MAX_NS SIM_MS(60)
 #define WARM_NS SIM_MS(3)
 #define PROGRAM_BYTES 40000u /* what one batch size is compiled to */
+#define MOST_TIMES 128u      /* the package's own size: more is refused */
 
 struct loading {
     int64_t handle;
@@ -67,6 +69,8 @@ static void fill_done(const struct worker_model *m, struct msg_wk_model_done *d,
     d->batches = (struct sh_blob){batches, m->n_sizes * sizeof(*batches)};
     d->input_offs = (struct sh_blob){offs, m->n_sizes * sizeof(*offs)};
     d->layer_ns = (struct sh_blob){layer_ns, sizeof(double) * m->n_sizes * s->n_layers};
+    if (m->size)
+        d->sizes = (struct sh_blob){&m->size, sizeof(m->size)};
 }
 
 static void answer(struct sim_worker *w)
@@ -171,6 +175,15 @@ static void refuse(struct loading *l)
             "the simulated worker does not take it");
 }
 
+/* What is left open makes it longer, not its inputs and outputs. */
+static void scale(struct worker_model *m)
+{
+    const double by = m->size ? (double)m->size / (double)m->package.own_size : 1;
+
+    for (uint32_t i = 0; i < m->n_sizes; i++)
+        m->times[i] *= by;
+}
+
 /* The sizes of the profile below max_batch, and that. */
 static void set_sizes(struct worker_model *m, uint32_t max_batch)
 {
@@ -198,6 +211,20 @@ static void set_sizes(struct worker_model *m, uint32_t max_batch)
             SH_MAX(m->ws_bytes[i], m->batch[i] * (m->model->in_bytes + m->model->out_bytes));
 }
 
+/* Another model of the worker, for another size. */
+static void take_base(struct sim_worker *w, struct worker_model *m, const struct msg_wk_model *msg)
+{
+    const struct worker_model *base = worker__model(w, msg->of);
+
+    WORKER_CHECK(base && !msg->build, "a shape of version %lld came, which is not here",
+                 (long long)msg->of);
+    m->package = base->package;
+    WORKER_CHECK(m->package.own_size && msg->sizes.len == sizeof(m->size),
+                 "%zu bytes of sizes came for a model of %s", msg->sizes.len, m->package.model);
+    memcpy(&m->size, msg->sizes.data, sizeof(m->size));
+    WORKER_CHECK(m->size > 0, "a size of 0");
+}
+
 static struct worker_model *new_model(struct sim_worker *w, const struct msg_wk_model *msg,
                                       const int *fds)
 {
@@ -206,10 +233,16 @@ static struct worker_model *new_model(struct sim_worker *w, const struct msg_wk_
     if (!m)
         abort();
     m->handle = msg->handle;
-    WORKER_CHECK(sim_package_read(fds[0], &m->package), "WK_MODEL came without a package");
+    if (msg->of) {
+        take_base(w, m, msg);
+    } else {
+        WORKER_CHECK(sim_package_read(fds[0], &m->package), "WK_MODEL came without a package");
+        m->size = m->package.own_size;
+    }
     m->model = sim_profile_model(w->profile, m->package.model);
     WORKER_CHECK(m->model, "the profile has no model %s", m->package.model);
     set_sizes(m, msg->max_batch);
+    scale(m);
     return m;
 }
 
@@ -220,8 +253,8 @@ void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const 
 
     if (!l)
         abort();
-    WORKER_CHECK(m->of == 0 && (n_fds == 2 || n_fds == 3), "WK_MODEL came with %zu descriptors",
-                 n_fds);
+    WORKER_CHECK(m->of ? n_fds == 0 : n_fds == 2 || n_fds == 3,
+                 "WK_MODEL came with %zu descriptors", n_fds);
     WORKER_CHECK(w->n_models < WORKER_MAX_MODELS, "too many models");
     *l = (struct loading){.handle = m->handle, .builds = m->build != 0};
     w->load = l;
@@ -235,7 +268,9 @@ void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const 
     }
     l->model = new_model(w, m, fds);
     atomic_store(&w->ctl->load_total, 2 + (m->build ? 2 : 1) * l->model->n_sizes);
-    if (worker__fault(sim_worker_faults.refuse))
+    if (l->model->size > MOST_TIMES * l->model->package.own_size)
+        SH_FAIL(&l->why, SH_E_UNSUPPORTED, "a size of %u is too large", l->model->size);
+    else if (worker__fault(sim_worker_faults.refuse))
         refuse(l);
     else if (l->builds && (l->model->model->layer_ends[l->model->model->n_layers - 1] +
                            l->model->ws_bytes[l->model->n_sizes - 1]) > w->arena_bytes)

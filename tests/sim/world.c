@@ -213,6 +213,12 @@ void sim_host_clock(unsigned host, int64_t mono_ns, int64_t wall_ms, int64_t ppm
     world.hosts[host] = (struct host){mono_ns, wall_ms, ppm};
 }
 
+void sim_host_wall(unsigned host, int64_t wall_ms)
+{
+    sim_trace("clock of host %u: %lld ms ahead", host, (long long)wall_ms);
+    world.hosts[host].wall_ms = wall_ms;
+}
+
 static void set_clock(const struct sim_proc *p)
 {
     const struct host none = {0}, *h = p ? &world.hosts[p->host] : &none;

@@ -74,6 +74,7 @@ void sim_within(struct sim_proc *p, sim_fn *fn, void *arg);
 
 /* The clock of a host: how far it is ahead of the true time, and how fast it goes (ppm). */
 void sim_host_clock(unsigned host, int64_t mono_ns, int64_t wall_ms, int64_t ppm);
+void sim_host_wall(unsigned host, int64_t wall_ms); /* somebody sets the time of day */
 
 /* ------------------------------------------------------------------ the net (wire.c) */
 
