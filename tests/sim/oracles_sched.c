@@ -22,7 +22,7 @@
 #define LEADER_NS SIM_S(8) /* nobody leads, though all could */
 #define ANSWER_NS SIM_S(6)
 #define GUARANTEE_NS SIM_S(10)
-#define MORE_S 120          /* for jobs that take long */
+#define MORE_S 120          /* for jobs that take long, and versions */
 #define SETTLE_NS SIM_S(15) /* versions, after the healing */
 
 static const struct oracles_world *world;
@@ -394,16 +394,18 @@ static void check_usage(void)
               gpu_ns[0], requests[0], samples[0], gpu_ns[1], requests[1], samples[1]);
 }
 
+static bool is_settled(const struct database_version *v)
+{
+    return strcmp(v->state, "READY") == 0 || strcmp(v->state, "FAILED") == 0 ||
+           strcmp(v->state, "UNLOADED") == 0 || strcmp(v->state, "DELETED") == 0 ||
+           sim_now() - v->states_ns < SETTLE_NS;
+}
+
 static void check_versions(void)
 {
-    for (size_t i = 0; i < database.n_versions; i++) {
-        const struct database_version *v = &database.versions[i];
-        bool is_settled = strcmp(v->state, "READY") == 0 || strcmp(v->state, "FAILED") == 0 ||
-                          strcmp(v->state, "UNLOADED") == 0 || strcmp(v->state, "DELETED") == 0;
-
-        SIM_CHECK("versions", is_settled || sim_now() - v->states_ns < SETTLE_NS,
-                  "version %" PRId64 " is still %s", v->id, v->state);
-    }
+    for (size_t i = 0; i < database.n_versions; i++)
+        SIM_CHECK("versions", is_settled(&database.versions[i]), "version %" PRId64 " is still %s",
+                  database.versions[i].id, database.versions[i].state);
 }
 
 static void check_executors(void)
@@ -444,6 +446,9 @@ static bool all_ended(void)
     for (size_t i = 0; i < database.n_jobs; i++)
         if (!job_state_is_final(database.jobs[i].state))
             return false;
+    for (size_t i = 0; i < database.n_versions; i++)
+        if (!is_settled(&database.versions[i]))
+            return false; /* it waits for a real executor that has to compile them all */
     return true;
 }
 
