@@ -430,7 +430,8 @@ static int place_state(struct job *j, struct sh_err *err)
     const struct residency_need need = {
         .kind = ARENA_TRAIN, .tag = j->tag, .spare = RESIDENCY_NO_IMAGE};
     const size_t both = SH_ALIGN_UP(j->state_bytes, DEV_BLOCK) + j->ws_bytes;
-    int rc = space_alloc(j->env->space, j->must_move ? both : j->state_bytes, &need, &j->state, err);
+    int rc =
+        space_alloc(j->env->space, j->must_move ? both : j->state_bytes, &need, &j->state, err);
 
     if (!rc)
         space_cut(j->env->space, &j->state, j->state_bytes, j->tag);
