@@ -48,6 +48,9 @@ struct infer_link {    /* link thread only */
     uint32_t n_placed;
     bool orphan; /* its scheduler was lost; only the executor can still answer it */
     char executor[64];
+    /* A result may be here before the word of the scheduler that this executor has the request. */
+    char early_from[64]; /* "": none */
+    struct infer_result early;
     int64_t deadline_ns;
     int64_t compile_ns;     /* of infer_result */
     int64_t drain_until_ns; /* over, but an executor may still write to its slots until then */

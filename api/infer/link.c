@@ -419,14 +419,20 @@ static void on_placed(struct link *l, const struct msg_infer_placed *m)
 {
     struct infer *i = link__find(l, m->rid);
 
-    if (!i || i->link.over)
+    if (!i)
         return;
+    if (i->link.over) { /* its end is told by who has it */
+        sh_strlcpy(i->link.executor, m->executor, sizeof(i->link.executor));
+        link__take_early(l, i);
+        return;
+    }
     i->link.sent = i->link.sent && strcmp(i->link.executor, m->executor) == 0;
     i->link.placed = true;
     i->link.n_placed++;
     i->link.compile_ns = m->compile_ns;
     sh_strlcpy(i->link.executor, m->executor, sizeof(i->link.executor));
-    link__send_inputs(l, i);
+    if (!link__take_early(l, i))
+        link__send_inputs(l, i);
 }
 
 /* What a scheduler has said counts no longer. */

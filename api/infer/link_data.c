@@ -20,8 +20,20 @@ static struct link_exec *find_exec(struct link *l, const char *name)
     return NULL;
 }
 
-static void on_result(struct link *l, const struct msg_result *m)
+bool link__take_early(struct link *l, struct infer *i)
 {
+    if (!i->link.early_from[0] || strcmp(i->link.early_from, i->link.executor) != 0)
+        return false;
+    i->link.early.compile_ns = i->link.compile_ns;
+    link__end(l, i, &i->link.early, false);
+    return true;
+}
+
+/* Only who was given a request ends it. The word of that comes from the scheduler, behind the result
+ * perhaps; but outputs of one on another host were not taken then (take_chunk). */
+static void on_result(const struct link_exec *e, const struct msg_result *m)
+{
+    struct link *l = e->link;
     struct infer *i = link__find(l, m->rid);
     struct infer_result r = {.rc = m->rc > 0 ? SH_E_BUG : (int)m->rc,
                              .is_final = m->rc == SH_E_QUOTA || m->rc == SH_E_TOOBIG,
@@ -33,8 +45,15 @@ static void on_result(struct link *l, const struct msg_result *m)
 
     if (!i)
         return;
-    r.compile_ns = i->link.compile_ns;
     sh_strlcpy(r.msg, m->msg, sizeof(r.msg));
+    if (strcmp(i->link.executor, e->name) != 0) {
+        if (!e->local && r.rc == SH_OK)
+            return;
+        i->link.early = r;
+        sh_strlcpy(i->link.early_from, e->name, sizeof(i->link.early_from));
+        return;
+    }
+    r.compile_ns = i->link.compile_ns;
     link__end(l, i, &r, false);
 }
 
@@ -99,7 +118,7 @@ static void on_exec_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, siz
     case MSG_DATA_END:
         break;
     case MSG_RESULT:
-        on_result(e->link, &m->u.result);
+        on_result(e, &m->u.result);
         break;
     case MSG_PING:
         sh_wire_send(w, &(struct sh_msg){.type = MSG_PONG, .u.pong = {m->u.ping.cookie}}, NULL);

@@ -72,6 +72,8 @@ void link__ask_sweep(struct link *l, bool all); /* those whose time is over, or 
 void link__exec_up(struct link *l, const struct msg_exec_up *m);
 void link__exec_sweep(struct link *l);
 void link__exec_free_all(struct link *l);
+/* The request was placed: a result of that executor that came before counts now. False: none. */
+bool link__take_early(struct link *l, struct infer *i);
 /* Was it placed on an executor that cannot be reached from here for too long to wait on? */
 bool link__is_out_of_reach(struct link *l, const struct infer *i, int64_t now_ns);
 /* To a remote executor: input bytes, once ready and placed. Nothing to do for a local one. */

@@ -650,6 +650,15 @@ static void learn(struct exec *e, const struct run *run, const struct msg_run_do
                          run->is_cold ? all - run->predicted_ns : 0, now);
 }
 
+/* Its API had lost the executor when it ended there, so the result went nowhere. */
+static void end_part(struct sched *s, struct request *r, const struct exec *e)
+{
+    if (r->again)
+        lose(s, r, e);
+    else
+        request_end(s, r);
+}
+
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m)
 {
     struct run *run = idmap_get(&s->requests.runs, m->run_id);
@@ -671,7 +680,7 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
         if (m->rc == SH_OK)
             traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,
                            now - run->parts[i]->open_ns, now);
-        request_end(s, run->parts[i]);
+        end_part(s, run->parts[i], e);
     }
     run_free(s, run);
     sched_wake(s);

@@ -5,7 +5,8 @@
  *   READY  -> RUNNING  part of a run                                 [requests_run]
  *   OPEN, READY -> end refused or expired                            [requests_refuse]
  *   OPEN, READY -> end cancelled                                     [requests_on_cancel]
- *   RUNNING -> end     RUN_DONE                                      [requests_on_run_done]
+ *   RUNNING -> end     RUN_DONE, and no INFER_AGAIN before it        [requests_on_run_done]
+ *   RUNNING -> READY   RUN_DONE behind INFER_AGAIN: the result is lost
  *   RUNNING -> LOST    its executor is gone                          [requests_on_exec_lost]
  *   LOST -> READY      the API has no result of it either            [requests_on_again]
  *   LOST -> end        the API does not say so, or it was lost before

@@ -4,6 +4,7 @@
 #include "api/api.h"
 #include "api/cache/waiters.h"
 #include "api/infer/link.h"
+#include "api/infer/link_int.h"
 #include "api/infer/serving.h"
 #include "api/infer/traffic.h"
 #include "common/clock.h"
@@ -451,4 +452,31 @@ int64_t sim_api_waits_ns(void)
     for (size_t i = 0; i < n_open; i++)
         longest = SH_MAX(longest, sim_now() - open_ones[i]->opened_ns);
     return longest;
+}
+
+bool sim_api_placed(const char *not_on, uint64_t r, uint64_t *api_id, uint64_t *rid)
+{
+    forget_the_dead();
+    for (size_t i = 0; i < n_open; i++) {
+        const struct asked *q = open_ones[(r + i) % n_open];
+
+        if (!q->infer.link.placed || strcmp(q->infer.link.executor, not_on) == 0)
+            continue;
+        *api_id = q->infer.api->link->api_id;
+        *rid = q->infer.rid;
+        return true;
+    }
+    return false;
+}
+
+void sim_api_each_again(sim_api_again_fn *fn)
+{
+    forget_the_dead();
+    for (size_t i = 0; i < n_open; i++) {
+        const struct asked *q = open_ones[i];
+        const struct infer_link *k = &q->infer.link;
+
+        if (k->moved && !k->placed && !k->over && link_is_up(q->infer.api->link))
+            fn(q->a->proc, q->infer.api->link->api_id, q->infer.rid);
+    }
 }

@@ -21,8 +21,10 @@ void fake_start(struct fake *f);
 struct sim_proc *fake_proc(const struct fake *f);
 
 /* Faults. */
-void fake_fail_job(struct fake *f, int rc);                    /* what it trains fails */
-void fake_fail_loads(struct fake *f, int rc, unsigned n);      /* its next n loads fail */
+void fake_fail_job(struct fake *f, int rc);               /* what it trains fails */
+void fake_fail_loads(struct fake *f, int rc, unsigned n); /* its next n loads fail */
+/* Says that a request of an API is done, which it was not given. Not to one of its own host. */
+void fake_lie(struct fake *f, uint64_t api_id, uint64_t rid);
 void fake_slow(struct fake *f, int64_t times, int64_t for_ns); /* all runs and jobs */
 
 /* The job that it has and that goes on; 0: none. *epoch: of the order to start it. */

@@ -145,6 +145,17 @@ static void send_result(struct fake *f, const struct fake_run *r, const struct f
                  NULL);
 }
 
+void fake_lie(struct fake *f, uint64_t api_id, uint64_t rid)
+{
+    const struct fake_peer *p = find_peer(f, api_id);
+
+    if (!p || p->is_local)
+        return;
+    sim_trace("lies about request %" PRIu64, rid);
+    sh_wire_send(p->wire, &(struct sh_msg){.type = MSG_RESULT, .u.result = {.rid = rid, .msg = ""}},
+                 NULL);
+}
+
 static void end_run(struct fake *f, struct fake_run *r, int rc, int64_t took_ns, bool is_cold)
 {
     uint64_t bytes = fake__image_bytes(r->version_id);

@@ -5,6 +5,7 @@
 #include "tests/sim/oracles_sched.h"
 
 #include "common/mem.h"
+#include "scheduler/apis.h"
 #include "scheduler/sched.h"
 #include "tests/sim/database.h"
 #include "tests/sim/load.h"
@@ -16,6 +17,7 @@
 #define LOOK_NS SIM_MS(50)
 #define TWICE_NS SIM_S(3)       /* a job on two executors of one leader: until one has been told */
 #define OLD_LEADER_NS SIM_S(13) /* replaced: that others say so may be on its way so long */
+#define AGAIN_NS SIM_S(1)       /* a request that only its API knows */
 #define LOST_NS SIM_S(10)       /* a job whose executor is away: the grace period, and a look */
 #define CANCEL_NS SIM_S(4)
 #define QUOTA_NS SIM_S(6)  /* more jobs run than may: a look, a stop, a write */
@@ -138,6 +140,25 @@ static void count_requests(const struct sched *s)
         SIM_CHECK("counts", n == s->models.items[m]->n_requests,
                   "version %" PRId64 " has %u requests, and %u are counted",
                   s->models.items[m]->version_id, n, s->models.items[m]->n_requests);
+    }
+}
+
+/* Who said INFER_AGAIN hears of it: the leader has the request, or has refused it. */
+static void look_at_again(const struct sim_proc *proc, uint64_t api_id, uint64_t rid)
+{
+    const struct sched *s = leader();
+
+    for (size_t i = 0; s && i < s->sessions.n; i++) {
+        const struct api *a = s->sessions.items[i]->api;
+        unsigned host = 0;
+
+        for (size_t k = 0; k < world->n_schedulers; k++)
+            if (sim_scheduler_look(world->schedulers[k]) == s)
+                host = sim_proc_host(sim_scheduler_proc(world->schedulers[k]));
+        if (a && a->id == api_id && !idmap_get(&a->requests, rid) && !sim_proc_is_paused(proc) &&
+            sim_net_is_well(host, sim_proc_host(proc)))
+            against("again", (int64_t)(api_id << 32 ^ rid), AGAIN_NS,
+                    "a request was to run again, and waits for nobody");
     }
 }
 
@@ -302,6 +323,7 @@ static void on_look(void *arg, uint64_t n)
         look_at_quotas();
         look_at_places(s);
     }
+    sim_api_each_again(look_at_again);
     look_for_twins();
     look_at_starts();
     if (healed_ns && sim_now() - healed_ns > SETTLE_NS)

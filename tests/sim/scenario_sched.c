@@ -46,6 +46,23 @@ static void hit_slow_executor(const uint64_t r[static 3])
     fake_slow(fakes[r[0] % N_FAKES], 2 + (int64_t)(r[1] % 50), SIM_MS(r[2] % 5000));
 }
 
+static void lie(void *arg)
+{
+    uint64_t *what = arg;
+
+    fake_lie(fakes[what[0]], what[1], what[2]);
+}
+
+static void hit_lie(const uint64_t r[static 3])
+{
+    uint64_t what[3] = {r[0] % N_FAKES};
+    struct sim_proc *p = fake_proc(fakes[what[0]]);
+
+    if (sim_proc_is_alive(p) && !sim_proc_is_paused(p) &&
+        sim_api_placed(sim_proc_name(p), r[1], &what[1], &what[2]))
+        sim_within(p, lie, what);
+}
+
 /* ------------------------------------------------------------------ the scenario */
 
 static void add_models(int64_t tenant_id)
@@ -137,6 +154,7 @@ static const struct sim_fault_kind KINDS[] = {
     {"job-fails", 4, hit_job},
     {"load-fails", 2, hit_loads},
     {"slow-executor", 2, hit_slow_executor},
+    {"lie", 4, hit_lie},
 };
 
 const struct sim_scenario SIM_SCHED = {

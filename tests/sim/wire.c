@@ -118,6 +118,13 @@ void sim_net_slow(unsigned a, unsigned b, int64_t add_ns, int64_t for_ns)
     between(a, b)->slow_until_ns = sim_now() + for_ns;
 }
 
+bool sim_net_is_well(unsigned a, unsigned b)
+{
+    const struct net *n = between(a, b);
+
+    return sim_now() >= n->until_ns && sim_now() >= n->slow_until_ns;
+}
+
 /* A pair of sockets of a process and its child is no part of any net. */
 static bool is_pair(const struct sh_wire *w, const struct sh_wire *peer)
 {

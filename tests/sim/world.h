@@ -82,6 +82,7 @@ void sim_host_wall(unsigned host, int64_t wall_ms); /* somebody sets the time of
 void sim_net_cut(unsigned a, unsigned b); /* connections break, each end at its time */
 void sim_net_block(unsigned a, unsigned b, int64_t ns); /* nothing gets through for so long */
 void sim_net_slow(unsigned a, unsigned b, int64_t add_ns, int64_t for_ns);
+bool sim_net_is_well(unsigned a, unsigned b);
 
 /* ------------------------------------------------------------------ what loop.c is told */
 
