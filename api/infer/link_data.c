@@ -29,8 +29,8 @@ bool link__take_early(struct link *l, struct infer *i)
     return true;
 }
 
-/* Only who was given a request ends it. The word of that comes from the scheduler, behind the result
- * perhaps; but outputs of one on another host were not taken then (take_chunk). */
+/* Only who was given a request ends it. The word of that comes from the scheduler, behind the
+ * result perhaps; but outputs of one on another host were not taken then (take_chunk). */
 static void on_result(const struct link_exec *e, const struct msg_result *m)
 {
     struct link *l = e->link;
