@@ -18,11 +18,14 @@
 #define CALM_NS SIM_S(20)        /* after a disturbance */
 #define STOP_BOUND_NS SIM_MS(12) /* of an operation or an update, with the ways to and fro */
 
+#define MAX_TENANTS 8u /* of the simulation */
+
 static struct watched {
     const struct sim_exec *e;
     const struct exec *x; /* of which process what follows is */
     const struct job *job;
     int64_t max_step;
+    uint32_t used[MAX_TENANTS]; /* blocks */
     struct seen_slot {
         bool is_valid;
         int64_t step;
@@ -120,6 +123,20 @@ static void check_memory(const struct exec *x)
                   j->state.blocks.first + j->state.blocks.n <= j->ws.blocks.first ||
                       j->ws.blocks.first + j->ws.blocks.n <= j->state.blocks.first,
                   "state and workspace of training overlap");
+}
+
+/* Above what a tenant may have (a quota that was lowered) it gets no more. */
+static void check_quotas(struct watched *k, const struct exec *x)
+{
+    const struct residency *r = space_residency(x->space);
+
+    for (uint32_t tag = 1; tag < MAX_TENANTS; tag++) {
+        const uint32_t used = residency_used(r, tag), max = residency_quota(r, tag).max_blocks;
+
+        SIM_CHECK("memory-quota", used <= SH_MAX(max, k->used[tag]),
+                  "tenant %u has %u blocks, had %u, and may have %u", tag, used, k->used[tag], max);
+        k->used[tag] = used;
+    }
 }
 
 /* What is copied goes to memory that somebody has. */
@@ -240,6 +257,7 @@ static void on_turn(struct sim_proc *p)
         return;
     check_workers(x);
     check_memory(x);
+    check_quotas(watched_of(e), x);
     if (x->train->job)
         check_job(watched_of(e), x->train->job);
 }
