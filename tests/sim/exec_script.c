@@ -188,7 +188,7 @@ static void say_quotas(void)
             .epoch = sched.epoch,
             .tenant = script__tenant_name(t),
             .min_bytes = sim_below(3) ? 0 : sim_below(60) * DEV_BLOCK,
-            .max_bytes = sim_below(4) ? 0 : (500 + sim_below(1200)) * DEV_BLOCK,
+            .max_bytes = sim_below(4) ? 0 : (80 + sim_below(1200)) * DEV_BLOCK,
             .share = 1};
         script__send(&m);
     }

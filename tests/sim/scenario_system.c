@@ -221,7 +221,7 @@ static void setup(void)
         .calm_requests_per_s = 5,
         .actions_per_s = 2,
         .load = {.prepare = prepare,
-                 .memory_bytes = (MIN_BLOCKS + MAX_BLOCKS) / 2 * DEV_BLOCK,
+                 .memory_bytes = MIN_BLOCKS * DEV_BLOCK,
                  .limits_memory = true},
         .quiet_ns = QUIET_NS,
     };
