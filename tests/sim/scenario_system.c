@@ -220,9 +220,7 @@ static void setup(void)
         .requests_per_s = (double)sim_between(2, 30),
         .calm_requests_per_s = 5,
         .actions_per_s = 2,
-        .load = {.prepare = prepare,
-                 .memory_bytes = MIN_BLOCKS * DEV_BLOCK,
-                 .limits_memory = true},
+        .load = {.prepare = prepare, .memory_bytes = MIN_BLOCKS * DEV_BLOCK, .limits_memory = true},
         .quiet_ns = QUIET_NS,
     };
     setup_database();
