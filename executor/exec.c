@@ -62,7 +62,7 @@ static void turn(struct exec *x)
         if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train) &&
             !batch_turn(x->batch)) {
             if (x->is_stopping && train_is_quiet(x->train) && batch_is_quiet(x->batch) &&
-                switch_is_quiet(x->sw) && x->report.logs.n == 0 && x->n_keeping == 0 &&
+                switch_is_quiet(x->sw) && x->report.logs.n == 0 && x->kept.n_writing == 0 &&
                 usage_drain(x->report.usage))
                 sh_loop_stop(x->loop);
             return;
@@ -97,11 +97,12 @@ static void on_gauges(struct sh_loop *l, void *arg)
     store_update_metrics(x->store);
     pool_second(x->pool);
     store_second(x->store);
-    keep_second(x->store);
+    if (!x->is_stopping)
+        keep_second(x->store);
     agent_second(x->agent);
     usage_second(x->report.usage);
     if (++x->n_seconds % KEPT_SWEEP_S == 0)
-        kept_dir_sweep(x);
+        kept_dir_sweep(&x->kept);
 }
 
 static void on_stop_late(struct sh_loop *l, void *arg)
@@ -119,6 +120,7 @@ void exec_stop(struct exec *x)
     if (x->is_stopping)
         return;
     x->is_stopping = true;
+    pool_stop(x->pool);
     train_suspend(x->train);
     batch_suspend(x->batch);
     sh_timer_set(x->stop_timer, STOP_NS);
@@ -166,6 +168,88 @@ static int start_remote(struct exec *x, struct sh_err *err)
     return rc;
 }
 
+static int start_files(struct exec *x, struct sh_err *err)
+{
+    int rc = start_remote(x, err);
+
+    if (!rc)
+        rc = usage_new(x->conf->state_dir, x->conf->name, &x->report.uplink, &x->report.usage, err);
+    return rc ? rc : disk_new(x->loop, &x->files.disk, err);
+}
+
+static int make_pool(struct exec *x, struct sh_err *err)
+{
+    const struct exec_conf *c = x->conf;
+    const struct pool_handler handler = route_of_workers(x);
+    const struct pool_conf conf = {.executor = c->name,
+                                   .device = c->device,
+                                   .state_dir = c->state_dir,
+                                   .n_workers = (uint32_t)c->workers,
+                                   .ordinal = (uint32_t)c->ordinal,
+                                   .threads = (uint32_t)c->threads,
+                                   .uid = (uint32_t)c->worker_uid,
+                                   .stop_bound_us = (uint32_t)c->stop_bound_us,
+                                   .busy_poll_us = (uint32_t)c->busy_poll_us,
+                                   .hang_ms = c->hang_ms,
+                                   .compile_ms = c->compile_ms,
+                                   .deterministic = c->deterministic,
+                                   .hooks = x->hooks ? &x->hooks->pool : NULL};
+
+    return pool_new(&conf, x->loop, x->mem, &handler, &x->pool, err);
+}
+
+static int listen_to_apis(struct exec *x, struct sh_err *err)
+{
+    const struct data_conf c = {.executor = x->conf->name,
+                                .addr = x->conf->data_addr,
+                                .keys = x->link_keys,
+                                .incarnation = x->incarnation,
+                                .run_ms = (uint64_t)x->conf->run_ms,
+                                .on_gone = route_api_gone,
+                                .arg = x};
+
+    return data_new(&c, x->loop, x->slabs, &x->data, err);
+}
+
+static int start_models(struct exec *x, struct sh_err *err)
+{
+    const struct store_users users = route_of_models(x);
+    const struct store_env env = {.executor = x->conf->name,
+                                  .host_bytes = x->conf->model_host_bytes,
+                                  .max_shapes = x->conf->model_shapes,
+                                  .renew_s = x->conf->keep_renew_s,
+                                  .hooks = x->hooks ? &x->hooks->models : NULL,
+                                  .tx = x->tx,
+                                  .mem = x->mem,
+                                  .space = x->space,
+                                  .pool = x->pool,
+                                  .files = &x->files,
+                                  .up = &x->report.uplink,
+                                  .kept = &x->kept};
+
+    return store_new(&env, &users, &x->store, err);
+}
+
+static int start_runs(struct exec *x, struct sh_err *err)
+{
+    const struct switch_rival rival = route_of_runs(x);
+    const struct switch_env env = {.executor = x->conf->name,
+                                   .run_ms = x->conf->run_ms,
+                                   .max_queued = (size_t)x->conf->max_queued_runs,
+                                   .hooks = x->hooks ? &x->hooks->runs : NULL,
+                                   .loop = x->loop,
+                                   .mem = x->mem,
+                                   .tx = x->tx,
+                                   .space = x->space,
+                                   .report = &x->report,
+                                   .pool = x->pool,
+                                   .slabs = x->slabs,
+                                   .data = x->data,
+                                   .store = x->store};
+
+    return switch_new(&env, &rival, &x->sw, err);
+}
+
 static int start_jobs(struct exec *x, struct sh_err *err)
 {
     const struct train_env train = {.executor = x->conf->name,
@@ -192,53 +276,37 @@ static int start_jobs(struct exec *x, struct sh_err *err)
     return rc ? rc : batch_new(&batch, &x->batch, err);
 }
 
-static int listen_to_apis(struct exec *x, struct sh_err *err)
+static int start_timers(struct exec *x, struct sh_err *err)
 {
-    const struct data_conf c = {.executor = x->conf->name,
-                                .addr = x->conf->data_addr,
-                                .keys = x->link_keys,
-                                .incarnation = x->incarnation,
-                                .run_ms = (uint64_t)x->conf->run_ms,
-                                .on_gone = route_api_gone,
-                                .arg = x};
+    int rc = sh_timer_add(x->loop, IDLE_NS, IDLE_NS, on_idle, x, &x->idle_timer, err);
 
-    return data_new(&c, x->loop, x->slabs, &x->data, err);
+    if (!rc)
+        rc = sh_timer_add(x->loop, 0, GAUGE_NS, on_gauges, x, &x->gauge_timer, err);
+    return rc ? rc : sh_timer_add(x->loop, -1, 0, on_stop_late, x, &x->stop_timer, err);
 }
 
+/* From below: each gets what it stands on when it is made. */
 static int start_modules(struct exec *x, struct sh_err *err)
 {
-    const struct pool_handler workers = route_of_workers(x);
-    const struct store_users users = route_of_models(x);
-    const struct switch_rival rival = route_of_runs(x);
-    int rc = start_remote(x, err);
+    int rc = start_files(x, err);
 
     if (!rc)
-        rc = usage_new(x->conf->state_dir, x->conf->name, &x->report.uplink, &x->report.usage, err);
-    if (!rc)
-        rc = disk_new(x->loop, &x->files.disk, err);
-    if (!rc)
-        rc = pool_new(x, &workers, &x->pool, err);
+        rc = make_pool(x, err);
     if (!rc)
         rc = slabs_new(x->pool, x->tx, &x->slabs, err);
     if (!rc)
-        rc = store_new(x, &users, &x->store, err);
+        rc = listen_to_apis(x, err);
     if (!rc)
-        rc = switch_new(x, &rival, &x->sw, err);
+        rc = start_models(x, err);
+    if (!rc)
+        rc = start_runs(x, err);
     if (!rc)
         rc = start_jobs(x, err);
     if (!rc)
-        rc = sh_timer_add(x->loop, IDLE_NS, IDLE_NS, on_idle, x, &x->idle_timer, err);
-    if (!rc)
-        rc = sh_timer_add(x->loop, 0, GAUGE_NS, on_gauges, x, &x->gauge_timer, err);
-    if (!rc)
-        rc = sh_timer_add(x->loop, -1, 0, on_stop_late, x, &x->stop_timer, err);
-    if (!rc)
-        rc = listen_to_apis(x, err);
+        rc = start_timers(x, err);
     if (!rc)
         rc = agent_new(x, &x->agent, err);
-    if (!rc)
-        rc = pool_start(x->pool, err);
-    return rc;
+    return rc ? rc : pool_start(x->pool, err);
 }
 
 int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_hooks *hooks,
@@ -251,6 +319,8 @@ int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_h
                        .loop = loop,
                        .files = {.state_dir = conf->state_dir, .executor = conf->name},
                        .report.logs = {.files = &x->files, .device = conf->device}};
+    x->kept = (struct kept_dir){
+        .files = &x->files, .device = conf->device, .max_bytes = (uint64_t)conf->kept_bytes};
     rc = sh_wire_keys_open(&conf->link_key,
                            (const char *const[]){conf->scheduler, conf->data_addr, NULL},
                            &x->link_keys, err);
@@ -258,12 +328,13 @@ int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_h
         rc = sh_wire_absolute(conf->data_addr, &x->data_addr, err);
     if (!rc)
         rc = sh_random(&x->incarnation, sizeof(x->incarnation), err);
+    x->kept.incarnation = x->incarnation;
     if (!rc)
         rc = make_dirs(x, err);
     if (!rc)
         finish_sweep(&x->files);
     if (!rc)
-        kept_dir_sweep(x);
+        kept_dir_sweep(&x->kept);
     if (!rc)
         rc = open_device(x, err);
     if (!rc)
@@ -300,11 +371,12 @@ void exec_fini(struct exec *x)
     x->data_addr = NULL;
     sh_loop_before_sleep(x->loop, NULL, NULL);
     x->is_stopping = true;
+    if (x->pool)
+        pool_stop(x->pool);
     agent_free(x->agent);
     x->agent = NULL;
     if (x->data)
-        data_free(x->data);
-    x->data = NULL;
+        data_close(x->data);
     sh_wire_keys_free(x->link_keys);
     drain(x);
     disk_free(x->files.disk);
@@ -318,6 +390,7 @@ void exec_fini(struct exec *x)
     store_free(x->store);
     blobs_free(x->files.blobs);
     pool_free(x->pool);
+    data_free(x->data);
     slabs_free(x->slabs);
     usage_free(x->report.usage);
     sh_timer_del(x->idle_timer);

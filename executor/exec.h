@@ -1,9 +1,12 @@
-/* exec.h - what the modules of one executor share.
+/* exec.h - one executor: puts its modules together and moves them. No room includes this header.
+ *
+ * Modules stand in rooms, one above the other (README.md). Each is given what it uses of the lower
+ * ones when it is made (its _conf or _env), from the ground up; what a lower one has to say to a
+ * higher one goes through route.c.
  *
  * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) change the state
  * of their module; turn(), called before the loop sleeps, asks each module for its next step until
- * nobody has one. Modules stand in rooms, one above the other (README.md); what a lower one says to
- * a higher one goes through route.c.
+ * nobody has one.
  */
 #ifndef SH_EXECUTOR_EXEC_H
 #define SH_EXECUTOR_EXEC_H
@@ -12,8 +15,7 @@
 #include "common/loop.h"
 #include "common/wire_keys.h"
 #include "executor/files/files.h"
-#include "executor/memory/space.h"
-#include "executor/memory/transmit.h"
+#include "executor/models/kept_dir.h"
 #include "executor/report/report.h"
 #include "runtime/device/dev.h"
 
@@ -23,11 +25,11 @@ struct data;
 struct exec_hooks;
 struct pool;
 struct slabs;
+struct space;
 struct store;
 struct switcher;
 struct train;
-
-enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
+struct tx;
 
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
@@ -47,13 +49,13 @@ extern const struct sh_conf_table EXEC_OPTIONS; /* of struct exec_conf */
 struct exec {
     const struct exec_conf *conf;
     uint64_t incarnation;
-    char *data_addr;                  /* as APIs find it */
-    int64_t own_start_ns, own_end_ns; /* of the last own run; 0: none since a request's (run.c) */
-    const struct exec_hooks *hooks;   /* of the laboratory; NULL in a release */
+    char *data_addr;                /* as APIs find it */
+    const struct exec_hooks *hooks; /* of the laboratory; NULL in a release */
     uint64_t n_seconds;
     struct sh_loop *loop;
     struct files files;
     struct report report;
+    struct kept_dir kept;
     struct dev_lib *lib;
     struct dev_mem *mem;
     struct tx *tx;
@@ -68,11 +70,7 @@ struct exec {
     struct data *data;
     struct agent *agent;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
-    uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
-    uint32_t inputs_ticket;  /* last value of TX_SLOT_INPUTS */
-    uint32_t n_inputs_loose; /* inputs.c: on their way, and no ticket says when they have come */
-    uint32_t n_keeping;      /* files of kept_dir.h that are being written */
-    bool is_stopping;        /* SIGTERM came */
+    bool is_stopping; /* SIGTERM came */
 };
 
 /* Reads the options into an executor: starts all modules. hooks: hooks.h, BORROWED; or NULL. */
@@ -81,7 +79,5 @@ int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_h
 /* Suspends what trains, ends the runs there are, then stops the loop; at most 10 s. */
 void exec_stop(struct exec *x);
 void exec_fini(struct exec *x);
-
-const char *stop_way_name(enum stop_way w);
 
 #endif

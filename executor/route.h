@@ -4,6 +4,7 @@
 #ifndef SH_EXECUTOR_ROUTE_H
 #define SH_EXECUTOR_ROUTE_H
 
+#include "executor/exec.h"
 #include "executor/models/store.h"
 #include "executor/pool/pool.h"
 #include "executor/requests/data.h"

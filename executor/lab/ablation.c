@@ -302,21 +302,22 @@ static bool sends_inputs(void *arg)
 void ablation_fill(struct exec_hooks *h)
 {
     h->hang_up = hang_up;
-    h->may_run = may_run;
-    h->is_held = is_held;
-    h->fill_init = fill_init;
-    h->restart_ns = restart_ns;
-    h->locks_images = locks_images;
-    h->maps_images = maps_images;
-    h->has_memory = has_memory;
-    h->sends_inputs = sends_inputs;
-    h->before_run = before_run;
-    h->frees_worker = frees_worker;
-    h->finds_no_worker = finds_no_worker;
-    h->wants_swap = wants_swap;
-    h->has_swapped = has_swapped;
-    h->fill_run = fill_run;
-    h->on_run_done = on_run_done;
+    h->pool.may_run = may_run;
+    h->pool.is_held = is_held;
+    h->pool.fill_init = fill_init;
+    h->pool.restart_ns = restart_ns;
+    h->models.locks_images = locks_images;
+    h->models.maps_images = maps_images;
+    h->models.has_memory = has_memory;
+    h->runs.has_memory = has_memory;
+    h->runs.sends_inputs = sends_inputs;
+    h->runs.before_run = before_run;
+    h->runs.frees_worker = frees_worker;
+    h->runs.finds_no_worker = finds_no_worker;
+    h->runs.wants_swap = wants_swap;
+    h->runs.has_swapped = has_swapped;
+    h->runs.fill_run = fill_run;
+    h->runs.on_run_done = on_run_done;
 }
 
 int ablation_parse(struct lab *l, const char *list, enum lab_mode mode, struct sh_err *err)

@@ -75,12 +75,13 @@ int lab_init(struct lab *l, const struct lab_wishes *w, const struct exec_hooks 
     int rc = SH_OK;
 
     *hooks = NULL;
-    *l = (struct lab){.is_cold = w->is_cold,
-                      .hooks = {.begin = begin,
-                                .drops_idle = drops_idle,
-                                .stops_early = stops_early,
-                                .way_beside = way_beside,
-                                .arg = l}};
+    *l = (struct lab){
+        .is_cold = w->is_cold,
+        .hooks = {.begin = begin,
+                  .arg = l,
+                  .pool.arg = l,
+                  .models = {.drops_idle = drops_idle, .arg = l},
+                  .runs = {.stops_early = stops_early, .way_beside = way_beside, .arg = l}}};
     ablation_fill(&l->hooks);
     if (w->switch_mode)
         rc = lab_mode_parse(w->switch_mode, &mode, err);

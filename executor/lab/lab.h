@@ -28,6 +28,7 @@
 #define SH_EXECUTOR_LAB_LAB_H
 
 #include "common/conf.h"
+#include "executor/exec.h"
 #include "executor/hooks.h"
 #include "executor/lab/group.h"
 

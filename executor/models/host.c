@@ -18,11 +18,11 @@ struct room {
     bool has_quota;                 /* the tenant has one */
 };
 
-static uint64_t limit(const struct exec *x)
+static uint64_t limit(const struct store_env *env)
 {
     const uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
-    return x->conf->model_host_bytes ? (uint64_t)x->conf->model_host_bytes : host / 2;
+    return env->host_bytes ? (uint64_t)env->host_bytes : host / 2;
 }
 
 /* What does not fit is the most there is: workers say how much they have. */
@@ -39,7 +39,7 @@ static uint64_t times(uint64_t a, uint64_t n)
 /* An image, and a program in each worker: when all of them have it, which is soon. */
 static uint64_t in_all(const struct model *m, uint64_t image, uint64_t program)
 {
-    return plus(image, times(program, pool_size(store__exec(m->store)->pool)));
+    return plus(image, times(program, pool_size(store__env(m->store)->pool)));
 }
 
 static uint64_t counted(const struct model *m)
@@ -66,7 +66,7 @@ static struct room room_for(const struct model *m)
     struct store *s = m->store;
     const struct host_quotas *q = store__host_quotas(s);
     const uint64_t quota = m->tag < q->n ? q->max[m->tag] : 0;
-    uint64_t all = 0, tenant = 0, max = limit(store__exec(s)), most = quota ? quota : max / 2;
+    uint64_t all = 0, tenant = 0, max = limit(store__env(s)), most = quota ? quota : max / 2;
 
     for (const struct model *o = store_next(s, NULL); o; o = store_next(s, o))
         add_counted(o, m, &all, &tenant);
@@ -77,7 +77,7 @@ static struct room room_for(const struct model *m)
 
 uint64_t host_held(const struct model *m)
 {
-    struct pool *p = store__exec(m->store)->pool;
+    struct pool *p = store__env(m->store)->pool;
     uint64_t n = 0;
 
     for (size_t i = 0; i < pool_size(p); i++)
@@ -118,7 +118,7 @@ int host_set_quota(struct store *s, const char *tenant, uint64_t bytes, struct s
 {
     struct host_quotas *q = store__host_quotas(s);
     uint32_t tag;
-    int rc = space_tag(store__exec(s)->space, tenant, &tag, err);
+    int rc = space_tag(store__env(s)->space, tenant, &tag, err);
 
     if (!rc)
         rc =
@@ -138,7 +138,7 @@ void host_clear_quotas(struct store *s)
 
 struct host_totals host_totals(struct store *s)
 {
-    struct host_totals t = {.limit = limit(store__exec(s))};
+    struct host_totals t = {.limit = limit(store__env(s))};
 
     for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
         t.images = plus(t.images, m->image.bytes);
@@ -151,7 +151,7 @@ struct host_totals host_totals(struct store *s)
 
 void host_update_metrics(struct store *s)
 {
-    const char *executor = store__exec(s)->conf->name;
+    const char *executor = store__env(s)->executor;
     const struct host_totals t = host_totals(s);
 
     sh_metric_set(M_shunt_shapes, SH_LABELS(executor), (double)store__shapes(s)->n);

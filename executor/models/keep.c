@@ -29,13 +29,13 @@ void keep_made(struct model *m, const struct worker *w, const struct msg_wk_mode
     for (uint32_t i = 0; i < m->n_batches; i++)
         batches[i] = m->batches[i].batch;
     about.batches = batches;
-    if (kept_dir_write(store__exec(m->store), &m->kept, &about, d->layer_ns.data, image, &err))
+    if (kept_dir_write(store__env(m->store)->kept, &m->kept, &about, d->layer_ns.data, image, &err))
         sh_log_err(SH_LOG_WARN, "model.keep", &err);
 }
 
 static bool is_served_beside(struct store *s, const struct worker *w, const struct model *m)
 {
-    struct pool *p = store__exec(s)->pool;
+    struct pool *p = store__env(s)->pool;
 
     for (size_t i = 0; i < pool_size(p); i++)
         if (pool_at(p, i) != w && worker_is_alive(pool_at(p, i)) &&
@@ -63,16 +63,16 @@ struct model *keep_next(struct store *s, const struct worker *w)
 void keep_second(struct store *s)
 {
     const struct store_users *u = store__users(s);
-    struct exec *x = store__exec(s);
-    const int64_t pause_ns = x->conf->keep_renew_s * 1000000000;
+    const struct store_env *env = store__env(s);
+    const int64_t pause_ns = env->renew_s * 1000000000;
     int64_t *renewed_ns = store__renewed_ns(s);
     struct worker *best = NULL;
 
-    if (!pause_ns || x->is_stopping || sh_clock_ns() - *renewed_ns < pause_ns || !first_unkept(s) ||
+    if (!pause_ns || sh_clock_ns() - *renewed_ns < pause_ns || !first_unkept(s) ||
         !u->is_quiet(u->arg))
         return;
-    for (size_t i = 0; i < pool_size(x->pool); i++) {
-        struct worker *w = pool_at(x->pool, i);
+    for (size_t i = 0; i < pool_size(env->pool); i++) {
+        struct worker *w = pool_at(env->pool, i);
 
         if (!worker_is_alive(w) || w->preparing || w->state == WORKER_STARTING)
             return; /* not now: there is less than usual already */

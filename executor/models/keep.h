@@ -16,7 +16,7 @@ void keep_made(struct model *m, const struct worker *w, const struct msg_wk_mode
                int image);
 /* What this worker makes once more, before it gets anything else; NULL: nothing. */
 struct model *keep_next(struct store *s, const struct worker *w);
-/* Once a second. */
+/* Once a second, but not while the executor stops. */
 void keep_second(struct store *s);
 
 #endif

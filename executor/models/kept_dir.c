@@ -65,7 +65,7 @@ static int add_file(char **text, const char *path, struct sh_err *err)
 }
 
 /* The programs that make an image: this one's folder has the worker, ../lib the back end. */
-static int add_programs(const struct exec *x, char **text, struct sh_err *err)
+static int add_programs(const struct kept_dir *k, char **text, struct sh_err *err)
 {
     char exe[PATH_MAX];
     ssize_t n = readlink("/proc/self/exe", exe, sizeof(exe) - 1);
@@ -79,7 +79,7 @@ static int add_programs(const struct exec *x, char **text, struct sh_err *err)
         exe[--n] = '\0';
     rc = sh_asprintf(err, &worker, "%sshunt-worker", exe);
     if (!rc)
-        rc = sh_asprintf(err, &lib, "%s../lib/shunt-dev-%s.so", exe, x->conf->device);
+        rc = sh_asprintf(err, &lib, "%s../lib/shunt-dev-%s.so", exe, k->device);
     if (!rc)
         rc = add_file(text, worker, err);
     if (!rc)
@@ -89,8 +89,8 @@ static int add_programs(const struct exec *x, char **text, struct sh_err *err)
     return rc;
 }
 
-int kept_dir_name(const struct exec *x, const char *tenant, const char *package, const char *what,
-                  const char *identity, struct kept_file *f, struct sh_err *err)
+int kept_dir_name(const struct kept_dir *k, const char *tenant, const char *package,
+                  const char *what, const char *identity, struct kept_file *f, struct sh_err *err)
 {
     const char *digest = strrchr(package, '/');
     uint8_t key[SH_SHA256_BYTES];
@@ -99,17 +99,17 @@ int kept_dir_name(const struct exec *x, const char *tenant, const char *package,
 
     *f = (struct kept_file){0};
     digest = digest ? digest + 1 : package;
-    if (x->conf->kept_bytes == 0 || !identity[0] || strlen(digest) != HEX || !is_hex(digest, HEX))
+    if (k->max_bytes == 0 || !identity[0] || strlen(digest) != HEX || !is_hex(digest, HEX))
         return SH_OK;
     rc = sh_asprintf(err, &text, "%s tenant=%s package=%s importer=%" PRId64 " %s %s",
                      sh_conf_version(), tenant, digest, sh_importer_of(package), what, identity);
     if (!rc)
-        rc = add_programs(x, &text, err);
+        rc = add_programs(k, &text, err);
     if (!rc)
         rc = sh_sha256(text, strlen(text), key, err);
     if (!rc) {
         sh_hex(key, sizeof(key), f->key);
-        rc = sh_asprintf(err, &f->path, "%s/" FOLDER "/%s-%s" SUFFIX, x->conf->state_dir, digest,
+        rc = sh_asprintf(err, &f->path, "%s/" FOLDER "/%s-%s" SUFFIX, k->files->state_dir, digest,
                          f->key);
     }
     free(text);
@@ -152,7 +152,7 @@ void kept_dir_drop(struct kept_file *f)
 
 struct writing {
     struct disk_task task;
-    struct exec *x;
+    struct kept_dir *k;
     char *path, *part;       /* OWNED */
     struct sh_shm image;     /* OWNED */
     struct kept_about about; /* its tables: OWNED */
@@ -196,16 +196,15 @@ static int write_file(struct disk_task *t, struct sh_err *err)
 static void on_written(struct disk_task *t)
 {
     struct writing *w = (struct writing *)t;
-    struct exec *x = w->x;
+    struct kept_dir *k = w->k;
 
     if (t->err.rc) /* the next start takes longer, nothing else */
         sh_log_err(SH_LOG_WARN, "model.keep", &t->err);
     else
         SH_INFO("model.keep", "file=%s", strrchr(w->path, '/') + 1);
     free_writing(w);
-    x->n_keeping--;
-    if (!x->is_stopping)
-        kept_dir_sweep(x);
+    k->n_writing--;
+    kept_dir_sweep(k);
 }
 
 static int copy(const void *from, size_t n, void *out, struct sh_err *err)
@@ -251,19 +250,19 @@ static int map_image(struct writing *w, int image, struct sh_err *err)
     return rc;
 }
 
-int kept_dir_write(struct exec *x, const struct kept_file *f, struct kept_about *a,
+int kept_dir_write(struct kept_dir *k, const struct kept_file *f, struct kept_about *a,
                    const double *layer_ns, int image, struct sh_err *err)
 {
     struct writing *w;
     int rc;
 
-    if (x->n_keeping == MAX_KEEPING) /* checkpoints go the same way */
+    if (k->n_writing == MAX_KEEPING) /* checkpoints go the same way */
         return SH_FAIL(err, SH_E_QUEUEFULL, "%u models wait to be kept", MAX_KEEPING);
     w = calloc(1, sizeof(*w));
     if (!w)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a file to be written");
     *w = (struct writing){
-        .task = {.work = write_file, .done = on_written}, .x = x, .image = {.fd = -1}};
+        .task = {.work = write_file, .done = on_written}, .k = k, .image = {.fd = -1}};
     rc = sh_unhex(f->key, a->key, sizeof(a->key), err);
     if (!rc)
         rc = copy_tables(w, a, layer_ns, err);
@@ -272,37 +271,37 @@ int kept_dir_write(struct exec *x, const struct kept_file *f, struct kept_about 
     if (!rc)
         rc = sh_strdup(f->path, &w->path, err);
     if (!rc)
-        rc = sh_asprintf(err, &w->part, "%s" PART "%016" PRIx64, f->path, x->incarnation);
+        rc = sh_asprintf(err, &w->part, "%s" PART "%016" PRIx64, f->path, k->incarnation);
     if (!rc)
-        rc = disk_submit(x->files.disk, &w->task, err);
+        rc = disk_submit(k->files->disk, &w->task, err);
     if (rc)
         free_writing(w);
     else
-        x->n_keeping++;
+        k->n_writing++;
     return rc;
 }
 
 /* ------------------------------------------------------------------ sweeping */
 
-static bool has_package(const struct exec *x, const char *name)
+static bool has_package(const struct kept_dir *k, const char *name)
 {
     char *path = NULL;
     bool has = true;
 
-    if (sh_asprintf(NULL, &path, "%s/blobs/packages/%.*s", x->conf->state_dir, HEX, name) == SH_OK)
+    if (sh_asprintf(NULL, &path, "%s/blobs/packages/%.*s", k->files->state_dir, HEX, name) == SH_OK)
         has = access(path, F_OK) == 0;
     free(path);
     return has;
 }
 
 /* Ours, whole, and of a package that is there. */
-static bool is_useful(const struct exec *x, const char *name)
+static bool is_useful(const struct kept_dir *k, const char *name)
 {
     size_t n = strlen(name);
 
     return n == 2 * HEX + 1 + strlen(SUFFIX) && is_hex(name, HEX) && name[HEX] == '-' &&
            is_hex(name + HEX + 1, HEX) && strcmp(name + 2 * HEX + 1, SUFFIX) == 0 &&
-           has_package(x, name);
+           has_package(k, name);
 }
 
 /* By this executor or another one: whoever writes a file has its lock. */
@@ -316,7 +315,7 @@ static bool is_being_written(int folder, const char *name)
     return is;
 }
 
-static int look(const struct exec *x, int folder, const char *name, struct listing *out,
+static int look(const struct kept_dir *k, int folder, const char *name, struct listing *out,
                 struct sh_err *err)
 {
     struct stat st;
@@ -324,7 +323,7 @@ static int look(const struct exec *x, int folder, const char *name, struct listi
 
     if (fstatat(folder, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode))
         return SH_OK;
-    if (!is_useful(x, name)) {
+    if (!is_useful(k, name)) {
         if (!is_being_written(folder, name))
             unlinkat(folder, name, 0);
         return SH_OK;
@@ -348,9 +347,9 @@ static int by_use(const void *a, const void *b)
     return (x->used_s > y->used_s) - (x->used_s < y->used_s);
 }
 
-static void evict(const struct exec *x, int folder, struct listing *f)
+static void evict(const struct kept_dir *k, int folder, struct listing *f)
 {
-    const uint64_t limit = (uint64_t)x->conf->kept_bytes;
+    const uint64_t limit = k->max_bytes;
     size_t n = 0;
 
     if (f->n > 1)
@@ -363,20 +362,20 @@ static void evict(const struct exec *x, int folder, struct listing *f)
         SH_INFO("kept.evict", "files=%zu left_bytes=%" PRIu64, n, f->bytes);
 }
 
-void kept_dir_sweep(const struct exec *x)
+void kept_dir_sweep(const struct kept_dir *k)
 {
     struct listing f = {0};
     struct sh_err err = {0};
     char *path = NULL;
     DIR *d = NULL;
-    int rc = sh_asprintf(&err, &path, "%s/" FOLDER, x->conf->state_dir);
+    int rc = sh_asprintf(&err, &path, "%s/" FOLDER, k->files->state_dir);
 
     if (!rc)
         d = opendir(path);
     for (struct dirent *e; d && !rc && (e = readdir(d));)
-        rc = look(x, dirfd(d), e->d_name, &f, &err);
+        rc = look(k, dirfd(d), e->d_name, &f, &err);
     if (d)
-        evict(x, dirfd(d), &f);
+        evict(k, dirfd(d), &f);
     if (rc)
         sh_log_err(SH_LOG_WARN, "kept.sweep", &err);
     if (d)

@@ -16,8 +16,16 @@
 #define SH_EXECUTOR_MODELS_KEPT_DIR_H
 
 #include "common/hash.h"
-#include "executor/exec.h"
+#include "executor/files/files.h"
 #include "runtime/model/kept.h"
+
+struct kept_dir { /* the owner sets all but the last */
+    const struct files *files;
+    const char *device;   /* its kind */
+    uint64_t max_bytes;   /* 0: nothing is kept */
+    uint64_t incarnation; /* of this process: in the names of parts */
+    uint32_t n_writing;   /* files; kept by kept_dir_write() */
+};
 
 struct kept_file {
     char *path;              /* OWNED; NULL: nothing is kept */
@@ -26,8 +34,8 @@ struct kept_file {
 
 /* What a worker of this identity makes of a tenant's package (a path). f->path is NULL if nothing
  * is kept of it. */
-int kept_dir_name(const struct exec *x, const char *tenant, const char *package, const char *what,
-                  const char *identity, struct kept_file *f, struct sh_err *err);
+int kept_dir_name(const struct kept_dir *k, const char *tenant, const char *package,
+                  const char *what, const char *identity, struct kept_file *f, struct sh_err *err);
 bool kept_dir_has(const struct kept_file *f);
 int kept_dir_open(const struct kept_file *f); /* OWNED, to be read; -1: there is none */
 /* Is it a file that nobody can write to any more, so that it may be mapped? */
@@ -35,11 +43,11 @@ bool kept_dir_is_still(int fd);
 void kept_dir_used(const struct kept_file *f); /* it was read, and is worth to be kept */
 /* In the background, and with a line in the log if that fails. image: a memfd, which stays the
  * caller's; a->key is set. Fails: SH_E_QUEUEFULL, SH_E_NOMEM, SH_E_PROTO (no such memfd). */
-int kept_dir_write(struct exec *x, const struct kept_file *f, struct kept_about *a,
+int kept_dir_write(struct kept_dir *k, const struct kept_file *f, struct kept_about *a,
                    const double *layer_ns, int image, struct sh_err *err);
 void kept_dir_drop(struct kept_file *f); /* zeroed is fine */
 /* Removes what is too much, of no use any more, or was left behind by an executor that died.
  * Blocking, for a look at each file. */
-void kept_dir_sweep(const struct exec *x);
+void kept_dir_sweep(const struct kept_dir *k);
 
 #endif

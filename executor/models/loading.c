@@ -35,8 +35,8 @@ int loading_name(struct model *m, const char *identity, struct sh_err *err)
     if (m->handle < 0) /* of an evaluation: it comes once */
         return SH_OK;
     snprintf(what, sizeof(what), "precision=%.16s max_batch=%u", m->precision, m->max_batch);
-    return kept_dir_name(store__exec(m->store), m->tenant, m->package, what, identity, &m->kept,
-                         err);
+    return kept_dir_name(store__env(m->store)->kept, m->tenant, m->package, what, identity,
+                         &m->kept, err);
 }
 
 void loading_look(struct model *m, const char *identity)
@@ -79,7 +79,7 @@ void loading_took(struct model *m, int64_t ns)
 
 static const struct worker *builder_of(struct store *s, const struct model *m)
 {
-    struct pool *p = store__exec(s)->pool;
+    struct pool *p = store__env(s)->pool;
 
     for (size_t i = 0; i < pool_size(p); i++)
         if (pool_at(p, i)->preparing == m->handle && pool_at(p, i)->ctl)

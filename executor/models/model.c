@@ -4,7 +4,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "executor/hooks.h"
 #include "executor/models/model_int.h"
 
 #include <inttypes.h>
@@ -30,21 +29,21 @@ void model__go(struct model *m, enum model_phase to)
 
 void model__free(struct model *m)
 {
-    struct exec *x;
+    const struct store_env *env;
 
     if (!m)
         return;
-    x = store__exec(m->store);
+    env = store__env(m->store);
     if (m->has_image) {
-        tx_forget(x->tx, m);
-        tx_forget(x->tx, &m->tx);
-        while (residency_pins(space_residency(x->space), m->res))
-            residency_unpin(space_residency(x->space), m->res);
-        residency_remove(space_residency(x->space), m->res);
-        sh_metric_drop(M_shunt_resident_bytes, SH_LABELS(x->conf->name, m->name));
+        tx_forget(env->tx, m);
+        tx_forget(env->tx, &m->tx);
+        while (residency_pins(space_residency(env->space), m->res))
+            residency_unpin(space_residency(env->space), m->res);
+        residency_remove(space_residency(env->space), m->res);
+        sh_metric_drop(M_shunt_resident_bytes, SH_LABELS(env->executor, m->name));
     }
     if (m->is_locked)
-        dev_mem_host_unlock(x->mem, m->image.base);
+        dev_mem_host_unlock(env->mem, m->image.base);
     blob_set_drop(&m->blobs);
     model__keep_fd(m, -1);
     sh_shm_fini(&m->image);
@@ -152,7 +151,7 @@ static int read_tables(struct model *m, const struct msg_wk_model_done *d, struc
 static int take_image(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
                       struct sh_err *err)
 {
-    struct exec *x = store__exec(m->store);
+    const struct store_env *env = store__env(m->store);
     int fd, rc;
 
     if (n_fds == 0 && d->was_kept && m->kept_fd >= 0)
@@ -164,22 +163,22 @@ static int take_image(struct model *m, const struct msg_wk_model_done *d, int *f
     if (rc)
         return rc;
     fds[0] = -1;
-    if (!HOOK_ASK(x->hooks, locks_images, true))
+    if (!HOOK_ASK(env->hooks, locks_images, true))
         return SH_OK;
-    rc = dev_mem_host_lock(x->mem, m->image.base, m->image.bytes, err);
+    rc = dev_mem_host_lock(env->mem, m->image.base, m->image.bytes, err);
     m->is_locked = rc == SH_OK;
     return rc;
 }
 
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
 {
-    struct exec *x = store__exec(m->store);
+    const struct store_env *env = store__env(m->store);
     uint64_t need = SH_ALIGN_UP(m->image_bytes, DEV_BLOCK) + SH_ALIGN_UP(ws, DEV_BLOCK);
-    int rc = dev_check_fits(dev_mem_bytes(x->mem), m->image_bytes, ws,
+    int rc = dev_check_fits(dev_mem_bytes(env->mem), m->image_bytes, ws,
                             m->batches[m->n_batches - 1].batch, false, err);
 
     if (!rc)
-        rc = space_check_max(x->space, m->tag, need, "the model", err);
+        rc = space_check_max(env->space, m->tag, need, "the model", err);
     m->need_bytes = rc ? need : 0;
     return rc;
 }
@@ -187,7 +186,7 @@ int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
                        struct sh_err *err)
 {
-    struct exec *x = store__exec(m->store);
+    const struct store_env *env = store__env(m->store);
     struct residency_image im = {.tag = m->tag};
     int rc = read_tables(m, d, err);
 
@@ -203,13 +202,13 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
                               .layer_ends = m->layer_ends};
     im.n_blocks = (uint32_t)((m->image_bytes + DEV_BLOCK - 1) / DEV_BLOCK);
     im.keep_blocks =
-        (uint32_t)((tx_keep_bytes(x->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) / DEV_BLOCK);
-    rc = residency_add(space_residency(x->space), &im, &m->res, err);
+        (uint32_t)((tx_keep_bytes(env->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) / DEV_BLOCK);
+    rc = residency_add(space_residency(env->space), &im, &m->res, err);
     if (rc)
         return rc;
     m->tx.slot = TX_SLOT_IMAGE + m->res;
     /* The slot may have served another image: go on from its value. */
-    m->tx.value = dev_ticket_value(x->mem, m->tx.slot);
+    m->tx.value = dev_ticket_value(env->mem, m->tx.slot);
     m->has_image = true;
     return SH_OK;
 }
@@ -266,7 +265,7 @@ const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const
 
 static struct residency *residency_of(const struct model *m)
 {
-    return space_residency(store__exec(m->store)->space);
+    return space_residency(store__env(m->store)->space);
 }
 
 uint64_t model_resident_bytes(const struct model *m)
@@ -297,7 +296,7 @@ void model_unpin(struct model *m)
 
     residency_unpin(res, m->res);
     forget_lost(m);
-    if (HOOK_ASK(store__exec(m->store)->hooks, drops_idle, false) &&
+    if (HOOK_ASK(store__env(m->store)->hooks, drops_idle, false) &&
         residency_pins(res, m->res) == 0)
         residency_truncate(res, m->res, 0);
 }
@@ -319,7 +318,7 @@ static void on_arrived(void *arg)
 static void ask_mark(struct model *m)
 {
     if (m->is_broken && !m->is_lost && !m->has_mark)
-        m->has_mark = !tx_mark(store__exec(m->store)->tx, TX_LANE_IN, on_arrived, m, NULL);
+        m->has_mark = !tx_mark(store__env(m->store)->tx, TX_LANE_IN, on_arrived, m, NULL);
 }
 
 static void break_image(struct model *m)
@@ -343,7 +342,7 @@ static int place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
         residency_touch(residency_of(m), m->res, sh_clock_ns());
         return SH_OK;
     }
-    rc = space_place(store__exec(m->store)->space, m->res, m->image_bytes, may_evict, &m->at, err);
+    rc = space_place(store__env(m->store)->space, m->res, m->image_bytes, may_evict, &m->at, err);
     if (rc)
         return rc;
     *hit_out = m->at.resident;
@@ -365,7 +364,7 @@ int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err 
     if (!m->is_placed)
         return SH_OK;
     m->is_placed = false;
-    rc = tx_load_begin(store__exec(m->store)->tx, &m->tx, &m->at, layer_ns, err);
+    rc = tx_load_begin(store__env(m->store)->tx, &m->tx, &m->at, layer_ns, err);
     m->has_rest = !rc;
     if (rc)
         break_image(m);
@@ -374,16 +373,16 @@ int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err 
 
 int model_transmit_rest(struct model *m, struct sh_err *err)
 {
-    struct exec *x = store__exec(m->store);
+    const struct store_env *env = store__env(m->store);
     int rc;
 
     if (!m->has_rest)
         return SH_OK;
     m->has_rest = false;
-    rc = tx_load_rest(x->tx, &m->tx, on_arrived, m, err);
+    rc = tx_load_rest(env->tx, &m->tx, on_arrived, m, err);
     m->has_mark = !rc;
     if (rc) {
-        tx_image_force(x->tx, &m->tx);
+        tx_image_force(env->tx, &m->tx);
         break_image(m);
     }
     return rc;
@@ -406,17 +405,17 @@ int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err)
 
 double model_tail_ns(const struct model *m, const double *layer_ns)
 {
-    return m->has_image ? tx_tail_ns(store__exec(m->store)->tx, &m->tx, layer_ns) : 0;
+    return m->has_image ? tx_tail_ns(store__env(m->store)->tx, &m->tx, layer_ns) : 0;
 }
 
 static void prepare(struct model *m, bool may_evict)
 {
     const struct store_users *u = store__users(m->store);
-    const struct exec *x = store__exec(m->store);
+    const struct store_env *env = store__env(m->store);
     const double *layer_ns;
 
     if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns) ||
-        u->wants_memory(u->arg) || !HOOK_ASK(x->hooks, has_memory, true))
+        u->wants_memory(u->arg) || !HOOK_ASK(env->hooks, has_memory, true))
         return;
     if (transmit(m, layer_ns, may_evict, NULL))
         return; /* no room without hurting others: the run will make it */
@@ -452,12 +451,12 @@ void model_tick(struct model *m, int64_t now_ns)
 
 void model_force(struct model *m)
 {
-    struct exec *x = store__exec(m->store);
+    const struct store_env *env = store__env(m->store);
 
     if (!tx_image_busy(&m->tx))
         return;
     SH_ERROR("switch.stuck", "version=%" PRId64 " ms=%lld", m->handle,
              (long long)((sh_clock_ns() - m->tx.sent_ns) / 1000000));
-    tx_image_force(x->tx, &m->tx);
+    tx_image_force(env->tx, &m->tx);
     m->is_broken = true; /* its mark, should it ever come, gives the range back */
 }

@@ -4,7 +4,7 @@
 
 #include "executor/models/store.h"
 
-struct exec *store__exec(struct store *s);
+const struct store_env *store__env(const struct store *s);
 const struct store_users *store__users(const struct store *s);
 /* shapes.c */
 struct store_shapes { /* zeroed: none */
@@ -36,13 +36,16 @@ struct host_quotas *store__host_quotas(struct store *s);
 /* Of slow loads here, as far as they are known: time for a byte of weights. */
 double store__ns_per_byte(const struct store *s);
 void store__learn_ns_per_byte(struct store *s, double ns);
+uint64_t *store__n_evicted_told(struct store *s); /* of space_n_evicted() */
 int64_t *store__renewed_ns(struct store *s); /* when a worker was begun anew for keep.h, last */
 /* Has each model of this worker another idle one that could run it meanwhile? */
 bool store__is_spare(struct store *s, const struct worker *w);
 extern const struct sh_life MODEL_LIFE;
 void model__go(struct model *m, enum model_phase to); /* by the table in store.h; or it is there */
-void model__free(struct model *m);                    /* NULL is allowed */
-void model__keep_fd(struct model *m, int fd);         /* TAKES fd; -1: drops what there is */
+/* It is in no list any more: drops its series, unless another tenant has a model of the name. */
+void model__forget_series(const struct model *gone);
+void model__free(struct model *m);            /* NULL is allowed */
+void model__keep_fd(struct model *m, int fd); /* TAKES fd; -1: drops what there is */
 int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err);
 uint64_t model__most_workspace(const struct model *m);
 /* Checks and keeps what the builder made; takes its image out of fds. */

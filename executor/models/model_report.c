@@ -1,5 +1,7 @@
-/* model_report.c - what the scheduler hears of a version, or of a shape of one. */
+/* model_report.c - what the scheduler hears of a version, or of a shape of one; their metrics. */
 #include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/models/host.h"
 #include "executor/models/loading.h"
 #include "executor/models/model_int.h"
 
@@ -53,7 +55,7 @@ static void report_version(const struct model *m)
                                  .left_ns = step.left_ns,
                                  .short_bytes = m->phase == MODEL_FAILED ? m->short_bytes : 0,
                                  .short_of_tenant = m->is_short_of_tenant};
-    uplink_send(&store__exec(m->store)->report.uplink, &msg);
+    uplink_send(store__env(m->store)->up, &msg);
 }
 
 void shape_report(const struct model *m)
@@ -72,7 +74,7 @@ void shape_report(const struct model *m)
                                  .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
                                  .profile = {profile, n * sizeof(profile[0])},
                                  .took_ns = m->took_ns};
-    uplink_send(&store__exec(m->store)->report.uplink, &msg);
+    uplink_send(store__env(m->store)->up, &msg);
 }
 
 void model_report(const struct model *m)
@@ -81,4 +83,33 @@ void model_report(const struct model *m)
         report_version(m);
     else
         shape_report(m);
+}
+
+/* ------------------------------------------------------------------ metrics */
+
+void store_update_metrics(struct store *s)
+{
+    host_update_metrics(s);
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
+        double bytes = 0; /* the label is the model: versions add up */
+
+        for (struct model *o = store_next(s, NULL); o; o = store_next(s, o))
+            if (strcmp(o->name, m->name) == 0)
+                bytes += (double)model_resident_bytes(o);
+        sh_metric_set(M_shunt_resident_bytes, SH_LABELS(store__env(s)->executor, m->name), bytes);
+    }
+}
+
+void model__forget_series(const struct model *gone)
+{
+    bool has_name = false, has_model = false;
+
+    for (const struct model *m = store_next(gone->store, NULL); m; m = store_next(gone->store, m)) {
+        bool same = strcmp(m->name, gone->name) == 0;
+
+        has_name |= same;
+        has_model |= same && strcmp(m->tenant, gone->tenant) == 0;
+    }
+    if (!has_model)
+        sh_metrics_forget(has_name ? gone->tenant : NULL, gone->name);
 }

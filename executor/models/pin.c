@@ -14,7 +14,7 @@
 
 static struct residency *residency_of(struct store *s)
 {
-    return space_residency(store__exec(s)->space);
+    return space_residency(store__env(s)->space);
 }
 
 void store_pin(struct store *s, int64_t handle, bool is_pinned)
@@ -90,13 +90,13 @@ static bool tell(struct store *s, struct model *m, bool is_asked)
                                  .pin = now.pin,
                                  .arrives_ns = arrives_in_ns(m),
                                  .idle_ns = m->last_use_ns ? sh_clock_ns() - m->last_use_ns : -1};
-    uplink_send(&store__exec(s)->report.uplink, &msg);
+    uplink_send(store__env(s)->up, &msg);
     return true;
 }
 
 static void update_metrics(struct store *s)
 {
-    const char *executor = store__exec(s)->conf->name;
+    const char *executor = store__env(s)->executor;
     double held = 0, all = 0;
 
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
@@ -141,17 +141,17 @@ void store_tell_place(struct model *m)
 
 void store_tell_evicted(struct store *s)
 {
-    struct exec *x = store__exec(s);
-    const uint64_t n = space_n_evicted(x->space);
+    const uint64_t n = space_n_evicted(store__env(s)->space);
+    uint64_t *n_told = store__n_evicted_told(s);
     uint32_t told = 0;
 
-    if (n == x->n_evicted_told)
+    if (n == *n_told)
         return;
     for (struct model *m = store_next(s, NULL); m && told < MAX_TOLD; m = store_next(s, m))
         if (model_resident_bytes(m) < m->told.device_bytes)
             told += tell(s, m, false);
     if (told < MAX_TOLD)
-        x->n_evicted_told = n;
+        *n_told = n;
 }
 
 void store_told_nothing(struct store *s)

@@ -15,10 +15,10 @@
 
 static int path_of(const struct model *m, char **out, struct sh_err *err)
 {
-    const struct exec_conf *c = store__exec(m->store)->conf;
+    const struct store_env *env = store__env(m->store);
     const char *slash = strrchr(m->package, '/');
 
-    return sh_asprintf(err, out, "%s/shapes/%s.%s", c->state_dir, c->name,
+    return sh_asprintf(err, out, "%s/shapes/%s.%s", env->files->state_dir, env->executor,
                        slash ? slash + 1 : m->package);
 }
 
@@ -108,7 +108,7 @@ static bool read_line(char *line, struct seen_shape *out)
 
 void seen_bring(struct model *m)
 {
-    const size_t most = (size_t)SH_MAX(store__exec(m->store)->conf->model_shapes / 2, 1);
+    const size_t most = (size_t)SH_MAX(store__env(m->store)->max_shapes / 2, 1);
     struct sh_err err = {0};
     char *path = NULL, line[LINE_BYTES];
     size_t n = 0;

@@ -155,21 +155,21 @@ static size_t count(struct store *s, const struct model *version)
 
 static int make_room(struct store *s, const struct model *version, struct sh_err *err)
 {
-    const struct exec *x = store__exec(s);
+    const struct store_env *env = store__env(s);
     const bool is_full = store__shapes(s)->n >= STORE_MAX_SHAPES;
 
     if (n_waited_for(s, version->tag) >= STORE_MAX_WAITED_FOR)
         return SH_FAIL(err, SH_E_QUEUEFULL,
                        "%u shapes of your models are being compiled on this executor; try again",
                        STORE_MAX_WAITED_FOR);
-    if (!is_full && count(s, version) < (size_t)x->conf->model_shapes)
+    if (!is_full && count(s, version) < (size_t)env->max_shapes)
         return SH_OK;
     if (shapes__evict(s, is_full ? NULL : version, NULL) && !is_full)
         return SH_OK;
     return SH_FAIL(err, SH_E_QUEUEFULL,
                    "all of the %" PRId64 " shapes that are compiled for \"%s\" (model-shapes) are "
                    "in use; try again",
-                   x->conf->model_shapes, version->name);
+                   env->max_shapes, version->name);
 }
 
 static int add(struct model *version, const struct sh_sizes *sizes, struct model **out,
@@ -270,7 +270,7 @@ void store_load_shape(struct store *s, const struct msg_shape_load *l)
                                                .state = MSG_MODEL_FAILED,
                                                .rc = err.rc,
                                                .msg = err.msg};
-    uplink_send(&store__exec(s)->report.uplink, &r);
+    uplink_send(store__env(s)->up, &r);
 }
 
 /* ------------------------------------------------------------------ what its worker made */

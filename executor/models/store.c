@@ -7,7 +7,6 @@
 #include "common/metrics.h"
 #include "common/spawn.h"
 #include "executor/files/folder.h"
-#include "executor/hooks.h"
 #include "executor/models/host.h"
 #include "executor/models/keep.h"
 #include "executor/models/loading.h"
@@ -24,7 +23,7 @@
 #define RETRY_MAX_NS ((int64_t)300000000000)
 
 struct store {
-    struct exec *x;
+    struct store_env env;
     struct store_users users;
     struct model *models;
     size_t n_models;
@@ -33,15 +32,16 @@ struct store {
     struct host_quotas host;
     int64_t loaded_ns; /* when a worker was through with a model, last */
     int64_t renewed_ns;
+    uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
 };
 
-int store_new(struct exec *x, const struct store_users *users, struct store **out,
+int store_new(const struct store_env *env, const struct store_users *users, struct store **out,
               struct sh_err *err)
 {
     *out = calloc(1, sizeof(**out));
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the store of models");
-    (*out)->x = x;
+    (*out)->env = *env;
     (*out)->users = *users;
     (*out)->ns_per_byte = FIRST_NS_PER_BYTE;
     return SH_OK;
@@ -62,6 +62,11 @@ struct host_quotas *store__host_quotas(struct store *s)
     return &s->host;
 }
 
+uint64_t *store__n_evicted_told(struct store *s)
+{
+    return &s->n_evicted_told;
+}
+
 int64_t *store__renewed_ns(struct store *s)
 {
     return &s->renewed_ns;
@@ -72,9 +77,9 @@ const struct store_users *store__users(const struct store *s)
     return &s->users;
 }
 
-struct exec *store__exec(struct store *s)
+const struct store_env *store__env(const struct store *s)
 {
-    return s->x;
+    return &s->env;
 }
 
 struct store_shapes *store__shapes(struct store *s)
@@ -115,19 +120,6 @@ struct model *store_next(struct store *s, const struct model *m)
     return m ? m->next : s->models;
 }
 
-void store_update_metrics(struct store *s)
-{
-    host_update_metrics(s);
-    for (struct model *m = s->models; m; m = m->next) {
-        double bytes = 0; /* the label is the model: versions add up */
-
-        for (struct model *o = s->models; o; o = o->next)
-            if (strcmp(o->name, m->name) == 0)
-                bytes += (double)model_resident_bytes(o);
-        sh_metric_set(M_shunt_resident_bytes, SH_LABELS(s->x->conf->name, m->name), bytes);
-    }
-}
-
 /* ------------------------------------------------------------------ load and unload */
 
 static int add(struct store *s, const struct msg_model_load *l, struct model **out,
@@ -137,10 +129,10 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     int rc;
 
     *out = NULL;
-    if (s->n_models == STORE_MAX_MODELS)
+    if (s->n_models == STORE_MAX_VERSIONS)
         return SH_FAIL(err, SH_E_TOOBIG,
                        "this executor holds %u models, the most it can; unload one",
-                       STORE_MAX_MODELS);
+                       STORE_MAX_VERSIONS);
     m = calloc(1, sizeof(*m));
     if (!m)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model");
@@ -156,11 +148,11 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     if (!rc)
         rc = sh_strdup(l->precision[0] ? l->precision : "fp32", &m->precision, err);
     if (!rc)
-        rc = files_path(&s->x->files, "blobs", l->package, &m->package, err);
+        rc = files_path(s->env.files, "blobs", l->package, &m->package, err);
     if (!rc)
-        rc = space_tag(s->x->space, l->tenant, &m->tag, err);
+        rc = space_tag(s->env.space, l->tenant, &m->tag, err);
     if (!rc)
-        rc = blob_want(s->x->files.blobs, &m->blobs, l->package, err);
+        rc = blob_want(s->env.files->blobs, &m->blobs, l->package, err);
     if (rc) {
         model__free(m);
         return rc;
@@ -178,7 +170,7 @@ static void refuse(struct store *s, int64_t handle, const struct sh_err *why)
 
     m.u.model_state = (struct msg_model_state){
         .version_id = handle, .state = MSG_MODEL_FAILED, .rc = why->rc, .msg = why->msg};
-    uplink_send(&s->x->report.uplink, &m);
+    uplink_send(s->env.up, &m);
 }
 
 /* It has failed because its package did not come, or for something that may be over: being asked
@@ -197,7 +189,7 @@ static void try_again(struct store *s, struct model *m, const struct msg_model_l
         return;
     blob_set_drop(&m->blobs);
     m->why = (struct sh_err){0};
-    if (blob_want(s->x->files.blobs, &m->blobs, l->package, &m->why) == SH_OK)
+    if (blob_want(s->env.files->blobs, &m->blobs, l->package, &m->why) == SH_OK)
         model__go(m, MODEL_BUILDING);
 }
 
@@ -251,14 +243,14 @@ void store_unload(struct store *s, int64_t handle)
         struct sh_msg msg = {.type = MSG_MODEL_STATE};
 
         msg.u.model_state = (struct msg_model_state){.version_id = handle, .state = MSG_MODEL_GONE};
-        uplink_send(&s->x->report.uplink, &msg);
+        uplink_send(s->env.up, &msg);
     }
 }
 
 static bool is_compiled_now(struct store *s, int64_t handle)
 {
-    for (size_t i = 0; i < pool_size(s->x->pool); i++)
-        if (pool_at(s->x->pool, i)->preparing == handle)
+    for (size_t i = 0; i < pool_size(s->env.pool); i++)
+        if (pool_at(s->env.pool, i)->preparing == handle)
             return true;
     return false;
 }
@@ -279,21 +271,6 @@ static bool may_leave(struct store *s, const struct model *m)
            !is_compiled_now(s, m->handle) && !shapes__any(s, m);
 }
 
-/* Of what is not here any more; another tenant may have a model of the name. */
-static void drop_series(const struct store *s, const struct model *gone)
-{
-    bool has_name = false, has_model = false;
-
-    for (const struct model *m = s->models; m; m = m->next) {
-        bool same = strcmp(m->name, gone->name) == 0;
-
-        has_name |= same;
-        has_model |= same && strcmp(m->tenant, gone->tenant) == 0;
-    }
-    if (!has_model)
-        sh_metrics_forget(has_name ? gone->tenant : NULL, gone->name);
-}
-
 static bool reap_from(struct store *s, struct model **list, size_t *n)
 {
     for (struct model **p = list; *p; p = &(*p)->next) {
@@ -301,9 +278,9 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
 
         if (!may_leave(s, m))
             continue;
-        for (size_t i = 0; i < pool_size(s->x->pool); i++)
-            if (worker_has_model(pool_at(s->x->pool, i), m->handle))
-                drop_in_worker(pool_at(s->x->pool, i), m->handle);
+        for (size_t i = 0; i < pool_size(s->env.pool); i++)
+            if (worker_has_model(pool_at(s->env.pool, i), m->handle))
+                drop_in_worker(pool_at(s->env.pool, i), m->handle);
         *p = m->next;
         --*n;
         model_report(m);
@@ -312,7 +289,7 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
         if (m->base == m)
             SH_INFO("model.gone", "version=%" PRId64 " model=%s", m->handle, m->name);
         if (m->base == m)
-            drop_series(s, m);
+            model__forget_series(m);
         model__free(m);
         return true;
     }
@@ -341,9 +318,9 @@ static int open_kept(const struct worker *w, struct model *m)
 /* Where the device's memory is the host's, the page cache is as good as memory of ours to copy
  * from: what is kept of an image is mapped, not read. Measurements that hand images to workers need
  * memory. */
-static bool may_map(const struct exec *x, int fd)
+static bool may_map(const struct store_env *env, int fd)
 {
-    return !dev_mem_is_queued(x->mem) && HOOK_ASK(x->hooks, maps_images, true) &&
+    return !dev_mem_is_queued(env->mem) && HOOK_ASK(env->hooks, maps_images, true) &&
            kept_dir_is_still(fd);
 }
 
@@ -378,7 +355,7 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
                                            .max_batch = m->max_batch,
                                            .build = build,
                                            .host_left = host_left(m),
-                                           .host_copies = (uint32_t)pool_size(s->x->pool)};
+                                           .host_copies = (uint32_t)pool_size(s->env.pool)};
     m->build_ns = sh_clock_ns();
     if (is_shape) {
         msg.u.wk_model.of = m->base->handle;
@@ -388,7 +365,7 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
         fds[2] = open_kept(w, m);
         n_fds += fds[2] >= 0;
         msg.u.wk_model.key = n_fds > 2 ? m->kept.key : "";
-        msg.u.wk_model.maps = n_fds > 2 && !again && may_map(s->x, fds[2]);
+        msg.u.wk_model.maps = n_fds > 2 && !again && may_map(&s->env, fds[2]);
         SH_INFO("model.build",
                 "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f again=%d", m->handle,
                 m->name, w->index, n_fds > 2, m->wanted, again);
@@ -406,8 +383,8 @@ static bool is_orphan(struct store *s, const struct model *m)
 {
     if (!m->n_users || !m->has_image || is_compiled_now(s, m->handle))
         return false;
-    for (size_t i = 0; i < pool_size(s->x->pool); i++)
-        if (worker_has_model(pool_at(s->x->pool, i), m->handle))
+    for (size_t i = 0; i < pool_size(s->env.pool); i++)
+        if (worker_has_model(pool_at(s->env.pool, i), m->handle))
             return false;
     return true;
 }
@@ -443,8 +420,8 @@ static size_t n_compiling(struct store *s)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
-        const struct worker *w = pool_at(s->x->pool, i);
+    for (size_t i = 0; i < pool_size(s->env.pool); i++) {
+        const struct worker *w = pool_at(s->env.pool, i);
 
         n += w->preparing && (w->state == WORKER_STANDBY || w->state == WORKER_ACTIVE);
     }
@@ -468,8 +445,8 @@ static bool is_wanted(struct store *s, const struct worker *w)
 
         if (!worker_has_model(w, m->handle) || !s->users.has_waiting(s->users.arg, m))
             continue;
-        for (size_t i = 0; i < pool_size(s->x->pool) && !others; i++) {
-            const struct worker *o = pool_at(s->x->pool, i);
+        for (size_t i = 0; i < pool_size(s->env.pool) && !others; i++) {
+            const struct worker *o = pool_at(s->env.pool, i);
 
             others = o != w && worker_is_idle(o) && worker_has_model(o, m->handle);
         }
@@ -499,8 +476,8 @@ bool store__is_spare(struct store *s, const struct worker *w)
     for (size_t k = 0; k < w->n_models; k++) {
         bool any = false;
 
-        for (size_t i = 0; i < pool_size(s->x->pool) && !any; i++) {
-            const struct worker *o = pool_at(s->x->pool, i);
+        for (size_t i = 0; i < pool_size(s->env.pool) && !any; i++) {
+            const struct worker *o = pool_at(s->env.pool, i);
 
             any = o != w && worker_is_idle(o) && worker_has_model(o, w->models[k]);
         }
@@ -526,8 +503,8 @@ static struct worker *worker_for(struct store *s, const struct model *m)
 
     if (n_compiling(s) >= (m->is_quick ? quick_at_once() : 1))
         return NULL;
-    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
-        struct worker *w = pool_at(s->x->pool, i);
+    for (size_t i = 0; i < pool_size(s->env.pool); i++) {
+        struct worker *w = pool_at(s->env.pool, i);
         int its = 0;
 
         if (!worker_is_idle(w) || is_wanted(s, w) ||
@@ -544,9 +521,9 @@ static struct worker *worker_for(struct store *s, const struct model *m)
 
 static const struct worker *any_ready(struct store *s)
 {
-    for (size_t i = 0; i < pool_size(s->x->pool); i++)
-        if (worker_is_alive(pool_at(s->x->pool, i)))
-            return pool_at(s->x->pool, i);
+    for (size_t i = 0; i < pool_size(s->env.pool); i++)
+        if (worker_is_alive(pool_at(s->env.pool, i)))
+            return pool_at(s->env.pool, i);
     return NULL;
 }
 
@@ -593,8 +570,8 @@ static bool start_build(struct store *s, bool slow)
 
 static bool start_spread(struct store *s)
 {
-    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
-        struct worker *w = pool_at(s->x->pool, i);
+    for (size_t i = 0; i < pool_size(s->env.pool); i++) {
+        struct worker *w = pool_at(s->env.pool, i);
         struct model *m, *again;
 
         if (!may_compile(s, w))
@@ -620,8 +597,8 @@ static void ask_trainer(struct store *s)
 {
     struct worker *trainer = NULL;
 
-    for (size_t i = 0; i < pool_size(s->x->pool); i++) {
-        struct worker *w = pool_at(s->x->pool, i);
+    for (size_t i = 0; i < pool_size(s->env.pool); i++) {
+        struct worker *w = pool_at(s->env.pool, i);
 
         if (!worker_is_alive(w) || !next_wanted(s, w))
             continue;
@@ -703,7 +680,7 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
     model__go(m, MODEL_READY);
     if (m->base != m) {
         m->took_ns = took_ns;
-        sh_metric_observe(M_shunt_shape_compile_seconds, SH_LABELS(s->x->conf->name),
+        sh_metric_observe(M_shunt_shape_compile_seconds, SH_LABELS(s->env.executor),
                           (double)m->took_ns / 1e9);
         SH_INFO("shape.ready", "version=%" PRId64 " model=%s shape=%" PRId64 " ms=%" PRId64,
                 m->base->handle, m->name, m->handle - STORE_SHAPES, m->took_ns / 1000000);

@@ -28,10 +28,12 @@
 
 #include "common/dim.h"
 #include "executor/files/blobs.h"
+#include "executor/memory/space.h"
 #include "executor/models/kept_dir.h"
 #include "executor/pool/pool.h"
+#include "executor/report/uplink.h"
 
-#define STORE_MAX_MODELS 512u
+#define STORE_MAX_VERSIONS 512u
 #define STORE_MAX_SHAPES 512u     /* of all versions */
 #define STORE_MAX_WAITED_FOR 128u /* of them of one tenant, asked for and not compiled yet */
 #define STORE_SHAPES ((int64_t)1 << 62)
@@ -124,8 +126,31 @@ struct store_users {
     void *arg;
 };
 
+struct store_hooks { /* hook.h; all are set */
+    bool (*locks_images)(void *arg);
+    bool (*maps_images)(void *arg);
+    bool (*has_memory)(void *arg); /* false: a run has memory of its own, elsewhere */
+    bool (*drops_idle)(void *arg); /* a model leaves the device with its last pin */
+    void *arg;
+};
+
+struct store_env {
+    const char *executor;            /* its name; BORROWED for good, as all that is pointed to */
+    int64_t host_bytes;              /* for models in host memory; 0: half of what the host has */
+    int64_t max_shapes;              /* of a version */
+    int64_t renew_s;                 /* keep.h; 0: never */
+    const struct store_hooks *hooks; /* NULL: none */
+    struct tx *tx;
+    struct dev_mem *mem;
+    struct space *space;
+    struct pool *pool;
+    const struct files *files;
+    const struct uplink *up;
+    struct kept_dir *kept;
+};
+
 /* *out: OWNED, store_free(). */
-int store_new(struct exec *x, const struct store_users *users, struct store **out,
+int store_new(const struct store_env *env, const struct store_users *users, struct store **out,
               struct sh_err *err);
 void store_free(struct store *s);
 bool store_turn(struct store *s); /* true: it did something */

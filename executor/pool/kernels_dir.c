@@ -13,18 +13,17 @@
 
 #define MAX_REMOVED 20000u /* at once: the executor has others to look after */
 
-int kernels_dir_make(const struct exec *x, char **out, struct sh_err *err)
+int kernels_dir_make(const struct kernels_dir_conf *c, char **out, struct sh_err *err)
 {
-    const struct exec_conf *c = x->conf;
     int rc;
 
     if (strcmp(c->device, "cuda") != 0)
         return sh_strdup("", out, err);
-    rc = sh_asprintf(err, out, "%s/kernels-%s", c->state_dir, c->name);
+    rc = sh_asprintf(err, out, "%s/kernels-%s", c->state_dir, c->executor);
     if (rc)
         return rc;
     if ((mkdir(*out, 0700) != 0 && errno != EEXIST) ||
-        (geteuid() == 0 && chown(*out, (uid_t)c->worker_uid, (gid_t)c->worker_uid) != 0))
+        (geteuid() == 0 && chown(*out, (uid_t)c->uid, (gid_t)c->uid) != 0))
         SH_WARN("pool.kernels", "dir=\"%s\" msg=\"workers cannot keep what they measure: %m\"",
                 *out);
     return SH_OK;

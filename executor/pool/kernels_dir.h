@@ -6,14 +6,19 @@
 #ifndef SH_EXECUTOR_POOL_KERNELS_DIR_H
 #define SH_EXECUTOR_POOL_KERNELS_DIR_H
 
-#include "executor/exec.h"
+#include "common/err.h"
 
 #define KERNELS_DIR_MAX_BYTES (UINT64_C(1) << 30) /* twice cuda_tune.h's file, and some */
 #define KERNELS_DIR_MAX_FILES 256u
 
+struct kernels_dir_conf {
+    const char *executor, *device, *state_dir;
+    uint32_t uid; /* of workers */
+};
+
 /* *out: OWNED, its path; "" where the device has none. One that cannot be made is no failure:
  * workers then measure anew. */
-int kernels_dir_make(const struct exec *x, char **out, struct sh_err *err);
+int kernels_dir_make(const struct kernels_dir_conf *c, char **out, struct sh_err *err);
 /* Is more in it than this (KERNELS_DIR_MAX_BYTES), or more files than there may be? Then it has
  * been emptied, or begun to be: end the workers, and look again. Blocking, for so many entries.
  * "": no. */

@@ -8,13 +8,13 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/spawn.h"
-#include "executor/hooks.h"
 #include "executor/pool/kernels_dir.h"
 #include "executor/pool/worker_log.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -31,7 +31,10 @@
 #define MET_MANY UINT32_MAX /* no tag */
 
 struct pool {
-    struct exec *x;
+    struct pool_conf conf;
+    struct sh_loop *loop;
+    struct dev_mem *mem;
+    bool is_stopping; /* this process ends */
     struct worker *workers;
     size_t n;
     struct pool_handler h;
@@ -50,7 +53,7 @@ static void update_gauges(struct pool *p)
     for (size_t i = 0; i < p->n; i++)
         n[p->workers[i].state]++;
     for (int s = 0; s < WORKER_N_STATES; s++)
-        sh_metric_set(M_shunt_workers, SH_LABELS(p->x->conf->name, WORKER_LIFE.names[s]), n[s]);
+        sh_metric_set(M_shunt_workers, SH_LABELS(p->conf.executor, WORKER_LIFE.names[s]), n[s]);
 }
 
 static void update_metrics(const struct pool *p)
@@ -59,7 +62,7 @@ static void update_metrics(const struct pool *p)
 
     for (size_t i = 0; i < p->n; i++)
         n += p->workers[i].ctl ? atomic_load(&p->workers[i].ctl->n_prepared) : 0;
-    sh_metric_set(M_shunt_prepared_ranges, SH_LABELS(p->x->conf->name), (double)n);
+    sh_metric_set(M_shunt_prepared_ranges, SH_LABELS(p->conf.executor), (double)n);
 }
 
 void pool_second(struct pool *p)
@@ -80,7 +83,7 @@ void pool_set_state(struct worker *w, enum worker_state to)
     w->state = (enum worker_state)sh_life_step(&WORKER_LIFE, w->state, to, w->index);
     w->grace_ns = 0;
     worker_busy(w);
-    update_gauges(w->x->pool);
+    update_gauges(w->pool);
 }
 
 size_t pool_size(const struct pool *p)
@@ -124,7 +127,7 @@ struct worker *pool_find(struct pool *p, int64_t handle)
         struct worker *w = &p->workers[i];
 
         if (worker_may_run(w) && worker_has_model(w, handle) &&
-            HOOK_ASK(p->x->hooks, may_run, true, w) && (!best || !worker_is_idle(best)))
+            HOOK_ASK(p->conf.hooks, may_run, true, w) && (!best || !worker_is_idle(best)))
             best = w;
     }
     return best;
@@ -210,7 +213,7 @@ static void note_fences(struct pool *p, const struct msg_wk_ready *m)
     if (m->why[0] && old != p->fences)
         sh_strlcpy(p->unfenced, m->why, sizeof(p->unfenced));
     for (int i = 0; i < MSG_N_FENCES; i++)
-        sh_metric_set(M_shunt_worker_fences, SH_LABELS(p->x->conf->name, SH_MSG_FENCE_NAME[i]),
+        sh_metric_set(M_shunt_worker_fences, SH_LABELS(p->conf.executor, SH_MSG_FENCE_NAME[i]),
                       (p->fences & (1u << i)) != 0);
 }
 
@@ -222,7 +225,7 @@ uint32_t pool_fences(const struct pool *p, const char **why)
 
 static void on_ready(struct worker *w, const struct msg_wk_ready *m)
 {
-    struct pool *p = w->x->pool;
+    struct pool *p = w->pool;
     char fences[SH_MSG_FENCES_TEXT];
 
     note_fences(p, m);
@@ -237,7 +240,7 @@ static void on_ready(struct worker *w, const struct msg_wk_ready *m)
 static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
 {
     struct worker *w = arg;
-    struct pool *p = w->x->pool;
+    struct pool *p = w->pool;
 
     (void)wire;
     worker_busy(w);
@@ -276,7 +279,7 @@ static void on_restart(struct sh_loop *l, void *arg)
     struct sh_err err = {0};
 
     (void)l;
-    if (w->x->is_stopping || w->state != WORKER_DEAD)
+    if (w->pool->is_stopping || w->state != WORKER_DEAD)
         return;
     if (spawn(w, &err)) {
         sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
@@ -360,11 +363,11 @@ static bool may_be_fence(const struct worker *w, int status)
  * deaths. */
 static void note_start(struct worker *w, const char *cause, int status)
 {
-    struct pool *p = w->x->pool;
+    struct pool *p = w->pool;
     const char *why = w->unfit.rc ? w->unfit.msg : cause;
     char fences[SH_MSG_FENCES_TEXT];
 
-    if (w->is_ready || p->was_ready || w->x->is_stopping || !p->kernels_dir[0] ||
+    if (w->is_ready || p->was_ready || w->pool->is_stopping || !p->kernels_dir[0] ||
         !may_be_fence(w, status) || ++p->n_no_start < GIVE_UP_AFTER)
         return;
     if (p->attempt == 0)
@@ -379,7 +382,7 @@ static void note_start(struct worker *w, const char *cause, int status)
 static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
 {
     struct worker *w = arg;
-    struct exec *x = w->x;
+    struct pool *p = w->pool;
     const char *cause = cause_of(w, status);
     int64_t preparing = w->preparing, wait_ns;
 
@@ -388,46 +391,47 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     SH_WARN("worker.exit", "worker=%u pid=%d state=%s cause=%s status=0x%x restart_ms=%lld",
             w->index, (int)pid, WORKER_LIFE.names[w->state], cause, (unsigned)status,
             (long long)(wait_ns / 1000000));
-    sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(x->conf->name, cause), 1);
+    sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(p->conf.executor, cause), 1);
     w->exit_cause = cause;
     note_start(w, cause, status);
     worker_log_close(w->log);
     w->log = NULL;
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
-    x->pool->h.on_dead(x->pool->h.arg, w, preparing);
+    p->h.on_dead(p->h.arg, w, preparing);
     sh_shm_fini(&w->ctl_shm);
     w->ctl = NULL;
-    if (!x->is_stopping)
-        sh_timer_set(w->restart, HOOK_ASK(x->hooks, restart_ns, wait_ns, w, wait_ns));
+    if (!p->is_stopping)
+        sh_timer_set(w->restart, HOOK_ASK(p->conf.hooks, restart_ns, wait_ns, w, wait_ns));
 }
 
 int pool_send_init(struct worker *w, struct sh_err *err)
 {
-    struct exec *x = w->x;
+    const struct pool *p = w->pool;
+    const struct pool_conf *c = &p->conf;
     struct sh_msg m = {.type = MSG_WK_INIT};
     int fds[1 + DEV_MAX_FDS] = {w->ctl_shm.fd};
     size_t n = 0;
-    int rc = dev_mem_export(x->mem, fds + 1, &n, err);
+    int rc = dev_mem_export(p->mem, fds + 1, &n, err);
 
     if (rc)
         return rc;
     m.u.wk_init = (struct msg_wk_init){.worker = w->index,
-                                       .device = x->conf->device,
-                                       .ordinal = (uint32_t)x->conf->ordinal,
-                                       .arena_bytes = dev_mem_bytes(x->mem),
-                                       .threads = (uint32_t)x->conf->threads,
-                                       .executor = x->conf->name,
-                                       .deterministic = x->conf->deterministic,
+                                       .device = c->device,
+                                       .ordinal = c->ordinal,
+                                       .arena_bytes = dev_mem_bytes(p->mem),
+                                       .threads = c->threads,
+                                       .executor = c->executor,
+                                       .deterministic = c->deterministic,
                                        .ticket_slot = TX_SLOT_WORKER + w->index,
                                        .ticket_value = w->ckpt_value,
                                        .log_level = (uint32_t)sh_log_get_level(),
-                                       .kernels_dir = x->pool->kernels_dir,
-                                       .uid = (uint32_t)x->conf->worker_uid,
-                                       .fences = ATTEMPTS[x->pool->attempt],
-                                       .stop_bound_us = (uint32_t)x->conf->stop_bound_us,
-                                       .busy_poll_us = (uint32_t)x->conf->busy_poll_us};
-    HOOK_TELL(x->hooks, fill_init, w, &m.u.wk_init);
+                                       .kernels_dir = p->kernels_dir,
+                                       .uid = c->uid,
+                                       .fences = ATTEMPTS[p->attempt],
+                                       .stop_bound_us = c->stop_bound_us,
+                                       .busy_poll_us = c->busy_poll_us};
+    HOOK_TELL(c->hooks, fill_init, w, &m.u.wk_init);
     return sh_wire_send_fds(w->wire, &m, fds, n + 1, err);
 }
 
@@ -436,7 +440,7 @@ static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
 {
     const char *const argv[] = {"shunt-worker", NULL};
     const char *const env[] = {"OMP_WAIT_POLICY=passive",
-                               dev_spins(w->x->conf->workers, w->x->conf->threads), NULL};
+                               dev_spins(w->pool->conf.n_workers, w->pool->conf.threads), NULL};
     struct sh_spawn s = {.path = "shunt-worker",
                          .argv = argv,
                          .keep = SH_ENV_SYSTEM,
@@ -445,7 +449,7 @@ static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
                          .n_fds = 1};
     int log, rc;
 
-    rc = worker_log_open(w->x->loop, w->index, STDERR_FILENO, &w->log, &log, err);
+    rc = worker_log_open(w->pool->loop, w->index, STDERR_FILENO, &w->log, &log, err);
     if (rc)
         return rc;
     s.stdout_fd = s.stderr_fd = log;
@@ -456,7 +460,7 @@ static int spawn_process(struct worker *w, int child_fd, struct sh_err *err)
 
 static int watch_process(struct worker *w, struct sh_err *err)
 {
-    int rc = sh_loop_child(w->x->loop, w->pid, on_death, w, err);
+    int rc = sh_loop_child(w->pool->loop, w->pid, on_death, w, err);
 
     if (rc) { /* nobody would hear of its end */
         kill(w->pid, SIGKILL);
@@ -483,7 +487,7 @@ static int spawn(struct worker *w, struct sh_err *err)
     }
     w->started_ns = sh_clock_ns();
     w->unfit = (struct sh_err){0};
-    rc = sh_wire_new(w->x->loop, sv[0], &h, &w->wire, err);
+    rc = sh_wire_new(w->pool->loop, sv[0], &h, &w->wire, err);
     if (rc)
         goto out;
     sv[0] = -1;
@@ -517,9 +521,9 @@ out:
 
 static int64_t patience_ns(const struct worker *w)
 {
-    const struct exec_conf *c = w->x->conf;
+    const struct pool_conf *c = &w->pool->conf;
 
-    if (HOOK_ASK(w->x->hooks, is_held, false, w))
+    if (HOOK_ASK(w->pool->conf.hooks, is_held, false, w))
         return 0;
     if (w->preparing || w->job_compiling || !w->is_ready)
         return c->compile_ms * 1000000;
@@ -554,32 +558,37 @@ static void on_watch(struct sh_loop *l, void *arg)
 
 /* ------------------------------------------------------------------ pool */
 
-int pool_new(struct exec *x, const struct pool_handler *h, struct pool **out, struct sh_err *err)
+int pool_new(const struct pool_conf *c, struct sh_loop *loop, struct dev_mem *mem,
+             const struct pool_handler *h, struct pool **out, struct sh_err *err)
 {
+    const struct kernels_dir_conf kernels = {
+        .executor = c->executor, .device = c->device, .state_dir = c->state_dir, .uid = c->uid};
     struct pool *p = calloc(1, sizeof(*p));
     int rc = SH_OK;
 
     *out = NULL;
     if (p)
-        p->workers = calloc((size_t)x->conf->workers, sizeof(*p->workers));
+        p->workers = calloc(c->n_workers, sizeof(*p->workers));
     if (!p || !p->workers) {
         free(p);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the worker pool");
     }
-    p->x = x;
+    p->conf = *c;
+    p->loop = loop;
+    p->mem = mem;
     p->h = *h;
-    p->n = (size_t)x->conf->workers;
-    rc = kernels_dir_make(x, &p->kernels_dir, err);
+    p->n = c->n_workers;
+    rc = kernels_dir_make(&kernels, &p->kernels_dir, err);
     for (size_t i = 0; i < p->n; i++)
-        p->workers[i] = (struct worker){.x = x,
+        p->workers[i] = (struct worker){.pool = p,
                                         .index = (uint32_t)i,
                                         .state = WORKER_DEAD,
                                         .ctl_shm = {.fd = -1},
                                         .payload = {.mem = {.fd = -1}}};
     for (size_t i = 0; !rc && i < p->n; i++)
-        rc = sh_timer_add(x->loop, -1, 0, on_restart, &p->workers[i], &p->workers[i].restart, err);
+        rc = sh_timer_add(loop, -1, 0, on_restart, &p->workers[i], &p->workers[i].restart, err);
     if (!rc)
-        rc = sh_timer_add(x->loop, WATCH_NS, WATCH_NS, on_watch, p, &p->watch, err);
+        rc = sh_timer_add(loop, WATCH_NS, WATCH_NS, on_watch, p, &p->watch, err);
     if (rc) {
         pool_free(p);
         return rc;
@@ -595,6 +604,11 @@ int pool_start(struct pool *p, struct sh_err *err)
     for (size_t i = 0; !rc && i < p->n; i++)
         rc = spawn(&p->workers[i], err);
     return rc;
+}
+
+void pool_stop(struct pool *p)
+{
+    p->is_stopping = true;
 }
 
 void pool_free(struct pool *p)

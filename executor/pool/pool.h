@@ -18,8 +18,11 @@
 
 #include "common/shm.h"
 #include "common/wire.h"
-#include "executor/exec.h"
+#include "executor/memory/transmit.h"
+#include "executor/pool/hook.h"
 #include "executor/pool/worker_ctl.h"
+
+struct pool;
 
 enum worker_state {
     WORKER_STARTING,
@@ -32,7 +35,7 @@ enum worker_state {
 };
 
 struct worker { /* one place in the pool; the process in it changes */
-    struct exec *x;
+    struct pool *pool;
     uint32_t index;
     enum worker_state state; /* read; written by pool_set_state */
     pid_t pid;               /* 0: none */
@@ -78,10 +81,29 @@ struct pool_handler {
     void *arg;
 };
 
-/* *out: OWNED, pool_free(). */
-int pool_new(struct exec *x, const struct pool_handler *h, struct pool **out, struct sh_err *err);
+struct pool_hooks { /* hook.h; all are set */
+    bool (*may_run)(void *arg, const struct worker *w);
+    bool (*is_held)(void *arg, const struct worker *w); /* it waits for a second WK_INIT */
+    void (*fill_init)(void *arg, const struct worker *w, struct msg_wk_init *m);
+    /* Of one that has ended; < 0: not by itself. */
+    int64_t (*restart_ns)(void *arg, struct worker *w, int64_t wait_ns);
+    void *arg;
+};
+
+struct pool_conf { /* strings: BORROWED for good */
+    const char *executor, *device, *state_dir;
+    uint32_t n_workers, ordinal, threads, uid, stop_bound_us, busy_poll_us;
+    int64_t hang_ms, compile_ms;
+    bool deterministic;
+    const struct pool_hooks *hooks; /* NULL: none; BORROWED for good */
+};
+
+/* KEEPS mem. *out: OWNED, pool_free(). */
+int pool_new(const struct pool_conf *c, struct sh_loop *loop, struct dev_mem *mem,
+             const struct pool_handler *h, struct pool **out, struct sh_err *err);
 void pool_free(struct pool *p); /* ends all workers */
 int pool_start(struct pool *p, struct sh_err *err);
+void pool_stop(struct pool *p); /* a worker that ends from now on does not start again */
 
 /* enum msg_fence: those that were up in each worker so far; 0: none has been ready. *why: one is
  * missing, or ""; BORROWED. */

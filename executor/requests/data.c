@@ -226,7 +226,7 @@ static int send_span(struct peer *p, uint64_t rid, const struct msg_span *s, str
 
 void data_result(struct data *d, const struct run_part *part, const struct msg_result *r)
 {
-    struct peer *p = d ? find(d, part->api_id) : NULL; /* a late run of an executor that stops */
+    struct peer *p = find(d, part->api_id);
     struct sh_msg m = {.type = MSG_RESULT, .u.result = *r};
     struct sh_err err = {0};
     int rc = SH_OK;
@@ -305,10 +305,8 @@ int data_new(const struct data_conf *c, struct sh_loop *loop, struct slabs *slab
     return SH_OK;
 }
 
-void data_free(struct data *d)
+void data_close(struct data *d)
 {
-    if (!d)
-        return;
     while (d->peers) {
         struct sh_wire *w = d->peers->wire;
 
@@ -316,5 +314,13 @@ void data_free(struct data *d)
         sh_wire_close(w);
     }
     sh_listen_free(d->listen);
+    d->listen = NULL;
+}
+
+void data_free(struct data *d)
+{
+    if (!d)
+        return;
+    data_close(d);
     free(d);
 }

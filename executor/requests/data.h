@@ -31,7 +31,9 @@ struct data_conf {
 /* Listens. KEEPS slabs. *out: OWNED, data_free(). */
 int data_new(const struct data_conf *c, struct sh_loop *loop, struct slabs *slabs,
              struct data **out, struct sh_err *err);
-void data_free(struct data *d);
+/* Lets all APIs go and takes no more; what is said to them from now on is dropped. */
+void data_close(struct data *d);
+void data_free(struct data *d); /* NULL is allowed */
 /* Is the input of this request here? What came from another host goes with the connection that it
  * came over: an API that is there again has sent nothing yet. */
 bool data_has(const struct data *d, uint64_t api_id, uint64_t rid);

@@ -3,7 +3,6 @@
 
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/hooks.h"
 #include "executor/requests/slabs.h"
 #include "executor/runs/payload.h"
 #include "executor/runs/switch_int.h"
@@ -28,24 +27,24 @@ static bool agrees(const struct run_part *p, const struct run_part *first,
 /* Whatever is odd about a run, its worker will find it and say so. offs: [n_inputs]. */
 static bool is_worth_it(const struct run *r, const uint64_t *offs)
 {
-    const struct exec *x = r->x;
+    const struct switch_env *env = &r->sw->env;
     size_t bytes = 0, n_copies = 0;
 
-    if (r->n_attempts > 0 || !HOOK_ASK(x->hooks, sends_inputs, true) ||
-        tx_backlog_ns(x->tx) > MAX_BACKLOG_NS)
+    if (r->n_attempts > 0 || !HOOK_ASK(env->hooks, sends_inputs, true) ||
+        tx_backlog_ns(env->tx) > MAX_BACKLOG_NS)
         return false;
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
 
         if (p->n_in != r->shape->n_inputs || !payload_has_part(r, p) ||
-            !agrees(p, &r->parts[0], slabs_find_locked(x->slabs, p->api_id)))
+            !agrees(p, &r->parts[0], slabs_find_locked(env->slabs, p->api_id)))
             return false;
         for (size_t i = 0; i < p->n_in; i++)
             bytes += p->in[i].len;
         n_copies += p->n_in;
     }
     if (n_copies == 0 || bytes / n_copies < MIN_COPY ||
-        (r->model->is_placed && tx_beta_ns(x->tx) * (double)bytes < MIN_FIRST_NS))
+        (r->model->is_placed && tx_beta_ns(env->tx) * (double)bytes < MIN_FIRST_NS))
         return false;
     for (size_t i = 0; i < r->shape->n_inputs; i++)
         if (offs[i] > r->ws_bytes ||
@@ -63,9 +62,10 @@ static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
 
         for (size_t k = 0; !rc && k < r->n_parts; k++) {
             const struct run_part *p = &r->parts[k];
-            const struct sh_shm *slab = slabs_find_locked(r->x->slabs, p->api_id);
+            const struct sh_shm *slab = slabs_find_locked(r->sw->env.slabs, p->api_id);
 
-            rc = tx_in(r->x->tx, to, (const char *)slab->base + p->in[i].off, p->in[i].len, err);
+            rc = tx_in(r->sw->env.tx, to, (const char *)slab->base + p->in[i].off, p->in[i].len,
+                       err);
             to += p->in[i].len;
         }
     }
@@ -74,30 +74,30 @@ static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
 
 static void on_passed(void *arg)
 {
-    struct exec *x = arg;
+    struct switcher *sw = arg;
 
-    x->n_inputs_loose--;
+    sw->n_inputs_loose--;
 }
 
 /* The ticket does not say, or not truly, when the lane has passed what it was given: a mark does.
  * Should the lane not take that either, what it may still touch stays as it is for good. */
-static void follow(struct exec *x)
+static void follow(struct switcher *sw)
 {
     struct sh_err err = {0};
 
-    x->n_inputs_loose++;
-    if (tx_mark(x->tx, TX_LANE_IN, on_passed, x, &err))
+    sw->n_inputs_loose++;
+    if (tx_mark(sw->env.tx, TX_LANE_IN, on_passed, sw, &err))
         sh_log_err(SH_LOG_ERROR, "inputs.lost", &err);
 }
 
-static bool has_ticket(const struct exec *x)
+static bool has_ticket(const struct switcher *sw)
 {
-    return (int32_t)(dev_ticket_value(x->mem, TX_SLOT_INPUTS) - x->inputs_ticket) >= 0;
+    return (int32_t)(dev_ticket_value(sw->env.mem, TX_SLOT_INPUTS) - sw->inputs_ticket) >= 0;
 }
 
 int inputs_send(struct run *r, struct sh_err *err)
 {
-    struct exec *x = r->x;
+    struct switcher *sw = r->sw;
     const double *layer_ns = NULL;
     const struct msg_batch *row = model_batch(r->shape, r->batch, &layer_ns);
     const uint64_t *offs =
@@ -109,12 +109,12 @@ int inputs_send(struct run *r, struct sh_err *err)
     if (!is_worth_it(r, offs))
         return SH_OK;
     came = copy(r, offs, NULL) == SH_OK;
-    rc = tx_ticket(x->tx, TX_LANE_IN, TX_SLOT_INPUTS, x->inputs_ticket + 1, err);
+    rc = tx_ticket(sw->env.tx, TX_LANE_IN, TX_SLOT_INPUTS, sw->inputs_ticket + 1, err);
     if (rc) {
-        follow(x);
+        follow(sw);
         return rc;
     }
-    x->inputs_ticket++;
+    sw->inputs_ticket++;
     r->has_inputs = came;
     return SH_OK;
 }
@@ -126,20 +126,20 @@ void inputs_tell(const struct run *r, struct msg_wk_run *m)
     if (r->has_inputs && r->n_attempts == 0 && r->shape->n_inputs > 0)
         m->inputs = MSG_INPUTS_COME;
     else
-        m->inputs = inputs_arrived(r->x) ? MSG_INPUTS_BRING : MSG_INPUTS_BRING_AFTER;
+        m->inputs = inputs_arrived(r->sw) ? MSG_INPUTS_BRING : MSG_INPUTS_BRING_AFTER;
     m->ticket_slot = TX_SLOT_INPUTS;
-    m->ticket_value = r->x->inputs_ticket;
+    m->ticket_value = r->sw->inputs_ticket;
 }
 
-bool inputs_arrived(const struct exec *x)
+bool inputs_arrived(const struct switcher *sw)
 {
-    return x->n_inputs_loose == 0 && has_ticket(x);
+    return sw->n_inputs_loose == 0 && has_ticket(sw);
 }
 
-void inputs_force(struct exec *x)
+void inputs_force(struct switcher *sw)
 {
-    if (has_ticket(x))
+    if (has_ticket(sw))
         return;
-    dev_ticket_force(x->mem, TX_SLOT_INPUTS, x->inputs_ticket);
-    follow(x);
+    dev_ticket_force(sw->env.mem, TX_SLOT_INPUTS, sw->inputs_ticket);
+    follow(sw);
 }

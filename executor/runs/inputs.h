@@ -18,10 +18,11 @@
 #ifndef SH_EXECUTOR_RUNS_INPUTS_H
 #define SH_EXECUTOR_RUNS_INPUTS_H
 
-#include "executor/exec.h"
+#include "common/err.h"
 
 struct msg_wk_run;
 struct run;
+struct switcher;
 
 /* Once a run has its workspace, before its weights: enqueues its inputs if that is worth it. Fails:
  * what the device says. */
@@ -29,8 +30,8 @@ int inputs_send(struct run *r, struct sh_err *err);
 /* When the run is sent: says in *m what the worker has to do. */
 void inputs_tell(const struct run *r, struct msg_wk_run *m);
 /* Nothing that was sent is on its way any more, not even what was forced. */
-bool inputs_arrived(const struct exec *x);
+bool inputs_arrived(const struct switcher *sw);
 /* The watchdog: whoever waits goes on, with garbage. */
-void inputs_force(struct exec *x);
+void inputs_force(struct switcher *sw);
 
 #endif

@@ -19,7 +19,7 @@
 
 bool payload_has_part(const struct run *r, const struct run_part *p)
 {
-    return r->is_own || data_has(r->x->data, p->api_id, p->rid);
+    return r->is_own || data_has(r->sw->env.data, p->api_id, p->rid);
 }
 
 /* ------------------------------------------------------------------ where what lies */
@@ -52,7 +52,7 @@ static bool lie_in(const struct msg_span *s, size_t n, const struct sh_shm *slab
  * this part alone: it gets the part as it is, and knows no such slab. */
 static const struct sh_shm *slab_of(const struct run *r, const struct run_part *p)
 {
-    const struct sh_shm *slab = slabs_find(r->x->slabs, p->api_id);
+    const struct sh_shm *slab = slabs_find(r->sw->env.slabs, p->api_id);
 
     return slab && lie_in(p->in, p->n_in, slab) && lie_in(p->out, p->n_out, slab) ? slab : NULL;
 }
@@ -101,7 +101,7 @@ void payload_forget(struct worker *w)
     w->payload = (struct payload){.mem = {.fd = -1}};
 }
 
-static int make_room(struct worker *w, uint64_t bytes, struct sh_err *err)
+static int make_room(struct slabs *slabs, struct worker *w, uint64_t bytes, struct sh_err *err)
 {
     struct sh_msg m = {.type = MSG_WK_SLAB};
     uint64_t size = MIN_BYTES;
@@ -115,7 +115,7 @@ static int make_room(struct worker *w, uint64_t bytes, struct sh_err *err)
     rc = sh_shm_create("shunt-payload", (size_t)size, &w->payload.mem, err);
     if (rc)
         return rc;
-    w->payload.id = slabs_own_id(w->x->slabs);
+    w->payload.id = slabs_own_id(slabs);
     m.u.wk_slab = (struct msg_wk_slab){.api_id = w->payload.id, .bytes = w->payload.mem.bytes};
     worker_send(w, &m, &w->payload.mem.fd, 1);
     return SH_OK;
@@ -143,7 +143,7 @@ int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
     uint64_t bytes = 0;
     int rc;
 
-    if (!slabs_are_hidden(r->x->slabs))
+    if (!slabs_are_hidden(r->sw->env.slabs))
         return SH_OK;
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
@@ -157,7 +157,7 @@ int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
             return SH_FAIL(err, SH_E_TOOBIG, "the requests of a run have more than %u GiB",
                            (unsigned)(MAX_BYTES >> 30));
     }
-    rc = make_room(w, bytes, err);
+    rc = make_room(r->sw->env.slabs, w, bytes, err);
     if (rc)
         return rc;
     w->payload.used = bytes;
@@ -167,7 +167,7 @@ int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
 
 void payload_send_parts(const struct run *r, struct worker *w)
 {
-    const bool is_lent = slabs_are_hidden(r->x->slabs);
+    const bool is_lent = slabs_are_hidden(r->sw->env.slabs);
     struct msg_span spans[2 * RUN_MAX_SPANS];
     uint64_t at = 0;
 
@@ -194,7 +194,7 @@ void payload_send_parts(const struct run *r, struct worker *w)
 
 void payload_take_back(const struct run *r, struct worker *w, bool is_good)
 {
-    if (!slabs_are_hidden(r->x->slabs) || !w->payload.mem.base)
+    if (!slabs_are_hidden(r->sw->env.slabs) || !w->payload.mem.base)
         return;
     if (is_good)
         copy(r, &w->payload, false);

@@ -12,8 +12,8 @@
 #ifndef SH_EXECUTOR_RUNS_PAYLOAD_H
 #define SH_EXECUTOR_RUNS_PAYLOAD_H
 
+#include "common/err.h"
 #include "common/shm.h"
-#include "executor/exec.h"
 
 struct run;
 struct run_part;

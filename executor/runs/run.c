@@ -5,7 +5,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/models/seen.h"
-#include "executor/report/usage.h"
+#include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
 #include "executor/runs/switch_int.h"
@@ -60,7 +60,7 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
 
         if ((!rid || p->rid == rid) && (!api_id || p->api_id == api_id)) {
             if (!api_id) /* its API keeps the payload until it knows that nobody reads it */
-                data_result(r->x->data, p, &m);
+                data_result(r->sw->env.data, p, &m);
             run__free_part(p);
         } else {
             now += i < r->n_parts;
@@ -77,7 +77,7 @@ void run__give_back(struct run *r)
     if (r->has_pin)
         model_unpin(r->model);
     if (r->has_ws)
-        space_give(r->x->space, &r->ws, inputs_arrived(r->x) ? r->tag : ARENA_FOREIGN);
+        space_give(r->sw->env.space, &r->ws, inputs_arrived(r->sw) ? r->tag : ARENA_FOREIGN);
     r->has_pin = r->has_ws = false;
 }
 
@@ -157,7 +157,7 @@ static int64_t compute_ns(const struct run *r, const struct msg_wk_run_done *don
 
 static void observe(const struct run *r, const char *stage, int64_t ns)
 {
-    sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(r->x->conf->name, stage),
+    sh_metric_observe(M_shunt_switch_duration_seconds, SH_LABELS(r->sw->env.executor, stage),
                       (double)ns / 1e9);
 }
 
@@ -165,15 +165,15 @@ static void observe(const struct run *r, const char *stage, int64_t ns)
  * as one does for training to stop (train_on_stopped). */
 static void note_drain(const struct run *r)
 {
-    struct exec *x = r->x;
+    struct switcher *sw = r->sw;
 
     if (r->is_own) {
-        x->own_start_ns = r->start_ns;
-        x->own_end_ns = sh_clock_ns();
+        sw->own_start_ns = r->start_ns;
+        sw->own_end_ns = sh_clock_ns();
     } else if (r->start_ns) {
-        if (x->own_end_ns > r->recv_ns)
-            observe(r, "drain", x->own_end_ns - SH_MAX(r->recv_ns, x->own_start_ns));
-        x->own_end_ns = 0; /* told once */
+        if (sw->own_end_ns > r->recv_ns)
+            observe(r, "drain", sw->own_end_ns - SH_MAX(r->recv_ns, sw->own_start_ns));
+        sw->own_end_ns = 0; /* told once */
     }
 }
 
@@ -188,7 +188,7 @@ static void count(const struct run *r, const struct run_result *res,
                   SH_LABELS(r->tenant, r->model->name, res->rc ? sh_rc_name(res->rc) : "ok"), 1);
     if (res->rc || !done)
         return;
-    sh_metric_add(M_shunt_residency_total, SH_LABELS(r->x->conf->name, found), 1);
+    sh_metric_add(M_shunt_residency_total, SH_LABELS(r->sw->env.executor, found), 1);
     observe(r, "first_group", done->first_ns - r->start_ns);
     observe(r, "compute", res->compute_ns);
     observe(r, "total", done->end_ns - r->start_ns);
@@ -235,8 +235,8 @@ static void tell_api(const struct run *r, const struct run_part *p, const struct
     }
     /* Before anybody hears of it: what is answered is counted, whoever is killed now. */
     if (!m.rc)
-        usage_run(r->x->report.usage, r->tenant, r->model->handle, 0, 1, p->batch);
-    data_result(r->x->data, p, &m);
+        usage_run(r->sw->env.report->usage, r->tenant, r->model->handle, 0, 1, p->batch);
+    data_result(r->sw->env.data, p, &m);
 }
 
 /* What the scheduler should not learn from: none of its parts ran, or they ran one by one. */
@@ -261,7 +261,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
     if (!r->is_own)
-        usage_run(r->x->report.usage, r->tenant, r->model->handle,
+        usage_run(r->sw->env.report->usage, r->tenant, r->model->handle,
                   SH_MAX(res.compute_ns, res.copy_ns), 0, 0);
     for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
         tell_api(r, &r->parts[i], &res);
@@ -289,7 +289,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
                                          .copied_bytes =
                                              res.copy_ns ? r->model->image_bytes - r->hit_bytes : 0,
                                          .cold = r->is_cold};
-    uplink_send(&r->x->report.uplink, &m);
+    uplink_send(&r->sw->env.report->uplink, &m);
 }
 
 /* ------------------------------------------------------------------ parts that run alone */
@@ -346,7 +346,7 @@ static void spend(struct run *r, const struct msg_wk_run_done *done)
 
     r->spent_ns += took_ns;
     if (!r->is_own)
-        usage_run(r->x->report.usage, r->tenant, r->model->handle, took_ns, 0, 0);
+        usage_run(r->sw->env.report->usage, r->tenant, r->model->handle, took_ns, 0, 0);
     r->n_attempts = 0;
 }
 

@@ -2,7 +2,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/hooks.h"
+#include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
 #include "executor/runs/payload.h"
@@ -14,17 +14,6 @@
 #define TICK_NS ((int64_t)20000000)
 #define STUCK_NS ((int64_t)5000000000)
 #define LOOSE_NS ((int64_t)10000000000)
-
-struct switcher {
-    struct exec *x;
-    struct switch_rival rival;
-    struct run *current;
-    struct run *queue, **tail;
-    size_t n_queued;
-    struct loose_parts loose;
-    struct sh_timer *tick;
-    uint64_t n_started;
-};
 
 /* ------------------------------------------------------------------ queue */
 
@@ -65,7 +54,7 @@ static void end_current(struct switcher *sw, const struct sh_err *why,
 static bool payload_is_here(struct switcher *sw, const struct run *r)
 {
     for (size_t i = 0; i < r->n_parts && !r->is_own; i++)
-        if (!data_is_complete(sw->x->data, r->parts[i].api_id, r->parts[i].rid, r->recv_ns))
+        if (!data_is_complete(sw->env.data, r->parts[i].api_id, r->parts[i].rid, r->recv_ns))
             return false;
     return true;
 }
@@ -76,8 +65,9 @@ static struct run **pick(struct switcher *sw)
     struct run **own = NULL;
 
     for (struct run **p = &sw->queue; *p; p = &(*p)->next) {
-        if (!payload_is_here(sw, *p) || (!pool_find(sw->x->pool, (*p)->shape->handle) &&
-                                         !HOOK_ASK(sw->x->hooks, frees_worker, false, (*p)->model)))
+        if (!payload_is_here(sw, *p) ||
+            (!pool_find(sw->env.pool, (*p)->shape->handle) &&
+             !HOOK_ASK(sw->env.hooks, frees_worker, false, (*p)->model)))
             continue;
         if (!(*p)->is_own)
             return p;
@@ -114,13 +104,13 @@ bool switch_is_idle(struct switcher *sw)
 
 static void unkeep_all(struct switcher *sw)
 {
-    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+    for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
         model_unkeep(m, INT64_MAX);
 }
 
 static bool images_arrive(struct switcher *sw)
 {
-    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+    for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
         if (tx_image_busy(&m->tx) || m->is_broken)
             return true;
     return false;
@@ -139,7 +129,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
     if (!b)
         return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
                        r->model->max_batch);
-    rc = space_alloc(r->x->space, b->ws_bytes, &need, &r->ws, err);
+    rc = space_alloc(r->sw->env.space, b->ws_bytes, &need, &r->ws, err);
     if (rc)
         return rc;
     r->ws_bytes = b->ws_bytes;
@@ -154,7 +144,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
         run__give_back(r);
         return rc;
     }
-    residency_pin(space_residency(r->x->space), r->model->res);
+    residency_pin(space_residency(r->sw->env.space), r->model->res);
     model_unkeep(r->model,
                  INT64_MAX); /* kept for this run: training may have the memory after it */
     r->model->last_use_ns = r->shape->last_use_ns = sh_clock_ns();
@@ -167,7 +157,7 @@ static int take_memory(struct run *r, struct sh_err *err)
     struct sh_err first = {0};
     int rc;
 
-    if (!HOOK_ASK(r->x->hooks, has_memory, true))
+    if (!HOOK_ASK(r->sw->env.hooks, has_memory, true))
         return SH_OK; /* the worker takes it, elsewhere */
     rc = take_with(r, r->model->res, &first);
     /* The image may lie so that no piece is large enough; then it is better copied again elsewhere
@@ -192,7 +182,8 @@ static enum stop_way way_for(const struct switcher *sw, struct run *r)
     struct space_range freed[2];
     size_t n = sw->rival.ranges(sw->rival.arg, STOP_DROP, freed);
 
-    if (n && space_would_fit(r->x->space, r->model->res, (size_t)batch_of(r)->ws_bytes, freed, n))
+    if (n &&
+        space_would_fit(r->sw->env.space, r->model->res, (size_t)batch_of(r)->ws_bytes, freed, n))
         return STOP_DROP;
     return STOP_SWAP;
 }
@@ -209,7 +200,7 @@ static void ask_training(const struct switcher *sw, struct run *r, enum stop_way
 /* Training stops in any case: it need not wait until it is known what else it must give up. */
 static void stop_training(struct switcher *sw)
 {
-    if (HOOK_ASK(sw->x->hooks, stops_early, true))
+    if (HOOK_ASK(sw->env.hooks, stops_early, true))
         sw->rival.yield(sw->rival.arg, STOP_PAUSE);
 }
 
@@ -219,18 +210,18 @@ static bool give_memory(struct switcher *sw, struct run *r)
     struct sh_err err = {0}, never = {0};
     int rc;
 
-    if (!r->has_asked && HOOK_ASK(sw->x->hooks, wants_swap, false)) {
+    if (!r->has_asked && HOOK_ASK(sw->env.hooks, wants_swap, false)) {
         ask_training(sw, r, STOP_SWAP);
         return true;
     }
     if (r->has_asked && !sw->rival.has_yielded(sw->rival.arg, r->way))
         return false;
-    HOOK_TELL(sw->x->hooks, has_swapped);
+    HOOK_TELL(sw->env.hooks, has_swapped);
     rc = take_memory(r, &err);
     r->memory_ns = sh_clock_ns();
     if (!rc) {
         run__go(r, RUN_SEND);
-        ask_training(sw, r, HOOK_ASK(sw->x->hooks, way_beside, STOP_PAUSE));
+        ask_training(sw, r, HOOK_ASK(sw->env.hooks, way_beside, STOP_PAUSE));
         return true;
     }
     if (rc == SH_E_DEVMEM) {
@@ -247,7 +238,7 @@ static bool give_memory(struct switcher *sw, struct run *r)
         }
         if (images_arrive(sw))
             return false; /* their copies end soon, then they can be evicted */
-        if (store_yield_pins(sw->x->store))
+        if (store_yield_pins(sw->env.store))
             return true;
     }
     /* Its tenant's quota may have shrunk below it: then nobody should ask again. */
@@ -274,14 +265,14 @@ static bool send_run(struct switcher *sw, struct run *r)
 {
     const struct msg_group all = {.end_layer = r->model->n_layers, .ticket_slot = TX_NO_TICKET};
     const struct tx_image *im = &r->model->tx;
-    struct worker *w = pool_find(sw->x->pool, r->shape->handle);
+    struct worker *w = pool_find(sw->env.pool, r->shape->handle);
     struct sh_msg m = {.type = MSG_WK_RUN};
     struct hook_send extra = {.n_fds = 0};
     struct sh_err err = {0};
 
     if (!w)
-        HOOK_TELL(sw->x->hooks, finds_no_worker);
-    if (!w || (r->ws.must_wait && !space_is_clean(sw->x->space, &r->ws)))
+        HOOK_TELL(sw->env.hooks, finds_no_worker);
+    if (!w || (r->ws.must_wait && !space_is_clean(sw->env.space, &r->ws)))
         return false;
     if (has_outgrown(r)) {
         run__give_back(r);
@@ -303,7 +294,7 @@ static bool send_run(struct switcher *sw, struct run *r)
         end_current(sw, &err, NULL);
         return true;
     }
-    HOOK_TELL(sw->x->hooks, fill_run, r->model, &m.u.wk_run, &extra);
+    HOOK_TELL(sw->env.hooks, fill_run, r->model, &m.u.wk_run, &extra);
     worker_cork(w);
     payload_send_parts(r, w);
     pool_set_state(w, WORKER_ACTIVE);
@@ -375,7 +366,7 @@ bool switch_turn(struct switcher *sw)
         struct run **p;
 
         end_late(sw, sh_clock_ns());
-        HOOK_TELL(sw->x->hooks, before_run);
+        HOOK_TELL(sw->env.hooks, before_run);
         if (!(p = pick(sw)))
             return false;
         r = *p;
@@ -415,7 +406,7 @@ static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
     if (r->shape->phase == MODEL_READY && !model_batch(r->shape, r->batch, &layer_ns))
         return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
                        r->model->max_batch);
-    if (sw->n_queued >= (size_t)sw->x->conf->max_queued_runs)
+    if (sw->n_queued >= sw->env.max_queued)
         return SH_FAIL(err, SH_E_QUEUEFULL, "%zu runs wait on this executor; try again later",
                        sw->n_queued);
     return SH_OK;
@@ -432,10 +423,10 @@ static void refuse(struct switcher *sw, struct run *r, const struct sh_err *why)
         struct msg_result res = {
             .rid = r->parts[i].rid, .rc = why->rc, .msg = why->msg, .run_batch = r->batch};
 
-        data_result(sw->x->data, &r->parts[i], &res);
+        data_result(sw->env.data, &r->parts[i], &res);
     }
     m.u.run_done = (struct msg_run_done){.run_id = r->id, .rc = why->rc, .msg = why->msg};
-    uplink_send(&sw->x->report.uplink, &m);
+    uplink_send(&sw->env.report->uplink, &m);
 }
 
 static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct sh_err *err)
@@ -446,14 +437,14 @@ static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct 
         SH_FAIL(err, SH_E_NOMEM, "could not allocate a run");
         return NULL;
     }
-    r->x = sw->x;
+    r->sw = sw;
     r->sample = -1;
     r->id = m->run_id;
     r->batch = m->batch;
     r->recv_ns = sh_clock_ns();
     r->deadline_ns = m->budget_ns > 0 ? r->recv_ns + m->budget_ns : INT64_MAX;
     if (parts__collect(&sw->loose, r, m->n_parts, err) || sh_strdup(m->tenant, &r->tenant, err) ||
-        space_tag(sw->x->space, m->tenant, &r->tag, err))
+        space_tag(sw->env.space, m->tenant, &r->tag, err))
         return r; /* refused with its parts */
     return r;
 }
@@ -479,7 +470,7 @@ void switch_on_run(struct switcher *sw, const struct msg_run *m)
         return;
     }
     if (!err.rc) {
-        store_shape_of(sw->x->store, m, &version, &shape, &err);
+        store_shape_of(sw->env.store, m, &version, &shape, &err);
         if (!err.rc && version)
             run__use(r, version, shape);
         if (!err.rc)
@@ -510,7 +501,7 @@ int switch_submit(struct switcher *sw, struct model *m, const struct sh_sizes *s
         run__free(r);
         return rc;
     }
-    r->x = sw->x;
+    r->sw = sw;
     r->sample = -1;
     run__use(r, m, shape);
     r->batch = part->batch;
@@ -664,13 +655,13 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     done = run__believed(r, m);
     if (!goes_on(sw, &why, &done, why.rc == SH_E_INVALID))
         end_current(sw, &why, &done);
-    HOOK_TELL(sw->x->hooks, on_run_done, w);
+    HOOK_TELL(sw->env.hooks, on_run_done, w);
 }
 
 static bool is_anywhere(struct switcher *sw, const struct model *m)
 {
-    for (size_t i = 0; i < pool_size(sw->x->pool); i++) {
-        const struct worker *w = pool_at(sw->x->pool, i);
+    for (size_t i = 0; i < pool_size(sw->env.pool); i++) {
+        const struct worker *w = pool_at(sw->env.pool, i);
 
         if (worker_is_alive(w) && worker_has_model(w, m->handle))
             return true;
@@ -695,7 +686,7 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
     }
     if (r->is_overdue)
         SH_FAIL(&why, SH_E_TIMEOUT, "the run took longer than the %lld ms that a run may take",
-                (long long)sw->x->conf->run_ms);
+                (long long)sw->env.run_ms);
     else
         SH_FAIL(&why, SH_E_UNAVAILABLE, "its worker died %u times during this run", r->n_attempts);
     if (r->is_own || !goes_on(sw, &why, NULL, !r->is_overdue))
@@ -729,9 +720,9 @@ static void watch_current(struct switcher *sw, int64_t now)
         now - im->sent_ns > STUCK_NS + 4 * im->predicted_ns) {
         r->is_forced = true;
         model_force(r->model);
-        inputs_force(sw->x);
+        inputs_force(sw);
     }
-    if (r->phase == RUN_ACTIVE && now - r->sent_ns > sw->x->conf->run_ms * 1000000) {
+    if (r->phase == RUN_ACTIVE && now - r->sent_ns > sw->env.run_ms * 1000000) {
         r->is_overdue = true;
         worker_kill(r->worker, "run-time");
     }
@@ -745,13 +736,13 @@ static void on_tick(struct sh_loop *l, void *arg)
     (void)l;
     end_late(sw, now);
     watch_current(sw, now);
-    for (struct model *m = store_next(sw->x->store, NULL); m; m = store_next(sw->x->store, m))
+    for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
         model_tick(m, now);
     parts__expire(&sw->loose, now - LOOSE_NS);
 }
 
-int switch_new(struct exec *x, const struct switch_rival *rival, struct switcher **out,
-               struct sh_err *err)
+int switch_new(const struct switch_env *env, const struct switch_rival *rival,
+               struct switcher **out, struct sh_err *err)
 {
     struct switcher *sw = calloc(1, sizeof(*sw));
     int rc;
@@ -759,10 +750,10 @@ int switch_new(struct exec *x, const struct switch_rival *rival, struct switcher
     *out = NULL;
     if (!sw)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the switcher");
-    sw->x = x;
+    sw->env = *env;
     sw->rival = *rival;
     sw->tail = &sw->queue;
-    rc = sh_timer_add(x->loop, TICK_NS, TICK_NS, on_tick, sw, &sw->tick, err);
+    rc = sh_timer_add(env->loop, TICK_NS, TICK_NS, on_tick, sw, &sw->tick, err);
     if (rc) {
         free(sw);
         return rc;

@@ -31,7 +31,14 @@
 #define SWITCH_MAX_PARTS 256u /* of one run */
 #define RUN_MAX_ATTEMPTS 2u
 
+struct data;
+struct report;
+struct slabs;
 struct switcher;
+
+/* How training stops for a run. */
+enum stop_way { STOP_PAUSE, STOP_DROP, STOP_SWAP, STOP_N_WAYS };
+const char *stop_way_name(enum stop_way w);
 
 struct run_result {
     int rc;
@@ -55,9 +62,48 @@ struct switch_rival {
     void *arg;
 };
 
+struct hook_send {        /* what goes with a run */
+    int fds[DEV_MAX_FDS]; /* BORROWED */
+    size_t n_fds;
+    struct msg_group *groups; /* OWNED, free(); NULL: as they are */
+};
+
+struct switch_hooks {              /* hook.h; all are set */
+    bool (*has_memory)(void *arg); /* false: a run has memory of its own, elsewhere */
+    bool (*sends_inputs)(void *arg);
+    void (*before_run)(void *arg);
+    /* No worker is free for a run of the model, but one will be once it is the current one. */
+    bool (*frees_worker)(void *arg, const struct model *m);
+    void (*finds_no_worker)(void *arg); /* the current run */
+    bool (*wants_swap)(void *arg);      /* of training, before anything else; asked once */
+    void (*has_swapped)(void *arg);
+    bool (*stops_early)(void *arg);         /* training, before it is known how far */
+    enum stop_way (*way_beside)(void *arg); /* for a run that fits beside all of training */
+    void (*fill_run)(void *arg, const struct model *m, struct msg_wk_run *run,
+                     struct hook_send *out);
+    void (*on_run_done)(void *arg, struct worker *w);
+    void *arg;
+};
+
+struct switch_env {
+    const char *executor;             /* its name; BORROWED for good, as all that is pointed to */
+    int64_t run_ms;                   /* as long may a run take */
+    size_t max_queued;                /* runs */
+    const struct switch_hooks *hooks; /* NULL: none */
+    struct sh_loop *loop;
+    struct dev_mem *mem;
+    struct tx *tx;
+    struct space *space;
+    const struct report *report;
+    struct pool *pool;
+    struct slabs *slabs;
+    struct data *data;
+    struct store *store;
+};
+
 /* *out: OWNED, switch_free(). */
-int switch_new(struct exec *x, const struct switch_rival *rival, struct switcher **out,
-               struct sh_err *err);
+int switch_new(const struct switch_env *env, const struct switch_rival *rival,
+               struct switcher **out, struct sh_err *err);
 void switch_free(struct switcher *sw);
 bool switch_turn(struct switcher *sw); /* true: it did something */
 /* May training run? False while a run is current or could become it. */

@@ -10,7 +10,7 @@ enum run_phase { RUN_QUEUED, RUN_MEMORY, RUN_SEND, RUN_ACTIVE, RUN_N_PHASES };
 
 struct run {
     struct run *next;
-    struct exec *x;
+    struct switcher *sw;
     uint64_t id;
     struct model *model; /* n_users counts this run */
     struct model
@@ -46,6 +46,25 @@ struct run {
     uint64_t n_passed; /* runs that had the device before an own one, from its submission on */
 };
 
+struct loose_parts { /* zeroed: none */
+    struct loose *first;
+    size_t n;
+};
+
+struct switcher {
+    struct switch_env env;
+    struct switch_rival rival;
+    struct run *current;
+    struct run *queue, **tail;
+    size_t n_queued;
+    struct loose_parts loose;
+    struct sh_timer *tick;
+    uint64_t n_started;
+    uint32_t inputs_ticket;           /* last value of TX_SLOT_INPUTS */
+    uint32_t n_inputs_loose;          /* on their way, and no ticket says when they have come */
+    int64_t own_start_ns, own_end_ns; /* of the last own run; 0: none since a request's */
+};
+
 extern const struct sh_life RUN_LIFE;
 void run__go(struct run *r, enum run_phase to); /* by the diagram in switch.h */
 /* What it runs, once; n_users count it from here on. */
@@ -72,10 +91,6 @@ bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_ru
 bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
 
 /* parts.c */
-struct loose_parts { /* zeroed: none */
-    struct loose *first;
-    size_t n;
-};
 void parts__add(struct loose_parts *ls, const struct msg_run_part *m);
 /* Moves those of r->id into it, in the order they came. Fails if it is not `n`: r has what came. */
 int parts__collect(struct loose_parts *ls, struct run *r, uint32_t n, struct sh_err *err);

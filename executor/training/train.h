@@ -18,10 +18,8 @@
 #include "executor/files/files.h"
 #include "executor/pool/pool.h"
 #include "executor/report/report.h"
+#include "executor/runs/switch.h"
 
-struct slabs;
-struct store;
-struct switcher;
 struct train;
 
 struct train_env {

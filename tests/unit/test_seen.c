@@ -10,15 +10,15 @@
 #include <unistd.h>
 
 static struct model version;
-static struct exec_conf conf = {.model_shapes = 8};
-static struct exec x = {.conf = &conf};
+static struct files files;
+static struct store_env env = {.max_shapes = 8, .files = &files};
 static uint32_t asked[SEEN_MAX];
 static size_t n_asked;
 
-struct exec *store__exec(struct store *s)
+const struct store_env *store__env(const struct store *s)
 {
     (void)s;
-    return &x;
+    return &env;
 }
 
 struct model *store_next(struct store *s, const struct model *m)
@@ -158,8 +158,8 @@ int main(void)
         return 1;
     snprintf(path, sizeof(path), "%s/shapes", dir);
     mkdir(path, 0700);
-    conf.state_dir = dir;
-    conf.name = name;
+    files.state_dir = dir;
+    env.executor = name;
     rc = cmocka_run_group_tests(tests, NULL, NULL);
     free(version.seen.shapes);
     snprintf(path, sizeof(path), "%s/shapes/cpu0.abc", dir);

@@ -7,15 +7,14 @@
 
 #include <stdlib.h>
 
-static struct exec_conf conf = {.model_shapes = 1000};
-static struct exec x = {.conf = &conf};
+static struct store_env env = {.max_shapes = 1000};
 static struct store_shapes shapes;
 static struct model versions[2];
 
-struct exec *store__exec(struct store *s)
+const struct store_env *store__env(const struct store *s)
 {
     (void)s;
-    return &x;
+    return &env;
 }
 
 struct store_shapes *store__shapes(struct store *s)
