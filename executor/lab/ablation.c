@@ -183,13 +183,9 @@ static void has_swapped(void *arg)
 {
     const struct lab *l = arg;
     struct worker *w = l->cleaned;
-    struct sh_msg m = {.type = MSG_WK_TRAIN_DROP};
 
-    if (l->now != ABLATION_ONE_PROCESS || !w || !w->job)
-        return;
-    m.u.wk_train_drop.job = w->job;
-    worker_send(w, &m, NULL, 0);
-    w->job = 0;
+    if (l->now == ABLATION_ONE_PROCESS && w)
+        worker_drop_job(w, w->job);
 }
 
 static void on_run_done(void *arg, struct worker *w)

@@ -83,6 +83,5 @@ void keep_second(struct store *s)
         return;
     *renewed_ns = sh_clock_ns();
     SH_INFO("worker.renew", "worker=%u model=%s", best->index, first_unkept(s)->name);
-    best->is_renewed = true;
-    worker_kill(best, "renew");
+    worker_renew(best);
 }

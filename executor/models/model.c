@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/models/model_int.h"
+#include "executor/models/seen.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -459,4 +460,28 @@ void model_force(struct model *m)
              (long long)((sh_clock_ns() - m->tx.sent_ns) / 1000000));
     tx_image_force(env->tx, &m->tx);
     m->is_broken = true; /* its mark, should it ever come, gives the range back */
+}
+
+/* ------------------------------------------------------------------ who uses them */
+
+void store_hold(struct model *version, struct model *shape)
+{
+    version->n_users++;
+    if (shape != version)
+        shape->n_users++;
+    shape->is_asked = true;
+    seen_count(version, &shape->sizes);
+}
+
+void store_let_go(struct model *version, struct model *shape)
+{
+    if (shape && shape != version)
+        shape->n_users--;
+    if (version)
+        version->n_users--;
+}
+
+void store_note_use(struct model *version, struct model *shape)
+{
+    version->last_use_ns = shape->last_use_ns = sh_clock_ns();
 }

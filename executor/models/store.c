@@ -336,14 +336,13 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
     size_t n_fds = is_shape ? 0 : 2;
     int fds[3];
 
-    w->preparing = m->handle;
     worker_meet(w, m->tag);
     if (!is_shape &&
         folder_open_package(m->package, fds, &err) == SH_E_NOMEM) { /* of descriptors, perhaps */
-        w->preparing = 0;
         retry_later(m, &err);
         return;
     }
+    worker_begin_model(w, m->handle);
     if (err.rc) {
         const struct msg_wk_model_done done = {.handle = m->handle, .rc = err.rc, .msg = err.msg};
 
@@ -370,7 +369,6 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
                 "version=%" PRId64 " model=%s worker=%u kept=%d wanted=%.2f again=%d", m->handle,
                 m->name, w->index, n_fds > 2, m->wanted, again);
     }
-    worker_busy(w);
     worker_send(w, &msg, n_fds ? fds : NULL, n_fds);
     model__keep_fd(m, msg.u.wk_model.maps ? fds[--n_fds] : -1);
     for (size_t i = 0; i < n_fds; i++)
@@ -577,7 +575,7 @@ static bool start_spread(struct store *s)
         if (!may_compile(s, w))
             continue;
         again = keep_next(s, w);
-        w->is_renewed = false;
+        worker_end_renewal(w);
         m = again ? again : next_wanted(s, w);
         if (m) {
             compile_in(s, w, m, again != NULL);
@@ -722,8 +720,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         SH_ERROR("worker.message.bug", "worker=%u type=WK_MODEL_DONE", w->index);
         return;
     }
-    w->preparing = 0;
-    w->compiled_ns = s->loaded_ns = sh_clock_ns();
+    worker_end_model(w);
+    s->loaded_ns = w->compiled_ns;
     if (!m)
         return;
     if (d->rc)

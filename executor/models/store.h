@@ -178,6 +178,11 @@ int store_shape(struct model *version, const struct sh_sizes *sizes, struct mode
 /* The same for a run. *version: NULL if it is not there. */
 int store_shape_of(struct store *s, const struct msg_run *m, struct model **version,
                    struct model **shape, struct sh_err *err);
+/* A run is for this version and shape (which may be the version itself): they stay until it lets
+ * go of them. NULL: nothing. */
+void store_hold(struct model *version, struct model *shape);
+void store_let_go(struct model *version, struct model *shape);
+void store_note_use(struct model *version, struct model *shape); /* it has its memory now */
 /* SHAPE_LOAD: answered with SHAPE_STATE, now or when it is READY or has FAILED. */
 void store_load_shape(struct store *s, const struct msg_shape_load *m);
 

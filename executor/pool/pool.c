@@ -155,6 +155,64 @@ int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err)
     return rc;
 }
 
+void worker_begin_model(struct worker *w, int64_t handle)
+{
+    w->preparing = handle;
+    worker_busy(w);
+}
+
+void worker_end_model(struct worker *w)
+{
+    w->preparing = 0;
+    w->compiled_ns = sh_clock_ns();
+}
+
+void worker_begin_job(struct worker *w)
+{
+    w->job = 0; /* a worker keeps one job */
+    w->job_compiling = true;
+    worker_busy(w);
+}
+
+void worker_end_job(struct worker *w, int64_t job)
+{
+    w->job_compiling = false;
+    if (job)
+        w->job = job;
+}
+
+void worker_drop_job(struct worker *w, int64_t job)
+{
+    struct sh_msg m = {.type = MSG_WK_TRAIN_DROP};
+
+    if (!job || w->job != job)
+        return;
+    m.u.wk_train_drop.job = job;
+    worker_send(w, &m, NULL, 0);
+    w->job = 0;
+}
+
+void worker_note_ticket(struct worker *w, uint32_t value)
+{
+    w->ckpt_value = value;
+}
+
+void worker_grant(struct worker *w, int64_t ns)
+{
+    w->grace_ns = ns;
+}
+
+void worker_renew(struct worker *w)
+{
+    w->is_renewed = true;
+    worker_kill(w, "renew");
+}
+
+void worker_end_renewal(struct worker *w)
+{
+    w->is_renewed = false;
+}
+
 void worker_meet(struct worker *w, uint32_t tag)
 {
     w->met = w->met == 0 || w->met == tag ? tag : MET_MANY;

@@ -126,6 +126,17 @@ bool worker_has_model(const struct worker *w, int64_t handle);
 void worker_forget_model(struct worker *w, int64_t handle);
 int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);
 
+/* What it works at beside runs, as those say who gave it to it. It compiles a model: */
+void worker_begin_model(struct worker *w, int64_t handle);
+void worker_end_model(struct worker *w);
+/* It compiles a job, instead of the one that it has; job: that it has compiled, 0: it could not. */
+void worker_begin_job(struct worker *w);
+void worker_end_job(struct worker *w, int64_t job);
+/* Its process forgets this job, if that is the one it has. */
+void worker_drop_job(struct worker *w, int64_t job);
+/* The last value of its ticket that it has named. */
+void worker_note_ticket(struct worker *w, uint32_t value);
+
 /* Something of the tenant of this tag (space_tag) goes to it. */
 void worker_meet(struct worker *w, uint32_t tag);
 bool worker_met_only(const struct worker *w, uint32_t tag); /* or nobody; 0: nobody */
@@ -138,5 +149,10 @@ void worker_uncork(struct worker *w);
 void worker_kill(struct worker *w, const char *cause);    /* cause: static, a metric label */
 int pool_send_init(struct worker *w, struct sh_err *err); /* WK_INIT, to its process */
 void worker_busy(struct worker *w); /* work begins: the heartbeat's time starts now */
+/* What it was given waits so long for copies, besides hang-ms; until its state changes. */
+void worker_grant(struct worker *w, int64_t ns);
+/* For keep.h: ends it, to begin anew; and: it is through with what that was for. */
+void worker_renew(struct worker *w);
+void worker_end_renewal(struct worker *w);
 
 #endif

@@ -4,7 +4,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
-#include "executor/models/seen.h"
 #include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
@@ -85,11 +84,7 @@ void run__use(struct run *r, struct model *version, struct model *shape)
 {
     r->model = version;
     r->shape = shape;
-    version->n_users++;
-    if (shape != version)
-        shape->n_users++;
-    shape->is_asked = true;
-    seen_count(version, &shape->sizes);
+    store_hold(version, shape);
 }
 
 void run__free(struct run *r)
@@ -97,10 +92,7 @@ void run__free(struct run *r)
     if (!r)
         return;
     run__give_back(r);
-    if (r->shape && r->shape != r->model)
-        r->shape->n_users--;
-    if (r->model)
-        r->model->n_users--;
+    store_let_go(r->model, r->shape);
     for (size_t i = 0; i < r->n_parts + r->n_rest; i++)
         run__free_part(&r->parts[i]);
     free(r->parts);

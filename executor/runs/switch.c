@@ -147,7 +147,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
     residency_pin(space_residency(r->sw->env.space), r->model->res);
     model_unkeep(r->model,
                  INT64_MAX); /* kept for this run: training may have the memory after it */
-    r->model->last_use_ns = r->shape->last_use_ns = sh_clock_ns();
+    store_note_use(r->model, r->shape);
     r->has_pin = true;
     return SH_OK;
 }
@@ -298,7 +298,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     worker_cork(w);
     payload_send_parts(r, w);
     pool_set_state(w, WORKER_ACTIVE);
-    w->grace_ns = tx_image_busy(im) ? 2 * im->predicted_ns : 0;
+    worker_grant(w, tx_image_busy(im) ? 2 * im->predicted_ns : 0);
     worker_send(w, &m, extra.fds, extra.n_fds);
     worker_uncork(w);
     SH_DEBUG("switch.send",

@@ -163,7 +163,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     SH_DEBUG("train.go", "job=%" PRId64 " worker=%u step=%" PRId64 " resume=%d ns=%" PRId64, j->id,
              j->w->index, j->step, resume, j->go_ns);
     train__ask_checkpoint(j);
-    j->w->grace_ns = 2 * (int64_t)((double)j->state_bytes * tx_beta_ns(j->env->tx));
+    worker_grant(j->w, 2 * (int64_t)((double)j->state_bytes * tx_beta_ns(j->env->tx)));
     worker_send(j->w, &m, NULL, 0);
     job_set_phase(j, MSG_JOB_RUNNING);
 }
@@ -400,9 +400,7 @@ static bool attach(struct train *t, struct job *j)
     m.u.wk_train = (struct msg_wk_train){.job = j->id, .spec = j->spec_text, .build = !j->is_built};
     if (!j->is_built)
         j->compile_ns = sh_clock_ns();
-    w->job = 0; /* a worker keeps one job */
-    w->job_compiling = true;
-    worker_busy(w);
+    worker_begin_job(w);
     worker_meet(w, j->tag);
     worker_send(w, &m, fds, n_fds);
     for (size_t i = 0; i < n_fds; i++)

@@ -14,24 +14,13 @@
 
 /* ------------------------------------------------------------------ ends */
 
-static void drop_in_worker(struct worker *w, int64_t job)
-{
-    struct sh_msg m = {.type = MSG_WK_TRAIN_DROP};
-
-    if (w->job != job)
-        return;
-    m.u.wk_train_drop.job = job;
-    worker_send(w, &m, NULL, 0);
-    w->job = 0;
-}
-
 void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
 {
     struct msg_job_state said;
 
     j->has_ended = true;
     for (size_t i = 0; i < pool_size(t->env.pool); i++)
-        drop_in_worker(pool_at(t->env.pool, i), j->id);
+        worker_drop_job(pool_at(t->env.pool, i), j->id);
     sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
     sh_metric_drop(M_shunt_train_eval_loss, SH_LABELS(j->tenant, j->model));
     sh_metric_drop(M_shunt_train_loss_scale, SH_LABELS(j->tenant, j->model));
@@ -83,11 +72,9 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
     struct sh_err err = {0};
     int rc = SH_OK;
 
-    w->job_compiling = false;
-    if (m->rc == 0)
-        w->job = m->job;
+    worker_end_job(w, m->rc == 0 ? m->job : 0);
     if (!j || j->id != m->job || j->compiling != w || j->has_ended) {
-        drop_in_worker(w, m->job); /* of an earlier attempt; the present one may have its own */
+        worker_drop_job(w, m->job); /* of an earlier attempt; the present one may have its own */
         return;
     }
     j->compiling = NULL;
@@ -192,7 +179,7 @@ void train_on_ckpt(struct train *t, struct worker *w, const struct msg_wk_train_
 
     if (m->ticket_slot != TX_SLOT_WORKER + w->index)
         return;
-    w->ckpt_value = m->ticket_value;
+    worker_note_ticket(w, m->ticket_value);
     if (j)
         j->ckpt_asked = false;
     if (j && slots_copy_out(j, m->step, m->ticket_slot, m->ticket_value, &err) == SH_OK)
