@@ -644,7 +644,7 @@ static void on_poll(struct sh_loop *l, void *arg)
     struct finish *f = arg;
 
     (void)l;
-    if (f->job->has_ended)
+    if (job_has_ended(f->job))
         return;
     if (f->child && sh_clock_ns() > f->deadline_ns)
         kill(f->child->pid, SIGKILL); /* its end is then a failure */

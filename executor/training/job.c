@@ -154,6 +154,17 @@ int job_new(struct train *t, const struct msg_job_start *m, struct job **out, st
 
 /* ------------------------------------------------------------------ where it stands */
 
+void job_set_build(struct job *j, enum job_build to)
+{
+    j->build = (enum job_build)sh_life_step(&BUILD_LIFE, j->build, to, j->id);
+}
+
+bool job_has_ended(const struct job *j)
+{
+    return j->phase == MSG_JOB_DONE || j->phase == MSG_JOB_FAILED ||
+           j->phase == MSG_JOB_CANCELLED || j->phase == MSG_JOB_SUSPENDED;
+}
+
 void job_go(struct job *j, enum job_stand to)
 {
     j->stand = (enum job_stand)sh_life_step(&TRAINING_LIFE, j->stand, to, j->id);
@@ -171,7 +182,7 @@ bool job_has_ws(const struct job *j)
 
 bool job_runs(const struct job *j)
 {
-    return j->stand == JOB_RUNNING || j->stand == JOB_STOPPING;
+    return j->stand == JOB_RUNNING || j->stand == JOB_STOPPING || j->stand == JOB_YIELDING;
 }
 
 void job_free(struct job *j)

@@ -25,8 +25,9 @@
  *   READY     its workspace too                                    LOADED: take_device
  *   RUNNING   its worker was told to go on                         READY, PAUSED: send_go
  *   STOPPING  ... and to stop, and has not said that it has        RUNNING: raise_stop
- *   PAUSED    it has stopped between two operations                RUNNING, STOPPING: on_stopped
- *   LOST      its worker died in a step: what is there is torn     RUNNING, STOPPING, PAUSED: dead
+ *   YIELDING  the same for a run, which waits for it               RUNNING: raise_stop
+ *   PAUSED    it has stopped between two operations                while it ran: on_stopped
+ *   LOST      its worker died in a step: what is there is torn     while it ran, or PAUSED: dead
  *
  * READY and PAUSED to LOADED: the workspace is given up. LOADED and LOST to OFF: the state is. */
 enum job_stand {
@@ -35,18 +36,38 @@ enum job_stand {
     JOB_READY,
     JOB_RUNNING,
     JOB_STOPPING,
+    JOB_YIELDING,
     JOB_PAUSED,
     JOB_LOST,
     JOB_N_STANDS
 };
 
+/* What it starts from, and how to compute it:
+ *
+ *   RAW      no worker has compiled it, or its state could not be read
+ *   READING  one has; the state is being read, and nothing happens meanwhile   [resume_start]
+ *   BUILT    there is a state to start from                               [resume.c: on_read]
+ *
+ * and READING to RAW: it could not be read, and the job fails. */
+enum job_build { JOB_RAW, JOB_READING, JOB_BUILT, JOB_N_BUILDS };
+
 enum job_end { END_NONE, END_DONE, END_SUSPEND, END_FAIL, END_CANCEL };
+
+/* What a slot holds:
+ *
+ *   EMPTY    nothing that counts
+ *   FILLING  a copy from the device is on its way                             [slots_copy_out]
+ *   TORN     the same, of a state that may change meanwhile: it will not count
+ *   WHOLE    the state of its step: what counts                 [slots_begin, slots.c: on_copied]
+ *
+ * WHOLE to EMPTY: it is used again. FILLING to WHOLE, TORN to EMPTY: all is there. */
+enum copy_state { COPY_EMPTY, COPY_FILLING, COPY_TORN, COPY_WHOLE, COPY_N_STATES };
 
 struct slot { /* one copy of the state in host memory */
     struct sh_shm mem;
     int64_t step;
-    bool is_valid, is_locked;
-    bool is_filling; /* a copy from the device is on its way */
+    enum copy_state state; /* written by slots.c */
+    bool is_locked;
     bool is_writing; /* the checkpoint thread reads it */
     bool is_best;    /* kept, whatever is newer; of a checkpoint it may hold no more than weights */
 };
@@ -68,8 +89,7 @@ struct job {
     int64_t compile_ns; /* when the first compilation began */
 
     /* from WK_TRAIN_READY of the first compilation, and then from disk */
-    bool is_built;             /* compiled once, and there is a state to start from */
-    struct disk_task *reading; /* resume.c: that state is being read; nothing happens meanwhile */
+    enum job_build build; /* written by job_set_build() */
     uint64_t state_bytes, ws_bytes;
     int64_t steps;
     uint32_t batch;
@@ -91,7 +111,6 @@ struct job {
     struct slot slots[JOB_N_SLOTS];
     struct slot *filling; /* the slot of the copy on its way; NULL */
     bool has_fill_mark;   /* its mark is out; else it is asked for on every tick */
-    bool is_fill_torn;    /* what it copies may change meanwhile: not to be published */
     int64_t fill_ns;
     uint32_t n_flights;  /* copies of the state to the device that are on their way ... */
     uint32_t n_unmarked; /* ... of them without a mark yet: asked for on every tick */
@@ -102,7 +121,6 @@ struct job {
     enum job_end end;
     struct sh_err why;   /* of END_FAIL */
     uint64_t need_bytes; /* END_FAIL because it can never have so much device memory here; else 0 */
-    bool has_ended;
     enum msg_job_phase phase; /* as reported */
 
     /* evaluations between steps */
@@ -115,7 +133,6 @@ struct job {
     /* counts */
     int64_t go_ns, stop_ns, busy_ns, eval_ns, busy_steps, redone, preemptions, max_step;
     int64_t counted_ns, counted_step; /* in the account of usage (usage.h) */
-    bool stop_is_yield;
     struct crashes crashes;
     double *losses; /* OWNED: [n_losses], NAN = not known */
     size_t n_losses;
@@ -144,11 +161,13 @@ struct job {
 };
 
 /* job.c */
-extern const struct sh_life TRAINING_LIFE; /* common/life.h */
-void job_go(struct job *j, enum job_stand to);
-bool job_has_state(const struct job *j); /* on the device; of j->state */
-bool job_has_ws(const struct job *j);    /* likewise; of j->ws */
-bool job_runs(const struct job *j);      /* RUNNING or STOPPING */
+extern const struct sh_life TRAINING_LIFE, BUILD_LIFE, COPY_LIFE; /* common/life.h */
+void job_set_build(struct job *j, enum job_build to);             /* by the table above */
+bool job_has_ended(const struct job *j);                          /* its last phase is reported */
+void job_go(struct job *j, enum job_stand to);                    /* by the table above */
+bool job_has_state(const struct job *j);                          /* on the device; of j->state */
+bool job_has_ws(const struct job *j);                             /* likewise; of j->ws */
+bool job_runs(const struct job *j); /* RUNNING, STOPPING or YIELDING */
 int job_new(struct train *t, const struct msg_job_start *m, struct job **out, struct sh_err *err);
 void job_free(struct job *j);
 void job_fill_state(const struct job *j, struct msg_job_state *out);
@@ -177,7 +196,7 @@ char *job_file(const struct job *j, const char *name);  /* OWNED, free(); NULL: 
 char *job_ckpt_path(const struct job *j, int64_t step); /* likewise */
 
 /* resume.c. TAKES state (then empty), the initial one; puts it, or the checkpoint to resume from,
- * into the first slot and sets is_built, or calls train__fail(). */
+ * into the first slot and makes the job BUILT, or calls train__fail(). */
 int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err);
 
 /* slots.c */

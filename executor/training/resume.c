@@ -1,7 +1,7 @@
 /* resume.c - what a job begins with: the initial state, or a checkpoint and the losses before it.
  *
  * Gigabytes come from disk, so the checkpoint thread does it and the loop goes on with requests.
- * While job.reading is set, the first slot, the losses, `resume` and `resume_step` are the
+ * While a job is READING, the first slot, the losses, `resume` and `resume_step` are the
  * thread's: train_turn() takes no step then, and so nothing frees the job either.
  */
 #include "common/json.h"
@@ -155,14 +155,13 @@ static void on_read(struct disk_task *t)
     struct reading *r = (struct reading *)t;
     struct job *j = r->job;
 
-    j->reading = NULL;
+    job_set_build(j, t->err.rc ? JOB_RAW : JOB_BUILT);
     if (t->err.rc)
         train__fail(j, &t->err);
     else
         slots_begin(j);
     if (!t->err.rc && j->resume)
         job_log_say(j->log, "goes on from the checkpoint of step %" PRId64, j->resume_step);
-    j->is_built = t->err.rc == SH_OK;
     sh_shm_fini(&r->state);
     free(r);
 }
@@ -180,7 +179,7 @@ int resume_start(struct job *j, struct sh_shm *state, struct sh_err *err)
         free(r);
         return rc;
     }
-    j->reading = &r->task;
+    job_set_build(j, JOB_READING);
     *state = (struct sh_shm){.fd = -1};
     return SH_OK;
 }

@@ -1,6 +1,6 @@
 /* slots.c - the state of a job in host memory, and from there on disk.
  *
- * A slot is published (is_valid) only when the copy from the device is complete, so there is always
+ * A slot counts (WHOLE) only when the copy from the device is complete, so there is always
  * a whole state of one step. The newest published slot is never overwritten; neither is one that
  * the checkpoint thread reads. A third slot is made only when both others are taken that way.
  *
@@ -8,6 +8,7 @@
  * tries again.
  */
 #include "common/clock.h"
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -34,12 +35,22 @@ struct ckpt_write {        /* a task with what it points to */
     struct push *push; /* NULL: it is not on its way */
 };
 
+static void slot_go(const struct job *j, struct slot *s, enum copy_state to)
+{
+    s->state = (enum copy_state)sh_life_step(&COPY_LIFE, s->state, to, j->id);
+}
+
+static bool is_filling(const struct slot *s)
+{
+    return s->state == COPY_FILLING || s->state == COPY_TORN;
+}
+
 struct slot *slots_newest(struct job *j)
 {
     struct slot *best = NULL;
 
     for (int i = 0; i < JOB_N_SLOTS; i++)
-        if (j->slots[i].is_valid && (!best || j->slots[i].step > best->step))
+        if (j->slots[i].state == COPY_WHOLE && (!best || j->slots[i].step > best->step))
             best = &j->slots[i];
     return best;
 }
@@ -64,7 +75,7 @@ static struct slot *free_slot(struct job *j)
     struct slot *newest = slots_newest(j);
 
     for (int i = 0; i < JOB_N_SLOTS; i++)
-        if (&j->slots[i] != newest && !j->slots[i].is_filling && !j->slots[i].is_writing &&
+        if (&j->slots[i] != newest && !is_filling(&j->slots[i]) && !j->slots[i].is_writing &&
             !j->slots[i].is_best)
             return &j->slots[i];
     return NULL;
@@ -151,7 +162,7 @@ void slots_begin(struct job *j)
     if (j->resume)
         s->step = j->disk_step = j->resume_step; /* as good as written */
     remove_old_files(j);
-    s->is_valid = true;
+    slot_go(j, s, COPY_WHOLE);
     j->step = j->max_step = j->crashes.furthest = j->crashes.kept = s->step;
 }
 
@@ -185,12 +196,12 @@ static void on_copied(void *arg)
     j->filling = NULL;
     if (!s)
         return;
-    s->is_filling = false;
-    if (j->is_fill_torn) {
+    if (s->state == COPY_TORN) {
+        slot_go(j, s, COPY_EMPTY);
         j->save_step = -1;
         return;
     }
-    s->is_valid = true;
+    slot_go(j, s, COPY_WHOLE);
     j->last_ckpt_ns = sh_clock_ns();
     sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->env->executor, "host", "ok"), 1);
     sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->env->executor, "host"),
@@ -233,7 +244,8 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
     rc = make(j, s, err);
     if (rc)
         return rc;
-    s->is_valid = false;
+    if (s->state == COPY_WHOLE)
+        slot_go(j, s, COPY_EMPTY);
     rc = tx_out(j->env->tx, space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
     if (rc)
         return rc;
@@ -242,11 +254,11 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
     if (j->save_asked && j->save_step < 0)
         j->save_step = step;
     s->step = step;
-    s->is_filling = true;
+    /* TORN: the caller lets the worker go on without the ticket. */
+    slot_go(j, s, rc ? COPY_TORN : COPY_FILLING);
     j->filling = s;
     j->fill_ns = sh_clock_ns();
     j->has_fill_mark = false;
-    j->is_fill_torn = rc != SH_OK; /* the caller lets the worker go on without the ticket */
     slots_ask_marks(j);
     return rc;
 }

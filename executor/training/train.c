@@ -58,15 +58,14 @@ static void raise_flag(struct job *j, bool finish)
 static void raise_stop(struct job *j, bool finish)
 {
     raise_flag(j, finish);
-    j->stop_is_yield = j->has_yield;
-    job_go(j, JOB_STOPPING);
+    job_go(j, j->has_yield ? JOB_YIELDING : JOB_STOPPING);
 }
 
 void train_yield(struct train *t, enum stop_way way)
 {
     struct job *j = t->job;
 
-    if (!j || j->has_ended)
+    if (!j || job_has_ended(j))
         return;
     if (!j->has_yield || way > j->yield)
         j->yield = way;
@@ -215,9 +214,8 @@ static bool leave_update(struct job *j)
     if (j->stand != JOB_PAUSED || j->at != MSG_TRAIN_AT_UPDATE || !j->w)
         return false;
     raise_flag(j, true);
-    j->stop_is_yield = false; /* the pause was counted when it stopped */
     go_now(j, true);
-    job_go(j, JOB_STOPPING);
+    job_go(j, JOB_STOPPING); /* not YIELDING: the pause was counted when it stopped */
     return true;
 }
 
@@ -377,7 +375,7 @@ static int open_files(const struct job *j, int fds[static 4], struct sh_err *err
 static bool attach(struct train *t, struct job *j)
 {
     struct sh_msg m = {.type = MSG_WK_TRAIN};
-    struct worker *w = j->is_built ? find_worker(t, j->id) : NULL;
+    struct worker *w = j->build == JOB_BUILT ? find_worker(t, j->id) : NULL;
     struct sh_err err = {0};
     int fds[4];
     size_t n_fds = j->trials.every ? 4 : 3;
@@ -397,8 +395,9 @@ static bool attach(struct train *t, struct job *j)
         train__fail(j, &err);
         return true;
     }
-    m.u.wk_train = (struct msg_wk_train){.job = j->id, .spec = j->spec_text, .build = !j->is_built};
-    if (!j->is_built)
+    m.u.wk_train =
+        (struct msg_wk_train){.job = j->id, .spec = j->spec_text, .build = j->build != JOB_BUILT};
+    if (j->build != JOB_BUILT)
         j->compile_ns = sh_clock_ns();
     worker_begin_job(w);
     worker_meet(w, j->tag);
@@ -564,9 +563,9 @@ bool train_turn(struct train *t)
     struct job *j = t->job;
     enum target want;
 
-    if (!j || j->reading)
+    if (!j || j->build == JOB_READING)
         return false;
-    if (j->has_ended) {
+    if (job_has_ended(j)) {
         slots_stop_push(j);
         if (j->filling || j->writing || j->n_flights)
             return false;
@@ -583,7 +582,7 @@ bool train_turn(struct train *t)
         return discard(t, j);
     if (j->end != END_NONE && j->stand == JOB_OFF)
         return finish_end(t, j);
-    if (!j->is_built)
+    if (j->build != JOB_BUILT)
         return begin(t, j);
     if (j->trial_step && want != TARGET_DROP)
         return take_trial(j);

@@ -18,7 +18,6 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
 {
     struct msg_job_state said;
 
-    j->has_ended = true;
     for (size_t i = 0; i < pool_size(t->env.pool); i++)
         worker_drop_job(pool_at(t->env.pool, i), j->id);
     sh_metric_drop(M_shunt_train_loss, SH_LABELS(j->tenant, j->model));
@@ -40,7 +39,7 @@ void train__finished(struct job *j, const struct sh_err *why)
 {
     struct train *t = j->train;
 
-    if (j->end == END_CANCEL || j->has_ended)
+    if (j->end == END_CANCEL || job_has_ended(j))
         return; /* the turn ends it */
     if (why->rc)
         j->why = *why;
@@ -73,7 +72,7 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
     int rc = SH_OK;
 
     worker_end_job(w, m->rc == 0 ? m->job : 0);
-    if (!j || j->id != m->job || j->compiling != w || j->has_ended) {
+    if (!j || j->id != m->job || j->compiling != w || job_has_ended(j)) {
         worker_drop_job(w, m->job); /* of an earlier attempt; the present one may have its own */
         return;
     }
@@ -83,7 +82,7 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
         if (m->rc == SH_E_TOOBIG)
             j->need_bytes = m->state_bytes + m->ws_bytes;
     } else
-        rc = j->is_built ? job_agree(j, m, &err) : job_take_built(j, m, fds, n_fds, &err);
+        rc = j->build == JOB_BUILT ? job_agree(j, m, &err) : job_take_built(j, m, fds, n_fds, &err);
     if (rc)
         train__fail(j, &err);
 }
@@ -128,7 +127,7 @@ void train_on_stopped(struct train *t, struct worker *w, const struct msg_wk_tra
         return; /* a lost device ends the process: its death is handled */
     job_count_busy(j);
     /* Only then: it also stops for its worker to compile another model, and for its own end. */
-    if (j->stand == JOB_STOPPING && j->stop_is_yield) {
+    if (j->stand == JOB_YIELDING) {
         count_stop(j);
         job_set_phase(j, MSG_JOB_PREEMPTED);
     }
@@ -259,7 +258,7 @@ void train_on_start(struct train *t, const struct msg_job_start *m, const struct
     struct job *j = t->job;
     struct sh_err err = {0};
 
-    if (j && j->id == m->job && !j->has_ended) { /* said again: the scheduler did not know */
+    if (j && j->id == m->job && !job_has_ended(j)) { /* said again: the scheduler did not know */
         j->attempt = m->attempt;
         job_log_attempt(j->log, m->attempt);
         job_report(j);
@@ -289,7 +288,7 @@ void train_on_stop(struct train *t, const struct msg_job_stop *m)
     /* No answer if it is not here: the scheduler was told of its end before, over this connection
      * or in its greeting. Another one that comes late would end the next start of the job, which
      * has the same attempt (tests/protocols/job.pml). */
-    if (!j || j->id != m->job || j->has_ended)
+    if (!j || j->id != m->job || job_has_ended(j))
         return;
     if (m->how == MSG_JOB_HOW_CANCEL)
         j->end = END_CANCEL;
@@ -302,7 +301,7 @@ void train_on_save(struct train *t, const struct msg_job_save *m)
 {
     struct job *j = t->job;
 
-    if (!j || j->id != m->job || j->attempt != m->attempt || j->has_ended || j->end != END_NONE)
+    if (!j || j->id != m->job || j->attempt != m->attempt || job_has_ended(j) || j->end != END_NONE)
         return;
     j->save_asked = m->asked;
     j->save_step = -1;
@@ -313,7 +312,7 @@ void train_suspend(struct train *t)
 {
     struct job *j = t->job;
 
-    if (!j || j->has_ended || (j->end != END_NONE && j->end != END_DONE))
+    if (!j || job_has_ended(j) || (j->end != END_NONE && j->end != END_DONE))
         return;
     /* A job that was finishing goes on from its last step. */
     finish_free(j->finish);
@@ -334,7 +333,7 @@ struct worker *train_worker(const struct train *t)
 
 void train_report_all(struct train *t)
 {
-    if (t->job && !t->job->has_ended) {
+    if (t->job && !job_has_ended(t->job)) {
         job_report(t->job);
         job_report_checkpoint(t->job);
         job_report_trials(t->job);
@@ -352,7 +351,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     (void)l;
     if (j)
         slots_ask_marks(j);
-    if (!j || j->has_ended)
+    if (!j || job_has_ended(j))
         return;
     job_log_tick(j->log);
     if (job_runs(j)) {

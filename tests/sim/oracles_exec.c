@@ -194,12 +194,12 @@ static void check_slots(struct watched *k, struct job *j)
 {
     for (int i = 0; i < JOB_N_SLOTS; i++) {
         struct slot *s = &j->slots[i];
-        const struct seen_slot now = {s->is_valid, s->step, s->mem.base};
+        const struct seen_slot now = {s->state == COPY_WHOLE, s->step, s->mem.base};
 
-        if (s->is_valid && (!k->slots[i].is_valid || k->slots[i].step != now.step ||
-                            k->slots[i].base != now.base || sim_below(64) == 0))
+        if (now.is_valid && (!k->slots[i].is_valid || k->slots[i].step != now.step ||
+                             k->slots[i].base != now.base || sim_below(64) == 0))
             check_words(j, s);
-        SIM_CHECK("state", !(s->is_valid && s->is_filling),
+        SIM_CHECK("state", !now.is_valid || s != j->filling,
                   "job %" PRId64 ": a copy that counts is written to", j->id);
         k->slots[i] = now;
     }
@@ -223,7 +223,7 @@ static void check_job(struct watched *k, struct job *j)
         k->max_step = 0;
         memset(k->slots, 0, sizeof(k->slots));
     }
-    if (!j->is_built || j->reading) {
+    if (j->build != JOB_BUILT) {
         k->job = NULL; /* another one may lie where it lay */
         return;
     }
@@ -234,7 +234,7 @@ static void check_job(struct watched *k, struct job *j)
               j->id, j->step, j->max_step, k->max_step, j->steps);
     k->max_step = j->max_step;
     SIM_CHECK("unsaved",
-              job_has_state(j) || job_runs(j) || j->has_ended || j->end == END_CANCEL ||
+              job_has_state(j) || job_runs(j) || job_has_ended(j) || j->end == END_CANCEL ||
                   (newest && newest->step == j->step),
               "job %" PRId64 " has left the device at step %" PRId64
               ", and the newest copy of it is "
@@ -242,7 +242,7 @@ static void check_job(struct watched *k, struct job *j)
               j->id, j->step, newest ? newest->step : -1);
     SIM_CHECK("steps", !job_runs(j) || (j->w && job_has_state(j) && job_has_ws(j)),
               "job %" PRId64 " runs without worker or memory", j->id);
-    if (j->stand == JOB_STOPPING && sim_now() > calm_from_ns)
+    if ((j->stand == JOB_STOPPING || j->stand == JOB_YIELDING) && sim_now() > calm_from_ns)
         SIM_CHECK("stop", sh_clock_ns() - j->stop_ns < STOP_BOUND_NS + on_its_way_ns(j),
                   "job %" PRId64 " has not stopped %.3f ms after it was told", j->id,
                   (double)(sh_clock_ns() - j->stop_ns) / 1e6);

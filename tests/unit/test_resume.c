@@ -45,9 +45,14 @@ void slots_keep_best(struct job *j, struct slot *s)
     s->is_best = true;
 }
 
+void job_set_build(struct job *j, enum job_build to)
+{
+    j->build = to;
+}
+
 void slots_begin(struct job *j)
 {
-    j->slots[0].is_valid = true;
+    j->slots[0].state = COPY_WHOLE;
 }
 
 void train__fail(struct job *j, const struct sh_err *why)
@@ -124,7 +129,7 @@ static void finish(struct rig *r)
 {
     int64_t end = sh_clock_ns() + 120000000000;
 
-    while (r->j.reading) {
+    while (r->j.build == JOB_READING) {
         assert_true(sh_clock_ns() < end);
         assert_ok(sh_loop_once(r->loop, 10000000, NULL));
     }
@@ -147,13 +152,13 @@ static void the_loop_goes_on_while_the_disk_is_slow(void **state)
     start(&r, 2);
     for (int i = 0; i < 3; i++)
         assert_ok(sh_loop_once(r.loop, 1000000, NULL));
-    assert_non_null(r.j.reading);
-    assert_false(r.j.is_built);
-    assert_false(r.j.slots[0].is_valid);
+    assert_int_equal(r.j.build, JOB_READING);
+    assert_int_not_equal(r.j.build, JOB_BUILT);
+    assert_false(r.j.slots[0].state == COPY_WHOLE);
     slow_disk_end(&slow);
     finish(&r);
     assert_true(slow.is_through);
-    assert_true(r.j.is_built && r.j.slots[0].is_valid);
+    assert_true(r.j.build == JOB_BUILT && r.j.slots[0].state == COPY_WHOLE);
     assert_true(first_value(&r) == 5);
     rig_close(&r);
 }
@@ -166,7 +171,7 @@ static void without_a_checkpoint_it_is_the_initial_state(void **state)
     rig_open(&r);
     start(&r, 0);
     finish(&r);
-    assert_true(r.j.is_built);
+    assert_true(r.j.build == JOB_BUILT);
     assert_true(first_value(&r) == 1);
     rig_close(&r);
 }
@@ -189,7 +194,7 @@ static void the_newest_file_stands_in_for_one_that_is_gone(void **state)
     free(path);
     start(&r, 1);
     finish(&r);
-    assert_true(r.j.is_built);
+    assert_true(r.j.build == JOB_BUILT);
     assert_int_equal(r.j.resume_step, 3);
     assert_true(first_value(&r) == 6);
     assert_true(r.losses[0] == 0.5 && isnan(r.losses[1]) && r.losses[2] == 0.25);
@@ -207,7 +212,7 @@ static void a_checkpoint_of_another_job_fails_this_one(void **state)
     r.tensor.name = "other";
     start(&r, 2);
     finish(&r);
-    assert_false(r.j.is_built || r.j.slots[0].is_valid);
+    assert_false(r.j.build == JOB_BUILT || r.j.slots[0].state == COPY_WHOLE);
     assert_int_equal(r.j.why.rc, SH_E_INVALID);
     rig_close(&r);
 }
@@ -240,10 +245,11 @@ static void the_best_weights_come_back_and_what_was_said_of_them(void **state)
         free(path);
         start(&r, 2);
         finish(&r);
-        assert_int_equal(r.j.is_built, n == 2);
+        assert_int_equal(r.j.build, n == 2 ? JOB_BUILT : JOB_RAW);
         if (n == 2) {
             assert_true(first_value(&r) == 5 && *(const float *)r.j.slots[1].mem.base == 3);
-            assert_true(r.j.slots[1].is_best && !r.j.slots[1].is_valid && !r.j.slots[0].is_best);
+            assert_true(r.j.slots[1].is_best && r.j.slots[1].state == COPY_EMPTY &&
+                        !r.j.slots[0].is_best);
             assert_true(r.j.trials.best_step == 1 && r.j.trials.last.loss == 0.5);
         }
         sh_shm_fini(&r.j.slots[1].mem);
