@@ -25,12 +25,12 @@
 #include "executor/runs/switch.h"
 #include "executor/training/job.h"
 #include "executor/training/train.h"
+#include "executor/turn.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define MAX_STEPS 1000 /* of one turn; more means that two modules undo each other */
 #define IDLE_NS ((int64_t)50000000)
 #define GAUGE_NS ((int64_t)1000000000)
 #define KEPT_SWEEP_S 600u
@@ -54,28 +54,21 @@ static int make_dirs(const struct exec *x, struct sh_err *err)
     return SH_OK;
 }
 
-/* ------------------------------------------------------------------ turn */
+/* ------------------------------------------------------------------ time */
 
-static void turn(struct exec *x)
+/* All that has to be done before this process ends is done. */
+static bool is_quiet(const struct exec *x)
 {
-    for (int i = 0; i < MAX_STEPS; i++)
-        if (!store_turn(x->store) && !switch_turn(x->sw) && !train_turn(x->train) &&
-            !batch_turn(x->batch)) {
-            if (x->is_stopping && train_is_quiet(x->train) && batch_is_quiet(x->batch) &&
-                switch_is_quiet(x->sw) && x->report.logs.n == 0 && x->kept.n_writing == 0 &&
-                usage_drain(x->report.usage))
-                sh_loop_stop(x->loop);
-            return;
-        }
-    SH_ERROR("turn.bug", "msg=\"the modules do not come to rest\"");
+    return train_is_quiet(x->train) && batch_is_quiet(x->batch) && switch_is_quiet(x->sw) &&
+           x->report.logs.n == 0 && x->kept.n_writing == 0 && usage_drain(x->report.usage);
 }
 
 static void on_before_sleep(struct sh_loop *l, void *arg)
 {
     struct exec *x = arg;
 
-    (void)l;
-    turn(x);
+    if (turn_run(x) && x->is_stopping && is_quiet(x))
+        sh_loop_stop(l);
     store_tell_evicted(x->store);
 }
 

@@ -5,8 +5,7 @@
  * higher one goes through route.c.
  *
  * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) change the state
- * of their module; turn(), called before the loop sleeps, asks each module for its next step until
- * nobody has one.
+ * of their module; before the loop sleeps, turn.h takes the steps that follow.
  */
 #ifndef SH_EXECUTOR_EXEC_H
 #define SH_EXECUTOR_EXEC_H

@@ -115,6 +115,11 @@ struct model *store_find(struct store *s, int64_t handle)
     return NULL;
 }
 
+size_t store_size(const struct store *s)
+{
+    return s->n_models + s->shapes.n;
+}
+
 struct model *store_next(struct store *s, const struct model *m)
 {
     return m ? m->next : s->models;

@@ -167,6 +167,7 @@ struct model *store_find(struct store *s, int64_t handle); /* BORROWED; NULL if 
 /* Tells the scheduler where it stands. */
 void model_report(const struct model *m);
 void shape_report(const struct model *m); /* of a version: for the sizes that it is compiled for */
+size_t store_size(const struct store *s); /* versions and shapes */
 struct model *store_next(struct store *s, const struct model *m); /* NULL: first, then the rest */
 /* shapes.c. The same for shapes, of all versions. */
 struct model *store_next_shape(struct store *s, const struct model *m);

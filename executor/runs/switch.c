@@ -77,6 +77,11 @@ static struct run **pick(struct switcher *sw)
     return own;
 }
 
+size_t switch_n_runs(const struct switcher *sw)
+{
+    return sw->n_queued + (sw->current != NULL);
+}
+
 bool switch_is_quiet(const struct switcher *sw)
 {
     return !sw->current && !sw->queue;

@@ -109,6 +109,7 @@ bool switch_turn(struct switcher *sw); /* true: it did something */
 /* May training run? False while a run is current or could become it. */
 bool switch_is_idle(struct switcher *sw);
 
+size_t switch_n_runs(const struct switcher *sw); /* that wait, and the current one */
 bool switch_is_quiet(const struct switcher *sw); /* no run, not even a waiting one */
 /* Does a run of this model wait for a worker? */
 bool switch_has_waiting(const struct switcher *sw, const struct model *m);
