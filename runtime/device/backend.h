@@ -11,7 +11,7 @@
 
 #include "runtime/device/dev.h"
 
-#define DEV_ABI 23u /* bump on ANY change of this header or of op.h */
+#define DEV_ABI (24000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
 
 struct dev_mem {
     const struct dev_ops *ops;

@@ -4,9 +4,9 @@
 #include <math.h>
 
 static const char *const OP_NAMES[DEV_N_OPS] = {
-#define X(k) [DEV_OP_##k] = #k,
-    DEV_OP_MAP(X)
-#undef X
+#define DEV_OP(kind, ...) [DEV_OP_##kind] = #kind,
+#include "runtime/device/op.def"
+#undef DEV_OP
 };
 
 static const char *const ACT_NAMES[DEV_N_ACTS] = {

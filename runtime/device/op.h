@@ -54,7 +54,7 @@ struct dev_tensor {
     size_t offset;     /* in the image (WEIGHT), state (STATE) or workspace: set by the planner */
 };
 
-/* in[] and out[] by kind; [x] = may be DEV_NONE. d_ = gradient of the loss.
+/* op.def has in[] and out[] of every kind. What it does not say of some of them:
  *
  * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head; op_attn.h
  * ATTENTION_BWD q k v mask y d_y lse -> d_q [d_k] [d_v] [d_mask], all written; op_attn.h
@@ -100,75 +100,11 @@ struct dev_tensor {
  *               u.scaler.backoff, u.scaler.interval others in a row by u.scaler.growth. It stays
  *               finite and at least FLT_MIN
  */
-#define DEV_OP_MAP(X)                                                                              \
-    /* forward */                                                                                  \
-    X(CONV)      /* x w [bias] [residual] -> y = act(conv + bias + residual); u.conv */            \
-    X(MATMUL)    /* a b [bias] [residual] -> y = act(alpha op(a) op(b) + bias + residual) */       \
-    X(ATTENTION) /* q k v [mask] -> y [lse]; u.attn: see above */                                  \
-    X(POOL_MAX)  /* x -> y [indices: opaque, for the backward pass]; u.pool */                     \
-    X(POOL_AVG)  /* x -> y; u.pool */                                                              \
-    X(ACT)       /* x -> y; u.act */                                                               \
-    X(BINARY)    /* a b -> y with numpy broadcasting, then act; u.binary */                        \
-    X(SOFTMAX)   /* x -> y along u.axis.axis; u.axis.log for LogSoftmax */                         \
-    X(CONCAT)    /* x... -> y along u.axis.axis */                                                 \
-    X(SLICE)     /* x -> y; u.slice */                                                             \
-    X(PAD)       /* x -> y, constant u.pad.value */                                                \
-    X(TRANSPOSE) /* x -> y; u.perm */                                                              \
-    X(COPY)     /* x -> y: same elements in row-major order, any shape and type (reshape, cast) */ \
-    X(EXPAND)   /* x -> y by broadcasting */                                                       \
-    X(REDUCE)   /* x -> y over u.reduce.axes */                                                    \
-    X(RESAMPLE) /* x from0 weight0 [from1 weight1] -> y along one axis or two: see above */        \
-    X(GATHER)   /* table indices -> y along axis 0..: u.axis.axis */                               \
-    X(WHERE)    /* cond a b -> y with broadcasting */                                              \
-    X(BN_INFER) /* x scale bias mean var -> y = act(...); u.norm */                                \
-    X(BN_TRAIN) /* x scale bias run_mean run_var [residual] -> y and four vectors: see above */    \
-    X(LAYERNORM) /* x [scale] [bias] -> y [save_mean] [save_invstd]; u.norm */                     \
-    X(DROPOUT)   /* x [residual] -> y [mask]: see above; u.dropout */                              \
-    X(LSTM_CELL) /* sums cell -> hidden cell': see above */                                        \
-    X(CUMSUM)    /* x -> y: sums so far along an axis; u.scan */                                   \
-    X(JITTER)    /* x: pictures, F32 or U8 -> y; u.jitter */                                       \
-    X(TOKENS)    /* ids -> ids labels: I64; u.tokens */                                            \
-    X(MIX)       /* -> y: F32 [1], the part of the turn's mix */                                   \
-    X(TOPK)      /* x -> y indices; u.topk: see above */                                           \
-    X(LOCATE)    /* indices -> rows; u.locate: see above */                                        \
-    X(SCATTER)   /* data rows updates -> y; u.scatter: see above */                                \
-    X(NONZERO)   /* x -> places count: see op_pick.h */                                            \
-    X(MASK)      /* count -> y: see op_pick.h */                                                   \
-    X(NMS)       /* boxes scores -> picked count; u.nms: see op_pick.h */                          \
-    X(QUANTIZE)  /* x [add] -> y; u.quant: see op_quant.h */                                       \
-    X(QCONV)     /* x w [factor] [offset] [residual] [sums] -> y; u.qconv: see op_quant.h */       \
-    X(QMATMUL)   /* the same; u.qconv without a window */                                          \
-    /* backward: the inputs that the formula needs, in this order */                               \
-    X(CONV_BWD_DATA)   /* d_y w -> d_x; u.conv */                                                  \
-    X(CONV_BWD_WEIGHT) /* x d_y -> d_w [d_bias], of a range of samples: u.conv */                  \
-    X(POOL_MAX_BWD)    /* d_y indices -> d_x; u.pool */                                            \
-    X(POOL_AVG_BWD)    /* d_y -> d_x; u.pool */                                                    \
-    X(ACT_BWD)         /* x y d_y -> d_x; u.act (each act uses x or y; both are given) */          \
-    X(SOFTMAX_BWD)     /* y d_y -> d_x; u.axis */                                                  \
-    X(ATTENTION_BWD)   /* q k v mask y d_y lse -> d_q [d_k] [d_v] [d_mask]: see above */           \
-    X(GATHER_BWD)      /* indices d_y -> d_table (zeroed, summed in index order); u.axis */        \
-    X(BN_TRAIN_BWD)    /* x d_y scale save_mean save_invstd [bias] [y] [d_y2]: see above */        \
-    X(LAYERNORM_BWD)   /* x d_y [scale] save_mean save_invstd -> d_x [d_scale] [d_bias] */         \
-    X(DROPOUT_BWD)     /* d_y mask -> d_x; u.dropout */                                            \
-    X(LSTM_CELL_BWD)   /* sums cell d_hidden [d_cell'] -> d_sums d_cell */                         \
-    X(FILL)            /* -> y = u.pad.value */                                                    \
-    /* losses; out loss is one F32 */                                                              \
-    X(LOSS_XENT) /* logits label I64 [weights] [scaler] -> loss d_logits; u.loss: see above */     \
-    X(LOSS_EACH) /* pred target [weights] [scaler] -> loss d_pred; u.loss: see above */            \
-    /* the update of one parameter, in place (STATE); u.optim */                                   \
-    X(ACCUM)   /* sum grad: sum += grad; in a turn's first part sum = grad */                      \
-    X(SQUARES) /* [before] grad... -> sum: F32, KEEP */                                            \
-    X(SGD)     /* param grad [momentum] [squares] [scaler] */                                      \
-    X(ADAM)    /* param grad m v [squares] [scaler]; u.optim.decoupled for AdamW */                \
-    X(EMA)     /* mean param: mean += (1 - u.optim.beta1) (param - mean); at first mean = param */ \
-    X(LOSS_SCALE) /* scaler squares; after all updates: see above */                               \
-    X(COMMIT)     /* src -> dst STATE: running statistics become current */
-
 enum dev_op_kind {
-#define X(k) DEV_OP_##k,
-    DEV_OP_MAP(X)
-#undef X
-        DEV_N_OPS
+#define DEV_OP(kind, ...) DEV_OP_##kind,
+#include "runtime/device/op.def"
+#undef DEV_OP
+    DEV_N_OPS
 };
 
 struct dev_conv { /* also pooling windows; 2-D; 1-D is lowered to it with height 1 */

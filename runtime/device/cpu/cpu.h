@@ -251,27 +251,11 @@ void cpu__strides(uint32_t rank, const int64_t *dims, int64_t *out); /* of a pla
 
 /* ------------------------------------------------------------------ families */
 
-cpu_builder cpu__conv, cpu__conv_bwd_data, cpu__conv_bwd_weight;
-cpu_builder cpu__matmul;
-cpu_builder cpu__attention, cpu__attention_bwd;
-cpu_builder cpu__pool, cpu__pool_bwd;
-cpu_builder cpu__act, cpu__act_bwd, cpu__binary, cpu__where, cpu__channel;
+#define DEV_OP(kind, in, max_in, out, max_out, builder) cpu_builder cpu__##builder;
+#include "runtime/device/op.def"
+#undef DEV_OP
+cpu_builder cpu__channel;
 bool cpu__channel_has(struct cpu_build *b); /* is this BINARY one of a tensor in blocks? */
-cpu_builder cpu__softmax, cpu__softmax_bwd;
-cpu_builder cpu__concat, cpu__slice, cpu__pad, cpu__transpose, cpu__copy, cpu__expand, cpu__fill;
-cpu_builder cpu__reduce;
-cpu_builder cpu__gather, cpu__gather_bwd, cpu__resample;
-cpu_builder cpu__cumsum, cpu__topk;
-cpu_builder cpu__lstm_cell;
-cpu_builder cpu__locate, cpu__scatter;
-cpu_builder cpu__nonzero, cpu__mask, cpu__nms; /* cpu_pick.c */
-cpu_builder cpu__quantize, cpu__product;
-cpu_builder cpu__bn_infer, cpu__bn_train, cpu__bn_train_bwd;
-cpu_builder cpu__layernorm, cpu__layernorm_bwd;
-cpu_builder cpu__dropout, cpu__dropout_bwd;
-cpu_builder cpu__loss_xent, cpu__loss_each;
-cpu_builder cpu__jitter, cpu__tokens, cpu__mix; /* cpu_augment.c */
-cpu_builder cpu__loss_scale, cpu__accum, cpu__squares, cpu__sgd, cpu__adam, cpu__ema, cpu__commit;
 
 /* Precision fp64: one builder for all kinds; false: the operation is the same as at fp32. */
 bool cpu__f64_has(const struct dev_graph *g, const struct dev_op *op);

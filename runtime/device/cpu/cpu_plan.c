@@ -6,65 +6,16 @@
 
 #include <stdlib.h>
 
+/* Weak: NULL of an operation that this back end does not have. */
+#define DEV_OP(kind, in, max_in, out, max_out, builder) \
+    extern cpu_builder cpu__##builder __attribute__((weak));
+#include "runtime/device/op.def"
+#undef DEV_OP
+
 static cpu_builder *const BUILDERS[DEV_N_OPS] = {
-    [DEV_OP_CONV] = cpu__conv,
-    [DEV_OP_MATMUL] = cpu__matmul,
-    [DEV_OP_ATTENTION] = cpu__attention,
-    [DEV_OP_POOL_MAX] = cpu__pool,
-    [DEV_OP_POOL_AVG] = cpu__pool,
-    [DEV_OP_ACT] = cpu__act,
-    [DEV_OP_BINARY] = cpu__binary,
-    [DEV_OP_SOFTMAX] = cpu__softmax,
-    [DEV_OP_CONCAT] = cpu__concat,
-    [DEV_OP_SLICE] = cpu__slice,
-    [DEV_OP_PAD] = cpu__pad,
-    [DEV_OP_TRANSPOSE] = cpu__transpose,
-    [DEV_OP_COPY] = cpu__copy,
-    [DEV_OP_EXPAND] = cpu__expand,
-    [DEV_OP_REDUCE] = cpu__reduce,
-    [DEV_OP_RESAMPLE] = cpu__resample,
-    [DEV_OP_GATHER] = cpu__gather,
-    [DEV_OP_WHERE] = cpu__where,
-    [DEV_OP_BN_INFER] = cpu__bn_infer,
-    [DEV_OP_BN_TRAIN] = cpu__bn_train,
-    [DEV_OP_LAYERNORM] = cpu__layernorm,
-    [DEV_OP_DROPOUT] = cpu__dropout,
-    [DEV_OP_CONV_BWD_DATA] = cpu__conv_bwd_data,
-    [DEV_OP_CONV_BWD_WEIGHT] = cpu__conv_bwd_weight,
-    [DEV_OP_POOL_MAX_BWD] = cpu__pool_bwd,
-    [DEV_OP_POOL_AVG_BWD] = cpu__pool_bwd,
-    [DEV_OP_ACT_BWD] = cpu__act_bwd,
-    [DEV_OP_SOFTMAX_BWD] = cpu__softmax_bwd,
-    [DEV_OP_ATTENTION_BWD] = cpu__attention_bwd,
-    [DEV_OP_GATHER_BWD] = cpu__gather_bwd,
-    [DEV_OP_BN_TRAIN_BWD] = cpu__bn_train_bwd,
-    [DEV_OP_LAYERNORM_BWD] = cpu__layernorm_bwd,
-    [DEV_OP_DROPOUT_BWD] = cpu__dropout_bwd,
-    [DEV_OP_FILL] = cpu__fill,
-    [DEV_OP_LOSS_XENT] = cpu__loss_xent,
-    [DEV_OP_LOSS_EACH] = cpu__loss_each,
-    [DEV_OP_ACCUM] = cpu__accum,
-    [DEV_OP_SQUARES] = cpu__squares,
-    [DEV_OP_JITTER] = cpu__jitter,
-    [DEV_OP_TOKENS] = cpu__tokens,
-    [DEV_OP_MIX] = cpu__mix,
-    [DEV_OP_LOSS_SCALE] = cpu__loss_scale,
-    [DEV_OP_SGD] = cpu__sgd,
-    [DEV_OP_ADAM] = cpu__adam,
-    [DEV_OP_EMA] = cpu__ema,
-    [DEV_OP_COMMIT] = cpu__commit,
-    [DEV_OP_CUMSUM] = cpu__cumsum,
-    [DEV_OP_LSTM_CELL] = cpu__lstm_cell,
-    [DEV_OP_LSTM_CELL_BWD] = cpu__lstm_cell,
-    [DEV_OP_TOPK] = cpu__topk,
-    [DEV_OP_LOCATE] = cpu__locate,
-    [DEV_OP_SCATTER] = cpu__scatter,
-    [DEV_OP_NONZERO] = cpu__nonzero,
-    [DEV_OP_MASK] = cpu__mask,
-    [DEV_OP_NMS] = cpu__nms,
-    [DEV_OP_QUANTIZE] = cpu__quantize,
-    [DEV_OP_QCONV] = cpu__product,
-    [DEV_OP_QMATMUL] = cpu__product,
+#define DEV_OP(kind, in, max_in, out, max_out, builder) [DEV_OP_##kind] = cpu__##builder,
+#include "runtime/device/op.def"
+#undef DEV_OP
 };
 
 static struct cpu_plan *plan_of(const struct dev_plan *p)

@@ -237,26 +237,10 @@ int cuda__debug_fault(const struct cuda_plan *p, struct sh_err *err); /* if the 
 
 /* ------------------------------------------------------------------ families */
 
-cuda_builder cuda__conv, cuda__conv_bwd_data, cuda__conv_bwd_weight; /* cuda_conv.c */
-void cuda__convs_free(struct cuda_dev *d);         /* after all plans, before the cudnn handle */
-cuda_builder cuda__matmul;                         /* cuda_matmul.c */
-cuda_builder cuda__attention, cuda__attention_bwd; /* cuda_attn.c */
-cuda_builder cuda__pool, cuda__pool_bwd;           /* cuda_pool.c */
-cuda_builder cuda__act, cuda__act_bwd, cuda__binary, cuda__where, cuda__fill; /* cuda_elem.c */
-cuda_builder cuda__concat, cuda__slice, cuda__pad, cuda__transpose;           /* cuda_shape.c */
-cuda_builder cuda__copy, cuda__expand, cuda__reduce;                          /* cuda_shape.c */
-cuda_builder cuda__gather, cuda__gather_bwd;                                  /* cuda_gather.c */
-cuda_builder cuda__cumsum, cuda__topk, cuda__locate, cuda__scatter;           /* cuda_scan.c */
-cuda_builder cuda__nonzero, cuda__mask, cuda__nms;                            /* cuda_pick.c */
-cuda_builder cuda__lstm_cell, cuda__resample;                    /* cuda_rnn.c, cuda_resample.c */
-cuda_builder cuda__softmax, cuda__softmax_bwd;                   /* cuda_norm.c */
-cuda_builder cuda__layernorm, cuda__layernorm_bwd;               /* cuda_norm.c */
-cuda_builder cuda__bn_infer, cuda__bn_train, cuda__bn_train_bwd; /* cuda_bn.c */
-cuda_builder cuda__dropout, cuda__dropout_bwd, cuda__loss_xent, cuda__loss_each; /* cuda_loss.c */
-cuda_builder cuda__accum, cuda__sgd, cuda__adam, cuda__ema, cuda__commit;        /* cuda_optim.c */
-cuda_builder cuda__squares, cuda__loss_scale;       /* cuda_squares.c */
-cuda_builder cuda__jitter, cuda__tokens, cuda__mix; /* cuda_augment.c */
-cuda_builder cuda__quantize, cuda__product;         /* cuda_product.c */
+#define DEV_OP(kind, in, max_in, out, max_out, builder) cuda_builder cuda__##builder;
+#include "runtime/device/op.def"
+#undef DEV_OP
+void cuda__convs_free(struct cuda_dev *d); /* after all plans, before the cudnn handle */
 
 /* ------------------------------------------------------------------ the plan's calls */
 

@@ -12,65 +12,16 @@
 
 #define MAX_KEEP 65536u
 
+/* Weak: NULL of an operation that this back end does not have. */
+#define DEV_OP(kind, in, max_in, out, max_out, builder) \
+    extern cuda_builder cuda__##builder __attribute__((weak));
+#include "runtime/device/op.def"
+#undef DEV_OP
+
 static cuda_builder *const BUILDERS[DEV_N_OPS] = {
-    [DEV_OP_CONV] = cuda__conv,
-    [DEV_OP_MATMUL] = cuda__matmul,
-    [DEV_OP_ATTENTION] = cuda__attention,
-    [DEV_OP_POOL_MAX] = cuda__pool,
-    [DEV_OP_POOL_AVG] = cuda__pool,
-    [DEV_OP_ACT] = cuda__act,
-    [DEV_OP_BINARY] = cuda__binary,
-    [DEV_OP_SOFTMAX] = cuda__softmax,
-    [DEV_OP_CONCAT] = cuda__concat,
-    [DEV_OP_SLICE] = cuda__slice,
-    [DEV_OP_PAD] = cuda__pad,
-    [DEV_OP_TRANSPOSE] = cuda__transpose,
-    [DEV_OP_COPY] = cuda__copy,
-    [DEV_OP_EXPAND] = cuda__expand,
-    [DEV_OP_REDUCE] = cuda__reduce,
-    [DEV_OP_RESAMPLE] = cuda__resample,
-    [DEV_OP_GATHER] = cuda__gather,
-    [DEV_OP_WHERE] = cuda__where,
-    [DEV_OP_BN_INFER] = cuda__bn_infer,
-    [DEV_OP_BN_TRAIN] = cuda__bn_train,
-    [DEV_OP_LAYERNORM] = cuda__layernorm,
-    [DEV_OP_DROPOUT] = cuda__dropout,
-    [DEV_OP_CONV_BWD_DATA] = cuda__conv_bwd_data,
-    [DEV_OP_CONV_BWD_WEIGHT] = cuda__conv_bwd_weight,
-    [DEV_OP_POOL_MAX_BWD] = cuda__pool_bwd,
-    [DEV_OP_POOL_AVG_BWD] = cuda__pool_bwd,
-    [DEV_OP_ACT_BWD] = cuda__act_bwd,
-    [DEV_OP_SOFTMAX_BWD] = cuda__softmax_bwd,
-    [DEV_OP_ATTENTION_BWD] = cuda__attention_bwd,
-    [DEV_OP_GATHER_BWD] = cuda__gather_bwd,
-    [DEV_OP_BN_TRAIN_BWD] = cuda__bn_train_bwd,
-    [DEV_OP_LAYERNORM_BWD] = cuda__layernorm_bwd,
-    [DEV_OP_DROPOUT_BWD] = cuda__dropout_bwd,
-    [DEV_OP_FILL] = cuda__fill,
-    [DEV_OP_LOSS_XENT] = cuda__loss_xent,
-    [DEV_OP_LOSS_EACH] = cuda__loss_each,
-    [DEV_OP_ACCUM] = cuda__accum,
-    [DEV_OP_SQUARES] = cuda__squares,
-    [DEV_OP_LOSS_SCALE] = cuda__loss_scale,
-    [DEV_OP_SGD] = cuda__sgd,
-    [DEV_OP_ADAM] = cuda__adam,
-    [DEV_OP_EMA] = cuda__ema,
-    [DEV_OP_COMMIT] = cuda__commit,
-    [DEV_OP_CUMSUM] = cuda__cumsum,
-    [DEV_OP_JITTER] = cuda__jitter,
-    [DEV_OP_TOKENS] = cuda__tokens,
-    [DEV_OP_MIX] = cuda__mix,
-    [DEV_OP_LSTM_CELL] = cuda__lstm_cell,
-    [DEV_OP_LSTM_CELL_BWD] = cuda__lstm_cell,
-    [DEV_OP_TOPK] = cuda__topk,
-    [DEV_OP_LOCATE] = cuda__locate,
-    [DEV_OP_NONZERO] = cuda__nonzero,
-    [DEV_OP_MASK] = cuda__mask,
-    [DEV_OP_NMS] = cuda__nms,
-    [DEV_OP_SCATTER] = cuda__scatter,
-    [DEV_OP_QUANTIZE] = cuda__quantize,
-    [DEV_OP_QCONV] = cuda__product,
-    [DEV_OP_QMATMUL] = cuda__product,
+#define DEV_OP(kind, in, max_in, out, max_out, builder) [DEV_OP_##kind] = cuda__##builder,
+#include "runtime/device/op.def"
+#undef DEV_OP
 };
 
 static struct cuda_plan *plan_of(const struct dev_plan *p)
