@@ -119,6 +119,9 @@ $(BUILD)/%.o: %.c
 	$(if $(V),,@echo "  CC    $<")
 	$(Q)$(CC) $(CFLAGS) -c $< -o $@
 
+MIGRATIONS := $(wildcard migrations/*.sql)
+$(BUILD)/common/db_schema.o: CFLAGS += -DMIGRATIONS=$(words $(MIGRATIONS))
+$(BUILD)/common/db_schema.o: $(MIGRATIONS)
 $(BUILD)/common/conf.o: CFLAGS += -DSHUNT_VERSION='"$(VERSION)"'
 
 # onnx.proto comes from Debian's libonnx-dev; the generated code is never committed.

@@ -111,6 +111,7 @@ void db_environment_free(char *out[static DB_ENV_MAX]);
 #define DB_NUMBER(n) DB_NUMBER_(n)
 #define DB_NUMBER_(n) #n
 
-#define DB_SCHEMA_VERSION 13
+/* The schema that these programs know: how many files migrations/ had when they were built. */
+extern const int DB_SCHEMA_VERSION;
 
 #endif
