@@ -28,6 +28,7 @@
 #include "common/loop.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/train_option.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -54,7 +55,7 @@ struct daemon {
 static bool is_print_option(const char *arg)
 {
     return strcmp(arg, "--print-openapi") == 0 || strcmp(arg, "--print-docs") == 0 ||
-           strcmp(arg, "--print-metrics") == 0;
+           strcmp(arg, "--print-metrics") == 0 || strcmp(arg, "--print-training") == 0;
 }
 
 /* What docs/print.sh makes files from. */
@@ -70,6 +71,8 @@ static int print_description(const char *what, struct sh_err *err)
     } else if (!rc && strcmp(what, "--print-metrics") == 0) {
         sh_metrics_print_docs(&metrics);
         fwrite(metrics.data, 1, metrics.len, stdout);
+    } else if (!rc && strcmp(what, "--print-training") == 0) {
+        train_print_docs(stdout);
     } else if (!rc) {
         json_dumpf(doc, stdout, JSON_INDENT(1));
     }

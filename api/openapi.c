@@ -33,37 +33,7 @@ static void add(struct doc *d, json_t *to, json_t *value)
         d->no_memory = true;
 }
 
-/* Text of our tables, with '...' for quotes. *out: OWNED, json_decref(). */
-static int parse(const char *what, const char *quoted, json_t **out, struct sh_err *err)
-{
-    char *text = NULL;
-    json_error_t e;
-    int rc = sh_strdup(quoted, &text, err);
-
-    *out = NULL;
-    if (rc)
-        return rc;
-    for (char *p = text; *p; p++)
-        if (*p == '\'')
-            *p = '"';
-    *out = json_loads(text, 0, &e);
-    if (!*out)
-        rc = SH_FAIL(err, SH_E_BUG, "the description of \"%s\" is wrong: %s", what, e.text);
-    free(text);
-    return rc;
-}
-
 /* ---------------------------------------------------------------- schemas */
-
-static void require_all(struct doc *d, json_t *schema)
-{
-    json_t *names = json_array(), *property;
-    const char *name;
-
-    json_object_foreach(json_object_get(schema, "properties"), name, property)
-        add(d, names, json_string(name));
-    put(d, schema, "required", names);
-}
 
 static bool is_required(const json_t *schema, const char *name)
 {
@@ -99,7 +69,7 @@ static void allow_null(struct doc *d, json_t *schema)
         add(d, choices, json_null());
 }
 
-/* What our short forms stand for: "required":"all"; in bodies null for absent fields, no NUL. */
+/* In bodies null stands for absent fields, and no text has a NUL. */
 static void complete(struct doc *d, json_t *schema, bool is_body)
 {
     static const char *const BELOW[] = {"items", "additionalProperties"};
@@ -110,8 +80,6 @@ static void complete(struct doc *d, json_t *schema, bool is_body)
     is_body |= json_is_false(json_object_get(schema, "additionalProperties"));
     if (is_body)
         forbid_nul(d, schema);
-    if (json_is_string(json_object_get(schema, "required")))
-        require_all(d, schema);
     json_object_foreach(json_object_get(schema, "properties"), key, inner)
     {
         bool optional = is_body && !is_required(schema, key);
@@ -126,37 +94,17 @@ static void complete(struct doc *d, json_t *schema, bool is_body)
     json_array_foreach(json_object_get(schema, "oneOf"), i, inner) complete(d, inner, is_body);
 }
 
-int api_schema_parse(const struct api_schema *s, json_t **out, struct sh_err *err)
+static void add_schemas(struct doc *d)
 {
-    int rc = parse(s->name, s->json, out, err);
-    json_t *more = !rc && s->fields ? sh_fields_schema(s->fields, *s->n_fields) : NULL;
-
-    if (!rc && s->fields &&
-        (!more || json_object_update(json_object_get(*out, "properties"), more)))
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the schema of \"%s\"", s->name);
-    json_decref(more);
-    return rc;
-}
-
-static int add_schemas(struct doc *d, struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    for (size_t i = 0; !rc && i < API_N_SCHEMAS; i++) {
+    for (size_t i = 0; i < API_N_SCHEMAS; i++) {
         const struct api_schema *s = &API_SCHEMAS[i];
-        json_t *schema = NULL, *example = NULL;
+        json_t *schema = schema_build(&s->schema);
 
-        rc = api_schema_parse(s, &schema, err);
-        if (!rc && s->example)
-            rc = parse(s->name, s->example, &example, err);
-        if (!rc)
-            complete(d, schema, false);
-        if (example)
-            put(d, schema, "examples", json_pack("[o]", example));
-        if (schema)
-            put(d, d->schemas, s->name, schema);
+        complete(d, schema, false);
+        if (s->example)
+            put(d, schema, "examples", json_pack("[o]", json_loads(s->example, 0, NULL)));
+        put(d, d->schemas, s->name, schema);
     }
-    return rc;
 }
 
 static json_t *ref(const char *kind, const char *name)
@@ -199,36 +147,39 @@ enum header_of {
 };
 
 static const struct {
-    const char *name, *json, *text;
+    const char *name;
+    struct schema schema;
+    const char *text;
     enum header_of of;
     bool always;
 } HEADERS[] = {
-    {"X-Request-ID", "{'type':'string','minLength':1,'maxLength':64}",
-     "the id that the request sent, or a new one; the log knows it", OF_ALL, true},
-    {"Cache-Control", "{'const':'no-store'}", "answers are not to be kept", OF_CONTROL, true},
-    {"ETag", "{'type':'string','pattern':'^\\\"[1-9][0-9]*\\\"$'}",
-     "version of the thing, for If-Match", OF_ROW, true},
-    {"Cache-Control", "{'const':'private, no-cache'}", "to be kept by its ETag alone", OF_TAGGED,
+    {"X-Request-ID", S_STR(1, 64), "the id that the request sent, or a new one; the log knows it",
+     OF_ALL, true},
+    {"Cache-Control", {.only = "no-store"}, "answers are not to be kept", OF_CONTROL, true},
+    {"ETag", S_TEXT(.pattern = "^\"[1-9][0-9]*\"$"), "version of the thing, for If-Match", OF_ROW,
      true},
-    {"ETag", "{'type':'string'}", "digest of what is sent", OF_TAGGED, true},
-    {"Accept-Ranges", "{'const':'bytes'}", "Range is honoured", OF_FILE, true},
-    {"Content-Range", "{'type':'string'}", "which part this is, of how many bytes", OF_PART, true},
-    {"Location", "{'type':'string','format':'uri-reference'}", "path of what was created",
-     OF_CREATED, true},
-    {"Idempotency-Replayed", "{'const':'true'}", "this answer was given before", OF_REPLAY, false},
-    {"Retry-After", "{'type':'integer','minimum':1}",
+    {"Cache-Control",
+     {.only = "private, no-cache"},
+     "to be kept by its ETag alone",
+     OF_TAGGED,
+     true},
+    {"ETag", S_TEXT(), "digest of what is sent", OF_TAGGED, true},
+    {"Accept-Ranges", {.only = "bytes"}, "Range is honoured", OF_FILE, true},
+    {"Content-Range", S_TEXT(), "which part this is, of how many bytes", OF_PART, true},
+    {"Location", S_TEXT(.format = "uri-reference"), "path of what was created", OF_CREATED, true},
+    {"Idempotency-Replayed", {.only = "true"}, "this answer was given before", OF_REPLAY, false},
+    {"Retry-After", S_INTS(1, INFINITY),
      "seconds to wait before another try; absent where the model alone is too slow for the "
      "deadline",
      OF_BUSY, false},
-    {"WWW-Authenticate", "{'type':'string'}", "how to send a key", OF_KEYLESS, true},
-    {"Inference-Header-Content-Length", "{'type':'integer','minimum':1}",
+    {"WWW-Authenticate", S_TEXT(), "how to send a key", OF_KEYLESS, true},
+    {"Inference-Header-Content-Length", S_INTS(1, INFINITY),
      "bytes of the JSON part; binary tensors follow", OF_INFER, false},
-    {"Server-Timing", "{'type':'string'}", "queue, copy, compute and total, in ms", OF_INFER, true},
-    {"RateLimit-Policy", "{'type':'string'}",
+    {"Server-Timing", S_TEXT(), "queue, copy, compute and total, in ms", OF_INFER, true},
+    {"RateLimit-Policy", S_TEXT(),
      "requests and seconds that the quota allows, where it has requests_per_second", OF_RATED,
      false},
-    {"RateLimit", "{'type':'string'}", "requests that are left of it, and until when", OF_RATED,
-     false},
+    {"RateLimit", S_TEXT(), "requests that are left of it, and until when", OF_RATED, false},
 };
 
 static bool has_row_version(const struct doc *d, const char *schema)
@@ -274,24 +225,18 @@ static bool has_header(const struct reply *r, enum header_of of)
     return false;
 }
 
-static int add_headers(struct doc *d, const struct reply *r, json_t *response, struct sh_err *err)
+static void add_headers(struct doc *d, const struct reply *r, json_t *response)
 {
     json_t *headers = json_object();
-    int rc = SH_OK;
 
-    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(HEADERS); i++) {
-        json_t *schema = NULL;
-
+    for (size_t i = 0; i < SH_ARRAY_LEN(HEADERS); i++) {
         if (!has_header(r, HEADERS[i].of))
             continue;
-        rc = parse(HEADERS[i].name, HEADERS[i].json, &schema, err);
-        if (!rc)
-            put(d, headers, HEADERS[i].name,
-                json_pack("{s:s, s:b, s:o}", "description", HEADERS[i].text, "required",
-                          HEADERS[i].always, "schema", schema));
+        put(d, headers, HEADERS[i].name,
+            json_pack("{s:s, s:b, s:o}", "description", HEADERS[i].text, "required",
+                      HEADERS[i].always, "schema", schema_build(&HEADERS[i].schema)));
     }
     put(d, response, "headers", headers);
-    return rc;
 }
 
 /* ---------------------------------------------------------------- failures */
@@ -320,7 +265,7 @@ static void failure_name(const struct answer *a, bool v2, char *out, size_t size
     snprintf(out, size, "%s%d", v2 ? "V2Problem" : "Problem", a->status);
 }
 
-static int add_failure(struct doc *d, const struct answer *a, bool v2, struct sh_err *err)
+static void add_failure(struct doc *d, const struct answer *a, bool v2)
 {
     const struct reply reply = {.status = a->status, .v2 = v2, .fails = true};
     char name[32];
@@ -330,19 +275,15 @@ static int add_failure(struct doc *d, const struct answer *a, bool v2, struct sh
 
     failure_name(a, v2, name, sizeof(name));
     put(d, d->responses, name, r);
-    return r ? add_headers(d, &reply, r, err) : SH_OK;
+    add_headers(d, &reply, r);
 }
 
-static int add_failures(struct doc *d, struct sh_err *err)
+static void add_failures(struct doc *d)
 {
-    int rc = SH_OK;
-
-    for (size_t i = 0; !rc && i < API_N_ANSWERS; i++) {
-        rc = add_failure(d, &API_ANSWERS[i], false, err);
-        if (!rc)
-            rc = add_failure(d, &API_ANSWERS[i], true, err);
+    for (size_t i = 0; i < API_N_ANSWERS; i++) {
+        add_failure(d, &API_ANSWERS[i], false);
+        add_failure(d, &API_ANSWERS[i], true);
     }
-    return rc;
 }
 
 /* ---------------------------------------------------------------- parameters */
@@ -354,44 +295,32 @@ static json_t *parameter(const char *name, const char *in, bool is_needed, json_
                      "schema", schema, "description", text);
 }
 
-static int add_path_parameters(struct doc *d, const struct api_route *r, json_t *list,
-                               struct sh_err *err)
+static void add_path_parameters(struct doc *d, const struct api_route *r, json_t *list)
 {
-    int rc = SH_OK;
+    static const struct path_param UNKNOWN = {.text = "", .schema = S_TEXT()};
 
-    for (const char *p = strchr(r->path, '{'); !rc && p; p = strchr(p + 1, '{')) {
-        size_t len = strcspn(p + 1, "}"), i = 0;
-        json_t *schema = NULL;
+    for (const char *p = strchr(r->path, '{'); p; p = strchr(p + 1, '{')) {
+        const struct path_param *param = &UNKNOWN;
+        size_t len = strcspn(p + 1, "}");
         char name[64];
 
         sh_strlcpy(name, p + 1, SH_MIN(sizeof(name), len + 1));
-        while (i < API_N_PATH_PARAMS && strcmp(API_PATH_PARAMS[i].name, name) != 0)
-            i++;
-        rc = parse(name, i < API_N_PATH_PARAMS ? API_PATH_PARAMS[i].json : "{'type':'string'}",
-                   &schema, err);
-        if (!rc)
-            add(d, list,
-                parameter(name, "path", true, schema,
-                          i < API_N_PATH_PARAMS ? API_PATH_PARAMS[i].text : name));
+        for (size_t i = 0; i < API_N_PATH_PARAMS; i++)
+            if (strcmp(API_PATH_PARAMS[i].name, name) == 0)
+                param = &API_PATH_PARAMS[i];
+        add(d, list, parameter(name, "path", true, schema_build(&param->schema), param->text));
     }
-    return rc;
 }
 
-static int add_options(struct doc *d, const struct api_route *r, json_t *list, struct sh_err *err)
+static void add_options(struct doc *d, const struct api_route *r, json_t *list)
 {
-    int rc = SH_OK;
-
-    for (size_t i = 0; !rc && i < API_N_OPTIONS; i++) {
+    for (size_t i = 0; i < API_N_OPTIONS; i++) {
         const struct option *o = &API_OPTIONS[i];
-        json_t *schema = NULL;
 
-        if (!o->taken_by(r))
-            continue;
-        rc = parse(o->name, o->json, &schema, err);
-        if (!rc)
-            add(d, list, parameter(o->name, o->in, o->is_needed, schema, o->text));
+        if (o->taken_by(r))
+            add(d, list,
+                parameter(o->name, o->in, o->is_needed, schema_build(&o->schema), o->text));
     }
-    return rc;
 }
 
 /* ---------------------------------------------------------------- operations */
@@ -438,8 +367,8 @@ static json_t *request_body(struct doc *d, const struct api_route *r)
     return json_pack("{s:b, s:o}", "required", !(r->flags & ROUTE_OPTIONAL), "content", c);
 }
 
-static int add_success(struct doc *d, const struct api_route *r, int status, const char *text,
-                       json_t *responses, struct sh_err *err)
+static void add_success(struct doc *d, const struct api_route *r, int status, const char *text,
+                        json_t *responses)
 {
     const struct reply reply = {.status = status,
                                 .v2 = r->flags & ROUTE_V2,
@@ -458,12 +387,11 @@ static int add_success(struct doc *d, const struct api_route *r, int status, con
         put(d, json_object_get(success, "content"), "text/event-stream",
             json_pack("{s:{s:s}}", "schema", "type", "string"));
     put(d, responses, key, success);
-    return success ? add_headers(d, &reply, success, err) : SH_OK;
+    add_headers(d, &reply, success);
 }
 
 /* A probe says no with the body of success; a failure is possible all the same. */
-static int add_probe(struct doc *d, const struct api_route *r, json_t *responses,
-                     struct sh_err *err)
+static void add_probe(struct doc *d, const struct api_route *r, json_t *responses)
 {
     const struct reply reply = {.status = 503, .v2 = true, .fails = true};
     json_t *no = json_pack("{s:s, s:{s:{s:{s:[o, o]}}}}", "description", "no, or it cannot be told",
@@ -471,26 +399,25 @@ static int add_probe(struct doc *d, const struct api_route *r, json_t *responses
                            ref("schemas", r->response), ref("schemas", "Problem"));
 
     put(d, responses, "503", no);
-    return no ? add_headers(d, &reply, no, err) : SH_OK;
+    add_headers(d, &reply, no);
 }
 
-static int add_responses(struct doc *d, const struct api_route *r, json_t *responses,
-                         struct sh_err *err)
+static void add_responses(struct doc *d, const struct api_route *r, json_t *responses)
 {
     const char *text = r->status == 201 ? "created" : r->status == 202 ? "accepted" : "done";
-    int rc = add_success(d, r, r->status, text, responses, err);
 
-    if (!rc && r->status == 201)
-        rc = add_success(d, r, 200, "with dry_run: what would be created; a repetition: what was",
-                         responses, err);
-    if (!rc && r->status == 202 && route_takes_dry_run(r))
-        rc = add_success(d, r, 200, "with dry_run: what would be accepted", responses, err);
+    add_success(d, r, r->status, text, responses);
+    if (r->status == 201)
+        add_success(d, r, 200, "with dry_run: what would be created; a repetition: what was",
+                    responses);
+    if (r->status == 202 && route_takes_dry_run(r))
+        add_success(d, r, 200, "with dry_run: what would be accepted", responses);
     if (r->flags & ROUTE_STREAM)
         put(d, responses, "204",
             json_pack("{s:s}", "description",
                       "nothing came after Last-Event-ID, and nothing will"));
-    if (!rc && (r->flags & ROUTE_FILE))
-        rc = add_success(d, r, 206, "the part that Range names", responses, err);
+    if (r->flags & ROUTE_FILE)
+        add_success(d, r, 206, "the part that Range names", responses);
     if (r->flags & (ROUTE_FILE | ROUTE_CACHED))
         put(d, responses, "304", json_pack("{s:s}", "description", "it is the one known"));
     for (size_t i = 0; i < API_N_ANSWERS; i++) {
@@ -502,9 +429,8 @@ static int add_responses(struct doc *d, const struct api_route *r, json_t *respo
         failure_name(&API_ANSWERS[i], r->flags & ROUTE_V2, name, sizeof(name));
         put(d, responses, key, ref("responses", name));
     }
-    if (!rc && (r->flags & ROUTE_PROBE))
-        rc = add_probe(d, r, responses, err);
-    return rc;
+    if (r->flags & ROUTE_PROBE)
+        add_probe(d, r, responses);
 }
 
 /* One alternative a role. */
@@ -526,12 +452,11 @@ static json_t *tag_of(const struct api_route *r)
     return json_stringn(p, strcspn(p, "/"));
 }
 
-static int add_route(struct doc *d, const struct api_route *r, struct sh_err *err)
+static void add_route(struct doc *d, const struct api_route *r)
 {
     json_t *item = json_object_get(d->paths, r->path), *op, *params, *responses;
     char id[128], method[16];
     size_t n = 0;
-    int rc;
 
     if (!item) {
         item = json_object();
@@ -547,16 +472,11 @@ static int add_route(struct doc *d, const struct api_route *r, struct sh_err *er
         method[n] = (char)tolower((unsigned char)r->method[n]);
     method[n] = '\0';
     put(d, item, method, op);
-    if (d->no_memory)
-        return SH_OK; /* said at the end */
-    rc = add_path_parameters(d, r, params, err);
-    if (!rc)
-        rc = add_options(d, r, params, err);
-    if (!rc)
-        rc = add_responses(d, r, responses, err);
-    if (!rc && r->request)
+    add_path_parameters(d, r, params);
+    add_options(d, r, params);
+    add_responses(d, r, responses);
+    if (r->request)
         put(d, op, "requestBody", request_body(d, r));
-    return rc;
 }
 
 /* ---------------------------------------------------------------- the document */
@@ -580,16 +500,14 @@ static json_t *assemble(struct doc *d)
 int openapi_build(json_t **out, struct sh_err *err)
 {
     struct doc d = {json_object(), json_object(), json_object(), false};
-    int rc = add_schemas(&d, err);
+    int rc = SH_OK;
 
-    *out = NULL;
-    if (!rc)
-        rc = add_failures(&d, err);
-    for (size_t i = 0; !rc && i < API_N_ROUTES; i++)
-        rc = add_route(&d, &API_ROUTES[i], err);
-    if (!rc)
-        *out = assemble(&d);
-    if (!rc && (!*out || d.no_memory)) {
+    add_schemas(&d);
+    add_failures(&d);
+    for (size_t i = 0; i < API_N_ROUTES; i++)
+        add_route(&d, &API_ROUTES[i]);
+    *out = assemble(&d);
+    if (!*out || d.no_memory) {
         json_decref(*out);
         *out = NULL;
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the description");
@@ -667,7 +585,7 @@ void openapi_print_docs(FILE *out)
     fprintf(
         out,
         "# REST API\n\nMade by `shunt-api --print-docs` from the route table "
-        "(`api/routes.c`). `/openapi.json` has the schemas.\n\n"
+        "(`api/routes.def`). `/openapi.json` has the schemas.\n\n"
         "Every request but those marked \"no key\" carries `Authorization: Bearer shunt_...`. "
         "The tenant is the key's; an admin key names one with `?tenant=`. Failures are "
         "`application/problem+json` (`application/json` below `/v2`) with `code`, `error` and "

@@ -2,23 +2,21 @@
 #ifndef SH_API_OPENAPI_H
 #define SH_API_OPENAPI_H
 
-#include "common/field.h"
+#include "api/request/schema.h"
 
 #include <stdio.h>
 
-/* schemas.c. JSON and JSON Schema with '...' for quotes. */
+/* schemas.c */
 struct api_schema {
-    const char *name, *json;
-    const char *example;           /* or NULL */
-    const struct sh_field *fields; /* properties beside those of json; NULL: none */
-    const size_t *n_fields;
+    const char *name;
+    struct schema schema;
+    const char *example; /* JSON, or NULL */
 };
-/* Its JSON Schema, as it is written there: OWNED, json_decref(). */
-int api_schema_parse(const struct api_schema *s, json_t **out, struct sh_err *err);
 extern const struct api_schema API_SCHEMAS[];
 extern const size_t API_N_SCHEMAS;
 struct path_param { /* by its name in the pattern */
-    const char *name, *text, *json;
+    const char *name, *text;
+    struct schema schema;
 };
 extern const struct path_param API_PATH_PARAMS[];
 extern const size_t API_N_PATH_PARAMS;

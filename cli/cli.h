@@ -7,6 +7,7 @@
 #ifndef SH_CLI_CLI_H
 #define SH_CLI_CLI_H
 
+#include "cli/train_conf.h"
 #include "common/conf.h"
 #include "common/http.h"
 #include "common/json.h"
@@ -43,13 +44,12 @@ struct cli_conf {
     char *max_batch, *buckets, *precision, *weights, *tensor, *size, *tmp_dir, *label_column;
     bool wait, stretch, grey, skip_broken;
     /* jobs */
-    char *model, *dataset, *eval_dataset, *labels, *loss, *optimizer, *spec, *job_name, *queue;
-    char *lr, *momentum, *weight_decay, *beta1, *beta2, *eps, *batch, *epochs, *steps, *seed,
-        *eval_every, *best, *patience, *min_delta;
-    char *checkpoint_interval_ms, *token, *job_labels, *deadline, *min_runtime_ms, *init;
+    char *model, *dataset, *eval_dataset, *spec, *job_name, *queue;
+    char *token, *job_labels, *deadline, *min_runtime_ms;
     char *new_priority, *kind, *keep, *map, *out, *array, *grid, *file, *max_parallel;
     int64_t priority, max_attempts, last, tail;
-    bool follow, hold, no_preempt, no_publish, live, go_on, once;
+    bool follow, hold, no_preempt, live, go_on, once;
+    struct cli_train train;
     /* infer, top */
     char *inputs, *outputs, *truth, *image, *mean, *std, *layout, *sizes;
     int64_t rows, offset, repeat, random, interval_ms, resize, crop, top;

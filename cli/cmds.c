@@ -2,6 +2,7 @@
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "common/mem.h"
+#include "common/train_option.h"
 
 #define ST struct cli_conf
 #define STR(field, name, def, help) SH_OPT_STR(ST, field, name, def, 0, help)
@@ -16,6 +17,12 @@
     {                                                             \
         SH_CONF_STR, 0, name, def, min, max, SH_CONF_THEIRS, help \
     }
+/* An option for a field of a training job's spec, by the field's type. */
+#define SPEC_INT(field, name, def, min, max, help) NUMBER(field, name, def, min, max, help)
+#define SPEC_F64(field, name, def, min, max, help) NUMBER(field, name, def, min, max, help)
+#define SPEC_STR(field, name, def, min, max, help) WORD(field, name, def, help)
+#define SPEC_ANY(field, name, def, min, max, help) WORD(field, name, def, help)
+#define SPEC_BOOL(field, name, def, min, max, help) BOOL(field, name, help)
 #define INT(field, name, def, min, max, help) SH_OPT_INT(ST, field, name, def, min, max, 0, help)
 
 static const struct sh_conf_opt COMMON[] = {
@@ -179,40 +186,15 @@ static const struct sh_conf_opt SUBMIT[] = {
     STR(dataset, "dataset", NULL, "dataset to train on, or of inputs (required)"),
     STR(eval_dataset, "eval-dataset", NULL,
         "dataset for the accuracy at the end, and for evaluations before"),
-    NUMBER(eval_every, "eval-every", NULL, 1, 1e12, "evaluate after every so many steps too"),
-    STR(best, "best", NULL,
-        "the evaluation best by this is what was trained: loss, perplexity, accuracy, top5 or f1; "
-        "without it the last step"),
-    NUMBER(patience, "patience", "0", 0, 1e9,
-           "training ends after so many evaluations without a better --best; 0: it does not"),
-    NUMBER(min_delta, "min-delta", "0", 0, 1e30, "what is better is so by more than this"),
-    WORD(labels, "labels", "label", "the dataset's tensor with the labels"),
-    WORD(loss, "loss", "cross-entropy",
-         "cross-entropy, binary-cross-entropy, mse, l1 or huber; options and several outputs in "
-         "--spec"),
-    WORD(
-        init, "init", "version",
-        "weights that training begins with: version, those of the model's version, or random, from "
-        "scratch; parts of the model in --spec"),
-    WORD(optimizer, "optimizer", "sgd", "sgd, adam or adamw"),
-    NUMBER(lr, "lr", "0.001", 0, 1e6, "learning rate"),
-    NUMBER(momentum, "momentum", "0", 0, 1, "of sgd"),
-    NUMBER(weight_decay, "weight-decay", "0", 0, 1e6, "weight decay; of adamw 0.01 without it"),
-    NUMBER(beta1, "beta1", "0.9", 0, 0.9999999, "of adam and adamw"),
-    NUMBER(beta2, "beta2", "0.999", 0, 0.9999999, "of adam and adamw"),
-    NUMBER(eps, "eps", "1e-08", 0, 1, "of adam and adamw"),
-    NUMBER(batch, "batch", "32", 1, 65536,
-           "samples of a step; of a run of batch inference at most, and without it, its max batch"),
-    NUMBER(epochs, "epochs", NULL, 1, 1e9, "passes over the dataset; this or steps"),
-    NUMBER(steps, "steps", NULL, 1, 1e12, "steps; instead of epochs"),
-    NUMBER(seed, "seed", "0", 0, 9e15, "of the order of the samples and of dropout"),
-    NUMBER(checkpoint_interval_ms, "checkpoint-interval-ms", NULL, 0, 864e5,
-           "time between checkpoints, ms; without it the executor's"),
+#define TRAIN_OPTION(...)
+#define TRAIN_FLAG(flag, part, name, type, least, most, value, into, text, ...) \
+    SPEC_##type(train.part##_##name, flag, value, least, most, text),
+#include "common/train_option.def"
+#undef TRAIN_FLAG
+#undef TRAIN_OPTION
     BOOL(go_on, "continue",
          "train on from the newest version, a trained one too; without it and a VERSION training "
          "starts from the newest that was uploaded"),
-    BOOL(no_publish, "no-publish",
-         "training: the trained model is the job's result and no new version"),
     STR(map, "map", NULL, "batch inference: INPUT=TENSOR,... where model and dataset differ"),
     STR(keep, "outputs", NULL, "batch inference: NAME,... of the outputs to keep; all without it"),
     STR(spec, "spec", NULL, "JSON file with the spec; options above win over it"),

@@ -9,10 +9,12 @@
 #include "cli/client/lists.h"
 #include "cli/client/profile.h"
 #include "cli/client/rest.h"
+#include "cli/client/train_flags.h"
 #include "cli/help.h"
 #include "cli/text/find.h"
 #include "common/job_state.h"
 #include "common/mem.h"
+#include "common/states.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -159,19 +161,15 @@ static void offer_value(const struct typed *t, const char *option)
     static const struct {
         const char *option, *values;
     } WORDS[] = {{"output", "table,wide,json,yaml,name"},
-                 {"role", "tenant-admin,submit,infer,read"},
-                 {"precision", "fp32,tf32,fp16,bf16"},
-                 {"on-miss", "reject,delay,best-effort"},
-                 {"visibility", "private,shared"},
+                 {"role", SH_KEY_ROLES},
+                 {"precision", SH_PRECISIONS},
+                 {"on-miss", SH_ON_MISS},
+                 {"visibility", SH_VISIBILITIES},
                  {"kind", "training,batch-inference"},
-                 {"loss", "cross-entropy,binary-cross-entropy,mse,l1,huber"},
-                 {"init", "version,random"},
-                 {"optimizer", "sgd,adam,adamw"},
-                 {"best", "loss,perplexity,accuracy,top5,f1"},
                  {"device", "cpu,cuda"},
-                 {"window", "5m,1h,1d"},
-                 {"by", "class,model,minute,hour,day"},
-                 {"class", "inference,training"},
+                 {"window", SH_SLO_WINDOWS},
+                 {"by", SH_USAGE_BY(SH_USAGE_WORD, ",")},
+                 {"class", SH_USAGE_CLASSES},
                  {"log-level", "error,warn,info,debug"}};
     static const char *const FILES[] = {
         "config", "key-file", "ca-file",   "save",   "inputs",         "outputs",
@@ -182,13 +180,15 @@ static void offer_value(const struct typed *t, const char *option)
     for (size_t i = 0; i < SH_ARRAY_LEN(WORDS); i++)
         if (strcmp(WORDS[i].option, option) == 0)
             offer_words(t, WORDS[i].values);
+    if (train_flag_words(option))
+        offer_words(t, train_flag_words(option));
     for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++)
         if (strcmp(FILES[i], option) == 0)
             puts(":file");
     if (strcmp(option, "state") == 0)
         offer_words(t, is_jobs ? SH_JOB_LIVE(SH_JOB_TEXT, ",") "," SH_JOB_ENDED(SH_JOB_TEXT, ",")
-                       : is_tenant ? "ACTIVE,SUSPENDED"
-                                   : "OPEN,HELD,DRAINING");
+                       : is_tenant ? SH_TENANT_SET(SH_STATE_TEXT, ",")
+                                   : SH_QUEUE_STATES(SH_STATE_TEXT, ","));
     else if (strcmp(option, "eval-dataset") == 0)
         offer_names(t, "dataset");
     else

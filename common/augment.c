@@ -14,11 +14,59 @@ static int also(int first, int next)
     return first ? first : next;
 }
 
+struct reading { /* what one object says */
+    struct augment a;
+    const char *name, *input, *labels;
+    json_t *mean, *std, *special;
+};
+
+#define AT(member) .offset = offsetof(struct reading, member)
+#define NAME(kind)                                                    \
+    {                                                                 \
+        "name", SH_JSON_STR, .part = kind, AT(name), .required = true \
+    }
+
+static const struct sh_field FIELDS[] = {
+    NAME(AUGMENT_NORMALISE),
+    {"mean", SH_JSON_ANY, -1e6, 1e6, NULL, "what is taken away: a number, or one of each colour",
+     AUGMENT_NORMALISE, AT(mean), .required = true},
+    {"std", SH_JSON_ANY, 1e-6, 1e6, NULL, "what the rest is divided by", AUGMENT_NORMALISE, AT(std),
+     .required = true},
+    NAME(AUGMENT_CROP),
+    {"padding", SH_JSON_INT, 1, 4096, NULL, "pixels around, of which a random part is cut off",
+     AUGMENT_CROP, AT(a.crop_padding), .required = true},
+    NAME(AUGMENT_FLIP),
+    {"probability", SH_JSON_F64, 0, 1, "0.5", "of a picture that is turned left to right",
+     AUGMENT_FLIP, AT(a.flip)},
+    NAME(AUGMENT_MIXUP),
+    {"alpha", SH_JSON_F64, 0.001, 1000, NULL, "of the beta distribution of the parts",
+     AUGMENT_MIXUP, AT(a.mixup), .required = true},
+    NAME(AUGMENT_TOKENS),
+    {"input", SH_JSON_STR, 1, AUGMENT_NAME - 1, NULL, "of the model, INT64", AUGMENT_TOKENS,
+     AT(input), .required = true, .in_bytes = true},
+    {"labels", SH_JSON_STR, 1, AUGMENT_NAME - 1, "label", "tensor that the masked tokens become",
+     AUGMENT_TOKENS, AT(labels), .in_bytes = true},
+    {"mask", SH_JSON_INT, 0, INT32_MAX, NULL, "token of the mask", AUGMENT_TOKENS,
+     AT(a.tokens.mask), .required = true},
+    {"vocabulary", SH_JSON_INT, 1, INT32_MAX, NULL, "how many tokens there are", AUGMENT_TOKENS,
+     AT(a.tokens.vocabulary), .required = true},
+    {"probability", SH_JSON_F64, 0, 1, "0.15", "of a token to be masked", AUGMENT_TOKENS,
+     AT(a.tokens.probability)},
+    {"special", SH_JSON_ARR, 0, AUGMENT_MAX_SPECIAL, NULL, "tokens that never are", AUGMENT_TOKENS,
+     AT(special)},
+};
+
+const struct sh_fields AUGMENT_FIELDS[AUGMENT_N_KINDS] = {
+#define X(id, word) [AUGMENT_##id] = {FIELDS, SH_ARRAY_LEN(FIELDS), AUGMENT_##id},
+    AUGMENT_KINDS(X, )
+#undef X
+};
+
 /* One number for all channels, or three. */
 static int read_channels(const char *name, const json_t *v, double least,
                          double out[static AUGMENT_CHANNELS], struct sh_err *err)
 {
-    for (size_t i = 0; i < AUGMENT_CHANNELS; i++) {
+    for (size_t i = 0; v && i < AUGMENT_CHANNELS; i++) {
         const json_t *x = json_is_array(v) ? json_array_get(v, i) : v;
 
         if ((json_is_array(v) && json_array_size(v) != AUGMENT_CHANNELS) || !json_is_number(x) ||
@@ -30,59 +78,6 @@ static int read_channels(const char *name, const json_t *v, double least,
         out[i] = json_number_value(x);
     }
     return SH_OK;
-}
-
-static int read_normalise(const json_t *obj, struct augment *a, struct sh_err *err)
-{
-    const char *name;
-    json_t *mean = NULL, *std = NULL;
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true},
-        {"mean", SH_JSON_ANY, &mean, .required = true},
-        {"std", SH_JSON_ANY, &std, .required = true},
-    };
-    int rc = sh_json_read(obj, PATH, f, SH_ARRAY_LEN(f), err);
-
-    a->normalises = true;
-    if (mean)
-        rc = also(rc, read_channels("mean", mean, -1e6, a->mean, err));
-    if (std)
-        rc = also(rc, read_channels("std", std, 1e-6, a->std, err));
-    return rc;
-}
-
-static int read_crop(const json_t *obj, struct augment *a, struct sh_err *err)
-{
-    const char *name;
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true},
-        {"padding", SH_JSON_INT, &a->crop_padding, .required = true, .min = 1, .max = 4096},
-    };
-
-    return sh_json_read(obj, PATH, f, SH_ARRAY_LEN(f), err);
-}
-
-static int read_flip(const json_t *obj, struct augment *a, struct sh_err *err)
-{
-    const char *name;
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true},
-        {"probability", SH_JSON_F64, &a->flip, .min = 0, .max = 1},
-    };
-
-    a->flip = 0.5;
-    return sh_json_read(obj, PATH, f, SH_ARRAY_LEN(f), err);
-}
-
-static int read_mixup(const json_t *obj, struct augment *a, struct sh_err *err)
-{
-    const char *name;
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true},
-        {"alpha", SH_JSON_F64, &a->mixup, .required = true, .min = 0.001, .max = 1000},
-    };
-
-    return sh_json_read(obj, PATH, f, SH_ARRAY_LEN(f), err);
 }
 
 static int read_special(const json_t *list, struct augment *a, struct sh_err *err)
@@ -99,64 +94,57 @@ static int read_special(const json_t *list, struct augment *a, struct sh_err *er
     return SH_OK;
 }
 
-static int read_tokens(const json_t *obj, struct augment *a, struct sh_err *err)
+static int read_tokens(struct reading *r, struct sh_err *err)
 {
-    const char *name, *input = "", *labels = "label";
-    json_t *special = NULL;
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true},
-        {"input", SH_JSON_STR, &input, .required = true, .min = 1, .max = AUGMENT_NAME - 1,
-         .in_bytes = true},
-        {"labels", SH_JSON_STR, &labels, .min = 1, .max = AUGMENT_NAME - 1, .in_bytes = true},
-        {"mask", SH_JSON_INT, &a->tokens.mask, .required = true, .min = 0, .max = INT32_MAX},
-        {"vocabulary", SH_JSON_INT, &a->tokens.vocabulary, .required = true, .min = 1,
-         .max = INT32_MAX},
-        {"probability", SH_JSON_F64, &a->tokens.probability, .min = 0, .max = 1},
-        {"special", SH_JSON_ARR, &special, .min = 0, .max = AUGMENT_MAX_SPECIAL},
-    };
-    int rc;
+    struct augment *a = &r->a;
+    int rc = read_special(r->special, a, err);
 
-    a->tokens.probability = 0.15;
-    rc = sh_json_read(obj, PATH, f, SH_ARRAY_LEN(f), err);
-    if (!rc && special)
-        rc = read_special(special, a, err);
     if (!rc && a->tokens.mask >= a->tokens.vocabulary)
         rc = sh_json_fail(err, PATH, "\"mask\" of \"mask-tokens\" is not below its \"vocabulary\"");
-    sh_strlcpy(a->tokens.input, input, sizeof(a->tokens.input));
-    sh_strlcpy(a->tokens.labels, labels, sizeof(a->tokens.labels));
+    sh_strlcpy(a->tokens.input, r->input, sizeof(a->tokens.input));
+    sh_strlcpy(a->tokens.labels, r->labels, sizeof(a->tokens.labels));
     return rc;
 }
 
-static const struct kind {
-    const char *name;
-    int (*read)(const json_t *, struct augment *, struct sh_err *);
-} KINDS[] = {{"normalise", read_normalise},
-             {"crop", read_crop},
-             {"flip", read_flip},
-             {"mixup", read_mixup},
-             {"mask-tokens", read_tokens}};
+static int read_kind(const json_t *obj, enum augment_kind kind, struct augment *a,
+                     struct sh_err *err)
+{
+    const struct sh_fields *f = &AUGMENT_FIELDS[kind];
+    struct reading r = {.a = *a};
+    int rc;
+
+    sh_fields_preset(f, &r);
+    rc = sh_fields_take(obj, PATH, f, &r, err);
+    if (kind == AUGMENT_NORMALISE) {
+        r.a.normalises = true;
+        rc = also(rc, read_channels("mean", r.mean, -1e6, r.a.mean, err));
+        rc = also(rc, read_channels("std", r.std, 1e-6, r.a.std, err));
+    }
+    if (!rc && kind == AUGMENT_TOKENS)
+        rc = read_tokens(&r, err);
+    *a = r.a;
+    return rc;
+}
 
 static int read_one(const json_t *v, size_t i, struct augment *a, bool *had, struct sh_err *err)
 {
     const char *name = sh_json_text(v, "name");
+    unsigned kind;
 
-    for (size_t k = 0; k < SH_ARRAY_LEN(KINDS); k++) {
-        if (strcmp(name, KINDS[k].name) != 0)
-            continue;
-        if (had[k])
-            return sh_json_fail(err, PATH, "\"%s\" has \"%s\" twice", PATH, name);
-        had[k] = true;
-        return KINDS[k].read(v, a, err);
-    }
-    return sh_json_fail(err, PATH,
-                        "element %zu of \"%s\" must be an object whose \"name\" is one of: "
-                        "normalise, crop, flip, mixup, mask-tokens; it is \"%.40s\"",
-                        i, PATH, name);
+    if (sh_field_word(PATH, name, AUGMENT_KINDS(AUGMENT_WORD, ","), &kind, NULL))
+        return sh_json_fail(err, PATH,
+                            "element %zu of \"%s\" must be an object whose \"name\" is one of: "
+                            "%s; it is \"%.40s\"",
+                            i, PATH, AUGMENT_KINDS(AUGMENT_WORD, ", "), name);
+    if (had[kind])
+        return sh_json_fail(err, PATH, "\"%s\" has \"%s\" twice", PATH, name);
+    had[kind] = true;
+    return read_kind(v, kind, a, err);
 }
 
 int augment_read(const json_t *list, struct augment *out, struct sh_err *err)
 {
-    bool had[SH_ARRAY_LEN(KINDS)] = {false};
+    bool had[AUGMENT_N_KINDS] = {false};
     json_t *v;
     size_t i;
     int rc = SH_OK;

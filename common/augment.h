@@ -8,7 +8,7 @@
 #define SH_COMMON_AUGMENT_H
 
 #include "common/dtype.h"
-#include "common/json.h"
+#include "common/field.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -18,6 +18,19 @@
 
 #define AUGMENT_MAX_SPECIAL 16u
 #define AUGMENT_NAME 128u /* bytes of a tensor's name, with its end */
+
+/* X(end of the enum's name, word), with SEP between two of them. */
+#define AUGMENT_KINDS(X, SEP) \
+    X(NORMALISE, "normalise") \
+    SEP X(CROP, "crop") SEP X(FLIP, "flip") SEP X(MIXUP, "mixup") SEP X(TOKENS, "mask-tokens")
+#define AUGMENT_WORD(id, word) word
+enum augment_kind {
+#define X(id, word) AUGMENT_##id,
+    AUGMENT_KINDS(X, )
+#undef X
+        AUGMENT_N_KINDS
+};
+extern const struct sh_fields AUGMENT_FIELDS[AUGMENT_N_KINDS]; /* of each kind */
 
 struct augment { /* zeroed: nothing */
     bool normalises;

@@ -1,7 +1,7 @@
 /* job.c - see job.h. */
 #include "common/job.h"
 
-#include "common/mem.h"
+#include "common/train_option.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -15,13 +15,7 @@ const char *sh_job_field_name(const char *path)
 
 static bool is_in_optimizer(const char *name)
 {
-    static const char *const FIELDS[] = {"lr",    "momentum", "weight_decay", "beta1",
-                                         "beta2", "eps",      "nesterov"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(FIELDS); i++)
-        if (strcmp(name, FIELDS[i]) == 0)
-            return true;
-    return false;
+    return strcmp(name, "name") != 0 && train_field(TRAIN_OPTIMIZER, name);
 }
 
 /* Some fields are a name or an object with it: the object at `name`, made of the name if need be.

@@ -374,6 +374,14 @@ int sh_json_dump(const json_t *j, char **out, struct sh_err *err)
     return SH_OK;
 }
 
+json_t *sh_json_number(double v)
+{
+    if (v == 0x1p63) /* what is written for INT64_MAX */
+        return json_integer(INT64_MAX);
+    return v >= -0x1p53 && v <= 0x1p53 && v == (double)(int64_t)v ? json_integer((int64_t)v)
+                                                                  : json_real(v);
+}
+
 const char *sh_json_text(const json_t *obj, const char *name)
 {
     const char *s = json_string_value(json_object_get(obj, name));

@@ -62,6 +62,8 @@ int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, 
 size_t sh_json_first(const char *text, size_t len);
 /* Compact, sorted. *out: OWNED, free(). */
 int sh_json_dump(const json_t *j, char **out, struct sh_err *err);
+/* An integer where it is a whole number that both have. OWNED; NULL: no memory. */
+json_t *sh_json_number(double v);
 /* A member that is a text; "" if it is none. BORROWED. */
 const char *sh_json_text(const json_t *obj, const char *name);
 /* Why something was refused, {"code":"NOTFOUND","error":"..."}: the code, or `otherwise` where none

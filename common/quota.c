@@ -10,3 +10,4 @@ const struct sh_field SH_QUOTA_FIELDS[] = {
 #undef QUOTA
 };
 const size_t SH_N_QUOTA_FIELDS = SH_ARRAY_LEN(SH_QUOTA_FIELDS);
+const struct sh_fields SH_QUOTA = {SH_QUOTA_FIELDS, SH_ARRAY_LEN(SH_QUOTA_FIELDS), 0};

@@ -15,5 +15,6 @@ enum {
 
 extern const struct sh_field SH_QUOTA_FIELDS[];
 extern const size_t SH_N_QUOTA_FIELDS;
+extern const struct sh_fields SH_QUOTA; /* the same */
 
 #endif

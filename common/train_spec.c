@@ -1,58 +1,14 @@
 /* train_spec.c - see train_spec.h. */
 #include "common/train_spec.h"
 
-#include "common/job.h"
 #include "common/mem.h"
+#include "common/train_option.h"
 
 #include <fnmatch.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
-static const struct train_spec DEFAULTS = {
-    .heads = {{.loss = TRAIN_LOSS_XENT,
-               .ignore_index = TRAIN_IGNORE_INDEX,
-               .delta = 1,
-               .weight = 1,
-               .labels = "label"}},
-    .n_heads = 1,
-    .optimizer = TRAIN_SGD,
-    .lr = 1e-3,
-    .beta1 = 0.9,
-    .beta2 = 0.999,
-    .eps = 1e-8,
-    .schedule = {.gamma = 0.1, .peak_at = 0.3, .divide = 25, .end_divide = 1e4},
-    .accumulate = 1,
-    .batch = SH_JOB_BATCH,
-    .precision = DEV_FP32,
-    .shuffle = true,
-    .publish = true,
-};
-
-static const char *const LOSSES[] = {
-    [TRAIN_LOSS_XENT] = "cross-entropy",
-    [TRAIN_LOSS_BCE] = "binary-cross-entropy",
-    [TRAIN_LOSS_MSE] = "mse",
-    [TRAIN_LOSS_L1] = "l1",
-    [TRAIN_LOSS_HUBER] = "huber",
-};
-static const char *const OPTIMIZERS[] = {
-    [TRAIN_SGD] = "sgd", [TRAIN_ADAM] = "adam", [TRAIN_ADAMW] = "adamw"};
-
-static const char *const SCHEDULES[] = {
-    [TRAIN_CONSTANT] = "constant", [TRAIN_LINEAR] = "linear",       [TRAIN_COSINE] = "cosine",
-    [TRAIN_STEPWISE] = "step",     [TRAIN_ONE_CYCLE] = "one-cycle",
-};
-
-static const char *const METRICS[] = {
-    [TRAIN_NO_METRIC] = "",
-    [TRAIN_BY_LOSS] = "loss",
-    [TRAIN_BY_PERPLEXITY] = "perplexity",
-    [TRAIN_BY_ACCURACY] = "accuracy",
-    [TRAIN_BY_TOP5] = "top5",
-    [TRAIN_BY_F1] = "f1",
-};
 
 /* The first failure counts; what comes behind it is looked at all the same, for err->faults. */
 static int also(int first, int next)
@@ -65,44 +21,6 @@ static bool is_given(const json_t *j, const char *name)
     const json_t *v = json_object_get(j, name);
 
     return v && !json_is_null(v);
-}
-
-static int choose(const char *field, const char *name, const char *const *list, size_t n, int *out,
-                  struct sh_err *err)
-{
-    char known[160] = "";
-    size_t len = 0;
-
-    for (size_t i = 0; i < n; i++) {
-        if (strcmp(list[i], name) == 0) {
-            *out = (int)i;
-            return SH_OK;
-        }
-        if (len < sizeof(known))
-            len +=
-                (size_t)snprintf(known + len, sizeof(known) - len, "%s%s", i ? ", " : "", list[i]);
-    }
-    return sh_json_fail(err, field, "\"%s\" must be one of: %s; it is \"%.40s\"", field, known,
-                        name);
-}
-
-/* A field of an object that is there for some of its names only. */
-struct owned {
-    const char *field;
-    unsigned owners; /* bit set by number of the name */
-};
-
-/* A field that the chosen one has no use for is a mistake worth an answer. */
-static int refuse_foreign(const json_t *obj, const char *path, const char *name, int chosen,
-                          const struct owned *o, size_t n, struct sh_err *err)
-{
-    int rc = SH_OK;
-
-    for (size_t i = 0; i < n; i++)
-        if (!(o[i].owners >> chosen & 1) && json_object_get(obj, o[i].field))
-            rc = also(rc, sh_json_fail(err, path, "\"%s.%s\" does not belong to \"%s\"", path,
-                                       o[i].field, name));
-    return rc;
 }
 
 /* ------------------------------------------------------------------ the loss */
@@ -139,68 +57,46 @@ static int check_pos_weight(const char *path, const json_t *v, struct sh_err *er
 
 #define PATH_BYTES 64 /* "spec.loss[7].label_smoothing" */
 
-/* What cannot be said by ranges of fields. path: "spec.loss", or "spec.loss[1]". */
-static int check_head(const char *path, const struct train_head *h, const json_t *class_weights,
-                      const json_t *pos_weight, struct sh_err *err)
+static int check_lists(const char *path, const struct train_reading *r, struct sh_err *err)
 {
     char field[PATH_BYTES];
     int rc = SH_OK;
 
-    if (class_weights) {
+    if (r->class_weights) {
         snprintf(field, sizeof(field), "%s.class_weights", path);
-        rc = check_weights(field, class_weights, err);
+        rc = check_weights(field, r->class_weights, err);
     }
-    if (pos_weight) {
+    if (r->pos_weight) {
         snprintf(field, sizeof(field), "%s.pos_weight", path);
-        rc = also(rc, check_pos_weight(field, pos_weight, err));
+        rc = also(rc, check_pos_weight(field, r->pos_weight, err));
     }
-    snprintf(field, sizeof(field), "%s.delta", path);
-    if (!(h->delta > 0))
-        rc = also(rc, sh_json_fail(err, field, "\"%s\" must be above 0", field));
-    snprintf(field, sizeof(field), "%s.weight", path);
-    if (!(h->weight > 0))
-        rc = also(rc, sh_json_fail(err, field, "\"%s\" must be above 0", field));
     return rc;
 }
 
+/* path: "spec.loss", or "spec.loss[1]". */
 static int read_head(const json_t *obj, const char *path, struct train_head *h, struct sh_err *err)
 {
-    static const struct owned OWNED[] = {
-        {"ignore_index", 1u << TRAIN_LOSS_XENT},    {"class_weights", 1u << TRAIN_LOSS_XENT},
-        {"label_smoothing", 1u << TRAIN_LOSS_XENT}, {"class_axis", 1u << TRAIN_LOSS_XENT},
-        {"pos_weight", 1u << TRAIN_LOSS_BCE},       {"delta", 1u << TRAIN_LOSS_HUBER}};
-    const char *name = NULL, *output = h->output, *labels = h->labels;
-    json_t *class_weights = NULL, *pos_weight = NULL;
+    const struct sh_fields *f = &TRAIN_PART_FIELDS[TRAIN_LOSS];
+    struct train_reading r = {.head = *h};
     char field[PATH_BYTES];
-    int chosen = 0;
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true, .max = 32},
-        {"output", SH_JSON_STR, &output, .min = 1, .max = TRAIN_MAX_TENSOR - 1, .in_bytes = true},
-        {"labels", SH_JSON_STR, &labels, .min = 1, .max = TRAIN_MAX_TENSOR - 1, .in_bytes = true},
-        {"weight", SH_JSON_F64, &h->weight, .min = 0, .max = 1e9},
-        {"ignore_index", SH_JSON_INT, &h->ignore_index, .min = -1e9, .max = 1e9},
-        {"class_weights", SH_JSON_ARR, &class_weights, .min = 1, .max = TRAIN_MAX_CLASSES},
-        {"label_smoothing", SH_JSON_F64, &h->label_smoothing, .min = 0, .max = 1},
-        {"class_axis", SH_JSON_INT, &h->class_axis, .min = -1, .max = SH_MAX_RANK - 1},
-        {"pos_weight", SH_JSON_ANY, &pos_weight, .required = false},
-        {"delta", SH_JSON_F64, &h->delta, .min = 0, .max = 1e9},
-    };
-    int rc = sh_json_read(obj, path, f, SH_ARRAY_LEN(f), err);
+    unsigned chosen = 0;
+    int rc = sh_fields_take(obj, path, f, &r, err);
 
-    if (!name)
+    if (!r.name)
         return rc;
     snprintf(field, sizeof(field), "%s.name", path);
-    rc = also(rc, choose(field, name, LOSSES, SH_ARRAY_LEN(LOSSES), &chosen, err));
+    rc = also(rc, sh_field_word(field, r.name, train_part_names(TRAIN_LOSS), &chosen, err));
     if (rc)
         return rc;
+    *h = r.head;
     h->loss = (enum train_loss)chosen;
-    rc = refuse_foreign(obj, path, name, chosen, OWNED, SH_ARRAY_LEN(OWNED), err);
-    rc = also(rc, check_head(path, h, class_weights, pos_weight, err));
-    h->weights = class_weights ? class_weights : pos_weight;
-    if (output != h->output)
-        sh_strlcpy(h->output, output, sizeof(h->output));
-    if (labels != h->labels)
-        sh_strlcpy(h->labels, labels, sizeof(h->labels));
+    rc = sh_fields_refuse(obj, path, f, r.name, chosen, err);
+    rc = also(rc, check_lists(path, &r, err));
+    h->weights = r.class_weights ? r.class_weights : r.pos_weight;
+    if (r.output)
+        sh_strlcpy(h->output, r.output, sizeof(h->output));
+    if (r.head_labels)
+        sh_strlcpy(h->labels, r.head_labels, sizeof(h->labels));
     return rc;
 }
 
@@ -238,7 +134,8 @@ static int read_heads(const json_t *list, struct train_spec *t, struct sh_err *e
 /* A name, an object with it, or a list of those. */
 static int read_loss(const json_t *loss, struct train_spec *t, struct sh_err *err)
 {
-    int chosen = 0, rc;
+    unsigned chosen = 0;
+    int rc;
 
     if (json_is_array(loss))
         return read_heads(loss, t, err);
@@ -248,7 +145,8 @@ static int read_loss(const json_t *loss, struct train_spec *t, struct sh_err *er
         return sh_json_fail(err, "spec.loss",
                             "\"spec.loss\" must be a name or an object with a \"name\", or an "
                             "array of such objects");
-    rc = choose("spec.loss", json_string_value(loss), LOSSES, SH_ARRAY_LEN(LOSSES), &chosen, err);
+    rc = sh_field_word("spec.loss", json_string_value(loss), train_part_names(TRAIN_LOSS), &chosen,
+                       err);
     t->heads[0].loss = (enum train_loss)chosen;
     return rc;
 }
@@ -306,72 +204,48 @@ int train_check_weights(const struct train_head *t, int64_t n, struct sh_err *er
 
 /* ------------------------------------------------------------------ the optimizer */
 
-static int read_optimizer(const json_t *obj, struct train_spec *t, struct sh_err *err)
+static int read_optimizer(const json_t *obj, struct train_reading *r, struct sh_err *err)
 {
-    static const unsigned SGD = 1u << TRAIN_SGD, ADAM = 1u << TRAIN_ADAM | 1u << TRAIN_ADAMW;
-    const struct owned OWNED[] = {
-        {"momentum", SGD}, {"nesterov", SGD}, {"beta1", ADAM}, {"beta2", ADAM}, {"eps", ADAM}};
-    const char *name = json_string_value(json_object_get(obj, "name"));
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true, .max = 16},
-        {"lr", SH_JSON_F64, &t->lr, .min = 0, .max = 1e6},
-        {"momentum", SH_JSON_F64, &t->momentum, .min = 0, .max = 1},
-        {"weight_decay", SH_JSON_F64, &t->weight_decay, .min = 0, .max = 1e6},
-        {"beta1", SH_JSON_F64, &t->beta1, .min = 0, .max = 0.9999999},
-        {"beta2", SH_JSON_F64, &t->beta2, .min = 0, .max = 0.9999999},
-        {"eps", SH_JSON_F64, &t->eps, .min = 0, .max = 1},
-        {"nesterov", SH_JSON_BOOL, &t->nesterov, .required = false},
-    };
-    int rc, chosen = 0;
+    const struct sh_fields *f = &TRAIN_PART_FIELDS[TRAIN_OPTIMIZER];
+    struct train_spec *t = &r->t;
+    unsigned chosen = 0;
+    int rc;
 
-    if (name && strcmp(name, OPTIMIZERS[TRAIN_ADAMW]) == 0)
+    if (strcmp(sh_json_text(obj, "name"), "adamw") == 0)
         t->weight_decay = 1e-2;
-    rc = sh_json_read(obj, "spec.optimizer", f, SH_ARRAY_LEN(f), err);
-    if (name)
-        rc = also(rc, choose("spec.optimizer.name", name, OPTIMIZERS, SH_ARRAY_LEN(OPTIMIZERS),
-                             &chosen, err));
+    r->name = NULL;
+    rc = sh_fields_take(obj, "spec.optimizer", f, r, err);
+    if (r->name)
+        rc = also(rc, sh_field_word("spec.optimizer.name", r->name,
+                                    train_part_names(TRAIN_OPTIMIZER), &chosen, err));
     if (rc)
         return rc;
     t->optimizer = (enum train_optim)chosen;
-    rc = refuse_foreign(obj, "spec.optimizer", name, chosen, OWNED, SH_ARRAY_LEN(OWNED), err);
+    rc = sh_fields_refuse(obj, "spec.optimizer", f, r->name, chosen, err);
     if (t->nesterov && t->momentum == 0.0)
         rc = also(rc, sh_json_fail(err, "spec.optimizer.nesterov",
                                    "\"spec.optimizer.nesterov\" needs a momentum above 0"));
     return rc;
 }
 
-/* ------------------------------------------------------------------ the schedule */
+/* ------------------------------------------------------------------ the learning rate */
 
-static int read_schedule_object(const json_t *obj, struct train_spec *t, struct sh_err *err)
+static int read_schedule_object(const json_t *obj, struct train_reading *r, struct sh_err *err)
 {
-    static const unsigned CYCLE = 1u << TRAIN_ONE_CYCLE, STEP = 1u << TRAIN_STEPWISE,
-                          FALL = 1u << TRAIN_LINEAR | 1u << TRAIN_COSINE;
-    const struct owned OWNED[] = {
-        {"warmup_steps", ~CYCLE}, {"warmup_start", ~CYCLE}, {"end", FALL},
-        {"every", STEP},          {"gamma", STEP},          {"peak_at", CYCLE},
-        {"divide", CYCLE},        {"end_divide", CYCLE}};
-    const char *name = NULL;
-    int chosen = 0, rc;
-    struct sh_json_field f[] = {
-        {"name", SH_JSON_STR, &name, .required = true, .max = 16},
-        {"warmup_steps", SH_JSON_INT, &t->schedule.warmup_steps, .min = 0, .max = 1e12},
-        {"warmup_start", SH_JSON_F64, &t->schedule.warmup_start, .min = 0, .max = 1},
-        {"end", SH_JSON_F64, &t->schedule.end, .min = 0, .max = 1},
-        {"every", SH_JSON_INT, &t->schedule.every, .min = 1, .max = 1e12},
-        {"gamma", SH_JSON_F64, &t->schedule.gamma, .min = 0, .max = 1},
-        {"peak_at", SH_JSON_F64, &t->schedule.peak_at, .min = 0, .max = 1},
-        {"divide", SH_JSON_F64, &t->schedule.divide, .min = 1, .max = 1e9},
-        {"end_divide", SH_JSON_F64, &t->schedule.end_divide, .min = 1, .max = 1e9},
-    };
+    const struct sh_fields *f = &TRAIN_PART_FIELDS[TRAIN_SCHEDULE];
+    struct train_spec *t = &r->t;
+    unsigned chosen = 0;
+    int rc;
 
-    rc = sh_json_read(obj, "spec.schedule", f, SH_ARRAY_LEN(f), err);
-    if (name)
-        rc = also(rc, choose("spec.schedule.name", name, SCHEDULES, SH_ARRAY_LEN(SCHEDULES),
-                             &chosen, err));
+    r->name = NULL;
+    rc = sh_fields_take(obj, "spec.schedule", f, r, err);
+    if (r->name)
+        rc = also(rc, sh_field_word("spec.schedule.name", r->name, train_part_names(TRAIN_SCHEDULE),
+                                    &chosen, err));
     if (rc)
         return rc;
     t->schedule.kind = (enum train_schedule)chosen;
-    rc = refuse_foreign(obj, "spec.schedule", name, chosen, OWNED, SH_ARRAY_LEN(OWNED), err);
+    rc = sh_fields_refuse(obj, "spec.schedule", f, r->name, chosen, err);
     if (t->schedule.kind == TRAIN_STEPWISE && t->schedule.every == 0)
         rc = also(rc, sh_json_fail(err, "spec.schedule",
                                    "\"spec.schedule.every\" is missing: after how many steps the "
@@ -379,17 +253,19 @@ static int read_schedule_object(const json_t *obj, struct train_spec *t, struct 
     return rc;
 }
 
-static int read_schedule(const json_t *schedule, struct train_spec *t, struct sh_err *err)
+static int read_schedule(const json_t *schedule, struct train_reading *r, struct sh_err *err)
 {
-    int chosen = 0, rc;
+    struct train_spec *t = &r->t;
+    unsigned chosen = 0;
+    int rc;
 
     if (json_is_object(schedule))
-        return read_schedule_object(schedule, t, err);
+        return read_schedule_object(schedule, r, err);
     if (!json_is_string(schedule))
         return sh_json_fail(err, "spec.schedule",
                             "\"spec.schedule\" must be a name or an object with a \"name\"");
-    rc = choose("spec.schedule", json_string_value(schedule), SCHEDULES, SH_ARRAY_LEN(SCHEDULES),
-                &chosen, err);
+    rc = sh_field_word("spec.schedule", json_string_value(schedule),
+                       train_part_names(TRAIN_SCHEDULE), &chosen, err);
     t->schedule.kind = (enum train_schedule)chosen;
     if (!rc && t->schedule.kind == TRAIN_STEPWISE)
         rc = sh_json_fail(err, "spec.schedule",
@@ -448,25 +324,17 @@ void train_group(const struct train_spec *t, int64_t step, int64_t steps, int64_
 
 /* A number that stays, or an object, of which all may be left out. Without either FP16 alone has
  * one, as torch.amp.GradScaler is by default. */
-static int read_scale(const json_t *scale, struct train_spec *t, struct sh_err *err)
+static int read_scale(const json_t *scale, struct train_reading *r, struct sh_err *err)
 {
     static const char PATH[] = "spec.loss_scale";
-    struct sh_json_field f[] = {
-        {"init", SH_JSON_F64, &t->scale.init, .min = TRAIN_MIN_SCALE, .max = TRAIN_MAX_SCALE},
-        {"growth", SH_JSON_F64, &t->scale.growth, .min = 1, .max = 1024},
-        {"backoff", SH_JSON_F64, &t->scale.backoff, .min = 1.0 / 1024, .max = 1},
-        {"interval", SH_JSON_INT, &t->scale.interval, .min = 1, .max = 1e6},
-    };
+    const struct sh_fields *f = &TRAIN_PART_FIELDS[TRAIN_SCALE];
     const double fixed = json_number_value(scale);
+    struct train_spec *t = &r->t;
 
-    if (json_is_object(scale) || (!scale && t->precision == DEV_FP16)) {
-        t->scale.init = 65536;
-        t->scale.growth = 2;
-        t->scale.backoff = 0.5;
-        t->scale.interval = 2000;
-    }
+    if (json_is_object(scale) || (!scale && t->precision == DEV_FP16))
+        sh_fields_preset(f, r);
     if (json_is_object(scale))
-        return sh_json_read(scale, PATH, f, SH_ARRAY_LEN(f), err);
+        return sh_fields_take(scale, PATH, f, r, err);
     if (!scale)
         return SH_OK;
     t->scale.init = fixed;
@@ -485,7 +353,13 @@ static int read_scale(const json_t *scale, struct train_spec *t, struct sh_err *
 
 const char *train_metric_name(enum train_metric m)
 {
-    return METRICS[m];
+    static const char *const NAMES[] = {"",
+#define X(id, word) word,
+                                        TRAIN_METRICS(X, )
+#undef X
+    };
+
+    return NAMES[m];
 }
 
 static int choose_head(const char *output, struct train_spec *t, struct sh_err *err)
@@ -501,35 +375,31 @@ static int choose_head(const char *output, struct train_spec *t, struct sh_err *
 }
 
 /* Behind the loss, as most metrics are of classes. */
-static int read_evaluation(const json_t *obj, struct train_spec *t, struct sh_err *err)
+static int read_evaluation(const json_t *obj, struct train_reading *r, struct sh_err *err)
 {
     static const char PATH[] = "spec.evaluation";
-    const char *best = NULL, *output = NULL;
-    int chosen = 0, rc;
-    struct sh_json_field f[] = {
-        {"output", SH_JSON_STR, &output, .min = 1, .max = TRAIN_MAX_TENSOR - 1, .in_bytes = true},
-        {"every", SH_JSON_INT, &t->evaluation.every, .required = true, .min = 1, .max = 1e12},
-        {"best", SH_JSON_STR, &best, .min = 1, .max = 16},
-        {"patience", SH_JSON_INT, &t->evaluation.patience, .min = 0, .max = 1e9},
-        {"min_delta", SH_JSON_F64, &t->evaluation.min_delta, .min = 0, .max = 1e30},
-    };
+    const struct sh_fields *f = &TRAIN_PART_FIELDS[TRAIN_EVALUATION];
+    struct train_spec *t = &r->t;
+    unsigned chosen = 0;
+    int rc;
 
-    rc = sh_json_read(obj, PATH, f, SH_ARRAY_LEN(f), err);
-    if (best)
-        rc = also(rc, choose("spec.evaluation.best", best, METRICS + 1, SH_ARRAY_LEN(METRICS) - 1,
-                             &chosen, err));
-    if (!rc && output)
-        rc = choose_head(output, t, err);
+    sh_fields_preset(f, r);
+    rc = sh_fields_take(obj, PATH, f, r, err);
+    if (r->best)
+        rc = also(rc, sh_field_word("spec.evaluation.best", r->best, TRAIN_METRICS(TRAIN_WORD, ","),
+                                    &chosen, err));
+    if (!rc && r->of_output)
+        rc = choose_head(r->of_output, t, err);
     if (rc)
         return rc;
-    if (best)
+    if (r->best)
         t->evaluation.best = (enum train_metric)(chosen + 1);
     if (t->evaluation.best > TRAIN_BY_LOSS && t->heads[t->evaluation.head].loss != TRAIN_LOSS_XENT)
         rc = sh_json_fail(err, "spec.evaluation.best",
                           "\"spec.evaluation.best\" can be \"%s\" with the loss "
                           "\"cross-entropy\" alone; \"loss\" goes with all",
-                          best);
-    if (!best && (t->evaluation.patience || t->evaluation.min_delta > 0))
+                          r->best);
+    if (!r->best && (t->evaluation.patience || t->evaluation.min_delta > 0))
         rc = also(rc, sh_json_fail(err, PATH,
                                    "\"patience\" and \"min_delta\" of \"%s\" need \"best\", the "
                                    "metric that they go by",
@@ -610,63 +480,57 @@ static int read_update(const json_t *spec, struct train_spec *t, struct sh_err *
 
 /* ------------------------------------------------------------------ the whole */
 
-int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err)
+/* Objects and lists of the spec, each by its part of the table. */
+static int read_parts(const json_t *spec, struct train_reading *r, struct sh_err *err)
 {
-    struct train_spec t = DEFAULTS;
-    const char *labels = NULL, *precision = "fp32";
-    json_t *optimizer = NULL, *loss = NULL, *schedule = NULL, *names = NULL, *augment = NULL,
-           *evaluation = NULL, *scale = NULL;
-    int64_t seed = 0;
-    struct sh_json_field f[] = {
-        {"loss", SH_JSON_ANY, &loss, .required = false},
-        {"optimizer", SH_JSON_OBJ, &optimizer, .required = true},
-        {"schedule", SH_JSON_ANY, &schedule, .required = false},
-        {"batch", SH_JSON_INT, &t.batch, .min = 1, .max = 65536},
-        {"steps", SH_JSON_INT, &t.steps, .min = 1, .max = 1e12},
-        {"epochs", SH_JSON_INT, &t.epochs, .min = 1, .max = 1e9},
-        {"seed", SH_JSON_INT, &seed, .min = 0, .max = 9e15},
-        {"labels", SH_JSON_STR, &labels, .min = 1, .max = TRAIN_MAX_TENSOR - 1, .in_bytes = true},
-        {"precision", SH_JSON_STR, &precision, .max = 8},
-        {"clip_norm", SH_JSON_F64, &t.clip_norm, .min = 0, .max = 1e30},
-        {"clip_value", SH_JSON_F64, &t.clip_value, .min = 0, .max = 1e30},
-        {"no_decay", SH_JSON_ANY, &names, .required = false},
-        {"frozen", SH_JSON_ANY, &names, .required = false},
-        {"init", SH_JSON_ANY, &names, .required = false},
-        {"accumulate", SH_JSON_INT, &t.accumulate, .min = 1, .max = 65536},
-        {"ema", SH_JSON_F64, &t.ema, .min = 0, .max = 0.9999999},
-        {"loss_scale", SH_JSON_ANY, &scale, .required = false},
-        {"evaluation", SH_JSON_OBJ, &evaluation, .required = false},
-        {"shuffle", SH_JSON_BOOL, &t.shuffle, .required = false},
-        {"shuffle_window", SH_JSON_INT, &t.shuffle_window, .min = 0, .max = UINT32_MAX},
-        {"publish", SH_JSON_BOOL, &t.publish, .required = false},
-        {"checkpoint_interval_ms", SH_JSON_INT, &t.checkpoint_interval_ms, .min = 0, .max = 864e5},
-        {"augment", SH_JSON_ARR, &augment, .min = 0, .max = 16},
-    };
-    int rc = sh_json_read(spec, "spec", f, SH_ARRAY_LEN(f), err);
+    struct train_spec *t = &r->t;
     struct sh_err why = {0};
+    int rc = SH_OK;
 
-    if (labels) /* of every head that has none of its own */
-        sh_strlcpy(t.heads[0].labels, labels, sizeof(t.heads[0].labels));
-    if (loss)
-        rc = also(rc, read_loss(loss, &t, err));
-    if (dev_precision_parse(precision, &t.precision, &why))
+    if (r->loss)
+        rc = read_loss(r->loss, t, err);
+    if (dev_precision_parse(r->precision, &t->precision, &why))
         rc = also(rc, sh_json_fail(err, "spec.precision", "\"spec.precision\": %s", why.msg));
-    rc = also(rc, read_scale(scale, &t, err));
-    if (optimizer)
-        rc = also(rc, read_optimizer(optimizer, &t, err));
-    if (schedule)
-        rc = also(rc, read_schedule(schedule, &t, err));
-    if (augment)
-        rc = also(rc, augment_read(augment, &t.augment, err));
-    if (evaluation)
-        rc = also(rc, read_evaluation(evaluation, &t, err));
+    rc = also(rc, read_scale(r->scale, r, err));
+    if (r->optimizer)
+        rc = also(rc, read_optimizer(r->optimizer, r, err));
+    if (r->schedule)
+        rc = also(rc, read_schedule(r->schedule, r, err));
+    if (r->augment)
+        rc = also(rc, augment_read(r->augment, &t->augment, err));
+    if (r->evaluation)
+        rc = also(rc, read_evaluation(r->evaluation, r, err));
     if (is_given(spec, "steps") == is_given(spec, "epochs"))
         rc = also(rc, sh_json_fail(err, "spec",
                                    "give either \"spec.steps\" or \"spec.epochs\", one of them"));
-    rc = also(rc, read_update(spec, &t, err));
+    return also(rc, read_update(spec, t, err));
+}
+
+/* What holds where a spec says nothing. */
+static void preset(struct train_reading *r)
+{
+    static const enum train_part PARTS[] = {TRAIN_SPEC, TRAIN_LOSS, TRAIN_OPTIMIZER,
+                                            TRAIN_SCHEDULE};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(PARTS); i++)
+        sh_fields_preset(&TRAIN_PART_FIELDS[PARTS[i]], r);
+}
+
+int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *err)
+{
+    const struct sh_fields *f = &TRAIN_PART_FIELDS[TRAIN_SPEC];
+    struct train_reading r = {0};
+    int rc;
+
+    preset(&r);
+    rc = sh_fields_take(spec, "spec", f, &r, err);
+    r.t.n_heads = 1;
+    r.t.heads[0] = r.head;
+    sh_strlcpy(r.t.heads[0].labels, r.labels, sizeof(r.t.heads[0].labels));
+    rc = also(rc, read_parts(spec, &r, err));
     if (rc)
         return rc;
-    t.seed = (uint64_t)seed;
-    *out = t;
+    r.t.seed = (uint64_t)r.seed;
+    *out = r.t;
     return SH_OK;
 }

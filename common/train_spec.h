@@ -12,25 +12,33 @@
 #include "common/json.h"
 #include "common/precision.h"
 
-enum train_loss {
-    TRAIN_LOSS_XENT,
-    TRAIN_LOSS_BCE, /* with logits */
-    TRAIN_LOSS_MSE,
-    TRAIN_LOSS_L1,
-    TRAIN_LOSS_HUBER
-};
-enum train_schedule { TRAIN_CONSTANT, TRAIN_LINEAR, TRAIN_COSINE, TRAIN_STEPWISE, TRAIN_ONE_CYCLE };
-enum train_optim { TRAIN_SGD, TRAIN_ADAM, TRAIN_ADAMW };
-enum train_metric {
-    TRAIN_NO_METRIC,
-    TRAIN_BY_LOSS, /* less is better, of this and of perplexity */
-    TRAIN_BY_PERPLEXITY,
-    TRAIN_BY_ACCURACY,
-    TRAIN_BY_TOP5,
-    TRAIN_BY_F1
-};
+/* Words of a spec: X(end of the enum's name, word), with SEP between two of them. */
+#define TRAIN_LOSSES(X, SEP)                                  \
+    X(LOSS_XENT, "cross-entropy")                             \
+    SEP X(LOSS_BCE, "binary-cross-entropy") /* with logits */ \
+        SEP                                                   \
+        X(LOSS_MSE, "mse") SEP                                \
+        X(LOSS_L1, "l1") SEP                                  \
+        X(LOSS_HUBER, "huber")
+#define TRAIN_SCHEDULES(X, SEP)                                                              \
+    X(CONSTANT, "constant")                                                                  \
+    SEP X(LINEAR, "linear") SEP X(COSINE, "cosine") SEP X(STEPWISE, "step") SEP X(ONE_CYCLE, \
+                                                                                  "one-cycle")
+#define TRAIN_OPTIMIZERS(X, SEP) X(SGD, "sgd") SEP X(ADAM, "adam") SEP X(ADAMW, "adamw")
+/* Less is better of the first two. */
+#define TRAIN_METRICS(X, SEP)                                                                    \
+    X(BY_LOSS, "loss")                                                                           \
+    SEP X(BY_PERPLEXITY, "perplexity") SEP X(BY_ACCURACY, "accuracy") SEP X(BY_TOP5, "top5") SEP \
+    X(BY_F1, "f1")
+#define TRAIN_WORD(id, word) word
+#define TRAIN_ID(id, word) TRAIN_##id,
 
-#define TRAIN_IGNORE_INDEX (-100) /* the label that PyTorch leaves out */
+enum train_loss { TRAIN_LOSSES(TRAIN_ID, ) TRAIN_N_LOSSES };
+enum train_schedule { TRAIN_SCHEDULES(TRAIN_ID, ) TRAIN_N_SCHEDULES };
+enum train_optim { TRAIN_OPTIMIZERS(TRAIN_ID, ) TRAIN_N_OPTIMIZERS };
+enum train_metric { TRAIN_NO_METRIC, TRAIN_METRICS(TRAIN_ID, ) TRAIN_N_METRICS };
+
+#define TRAIN_IGNORE_INDEX -100 /* the label that PyTorch leaves out */
 #define TRAIN_MAX_CLASSES 100000u
 #define TRAIN_TOP 5 /* of TRAIN_BY_TOP5 */
 #define TRAIN_MAX_HEADS 8u

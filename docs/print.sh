@@ -45,8 +45,19 @@ TEXT
     done
 }
 
+# Its tables are between lines <!-- fields PART --> and <!-- end -->; the rest is written by hand.
+training() {
+    awk 'NR == FNR && $1 == "fields" { part = $2; next }
+        NR == FNR { table[part] = table[part] $0 "\n"; next }
+        /^<!-- end -->$/ { skip = 0 }
+        !skip { print }
+        /^<!-- fields [A-Z]+ -->$/ { printf "%s", table[$3]; skip = 1 }
+    ' <("$bin/shunt-api" --print-training) "$root/docs/training.md"
+}
+
 "$bin/shunt-api" --print-docs | page api.md
 "$bin/shunt" --docs | page cli.md
 metrics | page metrics.md
+training | page training.md
 config | page config.md
 "$bin/shunt-run" operators | page operators.md

@@ -4,9 +4,11 @@
 #include "api/cache/rate.h"
 #include "api/store/store.h"
 #include "common/clock.h"
+#include "common/field.h"
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/sample.h"
+#include "common/states.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -180,7 +182,7 @@ void cat_version_finish(struct cat_version *v)
         v->batched &= v->outputs[i].rank > 0 && v->outputs[i].dims[0] == -1;
     v->fixed_batch = fixed_batch(v);
     v->ready = strcmp(v->state, "READY") == 0;
-    v->is_coming = strcmp(v->state, "REGISTERED") == 0 || strcmp(v->state, "LOADING") == 0;
+    v->is_coming = sh_words_have(SH_VERSION_COMING(SH_STATE_TEXT, ","), v->state);
 }
 
 /* s: of the inputs, which are read first; of outputs too. */

@@ -41,7 +41,6 @@ static int not_made(struct api_req *q, struct sh_err *err)
 
 int keys_create(struct api_req *q, struct sh_err *err)
 {
-    static const char *const ROLES[] = {"tenant-admin", "submit", "infer", "read", NULL};
     struct auth_new_key made;
     struct store_key k = {.tenant = q->params[0], .id = made.id, .hash_hex = made.hash_hex};
     char location[160];
@@ -56,7 +55,7 @@ int keys_create(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc)
-        rc = noun_check_choice("role", k.role, ROLES, err);
+        rc = noun_check_choice("role", k.role, SH_KEY_ROLES, err);
     if (!rc && k.expires_at)
         rc = noun_check_future("expires_at", k.expires_at, err);
     if (!rc)

@@ -12,6 +12,8 @@
 #include "api/infer/link.h"
 #include "api/infer/serving.h"
 #include "api/request/noun.h"
+#include "common/field.h"
+#include "common/states.h"
 
 #include <string.h>
 
@@ -27,8 +29,7 @@ static bool is_done(enum store_wish wish, const json_t *version)
 {
     const char *state = json_string_value(json_object_get(version, "state"));
     bool pinned = json_is_true(json_object_get(version, "pinned"));
-    bool wanted = strcmp(state, "REGISTERED") == 0 || strcmp(state, "LOADING") == 0 ||
-                  strcmp(state, "READY") == 0;
+    bool wanted = sh_words_have(SH_VERSION_WANTED(SH_STATE_TEXT, ","), state);
 
     switch (wish) {
     case STORE_LOAD:

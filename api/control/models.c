@@ -11,8 +11,6 @@
 
 #include <stdio.h>
 
-static const char *const VISIBILITY[] = {"private", "shared", NULL};
-
 int models_list(struct api_req *q, struct sh_err *err)
 {
     struct req_page page;
@@ -38,7 +36,7 @@ int models_create(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_check_name("name", name, err);
     if (!rc)
-        rc = noun_check_choice("visibility", visibility, VISIBILITY, err);
+        rc = noun_check_choice("visibility", visibility, SH_VISIBILITIES, err);
     if (!rc)
         rc = store_has_place(q, STORE_MODELS, err);
     if (rc)
@@ -116,7 +114,7 @@ int models_patch(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc)
-        rc = noun_check_choice("visibility", visibility, VISIBILITY, err);
+        rc = noun_check_choice("visibility", visibility, SH_VISIBILITIES, err);
     if (!rc)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)

@@ -62,9 +62,9 @@ static int own_queue(struct api_req *q, struct store_queue *out, struct sh_err *
 
 static int check_state(const struct store_queue *x, struct sh_err *err)
 {
-    static const char *const STATES[] = {"OPEN", "HELD", "DRAINING", NULL};
 
-    return x->state ? noun_check_choice("state", x->state, STATES, err) : SH_OK;
+    return x->state ? noun_check_choice("state", x->state, SH_QUEUE_STATES(SH_STATE_TEXT, ","), err)
+                    : SH_OK;
 }
 
 int queues_create(struct api_req *q, struct sh_err *err)

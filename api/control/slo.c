@@ -61,17 +61,14 @@ static int add_figures(json_t *j, struct sh_err *err)
 
 int slo_attainment(struct api_req *q, struct sh_err *err)
 {
-    static const char *const WINDOWS[] = {"5m", "1h", "1d", NULL};
     static const int64_t MINUTES[] = {5, 60, 24 * 60};
     const char *window = uri_query(&q->uri, "window");
     json_t *j = NULL;
-    size_t w = 0;
+    unsigned w = 0;
     int rc;
 
     window = window ? window : "1h";
-    rc = noun_check_choice("window", window, WINDOWS, err);
-    while (!rc && strcmp(WINDOWS[w], window) != 0)
-        w++;
+    rc = sh_field_word("window", window, SH_SLO_WINDOWS, &w, err);
     if (!rc)
         rc = slo_counts_flush(q->api->slo, q->db, sh_clock_wall_ms(), err); /* what we know best */
     if (!rc && noun_is_name(q->params[0]))
@@ -91,7 +88,6 @@ int slo_attainment(struct api_req *q, struct sh_err *err)
 
 int slo_put(struct api_req *q, struct sh_err *err)
 {
-    static const char *const ON_MISS[] = {"reject", "delay", "best-effort", NULL};
     struct store_slo s = {.percentile = 99, .on_miss = "best-effort"};
     const char *match;
     char buf[24];
@@ -107,7 +103,7 @@ int slo_put(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc)
-        rc = noun_check_choice("on_miss", s.on_miss, ON_MISS, err);
+        rc = noun_check_choice("on_miss", s.on_miss, SH_ON_MISS, err);
     if (!rc)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)

@@ -57,7 +57,6 @@ int tenants_get(struct api_req *q, struct sh_err *err)
 
 int tenants_patch(struct api_req *q, struct sh_err *err)
 {
-    static const char *const STATES[] = {"ACTIVE", "SUSPENDED", NULL};
     const char *state = NULL, *match;
     char buf[24];
     struct sh_json_field f[] = {{"state", SH_JSON_STR, &state, .required = true}};
@@ -67,7 +66,7 @@ int tenants_patch(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc)
-        rc = noun_check_choice("state", state, STATES, err);
+        rc = noun_check_choice("state", state, SH_TENANT_SET(SH_STATE_TEXT, ","), err);
     if (!rc)
         rc = req_if_match(q, buf, &match, err);
     if (!rc)

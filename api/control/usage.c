@@ -11,31 +11,26 @@
 #define DAY_MS INT64_C(86400000)
 
 /* The longest range of each: what a statement can add up within its time limit. */
-static const struct {
-    const char *name;
-    int64_t max_days;
-} BY[USAGE_N_BY] = {
-    [USAGE_BY_CLASS] = {"class", 400}, [USAGE_BY_MODEL] = {"model", 400},
-    [USAGE_BY_MINUTE] = {"minute", 7}, [USAGE_BY_HOUR] = {"hour", 100},
-    [USAGE_BY_DAY] = {"day", 400},
-};
+static const int64_t MAX_DAYS[USAGE_N_BY] = {[USAGE_BY_CLASS] = 400,
+                                             [USAGE_BY_MODEL] = 400,
+                                             [USAGE_BY_MINUTE] = 7,
+                                             [USAGE_BY_HOUR] = 100,
+                                             [USAGE_BY_DAY] = 400};
 
 static int read_by(const struct api_req *q, enum usage_by *out, struct sh_err *err)
 {
-    const char *names[USAGE_N_BY + 1] = {0}, *by = uri_query(&q->uri, "by");
+    const char *by = uri_query(&q->uri, "by");
+    unsigned i = USAGE_BY_CLASS;
+    int rc = by ? sh_field_word("by", by, SH_USAGE_BY(SH_USAGE_WORD, ","), &i, err) : SH_OK;
 
-    *out = USAGE_BY_CLASS;
-    for (size_t i = 0; by && i < USAGE_N_BY; i++) {
-        names[i] = BY[i].name;
-        if (strcmp(BY[i].name, by) == 0)
-            *out = (enum usage_by)i;
-    }
-    return by ? noun_check_choice("by", by, names, err) : SH_OK;
+    *out = (enum usage_by)i;
+    return rc;
 }
 
 static int read_range(const struct api_req *q, struct store_usage *u, struct sh_err *err)
 {
     const char *from = uri_query(&q->uri, "from"), *to = uri_query(&q->uri, "to");
+    const char *by = uri_query(&q->uri, "by");
     int rc = SH_OK;
 
     u->to_ms = sh_clock_wall_ms();
@@ -46,15 +41,14 @@ static int read_range(const struct api_req *q, struct store_usage *u, struct sh_
         rc = noun_read_time("from", from, &u->from_ms, err);
     if (!rc && u->from_ms >= u->to_ms)
         rc = SH_FAIL(err, SH_E_INVALID, "\"from\" must be before \"to\"");
-    if (!rc && u->to_ms - u->from_ms > BY[u->by].max_days * DAY_MS)
+    if (!rc && u->to_ms - u->from_ms > MAX_DAYS[u->by] * DAY_MS)
         rc = SH_FAIL(err, SH_E_INVALID, "usage by %s can be asked for at most %" PRId64 " days",
-                     BY[u->by].name, BY[u->by].max_days);
+                     by ? by : "class", MAX_DAYS[u->by]);
     return rc;
 }
 
 int usage_get(struct api_req *q, struct sh_err *err)
 {
-    static const char *const CLASSES[] = {"inference", "training", NULL};
     struct store_usage u = {.tenant = q->params[0],
                             .class = uri_query(&q->uri, "class"),
                             .model = uri_query(&q->uri, "model")};
@@ -68,7 +62,7 @@ int usage_get(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = read_by(q, &u.by, err);
     if (!rc && u.class)
-        rc = noun_check_choice("class", u.class, CLASSES, err);
+        rc = noun_check_choice("class", u.class, SH_USAGE_CLASSES, err);
     if (!rc && u.model)
         rc = noun_check_name("model", u.model, err);
     if (!rc)

@@ -11,7 +11,9 @@
 #include "api/infer/serving.h"
 #include "api/request/noun.h"
 #include "common/clock.h"
+#include "common/field.h"
 #include "common/mem.h"
+#include "common/states.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -75,7 +77,7 @@ static int check_loaded(struct api_req *q, const json_t *model, bool *waits, str
     {
         const char *state = json_string_value(json_object_get(v, "state"));
 
-        *waits |= strcmp(state, "REGISTERED") == 0 || strcmp(state, "LOADING") == 0;
+        *waits |= sh_words_have(SH_VERSION_COMING(SH_STATE_TEXT, ","), state);
         if (strcmp(state, "FAILED") == 0 && !rc)
             rc = say_failed(q, v, err);
     }

@@ -63,7 +63,6 @@ static int read_buckets(const struct api_req *q, const json_t *j, char **text, s
 
 int versions_create(struct api_req *q, struct sh_err *err)
 {
-    static const char *const PRECISIONS[] = {"fp32", "tf32", "fp16", "bf16", NULL};
     struct store_version_new v = {.model = q->params[0], .precision = "fp32"};
     char location[240], *text = NULL;
     json_t *buckets = NULL;
@@ -79,7 +78,7 @@ int versions_create(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
     if (!rc)
-        rc = noun_check_choice("precision", v.precision, PRECISIONS, err);
+        rc = noun_check_choice("precision", v.precision, SH_PRECISIONS, err);
     if (!rc && buckets)
         rc = read_buckets(q, buckets, &text, err);
     v.buckets = text;

@@ -3,14 +3,11 @@
 
 #include "common/job_state.h"
 #include "common/mem.h"
+#include "common/states.h"
 
 #include <string.h>
 
-#define I64_MAX_TEXT "9223372036854775807"
-#define NAME "{'type':'string','pattern':'^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$'}"
-#define LOWER_NAME "{'type':'string','pattern':'^[a-z0-9][a-z0-9-]{0,62}$'}"
-#define WORD "{'type':'string','pattern':'^[!-~]{1,255}$'}"
-#define TIME "{'type':'string','format':'date-time'}"
+#define WORD S_TEXT(.pattern = "^[!-~]{1,255}$")
 #define STATES SH_JOB_STATES(SH_JOB_TEXT, "|")
 #define LABEL "[A-Za-z0-9][A-Za-z0-9._/-]{0,62}=[ -+.-~-]{0,128}"
 
@@ -213,73 +210,75 @@ static bool takes_tensors(const struct api_route *r)
 
 /* clang-format off */
 const struct option API_OPTIONS[] = {
-    {"tenant", "query", LOWER_NAME,
+    {"tenant", "query", S_LOWER_NAME(),
      "whose things; needed with an admin key, else the key's own tenant", takes_tenant},
-    {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':100}",
+    {"limit", "query", S_INTS(1, SCHEMA_I64, .value = "100"),
      "at most so many; above 1000 it counts as 1000", takes_page},
-    {"cursor", "query", "{'type':'string','pattern':'^[A-Za-z0-9_-]{32}$'}",
+    {"cursor", "query", S_TEXT(.pattern = "^[A-Za-z0-9_-]{32}$"),
      "`next_cursor` of the page before; any other text is refused", takes_page},
-    {"offset", "query", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT ",'default':0}",
+    {"offset", "query", S_INTS(0, SCHEMA_I64, .value = "0"),
      "leave out so many", takes_range},
-    {"limit", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT ",'default':10000}",
+    {"limit", "query", S_INTS(1, SCHEMA_I64, .value = "10000"),
      "at most so many; above 100000 it counts as 100000", takes_range},
-    {"dry_run", "query", "{'type':'boolean','default':false}",
+    {"dry_run", "query", S_BOOL(.value = "false"),
      "check everything, answer 200 with what would be (204 of a DELETE), and keep "
      "nothing", route_takes_dry_run},
-    {"tenant", "query", LOWER_NAME, "whose queues; an admin key without it means the shared ones",
+    {"tenant", "query", S_LOWER_NAME(),
+     "whose queues; an admin key without it means the shared ones",
      takes_owner},
-    {"by", "query", "{'enum':['class','model','minute','hour','day'],'default':'class'}",
+    {"by", "query", S_WORDS(SH_USAGE_BY(SH_USAGE_WORD, ","), .value = "\"class\""),
      "what to add up by; by minute at most 7 days, by hour 100, else 400", is_usage},
-    {"from", "query", TIME, "where the range begins; a day before `to` if absent", is_usage},
-    {"to", "query", TIME, "where it ends, not included; now if absent", is_usage},
-    {"class", "query", "{'enum':['inference','training']}", "this class alone", is_usage},
-    {"model", "query", NAME, "this model alone", is_usage},
-    {"tenant", "query", LOWER_NAME, "changes of this tenant's things alone", is_audit},
+    {"from", "query", S_TIME(), "where the range begins; a day before `to` if absent", is_usage},
+    {"to", "query", S_TIME(), "where it ends, not included; now if absent", is_usage},
+    {"class", "query", S_WORDS(SH_USAGE_CLASSES), "this class alone", is_usage},
+    {"model", "query", S_NAME(), "this model alone", is_usage},
+    {"tenant", "query", S_LOWER_NAME(), "changes of this tenant's things alone", is_audit},
     {"actor", "query", WORD, "changes by the key of this id", is_audit},
     {"action", "query", WORD, "such as key.rotate, or key for all of them", is_audit},
     {"resource", "query", WORD, "such as model/digits", is_audit},
-    {"from", "query", TIME, "changes since then", is_audit},
-    {"to", "query", TIME, "changes before then", is_audit},
-    {"state", "query", "{'type':'string','pattern':'^(" STATES ")(,(" STATES ")){0,31}$'}",
+    {"from", "query", S_TIME(), "changes since then", is_audit},
+    {"to", "query", S_TIME(), "changes before then", is_audit},
+    {"state", "query", S_TEXT(.pattern = "^(" STATES ")(,(" STATES ")){0,31}$"),
      "one of these states: QUEUED,HELD", takes_job_filter},
-    {"queue", "query", LOWER_NAME, "of this queue", takes_job_filter},
-    {"label", "query", "{'type':'string','pattern':'^" LABEL "(," LABEL "){0,31}$'}",
+    {"queue", "query", S_LOWER_NAME(), "of this queue", takes_job_filter},
+    {"label", "query", S_TEXT(.pattern = "^" LABEL "(," LABEL "){0,31}$"),
      "with all of these labels: KEY=VALUE,KEY=VALUE", takes_job_filter},
-    {"array", "query", "{'type':'integer','minimum':1,'maximum':" I64_MAX_TEXT "}",
+    {"array", "query", S_INTS(1, SCHEMA_I64),
      "of this array", is_jobs},
-    {"tenant", "query", LOWER_NAME, "of this tenant; an admin key without it means all", is_events},
-    {"from", "query", TIME, "events since then; of a list a day before `to` if absent", is_events},
-    {"to", "query", TIME, "events before then; now if absent; a stream takes none", is_events},
-    {"window", "query", "{'enum':['5m','1h','1d'],'default':'1h'}", "so long until now",
+    {"tenant", "query", S_LOWER_NAME(),
+     "of this tenant; an admin key without it means all", is_events},
+    {"from", "query", S_TIME(),
+     "events since then; of a list a day before `to` if absent", is_events},
+    {"to", "query", S_TIME(), "events before then; now if absent; a stream takes none", is_events},
+    {"window", "query", S_WORDS(SH_SLO_WINDOWS, .value = "\"1h\""), "so long until now",
      takes_window},
     {"executor", "query", WORD, "name of the executor that has the job", takes_attempt,
      true},
-    {"attempt", "query", "{'type':'integer','minimum':0,'maximum':2147483647}",
+    {"attempt", "query", S_INTS(0, INT32_MAX),
      "of the job, as the scheduler told it", takes_attempt, true},
-    {"publish", "query", "{'type':'boolean','default':false}",
-     "true: the file is a trained model, and becomes a package for a new version too",
-     takes_attempt},
-    {"If-Match", "header", "{'type':'string','pattern':'^(\\\\*|\\\"[1-9][0-9]{0,17}\\\")$'}",
+    {"publish", "query", S_BOOL(.value = "false"),
+     "true: the file is a trained model, and becomes a package for a new version too", takes_attempt},
+    {"If-Match", "header", S_TEXT(.pattern = "^(\\*|\"[1-9][0-9]{0,17}\")$"),
      "the ETag that was read; without it, or with *, any version is changed", takes_if_match},
     {"Idempotency-Key", "header",
-     "{'type':'string','pattern':'^(\\\"[ !#-~]{1,253}\\\"|[!#-~]{1,255})$'}",
+     S_TEXT(.pattern = "^(\"[ !#-~]{1,253}\"|[!#-~]{1,255})$"),
      "repeating it within a day gives the first answer again, with Idempotency-Replayed: true; 422 "
      "with another body, 409 while the first request is carried out", route_replays},
-    {"Last-Event-ID", "header", "{'type':'integer','minimum':0,'maximum':" I64_MAX_TEXT "}",
+    {"Last-Event-ID", "header", S_INTS(0, SCHEMA_I64),
      "of a stream: only what came after this event; 204 if nothing will", takes_last_event},
-    {"Last-Event-ID", "header", "{'type':'string','pattern':'^[0-9]{1,18}-[0-9]{1,18}$'}",
+    {"Last-Event-ID", "header", S_TEXT(.pattern = "^[0-9]{1,18}-[0-9]{1,18}$"),
      "of a stream: only what came after the event of this position", is_events},
-    {"Range", "header", "{'type':'string'}", "bytes=from-to: this part of the file, with 206",
+    {"Range", "header", S_TEXT(), "bytes=from-to: this part of the file, with 206",
      sends_file},
-    {"If-Range", "header", "{'type':'string'}", "the ETag that the part has to be of; else all of "
+    {"If-Range", "header", S_TEXT(), "the ETag that the part has to be of; else all of "
      "the file", sends_file},
-    {"If-None-Match", "header", "{'type':'string'}", "304 if the ETag is one of these", has_tag},
-    {"Content-Digest", "header", "{'type':'string','pattern':'^sha-256=:[A-Za-z0-9+/]{43}=:$'}",
+    {"If-None-Match", "header", S_TEXT(), "304 if the ETag is one of these", has_tag},
+    {"Content-Digest", "header", S_TEXT(.pattern = "^sha-256=:[A-Za-z0-9+/]{43}=:$"),
      "SHA-256 of the whole file; it is checked", takes_digest},
-    {"Content-Range", "header", "{'type':'string','pattern':'^bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]"
-     "{1,18}$'}", "the body is the rest of a file, behind what a broken upload left; needs "
+    {"Content-Range", "header", S_TEXT(.pattern = "^bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]{1,18}$"),
+     "the body is the rest of a file, behind what a broken upload left; needs "
      "Content-Digest", takes_rest},
-    {"Inference-Header-Content-Length", "header", "{'type':'integer','minimum':1}",
+    {"Inference-Header-Content-Length", "header", S_INTS(1, INFINITY),
      "bytes of the JSON part; binary tensors follow", takes_tensors},
 };
 /* clang-format on */

@@ -5,6 +5,7 @@
 #define SH_API_REQUEST_CONTRACT_H
 
 #include "api/request/route.h"
+#include "api/request/schema.h"
 
 struct answer { /* a failure */
     int status;
@@ -26,7 +27,7 @@ bool route_replays(const struct api_route *r);
 
 struct option {            /* a parameter outside of the path */
     const char *name, *in; /* in: "query" or "header" */
-    const char *json;      /* JSON Schema with '...' for quotes */
+    struct schema schema;
     const char *text;
     bool (*taken_by)(const struct api_route *r);
     bool is_needed; /* it may not be left out */

@@ -72,18 +72,17 @@ bool noun_is_number(const char *s, int64_t max)
     return s[0] >= '1' && s[0] <= '9' && sh_parse_i64(s, 1, max, "number", &n, NULL) == SH_OK;
 }
 
-int noun_check_choice(const char *field, const char *s, const char *const *list, struct sh_err *err)
+int noun_check_choice(const char *field, const char *s, const char *words, struct sh_err *err)
 {
     char text[160];
-    size_t len = 0;
+    const char *one;
+    size_t len, n = 0;
 
+    if (sh_words_have(words, s))
+        return SH_OK;
     text[0] = '\0';
-    for (size_t i = 0; list[i]; i++) {
-        if (strcmp(list[i], s) == 0)
-            return SH_OK;
-        if (len < sizeof(text))
-            len += (size_t)snprintf(text + len, sizeof(text) - len, "%s%s", i ? ", " : "", list[i]);
-    }
+    for (size_t i = 0; (one = sh_words_at(words, i, &len)) && n < sizeof(text); i++)
+        n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%.*s", i ? ", " : "", (int)len, one);
     return sh_json_fail(err, field, "\"%s\" must be one of: %s", field, text);
 }
 

@@ -3,6 +3,8 @@
 #define SH_API_REQUEST_NOUN_H
 
 #include "api/request/req.h"
+#include "common/field.h"
+#include "common/states.h"
 
 /* The body; an absent one counts as {}. OWNED, json_decref(); NULL: no memory. */
 json_t *noun_body(struct api_req *q, struct sh_err *err);
@@ -15,9 +17,8 @@ bool noun_is_tenant_name(const char *s); /* tenants, queues: [a-z0-9][a-z0-9-]{0
 int noun_check_name(const char *field, const char *s, struct sh_err *err);
 int noun_check_tenant_name(const char *field, const char *s, struct sh_err *err);
 bool noun_is_number(const char *s, int64_t max); /* 1..max, decimal, no sign */
-/* One of the NULL-terminated list. */
-int noun_check_choice(const char *field, const char *s, const char *const *list,
-                      struct sh_err *err);
+/* One of "a,b,c". */
+int noun_check_choice(const char *field, const char *s, const char *words, struct sh_err *err);
 /* RFC 3339 to the letter, as Unix ms; 0 for what lies before 1970, which is over either way.
  * PostgreSQL alone would also take "tomorrow". */
 int noun_read_time(const char *field, const char *s, int64_t *ms_out, struct sh_err *err);

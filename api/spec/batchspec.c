@@ -1,12 +1,11 @@
 /* batchspec.c - see batchspec.h. */
 #include "api/spec/batchspec.h"
 
+#include "common/batch_spec.h"
 #include "common/mem.h"
 #include "common/sample.h"
 
 #include <inttypes.h>
-
-#define MAX_IO 64 /* inputs or outputs of a model, as an executor takes them */
 
 static enum sh_dtype dtype_of(const json_t *tensor)
 {
@@ -17,43 +16,15 @@ static enum sh_dtype dtype_of(const json_t *tensor)
 
 int batchspec_read(const json_t *spec, struct jobspec *out, struct sh_err *err)
 {
-    int64_t interval = 0;
-    json_t *map = NULL, *keep = NULL, *v;
-    struct sh_json_field f[] = {
-        {"batch", SH_JSON_INT, &out->batch, .min = 1, .max = 65536},
-        {"inputs", SH_JSON_OBJ, &map, .required = false},
-        {"outputs", SH_JSON_ARR, &keep, .min = 1, .max = MAX_IO},
-        {"checkpoint_interval_ms", SH_JSON_INT, &interval, .min = 0, .max = 864e5},
-    };
-    const char *key;
-    size_t i;
-    int rc;
+    struct batch_spec b;
+    int rc = batch_spec_read(spec, "spec", &b, err);
 
-    out->batch = 0;
-    rc = sh_json_read(spec, "spec", f, SH_ARRAY_LEN(f), err);
+    out->batch = b.batch;
+    out->map = b.inputs;
+    out->keep = b.outputs;
     if (out->eval_dataset)
         rc = sh_json_fail(err, "eval_dataset",
                           "\"eval_dataset\" does not belong to batch inference");
-    if (json_object_size(map) >
-        MAX_IO) /* an array makes a thousand of it, before the model is known */
-        rc =
-            sh_json_fail(err, "spec.inputs", "\"spec.inputs\" may have at most %d members", MAX_IO);
-    json_object_foreach(map, key, v)
-    {
-        if (!json_is_string(v))
-            rc = sh_json_fail(err, "spec.inputs", "\"spec.inputs.%s\" must name a tensor", key);
-    }
-    json_array_foreach(keep, i, v)
-    {
-        if (!json_is_string(v))
-            rc = sh_json_fail(err, "spec.outputs", "\"spec.outputs\" must be names");
-        for (size_t k = 0; json_is_string(v) && k < i; k++)
-            if (json_equal(v, json_array_get(keep, k)))
-                rc = sh_json_fail(err, "spec.outputs", "\"spec.outputs\" names \"%s\" twice",
-                                  json_string_value(v));
-    }
-    out->map = map;
-    out->keep = keep;
     return rc;
 }
 
@@ -64,9 +35,9 @@ static int check_sizes(const json_t *tensors, const char *what, struct sh_err *e
     struct sh_st_tensor t;
     int rc = SH_OK;
 
-    if (n < 1 || n > MAX_IO)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "the model has %zu %s; 1 to %d are supported", n,
-                       what, MAX_IO);
+    if (n < 1 || n > BATCH_MAX_IO)
+        return SH_FAIL(err, SH_E_UNSUPPORTED, "the model has %zu %s; 1 to %u are supported", n,
+                       what, BATCH_MAX_IO);
     for (size_t i = 0; !rc && i < n; i++)
         if (!json_object_get(json_array_get(tensors, i), "dims"))
             rc = sh_sample_read(json_array_get(tensors, i), NULL, &t, err);

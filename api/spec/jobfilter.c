@@ -35,13 +35,8 @@ static int each_word(const char *what, const char *text,
 
 static int add_state(void *ctx, const char *word, struct sh_err *err)
 {
-    static const char *const STATES[] = {
-#define X(name) #name,
-        SH_JOB_STATES(X, ) NULL
-#undef X
-    };
     struct sh_buf *b = ctx;
-    int rc = noun_check_choice("state", word, STATES, err);
+    int rc = noun_check_choice("state", word, SH_JOB_STATES(SH_JOB_TEXT, ","), err);
 
     return rc ? rc : sh_buf_printf(b, err, "%c%s", b->len ? ',' : '{', word);
 }

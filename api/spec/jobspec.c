@@ -106,7 +106,6 @@ int jobspec_read_patch(const json_t *body, struct sh_err *err)
 
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
 {
-    static const char *const KINDS[] = {"training", "batch_inference", NULL};
     json_t *spec = NULL, *labels = NULL;
     struct sh_json_field f[] = {
         {"kind", SH_JSON_STR, &out->kind, .required = true},
@@ -138,7 +137,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     out->label_map = labels;
     out->is_batch = out->kind && strcmp(out->kind, "batch_inference") == 0;
     if (out->kind)
-        rc = also(rc, noun_check_choice("kind", out->kind, KINDS, err));
+        rc = also(rc, noun_check_choice("kind", out->kind, SH_JOB_KINDS, err));
     if (out->model)
         rc = also(rc, noun_check_name("model", out->model, err));
     if (out->dataset)

@@ -10,6 +10,7 @@
 
 #include "api/request/req.h"
 #include "common/buckets.h"
+#include "common/states.h"
 
 /* store.c: the forms that statements share. */
 int store_one(struct db *db, const struct db_stmt *s, const char *const *params, json_t **out,
@@ -215,12 +216,10 @@ int store_gpu_get(struct api_req *q, const char *name, json_t **out, struct sh_e
 
 /* store_usage.c */
 enum usage_by {
-    USAGE_BY_CLASS,
-    USAGE_BY_MODEL,
-    USAGE_BY_MINUTE,
-    USAGE_BY_HOUR,
-    USAGE_BY_DAY,
-    USAGE_N_BY
+#define X(id, word) USAGE_BY_##id,
+    SH_USAGE_BY(X, )
+#undef X
+        USAGE_N_BY
 };
 struct store_usage {
     const char *tenant, *class, *model; /* the last two may be NULL: all */

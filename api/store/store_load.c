@@ -1,6 +1,7 @@
 /* store_load.c - SQL for loading, unloading and pinning versions, and for where they stand. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
+#include "common/states.h"
 
 #include <inttypes.h>
 
@@ -29,7 +30,8 @@ static const struct db_stmt WISHES[] = {
     {"version_load", SQL_CHANGE("load", "(v.state IN ('UNLOADING', 'UNLOADED') OR (v.state = "
      "'FAILED' AND v.package IS NOT NULL))",
      "state = 'REGISTERED', reason_code = NULL, reason = NULL"), 5},
-    {"version_unload", SQL_CHANGE("unload", "v.state IN ('REGISTERED', 'LOADING', 'READY') AND "
+    {"version_unload", SQL_CHANGE("unload",
+     "v.state IN (" SH_VERSION_WANTED(SH_STATE_SQL, ", ") ") AND "
      "NOT v.pinned",
      "state = 'UNLOADING', reason_code = 'UNLOADED', reason = 'being unloaded on request; load it "
      "to use it again'"), 5},

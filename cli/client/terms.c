@@ -5,6 +5,7 @@
  */
 #include "cli/client/terms.h"
 
+#include "cli/client/train_flags.h"
 #include "cli/text/find.h"
 #include "common/buf.h"
 #include "common/mem.h"
@@ -45,7 +46,7 @@ static bool find_term(const struct cli *c, const char *name, char out[static TER
     /* What options call otherwise. */
     static const struct {
         const char *field, *option;
-    } OTHER[] = {{"client-token", "token"}, {"inputs", "map"}, {"every", "eval-every"}};
+    } OTHER[] = {{"client-token", "token"}, {"inputs", "map"}};
     char word[TERM_MAX];
 
     sh_strlcpy(word, name, sizeof(word));
@@ -68,18 +69,14 @@ static bool find_term(const struct cli *c, const char *name, char out[static TER
  * another thing: "spec.schedule.name" is not the job's --name. */
 static bool has_options(const char *object)
 {
-    static const char *const THEY[] = {"job", "spec", "optimizer", "evaluation"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(THEY); i++)
-        if (strcmp(object, THEY[i]) == 0)
-            return true;
-    return false;
+    return strcmp(object, "job") == 0 || train_object_has_flags(object);
 }
 
 /* The word for the field at a path. An optimizer's name is given as the optimizer. */
 static bool term_of(const struct cli *c, const char *path, size_t n, char out[static TERM_MAX])
 {
     char text[TERM_MAX], *last, *above;
+    const char *option;
 
     if (n >= sizeof(text))
         return false;
@@ -93,7 +90,8 @@ static bool term_of(const struct cli *c, const char *path, size_t n, char out[st
     above = above ? above + 1 : text;
     if (strcmp(last + 1, "name") == 0 && find_term(c, above, out))
         return true;
-    return has_options(above) && find_term(c, last + 1, out);
+    option = train_flag(above, last + 1);
+    return has_options(above) && find_term(c, option ? option : last + 1, out);
 }
 
 int terms_put(const struct cli *c, const char *text, char **out, struct sh_err *err)

@@ -1,44 +1,10 @@
 /* batch.c - the spec of a job of batch inference, from options. */
 #include "cli/cli.h"
-#include "cli/commands/job.h"
+#include "cli/commands/spec.h"
 #include "cli/text/field.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
-
-/* Each of training's options that is given would be without effect. */
-static int refuse_training(struct cli *c, struct sh_err *err)
-{
-    const struct cli_conf *o = c->conf;
-    const struct {
-        const char *name, *text;
-    } OPTIONS[] = {{"eval-dataset", o->eval_dataset},
-                   {"eval-every", o->eval_every},
-                   {"best", o->best},
-                   {"patience", o->patience},
-                   {"min-delta", o->min_delta},
-                   {"labels", o->labels},
-                   {"loss", o->loss},
-                   {"init", o->init},
-                   {"optimizer", o->optimizer},
-                   {"lr", o->lr},
-                   {"momentum", o->momentum},
-                   {"weight-decay", o->weight_decay},
-                   {"beta1", o->beta1},
-                   {"beta2", o->beta2},
-                   {"eps", o->eps},
-                   {"epochs", o->epochs},
-                   {"steps", o->steps},
-                   {"seed", o->seed},
-                   {"continue", o->go_on ? "yes" : NULL},
-                   {"no-publish", o->no_publish ? "yes" : NULL}};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(OPTIONS); i++)
-        if (OPTIONS[i].text && OPTIONS[i].text[0])
-            return cli_usage(c, err, "--%s does not belong to --kind batch-inference",
-                             OPTIONS[i].name);
-    return SH_OK;
-}
 
 int batch_refuse(struct cli *c, struct sh_err *err)
 {
@@ -91,9 +57,9 @@ int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err)
 {
     json_t *map = c->conf->map && c->conf->map[0] ? json_object() : NULL;
     json_t *keep = c->conf->keep && c->conf->keep[0] ? json_array() : NULL;
-    int rc = refuse_training(c, err);
+    int rc = SH_OK;
 
-    if (!rc && map)
+    if (map)
         rc = each_piece(c, c->conf->map, map, add_pair, err);
     if (!rc && keep)
         rc = each_piece(c, c->conf->keep, keep, add_name, err);

@@ -4,7 +4,9 @@
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/commands.h"
+#include "cli/commands/spec.h"
 #include "cli/text/field.h"
+#include "common/field.h"
 #include "common/hash.h"
 #include "common/job_state.h"
 #include "common/mem.h"
@@ -15,7 +17,6 @@
 
 #define AGAIN_MS 250
 #define LOSSES_PAGE 10000
-#define MAX_SPEC (1u << 20)
 
 int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, const char *below,
              struct sh_err *err)
@@ -29,23 +30,12 @@ int job_path(struct cli *c, char path[static REST_PATH_MAX], const char *id, con
 
 bool job_is_final(const char *state)
 {
-    size_t n = strlen(state), len;
-
-    for (const char *p = SH_JOB_ENDED(SH_JOB_TEXT, ","); *p; p += len + (p[len] == ',')) {
-        len = strcspn(p, ",");
-        if (len == n && memcmp(p, state, n) == 0)
-            return true;
-    }
-    return false;
+    return sh_words_have(SH_JOB_ENDED(SH_JOB_TEXT, ","), state);
 }
 
 bool job_waits(const json_t *job)
 {
-    const char *state = sh_json_text(job, "state");
-
-#define X(name) strcmp(state, #name) == 0
-    return SH_JOB_WAITING(X, ||);
-#undef X
+    return sh_words_have(SH_JOB_WAITING(SH_JOB_TEXT, ","), sh_json_text(job, "state"));
 }
 
 /* ---------------------------------------------------------------- lists */
@@ -186,105 +176,6 @@ static int set_text(json_t *obj, const char *name, const char *text, struct sh_e
     return SH_OK;
 }
 
-/* An object in the spec; where it has none, a new one. */
-static int get_part(struct cli *c, json_t *spec, const char *name, json_t **out, bool *is_new,
-                    struct sh_err *err)
-{
-    *out = json_object_get(spec, name);
-    *is_new = !*out || json_is_null(*out);
-    if (!*is_new && !json_is_object(*out))
-        return cli_usage(c, err, "\"%s\" in the file of --spec is not a JSON object", name);
-    if (*is_new && json_object_set_new(spec, name, *out = json_object()))
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    return SH_OK;
-}
-
-static int fill_optimizer(struct cli *c, json_t *spec, struct sh_err *err)
-{
-    const struct cli_conf *o = c->conf;
-    const struct setting numbers[] = {{"lr", o->lr, false},
-                                      {"momentum", o->momentum, false},
-                                      {"weight_decay", o->weight_decay, false},
-                                      {"beta1", o->beta1, false},
-                                      {"beta2", o->beta2, false},
-                                      {"eps", o->eps, false}};
-    json_t *opt;
-    bool is_new;
-    int rc = get_part(c, spec, "optimizer", &opt, &is_new, err);
-
-    if (!rc)
-        rc = set_text(opt, "name", o->optimizer, err);
-    if (!rc && !json_object_get(opt, "name"))
-        rc = set_text(opt, "name", "sgd", err);
-    return rc ? rc : set_numbers(c, opt, numbers, SH_ARRAY_LEN(numbers), err);
-}
-
-static int fill_evaluation(struct cli *c, json_t *spec, struct sh_err *err)
-{
-    const struct cli_conf *o = c->conf;
-    const struct setting numbers[] = {{"every", o->eval_every, true},
-                                      {"patience", o->patience, true},
-                                      {"min_delta", o->min_delta, false}};
-    json_t *evaluation;
-    bool is_new;
-    int rc = get_part(c, spec, "evaluation", &evaluation, &is_new, err);
-
-    if (!rc)
-        rc = set_numbers(c, evaluation, numbers, SH_ARRAY_LEN(numbers), err);
-    if (!rc)
-        rc = set_text(evaluation, "best", o->best, err);
-    if (!rc && is_new && json_object_size(evaluation) == 0)
-        json_object_del(spec, "evaluation"); /* none of this was said */
-    return rc;
-}
-
-static int fill_training(struct cli *c, json_t *spec, struct sh_err *err)
-{
-    const struct cli_conf *o = c->conf;
-    const struct setting numbers[] = {
-        {"epochs", o->epochs, true}, {"steps", o->steps, true}, {"seed", o->seed, true}};
-    int rc = batch_refuse(c, err);
-
-    if (!rc)
-        rc = set_text(spec, "loss", o->loss, err);
-    if (!rc)
-        rc = set_text(spec, "init", o->init, err);
-    if (!rc)
-        rc = set_text(spec, "labels", o->labels, err);
-    if (!rc)
-        rc = set_numbers(c, spec, numbers, SH_ARRAY_LEN(numbers), err);
-    if (!rc && o->no_publish && json_object_set_new(spec, "publish", json_false()))
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
-    if (!rc)
-        rc = fill_evaluation(c, spec, err);
-    return rc ? rc : fill_optimizer(c, spec, err);
-}
-
-static int fill_spec(struct cli *c, bool is_batch, json_t **out, struct sh_err *err)
-{
-    const struct cli_conf *o = c->conf;
-    const struct setting numbers[] = {{"batch", o->batch, true},
-                                      {"checkpoint_interval_ms", o->checkpoint_interval_ms, true}};
-    json_t *spec = NULL;
-    int rc = SH_OK;
-
-    if (o->spec && o->spec[0])
-        rc = sh_json_load_file(o->spec, MAX_SPEC, &spec, err);
-    else
-        spec = json_object();
-    if (!rc && !json_is_object(spec))
-        rc = SH_FAIL(err, SH_E_INVALID, "the spec is not a JSON object");
-    if (!rc)
-        rc = set_numbers(c, spec, numbers, SH_ARRAY_LEN(numbers), err);
-    if (!rc)
-        rc = is_batch ? batch_fill_spec(c, spec, err) : fill_training(c, spec, err);
-    if (rc)
-        json_decref(spec);
-    else
-        *out = spec;
-    return rc;
-}
-
 /* A connection that breaks leaves unknown whether the job was taken; with a token a second try
  * cannot make a second job. */
 static int fill_token(struct cli *c, json_t *job, struct sh_err *err)
@@ -374,7 +265,7 @@ static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
     if (!rc)
         rc = fill_token(c, job, err);
     if (!rc)
-        rc = fill_spec(c, is_batch, &spec, err);
+        rc = spec_fill(c, is_batch, &spec, err);
     if (!rc && json_object_set_new(job, "spec", spec))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
     return rc;

@@ -42,8 +42,4 @@ int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err);     
 int jobs_submit_file(struct cli *c, struct sh_err *err);                          /* many.c */
 int array_submit(struct cli *c, json_t *job, bool *is_array, struct sh_err *err); /* array.c */
 
-/* batch.c */
-int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);
-int batch_refuse(struct cli *c, struct sh_err *err); /* its options, of another kind */
-
 #endif

@@ -3,6 +3,7 @@
 #ifndef SH_EXECUTOR_BATCH_BATCH_INT_H
 #define SH_EXECUTOR_BATCH_BATCH_INT_H
 
+#include "common/batch_spec.h"
 #include "common/sample.h"
 #include "common/shm.h"
 #include "executor/batch/batch.h"
@@ -13,7 +14,6 @@
 
 #include <jansson.h>
 
-#define BATCH_MAX_IO 64u
 #define BATCH_MAX_SLAB ((size_t)4 << 30)
 #define BATCH_ALIGN 64u /* of tensors in the slab */
 #define BATCH_N_SLOTS 2

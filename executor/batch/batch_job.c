@@ -42,23 +42,13 @@ void batch__job_free(struct batch_job *j)
 
 static int read_spec(struct batch_job *j, struct sh_err *err)
 {
-    int64_t interval_ms = 0;
-    json_t *inputs = NULL, *outputs = NULL;
-    struct sh_json_field f[] = {
-        {.name = "batch", .type = SH_JSON_INT, .out = &j->batch, .min = 1, .max = 65536},
-        {.name = "inputs", .type = SH_JSON_OBJ, .out = &inputs},
-        {.name = "outputs", .type = SH_JSON_ARR, .out = &outputs, .max = BATCH_MAX_IO},
-        {.name = "checkpoint_interval_ms",
-         .type = SH_JSON_INT,
-         .out = &interval_ms,
-         .min = 0,
-         .max = 864e5},
-    };
-    int rc = sh_json_read(j->spec, "batch_inference", f, SH_ARRAY_LEN(f), err);
+    struct batch_spec b;
+    int rc = batch_spec_read(j->spec, "spec", &b, err);
 
-    if (interval_ms == 0)
-        interval_ms = j->env->checkpoint_interval_ms;
-    j->interval_ns = interval_ms * 1000000;
+    if (b.checkpoint_interval_ms == 0)
+        b.checkpoint_interval_ms = j->env->checkpoint_interval_ms;
+    j->batch = b.batch;
+    j->interval_ns = b.checkpoint_interval_ms * 1000000;
     return rc;
 }
 

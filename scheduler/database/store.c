@@ -3,6 +3,7 @@
 
 #include "common/buf.h"
 #include "common/mem.h"
+#include "common/states.h"
 #include "scheduler/database/store_int.h"
 
 #include <inttypes.h>
@@ -136,7 +137,7 @@ static const struct db_stmt MODEL_SET = {
     " ready_at = CASE WHEN $2 = 'READY' THEN now() ELSE ready_at END,"
     " row_version = row_version + 1"
     " WHERE id = $1 AND CASE WHEN $2 = 'UNLOADED' THEN state = 'UNLOADING'"
-    " ELSE state IN ('REGISTERED', 'LOADING') END",
+    " ELSE state IN (" SH_VERSION_COMING(SH_STATE_SQL, ", ") ") END",
     6};
 static const struct db_stmt MODEL_NOTIFY = {"model_notify", "SELECT pg_notify('shunt_models', $1)",
                                             1};

@@ -3,6 +3,7 @@
 #include "common/job.h"
 #include "common/mem.h"
 #include "common/quota.h"
+#include "common/states.h"
 #include "scheduler/database/store_int.h"
 #include "scheduler/database/store_view.h"
 
@@ -61,8 +62,9 @@ const struct db_stmt STORE__MODELS = {
     " n_runs, v.meta -> 'solo' = 'true'::jsonb AS is_solo, v.meta ->> 'warm' AS warm"
     " FROM model_version v JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id"
     " LEFT JOIN slo s ON s.model_id = m.id"
-    " WHERE v.state IN ('REGISTERED', 'LOADING', 'READY', 'UNLOADING') AND m.deleted_at IS NULL"
-    " AND t.state <> 'DELETED' ORDER BY v.id LIMIT $1",
+    " WHERE v.state IN (" SH_VERSION_ON_EXECUTORS(
+        SH_STATE_SQL, ", ") ") AND m.deleted_at IS NULL"
+                            " AND t.state <> 'DELETED' ORDER BY v.id LIMIT $1",
     1};
 
 #define ROW struct store_model

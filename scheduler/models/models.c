@@ -131,7 +131,7 @@ void models_want_on(struct sched *s, struct model *m, struct exec *e)
         return;
     if (on->phase == MODEL_ON_ASIDE || (on->phase == MODEL_ON_LOADING && !on->is_urgent))
         models__load(s, m, e);
-    else if (on->phase == MODEL_ON_LEAVING)
+    else if (on->phase == MODEL_ON_UNLOADING)
         on->is_urgent = true;
 }
 
@@ -168,7 +168,7 @@ static void send_pin(struct sched *s, struct model *m, struct exec *e)
                                                               .pinned = m->pinned}});
 }
 
-static void write_state(struct sched *s, struct model *m, const char *state);
+static void write_state(struct sched *s, struct model *m);
 
 /* The only writer of the state of a version that we have. */
 static void version_go(struct model *m, enum model_state to)
@@ -195,7 +195,7 @@ static void load_where_missing(struct sched *s, struct model *m)
     }
     if (sent && m->state == MODEL_REGISTERED) {
         version_go(m, MODEL_LOADING);
-        write_state(s, m, "LOADING");
+        write_state(s, m);
     }
 }
 
@@ -282,13 +282,13 @@ static void on_state_written(void *ctx, void *arg, int rc, const struct sh_err *
     sched_op_ok(ctx, "model.state", rc, err);
 }
 
-static void write_state(struct sched *s, struct model *m, const char *state)
+static void write_state(struct sched *s, struct model *m)
 {
     static const struct sched_op OP = {"model.state", store_model_set_state, on_state_written,
                                        store_model_state_free, 0};
     struct store_model_state *w = calloc(1, sizeof(*w));
     struct sh_err err = {0};
-    bool failed = strcmp(state, "FAILED") == 0;
+    const char *state = VERSION_LIFE.names[m->state];
 
     if (!w) {
         SH_ERROR("model.state", "version=%lld msg=\"out of memory\"", (long long)m->version_id);
@@ -297,10 +297,10 @@ static void write_state(struct sched *s, struct model *m, const char *state)
     w->fence = sched_fence(s);
     w->version_id = m->version_id;
     w->state = state;
-    if (failed) {
+    if (m->state == MODEL_FAILED) {
         sh_strlcpy(w->reason_code, sh_rc_name(m->fail_rc), sizeof(w->reason_code));
         sh_strlcpy(w->reason, m->fail_msg, sizeof(w->reason));
-    } else if (strcmp(state, "UNLOADED") == 0) {
+    } else if (m->state == MODEL_UNLOADED) {
         sh_strlcpy(w->reason_code, "UNLOADED", sizeof(w->reason_code));
         sh_strlcpy(w->reason, "unloaded on request; load it to use it again", sizeof(w->reason));
     }
@@ -318,7 +318,7 @@ static void settle_unload(struct sched *s, struct model *m)
             return;
     version_go(m, MODEL_UNLOADED);
     s->models.changed = true;
-    write_state(s, m, "UNLOADED");
+    write_state(s, m);
 }
 
 /* Has everyone answered? Then the version is READY, FAILED or UNLOADED. One that will try again
@@ -347,10 +347,10 @@ static void settle(struct sched *s, struct model *m)
     }
     if (ready) {
         version_go(m, MODEL_READY);
-        write_state(s, m, "READY");
+        write_state(s, m);
     } else if (failed && !trying) {
         version_go(m, MODEL_FAILED);
-        write_state(s, m, "FAILED");
+        write_state(s, m);
     }
     if (ready || (failed && !trying)) {
         s->models.changed = true;
@@ -416,7 +416,7 @@ static void on_loading(struct model_on *on, const struct msg_model_state *msg)
 
 void models__leave(struct sched *s, struct model *m, struct exec *e)
 {
-    m->on[e->index].phase = MODEL_ON_LEAVING;
+    m->on[e->index].phase = MODEL_ON_UNLOADING;
     m->on[e->index].is_aside = m->on[e->index].is_urgent = false;
     send_unload(s, m->version_id, e);
 }
@@ -432,7 +432,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
         return;
     }
     /* On its way out: all that counts is that it is gone. */
-    if (msg->state != MSG_MODEL_GONE && m->on[e->index].phase == MODEL_ON_LEAVING)
+    if (msg->state != MSG_MODEL_GONE && m->on[e->index].phase == MODEL_ON_UNLOADING)
         return;
     if (msg->state != MSG_MODEL_GONE && m->state >= MODEL_UNLOADING) {
         models__leave(s, m, e);
@@ -448,7 +448,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
     case MSG_MODEL_FAILED:
         /* It is still unloading what was asked for before: it says GONE, and gets it then. */
         if (msg->rc == SH_E_CONFLICT)
-            m->on[e->index].phase = MODEL_ON_LEAVING;
+            m->on[e->index].phase = MODEL_ON_UNLOADING;
         else
             on_failed(s, m, e, msg);
         break;
@@ -587,7 +587,7 @@ static void follow(struct sched *s, struct model *m, const char *state)
     /* Unloaded and loaded again between two of our looks: nothing has left, and nobody would say
      * READY again. */
     if (m->state == MODEL_READY && strcmp(state, "REGISTERED") == 0)
-        write_state(s, m, "READY");
+        write_state(s, m);
     if (unload == (m->state >= MODEL_UNLOADING))
         return;
     s->models.changed = true;
@@ -600,7 +600,7 @@ static void follow(struct sched *s, struct model *m, const char *state)
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
 
-        if (e->session && m->on[i].phase != MODEL_ON_ABSENT && m->on[i].phase != MODEL_ON_LEAVING)
+        if (e->session && m->on[i].phase != MODEL_ON_ABSENT && m->on[i].phase != MODEL_ON_UNLOADING)
             models__leave(s, m, e);
     }
     s->route->on_model_away(s, m, SH_E_CONFLICT, MODEL_UNLOADED_TEXT);

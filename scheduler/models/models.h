@@ -18,6 +18,7 @@
 #define SH_SCHEDULER_MODELS_MODELS_H
 
 #include "common/idmap.h"
+#include "common/states.h"
 #include "scheduler/database/store.h"
 #include "scheduler/database/store_view.h"
 #include "scheduler/decide/predict.h"
@@ -33,23 +34,20 @@
 struct run;
 struct shape;
 
-enum model_state { /* from FAILED on it is not to be loaded, from UNLOADING on it is to leave */
-                   MODEL_REGISTERED,
-                   MODEL_LOADING,
-                   MODEL_READY,
-                   MODEL_FAILED,
-                   MODEL_UNLOADING,
-                   MODEL_UNLOADED,
-                   MODEL_N_STATES
+/* Those of its row. From FAILED on it is not to be loaded, from UNLOADING on it is to leave. */
+enum model_state {
+#define X(name) MODEL_##name,
+    SH_VERSION_UPLOADED(X, )
+#undef X
+        MODEL_N_STATES
 };
 extern const struct sh_life VERSION_LIFE; /* common/life.h */
+/* On one executor. */
 enum model_phase {
     MODEL_ON_ABSENT,
-    MODEL_ON_LOADING,
-    MODEL_ON_READY,
-    MODEL_ON_FAILED,
-    MODEL_ON_LEAVING,
-    MODEL_ON_ASIDE /* room.h */
+#define X(name) MODEL_ON_##name,
+    SH_PLACEMENT_STATES(X, )
+#undef X
 };
 
 struct model_on { /* one executor */
@@ -59,7 +57,7 @@ struct model_on { /* one executor */
     uint64_t resident_bytes; /* for predictions: what a run that was sent brings counts already */
     int64_t arrives_ns;      /* until then some of them are on their way; 0: none */
     bool pin_told;           /* MODEL_PIN went out */
-    bool is_urgent;          /* it was told that somebody waits; LEAVING: it is to hear that */
+    bool is_urgent;          /* it was told that somebody waits; UNLOADING: it is to hear that */
     bool is_aside;           /* it stands aside, is to, or is on its way back: room.h */
     bool waits_for_room;     /* FAILED: others leave for it */
     bool is_chosen;          /* while room.c looks for room */

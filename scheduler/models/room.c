@@ -44,7 +44,7 @@ static bool is_idle(const struct sched *s, const struct model *m, const struct e
 
 static bool is_leaving(const struct model *m, const struct exec *e)
 {
-    return m->on[e->index].phase == MODEL_ON_LEAVING && m->on[e->index].is_aside;
+    return m->on[e->index].phase == MODEL_ON_UNLOADING && m->on[e->index].is_aside;
 }
 
 /* Of a tenant on e, without what leaves. */

@@ -1,10 +1,10 @@
 /* room.h - host memory of executors: what is idle goes for what is wanted, and comes back.
  *
- *   READY    -> LEAVING  another version found no room, and nobody has asked for this one for
- *                        ROOM_IDLE_NS                                            [room_on_full]
- *   LEAVING  -> ASIDE    its executor has let it go                              [room_on_gone]
- *   ASIDE    -> LOADING  somebody asks for it                                    [models_want]
- *   LOADING  -> ASIDE    there is no room, and nobody waits for it any more      [room_on_full]
+ *   READY     -> UNLOADING  another version found no room, and nobody has asked for this one for
+ *                           ROOM_IDLE_NS                                         [room_on_full]
+ *   UNLOADING -> ASIDE      its executor has let it go                           [room_on_gone]
+ *   ASIDE     -> LOADING    somebody asks for it                                 [models_want]
+ *   LOADING   -> ASIDE      there is no room, and nobody waits for it any more   [room_on_full]
  *
  * The executor alone knows its limits: a version that finds no room FAILED there with QUOTA and
  * says by how much. Who waits for room tries again when those that go for it are gone.

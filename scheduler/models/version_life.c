@@ -4,9 +4,9 @@
 #include "scheduler/models/models.h"
 
 static const char *const STATE_NAME[MODEL_N_STATES] = {
-    [MODEL_REGISTERED] = "registered", [MODEL_LOADING] = "loading",
-    [MODEL_READY] = "ready",           [MODEL_FAILED] = "failed",
-    [MODEL_UNLOADING] = "unloading",   [MODEL_UNLOADED] = "unloaded",
+#define X(name) [MODEL_##name] = #name,
+    SH_VERSION_UPLOADED(X, )
+#undef X
 };
 #define SETTLED (SH_LIFE(MODEL_READY) | SH_LIFE(MODEL_FAILED))
 static const unsigned NEXT[MODEL_N_STATES] = {

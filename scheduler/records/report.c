@@ -10,8 +10,9 @@
 #include <string.h>
 
 static const char *const PHASES[] = {
-    [MODEL_ON_LOADING] = "LOADING",   [MODEL_ON_READY] = "READY", [MODEL_ON_FAILED] = "FAILED",
-    [MODEL_ON_LEAVING] = "UNLOADING", [MODEL_ON_ASIDE] = "ASIDE",
+#define X(name) [MODEL_ON_##name] = #name,
+    SH_PLACEMENT_STATES(X, )
+#undef X
 };
 static const char *const PINS[] = {
     [MSG_PIN_NONE] = "none",
