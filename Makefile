@@ -330,6 +330,9 @@ $(SIM): $(call obj,tests/sim) $(SIM_PARTS) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(SIM_WRAP:%=-Wl,--wrap=%) -o $@ $^ -lmicrohttpd -lcurl -ldl $(COMMON_LIBS)
 
+recipes: ## what the READMEs say of adding a quota field, training option, job state, route, operation
+	@tests/recipes/check.sh
+
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
@@ -369,6 +372,6 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) fr
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo lab e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench \
+.PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench \
         sim sim-check bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)

@@ -9,12 +9,13 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 2
 
-steps=(lint unit device db golden spin fuzz sim e2e sanitize clang)
+steps=(lint unit device db recipes golden spin fuzz sim e2e sanitize clang)
 declare -A what=(
     [lint]='make --no-print-directory lint'
     [unit]='make --no-print-directory unit'
     [device]='make --no-print-directory device-tests'
     [db]='make --no-print-directory db-tests'
+    [recipes]='make --no-print-directory recipes'
     [golden]='make --no-print-directory golden'
     [spin]='make --no-print-directory spin'
     [fuzz]='make --no-print-directory fuzz-short'

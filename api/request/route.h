@@ -1,4 +1,4 @@
-/* route.h - what a route is: a row of the one table of URLs (routes.c). */
+/* route.h - what a route is: a row of the one table of URLs (routes.def). */
 #ifndef SH_API_REQUEST_ROUTE_H
 #define SH_API_REQUEST_ROUTE_H
 
