@@ -127,6 +127,19 @@ struct model *store_next(struct store *s, const struct model *m)
 
 /* ------------------------------------------------------------------ load and unload */
 
+/* Below blobs/, and perhaps still to come; of an internal model its whole path, wherever the state
+ * folder is: --state-dir may be relative. */
+static int take_package(struct model *m, const char *package, struct sh_err *err)
+{
+    const struct files *files = m->store->env.files;
+    int rc;
+
+    if (m->handle < 0)
+        return sh_strdup(package, &m->package, err);
+    rc = files_path(files, "blobs", package, &m->package, err);
+    return rc ? rc : blob_want(files->blobs, &m->blobs, package, err);
+}
+
 static int add(struct store *s, const struct msg_model_load *l, struct model **out,
                struct sh_err *err)
 {
@@ -153,11 +166,9 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     if (!rc)
         rc = sh_strdup(l->precision[0] ? l->precision : "fp32", &m->precision, err);
     if (!rc)
-        rc = files_path(s->env.files, "blobs", l->package, &m->package, err);
+        rc = take_package(m, l->package, err);
     if (!rc)
         rc = space_tag(s->env.space, l->tenant, &m->tag, err);
-    if (!rc)
-        rc = blob_want(s->env.files->blobs, &m->blobs, l->package, err);
     if (rc) {
         model__free(m);
         return rc;

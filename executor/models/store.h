@@ -160,7 +160,8 @@ bool store_worker_lacks(struct store *s, const struct worker *w);
 /* Idempotent: a model that is known only answers. Refusals are answered with MODEL_STATE too. */
 void store_load(struct store *s, const struct msg_model_load *m);
 void store_unload(struct store *s, int64_t handle);
-/* For the evaluation of a trained model. *out: BORROWED until store_unload(). */
+/* For the evaluation of a trained model, whose package is a path of its own, not one below blobs/.
+ * *out: BORROWED until store_unload(). */
 int store_load_internal(struct store *s, const struct msg_model_load *m, struct model **out,
                         struct sh_err *err);
 struct model *store_find(struct store *s, int64_t handle); /* BORROWED; NULL if there is none */

@@ -174,13 +174,20 @@ static void export_model(void)
 
 static void package_model(void)
 {
+    const struct sim_exec *e = sim_exec_of(sim_spawned()->parent);
     struct sim_package p = read_package(option("--onnx"));
-    char text[96];
+    const struct sim_model *m = sim_profile_model(e->device.profile, p.model);
+    char text[96], answer[256];
 
     sim_package_text(&p, text);
     write_file(option("--dir"), "graph.json", text);
     write_file(option("--dir"), "weights.safetensors", text);
-    reply("{\"ok\":true,\"inputs\":[],\"outputs\":[]}");
+    snprintf(answer, sizeof(answer),
+             "{\"ok\":true,"
+             "\"inputs\":[{\"name\":\"input\",\"datatype\":\"FP32\",\"shape\":[-1,%zu]}],"
+             "\"outputs\":[{\"name\":\"y\",\"datatype\":\"FP32\",\"shape\":[-1,%zu]}]}",
+             (size_t)m->in_bytes / sizeof(float), (size_t)m->out_bytes / sizeof(float));
+    reply(answer);
 }
 
 static void on_import(void *arg, uint64_t n)

@@ -12,9 +12,11 @@
 
 #define LOOK_NS SIM_S(1)
 #define MAX_SAMPLE 8192
+#define PEACE_NS SIM_S(8) /* after the healing: by then everything is let go */
 #define MAX_JOBS 8192
 
 static const char *state_dir;
+static int64_t healed_ns;
 static int64_t seen[MAX_JOBS]; /* of each job: the newest step whose file was looked at */
 
 unsigned oracles_system_dataset(int64_t model_id, int64_t n)
@@ -113,6 +115,31 @@ static void check_version(const struct database_version *v)
     close(fd);
 }
 
+/* The start of an attempt that ended with this event; 0: it was before all events. */
+static int64_t started_ns(size_t at)
+{
+    for (size_t i = at; i-- > 0;)
+        if (database.events[i].job == database.events[at].job &&
+            database.events[i].to == JOB_STARTING)
+            return database.events[i].at_ns;
+    return 0;
+}
+
+/* There is room for every job, and nothing goes wrong any more. */
+static void check_failures(void)
+{
+    for (size_t i = 0; i < database.n_events; i++)
+        SIM_CHECK("peace",
+                  database.events[i].to != JOB_FAILED || started_ns(i) < healed_ns + PEACE_NS,
+                  "job %" PRId64 " began when all was well, and failed (%s)",
+                  database.events[i].job, database.events[i].reason);
+}
+
+void oracles_system_healed(void)
+{
+    healed_ns = sim_now();
+}
+
 void oracles_system_finish(void)
 {
     size_t n_batch = 0, n_trained = 0;
@@ -128,5 +155,6 @@ void oracles_system_finish(void)
     for (size_t i = 0; i < database.n_versions; i++)
         if (database.versions[i].source_job && strcmp(database.versions[i].state, "DELETED") != 0)
             check_version(&database.versions[i]);
+    check_failures();
     sim_trace("trained=%zu batch=%zu", n_trained, n_batch);
 }

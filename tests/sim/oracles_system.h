@@ -7,6 +7,8 @@
 
 /* From now on it is looked again and again. state_dir: BORROWED for good. */
 void oracles_system_begin(const char *state_dir);
+/* All is well from now on. */
+void oracles_system_healed(void);
 /* All that was to end has ended. */
 void oracles_system_finish(void);
 /* The number of a dataset of n samples for a model: what its samples are follows from it. */

@@ -239,6 +239,7 @@ static void heal(void)
         exec_calm_disk(execs[i].host);
     }
     cluster_heal();
+    oracles_system_healed();
 }
 
 static void finish(void)
