@@ -3,7 +3,7 @@
 
 #include "api/api.h"
 #include "api/files/artifact.h"
-#include "api/files/files.h"
+#include "api/files/job_folder.h"
 #include "api/files/upload.h"
 #include "api/request/pool.h"
 #include "api/store/store.h"
@@ -190,7 +190,7 @@ static int remove_rest(struct sweep *s, const char *dir, struct sh_err *err)
     while ((e = readdir(d))) {
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
-        if (strcmp(e->d_name, "losses.json") == 0 || strcmp(e->d_name, FILES_LOG) == 0 ||
+        if (strcmp(e->d_name, "losses.json") == 0 || strcmp(e->d_name, JOB_FOLDER_LOG) == 0 ||
             unlinkat(dirfd(d), e->d_name, 0))
             left++;
         else

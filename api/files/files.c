@@ -3,6 +3,7 @@
 
 #include "api/api.h"
 #include "api/files/artifact.h"
+#include "api/files/job_folder.h"
 #include "api/files/upload.h"
 #include "api/handlers.h"
 #include "api/request/noun.h"
@@ -120,55 +121,6 @@ int blobs_get(struct api_req *q, struct sh_err *err)
     return rc;
 }
 
-/* ------------------------------------------------------------------ names */
-
-bool files_is_name(const char *name, int64_t *step)
-{
-    static const char *const NAMES[] = {"losses.json", "final.safetensors", "trained.onnx",
-                                        "result.safetensors", FILES_LOG};
-    char canonical[64];
-
-    *step = -1;
-    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
-        if (strcmp(name, NAMES[i]) == 0)
-            return true;
-    *step = sh_st_ckpt_step(name);
-    snprintf(canonical, sizeof(canonical), SH_ST_CKPT, *step);
-    return *step >= 0 && strcmp(name, canonical) == 0; /* one step has one name */
-}
-
-int64_t files_newest(const char *dir, int64_t below)
-{
-    const struct dirent *e;
-    DIR *d = opendir(dir);
-    int64_t best = -1, step;
-
-    while (d && (e = readdir(d))) {
-        step = sh_st_ckpt_step(e->d_name);
-        if (step < below && step > best)
-            best = step;
-    }
-    if (d)
-        closedir(d);
-    return best;
-}
-
-static int job_dir(const struct api_req *q, char **out, struct sh_err *err)
-{
-    int64_t id;
-    int rc = sh_parse_i64(q->params[0], 1, INT64_MAX, "job", &id, NULL);
-
-    *out = NULL;
-    if (rc)
-        return noun_missing("job", q->params[0], err);
-    return sh_asprintf(err, out, "%s/jobs/%" PRId64, q->api->conf->state_dir, id);
-}
-
-static int named_file(const struct api_req *q, int64_t *step, struct sh_err *err)
-{
-    return files_is_name(q->params[1], step) ? SH_OK : noun_missing("file", q->params[1], err);
-}
-
 /* ------------------------------------------------------------------ out of a job's folder */
 
 /* The scheduler may name a checkpoint that newer ones have replaced before it heard of them. */
@@ -183,7 +135,7 @@ static int open_job_file(const struct api_req *q, const char *dir, int64_t step,
     if (rc)
         return rc;
     rc = files_open(path, "the file", fd, bytes, &one);
-    if (rc == SH_E_NOTFOUND && step >= 0 && (step = files_newest(dir, INT64_MAX)) >= 0) {
+    if (rc == SH_E_NOTFOUND && step >= 0 && (step = job_folder_newest(dir, INT64_MAX)) >= 0) {
         snprintf(name, 64, SH_ST_CKPT, step);
         free(path);
         path = NULL;
@@ -201,10 +153,10 @@ int files_get(struct api_req *q, struct sh_err *err)
     char *dir = NULL, name[64], hex[SH_SHA256_HEX];
     uint64_t bytes = 0;
     int64_t step;
-    int fd = -1, rc = job_dir(q, &dir, err);
+    int fd = -1, rc = job_folder_path(q, &dir, err);
 
     if (!rc)
-        rc = named_file(q, &step, err);
+        rc = job_folder_name(q, &step, err);
     if (!rc)
         rc = open_job_file(q, dir, step, name, &fd, &bytes, err);
     free(dir);
@@ -223,46 +175,6 @@ int files_get(struct api_req *q, struct sh_err *err)
 
 /* ------------------------------------------------------------------ into a job's folder */
 
-static int read_owner(const struct api_req *q, struct store_owner *o, struct sh_err *err)
-{
-    const char *executor = uri_query(&q->uri, "executor"), *n = uri_query(&q->uri, "attempt");
-    int64_t attempt;
-    int rc;
-
-    *o = (struct store_owner){.job = q->params[0],
-                              .executor = executor,
-                              .attempt = n,
-                              .is_late = strcmp(q->params[1], FILES_LOG) == 0};
-    if (!executor || !n)
-        return SH_FAIL(err, SH_E_INVALID, "\"executor\" and \"attempt\" must say whose file it is");
-    rc = sh_parse_i64(q->params[0], 1, INT64_MAX, "job", &attempt, NULL);
-    if (rc)
-        return noun_missing("job", q->params[0], err);
-    return sh_parse_i64(n, 0, INT32_MAX, "attempt", &attempt, err);
-}
-
-static int not_owner(const struct store_owner *o, struct sh_err *err)
-{
-    return SH_FAIL(err, SH_E_CONFLICT, "executor \"%.64s\" does not have job %s in attempt %s",
-                   o->executor, o->job, o->attempt);
-}
-
-int files_slot(struct api_req *q, struct store_slot *out, struct sh_err *err)
-{
-    struct store_owner o;
-    int64_t step;
-    int rc = read_owner(q, &o, err);
-
-    *out = (struct store_slot){.max_bytes = q->api->conf->max_dataset_bytes};
-    if (!rc)
-        rc = named_file(q, &step, err);
-    if (!rc)
-        rc = store_job_owned(q->db, &o, &out->open, err);
-    if (!rc && !out->open)
-        rc = not_owner(&o, err);
-    return rc;
-}
-
 struct placing {
     const struct store_owner *owner;
     const char *from, *to, *package; /* package: its model.onnx, instead of from; or NULL */
@@ -278,7 +190,7 @@ static int file_place(struct db *db, const void *arg, struct sh_err *err)
     if (rc || *p->done)
         return rc;
     if (!owned)
-        return not_owner(p->owner, err);
+        return job_folder_not_owner(p->owner, err);
     if (p->package) {
         unlink(p->to);
         if (link(p->package, p->to) && (errno != EXDEV || symlink(p->package, p->to)))
@@ -292,7 +204,7 @@ static int file_place(struct db *db, const void *arg, struct sh_err *err)
 
 static void remove_older(const char *dir, int64_t step)
 {
-    int64_t keep = files_newest(dir, step);
+    int64_t keep = job_folder_newest(dir, step);
     const struct dirent *e;
     DIR *d = opendir(dir);
 
@@ -329,14 +241,14 @@ int files_put(struct api_req *q, struct sh_err *err)
     struct store_owner owner;
     struct placing p = {.owner = &owner, .done = &done};
     int64_t step = -1;
-    int rc = read_owner(q, &owner, err);
+    int rc = job_folder_owner(q, &owner, err);
 
     if (!rc)
         rc = upload_complete(q, hex, &file, err);
     if (!rc)
-        rc = job_dir(q, &dir, err);
+        rc = job_folder_path(q, &dir, err);
     if (!rc)
-        rc = named_file(q, &step, err);
+        rc = job_folder_name(q, &step, err);
     if (!rc && mkdir(dir, 0750) && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
     if (!rc && wish && strcmp(wish, "true") == 0)

@@ -8,20 +8,11 @@
 #ifndef SH_API_FILES_FILES_H
 #define SH_API_FILES_FILES_H
 
-#include "api/store/store.h"
-
-#define FILES_LOG "log.txt" /* in a job's folder */
+#include "api/request/req.h"
 
 /* OWNED fd of a regular file. Fails: SH_E_NOTFOUND, SH_E_IO; what: of the message. */
 int files_open(const char *path, const char *what, int *fd, uint64_t *bytes, struct sh_err *err);
 /* Whole or in part, or not at all if the client has it; q->reply.etag is set. TAKES fd. */
 int files_reply(struct api_req *q, int fd, uint64_t bytes, struct sh_err *err);
-
-/* A name that an executor may write below a job's folder; *step: of a checkpoint, else -1. */
-bool files_is_name(const char *name, int64_t *step);
-/* Of the checkpoints in a folder the newest with a step below `below`; -1: there is none. */
-int64_t files_newest(const char *dir, int64_t below);
-/* Is there room for what the request brings, and is it the job's executor that brings it? */
-int files_slot(struct api_req *q, struct store_slot *out, struct sh_err *err);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "api/api.h"
 #include "api/files/artifact.h"
-#include "api/files/files.h"
+#include "api/files/job_folder.h"
 #include "api/files/part.h"
 #include "api/handlers.h"
 #include "api/infer/link.h"
@@ -154,7 +154,7 @@ static int find_slot(struct api_req *q, struct store_slot *slot, uint64_t bytes,
     int rc;
 
     if (q->route->body == BODY_FILE)
-        return files_slot(q, slot, err);
+        return job_folder_slot(q, slot, err);
     rc = find_row(q, slot, err);
     if (!rc)
         rc = req_if_match(q, buf, &match, err);

@@ -20,11 +20,10 @@ struct http_steps {
     api_fn *handle; /* the body is there */
     /* Body bytes of inference or of a file. API_AGAIN: flush before the next piece. */
     int (*piece)(struct api_req *q, const char *data, size_t n, struct sh_err *err);
-    api_fn *flush;                            /* on a pool thread */
-    bool (*has_key)(const struct api_req *q); /* that is known, by what is in memory */
-    void (*settle)(struct api_req *q,
-                   int rc);           /* rc: what the client will be told, and is not yet */
-    void (*close)(struct api_req *q); /* once, last: what the request still has is freed */
+    api_fn *flush;                             /* on a pool thread */
+    bool (*has_key)(const struct api_req *q);  /* that is known, by what is in memory */
+    void (*settle)(struct api_req *q, int rc); /* rc: of the reply, which is sent after this */
+    void (*close)(struct api_req *q);          /* once, last: frees what the request still has */
 };
 
 /* KEEPS a, steps and tls (NULL: without). *out: OWNED, http_stop(). */

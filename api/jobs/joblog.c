@@ -1,6 +1,7 @@
 /* joblog.c - GET /jobs/{job}/log: what its executors have written of it so far. */
 #include "api/api.h"
 #include "api/files/files.h"
+#include "api/files/job_folder.h"
 #include "api/handlers.h"
 #include "api/jobs/jobs.h"
 #include "common/mem.h"
@@ -35,8 +36,8 @@ int jobs_log(struct api_req *q, struct sh_err *err)
     int fd = -1, rc = jobs_named(q, &job, err);
 
     if (!rc)
-        rc =
-            sh_asprintf(err, &path, "%s/jobs/%s/" FILES_LOG, q->api->conf->state_dir, q->params[0]);
+        rc = sh_asprintf(err, &path, "%s/jobs/%s/" JOB_FOLDER_LOG, q->api->conf->state_dir,
+                         q->params[0]);
     if (!rc && files_open(path, "the log", &fd, &bytes, &one) == SH_E_NOTFOUND) {
         q->reply.text = ""; /* no executor has had it yet */
         q->reply.text_type = TYPE;

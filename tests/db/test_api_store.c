@@ -11,7 +11,7 @@
 #include "api/cache/catalog.h"
 #include "api/files/artifact.h"
 #include "api/files/blobs.h"
-#include "api/files/files.h"
+#include "api/files/job_folder.h"
 #include "api/request/cursor.h"
 #include "api/store/store_job.h"
 #include "common/clock.h"
@@ -559,7 +559,7 @@ static void a_job_without_success_leaves_its_losses_and_its_log_alone(void **sta
         snprintf(path, sizeof(path), "%s/1/%s", jobs, FILES[i]);
         put_file(path, 2 * KEEP_S);
     }
-    snprintf(path, sizeof(path), "%s/1/" FILES_LOG, jobs);
+    snprintf(path, sizeof(path), "%s/1/" JOB_FOLDER_LOG, jobs);
     put_file(path, 2 * KEEP_S);
     snprintf(path, sizeof(path), "%s/1", jobs);
     set_age(path, 2 * KEEP_S);
@@ -570,7 +570,7 @@ static void a_job_without_success_leaves_its_losses_and_its_log_alone(void **sta
     assert_int_equal(sweep(w), 1);
     for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++)
         assert_false(has_job_file(w, FILES[i]));
-    assert_true(has_job_file(w, "losses.json") && has_job_file(w, FILES_LOG));
+    assert_true(has_job_file(w, "losses.json") && has_job_file(w, JOB_FOLDER_LOG));
     assert_int_equal(sweep(w), 0);
     assert_ok(artifact_empty_dir(jobs, NULL));
     assert_int_equal(rmdir(jobs), 0);

@@ -5,7 +5,7 @@
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
-#include "api/files/files.h"
+#include "api/files/job_folder.h"
 #include "tests/unit/sh_test.h"
 
 #include <fcntl.h>
@@ -44,7 +44,7 @@ static void only_what_a_job_leaves_is_a_name(void **state)
     for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
         int64_t step;
 
-        if (files_is_name(CASES[i].name, &step) != CASES[i].is_good)
+        if (job_folder_is_name(CASES[i].name, &step) != CASES[i].is_good)
             fail_msg("\"%s\" is taken for %s name", CASES[i].name, CASES[i].is_good ? "no" : "a");
         if (CASES[i].is_good)
             assert_int_equal(step, CASES[i].step);
@@ -71,18 +71,18 @@ static void the_newest_checkpoint_is_that_of_the_greatest_step(void **state)
 
     (void)state;
     assert_non_null(mkdtemp(dir));
-    assert_int_equal(files_newest(dir, INT64_MAX), -1);
+    assert_int_equal(job_folder_newest(dir, INT64_MAX), -1);
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
         put(dir, NAMES[i]);
-    assert_int_equal(files_newest(dir, INT64_MAX), 100);
-    assert_int_equal(files_newest(dir, 100), 20);
-    assert_int_equal(files_newest(dir, 9), -1);
+    assert_int_equal(job_folder_newest(dir, INT64_MAX), 100);
+    assert_int_equal(job_folder_newest(dir, 100), 20);
+    assert_int_equal(job_folder_newest(dir, 9), -1);
     for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
         snprintf(path, sizeof(path), "%s/%s", dir, NAMES[i]);
         unlink(path);
     }
     assert_int_equal(rmdir(dir), 0);
-    assert_int_equal(files_newest(dir, INT64_MAX), -1);
+    assert_int_equal(job_folder_newest(dir, INT64_MAX), -1);
 }
 
 int main(void)

@@ -7,7 +7,7 @@
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/cache/auth.h"
-#include "api/files/files.h"
+#include "api/files/job_folder.h"
 #include "api/openapi.h"
 #include "api/request/contract.h"
 #include "api/request/noun.h"
@@ -306,7 +306,7 @@ static void names_are_described_as_they_are_checked(void **state)
             if (strstr(pattern, "A-Z"))
                 taken = noun_is_name(NAMES[k]);
             else if (strstr(pattern, "losses"))
-                taken = files_is_name(NAMES[k], &step);
+                taken = job_folder_is_name(NAMES[k], &step);
             else if (strstr(pattern, "{12}") || strstr(pattern, "{64}"))
                 continue;
             else
