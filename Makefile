@@ -13,6 +13,7 @@ OPT     ?= -O2
 STORIES ?=
 SEEDS   ?=
 SIM_ARGS ?=
+COVERAGE_ARGS ?=
 JOBS    ?= $(shell nproc)
 BENCH_ARGS ?=
 empty   :=
@@ -333,6 +334,14 @@ $(SIM): $(call obj,tests/sim) $(SIM_PARTS) $(common)
 recipes: ## what the READMEs say of adding a quota field, training option, job state, route, operation
 	@tests/recipes/check.sh
 
+# A process of the simulation ends without exit(): main.c dumps what was counted, if this has it.
+COVERED_TESTS := $(shell grep -lE '^/\* uses:.* (executor/(memory|pool|models|runs|training|batch)|scheduler/(decide|peers|models|jobs|pass))/' $(UNIT_SRC))
+coverage-programs: $(SIM) $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(COVERED_TESTS))
+coverage: ## branch coverage of the cores by unit tests and simulation; SEEDS, COVERAGE_ARGS=--lines
+	@$(MAKE) --no-print-directory NVCC= BUILD=build-coverage OPT=-O0 \
+	    SANFLAGS='--coverage -Wl,-u,__gcov_dump' coverage-programs
+	@tests/coverage.py build-coverage $(if $(SEEDS),--seeds $(SEEDS)) $(COVERAGE_ARGS)
+
 golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
@@ -373,5 +382,5 @@ fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench \
-        sim sim-check bundle bundle-tests
+        sim sim-check coverage coverage-programs bundle bundle-tests
 -include $(shell find build* -name '*.d' 2>/dev/null)

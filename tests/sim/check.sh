@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # check.sh - the simulation as CI runs it: every seed that ever found something (seeds.txt), one
-# seed twice for the same trace, then new seeds for SIM_SECONDS (120) in all.
+# seed twice for the same trace, a few planted faults that it must find (mutate.py), then new seeds
+# for SIM_SECONDS (120) in all.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -22,6 +23,11 @@ for scenario in world "${scenarios[@]}"; do
         exit 1
     }
 done
+
+tests/sim/mutate.py --short --seeds 40 || {
+    echo "check.sh: a planted fault is not found any more" >&2
+    exit 1
+}
 
 # fresh SCENARIO SECONDS: new seeds. One that finds something stops who works on the code; CI, which
 # tests a change, names it (flaky) and goes on: it was there before, most likely.

@@ -164,6 +164,11 @@ void sim_package_make(const char *state_dir, const struct sim_package *p, char p
     sim_disk_spare(false);
 }
 
+void sim_dataset_sample(unsigned tenant, unsigned id, int64_t i, void *to, size_t bytes)
+{
+    sim_fill_input(tenant, ((uint64_t)id << 32) + (uint64_t)i, to, bytes);
+}
+
 void sim_dataset_make(const char *state_dir, unsigned tenant, unsigned id, size_t sample_bytes,
                       int64_t n, char path[static 96])
 {
@@ -189,8 +194,7 @@ void sim_dataset_make(const char *state_dir, unsigned tenant, unsigned id, size_
     if (!data || !labels)
         no_file(full);
     for (int64_t i = 0; i < n; i++)
-        sim_fill_input(tenant, ((uint64_t)id << 32) + (uint64_t)i, data + sample_bytes * (size_t)i,
-                       sample_bytes);
+        sim_dataset_sample(tenant, id, i, data + sample_bytes * (size_t)i, sample_bytes);
     t[0].data = data;
     t[1].data = (const char *)labels;
     sim_disk_spare(true);

@@ -45,6 +45,7 @@ bool sim_is_of(unsigned tenant, const void *p, size_t bytes, size_t *at_out);
 void sim_package_make(const char *state_dir, const struct sim_package *p, char path[static 96]);
 void sim_dataset_make(const char *state_dir, unsigned tenant, unsigned id, size_t sample_bytes,
                       int64_t n, char path[static 96]);
+void sim_dataset_sample(unsigned tenant, unsigned id, int64_t i, void *to, size_t bytes);
 bool sim_package_read(int fd, struct sim_package *out); /* of a graph.json or model.onnx */
 void sim_package_text(const struct sim_package *p, char out[static 96]);
 

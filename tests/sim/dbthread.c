@@ -205,7 +205,12 @@ void dbthread_collect(struct dbthread *t, const uint64_t *generation)
     struct dbitem *i;
 
     while ((i = dblist_pop(&t->queue.finished))) {
+        const bool is_fenced = generation && *generation && i->op.generation == *generation &&
+                               i->rc == SH_E_PRECONDITION;
+
         dbitem_tell(i, generation);
+        SIM_CHECK("fence", !is_fenced || i->op.generation != *generation,
+                  "%s was told that its lease is another's, and leads on", sim_proc_name(t->proc));
         dbitem_free(i);
     }
 }

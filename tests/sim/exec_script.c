@@ -95,6 +95,11 @@ const struct sim_package *script__package(size_t i, char path[static 96])
     return &versions[i].package;
 }
 
+int64_t script__version_id(size_t i)
+{
+    return versions[i].id;
+}
+
 const char *script__tenant_name(unsigned tenant)
 {
     static const char *const NAMES[] = {"?", "ann", "ben", "cyd"};

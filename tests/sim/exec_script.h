@@ -42,6 +42,7 @@ bool script__jobs_are_through(void);
 const char *script__tenant_name(unsigned tenant); /* BORROWED, static */
 void script__send(const struct sh_msg *m);
 uint64_t script__epoch(void);
+int64_t script__version_id(size_t i); /* of the package of that number */
 const struct sim_package *script__package(size_t i,
                                           char path[static 96]); /* NULL behind the last */
 

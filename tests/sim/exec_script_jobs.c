@@ -1,8 +1,11 @@
-/* exec_script_jobs.c - see exec_script.h: training jobs, one after the other, each until it has
- * ended: started, stopped, saved, and begun again from its newest checkpoint. */
+/* exec_script_jobs.c - see exec_script.h: jobs that train and jobs of batch inference, one after
+ * the other, each until it has ended: started, stopped, saved, begun again from its newest
+ * checkpoint. */
+#include "common/hash.h"
 #include "common/job.h"
 #include "common/mem.h"
 #include "common/msg.h"
+#include "common/safetensors.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/exec_script.h"
 #include "tests/sim/oracles_exec.h"
@@ -11,7 +14,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define N_JOBS 6u
+#define N_JOBS 8u
 #define STOP_WITHIN_NS SIM_S(150) /* a worker may hang, or compile, meanwhile */
 #define SAVE_EVERY 40u
 
@@ -21,7 +24,8 @@ static struct script_job {
     int64_t id;
     size_t version; /* of the script: what it trains */
     char dataset[96], spec[400], dir[16];
-    int64_t steps;
+    int64_t steps; /* or samples */
+    bool is_batch;
     enum job_where where;
     uint32_t attempt;
     int64_t begin_ns; /* WAITS: not before */
@@ -29,6 +33,7 @@ static struct script_job {
     bool cancel_asked;
     int64_t stop_ns; /* since when it is to stop; 0: not */
     char ckpt[160];  /* the newest that was told; "": none */
+    char digest[SH_SHA256_HEX];
     int64_t ckpt_step;
     int64_t save_asked;
     int64_t told_step, heard_step;
@@ -65,6 +70,20 @@ static void make_job(size_t version, const struct sim_package *p, const struct s
              batch, j->steps, sim_between(30, 3000), sim_below(2) ? "true" : "false", evaluation);
 }
 
+static void make_batch(size_t version, const struct sim_package *p, const struct sim_model *m)
+{
+    struct script_job *j = &jobs[n_jobs++];
+
+    *j = (struct script_job){.id = (int64_t)n_jobs, .version = version, .is_batch = true};
+    j->steps = sim_between(1, 400);
+    snprintf(j->dir, sizeof(j->dir), "%" PRId64, j->id);
+    sim_dataset_make(script.e->state_dir, p->tenant, (unsigned)j->id, m->in_bytes, j->steps,
+                     j->dataset);
+    snprintf(j->spec, sizeof(j->spec),
+             "{\"batch\":%" PRId64 ",\"checkpoint_interval_ms\":%" PRId64 "}",
+             sim_between(1, (int64_t)m->sizes[m->n_sizes - 1].batch), sim_between(10, 2000));
+}
+
 void script__jobs_begin(void)
 {
     struct sim_package const *p;
@@ -76,29 +95,20 @@ void script__jobs_begin(void)
 
         if (m->n_ops)
             make_job(i, p, m);
+        if (n_jobs < N_JOBS && sim_below(2))
+            make_batch(i, p, m);
     }
 }
 
 /* ------------------------------------------------------------------ commands */
 
-static void start(struct script_job *j)
+static void start_training(const struct script_job *j)
 {
     struct sh_msg m = {.type = MSG_JOB_START};
-    char package[96], dir[64];
+    char package[96];
     const struct sim_package *p = script__package(j->version, package);
     const bool evaluates = strstr(j->spec, "evaluation") != NULL;
 
-    snprintf(dir, sizeof(dir), "%s/jobs/%s", script.e->state_dir, j->dir);
-    if (j->ckpt[0])
-        SIM_CHECK("durable", oracle_job_folder(dir) >= j->ckpt_step,
-                  "job %" PRId64 ": the checkpoint of step %" PRId64 " was told, and is not there",
-                  j->id, j->ckpt_step);
-    j->attempt++;
-    j->where = JOB_STARTED;
-    j->disk_failed = sim_disk_n_failed();
-    j->stop_ns = 0;
-    j->told_step = 0;
-    j->cancel_asked = false;
     m.u.job_start = (struct msg_job_start){.epoch = script__epoch(),
                                            .job = j->id,
                                            .attempt = j->attempt,
@@ -113,8 +123,54 @@ static void start(struct script_job *j)
                                            .resume_step = j->ckpt_step,
                                            .about = ""};
     script__send(&m);
+}
+
+static void start_batch(const struct script_job *j)
+{
+    struct sh_msg m = {.type = MSG_BATCH_START};
+    char package[96], inputs[120], outputs[120];
+    const struct sim_package *p = script__package(j->version, package);
+    const struct sim_model *model = sim_profile_model(script.profile, p->model);
+    static const char FORMAT[] = "[{\"name\":\"%s\",\"datatype\":\"FP32\",\"shape\":[-1,%zu]}]";
+
+    snprintf(inputs, sizeof(inputs), FORMAT, "input", (size_t)model->in_bytes / sizeof(float));
+    snprintf(outputs, sizeof(outputs), FORMAT, "output", (size_t)model->out_bytes / sizeof(float));
+    m.u.batch_start = (struct msg_batch_start){.epoch = script__epoch(),
+                                               .job = j->id,
+                                               .attempt = j->attempt,
+                                               .tenant = script__tenant_name(p->tenant),
+                                               .model = p->model,
+                                               .version_id = script__version_id(j->version),
+                                               .inputs = inputs,
+                                               .outputs = outputs,
+                                               .dataset = j->dataset,
+                                               .spec = j->spec,
+                                               .dir = j->dir,
+                                               .resume_step = j->ckpt_step,
+                                               .resume_digest = j->digest,
+                                               .about = ""};
+    script__send(&m);
+}
+
+static void start(struct script_job *j)
+{
+    void (*const say)(const struct script_job *) = j->is_batch ? start_batch : start_training;
+    char dir[64];
+
+    snprintf(dir, sizeof(dir), "%s/jobs/%s", script.e->state_dir, j->dir);
+    if (j->ckpt[0] && !j->is_batch)
+        SIM_CHECK("durable", oracle_job_folder(dir) >= j->ckpt_step,
+                  "job %" PRId64 ": the checkpoint of step %" PRId64 " was told, and is not there",
+                  j->id, j->ckpt_step);
+    j->attempt++;
+    j->where = JOB_STARTED;
+    j->disk_failed = sim_disk_n_failed();
+    j->stop_ns = 0;
+    j->told_step = 0;
+    j->cancel_asked = false;
+    say(j);
     if (sim_below(5) == 0)
-        script__send(&m); /* the scheduler does not know that it was heard */
+        say(j); /* the scheduler does not know that it was heard */
 }
 
 static void stop(struct script_job *j, enum msg_job_how how, uint64_t epoch)
@@ -189,6 +245,41 @@ static void again(struct script_job *j)
     j->begin_ns = sim_now() + sim_between(0, SIM_MS(800));
 }
 
+static bool is_right(const struct script_job *j, const struct sh_st_tensor *t)
+{
+    char package[96];
+    const struct sim_package *p = script__package(j->version, package);
+    const struct sim_model *m = sim_profile_model(script.profile, p->model);
+    char *in = malloc(m->in_bytes + 1), *out = malloc(m->out_bytes + 1);
+    bool ok = in && out && t->bytes == m->out_bytes * (uint64_t)j->steps;
+
+    for (int64_t i = 0; ok && i < j->steps; i++) {
+        sim_dataset_sample(p->tenant, (unsigned)j->id, i, in, m->in_bytes);
+        sim_fill_output(p, in, m->in_bytes, out, m->out_bytes);
+        ok = memcmp((const char *)t->data + m->out_bytes * (uint64_t)i, out, m->out_bytes) == 0;
+    }
+    free(in);
+    free(out);
+    return ok;
+}
+
+/* The output of each sample, whatever happened meanwhile. */
+static void check_result(const struct script_job *j)
+{
+    char path[128];
+    struct sh_st *f = NULL;
+    struct sh_err err = {0};
+    const struct sh_st_tensor *t;
+
+    if (!j->is_batch)
+        return;
+    snprintf(path, sizeof(path), "%s/jobs/%s/result.safetensors", script.e->state_dir, j->dir);
+    SIM_CHECK("result", !sh_st_open(path, &f, &err), "job %" PRId64 " is done: %s", j->id, err.msg);
+    t = sh_st_find(f, "output");
+    SIM_CHECK("result", t && is_right(j, t), "the result of job %" PRId64 " is wrong", j->id);
+    sh_st_close(f);
+}
+
 static void on_failed(struct script_job *j, const struct msg_job_state *m)
 {
     sim_trace("job %" PRId64 " failed at step %" PRId64 ": %s", j->id, m->step, m->msg);
@@ -206,6 +297,8 @@ static void check_suspended(const struct script_job *j, const struct msg_job_sta
     char dir[64];
 
     snprintf(dir, sizeof(dir), "%s/jobs/%s", script.e->state_dir, j->dir);
+    if (j->is_batch)
+        return;
     SIM_CHECK("durable",
               j->disk_failed != sim_disk_n_failed() ||
                   SH_MAX(oracle_job_folder(dir), 0) + m->redone >= m->step,
@@ -234,6 +327,7 @@ static void on_state(const struct msg_job_state *m)
                   j->id, m->step, j->told_step, j->ckpt_step);
     switch (m->state) {
     case MSG_JOB_DONE:
+        check_result(j);
         j->where = JOB_ENDED;
         return;
     case MSG_JOB_FAILED:
@@ -264,6 +358,7 @@ static void on_checkpoint(const struct msg_job_checkpoint *m)
     if (m->attempt == j->attempt && m->step > j->ckpt_step) {
         j->ckpt_step = m->step;
         sh_strlcpy(j->ckpt, m->path, sizeof(j->ckpt));
+        sh_strlcpy(j->digest, m->digest, sizeof(j->digest));
     }
 }
 

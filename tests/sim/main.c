@@ -115,6 +115,9 @@ struct job {
     int out; /* its result, then what it printed */
 };
 
+/* Of gcc's --coverage, if it was built with that: _exit() would lose what was counted. */
+void __gcov_dump(void) __attribute__((weak));
+
 static void in_child(const struct sim_scenario *s, uint64_t seed, int out)
 {
     struct result r;
@@ -125,6 +128,8 @@ static void in_child(const struct sim_scenario *s, uint64_t seed, int out)
     fflush(stdout);
     if (write(out, &r, sizeof(r)) != (ssize_t)sizeof(r))
         _exit(2);
+    if (__gcov_dump)
+        __gcov_dump();
     _exit(0);
 }
 

@@ -4,10 +4,10 @@
     tests/sim/mutate.py [--seeds 1000] [--only WORD] [--short] [LIST...]
     tests/sim/mutate.py --check                   # each fault can still be planted: at once
 
-LIST: tests/sim/mutations_*.txt, all of them if none is named. A fault is four lines (name, file,
-old, new): `new` takes the place of `old`, a whole line that the file has once. Lines that may stand
-before them: `scenario NAME` (what it is looked for in; holds for those that follow), `short` (this
-one is of the few that --short plants).
+LIST: tests/sim/mutations_*.txt, all of them if none is named. A fault is a line `name NAME` and three
+lines (file, old, new), more of them where two places do the same: `new` takes the place of `old`, a
+whole line that the file has once. Lines that may stand before them: `scenario NAME` (what it is
+looked for in; holds for those that follow), `short` (this one is of the few that --short plants).
 
 Works in a copy of the tree and its objects, below build/: what was built is not built again, a
 fault costs one object and a link. Prints a row of a table for each fault. Exits with 1 when one is
@@ -23,11 +23,11 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 ROOT = os.path.abspath(os.path.join(HERE, "..", ".."))
 COPY = os.environ.get("MUTANTS", os.path.join(ROOT, "build", "mutants"))
-FIELDS = ("name", "file", "old", "new")
+EDIT = ("file", "old", "new")
 
 
 def read(path):
-    faults, one, scenario, short = [], {}, None, False
+    faults, scenario, short, want = [], None, False, EDIT
     with open(path, encoding="utf-8") as f:
         for at, line in enumerate(f, 1):
             word, _, rest = line.rstrip("\n").partition(" ")
@@ -37,24 +37,30 @@ def read(path):
                 scenario = rest
             elif word == "short":
                 short = True
-            elif word in FIELDS and word not in one:
-                one[word] = rest
+            elif word == "name" and want == EDIT:
+                faults.append({"name": rest, "scenario": scenario, "short": short, "edits": []})
+                short = False
+            elif faults and word == want[0]:
+                if word == "file":
+                    faults[-1]["edits"].append({})
+                faults[-1]["edits"][-1][word] = rest
+                want = want[1:] or EDIT
             else:
                 sys.exit(f"{path}:{at}: {word} is not what follows here")
-            if len(one) == len(FIELDS):
-                faults.append(dict(one, scenario=scenario, short=short))
-                one, short = {}, False
     return faults
 
 
 def cannot_be_planted(root, fault):
     """Why; None: it can."""
-    path = os.path.join(root, fault["file"])
-    if not os.path.exists(path):
-        return f"there is no {fault['file']}"
-    with open(path, encoding="utf-8") as f:
-        n = f.read().split("\n").count(fault["old"])
-    return None if n == 1 else f"{fault['file']} has its line {n} times"
+    for e in fault["edits"]:
+        path = os.path.join(root, e["file"])
+        if not os.path.exists(path):
+            return f"there is no {e['file']}"
+        with open(path, encoding="utf-8") as f:
+            n = f.read().split("\n").count(e["old"])
+        if n != 1:
+            return f"{e['file']} has its line {n} times"
+    return None if fault["edits"] else "it changes nothing"
 
 
 def copy_tree():
@@ -96,24 +102,26 @@ def find(scenario, n_seeds):
 
 
 def plant(fault):
-    path = os.path.join(COPY, fault["file"])
-    with open(path, encoding="utf-8") as f:
-        text = f.read()
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(("\n" + text).replace("\n" + fault["old"] + "\n", "\n" + fault["new"] + "\n", 1)[1:])
-    return path, text
+    """The texts that were there, by path."""
+    was = {}
+    for e in fault["edits"]:
+        path = os.path.join(COPY, e["file"])
+        with open(path, encoding="utf-8") as f:
+            text = f.read()
+        was.setdefault(path, text)
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(("\n" + text).replace(f"\n{e['old']}\n", f"\n{e['new']}\n", 1)[1:])
+    return was
 
 
 def try_one(fault, n_seeds):
     """The end of its row, and whether it was found."""
-    why = cannot_be_planted(COPY, fault)
-    if why:
-        return f"cannot be planted: {why}", False
-    path, text = plant(fault)
+    was = plant(fault)
     said = build(COPY)
     found = None if said else find(fault["scenario"], n_seeds)
-    with open(path, "w", encoding="utf-8") as f:
-        f.write(text)
+    for path, text in was.items():
+        with open(path, "w", encoding="utf-8") as f:
+            f.write(text)
     if said:
         return f"does not compile: {said}", False
     if not found:

@@ -204,6 +204,25 @@ static void look_at_places(const struct sched *s)
     }
 }
 
+/* What an executor runs, and has told its leader of, but is not its to run. */
+static void look_for_strays(const struct sched *s)
+{
+    for (size_t i = 0; i < world->n_fakes; i++) {
+        const struct fake *f = world->fakes[i];
+        uint32_t attempt = 0;
+        uint64_t epoch;
+        const int64_t id = fake_live_job(f, &attempt, &epoch);
+        const struct job *j = NULL;
+
+        for (size_t k = 0; k < s->jobs.n && id; k++)
+            if (s->jobs.items[k]->id == id)
+                j = s->jobs.items[k];
+        if (id && fake_synced_with(f) == s->epoch && !sim_proc_is_paused(fake_proc(f)) &&
+            (!j || j->attempt != attempt || strcmp(j->executor, sim_proc_name(fake_proc(f))) != 0))
+            against("stray", (int64_t)i, CANCEL_NS, "an executor runs a job that is not its own");
+    }
+}
+
 /* Both have told the newest leader all that they hold, and both go on. */
 static void look_for_twins(void)
 {
@@ -322,6 +341,7 @@ static void on_look(void *arg, uint64_t n)
     if (s) {
         look_at_quotas();
         look_at_places(s);
+        look_for_strays(s);
     }
     sim_api_each_again(look_at_again);
     look_for_twins();
