@@ -91,7 +91,7 @@ static struct conv_method *by_heuristics(struct cuda_dev *d, const struct conv_p
     int64_t widths[4];
     int n = cuda__conv_widths(p, widths);
 
-    if (k_conv_has_kernel(&k, (int)p->type))
+    if (k_conv_is_best(&k, (int)p->type))
         return cuda__conv_own(p, widths[n - 1]);
     /* Without matrix units cuDNN transposes both ways first, into a large workspace. */
     if (p->is_strict && cuda__conv_each(d, p, &PRODUCT, take_first, &m))

@@ -136,6 +136,8 @@ struct k_conv {
 };
 /* There is a fast kernel for it; else one thread computes each result. */
 bool k_conv_has_kernel(const struct k_conv *v, int type);
+/* And it is to be taken without measuring. */
+bool k_conv_is_best(const struct k_conv *v, int type);
 /* y = act(x * w + bias + z); bias [m] and z (like y) may be NULL. */
 void k_conv_fwd(cudaStream_t s, const struct k_conv *v, int type, const void *x, const void *w,
                 const void *bias, const void *z, int act, float p0, float p1, void *y);
