@@ -25,6 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -189,20 +190,8 @@ void conns_fini(struct http_conns *s)
 
 static bool has_slot(struct http_conns *s, size_t fd)
 {
-    size_t n = SH_MAX(s->n_slots, 64u);
-    struct http_conn **more;
-
-    while (n <= fd)
-        n *= 2;
-    if (n == s->n_slots)
-        return true;
-    more = realloc(s->by_fd, n * sizeof(struct http_conn *));
-    if (!more)
-        return false;
-    memset(more + s->n_slots, 0, (n - s->n_slots) * sizeof(struct http_conn *));
-    s->by_fd = more;
-    s->n_slots = n;
-    return true;
+    return sh_grow(&s->by_fd, &s->n_slots, fd + 1, sizeof(struct http_conn *), INT_MAX,
+                   "connections", NULL) == SH_OK;
 }
 
 /* Of IPv6 a host has a net of 2^64 addresses. "": it has none. */

@@ -119,14 +119,6 @@ static uint32_t slot_of(const struct graph_node *n, uint32_t v)
     return k;
 }
 
-static bool same_attr(const struct graph_attr *a, const struct graph_attr *b)
-{
-    return b && a->kind == b->kind && a->i == b->i && a->f == b->f && a->n == b->n &&
-           strcmp(a->s ? a->s : "", b->s ? b->s : "") == 0 &&
-           (!a->ints || memcmp(a->ints, b->ints, a->n * sizeof(*a->ints)) == 0) &&
-           (!a->floats || memcmp(a->floats, b->floats, a->n * sizeof(*a->floats)) == 0);
-}
-
 static bool same_value(const struct graph *g, uint32_t a, uint32_t b, int *visits)
 {
     const struct graph_value *x, *y;
@@ -150,7 +142,7 @@ static bool same_value(const struct graph *g, uint32_t a, uint32_t b, int *visit
         m->n_attrs != n->n_attrs || strcmp(m->op, n->op) != 0)
         return false;
     for (uint32_t i = 0; i < m->n_attrs; i++)
-        if (!same_attr(&m->attrs[i], graph__attr(n, m->attrs[i].name)))
+        if (!graph__same_attr(&m->attrs[i], graph__attr(n, m->attrs[i].name)))
             return false;
     for (uint32_t i = 0; i < m->n_in; i++)
         if (!same_value(g, m->in[i], n->in[i], visits))

@@ -188,29 +188,6 @@ static int rule_gemm(struct counted *k)
 
 /* ---------------------------------------------------------------- reductions */
 
-/* The axes that go. */
-static int reduced_axes(struct counted *k, bool *over, bool *keep)
-{
-    int64_t axes[SH_MAX_RANK], v, noop;
-    const int rank = shape__in(k->c, 0)->rank;
-    size_t n;
-    int rc = shape__ints(k->c, 1, axes, SH_MAX_RANK, &n);
-
-    if (!rc)
-        rc = graph_int(&k->c->n, "keepdims", 1, &v, k->c->err);
-    if (!rc)
-        rc = graph_int(&k->c->n, "noop_with_empty_axes", 0, &noop, k->c->err);
-    for (int i = 0; i < rank && !rc; i++)
-        over[i] = n == 0 && !noop;
-    for (size_t i = 0; i < n && !rc; i++) {
-        rc = shape__axis(k->c, axes[i], rank, &axes[i]);
-        if (!rc)
-            over[axes[i]] = true;
-    }
-    *keep = !rc && v != 0;
-    return rc;
-}
-
 /* What changes nothing. */
 static double neutral(const char *op, enum sh_dtype t)
 {
@@ -225,7 +202,7 @@ static double neutral(const char *op, enum sh_dtype t)
 }
 
 /* A mean over what is there. */
-static int mean(struct counted *k, const bool *over, bool keep)
+static int mean(struct counted *k, uint32_t over, bool keep)
 {
     struct rewrite *w = &k->w;
     const struct graph_value x = *shape__in(k->c, 0);
@@ -236,7 +213,7 @@ static int mean(struct counted *k, const bool *over, bool keep)
     int m = 0, rc = counted__cover(k, 0, 0);
 
     for (int i = 0; i < x.rank; i++) {
-        if (!over[i])
+        if (!(over >> i & 1u))
             continue;
         axes[m++] = i;
         rest *= i == axis ? 1 : x.dims[i];
@@ -253,24 +230,27 @@ static int rule_reduce(struct counted *k)
 {
     const int axis = counted__axis_in(k, 0);
     const char *op = k->c->n.op;
-    bool over[SH_MAX_RANK] = {false}, keep;
     struct graph_number n;
-    int at = 0, rc = reduced_axes(k, over, &keep);
+    int64_t keep = 0;
+    uint32_t over;
+    int at = 0, rc = shape__reduced(k->c, &over);
 
+    if (!rc)
+        rc = graph_int(&k->c->n, "keepdims", 1, &keep, k->c->err);
     if (rc)
         return rc;
     if (axis < 0 || !is_alone(k, 0))
         return counted__refuse(k, WHY_COUNTED);
     n = count_in(k, 0);
-    if (over[axis] && strcmp(op, "ReduceMean") == 0)
-        return mean(k, over, keep);
-    if (over[axis])
-        rc = counted__cover(k, 0, neutral(op, shape__in(k->c, 0)->dtype));
-    for (int i = 0; i < axis; i++)
-        at += keep || !over[i];
-    if (rc || over[axis])
-        return rc ? rc : steps(k);
-    return steps_to(k, at, n);
+    if (!(over >> axis & 1u)) {
+        for (int i = 0; i < axis; i++)
+            at += keep || !(over >> i & 1u);
+        return steps_to(k, at, n);
+    }
+    if (strcmp(op, "ReduceMean") == 0)
+        return mean(k, over, keep != 0);
+    rc = counted__cover(k, 0, neutral(op, shape__in(k->c, 0)->dtype));
+    return rc ? rc : steps(k);
 }
 
 /* In what is undefined something that comes after all numbers, and after their equals by place. */
@@ -387,6 +367,7 @@ static bool are_places(const struct graph *g, uint32_t v, int depth)
 static int within_count(struct counted *k, uint32_t i, struct graph_number n, int64_t size)
 {
     struct rewrite *w = &k->w;
+    const struct graph_value was = *shape__in(k->c, i);
     uint32_t v = k->c->n.in[i], count, all;
 
     if (rw_v(w, v)->data)
@@ -400,9 +381,12 @@ static int within_count(struct counted *k, uint32_t i, struct graph_number n, in
     v = rw3(w, "Where", rw2(w, "Less", v, rw_number(w, SH_I64, 0)), rw2(w, "Add", v, count), v);
     v = rw3(w, "Where", rw2(w, "Less", v, count), v, all);
     v = rw3(w, "Where", rw2(w, "Less", v, rw_number(w, SH_I64, 0)), all, v);
-    if (w->rc == SH_OK)
-        k->c->n.in[i] = v;
-    return w->rc;
+    if (w->rc)
+        return w->rc;
+    k->c->n.in[i] = v;
+    k->c->g->values[v].counted = was.counted;
+    k->c->g->values[v].count = was.count;
+    return SH_OK;
 }
 
 static int rule_gather(struct counted *k)
@@ -428,11 +412,8 @@ static int rule_gather(struct counted *k)
     }
     if (table == at && table >= 0)
         rc = within_count(k, 1, rows, x.dims[at]);
-    if (!rc && index >= 0) {
-        k->c->g->values[k->c->n.in[1]].counted = ix.counted;
-        k->c->g->values[k->c->n.in[1]].count = ix.count;
+    if (!rc && index >= 0)
         rc = counted__cover(k, 1, 0);
-    }
     if (rc || out < 0)
         return rc ? rc : steps(k);
     return steps_to(k, out, n);
@@ -440,7 +421,7 @@ static int rule_gather(struct counted *k)
 
 static int rule_gather_elements(struct counted *k)
 {
-    const struct graph_value x = *shape__in(k->c, 0), ix = *shape__in(k->c, 1);
+    const struct graph_value x = *shape__in(k->c, 0);
     const int table = counted__axis_in(k, 0), index = counted__axis_in(k, 1);
     struct graph_number n = {0}, rows = {0};
     int at, rc = attr_axis(k, "axis", 0, x.rank, &at);
@@ -455,11 +436,8 @@ static int rule_gather_elements(struct counted *k)
         return counted__refuse(k, WHY_COUNTS_MEET);
     if (table == at && table >= 0)
         rc = within_count(k, 1, rows, x.dims[at]);
-    if (!rc && index >= 0) {
-        k->c->g->values[k->c->n.in[1]].counted = ix.counted;
-        k->c->g->values[k->c->n.in[1]].count = ix.count;
+    if (!rc && index >= 0)
         rc = counted__cover(k, 1, 0);
-    }
     if (rc || index < 0)
         return rc ? rc : steps(k);
     return steps_to(k, index, n);
@@ -526,7 +504,7 @@ static int skip_updates(struct counted *k, bool nd)
 static int rule_scatter(struct counted *k)
 {
     const bool nd = strcmp(k->c->n.op, "ScatterND") == 0;
-    const struct graph_value x = *shape__in(k->c, 0), ix = *shape__in(k->c, 1);
+    const struct graph_value x = *shape__in(k->c, 0);
     const int table = counted__axis_in(k, 0), index = counted__axis_in(k, 1);
     const struct graph_number rows = table >= 0 ? count_in(k, 0) : number__const(0);
     int at = -1, rc = nd ? SH_OK : attr_axis(k, "axis", 0, x.rank, &at);
@@ -538,10 +516,6 @@ static int rule_scatter(struct counted *k)
             return counted__refuse(k, WHY_COUNTED_PLACE);
         if (!nd)
             rc = within_count(k, 1, rows, x.dims[table]);
-        if (!rc && index >= 0) {
-            k->c->g->values[k->c->n.in[1]].counted = ix.counted;
-            k->c->g->values[k->c->n.in[1]].count = ix.count;
-        }
     } else if (table >= 0 && !nd && index != table) {
         return counted__refuse(k, WHY_COUNTS_MEET);
     }

@@ -110,17 +110,10 @@ int counted__unsqueeze(struct counted *k)
 {
     const struct graph_value x = *shape__in(k->c, 0);
     const struct view v = view_of(k);
-    int64_t axes[SH_MAX_RANK];
-    uint32_t set = 0;
-    size_t n;
-    int out = -1, rc = shape__ints(k->c, 1, axes, SH_MAX_RANK, &n);
+    uint32_t set;
+    int rank, out = -1, rc = shape__unsqueezed(k->c, &set, &rank);
 
-    for (size_t i = 0; i < n && !rc; i++) {
-        rc = shape__axis(k->c, axes[i], SH_MIN(x.rank + (int)n, SH_MAX_RANK), &axes[i]);
-        if (!rc)
-            set |= 1u << axes[i];
-    }
-    for (int i = 0, from = 0; i < SH_MAX_RANK && !rc && out < 0; i++)
+    for (int i = 0, from = 0; !rc && i < rank && out < 0; i++)
         if (!(set >> i & 1u) && from++ == counted__axis(&x))
             out = i;
     return rc ? rc : steps_to(k, out, v.n);
@@ -128,24 +121,14 @@ int counted__unsqueeze(struct counted *k)
 
 int counted__squeeze(struct counted *k)
 {
-    const struct graph_value x = *shape__in(k->c, 0);
     const struct view v = view_of(k);
-    const int axis = counted__axis(&x);
-    int64_t axes[SH_MAX_RANK];
-    uint32_t set = 0;
-    size_t n;
-    int out = axis, rc = shape__ints(k->c, 1, axes, SH_MAX_RANK, &n);
+    const int axis = counted__axis_in(k, 0);
+    uint32_t set;
+    int out = axis, rc = shape__squeezed(k->c, &set);
 
-    for (size_t i = 0; i < n && !rc; i++) {
-        rc = shape__axis(k->c, axes[i], x.rank, &axes[i]);
-        if (!rc)
-            set |= 1u << axes[i];
-    }
-    for (int i = 0; i < x.rank && !shape__has(k->c, 1); i++)
-        set |= (uint32_t)(x.dims[i] == 1) << i;
     if (!rc && (set >> axis & 1u))
         return counted__refuse(k, WHY_COUNTED);
-    for (int i = 0; i < axis; i++)
+    for (int i = 0; !rc && i < axis; i++)
         out -= set >> i & 1u;
     return rc ? rc : steps_to(k, out, v.n);
 }

@@ -257,6 +257,25 @@ const struct graph_attr *graph__attr(const struct graph_node *n, const char *nam
     return NULL;
 }
 
+bool graph__same_attr(const struct graph_attr *a, const struct graph_attr *b)
+{
+    if (!b || strcmp(a->name, b->name) != 0 || a->kind != b->kind || a->n != b->n)
+        return false;
+    switch (a->kind) {
+    case GRAPH_ATTR_INT:
+        return a->i == b->i;
+    case GRAPH_ATTR_FLOAT:
+        return memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
+    case GRAPH_ATTR_STR:
+        return strcmp(a->s, b->s) == 0;
+    case GRAPH_ATTR_INTS:
+        return a->n == 0 || memcmp(a->ints, b->ints, a->n * sizeof(*a->ints)) == 0;
+    case GRAPH_ATTR_FLOATS:
+        return a->n == 0 || memcmp(a->floats, b->floats, a->n * sizeof(*a->floats)) == 0;
+    }
+    return false;
+}
+
 void graph__drop_attr(struct graph_node *n, const char *name)
 {
     for (uint32_t i = 0; i < n->n_attrs; i++)

@@ -27,6 +27,7 @@ int graph__copy_attrs(struct graph_node *to, const struct graph_node *from, stru
 int graph__set_floats(struct graph_node *n, const char *name, const float *v, size_t k,
                       struct sh_err *err);
 const struct graph_attr *graph__attr(const struct graph_node *n, const char *name);
+bool graph__same_attr(const struct graph_attr *a, const struct graph_attr *b); /* b may be NULL */
 void graph__drop_attr(struct graph_node *n, const char *name);
 
 /* Size of a tensor; SH_E_INVALID for a negative dimension, SH_E_TOOBIG above the limit. */

@@ -211,25 +211,6 @@ static struct track const_track(const struct follow *f, uint32_t v)
 
 /* ---------------------------------------------------------------- the walk */
 
-static bool same_attr(const struct graph_attr *a, const struct graph_attr *b)
-{
-    if (strcmp(a->name, b->name) != 0 || a->kind != b->kind || a->n != b->n)
-        return false;
-    switch (a->kind) {
-    case GRAPH_ATTR_INT:
-        return a->i == b->i;
-    case GRAPH_ATTR_FLOAT:
-        return memcmp(&a->f, &b->f, sizeof(a->f)) == 0;
-    case GRAPH_ATTR_STR:
-        return strcmp(a->s, b->s) == 0;
-    case GRAPH_ATTR_INTS:
-        return a->n == 0 || memcmp(a->ints, b->ints, a->n * sizeof(*a->ints)) == 0;
-    case GRAPH_ATTR_FLOATS:
-        return a->n == 0 || memcmp(a->floats, b->floats, a->n * sizeof(*a->floats)) == 0;
-    }
-    return false;
-}
-
 static bool same_kind(const struct graph_node *a, const struct graph_node *b)
 {
     return strcmp(a->op, b->op) == 0 && a->n_in == b->n_in && a->n_out == b->n_out;
@@ -261,7 +242,7 @@ static bool same_node(struct follow *f, const struct graph_node *a, const struct
     if (!same)
         return false;
     for (uint32_t i = 0; i < a->n_attrs; i++)
-        if (!same_attr(&a->attrs[i], &b->attrs[i]))
+        if (!graph__same_attr(&a->attrs[i], &b->attrs[i]))
             return false;
     return true;
 }

@@ -420,50 +420,25 @@ int shape__finish_scatter(struct shape_ctx *c)
 
 /* ---- reductions */
 
-static int reduce_axes(struct shape_ctx *c, int rank, int64_t *axes, size_t *k)
-{
-    int64_t given[SH_MAX_RANK], noop;
-    uint32_t set = 0;
-    int rc = shape__ints(c, 1, given, SH_MAX_RANK, k);
-
-    if (!rc)
-        rc = graph_int(&c->n, "noop_with_empty_axes", 0, &noop, c->err);
-    for (size_t i = 0; rc == SH_OK && i < *k; i++) {
-        rc = shape__axis(c, given[i], rank, &given[i]);
-        if (!rc)
-            set |= 1u << given[i];
-    }
-    if (!rc && *k == 0 && !noop)
-        set = (1u << rank) - 1u;
-    *k = 0;
-    for (int i = 0; i < rank && rc == SH_OK; i++)
-        if (set >> i & 1u)
-            axes[(*k)++] = i;
-    return rc;
-}
-
 int shape__infer_reduce(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
     int64_t axes[SH_MAX_RANK], keep, dims[SH_MAX_RANK];
-    int rank = 0;
-    size_t k, next = 0;
-    int rc = graph_int(&c->n, "keepdims", 1, &keep, c->err);
+    uint32_t set = 0;
+    int rank = 0, rc = graph_int(&c->n, "keepdims", 1, &keep, c->err);
+    size_t k = 0;
 
     if (!rc)
-        rc = reduce_axes(c, x->rank, axes, &k);
+        rc = shape__reduced(c, &set);
     if (rc)
         return rc;
-    if (k == 0)
+    if (set == 0)
         return shape__alias(c, c->n.in[0]);
     for (int i = 0; i < x->rank; i++) {
-        if (next < k && axes[next] == i) {
-            next++;
-            if (keep)
-                dims[rank++] = 1;
-        } else {
-            dims[rank++] = x->dims[i];
-        }
+        if (set >> i & 1u)
+            axes[k++] = i;
+        if (keep || !(set >> i & 1u))
+            dims[rank++] = set >> i & 1u ? 1 : x->dims[i];
     }
     graph__drop_attr(&c->n, "noop_with_empty_axes");
     shape__drop_inputs(c, 1);

@@ -65,6 +65,11 @@ int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out); /* 
 /* Input i would have to be a constant: fails, and notes it for graph_deciding_inputs(). */
 int shape__computed(struct shape_ctx *c, uint32_t i);
 int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out); /* to [0, rank) */
+/* Axes of input 1 as a set of bits: of Squeeze those that go (without the input all of size 1), of
+ * Unsqueeze those that come, of a reduction those that are reduced. */
+int shape__squeezed(struct shape_ctx *c, uint32_t *set);
+int shape__unsqueezed(struct shape_ctx *c, uint32_t *set, int *rank); /* of the result */
+int shape__reduced(struct shape_ctx *c, uint32_t *set);
 /* The type in which devices reduce, scan and sort integers of type t; t itself for all else. */
 enum sh_dtype shape__wide(enum sh_dtype t);
 int shape__want_float(struct shape_ctx *c, uint32_t i);

@@ -175,22 +175,20 @@ static void set_input(struct loop *l, uint32_t i, uint32_t v)
 /* Keeps results [from, from + n_rows) of this trip. */
 static int keep_rows(struct loop *l, uint32_t from)
 {
-    const size_t old = l->cap_trips;
+    size_t cap = l->cap_trips;
     int rc = SH_OK;
 
-    if (l->n_trips == old)
-        l->cap_trips = old ? 2 * old : 16;
     for (uint32_t j = 0; j < l->n_rows && rc == SH_OK; j++) {
-        uint32_t *more =
-            l->n_trips < old ? l->rows[j] : realloc(l->rows[j], l->cap_trips * sizeof(*l->rows[j]));
-
-        if (!more)
-            return SH_FAIL(l->c->err, SH_E_NOMEM, "could not allocate the rows of a loop");
-        l->rows[j] = more;
-        more[l->n_trips] = result(l, from + j);
-        if (run__is_sequence(more[l->n_trips]) && strcmp(l->n->op, "SequenceMap") != 0)
+        cap = l->cap_trips; /* all rows have as many */
+        rc = sh_grow(&l->rows[j], &cap, (size_t)l->n_trips + 1, sizeof(*l->rows[j]), SIZE_MAX,
+                     "the rows of a loop", l->c->err);
+        if (rc)
+            break;
+        l->rows[j][l->n_trips] = result(l, from + j);
+        if (run__is_sequence(l->rows[j][l->n_trips]) && strcmp(l->n->op, "SequenceMap") != 0)
             rc = shape__fail(l->c, SH_E_INVALID, "an output is a sequence of sequences");
     }
+    l->cap_trips = cap;
     l->n_trips++;
     return rc;
 }

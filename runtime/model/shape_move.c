@@ -87,20 +87,68 @@ int shape__infer_flatten(struct shape_ctx *c)
     return as_reshape(c, 2, dims);
 }
 
-/* Axes of input i as a set of bits; none = no input. */
-static int read_axes(struct shape_ctx *c, uint32_t i, int rank, uint32_t *set, size_t *k)
+/* Axes of input 1 as a set of bits; *k: how many numbers it has. */
+static int axes_in(struct shape_ctx *c, int rank, uint32_t *set, size_t *k)
 {
     int64_t axes[SH_MAX_RANK];
-    int rc = shape__ints(c, i, axes, SH_MAX_RANK, k);
+    int rc = shape__ints(c, 1, axes, SH_MAX_RANK, k);
 
     *set = 0;
     for (size_t j = 0; j < *k && rc == SH_OK; j++) {
         rc = shape__axis(c, axes[j], rank, &axes[j]);
-        if (!rc && (*set & (1u << axes[j])))
-            rc = shape__fail(c, SH_E_INVALID, "axis %lld is there twice", (long long)axes[j]);
         if (!rc)
             *set |= 1u << axes[j];
     }
+    return rc;
+}
+
+static int want_each_once(struct shape_ctx *c, uint32_t set, size_t k)
+{
+    if ((size_t)__builtin_popcount(set) != k)
+        return shape__fail(c, SH_E_INVALID, "an axis is there twice");
+    return SH_OK;
+}
+
+int shape__squeezed(struct shape_ctx *c, uint32_t *set)
+{
+    const struct graph_value *x = shape__in(c, 0);
+    size_t k;
+    int rc = axes_in(c, x->rank, set, &k);
+
+    for (int i = 0; i < x->rank && !shape__has(c, 1); i++)
+        *set |= (uint32_t)(x->dims[i] == 1) << i;
+    for (int i = 0; i < x->rank && rc == SH_OK; i++)
+        if ((*set >> i & 1u) && x->dims[i] != 1)
+            rc = shape__fail(c, SH_E_INVALID, "cannot drop axis %d of size %lld", i,
+                             (long long)x->dims[i]);
+    return rc || !shape__has(c, 1) ? rc : want_each_once(c, *set, k);
+}
+
+int shape__unsqueezed(struct shape_ctx *c, uint32_t *set, int *rank)
+{
+    int64_t axes[SH_MAX_RANK];
+    size_t k;
+    int rc = shape__ints(c, 1, axes, SH_MAX_RANK, &k);
+
+    *rank = shape__in(c, 0)->rank + (int)k;
+    if (!rc && *rank > SH_MAX_RANK)
+        rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
+    if (!rc)
+        rc = axes_in(c, *rank, set, &k);
+    return rc ? rc : want_each_once(c, *set, k);
+}
+
+int shape__reduced(struct shape_ctx *c, uint32_t *set)
+{
+    const int rank = shape__in(c, 0)->rank;
+    int64_t noop;
+    size_t k;
+    int rc = axes_in(c, rank, set, &k);
+
+    if (!rc)
+        rc = graph_int(&c->n, "noop_with_empty_axes", 0, &noop, c->err);
+    if (!rc && k == 0 && !noop)
+        *set = (1u << rank) - 1u;
     return rc;
 }
 
@@ -109,42 +157,24 @@ int shape__infer_squeeze(struct shape_ctx *c)
     const struct graph_value *x = shape__in(c, 0);
     int64_t dims[SH_MAX_RANK];
     uint32_t set;
-    size_t k;
-    int rank = 0, rc = read_axes(c, 1, x->rank, &set, &k);
+    int rank = 0, rc = shape__squeezed(c, &set);
 
-    if (rc)
-        return rc;
-    for (int i = 0; i < x->rank; i++) {
-        bool drop = shape__has(c, 1) ? (set >> i & 1u) : x->dims[i] == 1;
-
-        if (drop && x->dims[i] != 1)
-            return shape__fail(c, SH_E_INVALID, "cannot drop axis %d of size %lld", i,
-                               (long long)x->dims[i]);
-        if (!drop)
+    for (int i = 0; i < x->rank && rc == SH_OK; i++)
+        if (!(set >> i & 1u))
             dims[rank++] = x->dims[i];
-    }
-    return as_reshape(c, rank, dims);
+    return rc ? rc : as_reshape(c, rank, dims);
 }
 
 int shape__infer_unsqueeze(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int64_t dims[SH_MAX_RANK], axes[SH_MAX_RANK];
+    int64_t dims[SH_MAX_RANK];
     uint32_t set;
-    size_t k;
-    int rank, from = 0, rc = shape__ints(c, 1, axes, SH_MAX_RANK, &k);
+    int rank, from = 0, rc = shape__unsqueezed(c, &set, &rank);
 
-    if (rc)
-        return rc;
-    rank = x->rank + (int)k;
-    if (rank > SH_MAX_RANK)
-        return shape__fail(c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
-    rc = read_axes(c, 1, rank, &set, &k);
-    if (rc)
-        return rc;
-    for (int i = 0; i < rank; i++)
+    for (int i = 0; rc == SH_OK && i < rank; i++)
         dims[i] = (set >> i & 1u) ? 1 : x->dims[from++];
-    return as_reshape(c, rank, dims);
+    return rc ? rc : as_reshape(c, rank, dims);
 }
 
 int shape__infer_transpose(struct shape_ctx *c)

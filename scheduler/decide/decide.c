@@ -48,14 +48,10 @@ int decide__add(struct decisions *out, const struct decision *d, struct sh_err *
 /* Zeroed memory that lives until the next call. */
 int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err)
 {
-    if (bytes > out->scratch_bytes) {
-        void *grown = realloc(out->scratch, bytes * 2);
+    int rc = sh_grow(&out->scratch, &out->scratch_bytes, bytes, 1, SIZE_MAX, "a pass", err);
 
-        if (!grown)
-            return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes for a pass", bytes * 2);
-        out->scratch = grown;
-        out->scratch_bytes = bytes * 2;
-    }
+    if (rc)
+        return rc;
     if (bytes)
         memset(out->scratch, 0, bytes);
     *p = out->scratch;

@@ -26,17 +26,6 @@ const struct database_quota DATABASE_QUOTA = {.max_gpus = -1,
                                               .max_concurrent_requests = 256,
                                               .memory = {.share = 1}};
 
-void database__grow(void **items, size_t *cap, size_t n, size_t size)
-{
-    if (n == *cap) {
-        *cap = *cap ? 2 * *cap : 16;
-        *items = realloc(*items, *cap * size);
-    }
-    if (!*items)
-        sim_broken("memory", "there is none");
-    memset((char *)*items + n * size, 0, size);
-}
-
 void database_begin(void)
 {
     database = (struct database){

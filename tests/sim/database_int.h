@@ -5,11 +5,11 @@
 #include "tests/sim/database.h"
 
 /* A row more, zeroed. */
-#define DATABASE_ADD(table)                                                              \
-    (database__grow((void **)&database.table, &database.cap_##table, database.n_##table, \
-                    sizeof(*database.table)),                                            \
+#define DATABASE_ADD(table)                                                       \
+    (sim_grow(&database.table, &database.cap_##table, database.n_##table + 1,     \
+              sizeof(*database.table)),                                           \
+     memset(&database.table[database.n_##table], 0, sizeof(*database.table)),     \
      &database.table[database.n_##table++])
-void database__grow(void **items, size_t *cap, size_t n, size_t size);
 
 /* By id; NULL: there is none. */
 struct database_tenant *database__tenant(int64_t id);

@@ -342,7 +342,7 @@ static void put_checkpoint(struct database_job *j, const struct job_checkpoint *
         if (j->checkpoints[i].attempt == c->attempt && j->checkpoints[i].step == c->step)
             x = &j->checkpoints[i];
     if (!x) {
-        database__grow((void **)&j->checkpoints, &j->cap_checkpoints, j->n_checkpoints, sizeof(*x));
+        sim_grow(&j->checkpoints, &j->cap_checkpoints, j->n_checkpoints + 1, sizeof(*x));
         x = &j->checkpoints[j->n_checkpoints++];
     }
     *x = (struct database_checkpoint){

@@ -25,13 +25,13 @@ static const char *keep(struct store_view *v, const char *text)
 
     if (!r)
         r = v->res[0] = calloc(1, sizeof(*r));
-    database__grow((void **)&r->texts, &r->cap, r->n, sizeof(*r->texts));
+    sim_grow(&r->texts, &r->cap, r->n + 1, sizeof(*r->texts));
     return r->texts[r->n++] = strdup(text);
 }
 
 static void put(struct ids *l, int64_t id)
 {
-    database__grow((void **)&l->v, &l->cap, l->n, sizeof(*l->v));
+    sim_grow(&l->v, &l->cap, l->n + 1, sizeof(*l->v));
     l->v[l->n++] = id;
 }
 

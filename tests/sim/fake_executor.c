@@ -33,10 +33,7 @@ static struct fake_used *used_of(const struct msg_usage_row *r)
         if (used[i].is_job == is_job && used[i].id == r->id &&
             strcmp(used[i].tenant, is_job ? "" : r->tenant) == 0)
             return &used[i];
-    if (n_used == cap_used) {
-        cap_used = cap_used ? 2 * cap_used : 64;
-        used = realloc(used, cap_used * sizeof(*used));
-    }
+    sim_grow(&used, &cap_used, n_used + 1, sizeof(*used));
     used[n_used] = (struct fake_used){.is_job = is_job, .id = r->id};
     if (!is_job)
         sh_strlcpy(used[n_used].tenant, r->tenant, sizeof(used[n_used].tenant));
@@ -396,10 +393,7 @@ void fake__heard_leader(const struct fake *f, uint64_t epoch, const char *name)
                       sim_proc_name(f->proc), name, epoch, leaders[i].name);
             return;
         }
-    if (n == cap) {
-        cap = cap ? 2 * cap : 64;
-        leaders = realloc(leaders, cap * sizeof(*leaders));
-    }
+    sim_grow(&leaders, &cap, n + 1, sizeof(*leaders));
     leaders[n].epoch = epoch;
     sh_strlcpy(leaders[n++].name, name, sizeof(leaders[0].name));
 }

@@ -89,10 +89,7 @@ static void write_checkpoint(struct fake *f)
     struct fake_job *j = &f->now.job;
 
     if (j->step > j->saved_step) {
-        if (n_files == cap_files) {
-            cap_files = cap_files ? 2 * cap_files : 256;
-            files = realloc(files, cap_files * sizeof(*files));
-        }
+        sim_grow(&files, &cap_files, n_files + 1, sizeof(*files));
         files[n_files] = (struct file){.job = j->id, .step = j->step};
         snprintf(files[n_files].path, sizeof(files[0].path),
                  "%" PRId64 "/%u-%" PRId64 ".safetensors", j->id, j->attempt, j->step);

@@ -211,10 +211,7 @@ static void note(const struct database_call *c)
     if (c->kind != DATABASE_SUBMIT &&
         (c->kind != DATABASE_CONTROL || strcmp(c->what, "cancel") != 0 || !c->n_changed))
         return;
-    if (n_acks == cap_acks) {
-        cap_acks = cap_acks ? 2 * cap_acks : 256;
-        acks = realloc(acks, cap_acks * sizeof(*acks));
-    }
+    sim_grow(&acks, &cap_acks, n_acks + 1, sizeof(*acks));
     a = &acks[n_acks++];
     *a = c->kind == DATABASE_SUBMIT ? (struct sim_ack){SIM_ACK_SUBMIT, c->first_id, ""}
                                     : (struct sim_ack){SIM_ACK_CANCEL, c->id, ""};

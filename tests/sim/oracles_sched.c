@@ -47,10 +47,7 @@ static void against(const char *rule, int64_t id, int64_t most_ns, const char *w
         if (list[i].id == id && strcmp(list[i].rule, rule) == 0)
             a = &list[i];
     if (!a) {
-        if (n_list == cap_list) {
-            cap_list = cap_list ? 2 * cap_list : 64;
-            list = realloc(list, cap_list * sizeof(*list));
-        }
+        sim_grow(&list, &cap_list, n_list + 1, sizeof(*list));
         a = &list[n_list++];
         *a = (struct against){.rule = rule, .id = id};
     }

@@ -2,6 +2,7 @@
 #include "tests/sim/world.h"
 
 #include "common/clock.h"
+#include "common/mem.h"
 #include "tests/sim/platform.h"
 
 #include <stdarg.h>
@@ -65,6 +66,14 @@ static void *must(void *p)
         exit(2);
     }
     return p;
+}
+
+void sim_grow(void *items, size_t *cap, size_t need, size_t item)
+{
+    struct sh_err err = {0};
+
+    if (sh_grow(items, cap, need, item, SIZE_MAX, "the simulation", &err))
+        sim_broken("memory", "%s", err.msg);
 }
 
 /* ------------------------------------------------------------------ chance */
@@ -156,10 +165,7 @@ static void put(const struct event *e)
 {
     if (world.n == MAX_EVENTS)
         sim_broken("events", "more than %u events wait", MAX_EVENTS);
-    if (world.n == world.cap) {
-        world.cap = world.cap ? 2 * world.cap : 1024;
-        world.heap = must(realloc(world.heap, world.cap * sizeof(*world.heap)));
-    }
+    sim_grow(&world.heap, &world.cap, world.n + 1, sizeof(*world.heap));
     world.heap[world.n] = *e;
     sift_up(world.n++);
 }
@@ -287,10 +293,7 @@ void sim_within(struct sim_proc *p, sim_fn *fn, void *arg)
 
 static void hold(struct sim_proc *p, const struct event *e)
 {
-    if (p->n_held == p->cap_held) {
-        p->cap_held = p->cap_held ? 2 * p->cap_held : 64;
-        p->held = must(realloc(p->held, p->cap_held * sizeof(*p->held)));
-    }
+    sim_grow(&p->held, &p->cap_held, p->n_held + 1, sizeof(*p->held));
     p->held[p->n_held++] = *e;
 }
 

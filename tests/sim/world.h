@@ -116,6 +116,8 @@ void sim_trace_show(bool on);
 uint64_t sim_trace_hash(void);
 /* An oracle is broken: says so, and ends the process with SIM_EXIT_BROKEN. name: which oracle. */
 #define SIM_EXIT_BROKEN 3
+/* sh_grow() without a bound; no memory ends the run. */
+void sim_grow(void *items, size_t *cap, size_t need, size_t item);
 __attribute__((noreturn, format(printf, 2, 3))) void sim_broken(const char *name, const char *fmt,
                                                                 ...);
 #define SIM_CHECK(name, cond, ...)         \

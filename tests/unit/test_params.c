@@ -624,30 +624,6 @@ static void two_forms_of_a_weight_are_tied(void **state)
     graph_free(g);
 }
 
-/* Module scopes as PyTorch writes them: field 9, which protobuf-c's description lacks. */
-static void add_scope(Onnx__NodeProto *n, const char *scopes)
-{
-    static const char KEY[] = "pkg.torch.onnx.name_scopes";
-    ProtobufCMessageUnknownField *u = calloc(1, sizeof(*u));
-    const size_t key = sizeof(KEY) - 1, value = strlen(scopes);
-    uint8_t *p = malloc(5 + key + value);
-
-    assert_non_null(u);
-    assert_non_null(p);
-    *u = (ProtobufCMessageUnknownField){
-        .tag = 9, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .len = 5 + key + value};
-    u->data = p;
-    *p++ = (uint8_t)(4 + key + value);
-    *p++ = 1 << 3 | 2;
-    *p++ = (uint8_t)key;
-    p = (uint8_t *)memcpy(p, KEY, key) + key;
-    *p++ = 2 << 3 | 2;
-    *p++ = (uint8_t)value;
-    memcpy(p, scopes, value);
-    n->base.unknown_fields = u;
-    n->base.n_unknown_fields = 1;
-}
-
 static struct graph *with_scopes(const char *a, const char *c)
 {
     Onnx__ModelProto *m = NULL;
@@ -663,9 +639,9 @@ static struct graph *with_scopes(const char *a, const char *c)
     assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
     for (size_t i = 0; i < m->graph->n_node; i++) {
         if (strcmp(m->graph->node[i]->output[0], "a") == 0)
-            add_scope(m->graph->node[i], a);
+            add_meta(m->graph->node[i], "pkg.torch.onnx.name_scopes", a);
         if (strcmp(m->graph->node[i]->output[0], "c") == 0)
-            add_scope(m->graph->node[i], c);
+            add_meta(m->graph->node[i], "pkg.torch.onnx.name_scopes", c);
     }
     assert_ok_err(onnx_file_save(path, m, &err), &err);
     onnx_file_free(m);

@@ -7,8 +7,6 @@
 
 #include <math.h>
 #include <stdbool.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 struct conf {
     int64_t port, bytes;
@@ -53,11 +51,9 @@ static void load(int argc, char **argv)
 
 static void as_file(const uint8_t *data, size_t n)
 {
-    char path[64], *argv[] = {program, config, path, section, NULL};
-    int fd = memfd_create("conf", MFD_CLOEXEC);
+    char path[FUZZ_PATH], *argv[] = {program, config, path, section, NULL};
+    int fd = file_of(data, n, path);
 
-    must(fd >= 0 && write(fd, data, n) == (ssize_t)n);
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     load(SH_ARRAY_LEN(argv) - 1, argv);
     close(fd);
 }

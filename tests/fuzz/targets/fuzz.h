@@ -6,8 +6,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 /* Looks at the input in one way; whatever it is, the code under test must take or refuse it. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
@@ -37,6 +40,17 @@ static inline char *copy_of(const void *data, size_t n, int is_text)
     if (is_text)
         p[n] = '\0';
     return p;
+}
+
+/* The input as a file in memory: its descriptor, OWNED, close(), and its path. */
+#define FUZZ_PATH 64
+static inline int file_of(const uint8_t *data, size_t n, char path[FUZZ_PATH])
+{
+    int fd = memfd_create("fuzz", MFD_CLOEXEC);
+
+    must(fd >= 0 && write(fd, data, n) == (ssize_t)n);
+    snprintf(path, FUZZ_PATH, "/proc/self/fd/%d", fd);
+    return fd;
 }
 
 #endif

@@ -6,10 +6,6 @@
 
 #include "tests/fuzz/targets/fuzz.h"
 
-#include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
 static int read_file(const char *path, struct graph **out)
 {
     struct sh_err err = {0};
@@ -25,11 +21,9 @@ static int read_file(const char *path, struct graph **out)
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)
 {
     struct graph *g = NULL;
-    int fd = memfd_create("onnx", MFD_CLOEXEC);
-    char path[64];
+    char path[FUZZ_PATH];
+    int fd = file_of(data, n, path);
 
-    must(fd >= 0 && write(fd, data, n) == (ssize_t)n);
-    snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
     if (read_file(path, &g) == SH_OK)
         graph_free(g);
     close(fd);
