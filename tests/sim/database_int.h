@@ -5,10 +5,10 @@
 #include "tests/sim/database.h"
 
 /* A row more, zeroed. */
-#define DATABASE_ADD(table)                                                       \
-    (sim_grow(&database.table, &database.cap_##table, database.n_##table + 1,     \
-              sizeof(*database.table)),                                           \
-     memset(&database.table[database.n_##table], 0, sizeof(*database.table)),     \
+#define DATABASE_ADD(table)                                                   \
+    (sim_grow(&database.table, &database.cap_##table, database.n_##table + 1, \
+              sizeof(*database.table)),                                       \
+     memset(&database.table[database.n_##table], 0, sizeof(*database.table)), \
      &database.table[database.n_##table++])
 
 /* By id; NULL: there is none. */
