@@ -46,6 +46,8 @@
 #define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */
 #define GRAPH_DERIVED INT32_MIN             /* a dim of an output: graph.output_dims knows */
 
+enum graph_said { GRAPH_SAID_NOTHING, GRAPH_SAID_PARAM, GRAPH_SAID_BUFFER };
+
 struct graph_value {
     char *name; /* OWNED by the graph, unique, not empty */
     enum sh_dtype dtype;
@@ -56,6 +58,7 @@ struct graph_value {
     bool data_borrowed; /* points into a mapped file that the graph keeps open */
     bool is_param; /* a weight that training may change (params.c), or BatchNormalization's running
                       statistics: an initializer of floats */
+    uint8_t said;  /* enum graph_said: what the file says of a constant; for params.c */
     bool by_size;  /* of graph_at(): its shape or data may follow from the sizes of symbols */
     uint64_t by_batch; /* of graph_at(): bit i: so may element i from the batch size; ~0: any */
     uint32_t counted; /* of graph_at(): 1 + an axis of which only the first are there, as many as */

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define METADATA_PROPS 9u /* of NodeProto; IR version 10 and later */
+/* metadata_props of NodeProto and ValueInfoProto; IR version 10 and later */
+enum { OF_NODE = 9, OF_VALUE = 4 };
 
 const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len)
 {
@@ -20,13 +21,13 @@ const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag,
     return u->data + at + 1;
 }
 
-char *onnx_meta(const Onnx__NodeProto *n, const char *key)
+static char *text_under(const ProtobufCMessage *m, uint32_t tag, const char *key)
 {
     char *out = NULL;
 
-    for (size_t i = 0; i < n->base.n_unknown_fields && !out; i++) {
+    for (size_t i = 0; i < m->n_unknown_fields && !out; i++) {
         size_t len;
-        const uint8_t *data = onnx_unknown(&n->base.unknown_fields[i], METADATA_PROPS, &len);
+        const uint8_t *data = onnx_unknown(&m->unknown_fields[i], tag, &len);
         Onnx__StringStringEntryProto *e =
             data ? onnx__string_string_entry_proto__unpack(NULL, len, data) : NULL;
 
@@ -36,4 +37,14 @@ char *onnx_meta(const Onnx__NodeProto *n, const char *key)
             onnx__string_string_entry_proto__free_unpacked(e, NULL);
     }
     return out;
+}
+
+char *onnx_meta(const Onnx__NodeProto *n, const char *key)
+{
+    return text_under(&n->base, OF_NODE, key);
+}
+
+char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
+{
+    return text_under(&v->base, OF_VALUE, key);
 }

@@ -1,4 +1,4 @@
-/* onnx_meta.h - what exporters write beside a node: keys and texts. */
+/* onnx_meta.h - what exporters write beside a node or a value: keys and texts. */
 #ifndef SH_RUNTIME_MODEL_ONNX_META_H
 #define SH_RUNTIME_MODEL_ONNX_META_H
 
@@ -9,5 +9,6 @@
 const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len);
 /* The text under a key; NULL: there is none. OWNED, free(). */
 char *onnx_meta(const Onnx__NodeProto *n, const char *key);
+char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key);
 
 #endif

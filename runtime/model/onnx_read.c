@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "runtime/model/onnx.h"
 #include "runtime/model/onnx_dims.h"
+#include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_reader.h"
 #include "runtime/model/onnx_rows.h"
 #include "runtime/model/onnx_tie.h"
@@ -206,6 +207,27 @@ static int read_values(struct reader *r)
     return rc;
 }
 
+/* What the exporter of PyTorch 2.5 and later says of each initializer that it took from a module as
+ * it was. */
+static void read_kinds(struct reader *r)
+{
+    const Onnx__GraphProto *g = r->model->graph;
+
+    for (size_t i = 0; i < g->n_value_info; i++) {
+        const uint32_t v = names_get(&r->names, reader_text(g->value_info[i]->name));
+        char *kind;
+
+        if (v == NAMES_NONE || !r->g->values[v].data)
+            continue;
+        kind = onnx_value_meta(g->value_info[i], "pkg.torch.export.graph_signature.InputSpec.kind");
+        if (kind && strcmp(kind, "PARAMETER") == 0)
+            r->g->values[v].said = GRAPH_SAID_PARAM;
+        else if (kind && strcmp(kind, "BUFFER") == 0)
+            r->g->values[v].said = GRAPH_SAID_BUFFER;
+        free(kind);
+    }
+}
+
 static int read_outputs(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
@@ -255,6 +277,8 @@ static int read_model(struct reader *r, const char *path, bool beside)
         rc = onnx_untie(r->model, r->source, &r->g->n_untied, r->err);
     if (!rc)
         rc = read_values(r);
+    if (!rc)
+        read_kinds(r);
     for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)
         rc = reader_node(r, g->node[i]);
     if (!rc)

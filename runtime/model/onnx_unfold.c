@@ -321,16 +321,37 @@ static int unfold_node(struct unfold *u, Onnx__NodeProto *n)
 
 /* ---------------------------------------------------------------- biases */
 
+/* "...conv2d...(args = (%x, %p_weight, None, [1, 1]), kwargs = {})": the module has no bias, the
+ * exporter made one of zeros and took it away again. What other functions are called with does not
+ * say so. */
+static bool is_called_without_bias(const char *call)
+{
+    const char *at = strstr(call, "(args = (");
+    int depth = 0, commas = 0;
+
+    if (!at || !(strstr(call, "aten.conv") || strstr(call, "aten.linear")))
+        return false;
+    for (at += strlen("(args = ("); *at && depth >= 0 && commas < 2; at++) {
+        depth += *at == '(' || *at == '[';
+        depth -= *at == ')' || *at == ']';
+        commas += depth == 0 && *at == ',';
+    }
+    return commas < 2 || strncmp(at, " None", strlen(" None")) == 0;
+}
+
 static bool lost_bias(const Onnx__NodeProto *n)
 {
-    char *rules;
+    char *rules, *call;
     bool lost;
 
     if (!n->op_type || n->n_input != 2 || !reader_is_standard(n->domain))
         return false;
     rules = onnx_meta(n, "pkg.onnxscript.rewriter.rule_name");
-    lost = rules && strstr(rules, "RemoveOptionalBias") && !strstr(rules, "Norm");
+    call = onnx_meta(n, "pkg.torch.onnx.fx_node");
+    lost = rules && strstr(rules, "RemoveOptionalBias") && !strstr(rules, "Norm") &&
+           !(call && is_called_without_bias(call));
     free(rules);
+    free(call);
     return lost;
 }
 

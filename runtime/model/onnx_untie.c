@@ -11,11 +11,22 @@
 
 #define MAX_BYTES ((size_t)256 << 10) /* of one that is looked at: norms and biases are small */
 #define MAX_COPIES ((size_t)64 << 20) /* bytes that all copies may take */
+#define MAX_SEEN 1024u                /* uses of one initializer that are compared */
+
+/* An initializer as it is used beside another one, by which a module is known that is called again:
+ * a bias beside the weight. */
+struct use {
+    uint32_t beside, is, next; /* is: who stands for it there; next: 1 + a use; 0: none */
+};
 
 struct untie {
     Onnx__GraphProto *g;
-    struct names names; /* of initializers, and of what is one by Identity, to its number */
-    uint32_t *uses;     /* of each; once it is decided: 0, leave it */
+    struct names names;  /* of initializers, and of what is one by Identity, to its number */
+    struct names makers; /* of what products give, to their nodes */
+    uint32_t *uses;      /* of each; once it is decided: 0, leave it */
+    uint32_t *first;     /* of each, 1 + a use in list; 0: none yet */
+    struct use *list;
+    size_t n_list, cap_list;
     uint32_t n_new;
     size_t cap, bytes;
     struct sh_err *err;
@@ -56,18 +67,41 @@ static void count_node(struct untie *u, const Onnx__NodeProto *n)
     }
 }
 
+static bool is_product(const Onnx__NodeProto *n)
+{
+    return n->op_type &&
+           (strcmp(n->op_type, "MatMul") == 0 || strcmp(n->op_type, "Gemm") == 0 ||
+            strcmp(n->op_type, "Conv") == 0 || strcmp(n->op_type, "ConvTranspose") == 0);
+}
+
+static int add_maker(struct untie *u, size_t i)
+{
+    const Onnx__NodeProto *n = u->g->node[i];
+
+    return is_product(n) && n->n_output == 1 && n->output[0] && n->output[0][0] &&
+                   names_get(&u->makers, n->output[0]) == NAMES_NONE
+               ? names_put(&u->makers, n->output[0], (uint32_t)i, u->err)
+               : SH_OK;
+}
+
 static int count_uses(struct untie *u)
 {
     int rc = names_init(&u->names, u->err);
+
+    if (!rc)
+        rc = names_init(&u->makers, u->err);
 
     for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++)
         if (names_get(&u->names, name_of(u->g->initializer[i])) == NAMES_NONE)
             rc = names_put(&u->names, name_of(u->g->initializer[i]), (uint32_t)i, u->err);
     u->uses = calloc(u->g->n_initializer + 1, sizeof(*u->uses));
-    if (!rc && !u->uses)
+    u->first = calloc(u->g->n_initializer + 1, sizeof(*u->first));
+    if (!rc && (!u->uses || !u->first))
         rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate %zu counts", u->g->n_initializer);
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
         rc = add_name(u, u->g->node[i]);
+    for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
+        rc = add_maker(u, i);
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++) /* also those before their name */
         count_node(u, u->g->node[i]);
     return rc;
@@ -169,19 +203,95 @@ static int decide(struct untie *u, struct onnx_source *source)
     return rc;
 }
 
+/* An input of the node that stays what it is, another one than k. */
+static uint32_t beside_in(struct untie *u, const Onnx__NodeProto *n, size_t k)
+{
+    for (size_t i = 0; i < n->n_input; i++) {
+        const uint32_t v = i == k ? NAMES_NONE : find(u, n->input[i]);
+
+        if (v != NAMES_NONE && u->uses[v] == 0)
+            return v;
+    }
+    return NAMES_NONE;
+}
+
+/* What input k of the node is beside; or, where a product and a sum are nodes of their own, what the
+ * product weighs with. */
+static uint32_t beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
+{
+    uint32_t v = beside_in(u, n, k);
+
+    for (size_t i = 0; i < n->n_input && v == NAMES_NONE; i++) {
+        const uint32_t made =
+            i == k || !n->input[i] ? NAMES_NONE : names_get(&u->makers, n->input[i]);
+
+        if (made != NAMES_NONE)
+            v = beside_in(u, u->g->node[made], SIZE_MAX);
+    }
+    return v;
+}
+
+/* Who stands for v beside that; NAMES_NONE: it was not there yet. */
+static uint32_t used_as(const struct untie *u, uint32_t v, uint32_t that)
+{
+    uint32_t n = 0;
+
+    for (uint32_t at = u->first[v]; at && n < MAX_SEEN; at = u->list[at - 1].next, n++)
+        if (u->list[at - 1].beside == that)
+            return u->list[at - 1].is;
+    return NAMES_NONE;
+}
+
+static int note_use(struct untie *u, uint32_t v, uint32_t that, uint32_t is)
+{
+    int rc = sh_grow(&u->list, &u->cap_list, u->n_list + 1, sizeof(*u->list), UINT32_MAX,
+                     "uses of parameters", u->err);
+
+    if (rc)
+        return rc;
+    u->list[u->n_list] = (struct use){.beside = that, .is = is, .next = u->first[v]};
+    u->first[v] = (uint32_t)++u->n_list;
+    return SH_OK;
+}
+
+static int rename_input(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t to)
+{
+    char *name;
+    int rc = sh_strdup(name_of(u->g->initializer[to]), &name, u->err);
+
+    if (rc)
+        return rc;
+    free(n->input[k]);
+    n->input[k] = name;
+    return SH_OK;
+}
+
 /* seen: initializers that have a use already, which keeps them. */
 static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
 {
     int rc = SH_OK;
 
     for (size_t k = 0; k < n->n_input && rc == SH_OK && !hands_on(u, n); k++) {
-        uint32_t v = find(u, n->input[k]);
+        const uint32_t v = find(u, n->input[k]);
+        uint32_t that, is;
 
         if (v == NAMES_NONE || u->uses[v] == 0)
             continue;
-        if (seen[v])
+        that = beside(u, n, k);
+        is = that == NAMES_NONE ? NAMES_NONE : used_as(u, v, that);
+        if (is != NAMES_NONE) {
+            if (is != v)
+                rc = rename_input(u, n, k, is);
+            continue;
+        }
+        is = v;
+        if (seen[v]) {
             rc = split(u, n, k, v);
+            is = (uint32_t)u->g->n_initializer - 1;
+        }
         seen[v] = true;
+        if (!rc && that != NAMES_NONE)
+            rc = note_use(u, v, that, is);
     }
     return rc;
 }
@@ -199,6 +309,9 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *n, str
     *n = u.n_new;
     free(seen);
     free(u.uses);
+    free(u.first);
+    free(u.list);
     names_fini(&u.names);
+    names_fini(&u.makers);
     return rc;
 }

@@ -1,6 +1,7 @@
 /* params.c - which constants of a file are parameters, and which belong to the model as it is?
  *
- * A file does not say. Of the floats those are parameters that
+ * Files of PyTorch's newer exporter say it of what they hold as the module has it (graph_said). Of
+ * the rest, and of other files, those floats are parameters that
  *   - weigh what comes in: the operands of products and convolutions, weights and biases of
  *     normalisations (but for ones and zeros that an exporter made up, where the module has none)
  *     and of recurrent layers, slopes, tables of which rows are taken; or
@@ -56,6 +57,12 @@ static bool is_filler(const struct graph_node *n, const struct graph_value *v)
            v->bytes >= size && memcmp(v->data, (const char *)v->data + size, v->bytes - size) == 0;
 }
 
+/* A buffer: the file says so, or its name. */
+static bool is_buffer(const struct graph_value *v)
+{
+    return v->said ? v->said == GRAPH_SAID_BUFFER : param_is_buffer(v->name);
+}
+
 /* Positions and the like are of the code, though they weigh, or rows of them are taken. */
 static bool is_formula(const struct graph_value *v)
 {
@@ -69,8 +76,10 @@ static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_
 
     if (is_filler(n, v) || strstr(v->name, "inv_freq"))
         return false;
+    if (v->said == GRAPH_SAID_BUFFER) /* but for running statistics */
+        return strcmp(n->op, "BatchNormalization") == 0 && i >= 3;
     if ((strcmp(n->op, "MatMul") == 0 || strcmp(n->op, "Gather") == 0) &&
-        (param_is_buffer(v->name) || is_formula(v)))
+        (is_buffer(v) || is_formula(v)))
         return false;
     for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
         if (strcmp(WEIGHTS[k].op, n->op) == 0)
@@ -221,7 +230,7 @@ static bool is_of_formula(const struct graph *g, const struct graph_node *n, uin
 {
     const struct graph_value *v = &g->values[n->in[k]];
 
-    if (!v->data || param_is_buffer(v->name))
+    if (!v->data || is_buffer(v))
         return v->data;
     for (uint32_t i = 0; i < n->n_in && param_is_made_up(v->name); i++)
         if (i != k && n->in[i] != GRAPH_NONE && n->in[i] != n->in[k] &&
@@ -350,14 +359,22 @@ struct found {
 /* By who wrote the model. Asked last: it may look at all numbers. */
 static bool is_named(const struct graph_value *v)
 {
-    return !param_is_made_up(v->name) && !param_is_buffer(v->name) && !is_formula(v);
+    return (v->said || !param_is_made_up(v->name)) && !is_buffer(v) && !is_formula(v);
+}
+
+static void forget_buffers(const struct graph *g, bool *marks)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        marks[i] &= g->values[i].said != GRAPH_SAID_BUFFER;
 }
 
 static void decide(struct graph *g, const struct found *f)
 {
     find_fixed(g, f->fixed);
+    forget_buffers(g, f->weighs);
     find_weights(g, f->fixed, f->weighs);
     find_tables(g, f->moved, f->joins, f->learns);
+    forget_buffers(g, f->learns);
     find_numbers(g, f->counts);
     for (uint32_t i = 0; i < g->n_values; i++) {
         struct graph_value *v = &g->values[i];

@@ -100,22 +100,32 @@ static inline size_t put_text(uint8_t *p, uint8_t field, const char *text)
     return n + strlen(text);
 }
 
-/* Field 9 of a node, which protobuf-c's description lacks. */
-static inline void add_meta(Onnx__NodeProto *n, const char *key, const char *value)
+/* metadata_props of a message, a field that protobuf-c's description lacks. */
+static inline void add_pair(ProtobufCMessage *m, uint32_t tag, const char *key, const char *value)
 {
-    const size_t at = n->base.n_unknown_fields++, need = 8 + strlen(key) + strlen(value);
+    const size_t at = m->n_unknown_fields++, need = 8 + strlen(key) + strlen(value);
     ProtobufCMessageUnknownField *u =
-        realloc(n->base.unknown_fields, (at + 1) * sizeof(ProtobufCMessageUnknownField));
+        realloc(m->unknown_fields, (at + 1) * sizeof(ProtobufCMessageUnknownField));
 
     assert_non_null(u);
-    n->base.unknown_fields = u;
+    m->unknown_fields = u;
     u[at] = (ProtobufCMessageUnknownField){
-        .tag = 9, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .data = malloc(need)};
+        .tag = tag, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .data = malloc(need)};
     assert_non_null(u[at].data);
     u[at].len = put_length(u[at].data, need - 2);
     u[at].len += put_text(u[at].data + u[at].len, 1, key);
     u[at].len += put_text(u[at].data + u[at].len, 2, value);
     assert_int_equal(u[at].len, need);
+}
+
+static inline void add_meta(Onnx__NodeProto *n, const char *key, const char *value)
+{
+    add_pair(&n->base, 9, key, value);
+}
+
+static inline void add_value_meta(Onnx__ValueInfoProto *v, const char *key, const char *value)
+{
+    add_pair(&v->base, 4, key, value);
 }
 
 /* Changes the messages of the file. */
