@@ -9,8 +9,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_BYTES ((size_t)64 << 20) /* of one that is looked at */
-#define MIN_COLUMNS 4                /* fewer may be equal by chance */
+#define MAX_BYTES ((size_t)64 << 20)  /* of one that is looked at */
+#define MIN_COLUMNS 4                 /* fewer may be equal by chance */
+#define MAX_TURNED ((size_t)16 << 20) /* bytes of one whose rows lie along another axis */
 
 struct rows {
     Onnx__GraphProto *g;
@@ -99,7 +100,26 @@ static int add_tensor(struct rows *r, char *name, enum sh_dtype dtype, const int
     return SH_OK;
 }
 
-static int add_node(struct rows *r, const char *op, const char *a, const char *b, const char *out)
+static Onnx__AttributeProto *make_axis(int64_t axis)
+{
+    Onnx__AttributeProto *a = malloc(sizeof(*a));
+
+    if (!a)
+        return NULL;
+    onnx__attribute_proto__init(a);
+    a->name = strdup("axis");
+    a->has_type = a->has_i = 1;
+    a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+    a->i = axis;
+    if (a->name)
+        return a;
+    free(a);
+    return NULL;
+}
+
+/* axis: of what is gathered. */
+static int add_node(struct rows *r, const char *op, const char *a, const char *b, const char *out,
+                    int64_t axis)
 {
     Onnx__NodeProto *n = malloc(sizeof(*n));
     int rc = n ? SH_OK : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
@@ -118,8 +138,11 @@ static int add_node(struct rows *r, const char *op, const char *a, const char *b
         n->input[1] = strdup(b);
         n->output[0] = strdup(out);
     }
+    if (axis && (n->attribute = calloc(1, sizeof(*n->attribute))) &&
+        (n->attribute[0] = make_axis(axis)))
+        n->n_attribute = 1;
     if (!n->op_type || !n->name || !n->input || !n->output || !n->input[0] || !n->input[1] ||
-        !n->output[0])
+        !n->output[0] || n->n_attribute != (axis != 0))
         rc = SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
     if (!rc)
         rc = sh_grow(&r->nodes, &r->nodes_cap, r->n_nodes + 1, sizeof(Onnx__NodeProto *),
@@ -132,25 +155,33 @@ static int add_node(struct rows *r, const char *op, const char *a, const char *b
     return SH_OK;
 }
 
-/* NAME = op(of, NAME@with), where with[] is a tensor of int64 that is made. TAKES with. */
-static int replace(struct rows *r, const char *op, const char *name, const char *of,
-                   const char *suffix, const int64_t *dims, size_t n_dims, int64_t *with,
-                   size_t n_with)
+/* What NAME@suffix is, a tensor of int64 that is made. */
+struct with {
+    const char *suffix;
+    const int64_t *dims;
+    size_t n_dims;
+    int64_t *data; /* OWNED */
+    size_t n;
+};
+
+/* NAME = op(of, NAME@suffix). TAKES w->data. */
+static int replace(struct rows *r, const char *op, const char *name, const char *of, int64_t axis,
+                   struct with *w)
 {
     char *made = NULL, *input = NULL;
-    int rc = sh_asprintf(r->err, &made, "%s@%s", name, suffix);
+    int rc = sh_asprintf(r->err, &made, "%s@%s", name, w->suffix);
 
     if (!rc)
         rc = sh_strdup(made, &input, r->err);
     if (!rc)
-        rc = add_node(r, op, of, made, name);
+        rc = add_node(r, op, of, made, name, axis);
     free(made);
     if (rc) {
-        free(with);
+        free(w->data);
         free(input);
         return rc;
     }
-    return add_tensor(r, input, SH_I64, dims, n_dims, with, n_with * sizeof(*with));
+    return add_tensor(r, input, SH_I64, w->dims, w->n_dims, w->data, w->n * sizeof(*w->data));
 }
 
 /* ---------------------------------------------------------------- equal rows */
@@ -177,36 +208,122 @@ static size_t number_rows(struct part *sorted, size_t n, int64_t *number, uint32
     return found;
 }
 
-/* The table of the rows that differ, in place of t. */
-static int make_table(struct rows *r, uint32_t i, const uint8_t *data, size_t row,
-                      const uint32_t *first, size_t n, int64_t *number, size_t n_rows)
+/* A tensor as rows of numbers along an axis, all axes before which are 1, or the last one. */
+struct lines {
+    const uint8_t *data; /* of rows * columns */
+    size_t rows, columns;
+    int axis; /* -1: the last one */
+};
+
+/* The table of n rows, as it lies: turned where rows are along an axis that is not the last. */
+static uint8_t *copy_rows(const struct lines *l, const uint32_t *first, size_t n)
+{
+    const size_t row = l->columns * sizeof(float);
+    uint8_t *table = malloc(n * row);
+
+    for (size_t k = 0; k < n && table; k++)
+        for (size_t c = 0; c < l->columns; c++)
+            memcpy(table + (l->axis < 0 ? k * l->columns + c : c * n + k) * sizeof(float),
+                   l->data + first[k] * row + c * sizeof(float), sizeof(float));
+    return table;
+}
+
+/* The table of the rows that differ, in place of t. TAKES number. *made: it has formed. */
+static int make_table(struct rows *r, uint32_t i, const struct lines *l, const uint32_t *first,
+                      size_t n, int64_t *number, bool *made)
 {
     const Onnx__TensorProto *t = r->g->initializer[i];
-    const int64_t dims[2] = {(int64_t)n, (int64_t)(row / sizeof(float))};
-    uint8_t *table = malloc(n * row);
+    const size_t last = t->n_dims - 1, at = l->axis < 0 ? 0 : (size_t)l->axis;
+    int64_t dims[SH_MAX_RANK + 1], index[SH_MAX_RANK];
+    struct with w = {"index", index, 0, number, l->rows};
+    uint8_t *table = copy_rows(l, first, n);
+    size_t n_dims = 2;
     char *name = NULL;
     int rc = table ? sh_asprintf(r->err, &name, "%s@rows", t->name)
                    : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate %zu rows", n);
 
-    for (size_t k = 0; k < n && table; k++)
-        memcpy(table + k * row, data + first[k] * row, row);
-    if (!rc && !param_is_scattered(table, 2, dims)) {
-        free(table);
-        free(number);
-        free(name);
-        return SH_OK;
+    if (l->axis < 0) { /* [n, columns], rows of which are taken */
+        dims[0] = (int64_t)n;
+        dims[1] = t->dims[last];
+        memcpy(index, t->dims, last * sizeof(*index));
+        w.n_dims = last;
+    } else { /* [1, columns, n] */
+        memcpy(dims, t->dims, (at + 1) * sizeof(*dims));
+        dims[at + 1] = (int64_t)n;
+        n_dims = at + 2;
+        w.n_dims = last - at;
+        memcpy(index, t->dims + at + 1, w.n_dims * sizeof(*index));
     }
-    if (!rc)
-        rc = replace(r, "Gather", t->name, name, "index", t->dims, t->n_dims - 1, number, n_rows);
+    *made = !rc && param_is_scattered(table, (int)n_dims, dims);
+    if (*made)
+        rc = replace(r, "Gather", t->name, name, l->axis < 0 ? 0 : l->axis + 1, &w);
     else
         free(number);
-    if (rc) {
+    if (rc || !*made) {
         free(table);
         free(name);
         return rc;
     }
     r->gone[i] = true;
-    return add_tensor(r, name, SH_F32, dims, 2, table, n * row);
+    return add_tensor(r, name, SH_F32, dims, n_dims, table, n * l->columns * sizeof(float));
+}
+
+/* most: of rows that may differ. */
+static int look_at_lines(struct rows *r, uint32_t i, const struct lines *l, size_t most, bool *made)
+{
+    struct part *sorted = malloc(l->rows * sizeof(*sorted));
+    int64_t *number = malloc(l->rows * sizeof(*number));
+    uint32_t *first = malloc(l->rows * sizeof(*first));
+    size_t found;
+    int rc = SH_OK;
+
+    *made = false;
+    if (!sorted || !number || !first) {
+        free(sorted);
+        free(number);
+        free(first);
+        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a list of %zu rows", l->rows);
+    }
+    for (size_t k = 0; k < l->rows; k++)
+        sorted[k] = (struct part){.data = l->data + k * l->columns * sizeof(float),
+                                  .bytes = l->columns * sizeof(float),
+                                  .number = (uint32_t)k};
+    found = number_rows(sorted, l->rows, number, first);
+    free(sorted);
+    if (found <= most)
+        rc = make_table(r, i, l, first, found, number, made);
+    else
+        free(number);
+    free(first);
+    return rc;
+}
+
+/* [1, heads, from, to]: what a table says of pairs of places, the same for all of one distance. */
+static int look_at_pairs(struct rows *r, uint32_t i, const uint8_t *data)
+{
+    const Onnx__TensorProto *t = r->g->initializer[i];
+    const size_t n = elements(r, t);
+    struct lines l = {.axis = 0};
+    uint8_t *turned;
+    bool made;
+    int rc;
+
+    while ((size_t)l.axis + 1 < t->n_dims && t->dims[l.axis] == 1)
+        l.axis++;
+    l.columns = (size_t)t->dims[l.axis];
+    if ((size_t)l.axis + 2 >= t->n_dims || n * sizeof(float) > MAX_TURNED)
+        return SH_OK;
+    l.rows = n / l.columns;
+    turned = malloc(n * sizeof(float));
+    if (!turned)
+        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate %zu rows", l.rows);
+    for (size_t k = 0; k < n; k++)
+        memcpy(turned + (k % l.rows * l.columns + k / l.rows) * sizeof(float),
+               data + k * sizeof(float), sizeof(float));
+    l.data = turned;
+    rc = look_at_lines(r, i, &l, l.rows / 2, &made);
+    free(turned);
+    return rc;
 }
 
 static int look_at_rows(struct rows *r, uint32_t i)
@@ -214,36 +331,18 @@ static int look_at_rows(struct rows *r, uint32_t i)
     const Onnx__TensorProto *t = r->g->initializer[i];
     const size_t n = elements(r, t);
     const size_t columns = n ? (size_t)t->dims[t->n_dims - 1] : 1, rows = n / columns;
-    const bool may = n && t->n_dims >= 2 && rows >= 2 && columns >= MIN_COLUMNS;
-    const uint8_t *data = may && param_is_moved(t->name) ? onnx_tensor_look(t, r->source) : NULL;
-    struct part *sorted;
-    uint32_t *first;
-    int64_t *number;
-    size_t found;
+    const bool may = n && t->n_dims >= 2 && rows >= 2;
+    const bool moved = may && param_is_moved(t->name);
+    const bool pairs = may && t->n_dims >= 3 && (moved || strncmp(t->name, "onnx::Add", 9) == 0);
+    const uint8_t *data = moved || pairs ? onnx_tensor_look(t, r->source) : NULL;
+    const struct lines l = {data, rows, columns, -1};
+    bool made = false;
     int rc = SH_OK;
 
-    if (!data)
-        return SH_OK;
-    sorted = malloc(rows * sizeof(*sorted));
-    number = malloc(rows * sizeof(*number));
-    first = malloc(rows * sizeof(*first));
-    if (!sorted || !number || !first) {
-        free(sorted);
-        free(number);
-        free(first);
-        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a list of %zu rows", rows);
-    }
-    for (size_t k = 0; k < rows; k++)
-        sorted[k] = (struct part){.data = data + k * columns * sizeof(float),
-                                  .bytes = columns * sizeof(float),
-                                  .number = (uint32_t)k};
-    found = number_rows(sorted, rows, number, first);
-    free(sorted);
-    if (found < rows)
-        rc = make_table(r, i, data, columns * sizeof(float), first, found, number, rows);
-    else
-        free(number);
-    free(first);
+    if (data && moved && columns >= MIN_COLUMNS)
+        rc = look_at_lines(r, i, &l, rows - 1, &made);
+    if (data && pairs && !made && !rc)
+        rc = look_at_pairs(r, i, data);
     return rc;
 }
 
@@ -268,7 +367,7 @@ static int make_shape(struct rows *r, uint32_t i, const char *of)
         return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a shape");
     memcpy(shape, t->dims, t->n_dims * sizeof(*shape));
     r->gone[i] = true;
-    return replace(r, "Reshape", t->name, of, "shape", &n, 1, shape, t->n_dims);
+    return replace(r, "Reshape", t->name, of, 0, &(struct with){"shape", &n, 1, shape, t->n_dims});
 }
 
 static int look_at_vectors(struct rows *r)

@@ -9,6 +9,8 @@
  * Training changes them apart, and the parameter is one. So
  *   - an initializer of F32 that an exporter only moved (param_rules.h), and of which rows along
  *     the last axis are equal, becomes rows taken of a table that has each once, "NAME@rows";
+ *   - one of rows along an earlier axis ("onnx::Add_7" of [1, heads, from, to]: what a table of
+ *     distances says of places), of which at most half differ, becomes a table likewise;
  *   - one number for each channel that an exporter computed ("linear_18": a recurrent layer's first
  *     step from zeros leaves the bias), and that are those of a parameter with a name, becomes that
  *     one in another shape.

@@ -15,7 +15,7 @@
 
 enum tie { APART, EQUAL, TURNED };
 
-struct matrix { /* a tensor with two axes that are not 1 */
+struct matrix { /* a tensor with at most two axes that are not 1; of a vector rows is 1 */
     uint32_t initializer;
     size_t rows, cols;
     size_t n_dims, axis[2];       /* where the two are */
@@ -60,7 +60,7 @@ static uint64_t print_of(const struct matrix *m)
     return h;
 }
 
-/* false: it has not just two axes that are not 1. */
+/* false: more than two axes are not 1, or none is. */
 static bool find_axes(const Onnx__TensorProto *o, struct matrix *m)
 {
     size_t wide = 0;
@@ -73,9 +73,10 @@ static bool find_axes(const Onnx__TensorProto *o, struct matrix *m)
             return false;
         m->axis[wide++] = i;
     }
-    if (wide < 2)
+    if (wide == 0)
         return false;
-    m->rows = (size_t)o->dims[m->axis[0]];
+    m->axis[1] = m->axis[wide - 1];
+    m->rows = wide == 2 ? (size_t)o->dims[m->axis[0]] : 1;
     m->cols = (size_t)o->dims[m->axis[1]];
     return true;
 }
@@ -113,6 +114,12 @@ static bool takes_rows(const Onnx__NodeProto *n)
     return true;
 }
 
+static bool is_recurrent(const Onnx__NodeProto *n)
+{
+    return strcmp(n->op_type, "LSTM") == 0 || strcmp(n->op_type, "GRU") == 0 ||
+           strcmp(n->op_type, "RNN") == 0;
+}
+
 static void add_use(struct tying *t, const Onnx__NodeProto *n, size_t k)
 {
     struct matrix *m = find(t, n->input[k]);
@@ -122,6 +129,7 @@ static void add_use(struct tying *t, const Onnx__NodeProto *n, size_t k)
     m->first = m->first ? m->first : n;
     m->is_table |= k == 0 && strcmp(n->op_type, "Gather") == 0 && takes_rows(n);
     m->weighs |= k < 2 && (strcmp(n->op_type, "MatMul") == 0 || strcmp(n->op_type, "Gemm") == 0);
+    m->weighs |= k >= 1 && k <= 3 && is_recurrent(n); /* also its biases */
 }
 
 static int find_all(struct tying *t, struct onnx_source *source)

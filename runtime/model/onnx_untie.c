@@ -24,6 +24,7 @@ struct untie {
     struct names names;  /* of initializers, and of what is one by Identity, to its number */
     struct names makers; /* of what products give, to their nodes */
     uint32_t *uses;      /* of each; once it is decided: 0, leave it */
+    bool *slopes;        /* of each: of PRelu, so it learns whatever it is called */
     uint32_t *first;     /* of each, 1 + a use in list; 0: none yet */
     struct use *list;
     size_t n_list, cap_list;
@@ -62,8 +63,10 @@ static void count_node(struct untie *u, const Onnx__NodeProto *n)
     for (size_t k = 0; k < n->n_input && !hands_on(u, n); k++) {
         uint32_t v = find(u, n->input[k]);
 
-        if (v != NAMES_NONE)
-            u->uses[v]++;
+        if (v == NAMES_NONE)
+            continue;
+        u->uses[v]++;
+        u->slopes[v] |= k == 1 && n->op_type && strcmp(n->op_type, "PRelu") == 0;
     }
 }
 
@@ -96,7 +99,8 @@ static int count_uses(struct untie *u)
             rc = names_put(&u->names, name_of(u->g->initializer[i]), (uint32_t)i, u->err);
     u->uses = calloc(u->g->n_initializer + 1, sizeof(*u->uses));
     u->first = calloc(u->g->n_initializer + 1, sizeof(*u->first));
-    if (!rc && (!u->uses || !u->first))
+    u->slopes = calloc(u->g->n_initializer + 1, sizeof(*u->slopes));
+    if (!rc && (!u->uses || !u->first || !u->slopes))
         rc = SH_FAIL(u->err, SH_E_NOMEM, "could not allocate %zu counts", u->g->n_initializer);
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
         rc = add_name(u, u->g->node[i]);
@@ -108,8 +112,8 @@ static int count_uses(struct untie *u)
 }
 
 /* Bytes of a small tensor of F32; 0: it is none. A single number is one only by the name of a
- * module: others are numbers of the code. */
-static size_t small_bytes(const Onnx__TensorProto *t)
+ * module, or as a slope: others are numbers of the code. */
+static size_t small_bytes(const Onnx__TensorProto *t, bool is_slope)
 {
     size_t n = sizeof(float);
 
@@ -118,7 +122,7 @@ static size_t small_bytes(const Onnx__TensorProto *t)
     for (size_t i = 0; i < t->n_dims; i++)
         if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_BYTES)
             return 0;
-    return n > sizeof(float) || !param_is_made_up(name_of(t)) ? n : 0;
+    return n > sizeof(float) || is_slope || !param_is_made_up(name_of(t)) ? n : 0;
 }
 
 static bool is_uniform(const Onnx__TensorProto *t)
@@ -188,7 +192,7 @@ static int decide(struct untie *u, struct onnx_source *source)
 
     for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++) {
         Onnx__TensorProto *t = u->g->initializer[i];
-        size_t bytes = small_bytes(t), more = (u->uses[i] - (u->uses[i] > 0)) * bytes;
+        size_t bytes = small_bytes(t, u->slopes[i]), more = (u->uses[i] - (u->uses[i] > 0)) * bytes;
 
         if (more == 0 || more > MAX_COPIES - u->bytes) {
             u->uses[i] = 0;
@@ -215,8 +219,8 @@ static uint32_t beside_in(struct untie *u, const Onnx__NodeProto *n, size_t k)
     return NAMES_NONE;
 }
 
-/* What input k of the node is beside; or, where a product and a sum are nodes of their own, what the
- * product weighs with. */
+/* What input k of the node is beside; or, where a product and a sum are nodes of their own, what
+ * the product weighs with. */
 static uint32_t beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
 {
     uint32_t v = beside_in(u, n, k);
@@ -310,6 +314,7 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *n, str
     free(seen);
     free(u.uses);
     free(u.first);
+    free(u.slopes);
     free(u.list);
     names_fini(&u.names);
     names_fini(&u.makers);

@@ -346,3 +346,44 @@ bool param_is_formula(const void *data, int rank, const int64_t *dims)
            (is_of_one_length(data, rows, columns) || are_waves(data, rows, columns, false) ||
             are_waves(data, rows, columns, true));
 }
+
+/* ---------------------------------------------------------------- filters */
+
+static bool are_whole(const uint8_t *data, int64_t n)
+{
+    float lo = HUGE_VALF, hi = -HUGE_VALF;
+    bool between = false;
+
+    for (int64_t i = 0; i < n; i++) {
+        const float x = number(data, i);
+
+        if (x != truncf(x) || fabsf(x) > 1024)
+            return false;
+        lo = fminf(lo, x);
+        hi = fmaxf(hi, x);
+    }
+    for (int64_t i = 0; i < n; i++)
+        between |= number(data, i) != lo && number(data, i) != hi;
+    return between;
+}
+
+bool param_is_filter(const void *data, int rank, const int64_t *dims)
+{
+    const int64_t filters = rank > 0 ? dims[0] : 0;
+    int64_t n = 1;
+
+    for (int i = 1; i < rank; i++)
+        if (dims[i] < 1 || __builtin_mul_overflow(n, dims[i], &n))
+            return false;
+    if (!data || rank < 3 || filters < 1 || n < 2)
+        return false;
+    if (filters >= 2 && dims[1] == 1) {
+        const size_t size = (size_t)n * sizeof(float), all = (size_t)(filters - 1) * size;
+        const uint8_t *p = data;
+        const bool uniform = memcmp(p, p + sizeof(float), size - sizeof(float)) == 0;
+
+        if (!uniform && memcmp(p, p + size, all) == 0)
+            return true;
+    }
+    return are_whole(data, filters * n);
+}

@@ -29,4 +29,8 @@ bool param_is_scattered(const void *data, int rank, const int64_t *dims);
  * each row one of the column; or a line, as of distances or powers. */
 bool param_is_formula(const void *data, int rank, const int64_t *dims);
 
+/* A filter that was not learned: whole numbers of which three differ (edges, 0, 1, 2, ...), or the
+ * same numbers, but not the same one, for each of several channels (a blur). */
+bool param_is_filter(const void *data, int rank, const int64_t *dims);
+
 #endif

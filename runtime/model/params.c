@@ -69,6 +69,20 @@ static bool is_formula(const struct graph_value *v)
     return v->data && v->dtype == SH_F32 && param_is_formula(v->data, v->rank, v->dims);
 }
 
+/* A filter of the code: edges, a blur for each channel, the numbers of bins. */
+static bool is_filter(const struct graph_node *n, const struct graph_value *v)
+{
+    return strncmp(n->op, "Conv", 4) == 0 && v->data && v->dtype == SH_F32 &&
+           param_is_filter(v->data, v->rank, v->dims);
+}
+
+static void find_filters(const struct graph *g, bool *filters)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].n_in > 1 && g->nodes[i].in[1] != GRAPH_NONE)
+            filters[g->nodes[i].in[1]] |= is_filter(&g->nodes[i], &g->values[g->nodes[i].in[1]]);
+}
+
 static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
 {
     const struct graph_value *v = &g->values[n->in[i]];
@@ -225,12 +239,13 @@ static int find_norms(const struct graph *g, bool *weighs, struct sh_err *err)
 }
 
 /* Beside what has a name, or was computed of that, a constant that the exporter made up is a number
- * of the formula, and so is a mask: of a weight that is standardised, scaled or masked first. */
+ * of the formula, and so is a mask, or a wave: of a weight that is standardised, scaled, masked or
+ * computed first. */
 static bool is_of_formula(const struct graph *g, const struct graph_node *n, uint32_t k)
 {
     const struct graph_value *v = &g->values[n->in[k]];
 
-    if (!v->data || is_buffer(v))
+    if (!v->data || is_buffer(v) || (n->n_in > 1 && is_formula(v)))
         return v->data;
     for (uint32_t i = 0; i < n->n_in && param_is_made_up(v->name); i++)
         if (i != k && n->in[i] != GRAPH_NONE && n->in[i] != n->in[k] &&
@@ -353,7 +368,7 @@ static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *l
 
 /* What the walks find of each value. */
 struct found {
-    bool *fixed, *weighs, *learns, *holds, *joins, *moved, *counts;
+    bool *fixed, *weighs, *learns, *holds, *joins, *moved, *counts, *filters;
 };
 
 /* By who wrote the model. Asked last: it may look at all numbers. */
@@ -376,6 +391,7 @@ static void decide(struct graph *g, const struct found *f)
     find_tables(g, f->moved, f->joins, f->learns);
     forget_buffers(g, f->learns);
     find_numbers(g, f->counts);
+    find_filters(g, f->filters);
     for (uint32_t i = 0; i < g->n_values; i++) {
         struct graph_value *v = &g->values[i];
         /* A norm that is held fixed went through the exporter: its names are of no module. */
@@ -383,7 +399,7 @@ static void decide(struct graph *g, const struct found *f)
         /* A single number is one of the code, but for that of a name. */
         const bool found = v->rank > 0 && (f->weighs[i] || (!held && f->learns[i]));
 
-        v->is_param = v->is_param &&
+        v->is_param = v->is_param && !f->filters[i] &&
                       (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
                                  is_named(v)));
     }
@@ -392,9 +408,9 @@ static void decide(struct graph *g, const struct found *f)
 int graph__find_params(struct graph *g, struct sh_err *err)
 {
     const size_t n = (size_t)g->n_values + 1;
-    bool *marks = calloc(7 * n, sizeof(*marks));
+    bool *marks = calloc(8 * n, sizeof(*marks));
     const struct found f = {marks,         marks + n,     marks + 2 * n, marks + 3 * n,
-                            marks + 4 * n, marks + 5 * n, marks + 6 * n};
+                            marks + 4 * n, marks + 5 * n, marks + 6 * n, marks + 7 * n};
     int rc = marks ? find_norms(g, f.weighs, err)
                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
 

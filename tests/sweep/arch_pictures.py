@@ -520,7 +520,7 @@ class SaGan(nn.Module):
         n = x.shape[2] * x.shape[3]
         a = torch.bmm(self.q(x).view(-1, 2, n).permute(0, 2, 1), self.k(x).view(-1, 2, n)).softmax(-1)
         x = self.gamma * torch.bmm(self.v(x).view(-1, 8, n), a.permute(0, 2, 1)).view(x.size()) + x
-        h = F.leaky_relu(self.c2(x), 0.1).sum([2, 3])
+        h = F.leaky_relu(self.c2(x), 0.1).mean([2, 3])
         return self.out(h) + (self.classes(y) * h).sum(1, keepdim=True)
 
 

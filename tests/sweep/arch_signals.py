@@ -122,11 +122,11 @@ class Ecapa(nn.Module):
 
 
 class HifiGan(nn.Module):
-    """Sound of bands, with weight norms by the older function."""
+    """Sound of bands, with weight norms."""
 
     def __init__(self, c=16):
         super().__init__()
-        wn = nn.utils.weight_norm
+        wn = nn.utils.parametrizations.weight_norm
         self.pre, self.up, self.post = wn(nn.Conv1d(8, c, 7, padding=3)), wn(nn.ConvTranspose1d(c, c // 2, 8, 4, padding=2)), wn(nn.Conv1d(c // 2, 1, 7, padding=3))
         self.res = nn.ModuleList(nn.ModuleList(wn(nn.Conv1d(c // 2, c // 2, k, padding=(k * d - d) // 2, dilation=d)) for d in (1, 3)) for k in (3, 5))
 
@@ -165,7 +165,7 @@ class ComplexNet(nn.Module):
 
     def forward(self, x):
         a, b = x[:, :1], x[:, 1:]
-        re, im = F.prelu(self.nre(self.re(a) - self.im(b)), x.new_full((1,), 0.25)), F.prelu(self.nim(self.re(b) + self.im(a)), x.new_full((1,), 0.25))
+        re, im = F.leaky_relu(self.nre(self.re(a) - self.im(b)), 0.25), F.leaky_relu(self.nim(self.re(b) + self.im(a)), 0.25)
         n, c, f, t = re.shape
         re, im = (y.permute(0, 3, 1, 2).flatten(2) for y in (re, im))
         p, q = self.lre(re)[0] - self.lim(im)[0], self.lre(im)[0] + self.lim(re)[0]

@@ -57,74 +57,6 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
     graph_free(g);
 }
 
-static void say(Onnx__GraphProto *g, const char *name, const char *kind)
-{
-    Onnx__ValueInfoProto *v = malloc(sizeof(*v));
-
-    g->value_info = realloc(g->value_info, (g->n_value_info + 1) * sizeof(Onnx__ValueInfoProto *));
-    assert_non_null(v);
-    assert_non_null(g->value_info);
-    onnx__value_info_proto__init(v);
-    v->name = strdup(name);
-    add_value_meta(v, "pkg.torch.export.graph_signature.InputSpec.kind", kind);
-    g->value_info[g->n_value_info++] = v;
-}
-
-static void say_kinds(Onnx__GraphProto *g, const char *call)
-{
-    (void)call;
-    say(g, "places", "BUFFER");
-    say(g, "turn", "BUFFER");
-    say(g, "norm.running_mean", "BUFFER");
-    say(g, "norm.weight", "PARAMETER");
-    say(g, "head.mask", "PARAMETER");
-    say(g, "val_12", "PARAMETER");
-    say(g, "line", "PARAMETER");
-}
-
-static void where_the_file_says_what_a_buffer_is_its_name_does_not_count(void **state)
-{
-    static const int64_t ROW[] = {1, 12}, SQUARE[] = {12, 12};
-    static const char *const NORM[] = {"norm.weight", "norm.bias", "norm.running_mean",
-                                       "norm.running_var"};
-    struct graph *g = new_graph(), *back;
-    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), line = param(g, "line", 2, ROW);
-    uint32_t in[5], made_up = learned(g, "val_12", 2, ROW);
-    struct sh_err err = {0};
-    char path[128];
-
-    (void)state;
-    for (int i = 0; i < 12; i++) {
-        ((float *)g->values[line].data)[i] = (float)i;
-        ((float *)g->values[made_up].data)[i] *= 0.7f; /* no copy of another */
-    }
-    x = NODE(g, "Add", "a", x, learned(g, "places", 2, ROW));
-    x = NODE(g, "Add", "b", x, learned(g, "head.mask", 2, ROW));
-    x = NODE(g, "Add", "c", x, made_up);
-    x = NODE(g, "Add", "d", x, line);
-    x = NODE(g, "MatMul", "e", x, learned(g, "turn", 2, SQUARE));
-    x = NODE(g, "MatMul", "f", x, learned(g, "onnx::MatMul_9", 2, SQUARE));
-    in[0] = x;
-    for (int i = 0; i < 4; i++)
-        in[1 + i] = learned(g, NORM[i], 1, ROW + 1);
-    x = NODE(g, "BatchNormalization", "y", in[0], in[1], in[2], in[3], in[4]);
-    g = through_a_file(g, x);
-    assert_true(is_param(g, "places")); /* nobody says what it is */
-    assert_false(is_param(g, "val_12"));
-    graph_free(g);
-    edit(say_kinds, NULL);
-    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
-    assert_false(is_param(back, "places"));
-    assert_false(is_param(back, "turn"));
-    assert_false(is_param(back, "line")); /* frozen: that is not said */
-    assert_true(is_param(back, "head.mask"));
-    assert_true(is_param(back, "val_12"));
-    assert_true(is_param(back, "onnx::MatMul_9"));
-    for (int i = 0; i < 4; i++)
-        assert_true(is_param(back, NORM[i]));
-    graph_free(back);
-}
-
 /* v[i, k]: sines and cosines of i, with a wave for each k, as most models of text compute them. */
 static uint32_t sines(struct graph *g, const char *name, int64_t rows)
 {
@@ -502,30 +434,6 @@ static void single_numbers_are_trained_apart_if_they_have_a_name(void **state)
     graph_free(g);
 }
 
-/* Two heads of three levels each, all biases of zeros: one of them is in the file. */
-static void a_module_that_is_called_again_keeps_its_bias(void **state)
-{
-    static const int64_t DIMS[] = {6, 6};
-    struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), b = uniform(g, "a.bias", 6, 0);
-    uint32_t a = learned(g, "a.weight", 2, DIMS), c = matrix(g, "c.weight", 6, 6, false);
-    uint32_t m = param(g, "onnx::MatMul_5", 2, DIMS);
-
-    (void)state;
-    x = NODE(g, "Gemm", "a0", x, a, b);
-    x = NODE(g, "Gemm", "c0", x, c, b);
-    x = NODE(g, "Gemm", "a1", x, a, b);
-    x = NODE(g, "Gemm", "c1", x, c, b);
-    x = NODE(g, "Add", "m0", NODE(g, "MatMul", "p0", x, m), b);
-    x = NODE(g, "Add", "m1", NODE(g, "MatMul", "p1", x, m), b);
-    g = through_a_file(g, x);
-    assert_int_equal(g->n_untied, 2);
-    assert_true(is_param(g, "a.bias"));
-    assert_true(is_param(g, "a.bias@c0:2"));
-    assert_true(is_param(g, "a.bias@m0:1"));
-    graph_free(g);
-}
-
 static void equal_by_chance_under_another_name_is_trained_apart_too(void **state)
 {
     struct graph *g = new_graph();
@@ -791,7 +699,6 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_weighs_or_has_the_name_of_an_attribute_is_a_parameter),
-        cmocka_unit_test(where_the_file_says_what_a_buffer_is_its_name_does_not_count),
         cmocka_unit_test(a_table_learns_if_no_formula_gives_its_numbers),
         cmocka_unit_test(a_table_that_is_multiplied_with_learns_if_no_formula_gives_it),
         cmocka_unit_test(a_token_that_is_joined_learns),
@@ -804,7 +711,6 @@ int main(void)
         cmocka_unit_test(a_scale_behind_a_convolution_learns_if_it_has_a_name),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
         cmocka_unit_test(single_numbers_are_trained_apart_if_they_have_a_name),
-        cmocka_unit_test(a_module_that_is_called_again_keeps_its_bias),
         cmocka_unit_test(equal_by_chance_under_another_name_is_trained_apart_too),
         cmocka_unit_test(copies_have_a_limit_wherever_the_node_stands_that_hands_it_on),
         cmocka_unit_test(frequencies_stay_although_positions_are_multiplied_with_them),

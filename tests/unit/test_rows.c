@@ -44,6 +44,37 @@ static void rows_that_were_taken_from_a_table_are_one_parameter(void **state)
     graph_free(g);
 }
 
+/* What a table of eleven distances says to two heads of six places. */
+static void what_a_table_says_of_pairs_of_places_is_one_parameter(void **state)
+{
+    static const int64_t DIMS[] = {1, 2, 6, 6}, TABLE[] = {2, 11};
+    struct graph *g = new_graph(), *at = NULL, *other = new_graph();
+    struct sh_err err = {0};
+    const uint32_t table = learned(other, "t", 2, TABLE);
+    const float *t = other->values[table].data;
+    float want[72];
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 2, 6, 6}), v = learned(g, "onnx::Add_7", 4, DIMS);
+
+    (void)state;
+    for (int i = 0; i < 72; i++)
+        want[i] = t[i / 36 * 11 + 5 + i / 6 % 6 - i % 6];
+    memcpy(g->values[v].data, want, sizeof(want));
+    graph_free(other);
+    x = NODE(g, "Add", "y", x, v);
+    g = through_a_file(g, x);
+    v = graph_find(g, "onnx::Add_7@rows");
+    assert_true(v != GRAPH_NONE && g->values[v].is_param);
+    assert_int_equal(g->values[v].rank, 3);
+    assert_int_equal(g->values[v].dims[1], 2);
+    assert_int_equal(g->values[v].dims[2], 11);
+    assert_ok_err(graph_at_batch(g, 1, false, &at, &err), &err);
+    v = graph_find(at, "onnx::Add_7");
+    assert_true(v != GRAPH_NONE && at->values[v].data);
+    assert_memory_equal(at->values[v].data, want, sizeof(want));
+    graph_free(at);
+    graph_free(g);
+}
+
 static void rows_of_a_table_are_the_numbers_that_were_in_the_file(void **state)
 {
     const int64_t dims[3] = {1, 3, 8};
@@ -119,6 +150,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_that_were_taken_from_a_table_are_one_parameter),
+        cmocka_unit_test(what_a_table_says_of_pairs_of_places_is_one_parameter),
         cmocka_unit_test(rows_of_a_table_are_the_numbers_that_were_in_the_file),
         cmocka_unit_test(what_has_the_numbers_of_a_bias_is_that_bias),
         cmocka_unit_test(what_lies_in_another_file_is_found_too),

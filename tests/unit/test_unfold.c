@@ -306,8 +306,8 @@ static const struct graph_value *bias_of(const struct biased *b, struct graph **
 
 #define TARGET "%c : [num_users=1] = call_function[target=torch.ops.aten."
 
-/* The newer exporter drops a bias of zeros, which a new model has often: it would never learn. Where
- * there was none it makes one first, and drops it likewise. */
+/* The newer exporter drops a bias of zeros, which a new model has often: it would never learn.
+ * Where there was none it makes one first, and drops it likewise. */
 static void a_bias_of_zeros_comes_back(void **state)
 {
     static const struct biased ROWS[] = {

@@ -1,0 +1,211 @@
+/* test_params_said.c - Without it: buffers and filters of the code would be trained although the
+ * file or their numbers say what they are, and a module that is called twice as if it were two. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl -lprotobuf-c -lm */
+#include "runtime/model/onnx.h"
+#include "runtime/model/onnx_file.h"
+#include "tests/unit/param_file.h"
+
+static void say(Onnx__GraphProto *g, const char *name, const char *kind)
+{
+    Onnx__ValueInfoProto *v = malloc(sizeof(*v));
+
+    g->value_info = realloc(g->value_info, (g->n_value_info + 1) * sizeof(Onnx__ValueInfoProto *));
+    assert_non_null(v);
+    assert_non_null(g->value_info);
+    onnx__value_info_proto__init(v);
+    v->name = strdup(name);
+    add_value_meta(v, "pkg.torch.export.graph_signature.InputSpec.kind", kind);
+    g->value_info[g->n_value_info++] = v;
+}
+
+static void say_kinds(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    say(g, "places", "BUFFER");
+    say(g, "turn", "BUFFER");
+    say(g, "norm.running_mean", "BUFFER");
+    say(g, "norm.weight", "PARAMETER");
+    say(g, "head.mask", "PARAMETER");
+    say(g, "val_12", "PARAMETER");
+    say(g, "line", "PARAMETER");
+}
+
+static void where_the_file_says_what_a_buffer_is_its_name_does_not_count(void **state)
+{
+    static const int64_t ROW[] = {1, 12}, SQUARE[] = {12, 12};
+    static const char *const NORM[] = {"norm.weight", "norm.bias", "norm.running_mean",
+                                       "norm.running_var"};
+    struct graph *g = new_graph(), *back;
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), line = param(g, "line", 2, ROW);
+    uint32_t in[5], made_up = learned(g, "val_12", 2, ROW);
+    struct sh_err err = {0};
+    char path[128];
+
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        ((float *)g->values[line].data)[i] = (float)i;
+        ((float *)g->values[made_up].data)[i] *= 0.7f; /* no copy of another */
+    }
+    x = NODE(g, "Add", "a", x, learned(g, "places", 2, ROW));
+    x = NODE(g, "Add", "b", x, learned(g, "head.mask", 2, ROW));
+    x = NODE(g, "Add", "c", x, made_up);
+    x = NODE(g, "Add", "d", x, line);
+    x = NODE(g, "MatMul", "e", x, learned(g, "turn", 2, SQUARE));
+    x = NODE(g, "MatMul", "f", x, learned(g, "onnx::MatMul_9", 2, SQUARE));
+    in[0] = x;
+    for (int i = 0; i < 4; i++)
+        in[1 + i] = learned(g, NORM[i], 1, ROW + 1);
+    x = NODE(g, "BatchNormalization", "y", in[0], in[1], in[2], in[3], in[4]);
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "places")); /* nobody says what it is */
+    assert_false(is_param(g, "val_12"));
+    graph_free(g);
+    edit(say_kinds, NULL);
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
+    assert_false(is_param(back, "places"));
+    assert_false(is_param(back, "turn"));
+    assert_false(is_param(back, "line")); /* frozen: that is not said */
+    assert_true(is_param(back, "head.mask"));
+    assert_true(is_param(back, "val_12"));
+    assert_true(is_param(back, "onnx::MatMul_9"));
+    for (int i = 0; i < 4; i++)
+        assert_true(is_param(back, NORM[i]));
+    graph_free(back);
+}
+
+/* Filters of four channels: edges, a blur, what has learned, and bins that are added up. */
+static void filters_of_the_code_do_not_learn(void **state)
+{
+    static const float EDGES[] = {-1, 0, 1, -2, 0, 2, -1, 0, 1},
+                       BLUR[] = {1, 2, 1, 2, 4, 2, 1, 2, 1};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6}), in[4], bins;
+
+    (void)state;
+    in[0] = param(g, "onnx::Conv_1", 4, (int64_t[]){4, 4, 3, 3});
+    in[1] = param(g, "onnx::Conv_2", 4, (int64_t[]){4, 1, 3, 3});
+    in[2] = learned(g, "onnx::Conv_3", 4, (int64_t[]){4, 1, 3, 3});
+    in[3] = uniform(g, "zero.weight", 16, 0);
+    g->values[in[3]].rank = 4;
+    memcpy(g->values[in[3]].dims, (int64_t[]){4, 4, 1, 1}, 4 * sizeof(int64_t));
+    bins = param(g, "dfl.weight", 4, (int64_t[]){1, 4, 1, 1});
+    for (int i = 0; i < 144; i++)
+        ((float *)g->values[in[0]].data)[i] = EDGES[i % 9];
+    for (int i = 0; i < 36; i++)
+        ((float *)g->values[in[1]].data)[i] = BLUR[i % 9] / 16;
+    for (int i = 0; i < 4; i++)
+        ((float *)g->values[bins].data)[i] = (float)i;
+    for (int i = 0; i < 4; i++) {
+        struct graph_node *n;
+        char out[4] = {'c', (char)('0' + i), 0};
+
+        x = NODE(g, "Conv", out, x, in[i]);
+        n = &g->nodes[g->n_nodes - 1];
+        if (i == 1 || i == 2)
+            assert_ok(graph_set_int(n, "group", 4, NULL));
+        out[0] = 'r';
+        x = NODE(g, "Relu", out, x);
+    }
+    g = through_a_file(g, NODE(g, "Conv", "y", x, bins));
+    assert_false(is_param(g, "onnx::Conv_1"));
+    assert_false(is_param(g, "onnx::Conv_2"));
+    assert_true(is_param(g, "onnx::Conv_3"));
+    assert_true(is_param(g, "zero.weight"));
+    assert_false(is_param(g, "dfl.weight"));
+    graph_free(g);
+}
+
+/* Two heads of three levels each, all biases of zeros: one of them is in the file. */
+static void a_module_that_is_called_again_keeps_its_bias(void **state)
+{
+    static const int64_t DIMS[] = {6, 6};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), b = uniform(g, "a.bias", 6, 0);
+    uint32_t a = learned(g, "a.weight", 2, DIMS), c = matrix(g, "c.weight", 6, 6, false);
+    uint32_t m = param(g, "onnx::MatMul_5", 2, DIMS);
+
+    (void)state;
+    x = NODE(g, "Gemm", "a0", x, a, b);
+    x = NODE(g, "Gemm", "c0", x, c, b);
+    x = NODE(g, "Gemm", "a1", x, a, b);
+    x = NODE(g, "Gemm", "c1", x, c, b);
+    x = NODE(g, "Add", "m0", NODE(g, "MatMul", "p0", x, m), b);
+    x = NODE(g, "Add", "m1", NODE(g, "MatMul", "p1", x, m), b);
+    g = through_a_file(g, x);
+    assert_int_equal(g->n_untied, 2);
+    assert_true(is_param(g, "a.bias"));
+    assert_true(is_param(g, "a.bias@c0:2"));
+    assert_true(is_param(g, "a.bias@m0:1"));
+    graph_free(g);
+}
+
+/* They begin with 0.25, so that an exporter keeps one of them. */
+static void slopes_learn_apart(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}),
+             slope = uniform(g, "onnx::PRelu_5", 1, 0.25f);
+
+    (void)state;
+    x = NODE(g, "PRelu", "a", x, slope);
+    x = NODE(g, "PRelu", "b", x, slope);
+    g = through_a_file(g, x);
+    assert_int_equal(g->n_untied, 1);
+    assert_true(is_param(g, "onnx::PRelu_5"));
+    assert_true(is_param(g, "onnx::PRelu_5@b:1"));
+    graph_free(g);
+}
+
+static void scope_twice(Onnx__GraphProto *g, const char *second)
+{
+    add_meta(g->node[0], "pkg.torch.onnx.name_scopes", "['', 'cell', 'gru']");
+    add_meta(g->node[1], "pkg.torch.onnx.name_scopes", second);
+}
+
+/* The newer exporter computes what a recurrent layer weighs with anew for each call. */
+static void a_recurrent_layer_that_is_called_twice_has_its_weights_once(void **state)
+{
+    static const int64_t W[] = {1, 6, 6}, B[] = {1, 24};
+    static const char *const NAMES[][3] = {{"val_1", "val_2", "val_3"},
+                                           {"val_4", "val_5", "val_6"}};
+
+    (void)state;
+    for (int same = 0; same < 2; same++) {
+        struct graph *g = new_graph();
+        struct sh_err err = {0};
+        char path[128];
+        uint32_t x = input(g, "x", 3, (int64_t[]){-1, 5, 6});
+
+        for (int k = 0; k < 2; k++) {
+            uint32_t w = learned(g, NAMES[k][0], 3, W), r = learned(g, NAMES[k][1], 3, W);
+
+            for (int i = 0; i < 36; i++)
+                ((float *)g->values[r].data)[i] *= 0.7f;
+            x = NODE(g, "RNN", k ? "y" : "a", x, w, r, learned(g, NAMES[k][2], 2, B));
+        }
+        graph_free(through_a_file(g, x));
+        edit(scope_twice, same ? "['', 'cell', 'gru_1']" : "['', 'other', 'gru_1']");
+        assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+        for (int i = 0; i < 3; i++) {
+            const uint32_t v = graph_find(g, NAMES[1][i]);
+
+            assert_int_equal(v != GRAPH_NONE && g->values[v].data, !same);
+            assert_true(is_param(g, NAMES[0][i]));
+        }
+        graph_free(g);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(where_the_file_says_what_a_buffer_is_its_name_does_not_count),
+        cmocka_unit_test(filters_of_the_code_do_not_learn),
+        cmocka_unit_test(a_module_that_is_called_again_keeps_its_bias),
+        cmocka_unit_test(slopes_learn_apart),
+        cmocka_unit_test(a_recurrent_layer_that_is_called_twice_has_its_weights_once),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
