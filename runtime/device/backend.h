@@ -109,6 +109,7 @@ struct dev_ops {
 int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err);
 int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err);
 int dev__check_quant(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err);
+int dev__check_pick(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err);
 /* SH_E_NOTFOUND saying what to install. why: of the dynamic linker, "<file>: <what is wrong>". */
 int dev__not_loaded(const char *kind, const char *why, struct sh_err *err);
 

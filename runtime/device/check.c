@@ -243,5 +243,7 @@ int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err)
         rc = check_cell(g, op, err);
     if (!rc)
         rc = dev__check_quant(g, op, err);
+    if (!rc)
+        rc = dev__check_pick(g, op, err);
     return rc ? rc : check_samples(g, op, err);
 }

@@ -243,6 +243,46 @@ static void updates_of_no_row_are_left_out(void **state)
     }
 }
 
+/* The same refusals on every device: they stand in one place before it. */
+static void what_does_not_fit_is_refused_before_a_device_sees_it(void **state)
+{
+    struct sh_err err = {0};
+    struct t_graph t;
+    uint32_t boxes, scores, picked, count, mask;
+
+    (void)state;
+    t_init(&t);
+    boxes = t_add(&t, DEV_ROLE_INPUT, SH_F32, DIMS(2, 6, 4));
+    scores = t_add(&t, DEV_ROLE_INPUT, SH_F32, DIMS(2, 3, 6));
+    picked = t_add(&t, DEV_ROLE_OUTPUT, SH_I64, DIMS(2 * 3 * 5, 3));
+    count = t_add(&t, DEV_ROLE_OUTPUT, SH_I64, SCALAR);
+    mask = t_add(&t, DEV_ROLE_OUTPUT, SH_BOOL, DIMS(8));
+    t_op(&t, DEV_OP_NMS, IN(boxes, scores), OUT(picked, count))->u.nms.most = 4;
+    assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG, &err, "number of boxes");
+    t.ops[0].u.nms.most = 7; /* more than there are */
+    err = (struct sh_err){0};
+    assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG, &err, "number of boxes");
+    t.ops[0].u.nms.most = 5;
+    t.tensors[scores].dims[2] = 5;
+    err = (struct sh_err){0};
+    assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG, &err, "do not fit");
+    t.ops[0].out[1] = picked;
+    err = (struct sh_err){0};
+    assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG, &err, "one number of I64");
+    t.ops[0] = (struct dev_op){.kind = DEV_OP_NONZERO, .name = "node", .n_in = 1, .n_out = 2};
+    t.ops[0].in[0] = boxes;
+    t.ops[0].out[0] = mask;
+    t.ops[0].out[1] = count;
+    err = (struct sh_err){0};
+    assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG, &err, "places");
+    t.ops[0] = (struct dev_op){.kind = DEV_OP_MASK, .name = "node", .n_in = 1, .n_out = 1};
+    t.ops[0].in[0] = count;
+    t.ops[0].out[0] = picked;
+    err = (struct sh_err){0};
+    assert_fails(t_plan_fails(&t, DEV_FP32, &err), SH_E_BUG, &err, "not BOOL");
+    t_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -250,6 +290,7 @@ int main(void)
         cmocka_unit_test(a_mask_is_true_up_to_the_count),
         cmocka_unit_test(the_best_boxes_stay_and_ties_go_by_place),
         cmocka_unit_test(updates_of_no_row_are_left_out),
+        cmocka_unit_test(what_does_not_fit_is_refused_before_a_device_sees_it),
     };
 
     return cmocka_run_group_tests(tests, t_setup, t_teardown);

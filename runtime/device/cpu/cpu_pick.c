@@ -4,15 +4,6 @@
 
 #include <stdlib.h>
 
-static int check_count(struct cpu_build *b, uint32_t tensor)
-{
-    const struct dev_tensor *t = cpu__t(b, tensor);
-
-    return t->dtype == SH_I64 && dev_tensor_elements(t) == 1
-               ? SH_OK
-               : cpu__refuse(b, SH_E_BUG, "the count is not one number of I64");
-}
-
 static int plain_refs(struct cpu_build *b, struct cpu_ref *refs)
 {
     int rc = SH_OK;
@@ -65,17 +56,9 @@ static int nonzero_fn(const struct cpu_call *c, struct sh_err *err)
 
 int cpu__nonzero(struct cpu_build *b)
 {
-    const struct dev_tensor *x = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->out[0]);
     struct cpu_ref refs[3];
-    int rc = check_count(b, b->op->out[1]);
+    int rc = plain_refs(b, refs);
 
-    if (!rc && x->dtype != SH_F32 && !cpu__is_int(x->dtype) && x->dtype != SH_BOOL)
-        rc = cpu__refuse(b, SH_E_UNSUPPORTED, "elements of type %s are not compared with 0",
-                         sh_dtype_st(x->dtype));
-    if (!rc && (y->dtype != SH_I64 || dev_tensor_elements(y) != dev_tensor_elements(x)))
-        rc = cpu__refuse(b, SH_E_BUG, "the places do not fit the elements");
-    if (!rc)
-        rc = plain_refs(b, refs);
     return rc ? rc : cpu__step_fn(b, nonzero_fn, refs, 3, NULL);
 }
 
@@ -96,12 +79,8 @@ static int mask_fn(const struct cpu_call *c, struct sh_err *err)
 int cpu__mask(struct cpu_build *b)
 {
     struct cpu_ref refs[2];
-    int rc = check_count(b, b->op->in[0]);
+    int rc = plain_refs(b, refs);
 
-    if (!rc && cpu__t(b, b->op->out[0])->dtype != SH_BOOL)
-        rc = cpu__refuse(b, SH_E_BUG, "a mask is not BOOL");
-    if (!rc)
-        rc = plain_refs(b, refs);
     return rc ? rc : cpu__step_fn(b, mask_fn, refs, 2, NULL);
 }
 
@@ -124,8 +103,9 @@ struct corners {
 struct nms_job {
     const struct nms *s;
     const float *boxes, *scores;
-    struct candidate *of; /* [batch, classes, n] */
-    int64_t *n_picked;    /* [batch, classes]; the first of `of` are those */
+    struct candidate *of;      /* [batch, classes, n] */
+    int64_t *n_picked;         /* [batch, classes]; the first of `of` are those */
+    struct corners *of_picked; /* [batch, classes, most] */
 };
 
 /* Best first, of equal ones the first. */
@@ -159,17 +139,12 @@ static float overlap(const struct corners *a, const struct corners *b)
     return h <= 0 || w <= 0 || both <= 0 || one <= 0 || other <= 0 || all <= 0 ? 0 : both / all;
 }
 
-static bool is_covered(const struct nms_job *j, const float *boxes, const struct candidate *picked,
-                       int64_t n, int32_t at)
+static bool is_covered(const struct nms *s, const struct corners *picked, int64_t n,
+                       const struct corners *b)
 {
-    const struct corners b = corners_of(j->s, boxes + 4 * (int64_t)at);
-
-    for (int64_t k = 0; k < n; k++) {
-        const struct corners a = corners_of(j->s, boxes + 4 * (int64_t)picked[k].at);
-
-        if (overlap(&a, &b) > j->s->how.overlap)
+    for (int64_t k = 0; k < n; k++)
+        if (overlap(&picked[k], b) > s->how.overlap)
             return true;
-    }
     return false;
 }
 
@@ -179,27 +154,37 @@ static void pick_range(void *ctx, int64_t from, int64_t to)
     const struct nms *s = j->s;
 
     for (int64_t c = from; c < to; c++) {
+        struct corners *picked = j->of_picked + c * s->how.most;
         struct candidate *of = j->of + c * s->n;
         const float *boxes = j->boxes + c / s->classes * s->n * 4, *scores = j->scores + c * s->n;
-        int64_t n = 0, picked = 0;
+        int64_t n = 0, n_picked = 0;
 
         for (int64_t i = 0; i < s->n; i++)
             if (s->how.any_score ? scores[i] == scores[i] : scores[i] > s->how.score)
                 of[n++] = (struct candidate){.score = scores[i], .at = (int32_t)i};
         qsort(of, (size_t)n, sizeof(*of), by_score);
-        for (int64_t i = 0; i < n && picked < s->how.most; i++)
-            if (!is_covered(j, boxes, of, picked, of[i].at))
-                of[picked++] = of[i];
-        j->n_picked[c] = picked;
+        for (int64_t i = 0; i < n && n_picked < s->how.most; i++) {
+            const struct corners b = corners_of(s, boxes + 4 * (int64_t)of[i].at);
+
+            if (is_covered(s, picked, n_picked, &b))
+                continue;
+            picked[n_picked] = b;
+            of[n_picked++] = of[i];
+        }
+        j->n_picked[c] = n_picked;
     }
 }
 
-/* p: boxes scores picked count candidates n_picked */
+/* p: boxes scores picked count candidates n_picked of_picked */
 static int nms_fn(const struct cpu_call *c, struct sh_err *err)
 {
     const struct nms *s = c->aux;
-    const struct nms_job j = {
-        .s = s, .boxes = c->p[0], .scores = c->p[1], .of = c->p[4], .n_picked = c->p[5]};
+    const struct nms_job j = {.s = s,
+                              .boxes = c->p[0],
+                              .scores = c->p[1],
+                              .of = c->p[4],
+                              .n_picked = c->p[5],
+                              .of_picked = c->p[6]};
     int64_t *row = c->p[2], count = 0;
 
     (void)err;
@@ -215,43 +200,25 @@ static int nms_fn(const struct cpu_call *c, struct sh_err *err)
     return SH_OK;
 }
 
-static int check_nms(struct cpu_build *b, struct nms *s)
+int cpu__nms(struct cpu_build *b)
 {
-    const struct dev_tensor *boxes = cpu__t(b, b->op->in[0]), *scores = cpu__t(b, b->op->in[1]);
-    const struct dev_tensor *y = cpu__t(b, b->op->out[0]);
+    const struct dev_tensor *scores = cpu__t(b, b->op->in[1]);
+    const int64_t rows = scores->dims[0] * scores->dims[1];
+    struct nms *s;
+    struct cpu_ref refs[7];
+    int rc = plain_refs(b, refs);
 
-    if (boxes->rank != 3 || scores->rank != 3 || boxes->dims[2] != 4 || y->dtype != SH_I64 ||
-        boxes->dims[0] != scores->dims[0] || boxes->dims[1] != scores->dims[2])
-        return cpu__refuse(b, SH_E_BUG, "boxes, scores and results do not fit");
+    if (rc)
+        return rc;
+    s = malloc(sizeof(*s));
+    if (!s)
+        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
     *s = (struct nms){.how = b->op->u.nms,
                       .batch = scores->dims[0],
                       .classes = scores->dims[1],
                       .n = scores->dims[2]};
-    if (s->how.most < 1 || s->how.most > s->n || s->n > INT32_MAX ||
-        dev_tensor_elements(y) != s->batch * s->classes * s->how.most * 3)
-        return cpu__refuse(b, SH_E_BUG, "the number of boxes does not fit");
-    return SH_OK;
-}
-
-int cpu__nms(struct cpu_build *b)
-{
-    struct nms own, *s;
-    struct cpu_ref refs[6];
-    int rc = check_count(b, b->op->out[1]);
-
-    if (!rc)
-        rc = cpu__need_f32(b, b->op->in, 2);
-    if (!rc)
-        rc = check_nms(b, &own);
-    if (!rc)
-        rc = plain_refs(b, refs);
-    if (rc)
-        return rc;
-    refs[4] = cpu__scratch(b, (size_t)(own.batch * own.classes * own.n) * sizeof(struct candidate));
-    refs[5] = cpu__scratch(b, (size_t)(own.batch * own.classes) * sizeof(int64_t));
-    s = malloc(sizeof(*s));
-    if (!s)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *s = own;
-    return cpu__step_fn(b, nms_fn, refs, 6, s);
+    refs[4] = cpu__scratch(b, (size_t)(rows * s->n) * sizeof(struct candidate));
+    refs[5] = cpu__scratch(b, (size_t)rows * sizeof(int64_t));
+    refs[6] = cpu__scratch(b, (size_t)(rows * s->how.most) * sizeof(struct corners));
+    return cpu__step_fn(b, nms_fn, refs, 7, s);
 }
