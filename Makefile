@@ -158,6 +158,13 @@ $(BUILD)/lib/shunt-dev-fake.so: $(call obj,runtime/device/fake) $(dev_common) $(
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(COMMON_LIBS)
 
+# What the tests compare with: the cpu device, which computes in double if asked to. No release has it.
+ORACLE := $(BUILD)/lib/shunt-dev-oracle.so
+$(call obj,tests/device/oracle): CFLAGS += -O3
+$(ORACLE): $(filter-out %/cpu_ops.o,$(call obj,runtime/device/cpu)) $(call obj,tests/device/oracle) $(dev_common) $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
+
 # ---------------------------------------------------------------- the CUDA back end
 # Built where nvcc is; `make NVCC=` leaves it out. Python's packages have cuDNN and cuBLAS in folders
 # of their own: CUDNN_HOME=.../nvidia/cudnn. CUDA_ARCHS: machine code (sm_90a), or code that the
@@ -229,7 +236,7 @@ demo: build ## the whole system tells its story; the summary is in .shunt/demo.j
 lab: all $(LAB) ## the programs as tests and measurements want them, in build/lab (executor/lab/README.md)
 	@:
 
-e2e: all $(LAB) $(DEV_BIN) ## stories with real daemons, several at a time; STORIES names some
+e2e: all $(LAB) $(ORACLE) $(DEV_BIN) ## stories with real daemons, several at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
@@ -264,9 +271,9 @@ $(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call test_line,link,$*) $(COMMON_LIBS) -lcmocka
 
-device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-$(BACKEND).so ## every operation against double precision; BACKEND=cpu or cuda
+device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-$(BACKEND).so $(if $(filter cpu,$(BACKEND)),$(ORACLE)) ## every operation against double precision; BACKEND=cpu or cuda
 	@BACKEND=$(BACKEND) $(if $(SAN),THREADS=1) tests/run.sh $(DEV_BIN)
-	@$(if $(filter cpu,$(BACKEND)),$(if $(SAN),THREADS=1) PRECISION=fp64 tests/run.sh \
+	@$(if $(filter cpu,$(BACKEND)),$(if $(SAN),THREADS=1) BACKEND=oracle PRECISION=fp64 tests/run.sh \
 	    $(filter-out %/test_mem,$(DEV_BIN)))
 
 $(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $$(call dev_uses,$$*) $(device) $(common)
@@ -283,6 +290,7 @@ $(DB_BIN): $(BUILD)/db-tests/%: $(BUILD)/tests/db/%.o $$(call db_uses,$$*) $(com
 # Opens the back end beside it.
 $(BUILD)/tests/test_transmit $(BUILD)/tests/test_space $(BUILD)/tests/test_lower $(BUILD)/tests/test_autodiff \
     $(BUILD)/tests/test_autodiff_attn $(BUILD)/tests/test_attn_views $(BUILD)/tests/test_types: | $(BUILD)/lib/shunt-dev-cpu.so
+$(BUILD)/tests/test_autodiff $(BUILD)/tests/test_autodiff_attn $(BUILD)/tests/test_turn: | $(ORACLE)
 
 # ---------------------------------------------------------------- the simulation
 # The real code of the daemons runs in one process (tests/sim/). Each daemon becomes one object that
@@ -342,7 +350,7 @@ coverage: ## branch coverage of the cores by unit tests and simulation; SEEDS, C
 	    SANFLAGS='--coverage -Wl,-u,__gcov_dump' coverage-programs
 	@tests/coverage.py build-coverage $(if $(SEEDS),--seeds $(SEEDS)) $(COVERAGE_ARGS)
 
-golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so ## shunt-run against PyTorch's numbers; GOLDENS names their folder
+golden: $(BUILD)/bin/shunt-run $(BUILD)/lib/shunt-dev-cpu.so $(ORACLE) ## shunt-run against PyTorch's numbers; GOLDENS names their folder
 	@SHUNT_RUN=$(abspath $<) /usr/bin/python3 tests/golden/check.py
 
 bench: $(BUILD)/bench/group $(BUILD)/bench/residency $(LAB) $(PLUGINS) ## switch latency, what grouping and finding room cost; wants a quiet machine
@@ -365,7 +373,7 @@ bundle: ## one relocatable folder for hosts without package access, and its .tar
 	@deploy/bundle.sh $(BUILD) $(VERSION)
 
 bundle-tests: ## beside it: device tests, the checker of goldens and the benches, for a GPU host
-	@$(MAKE) --no-print-directory lab $(DEV_BIN)
+	@$(MAKE) --no-print-directory lab $(ORACLE) $(DEV_BIN)
 	@deploy/bundle.sh $(BUILD) $(VERSION) --tests
 bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 

@@ -22,6 +22,6 @@ int dev_precision_parse(const char *name, enum dev_precision *out, struct sh_err
             return SH_OK;
         }
     return SH_FAIL(err, SH_E_INVALID,
-                   "precision \"%.32s\" is unknown; use fp32, tf32, fp16, bf16 or fp64",
+                   "precision \"%.32s\" is unknown; use fp32, tf32, fp16 or bf16",
                    name ? name : "");
 }

@@ -43,7 +43,10 @@ copy_programs() {
     local t
     install -d "$out/bin" "$out/lib/tools"
     install -m 755 "$build"/bin/* "$out/bin/"
-    install -m 755 "$build"/lib/shunt-dev-*.so "$out/lib/"
+    for t in cpu fake cuda; do # not the tests' oracle
+        [ ! -e "$build/lib/shunt-dev-$t.so" ] ||
+            install -m 755 "$build/lib/shunt-dev-$t.so" "$out/lib/"
+    done
     install -m 755 "$root/deploy/demo.sh" "$out/bin/shunt-demo"
     install -m 755 "$root/deploy/cuda-libs.sh" "$out/bin/shunt-cuda-libs"
     for t in "${tools[@]}"; do
@@ -94,8 +97,9 @@ copy_tests() {
         bench/{gpu,lib,peers}/*.py)
 }
 
-# The laboratory's programs need no other libraries than those of bin/, which are there.
+# The laboratory's programs and the oracle need no other libraries than the bundle, which has them.
 copy_lab() {
+    install -m 755 "$build/lib/shunt-dev-oracle.so" "$out/lib/"
     install -d "$out/lab"
     install -m 755 "$build"/lab/* "$out/lab/"
 }

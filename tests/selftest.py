@@ -115,8 +115,9 @@ def stop(*_):
 # ---------------------------------------------------------------- what there is to run
 
 def device_tests(args, names):
-    """test_mem in the first precision alone."""
-    return [Job("device-test", p, name, [os.path.join(TESTS, name)], BACKEND=args.device,
+    """test_mem in the first precision alone. In fp64 the cpu device is the oracle's."""
+    return [Job("device-test", p, name, [os.path.join(TESTS, name)],
+                BACKEND="oracle" if p == "fp64" else args.device,
                 PRECISION=p)
             for p in args.precisions for name in names
             if name != PLAIN or p == args.precisions[0]]

@@ -1,4 +1,4 @@
-/* check_pick.c - operations whose results are counted (op_pick.h): what every back end may rely on. */
+/* check_pick.c - what is counted (op_pick.h): what every back end may rely on. */
 #include "common/mem.h"
 #include "runtime/device/backend.h"
 

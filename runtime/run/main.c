@@ -17,9 +17,8 @@
         SH_OPT_STR(struct run_conf, tune, "tune", NULL, 0,                                         \
                    "file that keeps which kernels measured fastest; made if need be, and without " \
                    "it nothing is measured")
-#define PRECISION_OPT(def, more)                                \
-    SH_OPT_STR(struct run_conf, precision, "precision", def, 0, \
-               "fp32, tf32, fp16, bf16, or fp64 (cpu: slow, for checking)" more)
+#define PRECISION_OPT(def, more) \
+    SH_OPT_STR(struct run_conf, precision, "precision", def, 0, "fp32, tf32, fp16 or bf16" more)
 
 #define INPUTS_OPT                                         \
     SH_OPT_STR(struct run_conf, inputs, "inputs", NULL, 0, \
@@ -41,7 +40,7 @@ static const struct sh_conf_opt INFER_OPTS[] = {
 
 static const struct sh_conf_opt TRAIN_OPTS[] = {
     COMMON_OPTS,
-    PRECISION_OPT("auto", "; auto = fp64 on the cpu, else fp32"),
+    PRECISION_OPT("fp32", ""),
     INPUTS_OPT,
     SH_OPT_STR(struct run_conf, labels, "labels", NULL, 0, "FILE:TENSOR, or TENSOR of --inputs"),
     SH_OPT_STR(struct run_conf, loss, "loss", "cross-entropy", 0,

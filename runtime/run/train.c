@@ -46,16 +46,6 @@ static int split_labels(struct train *t, const struct run_conf *c, struct sh_err
     return colon ? sh_st_open(t->label_path, &t->labels, err) : SH_OK;
 }
 
-/* Training amplifies rounding: where a unit is within a rounding error of its kink, two correct
- * programs take different turns a few steps later. What checks a model should not depend on that,
- * so the default is the precision where it does not show. */
-static const char *precision_of(const struct run_conf *c)
-{
-    if (strcmp(c->precision, "auto") != 0)
-        return c->precision;
-    return strcmp(c->device, "cpu") == 0 ? "fp64" : "fp32";
-}
-
 #define MAX_SPEC (1u << 20)
 
 /* Fields of --spec win over options, which always have a value. */
@@ -91,7 +81,7 @@ static int read_spec(struct train *t, const struct run_conf *c, int64_t batch, s
         bad |= json_object_set_new(o, "weight_decay", json_real(c->weight_decay));
     spec = json_pack("{s:s, s:o, s:I, s:I, s:I, s:s, s:s, s:b}", "loss", c->loss, "optimizer", o,
                      "batch", (json_int_t)batch, "steps", (json_int_t)c->steps, "seed",
-                     (json_int_t)c->seed, "labels", t->label_name, "precision", precision_of(c),
+                     (json_int_t)c->seed, "labels", t->label_name, "precision", c->precision,
                      "shuffle", (int)c->shuffle);
     if (!spec || bad)
         rc =

@@ -41,7 +41,7 @@ struct t_dims {
 int t_setup(void **state);
 int t_teardown(void **state);
 struct dev *t_dev(void);
-const char *t_kind(void); /* "cpu", "cuda" */
+const char *t_kind(void); /* "cpu" (the oracle is one, too), "cuda" */
 size_t t_arena(void);     /* bytes: more where there is more */
 const struct dev_lib *t_lib(void);
 

@@ -46,7 +46,8 @@ class Finetune(unittest.TestCase):
             with open(files["spec"], "w", encoding="utf-8") as f:
                 json.dump(spec, f)
             r = subprocess.run(
-                [os.path.join(BIN, "shunt-run"), "train", "--device", DEVICE, "--precision", precision,
+                [os.path.join(BIN, "shunt-run"), "train", "--device",
+                 "oracle" if precision == "fp64" else DEVICE, "--precision", precision,
                  "--model", golden(model + ".onnx"), "--inputs", golden(data + ".safetensors"),
                  "--labels", "label", "--batch", str(spec["batch"]), "--spec", files["spec"],
                  "--losses", files["losses"], "--state", files["state"]],

@@ -116,7 +116,8 @@ class Checks:
     def shunt_run(self, *args):
         """None, or what went wrong."""
         try:
-            r = subprocess.run([SHUNT_RUN, *args, "--device", self.device, "--threads", THREADS],
+            device = "oracle" if "fp64" in args else self.device  # the cpu device in double
+            r = subprocess.run([SHUNT_RUN, *args, "--device", device, "--threads", THREADS],
                                capture_output=True, text=True, timeout=300)
         except (OSError, subprocess.TimeoutExpired) as e:
             return str(e)

@@ -39,7 +39,7 @@ static inline int setup(void **state)
     struct sh_err err = {0};
 
     assert_non_null(b);
-    assert_ok_err(dev_lib_open("cpu", &b->lib, &err), &err);
+    assert_ok_err(dev_lib_open("oracle", &b->lib, &err), &err);
     assert_ok_err(dev_open(b->lib, &conf, &b->dev, &err), &err);
     *state = b;
     return 0;

@@ -53,7 +53,7 @@ struct cpu_tensor {
     bool is_fixed;   /* the layout is decided */
     bool is_blocked; /* and is not plain */
     bool is_wino;    /* a weight that is stored as cpu_wino.c transforms it */
-    bool is_wide;    /* a root at precision fp64: F32 that is stored as doubles (f64.h) */
+    bool is_wide;    /* a root, F32, that is stored as doubles (struct cpu_wide) */
 };
 
 struct cpu_ref {
@@ -92,6 +92,8 @@ struct cpu_op {
     const_dnnl_primitive_desc_t hint; /* BORROWED from a step: what the backward operation needs */
 };
 
+struct cpu_wide; /* cpu_wide.h */
+
 struct cpu_plan {
     struct dev_plan base;
     struct cpu_tensor *tensors;  /* OWNED */
@@ -100,7 +102,7 @@ struct cpu_plan {
     size_t extent[CPU_N_SPACES]; /* bytes that a run touches behind each base */
     size_t wino_room;            /* bytes that transformed kernels may still add to the image */
     unsigned threads;
-    bool is_f64; /* precision fp64 */
+    const struct cpu_wide *wide; /* BORROWED; NULL but in the tests' oracle */
     bool is_finished;
 };
 
@@ -256,10 +258,6 @@ void cpu__strides(uint32_t rank, const int64_t *dims, int64_t *out); /* of a pla
 #undef DEV_OP
 cpu_builder cpu__channel;
 bool cpu__channel_has(struct cpu_build *b); /* is this BINARY one of a tensor in blocks? */
-
-/* Precision fp64: one builder for all kinds; false: the operation is the same as at fp32. */
-bool cpu__f64_has(const struct dev_graph *g, const struct dev_op *op);
-cpu_builder cpu__f64;
 
 /* ------------------------------------------------------------------ the plan's calls */
 

@@ -4,6 +4,7 @@
 #include "common/spawn.h"
 #include "runtime/device/cpu/cpu.h"
 #include "runtime/device/cpu/cpu_mem.h"
+#include "runtime/device/cpu/cpu_wide.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -297,7 +298,7 @@ static bool cpu_identity(const struct dev *base, char *out, size_t size)
                             (int)((const struct cpu_dev *)base)->threads) < size;
 }
 
-static const struct dev_mem_ops MEM = {
+const struct dev_mem_ops CPU__MEM = {
     .open = cpu__mem_open,
     .close = cpu__mem_close,
     .export_fds = cpu__mem_export,
@@ -312,7 +313,7 @@ static const struct dev_mem_ops MEM = {
     .ticket_value = cpu__ticket_value,
 };
 
-static const struct dev_stream_ops STREAM = {
+const struct dev_stream_ops CPU__STREAM = {
     .open = cpu_open,
     .close = cpu_close,
     .identity = cpu_identity,
@@ -326,25 +327,4 @@ static const struct dev_stream_ops STREAM = {
     .wait = cpu_wait,
     .has_ticket = cpu_has_ticket,
     .sync = cpu_sync,
-};
-
-static const struct dev_plan_ops PLAN = {
-    .create = cpu__plan_new,
-    .free = cpu__plan_free,
-    .scratch_bytes = cpu__plan_scratch_bytes,
-    .set_scratch = cpu__plan_set_scratch,
-    .finish = cpu__plan_finish,
-    .pack = cpu__plan_pack,
-    .unpack = cpu__plan_unpack,
-    .run = cpu__plan_run,
-    .profile = cpu__plan_profile,
-};
-
-extern const struct dev_ops shunt_dev_ops;
-__attribute__((visibility("default"))) const struct dev_ops shunt_dev_ops = {
-    .abi = DEV_ABI,
-    .name = "cpu",
-    .mem = &MEM,
-    .stream = &STREAM,
-    .plan = &PLAN,
 };

@@ -1,7 +1,7 @@
 /* cpu_plan.c - a plan: one builder call per operation, then nothing but execution. */
 #include "common/clock.h"
 #include "common/mem.h"
-#include "runtime/device/cpu/cpu.h"
+#include "runtime/device/cpu/cpu_wide.h"
 #include "runtime/device/cpu/cpu_wino.h"
 
 #include <stdlib.h>
@@ -29,31 +29,6 @@ static const struct cpu_dev *dev_of(const struct cpu_plan *p)
 }
 
 /* ------------------------------------------------------------------ tensors */
-
-/* What only operations see is stored as doubles; everything is plain. */
-static void widen_tensor(struct cpu_plan *p, uint32_t i)
-{
-    const struct dev_tensor *t = &p->base.g->tensors[i];
-    struct cpu_tensor *c = &p->tensors[i];
-
-    c->is_fixed = true;
-    c->is_wide = t->role == DEV_ROLE_ACT && t->dtype == SH_F32 && t->alias_of == DEV_NONE;
-    if (t->alias_of != DEV_NONE && t->role != DEV_ROLE_ACT)
-        p->tensors[c->root].is_wide = false; /* seen from outside under this name */
-}
-
-/* The other operations (updates, integers) see floats as they are at fp32. */
-static void narrow_operands(struct cpu_plan *p, const struct dev_op *op)
-{
-    if (cpu__f64_has(p->base.g, op))
-        return;
-    for (uint32_t k = 0; k < op->n_in; k++)
-        if (op->in[k] != DEV_NONE)
-            p->tensors[p->tensors[op->in[k]].root].is_wide = false;
-    for (uint32_t k = 0; k < op->n_out; k++)
-        if (op->out[k] != DEV_NONE)
-            p->tensors[p->tensors[op->out[k]].root].is_wide = false;
-}
 
 static void init_tensor(struct cpu_plan *p, uint32_t i)
 {
@@ -86,8 +61,6 @@ static void init_tensor(struct cpu_plan *p, uint32_t i)
         p->tensors[c->root].is_fixed = true;
         p->tensors[t->alias_of].is_fixed = true;
     }
-    if (p->is_f64)
-        widen_tensor(p, i);
 }
 
 /* The stored layouts of weights come from a plan of the same model: matched by name, since an
@@ -142,7 +115,7 @@ static int build_op(struct cpu_plan *p, uint32_t i, struct sh_err *err)
 
     if (!BUILDERS[op->kind])
         return cpu__refuse(&b, SH_E_UNSUPPORTED, "the cpu device does not have this operation");
-    rc = p->is_f64 && cpu__f64_has(p->base.g, op) ? cpu__f64(&b) : BUILDERS[op->kind](&b);
+    rc = p->wide && p->wide->has(p->base.g, op) ? p->wide->build(&b) : BUILDERS[op->kind](&b);
     if (!rc)
         rc = cpu__build_end(&b);
     /* At once, so that the next operation takes the memory; but a hint is asked for later. */
@@ -155,26 +128,13 @@ static int build_op(struct cpu_plan *p, uint32_t i, struct sh_err *err)
     return rc;
 }
 
-static int check_precision(enum dev_precision p, struct sh_err *err)
-{
-    if (p == DEV_FP32 || p == DEV_TF32 || p == DEV_FP64)
-        return SH_OK;
-    return SH_FAIL(err, SH_E_UNSUPPORTED,
-                   "the cpu device computes in fp32 or fp64 only; %s needs tensors of 16 bits, "
-                   "which it does not store",
-                   p == DEV_FP16 ? "fp16" : "bf16");
-}
-
-int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precision,
-                  const struct dev_plan *layout_of, struct dev_plan **out, struct sh_err *err)
+int cpu__plan_make(struct dev *d, struct dev_graph *g, const struct cpu_wide *wide,
+                   const struct dev_plan *layout_of, struct dev_plan **out, struct sh_err *err)
 {
     struct cpu_plan *p = NULL;
-    int rc;
+    int rc = SH_OK;
 
     *out = NULL;
-    rc = check_precision(precision, err);
-    if (rc)
-        goto out;
     p = calloc(1, sizeof(*p));
     if (!p) {
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan");
@@ -182,7 +142,7 @@ int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precisi
     }
     p->base = (struct dev_plan){.dev = d, .g = g};
     p->threads = dev_of(p)->threads;
-    p->is_f64 = precision == DEV_FP64;
+    p->wide = wide;
     p->tensors = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*p->tensors));
     p->layouts = calloc(g->n_tensors ? g->n_tensors : 1, sizeof(*p->layouts));
     p->ops = calloc(g->n_ops ? g->n_ops : 1, sizeof(*p->ops));
@@ -196,8 +156,8 @@ int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precisi
     for (uint32_t i = 0; i < g->n_tensors; i++)
         if (p->tensors[i].root == i && p->tensors[i].space == CPU_IMAGE)
             p->wino_room += stored_bytes(p, i) / 2;
-    for (uint32_t i = 0; i < g->n_ops && !rc && p->is_f64; i++)
-        narrow_operands(p, &g->ops[i]);
+    if (wide)
+        wide->begin(p);
     if (!rc && layout_of)
         share_layouts(p, plan_of(layout_of));
     for (uint32_t i = 0; i < g->n_ops && !rc; i++)
@@ -211,6 +171,23 @@ int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precisi
 out:
     cpu__plan_free(p ? &p->base : NULL);
     return rc;
+}
+
+int cpu__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precision,
+                  const struct dev_plan *layout_of, struct dev_plan **out, struct sh_err *err)
+{
+    *out = NULL;
+    if (precision == DEV_FP64)
+        return SH_FAIL(err, SH_E_UNSUPPORTED,
+                       "the cpu device computes in fp32; fp64 is for checking, of the back end "
+                       "\"oracle\" that the tests build");
+    if (precision != DEV_FP32 && precision != DEV_TF32)
+        return SH_FAIL(
+            err, SH_E_UNSUPPORTED,
+            "the cpu device computes in fp32; %s needs tensors of 16 bits, which it does "
+            "not store",
+            precision == DEV_FP16 ? "fp16" : "bf16");
+    return cpu__plan_make(d, g, NULL, layout_of, out, err);
 }
 
 void cpu__plan_free(struct dev_plan *base)
@@ -362,16 +339,6 @@ static int reorder_once(const struct cpu_plan *p, const dnnl_memory_desc_t *from
     return (int)s;
 }
 
-/* Plain F32 <-> stored F64; everything else that is not blocked is the same bytes. */
-static void convert_f64(const void *from, void *to, size_t n, bool to_f64)
-{
-    for (size_t i = 0; i < n; i++)
-        if (to_f64)
-            ((double *)to)[i] = ((const float *)from)[i];
-        else
-            ((float *)to)[i] = (float)((const double *)from)[i];
-}
-
 static int pack(const struct cpu_plan *p, uint32_t tensor, const void *from, void *to, bool in,
                 struct sh_err *err)
 {
@@ -381,7 +348,7 @@ static int pack(const struct cpu_plan *p, uint32_t tensor, const void *from, voi
     int s;
 
     if (p->tensors[c->root].is_wide) {
-        convert_f64(from, to, n, in);
+        p->wide->convert(from, to, n, in);
         return SH_OK;
     }
     if (c->is_wino) {

@@ -390,8 +390,7 @@ static int set_precision(struct cuda_plan *p, enum dev_precision precision, stru
         break;
     default:
         return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "the cuda device computes in fp32, tf32, fp16 or bf16; fp64 is for the cpu "
-                       "device");
+                       "the cuda device computes in fp32, tf32, fp16 or bf16, not in fp64");
     }
     return SH_OK;
 }

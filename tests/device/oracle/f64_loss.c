@@ -1,5 +1,5 @@
 /* f64_loss.c - losses in double. */
-#include "runtime/device/cpu/f64.h"
+#include "tests/device/oracle/f64.h"
 
 #include <math.h>
 

@@ -1,4 +1,4 @@
-/* f64.h - the cpu device at precision fp64: every operation in double, by plain loops.
+/* f64.h - the operations in double, by plain loops: what others are checked with (oracle.c).
  *
  * For checking, not for speed: what a model computes when rounding does not matter. Activations and
  * temporaries of type F32 are stored as doubles in the workspace; everything that others read
@@ -6,10 +6,10 @@
  *
  * A kernel sees doubles only: operands of other types are converted before and after, in scratch.
  */
-#ifndef SH_RUNTIME_DEVICE_CPU_F64_H
-#define SH_RUNTIME_DEVICE_CPU_F64_H
+#ifndef SH_TESTS_DEVICE_ORACLE_F64_H
+#define SH_TESTS_DEVICE_ORACLE_F64_H
 
-#include "runtime/device/cpu/cpu.h"
+#include "runtime/device/cpu/cpu_wide.h"
 
 struct f64_call {
     const struct dev_op *op;
@@ -47,5 +47,9 @@ static inline int64_t f64__n(const struct dev_tensor *t)
 {
     return dev_tensor_elements(t);
 }
+
+/* Of struct cpu_wide. */
+bool f64__has(const struct dev_graph *g, const struct dev_op *op);
+cpu_builder f64__build;
 
 #endif

@@ -1,5 +1,5 @@
 /* f64_rnn.c - one step of an LSTM's cell and its gradient in double. */
-#include "runtime/device/cpu/f64.h"
+#include "tests/device/oracle/f64.h"
 
 #include <math.h>
 

@@ -1,5 +1,5 @@
 /* f64.c - which kernel, and the conversions around it. */
-#include "runtime/device/cpu/f64.h"
+#include "tests/device/oracle/f64.h"
 
 #include "common/mem.h"
 
@@ -171,7 +171,7 @@ static void add_operand(struct cpu_build *b, uint32_t tensor, struct f64_slot *s
 }
 
 /* Integers alone are exact as they are. */
-bool cpu__f64_has(const struct dev_graph *g, const struct dev_op *op)
+bool f64__has(const struct dev_graph *g, const struct dev_op *op)
 {
     bool has_float = false;
 
@@ -182,7 +182,7 @@ bool cpu__f64_has(const struct dev_graph *g, const struct dev_op *op)
     return KERNELS[op->kind] && has_float;
 }
 
-int cpu__f64(struct cpu_build *b)
+int f64__build(struct cpu_build *b)
 {
     struct cpu_ref refs[2 * (DEV_MAX_IN + DEV_MAX_OUT)];
     struct f64_step *s = calloc(1, sizeof(*s));
