@@ -391,4 +391,4 @@ fmt: ## clang-format on every source file
 
 .PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench \
         sim sim-check coverage coverage-programs bundle bundle-tests
--include $(shell find build* -name '*.d' 2>/dev/null)
+-include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)

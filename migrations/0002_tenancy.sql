@@ -37,7 +37,7 @@ CREATE TABLE tenant_share (
 COMMENT ON TABLE tenant_share IS
     'what the leading scheduler last decided by, for tenants that have or had work; written by it, for people';
 
--- Filters of the audit's list, and the ends of histories (scheduler/records/sweep.h).
+-- Filters of the audit's list, and the ends of histories (scheduler/sweep.h).
 CREATE INDEX audit_tenant ON audit (tenant_id, id);
 CREATE INDEX audit_key ON audit (key_id, id);
 CREATE INDEX audit_at ON audit (at);

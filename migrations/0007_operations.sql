@@ -20,7 +20,7 @@ ALTER TABLE executor
 COMMENT ON COLUMN executor.seen_at IS 'when state last changed';
 COMMENT ON COLUMN executor.heard_at IS 'last message, some seconds late';
 COMMENT ON COLUMN executor.status IS
-    'what it does, of the last seconds: memory, link, runs (scheduler/records/report.c)';
+    'what it does, of the last seconds: memory, link, runs (scheduler/report.c)';
 
 CREATE TABLE config (
     name        text        PRIMARY KEY,

@@ -6,7 +6,7 @@ CREATE TABLE usage_source (
     at     timestamptz NOT NULL DEFAULT now()
 );
 COMMENT ON TABLE usage_source IS
-    'ledgers of executors (executor/report/ledger.h): the newest batch that was counted; one said again changes nothing';
+    'ledgers of executors (executor/ledger.h): the newest batch that was counted; one said again changes nothing';
 
 -- No reference: it would wait for who has the row of the job.
 CREATE TABLE usage_job (

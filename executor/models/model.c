@@ -28,6 +28,24 @@ void model__go(struct model *m, enum model_phase to)
         m->phase = (enum model_phase)sh_life_step(&MODEL_LIFE, m->phase, to, m->handle);
 }
 
+/* Image and tables: what model__take_tables() has brought, whole or in part. */
+static void drop_tables(struct model *m)
+{
+    if (m->is_locked)
+        dev_mem_host_unlock(store__env(m->store)->mem, m->image.base);
+    m->is_locked = false;
+    sh_shm_fini(&m->image);
+    tx_image_fini(&m->tx);
+    free(m->layer_ends);
+    free(m->batches);
+    free(m->layer_ns);
+    free(m->input_offs);
+    m->layer_ends = NULL;
+    m->batches = NULL;
+    m->layer_ns = NULL;
+    m->input_offs = NULL;
+}
+
 void model__free(struct model *m)
 {
     const struct store_env *env;
@@ -43,16 +61,9 @@ void model__free(struct model *m)
         residency_remove(space_residency(env->space), m->res);
         sh_metric_drop(M_shunt_resident_bytes, SH_LABELS(env->executor, m->name));
     }
-    if (m->is_locked)
-        dev_mem_host_unlock(env->mem, m->image.base);
+    drop_tables(m);
     blob_set_drop(&m->blobs);
     model__keep_fd(m, -1);
-    sh_shm_fini(&m->image);
-    tx_image_fini(&m->tx);
-    free(m->layer_ends);
-    free(m->batches);
-    free(m->layer_ns);
-    free(m->input_offs);
     free(m->tenant);
     free(m->name);
     free(m->package);
@@ -196,7 +207,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     if (!rc)
         rc = take_image(m, d, fds, n_fds, err);
     if (rc)
-        return rc;
+        goto fail;
     m->tx = (struct tx_image){.host = m->image.base,
                               .bytes = m->image_bytes,
                               .n_layers = m->n_layers,
@@ -206,12 +217,15 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
         (uint32_t)((tx_keep_bytes(env->tx, &m->tx, m->layer_ns) + DEV_BLOCK - 1) / DEV_BLOCK);
     rc = residency_add(space_residency(env->space), &im, &m->res, err);
     if (rc)
-        return rc;
+        goto fail;
     m->tx.slot = TX_SLOT_IMAGE + m->res;
     /* The slot may have served another image: go on from its value. */
     m->tx.value = dev_ticket_value(env->mem, m->tx.slot);
     m->has_image = true;
     return SH_OK;
+fail: /* it may be built again */
+    drop_tables(m);
+    return rc;
 }
 
 static struct msg_batch *row_of(const struct model *m, uint32_t batch)

@@ -304,7 +304,7 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
             seen_forget(m);
         if (m->base == m)
             SH_INFO("model.gone", "version=%" PRId64 " model=%s", m->handle, m->name);
-        if (m->base == m)
+        if (m->base == m && m->handle >= 0) /* not one of our own, of an evaluation */
             model__forget_series(m);
         model__free(m);
         return true;

@@ -1,8 +1,8 @@
 /* slots.c - the state of a job in host memory, and from there on disk.
  *
  * A slot counts (WHOLE) only when the copy from the device is complete, so there is always
- * a whole state of one step. The newest published slot is never overwritten; neither is one that
- * the checkpoint thread reads. A third slot is made only when both others are taken that way.
+ * a whole state of one step. The newest whole slot is never overwritten; neither is one that
+ * the disk thread reads. A third slot is made only when both others are taken that way.
  *
  * A full disk is an event, not the end: training goes on, the old file stays, the next checkpoint
  * tries again.

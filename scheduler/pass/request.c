@@ -677,7 +677,7 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
     models_charge(s, run, span(SH_MAX(m->compute_ns, m->copy_ns)));
     e->busy_ns[0] += span(SH_MAX(m->compute_ns, m->copy_ns));
     for (size_t i = 0; i < run->n_parts; i++) {
-        if (m->rc == SH_OK)
+        if (m->rc == SH_OK && !run->parts[i]->again) /* that one runs once more */
             traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,
                            now - run->parts[i]->open_ns, now);
         end_part(s, run->parts[i], e);
