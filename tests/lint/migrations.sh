@@ -3,6 +3,7 @@
 # side by side cannot both be the next one, and programs want as many as there are. One that
 # databases have applied (migrations.sha256) stays as it is, to the last comment: they know its
 # digest.
+set -uo pipefail
 cd "$(dirname "$0")/../.." || exit 2
 
 rc=0
