@@ -810,6 +810,7 @@ class Infer(Case):
         time.sleep(0.3)
         self.assertIsNone(proc.poll())
         m = self.s.played.ready[self.s.played.open.rid]
+        self.s.played.sched.send("INFER_PLACED", rid=m.rid, executor="local", compile_ns=0)
         self.s.played.run(m, self.s.played.slab, None)
         t.join(WAIT_S)
         self.assertEqual(got[0][0], 200)

@@ -10,6 +10,7 @@ mkdir built
 ln -s "$bin" built/bin
 ln -s "$bin/../lib" built/lib
 ln -s "$bin/../device-tests" built/device-tests
+ln -s "$bin/../lab" built/lab
 ok "the bundle is made" "$root/deploy/bundle.sh" built test --folder
 mv built/bundle/shunt-test "$tmp/moved away"
 home=$tmp/moved\ away

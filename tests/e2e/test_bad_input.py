@@ -585,7 +585,7 @@ class BadInput(Story):
         infer = {"kind": "batch_inference", "model": "m", "dataset": "d", "eval_dataset": "e",
                  "spec": {"batch": 0, "inputs": {"x": 1}, "outputs": ["y", "y"]}}
         self.assertEqual(wrong("/api/v1/jobs", infer),
-                         ["/spec/batch", "/eval_dataset", "/spec/inputs", "/spec/outputs"])
+                         ["/spec/batch", "/spec/inputs", "/spec/outputs", "/eval_dataset"])
         many = {"f%d" % i: 1 for i in range(40)}
         self.assertEqual(len(wrong("/api/v1/models", many)), 16)
 
