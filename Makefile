@@ -360,7 +360,7 @@ bench: $(BUILD)/bench/group $(BUILD)/bench/residency $(LAB) $(PLUGINS) ## switch
 
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/runtime/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
-$(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/memory/residency.o $(BUILD)/executor/memory/arena.o $(common)
+$(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/memory/residency.o $(BUILD)/executor/memory/replacement.o $(BUILD)/executor/memory/arena.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)

@@ -92,7 +92,7 @@ static int bench(uint32_t n_images, uint32_t n_blocks, struct sh_err *err)
     int64_t sum = 0;
     uint64_t evicted = 0;
     double clone_us = 0;
-    int rc = residency_new(n_blocks, 1, &r, err);
+    int rc = residency_new(n_blocks, &(struct residency_conf){0}, &r, err);
 
     if (!rc)
         rc = add_images(r, n_images, id, err);

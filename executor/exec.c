@@ -128,14 +128,19 @@ static int open_device(struct exec *x, struct sh_err *err)
                                    .copy_gb_per_s = x->conf->copy_gb_per_s,
                                    .copy_latency_us = x->conf->copy_latency_us,
                                    .n_lanes = TX_N_LANES};
-    int rc = dev_lib_open(x->conf->device, &x->lib, err);
+    struct residency_conf residency = {.n_chance = (uint32_t)x->conf->residency_chances,
+                                       .second_share = (double)x->conf->second_percent / 100};
+    int rc = residency_policy(x->conf->residency_policy, &residency.policy, err);
+
+    if (!rc)
+        rc = dev_lib_open(x->conf->device, &x->lib, err);
 
     if (!rc)
         rc = dev_mem_open(x->lib, &c, &x->mem, err);
     if (!rc)
         rc = tx_new(x->loop, x->mem, x->conf->name, &x->tx, err);
     if (!rc)
-        rc = space_new(x->tx, x->conf->name, &x->space, err);
+        rc = space_new(x->tx, x->conf->name, &residency, &x->space, err);
     return rc;
 }
 

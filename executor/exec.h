@@ -32,6 +32,7 @@ struct tx;
 
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
+    char *residency_policy;
     char *api, *api_key_file, *api_ca_file;
     struct sh_wire_key_conf link_key;
     int64_t api_retry_s, blob_cache_bytes, kept_bytes, keep_renew_s;
@@ -39,7 +40,8 @@ struct exec_conf {
     int64_t model_host_bytes, model_shapes;
     double copy_gb_per_s, copy_latency_us;
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
-    int64_t low_percent, high_percent, stop_bound_us, busy_poll_us;
+    int64_t residency_chances, second_percent, low_percent, high_percent;
+    int64_t stop_bound_us, busy_poll_us;
     bool deterministic;
 };
 

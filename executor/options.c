@@ -76,6 +76,14 @@ static const struct sh_conf_opt OPTIONS[] = {
                "longest time to compile and profile one model, ms"),
     SH_OPT_INT(struct exec_conf, run_ms, "run-ms", 60000, 100, 3600000, 0,
                "a run on the device for longer than this is killed, ms"),
+    SH_OPT_STR(struct exec_conf, residency_policy, "residency-policy", "clock", 0,
+               "which image gives way on the device: clock, lru, fifo, second-chance, or none (one "
+               "model at a time, as PipeSwitch was published)"),
+    SH_OPT_INT(struct exec_conf, residency_chances, "residency-chances", 1, 1, 16, 0,
+               "clock: the hand passes an unused image this often before it gives way"),
+    SH_OPT_INT(struct exec_conf, second_percent, "residency-second-percent", 25, 0, 100, 0,
+               "second-chance: of the device memory, for images that have left the queue and give "
+               "way first, but are taken back by a use, percent"),
     SH_OPT_INT(struct exec_conf, low_percent, "free-low-percent", 3, 0, 90, 0,
                "below so much free device memory, tails of idle models are evicted, percent"),
     SH_OPT_INT(struct exec_conf, high_percent, "free-high-percent", 6, 0, 95, 0,

@@ -6,49 +6,19 @@
  * scrubbed. Only windows that touch the edge of a segment can be cheapest, so only those are tried,
  * and only in a run of blocks that can be had which is long enough for one.
  *
- * The ring of the clock is a list through the images that hold blocks; a new one is inserted behind
- * the hand, which is where its victim was. A second list has all images by their last use.
+ * Whose turn it is to give way is replacement.c's.
  */
-#include "executor/memory/residency.h"
-
 #include "common/mem.h"
+#include "executor/memory/residency_int.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define NONE RESIDENCY_NO_IMAGE
 #define COST_EVICT_KEPT 64u
 #define COST_EVICT 16u
 #define COST_MOVE 8u
 #define COST_SCRUB 1u
-#define ENDS RESIDENCY_MAX_IMAGES /* no image: before the newest, behind the oldest */
-
-struct image {
-    struct residency_image conf;
-    bool is_used, use, is_candidate, in_ring, is_sticky;
-    uint32_t floor; /* so many blocks are kept by its tenant's min: as of the last search */
-    uint32_t first, held, pins, count;
-    uint32_t prev, next;   /* ring */
-    uint32_t newer, older; /* by last use, of equal ones the lower number is newer; ends: ENDS */
-    int64_t last_use_ns;
-};
-
-struct tenant {
-    struct residency_quota quota;
-    /* As of the last search, and only while it holds something here: */
-    uint32_t ranges, images;  /* blocks */
-    uint32_t kept;            /* of its images, by its min */
-    bool is_counted, is_over; /* over: it holds more than its share */
-};
-
-struct residency {
-    struct arena *arena;
-    struct tenant *tenants; /* OWNED, by tag: up to the largest that had a quota or an image */
-    size_t n_tenants, cap_tenants;
-    bool has_quotas, yields;
-    uint32_t n_chance, hand, n_ring;
-    uint32_t n_images; /* slots in use or free below this */
-    struct image images[RESIDENCY_MAX_IMAGES + 1];
-};
 
 static const struct residency_quota NO_QUOTA = {.max_blocks = RESIDENCY_NO_MAX, .share = 1};
 
@@ -59,7 +29,8 @@ struct want {         /* what a search is for */
     bool may_evict, scrub_matters, high; /* high: prefer the far end of the arena */
 };
 
-int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out, struct sh_err *err)
+int residency_new(uint32_t n_blocks, const struct residency_conf *conf, struct residency **out,
+                  struct sh_err *err)
 {
     struct residency *r = calloc(1, sizeof(*r));
     int rc;
@@ -72,7 +43,9 @@ int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out, 
         residency_free(r);
         return rc;
     }
-    r->n_chance = n_chance ? n_chance : 1;
+    r->conf = *conf;
+    r->conf.n_chance = SH_MAX(conf->n_chance, 1u);
+    r->max_active = (uint32_t)(n_blocks * (1 - conf->second_share) + 0.5);
     r->hand = NONE;
     r->images[ENDS].newer = r->images[ENDS].older = ENDS;
     *out = r;
@@ -119,71 +92,32 @@ void residency_free(struct residency *r)
     free(r);
 }
 
+int residency_policy(const char *name, enum residency_policy *out, struct sh_err *err)
+{
+    static const char *const NAMES[RESIDENCY_N_POLICIES] = {
+        [RESIDENCY_CLOCK] = "clock", [RESIDENCY_LRU] = "lru",
+        [RESIDENCY_FIFO] = "fifo",   [RESIDENCY_SECOND_CHANCE] = "second-chance",
+        [RESIDENCY_NONE] = "none",
+    };
+
+    for (int p = 0; p < RESIDENCY_N_POLICIES; p++)
+        if (strcmp(name, NAMES[p]) == 0) {
+            *out = (enum residency_policy)p;
+            return SH_OK;
+        }
+    return SH_FAIL(err, SH_E_INVALID,
+                   "unknown residency policy \"%s\": clock, lru, fifo, second-chance or none",
+                   name);
+}
+
+struct residency_counts residency_counts(const struct residency *r)
+{
+    return r->counts;
+}
+
 struct arena *residency_arena(struct residency *r)
 {
     return r->arena;
-}
-
-/* ------------------------------------------------------------------ ring */
-
-static void ring_insert(struct residency *r, uint32_t id)
-{
-    struct image *im = &r->images[id];
-
-    if (im->in_ring)
-        return;
-    if (r->n_ring == 0) {
-        im->prev = im->next = id;
-        r->hand = id;
-    } else { /* behind the hand: the last that it will reach */
-        struct image *h = &r->images[r->hand];
-
-        im->next = r->hand;
-        im->prev = h->prev;
-        r->images[h->prev].next = id;
-        h->prev = id;
-    }
-    im->in_ring = true;
-    im->count = 0;
-    r->n_ring++;
-}
-
-static void ring_remove(struct residency *r, uint32_t id)
-{
-    struct image *im = &r->images[id];
-
-    if (!im->in_ring)
-        return;
-    r->images[im->prev].next = im->next;
-    r->images[im->next].prev = im->prev;
-    im->in_ring = false;
-    if (--r->n_ring == 0)
-        r->hand = NONE;
-    else if (r->hand == id)
-        r->hand = im->next;
-}
-
-/* ------------------------------------------------------------------ order of use */
-
-static void order_insert(struct residency *r, uint32_t id)
-{
-    struct image *im = &r->images[id];
-    uint32_t at = r->images[ENDS].older;
-
-    while (at != ENDS && (r->images[at].last_use_ns > im->last_use_ns ||
-                          (r->images[at].last_use_ns == im->last_use_ns && at < id)))
-        at = r->images[at].older;
-    im->older = at;
-    im->newer = r->images[at].newer;
-    r->images[im->newer].older = r->images[at].newer = id;
-}
-
-static void order_remove(struct residency *r, uint32_t id)
-{
-    const struct image *im = &r->images[id];
-
-    r->images[im->newer].older = im->older;
-    r->images[im->older].newer = im->newer;
 }
 
 /* ------------------------------------------------------------------ images */
@@ -219,7 +153,7 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
     if (id == r->n_images)
         r->n_images++;
     r->images[id] = (struct image){.conf = *im, .is_used = true};
-    order_insert(r, id);
+    replacement__order_insert(r, id);
     *id_out = id;
     return SH_OK;
 }
@@ -234,7 +168,7 @@ static void cut(struct residency *r, uint32_t id, uint32_t blocks, uint32_t tag)
     arena_give(r->arena, (struct arena_range){im->first + blocks, im->held - blocks}, tag, NULL);
     im->held = blocks;
     if (blocks == 0)
-        ring_remove(r, id);
+        replacement__remove(r, id);
 }
 
 void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks)
@@ -250,7 +184,7 @@ void residency_forget(struct residency *r, uint32_t id)
 void residency_remove(struct residency *r, uint32_t id)
 {
     residency_truncate(r, id, 0);
-    order_remove(r, id);
+    replacement__order_remove(r, id);
     r->images[id].is_used = false;
 }
 
@@ -282,10 +216,10 @@ bool residency_is_sticky(const struct residency *r, uint32_t id)
 
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
 {
-    order_remove(r, id);
-    r->images[id].use = true;
+    replacement__order_remove(r, id);
     r->images[id].last_use_ns = now_ns;
-    order_insert(r, id);
+    replacement__order_insert(r, id);
+    replacement__use(r, id);
 }
 
 uint32_t residency_held(const struct residency *r, uint32_t id)
@@ -545,27 +479,6 @@ static struct best search(const struct residency *r, const struct want *w, uint3
     return b;
 }
 
-/* Moves the hand by one image. True: there is a new candidate. */
-static bool advance(struct residency *r, uint32_t spare, bool only_over)
-{
-    uint32_t id = r->hand;
-    struct image *im = &r->images[id];
-
-    r->hand = im->next;
-    if (im->pins || im->is_sticky || id == spare || im->is_candidate ||
-        (only_over && !r->tenants[im->conf.tag].is_over))
-        return false;
-    if (im->use) {
-        im->use = false;
-        im->count = 0;
-        return false;
-    }
-    if (++im->count < r->n_chance)
-        return false;
-    im->is_candidate = true;
-    return true;
-}
-
 static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t at)
 {
     uint32_t evicted = 0, n;
@@ -588,7 +501,7 @@ static uint32_t evict_window(struct residency *r, const struct want *w, uint32_t
 static int make_room(struct residency *r, const struct want *w, uint32_t *at_out,
                      uint32_t *evicted_out, struct sh_err *err)
 {
-    const uint64_t rounds = w->may_evict ? (uint64_t)r->n_ring * (r->n_chance + 1) : 0;
+    const uint64_t rounds = w->may_evict ? (uint64_t)r->n_ring * (r->conf.n_chance + 1) : 0;
     struct best b = search(r, w, 0, arena_blocks(r->arena));
 
     if (!b.found && rounds > 0) {
@@ -596,13 +509,17 @@ static int make_room(struct residency *r, const struct want *w, uint32_t *at_out
         set_over(r, w);
         set_floors(r, w->tag);
     }
-    for (int pass = r->has_quotas ? 0 : 1; pass < 2; pass++)
-        for (uint64_t steps = rounds; !b.found && steps > 0; steps--) {
-            const struct image *im = &r->images[r->hand];
+    for (int pass = r->has_quotas ? 0 : 1; pass < 2; pass++) {
+        uint32_t at = r->hand;
 
-            if (advance(r, w->spare, pass == 0)) /* before it no run was long enough */
+        for (uint64_t steps = rounds; !b.found && steps > 0; steps--) {
+            const struct image *im = &r->images[at];
+
+            /* Before it no run was long enough. */
+            if (replacement__step(r, &at, w->spare, pass == 0))
                 b = search(r, w, im->first, im->first + im->held);
         }
+    }
     for (uint32_t id = 0; id < r->n_images; id++)
         r->images[id].is_candidate = false;
     if (!b.found)
@@ -613,6 +530,32 @@ static int make_room(struct residency *r, const struct want *w, uint32_t *at_out
     *evicted_out += evict_window(r, w, b.at);
     *at_out = b.at;
     return SH_OK;
+}
+
+/* What is neither pinned, nor sticky, nor this image. */
+static uint32_t evict_others(struct residency *r, uint32_t id)
+{
+    uint32_t evicted = 0;
+
+    for (uint32_t i = 0; i < r->n_images; i++) {
+        const struct image *im = &r->images[i];
+
+        if (!im->is_used || i == id || im->pins || im->is_sticky)
+            continue;
+        evicted += im->held;
+        residency_truncate(r, i, 0);
+    }
+    return evicted;
+}
+
+static void count_use(struct residency *r, const struct image *im)
+{
+    if (im->held < im->conf.n_blocks)
+        r->counts.hard++;
+    else if (r->conf.policy == RESIDENCY_SECOND_CHANCE && !im->is_active)
+        r->counts.soft++;
+    else
+        r->counts.hits++;
 }
 
 int residency_place(struct residency *r, uint32_t id, bool may_evict, struct residency_place *out,
@@ -628,6 +571,7 @@ int residency_place(struct residency *r, uint32_t id, bool may_evict, struct res
     int rc;
 
     *out = (struct residency_place){.had_blocks = im->held, .had_first = im->first};
+    count_use(r, im);
     if (im->held < im->conf.n_blocks) {
         rc = keep_below_max(r, &w, w.n - im->held, &out->evicted_blocks, err);
         if (!rc)
@@ -644,10 +588,12 @@ int residency_place(struct residency *r, uint32_t id, bool may_evict, struct res
         im->first = at;
         im->held = w.n;
         if (w.n)
-            ring_insert(r, id);
+            replacement__insert(r, id);
+        if (may_evict && r->conf.policy == RESIDENCY_NONE)
+            out->evicted_blocks += evict_others(r, id);
     }
     out->range = (struct arena_range){im->first, im->held};
-    im->use = true;
+    replacement__use(r, id);
     return SH_OK;
 }
 
@@ -707,13 +653,15 @@ uint32_t residency_trim(struct residency *r, uint32_t want_free, int64_t now_ns,
     set_floors(r, NONE);
     /* Twice round the ring: first what costs no time when it is missing, then the heads. */
     for (int pass = 0; pass < 2; pass++) {
-        for (uint32_t i = 0, n = r->n_ring; i < n && r->n_ring; i++) {
-            uint32_t id = r->hand, free_now = arena_count(r->arena, ARENA_FREE);
+        for (uint32_t i = 0, n = r->n_ring, at = r->hand; i < n && r->n_ring; i++) {
+            uint32_t id = at, free_now = arena_count(r->arena, ARENA_FREE);
             struct image *im = &r->images[id];
 
             if (free_now >= want_free)
                 return evicted;
-            r->hand = im->next;
+            at = im->next;
+            if (r->conf.policy == RESIDENCY_CLOCK)
+                r->hand = at;
             if (im->pins || im->is_sticky || now_ns - im->last_use_ns < min_idle_ns)
                 continue;
             im->use = false;

@@ -7,10 +7,11 @@
  *   0 < held < blocks   the head is there; the blocks behind it may belong to others
  *   held = blocks       all of it is there, or on its way. Only then may it be pinned.
  *
- * Victims are chosen by clock (N-th chance): the hand moves only when room is missing, clears a use
- * bit, and makes an unused, unpinned image a candidate; then the cheapest window of free blocks and
- * candidates' tails is taken. keep_blocks says which head of an image is worth keeping: what lies
- * behind it arrives in time whenever it is copied (`stall = 0`), so it goes first.
+ * Victims are chosen by a policy; by clock (N-th chance) where nothing else is asked for. The hand
+ * moves only when room is missing, clears a use bit, and makes an unused, unpinned image a
+ * candidate; then the cheapest window of free blocks and candidates' tails is taken. keep_blocks
+ * says which head of an image is worth keeping: what lies behind it arrives in time whenever it is
+ * copied (`stall = 0`), so it goes first.
  *
  * Quotas of tenants. Of what has a tenant's tag, images and ranges together: `min` is not taken by
  * others, the images that were used last are kept for it; `max` is never exceeded, older images of
@@ -55,12 +56,33 @@ struct residency_need {
     uint32_t spare; /* image that must not be evicted for it; RESIDENCY_NO_IMAGE */
 };
 
-/* n_chance: a candidate must be passed so often with its use bit clear; 1 = clock. */
-int residency_new(uint32_t n_blocks, uint32_t n_chance, struct residency **out,
+enum residency_policy {
+    RESIDENCY_CLOCK,
+    RESIDENCY_LRU,
+    RESIDENCY_FIFO,
+    RESIDENCY_SECOND_CHANCE, /* FIFO; what leaves it goes first, but a use takes it back */
+    RESIDENCY_NONE,          /* one image at a time, as PipeSwitch (OSDI'20) was published */
+    RESIDENCY_N_POLICIES
+};
+
+struct residency_conf {
+    enum residency_policy policy;
+    uint32_t n_chance;   /* clock: an image is passed so often with its use bit clear; 0 = 1 */
+    double second_share; /* second chance: of the blocks, those of images that go first; 0 to 1 */
+};
+
+struct residency_counts { /* of residency_place() */
+    uint64_t hits, hard;  /* the image was whole; something had to be copied */
+    uint64_t soft;        /* second chance: it was whole, and one of those that go first */
+};
+
+int residency_policy(const char *name, enum residency_policy *out, struct sh_err *err);
+int residency_new(uint32_t n_blocks, const struct residency_conf *conf, struct residency **out,
                   struct sh_err *err); /* OWNED, residency_free() */
 int residency_clone(const struct residency *r, struct residency **out, struct sh_err *err);
 void residency_free(struct residency *r);
 struct arena *residency_arena(struct residency *r); /* BORROWED */
+struct residency_counts residency_counts(const struct residency *r);
 
 /* Fails: SH_E_TOOBIG when there are too many images, or when this one can never fit; SH_E_NOMEM. */
 int residency_add(struct residency *r, const struct residency_image *im, uint32_t *id_out,

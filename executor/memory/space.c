@@ -33,7 +33,8 @@ static uint32_t to_blocks(size_t bytes)
     return (uint32_t)((bytes + DEV_BLOCK - 1) / DEV_BLOCK);
 }
 
-int space_new(struct tx *tx, const char *executor, struct space **out, struct sh_err *err)
+int space_new(struct tx *tx, const char *executor, const struct residency_conf *conf,
+              struct space **out, struct sh_err *err)
 {
     struct space *s = calloc(1, sizeof(*s));
     int rc;
@@ -43,7 +44,7 @@ int space_new(struct tx *tx, const char *executor, struct space **out, struct sh
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the memory manager");
     s->tx = tx;
     s->executor = executor;
-    rc = residency_new((uint32_t)(dev_mem_bytes(tx_mem(tx)) / DEV_BLOCK), 1, &s->res, err);
+    rc = residency_new((uint32_t)(dev_mem_bytes(tx_mem(tx)) / DEV_BLOCK), conf, &s->res, err);
     if (rc) {
         space_free(s);
         return rc;
@@ -316,9 +317,20 @@ static bool move_head(struct space *s, const struct residency_place *p, size_t b
     return true;
 }
 
+static void count_faults(struct space *s, const struct residency_counts *was)
+{
+    const struct residency_counts now = residency_counts(s->res);
+
+    sh_metric_add(M_shunt_residency_faults_total, SH_LABELS(s->executor, "soft"),
+                  (double)(now.soft - was->soft));
+    sh_metric_add(M_shunt_residency_faults_total, SH_LABELS(s->executor, "hard"),
+                  (double)(now.hard - was->hard));
+}
+
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
                 struct tx_place *out, struct sh_err *err)
 {
+    const struct residency_counts was = residency_counts(s->res);
     struct residency_place p;
     size_t head;
     int rc = residency_place(s->res, image, may_evict, &p, err);
@@ -327,6 +339,7 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
     if (rc)
         return rc;
     count_evicted(s, p.evicted_blocks);
+    count_faults(s, &was);
     rc = scrub_tail(s, &p, image_bytes, residency_tag(s->res, image), err);
     if (rc) {
         residency_forget(s->res, image);

@@ -25,7 +25,8 @@ struct space_range {
 };
 
 /* tx is BORROWED. *out: OWNED, space_free(). */
-int space_new(struct tx *tx, const char *executor, struct space **out, struct sh_err *err);
+int space_new(struct tx *tx, const char *executor, const struct residency_conf *conf,
+              struct space **out, struct sh_err *err);
 void space_free(struct space *s);
 uint64_t space_bytes(const struct space *s, enum arena_kind kind);
 struct residency *space_residency(struct space *s); /* BORROWED */

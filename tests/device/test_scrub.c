@@ -3,7 +3,7 @@
  *
  * Without it: a tenant could read another one's activations, and nothing else would tell.
  */
-/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o */
 #include "common/clock.h"
 #include "executor/memory/space.h"
 #include "tests/device/dev_test.h"
@@ -35,7 +35,7 @@ static void rig_open(struct rig *r)
     assert_ok(sh_loop_new(&r->loop, NULL));
     assert_ok_err(dev_mem_open(t_lib(), &c, &r->mem, &err), &err);
     assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
-    assert_ok_err(space_new(r->tx, "e", &r->s, &err), &err);
+    assert_ok_err(space_new(r->tx, "e", &(struct residency_conf){0}, &r->s, &err), &err);
     assert_ok_err(dev_mem_export(r->mem, fds, &dc.n_fds, &err), &err);
     assert_ok_err(dev_open(t_lib(), &dc, &r->worker, &err), &err);
 }

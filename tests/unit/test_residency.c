@@ -3,7 +3,7 @@
  * Without it: a model that is computing could lose its weights, two models could share a block, a
  * model could lose its head and keep its tail (the copy would then no longer hide), the clock could
  * drift away from the textbook's, and one tenant could push out what is kept for another. */
-/* uses: executor/memory/residency.o executor/memory/arena.o */
+/* uses: executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o */
 #include "executor/memory/residency.h"
 #include "tests/unit/sh_test.h"
 
@@ -11,7 +11,7 @@ static struct residency *new_residency(uint32_t blocks, uint32_t n_chance)
 {
     struct residency *r = NULL;
 
-    assert_ok(residency_new(blocks, n_chance, &r, NULL));
+    assert_ok(residency_new(blocks, &(struct residency_conf){.n_chance = n_chance}, &r, NULL));
     return r;
 }
 
@@ -449,14 +449,14 @@ static void equal_images_are_replaced_as_the_textbooks_clock_does(void **state)
 }
 
 /* Random life: images of random sizes, pins, workspaces. Every rule holds after every step. */
-static void the_rules_hold_in_a_long_random_life(void **state)
+static void live_long(const struct residency_conf *conf)
 {
-    struct residency *r = new_residency(64, 1);
+    struct residency *r = NULL;
     struct arena_range work[4] = {{0}};
     uint32_t id[12], size[12], x = 99;
     int placed = 0, refused = 0;
 
-    (void)state;
+    assert_ok(residency_new(64, conf, &r, NULL));
     for (uint32_t i = 0; i < 12; i++) {
         size[i] = sh_test_random(&x) % 30 + 1;
         id[i] = add(r, size[i], sh_test_random(&x) % size[i]);
@@ -511,6 +511,47 @@ static void the_rules_hold_in_a_long_random_life(void **state)
     residency_free(r);
 }
 
+static void the_rules_hold_in_a_long_random_life_whatever_the_policy(void **state)
+{
+    (void)state;
+    for (int p = 0; p < RESIDENCY_N_POLICIES; p++)
+        live_long(&(struct residency_conf){
+            .policy = (enum residency_policy)p, .n_chance = 2, .second_share = 0.25});
+}
+
+static void policies_have_names(void **state)
+{
+    struct sh_err err = {0};
+    enum residency_policy p;
+
+    (void)state;
+    assert_ok(residency_policy("second-chance", &p, NULL));
+    assert_int_equal(p, RESIDENCY_SECOND_CHANCE);
+    assert_fails(residency_policy("belady", &p, &err), SH_E_INVALID, &err, "clock, lru, fifo");
+}
+
+static void with_no_policy_one_model_is_there_at_a_time(void **state)
+{
+    struct residency *r = NULL;
+    struct residency_place p;
+    uint32_t a, b, c;
+
+    (void)state;
+    assert_ok(residency_new(16, &(struct residency_conf){.policy = RESIDENCY_NONE}, &r, NULL));
+    a = add(r, 4, 2);
+    b = add(r, 4, 2);
+    c = add(r, 4, 2);
+    place(r, a);
+    residency_pin(r, a);
+    place(r, b);
+    assert_int_equal(residency_held(r, a), 4); /* it runs */
+    residency_unpin(r, a);
+    assert_ok(residency_place(r, c, true, &p, NULL));
+    assert_int_equal(p.evicted_blocks, 8);
+    assert_int_equal(residency_held(r, a) + residency_held(r, b), 0);
+    residency_free(r);
+}
+
 static void a_model_larger_than_the_device_is_refused_at_once(void **state)
 {
     struct residency *r = new_residency(8, 1);
@@ -557,7 +598,9 @@ int main(void)
         cmocka_unit_test(the_background_takes_what_costs_no_time_first),
         cmocka_unit_test(a_clone_answers_what_if_without_doing_it),
         cmocka_unit_test(equal_images_are_replaced_as_the_textbooks_clock_does),
-        cmocka_unit_test(the_rules_hold_in_a_long_random_life),
+        cmocka_unit_test(the_rules_hold_in_a_long_random_life_whatever_the_policy),
+        cmocka_unit_test(policies_have_names),
+        cmocka_unit_test(with_no_policy_one_model_is_there_at_a_time),
         cmocka_unit_test(a_model_larger_than_the_device_is_refused_at_once),
         cmocka_unit_test(a_number_is_given_again_after_its_image_has_gone),
     };

@@ -6,7 +6,7 @@
  * Without it: a search that is quick because it looks at less could pass over the cheapest window,
  * take what a min keeps, or turn the clock another way, and nobody would see more than a copy that
  * was not needed. */
-/* uses: executor/memory/residency.o executor/memory/arena.o */
+/* uses: executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o */
 #include "executor/memory/residency.h"
 #include "tests/unit/sh_test.h"
 
@@ -251,7 +251,7 @@ struct life { /* one of both, side by side */
 static void begin_life(struct life *l, uint32_t seed)
 {
     *l = (struct life){.x = seed};
-    assert_ok(residency_new(M_BLOCKS, M_CHANCE, &l->r, NULL));
+    assert_ok(residency_new(M_BLOCKS, &(struct residency_conf){.n_chance = M_CHANCE}, &l->r, NULL));
     l->m.has_quotas = seed % 3 > 0;
     for (uint32_t tag = 0; tag <= M_TENANTS; tag++) {
         struct residency_quota *q = &l->m.quota[tag];

@@ -2,7 +2,7 @@
  *
  * Without it: a run could start on weights that are still being moved, or get a workspace that a
  * late scrub zeroes under it; both answer with numbers that look like any others. */
-/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
 /* link: -ldl */
 #include "common/clock.h"
 #include "common/log.h"
@@ -31,7 +31,7 @@ static void rig_open(struct rig *r)
     assert_ok_err(dev_lib_open("cpu", &r->lib, &err), &err);
     assert_ok_err(dev_mem_open(r->lib, &c, &r->mem, &err), &err);
     assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
-    assert_ok_err(space_new(r->tx, "e", &r->s, &err), &err);
+    assert_ok_err(space_new(r->tx, "e", &(struct residency_conf){0}, &r->s, &err), &err);
 }
 
 static void rig_close(struct rig *r)

@@ -3,7 +3,7 @@
  * Without it: a run could compute over a head that has not moved yet, a scrub that is still on the
  * lane could wipe the inputs of the run that got the blocks meanwhile, a head could be overwritten
  * before it was read, or a tenant could get what another left behind the end of an image. */
-/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o runtime/device/fake/fake_mem.o runtime/device/fake/fake_dev.o libdevice.a */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o runtime/device/fake/fake_mem.o runtime/device/fake/fake_dev.o libdevice.a */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/memory/space.h"
@@ -70,7 +70,7 @@ static int setup(void **state)
     open_device(r);
     assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
     assert_ok(dev_fill(r->dev, 0, 0, N_BLOCKS * DEV_BLOCK, NULL)); /* what measuring left */
-    assert_ok_err(space_new(r->tx, "e", &r->space, &err), &err);
+    assert_ok_err(space_new(r->tx, "e", &(struct residency_conf){0}, &r->space, &err), &err);
     assert_ok(residency_add(space_residency(r->space), &ri, &r->image, NULL));
     r->host = malloc(BYTES);
     assert_non_null(r->host);

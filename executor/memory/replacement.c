@@ -1,0 +1,134 @@
+/* replacement.c - who gives way first: the policies of residency.h.
+ *
+ * All of them go round one ring of the images that hold blocks, beginning at the hand; a new image
+ * is inserted behind the hand, where it comes last. They differ in what a use does and whether the
+ * hand stays where a search has left it:
+ *
+ *   clock          a use sets a bit, which the hand clears as it passes; the hand moves on
+ *   fifo           a use does nothing; the hand stays at the oldest
+ *   lru            a use puts the image last
+ *   second chance  the newest images, up to max_active blocks, are active. A use of an active one
+ *                  does nothing, a use of another one puts it last. As the oldest active image is
+ *                  always the next to leave them, the ring is both lists, one behind the other
+ *                  (Levy and Lipman, "Virtual memory management in the VAX/VMS operating system")
+ */
+#include "executor/memory/residency_int.h"
+
+static bool hand_moves(const struct residency *r)
+{
+    return r->conf.policy == RESIDENCY_CLOCK;
+}
+
+/* More is active than may be: the oldest are not any more, but for the newest of all. */
+static void demote(struct residency *r)
+{
+    uint32_t id = r->hand;
+
+    for (uint32_t n = r->n_ring; n > 1 && r->active > r->max_active; n--) {
+        struct image *im = &r->images[id];
+
+        if (im->is_active)
+            r->active -= im->conf.n_blocks;
+        im->is_active = false;
+        id = im->next;
+    }
+}
+
+void replacement__insert(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+
+    if (im->in_ring)
+        return;
+    if (r->n_ring == 0) {
+        im->prev = im->next = id;
+        r->hand = id;
+    } else {
+        struct image *h = &r->images[r->hand];
+
+        im->next = r->hand;
+        im->prev = h->prev;
+        r->images[h->prev].next = id;
+        h->prev = id;
+    }
+    im->in_ring = true;
+    im->count = 0;
+    r->n_ring++;
+    im->is_active = true;
+    r->active += im->conf.n_blocks;
+    demote(r);
+}
+
+void replacement__remove(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+
+    if (!im->in_ring)
+        return;
+    r->images[im->prev].next = im->next;
+    r->images[im->next].prev = im->prev;
+    im->in_ring = false;
+    if (im->is_active)
+        r->active -= im->conf.n_blocks;
+    im->is_active = false;
+    if (--r->n_ring == 0)
+        r->hand = RESIDENCY_NO_IMAGE;
+    else if (r->hand == id)
+        r->hand = im->next;
+}
+
+void replacement__use(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+    const bool goes_last = r->conf.policy == RESIDENCY_LRU ||
+                           (r->conf.policy == RESIDENCY_SECOND_CHANCE && !im->is_active);
+
+    im->use = true;
+    if (!goes_last || !im->in_ring)
+        return;
+    replacement__remove(r, id);
+    replacement__insert(r, id);
+}
+
+bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool only_over)
+{
+    const uint32_t id = *at;
+    struct image *im = &r->images[id];
+
+    *at = im->next;
+    if (hand_moves(r))
+        r->hand = im->next;
+    if (im->pins || im->is_sticky || id == spare || im->is_candidate ||
+        (only_over && !r->tenants[im->conf.tag].is_over))
+        return false;
+    if (hand_moves(r) && im->use) {
+        im->use = false;
+        im->count = 0;
+        return false;
+    }
+    if (hand_moves(r) && ++im->count < r->conf.n_chance)
+        return false;
+    im->is_candidate = true;
+    return true;
+}
+
+void replacement__order_insert(struct residency *r, uint32_t id)
+{
+    struct image *im = &r->images[id];
+    uint32_t at = r->images[ENDS].older;
+
+    while (at != ENDS && (r->images[at].last_use_ns > im->last_use_ns ||
+                          (r->images[at].last_use_ns == im->last_use_ns && at < id)))
+        at = r->images[at].older;
+    im->older = at;
+    im->newer = r->images[at].newer;
+    r->images[im->newer].older = r->images[at].newer = id;
+}
+
+void replacement__order_remove(struct residency *r, uint32_t id)
+{
+    const struct image *im = &r->images[id];
+
+    r->images[im->newer].older = im->older;
+    r->images[im->older].newer = im->newer;
+}

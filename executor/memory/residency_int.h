@@ -1,0 +1,54 @@
+/* residency_int.h - between residency.c (who has which blocks) and replacement.c (who goes). */
+#ifndef SH_EXECUTOR_MEMORY_RESIDENCY_INT_H
+#define SH_EXECUTOR_MEMORY_RESIDENCY_INT_H
+
+#include "executor/memory/residency.h"
+
+#define ENDS RESIDENCY_MAX_IMAGES /* no image: before the newest, behind the oldest */
+
+struct image {
+    struct residency_image conf;
+    bool is_used, use, is_candidate, in_ring, is_sticky;
+    bool is_active; /* second chance: not on the list of those that go first */
+    uint32_t floor; /* so many blocks are kept by its tenant's min: as of the last search */
+    uint32_t first, held, pins, count;
+    uint32_t prev, next;   /* ring */
+    uint32_t newer, older; /* by last use, of equal ones the lower number is newer; ends: ENDS */
+    int64_t last_use_ns;
+};
+
+struct tenant {
+    struct residency_quota quota;
+    /* As of the last search, and only while it holds something here: */
+    uint32_t ranges, images;  /* blocks */
+    uint32_t kept;            /* of its images, by its min */
+    bool is_counted, is_over; /* over: it holds more than its share */
+};
+
+struct residency {
+    struct arena *arena;
+    struct tenant *tenants; /* OWNED, by tag: up to the largest that had a quota or an image */
+    size_t n_tenants, cap_tenants;
+    bool has_quotas, yields;
+    struct residency_conf conf;
+    uint32_t hand, n_ring;
+    uint32_t active, max_active; /* second chance: blocks of active images */
+    struct residency_counts counts;
+    uint32_t n_images; /* slots in use or free below this */
+    struct image images[RESIDENCY_MAX_IMAGES + 1];
+};
+
+/* The ring: images that hold blocks. replacement__insert() puts one where the hand comes last. */
+void replacement__insert(struct residency *r, uint32_t id);
+void replacement__remove(struct residency *r, uint32_t id);
+/* The image is used: it holds blocks, or will in a moment. */
+void replacement__use(struct residency *r, uint32_t id);
+/* Looks at the image *at and moves on to the next one. True: it has become a candidate.
+ * only_over: of tenants that hold more than their share. */
+bool replacement__step(struct residency *r, uint32_t *at, uint32_t spare, bool only_over);
+
+/* The list by last use. */
+void replacement__order_insert(struct residency *r, uint32_t id);
+void replacement__order_remove(struct residency *r, uint32_t id);
+
+#endif
