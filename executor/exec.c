@@ -1,4 +1,4 @@
-/* exec.c - puts the modules of an executor together, and the turn that moves them. */
+/* exec.c - starts and stops the modules of an executor, and runs their turns. */
 #include "executor/exec.h"
 
 #include "common/clock.h"

@@ -1,11 +1,12 @@
-/* exec.h - one executor: puts its modules together and moves them. No room includes this header.
+/* exec.h - one executor: connects its modules and moves them. Only the laboratory (lab/) includes
+ * this header from below.
  *
- * Modules stand in rooms, one above the other (README.md). Each is given what it uses of the lower
- * ones when it is made (its _conf or _env), from the ground up; what a lower one has to say to a
- * higher one goes through route.c.
+ * Modules live in rooms, ordered from the bottom up (README.md). Each module is given the lower
+ * modules that it uses when it is created (its _conf or _env). A lower module reaches a higher one
+ * through route.c.
  *
- * One loop, one thread. Handlers of events (a message, a mark, a death, a timer) change the state
- * of their module; before the loop sleeps, turn.h takes the steps that follow.
+ * One loop, one thread. An event handler (message, mark, death, timer) changes only the state of
+ * its own module; before the loop sleeps, turn.h takes the steps that follow.
  */
 #ifndef SH_EXECUTOR_EXEC_H
 #define SH_EXECUTOR_EXEC_H
@@ -45,12 +46,12 @@ struct exec_conf {
     bool deterministic;
 };
 
-extern const struct sh_conf_table EXEC_OPTIONS; /* of struct exec_conf */
+extern const struct sh_conf_table EXEC_OPTIONS; /* fills a struct exec_conf */
 
 struct exec {
     const struct exec_conf *conf;
     uint64_t incarnation;
-    char *data_addr;                /* as APIs find it */
+    char *data_addr;                /* the address that APIs connect to */
     const struct exec_hooks *hooks; /* of the laboratory; NULL in a release */
     uint64_t n_seconds;
     struct sh_loop *loop;
@@ -71,13 +72,15 @@ struct exec {
     struct data *data;
     struct agent *agent;
     struct sh_timer *idle_timer, *gauge_timer, *stop_timer;
-    bool is_stopping; /* SIGTERM came */
+    bool is_stopping; /* SIGTERM has arrived */
 };
 
-/* Reads the options into an executor: starts all modules. hooks: hooks.h, BORROWED; or NULL. */
+/* Starts all modules. KEEPS conf, loop and hooks (hooks.h; NULL: none). On failure the caller still
+ * calls exec_fini(). */
 int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_hooks *hooks,
                struct sh_loop *loop, struct sh_err *err);
-/* Suspends what trains, ends the runs there are, then stops the loop; at most 10 s. */
+/* Suspends training and batch inference and lets the current runs finish, then stops the loop;
+ * stops it after 10 s in any case. */
 void exec_stop(struct exec *x);
 void exec_fini(struct exec *x);
 

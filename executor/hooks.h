@@ -1,6 +1,6 @@
-/* hooks.h - what the laboratory (lab/) changes in an executor: it leaves out something that makes a
- * switch fast, or makes training stop in another way than the memory asks for. Each room says in
- * its header what may be changed of it (pool/hook.h); a release changes nothing.
+/* hooks.h - what the laboratory (lab/) can change in an executor: it disables one of the things
+ * that make a switch fast, or forces how training stops. Each room declares its own hooks in its
+ * header (pool/hook.h). A release sets none.
  */
 #ifndef SH_EXECUTOR_HOOKS_H
 #define SH_EXECUTOR_HOOKS_H
@@ -12,8 +12,8 @@
 struct exec;
 
 struct exec_hooks {                           /* all are set */
-    void (*begin)(void *arg, struct exec *x); /* the device is open */
-    void (*hang_up)(void *arg);               /* SIGHUP came */
+    void (*begin)(void *arg, struct exec *x); /* called once the device is open */
+    void (*hang_up)(void *arg);               /* SIGHUP has arrived */
     void *arg;
     struct pool_hooks pool;
     struct store_hooks models;

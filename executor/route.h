@@ -1,6 +1,6 @@
-/* route.h - who hears of what, and who asks whom, where one room of an executor must not know
- * another: workers know nothing of models, runs or training, models nothing of runs, and runs
- * nothing of training. */
+/* route.h - the calls that go up. A lower room must not know a higher one (workers know nothing of
+ * models, runs or training; models nothing of runs; runs nothing of training), so these tables of
+ * functions pass on what it reports and answer what it asks. */
 #ifndef SH_EXECUTOR_ROUTE_H
 #define SH_EXECUTOR_ROUTE_H
 

@@ -1,4 +1,4 @@
-/* batch.c - see batch.h: the steps of the job, on the loop. */
+/* batch.c - see batch.h: the job's steps, on the loop. */
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/life.h"

@@ -1,6 +1,6 @@
-/* batch_io.c - batch inference, on the checkpoint thread: the dataset and the file of the result.
+/* batch_io.c - the files of batch inference, on the checkpoint thread: dataset and result.
  *
- * The dataset is read, not mapped: a disk that fails then fails the job and not the executor. */
+ * The dataset is read, not mapped, so that a failing disk fails the job and not the executor. */
 #include "common/io.h"
 #include "common/mem.h"
 #include "executor/batch/batch_int.h"

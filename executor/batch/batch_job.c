@@ -1,4 +1,4 @@
-/* batch_job.c - a job of batch inference, from the scheduler's message to its end. */
+/* batch_job.c - creates a batch inference job from the scheduler's message, and frees it. */
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/mem.h"

@@ -1,4 +1,4 @@
-/* slot_life.c - which state of a slot may follow which: the diagram of batch.h. */
+/* slot_life.c - the states of a slot, as in the diagram of batch.h. */
 #include "common/life.h"
 #include "executor/batch/batch_int.h"
 

@@ -1,7 +1,7 @@
-/* blobs.c - see blobs.h. The loop decides and counts; threads of transfer.h do what takes time.
+/* blobs.c - see blobs.h. The loop decides and counts; the threads of transfer.h do the slow work.
  *
- * What is evicted gets a name in blobs/tmp at once, so that the same blob can come again; the
- * thread that fetches next removes it. */
+ * An evicted blob is renamed into blobs/tmp at once, so that it can be fetched again; the thread
+ * that fetches next removes it. */
 #include "executor/files/blobs.h"
 
 #include "common/importer.h"

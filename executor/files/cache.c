@@ -1,4 +1,4 @@
-/* cache.c - see cache.h. The list is in order of use: the head was used last. */
+/* cache.c - see cache.h. The list is in order of use, most recent first. */
 #include "executor/files/cache.h"
 
 #include "common/mem.h"

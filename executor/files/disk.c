@@ -1,4 +1,4 @@
-/* disk.c - see disk.h: the thread. What it does is in disk_work.c. */
+/* disk.c - see disk.h: the thread. disk_work.c does its work. */
 #include "executor/files/disk.h"
 
 #include <pthread.h>

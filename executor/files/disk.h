@@ -1,8 +1,8 @@
-/* disk.h - the thread that does slow things with files: checkpoints, losses, digests, and
- * whatever else a task brings with it.
+/* disk.h - the thread that does slow work on files: checkpoints, losses, digests, and whatever else
+ * a task asks for.
  *
- * Tasks are done in order, one at a time. A task and all it points to belong to the thread from
- * disk_submit() until its done() is called from the loop. At most DISK_MAX_TASKS wait.
+ * Tasks are done one at a time, in order. A task and all it points to belong to the thread from
+ * disk_submit() until done() is called on the loop. At most DISK_MAX_TASKS wait.
  */
 #ifndef SH_EXECUTOR_FILES_DISK_H
 #define SH_EXECUTOR_FILES_DISK_H
@@ -21,11 +21,11 @@ typedef int disk_work_fn(struct disk_task *t, struct sh_err *err); /* on the thr
 
 struct disk_task {
     struct disk_task *next;
-    /* what to do, in this order; NULL = not wanted */
+    /* what to do, in this order; NULL: skip */
     disk_work_fn *work;
-    const char *sweep_dir;  /* a job's folder: removes ckpt-*.safetensors and parts of such */
-    const char *sweep_keep; /* but not the file of this name */
-    const char *write_path; /* safetensors: durable and atomic */
+    const char *sweep_dir;  /* a job's folder: removes ckpt-*.safetensors and their parts */
+    const char *sweep_keep; /* but keeps the file of this name */
+    const char *write_path; /* writes safetensors, durably and atomically */
     const struct sh_st_tensor *tensors;
     size_t n_tensors;
     const char *const *meta;
@@ -33,27 +33,27 @@ struct disk_task {
     const double *losses;
     size_t n_losses;
     const char *digest_path; /* file to hash */
-    const char *remove_path; /* when all before went well */
-    bool discard_on_failure; /* removes what was written when something after it fails */
+    const char *remove_path; /* if all before succeeded */
+    bool discard_on_failure; /* removes what was written if a later step fails */
     disk_done_fn *done;
-    /* what came of it */
+    /* the result */
     struct sh_err err;
     char digest[SH_SHA256_HEX];
     uint64_t bytes;
     int64_t took_ns;
 };
 
-/* Uses the loop's wake-up. *out: OWNED, disk_free(). */
+/* Uses the loop's wake-up (sh_loop). *out: OWNED, disk_free(). */
 int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err);
-void disk_free(struct disk *c); /* waits for the task in progress; the others are dropped */
+void disk_free(struct disk *c); /* waits for the task in progress, drops the others */
 /* TAKES the task. Fails: SH_E_QUEUEFULL. */
 int disk_submit(struct disk *c, struct disk_task *t, struct sh_err *err);
 
-/* disk_work.c: all that a task asks for but its done(), which says what came of it. */
+/* disk_work.c: does the task, except for done(), and sets its result. */
 void disk_work(struct disk_task *t);
 
-/* For works of tasks. Durable; the old file stays until the new one is complete. what: of the
- * message. Fails: SH_E_IO, SH_E_DISKFULL. */
+/* For the work of tasks. Writes a file durably; the old file stays until the new one is complete.
+ * what: names the file in the message. Fails: SH_E_IO, SH_E_DISKFULL. */
 int disk_replace_file(const char *path, const struct sh_buf *b, const char *what,
                       struct sh_err *err);
 

@@ -1,5 +1,5 @@
-/* disk_work.c - the work of a task of disk.h: files, in the order of its fields. It
- * knows of no thread, so that a simulation does the same at a time of its own. */
+/* disk_work.c - does the work of a task of disk.h on its files, in the order of its fields. It
+ * knows no thread, so a simulation can do the same work at a time of its own. */
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"

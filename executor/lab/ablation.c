@@ -1,4 +1,4 @@
-/* ablation.c - a switch without one of the things that make it fast (lab.h). */
+/* ablation.c - leaves out one of the things that make a switch fast (lab.h). */
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/lab/lab.h"

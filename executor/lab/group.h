@@ -1,4 +1,4 @@
-/* group.h - other ways than the exact one (runtime/group.h) to cut layers into groups of copies. */
+/* group.h - ways to cut layers into groups of copies other than the exact one (runtime/group.h). */
 #ifndef SH_EXECUTOR_LAB_GROUP_H
 #define SH_EXECUTOR_LAB_GROUP_H
 
@@ -12,7 +12,7 @@ const char *lab_mode_name(enum lab_mode m);
 /* As tx_group(). Not for LAB_OPTIMUM. */
 int lab_group(enum lab_mode mode, const uint64_t *missing, uint32_t n, uint32_t **ends,
               uint32_t *n_ends, struct sh_err *err);
-/* Images that are sent from now on travel so. */
+/* Applies to images sent from now on. */
 void lab_set_mode(struct tx *t, enum lab_mode mode);
 
 #endif

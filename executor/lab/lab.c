@@ -1,4 +1,4 @@
-/* lab.c - the laboratory's options, and what they change but for ablations. */
+/* lab.c - the laboratory's options and what they change, except ablations. */
 #include "executor/lab/lab.h"
 
 #include "common/mem.h"

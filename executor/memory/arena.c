@@ -1,6 +1,6 @@
-/* arena.c - see arena.h. An array of segments in the order of their blocks, no two neighbours
- * alike: 139 GiB are 71,168 blocks, but a few segments for each image that is there, and a switch
- * looks at all of them. */
+/* arena.c - see arena.h. An array of segments in block order, no two neighbours alike. 139 GiB are
+ * 71,168 blocks, but only a few segments for each image on the device, and a switch looks at all of
+ * them. */
 #include "executor/memory/arena.h"
 
 #include "common/mem.h"

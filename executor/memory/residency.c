@@ -1,12 +1,12 @@
 /* residency.c - see residency.h.
  *
- * Finding room is a search over windows of the block map. The cost of a window is what would be
- * lost: blocks of candidates from the first covered one to the end of their prefix (what lies
- * behind keep_blocks counts little), the move of the image's own head, and blocks that must be
- * scrubbed. Only windows that touch the edge of a segment can be cheapest, so only those are tried,
- * and only in a run of blocks that can be had which is long enough for one.
+ * Finding room is a search over windows of the block map. A window costs what would be lost: blocks
+ * of candidates from the first one covered to the end of their prefix (those after keep_blocks
+ * count little), the move of the image's own head, and blocks to scrub. The cheapest window touches
+ * the edge of a segment, so only such windows are tried, and only in runs of available blocks that
+ * are long enough.
  *
- * Whose turn it is to give way is replacement.c's.
+ * replacement.c decides which image gives way.
  */
 #include "common/mem.h"
 #include "executor/memory/residency_int.h"

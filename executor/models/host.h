@@ -1,28 +1,29 @@
-/* host.h - host memory that models take: their images, and what each worker has compiled.
+/* host.h - the host memory that models take: their images, and what each worker compiles.
  *
- * A small file can be compiled to a thousand times its size, in every worker. So a model whose
- * image and programs find no room beside those that there are is not loaded, with QUOTA and the
- * sizes; nothing is taken away for it here, but the scheduler may unload what is idle and ask
- * again. The models of one tenant take what its quota says (host_memory_max_bytes), half of all
- * without one. An internal model (of an evaluation) is not counted: there is one, for a while.
+ * Compiled, a small file can take a thousand times its size in every worker. So a model is not
+ * loaded if its image and programs do not fit beside the others: it fails with SH_E_QUOTA and the
+ * sizes. Nothing is evicted for it here; the scheduler may unload idle models and ask again. A
+ * tenant's models may take what its quota allows (host_memory_max_bytes), or half of the total
+ * without a quota. Internal models (for an evaluation) do not count: there is one, for a short
+ * time. All sizes are bytes.
  */
 #ifndef SH_EXECUTOR_MODELS_HOST_H
 #define SH_EXECUTOR_MODELS_HOST_H
 
 #include "executor/models/store.h"
 
-uint64_t host_held(const struct model *m); /* by it now, in all processes */
-/* What m may take beside all others, at least 1; 0: any. */
+uint64_t host_held(const struct model *m); /* by m now, in all processes */
+/* What m may take beside all others, at least 1; 0: no limit. */
 uint64_t host_left(const struct model *m);
-/* Is there room for an image, and a program of this size in every worker? Fails: SH_E_QUOTA; then
- * short_bytes is set. */
+/* Is there room for an image, and for a program of this size in every worker? Fails: SH_E_QUOTA,
+ * and sets short_bytes. */
 int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err *err);
 struct host_totals {
     uint64_t images, programs /* in all workers */, limit;
 };
 struct host_totals host_totals(struct store *s);
 void host_update_metrics(struct store *s);
-/* bytes 0: no quota. Fails: SH_E_NOMEM. */
+/* bytes: 0 removes the quota. Fails: SH_E_NOMEM. */
 int host_set_quota(struct store *s, const char *tenant, uint64_t bytes, struct sh_err *err);
 void host_clear_quotas(struct store *s);
 

@@ -1,12 +1,12 @@
-/* loading.h - in which order models are loaded, and how long that will take.
+/* loading.h - the order in which models are loaded, and how long loads take.
  *
- * Most of the time of a load is that of its layers being timed and its weights being brought to
- * the device's layouts, unless both are kept (kept_dir.h). So a load is quick or slow, and by the
- * bytes of its weights it can be said how long it takes. First comes what takes the least time for
- * how much it is wanted (MODEL_LOAD): so many wait as short as can be.
+ * A load spends most of its time timing the layers and converting the weights to the device's
+ * layouts, unless both are kept (kept_dir.h). So a load is either quick or slow, and its time
+ * follows from the bytes of the weights. The model with the smallest ratio of load time to demand
+ * (MODEL_LOAD) comes first; this keeps the total wait as short as possible.
  *
- * Quick loads may run in several workers at once; of slow ones there is one at a time, which times
- * its layers, in a worker that nobody needs.
+ * Quick loads may run in several workers at once. Slow ones, which time their layers, run one at a
+ * time, in a worker that nobody needs.
  */
 #ifndef SH_EXECUTOR_MODELS_LOADING_H
 #define SH_EXECUTOR_MODELS_LOADING_H
@@ -21,11 +21,11 @@ struct loading_step { /* for people */
 
 /* Sets m->kept for a worker of this identity. */
 int loading_name(struct model *m, const char *identity, struct sh_err *err);
-/* Looks once what is kept of it for a worker of this identity, and how large it is. */
+/* Looks once for what is kept of m for a worker of this identity, and at its size. */
 void loading_look(struct model *m, const char *identity);
-/* a before b? Both have been looked at. */
+/* Does a load before b? Call loading_look() on both first. */
 bool loading_is_before(const struct model *a, const struct model *b);
-/* Learns from a slow load. */
+/* Learns from a slow load that took ns. */
 void loading_took(struct model *m, int64_t ns);
 struct loading_step loading_step_of(struct store *s, const struct model *m);
 

@@ -1,4 +1,4 @@
-/* model.c - one model of the store: its image and tables, and how they get to the device. */
+/* model.c - one model of the store: its image, its tables, and its way to the device. */
 #include "common/clock.h"
 #include "common/life.h"
 #include "common/log.h"

@@ -1,4 +1,4 @@
-/* model_life.c - which phase of a model may follow which: the table of store.h. */
+/* model_life.c - the phases of a model, as in the table of store.h. */
 #include "common/life.h"
 #include "executor/models/model_int.h"
 

@@ -1,4 +1,4 @@
-/* model_report.c - what the scheduler hears of a version, or of a shape of one; their metrics. */
+/* model_report.c - reports versions and shapes to the scheduler and in metrics. */
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/models/host.h"

@@ -1,4 +1,4 @@
-/* pin.c - pinned images, and where every image stands: see store.h. */
+/* pin.c - pins images, and reports where images are: see store.h. */
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"

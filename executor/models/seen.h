@@ -1,11 +1,12 @@
-/* seen.h - how often each shape of a version was asked for, in a file, so that those asked for most
- * are compiled again after a start, before anybody asks: <state-dir>/shapes/<executor>.<package>, a
- * line "count: size size..." for each, the most used first. SEEN_MAX are counted, also those that
- * are not compiled any more; half of --model-shapes come back. When the counts add up to SEEN_SUM
- * all are halved, so that what was used long ago fades. A shape that is new where there is no room
- * takes the place of the least used, with its count, so that one that is used a lot cannot be
- * missed. The file follows within SEEN_WRITE_NS; it is removed when the version is unloaded. What
- * is damaged in it is left out: it is a hint.
+/* seen.h - counts how often each shape of a version is asked for, in a file, so that the most
+ * popular ones are compiled again after a start, before anybody asks.
+ *
+ * The file is <state-dir>/shapes/<executor>.<package>, with a line "count: size size..." for each
+ * shape, most used first. It counts up to SEEN_MAX shapes, compiled or not; half of --model-shapes
+ * are compiled again. When the counts add up to SEEN_SUM all are halved, so that old use fades. If
+ * there is no room, a new shape replaces the least used one and inherits its count, so that a
+ * popular shape cannot be missed. Changes are written within SEEN_WRITE_NS; unloading the version
+ * removes the file. Damaged lines are ignored: the file is a hint.
  */
 #ifndef SH_EXECUTOR_MODELS_SEEN_H
 #define SH_EXECUTOR_MODELS_SEEN_H
@@ -21,9 +22,9 @@ struct seen_shape {
     uint64_t n;
 };
 
-/* One run more of the version with these sizes. */
+/* Counts one run of the version with these sizes. */
 void seen_count(struct model *version, const struct sh_sizes *sizes);
-/* Its shapes, to be compiled when nothing else is. */
+/* Adds its shapes from the file, to compile when there is nothing else to do. */
 void seen_bring(struct model *version);
 /* Once a second: writes what has changed. */
 void seen_second(struct store *s);

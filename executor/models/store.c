@@ -1,4 +1,4 @@
-/* store.c - see store.h. model.c holds what one model does by itself. */
+/* store.c - see store.h. model.c holds what concerns a single model. */
 #include "executor/models/store.h"
 
 #include "common/clock.h"

@@ -1,11 +1,11 @@
-/* hook.h - where a measurement may change what a room does (executor/lab/). Each such room has a
- * table of questions in its header. A release has none: then the answer is the one beside the
- * question.
+/* hook.h - lets measurements (executor/lab/) change what a room does. Each such room declares a
+ * table of hooks in its header. A release has no table; the default answer beside the question then
+ * applies.
  */
 #ifndef SH_EXECUTOR_POOL_HOOK_H
 #define SH_EXECUTOR_POOL_HOOK_H
 
-/* h: the table, or NULL. */
+/* h: the table; NULL: none. */
 #define HOOK_ASK(h, name, otherwise, ...) \
     ((h) ? (h)->name((h)->arg __VA_OPT__(, ) __VA_ARGS__) : (otherwise))
 #define HOOK_TELL(h, name, ...)                             \

@@ -1,4 +1,4 @@
-/* worker_life.c - which state of a worker may follow which: the table of pool.h. */
+/* worker_life.c - the states of a worker, as in the table of pool.h. */
 #include "common/life.h"
 #include "executor/pool/pool.h"
 

@@ -1,4 +1,4 @@
-/* job_log.c - see job_log.h: the lines, and when they go to the file and to the API. */
+/* job_log.c - see job_log.h: the lines, and when they are written and sent. */
 #include "executor/report/job_log.h"
 
 #include "common/buf.h"

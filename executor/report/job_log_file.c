@@ -1,8 +1,8 @@
-/* job_log_file.c - the file of a job's log, which never grows beyond JOB_LOG_MAX.
+/* job_log_file.c - the file of a job's log, which never exceeds JOB_LOG_MAX.
  *
- * Lines are appended. When there is no room, the file is written anew and renamed, so who reads it
- * has the old one or the new one: the beginning, a line that says how much is missing, the newest
- * part. It is not made durable: a host that loses its power loses some lines.
+ * Lines are appended. If there is no room, the file is rewritten and renamed: its beginning, a line
+ * that tells how much is missing, and its newest part. So a reader has either the old file or the
+ * new one. The file is not synced: a host that loses power loses some lines.
  */
 #include "common/buf.h"
 #include "common/io.h"

@@ -1,5 +1,5 @@
-/* outcomes.h - how jobs of this executor ended, for a scheduler that connects later. The last
- * OUTCOMES_MAX of them are kept, until the scheduler starts the job again. */
+/* outcomes.h - remembers how jobs of this executor ended, for a scheduler that connects later: the
+ * last OUTCOMES_MAX jobs, each until the scheduler starts it again. */
 #ifndef SH_EXECUTOR_REPORT_OUTCOMES_H
 #define SH_EXECUTOR_REPORT_OUTCOMES_H
 

@@ -1,4 +1,4 @@
-/* report.h - what the rooms above need to tell the scheduler and people. */
+/* report.h - what higher rooms use to report to the scheduler and to people. */
 #ifndef SH_EXECUTOR_REPORT_REPORT_H
 #define SH_EXECUTOR_REPORT_REPORT_H
 

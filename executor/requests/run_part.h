@@ -9,10 +9,10 @@ struct run_part {
     uint32_t batch;
     size_t n_in, n_out;
     struct msg_span *in, *out; /* OWNED */
-    int rc;                    /* it has failed, and not the run */
-    char *msg;                 /* OWNED: why; NULL: no memory to say it */
-    int64_t sample;            /* the one of it that is wrong; < 0: none of them */
-    bool is_cut; /* the API's connection ended meanwhile: what comes over the next is not its own */
+    int rc;                    /* why this part has failed; SH_OK: it has not */
+    char *msg;                 /* OWNED: the reason; NULL: no memory for it */
+    int64_t sample;            /* index of the bad sample; < 0: none */
+    bool is_cut; /* the API's connection ended meanwhile; its next one is not for this part */
 };
 
 #endif

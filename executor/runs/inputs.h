@@ -1,19 +1,21 @@
-/* inputs.h - large inputs of a run go to the device by the copy lane, before its weights if some
- * are missing.
+/* inputs.h - sends large inputs of a run to the device on the copy lane, before its missing
+ * weights.
  *
- * A worker could bring them too, but it begins only when it has woken up, and on the device its
- * copy stands beside those of the weights, or behind training that drains. The executor knows the
- * slab and, from the workers, where the inputs of a program lie, so their copy starts with the
- * switch. The run tells the worker a ticket that comes behind them.
+ * A worker could copy them too, but it starts only when it has woken up, and on the device its copy
+ * competes with the weights, or waits for training to drain. The executor knows the slab and, from
+ * the workers, where a program's inputs lie, so it starts their copy with the switch. The run gives
+ * the worker a ticket that follows them.
  *
- * Not for small ones, whose copy costs less than the telling, or is over before the weights behind
- * it are enqueued: the lane would stand still, and a worker brings those beside the weights. And
- * not behind other copies: what the lane was given for a later run, or for training, has nothing to
- * do with this one.
+ * Small inputs are left to the worker, which copies them beside the weights: their copy costs less
+ * than the message about it, or ends before the weights behind it are enqueued, and the lane would
+ * idle. Inputs are also not put behind other copies, which belong to a later run or to training and
+ * have nothing to do with this run.
  *
- * A run can end before its inputs have come, when its workers die. Whoever has the memory next does
- * not meet them: a run waits for the ticket, and all others put something on the same lane first
- * and wait for that.
+ * If its workers die, a run can end before its inputs have arrived. The next user of the memory
+ * does not meet them: a run waits for the ticket, and all others first put something on the same
+ * lane and wait for that.
+ *
+ * Belongs to the loop's thread.
  */
 #ifndef SH_EXECUTOR_RUNS_INPUTS_H
 #define SH_EXECUTOR_RUNS_INPUTS_H
@@ -24,14 +26,14 @@ struct msg_wk_run;
 struct run;
 struct switcher;
 
-/* Once a run has its workspace, before its weights: enqueues its inputs if that is worth it. Fails:
- * what the device says. */
+/* Once a run has its workspace, before its weights: enqueues its inputs if that pays. Fails as the
+ * device. */
 int inputs_send(struct run *r, struct sh_err *err);
-/* When the run is sent: says in *m what the worker has to do. */
+/* When the run is sent: tells the worker in *m what is left to do. */
 void inputs_tell(const struct run *r, struct msg_wk_run *m);
-/* Nothing that was sent is on its way any more, not even what was forced. */
+/* True: no input is under way any more, not even a forced one. */
 bool inputs_arrived(const struct switcher *sw);
-/* The watchdog: whoever waits goes on, with garbage. */
+/* For the watchdog: releases whoever waits; they go on with garbage. */
 void inputs_force(struct switcher *sw);
 
 #endif

@@ -1,4 +1,4 @@
-/* parts.c - parts of runs whose RUN has not come yet. */
+/* parts.c - parts of runs whose RUN message has not come yet. */
 #include "common/clock.h"
 #include "common/log.h"
 #include "executor/runs/switch_int.h"

@@ -1,4 +1,4 @@
-/* run_life.c - which phase of a run may follow which: the diagram of switch.h. */
+/* run_life.c - the phases of a run, as in the diagram of switch.h. */
 #include "common/life.h"
 #include "executor/runs/switch_int.h"
 

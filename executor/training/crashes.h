@@ -1,23 +1,24 @@
-/* crashes.h - workers that die with a training job: of it, or for reasons that are not its own?
+/* crashes.h - counts workers that die with a training job: is the job to blame?
  *
- * A process that was killed does not say why. What can be seen is whether the job gets on: deaths
- * count as a row until there is progress between two of them. That is a step that was never done
- * before; and, for a job that was thrown back and does steps again, a newer checkpoint.
- * Not so where the worker has died at the furthest step once more: what kills it there will do so
- * from any state. */
+ * A killed process does not say why it died, but one can see whether the job advances. Deaths count
+ * as a series until there is progress between two of them: a step never done before or, for a job
+ * that was thrown back and repeats steps, a newer checkpoint. A newer checkpoint does not end the
+ * series if the worker died at the furthest step again: what kills it there does so from any state.
+ * Pure. */
 #ifndef SH_EXECUTOR_TRAINING_CRASHES_H
 #define SH_EXECUTOR_TRAINING_CRASHES_H
 
 #include <stdint.h>
 
-struct crashes { /* zeroed: none yet, of a job that stands at its beginning */
+struct crashes { /* zeroed: no deaths, of a job at its beginning */
     uint32_t n;
-    int64_t furthest, kept; /* at the last one, or where the job began */
+    int64_t furthest, kept; /* at the last death, or where the job began */
 };
 
-/* A worker died that had committed the steps up to `at`. furthest: what the job has ever committed.
- * kept: the step of its newest checkpoint, in memory or on disk; what only the device has does not
- * count, since the next death may take it. Returns how many deaths in a row that makes. */
+/* Notes the death of a worker that had committed the steps up to `at`. furthest: the last step that
+ * the job ever committed. kept: the step of its newest checkpoint in memory or on disk; a state
+ * that only the device has does not count, since the next death may take it. Returns the number of
+ * deaths in this series. */
 uint32_t crashes_note(struct crashes *d, int64_t at, int64_t furthest, int64_t kept);
 
 #endif

@@ -1,8 +1,8 @@
-/* eval.c - see eval.h. One batch at a time, behind the requests of others.
+/* eval.c - see eval.h. One batch at a time, behind all requests.
  *
  * The dataset may be large and on a slow disk, so only the checkpoint thread touches its mapping:
- * it opens it and checks the labels, then copies each batch before the run of that batch, and
- * closes it behind the last. While is_reading is set, all that it uses of the eval is the thread's.
+ * it opens it and checks the labels, copies each batch before that batch runs, and closes it after
+ * the last. While is_reading is set, everything it uses of the eval belongs to the thread.
  */
 #include "executor/training/eval.h"
 

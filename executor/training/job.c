@@ -1,4 +1,4 @@
-/* job.c - making a training job from its message, its losses, and what is reported of it. */
+/* job.c - creates a training job from its message, keeps its losses, and reports it. */
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/life.h"

@@ -1,4 +1,4 @@
-/* job_life.c - which state of a training job may follow which: the tables of job.h. */
+/* job_life.c - the states of a training job, as in the tables of job.h. */
 #include "common/life.h"
 #include "executor/training/job.h"
 

@@ -1,8 +1,8 @@
-/* resume.c - what a job begins with: the initial state, or a checkpoint and the losses before it.
+/* resume.c - reads the first state of a job: the initial one, or a checkpoint and its losses.
  *
- * Gigabytes come from disk, so the checkpoint thread does it and the loop goes on with requests.
- * While a job is READING, the first slot, the losses, `resume` and `resume_step` are the
- * thread's: train_turn() takes no step then, and so nothing frees the job either.
+ * That may be gigabytes, so the checkpoint thread reads them while the loop serves requests. While
+ * a job is READING, the first slot, the losses, `resume` and `resume_step` belong to the thread:
+ * train_turn() takes no step, and nothing frees the job.
  */
 #include "common/json.h"
 #include "common/log.h"

@@ -1,10 +1,10 @@
 /* slots.c - the state of a job in host memory, and from there on disk.
  *
- * A slot counts (WHOLE) only when the copy from the device is complete, so there is always
- * a whole state of one step. The newest whole slot is never overwritten; neither is one that
- * the disk thread reads. A third slot is made only when both others are taken that way.
+ * A slot is WHOLE only when the copy from the device is complete, so there is always a whole state
+ * of one step. Never overwritten are the newest whole slot, one that the disk thread reads, and the
+ * best one. The job starts with two slots; others are made only when all present ones are taken.
  *
- * A full disk is an event, not the end: training goes on, the old file stays, the next checkpoint
+ * A full disk does not end the job: training goes on, the old file stays, and the next checkpoint
  * tries again.
  */
 #include "common/clock.h"

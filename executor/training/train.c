@@ -1,4 +1,4 @@
-/* train.c - see train.h: the wishes and the steps towards them. */
+/* train.c - see train.h: what is wanted, and the steps towards it. */
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/log.h"

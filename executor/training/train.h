@@ -1,7 +1,7 @@
 /* train.h - the training job of this executor, from JOB_START to its last JOB_STATE.
  *
- * Where a job stands is one state (enum job_stand, job.h). train_turn() compares it with what is
- * wanted and takes the next step:
+ * A job stands in one state (enum job_stand, job.h). train_turn() compares it with what is wanted
+ * and takes the next step:
  *
  *   wanted       RUNNING       PAUSED                LOADED             OFF
  *   run          -             go on, same worker    workspace, go      state from a slot, go
@@ -9,8 +9,10 @@
  *   drop         stop          give the workspace    -                  -
  *   swap, leave  stop          give the workspace    state to a slot    - (leave: report the end)
  *
- * The state lives in host slots between commits (job.h); a worker that dies costs the steps since
- * the newest one. One job at a time; a second JOB_START is refused with SH_E_CONFLICT.
+ * Between commits the state lives in host slots (job.h); when a worker dies, the steps since the
+ * newest slot are lost. One job at a time: a second JOB_START is refused with SH_E_CONFLICT.
+ *
+ * Belongs to the loop's thread.
  */
 #ifndef SH_EXECUTOR_TRAINING_TRAIN_H
 #define SH_EXECUTOR_TRAINING_TRAIN_H
@@ -23,8 +25,8 @@
 struct train;
 
 struct train_env {
-    const char *executor;           /* its name; BORROWED for good, as all that follows */
-    int64_t checkpoint_interval_ms; /* of a job that names none */
+    const char *executor;           /* its name; all pointers BORROWED for good */
+    int64_t checkpoint_interval_ms; /* for jobs that name none */
     struct sh_loop *loop;
     struct dev_mem *mem;
     struct tx *tx;
@@ -40,29 +42,31 @@ struct train_env {
 /* *out: OWNED, train_free(). */
 int train_new(const struct train_env *env, struct train **out, struct sh_err *err);
 void train_free(struct train *t);
-bool train_turn(struct train *t); /* true: it did something */
+bool train_turn(struct train *t); /* true: it took a step */
 
-/* The switch's wish; holds until no run is current (switch_is_idle). Only escalates meanwhile. */
+/* What the switch wants, until no run is current (switch_is_idle). Calls meanwhile only
+ * escalate. */
 void train_yield(struct train *t, enum stop_way way);
-/* Not running, for pause; workspace given, for drop; nothing on the device, for swap. */
+/* pause: it does not run; drop: its workspace is given up; swap: nothing is on the device. */
 bool train_has_yielded(const struct train *t, enum stop_way way);
-/* What the way would free; returns how many ranges. */
+/* The ranges that the way would free; returns their number. */
 size_t train_ranges(const struct train *t, enum stop_way way, struct space_range out[static 2]);
-/* The worker that trains should compile a model: stop for it, then go on. */
+/* Stops training in w, which has to compile a model; then training goes on. */
 void train_pause_for_compile(struct train *t, struct worker *w);
 
-/* why_not: NULL, or why no job may start now. */
+/* why_not: NULL, or why no job may start now. Answers with JOB_STATE. */
 void train_on_start(struct train *t, const struct msg_job_start *m, const struct sh_err *why_not);
 void train_on_stop(struct train *t, const struct msg_job_stop *m);
 void train_on_save(struct train *t, const struct msg_job_save *m);
-/* Suspend for the end of this process; train_is_quiet() when it is on disk. */
+/* Suspends the job before the process ends; train_is_quiet() when it is on disk. */
 void train_suspend(struct train *t);
 bool train_is_quiet(const struct train *t);
-/* Has the worker stopped within an update? It compiles nothing then: whoever needs the memory of
- * training needs the worker at once, to finish the step. */
+/* Has the worker stopped within an update? Then it compiles nothing: whoever needs training's
+ * memory needs the worker at once, to finish the step. */
 bool train_is_torn(const struct train *t, const struct worker *w);
-struct worker *train_worker(const struct train *t); /* has the job, or compiles it; NULL: none */
-void train_report_all(struct train *t);             /* to a scheduler that has just connected */
+/* the one that has the job, or compiles it; NULL: none */
+struct worker *train_worker(const struct train *t);
+void train_report_all(struct train *t); /* to a scheduler that has just connected */
 
 void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m, int *fds,
                     size_t n_fds);

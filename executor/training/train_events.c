@@ -1,4 +1,4 @@
-/* train_events.c - what workers and the scheduler say of training, and what they are told. */
+/* train_events.c - handles the messages of workers and of the scheduler about training. */
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"

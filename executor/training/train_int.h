@@ -1,5 +1,5 @@
-/* train_int.h - between train.c (what is wanted, and the steps towards it) and train_events.c (what
- * workers and the scheduler say). */
+/* train_int.h - shared by train.c (what is wanted, and the steps towards it) and train_events.c
+ * (the messages of workers and of the scheduler). */
 #ifndef SH_EXECUTOR_TRAINING_TRAIN_INT_H
 #define SH_EXECUTOR_TRAINING_TRAIN_INT_H
 
@@ -8,17 +8,17 @@
 struct train {
     struct train_env env;
     struct job *job;
-    uint32_t state_ticket; /* last value of TX_SLOT_STATE */
+    uint32_t state_ticket; /* last ticket value of TX_SLOT_STATE */
     struct sh_timer *tick;
 };
 
 /* train.c */
 void train__count_redone(struct job *j, int64_t n);
-/* Gives the workspace up; the state of the last commit stays. False: nothing to do. `to`: the state
- * of its worker then. */
+/* Gives up the workspace; the state of the last commit stays. to: the next state of its worker.
+ * False: nothing to do. */
 bool train__drop_workspace(struct job *j, enum worker_state to);
 void train__ask_checkpoint(struct job *j);
-/* It stands where it ends, and all of its evaluations are taken. */
+/* Ends the job if it stands at its last step and all its evaluations are done. */
 void train__end_if_done(struct job *j);
 
 /* train_events.c */

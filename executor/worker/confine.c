@@ -1,12 +1,12 @@
-/* confine.c - what a worker gives up: files, the user, system calls. What that leaves to whoever
- * takes a worker over: docs/security.md.
+/* confine.c - drops a worker's rights: files, user, system calls. docs/security.md says what is
+ * left to whoever takes over a worker.
  *
- * Files first, while there is one thread: Landlock does not reach threads that exist, and the
- * libraries of a device start some. So the list has what those libraries read, and what a GPU's
- * driver opens. What a tenant owns is in no list: the executor sends it, opened, with each task.
- * System calls come last: a driver does things at its start that it never does again. The user
- * changes between the two: before a GPU is opened, because a driver knows who opened a device;
- * otherwise after, because the libraries may lie where only root gets. */
+ * Files come first, while there is one thread: Landlock does not cover existing threads, and a
+ * device's libraries start some. So its list has what those libraries read and what a GPU's driver
+ * opens. It has nothing that a tenant owns: the executor sends such files, opened, with each task.
+ * System calls come last, since a driver makes calls at its start that it never makes again. The
+ * user changes in between: before a GPU is opened, because a driver remembers who opened a device;
+ * otherwise after, because the libraries may lie where only root can read. */
 #include "common/conf.h"
 #include "common/log.h"
 #include "common/mem.h"

@@ -1,16 +1,16 @@
-/* data.c - see worker.h. An epoch takes every sample once, in whole batches; what does not fill a
- * batch is left out of that epoch. The order of epoch e is drawn from (seed, e): runtime/model/
- * order.h.
+/* data.c - see worker.h. An epoch takes every sample once, in whole batches; a remainder that does
+ * not fill a batch is left out of that epoch. The order of epoch e is drawn from (seed, e):
+ * runtime/model/order.h.
  *
  * The batch of step k + 1 travels while the device computes step k. A thread collects its samples
- * into the other of two page-locked buffers; from there it is prefetched, a piece at a time, into
- * the tail of the workspace; when step k + 1 begins, the device moves it from there to its places.
- * The buffer of step k is free when step k + 1 is loaded: the loss of step k was read in between,
- * for which the batch had to be there.
+ * in the other of two page-locked buffers. From there it is prefetched, a piece at a time, into the
+ * tail of the workspace, and when step k + 1 begins the device moves it to its places. When step k
+ * + 1 is loaded the buffer of step k is free: reading the loss of step k in between implied that
+ * its batch had arrived.
  *
- * A stop waits for the pieces that are on their way and shares the link with them, so they are
- * small and there is one for each portion of operations that is enqueued: no more of them are on
- * their way than take about as long as those operations. */
+ * A stop waits for the pieces under way and shares the link with them. So they are small, and there
+ * is one for each portion of operations enqueued: the pieces under way take about as long as those
+ * operations. */
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/worker/ahead.h"

@@ -1,4 +1,4 @@
-/* infer.c - running the models that this worker has ready (load.c). */
+/* infer.c - runs the models that this worker has ready (load.c). */
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/log.h"

@@ -1,9 +1,10 @@
-/* load.c - models that this worker has ready: compiled, and by who builds one with its image.
+/* load.c - the models that this worker has ready: compiles them and, as the builder, makes the
+ * image.
  *
- * It comes in pieces (step()), and what the executor sends meanwhile goes between them.
+ * It works in pieces (step()), and what the executor sends meanwhile is handled between them.
  *
- * A model is compiled for the batch sizes 1, 2, 4 ... and max_batch, or for max_batch alone where
- * its file fixes the batch; a run uses the smallest that fits. All of them share one image, so the
+ * A model is compiled for the batch sizes 1, 2, 4 ... and max_batch, or for max_batch alone if its
+ * file fixes the batch; a run uses the smallest that fits. All of them share one image, so the
  * largest is compiled first and decides the layouts.
  */
 #include "common/clock.h"

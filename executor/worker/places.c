@@ -1,4 +1,4 @@
-/* places.c - a ring of the places of the last runs; see places.h. */
+/* places.c - see places.h. */
 #include "executor/worker/places.h"
 
 #include "common/mem.h"

@@ -1,4 +1,4 @@
-/* serve.c - the loop of a worker, and what it starts with. */
+/* serve.c - a worker's start and its loop. */
 #include "common/buf.h"
 #include "common/log.h"
 #include "common/mem.h"

@@ -1,14 +1,15 @@
 /* train.c - one training job in this worker: compile, run, stop between operations, commit.
  *
- * A step is the whole list of operations of the program. It commits when the last one is done: only
- * then does `step` in the control page grow. A device with a queue is not made to wait for that, so
- * there it may grow as late as the loss of the next step. Before program_update_begin() nothing
- * changes the state, so a step can be abandoned there without a trace; from there on it can only be
- * paused or finished (executor/pool/worker_ctl.h). Two things happen on the threshold: the loss is
- * read, and a loss that is not a number ends the job with the state of the last commit intact; and
- * the copy of a checkpoint that is still leaving the device is waited for, by the host: a stop ends
- * the wait, and the copy goes on. The loss has been on its way since the end of the forward pass,
- * so to read it the device need not be done with the backward pass.
+ * A step is the program's whole list of operations. It commits when the last one is done: only then
+ * does `step` in the control page grow. A device with a queue need not wait for that; there it
+ * grows as late as the loss of the next step.
+ *
+ * Nothing changes the state before program_update_begin(), so until then a step can be dropped
+ * without a trace; after it, it can only be paused or finished (executor/pool/worker_ctl.h). Two
+ * things happen at that point. The loss is read, and one that is not a number ends the job with the
+ * state of the last commit intact; it has been on its way since the end of the forward pass, so the
+ * device need not have finished the backward pass. And the host waits for a checkpoint that is
+ * still being copied from the device; a stop ends the wait, and the copy goes on.
  */
 #include "common/clock.h"
 #include "common/importer.h"

@@ -1,4 +1,4 @@
-/* worker.c - the little that infer.c and train.c share. */
+/* worker.c - what infer.c and train.c share. */
 #include "executor/worker/worker.h"
 
 #include "common/wire.h"

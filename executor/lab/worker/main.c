@@ -1,6 +1,5 @@
-/* main.c - shunt-worker as the laboratory's executor starts it: it does what ablations ask for
- * (executor/lab/lab.h). A run in memory that is made for it shows what the arena, mapped once,
- * spares.
+/* main.c - shunt-worker for the laboratory: does what ablations ask for (executor/lab/lab.h). A run
+ * in memory allocated for it shows what it saves to map the arena once.
  */
 #include "common/log.h"
 #include "common/mem.h"
