@@ -1,4 +1,4 @@
-/* apis.h - the APIs: one session each, and the requests that came through it. */
+/* apis.h - the connected APIs: one session each, and the requests that came through it. */
 #ifndef SH_SCHEDULER_APIS_H
 #define SH_SCHEDULER_APIS_H
 

@@ -1,4 +1,4 @@
-/* exec_msgs.c - what executors say: they come, report what they hold, and go. */
+/* exec_msgs.c - handles the messages of executors: hello, reports, end. */
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"

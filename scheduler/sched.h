@@ -1,13 +1,14 @@
-/* sched.h - one scheduler: the parts and what ties them together.
+/* sched.h - one scheduler: its parts and what connects them.
  *
  *   STANDBY --lease won--> LOADING --database read--> LEADING --lease lost, or stopped--> STANDBY
  *
- * Only a LEADING scheduler listens. Everything below `epoch` belongs to one time of leading and is
- * thrown away at its end: the database, the executors and the APIs are asked again by the next
- * leader. Everything runs on the loop's thread; the database thread sees only op arguments.
+ * Only a LEADING scheduler listens. Everything below `epoch` belongs to one term as leader and is
+ * dropped at its end; the next leader asks the database, the executors and the APIs again.
+ * Everything runs on the loop's thread; the two database threads (dbthread.h, sweep.h) see only op
+ * arguments.
  *
- * One turn of the loop: messages and results of the database change the parts and call
- * sched_wake(); before the loop sleeps one pass (pass.h) decides and acts.
+ * One turn of the loop: messages and database results change the parts and call sched_wake();
+ * before the loop sleeps, a pass (pass.h) decides and acts.
  */
 #ifndef SH_SCHEDULER_SCHED_H
 #define SH_SCHEDULER_SCHED_H
@@ -40,15 +41,15 @@ struct sched {
     struct dbthread *db;
     struct leader *leader;
     struct sh_timer *tick, *second;
-    char holder[96];  /* name/random: two of one name do not share a lease */
-    uint64_t epoch;   /* 0: standing by */
+    char holder[96];  /* name/random, so that two with one name do not share a lease */
+    uint64_t epoch;   /* 0: standby */
     bool loaded;      /* the database has been read; sessions are accepted */
-    bool polling;     /* a look at the database is on its way */
+    bool polling;     /* a look at the database is under way */
     bool poll_again;  /* something changed after it was sent */
-    bool skips_usage; /* it took too long to read: shares begin without what was used before */
+    bool skips_usage; /* reading usage took too long: shares start without past usage */
     uint64_t n_polls;
     int64_t poll_at_ns;
-    bool woken, jobs_woken; /* a pass is due; one that looks at jobs too */
+    bool woken, jobs_woken; /* a pass is due; a pass that includes jobs */
     int64_t pass_at_ns;     /* last pass with jobs */
 
     struct tenants tenants;
@@ -67,11 +68,11 @@ struct sched {
     const struct sched_route *route; /* route.h */
 };
 
-/* *out: OWNED, sched_free(). Starts the database thread and the timers; nothing else happens until
- * the loop runs. KEEPS conf and l. */
+/* Starts the database threads and the timers; nothing else happens until the loop runs. KEEPS conf
+ * and l. *out: OWNED, sched_free(). */
 int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **out,
               struct sh_err *err);
-/* Gives the lease back and ends everything. NULL is allowed. */
+/* Releases the lease and ends everything. NULL is allowed. */
 void sched_free(struct sched *s);
 
 void sched_lead(struct sched *s, uint64_t epoch); /* leader.c: the lease is ours */
@@ -81,10 +82,10 @@ void sched__poll(struct sched *s); /* sched_poll(), for route.c */
 /* turn.c: for all parts */
 void sched_wake(struct sched *s);       /* a pass for requests is due */
 void sched_wake_jobs(struct sched *s);  /* a pass for requests and jobs is due */
-void sched_poll(struct sched *s);       /* look at the database soon */
+void sched_poll(struct sched *s);       /* asks for a look at the database soon */
 void sched_lost_lease(struct sched *s); /* a write was refused: another scheduler leads */
 
-/* Submits an operation of this epoch; frees arg and logs if that fails. `done` gets s as ctx. */
+/* Submits an operation of this epoch; on failure frees arg and logs. `done` gets s as ctx. */
 struct sched_op {
     const char *name;
     dbop_run_fn *run;
@@ -93,8 +94,8 @@ struct sched_op {
     unsigned flags;
 };
 int sched_submit(struct sched *s, const struct sched_op *op, void *arg, struct sh_err *err);
-/* For done functions: logs a failure; a refused fence ends our leadership. Returns true if rc is
- * SH_OK and the work may go on. */
+/* For done functions: logs a failure; if the fence refused a write, ends our leadership. Returns
+ * true if rc is SH_OK and the work may go on. */
 bool sched_op_ok(struct sched *s, const char *name, int rc, const struct sh_err *err);
 struct store_fence sched_fence(const struct sched *s);
 

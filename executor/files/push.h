@@ -7,7 +7,7 @@
 #include "executor/files/files.h"
 
 struct push;
-/* called on the loop; why->rc: SH_OK or the failure */
+/* Called on the loop; why->rc: SH_OK or the failure. */
 typedef void push_done_fn(void *arg, const struct sh_err *why);
 
 #define PUSH_MAX 4

@@ -53,7 +53,7 @@ int result_file_sync(struct result_file *f, char digest[static SH_SHA256_HEX], u
  * SH_E_IO: it differs from what was written; it is then removed. */
 int result_file_finish(struct result_file *f, char digest[static SH_SHA256_HEX], uint64_t *bytes,
                        struct sh_err *err);
-/* the part's name in the folder; BORROWED */
+/* The part's name in the folder; BORROWED. */
 const char *result_file_part(const struct result_file *f);
 /* Removes the part, unless another attempt has taken it over. A published file stays. */
 void result_file_discard(struct result_file *f);

@@ -41,7 +41,7 @@ int64_t *store__renewed_ns(struct store *s);      /* when keep.h last restarted 
 /* Is there, for each model of this worker, another idle worker that could run it meanwhile? */
 bool store__is_spare(struct store *s, const struct worker *w);
 extern const struct sh_life MODEL_LIFE;
-/* by the table in store.h; nothing if it is there already */
+/* By the table in store.h; nothing if it is there already. */
 void model__go(struct model *m, enum model_phase to);
 /* m has left all lists: drops its metrics, unless another tenant has a model of the same name. */
 void model__forget_series(const struct model *gone);

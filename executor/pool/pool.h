@@ -80,7 +80,7 @@ struct pool_handler {
     /* Every message except WK_READY and WK_UNFIT. False: workers never send it; w is killed. */
     bool (*on_msg)(void *arg, struct worker *w, const struct sh_msg *m, int *fds, size_t n_fds);
     void (*on_ready)(void *arg, struct worker *w);
-    /* preparing: the model it compiled */
+    /* preparing: the model that w was compiling; 0: none. */
     void (*on_dead)(void *arg, struct worker *w, int64_t preparing);
     void *arg;
 };

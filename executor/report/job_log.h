@@ -49,7 +49,7 @@ void job_log_say(struct job_log *l, const char *fmt, ...) __attribute__((format(
 void job_log_progress(struct job_log *l, const struct msg_job_state *now, int64_t done,
                       uint32_t batch, bool is_last);
 void job_log_end(struct job_log *l, const struct msg_job_state *said); /* how it ended */
-/* on a timer: writes to the file */
+/* On a timer: writes to the file. */
 void job_log_tick(struct job_log *l);
 /* Ends the log; it is freed when all its lines are written. */
 void job_log_close(struct job_log *l);

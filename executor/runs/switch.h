@@ -80,7 +80,7 @@ struct switch_hooks {              /* hook.h; all are set */
     void (*finds_no_worker)(void *arg); /* for the current run */
     bool (*wants_swap)(void *arg);      /* asks training to swap first; asked once for each run */
     void (*has_swapped)(void *arg);
-    /* stop training before it is known how much it must give up */
+    /* Stop training before it is known how much it must give up. */
     bool (*stops_early)(void *arg);
     enum stop_way (*way_beside)(void *arg); /* how to stop for a run that fits beside training */
     void (*fill_run)(void *arg, const struct model *m, struct msg_wk_run *run,

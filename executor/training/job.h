@@ -229,7 +229,7 @@ void slots_fini(struct job *j);
 /* finish.c: from the final slot to a result. Ends by calling train__finished(). */
 void finish_start(struct job *j);
 void finish_free(struct finish *f); /* also before it has ended: ends its children */
-/* at start: removes what killed executors left behind */
+/* At start: removes what killed executors left behind. */
 void finish_sweep(const struct files *files);
 
 /* train.c, for finish.c and slots.c */

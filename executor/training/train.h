@@ -64,7 +64,7 @@ bool train_is_quiet(const struct train *t);
 /* Has the worker stopped within an update? Then it compiles nothing: whoever needs training's
  * memory needs the worker at once, to finish the step. */
 bool train_is_torn(const struct train *t, const struct worker *w);
-/* the one that has the job, or compiles it; NULL: none */
+/* The one that has the job, or compiles it; NULL: none. */
 struct worker *train_worker(const struct train *t);
 void train_report_all(struct train *t); /* to a scheduler that has just connected */
 

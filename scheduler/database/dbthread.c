@@ -1,4 +1,4 @@
-/* dbthread.c - see dbthread.h: the thread, its connection, what waits meanwhile. */
+/* dbthread.c - see dbthread.h: the thread, its connection, and waiting operations. */
 #include "scheduler/database/dbthread.h"
 
 #include "common/clock.h"

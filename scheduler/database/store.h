@@ -1,12 +1,11 @@
-/* store.h - all SQL of the scheduler.
+/* store.h - all SQL of the scheduler, except what store_view.h reads.
  *
- * Every write runs in one transaction that first locks the lease row and refuses with
- * SH_E_PRECONDITION when its epoch or holder is not ours: a leader that was replaced cannot write.
- * Each function may be called again with the same argument after a lost connection: it finds its
- * own work done and succeeds.
+ * Every write is one transaction that first locks the lease row and fails with SH_E_PRECONDITION if
+ * its epoch or holder is not ours: a leader that was replaced cannot write. Each function may be
+ * called again with the same argument after a lost connection: it finds its work done and succeeds.
  *
- * All functions have the shape of dbthread.h's dbop_run_fn and block; `arg` is the struct named in
- * the comment. Results go to its `out` part. Besides SH_E_PRECONDITION they fail as common/db.h
+ * All functions block and have the type dbop_run_fn (dbthread.h); `arg` is the struct named in the
+ * comment, whose `out` part takes the results. Besides SH_E_PRECONDITION they fail as common/db.h
  * says.
  */
 #ifndef SH_SCHEDULER_DATABASE_STORE_H
@@ -25,24 +24,25 @@ struct store_fence {
     uint64_t epoch;
 };
 
-/* ---- lease: arg is struct store_lease. release makes it expire now. */
+/* ---- lease: arg is struct store_lease. release lets it expire now. */
 struct store_lease {
     struct store_fence fence; /* acquire fills epoch */
     int64_t ttl_ms;
-    bool held; /* out: do we have it */
+    bool held; /* out: we have it */
 };
 int store_lease_acquire(struct db *db, void *arg, struct sh_err *err);
 int store_lease_renew(struct db *db, void *arg, struct sh_err *err);
 int store_lease_release(struct db *db, void *arg, struct sh_err *err);
 
-/* ---- jobs: arg is struct store_start. QUEUED -> STARTING, or FAILED when something is gone. */
+/* ---- jobs: arg is struct store_start. QUEUED -> STARTING, or FAILED if something that it needs is
+ * gone. */
 struct store_start {
     struct store_fence fence;
     int64_t job;
     uint32_t attempt;
     char executor[JOB_NAME_BYTES];
     struct store_start_out {
-        enum job_state state; /* in the database afterwards; STARTING: go */
+        enum job_state state; /* in the database afterwards; STARTING: start it */
         char *tenant, *model, *package, *dataset, *eval_dataset, *spec, *resume; /* OWNED */
         char *inputs, *outputs, *resume_digest; /* OWNED; for batch inference */
         char *about;                            /* OWNED: names, for the job's log */
@@ -53,11 +53,11 @@ struct store_start {
 int store_job_start(struct db *db, void *arg, struct sh_err *err);
 void store_start_free(void *start);
 
-/* arg is struct store_write: changes of state with their events, checkpoints, progress. A job that
- * leaves its executor has no wish any more; one that goes to QUEUED is SUSPENDED, or goes to the
- * end of the queue, if its wish says so. */
+/* arg is struct store_write: changes of state with their events, checkpoints, progress. When a job
+ * leaves its executor its wish is cleared. If a client wished so, a job that goes to QUEUED becomes
+ * SUSPENDED, or goes to the end of the queue. */
 struct store_version { /* a published model, as shunt-import described it */
-    char *digest, *package, *inputs, *outputs, *meta; /* OWNED, JSON but for the first two */
+    char *digest, *package, *inputs, *outputs, *meta; /* OWNED; JSON, except the first two */
     int64_t bytes;
 };
 
@@ -65,30 +65,30 @@ struct store_write {
     struct store_fence fence;
     int64_t job, parent_version;
     uint32_t attempt;
-    char executor[JOB_NAME_BYTES]; /* after the changes; "" = NULL */
+    char executor[JOB_NAME_BYTES]; /* after the changes; "": NULL */
     struct job_change changes[JOB_MAX_PENDING];
     size_t n_changes;
     struct job_checkpoint *checkpoints; /* OWNED */
     size_t n_checkpoints;
     struct job_progress progress;
     struct job_saved saved;
-    int64_t backoff_ms; /* of a change to QUEUED */
-    int error_rc;       /* of the last change to QUEUED, FAILED or EXPIRED; 0 = none */
+    int64_t backoff_ms; /* for a change to QUEUED */
+    int error_rc;       /* reason of the last change to QUEUED, FAILED or EXPIRED; 0: none */
     char error[512];
-    char evaluation[SH_JOB_EVALUATION_BYTES]; /* "": as it is */
+    char evaluation[SH_JOB_EVALUATION_BYTES]; /* "": unchanged */
     char *result;                             /* OWNED: JSON without "version"; SUCCEEDED only */
-    struct store_version version;             /* digest NULL: none was made */
+    struct store_version version;             /* digest NULL: none */
     struct store_write_out {
         bool conflict;        /* nothing was written: the database had another state */
-        enum job_state state; /* now; SUSPENDED where QUEUED was written and a client wished it */
-        int64_t version_id;   /* of the trained model; 0 = none */
+        enum job_state state; /* now; SUSPENDED if QUEUED was written and a client wished it */
+        int64_t version_id;   /* of the trained model; 0: none */
         int32_t version;
     } * out;
 };
 int store_job_write(struct db *db, void *arg, struct sh_err *err);
 void store_write_free(void *write);
 
-/* arg is struct store_reasons: why queued jobs wait; no event. */
+/* arg is struct store_reasons: why queued jobs wait. Writes no event. */
 #define STORE_MAX_REASONS 256
 struct store_reasons {
     struct store_fence fence;
@@ -99,7 +99,7 @@ struct store_reasons {
 int store_job_reasons(struct db *db, void *arg, struct sh_err *err);
 
 /* ---- models: arg is struct store_model_state. Notifies channel shunt_models with the version's
- * id. Does nothing unless the version is REGISTERED or LOADING, or for UNLOADED unless it is
+ * id. Does nothing unless the version is REGISTERED or LOADING; UNLOADED: unless it is
  * UNLOADING. */
 struct store_model_state {
     struct store_fence fence;
@@ -121,22 +121,22 @@ struct store_executor {
 };
 int store_executor_put(struct db *db, void *arg, struct sh_err *err);
 
-/* ---- arg is struct store_forget: changes that the leader has seen (store_view.h) are removed, one
- * batch; what the triggers of job_waiting_change wrote is added up. */
+/* ---- arg is struct store_forget: removes one batch of the changes that the leader has seen
+ * (store_view.h), and adds up what the triggers wrote to job_waiting_change. */
 struct store_forget {
     struct store_fence fence;
-    uint64_t from, before; /* transactions from <= xid < before; all of them have ended */
+    uint64_t from, before; /* transactions with from <= xid < before; all have ended */
     int64_t batch;
     int64_t n_rows; /* out */
-    uint64_t last;  /* out: the newest of them */
+    uint64_t last;  /* out: the newest transaction */
 };
 int store_changes_forget(struct db *db, void *arg, struct sh_err *err);
 
-/* ---- reports: arg is struct store_report. Each list is JSON, OWNED, or NULL for none.
- * resets: names of executors whose placements are forgotten first. places: {version, executor,
- * state, pin, device, host, used (Unix ms)}, without a state: away with it. measured: {version,
- * batch, predicted, source, runs, recent, p50, p99}. execs: {name, heard (Unix ms), workers,
- * status}. with_sweep: versions that stand nowhere. */
+/* ---- reports: arg is struct store_report. Each list is JSON, OWNED, or NULL for none. resets:
+ * names of executors whose placements are removed first. places: {version, executor, state, pin,
+ * device, host, used (Unix ms)}; without a state the row is removed. measured: {version, batch,
+ * predicted, source, runs, recent, p50, p99}. execs: {name, heard (Unix ms), workers, status}.
+ * with_sweep: also removes versions that have no placement. */
 struct store_report {
     struct store_fence fence;
     char *resets, *places, *measured, *execs;
@@ -144,7 +144,8 @@ struct store_report {
 };
 int store_report_put(struct db *db, void *arg, struct sh_err *err);
 void store_report_free(void *report);
-/* ---- shares: arg is struct store_shares. What was decided by, for people; replaces older rows. */
+/* ---- shares: arg is struct store_shares. What the passes decide by, for people; replaces older
+ * rows. */
 #define STORE_MAX_SHARES 256
 struct store_share {
     int64_t tenant_id;
@@ -160,12 +161,12 @@ struct store_shares {
 };
 int store_share_put(struct db *db, void *arg, struct sh_err *err);
 
-/* ---- what is old: arg is struct store_sweep. One batch. Jobs go with their events and
- * checkpoints; of others only events of jobs that have ended. Usage of minutes is added up to hours
+/* ---- old rows: arg is struct store_sweep; removes one batch. Jobs go with their events and
+ * checkpoints; SWEEP_EVENTS removes only events of ended jobs. Usage by minute is added up to hours
  * (UTC). Deleted versions, models and datasets go when nothing refers to them and their files are
- * gone; the newest version of a model stays with it, for numbers are not given twice. The first
- * kinds are whole partitions: one that is missing is made, or one is dropped; the
- * rows that are in none of them go with the other kinds. */
+ * gone; the newest version of a model stays with the model, so that numbers are never reused. The
+ * first kinds are whole partitions: a missing one is created, or an old one dropped. Rows in no
+ * partition go with the other kinds. */
 enum store_sweep_kind {
     SWEEP_EVENT_PARTS,
     SWEEP_USAGE_PARTS,
@@ -182,39 +183,39 @@ enum store_sweep_kind {
 struct store_sweep {
     struct store_fence fence;
     enum store_sweep_kind kind;
-    int64_t days; /* what is older goes; 0: nothing, of partitions alone */
+    int64_t days; /* older rows go; 0: none, for partitions only */
     int64_t batch;
     int64_t n_rows; /* out */
     bool more;      /* out: there may be another batch */
     struct store_part {
-        char did[8];     /* made, dropped, busy (somebody has a lock: later), done */
-        char name[64];   /* of the partition that was made or dropped */
-        int64_t ahead_s; /* until the last one ends; then the default takes what comes */
-    } part;              /* out, of partitions */
+        char did[8];     /* made, dropped, busy (locked by somebody: later), done */
+        char name[64];   /* the partition made or dropped */
+        int64_t ahead_s; /* until the last partition ends; then the default one takes new rows */
+    } part;              /* out, for partitions */
 };
 int store_sweep(struct db *db, void *arg, struct sh_err *err);
 const char *store_sweep_name(enum store_sweep_kind kind); /* BORROWED, static */
-/* The table whose partitions these are, BORROWED, static; NULL: a kind of rows. */
+/* The table with these partitions, BORROWED, static; NULL: not a kind of partitions. */
 const char *store_sweep_parts(enum store_sweep_kind kind);
 
-/* ---- usage: arg is struct store_usage, a batch of what an executor counted. A source's numbers
- * grow; what has one that is not above those before was counted already, and changes nothing. Rows
- * are of the minute in which they were used by the database's clock. Of a job each step is counted
- * once, whoever says it and however often it was done. What is of a tenant, version or job that
- * does not exist is left out. */
+/* ---- usage: arg is struct store_usage, a batch counted by an executor. The numbers of a source
+ * grow; a batch whose number does not exceed the earlier ones was counted already and changes
+ * nothing. A row belongs to the minute of its use by the database's clock. Each step of a job is
+ * counted once, whoever reports it and however often it was done. Rows of an unknown tenant,
+ * version or job are ignored. */
 #define STORE_SOURCE_BYTES 33
 struct store_usage {
     struct store_fence fence;
     char source[STORE_SOURCE_BYTES], executor[JOB_NAME_BYTES];
     int64_t number;
-    int64_t heard_ns;           /* ages are of then */
-    struct msg_usage_row *rows; /* OWNED; tenants: no quotes in them */
+    int64_t heard_ns;           /* row ages are relative to this */
+    struct msg_usage_row *rows; /* OWNED; tenants contain no quotes */
     size_t n;
 };
 int store_usage_add(struct db *db, void *arg, struct sh_err *err);
 void store_usage_free(void *usage);
 
-/* The last jobs that succeeded, the oldest first: what they took. */
+/* How long the last jobs that succeeded took, oldest first. */
 #define STORE_PAST_JOBS 1000
 struct store_past {
     struct past_job { /* OWNED array */

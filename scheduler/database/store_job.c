@@ -1,4 +1,4 @@
-/* store_job.c - see store.h: what is written of a job, with its events. */
+/* store_job.c - see store.h: the writes of a job, with its events. */
 #include "common/job.h"
 #include "common/mem.h"
 #include "scheduler/database/store.h"

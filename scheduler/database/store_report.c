@@ -1,4 +1,4 @@
-/* store_report.c - SQL for what people may read of placements and predictions. */
+/* store_report.c - see store.h: placements and predictions, for people. */
 #include "scheduler/database/store_int.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* store_rows.c - what a look reads of tenants, models and jobs: statements, and which column is
- * which member. */
+/* store_rows.c - what a look reads of tenants, models and jobs: the statements, and the mapping of
+ * columns to members. */
 #include "common/job.h"
 #include "common/mem.h"
 #include "common/quota.h"

@@ -1,4 +1,4 @@
-/* store_usage.c - SQL of what was used. */
+/* store_usage.c - see store.h: usage. */
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/mem.h"

@@ -1,4 +1,4 @@
-/* decide.c - see decide.h: requests, and how it all comes together. */
+/* decide.c - see decide.h: requests, and the whole decision. */
 #include "common/mem.h"
 #include "scheduler/decide/decide_int.h"
 

@@ -1,43 +1,43 @@
 /* decide.h - the policy: from a snapshot to a list of decisions. Pure: no clock, database or log.
  *
- * Requests. Order: priority, then earliest deadline, then arrival; a best-effort request that is
- * late by prediction goes behind those of its priority that can still make it. Each new request
- * gets the executor with the least predicted finish, in which residency and load meet; equal ones
- * go to the one that holds more of the model, then to the one with fewer runs. One whose model no
- * executor has waits if one is expected to have it in time.
+ * Requests are ordered by priority, then earliest deadline, then arrival. A best-effort request
+ * that is predicted to be late goes behind those of its priority that can still be in time. A new
+ * request goes to the executor with the earliest predicted finish, which accounts for residency and
+ * load; among equal ones to the one that holds more of the model, then to the one with fewer runs.
+ * If no executor has its model, a request waits as long as one is expected to have it in time.
  *
- * Promises. A request with a limit is let in only where by prediction it makes it behind those that
- * go before it, and all that were let in before still make theirs; else it is refused at once.
- * From then on nothing that is decided here costs it its limit: whoever would, whatever his
- * priority, waits until he no longer does. Only what lasts longer than predicted can make it late;
- * when it cannot be in time even as the next run, it is given up. A body that comes after its
- * request was let in is let in again, with its batch. decide_due.c keeps the books. A plan leaves
- * room for batches as large as what is asked for makes them, or under load all of them would be
- * small; for larger ones would refuse what a device with little to do could answer.
+ * Promises. A request with a limit is admitted only if it is predicted to meet the limit behind
+ * those that go before it, and if all requests admitted earlier still meet theirs; otherwise it is
+ * refused at once. After that no decision here makes it miss its limit: a request that would,
+ * whatever its priority, waits until it no longer does. Only work that takes longer than predicted
+ * can make it late; it is given up when it could not be in time even as the next run. When its body
+ * arrives later, it is admitted again, with its batch. decide_due.c keeps track of the promises. A
+ * plan reserves room for batches as large as the present demand makes them; if it reserved less,
+ * all batches would be small under load; if more, it would refuse what an idle device could answer.
  *
- * A run lasts its usual time, and one that waits for weights until they are there and the rest of
- * it is computed. Of all runs before an end, and of its own, one may be as slow as slow_ns; a part
- * of the time that a request has is kept free for that. More would help nobody: who is refused
- * misses his deadline as well.
+ * A run takes its usual time; one that waits for weights takes until they arrive, plus the rest of
+ * its computation. Of all runs before a finish, and its own, one may be as slow as slow_ns; a part
+ * of a request's time is reserved for that. Reserving more would help nobody: a refused request
+ * misses its deadline as well.
  *
  * A run takes the first ready request of an executor and adds others of the same model and tenant
- * while max_batch and every deadline that waits there allow; on a device that is free it never
- * waits for more to come, and it is sent to a busy one only where more would hardly help. It ends
- * at a full size where that and a run of the rest are faster than the next larger size.
+ * while max_batch and all waiting deadlines allow it. On a free device it never waits for more to
+ * come; it is sent to a busy one only if more requests would hardly help. It ends at a compiled
+ * size if that and a run for the rest are faster than the next larger size.
  *
- * Probes. Where requests of a model are refused for some time although nothing else is before them,
- * one is let in all the same: what keeps them out may be over, and only a run can tell.
+ * Probes. If requests of a model have been refused for some time although nothing is before them,
+ * one is admitted anyway: what keeps them out may have passed, and only a run can tell.
  *
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their
- * guarantee first, then by decayed usage / weight, then priority, then FIFO. A job loses its slot
- * only after its minimum run time, to a tenant below its guarantee, to one whose share is smaller
- * by more than one minimum run, or to a higher priority of the same tenant. A fixed job never
- * loses it; so that it takes nothing that is owed to others, a tenant runs no more of them than
- * its guarantee.
+ * guarantee first, then by decayed usage / weight, then by priority, then FIFO. A job loses its
+ * slot only after its minimum run time, and only to a tenant below its guarantee, to a tenant whose
+ * share is smaller by more than one minimum run, or to a job of the same tenant with a higher
+ * priority. A fixed job never loses its slot; so that others get what they are owed, a tenant runs
+ * no more fixed jobs than its guarantee.
  *
- * Lending. What a tenant leaves idle of its guarantee others may use, but for what exceeds its
- * lending_limit: so many slots are kept free for it (reserved). A tenant below its own guarantee
- * takes them all the same; guarantees that add up to more than there is are nobody's alone.
+ * Lending. Others may use a tenant's idle guarantee up to its lending_limit; the rest is kept free
+ * for the tenant (reserved). A tenant below its own guarantee may take reserved slots all the same.
+ * If guarantees exceed the slots, what exceeds them is reserved for nobody.
  */
 #ifndef SH_SCHEDULER_DECIDE_DECIDE_H
 #define SH_SCHEDULER_DECIDE_DECIDE_H
@@ -45,7 +45,7 @@
 #include "common/err.h"
 #include "scheduler/decide/snapshot.h"
 
-/* Why a request is refused or a job waits: name is what a user reads. */
+/* Why a request is refused or a job waits: users read the text. */
 #define DECIDE_REASON_MAP(X)               \
     X(NONE, "")                            \
     X(NO_EXECUTOR, "NoExecutor")           \
@@ -74,8 +74,8 @@ enum decide_reason {
 };
 
 enum decision_kind {
-    DECISION_PLACE,   /* request -> exec; start copying what is missing. With a limit: promised */
-    DECISION_REFUSE,  /* request; rc, reason, retry_after_ms; exec: let the weights come there */
+    DECISION_PLACE,   /* request -> exec; copy what is missing. With a limit: a promise */
+    DECISION_REFUSE,  /* request; rc, reason, retry_after_ms; exec: copy its weights there */
     DECISION_RUN,     /* members[first .. first+n) -> exec, batch samples */
     DECISION_START,   /* job -> exec */
     DECISION_SUSPEND, /* job; reason */
@@ -88,18 +88,18 @@ struct decision {
     uint32_t first, n, batch;
     int rc;
     enum decide_reason reason;
-    bool is_probe;          /* PLACE: with no promise and no limit any more */
-    bool is_alone_too_slow; /* REFUSE: the usual time of the run alone is too long */
-    int64_t retry_after_ms; /* 0: asking again does not help */
+    bool is_probe;          /* PLACE: without promise or limit */
+    bool is_alone_too_slow; /* REFUSE: its run alone usually takes too long */
+    int64_t retry_after_ms; /* 0: a retry does not help */
     int64_t predicted_ns;   /* PLACE and REFUSE: from arrival to finish; RUN: of the run */
-    int64_t slack_ns;       /* RUN: by so much it may last longer */
+    int64_t slack_ns;       /* RUN: how much longer it may take */
 };
 
-struct decide_share { /* of a tenant; slots of training jobs, as at the beginning of the pass */
-    double running;   /* it holds */
-    double waiting;   /* its queued jobs ask for */
-    double fair;      /* it would get if all that is there were shared out now */
-    double reserved;  /* are kept free for it: the idle part of its guarantee above lending_limit */
+struct decide_share { /* of a tenant, in training slots, at the start of the pass */
+    double running;   /* slots it holds */
+    double waiting;   /* slots that its queued jobs ask for */
+    double fair;      /* slots it would get if all were shared out now */
+    double reserved;  /* slots kept free for it: its idle guarantee above lending_limit */
 };
 
 struct decisions {
@@ -118,9 +118,9 @@ int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 void decisions_fini(struct decisions *d);             /* a zeroed struct is empty */
 const char *decide_reason_name(enum decide_reason r); /* BORROWED, static */
 
-/* The queued jobs that may start, the next one first: *n indices into in->jobs; order has room for
- * all of them. Uses the scratch memory of `d`, replaces its shares and leaves its decisions alone.
- * Fails: SH_E_NOMEM. */
+/* The queued jobs that may start, next one first: *n indices into in->jobs; order has room for
+ * in->n_jobs. Uses d's scratch memory, replaces its shares, and leaves its decisions alone. Fails:
+ * SH_E_NOMEM. */
 int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order, size_t *n,
                  struct sh_err *err);
 

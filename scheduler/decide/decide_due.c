@@ -1,18 +1,17 @@
-/* decide_due.c - who was promised what, and whether it still holds: the books of decide.c.
+/* decide_due.c - keeps track of promises: who was promised what, and whether it still holds.
  *
  * The promised requests of an executor form a list by limit. A look goes through it as a schedule
- * would: the earliest limit first, joined by those of its model as long as nobody misses by it. As
- * each step of it depends only on who is left and on the time, what it leaves behind after its
- * first run is a schedule again: if the list can be kept now, then doing that run keeps it, and so
- * does every other run after which a new look finds no end that is too late.
+ * would: the earliest limit first, joined by others of its model as long as nobody misses a limit.
+ * A step depends only on the requests left and on the time, so what remains after the first run is
+ * a schedule again. So if the list can be kept now, doing that run keeps it, and so does every
+ * other run after which a new look finds no end too late.
  *
- * A look takes a number of steps that grows as the list does, not as its square: hundreds of
- * requests come a second, and each of them costs looks. So a run that is filled looks at AHEAD
- * requests at most that are not in it. Who stands behind those may be planned later than he could
- * be, which is found out by his own end.
+ * The steps of a look grow with the list, not with its square: hundreds of requests come each
+ * second, and each costs looks. So filling a run considers at most AHEAD requests that are not in
+ * it. Those behind them may be planned later than possible; their own ends reveal it.
  *
  * A request that is late even by the usual times is left out of a look: it costs others nothing,
- * for it is given up before it runs. */
+ * since it is given up before it runs. */
 #include "common/mem.h"
 #include "scheduler/decide/decide_int.h"
 

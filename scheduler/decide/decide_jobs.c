@@ -1,4 +1,4 @@
-/* decide_jobs.c - see decide.h: which jobs start, and which give way. */
+/* decide_jobs.c - see decide.h: which jobs start and which give way. */
 #include "common/mem.h"
 #include "scheduler/decide/decide.h"
 

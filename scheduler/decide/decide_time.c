@@ -1,4 +1,4 @@
-/* decide_time.c - how long a run lasts, as far as decide.c and decide_due.c foresee it. */
+/* decide_time.c - how long a run takes, as predicted for decide.c and decide_due.c. */
 #include "common/mem.h"
 #include "scheduler/decide/decide_int.h"
 

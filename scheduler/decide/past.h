@@ -1,12 +1,11 @@
-/* past.h - how long jobs took that have ended, by what makes them alike: the model, the kind and
- * the samples of a step.
+/* past.h - how long ended jobs took, by what makes them alike: model, kind, samples of a step.
  *
- * From it comes an estimate for a job that has not measured anything itself. A running mean for
- * each of the last PAST_MAX kinds of jobs, in which newer ones count more; a kind that was not seen
- * for longest makes room. In memory alone: a leader begins with what the database holds of the
- * last jobs that ended (store.h).
+ * It yields estimates for jobs that have no measurement of their own. It holds a running mean, in
+ * which newer jobs count more, for each of the last PAST_MAX kinds; the kind that was not seen for
+ * the longest time makes room. In memory only: a new leader starts with the last ended jobs in the
+ * database (store.h).
  *
- * Pure: time comes in as a parameter. Not thread-safe.
+ * Pure: times are arguments. Not thread-safe.
  */
 #ifndef SH_SCHEDULER_DECIDE_PAST_H
 #define SH_SCHEDULER_DECIDE_PAST_H
@@ -24,22 +23,22 @@ struct past_like {
 
 struct past_kind {
     struct past_like like;
-    double step_ns, start_ns; /* of a step; of what is before and behind the steps, 0: not known */
+    double step_ns, start_ns; /* of one step; of all before and after the steps, 0: unknown */
     uint64_t at;
 };
 
 struct past {
     struct past_kind kinds[PAST_MAX];
     size_t n;
-    uint64_t clock;  /* counts what was added */
-    double whole_ns; /* of a job of any kind; 0: none has ended */
+    uint64_t clock;  /* counts additions */
+    double whole_ns; /* mean of jobs of any kind; 0: none has ended */
 };
 
-/* One that succeeded. whole_ns: from its start to its end, 0: not known, as it was interrupted;
- * busy_ns: of these, what its steps took of the device; one of them may be 0. */
+/* Adds a job that succeeded. whole_ns: from start to end; 0: unknown, as it was interrupted.
+ * busy_ns: device time of its steps. One of the two may be 0. */
 void past_add(struct past *p, const struct past_like *like, int64_t steps, int64_t busy_ns,
               int64_t whole_ns);
-/* What so many steps would take, with all around them; 0: none of its like is known. */
+/* Expected time of so many steps and all around them; 0: no job like it is known. */
 int64_t past_expect_ns(const struct past *p, const struct past_like *like, int64_t steps);
 
 #endif

@@ -1,4 +1,4 @@
-/* jobs.c - see jobs.h: starts, reports, deadlines, wishes of clients. */
+/* jobs.c - see jobs.h: starts, reports, deadlines, clients' wishes. */
 #include "scheduler/jobs/jobs.h"
 
 #include "common/clock.h"

@@ -1,4 +1,4 @@
-/* jobs_db.c - see jobs.h: changes of jobs on their way to the database. */
+/* jobs_db.c - see jobs.h: writes changes of jobs to the database. */
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/log.h"

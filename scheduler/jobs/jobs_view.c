@@ -1,4 +1,4 @@
-/* jobs_view.c - see jobs.h: what a look at the database brings. */
+/* jobs_view.c - see jobs.h: merges a look at the database. */
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"

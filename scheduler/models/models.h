@@ -1,4 +1,4 @@
-/* models.h - model versions: mirror of the database, and what each executor makes of them.
+/* models.h - model versions: a mirror of the database, and their state on each executor.
  *
  *   REGISTERED -> LOADING  MODEL_LOAD went to an executor          [load_where_missing]
  *   REGISTERED, LOADING
@@ -6,13 +6,13 @@
  *              -> FAILED   every connected executor has failed for good         [settle]
  *   FAILED     -> REGISTERED  a client loaded it again before we saw it FAILED  [follow]
  *   any of them -> UNLOADING  the database says so: a client asked             [follow]
- *   UNLOADING  -> UNLOADED  no connected executor holds it any more             [settle]
+ *   UNLOADING  -> UNLOADED  no connected executor holds it any more      [settle_unload]
  *   UNLOADING, UNLOADED -> REGISTERED  a client asked for it again              [follow]
  *
- * A READY version is loaded by executors that come later too. A failure that is worth another try
- * (out of memory, a lost device) is tried LOAD_TRIES times with a growing pause. A version that is
- * UNLOADED, deleted, or whose model is, is unloaded everywhere and freed when its last request has
- * ended.
+ * A READY version is also loaded by executors that connect later. A failure that may pass (out of
+ * memory, a lost device; but not a quota) is retried, LOAD_TRIES times in all, with growing pauses.
+ * A version that is UNLOADED or deleted, or whose model is, is unloaded everywhere and freed when
+ * its last request has ended.
  */
 #ifndef SH_SCHEDULER_MODELS_MODELS_H
 #define SH_SCHEDULER_MODELS_MODELS_H
@@ -28,13 +28,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* What requests for a version hear that a client has unloaded. */
+/* Answer to requests for a version that a client has unloaded. */
 #define MODEL_UNLOADED_TEXT "the model version was unloaded; load it to use it again"
 
 struct run;
 struct shape;
 
-/* Those of its row. From FAILED on it is not to be loaded, from UNLOADING on it is to leave. */
+/* As in its row. From FAILED on it is not loaded, from UNLOADING on it is unloaded. */
 enum model_state {
 #define X(name) MODEL_##name,
     SH_VERSION_UPLOADED(X, )
@@ -42,7 +42,7 @@ enum model_state {
         MODEL_N_STATES
 };
 extern const struct sh_life VERSION_LIFE; /* common/life.h */
-/* On one executor. */
+/* Its state on one executor. */
 enum model_phase {
     MODEL_ON_ABSENT,
 #define X(name) MODEL_ON_##name,
@@ -53,26 +53,26 @@ enum model_phase {
 struct model_on { /* one executor */
     enum model_phase phase;
     uint32_t tries;
-    int64_t retry_ns;        /* FAILED: try again then; 0 = never */
-    uint64_t resident_bytes; /* for predictions: what a run that was sent brings counts already */
-    int64_t arrives_ns;      /* until then some of them are on their way; 0: none */
-    bool pin_told;           /* MODEL_PIN went out */
-    bool is_urgent;          /* it was told that somebody waits; UNLOADING: it is to hear that */
-    bool is_aside;           /* it stands aside, is to, or is on its way back: room.h */
-    bool waits_for_room;     /* FAILED: others leave for it */
-    bool is_chosen;          /* while room.c looks for room */
-    int64_t ready_ns;        /* since when it is READY */
+    int64_t retry_ns;        /* FAILED: try again then; 0: never */
+    uint64_t resident_bytes; /* for predictions: includes what a sent run will bring */
+    int64_t arrives_ns;      /* until then some are on their way; 0: none */
+    bool pin_told;           /* MODEL_PIN was sent */
+    bool is_urgent;          /* it was told that somebody waits; UNLOADING: has to be told */
+    bool is_aside;           /* put aside, about to be, or on its way back (room.h) */
+    bool waits_for_room;     /* FAILED: others are leaving for it */
+    bool is_chosen;          /* used while room.c looks for room */
+    int64_t ready_ns;        /* READY since then */
     struct model_step {      /* LOADING: as of MODEL_STATE */
         char step[16];
         uint32_t done, total;
-        int64_t left_ns, at_ns; /* estimated when; left_ns < 0: unknown */
+        int64_t left_ns, at_ns; /* at_ns: when estimated; left_ns < 0: unknown */
     } step;
     struct model_place { /* what report.c writes */
         uint64_t device_bytes, host_bytes;
         enum msg_pin pin;
         int64_t last_use_ms; /* wall clock; 0: none */
     } place;
-    struct model_shown { /* as it stands in the database */
+    struct model_shown { /* as in the database */
         enum model_phase phase;
         struct model_place place;
     } shown;
@@ -83,7 +83,7 @@ struct model { /* one version */
     char tenant[64], name[JOB_NAME_BYTES + 1], precision[8];
     char *package; /* OWNED: absolute path */
     uint32_t version, max_batch;
-    bool is_solo; /* requests to it are not put together */
+    bool is_solo; /* its requests are not batched together */
     enum model_state state;
     uint64_t image_bytes;
     int64_t slo_ns; /* 0: none */
@@ -91,15 +91,15 @@ struct model { /* one version */
     int32_t slo_priority;
     bool pinned;
     enum snap_on_miss on_miss;
-    struct predict predict; /* of runs of all shapes */
+    struct predict predict; /* runs of all shapes */
     struct shape *shapes;   /* OWNED: shapes.h */
     size_t n_shapes;
-    struct sh_sizes *warm; /* OWNED: to be compiled before somebody asks */
+    struct sh_sizes *warm; /* OWNED: sizes to compile before somebody asks */
     size_t n_warm;
     int64_t refused_ns;     /* as in snapshot.h */
     int64_t asked_ns;       /* when somebody last asked for it */
-    uint64_t n_runs_shown;  /* of predict.n_runs: report.c */
-    uint64_t n_runs_before; /* under the leader before */
+    uint64_t n_runs_shown;  /* predict.n_runs as last shown: report.c */
+    uint64_t n_runs_before; /* under earlier leaders */
     struct model_told {     /* what APIs were told: serving.c */
         enum msg_up state;
         struct model_step step;
@@ -107,14 +107,14 @@ struct model { /* one version */
     struct model_on on[EXECS_MAX];
     struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
     size_t n_profile;
-    int fail_rc;      /* of the last failure */
-    int64_t again_ns; /* when it was last loaded again because somebody asked */
+    int fail_rc;      /* reason of the last failure */
+    int64_t again_ns; /* when models_load_again() last retried */
     char fail_msg[512];
     uint32_t n_requests, n_runs;
-    uint32_t n_waiting; /* of all versions of the model; models.c */
+    uint32_t n_waiting; /* all versions of the model together; models.c */
     bool gone;
     uint64_t seen_poll;
-    uint32_t snap; /* index in the snapshot of the present pass; pass.c */
+    uint32_t snap; /* index in the current pass's snapshot; pass.c */
     size_t index;
 };
 
@@ -122,7 +122,7 @@ struct models {
     struct model **items; /* OWNED */
     size_t n, cap;
     struct idmap by_id;
-    bool changed; /* something that serving_tell() may have to tell */
+    bool changed; /* serving_tell() may have something to tell */
     struct msg_serving told;
 };
 
@@ -131,21 +131,21 @@ struct model *models_find(const struct models *m, int64_t version_id); /* NULL i
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
 void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *m);
-void models_load_missing(struct sched *s); /* MODEL_LOAD for what an executor lacks */
-/* Somebody asks for it: executors load it first, and bring it back that have put it aside. */
+void models_load_missing(struct sched *s); /* sends MODEL_LOAD for what executors lack */
+/* Somebody asks for it: executors load it first, and bring it back if it was put aside. */
 void models_want(struct sched *s, struct model *m);
 void models_want_on(struct sched *s, struct model *m, struct exec *e); /* for a job of e */
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
-/* What e lacks of it will be copied, behind what is on its way already. */
-/* Somebody asks for a version (its id, as text) that executors could not load, or whose next try is
- * yet to come: they try at once. At most once a second for each version. */
+/* Somebody asks for a version (its id, as text) that executors failed to load, or will retry later:
+ * they retry at once. At most once a second for each version. */
 void models_load_again(struct sched *s, const char *version_id);
+/* What e lacks of m will be copied, after the copies already under way. */
 void models_expect(struct model *m, struct exec *e, int64_t now_ns);
-/* Device time of a finished run. */
+/* Charges a finished run's device time to its tenant. */
 void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */
-/* For room.c: MODEL_LOAD, MODEL_UNLOAD. */
+/* For room.c: send MODEL_LOAD, MODEL_UNLOAD. */
 void models__load(struct sched *s, struct model *m, struct exec *e);
 void models__leave(struct sched *s, struct model *m, struct exec *e);
 

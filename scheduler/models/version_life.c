@@ -1,5 +1,4 @@
-/* version_life.c - which state of a version may follow which, in a leader's memory: the table of
- * models.h. */
+/* version_life.c - the states of a version in a leader's memory, as in the table of models.h. */
 #include "common/life.h"
 #include "scheduler/models/models.h"
 

@@ -1,4 +1,4 @@
-/* pass.h - one round: a snapshot is taken, decide() decides, what it decided is done. */
+/* pass.h - one round: takes a snapshot, calls decide(), and carries out its decisions. */
 #ifndef SH_SCHEDULER_PASS_PASS_H
 #define SH_SCHEDULER_PASS_PASS_H
 
@@ -30,9 +30,10 @@ struct pass { /* memory reused from pass to pass; all OWNED, pass_fini() */
 };
 
 void pass_fini(struct pass *p);
-/* What a pass would see. Valid until the next of either call. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+/* What a pass would see. Valid until the next call of pass_snapshot() or pass_run(). Fails:
+ * SH_E_NOMEM, SH_E_TOOBIG. */
 int pass_snapshot(struct sched *s, bool with_jobs, struct snapshot *in, struct sh_err *err);
-/* Only while leading. Logs what fails. */
+/* Only while leading. Logs failures. */
 void pass_run(struct sched *s, bool with_jobs);
 
 #endif

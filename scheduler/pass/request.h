@@ -1,24 +1,24 @@
-/* request.h - synchronous requests from INFER_OPEN to the end of their run.
+/* request.h - synchronous requests, from INFER_OPEN to the end of their run.
  *
  *   (new)  -> OPEN     within the limits; the body is on its way     [requests_on_open]
  *   OPEN   -> READY    the body is complete                          [requests_on_ready]
  *   READY  -> RUNNING  part of a run                                 [requests_run]
  *   OPEN, READY -> end refused or expired                            [requests_refuse]
  *   OPEN, READY -> end cancelled                                     [requests_on_cancel]
- *   RUNNING -> end     RUN_DONE, and no INFER_AGAIN before it        [requests_on_run_done]
- *   RUNNING -> READY   RUN_DONE behind INFER_AGAIN: the result is lost
+ *   RUNNING -> end     RUN_DONE, with no INFER_AGAIN before it       [requests_on_run_done]
+ *   RUNNING -> READY   RUN_DONE after INFER_AGAIN: the result is lost
  *   RUNNING -> LOST    its executor is gone                          [requests_on_exec_lost]
- *   LOST -> READY      the API has no result of it either            [requests_on_again]
+ *   LOST -> READY      the API has not got its result either         [requests_on_again]
  *   LOST -> end        the API does not say so, or it was lost before
  *
- * OPEN and READY requests are placed on an executor by a pass (exec is set then). The executor
- * sends the result straight to the API; we only learn that the run is over. A request whose API
- * is gone has api == NULL and ends with its run. So only the API knows whether the result of a lost
- * run has come: it says INFER_AGAIN if not, and keeps the payload from others until no process can
- * be writing to it any more.
+ * A pass places OPEN and READY requests on an executor (exec is then set). The executor sends the
+ * result straight to the API; we only learn that the run is over. If its API is gone, a request has
+ * api == NULL and ends with its run. So only the API knows whether the result of a lost run has
+ * arrived. If not, it sends INFER_AGAIN, and keeps the payload reserved until no process can still
+ * write to it.
  *
- * Limits: --max-requests in all, --max-model-requests for a model version, the quota's
- * max_concurrent_requests for a tenant; running ones count.
+ * Limits, which include running requests: --max-requests in all, --max-model-requests for a model
+ * version, the quota's max_concurrent_requests for a tenant.
  */
 #ifndef SH_SCHEDULER_PASS_REQUEST_H
 #define SH_SCHEDULER_PASS_REQUEST_H
@@ -48,24 +48,24 @@ struct request {
     struct tenant *tenant;
     struct model *model; /* counted in model->n_requests */
     struct shape
-        *shape;     /* READY: counted there; NULL: the file of the model leaves no sizes open */
-    bool has_sizes; /* OPEN: it will have a shape, and nothing is known of it before */
+        *shape;     /* READY: counts this request; NULL: the model's file leaves no sizes open */
+    bool has_sizes; /* OPEN: it will have a shape, still unknown */
     bool waits_for_shape;
-    int64_t compile_ns; /* it waited so long for its shape; 0: it did not */
-    struct exec *exec;  /* where it was placed; NULL before */
+    int64_t compile_ns; /* how long it waited for its shape; 0: not at all */
+    struct exec *exec;  /* where it is placed; NULL: nowhere yet */
     struct run *run;    /* RUNNING */
     enum request_state state;
     bool cancelled; /* the executor was told */
     bool again;     /* the API said INFER_AGAIN */
     uint32_t n_lost, n_placed;
-    int64_t doubt_ns; /* when one of us first said that its executor is gone; 0: nobody has */
+    int64_t doubt_ns; /* when we or the API first noticed that its executor is gone; 0: not */
     bool promised;    /* as in snapshot.h */
     uint32_t batch;
     int32_t priority;
-    int64_t open_ns, ready_ns;     /* open: when its headers arrived, as the API says */
+    int64_t open_ns, ready_ns;     /* open: when its headers arrived, by the API's word */
     int64_t deadline_ns, limit_ns; /* as in snapshot.h */
-    int64_t expires_ns;            /* the API gives up then, so do we */
-    int64_t predicted_ms;          /* when it is refused for that; else 0 */
+    int64_t expires_ns;            /* the API gives up then, and so do we */
+    int64_t predicted_ms;          /* if it is refused for that; else 0 */
     struct msg_span *spans;        /* OWNED: inputs, then outputs */
     size_t n_in, n_out;
     size_t index;
@@ -80,10 +80,10 @@ struct run {
     struct request **parts; /* OWNED array */
     size_t n_parts;
     uint32_t batch;
-    int64_t sent_ns, predicted_ns, slack_ns; /* as decide() found */
-    bool is_cold;                            /* it was to wait for weights */
+    int64_t sent_ns, predicted_ns, slack_ns; /* as decide() predicted */
+    bool is_cold;                            /* it had to wait for weights */
     bool stopped_training;
-    struct run *next; /* of the same executor, younger */
+    struct run *next; /* next of the same executor, younger */
 };
 
 struct requests {
@@ -102,24 +102,24 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m);
 void requests_on_api_lost(struct sched *s, struct api *a);
 void requests_on_exec_lost(struct sched *s, struct exec *e);
-/* Those that wait are refused; those that run go on. */
+/* Refuses the waiting requests of m; running ones go on. */
 void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why);
-/* No executor can have the shape: those that wait for it are refused. */
+/* No executor can compile the shape: refuses the requests that wait for it. */
 void requests_on_shape_away(struct sched *s, const struct shape *h);
-/* READY, and may a pass look at it? Not while its shape is compiled. */
+/* Is it READY, with its shape compiled, so that a pass may look at it? */
 bool requests_has_shape(struct sched *s, struct request *r);
 void requests_expire(struct sched *s, int64_t now_ns);
-/* Tells every API that its requests are refused; used when the scheduler stands down. */
+/* Refuses all requests, to every API, when the scheduler stands down. */
 void requests_refuse_all(struct sched *s, const char *why);
 
-/* For the pass. place: tells the API where the payload goes and the executor what to copy; of a
- * request that is placed already, that it has a promise. A probe has no limit any more. */
+/* For the pass. Tells the API where the payload goes, and the executor what to copy. For a request
+ * that is placed already: tells that it has a promise. A probe loses its limit. */
 void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_probe);
-/* The weights come to e, for the requests that follow one that was refused. */
+/* Has the weights copied to e, for the requests that follow a refused one. */
 void requests_bring(struct sched *s, const struct request *r, struct exec *e);
 void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
-                     const char *msg); /* r is gone after it */
-/* parts are READY requests of one model and tenant, placed on e. Fails: SH_E_NOMEM; they stay
+                     const char *msg); /* frees r */
+/* parts: READY requests of one model and tenant, placed on e. Fails: SH_E_NOMEM; they then stay
  * READY. */
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
                  const struct decision *d, struct sh_err *err);

@@ -1,4 +1,4 @@
-/* request_life.c - which state of a request may follow which: the table of request.h. */
+/* request_life.c - the states of a request, as in the table of request.h. */
 #include "common/life.h"
 #include "scheduler/pass/request.h"
 

@@ -1,7 +1,7 @@
-/* shares.h - shows people what the passes decide by: rows of tenant_share, kept up to date.
+/* shares.h - shows people what the passes decide by, in rows of tenant_share.
  *
  * A row is written when its numbers change, at most once in SHARES_EVERY_NS for all tenants
- * together; usage decays by itself, so whoever reads a row can tell what it is by now.
+ * together. Usage decays by itself, so a reader can compute its present value.
  */
 #ifndef SH_SCHEDULER_PASS_SHARES_H
 #define SH_SCHEDULER_PASS_SHARES_H
@@ -14,11 +14,11 @@ struct sched;
 
 struct shares {
     int64_t shown_at_ns;
-    size_t next; /* tenant to look at first: all get their turn */
+    size_t next; /* tenant to look at first, so that all get their turn */
     bool writing;
 };
 
-/* Right after decide(): in is what it decided from, and s->pass.out.shares what it made of it. */
+/* Right after decide(): in: what it decided from; s->pass.out.shares: its result. */
 void shares_show(struct sched *s, const struct snapshot *in);
 
 #endif

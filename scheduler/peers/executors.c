@@ -1,4 +1,4 @@
-/* executors.c - see executors.h: who is there, and what each is told. */
+/* executors.c - see executors.h: who is connected, and what each is told. */
 #include "scheduler/peers/executors.h"
 
 #include "common/log.h"

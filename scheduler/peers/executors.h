@@ -1,10 +1,10 @@
 /* executors.h - the executors: who is connected, what each is doing, what it costs to use it.
  *
- * An executor keeps its slot (its index in snapshots and in models) while it is away. It connects,
- * says EXEC_HELLO and reports every model and job it holds; with EXEC_SYNCED it gets work. What it
- * reports is compared with ours: jobs that are not its own are stopped, jobs of ours that it did
- * not report go back to the queue. When it goes away its requests are refused at once; its jobs
- * wait for --grace-ms.
+ * An executor keeps its slot (its index in snapshots and in models) while it is disconnected. On
+ * connecting it sends EXEC_HELLO and reports every model and job it holds; after EXEC_SYNCED it
+ * gets work. Its report is compared with our records: jobs that are not its own are stopped, and
+ * our jobs that it did not report go back to the queue. When it disconnects, requests placed there
+ * are placed anew, running ones are LOST (request.h), and its jobs wait for --grace-ms.
  */
 #ifndef SH_SCHEDULER_PEERS_EXECUTORS_H
 #define SH_SCHEDULER_PEERS_EXECUTORS_H
@@ -16,13 +16,13 @@
 #include <stdint.h>
 
 #define EXECS_MAX 64
-#define FIRST_STOP_NS 1000000 /* of stopping training, until it is measured */
+#define FIRST_STOP_NS 1000000 /* time to stop training, until measured */
 
 struct sched;
 struct session;
 struct run;
 
-struct exec_state { /* of the device; zeros: it has not said */
+struct exec_state { /* of the device; zeros: not reported */
     char device_name[64];
     uint64_t device_bytes, weights, training, workspace;
     uint64_t host_images, host_programs, host_limit; /* host memory of models */
@@ -40,19 +40,19 @@ struct exec {
     int64_t shown_ns;                     /* when that was */
     uint64_t incarnation;
     struct session *session; /* NULL while away */
-    uint64_t serial;         /* of the present or last session */
+    uint64_t serial;         /* of the current or last session */
     bool synced;
-    uint64_t memory_told; /* changes of tenants' memory that it knows of */
+    uint64_t memory_told; /* changes of tenants' memory quotas that it has been told */
     int64_t lost_ns;
     uint32_t n_runs;
     struct run *runs;   /* BORROWED list, oldest first; request.c owns them */
     int64_t done_ns;    /* end of the last run */
     double ns_per_byte; /* measured */
-    bool has_link;      /* it was, by this executor */
+    bool has_link;      /* ns_per_byte was measured by this executor */
     int64_t stop_ns;    /* measured */
-    int64_t lane_ns;    /* predicted end of the copies that were asked for */
-    int64_t job;        /* that holds the training slot; 0 = none. jobs.c */
-    int64_t leaving;    /* job that was told to stop for good and has not said that it has */
+    int64_t lane_ns;    /* predicted end of the copies it was given */
+    int64_t job;        /* job that holds the training slot; 0: none. jobs.c */
+    int64_t leaving;    /* job told to stop for good that has not reported its end */
 };
 
 struct execs {
@@ -64,7 +64,7 @@ void execs_fini(struct execs *x);
 struct exec *execs_find(const struct execs *x, const char *name); /* NULL if never seen */
 /* Connected and synchronised. */
 bool exec_is_up(const struct exec *e);
-/* Predicted end of what it has been given; *slack: by so much one of its runs may be slower. */
+/* Predicted end of its work; *slack: how much slower one of its runs may be. */
 int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack);
 
 /* exec_msgs.c */
@@ -74,9 +74,11 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m);
 void execs_on_close(struct sched *s, struct exec *e, const char *why);
 
 /* executors.c */
-void execs_tell_api(struct sched *s, struct session *api); /* EXEC_UP for each that is connected */
-void execs_tell_apis(struct sched *s, const struct exec *e, bool up); /* EXEC_UP to all of them */
-/* What changed of tenants' quotas of memory. */
+/* Sends EXEC_UP for each connected executor. */
+void execs_tell_api(struct sched *s, struct session *api);
+/* Sends EXEC_UP to all APIs. */
+void execs_tell_apis(struct sched *s, const struct exec *e, bool up);
+/* Sends what changed in tenants' memory quotas. */
 void execs_tell_memory(struct sched *s);
 void exec_tell_memory(struct sched *s, struct exec *e);
 void execs_metrics(struct sched *s);

@@ -1,8 +1,9 @@
 /* sessions.h - connections: listening, the first message, keep-alive, end.
  *
- * A peer says API_HELLO or EXEC_HELLO within SESSION_HELLO_NS and gets WELCOME with our epoch. One
- * that says nothing for SESSION_PING_NS gets a PING; one that says nothing for SESSION_DEAD_NS is
- * closed. A session lives until its wire is gone, also while that writes out its last messages.
+ * A peer sends API_HELLO or EXEC_HELLO within SESSION_HELLO_NS and gets WELCOME with our epoch. One
+ * that is silent for SESSION_PING_NS gets a PING; one that is silent for SESSION_DEAD_NS is closed.
+ * A session lives until its wire is gone, which includes the time in which that writes its last
+ * messages.
  */
 #ifndef SH_SCHEDULER_PEERS_SESSIONS_H
 #define SH_SCHEDULER_PEERS_SESSIONS_H
@@ -24,9 +25,9 @@ struct exec;
 
 struct session {
     struct sched *sched;  /* BORROWED */
-    struct sh_wire *wire; /* freed by itself after on_close */
-    uint64_t serial;      /* grows: tells two connections of one peer apart */
-    struct api *api;      /* of these two, the one that said hello */
+    struct sh_wire *wire; /* frees itself after on_close */
+    uint64_t serial;      /* increases: tells two connections of one peer apart */
+    struct api *api;      /* one of these two, after its hello */
     struct exec *exec;
     bool ending; /* sh_wire_finish() was called */
     bool broken; /* a message was lost; sessions_sweep() ends it */
@@ -45,24 +46,24 @@ struct sessions {
     uint64_t warned_left;
 };
 
-/* Opens what is not open yet of the addresses in the configuration. Fails as sh_wire_listen(); then
- * call again later: a former leader may still hold the address. */
+/* Opens the configured addresses that are not open yet. Fails as sh_wire_listen(); then call again
+ * later, since a former leader may still hold the address. */
 int sessions_listen(struct sched *s, struct sh_err *err);
-/* Stops listening and ends every session; what is queued is still written. */
+/* Stops listening and ends every session; queued messages are still written. */
 void sessions_end_all(struct sched *s, const char *why);
 void sessions_fini(struct sched *s);
 void sessions_second(struct sched *s); /* once a second: keep-alive */
 
 void sessions_sweep(struct sched *s); /* once a turn of the loop */
-/* What a pass has to say to a peer goes out together when it has ended. */
+/* Between the two, messages to a peer are held back and then go out together. */
 void sessions_cork(struct sched *s);
 void sessions_uncork(struct sched *s);
 
-void session_end(struct session *x, const char *why); /* its parts are told at once */
-/* Never calls back: after a failure the session is ended by the next sessions_sweep(). NULL is
- * allowed and does nothing. */
+void session_end(struct session *x, const char *why); /* tells the other parts at once */
+/* Never calls back: after a failure the next sessions_sweep() ends the session. NULL is allowed and
+ * does nothing. */
 void session_send(struct session *x, const struct sh_msg *m);
-/* INFER_REFUSED, to an API. */
+/* Sends INFER_REFUSED to an API. */
 void session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry_after_ms,
                     int64_t predicted_ms, const char *msg);
 

@@ -1,14 +1,14 @@
-/* traffic.h - the requests of each model that were answered in the last minute: how many, how fast.
+/* traffic.h - each model's requests answered in the last minute: how many, how fast.
  *
- * The leader counts them, from the headers of a request to the end of its run, because it alone
- * sees the requests of all APIs. It tells those every TRAFFIC_TELL_S seconds (MODEL_TRAFFIC,
- * serving.c); nothing is written to the database.
+ * The leader counts them, from the headers of a request to the end of its run, since it alone sees
+ * the requests of all APIs. It tells the APIs every TRAFFIC_TELL_S seconds (MODEL_TRAFFIC,
+ * serving.c). Nothing is written to the database.
  *
- * The minute is TRAFFIC_SLICES slices of time, of which the newest is being filled: the last 50 to
- * 60 s, less under a leader that has just begun. A model without a request in its minute takes no
- * memory, one with requests 6 KB; there are no more of those than executors have models.
+ * The minute is TRAFFIC_SLICES slices, the newest of which is being filled: the last 50 to 60 s,
+ * less under a new leader. A model with requests takes 6 KB, one without takes none; there are no
+ * more models with requests than executors have models.
  *
- * Time comes in as a parameter. Not thread-safe.
+ * Times are arguments. Not thread-safe.
  */
 #ifndef SH_SCHEDULER_PEERS_TRAFFIC_H
 #define SH_SCHEDULER_PEERS_TRAFFIC_H
@@ -24,7 +24,7 @@ struct traffic; /* of one model */
 struct traffics {
     struct traffic *all; /* OWNED */
     struct idmap by_id;
-    int64_t begun_ns; /* the leader's time */
+    int64_t begun_ns; /* when the leader began */
     uint64_t n_seconds;
 };
 
@@ -34,13 +34,14 @@ struct traffic_line {
     double p50_ms, p99_ms;
 };
 
-void traffics_begin(struct traffics *t, int64_t now_ns); /* of a zeroed struct */
+void traffics_begin(struct traffics *t, int64_t now_ns); /* t is zeroed */
 void traffics_fini(struct traffics *t);
-/* One more answer. Without memory it is not counted. */
+/* Counts an answer, unless there is no memory. */
 void traffics_count(struct traffics *t, int64_t model_id, const char *tenant, const char *model,
                     int64_t latency_ns, int64_t now_ns);
-double traffics_window_s(const struct traffics *t, int64_t now_ns); /* what is counted so far */
-/* The first (of NULL), and the one after. */
+/* Time that is covered so far. */
+double traffics_window_s(const struct traffics *t, int64_t now_ns);
+/* The first (at NULL), or the next. */
 struct traffic *traffics_next(const struct traffics *t, const struct traffic *at);
 void traffic_look(struct traffic *x, int64_t now_ns, struct traffic_line *out);
 /* Forgets models that have had no request for a minute. */

@@ -1,4 +1,4 @@
-/* turn.c - what every part asks of its scheduler: to be looked at again, and to write. */
+/* turn.c - what every part asks of its scheduler: another pass or look, and database operations. */
 #include "common/log.h"
 #include "scheduler/route.h"
 #include "scheduler/sched.h"

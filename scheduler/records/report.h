@@ -1,10 +1,10 @@
-/* report.h - what people may read of placements and predictions: written to the database.
+/* report.h - writes placements and predictions to the database, for people.
  *
- * A table and not questions over the links, because every API process can answer from it, a new
- * leader needs no word with the old one, and a scheduler that is busy answers nobody. Once a second
- * the placements that changed go in one transaction, every REPORT_EXECS_S seconds what executors
- * do, every REPORT_PROFILE_S the profiles of versions that ran; at most REPORT_MAX_ROWS rows each,
- * the rest follows. What is lost when a scheduler dies is sent anew by the executors.
+ * It is a table, and not queries over the links, so that every API process can answer from it, a
+ * new leader needs nothing from the old one, and a busy scheduler answers nobody. Once a second
+ * changed placements are written in one transaction, every REPORT_EXECS_S seconds the work of
+ * executors, every REPORT_PROFILE_S the profiles of versions that ran: at most REPORT_MAX_ROWS rows
+ * each, the rest later. If a scheduler dies, the executors send again what was lost.
  */
 #ifndef SH_SCHEDULER_RECORDS_REPORT_H
 #define SH_SCHEDULER_RECORDS_REPORT_H
@@ -21,7 +21,7 @@
 struct sched;
 
 struct report {
-    bool reset[EXECS_MAX]; /* its rows are from before it connected: away with them */
+    bool reset[EXECS_MAX]; /* its rows are older than its connection: remove them */
     bool flushing;
     uint64_t n_seconds;
 };
