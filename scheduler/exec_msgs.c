@@ -11,9 +11,15 @@
 #define FIRST_NS_PER_BYTE 0.1            /* 10 GB/s, until it is measured */
 #define FORGET_NS INT64_C(3600000000000) /* a slot may be taken over from one away for that long */
 
+static void on_put(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    (void)arg;
+    sched_op_ok(ctx, "executor.put", rc, err);
+}
+
 static void tell_db(struct sched *s, const struct exec *e, bool up)
 {
-    static const struct sched_op OP = {"executor.put", store_executor_put, NULL, free, 0};
+    static const struct sched_op OP = {"executor.put", store_executor_put, on_put, free, 0};
     struct store_executor *row = malloc(sizeof(*row));
     struct sh_err err = {0};
 

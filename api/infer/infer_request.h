@@ -46,7 +46,8 @@ struct infer_link {    /* link thread only */
     bool opened, ready, placed, sent, over;
     bool moved; /* the executor that it was placed on is lost, and may be writing to it still */
     uint32_t n_placed;
-    bool orphan; /* its scheduler was lost; only the executor can still answer it */
+    int64_t ready_ns; /* READY went to the scheduler: no run of it began before */
+    bool orphan;      /* its scheduler was lost; only the executor can still answer it */
     char executor[64];
     /* A result may be here before the word of the scheduler that this executor has the request. */
     char early_from[64]; /* "": none */

@@ -184,6 +184,7 @@ static void run_ready(struct link *l, struct infer *i)
         m.u.infer_ready.budget_ns = SH_MAX(i->link.deadline_ns - sh_clock_ns(), 1);
     }
     i->link.ready = true;
+    i->link.ready_ns = sh_clock_ns();
     link__send(l, &m);
     link__send_inputs(l, i);
 }
@@ -514,7 +515,7 @@ static void on_scheduler_down(struct sh_wire *w, const struct sh_err *why, void 
         if (i->link.over)
             continue;
         if (!i->link.ready || !i->link.placed) {
-            link__fail(l, i, SH_E_UNAVAILABLE, "the scheduler was lost; try again", true);
+            link__fail(l, i, SH_E_UNAVAILABLE, LINK_LOST_TEXT, true);
         } else {
             i->link.orphan = true;
             i->link.deadline_ns = SH_MIN(i->link.deadline_ns, sh_clock_ns() + ORPHAN_NS);
@@ -556,9 +557,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
         } else if (!i->link.over && now >= i->link.deadline_ns) {
             send_cancel(l, i);
             link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,
-                       lost ? "the scheduler was lost; try again"
-                            : "the request was not answered in its time",
-                       true);
+                       lost ? LINK_LOST_TEXT : "the request was not answered in its time", true);
         }
     }
     link__exec_sweep(l);

@@ -78,9 +78,16 @@ static int take_chunk(struct link *l, const struct link_exec *e, const struct ms
 /* Only the connection is known to be gone: the executor may still run them. */
 static void ask_again_for_all_of(struct link *l, const char *executor)
 {
-    for (struct infer *i = l->all; i; i = i->link.next) {
+    struct infer *next;
+
+    for (struct infer *i = l->all; i; i = next) {
+        next = i->link.next;
         if (i->link.over || !i->link.placed || strcmp(i->link.executor, executor) != 0)
             continue;
+        if (i->link.orphan) { /* no scheduler knows of it */
+            link__fail(l, i, SH_E_UNAVAILABLE, LINK_LOST_TEXT, true);
+            continue;
+        }
         i->link.placed = i->link.sent = false;
         i->link.moved |= i->link.ready;
         link__send(l, &(struct sh_msg){.type = MSG_INFER_AGAIN,
@@ -106,6 +113,7 @@ static void on_exec_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, siz
     switch (m->type) {
     case MSG_DATA_READY:
         e->ready = true;
+        e->up_ns = sh_clock_ns();
         learn_run_time(e->link, m->u.data_ready.run_ms);
         SH_INFO("executor.up", "executor=%s local=%d", e->name, e->local);
         for (struct infer *i = e->link->all; i; i = i->link.next)
@@ -276,6 +284,8 @@ void link__send_inputs(struct link *l, struct infer *i)
     w = e && e->ready ? sh_link_wire(e->wire) : NULL;
     if (!w) /* DATA_READY will call again; else link__is_out_of_reach() ends it */
         return;
+    if (e->up_ns > i->link.ready_ns) /* its run may have ended while there was nobody to tell */
+        link__send(l, &(struct sh_msg){.type = MSG_INFER_AGAIN, .u.infer_again = {.rid = i->rid}});
     i->link.sent = true;
     if (e->local)
         return;

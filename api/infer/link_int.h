@@ -11,6 +11,7 @@
 #define LINK_NS_PER_MS INT64_C(1000000)
 #define LIMBO_NS (10000 * LINK_NS_PER_MS) /* what the clocks and the messages may take */
 #define LINK_MAX_RUN_MS UINT64_C(86400000)
+#define LINK_LOST_TEXT "the scheduler was lost; try again"
 
 enum { CMD_OPEN = 1, CMD_READY = 2, CMD_CANCEL = 4 };
 enum { HINT_JOBS = 1, HINT_MODELS = 2, HINT_REACHED = 4 };
@@ -21,6 +22,7 @@ struct link_exec { /* one executor's data connection */
     struct sh_link *wire;
     bool ready;      /* it said DATA_READY */
     int64_t down_ns; /* since when it is not */
+    int64_t up_ns;   /* when it was ready last; 0: never */
     bool local;      /* shares the slab's memory */
     bool confirmed;  /* the scheduler named it since it last said WELCOME */
 };
@@ -76,7 +78,8 @@ void link__exec_free_all(struct link *l);
 bool link__take_early(struct link *l, struct infer *i);
 /* Was it placed on an executor that cannot be reached from here for too long to wait on? */
 bool link__is_out_of_reach(struct link *l, const struct infer *i, int64_t now_ns);
-/* To a remote executor: input bytes, once ready and placed. Nothing to do for a local one. */
+/* To a remote executor: input bytes, once ready and placed. Nothing to do for a local one. If the
+ * result of its run may be lost, asks the scheduler whether it still has the request. */
 void link__send_inputs(struct link *l, struct infer *i);
 
 #endif

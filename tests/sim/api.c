@@ -469,14 +469,26 @@ bool sim_api_placed(const char *not_on, uint64_t r, uint64_t *api_id, uint64_t *
     return false;
 }
 
-void sim_api_each_again(sim_api_again_fn *fn)
+/* As far as the net goes. */
+static bool reaches(const struct link *l, const char *name)
+{
+    for (size_t i = 0; i < l->n_execs; i++)
+        if (strcmp(l->execs[i]->name, name) == 0)
+            return l->execs[i]->ready && !sim_wire_is_cut(sh_link_wire(l->execs[i]->wire));
+    return false;
+}
+
+void sim_api_each_waiting(sim_api_waits_fn *fn)
 {
     forget_the_dead();
     for (size_t i = 0; i < n_open; i++) {
         const struct asked *q = open_ones[i];
         const struct infer_link *k = &q->infer.link;
+        const struct link *l = q->infer.api->link;
 
-        if (k->moved && !k->placed && !k->over && link_is_up(q->infer.api->link))
-            fn(q->a->proc, q->infer.api->link->api_id, q->infer.rid);
+        if (k->over || !link_is_up(l) || !(k->placed ? k->ready && !k->orphan : k->moved) ||
+            (k->placed && !reaches(l, k->executor)))
+            continue;
+        fn(q->a->proc, l->api_id, q->infer.rid, k->placed ? k->executor : "");
     }
 }

@@ -37,9 +37,11 @@ const struct sim_api_counts *sim_api_counts(void);
 void sim_api_settled(void); /* all is well: requests that come now can be served */
 /* A request that was placed on another executor than this one, and waits. False: none does. */
 bool sim_api_placed(const char *not_on, uint64_t r, uint64_t *api_id, uint64_t *rid);
-/* Of each request whose executor is gone for its API, which has told the scheduler and waits. */
-typedef void sim_api_again_fn(const struct sim_proc *api, uint64_t api_id, uint64_t rid);
-void sim_api_each_again(sim_api_again_fn *fn);
+/* Of each request that an executor has or had, and that still waits for what its scheduler or that
+ * executor does. executor: the one that has it; "": it is gone, and the scheduler was told. */
+typedef void sim_api_waits_fn(const struct sim_proc *api, uint64_t api_id, uint64_t rid,
+                              const char *executor);
+void sim_api_each_waiting(sim_api_waits_fn *fn);
 size_t sim_api_n_open(void); /* that wait for their answer, of processes that live */
 /* The longest that one waits by now. */
 int64_t sim_api_waits_ns(void);

@@ -210,7 +210,8 @@ void dbthread_collect(struct dbthread *t, const uint64_t *generation)
 
         dbitem_tell(i, generation);
         SIM_CHECK("fence", !is_fenced || i->op.generation != *generation,
-                  "%s was told that its lease is another's, and leads on", sim_proc_name(t->proc));
+                  "%s was told that its lease is another's (%s), and leads on",
+                  sim_proc_name(t->proc), i->op.name);
         dbitem_free(i);
     }
 }

@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "scheduler/apis.h"
 #include "scheduler/sched.h"
+#include "tests/sim/cluster.h"
 #include "tests/sim/database.h"
 #include "tests/sim/load.h"
 
@@ -18,7 +19,8 @@
 #define TWICE_NS SIM_S(3)       /* a job on two executors of one leader: until one has been told */
 #define OLD_LEADER_NS SIM_S(13) /* replaced: that others say so may be on its way so long */
 #define AGAIN_NS SIM_S(1)       /* a request that only its API knows */
-#define LOST_NS SIM_S(10)       /* a job whose executor is away: the grace period, and a look */
+#define RESULT_NS SIM_S(4) /* one whose run is over: that its result is lost may show so late */
+#define LOST_NS SIM_S(10)  /* a job whose executor is away: the grace period, and a look */
 #define CANCEL_NS SIM_S(4)
 #define QUOTA_NS SIM_S(6)  /* more jobs run than may: a look, a stop, a write */
 #define LEADER_NS SIM_S(8) /* nobody leads, though all could */
@@ -140,22 +142,30 @@ static void count_requests(const struct sched *s)
     }
 }
 
-/* Who said INFER_AGAIN hears of it: the leader has the request, or has refused it. */
-static void look_at_again(const struct sim_proc *proc, uint64_t api_id, uint64_t rid)
+static unsigned host_of(const char *name)
+{
+    for (unsigned i = 0; i < cluster_n_procs(); i++)
+        if (cluster_proc(i) && strcmp(sim_proc_name(cluster_proc(i)), name) == 0)
+            return sim_proc_host(cluster_proc(i));
+    return 0;
+}
+
+/* Who waits hears of it: the leader has the request, or has refused it, or its result has come. */
+static void look_at_waiting(const struct sim_proc *proc, uint64_t api_id, uint64_t rid,
+                            const char *executor)
 {
     const struct sched *s = leader();
+    const unsigned host = sim_proc_host(proc);
 
     for (size_t i = 0; s && i < s->sessions.n; i++) {
         const struct api *a = s->sessions.items[i]->api;
-        unsigned host = 0;
 
-        for (size_t k = 0; k < world->n_schedulers; k++)
-            if (sim_scheduler_look(world->schedulers[k]) == s)
-                host = sim_proc_host(sim_scheduler_proc(world->schedulers[k]));
         if (a && a->id == api_id && !idmap_get(&a->requests, rid) && !sim_proc_is_paused(proc) &&
-            sim_net_is_well(host, sim_proc_host(proc)))
+            sim_net_is_well(host_of(s->conf->name), host) &&
+            (!executor[0] || sim_net_is_well(host_of(executor), host)))
             against("again", (int64_t)(api_id << 32 ^ rid), AGAIN_NS,
-                    "a request was to run again, and waits for nobody");
+                    executor[0] ? "a request has no run, and waits for its result"
+                                : "a request was to run again, and waits for nobody");
     }
 }
 
@@ -340,7 +350,7 @@ static void on_look(void *arg, uint64_t n)
         look_at_places(s);
         look_for_strays(s);
     }
-    sim_api_each_again(look_at_again);
+    sim_api_each_waiting(look_at_waiting);
     look_for_twins();
     look_at_starts();
     if (healed_ns && sim_now() - healed_ns > SETTLE_NS)

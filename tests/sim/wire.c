@@ -413,6 +413,11 @@ static void cut(struct sh_wire *w)
     break_later(peer, sim_now() + sim_between(0, RESET_MAX_NS));
 }
 
+bool sim_wire_is_cut(const struct sh_wire *w)
+{
+    return w->is_cut;
+}
+
 void sim_net_cut(unsigned a, unsigned b)
 {
     sim_trace("net cut %u-%u", a, b);

@@ -83,6 +83,8 @@ void sim_net_cut(unsigned a, unsigned b); /* connections break, each end at its 
 void sim_net_block(unsigned a, unsigned b, int64_t ns); /* nothing gets through for so long */
 void sim_net_slow(unsigned a, unsigned b, int64_t add_ns, int64_t for_ns);
 bool sim_net_is_well(unsigned a, unsigned b);
+struct sh_wire;
+bool sim_wire_is_cut(const struct sh_wire *w); /* its process may not have heard of it */
 
 /* ------------------------------------------------------------------ what loop.c is told */
 
