@@ -110,6 +110,7 @@ $(common): $(call obj,common)
 $(model): $(call obj,runtime/model) $(BUILD)/gen/onnx.pb-c.o
 $(device): $(call obj,runtime/device)
 $(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-api)))
+$(BUILD)/libscheduler.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-scheduler)))
 $(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,$(parts_shunt)))
 $(BUILD)/%.a:
 	$(Q)mkdir -p $(@D)

@@ -57,14 +57,12 @@ void jobs__leave(struct sched *s, struct job *j)
 void jobs__remove(struct sched *s, struct job *j)
 {
     struct jobs *js = &s->jobs;
+    size_t i = 0;
 
     idmap_del(&js->by_id, (uint64_t)j->id);
-    for (size_t i = 0; i < js->n; i++) {
-        if (js->items[i] != j)
-            continue;
-        js->items[i] = js->items[--js->n];
-        break;
-    }
+    while (js->items[i] != j)
+        i++;
+    js->items[i] = js->items[--js->n];
     job_free(j);
 }
 
@@ -118,7 +116,7 @@ void jobs__requeue(struct sched *s, struct job *j, const char *reason)
 
 void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why)
 {
-    if (j->stopping || !jobs__exec(s, j))
+    if (!jobs__exec(s, j))
         return;
     SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=%s", j->id, j->tenant,
             decide_reason_name(why));
@@ -132,7 +130,7 @@ void jobs__follow_wishes(struct sched *s, struct job *j)
     struct exec *e = jobs__exec(s, j);
     bool runs = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED;
 
-    if (!e || !j->sent || j->starting_write || (!runs && j->state != JOB_STARTING))
+    if (!e || !j->sent || (!runs && j->state != JOB_STARTING))
         return;
     if (j->wish != JOB_WISH_NONE && !j->stopping) {
         SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=client", j->id, j->tenant);
@@ -353,6 +351,14 @@ static void go(struct sched *s, struct job *j, enum job_state to)
     jobs__change(s, j, to, to == JOB_PREEMPTED ? "Inference" : "");
 }
 
+/* NULL: it is not, or not this start of it, with the executor that speaks of it. */
+static struct job *job_on(const struct sched *s, const struct exec *e, int64_t id, uint32_t attempt)
+{
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)id);
+
+    return j && strcmp(j->executor, e->info.name) == 0 && j->attempt == attempt ? j : NULL;
+}
+
 /* The executor has the job as we think it does? If not, it must not go on with it. */
 static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
                        const struct msg_job_state *m)
@@ -364,8 +370,7 @@ static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
         e->leaving = 0;
         sched_wake_jobs(s);
     }
-    if (j && strcmp(j->executor, e->info.name) == 0 && j->attempt == m->attempt &&
-        !j->starting_write)
+    if (j && !j->starting_write)
         return true;
     if (lives) {
         SH_WARN("job.stray", "job=%" PRId64 " executor=%s attempt=%u msg=\"not its job: stopped\"",
@@ -377,7 +382,7 @@ static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
 
 void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *m)
 {
-    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+    struct job *j = job_on(s, e, m->job, m->attempt);
 
     if (!is_its_job(s, j, e, m))
         return;
@@ -419,17 +424,17 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
 
 void jobs_on_evaluated(struct sched *s, struct exec *e, const struct msg_job_evaluated *m)
 {
-    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+    struct job *j = job_on(s, e, m->job, m->attempt);
     struct sh_err err = {0};
     json_t *checked = NULL;
 
-    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+    if (!j)
         return;
-    if (sh_json_parse(m->text, strlen(m->text), sizeof(j->evaluation) - 1, &checked, &err) ||
-        !sh_strlcpy(j->evaluation, m->text, sizeof(j->evaluation))) {
+    j->evaluation[0] = '\0';
+    if (sh_json_parse(m->text, strlen(m->text), sizeof(j->evaluation) - 1, &checked, &err))
         sh_log_err(SH_LOG_ERROR, "job.evaluation", &err);
-        j->evaluation[0] = '\0';
-    }
+    else
+        sh_strlcpy(j->evaluation, m->text, sizeof(j->evaluation));
     json_decref(checked);
     j->progress_dirty = true;
     jobs__flush(s, j);
@@ -446,11 +451,11 @@ static bool relative_path(int64_t job, const char *path, char *out, size_t size)
 
 void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_checkpoint *m)
 {
-    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+    struct job *j = job_on(s, e, m->job, m->attempt);
     struct job_checkpoint c = {.step = m->step, .attempt = m->attempt, .bytes = m->bytes};
     struct sh_err err = {0};
 
-    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+    if (!j)
         return;
     if (!relative_path(m->job, m->path, c.path, sizeof(c.path)) ||
         !sh_strlcpy(c.digest, m->digest, sizeof(c.digest))) {
@@ -469,9 +474,9 @@ void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_ch
 
 void jobs_on_saved(struct sched *s, struct exec *e, const struct msg_job_saved *m)
 {
-    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)m->job);
+    struct job *j = job_on(s, e, m->job, m->attempt);
 
-    if (!j || strcmp(j->executor, e->info.name) != 0 || j->attempt != m->attempt)
+    if (!j)
         return; /* of an earlier start: the present one is asked again */
     j->saved = (struct job_saved){.asked = m->asked, .step = m->step, .rc = (int)m->rc};
     sh_strlcpy(j->saved.msg, m->msg, sizeof(j->saved.msg));

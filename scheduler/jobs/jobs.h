@@ -65,7 +65,7 @@ void jobs_on_saved(struct sched *s, struct exec *e, const struct msg_job_saved *
 void jobs_on_model(struct sched *s, int64_t version_id, bool ready);
 bool jobs_train_on(const struct sched *s, const struct exec *e); /* does a job run there now? */
 
-/* For the pass. */
+/* For the pass. start: j is QUEUED, and the database knows it. */
 void jobs_start(struct sched *s, struct job *j, struct exec *e);
 void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why);
 void jobs_set_reason(struct job *j, enum decide_reason why);
@@ -86,8 +86,9 @@ void jobs__expire(struct sched *s, struct job *j, int64_t now_ns);
 void jobs__forget_changes(struct sched *s, int64_t now_ns);
 void jobs__flush(struct sched *s, struct job *j); /* writes its due changes */
 void jobs__requeue(struct sched *s, struct job *j, const char *reason);
-void jobs__stop(struct sched *s, struct job *j, uint32_t how); /* sends JOB_STOP to its executor */
-void jobs__follow_wishes(struct sched *s, struct job *j);      /* tells its executor, once */
+/* Sends JOB_STOP to its executor, if that is connected. */
+void jobs__stop(struct sched *s, struct job *j, uint32_t how);
+void jobs__follow_wishes(struct sched *s, struct job *j); /* tells its executor, once */
 bool jobs__is_busy(const struct job *j); /* a change is on its way to the database */
 void jobs__remove(struct sched *s, struct job *j);
 void jobs__change(struct sched *s, struct job *j, enum job_state to, const char *reason);

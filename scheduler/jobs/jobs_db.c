@@ -95,11 +95,9 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
     const struct store_start *w = arg;
-    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)w->job);
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)w->job); /* busy: nothing removes it */
     struct exec *e;
 
-    if (!j)
-        return;
     j->starting_write = false;
     if (rc) {
         job_adopt_state(j, JOB_QUEUED);
@@ -139,10 +137,11 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
 
     if (w)
         w->out = calloc(1, sizeof(*w->out));
-    if (!w || !w->out || jobs__is_busy(j) || job_set_state(j, JOB_STARTING, "", &err)) {
+    if (!w || !w->out) {
         store_start_free(w); /* the next pass tries again */
         return;
     }
+    job_set_state(j, JOB_STARTING, "", &err); /* it is QUEUED, and that is recorded */
     j->n_pending = 0; /* store_job_start records this one, and nothing is sent before */
     j->attempt = SH_MAX(j->attempt, 1u);
     j->starting_write = true;
@@ -159,8 +158,7 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
         j->starting_write = false;
         job_adopt_state(j, JOB_QUEUED);
         jobs__leave(s, j);
-        if (s->epoch)
-            jobs__doubt(s, j);
+        jobs__doubt(s, j);
     }
 }
 
@@ -172,8 +170,7 @@ static void on_conflict(struct sched *s, struct job *j, enum job_state actual)
     SH_INFO("job.conflict", "job=%" PRId64 " ours=%s database=%s", j->id, job_state_name(j->state),
             job_state_name(actual));
     if (job_state_is_final(actual)) {
-        if (j->executor[0])
-            jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+        jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
         job_adopt_state(j, actual);
         jobs__leave(s, j);
         jobs__remove(s, j);
@@ -187,12 +184,11 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
     const struct store_write *w = arg;
-    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)w->job);
+    struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)w->job); /* busy: nothing removes it */
 
-    if (j)
-        j->writing = false;
-    if (!sched_op_ok(s, "job.write", rc, err) || !j) {
-        if (s->epoch && j)
+    j->writing = false;
+    if (!sched_op_ok(s, "job.write", rc, err)) {
+        if (s->epoch) /* else it is gone, like all others */
             jobs__doubt(s, j);
         return;
     }
@@ -258,7 +254,7 @@ void jobs__flush(struct sched *s, struct job *j)
     w = write_new(s, j);
     if (!w)
         return; /* jobs_tick tries again */
-    if (j->state == JOB_SUCCEEDED && j->result && result_split(w, j->result, &err)) {
+    if (j->state == JOB_SUCCEEDED && result_split(w, j->result, &err)) {
         sh_log_err(SH_LOG_ERROR, "job.result", &err);
         err = (struct sh_err){0};
     }

@@ -35,9 +35,9 @@ void jobs__left_line(struct sched *s, struct job *j)
     struct line *l = j->line;
 
     j->line = NULL;
-    if (!l || l->n == 0)
+    if (!l)
         return;
-    l->n--;
+    l->n--; /* it was counted: only what its line covers starts */
     if (lines_is_low(&s->jobs.lines, l))
         sched_poll(s);
 }
@@ -107,16 +107,14 @@ int jobs_ask(struct sched *s, struct store_view *v, struct sh_err *err)
 
 /* ------------------------------------------------------------------ one job */
 
-static int job_new(struct sched *s, const struct store_job *row, struct sh_err *err)
+static int job_new(struct sched *s, const struct store_job *row, enum job_state state,
+                   struct job **out, struct sh_err *err)
 {
     struct jobs *js = &s->jobs;
     struct job *j = NULL;
-    enum job_state state;
-    int rc = job_state_parse(row->state, &state, err);
-
-    if (!rc)
-        rc = sh_grow(&js->items, &js->cap, js->n + 1, sizeof(js->items[0]),
+    int rc = sh_grow(&js->items, &js->cap, js->n + 1, sizeof(js->items[0]),
                      4 * (LINES_MAX_HELD + STORE_MAX_BUSY), "jobs", err);
+
     if (rc)
         return rc;
     j = calloc(1, sizeof(*j));
@@ -151,7 +149,7 @@ static int job_new(struct sched *s, const struct store_job *row, struct sh_err *
         job_free(j);
         return rc;
     }
-    js->items[js->n++] = j;
+    *out = js->items[js->n++] = j;
     return SH_OK;
 }
 
@@ -225,8 +223,7 @@ static int64_t save_of(const struct store_job *row)
 /* It has ended, or its row is gone. */
 static void drop_ended(struct sched *s, struct job *j)
 {
-    if (j->executor[0])
-        jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+    jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
     jobs__leave(s, j);
     jobs__remove(s, j);
 }
@@ -267,9 +264,8 @@ static int take(struct sched *s, const struct store_job *row, struct sh_err *err
     if (!j && !is_wanted(s, row, state))
         return SH_OK;
     if (!j)
-        rc = job_new(s, row, err);
-    j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
-    if (rc || !j)
+        rc = job_new(s, row, state, &j, err);
+    if (rc)
         return rc;
     j->seen_poll = s->n_polls;
     take_fields(j, row);
@@ -299,7 +295,7 @@ static void check(const struct sched *s, const struct store_job *row)
 {
     const struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)row->id);
     const struct line *l = lines_find(&s->jobs.lines, &row->line);
-    bool in_line = !row->gone && strcmp(row->state, "QUEUED") == 0 && !isfinite(row->not_before_s);
+    bool in_line = strcmp(row->state, "QUEUED") == 0 && !isfinite(row->not_before_s);
 
     if (j && (j->doubtful || jobs__is_busy(j)))
         return;
@@ -366,12 +362,9 @@ static int take_places(struct sched *s, const struct store_view *v, struct sh_er
             s->jobs.items[i]->line = NULL;
         lines_fini(ls);
     }
-    for (size_t i = 0; !v->full && i < v->n_asked; i++) {
-        struct line *l = lines_find(ls, &v->asked[i].line);
-
-        if (l)
-            line_read_to(l, NULL, false); /* nothing is left, but for what follows */
-    }
+    /* Nothing is left of those asked for, but for what follows; a line that is cut stays. */
+    for (size_t i = 0; !v->full && i < v->n_asked; i++)
+        line_read_to(lines_find(ls, &v->asked[i].line), NULL, false);
     for (size_t i = 0, n = 0; i < v->n_places && !rc; i++) {
         const struct store_place *p = &v->places[i];
         bool last = i + 1 == v->n_places || line_key_cmp(&p[1].line, &p->line) != 0;

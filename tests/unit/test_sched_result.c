@@ -8,7 +8,8 @@
 
 #include <stdlib.h>
 
-#define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define REST "123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+#define DIGEST "0" REST
 #define FILE_OF "\"digest\":\"" DIGEST "\",\"bytes\":9"
 #define VERSION_OF                                                                   \
     "\"package_digest\":\"" DIGEST "\",\"package\":\"packages/x\",\"onnx_bytes\":9," \
@@ -27,6 +28,7 @@ static void a_result_names_what_the_job_leaves(void **state)
         {"{\"package_digest\":\"" DIGEST "\"}", true, false},
         {"{\"digest\":\"" DIGEST "0\"}", false, false},
         {"{\"digest\":\"../../etc\"}", false, false},
+        {"{\"digest\":\"x" REST "\"}", false, false},
         {"{\"digest\":7}", false, false},
         {"[]", false, false},
         {"", false, false},
