@@ -77,8 +77,10 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     if (strcmp(e->info.name, m->executor) != 0) {
         uint32_t index = e->index;
 
-        *e = (struct exec){
-            .index = index, .ns_per_byte = FIRST_NS_PER_BYTE, .stop_ns = FIRST_STOP_NS};
+        *e = (struct exec){.index = index,
+                           .snap = SNAP_NONE,
+                           .ns_per_byte = FIRST_NS_PER_BYTE,
+                           .stop_ns = FIRST_STOP_NS};
     }
     e->lane_ns = 0;
     e->has_link = false;
@@ -117,6 +119,7 @@ void execs_on_close(struct sched *s, struct exec *e, const char *why)
     execs_tell_apis(s, e, false);
     requests_on_exec_lost(s, e);
     jobs_on_exec_lost(s, e);
+    sched_wake(s);
     sched_wake_jobs(s);
 }
 
@@ -152,6 +155,7 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
         exec_tell_memory(s, e); /* before the models that it bounds */
         jobs_on_exec_synced(s, e);
         models_load_missing(s);
+        sched_wake(s);
         sched_wake_jobs(s);
         break;
     case MSG_MODEL_STATE:

@@ -407,7 +407,7 @@ static int look(struct query *q, struct sh_err *err)
 {
     struct sched *s = q->s;
     struct decisions *out = &s->pass.out;
-    int rc = pass_snapshot(s, true, &q->in, err);
+    int rc = pass_snapshot(s, &q->in, err);
 
     if (rc)
         return rc;

@@ -166,7 +166,8 @@ void sched_stand_down(struct sched *s, const char *why)
         return;
     SH_WARN("lease.lost", "epoch=%" PRIu64 " why=\"%s\"", epoch, why);
     s->epoch = 0; /* first: nothing below may write or give orders */
-    s->loaded = s->polling = s->poll_again = s->woken = s->jobs_woken = s->skips_usage = false;
+    s->loaded = s->polling = s->poll_again = s->skips_usage = false;
+    s->woken = s->all_woken = s->jobs_woken = false;
     sh_metric_set(M_shunt_leader, NULL, 0);
     requests_refuse_all(s, "another scheduler takes over; try again");
     sessions_end_all(s, why);
@@ -186,6 +187,23 @@ static void on_db(struct sh_loop *l, void *arg)
     sweep_collect(s);
 }
 
+static void pass(struct sched *s)
+{
+    const bool requests = s->woken, jobs = s->jobs_woken;
+
+    if (s->all_woken)
+        waiting_touch_all(s);
+    s->woken = s->all_woken = s->jobs_woken = false;
+    sessions_cork(s);
+    if (requests)
+        pass_requests(s);
+    if (jobs) {
+        s->pass_at_ns = sh_clock_ns();
+        pass_jobs(s);
+    }
+    sessions_uncork(s);
+}
+
 static void before_sleep(struct sh_loop *l, void *arg)
 {
     struct sched *s = arg;
@@ -194,19 +212,9 @@ static void before_sleep(struct sh_loop *l, void *arg)
     sessions_sweep(s);
     if (s->loaded)
         serving_tell(s);
-    if (!s->woken || !s->loaded)
-        return;
     /* Acting may wake us again, after a failed write for example: that is for the next turn. */
-    for (int i = 0; i < 4 && s->woken && s->loaded; i++) {
-        bool with_jobs = s->jobs_woken;
-
-        s->woken = s->jobs_woken = false;
-        if (with_jobs)
-            s->pass_at_ns = sh_clock_ns();
-        sessions_cork(s);
-        pass_run(s, with_jobs);
-        sessions_uncork(s);
-    }
+    for (int i = 0; i < 4 && (s->woken || s->jobs_woken) && s->loaded; i++)
+        pass(s);
     sessions_sweep(s);
 }
 
@@ -225,7 +233,8 @@ static void on_tick(struct sh_loop *l, void *arg)
     requests_expire(s, now);
     jobs_tick(s, now);
     sweep_tick(s, now);
-    sched_wake(s);
+    waiting_tick(s);
+    sched_wake_some(s);
     if (now - s->pass_at_ns >= SECOND_NS / 4)
         sched_wake_jobs(s);
 }

@@ -49,8 +49,9 @@ struct sched {
     bool skips_usage; /* reading usage took too long: shares start without past usage */
     uint64_t n_polls;
     int64_t poll_at_ns;
-    bool woken, jobs_woken; /* a pass is due; a pass that includes jobs */
-    int64_t pass_at_ns;     /* last pass with jobs */
+    bool woken, all_woken; /* a pass for requests is due; for all of them */
+    bool jobs_woken;       /* one for jobs is due */
+    int64_t pass_at_ns;    /* last pass with jobs */
 
     struct tenants tenants;
     struct models models;
@@ -80,9 +81,10 @@ void sched_stand_down(struct sched *s, const char *why);
 void sched__poll(struct sched *s); /* sched_poll(), for route.c */
 
 /* turn.c: for all parts */
-void sched_wake(struct sched *s);       /* a pass for requests is due */
-void sched_wake_jobs(struct sched *s);  /* a pass for requests and jobs is due */
-void sched_poll(struct sched *s);       /* asks for a look at the database soon */
+void sched_wake(struct sched *s);       /* a pass for all requests is due */
+void sched_wake_some(struct sched *s);  /* one for what waiting.h knows to have changed */
+void sched_wake_jobs(struct sched *s);  /* a pass for jobs is due */
+void sched_poll(struct sched *s);       /* look at the database soon */
 void sched_lost_lease(struct sched *s); /* a write was refused: another scheduler leads */
 
 /* Submits an operation of this epoch; on failure frees arg and logs. `done` gets s as ctx. */

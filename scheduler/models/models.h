@@ -114,7 +114,8 @@ struct model { /* one version */
     uint32_t n_waiting; /* all versions of the model together; models.c */
     bool gone;
     uint64_t seen_poll;
-    uint32_t snap; /* index in the current pass's snapshot; pass.c */
+    uint32_t snap;      /* index in the current pass's snapshot; pass.c */
+    uint32_t next_exec; /* pass_requests.c looks for a place from there on */
     size_t index;
 };
 

@@ -1,4 +1,9 @@
-/* pass.h - one round: takes a snapshot, calls decide(), and carries out its decisions. */
+/* pass.h - a snapshot is taken, decide() decides, what it decided is done.
+ *
+ * Requests and jobs have passes of their own. One for requests looks at what has changed
+ * (waiting.h): at the executors that were touched, and for a new request at those that would answer
+ * it soonest; a few executors at a time, with everything that waits on them, so that what was
+ * promised there is decided with all that there is to know. */
 #ifndef SH_SCHEDULER_PASS_PASS_H
 #define SH_SCHEDULER_PASS_PASS_H
 
@@ -19,21 +24,25 @@ struct pass { /* memory reused from pass to pass; all OWNED, pass_fini() */
     struct snap_request *requests;
     struct snap_job *jobs;
     struct request **request_of; /* by index in the snapshot */
+    struct exec **exec_of;       /* of requests; of jobs the index is the executor's */
     struct job **job_of;
     struct model **model_of;
     struct shape **shape_of; /* parallel; NULL: the model itself */
-    struct idmap arrays;     /* of jobs with a limit: id -> index in the snapshot */
+    struct tenant **tenant_of;
+    struct idmap arrays; /* of jobs with a limit: id -> index in the snapshot */
     struct request **parts;
     size_t cap_execs, cap_models, cap_places, cap_tenants, cap_requests, cap_jobs;
-    size_t cap_request_of, cap_job_of, cap_model_of, cap_shape_of, cap_parts;
+    size_t cap_request_of, cap_job_of, cap_exec_of, cap_model_of, cap_shape_of, cap_parts,
+        cap_tenant_of;
+    size_t n_new; /* requests without an executor, in parts */
     struct decisions out;
 };
 
 void pass_fini(struct pass *p);
-/* What a pass would see. Valid until the next call of pass_snapshot() or pass_run(). Fails:
- * SH_E_NOMEM, SH_E_TOOBIG. */
-int pass_snapshot(struct sched *s, bool with_jobs, struct snapshot *in, struct sh_err *err);
-/* Only while leading. Logs failures. */
-void pass_run(struct sched *s, bool with_jobs);
+/* What a pass for jobs would see. Valid until the next call. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+int pass_snapshot(struct sched *s, struct snapshot *in, struct sh_err *err);
+/* Only while leading. Log what fails. */
+void pass_jobs(struct sched *s);
+void pass_requests(struct sched *s);
 
 #endif

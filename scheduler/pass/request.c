@@ -34,6 +34,7 @@ static void request_end(struct sched *s, struct request *r)
     struct requests *q = &s->requests;
     struct request *last = q->items[q->n - 1];
 
+    waiting_leave(s, r);
     q->items[r->index] = last;
     last->index = r->index;
     q->n--;
@@ -145,6 +146,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
         return rc;
     }
     q->items[q->n++] = r;
+    waiting_sort(s, r);
     t->n_requests++;
     v->n_requests++;
     predict_ask(&v->predict, 1, sh_clock_ns());
@@ -165,7 +167,7 @@ void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_ope
         return;
     }
     models_want(s, models_find(&s->models, m->version_id));
-    sched_wake(s);
+    sched_wake_some(s);
 }
 
 /* Copies both lists into r. */
@@ -223,7 +225,8 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     r->promised = false; /* decide() looks at it again, with all that it now knows */
     request_go(r, REQUEST_READY);
     r->ready_ns = sh_clock_ns();
-    sched_wake(s);
+    waiting_sort(s, r);
+    sched_wake_some(s);
 }
 
 /* ------------------------------------------------------------------ ends */
@@ -252,7 +255,7 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
     if (r->n_lost == 0)
         session_refuse(a->session, rid, SH_E_CANCELLED, 0, 0, "cancelled");
     request_end(s, r);
-    sched_wake(s);
+    sched_wake_some(s);
 }
 
 void requests_on_api_lost(struct sched *s, struct api *a)
@@ -302,20 +305,22 @@ static void refuse_lost(struct sched *s, struct request *r, const struct exec *e
     requests_refuse(s, r, SH_E_UNAVAILABLE, RETRY_SOON_MS, why);
 }
 
-static void displace(struct request *r)
+static void displace(struct sched *s, struct request *r)
 {
+    waiting_leave(s, r);
     r->exec = NULL;
     r->promised = false;
+    waiting_sort(s, r);
 }
 
 /* To the beginning, for any executor. */
 static void run_again(struct sched *s, struct request *r)
 {
     request_go(r, REQUEST_READY);
-    displace(r);
+    displace(s, r);
     r->again = r->cancelled = false;
     r->doubt_ns = 0;
-    sched_wake(s);
+    sched_wake_some(s);
 }
 
 /* One of a run whose executor is gone: its result may have come all the same. */
@@ -344,9 +349,9 @@ void requests_on_exec_lost(struct sched *s, struct exec *e)
         struct request *r = s->requests.items[i];
 
         if (r->exec == e && (r->state == REQUEST_OPEN || r->state == REQUEST_READY))
-            displace(r); /* it has not begun: the next pass places it anew */
+            displace(s, r); /* it has not begun: the next pass places it anew */
     }
-    sched_wake(s);
+    sched_wake_some(s);
 }
 
 void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_again *m)
@@ -366,8 +371,8 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
     } else if (r->state == REQUEST_LOST) {
         run_again(s, r);
     } else {
-        displace(r);
-        sched_wake(s);
+        displace(s, r);
+        sched_wake_some(s);
     }
 }
 
@@ -502,6 +507,7 @@ void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_
     if (r->exec)
         return;
     r->exec = e;
+    waiting_sort(s, r);
     r->n_placed++;
     if (is_probe)
         r->limit_ns = SNAP_NO_DEADLINE;
@@ -597,6 +603,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
         run->parts[i] = parts[i];
         run->batch += parts[i]->batch;
         request_go(parts[i], REQUEST_RUNNING);
+        waiting_leave(s, parts[i]);
         parts[i]->run = run;
     }
     run->model->n_runs++;
@@ -683,5 +690,6 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
         end_part(s, run->parts[i], e);
     }
     run_free(s, run);
-    sched_wake(s);
+    waiting_touch(s, e);
+    sched_wake_some(s);
 }

@@ -11,11 +11,11 @@
  *   LOST -> READY      the API has not got its result either         [requests_on_again]
  *   LOST -> end        the API does not say so, or it was lost before
  *
- * A pass places OPEN and READY requests on an executor (exec is then set). The executor sends the
- * result straight to the API; we only learn that the run is over. If its API is gone, a request has
- * api == NULL and ends with its run. So only the API knows whether the result of a lost run has
- * arrived. If not, it sends INFER_AGAIN, and keeps the payload reserved until no process can still
- * write to it.
+ * OPEN and READY requests wait (waiting.h); a pass places them on an executor (exec is then set).
+ * The executor sends the result straight to the API; we only learn that the run is over. If its
+ * API is gone, a request has api == NULL and ends with its run. So only the API knows whether the
+ * result of a lost run has arrived. If not, it sends INFER_AGAIN, and keeps the payload reserved
+ * until no process can still write to it.
  *
  * Limits, which include running requests: --max-requests in all, --max-model-requests for a model
  * version, the quota's max_concurrent_requests for a tenant.
@@ -25,6 +25,7 @@
 
 #include "common/idmap.h"
 #include "common/msg.h"
+#include "scheduler/pass/waiting.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -69,6 +70,8 @@ struct request {
     struct msg_span *spans;        /* OWNED: inputs, then outputs */
     size_t n_in, n_out;
     size_t index;
+    struct exec_requests *list; /* it waits in; NULL: it does not. waiting.h */
+    struct request *before, *behind;
 };
 
 struct run {
@@ -89,6 +92,7 @@ struct run {
 struct requests {
     struct request **items; /* OWNED */
     size_t n, cap;
+    struct waiting waiting;
     struct idmap runs;
     uint64_t last_run;
 };

@@ -20,7 +20,13 @@
 
 struct sched;
 struct session;
+struct request;
 struct run;
+
+struct exec_requests { /* a list of requests: waiting.h */
+    struct request *first, *last;
+    size_t n;
+};
 
 struct exec_state { /* of the device; zeros: not reported */
     char device_name[64];
@@ -45,7 +51,11 @@ struct exec {
     uint64_t memory_told; /* changes of tenants' memory quotas that it has been told */
     int64_t lost_ns;
     uint32_t n_runs;
-    struct run *runs;   /* BORROWED list, oldest first; request.c owns them */
+    struct run *runs;             /* BORROWED list, oldest first; request.c owns them */
+    struct exec_requests waiting; /* BORROWED: placed here, and in no run yet */
+    struct exec *next_touched;    /* waiting.h */
+    bool is_touched;
+    uint32_t snap;      /* index in the snapshot of the present pass; SNAP_NONE: it is not in it */
     int64_t done_ns;    /* end of the last run */
     double ns_per_byte; /* measured */
     bool has_link;      /* ns_per_byte was measured by this executor */

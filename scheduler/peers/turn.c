@@ -17,12 +17,17 @@ void sched_lost_lease(struct sched *s)
 
 void sched_wake(struct sched *s)
 {
+    s->woken = s->all_woken = true;
+}
+
+void sched_wake_some(struct sched *s)
+{
     s->woken = true;
 }
 
 void sched_wake_jobs(struct sched *s)
 {
-    s->woken = s->jobs_woken = true;
+    s->jobs_woken = true;
 }
 
 struct store_fence sched_fence(const struct sched *s)

@@ -1,0 +1,368 @@
+/* pass_requests.c - see pass.h: requests. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "scheduler/models/serving.h"
+#include "scheduler/pass/pass_int.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#define MAX_EXECS 16u      /* of one pass, but for those that its last new request brings */
+#define MAX_NEW 64u        /* requests of one pass that no executor has */
+#define MAX_OFFERS 8u      /* executors that are asked what a new request would mean there */
+#define MAX_SEEN 64u       /* executors that have its model, looked at for these */
+#define MAX_PASSES 100000u /* of one turn: the tick goes on with what is left */
+
+/* ------------------------------------------------------------------ what it is about */
+
+static bool is_ready(const struct model *m, const struct shape *h, const struct exec *e)
+{
+    return m->on[e->index].phase == MODEL_ON_READY && !m->gone &&
+           (!h || h->on[e->index].phase == SHAPE_READY);
+}
+
+static void add_exec(struct sched *s, struct snapshot *in, struct exec *e)
+{
+    struct pass *p = &s->pass;
+
+    if (e->snap != SNAP_NONE)
+        return;
+    e->snap = (uint32_t)in->n_execs;
+    p->exec_of[in->n_execs] = e;
+    p->execs[in->n_execs++] = pass__exec(s, e, in->now_ns);
+}
+
+/* When it would be done there, roughly: behind what waits, with the copy of what is missing. */
+static int64_t guess_ns(const struct model *m, const struct exec *e, int64_t now_ns)
+{
+    const struct model_on *on = &m->on[e->index];
+    int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns;
+
+    if (on->resident_bytes < m->image_bytes)
+        ns += predict_copy_ns(m->image_bytes - on->resident_bytes, e->ns_per_byte);
+    return ns + (int64_t)e->waiting.n * SH_MAX(m->predict.profile_ns[0], 1);
+}
+
+/* The executors that are most likely to answer r soonest; where many have its model, of a part of
+ * them: another one each time (Mitzenmacher, "The power of two choices"). */
+static void add_offers(struct sched *s, struct snapshot *in, const struct request *r)
+{
+    struct model *m = r->model;
+    struct exec *best[MAX_OFFERS];
+    int64_t ns[MAX_OFFERS];
+    uint32_t n = 0, seen = 0;
+    size_t i;
+
+    for (i = 0; i < s->execs.n && seen < MAX_SEEN; i++) {
+        struct exec *e = s->execs.items[(m->next_exec + i) % s->execs.n];
+        int64_t mine;
+        uint32_t at;
+
+        if (!exec_is_up(e) || !is_ready(m, r->shape, e))
+            continue;
+        seen++;
+        mine = guess_ns(m, e, in->now_ns);
+        at = n < MAX_OFFERS ? n++ : MAX_OFFERS;
+        for (; at > 0 && ns[at - 1] > mine; at--)
+            if (at < MAX_OFFERS) {
+                best[at] = best[at - 1];
+                ns[at] = ns[at - 1];
+            }
+        if (at < MAX_OFFERS) {
+            best[at] = e;
+            ns[at] = mine;
+        }
+    }
+    if (seen == MAX_SEEN)
+        m->next_exec = (uint32_t)((m->next_exec + i) % s->execs.n);
+    for (uint32_t k = 0; k < n; k++)
+        add_exec(s, in, best[k]);
+}
+
+/* Nobody has its model: what it hears depends on whether there is any executor. */
+static void add_any(struct sched *s, struct snapshot *in)
+{
+    for (size_t i = 0; i < s->execs.n && in->n_execs == 0; i++)
+        if (exec_is_up(s->execs.items[i]))
+            add_exec(s, in, s->execs.items[i]);
+}
+
+/* False: there is nothing to look at. */
+static bool choose(struct sched *s, struct snapshot *in)
+{
+    struct pass *p = &s->pass;
+    struct request *r;
+    struct exec *e;
+
+    p->n_new = 0;
+    while (in->n_execs < MAX_EXECS && p->n_new < MAX_NEW && (r = waiting_take(s))) {
+        p->parts[p->n_new++] = r;
+        add_offers(s, in, r);
+    }
+    while (in->n_execs < MAX_EXECS && (e = waiting_take_exec(s)))
+        add_exec(s, in, e);
+    if (p->n_new)
+        add_any(s, in);
+    return p->n_new > 0 || in->n_execs > 0;
+}
+
+/* ------------------------------------------------------------------ the snapshot */
+
+/* What is asked for on the executors of this pass, if all that have it get as much. */
+static double asked_here(const struct sched *s, const struct snapshot *in, const struct model *m,
+                         const struct shape *h)
+{
+    const double asked = predict_asked(h ? &h->predict : &m->predict, in->now_ns);
+    double here = 0, all = 0;
+
+    for (size_t i = 0; i < s->execs.n; i++) {
+        const struct exec *e = s->execs.items[i];
+        const bool counts = exec_is_up(e) && is_ready(m, h, e);
+
+        all += counts;
+        here += counts && e->snap != SNAP_NONE;
+    }
+    return all > 0 ? asked * here / all : asked;
+}
+
+/* h: one of its shapes, or NULL. */
+static void take_model(struct sched *s, struct snapshot *in, struct model *m, struct shape *h)
+{
+    struct pass *p = &s->pass;
+    struct snap_model *x = &p->models[in->n_models];
+    const struct predict *times = h ? &h->predict : &m->predict;
+
+    *(h ? &h->snap : &m->snap) = (uint32_t)in->n_models;
+    p->model_of[in->n_models] = m;
+    p->shape_of[in->n_models] = h;
+    *x = (struct snap_model){.max_batch = m->max_batch,
+                             .is_solo = m->is_solo,
+                             .image_bytes = m->image_bytes,
+                             .cold_slack_ns =
+                                 predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),
+                             .asked = asked_here(s, in, m, h),
+                             .refused_ns = m->refused_ns};
+    for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
+        struct predict_time t;
+
+        predict_run(times, 1u << b, m->slo_percentile, in->now_ns, &t);
+        x->run_ns[b] = t.usual_ns;
+        x->slow_ns[b] = t.slow_ns;
+        x->tail_ns[b] = t.tail_ns;
+        if (b == 0)
+            x->fastest_ns = t.fastest_ns;
+    }
+    for (size_t i = 0; i < in->n_execs; i++) {
+        const struct model_on *on = &m->on[p->exec_of[i]->index];
+
+        p->places[in->n_models * in->n_execs + i] =
+            (struct snap_place){.ready = is_ready(m, h, p->exec_of[i]),
+                                .resident_bytes = on->resident_bytes,
+                                .arrives_ns = on->arrives_ns};
+    }
+    x->expected_ns = serving_expected_ns(s, m, in->now_ns);
+    x->failed = serving_state(s, m) == MSG_UP_FAILED;
+    in->n_models++;
+}
+
+static bool is_taken(const struct pass *p, const struct snapshot *in, const struct request *r)
+{
+    const uint32_t at = r->shape ? r->shape->snap : r->model->snap;
+
+    return at < in->n_models && p->model_of[at] == r->model && p->shape_of[at] == r->shape;
+}
+
+/* decide() tells tenants apart, no more. */
+static uint32_t take_tenant(struct pass *p, struct snapshot *in, struct tenant *t)
+{
+    if (t->snap >= in->n_tenants || p->tenant_of[t->snap] != t) {
+        t->snap = (uint32_t)in->n_tenants++;
+        p->tenant_of[t->snap] = t;
+    }
+    return t->snap;
+}
+
+static int room(struct pass *p, const struct snapshot *in, struct sh_err *err)
+{
+    const size_t n = in->n_requests + 1, m = in->n_models + 1;
+    int rc = pass__grow(&p->requests, &p->cap_requests, n, sizeof(*p->requests), err);
+
+    if (!rc)
+        rc = pass__grow(&p->request_of, &p->cap_request_of, n, sizeof(*p->request_of), err);
+    if (!rc)
+        rc = pass__grow(&p->tenant_of, &p->cap_tenant_of, n, sizeof(*p->tenant_of), err);
+    if (!rc)
+        rc = pass__grow(&p->models, &p->cap_models, m, sizeof(*p->models), err);
+    if (!rc)
+        rc = pass__grow(&p->model_of, &p->cap_model_of, m, sizeof(*p->model_of), err);
+    if (!rc)
+        rc = pass__grow(&p->shape_of, &p->cap_shape_of, m, sizeof(*p->shape_of), err);
+    if (!rc)
+        rc = pass__grow(&p->places, &p->cap_places, m * SH_MAX(in->n_execs, 1u), sizeof(*p->places),
+                        err);
+    return rc;
+}
+
+static int take_request(struct sched *s, struct snapshot *in, struct request *r, struct sh_err *err)
+{
+    struct pass *p = &s->pass;
+    int rc;
+
+    if (!requests_has_shape(s, r))
+        return SH_OK;
+    rc = room(p, in, err);
+    if (rc)
+        return rc;
+    if (!is_taken(p, in, r))
+        take_model(s, in, r->model, r->shape);
+    p->request_of[in->n_requests] = r;
+    p->requests[in->n_requests++] =
+        (struct snap_request){.state = r->state == REQUEST_READY ? SNAP_READY : SNAP_OPEN,
+                              .model = r->shape ? r->shape->snap : r->model->snap,
+                              .tenant = take_tenant(p, in, r->tenant),
+                              .exec = r->exec ? r->exec->snap : SNAP_NONE,
+                              .promised = r->promised,
+                              .batch = r->batch,
+                              .priority = r->priority,
+                              .arrived_ns = r->open_ns,
+                              .deadline_ns = r->deadline_ns,
+                              .limit_ns = r->limit_ns,
+                              .wait_ns = r->open_ns + s->conf->load_wait_ms * 1000000,
+                              .on_miss = r->model->on_miss};
+    return SH_OK;
+}
+
+static int snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
+{
+    struct pass *p = &s->pass;
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < p->n_new && !rc; i++)
+        rc = take_request(s, in, p->parts[i], err);
+    for (size_t i = 0; i < in->n_execs; i++)
+        for (struct request *r = p->exec_of[i]->waiting.first; r && !rc; r = r->behind)
+            rc = take_request(s, in, r, err);
+    in->execs = p->execs;
+    in->requests = p->requests;
+    in->models = p->models;
+    in->places = p->places;
+    return rc ? rc
+              : pass__grow(&p->parts, &p->cap_parts, in->n_requests + MAX_NEW, sizeof(*p->parts),
+                           err);
+}
+
+/* ------------------------------------------------------------------ acting */
+
+/* Too late, by prediction: what a client reads, and what is done so that another is not. */
+static void refuse_late(struct sched *s, const struct decision *d, struct request *r, char *msg,
+                        size_t size)
+{
+    double limit_ms = (double)((r->limit_ns - r->open_ns + 500) / 1000) / 1e3;
+    double expected_ms = (double)d->predicted_ns / 1e6;
+    char more[96];
+
+    r->predicted_ms = (d->predicted_ns + 999999) / 1000000;
+    if (!r->exec && !r->model->refused_ns)
+        r->model->refused_ns = sh_clock_ns();
+    if (d->exec != SNAP_NONE)
+        requests_bring(s, r, s->pass.exec_of[d->exec]);
+    snprintf(more, sizeof(more), "; asking again in %" PRId64 " ms may help", d->retry_after_ms);
+    if (expected_ms > limit_ms)
+        snprintf(msg, size,
+                 "the deadline of %.12g ms cannot be met: the result is expected after %.3f ms%s",
+                 limit_ms, expected_ms,
+                 d->is_alone_too_slow
+                     ? "; the model alone takes longer than that, so asking again does not help: "
+                       "allow more time"
+                     : more);
+    else
+        snprintf(msg, size,
+                 "the deadline of %.12g ms could be met only if requests that were let in before "
+                 "missed theirs%s",
+                 limit_ms, more);
+}
+
+static void refuse(struct sched *s, const struct decision *d)
+{
+    struct request *r = s->pass.request_of[d->request];
+    char msg[320];
+
+    switch (d->reason) {
+    case DECIDE_DEADLINE:
+        refuse_late(s, d, r, msg, sizeof(msg));
+        break;
+    case DECIDE_MODEL_FAILED:
+        snprintf(msg, sizeof(msg), "no executor could load version %u of \"%s\": %.100s",
+                 r->model->version, r->model->name, r->model->fail_msg);
+        break;
+    case DECIDE_MODEL_LOADING:
+        snprintf(msg, sizeof(msg), "version %u of \"%s\" is being loaded; try again",
+                 r->model->version, r->model->name);
+        break;
+    default:
+        snprintf(msg, sizeof(msg), "no executor is connected; try again");
+    }
+    requests_refuse(s, r, d->rc, d->retry_after_ms, msg);
+}
+
+static void run(struct sched *s, const struct decision *d)
+{
+    struct pass *p = &s->pass;
+    struct sh_err err = {0};
+
+    for (uint32_t i = 0; i < d->n; i++)
+        p->parts[i] = p->request_of[p->out.members[d->first + i]];
+    if (requests_run(s, p->exec_of[d->exec], p->parts, d->n, d, &err))
+        sh_log_err(SH_LOG_ERROR, "request.run", &err);
+}
+
+static void act(struct sched *s, const struct decision *d)
+{
+    struct pass *p = &s->pass;
+
+    if (d->kind == DECISION_PLACE)
+        requests_place(s, p->request_of[d->request], p->exec_of[d->exec], d->is_probe);
+    else if (d->kind == DECISION_REFUSE)
+        refuse(s, d);
+    else
+        run(s, d);
+}
+
+/* One pass; *any: it had something to look at. */
+static int look(struct sched *s, bool *any, struct sh_err *err)
+{
+    struct pass *p = &s->pass;
+    struct snapshot in = pass__conf(s);
+    int rc;
+
+    *any = choose(s, &in);
+    rc = *any ? snapshot(s, &in, err) : SH_OK;
+    if (*any && !rc)
+        rc = decide(&in, &p->out, err);
+    for (size_t i = 0; *any && !rc && i < p->out.n; i++)
+        act(s, &p->out.items[i]);
+    for (size_t i = 0; i < in.n_execs; i++)
+        p->exec_of[i]->snap = SNAP_NONE;
+    return rc;
+}
+
+void pass_requests(struct sched *s)
+{
+    const size_t n = s->execs.n + 1;
+    struct pass *p = &s->pass;
+    int64_t began = sh_clock_ns();
+    struct sh_err err = {0};
+    bool any = true;
+    int rc = pass__grow(&p->execs, &p->cap_execs, n, sizeof(*p->execs), &err);
+
+    if (!rc)
+        rc = pass__grow(&p->exec_of, &p->cap_exec_of, n, sizeof(*p->exec_of), &err);
+    if (!rc)
+        rc = pass__grow(&p->parts, &p->cap_parts, MAX_NEW, sizeof(*p->parts), &err);
+    for (uint32_t i = 0; any && !rc && i < MAX_PASSES; i++)
+        rc = look(s, &any, &err);
+    if (rc)
+        sh_log_err(SH_LOG_ERROR, "pass.failed", &err);
+    pass__took(began);
+}
