@@ -326,13 +326,17 @@ $(BUILD)/sim/link.o: $(sim_link) Makefile
 sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c,$(call src,$(parts_shunt-executor) executor/lab)) \
               $(call src,runtime/device) runtime/group.c runtime/model/kept.c)
 sim_blocks := -include tests/sim/blocks.h
+# What the device is, and all that an executor can be refused (tests/sim/shortage.c).
+sim_exec_wrap := dev_lib_open dev_mem_measure malloc calloc realloc disk_submit sh_strdup sh_asprintf \
+                 sh_grow sh_json_dump sh_timer_add sh_io_add sh_loop_child sh_spawn sh_shm_create \
+                 sh_shm_map sh_wire_new sh_wire_send_fds
 SIM_PARTS  += $(BUILD)/sim/executor.o
 $(BUILD)/sim/%.o: %.c
 	$(Q)mkdir -p $(@D)
 	$(if $(V),,@echo "  CC    $< (sim)")
 	$(Q)$(CC) $(CFLAGS) $(sim_blocks) -c $< -o $@
-$(BUILD)/sim/executor.o: $(sim_exec) tests/sim/executor.syms
-	$(Q)$(LD) -r --wrap=dev_lib_open --wrap=dev_mem_measure -o $@ $(sim_exec)
+$(BUILD)/sim/executor.o: $(sim_exec) tests/sim/executor.syms Makefile
+	$(Q)$(LD) -r $(sim_exec_wrap:%=--wrap=%) -o $@ $(sim_exec)
 	$(Q)objcopy --keep-global-symbols=tests/sim/executor.syms $@
 
 $(call obj,tests/sim): CFLAGS += $(sim_blocks)

@@ -417,21 +417,22 @@ static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
     return SH_OK;
 }
 
-/* A refused run has no model perhaps, so it is not a run yet for run__report. */
-static void refuse(struct switcher *sw, struct run *r, const struct sh_err *why)
+/* A refused run has no model perhaps, so it is not a run yet for run__report. Takes r; NULL: there
+ * was no memory for it. */
+static void refuse(struct switcher *sw, struct run *r, uint64_t id, const struct sh_err *why)
 {
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
-    SH_WARN("run.refused", "run=%" PRIu64 " code=%s msg=\"%s\"", r->id, sh_rc_name(why->rc),
-            why->msg);
-    for (size_t i = 0; i < r->n_parts; i++) {
+    SH_WARN("run.refused", "run=%" PRIu64 " code=%s msg=\"%s\"", id, sh_rc_name(why->rc), why->msg);
+    for (size_t i = 0; r && i < r->n_parts; i++) {
         struct msg_result res = {
             .rid = r->parts[i].rid, .rc = why->rc, .msg = why->msg, .run_batch = r->batch};
 
         data_result(sw->env.data, &r->parts[i], &res);
     }
-    m.u.run_done = (struct msg_run_done){.run_id = r->id, .rc = why->rc, .msg = why->msg};
+    m.u.run_done = (struct msg_run_done){.run_id = id, .rc = why->rc, .msg = why->msg};
     uplink_send(&sw->env.report->uplink, &m);
+    run__free(r);
 }
 
 static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct sh_err *err)
@@ -457,11 +458,8 @@ static struct run *new_run(struct switcher *sw, const struct msg_run *m, struct 
 void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh_err *why)
 {
     struct sh_err err = {0};
-    struct run *r = new_run(sw, m, &err);
 
-    if (r)
-        refuse(sw, r, why);
-    run__free(r);
+    refuse(sw, new_run(sw, m, &err), m->run_id, why);
 }
 
 void switch_on_run(struct switcher *sw, const struct msg_run *m)
@@ -470,10 +468,6 @@ void switch_on_run(struct switcher *sw, const struct msg_run *m)
     struct sh_err err = {0};
     struct run *r = new_run(sw, m, &err);
 
-    if (!r) {
-        sh_log_err(SH_LOG_ERROR, "run.lost", &err);
-        return;
-    }
     if (!err.rc) {
         store_shape_of(sw->env.store, m, &version, &shape, &err);
         if (!err.rc && version)
@@ -482,8 +476,7 @@ void switch_on_run(struct switcher *sw, const struct msg_run *m)
             admit(sw, r, &err);
     }
     if (err.rc) {
-        refuse(sw, r, &err);
-        run__free(r);
+        refuse(sw, r, m->run_id, &err);
         return;
     }
     append(sw, r);

@@ -4,6 +4,7 @@
 #include "executor/pool/pool.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/oracles_exec.h"
+#include "tests/sim/shortage.h"
 #include "tests/sim/worker.h"
 
 int64_t exec_fault_time(uint64_t r)
@@ -28,6 +29,11 @@ void exec_calm_disk(unsigned host)
     *sim_disk(host) = (struct sim_disk){0};
 }
 
+void exec_calm_shortage(void)
+{
+    sim_shortage = 0;
+}
+
 static void end_workers(void *arg, uint64_t n)
 {
     (void)arg, (void)n;
@@ -44,6 +50,12 @@ static void end_disk(void *arg, uint64_t host)
 {
     (void)arg;
     exec_calm_disk((unsigned)host);
+}
+
+static void end_shortage(void *arg, uint64_t n)
+{
+    (void)arg, (void)n;
+    exec_calm_shortage();
 }
 
 /* ------------------------------------------------------------------ workers */
@@ -143,4 +155,15 @@ void exec_fault_disk(unsigned host, const uint64_t r[static 3])
         return; /* whenever that is */
     }
     sim_world_after(exec_fault_time(r[2]), end_disk, NULL, host);
+}
+
+/* ------------------------------------------------------------------ what the host has */
+
+void exec_fault_shortage(const uint64_t r[static 3])
+{
+    const int64_t ns = exec_fault_time(r[2]);
+
+    sim_shortage = 0.001 * (double)(1 + r[1] % 100);
+    oracles_exec_disturbed(ns + SIM_S(30));
+    sim_world_after(ns, end_shortage, NULL, 0);
 }

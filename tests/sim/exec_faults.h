@@ -16,9 +16,13 @@ void exec_fault_device(struct sim_exec *e, const uint64_t r[static 3]);
 /* The disk of a host is full, fails, is slow; or its executor is killed in a write. */
 void exec_fault_disk(unsigned host, const uint64_t r[static 3]);
 
+/* Executors are refused memory, descriptors and the like, now and then: all of them. */
+void exec_fault_shortage(const uint64_t r[static 3]);
+
 /* All of them end. One after the other may overlap; the last one that ends, ends all. */
 void exec_calm_workers(void);
 void exec_calm_device(struct sim_exec *e);
 void exec_calm_disk(unsigned host);
+void exec_calm_shortage(void);
 
 #endif

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/shm.h"
 #include "common/wire.h"
+#include "tests/sim/shortage.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -42,6 +43,7 @@ struct request { /* and its place in the slab */
     size_t version;
     uint32_t batch;
     int64_t lost_ns;
+    uint64_t n_short; /* sim_shortage_n() when it was sent */
 };
 
 struct run {
@@ -333,7 +335,7 @@ static size_t open_request(size_t version, uint32_t batch)
             r->state = REQ_FREE;
         if (r->state != REQ_FREE)
             continue;
-        *r = (struct request){REQ_OPEN, ++api.next_rid, version, batch, 0};
+        *r = (struct request){REQ_OPEN, ++api.next_rid, version, batch, 0, sim_shortage_n()};
         if (in_bytes(r) + out_span(i).len > SLOT_BYTES) {
             r->state = REQ_FREE;
             return SIZE_MAX;
@@ -448,6 +450,13 @@ static void api_main(void *arg)
     if (sh_loop_new(&l, &err) || sh_shm_create("slab", N_SLOTS * SLOT_BYTES, &api.slab, &err) ||
         sh_link_new(l, script.e->data_addr, &h, &api.link, &err))
         sim_broken("world", "an API: %s", err.msg);
+}
+
+/* Is it to be answered? Without memory for a word of it an executor cannot; its run has an end all
+ * the same. */
+static bool is_waiting(const struct request *r)
+{
+    return r->state == REQ_OPEN && r->n_short == sim_shortage_n();
 }
 
 /* ------------------------------------------------------------------ runs */
@@ -659,7 +668,7 @@ bool script_is_through(void)
         if (sched.runs[i].id)
             return false;
     for (size_t i = 0; i < N_SLOTS; i++)
-        if (api.requests[i].state == REQ_OPEN)
+        if (is_waiting(&api.requests[i]))
             return false;
     return script__jobs_are_through();
 }
@@ -669,7 +678,7 @@ void script_check_end(void)
     size_t open = 0, runs = 0;
 
     for (size_t i = 0; i < N_SLOTS; i++)
-        open += api.requests[i].state == REQ_OPEN;
+        open += is_waiting(&api.requests[i]);
     for (size_t i = 0; i < MAX_RUNS; i++)
         runs += sched.runs[i].id != 0;
     SIM_CHECK("waits", sched.wire && sched.is_synced, "the executor is not back");

@@ -139,6 +139,7 @@ static const struct sim_fault_kind KINDS[] = {
     {"api", 2, hit_api},       {"net", 6, hit_net},
     {"worker", 8, hit_worker}, {"workers", 8, exec_fault_workers},
     {"device", 6, hit_device}, {"disk", 5, hit_disk},
+    {"shortage", 6, exec_fault_shortage},
 };
 
 /* ------------------------------------------------------------------ the end */
@@ -150,6 +151,7 @@ static void heal(void)
     exec_calm_workers();
     exec_calm_device(&executor);
     exec_calm_disk(EXEC_HOST);
+    exec_calm_shortage();
     sim_proc_resume(executor.proc);
     script_start_sched();
     script_start_api();
