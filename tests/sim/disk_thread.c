@@ -31,12 +31,6 @@ int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err)
     return SH_OK;
 }
 
-/* A process of the simulation ends without it. */
-void disk_free(struct disk *c)
-{
-    free(c);
-}
-
 static void work(struct disk_task *t)
 {
     sim_disk_in_task(true);
@@ -74,6 +68,23 @@ static void on_end(void *arg, uint64_t n)
     t->next = NULL;
     t->done(t);
     begin(c);
+}
+
+/* The task at hand ends, the others never begin. Where its process is killed meanwhile, nothing of
+ * it goes on. */
+void disk_free(struct disk *c)
+{
+    if (!c)
+        return;
+    if (c->is_busy)
+        on_end(c, 0);
+    while (sim_proc_is_alive(c->proc) && c->first) {
+        struct disk_task *t = c->first;
+
+        c->first = t->next;
+        SH_FAIL(&t->err, SH_E_CANCELLED, "the executor stopped before it was written");
+        t->done(t);
+    }
 }
 
 /* Never within disk_submit(): who submits goes on first. */

@@ -2,6 +2,7 @@
 #include "tests/sim/executor.h"
 
 #include "common/mem.h"
+#include "executor/memory/transmit.h"
 #include "tests/sim/content.h"
 #include "tests/sim/oracles_exec.h"
 #include "tests/sim/worker.h"
@@ -17,6 +18,7 @@
 #define MEMORY_DISK "/dev/shm"
 #define FOLDER "shunt-sim-XXXXXX"
 #define MAX_FDS 16
+#define DRAIN_NS SIM_S(5)
 
 static struct sim_exec *execs[MAX_EXECS];
 static size_t n_execs;
@@ -63,6 +65,21 @@ static void load_options(struct sim_exec *e)
         e->tune(e, &e->conf, &e->wishes);
 }
 
+/* What main() does behind its loop; exec_fini() would wait for copies by a loop of its own. */
+static bool on_stop(void *arg)
+{
+    struct sim_exec *e = arg;
+    struct exec *x = e->x;
+
+    e->stopped_ns = e->stopped_ns ? e->stopped_ns : sim_now();
+    if (tx_is_busy(x->tx) && sim_now() - e->stopped_ns < DRAIN_NS)
+        return false;
+    e->x = NULL;
+    if (!tx_is_busy(x->tx))
+        exec_fini(x);
+    return true;
+}
+
 static void exec_main(void *arg)
 {
     struct sim_exec *e = arg;
@@ -84,10 +101,12 @@ static void exec_main(void *arg)
         return;
     if (rc) { /* as main() does: whoever watches it starts it again */
         sim_trace("%s does not start: %s", e->name, err.msg);
+        exec_fini(x);
         sim_proc_kill(e->proc, 1 << 8);
         return;
     }
     e->x = x;
+    sim_loop_on_stop(loop, on_stop, e);
 }
 
 void sim_exec_start(struct sim_exec *e)
@@ -104,6 +123,7 @@ void sim_exec_start(struct sim_exec *e)
         return;
     e->x = NULL;
     e->started_ns = sim_now();
+    e->stopped_ns = 0;
     sim_proc_start(e->proc, NULL, exec_main, e);
 }
 

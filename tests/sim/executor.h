@@ -27,7 +27,7 @@ struct sim_exec {
     struct lab_wishes wishes;
     struct lab lab;
     struct exec *x; /* of the process that is alive; NULL: none */
-    int64_t started_ns;
+    int64_t started_ns, stopped_ns;
 };
 
 /* Starts it (again). Does nothing while it is alive. */

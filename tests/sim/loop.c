@@ -60,7 +60,9 @@ struct sh_loop {
     struct sh_io *ios;
     struct child *children;
     struct hook before_sleep, on_wake;
-    bool is_woken;
+    sim_stopped_fn *on_stop;
+    void *on_stop_arg;
+    bool is_woken, is_stopping;
 };
 
 static int no_memory(struct sh_err *err)
@@ -249,11 +251,23 @@ static void on_stop(void *arg, uint64_t n)
     struct sh_loop *l = arg;
 
     (void)n;
-    sim_proc_kill(l->proc, 0);
+    if (l->on_stop && !l->on_stop(l->on_stop_arg))
+        sim_after(l->proc, SIM_MS(10), on_stop, l, 0);
+    else
+        sim_proc_kill(l->proc, 0);
+}
+
+void sim_loop_on_stop(struct sh_loop *l, sim_stopped_fn *fn, void *arg)
+{
+    l->on_stop = fn;
+    l->on_stop_arg = arg;
 }
 
 void sh_loop_stop(struct sh_loop *l)
 {
+    if (l->is_stopping)
+        return;
+    l->is_stopping = true;
     sim_after(l->proc, 0, on_stop, l, 0);
 }
 

@@ -104,6 +104,10 @@ struct sim_spawned {
 };
 const struct sim_spawned *sim_spawned(void); /* of sim_self() */
 
+/* What main() does when the loop of its process has stopped. False: it is asked again. */
+typedef bool sim_stopped_fn(void *arg);
+void sim_loop_on_stop(struct sh_loop *l, sim_stopped_fn *fn, void *arg);
+
 /* A watched descriptor (sh_io_add) has something to read: tells whoever watches it. */
 void sim_fd_ready(int fd);
 
