@@ -299,7 +299,7 @@ $(BUILD)/tests/test_autodiff $(BUILD)/tests/test_autodiff_attn $(BUILD)/tests/te
 # and wire.c of tests/sim stand before libcommon.a's, so that theirs are taken; what is wrapped are
 # calls to the system, and to what reads clocks and devices.
 SIM       := $(BUILD)/sim/sim
-SIM_WRAP  := kill waitpid socketpair write pwrite fsync rename unlink posix_fallocate flock open \
+SIM_WRAP  := kill waitpid socketpair write pwrite fsync rename unlink posix_fallocate flock open readlink \
              sh_random sh_log sh_log_err sh_life_step
 sim: $(SIM) ## the whole system in virtual time, with faults by seed; SEEDS=FIRST-LAST, SIM_ARGS
 	@$< $(if $(SEEDS),--seeds $(SEEDS)) $(SIM_ARGS)

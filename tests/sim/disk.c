@@ -22,6 +22,7 @@ int __real_unlink(const char *path);
 int __real_posix_fallocate(int fd, off_t off, off_t len);
 int __real_flock(int fd, int how);
 int __real_open(const char *path, int flags, ...);
+ssize_t __real_readlink(const char *path, char *out, size_t n);
 
 static struct sim_disk disks[SIM_MAX_HOSTS];
 static bool is_task, is_spared;
@@ -184,6 +185,16 @@ int __wrap_open(const char *path, int flags, ...)
     if (sim_self() && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0)
         return open_boot_id(sim_proc_host(sim_self()));
     return __real_open(path, flags, mode);
+}
+
+/* A program of the simulation lies in a folder of its disk, beside those that it names. */
+ssize_t __wrap_readlink(const char *path, char *out, size_t n)
+{
+    static const char PROGRAM[] = SIM_PROGRAMS "/program";
+
+    if (!sim_self() || strcmp(path, "/proc/self/exe") != 0)
+        return __real_readlink(path, out, n);
+    return snprintf(out, n, "%s", PROGRAM);
 }
 
 int __wrap_sh_random(void *out, size_t n, void *err)

@@ -19,6 +19,7 @@ struct sim_disk {     /* of one host */
     double slow;      /* the checkpoint thread takes so many times as long; 0: 1 */
     unsigned kill_in; /* the n-th call of a task from now on kills its process; 0: none does */
 };
+#define SIM_PROGRAMS "bin"      /* the folder of all programs */
 void sim_disk_in_task(bool is); /* what comes is called by a task of the checkpoint thread */
 struct sim_disk *sim_disk(unsigned host);
 uint64_t sim_disk_n_failed(void); /* calls, of all hosts, so far */
@@ -32,6 +33,7 @@ int __wrap_unlink(const char *path);
 int __wrap_posix_fallocate(int fd, off_t off, off_t len);
 int __wrap_flock(int fd, int how);
 int __wrap_open(const char *path, int flags, ...);
+ssize_t __wrap_readlink(const char *path, char *out, size_t n);
 int __wrap_sh_random(void *out, size_t n, void *err);
 
 #endif

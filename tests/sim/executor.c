@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "executor/memory/transmit.h"
 #include "tests/sim/content.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/oracles_exec.h"
 #include "tests/sim/worker.h"
 
@@ -268,12 +269,31 @@ static void make_disk(void)
     close(fds[0]);
 }
 
+/* Of the same size and time in each run: the name of what is kept of a model depends on them. */
+static void make_programs(void)
+{
+    static const char *const FILES[] = {SIM_PROGRAMS "/shunt-worker", "lib/shunt-dev-sim.so"};
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+
+    if (mkdir(SIM_PROGRAMS, 0750) < 0 || mkdir("lib", 0750) < 0)
+        abort();
+    for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++) {
+        int fd = open(FILES[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+
+        if (fd < 0 || futimens(fd, times) < 0)
+            abort();
+        close(fd);
+    }
+}
+
 const char *sim_state_dir(const char *name)
 {
     static bool is_there;
 
     if (!is_there)
         make_disk();
+    if (!is_there)
+        make_programs();
     is_there = true;
     nftw(name, remove_one, MAX_FDS, FTW_DEPTH | FTW_PHYS);
     if (mkdir(name, 0750) < 0) {

@@ -10,6 +10,9 @@
 #include "tests/sim/device.h"
 #include "tests/sim/world.h"
 
+/* More than all models have: what goes when there is too much depends on clocks of the real disk. */
+#define SIM_KEPT_BYTES ((int64_t)1 << 30)
+
 struct sim_exec {
     /* set by the owner before sim_exec_start(); strings BORROWED for good */
     const char *name; /* of the process, and --name */

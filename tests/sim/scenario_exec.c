@@ -28,7 +28,8 @@ static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishe
     c->run_ms = 15000;
     c->checkpoint_interval_ms = sim_between(100, 3000);
     c->max_queued_runs = sim_between(8, 200);
-    c->kept_bytes = 0;
+    c->kept_bytes = sim_below(2) ? SIM_KEPT_BYTES : 0;
+    c->keep_renew_s = sim_between(0, 5);
     lab->is_cold = sim_below(8) == 0;
     if (sim_below(3) == 0) /* each way of stopping, whatever the memory needs */
         lab->stop_way = "turns";
@@ -134,11 +135,16 @@ static void hit_disk(const uint64_t r[static 3])
 }
 
 static const struct sim_fault_kind KINDS[] = {
-    {"kill", 3, hit_kill},     {"term", 2, hit_term},
-    {"pause", 3, hit_pause},   {"scheduler", 3, hit_sched},
-    {"api", 2, hit_api},       {"net", 6, hit_net},
-    {"worker", 8, hit_worker}, {"workers", 8, exec_fault_workers},
-    {"device", 6, hit_device}, {"disk", 5, hit_disk},
+    {"kill", 3, hit_kill},
+    {"term", 2, hit_term},
+    {"pause", 3, hit_pause},
+    {"scheduler", 3, hit_sched},
+    {"api", 2, hit_api},
+    {"net", 6, hit_net},
+    {"worker", 8, hit_worker},
+    {"workers", 8, exec_fault_workers},
+    {"device", 6, hit_device},
+    {"disk", 5, hit_disk},
     {"shortage", 6, exec_fault_shortage},
 };
 

@@ -140,7 +140,7 @@ static void say_ready(void *arg, uint64_t n)
                                          .uid = 65520,
                                          .fences = MSG_FENCES,
                                          .why = "",
-                                         .identity = ""};
+                                         .identity = "sim"};
     worker__send(w, &m, NULL, 0);
     worker__done(w);
 }

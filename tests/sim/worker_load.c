@@ -1,6 +1,8 @@
 /* worker_load.c - models of a simulated worker; as executor/worker/load.c: in pieces, between which
  * others go first. */
+#include "common/hash.h"
 #include "common/mem.h"
+#include "runtime/model/kept.h"
 #include "tests/sim/worker_int.h"
 
 #include <stdlib.h>
@@ -18,6 +20,9 @@ struct loading {
     bool builds;
     uint32_t size; /* compiled, or timed, next */
     struct worker_model *model;
+    double layer_ns[(SIM_MAX_SIZES + 1) * SIM_MAX_LAYERS];
+    bool was_kept;     /* layer_ns are those of a file */
+    uint64_t image_at; /* where the image begins in it; 0: it is in memory */
     struct sh_err why;
 };
 
@@ -52,23 +57,26 @@ static void fill_image(const struct worker_model *m, struct sh_shm *image)
         ((uint64_t *)image->base)[i] = sim_image_word(&m->package, i);
 }
 
-static void fill_done(const struct worker_model *m, struct msg_wk_model_done *d,
-                      struct msg_batch *batches, double *layer_ns, uint64_t *offs)
+static void fill_done(struct loading *l, struct msg_wk_model_done *d, struct msg_batch *batches,
+                      uint64_t *offs)
 {
+    const struct worker_model *m = l->model;
     const struct sim_model *s = m->model;
 
     for (uint32_t i = 0; i < m->n_sizes; i++) {
         batches[i] = (struct msg_batch){.batch = m->batch[i], .ws_bytes = m->ws_bytes[i]};
         offs[i] = 0;
-        for (uint32_t k = 0; k < s->n_layers; k++)
-            layer_ns[i * s->n_layers + k] = (double)s->layer_ns[k] * m->times[i];
+        for (uint32_t k = 0; !l->was_kept && k < s->n_layers; k++)
+            l->layer_ns[i * s->n_layers + k] = (double)s->layer_ns[k] * m->times[i];
     }
     d->image_bytes = s->layer_ends[s->n_layers - 1];
     d->host_bytes = PROGRAM_BYTES * m->n_sizes;
     d->layer_ends = (struct sh_blob){s->layer_ends, s->n_layers * sizeof(uint64_t)};
     d->batches = (struct sh_blob){batches, m->n_sizes * sizeof(*batches)};
     d->input_offs = (struct sh_blob){offs, m->n_sizes * sizeof(*offs)};
-    d->layer_ns = (struct sh_blob){layer_ns, sizeof(double) * m->n_sizes * s->n_layers};
+    d->layer_ns = (struct sh_blob){l->layer_ns, sizeof(double) * m->n_sizes * s->n_layers};
+    d->was_kept = l->was_kept;
+    d->image_at = l->image_at;
     if (m->size)
         d->sizes = (struct sh_blob){&m->size, sizeof(m->size)};
 }
@@ -78,17 +86,16 @@ static void answer(struct sim_worker *w)
     struct loading *l = w->load;
     struct sh_msg r = {.type = MSG_WK_MODEL_DONE};
     struct msg_batch batches[SIM_MAX_SIZES + 1] = {{0}};
-    double layer_ns[(SIM_MAX_SIZES + 1) * SIM_MAX_LAYERS];
     uint64_t offs[SIM_MAX_SIZES + 1];
     struct sh_shm image = {.fd = -1};
 
     r.u.wk_model_done =
         (struct msg_wk_model_done){.handle = l->handle, .rc = l->why.rc, .msg = l->why.msg};
     if (l->why.rc == 0) {
-        fill_done(l->model, &r.u.wk_model_done, batches, layer_ns, offs);
-        if (l->builds)
+        fill_done(l, &r.u.wk_model_done, batches, offs);
+        if (l->builds && !l->image_at)
             fill_image(l->model, &image);
-        else
+        else if (!l->builds)
             r.u.wk_model_done.layer_ns = (struct sh_blob){0};
     } else if (l->why.rc == SH_E_TOOBIG || l->why.rc == SH_E_QUOTA) {
         r.u.wk_model_done.image_bytes = w->arena_bytes + DEV_BLOCK;
@@ -124,7 +131,7 @@ static void time_next(struct sim_worker *w)
 {
     struct loading *l = w->load;
 
-    if (!l->builds || l->why.rc || l->size == l->model->n_sizes) {
+    if (!l->builds || l->was_kept || l->why.rc || l->size == l->model->n_sizes) {
         answer(w);
         return;
     }
@@ -246,6 +253,34 @@ static struct worker_model *new_model(struct sim_worker *w, const struct msg_wk_
     return m;
 }
 
+/* What is kept of the model, where it fits: it is what this worker would have made. */
+static void read_kept(struct loading *l, const struct msg_wk_model *msg, int fd)
+{
+    const struct worker_model *m = l->model;
+    const struct sim_model *s = m->model;
+    const size_t bytes = s->layer_ends[s->n_layers - 1];
+    struct kept_about about = {.image_bytes = bytes,
+                               .layer_ends = s->layer_ends,
+                               .n_layers = s->n_layers,
+                               .batches = m->batch,
+                               .n_batches = m->n_sizes};
+    uint64_t *image = malloc(bytes + 1);
+    struct sh_err err = {0};
+
+    if (!image)
+        abort();
+    WORKER_CHECK(!sh_unhex(msg->key, about.key, sizeof(about.key), &err), "WK_MODEL: %s", err.msg);
+    if (kept_read(fd, &about, image, l->layer_ns, &err) == SH_OK) {
+        for (size_t i = 0; i < bytes / sizeof(*image); i++)
+            SIM_CHECK("kept", image[i] == sim_image_word(&m->package, i),
+                      "word %zu of what is kept of package %u is %016llx", i, m->package.id,
+                      (unsigned long long)image[i]);
+        l->was_kept = true;
+        l->image_at = msg->maps ? kept_image_at(&about) : 0;
+    }
+    free(image);
+}
+
 void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const int *fds,
                       size_t n_fds)
 {
@@ -262,11 +297,14 @@ void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const 
     atomic_store(&w->ctl->load_step, WORKER_LOAD_READ);
     l->model = worker__model(w, m->handle);
     if (l->model) { /* it is to be made anew, to be kept */
-        l->size = 0;
+        if (n_fds == 3)
+            read_kept(l, m, fds[2]);
         worker__after(w, READ_MIN_NS, on_timed, 0);
         return;
     }
     l->model = new_model(w, m, fds);
+    if (n_fds == 3)
+        read_kept(l, m, fds[2]);
     atomic_store(&w->ctl->load_total, 2 + (m->build ? 2 : 1) * l->model->n_sizes);
     if (l->model->size > MOST_TIMES * l->model->package.own_size)
         SH_FAIL(&l->why, SH_E_UNSUPPORTED, "a size of %u is too large", l->model->size);
