@@ -92,10 +92,16 @@ void worker__when(struct sim_worker *w, uint32_t slot, uint32_t value, sim_event
 
 void worker__send(struct sim_worker *w, const struct sh_msg *m, const int *fds, size_t n_fds)
 {
+    const struct sh_msg welcome = {.type = MSG_WELCOME, .u.welcome.name = "worker"};
+    struct sh_msg said = *m;
     struct sh_err err = {0};
 
+    if (worker__fault(sim_worker_faults.lie))
+        worker__lie(&said, &n_fds);
+    if (w->wire && worker__fault(sim_worker_faults.lie / 20)) /* of no worker, or once more */
+        sh_wire_send_fds(w->wire, sim_below(2) ? &welcome : &said, fds, n_fds, &err);
     if (w->wire)
-        sh_wire_send_fds(w->wire, m, fds, n_fds, &err);
+        sh_wire_send_fds(w->wire, &said, fds, n_fds, &err);
 }
 
 struct worker_slab *worker__slab(struct sim_worker *w, uint64_t api_id)

@@ -19,7 +19,7 @@ struct sim_worker_faults { /* chances */
     double slow;     /* likewise: takes up to 30 times as long */
     double unfit;    /* at the start: cannot open its device */
     double refuse;   /* a model or job: does not fit, is too large for its tenant, is bad */
-    double lie;      /* an answer: of another run, twice, with impossible times */
+    double lie;      /* an answer: twice, or what is not so (worker_lies.c) */
     double bad_part; /* a part cannot be run; and as often: the run fails over its data */
     double nan;      /* a step: its loss is not a number */
 };

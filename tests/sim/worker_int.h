@@ -1,5 +1,5 @@
 /* worker_int.h - between worker.c (the process: messages, what comes when), worker_load.c,
- * worker_run.c and worker_train.c. */
+ * worker_run.c, worker_train.c and worker_lies.c. */
 #ifndef SH_TESTS_SIM_WORKER_INT_H
 #define SH_TESTS_SIM_WORKER_INT_H
 
@@ -97,6 +97,9 @@ struct worker_slab *worker__slab(struct sim_worker *w, uint64_t api_id);
 bool worker__fault(double chance); /* counted */
 /* Who breaks the protocol here is the executor. */
 #define WORKER_CHECK(cond, ...) SIM_CHECK("worker-protocol", cond, __VA_ARGS__)
+
+/* worker_lies.c: m becomes something that is not so. */
+void worker__lie(struct sh_msg *m, size_t *n_fds);
 
 /* worker_load.c */
 struct worker_model *worker__model(struct sim_worker *w, int64_t handle); /* NULL */

@@ -101,8 +101,6 @@ static void answer(struct sim_worker *w)
         r.u.wk_model_done.image_bytes = w->arena_bytes + DEV_BLOCK;
         r.u.wk_model_done.host_bytes = l->why.rc == SH_E_QUOTA ? PROGRAM_BYTES : 0;
     }
-    if (worker__fault(sim_worker_faults.lie))
-        r.u.wk_model_done.handle += (int64_t)sim_below(3);
     worker__send(w, &r, &image.fd, image.fd >= 0 ? 1 : 0);
     sh_shm_fini(&image);
     if (l->why.rc)

@@ -108,22 +108,6 @@ static uint32_t check_parts(struct sim_worker *w, const struct worker_run *r)
 
 /* ------------------------------------------------------------------ the answer */
 
-static void lie(struct msg_wk_run_done *d)
-{
-    switch (sim_below(3)) {
-    case 0:
-        d->run_id ^= 1;
-        break;
-    case 1:
-        d->end_ns = INT64_MAX - 1;
-        d->first_ns = -5;
-        break;
-    default:
-        d->start_ns = INT64_MIN / 2;
-        d->wait_ns = INT64_MAX;
-    }
-}
-
 static void answer(struct sim_worker *w)
 {
     struct worker_run *r = w->run;
@@ -137,8 +121,6 @@ static void answer(struct sim_worker *w)
                                                .first_ns = r->first_ns,
                                                .end_ns = sh_clock_ns(),
                                                .wait_ns = r->wait_ns};
-    if (worker__fault(sim_worker_faults.lie))
-        lie(&m.u.wk_run_done);
     worker__send(w, &m, NULL, 0);
     free(r->groups);
     free(r);
