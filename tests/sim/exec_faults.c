@@ -106,7 +106,7 @@ void exec_fault_workers(const uint64_t r[static 3])
         f->refuse = 20 * p;
         break;
     case 5:
-        f->lie = 5 * p;
+        f->lie = 30 * p;
         oracles_exec_lies();
         break;
     case 6:

@@ -89,6 +89,11 @@ uint64_t script__epoch(void)
     return sched.epoch;
 }
 
+uint64_t script__api_id(void)
+{
+    return api.id;
+}
+
 const struct sim_package *script__package(size_t i, char path[static 96])
 {
     if (i >= N_VERSIONS)
@@ -183,6 +188,7 @@ static void greet(void)
 
     m.u.welcome = (struct msg_welcome){.epoch = sched.epoch, .name = "sched"};
     script__send(&m);
+    script__bad_hello();
     script__jobs_hello();
 }
 
@@ -218,7 +224,7 @@ static void on_exec_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, siz
     struct sh_msg pong = {.type = MSG_PONG};
 
     (void)fds, (void)n_fds, (void)arg;
-    if (w != sched.wire)
+    if (w != sched.wire || script__bad_on(m))
         return;
     switch (m->type) {
     case MSG_PING:
@@ -380,7 +386,8 @@ static void on_result(const struct msg_result *m)
             r->state = REQ_FREE;
         return;
     }
-    SIM_CHECK("answers", false, "request %" PRIu64 " is answered, and nobody waits for it", m->rid);
+    SIM_CHECK("answers", m->rc && m->rid > SCRIPT_BAD_RID,
+              "request %" PRIu64 " is answered, and nobody waits for it", m->rid);
 }
 
 static void on_data_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds,
@@ -588,6 +595,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     script__jobs_tick();
     if (script.is_ending)
         return;
+    script__bad_tick();
     for (uint64_t n = sim_below(3); n > 0; n--)
         begin_run();
     if (sim_below(10) == 0)
@@ -642,6 +650,7 @@ void script_begin(struct sim_exec *e, const struct sim_profile *profile, bool is
     sched.next_run = 1;
     make_versions(profile);
     script__jobs_begin();
+    script__bad_begin();
 }
 
 void script_start_sched(void)
@@ -670,7 +679,7 @@ bool script_is_through(void)
     for (size_t i = 0; i < N_SLOTS; i++)
         if (is_waiting(&api.requests[i]))
             return false;
-    return script__jobs_are_through();
+    return script__jobs_are_through() && script__bad_are_through(false);
 }
 
 void script_check_end(void)
@@ -685,6 +694,7 @@ void script_check_end(void)
     SIM_CHECK("waits", runs == 0, "%zu runs were never done", runs);
     SIM_CHECK("waits", open == 0, "%zu requests were never answered", open);
     SIM_CHECK("waits", script__jobs_are_through(), "the job does not get on");
+    script__bad_are_through(true);
     SIM_CHECK("serves", sched.n_late < MANY_RUNS || sched.n_late_good * 8 > sched.n_late,
               "of %" PRIu64 " runs since all is well %" PRIu64 " were done", sched.n_late,
               sched.n_late_good);

@@ -37,8 +37,18 @@ void script__jobs_tick(void);   /* now and then, while it is there */
 void script__jobs_on(const struct sh_msg *m);
 void script__jobs_ending(void);
 bool script__jobs_are_through(void);
+bool script__jobs_are_idle(void); /* none is with the executor */
 
-/* exec_script.c, for it */
+/* exec_script_bad.c */
+void script__bad_begin(void);
+void script__bad_hello(void);
+void script__bad_tick(void);
+bool script__bad_on(const struct sh_msg *m); /* false: it is of something else */
+bool script__bad_are_through(bool check);    /* all of it was refused; check: or is broken */
+
+/* exec_script.c, for them */
+#define SCRIPT_BAD_RID UINT64_C(1000000) /* requests from there on are refused */
+uint64_t script__api_id(void);
 const char *script__tenant_name(unsigned tenant); /* BORROWED, static */
 void script__send(const struct sh_msg *m);
 uint64_t script__epoch(void);

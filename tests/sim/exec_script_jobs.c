@@ -435,3 +435,8 @@ bool script__jobs_are_through(void)
 {
     return at >= n_jobs || n_gains > n_gains_then;
 }
+
+bool script__jobs_are_idle(void)
+{
+    return at >= n_jobs || jobs[at].where != JOB_STARTED;
+}
