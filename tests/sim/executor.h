@@ -10,7 +10,7 @@
 #include "tests/sim/device.h"
 #include "tests/sim/world.h"
 
-/* More than all models have: what goes when there is too much depends on clocks of the real disk. */
+/* More than all models have: what goes when there is too much depends on the real disk's clock. */
 #define SIM_KEPT_BYTES ((int64_t)1 << 30)
 
 struct sim_exec {
