@@ -19,10 +19,10 @@ int sh_buf_append(struct sh_buf *b, const void *p, size_t n, struct sh_err *err)
 int sh_buf_puts(struct sh_buf *b, const char *s, struct sh_err *err);
 int sh_buf_printf(struct sh_buf *b, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-/* Percent-encodes for a URL what is neither letter nor digit nor in plain. */
+/* Appends s, percent-encoding all but letters, digits and the characters in plain. */
 int sh_buf_escape(struct sh_buf *b, const char *s, const char *plain, struct sh_err *err);
 /* Makes room for n more bytes and returns where to write them; add to len yourself. */
 int sh_buf_reserve(struct sh_buf *b, size_t n, char **out, struct sh_err *err);
-char *sh_buf_take(struct sh_buf *b); /* OWNED by the caller, free(); b is empty then */
+char *sh_buf_take(struct sh_buf *b); /* OWNED, free(); b is then empty */
 
 #endif

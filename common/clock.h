@@ -10,7 +10,7 @@
 int64_t sh_clock_ns(void);      /* CLOCK_MONOTONIC: comparable between processes of one host */
 int64_t sh_clock_wall_ms(void); /* Unix time */
 
-/* Test only: from now on time stands still until moved; sh_clock_real() goes back. */
+/* Tests only: stops time until it is moved; sh_clock_real() ends that. */
 void sh_clock_fake(int64_t mono_ns, int64_t wall_ms);
 void sh_clock_advance(int64_t ns);
 void sh_clock_real(void);

@@ -1,7 +1,7 @@
-/* conf.c - options as a table: gather one text per option from all sources, then parse each once.
+/* conf.c - options as a table: collects one text for each option from all sources, then parses it.
  *
- * The command line has the highest rank and yet is read first, because it names the file; its texts
- * wait in a list of their own until the other sources are read.
+ * The command line has the highest rank but is read first, because it names the file; its texts
+ * wait in a separate list until the other sources are read.
  */
 #include "common/conf.h"
 

@@ -1,8 +1,8 @@
-/* db.c - connections, statements and transactions over libpq's calls that do not block.
+/* db.c - connections, statements and transactions over libpq's non-blocking calls.
  *
- * The blocking calls of libpq have no time limit: a server that is stopped, or a host that is gone,
- * would hold the caller for minutes. So every exchange is "send, then wait with poll() until the
- * deadline". A deadline that passes leaves the connection in an unknown state: it is closed.
+ * The blocking calls of libpq have no time limit: a stopped server or a lost host would hold the
+ * caller for minutes. So every exchange is "send, then poll() until the deadline". A missed
+ * deadline leaves the connection in an unknown state, so it is closed.
  */
 #include "common/db.h"
 

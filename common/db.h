@@ -1,17 +1,18 @@
 /* db.h - the only user of libpq: connections, named statements, transactions.
  *
- * All SQL sits in store.c files. Parameters only, as text; never string building. A struct db
- * belongs to one thread. Failures are SOFT (SH_E_DBSOFT: 40001, 40P01: repeat), DOWN (SH_E_DBDOWN:
- * not reachable, connection lost; the next call reconnects) or hard (SH_E_CONFLICT for unique and
- * foreign keys, SH_E_INVALID for check constraints and bad values, SH_E_BUG else).
+ * All SQL is in store files. Values are passed only as parameters, as text; statements are never
+ * built from strings. A struct db belongs to one thread. Failures are SOFT (SH_E_DBSOFT: 40001,
+ * 40P01: repeat), DOWN (SH_E_DBDOWN: unreachable, or connection lost; the next call reconnects) or
+ * hard (SH_E_CONFLICT for unique and foreign keys, SH_E_INVALID for check constraints and bad
+ * values, SH_E_BUG otherwise).
  *
- * No call lasts longer than 2 s: a statement that runs into its time limit or waits too long for a
- * lock fails with SH_E_TIMEOUT; after a failed connect further calls fail at once for a moment (but
- * see db_share).
- * Inside a transaction a lost connection is not made again: the rest of the body fails.
+ * No call takes longer than 2 s. A statement that exceeds its time limit, or waits too long for a
+ * lock, fails with SH_E_TIMEOUT. After a failed connect further calls fail at once for a moment
+ * (but see db_share). Inside a transaction a lost connection is not re-established: the rest of the
+ * body fails.
  *
- * A connection lost during COMMIT leaves the outcome unknown: writes that a client can repeat carry
- * a token with a unique index.
+ * If a connection is lost during COMMIT the outcome is unknown: writes that a client can repeat
+ * carry a token with a unique index.
  */
 #ifndef SH_COMMON_DB_H
 #define SH_COMMON_DB_H
@@ -24,36 +25,36 @@
 #include <stdint.h>
 
 struct db;
-struct db_res; /* rows of one statement */
+struct db_res; /* the rows of one statement */
 
 /* Does not connect yet. url: libpq URI or keyword string. app: application_name. */
 int db_new(const char *url, const char *app, struct db **out, struct sh_err *err);
 void db_free(struct db *db);
-struct db_news { /* zeroed: none yet */
+struct db_news { /* zeroed: no news */
     _Atomic int64_t reached_ns;
 };
-/* Those with the same news are of one database: when one has connected, none of them goes on
+/* Connections that share news belong to one database: once one has connected, none of them goes on
  * failing at once. KEEPS news. */
 void db_share(struct db *db, struct db_news *news);
-/* Connects if need be (at most 2 s) and checks the schema version (schema_want > 0): refuses one it
- * does not know with SH_E_CONFLICT. */
+/* Connects if needed (at most 2 s) and checks the schema version (if schema_want > 0). Fails:
+ * SH_E_CONFLICT: an unknown schema. */
 int db_ready(struct db *db, int schema_want, struct sh_err *err);
 int db_fd(const struct db *db); /* socket for LISTEN, -1 if not connected */
-/* Grows with each new connection: after a change LISTEN again and watch the new db_fd(). */
+/* Increases with each new connection: after a change, LISTEN again and watch the new db_fd(). */
 uint64_t db_generation(const struct db *db);
-/* Next notification already received; false if none. channel and payload hold at least 64 bytes.
- * Look after every statement too: its answer may have brought one along. Never blocks; notices a
- * lost connection (db_fd is -1 then). */
+/* The next notification already received; false: none. channel and payload hold at least 64 bytes.
+ * Call it after every statement too, whose answer may have brought one. Never blocks; notices a
+ * lost connection (db_fd is then -1). */
 bool db_notification(struct db *db, char *channel, char *payload);
 
-/* One statement with its name (for metrics and errors; unique). Prepared on first use per
- * connection; KEPT, so make it static. */
+/* A statement and its unique name (for metrics and errors). Prepared on first use in each
+ * connection. KEPT, so make it static. */
 struct db_stmt {
     const char *name, *sql;
     int n_params;
 };
 
-/* params: text or NULL. *out: OWNED, db_res_free(); may be NULL if no rows are wanted. */
+/* params: text, or NULL. *out: OWNED, db_res_free(); may be NULL if no rows are wanted. */
 int db_exec(struct db *db, const struct db_stmt *s, const char *const *params, struct db_res **out,
             struct sh_err *err);
 void db_res_free(struct db_res *r); /* NULL is allowed */
@@ -65,23 +66,23 @@ double db_f64(const struct db_res *r, size_t row, size_t col, double if_null);
 bool db_bool(const struct db_res *r, size_t row, size_t col);
 size_t db_affected(const struct db_res *r);
 
-/* Rows as structs, by the names of their columns. `at` is an offset in the struct. */
+/* Reads rows into structs by column names. `at`: offset in the struct. */
 enum db_type { DB_I64, DB_I32, DB_U32, DB_U64, DB_F64, DB_BOOL, DB_TEXT };
 struct db_field {
     const char *column;
     enum db_type type; /* DB_TEXT: const char *, BORROWED from the result; NULL for SQL NULL */
     size_t at;
-    double if_null; /* of a number */
+    double if_null; /* for a number */
 };
 #define DB_MAX_FIELDS 64
-/* Fills rows[db_rows(r)], each of row_bytes; the other members of the structs stay. Fails:
- * SH_E_BUG: the result has no such column. */
+/* Fills rows[db_rows(r)], each of row_bytes; leaves other members alone. Fails: SH_E_BUG: the
+ * result has no such column. */
 int db_read_rows(const struct db_res *r, const struct db_field *f, size_t n, size_t row_bytes,
                  void *rows, struct sh_err *err);
 
-/* Runs fn inside a transaction; repeats it on SH_E_DBSOFT (5 tries, back-off). fn may run again: it
- * must not reply, log success or touch memory that outlives a rollback, hence the const.
- * COMMIT of an aborted transaction reports success with the tag ROLLBACK: looked at here. */
+/* Runs fn inside a transaction; repeats it on SH_E_DBSOFT (5 tries, back-off). Because fn may run
+ * again it must not reply, log success, or touch memory that outlives a rollback; hence the const.
+ * COMMIT of an aborted transaction reports success with the tag ROLLBACK; db_tx() checks that. */
 typedef int db_tx_fn(struct db *db, const void *arg, struct sh_err *err);
 int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err);
 
@@ -89,29 +90,28 @@ int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct
 int db_tx_around(struct db *db, const char *name, db_tx_fn *fn, const void *arg,
                  struct sh_err *err);
 
-/* A rehearsal: what is executed from db_rehearse() to db_undo() happens in one transaction that is
- * always undone. A db_tx() in between is part of it and is not repeated; after a failed statement
- * the others fail with its code. db_undo() without a rehearsal does nothing. */
+/* A rehearsal: everything executed from db_rehearse() to db_undo() happens in one transaction that
+ * is always undone. A db_tx() in between is part of it and is not repeated; after a failed
+ * statement the others fail with its code. db_undo() without a rehearsal does nothing. */
 int db_rehearse(struct db *db, struct sh_err *err);
 void db_undo(struct db *db);
 
-/* Migrations: files NNNN_name.sql of dir, in order, each in one transaction, under an advisory
- * lock, with a SHA-256 recorded; a changed or missing applied file is refused. *applied: how many
- * ran. Only this function may last longer than 2 s. */
+/* Migrations: applies the files NNNN_name.sql of dir, in order, each in one transaction, under an
+ * advisory lock, and records their SHA-256. Refuses if an applied file has changed or is missing.
+ * *applied: how many ran. Only this function may take longer than 2 s. */
 int db_migrate(struct db *db, const char *dir, int *applied, struct sh_err *err);
 
-/* What PostgreSQL's programs need in their environment to connect as db_new() does: "NAME=value",
- * a list that ends with NULL. Command lines can be read by everybody. OWNED:
- * db_environment_free(). */
+/* The environment that PostgreSQL's programs need to connect as db_new() does (command lines can be
+ * read by everybody): "NAME=value", ending with NULL. OWNED: db_environment_free(). */
 #define DB_ENV_MAX 48
 int db_environment(const char *url, char *out[static DB_ENV_MAX], struct sh_err *err);
 void db_environment_free(char *out[static DB_ENV_MAX]);
 
-/* A macro that is a number, in the text of a statement. */
+/* A macro's number as text, for a statement. */
 #define DB_NUMBER(n) DB_NUMBER_(n)
 #define DB_NUMBER_(n) #n
 
-/* The schema that these programs know: how many files migrations/ had when they were built. */
+/* The schema that these programs know: the number of files in migrations/ when they were built. */
 extern const int DB_SCHEMA_VERSION;
 
 #endif

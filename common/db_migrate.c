@@ -1,9 +1,9 @@
 /* db_migrate.c - applies the files NNNN_name.sql of a folder, each once, in order.
  *
- * What ran is recorded in schema_migration with the SHA-256 of the file. A file that changed after
- * it ran, or that is missing, means that this folder is not the history of this database: refused
- * before anything is touched. The whole run holds an advisory lock of its session; the session ends
- * with the run, and so do the lock and the longer time limits.
+ * What ran is recorded in schema_migration with the SHA-256 of the file. A file that has changed
+ * since, or is missing, means that this folder is not the history of this database; it is refused
+ * before anything is touched. The whole run holds an advisory lock in a session of its own; the
+ * lock and the longer time limits end with it.
  */
 #include "common/db_int.h"
 #include "common/hash.h"

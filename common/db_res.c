@@ -1,4 +1,4 @@
-/* db_res.c - results of statements: cells by their place, rows by the names of their columns. */
+/* db_res.c - results of statements: cells by position, rows by column names. */
 #include "common/db_int.h"
 #include "common/mem.h"
 

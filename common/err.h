@@ -1,14 +1,14 @@
-/* err.h - one way to say what went wrong, from a kernel launch to an HTTP reply.
+/* err.h - one way to report failures, from a kernel launch to an HTTP reply.
  *
- * Every call that can fail returns SH_OK or a negative SH_E_* code and takes a caller-owned
- * `struct sh_err *err` (may be NULL) as its last parameter. The FIRST failure recorded wins, so a
- * cleanup path cannot hide the cause.
+ * Every call that can fail returns SH_OK or a negative SH_E_* code, and takes a caller-owned
+ * `struct sh_err *err` (may be NULL) as its last parameter. The FIRST failure recorded wins, so
+ * that a cleanup path cannot hide the cause.
  *
- *   msg     may reach a tenant: one short lower-case sentence with the reason and, where there is
- *           one, the next step. No pointer, path, SQL or secret.
+ *   msg     may reach a tenant: a short lower-case sentence with the reason and, if there is one,
+ *           the next step. No pointer, path, SQL or secret.
  *   detail  is for our log only.
  *
- * Codes are wire format: never renumber, only append. `name` is the reason code a client sees.
+ * Codes are wire format: never renumber, only append. Clients see `name` as the reason code.
  */
 #ifndef SH_COMMON_ERR_H
 #define SH_COMMON_ERR_H
@@ -55,10 +55,10 @@ enum sh_rc {
 struct sh_faults; /* common/json.h */
 
 struct sh_err {
-    struct sh_faults *faults; /* BORROWED: where all that is wrong in a document is listed, not only
-                               * the first; NULL: nowhere */
+    struct sh_faults *faults; /* BORROWED: collects every fault in a document, not only the first;
+                               * NULL: nothing is collected */
     int rc;                   /* SH_OK until a failure is recorded */
-    int native;               /* errno, dnnl_status_t, cudaError_t, ...; 0 when there is none */
+    int native;               /* errno, dnnl_status_t, cudaError_t, ...; 0: none */
     int line;
     const char *file;
     char msg[512];    /* for the client */
@@ -69,14 +69,14 @@ struct sh_err {
 #define SH_FAIL(err, rc, ...) sh_err_set((err), (rc), __FILE__, __LINE__, __VA_ARGS__)
 
 /* The same for a failed system call: keeps errno in `native` and its text in `detail`.
- * ENOSPC/EDQUOT become SH_E_DISKFULL and ENOMEM SH_E_NOMEM whatever rc says. */
+ * ENOSPC and EDQUOT become SH_E_DISKFULL, ENOMEM becomes SH_E_NOMEM, whatever rc says. */
 #define SH_FAIL_ERRNO(err, rc, ...) sh_err_errno((err), (rc), __FILE__, __LINE__, __VA_ARGS__)
 
 int sh_err_set(struct sh_err *err, int rc, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
 int sh_err_errno(struct sh_err *err, int rc, const char *file, int line, const char *fmt, ...)
     __attribute__((format(printf, 5, 6)));
-/* Adds a detail to a failure that is already recorded; does nothing when there is none. */
+/* Adds a detail to a recorded failure; does nothing if there is none. */
 void sh_err_detail(struct sh_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Copies `from` into `to` unless `to` already holds a failure. Returns from->rc. */
 int sh_err_copy(struct sh_err *to, const struct sh_err *from);
@@ -84,7 +84,7 @@ int sh_err_copy(struct sh_err *to, const struct sh_err *from);
 const char *sh_rc_name(int rc);    /* BORROWED, static: "QUOTA"; "OK" for 0; "?" if unknown */
 const char *sh_rc_text(int rc);    /* BORROWED, static */
 int sh_rc_http(int rc);            /* 200 for SH_OK, 500 if unknown */
-bool sh_rc_retry(int rc);          /* is a later try worth it? */
+bool sh_rc_retry(int rc);          /* may a later try succeed? */
 int sh_rc_parse(const char *name); /* inverse of sh_rc_name; SH_E_BUG if unknown */
 
 #endif

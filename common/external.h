@@ -1,7 +1,7 @@
-/* external.h - which other files the tensors of an ONNX file lie in ("external data").
+/* external.h - finds the other files that hold tensors of an ONNX file ("external data").
  *
- * For who sends a model: the file is walked, nothing is parsed but these names. Who takes a model
- * from strangers reads it with runtime/model/onnx.h.
+ * For the sender of a model: it walks the file and parses nothing but these names. Whoever accepts
+ * models from strangers reads them with runtime/model/onnx.h.
  */
 #ifndef SH_COMMON_EXTERNAL_H
 #define SH_COMMON_EXTERNAL_H
@@ -9,21 +9,21 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* A file of this name beside the model in a tar file gives initializers their values by name
+/* A file of this name beside the model in a tar file gives initializers their values, by name
  * (runtime/model/onnx_weights.h). */
 #define SH_EXTERNAL_WEIGHTS "initializers.safetensors"
 
-/* A name, not NUL-terminated, once for each tensor that lies there. False: enough. */
+/* Called with a name, not NUL-terminated, for each tensor stored there. False: stop. */
 typedef bool sh_external_fn(const char *location, size_t n, void *arg);
 
-/* False: it is damaged, or fn has had enough; names before that place were told. */
+/* False: the file is damaged, or fn has stopped; names before that place were reported. */
 bool sh_external_each(const void *onnx, size_t bytes, sh_external_fn *fn, void *arg);
 
-/* Is it a path that stays below the folder where it starts, by its text? "a/b", neither "/a" nor
- * "a/../b" nor "./a". */
+/* Does the text of this path stay below its starting folder? "a/b" does; "/a", "a/../b" and "./a"
+ * do not. */
 bool sh_external_inside(const char *path);
-/* Opens such a path below the folder, for reading; neither the file nor a folder on the way may be
- * a link. Returns -1 with errno: ELOOP, or ENOTDIR for a folder, where one is. */
+/* Opens such a path below the folder, to read; neither the file nor a folder on the way may be a
+ * link. Returns -1 with errno if one is: ELOOP, or ENOTDIR for a folder. */
 int sh_external_open(int folder, const char *path);
 
 #endif

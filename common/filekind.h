@@ -1,7 +1,7 @@
-/* filekind.h - what a file is, by its first bytes: for the message to whoever gave a wrong one.
+/* filekind.h - recognises a file by its first bytes, for the message about a wrong file.
  *
- * A known kind is certain enough to refuse the file where another one is wanted; what is of none is
- * left to those who read all of it.
+ * A recognised kind is certain enough to refuse the file where another kind is wanted. The others
+ * are left to those who read the whole file.
  */
 #ifndef SH_COMMON_FILEKIND_H
 #define SH_COMMON_FILEKIND_H
@@ -9,7 +9,7 @@
 #include <stddef.h>
 
 enum sh_file_kind {
-    SH_FILE_OTHER, /* not known, or empty */
+    SH_FILE_OTHER, /* unknown, or empty */
     SH_FILE_ONNX,
     SH_FILE_SAFETENSORS,
     SH_FILE_ZIP,
@@ -27,10 +27,10 @@ enum sh_file_kind {
     SH_N_FILE_KINDS
 };
 
-#define SH_FILE_HEAD 512 /* so many bytes of its beginning are enough, fewer if it has no more */
+#define SH_FILE_HEAD 512 /* bytes of its beginning that are enough, or the whole file */
 
 enum sh_file_kind sh_file_kind(const void *head, size_t n);
-/* "a zip file, such as torch.save of PyTorch writes". Static; of OTHER "something else". */
+/* "a zip file, such as torch.save of PyTorch writes". Static; for OTHER "something else". */
 const char *sh_file_kind_text(enum sh_file_kind kind);
 
 #endif

@@ -1,5 +1,5 @@
-/* half.h - numbers of 16 bits: IEEE's F16, and BF16, the upper half of an F32. To the nearest, ties
- * to even; what is too large becomes infinite. */
+/* half.h - 16-bit numbers: IEEE F16, and BF16, the upper half of an F32. Rounds to nearest, ties to
+ * even; what is too large becomes infinite. */
 #ifndef SH_COMMON_HALF_H
 #define SH_COMMON_HALF_H
 

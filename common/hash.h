@@ -20,14 +20,15 @@ int sh_sha256_peek(const struct sh_sha256 *h, uint8_t out[static SH_SHA256_BYTES
                    struct sh_err *err);
 void sh_sha256_free(struct sh_sha256 *h);
 
-/* Of what fd holds from here to its end; *bytes: how much that was. Fails: SH_E_IO. Blocking. */
+/* Digest of what fd holds from its position to the end; *bytes: how much. Fails: SH_E_IO.
+ * Blocks. */
 int sh_sha256_fd(int fd, char hex[static SH_SHA256_HEX], uint64_t *bytes, struct sh_err *err);
 int sh_sha256(const void *p, size_t n, uint8_t out[static SH_SHA256_BYTES], struct sh_err *err);
 int sh_hmac_sha256(const void *key, size_t key_bytes, const void *p, size_t n,
                    uint8_t out[static SH_SHA256_BYTES], struct sh_err *err);
 void sh_hex(const uint8_t *p, size_t n, char *out); /* out: 2n + 1 bytes */
 int sh_unhex(const char *s, uint8_t *out, size_t n, struct sh_err *err);
-int sh_hex_digit(char c); /* 0 to 15; -1 if it is none */
+int sh_hex_digit(char c); /* 0 to 15; -1: not a digit */
 int sh_random(void *p, size_t n, struct sh_err *err);
 void sh_base64url(const uint8_t *p, size_t n, char *out);  /* no padding; out: 4*((n+2)/3) + 1 */
 uint32_t sh_crc32c(uint32_t crc, const void *p, size_t n); /* start with 0 */

@@ -12,7 +12,7 @@
 
 struct idmap_slot {
     uint64_t key;
-    void *value; /* NULL = free */
+    void *value; /* NULL: free */
 };
 
 struct idmap {
@@ -24,6 +24,6 @@ void idmap_fini(struct idmap *m);                     /* a zeroed struct is an e
 void *idmap_get(const struct idmap *m, uint64_t key); /* NULL if absent */
 /* Replaces an older value. Fails: SH_E_NOMEM, SH_E_TOOBIG; the map is unchanged. */
 int idmap_put(struct idmap *m, uint64_t key, void *value, struct sh_err *err);
-void *idmap_del(struct idmap *m, uint64_t key); /* the value that was there, or NULL */
+void *idmap_del(struct idmap *m, uint64_t key); /* the removed value, or NULL */
 
 #endif

@@ -1,9 +1,9 @@
-/* importer.h - the revision of the rules by which an importer finds a model's parameters in the
- * user's file, and training writes them back there.
+/* importer.h - the revision of the rules by which the importer finds a model's parameters in the
+ * user's file and training writes them back.
  *
- * A package has that of who made it: the first members of its graph.json are
- * {"version":1,"importer":N. It rises when training on a package that was made before would not get
- * all of its parameters back into the file.
+ * A package records the revision of its importer: its graph.json begins with
+ * {"version":1,"importer":N. Raise the revision if training on an older package would no longer
+ * write all its parameters back to the file.
  */
 #ifndef SH_COMMON_IMPORTER_H
 #define SH_COMMON_IMPORTER_H
@@ -12,7 +12,7 @@
 
 #define SH_IMPORTER 2
 
-/* Of the package in this folder; 0: older than revisions are, or it cannot be read. */
+/* The revision of the package in this folder; 0: older than revisions, or unreadable. */
 int64_t sh_importer_of(const char *package);
 
 #endif

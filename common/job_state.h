@@ -1,5 +1,5 @@
-/* job_state.h - the states of a job, once: for code, SQL and texts. scheduler/decide/job.h says how
- * one follows another.
+/* job_state.h - the states of a job, once for code, SQL and texts. scheduler/decide/job.h says how
+ * they follow each other.
  *
  * Lists are macros over X(NAME), with SEP between two of them:
  *     SH_JOB_STATES(X, )         X(QUEUED) X(HELD) ...

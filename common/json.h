@@ -1,5 +1,5 @@
-/* json.h - reading objects from outside with jansson: every field named, typed and ranged; unknown
- * fields refused.
+/* json.h - reads untrusted objects with jansson: every field has a name, type and range; unknown
+ * fields are refused.
  *
  *   struct sh_json_field f[] = {
  *       {"name", SH_JSON_STR, &name, .required = true, .max = 64},
@@ -20,8 +20,8 @@
 
 enum sh_json_type {
     SH_JSON_STR,  /* const char **: BORROWED from the object; min/max = length in characters */
-    SH_JSON_INT,  /* int64_t * (also written 2.0) */
-    SH_JSON_F64,  /* double * (integers too) */
+    SH_JSON_INT,  /* int64_t * (2.0 counts too) */
+    SH_JSON_F64,  /* double * (integers count too) */
     SH_JSON_BOOL, /* bool * */
     SH_JSON_OBJ,  /* json_t **: BORROWED */
     SH_JSON_ARR,  /* json_t **: BORROWED; min/max = length */
@@ -33,43 +33,42 @@ struct sh_json_field {
     enum sh_json_type type;
     void *out;
     bool required;
-    double min, max; /* both 0: no limit (strings: at most 4096) */
-    bool in_bytes;   /* a string's length: for one that is copied into an array */
+    double min, max; /* both 0: no limit (strings: 4096) */
+    bool in_bytes;   /* length in bytes: for a string that is copied into an array */
     const char
-        *word; /* SH_JSON_INT: may stand for the number, stored as SH_JSON_WORD; NULL: none */
+        *word; /* SH_JSON_INT: a word in place of the number, stored as SH_JSON_WORD; NULL: none */
 };
 
 #define SH_JSON_WORD INT64_MIN
 
-/* All that is wrong in a document, for err->faults: so that a client mends it in one go. */
+/* All faults of a document, for err->faults, so that a client can fix them in one go. */
 struct sh_faults {
-    const char *below; /* JSON pointer of what is read in the document; NULL: the whole of it */
+    const char *below; /* JSON pointer to the part being read; NULL: the whole document */
     json_t *list;      /* OWNED: [{"pointer","detail"}], at most SH_FAULTS_MAX; NULL: none */
 };
 #define SH_FAULTS_MAX 16
-/* A failure with SH_E_INVALID about the field at this path ("spec.lr"), and a fault. */
+/* Records an SH_E_INVALID failure, and a fault, about the field at this path ("spec.lr"). */
 int sh_json_fail(struct sh_err *err, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Goes on behind what is wrong, so that all of it is among the faults; fields that are right are
- * stored all the same. */
+/* Continues after a fault, so that all of them are recorded; correct fields are stored anyway. */
 int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,
                  struct sh_err *err);
 /* Parses text (not NUL-terminated); refuses duplicates, depth above 64, text above max_bytes.
  * *out: OWNED, json_decref(). Fails: SH_E_INVALID with line and column, SH_E_TOOBIG. */
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err);
-/* Where the object or list ends that a text begins with, by its brackets; 0: it does not. */
+/* Length of the object or list at the start of a text, found by its brackets; 0: incomplete. */
 size_t sh_json_first(const char *text, size_t len);
 /* Compact, sorted. *out: OWNED, free(). */
 int sh_json_dump(const json_t *j, char **out, struct sh_err *err);
-/* An integer where it is a whole number that both have. OWNED; NULL: no memory. */
+/* An integer if v is a whole number that both types can hold. OWNED; NULL: no memory. */
 json_t *sh_json_number(double v);
-/* A member that is a text; "" if it is none. BORROWED. */
+/* A string member; "" if there is none. BORROWED. */
 const char *sh_json_text(const json_t *obj, const char *name);
-/* Why something was refused, {"code":"NOTFOUND","error":"..."}: the code, or `otherwise` where none
- * is named. *text: BORROWED; NULL: it does not say. */
+/* Reads a refusal {"code":"NOTFOUND","error":"..."}. Returns its code, or `otherwise` if it names
+ * none. *text: BORROWED; NULL: none. */
 int sh_json_refusal(const json_t *obj, int otherwise, const char **text);
-/* name: for messages. The caller closes fd. */
+/* name: names the file in messages. The caller closes fd. */
 int sh_json_load_fd(int fd, const char *name, size_t max_bytes, json_t **out, struct sh_err *err);
 int sh_json_load_file(const char *path, size_t max_bytes, json_t **out, struct sh_err *err);
 

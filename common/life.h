@@ -1,8 +1,8 @@
-/* life.h - the states of a thing, and which of them may follow which.
+/* life.h - the states of a thing, and which may follow which.
  *
- * A step that the table does not have is a fault of ours, and what comes after it could be a wrong
- * answer: it ends the process, in release builds too. Whoever started the process starts it again,
- * from what is on disk. */
+ * A step that the table lacks is a bug of ours, and what follows could be a wrong answer. So it
+ * ends the process, in release builds too. Whoever started the process starts it again, from what
+ * is on disk. */
 #ifndef SH_COMMON_LIFE_H
 #define SH_COMMON_LIFE_H
 
@@ -14,11 +14,11 @@ struct sh_life {
     const char *what;         /* "worker" */
     unsigned n;               /* states, at most 32 */
     const char *const *names; /* [n] */
-    const unsigned *next;     /* [n]: sets of SH_LIFE() */
+    const unsigned *next;     /* [n]: bits SH_LIFE(state) */
 };
 
 bool sh_life_may(const struct sh_life *l, unsigned from, unsigned to);
-/* Returns `to`, for the state to be set; id: of the thing, for the log. */
+/* Returns `to`, the new state. id: names the thing in the log. */
 unsigned sh_life_step(const struct sh_life *l, unsigned from, unsigned to, int64_t id);
 
 #endif

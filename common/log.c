@@ -1,4 +1,4 @@
-/* log.c - one event, one line, key=value, written with one write() so that lines of several
+/* log.c - one event, one line, key=value. Each line is one write(), so that lines of several
  * threads and processes do not mix. */
 #include "common/log.h"
 

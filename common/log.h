@@ -32,20 +32,21 @@ void sh_log_err(enum sh_log_level level, const char *event, const struct sh_err 
 #define SH_INFO(...) sh_log(SH_LOG_INFO, __VA_ARGS__)
 #define SH_DEBUG(...) sh_log(SH_LOG_DEBUG, __VA_ARGS__)
 
-/* Escapes quotes, backslashes and control characters, so that s fits between two quotes of a line.
+/* Escapes quotes, backslashes and control characters, so that s can stand between quotes in a line.
  * Cuts what does not fit; NULL gives "". Returns out. */
 char *sh_log_quote(const char *s, char *out, size_t size);
 
-/* True at most once per `every_ms` for one `last_ns` (0 = never yet); *left_out counts what was
- * swallowed. After a true, log *left_out and set it to 0. */
+/* Limits a log line: true at most once per every_ms. *last_ns: 0 at first; *left_out counts the
+ * others. After true, log *left_out and set it to 0. */
 bool sh_log_ratelimit(int64_t *last_ns, uint64_t *left_out, int64_t every_ms);
 
-/* Identity by scope: every line below in this thread carries it. First statement of a block. */
+/* Adds this identity to every line of the thread until the block ends. First statement of a
+ * block. */
 struct sh_log_scope {
     const char *tenant; /* BORROWED for the scope */
-    int64_t job;        /* 0 = none */
-    uint64_t request;   /* 0 = none */
-    int worker;         /* 0 = none */
+    int64_t job;        /* 0: none */
+    uint64_t request;   /* 0: none */
+    int worker;         /* 0: none */
     struct sh_log_scope *outer;
 };
 void sh_log_scope_push(struct sh_log_scope *s);

@@ -1,11 +1,11 @@
 /* loop.c - epoll, a heap of timers, pidfds, a signalfd and an eventfd.
  *
  * Order of one turn: hook before sleeping, epoll_wait, descriptors, timers, graves. What a callback
- * removes goes to the graves: later events of the same epoll_wait may still point to it, so it is
- * only marked dead and freed when the turn ends.
+ * removes is only marked dead and goes to the graves, because later events of the same epoll_wait
+ * may still point to it; it is freed when the turn ends.
  *
- * Timers of one turn are those armed before it began; a timer that is re-armed with delay 0 by its
- * own callback therefore cannot keep the loop from its descriptors.
+ * A turn runs the timers that were armed before it began, so a timer that its own callback re-arms
+ * with delay 0 cannot keep the loop from its descriptors.
  */
 #include "common/loop.h"
 

@@ -1,8 +1,8 @@
 /* loop.h - a small event loop: descriptors, timers, children, a hook before sleeping.
  *
- * One loop belongs to one thread; only sh_loop_wake() and sh_loop_stop() may be called from
- * others. Callbacks may add and remove anything, themselves included: what is removed in a turn is
- * freed at its end and gets no further event.
+ * A loop belongs to one thread; other threads may only call sh_loop_wake() and sh_loop_stop().
+ * Callbacks may add and remove anything, including themselves. What is removed is freed at the end
+ * of the turn and gets no more events.
  */
 #ifndef SH_COMMON_LOOP_H
 #define SH_COMMON_LOOP_H
@@ -32,32 +32,32 @@ int sh_io_add(struct sh_loop *l, int fd, unsigned events, sh_io_fn *fn, void *ar
 int sh_io_set(struct sh_io *io, unsigned events, struct sh_err *err);
 void sh_io_del(struct sh_io *io); /* NULL is allowed */
 
-/* Fires once after delay_ns; with period_ns > 0 again and again. *out: OWNED, sh_timer_del(). */
+/* Fires once after delay_ns; if period_ns > 0, then periodically. *out: OWNED, sh_timer_del(). */
 int sh_timer_add(struct sh_loop *l, int64_t delay_ns, int64_t period_ns, sh_timer_fn *fn, void *arg,
                  struct sh_timer **out, struct sh_err *err);
 void sh_timer_set(struct sh_timer *t, int64_t delay_ns); /* (re)arms; < 0 disarms */
 void sh_timer_del(struct sh_timer *t);                   /* NULL is allowed */
 
-/* Calls fn once when the child ends (pidfd); reaps it. */
+/* Calls fn once when the child ends (pidfd), and reaps it. */
 int sh_loop_child(struct sh_loop *l, pid_t pid, sh_child_fn *fn, void *arg, struct sh_err *err);
 
-/* Blocks TERM, INT, HUP in this process and delivers them as calls. Once per process, before any
- * thread is started. fn_hup may be NULL. TERM and INT stop the loop unless fn_term is given. */
+/* Blocks TERM, INT and HUP in this process and delivers them as calls. Once in a process, before
+ * any thread starts. fn_hup may be NULL. TERM and INT stop the loop unless fn_term is given. */
 int sh_loop_signals(struct sh_loop *l, sh_hook_fn *fn_term, sh_hook_fn *fn_hup, void *arg,
                     struct sh_err *err);
 
-/* For so long behind sh_loop_stay_awake() the loop asks for events instead of sleeping: who sleeps
- * is woken late, above all on virtual machines. Takes a core meanwhile. 0: off. */
+/* For ns after each sh_loop_stay_awake() the loop polls instead of sleeping, because waking up is
+ * slow, above all on virtual machines. Takes a core meanwhile. 0: off. */
 void sh_loop_busy_poll(struct sh_loop *l, int64_t ns);
-void sh_loop_stay_awake(struct sh_loop *l); /* on its thread: more will come soon */
+void sh_loop_stay_awake(struct sh_loop *l); /* on the loop's thread: more will come soon */
 void sh_loop_before_sleep(struct sh_loop *l, sh_hook_fn *fn, void *arg);
-/* Any thread: runs `fn` set by sh_loop_on_wake soon, on the loop's thread. Never lost; many
- * wake-ups may fold into one. */
+/* From any thread: soon runs the function set by sh_loop_on_wake, on the loop's thread. Never lost;
+ * several wake-ups may become one. */
 void sh_loop_wake(struct sh_loop *l);
 void sh_loop_on_wake(struct sh_loop *l, sh_hook_fn *fn, void *arg);
 
 int sh_loop_run(struct sh_loop *l, struct sh_err *err); /* until sh_loop_stop() */
-/* One turn: handles what is ready, sleeps at most max_wait_ns. For tests and tools. */
+/* One turn: sleeps at most max_wait_ns and handles what is ready. For tests and tools. */
 int sh_loop_once(struct sh_loop *l, int64_t max_wait_ns, struct sh_err *err);
 void sh_loop_stop(struct sh_loop *l);
 

@@ -1,4 +1,4 @@
-/* mem.h - sizes that cannot overflow, strings that are owned. Thread-safe. */
+/* mem.h - sizes that cannot overflow, owned strings, strict numbers. Thread-safe. */
 #ifndef SH_COMMON_MEM_H
 #define SH_COMMON_MEM_H
 
@@ -21,27 +21,27 @@ int sh_strdup(const char *s, char **out, struct sh_err *err);
 int sh_asprintf(struct sh_err *err, char **out, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Copies with truncation, always terminates; a UTF-8 character is copied whole or not at all, so
- * that what is cut can still become JSON or a column. Returns false if it did not fit. */
+/* Copies with truncation and always terminates. Never splits a UTF-8 character, so that the result
+ * can become JSON or a column. Returns false if it did not fit. */
 bool sh_strlcpy(char *dst, const char *src, size_t size);
 
-/* Bytes of the UTF-8 character at s; 0 if there is none (also at the terminating NUL). */
+/* Bytes of the UTF-8 character at s; 0: none (also at the terminating NUL). */
 size_t sh_utf8_len(const char *s);
-/* How many of the first n bytes of s, which is longer, do not end inside of a character. What is
- * not UTF-8 is cut anywhere. */
+/* How many of the first n bytes of s, which is longer, can be kept without splitting a character.
+ * Text that is not UTF-8 is cut anywhere. */
 size_t sh_utf8_cut(const char *s, size_t n);
-/* Characters of a text that is UTF-8. */
+/* Number of characters of a UTF-8 text. */
 size_t sh_utf8_count(const char *s);
 
 /* Grows *items (element size `item`) so that it holds at least `need`; doubles *cap; refuses above
  * `max` with SH_E_TOOBIG "<what> ...". New elements are zeroed. */
 int sh_grow(void *items, size_t *cap, size_t need, size_t item, size_t max, const char *what,
             struct sh_err *err);
-/* Gives back what lies behind the first n: *cap becomes n, or stays where there is no memory to
- * move. */
+/* Releases the memory behind the first n elements: *cap becomes n, or is unchanged if there is no
+ * memory to move them. */
 void sh_shrink(void *items, size_t *cap, size_t n, size_t item);
 
-/* Comparison in constant time, for secrets. */
+/* Compares in constant time, for secrets. */
 bool sh_mem_equal_ct(const void *a, const void *b, size_t n);
 
 /* Strict decimal parsing: the whole string, no blanks, inside [min,max]. Fails: SH_E_INVALID
@@ -50,8 +50,8 @@ int sh_parse_i64(const char *s, int64_t min, int64_t max, const char *what, int6
                  struct sh_err *err);
 int sh_parse_f64(const char *s, double min, double max, const char *what, double *out,
                  struct sh_err *err);
-/* The same of a size: 1048576, 512M, 8Gi, 1.5 GiB. Units are powers of 1024, of any case; parts
- * of a byte are cut off. */
+/* The same for a size: 1048576, 512M, 8Gi, 1.5 GiB. Units are powers of 1024, upper or lower case;
+ * fractions of a byte are dropped. */
 int sh_parse_bytes(const char *s, int64_t min, int64_t max, const char *what, int64_t *out,
                    struct sh_err *err);
 

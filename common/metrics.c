@@ -1,13 +1,14 @@
 /* metrics.c - the series of all metrics, and their text form.
  *
- * Each metric has a hash table of series. A series is published with one atomic store and does not
- * move, so finding and changing one needs no lock. The mutex is taken for the first use of a label
- * set only. sh_metric_drop() hides a series; its memory waits for the same labels to come back, or,
- * once there are MAX_STORED, is freed with that of all that are hidden. Who is in a chain is
- * counted: what was taken out of it is freed when nobody is.
+ * Each metric has a hash table of series. A series is published with one atomic store and never
+ * moves, so finding and changing one needs no lock; the mutex is taken only for the first use of a
+ * label set. sh_metric_drop() hides a series. Its memory waits for the same labels to come back or,
+ * once there are MAX_STORED, is freed together with all other hidden ones. Readers of a chain are
+ * counted: what was taken out of it is freed when there are none.
  *
- * A scrape reads while others write: each number is whole, two numbers may be of different moments.
- * Only inside one histogram must they agree, so its count is the sum of the buckets just read.
+ * A scrape reads while others write: each number is whole, but two numbers may be of different
+ * moments. Only within a histogram must they agree, so its count is the sum of the buckets just
+ * read.
  */
 #include "common/metrics.h"
 

@@ -1,9 +1,9 @@
-/* metrics.h - counters, gauges and histograms from common/metrics.def; Prometheus text out.
+/* metrics.h - counters, gauges and histograms from common/metrics.def, and their Prometheus text.
  *
- * Label values are given in the order of the table's label list. A label set exists from its first
- * use until it is dropped; each metric has at most SH_METRIC_MAX_SERIES sets, further ones are
- * counted under shunt_metric_series_dropped_total and otherwise ignored. Thread-safe; no lock after
- * the first use of a label set.
+ * Label values follow the order of the table's label list. A label set exists from its first use
+ * until it is dropped. Each metric has at most SH_METRIC_MAX_SERIES sets; uses of further ones are
+ * ignored and counted in shunt_metric_series_dropped_total. Thread-safe; takes no lock after the
+ * first use of a label set.
  */
 #ifndef SH_COMMON_METRICS_H
 #define SH_COMMON_METRICS_H
@@ -21,25 +21,25 @@ enum sh_metric {
     SH_N_METRICS
 };
 
-/* labels: exactly as many as the table says; pass NULL when it has none. */
+/* labels: as many as the table says; NULL if it has none. */
 void sh_metric_add(enum sh_metric m, const char *const *labels, double v);     /* counter */
 void sh_metric_set(enum sh_metric m, const char *const *labels, double v);     /* gauge */
 void sh_metric_observe(enum sh_metric m, const char *const *labels, double v); /* histogram */
 void sh_metric_drop(enum sh_metric m, const char *const *labels); /* forgets a series */
-/* Forgets every series with these labels, of metrics that have them, whatever their others are:
- * of a tenant (model NULL), of a tenant's model, or of all models of a name (tenant NULL). Of a
- * name that comes back counters begin at 0. */
+/* Forgets every series with these labels, whatever its other labels: of a tenant (model NULL), of a
+ * tenant's model, or of all models of this name (tenant NULL). If the name comes back its counters
+ * start at 0. */
 void sh_metrics_forget(const char *tenant, const char *model);
 #define SH_LABELS(...) ((const char *const[]){__VA_ARGS__})
 
-/* Prometheus text format 0.0.4, only the metrics whose `procs` column names `proc` (a letter: a =
- * api, s = scheduler, e = executor). */
+/* Prometheus text format 0.0.4, of the metrics whose `procs` column names `proc` (one letter: a:
+ * api, s: scheduler, e: executor). */
 int sh_metrics_render(char proc, struct sh_buf *out, struct sh_err *err);
 void sh_metrics_print_docs(struct sh_buf *out); /* Markdown table for docs/metrics.md */
 void sh_metrics_reset(void);                    /* tests */
 
-/* Serves GET /metrics and GET /healthz on addr ("127.0.0.1:9101"; port 0 = any) from a thread of
- * its own. The only other user of libmicrohttpd. *out: OWNED, sh_metrics_http_stop(). */
+/* Serves GET /metrics and GET /healthz on addr ("127.0.0.1:9101"; port 0: any), on its own thread.
+ * The only other user of libmicrohttpd. *out: OWNED, sh_metrics_http_stop(). */
 struct sh_metrics_http;
 int sh_metrics_http_start(char proc, const char *addr, struct sh_metrics_http **out,
                           struct sh_err *err);

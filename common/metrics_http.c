@@ -1,5 +1,5 @@
-/* metrics_http.c - GET /metrics and GET /healthz, for Prometheus and for the container's health
- * check. One thread, few connections, short time limits: a scraper that hangs costs nothing. */
+/* metrics_http.c - GET /metrics and GET /healthz, for Prometheus and for container health checks.
+ * One thread, few connections, short time limits: a scraper that hangs does no harm. */
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/wire.h"

@@ -5,9 +5,9 @@
  *   blob              u32 n | zeros up to a multiple of 8 | n bytes
  *   end               zeros up to a multiple of 8
  *
- * Positions count from the start of the payload. With the frame header of 8 bytes and payloads in
- * multiples of 8 every blob starts at a multiple of 8 in the receive buffer, so that a reader may
- * look at it as an array of structs without a copy.
+ * Positions count from the start of the payload. The frame header has 8 bytes and payloads are
+ * multiples of 8, so every blob starts at a multiple of 8 in the receive buffer, and can be read in
+ * place as an array of structs.
  */
 #include "common/msg.h"
 

@@ -1,11 +1,11 @@
 /* msg.h - the messages of msg.def as structs, with one encoder and one decoder.
  *
- * Field types: u32 u64 i64 f64; str = NUL-terminated text view; blob = byte view. Views are
- * BORROWED: on decode from the frame, on encode from the caller. Trailing unknown bytes are an
- * error: both sides are of one release, and SH_WIRE_VERSION says so.
+ * Field types: u32 u64 i64 f64; str: view of a NUL-terminated text; blob: view of bytes. Views are
+ * BORROWED: from the frame when decoded, from the caller when encoded. Unknown trailing bytes are
+ * an error: both sides are of one release, which SH_WIRE_VERSION checks.
  *
- * Payloads are multiples of 8 bytes and blobs start at a multiple of 8, so a blob of a received
- * frame may be read as an array of the structs below, after a check of its length.
+ * Payloads are multiples of 8 bytes, and blobs start at a multiple of 8. So a blob of a received
+ * frame may be read as an array of the structs below, once its length is checked.
  */
 #ifndef SH_COMMON_MSG_H
 #define SH_COMMON_MSG_H
@@ -22,7 +22,7 @@ struct sh_blob {
 
 /* Elements of blobs: plain little-endian structs without padding. */
 struct msg_span {
-    uint64_t off, len; /* bytes, in the slab */
+    uint64_t off, len; /* bytes in the slab */
 };
 struct msg_group {
     uint32_t end_layer;                 /* one past the group's last layer */
@@ -37,29 +37,29 @@ struct msg_profile {
     uint32_t batch, reserved;
     double compute_ns; /* ready model: sum of its layers */
     double
-        tail_ns; /* of a run that finds nothing of it: what is left when the last weights arrive */
+        tail_ns; /* of a run with no weights resident: what is left when the last weights arrive */
 };
 
-#define MSG_USAGE_ROWS 256u /* of one USAGE, at most */
+#define MSG_USAGE_ROWS 256u /* at most, in one USAGE */
 enum msg_usage_kind { MSG_USAGE_RUNS, MSG_USAGE_JOB };
 struct msg_usage_row {
-    char tenant[64]; /* of runs; ends with a NUL */
+    char tenant[64]; /* for runs; NUL-terminated */
     uint32_t kind, reserved;
-    int64_t id;                        /* of the version, of the job */
-    int64_t age_s;                     /* since the middle of the minute in which it was used */
-    int64_t gpu_ns, requests, samples; /* of a job `samples` is those of one step */
-    int64_t step;                      /* of a job: how far it has got */
+    int64_t id;                        /* the version or the job */
+    int64_t age_s;                     /* since the middle of the minute of use */
+    int64_t gpu_ns, requests, samples; /* for a job, samples is the samples of one step */
+    int64_t step;                      /* for a job: its progress */
 };
 
 enum msg_model_phase { MSG_MODEL_LOADING, MSG_MODEL_READY, MSG_MODEL_FAILED, MSG_MODEL_GONE };
-enum msg_up {                 /* what executors make of a version */
-              MSG_UP_NONE,    /* nothing: it is not to be served */
-              MSG_UP_ABSENT,  /* none is connected that could load it */
-              MSG_UP_LOADING, /* one does, or will at once */
+enum msg_up {                 /* the state of a version on executors */
+              MSG_UP_NONE,    /* it is not to be served */
+              MSG_UP_ABSENT,  /* no connected executor could load it */
+              MSG_UP_LOADING, /* one loads it, or soon will */
               MSG_UP_READY,   /* a request would be served */
-              MSG_UP_FAILED   /* none can */
+              MSG_UP_FAILED   /* none can load it */
 };
-/* What holds whoever takes a worker over; docs/security.md. */
+/* What confines whoever takes over a worker; docs/security.md. */
 #define MSG_FENCE_MAP(X)                                   \
     X(CALLS, "calls")               /* few system calls */ \
     X(CAPABILITIES, "capabilities") /* none */             \
@@ -78,7 +78,7 @@ enum msg_fence {
         MSG_FENCES = (1 << MSG_N_FENCES) - 1
 };
 enum msg_pin { MSG_PIN_NONE, MSG_PIN_HELD, MSG_PIN_WAITING /* for room on the device */ };
-enum msg_job_phase { /* what an executor says of a job */
+enum msg_job_phase { /* an executor's report on a job */
                      MSG_JOB_STARTING,
                      MSG_JOB_RUNNING,
                      MSG_JOB_PREEMPTED,
@@ -86,23 +86,23 @@ enum msg_job_phase { /* what an executor says of a job */
                      MSG_JOB_DONE,
                      MSG_JOB_FAILED,
                      MSG_JOB_CANCELLED,
-                     MSG_JOB_SUSPENDED /* stopped with a checkpoint, at the scheduler's wish */
+                     MSG_JOB_SUSPENDED /* stopped with a checkpoint, as the scheduler asked */
 };
 enum msg_job_how { MSG_JOB_HOW_CANCEL, MSG_JOB_HOW_SUSPEND };
-enum msg_run_memory { /* where a run happens; all but the first for executor/lab/ */
+enum msg_run_memory { /* memory of a run; all but the first are for executor/lab/ */
                       MSG_RUN_ARENA,
-                      MSG_RUN_MAP_ANEW, /* there, mapped anew. fds: dev_mem_export */
-                      MSG_RUN_PRIVATE   /* in memory of its own, to be filled. fd: the image */
+                      MSG_RUN_MAP_ANEW, /* the arena, mapped anew. fds: dev_mem_export */
+                      MSG_RUN_PRIVATE   /* its own memory, to be filled. fd: the image */
 };
 enum msg_run_inputs {
     MSG_INPUTS_BRING,      /* the worker copies them to the workspace */
     MSG_INPUTS_COME,       /* they are there when the ticket has arrived */
-    MSG_INPUTS_BRING_AFTER /* it copies them, but not before the ticket has arrived */
+    MSG_INPUTS_BRING_AFTER /* the worker copies them, after the ticket has arrived */
 };
 enum msg_train_at {
-    MSG_TRAIN_AT_BOUNDARY, /* between two steps: nothing but the state matters */
+    MSG_TRAIN_AT_BOUNDARY, /* between two steps: only the state matters */
     MSG_TRAIN_AT_STEP,     /* in forward or backward: the state is that of `step` */
-    MSG_TRAIN_AT_UPDATE,   /* in the update: the state is torn, only pause is possible */
+    MSG_TRAIN_AT_UPDATE,   /* in the update: the state is torn; only a pause is possible */
     MSG_TRAIN_AT_END       /* all steps are committed */
 };
 
@@ -147,9 +147,9 @@ extern const char *const SH_MSG_FENCE_NAME[MSG_N_FENCES];
 void sh_msg_fences_text(uint32_t fences, char out[static SH_MSG_FENCES_TEXT]);
 
 const char *sh_msg_name(enum sh_msg_type t); /* "INFER_OPEN"; "?" if unknown */
-/* Appends the payload (not the frame header). NULL str encodes as "". */
+/* Appends the payload without the frame header. A NULL str is encoded as "". */
 int sh_msg_encode(const struct sh_msg *m, struct sh_buf *out, struct sh_err *err);
-/* Fails: SH_E_PROTO with message and field. The payload lies at a multiple of 8. */
+/* Fails: SH_E_PROTO with message and field. The payload must be aligned to 8 bytes. */
 int sh_msg_decode(uint16_t type, const void *payload, size_t len, struct sh_msg *out,
                   struct sh_err *err);
 

@@ -4,7 +4,7 @@
 
 #include "common/field.h"
 
-/* Where none is set: SH_QUOTA_max_running_jobs; of one that is null then, -1. */
+/* Defaults: SH_QUOTA_max_running_jobs; -1 if the default is null. */
 #define null (-1)
 enum {
 #define QUOTA(name, type, least, most, value, text) SH_QUOTA_##name = (int64_t)(value),

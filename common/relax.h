@@ -1,9 +1,9 @@
-/* relax.h - the breath between two looks of who polls. */
+/* relax.h - the pause between two looks while polling. */
 #ifndef SH_COMMON_RELAX_H
 #define SH_COMMON_RELAX_H
 
-/* Half a microsecond or so in which the core's other hyperthread has the core to itself: it may be
- * the one that we wait for. */
+/* Gives the core to its other hyperthread for about half a microsecond: it may be the one that we
+ * wait for. */
 static inline void sh_relax(void)
 {
     for (int i = 0; i < 16; i++) {

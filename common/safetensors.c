@@ -1,8 +1,8 @@
 /* safetensors.c - the safetensors format, for files of strangers.
  *
  * The data section has neither holes nor overlaps: sorted by offset, each tensor begins where the
- * one before it ends, and the last one ends with the file. So one comparison per tensor proves all
- * of it, and no two readers can see different contents in one file.
+ * one before it ends, and the last ends with the file. One comparison for each tensor proves that,
+ * and no two readers can see different contents in one file.
  */
 #include "common/safetensors.h"
 

@@ -1,7 +1,7 @@
 /* safetensors.h - read and write the safetensors format: u64 header length, JSON header, raw bytes.
  *
- * A file is untrusted: header size, offsets, overlaps, shapes and lengths are checked before any
- * tensor is handed out. Reading maps the file; nothing is copied. Not thread-safe.
+ * Files are untrusted: header size, offsets, overlaps, shapes and lengths are checked before any
+ * tensor is returned. Reading maps the file and copies nothing. Not thread-safe.
  */
 #ifndef SH_COMMON_SAFETENSORS_H
 #define SH_COMMON_SAFETENSORS_H
@@ -23,36 +23,36 @@ struct sh_st_tensor {
     enum sh_dtype dtype;
     size_t rank;
     int64_t dims[SH_MAX_RANK];
-    const void *data; /* BORROWED; aligned to 1 byte only */
+    const void *data; /* BORROWED; not aligned */
     size_t bytes;
 };
 
 int sh_st_open(const char *path, struct sh_st **out, struct sh_err *err); /* OWNED, sh_st_close() */
 int sh_st_open_fd(int fd, struct sh_st **out, struct sh_err *err);        /* the caller closes fd */
-/* The same over memory that the caller keeps (KEEPS). */
+/* The same over memory. KEEPS data. */
 int sh_st_open_mem(const void *data, size_t bytes, struct sh_st **out, struct sh_err *err);
 void sh_st_close(struct sh_st *s);
 size_t sh_st_count(const struct sh_st *s);
-const struct sh_st_tensor *sh_st_at(const struct sh_st *s, size_t i); /* order of the data */
-/* NULL if there is none. */
+const struct sh_st_tensor *sh_st_at(const struct sh_st *s, size_t i); /* in the order of the data */
+/* NULL: not found. */
 const struct sh_st_tensor *sh_st_find(const struct sh_st *s, const char *name);
-/* Where the tensor's data begin, counted from the first byte of the file. */
+/* Offset of the tensor's data from the start of the file. */
 size_t sh_st_offset(const struct sh_st *s, const struct sh_st_tensor *t);
 const char *sh_st_meta(const struct sh_st *s, const char *key); /* "__metadata__"; NULL if none */
 
-/* Writes tensors in the given order and metadata pairs {key, value, ..., NULL}. The data section
- * starts at a multiple of 64 bytes and has no holes, as the format demands; a hole makes the reader
- * refuse the file.
- * sh_st_write is atomic and durable: temporary file in the same folder, fsync, rename, fsync of the
- * folder. An interrupted or failed write leaves the old file. Fails: SH_E_DISKFULL, SH_E_IO. */
+/* Writes tensors and metadata pairs {key, value, ..., NULL} in the given order. The data section
+ * starts at a multiple of 64 bytes and has no holes: the format forbids them and the reader refuses
+ * them. sh_st_write() is atomic and durable: temporary file in the same folder, fsync, rename,
+ * fsync of the folder. An interrupted or failed write leaves the old file. Fails: SH_E_DISKFULL,
+ * SH_E_IO. */
 int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const char *const *meta,
                 struct sh_err *err);
-/* What stands before the data (data pointers are not used), for who writes those himself.
- * *out: OWNED, free(). *file_bytes: of the head and all data. */
+/* The header, for a caller who writes the data itself (data pointers are not used). *out: OWNED,
+ * free(). *file_bytes: header and all data. */
 int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
                size_t *head_bytes, size_t *file_bytes, struct sh_err *err);
-/* The checkpoint of a step, in its job's folder: a format for its name, and the step of a name, -1
- * if it is none. */
+/* The checkpoint of a step in its job's folder: the format of its name; and the step of a name, -1:
+ * not a checkpoint. */
 #define SH_ST_CKPT "ckpt-%" PRId64 ".safetensors"
 int64_t sh_st_ckpt_step(const char *name);
 

@@ -14,16 +14,16 @@ struct sh_shm {
 
 /* Zeroed memory; bytes is rounded up to the page size. Sealed against shrinking. */
 int sh_shm_create(const char *name, size_t bytes, struct sh_shm *out, struct sh_err *err);
-/* TAKES fd when it succeeds; else it stays the caller's. Checks that the file is at least `bytes`
- * long and sealed against shrinking, so that no access can fault. bytes = 0: the whole file. */
+/* TAKES fd. Checks that the file is at least `bytes` long and sealed against shrinking, so that no
+ * access can fault. bytes 0: the whole file. */
 int sh_shm_map(int fd, size_t bytes, bool writable, struct sh_shm *out, struct sh_err *err);
-/* Part of a file on disk, only to be read; the caller keeps fd, and sees to it that nobody cuts the
- * file off. off: a multiple of the page size. */
+/* Maps part of a file on disk, read-only. The caller keeps fd and makes sure that nobody truncates
+ * the file. off: a multiple of the page size. */
 int sh_shm_map_file(int fd, uint64_t off, size_t bytes, struct sh_shm *out, struct sh_err *err);
 void sh_shm_fini(struct sh_shm *m); /* unmaps and closes; m->fd = -1 */
 
 /* Waits while *word == seen; a change or timeout ends it. Shared between processes.
- * Returns SH_OK or SH_E_TIMEOUT (err untouched: a time-out is no failure here). */
+ * Returns SH_OK or SH_E_TIMEOUT (err untouched: a timeout is no failure here). */
 int sh_futex_wait(const uint32_t *word, uint32_t seen, int64_t timeout_ns);
 void sh_futex_wake(const uint32_t *word); /* all waiters */
 

@@ -1,8 +1,8 @@
-/* spawn.c - children by posix_spawn, and the wait for them by pidfd.
+/* spawn.c - starts children with posix_spawn, and waits for them by pidfd.
  *
- * The child's descriptors are laid out in two moves: each one is first duplicated here to a number
- * above the child's range, then moved to its place in the child. So no source can be overwritten by
- * an earlier move, whatever numbers the caller has.
+ * The child's descriptors are placed in two moves: each is first duplicated here to a number above
+ * the child's range, then moved to its place in the child. So no move can overwrite the source of a
+ * later one, whatever numbers the caller has.
  */
 #include "common/spawn.h"
 

@@ -1,11 +1,11 @@
-/* states.h - the states of whatever has a row in the database, and other words that rows hold,
- * once: for code, SQL, bodies, options and texts. Those of jobs are in job_state.h.
+/* states.h - the states of everything with a row in the database, and other words in rows, once for
+ * code, SQL, bodies, options and texts. The states of jobs are in job_state.h.
  *
  * Lists are macros over X(NAME), with SEP between two of them:
  *     SH_QUEUE_STATES(X, )              X(OPEN) X(HELD) ...
  *     SH_QUEUE_STATES(SH_STATE_TEXT, ",")   "OPEN" "," "HELD" ...
- * A new state: a name here, a migration for the CHECK of the table (tests/db/test_states.c compares
- * them), and whoever brings a row there. */
+ * A new state: a name here, a migration for the table's CHECK (tests/db/test_states.c compares
+ * them), and the code that puts a row there. */
 #ifndef SH_COMMON_STATES_H
 #define SH_COMMON_STATES_H
 
@@ -25,7 +25,7 @@
     X(UPLOADING) SEP SH_VERSION_UPLOADED(X, SEP) \
     SEP X(DELETED)
 
-/* placement.state: of a version on one executor */
+/* placement.state: a version on one executor */
 #define SH_PLACEMENT_STATES(X, SEP) \
     X(LOADING) SEP X(READY)         \
     SEP X(UNLOADING)                \
@@ -35,15 +35,15 @@
 #define SH_DATASET_STATES(X, SEP) \
     X(UPLOADING) SEP X(READY)     \
     SEP X(DELETED)
-#define SH_TENANT_SET(X, SEP) X(ACTIVE) SEP X(SUSPENDED) /* by PATCH */
+#define SH_TENANT_SET(X, SEP) X(ACTIVE) SEP X(SUSPENDED) /* settable by PATCH */
 #define SH_TENANT_STATES(X, SEP) SH_TENANT_SET(X, SEP) SEP X(DELETED)
-/* HELD starts nothing, DRAINING takes nothing new. */
+/* HELD starts no jobs, DRAINING accepts no new ones. */
 #define SH_QUEUE_STATES(X, SEP) \
     X(OPEN) SEP X(HELD)         \
     SEP X(DRAINING)
 #define SH_EXECUTOR_STATES(X, SEP) X(UP) SEP X(DOWN)
 
-/* Other words of rows and bodies, and of the options and filters that choose among them. */
+/* Other words in rows and bodies, and in options and filters. */
 #define SH_VISIBILITIES "private,shared"
 #define SH_KEY_ROLES "tenant-admin,submit,infer,read" /* of a tenant's key; an admin's is "admin" */
 #define SH_PRECISIONS "fp32,tf32,fp16,bf16"

@@ -7,8 +7,8 @@
 #include "common/states.h"
 #include "common/train_spec.h"
 
-/* The objects of a spec: X(part, its member of the spec, names that `of` counts). The fields of
- * SPEC itself stand in it. */
+/* The objects of a spec: X(part, its member of the spec, the names that `of` counts). SPEC is the
+ * spec itself. */
 #define TRAIN_PARTS(X)                                           \
     X(SPEC, "", NULL)                                            \
     X(LOSS, "loss", TRAIN_LOSSES(TRAIN_WORD, ","))               \
@@ -28,25 +28,25 @@ enum train_part {
 #define TRAIN_IF(name) (1u << TRAIN_##name)
 #define TRAIN_WARM (~TRAIN_IF(ONE_CYCLE))
 
-/* What a spec says, field by field. Texts and objects are BORROWED; NULL: not said. */
+/* A spec, field by field. Strings and objects are BORROWED; NULL: not given. */
 struct train_reading {
     struct train_spec t;
-    struct train_head head; /* of a loss */
+    struct train_head head; /* a loss */
     int64_t seed;
     const char *labels, *precision;
-    const char *name, *output, *head_labels, *of_output, *best; /* of parts */
+    const char *name, *output, *head_labels, *of_output, *best; /* of the parts */
     json_t *loss, *optimizer, *schedule, *scale, *evaluation, *augment;
     json_t *class_weights, *pos_weight;
-    json_t *any; /* one whose members are looked at by name */
+    json_t *any; /* its members are read by name */
 };
 
 extern const struct sh_field TRAIN_FIELDS[];
 extern const size_t TRAIN_N_FIELDS;
 extern const struct sh_fields TRAIN_PART_FIELDS[TRAIN_N_PARTS];
-const char *train_part_member(enum train_part part); /* "" of SPEC */
-const char *train_part_names(enum train_part part);  /* "sgd,adam"; NULL: it has no such names */
+const char *train_part_member(enum train_part part); /* "" for SPEC */
+const char *train_part_names(enum train_part part);  /* "sgd,adam"; NULL: it has no names */
 const struct sh_field *train_field(enum train_part part, const char *name); /* or NULL */
-/* The tables of docs/training.md: each behind a line "fields PART". */
+/* Prints the tables of docs/training.md, each after a line "fields PART". */
 void train_print_docs(FILE *out);
 
 #endif

@@ -1,13 +1,13 @@
 /* wire.c - one connection in an event loop: frames in, frames out.
  *
- * Callbacks run only from the loop, never from inside sh_wire_send(): a sender may walk a list that
- * on_close changes. A failure found while sending is therefore kept in `why` and reported by a
- * timer that fires at once. Before that the wire reads what the peer sent last: a process often
- * says why it goes and then goes.
+ * Callbacks run only from the loop, never from inside sh_wire_send(): a sender may be walking a
+ * list that on_close changes. So a failure found while sending is kept in `why` and reported by a
+ * timer that fires at once. Before that the wire reads what the peer sent last, since a process
+ * often says why it ends and then ends.
  *
  * busy: a callback is running further up the stack; sh_wire_close() then leaves the memory to it.
  * dead: descriptor and queue are gone, only the memory is left.
- * opening: the TLS handshake is not over; only the owner knows of the wire, and nobody sends.
+ * opening: the TLS handshake is not done; only the owner knows the wire, and nobody sends.
  */
 #include "common/wire.h"
 

@@ -1,5 +1,5 @@
-/* wire_blocking.c - one frame at a time, for programs without a loop. Works on descriptors in
- * either mode: every wait is a poll() with a limit. */
+/* wire_blocking.c - one frame at a time, for programs without a loop. Works on blocking and
+ * non-blocking descriptors: every wait is a poll() with a limit. */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/relax.h"

@@ -1,4 +1,4 @@
-/* wire_frame.c - a frame's header and its descriptors, for both forms of a connection. */
+/* wire_frame.c - a frame's header and descriptors, for both forms of a connection. */
 #include "common/mem.h"
 #include "common/wire_int.h"
 

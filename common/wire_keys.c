@@ -1,4 +1,4 @@
-/* wire_keys.c - the key file, which addresses need it, and what is said of handshakes. */
+/* wire_keys.c - the key file, which addresses need a key, and the log of handshakes. */
 #include "common/wire_keys.h"
 
 #include "common/hash.h"

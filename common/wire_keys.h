@@ -1,14 +1,14 @@
-/* wire_keys.h - the key that our processes share, so that nobody else can speak to them over TCP.
+/* wire_keys.h - the key shared by our processes, so that nobody else can talk to them over TCP.
  *
  * With a key every TCP connection is TLS 1.3 with that key (wire_tls.c); there are no certificates.
- * Without one TCP stays on this host: an address that others can reach is refused at the start.
- * Unix sockets need neither: the mode of their folder says who may connect.
+ * Without one TCP stays on this host: an address that others can reach is refused at start. Unix
+ * sockets need no key: the mode of their folder decides who may connect.
  *
- * The file: one key a line, 32 random bytes or more as hexadecimal or base64; blank lines and
- * comments (#) are allowed. Who connects uses the first key; the second is accepted too. It is read
- * again when it changes, so that a key is replaced without a restart: the new one second
- * everywhere, then first everywhere, then alone. Connections that are open stay. While a changed
- * file is broken the old keys go on, and the log says so.
+ * The file has one key a line, at least 32 random bytes in hexadecimal or base64; blank lines and
+ * comments (#) are allowed. Clients use the first key; servers accept the second too. The file is
+ * read again when it changes, so that a key can be replaced without a restart: put the new one
+ * second everywhere, then first everywhere, then alone. Open connections stay. While a changed file
+ * is invalid the old keys remain in use, and the log says so.
  *
  * Belongs to the thread whose loop has the connections.
  */
@@ -32,11 +32,11 @@ struct sh_wire_key_conf {
                     "port reads tenants' data and can pose as an executor")
 
 struct sh_wire_keys;
-/* Reads the file, if there is one, and checks the addresses that the process has (comma-separated
- * lists; the last is NULL). BORROWS c. *out: OWNED, sh_wire_keys_free(). Fails: SH_E_INVALID, and
- * says what to do. */
+/* Reads the file, if there is one, and checks the process's addresses (comma-separated lists; the
+ * last is NULL). c: BORROWED for the call. *out: OWNED, sh_wire_keys_free(). Fails: SH_E_INVALID,
+ * saying what to do. */
 int sh_wire_keys_open(const struct sh_wire_key_conf *c, const char *const *addrs,
                       struct sh_wire_keys **out, struct sh_err *err);
-void sh_wire_keys_free(struct sh_wire_keys *k); /* after all that uses it; NULL is allowed */
+void sh_wire_keys_free(struct sh_wire_keys *k); /* after all its users; NULL is allowed */
 
 #endif

@@ -1,4 +1,4 @@
-/* wire_link.c - a client connection that comes back by itself.
+/* wire_link.c - a client connection that reconnects by itself.
  *
  *   WAITING    the timer runs                        [retry_later]
  *   LOOKING_UP lookup and io are set                 [start]

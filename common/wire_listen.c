@@ -1,9 +1,9 @@
 /* wire_listen.c - peers that connect to us.
  *
- * With keys a peer waits here until it has shown that it knows one. A stranger can open connections
- * as fast as he likes: each lives five seconds at most (wire.c), there are never more than
- * MAX_SHAKING, and a new one takes the place of the oldest. So he cannot keep out those who know
- * the key, for they need one exchange; and he never takes a place that the rest of the program
+ * With keys, a peer waits here until it has shown that it knows one. A stranger can open
+ * connections as fast as he likes, but each lives five seconds at most (wire.c), there are at most
+ * MAX_SHAKING, and a new one replaces the oldest. So he cannot keep out peers that know the key,
+ * since they need only one exchange; and he never takes a place that the rest of the program
  * counts.
  */
 #include "common/log.h"

@@ -1,18 +1,18 @@
 /* wire_tls.c - TLS 1.3 with a shared key between the buffers of a wire and its socket.
  *
- * GnuTLS never sees the socket: it takes ciphertext from `in` and leaves it in `out`. So a read of
- * the wire is one recv() of many records, a write one send(), and the wire's loop stays as it is:
- * after each read everything whole is decrypted, and nothing waits in here but the beginning of a
- * record, which the socket will complete.
+ * GnuTLS never sees the socket: it takes ciphertext from `in` and leaves it in `out`. So one read
+ * of the wire is one recv() of many records, one write is one send(), and the wire's loop stays as
+ * it is. After each read all complete records are decrypted; only the beginning of a record waits
+ * here, for the socket to complete it.
  *
- * Key exchange is ECDHE-PSK: who learns the key later cannot read what was recorded before. The
- * key's identity says which of two keys it is. One that the server does not know, or a proof that
- * does not fit, ends the handshake before the client has been believed anything. There are no
+ * Key exchange is ECDHE-PSK: somebody who learns the key later cannot read recorded traffic. The
+ * key's identity says which of the two keys it is. An identity that the server does not know, or a
+ * wrong proof, ends the handshake before anything that the client says is believed. There are no
  * tickets and no early data.
  *
- * All processes share one key, so a stranger in between could lead a connection to another process
- * of ours than the one that was meant; roles are told apart by the first message, which no two
- * kinds of ports have in common.
+ * All processes share one key, so a stranger in between could lead a connection to another of our
+ * processes than the intended one. The first message tells roles apart: no two kinds of ports
+ * accept the same one.
  */
 #include "common/mem.h"
 #include "common/wire_int.h"
