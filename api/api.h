@@ -1,5 +1,5 @@
-/* api.h - what the parts of shunt-api share. Filled by main.c, then never changed: every member is
- * safe for threads by itself. Of conf what is live is read with SH_CONF_NOW. */
+/* api.h - what the parts of shunt-api share. main.c fills it in; after that it never changes, and
+ * every member is itself thread-safe. Read live options of conf with SH_CONF_NOW. */
 #ifndef SH_API_API_H
 #define SH_API_API_H
 
@@ -13,7 +13,7 @@
 
 struct api {
     const struct api_conf *conf;
-    struct db_news db_news; /* of all connections to the database */
+    struct db_news db_news; /* shared by all database connections */
     struct pool *ctl;       /* short database work */
     struct pool *bulk;      /* uploads: disk and imports */
     struct auth *auth;
@@ -22,7 +22,7 @@ struct api {
     struct regions *regions; /* clients' shared memory */
     struct serving *serving;
     struct link *link;
-    struct sh_wire_keys *link_keys; /* the link's thread alone */
+    struct sh_wire_keys *link_keys; /* for the link's thread only */
     struct stats *stats;
     struct rate *rate;
     struct slo_counts *slo;
@@ -30,11 +30,11 @@ struct api {
     struct waiters *waiters;
     struct watch *watch;     /* event streams */
     struct live *live;       /* options that change */
-    struct openapi *openapi; /* the description, ready to be sent */
+    struct openapi *openapi; /* the OpenAPI document, ready to send */
     uint8_t cursor_key[CURSOR_KEY_BYTES];
-    uint8_t request_secret[16]; /* drawn at start: what ids of requests are made from */
+    uint8_t request_secret[16]; /* random, drawn at start: request ids are made from it */
     _Atomic uint64_t n_request_ids;
-    atomic_bool stopping; /* draining: not ready any more */
+    atomic_bool stopping; /* draining: no longer ready */
     struct uploads uploads;
 };
 

@@ -1,4 +1,4 @@
-/* handlers.h - the handlers of all routes, as routes.def names them. */
+/* handlers.h - declares the handlers of all routes in routes.def. */
 #ifndef SH_API_HANDLERS_H
 #define SH_API_HANDLERS_H
 

@@ -1,5 +1,5 @@
-/* openapi.c - see openapi.h. Nothing here knows one route from another: what an operation takes and
- * answers follows from its row of the route table, by contract.c and schemas.c. */
+/* openapi.c - see openapi.h. It treats all routes alike: what an operation accepts and answers
+ * follows from its row of the route table, through contract.c and schemas.c. */
 #include "api/openapi.h"
 
 #include "api/api.h"

@@ -1,4 +1,4 @@
-/* openapi.h - the description of the API, made from the route table and the schemas. Pure. */
+/* openapi.h - the OpenAPI document, built from the route table and the schemas. Pure. */
 #ifndef SH_API_OPENAPI_H
 #define SH_API_OPENAPI_H
 
@@ -14,7 +14,7 @@ struct api_schema {
 };
 extern const struct api_schema API_SCHEMAS[];
 extern const size_t API_N_SCHEMAS;
-struct path_param { /* by its name in the pattern */
+struct path_param { /* by its name in a path pattern */
     const char *name, *text;
     struct schema schema;
 };
@@ -23,11 +23,11 @@ extern const size_t API_N_PATH_PARAMS;
 
 /* The OpenAPI 3.1 document. *out: OWNED, json_decref(). */
 int openapi_build(json_t **out, struct sh_err *err);
-/* The same as text, and by gzip, for who asks for it: it is large. *out: OWNED, openapi_free(). */
+/* The same as text, plain and gzipped because it is large. *out: OWNED, openapi_free(). */
 struct openapi;
 int openapi_new(struct openapi **out, struct sh_err *err);
 void openapi_free(struct openapi *o); /* NULL is allowed */
-/* docs/api.md. */
+/* Prints docs/api.md. */
 void openapi_print_docs(FILE *out);
 
 #endif

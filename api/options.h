@@ -26,9 +26,9 @@ struct api_conf {
 
 extern const struct sh_conf_table API_CONF_TABLE;
 
-/* Payload memory that one tenant may hold. */
+/* Payload memory that one tenant may hold, bytes. */
 size_t api_conf_tenant_slab(const struct api_conf *c);
-/* What one option alone cannot say: pairs, and limits that depend on each other. */
+/* Checks pairs of options, and limits that depend on each other. */
 int api_conf_check(const struct api_conf *c, struct sh_err *err);
 
 #endif

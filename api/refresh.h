@@ -1,6 +1,5 @@
-/* refresh.h - the thread that keeps the caches fresh: listens to PostgreSQL, polls besides.
- *
- * NOTIFY is a hint to be quick; the timer makes it right. */
+/* refresh.h - the thread that keeps the caches fresh: it listens to PostgreSQL, and also polls.
+ * NOTIFY makes it quick; the timer makes it correct. */
 #ifndef SH_API_REFRESH_H
 #define SH_API_REFRESH_H
 

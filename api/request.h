@@ -1,4 +1,4 @@
-/* request.h - the steps of a request, without any HTTP library. See req.h for their order. */
+/* request.h - the steps of a request, independent of the HTTP library; req.h shows their order. */
 #ifndef SH_API_REQUEST_H
 #define SH_API_REQUEST_H
 

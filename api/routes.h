@@ -1,4 +1,4 @@
-/* routes.h - the one table of URLs: what the server answers, /openapi.json and docs/api.md. */
+/* routes.h - the table of URLs, for the server, /openapi.json and docs/api.md. */
 #ifndef SH_API_ROUTES_H
 #define SH_API_ROUTES_H
 
@@ -10,8 +10,8 @@ extern const size_t API_N_ROUTES;
 unsigned access_roles(enum api_access a); /* set of enum api_role */
 const char *access_text(enum api_access a);
 
-/* Fills route and params. A path that exists with other methods only: SH_E_METHOD, and allow names
- * them. HEAD finds GET. Fails else: SH_E_NOTFOUND. */
+/* Sets the route and params. Fails: SH_E_METHOD: the path exists with other methods, named in
+ * allow; SH_E_NOTFOUND. HEAD finds GET. */
 int route_find(const char *method, const struct uri *u, const struct api_route **out,
                const char **params, char allow[static 64], struct sh_err *err);
 

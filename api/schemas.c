@@ -1,9 +1,9 @@
-/* schemas.c - JSON Schema of every body and path parameter, by the names that routes.def has.
+/* schemas.c - JSON Schema of every body and path parameter, by the names used in routes.def.
  *
- * Bodies that we read are S_BODY (unknown fields are refused; openapi.c adds that null stands for
- * an absent field), and name what has to be there. What we write is S_OBJECT, with all these fields
- * unless .needs says less. Fields of a table (common/quota.def, common/train_option.def) come from
- * there: .fields. */
+ * Bodies that we read are S_BODY (unknown fields are refused; openapi.c adds that null means
+ * absent) and name their required members. Bodies that we write are S_OBJECT, with all members
+ * present unless .needs says less. .fields takes members from a table (common/quota.def,
+ * common/train_option.def). */
 #include "api/openapi.h"
 #include "api/spec_schema.h"
 #include "common/batch_spec.h"

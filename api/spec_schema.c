@@ -1,5 +1,5 @@
-/* spec_schema.c - see spec_schema.h. What a table of fields cannot say stands here: which forms a
- * field of a spec may have. */
+/* spec_schema.c - see spec_schema.h. It adds what a table of fields cannot say: which forms a field
+ * of a spec may have. */
 #include "api/spec_schema.h"
 
 #include "api/options.h"

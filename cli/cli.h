@@ -1,8 +1,8 @@
-/* cli.h - what the commands of `shunt` share: options, and the table of commands.
+/* cli.h - shared by the commands of `shunt`: options, and the table of commands.
  *
- * A command is a row of the table in cmds.c: help, documentation, completion and the checks of its
- * arguments come from there. It returns SH_OK or a failure, which main.c prints; the exit status
- * is one of enum cli_exit.
+ * A command is a row of the table in cmds.c; help, documentation, completion and the checks of its
+ * arguments come from there. It returns SH_OK or a failure, which main.c prints; the exit status is
+ * one of enum cli_exit.
  */
 #ifndef SH_CLI_CLI_H
 #define SH_CLI_CLI_H
@@ -20,13 +20,13 @@ enum cli_exit { CLI_OK, CLI_REFUSED, CLI_USAGE, CLI_NOT_REACHABLE, CLI_NO_SUCH, 
     "0 ok, 1 refused or failed, 2 usage, 3 server not reachable, 4 there is no such thing, 5 not " \
     "in time"
 
-/* Options of all commands; each fills those of its row. Texts that are numbers are NULL if not
- * given: then the server's default counts. */
+/* The options of all commands; each command fills those of its row. A number kept as a string is
+ * NULL if not given: the server's default then applies. */
 struct cli_conf {
     /* every command */
     char *server, *key, *key_file, *ca_file, *tenant, *output, *state_dir, *profile;
     bool quiet;
-    /* every command that reads, or changes: CLI_GROUPS */
+    /* commands that read, or that change something (struct cli_verb) */
     bool watch, all_tenants, dry_run;
     int64_t every_ms;
     /* up, down */
@@ -68,29 +68,30 @@ struct cli {
     json_t *seen;            /* OWNED; with --watch: what was printed, by name */
     struct sh_http *http;    /* OWNED; NULL until the first call */
     const char *config_path; /* BORROWED; NULL: none is known */
-    int64_t timeout_ms;      /* of each call; 0: the usual */
+    int64_t timeout_ms;      /* of each call; 0: the default */
     char *server;            /* OWNED; set with http */
-    const char *key_env;     /* the variable that the key came from; NULL: from elsewhere */
-    char *key_profile;       /* OWNED: the profile in use, if it came from there, and its file */
-    bool own_key;            /* of the system in the state folder, whatever other key is given */
+    const char *key_env;     /* the variable with the key; NULL: the key came from elsewhere */
+    /* OWNED: the profile with the key, and its file; NULL: the key came from elsewhere */
+    char *key_profile;
+    bool own_key;            /* use the state folder's own key, whatever other key is given */
     json_t *problem;         /* OWNED: the server's last refusal, with all its members */
-    enum cli_exit exit_code; /* of a failure */
+    enum cli_exit exit_code; /* for a failure */
 };
 
 typedef int cli_fn(struct cli *c, struct sh_err *err);
 
 struct cli_cmd {
-    const char *verb, *noun; /* noun NULL: the verb alone */
-    const char *args;        /* "NAME [FILE]": how many there may be is read from this */
+    const char *verb, *noun; /* noun NULL: the verb only */
+    const char *args;        /* "NAME [FILE]": also tells how many there may be */
     const char *help;
     cli_fn *run;
     const struct sh_conf_opt *opts;
     size_t n_opts;
-    const struct sh_conf_opt *fields; /* of FIELD=VALUE, for the help; NULL: none */
+    const struct sh_conf_opt *fields; /* the fields of FIELD=VALUE, for the help; NULL: none */
     size_t n_fields;
 };
 
-/* What all commands of a verb share; those of one title stand together in the help. */
+/* Shared by all commands of a verb; the help groups verbs by title. */
 struct cli_verb {
     const char *verb, *title;
     const struct sh_conf_opt *opts;
@@ -106,9 +107,9 @@ struct cli_table {
     size_t n_common;
 };
 
-extern const struct cli_table CLI_TABLE; /* cmds.c; others find it in struct cli */
+extern const struct cli_table CLI_TABLE; /* cmds.c; others use the pointer in struct cli */
 
 #define CLI_MAX_OPTS 192
-#define CLI_STATE_DIR ".shunt" /* where no folder is named */
+#define CLI_STATE_DIR ".shunt" /* the default state folder */
 
 #endif

@@ -1,4 +1,4 @@
-/* commands.h - every command that cmds.c names. */
+/* commands.h - declares every command in cmds.c. */
 #ifndef SH_CLI_COMMANDS_H
 #define SH_CLI_COMMANDS_H
 

@@ -1,10 +1,10 @@
-/* complete.c - what may stand where the cursor is: `shunt --complete WORD...`, whose last word is
- * the one being typed. One candidate a line; the shells' functions (help_completion) only print
- * them. All rules are here, from the table of commands: verbs, nouns, options, values of options,
- * names of what there is on the server, and ":file" where a file is wanted.
+/* complete.c - what may stand at the cursor: `shunt --complete WORD...`, whose last word is being
+ * typed. It prints one candidate a line; the shells' functions (help_completion) only pass them on.
+ * All rules are here, taken from the table of commands: verbs, nouns, options, values of options,
+ * names of things on the server, and ":file" where a file is wanted.
  *
- * bash hands over "--output=json" as three words, zsh as one. A server that is away or refuses
- * gives no candidates, soon and in silence.
+ * bash passes "--output=json" as three words, zsh as one. A server that is down or refuses yields
+ * no candidates, quickly and silently.
  */
 #include "cli/client/lists.h"
 #include "cli/client/profile.h"

@@ -1,5 +1,5 @@
-/* auth.c - see auth.h. The table is open addressing over a fixed array of slots; a full
- * neighbourhood evicts its oldest entry, which then costs one more look-up. */
+/* auth.c - see auth.h. The table uses open addressing over a fixed array of slots; a full
+ * neighbourhood evicts its oldest entry, which then costs another look-up. */
 #include "api/cache/auth.h"
 
 #include "api/store/store.h"

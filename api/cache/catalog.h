@@ -1,10 +1,10 @@
 /* catalog.h - models in memory: what /v2 needs to know without asking the database.
  *
- * A table is immutable and counted; a refresh builds a new one and swaps it in. Tables are made
- * anew only when the database's mark (numbers and sums of row versions) moved, so that a refresh is
- * cheap enough to look for what the table lacks: what was created a moment ago works at once. So
- * that made-up names do not keep the database busy, each tenant has CAT_LOOKUPS_PER_S of these; on
- * top of them the table's word counts, which follows notifications and a poll (refresh.h).
+ * A table is immutable and reference-counted; a refresh builds a new one and swaps it in. It does
+ * so only when the database's mark (numbers and sums of row versions) has moved, so a refresh is
+ * cheap enough to look up what the table lacks: a new model works at once. So that invented names
+ * do not keep the database busy, each tenant has CAT_LOOKUPS_PER_S look-ups; beyond that the table,
+ * which follows notifications and a poll (refresh.h), is believed.
  *
  * A tenant sees its own models and shared ones; its own hides a shared one of the same name.
  * Thread-safe.
@@ -28,20 +28,20 @@ struct cat_tensor {
     size_t rank;
     int64_t dims[SH_MAX_RANK]; /* -1: the batch; CAT_OPEN: see axes */
     struct sh_dim axes[SH_MAX_RANK];
-    bool is_mask; /* of an input: what is zero in it is masked (runtime/model/pads.h) */
+    bool is_mask; /* an input: its zeros are masked (runtime/model/pads.h) */
 };
 
 struct cat_version {
     int64_t id, model_id, version, max_batch;
     char tenant[64], model[132], precision[8], state[16];
     bool shared, ready, usable; /* usable: its tensors are known */
-    bool is_coming;             /* on its way to be ready, without anybody's help */
+    bool is_coming;             /* will become ready without anybody's help */
     struct cat_tensor *inputs, *outputs;
     size_t n_inputs, n_outputs;
-    struct sh_symbols symbols; /* sizes that a request brings, beside the batch */
-    struct sh_buckets buckets; /* that they are filled up to */
+    struct sh_symbols symbols; /* sizes that a request brings, besides the batch */
+    struct sh_buckets buckets; /* that they are padded to */
     bool batched;              /* axis 0 of every tensor is the batch */
-    int64_t fixed_batch;       /* the only one that it runs with; 0: any (common/sample.h) */
+    int64_t fixed_batch;       /* the only batch that it runs with; 0: any (common/sample.h) */
     bool has_slo;
     double slo_ms;
     int64_t slo_priority;
@@ -55,27 +55,27 @@ int catalog_new(int64_t max_age_ns, struct catalog **out,
                 struct sh_err *err); /* OWNED, catalog_free() */
 void catalog_free(struct catalog *c);
 int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err);
-/* Is the database to be asked about what the table lacks? A look-up of the tenant's is used up.
- * False: it has none left, and the table was right less than max_age_ns ago. */
+/* Should the database be asked for what the table lacks? Uses up one of the tenant's look-ups.
+ * False: it has none left, and the table was correct less than max_age_ns ago. */
 bool catalog_should_ask(struct catalog *c, int64_t tenant_id, int64_t now_ns);
-struct cat_table *catalog_get(struct catalog *c); /* counted: catalog_put() */
+struct cat_table *catalog_get(struct catalog *c); /* takes a reference: catalog_put() */
 void catalog_put(struct cat_table *t);            /* NULL is allowed */
 
 /* version 0: the newest ready one, else the newest that is coming, else the newest. BORROWED from
- * the table; NULL if there is none that this tenant sees. */
+ * the table; NULL: this tenant sees none. */
 const struct cat_version *cat_find(const struct cat_table *t, const char *tenant, const char *model,
                                    int64_t version);
-/* This version of the tenant's model; owner NULL: of the one that cat_find means. */
+/* This version of owner's model; owner NULL: of the model that cat_find() finds. */
 const struct cat_version *cat_exact(const struct cat_table *t, const char *tenant,
                                     const char *owner, const char *model, int64_t version);
-/* Drops the series of models that are in `old` and no longer in `now`: those of their owners, and
- * of whoever used them where no other model has the name. */
+/* Drops the metrics of models that are in `old` but not in `now`: those of their owners and, if no
+ * other model has the name, of their other users. */
 void cat_forget_gone(const struct cat_table *old, const struct cat_table *now);
 size_t cat_count(const struct cat_table *t);
 const struct cat_version *cat_at(const struct cat_table *t, size_t i); /* by model, then version */
 bool cat_sees(const struct cat_version *v, const char *tenant);
 
-/* A table of the given rows. TAKES rows (malloc) and what they own. */
+/* Makes a table of these rows. TAKES rows (malloc) and what they own. */
 int cat_table_new(struct cat_version *rows, size_t n, struct cat_table **out, struct sh_err *err);
 /* Sets batched, fixed_batch and usable from the tensors. */
 void cat_version_finish(struct cat_version *v);

@@ -1,4 +1,4 @@
-/* config.c - the options of shunt-api: what they are, and a change of those that may change. */
+/* config.c - the options of shunt-api: shows them, and changes the live ones. */
 #include "api/api.h"
 #include "api/cache/live.h"
 #include "api/handlers.h"

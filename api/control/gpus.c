@@ -1,4 +1,4 @@
-/* gpus.c - GPUs with their executors, as the leading scheduler last saw them. */
+/* gpus.c - GPUs and their executors, as last reported by the leading scheduler. */
 #include "api/handlers.h"
 #include "api/request/noun.h"
 #include "api/store/store.h"

@@ -1,8 +1,8 @@
-/* loads.c - versions on executors: load, unload, pin, unpin; where they stand, how fast they run.
+/* loads.c - versions on executors: load, unload, pin, unpin; where they are, and how fast they run.
  *
- * Each wish is about one version, or about every version of a model. It is written down and the
- * scheduler follows it (202); what is so already stays so. Refused with the reason: what the
- * version's state does not allow.
+ * A wish concerns one version, or every version of a model. It is recorded and the scheduler
+ * carries it out (202); what is done already stays. It is refused, with the reason, if the
+ * version's state does not allow it.
  */
 #include "api/control/loads.h"
 

@@ -4,7 +4,7 @@
 
 #include "api/request/req.h"
 
-/* One that is seen may be another tenant's, who shares it. Fails: SH_E_FORBIDDEN. */
+/* Does q's tenant own the model? A visible one may be shared by another. Fails: SH_E_FORBIDDEN. */
 int models_own(const struct api_req *q, const json_t *model, struct sh_err *err);
 
 #endif

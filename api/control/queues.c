@@ -1,7 +1,7 @@
-/* queues.c - the queues that a tenant may use: its own, and those of everybody.
+/* queues.c - the queues that a tenant may use: its own, and shared ones.
  *
- * Shared queues are the admin's. Its key names the tenant whose queue it means with ?tenant=, as
- * everywhere; without it, it means the shared one. */
+ * Shared queues belong to the admin. As everywhere, an admin's key names a tenant with ?tenant=;
+ * without it the shared queue is meant. */
 #include "api/api.h"
 #include "api/handlers.h"
 #include "api/infer/link.h"

@@ -1,4 +1,4 @@
-/* slo.c - a model's latency target, and how it was met. */
+/* slo.c - a model's latency target, and how well it was met. */
 #include "api/api.h"
 #include "api/handlers.h"
 #include "api/infer/link.h"

@@ -1,4 +1,4 @@
-/* usage.c - what tenants have used, and what the scheduler makes of it. */
+/* usage.c - tenants' usage, and the shares that the scheduler derives from it. */
 #include "api/handlers.h"
 #include "api/request/noun.h"
 #include "api/store/store.h"

@@ -1,8 +1,9 @@
-/* v2_repo.c - the inference protocol's model repository.
+/* v2_repo.c - the model repository of the inference protocol.
  *
- * Clients take the answer to "load" for "loaded": it waits until no version of the model is on its
- * way any more, at most LOAD_WAIT_NS, which is less than their network time-out of a minute. Only
- * 200 is success to them, and they want no body. Unloading is answered at once; the index tells.
+ * Clients take the answer to "load" to mean "loaded". So it waits until no version of the model is
+ * still coming, at most LOAD_WAIT_NS, which is less than their network timeout of a minute. They
+ * accept only 200 as success, and want no body. Unloading is answered at once; the index shows when
+ * it is done.
  */
 #include "api/api.h"
 #include "api/cache/waiters.h"

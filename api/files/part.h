@@ -1,15 +1,15 @@
-/* part.h - uploads whose connection broke, and whole ones that the database was not there to take,
- * for the client to go on from.
+/* part.h - resumable uploads: those whose connection broke, and complete ones that the database was
+ * not there to accept.
  *
- * The file of a version or dataset that comes with its Content-Digest is written to
- * blobs/tmp/part-<tenant>-<kind><row>-<sha256>, and stays there when the connection breaks.
- * GET .../artifact/parts/{digest} tells how much of it there is, and a PUT with Content-Range goes
- * on behind it. The whole file is hashed at the end, so a part that is damaged, or of another file,
- * is found out.
+ * The file of a version or dataset with a Content-Digest is written to
+ * blobs/tmp/part-<tenant>-<kind><row>-<sha256>, and stays there if the connection breaks.
+ * GET .../artifact/parts/{digest} tells how much of it there is, and a PUT with Content-Range
+ * continues it. The whole file is hashed at the end, so a part that is damaged, or of another file,
+ * is detected.
  *
- * Bounded: of a row one part (another digest removes it), of a tenant PART_MAX, together within the
- * storage that it has left, for PART_MAX_AGE_S after their last byte (upload_sweep). Who writes
- * one holds its lock (flock), in whichever API. Blocking; for a few short calls.
+ * Limits: one part for each row (another digest removes it), PART_MAX for a tenant, within its free
+ * storage, for PART_MAX_AGE_S after their last byte (upload_sweep). The writer of a part holds its
+ * lock (flock), in whichever API. Blocks, for a few short calls.
  */
 #ifndef SH_API_FILES_PART_H
 #define SH_API_FILES_PART_H
@@ -27,27 +27,27 @@ struct part_key {
 };
 
 struct part_survey {
-    size_t n; /* of other rows of the tenant */
+    size_t n; /* parts of other rows of the tenant */
     int64_t bytes;
 };
 
-/* "Content-Digest: sha-256=:...:" as hex. False: it names none that can be read. */
+/* "Content-Digest: sha-256=:...:" as hex. False: there is none, or it is malformed. */
 bool part_digest(const char *header, char hex[static SH_SHA256_HEX]);
-/* "bytes 100-199/200": from 100, 200 in all. Fails: SH_E_INVALID, also if more would follow. */
+/* "bytes 100-199/200": from 100, 200 in all. Fails: SH_E_INVALID, also if it is not the end. */
 int part_range(const char *header, uint64_t body_bytes, uint64_t *from, uint64_t *total,
                struct sh_err *err);
 
-/* What the tenant has elsewhere. Parts of this row with another digest are removed. */
+/* Counts the tenant's other parts. Removes parts of this row with another digest. */
 int part_survey(const char *state_dir, const struct part_key *k, struct part_survey *out,
                 struct sh_err *err);
-/* SH_E_NOTFOUND: there is none. */
+/* Its size. Fails: SH_E_NOTFOUND. */
 int part_bytes(const char *state_dir, const struct part_key *k, int64_t *out, struct sh_err *err);
-/* Opens it with its lock, cut to `from` bytes; a copy of it if it has another name, too, for it was
- * put in its place and the database did not say so. path: OWNED. Fails: SH_E_CONFLICT (it has less:
+/* Opens and locks it, cut to `from` bytes. Opens a copy if it has a second name, because it was
+ * placed without an answer from the database. path: OWNED. Fails: SH_E_CONFLICT (it is shorter:
  * *have bytes), SH_E_UNAVAILABLE (somebody is writing it). */
 int part_open(const char *state_dir, const struct part_key *k, uint64_t from, int *fd, char **path,
               uint64_t *have, struct sh_err *err);
-/* Is the open file the one of this name? Not once it was removed or put in its place. */
+/* Does this name still mean the open file? Not once it was removed or placed. */
 bool part_is_at(int fd, const char *path);
 
 #endif

@@ -1,4 +1,4 @@
-/* upload.c - see upload.h. The checks of contents are in artifact.c. */
+/* upload.c - see upload.h. artifact.c checks the contents. */
 #include "api/files/upload.h"
 
 #include "api/api.h"

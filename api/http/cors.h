@@ -6,7 +6,7 @@
 
 #include <stdbool.h>
 
-/* origins: "" (none), "*" (all), or a list with commas. Fails: SH_E_INVALID. */
+/* origins: "" (none), "*" (all), or a comma-separated list. Fails: SH_E_INVALID. */
 int cors_check(const char *origins, struct sh_err *err);
 bool cors_allows(const char *origins, const char *origin); /* origin: the header; NULL: none */
 

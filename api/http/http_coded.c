@@ -1,10 +1,10 @@
-/* http_coded.c - a body with a Content-Encoding: kept as it comes, and unpacked on a pool thread
- * when all of it is there.
+/* http_coded.c - a body with a Content-Encoding: stored as it comes, and unpacked on a pool thread
+ * when it is complete.
  *
- * What comes lies in the slab, so it counts as its tenant's payload. How long it is unpacked shows
- * only by unpacking it: a first pass counts, so that an inference request asks for a place of the
- * right size, and a second one fills that. From there on it is a request like any other, and
- * lengths in its headers (Inference-Header-Content-Length) are of what was unpacked.
+ * The packed body lies in the slab, so it counts as its tenant's payload. Its unpacked size is
+ * known only after unpacking. So a first pass counts, an inference request then takes a slot of
+ * that size, and a second pass fills it. From there on it is a request like any other; lengths in
+ * its headers (Inference-Header-Content-Length) refer to the unpacked body.
  */
 #include "api/api.h"
 #include "api/http/coding.h"

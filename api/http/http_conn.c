@@ -1,18 +1,19 @@
-/* http_conn.c - open connections: who is too slow, who has left, who goes when there are too many.
+/* http_conn.c - open connections: which are too slow, which clients have left, and which to close
+ * when there are too many.
  *
- * The library's time-out only asks whether any byte has moved. A byte now and then would keep a
- * connection, and what it holds, for as long as the client likes: so every phase has a limit of its
- * own here.
+ * The library's timeout only asks whether any byte has moved. A client that sends a byte now and
+ * then could keep a connection, and what it holds, for as long as it likes. So every phase has its
+ * own limit here.
  *
  *   HEAD   waits for a request       header-timeout-s in all
  *   BODY   sends one                 upload-min-rate on average, after upload-grace-s
- *   WORK   waits for us              none: infer-timeout-ms, or the database's
- *   REPLY  takes the reply           as BODY
+ *   WORK   waits for us              none: infer-timeout-ms, or the database's limit
+ *   REPLY  reads the reply           as BODY
  *
- * A thread that has all connections that it may takes no more, others of its door do. Where all
- * are full each keeps one place free as long as somebody can be spared: the oldest connection on
- * which no key was seen, else the one with a key that has been idle longest. Whoever has a key is
- * let in, however many have none.
+ * A thread with its maximum of connections accepts no more; others of its door do. If all are full,
+ * each keeps one place free as long as a connection can be spared: the oldest one on which no key
+ * was seen, else the one with a key that has been idle longest. So clients with a key get in,
+ * however many have none.
  */
 #include "api/api.h"
 #include "api/http/http_int.h"

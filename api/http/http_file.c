@@ -1,6 +1,6 @@
-/* http_file.c - a reply that is a file: piece by piece, read on a pool thread.
+/* http_file.c - a file as reply: sent piece by piece, read on a pool thread.
  *
- * The library asks for bytes on an HTTP thread, which must not wait for a disk. If none are there
+ * The library asks for bytes on an HTTP thread, which must not wait for a disk. If none are ready
  * the connection is suspended, as for a handler, until a pool thread has read the next piece.
  */
 #include "api/api.h"

@@ -1,9 +1,9 @@
 /* http_req.c - the library's callbacks: one request from its first line to its end.
  *
- * The library calls http_on_request once after the headers, once per piece of the body, once at the
- * end, and once more after each resumption; r->phase says where we are. A reply can be queued only
- * on the first and the last of these calls, so a failure in mid-body waits for the end (what still
- * comes is thrown away, up to a limit).
+ * The library calls http_on_request after the headers, for each piece of the body, at the end, and
+ * after each resumption; r->phase says where we are. A reply can only be queued in the first and
+ * the last of these calls, so after a failure in mid-body the rest of the body is discarded, up to
+ * a limit, before the reply.
  */
 #include "api/api.h"
 #include "api/http/http_int.h"

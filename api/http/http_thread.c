@@ -1,15 +1,16 @@
-/* http_thread.c - a thread and the library's daemon that it runs: connections in, turns, end.
+/* http_thread.c - a thread and the library's daemon that it runs: accepts connections, runs turns,
+ * ends.
  *
- * All daemons of a door listen on one socket, each by a descriptor of its own, which the library
- * may close. Whoever is first takes a connection, and keeps it.
+ * All daemons of a door listen on one socket, each with a descriptor of its own, which the library
+ * may close. Whoever is first takes a connection and keeps it.
  *
- * The library could make such threads by itself; ours can poll. Behind an inference request, for
- * --busy-poll-us, a thread looks for events without sleeping, if not too many others do: who sleeps
- * is woken late, and a request would wait for that two or three times (docs/decisions/0018).
+ * The library could create such threads itself, but ours can poll. For --busy-poll-us after an
+ * inference request a thread looks for events without sleeping, unless too many others do: waking
+ * up is slow, and a request would pay for that two or three times (docs/decisions/0018).
  *
- * With no thread of its own the library has no means to wake it: that is wake_fd. It is in the
- * library's epoll set, which passes over an event that has no data; as only its edges are reported,
- * nobody reads it.
+ * The library has no thread of its own here, so it cannot wake ours: wake_fd does. It is in the
+ * library's epoll set, which ignores an event without data; since only edges are reported, nobody
+ * reads it.
  */
 #include "api/api.h"
 #include "api/http/http_int.h"

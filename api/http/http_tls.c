@@ -1,5 +1,5 @@
-/* http_tls.c - see http_tls.h. A pair is kept as text and imported anew for each handshake, which
- * then owns what it uses: so no connection can hold a pair that is gone. */
+/* http_tls.c - see http_tls.h. A pair is kept as text and imported for each handshake, which then
+ * owns its copy: so no connection can use a pair that is gone. */
 #include "api/http/http_tls.h"
 
 #include "common/clock.h"

@@ -1,9 +1,9 @@
-/* http_tls.h - the certificate of HTTPS, and its change while we run.
+/* http_tls.h - the certificate of HTTPS, and its replacement while we run.
  *
- * Both files are looked at every second; when they have changed and then held still for a second,
- * or at SIGHUP, they are read. If they are a pair, new connections get them; those that are open
- * keep what they have. If not, or if one cannot be read, the old pair stays and an error is logged.
- * The thread of tls_tick() owns it; handshakes are on HTTP threads.
+ * Both files are checked every second. They are read when they have changed and then stayed the
+ * same for a second, or at SIGHUP. If they match, new connections get them; open ones keep what
+ * they have. If not, or if one cannot be read, the old pair stays and an error is logged. Belongs
+ * to the thread of tls_tick(); handshakes are on HTTP threads.
  */
 #ifndef SH_API_HTTP_HTTP_TLS_H
 #define SH_API_HTTP_HTTP_TLS_H
@@ -17,13 +17,13 @@ struct tls;
 /* *out: OWNED, tls_free(); NULL if the options name no certificate. KEEPS conf. */
 int tls_start(const struct api_conf *conf, struct tls **out, struct sh_err *err);
 void tls_free(struct tls *t); /* after every server that uses it; NULL is allowed */
-/* For a server that shall use it; and for each of its connections when it begins. */
+/* For a server that uses it; tls_attach() for each of its connections when it begins. */
 #define TLS_N_OPTIONS 2 /* of *out */
 void tls_options(const struct tls *t, struct MHD_OptionItem *out);
 void tls_attach(struct tls *t, struct MHD_Connection *conn); /* t: NULL is allowed */
-/* On the connection's own thread: the last that is sent on it. */
+/* On the connection's own thread: sends the last text on it. */
 void tls_send_last(struct MHD_Connection *conn, const char *text, size_t n);
-/* --tls-min-version; what they are is known here alone. Fails: SH_E_INVALID. */
+/* Checks --tls-min-version; only this file knows the versions. Fails: SH_E_INVALID. */
 int tls_version_check(const char *name, struct sh_err *err);
 void tls_tick(struct tls *t);   /* a few times a second; NULL is allowed */
 void tls_reload(struct tls *t); /* at once; NULL is allowed */

@@ -1,15 +1,15 @@
-/* infer_request.h - one inference request from its headers to its reply.
+/* infer_request.h - one inference request, from its headers to its reply.
  *
- *   begin   HTTP thread, headers known: model, room in the slab, INFER_OPEN goes out (of a small
- *           body: with INFER_READY)
- *   piece   HTTP thread: body bytes go straight into the slab
- *   main    body complete: parsed and checked, INFER_READY goes out, the connection sleeps;
- *           called again when link.c has the result: the reply is made from the slab
- *   settle  what the client will be told is known: counted, before a byte of the reply is sent
- *   close   connection done
+ *   begin   HTTP thread, headers known: finds the model, takes room in the slab, sends INFER_OPEN
+ *           (for a small body together with INFER_READY)
+ *   piece   HTTP thread: body bytes go straight to the slab
+ *   main    the body is complete: parses and checks it, sends INFER_READY, and the connection
+ *           sleeps; called again when link.c has the result: makes the reply from the slab
+ *   settle  the client's answer is known: counts it, before a byte of the reply is sent
+ *   close   the connection is done
  *
- * Shared by an HTTP thread and the link thread: counted, and the fields under `lock` are the only
- * ones that both touch; `link` belongs to the link thread.
+ * Shared by an HTTP thread and the link thread, with a reference count. Both touch only the fields
+ * under `lock`; `link` belongs to the link thread.
  */
 #ifndef SH_API_INFER_INFER_REQUEST_H
 #define SH_API_INFER_INFER_REQUEST_H

@@ -1,16 +1,16 @@
-/* link.h - the thread that speaks to the scheduler and to executors.
+/* link.h - the thread that talks to the scheduler and to executors.
  *
  * One event loop in one thread owns every connection and the table of requests in flight. HTTP
- * threads only leave commands (open, ready, cancel) in a queue and wake it.
+ * threads only put commands (open, ready, cancel) into a queue and wake it.
  *
- *   OPEN     -> scheduler: INFER_OPEN, at header time; with READY when the body is small
- *   PLACED   <- scheduler: which executor will want the payload
- *   READY    -> scheduler: INFER_READY; a remote executor gets the input bytes as chunks
+ *   OPEN     -> scheduler: INFER_OPEN, with the headers; together with READY if the body is small
+ *   PLACED   <- scheduler: the executor that will need the payload
+ *   READY    -> scheduler: INFER_READY; a remote executor gets the input as chunks
  *   RESULT   <- executor, or REFUSED <- scheduler: the request is complete
  *
- * Every request ends: by a result, a refusal, its deadline, its client's going away, the loss of
- * its executor, or of the scheduler. One that ends without word from an executor drains
- * with its slots until that word comes, or until no executor can be writing into them any more.
+ * Every request ends: by a result, a refusal, its deadline, its client leaving, or the loss of its
+ * executor or of the scheduler. A request that ends without word from an executor keeps its slots
+ * until that word comes, or until no executor can still be writing to them.
  */
 #ifndef SH_API_INFER_LINK_H
 #define SH_API_INFER_LINK_H
@@ -21,9 +21,9 @@ struct link;
 
 /* KEEPS a (conf, slab). Starts the thread. *out: OWNED, link_stop(). */
 int link_start(struct api *a, struct link **out, struct sh_err *err);
-/* Completes what is left with SH_E_UNAVAILABLE, ends the thread. */
+/* Completes the remaining requests with SH_E_UNAVAILABLE and ends the thread. */
 void link_stop(struct link *l);
-void link_free(struct link *l); /* after link_stop, when no request is left; NULL is allowed */
+void link_free(struct link *l); /* after link_stop() and the last request; NULL is allowed */
 
 /* Any thread. Executors that could not load this version try again at once. */
 void link_hint_load(struct link *l, int64_t version_id);
@@ -42,10 +42,11 @@ struct link_ask {
     int64_t deadline_ns;
     struct link_ask *next;
 };
-/* KEEPS a until done() is called, which is in two seconds at the latest; done() is also how it is
- * refused. Any thread. */
+/* KEEPS a until done() is called, in two seconds at the latest; done() also reports a refusal. Any
+ * thread. */
 void link_ask(struct link *l, struct link_ask *a);
-/* "jobs" or "models" have changed in the database, or it was "reached"; never blocks. */
+/* Reports that "jobs" or "models" have changed in the database, or that it was "reached". Never
+ * blocks. */
 void link_hint(struct link *l, const char *what);
 bool link_is_up(const struct link *l); /* a leading scheduler said WELCOME */
 

@@ -1,4 +1,4 @@
-/* link_data.c - executors: the slab goes to them, results come from them. */
+/* link_data.c - connections to executors: gives them the slab, receives results. */
 #include "api/api.h"
 #include "api/infer/link_int.h"
 #include "common/clock.h"

@@ -8,7 +8,7 @@
 struct stats;
 struct stats_sample { /* one request */
     bool ok;
-    int64_t batch, run_batch; /* samples of the request, and of the whole run it was part of */
+    int64_t batch, run_batch; /* samples of the request, and of its whole run */
     int64_t total_ns, queue_ns, copy_ns, compute_ns;
 };
 

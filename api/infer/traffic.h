@@ -1,4 +1,4 @@
-/* traffic.h - requests of each model in the last minute: what the leading scheduler says of them
+/* traffic.h - each model's requests in the last minute, as reported by the leading scheduler
  * (scheduler/peers/traffic.h). Thread-safe.
  */
 #ifndef SH_API_INFER_TRAFFIC_H
@@ -16,8 +16,8 @@ void traffic_free(struct traffic *t);                      /* NULL is allowed */
 void traffic_clear(struct traffic *t); /* no scheduler, or another one */
 void traffic_note(struct traffic *t, const struct msg_model_traffic *m);
 
-/* {"window_s","requests","per_s","p50_ms","p99_ms"}, latencies null without a request; null: no
- * scheduler has said. OWNED; NULL without memory. */
+/* {"window_s","requests","per_s","p50_ms","p99_ms"}, latencies null if there were no requests; JSON
+ * null: no scheduler has reported. OWNED; NULL: no memory. */
 json_t *traffic_of(struct traffic *t, const char *tenant, const char *model);
 
 #endif

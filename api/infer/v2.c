@@ -1,4 +1,4 @@
-/* v2.c - the inference protocol but for inference: health, metadata, configuration, statistics. */
+/* v2.c - the inference protocol, except inference: health, metadata, configuration, statistics. */
 #include "api/infer/v2.h"
 
 #include "api/api.h"

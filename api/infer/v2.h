@@ -5,8 +5,8 @@
 #include "api/cache/catalog.h"
 #include "api/request/req.h"
 
-/* Ready or not. API_AGAIN once before saying that there is none or that it is not ready. *table:
- * counted, catalog_put(); NULL on failure. *out: BORROWED from it. */
+/* The version, ready or not. Returns API_AGAIN once before it reports that it is missing or not
+ * ready. *table: takes a reference, catalog_put(); NULL on failure. *out: BORROWED from it. */
 int v2_find(struct api_req *q, struct cat_table **table, const struct cat_version **out,
             struct sh_err *err);
 

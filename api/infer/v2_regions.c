@@ -1,5 +1,6 @@
-/* v2_regions.c - the inference protocol's shared memory: of the host (regions.h), and of a device,
- * which is always off: lists are empty, there is nothing to unregister, registering is refused.
+/* v2_regions.c - the inference protocol's shared memory. System shared memory is in regions.h.
+ * Device shared memory is always off: lists are empty, unregistering does nothing, registering is
+ * refused.
  */
 #include "api/api.h"
 #include "api/handlers.h"

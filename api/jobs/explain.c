@@ -1,4 +1,5 @@
-/* explain.c - GET /jobs/{job}/explain: the row says where the job stands, the scheduler why. */
+/* explain.c - GET /jobs/{job}/explain: the job's state from its row, the reason from the
+ * scheduler. */
 #include "api/jobs/explain.h"
 
 #include "api/api.h"

@@ -1,4 +1,4 @@
-/* explain.h - what a request for an explanation keeps while the scheduler is asked. */
+/* explain.h - the state of a request that asks the scheduler for an explanation. */
 #ifndef SH_API_JOBS_EXPLAIN_H
 #define SH_API_JOBS_EXPLAIN_H
 

@@ -1,4 +1,4 @@
-/* job_arrays.c - jobs that were submitted as one: made together or not at all. */
+/* job_arrays.c - jobs submitted as one array: all are created, or none. */
 #include "api/api.h"
 #include "api/handlers.h"
 #include "api/infer/link.h"

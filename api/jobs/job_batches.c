@@ -1,5 +1,5 @@
-/* job_batches.c - many jobs in one request, each with a result of its own: what is wrong with one
- * does not keep the others out. A quota without room for all of them refuses the request. */
+/* job_batches.c - many jobs in one request, each with its own result: a fault in one does not stop
+ * the others. If the quota has no room for all of them the request is refused. */
 #include "api/api.h"
 #include "api/handlers.h"
 #include "api/infer/link.h"

@@ -1,4 +1,4 @@
-/* joblog.c - GET /jobs/{job}/log: what its executors have written of it so far. */
+/* joblog.c - GET /jobs/{job}/log: what the job's executors have logged so far. */
 #include "api/api.h"
 #include "api/files/files.h"
 #include "api/files/job_folder.h"

@@ -1,4 +1,4 @@
-/* jobs.c - durable work: submit, look at, cancel. */
+/* jobs.c - jobs: submit, show, list, change, cancel. */
 #include "api/jobs/jobs.h"
 
 #include "api/api.h"

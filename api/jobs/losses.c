@@ -1,7 +1,7 @@
 /* losses.c - the losses of a job: one range of a file that may hold a million of them.
  *
- * The executor writes losses.json, an array of numbers and nulls, anew with each checkpoint. The
- * file is read through once a request, by its commas; only the range that was asked for is parsed.
+ * The executor rewrites losses.json, an array of numbers and nulls, with each checkpoint. Each
+ * request scans the file once, by its commas, and parses only the requested range.
  */
 #include "api/jobs/losses.h"
 

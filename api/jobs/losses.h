@@ -4,8 +4,8 @@
 
 #include "common/json.h"
 
-/* [offset, offset + limit) of the JSON array in a file, and how many it has. A file that is not
- * there is empty. *out: OWNED, json_decref(). Fails: SH_E_IO. */
+/* Reads [offset, offset + limit) of the JSON array in a file, and its length *total. A missing file
+ * is empty. *out: OWNED, json_decref(). Fails: SH_E_IO. */
 int losses_read(const char *path, int64_t offset, int64_t limit, json_t **out, int64_t *total,
                 struct sh_err *err);
 

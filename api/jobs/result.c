@@ -1,4 +1,4 @@
-/* result.c - what a job leaves: GET of the result and of its file. */
+/* result.c - a job's result and its file. */
 #include "api/api.h"
 #include "api/files/files.h"
 #include "api/handlers.h"

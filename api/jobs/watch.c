@@ -1,5 +1,5 @@
-/* watch.c - see watch.h. One mutex protects the list and every stream in it; it is held for memory
- * copies only, never while the database is asked. */
+/* watch.c - see watch.h. One mutex protects the list and every stream in it; it is held only for
+ * memory copies, never while the database is asked. */
 #include "api/jobs/watch.h"
 
 #include "api/api.h"

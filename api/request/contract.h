@@ -1,6 +1,6 @@
-/* contract.h - what a route takes beside its path and body, and what it can answer, derived from
- * its row of the route table. A request's query is checked by it, http_reply.c reports a reply that
- * is not in it, and /openapi.json is made from it. */
+/* contract.h - what a route accepts besides its path and body, and what it can answer, derived from
+ * its row in the route table. Requests' queries are checked against it, http_reply.c reports
+ * replies that it does not allow, and /openapi.json is built from it. */
 #ifndef SH_API_REQUEST_CONTRACT_H
 #define SH_API_REQUEST_CONTRACT_H
 
@@ -9,28 +9,29 @@
 
 struct answer { /* a failure */
     int status;
-    unsigned when;    /* set of facts about a route: contract.c */
-    const char *text; /* what it means, for the description */
-    const char *also; /* codes that come with it beside those of err.h: "INVALID TOOBIG"; or NULL */
+    unsigned when;    /* set of facts about a route (contract.c) */
+    const char *text; /* its meaning, for the OpenAPI document */
+    /* further codes with this status, besides err.h's: "INVALID TOOBIG"; NULL: none */
+    const char *also;
 };
 extern const struct answer API_ANSWERS[];
 extern const size_t API_N_ANSWERS;
 
 bool route_fails_with(const struct api_route *r, const struct answer *a);
-/* Success or failure; statuses below 200 and the 405 of the path are no answers of a route. */
+/* Can it answer this? Statuses below 200 and the 405 of a path do not count. */
 bool route_answers(const struct api_route *r, int status);
-/* Changes something otherwise than by a file that is sent: then ?dry_run=true is taken. */
+/* Does it accept ?dry_run=true? It does if it changes something, other than by an uploaded file. */
 bool route_takes_dry_run(const struct api_route *r);
 
-/* Idempotency-Key is honoured. */
+/* Does it honour Idempotency-Key? */
 bool route_replays(const struct api_route *r);
 
-struct option {            /* a parameter outside of the path */
+struct option {            /* a parameter outside the path */
     const char *name, *in; /* in: "query" or "header" */
     struct schema schema;
     const char *text;
     bool (*taken_by)(const struct api_route *r);
-    bool is_needed; /* it may not be left out */
+    bool is_needed; /* required */
 };
 extern const struct option API_OPTIONS[];
 extern const size_t API_N_OPTIONS;

@@ -1,5 +1,5 @@
-/* pool.c - see pool.h. One mutex protects the queue, which is in the order of turns: the first task
- * of an owner goes to the turn behind the present one, its second to the one after that. */
+/* pool.c - see pool.h. One mutex protects the queue, which is ordered by turns: an owner's first
+ * task goes to the next turn, its second to the one after that. */
 #include "api/request/pool.h"
 
 #include <pthread.h>

@@ -3,8 +3,8 @@
  *     static const struct schema QUEUE = S_OBJECT(MEMBERS({"name", S_LOWER_NAME()},
  *                                                         {"jobs", S_INT(.null = true)}));
  *
- * The macros S_...() are initialisers; what stands in the brackets behind what they need are
- * further members of struct schema. */
+ * The macros S_...() are initialisers; the arguments after the required ones are further members of
+ * struct schema. */
 #ifndef SH_API_REQUEST_SCHEMA_H
 #define SH_API_REQUEST_SCHEMA_H
 
@@ -22,35 +22,38 @@ enum { /* sets of types */
 };
 
 struct schema {
-    unsigned type;    /* a set; 0: anything */
+    unsigned type;    /* a set of types; 0: any */
     const char *text; /* for people */
-    double min, max;  /* of a number; else of a length, or of how many; both 0: no limit */
-    bool above;       /* a number: above min, not min itself */
-    bool by_length;   /* of more types than text: min and max are of its length */
+    double min, max;  /* of a number, a length or a count; both 0: no limit */
+    bool above;       /* a number: must exceed min */
+    bool by_length;   /* several types including text: min and max limit its length */
     bool null;        /* or null */
-    bool stays;       /* in a body: null does not stand for its absence */
-    const char *pattern, *format, *words, *only; /* of a text; words: "a,b"; only: this one */
-    const char *value;                           /* JSON: where none is given */
-    const char *ref;                             /* the schema of this name instead */
-    const struct schema *items;                  /* elements of an array */
-    bool unique;                                 /* they are */
+    bool stays;       /* in a body: null does not mean absent */
+    /* for a text; words: "a,b"; only: the one allowed value */
+    const char *pattern, *format, *words, *only;
+    const char *value;          /* JSON: the default */
+    const char *ref;            /* use the schema with this name instead */
+    const struct schema *items; /* elements of an array */
+    bool unique;                /* they must be unique */
 
     /* an object */
-    const struct sh_fields *fields;      /* its members, from a table */
-    const struct schema_member *members; /* more of them, or more of the same: merged; ends with a
-                                          * NULL name */
-    const char *needs;                   /* those that have to be there, "a,b"; NULL: all */
-    bool is_body;                        /* one that we read: there are no others */
-    const struct schema *values;         /* of members that are not named here */
-    const char *names;                   /* pattern of what such may be called */
-    double max_name;                     /* its length; 0: no limit */
-    const char *one_of, *any_of, *not_both; /* "a,b": which of these members have to be there */
+    const struct sh_fields *fields;         /* its members, from a table */
+    const struct schema_member *members;    /* further members, or more about the same: merged; ends
+    with
+                                          * a NULL name */
+    const char *needs;                      /* required members, "a,b"; NULL: all */
+    bool is_body;                           /* a body that we read: no other members allowed */
+    const struct schema *values;            /* schema of members not named here */
+    const char *names;                      /* pattern of their names */
+    double max_name;                        /* length of their names; 0: no limit */
+    const char *one_of, *any_of, *not_both; /* "a,b": constraints on which members are present */
 
-    const struct schema *choices; /* one of these; ends with one that is_end */
+    const struct schema *choices; /* one of these; the last has is_end */
     bool is_end;
-    const char *by_name; /* one of several objects, by their "name", "a,b": each has those of fields
+    const char *by_name;    /* one of several objects, by "name", "a,b": each has the members of
+    `fields`
                           * that belong to its name (struct sh_field: of) */
-    json_t *(*build)(void); /* makes it instead; OWNED, NULL: no memory */
+    json_t *(*build)(void); /* builds it instead; OWNED; NULL: no memory */
 };
 
 struct schema_member {
@@ -149,10 +152,10 @@ struct schema_member {
         .type = SCHEMA_STRING, .pattern = "^[a-z0-9][a-z0-9-]{0,62}$", __VA_ARGS__ \
     }
 
-/* A JSON text, as it stands. */
+/* A JSON text, verbatim. */
 #define S_JSON(...) #__VA_ARGS__
 
-/* OWNED, json_decref(); NULL: no memory, or a value that is no JSON. */
+/* OWNED, json_decref(); NULL: no memory, or a value that is not JSON. */
 json_t *schema_build(const struct schema *s);
 
 #endif

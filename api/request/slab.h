@@ -1,12 +1,12 @@
-/* slab.h - the payload slab: one memfd that every executor of the host maps, cut into slots.
+/* slab.h - the payload slab: one memfd that every executor on the host maps, divided into slots.
  *
- * A tenant may hold at most its share: whoever sends slowly, or much, leaves room for the others.
- * The share is the same for all and does not depend on who else is there, so that what is allowed
- * can be said in advance.
+ * A tenant may hold at most its share, so that senders that are slow or send a lot leave room for
+ * others. The share is the same for all and independent of who else is there, so that limits can be
+ * stated in advance.
  *
- * First fit over a list of ranges in order of address; neighbours that are free are one range.
- * A slot must not be released while an executor may still write into it: link.c holds it until
- * somebody who knows says so. Thread-safe.
+ * First fit over a list of ranges in address order; adjacent free ranges are merged. A slot must
+ * not be released while an executor may still write to it: link.c holds it until it knows that none
+ * can. Thread-safe.
  */
 #ifndef SH_API_REQUEST_SLAB_H
 #define SH_API_REQUEST_SLAB_H
@@ -21,14 +21,14 @@
 struct slab;
 struct slab_slot { /* OWNED by its taker, slab_release() */
     uint64_t off;
-    size_t bytes; /* as asked for */
+    size_t bytes; /* as requested */
 };
 
-/* share: of one tenant, bytes. *out: OWNED, slab_free(). */
+/* share: bytes that one tenant may hold. *out: OWNED, slab_free(). */
 int slab_new(size_t bytes, size_t share, struct slab **out, struct sh_err *err);
 void slab_free(struct slab *s);
-/* bytes = 0 is a slot too. Fails: SH_E_QUOTA, the tenant's slots leave no room in its share;
- * SH_E_TOOBIG, more than a share; SH_E_QUEUEFULL, SH_E_NOMEM. */
+/* bytes 0 is a slot too. Fails: SH_E_QUOTA: the tenant's slots leave no room in its share;
+ * SH_E_TOOBIG: more than a share; SH_E_QUEUEFULL; SH_E_NOMEM. */
 int slab_take(struct slab *s, const char *tenant, size_t bytes, struct slab_slot **out,
               struct sh_err *err);
 void slab_release(struct slab *s, struct slab_slot *slot); /* NULL is allowed */

@@ -1,8 +1,8 @@
 /* uri.h - raw request targets: path segments and query values, decoded one by one.
  *
- * The HTTP library decodes the whole path before anyone may split it, which turns %2F into a
- * separator and %00 into the end. So the raw text is split first and each piece decoded after;
- * an encoded slash or NUL is refused. Pure functions, thread-safe.
+ * The HTTP library decodes the whole path before it can be split, which turns %2F into a separator
+ * and %00 into the end. So the raw text is split first, then each piece is decoded; an encoded
+ * slash or NUL is refused. Pure; thread-safe.
  */
 #ifndef SH_API_REQUEST_URI_H
 #define SH_API_REQUEST_URI_H

@@ -1,8 +1,8 @@
-/* jobctl.h - what a client may do with a job, by where the job stands. Pure.
+/* jobctl.h - what a client may do with a job, by its place. Pure.
  *
- * Where a job stands is its state, and with '+' the wish that its executor has not answered yet:
- * "RUNNING", "RUNNING+SUSPEND". An action is a set of arrows between such places; the statement
- * that carries it out (store_job_control) and the list of what is allowed come from the same table.
+ * A job's place is its state, plus, after '+', a wish that its executor has not answered yet:
+ * "RUNNING", "RUNNING+SUSPEND". An action is a set of arrows between places; the statement that
+ * carries it out (store_job_control) and the list of allowed actions come from the same table.
  */
 #ifndef SH_API_SPEC_JOBCTL_H
 #define SH_API_SPEC_JOBCTL_H
@@ -15,19 +15,19 @@ struct jobctl_arrow {
 
 struct jobctl {
     const char *name;
-    const char *wish;   /* of the job afterwards */
-    const char *reason; /* of the event, and of the job if its state changes */
+    const char *wish;   /* the job's wish afterwards */
+    const char *reason; /* reason in the event, and in the job if its state changes */
     bool save;          /* asks for a checkpoint */
     const struct jobctl_arrow *arrows;
     size_t n_arrows;
-    const char *done; /* places where it has happened already: "HELD" or "A B" */
+    const char *done; /* places where it is done already: "HELD" or "A B" */
 };
 
 const struct jobctl *jobctl_find(const char *name); /* BORROWED, static; NULL: no such action */
-/* job: as the API shows it. Repeating an action is no error: it is done already. */
+/* job: as the API shows it. Repeating an action is no error. */
 bool jobctl_is_done(const struct jobctl *c, const json_t *job);
 bool jobctl_has_flag(const json_t *job, const char *flag);
-/* {"state","flags","allowed":[...]}: what there is to do with the job. *out: OWNED. */
+/* The actions allowed for the job: {"state","flags","allowed":[...]}. *out: OWNED. */
 int jobctl_choices(const json_t *job, json_t **out, struct sh_err *err);
 /* "it is RUNNING; allowed: suspend, requeue, checkpoint, cancel" */
 void jobctl_say(const json_t *choices, char *out, size_t size);

@@ -1,4 +1,4 @@
-/* jobfilter.h - which jobs a list is about: ?state=QUEUED,HELD&queue=NAME&label=KEY=VALUE,...
+/* jobfilter.h - which jobs a list contains: ?state=QUEUED,HELD&queue=NAME&label=KEY=VALUE,...
  * &array=NUMBER. Pure. */
 #ifndef SH_API_SPEC_JOBFILTER_H
 #define SH_API_SPEC_JOBFILTER_H
@@ -7,9 +7,9 @@
 #include "common/err.h"
 
 struct jobfilter {     /* each NULL: any */
-    char *states;      /* OWNED: an SQL array, one of them */
+    char *states;      /* OWNED: an SQL array; any of them */
     const char *queue; /* BORROWED from the URI */
-    char *labels;      /* OWNED: a JSON object, all of them */
+    char *labels;      /* OWNED: a JSON object; all of them */
     const char *array; /* BORROWED from the URI: a number */
 };
 

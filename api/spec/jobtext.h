@@ -8,9 +8,9 @@
 
 #define JOBTEXT_MAX_WORD 63 /* bytes, without the braces */
 
-/* Puts value in the place of each "{word}" in the job's name and the values of its labels. The job
- * is the caller's own. max_bytes: of one text, afterwards. *in_name, if it is not NULL, becomes
- * true if the name had one, and else stays as it is. Fails: SH_E_TOOBIG, SH_E_NOMEM. */
+/* Replaces each "{word}" in the job's name and label values. The job is the caller's own.
+ * max_bytes: limit of one text afterwards. Sets *in_name (may be NULL) if the name had the word,
+ * else leaves it. Fails: SH_E_TOOBIG, SH_E_NOMEM. */
 int jobtext_fill(json_t *job, const char *word, const char *value, size_t max_bytes, bool *in_name,
                  struct sh_err *err);
 

@@ -1,4 +1,4 @@
-/* store.c - the forms that statements share. */
+/* store.c - helpers that all statements use. */
 #include "api/store/store.h"
 
 #include "api/request/cursor.h"

@@ -1,4 +1,4 @@
-/* store_array.c - SQL for arrays of jobs. Their jobs are rows like any other: store_submit.c makes
+/* store_array.c - SQL for job arrays. Their jobs are rows like any other: store_submit.c creates
  * them, store_job.c acts on them. */
 #include "api/store/store_job.h"
 #include "api/store/store_sql.h"

@@ -1,4 +1,4 @@
-/* store_audit.c - SQL for reading the audit. Its rows are written by the changes themselves. */
+/* store_audit.c - SQL that reads the audit log. The changes themselves write its rows. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
 

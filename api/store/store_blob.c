@@ -1,4 +1,4 @@
-/* store_blob.c - SQL of what refers to the files in blobs/. */
+/* store_blob.c - SQL for what refers to the files in blobs/. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
 

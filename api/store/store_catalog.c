@@ -1,4 +1,4 @@
-/* store_catalog.c - SQL of the catalog in memory. */
+/* store_catalog.c - SQL for the catalog in memory. */
 #include "api/store/store.h"
 #include "common/mem.h"
 

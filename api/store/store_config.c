@@ -1,4 +1,4 @@
-/* store_config.c - SQL for options that were changed while processes run. */
+/* store_config.c - SQL for options changed while processes run. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
 

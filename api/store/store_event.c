@@ -1,12 +1,12 @@
 /* store_event.c - SQL for the events of all jobs.
  *
- * Numbers of events are drawn before their transactions commit, so among all jobs a lower one may
- * appear after a higher one was seen. A stream goes by (xid, id) and only as far as every
+ * Ids of events are drawn before their transactions commit, so among all jobs a lower id may appear
+ * after a higher one was seen. Therefore a stream follows (xid, id), and only as far as every
  * transaction has ended: nothing can appear below that. An open transaction that has written holds
- * it back; the statements of ours end after two seconds.
+ * it back; our statements end after two seconds.
  *
- * Times decide nothing but where `from` begins: clocks are set. So a stream looks into every
- * partition; as streams that have told all are at the same place, that is done once for them.
+ * Clocks can be set, so times decide only where `from` begins. A stream therefore looks into every
+ * partition; streams that are up to date are at the same place, and share that look.
  */
 #include "api/store/store_event.h"
 

@@ -1,4 +1,5 @@
-/* store_gpu.c - SQL for GPUs: the scheduler's reports, with names, for those who may see them. */
+/* store_gpu.c - SQL for GPUs: the scheduler's reports, with names only for those who may see
+ * them. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
 

@@ -1,9 +1,9 @@
-/* store_idem.c - the answers that Idempotency-Key repeats.
+/* store_idem.c - the answers that an Idempotency-Key repeats.
  *
- * The lock, the look, what the request makes and its answer are one transaction: a request that
- * died half-way leaves nothing, and one that was answered is never done twice. The lock is
- * advisory and tried only, so that a second request with the key is told at once that the first
- * still runs.
+ * The lock, the look-up, what the request creates and its answer are one transaction: a request
+ * that died half-way leaves nothing, and one that was answered is never done twice. The advisory
+ * lock is only tried, so that a second request with the key learns at once that the first is still
+ * running.
  */
 #include "api/store/store.h"
 #include "common/mem.h"

@@ -1,4 +1,4 @@
-/* store_load.c - SQL for loading, unloading and pinning versions, and for where they stand. */
+/* store_load.c - SQL for loading, unloading and pinning versions, and for their placements. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
 #include "common/states.h"

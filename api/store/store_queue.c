@@ -1,4 +1,4 @@
-/* store_queue.c - SQL for queues. A queue of no tenant is shared by all; live names are unique
+/* store_queue.c - SQL for queues. A queue without a tenant is shared by all; live names are unique
  * among those that a tenant sees. */
 #include "api/store/store_job.h"
 #include "api/store/store_sql.h"

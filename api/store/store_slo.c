@@ -1,4 +1,4 @@
-/* store_slo.c - SQL for how latency targets were met. */
+/* store_slo.c - SQL for how well latency targets were met. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
 #include "common/mem.h"

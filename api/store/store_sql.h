@@ -1,4 +1,4 @@
-/* store_sql.h - pieces of SQL that the store*.c files share. */
+/* store_sql.h - pieces of SQL shared by the store*.c files. */
 #ifndef SH_API_STORE_STORE_SQL_H
 #define SH_API_STORE_STORE_SQL_H
 
@@ -11,13 +11,13 @@
 /* Row versions are compared only when the client sent If-Match: a NULL parameter matches all. */
 #define SQL_IF_MATCH(p, col) "(" p "::bigint IS NULL OR " col " = " p "::bigint)"
 
-/* CTE `a`: the audit row. key, request: parameters; from: where tenant, resource and values are. */
+/* CTE `a`: the audit row. key, request: parameters; from: source of tenant, resource and values. */
 #define SQL_AUDIT(key, request, action, tenant, resource, before, after, from)                     \
     "a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, resource, before, after) "    \
     "SELECT " key ", " request ", '" action "', " tenant ", " resource ", " before ", " after      \
     " FROM " from ") "
 
-/* What a tenant (a number) has stored: models, datasets, results. */
+/* Bytes that a tenant (its id) stores: models, datasets, results. */
 #define SQL_STORED(tenant)                                                                         \
     "((SELECT coalesce(sum(y.bytes), 0) FROM model_version y JOIN model z ON z.id = y.model_id "   \
     "WHERE z.tenant_id = " tenant " AND y.state <> 'DELETED') + (SELECT coalesce(sum(y.bytes), 0) "\
@@ -25,7 +25,7 @@
     "coalesce(sum(y.result_bytes), 0) FROM job y WHERE y.tenant_id = " tenant " AND y.state = "    \
     "'SUCCEEDED' AND y.result_version_id IS NULL AND y.result_bytes > 0))"
 
-/* Of what it deleted, the files that a sweep has not yet removed (blobs.h). */
+/* Bytes of its deleted files that a sweep has not removed yet (blobs.h). */
 #define SQL_LINGERS(tenant)                                                                        \
     "((SELECT coalesce(sum(y.bytes), 0) FROM model_version y JOIN model z ON z.id = y.model_id "   \
     "WHERE z.tenant_id = " tenant " AND y.state = 'DELETED' AND y.package IS NOT NULL) + (SELECT " \

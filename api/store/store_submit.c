@@ -1,5 +1,5 @@
-/* store_submit.c - SQL of submissions: whatever comes at once, one job or a thousand, is one
- * statement. The tenant's quota is the database's own business (migrations/0005_submit.sql): what
+/* store_submit.c - SQL for submissions: everything in a request, one job or a thousand, is one
+ * statement. The database itself enforces the tenant's quota (migrations/0005_submit.sql): what
  * would exceed it fails as a whole. */
 #include "api/store/store_job.h"
 #include "api/store/store_sql.h"

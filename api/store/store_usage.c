@@ -1,4 +1,4 @@
-/* store_usage.c - SQL for what a tenant has used and for its share. */
+/* store_usage.c - SQL for a tenant's usage and share. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
 #include "common/mem.h"

@@ -1,6 +1,6 @@
-/* profile.c - `shunt config`: the sections of the config file, each a server with its key, as
- * kubectl has contexts. common/conf.c reads that file; here it is only edited, line by line, so
- * that what a person wrote there stays. It is readable by its owner alone: keys may be in it.
+/* profile.c - `shunt config`: the sections of the config file, each a server with its key, like
+ * kubectl's contexts. common/conf.c reads that file; here it is only edited, line by line, so that
+ * what a person wrote there stays. Only its owner can read it, since it may hold keys.
  */
 #include "cli/client/profile.h"
 

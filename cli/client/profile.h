@@ -4,9 +4,9 @@
 
 #include "cli/cli.h"
 
-/* All of them, without their keys. OWNED; NULL if it cannot be read. */
+/* All profiles, without their keys. OWNED; NULL: the file cannot be read. */
 json_t *config_profiles(struct cli *c);
-/* Whether that profile has this value. */
+/* Does the profile have this value? */
 bool config_has(struct cli *c, const char *profile, const char *name, const char *value);
 
 #endif

@@ -1,7 +1,7 @@
-/* terms.c - a refusal in the words of a command line: "spec.optimizer.lr" is --lr here.
+/* terms.c - a refusal in the words of the command line: "spec.optimizer.lr" is --lr here.
  *
- * The server names fields of JSON and of a URL. What it refuses stands at the beginning of its
- * sentence, or is a path into what a job is made of; other words in quotes are values, and stay.
+ * The server names fields of JSON and of a URL. The refused field stands at the start of its
+ * sentence, or is a path into a job's body; other quoted words are values, and stay.
  */
 #include "cli/client/terms.h"
 

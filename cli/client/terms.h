@@ -1,11 +1,11 @@
-/* terms.h - refusals in the words of a command line. */
+/* terms.h - puts refusals into the words of the command line. */
 #ifndef SH_CLI_CLIENT_TERMS_H
 #define SH_CLI_CLIENT_TERMS_H
 
 #include "cli/cli.h"
 
-/* What the server calls a field is called here as the command has it. */
-void terms_translate(const struct cli *c, json_t *problem); /* what it refused */
+/* Replaces the server's names of fields by the command's options. */
+void terms_translate(const struct cli *c, json_t *problem); /* in the server's refusal */
 int terms_put(const struct cli *c, const char *text, char **out,
               struct sh_err *err); /* *out: OWNED, free() */
 

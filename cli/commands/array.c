@@ -1,4 +1,4 @@
-/* array.c - arrays of jobs: submit, look at, wait, change. */
+/* array.c - arrays of jobs: submit, show, wait, change. */
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/commands.h"

@@ -1,4 +1,4 @@
-/* backup.c - `shunt backup FILE`: a system's database and files in one file, while it serves. */
+/* backup.c - `shunt backup FILE`: a system's database and files in one file, while it runs. */
 #include "cli/cli.h"
 #include "cli/commands.h"
 #include "cli/files/file.h"

@@ -1,4 +1,4 @@
-/* batch.c - the spec of a job of batch inference, from options. */
+/* batch.c - the spec of a batch inference job, from options. */
 #include "cli/cli.h"
 #include "cli/commands/spec.h"
 #include "cli/text/field.h"

@@ -1,4 +1,4 @@
-/* events.c - the events of a job, or of all: a list, or a stream that is opened again wherever it
+/* events.c - the events of one job or of all: a list, or a stream that is reopened whenever it
  * breaks. */
 #include "cli/client/rest.h"
 #include "cli/commands.h"

@@ -1,4 +1,4 @@
-/* gpu.c - GPUs and what they do, as nvidia-smi and squeue would show it. */
+/* gpu.c - GPUs and their work, as nvidia-smi and squeue would show it. */
 #include "cli/commands/gpu.h"
 
 #include "cli/client/lists.h"

@@ -4,7 +4,7 @@
 
 #include "cli/cli.h"
 
-/* Are some of the fences of a GPU's workers missing? out: their names. */
+/* Are fences of a GPU's workers missing? out: their names. */
 bool gpu_lacks_fences(const json_t *gpu, char *out, size_t size);
 
 #endif

@@ -1,4 +1,4 @@
-/* job.c - jobs: submit, look at, control. */
+/* job.c - jobs: submit, show, control. */
 #include "cli/commands/job.h"
 
 #include "cli/client/lists.h"

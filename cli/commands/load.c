@@ -1,5 +1,5 @@
-/* load.c - versions on executors: load, unload, pin; where they stand, how fast they run, how the
- * latency target of a model was met. */
+/* load.c - versions on executors: load, unload, pin; where they are, how fast they run, how well a
+ * model's latency target was met. */
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/commands.h"

@@ -1,5 +1,5 @@
-/* many.c - jobs from a file: a JSON array of them, {"jobs":[...]}, or one a line. They go in
- * batches, each job with a token, so that a batch that is sent twice makes its jobs once. */
+/* many.c - jobs from a file: a JSON array of jobs, {"jobs":[...]}, or one job a line. They are sent
+ * in batches, each job with a token, so that a batch sent twice creates its jobs once. */
 #include "cli/client/lists.h"
 #include "cli/commands/job.h"
 #include "common/buf.h"

@@ -1,4 +1,4 @@
-/* option.c - options of the API: what they are, and a change of those that may change. */
+/* option.c - options of the API: shows them, and changes the live ones. */
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/commands.h"

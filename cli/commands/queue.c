@@ -1,4 +1,4 @@
-/* queue.c - queues of jobs. An admin key without --tenant means the shared ones. */
+/* queue.c - job queues. An admin key without --tenant means the shared ones. */
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/commands.h"

@@ -1,8 +1,8 @@
-/* restore.c - `shunt restore FILE`: a new state folder from what `shunt backup` wrote.
+/* restore.c - `shunt restore FILE`: a new state folder from a file of `shunt backup`.
  *
- * The file is unpacked beside the folder and checked to its last byte; only then the folder gets
- * its name, a new cluster and the database. Until that is done the folder holds
- * restore-unfinished, and nothing starts in it.
+ * The file is unpacked beside the folder and checked to its last byte; only then does the folder
+ * get its name, a new cluster and the database. Until that is done it holds restore-unfinished, and
+ * nothing starts in it.
  */
 #include "cli/cli.h"
 #include "cli/commands.h"

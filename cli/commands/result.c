@@ -1,4 +1,4 @@
-/* result.c - what a job left: its result, and its file, checked before it gets its name. */
+/* result.c - a job's result, and its file, which is checked before it gets its name. */
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/client/upload.h"

@@ -4,10 +4,10 @@
 
 #include "cli/cli.h"
 
-/* What the file of --spec has, and what options say. *out: OWNED. */
+/* Combines the file of --spec and the options. *out: OWNED. */
 int spec_fill(struct cli *c, bool is_batch, json_t **out, struct sh_err *err);
 
-/* batch.c: what batch inference alone has; and a failure where that is given to training. */
+/* batch.c: fills in what only batch inference has; and refuses it for training. */
 int batch_fill_spec(struct cli *c, json_t *spec, struct sh_err *err);
 int batch_refuse(struct cli *c, struct sh_err *err);
 

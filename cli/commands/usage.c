@@ -1,4 +1,4 @@
-/* usage.c - what tenants have used, their shares, and who changed what. */
+/* usage.c - tenants' usage and shares, and the audit log. */
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/commands.h"

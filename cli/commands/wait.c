@@ -1,4 +1,4 @@
-/* wait.c - waits for the end of jobs, and says why they wait. */
+/* wait.c - waits for the end of jobs, and tells why they wait. */
 #include "cli/client/lists.h"
 #include "cli/client/rest.h"
 #include "cli/commands.h"

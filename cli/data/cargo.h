@@ -1,8 +1,8 @@
-/* cargo.h - what is sent as one body: a file, or a model with the files that its tensors lie in.
+/* cargo.h - what is sent as one body: a file, or a model with the files that hold its tensors.
  *
- * The latter is a tar file that is never written: headers and fillings are in memory, the rest is
- * read from the files as it is sent. The same files make the same bytes, whenever and from wherever
- * they are sent, so that a broken upload goes on.
+ * The latter is a tar file that is never written: headers and padding are in memory, the rest is
+ * read from the files while it is sent. The same files always make the same bytes, so that a broken
+ * upload can be resumed.
  */
 #ifndef SH_CLI_DATA_CARGO_H
 #define SH_CLI_DATA_CARGO_H
@@ -22,19 +22,19 @@ struct cargo {
     struct cargo_part *parts;
     size_t n, cap;
     int64_t bytes;
-    size_t open; /* the part that fd is of */
+    size_t open; /* the part to which fd belongs */
     int fd;      /* -1: none */
 };
 
-/* file: an ONNX file takes the files that it names with it; any other goes alone. weights: a
- * safetensors file that goes with the model as SH_EXTERNAL_WEIGHTS, or NULL. What the model names
- * may be missing then: the server says which tensors lack values. Each must be a file on a disk
- * that is not empty. cargo_fini(), whatever is returned. */
+/* file: an ONNX file is sent with the files that it names; any other is sent alone. weights: a
+ * safetensors file sent with the model as SH_EXTERNAL_WEIGHTS, or NULL; files that the model names
+ * may then be missing, and the server reports tensors without values. Each must be a non-empty file
+ * on a disk. Call cargo_fini(), whatever is returned. */
 int cargo_open(const char *file, const char *weights, struct cargo *out, struct sh_err *err);
-int cargo_file(const char *file, struct cargo *out, struct sh_err *err); /* alone, whatever it is */
+int cargo_file(const char *file, struct cargo *out, struct sh_err *err); /* always alone */
 void cargo_fini(struct cargo *c);
-/* At most n of the bytes from `at` on; 0: there are no more; -1 with errno: they cannot be read,
- * or a file has changed its length. */
+/* Reads at most n bytes from `at` on; 0: the end; -1 with errno: unreadable, or a file has changed
+ * its length. */
 ssize_t cargo_read(struct cargo *c, int64_t at, void *out, size_t n);
 
 #endif

@@ -1,7 +1,8 @@
-/* inputs.h - the inputs of `shunt infer` from a user's files: safetensors, NumPy, JSON, a picture.
+/* inputs.h - reads the inputs of `shunt infer` from a user's files: safetensors, NumPy, JSON, a
+ * picture.
  *
- * What a file is, its first bytes say, not its name. All are strangers' files: sizes are checked
- * against the file and against INPUTS_MAX_BYTES before memory is taken for them. Blocking; not
+ * The first bytes of a file tell what it is, not its name. All files are untrusted: sizes are
+ * checked against the file and INPUTS_MAX_BYTES before memory is allocated. Blocks; not
  * thread-safe.
  */
 #ifndef SH_CLI_DATA_INPUTS_H
@@ -10,20 +11,20 @@
 #include "cli/data/picture.h"
 #include "cli/data/tensors.h"
 
-#define INPUTS_MAX_BYTES ((size_t)4 << 30) /* of one tensor in memory */
+#define INPUTS_MAX_BYTES ((size_t)4 << 30) /* one tensor in memory */
 #define INPUTS_MAX_JSON ((size_t)32 << 20)
 
-/* files: FILE, or NAME=FILE,NAME=FILE of which each holds the tensor of one input (NumPy). wanted:
- * "inputs" of the model's metadata. Fails: SH_E_INVALID, SH_E_TOOBIG, SH_E_UNSUPPORTED, with what
- * to do. */
+/* files: FILE, or NAME=FILE,NAME=FILE, each with the tensor of one input (NumPy). wanted: "inputs"
+ * of the model's metadata. Fails: SH_E_INVALID, SH_E_TOOBIG, SH_E_UNSUPPORTED, saying what to
+ * do. */
 int inputs_from_files(const char *files, const json_t *wanted, struct tensors *out,
                       struct sh_err *err);
 
-/* numpy.c: version 1 to 3 of .npy, little-endian, in the order of C. *out has no name; out->own is
+/* numpy.c: .npy, versions 1 to 3, little-endian, in C order. *out has no name; out->own is
  * OWNED. */
 int npy_read(const char *path, struct tensor *out, struct sh_err *err);
-/* Of one that has file_bytes bytes from `from` on: type and shape, and *at where its elements are.
- * path: for messages. */
+/* The same for file_bytes bytes from `from` on: sets type and shape, and *at, the offset of its
+ * elements. path: for messages. */
 int npy_find(int fd, const char *path, uint64_t from, int64_t file_bytes, struct tensor *out,
              uint64_t *at, struct sh_err *err);
 
@@ -32,14 +33,14 @@ int npy_find(int fd, const char *path, uint64_t from, int64_t file_bytes, struct
  * refused. */
 int values_read(const char *path, const json_t *wanted, struct tensors *out, struct sh_err *err);
 
-/* image.c: a JPEG or PNG becomes one row, as torchvision's ToTensor and Normalize make it: of the
- * shape that is said, to 0..1, minus mean, over std. An input of UINT8 gets 0..255 as they are. */
+/* image.c: a JPEG or PNG becomes one row, as with torchvision's ToTensor and Normalize: resized as
+ * requested, scaled to 0..1, minus mean, divided by std. A UINT8 input gets 0..255 unchanged. */
 struct image_plan {
     struct picture_plan shape;
     double mean[3], std[3];
     bool scales, is_last; /* mean or std was given; channels are the last axis */
 };
-/* Options for pictures, as an example that fits these inputs. */
+/* An example of picture options that fit these inputs. */
 void image_hint(const json_t *wanted, char *out, size_t size);
 int image_read(const char *path, const struct image_plan *plan, const json_t *wanted,
                struct tensors *out, struct sh_err *err);

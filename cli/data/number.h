@@ -1,4 +1,4 @@
-/* number.h - one element of a tensor, of any type: from a number and to one. Pure. */
+/* number.h - converts one element of a tensor of any type from and to a number. Pure. */
 #ifndef SH_CLI_DATA_NUMBER_H
 #define SH_CLI_DATA_NUMBER_H
 
@@ -8,10 +8,10 @@
 #include <stddef.h>
 
 bool number_is_float(enum sh_dtype t);
-/* Element i of data = v, rounded to the nearest of its type. False: it is outside its range, or
- * not whole where it has to be; then nothing is written. */
+/* Sets element i of data to v, rounded to the nearest value of its type. False: v is out of range,
+ * or not an integer where it must be; nothing is then written. */
 bool number_put(enum sh_dtype t, void *data, size_t i, double v);
-/* A whole number in full, where a double has no room for it. */
+/* The same for an integer that a double cannot hold exactly. */
 bool number_put_int(enum sh_dtype t, void *data, size_t i, int64_t v);
 double number_get(enum sh_dtype t, const void *data, size_t i);
 

@@ -1,7 +1,7 @@
-/* picture.c - see picture.h. Decoding is libjpeg-turbo's and libpng's; the rest is here.
+/* picture.c - see picture.h. libjpeg-turbo and libpng decode; the rest is here.
  *
- * Resizing is that of Pillow, which torchvision uses: a triangle as wide as the pixels that become
- * one, first along the rows, then along the columns, rounded to bytes between the two.
+ * Resizing is Pillow's, which torchvision uses: a triangle filter as wide as the pixels that become
+ * one, first along the rows, then along the columns, rounded to bytes in between.
  */
 #include "cli/data/picture.h"
 

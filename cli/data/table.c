@@ -1,5 +1,5 @@
-/* table.c - see arrays.h. Values as RFC 4180 has them: quotes around one may hold commas, line ends
- * and quotes (twice). The file is read two or three times, and is never in memory as a whole. */
+/* table.c - see arrays.h. Values as in RFC 4180: quotes around one may hold commas, line ends and
+ * (doubled) quotes. The file is read two or three times, and is never completely in memory. */
 #include "cli/data/arrays.h"
 #include "cli/files/user_file.h"
 #include "cli/text/out.h"

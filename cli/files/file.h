@@ -1,4 +1,4 @@
-/* file.h - files and folders, written as a whole or not at all. */
+/* file.h - files and folders, written completely or not at all. */
 #ifndef SH_CLI_FILES_FILE_H
 #define SH_CLI_FILES_FILE_H
 
@@ -6,7 +6,7 @@
 
 #include <sys/types.h>
 
-/* Below the current folder, if it does not begin with '/'. *out: OWNED, free(). */
+/* Puts the current folder before a path that does not begin with '/'. *out: OWNED, free(). */
 int file_absolute(const char *path, char **out, struct sh_err *err);
 /* Files. Atomic write: temporary file and rename. */
 int file_write(const char *path, const char *text, size_t len, mode_t mode, struct sh_err *err);

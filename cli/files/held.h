@@ -1,6 +1,6 @@
-/* held.h - INT and TERM as a question: a command that has to clean up asks whether one has come.
+/* held.h - holds INT and TERM: a command that has to clean up asks whether one has come.
  *
- * The first one ends what the command does, by its own means; a second one ends the program.
+ * The first signal makes the command end by itself; the second ends the program.
  */
 #ifndef SH_CLI_FILES_HELD_H
 #define SH_CLI_FILES_HELD_H
@@ -14,7 +14,7 @@ struct held { /* zeroed: nothing is held */
 };
 
 void held_begin(struct held *h);
-bool held_came(struct held *h); /* true from the first one on */
+bool held_came(struct held *h); /* true from the first signal on */
 void held_end(struct held *h);  /* may be called twice */
 
 #endif

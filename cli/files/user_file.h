@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-/* A file on a disk that is not empty. *fd: OWNED, close(). */
+/* Opens a non-empty file on a disk. *fd: OWNED, close(). */
 int user_file_open(const char *file, int *fd, int64_t *bytes, struct sh_err *err);
 int user_file_kind(const char *file, enum sh_file_kind *out, struct sh_err *err);
 

@@ -1,4 +1,4 @@
-/* backup_set.c - see backup.h: which files belong to a backup, and their way into it. */
+/* backup_set.c - see backup_set.h: which files belong to a backup, and how they get into it. */
 #include "cli/local/backup_set.h"
 
 #include "cli/files/file.h"

@@ -1,17 +1,18 @@
-/* backup_set.h - what is in a file of `shunt backup`; see tar.h for its format.
+/* backup_set.h - the contents of a file of `shunt backup`; tar.h has its format.
  *
  *   shunt-backup.json     first: format, release, schema, how much follows
  *   database.dump         of pg_dump, custom format, without owners
  *   admin.key, executor.key, cursor.key, last-up.json
  *   blobs/packages/<sha256>/..., blobs/datasets/<sha256>.safetensors    what the database refers to
  *   jobs/<id>/...         checkpoints, results, logs
- *   usage/<source>.usage what executors have counted and not told yet (executor/report/ledger.h)
+ *   usage/<source>.usage what executors have counted but not reported yet
+ *   (executor/report/ledger.h)
  *   shunt-backup.sums     last: the digests of all before it
  *
- * The database is a snapshot. Files are linked into <state>/backup.tmp at the moment of the
- * snapshot, so that none that it refers to can go while it is written: what is linked stays,
- * whoever removes or replaces the name. A checkpoint may be newer than the snapshot says, never
- * missing: the executor goes on from the newest that is there (executor/training/resume.c).
+ * The database is a snapshot. At that moment the files are linked into <state>/backup.tmp, so that
+ * none that it refers to can disappear while the backup is written, whoever removes or replaces the
+ * name. A checkpoint may be newer than the snapshot says but is never missing: the executor resumes
+ * from the newest one (executor/training/resume.c).
  */
 #ifndef SH_CLI_LOCAL_BACKUP_SET_H
 #define SH_CLI_LOCAL_BACKUP_SET_H
@@ -26,30 +27,30 @@
 #define BACKUP_SUMS "shunt-backup.sums"
 #define BACKUP_DUMP "database.dump"
 
-/* The database of a state folder, and the programs for it. */
+/* The database of a state folder, and its programs. */
 struct backup_db {
     struct pg pg;
-    bool has_pg, was_started; /* the private cluster; by us */
+    bool has_pg, was_started; /* there is a private cluster; we started it */
     char *url, *bin;          /* OWNED */
 };
 
-/* What is linked for a backup. */
+/* What was linked for a backup. */
 struct backup_set {
     const struct state *s;
     char *dir; /* OWNED: backup.tmp */
     int64_t schema, database_bytes;
     uint64_t bytes, files; /* of what is linked */
-    size_t n_missing;      /* blobs that the database refers to and that are not there */
+    size_t n_missing;      /* missing blobs to which the database refers */
 };
 
-/* Links everything that the snapshot of the open transaction refers to. SH_E_CONFLICT: something
- * has gone since then; with another snapshot it is worth another try. is_last: what is not there
- * is left out instead. */
+/* Links everything to which the snapshot of the open transaction refers. Fails: SH_E_CONFLICT:
+ * something has gone since; try again with another snapshot. is_last: leaves out what is missing
+ * instead. */
 int backup_link(struct backup_set *b, struct db *db, bool is_last, struct sh_err *err);
-/* Writes all of it in the order above, head excepted. */
+/* Writes all of it in the order above, except the head. */
 int backup_write(const struct backup_set *b, struct tar *t, struct sh_err *err);
-/* May an entry of this name be in a backup, and where below a state folder does it go? Names are
- * checked letter by letter: nothing of the file leads out of the folder. */
+/* May a backup have an entry of this name, to be unpacked below a state folder? Every character is
+ * checked: no name leads out of the folder. */
 bool backup_is_name(const char *name);
 
 #endif

@@ -1,12 +1,12 @@
 /* pg.h - the private PostgreSQL cluster of a local system.
  *
  *   <state>/pg/data           the cluster, with checksums
- *   <state>/pg/.s.PGSQL.5432  its only way in; the folder is closed to everybody else
+ *   <state>/pg/.s.PGSQL.5432  its only entrance; the folder is closed to everybody else
  *
- * PostgreSQL refuses to run as root: then the folder belongs to "postgres" or "nobody", and its
+ * PostgreSQL refuses to run as root; the folder then belongs to "postgres" or "nobody", and its
  * programs are started through setpriv. If that user cannot reach the state folder, or the socket's
- * path would be too long, <state>/pg is a link to <aux>/pg. Whose it is says <state>/pg/made-for
- * (claim.h).
+ * path would be too long, <state>/pg is a link to <aux>/pg. <state>/pg/made-for tells to whom it
+ * belongs (claim.h).
  */
 #ifndef SH_CLI_LOCAL_PG_H
 #define SH_CLI_LOCAL_PG_H
@@ -21,20 +21,20 @@ struct pg {
     char *url;                   /* for libpq */
     char *socket;                /* path of the socket */
     char *initdb[PG_MAX_ARGS];   /* OWNED strings, NULL-terminated; makes data.new */
-    char *postgres[PG_MAX_ARGS]; /* the same */
-    bool is_new;                 /* initdb has to run, then pg_adopt() */
+    char *postgres[PG_MAX_ARGS]; /* the same form; runs the server */
+    bool is_new;                 /* initdb must run, then pg_adopt() */
 };
 
-/* Finds the programs (bin: folder or NULL), makes the folder. Does not start anything.
- * SH_E_CONFLICT: the cluster is not this folder's, or is not there although the folder had a
- * system; is_fresh: it is one that is being restored, and gets a new one. */
+/* Finds the programs (bin: a folder, or NULL) and creates the folder; starts nothing. Fails:
+ * SH_E_CONFLICT: the cluster is another folder's, or is missing although the folder had a system.
+ * is_fresh: the folder is being restored and gets a new cluster. */
 int pg_prepare(const struct state *s, const char *bin, bool is_fresh, struct pg *out,
                struct sh_err *err);
-/* The newest folder with pg_dump, for a database that is elsewhere. given: a folder, or NULL. */
+/* Finds the newest folder with pg_dump, for a database elsewhere. given: a folder, or NULL. */
 int pg_find_tools(const char *given, char *out, size_t size, struct sh_err *err);
-/* A complete new cluster takes its place. */
+/* Puts a complete new cluster in its place. */
 int pg_adopt(struct pg *pg, struct sh_err *err);
-bool pg_accepts(const struct pg *pg); /* can its socket be connected to? */
+bool pg_accepts(const struct pg *pg); /* does its socket accept connections? */
 void pg_fini(struct pg *pg);
 
 #endif

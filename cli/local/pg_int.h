@@ -1,4 +1,4 @@
-/* pg_int.h - between pg.c and pg_place.c. */
+/* pg_int.h - shared by pg.c and pg_place.c. */
 #ifndef SH_CLI_LOCAL_PG_INT_H
 #define SH_CLI_LOCAL_PG_INT_H
 
@@ -9,12 +9,12 @@
 struct owner { /* who PostgreSQL runs as */
     uid_t uid;
     gid_t gid;
-    bool is_other; /* not who we are: setpriv is needed */
+    bool is_other; /* not our own user: setpriv is needed */
 };
 
-/* May this user go through all folders above path? Link-free: path is a real path. */
+/* May this user enter all folders above path? path: a real path, without links. */
 bool pg__reaches(const struct owner *o, const char *path);
-/* *out: OWNED, the real path of the cluster's folder, made if need be and claimed. Fails as
+/* *out: OWNED, the real path of the cluster's folder, created if needed and claimed. Fails as
  * pg_prepare(). */
 int pg__place(const struct state *s, const struct owner *o, bool is_fresh, char **out,
               struct sh_err *err);

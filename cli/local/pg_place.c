@@ -1,9 +1,9 @@
-/* pg_place.c - the folder of the private cluster: where it is, whose it is.
+/* pg_place.c - the folder of the private cluster: where it is, and to whom it belongs.
  *
- * A state folder that was copied, or put back from a copy, may come without its cluster (where
- * that lies outside of it), with a link to the cluster of the folder that it is a copy of, or with
- * one that was copied while PostgreSQL wrote it. None of these is used, and none is replaced by a
- * new and empty one: that would look like a system that has lost everything.
+ * A copied or restored state folder may come without its cluster (if that lies elsewhere), with a
+ * link to the cluster of the original, or with one that was copied while PostgreSQL wrote it. None
+ * of these is used, and none is replaced by a new and empty one: that would look like a system that
+ * has lost everything.
  */
 #include "cli/files/file.h"
 #include "cli/local/claim.h"

@@ -1,9 +1,9 @@
-/* plan.h - which processes a local system consists of, in the order of their start.
+/* plan.h - the processes of a local system, in starting order.
  *
  *   initdb -> postgres -> migrate -> scheduler, scheduler-* -> executor-* -> api
  *
- * The first two are missing when a database is given. Each later process copes with an earlier one
- * that is away, so only initdb, postgres and migrate hold up what follows them.
+ * The first two are missing if a database is given. A later process copes if an earlier one is
+ * down, so only initdb, postgres and migrate delay what follows them.
  */
 #ifndef SH_CLI_LOCAL_PLAN_H
 #define SH_CLI_LOCAL_PLAN_H
@@ -20,11 +20,11 @@ struct plan_proc {
     char name[48];
     enum plan_kind kind;
     char *argv[PG_MAX_ARGS]; /* BORROWED from pg, or OWNED */
-    bool owns_argv, is_gate; /* gate: what follows waits until it accepts connections */
+    bool owns_argv, is_gate; /* gate: later processes wait until it accepts connections */
     int stop_signal;
-    int64_t stop_ms;         /* then SIGQUIT for PostgreSQL, SIGKILL for the others */
+    int64_t stop_ms;         /* after this SIGQUIT for PostgreSQL, SIGKILL for the others */
     int metrics_port;        /* 0: none */
-    const char *const *keep; /* of our environment; NULL: all of it, and plan.env */
+    const char *const *keep; /* variables kept of our environment; NULL: all, and plan.env */
 };
 
 struct plan {
@@ -32,16 +32,16 @@ struct plan {
     size_t n;
     struct pg pg;
     bool has_pg;
-    char *env[8]; /* OWNED strings, NULL-terminated: added for those that use the database */
+    char *env[8]; /* OWNED strings, NULL-terminated: added for processes that use the database */
     char *server, *key_file;  /* OWNED */
-    const char *metrics_host; /* BORROWED from the options; where we ask for metrics */
+    const char *metrics_host; /* BORROWED from the options; where to ask for metrics */
     int port;
 };
 
 /* Chooses and checks ports, prepares the cluster. *out: OWNED, plan_free(). */
 int plan_new(struct cli *c, const struct state *s, struct plan **out, struct sh_err *err);
 void plan_free(struct plan *p);
-/* Files for Prometheus in <state>/prometheus; *made is false if their templates are not found. */
+/* Files for Prometheus in <state>/prometheus; *made: false: their templates were not found. */
 int plan_write_prometheus(const struct cli *c, const struct state *s, const struct plan *p,
                           bool *made, struct sh_err *err);
 #endif

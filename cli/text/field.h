@@ -1,22 +1,23 @@
-/* field.h - fields and their values, as they are typed; failures of usage. */
+/* field.h - fields and their values, as typed; failures of wrong usage. */
 #ifndef SH_CLI_TEXT_FIELD_H
 #define SH_CLI_TEXT_FIELD_H
 
 #include "cli/cli.h"
 
-/* A failure of usage: exit status 2. */
+/* Fails as wrong usage: exit status 2. */
 int cli_usage(struct cli *c, struct sh_err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* obj.name = the number in the text of an option of that name; nothing if it was not given. Fails
- * as usage if the text is none. */
+/* Sets obj.name to the number in an option's text; does nothing if it was not given. Fails as wrong
+ * usage if the text is not a number. */
 int cli_set_number(struct cli *c, json_t *obj, const char *name, const char *text, bool is_int,
                    struct sh_err *err);
 
-/* Is it the name of a field or option in bytes? */
+/* Is this the name of a field or option in bytes? */
 bool cli_is_bytes(const char *name);
-/* The value of NAME=VALUE: null, a number, or of a field in bytes a size such as 1.5Gi. *out:
- * OWNED; NULL if it is none of these, and SH_OK. Fails as usage for what is no size. */
+/* Parses the value of NAME=VALUE: null, a number or, for a field in bytes, a size such as 1.5Gi.
+ * *out: OWNED; NULL, with SH_OK, if it is none of these. Fails as wrong usage for a malformed
+ * size. */
 int cli_value(struct cli *c, const char *name, const char *text, json_t **out, struct sh_err *err);
 
 #endif

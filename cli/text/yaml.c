@@ -1,7 +1,7 @@
 /* yaml.c - see yaml.h.
  *
- * Few forms are written plain, everything else in double quotes: a reader's rules for plain text
- * differ by version (in 1.1 `no` is false, 1:30 is 90, 0x1f and 010 are numbers), those for double
+ * Few forms are written plain, everything else in double quotes: the rules for plain text differ
+ * between versions (in 1.1 `no` is false, 1:30 is 90, 0x1f and 010 are numbers), those for double
  * quotes do not.
  */
 #include "cli/text/yaml.h"
