@@ -23,8 +23,6 @@
 
 static void model_free(struct model *m)
 {
-    if (!m)
-        return;
     shapes_free(m);
     free(m->package);
     free(m);
@@ -505,7 +503,8 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns)
 
 /* ------------------------------------------------------------------ the database */
 
-static int model_new(struct sched *s, const struct store_model *row, struct sh_err *err)
+static int model_new(struct sched *s, const struct store_model *row, struct model **out,
+                     struct sh_err *err)
 {
     struct models *ms = &s->models;
     struct model *m = NULL;
@@ -543,7 +542,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct sh_e
         return rc;
     }
     m->index = ms->n;
-    ms->items[ms->n++] = m;
+    *out = ms->items[ms->n++] = m;
     ms->changed = true;
     return SH_OK;
 }
@@ -623,16 +622,15 @@ static void refresh(struct model *m, const struct store_model *row)
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err)
 {
     struct models *ms = &s->models;
-    int rc = SH_OK;
 
-    for (size_t i = 0; i < v->n_models && !rc; i++) {
+    for (size_t i = 0; i < v->n_models; i++) {
+        int rc = SH_OK;
         struct model *m = models_find(ms, v->models[i].version_id);
 
         if (!m)
-            rc = model_new(s, &v->models[i], err);
-        m = models_find(ms, v->models[i].version_id);
-        if (rc || !m)
-            break;
+            rc = model_new(s, &v->models[i], &m, err);
+        if (rc)
+            return rc;
         m->seen_poll = s->n_polls;
         refresh(m, &v->models[i]);
         follow(s, m, v->models[i].state);
@@ -640,8 +638,8 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
             if (exec_is_up(s->execs.items[k]))
                 send_pin(s, m, s->execs.items[k]);
     }
-    if (rc || !v->with_models)
-        return rc;
+    if (!v->with_models)
+        return SH_OK;
     for (size_t i = ms->n; i-- > 0;) {
         struct model *m = ms->items[i];
 

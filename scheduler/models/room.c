@@ -37,9 +37,8 @@ static bool is_used(const struct sched *s, const struct model *m)
 static bool is_idle(const struct sched *s, const struct model *m, const struct exec *e,
                     int64_t now_ns)
 {
-    return m->state == MODEL_READY && m->on[e->index].phase == MODEL_ON_READY && !m->gone &&
-           !m->pinned && m->n_requests == 0 && m->n_runs == 0 && !is_used(s, m) &&
-           now_ns - asked_ns(m, e, now_ns) > ROOM_IDLE_NS;
+    return m->state == MODEL_READY && m->on[e->index].phase == MODEL_ON_READY && !m->pinned &&
+           m->n_requests == 0 && !is_used(s, m) && now_ns - asked_ns(m, e, now_ns) > ROOM_IDLE_NS;
 }
 
 static bool is_leaving(const struct model *m, const struct exec *e)

@@ -40,7 +40,7 @@ static int64_t expected_on(const struct exec *e, const struct model_on *on, int6
                            int64_t away_ns)
 {
     if (!e->session) /* it may be on its way back */
-        return e->lost_ns && now_ns - e->lost_ns < away_ns ? now_ns : SERVING_NEVER;
+        return now_ns - e->lost_ns < away_ns ? now_ns : SERVING_NEVER;
     if (!e->synced || on->phase == MODEL_ON_ABSENT || on->phase == MODEL_ON_UNLOADING ||
         on->phase == MODEL_ON_ASIDE)
         return now_ns;

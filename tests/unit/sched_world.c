@@ -143,11 +143,11 @@ static void world_look(struct store_view *v)
     v->window = x->window ? x->window : lines_window(0);
     v->now = (struct store_seen){.xmin = 10 + w.s->n_polls, .xmax = 11 + w.s->n_polls};
     v->now.open = strdup("{}");
-    v->with_tenants = v->with_models = true;
-    v->n_tenants = w.n_tenants;
-    v->tenants = world_copy(w.tenants, w.n_tenants, sizeof(w.tenants[0]));
-    v->n_models = w.n_models;
-    v->models = world_copy(w.models, w.n_models, sizeof(w.models[0]));
+    v->with_tenants = v->with_models = !w.says_little;
+    v->n_tenants = w.says_little ? 0 : w.n_tenants;
+    v->tenants = world_copy(w.tenants, v->n_tenants, sizeof(w.tenants[0]));
+    v->n_models = w.says_little ? 0 : x->n_models ? x->n_models : w.n_models;
+    v->models = world_copy(x->n_models ? x->models : w.models, v->n_models, sizeof(w.models[0]));
     v->n_jobs = w.n_jobs;
     v->jobs = world_copy(w.jobs, w.n_jobs, sizeof(w.jobs[0]));
     v->n_told = v->full && !v->is_anew ? x->n_told : w.n_jobs;
@@ -217,6 +217,20 @@ static void world_write(struct store_write *a)
         a->out->version_id = 77;
 }
 
+static void world_model(const struct store_model_state *a)
+{
+    w.model_wrote = *a;
+    for (size_t i = 0; i < w.n_models; i++) {
+        const char *was = w.models[i].state;
+        const bool may = strcmp(a->state, "UNLOADED") == 0
+                             ? strcmp(was, "UNLOADING") == 0
+                             : strcmp(was, "REGISTERED") == 0 || strcmp(was, "LOADING") == 0;
+
+        if (w.models[i].version_id == a->version_id && may)
+            w.models[i].state = a->state;
+    }
+}
+
 static void world_answer(struct world_op *o)
 {
     void *a = o->op.arg;
@@ -238,7 +252,7 @@ static void world_answer(struct world_op *o)
     } else if (strcmp(name, "job.write") == 0) {
         world_write(a);
     } else if (strcmp(name, "model.state") == 0) {
-        w.model_wrote = *(struct store_model_state *)a;
+        world_model(a);
     } else if (strcmp(name, "share.put") == 0) {
         const struct store_shares *x = a;
 
@@ -303,10 +317,14 @@ void look_at_all(void)
 void peer_open(struct peer *p)
 {
     struct sockaddr_un a = {.sun_family = AF_UNIX};
+    size_t i = 0;
 
     *p = (struct peer){.fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0)};
     assert_true(p->fd >= 0);
     sh_buf_init(&p->buf, SH_WIRE_MAX_FRAME);
+    while (w.peers[i])
+        assert_true(++i < SH_ARRAY_LEN(w.peers));
+    w.peers[i] = p;
     sh_strlcpy(a.sun_path, w.listen + strlen("unix:"), sizeof(a.sun_path));
     assert_int_equal(connect(p->fd, (struct sockaddr *)&a, sizeof(a)), 0);
 }
@@ -315,6 +333,9 @@ void peer_close(struct peer *p)
 {
     if (p->fd >= 0)
         close(p->fd);
+    for (size_t i = 0; i < SH_ARRAY_LEN(w.peers); i++)
+        if (w.peers[i] == p)
+            w.peers[i] = NULL;
     p->fd = -1;
     sh_buf_fini(&p->buf);
     turn();
@@ -353,6 +374,16 @@ const struct sh_msg *hear(struct peer *p, enum sh_msg_type type)
 void forget_heard(struct peer *p)
 {
     heard(p, (enum sh_msg_type)0);
+}
+
+void stay(int64_t ns)
+{
+    for (; ns > 0; ns -= SECOND) {
+        advance(SH_MIN(ns, SECOND));
+        for (size_t i = 0; i < SH_ARRAY_LEN(w.peers); i++)
+            if (w.peers[i])
+                say(w.peers[i], &(struct sh_msg){.type = MSG_PONG});
+    }
 }
 
 bool is_closed(struct peer *p)
@@ -412,6 +443,44 @@ void model_ready(struct peer *p, int64_t version_id)
                                            .state = MSG_MODEL_READY,
                                            .image_bytes = 1 << 20,
                                            .resident_bytes = 1 << 20});
+}
+
+void infer_open(struct peer *api, uint64_t rid, int64_t version_id, bool has_sizes)
+{
+    say(api, &(struct sh_msg){.type = MSG_INFER_OPEN,
+                              .u.infer_open = {.rid = rid,
+                                               .tenant = "t",
+                                               .model = "m",
+                                               .version_id = version_id,
+                                               .has_sizes = has_sizes}});
+}
+
+void infer_ready(struct peer *api, uint64_t rid, const uint32_t *sizes, size_t n_sizes)
+{
+    static const struct msg_span SPAN = {0, 4};
+
+    say(api, &(struct sh_msg){.type = MSG_INFER_READY,
+                              .u.infer_ready = {.rid = rid,
+                                                .batch = 1,
+                                                .in_spans = {&SPAN, sizeof(SPAN)},
+                                                .out_spans = {&SPAN, sizeof(SPAN)},
+                                                .sizes = {sizes, n_sizes * sizeof(*sizes)}}});
+}
+
+uint64_t run_sent(struct peer *x)
+{
+    return hear(x, MSG_RUN)->u.run.run_id;
+}
+
+void run_done(struct peer *x, uint64_t run_id, int rc)
+{
+    say(x, &(struct sh_msg){.type = MSG_RUN_DONE,
+                            .u.run_done = {.run_id = run_id,
+                                           .rc = rc,
+                                           .total_ns = MS,
+                                           .compute_ns = MS,
+                                           .busy_ns = MS,
+                                           .resident_bytes = 1 << 20}});
 }
 
 /* ------------------------------------------------------------------ rows */

@@ -34,11 +34,15 @@ struct world_op {
     bool is_done;
 };
 
+struct peer;
+
 struct world { /* one at a time: dbthread.h has no argument for it */
     struct sched_conf conf;
     struct sh_loop *loop;
     struct sched *s;
     char dir[SH_TEST_DIR_BYTES], listen[SH_TEST_DIR_BYTES + 16];
+
+    struct peer *peers[8]; /* BORROWED: those that are connected */
 
     struct dbthread main, sweep;
     struct world_op *ops;
@@ -49,6 +53,7 @@ struct world { /* one at a time: dbthread.h has no argument for it */
     bool is_down, is_full;             /* dbthread_is_up(); dbthread_submit() fails */
     struct store_start_out *start_out; /* job.start: instead of STARTING; BORROWED */
     bool conflict;                     /* job.write: the state was another one */
+    bool says_little;                  /* poll: neither tenants nor models have changed */
     bool forgets_all; /* changes.forget: nothing is left; else a whole batch went */
 
     struct store_tenant tenants[W_ROWS];
@@ -103,6 +108,7 @@ void say(struct peer *p, const struct sh_msg *m);
 const struct sh_msg *heard(struct peer *p, enum sh_msg_type type);
 const struct sh_msg *hear(struct peer *p, enum sh_msg_type type);
 void forget_heard(struct peer *p);
+void stay(int64_t ns); /* time passes, and all that are connected speak often enough */
 bool is_closed(struct peer *p);
 
 void api_hello(struct peer *p, uint64_t id);
@@ -111,6 +117,12 @@ struct exec *exec_synced(struct peer *p, const char *name);
 struct exec *exec_up(struct peer *p, const char *name); /* both: it holds nothing */
 void model_said(struct peer *p, struct msg_model_state m);
 void model_ready(struct peer *p, int64_t version_id);
+/* INFER_OPEN of tenant t, and INFER_READY with one sample. n_sizes 0: none are open. */
+void infer_open(struct peer *api, uint64_t rid, int64_t version_id, bool has_sizes);
+void infer_ready(struct peer *api, uint64_t rid, const uint32_t *sizes, size_t n_sizes);
+/* RUN of one request, and its end. */
+uint64_t run_sent(struct peer *x);
+void run_done(struct peer *x, uint64_t run_id, int rc);
 
 /* ------------------------------------------------------------------ the scheduler */
 

@@ -7,7 +7,7 @@
 /* link: -lpq */
 #include "tests/unit/sched_world.h"
 
-static struct peer x;
+static struct peer x, y;
 
 /* Job 5 runs on executor x. */
 static struct job *running(struct store_job **row)
@@ -145,7 +145,7 @@ static void jobs_and_counts_that_nobody_told_of_are_differences(void **state)
     row = add_job(7); /* on an executor that is here */
     row->state = "RUNNING";
     row->executor = "y";
-    exec_up(&(struct peer){0}, "y");
+    exec_up(&y, "y");
     look_at_all();
     assert_true(metric("shunt_view_differences_total") == before + 2);
     assert_int_equal(execs_find(&w.s->execs, "y")->job, 7);
