@@ -660,8 +660,8 @@ void finish_start(struct job *j)
 {
     struct finish *f = calloc(1, sizeof(*f));
     struct sh_err err = {0};
-    char name[48];
-    int rc = SH_OK;
+    char *name = NULL;
+    int rc;
 
     j->finish = f;
     if (!f) {
@@ -672,12 +672,14 @@ void finish_start(struct job *j)
     f->job = j;
     f->is_published = !json_is_false(json_object_get(j->spec, "publish"));
     /* Beside the packages, where a rename can put it in its place: jobs may lie on another disk,
-     * and an API that starts removes old files from blobs/tmp. */
-    snprintf(name, sizeof(name), "packages/" TMP_PREFIX "%" PRId64, j->id);
-    if (f->is_published)
+     * and an API that starts removes old files from blobs/tmp. The name is ours alone: an executor
+     * that was given up may end the same job at the same time. */
+    rc = sh_asprintf(&err, &name, "packages/" TMP_PREFIX "%" PRId64 "-%s", j->id, j->env->executor);
+    if (!rc && f->is_published)
         rc = files_path(j->env->files, "blobs", name, &f->tmp, &err);
-    else
-        rc = sh_asprintf(&err, &f->tmp, "%s/trained.tmp", j->dir);
+    else if (!rc)
+        rc = sh_asprintf(&err, &f->tmp, "%s/trained-%s.tmp", j->dir, j->env->executor);
+    free(name);
     if (!rc)
         rc = sh_asprintf(&err, &f->onnx, "%s/model.onnx", f->tmp);
     if (!rc)

@@ -491,7 +491,7 @@ void job_report_checkpoint(struct job *j)
     struct sh_msg m = {.type = MSG_JOB_CHECKPOINT};
     char path[256];
 
-    if (j->disk_step < 0 || !j->disk_digest[0]) /* or it is the one that was resumed from */
+    if (j->disk_step < 0 || !j->disk_digest[0]) /* or it is the one that was to be resumed from */
         return;
     snprintf(path, sizeof(path), "%s/" SH_ST_CKPT, folder ? folder + 1 : j->dir, j->disk_step);
     m.u.job_checkpoint = (struct msg_job_checkpoint){.job = j->id,

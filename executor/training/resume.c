@@ -4,6 +4,7 @@
  * a job is READING, the first slot, the losses, `resume` and `resume_step` belong to the thread:
  * train_turn() takes no step, and nothing frees the job.
  */
+#include "common/hash.h"
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -12,6 +13,7 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +29,15 @@ struct reading {           /* a task with what it points to */
 
 /* ------------------------------------------------------------------ on the thread */
 
-/* The scheduler may name a file that a newer one has replaced before it heard of that. */
+/* The scheduler may name a file that a newer one has replaced before it heard of that. It hears of
+ * the newer one now. */
 static int find_resume(struct job *j, struct sh_err *err)
 {
     struct dirent *e;
     int64_t best = -1;
     char *path;
     DIR *d;
+    int fd, rc;
 
     if (access(j->resume, F_OK) == 0 || errno != ENOENT || !(d = opendir(j->dir)))
         return SH_OK; /* opening it tells what is wrong */
@@ -52,7 +56,12 @@ static int find_resume(struct job *j, struct sh_err *err)
     free(j->resume);
     j->resume = path;
     j->resume_step = best;
-    return SH_OK;
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return SH_OK; /* as above */
+    rc = sh_sha256_fd(fd, j->disk_digest, &j->disk_bytes, err);
+    close(fd);
+    return rc;
 }
 
 static int copy_tensor(const struct job *j, const struct sh_st *f, size_t i, const char *name,
@@ -156,10 +165,12 @@ static void on_read(struct disk_task *t)
     struct job *j = r->job;
 
     job_set_build(j, t->err.rc ? JOB_RAW : JOB_BUILT);
-    if (t->err.rc)
+    if (t->err.rc) {
         train__fail(j, &t->err);
-    else
+    } else {
         slots_begin(j);
+        job_report_checkpoint(j);
+    }
     if (!t->err.rc && j->resume)
         job_log_say(j->log, "goes on from the checkpoint of step %" PRId64, j->resume_step);
     sh_shm_fini(&r->state);

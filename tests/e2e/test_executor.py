@@ -771,7 +771,7 @@ class Training(Case):
 
     def test_an_evaluation_whose_model_no_worker_can_have_again_ends(self):
         d, folder, pids, _ = self.evaluate(publish=False)
-        self.kill_at_work(d, pids.values(), lambda: os.unlink(folder + "/trained.tmp/graph.json"))
+        self.kill_at_work(d, pids.values(), lambda: os.unlink(folder + "/trained-e0.tmp/graph.json"))
         self.infer(d, 1)
         self.assertIn("graph.json", d.wait_job(5, ("FAILED",)).msg)
 
