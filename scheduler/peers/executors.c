@@ -80,7 +80,7 @@ void execs_tell_api(struct sched *s, struct session *api)
 
 void exec_tell_memory(struct sched *s, struct exec *e)
 {
-    for (size_t i = 0; exec_is_up(e) && i < s->tenants.n; i++) {
+    for (size_t i = 0; i < s->tenants.n; i++) {
         const struct tenant *t = s->tenants.items[i];
 
         if (t->memory_change > e->memory_told)

@@ -131,8 +131,6 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
 
     (void)w, (void)fds, (void)n_fds;
     x->heard_ns = sh_clock_ns();
-    if (x->ending)
-        return;
     if (m->type == MSG_PING)
         session_send(x, &(struct sh_msg){.type = MSG_PONG, .u.pong = {.cookie = m->u.ping.cookie}});
     else if (m->type == MSG_PONG)

@@ -77,12 +77,138 @@ static void limits_of_memory_are_taken_back_before_a_tenant_goes(void **state)
     tenants_fini(&t);
 }
 
+static void names_have_1_to_63_characters(void **state)
+{
+    char name[65];
+    struct tenants t = {.half_life_s = 3600};
+    struct store_tenant rows[] = {{.id = 1, .name = name, .active = true, .memory.share = 1},
+                                  {.id = 2, .name = "b", .active = true, .memory.share = 1}};
+    const struct store_view v = {.tenants = rows, .n_tenants = 2, .with_tenants = true};
+
+    (void)state;
+    for (size_t n = 0; n < sizeof(name); n++) {
+        const bool is_good = n >= 1 && n <= 63;
+        struct sh_err err = {0};
+        struct tenant *x;
+
+        memset(name, 'a', n);
+        name[n] = '\0';
+        assert_int_equal(tenants_get(&t, name, &x, &err), is_good ? SH_OK : SH_E_INVALID);
+        err = (struct sh_err){0};
+        assert_int_equal(tenants_merge(&t, &v, n, 0, &err), is_good ? SH_OK : SH_E_INVALID);
+        assert_int_equal(!!tenants_by_id(&t, 2), n > 0); /* what is behind a wrong row waits */
+    }
+    tenants_fini(&t);
+}
+
+/* One of the same name that was made anew, within one look. */
+static void a_name_that_another_one_has_now_is_his(void **state)
+{
+    struct store_tenant row = {.id = 1, .name = "a", .active = true, .memory.share = 1};
+    struct tenants t = {.half_life_s = 3600};
+
+    (void)state;
+    look(&t, 1, &row, 1);
+    row.id = 2;
+    look(&t, 2, &row, 1);
+    assert_int_equal(t.n, 1);
+    assert_null(tenants_by_id(&t, 1));
+    assert_ptr_equal(tenants_by_id(&t, 2), t.items[0]);
+    tenants_fini(&t);
+}
+
+static void each_limit_of_memory_that_changes_is_a_change(void **state)
+{
+    static const struct store_memory STEPS[] = {{.share = 1},
+                                                {.share = 0.5},
+                                                {.share = 0.5, .host_max_bytes = 1},
+                                                {.share = 0.5, .host_max_bytes = 1, .min_bytes = 1},
+                                                {.share = 1}};
+    struct store_tenant row = {.id = 1, .name = "a", .active = true};
+    struct tenants t = {.half_life_s = 3600};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * sizeof(STEPS) / sizeof(STEPS[0]); i++) {
+        row.memory = STEPS[i / 2];
+        look(&t, i + 1, &row, 1);
+        assert_int_equal(t.memory_changes, i / 2);
+    }
+    tenants_fini(&t);
+}
+
+static void past_usage_is_of_those_that_are_there(void **state)
+{
+    struct store_tenant row = {.id = 1, .name = "a", .active = true, .memory.share = 1};
+    int64_t ids[] = {7, 1};
+    double ns[] = {1e9, 2e9};
+    const struct store_view v = {.tenants = &row,
+                                 .n_tenants = 1,
+                                 .with_tenants = true,
+                                 .usage_tenant = ids,
+                                 .usage_ns = ns,
+                                 .n_usage = 2};
+    struct tenants t = {.half_life_s = 1};
+    struct sh_err err = {0};
+
+    (void)state;
+    assert_ok_err(tenants_merge(&t, &v, 1, 0, &err), &err);
+    assert_true(tenants_usage_ns(&t, t.items[0], 1000000000) == 1e9);
+    row.name = "";
+    ns[1] = 5;
+    assert_fails(tenants_merge(&t, &v, 2, 0, &err), SH_E_INVALID, &err, "1 to 63");
+    assert_true(t.items[0]->usage_ns == 2e9);
+    tenants_fini(&t);
+}
+
+/* As many rows as are read at most: there may be more. */
+static void who_is_not_among_all_that_were_read_may_be_there(void **state)
+{
+    static struct store_tenant rows[STORE_MAX_TENANTS];
+    struct store_tenant other = {.id = 2, .name = "b", .active = true, .memory.share = 1};
+    struct tenants t = {.half_life_s = 3600};
+    const struct store_view nothing = {.n_tenants = 0};
+
+    (void)state;
+    for (size_t i = 0; i < STORE_MAX_TENANTS; i++)
+        rows[i] = (struct store_tenant){.id = 1, .name = "a", .active = true, .memory.share = 1};
+    look(&t, 1, &other, 1);
+    assert_ok(tenants_merge(&t, &nothing, 2, 0, NULL));
+    look(&t, 3, rows, STORE_MAX_TENANTS);
+    assert_int_equal(t.n, 2);
+    look(&t, 4, rows, STORE_MAX_TENANTS - 1);
+    assert_int_equal(t.n, 1);
+    tenants_fini(&t);
+}
+
+static void there_are_no_more_than_so_many(void **state)
+{
+    struct tenants t = {.half_life_s = 3600};
+    struct sh_err err = {0};
+    struct tenant *x;
+    char name[24];
+
+    (void)state;
+    for (int i = 0; i < 2 * STORE_MAX_TENANTS; i++) {
+        snprintf(name, sizeof(name), "t%06d", i);
+        assert_ok(tenants_get(&t, name, &x, NULL));
+    }
+    assert_fails(tenants_get(&t, "u", &x, &err), SH_E_TOOBIG, &err, "tenants");
+    assert_ok(tenants_get(&t, name, &x, NULL));
+    tenants_fini(&t);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tenants_that_are_deleted_make_room),
         cmocka_unit_test(one_that_is_deleted_stays_without_rights_until_its_last_request),
         cmocka_unit_test(limits_of_memory_are_taken_back_before_a_tenant_goes),
+        cmocka_unit_test(names_have_1_to_63_characters),
+        cmocka_unit_test(a_name_that_another_one_has_now_is_his),
+        cmocka_unit_test(each_limit_of_memory_that_changes_is_a_change),
+        cmocka_unit_test(past_usage_is_of_those_that_are_there),
+        cmocka_unit_test(who_is_not_among_all_that_were_read_may_be_there),
+        cmocka_unit_test(there_are_no_more_than_so_many),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
