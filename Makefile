@@ -367,6 +367,8 @@ $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/runtime/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/memory/residency.o $(BUILD)/executor/memory/replacement.o $(BUILD)/executor/memory/arena.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/pass: $(BUILD)/bench/pass.o $(filter-out $(BUILD)/scheduler/main.o,$(call obj,$(parts_shunt-scheduler))) $(common)
+	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=session_send -Wl,--wrap=session_refuse -Wl,--wrap=dbthread_is_up -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/http: $(BUILD)/bench/http.o

@@ -24,6 +24,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/hash.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/mem.h"
@@ -33,7 +34,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #define NS_PER_S INT64_C(1000000000)
@@ -260,14 +260,8 @@ static void on_hup(struct sh_loop *l, void *arg)
 /* A connection is a descriptor, and the database, uploads and executors need some too. */
 static void fit_connections(struct api_conf *c)
 {
-    struct rlimit l;
-    int64_t room;
+    const int64_t room = SH_MAX(sh_raise_open_files() - OTHER_DESCRIPTORS, 16);
 
-    if (getrlimit(RLIMIT_NOFILE, &l))
-        return;
-    l.rlim_cur = l.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &l);
-    room = SH_MAX((int64_t)SH_MIN(l.rlim_cur, (rlim_t)INT64_MAX) - OTHER_DESCRIPTORS, 16);
     if (c->max_connections <= room)
         return;
     SH_WARN("api.descriptors",

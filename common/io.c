@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define PIECE ((size_t)1 << 30) /* Linux moves at most 2 GiB a call */
@@ -107,4 +108,15 @@ int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err)
     }
     free(path);
     return rc;
+}
+
+int64_t sh_raise_open_files(void)
+{
+    struct rlimit l;
+
+    if (getrlimit(RLIMIT_NOFILE, &l))
+        return INT64_MAX;
+    l.rlim_cur = l.rlim_max;
+    setrlimit(RLIMIT_NOFILE, &l);
+    return (int64_t)SH_MIN(l.rlim_cur, (rlim_t)INT64_MAX);
 }

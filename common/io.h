@@ -26,4 +26,7 @@ int sh_open_rc(int why);
  * sh_open_rc(). */
 int sh_open_in(const char *dir, const char *name, int *fd, struct sh_err *err);
 
+/* Raises the limit of open files as far as it goes. Returns it; INT64_MAX: not known. */
+int64_t sh_raise_open_files(void);
+
 #endif

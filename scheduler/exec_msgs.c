@@ -31,36 +31,64 @@ static void tell_db(struct sched *s, const struct exec *e, bool up)
     sched_submit(s, &OP, row, &err);
 }
 
-/* A new slot, or that of an executor nobody has seen for long and no job waits for. */
-static struct exec *take_slot(struct sched *s, struct sh_err *err)
+/* Of an executor that nobody has seen for long and no job waits for; NULL: there is none. */
+static struct exec *forgotten_slot(const struct execs *x)
 {
-    struct execs *x = &s->execs;
-    struct exec *e;
-
     for (size_t i = 0; i < x->n; i++) {
-        e = x->items[i];
-        if (!e->session && e->n_runs == 0 && e->job == 0 &&
-            sh_clock_ns() - e->lost_ns > FORGET_NS && x->n == EXECS_MAX)
+        struct exec *e = x->items[i];
+
+        if (!e->session && e->n_runs == 0 && e->job == 0 && sh_clock_ns() - e->lost_ns > FORGET_NS)
             return e;
     }
-    if (x->n == EXECS_MAX) {
-        SH_FAIL(err, SH_E_TOOBIG, "a scheduler has at most %d executors", EXECS_MAX);
-        return NULL;
-    }
-    e = calloc(1, sizeof(*e));
-    if (!e) {
-        SH_FAIL(err, SH_E_NOMEM, "could not allocate an executor");
-        return NULL;
-    }
-    e->index = (uint32_t)x->n;
-    x->items[x->n++] = e;
-    return e;
+    return NULL;
+}
+
+/* Tables by executor grow as the list does. */
+static int grow(struct sched *s, struct sh_err *err)
+{
+    struct execs *x = &s->execs;
+    const size_t cap = SH_MIN(SH_MAX(2 * x->cap, 16u), (size_t)s->conf->max_executors);
+    struct exec **more;
+    int rc = models_grow(s, cap, err);
+
+    if (rc)
+        return rc;
+    more = realloc(x->items, cap * sizeof(*more));
+    if (!more)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate rows for %zu executors", cap);
+    x->items = more;
+    x->cap = cap;
+    return SH_OK;
+}
+
+static int take_slot(struct sched *s, struct exec **out, struct sh_err *err)
+{
+    struct execs *x = &s->execs;
+    const bool is_full = x->n >= (size_t)s->conf->max_executors;
+    int rc;
+
+    *out = is_full ? forgotten_slot(x) : NULL;
+    if (*out)
+        return SH_OK;
+    if (is_full)
+        return SH_FAIL(err, SH_E_TOOBIG,
+                       "the scheduler has %zu executors, as many as --max-executors allows", x->n);
+    rc = x->n == x->cap ? grow(s, err) : SH_OK;
+    if (rc)
+        return rc;
+    *out = calloc(1, sizeof(**out));
+    if (!*out)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an executor");
+    (*out)->index = (uint32_t)x->n;
+    x->items[x->n++] = *out;
+    return SH_OK;
 }
 
 int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hello *m,
                    struct sh_err *err)
 {
     struct exec *e = execs_find(&s->execs, m->executor);
+    int rc = SH_OK;
 
     if (!m->executor[0] || strlen(m->executor) >= sizeof(e->info.name))
         return SH_FAIL(err, SH_E_INVALID, "an executor's name has 1 to %zu characters",
@@ -71,13 +99,15 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     if (e && e->session)
         session_end(e->session, "the executor connected again");
     if (!e)
-        e = take_slot(s, err);
-    if (!e)
-        return err ? err->rc : SH_E_NOMEM;
+        rc = take_slot(s, &e, err);
+    if (rc)
+        return rc;
     if (strcmp(e->info.name, m->executor) != 0) {
-        uint32_t index = e->index;
-
-        *e = (struct exec){.index = index,
+        rc = execs_rename(&s->execs, e, m->executor, err);
+        if (rc)
+            return rc;
+        *e = (struct exec){.index = e->index,
+                           .info = e->info,
                            .snap = SNAP_NONE,
                            .ns_per_byte = FIRST_NS_PER_BYTE,
                            .stop_ns = FIRST_STOP_NS};
@@ -85,7 +115,6 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     e->lane_ns = 0;
     e->has_link = false;
     models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */
-    sh_strlcpy(e->info.name, m->executor, sizeof(e->info.name));
     sh_strlcpy(e->info.host_id, m->host_id, sizeof(e->info.host_id));
     sh_strlcpy(e->info.device, m->device, sizeof(e->info.device));
     sh_strlcpy(e->info.data_addr, m->data_addr, sizeof(e->info.data_addr));

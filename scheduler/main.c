@@ -1,6 +1,7 @@
 /* main.c - shunt-scheduler: options, loop, signals. */
 #include "common/clock.h"
 #include "common/db.h"
+#include "common/io.h"
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/metrics.h"
@@ -60,6 +61,7 @@ static int serve(const struct sched_conf *c, struct sh_err *err)
     struct sched *s = NULL;
     int rc = check_schema(c, err);
 
+    sh_raise_open_files(); /* each connection is one */
     if (!rc)
         rc = sh_loop_new(&loop, err);
     if (!rc) /* before any thread is started */

@@ -65,7 +65,9 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "rows of deleted models, versions and datasets are removed after this, once no job, usage "
         "or "
         "file is theirs, days; 0 = never"),
-    INT(max_sessions, "max-sessions", 256, 2, 10000, "connections of APIs and executors"),
+    INT(max_executors, "max-executors", 1024, 1, 16384,
+        "executors; a row for each takes about 200 bytes of every model version"),
+    INT(max_sessions, "max-sessions", 2048, 2, 20000, "connections of APIs and executors"),
 };
 
 const struct sh_conf_table SCHED_CONF = {

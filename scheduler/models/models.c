@@ -25,6 +25,8 @@ static void model_free(struct model *m)
 {
     shapes_free(m);
     free(m->package);
+    free(m->on);
+    free(m->ready);
     free(m);
 }
 
@@ -99,13 +101,37 @@ static double wanted(const struct sched *s, const struct model *m)
     return (double)n_runs(m) / (double)most;
 }
 
+void models__go(struct model *m, uint32_t exec, enum model_phase to)
+{
+    struct model_on *on = &m->on[exec];
+
+    if (on->phase == MODEL_ON_READY && to != MODEL_ON_READY) {
+        const uint32_t last = m->ready[--m->n_ready];
+
+        m->ready[on->ready_at] = last;
+        m->on[last].ready_at = on->ready_at;
+    } else if (on->phase != MODEL_ON_READY && to == MODEL_ON_READY) {
+        on->ready_at = m->n_ready;
+        m->ready[m->n_ready++] = exec;
+    }
+    on->phase = to;
+}
+
+void models__reset(struct model *m, uint32_t exec, enum model_phase to)
+{
+    struct model_on *on = &m->on[exec];
+
+    models__go(m, exec, to);
+    *on = (struct model_on){.phase = to, .shown = on->shown};
+}
+
 void models__load(struct sched *s, struct model *m, struct exec *e)
 {
     struct model_on *on = &m->on[e->index];
 
     if (on->phase != MODEL_ON_LOADING)
         on->step = (struct model_step){.left_ns = -1, .at_ns = sh_clock_ns()};
-    on->phase = MODEL_ON_LOADING;
+    models__go(m, e->index, MODEL_ON_LOADING);
     on->retry_ns = 0;
     on->is_urgent = m->n_requests > 0;
     s->models.changed = true;
@@ -136,8 +162,8 @@ void models_want_on(struct sched *s, struct model *m, struct exec *e)
 void models_want(struct sched *s, struct model *m)
 {
     m->asked_ns = sh_clock_ns();
-    for (size_t i = 0; i < s->execs.n; i++)
-        if (m->on[i].phase == MODEL_ON_READY && exec_is_up(s->execs.items[i]))
+    for (uint32_t i = 0; i < m->n_ready; i++)
+        if (exec_is_up(s->execs.items[m->ready[i]]))
             return;
     for (size_t i = 0; i < s->execs.n; i++)
         models_want_on(s, m, s->execs.items[i]);
@@ -224,14 +250,46 @@ void models_load_missing(struct sched *s)
         load_where_missing(s, s->models.items[i]);
 }
 
+/* n zeroed rows behind the first of a table. */
+static int grow_table(void **table, size_t old, size_t n, size_t one, struct sh_err *err)
+{
+    char *more = realloc(*table, (n + 1) * one);
+
+    if (!more)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate rows for %zu executors", n);
+    memset(more + old * one, 0, (n + 1 - old) * one);
+    *table = more;
+    return SH_OK;
+}
+
+int models_grow(struct sched *s, size_t n, struct sh_err *err)
+{
+    const size_t old = s->execs.cap;
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < s->models.n && !rc; i++) {
+        struct model *m = s->models.items[i];
+
+        rc = grow_table((void **)&m->on, old, n, sizeof(*m->on), err);
+        if (!rc)
+            rc = grow_table((void **)&m->ready, old, n, sizeof(*m->ready), err);
+        for (struct shape *h = m->shapes; h && !rc; h = h->next)
+            rc = grow_table((void **)&h->on, old, n, sizeof(*h->on), err);
+    }
+    return rc;
+}
+
 void models_forget_exec(struct sched *s, uint32_t exec_index)
 {
     s->models.changed = true;
-    for (size_t i = 0; i < s->models.n; i++)
-        s->models.items[i]->on[exec_index] = (struct model_on){0};
-    for (size_t i = 0; i < s->models.n; i++)
-        shapes_forget_exec(s->models.items[i], exec_index);
-    s->report.reset[exec_index] = true;
+    for (size_t i = 0; i < s->models.n; i++) {
+        struct model *m = s->models.items[i];
+
+        models__reset(m, exec_index, MODEL_ON_ABSENT);
+        m->on[exec_index].shown = (struct model_shown){0};
+        shapes_forget_exec(m, exec_index);
+    }
+    s->execs.items[exec_index]->rows_are_old = true;
 }
 
 /* ------------------------------------------------------------------ state */
@@ -364,7 +422,7 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
 
     if (room_on_full(s, m, e, msg))
         return;
-    on->phase = MODEL_ON_FAILED;
+    models__go(m, e->index, MODEL_ON_FAILED);
     on->is_aside = on->waits_for_room = false;
     on->tries++;
     m->fail_rc = msg->rc ? (int)msg->rc : SH_E_BUG;
@@ -383,7 +441,7 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     struct model_on *on = &m->on[e->index];
     size_t n = msg->profile.len / sizeof(struct msg_profile);
 
-    on->phase = MODEL_ON_READY;
+    models__go(m, e->index, MODEL_ON_READY);
     on->ready_ns = sh_clock_ns();
     on->is_aside = on->waits_for_room = false;
     on->tries = 0;
@@ -402,9 +460,11 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     sched_wake(s);
 }
 
-static void on_loading(struct model_on *on, const struct msg_model_state *msg)
+static void on_loading(struct model *m, const struct exec *e, const struct msg_model_state *msg)
 {
-    on->phase = MODEL_ON_LOADING;
+    struct model_on *on = &m->on[e->index];
+
+    models__go(m, e->index, MODEL_ON_LOADING);
     on->step = (struct model_step){.done = msg->done,
                                    .total = msg->total,
                                    .left_ns = SH_MIN(msg->left_ns, DAY_NS),
@@ -414,7 +474,7 @@ static void on_loading(struct model_on *on, const struct msg_model_state *msg)
 
 void models__leave(struct sched *s, struct model *m, struct exec *e)
 {
-    m->on[e->index].phase = MODEL_ON_UNLOADING;
+    models__go(m, e->index, MODEL_ON_UNLOADING);
     m->on[e->index].is_aside = m->on[e->index].is_urgent = false;
     send_unload(s, m->version_id, e);
 }
@@ -438,7 +498,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
     }
     switch ((enum msg_model_phase)msg->state) {
     case MSG_MODEL_LOADING:
-        on_loading(&m->on[e->index], msg);
+        on_loading(m, e, msg);
         break;
     case MSG_MODEL_READY:
         on_ready(s, m, e, msg);
@@ -446,7 +506,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
     case MSG_MODEL_FAILED:
         /* It is still unloading what was asked for before: it says GONE, and gets it then. */
         if (msg->rc == SH_E_CONFLICT)
-            m->on[e->index].phase = MODEL_ON_UNLOADING;
+            models__go(m, e->index, MODEL_ON_UNLOADING);
         else
             on_failed(s, m, e, msg);
         break;
@@ -455,7 +515,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
             room_on_gone(s, m, e);
             break;
         }
-        m->on[e->index] = (struct model_on){.shown = m->on[e->index].shown};
+        models__reset(m, e->index, MODEL_ON_ABSENT);
         settle(s, m);
         load_where_missing(s, m);
         break;
@@ -516,6 +576,12 @@ static int model_new(struct sched *s, const struct store_model *row, struct mode
     m = calloc(1, sizeof(*m));
     if (!m)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a model version");
+    m->on = calloc(s->execs.cap + 1, sizeof(*m->on));
+    m->ready = calloc(s->execs.cap + 1, sizeof(*m->ready));
+    if (!m->on || !m->ready) {
+        model_free(m);
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the places of a model version");
+    }
     m->version_id = row->version_id;
     m->model_id = row->model_id;
     m->tenant_id = row->tenant_id;

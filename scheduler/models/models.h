@@ -50,8 +50,9 @@ enum model_phase {
 #undef X
 };
 
-struct model_on { /* one executor */
-    enum model_phase phase;
+struct model_on {           /* one executor */
+    enum model_phase phase; /* written by models__go() alone */
+    uint32_t ready_at;      /* READY: in model.ready */
     uint32_t tries;
     int64_t retry_ns;        /* FAILED: try again then; 0: never */
     uint64_t resident_bytes; /* for predictions: includes what a sent run will bring */
@@ -104,7 +105,9 @@ struct model { /* one version */
         enum msg_up state;
         struct model_step step;
     } told;
-    struct model_on on[EXECS_MAX];
+    struct model_on *on; /* OWNED: by executor, rows as execs.cap */
+    uint32_t *ready;     /* OWNED, as many: executors on which it is READY, connected or not */
+    uint32_t n_ready;
     struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
     size_t n_profile;
     int fail_rc;      /* reason of the last failure */
@@ -114,8 +117,8 @@ struct model { /* one version */
     uint32_t n_waiting; /* all versions of the model together; models.c */
     bool gone;
     uint64_t seen_poll;
-    uint32_t snap;      /* index in the current pass's snapshot; pass.c */
-    uint32_t next_exec; /* pass_requests.c looks for a place from there on */
+    uint32_t snap;       /* index in the current pass's snapshot; pass.c */
+    uint32_t next_ready; /* pass_requests.c looks for a place from there on */
     size_t index;
 };
 
@@ -136,6 +139,8 @@ void models_load_missing(struct sched *s); /* sends MODEL_LOAD for what executor
 /* Somebody asks for it: executors load it first, and bring it back if it was put aside. */
 void models_want(struct sched *s, struct model *m);
 void models_want_on(struct sched *s, struct model *m, struct exec *e); /* for a job of e */
+/* There will be up to n executors. Fails: SH_E_NOMEM; tables that grew stay longer. */
+int models_grow(struct sched *s, size_t n, struct sh_err *err);
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
 /* Somebody asks for a version (its id, as text) that executors failed to load, or will retry later:
@@ -148,6 +153,9 @@ void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */
 /* For room.c: send MODEL_LOAD, MODEL_UNLOAD. */
 void models__load(struct sched *s, struct model *m, struct exec *e);
+/* The only writer of the phase; reset: forgets all else but what the database has. */
+void models__go(struct model *m, uint32_t exec, enum model_phase to);
+void models__reset(struct model *m, uint32_t exec, enum model_phase to);
 void models__leave(struct sched *s, struct model *m, struct exec *e);
 
 #endif

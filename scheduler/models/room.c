@@ -144,14 +144,15 @@ bool room_on_full(struct sched *s, struct model *m, struct exec *e,
     if (msg->rc != SH_E_QUOTA || !msg->short_bytes)
         return false;
     if (is_wanted && make_room(s, m, e, msg->short_bytes, msg->short_of_tenant != 0)) {
-        on->phase = MODEL_ON_FAILED;
+        models__go(m, e->index, MODEL_ON_FAILED);
         on->waits_for_room = true;
         on->retry_ns = sh_clock_ns() + AGAIN_NS;
         return true;
     }
     if (m->state != MODEL_READY)
         return false;
-    *on = (struct model_on){.phase = MODEL_ON_ASIDE, .is_aside = true, .shown = on->shown};
+    models__reset(m, e->index, MODEL_ON_ASIDE);
+    on->is_aside = true;
     if (!is_anywhere(s, m))
         s->route->on_model_away(s, m, SH_E_QUOTA, msg->msg);
     return true;
@@ -176,7 +177,8 @@ void room_on_gone(struct sched *s, struct model *m, struct exec *e)
     struct model_on *on = &m->on[e->index];
     const bool is_wanted = on->is_urgent;
 
-    *on = (struct model_on){.phase = MODEL_ON_ASIDE, .is_aside = true, .shown = on->shown};
+    models__reset(m, e->index, MODEL_ON_ASIDE);
+    on->is_aside = true;
     if (is_wanted)
         models__load(s, m, e);
     try_again(s, e);

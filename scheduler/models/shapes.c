@@ -43,11 +43,13 @@ static bool forget_one(struct model *m)
     h = *oldest;
     *oldest = h->next;
     m->n_shapes--;
+    free(h->on);
     free(h);
     return true;
 }
 
-static int get(struct model *m, struct sh_blob sizes, struct shape **out, struct sh_err *err)
+static int get(const struct sched *s, struct model *m, struct sh_blob sizes, struct shape **out,
+               struct sh_err *err)
 {
     struct sh_sizes z;
     int rc = read_sizes(sizes, &z, err);
@@ -63,8 +65,13 @@ static int get(struct model *m, struct sh_blob sizes, struct shape **out, struct
                        "requests of %u shapes of \"%s\" are in progress; try again", SHAPES_MAX,
                        m->name);
     *out = calloc(1, sizeof(**out));
-    if (!*out)
+    if (*out)
+        (*out)->on = calloc(s->execs.cap + 1, sizeof(*(*out)->on));
+    if (!*out || !(*out)->on) {
+        free(*out);
+        *out = NULL;
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a shape of a model");
+    }
     (*out)->model = m;
     (*out)->sizes = z;
     (*out)->asked_ns = sh_clock_ns();
@@ -74,9 +81,10 @@ static int get(struct model *m, struct sh_blob sizes, struct shape **out, struct
     return SH_OK;
 }
 
-int shapes_use(struct model *m, struct sh_blob sizes, struct shape **out, struct sh_err *err)
+int shapes_use(const struct sched *s, struct model *m, struct sh_blob sizes, struct shape **out,
+               struct sh_err *err)
 {
-    int rc = get(m, sizes, out, err);
+    int rc = get(s, m, sizes, out, err);
 
     if (rc)
         return rc;
@@ -135,7 +143,7 @@ void shapes_warm(struct sched *s, struct model *m, struct exec *e)
         const struct sh_blob sizes = {m->warm[i].v, m->warm[i].n * sizeof(uint32_t)};
         struct shape *h;
 
-        if (get(m, sizes, &h, NULL) == SH_OK && h->on[e->index].phase == SHAPE_ABSENT)
+        if (get(s, m, sizes, &h, NULL) == SH_OK && h->on[e->index].phase == SHAPE_ABSENT)
             ask(s, h, e, sh_clock_ns());
     }
 }
@@ -204,7 +212,7 @@ void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_sta
     struct shape *h = NULL;
     struct sh_err err = {0};
 
-    if (!v || get(v, m->sizes, &h, &err))
+    if (!v || get(s, v, m->sizes, &h, &err))
         return; /* it is on its way out, or one more than we remember */
     switch (m->state) {
     case MSG_MODEL_READY:
@@ -236,6 +244,7 @@ void shapes_free(struct model *m)
     while (m->shapes) {
         struct shape *next = m->shapes->next;
 
+        free(m->shapes->on);
         free(m->shapes);
         m->shapes = next;
     }

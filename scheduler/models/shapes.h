@@ -39,7 +39,7 @@ struct shape {
     struct shape_on {
         enum shape_phase phase;
         int64_t asked_ns;
-    } on[EXECS_MAX];
+    } * on; /* OWNED: by executor, rows as execs.cap */
     int rc; /* reason of the last failure */
     char msg[512];
     uint32_t n_users; /* requests and runs */
@@ -49,7 +49,8 @@ struct shape {
 
 /* The shape of the version with these sizes, found or created, with one more user. Fails:
  * SH_E_PROTO, SH_E_QUEUEFULL (all remembered shapes are in use), SH_E_NOMEM. */
-int shapes_use(struct model *m, struct sh_blob sizes, struct shape **out, struct sh_err *err);
+int shapes_use(const struct sched *s, struct model *m, struct sh_blob sizes, struct shape **out,
+               struct sh_err *err);
 void shapes_release(struct shape *h); /* NULL is allowed */
 /* Must its requests wait? Asks executors that have the version but not the shape. False if one has
  * both, and also if none has the version, which is handled elsewhere. */

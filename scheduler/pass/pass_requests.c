@@ -10,7 +10,8 @@
 
 #define MAX_EXECS 16u      /* of one pass, but for those that its last new request brings */
 #define MAX_NEW 64u        /* requests of one pass that no executor has */
-#define MAX_OFFERS 8u      /* executors that are asked what a new request would mean there */
+#define MAX_OFFERS 8u      /* executors that are asked what a new request would mean there ... */
+#define FEW_OFFERS 3u      /* ... where more than that have its model */
 #define MAX_SEEN 64u       /* executors that have its model, looked at for these */
 #define MAX_PASSES 100000u /* of one turn: the tick goes on with what is left */
 
@@ -44,40 +45,52 @@ static int64_t guess_ns(const struct model *m, const struct exec *e, int64_t now
     return ns + (int64_t)e->waiting.n * SH_MAX(m->predict.profile_ns[0], 1);
 }
 
+struct offers { /* by when they would be done, the first at first */
+    struct exec *exec[MAX_OFFERS];
+    int64_t ns[MAX_OFFERS];
+    uint32_t n;
+};
+
+static void keep_best(struct offers *o, struct exec *e, int64_t ns)
+{
+    uint32_t at = o->n;
+
+    if (at == MAX_OFFERS && o->ns[at - 1] <= ns)
+        return;
+    if (at < MAX_OFFERS)
+        o->n++;
+    else
+        at--;
+    for (; at > 0 && o->ns[at - 1] > ns; at--) {
+        o->exec[at] = o->exec[at - 1];
+        o->ns[at] = o->ns[at - 1];
+    }
+    o->exec[at] = e;
+    o->ns[at] = ns;
+}
+
 /* The executors that are most likely to answer r soonest; where many have its model, of a part of
- * them: another one each time (Mitzenmacher, "The power of two choices"). */
+ * them: of others each time (Mitzenmacher, "The power of two choices"). */
 static void add_offers(struct sched *s, struct snapshot *in, const struct request *r)
 {
     struct model *m = r->model;
-    struct exec *best[MAX_OFFERS];
-    int64_t ns[MAX_OFFERS];
-    uint32_t n = 0, seen = 0;
-    size_t i;
+    struct offers best = {.n = 0};
+    uint32_t i, seen = 0;
 
-    for (i = 0; i < s->execs.n && seen < MAX_SEEN; i++) {
-        struct exec *e = s->execs.items[(m->next_exec + i) % s->execs.n];
-        int64_t mine;
-        uint32_t at;
+    for (i = 0; i < m->n_ready && seen < MAX_SEEN; i++) {
+        struct exec *e = s->execs.items[m->ready[(m->next_ready + i) % m->n_ready]];
 
         if (!exec_is_up(e) || !is_ready(m, r->shape, e))
             continue;
         seen++;
-        mine = guess_ns(m, e, in->now_ns);
-        at = n < MAX_OFFERS ? n++ : MAX_OFFERS;
-        for (; at > 0 && ns[at - 1] > mine; at--)
-            if (at < MAX_OFFERS) {
-                best[at] = best[at - 1];
-                ns[at] = ns[at - 1];
-            }
-        if (at < MAX_OFFERS) {
-            best[at] = e;
-            ns[at] = mine;
-        }
+        keep_best(&best, e, guess_ns(m, e, in->now_ns));
     }
     if (seen == MAX_SEEN)
-        m->next_exec = (uint32_t)((m->next_exec + i) % s->execs.n);
-    for (uint32_t k = 0; k < n; k++)
-        add_exec(s, in, best[k]);
+        m->next_ready += i;
+    if (seen > MAX_OFFERS)
+        best.n = FEW_OFFERS;
+    for (uint32_t k = 0; k < best.n; k++)
+        add_exec(s, in, best.exec[k]);
 }
 
 /* Nobody has its model: what it hears depends on whether there is any executor. */
@@ -109,21 +122,30 @@ static bool choose(struct sched *s, struct snapshot *in)
 
 /* ------------------------------------------------------------------ the snapshot */
 
-/* What is asked for on the executors of this pass, if all that have it get as much. */
-static double asked_here(const struct sched *s, const struct snapshot *in, const struct model *m,
-                         const struct shape *h)
+/* What is asked for here, if all that have the model get as much. */
+static double asked_here(const struct predict *times, const struct model *m, uint32_t n_here,
+                         int64_t now_ns)
 {
-    const double asked = predict_asked(h ? &h->predict : &m->predict, in->now_ns);
-    double here = 0, all = 0;
+    const double asked = predict_asked(times, now_ns);
 
-    for (size_t i = 0; i < s->execs.n; i++) {
-        const struct exec *e = s->execs.items[i];
-        const bool counts = exec_is_up(e) && is_ready(m, h, e);
+    return n_here && n_here < m->n_ready ? asked * n_here / m->n_ready : asked;
+}
 
-        all += counts;
-        here += counts && e->snap != SNAP_NONE;
+/* Where it is, of the executors of this pass. Returns how many are ready. */
+static uint32_t take_places(struct pass *p, const struct snapshot *in, const struct model *m,
+                            const struct shape *h)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < in->n_execs; i++) {
+        const struct model_on *on = &m->on[p->exec_of[i]->index];
+        const bool ready = is_ready(m, h, p->exec_of[i]);
+
+        n += ready;
+        p->places[in->n_models * in->n_execs + i] = (struct snap_place){
+            .ready = ready, .resident_bytes = on->resident_bytes, .arrives_ns = on->arrives_ns};
     }
-    return all > 0 ? asked * here / all : asked;
+    return n;
 }
 
 /* h: one of its shapes, or NULL. */
@@ -132,6 +154,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
     struct pass *p = &s->pass;
     struct snap_model *x = &p->models[in->n_models];
     const struct predict *times = h ? &h->predict : &m->predict;
+    const uint32_t n_here = take_places(p, in, m, h);
 
     *(h ? &h->snap : &m->snap) = (uint32_t)in->n_models;
     p->model_of[in->n_models] = m;
@@ -141,7 +164,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
                              .image_bytes = m->image_bytes,
                              .cold_slack_ns =
                                  predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),
-                             .asked = asked_here(s, in, m, h),
+                             .asked = asked_here(times, m, n_here, in->now_ns),
                              .refused_ns = m->refused_ns};
     for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
         struct predict_time t;
@@ -153,16 +176,10 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
         if (b == 0)
             x->fastest_ns = t.fastest_ns;
     }
-    for (size_t i = 0; i < in->n_execs; i++) {
-        const struct model_on *on = &m->on[p->exec_of[i]->index];
-
-        p->places[in->n_models * in->n_execs + i] =
-            (struct snap_place){.ready = is_ready(m, h, p->exec_of[i]),
-                                .resident_bytes = on->resident_bytes,
-                                .arrives_ns = on->arrives_ns};
+    if (n_here == 0) { /* nobody asks otherwise */
+        x->expected_ns = serving_expected_ns(s, m, in->now_ns);
+        x->failed = serving_state(s, m) == MSG_UP_FAILED;
     }
-    x->expected_ns = serving_expected_ns(s, m, in->now_ns);
-    x->failed = serving_state(s, m) == MSG_UP_FAILED;
     in->n_models++;
 }
 

@@ -204,7 +204,7 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
         return; /* refused or cancelled meanwhile; the API has been told */
     rc = take_spans(r, m, &err);
     if (!rc && (m->sizes.len || r->has_sizes))
-        rc = shapes_use(r->model, m->sizes, &r->shape, &err);
+        rc = shapes_use(s, r->model, m->sizes, &r->shape, &err);
     if (rc) {
         requests_refuse(s, r, rc, 0, err.msg);
         return;

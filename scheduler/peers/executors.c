@@ -13,19 +13,46 @@ void execs_fini(struct execs *x)
 {
     for (size_t i = 0; i < x->n; i++)
         free(x->items[i]);
+    free(x->items);
+    idmap_fini(&x->by_name);
     *x = (struct execs){0};
     /* Of who does not lead they would count beside the leader's, and hide that it has none. */
     sh_metric_drop(M_shunt_executors, SH_LABELS("up"));
     sh_metric_drop(M_shunt_executors, SH_LABELS("down"));
 }
 
+/* FNV-1a. Of two names with one hash the map has the younger; the other one is searched for. */
+static uint64_t hash(const char *name)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+
+    for (; *name; name++)
+        h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
+    return h;
+}
+
 struct exec *execs_find(const struct execs *x, const char *name)
 {
-    for (size_t i = 0; i < x->n; i++) {
+    struct exec *e = idmap_get(&x->by_name, hash(name));
+
+    if (!e || strcmp(e->info.name, name) == 0)
+        return e;
+    for (size_t i = 0; i < x->n; i++)
         if (strcmp(x->items[i]->info.name, name) == 0)
             return x->items[i];
-    }
     return NULL;
+}
+
+int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_err *err)
+{
+    int rc = idmap_put(&x->by_name, hash(name), e, err);
+
+    if (rc)
+        return rc;
+    if (e->info.name[0] && strcmp(e->info.name, name) != 0)
+        idmap_del(&x->by_name, hash(e->info.name));
+    sh_strlcpy(e->info.name, name, sizeof(e->info.name));
+    return SH_OK;
 }
 
 bool exec_is_up(const struct exec *e)

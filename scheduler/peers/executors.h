@@ -9,13 +9,13 @@
 #ifndef SH_SCHEDULER_PEERS_EXECUTORS_H
 #define SH_SCHEDULER_PEERS_EXECUTORS_H
 
+#include "common/idmap.h"
 #include "common/msg.h"
 #include "scheduler/database/store.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define EXECS_MAX 64
 #define FIRST_STOP_NS 1000000 /* time to stop training, until measured */
 
 struct sched;
@@ -59,6 +59,7 @@ struct exec {
     int64_t done_ns;    /* end of the last run */
     double ns_per_byte; /* measured */
     bool has_link;      /* ns_per_byte was measured by this executor */
+    bool rows_are_old;  /* in the database, older than its connection: report.c removes them */
     int64_t stop_ns;    /* measured */
     int64_t lane_ns;    /* predicted end of the copies it was given */
     int64_t job;        /* job that holds the training slot; 0: none. jobs.c */
@@ -66,12 +67,15 @@ struct exec {
 };
 
 struct execs {
-    struct exec *items[EXECS_MAX]; /* OWNED */
-    size_t n;
+    struct exec **items;  /* OWNED */
+    size_t n, cap;        /* cap: tables by executor have so many rows */
+    struct idmap by_name; /* by a hash of it */
 };
 
 void execs_fini(struct execs *x);
 struct exec *execs_find(const struct execs *x, const char *name); /* NULL if never seen */
+/* Fails: SH_E_NOMEM; then it is as it was. */
+int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_err *err);
 /* Connected and synchronised. */
 bool exec_is_up(const struct exec *e);
 /* Predicted end of its work; *slack: how much slower one of its runs may be. */

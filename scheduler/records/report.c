@@ -156,9 +156,9 @@ static json_t *reset_names(struct sched *s)
     json_t *names = json_array();
 
     for (size_t i = 0; i < s->execs.n; i++)
-        if (s->report.reset[i] &&
+        if (s->execs.items[i]->rows_are_old &&
             !json_array_append_new(names, json_string(s->execs.items[i]->info.name)))
-            s->report.reset[i] = false;
+            s->execs.items[i]->rows_are_old = false;
     return names;
 }
 
@@ -173,7 +173,7 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
     if (sched_op_ok(s, "report", rc, err))
         return;
     for (size_t i = 0; i < s->execs.n; i++)
-        s->report.reset[i] = true; /* all of it again */
+        s->execs.items[i]->rows_are_old = true; /* all of it again */
     for (size_t i = 0; i < s->models.n; i++) {
         s->models.items[i]->n_runs_shown = 0;
         for (size_t k = 0; k < s->execs.n; k++)

@@ -21,7 +21,6 @@
 struct sched;
 
 struct report {
-    bool reset[EXECS_MAX]; /* its rows are older than its connection: remove them */
     bool flushing;
     uint64_t n_seconds;
 };

@@ -1,0 +1,312 @@
+/* pass.c - what one event costs the scheduler's thread, as executors and waiting requests grow.
+ *
+ *     make build/bench/pass; build/bench/pass [EXECUTORS REQUESTS TENANTS MODELS]
+ *
+ * The scheduler's own parts with no process around them: executors that answer at once, requests
+ * that arrive, become ready and end. Prints for each event the CPU time of the pass behind it
+ * (median, p99), beside a pass that looks at everything, in the same run. */
+#include "common/clock.h"
+#include "common/conf.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "scheduler/apis.h"
+#include "scheduler/leader.h"
+#include "scheduler/models/serving.h"
+#include "scheduler/route.h"
+#include "scheduler/sched.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#define N_EVENTS 3000
+#define N_FULL 20
+#define LIMIT_NS INT64_C(600000000000) /* nothing is late while this runs */
+
+/* ------------------------------------------------------------------ what a process would be */
+
+void __wrap_session_send(struct session *x, const struct sh_msg *m);
+void __wrap_session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry,
+                           int64_t predicted, const char *msg);
+bool __wrap_dbthread_is_up(struct dbthread *db);
+
+static uint64_t n_refused;
+
+void __wrap_session_send(struct session *x, const struct sh_msg *m)
+{
+    (void)x, (void)m;
+}
+
+void __wrap_session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry,
+                           int64_t predicted, const char *msg)
+{
+    (void)x, (void)rid, (void)rc, (void)retry, (void)predicted, (void)msg;
+    n_refused++;
+}
+
+bool __wrap_dbthread_is_up(struct dbthread *db)
+{
+    (void)db;
+    return true;
+}
+
+/* ------------------------------------------------------------------ the world */
+
+struct size {
+    uint32_t execs, requests, tenants, models;
+};
+
+struct world {
+    struct sched_conf conf;
+    struct sched s;
+    struct api api;
+    struct session api_session;
+    struct session *sessions; /* OWNED: of the executors */
+    struct size n;
+    uint64_t last_rid;
+};
+
+static void must(int rc, const struct sh_err *err)
+{
+    if (rc == SH_OK)
+        return;
+    fprintf(stderr, "pass: %s\n", err->msg);
+    abort();
+}
+
+static void add_execs(struct world *w, struct sh_err *err)
+{
+    w->sessions = calloc(w->n.execs, sizeof(*w->sessions));
+    for (uint32_t i = 0; w->sessions && i < w->n.execs; i++) {
+        struct session *x = &w->sessions[i];
+        struct msg_exec_hello hello = {.host_id = "here",
+                                       .data_addr = "unix:/nowhere",
+                                       .device = "fake",
+                                       .pool_bytes = 1u << 30,
+                                       .n_workers = 3};
+        char name[32];
+
+        snprintf(name, sizeof(name), "gpu%u", i);
+        hello.executor = name;
+        x->serial = i + 1;
+        must(execs_on_hello(&w->s, x, &hello, err), err);
+        x->exec->synced = true;
+    }
+}
+
+static void add_models(struct world *w, struct sh_err *err)
+{
+    struct msg_profile profile[PREDICT_N_BUCKETS];
+    struct store_model *rows = calloc(w->n.models, sizeof(*rows));
+    struct store_view v = {.models = rows, .n_models = w->n.models};
+
+    for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
+        profile[b] = (struct msg_profile){.batch = 1u << b, .compute_ns = 4e6 * (1 + b)};
+    for (uint32_t i = 0; rows && i < w->n.models; i++) {
+        char name[32];
+
+        snprintf(name, sizeof(name), "m%u", i);
+        rows[i] = (struct store_model){.version_id = i + 1,
+                                       .model_id = i + 1,
+                                       .tenant_id = 1,
+                                       .tenant = "t0",
+                                       .model = strdup(name),
+                                       .state = "READY",
+                                       .package = "/nowhere",
+                                       .precision = "fp32",
+                                       .version = 1,
+                                       .max_batch = 8,
+                                       .image_bytes = 1u << 20,
+                                       .slo_percentile = 99,
+                                       .on_miss = "best-effort"};
+    }
+    must(models_merge(&w->s, &v, err), err);
+    /* Each model on 16 executors, or on all there are. */
+    for (uint32_t i = 0; i < w->n.models; i++)
+        for (uint32_t k = 0; k < SH_MIN(w->n.execs, 16u); k++) {
+            const struct msg_model_state m = {.version_id = i + 1,
+                                              .state = MSG_MODEL_READY,
+                                              .image_bytes = 1u << 20,
+                                              .resident_bytes = 1u << 20,
+                                              .profile = {profile, sizeof(profile)}};
+
+            models_on_state(&w->s, w->sessions[(i * 16 + k) % w->n.execs].exec, &m);
+        }
+    free(rows);
+}
+
+static uint64_t open_request(struct world *w)
+{
+    struct msg_infer_open m = {.rid = ++w->last_rid, .model = "m", .budget_ns = LIMIT_NS};
+    char tenant[32];
+
+    snprintf(tenant, sizeof(tenant), "t%u", (unsigned)(m.rid % w->n.tenants));
+    m.tenant = tenant;
+    m.version_id = 1 + (int64_t)(m.rid * 2654435761u % w->n.models);
+    requests_on_open(&w->s, &w->api, &m);
+    return m.rid;
+}
+
+static void ready_request(struct world *w, uint64_t rid)
+{
+    requests_on_ready(&w->s, &w->api, &(struct msg_infer_ready){.rid = rid, .batch = 1});
+}
+
+static void world_init(struct world *w, const struct size *n)
+{
+    char *argv[] = {(char *)"pass", NULL};
+    enum sh_conf_action action;
+    struct sh_err err = {0};
+
+    *w = (struct world){.n = *n};
+    must(sh_conf_load(&SCHED_CONF, &w->conf, 1, argv, NULL, NULL, &action, &err), &err);
+    w->conf.max_requests = w->conf.max_model_requests = INT32_MAX;
+    w->conf.max_executors = 16384;
+    w->s.conf = &w->conf;
+    w->s.route = &SCHED_ROUTE;
+    w->s.loaded = true;
+    w->s.tenants.half_life_s = 3600;
+    w->api.session = &w->api_session;
+    add_execs(w, &err);
+    add_models(w, &err);
+    for (uint32_t i = 0; i < n->tenants; i++) {
+        struct tenant *t;
+        char name[32];
+
+        snprintf(name, sizeof(name), "t%u", i);
+        must(tenants_get(&w->s.tenants, name, &t, &err), &err);
+        t->active = true;
+        t->max_requests = UINT32_MAX;
+    }
+}
+
+/* ------------------------------------------------------------------ measuring */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+/* Of this thread: others on the machine do not count. */
+static double cpu_us(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+}
+
+static double pass_us(struct world *w)
+{
+    const double began = cpu_us();
+
+    pass_requests(&w->s);
+    return cpu_us() - began;
+}
+
+static void print(const char *what, double *us, size_t n)
+{
+    qsort(us, n, sizeof(*us), by_size);
+    printf("  %-22s %9.1f %9.1f\n", what, us[n / 2], us[n * 99 / 100]);
+}
+
+static uint32_t draw(uint32_t below)
+{
+    static uint64_t seed = 88172645463325252u;
+
+    seed ^= seed << 13;
+    seed ^= seed >> 7;
+    seed ^= seed << 17;
+    return (uint32_t)((seed >> 11) % below);
+}
+
+static bool end_a_run(struct world *w)
+{
+    for (uint32_t tries = 0; tries < w->n.execs; tries++) {
+        const uint32_t i = draw(w->n.execs);
+        const struct run *run = w->sessions[i].exec->runs;
+
+        if (!run)
+            continue;
+        requests_on_run_done(&w->s, w->sessions[i].exec,
+                             &(struct msg_run_done){.run_id = run->id,
+                                                    .busy_ns = 4000000,
+                                                    .compute_ns = 4000000,
+                                                    .resident_bytes = 1u << 20});
+        return true;
+    }
+    return false;
+}
+
+static void measure(struct world *w)
+{
+    static double open_us[N_EVENTS], ready_us[N_EVENTS], done_us[N_EVENTS], full_us[N_FULL];
+    size_t n_done = 0;
+    int64_t began;
+
+    began = sh_clock_ns();
+    while (w->s.requests.n < w->n.requests) {
+        const uint64_t rid = open_request(w);
+
+        pass_requests(&w->s);
+        ready_request(w, rid);
+        pass_requests(&w->s);
+    }
+    printf(
+        "%u executors, %zu requests of %u tenants for %u models; filled in %.1f s, %llu refused\n",
+        w->n.execs, w->s.requests.n, w->n.tenants, w->n.models,
+        (double)(sh_clock_ns() - began) / 1e9, (unsigned long long)n_refused);
+    for (int i = 0; i < N_EVENTS; i++) {
+        const uint64_t rid = open_request(w);
+
+        open_us[i] = pass_us(w);
+        ready_request(w, rid);
+        ready_us[i] = pass_us(w);
+        if (end_a_run(w))
+            done_us[n_done++] = pass_us(w);
+    }
+    for (int i = 0; i < N_FULL; i++) {
+        waiting_touch_all(&w->s);
+        full_us[i] = pass_us(w);
+    }
+    printf("  %-22s %9s %9s\n", "us of CPU behind", "median", "p99");
+    print("a new request", open_us, N_EVENTS);
+    print("a request is ready", ready_us, N_EVENTS);
+    if (n_done)
+        print("the end of a run", done_us, n_done);
+    print("all is looked at", full_us, N_FULL);
+}
+
+static uint32_t number(const char *text)
+{
+    struct sh_err err = {0};
+    int64_t n = 0;
+
+    must(sh_parse_i64(text, 1, 10000000, "a size", &n, &err), &err);
+    return (uint32_t)n;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct size SIZES[] = {
+        {10, 100, 10, 10}, {100, 1000, 100, 100}, {1000, 10000, 1000, 1000}};
+    static struct world w;
+
+    sh_log_init("pass", SH_LOG_ERROR);
+    if (argc == 5) {
+        const struct size n = {number(argv[1]), number(argv[2]), number(argv[3]), number(argv[4])};
+
+        world_init(&w, &n);
+        measure(&w);
+        return 0;
+    }
+    for (size_t i = 0; i < SH_ARRAY_LEN(SIZES); i++) {
+        world_init(&w, &SIZES[i]);
+        measure(&w);
+        n_refused = 0;
+    }
+    return 0;
+}
