@@ -10,6 +10,7 @@
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -632,6 +633,18 @@ static int64_t span(int64_t ns)
     return SH_MIN(SH_MAX(ns, 0), DAY_NS);
 }
 
+/* How far the prediction was off, and whether the run stayed within what a slow one may take. */
+static void judge(const struct run *run, int64_t took)
+{
+    const char *kind = run->is_cold ? "cold" : "warm";
+    const bool held = took <= run->predicted_ns + run->slack_ns;
+
+    sh_metric_add(M_shunt_predictions_total,
+                  SH_LABELS(run->model->name, kind, held ? "held" : "exceeded"), 1);
+    sh_metric_observe(M_shunt_prediction_error_ratio, SH_LABELS(kind),
+                      fabs((double)(took - run->predicted_ns)) / (double)took);
+}
+
 /* Learns from a run: how long it took, the rate of the link, the cost of stopping training. What
  * the worker measured counts, and HOP_NS at most for the way there and back: that one of the other
  * processes stood still says nothing of the model. */
@@ -640,6 +653,7 @@ static void learn(struct exec *e, const struct run *run, const struct msg_run_do
     int64_t began = SH_MAX(run->sent_ns, e->done_ns), all = SH_MAX(now - began, 1);
     int64_t busy = span(m->busy_ns), took = busy + SH_MIN(SH_MAX(all - busy, 0), HOP_NS);
 
+    judge(run, all);
     if (m->copied_bytes > BIG_COPY_BYTES && m->copy_ns > 0)
         e->ns_per_byte = blend(e->ns_per_byte, (double)m->copy_ns / (double)m->copied_bytes, 0);
     if (run->stopped_training) {
