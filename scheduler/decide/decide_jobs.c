@@ -196,6 +196,16 @@ static int64_t min_run_of(const struct snapshot *in, const struct snap_job *j)
     return j->min_run_ns > 0 ? j->min_run_ns : in->min_run_ns;
 }
 
+/* Does job a keep its slot longer than b? */
+static bool keeps_longer(const struct pool *p, const struct snap_job *a, const struct snap_job *b)
+{
+    if (p->share[a->tenant] != p->share[b->tenant])
+        return p->share[a->tenant] < p->share[b->tenant];
+    if (a->priority != b->priority)
+        return a->priority > b->priority;
+    return a->id < b->id;
+}
+
 /* The job that gives way to `want`: of the tenant with the greatest share, the lowest priority, the
  * youngest. *why_out: the claim, or why nobody has to. */
 static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
@@ -221,8 +231,7 @@ static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
                 why = DECIDE_MIN_RUN;
             continue;
         }
-        if (b && (p->share[j->tenant] < p->share[b->tenant] ||
-                  (j->tenant == b->tenant && j->priority >= b->priority && j->id < b->id)))
+        if (b && keeps_longer(p, j, b))
             continue;
         best = i;
         why = c;

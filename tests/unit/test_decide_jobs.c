@@ -202,6 +202,27 @@ static void a_guarantee_takes_a_slot_from_who_has_more_than_its_own(void **state
     decisions_fini(&w.out);
 }
 
+static void of_one_tenant_the_lowest_priority_gives_way_and_then_the_youngest(void **state)
+{
+    static const int32_t PRIORITY[][3] = {{0, 5, 5}, {5, 0, 5}, {5, 5, 0}};
+    struct world w;
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        world_init(&w, 3);
+        w.tenants[0].usage_ns = 1e15;
+        for (uint32_t e = 0; e < 3; e++)
+            add_running(&w, 0, e, 60000)->priority = PRIORITY[i][e];
+        add_job(&w, 1);
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_SUSPEND, 0)->job, i);
+        w.jobs[i].priority = 5; /* now all are equal */
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_SUSPEND, 0)->job, 2);
+        decisions_fini(&w.out);
+    }
+}
+
 static void a_tenant_within_its_guarantee_keeps_its_slot(void **state)
 {
     struct world w;
@@ -735,6 +756,7 @@ int main(void)
         cmocka_unit_test(a_smaller_share_takes_the_slot_only_after_the_minimum_run_time),
         cmocka_unit_test(a_share_that_is_smaller_by_little_takes_nothing),
         cmocka_unit_test(a_guarantee_takes_a_slot_from_who_has_more_than_its_own),
+        cmocka_unit_test(of_one_tenant_the_lowest_priority_gives_way_and_then_the_youngest),
         cmocka_unit_test(a_tenant_within_its_guarantee_keeps_its_slot),
         cmocka_unit_test(a_higher_priority_of_the_same_tenant_takes_the_slot),
         cmocka_unit_test(a_job_that_starts_or_completes_is_not_suspended),
