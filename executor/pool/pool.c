@@ -302,17 +302,12 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
 
     (void)wire;
     worker_busy(w);
-    switch (m->type) {
-    case MSG_WK_READY:
+    if (m->type == MSG_WK_READY && !w->is_ready) { /* once: it would be greeted again */
         on_ready(w, &m->u.wk_ready);
-        return;
-    case MSG_WK_UNFIT:
+    } else if (m->type == MSG_WK_UNFIT) {
         w->unfit = (struct sh_err){0};
         SH_FAIL(&w->unfit, (int)m->u.wk_unfit.rc, "%s", m->u.wk_unfit.msg);
-        return;
-    default:
-        if (p->h.on_msg(p->h.arg, w, m, fds, n_fds))
-            return;
+    } else if (!p->h.on_msg(p->h.arg, w, m, fds, n_fds)) {
         SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, sh_msg_name(m->type));
         worker_kill(w, "protocol");
     }

@@ -5,7 +5,6 @@
 #include "common/log.h"
 #include "common/mem.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,9 +50,8 @@ static void pass(struct worker_log *g, bool all)
     }
     if (n == 0)
         return;
-    do {
-        put = write(g->out_fd, g->line, n);
-    } while (put < 0 && errno == EINTR);
+    put = write(g->out_fd, g->line, n);
+    (void)put;
     g->budget -= (int64_t)n;
     g->n -= n;
     memmove(g->line, g->line + n, g->n);
@@ -62,11 +60,8 @@ static void pass(struct worker_log *g, bool all)
 /* False: there is nothing now. */
 static bool take(struct worker_log *g)
 {
-    ssize_t n;
+    const ssize_t n = read(g->fd, g->line + g->n, sizeof(g->line) - 1 - g->n);
 
-    do {
-        n = read(g->fd, g->line + g->n, sizeof(g->line) - 1 - g->n);
-    } while (n < 0 && errno == EINTR);
     if (n <= 0)
         return false;
     g->n += (size_t)n;
@@ -88,17 +83,18 @@ static void pause_reading(struct worker_log *g)
     sh_timer_set(g->again, S_NS);
 }
 
-/* One read: the loop has others to look after. */
+/* One read: the loop has others to look after. There is budget: nothing is read without. */
 static void on_input(struct sh_loop *l, int fd, unsigned events, void *arg)
 {
     struct worker_log *g = arg;
 
     (void)l, (void)fd;
     refill(g);
-    if (events & SH_IO_READ && g->budget > 0 && take(g)) {
+    if (events & SH_IO_READ) {
+        take(g);
         if (g->budget <= 0)
             pause_reading(g);
-    } else if (events & SH_IO_HUP) { /* its end; worker_log_close() has the rest */
+    } else { /* its end; worker_log_close() has the rest */
         sh_io_del(g->io);
         g->io = NULL;
     }
@@ -118,7 +114,7 @@ int worker_log_open(struct sh_loop *l, uint32_t worker, int out_fd, struct worke
                     int *child_fd, struct sh_err *err)
 {
     struct worker_log *g = calloc(1, sizeof(*g));
-    int fds[2] = {-1, -1}, rc = SH_OK;
+    int fds[2], rc;
 
     *out = NULL;
     *child_fd = -1;
@@ -128,17 +124,17 @@ int worker_log_open(struct sh_loop *l, uint32_t worker, int out_fd, struct worke
     g->out_fd = out_fd;
     g->budget = WORKER_LOG_BURST;
     g->filled_ns = sh_clock_ns();
-    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a pipe for what a worker prints");
+    if (pipe2(fds, O_CLOEXEC | O_NONBLOCK) != 0) {
+        free(g);
+        return SH_FAIL_ERRNO(err, SH_E_IO, "could not make a pipe for what a worker prints");
+    }
     g->fd = fds[0];
-    if (!rc)
-        rc = sh_timer_add(l, -1, 0, on_again, g, &g->again, err);
+    rc = sh_timer_add(l, -1, 0, on_again, g, &g->again, err);
     if (!rc)
         rc = sh_io_add(l, g->fd, SH_IO_READ, on_input, g, &g->io, err);
     if (rc) {
         worker_log_close(g);
-        if (fds[1] >= 0)
-            close(fds[1]);
+        close(fds[1]);
         return rc;
     }
     *out = g;
@@ -150,12 +146,11 @@ void worker_log_close(struct worker_log *g)
 {
     if (!g)
         return;
-    for (int i = 0; i < LAST_READS && g->fd >= 0 && take(g); i++)
+    for (int i = 0; i < LAST_READS && take(g); i++)
         ;
     pass(g, true);
     sh_io_del(g->io);
     sh_timer_del(g->again);
-    if (g->fd >= 0)
-        close(g->fd);
+    close(g->fd);
     free(g);
 }

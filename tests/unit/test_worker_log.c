@@ -128,6 +128,77 @@ static void who_prints_without_end_waits_for_nobody_and_fills_no_disk(void **sta
     assert_true(st.st_size <= most);
 }
 
+/* More than it may print, and more than the pipe holds. */
+static void flood(void)
+{
+    char text[4096];
+    ssize_t lost = 0;
+
+    memset(text, 'x', sizeof(text));
+    text[sizeof(text) - 1] = '\n';
+    for (int i = 0; i < 4096; i++) {
+        lost += write(W.child, text, sizeof(text)) < 0;
+        assert_ok(sh_loop_once(W.loop, 0, NULL));
+    }
+    assert_true(lost > 0); /* nobody reads any more */
+}
+
+static off_t log_bytes(void)
+{
+    struct stat st;
+
+    assert_int_equal(fstat(W.out, &st), 0);
+    return st.st_size;
+}
+
+static void that_lines_are_lost_is_said_once_a_minute(void **state)
+{
+    static const int PAUSE_S[] = {1, 1, 59, 1};
+    struct sh_test_capture c;
+    size_t n = 0;
+    char *said;
+
+    (void)state;
+    sh_clock_fake(sh_clock_ns(), 0);
+    sh_test_capture_begin(&c, STDERR_FILENO);
+    flood();
+    for (size_t i = 0; i < sizeof(PAUSE_S) / sizeof(PAUSE_S[0]); i++) {
+        const off_t before = log_bytes();
+
+        sh_clock_advance(PAUSE_S[i] * INT64_C(1000000000));
+        flood();
+        assert_true(log_bytes() - before >= WORKER_LOG_PER_S);
+        assert_true(log_bytes() - before <= WORKER_LOG_BURST + (off_t)WORKER_LOG_LINE_BYTES);
+    }
+    said = sh_test_capture_end(&c);
+    sh_clock_real();
+    for (const char *at = said; (at = strstr(at, "it prints more")); at++)
+        n++;
+    assert_int_equal(n, 2);
+    free(said);
+}
+
+static void who_ends_while_nobody_reads_is_read_to_the_end(void **state)
+{
+    off_t before;
+
+    (void)state;
+    sh_clock_fake(sh_clock_ns(), 0);
+    flood();
+    close(W.child);
+    W.child = -1;
+    before = log_bytes();
+    assert_ok(sh_loop_once(W.loop, 0, NULL));
+    sh_clock_advance(INT64_C(2000000000)); /* it would be read again, and has ended */
+    for (int i = 0; i < 3; i++)
+        assert_ok(sh_loop_once(W.loop, 0, NULL));
+    assert_int_equal(log_bytes(), before);
+    worker_log_close(W.log);
+    W.log = NULL;
+    sh_clock_real();
+    assert_true(log_bytes() > before);
+}
+
 #define TEST(fn) cmocka_unit_test_setup_teardown(fn, set_up, tear_down)
 
 int main(void)
@@ -137,6 +208,8 @@ int main(void)
         TEST(a_line_without_an_end_is_broken),
         TEST(nobody_gets_at_the_log_itself),
         TEST(who_prints_without_end_waits_for_nobody_and_fills_no_disk),
+        TEST(that_lines_are_lost_is_said_once_a_minute),
+        TEST(who_ends_while_nobody_reads_is_read_to_the_end),
     };
 
     signal(SIGPIPE, SIG_IGN);
