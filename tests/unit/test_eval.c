@@ -31,8 +31,9 @@ struct rig {
     void *run_arg;
     int n_runs, n_ends;
     size_t width; /* floats of a sample */
+    struct train_spec train;
     int64_t busy_ns;
-    struct train_scores result;
+    struct train_scores result, heads[TRAIN_MAX_HEADS];
     struct sh_err why;
 };
 
@@ -142,27 +143,40 @@ static void on_end(void *arg, const struct eval_result *res, const struct sh_err
     struct rig *r = arg;
 
     r->result = res->all;
+    memcpy(r->heads, res->heads, sizeof(r->heads));
     r->why = *why;
     r->n_ends++;
     eval_free(r->eval);
     r->eval = NULL;
 }
 
-static void start(struct rig *r, bool is_xent)
+static struct train_head head_of(const char *output, const char *labels, bool is_xent)
 {
-    const struct train_spec train = {.heads = {{.loss = is_xent ? TRAIN_LOSS_XENT : TRAIN_LOSS_MSE,
-                                                .ignore_index = TRAIN_IGNORE_INDEX,
-                                                .weight = 1,
-                                                .labels = "label"}},
-                                     .n_heads = 1};
+    struct train_head h = {.loss = is_xent ? TRAIN_LOSS_XENT : TRAIN_LOSS_MSE,
+                           .ignore_index = TRAIN_IGNORE_INDEX,
+                           .weight = 1};
+
+    sh_strlcpy(h.output, output, sizeof(h.output));
+    sh_strlcpy(h.labels, labels, sizeof(h.labels));
+    return h;
+}
+
+static void start_with(struct rig *r)
+{
     const struct eval_conf c = {.disk = r->disk,
                                 .model = &r->model,
                                 .dataset = r->path,
-                                .train = &train,
+                                .train = &r->train,
                                 .meta = r->meta,
                                 .busy_ns = &r->busy_ns};
 
     assert_ok(eval_start(&c, on_end, r, &r->eval, NULL));
+}
+
+static void start(struct rig *r, bool is_xent)
+{
+    r->train = (struct train_spec){.heads = {head_of("", "label", is_xent)}, .n_heads = 1};
+    start_with(r);
 }
 
 static void turn(struct rig *r, int n)
@@ -193,7 +207,8 @@ static void do_run(struct rig *r, uint32_t batch)
     assert_non_null(fn);
     assert_int_equal(r->part.batch, batch);
     assert_int_equal(r->part.in[0].len, batch * r->width * sizeof(float));
-    memcpy(base + r->part.out[0].off, base + r->part.in[0].off, (size_t)r->part.in[0].len);
+    for (size_t i = 0; i < r->part.n_out; i++)
+        memcpy(base + r->part.out[i].off, base + r->part.in[0].off, (size_t)r->part.out[i].len);
     drop_run(r);
     fn(r->run_arg, &ok);
 }
@@ -334,6 +349,192 @@ static void what_is_wrong_with_the_dataset_is_told_from_the_loop(void **state)
     rig_close(&r);
 }
 
+#define IO(name, type, shape) \
+    "{\"name\":\"" name "\",\"datatype\":\"" type "\",\"shape\":[-1," shape "]}"
+#define META(in, out) "{\"inputs\":[" in "],\"outputs\":[" out "]}"
+#define X IO("x", "FP32", "2")
+#define Y IO("y", "FP32", "2")
+
+static json_t *parse(const char *text)
+{
+    json_t *j = json_loads(text, 0, NULL);
+
+    assert_non_null(j);
+    return j;
+}
+
+/* All zeroes. */
+static struct sh_st_tensor zeroes(const char *name, enum sh_dtype type, size_t rank, int64_t n,
+                                  int64_t width)
+{
+    static const char data[1024];
+    struct sh_st_tensor t = {
+        .name = name, .dtype = type, .rank = rank, .dims = {n, width}, .data = data};
+
+    t.bytes = sh_dtype_bytes(type) * (size_t)(rank > 0 ? n : 1) * (size_t)(rank > 1 ? width : 1);
+    return t;
+}
+
+static void each_thing_that_does_not_suit_is_named(void **state)
+{
+    static const struct {
+        const char *meta;
+        struct {
+            const char *name;
+            enum sh_dtype type;
+            size_t rank;
+            int64_t n, width;
+        } t[3]; /* x, label, another */
+        const char *output, *second;
+        int rc;
+        const char *why;
+    } CASES[] = {
+#define FINE_X {"x", SH_F32, 2, 5, 2}
+#define FINE_LABEL               \
+    {                            \
+        "label", SH_I64, 1, 5, 0 \
+    }
+#define NEEDS SH_E_INVALID
+        {META(X, Y), {FINE_X}, "", "", NEEDS, "no tensor \"label\""},
+        {META(X, Y), {FINE_X, {"label", SH_I64, 0, 0, 0}}, "", "", NEEDS, "no tensor \"label\""},
+        {META(X, Y), {FINE_X, {"label", SH_I64, 1, 0, 0}}, "", "", NEEDS, "no tensor \"label\""},
+        {META(X, Y),
+         {FINE_X, FINE_LABEL, {"few", SH_I64, 1, 3, 0}},
+         "y",
+         "few",
+         NEEDS,
+         "\"few\" of the evaluation dataset has 3 samples, \"label\" 5"},
+        {META(X, Y), {FINE_X, FINE_LABEL}, "z", "", NEEDS, "no output \"z\""},
+        {META(X, Y), {FINE_X, {"label", SH_I64, 2, 5, 3}}, "", "", NEEDS, "label"},
+        {META(X, Y), {{"w", SH_F32, 2, 5, 2}, FINE_LABEL}, "", "", NEEDS, "no tensor \"x\""},
+        {META(X, Y), {{"x", SH_F32, 0, 0, 0}, FINE_LABEL}, "", "", NEEDS, "no tensor \"x\""},
+        {META(X, Y), {{"x", SH_F32, 2, 4, 2}, FINE_LABEL}, "", "", NEEDS, "5 samples of 8 bytes"},
+        {META(X, Y), {{"x", SH_F32, 2, 5, 3}, FINE_LABEL}, "", "", NEEDS, "5 samples of 8 bytes"},
+        {META(X, Y), {{"x", SH_I32, 2, 5, 2}, FINE_LABEL}, "", "", NEEDS, "is INT32, the model"},
+        {META(IO("x", "FP32", "3,4,4"), Y),
+         {{"x", SH_U8, 2, 5, 47}, FINE_LABEL},
+         "",
+         "",
+         NEEDS,
+         "5 samples of 48 bytes"},
+        {META(X, ""), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "this many tensors"},
+        {META("{}", Y), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "has no batch"},
+        {META(X, "{}"), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "has no batch"},
+        {META(X, Y "," IO("z", "FP32", "900000000")),
+         {FINE_X, FINE_LABEL},
+         "",
+         "",
+         SH_E_TOOBIG,
+         "more than 4096 MiB"},
+        {META(X, Y
+              "," IO("z", "FP32", "268435456") "," IO("z2", "FP32", "2") "," IO("z3", "FP32", "2")),
+         {FINE_X, FINE_LABEL},
+         "",
+         "",
+         SH_E_TOOBIG,
+         "more than 4096 MiB"},
+    };
+    struct rig r;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct sh_st_tensor t[3];
+        size_t n = 0;
+
+        rig_open(&r);
+        json_decref(r.meta);
+        r.meta = parse(CASES[i].meta);
+        for (; n < 3 && CASES[i].t[n].name; n++)
+            t[n] = zeroes(CASES[i].t[n].name, CASES[i].t[n].type, CASES[i].t[n].rank,
+                          CASES[i].t[n].n, CASES[i].t[n].width);
+        assert_ok(sh_st_write(r.path, t, n, NULL, NULL));
+        r.train =
+            (struct train_spec){.heads = {head_of(CASES[i].output, "label", true)}, .n_heads = 1};
+        if (CASES[i].second[0])
+            r.train.heads[r.train.n_heads++] = head_of("y", CASES[i].second, true);
+        start_with(&r);
+        turn_until(&r, 0, 1);
+        if (r.why.rc != CASES[i].rc || !strstr(r.why.msg, CASES[i].why))
+            fail_msg("case %zu: %s \"%s\", not \"%s\"", i, sh_rc_name(r.why.rc), r.why.msg,
+                     CASES[i].why);
+        rig_close(&r);
+    }
+}
+
+static void heads_are_scored_apart(void **state)
+{
+    const int64_t other[N_SAMPLES] = {1, 1, 1, 1, 0}; /* three of five as the model says */
+    struct sh_st_tensor more = {.name = "other",
+                                .dtype = SH_I64,
+                                .rank = 1,
+                                .dims = {N_SAMPLES},
+                                .data = other,
+                                .bytes = sizeof(other)};
+    struct sh_st_tensor t[3];
+    float x[N_SAMPLES][N_CLASSES] = {{1, 0}, {0, 1}, {1, 0}, {0, 1}, {1, 0}};
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    json_decref(r.meta);
+    r.meta = parse(META(X, Y "," IO("z", "FP32", "2")));
+    t[0] = zeroes("x", SH_F32, 2, N_SAMPLES, N_CLASSES);
+    t[0].data = x;
+    t[1] = zeroes("label", SH_I64, 1, N_SAMPLES, 0);
+    t[1].data = LABELS;
+    t[2] = more;
+    assert_ok(sh_st_write(r.path, t, 3, NULL, NULL));
+    r.train = (struct train_spec){
+        .heads = {head_of("z", "label", true), head_of("y", "other", true)}, .n_heads = 2};
+    start_with(&r);
+    turn_until(&r, 1, 0);
+    do_run(&r, MAX_BATCH);
+    turn_until(&r, 2, 0);
+    do_run(&r, N_SAMPLES - MAX_BATCH);
+    assert_int_equal(r.why.rc, SH_OK);
+    assert_true(r.heads[0].accuracy == 4.0 / 5);
+    assert_true(r.heads[1].accuracy == 3.0 / 5);
+    rig_close(&r);
+}
+
+/* Pictures as they are in the dataset, and as the model takes them. */
+static void check_pictures(bool is_byte, bool normalises, const float want[static 4])
+{
+    const uint8_t bytes[N_SAMPLES][4] = {{0, 51, 102, 255}};
+    const float floats[N_SAMPLES][4] = {{0, 1, 2, 5}};
+    struct sh_st_tensor t[2];
+    struct rig r;
+
+    rig_open(&r);
+    json_decref(r.meta);
+    r.meta = parse(META(IO("x", "FP32", "1,2,2"), Y));
+    t[0] = zeroes("x", is_byte ? SH_U8 : SH_F32, 2, N_SAMPLES, 4);
+    t[0].data = is_byte ? (const void *)bytes : floats;
+    t[1] = zeroes("label", SH_I64, 1, N_SAMPLES, 0);
+    assert_ok(sh_st_write(r.path, t, 2, NULL, NULL));
+    r.train = (struct train_spec){
+        .heads = {head_of("", "label", true)},
+        .n_heads = 1,
+        .augment = {.normalises = normalises, .mean = {1}, .std = {2}},
+    };
+    start_with(&r);
+    turn_until(&r, 1, 0);
+    for (int i = 0; i < 4; i++)
+        if (fabsf(((float *)r.slab.base)[i] - want[i]) > 1e-6f)
+            fail_msg("pixel %d is %g, not %g", i, (double)((float *)r.slab.base)[i],
+                     (double)want[i]);
+    rig_close(&r);
+}
+
+static void pictures_are_as_in_training(void **state)
+{
+    (void)state;
+    check_pictures(true, false, (const float[]){0, 0.2f, 0.4f, 1});
+    check_pictures(true, true, (const float[]){-0.5f, -0.4f, -0.3f, 0});
+    check_pictures(false, false, (const float[]){0, 1, 2, 5});
+    check_pictures(false, true, (const float[]){-0.5f, 0, 0.5f, 2});
+}
+
 /* The job may be cancelled at any time. */
 static void it_may_be_freed_while_it_is_read(void **state)
 {
@@ -375,6 +576,9 @@ int main(void)
         cmocka_unit_test(five_largest_and_f1_are_of_the_classes),
         cmocka_unit_test(values_are_compared_with_the_labels_of_their_batch),
         cmocka_unit_test(what_is_wrong_with_the_dataset_is_told_from_the_loop),
+        cmocka_unit_test(each_thing_that_does_not_suit_is_named),
+        cmocka_unit_test(heads_are_scored_apart),
+        cmocka_unit_test(pictures_are_as_in_training),
         cmocka_unit_test(it_may_be_freed_while_it_is_read),
     };
 
