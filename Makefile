@@ -323,7 +323,7 @@ $(BUILD)/sim/link.o: $(sim_link) Makefile
 	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)
 
 # simulation: the executor. Its objects are compiled for it, with small blocks of device memory.
-sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c,$(call src,$(parts_shunt-executor) executor/lab)) \
+sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c %/transfer.c,$(call src,$(parts_shunt-executor) executor/lab)) \
               $(call src,runtime/device) runtime/group.c runtime/model/kept.c)
 sim_blocks := -include tests/sim/blocks.h
 # What the device is, and all that an executor can be refused (tests/sim/shortage.c).

@@ -1,11 +1,16 @@
 /* exec_faults.c - see exec_faults.h. */
 #include "tests/sim/exec_faults.h"
 
+#include "executor/pool/kernels_dir.h"
 #include "executor/pool/pool.h"
 #include "tests/sim/disk.h"
 #include "tests/sim/oracles_exec.h"
 #include "tests/sim/shortage.h"
 #include "tests/sim/worker.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
 
 int64_t exec_fault_time(uint64_t r)
 {
@@ -117,6 +122,31 @@ void exec_fault_workers(const uint64_t r[static 3])
     }
     oracles_exec_disturbed(ns + SIM_S(30));
     sim_world_after(ns, end_workers, NULL, 0);
+}
+
+void exec_fault_starts(const uint64_t r[static 3])
+{
+    const int64_t ns = 2 * exec_fault_time(r[2]);
+
+    sim_worker_faults.unfit = 0.5 + 0.5 * (double)(r[1] % 2);
+    oracles_exec_disturbed(ns + SIM_S(30));
+    sim_world_after(ns, end_workers, NULL, 0);
+}
+
+void exec_fault_folder(const struct sim_exec *e, const uint64_t r[static 3])
+{
+    char path[300];
+
+    for (unsigned i = 0; i <= KERNELS_DIR_MAX_FILES; i++) {
+        int fd;
+
+        snprintf(path, sizeof(path), "%.200s/kernels-%.40s/%u", e->state_dir, e->name, i);
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        if (fd >= 0)
+            close(fd);
+    }
+    (void)r;
+    oracles_exec_disturbed(SIM_S(15));
 }
 
 /* ------------------------------------------------------------------ device and disk */

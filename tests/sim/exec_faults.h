@@ -11,6 +11,10 @@ int64_t exec_fault_time(uint64_t r); /* of one that lasts for a while */
 void exec_fault_worker(struct sim_exec *e, const uint64_t r[static 3]);
 /* A time in which each thing that workers do may go wrong: those of all executors. */
 void exec_fault_workers(const uint64_t r[static 3]);
+/* A time in which most workers do not get as far as their device. */
+void exec_fault_starts(const uint64_t r[static 3]);
+/* Its workers' folder is full of files. */
+void exec_fault_folder(const struct sim_exec *e, const uint64_t r[static 3]);
 /* Memory is refused, or is not locked; copies stall. */
 void exec_fault_device(struct sim_exec *e, const uint64_t r[static 3]);
 /* The disk of a host is full, fails, is slow; or its executor is killed in a write. */

@@ -22,6 +22,8 @@
 #define BUDGET_MAX_NS SIM_S(20)
 #define SETTLE_NS SIM_S(15) /* from the last fault to the time when runs should be done */
 #define MANY_RUNS 60u
+#define OWN_SIZE 4u     /* of what some leave open */
+#define MOST_SIZE 1000u /* more than a worker takes (worker_load.c) */
 
 struct script script;
 
@@ -202,7 +204,8 @@ static void say_quotas(void)
             .tenant = script__tenant_name(t),
             .min_bytes = sim_below(3) ? 0 : sim_below(60) * DEV_BLOCK,
             .max_bytes = sim_below(4) ? 0 : (80 + sim_below(1200)) * DEV_BLOCK,
-            .share = 1};
+            .share = 1,
+            .host_max_bytes = sim_below(3) ? 0 : (1 + sim_below(40)) * 50000};
         script__send(&m);
     }
 }
@@ -487,11 +490,21 @@ static void send_part(uint64_t run, size_t i)
     script__send(&m);
 }
 
+static void load_shape(int64_t version, uint32_t size)
+{
+    struct sh_msg m = {.type = MSG_SHAPE_LOAD};
+
+    m.u.shape_load = (struct msg_shape_load){
+        .epoch = sched.epoch, .version_id = version, .sizes = {&size, sizeof(size)}};
+    script__send(&m);
+}
+
 static void send_run(struct run *r, size_t version, bool is_old)
 {
     const struct version *v = &versions[version];
     struct sh_msg m = {.type = MSG_RUN}, cancel = {.type = MSG_RUN_CANCEL};
     uint32_t left = v->max_batch, n = (uint32_t)sim_between(1, MAX_PARTS), sent = 0;
+    const uint32_t size = 1 + (uint32_t)sim_below(sim_below(8) ? 12 : MOST_SIZE);
     size_t last = 0;
 
     *r = (struct run){.id = ++sched.next_run,
@@ -519,6 +532,10 @@ static void send_run(struct run *r, size_t version, bool is_old)
                                .batch = v->max_batch - left,
                                .n_parts = sent,
                                .budget_ns = r->budget_ns};
+    if (v->package.own_size)
+        m.u.run.sizes = (struct sh_blob){&size, sizeof(size)};
+    if (v->package.own_size && sim_below(3) == 0)
+        load_shape(v->id, size);
     script__send(&m);
     sched.n_sent++;
     sched.n_late += r->is_late;
@@ -634,6 +651,7 @@ static void make_versions(const struct sim_profile *p)
         v->model = &p->models[sim_below(p->n_models)];
         v->package =
             (struct sim_package){.tenant = 1 + (unsigned)sim_below(N_TENANTS), .id = (unsigned)i};
+        v->package.own_size = i % 4 == 3 ? OWN_SIZE : 0;
         sh_strlcpy(v->package.model, v->model->name, sizeof(v->package.model));
         v->max_batch = v->model->sizes[v->model->n_sizes - 1].batch;
         sim_package_make(script.e->state_dir, &v->package, v->path);
@@ -641,10 +659,12 @@ static void make_versions(const struct sim_profile *p)
     }
 }
 
-void script_begin(struct sim_exec *e, const struct sim_profile *profile, bool is_local)
+void script_begin(struct sim_exec *e, const struct sim_profile *profile, bool is_local,
+                  bool is_remote)
 {
     e->scheduler = SCHED_ADDR;
-    script = (struct script){.e = e, .profile = profile, .is_local = is_local};
+    script =
+        (struct script){.e = e, .profile = profile, .is_local = is_local, .is_remote = is_remote};
     script.sched = sim_proc_new("sched", SCRIPT_SCHED_HOST);
     script.api = sim_proc_new("api", is_local ? e->host : SCRIPT_API_HOST);
     sched.next_run = 1;

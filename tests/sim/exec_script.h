@@ -14,14 +14,16 @@
 struct script {
     struct sim_exec *e;
     const struct sim_profile *profile;
-    bool is_local; /* the API is on the executor's host */
+    bool is_local;  /* the API is on the executor's host */
+    bool is_remote; /* it has a state folder of its own (executor/files/transfer.h) */
     struct sim_proc *sched, *api;
     bool is_ending;  /* nothing new is begun but jobs */
     int64_t calm_ns; /* no fault behind it */
 };
 extern struct script script;
 
-void script_begin(struct sim_exec *e, const struct sim_profile *profile, bool is_local);
+void script_begin(struct sim_exec *e, const struct sim_profile *profile, bool is_local,
+                  bool is_remote);
 void script_start_sched(void); /* again: with a newer epoch */
 void script_start_api(void);   /* again: with another number */
 void script_begin_end(void);   /* nothing new is begun but jobs */

@@ -25,7 +25,7 @@ static struct wait { /* for a refusal */
     uint64_t n_short;
     int rc; /* that is right beside those for now (sh_rc_retry); 0: any */
 } waits[MAX_WAITS];
-static int64_t last;
+static int64_t last, last_job, last_job_ns;
 static char datasets[6][96];
 
 /* ------------------------------------------------------------------ who waits for what */
@@ -62,8 +62,8 @@ static bool take(uint16_t type, int64_t id, bool is_refusal, int64_t rc, const c
         SIM_CHECK("refusals", w->rc == 0 || rc == w->rc || sh_rc_retry((int)rc),
                   "%s of %" PRId64 ": %s (%s), and not %s", sh_msg_name(type), id,
                   sh_rc_name((int)rc), msg, sh_rc_name(w->rc));
-        SIM_CHECK("refusals", rc < 0 && msg[0], "%s of %" PRId64 " gives no reason",
-                  sh_msg_name(type), id);
+        SIM_CHECK("refusals", rc < 0 && (msg[0] || w->n_short != sim_shortage_n()),
+                  "%s of %" PRId64 " gives no reason", sh_msg_name(type), id);
         w->type = 0;
     }
     return true;
@@ -87,6 +87,8 @@ bool script__bad_on(const struct sh_msg *m)
     case MSG_JOB_STATE:
         SIM_CHECK("refusals", m->u.job_state.job < BAD || m->u.job_state.state != MSG_JOB_DONE,
                   "job %" PRId64 " is done, which cannot be", m->u.job_state.job);
+        if (m->u.job_state.state == MSG_JOB_CANCELLED && wait_of(MSG_JOB_STATE, m->u.job_state.job))
+            wait_of(MSG_JOB_STATE, m->u.job_state.job)->type = 0;
         return take(MSG_JOB_STATE, m->u.job_state.job, m->u.job_state.state == MSG_JOB_FAILED,
                     m->u.job_state.rc, m->u.job_state.msg);
     default:
@@ -273,6 +275,13 @@ static void bad_share(void)
 
 /* ------------------------------------------------------------------ jobs */
 
+static void wait_for_job(int64_t id)
+{
+    expect(MSG_JOB_STATE, id, 0);
+    last_job = id;
+    last_job_ns = sim_now();
+}
+
 #define SPEC(more)                                                                        \
     "{\"loss\":\"cross-entropy\",\"optimizer\":{\"name\":\"sgd\",\"lr\":0.1},\"labels\":" \
     "\"label\"," more "}"
@@ -311,7 +320,7 @@ static void bad_training(void)
                                            .dir = CASES[i].dir,
                                            .resume = CASES[i].resume,
                                            .about = ""};
-    expect(MSG_JOB_STATE, m.u.job_start.job, 0);
+    wait_for_job(m.u.job_start.job);
     script__send(&m);
 }
 
@@ -376,8 +385,19 @@ static void bad_batch(void)
                                                .resume_step = cases[i].resume,
                                                .resume_digest = "",
                                                .about = ""};
-    expect(MSG_JOB_STATE, BAD + last, 0);
+    wait_for_job(BAD + last);
     script__send(&m);
+}
+
+/* It would wait for its model, and others for it. */
+static void cancel_job(void)
+{
+    struct sh_msg m = {.type = MSG_JOB_STOP};
+
+    m.u.job_stop = (struct msg_job_stop){
+        .epoch = script__epoch(), .job = last_job, .attempt = 1, .how = MSG_JOB_HOW_CANCEL};
+    script__send(&m);
+    last_job = 0;
 }
 
 static void bad_word(void)
@@ -430,7 +450,9 @@ void script__bad_tick(void)
     static void (*const KINDS[])(void) = {bad_run,      bad_run,   bad_load, bad_shape,
                                           bad_training, bad_batch, bad_word, bad_share};
 
-    if (script__jobs_are_idle() && sim_below(3) == 0) /* else it is refused for the other job */
+    if (last_job && sim_now() - last_job_ns > SIM_MS(400))
+        cancel_job();
+    if (script__jobs_are_idle() && sim_below(6) == 0) /* else it is refused for the other job */
         KINDS[4 + sim_below(2)]();
     if (sim_below(12) == 0)
         KINDS[sim_below(SH_ARRAY_LEN(KINDS))]();

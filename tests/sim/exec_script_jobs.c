@@ -9,6 +9,7 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/exec_script.h"
 #include "tests/sim/oracles_exec.h"
+#include "tests/sim/transfer.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -152,13 +153,35 @@ static void start_batch(const struct script_job *j)
     script__send(&m);
 }
 
+/* What was told lies at the API, whatever becomes of the executor. */
+static void api_file(const struct script_job *j, const char *name,
+                     char path[static SIM_TRANSFER_PATH])
+{
+    char url[200];
+
+    snprintf(url, sizeof(url), "/api/v1/jobs/%" PRId64 "/files/%.120s", j->id, name);
+    sim_transfer_path(url, path);
+}
+
+static void check_sent(const struct script_job *j, const char *slash)
+{
+    char path[SIM_TRANSFER_PATH];
+
+    api_file(j, slash ? slash + 1 : j->ckpt, path);
+    SIM_CHECK("durable", oracle_state_file(path, false) == (j->ckpt_step & 0xfffff),
+              "job %" PRId64 ": the checkpoint at the API is not of step %" PRId64, j->id,
+              j->ckpt_step);
+}
+
 static void start(struct script_job *j)
 {
     void (*const say)(const struct script_job *) = j->is_batch ? start_batch : start_training;
     char dir[64];
 
     snprintf(dir, sizeof(dir), "%s/jobs/%s", script.e->state_dir, j->dir);
-    if (j->ckpt[0] && !j->is_batch)
+    if (j->ckpt[0] && !j->is_batch && script.is_remote)
+        check_sent(j, strchr(j->ckpt, '/'));
+    else if (j->ckpt[0] && !j->is_batch)
         SIM_CHECK("durable", oracle_job_folder(dir) >= j->ckpt_step,
                   "job %" PRId64 ": the checkpoint of step %" PRId64 " was told, and is not there",
                   j->id, j->ckpt_step);
@@ -266,14 +289,17 @@ static bool is_right(const struct script_job *j, const struct sh_st_tensor *t)
 /* The output of each sample, whatever happened meanwhile. */
 static void check_result(const struct script_job *j)
 {
-    char path[128];
+    char path[SIM_TRANSFER_PATH];
     struct sh_st *f = NULL;
     struct sh_err err = {0};
     const struct sh_st_tensor *t;
 
     if (!j->is_batch)
         return;
-    snprintf(path, sizeof(path), "%s/jobs/%s/result.safetensors", script.e->state_dir, j->dir);
+    if (script.is_remote)
+        api_file(j, "result.safetensors", path);
+    else
+        snprintf(path, sizeof(path), "%s/jobs/%s/result.safetensors", script.e->state_dir, j->dir);
     SIM_CHECK("result", !sh_st_open(path, &f, &err), "job %" PRId64 " is done: %s", j->id, err.msg);
     t = sh_st_find(f, "output");
     SIM_CHECK("result", t && is_right(j, t), "the result of job %" PRId64 " is wrong", j->id);
@@ -297,7 +323,7 @@ static void check_suspended(const struct script_job *j, const struct msg_job_sta
     char dir[64];
 
     snprintf(dir, sizeof(dir), "%s/jobs/%s", script.e->state_dir, j->dir);
-    if (j->is_batch)
+    if (j->is_batch || script.is_remote)
         return;
     SIM_CHECK("durable",
               j->disk_failed != sim_disk_n_failed() ||

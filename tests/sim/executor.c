@@ -58,7 +58,7 @@ static void load_options(struct sim_exec *e)
     set(&e->conf.scheduler, e->scheduler);
     set(&e->conf.data_addr, e->data_addr);
     set(&e->conf.state_dir, e->state_dir);
-    set(&e->conf.device, "sim");
+    set(&e->conf.device, e->device.is_queued ? "cuda" : "sim");
     e->conf.link_key.plaintext = true; /* the simulated net has no strangers */
     e->conf.pool_bytes = (int64_t)(e->n_blocks * DEV_BLOCK);
     e->conf.model_host_bytes = (int64_t)64 << 20; /* not what this host has */
@@ -213,7 +213,15 @@ static void package_model(void)
 
 static void on_import(void *arg, uint64_t n)
 {
+    static const char *const BAD[] = {"", "{",
+                                      "{\"ok\":false,\"msg\":\"no\",\"code\":\"INVALID\"}"};
+
     (void)arg, (void)n;
+    if (sim_worker_faults.refuse > 0 && sim_chance(sim_worker_faults.refuse)) {
+        reply(BAD[sim_below(SH_ARRAY_LEN(BAD))]);
+        sim_proc_kill(sim_self(), sim_below(2) ? 1 << 8 : 0);
+        return;
+    }
     if (strcmp(sim_spawned()->argv[1], "export") == 0)
         export_model();
     else
@@ -272,7 +280,8 @@ static void make_disk(void)
 /* Of the same size and time in each run: the name of what is kept of a model depends on them. */
 static void make_programs(void)
 {
-    static const char *const FILES[] = {SIM_PROGRAMS "/shunt-worker", "lib/shunt-dev-sim.so"};
+    static const char *const FILES[] = {SIM_PROGRAMS "/shunt-worker", "lib/shunt-dev-sim.so",
+                                        "lib/shunt-dev-cuda.so"};
     const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
 
     if (mkdir(SIM_PROGRAMS, 0750) < 0 || mkdir("lib", 0750) < 0)

@@ -30,6 +30,11 @@ static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishe
     c->max_queued_runs = sim_between(8, 200);
     c->kept_bytes = sim_below(2) ? SIM_KEPT_BYTES : 0;
     c->keep_renew_s = sim_between(0, 5);
+    c->model_shapes = sim_between(1, 6);
+    if (sim_below(3) == 0)
+        c->model_host_bytes = sim_between((int64_t)300 << 10, (int64_t)2 << 20);
+    if (script.is_remote && sh_strdup("https://sim", &c->api, NULL))
+        abort();
     lab->is_cold = sim_below(8) == 0;
     if (sim_below(3) == 0) /* each way of stopping, whatever the memory needs */
         lab->stop_way = "turns";
@@ -67,7 +72,7 @@ static void setup(void)
                                  .device = {.profile = p, .is_queued = sim_below(3) > 0},
                                  .tune = tune};
     sim_programs(SIM_EXEC_PROGRAMS, SIM_N_EXEC_PROGRAMS);
-    script_begin(&executor, p, is_local);
+    script_begin(&executor, p, is_local, !is_local && sim_below(2));
     oracles_exec_begin();
     sim_exec_start(&executor);
     watch(NULL, 0);
@@ -124,6 +129,19 @@ static void hit_worker(const uint64_t r[static 3])
     exec_fault_worker(&executor, r);
 }
 
+/* It starts where workers cannot: they say why not, or end without a word. */
+static void hit_start(const uint64_t r[static 3])
+{
+    sim_proc_kill(executor.proc, 9);
+    exec_fault_starts(r);
+}
+
+/* Somebody has taken a worker over, and fills the only folder that it can write to. */
+static void hit_folder(const uint64_t r[static 3])
+{
+    exec_fault_folder(&executor, r);
+}
+
 static void hit_device(const uint64_t r[static 3])
 {
     exec_fault_device(&executor, r);
@@ -146,6 +164,8 @@ static const struct sim_fault_kind KINDS[] = {
     {"device", 6, hit_device},
     {"disk", 5, hit_disk},
     {"shortage", 6, exec_fault_shortage},
+    {"start", 2, hit_start},
+    {"folder", 1, hit_folder},
 };
 
 /* ------------------------------------------------------------------ the end */

@@ -92,14 +92,15 @@ void worker__when(struct sim_worker *w, uint32_t slot, uint32_t value, sim_event
 
 void worker__send(struct sim_worker *w, const struct sh_msg *m, const int *fds, size_t n_fds)
 {
-    const struct sh_msg welcome = {.type = MSG_WELCOME, .u.welcome.name = "worker"};
-    struct sh_msg said = *m;
+    struct sh_msg said = *m, stray;
     struct sh_err err = {0};
 
     if (worker__fault(sim_worker_faults.lie))
         worker__lie(&said, &n_fds);
-    if (w->wire && worker__fault(sim_worker_faults.lie / 20)) /* of no worker, or once more */
-        sh_wire_send_fds(w->wire, sim_below(2) ? &welcome : &said, fds, n_fds, &err);
+    if (w->wire && worker__fault(sim_worker_faults.lie / 20)) {
+        stray = worker__stray(&said);
+        sh_wire_send_fds(w->wire, &stray, fds, n_fds, &err);
+    }
     if (w->wire)
         sh_wire_send_fds(w->wire, &said, fds, n_fds, &err);
 }
@@ -182,9 +183,10 @@ static void on_init(struct sim_worker *w, const struct msg_wk_init *m, int *fds,
         worker__after(w, sim_between(INIT_MIN_NS, INIT_MAX_NS), say_ready, 0);
         return;
     }
-    unfit.u.wk_unfit =
-        (struct msg_wk_unfit){.rc = SH_E_DEVMEM, .msg = "the simulated device has no room"};
-    worker__send(w, &unfit, NULL, 0);
+    unfit.u.wk_unfit = (struct msg_wk_unfit){.rc = sim_below(2) ? SH_E_DEVMEM : SH_E_DEVLOST,
+                                             .msg = "the simulated device cannot be opened"};
+    if (sim_below(4))
+        worker__send(w, &unfit, NULL, 0);
     worker__after(w, SIM_MS(1), end_unfit, 0);
 }
 

@@ -98,8 +98,10 @@ bool worker__fault(double chance); /* counted */
 /* Who breaks the protocol here is the executor. */
 #define WORKER_CHECK(cond, ...) SIM_CHECK("worker-protocol", cond, __VA_ARGS__)
 
-/* worker_lies.c: m becomes something that is not so. */
+/* worker_lies.c: m becomes something that is not so; what is said beside m: it, or what is of no
+ * worker, or of no run. */
 void worker__lie(struct sh_msg *m, size_t *n_fds);
+struct sh_msg worker__stray(const struct sh_msg *m);
 
 /* worker_load.c */
 struct worker_model *worker__model(struct sim_worker *w, int64_t handle); /* NULL */

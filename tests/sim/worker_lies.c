@@ -137,6 +137,20 @@ static void of_job(struct msg_wk_train_ready *d, size_t *n_fds)
     }
 }
 
+struct sh_msg worker__stray(const struct sh_msg *m)
+{
+    struct sh_msg stray = {.type = sim_below(2) ? MSG_WELCOME : MSG_WK_PART_FAILED};
+
+    if (sim_below(3) == 0)
+        return *m;
+    if (stray.type == MSG_WELCOME)
+        stray.u.welcome.name = "worker";
+    else
+        stray.u.wk_part_failed =
+            (struct msg_wk_part_failed){.run_id = 1, .part = UINT32_MAX, .msg = ""};
+    return stray;
+}
+
 void worker__lie(struct sh_msg *m, size_t *n_fds)
 {
     static double losses[3] = {NAN, 1, 2};
@@ -151,9 +165,6 @@ void worker__lie(struct sh_msg *m, size_t *n_fds)
         return;
     case MSG_WK_RUN_DONE:
         of_run(&m->u.wk_run_done);
-        return;
-    case MSG_WK_PART_FAILED:
-        m->u.wk_part_failed.part = UINT32_MAX;
         return;
     case MSG_WK_TRAIN_READY:
         of_job(&m->u.wk_train_ready, n_fds);
