@@ -375,88 +375,92 @@ static struct sh_st_tensor zeroes(const char *name, enum sh_dtype type, size_t r
     return t;
 }
 
-static void each_thing_that_does_not_suit_is_named(void **state)
-{
-    static const struct {
-        const char *meta;
-        struct {
-            const char *name;
-            enum sh_dtype type;
-            size_t rank;
-            int64_t n, width;
-        } t[3]; /* x, label, another */
-        const char *output, *second;
-        int rc;
-        const char *why;
-    } CASES[] = {
-#define FINE_X {"x", SH_F32, 2, 5, 2}
+static const struct {
+    const char *meta;
+    struct {
+        const char *name;
+        enum sh_dtype type;
+        size_t rank;
+        int64_t n, width;
+    } t[3]; /* x, label, another */
+    const char *output, *second;
+    int rc;
+    const char *why;
+} BAD[] = {
+#define FINE_X               \
+    {                        \
+        "x", SH_F32, 2, 5, 2 \
+    }
 #define FINE_LABEL               \
     {                            \
         "label", SH_I64, 1, 5, 0 \
     }
 #define NEEDS SH_E_INVALID
-        {META(X, Y), {FINE_X}, "", "", NEEDS, "no tensor \"label\""},
-        {META(X, Y), {FINE_X, {"label", SH_I64, 0, 0, 0}}, "", "", NEEDS, "no tensor \"label\""},
-        {META(X, Y), {FINE_X, {"label", SH_I64, 1, 0, 0}}, "", "", NEEDS, "no tensor \"label\""},
-        {META(X, Y),
-         {FINE_X, FINE_LABEL, {"few", SH_I64, 1, 3, 0}},
-         "y",
-         "few",
-         NEEDS,
-         "\"few\" of the evaluation dataset has 3 samples, \"label\" 5"},
-        {META(X, Y), {FINE_X, FINE_LABEL}, "z", "", NEEDS, "no output \"z\""},
-        {META(X, Y), {FINE_X, {"label", SH_I64, 2, 5, 3}}, "", "", NEEDS, "label"},
-        {META(X, Y), {{"w", SH_F32, 2, 5, 2}, FINE_LABEL}, "", "", NEEDS, "no tensor \"x\""},
-        {META(X, Y), {{"x", SH_F32, 0, 0, 0}, FINE_LABEL}, "", "", NEEDS, "no tensor \"x\""},
-        {META(X, Y), {{"x", SH_F32, 2, 4, 2}, FINE_LABEL}, "", "", NEEDS, "5 samples of 8 bytes"},
-        {META(X, Y), {{"x", SH_F32, 2, 5, 3}, FINE_LABEL}, "", "", NEEDS, "5 samples of 8 bytes"},
-        {META(X, Y), {{"x", SH_I32, 2, 5, 2}, FINE_LABEL}, "", "", NEEDS, "is INT32, the model"},
-        {META(IO("x", "FP32", "3,4,4"), Y),
-         {{"x", SH_U8, 2, 5, 47}, FINE_LABEL},
-         "",
-         "",
-         NEEDS,
-         "5 samples of 48 bytes"},
-        {META(X, ""), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "this many tensors"},
-        {META("{}", Y), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "has no batch"},
-        {META(X, "{}"), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "has no batch"},
-        {META(X, Y "," IO("z", "FP32", "900000000")),
-         {FINE_X, FINE_LABEL},
-         "",
-         "",
-         SH_E_TOOBIG,
-         "more than 4096 MiB"},
-        {META(X, Y
-              "," IO("z", "FP32", "268435456") "," IO("z2", "FP32", "2") "," IO("z3", "FP32", "2")),
-         {FINE_X, FINE_LABEL},
-         "",
-         "",
-         SH_E_TOOBIG,
-         "more than 4096 MiB"},
-    };
+    {META(X, Y), {FINE_X}, "", "", NEEDS, "no tensor \"label\""},
+    {META(X, Y), {FINE_X, {"label", SH_I64, 0, 0, 0}}, "", "", NEEDS, "no tensor \"label\""},
+    {META(X, Y), {FINE_X, {"label", SH_I64, 1, 0, 0}}, "", "", NEEDS, "no tensor \"label\""},
+    {META(X, Y),
+     {FINE_X, FINE_LABEL, {"few", SH_I64, 1, 3, 0}},
+     "y",
+     "few",
+     NEEDS,
+     "\"few\" of the evaluation dataset has 3 samples, \"label\" 5"},
+    {META(X, Y), {FINE_X, FINE_LABEL}, "z", "", NEEDS, "no output \"z\""},
+    {META(X, Y), {FINE_X, {"label", SH_I64, 2, 5, 3}}, "", "", NEEDS, "label"},
+    {META(X, Y), {{"w", SH_F32, 2, 5, 2}, FINE_LABEL}, "", "", NEEDS, "no tensor \"x\""},
+    {META(X, Y), {{"x", SH_F32, 0, 0, 0}, FINE_LABEL}, "", "", NEEDS, "no tensor \"x\""},
+    {META(X, Y), {{"x", SH_F32, 2, 4, 2}, FINE_LABEL}, "", "", NEEDS, "5 samples of 8 bytes"},
+    {META(X, Y), {{"x", SH_F32, 2, 5, 3}, FINE_LABEL}, "", "", NEEDS, "5 samples of 8 bytes"},
+    {META(X, Y), {{"x", SH_I32, 2, 5, 2}, FINE_LABEL}, "", "", NEEDS, "is INT32, the model"},
+    {META(IO("x", "FP32", "3,4,4"), Y),
+     {{"x", SH_U8, 2, 5, 47}, FINE_LABEL},
+     "",
+     "",
+     NEEDS,
+     "5 samples of 48 bytes"},
+    {META(X, ""), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "this many tensors"},
+    {META("{}", Y), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "has no batch"},
+    {META(X, "{}"), {FINE_X, FINE_LABEL}, "", "", SH_E_UNSUPPORTED, "has no batch"},
+    {META(X, Y "," IO("z", "FP32", "900000000")),
+     {FINE_X, FINE_LABEL},
+     "",
+     "",
+     SH_E_TOOBIG,
+     "more than 4096 MiB"},
+    {META(X,
+          Y "," IO("z", "FP32", "268435456") "," IO("z2", "FP32", "2") "," IO("z3", "FP32", "2")),
+     {FINE_X, FINE_LABEL},
+     "",
+     "",
+     SH_E_TOOBIG,
+     "more than 4096 MiB"},
+};
+
+static void each_thing_that_does_not_suit_is_named(void **state)
+{
     struct rig r;
 
     (void)state;
-    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++) {
         struct sh_st_tensor t[3];
         size_t n = 0;
 
         rig_open(&r);
         json_decref(r.meta);
-        r.meta = parse(CASES[i].meta);
-        for (; n < 3 && CASES[i].t[n].name; n++)
-            t[n] = zeroes(CASES[i].t[n].name, CASES[i].t[n].type, CASES[i].t[n].rank,
-                          CASES[i].t[n].n, CASES[i].t[n].width);
+        r.meta = parse(BAD[i].meta);
+        for (; n < 3 && BAD[i].t[n].name; n++)
+            t[n] = zeroes(BAD[i].t[n].name, BAD[i].t[n].type, BAD[i].t[n].rank, BAD[i].t[n].n,
+                          BAD[i].t[n].width);
         assert_ok(sh_st_write(r.path, t, n, NULL, NULL));
         r.train =
-            (struct train_spec){.heads = {head_of(CASES[i].output, "label", true)}, .n_heads = 1};
-        if (CASES[i].second[0])
-            r.train.heads[r.train.n_heads++] = head_of("y", CASES[i].second, true);
+            (struct train_spec){.heads = {head_of(BAD[i].output, "label", true)}, .n_heads = 1};
+        if (BAD[i].second[0])
+            r.train.heads[r.train.n_heads++] = head_of("y", BAD[i].second, true);
         start_with(&r);
         turn_until(&r, 0, 1);
-        if (r.why.rc != CASES[i].rc || !strstr(r.why.msg, CASES[i].why))
+        if (r.why.rc != BAD[i].rc || !strstr(r.why.msg, BAD[i].why))
             fail_msg("case %zu: %s \"%s\", not \"%s\"", i, sh_rc_name(r.why.rc), r.why.msg,
-                     CASES[i].why);
+                     BAD[i].why);
         rig_close(&r);
     }
 }

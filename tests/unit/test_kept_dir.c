@@ -9,6 +9,7 @@
 #include "executor/models/kept_dir.h"
 #include "tests/unit/slow_disk.h"
 
+#include <ftw.h>
 #include <sys/file.h>
 
 #define DIGEST "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
@@ -72,18 +73,19 @@ static int set_up(void **state)
     return 0;
 }
 
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *f)
+{
+    (void)st, (void)type, (void)f;
+    return remove(path);
+}
+
 static int tear_down(void **state)
 {
-    char cmd[SH_TEST_DIR_BYTES + 16];
-    int rc;
-
     (void)state;
     disk_free(W.files.disk);
     sh_loop_free(W.loop);
     sh_shm_fini(&W.image);
-    snprintf(cmd, sizeof(cmd), "rm -rf %s", W.dir);
-    rc = system(cmd);
-    return rc;
+    return nftw(W.dir, remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
 static struct kept_file name_of(const char *tenant, const char *what, const char *identity)

@@ -60,6 +60,11 @@ void train__fail(struct job *j, const struct sh_err *why)
     j->why = *why;
 }
 
+void job_report_checkpoint(struct job *j)
+{
+    (void)j;
+}
+
 void job_log_say(struct job_log *l, const char *fmt, ...)
 {
     (void)l, (void)fmt;
@@ -257,6 +262,96 @@ static void the_best_weights_come_back_and_what_was_said_of_them(void **state)
     }
 }
 
+static void write_losses(struct rig *r, const char *text)
+{
+    char *path = job_file(&r->j, "losses.json");
+
+    sh_test_write_file(path, text, strlen(text));
+    free(path);
+}
+
+static void what_a_checkpoint_says_of_itself_is_checked(void **state)
+{
+    static const struct {
+        enum sh_dtype dtype;
+        int64_t n; /* of values in the file */
+        const char *step, *evaluation, *why;
+    } CASES[] = {
+        {SH_F32, N_VALUES, "2", NULL, NULL},
+        {SH_F32, N_VALUES, NULL, NULL, NULL}, /* of an old executor: what the scheduler said */
+        {SH_F32, N_VALUES, "x", NULL, "step of the checkpoint"},
+        {SH_F32, N_VALUES, "5", NULL, "of step 5, the job has 4 steps"},
+        {SH_I32, N_VALUES, "2", NULL, "does not hold \"w\""},
+        {SH_F32, N_VALUES - 1, "2", NULL, "does not hold \"w\""},
+        {SH_F32, N_VALUES, "2", "{", "JSON"},
+        {SH_F32, N_VALUES, "2", "{\"step\":2,\"loss\":1}", NULL}, /* none was the best yet */
+    };
+    const int64_t data[N_VALUES] = {0};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        const char *meta[5] = {NULL};
+        struct sh_st_tensor t;
+        size_t n = 0;
+        struct rig r;
+        char *path;
+
+        rig_open(&r);
+        r.j.trials = (struct trials){.every = 1, .best_by = TRAIN_BY_LOSS};
+        t = r.tensor;
+        t.dtype = CASES[i].dtype;
+        t.dims[0] = CASES[i].n;
+        t.bytes = (size_t)CASES[i].n * sizeof(float);
+        t.data = data;
+        if (CASES[i].step) {
+            meta[n++] = "step";
+            meta[n++] = CASES[i].step;
+        }
+        if (CASES[i].evaluation) {
+            meta[n++] = "evaluation";
+            meta[n++] = CASES[i].evaluation;
+        }
+        path = job_ckpt_path(&r.j, 2);
+        assert_ok(sh_st_write(path, &t, 1, meta, NULL));
+        free(path);
+        write_losses(&r, i % 2 ? "[" : "[1,2,3,4,5,6]"); /* damaged, or of more steps */
+        start(&r, 2);
+        finish(&r);
+        assert_int_equal(r.j.build, CASES[i].why ? JOB_RAW : JOB_BUILT);
+        if (CASES[i].why)
+            assert_has(r.j.why.msg, CASES[i].why);
+        else
+            assert_int_equal(r.j.resume_step, 2);
+        rig_close(&r);
+    }
+}
+
+static void without_any_file_it_is_said_what_is_missing(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        struct rig r;
+        char *path = NULL, none[SH_TEST_DIR_BYTES + 8];
+
+        rig_open(&r);
+        snprintf(none, sizeof(none), "%s/none", r.dir);
+        if (i == 1) /* its folder is gone */
+            r.j.dir = none;
+        if (i == 2) { /* something has its name */
+            path = job_ckpt_path(&r.j, 2);
+            assert_int_equal(mkdir(path, 0700), 0);
+        }
+        start(&r, 2);
+        finish(&r);
+        assert_int_equal(r.j.build, JOB_RAW);
+        assert_int_equal(r.j.why.rc, i == 2 ? SH_E_INVALID : SH_E_NOTFOUND);
+        if (path)
+            rmdir(path);
+        free(path);
+        rig_close(&r);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +360,8 @@ int main(void)
         cmocka_unit_test(the_newest_file_stands_in_for_one_that_is_gone),
         cmocka_unit_test(a_checkpoint_of_another_job_fails_this_one),
         cmocka_unit_test(the_best_weights_come_back_and_what_was_said_of_them),
+        cmocka_unit_test(what_a_checkpoint_says_of_itself_is_checked),
+        cmocka_unit_test(without_any_file_it_is_said_what_is_missing),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

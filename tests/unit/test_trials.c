@@ -114,6 +114,8 @@ static void what_is_known_is_read_as_it_was_written(void **state)
     assert_true(isnan(b.last.top5));
     assert_int_equal(b.without_gain, 1);
     assert_int_not_equal(trials_read(&b, "{\"step\":-1}", &err), SH_OK);
+    assert_int_not_equal(trials_read(&b, "{\"best_step\":-1}", NULL), SH_OK);
+    assert_int_not_equal(trials_read(&b, "{\"without_gain\":-1}", NULL), SH_OK);
     assert_int_not_equal(trials_read(&b, "[", &err), SH_OK);
 }
 
@@ -139,6 +141,17 @@ static void what_is_no_number_is_an_error(void **state)
     (void)state;
     assert_int_equal(trials_note(&t, 10, &s, &err), SH_E_NAN);
     assert_non_null(strstr(err.msg, "has no top5"));
+    assert_false(trials_is_best(&t, &s));
+    t = trials(TRAIN_NO_METRIC, 0, 0);
+    err = (struct sh_err){0};
+    s.loss = NAN;
+    assert_int_equal(trials_note(&t, 10, &s, &err), SH_E_NAN);
+    assert_non_null(strstr(err.msg, "has no loss"));
+    assert_false(trials_is_best(&t, &s));
+    t = trials(TRAIN_BY_ACCURACY, 0, 0);
+    assert_int_equal(trials_note(&t, 10, &s, NULL), SH_E_NAN);
+    assert_false(
+        trials_is_best(&t, &s)); /* where the loss is no number its accuracy says nothing */
 }
 
 int main(void)
