@@ -649,9 +649,11 @@ static void follow(struct sched *s, struct model *m, const char *state)
 
     if (m->state == MODEL_FAILED && strcmp(state, "REGISTERED") == 0)
         load_again(s, m);
-    /* Unloaded and loaded again between two of our looks: nothing has left, and nobody would say
-     * READY again. */
-    if (m->state == MODEL_READY && strcmp(state, "REGISTERED") == 0)
+    /* The write of it was lost, or a client asked twice between two of our looks: nobody would say
+     * it again. */
+    if ((m->state == MODEL_READY && !unload && strcmp(state, "READY") != 0) ||
+        (m->state == MODEL_FAILED && strcmp(state, "LOADING") == 0) ||
+        (m->state == MODEL_UNLOADED && unload))
         write_state(s, m);
     if (unload == (m->state >= MODEL_UNLOADING))
         return;

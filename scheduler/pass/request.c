@@ -280,10 +280,9 @@ static void run_unlink(struct sched *s, struct run *r)
 {
     struct run **at = &r->exec->runs;
 
-    while (*at && *at != r)
+    while (*at != r)
         at = &(*at)->next;
-    if (*at)
-        *at = r->next;
+    *at = r->next;
     r->exec->n_runs--;
     idmap_del(&s->requests.runs, r->id);
 }
@@ -513,12 +512,11 @@ void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_
     if (is_probe)
         r->limit_ns = SNAP_NO_DEADLINE;
     requests_bring(s, r, e);
-    if (r->api)
-        session_send(r->api->session,
-                     &(struct sh_msg){.type = MSG_INFER_PLACED,
-                                      .u.infer_placed = {.rid = r->rid,
-                                                         .executor = e->info.name,
-                                                         .compile_ns = r->compile_ns}});
+    session_send(r->api->session, /* only what runs can be without an API */
+                 &(struct sh_msg){.type = MSG_INFER_PLACED,
+                                  .u.infer_placed = {.rid = r->rid,
+                                                     .executor = e->info.name,
+                                                     .compile_ns = r->compile_ns}});
 }
 
 static struct sh_blob sizes_of(const struct run *run)

@@ -70,7 +70,7 @@ void shares_show(struct sched *s, const struct snapshot *in)
     struct store_shares *w;
     struct sh_err err = {0};
 
-    if (s->epoch == 0 || x->writing || in->n_tenants == 0 || !in->db_up ||
+    if (x->writing || in->n_tenants == 0 || !in->db_up ||
         in->now_ns - x->shown_at_ns < SHARES_EVERY_NS)
         return;
     w = calloc(1, sizeof(*w));

@@ -104,14 +104,13 @@ static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t
     struct tenant *x = NULL;
     int rc = tenants_get(t, row->name, &x, err);
 
-    if (!rc && x->id != row->id) {
-        if (x->id)
-            idmap_del(&t->by_id, (uint64_t)x->id);
-        x->id = row->id;
+    if (!rc && x->id != row->id)
         rc = idmap_put(&t->by_id, (uint64_t)row->id, x, err);
-    }
     if (rc)
         return rc;
+    if (x->id && x->id != row->id)
+        idmap_del(&t->by_id, (uint64_t)x->id);
+    x->id = row->id; /* not before it is found by it */
     x->active = row->active;
     x->guaranteed_gpus = row->guaranteed_gpus;
     x->max_gpus = row->max_gpus;

@@ -14,13 +14,16 @@ void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *p, size_t n);
 
 static int calls_left = -1; /* < 0: never fail */
+static bool fails_once;     /* that one only: those behind it succeed */
 
 static bool fails(void)
 {
     if (calls_left < 0)
         return false;
-    if (calls_left == 0)
+    if (calls_left == 0) {
+        calls_left = fails_once ? -1 : 0;
         return true;
+    }
     calls_left--;
     return false;
 }

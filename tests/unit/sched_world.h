@@ -42,7 +42,8 @@ struct world { /* one at a time: dbthread.h has no argument for it */
     struct sched *s;
     char dir[SH_TEST_DIR_BYTES], listen[SH_TEST_DIR_BYTES + 16];
 
-    struct peer *peers[8]; /* BORROWED: those that are connected */
+    struct peer *peers[8];    /* BORROWED: those that are connected */
+    void (*own)(bool begins); /* around what peers do, who may lose their connection; or NULL */
 
     struct dbthread main, sweep;
     struct world_op *ops;
@@ -105,6 +106,7 @@ void peer_open(struct peer *p);
 void peer_close(struct peer *p);
 void say(struct peer *p, const struct sh_msg *m);
 /* The next message of this type, without those before it; heard(): NULL if none has come. */
+#define ANY_MSG ((enum sh_msg_type)0xffff)
 const struct sh_msg *heard(struct peer *p, enum sh_msg_type type);
 const struct sh_msg *hear(struct peer *p, enum sh_msg_type type);
 void forget_heard(struct peer *p);

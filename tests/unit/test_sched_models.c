@@ -208,6 +208,34 @@ static void one_that_is_on_its_way_out_is_told_once(void **state)
     assert_int_equal(version(1)->state, MODEL_REGISTERED);
 }
 
+static void a_state_whose_write_was_lost_is_written_again(void **state)
+{
+    static const char *const STATES[] = {"READY", "FAILED", "UNLOADED"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(STATES); i++) {
+        begin(state);
+        w.models[0].state = "REGISTERED";
+        world_lead();
+        exec_up(&x, "x");
+        if (i == 2) {
+            model_ready(&x, 1);
+            w.models[0].state = "UNLOADING";
+            look_again();
+        }
+        db_fail("model.state", SH_E_INVALID, 1);
+        if (i == 0)
+            model_ready(&x, 1);
+        else if (i == 1)
+            failed(1, SH_E_INVALID);
+        else
+            gone(1);
+        assert_string_not_equal(w.models[0].state, STATES[i]);
+        look_again();
+        assert_string_equal(w.models[0].state, STATES[i]);
+        end(state);
+    }
+}
+
 static void another_target_is_shown_anew_and_none_is_longer_than_a_day(void **state)
 {
     (void)state;
@@ -431,6 +459,11 @@ static void enough_goes_or_nobody(void **state)
     assert_int_equal(unloaded(), 0);
     assert_int_equal(on_x(9)->phase, MODEL_ON_FAILED);
     assert_false(on_x(9)->waits_for_room);
+    w.models[3].state = "REGISTERED"; /* a client has it loaded again */
+    look_again();
+    assert_int_equal(unloaded(), 9);
+    gone(9);
+    hear(&x, MSG_MODEL_LOAD);
     short_of(9, 150, true);
     assert_int_equal(unloaded() + unloaded(), 1 + 2);
     assert_int_equal(unloaded(), 0);
@@ -551,6 +584,7 @@ int main(void)
         TEST(a_profile_is_taken_as_far_as_it_makes_sense),
         TEST(a_version_that_was_loaded_again_is_tried_by_those_that_are_there),
         TEST(one_that_is_on_its_way_out_is_told_once),
+        cmocka_unit_test(a_state_whose_write_was_lost_is_written_again),
         TEST(another_target_is_shown_anew_and_none_is_longer_than_a_day),
         TEST(a_look_that_says_nothing_of_versions_or_not_all_deletes_none),
         TEST(series_go_with_the_last_version_of_a_model),
