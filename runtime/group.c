@@ -1,5 +1,5 @@
-/* group.c - see group.h. Notation as there: T(e) and C(e) are prefix sums of copy and compute
- * times, D the makespan that is tested.
+/* group.c - see group.h, also for the notation: T(e) and C(e) are prefix sums of copy and compute
+ * times, D is the makespan being tested.
  *
  * A group without bytes to copy costs no alpha and has arrived at time 0. Only the front of an
  * image can be resident (residency.h), so such layers form at most one leading run; zero-byte

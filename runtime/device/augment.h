@@ -1,4 +1,4 @@
-/* augment.h - what random augmentation draws: the same on every device (op_elem.h). */
+/* augment.h - the random draws of augmentation, the same on every device (op_elem.h). */
 #ifndef SH_RUNTIME_DEVICE_AUGMENT_H
 #define SH_RUNTIME_DEVICE_AUGMENT_H
 
@@ -8,11 +8,12 @@
 #include <stdbool.h>
 
 struct dev_moved {
-    int64_t down, right; /* y[i][j] = x[i + down][j' + right], j' from the other end if mirrored */
+    /* y[i][j] = x[i + down][j' + right], j' counts from the other end if mirrored */
+    int64_t down, right;
     bool mirrored;
 };
 
-/* A number below n from a random word: uniform to n / 2^32. */
+/* A number below n from a random word, uniform to within n / 2^32. */
 DEV_PHILOX_FN int64_t dev_below(uint32_t word, int64_t n)
 {
     return (int64_t)(((uint64_t)word * (uint64_t)n) >> 32);
@@ -33,7 +34,7 @@ DEV_PHILOX_FN struct dev_moved dev_jitter_of(const struct dev_jitter *j, int64_t
     return m;
 }
 
-/* What the model sees in place of element i; *label: what it has to find. */
+/* What the model sees in place of element i; *label: what it should predict. */
 DEV_PHILOX_FN int64_t dev_token_of(const struct dev_tokens *k, int64_t id, int64_t i, int64_t step,
                                    int64_t *label)
 {

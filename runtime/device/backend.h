@@ -1,10 +1,10 @@
-/* backend.h - what a back end fills: three small tables, and one that holds them. Its users call
- * the wrappers of dev.h, which say what each call means; nothing else reads the tables.
+/* backend.h - what a back end provides: three small tables, and one that holds them. Callers use
+ * the wrappers in dev.h, which document each call; nothing else reads the tables.
  *
  * A back end exports `const struct dev_ops shunt_dev_ops`. Its struct dev_mem, dev and dev_plan
- * have those of this header as their first member; the wrappers of open set `ops`. Of each table
- * the calls in front are required; those behind them may be NULL, and the comment says what then
- * happens. dev.c looks at both when it loads a back end.
+ * have those of this header as their first member; the open wrappers set `ops`. The first calls of
+ * each table are required. The later ones may be NULL, and the comment says what then happens.
+ * dev.c checks both when it loads a back end.
  */
 #ifndef SH_RUNTIME_DEVICE_BACKEND_H
 #define SH_RUNTIME_DEVICE_BACKEND_H
@@ -17,13 +17,13 @@ struct dev_mem {
     const struct dev_ops *ops;
     size_t bytes;
     uint32_t n_lanes;
-    char device_name[64]; /* of the product; "": not known */
-    size_t device_bytes;  /* all its memory; 0: not known */
+    char device_name[64]; /* product name; "": unknown */
+    size_t device_bytes;  /* all its memory; 0: unknown */
 };
 struct dev {
     const struct dev_ops *ops;
     size_t arena_bytes;
-    size_t shared_bytes; /* of the arena that dev_own_memory has replaced once; 0: it never has */
+    size_t shared_bytes; /* size of the arena that dev_own_memory has replaced; 0: never */
     struct dev_prepared_all prepared;
 };
 struct dev_plan {
@@ -44,12 +44,12 @@ struct dev_mem_ops { /* the memory face */
     int (*mark)(struct dev_mem *, uint32_t, uint64_t, struct sh_err *);
     int (*event_fd)(const struct dev_mem *);
     bool (*next_mark)(struct dev_mem *, uint64_t *);
-    /* both or neither: memory is not locked */
+    /* both or neither; NULL: memory is not locked */
     int (*host_lock)(struct dev_mem *, void *, size_t, struct sh_err *);
     void (*host_unlock)(struct dev_mem *, void *);
 };
 
-struct dev_stream_ops { /* the compute face: the device, and what goes on its stream */
+struct dev_stream_ops { /* the compute face: the device and its stream */
     int (*open)(const struct dev_conf *, struct dev **, struct sh_err *);
     void (*close)(struct dev *);
     int (*own_memory)(struct dev *, size_t bytes, struct sh_err *);
@@ -60,19 +60,22 @@ struct dev_stream_ops { /* the compute face: the device, and what goes on its st
     int (*wait)(struct dev *, uint32_t, uint32_t, int64_t, struct sh_err *);
     bool (*has_ticket)(const struct dev *, uint32_t, uint32_t);
     int (*sync)(struct dev *, struct sh_err *);
-    bool (*identity)(const struct dev *, char *out, size_t size); /* false, NULL: not known */
-    int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *);    /* it cannot */
-    int (*task)(struct dev *, const struct dev_reach *, size_t, struct sh_err *); /* not fenced */
-    int (*fetch)(struct dev *, size_t, const void *, size_t, struct sh_err *);    /* an upload */
-    int (*throttle)(struct dev *, uint32_t, struct sh_err *); /* nothing is ever queued */
-    /* both or neither: memory is not locked */
+    bool (*identity)(const struct dev *, char *out, size_t size); /* false or NULL: unknown */
+    /* NULL: not supported. */
+    int (*remap)(struct dev *, const int *fds, size_t n_fds, struct sh_err *);
+    /* NULL: no fence. */
+    int (*task)(struct dev *, const struct dev_reach *, size_t, struct sh_err *);
+    /* NULL: an upload. */
+    int (*fetch)(struct dev *, size_t, const void *, size_t, struct sh_err *);
+    int (*throttle)(struct dev *, uint32_t, struct sh_err *); /* NULL: nothing is ever queued */
+    /* both or neither; NULL: memory is not locked */
     int (*host_lock)(struct dev *, void *, size_t, struct sh_err *);
     void (*host_unlock)(struct dev *, void *);
-    /* all three or none: an upload */
+    /* all three or none; NULL: an upload */
     int (*prefetch)(struct dev *, size_t, const void *, size_t, struct sh_err *);
     int (*prefetch_fence)(struct dev *, struct sh_err *);
     int (*prefetch_join)(struct dev *, struct sh_err *);
-    /* both or neither: sync */
+    /* both or neither; NULL: sync */
     int (*mark)(struct dev *, struct sh_err *);
     int (*sync_mark)(struct dev *, struct sh_err *);
 };
@@ -89,10 +92,10 @@ struct dev_plan_ops { /* the compute face: plans */
     int (*run)(struct dev_plan *, const struct dev_bases *, uint32_t, uint32_t, struct sh_err *);
     int (*profile)(struct dev_plan *, const struct dev_bases *, uint32_t, double *,
                    struct sh_err *);
-    int (*warm)(struct dev_plan *, double *, struct sh_err *); /* nothing to warm */
+    int (*warm)(struct dev_plan *, double *, struct sh_err *); /* NULL: nothing to warm */
     int (*prepare)(struct dev_plan *, const struct dev_bases *, uint32_t, uint32_t,
-                   struct sh_err *); /* nothing to prepare */
-    /* both or neither: nothing is kept */
+                   struct sh_err *); /* NULL: nothing to prepare */
+    /* both or neither; NULL: nothing is kept */
     size_t (*keep_bytes)(const struct dev_plan *);
     void (*set_keep)(struct dev_plan *, size_t);
 };
@@ -110,7 +113,7 @@ int dev__check_tensor(const struct dev_graph *g, uint32_t i, struct sh_err *err)
 int dev__check_op(const struct dev_graph *g, uint32_t i, struct sh_err *err);
 int dev__check_quant(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err);
 int dev__check_pick(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err);
-/* SH_E_NOTFOUND saying what to install. why: of the dynamic linker, "<file>: <what is wrong>". */
+/* Fails with SH_E_NOTFOUND, saying what to install. why: the dynamic linker's message. */
 int dev__not_loaded(const char *kind, const char *why, struct sh_err *err);
 
 #endif

@@ -1,18 +1,17 @@
 /* op.h - the operations that a device runs, and the tensors between them.
  *
  * The model compiler (runtime/model) lowers a graph to one struct dev_graph: a static list of
- * operations in order of execution over a table of tensors. Shapes are fixed; a dev_graph is for
- * one batch size. Inference, training forward, backward, loss and optimizer update are all
- * operations of the same list.
+ * operations in execution order over a table of tensors. Shapes are fixed; a dev_graph is for one
+ * batch size. Inference, the forward and backward passes of training, the loss and the update are
+ * all operations of this list.
  *
- * Logical layout is row-major with ONNX axis order (activations N,C,spatial...; convolution weights
- * M,C/g,spatial...). The device may store a tensor otherwise (blocked, NHWC, 16 bit): it says how
- * many bytes it wants (dev_plan_new fills `bytes`) and converts with dev_plan_pack / unpack.
- * Tensors of role STATE, INPUT, LABEL, OUTPUT and KEEP are always stored plain: row-major in their
- * dtype.
+ * The logical layout is row-major with ONNX axis order (activations N,C,spatial...; convolution
+ * weights M,C/g,spatial...). The device may store a tensor differently (blocked, NHWC, 16 bit):
+ * dev_plan_new sets the `bytes` it needs, and dev_plan_pack / unpack convert. Tensors with role
+ * STATE, INPUT, LABEL, OUTPUT and KEEP are always stored plain: row-major in their dtype.
  *
- * `alias_of`: a tensor that is another name of the same bytes (reshape of a plain tensor). The
- * device stores both plain.
+ * `alias_of`: the tensor is another name of the same bytes (reshape of a plain tensor). Both are
+ * stored plain.
  */
 #ifndef SH_RUNTIME_DEVICE_OP_H
 #define SH_RUNTIME_DEVICE_OP_H
@@ -28,7 +27,7 @@
 #include <stdint.h>
 
 #define DEV_NONE UINT32_MAX
-#define DEV_MAX_IN 32 /* Concat takes the most */
+#define DEV_MAX_IN 32 /* Concat has the most */
 #define DEV_MAX_OUT 5
 #define DEV_MAX_KEYS 16384     /* of ATTENTION: a device may hold a row of scores on the chip */
 #define DEV_MAX_TRAIN_WIDTH 64 /* of ATTENTION with lse, and a multiple of 16 */
@@ -54,7 +53,7 @@ struct dev_tensor {
     size_t offset;     /* in the image (WEIGHT), state (STATE) or workspace: set by the planner */
 };
 
-/* op.def has in[] and out[] of every kind. What it does not say of some of them:
+/* op.def lists in[] and out[] of every kind. More about some of them:
  *
  * ATTENTION     q k v [mask] -> y [lse]; y = drop(softmax(scale q k^T + mask)) v by head; op_attn.h
  * ATTENTION_BWD q k v mask y d_y lse -> d_q [d_k] [d_v] [d_mask], all written; op_attn.h
@@ -125,7 +124,7 @@ struct dev_op {
     enum dev_op_kind kind;
     uint32_t n_in, n_out;
     uint32_t in[DEV_MAX_IN], out[DEV_MAX_OUT];
-    uint32_t layer;   /* layer of the image this belongs to: the group that must have arrived */
+    uint32_t layer;   /* layer of the image to which it belongs: its group must have arrived */
     const char *name; /* BORROWED: node name */
     enum dev_act act; /* of CONV, MATMUL, BINARY, BN_INFER (fused) and ACT, ACT_BWD */
     float act_p0, act_p1;
@@ -216,18 +215,19 @@ struct dev_graph {
     struct dev_tensor *tensors;
     struct dev_op *ops;
     uint32_t n_tensors, n_ops, n_layers;
-    uint32_t update_begin; /* first operation of the update; n_ops when there is none */
+    uint32_t update_begin; /* first operation of the update; n_ops: none */
 };
 
 const char *dev_op_name(enum dev_op_kind k);
 const char *dev_act_name(enum dev_act a);
-/* NONE, RELU, and CLIP around 0 keep x within [lo, hi]. false: another activation. */
+/* The interval [lo, hi] to which NONE, RELU, and CLIP around 0 limit x. False: another
+ * activation. */
 bool dev_act_bounds(const struct dev_op *op, float *lo, float *hi);
-/* DEV_NONE: it has none. */
+/* The operation's scaler; DEV_NONE: none. */
 uint32_t dev_op_scaler(const struct dev_op *op);
 int64_t dev_tensor_elements(const struct dev_tensor *t);
 int64_t dev_axes_elements(const struct dev_tensor *t, uint32_t from, uint32_t to); /* [from, to) */
-/* `axis` may count from the end (-1: the last). false: the tensor has no such axis. */
+/* `axis` may count from the end (-1: the last). False: the tensor has no such axis. */
 bool dev_axis_of(const struct dev_tensor *t, int64_t axis, uint32_t *out);
 bool dev_same_dims(const struct dev_tensor *a, const struct dev_tensor *b);
 /* How many samples a CONV_BWD_WEIGHT reads, from u.conv.first on. */

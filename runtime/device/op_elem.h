@@ -26,7 +26,7 @@ enum dev_act { /* unary, element-wise; p0 and p1 as noted */
                DEV_ACT_RECIP,
                DEV_ACT_POW,    /* x^p0 */
                DEV_ACT_LINEAR, /* p0 x + p1 */
-               /* From here on none goes into the operation before it (pass_fuse.c). */
+               /* From here on none is fused into the operation before it (pass_fuse.c). */
                DEV_ACT_ELU,      /* x above 0, else p0 (e^x - 1) */
                DEV_ACT_SOFTPLUS, /* log(1 + e^x) */
                DEV_ACT_SIN,
@@ -62,16 +62,16 @@ enum dev_bin {
     DEV_BIN_GREATER_EQUAL,
     DEV_BIN_MOD,     /* a - b floor(a / b): the sign of b */
     DEV_BIN_FMOD,    /* a - b trunc(a / b): the sign of a */
-    DEV_BIN_BIT_AND, /* from here on integers only */
+    DEV_BIN_BIT_AND, /* integers only from here on */
     DEV_BIN_BIT_OR,
     DEV_BIN_BIT_XOR,
-    DEV_BIN_SHIFT_LEFT, /* both fill with zeros; by less than 0, or by all bits: 0 */
+    DEV_BIN_SHIFT_LEFT, /* shifts fill with zeros; a negative shift, or one by all bits, gives 0 */
     DEV_BIN_SHIFT_RIGHT,
     DEV_N_BINS
 };
 #define DEV_SCALER 4 /* elements of the scaler of a loss */
-/* LOSS_EACH: the mean of each element's; weights, of BCE alone: element i of pred has number
- * i % (as many as there are). */
+/* LOSS_EACH: the mean over all elements. weights, only for BCE: element i of pred uses weight i %
+ * (number of weights). */
 enum dev_loss {                 /* of an element x and its target t */
                 DEV_LOSS_MSE,   /* (x - t)^2 */
                 DEV_LOSS_L1,    /* |x - t| */
@@ -85,17 +85,18 @@ struct dev_loss_of {
     enum dev_loss kind;
     float delta, weight;
 };
-/* Of each picture of a batch, from the sample's number, seed and step: moved by up to `pad` pixels
- * along height and width, zeros where nothing was, and mirrored along width in a share of cases. */
+/* For each picture of a batch, drawn from the sample's number, seed and step: moved by up to `pad`
+ * pixels along height and width, filled with zeros, and mirrored along width with probability
+ * `flip`. */
 struct dev_jitter {
     int64_t pad;
     float flip;
     bool channels_last;
     uint64_t seed;
 };
-/* Of each number but those of `keep`, from its place, seed and step: in a share of cases it becomes
- * a label, and what the model sees is `mask` (8 of 10), any below `size` (1), or as it was (1). All
- * others have the label `ignore`. */
+/* For each number not in `keep`, drawn from its place, seed and step: with probability `share` it
+ * becomes a label, and the model sees `mask` (8 of 10), any number below `size` (1), or the number
+ * itself (1). All others have the label `ignore`. */
 #define DEV_MAX_KEPT 16
 struct dev_tokens {
     float share;
@@ -123,7 +124,7 @@ static inline bool dev_bin_of_bits(enum dev_bin k)
     return k >= DEV_BIN_BIT_AND;
 }
 
-/* Those beyond bounds that a BN_TRAIN without residual takes. */
+/* Activations, besides those with bounds, that a BN_TRAIN without residual may have. */
 bool dev_act_is_gated(enum dev_act a);
 
 #endif

@@ -1,16 +1,20 @@
-/* op_quant.h - operations on integers of 8 bits, I8 and U8 (op.h). An integer q means
- * (q - zero) scale. Numbers are rounded to the nearest that there is, halves to even, and those
- * beyond the type to its least or largest; NaN becomes the least.
+/* op_quant.h - operations on 8-bit integers, I8 and U8 (op.h). An integer q stands for (q - zero)
+ * scale. Numbers are rounded to nearest, halves to even, and limited to the range of the type; NaN
+ * becomes its least number.
  *
- * QUANTIZE  x [add] -> y, all of one shape; y = act(x + add). Each of them is F32, I8 or U8
+ * QUANTIZE  x [add] -> y, all of one shape; y = act(x + add). Each is F32, I8 or U8
  * QCONV     x w [factor] [offset] [residual] [sums] -> y; x is I8 or U8, w I8. Padding is x_zero.
- *           With sum = conv(x - x_zero, w), which is exact: y is I32 and the sum, or y = act(m +
- *           residual) where m = factor[c] sum + offset[c] is rounded to `mid` first if that has a
- *           scale. residual and y are F32, I8 or U8; factor and offset F32, one number a channel.
- *           sums, I32, there where x_zero is not 0: x_zero times the sum of a channel's weights
+ * With sum =
+ *           conv(x - x_zero, w), which is exact: y is I32 and equals sum, or y = act(m + residual),
+ *           where m
+ *           = factor[c] sum + offset[c], first rounded to `mid` if that has a scale. residual and y
+ *           are F32,
+ *           I8 or U8; factor and offset are F32, one for each channel. sums, I32, is present if
+ *           x_zero is
+ *           not 0: x_zero times the sum of a channel's weights
  * QMATMUL   the same for x [.., K] and w [N, K], without a window
  *
- * A sum has at most DEV_Q_MAX_TERMS products, so that it fits I32 without x_zero too.
+ * A sum has at most DEV_Q_MAX_TERMS products, so that it fits I32 even without x_zero.
  */
 #ifndef SH_RUNTIME_DEVICE_OP_QUANT_H
 #define SH_RUNTIME_DEVICE_OP_QUANT_H
@@ -29,7 +33,7 @@ struct dev_quant {
     int32_t zero;
 };
 
-struct dev_quantize { /* of those that are integers */
+struct dev_quantize { /* for the operands that are integers */
     struct dev_quant x, add, y;
 };
 
@@ -39,7 +43,7 @@ struct dev_product {
     enum sh_dtype mid_type;
 };
 
-/* The least and the largest number of I8 or U8; false: t is another type. */
+/* Least and largest number of I8 or U8. False: another type. */
 static inline bool dev_range8(enum sh_dtype t, int32_t *lo, int32_t *hi)
 {
     *lo = t == SH_I8 ? -128 : 0;

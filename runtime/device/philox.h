@@ -1,7 +1,7 @@
 /* philox.h - the random numbers of dropout: the counter-based generator Philox4x32-10.
  *
- * A value depends on (seed, step, operation, element) and on nothing else: no state to save, the
- * same mask when a step is repeated, on any device and with any number of threads. (Salmon, Moraes,
+ * A value depends only on (seed, step, operation, element). So there is no state to save, and a
+ * repeated step has the same mask, on any device and with any number of threads. (Salmon, Moraes,
  * Dror, Shaw: Parallel random numbers: as easy as 1, 2, 3. 2011.)
  *
  * Element i takes word i % 4 of the block with
@@ -9,9 +9,9 @@
  *   counter = { low 32 bits of i / 4, operation, low 32 bits of step, high 32 bits of step }
  * and is kept if word >= ratio * 2^32.
  *
- * ATTENTION draws for its weights without an index of the operation, which its backward operation
- * does not share, and 16 bits for each: the weight of (batch b, head h, row, key) takes half
- * key % 8 (0: the low half of word 0, 1: its high half, and so on) of the block with
+ * For the weights of ATTENTION the index of the operation is left out, since its backward operation
+ * has another, and each draws 16 bits: the weight of (batch b, head h, row, key) takes half key % 8
+ * (0: the low half of word 0, 1: its high half, and so on) of the block with
  *   key     = u.attn.seed
  *   counter = { low 32 bits of ((b H + h) Sq + row) ((Sk + 7) / 8) + key / 8, 0, low 32 bits of
  *               step, high 32 bits of step }
@@ -51,7 +51,7 @@ DEV_PHILOX_FN void dev_philox(uint64_t seed, const uint32_t counter[4], uint32_t
     out[3] = c3;
 }
 
-/* The word below which an element is dropped. */
+/* An element is dropped if its word is below this. */
 static inline uint32_t dev_philox_threshold(float ratio)
 {
     double t = (double)ratio * 4294967296.0;
@@ -69,7 +69,7 @@ static inline uint32_t dev_philox_half_threshold(float ratio)
     return dev_philox_threshold(ratio) >> 16;
 }
 
-/* What is kept is multiplied by it. */
+/* Kept elements are multiplied by this. */
 static inline float dev_dropout_scale(float ratio)
 {
     return ratio < 1 ? 1 / (1 - ratio) : 0;

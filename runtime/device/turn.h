@@ -1,17 +1,16 @@
-/* turn.h - steps of training that make one update. */
+/* turn.h - the training steps of one update. */
 #ifndef SH_RUNTIME_DEVICE_TURN_H
 #define SH_RUNTIME_DEVICE_TURN_H
 
 #include <stdint.h>
 
-/* The update that a step of training is part of. A run that goes on with a step has the same. Part
- * 0 begins ACCUM's sums anew; parts before the last do none of SQUARES, SGD, ADAM, LOSS_SCALE and
- * EMA. */
+/* The update to which a training step belongs. A run that continues a step has the same one. Part 0
+ * starts ACCUM's sums anew; parts before the last skip SQUARES, SGD, ADAM, LOSS_SCALE and EMA. */
 struct dev_turn {
     double lr;
-    int64_t update;     /* number of updates before it: for Adam's bias correction */
-    int64_t part, last; /* of its steps, from 0: this one, and the last */
-    float mix;          /* of the step: MIX */
+    int64_t update;     /* number of earlier updates, for Adam's bias correction */
+    int64_t part, last; /* index of this step in the update, from 0, and of the last */
+    float mix;          /* of the step, for MIX */
 };
 
 #endif

@@ -1,7 +1,7 @@
-/* atomic_file.h - write a file so that its name never shows half of it.
+/* atomic_file.h - writes a file so that its name never shows a partial one.
  *
  *   open (temporary name in the same folder) -> write... -> commit (fsync, rename, fsync folder)
- *   close at any time: an uncommitted file is removed.
+ *   close at any time: removes an uncommitted file
  */
 #ifndef SH_RUNTIME_MODEL_ATOMIC_FILE_H
 #define SH_RUNTIME_MODEL_ATOMIC_FILE_H

@@ -1,4 +1,4 @@
-/* autodiff_int.h - the inside of the backward pass: one rule per kind of operation. */
+/* autodiff_int.h - internals of the backward pass: one rule for each kind of operation. */
 #ifndef SH_RUNTIME_MODEL_AUTODIFF_INT_H
 #define SH_RUNTIME_MODEL_AUTODIFF_INT_H
 
@@ -13,13 +13,13 @@ struct ad_part { /* g: the gradient of elements from `start` on along one axis o
 struct ad {
     struct ir *ir;
     bool *wants;           /* [n] by root: does its gradient matter? */
-    bool *still;           /* [n] by root: does none go on from there? */
+    bool *still;           /* [n] by root: does no gradient continue from there? */
     uint32_t *grads;       /* [n] by root, in the root's shape; DEV_NONE: none yet */
     uint32_t n;            /* tensors of the forward pass */
-    uint32_t op;           /* number of the forward operation at work */
-    uint32_t zero;         /* a tensor of one 0, DEV_NONE until it is needed */
+    uint32_t op;           /* number of the current forward operation */
+    uint32_t zero;         /* a tensor of one 0; DEV_NONE until needed */
     int64_t piece;         /* see autodiff_backward() */
-    struct ad_part *parts; /* OWNED: that wait for ad__settle() */
+    struct ad_part *parts; /* OWNED: parts waiting for ad__settle() */
     size_t n_parts, cap_parts;
 };
 
@@ -30,10 +30,10 @@ typedef int ad_rule(struct ad *a, const struct dev_op *op, uint32_t dy, struct s
 bool ad__wants(const struct ad *a, uint32_t t);
 /* Adds g to the gradient of t: same number of elements, any shape. */
 int ad__add(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
-/* g has the shape of a result that t was broadcast to: sums it down to t's shape and adds it. */
+/* g has the shape of a result to which t was broadcast: sums it down to t's shape and adds it. */
 int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
-/* Notes a part of a gradient; ad__settle() adds those of a root to its gradient, which has to be
- * done before that is read. */
+/* Notes a part of a gradient. ad__settle() adds the parts of a root to its gradient; call it before
+ * that is read. */
 int ad__part(struct ad *a, struct ad_part p, struct sh_err *err);
 int ad__settle(struct ad *a, uint32_t root, struct sh_err *err);
 int ad__zero(struct ad *a, uint32_t *out, struct sh_err *err);

@@ -1,8 +1,8 @@
-/* autodiff_parts.c - gradients of what is cut into parts along an axis: put together once.
+/* autodiff_parts.c - gradients of tensors that are cut into parts along an axis: assembled once.
  *
- * Each part's gradient alone would be a tensor as large as the whole, zeros around it, to be added
- * up; a sequence of n steps would cost n times its size. So parts wait until the gradient of the
- * whole is asked for. Those that do not overlap are then joined, with zeros in the gaps.
+ * Each part's gradient alone would be a tensor as large as the whole, mostly zeros, to be added up;
+ * a sequence of n steps would cost n times its size. So parts wait until the gradient of the whole
+ * is needed. Those that do not overlap are then joined, with zeros in the gaps.
  */
 #include "common/mem.h"
 #include "runtime/model/autodiff_int.h"

@@ -1,5 +1,5 @@
-/* autodiff_resample.c - the gradient of a RESAMPLE is one, with the tables turned round: for each
- * element of the input the elements of the result that it is part of. */
+/* autodiff_resample.c - the gradient of a RESAMPLE is another one with inverted tables: for each
+ * element of the input, the elements of the result to which it contributes. */
 #include "common/mem.h"
 #include "runtime/model/autodiff_int.h"
 

@@ -1,10 +1,10 @@
 /* counted_numbers.c - lists of sizes that follow from counts, number by number.
  *
- * Exporters take the shape of a tensor apart, compute with its sizes, and put them together again:
- * what is known of a constant size must not be lost on the way beside one that only the data know.
- * So each number is a constant, or an element of a value with its bounds. Operators that move are
- * evaluated on tickets in place of numbers, one for each, so that their own evaluation says where
- * each went; operators that compute, by intervals.
+ * Exporters take the shape of a tensor apart, compute with its sizes, and reassemble them. A
+ * constant size must not be lost on the way because a neighbour is known only from the data. So
+ * each number is a constant, or an element of a value with its bounds. Operators that move numbers
+ * are evaluated on tickets in their place, so that their own evaluation shows where each went;
+ * operators that compute are evaluated with intervals.
  */
 #include "common/mem.h"
 #include "runtime/model/counted_int.h"

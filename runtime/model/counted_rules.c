@@ -1,6 +1,5 @@
-/* counted_rules.c - what operators do with axes that are counted (counted.h): one rule by name.
- *
- * Without a rule an operator that meets such an axis is refused.
+/* counted_rules.c - what operators do with counted axes (counted.h): one rule for each name. An
+ * operator without a rule that meets such an axis is refused.
  */
 #include "common/mem.h"
 #include "runtime/model/counted_int.h"

@@ -1,5 +1,4 @@
-/* counted_shape.c - rules of counted.h for operators that give tensors another shape, cut them, or
- * join them.
+/* counted_shape.c - rules of counted.h for operators that reshape, cut or join tensors.
  */
 #include "common/mem.h"
 #include "runtime/model/counted_int.h"

@@ -4,20 +4,21 @@
  *   package folder --(package_read, in a worker)--> struct graph --(graph_at_batch)--> shapes
  *   fixed, constants folded --(lower)--> struct dev_graph --(plan)--> program
  *
- * Values are numbered; node inputs and outputs are value numbers in topological order. Weights and
+ * Values are numbered; node inputs and outputs are value numbers, in topological order. Weights and
  * constants are values with data. An axis of a graph input may be dynamic: the batch (dim -1, only
- * axis 0), or a symbol (GRAPH_SYMBOL), whose name stands for one size wherever it is.
- * One opset: a reader normalises what differed between opsets 1 and 23, so that later stages see
- * the form of opset 18 (axes of reductions are an input), without Constant nodes and with functions
- * of the model in place of their calls; the value of ConstantOfShape is its second input. Softmax,
- * LogSoftmax or Hardmax with the attribute flat = 1 is over all axes from `axis` on, as one, which
- * was its meaning before opset 13. With GRAPH_FIRST_AXIS the second operand begins at that axis of
- * the first, as it could before opset 7. A node with GRAPH_BRANCH may fail until an If takes its
- * result; the inputs of If are the condition and the results of both branches. The body of a Loop,
- * Scan or SequenceMap stands before it, as nodes with GRAPH_LOOP = k, the first of them a "Body"
- * that gives the inputs of the body; then the node itself with GRAPH_BODY = k, whose inputs are
- * GRAPH_GIVEN of its own and the results of the body. An attribute that is a list of texts is one
- * text with commas.
+ * axis 0), or a symbol (GRAPH_SYMBOL), whose name stands for the same size everywhere.
+ *
+ * There is one opset: readers normalise the differences between opsets 1 and 23, so that later
+ * stages see the form of opset 18 (axes of reductions are an input), without Constant nodes and
+ * with functions of the model inlined; the value of ConstantOfShape is its second input. With the
+ * attribute flat = 1, Softmax, LogSoftmax or Hardmax treats all axes from `axis` on as one, as
+ * before opset 13. With GRAPH_FIRST_AXIS the second operand begins at that axis of the first, as
+ * was possible before opset 7. A node with GRAPH_BRANCH may fail unless an If takes its result; the
+ * inputs of If are the condition and the results of both branches. The body of a Loop, Scan or
+ * SequenceMap precedes it, as nodes with GRAPH_LOOP = k, the first of them a "Body" whose outputs
+ * are the inputs of the body; then comes the node itself with GRAPH_BODY = k, whose inputs are
+ * GRAPH_GIVEN of its own and the results of the body. An attribute that is a list of strings is one
+ * string with commas.
  *
  * Not thread-safe. Strings and data live as long as the graph.
  */

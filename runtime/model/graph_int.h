@@ -1,4 +1,4 @@
-/* graph_int.h - what the files of the model part share about graphs, and nobody else needs. */
+/* graph_int.h - shared about graphs by the files of the model room, for nobody else. */
 #ifndef SH_RUNTIME_MODEL_GRAPH_INT_H
 #define SH_RUNTIME_MODEL_GRAPH_INT_H
 
@@ -11,7 +11,7 @@
 #define GRAPH_MAX_TENSOR_BYTES ((size_t)1 << 40)
 #define GRAPH_MAX_NAME 4096u
 #define GRAPH_TEMP_PREFIX \
-    "shunt~"                 /* names of values made by us; a file's names must not begin so */
+    "shunt~"                 /* prefix for names of our own values, forbidden in a file's names */
 #define GRAPH_SHAPE_TEXT 192 /* bytes for graph__shape_text */
 
 void graph__node_fini(struct graph_node *n);
@@ -35,15 +35,15 @@ int graph__bytes(enum sh_dtype t, int rank, const int64_t *dims, size_t *out, st
 /* "FP32[8,3,224,224]", for messages. Returns out. */
 const char *graph__shape_text(const struct graph_value *v, char *out, size_t size);
 
-/* Numbers in range, one producer per value, inputs before use, sizes of constants, names. What a
- * reader of a file calls before it hands a graph out. Fails: SH_E_INVALID. */
+/* Checks numbers in range, one producer for each value, inputs before use, sizes of constants,
+ * names. The reader of a file calls it before it returns a graph. Fails: SH_E_INVALID. */
 int graph__validate(const struct graph *g, struct sh_err *err);
-/* Puts nodes into topological order, keeping the order where it already is one.
- * Fails: SH_E_INVALID naming a node on a cycle. */
+/* Puts nodes into topological order, keeping their order where possible. Fails: SH_E_INVALID,
+ * naming a node on a cycle. */
 int graph__sort(struct graph *g, struct sh_err *err);
-/* Takes is_param from initializers that are no parameters: params.c. */
+/* Clears is_param of initializers that are not parameters: params.c. */
 int graph__find_params(struct graph *g, struct sh_err *err);
-/* Marks the Gathers that take rows of a table with a row for padding: onnx_padding.c. */
+/* Marks the Gathers from tables with a row for padding: onnx_padding.c. */
 int graph__find_padding(struct graph *g, struct sh_err *err);
 /* UTF-8 without control characters, 1 to GRAPH_MAX_NAME bytes. */
 bool graph__name_ok(const char *name);
@@ -54,9 +54,9 @@ int graph__list_add(struct sh_buf *list, const char *op, const char *node, const
                     struct sh_err *err);
 #define GRAPH_LIST_MAX ((size_t)4 << 20)
 
-/* graph_at, but goes on after nodes that it does not support: each gets a line in list and the rest
- * is checked as far as shapes are known. list may be NULL: then the first one fails. *n_done: NULL,
- * or how many nodes were right. */
+/* As graph_at(), but continues after unsupported nodes: each gets a line in list, and the rest is
+ * checked as far as shapes are known. list may be NULL: the first one then fails. *n_done: NULL, or
+ * the number of correct nodes. */
 int graph__at(const struct graph *g, const struct graph_sizes *at, bool training,
               struct sh_buf *list, uint32_t *n_done, struct graph **out, struct sh_err *err);
 /* Is the operator in the table of shape inference? */

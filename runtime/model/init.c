@@ -1,8 +1,8 @@
 /* init.c - see init.h.
  *
- * What a parameter is used for is looked up twice: in the graph, where norms and recurrent layers
- * still are what they were, and then in the operations, where a product knows how many numbers it
- * sums up, whatever moves its operand went through before. The first use counts.
+ * The use of a parameter is looked up twice: in the graph, where norms and recurrent layers are
+ * still intact, and then in the operations, where a product knows how many numbers it sums, however
+ * its operand was moved before. The first use counts.
  */
 #include "runtime/model/init.h"
 

@@ -1,11 +1,10 @@
-/* ir.h - a dev_graph while it is being built: what lowering, the passes and autodiff work on.
+/* ir.h - a dev_graph under construction, for lowering, passes and autodiff.
  *
  * Tensors are in single-assignment form: each is written by one operation, or is a constant, an
- * input or state. An alias names the bytes of its root; roots are never aliases themselves.
- * Operations are in order of execution. A pass marks an operation as dead (ir_kill) and
- * ir_sweep() removes it.
+ * input or state. An alias names the bytes of its root; roots are never aliases. Operations are in
+ * execution order. A pass marks an operation dead (ir_kill), and ir_sweep() removes it.
  *
- * Not thread-safe. The source graph is BORROWED as long as the ir lives: constants point into it.
+ * Not thread-safe. The source graph is BORROWED for the life of the ir: constants point into it.
  */
 #ifndef SH_RUNTIME_MODEL_IR_H
 #define SH_RUNTIME_MODEL_IR_H
@@ -24,26 +23,26 @@
 
 enum ir_state { IR_NO_STATE, IR_PARAM, IR_STAT, IR_OPTIM, IR_EMA };
 
-/* Writes all of a constant that is only made when somebody wants it. */
+/* Writes a whole constant, which is made only on demand. */
 typedef void ir_fill(const void *ctx, void *to);
 
 enum ir_init_kind { IR_INIT_NONE, IR_INIT_ZEROS, IR_INIT_ONES, IR_INIT_UNIFORM, IR_INIT_NORMAL };
-struct ir_init { /* how a parameter begins; NONE: with its data */
+struct ir_init { /* initial values of a parameter; NONE: its data */
     enum ir_init_kind kind;
-    float bound; /* UNIFORM: [-bound, bound]; NORMAL: deviation */
+    float bound; /* UNIFORM: [-bound, bound]; NORMAL: standard deviation */
 };
 
-struct ir_info {      /* what the compiler knows of a tensor and the device need not */
+struct ir_info {      /* what the compiler knows of a tensor beyond the device's needs */
     const void *data; /* WEIGHT, STATE: initial contents, row-major in its dtype; NULL: zero */
-    const void *sent; /* INPUT that is a constant: written before each run; else NULL */
-    void *owned;      /* freed with the ir; data points here then */
-    ir_fill *fill;    /* NULL, or instead of data, until ir_settle() */
+    const void *sent; /* constant INPUT: written before each run; else NULL */
+    void *owned;      /* freed with the ir; if set, data points here */
+    ir_fill *fill;    /* NULL; or used instead of data until ir_settle() */
     void *ctx;        /* OWNED */
     enum ir_state state;
     bool is_frozen;   /* IR_PARAM that keeps its value */
-    uint32_t padding; /* of what a GATHER gives: 1 + the row of its table that learns nothing */
+    uint32_t padding; /* result of a GATHER: 1 + the row of its table that learns nothing */
     struct ir_init init;
-    uint32_t grad;      /* after autodiff, by root: the gradient; DEV_NONE if there is none */
+    uint32_t grad;      /* after autodiff, of a root: its gradient; DEV_NONE: none */
     const char *suffix; /* IR_OPTIM: "momentum", "m", "v", "sum", "scale"; IR_EMA: "ema" */
 };
 
@@ -54,11 +53,11 @@ struct ir_commit {
 struct ir {
     struct dev_graph g;
     struct ir_info *info; /* parallel to g.tensors */
-    char **names;         /* made up here, freed with the ir */
+    char **names;         /* names made here, freed with the ir */
     struct ir_commit *commits;
     uint32_t *inputs, *outputs; /* tensors, in the order of the source graph */
     uint32_t n_inputs, n_outputs;
-    /* Training: of each head; DEV_NONE: those in `masked`, which are made, not read. */
+    /* Training: labels of each head; DEV_NONE: those in `masked`, which are computed, not read. */
     uint32_t labels[TRAIN_MAX_HEADS], n_labels;
     uint32_t masked;
     uint32_t loss;   /* training; DEV_NONE otherwise */
@@ -82,14 +81,14 @@ int ir_alias(struct ir *ir, uint32_t t, uint32_t rank, const int64_t *dims, uint
 /* A constant made by the compiler. TAKES data (malloc) on success. */
 int ir_const(struct ir *ir, const char *name, enum dev_role role, enum sh_dtype t, uint32_t rank,
              const int64_t *dims, void *data, uint32_t *out, struct sh_err *err);
-/* The same, made when it is wanted: a program that only runs never needs the contents of its
- * weights. TAKES ctx (malloc, without anything that it owns) on success. What ctx points to has to
- * be given (ir_is_given), or the tensor settled at once. */
+/* The same, made on demand: a program that only runs never needs the contents of its weights. TAKES
+ * ctx (malloc; it must own nothing) on success. What ctx points to must be given (ir_is_given), or
+ * the tensor must be settled at once. */
 int ir_later(struct ir *ir, const struct dev_tensor *like, const char *name, ir_fill *fill,
              void *ctx, uint32_t *out, struct sh_err *err);
 /* Is it a constant of the source graph, whose data outlive every tensor here? */
 bool ir_is_given(const struct ir *ir, uint32_t t);
-/* Makes the contents of one that was left for later. Fails: SH_E_NOMEM. */
+/* Makes the contents of a constant from ir_later(). Fails: SH_E_NOMEM. */
 int ir_settle(struct ir *ir, uint32_t t, struct sh_err *err);
 /* *out: BORROWED from the ir. */
 int ir_name(struct ir *ir, const char **out, struct sh_err *err, const char *fmt, ...)
@@ -119,19 +118,19 @@ int64_t ir_elements(const struct ir *ir, uint32_t t);
 bool ir_same_shape(const struct ir *ir, uint32_t a, uint32_t b);
 /* Is it a constant that nothing changes? */
 bool ir_is_const(const struct ir *ir, uint32_t t);
-/* Its data; NULL for everything else, and for what is not settled yet. */
+/* Its data; NULL: not a constant, or not settled yet. */
 const void *ir_data(const struct ir *ir, uint32_t t);
 
 void ir_kill(struct dev_op *op);
 void ir_sweep(struct ir *ir);
-/* Removes operations whose results nobody reads. What is read: outputs, loss, state. */
+/* Removes operations whose results nobody reads. Outputs, loss and state count as read. */
 int ir_drop_unused(struct ir *ir, struct sh_err *err);
 
-/* Forgets tensors that nothing refers to, so that the device does not have to store their types.
- * Tensor numbers change. */
+/* Removes unreferenced tensors, so that the device does not have to store their types. Changes
+ * tensor numbers. */
 int ir_compact(struct ir *ir, struct sh_err *err);
 
-/* Who writes and how many read each root; valid until operations change. */
+/* The writer and the number of readers of each root; valid until operations change. */
 struct ir_uses {
     uint32_t *writer; /* op number, DEV_NONE for none */
     uint32_t *reads;  /* an OUTPUT counts one more */

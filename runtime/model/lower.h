@@ -1,11 +1,11 @@
-/* lower.h - a graph in static form (graph_at_batch) becomes operations of the device.
+/* lower.h - lowers a graph in static form (graph_at_batch) to operations of the device.
  *
- * Inference: constants are WEIGHT. Training: floating parameters are STATE (kind PARAM; the running
- * statistics of BatchNormalization: STAT), all other constants STATE without a kind, so that a
- * training program has one image only. A scalar of rank 0 is a constant, never a parameter: the
+ * Inference: constants become WEIGHT. Training: float parameters become STATE (kind PARAM; running
+ * statistics of BatchNormalization: STAT), and all other constants STATE without a kind, so that a
+ * training program has only one image. A scalar of rank 0 is a constant, never a parameter: the
  * newer exporter writes factors as initializers.
  *
- * Reshapes become aliases; nothing is fused here (see pass.h).
+ * Reshapes become aliases. Nothing is fused here (see pass.h).
  */
 #ifndef SH_RUNTIME_MODEL_LOWER_H
 #define SH_RUNTIME_MODEL_LOWER_H
@@ -13,7 +13,7 @@
 #include "runtime/model/graph.h"
 #include "runtime/model/ir.h"
 
-/* *out: OWNED, ir_free(). g is BORROWED as long as the ir lives. Fails: SH_E_UNSUPPORTED,
+/* *out: OWNED, ir_free(). g: BORROWED for the life of the ir. Fails: SH_E_UNSUPPORTED,
  * SH_E_INVALID, naming the node. */
 int lower_graph(const struct graph *g, bool training, struct ir **out, struct sh_err *err);
 

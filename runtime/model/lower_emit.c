@@ -1,4 +1,5 @@
-/* lower_emit.c - what compositions are made of: cuts, pads, turns, sums, tables of numbers. */
+/* lower_emit.c - building blocks of compositions: cuts, pads, transpositions, sums, tables of
+ * numbers. */
 #include "common/mem.h"
 #include "runtime/model/lower_int.h"
 

@@ -1,4 +1,4 @@
-/* lower_int.h - the inside of lowering: the context, and one function per operator. */
+/* lower_int.h - internals of lowering: the context, and one function for each operator. */
 #ifndef SH_RUNTIME_MODEL_LOWER_INT_H
 #define SH_RUNTIME_MODEL_LOWER_INT_H
 
@@ -34,7 +34,7 @@ bool lower__scalar(const struct lower *lo, uint32_t value, double *out);
 int lower__unsupported(const struct graph_node *n, struct sh_err *err, const char *why);
 int lower__float(const struct graph_node *n, const char *name, float *out, struct sh_err *err);
 
-/* ---- what compositions are made of (lower_emit.c); *y has a shape of its own each time */
+/* ---- building blocks of compositions (lower_emit.c); *y has its own shape each time */
 struct lower_cut { /* n elements of an axis, from start on in steps of step */
     uint32_t axis;
     int64_t start, step, n;
@@ -49,21 +49,21 @@ int lower__pad_axis(struct lower *lo, const char *name, uint32_t x, struct lower
                     struct sh_err *err);
 int lower__turn(struct lower *lo, const char *name, uint32_t x, const uint32_t *perm, uint32_t *y,
                 struct sh_err *err);
-/* axes: bit set; they stay as axes of one. */
+/* axes: bit set; they remain, with size 1. */
 int lower__reduced(struct lower *lo, const char *name, uint32_t x, enum dev_red kind, uint32_t axes,
                    uint32_t *y, struct sh_err *err);
-/* Rows [first, first + n) of axis 0; of a constant, at inference, before the program runs. */
+/* Rows [first, first + n) of axis 0; of a constant at inference: cut before the program runs. */
 int lower__rows(struct lower *lo, const char *name, uint32_t x, int64_t first, int64_t n,
                 uint32_t *y, struct sh_err *err);
 int lower__joined(struct lower *lo, const char *name, const uint32_t *in, uint32_t n, int64_t axis,
                   uint32_t *y, struct sh_err *err);
-/* n numbers that the compiler made, as a constant of rank 1. TAKES data (malloc), always. */
+/* n numbers made by the compiler, as a constant of rank 1. TAKES data (malloc), also on failure. */
 struct lower_table {
-    const char *name; /* tells it from every other table of the model, whatever the batch */
+    const char *name; /* unique among the model's tables, whatever the batch */
     enum sh_dtype dtype;
     int64_t n;
-    /* Follows from the sizes of symbols (graph.h), or is of a node that does, which at some sizes
-     * becomes part of another: so it is no weight. */
+    /* It depends on the sizes of symbols (graph.h), or its node does, which at some sizes becomes
+     * part of another. So it is not a weight. */
     bool by_size;
 };
 int lower__table(struct lower *lo, const struct lower_table *t, void *data, uint32_t *out,
@@ -80,7 +80,7 @@ int lower__as(struct lower *lo, const char *name, uint32_t x, enum sh_dtype t, u
 /* x where it is not 0, else 1. */
 int lower__not_zero(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t *y,
                     struct sh_err *err);
-/* The convolution that the window of the node says, of tensors that are floats (lower_window.c). */
+/* The convolution described by the node's window, on float tensors (lower_window.c). */
 int lower__convolve(struct lower *lo, const struct graph_node *n, uint32_t x, uint32_t w,
                     uint32_t bias, uint32_t *y, struct sh_err *err);
 /* The window of a node over two axes. */

@@ -1,11 +1,11 @@
 /* lower_qprod.c - products of quantised numbers.
  *
- * With a constant weight that fits I8, sums are one operation on integers, and what is scaled is
- * lowered as floats between two QUANTIZE, of which pass_quant makes one operation. Otherwise they
- * are computed by floats: numbers of 8 bits less their zero point have 9 bits, and floats add up
- * products of two of them exactly as long as there are at most EXACT. Where an integer comes out,
- * longer sums are made of such parts. Where the sum is scaled and rounded to 8 bits again, it is
- * one sum: what it may miss is far below the rounding.
+ * With a constant weight that fits I8, sums are one integer operation, and what is scaled is
+ * lowered as floats between two QUANTIZE, which pass_quant turns into one operation. Otherwise
+ * floats compute them: 8-bit numbers minus their zero point have 9 bits, and floats add products of
+ * two of them exactly up to EXACT terms. If the result is an integer, longer sums are composed of
+ * such parts. If the sum is scaled and rounded to 8 bits again, it is one sum: its error is far
+ * below the rounding.
  */
 #include "common/mem.h"
 #include "runtime/model/lower_quant.h"

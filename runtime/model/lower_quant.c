@@ -1,8 +1,8 @@
 /* lower_quant.c - quantisation.
  *
- * Where scales are constants and there is one for all of a tensor, QUANTIZE goes to integers and
- * back; pass_quant makes products of integers of what is between. The rest is computed by floats,
- * which hold integers of 8 bits exactly.
+ * If scales are constants, one for a whole tensor, QUANTIZE converts to integers and back, and
+ * pass_quant makes integer products of what is between. Everything else is computed with floats,
+ * which hold 8-bit integers exactly.
  */
 #include "runtime/model/lower_quant.h"
 

@@ -1,8 +1,8 @@
 /* lower_resize.c - Resize: along each axis an element of the result is a sum of a few elements of
- * the input, with weights that depend on its place alone. The device gets both as tables.
+ * the input, with weights that depend only on its place. The device gets both as tables.
  *
- * Place x of the result lies at `at` in the input. Left of it, or on it, is element ceil(at) - 1;
- * the distance from there, in (0, 1], gives the weights. Elements outside repeat the edge.
+ * Place x of the result is at `at` in the input. The element at or left of it is ceil(at) - 1; the
+ * distance from there, in (0, 1], gives the weights. Elements outside repeat the edge.
  */
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"

@@ -1,11 +1,11 @@
-/* lower_rnn.c - RNN, GRU and LSTM, a step at a time.
+/* lower_rnn.c - RNN, GRU and LSTM, one step at a time.
  *
- * The product of the whole sequence with W is one; then each step adds its product of the state
- * with R, and what the gates make of the sum. Steps are operations of their own, so what trains and
- * what every device has suffices; their number is bounded where shapes are inferred.
+ * The product of the whole sequence with W is one operation. Then each step adds its product of the
+ * state with R and applies the gates to the sum. Steps are ordinary operations, so training and
+ * every device support them; shape inference limits their number.
  *
- * Samples end early by a mask: from its length on the state of a sample stays and its output is 0.
- * The reverse direction then begins with steps that do nothing to it.
+ * A mask ends samples early: from its length on a sample's state stays and its output is 0. The
+ * reverse direction then begins with steps that do not change it.
  */
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"

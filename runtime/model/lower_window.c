@@ -1,9 +1,10 @@
 /* lower_window.c - convolutions and pools.
  *
- * The device has windows of two axes. One axis gets a first one of height 1. A pool of more is one
- * over the last two, then one over each other: a maximum of maxima, an average of averages (also of
- * how many elements count: per axis, so their product). A convolution of three reads, for each
- * output plane, the planes that the window reaches as so many times the channels.
+ * The device has windows over two axes. A one-axis window gets another axis of height 1. A pool
+ * over more axes is one over the last two, then one over each other axis: a maximum of maxima, or
+ * an average of averages (also of how many elements count: their product over the axes). A
+ * convolution over three reads, for each output plane, the planes that the window reaches as that
+ * many times the channels.
  */
 #include "common/mem.h"
 #include "runtime/model/lower_int.h"

@@ -15,13 +15,13 @@ struct names {
         uint32_t number;
     } * slots;
     size_t cap, n;
-    uint64_t seed; /* random: the keys come from files of strangers */
+    uint64_t seed; /* random, since keys come from strangers' files */
 };
 
 int names_init(struct names *m, struct sh_err *err);
 void names_fini(struct names *m);
-uint32_t names_get(const struct names *m, const char *key); /* NAMES_NONE if there is none */
-/* The key must not be there yet. */
+uint32_t names_get(const struct names *m, const char *key); /* NAMES_NONE: not found */
+/* The key must be new. */
 int names_put(struct names *m, const char *key, uint32_t number, struct sh_err *err);
 
 #endif

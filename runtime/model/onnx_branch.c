@@ -1,9 +1,9 @@
-/* onnx_branch.c - operators with graphs as attributes, which are read in their place.
+/* onnx_branch.c - operators with graphs as attributes, which are inlined.
  *
- * Such a graph sees the names around it and has its own besides. Nodes of a branch are marked: one
- * that cannot be computed (GRAPH_BRANCH) is wrong only where its result is taken, since which
- * branch is may follow from shapes. If gets the condition, the results of then_branch, and those of
- * else_branch. Nodes of the body of a loop are marked with the number of the loop (graph.h).
+ * Such a graph sees the names around it and also has its own. Nodes of a branch are marked: one
+ * that cannot be computed (GRAPH_BRANCH) is an error only if its result is used, since shapes may
+ * decide the branch. If gets the condition, the results of then_branch, and those of else_branch.
+ * Nodes in the body of a loop are marked with the number of the loop (graph.h).
  */
 #include "common/mem.h"
 #include "runtime/model/onnx_reader.h"

@@ -1,7 +1,7 @@
 /* onnx_export.c - an ONNX file with trained weights in place of its initializers.
  *
- * Data of other files come into the one file, or, where that would be larger than an ONNX file can
- * be, all data go into a second one.
+ * External data goes into the one file or, if that would exceed the limit of an ONNX file, all data
+ * goes into a second one.
  */
 #include "common/mem.h"
 #include "common/safetensors.h"

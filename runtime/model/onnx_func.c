@@ -1,8 +1,8 @@
-/* onnx_func.c - functions of the model: each call is replaced by the function's nodes.
+/* onnx_func.c - functions of the model: replaces each call by the function's nodes.
  *
- * A call opens a scope: inputs and outputs of the function are names of values of the caller, all
- * others get values of their own. Calls may be nested, never recursive; their number is limited as
- * that of nodes is, since functions that call each other twice would double with each level.
+ * A call opens a scope: the function's inputs and outputs name values of the caller, all others get
+ * their own values. Calls may be nested but not recursive. Their number is limited like that of
+ * nodes, since functions that call each other twice would double with each level.
  */
 #include "common/mem.h"
 #include "runtime/model/onnx_meta.h"

@@ -1,13 +1,13 @@
-/* onnx_meta.h - what exporters write beside a node or a value: keys and texts. */
+/* onnx_meta.h - the metadata that exporters attach to a node or a value: keys and texts. */
 #ifndef SH_RUNTIME_MODEL_ONNX_META_H
 #define SH_RUNTIME_MODEL_ONNX_META_H
 
 #include "runtime/model/onnx_file.h"
 
-/* *len bytes of a field of a message that the description we were built with lacks; NULL: it is of
- * another kind. BORROWED from the message. */
+/* *len bytes of a field that is missing from the message description we were built with; NULL: it
+ * is of another kind. BORROWED from the message. */
 const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len);
-/* The text under a key; NULL: there is none. OWNED, free(). */
+/* The text for a key; NULL: none. OWNED, free(). */
 char *onnx_meta(const Onnx__NodeProto *n, const char *key);
 char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key);
 

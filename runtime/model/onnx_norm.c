@@ -1,4 +1,4 @@
-/* onnx_norm.c - one form of every operator (graph.h), whatever opset from 1 to 23 a file is of. */
+/* onnx_norm.c - brings every operator of opsets 1 to 23 into one form (graph.h). */
 #include "common/mem.h"
 #include "runtime/model/onnx_reader.h"
 

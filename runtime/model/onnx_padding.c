@@ -1,8 +1,8 @@
-/* onnx_padding.c - rows of tables that stand for padding: training leaves them as they are.
+/* onnx_padding.c - table rows that stand for padding: training leaves them unchanged.
  *
- * nn.Embedding(padding_idx=k) gives row k no gradient, and ONNX's Gather has no place for k. The
- * newer exporter of PyTorch writes the call beside the node. Where nothing is written, a table has
- * such a row if exactly one of its rows is zeros: it begins as zeros, and never learns.
+ * nn.Embedding(padding_idx=k) gives row k no gradient, and ONNX's Gather cannot express k.
+ * PyTorch's newer exporter writes the call beside the node. If nothing is written, a table has such
+ * a row if exactly one of its rows is zeros: it begins as zeros and never learns.
  */
 #include "common/mem.h"
 #include "runtime/model/onnx_meta.h"

@@ -1,7 +1,7 @@
-/* onnx_read.c - from an ONNX file to a graph in the one form that the rest knows.
+/* onnx_read.c - turns an ONNX file into a graph in the one form that later stages know.
  *
  * What cannot be represented (control flow, custom domains, ...) is collected node by node, so that
- * the user sees the whole list at once; everything that is wrong with the file ends the reading.
+ * the user sees the whole list at once; any fault in the file ends reading.
  */
 #include "common/mem.h"
 #include "runtime/model/onnx.h"

@@ -1,10 +1,10 @@
-/* onnx_reader.h - what the files that turn messages into a graph share.
+/* onnx_reader.h - shared by the files that turn messages into a graph.
  *
  *   onnx_read.c    values, inputs, outputs; the whole
  *   onnx_node.c    nodes, their attributes and constants
- *   onnx_func.c    functions of the model, read in the place of the nodes that call them
- *   onnx_branch.c  If, Loop and others with graphs as attributes, which are read in their place
- *   onnx_norm.c    what differs between opsets becomes one form (graph.h)
+ *   onnx_func.c    functions of the model, inlined in place of the nodes that call them
+ *   onnx_branch.c  If, Loop and others with graphs as attributes, which are inlined
+ *   onnx_norm.c    brings all opsets into one form (graph.h)
  */
 #ifndef SH_RUNTIME_MODEL_ONNX_READER_H
 #define SH_RUNTIME_MODEL_ONNX_READER_H
@@ -15,9 +15,9 @@
 #define READER_ABSENT \
     (GRAPH_NONE - 1) /* in the names of a scope: an input that a call leaves out */
 
-/* Where names and attributes mean something: the graph, one call of a function, or a graph that is
- * an attribute (a branch of an If, the body of a loop), which has the function and the call of what
- * is around it. */
+/* The scope of names and attributes: the graph, one call of a function, or a graph that is an
+ * attribute (a branch of an If, the body of a loop); the latter has the function and call of its
+ * surroundings. */
 struct scope {
     struct scope *up;                /* of the call; NULL: this is the graph */
     const Onnx__FunctionProto *func; /* NULL: this is the graph, or a branch of it */

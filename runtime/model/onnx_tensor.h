@@ -1,4 +1,4 @@
-/* onnx_tensor.h - data between TensorProto's five encodings and plain arrays. */
+/* onnx_tensor.h - converts data between TensorProto's five encodings and plain arrays. */
 #ifndef SH_RUNTIME_MODEL_ONNX_TENSOR_H
 #define SH_RUNTIME_MODEL_ONNX_TENSOR_H
 
@@ -11,28 +11,27 @@ struct onnx_array {
     int64_t dims[SH_MAX_RANK];
     void *data; /* never NULL on success; OWNED, onnx_array_fini(), unless it is borrowed */
     size_t bytes;
-    bool is_borrowed; /* from the source of the model, until that is closed; read only */
+    bool is_borrowed; /* from the model's source, until that is closed; read-only */
 };
 void onnx_array_fini(struct onnx_array *a); /* zeroed is allowed */
 
-/* Takes raw data out of t instead of copying it, and data that lies in another file from there.
- * what: for messages, "initializer x". Fails: SH_E_INVALID (sizes that do not match, a file that
- * is not there), SH_E_UNSUPPORTED (type), SH_E_TOOBIG. */
+/* Takes raw data out of t instead of copying it, and external data from its file. what: for
+ * messages, "initializer x". Fails: SH_E_INVALID (mismatched sizes, missing file), SH_E_UNSUPPORTED
+ * (type), SH_E_TOOBIG. */
 int onnx_tensor_take(Onnx__TensorProto *t, const char *what, struct onnx_source *source,
                      struct onnx_array *out, struct sh_err *err);
-/* The same, and t keeps its data. */
+/* The same, but t keeps its data. */
 int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_source *source,
                      struct onnx_array *out, struct sh_err *err);
-/* Its data as they lie in the file, aligned to 1; NULL: they are encoded in another way, or are not
- * what its shape needs, which taking them says. BORROWED: until that, and until t is changed. */
+/* Its data as in the file, unaligned; NULL: it is encoded differently, or does not match its shape,
+ * which taking it reports. BORROWED until that, and until t is changed. */
 const void *onnx_tensor_look(const Onnx__TensorProto *t, struct onnx_source *source);
-/* Frees the data, whatever encoding they have. */
+/* Frees the data, in any encoding. */
 void onnx_tensor_drop(Onnx__TensorProto *t);
-/* Its data are the bytes [offset, offset + length) of another file from here on; what it had is
- * freed. */
+/* From now on its data is bytes [offset, offset + length) of another file; frees what it had. */
 int onnx_tensor_point(Onnx__TensorProto *t, const char *location, uint64_t offset, uint64_t length,
                       struct sh_err *err);
-/* Its data lie in raw_data from here on, whatever encoding they had. */
+/* Moves its data to raw_data, from any encoding. */
 int onnx_tensor_settle(Onnx__TensorProto *t, struct onnx_source *source, struct sh_err *err);
 bool onnx_tensor_is_external(const Onnx__TensorProto *t);
 

@@ -1,22 +1,23 @@
-/* onnx_tie.h - parameters that an exporter wrote twice although the model has them once. */
+/* onnx_tie.h - restores parameters that an exporter wrote twice although the model has them
+ * once. */
 #ifndef SH_RUNTIME_MODEL_ONNX_TIE_H
 #define SH_RUNTIME_MODEL_ONNX_TIE_H
 
 #include "runtime/model/onnx_file.h"
 
-/* Exporters turn the weights of products beforehand, each use by itself: the table of words that is
- * also the last product (GPT-2, BERT's language model) is in the file as it is and once more
- * turned, and a layer that is used twelve times (ALBERT) has twelve weights. Training changes them
- * apart. So a matrix of F32, or a bias of recurrent layers, that has the numbers of another becomes
+/* Exporters transpose the weights of products in advance, each use separately: a word table that is
+ * also the last product (GPT-2, BERT's language model) is in the file as it is and again
+ * transposed, and a layer used twelve times (ALBERT) has twelve weights. Training would change them
+ * separately. So an F32 matrix, or a bias of recurrent layers, with the numbers of another becomes
  * an Identity or a Transpose of that one, if
- *   - one is a table of which rows are taken, and the other weighs a product, or
- *   - both weigh products, or recurrent layers, of the same module, as the file's metadata say, or
- *   - it is the other one turned, and only one of them has a name of a module, or none has and they
- *     do not both weigh products.
- * Axes of size 1 beside the two do not matter.
- * Others stay: layers that were copied, and a decoder that began as its encoder turned, begin with
- * the same numbers and are trained apart.
- * Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+ *   - one is a table from which rows are taken, and the other weights a product, or
+ *   - both weight products, or recurrent layers, of the same module, according to the file's
+ *   metadata, or
+ *   - it is the transposed other one, and only one of them has a module's name, or neither has and
+ *     they do not both weight products.
+ * Axes of size 1 besides the two do not matter. Others stay: copied layers, and a decoder that
+ * began as its transposed encoder, begin with the same numbers and are trained separately. Fails:
+ * SH_E_NOMEM, SH_E_TOOBIG. */
 int onnx_tie(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* onnx_unfold.c - norms, and biases of zeros, that an exporter left out: see onnx_unfold.h. */
+/* onnx_unfold.c - see onnx_unfold.h. */
 #include "runtime/model/onnx_unfold.h"
 
 #include "common/mem.h"

@@ -1,7 +1,7 @@
-/* onnx_weights.h - the values of a graph's initializers, by name, from a safetensors file.
+/* onnx_weights.h - takes the values of a graph's initializers, by name, from a safetensors file.
  *
- * A tar file may hold SH_EXTERNAL_WEIGHTS (common/external.h) beside its model. Each tensor of that
- * file replaces the values of the initializer of the same name.
+ * A tar file may have SH_EXTERNAL_WEIGHTS (common/external.h) beside its model. Each tensor of that
+ * file replaces the values of the initializer with the same name.
  */
 #ifndef SH_RUNTIME_MODEL_ONNX_WEIGHTS_H
 #define SH_RUNTIME_MODEL_ONNX_WEIGHTS_H

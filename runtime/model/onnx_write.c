@@ -1,5 +1,5 @@
-/* onnx_write.c - a graph as an ONNX file (opset 18). Weights are not copied: the messages point at
- * the graph's data while they are written. */
+/* onnx_write.c - writes a graph as an ONNX file (opset 18). Weights are not copied: the messages
+ * point to the graph's data while they are written. */
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"
 #include "runtime/model/onnx.h"

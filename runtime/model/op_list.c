@@ -1,6 +1,5 @@
-/* op_list.c - every operator of ONNX up to opset 23, and what is done with it; printed as
- * docs/operators.md. What is supported is what shape_table.c has; this list adds what no table
- * says.
+/* op_list.c - every ONNX operator up to opset 23 and how it is handled; printed as
+ * docs/operators.md. shape_table.c has the supported ones; this list adds what no table says.
  */
 #include "runtime/model/op_list.h"
 

@@ -1,8 +1,9 @@
 /* package.h - the trusted form of a model on disk, made once by shunt-import.
  *
- *   <package>/model.onnx           what the user uploaded or training wrote: an ONNX file, or a
+ *   <package>/model.onnx           as uploaded, or written by training: an ONNX file, or a
  *                                  tar file of one and its data (onnx_source.h)
- *   <package>/graph.json           nodes, values, inputs, outputs (written last: complete)
+ *   <package>/graph.json           nodes, values, inputs, outputs (written last: the package is
+ *   complete)
  *   <package>/weights.safetensors  initializers and constants, aligned to 64 bytes
  */
 #ifndef SH_RUNTIME_MODEL_PACKAGE_H

@@ -1,5 +1,5 @@
-/* package_read.c - a package from disk, checked as strictly as an ONNX file: a damaged or foreign
- * folder must not take a worker down. */
+/* package_read.c - reads a package from disk, checked as strictly as an ONNX file: a damaged or
+ * foreign folder must not bring down a worker. */
 #include "common/io.h"
 #include "common/json.h"
 #include "common/mem.h"

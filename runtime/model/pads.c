@@ -1,34 +1,33 @@
-/* pads.c - follows an axis that is filled up through a graph.
+/* pads.c - follows a padded axis through a graph.
  *
- * DESIGN. The graph is built twice: at a size n as it is asked for, and at the bucket N. Values
- * correspond by the order of the nodes. A value of the second has up to PADS_PLACES places
- * (places.h) that hold the N steps of the axis; attention scores have two. The claim that each rule
- * keeps up:
+ * DESIGN. The graph is built twice: at a requested size n, and at the bucket N. Values correspond
+ * by the order of the nodes. A value of the second graph has up to PADS_PLACES places (places.h)
+ * that hold the N steps of the axis; attention scores have two. Every rule maintains this claim:
  *
- *   where all its steps are below n, a value of the second graph is that of the first.
+ *   where all its steps are below n, a value of the second graph equals that of the first.
  *
- * Constants are compared with each other, number by number: this tells a mask or a list of
- * positions, which is cut, from a length that a mean is divided by, which is not.
+ * Constants are compared number by number. This distinguishes a mask or a list of positions, which
+ * is cut, from a length by which a mean is divided, which is not.
  *
- * What lies behind n can do harm where steps meet: in sums over them. For that there are ranges
- * (ranges.h) of the elements of a value that lie
+ * Elements behind n can do harm where steps meet: in sums over them. So there are ranges (ranges.h)
+ * of the elements of a value that lie
  *
  *   real      nowhere behind n: as in the first graph
  *   edge[i]   behind n in place i, and in no other
- *   all       behind n in any
+ *   all       behind n in any place
  *
- * An input is filled up with zeros, so its edge is [0, 0]. A mask makes of that numbers so far
- * below the others that their exp() is 0, or falsehood; a causal mask does so on one edge and not
- * on the other. Softmax turns such an edge into zeros, and a product adds them up if what they are
- * multiplied with is finite. This is why NaN is followed too. Operators without a rule mix.
+ * Inputs are padded with zeros, so their edge is [0, 0]. A mask turns that into numbers so far
+ * below the others that their exp() is 0, or into false; a causal mask does so on one edge only.
+ * Softmax turns such an edge into zeros, and a product adds them up if the other factors are
+ * finite; this is why NaN is tracked too. Operators without a rule mix.
  *
- * Taken for granted: an answer without padding that is made of ordinary numbers (ranges.h), and a
- * mask that masks not all of a sample. Which inputs are masks is found by filling them up with
- * ones: a proof that fails then needs their zeros. The API runs a request as it is where one of
- * them has nothing but zeros along the axis (api/infer/infer_plan.c).
+ * Assumed: without padding the answer consists of ordinary numbers (ranges.h), and no mask hides
+ * all of a sample. To find out which inputs are masks they are padded with ones: a proof that then
+ * fails needs their zeros. If one of them is all zeros along the axis, the API runs the request as
+ * it is (api/infer/infer_plan.c).
  *
- * Of each bucket the least, the greatest and one size between are tried, so that what changes with
- * the size at a bound between two buckets is found.
+ * For each bucket the smallest, the largest and one size in between are tried, so that changes at a
+ * bound between two buckets are found.
  */
 #include "common/mem.h"
 #include "runtime/model/pads_int.h"

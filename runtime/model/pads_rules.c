@@ -1,4 +1,4 @@
-/* pads_rules.c - what each operator does to an axis that is filled up: see pads.c. */
+/* pads_rules.c - what each operator does to a padded axis: see pads.c. */
 #include "common/mem.h"
 #include "runtime/model/pads_int.h"
 

@@ -1,24 +1,28 @@
-/* params.c - which constants of a file are parameters, and which belong to the model as it is?
+/* params.c - which constants of a file are parameters, and which are fixed parts of the model?
  *
- * Files of PyTorch's newer exporter say it of what they hold as the module has it (graph_said). Of
- * the rest, and of other files, those floats are parameters that
- *   - weigh what comes in: the operands of products and convolutions, weights and biases of
- *     normalisations (but for ones and zeros that an exporter made up, where the module has none)
- *     and of recurrent layers, slopes, tables of which rows are taken; or
- *   - are added, multiplied or joined, and have the name of an attribute of a module
- *     ("layers.0.gamma") rather than one that an exporter makes up for a number in the code
- *     ("/Constant_3_output_0", "val_12", "onnx::Mul_77") or for what it computed ("exp_2"), and are
- *     not called a mask, a table of positions or the like, as buffers are (numbers without an axis
- *     are parameters only so); or
- *   - are one number for each channel that the exporter turned into another form ("onnx::Mul_77",
- *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither go up or
- *     down all the way, as tables of code do, nor are a norm that is held fixed: what a convolution
- *     without a bias is multiplied with before something is added; or
- *   - were only moved by the exporter ("expand": the token of a class in a file of one sample;
- *     "onnx::Add_77": rows of a table of positions), are added to what is computed, multiplied with
- *     it or joined with it, and have numbers that no formula gives (param_rules.h).
- * What is computed from constants alone (a weight that is turned, or scaled) counts as its source.
- * Others are held fixed: attention's scale, masks, anchors, means and deviations of images.
+ * Files of PyTorch's newer exporter say so for what they hold exactly as the module has it
+ * (graph_said). Of the rest, and in other files, those floats are parameters that
+ *   - weight the input: operands of products and convolutions, weights and biases of normalisations
+ *     (except ones and zeros that an exporter added where the module has none) and of recurrent
+ *     layers, slopes, tables from
+ *     which rows are taken; or
+ *   - are added, multiplied or joined, and have the name of a module's attribute ("layers.0.gamma")
+ *     rather than one that an exporter invents for a number in the code ("/Constant_3_output_0",
+ *     "val_12", "onnx::Mul_77") or for
+ *     a computed value ("exp_2"), and are not named like a mask, a table of positions or another
+ *     buffer (the only
+ *     way for numbers without an axis); or
+ *   - are one number for each channel that the exporter brought into another form ("onnx::Mul_77",
+ *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither rise or
+ *     fall throughout, as tables in
+ *     code do, nor are a frozen norm, by which a convolution without bias is multiplied before an
+ *     addition; or
+ *   - were only moved by the exporter ("expand": a class token in a file for one sample;
+ *     "onnx::Add_77": rows of a table of positions), are added to, multiplied with or joined to
+ *     computed values, and have numbers that no
+ *     formula gives (param_rules.h).
+ * What is computed from constants only (a transposed or scaled weight) counts as its source. Others
+ * are fixed: attention's scale, masks, anchors, means and deviations of images.
  */
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"

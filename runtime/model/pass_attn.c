@@ -4,28 +4,28 @@
  *   k [B,S,H,D] - TRANSPOSE -+- MATMUL - (+ mask) - SOFTMAX - MATMUL - TRANSPOSE - y [B,S,H,D]
  *   v [B,S,H,D] - TRANSPOSE ------------------------------------+
  *
- * runs as ATTENTION q k v mask -> y: no transposed copy and no matrix of scores is ever stored. It
- * takes the place of the last TRANSPOSE; the scores and what is made of them must have no other
+ * runs as ATTENTION q k v mask -> y, which stores neither transposed copies nor a matrix of scores.
+ * It replaces the last TRANSPOSE; the scores and what is computed from them must have no other
  * reader. Factors on the way (of q, of k, of the scores) become its scale.
  *
- * PyTorch's exporter puts WHERE(IsNaN(w), 0, w) behind the SOFTMAX, where IsNaN is NOT(w == w): a
- * row whose keys are all hidden gives zeros. ATTENTION does that by itself (zero_hidden).
+ * PyTorch's exporter puts WHERE(IsNaN(w), 0, w) behind the SOFTMAX, with IsNaN as NOT(w == w): a
+ * row whose keys are all hidden gives zeros. ATTENTION does that itself (zero_hidden).
  *
- * q, k and v may come by any way of transpositions and slices that leaves heads whole: parts of one
- * product, with samples or rows first (strided.h). The last TRANSPOSE may go elsewhere than to
- * [B,S,H,D]; then it stays, behind ATTENTION.
+ * q, k and v may come through any transpositions and slices that leave heads whole: parts of one
+ * product, with samples or rows first (strided.h). If the last TRANSPOSE does not go to [B,S,H,D]
+ * it stays, behind ATTENTION.
  *
  * Several masks (a bias by relative position, and which windows are shifted) are added up first.
- * They are smaller than the scores: where B is samples times windows, a mask may be one for each
+ * They are smaller than the scores: if B is samples times windows, there may be one mask for each
  * window.
  *
- * In training a DROPOUT between SOFTMAX and MATMUL goes into it as well, and it leaves what the
- * backward operation needs instead of the scores. That operation writes one gradient for a tensor
- * that several operands are parts of; parts that leave some of it out are copied out first.
+ * In training a DROPOUT between SOFTMAX and MATMUL is fused too, and ATTENTION keeps what its
+ * backward operation needs instead of the scores. That writes one gradient for a tensor of which
+ * several operands are parts; parts that do not cover all of it are copied out first.
  *
- * At inference, where q, k and v are products of the same rows with three constant matrices, these
- * become one matrix: one product instead of three, of whose result ATTENTION reads views. A
- * matrix that has other readers stays as it is, so that the image does not grow.
+ * At inference, if q, k and v are products of the same rows with three constant matrices, these
+ * become one matrix: one product instead of three, and ATTENTION reads views of its result. A
+ * matrix with other readers stays as it is, so that the image does not grow.
  */
 #include "common/mem.h"
 #include "runtime/device/op_attn.h"

@@ -1,4 +1,5 @@
-/* pass_bn.c - BatchNorm at inference is a factor and an offset per channel: into the weights.
+/* pass_bn.c - folds BatchNorm at inference, a factor and an offset for each channel, into the
+ * weights.
  *
  *   s = scale / sqrt(var + eps)      w' = w s (per output channel)      b' = (b - mean) s + bias
  */

@@ -1,15 +1,15 @@
-/* pass_channels.c - inference: what follows a product whose channels are moved goes into it.
+/* pass_channels.c - inference: fuses what follows a product with moved channels into the product.
  *
  *   m = MATMUL(x, w) + b      [N, H, W, C]
  *   t = TRANSPOSE(m)          [N, C, H, W]
  *   y = t * s + r             s: a number for each channel
  *
- * is how a block of ConvNeXt ends. Moving may as well come last:
+ * is how a block of ConvNeXt ends. The transposition may also come last:
  *
  *   y = TRANSPOSE(MATMUL(x, w s) + b s + r')
  *
- * where r' is r moved back. If r is such a y itself, what it was moved from is there already; else
- * moving it takes the place of the addition.
+ * where r' is r transposed back. If r is itself such a y, its source is r'; otherwise the
+ * transposition of r replaces the addition.
  */
 #include "common/mem.h"
 #include "runtime/model/pass.h"

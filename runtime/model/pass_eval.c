@@ -1,5 +1,5 @@
-/* pass_eval.c - a forward pass lowered for training becomes one that evaluates: what depends on the
- * batch or on chance goes. Parameters stay in the state, where training left them. */
+/* pass_eval.c - turns a forward pass lowered for training into one that evaluates: removes what
+ * depends on the batch or on chance. Parameters stay in the state, as training left them. */
 #include "runtime/model/pass.h"
 
 /* y and its aliases are x from here on. */

@@ -1,13 +1,13 @@
-/* pass_fuse.c - bias, residual and activation go into the CONV or MATMUL that they follow.
+/* pass_fuse.c - fuses bias, residual and activation into the CONV or MATMUL that they follow.
  *
  * A residual moves the operation to the place of the addition, because its other operand may be
- * computed in between. Where both operands come from such operations (a strided shortcut), the
- * later one takes the addition, so that it does not move.
+ * computed in between. If both operands come from such operations (a strided shortcut), the later
+ * one takes the addition, so that it does not move.
  *
- * In training only a MATMUL takes something, and no activation: its gradient rule knows bias,
- * residual and factor, but needs what it gave to an activation. After autodiff the pass runs once
- * more: where a tensor has several readers, the sum of their gradients goes into the products that
- * made them, one after the other.
+ * In training only a MATMUL takes anything, and no activation: its gradient rule knows bias,
+ * residual and factor, but needs the input of an activation. After autodiff the pass runs again: if
+ * a tensor has several readers, the sum of their gradients goes into the products that made them,
+ * one after the other.
  */
 #include "common/mem.h"
 #include "runtime/model/pass.h"

@@ -2,17 +2,17 @@
  *
  *   x - SLICE, SLICE, CONCAT - SLICE, SLICE, CONCAT - TRANSPOSE - y
  *
- * is how exporters write that windows of a picture are shifted and cut out: y has all of x, in
- * rows of channels that stay together, in another order. Each step reads and writes everything; one
- * GATHER of rows by a constant list does it once. What moves nothing (a PAD by 0, a SLICE of
- * everything) becomes another name of its operand.
+ * is how exporters write that windows of a picture are shifted and cut out: y has all of x, in rows
+ * of channels that stay together, in another order. Each step reads and writes everything; one
+ * GATHER of rows by a constant list does it once. An operation that moves nothing (a PAD by 0, a
+ * SLICE of everything) becomes another name of its operand.
  *
- * The first axis stays in front, whole, on all of the way: then a list for one sample does for all.
- * Every row has to move to one place: the gradient is the GATHER by the list turned around then
+ * The first axis stays in front and whole on all of the way, so a list for one sample serves all.
+ * Every row must move to exactly one place: the gradient is then the GATHER by the inverse list
  * (autodiff_elem.c), and otherwise slow.
  *
  * Only training gets lists. At inference they would be part of the weights, which all batch sizes
- * share, and a chain can be longer at batch size 1, where exchanging samples with rows is nothing.
+ * share, and a chain can be longer at batch size 1, where swapping samples and rows does nothing.
  */
 #include "common/mem.h"
 #include "runtime/model/pass.h"

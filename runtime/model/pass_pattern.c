@@ -1,12 +1,12 @@
-/* pass_pattern.c - what exporters spell out and devices have in one operation.
+/* pass_pattern.c - recognises what exporters spell out and devices have as one operation.
  *
  *   SiLU       x sigmoid(x); HardSwish  x max(0, min(1, x / 6 + 1 / 2))
  *   GELU       h x (1 + erf(x / sqrt 2)) with h = 1/2 in any place, or with
  *              tanh(sqrt(2 / pi) (x + 0.044715 x^3)) for the erf
  *   LayerNorm  d / sqrt(mean(d d) + eps) with d = x - mean(x), then factor and offset
  *
- * The new operation takes the place of the last of the old ones; the others go when nobody else
- * reads them (ir_drop_unused).
+ * The new operation replaces the last of the old ones; ir_drop_unused removes the others if nobody
+ * else reads them.
  */
 #include "runtime/model/pass.h"
 

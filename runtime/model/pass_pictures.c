@@ -1,7 +1,7 @@
-/* pass_pictures.c - see pass.h: from inputs as the dataset has them to what the model takes.
+/* pass_pictures.c - see pass.h: from the dataset's inputs to what the model takes.
  *
- * Operations of the program, so that bytes travel as bytes to the device and become four times as
- * many only there.
+ * These are operations of the program, so bytes travel to the device as bytes and become four times
+ * as many only there.
  */
 #include "common/mem.h"
 #include "runtime/model/indices.h"

@@ -1,13 +1,13 @@
-/* pass_quant.c - products between QUANTIZE become products of integers.
+/* pass_quant.c - products between QUANTIZE become integer products.
  *
- *   product    of a tensor that QUANTIZE made floats of, and a weight of 8 bits (q8.h): QCONV or
+ *   product    of a tensor that QUANTIZE turned into floats and an 8-bit weight (q8.h): QCONV or
  *              QMATMUL, with bias, residual and activation
- *   quantise   takes in what is before it: an activation, a sum, integers that were made floats;
- *              then it goes itself into the product that makes its operand
- *   pool       the largest of integers, where what comes out counts in the same scale
+ *   quantise   absorbs what precedes it (an activation, a sum, integers turned into floats), then
+ *              moves into the product that makes its operand
+ *   pool       a maximum of integers, if the result has the same scale
  *
- * In the order of execution, so that each finds what is before it done. Roundings of the file are
- * kept: a product that is rounded before a residual is added does so in `mid`.
+ * It goes in execution order, so that each step finds what precedes it done. Roundings of the file
+ * are kept: a product that is rounded before a residual is added does so in `mid`.
  */
 #include "common/mem.h"
 #include "runtime/model/pass.h"

@@ -1,13 +1,13 @@
-/* pass_train.c - what training can fuse: the element-wise operations around a BN_TRAIN, and what is
- * added to a DROPOUT.
+/* pass_train.c - training: fuses the element-wise operations around a BN_TRAIN, and what is added
+ * to a DROPOUT.
  *
- * Forward, residual and activation go into the BN_TRAIN before them, or a residual into a DROPOUT.
- * Their gradient rules know both, so the backward pass is fused by itself but for one addition:
- * where a tensor has two readers (the shortcut around a block) their gradients are summed, and
- * BN_TRAIN_BWD takes both. Other sums of gradients are left to pass_fuse.
+ * In the forward pass residual and activation go into the BN_TRAIN before them, or a residual into
+ * a DROPOUT. Their gradient rules know both, so the backward pass is fused too, except for one
+ * addition: if a tensor has two readers (the shortcut around a block) their gradients are summed,
+ * and BN_TRAIN_BWD takes both. Other sums of gradients are left to pass_fuse.
  *
- * Only operations that see the same shape are fused: an alias in between would force a tensor to
- * be stored plain.
+ * Only operations that see the same shape are fused: an alias in between would force a tensor to be
+ * stored plain.
  */
 #include "runtime/model/pass.h"
 

@@ -1,12 +1,13 @@
-/* pass_turn.c - training in TF32: an operand of the gradients of weights is turned beforehand.
+/* pass_turn.c - training in TF32: transposes an operand of the gradients of weights beforehand.
  *
- * The gradient x^T d_y of a weight sums over rows, along which neither operand lies in memory.
+ * The gradient x^T d_y of a weight sums over rows, along which neither operand is contiguous.
  * Tensor cores read F32 only along the sum (16-bit operands either way), so such a product takes
- * half as long again as one of whose operands lies so; on an H200, 4096 rows: 106 us instead of 72
- * with 768 x 3072 columns, 38 instead of 28 with 768 x 768. Turning 768 columns takes 9 us.
+ * half as long again as one with an operand that is contiguous there; on an H200, with 4096 rows:
+ * 106 us instead of 72 with 768 x 3072 columns, 38 instead of 28 with 768 x 768. Transposing 768
+ * columns takes 9 us.
  *
- * So the operand with fewer columns is turned, if the products that read it have together columns
- * enough on their other side. Queries, keys and values share theirs.
+ * So the operand with fewer columns is transposed if the products that read it together have enough
+ * columns on their other side. Queries, keys and values share theirs.
  */
 #include "common/mem.h"
 #include "runtime/model/pass.h"

@@ -1,9 +1,9 @@
 /* plan.c - lifetimes, and greedy placement of what is alive at the same time.
  *
- * The placement problem is NP-hard; taking the largest first and putting each at the lowest place
- * that is free during its life comes within a few per cent of the bound on real networks. Where it
- * does not, taking them in order of birth often does, so both are tried. The first costs O(n^2), so
- * a very long program gets only the second, which forgets what has died.
+ * The placement problem is NP-hard. Taking the largest first, at the lowest place that is free
+ * during its life, comes within a few per cent of the bound on real networks. Where it does not,
+ * taking them in order of birth often does, so both are tried. The first costs O(n^2), so a very
+ * long program gets only the second, which forgets the dead.
  */
 #include "runtime/model/plan.h"
 

@@ -1,14 +1,19 @@
 /* plan.h - where every tensor lives: offsets in the image, the state and the workspace.
  *
  * Image      WEIGHTs in order of first use, each at a multiple of DEV_ALIGN. An operation that is
- *            the first to use some weight begins a new layer; op.layer = the last layer begun (0
- *            before the first), so a group that holds layers up to op.layer is all that it needs.
- * State      STATE tensors in order of their numbers.
+ * the first to
+ *            use a weight begins a new layer; op.layer is the last layer begun (0 before the
+ *            first), so an
+ *            operation needs exactly the groups with layers up to op.layer.
+ * State      STATE tensors in numerical order.
  * Workspace  everything else. A class of aliases lives from its first write (before the run for
- *            INPUT and LABEL) to its last read (the end of the run for OUTPUT, KEEP and integer
- *            inputs); scratch lives during its operation, the device's `keep` bytes through the
- *            whole run. Classes that live at the same time never share bytes.
- *            Placement is by several greedy orders, and the best result wins; deterministic.
+ * INPUT and
+ *            LABEL) to its last read (the end of the run for OUTPUT, KEEP and integer inputs);
+ *            scratch lives
+ *            during its operation, the device's `keep` bytes during the whole run. Classes that
+ *            live at the
+ *            same time never share bytes. Several greedy orders are tried and the best result wins;
+ *            deterministic.
  */
 #ifndef SH_RUNTIME_MODEL_PLAN_H
 #define SH_RUNTIME_MODEL_PLAN_H
@@ -21,7 +26,7 @@ struct plan {
     size_t image_bytes, state_bytes, workspace_bytes;
     size_t live_bytes; /* most bytes alive at one operation: no plan can be smaller */
     size_t *scratch;   /* OWNED: workspace offset of each operation's scratch; SIZE_MAX: none */
-    size_t keep;       /* workspace offset of the keep bytes; 0 when there are none */
+    size_t keep;       /* workspace offset of the keep bytes; 0: none */
 };
 
 /* tensors[].bytes are set; scratch_bytes[op] (BORROWED) may be NULL. Sets tensors[].offset,

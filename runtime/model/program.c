@@ -1,4 +1,4 @@
-/* program.c - from graph to something that runs: lower, rewrite, plan, and answer questions. */
+/* program.c - from a graph to a program: lowers, rewrites, plans, and answers questions. */
 #include "runtime/model/program.h"
 
 #include "common/mem.h"

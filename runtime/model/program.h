@@ -1,4 +1,4 @@
-/* program.h - a model made ready to run on one device: static schedule, static memory plan.
+/* program.h - a model compiled for one device: static schedule, static memory plan.
  *
  * program_infer and program_train own the lowered dev_graph, its memory plan and the device plan.
  * Offsets are relative to three bases (struct dev_bases): image or state, and workspace.
@@ -23,33 +23,33 @@ struct program_io {   /* one input, output or label */
     uint32_t rank;
     int64_t dims[SH_MAX_RANK];
     size_t offset, bytes; /* in the workspace, plain row-major */
-    /* Of an output: 1 + an axis of which only the first are there, and where in the workspace an
-     * I64 says how many; 0: all are there. */
+    /* Output: 1 + an axis of which only the first elements are valid, and where in the workspace an
+     * I64 says how many; 0: all are valid. */
     uint32_t counted;
     size_t count_offset;
 };
 
-/* share: NULL, or an inference program of the same model whose image this one must share.
- * *out: OWNED, program_free(). g is BORROWED as long as the program lives. */
+/* share: NULL, or an inference program of the same model with which it shares the image. *out:
+ * OWNED, program_free(). g: BORROWED for the life of the program. */
 int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
                   enum dev_precision p, const struct program *share, struct program **out,
                   struct sh_err *err);
 int program_train(struct dev *d, const struct graph *g, const struct train_spec *t,
                   struct program **out, struct sh_err *err);
-/* The forward pass to the outputs of t's heads, in their order, as it is after training, on the
- * parameters (their means, where such are kept) and running statistics in the state of `trained`, a
- * training program of the same g, t and d. Constants of its own lie behind that state:
- * program_state_bytes() is that of both, and program_write_state() of this comes before that of
- * `trained`. */
+/* The forward pass to the outputs of t's heads, in order, as after training. It uses the parameters
+ * (their means, if kept) and running statistics in the state of `trained`, a training program of
+ * the same g, t and d. Its own constants follow that state: program_state_bytes() covers both, and
+ * its program_write_state() comes before that of `trained`. */
 int program_evaluate(struct dev *d, const struct graph *g, const struct train_spec *t,
                      const struct program *trained, struct program **out, struct sh_err *err);
 void program_free(struct program *p);
 
 uint32_t program_n_ops(const struct program *p);
 uint32_t program_n_layers(const struct program *p);
-uint32_t program_update_begin(const struct program *p); /* training: first one of the update */
-/* First operation that belongs to `layer` or a later one: the group that starts with this layer
- * must have arrived before it. */
+/* Training: first operation of the update. */
+uint32_t program_update_begin(const struct program *p);
+/* First operation of `layer` or a later one: the group that starts with this layer must have
+ * arrived before it. */
 uint32_t program_layer_begin(const struct program *p, uint32_t layer);
 const char *program_op_label(const struct program *p, uint32_t op); /* "CONV layer1.0.conv1" */
 
@@ -69,28 +69,27 @@ size_t program_n_inputs(const struct program *p);
 size_t program_n_outputs(const struct program *p);
 const struct program_io *program_input(const struct program *p, size_t i);
 const struct program_io *program_output(const struct program *p, size_t i);
-/* Of an inference program: can it run on these `bytes` of input i, those of one sample or of more?
- * Finds what indices.h says. Any address will do. Fails: SH_E_INVALID; positions count from there.
- */
+/* Inference: can it run on these `bytes` of input i, of one sample or more? Finds what indices.h
+ * says. Any address. Fails: SH_E_INVALID; positions count from `sample`. */
 int program_check_sample(const struct program *p, size_t i, const void *sample, size_t bytes,
                          struct sh_err *err);
-/* Training: of a head; NULL: there are no more, or they are made and not read. */
+/* Training: labels of a head; NULL: no more heads, or its labels are computed, not read. */
 const struct program_io *program_label(const struct program *p, size_t head);
-/* Of a head with cross-entropy; 0: the labels are no classes. */
+/* Classes of a head with cross-entropy; 0: its labels are not classes. */
 int64_t program_n_classes(const struct program *p, size_t head);
-/* Training: F32 in the workspace; and before which operation it is there. */
+/* Training: offset of the loss, F32 in the workspace; and the operation before which it is
+ * there. */
 size_t program_loss_offset(const struct program *p);
 uint32_t program_loss_end(const struct program *p);
-/* Training: what begins with numbers that are drawn; of an ir that lives as long as p. */
+/* Training: what is initialised randomly. BORROWED from p. */
 const struct init_count *program_drawn(const struct program *p);
-/* Training: where in the state DEV_SCALER floats say what the scale of the loss is; false: it has
- * none. */
+/* Training: offset in the state of the DEV_SCALER floats of the loss scale. False: none. */
 bool program_scaler(const struct program *p, size_t *offset);
 
-/* Training state by name (constants of a training program lie in the state too, without a name, and
- * never change): parameters and running statistics under the initializers' names, optimizer
- * state as "<name>#momentum", "<name>#m", "<name>#v", "<name>#sum", "loss#scale", means as
- * "<name>#ema". kind says which. All plain F32. */
+/* Training state by name: parameters and running statistics under the initializers' names,
+ * optimizer state as "<name>#momentum", "<name>#m", "<name>#v", "<name>#sum", "loss#scale", means
+ * as "<name>#ema"; kind tells which. All plain F32. (Constants of a training program are in the
+ * state too, without a name, and never change.) */
 enum program_state_kind {
     PROGRAM_STATE_PARAM,
     PROGRAM_STATE_STAT,
@@ -103,16 +102,17 @@ struct program_state_entry {
     uint32_t rank;
     int64_t dims[SH_MAX_RANK];
     size_t offset, bytes; /* in the state */
-    bool has_gradient;    /* PARAM that the loss depends on */
+    bool has_gradient;    /* PARAM on which the loss depends */
 };
 size_t program_n_state(const struct program *p);
 const struct program_state_entry *program_state(const struct program *p, size_t i);
-/* The gradient of entry i, plain and without the scale of the loss, into out[bytes / 4]. Blocks.
- * Valid when exactly the operations before update_begin have run. SH_E_INVALID: it has none. */
+/* Reads the gradient of entry i, plain and without the loss scale, into out[bytes / 4]. Blocks.
+ * Valid if exactly the operations before update_begin have run. Fails: SH_E_INVALID: it has
+ * none. */
 int program_gradient(struct program *p, const struct dev_bases *b, size_t i, float *out,
                      struct sh_err *err);
 
-/* What of the bases follows from the number of a step, of so many. */
+/* Sets the parts of the bases that depend on the step, out of `steps`. */
 void program_turn(const struct train_spec *t, int64_t step, int64_t steps, struct dev_bases *b);
 /* [enqueue] operations [from, to); with the first go the constants that follow from sizes. */
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,

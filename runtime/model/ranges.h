@@ -1,10 +1,9 @@
-/* ranges.h - between which bounds the elements of a value lie, through the operators that work
- * element by element.
+/* ranges.h - bounds of the elements of a value, through element-wise operators.
  *
- * Bounds are of one element each, so that a range says nothing of how elements go together. An
- * infinite bound says that the element may be infinite. What is computed from numbers of ordinary
- * size is taken to be of ordinary size too: below RANGE_ORDINARY, far from the numbers that masks
- * are made of. Pure.
+ * Bounds hold for each element separately, so a range says nothing of how elements are related. An
+ * infinite bound means that the element may be infinite. What is computed from numbers of ordinary
+ * size is assumed to be of ordinary size too: below RANGE_ORDINARY, far from the numbers that masks
+ * use. Pure.
  */
 #ifndef SH_RUNTIME_MODEL_RANGES_H
 #define SH_RUNTIME_MODEL_RANGES_H
@@ -12,11 +11,11 @@
 #include "runtime/model/graph.h"
 
 #define RANGE_ORDINARY 1e8
-#define RANGE_MASKED (-5e8) /* so far below what is ordinary, exp() of the difference is 0 */
+#define RANGE_MASKED (-5e8) /* so far below ordinary numbers that exp() of the difference is 0 */
 
 struct range {
-    double lo, hi; /* lo > hi: there are no such elements */
-    bool nan;      /* some may be no numbers */
+    double lo, hi; /* lo > hi: no elements */
+    bool nan;      /* some may be NaN */
 };
 
 struct range range_none(void);
@@ -30,8 +29,8 @@ bool range_is_finite(struct range r);
 struct range range_dot(struct range a, struct range b);
 /* k elements added up. */
 struct range range_sum(struct range a, double k);
-/* One element of the result of a node that works element by element, from one of each input.
- * false: no such operator is known here. */
+/* One element of the result of an element-wise node, from one of each input. False: the operator is
+ * not known here. */
 bool range_each(const struct graph_node *n, const struct range *in, uint32_t n_in,
                 struct range *out);
 

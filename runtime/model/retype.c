@@ -1,10 +1,8 @@
-/* retype.c - floats other than F32 become F32; the inputs and outputs of the model keep their
- * types.
+/* retype.c - turns floats other than F32 into F32; the model's inputs and outputs keep their types.
  *
- * Devices compute floats as F32, in the precision that is asked for. So a value that the file
- * declares F64, F16 or BF16 is one of F32 inside: a constant is converted here, an input by a Cast
- * behind it, an output by one before it. F64 loses digits by that, which shunt-import says of the
- * model.
+ * Devices compute floats as F32, in the requested precision. So a value that the file declares F64,
+ * F16 or BF16 is F32 inside: constants are converted here, inputs by a Cast behind them, outputs by
+ * one before them. F64 loses digits, which shunt-import reports.
  */
 #include "common/mem.h"
 #include "runtime/model/shape_int.h"

@@ -1,10 +1,10 @@
-/* rewrite.h - operators that are others put together.
+/* rewrite.h - operators composed of others.
  *
  * A rewrite is an infer step (shape_int.h) that makes other operators and then says which values
- * the node's outputs are. It reads like an expression: each call makes one node, which goes through
- * its own three steps - so it has its shape, and is gone where its inputs are constants - and
- * returns the node's first output. The first failure stays in rc: later calls do nothing and return
- * GRAPH_NONE, so that only the end has to look.
+ * the node's outputs are. It reads like an expression. Each call makes one node, which goes through
+ * its own three steps (so it has its shape, and disappears if its inputs are constants), and
+ * returns the node's first output. The first failure stays in rc; later calls do nothing and return
+ * GRAPH_NONE, so that only the end has to check.
  *
  * What rw_v() points to is valid until the next call.
  */
@@ -60,7 +60,7 @@ uint32_t rw_concat(struct rewrite *w, const uint32_t *parts, uint32_t n, int axi
 const struct graph_value *rw_v(const struct rewrite *w, uint32_t v);
 uint32_t rw_in(const struct rewrite *w, uint32_t i);  /* input i, GRAPH_NONE if absent */
 int rw_is(struct rewrite *w, uint32_t k, uint32_t v); /* output k is v; returns rc */
-/* Records a failure of the node at work. */
+/* Records a failure of the current node. */
 void rw_fail(struct rewrite *w, int rc);
 
 /* ---- the rewrites: infer steps */
@@ -77,7 +77,8 @@ void rw_fail(struct rewrite *w, int rc);
 #define X(name) int shape__rewrite_##name(struct shape_ctx *c);
 REWRITES(X)
 #undef X
-/* MaxPool with the places of its maxima, the window in static form; dims: of its result. */
+/* MaxPool that also returns the places of its maxima; window in static form; dims: of its
+ * result. */
 int shape__rewrite_max_pool(struct shape_ctx *c, const int64_t *dims, bool by_column);
 /* Pad in a mode other than constant; pads as in static form. */
 int shape__pad_from_data(struct shape_ctx *c, const char *mode, const int64_t *pads);

@@ -1,5 +1,5 @@
-/* rewrite_attn.c - attention, rotations of positions and normalisations of opset 23 as others. What
- * attention becomes is what pass_attn.c makes one operation of. */
+/* rewrite_attn.c - attention, rotary positions and normalisations of opset 23, composed of other
+ * operators. pass_attn.c makes one operation of what attention becomes. */
 #include "common/mem.h"
 #include "runtime/model/rewrite.h"
 

@@ -1,6 +1,6 @@
-/* rewrite_det.c - determinants by elimination, column after column.
+/* rewrite_det.c - determinants by elimination, column by column.
  *
- * In each step the row with the largest first number goes to the top; the determinant is the
+ * In each step the row with the largest first number moves to the top; the determinant is the
  * product of these numbers, with its sign changed for each exchange.
  */
 #include "runtime/model/rewrite.h"

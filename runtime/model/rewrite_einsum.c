@@ -1,8 +1,9 @@
-/* rewrite_einsum.c - Einsum as products of matrices.
+/* rewrite_einsum.c - Einsum as matrix products.
  *
- * Operands are taken one after the other from the left. Each becomes an array whose axes are labels
- * in order of first use; a label that stands twice in one operand keeps its diagonal. What neither
- * the result nor a later operand has is summed: alone at once, in both of a pair by their product:
+ * Operands are taken from left to right. Each becomes an array whose axes are labels in order of
+ * first use; a label that appears twice in one operand keeps its diagonal. A label that neither the
+ * result nor a later operand has is summed: at once if only one operand has it, by the product if
+ * both of a pair have it:
  *
  *   left  [batch, rows, sum]  x  right [batch, sum, columns]  ->  [batch, rows, columns]
  *

@@ -1,4 +1,4 @@
-/* rewrite_grid.c - sampling along a grid or off it, and images from their columns.
+/* rewrite_grid.c - sampling on and off a grid, and images from their columns.
  *
  * Coordinates run from -1 to 1 over an axis, x first; the axes of images are in the other order.
  */

@@ -1,5 +1,5 @@
-/* rewrite_pick.c - operators whose results have as many elements as the data decide (counted.h):
- * NonZero, Compress, Unique, NonMaxSuppression.
+/* rewrite_pick.c - operators whose number of results depends on the data (counted.h): NonZero,
+ * Compress, Unique, NonMaxSuppression.
  */
 #include "common/mem.h"
 #include "runtime/model/counted.h"

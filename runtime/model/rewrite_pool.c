@@ -1,4 +1,4 @@
-/* rewrite_pool.c - where the maxima of a MaxPool lie, and MaxUnpool, which puts them back. */
+/* rewrite_pool.c - the places of the maxima of a MaxPool, and MaxUnpool, which puts them back. */
 #include "common/mem.h"
 #include "runtime/model/rewrite.h"
 

@@ -1,7 +1,7 @@
-/* rewrite_signal.c - Fourier transforms as products with a matrix, and what else signals need.
+/* rewrite_signal.c - Fourier transforms as matrix products, and other operators for signals.
  *
  * Complex numbers are pairs of floats in the last axis. The matrix of a transform of n numbers has
- * some n * n pairs: what is longer than a constant may be is refused (rw_alloc).
+ * about n * n pairs; one that exceeds the limit of a constant is refused (rw_alloc).
  */
 #include "common/mem.h"
 #include "runtime/model/rewrite.h"

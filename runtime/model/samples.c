@@ -1,14 +1,14 @@
 /* samples.c - follows the samples of a batch through a graph of fixed shapes.
  *
- * DESIGN. Element number e (row-major) of a value belongs to sample (e / step) % B, with one step
- * for the whole value; B is the batch. In the inputs step is the size of a row. Reshapes keep the
- * numbers of elements, so they keep step. The axis that holds the batch follows from step
- * (places.h). Each operator has a rule that says where the axis goes, or that samples mix. A value
- * that no input reaches is FREE: it fits anywhere as long as it is the same for all samples.
- * Operators without a rule mix.
+ * DESIGN. Element e (row-major) of a value belongs to sample (e / step) % B, with one step for the
+ * whole value; B is the batch. For inputs step is the size of a row. Reshapes keep the order of
+ * elements, so they keep step. The axis that holds the batch follows from step (places.h). Each
+ * operator has a rule that says where the axis goes, or that samples mix. A value that no input
+ * reaches is FREE: it fits anywhere as long as it is the same for all samples. Operators without a
+ * rule mix.
  *
- * Two batches are tried, both prime and unlike sizes that models have, so that no axis looks like
- * the batch by chance.
+ * Two batches are tried, both prime and unlike the sizes of models, so that no axis looks like the
+ * batch by chance.
  */
 #include "runtime/model/samples.h"
 

@@ -1,7 +1,7 @@
 /* shape.c - graph_at: rebuilds a graph node by node with fixed shapes.
  *
- * The new graph is built beside the old one; map[] says which new value stands for an old one, so
- * that leaving a node out (Identity, Dropout at inference) is one entry of the map.
+ * The new graph is built beside the old one; map[] gives the new value for an old one, so omitting
+ * a node (Identity, Dropout at inference) is one entry of the map.
  */
 #include "common/mem.h"
 #include "runtime/model/counted.h"

@@ -1,11 +1,11 @@
-/* shape_int.h - the inside of graph_at_batch: one row per operator, three steps per node.
+/* shape_int.h - internals of graph_at_batch: one row for each operator, three steps for each node.
  *
  *   infer   types and shapes of the outputs; brings attributes into static form (graph.h)
- *   eval    the outputs' data, when every input is a constant
- *   finish  what stays in the graph, when eval did not take the node away; NULL: the node itself
+ *   eval    the outputs' data, if every input is a constant
+ *   finish  what stays in the graph if eval did not remove the node; NULL: the node itself
  *
- * A step works on struct shape_ctx: the node under work (its inputs are values of the new graph)
- * and the new graph. infer calls shape__out() once per output that exists, or shape__alias().
+ * A step works on struct shape_ctx: the current node (its inputs are values of the new graph) and
+ * the new graph. infer calls shape__out() for each output that exists, or shape__alias().
  */
 #ifndef SH_RUNTIME_MODEL_SHAPE_INT_H
 #define SH_RUNTIME_MODEL_SHAPE_INT_H
@@ -16,18 +16,18 @@
 
 struct shape_ctx {
     struct graph *g;     /* being built */
-    struct graph_node n; /* the node at work; `in` are values of g, `out` is not used */
+    struct graph_node n; /* the current node; `in` are values of g, `out` is unused */
     uint32_t *outv;      /* [n.n_out]: the values of g that stand for the outputs */
     const char *
         *out_names; /* [n.n_out]: BORROWED from the source graph; NULL: not used, "": no name */
     bool training;
     uint32_t wanted;  /* the value that a step needed as a constant; GRAPH_NONE: none so far */
-    const char *lost; /* why a node of a branch was not computed, the last one */
+    const char *lost; /* why the last node of a branch was not computed */
     bool aliased;     /* outv is set to existing values, nothing to emit */
     bool keep_node;   /* constant inputs, but the node must stay */
-    bool plain;       /* inputs are taken as they lie, whatever is counted (counted.h) */
-    uint32_t fresh;   /* values of the node at work begin here */
-    uint32_t skip;    /* BOOL: writes by index are made where it is true; 0: everywhere */
+    bool plain;       /* takes inputs as they are, even counted ones (counted.h) */
+    uint32_t fresh;   /* values of the current node begin here */
+    uint32_t skip;    /* BOOL: writes by index happen only where it is true; 0: everywhere */
     struct sh_err *err;
 };
 
@@ -36,8 +36,8 @@ typedef int shape_step_fn(struct shape_ctx *c);
 enum {
     SHAPE_RUNS = 1,     /* a device can run it; without this bit it must fold away */
     SHAPE_ALWAYS = 2,   /* eval needs only shapes: it folds with any input */
-    SHAPE_COMPOSED = 4, /* infer puts others in its place, that run (rewrite.h) */
-    SHAPE_CONTROL = 8,  /* works on sequences, or repeats other nodes: shape_run.h does it */
+    SHAPE_COMPOSED = 4, /* infer replaces it by others, which run (rewrite.h) */
+    SHAPE_CONTROL = 8,  /* works on sequences, or repeats other nodes: see shape_run.h */
 };
 
 #define SHAPE_ANY UINT32_MAX /* max_in: a list, of which none may be absent */

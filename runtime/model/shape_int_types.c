@@ -1,8 +1,9 @@
-/* shape_int_types.c - operators on integers: what becomes wider first, what is others put together.
+/* shape_int_types.c - operators on integers: which are widened first, and which are composed of
+ * others.
  *
- * Reductions and scans of devices have INT32 and INT64. Other integers are cast to the one that
- * holds all their values; UINT64 is cast to INT64 and keeps its bits. The cast back keeps the low
- * bits, as arithmetic of the narrow type would.
+ * Devices reduce and scan INT32 and INT64. Other integers are cast to the one that holds all their
+ * values; UINT64 is cast to INT64 and keeps its bits. The cast back keeps the low bits, as
+ * arithmetic of the narrow type would.
  */
 #include "runtime/model/rewrite.h"
 

@@ -1,13 +1,12 @@
 /* shape_loop.c - Loop, Scan and SequenceMap: see shape_run.h.
  *
- * DESIGN. A program is a list of operations that is known before it runs, so a body is put there as
- * often as it runs. How often follows from constants and sizes: the trip count, a condition that is
- * computed from constants, the axis of a Scan. Where only the condition of a Loop depends on data,
- * all trips of its trip count are there, and each takes what it has computed only as long as the
- * condition holds.
+ * DESIGN. A program is a list of operations that is fixed before it runs, so a body is repeated in
+ * it as often as it runs. That number follows from constants and sizes: the trip count, a condition
+ * computed from constants, the axis of a Scan. If only the condition of a Loop depends on data, all
+ * trips of its trip count are there, and a trip's results are used only while the condition holds.
  *
- * What this takes is limited: nodes of bodies, nested ones counted as often as they run, and bytes
- * of constants that bodies are computed with.
+ * Limits: the number of nodes of bodies, nested ones counted as often as they run, and the bytes of
+ * constants that bodies use.
  */
 #include "common/mem.h"
 #include "runtime/model/shape_run.h"

@@ -1,8 +1,8 @@
-/* shape_run.h - graph_at() at work, for what is more than one operator after the other: nodes that
- * run other nodes (Loop, Scan), and values that are no tensors (sequences, optionals).
+/* shape_run.h - graph_at() for more than one operator after the other: nodes that run other nodes
+ * (Loop, Scan), and values that are not tensors (sequences, optionals).
  *
  *   shape.c       one node after the other
- *   shape_loop.c  Loop, Scan, SequenceMap: their bodies, as often as is known by now
+ *   shape_loop.c  Loop, Scan, SequenceMap: their bodies, unrolled
  *   shape_seq.c   sequences, which exist only here: lists of values of the new graph
  */
 #ifndef SH_RUNTIME_MODEL_SHAPE_RUN_H
@@ -23,23 +23,23 @@ struct run {
     struct shape_ctx c;
     struct sh_buf *list;               /* NULL: stop at the first node that is not supported */
     uint32_t *map;                     /* [from->n_values]: values of the new graph, or sequences */
-    struct sh_err err;                 /* of the node at work */
-    struct sh_err lost;                /* of the last node of a branch that could not be computed */
+    struct sh_err err;                 /* of the current node */
+    struct sh_err lost;                /* of the last branch node that could not be computed */
     const struct graph_node *failed;   /* the innermost one */
     uint32_t *body_first, *body_next;  /* nodes of body k: first[k], next[that], ...; NULL: none */
     uint32_t n_bodies, depth, n_steps; /* n_steps: nodes of bodies so far */
-    size_t folded;                     /* bytes of constants that bodies computed with */
+    size_t folded;                     /* bytes of constants used by bodies */
     struct run_sequence *sequences;    /* OWNED */
     size_t cap_sequences, n_sequences, n_elements;
 };
 
-/* One node of the old graph. A node of a branch that is not possible is no failure. */
+/* Does one node of the old graph. A node of an impossible branch is no failure. */
 int run__step(struct run *r, uint32_t number);
-/* A node that is SHAPE_CONTROL, or has a sequence among its inputs. */
+/* Does a node that is SHAPE_CONTROL or has a sequence among its inputs. */
 int run__control(struct run *r, const struct graph_node *n);
 int run__fail(struct run *r, const struct graph_node *n, int rc, const char *why);
 
-/* A control node opened: its inputs in the new graph, for shape__fail(), shape__ints() and rw_*().
+/* Opens a control node: its inputs in the new graph, for shape__fail(), shape__ints() and rw_*().
  * in: OWNED by the caller, [n->n_in]. */
 struct shape_ctx run__open(struct run *r, const struct graph_node *n, uint32_t *in);
 
@@ -48,7 +48,7 @@ int run__find_bodies(struct run *r, struct sh_err *err);
 int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c);
 int run__scan(struct run *r, const struct graph_node *n, struct shape_ctx *c);
 int run__sequence_map(struct run *r, const struct graph_node *n, struct shape_ctx *c);
-/* Values on top of each other, along a new first axis. */
+/* Stacks values along a new first axis. */
 uint32_t run__stack(struct rewrite *w, const uint32_t *parts, uint32_t n);
 
 /* ---- sequences (shape_seq.c) */

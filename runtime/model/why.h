@@ -1,7 +1,7 @@
-/* why.h - why a model is refused that another program may run: the texts of errors, and rows of
- * docs/operators.md (op_list.c), from one place. What is wrong with a file is not here.
+/* why.h - why a model that other programs may run is refused: the texts of errors and of rows in
+ * docs/operators.md (op_list.c), in one place. Faults in a file are not here.
  *
- * A row: name of the text, operator ("": any, "-": none, it is about the model), text.
+ * A row: name of the text, operator ("": any, "-": none, about the model), text.
  */
 #ifndef SH_RUNTIME_MODEL_WHY_H
 #define SH_RUNTIME_MODEL_WHY_H

@@ -1,6 +1,6 @@
-/* run.h - what the sub-commands of shunt-run share: options, a device of its own, tensor files.
+/* run.h - shared by the sub-commands of shunt-run: options, a device of its own, tensor files.
  *
- * One thread, no server, a private arena of just the size that the program needs. Messages for
+ * One thread, no server, a private arena of exactly the size that the program needs. Messages for
  * people go to stderr, results to files.
  */
 #ifndef SH_RUNTIME_RUN_RUN_H
@@ -42,22 +42,22 @@ struct session {
 
 /* Reads the model. */
 int session_open(const struct run_conf *c, struct session *s, struct sh_err *err);
-/* Inputs that decide shapes become constants with the values that the file has. */
+/* Makes inputs that decide shapes constants, with the file's values. */
 int session_bind(struct session *s, const struct sh_st *file, struct sh_err *err);
-/* Compiles for inference at this batch size, or for training when t is not NULL; makes an arena of
+/* Compiles for inference at this batch size, or for training if t is not NULL; creates an arena of
  * the size needed and fills image and state. */
 int session_compile(struct session *s, const struct run_conf *c, int64_t batch,
                     const struct train_spec *t, struct sh_err *err); /* with s->sizes */
 void session_close(struct session *s);
 
 /* The batch to compile for: --batch, or what the model fixes, or the samples in the file (0: no
- * file). Says on stderr when that is not the number of samples. */
+ * file). Tells on stderr if that differs from the number of samples. */
 int session_batch(const struct session *s, const struct run_conf *c, int64_t n_samples,
                   int64_t *out, struct sh_err *err);
 
 /* ------------------------------------------------------------------ tensor files (tensors.c) */
 
-/* A tensor of the file that fits `io` but for the number of samples. what: "input" or "label". */
+/* A tensor of the file that fits, except for the number of samples. what: "input" or "label". */
 int tensors_bind(const struct sh_st *file, const char *path, const char *name, const char *what,
                  enum sh_dtype dtype, uint32_t rank, const int64_t *dims,
                  const struct sh_st_tensor **out, struct sh_err *err);
