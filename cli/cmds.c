@@ -336,7 +336,8 @@ static const struct cli_cmd CMDS[] = {
 
     {"create", "tenant", "NAME", "create a tenant with the default quota", tenant_create, NONE},
     {"create", "key", "NAME",
-     "create an API key for --tenant; the key is shown only this once", key_create, OPTS(KEY_CREATE)},
+     "create an API key for --tenant; the key is shown only this once", key_create,
+     OPTS(KEY_CREATE)},
     {"create", "model", "NAME",
      "create a model: a name for versions", model_create, OPTS(MODEL_CREATE)},
     {"create", "dataset", "NAME", "create a dataset; push its file next", dataset_create, NONE},
@@ -345,7 +346,8 @@ static const struct cli_cmd CMDS[] = {
      queue_create, OPTS(QUEUE_SET)},
 
     {"rotate", "key", "ID",
-     "give an API key of --tenant a new secret, shown only this once", key_rotate, OPTS(KEY_ROTATE)},
+     "give an API key of --tenant a new secret, shown only this once", key_rotate,
+     OPTS(KEY_ROTATE)},
 
     {"push", "model", "NAME FILE",
      "upload an ONNX file, and the files beside it that hold its weights, as the next version; "
@@ -353,9 +355,9 @@ static const struct cli_cmd CMDS[] = {
      model_push, OPTS(PUSH_MODEL)},
     {"push", "dataset", "NAME FILE...",
      "upload a safetensors file, or several that are parts of one dataset; or a folder with a "
-     "folder of pictures (JPEG, PNG) for each class, numbered in the order of their names; or NumPy "
-     "arrays: .npz, or .npy, each named as its file or by TENSOR=FILE; or a table with column names "
-     "in its first row (.csv); creates the dataset if needed",
+     "folder of pictures (JPEG, PNG) for each class, numbered in the order of their names; or "
+     "NumPy arrays: .npz, or .npy, each named as its file or by TENSOR=FILE; or a table with "
+     "column names in its first row (.csv); creates the dataset if needed",
      dataset_push, OPTS(PUSH_DATASET)},
 
     {"get", "tenants", "[NAME]", "tenants, or one with its state", tenant_get, NONE},
