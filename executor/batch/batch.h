@@ -3,7 +3,7 @@
  *
  * It yields to requests: it submits one batch at a time as an internal run (switch_submit), which
  * every request overtakes, so a request waits for one batch at most. Two slots of a slab keep the
- * device busy: while one runs, the checkpoint thread writes the outputs of the other and reads its
+ * device busy: while one runs, the disk thread writes the outputs of the other and reads its
  * next inputs. No more than two batches are in memory.
  *
  *   slot:  FREE -> BUSY (with the thread) -> FULL -> RUNNING -> RAN -> BUSY -> FULL ...

@@ -1,5 +1,5 @@
 /* batch_int.h - shared by batch.c (the steps, on the loop), batch_job.c (creates and frees a job)
- * and batch_io.c (files, on the checkpoint thread). */
+ * and batch_io.c (files, on the disk thread). */
 #ifndef SH_EXECUTOR_BATCH_BATCH_INT_H
 #define SH_EXECUTOR_BATCH_BATCH_INT_H
 

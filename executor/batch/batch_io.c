@@ -1,4 +1,4 @@
-/* batch_io.c - the files of batch inference, on the checkpoint thread: dataset and result.
+/* batch_io.c - the files of batch inference, on the disk thread: dataset and result.
  *
  * The dataset is read, not mapped, so that a failing disk fails the job and not the executor. */
 #include "common/io.h"

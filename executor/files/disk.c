@@ -77,7 +77,7 @@ int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err)
 
     *out = NULL;
     if (!c)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the checkpoint thread");
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the disk thread");
     c->loop = l;
     c->todo_tail = &c->todo;
     c->done_tail = &c->done;
@@ -87,7 +87,7 @@ int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err)
     native = pthread_create(&c->thread, NULL, thread_main, c);
     if (native) {
         disk_free(c);
-        return SH_FAIL(err, SH_E_NOMEM, "could not start the checkpoint thread (error %d)", native);
+        return SH_FAIL(err, SH_E_NOMEM, "could not start the disk thread (error %d)", native);
     }
     c->is_started = true;
     *out = c;

@@ -11,7 +11,7 @@
  * back the whole file. So what is published is what the device computed, whatever happened to the
  * file between attempts.
  *
- * Blocks: for the checkpoint thread. One thread at a time.
+ * Blocks: for the disk thread. One thread at a time.
  */
 #ifndef SH_EXECUTOR_FILES_RESULT_FILE_H
 #define SH_EXECUTOR_FILES_RESULT_FILE_H

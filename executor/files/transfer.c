@@ -41,7 +41,7 @@ struct transfers {
     struct transfer_conf conf;
     struct sh_loop *loop;
     struct sh_io *io;
-    int event; /* the loop's wake-up is the checkpoint thread's */
+    int event; /* the loop's wake-up is the disk thread's */
     char key[KEY_MAX];
     struct transfer_line lines[ALL_LINES];
     /* Protects the lists and the lines' tasks; nothing is called while it is held. */

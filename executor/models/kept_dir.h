@@ -7,7 +7,7 @@
  * tenant, so that what one tenant's model did to a worker cannot reach another tenant through a
  * file that both would read (keep.h decides what is kept at all).
  *
- * The executor writes the files, on the checkpoint thread: no worker has a file with which it could
+ * The executor writes the files, on the disk thread: no worker has a file with which it could
  * fill the disk. A file has another name until it is complete. The folder holds at most
  * --kept-bytes; the least recently used files go first, and files of a deleted package go with it.
  * Several executors may share the folder.

@@ -1,6 +1,6 @@
 /* job_log.h - a job's log for people: lines in jobs/<id>/log.txt, over all its attempts.
  *
- * A line waits in memory; the checkpoint thread writes it to the file, at most once a second. So
+ * A line waits in memory; the disk thread writes it to the file, at most once a second. So
  * logging never waits for a disk and never fails. Preemptions are counted and reported with the
  * next progress line, so a switch writes nothing. Lines that cannot be written are lost, and the
  * log says so once it can.

@@ -1,6 +1,6 @@
 /* eval.c - see eval.h. One batch at a time, behind all requests.
  *
- * The dataset may be large and on a slow disk, so only the checkpoint thread touches its mapping:
+ * The dataset may be large and on a slow disk, so only the disk thread touches its mapping:
  * it opens it and checks the labels, copies each batch before that batch runs, and closes it after
  * the last. While is_reading is set, everything it uses of the eval belongs to the thread.
  */

@@ -33,7 +33,7 @@ struct eval_result {
  * does not fit the model. */
 typedef void eval_done_fn(void *arg, const struct eval_result *r, const struct sh_err *why);
 
-/* Reads the dataset on the checkpoint thread. *out: OWNED, eval_free(). Fails: SH_E_NOMEM,
+/* Reads the dataset on the disk thread. *out: OWNED, eval_free(). Fails: SH_E_NOMEM,
  * SH_E_QUEUEFULL. */
 int eval_start(const struct eval_conf *c, eval_done_fn *fn, void *arg, struct eval **out,
                struct sh_err *err);

@@ -1,9 +1,9 @@
 /* finish.c - what follows the last step of a job:
  *
- *   WRITE     final.safetensors and losses.json                       (checkpoint thread)
+ *   WRITE     final.safetensors and losses.json                       (disk thread)
  *   EXPORT    ONNX file with the trained weights                      (shunt-import)
  *   PACKAGE   the package of the new version                          (shunt-import)
- *   DIGEST    its name; then it moves to blobs/packages/<sha256>      (checkpoint thread)
+ *   DIGEST    its name; then it moves to blobs/packages/<sha256>      (disk thread)
  *   LOAD      a worker compiles it                                    (store.c)
  *   EVALUATE  over the evaluation dataset, as runs                    (eval.c)
  *

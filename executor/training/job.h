@@ -70,7 +70,7 @@ struct slot { /* one copy of the state in host memory */
     int64_t step;
     enum copy_state state; /* written by slots.c */
     bool is_locked;
-    bool is_writing; /* the checkpoint thread reads it */
+    bool is_writing; /* the disk thread reads it */
     /* kept even if others are newer; read from a checkpoint, it may hold weights only */
     bool is_best;
 };

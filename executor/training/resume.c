@@ -1,6 +1,6 @@
 /* resume.c - reads the first state of a job: the initial one, or a checkpoint and its losses.
  *
- * That may be gigabytes, so the checkpoint thread reads them while the loop serves requests. While
+ * That may be gigabytes, so the disk thread reads them while the loop serves requests. While
  * a job is READING, the first slot, the losses, `resume` and `resume_step` belong to the thread:
  * train_turn() takes no step, and nothing frees the job.
  */

@@ -16,11 +16,11 @@
 struct sim_disk {     /* of one host */
     bool is_full;     /* ENOSPC for what would grow */
     double fail;      /* chance of each call: EIO */
-    double slow;      /* the checkpoint thread takes so many times as long; 0: 1 */
+    double slow;      /* the disk thread takes so many times as long; 0: 1 */
     unsigned kill_in; /* the n-th call of a task from now on kills its process; 0: none does */
 };
 #define SIM_PROGRAMS "bin"      /* the folder of all programs */
-void sim_disk_in_task(bool is); /* what comes is called by a task of the checkpoint thread */
+void sim_disk_in_task(bool is); /* what comes is called by a task of the disk thread */
 struct sim_disk *sim_disk(unsigned host);
 uint64_t sim_disk_n_failed(void); /* calls, of all hosts, so far */
 void sim_disk_spare(bool is);     /* what comes is spared: files that clients have brought */

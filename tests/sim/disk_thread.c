@@ -25,7 +25,7 @@ int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err)
     (void)l;
     *out = c;
     if (!c)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the checkpoint thread");
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the disk thread");
     c->proc = sim_self();
     c->last = &c->first;
     return SH_OK;

@@ -1,4 +1,4 @@
-/* slow_disk.h - keeps the checkpoint thread busy, as a slow disk does: what else is submitted to it
+/* slow_disk.h - keeps the disk thread busy, as a slow disk does: what else is submitted to it
  * waits until the gate opens. One gate at a time. */
 #ifndef SH_TESTS_UNIT_SLOW_DISK_H
 #define SH_TESTS_UNIT_SLOW_DISK_H
