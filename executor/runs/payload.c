@@ -148,9 +148,6 @@ int payload_lend(const struct run *r, struct worker *w, struct sh_err *err)
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
 
-        if (p->n_in > RUN_MAX_SPANS || p->n_out > RUN_MAX_SPANS)
-            return SH_FAIL(err, SH_E_TOOBIG, "a request with more than %u inputs or outputs",
-                           RUN_MAX_SPANS);
         bytes = place(p->in, p->n_in, bytes, NULL);
         bytes = place(p->out, p->n_out, bytes, NULL);
         if (bytes > MAX_BYTES)
