@@ -300,6 +300,7 @@ $(BUILD)/tests/test_autodiff $(BUILD)/tests/test_autodiff_attn $(BUILD)/tests/te
 # calls to the system, and to what reads clocks and devices.
 SIM       := $(BUILD)/sim/sim
 SIM_WRAP  := kill waitpid socketpair write pwrite fsync rename unlink posix_fallocate flock open readlink \
+             mkdir link \
              sh_random sh_log sh_log_err sh_life_step
 sim: $(SIM) ## the whole system in virtual time, with faults by seed; SEEDS=FIRST-LAST, SIM_ARGS
 	@$< $(if $(SEEDS),--seeds $(SEEDS)) $(SIM_ARGS)
@@ -327,7 +328,7 @@ sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c %/t
               $(call src,runtime/device) runtime/group.c runtime/model/kept.c)
 sim_blocks := -include tests/sim/blocks.h
 # What the device is, and all that an executor can be refused (tests/sim/shortage.c).
-sim_exec_wrap := dev_lib_open dev_mem_measure malloc calloc realloc disk_submit sh_strdup sh_asprintf \
+sim_exec_wrap := dev_lib_open dev_mem_measure sh_importer_of malloc calloc realloc disk_submit sh_strdup sh_asprintf \
                  sh_grow sh_json_dump sh_timer_add sh_io_add sh_loop_child sh_spawn sh_shm_create \
                  sh_shm_map sh_wire_new sh_wire_send_fds
 SIM_PARTS  += $(BUILD)/sim/executor.o

@@ -19,6 +19,8 @@ ssize_t __real_pwrite(int fd, const void *p, size_t n, off_t off);
 int __real_fsync(int fd);
 int __real_rename(const char *from, const char *to);
 int __real_unlink(const char *path);
+int __real_mkdir(const char *path, mode_t mode);
+int __real_link(const char *from, const char *to);
 int __real_posix_fallocate(int fd, off_t off, off_t len);
 int __real_flock(int fd, int how);
 int __real_open(const char *path, int flags, ...);
@@ -104,6 +106,16 @@ int __wrap_rename(const char *from, const char *to)
 int __wrap_unlink(const char *path)
 {
     return fails(false) ? -1 : __real_unlink(path);
+}
+
+int __wrap_mkdir(const char *path, mode_t mode)
+{
+    return fails(true) ? -1 : __real_mkdir(path, mode);
+}
+
+int __wrap_link(const char *from, const char *to)
+{
+    return fails(true) ? -1 : __real_link(from, to);
 }
 
 int __wrap_posix_fallocate(int fd, off_t off, off_t len)

@@ -30,6 +30,8 @@ ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t off);
 int __wrap_fsync(int fd);
 int __wrap_rename(const char *from, const char *to);
 int __wrap_unlink(const char *path);
+int __wrap_mkdir(const char *path, mode_t mode);
+int __wrap_link(const char *from, const char *to);
 int __wrap_posix_fallocate(int fd, off_t off, off_t len);
 int __wrap_flock(int fd, int how);
 int __wrap_open(const char *path, int flags, ...);

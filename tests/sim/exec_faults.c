@@ -193,7 +193,7 @@ void exec_fault_shortage(const uint64_t r[static 3])
 {
     const int64_t ns = exec_fault_time(r[2]);
 
-    sim_shortage = 0.001 * (double)(1 + r[1] % 100);
+    sim_shortage = r[1] % 5 == 0 ? 0.3 : 0.001 * (double)(1 + r[1] % 100);
     oracles_exec_disturbed(ns + SIM_S(30));
     sim_world_after(ns, end_shortage, NULL, 0);
 }

@@ -511,7 +511,8 @@ static void send_run(struct run *r, size_t version, bool is_old)
                       .sent_ns = sim_now(),
                       .budget_ns = sim_between(SIM_MS(2), BUDGET_MAX_NS),
                       .is_old = is_old,
-                      .is_late = script.calm_ns && sim_now() > script.calm_ns + SETTLE_NS};
+                      .is_late = script.calm_ns && sim_now() > script.calm_ns + SETTLE_NS &&
+                                 v->package.own_size == 0}; /* a shape may have no room */
     for (; sent < n && left > 0; sent++) {
         const uint32_t batch = (uint32_t)sim_between(1, left);
         const size_t i = open_request(version, batch);

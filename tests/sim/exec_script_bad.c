@@ -17,6 +17,7 @@
 
 #define BAD INT64_C(1000000)
 #define MAX_WAITS 64u
+#define ABSENT "00000000000000000000000000000000000000000000000000000000000000aa"
 #define WAITS_NS SIM_S(400) /* a job is tried again for a while where memory is short */
 
 static struct wait { /* for a refusal */
@@ -128,7 +129,8 @@ static void part(uint64_t run, uint32_t batch, struct sh_blob in, struct sh_blob
 /* Parts of a run that is good otherwise: what they say of the slab. */
 static void bad_parts(uint64_t run, uint32_t how, int *rc, uint32_t *n_parts)
 {
-    static const struct msg_span NONE[RUN_MAX_SPANS + 1];
+    static const struct msg_span NONE[RUN_MAX_SPANS + 1],
+        LARGE[] = {{0, (uint64_t)80 << 20}, {0, (uint64_t)40 << 30}, {0, (uint64_t)60 << 30}};
     const struct msg_span far = {UINT64_MAX - 8, 64}, odd = {64, 7}, fine = {0, 64};
     const struct sh_blob one = {&fine, sizeof(fine)};
 
@@ -158,7 +160,10 @@ static void bad_parts(uint64_t run, uint32_t how, int *rc, uint32_t *n_parts)
     case 7:
         part(run, 0, one, one);
         break;
-    case 8:
+    case 8: /* more than is kept of memory, and more than there can be */
+        part(run, 1, (struct sh_blob){LARGE, (1 + sim_below(3)) * sizeof(LARGE[0])}, one);
+        return;
+    case 9:
         *n_parts = (uint32_t)sim_below(2);
         if (*n_parts == 0)
             part(run, 1, one, one);
@@ -181,7 +186,7 @@ static void bad_run(void)
     int rc = 0;
 
     if (!is_whole)
-        bad_parts(id, (uint32_t)sim_below(10), &rc, &n_parts);
+        bad_parts(id, (uint32_t)sim_below(11), &rc, &n_parts);
     m.u.run = (struct msg_run){.epoch = script__epoch(),
                                .run_id = id,
                                .version_id = script__version_id(sim_below(8)),
@@ -219,13 +224,10 @@ static void bad_load(void)
         const char *package;
         int rc;
     } CASES[] = {
-        {0, 1, "packages/x", SH_E_INVALID},
-        {-5, 1, "packages/x", SH_E_INVALID},
-        {INT64_MAX, 1, "packages/x", SH_E_INVALID},
-        {BAD + 1, 0, "packages/x", SH_E_INVALID},
-        {BAD + 2, 1025, "packages/x", SH_E_INVALID},
-        {BAD + 3, 1, "packages/none", 0},
-        {BAD + 4, 1, "../../etc", 0},
+        {0, 1, "packages/x", SH_E_INVALID},          {-5, 1, "packages/x", SH_E_INVALID},
+        {INT64_MAX, 1, "packages/x", SH_E_INVALID},  {BAD + 1, 0, "packages/x", SH_E_INVALID},
+        {BAD + 2, 1025, "packages/x", SH_E_INVALID}, {BAD + 3, 1, "packages/none", 0},
+        {BAD + 5, 1, "packages/" ABSENT, 0},         {BAD + 4, 1, "../../etc", 0},
     };
     const size_t i = sim_below(SH_ARRAY_LEN(CASES));
     struct sh_msg m = {.type = MSG_MODEL_LOAD}, un = {.type = MSG_MODEL_UNLOAD};
@@ -302,6 +304,8 @@ static void bad_training(void)
         {SPEC("\"steps\":1"), "p", "d", "9", "../../9", 0},
         {SPEC("\"steps\":1,\"precision\":\"tf32\",\"checkpoint_interval_ms\":99999999999999999"),
          "packages/none", "datasets/none", "91", "", 0},
+        {SPEC("\"steps\":1"), "packages/" ABSENT, "datasets/" ABSENT ".safetensors", "94",
+         "94/ckpt-000000000005.safetensors", 0},
         {SPEC("\"steps\":1,\"checkpoint_interval_ms\":-1"), "packages/none", "datasets/none",
          "no/92", "", 0},
     };
@@ -347,6 +351,7 @@ static void bad_batch(void)
         {FINE_IN, FINE_OUT, datasets[0], "{}", "no/93", 0},
         {FINE_IN, FINE_OUT, datasets[0], "{\"batch\":1000}", "93", 0},
         {FINE_IN, FINE_OUT, "datasets/none", "{}", "93", 0},
+        {FINE_IN, FINE_OUT, "datasets/" ABSENT ".safetensors", "{}", "93", 0},
         {"[]", FINE_OUT, datasets[0], "{}", "93", 0},
         {MANY, FINE_OUT, datasets[0], "{}", "93", 0},
         {"[1]", FINE_OUT, datasets[0], "{}", "93", 0},

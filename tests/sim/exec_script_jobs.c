@@ -55,7 +55,8 @@ static void make_job(size_t version, const struct sim_package *p, const struct s
     char evaluation[120] = "";
 
     *j = (struct script_job){.id = (int64_t)n_jobs, .version = version};
-    j->steps = sim_between(20, m->op_ns[0] < 100000 ? 3000 : 160);
+    j->steps =
+        sim_below(2) ? sim_between(1, 20) : sim_between(20, m->op_ns[0] < 100000 ? 3000 : 160);
     snprintf(j->dir, sizeof(j->dir), "%" PRId64, j->id);
     sim_dataset_make(script.e->state_dir, p->tenant, (unsigned)j->id,
                      m->in_bytes < 4096 ? m->in_bytes : 64, 32, j->dataset);
@@ -308,6 +309,9 @@ static void check_result(const struct script_job *j)
 
 static void on_failed(struct script_job *j, const struct msg_job_state *m)
 {
+    if (j->is_batch &&
+        script.is_remote) /* nobody else could go on: its parts go with it (push.h) */
+        j->ckpt_step = 0;
     sim_trace("job %" PRId64 " failed at step %" PRId64 ": %s", j->id, m->step, m->msg);
     if (++j->n_failed < 30) { /* refused for now, or for a fault that ends */
         again(j);

@@ -219,6 +219,8 @@ static void on_import(void *arg, uint64_t n)
     (void)arg, (void)n;
     if (sim_worker_faults.refuse > 0 && sim_chance(sim_worker_faults.refuse)) {
         reply(BAD[sim_below(SH_ARRAY_LEN(BAD))]);
+        if (sim_below(4) == 0 && ftruncate(sim_spawned()->stdout_fd, 2 << 20) < 0)
+            abort();
         sim_proc_kill(sim_self(), sim_below(2) ? 1 << 8 : 0);
         return;
     }

@@ -6,8 +6,11 @@
 #include "tests/sim/oracles_exec.h"
 #include "tests/sim/scenario.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #define PROFILE "tests/sim/profiles/h200.txt"
 #define EXEC_HOST 0u
@@ -36,6 +39,8 @@ static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishe
     if (script.is_remote && sh_strdup("https://sim", &c->api, NULL))
         abort();
     lab->is_cold = sim_below(8) == 0;
+    if (sim_below(10) == 0) /* without what makes a switch fast */
+        lab->ablation = sim_below(2) ? "pageable" : "one-process";
     if (sim_below(3) == 0) /* each way of stopping, whatever the memory needs */
         lab->stop_way = "turns";
 }
@@ -57,6 +62,19 @@ static void watch(void *arg, uint64_t n)
         sim_exec_start(&executor);
 }
 
+#define STALE "e0/blobs/packages/.job-901"
+#define YOUNG "e0/blobs/packages/.job-902"
+
+/* What executors that were killed have left: one long ago, one that may still be at work. */
+static void make_leftovers(void)
+{
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
+
+    if (mkdir(STALE, 0750) < 0 || mkdir(YOUNG, 0750) < 0 ||
+        utimensat(AT_FDCWD, STALE, times, 0) < 0)
+        sim_broken("world", "leftovers: %m");
+}
+
 static void setup(void)
 {
     const struct sim_profile *p = sim_profile_read(PROFILE);
@@ -74,6 +92,7 @@ static void setup(void)
     sim_programs(SIM_EXEC_PROGRAMS, SIM_N_EXEC_PROGRAMS);
     script_begin(&executor, p, is_local, !is_local && sim_below(2));
     oracles_exec_begin();
+    make_leftovers();
     sim_exec_start(&executor);
     watch(NULL, 0);
 }
@@ -190,6 +209,8 @@ static void finish(void)
     for (int i = 0; i < 90 && !script_is_through(); i++)
         sim_run(sim_now() + SIM_S(1));
     script_check_end();
+    SIM_CHECK("files", access(STALE, F_OK) < 0 && access(YOUNG, F_OK) == 0,
+              "what an executor left long ago is still there, or another one's is not");
 }
 
 const struct sim_scenario SIM_EXECUTOR = {

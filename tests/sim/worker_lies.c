@@ -122,8 +122,8 @@ static void of_job(struct msg_wk_train_ready *d, size_t *n_fds)
     case 0:
         d->job ^= 1;
         return;
-    case 1:
-        d->state_bytes += 8;
+    case 1: /* of another size than the first has made; who makes it says what it is */
+        d->state_bytes += *n_fds == 0 ? 8 : 0;
         return;
     case 2:
         d->steps = 0;

@@ -98,8 +98,12 @@ static uint32_t check_parts(struct sim_worker *w, const struct worker_run *r)
         batch += p->batch;
         p->is_out = check_part(w, r, p, &why) != SH_OK;
         n_fit += !p->is_out;
-        m.u.wk_part_failed = (struct msg_wk_part_failed){
-            .run_id = r->m.run_id, .part = i, .rc = why.rc, .msg = why.msg, .sample = -1};
+        m.u.wk_part_failed =
+            (struct msg_wk_part_failed){.run_id = r->m.run_id,
+                                        .part = i,
+                                        .rc = why.rc,
+                                        .msg = why.msg,
+                                        .sample = (int64_t)sim_below(p->batch + 1) - 1};
         if (p->is_out)
             worker__send(w, &m, NULL, 0);
     }

@@ -26,6 +26,7 @@
 struct worker_train {
     int64_t job, steps;
     uint32_t batch;
+    bool by_loss; /* what is best; then there are no classes either */
     struct sim_package package;
     const struct sim_model *model;
     struct msg_wk_train_go go;
@@ -140,6 +141,7 @@ static void read_spec(struct worker_train *t, const char *text)
         train_spec_read(json, &spec, &err))
         sim_broken("worker-protocol", "WK_TRAIN has a spec that is none: %s", err.msg);
     t->steps = spec.steps;
+    t->by_loss = spec.evaluation.best == TRAIN_BY_LOSS;
     t->batch = (uint32_t)spec.batch;
     json_decref(json);
 }
@@ -456,13 +458,14 @@ static void say_evaluated(struct sim_worker *w)
     struct worker_train *t = w->train;
     struct sh_msg m = {.type = MSG_WK_TRAIN_EVAL};
     /* Up and down, so that a best one and patience have something to do; of the step alone. */
+    const bool is_nan = worker__fault(sim_worker_faults.nan);
     const double wave = (double)(sim_mix((uint64_t)t->job, (uint64_t)t->step) % 1000) / 1000;
 
     m.u.wk_train_eval = (struct msg_wk_train_eval){.job = t->job,
                                                    .step = t->go.step,
                                                    .n_samples = N_EVALUATIONS * t->batch,
-                                                   .loss = 1 + wave,
-                                                   .accuracy = wave,
+                                                   .loss = is_nan ? NAN : 1 + wave,
+                                                   .accuracy = is_nan || t->by_loss ? NAN : wave,
                                                    .top5 = NAN,
                                                    .f1 = NAN,
                                                    .perplexity = NAN};
@@ -512,12 +515,24 @@ static void on_state(void *arg, uint64_t n)
     evaluate_next(w, 0);
 }
 
+/* Of a precision whose gradients are scaled. */
+static void set_scale(struct sim_worker *w)
+{
+    const double scale = 1024;
+    uint64_t bits;
+
+    memcpy(&bits, &scale, sizeof(bits));
+    atomic_store(&w->ctl->scale_bits, bits);
+}
+
 void worker__on_go(struct sim_worker *w, const struct msg_wk_train_go *m)
 {
     struct worker_train *t = w->train;
 
     WORKER_CHECK(t && t->job == m->job, "WK_TRAIN_GO for job %" PRId64 ", which is not here",
                  m->job);
+    if (t->job % 2)
+        set_scale(w);
     t->go = *m;
     t->step = m->step;
     t->why = (struct sh_err){0};
