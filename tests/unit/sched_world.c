@@ -596,6 +596,8 @@ double metric(const char *name)
 
 int world_begin(void **state)
 {
+    char program[] = "test", *argv[] = {program, NULL};
+    enum sh_conf_action action;
     struct sh_err err = {0};
 
     (void)state;
@@ -604,25 +606,15 @@ int world_begin(void **state)
     sh_clock_fake(1000 * SECOND, 1700000000000);
     sh_test_dir_make(w.dir);
     snprintf(w.listen, sizeof(w.listen), "unix:%s/s", w.dir);
-    w.conf = (struct sched_conf){.listen = w.listen,
-                                 .db_url = w.listen,
-                                 .name = w.listen + strlen("unix:/tmp/"),
-                                 .tick_ms = 100,
-                                 .poll_ms = 60000,
-                                 .full_look_ms = 86400000,
-                                 .lease_ttl_ms = 2000,
-                                 .grace_ms = 3000,
-                                 .max_requests = 64,
-                                 .max_model_requests = 32,
-                                 .request_timeout_ms = 30000,
-                                 .load_wait_ms = 5000,
-                                 .margin_us = 1000,
-                                 .max_runs = 2,
-                                 .min_run_ms = 30000,
-                                 .max_min_run_ms = 600000,
-                                 .usage_half_life_s = 3600,
-                                 .max_db_ops = 1000,
-                                 .max_sessions = 8};
+    assert_ok_err(sh_conf_load(&SCHED_CONF, &w.defaults, 1, argv, NULL, NULL, &action, &err), &err);
+    w.conf = w.defaults;
+    w.conf.listen = w.listen;
+    w.conf.name = w.listen + strlen("unix:/tmp/"); /* some name */
+    w.conf.poll_ms = 60000;                        /* looks come when they are asked for */
+    w.conf.full_look_ms = 86400000;
+    w.conf.max_requests = 64;
+    w.conf.max_model_requests = 32;
+    w.conf.max_sessions = 8;
     add_tenant(1, "t");
     add_model(1, "m");
     assert_ok_err(sh_loop_new(&w.loop, &err), &err);
@@ -649,6 +641,7 @@ int world_end(void **state)
     w.is_down = true; /* nothing is waited for */
     sched_free(w.s);
     sh_loop_free(w.loop);
+    sh_conf_free(&SCHED_CONF, &w.defaults);
     sh_test_dir_remove(w.dir);
     sh_clock_real();
     return 0;

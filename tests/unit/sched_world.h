@@ -36,8 +36,8 @@ struct world_op {
 
 struct peer;
 
-struct world { /* one at a time: dbthread.h has no argument for it */
-    struct sched_conf conf;
+struct world {                        /* one at a time: dbthread.h has no argument for it */
+    struct sched_conf defaults, conf; /* strings of conf: BORROWED */
     struct sh_loop *loop;
     struct sched *s;
     char dir[SH_TEST_DIR_BYTES], listen[SH_TEST_DIR_BYTES + 16];
