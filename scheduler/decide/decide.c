@@ -34,15 +34,11 @@ void decisions_fini(struct decisions *d)
     *d = (struct decisions){0};
 }
 
-int decide__add(struct decisions *out, const struct decision *d, struct sh_err *err)
+void decide__add(struct decisions *out, const struct decision *d)
 {
-    int rc = sh_grow(&out->items, &out->cap, out->n + 1, sizeof(*out->items), DECIDE_MAX,
-                     "decisions of one pass", err);
-
-    if (rc)
-        return rc;
+    if (out->n == out->cap)
+        abort(); /* make_room() is wrong */
     out->items[out->n++] = *d;
-    return SH_OK;
 }
 
 /* Zeroed memory that lives until the next call. */
@@ -141,17 +137,17 @@ static void charge(struct work *w, const struct snap_request *r, uint32_t e)
     *have += r->batch;
 }
 
-static int refuse(struct work *w, uint32_t i, struct decision *d, struct sh_err *err)
+static void refuse(struct work *w, uint32_t i, struct decision *d)
 {
     d->kind = DECISION_REFUSE;
     d->request = i;
     w->done[i] = true;
-    return decide__add(w->out, d, err);
+    decide__add(w->out, d);
 }
 
-/* late_ns: by so much it misses its limit, or would break what others were promised. */
-static int refuse_late(struct work *w, uint32_t i, int64_t finish_ns, int64_t late_ns,
-                       uint32_t bring, struct sh_err *err)
+/* late_ns > 0: by so much it misses its limit, or would break what others were promised. */
+static void refuse_late(struct work *w, uint32_t i, int64_t finish_ns, int64_t late_ns,
+                        uint32_t bring)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
@@ -163,8 +159,8 @@ static int refuse_late(struct work *w, uint32_t i, int64_t finish_ns, int64_t la
     d.is_alone_too_slow =
         decide__run_ns(in, r->model, r->batch) > r->limit_ns - r->arrived_ns - in->margin_ns;
     if (!d.is_alone_too_slow)
-        d.retry_after_ms = SH_MIN(SH_MAX(late_ns, 0) / 1000000 + 1, RETRY_MAX_MS);
-    return refuse(w, i, &d, err);
+        d.retry_after_ms = SH_MIN(late_ns / 1000000 + 1, RETRY_MAX_MS);
+    refuse(w, i, &d);
 }
 
 /* Is executor a, with finish fa, the better place than b? */
@@ -286,8 +282,7 @@ static bool may_probe(const struct work *w, uint32_t i, uint32_t e)
     return in->now_ns - m->refused_ns >= wait && in->now_ns + m->fastest_ns <= r->limit_ns;
 }
 
-static int let_in(struct work *w, uint32_t i, const struct offer *o, bool is_probe,
-                  struct sh_err *err)
+static void let_in(struct work *w, uint32_t i, const struct offer *o, bool is_probe)
 {
     const struct snap_request *r = &w->in->requests[i];
 
@@ -297,36 +292,36 @@ static int let_in(struct work *w, uint32_t i, const struct offer *o, bool is_pro
     } else {
         take(w, i, o->exec);
     }
-    return decide__add(w->out,
-                       &(struct decision){.kind = DECISION_PLACE,
-                                          .request = i,
-                                          .exec = o->exec,
-                                          .is_probe = is_probe,
-                                          .predicted_ns = o->finish_ns - r->arrived_ns},
-                       err);
+    decide__add(w->out, &(struct decision){.kind = DECISION_PLACE,
+                                           .request = i,
+                                           .exec = o->exec,
+                                           .is_probe = is_probe,
+                                           .predicted_ns = o->finish_ns - r->arrived_ns});
 }
 
 /* Nobody can take it in time: o is the best there is. */
-static int turn_away(struct work *w, uint32_t i, const struct offer *o, struct sh_err *err)
+static void turn_away(struct work *w, uint32_t i, const struct offer *o)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
-    const bool is_away = !w->arrives_ns[(size_t)r->model * in->n_execs + o->exec];
+    /* One image at a time: who is let in must not wait for those of who is not. */
+    const bool brings = !w->arrives_ns[(size_t)r->model * in->n_execs + o->exec] &&
+                        w->plans[o->exec].lane_ns <= in->now_ns;
 
     for (uint32_t e = 0; e < in->n_execs; e++) {
         if (in->execs[e].up && in->places[(size_t)r->model * in->n_execs + e].ready &&
-            may_probe(w, i, e))
-            return let_in(w, i, &(struct offer){e, o->finish_ns, 0}, true, err);
+            may_probe(w, i, e)) {
+            let_in(w, i, &(struct offer){e, o->finish_ns, 0}, true);
+            return;
+        }
     }
-    /* One image at a time: who is let in must not wait for those of who is not. */
-    if (!is_away || w->plans[o->exec].lane_ns > in->now_ns)
-        return refuse_late(w, i, o->finish_ns, o->late_ns, SNAP_NONE, err);
-    bring(w, r->model, o->exec);
-    return refuse_late(w, i, o->finish_ns, o->late_ns, o->exec, err);
+    if (brings)
+        bring(w, r->model, o->exec);
+    refuse_late(w, i, o->finish_ns, o->late_ns, brings ? o->exec : SNAP_NONE);
 }
 
 /* No executor has its model. It stays where it is if one will have it soon enough. */
-static int wait_for_model(struct work *w, uint32_t i, bool any_up, struct sh_err *err)
+static void wait_for_model(struct work *w, uint32_t i, bool any_up)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
@@ -340,12 +335,11 @@ static int wait_for_model(struct work *w, uint32_t i, bool any_up, struct sh_err
                          .retry_after_ms = SH_MIN(SH_MAX(late_ms, RETRY_SOON_MS), RETRY_MAX_MS),
                          .predicted_ns = in->now_ns - r->arrived_ns};
 
-    if (in->now_ns < r->wait_ns && m->expected_ns <= SH_MIN(r->wait_ns, r->limit_ns))
-        return SH_OK;
-    return refuse(w, i, &d, err);
+    if (in->now_ns >= r->wait_ns || m->expected_ns > SH_MIN(r->wait_ns, r->limit_ns))
+        refuse(w, i, &d);
 }
 
-static int place(struct work *w, uint32_t i, struct sh_err *err)
+static void place(struct work *w, uint32_t i)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
@@ -365,63 +359,62 @@ static int place(struct work *w, uint32_t i, struct sh_err *err)
             best = o;
     }
     if (best.exec == SNAP_NONE)
-        return wait_for_model(w, i, any_up, err);
-    return best.late_ns > 0 ? turn_away(w, i, &best, err) : let_in(w, i, &best, false, err);
+        wait_for_model(w, i, any_up);
+    else if (best.late_ns > 0)
+        turn_away(w, i, &best);
+    else
+        let_in(w, i, &best, false);
 }
 
 /* Its body is here, perhaps with more samples or later than it was let in for. */
-static int promise_again(struct work *w, uint32_t i, struct sh_err *err)
+static void promise_again(struct work *w, uint32_t i)
 {
     const struct snap_request *r = &w->in->requests[i];
     const struct offer o = offer(w, i, r->exec);
 
     if (o.late_ns <= 0)
-        return let_in(w, i, &o, false, err);
-    if (r->batch > 1)
-        return refuse_late(w, i, o.finish_ns, o.late_ns, SNAP_NONE, err);
-    charge(w, r, r->exec); /* it may still come to its turn where that breaks no promise */
-    return SH_OK;
+        let_in(w, i, &o, false);
+    else if (r->batch > 1)
+        refuse_late(w, i, o.finish_ns, o.late_ns, SNAP_NONE);
+    else
+        charge(w, r, r->exec); /* it may still come to its turn where that breaks no promise */
 }
 
 /* Gives up who can no longer be in time, even as the next run. */
-static int give_up(struct work *w, struct sh_err *err)
+static void give_up(struct work *w)
 {
     const struct snapshot *in = w->in;
-    int rc = SH_OK;
 
-    for (uint32_t i = 0; i < in->n_requests && !rc; i++) {
+    for (uint32_t i = 0; i < in->n_requests; i++) {
         const struct snap_request *r = &in->requests[i];
         int64_t alone_ns = in->now_ns + decide__run_ns(in, r->model, r->batch);
 
         if (r->exec != SNAP_NONE && r->state == SNAP_READY && alone_ns > r->limit_ns)
-            rc = refuse_late(w, i, alone_ns, alone_ns - r->limit_ns, SNAP_NONE, err);
+            refuse_late(w, i, alone_ns, alone_ns - r->limit_ns, SNAP_NONE);
     }
-    return rc;
 }
 
 /* In order: places what is new, counts what is placed. */
-static int admit(struct work *w, struct sh_err *err)
+static void admit(struct work *w)
 {
     const struct snapshot *in = w->in;
-    int rc = SH_OK;
 
-    for (size_t k = 0; k < in->n_requests && !rc; k++) {
+    for (size_t k = 0; k < in->n_requests; k++) {
         uint32_t i = w->order[k].i;
         const struct snap_request *r = &in->requests[i];
 
         if (w->done[i])
             continue;
         if (r->exec == SNAP_NONE)
-            rc = place(w, i, err);
+            place(w, i);
         else if (r->limit_ns == SNAP_NO_DEADLINE)
             charge(w, r, r->exec);
         else if (!r->promised && r->state == SNAP_READY && in->execs[r->exec].up &&
                  in->places[(size_t)r->model * in->n_execs + r->exec].ready)
-            rc = promise_again(w, i, err);
+            promise_again(w, i);
         else
             w->plans[r->exec].n_placed++;
     }
-    return rc;
 }
 
 /* ------------------------------------------------------------------ runs */
@@ -449,19 +442,12 @@ static int64_t latest_end(const struct work *w, uint32_t e, uint32_t head, int64
     return limit;
 }
 
-static int add_member(struct work *w, struct decision *d, uint32_t i, struct sh_err *err)
+static void add_member(struct work *w, struct decision *d, uint32_t i)
 {
-    struct decisions *out = w->out;
-    int rc = sh_grow(&out->members, &out->cap_members, out->n_members + 1, sizeof(*out->members),
-                     DECIDE_MAX, "requests of one pass", err);
-
-    if (rc)
-        return rc;
-    out->members[out->n_members++] = i;
+    w->out->members[w->out->n_members++] = i; /* each is in one run at most */
     w->done[i] = true;
     d->n++;
     d->batch += w->in->requests[i].batch;
-    return SH_OK;
 }
 
 /* Takes the last ones out again until at most `batch` samples are left. */
@@ -503,7 +489,7 @@ static struct due both(struct due a, struct due b)
 }
 
 /* Those behind k in the order join while nobody misses a deadline by it. */
-static int grow(struct work *w, struct decision *d, size_t k, int64_t start_ns, struct sh_err *err)
+static void grow(struct work *w, struct decision *d, size_t k, int64_t start_ns)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *h = &in->requests[d->request];
@@ -511,10 +497,9 @@ static int grow(struct work *w, struct decision *d, size_t k, int64_t start_ns, 
     struct run_of run = run_of(w, d);
     int64_t slack, end = decide__end_ns(w, &run, start_ns, &slack);
     struct due all = due_of(in, h, end, slack);
-    int rc = SH_OK;
 
     all.end_ns = SH_MIN(all.end_ns, latest_end(w, d->exec, d->request, end));
-    for (k++; k < in->n_requests && !rc && d->batch < most; k++) {
+    for (k++; k < in->n_requests && d->batch < most; k++) {
         uint32_t i = w->order[k].i;
         const struct snap_request *r = &in->requests[i];
         struct due due;
@@ -531,9 +516,8 @@ static int grow(struct work *w, struct decision *d, size_t k, int64_t start_ns, 
             end + decide__heed(r, SH_MIN(h->deadline_ns, r->deadline_ns), slack) > due.slow_end_ns)
             continue;
         all = due;
-        rc = add_member(w, d, i, err);
+        add_member(w, d, i);
     }
-    return rc;
 }
 
 /* Do all promises stand that stood, if e goes on behind the run d? */
@@ -552,17 +536,12 @@ static bool stands(struct work *w, const struct decision *d, int64_t start_ns, i
 }
 
 /* The kth of the order leads a run of as many as break no promise; d->n = 0: alone it would. */
-static int form_run(struct work *w, struct decision *d, size_t k, int64_t start_ns,
-                    int64_t slack_ns, struct sh_err *err)
+static void form_run(struct work *w, struct decision *d, size_t k, int64_t start_ns,
+                     int64_t slack_ns)
 {
-    int rc;
-
     d->request = w->order[k].i;
-    rc = add_member(w, d, d->request, err);
-    if (!rc)
-        rc = grow(w, d, k, start_ns, err);
-    if (rc)
-        return rc;
+    add_member(w, d, d->request);
+    grow(w, d, k, start_ns);
     if (d->n > 1)
         cut(w, d,
             SH_MAX(decide__whole(w->in, w->in->requests[d->request].model, d->batch),
@@ -572,20 +551,16 @@ static int form_run(struct work *w, struct decision *d, size_t k, int64_t start_
 
         cut(w, d, d->n == 1 ? 0 : SH_MAX(1u << (predict_bucket(d->batch) - 1), head));
     }
-    return SH_OK;
 }
 
 /* What the books say comes first: it keeps every promise that can be kept. */
-static int form_due_run(struct work *w, struct decision *d, const struct look *at,
-                        struct sh_err *err)
+static void form_due_run(struct work *w, struct decision *d, const struct look *at)
 {
     uint32_t n = due__look(w, at);
-    int rc = SH_OK;
 
     d->request = n ? w->run[0] : SNAP_NONE;
-    for (uint32_t k = 0; k < n && !rc; k++)
-        rc = add_member(w, d, w->run[k], err);
-    return rc;
+    for (uint32_t k = 0; k < n; k++)
+        add_member(w, d, w->run[k]);
 }
 
 static bool is_free(const struct work *w, const struct look *at)
@@ -619,17 +594,16 @@ static void hold_back(struct work *w, struct decision *d, const struct look *at)
 }
 
 /* The next run of e, if there is one: d->n > 0. */
-static int next_run(struct work *w, struct decision *d, const struct look *at, struct sh_err *err)
+static void next_run(struct work *w, struct decision *d, const struct look *at)
 {
     const struct snapshot *in = w->in;
     bool any = false;
-    int rc = SH_OK;
 
     due__look(w, at);
     due__keep(w, at->exec);
     for (size_t m = 0; m < in->n_models; m++)
         w->is_held[m] = false;
-    for (size_t k = 0; k < in->n_requests && !d->n && !rc; k++) {
+    for (size_t k = 0; k < in->n_requests && !d->n; k++) {
         uint32_t i = w->order[k].i;
         const struct snap_request *r = &in->requests[i];
 
@@ -638,24 +612,22 @@ static int next_run(struct work *w, struct decision *d, const struct look *at, s
             is_too_early(w, i, at))
             continue;
         any = true;
-        rc = form_run(w, d, k, at->start_ns, at->slack_ns, err);
+        form_run(w, d, k, at->start_ns, at->slack_ns);
         hold_back(w, d, at);
     }
-    if (rc || d->n || !any)
-        return rc;
-    rc = form_due_run(w, d, at, err);
+    if (d->n || !any)
+        return;
+    form_due_run(w, d, at);
     hold_back(w, d, at);
-    return rc;
 }
 
-static int dispatch(struct work *w, uint32_t e, struct sh_err *err)
+static void dispatch(struct work *w, uint32_t e)
 {
     const struct snapshot *in = w->in;
     struct look at = look_at(w, e);
-    int rc = SH_OK;
 
     at.ready_only = true;
-    for (uint32_t n_runs = in->execs[e].n_runs; n_runs < in->max_runs && !rc; n_runs++) {
+    for (uint32_t n_runs = in->execs[e].n_runs; n_runs < in->max_runs; n_runs++) {
         struct decision d = {.kind = DECISION_RUN,
                              .exec = e,
                              .job = SNAP_NONE,
@@ -663,19 +635,18 @@ static int dispatch(struct work *w, uint32_t e, struct sh_err *err)
         struct run_of run;
         int64_t slack, end;
 
-        rc = next_run(w, &d, &at, err);
-        if (rc || !d.n)
-            return rc;
+        next_run(w, &d, &at);
+        if (!d.n)
+            return;
         run = run_of(w, &d);
         end = decide__end_ns(w, &run, at.start_ns, &slack);
         d.predicted_ns = end - at.start_ns;
         d.slack_ns = slack;
-        rc = decide__add(w->out, &d, err);
+        decide__add(w->out, &d);
         bring(w, run.model, e);
         at.start_ns = end;
         at.slack_ns = SH_MAX(at.slack_ns, slack);
     }
-    return rc;
 }
 
 /* Room for n things of a size, behind those that were laid out before. */
@@ -735,25 +706,35 @@ static int decide_requests(const struct snapshot *in, struct decisions *out, str
     if (rc)
         return rc;
     plan_execs(&w);
-    rc = give_up(&w, err);
+    give_up(&w);
     due__init(&w);
     rank(&w);
-    if (!rc)
-        rc = admit(&w, err);
-    for (uint32_t e = 0; e < in->n_execs && !rc; e++) {
+    admit(&w);
+    for (uint32_t e = 0; e < in->n_execs; e++)
         if (in->execs[e].up)
-            rc = dispatch(&w, e, err);
-    }
-    return rc;
+            dispatch(&w, e);
+    return SH_OK;
+}
+
+/* For all that can be decided: of a request that it is placed, and either that it is refused or
+ * that it leads a run; of a job one thing. What follows cannot fail. */
+static int make_room(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+{
+    int rc = sh_grow(&out->items, &out->cap, 2 * in->n_requests + in->n_jobs, sizeof(*out->items),
+                     DECIDE_MAX, "decisions of one pass", err);
+
+    return rc ? rc
+              : sh_grow(&out->members, &out->cap_members, in->n_requests, sizeof(*out->members),
+                        DECIDE_MAX, "requests of one pass", err);
 }
 
 int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 {
-    int rc = SH_OK;
+    int rc = make_room(in, out, err);
 
     out->n = 0;
     out->n_members = 0;
-    if (in->n_requests)
+    if (!rc && in->n_requests)
         rc = decide_requests(in, out, err);
     if (!rc && in->with_jobs)
         rc = decide__jobs(in, out, err);

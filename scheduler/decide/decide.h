@@ -125,7 +125,7 @@ int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order
                  struct sh_err *err);
 
 /* For decide_jobs.c and decide_share.c */
-int decide__add(struct decisions *out, const struct decision *d, struct sh_err *err);
+void decide__add(struct decisions *out, const struct decision *d); /* decide() has made room */
 int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err);
 double decide__reserved(const struct snap_tenant *t, double held);
 int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_err *err);

@@ -137,12 +137,11 @@ static uint32_t free_slot_for(const struct pool *p, const struct snap_job *j)
     return best;
 }
 
-static int start_jobs(struct pool *p, struct sh_err *err)
+static void start_jobs(struct pool *p)
 {
     const struct snapshot *in = p->in;
-    int rc = SH_OK;
 
-    while (!rc) {
+    for (;;) {
         double n_free;
         uint64_t most;
         uint32_t e, i;
@@ -151,7 +150,7 @@ static int start_jobs(struct pool *p, struct sh_err *err)
         free_slots(p, &n_free, &most);
         i = n_free > 0 ? next_job(p, n_free, most) : SNAP_NONE;
         if (i == SNAP_NONE)
-            break;
+            return;
         e = free_slot_for(p, &in->jobs[i]);
         t = &in->tenants[in->jobs[i].tenant];
         p->slot[e] = i;
@@ -165,12 +164,9 @@ static int start_jobs(struct pool *p, struct sh_err *err)
         /* Charged at once, so that one tenant does not take every slot of this pass. */
         if (t->weight > 0)
             p->share[in->jobs[i].tenant] += (double)in->min_run_ns / t->weight;
-        rc = decide__add(
-            p->out,
-            &(struct decision){.kind = DECISION_START, .job = i, .exec = e, .request = SNAP_NONE},
-            err);
+        decide__add(p->out, &(struct decision){
+                                .kind = DECISION_START, .job = i, .exec = e, .request = SNAP_NONE});
     }
-    return rc;
 }
 
 /* Has job `want` a right to the slot of job `have`? DECIDE_NONE: no. */
@@ -240,29 +236,26 @@ static uint32_t find_victim(const struct pool *p, const struct snap_job *want,
     return best;
 }
 
-static int wait_for(struct pool *p, uint32_t i, enum decide_reason why, struct sh_err *err)
+static void wait_for(struct pool *p, uint32_t i, enum decide_reason why)
 {
     p->settled[i] = true;
-    return decide__add(p->out,
-                       &(struct decision){.kind = DECISION_WAIT,
-                                          .job = i,
-                                          .exec = SNAP_NONE,
-                                          .request = SNAP_NONE,
-                                          .reason = why},
-                       err);
+    decide__add(p->out, &(struct decision){.kind = DECISION_WAIT,
+                                           .job = i,
+                                           .exec = SNAP_NONE,
+                                           .request = SNAP_NONE,
+                                           .reason = why});
 }
 
 /* Those next in line: the first `coming` get slots that are being given up already. A slot that is
  * free by now is reserved for others. */
-static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
+static void suspend_jobs(struct pool *p, uint32_t coming)
 {
     const struct snapshot *in = p->in;
     double n_free;
     uint64_t most;
-    int rc = SH_OK;
 
     free_slots(p, &n_free, &most);
-    for (size_t n = 0; n < in->n_execs && !rc; n++) {
+    for (size_t n = 0; n < in->n_execs; n++) {
         uint32_t i = next_job(p, INFINITY, UINT64_MAX), victim = SNAP_NONE;
         enum decide_reason why = DECIDE_RESOURCES;
 
@@ -278,23 +271,17 @@ static int suspend_jobs(struct pool *p, uint32_t coming, struct sh_err *err)
         if (victim != SNAP_NONE) {
             p->settled[victim] = true;
             p->running[in->jobs[victim].tenant] -= 1;
-            rc = decide__add(p->out,
-                             &(struct decision){.kind = DECISION_SUSPEND,
-                                                .job = victim,
-                                                .exec = in->jobs[victim].exec,
-                                                .request = SNAP_NONE,
-                                                .reason = why},
-                             err);
+            decide__add(p->out, &(struct decision){.kind = DECISION_SUSPEND,
+                                                   .job = victim,
+                                                   .exec = in->jobs[victim].exec,
+                                                   .request = SNAP_NONE,
+                                                   .reason = why});
             why = DECIDE_RESOURCES;
-        }
-        if (victim != SNAP_NONE) { /* as good as started: the next in line sees it */
-            p->running[in->jobs[i].tenant] += 1;
+            p->running[in->jobs[i].tenant] += 1; /* as good as started: the next one sees it */
             p->in_array[in->jobs[i].array]++;
         }
-        if (!rc)
-            rc = wait_for(p, i, why, err);
+        wait_for(p, i, why);
     }
-    return rc;
 }
 
 /* Counts who holds what. Returns how many slots are being given up. */
@@ -394,16 +381,15 @@ int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err
     if (rc)
         return rc;
     coming = survey(&p);
-    rc = start_jobs(&p, err);
-    if (!rc)
-        rc = suspend_jobs(&p, coming, err);
-    for (uint32_t i = 0; i < in->n_jobs && !rc; i++) {
+    start_jobs(&p);
+    suspend_jobs(&p, coming);
+    for (uint32_t i = 0; i < in->n_jobs; i++) {
         enum decide_reason why;
 
         if (in->jobs[i].state != SNAP_QUEUED || p.settled[i])
             continue;
         why = blocked(&p, &in->jobs[i]);
-        rc = wait_for(&p, i, why == DECIDE_NONE ? DECIDE_PRIORITY : why, err);
+        wait_for(&p, i, why == DECIDE_NONE ? DECIDE_PRIORITY : why);
     }
-    return rc;
+    return SH_OK;
 }
