@@ -153,33 +153,32 @@ static const struct {
     enum header_of of;
     bool always;
 } HEADERS[] = {
-    {"X-Request-ID", S_STR(1, 64), "the id that the request sent, or a new one; the log knows it",
-     OF_ALL, true},
-    {"Cache-Control", {.only = "no-store"}, "answers are not to be kept", OF_CONTROL, true},
-    {"ETag", S_TEXT(.pattern = "^\"[1-9][0-9]*\"$"), "version of the thing, for If-Match", OF_ROW,
-     true},
+    {"X-Request-ID", S_STR(1, 64),
+     "the id that the request sent, or a new one; the server's log has it", OF_ALL, true},
+    {"Cache-Control", {.only = "no-store"}, "answers must not be stored", OF_CONTROL, true},
+    {"ETag", S_TEXT(.pattern = "^\"[1-9][0-9]*\"$"), "version of the resource, for If-Match",
+     OF_ROW, true},
     {"Cache-Control",
      {.only = "private, no-cache"},
-     "to be kept by its ETag alone",
+     "may be stored, and must be revalidated with its ETag",
      OF_TAGGED,
      true},
-    {"ETag", S_TEXT(), "digest of what is sent", OF_TAGGED, true},
+    {"ETag", S_TEXT(), "digest of the answer's body", OF_TAGGED, true},
     {"Accept-Ranges", {.only = "bytes"}, "Range is honoured", OF_FILE, true},
-    {"Content-Range", S_TEXT(), "which part this is, of how many bytes", OF_PART, true},
-    {"Location", S_TEXT(.format = "uri-reference"), "path of what was created", OF_CREATED, true},
-    {"Idempotency-Replayed", {.only = "true"}, "this answer was given before", OF_REPLAY, false},
+    {"Content-Range", S_TEXT(), "which bytes these are, of how many", OF_PART, true},
+    {"Location", S_TEXT(.format = "uri-reference"), "path of the new resource", OF_CREATED, true},
+    {"Idempotency-Replayed", {.only = "true"}, "this is a repeated answer", OF_REPLAY, false},
     {"Retry-After", S_INTS(1, INFINITY),
-     "seconds to wait before another try; absent where the model alone is too slow for the "
-     "deadline",
+     "seconds to wait before a retry; absent if the model alone is too slow for the deadline",
      OF_BUSY, false},
     {"WWW-Authenticate", S_TEXT(), "how to send a key", OF_KEYLESS, true},
     {"Inference-Header-Content-Length", S_INTS(1, INFINITY),
      "bytes of the JSON part; binary tensors follow", OF_INFER, false},
     {"Server-Timing", S_TEXT(), "queue, copy, compute and total, in ms", OF_INFER, true},
     {"RateLimit-Policy", S_TEXT(),
-     "requests and seconds that the quota allows, where it has requests_per_second", OF_RATED,
+     "requests and seconds that the quota allows, if it has requests_per_second", OF_RATED, false},
+    {"RateLimit", S_TEXT(), "requests left, and the seconds until more are allowed", OF_RATED,
      false},
-    {"RateLimit", S_TEXT(), "requests that are left of it, and until when", OF_RATED, false},
 };
 
 static bool has_row_version(const struct doc *d, const char *schema)
@@ -394,7 +393,7 @@ static void add_success(struct doc *d, const struct api_route *r, int status, co
 static void add_probe(struct doc *d, const struct api_route *r, json_t *responses)
 {
     const struct reply reply = {.status = 503, .v2 = true, .fails = true};
-    json_t *no = json_pack("{s:s, s:{s:{s:{s:[o, o]}}}}", "description", "no, or it cannot be told",
+    json_t *no = json_pack("{s:s, s:{s:{s:{s:[o, o]}}}}", "description", "no, or unknown",
                            "content", "application/json", "schema", "anyOf",
                            ref("schemas", r->response), ref("schemas", "Problem"));
 
@@ -408,18 +407,19 @@ static void add_responses(struct doc *d, const struct api_route *r, json_t *resp
 
     add_success(d, r, r->status, text, responses);
     if (r->status == 201)
-        add_success(d, r, 200, "with dry_run: what would be created; a repetition: what was",
+        add_success(d, r, 200,
+                    "with dry_run, what would be created; for a repeated request, what was created",
                     responses);
     if (r->status == 202 && route_takes_dry_run(r))
-        add_success(d, r, 200, "with dry_run: what would be accepted", responses);
+        add_success(d, r, 200, "with dry_run, what would be accepted", responses);
     if (r->flags & ROUTE_STREAM)
         put(d, responses, "204",
             json_pack("{s:s}", "description",
-                      "nothing came after Last-Event-ID, and nothing will"));
+                      "there are no events after Last-Event-ID, and there will be none"));
     if (r->flags & ROUTE_FILE)
         add_success(d, r, 206, "the part that Range names", responses);
     if (r->flags & (ROUTE_FILE | ROUTE_CACHED))
-        put(d, responses, "304", json_pack("{s:s}", "description", "it is the one known"));
+        put(d, responses, "304", json_pack("{s:s}", "description", "the client's copy is current"));
     for (size_t i = 0; i < API_N_ANSWERS; i++) {
         char key[8], name[32];
 
@@ -485,11 +485,11 @@ static json_t *assemble(struct doc *d)
 {
     json_t *info = json_pack("{s:s, s:s, s:s}", "title", "Shunt", "version", "1", "description",
                              "Multi-tenant GPU scheduler: inference protocol (/v2) and control "
-                             "plane (/api/v1). GET answers HEAD too; OPTIONS tells the methods of "
-                             "a path, and another method gets 405 with Allow.");
-    json_t *key = json_pack("{s:s, s:s, s:s, s:s}", "type", "http", "scheme", "bearer",
-                            "bearerFormat", "shunt_<id>_<secret>", "description",
-                            "An API key. The names beside it are roles; one of them is enough.");
+                             "plane (/api/v1). HEAD works wherever GET does; OPTIONS lists the "
+                             "methods of a path, and other methods get 405 with Allow.");
+    json_t *key =
+        json_pack("{s:s, s:s, s:s, s:s}", "type", "http", "scheme", "bearer", "bearerFormat",
+                  "shunt_<id>_<secret>", "description", "An API key with one of the listed roles.");
 
     return json_pack("{s:s, s:o, s:[{s:s}], s:O, s:{s:O, s:O, s:{s:o}}}", "openapi", "3.1.0",
                      "info", info, "servers", "url", "/", "paths", d->paths, "components",
@@ -582,18 +582,17 @@ int openapi_get(struct api_req *q, struct sh_err *err)
 
 void openapi_print_docs(FILE *out)
 {
-    fprintf(
-        out,
-        "# REST API\n\nMade by `shunt-api --print-docs` from the route table "
-        "(`api/routes.def`). `/openapi.json` has the schemas.\n\n"
-        "Every request but those marked \"no key\" carries `Authorization: Bearer shunt_...`. "
-        "The tenant is the key's; an admin key names one with `?tenant=`. Failures are "
-        "`application/problem+json` (`application/json` below `/v2`) with `code`, `error` and "
-        "`request_id`. Requests that change something, but uploads, take `?dry_run=true`: "
-        "everything is checked, the answer is 200 with what would be (204 of a DELETE), "
-        "nothing is kept. JSON and inference bodies may be compressed (`Content-Encoding: gzip` or "
-        "`deflate`); lengths of their parts are of what they unpack to.\n\n"
-        "| method | path | who | answer | what |\n| --- | --- | --- | --- | --- |\n");
+    fprintf(out,
+            "# REST API\n\nMade by `shunt-api --print-docs` from the route table "
+            "(`api/routes.def`). `/openapi.json` has the schemas.\n\nEvery request except those "
+            "marked \"no key\" carries `Authorization: Bearer shunt_...`. The key determines the "
+            "tenant; an admin key names one with `?tenant=`. Failures are "
+            "`application/problem+json` (`application/json` below `/v2`) with `code`, `error` and "
+            "`request_id`. Requests that change something, except uploads, take `?dry_run=true`: "
+            "everything is checked, nothing is stored, and the answer is 200 with the result that "
+            "the change would have (204 for a DELETE). JSON and inference bodies may be compressed "
+            "(`Content-Encoding: gzip` or `deflate`); lengths of their parts count uncompressed "
+            "bytes.\n\n| method | path | who | answer | what |\n| --- | --- | --- | --- | --- |\n");
     for (size_t i = 0; i < API_N_ROUTES; i++) {
         const struct api_route *r = &API_ROUTES[i];
 

@@ -65,8 +65,8 @@ static int check_media(struct api_req *q, struct sh_err *err)
 
     if (!rc && q->is_packed && is_file)
         rc = SH_FAIL(err, SH_E_UNSUPPORTED,
-                     "Content-Encoding is not for files, whose digest is that of what is sent; "
-                     "send the file as it is");
+                     "Content-Encoding is not for files, since the digest is that of the bytes "
+                     "sent; send the file as it is");
     if (rc) {
         q->is_packed = false;
         q->reply.status = 415;
@@ -132,7 +132,7 @@ static int request_auth(struct api_req *q, struct sh_err *err)
         return rc;
     if (q->who.role == ROLE_ADMIN && !q->takes_admins)
         return SH_FAIL(err, SH_E_FORBIDDEN,
-                       "admin keys are taken at the address of --admin-listen alone, not here");
+                       "admin keys are only accepted at the address of --admin-listen, not here");
     if (!(access_roles(q->route->access) & q->who.role))
         return SH_FAIL(err, SH_E_FORBIDDEN, "this needs %s", access_text(q->route->access));
     if (q->who.suspended && !is_read(q))

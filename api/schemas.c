@@ -18,21 +18,21 @@
 #define RATE(what) S_NUM(.null = true, .text = what " a second of time on the device, as last "    \
     "reported while it runs; else null")
 #define LOADING S_OBJECT(MEMBERS({"step", S_TEXT()}, {"done", S_INT()}, {"total", S_INT()},        \
-    {"seconds_left", S_NUM(.null = true)}), .null = true, .text = "how far the executor is that "  \
-    "will be ready first; null unless one loads it")
+    {"seconds_left", S_NUM(.null = true)}), .null = true, .text = "progress of the executor that " \
+    "will be ready first; null unless one is loading it")
 #define TRAFFIC S_OBJECT(MEMBERS(                                                                  \
-    {"window_s", S_NUM(.text = "what is counted: the last 50 to 60 s, less after a change of "     \
+    {"window_s", S_NUM(.text = "the time counted: the last 50 to 60 s, less after a change of "    \
      "schedulers")}, {"requests", S_INT()}, {"per_s", S_NUM()}, {"p50_ms", S_NUM(.null = true)},   \
-    {"p99_ms", S_NUM(.null = true)}), .null = true, .text = "requests that were answered in the "  \
-    "last minute, by all API processes, from their headers to the end of their run; at most 2 s "  \
-    "old. null: no scheduler has said, or the model is of another tenant")
+    {"p99_ms", S_NUM(.null = true)}), .null = true, .text = "requests answered in the last "       \
+    "minute by all API processes, from their headers to the end of their run; at most 2 s old. "   \
+    "null: no scheduler has reported it, or the model belongs to another tenant")
 #define TENSORS S_LIST(S_OBJECT(MEMBERS({"name", S_TEXT()}, {"datatype", S_TEXT()},                \
     {"shape", S_LIST(S_INT())},                                                                    \
-    {"dims", {.type = SCHEMA_ARRAY, .text = "where sizes are open beside the batch: of each axis " \
-     "a number, -1 for the batch, the name of a size, or {add, mul, of: [[-1 or name, plus, "      \
+    {"dims", {.type = SCHEMA_ARRAY, .text = "if sizes other than the batch are open: for each "    \
+     "axis a number, -1 for the batch, the name of a size, or {add, mul, of: [[-1 or name, plus, " \
      "div]...]}: add + mul * (x + plus) / div * ..., each quotient rounded down"}},                \
-    {"mask", S_BOOL(.text = "with buckets: zeros in it mask; a request in which it has nothing "   \
-     "else along an axis that buckets fill up runs at its own sizes")}),                           \
+    {"mask", S_BOOL(.text = "with buckets: zeros in this input mask positions; a request in "      \
+     "which it is all zeros along a padded axis runs at its own sizes")}),                         \
     .needs = "name,datatype,shape"))
 #define PARAMETERS S_MAP({.type = SCHEMA_STRING | SCHEMA_NUMBER | SCHEMA_BOOLEAN})
 #define KEY_FIELDS                                                                                 \
@@ -52,9 +52,9 @@
     {"labels", LABELS}, {"deadline", S_TIME()}, {"min_runtime_ms", S_INTS(0, 864e5)},              \
     {"hold", S_BOOL()}, {"preemptible", S_BOOL()}, {"model", S_NAME()},                            \
     {"version", {.type = SCHEMA_INTEGER | SCHEMA_STRING, .min = 1, .max = INT32_MAX,               \
-     .pattern = "^latest$", .text = "if absent, training starts from the newest version that was " \
-     "uploaded, and batch inference is of the newest; latest: the newest, trained ones "           \
-     "included"}}, {"dataset", S_NAME()}, {"queue", S_LOWER_NAME()}, {"priority", PRIORITY},       \
+     .pattern = "^latest$", .text = "default: for training the newest uploaded version, for "      \
+     "batch inference the newest of all; latest: the "                                             \
+     "newest of all"}}, {"dataset", S_NAME()}, {"queue", S_LOWER_NAME()}, {"priority", PRIORITY},  \
     {"name", S_STR(0, 128)}, {"max_attempts", S_INTS(1, 100)}, {"client_token", S_STR(1, 255)}
 #define BATCH_INFERENCE S_BODY("", MEMBERS(                                                        \
     {"inputs", S_MAP(S_TEXT(), .names = "^[^\\u0000]+$")}, {"outputs", S_LIST(S_TEXT())}),         \
@@ -73,14 +73,14 @@ const struct api_schema API_SCHEMAS[] = {
         {"executors", S_INT()}, {"loading", S_INT()}, {"error", S_TEXT()}), .needs = "")},
     {"Problem", S_OBJECT(MEMBERS({"type", S_TEXT()}, {"title", S_TEXT()}, {"status", S_INT()},
         {"detail", S_TEXT()}, {"code", S_TEXT()},
-        {"error", S_TEXT(.text = "the same as detail, for clients of the inference protocol")},
+        {"error", S_TEXT(.text = "same as detail, for clients of the inference protocol")},
         {"request_id", S_TEXT()},
-        {"errors", FAULTS("in the body, detail being the first of it")},
-        {"bytes", S_INT(.text = "of a file that cannot go on where it was wished: so much is "
-         "here")}, {"reason_code", S_TEXT()}, {"predicted_ms", S_INT()},
-        {"nodes", S_LIST(OBJECT, .text = "of a model that was refused: every node that is not "
+        {"errors", FAULTS("in the body; detail is the first of them")},
+        {"bytes", S_INT(.text = "if an upload cannot continue at the position asked for: how many "
+         "bytes the server has")}, {"reason_code", S_TEXT()}, {"predicted_ms", S_INT()},
+        {"nodes", S_LIST(OBJECT, .text = "of a refused model: all nodes that are not "
          "supported")}, {"state", S_TEXT()}, {"flags", S_LIST(S_TEXT())},
-        {"allowed", S_LIST(S_TEXT(), .text = "of a job: what can be done with it now")}),
+        {"allowed", S_LIST(S_TEXT(), .text = "of a job: actions that are possible now")}),
         .needs = "type,title,status,detail,code,error"),
      S_JSON({"type": "urn:shunt:error:NOTFOUND", "title": "not found", "status": 404,
              "detail": "there is no model \"digits\"", "code": "NOTFOUND",
@@ -101,8 +101,8 @@ const struct api_schema API_SCHEMAS[] = {
         {"tenant", S_TEXT(.null = true, .text = "null: an admin key")}, {"suspended", S_BOOL()}))},
     {"Key", S_OBJECT(MEMBERS(KEY_FIELDS))},
     {"KeySecret", S_OBJECT(MEMBERS(KEY_FIELDS, {"key", S_TEXT(.null = true, .text = "null in a dry "
-        "run, as there is no such key, and where an Idempotency-Key is repeated, as secrets are "
-        "not kept: rotate the key for a new one")}))},
+        "run, and if an Idempotency-Key is repeated, since secrets are not stored: rotate the key "
+        "for a new one")}))},
     {"KeyCreate", S_BODY("name,role", MEMBERS({"name", S_STR(1, 64)},
         {"role", S_WORDS(SH_KEY_ROLES)}, {"expires_at", S_TIME()})),
      S_JSON({"name": "ci", "role": "submit", "expires_at": "2037-01-31T00:00:00Z"})},
@@ -125,11 +125,11 @@ const struct api_schema API_SCHEMAS[] = {
         {"source_job", S_INT(.null = true)}, {"created_at", S_TIME()},
         {"ready_at", S_TIME(.null = true)}, {"loading", LOADING}, {"row_version", S_INT()}))},
     {"VersionCreate", S_BODY("", MEMBERS({"version", S_INTS(1, INT32_MAX)},
-        {"max_batch", S_INTS(1, 1024, .text = "without it the batch that the file fixes, else 8")},
+        {"max_batch", S_INTS(1, 1024, .text = "default: the batch that the file fixes, else 8")},
         {"precision", S_WORDS(SH_PRECISIONS)},
         {"buckets", S_MAP(S_LIST(S_INTS(2, 1048576), .min = 1, .max = 16), .max = 8,
-         .text = "sizes that requests are filled up to, by the name of the axis; refused where "
-         "that may change an answer")})),
+         .text = "sizes to which requests are padded, by the name of the axis; refused if padding "
+         "may change an answer")})),
      S_JSON({"max_batch": 16, "precision": "fp32"})},
     {"Placements", S_OBJECT(MEMBERS({"model", S_NAME()}, {"version", S_INT()}, {"state", S_TEXT()},
         {"reason", S_TEXT(.null = true)}, {"solo_note", S_TEXT(.null = true)},
@@ -194,7 +194,7 @@ const struct api_schema API_SCHEMAS[] = {
         {"steps", S_INT()}, {"loss", S_NUM(.null = true)}, {"samples_per_s", RATE("samples")},
         {"steps_per_s", RATE("steps; of batch inference samples")}, {"steps_redone", S_INT()},
         {"evaluation", {.type = SCHEMA_OBJECT, .null = true,
-         .text = "the newest between two steps, and which was best"}}, {"preemptions", S_INT()},
+         .text = "the newest evaluation, and the best one"}}, {"preemptions", S_INT()},
         {"busy_ns", S_INT()}, {"result", OBJECT0}, {"result_version", S_INT(.null = true)},
         {"error_code", S_TEXT(.null = true)}, {"error", S_TEXT(.null = true)},
         {"created_at", S_TIME()}, {"started_at", S_TIME(.null = true)},
@@ -217,12 +217,13 @@ const struct api_schema API_SCHEMAS[] = {
      S_JSON({"jobs": [{"kind": "training", "model": "digits", "dataset": "digits-train",
                        "spec": {"optimizer": {"name": "sgd", "lr": 0.05}, "epochs": 1}}]})},
     {"JobBatch", S_OBJECT(MEMBERS({"items", S_LIST(S_OBJECT(MEMBERS(
-        {"status", S_INT(.text = "201: submitted; 200: its client_token named this job before; "
-         "else what POST /jobs would have answered")}, {"job", S_INT()},
-        {"version", S_INT(.text = "of the model, that the job uses")}, {"code", S_TEXT()},
-        {"error", S_TEXT()}, {"errors", FAULTS("in this job, as POST /jobs would have listed it; "
-         "absent where the batch has listed 2000 before")}), .needs = "status"),
-        .text = "in the order of the jobs")}, {"created", S_INT()}, {"failed", S_INT()}))},
+        {"status", S_INT(.text = "201: submitted; 200: its client_token already identifies this "
+         "job; otherwise the status that POST /jobs would give")}, {"job", S_INT()},
+        {"version", S_INT(.text = "the version of the model that the "
+         "job uses")}, {"code", S_TEXT()},
+        {"error", S_TEXT()}, {"errors", FAULTS("in this job, as POST /jobs would list it; absent "
+         "after 2000 in a batch")}), .needs = "status"),
+        .text = "in the order of the jobs sent")}, {"created", S_INT()}, {"failed", S_INT()}))},
     {"JobArrayCreate", S_BODY("job", MEMBERS(
         {"indices", S_STR(1, 255, .pattern = INDICES, .text = "0-99, 0-98:2 or 1,5,7-9")},
         {"count", S_INTS(1, 1000, .text = "indices from 0 on")},
@@ -230,9 +231,8 @@ const struct api_schema API_SCHEMAS[] = {
         {"grid", S_MAP(S_LIST(S_TYPES(SCHEMA_NUMBER | SCHEMA_STRING | SCHEMA_BOOLEAN,
          .max = 128, .by_length = true), .min = 1, .max = 1000, .unique = true), .min = 1,
          .max = 16, .names = "^[a-z0-9_]+([.][a-z0-9_]+)?$", .max_name = 63,
-         .text = "fields of the spec, "
-         "batch or optimizer.lr (also lr), with their values: a job for every combination, and "
-         "for each of these every index")},
+         .text = "fields of the spec, such as batch or optimizer.lr (or lr), with their values: "
+         "one job for each combination and index")},
         {"client_token", S_STR(1, 255)}, {"job", S_REF("JobCreate")}),
         .any_of = "indices,count,grid", .not_both = "indices,count"),
      S_JSON({"indices": "0-9", "max_parallel": 2, "grid": {"lr": [0.1, 0.01], "batch": [16, 32]},
@@ -242,15 +242,16 @@ const struct api_schema API_SCHEMAS[] = {
     {"JobArrayPatch", S_BODY("", MEMBERS({"max_parallel", S_INTS(1, INT32_MAX)}), .min = 1),
      S_JSON({"max_parallel": 8})},
     {"JobArray", S_OBJECT(MEMBERS({"id", S_INT()}, {"name", S_TEXT()}, {"kind", S_TEXT()},
-        {"model", S_TEXT()}, {"version", S_INT(.null = true, .text = "that its jobs use; null: "
-         "they are gone")}, {"dataset", S_TEXT()}, {"queue", S_TEXT()}, {"indices", S_TEXT()},
-        {"jobs", S_INT(.text = "of which old ones may be gone")},
+        {"model", S_TEXT()}, {"version", S_INT(.null = true, .text = "the version that its jobs "
+         "use; null: the jobs "
+         "are gone")}, {"dataset", S_TEXT()}, {"queue", S_TEXT()}, {"indices", S_TEXT()},
+        {"jobs", S_INT(.text = "number of jobs created; old ones may be gone")},
         {"max_parallel", S_INT(.null = true)},
         {"states", S_MAP(S_INT(), .text = "how many of its jobs are in each state")},
         {"grid", OBJECT0}, {"template", {.type = SCHEMA_OBJECT,
          .text = "the job as it was submitted"}}, {"client_token", S_TEXT(.null = true)},
         {"created_at", S_TIME()}, {"row_version", S_INT()}))},
-    {"JobArrayChange", S_OBJECT(MEMBERS({"changed", S_INT(.text = "jobs that allowed it")},
+    {"JobArrayChange", S_OBJECT(MEMBERS({"changed", S_INT(.text = "jobs that were changed")},
         {"array", S_REF("JobArray")}))},
     {"JobResult", S_OBJECT(MEMBERS({"job", S_INT()}, {"kind", S_TEXT()}, {"state", S_TEXT()},
         {"result", OBJECT}, {"version", S_INT(.null = true)},
@@ -290,24 +291,24 @@ const struct api_schema API_SCHEMAS[] = {
         {"device_name", S_TEXT(.null = true)},
         {"state", S_WORDS(SH_EXECUTOR_STATES(SH_STATE_TEXT, ","))},
         {"seen_at", S_TIME(.text = "when state last changed")},
-        {"heard_at", S_TIME(.text = "its last message, some seconds late")},
+        {"heard_at", S_TIME(.text = "time of its last message; a few seconds late")},
         {"workers", S_INT()}, {"memory_bytes", S_INT(.null = true)}, {"pool_bytes", S_INT()},
         {"link_bytes_per_s", S_NUM(.null = true)},
         {"host", S_OBJECT(MEMBERS({"images_bytes", S_INT()}, {"programs_bytes", S_INT()},
          {"used_bytes", S_INT()}, {"limit_bytes", S_INT()}), .null = true, .needs = "",
-         .text = "host memory of models, what workers have compiled included; of admins alone")},
+         .text = "host memory of models, including compiled programs; only for admins")},
         {"pool", S_OBJECT(MEMBERS({"weights_bytes", S_INT()}, {"training_bytes", S_INT()},
          {"workspace_bytes", S_INT()}, {"used_bytes", S_INT()}), .null = true, .needs = "",
-         .text = "how the pool is used; of admins alone")},
+         .text = "use of the device memory pool; only for admins")},
         {"busy", S_OBJECT(MEMBERS({"requests", S_NUM()}, {"jobs", S_NUM()}), .null = true,
-         .needs = "", .text = "parts of the last seconds, from 0 to 1; of admins alone")},
+         .needs = "", .text = "fractions of the last seconds, from 0 to 1; only for admins")},
         {"fences", S_OBJECT(MEMBERS({"calls", S_BOOL()}, {"capabilities", S_BOOL()},
          {"files", S_BOOL()}, {"user", S_BOOL()}, {"reason", S_TEXT(.null = true)}),
-         .null = true, .needs = "", .text = "what holds whoever takes a worker over, in all "
-         "workers so far; of admins alone")},
+         .null = true, .needs = "", .text = "fences that all workers so far have put up "
+         "(docs/security.md); only for admins")},
         {"runs", S_LIST(S_OBJECT(MEMBERS({"tenant", S_TEXT()}, {"model", S_TEXT()},
-         {"version", S_INT()}, {"batch", S_INT()})), .text = "requests at that moment; of others "
-         "only the own ones")},
+         {"version", S_INT()}, {"batch", S_INT()})), .text = "requests that were running; others "
+         "than admins see only their own")},
         {"models", S_LIST(S_OBJECT(MEMBERS({"tenant", S_TEXT()}, {"model", S_TEXT()},
          {"version", S_INT()}, {"state", S_TEXT()}, {"pin", S_TEXT()}, {"device_bytes", S_INT()},
          {"host_bytes", S_INT()})))},
@@ -343,8 +344,8 @@ const struct api_schema API_SCHEMAS[] = {
         {"id", S_TEXT()}, {"outputs", S_LIST(S_OBJECT(MEMBERS(OF_TENSOR),
          .needs = "name,datatype,shape"))}), .needs = "model_name,model_version,outputs")},
     {"UploadPart", S_OBJECT(MEMBERS({"digest", S_TEXT()},
-        {"bytes", S_INT(.text = "of the file, from its beginning")},
-        {"max_age_s", S_INT(.text = "so long after its last byte it is kept")}))},
+        {"bytes", S_INT(.text = "bytes of the file that the server has, from its beginning")},
+        {"max_age_s", S_INT(.text = "how long the part is kept after its last byte, s")}))},
     {"Binary", S_ANY()},
     {"Text", S_TEXT()},
 };
@@ -357,7 +358,7 @@ const struct path_param API_PATH_PARAMS[] = {
     {"model", "name of the model", S_NAME()},
     {"version", "number of the version", S_INTS(1, INT32_MAX)},
     {"dataset", "name of the dataset", S_NAME()},
-    {"gpu", "name of the GPU: of its executor", S_NAME()},
+    {"gpu", "name of the GPU, which is that of its executor", S_NAME()},
     {"array", "number of the array of jobs", S_INTS(1, SCHEMA_I64)},
     {"job", "number of the job", S_INTS(1, SCHEMA_I64)},
     {"digest", "SHA-256, hex", S_TEXT(.pattern = "^[0-9a-f]{64}$")},

@@ -8,14 +8,13 @@
 #define AT(member) .offset = offsetof(struct batch_spec, member)
 
 static const struct sh_field FIELDS[] = {
-    {"batch", SH_JSON_INT, 1, 65536, NULL, "at most, and if absent, the max_batch of the version",
-     AT(batch)},
+    {"batch", SH_JSON_INT, 1, 65536, NULL,
+     "most samples in a run; default and limit: the max_batch of the version", AT(batch)},
     {"inputs", SH_JSON_OBJ, 0, BATCH_MAX_IO, NULL,
-     "input of the model: tensor of the dataset, where names differ", AT(inputs)},
-    {"outputs", SH_JSON_ARR, 1, BATCH_MAX_IO, NULL, "those that are kept; all if absent",
-     AT(outputs)},
+     "tensor of the dataset by input of the model, if names differ", AT(inputs)},
+    {"outputs", SH_JSON_ARR, 1, BATCH_MAX_IO, NULL, "outputs to keep; default: all", AT(outputs)},
     {"checkpoint_interval_ms", SH_JSON_INT, 0, 864e5, NULL,
-     "time between checkpoints, ms; if absent, the executor's", AT(checkpoint_interval_ms)},
+     "time between checkpoints, ms; default: the executor's", AT(checkpoint_interval_ms)},
 };
 const struct sh_fields BATCH_FIELDS = {FIELDS, SH_ARRAY_LEN(FIELDS), 0};
 

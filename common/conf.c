@@ -158,7 +158,7 @@ int sh_conf_read_i64(const struct sh_conf_opt *o, const char *text, int64_t *out
 
     snprintf(what, sizeof(what), "option \"%s\"", o->name);
     if (o->type != SH_CONF_INT && o->type != SH_CONF_BYTES)
-        return SH_FAIL(err, SH_E_BUG, "%s is no whole number", what);
+        return SH_FAIL(err, SH_E_BUG, "%s is not a whole number", what);
     return parse_value(o, text, what, out, err);
 }
 
@@ -256,8 +256,9 @@ static int file_section(struct load *l, char *name, const char *base, int no, st
     size_t n = strlen(l->sections);
 
     if (!l->t->section_opt || !end || end == name + 1 || end[1] != '\0')
-        return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: want \"name = value\"%s",
-                       base, no, l->t->section_opt ? " or \"[section]\"" : "");
+        return SH_FAIL(err, SH_E_INVALID,
+                       "config file \"%s\", line %d: expected \"name = value\"%s", base, no,
+                       l->t->section_opt ? " or \"[section]\"" : "");
     *end = '\0';
     name++;
     if (!l->in_section)
@@ -301,7 +302,7 @@ static int file_line(struct load *l, char *line, const char *base, int no, struc
     if (l->is_other)
         return SH_OK;
     if (!eq)
-        return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: want \"name = value\"",
+        return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: expected \"name = value\"",
                        base, no);
     *eq = '\0';
     value = trim(eq + 1);
@@ -313,9 +314,8 @@ static int file_line(struct load *l, char *line, const char *base, int no, struc
                        name, why_unknown(l->t, name));
     x = &l->texts[o - l->t->opts];
     if (x->from_file)
-        return SH_FAIL(err, SH_E_INVALID,
-                       "config file \"%s\", line %d: option \"%s\" is set a second time", base, no,
-                       o->name);
+        return SH_FAIL(err, SH_E_INVALID, "config file \"%s\", line %d: option \"%s\" is set twice",
+                       base, no, o->name);
     x->from_file = true;
     put(x,
         !l->in_section ? BY_FILE

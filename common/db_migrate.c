@@ -240,7 +240,7 @@ static int check_history(struct db *db, const struct plan *p, size_t *n_applied,
         if (i >= p->n || db_i64(r, i, 0, 0) != p->list[i].version)
             rc = SH_FAIL(err, SH_E_CONFLICT,
                          "the migration \"%s\" was applied to this database but its file is "
-                         "missing: use the release that brought it",
+                         "missing: use the release that contains it",
                          name);
         else if (strcmp(db_text(r, i, 2), p->list[i].sha256) != 0)
             rc = SH_FAIL(err, SH_E_CONFLICT,

@@ -147,18 +147,18 @@ static void estimate(struct query *q)
         return;
     if (q->wait_ns == UNKNOWN)
         snprintf(q->basis, sizeof(q->basis),
-                 "no estimate: what runs now, or a job ahead, has no measured rate yet, and no job "
-                 "like it has ended");
+                 "no estimate: a running job or a job ahead has no measured rate yet, and no "
+                 "similar job has ended");
     else
         snprintf(q->basis, sizeof(q->basis),
-                 "%s%s%s%s; if nothing is submitted, cancelled or taken away",
-                 q->by_rates  ? "steps per second of what runs now, measured since it started"
-                 : q->by_past ? "what jobs like the one that runs took that have ended"
+                 "%s%s%s%s; assumes that no job is submitted, cancelled or preempted",
+                 q->by_rates  ? "the measured steps per second of running jobs"
+                 : q->by_past ? "the time that similar jobs took"
                               : "free executors",
-                 q->by_rates && q->by_past ? ", or of those like it that have ended" : "",
-                 n_ahead ? ", and for the jobs ahead what they took before" : "",
+                 q->by_rates && q->by_past ? ", or of similar jobs that have ended" : "",
+                 n_ahead ? ", and for jobs ahead the time that they took before" : "",
                  n_ahead && q->typical_ns != UNKNOWN
-                     ? ", or their steps at the rate of their like, or what others take"
+                     ? ", the rate of similar jobs, or the time of other jobs"
                      : "");
 }
 
@@ -185,7 +185,8 @@ static void say_quota(const struct query *q, char *out, size_t size)
             n += (size_t)snprintf(hit + n, sizeof(hit) - n, "%s%s: %.4g of %.4g in use",
                                   n ? ", " : "", limits[i].name, q->held, limits[i].most);
     snprintf(out, size,
-             "Its tenant's quota is used up: %s. A job of it has to end, or the quota be raised.",
+             "Its tenant's quota is used up: %s. It starts when a job of the tenant ends or the "
+             "quota is raised.",
              hit);
 }
 
@@ -196,7 +197,7 @@ static void say_backoff(const struct query *q, char *out, size_t size)
 
     sh_strlcpy(why, q->j->error, sizeof(why));
     snprintf(out, size,
-             "Attempt %u failed a moment ago%s%s; the next of %u starts in %.0f s at the "
+             "Attempt %u failed a moment ago%s%s; the next of at most %u starts in %.0f s at the "
              "earliest.",
              q->j->attempt - 1, why[0] ? ": " : "", why, q->j->max_attempts, SH_MAX(left_s, 0.0));
 }
@@ -241,14 +242,14 @@ static void say_waiting(const struct query *q, char *out, size_t size)
 {
     static const char *const WORDS[DECIDE_N_REASONS] = {
         [DECIDE_NONE] = "An executor is free: it is about to start.",
-        [DECIDE_TENANT_SUSPENDED] = "An admin has suspended the tenant; no job of it starts.",
-        [DECIDE_QUEUE_HELD] = "Its queue is held; no job of it starts before it is opened again.",
+        [DECIDE_TENANT_SUSPENDED] = "An admin has suspended the tenant; its jobs do not start.",
+        [DECIDE_QUEUE_HELD] =
+            "Its queue is held; its jobs do not start until the queue is reopened.",
         [DECIDE_NO_EXECUTOR] = "No executor is connected; it starts when one is.",
-        [DECIDE_MIN_RUN] =
-            "It may take the place of a job that runs, and waits for the minimum run "
-            "time of that one to pass.",
+        [DECIDE_MIN_RUN] = "It may preempt a running job, and waits until the minimum run time of "
+                           "that job is over.",
         [DECIDE_DATABASE_DOWN] =
-            "The scheduler does not reach its database; it starts no job until then.",
+            "The scheduler cannot reach its database; it starts no jobs until it can.",
         [DECIDE_RESOURCES] = "It is next; every executor has a job, or is being freed.",
     };
 
@@ -259,7 +260,8 @@ static void say_waiting(const struct query *q, char *out, size_t size)
                  " allows. One of them has to end.",
                  q->j->array_id, q->j->array_max);
     else if (q->why == DECIDE_NONE && !q->place)
-        snprintf(out, size, "Its last change is being recorded; then it takes its place.");
+        snprintf(out, size,
+                 "Its last change is being stored; then it takes its place in the queue.");
     else if (q->why == DECIDE_PRIORITY && q->place < 2)
         sh_strlcpy(out, WORDS[DECIDE_RESOURCES], size);
     else if (q->why == DECIDE_BACKOFF)
@@ -304,16 +306,16 @@ static void say_running(const struct query *q, char *out, size_t size)
         return;
     if (!j->preemptible)
         snprintf(out + n, size - (size_t)n,
-                 "It is not preemptible: it keeps its place until it ends, within the guarantee of "
-                 "%.4g GPUs.",
+                 "It is not preemptible: it keeps its executor until it ends, within the tenant's "
+                 "guarantee of %.4g GPUs.",
                  t->guaranteed_gpus);
     else if (safe_s > 0)
         snprintf(out + n, size - (size_t)n,
-                 "No other job takes its place for the next %.0f s, its minimum run time.", safe_s);
+                 "No other job can preempt it for the next %.0f s, its minimum run time.", safe_s);
     else
         snprintf(out + n, size - (size_t)n,
-                 "It may lose its place to a job of its tenant with a higher priority, to a tenant "
-                 "below its guarantee, or to one with a smaller share.");
+                 "It may be preempted by a job of its tenant with a higher priority, by a tenant "
+                 "below its guarantee, or by one with a smaller share.");
 }
 
 /* ------------------------------------------------------------------ the answer */

@@ -93,7 +93,8 @@ static void on_timer(struct sh_loop *loop, void *arg)
 
     (void)loop;
     if (s->epoch && lease_watch_is_lost(&l->watch, ttl_ns, now))
-        sched_stand_down(s, "the lease ends, and the database is reached by others, not by us");
+        sched_stand_down(
+            s, "the lease ends, and others reach the database, but this scheduler does not");
     if (s->epoch == 0)
         l->watch = (struct lease_watch){0};
     /* One that stands by asks twice as often: requests are refused until somebody leads. */

@@ -2,7 +2,7 @@
  * needed.
  *
  * A builder keeps the first failure and turns every later call into nothing, so that an
- * architecture reads as a list of layers; zoo_finish() tells. Values are numbers of the graph.
+ * architecture reads as a list of layers; zoo_finish() reports it. Values are numbers of the graph.
  * Parameters carry PyTorch's names. Weights: He initialisation for convolutions (normal, fan out),
  * normal with 0.02 for transformers, as the papers do. The last BatchNorm of a residual block
  * starts with gamma 0.25, so that activations stay in range in inference form, where nothing

@@ -109,7 +109,7 @@ int auth_parse(const char *header, char id[static AUTH_ID_CHARS + 1], const char
     if (strlen(header) >= AUTH_HEADER_BYTES || strncmp(s, "shunt_", 6) != 0 ||
         strspn(s + 6, ID_CHARS) != AUTH_ID_CHARS || s[6 + AUTH_ID_CHARS] != '_' ||
         strlen(s) >= AUTH_KEY_BYTES || strchr(s, ' '))
-        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "this is not an API key of ours");
+        return SH_FAIL(err, SH_E_UNAUTHENTICATED, "this is not a Shunt API key");
     memcpy(id, s + 6, AUTH_ID_CHARS);
     id[AUTH_ID_CHARS] = '\0';
     *secret = s + 6 + AUTH_ID_CHARS + 1;

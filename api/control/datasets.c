@@ -68,7 +68,7 @@ int datasets_delete(struct api_req *q, struct sh_err *err)
         if (!rc)
             rc = noun_refused(now, match, "dataset", name,
                               "jobs that have not ended use this dataset; cancel them first, or "
-                              "wait for their end",
+                              "wait until they end",
                               err);
     }
     json_decref(now);

@@ -100,7 +100,7 @@ static const char *why_kept(struct api_req *q, const char *name)
     json_decref(now);
     return pinned ? "a version of this model is pinned; unpin it first"
                   : "jobs that have not ended use a version of this model; cancel them first, or "
-                    "wait for their end";
+                    "wait until they end";
 }
 
 int models_patch(struct api_req *q, struct sh_err *err)
@@ -120,7 +120,7 @@ int models_patch(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = store_model_patch(q, name, match, visibility, &j, err);
     if (!rc && !j)
-        rc = refused(q, name, match, "the model was changed meanwhile; try again", err);
+        rc = refused(q, name, match, "the model was changed by another request; try again", err);
     return rc ? rc : serving_reply(q, j, NULL, err);
 }
 

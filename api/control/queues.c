@@ -152,7 +152,7 @@ int queues_delete(struct api_req *q, struct sh_err *err)
         rc = own_queue(q, &x, err);
     if (!rc && x.tenant_id == 0 && strcmp(x.name, "default") == 0)
         rc = SH_FAIL(err, SH_E_CONFLICT,
-                     "the queue \"default\" is where jobs go that name none; it cannot be deleted");
+                     "the queue \"default\" cannot be deleted: it takes jobs that name no queue");
     if (!rc)
         rc = store_queue_delete(q, &x, match, &j, err);
     if (!rc && !j) {

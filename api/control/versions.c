@@ -89,7 +89,7 @@ int versions_create(struct api_req *q, struct sh_err *err)
     free(text);
     if (rc == SH_E_CONFLICT && err)
         snprintf(err->msg, sizeof(err->msg), "%s",
-                 v.version > 0 ? "this version number is taken; leave it out to get the next one"
+                 v.version > 0 ? "this version number is taken; omit it to get the next one"
                                : "others create versions at the same time; try again");
     if (!rc && !j)
         rc = noun_missing("model of your own", q->params[0], err);
@@ -126,7 +126,7 @@ static int refuse_delete(struct api_req *q, const char *match, struct sh_err *er
                           json_is_true(json_object_get(now, "pinned"))
                               ? "this version is pinned; unpin it first"
                               : "jobs that have not ended use this version; cancel them first, or "
-                                "wait for their end",
+                                "wait until they end",
                           err);
     json_decref(model);
     json_decref(now);

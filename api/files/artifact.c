@@ -196,7 +196,7 @@ static int link_to(const char *from, const char *to, struct sh_err *err)
         return rc;
     unlink(via); /* of who was killed */
     if (rename(link(from, via) == 0 ? via : from, to))
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not put the upload in its place");
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not move the upload to its place");
     unlink(via); /* still there if both were one file already */
     free(via);
     return rc;
@@ -226,7 +226,7 @@ static int move_to(const char *from, const char *to, struct sh_err *err)
         if (errno != ENOENT)
             break;
     }
-    return SH_FAIL_ERRNO(err, SH_E_IO, "could not put the upload in its place");
+    return SH_FAIL_ERRNO(err, SH_E_IO, "could not move the upload to its place");
 }
 
 /* from -> <state>/blobs/<below>. Somebody else's equal file is as good as ours. */

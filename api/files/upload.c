@@ -57,10 +57,10 @@ static int take_place(struct uploads *l, int64_t tenant_id, struct sh_err *err)
     for (size_t i = 0; i < l->n; i++)
         n_own += l->owner[i] == tenant_id;
     if (tenant_id && n_own >= UPLOAD_MAX_TENANT)
-        rc = SH_FAIL(err, SH_E_QUOTA,
-                     "the tenant has %zu uploads running, all that it may have at once; try again "
-                     "when one is over",
-                     n_own);
+        rc = SH_FAIL(
+            err, SH_E_QUOTA,
+            "the tenant has %zu uploads running, as many as it may; try again when one is over",
+            n_own);
     else if (l->n == UPLOAD_MAX)
         rc = SH_FAIL(err, SH_E_QUEUEFULL, "%d uploads are running already; try again later",
                      UPLOAD_MAX);
@@ -464,8 +464,9 @@ static int check_batch(const struct upload *u, const struct artifact *a, struct 
                        a->fixed_batch, u->max_batch);
     if (a->is_solo && !a->fixed_batch && u->max_batch > SH_SAMPLE_MAX_SOLO)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "samples of the model may meet, so that each request runs by itself, with "
-                       "%d samples at most: a max_batch (--max-batch) of %" PRId64 " is too large",
+                       "samples of the model may affect each other, so each request runs by "
+                       "itself, with %d samples at most: a max_batch (--max-batch) of %" PRId64
+                       " is too large",
                        SH_SAMPLE_MAX_SOLO, u->max_batch);
     return SH_OK;
 }
@@ -498,7 +499,7 @@ int versions_upload(struct api_req *q, struct sh_err *err)
 
         rc = arrive(q, &a, &row, store_version_register, &j, err);
         if (!rc && !j)
-            rc = SH_FAIL(err, SH_E_CONFLICT, "the version got a file from elsewhere meanwhile");
+            rc = SH_FAIL(err, SH_E_CONFLICT, "another request has uploaded a file for the version");
     }
     artifact_fini(&a);
     if (rc)
@@ -528,7 +529,7 @@ int datasets_upload(struct api_req *q, struct sh_err *err)
 
         rc = arrive(q, &a, &row, store_dataset_ready, &j, err);
         if (!rc && !j)
-            rc = SH_FAIL(err, SH_E_CONFLICT, "the dataset got a file from elsewhere meanwhile");
+            rc = SH_FAIL(err, SH_E_CONFLICT, "another request has uploaded a file for the dataset");
     }
     artifact_fini(&a);
     return rc ? rc : req_reply(q, j, NULL, err);

@@ -87,7 +87,7 @@ static int unpack_all(struct unpacking *u, char *buf, struct sh_err *err)
         if (rc || !ended || u->z.avail_in == 0)
             continue;
         if (!u->is_gzip || inflateReset(&u->z) != Z_OK)
-            return SH_FAIL(err, SH_E_INVALID, "something follows the end of the compressed body");
+            return SH_FAIL(err, SH_E_INVALID, "there is data after the end of the compressed body");
         ended = false;
     }
     return rc;

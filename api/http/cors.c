@@ -44,8 +44,8 @@ int cors_check(const char *origins, struct sh_err *err)
     while (next_item(&origins, &item, &n))
         if (!is_all(item, n) && !is_origin(item, n))
             return SH_FAIL(err, SH_E_INVALID,
-                           "cors-origins: \"%.*s\" is no origin; one is like https://a.example or "
-                           "http://localhost:3000, without a path",
+                           "cors-origins: \"%.*s\" is not an origin; write it like "
+                           "https://a.example or http://localhost:3000, without a path",
                            (int)(n < 80 ? n : 80), item);
     return SH_OK;
 }

@@ -91,7 +91,8 @@ int framing_check(const struct framing *f, struct sh_err *err)
     if (f->n_host > 1)
         return SH_FAIL(err, SH_E_INVALID, "there is more than one Host header");
     if (f->bad_encoding || f->n_encoding > 1)
-        return SH_FAIL(err, SH_E_INVALID, "the only Transfer-Encoding taken here is \"chunked\"");
+        return SH_FAIL(err, SH_E_INVALID,
+                       "the only Transfer-Encoding accepted here is \"chunked\"");
     if (f->n_length && f->n_encoding)
         return SH_FAIL(err, SH_E_INVALID,
                        "Content-Length and Transfer-Encoding must not come together");

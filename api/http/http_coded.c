@@ -16,8 +16,9 @@ int coded_begin(struct http_req *r, struct sh_err *err)
 {
     if (!r->q.has_length) {
         r->q.reply.status = 411;
-        return SH_FAIL(err, SH_E_INVALID,
-                       "send a compressed body with Content-Length; chunks are not taken here");
+        return SH_FAIL(
+            err, SH_E_INVALID,
+            "send a compressed body with Content-Length; chunked bodies are not accepted here");
     }
     return slab_take(r->http->api->slab, r->q.tenant, (size_t)r->q.content_length, &r->packed, err);
 }

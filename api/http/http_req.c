@@ -213,7 +213,7 @@ static int open_request(struct http_req *r, const char *method, const char *vers
     if (!rc && strcmp(method, "OPTIONS") == 0 && strcmp(r->raw_uri, "*") == 0) {
         sh_strlcpy(r->q.reply.allow, "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS",
                    sizeof(r->q.reply.allow));
-        rc = SH_FAIL(&r->err, SH_E_METHOD, "the server as a whole has no other method");
+        rc = SH_FAIL(&r->err, SH_E_METHOD, "this server has no other method");
     } else if (!rc) {
         rc = uri_parse(r->raw_uri, &r->q.uri, &r->err);
         r->q.reply.status = rc == SH_E_TOOBIG ? 414 : 0;

@@ -115,8 +115,8 @@ static int append_real(const struct cat_tensor *t, double v, int digits, size_t 
 {
     if (!isfinite(v))
         return SH_FAIL(err, SH_E_NAN,
-                       "output \"%s\": element %zu is not a finite number, which JSON cannot say; "
-                       "ask for binary data",
+                       "output \"%s\": element %zu is not a finite number, which JSON cannot "
+                       "represent; ask for binary data",
                        t->name, at);
     return sh_buf_printf(out, err, "%.*g", digits, v);
 }

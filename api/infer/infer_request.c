@@ -163,7 +163,7 @@ static int check_lengths(struct api_req *q, struct infer *i, struct sh_err *err)
     if (!q->has_length) {
         q->reply.status = 411;
         return SH_FAIL(err, SH_E_INVALID,
-                       "send the body with Content-Length; chunked bodies are not taken here");
+                       "send the body with Content-Length; chunked bodies are not accepted here");
     }
     if (q->content_length == 0)
         return SH_FAIL(err, SH_E_INVALID, "the body is empty; an inference request is JSON");

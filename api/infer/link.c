@@ -557,7 +557,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
         } else if (!i->link.over && now >= i->link.deadline_ns) {
             send_cancel(l, i);
             link__fail(l, i, lost ? SH_E_UNAVAILABLE : SH_E_TIMEOUT,
-                       lost ? LINK_LOST_TEXT : "the request was not answered in its time", true);
+                       lost ? LINK_LOST_TEXT : "the request was not answered in time", true);
         }
     }
     link__exec_sweep(l);

@@ -127,8 +127,8 @@ static int put_in(struct regions *r, struct region *g, bool *kept, struct sh_err
     *kept = false;
     if (at && !is_same(*at, g))
         return SH_FAIL(err, SH_E_CONFLICT,
-                       "the shared memory region \"%.128s\" is registered otherwise; unregister it "
-                       "first",
+                       "the shared memory region \"%.128s\" is registered with other values; "
+                       "unregister it first",
                        g->name);
     if (at && (*at)->ino == g->ino && (*at)->dev == g->dev)
         return SH_OK;
@@ -140,8 +140,7 @@ static int put_in(struct regions *r, struct region *g, bool *kept, struct sh_err
     }
     if (regions_count(r, g->tenant) >= REGIONS_MAX_TENANT)
         return SH_FAIL(err, SH_E_QUOTA,
-                       "tenant \"%s\" has %u shared memory regions, the most there may be; "
-                       "unregister some",
+                       "tenant \"%s\" has %u shared memory regions, the limit; unregister some",
                        g->tenant, REGIONS_MAX_TENANT);
     rc = sh_grow(&r->list, &r->cap, r->n + 1, sizeof(struct region *), REGIONS_MAX,
                  "shared memory regions", err);
@@ -169,8 +168,8 @@ static int check_key(const struct regions *r, const char *tenant, const char *ke
     if (r->mode == REGIONS_OWN &&
         (strncmp(key + 1, tenant, n) != 0 || key[1 + n] != '.' || key[2 + n] == '\0'))
         return SH_FAIL(err, SH_E_FORBIDDEN,
-                       "\"key\" must begin with \"/%s.\" on this server, so that no tenant reads "
-                       "another's memory",
+                       "on this server \"key\" must begin with \"/%s.\", so that tenants cannot "
+                       "read each other's memory",
                        tenant);
     return SH_OK;
 }

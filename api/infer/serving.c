@@ -175,13 +175,13 @@ void serving_reason(struct serving *s, int64_t version_id, char *out, size_t siz
     case MSG_UP_READY:
         break;
     case MSG_UP_NONE:
-        text = "no scheduler says that it is served";
+        text = "no scheduler reports that it is ready";
         break;
     case MSG_UP_ABSENT:
         text = "no executor is connected";
         break;
     case MSG_UP_LOADING:
-        text = is.msg[0] ? is.msg : "an executor that has started again loads it";
+        text = is.msg[0] ? is.msg : "an executor loads it after a restart";
         break;
     case MSG_UP_FAILED:
         text = is.msg;

@@ -48,7 +48,8 @@ static int stream(struct api_req *q, const struct store_events *f, const struct 
 {
     struct store_place after = *last;
     int64_t live = 0;
-    int rc = f->to ? SH_FAIL(err, SH_E_INVALID, "\"to\" is for lists: a stream goes on") : SH_OK;
+    int rc =
+        f->to ? SH_FAIL(err, SH_E_INVALID, "\"to\" is only for lists: a stream has no end") : SH_OK;
 
     if (!rc)
         rc = store_event_start(q->db, f->from, &after, &live, err);

@@ -43,12 +43,12 @@ static const char *known(const json_t *job)
         const char *state, *text;
     } WORDS[] = {
         {"HELD", "It is held: release it and it takes its place in the queue."},
-        {"SUSPENDED", "It was suspended and its state is in a checkpoint: resume it and it takes "
+        {"SUSPENDED", "It was suspended, and its state is in a checkpoint. Resume it, and it takes "
                       "its place in the queue."},
-        {"CANCELLING", "It was cancelled; its executor has not said yet that it has stopped."},
-        {"COMPLETING", "All its steps are done; what it leaves is being made and checked."},
-        {"SUCCEEDED", "It has ended; its result says what it left."},
-        {"FAILED", "It has ended with a failure; \"error\" of the job says which."},
+        {"CANCELLING", "It was cancelled; its executor has not confirmed yet that it has stopped."},
+        {"COMPLETING", "All its steps are done; its results are being written and checked."},
+        {"SUCCEEDED", "It has succeeded; see its result."},
+        {"FAILED", "It has failed; \"error\" of the job says why."},
         {"CANCELLED", "It was cancelled."},
         {"EXPIRED", "It could not end by its deadline; \"error\" of the job says why."},
     };
@@ -64,11 +64,11 @@ static const char *known(const json_t *job)
 static const char *wished(const json_t *job)
 {
     if (jobctl_has_flag(job, "SUSPEND_PENDING"))
-        return "It is being suspended: its executor writes a checkpoint and gives its place up; "
-               "then it is SUSPENDED until it is resumed.";
+        return "It is being suspended: its executor writes a checkpoint and stops it; then it is "
+               "SUSPENDED until it is resumed.";
     if (jobctl_has_flag(job, "REQUEUE_PENDING"))
-        return "It is being requeued: its executor writes a checkpoint and gives its place up; "
-               "then it is QUEUED behind its equals.";
+        return "It is being requeued: its executor writes a checkpoint and stops it; then it is "
+               "QUEUED behind jobs of the same rank.";
     return NULL;
 }
 
@@ -102,11 +102,11 @@ static int explain_answer(struct api_req *q, const struct explain *e, struct sh_
     if (!rc && !words && e->ask.rc == SH_OK)
         rc = sh_json_parse(e->ask.text, strlen(e->ask.text), MAX_ANSWER, &o, err);
     if (!words && e->ask.rc == SH_E_NOTFOUND) {
-        words = "The scheduler does not hold it: it was submitted a moment ago, or many jobs of "
-                "the same queue, model and kind go before it.";
+        words = "The scheduler has not read it yet: it was submitted a moment ago, or many jobs of "
+                "the same queue, model and kind are ahead of it.";
     } else if (!words && e->ask.rc) {
         snprintf(text, sizeof(text),
-                 "The scheduler did not answer (%s); \"reason\" is the last one that it wrote.",
+                 "The scheduler did not answer (%s); \"reason\" is the last one that it stored.",
                  sh_rc_text(e->ask.rc));
         words = text;
     }

@@ -71,11 +71,10 @@ static int read_body(struct api_req *q, struct asked *a, struct sh_err *err)
         a->count = 1;
     if (!rc && !a->indices == !a->count)
         rc = SH_FAIL(err, SH_E_INVALID,
-                     "give either \"indices\" or \"count\", one of them, or a \"grid\"");
+                     "give \"indices\", \"count\" or \"grid\"; not both \"indices\" and \"count\"");
     if (!rc && json_is_string(json_object_get(a->job, "client_token")))
         rc = SH_FAIL(err, SH_E_INVALID,
-                     "\"client_token\" names the array, not each of its jobs: give it beside "
-                     "\"job\"");
+                     "\"client_token\" identifies the array, not its jobs: put it beside \"job\"");
     if (rc || a->indices)
         return rc;
     snprintf(a->range, sizeof(a->range), "0-%" PRId64, a->count - 1);
@@ -240,7 +239,7 @@ int job_arrays_patch(struct api_req *q, struct sh_err *err)
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
     if (!rc && !json_object_get(q->json, "max_parallel"))
-        rc = SH_FAIL(err, SH_E_INVALID, "give \"max_parallel\"; null takes the limit away");
+        rc = SH_FAIL(err, SH_E_INVALID, "give \"max_parallel\"; null removes the limit");
     if (!rc)
         rc = req_if_match(q, buf, &match, err);
     snprintf(text, sizeof(text), "%" PRId64, max);

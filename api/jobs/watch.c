@@ -149,8 +149,7 @@ static int stream_add(struct watch *w, struct stream *s, struct sh_err *err)
     if (w->stop)
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "this server is shutting down; try another one");
     else if (w->n >= (size_t)SH_CONF_NOW(c->max_streams))
-        rc =
-            SH_FAIL(err, SH_E_QUEUEFULL, "%zu event streams are open, all that there may be", w->n);
+        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%zu event streams are open, the limit", w->n);
     else if (n_of_tenant(w, s->tenant_id) >= (size_t)SH_CONF_NOW(c->max_tenant_streams))
         rc = SH_FAIL(err, SH_E_QUOTA,
                      "the tenant has %" PRId64 " event streams open, all that it may; close one",

@@ -58,29 +58,30 @@ static unsigned facts_of(const struct api_route *r)
 
 /* clang-format off */
 const struct answer API_ANSWERS[] = {
-    {400, ALWAYS, "malformed: the URL, a parameter, a header or the body; `detail` says which and "
-     "what it must be", "UNSUPPORTED"},
-    {401, KEYED, "no key, or one that is unknown, expired or revoked", NULL},
-    {403, KEYED, "the key's role is not among those of this operation, the key belongs to another "
-     "tenant than the one named, the tenant is suspended, or it is an admin key and the server "
-     "takes those at another address", NULL},
-    {404, NAMING, "there is none of this name, or it is another tenant's", NULL},
-    {409, CHANGING | STATED | INFERRING, "it contradicts the present state: the name is taken, "
-     "a job uses it, it has ended or has not, the model has failed or was unloaded "
+    {400, ALWAYS, "the URL, a parameter, a header or the body is malformed; `detail` says which, "
+     "and what it must be", "UNSUPPORTED"},
+    {401, KEYED, "the key is missing, unknown, expired or revoked", NULL},
+    {403, KEYED, "the key's role does not allow this operation, the key belongs to another tenant "
+     "than the one named, the tenant is suspended, or the server accepts admin keys only at "
+     "another address", NULL},
+    {404, NAMING, "there is nothing of this name, or it belongs to another tenant", NULL},
+    {409, CHANGING | STATED | INFERRING, "the current state does not allow it: the name is taken, "
+     "a job uses it, it has or has not ended, the model has failed or was unloaded "
      "(`reason_code`)", NULL},
     {411, INFERRING, "the body was sent without Content-Length", "INVALID"},
-    {412, MATCHING, "If-Match names another version than the current one", NULL},
+    {412, MATCHING, "If-Match does not name the current version", NULL},
     {413, WITH_BODY, "the body, or a part of it, is larger than allowed", NULL},
     {414, ALWAYS, "the URL is longer than allowed", "TOOBIG"},
-    {415, WITH_BODY, "Content-Type or Content-Encoding is none that is taken here", "UNSUPPORTED"},
-    {416, SENDING, "Range is not a part of the file", "INVALID"},
-    {422, WITH_BODY, "well-formed, and asks for what is not supported", "CONFLICT"},
+    {415, WITH_BODY, "Content-Type or Content-Encoding is not supported here", "UNSUPPORTED"},
+    {416, SENDING, "Range is outside the file", "INVALID"},
+    {422, WITH_BODY, "the request is well-formed, but asks for something that is not "
+     "supported", "CONFLICT"},
     {429, KEYED, "a quota of the tenant or a limit of the key is used up", NULL},
-    {500, ALWAYS, "a failure of the server; `request_id` finds it in the log", NULL},
-    {501, REFUSED, "what it asks for is not offered", "UNSUPPORTED"},
-    {503, KEYED | PROBING, "cannot be served now: database, scheduler, memory, queue or deadline; "
-     "try again after Retry-After", NULL},
-    {504, KEYED, "it took longer than it may", NULL},
+    {500, ALWAYS, "the server failed; its log has the `request_id`", NULL},
+    {501, REFUSED, "the server does not offer what the request asks for", "UNSUPPORTED"},
+    {503, KEYED | PROBING, "the server cannot serve it now (database, scheduler, memory, queue or "
+     "deadline); try again after Retry-After", NULL},
+    {504, KEYED, "it took too long", NULL},
     {507, CHANGING, "no space left on disk", NULL},
 };
 /* clang-format on */
@@ -211,74 +212,76 @@ static bool takes_tensors(const struct api_route *r)
 /* clang-format off */
 const struct option API_OPTIONS[] = {
     {"tenant", "query", S_LOWER_NAME(),
-     "whose things; needed with an admin key, else the key's own tenant", takes_tenant},
+     "tenant to act for; needed with an admin key, otherwise the key's own", takes_tenant},
     {"limit", "query", S_INTS(1, SCHEMA_I64, .value = "100"),
-     "at most so many; above 1000 it counts as 1000", takes_page},
+     "most items to return; more than 1000 counts as 1000", takes_page},
     {"cursor", "query", S_TEXT(.pattern = "^[A-Za-z0-9_-]{32}$"),
-     "`next_cursor` of the page before; any other text is refused", takes_page},
+     "`next_cursor` of the previous page; any other text is refused", takes_page},
     {"offset", "query", S_INTS(0, SCHEMA_I64, .value = "0"),
-     "leave out so many", takes_range},
+     "items to skip", takes_range},
     {"limit", "query", S_INTS(1, SCHEMA_I64, .value = "10000"),
-     "at most so many; above 100000 it counts as 100000", takes_range},
+     "most items to return; more than 100000 counts as 100000", takes_range},
     {"dry_run", "query", S_BOOL(.value = "false"),
-     "check everything, answer 200 with what would be (204 of a DELETE), and keep "
-     "nothing", route_takes_dry_run},
+     "check everything, store nothing, and answer 200 with the result it would have (204 for a "
+     "DELETE)", route_takes_dry_run},
     {"tenant", "query", S_LOWER_NAME(),
-     "whose queues; an admin key without it means the shared ones",
+     "tenant that owns the queues; without it, an admin key means the shared queues",
      takes_owner},
     {"by", "query", S_WORDS(SH_USAGE_BY(SH_USAGE_WORD, ","), .value = "\"class\""),
-     "what to add up by; by minute at most 7 days, by hour 100, else 400", is_usage},
-    {"from", "query", S_TIME(), "where the range begins; a day before `to` if absent", is_usage},
-    {"to", "query", S_TIME(), "where it ends, not included; now if absent", is_usage},
-    {"class", "query", S_WORDS(SH_USAGE_CLASSES), "this class alone", is_usage},
-    {"model", "query", S_NAME(), "this model alone", is_usage},
-    {"tenant", "query", S_LOWER_NAME(), "changes of this tenant's things alone", is_audit},
-    {"actor", "query", WORD, "changes by the key of this id", is_audit},
-    {"action", "query", WORD, "such as key.rotate, or key for all of them", is_audit},
-    {"resource", "query", WORD, "such as model/digits", is_audit},
-    {"from", "query", S_TIME(), "changes since then", is_audit},
-    {"to", "query", S_TIME(), "changes before then", is_audit},
+     "unit of the sums; a range may have 7 days by minute, 100 by hour, otherwise 400", is_usage},
+    {"from", "query", S_TIME(), "start of the range; default: a day before `to`", is_usage},
+    {"to", "query", S_TIME(), "end of the range, not included; default: now", is_usage},
+    {"class", "query", S_WORDS(SH_USAGE_CLASSES), "only this class", is_usage},
+    {"model", "query", S_NAME(), "only this model", is_usage},
+    {"tenant", "query", S_LOWER_NAME(), "only changes of this tenant's resources", is_audit},
+    {"actor", "query", WORD, "only changes made with the key of this id", is_audit},
+    {"action", "query", WORD, "an action such as key.rotate, or key for all "
+     "actions on keys", is_audit},
+    {"resource", "query", WORD, "a resource such as model/digits", is_audit},
+    {"from", "query", S_TIME(), "only changes from then on", is_audit},
+    {"to", "query", S_TIME(), "only changes before then", is_audit},
     {"state", "query", S_TEXT(.pattern = "^(" STATES ")(,(" STATES ")){0,31}$"),
-     "one of these states: QUEUED,HELD", takes_job_filter},
-    {"queue", "query", S_LOWER_NAME(), "of this queue", takes_job_filter},
+     "only jobs in one of these states, such as QUEUED,HELD", takes_job_filter},
+    {"queue", "query", S_LOWER_NAME(), "only jobs of this queue", takes_job_filter},
     {"label", "query", S_TEXT(.pattern = "^" LABEL "(," LABEL "){0,31}$"),
-     "with all of these labels: KEY=VALUE,KEY=VALUE", takes_job_filter},
+     "only jobs with all of these labels: KEY=VALUE,KEY=VALUE", takes_job_filter},
     {"array", "query", S_INTS(1, SCHEMA_I64),
-     "of this array", is_jobs},
+     "only jobs of this array", is_jobs},
     {"tenant", "query", S_LOWER_NAME(),
-     "of this tenant; an admin key without it means all", is_events},
+     "only events of this tenant; without it, an admin key means all tenants", is_events},
     {"from", "query", S_TIME(),
-     "events since then; of a list a day before `to` if absent", is_events},
-    {"to", "query", S_TIME(), "events before then; now if absent; a stream takes none", is_events},
-    {"window", "query", S_WORDS(SH_SLO_WINDOWS, .value = "\"1h\""), "so long until now",
+     "only events from then on; default for lists: a day before `to`", is_events},
+    {"to", "query", S_TIME(), "only events before then; default: now; not for streams", is_events},
+    {"window", "query", S_WORDS(SH_SLO_WINDOWS, .value = "\"1h\""), "length of the time until now "
+     "that counts",
      takes_window},
     {"executor", "query", WORD, "name of the executor that has the job", takes_attempt,
      true},
     {"attempt", "query", S_INTS(0, INT32_MAX),
-     "of the job, as the scheduler told it", takes_attempt, true},
+     "attempt of the job, as the scheduler gave it", takes_attempt, true},
     {"publish", "query", S_BOOL(.value = "false"),
-     "true: the file is a trained model, and becomes a package for a new version too",
+     "true: the file is a trained model and also becomes the package of a new version",
      takes_attempt},
     {"If-Match", "header", S_TEXT(.pattern = "^(\\*|\"[1-9][0-9]{0,17}\")$"),
-     "the ETag that was read; without it, or with *, any version is changed", takes_if_match},
+     "the ETag of the version to change; without it, or with *, any version "
+     "is changed", takes_if_match},
     {"Idempotency-Key", "header",
      S_TEXT(.pattern = "^(\"[ !#-~]{1,253}\"|[!#-~]{1,255})$"),
-     "repeating it within a day gives the first answer again, with Idempotency-Replayed: true; 422 "
-     "with another body, 409 while the first request is carried out", route_replays},
+     "a repeated key gives the first answer again for a day, with Idempotency-Replayed: true; with "
+     "another body it gives 422, while the first request is carried out 409", route_replays},
     {"Last-Event-ID", "header", S_INTS(0, SCHEMA_I64),
-     "of a stream: only what came after this event; 204 if nothing will", takes_last_event},
+     "for streams: only events after this one; 204 if there will be none", takes_last_event},
     {"Last-Event-ID", "header", S_TEXT(.pattern = "^[0-9]{1,18}-[0-9]{1,18}$"),
-     "of a stream: only what came after the event of this position", is_events},
-    {"Range", "header", S_TEXT(), "bytes=from-to: this part of the file, with 206",
+     "for streams: only events after the one at this position", is_events},
+    {"Range", "header", S_TEXT(), "bytes=FROM-TO: sends only this part of the file, with 206",
      sends_file},
-    {"If-Range", "header", S_TEXT(), "the ETag that the part has to be of; else all of "
-     "the file", sends_file},
+    {"If-Range", "header", S_TEXT(), "sends the part only if the file has this ETag, otherwise the "
+     "whole file", sends_file},
     {"If-None-Match", "header", S_TEXT(), "304 if the ETag is one of these", has_tag},
     {"Content-Digest", "header", S_TEXT(.pattern = "^sha-256=:[A-Za-z0-9+/]{43}=:$"),
      "SHA-256 of the whole file; it is checked", takes_digest},
     {"Content-Range", "header", S_TEXT(.pattern = "^bytes [0-9]{1,18}-[0-9]{1,18}/[0-9]{1,18}$"),
-     "the body is the rest of a file, behind what a broken upload left; needs "
-     "Content-Digest", takes_rest},
+     "the body is the rest of a file whose upload broke off; needs Content-Digest", takes_rest},
     {"Inference-Header-Content-Length", "header", S_INTS(1, INFINITY),
      "bytes of the JSON part; binary tensors follow", takes_tensors},
 };

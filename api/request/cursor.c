@@ -72,8 +72,9 @@ int cursor_open(const uint8_t key[static CURSOR_KEY_BYTES], const char *list, co
     if (rc)
         return rc;
     if (!whole || !sh_mem_equal_ct(tag, raw, TAG_BYTES))
-        return SH_FAIL(err, SH_E_INVALID,
-                       "the cursor is none of this list; take \"next_cursor\" of the page before");
+        return SH_FAIL(
+            err, SH_E_INVALID,
+            "the cursor does not belong to this list; use \"next_cursor\" of the previous page");
     *id = n;
     return SH_OK;
 }

@@ -174,8 +174,8 @@ int noun_check_version(int64_t have, const char *if_match, const char *what, str
     if (strcmp(text, if_match) == 0)
         return SH_OK;
     return SH_FAIL(err, SH_E_PRECONDITION,
-                   "the %s was changed meanwhile: it has ETag \"%s\", not \"%s\"; read it again",
-                   what, text, if_match);
+                   "the %s was changed: its ETag is now \"%s\", not \"%s\"; read it again", what,
+                   text, if_match);
 }
 
 int noun_refused(const json_t *now, const char *if_match, const char *what, const char *name,

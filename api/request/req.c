@@ -113,7 +113,7 @@ int req_if_match(const struct api_req *q, char buf[static 24], const char **out,
         }
     }
     /* Well-formed or not, it is no ETag of ours, so nothing can match it. */
-    return SH_FAIL(err, SH_E_PRECONDITION, "If-Match names a version that is not current");
+    return SH_FAIL(err, SH_E_PRECONDITION, "If-Match does not name the current version");
 }
 
 /* As the contract's pattern has it. */

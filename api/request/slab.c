@@ -129,8 +129,8 @@ static int slot_take(struct slab *s, struct holder *h, size_t len, struct range 
 
     if (len > s->share - SH_MIN(h->used, s->share))
         return SH_FAIL(err, SH_E_QUOTA,
-                       "requests of tenant \"%s\" in flight hold %zu bytes of payload memory and "
-                       "may hold %zu; wait for some of them to end",
+                       "requests in flight of tenant \"%s\" use %zu bytes of payload memory, at "
+                       "most %zu are allowed; wait until some have ended",
                        h->tenant, h->used, s->share);
     while (r && (r->holder || r->len < len))
         r = r->next;

@@ -23,7 +23,8 @@ static int decode(char *s, bool query, struct sh_err *err)
             c = hi * 16 + lo;
             s += 2;
             if (c == 0 || (c == '/' && !query))
-                return SH_FAIL(err, SH_E_INVALID, "the URL has an encoded %s, which no name holds",
+                return SH_FAIL(err, SH_E_INVALID,
+                               "the URL has an encoded %s, which no name may contain",
                                c ? "slash" : "NUL");
         } else if (query && c == '+') {
             c = ' ';
@@ -78,7 +79,7 @@ static int split_query(char *query, struct uri *u, struct sh_err *err)
         if (!rc && value)
             rc = decode(value, true, err);
         if (!rc && uri_query(u, s))
-            rc = SH_FAIL(err, SH_E_INVALID, "the URL has two query parameters of one name");
+            rc = SH_FAIL(err, SH_E_INVALID, "the URL has the same query parameter twice");
         u->query[u->n_query++] = (struct uri_pair){s, value ? value : ""};
     }
     return rc;

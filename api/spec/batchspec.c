@@ -67,8 +67,8 @@ int batchspec_fits_model(const struct jobspec *s, const json_t *version, struct 
                        odd ? odd : "", s->model);
     if (json_is_true(json_object_get(json_object_get(version, "meta"), "solo")))
         return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "samples of model \"%s\" may meet (%s): what comes out for one depends on "
-                       "those that it runs with, so send requests instead",
+                       "samples of model \"%s\" may affect each other (%s): the result of one "
+                       "could depend on the others in its batch, so send requests instead",
                        s->model, sh_json_text(json_object_get(version, "meta"), "solo_note"));
     if (s->batch > max_batch)
         return SH_FAIL(err, SH_E_INVALID,

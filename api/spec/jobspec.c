@@ -36,8 +36,7 @@ static int read_training(const json_t *j, struct jobspec *out, struct sh_err *er
         return rc;
     out->batch = out->train.batch;
     if (out->train.evaluation.every && !out->eval_dataset)
-        return sh_json_fail(err, "eval_dataset",
-                            "\"spec.evaluation\" needs an \"eval_dataset\", which it is on");
+        return sh_json_fail(err, "eval_dataset", "\"spec.evaluation\" needs an \"eval_dataset\"");
     return out->train.precision == DEV_FP64
                ? sh_json_fail(err, "spec.precision",
                               "\"spec.precision\" must be one of: fp32, tf32, fp16, bf16")
@@ -253,11 +252,11 @@ static int fits_heads(const struct jobspec *s, const json_t *outputs, struct sh_
 
     names_text(outputs, names);
     if (s->train.n_heads == 1 && !s->train.heads[0].output[0] && json_array_size(outputs) != 1)
-        return sh_json_fail(err, "spec.loss",
-                            "model \"%s\" has %zu outputs (%s): \"spec.loss.output\" has to say "
-                            "which one is trained; \"spec.loss\" may be an array of such objects "
-                            "for several",
-                            s->model, json_array_size(outputs), names);
+        return sh_json_fail(
+            err, "spec.loss",
+            "model \"%s\" has %zu outputs (%s): name the one to train in \"spec.loss.output\"; to "
+            "train several, make \"spec.loss\" an array of such objects",
+            s->model, json_array_size(outputs), names);
     for (uint32_t i = 0; !rc && i < s->train.n_heads; i++) {
         const struct train_head *h = &s->train.heads[i];
         const json_t *out = output_of(outputs, h);

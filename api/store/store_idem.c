@@ -51,8 +51,7 @@ int store_idem_find(struct api_req *q, const struct req_idem *i, json_t **out, s
         q->reply.status = 422;
         rc = SH_FAIL(
             err, SH_E_CONFLICT,
-            "this Idempotency-Key came with another request before; use a new key for a new "
-            "request");
+            "this Idempotency-Key was used for another request; use a new key for a new request");
     }
     db_res_free(res);
     return rc;

@@ -127,8 +127,8 @@ static int check_pin_room(struct db *db, const char *const *params, struct sh_er
                      PIN_ALL_PERCENT, pool);
     else if (all > pool - kept)
         rc = SH_FAIL(err, SH_E_CONFLICT,
-                     "pinned images would take of what is kept for other tenants on the smallest "
-                     "device (gpu_memory_min_bytes); unpin another version");
+                     "pinned images would take memory that is reserved for other tenants on the "
+                     "smallest device (gpu_memory_min_bytes); unpin another version");
 out:
     db_res_free(r);
     return rc;

@@ -133,7 +133,7 @@ int store_queue_refuse(struct api_req *q, const char *name, struct sh_err *err)
 
     if (!rc && j)
         rc = SH_FAIL(err, SH_E_CONFLICT,
-                     "the queue \"%.64s\" is %s: it takes no new jobs; choose another one", name,
+                     "the queue \"%.64s\" is %s: it accepts no new jobs; choose another one", name,
                      json_string_value(json_object_get(j, "state")));
     else if (!rc)
         rc = SH_FAIL(err, SH_E_NOTFOUND, "there is no queue \"%.64s\"", name);

@@ -118,10 +118,10 @@ static int open_secret(const char *file, const char *id, struct secret *s, struc
     if (s->fd >= 0)
         return SH_OK;
     rc = errno == EEXIST
-             ? SH_FAIL(err, SH_E_CONFLICT,
-                       "\"%s\" is there already, and what is in it would be lost: name another "
-                       "file with --save, or remove that one first",
-                       s->path)
+             ? SH_FAIL(
+                   err, SH_E_CONFLICT,
+                   "\"%s\" exists already: name another file with --save, or remove that one first",
+                   s->path)
              : SH_FAIL_ERRNO(err, SH_E_IO, "could not make the file \"%s\" of --save: %m", s->path);
     free(s->path); /* it is not ours to remove */
     s->path = NULL;
@@ -320,7 +320,7 @@ int quota_set(struct cli *c, struct sh_err *err)
         if (rc != SH_E_PRECONDITION || tries == QUOTA_TRIES)
             return rc ? sh_err_copy(err, &now) : SH_OK;
         if (!c->conf->quiet)
-            fprintf(stderr, "Somebody else has changed this quota meanwhile: reading it again.\n");
+            fprintf(stderr, "Somebody else has changed this quota: reading it again.\n");
         rc = SH_OK;
     }
     return rc;

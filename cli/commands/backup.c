@@ -221,8 +221,7 @@ static int check_target(const char *file, struct sh_err *err)
     else if (!S_ISREG(st.st_mode) ||
              (st.st_size > 0 && (sh_read_all(fd, head, sizeof(head)) != sizeof(head) ||
                                  memcmp(head, BACKUP_HEAD, sizeof(head)) != 0)))
-        rc = SH_FAIL(err, SH_E_CONFLICT, "\"%s\" is there and is no backup: name another file",
-                     file);
+        rc = SH_FAIL(err, SH_E_CONFLICT, "\"%s\" exists and is no backup: name another file", file);
     if (fd >= 0)
         close(fd);
     return rc;
@@ -234,7 +233,8 @@ static int open_out(struct job *j, const char *file, struct sh_err *err)
 
     if (strcmp(file, "-") == 0) {
         if (isatty(STDOUT_FILENO))
-            return SH_FAIL(err, SH_E_INVALID, "a backup is no text for a terminal: name a file");
+            return SH_FAIL(err, SH_E_INVALID,
+                           "a backup cannot be written to a terminal: name a file");
         j->out = dup(STDOUT_FILENO);
         return j->out < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not write: %m") : SH_OK;
     }
@@ -409,7 +409,8 @@ int backup_main(struct cli *c, struct sh_err *err)
     progress_end(&j.bar);
     out_bytes((double)j.done, bytes, sizeof(bytes));
     if (!rc && strcmp(c->args[0], "-") != 0)
-        out_say(c, "%s is written: %s. It holds the keys of the system: keep it as safe.",
+        out_say(c,
+                "%s is written: %s. It contains the keys of the system: keep it as safe as them.",
                 c->args[0], bytes);
     clean_up(&j);
     held_end(&j.held);

@@ -109,7 +109,7 @@ static int plan_pictures(struct cli *c, struct classes_plan *p, struct sh_err *e
     if (!last && strcmp(o->layout, "nchw") != 0)
         return cli_usage(c, err, "--layout is nchw or nhwc, not \"%.40s\"", o->layout);
     if (o->stretch && (!is_given(o->size) || o->resize))
-        return cli_usage(c, err, "--stretch needs --size, and leaves --resize no meaning");
+        return cli_usage(c, err, "--stretch needs --size, and cannot be combined with --resize");
     p->shape.covers = is_given(o->size);
     return is_given(o->size) ? read_size(c, o->size, &p->shape, err) : SH_OK;
 }
@@ -117,14 +117,13 @@ static int plan_pictures(struct cli *c, struct classes_plan *p, struct sh_err *e
 static void say_pictures(const struct cli *c, const struct classes_told *t)
 {
     if (t->n_other_size)
-        out_say(c,
-                "%zu pictures are left out, %zu of them as they are of another size; the first: %s",
+        out_say(c, "%zu pictures are left out, %zu of them because of another size; the first: %s",
                 t->n_skipped, t->n_other_size, t->skipped);
     else if (t->n_skipped)
-        out_say(c, "%zu pictures are left out, as they cannot be read; the first: %s", t->n_skipped,
-                t->skipped);
+        out_say(c, "%zu pictures are left out because they cannot be read; the first: %s",
+                t->n_skipped, t->skipped);
     if (t->n_other)
-        out_say(c, "%zu entries are no pictures by their names and not in the dataset.",
+        out_say(c, "%zu entries are left out because their names are not those of pictures.",
                 t->n_other);
     out_say(c, "%zu pictures of %zu classes.", t->n_samples, t->n_classes);
 }

@@ -127,8 +127,7 @@ static int load_inputs(struct load *l, struct sh_err *err)
     int rc;
 
     if (is_file + is_image + (o->random >= 0) != 1)
-        return cli_usage(l->c, err,
-                         "give either --inputs FILE, --image FILE or --random SEED, one of them");
+        return cli_usage(l->c, err, "give either --inputs FILE, --image FILE or --random SEED");
     if (is_given(o->sizes) && o->random < 0)
         return cli_usage(l->c, err, "--sizes belongs to --random");
     if (!is_image && (o->resize || o->crop || is_given(o->mean) || is_given(o->std)))
@@ -294,7 +293,7 @@ static int count_right(struct load *l, int64_t *right, struct sh_err *err)
                      "the labels must be a tensor \"%.60s\" of whole numbers, one for each row",
                      colon + 1);
     if (!rc && (l->out.n < 1 || tensor_argmax(out, 0) < 0))
-        rc = SH_FAIL(err, SH_E_UNSUPPORTED, "the model's output is no list of scores");
+        rc = SH_FAIL(err, SH_E_UNSUPPORTED, "the model's output is not a list of scores");
     *right = rc ? -1 : 0;
     for (int64_t i = 0; !rc && i < out->dims[0]; i++)
         *right += tensor_argmax(out, i) == label_at(t, l->first + i);

@@ -129,7 +129,7 @@ static void say_model(const json_t *j)
            json_integer_value(json_object_get(j, "version")), state,
            sh_json_text(j, "reason")[0] ? ": " : "", sh_json_text(j, "reason")[0] ? reason : "");
     if (sh_json_text(j, "solo_note")[0])
-        printf("Each request runs by itself, since samples may meet: %s.\n",
+        printf("Each request runs by itself, since samples may affect each other: %s.\n",
                sh_json_text(j, "solo_note"));
     json_array_foreach(json_object_get(j, "placements"), i, p) say_place(p);
     if (strcmp(state, "FAILED") == 0 && strstr(reason, "host memory"))

@@ -553,7 +553,7 @@ static void say_notes(struct cli *c, const json_t *version)
 
     say_buckets(c, json_object_get(meta, "buckets"));
     if (json_is_true(json_object_get(meta, "solo")))
-        out_say(c, "Each request to it runs by itself, since samples may meet: %s.",
+        out_say(c, "Each request to it runs by itself, since samples may affect each other: %s.",
                 sh_json_text(meta, "solo_note"));
     if (json_is_true(json_object_get(meta, "trainable")) &&
         strstr(sh_json_text(meta, "training_note"), "trained apart"))

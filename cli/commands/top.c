@@ -397,7 +397,7 @@ int top_main(struct cli *c, struct sh_err *err)
     char live[200], ready[200], now[25];
     int rc = c->output == OUTPUT_TABLE
                  ? SH_OK
-                 : cli_usage(c, err, "top is for people; shunt status -o json has it all");
+                 : cli_usage(c, err, "top needs a terminal; use shunt status -o json");
 
     while (!rc) {
         bool ok = is_healthy(c, "/v2/health/live", live, sizeof(live));

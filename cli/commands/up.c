@@ -138,8 +138,7 @@ static int wait_ready(struct cli *c, struct wait *w, pid_t supervisor, struct sh
                 : ready   ? "an executor"
                           : "the API";
         if (w->broken[0])
-            return SH_FAIL(err, SH_E_UNAVAILABLE, "%s ends again and again; its log says why",
-                           w->broken);
+            return SH_FAIL(err, SH_E_UNAVAILABLE, "%s keeps ending; its log says why", w->broken);
         if (waitpid(supervisor, NULL, WNOHANG) == supervisor) {
             sh_strlcpy(w->broken, STATE_SUPERVISOR, sizeof(w->broken));
             return SH_FAIL(err, SH_E_UNAVAILABLE, "the supervisor ended; its log says why");
@@ -390,8 +389,8 @@ static int check_plain(struct sh_err *err)
     if (!cert || !cert[0])
         return SH_OK;
     return SH_FAIL(err, SH_E_INVALID,
-                   "SHUNT_TLS_CERT is set, and what this command starts serves plain HTTP on this "
-                   "machine; unset it, or run the daemons by themselves (deploy/README.md)");
+                   "SHUNT_TLS_CERT is set, but this command starts a system with plain HTTP; unset "
+                   "it, or run the daemons separately (deploy/README.md)");
 }
 
 /* What would only end again and again, each time with a line in a log. */
@@ -403,8 +402,8 @@ static int check_device(struct cli *c, struct sh_err *err)
         return cli_usage(c, err, "--device is cpu or cuda, not \"%.40s\"", device);
     if (strcmp(device, "cpu") == 0 && c->conf->executors > 1)
         return cli_usage(c, err,
-                         "--executors %lld: each has a device of its own, and the cpu device is "
-                         "one; leave it out",
+                         "--executors %lld: each needs its own device, and there is only one cpu "
+                         "device; omit the option",
                          (long long)c->conf->executors);
     return SH_OK;
 }

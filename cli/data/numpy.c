@@ -180,7 +180,7 @@ static int read_header(int fd, const char *path, struct header *h, char *text, u
     uint32_t len;
 
     if (n < (ssize_t)sizeof(head) || memcmp(head, "\x93NUMPY", 6) != 0)
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is no array of NumPy", path);
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a NumPy array", path);
     if (head[6] < 1 || head[6] > 3)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "\"%s\" is of version %u.%u of NumPy's format; 1 to 3 "

@@ -135,7 +135,7 @@ int picture_read(const char *path, struct picture *p, struct sh_err *err)
     if (rc)
         ;
     else if (kind != SH_FILE_JPEG && kind != SH_FILE_PNG)
-        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is no picture but %s; what is read is JPEG and PNG",
+        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is no picture but %s; JPEG and PNG are supported",
                      path, sh_file_kind_text(kind));
     else if ((rc = kind == SH_FILE_JPEG ? decode_jpeg(file, n, p, &why)
                                         : decode_png(file, n, p, &why)))

@@ -52,7 +52,7 @@ static int put_byte(const struct table *t, char *out, size_t *n, char c, struct 
         return SH_FAIL(err, SH_E_TOOBIG, "line %lld of \"%s\" has a value of more than %u bytes",
                        (long long)t->line, t->path, MAX_VALUE - 1);
     if (c == '\0')
-        return SH_FAIL(err, SH_E_INVALID, "line %lld of \"%s\" is no text", (long long)t->line,
+        return SH_FAIL(err, SH_E_INVALID, "line %lld of \"%s\" is not text", (long long)t->line,
                        t->path);
     out[(*n)++] = c;
     return SH_OK;
@@ -213,7 +213,7 @@ static int check_value(struct table *t, int64_t line, size_t i, void *arg, struc
 static int check_labels(const struct table *t, struct sh_err *err)
 {
     if (t->rows == 0)
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\" has no rows but that of the names", t->path);
+        return SH_FAIL(err, SH_E_INVALID, "\"%s\" has no rows except the names", t->path);
     if (t->all_numbers || !t->any_number)
         return SH_OK;
     return SH_FAIL(

@@ -162,7 +162,7 @@ int transfer_size(struct transfer_line *l, const char *path, uint64_t *bytes, st
         struct sh_http_reply r = {0};
 
         if (!call(l, &q, &r, &one) && r.content_bytes < 0)
-            SH_FAIL(&one, SH_E_PROTO, "the API does not say how large a blob is");
+            SH_FAIL(&one, SH_E_PROTO, "the API's answer lacks the size of a blob");
         *bytes = one.rc ? 0 : (uint64_t)r.content_bytes;
         sh_http_reply_fini(&r);
     } while (one.rc && again(l, &a, 0, &one));
@@ -504,7 +504,8 @@ void transfers_free(struct transfers *h)
         on_event(h->loop, h->event, 0, h);
     for (int way = 0; way < TRANSFER_N_WAYS; way++)
         for (struct transfer_task *t; (t = take(h, (enum transfer_way)way));) {
-            SH_FAIL(&t->err, SH_E_CANCELLED, "the executor stopped before it was carried");
+            SH_FAIL(&t->err, SH_E_CANCELLED,
+                    "the executor stopped before the file was transferred");
             t->done(t);
         }
     for (int i = 0; i < ALL_LINES; i++)

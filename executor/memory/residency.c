@@ -144,8 +144,7 @@ int residency_add(struct residency *r, const struct residency_image *im, uint32_
     while (id < r->n_images && r->images[id].is_used)
         id++;
     if (id == RESIDENCY_MAX_IMAGES)
-        return SH_FAIL(err, SH_E_TOOBIG,
-                       "this executor holds %u models, the most it can; unload one",
+        return SH_FAIL(err, SH_E_TOOBIG, "this executor has %u models, the limit; unload one",
                        RESIDENCY_MAX_IMAGES);
     rc = know_tenant(r, im->tag, err);
     if (rc)

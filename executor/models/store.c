@@ -148,8 +148,7 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
 
     *out = NULL;
     if (s->n_models == STORE_MAX_VERSIONS)
-        return SH_FAIL(err, SH_E_TOOBIG,
-                       "this executor holds %u models, the most it can; unload one",
+        return SH_FAIL(err, SH_E_TOOBIG, "this executor has %u models, the limit; unload one",
                        STORE_MAX_VERSIONS);
     m = calloc(1, sizeof(*m));
     if (!m)

@@ -243,7 +243,7 @@ static void own_failure(const struct run *r, struct run_result *res)
         res->msg = r->parts[0].msg ? r->parts[0].msg : "";
     } else if (!res->rc && r->is_alone && !r->is_own) {
         res->rc = SH_E_INVALID;
-        res->msg = "one of its requests failed them all, so they ran one by one";
+        res->msg = "one request made the batch fail, so its requests ran one by one";
     }
 }
 

@@ -359,7 +359,7 @@ static void end_late(struct switcher *sw, int64_t now)
 {
     struct sh_err late = {0};
 
-    SH_FAIL(&late, SH_E_TIMEOUT, "the time for this run was over before the device was free");
+    SH_FAIL(&late, SH_E_TIMEOUT, "the run timed out before the device was free");
     end_queued(sw, NULL, now, &late);
 }
 
@@ -683,7 +683,7 @@ void switch_on_worker_dead(struct switcher *sw, struct worker *w)
         return;
     }
     if (r->is_overdue)
-        SH_FAIL(&why, SH_E_TIMEOUT, "the run took longer than the %lld ms that a run may take",
+        SH_FAIL(&why, SH_E_TIMEOUT, "the run took longer than %lld ms, the limit",
                 (long long)sw->env.run_ms);
     else
         SH_FAIL(&why, SH_E_UNAVAILABLE, "its worker died %u times during this run", r->n_attempts);
@@ -710,7 +710,7 @@ static void watch_current(struct switcher *sw, int64_t now)
         return;
     im = &r->model->tx;
     if (r->phase != RUN_ACTIVE && now > r->deadline_ns) {
-        SH_FAIL(&why, SH_E_TIMEOUT, "the time for this run was over before it had memory");
+        SH_FAIL(&why, SH_E_TIMEOUT, "the run timed out before it got memory");
         end_current(sw, &why, NULL);
         return;
     }

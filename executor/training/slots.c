@@ -323,7 +323,7 @@ void slots_stop_push(struct job *j)
 
     if (!j->pushing)
         return;
-    SH_FAIL(&why, SH_E_CANCELLED, "the job ended before its checkpoint was with the API");
+    SH_FAIL(&why, SH_E_CANCELLED, "the job ended before its checkpoint reached the API");
     push_cancel(j->pushing->push);
     on_pushed(j->pushing, &why);
 }

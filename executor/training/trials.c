@@ -115,7 +115,7 @@ int trials_text(const struct trials *t, char out[static SH_JOB_EVALUATION_BYTES]
     json_decref(j);
     json_decref(best);
     if (n == 0 || n >= SH_JOB_EVALUATION_BYTES)
-        return SH_FAIL(err, SH_E_NOMEM, "could not write what the evaluations said");
+        return SH_FAIL(err, SH_E_NOMEM, "could not write the results of evaluations");
     out[n] = '\0';
     return SH_OK;
 }
@@ -148,6 +148,6 @@ int trials_read(struct trials *t, const char *text, struct sh_err *err)
     t->has_stopped = json_is_true(json_object_get(j, "stopped"));
     json_decref(j);
     if (t->last_step < 0 || t->best_step < 0 || t->without_gain < 0)
-        return SH_FAIL(err, SH_E_INVALID, "what the checkpoint says of evaluations is damaged");
+        return SH_FAIL(err, SH_E_INVALID, "the checkpoint's record of evaluations is damaged");
     return SH_OK;
 }

@@ -75,8 +75,8 @@ static int batch_list(struct wk_model *m, uint32_t max_batch, struct sh_err *err
 
     if (solo && max_batch > SH_SAMPLE_MAX_SOLO)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "samples of the model may meet, so that it needs a program for each number "
-                       "of them: max_batch can be %d at most, not %u",
+                       "samples of the model may affect each other, so it needs a program for each "
+                       "batch size: max_batch can be %d at most, not %u",
                        SH_SAMPLE_MAX_SOLO, max_batch);
     for (uint32_t b = 1; b < max_batch && m->n_batches + 1 < WORKER_MAX_BATCHES;
          b = solo ? b + 1 : 2 * b)
@@ -109,8 +109,8 @@ static int check_host(struct wk_model *m, const struct msg_wk_model *msg, const 
     if (msg->host_left == 0 || image + (uint64_t)m->host_bytes * msg->host_copies <= msg->host_left)
         return SH_OK;
     return SH_FAIL(err, SH_E_QUOTA,
-                   "the model and what it is compiled to take more than the %llu MiB of host "
-                   "memory that are left for it",
+                   "the model and its programs need more than the %llu MiB of host memory that are "
+                   "left for it",
                    (unsigned long long)(msg->host_left >> 20));
 }
 

@@ -1,5 +1,5 @@
-/* import.h - the two commands of shunt-import. Both print one JSON object on standard output, for a
- * file that is fine and for one that is not; a process that dies instead has read a hostile file.
+/* import.h - the two commands of shunt-import. Both print one JSON object on standard output,
+ * whether the file is accepted or refused. If the process dies instead, the file was hostile.
  */
 #ifndef SH_RUNTIME_IMPORT_IMPORT_H
 #define SH_RUNTIME_IMPORT_IMPORT_H

@@ -295,8 +295,8 @@ static void refuse_late(struct sched *s, const struct decision *d, struct reques
                      : more);
     else
         snprintf(msg, size,
-                 "the deadline of %.12g ms could be met only if requests that were let in before "
-                 "missed theirs%s",
+                 "the deadline of %.12g ms could be met only if requests admitted earlier missed "
+                 "theirs%s",
                  limit_ms, more);
 }
 

@@ -592,7 +592,7 @@ class Infer(Case):
 
     def test_time_is_up(self):
         self.s.played.mode = "silent"
-        self.refused(504, "in its time", body(parameters={"timeout": 200000, "priority": 1}))
+        self.refused(504, "in time", body(parameters={"timeout": 200000, "priority": 1}))
         m = self.s.played.ready[self.s.played.open.rid]
         self.assertLess(m.budget_ns, 200e6)
         self.assertEqual(m.priority, 100)
@@ -601,7 +601,7 @@ class Infer(Case):
 
     def test_more_time_than_there_is_cannot_be_had(self):
         self.s.played.mode = "silent"
-        self.refused(504, "in its time", body(parameters={"timeout": 3600000000}))
+        self.refused(504, "in time", body(parameters={"timeout": 3600000000}))
         m = self.s.played.ready[self.s.played.open.rid]
         self.assertTrue(0 < m.budget_ns <= 4e9, m)  # --infer-timeout-ms
 

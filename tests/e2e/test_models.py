@@ -559,7 +559,7 @@ class Models(Story):
         self.s.push_data(self.key, "rows", st_bytes({"x": ("F32", [3, 2], bytes(24))}))
         r = self.s.call("POST", "/api/v1/jobs", {"kind": "batch_inference", "model": "meets", "dataset": "rows",
                                                  "spec": {}}, self.key)
-        self.assertEqual((r.code, "may meet" in r.error), ("UNSUPPORTED", True), r)
+        self.assertEqual((r.code, "may affect each other" in r.error), ("UNSUPPORTED", True), r)
 
     def test_training_has_the_batch_of_the_file(self):
         self.s.push_data(self.key, "few", st_bytes(self.samples(10)))

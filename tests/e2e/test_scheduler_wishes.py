@@ -267,7 +267,7 @@ class Wishes(Case):
         for job, times in ((x, 1), (y, 2), (z, 3)):
             self.assertLessEqual(job["estimated_wait_ms"], times * 50000)
             self.assertGreater(job["estimated_wait_ms"], times * 50000 - 30000)
-            self.assertIn("jobs like the one that runs took that have ended", job["basis"])
+            self.assertIn("the time that similar jobs took", job["basis"])
         self.assertIn("left_ms", x["waits_for"][0])
         # A leader that was not there then knows it from the database.
         e.job(runs, RUNNING)

@@ -382,7 +382,7 @@ class SharedMemory(Story):
 
     def test_mistakes_are_told(self):
         h, name = self.region("in", 256), "/" + self.name + "in"
-        self.refused("registered otherwise", 409, self.c.register_system_shared_memory, "in", name, 8,
+        self.refused("registered with other values", 409, self.c.register_system_shared_memory, "in", name, 8,
                      headers=self.auth)
         self.refused("has 256 bytes", 400, self.c.register_system_shared_memory, "b", name, 257,
                      headers=self.auth)

@@ -234,10 +234,10 @@ static void a_wrong_file_is_refused_with_its_line(void **state)
     static const struct {
         const char *text, *says;
     } CASES[] = {
-        {"tick-ms = 11\nnonsense\n", "\"x.conf\", line 2: want"},
+        {"tick-ms = 11\nnonsense\n", "\"x.conf\", line 2: expected"},
         {"tik-ms = 11\n", "line 1: there is no option \"tik-ms\""},
         {"\n\ntick-ms = 5\n", "file \"x.conf\", line 3"},
-        {"tick-ms = 11\ntick-ms = 12\n", "line 2: option \"tick-ms\" is set a second time"},
+        {"tick-ms = 11\ntick-ms = 12\n", "line 2: option \"tick-ms\" is set twice"},
     };
     char dir[SH_TEST_DIR_BYTES], path[128];
     struct sh_err err = {0};

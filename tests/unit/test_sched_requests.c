@@ -445,7 +445,7 @@ static void a_refusal_says_why(void **state)
         bool may_retry;
     } CASES[] = {{0, SECOND, NULL, true},
                  {20 * SECOND, SECOND, "the model alone takes longer", false},
-                 {SECOND, 1500 * MS, "requests that were let in before", true}};
+                 {SECOND, 1500 * MS, "requests admitted earlier", true}};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
         struct sh_msg m = {.type = MSG_INFER_OPEN,

@@ -2,7 +2,7 @@
  *
  *   plan   tensors (how each is stored) + one struct cpu_op for each dev_op
  *   op     a list of steps and the size of its private scratch
- *   step   one oneDNN primitive, or one function of ours, with its arguments as references
+ *   step   one oneDNN primitive or one of our functions, with its arguments as references
  *   ref    a tensor, or a place in the op's scratch; becomes a pointer when the plan runs
  *
  * A family file (cpu_conv.c, ...) has one builder per kind. It asks for its operands in the layout
@@ -25,13 +25,13 @@
 struct cpu_dev {
     struct dev base;              /* first member */
     struct sh_shm arena, tickets; /* imported; fd -1 and base NULL for a private arena */
-    unsigned char *memory;        /* the arena; or instead: */
+    unsigned char *memory;        /* the arena, unless own is set */
     unsigned char *own;           /* OWNED own_bytes, of dev_own_memory; NULL: none */
     size_t own_bytes;
     bool is_private;
-    struct dev_reach task[DEV_MAX_TASK]; /* in reach, of the arena; dev_task() */
+    struct dev_reach task[DEV_MAX_TASK]; /* ranges in reach: dev_task() */
     size_t n_task;
-    bool has_task; /* else all of it is */
+    bool has_task; /* false: all of the arena is in reach */
     unsigned threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
@@ -45,8 +45,8 @@ struct cpu_layout {
 };
 
 struct cpu_tensor {
-    struct cpu_layout *lay; /* in the plan's; NULL once finished, where nothing asks any more */
-    uint32_t root;          /* of its aliases: whose bytes these are */
+    struct cpu_layout *lay; /* in the plan's; NULL once no longer needed */
+    uint32_t root;          /* the tensor whose bytes its aliases share */
     uint32_t producer;      /* operation that writes it first; DEV_NONE */
     enum cpu_space space;
     bool has_md;     /* oneDNN knows the element type */
@@ -61,7 +61,7 @@ struct cpu_ref {
     size_t off;      /* in bytes */
 };
 
-/* What a function of ours gets. p[i]: the refs given to cpu__step_fn, as pointers. */
+/* Arguments of one of our functions. p[i]: the refs given to cpu__step_fn, as pointers. */
 struct cpu_call {
     const struct cpu_plan *plan;
     const struct dev_op *op;
@@ -110,7 +110,7 @@ struct cpu_plan {
 
 #define CPU_MAX_LATE (DEV_MAX_OUT)
 
-struct cpu_late { /* a result that is stored otherwise than computed: reordered at the end */
+struct cpu_late { /* a result stored in another layout than computed; reordered at the end */
     struct cpu_ref from;
     dnnl_memory_desc_t have, want;
     uint32_t tensor;
@@ -130,7 +130,7 @@ typedef int cpu_builder(struct cpu_build *b);
 struct cpu_bind {
     int arg;
     struct cpu_ref ref;
-    const dnnl_memory_desc_t *md; /* NULL: what the primitive says */
+    const dnnl_memory_desc_t *md; /* NULL: the primitive's */
 };
 
 static inline const struct dev_tensor *cpu__t(const struct cpu_build *b, uint32_t tensor)
@@ -151,7 +151,7 @@ int cpu__refuse(struct cpu_build *b, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 int cpu__status(struct cpu_build *b, dnnl_status_t s, const char *what); /* SH_OK for success */
 
-/* Whose layout an operand has: a weight that has several names has that of the first. */
+/* The tensor whose layout the operand has: of a weight with several names, the first. */
 struct cpu_tensor *cpu__stored(const struct cpu_build *b, uint32_t tensor);
 /* Operand `tensor` in layout `want`. view: how the operation looks at a plain tensor (other
  * dimensions or transposed), NULL for the tensor's own dimensions. A WEIGHT that nobody has laid
@@ -187,9 +187,9 @@ void cpu__op_fini(struct cpu_op *co);
 int cpu__md_plain(uint32_t rank, const int64_t *dims, dnnl_data_type_t type,
                   dnnl_memory_desc_t *out);
 bool cpu__type(enum sh_dtype t, dnnl_data_type_t *out);
-/* Channels (axis 1) of a block where md is nC..Bc; 0 where it is not. */
+/* Channels (axis 1) of a block if md is nC..Bc, else 0. */
 int64_t cpu__channel_block(const dnnl_memory_desc_t *md);
-/* The same kind of layout for other dimensions; plain if it is not one of channels. */
+/* The same kind of layout for other dimensions; plain if it has no blocks of channels. */
 int cpu__md_like(struct cpu_build *b, const dnnl_memory_desc_t *like, const dnnl_dims_t dims,
                  dnnl_memory_desc_t *out);
 /* Does every element lie at the same place by both, as blocks of channels of one pixel do? */
@@ -199,9 +199,9 @@ int cpu__need_f32(struct cpu_build *b, const uint32_t *tensors, uint32_t n);
 int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y);
 int cpu__axis(struct cpu_build *b, uint32_t tensor, int64_t axis, uint32_t *out); /* dev_axis_of */
 
-/* One element as a number. An integer takes the nearest number that it has, and 0 for NaN; of
- * another integer its low bits. */
-bool cpu__is_int(enum sh_dtype t); /* BOOL is none */
+/* One element as a number. cpu__store() to an integer truncates and clamps to the type's range, NaN
+ * is 0; cpu__store_int() keeps the low bits. */
+bool cpu__is_int(enum sh_dtype t); /* false for BOOL */
 double cpu__load(enum sh_dtype t, const void *p, int64_t i);
 void cpu__store(enum sh_dtype t, void *p, int64_t i, double v);
 int64_t cpu__load_int(enum sh_dtype t, const void *p, int64_t i);
@@ -217,7 +217,7 @@ typedef void cpu_range_fn(void *ctx, int64_t from, int64_t to);
 void cpu__parallel(unsigned threads, int64_t n, int64_t grain, cpu_range_fn *fn, void *ctx);
 void cpu__set_threads(unsigned threads);
 
-/* Of a function: its loops in the widest form that the processor has. */
+/* Compiles a function's loops for the widest vectors that the processor has. */
 #if defined(__x86_64__)
 #define VECTORISE __attribute__((target_clones("avx512f", "avx2", "default")))
 #else

@@ -4,7 +4,7 @@
 
 #include "runtime/device/cpu/cpu.h"
 
-/* By loops of ours: oneDNN has it neither as a primitive nor as a post-op. */
+/* Do our own loops compute it? oneDNN has it neither as a primitive nor as a post-op. */
 bool cpu__act_is_own(enum dev_act act);
 
 /* Does po have an element-wise post-op of this kind? oneDNN 2.6 keeps their parameters by kind: a

@@ -1,4 +1,4 @@
-/* cpu_math.h - exp() and what is made of it, for a compiler that makes vectors of loops; 2 ulp. */
+/* cpu_math.h - exp() and functions of it that compilers can vectorise; accurate to 2 ulp. */
 #ifndef SH_RUNTIME_DEVICE_CPU_CPU_MATH_H
 #define SH_RUNTIME_DEVICE_CPU_CPU_MATH_H
 

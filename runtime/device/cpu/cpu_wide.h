@@ -11,8 +11,8 @@ extern const struct dev_stream_ops CPU__STREAM;
 
 struct cpu_wide {
     void (*begin)(struct cpu_plan *p); /* says which tensors are stored as doubles */
-    bool (*has)(const struct dev_graph *g, const struct dev_op *op);        /* false: as at fp32 */
-    cpu_builder *build;                                                     /* of all that it has */
+    bool (*has)(const struct dev_graph *g, const struct dev_op *op); /* false: as at fp32 */
+    cpu_builder *build; /* for all operations that it has */
     void (*convert)(const void *from, void *to, size_t n, bool to_doubles); /* floats */
 };
 

@@ -52,9 +52,9 @@ struct cuda_dev {
     uint64_t n_queued;               /* events recorded so far */
     struct k_fault *fault;           /* host page, see cuda_grid.c */
     uint32_t *arrivals;              /* K_ARRIVALS, on the device: 0 between two kernels */
-    const struct cuda_plan *running; /* the last one enqueued: which operation a fault means */
-    const char *debug_fault;         /* BORROWED: file that asks for a fault; NULL, but in tests */
-    int n_sms, smem_max;             /* multiprocessors; shared memory that a block can have */
+    const struct cuda_plan *running; /* the last one enqueued: a fault's operation is of it */
+    const char *debug_fault; /* BORROWED: file that asks for a fault; NULL except in tests */
+    int n_sms, smem_max;     /* multiprocessors; shared memory that a block can have */
     bool deterministic;
 };
 
@@ -183,7 +183,7 @@ int cuda__refuse(struct cuda_build *b, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 
 /* The operation takes in[slot] (gives out[slot]) in `form`: call.in[slot] (out[slot]) will be that,
- * converted by the plan if it is stored otherwise. Without such a call the operand comes as stored
+ * converted by the plan if it is stored in another form. Without such a call it comes as stored
  * (cuda__form). A STATE tensor is converted once per step, into the plan's keep memory. */
 int cuda__in(struct cuda_build *b, uint32_t slot, struct cuda_form form);
 int cuda__out(struct cuda_build *b, uint32_t slot, struct cuda_form form);
@@ -276,7 +276,7 @@ int cuda__enqueue(struct cuda_plan *p, const struct dev_bases *b, uint32_t from,
 
 /* cuda_graph.c: operations [from, to) of an inference plan as one CUDA graph, by bases. */
 bool cuda__graph_launch(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
-                        int *rc, struct sh_err *err); /* false: none is ready for this */
+                        int *rc, struct sh_err *err); /* false: no graph is ready for this */
 int cuda__graph_capture(struct cuda_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                         struct sh_err *err);
 void cuda__graphs_free(struct cuda_plan *p);

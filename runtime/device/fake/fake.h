@@ -9,7 +9,7 @@
  * updates in place: into its first input), so results show whether the right bytes were there. It
  * takes 1000 ns of sh_clock. The name of a node scripts it:
  *
- *   "conv1 !ns=5000"        takes so long
+ *   "conv1 !ns=5000"        takes this long
  *   "conv1 !fail=DEVLOST"   fails with this code
  *   "conv1 !prepare=DEVMEM" runs, and ranges with it cannot be prepared
  */
