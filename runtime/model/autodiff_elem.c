@@ -212,33 +212,78 @@ static int expand_like(struct ad *a, const char *name, uint32_t g, uint32_t like
     return ir_same_shape(a->ir, g, like) ? SH_OK : ir_emit_like(a->ir, &b, like, out, err);
 }
 
+/* 1 where p and q are equal, else 0; of the shape of op's input. */
+static int where_equal(struct ad *a, const struct dev_op *op, uint32_t p, uint32_t q, uint32_t *out,
+                       struct sh_err *err)
+{
+    const struct dev_tensor x = *ir_t(a->ir, op->in[0]);
+    struct dev_op eq = ir_op(DEV_OP_BINARY, op->name, 2, (uint32_t[]){p, q}), cast;
+    int rc;
+
+    eq.u.binary.kind = DEV_BIN_EQUAL;
+    rc = ir_emit(a->ir, &eq, SH_BOOL, x.rank, x.dims, out, err);
+    cast = ir_op(DEV_OP_COPY, op->name, 1, out);
+    return rc ? rc : ir_emit(a->ir, &cast, SH_F32, x.rank, x.dims, out, err);
+}
+
+/* x over the axes of op, which are kept. */
+static int reduced_alike(struct ad *a, const struct dev_op *op, enum dev_red kind, uint32_t x,
+                         uint32_t *out, struct sh_err *err)
+{
+    struct dev_tensor d = *ir_t(a->ir, x);
+    struct dev_op b = ir_op(DEV_OP_REDUCE, op->name, 1, &x);
+
+    b.u.reduce.kind = kind;
+    b.u.reduce.axes = op->u.reduce.axes;
+    b.u.reduce.keep_dims = true;
+    for (uint32_t i = 0; i < d.rank; i++)
+        if (op->u.reduce.axes >> i & 1)
+            d.dims[i] = 1;
+    return ir_emit(a->ir, &b, d.dtype, d.rank, d.dims, out, err);
+}
+
 /* Elements that hold the extreme share its gradient equally. */
 static int share_extreme(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t *dx,
                          struct sh_err *err)
 {
     struct ir *ir = a->ir;
-    struct dev_tensor x = *ir_t(ir, op->in[0]), small = *ir_t(ir, dy);
-    struct dev_op eq = ir_op(DEV_OP_BINARY, op->name, 2, op->in), cast, sum;
-    uint32_t mask, count;
-    int rc = with_kept_axes(a, op, op->out[0], &eq.in[1], err);
+    uint32_t y, mask, count;
+    int rc = with_kept_axes(a, op, op->out[0], &y, err);
 
-    eq.u.binary.kind = DEV_BIN_EQUAL;
     if (!rc)
-        rc = ir_emit(ir, &eq, SH_BOOL, x.rank, x.dims, &mask, err);
-    if (rc)
-        return rc;
-    cast = ir_op(DEV_OP_COPY, op->name, 1, &mask);
-    rc = ir_emit(ir, &cast, SH_F32, x.rank, x.dims, &mask, err);
-    if (rc)
-        return rc;
-    sum = ir_op(DEV_OP_REDUCE, op->name, 1, &mask);
-    sum.u.reduce.kind = DEV_RED_SUM;
-    sum.u.reduce.axes = op->u.reduce.axes;
-    sum.u.reduce.keep_dims = true;
-    rc = ir_emit(ir, &sum, SH_F32, small.rank, small.dims, &count, err);
+        rc = where_equal(a, op, op->in[0], y, &mask, err);
+    if (!rc)
+        rc = reduced_alike(a, op, DEV_RED_SUM, mask, &count, err);
     if (!rc)
         rc = ir_binary(ir, DEV_BIN_DIV, op->name, dy, count, dy, &dy, err);
     return rc ? rc : ir_binary(ir, DEV_BIN_MUL, op->name, mask, dy, op->in[0], dx, err);
+}
+
+/* dx = dy times the product of the others: with z = 1 for each 0 and x' = x + z, that is the product
+ * of all x', over x', where z is the number of zeros; elsewhere another one is 0. */
+static int product_of_others(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t *dx,
+                             struct sh_err *err)
+{
+    struct ir *ir = a->ir;
+    const uint32_t x = op->in[0];
+    uint32_t z, n, p, with;
+    int rc = ad__zero(a, &n, err);
+
+    if (!rc)
+        rc = where_equal(a, op, x, n, &z, err);
+    if (!rc)
+        rc = reduced_alike(a, op, DEV_RED_SUM, z, &n, err);
+    if (!rc)
+        rc = ir_binary(ir, DEV_BIN_ADD, op->name, x, z, x, &with, err);
+    if (!rc)
+        rc = reduced_alike(a, op, DEV_RED_PROD, with, &p, err);
+    if (!rc)
+        rc = ir_binary(ir, DEV_BIN_MUL, op->name, dy, p, dy, &dy, err);
+    if (!rc)
+        rc = ir_binary(ir, DEV_BIN_DIV, op->name, dy, with, x, dx, err);
+    if (!rc)
+        rc = where_equal(a, op, z, n, &z, err);
+    return rc ? rc : ir_binary(ir, DEV_BIN_MUL, op->name, *dx, z, x, dx, err);
 }
 
 int ad__reduce(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
@@ -249,9 +294,9 @@ int ad__reduce(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
 
     if (rc)
         return rc;
-    if (op->u.reduce.kind == DEV_RED_PROD)
-        return ad__unsupported(op, err, "a product of elements has no gradient here");
-    if (op->u.reduce.kind == DEV_RED_MAX || op->u.reduce.kind == DEV_RED_MIN) {
+    if (op->u.reduce.kind == DEV_RED_PROD) {
+        rc = product_of_others(a, op, dy, &dx, err);
+    } else if (op->u.reduce.kind == DEV_RED_MAX || op->u.reduce.kind == DEV_RED_MIN) {
         rc = share_extreme(a, op, dy, &dx, err);
     } else {
         if (op->u.reduce.kind == DEV_RED_MEAN)

@@ -160,7 +160,7 @@ static const struct row {
     {"ReduceMax", 1, true, NOT_YET},
     {"ReduceMean", 1, true, NOT_YET},
     {"ReduceMin", 1, true, NOT_YET},
-    {"ReduceProd", 1, false, NOT_YET},
+    {"ReduceProd", 1, true, NOT_YET},
     {"ReduceSum", 1, true, NOT_YET},
     {"ReduceSumSquare", 1, true, NOT_YET},
     {"RegexFullMatch", 20, false, TEXT},

@@ -126,6 +126,8 @@ static const struct {
     {"ReduceSum", "p[4,3,5] i[2]=0,2", "", -1, 1},
     {"ReduceMax", "p[4,3,5] i[1]=2", "keepdims=0", -1, 1},
     {"ReduceMin", "p[4,3,5] i[1]=1", "", -1, 1},
+    {"ReduceProd", "p[4,3,5] i[1]=1", "", -1, 1},
+    {"ReduceProd", "p[4,3,5] i[2]=0,2", "keepdims=0", 0.5, 1.5},
     {"Identity", "p[4,5]", "", -1, 1},
     {"Sin", "p[4,9]", "", -2, 2},
     {"Cos", "p[4,9]", "", -2, 2},
@@ -254,6 +256,30 @@ static uint32_t some_bn(struct graph *g, const char *name, uint32_t x)
         g->values[in[i]].is_param = i < 3;
     }
     return some_node(g, "BatchNormalization", name, in, 5);
+}
+
+/* Of a row with one 0 that element alone has a gradient, of one with two none has. */
+static void zeros_of_a_product_have_the_gradient_of_the_others(void **state)
+{
+    struct bench *b = *state;
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1,
+                           .batch = 1,
+                           .precision = DEV_FP64};
+    struct graph *g = text_graph("Add", "p[3,3] c[3,3]=0,2,3,0,-2,0,2,3,-1", "", 1);
+    const int64_t one = 1;
+    uint32_t in[2] = {g->outputs[0]};
+    int64_t *axes = calloc(1, sizeof(*axes));
+    uint64_t x = 5;
+
+    assert_non_null(axes);
+    *axes = 1;
+    assert_ok(graph_add_const(g, "axes", SH_I64, 1, &one, axes, &in[1], NULL));
+    g->outputs[0] = some_node(g, "ReduceProd", "y", in, 2);
+    compile(b, g, 0, 0, &t);
+    expect_slopes(b, &x, 3, 2e-2, "ReduceProd of zeros");
+    clear(b);
 }
 
 /* Weights that are standardised, as PyTorch writes them: the statistics have gradients too. */
@@ -725,6 +751,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_gradient_is_the_slope_of_the_loss),
+        cmocka_unit_test(zeros_of_a_product_have_the_gradient_of_the_others),
         cmocka_unit_test(statistics_that_are_computed_have_gradients),
         cmocka_unit_test(the_page_of_operators_says_which_have_gradients),
         cmocka_unit_test(fused_normalisations_have_the_same_gradients),
