@@ -386,14 +386,14 @@ class GatedUnit(nn.Module):
         super().__init__()
         self.norm, self.uv, self.out = nn.LayerNorm(d), nn.Linear(d, 2 * e + s), nn.Linear(e, d)
         self.gamma, self.beta, self.sizes = nn.Parameter(torch.randn(2, s)), nn.Parameter(torch.zeros(2, s)), (e, e, s)
-        self.where = nn.Parameter(torch.randn(2 * 12 - 1))
+        self.bias_table = nn.Parameter(torch.randn(2 * 12 - 1))
 
     def forward(self, x):
         n = x.shape[1]
         u, v, z = F.silu(self.uv(self.norm(x))).split(self.sizes, -1)
         q, k = (z.unsqueeze(-2) * self.gamma + self.beta).unbind(-2)
         at = torch.arange(n)
-        a = F.relu(q @ k.transpose(1, 2) / n + self.where[at[None, :] - at[:, None] + 11]).square()
+        a = F.relu(q @ k.transpose(1, 2) / n + self.bias_table[at[None, :] - at[:, None] + 11]).square()
         return x + self.out(u * (a @ v))
 
 

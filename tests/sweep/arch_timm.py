@@ -84,7 +84,7 @@ ALL = {
     "timm_vit_pe": sized("vit_pe_core_tiny_patch16_384", 64, depth=2), "timm_vit_srelpos": sized("vit_srelpos_small_patch16_224", 64, depth=2),
     "timm_resnext_swsl": timm("resnext50_32x4d", 64), "timm_repvit_m2": timm("repvit_m0_9", 64), "timm_test_vit": timm("test_vit2", 64),
     "timm_test_efficientnet": timm("test_efficientnet_evos", 64), "timm_regnety_sgn": timm("regnety_008_tv", 64), "timm_ese_vovnet": timm("ese_vovnet39b_evos", 64),
-    "timm_vgg": timm("vgg11_bn", 32), "timm_efficientnet_cc": timm("efficientnet_cc_b0_4e"), "timm_ghostnetv3": timm("ghostnetv3_100", 64),
+    "timm_efficientnet_cc": timm("efficientnet_cc_b0_4e"), "timm_ghostnetv3": timm("ghostnetv3_100", 64),
     "timm_vit_parallel": sized("vit_small_patch16_18x2_224", 64, depth=2), "timm_sebotnet": sized("sebotnet33ts_256", 64),
     "timm_nf_ecaresnet": timm("nf_ecaresnet26", 64), "timm_gmixer": sized("gmixer_24_224", 64), "timm_resnet10t": timm("resnet10t"),
     "timm_dinov3": sized("vit_small_patch16_dinov3", 64, depth=2), "timm_beit3": sized("beit3_base_patch16_224", 64, depth=2, embed_dim=192, num_heads=3),

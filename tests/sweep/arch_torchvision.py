@@ -121,6 +121,6 @@ ALL = {
                                        rpn_post_nms_top_n_test=40, rpn_pre_nms_top_n_test=60, **SMALL),
     "fasterrcnn_mobile_boxes": whole_detector("fasterrcnn_mobilenet_v3_large_320_fpn", 128, box_score_thresh=0.0115,
                                               rpn_post_nms_top_n_test=40, rpn_pre_nms_top_n_test=60, **SMALL),
-    "resnet34": vision("resnet34"), "squeezenet1_0": vision("squeezenet1_0"), "vgg13_bn": vision("vgg13_bn", 32),
+    "resnet34": vision("resnet34"), "squeezenet1_0": vision("squeezenet1_0"),
     "vit_b_16": vision("vit_b_16", 64, image_size=64), "swin_v2_s": vision("swin_v2_s", 64), "efficientnet_b2": vision("efficientnet_b2"),
 }

@@ -77,7 +77,6 @@ ALL = {
         sep_token_id=2, local_attention=8, **dict(BERT, **EDGES)),
     "seed_oss": transformers("SeedOssForCausalLM", "SeedOssConfig", head_dim=16, **LLAMA),
     "hunyuan": transformers("HunYuanDenseV1ForCausalLM", "HunYuanDenseV1Config", head_dim=16, **LLAMA),
-    "openai_gpt": transformers("OpenAIGPTModel", "OpenAIGPTConfig", n_embd=64, n_layer=2, n_head=4, vocab_size=WORDS, n_positions=64),
     "dpr": transformers("DPRQuestionEncoder", "DPRConfig", projection_dim=24, **BERT),
     "albert_masked": transformers("AlbertForMaskedLM", "AlbertConfig", embedding_size=32, **BERT),
     "xlm_roberta_causal": transformers("XLMRobertaForCausalLM", "XLMRobertaConfig", is_decoder=True, **BERT),

@@ -79,6 +79,4 @@ ALL = {
     "sam_vision": transformers("SamVisionModel", "SamVisionConfig", side=64, image_size=64, patch_size=16, output_channels=32, window_size=2,
         global_attn_indexes=[1], hidden_size=64, num_hidden_layers=2, num_attention_heads=4, mlp_dim=96),
     "hubert_ctc": transformers("HubertForCTC", "HubertConfig", sound=(800, ), **SPEECH),
-    "dac": transformers("DacModel", "DacConfig", sound=(1, 640), encoder_hidden_size=8, downsampling_ratios=[2, 4], decoder_hidden_size=32,
-        n_codebooks=2, codebook_size=16, codebook_dim=4),
 }
