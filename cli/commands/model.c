@@ -550,14 +550,15 @@ static void say_buckets(struct cli *c, const json_t *buckets)
 static void say_notes(struct cli *c, const json_t *version)
 {
     const json_t *meta = json_object_get(version, "meta");
+    const char *training = sh_json_text(meta, "training_note");
 
     say_buckets(c, json_object_get(meta, "buckets"));
     if (json_is_true(json_object_get(meta, "solo")))
         out_say(c, "Each request to it runs by itself, since samples may affect each other: %s.",
                 sh_json_text(meta, "solo_note"));
     if (json_is_true(json_object_get(meta, "trainable")) &&
-        strstr(sh_json_text(meta, "training_note"), "trained apart"))
-        out_say(c, "When it is trained: %s.", sh_json_text(meta, "training_note"));
+        (strstr(training, "trained apart") || strstr(training, "computed from parameters")))
+        out_say(c, "When it is trained: %s.", training);
 }
 
 int model_push(struct cli *c, struct sh_err *err)

@@ -259,8 +259,8 @@ static int share_extreme(struct ad *a, const struct dev_op *op, uint32_t dy, uin
     return rc ? rc : ir_binary(ir, DEV_BIN_MUL, op->name, mask, dy, op->in[0], dx, err);
 }
 
-/* dx = dy times the product of the others: with z = 1 for each 0 and x' = x + z, that is the product
- * of all x', over x', where z is the number of zeros; elsewhere another one is 0. */
+/* dx = dy times the product of the others: with z = 1 for each 0 and x' = x + z, that is the
+ * product of all x', over x', where z is the number of zeros; elsewhere another one is 0. */
 static int product_of_others(struct ad *a, const struct dev_op *op, uint32_t dy, uint32_t *dx,
                              struct sh_err *err)
 {

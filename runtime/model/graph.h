@@ -47,7 +47,7 @@
 #define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */
 #define GRAPH_DERIVED INT32_MIN             /* a dim of an output: graph.output_dims knows */
 
-enum graph_said { GRAPH_SAID_NOTHING, GRAPH_SAID_PARAM, GRAPH_SAID_BUFFER };
+enum graph_said { GRAPH_SAID_NOTHING, GRAPH_SAID_PARAM, GRAPH_SAID_BUFFER }; /* onnx_meta.h */
 
 struct graph_value {
     char *name; /* OWNED by the graph, unique, not empty */
@@ -60,7 +60,8 @@ struct graph_value {
     bool is_param; /* a weight that training may change (params.c), or BatchNormalization's running
                       statistics: an initializer of floats */
     uint8_t said;  /* enum graph_said: what the file says of a constant; for params.c */
-    bool by_size;  /* of graph_at(): its shape or data may follow from the sizes of symbols */
+    bool is_computed;  /* the file says that an exporter computed it of parameters */
+    bool by_size;      /* of graph_at(): its shape or data may follow from the sizes of symbols */
     uint64_t by_batch; /* of graph_at(): bit i: so may element i from the batch size; ~0: any */
     uint32_t counted; /* of graph_at(): 1 + an axis of which only the first are there, as many as */
     uint32_t count;   /* this value says (I64, one element); 0: all are there. See counted.h */
@@ -110,6 +111,7 @@ struct graph {
     int64_t importer;              /* SH_IMPORTER of who imported it; 0: older */
     uint32_t n_untied;             /* parameters that were one in the file: onnx_untie.h */
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
+    bool says_kinds;               /* the file says what its initializers are: said of values */
     bool is_solo;                  /* samples may meet (samples.h): each request runs by itself */
     struct sh_symbols symbols;
     struct sh_sizes own; /* sizes at which the model is known to work; graph_settle() */

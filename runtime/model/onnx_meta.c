@@ -1,6 +1,8 @@
 /* onnx_meta.c - see onnx_meta.h. */
 #include "runtime/model/onnx_meta.h"
 
+#include "runtime/model/param_rules.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,4 +49,30 @@ char *onnx_meta(const Onnx__NodeProto *n, const char *key)
 char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
 {
     return text_under(&v->base, OF_VALUE, key);
+}
+
+#define FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
+
+enum graph_said onnx_said(const Onnx__ValueInfoProto *v)
+{
+    char *kind = onnx_value_meta(v, "pkg.torch.export.graph_signature.InputSpec.kind");
+    char *from = kind ? NULL : onnx_value_meta(v, FOLDED_FROM);
+    enum graph_said said = GRAPH_SAID_NOTHING;
+
+    if (kind && strcmp(kind, "PARAMETER") == 0)
+        said = GRAPH_SAID_PARAM;
+    else if ((kind && strcmp(kind, "BUFFER") == 0) || (from && param_is_of_code(from)))
+        said = GRAPH_SAID_BUFFER;
+    free(kind);
+    free(from);
+    return said;
+}
+
+bool onnx_is_computed(const Onnx__ValueInfoProto *v)
+{
+    char *from = onnx_value_meta(v, FOLDED_FROM);
+    const bool is = from && param_is_computed(v->name, from);
+
+    free(from);
+    return is;
 }

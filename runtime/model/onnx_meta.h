@@ -2,6 +2,7 @@
 #ifndef SH_RUNTIME_MODEL_ONNX_META_H
 #define SH_RUNTIME_MODEL_ONNX_META_H
 
+#include "runtime/model/graph.h"
 #include "runtime/model/onnx_file.h"
 
 /* *len bytes of a field that is missing from the message description we were built with; NULL: it
@@ -10,5 +11,10 @@ const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag,
 /* The text for a key; NULL: none. OWNED, free(). */
 char *onnx_meta(const Onnx__NodeProto *n, const char *key);
 char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key);
+/* What PyTorch's newer exporter says of an initializer: what it is in the module, or of one that it
+ * computed what from, which is as a buffer where no parameter was among that. */
+enum graph_said onnx_said(const Onnx__ValueInfoProto *v);
+/* Was something computed of parameters for it, other than moves? */
+bool onnx_is_computed(const Onnx__ValueInfoProto *v);
 
 #endif

@@ -207,24 +207,18 @@ static int read_values(struct reader *r)
     return rc;
 }
 
-/* What the exporter of PyTorch 2.5 and later says of each initializer that it took from a module as
- * it was. */
 static void read_kinds(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
 
     for (size_t i = 0; i < g->n_value_info; i++) {
         const uint32_t v = names_get(&r->names, reader_text(g->value_info[i]->name));
-        char *kind;
 
         if (v == NAMES_NONE || !r->g->values[v].data)
             continue;
-        kind = onnx_value_meta(g->value_info[i], "pkg.torch.export.graph_signature.InputSpec.kind");
-        if (kind && strcmp(kind, "PARAMETER") == 0)
-            r->g->values[v].said = GRAPH_SAID_PARAM;
-        else if (kind && strcmp(kind, "BUFFER") == 0)
-            r->g->values[v].said = GRAPH_SAID_BUFFER;
-        free(kind);
+        r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i]);
+        r->g->values[v].is_computed = onnx_is_computed(g->value_info[i]);
+        r->g->says_kinds |= r->g->values[v].said != GRAPH_SAID_NOTHING;
     }
 }
 

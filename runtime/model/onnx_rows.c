@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "runtime/model/names.h"
+#include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
 #include "runtime/model/param_rules.h"
 
@@ -208,11 +209,12 @@ static size_t number_rows(struct part *sorted, size_t n, int64_t *number, uint32
     return found;
 }
 
-/* A tensor as rows of numbers along an axis, all axes before which are 1, or the last one. */
+/* A tensor as rows of numbers along its last axis, or along the axis behind which `lead` ends, all
+ * axes before which are 1. */
 struct lines {
     const uint8_t *data; /* of rows * columns */
-    size_t rows, columns;
-    int axis; /* -1: the last one */
+    size_t rows, columns, lead;
+    bool last;
 };
 
 /* The table of n rows, as it lies: turned where rows are along an axis that is not the last. */
@@ -223,9 +225,33 @@ static uint8_t *copy_rows(const struct lines *l, const uint32_t *first, size_t n
 
     for (size_t k = 0; k < n && table; k++)
         for (size_t c = 0; c < l->columns; c++)
-            memcpy(table + (l->axis < 0 ? k * l->columns + c : c * n + k) * sizeof(float),
+            memcpy(table + (l->last ? k * l->columns + c : c * n + k) * sizeof(float),
                    l->data + first[k] * row + c * sizeof(float), sizeof(float));
     return table;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    float x, y;
+
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    return x < y ? -1 : x > y;
+}
+
+/* Single numbers that lie on a line are distances themselves. */
+static bool are_distances(const uint8_t *table, const struct lines *l, size_t n)
+{
+    uint8_t *sorted = l->columns == 1 ? malloc(n * sizeof(float)) : NULL;
+    bool are = false;
+
+    if (sorted) {
+        memcpy(sorted, table, n * sizeof(float));
+        qsort(sorted, n, sizeof(float), by_value);
+        are = param_is_line(sorted, (int64_t)n);
+    }
+    free(sorted);
+    return are;
 }
 
 /* The table of the rows that differ, in place of t. TAKES number. *made: it has formed. */
@@ -233,30 +259,23 @@ static int make_table(struct rows *r, uint32_t i, const struct lines *l, const u
                       size_t n, int64_t *number, bool *made)
 {
     const Onnx__TensorProto *t = r->g->initializer[i];
-    const size_t last = t->n_dims - 1, at = l->axis < 0 ? 0 : (size_t)l->axis;
+    const size_t n_index = t->n_dims - l->lead - l->last;
     int64_t dims[SH_MAX_RANK + 1], index[SH_MAX_RANK];
-    struct with w = {"index", index, 0, number, l->rows};
+    struct with w = {"index", index, n_index, number, l->rows};
     uint8_t *table = copy_rows(l, first, n);
-    size_t n_dims = 2;
+    const size_t n_dims = l->lead + 1 + l->last;
     char *name = NULL;
     int rc = table ? sh_asprintf(r->err, &name, "%s@rows", t->name)
                    : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate %zu rows", n);
 
-    if (l->axis < 0) { /* [n, columns], rows of which are taken */
-        dims[0] = (int64_t)n;
-        dims[1] = t->dims[last];
-        memcpy(index, t->dims, last * sizeof(*index));
-        w.n_dims = last;
-    } else { /* [1, columns, n] */
-        memcpy(dims, t->dims, (at + 1) * sizeof(*dims));
-        dims[at + 1] = (int64_t)n;
-        n_dims = at + 2;
-        w.n_dims = last - at;
-        memcpy(index, t->dims + at + 1, w.n_dims * sizeof(*index));
-    }
-    *made = !rc && param_is_scattered(table, (int)n_dims, dims);
+    /* rows of [n, columns] are taken, or along the last axis of [1, columns, n] */
+    memcpy(dims, t->dims, l->lead * sizeof(*dims));
+    dims[l->lead] = (int64_t)n;
+    dims[n_dims - 1] = l->last ? t->dims[t->n_dims - 1] : (int64_t)n;
+    memcpy(index, t->dims + l->lead, n_index * sizeof(*index));
+    *made = !rc && param_is_scattered(table, (int)n_dims, dims) && !are_distances(table, l, n);
     if (*made)
-        rc = replace(r, "Gather", t->name, name, l->axis < 0 ? 0 : l->axis + 1, &w);
+        rc = replace(r, "Gather", t->name, name, (int64_t)l->lead, &w);
     else
         free(number);
     if (rc || !*made) {
@@ -266,6 +285,14 @@ static int make_table(struct rows *r, uint32_t i, const struct lines *l, const u
     }
     r->gone[i] = true;
     return add_tensor(r, name, SH_F32, dims, n_dims, table, n * l->columns * sizeof(float));
+}
+
+static bool is_of_code(const struct rows *r, const Onnx__TensorProto *t)
+{
+    for (size_t i = 0; i < r->g->n_value_info; i++)
+        if (r->g->value_info[i]->name && strcmp(r->g->value_info[i]->name, t->name) == 0)
+            return onnx_said(r->g->value_info[i]) == GRAPH_SAID_BUFFER;
+    return false;
 }
 
 /* most: of rows that may differ. */
@@ -290,7 +317,7 @@ static int look_at_lines(struct rows *r, uint32_t i, const struct lines *l, size
                                   .number = (uint32_t)k};
     found = number_rows(sorted, l->rows, number, first);
     free(sorted);
-    if (found <= most)
+    if (found <= most && !is_of_code(r, r->g->initializer[i]))
         rc = make_table(r, i, l, first, found, number, made);
     else
         free(number);
@@ -298,20 +325,22 @@ static int look_at_lines(struct rows *r, uint32_t i, const struct lines *l, size
     return rc;
 }
 
-/* [1, heads, from, to]: what a table says of pairs of places, the same for all of one distance. */
+/* [1, heads, from, to], or [from, to] of one head: what a table says of pairs of places, the same
+ * for all of one distance. */
 static int look_at_pairs(struct rows *r, uint32_t i, const uint8_t *data)
 {
     const Onnx__TensorProto *t = r->g->initializer[i];
     const size_t n = elements(r, t);
-    struct lines l = {.axis = 0};
+    struct lines l = {.columns = 1};
     uint8_t *turned;
     bool made;
     int rc;
 
-    while ((size_t)l.axis + 1 < t->n_dims && t->dims[l.axis] == 1)
-        l.axis++;
-    l.columns = (size_t)t->dims[l.axis];
-    if ((size_t)l.axis + 2 >= t->n_dims || n * sizeof(float) > MAX_TURNED)
+    while (l.lead + 2 < t->n_dims && t->dims[l.lead] == 1)
+        l.lead++;
+    if (l.lead + 2 < t->n_dims)
+        l.columns = (size_t)t->dims[l.lead++];
+    if (n * sizeof(float) > MAX_TURNED)
         return SH_OK;
     l.rows = n / l.columns;
     turned = malloc(n * sizeof(float));
@@ -333,9 +362,9 @@ static int look_at_rows(struct rows *r, uint32_t i)
     const size_t columns = n ? (size_t)t->dims[t->n_dims - 1] : 1, rows = n / columns;
     const bool may = n && t->n_dims >= 2 && rows >= 2;
     const bool moved = may && param_is_moved(t->name);
-    const bool pairs = may && t->n_dims >= 3 && (moved || strncmp(t->name, "onnx::Add", 9) == 0);
+    const bool pairs = may && (moved || strncmp(t->name, "onnx::Add", 9) == 0);
     const uint8_t *data = moved || pairs ? onnx_tensor_look(t, r->source) : NULL;
-    const struct lines l = {data, rows, columns, -1};
+    const struct lines l = {data, rows, columns, 0, true};
     bool made = false;
     int rc = SH_OK;
 
@@ -357,6 +386,32 @@ static bool is_vector(const Onnx__TensorProto *t)
     return wide == 1;
 }
 
+/* The same axes, but for those of 1: onnx_tie.h says which of those are one. */
+static bool are_alike(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
+{
+    size_t i = 0, k = 0;
+
+    for (;;) {
+        while (i < a->n_dims && a->dims[i] == 1)
+            i++;
+        while (k < b->n_dims && b->dims[k] == 1)
+            k++;
+        if (i == a->n_dims || k == b->n_dims || a->dims[i] != b->dims[k])
+            return i == a->n_dims && k == b->n_dims;
+        i++;
+        k++;
+    }
+}
+
+/* Has t the numbers of `of` since it is that one in another shape? Where the exporter made both,
+ * the numbers of their axes say so: layers that began as copies have the same. */
+static bool is_shaped(const Onnx__TensorProto *t, const Onnx__TensorProto *of)
+{
+    if (param_is_made_up(of->name))
+        return param_is_turned(of->name) && of->n_dims != t->n_dims && !is_vector(of);
+    return !param_is_buffer(of->name) && (is_vector(of) || !are_alike(of, t));
+}
+
 static int make_shape(struct rows *r, uint32_t i, const char *of)
 {
     const Onnx__TensorProto *t = r->g->initializer[i];
@@ -370,7 +425,7 @@ static int make_shape(struct rows *r, uint32_t i, const char *of)
     return replace(r, "Reshape", t->name, of, 0, &(struct with){"shape", &n, 1, shape, t->n_dims});
 }
 
-static int look_at_vectors(struct rows *r)
+static int look_at_shapes(struct rows *r)
 {
     const size_t n = r->g->n_initializer;
     struct part *list = calloc(n + 1, sizeof(*list));
@@ -382,7 +437,7 @@ static int look_at_vectors(struct rows *r)
     for (size_t i = 0; i < n; i++) {
         const Onnx__TensorProto *t = r->g->initializer[i];
         const size_t size = elements(r, t);
-        const uint8_t *data = size && is_vector(t) ? onnx_tensor_look(t, r->source) : NULL;
+        const uint8_t *data = size > 1 ? onnx_tensor_look(t, r->source) : NULL;
 
         if (data)
             list[found++] = (struct part){.data = data,
@@ -398,7 +453,7 @@ static int look_at_vectors(struct rows *r)
         if (!are_equal(&list[head], &list[i]))
             head = i;
         of = r->g->initializer[list[head].number];
-        if (list[i].follows && !param_is_made_up(of->name) && !param_is_buffer(of->name) &&
+        if (i > head && list[i].follows && is_shaped(r->g->initializer[list[i].number], of) &&
             param_is_scattered(list[i].data, 1, &size))
             rc = make_shape(r, list[i].number, of->name);
     }
@@ -457,7 +512,7 @@ int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *er
             rc = names_put(&r.inputs, m->graph->input[i]->name, (uint32_t)i, err);
     onnx_source_walk(source);
     if (!rc)
-        rc = look_at_vectors(&r);
+        rc = look_at_shapes(&r);
     onnx_source_walk(source);
     for (size_t i = 0; i < n && rc == SH_OK; i++)
         if (!r.gone[i])

@@ -9,11 +9,14 @@
  * would change them separately, although the parameter is one. So
  *   - an F32 initializer that an exporter only moved (param_rules.h), with equal rows along the
  *     last axis, becomes rows taken from a table that has each once, "NAME@rows";
- *   - one with rows along an earlier axis ("onnx::Add_7" of [1, heads, from, to]: values of places
- *     in a table of distances), of which at most half differ, becomes such a table too;
- *   - one number for each channel that an exporter computed ("linear_18": a recurrent layer's first
- *     step from zeros leaves the bias), equal to a named parameter, becomes that parameter in
- *     another shape.
+ *   - one with rows along an earlier axis ("onnx::Add_7" of [1, heads, from, to], or [from, to] of
+ *     one head: values of places in a table of distances), of which at most half differ, becomes
+ *     such a table too;
+ *   - a constant that an exporter computed, equal to a named parameter, becomes that parameter in
+ *     another shape: one number for each channel ("linear_18": a recurrent layer's first step from
+ *     zeros leaves the bias), or a filter as a matrix (spectral norm takes its length). Of two
+ *     equal constants that an exporter computed with different numbers of axes (tables that were
+ *     joined, with and without another axis), one becomes the other likewise.
  * This applies only to numbers that no formula gives: masks and tables from code stay as they are.
  * The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *err);

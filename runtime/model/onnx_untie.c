@@ -112,7 +112,7 @@ static int count_uses(struct untie *u)
 }
 
 /* Bytes of a small tensor of F32; 0: it is none. A single number is one only by the name of a
- * module, or as a slope: others are numbers of the code. */
+ * module, by its axes, or as a slope: others are numbers of the code. */
 static size_t small_bytes(const Onnx__TensorProto *t, bool is_slope)
 {
     size_t n = sizeof(float);
@@ -122,7 +122,10 @@ static size_t small_bytes(const Onnx__TensorProto *t, bool is_slope)
     for (size_t i = 0; i < t->n_dims; i++)
         if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_BYTES)
             return 0;
-    return n > sizeof(float) || is_slope || !param_is_made_up(name_of(t)) ? n : 0;
+    return n > sizeof(float) || is_slope || !param_is_made_up(name_of(t)) ||
+                   param_is_lone(name_of(t), (int)t->n_dims)
+               ? n
+               : 0;
 }
 
 static bool is_uniform(const Onnx__TensorProto *t)

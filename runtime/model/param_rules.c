@@ -83,48 +83,106 @@ bool param_is_made_up(const char *name)
     return n == 0; /* only digits */
 }
 
+bool param_is_lone(const char *name, int rank)
+{
+    static const char *const SHIFTS[] = {"abs", "add", "neg", "rsub", "sub"};
+
+    return begins(name, "onnx::Add") || begins(name, "onnx::Mul") || begins(name, "onnx::Sub") ||
+           param_is_moved(name) || (rank > 0 && is_one_of(name, SHIFTS, SH_ARRAY_LEN(SHIFTS)));
+}
+
 /* The last part of "layers.0.attn_mask", as modules call their buffers. */
+static const char *const BUFFERS[] = {"_u",
+                                      "_v",
+                                      "adj",
+                                      "adjacency",
+                                      "anchor",
+                                      "anchors",
+                                      "betas",
+                                      "center",
+                                      "centre",
+                                      "coords",
+                                      "cos",
+                                      "dct_mat",
+                                      "div_term",
+                                      "embed_avg",
+                                      "embed_scale",
+                                      "eye",
+                                      "fb",
+                                      "final_logits_bias",
+                                      "freq_bands",
+                                      "freqs",
+                                      "freqs_cis",
+                                      "gradient_clipping",
+                                      "grid",
+                                      "imagenet_mean",
+                                      "imagenet_std",
+                                      "input_max",
+                                      "input_min",
+                                      "laplacian",
+                                      "levels",
+                                      "mean",
+                                      "mel_basis",
+                                      "n_points_scale",
+                                      "normalizer",
+                                      "num_points_scale",
+                                      "offsets",
+                                      "output_max",
+                                      "output_min",
+                                      "pe",
+                                      "per_layer_input_scale",
+                                      "per_layer_projection_scale",
+                                      "pos_enc",
+                                      "pos_encoding",
+                                      "position",
+                                      "positional_encoding",
+                                      "positions",
+                                      "prior",
+                                      "priors",
+                                      "queue",
+                                      "relative_coords_table",
+                                      "resample_filter",
+                                      "router_input_scale",
+                                      "scale_factor",
+                                      "sin",
+                                      "softcap",
+                                      "std",
+                                      "std_bias",
+                                      "std_scale",
+                                      "strides",
+                                      "support",
+                                      "window"};
+
+/* What it begins and ends with. */
+static const char *const BEGINNINGS[] = {"ema_", "moving_", "running_"};
+static const char *const ENDS[] = {"_cached", "_epsilon", "_mean", "_std", "_var", "_window"};
+
+static bool ends(const char *name, const char *with)
+{
+    const size_t n = strlen(name), m = strlen(with);
+
+    return n > m && strcmp(name + n - m, with) == 0;
+}
+
+static bool is_word_of_buffers(const char *last)
+{
+    const bool of_weight = strstr(last, "weight") || strstr(last, "bias");
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(BUFFERS); i++)
+        if (strcmp(last, BUFFERS[i]) == 0)
+            return true;
+    for (size_t i = 0; i < SH_ARRAY_LEN(BEGINNINGS); i++)
+        if (begins(last, BEGINNINGS[i]))
+            return true;
+    for (size_t i = 0; i < SH_ARRAY_LEN(ENDS); i++) /* "weight_mean" is of a Bayesian layer */
+        if (ends(last, ENDS[i]) && (!of_weight || strcmp(ENDS[i], "_epsilon") == 0))
+            return true;
+    return strstr(last, "mask") || strstr(last, "anchor") || strstr(last, "inv_freq") ||
+           strstr(last, "cumprod");
+}
+
 bool param_is_buffer(const char *name)
 {
-    static const char *const WORDS[] = {"anchor",
-                                        "anchors",
-                                        "coords",
-                                        "embed_scale",
-                                        "final_logits_bias",
-                                        "freqs",
-                                        "freqs_cis",
-                                        "gradient_clipping",
-                                        "grid",
-                                        "imagenet_mean",
-                                        "imagenet_std",
-                                        "input_max",
-                                        "input_min",
-                                        "mask",
-                                        "mean",
-                                        "n_points_scale",
-                                        "normalizer",
-                                        "num_points_scale",
-                                        "output_max",
-                                        "output_min",
-                                        "pe",
-                                        "per_layer_input_scale",
-                                        "per_layer_projection_scale",
-                                        "pixel_mean",
-                                        "pixel_std",
-                                        "pos_enc",
-                                        "pos_encoding",
-                                        "position",
-                                        "positions",
-                                        "prior",
-                                        "priors",
-                                        "relative_coords_table",
-                                        "router_input_scale",
-                                        "scale_factor",
-                                        "softcap",
-                                        "std",
-                                        "std_bias",
-                                        "std_scale",
-                                        "strides"};
     size_t n = strcspn(name, "@"), from = n;
     char last[64];
 
@@ -134,12 +192,139 @@ bool param_is_buffer(const char *name)
         return false;
     memcpy(last, name + from, n - from);
     last[n - from] = '\0';
-    if (strstr(last, "mask") || strstr(last, "anchor") || strstr(last, "inv_freq"))
+    return is_word_of_buffers(last);
+}
+
+/* More operations, by which nobody calls a constant that is a parameter in another form. */
+static const char *const OF_CODE[] = {"alias",
+                                      "all",
+                                      "any",
+                                      "arange_start",
+                                      "argsort",
+                                      "asin",
+                                      "acos",
+                                      "atan",
+                                      "atanh",
+                                      "bitwise_and",
+                                      "bitwise_not",
+                                      "bitwise_or",
+                                      "ceil",
+                                      "constant_pad_nd",
+                                      "copy",
+                                      "cosh",
+                                      "cumprod",
+                                      "detach",
+                                      "diag",
+                                      "diagonal",
+                                      "empty",
+                                      "empty_like",
+                                      "eq",
+                                      "expm1",
+                                      "fill",
+                                      "floor",
+                                      "floor_divide",
+                                      "fmod",
+                                      "ge",
+                                      "gt",
+                                      "isfinite",
+                                      "isinf",
+                                      "isnan",
+                                      "le",
+                                      "lift_fresh_copy",
+                                      "linalg_vector_norm",
+                                      "log10",
+                                      "log1p",
+                                      "log2",
+                                      "logical_and",
+                                      "logical_not",
+                                      "logical_or",
+                                      "logical_xor",
+                                      "lt",
+                                      "masked_fill",
+                                      "maximum",
+                                      "minimum",
+                                      "ne",
+                                      "new_full",
+                                      "new_ones",
+                                      "new_zeros",
+                                      "pow",
+                                      "prod",
+                                      "remainder",
+                                      "round",
+                                      "scatter",
+                                      "select_scatter",
+                                      "sign",
+                                      "sinh",
+                                      "slice_scatter",
+                                      "sort",
+                                      "split_with_sizes",
+                                      "tan",
+                                      "tril_indices",
+                                      "triu_indices",
+                                      "true_divide",
+                                      "trunc",
+                                      "type_as",
+                                      "unbind",
+                                      "unfold",
+                                      "view_as",
+                                      "_unsafe_index",
+                                      "_unsafe_view"};
+
+/* n bytes of a name. */
+static bool is_of_code(const char *from, size_t n)
+{
+    char name[64];
+
+    if (n == 0 || n >= sizeof(name))
+        return false;
+    memcpy(name, from, n);
+    name[n] = '\0';
+    if (param_is_buffer(name))
         return true;
-    for (size_t i = 0; i < SH_ARRAY_LEN(WORDS); i++)
-        if (strcmp(last, WORDS[i]) == 0)
-            return true;
-    return false;
+    return !strchr(name, '.') && (param_is_made_up(name) || begins(name, "convert_element_type") ||
+                                  is_one_of(name, OF_CODE, SH_ARRAY_LEN(OF_CODE)));
+}
+
+/* The next quoted name of a list, n bytes; NULL: there is none. */
+static const char *next_name(const char *list, size_t *n)
+{
+    const char *from = strchr(list, '\'');
+
+    if (!from || from[1 + (*n = strcspn(from + 1, "'"))] != '\'')
+        return NULL;
+    return from + 1;
+}
+
+bool param_is_of_code(const char *list)
+{
+    size_t n = 0;
+    const char *name = next_name(list, &n);
+    bool all = name;
+
+    for (; name && all; name = next_name(name + n + 1, &n))
+        all = is_of_code(name, n);
+    return all;
+}
+
+static bool is_operation(const char *from, size_t n)
+{
+    char name[64];
+
+    if (n == 0 || n >= sizeof(name))
+        return false;
+    memcpy(name, from, n);
+    name[n] = '\0';
+    return is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
+}
+
+bool param_is_computed(const char *name, const char *list)
+{
+    bool any = is_operation(name, strlen(name));
+    size_t n = 0;
+
+    for (const char *p = next_name(list, &n); p && !any; p = next_name(p + n + 1, &n))
+        any = is_operation(p, n);
+    return any && !param_is_of_code(list);
 }
 
 /* It was computed, maybe from something that had a name in the module. */
@@ -273,6 +458,7 @@ static bool is_of_one_length(const uint8_t *data, int64_t rows, int64_t columns)
 #define MIN_ALONE 8     /* of a line that is all there is */
 #define MIN_LINES 4     /* of a table */
 #define WAVE_ERROR 2e-3 /* of its height */
+#define STEP_ERROR 1e-6 /* of the height of a line */
 
 /* x[k + 1] + x[k - 1] = a x[k] + b, as of any sine of k, however it is scaled and moved, and of
  * lines, squares and powers. *height: 0 of numbers that are all the same. */
@@ -330,6 +516,69 @@ static bool are_waves(const uint8_t *data, int64_t rows, int64_t columns, bool a
     return 2 * flat <= n;
 }
 
+bool param_is_line(const void *data, int64_t n)
+{
+    const double lo = (double)number(data, 0);
+    const double step = n > 1 ? ((double)number(data, n - 1) - lo) / (double)(n - 1) : 0;
+    bool even = n >= 4 && step != 0;
+
+    for (int64_t k = 1; k + 1 < n && even; k++)
+        even = fabs((double)number(data, k) - lo - (double)k * step) <=
+               STEP_ERROR * fabs(step) * (double)(n - 1);
+    return even;
+}
+
+/* ---------------------------------------------------------------- neighbours */
+
+/* How the numbers of an n x n matrix lie. */
+struct square {
+    bool symmetric, rows, columns; /* rows: those that are not all 0 have a sum of 1 */
+    int64_t zeros, beside;         /* beside: not 0 and off the diagonal */
+};
+
+/* false: some number is below 0, or is none. */
+static bool look_at_square(const uint8_t *data, int64_t n, struct square *s)
+{
+    for (int64_t i = 0; i < n; i++) {
+        double row = 0, column = 0;
+
+        for (int64_t k = 0; k < n; k++) {
+            const float x = number(data, i * n + k), turned = number(data, k * n + i);
+
+            if (!(x >= 0) || !isfinite(x))
+                return false;
+            s->zeros += x == 0;
+            s->beside += x != 0 && i != k;
+            s->symmetric &= fabsf(x - turned) <= 1e-6f * fabsf(x);
+            row += (double)x;
+            column += (double)turned;
+        }
+        s->rows &= row == 0 || fabs(row - 1) <= SAME_LENGTH;
+        s->columns &= column == 0 || fabs(column - 1) <= SAME_LENGTH;
+    }
+    return true;
+}
+
+/* Graphs of which the nodes are told who their neighbours are, with weights or without: there are
+ * pairs that are none, and all are mutual, or those of a node have a sum of 1. */
+static bool are_neighbours(const uint8_t *data, int64_t rows, int64_t n)
+{
+    int64_t zeros = 0, beside = 0;
+
+    if (n < 3 || rows % n != 0)
+        return false;
+    for (int64_t at = 0; at < rows; at += n) {
+        struct square s = {.symmetric = true, .rows = true, .columns = true};
+
+        if (!look_at_square(data + at * n * (int64_t)sizeof(float), n, &s) ||
+            !(s.symmetric || s.rows || s.columns))
+            return false;
+        zeros += s.zeros;
+        beside += s.beside;
+    }
+    return zeros > 0 && beside > 0;
+}
+
 bool param_is_formula(const void *data, int rank, const int64_t *dims)
 {
     const int64_t columns = rank > 0 ? dims[rank - 1] : 0;
@@ -340,11 +589,13 @@ bool param_is_formula(const void *data, int rank, const int64_t *dims)
     for (int i = 0; i + 1 < rank; i++)
         if (dims[i] < 1 || __builtin_mul_overflow(rows, dims[i], &rows))
             return false;
-    if (data && rows == 1 && columns >= MIN_ALONE)
-        return is_wave(data, all, &height) && height > 0;
+    if (data && rows == 1 && columns >= 1)
+        return param_is_line(data, columns) ||
+               (columns >= MIN_ALONE && is_wave(data, all, &height) && height > 0);
     return data && rows >= 2 && columns >= 2 &&
            (is_of_one_length(data, rows, columns) || are_waves(data, rows, columns, false) ||
-            are_waves(data, rows, columns, true));
+            are_waves(data, rows, columns, true) ||
+            (rank >= 2 && dims[rank - 2] == columns && are_neighbours(data, rows, columns)));
 }
 
 /* ---------------------------------------------------------------- filters */

@@ -14,8 +14,19 @@
 bool param_is_made_up(const char *name);
 /* It may hold a parameter's numbers: taken from one, transposed, expanded or joined. */
 bool param_is_moved(const char *name);
+/* "['arange', 'mul', 'scalar_tensor_default']": of what an exporter says that it computed a
+ * constant. It is the code's numbers and operations, and buffers at most; what has a dot is of a
+ * module. */
+bool param_is_of_code(const char *list);
+/* The constant `name` of such a list is no parameter in another form: an operation on some gave it.
+ */
+bool param_is_computed(const char *name, const char *list);
 /* It was computed, perhaps from something with a name in the module. */
 bool param_is_turned(const char *name);
+/* A single number that is one of a module's, as an exporter took it (an element that was selected),
+ * or added to it (1 + the epsilon of a graph's layer). Those of the code have no axes, and names of
+ * their own. */
+bool param_is_lone(const char *name, int rank);
 /* "layers.0.attn_mask", as modules call their buffers. */
 bool param_is_buffer(const char *name);
 
@@ -26,8 +37,12 @@ bool param_is_scattered(const void *data, int rank, const int64_t *dims);
 
 /* Numbers that a formula gives, whatever their name: a table of positions whose rows all have the
  * length of sines and cosines, or whose columns are sines of the row, scaled and shifted, or whose
- * rows are sines of the column; or a line, as for distances or powers. */
+ * rows are sines of the column; a line, as for distances or powers; or which node is whose
+ * neighbour. */
 bool param_is_formula(const void *data, int rank, const int64_t *dims);
+
+/* n numbers, four or more, each as far from the next as all others. */
+bool param_is_line(const void *data, int64_t n);
 
 /* A filter that was not learned: integers of which three differ (edges, 0, 1, 2, ...), or the same,
  * varying numbers for each of several channels (a blur). */

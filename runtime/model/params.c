@@ -16,7 +16,7 @@
  *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither rise or
  *     fall throughout, as tables in
  *     code do, nor are a frozen norm, by which a convolution without bias is multiplied before an
- *     addition; or
+ *     addition; or a single number that has axes, which numbers in the code have not; or
  *   - were only moved by the exporter ("expand": a class token in a file for one sample;
  *     "onnx::Add_77": rows of a table of positions), are added to, multiplied with or joined to
  *     computed values, and have numbers that no
@@ -28,6 +28,7 @@
 #include "runtime/model/graph_int.h"
 #include "runtime/model/param_rules.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 
 /* Inputs [first, last] weigh what comes in. */
@@ -61,10 +62,33 @@ static bool is_filler(const struct graph_node *n, const struct graph_value *v)
            v->bytes >= size && memcmp(v->data, (const char *)v->data + size, v->bytes - size) == 0;
 }
 
-/* A buffer: the file says so, or its name. */
-static bool is_buffer(const struct graph_value *v)
+/* Where the file says what it has of the module, the rest is what the exporter made, but for copies
+ * of an initializer ("bias@linear_2:1"), which have its name. */
+static bool is_made_up(const struct graph *g, const struct graph_value *v)
 {
-    return v->said ? v->said == GRAPH_SAID_BUFFER : param_is_buffer(v->name);
+    return param_is_made_up(v->name) || (g->says_kinds && !v->said && !strchr(v->name, '@'));
+}
+
+/* "net.weight_u" and "net.weight_v" beside "net.weight_orig": where the norm of a weight was found
+ * last. Beside "net.weight_g", weight_v is a parameter. */
+static bool is_of_spectral_norm(const struct graph *g, const char *name)
+{
+    const size_t n = strlen(name);
+    char sibling[256];
+
+    if (n < 3 || n + 4 > sizeof(sibling) ||
+        (strcmp(name + n - 2, "_u") != 0 && strcmp(name + n - 2, "_v") != 0))
+        return false;
+    snprintf(sibling, sizeof(sibling), "%.*s_orig", (int)n - 2, name);
+    return graph_find(g, sibling) != GRAPH_NONE;
+}
+
+/* A buffer: the file says so, or its name. */
+static bool is_buffer(const struct graph *g, const struct graph_value *v)
+{
+    if (v->said)
+        return v->said == GRAPH_SAID_BUFFER;
+    return param_is_buffer(v->name) || is_of_spectral_norm(g, v->name);
 }
 
 /* Positions and the like are of the code, though they weigh, or rows of them are taken. */
@@ -96,8 +120,9 @@ static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_
         return false;
     if (v->said == GRAPH_SAID_BUFFER) /* but for running statistics */
         return strcmp(n->op, "BatchNormalization") == 0 && i >= 3;
-    if ((strcmp(n->op, "MatMul") == 0 || strcmp(n->op, "Gather") == 0) &&
-        (is_buffer(v) || is_formula(v)))
+    if ((strcmp(n->op, "MatMul") == 0 || strcmp(n->op, "Gather") == 0 ||
+         strcmp(n->op, "Einsum") == 0) &&
+        (is_buffer(g, v) || is_formula(v)))
         return false;
     for (size_t k = 0; k < SH_ARRAY_LEN(WEIGHTS); k++)
         if (strcmp(WEIGHTS[k].op, n->op) == 0)
@@ -150,6 +175,18 @@ static bool is_plain_conv(const struct graph_node *n)
     return n && strcmp(n->op, "Conv") == 0 && (n->n_in == 2 || n->in[2] == GRAPH_NONE);
 }
 
+/* What is added to the logits of BART and its like is a buffer of zeros, [1, words]. A bias that
+ * was turned has other axes. */
+static bool is_of_logits(const struct graph_value *v, const struct graph_node *before)
+{
+    const float *x = v->data;
+
+    for (int64_t i = 0; i < graph_elements(v); i++)
+        if (x[i] != 0)
+            return false;
+    return v->rank == 2 && v->dims[0] == 1 && before && strcmp(before->op, "MatMul") == 0;
+}
+
 /* Which sums and products learn: learns[c], or with a norm that is held fixed, holds[c]. */
 static void follow_channels(const struct graph *g, const struct graph_node **makers, bool *learns,
                             bool *holds)
@@ -161,13 +198,17 @@ static void follow_channels(const struct graph *g, const struct graph_node **mak
         for (uint32_t k = 0; k < n->n_out; k++)
             if (n->out[k] != GRAPH_NONE)
                 makers[n->out[k]] = n;
-        if (!split_operands(g, n, &c, &x) || !is_per_channel(&g->values[c]))
+        if (!split_operands(g, n, &c, &x))
+            continue;
+        learns[c] |= graph_elements(&g->values[c]) == 1 &&
+                     param_is_lone(g->values[c].name, g->values[c].rank);
+        if (!is_per_channel(&g->values[c]))
             continue;
         before = makers[x];
         if (strcmp(n->op, "Mul") != 0 && before && strcmp(before->op, "Mul") == 0 &&
             split_operands(g, before, &c0, &x0) && is_plain_conv(makers[x0]))
             holds[c] = holds[c0] = true;
-        learns[c] |= param_is_turned(g->values[c].name);
+        learns[c] |= param_is_turned(g->values[c].name) && !is_of_logits(&g->values[c], before);
     }
 }
 
@@ -249,11 +290,11 @@ static bool is_of_formula(const struct graph *g, const struct graph_node *n, uin
 {
     const struct graph_value *v = &g->values[n->in[k]];
 
-    if (!v->data || is_buffer(v) || (n->n_in > 1 && is_formula(v)))
+    if (!v->data || is_buffer(g, v) || (n->n_in > 1 && is_formula(v)))
         return v->data;
-    for (uint32_t i = 0; i < n->n_in && param_is_made_up(v->name); i++)
+    for (uint32_t i = 0; i < n->n_in && is_made_up(g, v); i++)
         if (i != k && n->in[i] != GRAPH_NONE && n->in[i] != n->in[k] &&
-            (!g->values[n->in[i]].data || !param_is_made_up(g->values[n->in[i]].name)))
+            (!g->values[n->in[i]].data || !is_made_up(g, &g->values[n->in[i]])))
             return true;
     return false;
 }
@@ -314,9 +355,9 @@ static void find_moved(const struct graph *g, bool *moved)
 /* Where a number without an axis may be one that learns; elsewhere it says how to compute. */
 static bool calculates(const struct graph_node *n)
 {
-    static const char *const OPS[] = {"Abs",  "Add",     "Div",      "Exp", "Identity",
-                                      "Max",  "Min",     "Mul",      "Neg", "Pow",
-                                      "Sqrt", "Sigmoid", "Softplus", "Sub", "Tanh"};
+    static const char *const OPS[] = {"Abs",  "Add",     "Div",      "Exp", "Expand", "Identity",
+                                      "Max",  "Min",     "Mul",      "Neg", "Pow",    "Reshape",
+                                      "Sqrt", "Sigmoid", "Softplus", "Sub", "Tanh",   "Unsqueeze"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
         if (strcmp(OPS[i], n->op) == 0)
@@ -376,9 +417,9 @@ struct found {
 };
 
 /* By who wrote the model. Asked last: it may look at all numbers. */
-static bool is_named(const struct graph_value *v)
+static bool is_named(const struct graph *g, const struct graph_value *v)
 {
-    return (v->said || !param_is_made_up(v->name)) && !is_buffer(v) && !is_formula(v);
+    return (v->said || !is_made_up(g, v)) && !is_buffer(g, v) && !is_formula(v);
 }
 
 static void forget_buffers(const struct graph *g, bool *marks)
@@ -399,13 +440,13 @@ static void decide(struct graph *g, const struct found *f)
     for (uint32_t i = 0; i < g->n_values; i++) {
         struct graph_value *v = &g->values[i];
         /* A norm that is held fixed went through the exporter: its names are of no module. */
-        const bool held = f->holds[i] && param_is_made_up(v->name);
-        /* A single number is one of the code, but for that of a name. */
-        const bool found = v->rank > 0 && (f->weighs[i] || (!held && f->learns[i]));
+        const bool held = f->holds[i] && is_made_up(g, v);
+        /* A single number is one of the code, but for that of a name, or of what was moved. */
+        const bool found = (v->rank > 0 && f->weighs[i]) || (!held && f->learns[i]);
 
         v->is_param = v->is_param && !f->filters[i] &&
                       (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
-                                 is_named(v)));
+                                 is_named(g, v)));
     }
 }
 

@@ -22,6 +22,13 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
                  {"bias1", true},
                  {"layers.0.attn_mask", false},
                  {"encoder.pe", false},
+                 {"x_mean", false},
+                 {"weight_mean", true},
+                 {"fc.weight_epsilon", false},
+                 {"norm.running_mean", false},
+                 {"diffusion.sqrt_alphas_cumprod", false},
+                 {"head.center", false},
+                 {"centers", true},
                  {"/Constant_3_output_0", false},
                  {"lifted_tensor_0", false},
                  {"val_12", false},
@@ -174,7 +181,7 @@ static void a_number_learns_if_it_has_the_name_of_an_attribute(void **state)
 static void a_line_is_of_the_code(void **state)
 {
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 8}), v[3];
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 8}), v[3], grid;
 
     (void)state;
     for (int k = 0; k < 3; k++) {
@@ -188,7 +195,13 @@ static void a_line_is_of_the_code(void **state)
                        : 0.25f * (float)i + (k == 2 && i % 3 == 0 ? 0.02f : 0);
         x = NODE(g, "Sub", k == 0 ? "a" : k == 1 ? "b" : "c", x, v[k]);
     }
+    grid = param(g, "net.knots", 1, (int64_t[]){4}); /* few numbers, but a third each time */
+    for (int i = 0; i < 4; i++)
+        ((float *)g->values[grid].data)[i] = -2 + (float)i * (4.0f / 3);
+    x = NODE(g, "Sub", "d",
+             NODE(g, "Reshape", "u", x, shape_of(g, "sizes", 3, (int64_t[]){-1, 2, 4})), grid);
     g = through_a_file(g, x);
+    assert_false(is_param(g, "net.knots"));
     assert_false(is_param(g, "net.centers0"));
     assert_false(is_param(g, "net.centers1"));
     assert_true(is_param(g, "net.centers2"));
@@ -328,6 +341,29 @@ static void numbers_of_channels_are_parameters_whatever_they_are_called(void **s
     graph_free(g);
 }
 
+/* BART adds zeros to its logits, which it calls a buffer; a bias of zeros learns. */
+static void zeros_that_are_added_to_logits_stay(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 4, 6}), v[3];
+    const char *const names[] = {"onnx::Add_1", "onnx::Add_2", "onnx::Add_3"};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        v[i] = param(g, names[i], 2, i == 1 ? (int64_t[]){4, 1} : (int64_t[]){1, 6});
+        memset(g->values[v[i]].data, 0, g->values[v[i]].bytes);
+    }
+    x = NODE(g, "MatMul", "a", x, learned(g, "onnx::MatMul_4", 2, (int64_t[]){6, 6}));
+    x = NODE(g, "Add", "b", x, v[0]);
+    x = NODE(g, "Add", "c", x, v[1]);
+    x = NODE(g, "Add", "d", x, v[2]);
+    g = through_a_file(g, x);
+    assert_false(is_param(g, names[0]));
+    assert_true(is_param(g, names[1]));
+    assert_true(is_param(g, names[2]));
+    graph_free(g);
+}
+
 static uint32_t joined(struct graph *g, const char *name, uint32_t a, uint32_t b)
 {
     uint32_t y = NODE(g, "Concat", name, a, b);
@@ -415,22 +451,41 @@ static void equal_by_chance_is_trained_apart_and_tied_by_design_as_one(void **st
 }
 
 /* Heads of one output begin with the same zero. */
-static void single_numbers_are_trained_apart_if_they_have_a_name(void **state)
+static void single_numbers_are_trained_apart_if_they_have_a_name_or_axes(void **state)
 {
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), bias, code;
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), bias, code, moved;
 
     (void)state;
     bias = uniform(g, "head.bias", 1, 0);
     code = uniform(g, "val_3", 1, 0);
+    moved = uniform(g, "add_1", 1, 1); /* 1 + epsilon */
     x = NODE(g, "Add", "a", x, bias);
     x = NODE(g, "Add", "b", x, code);
     x = NODE(g, "Add", "c", x, bias);
     x = NODE(g, "Add", "d", x, code);
+    x = NODE(g, "Mul", "e", x, moved);
+    x = NODE(g, "Mul", "f", moved, x);
+    x = NODE(g, "Mul", "h", x, number(g, "add_2", 3)); /* without an axis */
+    x = NODE(g, "Mul", "i", x, uniform(g, "exp", 1, 3));
+    x = NODE(g, "Mul", "j", x, number(g, "select_1", 3));
+    x = NODE(g, "Div", "k", x, number(g, "onnx::Div_2", 3)); /* the root of a size */
+    x = NODE(g, "Concat", "l", x,
+             NODE(g, "Expand", "u", number(g, "bin_score", 3),
+                  shape_of(g, "sizes", 2, (int64_t[]){1, 6})));
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 0, NULL));
     g = through_a_file(g, x);
-    assert_int_equal(g->n_untied, 1);
+    assert_int_equal(g->n_untied, 2);
     assert_true(is_param(g, "head.bias"));
     assert_true(is_param(g, "head.bias@c:1"));
+    assert_true(is_param(g, "add_1"));
+    assert_true(is_param(g, "add_1@f:0"));
+    assert_false(is_param(g, "val_3"));
+    assert_false(is_param(g, "add_2"));
+    assert_false(is_param(g, "exp"));
+    assert_true(is_param(g, "select_1"));
+    assert_false(is_param(g, "onnx::Div_2"));
+    assert_true(is_param(g, "bin_score"));
     graph_free(g);
 }
 
@@ -702,6 +757,7 @@ int main(void)
         cmocka_unit_test(a_table_learns_if_no_formula_gives_its_numbers),
         cmocka_unit_test(a_table_that_is_multiplied_with_learns_if_no_formula_gives_it),
         cmocka_unit_test(a_token_that_is_joined_learns),
+        cmocka_unit_test(zeros_that_are_added_to_logits_stay),
         cmocka_unit_test(positions_that_are_sines_stay_whatever_they_are_called),
         cmocka_unit_test(a_number_learns_if_it_has_the_name_of_an_attribute),
         cmocka_unit_test(a_line_is_of_the_code),
@@ -710,7 +766,7 @@ int main(void)
         cmocka_unit_test(numbers_of_channels_are_parameters_whatever_they_are_called),
         cmocka_unit_test(a_scale_behind_a_convolution_learns_if_it_has_a_name),
         cmocka_unit_test(equal_by_chance_is_trained_apart_and_tied_by_design_as_one),
-        cmocka_unit_test(single_numbers_are_trained_apart_if_they_have_a_name),
+        cmocka_unit_test(single_numbers_are_trained_apart_if_they_have_a_name_or_axes),
         cmocka_unit_test(equal_by_chance_under_another_name_is_trained_apart_too),
         cmocka_unit_test(copies_have_a_limit_wherever_the_node_stands_that_hands_it_on),
         cmocka_unit_test(frequencies_stay_although_positions_are_multiplied_with_them),

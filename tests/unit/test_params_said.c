@@ -6,7 +6,10 @@
 #include "runtime/model/onnx_file.h"
 #include "tests/unit/param_file.h"
 
-static void say(Onnx__GraphProto *g, const char *name, const char *kind)
+#define KIND "pkg.torch.export.graph_signature.InputSpec.kind"
+#define FROM "pkg.onnxscript.optimizer.folded_from"
+
+static void say(Onnx__GraphProto *g, const char *name, const char *key, const char *what)
 {
     Onnx__ValueInfoProto *v = malloc(sizeof(*v));
 
@@ -15,20 +18,59 @@ static void say(Onnx__GraphProto *g, const char *name, const char *kind)
     assert_non_null(g->value_info);
     onnx__value_info_proto__init(v);
     v->name = strdup(name);
-    add_value_meta(v, "pkg.torch.export.graph_signature.InputSpec.kind", kind);
+    add_value_meta(v, key, what);
     g->value_info[g->n_value_info++] = v;
 }
 
 static void say_kinds(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
-    say(g, "places", "BUFFER");
-    say(g, "turn", "BUFFER");
-    say(g, "norm.running_mean", "BUFFER");
-    say(g, "norm.weight", "PARAMETER");
-    say(g, "head.mask", "PARAMETER");
-    say(g, "val_12", "PARAMETER");
-    say(g, "line", "PARAMETER");
+    say(g, "places", KIND, "BUFFER");
+    say(g, "turn", KIND, "BUFFER");
+    say(g, "norm.running_mean", KIND, "BUFFER");
+    say(g, "norm.weight", KIND, "PARAMETER");
+    say(g, "head.mask", KIND, "PARAMETER");
+    say(g, "val_12", KIND, "PARAMETER");
+    say(g, "line", KIND, "PARAMETER");
+}
+
+static void say_origins(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    say(g, "clamp_2", FROM,
+        "['_to_copy', 'arange', 'convert_element_type_default', 'sub_1', 'val_5', 'view']");
+    say(g, "cat", FROM, "['rotary.inv_freq', 'cos', 'sin']");
+    say(g, "cat_1", FROM, "['head.gain', 'val_3']");
+    say(g, "cat_2", FROM, "['gain', 'val_3']");
+    say(g, "cat_3", FROM, "[]");
+}
+
+/* Weights of what is interpolated are per channel, as a bias that was turned is. */
+static void where_the_file_says_what_a_constant_is_of_its_numbers_do_not_count(void **state)
+{
+    static const char *const NAMES[] = {"clamp_2", "cat", "cat_1", "cat_2", "cat_3"};
+    static const int64_t ROW[] = {1, 12};
+    struct graph *g = new_graph(), *back;
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12});
+    struct sh_err err = {0};
+    char path[128];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++) {
+        const uint32_t v = learned(g, NAMES[i], 2, ROW);
+
+        ((float *)g->values[v].data)[0] = (float)i; /* no copy of another */
+        x = NODE(g, "Mul", i == 0 ? "a" : i == 1 ? "b" : i == 2 ? "c" : i == 3 ? "d" : "e", x, v);
+    }
+    g = through_a_file(g, x);
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        assert_true(is_param(g, NAMES[i]));
+    graph_free(g);
+    edit(say_origins, NULL);
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        assert_int_equal(is_param(back, NAMES[i]), i >= 2);
+    graph_free(back);
 }
 
 static void where_the_file_says_what_a_buffer_is_its_name_does_not_count(void **state)
@@ -51,6 +93,7 @@ static void where_the_file_says_what_a_buffer_is_its_name_does_not_count(void **
     x = NODE(g, "Add", "b", x, learned(g, "head.mask", 2, ROW));
     x = NODE(g, "Add", "c", x, made_up);
     x = NODE(g, "Add", "d", x, line);
+    x = NODE(g, "Add", "d2", x, learned(g, "convert_element_type_default", 2, ROW));
     x = NODE(g, "MatMul", "e", x, learned(g, "turn", 2, SQUARE));
     x = NODE(g, "MatMul", "f", x, learned(g, "onnx::MatMul_9", 2, SQUARE));
     in[0] = x;
@@ -59,19 +102,85 @@ static void where_the_file_says_what_a_buffer_is_its_name_does_not_count(void **
     x = NODE(g, "BatchNormalization", "y", in[0], in[1], in[2], in[3], in[4]);
     g = through_a_file(g, x);
     assert_true(is_param(g, "places")); /* nobody says what it is */
+    assert_true(is_param(g, "convert_element_type_default"));
     assert_false(is_param(g, "val_12"));
     graph_free(g);
     edit(say_kinds, NULL);
     assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
     assert_false(is_param(back, "places"));
     assert_false(is_param(back, "turn"));
-    assert_false(is_param(back, "line")); /* frozen: that is not said */
+    assert_false(is_param(back, "line"));                         /* frozen: that is not said */
+    assert_false(is_param(back, "convert_element_type_default")); /* not of the module */
     assert_true(is_param(back, "head.mask"));
     assert_true(is_param(back, "val_12"));
     assert_true(is_param(back, "onnx::MatMul_9"));
     for (int i = 0; i < 4; i++)
         assert_true(is_param(back, NORM[i]));
     graph_free(back);
+}
+
+/* Of who is whose neighbour nothing learns, whatever weighs by it: mutual ones, parts of one node,
+ * several kinds of edges. What is an identity so far may learn, and so may what has no zeros. */
+static void neighbours_are_of_the_data(void **state)
+{
+    static const struct {
+        const char *name;
+        float of[2][16];
+        bool want;
+    } MATRICES[] = {
+        {"adj", {{0, .5f, 0, 1, .5f, 0, .2f, 0, 0, .2f, 0, 0, 1, 0, 0, .3f}}, false},
+        {"road", {{.5f, .5f, 0, 0, .25f, .25f, .5f, 0, 0, 0, 1, 0, 0, .1f, .1f, .8f}}, false},
+        {"A",
+         {{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1},
+          {0, 1, 0, 0, 0, 0, .5f, 0, 0, 0, 0, 1, 0, 0, .5f, 0}},
+         false},
+        {"turn", {{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}}, true},
+        {"mix", {{.5f, .5f, 0, 0, .25f, .3f, .5f, 0, 0, 0, 1, .2f, 0, .1f, .1f, .8f}}, true},
+        {"edges",
+         {{.1f, .4f, .3f, .2f, .2f, .1f, .3f, .4f, .4f, .2f, .3f, .1f, .3f, .3f, .2f, .2f}},
+         true},
+    };
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 2, 4, 4});
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(MATRICES); i++) {
+        const int64_t kinds = strcmp(MATRICES[i].name, "A") == 0 ? 2 : 1;
+        const uint32_t w = param(g, MATRICES[i].name, 3, (int64_t[]){kinds, 4, 4});
+        char out[16];
+
+        memcpy(g->values[w].data, MATRICES[i].of, (size_t)kinds * sizeof(MATRICES[i].of[0]));
+        snprintf(out, sizeof(out), "a%zu", i);
+        x = NODE(g, "MatMul", out, x, w);
+    }
+    g = through_a_file(g, x);
+    for (size_t i = 0; i < SH_ARRAY_LEN(MATRICES); i++)
+        if (is_param(g, MATRICES[i].name) != MATRICES[i].want)
+            fail_msg("%s is %s parameter", MATRICES[i].name, MATRICES[i].want ? "no" : "a");
+    graph_free(g);
+}
+
+/* A weight over its norm, which is found by two vectors that do not learn. */
+static void what_spectral_norm_measures_with_stays(void **state)
+{
+    struct graph *g = new_graph();
+    const int64_t filter[] = {4, 3, 2, 2}, matrix[] = {4, 12}, sides[] = {4, 12};
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 3, 6, 6}), w, m, s;
+
+    (void)state;
+    w = learned(g, "net.weight_orig", 4, filter);
+    m = learned(g, "onnx::MatMul_53", 2, matrix);
+    s = NODE(g, "MatMul", "wv", m, learned(g, "net.weight_v", 1, sides + 1));
+    s = NODE(g, "MatMul", "uwv", learned(g, "net.weight_u", 1, sides), s);
+    x = NODE(g, "Conv", "y", x, NODE(g, "Div", "over", w, s));
+    x = NODE(g, "Mul", "z", x, learned(g, "other.weight_v", 1, (int64_t[]){5}));
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "net.weight_orig"));
+    assert_false(is_param(g, "net.weight_u"));
+    assert_false(is_param(g, "net.weight_v"));
+    assert_true(is_param(g, "other.weight_v"));
+    assert_null(g->values[graph_find(g, "onnx::MatMul_53")].data); /* the weight in another shape */
+    graph_free(g);
 }
 
 /* Filters of four channels: edges, a blur, what has learned, and bins that are added up. */
@@ -201,6 +310,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(where_the_file_says_what_a_buffer_is_its_name_does_not_count),
+        cmocka_unit_test(where_the_file_says_what_a_constant_is_of_its_numbers_do_not_count),
+        cmocka_unit_test(neighbours_are_of_the_data),
+        cmocka_unit_test(what_spectral_norm_measures_with_stays),
         cmocka_unit_test(filters_of_the_code_do_not_learn),
         cmocka_unit_test(a_module_that_is_called_again_keeps_its_bias),
         cmocka_unit_test(slopes_learn_apart),

@@ -44,6 +44,52 @@ static void rows_that_were_taken_from_a_table_are_one_parameter(void **state)
     graph_free(g);
 }
 
+/* Two tables were joined, and then given another axis: both are in the file. Layers that began as
+ * copies have the same axes. */
+static void what_was_computed_twice_is_one_parameter(void **state)
+{
+    const int64_t dims[] = {9, 1, 6}, flat[] = {9, 6};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 9, 4, 9}), y;
+
+    (void)state;
+    y = NODE(g, "MatMul", "m", x, learned(g, "onnx::MatMul_28", 2, flat));
+    y = NODE(g, "Add", "y", y, learned(g, "onnx::Concat_29", 3, dims));
+    y = NODE(g, "Mul", "z", y, NODE(g, "MatMul", "m2", x, learned(g, "onnx::MatMul_30", 2, flat)));
+    g = through_a_file(g, y);
+    assert_true(is_param(g, "onnx::MatMul_28"));
+    assert_null(g->values[graph_find(g, "onnx::Concat_29")].data);
+    assert_true(is_param(g, "onnx::MatMul_30"));
+    graph_free(g);
+}
+
+/* What eleven numbers say of six places, to one head; distances themselves are of the code. */
+static void numbers_of_pairs_of_places_are_one_parameter(void **state)
+{
+    static const int64_t DIMS[] = {6, 6}, TABLE[] = {11};
+    struct graph *g = new_graph(), *other = new_graph();
+    const uint32_t table = learned(other, "t", 1, TABLE);
+    const float *t = other->values[table].data;
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 6});
+    const uint32_t v = learned(g, "index", 2, DIMS), far = learned(g, "index_1", 2, DIMS);
+
+    (void)state;
+    for (int i = 0; i < 36; i++) {
+        ((float *)g->values[v].data)[i] = t[5 + i / 6 - i % 6];
+        ((float *)g->values[far].data)[i] = 0.1f * (float)(i / 6 - i % 6);
+    }
+    graph_free(other);
+    x = NODE(g, "Add", "y", x, v);
+    x = NODE(g, "Add", "z", x, far);
+    g = through_a_file(g, x);
+    assert_true(is_param(g, "index@rows"));
+    assert_int_equal(g->values[graph_find(g, "index@rows")].rank, 1);
+    assert_int_equal(g->values[graph_find(g, "index@rows")].dims[0], 11);
+    assert_int_equal(graph_find(g, "index_1@rows"), GRAPH_NONE);
+    assert_false(is_param(g, "index_1"));
+    graph_free(g);
+}
+
 /* What a table of eleven distances says to two heads of six places. */
 static void what_a_table_says_of_pairs_of_places_is_one_parameter(void **state)
 {
@@ -150,6 +196,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(rows_that_were_taken_from_a_table_are_one_parameter),
+        cmocka_unit_test(numbers_of_pairs_of_places_are_one_parameter),
+        cmocka_unit_test(what_was_computed_twice_is_one_parameter),
         cmocka_unit_test(what_a_table_says_of_pairs_of_places_is_one_parameter),
         cmocka_unit_test(rows_of_a_table_are_the_numbers_that_were_in_the_file),
         cmocka_unit_test(what_has_the_numbers_of_a_bias_is_that_bias),
