@@ -70,8 +70,8 @@ void help_all(void)
            "  shunt submit --model M --dataset D --labels NAME --epochs 3\n"
            "  shunt get jobs --live      shunt get jobs --watch      shunt explain JOB\n");
     by_title(print_title, print_command);
-    printf("\nlist, ls, show and describe are get; rm is delete; nouns may stand in the "
-           "singular.\n");
+    printf("\nlist, ls, show and describe mean get; rm means delete; nouns may be singular or "
+           "plural.\n");
     printf("\nOptions of every command:\n");
     print_names(CLI_TABLE.common, CLI_TABLE.n_common);
     printf("  --config        file with lines \"name = value\" and sections \"[profile]\"; without "
@@ -79,7 +79,7 @@ void help_all(void)
            "                  ~/.config/shunt/config\n");
     printf("\nOptions of get:\n");
     print_names(cli_verb(&CLI_TABLE, "get")->opts, cli_verb(&CLI_TABLE, "get")->n_opts);
-    printf("\nOf everything that changes something:\n");
+    printf("\nOptions of commands that change something:\n");
     print_names(cli_verb(&CLI_TABLE, "set")->opts, cli_verb(&CLI_TABLE, "set")->n_opts);
     printf("\nEach option can also come from the environment: SHUNT_SERVER, SHUNT_KEY, "
            "SHUNT_TENANT ...\nThe command line wins, then --profile, the environment, the profile "
@@ -221,8 +221,9 @@ void help_docs(void)
            "Exit status: " CLI_EXIT_TEXT ".\n\n"
            "## Options of every command\n\n");
     docs_options(CLI_TABLE.common, CLI_TABLE.n_common);
-    printf("\n### Where a value comes from\n\n"
-           "Each option has one value; the first of these that gives one counts:\n\n"
+    printf("\n"
+           "### Where a value comes from\n\n"
+           "The value of an option comes from the first of these places that has one:\n\n"
            "1. the command line\n"
            "2. the section of the config file that `--profile` of the command line names "
            "(`--profile=` names none)\n"
@@ -234,15 +235,14 @@ void help_docs(void)
            "6. the default\n\n"
            "The config file has lines `name = value`; it is that of `--config`, else of "
            "`SHUNT_CONFIG`, else `~/.config/shunt/config`.\n\n"
-           "Which server: of `--server` and `--state-dir` the one from the earlier place in that "
-           "list, `--server` if both are from the same; without either the system in `.shunt`, "
-           "else `http://127.0.0.1:8000`. A folder that is named stands for its own system: "
-           "if none runs there, the command ends with exit status 3, and no other system is used. "
-           "`shunt up`, `down` and `status` are about the system in `--state-dir` alone.\n\n"
-           "Whose key: of `--key` and `--key-file` the one from the earlier place, `--key` if both "
-           "are from the same. The admin's key in a state folder counts only where none of the two "
-           "is given anywhere: naming a folder does not make an admin of who has a key of a "
-           "tenant.\n");
+           "The server: `--server` or `--state-dir`, whichever comes from the earlier place in "
+           "this list; `--server` if both come from the same place; without either, the system in "
+           "`.shunt`, else `http://127.0.0.1:8000`. A folder that is named means its own system: "
+           "if none runs there, the command ends with exit status 3 and uses no other system. "
+           "`shunt up`, `down` and `status` use only the system in `--state-dir`.\n\n"
+           "The key: `--key` or `--key-file`, whichever comes from the earlier place; `--key` if "
+           "both come from the same place. The admin key of a state folder is used only if neither "
+           "is given anywhere, so naming a folder does not turn a tenant's key into an admin's.\n");
     printf("\n## Commands\n");
     by_title(docs_title, docs_command);
     for (size_t i = 0; i < CLI_TABLE.n_verbs; i++)

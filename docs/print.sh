@@ -18,8 +18,9 @@ metrics() {
     cat <<'TEXT'
 # Metrics
 
-Printed by `shunt-api --print-metrics` from `common/metrics.def`. Each process serves those of its
-column at `/metrics` of its `--metrics-addr`. A histogram has `_bucket`, `_sum` and `_count`.
+Printed by `shunt-api --print-metrics` from `common/metrics.def`. Each process serves the metrics
+of its column at `/metrics` of its `--metrics-addr`. A histogram has `_bucket`, `_sum` and
+`_count`.
 
 TEXT
     "$bin/shunt-api" --print-metrics
@@ -31,8 +32,8 @@ config() {
 
 Printed by each program's `--docs` from its table. Order: default, file (`--config FILE` or
 `SHUNT_CONFIG`; lines `name = value`), environment, command line; the last one wins. Sizes take K,
-M, G and T (1024). Those marked (live) change while processes run, by `PATCH /api/v1/config`; that
-is stronger than all of these. `shunt-worker` has none: its executor tells it everything. The
+M, G and T (1024). `PATCH /api/v1/config` changes options marked (live) while processes run, and
+takes precedence over all of these. `shunt-worker` has no options: its executor configures it. The
 command `shunt` is in [cli.md](cli.md).
 
 TEXT

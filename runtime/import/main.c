@@ -11,23 +11,22 @@ static const struct sh_conf_opt OPTIONS[] = {
                "the model, an ONNX file or a tar file of one and its external data"),
     SH_OPT_STR(struct import_conf, dir, "dir", NULL, 0, "package: an existing folder to fill"),
     SH_OPT_BOOL(struct import_conf, training, "training", false, 0,
-                "package: also refuse what cannot be trained"),
-    SH_OPT_STR(
-        struct import_conf, buckets, "buckets", NULL, 0,
-        "package: sizes that requests are to be filled up to, {\"axis\": [size...]}; refused "
-        "where that is not proved to leave answers as they are"),
+                "package: also refuse models that cannot be trained"),
+    SH_OPT_STR(struct import_conf, buckets, "buckets", NULL, 0,
+               "package: sizes to which requests are padded, {\"axis\": [size...]}; refused unless "
+               "padding provably changes no answer"),
     SH_OPT_BOOL(struct import_conf, beside, "beside", false, 0,
-                "also read files beside the model, which its tensors name as external data"),
+                "also read the files beside the model that its tensors name as external data"),
     SH_OPT_STR(struct import_conf, state, "state", NULL, 0,
                "export: a safetensors file with the trained weights"),
     SH_OPT_STR(struct import_conf, out, "out", NULL, 0, "export: the ONNX file to write"),
     SH_OPT_BYTES(struct import_conf, memory_bytes, "memory-bytes", "8G", 67108864.0,
                  1099511627776.0, 0,
-                 "limit on the process's memory, beside the size of the model's file"),
+                 "limit on the process's memory, in addition to the size of the model's file"),
     SH_OPT_INT(struct import_conf, cpu_seconds, "cpu-seconds", 300, 1, 86400, 0,
                "limit on processor time, in seconds"),
     SH_OPT_BYTES(struct import_conf, file_bytes, "file-bytes", "8G", 1048576.0, 1099511627776.0, 0,
-                 "limit on the size of a written file, beside that of the model's"),
+                 "limit on the size of a written file, in addition to that of the model's file"),
 };
 
 static const struct sh_conf_table TABLE = {

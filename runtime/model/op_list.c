@@ -338,25 +338,25 @@ void op_list_print(FILE *out)
 
     for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++)
         n += shape__op(ROWS[i].name) != NULL;
-    fprintf(
-        out,
-        "# Operators\n\n"
-        "Printed by `shunt-run operators` from `runtime/model/shape_table.c` and `op_list.c`.\n"
-        "%zu of the %zu operators of ONNX up to opset 23 are supported, on both devices, in each\n"
-        "opset from 1 on that has them: older forms become the newest at import. Functions of the\n"
-        "model are replaced by their nodes. \"of constants\": only where its inputs are constants "
-        "or\n"
-        "follow from shapes. \"trains\": the gradient goes through it, and is tested.\n\n"
-        "Floats of all types (FP32, FP64, FP16, BF16) come in and go out as the file says; "
-        "between,\n"
-        "they are computed in FP32, in the precision that the version asks for. Integers of all\n"
-        "widths and BOOL are moved, compared and computed with exactly where the operator "
-        "computes\n"
-        "with integers; others are refused by name. `tests/e2e/test_node_tests.py` runs ONNX's "
-        "own\n"
-        "tests of all operators.\n\n"
-        "| operator | since opset | runs | trains | why not |\n| --- | --- | --- | --- | --- |\n",
-        n, SH_ARRAY_LEN(ROWS));
+    fprintf(out,
+            "# Operators\n\n"
+            "Printed by `shunt-run operators` from `runtime/model/shape_table.c` and `op_list.c`.\n"
+            "%zu of the %zu operators of ONNX up to opset 23 are supported on both devices, in\n"
+            "all opsets from 1 on: older forms become the newest at import. Functions of the model "
+            "are\n"
+            "replaced by their nodes. \"of constants\": only if the inputs are constants or follow "
+            "from\n"
+            "shapes. \"trains\": the gradient goes through it, and is tested.\n\n"
+            "Float inputs and outputs have the file's types (FP32, FP64, FP16, BF16); in between, "
+            "FP32 is\n"
+            "used, with the version's precision. Integers of all widths and BOOL are moved, "
+            "compared and\n"
+            "computed exactly if the operator computes with integers; other types are refused by "
+            "name.\n"
+            "`tests/e2e/test_node_tests.py` runs ONNX's own tests of all operators.\n\n"
+            "| operator | since opset | runs | trains | why not |\n"
+            "| --- | --- | --- | --- | --- |\n",
+            n, SH_ARRAY_LEN(ROWS));
     for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++)
         print_row(out, &ROWS[i]);
     print_forms(out);
