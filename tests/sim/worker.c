@@ -97,7 +97,7 @@ void worker__send(struct sim_worker *w, const struct sh_msg *m, const int *fds, 
 
     if (worker__fault(sim_worker_faults.lie))
         worker__lie(&said, &n_fds);
-    if (w->wire && worker__fault(sim_worker_faults.lie / 20)) {
+    if (w->wire && worker__fault(sim_worker_faults.lie / 6)) {
         stray = worker__stray(&said);
         sh_wire_send_fds(w->wire, &stray, fds, n_fds, &err);
     }

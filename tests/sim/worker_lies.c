@@ -137,12 +137,36 @@ static void of_job(struct msg_wk_train_ready *d, size_t *n_fds)
     }
 }
 
+/* Of a job that it does not have, if it is of one. */
+static struct sh_msg of_another_job(const struct sh_msg *m)
+{
+    struct sh_msg other = *m;
+
+    switch (m->type) {
+    case MSG_WK_TRAIN_STOPPED:
+        other.u.wk_train_stopped.job++;
+        break;
+    case MSG_WK_TRAIN_LOSSES:
+        other.u.wk_train_losses.job++;
+        break;
+    case MSG_WK_TRAIN_EVAL:
+        other.u.wk_train_eval.job++;
+        break;
+    case MSG_WK_TRAIN_CKPT:
+        other.u.wk_train_ckpt.job++;
+        break;
+    default:
+        break;
+    }
+    return other;
+}
+
 struct sh_msg worker__stray(const struct sh_msg *m)
 {
     struct sh_msg stray = {.type = sim_below(2) ? MSG_WELCOME : MSG_WK_PART_FAILED};
 
-    if (sim_below(3) == 0)
-        return *m;
+    if (sim_below(3))
+        return sim_below(2) ? *m : of_another_job(m);
     if (stray.type == MSG_WELCOME)
         stray.u.welcome.name = "worker";
     else
