@@ -301,6 +301,8 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
     struct pool *p = w->pool;
 
     (void)wire;
+    if (w->kill_cause) /* perhaps for what it said: nothing more of it counts */
+        return;
     worker_busy(w);
     if (m->type == MSG_WK_READY && !w->is_ready) { /* once: it would be greeted again */
         on_ready(w, &m->u.wk_ready);

@@ -281,6 +281,13 @@ void train_on_start(struct train *t, const struct msg_job_start *m, const struct
     job_set_phase(t->job, MSG_JOB_STARTING);
 }
 
+/* A checkpoint that could not be written is tried once more: the disk may have room now. */
+static void suspend(struct job *j)
+{
+    j->end = END_SUSPEND;
+    j->disk_failed_step = -1;
+}
+
 void train_on_stop(struct train *t, const struct msg_job_stop *m)
 {
     struct job *j = t->job;
@@ -293,7 +300,7 @@ void train_on_stop(struct train *t, const struct msg_job_stop *m)
     if (m->how == MSG_JOB_HOW_CANCEL)
         j->end = END_CANCEL;
     else if (j->end == END_NONE)
-        j->end = END_SUSPEND;
+        suspend(j);
 }
 
 /* No answer if it is not here or about to leave: it is asked again where it goes on. */
@@ -316,7 +323,7 @@ void train_suspend(struct train *t)
         return;
     /* A job that was finishing goes on from its last step. */
     finish_free(j->finish);
-    j->end = END_SUSPEND;
+    suspend(j);
 }
 
 bool train_is_quiet(const struct train *t)

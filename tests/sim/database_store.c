@@ -1,5 +1,6 @@
 /* database_store.c - scheduler/database/store.h: the lease, jobs, versions. What is written here is
  * what the statements of store.c and store_job.c do, with their conditions. */
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "tests/sim/database_int.h"
@@ -222,6 +223,7 @@ static int start(void *arg, struct sh_err *err)
         p->samples_per_s = NAN;
         j->base = *p;
     }
+    sh_life_step(&JOB_LIFE, old.state, j->state, j->id);
     j->reason[0] = '\0';
     s->out->state = j->state;
     database__job_changed(&old, j);

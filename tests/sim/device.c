@@ -345,6 +345,8 @@ static int mem_ticket(struct dev_mem *m, uint32_t lane, uint32_t slot, uint32_t 
 {
     const struct cmd c = {.kind = CMD_TICKET, .slot = slot, .value = value};
 
+    if (happens(device(m)->conf->refuse_ticket))
+        return SH_FAIL(err, SH_E_DEVMEM, "the simulated device has no memory for a ticket");
     return enqueue(m, lane, &c, err);
 }
 

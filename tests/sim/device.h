@@ -19,9 +19,10 @@ struct sim_device_conf {
     const struct sim_profile *profile;
     bool is_queued; /* as a GPU; false: as the cpu device, whose workers have no slab of an API */
     /* Chances of each call, or each copy. */
-    double refuse;      /* SH_E_DEVMEM: nothing happened */
-    double refuse_lock; /* host memory stays pageable */
-    double stall;       /* a copy that takes up to max_stall_ns longer */
+    double refuse;        /* SH_E_DEVMEM: nothing happened */
+    double refuse_ticket; /* the same, of tickets alone: the copies before them are on their way */
+    double refuse_lock;   /* host memory stays pageable */
+    double stall;         /* a copy that takes up to max_stall_ns longer */
     int64_t max_stall_ns;
 };
 

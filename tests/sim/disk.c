@@ -196,6 +196,8 @@ int __wrap_open(const char *path, int flags, ...)
     va_end(ap);
     if (sim_self() && strcmp(path, "/proc/sys/kernel/random/boot_id") == 0)
         return open_boot_id(sim_proc_host(sim_self()));
+    if (is_task && fails(false))
+        return -1;
     return __real_open(path, flags, mode);
 }
 

@@ -26,7 +26,7 @@ void exec_calm_workers(void)
 
 void exec_calm_device(struct sim_exec *e)
 {
-    e->device.refuse = e->device.refuse_lock = e->device.stall = 0;
+    e->device.refuse = e->device.refuse_ticket = e->device.refuse_lock = e->device.stall = 0;
 }
 
 void exec_calm_disk(unsigned host)
@@ -94,7 +94,7 @@ void exec_fault_workers(const uint64_t r[static 3])
     const double p = 0.0005 * (double)(1 + r[1] % 40);
     const int64_t ns = exec_fault_time(r[2]);
 
-    switch (r[0] % 8) {
+    switch (r[0] % 7) {
     case 0:
         f->die = p;
         break;
@@ -111,15 +111,21 @@ void exec_fault_workers(const uint64_t r[static 3])
         f->refuse = 20 * p;
         break;
     case 5:
-        f->lie = 30 * p;
-        oracles_exec_lies();
-        break;
-    case 6:
         f->bad_part = 10 * p;
         break;
     default:
         f->nan = p;
     }
+    oracles_exec_disturbed(ns + SIM_S(30));
+    sim_world_after(ns, end_workers, NULL, 0);
+}
+
+void exec_fault_lies(const uint64_t r[static 3])
+{
+    const int64_t ns = exec_fault_time(r[2]);
+
+    sim_worker_faults.lie = 0.015 * (double)(1 + r[1] % 40);
+    oracles_exec_lies();
     oracles_exec_disturbed(ns + SIM_S(30));
     sim_world_after(ns, end_workers, NULL, 0);
 }
@@ -155,12 +161,19 @@ void exec_fault_device(struct sim_exec *e, const uint64_t r[static 3])
 {
     const int64_t ns = exec_fault_time(r[2]);
 
-    if (r[0] % 3 == 0)
+    switch (r[0] % 4) {
+    case 0:
         e->device.refuse = 0.002 * (double)(1 + r[1] % 100);
-    else if (r[0] % 3 == 1)
+        break;
+    case 1:
         e->device.refuse_lock = 0.5;
-    else
+        break;
+    case 2:
+        e->device.refuse_ticket = e->device.stall = 0.5;
+        break;
+    default:
         e->device.stall = 0.01 * (double)(1 + r[1] % 20);
+    }
     e->device.max_stall_ns = r[1] % 4 ? SIM_MS(30) : SIM_S(12);
     oracles_exec_disturbed(ns + SIM_S(15));
     sim_world_after(ns, end_device, e, 0);

@@ -11,6 +11,9 @@ int64_t exec_fault_time(uint64_t r); /* of one that lasts for a while */
 void exec_fault_worker(struct sim_exec *e, const uint64_t r[static 3]);
 /* A time in which each thing that workers do may go wrong: those of all executors. */
 void exec_fault_workers(const uint64_t r[static 3]);
+/* A time in which they say what is not so. What one says of a model or a job can make that fail for
+ * good: for scenarios that do not ask for the opposite. */
+void exec_fault_lies(const uint64_t r[static 3]);
 /* A time in which most workers do not get as far as their device. */
 void exec_fault_starts(const uint64_t r[static 3]);
 /* Its workers' folder is full of files. */

@@ -9,6 +9,7 @@
 #include "tests/sim/disk.h"
 #include "tests/sim/exec_script.h"
 #include "tests/sim/oracles_exec.h"
+#include "tests/sim/shortage.h"
 #include "tests/sim/transfer.h"
 
 #include <inttypes.h>
@@ -39,12 +40,18 @@ static struct script_job {
     int64_t save_asked;
     int64_t told_step, heard_step;
     uint32_t n_failed;
-    uint64_t disk_failed; /* sim_disk_n_failed() when it was started */
+    uint64_t n_failed_writes; /* could_not_write() when it was started */
 } jobs[N_JOBS];
 static size_t n_jobs, at;              /* at: the one that it is the turn of */
 static uint64_t n_gains, n_gains_then; /* steps, ends, beginnings: so far, and when the end began */
 static struct sim_proc *told_by;       /* whose told_step it is, and in which life */
 static uint64_t told_life;
+
+/* What may have kept a checkpoint from the disk. */
+static uint64_t could_not_write(void)
+{
+    return sim_disk_n_failed() + sim_shortage_n();
+}
 
 /* ------------------------------------------------------------------ making them */
 
@@ -188,7 +195,7 @@ static void start(struct script_job *j)
                   j->id, j->ckpt_step);
     j->attempt++;
     j->where = JOB_STARTED;
-    j->disk_failed = sim_disk_n_failed();
+    j->n_failed_writes = could_not_write();
     j->stop_ns = 0;
     j->told_step = 0;
     j->cancel_asked = false;
@@ -321,7 +328,7 @@ static void on_failed(struct script_job *j, const struct msg_job_state *m)
 }
 
 /* One that was suspended goes on where it was: all that it said to have done and cannot go on from
- * was lost with a worker and counted, or the disk failed. */
+ * was lost with a worker and counted, or could not be written. */
 static void check_suspended(const struct script_job *j, const struct msg_job_state *m)
 {
     char dir[64];
@@ -330,7 +337,7 @@ static void check_suspended(const struct script_job *j, const struct msg_job_sta
     if (j->is_batch || script.is_remote)
         return;
     SIM_CHECK("durable",
-              j->disk_failed != sim_disk_n_failed() ||
+              j->n_failed_writes != could_not_write() ||
                   SH_MAX(oracle_job_folder(dir), 0) + m->redone >= m->step,
               "job %" PRId64 " was suspended at step %" PRId64 " (%" PRId64
               " redone), and its newest checkpoint is %" PRId64,

@@ -172,19 +172,13 @@ static void hit_disk(const uint64_t r[static 3])
 }
 
 static const struct sim_fault_kind KINDS[] = {
-    {"kill", 3, hit_kill},
-    {"term", 2, hit_term},
-    {"pause", 3, hit_pause},
-    {"scheduler", 3, hit_sched},
-    {"api", 2, hit_api},
-    {"net", 6, hit_net},
-    {"worker", 8, hit_worker},
-    {"workers", 8, exec_fault_workers},
-    {"device", 6, hit_device},
-    {"disk", 5, hit_disk},
-    {"shortage", 6, exec_fault_shortage},
-    {"start", 2, hit_start},
-    {"folder", 1, hit_folder},
+    {"kill", 3, hit_kill},        {"term", 2, hit_term},
+    {"pause", 3, hit_pause},      {"scheduler", 3, hit_sched},
+    {"api", 2, hit_api},          {"net", 6, hit_net},
+    {"worker", 8, hit_worker},    {"workers", 7, exec_fault_workers},
+    {"lies", 1, exec_fault_lies}, {"device", 6, hit_device},
+    {"disk", 5, hit_disk},        {"shortage", 6, exec_fault_shortage},
+    {"start", 2, hit_start},      {"folder", 1, hit_folder},
 };
 
 /* ------------------------------------------------------------------ the end */

@@ -189,9 +189,11 @@ static void scale(struct worker_model *m)
         m->times[i] *= by;
 }
 
-/* The sizes of the profile below max_batch, and that. */
+/* The sizes of the profile below max_batch, and that. One worker needs a larger workspace than
+ * another: each finds by itself what is fast. */
 static void set_sizes(struct worker_model *m, uint32_t max_batch)
 {
+    const uint64_t more = sim_chance(0.1) ? 1 + sim_below(4) : 0;
     const struct sim_size *last = NULL;
     uint32_t n = 0;
 
@@ -211,9 +213,11 @@ static void set_sizes(struct worker_model *m, uint32_t max_batch)
         m->times[n - 1] = last->times * max_batch / last->batch;
     }
     m->n_sizes = n;
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
+        m->ws_bytes[i] += m->ws_bytes[i] / 8 * more;
         m->ws_bytes[i] =
             SH_MAX(m->ws_bytes[i], m->batch[i] * (m->model->in_bytes + m->model->out_bytes));
+    }
 }
 
 /* Another model of the worker, for another size. */
