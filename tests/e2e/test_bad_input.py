@@ -720,7 +720,7 @@ class BadInput(Story):
                                                              dataset="flat")),
                 (400, "INVALID", r'"x" of dataset "digits" has shape \[\*, 1, 8, 8\], the job wants '
                  r'\[\*, 64\]', self.s.submit(self.key, model="lin", dataset="digits")),
-                (400, "INVALID", r'3 outputs \(y, r, s\): "spec.loss.output" has to say which',
+                (400, "INVALID", r'3 outputs \(y, r, s\): name the one to train',
                  self.s.submit(self.key, model="two", dataset="flat")),
                 (400, "INVALID", "eval-less|missing", self.s.submit(
                     self.key, model="lin", dataset="flat", eval_dataset="missing")),

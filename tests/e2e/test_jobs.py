@@ -230,7 +230,7 @@ class Jobs(Story):
         self.assertIn("cpu0 has job %d" % runs, said)
         x = self.explain(runs)
         self.assertEqual(x["factors"]["tenant_running_jobs"], 1)
-        self.assertIn("place", x["text"])
+        self.assertIn("preempt", x["text"])
         other = self.s.tenant("gamma")
         self.explain(job, other, 404)
         self.act(job, "hold")

@@ -233,7 +233,7 @@ class Wishes(Case):
         self.assertNotIn("position", x)
         sql("UPDATE quota SET max_gpus = 1, max_running_jobs = 16 WHERE tenant_id = 1")
         x = wait("the limit", lambda: (x := self.explain(a, first))["reason"] == "QuotaLimit" and x)
-        self.assertIn("used up: max_gpus: 1 of 1 in use. A job", x["text"])
+        self.assertIn("used up: max_gpus: 1 of 1 in use. It starts", x["text"])
         sql("UPDATE quota SET max_running_jobs = 0 WHERE tenant_id = 1")
         wait("both", lambda: "used up: max_running_jobs: 1 of 0 in use, max_gpus: 1 of 1 in use."
              in self.explain(a, first)["text"])

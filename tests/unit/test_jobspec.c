@@ -303,7 +303,7 @@ static void each_loss_is_of_an_output_with_labels_that_fit(void **state)
         const char *text;
     } CASES[] = {
         {OF_Y, NULL, SH_OK, ""},
-        {"\"mse\"", NULL, SH_E_INVALID, "has 2 outputs (y, z): \"spec.loss.output\" has to say"},
+        {"\"mse\"", NULL, SH_E_INVALID, "has 2 outputs (y, z): name the one to train"},
         {"[" OF_Y ",{\"name\":\"mse\",\"output\":\"y\",\"labels\":\"y2\"}]", NULL, SH_OK, ""},
         {"[" OF_Y ",{\"name\":\"mse\",\"output\":\"z\",\"labels\":\"y2\"}]", NULL, SH_E_INVALID,
          "shape [*, 10], the job wants [*, 5]"},
