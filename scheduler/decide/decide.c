@@ -22,7 +22,7 @@ static const char *const REASON_NAMES[DECIDE_N_REASONS] = {
 
 const char *decide_reason_name(enum decide_reason r)
 {
-    return (unsigned)r < DECIDE_N_REASONS ? REASON_NAMES[r] : "";
+    return REASON_NAMES[r];
 }
 
 void decisions_fini(struct decisions *d)

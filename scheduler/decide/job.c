@@ -95,7 +95,7 @@ int job_set_state(struct job *j, enum job_state to, const char *reason, struct s
                        JOB_MAX_PENDING, (long long)j->id);
     c = &j->pending[j->n_pending++];
     *c = (struct job_change){.from = j->state, .to = to, .step = j->progress.step};
-    sh_strlcpy(c->reason, reason ? reason : "", sizeof(c->reason));
+    sh_strlcpy(c->reason, reason, sizeof(c->reason));
     job_go(j, to);
     return SH_OK;
 }

@@ -114,7 +114,7 @@ static int by_place(const void *a, const void *b)
 void line_shrink(struct line *l, struct line_place *places, size_t n, size_t keep)
 {
     qsort(places, n, sizeof(*places), by_place);
-    if (n <= keep || keep == 0)
+    if (n <= keep)
         return;
     l->edge = places[keep - 1];
     l->cut = true;

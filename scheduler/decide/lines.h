@@ -60,7 +60,7 @@ int line_place_cmp(const struct line_place *a, const struct line_place *b); /* <
 bool line_covers(const struct line *l, const struct line_place *p);
 /* The database was read behind the edge up to `last` (NULL: there was nothing). */
 void line_read_to(struct line *l, const struct line_place *last, bool more);
-/* Sorts `places`, its n jobs, and keeps the first `keep`; the last of them becomes the edge. */
+/* Sorts `places`, its n jobs, and keeps the first `keep` > 0; the last of them becomes the edge. */
 void line_shrink(struct line *l, struct line_place *places, size_t n, size_t keep);
 
 /* Number of jobs to hold for each of n_lines lines. */

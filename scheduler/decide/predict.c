@@ -67,8 +67,6 @@ static void add(struct predict_ring *r, int64_t ns, int64_t now_ns)
 
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns, int64_t now_ns)
 {
-    if (run_ns <= 0)
-        return;
     add(&p->ring[predict_bucket(batch)], run_ns, now_ns);
     p->n_runs++;
 }
@@ -127,7 +125,7 @@ static double mean(const struct fresh *f, size_t n)
         sum += (double)f->ns[i] * f->weight[i];
         weight += f->weight[i];
     }
-    return weight > 0 ? sum / weight : 0;
+    return sum / weight;
 }
 
 /* The profile of the bucket, else of the nearest one, scaled by size when that one is smaller. */

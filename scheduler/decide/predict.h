@@ -74,7 +74,7 @@ int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte);
 /* The bucket of the smallest power of two >= batch; the last bucket for anything larger. */
 unsigned predict_bucket(uint32_t batch);
 void predict_profile(struct predict *p, const struct msg_profile *profile, size_t n);
-void predict_add(struct predict *p, uint32_t batch, int64_t run_ns, int64_t now_ns);
+void predict_add(struct predict *p, uint32_t batch, int64_t run_ns /* > 0 */, int64_t now_ns);
 /* A cold run took over_ns longer than it should have; <= 0: it did not. */
 void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns);
 /* percentile: above 0, below 100. */

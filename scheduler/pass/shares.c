@@ -44,7 +44,7 @@ static void on_shown(void *ctx, void *arg, int rc, const struct sh_err *err)
         struct tenant *t = tenants_by_id(&s->tenants, w->rows[i].tenant_id);
 
         if (t)
-            t->shown.usage_ns = -1; /* once more */
+            t->shown.running_gpus = -1; /* which is never so: it is written once more */
     }
 }
 

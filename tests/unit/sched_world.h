@@ -42,7 +42,7 @@ struct world {                        /* one at a time: dbthread.h has no argume
     struct sched *s;
     char dir[SH_TEST_DIR_BYTES], listen[SH_TEST_DIR_BYTES + 16];
 
-    struct peer *peers[8];    /* BORROWED: those that are connected */
+    struct peer *peers[128];  /* BORROWED: those that are connected */
     void (*own)(bool begins); /* around what peers do, who may lose their connection; or NULL */
 
     struct dbthread main, sweep;

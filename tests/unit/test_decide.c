@@ -390,6 +390,54 @@ static void an_empty_snapshot_gives_nothing(void **state)
     decisions_fini(&w.out);
 }
 
+static void who_comes_too_early_for_a_model_hears_when_to_ask_again(void **state)
+{
+    static const struct {
+        int64_t expected_ns, retry_after_ms;
+        bool any_up, failed;
+        enum decide_reason why;
+    } CASES[] = {{NOW + 100 * MS, 1000, true, false, DECIDE_MODEL_LOADING},
+                 {NOW + 5000 * MS, 5000, true, false, DECIDE_MODEL_LOADING},
+                 {SNAP_NEVER, 1000, true, true, DECIDE_MODEL_FAILED},
+                 {SNAP_NEVER, 1000, false, false, DECIDE_NO_EXECUTOR}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct world w;
+
+        world_init(&w, 1);
+        w.models[0].expected_ns = CASES[i].expected_ns;
+        w.models[0].failed = CASES[i].failed;
+        w.execs[0].up = CASES[i].any_up;
+        place_of(&w, 0, 0)->ready = false;
+        add_request(&w, 0)->exec = SNAP_NONE;
+        w.requests[0].wait_ns = NOW - MS; /* it has waited */
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_REFUSE, 0)->reason, CASES[i].why);
+        assert_int_equal(nth(&w, DECISION_REFUSE, 0)->retry_after_ms, CASES[i].retry_after_ms);
+        decisions_fini(&w.out);
+    }
+}
+
+/* What was promised by an executor that cannot keep it now is left alone. */
+static void promises_count_where_they_can_be_kept(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) {
+        struct world w;
+
+        world_init(&w, 1);
+        add_request(&w, 0)->limit_ns = k == 3 ? SNAP_NO_DEADLINE : NOW + 100 * MS;
+        w.requests[0].promised = true;
+        w.execs[0].up = k != 1;
+        place_of(&w, 0, 0)->ready = k != 2;
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_RUN), k == 0 || k == 3);
+        assert_int_equal(count(&w, DECISION_REFUSE), 0);
+        decisions_fini(&w.out);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -415,6 +463,8 @@ int main(void)
         cmocka_unit_test(nothing_goes_to_an_executor_that_is_down_or_lacks_the_model),
         cmocka_unit_test(an_executor_has_at_most_max_runs_outstanding),
         cmocka_unit_test(an_empty_snapshot_gives_nothing),
+        cmocka_unit_test(who_comes_too_early_for_a_model_hears_when_to_ask_again),
+        cmocka_unit_test(promises_count_where_they_can_be_kept),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

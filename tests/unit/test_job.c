@@ -169,6 +169,49 @@ static void too_many_checkpoints_drop_the_oldest(void **state)
     job_free(NULL);
 }
 
+/* Only what inference takes and gives back all the time folds; nothing else is forgotten. */
+static void only_turns_to_and_fro_fold_when_many_changes_wait(void **state)
+{
+    static const struct {
+        enum job_state first, second, third;
+        size_t n; /* pending, of 4 before them */
+    } CASES[] = {{JOB_RUNNING, JOB_PREEMPTED, JOB_RUNNING, 1},
+                 {JOB_PREEMPTED, JOB_RUNNING, JOB_PREEMPTED, 1},
+                 {JOB_RUNNING, JOB_PREEMPTED, JOB_COMPLETING, 3},
+                 {JOB_PREEMPTED, JOB_RUNNING, JOB_COMPLETING, 3},
+                 {JOB_RUNNING, JOB_COMPLETING, JOB_QUEUED, 3},
+                 {JOB_PREEMPTED, JOB_COMPLETING, JOB_QUEUED, 3}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct job j = {.state = JOB_STARTING, .n_pending = JOB_MAX_PENDING / 2};
+
+        assert_ok(job_set_state(&j, CASES[i].first, "", NULL));
+        assert_ok(job_set_state(&j, CASES[i].second, "", NULL));
+        assert_ok(job_set_state(&j, CASES[i].third, "", NULL));
+        assert_int_equal(j.state, CASES[i].third);
+        assert_int_equal(j.n_pending, JOB_MAX_PENDING / 2 + CASES[i].n);
+    }
+}
+
+static void what_is_left_is_known_once_steps_were_measured(void **state)
+{
+    static const struct {
+        struct job_progress p;
+        int64_t left_ns;
+    } CASES[] = {{{.step = 2, .steps = 10, .busy_ns = 100}, 400},
+                 {{.step = 2, .redone = 2, .steps = 10, .busy_ns = 100}, 200},
+                 {{.step = 0, .steps = 10, .busy_ns = 100}, 0},
+                 {{.step = 2, .steps = 10, .busy_ns = 0}, 0},
+                 {{.step = 10, .steps = 10, .busy_ns = 100}, 0},
+                 {{.step = 2, .steps = 0, .busy_ns = 100}, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++)
+        assert_int_equal(job_least_left_ns(&(struct job){.progress = CASES[i].p}),
+                         CASES[i].left_ns);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -181,6 +224,8 @@ int main(void)
         cmocka_unit_test(the_list_of_changes_has_a_limit),
         cmocka_unit_test(taking_over_the_databases_state_forgets_what_was_pending),
         cmocka_unit_test(too_many_checkpoints_drop_the_oldest),
+        cmocka_unit_test(only_turns_to_and_fro_fold_when_many_changes_wait),
+        cmocka_unit_test(what_is_left_is_known_once_steps_were_measured),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

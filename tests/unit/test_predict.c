@@ -348,6 +348,58 @@ static void no_link_is_too_slow_for_a_number(void **state)
     assert_int_equal(predict_copy_ns(1, NAN), PREDICT_MAX_COPY_NS);
 }
 
+static void what_no_device_measures_is_not_taken(void **state)
+{
+    static const struct {
+        double ns, tail;
+        int64_t usual, tail_is;
+    } CASES[] = {{2e6, 1e6, 2000000, 1000000},
+                 {2e6, -1, 2000000, 2000000},
+                 {2e6, 2e6, 2000000, 2000000},
+                 {2e6, 9e6, 2000000, 2000000},
+                 {2e6, NAN, 2000000, 2000000},
+                 {2e6, 0, 2000000, 0},
+                 {-1, 0, PREDICT_UNKNOWN_NS, PREDICT_UNKNOWN_NS},
+                 {0, 0, PREDICT_UNKNOWN_NS, PREDICT_UNKNOWN_NS},
+                 {1e15, 0, PREDICT_UNKNOWN_NS, PREDICT_UNKNOWN_NS},
+                 {INFINITY, 0, PREDICT_UNKNOWN_NS, PREDICT_UNKNOWN_NS}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        const struct msg_profile row = {
+            .batch = 1, .compute_ns = CASES[i].ns, .tail_ns = CASES[i].tail};
+        struct predict p = {0};
+        struct predict_time t;
+
+        predict_profile(&p, &row, 1);
+        predict_run(&p, 1, 99, MS, &t);
+        assert_int_equal(t.usual_ns, CASES[i].usual);
+        assert_int_equal(t.tail_ns, CASES[i].tail_is);
+    }
+}
+
+/* Runs of long ago count neither by themselves nor for another size. */
+static void old_runs_say_nothing_of_another_size(void **state)
+{
+    static const struct msg_profile ROWS[] = {{.batch = 1, .compute_ns = 1e6, .tail_ns = 0},
+                                              {.batch = 2, .compute_ns = 2e6, .tail_ns = 0}};
+    struct predict p = {0};
+    struct predict_time t;
+
+    (void)state;
+    predict_profile(&p, ROWS, 2);
+    for (unsigned i = 0; i < PREDICT_MIN; i++)
+        predict_add(&p, 1, 100 * MS, MS); /* much slower than measured: at most 4 times as slow */
+    predict_run(&p, 2, 99, MS, &t);
+    assert_int_equal(t.usual_ns, 8 * MS);
+    predict_run(&p, 2, 99, 2 * MS + PREDICT_MAX_AGE_NS, &t);
+    assert_int_equal(t.usual_ns, 2 * MS);
+    for (unsigned i = 0; i < PREDICT_MIN; i++)
+        predict_add(&p, 1, 1, PREDICT_MAX_AGE_NS * 2); /* and at least a fourth */
+    predict_run(&p, 2, 99, PREDICT_MAX_AGE_NS * 2, &t);
+    assert_int_equal(t.usual_ns, MS / 2);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +422,8 @@ int main(void)
         cmocka_unit_test(a_line_for_people_counts_all_runs_and_says_what_it_predicts_from),
         cmocka_unit_test(what_is_asked_for_is_known_by_its_rate_and_forgotten),
         cmocka_unit_test(no_link_is_too_slow_for_a_number),
+        cmocka_unit_test(what_no_device_measures_is_not_taken),
+        cmocka_unit_test(old_runs_say_nothing_of_another_size),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

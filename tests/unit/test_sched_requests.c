@@ -484,6 +484,80 @@ static void a_refusal_says_why(void **state)
     }
 }
 
+/* ------------------------------------------------------------------ many */
+
+static void let_many_in(void)
+{
+    w.conf.max_sessions = 100;
+    w.conf.max_requests = w.conf.max_model_requests = 1000;
+    w.conf.load_wait_ms = 60000;
+    w.tenants[0].max_concurrent_requests = 1000;
+}
+
+static void requests_spread_over_many_executors(void **state)
+{
+    static struct peer many[70];
+    size_t n = 0, most = 0, runs = 0;
+    char name[8];
+
+    (void)state;
+    let_many_in();
+    world_lead();
+    for (size_t i = 0; i < SH_ARRAY_LEN(many); i++) {
+        snprintf(name, sizeof(name), "e%zu", i);
+        exec_up(&many[i], name);
+        model_ready(&many[i], 1);
+    }
+    api_hello(&a, 7);
+    for (uint64_t i = 0; i < 2 * SH_ARRAY_LEN(many); i++)
+        infer_open(&a, i, 1, false);
+    for (size_t i = 0; i < w.s->execs.n; i++) {
+        n += w.s->execs.items[i]->waiting.n;
+        most = SH_MAX(most, w.s->execs.items[i]->waiting.n);
+    }
+    assert_int_equal(n, 2 * SH_ARRAY_LEN(many));
+    assert_in_range(most, 2, 4);
+    for (uint64_t i = 0; i < 2 * SH_ARRAY_LEN(many); i++)
+        infer_ready(&a, i, NULL, 0);
+    for (int k = 0; k < 4; k++)
+        for (size_t i = 0; i < SH_ARRAY_LEN(many); i++) {
+            const struct sh_msg *m = heard(&many[i], MSG_RUN);
+
+            runs += !!m;
+            if (m)
+                run_done(&many[i], m->u.run.run_id, 0);
+        }
+    assert_in_range(runs, SH_ARRAY_LEN(many), 2 * SH_ARRAY_LEN(many));
+    assert_int_equal(w.s->requests.n, 0);
+    for (size_t i = 0; i < SH_ARRAY_LEN(many); i++)
+        peer_close(&many[i]);
+}
+
+static void many_that_wait_for_their_version_all_get_it(void **state)
+{
+    const struct sh_msg *m;
+
+    (void)state;
+    let_many_in();
+    w.models[0].max_batch = 64;
+    world_lead();
+    exec_up(&x, "x");
+    api_hello(&a, 7);
+    for (uint64_t i = 0; i < 600; i++) {
+        infer_open(&a, i, 1, false);
+        infer_ready(&a, i, NULL, 0);
+    }
+    stay(2 * SECOND);
+    assert_int_equal(refused(), 0);
+    assert_int_equal(w.s->requests.waiting.parked.n, 600);
+    model_ready(&x, 1);
+    for (int k = 0; k < 50 && w.s->requests.n; k++)
+        while ((m = heard(&x, MSG_RUN)))
+            run_done(&x, m->u.run.run_id, 0);
+    assert_int_equal(w.s->requests.n, 0);
+    assert_int_equal(refused(), 0);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -502,6 +576,8 @@ int main(void)
         TEST(what_an_executor_measured_is_learnt_within_reason),
         TEST(stopping_training_is_measured),
         cmocka_unit_test(a_refusal_says_why),
+        TEST(requests_spread_over_many_executors),
+        TEST(many_that_wait_for_their_version_all_get_it),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
