@@ -144,6 +144,17 @@ static uint32_t straight_through(const struct ir *ir, const struct dev_op *op, c
     return DEV_NONE;
 }
 
+/* Is op (q + x) - x, of which the file lacks the detach() likewise? q is a choice, and x what it
+ * was chosen from: q + x - x.detach(). */
+bool ad__takes_back(const struct ad *a, const struct dev_op *op)
+{
+    const uint32_t sum = a->sums[ir_root(a->ir, op->in[0])], x = ir_root(a->ir, op->in[1]);
+    const struct dev_op *add = sum == DEV_NONE ? NULL : &a->ir->g.ops[sum];
+
+    return add && is_binary(op, DEV_BIN_SUB) && ir_same_shape(a->ir, op->in[0], op->in[1]) &&
+           (ir_root(a->ir, add->in[0]) == x || ir_root(a->ir, add->in[1]) == x);
+}
+
 /* still[root]: no gradient goes on from there. */
 static int mark_still(struct ad *a, uint32_t n_ops, struct sh_err *err)
 {
@@ -156,6 +167,8 @@ static int mark_still(struct ad *a, uint32_t n_ops, struct sh_err *err)
     for (uint32_t i = 0; i < n_ops; i++) {
         const struct dev_op *op = &ir->g.ops[i];
 
+        if (is_binary(op, DEV_BIN_ADD))
+            a->sums[ir_root(ir, op->out[0])] = i;
         if (is_binary(op, DEV_BIN_SUB))
             subs[ir_root(ir, op->out[0])] = ir_root(ir, op->in[1]);
         q = straight_through(ir, op, subs);
@@ -248,17 +261,18 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
                    .n = n,
                    .wants = calloc(n + 1u, sizeof(bool)),
                    .still = calloc(n + 1u, sizeof(bool)),
+                   .sums = malloc((n + 1u) * sizeof(uint32_t)),
                    .grads = malloc((n + 1u) * sizeof(uint32_t)),
                    .zero = DEV_NONE,
                    .piece = piece};
     int rc = SH_OK;
 
-    if (!a.wants || !a.still || !a.grads) {
+    if (!a.wants || !a.still || !a.sums || !a.grads) {
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the gradients of %u tensors", n);
         goto out;
     }
     for (uint32_t i = 0; i < n; i++)
-        a.grads[i] = DEV_NONE;
+        a.grads[i] = a.sums[i] = DEV_NONE;
     rc = mark_still(&a, n_ops, err);
     if (!rc) {
         mark_wants(&a, want, n_ops);
@@ -274,6 +288,7 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
 out:
     free(a.wants);
     free(a.still);
+    free(a.sums);
     free(a.parts);
     free(a.grads);
     return rc;

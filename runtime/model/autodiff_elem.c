@@ -157,7 +157,7 @@ int ad__binary(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err
     if (op->act != DEV_ACT_NONE)
         return ad__unsupported(op, err, "it has a fused activation");
     for (uint32_t k = 0; k < 2 && rc == SH_OK; k++)
-        if (ad__wants(a, op->in[k]))
+        if (ad__wants(a, op->in[k]) && !(k == 1 && ad__takes_back(a, op)))
             rc = binary_side(a, op, dy, k, err);
     return rc;
 }

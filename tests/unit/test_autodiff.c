@@ -314,8 +314,8 @@ static void statistics_that_are_computed_have_gradients(void **state)
     clear(b);
 }
 
-/* What PyTorch writes of x + (q - x).detach(): the value of q, and the gradient goes on to x as it
- * is. */
+/* What PyTorch writes of x + (q - x).detach(), and of q + x - x.detach() for a choice q: the value
+ * of q, and the gradient goes on to x as it is. */
 static void what_goes_straight_through_has_the_gradient_of_its_result(void **state)
 {
     struct bench *b = *state;
@@ -324,20 +324,22 @@ static void what_goes_straight_through_has_the_gradient_of_its_result(void **sta
                            .lr = 0.1,
                            .batch = 1};
 
-    for (int turned = 0; turned < 2; turned++) {
-        struct graph *g = text_graph("Exp", "p[4,3]", "", 1);
+    for (int form = 0; form < 4; form++) {
+        struct graph *g = text_graph(form < 2 ? "Exp" : "Floor", "p[4,3]", "", 1);
         const uint32_t x = g->nodes[0].in[0], q = g->outputs[0];
-        const uint32_t d = some_node(g, "Sub", "d", (uint32_t[]){q, x}, 2);
+        const uint32_t d = some_node(g, form < 2 ? "Sub" : "Add", "d",
+                                     form == 3 ? (uint32_t[]){x, q} : (uint32_t[]){q, x}, 2);
         float *label, *grad;
         double loss;
 
-        g->outputs[0] =
-            some_node(g, "Add", "y", turned ? (uint32_t[]){d, x} : (uint32_t[]){x, d}, 2);
+        g->outputs[0] = some_node(g, form < 2 ? "Add" : "Sub", "y",
+                                  form == 0 ? (uint32_t[]){x, d} : (uint32_t[]){d, x}, 2);
         compile(b, g, -1, 1, &t);
         label = some_label(b);
         grad = all_gradients(b, &loss);
         for (int i = 0; i < 12; i++) {
-            const float y = expf(b->state[i]), want = (y - label[i]) * 2 / 12;
+            const float y = form < 2 ? expf(b->state[i]) : floorf(b->state[i]);
+            const float want = (y - label[i]) * 2 / 12;
 
             assert_true(fabsf(grad[i] - want) < 1e-5f);
         }
