@@ -111,6 +111,51 @@ static void find_filters(const struct graph *g, bool *filters)
             filters[g->nodes[i].in[1]] |= is_filter(&g->nodes[i], &g->values[g->nodes[i].in[1]]);
 }
 
+enum { TO_SIN = 1, TO_COS = 2 };
+
+/* Waves that are drawn once and never learn (Fourier features): a matrix that an input is
+ * multiplied with, and both the sine and the cosine of the product. A layer's weight has no name of
+ * its own, or it ends in "weight". from[v]: 1 + the matrix that v is a multiple of; seen[matrix]:
+ * what follows. */
+static void follow_waves(const struct graph *g, uint32_t *from, uint8_t *seen)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i];
+        const uint32_t x = n->n_in > 0 ? n->in[0] : GRAPH_NONE;
+        const uint32_t y = n->n_in == 2 ? n->in[1] : GRAPH_NONE;
+        const uint32_t out = n->n_out > 0 ? n->out[0] : GRAPH_NONE;
+
+        if (x == GRAPH_NONE || out == GRAPH_NONE)
+            continue;
+        if (strcmp(n->op, "MatMul") == 0 && y != GRAPH_NONE && g->values[y].data)
+            from[out] = 1 + y;
+        else if (strcmp(n->op, "Mul") == 0 && y != GRAPH_NONE)
+            from[out] = g->values[x].data ? from[y] : g->values[y].data ? from[x] : 0;
+        else if (strcmp(n->op, "Sin") == 0 && from[x])
+            seen[from[x] - 1] |= TO_SIN;
+        else if (strcmp(n->op, "Cos") == 0 && from[x])
+            seen[from[x] - 1] |= TO_COS;
+    }
+}
+
+static int find_waves(const struct graph *g, bool *fixed, struct sh_err *err)
+{
+    const size_t n = (size_t)g->n_values + 1;
+    uint32_t *from = calloc(n, sizeof(*from));
+    uint8_t *seen = calloc(n, sizeof(*seen));
+    const bool ok = from && seen;
+
+    if (ok)
+        follow_waves(g, from, seen);
+    for (uint32_t i = 0; i < g->n_values && ok; i++)
+        fixed[i] |= seen[i] == (TO_SIN | TO_COS) && !g->values[i].said &&
+                    !param_is_made_up(g->values[i].name) && !strstr(g->values[i].name, "weight");
+    free(from);
+    free(seen);
+    return ok ? SH_OK
+              : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
+}
+
 static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
 {
     const struct graph_value *v = &g->values[n->in[i]];
@@ -461,6 +506,8 @@ int graph__find_params(struct graph *g, struct sh_err *err)
 
     if (!rc)
         rc = find_channels(g, f.learns, f.holds, err);
+    if (!rc)
+        rc = find_waves(g, f.filters, err);
     if (!rc)
         decide(g, &f);
     free(marks);

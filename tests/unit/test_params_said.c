@@ -183,6 +183,40 @@ static void what_spectral_norm_measures_with_stays(void **state)
     graph_free(g);
 }
 
+/* Of a matrix whose product goes to a sine and a cosine nothing learns, but of a layer's. */
+static void waves_that_were_drawn_do_not_learn(void **state)
+{
+    static const struct {
+        const char *name, *other;
+        bool want;
+    } WAVES[] = {{"B", "Cos", false},
+                 {"C", "Sin", true},
+                 {"onnx::MatMul_1", "Cos", true},
+                 {"wr.weight", "Cos", true}};
+    struct graph *g = new_graph();
+    const uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6});
+    uint32_t y = x;
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        char name[7][8];
+        uint32_t a;
+
+        for (int k = 0; k < 7; k++)
+            snprintf(name[k], sizeof(name[k]), "%c%d", 'p' + k, i);
+        a = NODE(g, "MatMul", name[0], x, learned(g, WAVES[i].name, 2, (int64_t[]){6, 6}));
+        ((float *)g->values[graph_find(g, WAVES[i].name)].data)[0] = (float)i; /* no copy */
+        a = NODE(g, "Mul", name[1], a, number(g, name[2], 6.28f));
+        y = NODE(g, "Add", name[3], y, NODE(g, "Sin", name[4], a));
+        y = NODE(g, "Add", name[5], y, NODE(g, WAVES[i].other, name[6], a));
+    }
+    g = through_a_file(g, y);
+    for (int i = 0; i < 4; i++)
+        if (is_param(g, WAVES[i].name) != WAVES[i].want)
+            fail_msg("%s is %s parameter", WAVES[i].name, WAVES[i].want ? "no" : "a");
+    graph_free(g);
+}
+
 /* Filters of four channels: edges, a blur, what has learned, and bins that are added up. */
 static void filters_of_the_code_do_not_learn(void **state)
 {
@@ -313,6 +347,7 @@ int main(void)
         cmocka_unit_test(where_the_file_says_what_a_constant_is_of_its_numbers_do_not_count),
         cmocka_unit_test(neighbours_are_of_the_data),
         cmocka_unit_test(what_spectral_norm_measures_with_stays),
+        cmocka_unit_test(waves_that_were_drawn_do_not_learn),
         cmocka_unit_test(filters_of_the_code_do_not_learn),
         cmocka_unit_test(a_module_that_is_called_again_keeps_its_bias),
         cmocka_unit_test(slopes_learn_apart),
