@@ -61,7 +61,7 @@ int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err)
     /* A tar file may be a model with its data. */
     if (!rc && kind != SH_FILE_OTHER && kind != want &&
         !(kind == SH_FILE_TAR && want == SH_FILE_ONNX))
-        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is not a %s file but %s", file,
+        rc = SH_FAIL(err, SH_E_INVALID, "\"%s\" is no %s file but %s", file,
                      want == SH_FILE_ONNX ? "ONNX" : "safetensors", sh_file_kind_text(kind));
     return rc;
 }
