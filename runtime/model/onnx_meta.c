@@ -76,3 +76,13 @@ bool onnx_is_computed(const Onnx__ValueInfoProto *v)
     free(from);
     return is;
 }
+
+bool onnx_is_taken(const Onnx__ValueInfoProto *v)
+{
+    char *from = onnx_value_meta(v, FOLDED_FROM);
+    const bool is =
+        from && strchr(from, '\'') && !param_is_of_code(from) && !param_is_computed(v->name, from);
+
+    free(from);
+    return is;
+}

@@ -16,5 +16,7 @@ char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key);
 enum graph_said onnx_said(const Onnx__ValueInfoProto *v);
 /* Was something computed of parameters for it, other than moves? */
 bool onnx_is_computed(const Onnx__ValueInfoProto *v);
+/* Was it only moved, from something of a module that no name calls a buffer? */
+bool onnx_is_taken(const Onnx__ValueInfoProto *v);
 
 #endif

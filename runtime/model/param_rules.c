@@ -618,6 +618,23 @@ static bool are_whole(const uint8_t *data, int64_t n)
     return between;
 }
 
+/* Plus and minus the same number, as wavelets have. */
+static bool have_one_size(const uint8_t *data, int64_t n)
+{
+    const float size = fabsf(number(data, 0));
+    bool plus = false, minus = false;
+
+    for (int64_t i = 0; i < n; i++) {
+        const float x = number(data, i);
+
+        if (fabsf(x) != size)
+            return false;
+        plus |= x > 0;
+        minus |= x < 0;
+    }
+    return plus && minus && n >= MIN_TABLE;
+}
+
 bool param_is_filter(const void *data, int rank, const int64_t *dims)
 {
     const int64_t filters = rank > 0 ? dims[0] : 0;
@@ -636,5 +653,5 @@ bool param_is_filter(const void *data, int rank, const int64_t *dims)
         if (!uniform && memcmp(p, p + size, all) == 0)
             return true;
     }
-    return are_whole(data, filters * n);
+    return are_whole(data, filters * n) || have_one_size(data, filters * n);
 }

@@ -434,7 +434,7 @@ static bool may_learn(const struct graph_value *v)
 {
     if (!v->data || v->dtype != SH_F32)
         return false;
-    return (param_is_moved(v->name) || strncmp(v->name, "onnx::", 6) == 0) &&
+    return (v->is_taken || param_is_moved(v->name) || strncmp(v->name, "onnx::", 6) == 0) &&
            (is_token(v) || param_is_scattered(v->data, v->rank, v->dims)) && !is_formula(v);
 }
 

@@ -43,12 +43,15 @@ static void say_origins(Onnx__GraphProto *g, const char *call)
     say(g, "cat_1", FROM, "['head.gain', 'val_3']");
     say(g, "cat_2", FROM, "['gain', 'val_3']");
     say(g, "cat_3", FROM, "[]");
+    say(g, "val_4", FROM, "['val_16', 'view_as_complex', 'weight']");
+    say(g, "val_5", FROM, "['matmul', 'weight']");
 }
 
 /* Weights of what is interpolated are per channel, as a bias that was turned is. */
 static void where_the_file_says_what_a_constant_is_of_its_numbers_do_not_count(void **state)
 {
     static const char *const NAMES[] = {"clamp_2", "cat", "cat_1", "cat_2", "cat_3"};
+    static const char *const PARTS[] = {"val_4", "val_5"};
     static const int64_t ROW[] = {1, 12};
     struct graph *g = new_graph(), *back;
     uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12});
@@ -62,14 +65,24 @@ static void where_the_file_says_what_a_constant_is_of_its_numbers_do_not_count(v
         ((float *)g->values[v].data)[0] = (float)i; /* no copy of another */
         x = NODE(g, "Mul", i == 0 ? "a" : i == 1 ? "b" : i == 2 ? "c" : i == 3 ? "d" : "e", x, v);
     }
+    for (int i = 0; i < 2; i++) {
+        const uint32_t v = learned(g, PARTS[i], 2, (int64_t[]){4, 12});
+
+        ((float *)g->values[v].data)[0] = (float)i;
+        x = NODE(g, "Mul", i ? "h" : "f", x, v);
+    }
     g = through_a_file(g, x);
     for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
         assert_true(is_param(g, NAMES[i]));
+    for (int i = 0; i < 2; i++)
+        assert_false(is_param(g, PARTS[i]));
     graph_free(g);
     edit(say_origins, NULL);
     assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
     for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
         assert_int_equal(is_param(back, NAMES[i]), i >= 2);
+    assert_true(is_param(back, "val_4")); /* a part, whatever the exporter calls it */
+    assert_false(is_param(back, "val_5"));
     graph_free(back);
 }
 
@@ -223,7 +236,7 @@ static void filters_of_the_code_do_not_learn(void **state)
     static const float EDGES[] = {-1, 0, 1, -2, 0, 2, -1, 0, 1},
                        BLUR[] = {1, 2, 1, 2, 4, 2, 1, 2, 1};
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6}), in[4], bins;
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6}), in[4], bins, haar;
 
     (void)state;
     in[0] = param(g, "onnx::Conv_1", 4, (int64_t[]){4, 4, 3, 3});
@@ -250,7 +263,12 @@ static void filters_of_the_code_do_not_learn(void **state)
         out[0] = 'r';
         x = NODE(g, "Relu", out, x);
     }
+    haar = param(g, "h", 4, (int64_t[]){4, 4, 2, 2});
+    for (int i = 0; i < 64; i++)
+        ((float *)g->values[haar].data)[i] = i % 4 > i / 16 ? -0.5f : 0.5f;
+    x = NODE(g, "Conv", "w", x, haar);
     g = through_a_file(g, NODE(g, "Conv", "y", x, bins));
+    assert_false(is_param(g, "h"));
     assert_false(is_param(g, "onnx::Conv_1"));
     assert_false(is_param(g, "onnx::Conv_2"));
     assert_true(is_param(g, "onnx::Conv_3"));
