@@ -179,6 +179,56 @@ static int mark_still(struct ad *a, uint32_t n_ops, struct sh_err *err)
     return SH_OK;
 }
 
+/* The root m of a maximum over x, if op is exp(x - m); else DEV_NONE. maker[root]: operation. */
+static uint32_t stable_shift(const struct ir *ir, const struct dev_op *op, const uint32_t *maker)
+{
+    const struct dev_op *sub, *max;
+    uint32_t at, m;
+
+    if (op->kind != DEV_OP_ACT || op->act != DEV_ACT_EXP)
+        return DEV_NONE;
+    at = maker[ir_root(ir, op->in[0])];
+    sub = at == DEV_NONE ? NULL : &ir->g.ops[at];
+    if (!sub || !is_binary(sub, DEV_BIN_SUB))
+        return DEV_NONE;
+    m = ir_root(ir, sub->in[1]);
+    max = maker[m] == DEV_NONE ? NULL : &ir->g.ops[maker[m]];
+    return max && max->kind == DEV_OP_REDUCE && max->u.reduce.kind == DEV_RED_MAX &&
+                   ir_root(ir, max->in[0]) == ir_root(ir, sub->in[0])
+               ? m
+               : DEV_NONE;
+}
+
+/* exp(x - m) is computed so that it stays finite, by a maximum that the code detaches, as far as it
+ * matters: what is normalised behind it has the same gradient with and without. Only where nothing
+ * else reads m but the sum that puts it back (log of a sum). */
+static int mark_shifts(struct ad *a, uint32_t n_ops, struct sh_err *err)
+{
+    const struct ir *ir = a->ir;
+    uint32_t *maker = malloc((a->n + 1u) * sizeof(*maker)), m;
+    bool *read = calloc(a->n + 1u, sizeof(*read));
+    const bool ok = maker && read;
+
+    if (ok)
+        memset(maker, 0xff, (a->n + 1u) * sizeof(*maker));
+    for (uint32_t i = 0; i < n_ops && ok; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+
+        for (uint32_t k = 0; k < op->n_in; k++)
+            if (op->in[k] != DEV_NONE)
+                read[ir_root(ir, op->in[k])] |=
+                    !is_binary(op, DEV_BIN_ADD) && !(k == 1 && is_binary(op, DEV_BIN_SUB));
+        if (op->n_out > 0)
+            maker[ir_root(ir, op->out[0])] = i;
+    }
+    for (uint32_t i = 0; i < n_ops && ok; i++)
+        if ((m = stable_shift(ir, &ir->g.ops[i], maker)) != DEV_NONE && !read[m])
+            a->still[m] = true;
+    free(maker);
+    free(read);
+    return ok ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u tensors", a->n);
+}
+
 static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
 {
     const struct ir *ir = a->ir;
@@ -274,6 +324,8 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
     for (uint32_t i = 0; i < n; i++)
         a.grads[i] = a.sums[i] = DEV_NONE;
     rc = mark_still(&a, n_ops, err);
+    if (!rc)
+        rc = mark_shifts(&a, n_ops, err);
     if (!rc) {
         mark_wants(&a, want, n_ops);
         rc = plant(&a, seeds, n_seeds, err);

@@ -3,6 +3,7 @@
  * worse. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl */
+#include "tests/unit/graph_text.h"
 #include "tests/unit/train_bench.h"
 
 enum { ATTN_MASK = 1, ATTN_DROPOUT = 2, ATTN_SPELLED_OUT = 4 };
@@ -148,11 +149,41 @@ static void dropped_weights_follow_seed_and_step(void **state)
     assert_true(loss[0] != loss[3]);
 }
 
+/* exp(x - m) has the gradient of x for all, also where x is the maximum m. */
+static void a_maximum_that_keeps_exp_finite_has_no_gradient(void **state)
+{
+    struct bench *b = *state;
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1,
+                           .batch = 1};
+    struct graph *g = text_graph("ReduceMax", "p[4,3] i[1]=1", "", 1);
+    const uint32_t x = g->nodes[0].in[0], m = g->outputs[0];
+    float *label, *grad;
+    double loss;
+
+    g->outputs[0] =
+        some_node(g, "Exp", "y", (uint32_t[]){some_node(g, "Sub", "d", (uint32_t[]){x, m}, 2)}, 1);
+    compile(b, g, -1, 1, &t);
+    label = some_label(b);
+    grad = all_gradients(b, &loss);
+    for (int i = 0; i < 12; i++) {
+        const float *row = b->state + i / 3 * 3;
+        const float y = expf(b->state[i] - fmaxf(row[0], fmaxf(row[1], row[2])));
+
+        assert_true(fabsf(grad[i] - y * (y - label[i]) * 2 / 12) < 1e-5f);
+    }
+    free(label);
+    free(grad);
+    clear(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_gradient_of_attention_is_the_slope_of_the_loss),
         cmocka_unit_test(attention_trains_as_it_does_when_spelled_out),
+        cmocka_unit_test(a_maximum_that_keeps_exp_finite_has_no_gradient),
         cmocka_unit_test(dropped_weights_follow_seed_and_step),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
