@@ -363,6 +363,10 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
                        "the executor was lost; try again");
         return;
     }
+    if (m->n_placed == 0) {
+        r->asked = true;
+        return;
+    }
     if (m->n_placed != r->n_placed)
         return;                        /* it is somewhere else by now */
     if (r->state == REQUEST_RUNNING) { /* the end of the session is on its way to us as well */
@@ -669,11 +673,14 @@ static void learn(struct exec *e, const struct run *run, const struct msg_run_do
                          run->is_cold ? all - run->predicted_ns : 0, now);
 }
 
-/* Its API had lost the executor when it ended there, so the result went nowhere. */
+/* Its API had lost the executor when it ended there, so the result went nowhere; or perhaps: then
+ * it is told, and who has the result knows no such request any more. */
 static void end_part(struct sched *s, struct request *r, const struct exec *e)
 {
     if (r->again)
         lose(s, r, e);
+    else if (r->asked && r->api)
+        refuse_lost(s, r, e);
     else
         request_end(s, r);
 }

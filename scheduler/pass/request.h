@@ -58,6 +58,7 @@ struct request {
     enum request_state state;
     bool cancelled; /* the executor was told */
     bool again;     /* the API said INFER_AGAIN */
+    bool asked;     /* ... of no placement: the result may be lost */
     uint32_t n_lost, n_placed;
     int64_t doubt_ns; /* when we or the API first noticed that its executor is gone; 0: not */
     bool promised;    /* as in snapshot.h */
