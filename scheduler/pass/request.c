@@ -70,12 +70,12 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
         return rc;
     if (!t->id)
         sched_poll(s); /* younger than our last look */
-    if (!v)
+    if (!v) {
         sched_poll(s);
-    if (!v || v->gone)
         return SH_FAIL(err, SH_E_UNAVAILABLE,
                        "the scheduler does not know this version of \"%s\" yet; try again",
                        m->model);
+    }
     if (v->state >= MODEL_UNLOADING)
         return SH_FAIL(err, SH_E_CONFLICT, "%s", MODEL_UNLOADED_TEXT);
     if (!t->active)
@@ -334,8 +334,8 @@ static void lose(struct sched *s, struct request *r, const struct exec *e)
     request_go(r, REQUEST_LOST);
     if (r->again)
         run_again(s, r);
-    else if (!r->doubt_ns)
-        r->doubt_ns = sh_clock_ns();
+    else
+        r->doubt_ns = sh_clock_ns(); /* until the API says so too */
 }
 
 void requests_on_exec_lost(struct sched *s, struct exec *e)
@@ -479,17 +479,9 @@ void requests_expire(struct sched *s, int64_t now_ns)
 
 void requests_fini(struct sched *s)
 {
-    struct requests *q = &s->requests;
-
-    for (size_t i = 0; i < s->execs.n; i++) {
-        while (s->execs.items[i]->runs)
-            run_free(s, s->execs.items[i]->runs);
-    }
-    while (q->n > 0)
-        request_end(s, q->items[q->n - 1]);
-    free(q->items);
-    idmap_fini(&q->runs);
-    *q = (struct requests){0};
+    free(s->requests.items); /* without a session there are neither runs nor requests */
+    idmap_fini(&s->requests.runs);
+    s->requests = (struct requests){0};
 }
 
 /* ------------------------------------------------------------------ runs */

@@ -205,6 +205,28 @@ static void the_databases_state_wins(void **state)
     }
 }
 
+static void an_end_is_believed_when_our_own_write_has_arrived(void **state)
+{
+    double before = metric("shunt_view_differences_total");
+    struct store_job *row;
+
+    (void)state;
+    running(&row);
+    w.held = "job.write";
+    say(&x, &(struct sh_msg){.type = MSG_JOB_STATE,
+                             .u.job_state = {.job = 5, .attempt = 1, .state = MSG_JOB_PREEMPTED}});
+    row->state = "CANCELLED";
+    look_again();
+    assert_true(job_of(5)->doubtful);
+    look_at_all(); /* which reads none that has ended */
+    assert_non_null(job_of(5));
+    w.conflict = true;
+    w.held = NULL;
+    turn();
+    assert_null(job_of(5));
+    assert_true(metric("shunt_view_differences_total") == before);
+}
+
 /* The answer to our write is lost, and it had been written. */
 static void a_start_that_nobody_heard_of_is_undone(void **state)
 {
@@ -476,6 +498,7 @@ int main(void)
         cmocka_unit_test(a_full_look_names_what_no_look_before_had_told),
         TEST(jobs_and_counts_that_nobody_told_of_are_differences),
         cmocka_unit_test(the_databases_state_wins),
+        TEST(an_end_is_believed_when_our_own_write_has_arrived),
         TEST(a_start_that_nobody_heard_of_is_undone),
         TEST(one_that_waits_and_was_cancelled_with_an_executor_ends),
         TEST(a_row_that_is_gone_takes_its_job_along),

@@ -131,6 +131,19 @@ static void what_an_executor_says_of_no_version_of_ours_is_answered_by_unload(vo
     assert_int_equal(on_x(1)->phase, MODEL_ON_LOADING);
 }
 
+static void one_that_still_leaves_is_loaded_when_it_has_left(void **state)
+{
+    (void)state;
+    world_lead();
+    exec_up(&x, "x");
+    hear(&x, MSG_MODEL_LOAD);
+    failed(1, SH_E_CONFLICT);
+    assert_int_equal(on_x(1)->phase, MODEL_ON_UNLOADING);
+    gone(1);
+    hear(&x, MSG_MODEL_LOAD);
+    assert_string_equal(w.models[0].state, "READY");
+}
+
 static void a_profile_is_taken_as_far_as_it_makes_sense(void **state)
 {
     static const char ROWS[] =
@@ -581,6 +594,7 @@ int main(void)
         TEST(a_failure_worth_it_is_tried_again_so_many_times),
         TEST(who_asks_for_one_that_failed_has_it_tried_at_once),
         TEST(what_an_executor_says_of_no_version_of_ours_is_answered_by_unload),
+        TEST(one_that_still_leaves_is_loaded_when_it_has_left),
         TEST(a_profile_is_taken_as_far_as_it_makes_sense),
         TEST(a_version_that_was_loaded_again_is_tried_by_those_that_are_there),
         TEST(one_that_is_on_its_way_out_is_told_once),

@@ -237,7 +237,9 @@ static void who_says_it_first_is_believed_for_a_while(void **state)
     assert_int_equal(refused(), 0);
     cancel(1);
     hear(&x, MSG_RUN_CANCEL);
-    peer_close(&x); /* nobody waits for it */
+    request(2);
+    peer_close(&x); /* nobody waits for the first, and the second is given up as well: */
+    cancel(2);      /* of that the API says so */
     assert_int_equal(refused(), SH_E_UNAVAILABLE);
     assert_int_equal(w.s->requests.n, 0);
 }
@@ -367,16 +369,23 @@ static void what_takes_too_long_is_given_up(void **state)
 
 static void a_leader_that_goes_leaves_runs_to_their_executor(void **state)
 {
-    (void)state;
-    serve();
-    request(1);
-    run_sent(&x);
-    infer_open(&a, 2, 1, false);
-    sched_lost_lease(w.s);
-    assert_int_equal(w.s->requests.n, 0);
-    turn();
-    assert_int_equal(hear(&a, MSG_INFER_REFUSED)->u.infer_refused.rid, 2);
-    assert_int_equal(refused(), 0); /* its result comes from the executor */
+    for (int api_is_gone = 0; api_is_gone < 2; api_is_gone++) {
+        begin(state);
+        serve();
+        request(1);
+        run_sent(&x);
+        infer_open(&a, 2, 1, false);
+        if (api_is_gone)
+            peer_close(&a);
+        sched_lost_lease(w.s);
+        assert_int_equal(w.s->requests.n, 0);
+        turn();
+        if (!api_is_gone) {
+            assert_int_equal(hear(&a, MSG_INFER_REFUSED)->u.infer_refused.rid, 2);
+            assert_int_equal(refused(), 0); /* its result comes from the executor */
+        }
+        end(state);
+    }
 }
 
 /* ------------------------------------------------------------------ what is learnt */
@@ -484,6 +493,44 @@ static void a_refusal_says_why(void **state)
     }
 }
 
+static void where_there_is_no_executor_the_refusal_says_so(void **state)
+{
+    const struct sh_msg *m;
+
+    (void)state;
+    world_lead();
+    api_hello(&a, 7);
+    say(&a, &(struct sh_msg){
+                .type = MSG_INFER_OPEN,
+                .u.infer_open = {
+                    .rid = 1, .tenant = "t", .model = "m", .version_id = 1, .age_ns = INT64_MAX}});
+    m = hear(&a, MSG_INFER_REFUSED); /* of an age that nobody believes */
+    assert_int_equal(m->u.infer_refused.rc, SH_E_UNAVAILABLE);
+    assert_has(m->u.infer_refused.msg, "no executor is connected");
+}
+
+/* What keeps all requests out may be over, and only a run can tell. */
+static void after_a_while_one_that_would_be_refused_is_let_in(void **state)
+{
+    struct sh_msg m = {
+        .type = MSG_INFER_OPEN,
+        .u.infer_open = {.tenant = "t", .model = "m", .version_id = 1, .budget_ns = SECOND}};
+    int n = 0;
+
+    (void)state;
+    w.models[0].profile = "[{\"batch\":1,\"compute_ns\":2e9}]";
+    serve();
+    for (say(&a, &m); refused() == SH_E_SLO && n < 100; n++) {
+        stay(SECOND);
+        m.u.infer_open.rid++;
+        say(&a, &m);
+    }
+    assert_in_range(n, 2, 99);
+    assert_int_equal(w.s->requests.n, 1);
+    assert_false(w.s->requests.items[0]->promised);
+    assert_true(w.s->requests.items[0]->limit_ns > sh_clock_ns() + 1000 * SECOND);
+}
+
 /* ------------------------------------------------------------------ many */
 
 static void let_many_in(void)
@@ -572,10 +619,12 @@ int main(void)
         TEST(a_version_that_goes_while_its_run_is_lost_cannot_run_again),
         TEST(what_runs_for_an_api_that_goes_is_cancelled_the_rest_ends),
         TEST(what_takes_too_long_is_given_up),
-        TEST(a_leader_that_goes_leaves_runs_to_their_executor),
+        cmocka_unit_test(a_leader_that_goes_leaves_runs_to_their_executor),
         TEST(what_an_executor_measured_is_learnt_within_reason),
         TEST(stopping_training_is_measured),
         cmocka_unit_test(a_refusal_says_why),
+        TEST(where_there_is_no_executor_the_refusal_says_so),
+        TEST(after_a_while_one_that_would_be_refused_is_let_in),
         TEST(requests_spread_over_many_executors),
         TEST(many_that_wait_for_their_version_all_get_it),
     };

@@ -138,6 +138,28 @@ static void there_are_no_more_than_so_many(void **state)
     }
 }
 
+static void who_was_away_for_long_makes_room_for_another_one(void **state)
+{
+    static const int64_t HOUR = 3600 * SECOND;
+    struct exec *e;
+
+    (void)state;
+    w.conf.max_executors = 1;
+    world_lead();
+    w.conf.lease_ttl_ms = 10 * HOUR / MS; /* time makes leaps here */
+    e = exec_up(&x, "x");
+    peer_close(&x);
+    peer_open(&a);
+    say(&a, &(struct sh_msg){.type = MSG_EXEC_HELLO, .u.exec_hello = {.executor = "y"}});
+    assert_true(is_closed(&a));
+    peer_close(&a);
+    sh_clock_advance(HOUR + SECOND);
+    exec_up(&a, "y");
+    assert_int_equal(w.s->execs.n, 1);
+    assert_ptr_equal(execs_find(&w.s->execs, "y"), e);
+    assert_null(execs_find(&w.s->execs, "x"));
+}
+
 /* ------------------------------------------------------------------ messages */
 
 static void who_missed_a_message_is_not_told_the_next(void **state)
@@ -318,6 +340,7 @@ int main(void)
         TEST(what_an_ended_session_says_is_not_heard),
         TEST(a_peer_that_comes_twice_is_one),
         TEST(there_are_no_more_than_so_many),
+        TEST(who_was_away_for_long_makes_room_for_another_one),
         TEST(who_missed_a_message_is_not_told_the_next),
         TEST(what_is_broken_in_between_hears_nothing_more),
         TEST(who_does_not_read_is_given_up),

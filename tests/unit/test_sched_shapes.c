@@ -186,6 +186,8 @@ static void a_shape_that_is_there_runs_by_what_was_measured(void **state)
     advance(250 * MS);
     shape_said(4, MSG_MODEL_READY, 0, PREDICT_N_BUCKETS + 2); /* more rows than buckets */
     assert_int_equal(hear(&a, MSG_INFER_PLACED)->u.infer_placed.compile_ns, 250 * MS);
+    shape_said(4, MSG_MODEL_FAILED, SH_E_INVALID, 0); /* what runs goes on */
+    assert_null(heard(&a, MSG_INFER_REFUSED));
     run_done(&x, run_sent(&x), 0);
     predict_run(&version()->shapes->predict, 1, 99, sh_clock_ns(), &t);
     assert_int_equal(t.usual_ns, 3 * MS);
