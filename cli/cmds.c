@@ -221,7 +221,7 @@ static const struct sh_conf_opt SUBMIT[] = {
         "many jobs from a file, -: standard input: a JSON array of jobs, or one a line, each as in "
         "POST /api/v1/jobs; other options are then ignored; short: -f"),
     STR(token, "token", NULL, "submitting again with the same token returns the first job"),
-    BOOL(wait, "wait", "wait for the end and show progress"),
+    BOOL(wait, "wait", "wait for the end and show progress; what it trains is READY then"),
     INT(wait_s, "wait-s", 86400, 1, 31536000, "longest wait, s"),
 };
 static const struct sh_conf_opt QUOTA_SET[] = {

@@ -187,8 +187,10 @@ static int add_exec(struct link *l, const struct msg_exec_up *m, struct sh_err *
                                 .keys = l->api->link_keys};
     int rc;
 
-    if (l->n_execs == LINK_MAX_EXECUTORS)
-        return SH_FAIL(err, SH_E_TOOBIG, "more than %d executors", LINK_MAX_EXECUTORS);
+    rc = sh_grow(&l->execs, &l->cap_execs, l->n_execs + 1, sizeof(*l->execs), LINK_MAX_EXECUTORS,
+                 "executors", err);
+    if (rc)
+        return rc;
     e = calloc(1, sizeof(*e));
     if (!e)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an executor");
@@ -240,6 +242,9 @@ void link__exec_free_all(struct link *l)
         sh_link_free(e->wire);
         free(e);
     }
+    free(l->execs);
+    l->execs = NULL;
+    l->cap_execs = 0;
 }
 
 static int send_span(struct link *l, struct sh_wire *w, const struct infer *i, const char *data,

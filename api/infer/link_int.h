@@ -6,8 +6,8 @@
 #include "common/wire.h"
 
 #define LINK_BUCKETS 4096u
-#define LINK_MAX_EXECUTORS 256
-#define LINK_MAX_LOADS 64u /* at once; what is more is loaded again when its pause is over */
+#define LINK_MAX_EXECUTORS 16384 /* as many as a scheduler may have */
+#define LINK_MAX_LOADS 64u       /* at once; what is more is loaded again when its pause is over */
 #define LINK_NS_PER_MS INT64_C(1000000)
 #define LIMBO_NS (10000 * LINK_NS_PER_MS) /* what the clocks and the messages may take */
 #define LINK_MAX_RUN_MS UINT64_C(86400000)
@@ -50,8 +50,8 @@ struct link {
     struct infer *all;
     struct link_ask *asks; /* sent, not answered */
     unsigned n_asks;
-    struct link_exec *execs[LINK_MAX_EXECUTORS];
-    size_t n_execs;
+    struct link_exec **execs; /* OWNED */
+    size_t n_execs, cap_execs;
     int64_t welcome_ns;
     int64_t run_ns;    /* the longest that an executor's run may be on its device */
     int64_t hinted_ns; /* the last hint about jobs */

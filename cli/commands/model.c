@@ -239,9 +239,8 @@ static bool is_lost(const char *state, const char *want)
            (strcmp(want, "UNLOADED") == 0 && strcmp(state, "UNLOADING") != 0);
 }
 
-/* want: READY or UNLOADED. */
-static int wait_version(struct cli *c, const char *model, int64_t version, const char *want,
-                        struct sh_err *err)
+int model_wait_version(struct cli *c, const char *model, int64_t version, const char *want,
+                       struct sh_err *err)
 {
     int64_t start = sh_clock_ns(), end = start + c->conf->wait_s * 1000000000;
     char path[REST_PATH_MAX], state[32] = "", how_far[80];
@@ -286,7 +285,7 @@ int model_wait(struct cli *c, struct sh_err *err)
     if (!rc && version == 0)
         rc = model_newest(c, name, &version, err);
     if (!rc)
-        rc = wait_version(c, name, version, "READY", err);
+        rc = model_wait_version(c, name, version, "READY", err);
     if (!rc && c->output == OUTPUT_NAME)
         printf("%s:%" PRId64 "\n", name, version);
     else if (!rc)
@@ -335,7 +334,7 @@ int model_wait_gone(struct cli *c, struct sh_err *err)
 
         if (!rc && (!version || one == version) &&
             strcmp(sh_json_text(v, "state"), "UNLOADING") == 0)
-            rc = wait_version(c, name, one, "UNLOADED", err);
+            rc = model_wait_version(c, name, one, "UNLOADED", err);
     }
     if (!rc)
         rc = say_gone(c, path, version, err);
@@ -520,7 +519,7 @@ static int version_push(struct cli *c, const char *model, const char *file, json
     upload_close(u);
     json_decref(buckets);
     if (!rc && c->conf->wait)
-        rc = wait_version(c, model, version, "READY", err);
+        rc = model_wait_version(c, model, version, "READY", err);
     return rc;
 }
 

@@ -3,6 +3,7 @@
 #include "cli/client/rest.h"
 #include "cli/commands.h"
 #include "cli/commands/job.h"
+#include "cli/commands/model.h"
 #include "common/clock.h"
 #include "common/job_state.h"
 #include "common/mem.h"
@@ -217,6 +218,7 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     json_int_t id = json_integer_value(json_object_get(j, "id"));
     bool is_rated = json_is_number(json_object_get(result, "accuracy"));
     char accuracy[32], version[32];
+    int rc;
 
     if (c->output == OUTPUT_DATA)
         out_data(c, j);
@@ -231,6 +233,11 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     }
     out_text(result, "accuracy", OUT_NUMBER, accuracy, sizeof(accuracy));
     out_text(j, "result_version", OUT_TEXT, version, sizeof(version));
+    /* A request that comes now is to be answered by it. */
+    rc = model_wait_version(c, sh_json_text(j, "model"),
+                            json_integer_value(json_object_get(j, "result_version")), "READY", err);
+    if (rc)
+        return rc;
     out_say(c, "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s:%s%s%s.", id, sh_json_text(j, "model"),
             version, is_rated ? ", accuracy " : "", is_rated ? accuracy : "");
     return SH_OK;

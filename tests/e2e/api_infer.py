@@ -130,6 +130,8 @@ class Played:
             elif m.type == "INFER_AGAIN" and self.mode == "die":
                 conn.send("INFER_REFUSED", rid=m.rid, rc=-17, retry_after_ms=1000, predicted_ms=0,
                           msg="the executor was lost; try again")
+            elif m.type == "INFER_AGAIN" and m.n_placed == 0:
+                pass  # it only asks whether its request is still known
             elif m.type == "INFER_AGAIN":
                 self.again.append(m.n_placed)
                 conn.send("INFER_PLACED", rid=m.rid, executor="local", compile_ns=0)

@@ -273,6 +273,8 @@ EOF
     exits "submit --wait shows the end" 0 "SUCCEEDED" shunt submit --model digits --dataset d \
         --eval-dataset d --epochs 2 --lr 0.05 --wait --key-file "$tmp/key"
     cp "$tmp/out" "$tmp/said"
+    shunt get versions digits:3 -o json --key-file "$tmp/key" >"$tmp/trained"
+    ok "what was trained serves then" [ "$(jq -r .state "$tmp/trained")" = READY ]
     ok "it says from what training starts" has 1 \
         'It trains digits from version 1, the newest that was uploaded[.]' "$tmp/said"
     exits "a value that is wrong is named by its option" 1 "shunt: --epochs must be" \
