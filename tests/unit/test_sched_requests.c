@@ -325,7 +325,6 @@ static void what_runs_for_an_api_that_goes_is_cancelled_the_rest_ends(void **sta
 
     (void)state;
     serve();
-    exec_hello(&y, "y", 1);
     request(1);
     run = run_sent(&x);
     infer_open(&a, 2, 1, false);
