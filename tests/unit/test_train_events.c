@@ -18,7 +18,8 @@ static struct {
     struct slot slot;
     bool has_slot;
     struct msg_job_state said; /* the last JOB_STATE that was not of the job's own report */
-    int n_said, n_reports, n_asked, n_forced, n_copies, n_dropped, n_notes, n_ends, copy_rc;
+    int n_said, n_reports, n_asked, n_forced, n_copies, n_dropped, n_killed, n_notes, n_ends,
+        copy_rc;
 } R;
 
 /* What the rest of the executor does. */
@@ -149,6 +150,12 @@ void worker_drop_job(struct worker *w, int64_t job)
 {
     (void)w, (void)job;
     R.n_dropped++;
+}
+
+void worker_kill(struct worker *w, const char *cause)
+{
+    (void)w, (void)cause;
+    R.n_killed++;
 }
 
 void worker_end_job(struct worker *w, int64_t job)
@@ -312,6 +319,7 @@ static void what_was_compiled_for_nobody_is_dropped(void **state)
         R.j.phase = i == 3 ? MSG_JOB_FAILED : MSG_JOB_RUNNING;
         train_on_ready(&R.t, &R.w, &(struct msg_wk_train_ready){.job = JOB, .msg = ""}, NULL, 0);
         assert_int_equal(R.n_dropped, i < 4);
+        assert_int_equal(R.n_killed, i == 1); /* j would wait for it for ever */
         assert_int_equal(R.j.end, i < 4 ? END_NONE : END_FAIL);
     }
 }
