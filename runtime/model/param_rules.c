@@ -63,7 +63,7 @@ bool param_is_moved(const char *name)
     return is_one_of(name, MOVES, SH_ARRAY_LEN(MOVES));
 }
 
-/* What exporters of PyTorch call numbers and what they compute themselves. */
+/* What exporters of PyTorch and shunt-zoo call numbers and what they compute themselves. */
 bool param_is_made_up(const char *name)
 {
     static const char *const BEGIN[] = {"val_",    "_val",     "scalar_tensor",
@@ -80,7 +80,7 @@ bool param_is_made_up(const char *name)
             return true;
     while (n > 0 && isdigit((unsigned char)name[n - 1]))
         n--;
-    return n == 0; /* only digits */
+    return n == 0 || (n == strlen("const") && begins(name, "const")); /* only digits behind it */
 }
 
 bool param_is_lone(const char *name, int rank)
