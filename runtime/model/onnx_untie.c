@@ -151,7 +151,8 @@ static int copy_tensor(const Onnx__TensorProto *from, char *name, Onnx__TensorPr
         free(t);
         return SH_E_NOMEM;
     }
-    memcpy(t->dims, from->dims, from->n_dims * sizeof(*t->dims));
+    if (from->n_dims) /* a single number's are NULL */
+        memcpy(t->dims, from->dims, from->n_dims * sizeof(*t->dims));
     memcpy(t->raw_data.data, from->raw_data.data, from->raw_data.len);
     t->n_dims = from->n_dims;
     t->has_data_type = 1;

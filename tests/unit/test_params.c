@@ -456,10 +456,11 @@ static void equal_by_chance_is_trained_apart_and_tied_by_design_as_one(void **st
 static void single_numbers_are_trained_apart_if_they_have_a_name_or_axes(void **state)
 {
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), bias, code, moved;
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}), bias, code, moved, gain;
 
     (void)state;
     bias = uniform(g, "head.bias", 1, 0);
+    gain = number(g, "head.gain", 1);
     code = uniform(g, "val_3", 1, 0);
     moved = uniform(g, "add_1", 1, 1); /* 1 + epsilon */
     x = NODE(g, "Add", "a", x, bias);
@@ -468,7 +469,9 @@ static void single_numbers_are_trained_apart_if_they_have_a_name_or_axes(void **
     x = NODE(g, "Add", "d", x, code);
     x = NODE(g, "Mul", "e", x, moved);
     x = NODE(g, "Mul", "f", moved, x);
+    x = NODE(g, "Mul", "g", x, gain);
     x = NODE(g, "Mul", "h", x, number(g, "add_2", 3)); /* without an axis */
+    x = NODE(g, "Mul", "gg", x, gain);
     x = NODE(g, "Mul", "i", x, uniform(g, "exp", 1, 3));
     x = NODE(g, "Mul", "j", x, number(g, "select_1", 3));
     x = NODE(g, "Div", "k", x, number(g, "onnx::Div_2", 3)); /* the root of a size */
@@ -477,9 +480,11 @@ static void single_numbers_are_trained_apart_if_they_have_a_name_or_axes(void **
                   shape_of(g, "sizes", 2, (int64_t[]){1, 6})));
     assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 0, NULL));
     g = through_a_file(g, x);
-    assert_int_equal(g->n_untied, 2);
+    assert_int_equal(g->n_untied, 3);
     assert_true(is_param(g, "head.bias"));
     assert_true(is_param(g, "head.bias@c:1"));
+    assert_true(is_param(g, "head.gain"));
+    assert_true(is_param(g, "head.gain@gg:1"));
     assert_true(is_param(g, "add_1"));
     assert_true(is_param(g, "add_1@f:0"));
     assert_false(is_param(g, "val_3"));
