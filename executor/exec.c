@@ -191,6 +191,7 @@ static int make_pool(struct exec *x, struct sh_err *err)
                                    .hang_ms = c->hang_ms,
                                    .compile_ms = c->compile_ms,
                                    .deterministic = c->deterministic,
+                                   .verify_launches = c->verify_launches,
                                    .hooks = x->hooks ? &x->hooks->pool : NULL};
 
     return pool_new(&conf, x->loop, x->mem, &handler, &x->pool, err);

@@ -43,7 +43,7 @@ struct exec_conf {
     int64_t checkpoint_interval_ms, max_queued_runs, hang_ms, compile_ms, run_ms;
     int64_t residency_chances, second_percent, low_percent, high_percent;
     int64_t stop_bound_us, busy_poll_us;
-    bool deterministic;
+    bool deterministic, verify_launches;
 };
 
 extern const struct sh_conf_table EXEC_OPTIONS; /* fills a struct exec_conf */

@@ -59,6 +59,9 @@ static const struct sh_conf_opt OPTIONS[] = {
                "cpu: fixed cost of a copy in microseconds"),
     SH_OPT_BOOL(struct exec_conf, deterministic, "deterministic", true, 0,
                 "compute the same numbers in every run; a little slower on some devices"),
+    SH_OPT_BOOL(struct exec_conf, verify_launches, "verify-launches", false, 0,
+                "cuda: compare the recorded launches of cuDNN and cuBLASLt with runs without them "
+                "whenever a program is loaded, and use none of them after a difference"),
     SH_OPT_INT(struct exec_conf, checkpoint_interval_ms, "checkpoint-interval-ms", 10000, 50,
                86400000, 0, "time between checkpoints, for jobs that do not set it, ms"),
     SH_OPT_INT(struct exec_conf, max_queued_runs, "max-queued-runs", 256, 1, 65536, 0,

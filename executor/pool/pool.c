@@ -56,10 +56,25 @@ static void update_gauges(struct pool *p)
         sh_metric_set(M_shunt_workers, SH_LABELS(p->conf.executor, WORKER_LIFE.names[s]), n[s]);
 }
 
-static void update_metrics(const struct pool *p)
+/* Adds what the worker's process has warmed up since the last time. */
+static void count_replay(struct worker *w)
+{
+    for (int r = DEV_REPLAY_NONE + 1; w->ctl && r < DEV_N_REPLAYS; r++) {
+        const uint32_t n = atomic_load(&w->ctl->n_replay[r]);
+
+        sh_metric_add(M_shunt_replay_programs_total,
+                      SH_LABELS(w->pool->conf.executor, dev_replay_name((enum dev_replay)r)),
+                      n - w->n_replay[r]);
+        w->n_replay[r] = n;
+    }
+}
+
+static void update_metrics(struct pool *p)
 {
     uint64_t n = 0;
 
+    for (size_t i = 0; i < p->n; i++)
+        count_replay(&p->workers[i]);
     for (size_t i = 0; i < p->n; i++)
         n += p->workers[i].ctl ? atomic_load(&p->workers[i].ctl->n_prepared) : 0;
     sh_metric_set(M_shunt_prepared_ranges, SH_LABELS(p->conf.executor), (double)n);
@@ -454,6 +469,8 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     forget_process(w);
     pool_set_state(w, WORKER_DEAD);
     p->h.on_dead(p->h.arg, w, preparing);
+    count_replay(w);
+    memset(w->n_replay, 0, sizeof(w->n_replay));
     sh_shm_fini(&w->ctl_shm);
     w->ctl = NULL;
     if (!p->is_stopping)
@@ -478,6 +495,7 @@ int pool_send_init(struct worker *w, struct sh_err *err)
                                        .threads = c->threads,
                                        .executor = c->executor,
                                        .deterministic = c->deterministic,
+                                       .verify_launches = c->verify_launches,
                                        .ticket_slot = TX_SLOT_WORKER + w->index,
                                        .ticket_value = w->ckpt_value,
                                        .log_level = (uint32_t)sh_log_get_level(),

@@ -53,7 +53,8 @@ struct worker { /* one place in the pool; the process in it changes */
     int64_t compiled_ns; /* when it last finished compiling */
     int64_t *models;     /* OWNED: handles of its compiled models */
     size_t n_models, cap_models;
-    int64_t job; /* the training job that it has compiled; 0: none */
+    uint32_t n_replay[DEV_N_REPLAYS]; /* of ctl, those that the metric has */
+    int64_t job;                      /* the training job that it has compiled; 0: none */
     bool job_compiling;
 
     struct payload {       /* payload.h; mem.fd -1: none */
@@ -98,7 +99,7 @@ struct pool_conf { /* strings: BORROWED for good */
     const char *executor, *device, *state_dir;
     uint32_t n_workers, ordinal, threads, uid, stop_bound_us, busy_poll_us;
     int64_t hang_ms, compile_ms;
-    bool deterministic;
+    bool deterministic, verify_launches;
     const struct pool_hooks *hooks; /* NULL: none; BORROWED for good */
 };
 

@@ -15,6 +15,8 @@
 #ifndef SH_EXECUTOR_POOL_WORKER_CTL_H
 #define SH_EXECUTOR_POOL_WORKER_CTL_H
 
+#include "runtime/device/dev.h"
+
 #include <stdatomic.h>
 #include <stdint.h>
 
@@ -55,6 +57,7 @@ struct worker_ctl {
     _Atomic uint32_t load_done, load_total; /* parts, of all steps; total 0: none */
     _Atomic uint64_t scale_bits; /* double: loss scale of the running job; 0: none, or unknown */
     _Atomic int64_t skipped;     /* its updates skipped because gradients were not finite */
+    _Atomic uint32_t n_replay[DEV_N_REPLAYS]; /* dev_n_replay() */
 };
 
 #endif

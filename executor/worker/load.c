@@ -329,6 +329,7 @@ static int warm(struct worker *w, const struct wk_model *m, struct sh_err *err)
         struct sh_err why = {0};
         int rc = program_warm(m->program[i], NULL, &why);
 
+        worker_log_replay(m->program[i], m->handle, 0);
         step(w, WORKER_LOAD_WARM, 1);
         if (rc == SH_E_DEVLOST)
             return sh_err_copy(err, &why);

@@ -6,6 +6,7 @@
 #include "common/wire.h"
 #include "executor/worker/worker.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -20,7 +21,8 @@ static int start(struct worker *w, const struct msg_wk_init *m, int *fds, size_t
     struct dev_conf conf = {.ordinal = m->ordinal,
                             .threads = m->threads,
                             .arena_bytes = m->arena_bytes,
-                            .deterministic = m->deterministic != 0};
+                            .deterministic = m->deterministic != 0,
+                            .verify_launches = m->verify_launches != 0};
     char tune[64];
     int rc = SH_OK;
 
@@ -207,6 +209,22 @@ static int let_go(struct worker *w, struct sh_err *err)
     return dev_task(w->dev, NULL, 0, err);
 }
 
+void worker_log_replay(const struct program *p, int64_t version, int64_t job)
+{
+    const enum dev_replay r = program_replay(p);
+
+    if (r == DEV_REPLAY_LAUNCHES || r == DEV_REPLAY_RESULTS)
+        SH_WARN("replay.off", "version=%" PRId64 " job=%" PRId64 " reason=%s", version, job,
+                dev_replay_name(r));
+}
+
+static void show_counts(struct worker *w)
+{
+    atomic_store(&w->ctl->n_prepared, dev_n_prepared(w->dev));
+    for (int r = 0; r < DEV_N_REPLAYS; r++)
+        atomic_store(&w->ctl->n_replay[r], dev_n_replay(w->dev, (enum dev_replay)r));
+}
+
 /* Waits for a message if none is there. */
 static int serve(struct worker *w, struct sh_buf *buf, struct sh_err *err)
 {
@@ -220,7 +238,7 @@ static int serve(struct worker *w, struct sh_buf *buf, struct sh_err *err)
     rc = dispatch(w, &m, fds, n_fds, err);
     close_all(fds, n_fds);
     if (w->ctl && w->dev)
-        atomic_store(&w->ctl->n_prepared, dev_n_prepared(w->dev));
+        show_counts(w);
     if (w->ctl)
         atomic_fetch_add(&w->ctl->progress, 1);
     return rc;

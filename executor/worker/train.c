@@ -114,6 +114,7 @@ static int warm(struct wk_train *t, struct sh_err *err)
     if (!t->op_ns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the times of %u operations", n);
     rc = program_warm(t->program, t->op_ns, &why);
+    worker_log_replay(t->program, 0, t->job);
     if (rc == SH_E_DEVLOST)
         return sh_err_copy(err, &why);
     if (rc) {
@@ -218,6 +219,8 @@ static int compile(struct worker *w, const struct msg_wk_train *m, const int *fd
         rc = data_open(fds[2], t->program, &t->spec, w->dev, &t->data, err);
     if (!rc)
         rc = open_evaluation(w, t, fds, n_fds, err);
+    if (!rc && t->evaluation)
+        worker_log_replay(evaluation_program(t->evaluation), 0, t->job);
     if (rc) {
         free_train(t);
         return rc;

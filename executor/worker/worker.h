@@ -126,6 +126,9 @@ int worker_settle(struct worker *w, struct sh_err *why);
  * that ends the process is kept in w->end for the end of the load. */
 void worker_serve_waiting(struct worker *w);
 bool worker_must_stop(const struct worker *w); /* training was told to stop and has not */
+/* Logs it if launches of a program that was just warmed up did not verify, so are not repeated. Of
+ * a model's version, or a job; 0: it is no such thing. */
+void worker_log_replay(const struct program *p, int64_t version, int64_t job);
 /* NULL if there is none. */
 struct wk_slab *worker_slab(struct worker *w, uint64_t api_id);
 

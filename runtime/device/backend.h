@@ -11,7 +11,7 @@
 
 #include "runtime/device/dev.h"
 
-#define DEV_ABI (24000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
+#define DEV_ABI (25000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
 
 struct dev_mem {
     const struct dev_ops *ops;
@@ -25,10 +25,12 @@ struct dev {
     size_t arena_bytes;
     size_t shared_bytes; /* size of the arena that dev_own_memory has replaced; 0: never */
     struct dev_prepared_all prepared;
+    uint32_t n_replay[DEV_N_REPLAYS]; /* counted by dev_plan_warm */
 };
 struct dev_plan {
     struct dev *dev;
     struct dev_graph *g;
+    enum dev_replay replay; /* of the last dev_plan_warm */
 };
 
 struct dev_mem_ops { /* the memory face */

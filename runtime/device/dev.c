@@ -673,9 +673,37 @@ void dev_identity(const struct dev *d, char *out, size_t size)
 
 int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err)
 {
+    int rc;
+
     for (uint32_t i = 0; ns && i < p->g->n_ops; i++)
         ns[i] = 0;
-    return p->dev->ops->plan->warm ? p->dev->ops->plan->warm(p, ns, err) : SH_OK;
+    if (!p->dev->ops->plan->warm)
+        return SH_OK;
+    p->replay = DEV_REPLAY_NONE;
+    rc = p->dev->ops->plan->warm(p, ns, err);
+    p->dev->n_replay[p->replay]++;
+    return rc;
+}
+
+enum dev_replay dev_plan_replay(const struct dev_plan *p)
+{
+    return p->replay;
+}
+
+const char *dev_replay_name(enum dev_replay r)
+{
+    static const char *const NAMES[DEV_N_REPLAYS] = {
+#define X(name, text) [DEV_REPLAY_##name] = text,
+        DEV_REPLAY_MAP(X)
+#undef X
+    };
+
+    return NAMES[r];
+}
+
+uint32_t dev_n_replay(const struct dev *d, enum dev_replay r)
+{
+    return d->n_replay[r];
 }
 
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,

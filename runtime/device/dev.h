@@ -108,6 +108,7 @@ struct dev_conf {
     const int *fds; /* BORROWED during the call, from dev_mem_export */
     size_t n_fds;   /* 0: a private arena of arena_bytes, for shunt-run and tests */
     bool deterministic;
+    bool verify_launches;  /* dev_plan_replay() */
     const char *tune_path; /* BORROWED during the call. File shared by the workers of a device, with
                               the fastest kernels measured. NULL: choose without measuring */
 };
@@ -202,11 +203,31 @@ struct dev_bases { /* arena offsets */
  * the same bases, unless the executor moved all the bytes. */
 int dev_plan_run(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                  struct sh_err *err);
-/* Blocks; off the path. Runs the plan on zeros, in its own memory and not in the arena, so that
- * everything loaded at first use is there when a request comes. ns: NULL, or time of each
+/* Blocks; off the path. Runs the plan on made-up data, in its own memory and not in the arena, so
+ * that everything loaded at first use is there when a request comes. ns: NULL, or time of each
  * operation, f64[n_ops]; 0: unknown. Fails: SH_E_DEVMEM: the device has no such memory left; the
  * plan can still be used. */
 int dev_plan_warm(struct dev_plan *p, double *ns, struct sh_err *err);
+/* Recorded launches that a warmed plan repeats instead of asking for them each time (dev_conf).
+ * If the device verifies them, they were compared with those of a run without records, and after
+ * any difference none is repeated. */
+#define DEV_REPLAY_MAP(X)                                                                     \
+    X(NONE, "none")         /* no records: not wanted, not warmed up, or the device cannot */ \
+    X(TRUSTED, "trusted")   /* repeated without a comparison */                               \
+    X(VERIFIED, "verified") /* the same launches elsewhere, and the same results */           \
+    X(UNSTEADY, "unsteady") /* the same launches; results differ without records too */       \
+    X(LAUNCHES, "launches") /* off: other launches elsewhere */                               \
+    X(RESULTS, "results")   /* off: other results */
+enum dev_replay {
+#define X(name, text) DEV_REPLAY_##name,
+    DEV_REPLAY_MAP(X)
+#undef X
+        DEV_N_REPLAYS
+};
+enum dev_replay dev_plan_replay(const struct dev_plan *p);
+const char *dev_replay_name(enum dev_replay r);
+/* How many times dev_plan_warm() of a plan ended so. */
+uint32_t dev_n_replay(const struct dev *d, enum dev_replay r);
 /* Blocks; off the path. Makes later calls with these arguments cheap, if it can (prepared.h). */
 int dev_plan_prepare(struct dev_plan *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                      struct sh_err *err);

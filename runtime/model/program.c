@@ -709,6 +709,11 @@ int program_warm(struct program *p, double *op_ns, struct sh_err *err)
     return dev_plan_warm(p->dp, op_ns, err);
 }
 
+enum dev_replay program_replay(const struct program *p)
+{
+    return dev_plan_replay(p->dp);
+}
+
 int program_prepare(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                     struct sh_err *err)
 {

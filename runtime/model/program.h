@@ -118,6 +118,7 @@ void program_turn(const struct train_spec *t, int64_t step, int64_t steps, struc
 int program_run(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                 struct sh_err *err);
 int program_warm(struct program *p, double *op_ns, struct sh_err *err);
+enum dev_replay program_replay(const struct program *p); /* since it was warmed up */
 int program_prepare(struct program *p, const struct dev_bases *b, uint32_t from, uint32_t to,
                     struct sh_err *err);
 int program_profile(struct program *p, const struct dev_bases *b, uint32_t repeat, double *op_ns,

@@ -186,17 +186,19 @@ static int report(struct bench *b, const struct run_conf *c, struct sh_err *err)
         json_array_append_new(ms, json_real(round((double)b->ns[i] / 1e2) / 1e4));
     qsort(b->ns, n, sizeof(*b->ns), by_size);
     j = json_pack(
-        "{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:o, s:f, s:f, s:f, s:I, s:I, s:I, s:I}", "what",
-        b->trains ? "train" : "infer", "device", c->device, "precision", c->precision, "batch",
-        (json_int_t)b->batch, "runs", (json_int_t)c->runs, "warm_runs", (json_int_t)c->warm_runs,
-        "deterministic", (int)c->deterministic, "prepare", (int)c->prepare, "ms", ms, "median_ms",
-        (double)(b->ns[(n - 1) / 2] + b->ns[n / 2]) / 2e6, "p99_ms",
-        (double)b->ns[SH_MIN(n * 99 / 100, n - 1)] / 1e6, "samples_per_s",
+        "{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:o, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:s, "
+        "s:f}",
+        "what", b->trains ? "train" : "infer", "device", c->device, "precision", c->precision,
+        "batch", (json_int_t)b->batch, "runs", (json_int_t)c->runs, "warm_runs",
+        (json_int_t)c->warm_runs, "deterministic", (int)c->deterministic, "prepare",
+        (int)c->prepare, "ms", ms, "median_ms", (double)(b->ns[(n - 1) / 2] + b->ns[n / 2]) / 2e6,
+        "p99_ms", (double)b->ns[SH_MIN(n * 99 / 100, n - 1)] / 1e6, "samples_per_s",
         (double)(b->batch * c->runs) * 1e9 / (double)SH_MAX(b->total_ns, 1), "operations",
         (json_int_t)program_n_ops(b->s.program), "image_bytes",
         (json_int_t)program_image_bytes(b->s.program), "state_bytes",
         (json_int_t)program_state_bytes(b->s.program), "workspace_bytes",
-        (json_int_t)program_workspace_bytes(b->s.program));
+        (json_int_t)program_workspace_bytes(b->s.program), "replay",
+        dev_replay_name(program_replay(b->s.program)), "warm_ms", (double)b->s.warm_ns / 1e6);
     if (!rc && j && b->trains)
         json_object_set_new(j, "loss", json_real(loss));
     if (!rc && j && c->ops)

@@ -14,6 +14,8 @@
         SH_OPT_STR(struct run_conf, model, "model", NULL, 0, "ONNX file"),                         \
         SH_OPT_BOOL(struct run_conf, deterministic, "deterministic", true, 0,                      \
                     "only kernels that give the same bits each time"),                             \
+        SH_OPT_BOOL(struct run_conf, verify_launches, "verify-launches", false, 0,                 \
+                    "cuda: verify recorded launches before they are used"),                        \
         SH_OPT_STR(struct run_conf, tune, "tune", NULL, 0,                                         \
                    "file that keeps which kernels measured fastest; made if need be, and without " \
                    "it nothing is measured")

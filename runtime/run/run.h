@@ -15,7 +15,7 @@ struct run_conf {
     char *device, *precision, *model, *inputs, *outputs, *list;
     char *tune;
     int64_t ordinal, threads, batch;
-    bool deterministic;
+    bool deterministic, verify_launches;
     /* train */
     char *spec, *labels, *loss, *optimizer, *losses, *gradients, *state;
     double lr, momentum, weight_decay, beta1, beta2, eps;
@@ -37,6 +37,7 @@ struct session {
     struct graph *graph;
     struct program *program;
     struct dev_bases bases;
+    int64_t warm_ns;       /* that program_warm() took */
     struct sh_sizes sizes; /* of the model's symbols; tensors_samples(). 0: the graph's own */
 };
 

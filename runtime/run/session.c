@@ -1,4 +1,5 @@
 /* session.c - a model, compiled on a device of its own. */
+#include "common/clock.h"
 #include "common/mem.h"
 #include "runtime/model/onnx.h"
 #include "runtime/run/run.h"
@@ -66,6 +67,7 @@ static int compile_once(struct session *s, const struct run_conf *c, int64_t bat
                             .threads = (uint32_t)c->threads,
                             .arena_bytes = arena_bytes,
                             .deterministic = c->deterministic,
+                            .verify_launches = c->verify_launches,
                             .tune_path = c->tune};
     const struct graph_sizes at = {.batch = batch, .of = s->sizes};
     struct train_spec spec = t ? *t : (struct train_spec){0};
@@ -110,8 +112,10 @@ static int fill(struct session *s, size_t offset, size_t bytes,
 static int warm(struct session *s, struct sh_err *err)
 {
     struct sh_err why = {0};
+    const int64_t start = sh_clock_ns();
     int rc = program_warm(s->program, NULL, &why);
 
+    s->warm_ns = sh_clock_ns() - start;
     if (rc == SH_OK || rc == SH_E_DEVMEM) /* without the memory for it the program is as good */
         return SH_OK;
     *err = why;

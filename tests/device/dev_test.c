@@ -38,7 +38,8 @@ int t_setup(void **state)
     const char *threads = getenv("THREADS");
     struct dev_conf conf = {.threads = threads ? (uint32_t)strtoul(threads, NULL, 10) : 2,
                             .arena_bytes = t_arena(),
-                            .deterministic = true};
+                            .deterministic = true,
+                            .verify_launches = getenv("VERIFY_LAUNCHES") != NULL};
     struct sh_err err = {0};
 
     (void)state;
@@ -403,6 +404,7 @@ void t_run(struct t_graph *t)
     expect_same(t, p, &b, first, "that operation by operation");
     /* a back end may remember from now on how it launches an operation: nothing of one place */
     assert_ok_err(dev_plan_warm(p, NULL, &err), &err);
+    t->replay = dev_plan_replay(p);
     b.state = 7 * DEV_ALIGN;
     b.workspace = b.state + size[1] + 2 * DEV_ALIGN;
     b.image = b.workspace + size[2] + 3 * DEV_ALIGN;

@@ -24,7 +24,8 @@ struct t_graph {
     bool given[T_MAX_TENSORS]; /* an ACT that is filled like an INPUT */
     int64_t step;
     struct dev_turn turn;
-    bool cuts; /* runs in two calls as well, cut at every position */
+    enum dev_replay replay; /* of t_run */
+    bool cuts;              /* runs in two calls as well, cut at every position */
 };
 
 struct t_dims {

@@ -65,8 +65,9 @@ class Worker:
         theirs.close()
         self.link = wire.Conn(ours)
         self.link.send("WK_INIT", fds=fds, worker=0, device="cpu", ordinal=0, arena_bytes=ARENA,
-                       threads=1, executor="e0", deterministic=1, ticket_slot=SLOT, ticket_value=0,
-                       log_level=1, kernels_dir="", uid=65520, fences=15, stop_bound_us=60, busy_poll_us=0, hold=0, for_one=0)
+                       threads=1, executor="e0", deterministic=1, verify_launches=0,
+                       ticket_slot=SLOT, ticket_value=0, log_level=1, kernels_dir="", uid=65520,
+                       fences=15, stop_bound_us=60, busy_poll_us=0, hold=0, for_one=0)
         for fd in fds:
             os.close(fd)
         self.ready = self.expect("WK_READY")

@@ -55,7 +55,7 @@ struct cuda_dev {
     const struct cuda_plan *running; /* the last one enqueued: a fault's operation is of it */
     const char *debug_fault; /* BORROWED: file that asks for a fault; NULL except in tests */
     int n_sms, smem_max;     /* multiprocessors; shared memory that a block can have */
-    bool deterministic;
+    bool deterministic, verify_launches;
 };
 
 enum cuda_space { CUDA_IMAGE, CUDA_STATE, CUDA_WORK, CUDA_N_SPACES };

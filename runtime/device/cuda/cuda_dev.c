@@ -157,6 +157,7 @@ static int cuda_open(const struct dev_conf *c, struct dev **out, struct sh_err *
     o->tickets.shm.fd = -1;
     o->d.base.arena_bytes = c->arena_bytes;
     o->d.deterministic = c->deterministic;
+    o->d.verify_launches = c->verify_launches;
     o->d.debug_fault = cuda__debug_fault_file();
     rc = open_context(o, c->ordinal, err);
     if (!rc)

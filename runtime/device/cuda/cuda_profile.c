@@ -183,6 +183,8 @@ int cuda__plan_warm(struct dev_plan *base, double *ns, struct sh_err *err)
         rc = cuda__run_range(p, &c, 0, base->g->n_ops, err);
     if (!rc)
         cuda__records_make(p, &c);
+    if (!rc && p->base.replay == DEV_REPLAY_VERIFIED)
+        rc = cuda__verify_results(p, &c, err);
     if (!rc && ns)
         rc = profile(p, &c, WARM_REPEAT, ns, err);
     /* After a failure too: what is under way uses the memory. */

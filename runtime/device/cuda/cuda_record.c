@@ -13,10 +13,15 @@
  * copies from the host or allocates. The three places are not aligned alike, and the steps differ,
  * so a choice made by either shows as well.
  *
- * A record is tried out before it is kept. Its parameters are patched when the bases change.
+ * A record is tried out before it is kept. Its parameters are patched when the bases change. With
+ * --verify-launches what was found is not trusted: at both ends of the arena, which were not looked
+ * at before, the operation is captured once more, and all bytes must be those of the patched one.
+ * One that is not takes all records of the plan with it. cuda_verify.c then compares results.
  *
  * SHUNT_CUDA_RECORD in the environment: 0 leaves all this out, "list" writes to standard error what
- * is recorded, and of what is not, why. */
+ * is recorded, and of what is not, why. For tests of the two comparisons, "spoil-launches" and
+ * "spoil-results" put the addresses of one record 256 bytes off, before the first or between the
+ * two. */
 #include "runtime/device/cuda/cuda_record.h"
 
 #include "common/conf.h"
@@ -71,6 +76,7 @@ static const uint32_t SHIFT[N_SETS][CUDA_N_SPACES] = {
     {1283 * DEV_ALIGN, 389 * DEV_ALIGN, 643 * DEV_ALIGN},
 };
 static const int64_t STEP[N_SETS] = {0, 1, 6};
+#define STEP_AT_ENDS 11
 
 struct trace { /* one capture, read */
     struct step steps[MAX_NODES];
@@ -86,7 +92,8 @@ struct maker {
     struct trace *traces;         /* OWNED N_SETS */
     struct reloc *relocs;         /* OWNED MAX_BYTES / 8 */
     uint32_t n_relocs;
-    const char *why; /* there is no record */
+    const char *why;  /* there is no record */
+    const char *mode; /* SHUNT_CUDA_RECORD, or "" */
 };
 
 static bool refuse(struct maker *m, const char *why)
@@ -341,7 +348,8 @@ static __attribute__((noinline)) void clear_stack(void)
     explicit_bzero(room, sizeof(room));
 }
 
-static bool capture(struct maker *m, uint32_t op, int set)
+static bool capture(struct maker *m, uint32_t op, unsigned char *const base[static CUDA_N_SPACES],
+                    int64_t step, struct trace *t)
 {
     struct cuda_call c = *m->call;
     struct sh_err err = {0};
@@ -350,9 +358,8 @@ static bool capture(struct maker *m, uint32_t op, int set)
     bool ok;
     int rc;
 
-    for (int s = 0; s < CUDA_N_SPACES; s++)
-        c.base[s] = c.base[s] ? c.base[s] + SHIFT[set][s] : NULL;
-    c.step = STEP[set];
+    memcpy(c.base, base, sizeof(c.base));
+    c.step = step;
     if (cudaStreamBeginCapture(c.stream, cudaStreamCaptureModeThreadLocal) != cudaSuccess)
         return refuse(m, "a stream that cannot be captured");
     k_delay(c.stream, 0);
@@ -360,7 +367,7 @@ static bool capture(struct maker *m, uint32_t op, int set)
     rc = cuda__run_op(m->plan, &c, op, &err);
     end = cudaStreamEndCapture(c.stream, &g); /* also after a failure: the stream must be usable */
     ok = !rc && end == cudaSuccess && g;
-    ok = ok ? read_graph(m, g, &m->traces[set]) : refuse(m, "it cannot be captured");
+    ok = ok ? read_graph(m, g, t) : refuse(m, "it cannot be captured");
     if (g)
         cudaGraphDestroy(g);
     cudaGetLastError();
@@ -403,15 +410,20 @@ static bool find_space(const struct maker *m, size_t at, struct reloc *out)
     return false;
 }
 
+/* But for the bytes. */
+static bool same_steps(const struct trace *a, const struct trace *b)
+{
+    return a->n_steps == b->n_steps && a->n_bytes == b->n_bytes && a->n_args == b->n_args &&
+           memcmp(a->steps, b->steps, a->n_steps * sizeof(a->steps[0])) == 0;
+}
+
 static bool compare(struct maker *m)
 {
     const struct trace *t = m->traces;
-    const size_t step_bytes = t[0].n_steps * sizeof(t[0].steps[0]);
 
     m->n_relocs = 0;
     for (int i = 1; i < N_SETS; i++)
-        if (t[i].n_steps != t[0].n_steps || t[i].n_bytes != t[0].n_bytes ||
-            t[i].n_args != t[0].n_args || memcmp(t[i].steps, t[0].steps, step_bytes) != 0)
+        if (!same_steps(&t[0], &t[i]))
             return refuse(m, "other launches at other addresses");
     for (size_t at = 0; at < t[0].n_bytes; at += 4) {
         if (same_at(t, at, 4))
@@ -566,12 +578,16 @@ void cuda__records_free(struct cuda_plan *p)
 static bool make(struct maker *m, uint32_t op)
 {
     struct cuda_record *r = &m->plan->records[op];
+    unsigned char *base[CUDA_N_SPACES];
 
     if (m->plan->ops[op].by_step)
         return refuse(m, "it depends on the step");
-    for (int i = 0; i < N_SETS; i++)
-        if (!capture(m, op, i))
+    for (int i = 0; i < N_SETS; i++) {
+        for (int s = 0; s < CUDA_N_SPACES; s++)
+            base[s] = m->call->base[s] ? m->call->base[s] + SHIFT[i][s] : NULL;
+        if (!capture(m, op, base, STEP[i], &m->traces[i]))
             return false;
+    }
     if (!compare(m) || !keep(m, r))
         return false;
     if (run(r, m->call) == CUDA_SUCCESS)
@@ -580,41 +596,127 @@ static bool make(struct maker *m, uint32_t op)
     return refuse(m, "its launches are refused");
 }
 
-static void tell(const struct maker *m, uint32_t op)
+/* The first or the last place of the plan in the arena; false: it has none. */
+static bool find_end(const struct maker *m, bool is_last, unsigned char *base[static CUDA_N_SPACES])
+{
+    const struct cuda_dev *d = m->call->dev;
+    size_t size[CUDA_N_SPACES], all = 0, at;
+
+    for (int s = 0; s < CUDA_N_SPACES; s++) {
+        size[s] = SH_ALIGN_UP(m->plan->extent[s], (size_t)DEV_ALIGN);
+        if (size[s] > d->base.arena_bytes - all)
+            return false;
+        all += size[s];
+    }
+    at = is_last ? (d->base.arena_bytes - all) / DEV_ALIGN * DEV_ALIGN : 0;
+    for (int s = 0; s < CUDA_N_SPACES; s++) {
+        base[s] = size[s] ? d->arena + at : NULL;
+        at += size[s];
+    }
+    return true;
+}
+
+/* For "list": the first bytes in which a launch in the arena differs from its record. */
+static void tell_bytes(const struct cuda_record *r, const struct trace *t, int end)
+{
+    size_t at = 0;
+
+    while (at + 8 < t->n_bytes && load64(r->bytes + at) == load64(t->bytes + at))
+        at += 4;
+    fprintf(stderr, "record: end %d, byte %zu of %zu: recorded %016llx, launched %016llx\n", end,
+            at, t->n_bytes, (unsigned long long)load64(r->bytes + at),
+            (unsigned long long)load64(t->bytes + at));
+}
+
+/* Does a record that was just made hold at both ends of the arena? True if the plan has no place
+ * there. */
+static bool holds(struct maker *m, uint32_t op)
+{
+    struct cuda_record *r = &m->plan->records[op];
+    struct trace *t = &m->traces[1]; /* the first is what the record was made from */
+    unsigned char *base[CUDA_N_SPACES];
+
+    for (int end = 0; end < 2 && find_end(m, end == 1, base); end++) {
+        if (!capture(m, op, base, STEP_AT_ENDS, t))
+            return false;
+        patch(r, base);
+        if (!same_steps(&m->traces[0], t))
+            return refuse(m, "its launches are others in the arena");
+        if (memcmp(r->bytes, t->bytes, t->n_bytes) == 0)
+            continue;
+        if (strcmp(m->mode, "list") == 0)
+            tell_bytes(r, t, end);
+        return refuse(m, "its parameters are others in the arena");
+    }
+    return true;
+}
+
+/* For tests: puts the addresses of one record off. */
+static void spoil(struct maker *m, struct cuda_record *r, const char *when)
+{
+    if (strcmp(m->mode, when) != 0 || r->n_relocs == 0)
+        return;
+    for (uint32_t i = 0; i < r->n_relocs; i++)
+        r->relocs[i].off += DEV_ALIGN;
+    memset(r->base, 0, sizeof(r->base)); /* to be patched */
+    m->mode = "";
+}
+
+static void tell(const struct maker *m, uint32_t op, bool holds)
 {
     const struct dev_op *o = &m->plan->base.g->ops[op];
     const struct cuda_record *r = &m->plan->records[op];
 
-    if (r->steps)
+    if (r->steps && holds)
         fprintf(stderr, "record: %u %s (node \"%s\"): %u launches, %u addresses\n", op,
                 dev_op_name(o->kind), o->name ? o->name : "", r->n_steps, r->n_relocs);
     else
-        fprintf(stderr, "record: %u %s (node \"%s\"): none: %s\n", op, dev_op_name(o->kind),
-                o->name ? o->name : "", m->why);
+        fprintf(stderr, "record: %u %s (node \"%s\"): %s: %s\n", op, dev_op_name(o->kind),
+                o->name ? o->name : "", holds ? "none" : "all are off", m->why);
+}
+
+/* False: what was recorded does not hold. */
+static bool make_all(struct maker *m)
+{
+    struct cuda_plan *p = m->plan;
+    const bool verifies = m->call->dev->verify_launches;
+
+    k_delay(m->call->stream, 0); /* a kernel must not be loaded while a stream is captured */
+    for (uint32_t i = 0; i < p->base.g->n_ops; i++) {
+        bool ok = true;
+
+        if (!p->ops[i].run)
+            continue;
+        if (make(m, i)) {
+            spoil(m, &p->records[i], "spoil-launches");
+            ok = !verifies || holds(m, i);
+            spoil(m, &p->records[i], "spoil-results");
+            p->base.replay = verifies ? DEV_REPLAY_VERIFIED : DEV_REPLAY_TRUSTED;
+        }
+        if (strcmp(m->mode, "list") == 0)
+            tell(m, i, ok);
+        if (!ok)
+            return false;
+    }
+    return true;
 }
 
 void cuda__records_make(struct cuda_plan *p, const struct cuda_call *c)
 {
     const char *mode = sh_conf_env("SHUNT_CUDA_RECORD");
-    struct maker m = {.plan = p, .call = c};
+    struct maker m = {.plan = p, .call = c, .mode = mode ? mode : ""};
 
     cuda__records_free(p);
-    if (mode && strcmp(mode, "0") == 0)
+    if (strcmp(m.mode, "0") == 0)
         return;
     m.traces = calloc(N_SETS, sizeof(*m.traces));
     m.relocs = calloc(MAX_BYTES / 8, sizeof(*m.relocs));
     p->records = calloc((size_t)p->base.g->n_ops + 1, sizeof(*p->records));
-    if (m.traces && m.relocs && p->records) {
-        k_delay(c->stream, 0); /* a kernel must not be loaded while a stream is captured */
-        for (uint32_t i = 0; i < p->base.g->n_ops; i++) {
-            if (!p->ops[i].run)
-                continue;
-            make(&m, i);
-            if (mode && strcmp(mode, "list") == 0)
-                tell(&m, i);
-        }
-        cudaGetLastError();
+    if (m.traces && m.relocs && p->records && !make_all(&m)) {
+        cuda__records_free(p);
+        p->base.replay = DEV_REPLAY_LAUNCHES;
     }
+    cudaGetLastError();
     free(m.traces);
     free(m.relocs);
 }
