@@ -144,19 +144,36 @@ static uint32_t straight_through(const struct ir *ir, const struct dev_op *op, c
     return DEV_NONE;
 }
 
-/* Is op (q + x) - x, of which the file lacks the detach() likewise? q is a choice, and x what it
- * was chosen from: q + x - x.detach(). */
+/* Does the result of op change smoothly with a parameter? Steps do not. */
+static bool has_slope(const struct ad *a, const struct dev_op *op)
+{
+    bool any = false;
+
+    if (op->kind == DEV_OP_ACT && op->act >= DEV_ACT_FLOOR && op->act <= DEV_ACT_SIGN)
+        return false;
+    for (uint32_t k = 0; k < op->n_in; k++)
+        any |= op->in[k] != DEV_NONE && a->slopes[ir_root(a->ir, op->in[k])];
+    return any;
+}
+
+/* Is op (q + x) - x, of which the file lacks the detach() likewise? Only if q is a choice, which
+ * changes smoothly with no parameter, and x what it was chosen from: q + x - x.detach(). Elsewhere
+ * x is taken away for good: x + f(x) - x. */
 bool ad__takes_back(const struct ad *a, const struct dev_op *op)
 {
     const uint32_t sum = a->sums[ir_root(a->ir, op->in[0])], x = ir_root(a->ir, op->in[1]);
     const struct dev_op *add = sum == DEV_NONE ? NULL : &a->ir->g.ops[sum];
 
-    return add && is_binary(op, DEV_BIN_SUB) && ir_same_shape(a->ir, op->in[0], op->in[1]) &&
-           (ir_root(a->ir, add->in[0]) == x || ir_root(a->ir, add->in[1]) == x);
+    if (!add || !is_binary(op, DEV_BIN_SUB) || !ir_same_shape(a->ir, op->in[0], op->in[1]))
+        return false;
+    for (uint32_t k = 0; k < 2; k++)
+        if (ir_root(a->ir, add->in[k]) == x && !a->slopes[ir_root(a->ir, add->in[1 - k])])
+            return true;
+    return false;
 }
 
 /* still[root]: no gradient goes on from there. */
-static int mark_still(struct ad *a, uint32_t n_ops, struct sh_err *err)
+static int mark_still(struct ad *a, const bool *want, uint32_t n_ops, struct sh_err *err)
 {
     const struct ir *ir = a->ir;
     uint32_t *subs = malloc((a->n + 1u) * sizeof(*subs)), q;
@@ -164,9 +181,14 @@ static int mark_still(struct ad *a, uint32_t n_ops, struct sh_err *err)
     if (!subs)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u tensors", a->n);
     memset(subs, 0xff, (a->n + 1u) * sizeof(*subs));
+    for (uint32_t i = 0; i < a->n; i++)
+        a->slopes[i] = is_trained(ir, i) || (want && want[i]);
     for (uint32_t i = 0; i < n_ops; i++) {
         const struct dev_op *op = &ir->g.ops[i];
+        const bool any = has_slope(a, op);
 
+        for (uint32_t k = 0; k < op->n_out; k++)
+            a->slopes[ir_root(ir, op->out[k])] |= any && ir_t(ir, op->out[k])->dtype == SH_F32;
         if (is_binary(op, DEV_BIN_ADD))
             a->sums[ir_root(ir, op->out[0])] = i;
         if (is_binary(op, DEV_BIN_SUB))
@@ -177,56 +199,6 @@ static int mark_still(struct ad *a, uint32_t n_ops, struct sh_err *err)
     }
     free(subs);
     return SH_OK;
-}
-
-/* The root m of a maximum over x, if op is exp(x - m); else DEV_NONE. maker[root]: operation. */
-static uint32_t stable_shift(const struct ir *ir, const struct dev_op *op, const uint32_t *maker)
-{
-    const struct dev_op *sub, *max;
-    uint32_t at, m;
-
-    if (op->kind != DEV_OP_ACT || op->act != DEV_ACT_EXP)
-        return DEV_NONE;
-    at = maker[ir_root(ir, op->in[0])];
-    sub = at == DEV_NONE ? NULL : &ir->g.ops[at];
-    if (!sub || !is_binary(sub, DEV_BIN_SUB))
-        return DEV_NONE;
-    m = ir_root(ir, sub->in[1]);
-    max = maker[m] == DEV_NONE ? NULL : &ir->g.ops[maker[m]];
-    return max && max->kind == DEV_OP_REDUCE && max->u.reduce.kind == DEV_RED_MAX &&
-                   ir_root(ir, max->in[0]) == ir_root(ir, sub->in[0])
-               ? m
-               : DEV_NONE;
-}
-
-/* exp(x - m) is computed so that it stays finite, by a maximum that the code detaches, as far as it
- * matters: what is normalised behind it has the same gradient with and without. Only where nothing
- * else reads m but the sum that puts it back (log of a sum). */
-static int mark_shifts(struct ad *a, uint32_t n_ops, struct sh_err *err)
-{
-    const struct ir *ir = a->ir;
-    uint32_t *maker = malloc((a->n + 1u) * sizeof(*maker)), m;
-    bool *read = calloc(a->n + 1u, sizeof(*read));
-    const bool ok = maker && read;
-
-    if (ok)
-        memset(maker, 0xff, (a->n + 1u) * sizeof(*maker));
-    for (uint32_t i = 0; i < n_ops && ok; i++) {
-        const struct dev_op *op = &ir->g.ops[i];
-
-        for (uint32_t k = 0; k < op->n_in; k++)
-            if (op->in[k] != DEV_NONE)
-                read[ir_root(ir, op->in[k])] |=
-                    !is_binary(op, DEV_BIN_ADD) && !(k == 1 && is_binary(op, DEV_BIN_SUB));
-        if (op->n_out > 0)
-            maker[ir_root(ir, op->out[0])] = i;
-    }
-    for (uint32_t i = 0; i < n_ops && ok; i++)
-        if ((m = stable_shift(ir, &ir->g.ops[i], maker)) != DEV_NONE && !read[m])
-            a->still[m] = true;
-    free(maker);
-    free(read);
-    return ok ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u tensors", a->n);
 }
 
 static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
@@ -311,21 +283,20 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
                    .n = n,
                    .wants = calloc(n + 1u, sizeof(bool)),
                    .still = calloc(n + 1u, sizeof(bool)),
+                   .slopes = calloc(n + 1u, sizeof(bool)),
                    .sums = malloc((n + 1u) * sizeof(uint32_t)),
                    .grads = malloc((n + 1u) * sizeof(uint32_t)),
                    .zero = DEV_NONE,
                    .piece = piece};
     int rc = SH_OK;
 
-    if (!a.wants || !a.still || !a.sums || !a.grads) {
+    if (!a.wants || !a.still || !a.slopes || !a.sums || !a.grads) {
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the gradients of %u tensors", n);
         goto out;
     }
     for (uint32_t i = 0; i < n; i++)
         a.grads[i] = a.sums[i] = DEV_NONE;
-    rc = mark_still(&a, n_ops, err);
-    if (!rc)
-        rc = mark_shifts(&a, n_ops, err);
+    rc = mark_still(&a, want, n_ops, err);
     if (!rc) {
         mark_wants(&a, want, n_ops);
         rc = plant(&a, seeds, n_seeds, err);
@@ -340,6 +311,7 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
 out:
     free(a.wants);
     free(a.still);
+    free(a.slopes);
     free(a.sums);
     free(a.parts);
     free(a.grads);

@@ -14,6 +14,7 @@ struct ad {
     struct ir *ir;
     bool *wants;           /* [n] by root: does its gradient matter? */
     bool *still;           /* [n] by root: does no gradient continue from there? */
+    bool *slopes;          /* [n] by root: does it change smoothly with a parameter? */
     uint32_t *sums;        /* [n] by root: the operation that adds two tensors to it, or DEV_NONE */
     uint32_t *grads;       /* [n] by root, in the root's shape; DEV_NONE: none yet */
     uint32_t n;            /* tensors of the forward pass */
@@ -37,7 +38,7 @@ int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
  * that is read. */
 int ad__part(struct ad *a, struct ad_part p, struct sh_err *err);
 int ad__settle(struct ad *a, uint32_t root, struct sh_err *err);
-/* Was the second operand of op added before? Then it gets no gradient here. */
+/* Was the second operand of op added before, to a choice? Then it gets no gradient here. */
 bool ad__takes_back(const struct ad *a, const struct dev_op *op);
 int ad__zero(struct ad *a, uint32_t *out, struct sh_err *err);
 int ad__unsupported(const struct dev_op *op, struct sh_err *err, const char *why);

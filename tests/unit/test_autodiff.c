@@ -314,6 +314,30 @@ static void statistics_that_are_computed_have_gradients(void **state)
     clear(b);
 }
 
+/* q + x - x where q is computed of x, and no choice: the gradient is that of q alone. */
+static void what_was_added_and_is_taken_away_again_has_no_gradient(void **state)
+{
+    struct bench *b = *state;
+    struct train_spec t = {.heads = {{.loss = TRAIN_LOSS_MSE, .weight = 1, .labels = "label"}},
+                           .n_heads = 1,
+                           .lr = 0.1,
+                           .batch = 1,
+                           .precision = DEV_FP64};
+    uint64_t seed = 5;
+
+    for (int turned = 0; turned < 2; turned++) {
+        struct graph *g = text_graph("Exp", "p[4,3]", "", 1);
+        const uint32_t x = g->nodes[0].in[0], q = g->outputs[0];
+        const uint32_t sum =
+            some_node(g, "Add", "sum", turned ? (uint32_t[]){x, q} : (uint32_t[]){q, x}, 2);
+
+        g->outputs[0] = some_node(g, "Sub", "y", (uint32_t[]){sum, x}, 2);
+        compile(b, g, -1, 1, &t);
+        expect_slopes(b, &seed, 3, 2e-2, "(q + x) - x");
+        clear(b);
+    }
+}
+
 /* What PyTorch writes of x + (q - x).detach(), and of q + x - x.detach() for a choice q: the value
  * of q, and the gradient goes on to x as it is. */
 static void what_goes_straight_through_has_the_gradient_of_its_result(void **state)
@@ -763,6 +787,7 @@ int main(void)
         cmocka_unit_test(dropout_takes_what_is_added_to_it),
         cmocka_unit_test(a_row_for_padding_gets_no_gradient),
         cmocka_unit_test(what_goes_straight_through_has_the_gradient_of_its_result),
+        cmocka_unit_test(what_was_added_and_is_taken_away_again_has_no_gradient),
         cmocka_unit_test(what_is_not_asked_for_costs_nothing),
         cmocka_unit_test(masks_of_dropout_follow_seed_and_step),
         cmocka_unit_test(what_cannot_be_trained_is_refused_with_a_reason),
