@@ -51,11 +51,21 @@ char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
     return text_under(&v->base, OF_VALUE, key);
 }
 
+#define KIND "pkg.torch.export.graph_signature.InputSpec.kind"
 #define FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
+
+bool onnx_says_kind(const Onnx__ValueInfoProto *v)
+{
+    char *kind = onnx_value_meta(v, KIND);
+    const bool says = kind;
+
+    free(kind);
+    return says;
+}
 
 enum graph_said onnx_said(const Onnx__ValueInfoProto *v)
 {
-    char *kind = onnx_value_meta(v, "pkg.torch.export.graph_signature.InputSpec.kind");
+    char *kind = onnx_value_meta(v, KIND);
     char *from = kind ? NULL : onnx_value_meta(v, FOLDED_FROM);
     enum graph_said said = GRAPH_SAID_NOTHING;
 

@@ -14,6 +14,9 @@ char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key);
 /* What PyTorch's newer exporter says of an initializer: what it is in the module, or of one that it
  * computed what from, which is as a buffer where no parameter was among that. */
 enum graph_said onnx_said(const Onnx__ValueInfoProto *v);
+/* Does the exporter say what an initializer is in the module? An optimizer that folds constants of
+ * any file says only what it folded. */
+bool onnx_says_kind(const Onnx__ValueInfoProto *v);
 /* Was something computed of parameters for it, other than moves? */
 bool onnx_is_computed(const Onnx__ValueInfoProto *v);
 /* Was it only moved, from something of a module that no name calls a buffer? */

@@ -219,7 +219,7 @@ static void read_kinds(struct reader *r)
         r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i]);
         r->g->values[v].is_computed = onnx_is_computed(g->value_info[i]);
         r->g->values[v].is_taken = onnx_is_taken(g->value_info[i]);
-        r->g->says_kinds |= r->g->values[v].said != GRAPH_SAID_NOTHING;
+        r->g->says_kinds |= onnx_says_kind(g->value_info[i]);
     }
 }
 

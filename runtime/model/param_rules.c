@@ -87,8 +87,10 @@ bool param_is_lone(const char *name, int rank)
 {
     static const char *const SHIFTS[] = {"abs", "add", "neg", "rsub", "sub"};
 
-    return begins(name, "onnx::Add") || begins(name, "onnx::Mul") || begins(name, "onnx::Sub") ||
-           param_is_moved(name) || (rank > 0 && is_one_of(name, SHIFTS, SH_ARRAY_LEN(SHIFTS)));
+    return param_is_moved(name) ||
+           (rank > 0 &&
+            (begins(name, "onnx::Add") || begins(name, "onnx::Mul") || begins(name, "onnx::Sub") ||
+             is_one_of(name, SHIFTS, SH_ARRAY_LEN(SHIFTS))));
 }
 
 /* The last part of "layers.0.attn_mask", as modules call their buffers. */
@@ -135,7 +137,6 @@ static const char *const BUFFERS[] = {"_u",
                                       "pos_enc",
                                       "pos_encoding",
                                       "position",
-                                      "positional_encoding",
                                       "positions",
                                       "prior",
                                       "priors",
@@ -164,9 +165,17 @@ static bool ends(const char *name, const char *with)
     return n > m && strcmp(name + n - m, with) == 0;
 }
 
+/* What stands where something is masked: "mask_token", "masked_spec_embed". */
+static bool is_learned_mask(const char *last)
+{
+    return ends(last, "_token") || ends(last, "_tokens") || ends(last, "_embed") ||
+           ends(last, "_embedding");
+}
+
 static bool is_word_of_buffers(const char *last)
 {
     const bool of_weight = strstr(last, "weight") || strstr(last, "bias");
+    const bool of_log = strstr(last, "log_std") || strstr(last, "log_var"); /* of what is drawn */
 
     for (size_t i = 0; i < SH_ARRAY_LEN(BUFFERS); i++)
         if (strcmp(last, BUFFERS[i]) == 0)
@@ -175,10 +184,10 @@ static bool is_word_of_buffers(const char *last)
         if (begins(last, BEGINNINGS[i]))
             return true;
     for (size_t i = 0; i < SH_ARRAY_LEN(ENDS); i++) /* "weight_mean" is of a Bayesian layer */
-        if (ends(last, ENDS[i]) && (!of_weight || strcmp(ENDS[i], "_epsilon") == 0))
+        if (ends(last, ENDS[i]) && !of_log && (!of_weight || strcmp(ENDS[i], "_epsilon") == 0))
             return true;
-    return strstr(last, "mask") || strstr(last, "anchor") || strstr(last, "inv_freq") ||
-           strstr(last, "cumprod");
+    return (strstr(last, "mask") && !is_learned_mask(last)) || strstr(last, "anchor") ||
+           strstr(last, "inv_freq") || strstr(last, "cumprod");
 }
 
 bool param_is_buffer(const char *name)
@@ -247,7 +256,6 @@ static const char *const OF_CODE[] = {"alias",
                                       "new_full",
                                       "new_ones",
                                       "new_zeros",
-                                      "pow",
                                       "prod",
                                       "remainder",
                                       "round",

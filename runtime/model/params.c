@@ -4,23 +4,19 @@
  * (graph_said). Of the rest, and in other files, those floats are parameters that
  *   - weight the input: operands of products and convolutions, weights and biases of normalisations
  *     (except ones and zeros that an exporter added where the module has none) and of recurrent
- *     layers, slopes, tables from
- *     which rows are taken; or
+ *     layers, slopes, tables from which rows are taken; or
  *   - are added, multiplied or joined, and have the name of a module's attribute ("layers.0.gamma")
  *     rather than one that an exporter invents for a number in the code ("/Constant_3_output_0",
- *     "val_12", "onnx::Mul_77") or for
- *     a computed value ("exp_2"), and are not named like a mask, a table of positions or another
- *     buffer (the only
- *     way for numbers without an axis); or
+ *     "val_12", "onnx::Mul_77") or for a computed value ("exp_2"), and are not named like a mask, a
+ *     table of positions or another buffer (the only way for numbers without an axis); or
  *   - are one number for each channel that the exporter brought into another form ("onnx::Mul_77",
  *     "unsqueeze_3": the scale of a layer, 1 + the weight of Gemma's norms), and neither rise or
- *     fall throughout, as tables in
- *     code do, nor are a frozen norm, by which a convolution without bias is multiplied before an
- *     addition; or a single number that has axes, which numbers in the code have not; or
+ *     fall throughout, as tables in code do, nor are a frozen norm, by which a convolution without
+ *     bias is multiplied before an addition; or a single number that has axes, which numbers in the
+ *     code have not; or
  *   - were only moved by the exporter ("expand": a class token in a file for one sample;
  *     "onnx::Add_77": rows of a table of positions), are added to, multiplied with or joined to
- *     computed values, and have numbers that no
- *     formula gives (param_rules.h).
+ *     computed values, and have numbers that no formula gives (param_rules.h).
  * What is computed from constants only (a transposed or scaled weight) counts as its source. Others
  * are fixed: attention's scale, masks, anchors, means and deviations of images.
  */
@@ -220,8 +216,8 @@ static bool is_plain_conv(const struct graph_node *n)
     return n && strcmp(n->op, "Conv") == 0 && (n->n_in == 2 || n->in[2] == GRAPH_NONE);
 }
 
-/* What is added to the logits of BART and its like is a buffer of zeros, [1, words]. A bias that
- * was turned has other axes. */
+/* What is added to the logits of BART and its like is a buffer of zeros, [1, words], whose name the
+ * older exporter loses. A bias that was turned has other axes, or the name of the turn. */
 static bool is_of_logits(const struct graph_value *v, const struct graph_node *before)
 {
     const float *x = v->data;
@@ -229,7 +225,8 @@ static bool is_of_logits(const struct graph_value *v, const struct graph_node *b
     for (int64_t i = 0; i < graph_elements(v); i++)
         if (x[i] != 0)
             return false;
-    return v->rank == 2 && v->dims[0] == 1 && before && strcmp(before->op, "MatMul") == 0;
+    return strncmp(v->name, "onnx::", 6) == 0 && v->rank == 2 && v->dims[0] == 1 && before &&
+           strcmp(before->op, "MatMul") == 0;
 }
 
 /* Which sums and products learn: learns[c], or with a norm that is held fixed, holds[c]. */

@@ -9,9 +9,6 @@
 #include "runtime/model/onnx_untie.h"
 #include "tests/unit/param_file.h"
 
-#include <math.h>
-#include <unistd.h>
-
 static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **state)
 {
     static const struct {
@@ -23,6 +20,13 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
                  {"layers.0.attn_mask", false},
                  {"encoder.pe", false},
                  {"x_mean", false},
+                 {"x_std", false},
+                 {"policy.log_std", true},
+                 {"noise_log_var", true},
+                 {"mask_token", true},
+                 {"masked_spec_embed", true},
+                 {"token_mask", false},
+                 {"encoder.positional_encoding", true},
                  {"weight_mean", true},
                  {"fc.weight_epsilon", false},
                  {"norm.running_mean", false},
@@ -347,22 +351,23 @@ static void numbers_of_channels_are_parameters_whatever_they_are_called(void **s
 static void zeros_that_are_added_to_logits_stay(void **state)
 {
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 4, 6}), v[3];
-    const char *const names[] = {"onnx::Add_1", "onnx::Add_2", "onnx::Add_3"};
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 4, 6}), v[4];
+    const char *const names[] = {"onnx::Add_1", "onnx::Add_2", "onnx::Add_3", "unsqueeze_4"};
 
     (void)state;
-    for (int i = 0; i < 3; i++) {
-        v[i] = param(g, names[i], 2, i == 1 ? (int64_t[]){4, 1} : (int64_t[]){1, 6});
+    for (int i = 0; i < 4; i++) {
+        v[i] = param(g, names[i], 2, i == 1 ? (int64_t[]){4, 1} : (int64_t[]){1, i == 3 ? 5 : 6});
         memset(g->values[v[i]].data, 0, g->values[v[i]].bytes);
     }
     x = NODE(g, "MatMul", "a", x, learned(g, "onnx::MatMul_4", 2, (int64_t[]){6, 6}));
     x = NODE(g, "Add", "b", x, v[0]);
     x = NODE(g, "Add", "c", x, v[1]);
     x = NODE(g, "Add", "d", x, v[2]);
+    x = NODE(g, "MatMul", "e", x, learned(g, "onnx::MatMul_5", 2, (int64_t[]){6, 5}));
+    x = NODE(g, "Add", "f", x, v[3]);
     g = through_a_file(g, x);
-    assert_false(is_param(g, names[0]));
-    assert_true(is_param(g, names[1]));
-    assert_true(is_param(g, names[2]));
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(is_param(g, names[i]), i > 0);
     graph_free(g);
 }
 
@@ -474,7 +479,9 @@ static void single_numbers_are_trained_apart_if_they_have_a_name_or_axes(void **
     x = NODE(g, "Mul", "gg", x, gain);
     x = NODE(g, "Mul", "i", x, uniform(g, "exp", 1, 3));
     x = NODE(g, "Mul", "j", x, number(g, "select_1", 3));
-    x = NODE(g, "Div", "k", x, number(g, "onnx::Div_2", 3)); /* the root of a size */
+    x = NODE(g, "Div", "k", x, number(g, "onnx::Div_2", 3));     /* the root of a size */
+    x = NODE(g, "Mul", "m", x, number(g, "onnx::Mul_3", 22.6f)); /* likewise */
+    x = NODE(g, "Mul", "n", x, uniform(g, "onnx::Mul_4", 1, 3));
     x = NODE(g, "Concat", "l", x,
              NODE(g, "Expand", "u", number(g, "bin_score", 3),
                   shape_of(g, "sizes", 2, (int64_t[]){1, 6})));
@@ -492,6 +499,8 @@ static void single_numbers_are_trained_apart_if_they_have_a_name_or_axes(void **
     assert_false(is_param(g, "exp"));
     assert_true(is_param(g, "select_1"));
     assert_false(is_param(g, "onnx::Div_2"));
+    assert_false(is_param(g, "onnx::Mul_3"));
+    assert_true(is_param(g, "onnx::Mul_4"));
     assert_true(is_param(g, "bin_score"));
     graph_free(g);
 }
