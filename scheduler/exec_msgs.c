@@ -146,6 +146,7 @@ void execs_on_close(struct sched *s, struct exec *e, const char *why)
     s->models.changed = true;
     tell_db(s, e, false);
     execs_tell_apis(s, e, false);
+    models_on_exec_lost(s, e);
     requests_on_exec_lost(s, e);
     jobs_on_exec_lost(s, e);
     sched_wake(s);

@@ -391,7 +391,7 @@ static int submit_one(struct cli *c, struct sh_err *err)
         job_say_made(c, j, "job", id, text);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)
-        rc = job_wait_and_report(c, id, err);
+        rc = job_wait_and_serve(c, id, err);
     json_decref(job);
     json_decref(j);
     return rc;

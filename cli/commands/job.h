@@ -38,7 +38,8 @@ int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh
 /* Waits until no executor has the job, or any job of the array, at this path. */
 int job_wait_off(struct cli *c, const char *path, const char *what, const char *id,
                  struct sh_err *err);
-int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err);       /* for one job */
+/* For one job; a version that it made is READY then. */
+int job_wait_and_serve(struct cli *c, const char *id, struct sh_err *err);
 int jobs_submit_file(struct cli *c, struct sh_err *err);                          /* many.c */
 int array_submit(struct cli *c, json_t *job, bool *is_array, struct sh_err *err); /* array.c */
 

@@ -218,7 +218,6 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     json_int_t id = json_integer_value(json_object_get(j, "id"));
     bool is_rated = json_is_number(json_object_get(result, "accuracy"));
     char accuracy[32], version[32];
-    int rc;
 
     if (c->output == OUTPUT_DATA)
         out_data(c, j);
@@ -233,34 +232,38 @@ static int report_end(struct cli *c, const json_t *j, struct sh_err *err)
     }
     out_text(result, "accuracy", OUT_NUMBER, accuracy, sizeof(accuracy));
     out_text(j, "result_version", OUT_TEXT, version, sizeof(version));
-    /* A request that comes now is to be answered by it. */
-    rc = model_wait_version(c, sh_json_text(j, "model"),
-                            json_integer_value(json_object_get(j, "result_version")), "READY", err);
-    if (rc)
-        return rc;
     out_say(c, "Job %" JSON_INTEGER_FORMAT " SUCCEEDED: %s:%s%s%s.", id, sh_json_text(j, "model"),
             version, is_rated ? ", accuracy " : "", is_rated ? accuracy : "");
     return SH_OK;
 }
 
-int job_wait_and_report(struct cli *c, const char *id, struct sh_err *err)
+static int wait_and_report(struct cli *c, const char *id, bool served, struct sh_err *err)
 {
     char path[REST_PATH_MAX];
     const struct job_end e = {path, "job", id, has_ended, show_job, itself, LOOK_MS};
     json_t *j = NULL;
+    int64_t version;
     int rc = job_path(c, path, id, NULL, err);
 
     if (!rc)
         rc = job_wait_end(c, &e, &j, err);
     if (!rc)
         rc = report_end(c, j, err);
+    version = json_integer_value(json_object_get(j, "result_version"));
+    if (!rc && served && version)
+        rc = model_wait_version(c, sh_json_text(j, "model"), version, "READY", err);
     json_decref(j);
     return rc;
 }
 
+int job_wait_and_serve(struct cli *c, const char *id, struct sh_err *err)
+{
+    return wait_and_report(c, id, true, err);
+}
+
 int job_wait(struct cli *c, struct sh_err *err)
 {
-    return job_wait_and_report(c, c->args[0], err);
+    return wait_and_report(c, c->args[0], false, err);
 }
 
 /* ---------------------------------------------------------------- explain */

@@ -62,7 +62,7 @@ enum residency_policy {
     RESIDENCY_LRU,
     RESIDENCY_FIFO,
     RESIDENCY_SECOND_CHANCE, /* FIFO; images that leave it go first, but a use takes them back */
-    RESIDENCY_NONE,          /* one image at a time, as PipeSwitch (OSDI'20) was published */
+    RESIDENCY_NONE, /* one image at a time, as PipeSwitch (OSDI'20) was published: no `min` holds */
     RESIDENCY_N_POLICIES
 };
 

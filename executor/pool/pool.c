@@ -62,9 +62,10 @@ static void count_replay(struct worker *w)
     for (int r = DEV_REPLAY_NONE + 1; w->ctl && r < DEV_N_REPLAYS; r++) {
         const uint32_t n = atomic_load(&w->ctl->n_replay[r]);
 
-        sh_metric_add(M_shunt_replay_programs_total,
-                      SH_LABELS(w->pool->conf.executor, dev_replay_name((enum dev_replay)r)),
-                      n - w->n_replay[r]);
+        if (n > w->n_replay[r]) /* the page is the worker's: it could say anything */
+            sh_metric_add(M_shunt_replay_programs_total,
+                          SH_LABELS(w->pool->conf.executor, dev_replay_name((enum dev_replay)r)),
+                          n - w->n_replay[r]);
         w->n_replay[r] = n;
     }
 }

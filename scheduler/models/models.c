@@ -101,20 +101,42 @@ static double wanted(const struct sched *s, const struct model *m)
     return (double)n_runs(m) / (double)most;
 }
 
+static bool is_listed(const struct model *m, uint32_t exec)
+{
+    const uint32_t at = m->on[exec].ready_at;
+
+    return at < m->n_ready && m->ready[at] == exec;
+}
+
+static void unlist(struct model *m, uint32_t exec)
+{
+    const uint32_t at = m->on[exec].ready_at;
+    uint32_t last;
+
+    if (!is_listed(m, exec))
+        return;
+    last = m->ready[--m->n_ready];
+    m->ready[at] = last;
+    m->on[last].ready_at = at;
+}
+
 void models__go(struct model *m, uint32_t exec, enum model_phase to)
 {
     struct model_on *on = &m->on[exec];
 
-    if (on->phase == MODEL_ON_READY && to != MODEL_ON_READY) {
-        const uint32_t last = m->ready[--m->n_ready];
-
-        m->ready[on->ready_at] = last;
-        m->on[last].ready_at = on->ready_at;
-    } else if (on->phase != MODEL_ON_READY && to == MODEL_ON_READY) {
+    if (to != MODEL_ON_READY) {
+        unlist(m, exec);
+    } else if (!is_listed(m, exec)) {
         on->ready_at = m->n_ready;
         m->ready[m->n_ready++] = exec;
     }
     on->phase = to;
+}
+
+void models_on_exec_lost(struct sched *s, const struct exec *e)
+{
+    for (size_t i = 0; i < s->models.n; i++)
+        unlist(s->models.items[i], e->index);
 }
 
 void models__reset(struct model *m, uint32_t exec, enum model_phase to)

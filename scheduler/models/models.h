@@ -106,7 +106,7 @@ struct model { /* one version */
         struct model_step step;
     } told;
     struct model_on *on; /* OWNED: by executor, rows as execs.cap */
-    uint32_t *ready;     /* OWNED, as many: executors on which it is READY, connected or not */
+    uint32_t *ready;     /* OWNED, as many: connected executors on which it is READY */
     uint32_t n_ready;
     struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
     size_t n_profile;
@@ -141,6 +141,7 @@ void models_want(struct sched *s, struct model *m);
 void models_want_on(struct sched *s, struct model *m, struct exec *e); /* for a job of e */
 /* There will be up to n executors. Fails: SH_E_NOMEM; tables that grew stay longer. */
 int models_grow(struct sched *s, size_t n, struct sh_err *err);
+void models_on_exec_lost(struct sched *s, const struct exec *e); /* no request is placed there */
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
 /* Somebody asks for a version (its id, as text) that executors failed to load, or will retry later:

@@ -110,11 +110,14 @@ static bool choose(struct sched *s, struct snapshot *in)
 
     p->n_new = 0;
     while (in->n_execs < MAX_EXECS && p->n_new < MAX_NEW && (r = waiting_take(s))) {
+        if (!requests_has_shape(s, r))
+            continue; /* it is parked */
         p->parts[p->n_new++] = r;
         add_offers(s, in, r);
     }
     while (in->n_execs < MAX_EXECS && (e = waiting_take_exec(s)))
-        add_exec(s, in, e);
+        if (exec_is_up(e))
+            add_exec(s, in, e);
     if (p->n_new)
         add_any(s, in);
     return p->n_new > 0 || in->n_execs > 0;
@@ -123,12 +126,15 @@ static bool choose(struct sched *s, struct snapshot *in)
 /* ------------------------------------------------------------------ the snapshot */
 
 /* What is asked for here, if all that have the model get as much. */
-static double asked_here(const struct predict *times, const struct model *m, uint32_t n_here,
+static double asked_here(const struct model *m, const struct shape *h, uint32_t n_here,
                          int64_t now_ns)
 {
-    const double asked = predict_asked(times, now_ns);
+    const double asked = predict_asked(h ? &h->predict : &m->predict, now_ns);
+    uint32_t n = h ? 0 : m->n_ready;
 
-    return n_here && n_here < m->n_ready ? asked * n_here / m->n_ready : asked;
+    for (uint32_t i = 0; h && i < m->n_ready; i++)
+        n += h->on[m->ready[i]].phase == SHAPE_READY;
+    return n_here && n_here < n ? asked * n_here / n : asked;
 }
 
 /* Where it is, of the executors of this pass. Returns how many are ready. */
@@ -164,7 +170,7 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
                              .image_bytes = m->image_bytes,
                              .cold_slack_ns =
                                  predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),
-                             .asked = asked_here(times, m, n_here, in->now_ns),
+                             .asked = asked_here(m, h, n_here, in->now_ns),
                              .refused_ns = m->refused_ns};
     for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
         struct predict_time t;

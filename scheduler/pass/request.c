@@ -18,6 +18,7 @@
 #define RETRY_SOON_MS 1000
 #define MAX_LOST 1u                  /* what loses a second executor may be its cause */
 #define DOUBT_NS INT64_C(2000000000) /* between the two words that an executor is gone */
+#define RESULT_NS INT64_C(500000000) /* in which a result that was sent reaches its API */
 #define MAX_PRIORITY 1000u
 #define DAY_NS (INT64_C(86400) * 1000000000)
 #define MAX_SPANS 4096u           /* inputs or outputs of one request */
@@ -309,7 +310,7 @@ static void displace(struct sched *s, struct request *r)
 {
     waiting_leave(s, r);
     r->exec = NULL;
-    r->promised = false;
+    r->promised = r->asked = false;
     waiting_sort(s, r);
 }
 
@@ -345,12 +346,8 @@ void requests_on_exec_lost(struct sched *s, struct exec *e)
             lose(s, e->runs->parts[i], e);
         run_free(s, e->runs);
     }
-    for (size_t i = 0; i < s->requests.n; i++) {
-        struct request *r = s->requests.items[i];
-
-        if (r->exec == e && (r->state == REQUEST_OPEN || r->state == REQUEST_READY))
-            displace(s, r); /* it has not begun: the next pass places it anew */
-    }
+    while (e->waiting.first)
+        displace(s, e->waiting.first); /* it has not begun: the next pass places it anew */
     sched_wake_some(s);
 }
 
@@ -363,8 +360,8 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
                        "the executor was lost; try again");
         return;
     }
-    if (m->n_placed == 0) {
-        r->asked = true;
+    if (m->n_placed == 0) { /* one that has not begun is not lost */
+        r->asked |= r->state == REQUEST_RUNNING;
         return;
     }
     if (m->n_placed != r->n_placed)
@@ -665,14 +662,22 @@ static void learn(struct exec *e, const struct run *run, const struct msg_run_do
                          run->is_cold ? all - run->predicted_ns : 0, now);
 }
 
-/* Its API had lost the executor when it ended there, so the result went nowhere; or perhaps: then
- * it is told, and who has the result knows no such request any more. */
+/* requests_expire() refuses it then. */
+static void wait_for_result(struct request *r)
+{
+    r->run = NULL;
+    request_go(r, REQUEST_LOST);
+    r->doubt_ns = sh_clock_ns() - DOUBT_NS + RESULT_NS;
+}
+
+/* Its API had lost the executor when it ended there, so the result went nowhere. Or perhaps: what
+ * was sent is there soon, or never; an API that has it does not know the request any more. */
 static void end_part(struct sched *s, struct request *r, const struct exec *e)
 {
     if (r->again)
         lose(s, r, e);
     else if (r->asked && r->api)
-        refuse_lost(s, r, e);
+        wait_for_result(r);
     else
         request_end(s, r);
 }

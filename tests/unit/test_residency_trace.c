@@ -143,6 +143,32 @@ static double replay_opt(const struct trace *t, uint32_t k)
     return (double)hits / (double)t->n;
 }
 
+static void every_policy_has_its_own_order(void **state)
+{
+    static struct request refs[] = {{.model = 0}, {.model = 1}, {.model = 2}, {.model = 0},
+                                    {.model = 3}, {.model = 0}, {.model = 1}};
+    static const struct {
+        struct residency_conf conf;
+        double hits, soft, hard;
+    } CASES[] = {
+        {{.policy = RESIDENCY_CLOCK}, 1, 0, 6},
+        {{.policy = RESIDENCY_FIFO}, 1, 0, 6},
+        {{.policy = RESIDENCY_LRU}, 2, 0, 5},
+        {{.policy = RESIDENCY_SECOND_CHANCE, .second_share = 1.0 / 3}, 1, 1, 5},
+        {{.policy = RESIDENCY_NONE}, 0, 0, 7},
+    };
+    const struct trace t = {refs, sizeof(refs) / sizeof(refs[0]), 4};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        const struct rates is = replay(&t, 3, &CASES[i].conf);
+
+        assert_int_equal(round(is.hit * (double)t.n), CASES[i].hits);
+        assert_int_equal(round(is.soft * (double)t.n), CASES[i].soft);
+        assert_int_equal(round(is.hard * (double)t.n), CASES[i].hard);
+    }
+}
+
 static void assert_rate(double is, double golden)
 {
     if (fabs(is - golden) > 0.0005)
@@ -226,6 +252,7 @@ static void second_chance_is_fifo_at_one_end_and_lru_at_the_other(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_policy_has_its_own_order),
         cmocka_unit_test(hits_of_every_policy_are_those_of_the_table),
         cmocka_unit_test(faults_of_the_second_chance_list_are_those_of_the_table),
         cmocka_unit_test(second_chance_is_fifo_at_one_end_and_lru_at_the_other),

@@ -278,6 +278,29 @@ static void a_doubt_that_nobody_shares_is_an_end(void **state)
     }
 }
 
+/* The API's connection to the executor is younger than the request. */
+static void who_asks_for_a_result_gets_it_or_hears_that_it_is_lost(void **state)
+{
+    uint64_t run;
+
+    (void)state;
+    serve();
+    infer_open(&a, 1, 1, false);
+    again(1, 0); /* it has not begun, so nothing is lost */
+    infer_ready(&a, 1, NULL, 0);
+    run_done(&x, run_sent(&x), 0);
+    assert_int_equal(refused(), 0);
+    assert_int_equal(w.s->requests.n, 0);
+    request(2);
+    run = run_sent(&x);
+    again(2, 0);
+    run_done(&x, run, 0);
+    assert_int_equal(refused(), 0); /* what was sent may still be on its way */
+    advance(SECOND);
+    assert_int_equal(refused(), SH_E_UNAVAILABLE);
+    assert_int_equal(w.s->requests.n, 0);
+}
+
 static void what_waits_on_an_executor_that_goes_is_placed_elsewhere(void **state)
 {
     (void)state;
@@ -612,6 +635,7 @@ int main(void)
         TEST(headers_that_are_wrong_are_refused),
         TEST(bodies_that_are_wrong_are_refused),
         TEST(a_lost_run_is_run_again_when_both_sides_know),
+        TEST(who_asks_for_a_result_gets_it_or_hears_that_it_is_lost),
         TEST(who_says_it_first_is_believed_for_a_while),
         cmocka_unit_test(a_doubt_that_nobody_shares_is_an_end),
         TEST(what_waits_on_an_executor_that_goes_is_placed_elsewhere),
