@@ -173,7 +173,7 @@ class Runs(Case):
         with self.held(d.worker_pids()):
             r, _ = d.result(d.run(1, [self.digits(0, 1)], [40], 1))
         self.assertEqual(r.rc, TIMEOUT)
-        self.assertIn("longer than the 1500 ms", r.msg)
+        self.assertIn("longer than 1500 ms", r.msg)
         self.infer(d, 1)
 
     def test_a_cancelled_part_that_waits_is_answered_at_once(self):

@@ -317,16 +317,49 @@ static void look_at_starts(void)
     }
 }
 
-/* When all is well a tenant that has work gets what it is guaranteed, whoever else wants more. */
-static void look_at_guarantees(void)
+static uint32_t n_could_start(int64_t tenant_id)
 {
+    uint32_t n = 0;
+
+    for (size_t k = 0; k < database.n_jobs; k++)
+        n += database.jobs[k].tenant_id == tenant_id && could_start(&database.jobs[k]);
+    return n;
+}
+
+/* Jobs of a tenant, or of all (0), whose devices nobody can take: what they made is imported. */
+static uint32_t n_completing(int64_t tenant_id)
+{
+    uint32_t n = 0;
+
+    for (size_t k = 0; k < database.n_jobs; k++)
+        n += database.jobs[k].state == JOB_COMPLETING &&
+             (!tenant_id || database.jobs[k].tenant_id == tenant_id);
+    return n;
+}
+
+/* Guarantees that add up to more than there is are nobody's alone. */
+static bool are_kept_to_all(const struct sched *s)
+{
+    double owed = 0, n_up = -(double)n_completing(0);
+
     for (size_t i = 0; i < database.n_tenants; i++) {
         const struct database_tenant *t = &database.tenants[i];
-        size_t n_waiting = 0;
+        const double wants = n_running(t->id, 0) - n_completing(t->id) + n_could_start(t->id);
 
-        for (size_t k = 0; k < database.n_jobs; k++)
-            n_waiting += database.jobs[k].tenant_id == t->id && could_start(&database.jobs[k]);
-        if (n_waiting && n_running(t->id, 0) < (uint32_t)t->quota.guaranteed_gpus)
+        owed += SH_MIN(wants, t->quota.guaranteed_gpus);
+    }
+    for (size_t e = 0; e < s->execs.n; e++)
+        n_up += s->execs.items[e]->session && s->execs.items[e]->synced;
+    return owed <= n_up;
+}
+
+/* When all is well a tenant that has work gets what it is guaranteed, whoever else wants more. */
+static void look_at_guarantees(const struct sched *s)
+{
+    for (size_t i = 0; i < database.n_tenants && are_kept_to_all(s); i++) {
+        const struct database_tenant *t = &database.tenants[i];
+
+        if (n_could_start(t->id) && n_running(t->id, 0) < (uint32_t)t->quota.guaranteed_gpus)
             against("guarantee", t->id, GUARANTEE_NS, "a tenant has less than it is guaranteed");
     }
 }
@@ -353,8 +386,8 @@ static void on_look(void *arg, uint64_t n)
     sim_api_each_waiting(look_at_waiting);
     look_for_twins();
     look_at_starts();
-    if (healed_ns && sim_now() - healed_ns > SETTLE_NS)
-        look_at_guarantees();
+    if (s && healed_ns && sim_now() - healed_ns > SETTLE_NS)
+        look_at_guarantees(s);
     if (healed_ns && sim_now() - healed_ns > SETTLE_NS)
         sim_api_settled();
     sim_world_after(LOOK_NS, on_look, NULL, 0);
