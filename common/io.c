@@ -114,9 +114,12 @@ int64_t sh_raise_open_files(void)
 {
     struct rlimit l;
 
+    struct rlimit most;
+
     if (getrlimit(RLIMIT_NOFILE, &l))
         return INT64_MAX;
-    l.rlim_cur = l.rlim_max;
-    setrlimit(RLIMIT_NOFILE, &l);
+    most = (struct rlimit){l.rlim_max, l.rlim_max};
+    if (setrlimit(RLIMIT_NOFILE, &most) == 0)
+        l = most;
     return (int64_t)SH_MIN(l.rlim_cur, (rlim_t)INT64_MAX);
 }

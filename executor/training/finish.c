@@ -190,7 +190,8 @@ static int write_final(struct finish *f, struct sh_err *err)
         free_file_task(ft);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the final checkpoint");
     }
-    memcpy(ft->losses, j->losses, j->n_losses * sizeof(*ft->losses));
+    if (j->n_losses)
+        memcpy(ft->losses, j->losses, j->n_losses * sizeof(*ft->losses));
     ft->slot = s;
     ft->task = (struct disk_task){.write_path = ft->path,
                                   .tensors = ft->tensors,

@@ -4,10 +4,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/pass/pass_int.h"
-#include "scheduler/sched.h"
 
-#include <inttypes.h>
-#include <stdio.h>
 #include <stdlib.h>
 
 #define MAX_ROWS 1000000u

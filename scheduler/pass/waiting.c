@@ -16,7 +16,7 @@ static void append(struct exec_requests *l, struct request *r)
     l->n++;
 }
 
-static void unlink(struct request *r)
+static void list_leave(struct request *r)
 {
     struct exec_requests *l = r->list;
 
@@ -39,7 +39,7 @@ void waiting_touch(struct sched *s, struct exec *e)
 
 void waiting_leave(struct sched *s, struct request *r)
 {
-    unlink(r);
+    list_leave(r);
     if (r->exec)
         waiting_touch(s, r->exec);
 }
@@ -84,7 +84,7 @@ struct request *waiting_take(struct sched *s)
 
     if (!r)
         return NULL;
-    unlink(r);
+    list_leave(r);
     append(&w->parked, r);
     return r;
 }

@@ -39,8 +39,10 @@ static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishe
     if (script.is_remote && sh_strdup("https://sim", &c->api, NULL))
         abort();
     lab->is_cold = sim_below(8) == 0;
-    if (sim_below(10) == 0) /* without what makes a switch fast */
-        lab->ablation = sim_below(2) ? "pageable" : "one-process";
+    /* Without what makes a switch fast. Not "one-process": it takes the job from its worker as it
+     * stands, which a real worker makes good by compiling it anew. */
+    if (sim_below(10) == 0 && sim_below(2))
+        lab->ablation = "pageable";
     if (sim_below(3) == 0) /* each way of stopping, whatever the memory needs */
         lab->stop_way = "turns";
 }
