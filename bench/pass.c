@@ -5,6 +5,7 @@
  * The scheduler's own parts with no process around them: executors that answer at once, requests
  * that arrive, become ready and end. Prints for each event the CPU time of the pass behind it
  * (median, p99), beside a pass that looks at everything, in the same run. */
+#include "bench/draw.h"
 #include "common/clock.h"
 #include "common/conf.h"
 #include "common/log.h"
@@ -211,16 +212,6 @@ static void print(const char *what, double *us, size_t n)
 {
     qsort(us, n, sizeof(*us), by_size);
     printf("  %-22s %9.1f %9.1f\n", what, us[n / 2], us[n * 99 / 100]);
-}
-
-static uint32_t draw(uint32_t below)
-{
-    static uint64_t seed = 88172645463325252u;
-
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)((seed >> 11) % below);
 }
 
 static bool end_a_run(struct world *w)

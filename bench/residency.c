@@ -5,6 +5,7 @@
  * the median and the longest. */
 #include "executor/memory/residency.h"
 
+#include "bench/draw.h"
 #include "common/clock.h"
 #include "common/mem.h"
 
@@ -15,16 +16,6 @@
 #define N_FIRST 1000 /* switches that fill the device */
 #define N_SWITCHES 4000
 #define N_CLONES 1000
-
-static uint64_t seed = 88172645463325252u;
-
-static uint32_t draw(uint32_t below)
-{
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)((seed >> 11) % below);
-}
 
 static int compare(const void *a, const void *b)
 {

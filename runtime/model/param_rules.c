@@ -278,15 +278,24 @@ static const char *const OF_CODE[] = {"alias",
                                       "_unsafe_index",
                                       "_unsafe_view"};
 
-/* n bytes of a name. */
-static bool is_of_code(const char *from, size_t n)
-{
-    char name[64];
+#define MAX_NAME 64
 
-    if (n == 0 || n >= sizeof(name))
+/* n bytes of a name; false: it is none that a rule knows. */
+static bool copy_name(char name[static MAX_NAME], const char *from, size_t n)
+{
+    if (n == 0 || n >= MAX_NAME)
         return false;
     memcpy(name, from, n);
     name[n] = '\0';
+    return true;
+}
+
+static bool is_of_code(const char *from, size_t n)
+{
+    char name[MAX_NAME];
+
+    if (!copy_name(name, from, n))
+        return false;
     if (param_is_buffer(name))
         return true;
     return !strchr(name, '.') && (param_is_made_up(name) || begins(name, "convert_element_type") ||
@@ -316,13 +325,9 @@ bool param_is_of_code(const char *list)
 
 static bool is_operation(const char *from, size_t n)
 {
-    char name[64];
+    char name[MAX_NAME];
 
-    if (n == 0 || n >= sizeof(name))
-        return false;
-    memcpy(name, from, n);
-    name[n] = '\0';
-    return is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
+    return copy_name(name, from, n) && is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
 }
 
 bool param_is_computed(const char *name, const char *list)

@@ -230,11 +230,8 @@ static int room(struct pass *p, const struct snapshot *in, struct sh_err *err)
 static int take_request(struct sched *s, struct snapshot *in, struct request *r, struct sh_err *err)
 {
     struct pass *p = &s->pass;
-    int rc;
+    int rc = room(p, in, err);
 
-    if (!requests_has_shape(s, r))
-        return SH_OK;
-    rc = room(p, in, err);
     if (rc)
         return rc;
     if (!is_taken(p, in, r))
@@ -265,7 +262,8 @@ static int snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
         rc = take_request(s, in, p->parts[i], err);
     for (size_t i = 0; i < in->n_execs; i++)
         for (struct request *r = p->exec_of[i]->waiting.first; r && !rc; r = r->behind)
-            rc = take_request(s, in, r, err);
+            if (requests_has_shape(s, r)) /* the new ones were asked when they were chosen */
+                rc = take_request(s, in, r, err);
     in->execs = p->execs;
     in->requests = p->requests;
     in->models = p->models;
