@@ -588,6 +588,7 @@ void batch_on_start(struct batch *b, const struct msg_batch_start *m, const stru
         no.u.job_state = (struct msg_job_state){.job = m->job,
                                                 .attempt = m->attempt,
                                                 .state = MSG_JOB_FAILED,
+                                                .step = m->resume_step,
                                                 .rc = err.rc,
                                                 .msg = err.msg};
         uplink_send(&b->env.report->uplink, &no);

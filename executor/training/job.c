@@ -121,6 +121,9 @@ int job_new(struct train *t, const struct msg_job_start *m, struct job **out, st
                       .id = m->job,
                       .attempt = m->attempt,
                       .resume_step = m->resume_step,
+                      .step = m->resume_step, /* as reported until it is read */
+                      .max_step = m->resume_step,
+                      .crashes = {.furthest = m->resume_step, .kept = m->resume_step},
                       .disk_step = -1,
                       .disk_prev_step = -1,
                       .disk_failed_step = -1,
@@ -431,8 +434,21 @@ void job_count_busy(struct job *j)
     *(j->evaluates ? &j->eval_ns : &j->busy_ns) += sh_clock_ns() - j->go_ns;
 }
 
+/* It is as far as it ever was, and what it still has to do again is not redone yet: so steps and
+ * redone ones are what was done in all. Only one that leaves before its end says where it stands:
+ * the next attempt goes on from there. */
+static int64_t reported_step(const struct job *j, int64_t at)
+{
+    const bool leaves = j->phase == MSG_JOB_SUSPENDED || j->phase == MSG_JOB_FAILED;
+
+    return leaves ? at : SH_MAX(at, j->max_step);
+}
+
 void job_fill_state(const struct job *j, struct msg_job_state *out)
 {
+    const int64_t at =
+        job_runs(j) ? SH_MAX(j->step, (int64_t)atomic_load(&j->w->ctl->step)) : j->step;
+    const int64_t step = reported_step(j, at);
     const int64_t now = job_runs(j) ? sh_clock_ns() - j->go_ns : 0;
     const int64_t busy = j->busy_ns + (j->evaluates ? 0 : now);
     const int64_t eval = j->eval_ns + (j->evaluates ? now : 0);
@@ -441,11 +457,11 @@ void job_fill_state(const struct job *j, struct msg_job_state *out)
     *out = (struct msg_job_state){.job = j->id,
                                   .attempt = j->attempt,
                                   .state = j->phase,
-                                  .step = SH_MAX(j->step, j->max_step),
+                                  .step = step,
                                   .steps = j->steps,
                                   .loss = j->last_loss,
                                   .samples_per_s = rate,
-                                  .redone = j->redone,
+                                  .redone = j->redone - (step - at),
                                   .preemptions = j->preemptions,
                                   .busy_ns = busy + eval,
                                   .rc = j->why.rc,

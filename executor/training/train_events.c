@@ -250,6 +250,7 @@ static void refuse_start(struct train *t, const struct msg_job_start *start,
     m.u.job_state = (struct msg_job_state){.job = start->job,
                                            .attempt = start->attempt,
                                            .state = MSG_JOB_FAILED,
+                                           .step = start->resume_step,
                                            .rc = why->rc,
                                            .msg = why->msg};
     uplink_send(&t->env.report->uplink, &m);

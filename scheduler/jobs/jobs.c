@@ -216,12 +216,9 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     struct job_progress *p = &j->progress;
     int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0);
     int64_t delta = SH_MAX(busy_ns - p->busy_ns, 0);
-    /* Before it runs its executor may not know yet where it goes on from, and says 0. */
-    bool knows_step = m->step > 0 || m->state == MSG_JOB_RUNNING || m->state == MSG_JOB_PREEMPTED;
-    int64_t step = knows_step ? m->step : p->step;
     struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
 
-    p->step = step;
+    p->step = m->step;
     if (m->steps > 0)
         p->steps = m->steps;
     if (isfinite(m->loss) && m->step > 0)

@@ -327,8 +327,8 @@ static void on_failed(struct script_job *j, const struct msg_job_state *m)
     j->where = JOB_ENDED;
 }
 
-/* One that was suspended goes on where it was: all that it said to have done and cannot go on from
- * was lost with a worker and counted, or could not be written. */
+/* One that was suspended goes on from the step that it says, unless that could not be written: what
+ * was lost with a worker before is no longer part of it. */
 static void check_suspended(const struct script_job *j, const struct msg_job_state *m)
 {
     char dir[64];
@@ -337,11 +337,11 @@ static void check_suspended(const struct script_job *j, const struct msg_job_sta
     if (j->is_batch || script.is_remote)
         return;
     SIM_CHECK("durable",
-              j->n_failed_writes != could_not_write() ||
-                  SH_MAX(oracle_job_folder(dir), 0) + m->redone >= m->step,
-              "job %" PRId64 " was suspended at step %" PRId64 " (%" PRId64
-              " redone), and its newest checkpoint is %" PRId64,
-              j->id, m->step, m->redone, oracle_job_folder(dir));
+              j->n_failed_writes != could_not_write() || oracle_job_folder(dir) >= m->step ||
+                  m->step == 0,
+              "job %" PRId64 " was suspended at step %" PRId64
+              ", and its newest checkpoint is %" PRId64,
+              j->id, m->step, oracle_job_folder(dir));
 }
 
 static void on_state(const struct msg_job_state *m)

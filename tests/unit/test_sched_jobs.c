@@ -150,6 +150,32 @@ static void numbers_that_are_none_are_not_taken(void **state)
     assert_int_equal(job_of(5)->progress.busy_ns, 3 * SECOND); /* it does not shrink */
 }
 
+/* Steps that a worker took with it are lost: nobody is to believe that the job stands there. */
+static void one_that_leaves_stands_where_its_executor_says(void **state)
+{
+    static const enum msg_job_phase PHASES[] = {MSG_JOB_SUSPENDED, MSG_JOB_FAILED};
+    static const int64_t AT[] = {0, 3};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(PHASES) * SH_ARRAY_LEN(AT); i++) {
+        begin(state);
+        row->max_attempts = 3;
+        start();
+        said((struct msg_job_state){
+            .job = 5, .attempt = 1, .state = MSG_JOB_RUNNING, .step = 9, .steps = 10});
+        w.is_down = true; /* it stays QUEUED */
+        said((struct msg_job_state){.job = 5,
+                                    .attempt = 1,
+                                    .state = PHASES[i / 2],
+                                    .step = AT[i % 2],
+                                    .rc = SH_E_UNAVAILABLE,
+                                    .msg = "why"});
+        assert_int_equal(job_of(5)->state, JOB_QUEUED);
+        assert_int_equal(job_of(5)->progress.step, AT[i % 2]);
+        assert_int_equal(w.wrote.changes[w.wrote.n_changes - 1].step, AT[i % 2]);
+        end(state);
+    }
+}
+
 static void failures_end_a_job_or_are_tried_again(void **state)
 {
     static const struct {
@@ -526,6 +552,7 @@ int main(void)
         TEST(what_a_start_is_being_recorded_for_is_not_there_yet),
         TEST(a_phase_out_of_order_changes_nothing),
         TEST(numbers_that_are_none_are_not_taken),
+        cmocka_unit_test(one_that_leaves_stands_where_its_executor_says),
         cmocka_unit_test(failures_end_a_job_or_are_tried_again),
         cmocka_unit_test(only_a_whole_result_is_a_success),
         TEST(a_checkpoint_lies_in_the_jobs_folder),
