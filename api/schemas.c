@@ -124,7 +124,7 @@ const struct api_schema API_SCHEMAS[] = {
         {"image_bytes", S_INT(.null = true)}, {"profile", S_ANY()},
         {"source_job", S_INT(.null = true)}, {"created_at", S_TIME()},
         {"ready_at", S_TIME(.null = true)}, {"loading", LOADING}, {"row_version", S_INT()}))},
-    {"VersionCreate", S_BODY("", MEMBERS({"version", S_INTS(1, INT32_MAX)},
+    {"VersionCreate", S_BODY("", MEMBERS({"version", S_INTS(1, SH_VERSION_MAX)},
         {"max_batch", S_INTS(1, 1024, .text = "default: the batch that the file fixes, else 8")},
         {"precision", S_WORDS(SH_PRECISIONS)},
         {"buckets", S_MAP(S_LIST(S_INTS(2, 1048576), .min = 1, .max = 16), .max = 8,

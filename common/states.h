@@ -25,6 +25,10 @@
     X(UPLOADING) SEP SH_VERSION_UPLOADED(X, SEP) \
     SEP X(DELETED)
 
+/* model_version.version: the highest that a client may choose. Uploads and jobs after that take
+ * the next numbers, for which the column, a 32-bit integer, has room. */
+#define SH_VERSION_MAX 2000000000
+
 /* placement.state: a version on one executor */
 #define SH_PLACEMENT_STATES(X, SEP) \
     X(LOADING) SEP X(READY)         \

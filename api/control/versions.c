@@ -7,6 +7,7 @@
 #include "api/request/noun.h"
 #include "api/store/store.h"
 #include "common/mem.h"
+#include "common/states.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -67,7 +68,7 @@ int versions_create(struct api_req *q, struct sh_err *err)
     char location[240], *text = NULL;
     json_t *buckets = NULL;
     struct sh_json_field f[] = {
-        {"version", SH_JSON_INT, &v.version, .min = 1, .max = INT32_MAX},
+        {"version", SH_JSON_INT, &v.version, .min = 1, .max = SH_VERSION_MAX},
         {"max_batch", SH_JSON_INT, &v.max_batch, .min = 1, .max = 1024},
         {"precision", SH_JSON_STR, &v.precision, .required = false},
         {"buckets", SH_JSON_OBJ, &buckets, .required = false},

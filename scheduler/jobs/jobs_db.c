@@ -180,6 +180,16 @@ static void on_conflict(struct sched *s, struct job *j, enum job_state actual)
     jobs__doubt(s, j);
 }
 
+/* What the job gave is refused, and would be after every other attempt. */
+static void on_refused(struct sched *s, struct job *j, const struct store_write *w, int rc,
+                       const struct sh_err *err)
+{
+    job_adopt_state(j, w->changes[0].from); /* as the database still has it */
+    j->error_rc = rc;
+    snprintf(j->error, sizeof(j->error), "the result cannot be recorded: %.200s", err->msg);
+    jobs__change(s, j, JOB_FAILED, sh_rc_name(rc));
+}
+
 static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
@@ -188,7 +198,9 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
 
     j->writing = false;
     if (!sched_op_ok(s, "job.write", rc, err)) {
-        if (s->epoch) /* else it is gone, like all others */
+        if (rc == SH_E_INVALID && w->n_changes && j->state == JOB_SUCCEEDED)
+            on_refused(s, j, w, rc, err);
+        else if (s->epoch) /* else it is gone, like all others */
             jobs__doubt(s, j);
         return;
     }

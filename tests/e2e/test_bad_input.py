@@ -332,9 +332,17 @@ class BadInput(Story):
 
     def test_bad_fields_of_versions(self):
         for body, pattern in (({"max_batch": 0}, "max_batch"), ({"max_batch": "4"}, "max_batch"),
-                              ({"precision": "fp8"}, "precision"), ({"colour": 1}, "colour")):
+                              ({"precision": "fp8"}, "precision"), ({"colour": 1}, "colour"),
+                              ({"version": 2 ** 31 - 1}, "version")):
             r = self.s.call("POST", "/api/v1/models/two/versions", body, self.key)
             self.refused(r, 400, "INVALID", pattern)
+
+    def test_there_is_a_version_behind_the_highest_that_can_be_chosen(self):
+        """Else nothing could be uploaded any more, and what a job has trained would have no number."""
+        self.s.call("POST", "/api/v1/models", {"name": "far"}, self.key)
+        for body, number in (({"version": 2 * 10 ** 9}, 2 * 10 ** 9), ({}, 2 * 10 ** 9 + 1)):
+            r = self.s.call("POST", "/api/v1/models/far/versions", body, self.key)
+            self.assertEqual((r.status, r.json["version"]), (201, number), r)
 
     def test_an_upload_that_is_cut(self):
         self.s.call("POST", "/api/v1/models", {"name": "cut"}, self.key)

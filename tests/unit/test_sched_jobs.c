@@ -450,6 +450,25 @@ static void a_write_that_fails_is_looked_at_again(void **state)
     assert_string_equal(row->state, "RUNNING");
 }
 
+/* Another attempt would end like this one, and the one after that. */
+static void a_result_that_the_database_refuses_fails_the_job(void **state)
+{
+    (void)state;
+    start();
+    phase(MSG_JOB_COMPLETING);
+    db_fail("job.write", SH_E_INVALID, 1);
+    said((struct msg_job_state){.job = 5,
+                                .attempt = 1,
+                                .state = MSG_JOB_DONE,
+                                .step = 4,
+                                .result = "{\"digest\":\"" W_DIGEST "\"}"});
+    assert_string_equal(row->state, "FAILED");
+    assert_int_equal(w.wrote.error_rc, SH_E_INVALID);
+    assert_non_null(strstr(w.wrote.error, "result"));
+    assert_null(job_of(5));
+    assert_int_equal(execs_find(&w.s->execs, "x")->job, 0);
+}
+
 static void a_write_that_comes_too_late_changes_nothing(void **state)
 {
     static const struct {
@@ -564,6 +583,7 @@ int main(void)
         TEST(a_wish_is_told_once_and_only_of_what_was_sent),
         TEST(who_is_away_is_not_asked_to_suspend),
         TEST(a_write_that_fails_is_looked_at_again),
+        TEST(a_result_that_the_database_refuses_fails_the_job),
         cmocka_unit_test(a_write_that_comes_too_late_changes_nothing),
         TEST(one_that_waits_and_was_ended_by_the_api_is_forgotten),
         cmocka_unit_test(a_refused_fence_ends_the_leadership),
