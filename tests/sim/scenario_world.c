@@ -28,6 +28,7 @@ struct client {
     struct sim_proc *proc;
     char name[8];
     struct sh_link *link;
+    struct sh_wire *wire; /* that it was told of; NULL: none is up */
     uint64_t next, heard; /* of this connection: sent, and answered */
     int64_t answered_ns;
 };
@@ -95,7 +96,8 @@ static void on_up(struct sh_wire *w, void *arg)
 {
     struct client *c = arg;
 
-    (void)w;
+    SIM_CHECK("links", !c->wire, "%s has two connections over one link", c->name);
+    c->wire = w;
     c->next = c->heard = 0;
 }
 
@@ -103,7 +105,8 @@ static void on_answer(struct sh_wire *w, const struct sh_msg *m, int *fds, size_
 {
     struct client *c = arg;
 
-    (void)w, (void)fds, (void)n_fds;
+    (void)fds, (void)n_fds;
+    SIM_CHECK("links", w == c->wire, "%s is answered over a connection that is over", c->name);
     SIM_CHECK("answers", m->u.pong.cookie == ++c->heard && c->heard <= c->next,
               "answer %llu to question %llu of %llu", (unsigned long long)m->u.pong.cookie,
               (unsigned long long)c->heard, (unsigned long long)c->next);
@@ -112,7 +115,12 @@ static void on_answer(struct sh_wire *w, const struct sh_msg *m, int *fds, size_
 
 static void on_down(struct sh_wire *w, const struct sh_err *why, void *arg)
 {
-    (void)w, (void)why, (void)arg;
+    struct client *c = arg;
+
+    (void)why;
+    SIM_CHECK("links", w == c->wire, "%s hears of the end of a connection that it never had",
+              c->name);
+    c->wire = NULL;
 }
 
 static void on_talk(struct sh_loop *l, void *arg)
@@ -134,12 +142,17 @@ static void client_main(void *arg)
     struct client *c = arg;
     const struct sh_link_handler h = {
         .on_up = on_up, .on_msg = on_answer, .on_down = on_down, .arg = c};
+    const struct server *first = &servers[(c - clients) % N_SERVERS];
+    const struct server *second = &servers[(c - clients + 1) % N_SERVERS];
     char addrs[128];
     struct sh_timer *t;
     struct sh_loop *l;
 
-    snprintf(addrs, sizeof(addrs), "%s,%s", servers[(c - clients) % N_SERVERS].addr,
-             servers[(c - clients + 1) % N_SERVERS].addr);
+    c->wire = NULL;
+    if (c - clients < N_CLIENTS / 2) /* these know of one server alone */
+        snprintf(addrs, sizeof(addrs), "%s", second->addr);
+    else
+        snprintf(addrs, sizeof(addrs), "%s,%s", first->addr, second->addr);
     if (sh_loop_new(&l, NULL) || sh_link_new(l, addrs, &h, &c->link, NULL) ||
         sh_timer_add(l, TALK_NS, TALK_NS, on_talk, c, &t, NULL))
         sim_broken("world", "%s cannot begin", c->name);
@@ -188,7 +201,7 @@ static void hit_cut(const uint64_t r[static 3])
 
 static void hit_block(const uint64_t r[static 3])
 {
-    sim_net_block(r[0] % N_SERVERS, r[1] % N_SERVERS, SIM_MS(r[2] % 3000));
+    sim_net_block(r[0] % N_SERVERS, r[1] % N_SERVERS, SIM_MS(r[2] % 6000));
 }
 
 static void hit_slow(const uint64_t r[static 3])

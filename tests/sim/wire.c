@@ -527,8 +527,9 @@ static void on_knock(void *arg, uint64_t n)
 
     (void)n;
     if (s != kn->listen || sim_proc_generation(k->proc) != kn->generation || k->is_free ||
-        k->attempt != kn->attempt)
+        !k->is_trying || k->attempt != kn->attempt)
         return;
+    SIM_CHECK("links", !k->wire, "a link to %s has two connections", s->addr);
     here = new_wire(s->proc, strncmp(s->addr, "unix:", 5) == 0);
     there = new_wire(k->proc, here->is_local);
     there->link = k;
