@@ -104,7 +104,6 @@ struct database_version *database__new_version(struct database_model *m, uint32_
                                    .tenant_id = m->tenant_id,
                                    .version = last + 1,
                                    .max_batch = max_batch,
-                                   .states_ns = sim_now(),
                                    .state = "REGISTERED"};
     v->content = (struct sim_package){.tenant = (unsigned)m->tenant_id, .id = (unsigned)v->id};
     v->content.own_size = m->own_size;
@@ -225,7 +224,6 @@ void database__set_version(struct database_version *v, const char *state)
         database__changed("version", v->id);
     database__changed("model", 0);
     v->state = state;
-    v->states_ns = sim_now();
     sim_trace("version %" PRId64 " %s", v->id, state);
 }
 

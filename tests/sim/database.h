@@ -54,7 +54,7 @@ struct database_version {
     struct sim_package content; /* of its files */
     char *profile;              /* JSON or NULL */
     uint64_t image_bytes, n_runs;
-    int64_t source_job, states_ns; /* when its state last changed */
+    int64_t source_job;
     bool pinned;
 };
 struct database_job {

@@ -479,8 +479,7 @@ static void check_usage(void)
 static bool is_settled(const struct database_version *v)
 {
     return strcmp(v->state, "READY") == 0 || strcmp(v->state, "FAILED") == 0 ||
-           strcmp(v->state, "UNLOADED") == 0 || strcmp(v->state, "DELETED") == 0 ||
-           sim_now() - v->states_ns < SETTLE_NS;
+           strcmp(v->state, "UNLOADED") == 0 || strcmp(v->state, "DELETED") == 0;
 }
 
 static void check_versions(void)
