@@ -36,7 +36,8 @@ static void exec_state(struct agent *a, bool anyway)
                                         .workspace = space_bytes(x->space, ARENA_WORK),
                                         .host_images = host.images,
                                         .host_programs = host.programs,
-                                        .host_limit = host.limit}};
+                                        .host_limit = host.limit,
+                                        .stopping = x->is_stopping}};
     struct msg_exec_state *now = &m.u.exec_state;
 
     now->fences = pool_fences(x->pool, &now->fences_why);
@@ -52,6 +53,11 @@ void agent_second(struct agent *a)
 {
     if (a && sh_link_wire(a->x->report.uplink.link)) /* NULL: this process ends */
         exec_state(a, false);
+}
+
+void agent_stopping(struct agent *a)
+{
+    exec_state(a, true);
 }
 
 /* ------------------------------------------------------------------ greeting */
@@ -125,8 +131,6 @@ static void on_run(struct agent *a, const struct msg_run *m)
     if (!is_current(a, m->epoch, "RUN"))
         SH_FAIL(&err, SH_E_UNAVAILABLE,
                 "the run was sent by a scheduler that was replaced; try again");
-    else if (a->x->is_stopping)
-        SH_FAIL(&err, SH_E_UNAVAILABLE, "the executor is stopping");
     if (err.rc)
         switch_refuse(a->x->sw, m, &err);
     else
@@ -150,11 +154,12 @@ static void on_memory(struct agent *a, const struct msg_tenant_memory *m)
         sh_log_err(SH_LOG_ERROR, "tenant.memory", &err);
 }
 
-/* NULL: another job may; there is one at a time, of training or of batch inference. */
+/* NULL: another job may; there is one at a time, of training or of batch inference. A refusal with
+ * CONFLICT is no failure of the job. */
 static const struct sh_err *may_start(const struct exec *x, struct sh_err *why)
 {
-    if (x->is_stopping)
-        SH_FAIL(why, SH_E_UNAVAILABLE, "the executor is stopping");
+    if (x->is_stopping) /* the scheduler did not know when it sent this */
+        SH_FAIL(why, SH_E_CONFLICT, "the executor is stopping");
     else if (!train_is_quiet(x->train) || !batch_is_quiet(x->batch))
         SH_FAIL(why, SH_E_CONFLICT, "this executor still has another job");
     return why->rc ? why : NULL;

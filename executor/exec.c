@@ -113,6 +113,7 @@ void exec_stop(struct exec *x)
     if (x->is_stopping)
         return;
     x->is_stopping = true;
+    agent_stopping(x->agent);
     pool_stop(x->pool);
     train_suspend(x->train);
     batch_suspend(x->batch);

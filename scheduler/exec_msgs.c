@@ -153,8 +153,20 @@ void execs_on_close(struct sched *s, struct exec *e, const char *why)
     sched_wake_jobs(s);
 }
 
-static void on_state(struct exec *e, const struct msg_exec_state *m)
+/* Its runs and jobs come to their end there; what has not begun goes elsewhere. */
+static void on_stopping(struct sched *s, struct exec *e)
 {
+    SH_INFO("executor.stopping", "executor=%s", e->info.name);
+    s->models.changed = true;
+    models_on_exec_lost(s, e);
+    requests_on_exec_stopping(s, e);
+    sched_wake_jobs(s);
+}
+
+static void on_state(struct sched *s, struct exec *e, const struct msg_exec_state *m)
+{
+    const bool was_stopping = e->state.is_stopping;
+
     e->state = (struct exec_state){.device_bytes = m->device_bytes,
                                    .weights = m->weights,
                                    .training = m->training,
@@ -163,7 +175,8 @@ static void on_state(struct exec *e, const struct msg_exec_state *m)
                                    .host_programs = m->host_programs,
                                    .host_limit = m->host_limit,
                                    .link_bytes_per_s = m->link_bytes_per_s,
-                                   .fences = m->fences};
+                                   .fences = m->fences,
+                                   .is_stopping = m->stopping != 0};
     /* What it measured at its start, until there are runs. */
     if (!e->has_link && isfinite(m->link_bytes_per_s) && m->link_bytes_per_s >= 1) {
         e->ns_per_byte = 1e9 / m->link_bytes_per_s;
@@ -171,13 +184,15 @@ static void on_state(struct exec *e, const struct msg_exec_state *m)
     }
     sh_strlcpy(e->state.device_name, m->device_name, sizeof(e->state.device_name));
     sh_strlcpy(e->state.fences_why, m->fences_why, sizeof(e->state.fences_why));
+    if (e->state.is_stopping && !was_stopping)
+        on_stopping(s, e);
 }
 
 void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
 {
     switch (m->type) {
     case MSG_EXEC_STATE:
-        on_state(e, &m->u.exec_state);
+        on_state(s, e, &m->u.exec_state);
         break;
     case MSG_EXEC_SYNCED:
         e->synced = s->models.changed = true;

@@ -41,7 +41,7 @@ static int64_t expected_on(const struct exec *e, const struct model_on *on, int6
 {
     if (!e->session) /* it may be on its way back */
         return now_ns - e->lost_ns < away_ns ? now_ns : SERVING_NEVER;
-    if (!e->synced || on->phase == MODEL_ON_ABSENT || on->phase == MODEL_ON_UNLOADING ||
+    if (!exec_is_up(e) || on->phase == MODEL_ON_ABSENT || on->phase == MODEL_ON_UNLOADING ||
         on->phase == MODEL_ON_ASIDE)
         return now_ns;
     if (on->phase == MODEL_ON_LOADING)

@@ -339,6 +339,13 @@ static void lose(struct sched *s, struct request *r, const struct exec *e)
         r->doubt_ns = sh_clock_ns(); /* until the API says so too */
 }
 
+void requests_on_exec_stopping(struct sched *s, struct exec *e)
+{
+    while (e->waiting.first)
+        displace(s, e->waiting.first); /* it has not begun: the next pass places it anew */
+    sched_wake_some(s);
+}
+
 void requests_on_exec_lost(struct sched *s, struct exec *e)
 {
     while (e->runs) {
@@ -346,9 +353,7 @@ void requests_on_exec_lost(struct sched *s, struct exec *e)
             lose(s, e->runs->parts[i], e);
         run_free(s, e->runs);
     }
-    while (e->waiting.first)
-        displace(s, e->waiting.first); /* it has not begun: the next pass places it anew */
-    sched_wake_some(s);
+    requests_on_exec_stopping(s, e);
 }
 
 void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_again *m)

@@ -107,6 +107,7 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m);
 void requests_on_api_lost(struct sched *s, struct api *a);
 void requests_on_exec_lost(struct sched *s, struct exec *e);
+void requests_on_exec_stopping(struct sched *s, struct exec *e); /* what runs there goes on */
 /* Refuses the waiting requests of m; running ones go on. */
 void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why);
 /* No executor can compile the shape: refuses the requests that wait for it. */

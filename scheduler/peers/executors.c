@@ -57,7 +57,7 @@ int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_er
 
 bool exec_is_up(const struct exec *e)
 {
-    return e->session && e->synced;
+    return e->session && e->synced && !e->state.is_stopping;
 }
 
 int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack)

@@ -5,6 +5,9 @@
  * gets work. Its report is compared with our records: jobs that are not its own are stopped, and
  * our jobs that it did not report go back to the queue. When it disconnects, requests placed there
  * are placed anew, running ones are LOST (request.h), and its jobs wait for --grace-ms.
+ *
+ * One that was told to end says that it is stopping. It stays connected for the end of its runs and
+ * jobs, and gets nothing new.
  */
 #ifndef SH_SCHEDULER_PEERS_EXECUTORS_H
 #define SH_SCHEDULER_PEERS_EXECUTORS_H
@@ -35,6 +38,7 @@ struct exec_state { /* of the device; zeros: not reported */
     double link_bytes_per_s;
     uint32_t fences; /* enum msg_fence; 0: not known yet */
     char fences_why[256];
+    bool is_stopping;
 };
 
 struct exec {
@@ -76,7 +80,7 @@ void execs_fini(struct execs *x);
 struct exec *execs_find(const struct execs *x, const char *name); /* NULL if never seen */
 /* Fails: SH_E_NOMEM; then it is as it was. */
 int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_err *err);
-/* Connected and synchronised. */
+/* Connected and synchronised, and not about to end: it takes work. */
 bool exec_is_up(const struct exec *e);
 /* Predicted end of its work; *slack: how much slower one of its runs may be. */
 int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack);

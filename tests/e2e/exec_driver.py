@@ -42,7 +42,7 @@ class Driver:
         self.states, self.jobs, self.results, self.done = {}, {}, {}, {}
         self.checkpoints, self.saved = [], []
         self.used, self.stores = {}, True  # batches of usage by (source, number); they are answered
-        self.history, self.places = [], {}
+        self.history, self.places, self.stopping = [], {}, False
         self.scheduler = self.data = self.proc = None
         self.listener = socket.socket(socket.AF_UNIX)
         if os.path.exists(self.sched_addr):
@@ -160,6 +160,8 @@ class Driver:
             self.slab[m.off:m.off + len(m.bytes)] = m.bytes
         elif m.type == "USAGE":
             self.on_usage(m)
+        elif m.type == "EXEC_STATE":
+            self.stopping = bool(m.stopping)
         elif m.type == "EXEC_SYNCED":
             self.synced = m.incarnation
 

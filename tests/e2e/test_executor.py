@@ -878,6 +878,25 @@ class Training(Case):
         self.assertEqual(d.stop(), 0)
         self.assertEqual(len([f for f in os.listdir(d.dir + "/jobs/5") if "ckpt" in f]), 1)
 
+    def test_one_that_stops_says_so_runs_what_was_on_its_way_and_takes_no_job(self):
+        d = self.driver()
+        pk, meta = d.package(self.net_train, "--training")
+        d.load(1, d.package(self.net)[0])
+        d.start_job(5, pk, TRAIN, spec(epochs=1000))
+        d.wait_step(5, 10)
+        with self.held(d.worker_pids()):
+            d.proc.send_signal(signal.SIGTERM)
+            d.wait(lambda: d.stopping, WAIT_S, "word that it stops")
+            d.start_job(6, pk, TRAIN, spec())
+            d.start_batch(7, 1, meta, TRAIN)
+            for job in (6, 7):  # CONFLICT: not now, and no failure of the job
+                self.assertEqual(d.wait_job(job, ("FAILED",)).rc, -5)
+            run = d.run(1, [self.digits(0, 1)], [40], 1)
+            d.rest(0.2)
+        self.assertEqual(d.stop(), 0)
+        self.assertEqual(d.results[run[1][0][0]].rc, 0)
+        self.assertEqual(d.jobs[5].phase, "SUSPENDED")
+
     def test_a_stop_writes_the_newest_state_though_its_workers_are_signalled_or_killed(self):
         for sig in (signal.SIGINT, signal.SIGKILL):
             d = self.driver()

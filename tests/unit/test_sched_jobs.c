@@ -356,6 +356,36 @@ static void an_executor_that_is_not_there_when_the_start_is_recorded_does_not_ge
     }
 }
 
+/* Before it says so, a start may be on its way: it refuses that, which is no failure of the job. */
+static void an_executor_that_stops_gets_no_job(void **state)
+{
+    static const char *const BEFORE[] = {NULL, "job.start", ""};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(BEFORE); i++) {
+        begin(state);
+        w.held = BEFORE[i];
+        if (!BEFORE[i])
+            w.is_down = true; /* no pass finds it */
+        world_lead();
+        exec_up(&x, "x");
+        say(&x, &(struct sh_msg){.type = MSG_EXEC_STATE, .u.exec_state = {.stopping = true}});
+        w.is_down = false;
+        w.held = NULL;
+        if (job_of(5)->sent)
+            said((struct msg_job_state){
+                .job = 5, .attempt = 1, .state = MSG_JOB_FAILED, .rc = SH_E_CONFLICT, .msg = "no"});
+        forget_heard(&x);
+        stay(5 * SECOND);
+        assert_null(heard(&x, MSG_JOB_START));
+        assert_int_equal(job_of(5)->state, JOB_QUEUED);
+        assert_int_equal(job_of(5)->attempt, 1);
+        peer_close(&x);
+        exec_up(&x, "x"); /* it has started again */
+        hear(&x, MSG_JOB_START);
+        end(state);
+    }
+}
+
 static void batch_inference_begins_also_where_its_version_was_forgotten(void **state)
 {
     (void)state;
@@ -579,6 +609,7 @@ int main(void)
         TEST(a_start_that_cannot_be_asked_for_is_tried_again),
         cmocka_unit_test(a_start_is_what_the_database_makes_of_it),
         cmocka_unit_test(an_executor_that_is_not_there_when_the_start_is_recorded_does_not_get_it),
+        cmocka_unit_test(an_executor_that_stops_gets_no_job),
         TEST(batch_inference_begins_also_where_its_version_was_forgotten),
         TEST(a_wish_is_told_once_and_only_of_what_was_sent),
         TEST(who_is_away_is_not_asked_to_suspend),

@@ -5,6 +5,7 @@
  * lost request could run twice or never, and clients could hear the wrong reason. */
 /* uses: scheduler/pass/request.o scheduler/pass/pass.o scheduler/pass/pass_requests.o tests/unit/sched_world.o libscheduler.a */
 /* link: -lpq */
+#include "scheduler/models/serving.h"
 #include "tests/unit/sched_world.h"
 
 static struct peer x, y, a; /* executors and an API */
@@ -319,6 +320,54 @@ static void what_waits_on_an_executor_that_goes_is_placed_elsewhere(void **state
     run_done(&y, run_sent(&y), 0);
     assert_int_equal(refused(), 0);
     assert_int_equal(w.s->requests.n, 0);
+}
+
+static void says_that_it_stops(struct peer *p)
+{
+    say(p, &(struct sh_msg){.type = MSG_EXEC_STATE, .u.exec_state = {.stopping = true}});
+}
+
+static void an_executor_that_stops_ends_its_runs_and_gets_no_others(void **state)
+{
+    uint64_t run;
+
+    (void)state;
+    serve();
+    request(1);
+    run = run_sent(&x);
+    infer_open(&a, 2, 1, false); /* its body is on its way */
+    exec_up(&y, "y");
+    model_ready(&y, 1);
+    forget_heard(&a);
+    says_that_it_stops(&x);
+    assert_false(exec_is_up(execs_find(&w.s->execs, "x")));
+    assert_null(heard(&a, MSG_EXEC_UP)); /* results still come from there */
+    assert_true(w.s->requests.items[1]->exec == execs_find(&w.s->execs, "y"));
+    infer_ready(&a, 2, NULL, 0);
+    run_done(&y, run_sent(&y), 0);
+    for (uint64_t rid = 3; rid < 6; rid++) {
+        request(rid);
+        run_done(&y, run_sent(&y), 0);
+    }
+    assert_null(heard(&x, MSG_RUN));
+    assert_int_equal(w.s->requests.n, 1);
+    run_done(&x, run, 0);
+    assert_int_equal(w.s->requests.n, 0);
+    assert_int_equal(refused(), 0);
+}
+
+static void what_is_to_run_waits_for_an_executor_that_starts_again(void **state)
+{
+    (void)state;
+    serve();
+    says_that_it_stops(&x);
+    assert_true(serving_expected_ns(w.s, version(), sh_clock_ns()) == sh_clock_ns());
+    peer_close(&x);
+    exec_up(&x, "x");
+    model_ready(&x, 1);
+    request(1);
+    run_done(&x, run_sent(&x), 0);
+    assert_int_equal(refused(), 0);
 }
 
 static void a_version_that_goes_while_its_run_is_lost_cannot_run_again(void **state)
@@ -639,6 +688,8 @@ int main(void)
         TEST(who_says_it_first_is_believed_for_a_while),
         cmocka_unit_test(a_doubt_that_nobody_shares_is_an_end),
         TEST(what_waits_on_an_executor_that_goes_is_placed_elsewhere),
+        TEST(an_executor_that_stops_ends_its_runs_and_gets_no_others),
+        TEST(what_is_to_run_waits_for_an_executor_that_starts_again),
         TEST(a_version_that_goes_while_its_run_is_lost_cannot_run_again),
         TEST(what_runs_for_an_api_that_goes_is_cancelled_the_rest_ends),
         TEST(what_takes_too_long_is_given_up),
