@@ -27,6 +27,7 @@ struct store {
     struct store_users users;
     struct model *models;
     size_t n_models;
+    int64_t n_internal; /* so many there have been */
     double ns_per_byte; /* of slow loads */
     struct store_shapes shapes;
     struct host_quotas host;
@@ -240,9 +241,10 @@ void store_load(struct store *s, const struct msg_model_load *l)
 int store_load_internal(struct store *s, const struct msg_model_load *l, struct model **out,
                         struct sh_err *err)
 {
-    if (store_find(s, l->version_id))
-        return SH_FAIL(err, SH_E_CONFLICT, "the trained model is already loaded");
-    return add(s, l, out, err);
+    struct msg_model_load own = *l;
+
+    own.version_id = -++s->n_internal;
+    return add(s, &own, out, err);
 }
 
 void store_unload(struct store *s, int64_t handle)

@@ -163,8 +163,9 @@ bool store_worker_lacks(struct store *s, const struct worker *w);
 /* Idempotent: a known model only answers. Answers, and refusals too, are MODEL_STATE. */
 void store_load(struct store *s, const struct msg_model_load *m);
 void store_unload(struct store *s, int64_t handle);
-/* For the evaluation of a trained model; its package is an absolute path, not a blob. *out:
- * BORROWED until store_unload(). Fails: SH_E_CONFLICT: it is loaded already. */
+/* For the evaluation of a trained model; its package is an absolute path, not a blob. It gets a
+ * handle of its own, below 0, whatever m says: a worker may still be compiling that of an earlier
+ * start of the same job. *out: BORROWED until store_unload(). */
 int store_load_internal(struct store *s, const struct msg_model_load *m, struct model **out,
                         struct sh_err *err);
 struct model *store_find(struct store *s, int64_t handle); /* BORROWED; NULL if there is none */

@@ -391,8 +391,7 @@ static int load_model(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
     int64_t fixed = sh_sample_fixed_batch(json_object_get(f->meta, "inputs"));
-    const struct msg_model_load m = {.version_id = -j->id,
-                                     .tenant = j->tenant,
+    const struct msg_model_load m = {.tenant = j->tenant,
                                      .model = j->model,
                                      .package = f->package,
                                      .max_batch = (uint32_t)(fixed ? fixed : EVAL_BATCH),

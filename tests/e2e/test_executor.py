@@ -729,6 +729,33 @@ class Training(Case):
                          ["final.safetensors", "log.txt", "losses.json", "trained.onnx"])
         self.assertLessEqual(len([f for f in os.listdir(j.folder) if "ckpt" in f]), 2)
 
+    def logged(self, d, pattern):
+        for _ in range(100 * WAIT_S):
+            with open(d.dir + "/executor.log") as f:
+                found = re.findall(pattern, f.read())
+            if found:
+                return found
+            d.rest(0.01)
+        self.fail("no " + pattern)
+
+    def test_a_job_waits_for_a_worker_that_an_earlier_start_left_at_its_model(self):
+        d = self.driver()
+        pk, _ = d.package(self.net_train, "--training")
+        trained = d.start_job(5, pk, TRAIN, spec(epochs=1), TEST) + "/trained.onnx"
+        d.wait_job(5, ("COMPLETING",))
+        pids = {w: int(pid) for w, pid in self.logged(d, r"ev=worker\.ready worker=(\d) pid=(\d+)")}
+        with self.held(pids.values()):
+            builder, = self.logged(d, r"ev=model\.build version=-\d+ model=net worker=(\d)")
+            d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=0)
+            d.wait_job(5, ("CANCELLED",))
+            for worker, pid in pids.items():
+                if worker != builder:
+                    os.kill(pid, signal.SIGCONT)
+            os.unlink(trained)
+            d.start_job(5, pk, TRAIN, spec(epochs=1), TEST)
+            d.wait(lambda: os.path.exists(trained), WAIT_S, "trained.onnx")
+        self.assertGreater(json.loads(d.wait_job(5, ("DONE",)).result)["accuracy"], 0.5)
+
     def evaluate(self, **kw):
         """A job whose evaluation has begun: driver, folder, {worker: pid}, the worker that has it."""
         d = self.driver("--log-level=debug", "--copy-gb-per-s=0.01", "--debug-cold")  # runs are slow

@@ -240,10 +240,10 @@ int disk_submit(struct disk *d, struct disk_task *t, struct sh_err *err)
 int store_load_internal(struct store *s, const struct msg_model_load *m, struct model **out,
                         struct sh_err *err)
 {
-    (void)s;
+    (void)s, (void)m;
     if (is_failing("store_load_internal"))
         return SH_FAIL(err, SH_E_TOOBIG, "no room");
-    R.model = (struct model){.handle = m->version_id, .phase = MODEL_BUILDING};
+    R.model = (struct model){.handle = -1, .phase = MODEL_BUILDING};
     *out = &R.model;
     return SH_OK;
 }
