@@ -366,10 +366,12 @@ static int64_t attribute_of(const Onnx__NodeProto *n, const char *name, int64_t 
 /* Of what comes out of the node; 0: it is none that has a bias. */
 static int64_t channels_of(const Onnx__NodeProto *n, const Onnx__TensorProto *w)
 {
+    int64_t all;
+
     if (strcmp(n->op_type, "Conv") == 0 && w->n_dims >= 3)
         return w->dims[0];
     if (strcmp(n->op_type, "ConvTranspose") == 0 && w->n_dims >= 3)
-        return w->dims[1] * attribute_of(n, "group", 1);
+        return __builtin_mul_overflow(w->dims[1], attribute_of(n, "group", 1), &all) ? 0 : all;
     if (strcmp(n->op_type, "Gemm") == 0 && w->n_dims == 2)
         return w->dims[attribute_of(n, "transB", 0) ? 0 : 1];
     return 0;

@@ -23,6 +23,7 @@ import time
 import unittest
 
 import spec
+from safetensors_bytes import read_st, st_bytes  # noqa: F401 - for stories
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
@@ -80,25 +81,6 @@ def until(what, fn, limit_s=WAIT_S, every_s=0.05):
         if time.monotonic() > end:
             raise AssertionError("not within %d s: %s" % (limit_s, what))
         time.sleep(every_s)
-
-
-def read_st(path):
-    """safetensors: {name: (dtype, shape, bytes)}"""
-    with open(path, "rb") as f:
-        raw = f.read()
-    (n,) = struct.unpack_from("<Q", raw)
-    return {k: (v["dtype"], v["shape"], raw[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
-            for k, v in json.loads(raw[8:8 + n]).items() if k != "__metadata__"}
-
-
-def st_bytes(tensors):
-    head, at = {}, 0
-    for k, (dtype, shape, data) in tensors.items():
-        head[k] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    text = json.dumps(head).encode()
-    text += b" " * (-(8 + len(text)) % 64)
-    return struct.pack("<Q", len(text)) + text + b"".join(t[2] for t in tensors.values())
 
 
 def zoo(model, form="inference"):

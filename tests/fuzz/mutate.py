@@ -3,6 +3,7 @@
 A mutation takes (model, r, pool): a ModelProto to be changed, a random.Random, and all seeds. It
 raises Nothing where the model has nothing that it could change.
 """
+import math
 import struct
 
 from onnx import AttributeProto, ModelProto, TensorProto, helper
@@ -183,15 +184,12 @@ def outputs(model, r, pool):
     model.graph.output.add().CopyFrom(pick(r, values(model)))
 
 
-def constant(model, r, pool):
+def constant(model, r, pool, but=""):
     """What a request would bring is in the file: scales, zero points, indices, sizes, conditions, trip counts."""
     given = {t.name for t in model.graph.initializer}
-    v = pick(r, [v for v in model.graph.input if v.type.HasField("tensor_type") and v.name not in given])
-    kind = v.type.tensor_type.elem_type
-    dims = [d.dim_value if d.WhichOneof("value") == "dim_value" else 2 for d in v.type.tensor_type.shape.dim]
-    n = 1
-    for d in dims:
-        n *= d
+    v = pick(r, [v for v in model.graph.input if v.type.HasField("tensor_type") and v.name not in given and v.name != but])
+    kind, dims = v.type.tensor_type.elem_type, dims_of(v)
+    n = math.prod(dims)
     code = INTS.get(kind) or FLOATS.get(kind)
     if not code or not 0 <= n <= MOST_VALUES:
         raise Nothing
@@ -201,6 +199,113 @@ def constant(model, r, pool):
     model.graph.initializer.add(name=v.name, data_type=kind, dims=dims,
                                 raw_data=b"".join(packed(code, x) for x in values))
     model.graph.input.remove(v)
+
+
+# ------------------------------------------------------------------ what exporters say of constants
+
+NAMES = ("expand_3", "onnx::Add_12", "onnx::MatMul_7", "slice_1", "unsqueeze@linear_2:1", "net.0.weight", "net.0.bias",
+         "net.weight_u", "net.weight_v", "net.weight_orig", "pos_embed", "attn_mask", "exp_2", "sub", "val_12", "W@rows",
+         "expand_3@rows", "expand_3@index", "expand_3@shape", "a" * 63, "a" * 64, "a." + "b" * 300, ".", "@", "_12", "'",
+         "net.\u00e9", "%s%n")
+KIND, FOLDED = "pkg.torch.export.graph_signature.InputSpec.kind", "pkg.onnxscript.optimizer.folded_from"
+KINDS = ("PARAMETER", "PARAMETER", "PARAMETER", "BUFFER", "CONSTANT_TENSOR", "", "x" * 5000)
+SOURCES = ("['exp', 'net.weight']", "['expand', 'net.token']", "['running_mean']", "['", "''", "'", "[]",
+           "'" + "x" * 70 + "'", "'a', " * 2000)
+CALL = "%%y : [num_users=1] = call_function[target=torch.ops.aten.%s](args = (%s), kwargs = {})"
+CALLS = tuple(CALL % c for c in (
+    ("embedding.default", "%t, %i, 0"), ("embedding.default", "%t, %i, 1"), ("embedding.default", "%t, %i, -7"),
+    ("embedding.default", "%t, %i, 9223372036854775808"), ("embedding.default", ","), ("conv2d.default", "%x, %w, None"),
+    ("conv2d.default", "%x, %w, %b, [1, 1]"), ("conv2d.default", "((((("), ("linear.default", "%x, %w, %b"),
+    ("batch_norm.default", "%x, %w, %b, %m, %v, 0.1, 1e-05"), ("batch_norm.default", "%x, %w, %b, %m, %v, nan, 1e-400"),
+    ("batch_norm.default", ", None, 1, 0.5"))) + ("", "), kwargs", ")" * 5000)
+RULES = ("FuseBatchNormIntoConv", "RemoveOptionalBiasFromConv", "RemoveOptionalBiasFromGemm", "")
+SCOPES = ("['', 'net', 'net.0', 'conv2d']", "['', 'net', 'net.1', 'batch_norm_3']", "[", "[]", "['" + "x" * 5000 + "', '']",
+          "', '", "','")
+PROPS = (("pkg.torch.onnx.name_scopes", SCOPES), ("pkg.torch.onnx.fx_node", CALLS), ("pkg.onnxscript.rewriter.rule_name", RULES))
+MOST_NUMBERS = 65536
+
+
+def rename(graph, old, new):
+    for g in graphs_of(graph):
+        for n in g.node:
+            n.input[:] = [new if x == old else x for x in n.input]
+        for x in (*g.initializer, *g.input, *g.output, *g.value_info):
+            x.name = new if x.name == old else x.name
+
+
+def named(model, r, pool):
+    """Names tell which constants are parameters, and which of them were moved or computed."""
+    rename(model.graph, pick(r, model.graph.initializer).name, r.choice(NAMES))
+
+
+def inputs_of_floats(model):
+    given = {t.name for t in model.graph.initializer}
+    return [v for v in model.graph.input if v.type.tensor_type.elem_type == TensorProto.FLOAT and v.name not in given]
+
+
+def dims_of(v):
+    return [d.dim_value if d.WhichOneof("value") == "dim_value" else 2 for d in v.type.tensor_type.shape.dim]
+
+
+def add_weight(model, name, dims, r):
+    """Numbers that follow no formula, but some rows may be the same."""
+    n = math.prod(dims)
+    if not 0 < n <= MOST_NUMBERS:
+        raise Nothing
+    numbers = [r.gauss(0, 1) for _ in range(n)]
+    if r.random() < 0.2 and n > 1:
+        numbers = (numbers[:n // 2] * 3)[:n]
+    model.graph.initializer.add(name=name, data_type=TensorProto.FLOAT, dims=dims, raw_data=struct.pack("<%df" % n, *numbers))
+
+
+def weights(model, r, pool):
+    """An input becomes a constant that is like a weight."""
+    v = pick(r, inputs_of_floats(model))
+    add_weight(model, v.name, dims_of(v), r)
+    model.graph.input.remove(v)
+    rename(model.graph, v.name, r.choice(NAMES) if r.random() < 0.5 else "net.%s.weight" % v.name)
+
+
+def learns(model, r, pool):
+    """One input is left, and is scaled by what learns; the others are in the file."""
+    x = pick(r, inputs_of_floats(model))
+    for v in [v for v in model.graph.input if v.name != x.name]:
+        if v in inputs_of_floats(model):
+            add_weight(model, v.name, dims_of(v), r)
+            model.graph.input.remove(v)
+            rename(model.graph, v.name, "net.%s.weight" % v.name)
+    while len(model.graph.input) > 1 and any(v.name != x.name for v in model.graph.input):
+        constant(model, r, pool, but=x.name)
+    scale, name = "net.scale", x.name
+    add_weight(model, scale, dims_of(x)[r.choice((0, 1)):], r)
+    x.name = "the_input"
+    model.graph.node.insert(0, helper.make_node("Mul", ["the_input", scale], [name]))
+
+
+def copies(model, r, pool):
+    """The same numbers once more, turned or in another shape, for one of those that use them."""
+    t = pick(r, [t for t in model.graph.initializer if t.raw_data])
+    n = pick(r, [n for n in nodes(model) if t.name in n.input])
+    other = model.graph.initializer.add()
+    other.CopyFrom(t)
+    other.name = r.choice(NAMES)
+    if r.random() < 0.5:
+        other.dims[:] = r.choice((list(reversed(t.dims)), [1, *t.dims], [d for d in t.dims if d != 1], [*t.dims, 1]))
+    n.input[list(n.input).index(t.name)] = other.name
+
+
+def said(model, r, pool):
+    """What the file has of the module, as PyTorch's newer exporter writes it."""
+    for t in model.graph.initializer:
+        if r.random() < 0.7:
+            v = model.graph.value_info.add()
+            v.CopyFrom(helper.make_tensor_value_info(t.name, t.data_type, list(t.dims)))
+            key, words = r.choice(((KIND, KINDS), (FOLDED, SOURCES)))
+            v.metadata_props.add(key=key, value=r.choice(words))
+    for n in model.graph.node:
+        for key, words in PROPS:
+            if r.random() < 0.5:
+                n.metadata_props.add(key=key, value=r.choice(words))
 
 
 # ------------------------------------------------------------------ attributes
@@ -398,7 +503,7 @@ def of_bytes(data, r):
     return bytes(data[:r.randrange(len(data) + 1)] if r.random() < 0.1 else data)
 
 
-ALL = (tensor_dims, tensor_values, tensor_values, tensor_bytes, tensor_type, tensor_external,
+ALL = (named, weights, weights, weights, copies, copies, said, tensor_dims, tensor_values, tensor_values, tensor_bytes, tensor_type, tensor_external,
        constant, constant, constant, open_sizes, open_sizes, value_dims, value_dims, value_type,
        value_name, outputs, attribute_value, attribute_value,
        attribute_value, attribute_type, attribute_gone, attribute_foreign, node_operator,

@@ -28,6 +28,7 @@ from google.protobuf.message import DecodeError  # noqa: E402
 import cases  # noqa: E402
 import mutate  # noqa: E402
 from cases import ROOT, Finding  # noqa: E402
+from safetensors_bytes import read_st  # noqa: E402
 
 OPSET = 23               # the last that is read
 MAX_INPUT = 65536        # elements
@@ -37,6 +38,8 @@ HARD = {"Loop", "Scan", "If", "QuantizeLinear", "DequantizeLinear", "DynamicQuan
         "QLinearMatMul", "MatMulInteger", "ConvInteger", "Resize", "Pad", "Range", "Tile", "Expand", "ConstantOfShape",
         "NonMaxSuppression", "SequenceAt", "OneHot", "TopK"}
 HARD_SHARE = 0.3
+LEARNING_SHARE = 0.5     # of those that are made to learn
+TRAINED = 0.6            # of those that run
 BUCKETS = ([4, 8], [2], [64, 128, 512], [1048576], [8, 4], [], [0], [-1], [2 ** 40], list(range(2, 18)), list(range(2, 40)))
 SECRET = b"what nobody has named."
 DTYPES = {1: ("F32", "<f4"), 2: ("U8", "u1"), 3: ("I8", "i1"), 4: ("U16", "<u2"), 5: ("I16", "<i2"),
@@ -127,8 +130,10 @@ class Case(cases.Case):
         """The files of its folder."""
         r, model = self.r, onnx.ModelProto()
         model.CopyFrom(r.choice(self.hard if r.random() < HARD_SHARE else self.models))
-        for _ in range(r.choice((1, 1, 1, 2, 2, 3, 5))):
-            f = r.choice(mutate.ALL)
+        changes = [r.choice(mutate.ALL) for _ in range(r.choice((1, 1, 1, 2, 2, 3, 5)))]
+        if r.random() < LEARNING_SHARE:
+            changes = [mutate.learns, *changes[r.choice((1, 1, 2)):]]
+        for f in changes:
             try:
                 f(model, r, self.models)
                 self.what.append(f.__name__)
@@ -178,10 +183,29 @@ class Case(cases.Case):
                     raise Finding("%s has what is in a file that it may not name" % path)
         return reply
 
+    def train(self):
+        """Steps that bring an output nearer to what it is already, and the file with what was learned. False: it cannot."""
+        names = [k for k, v in read_st(self.file("y.st")).items() if v[0] == "F32"]
+        if not names:
+            return False
+        name = self.r.choice(names)
+        with open(self.file("spec.json"), "w", encoding="utf-8") as f:
+            json.dump({"loss": {"name": self.r.choice(("mse", "mse", "l1", "huber", "binary-cross-entropy")), "output": name},
+                       "labels": name, "accumulate": self.r.choice((1, 2)), "clip_norm": self.r.choice((0, 1))}, f)
+        rc, _ = self.program("shunt-run", "train", "--model", self.model, "--inputs", self.file("x.st"), "--labels",
+                             self.file("y.st") + ":" + name, "--spec", self.file("spec.json"), "--steps", "2", "--lr", "1e-3",
+                             "--optimizer", self.r.choice(("sgd", "adam")), "--state", self.file("state.st"), "--threads", "1")
+        if rc == 0:
+            self.program("shunt-import", "export", "--onnx", self.model, "--state", self.file("state.st"), "--out",
+                         self.file("trained.onnx"), leaks=False)
+        return rc == 0
+
     def run(self):
         reply = self.package()
         rc, _ = self.program("shunt-run", "infer", "--model", self.model, "--inputs", self.file("x.st"),
                              "--outputs", self.file("y.st"), "--threads", "1")
+        if rc == 0 and self.r.random() < TRAINED and self.train():
+            return "trained"
         return "run" if rc == 0 else "taken and not run on these inputs" if not reply.get("code") else "refused"
 
 
@@ -194,7 +218,7 @@ def start(options):
 def main():
     p = cases.options_of(__doc__, 5000)
     p.add_argument("files", nargs="*")
-    return cases.main(p.parse_args(), start, ("run", "taken and not run on these inputs", "refused"))
+    return cases.main(p.parse_args(), start, ("trained", "run", "taken and not run on these inputs", "refused"))
 
 
 if __name__ == "__main__":

@@ -282,6 +282,7 @@ struct biased {
     const char *op, *name, *rule;
     int64_t dims[4], want;
     const char *call;
+    int64_t group; /* 0: the file has none */
 };
 
 static const struct graph_value *bias_of(const struct biased *b, struct graph **out)
@@ -293,6 +294,8 @@ static const struct graph_value *bias_of(const struct biased *b, struct graph **
     uint32_t x = input(g, "x", rank, (int64_t[]){-1, 4, 6, 6}), at;
 
     x = NODE(g, b->op, "y", x, learned(g, b->name, rank, b->dims));
+    if (b->group)
+        assert_ok(graph_set_int(&g->nodes[0], "group", b->group, NULL));
     assert_ok(graph_add_output(g, x, NULL));
     assert_ok_err(onnx_write(g, path_of("in.onnx", path, sizeof(path)), &err), &err);
     graph_free(g);
@@ -344,6 +347,11 @@ static void a_bias_of_zeros_comes_back(void **state)
          TARGET "conv2d.default](args = (%x, %p_w, None, [1, 1], [1, 1]), kwargs = {})"},
         {"Conv", "head.weight", "SomethingElse", {5, 4, 3, 3}, 0, NULL},
         {"Conv", "val_3", "RemoveOptionalBiasFromConv", {5, 4, 3, 3}, 0, NULL},
+        {.op = "ConvTranspose",
+         .name = "head.weight",
+         .rule = "RemoveOptionalBiasFromConvTranspose",
+         .dims = {4, 8, 2, 2},
+         .group = INT64_C(1) << 62}, /* more channels than a number holds */
     };
 
     (void)state;
