@@ -76,7 +76,7 @@ static int check_value(const struct graph_value *v, struct sh_err *err)
     int rc;
 
     if (!v->name || !graph__name_ok(v->name) || strcmp(v->name, "__metadata__") == 0)
-        return SH_FAIL(err, SH_E_INVALID, "a tensor name is empty, reserved or not plain text: %s",
+        return SH_FAIL(err, SH_E_INVALID, GRAPH_BAD_NAME, GRAPH_MAX_NAME,
                        graph__clean(v->name, name, sizeof(name)));
     if (!v->data)
         return SH_OK;

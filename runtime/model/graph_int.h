@@ -45,8 +45,9 @@ int graph__sort(struct graph *g, struct sh_err *err);
 int graph__find_params(struct graph *g, struct sh_err *err);
 /* Marks the Gathers from tables with a row for padding: onnx_padding.c. */
 int graph__find_padding(struct graph *g, struct sh_err *err);
-/* UTF-8 without control characters, 1 to GRAPH_MAX_NAME bytes. */
+/* UTF-8 without control characters, 1 to GRAPH_MAX_NAME bytes, and none of our own. */
 bool graph__name_ok(const char *name);
+#define GRAPH_BAD_NAME "a tensor name is reserved, or not plain text of 1 to %u bytes: %s"
 /* A copy of text that is safe in messages: control and non-ASCII bytes become '?'. Returns out. */
 const char *graph__clean(const char *text, char *out, size_t size);
 /* One line "operator node: reason". */

@@ -29,7 +29,7 @@ int reader_new_value(struct reader *r, const char *name, struct onnx_array *a, u
     int rc;
 
     if (!graph__name_ok(name))
-        return SH_FAIL(r->err, SH_E_INVALID, "a tensor name is not plain text: %s",
+        return SH_FAIL(r->err, SH_E_INVALID, GRAPH_BAD_NAME, GRAPH_MAX_NAME,
                        graph__clean(name, clean, sizeof(clean)));
     if (names_get(&r->names, name) != NAMES_NONE)
         return SH_FAIL(r->err, SH_E_INVALID, "tensor %s is defined twice",

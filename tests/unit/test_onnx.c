@@ -257,6 +257,7 @@ static void check_bad(struct file *f, int rc, const char *part)
 
 static void graphs_that_make_no_sense_are_refused(void **state)
 {
+    static char long_name[4098];
     struct file f;
     (void)state;
 
@@ -289,10 +290,14 @@ static void graphs_that_make_no_sense_are_refused(void **state)
     check_bad(&f, SH_E_UNSUPPORTED, "element type 8");
     file_init(&f);
     file_value(&f, INPUT, "x\n", FLOAT, -1, 2);
-    check_bad(&f, SH_E_INVALID, "not plain text: x?");
+    check_bad(&f, SH_E_INVALID, "not plain text of 1 to 4096 bytes: x?");
     file_init(&f);
     file_value(&f, INPUT, "\xC3(", FLOAT, -1, 2);
     check_bad(&f, SH_E_INVALID, "not plain text");
+    memset(long_name, 'n', sizeof(long_name) - 1);
+    file_init(&f);
+    file_value(&f, INPUT, long_name, FLOAT, -1, 2);
+    check_bad(&f, SH_E_INVALID, "of 1 to 4096 bytes: nnn");
 }
 
 static void weights_that_do_not_match_their_shape_are_refused(void **state)
