@@ -34,11 +34,14 @@ void decisions_fini(struct decisions *d)
     *d = (struct decisions){0};
 }
 
+/* Without memory for one of them nothing is decided at all: decide() fails. */
 void decide__add(struct decisions *out, const struct decision *d)
 {
-    if (out->n == out->cap)
-        abort(); /* make_room() is wrong */
-    out->items[out->n++] = *d;
+    if (!out->rc)
+        out->rc = sh_grow(&out->items, &out->cap, out->n + 1, sizeof(*out->items), DECIDE_MAX,
+                          "decisions of one pass", NULL);
+    if (!out->rc)
+        out->items[out->n++] = *d;
 }
 
 /* Zeroed memory that lives until the next call. */
@@ -716,27 +719,19 @@ static int decide_requests(const struct snapshot *in, struct decisions *out, str
     return SH_OK;
 }
 
-/* For all that can be decided: of a request that it is placed, and either that it is refused or
- * that it leads a run; of a job one thing. What follows cannot fail. */
-static int make_room(const struct snapshot *in, struct decisions *out, struct sh_err *err)
-{
-    int rc = sh_grow(&out->items, &out->cap, 2 * in->n_requests + in->n_jobs, sizeof(*out->items),
-                     DECIDE_MAX, "decisions of one pass", err);
-
-    return rc ? rc
-              : sh_grow(&out->members, &out->cap_members, in->n_requests, sizeof(*out->members),
-                        DECIDE_MAX, "requests of one pass", err);
-}
-
 int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 {
-    int rc = make_room(in, out, err);
+    int rc = sh_grow(&out->members, &out->cap_members, in->n_requests, sizeof(*out->members),
+                     DECIDE_MAX, "requests of one pass", err);
 
+    out->rc = SH_OK;
     out->n = 0;
     out->n_members = 0;
     if (!rc && in->n_requests)
         rc = decide_requests(in, out, err);
     if (!rc && in->with_jobs)
         rc = decide__jobs(in, out, err);
+    if (!rc && out->rc)
+        rc = SH_FAIL(err, out->rc, "could not keep all decisions of a pass");
     return rc;
 }

@@ -105,6 +105,7 @@ struct decide_share { /* of a tenant, in training slots, at the start of the pas
 struct decisions {
     struct decision *items; /* OWNED, decisions_fini() */
     size_t n, cap;
+    int rc; /* one that could not be kept */
     uint32_t *members;
     size_t n_members, cap_members;
     struct decide_share *shares; /* OWNED; by tenant; of the last pass with jobs */
@@ -125,7 +126,7 @@ int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order
                  struct sh_err *err);
 
 /* For decide_jobs.c and decide_share.c */
-void decide__add(struct decisions *out, const struct decision *d); /* decide() has made room */
+void decide__add(struct decisions *out, const struct decision *d);
 int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err);
 double decide__reserved(const struct snap_tenant *t, double held);
 int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_err *err);

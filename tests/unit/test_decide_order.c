@@ -3,7 +3,7 @@
  * Without it: people could be told of another order than the one in which jobs start, and a job
  * could take the place of one whose device is too small for it. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
-/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o */
+/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o */
 #include "tests/unit/decide_world.h"
 
 /* As explain.c tells a client what is before its job. */
@@ -74,9 +74,49 @@ static void nobody_gives_way_on_a_device_that_is_too_small(void **state)
     decisions_fini(&w.out);
 }
 
+/* Else every pass until the first one has stopped would take another slot for it. */
+static void a_slot_that_is_being_given_up_counts_towards_the_guarantee(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 2);
+    w.tenants[1].guaranteed_gpus = 1;
+    add_running(&w, 0, 0, 60000);
+    add_running(&w, 0, 1, 60000);
+    add_job(&w, 1);
+    add_job(&w, 1);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_SUSPEND), 1);
+    w.jobs[nth(&w, DECISION_SUSPEND, 0)->job].state = SNAP_STOPPING;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_SUSPEND), 0);
+    decisions_fini(&w.out);
+}
+
+static void a_tenants_own_priorities_hold_however_many_others_go_first(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.tenants[1].usage_ns = 10e9; /* less than a minimum run: the others take nothing from it */
+    add_running(&w, 1, 0, 60000); /* 0 */
+    add_job(&w, 0);
+    add_job(&w, 0);
+    add_job(&w, 2);
+    add_job(&w, 1)->priority = 5;
+    world_decide(&w);
+    assert_int_equal(nth(&w, DECISION_SUSPEND, 0)->job, 0);
+    assert_int_equal(nth(&w, DECISION_SUSPEND, 0)->reason, DECIDE_PRIORITY);
+    decisions_fini(&w.out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_slot_that_is_being_given_up_counts_towards_the_guarantee),
+        cmocka_unit_test(a_tenants_own_priorities_hold_however_many_others_go_first),
         cmocka_unit_test(the_order_is_that_in_which_jobs_would_start),
         cmocka_unit_test(who_has_no_weight_gets_no_more_than_his_guarantee),
         cmocka_unit_test(nobody_gives_way_on_a_device_that_is_too_small),

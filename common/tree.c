@@ -1,0 +1,177 @@
+/* tree.c - see tree.h. */
+#include "common/tree.h"
+
+#include "common/mem.h"
+
+static int height(const struct sh_tree_node *n)
+{
+    return n ? n->height : 0;
+}
+
+static void work_out(const struct sh_tree_kind *k, struct sh_tree_node *n)
+{
+    n->height = 1 + SH_MAX(height(n->kid[0]), height(n->kid[1]));
+    if (k->sum)
+        k->sum(n);
+}
+
+/* Where n hangs. */
+static struct sh_tree_node **link_of(struct sh_tree *t, const struct sh_tree_node *n)
+{
+    return n->up ? &n->up->kid[n->up->kid[1] == n] : &t->root;
+}
+
+/* The kid on that side takes the place of n, which becomes its kid on the other. */
+static struct sh_tree_node *rotate(struct sh_tree *t, const struct sh_tree_kind *k,
+                                   struct sh_tree_node *n, int side)
+{
+    struct sh_tree_node *kid = n->kid[side], *between = kid->kid[!side];
+
+    *link_of(t, n) = kid;
+    kid->up = n->up;
+    kid->kid[!side] = n;
+    n->up = kid;
+    n->kid[side] = between;
+    if (between)
+        between->up = n;
+    work_out(k, n);
+    work_out(k, kid);
+    return kid;
+}
+
+/* From n upwards, below which something has changed. */
+static void balance(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n)
+{
+    for (; n; n = n->up) {
+        const int was = n->height;
+        const int left = height(n->kid[0]), right = height(n->kid[1]);
+
+        if (left > right + 1 || right > left + 1) {
+            const int side = right > left;
+            const struct sh_tree_node *kid = n->kid[side];
+
+            if (height(kid->kid[!side]) > height(kid->kid[side]))
+                rotate(t, k, n->kid[side], !side);
+            n = rotate(t, k, n, side);
+        } else {
+            work_out(k, n);
+            if (n->height == was && !k->sum)
+                return;
+        }
+    }
+}
+
+void sh_tree_add(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n)
+{
+    struct sh_tree_node **at = &t->root, *up = NULL;
+
+    while (*at) {
+        up = *at;
+        at = &up->kid[k->cmp(n, up) > 0];
+    }
+    *n = (struct sh_tree_node){.up = up};
+    *at = n;
+    t->n++;
+    work_out(k, n);
+    balance(t, k, up);
+}
+
+void sh_tree_del(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n)
+{
+    struct sh_tree_node *heir = n->kid[0] ? n->kid[0] : n->kid[1], *from = n->up;
+
+    if (n->kid[0] && n->kid[1]) { /* the next one takes its place */
+        heir = n->kid[1];
+        while (heir->kid[0])
+            heir = heir->kid[0];
+        from = heir->up == n ? heir : heir->up;
+        heir->height = n->height; /* what it is now shows when balance() comes past */
+        *link_of(t, heir) = heir->kid[1];
+        if (heir->kid[1])
+            heir->kid[1]->up = heir->up;
+        for (int side = 0; side < 2; side++) {
+            heir->kid[side] = n->kid[side];
+            if (heir->kid[side])
+                heir->kid[side]->up = heir;
+        }
+    }
+    *link_of(t, n) = heir;
+    if (heir)
+        heir->up = n->up;
+    t->n--;
+    *n = (struct sh_tree_node){.height = 0};
+    balance(t, k, from);
+}
+
+bool sh_tree_has(const struct sh_tree_node *n)
+{
+    return n->height > 0;
+}
+
+void sh_tree_sum(const struct sh_tree_kind *k, struct sh_tree_node *n)
+{
+    for (; n; n = n->up)
+        k->sum(n);
+}
+
+static struct sh_tree_node *leftmost(struct sh_tree_node *n)
+{
+    while (n && n->kid[0])
+        n = n->kid[0];
+    return n;
+}
+
+struct sh_tree_node *sh_tree_first(const struct sh_tree *t)
+{
+    return leftmost(t->root);
+}
+
+struct sh_tree_node *sh_tree_next(const struct sh_tree_node *n)
+{
+    if (n->kid[1])
+        return leftmost(n->kid[1]);
+    while (n->up && n->up->kid[1] == n)
+        n = n->up;
+    return n->up;
+}
+
+static struct sh_tree_node *first_below(struct sh_tree_node *n, const struct sh_tree_ask *ask)
+{
+    while (n && ask->has(n, ask->arg)) {
+        if (n->kid[0] && ask->has(n->kid[0], ask->arg))
+            n = n->kid[0];
+        else if (ask->is(n, ask->arg))
+            return n;
+        else
+            n = n->kid[1];
+    }
+    return NULL;
+}
+
+struct sh_tree_node *sh_tree_first_with(const struct sh_tree *t, const struct sh_tree_ask *ask)
+{
+    return first_below(t->root, ask);
+}
+
+struct sh_tree_node *sh_tree_next_with(const struct sh_tree_node *n, const struct sh_tree_ask *ask)
+{
+    struct sh_tree_node *found = first_below(n->kid[1], ask);
+
+    while (!found && n->up) {
+        if (n->up->kid[0] == n)
+            found = ask->is(n->up, ask->arg) ? n->up : first_below(n->up->kid[1], ask);
+        n = n->up;
+    }
+    return found;
+}
+
+struct sh_tree_node *sh_tree_find(const struct sh_tree *t, const struct sh_tree_kind *k,
+                                  const struct sh_tree_node *key)
+{
+    struct sh_tree_node *n = t->root;
+    int d;
+
+    while (n && (d = k->cmp(key, n)) != 0)
+        n = n->kid[d > 0];
+    return n;
+}

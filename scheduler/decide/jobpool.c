@@ -1,0 +1,631 @@
+/* jobpool.c - see jobpool.h: what there is, each in its place. */
+#include "common/mem.h"
+#include "scheduler/decide/jobpool_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ------------------------------------------------------------------ orders */
+
+#define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
+
+#define TENANT(node_, member) SH_TREE_OF(node_, struct jobpool_tenant, member)
+
+/* The least or the greatest of what is n's own and what its kids know. */
+#define SUM(better, n, type, member, total, own)                         \
+    do {                                                                 \
+        type *x_ = SH_TREE_OF(n, type, member);                          \
+        x_->total = (own);                                               \
+        for (int k_ = 0; k_ < 2; k_++)                                   \
+            if ((n)->kid[k_])                                            \
+                x_->total = better(x_->total,                            \
+                                   SH_TREE_OF((n)->kid[k_], type, member)->total); \
+    } while (0)
+
+int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
+{
+    const struct snap_job *x = &a->f.is, *y = &b->f.is;
+
+    if (x->priority != y->priority)
+        return ORDER(y->priority, x->priority);
+    return x->queued_us != y->queued_us ? ORDER(x->queued_us, y->queued_us) : ORDER(x->id, y->id);
+}
+
+int jobpool__next_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
+{
+    const struct jobpool_tenant *x = a->f.tenant, *y = b->f.tenant;
+
+    if (x != y && x->is_below != y->is_below)
+        return x->is_below ? -1 : 1;
+    if (x != y && x->share != y->share)
+        return x->share < y->share ? -1 : 1;
+    return jobpool__line_cmp(a, b);
+}
+
+int jobpool__way_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
+{
+    const double x = a->f.tenant->share, y = b->f.tenant->share;
+
+    if (x != y)
+        return x > y ? -1 : 1;
+    if (a->f.is.priority != b->f.is.priority)
+        return ORDER(a->f.is.priority, b->f.is.priority);
+    return ORDER(b->f.is.id, a->f.is.id);
+}
+
+static int by_line(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    return jobpool__line_cmp(JOBPOOL_JOB(a), JOBPOOL_JOB(b));
+}
+
+static int by_way(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    return jobpool__way_cmp(JOBPOOL_JOB(a), JOBPOOL_JOB(b));
+}
+
+static void sum_runs(struct sh_tree_node *n)
+{
+    SUM(SH_MAX, n, struct jobpool_job, node, most_bytes, JOBPOOL_JOB(n)->f.exec_bytes);
+}
+
+static int64_t ends_ns(const struct jobpool_job *j)
+{
+    return j->place == PLACE_BACKOFF ? j->f.is.not_before_ns : j->guarded_until_ns;
+}
+
+static int by_time(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    const struct jobpool_job *x = SH_TREE_OF(a, struct jobpool_job, timed);
+    const struct jobpool_job *y = SH_TREE_OF(b, struct jobpool_job, timed);
+
+    return ends_ns(x) != ends_ns(y) ? ORDER(ends_ns(x), ends_ns(y)) : ORDER(x->f.is.id, y->f.is.id);
+}
+
+static int by_key(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    const struct jobpool_group *x = SH_TREE_OF(a, struct jobpool_group, by_key);
+    const struct jobpool_group *y = SH_TREE_OF(b, struct jobpool_group, by_key);
+    const uint64_t ax = x->array ? x->array->id : 0, ay = y->array ? y->array->id : 0;
+
+    if (ax != ay)
+        return ORDER(ax, ay);
+    if (x->array_max != y->array_max)
+        return ORDER(x->array_max, y->array_max);
+    return x->is_fixed != y->is_fixed ? x->is_fixed - y->is_fixed
+                                      : ORDER(x->need_bytes, y->need_bytes);
+}
+
+static int by_head(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    return jobpool__line_cmp(JOBPOOL_GROUP(a)->head, JOBPOOL_GROUP(b)->head);
+}
+
+static void sum_heads(struct sh_tree_node *n)
+{
+    SUM(SH_MIN, n, struct jobpool_group, by_head, least_need, JOBPOOL_GROUP(n)->need_bytes);
+}
+
+static int by_next(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    return jobpool__next_cmp(TENANT(a, next)->head, TENANT(b, next)->head);
+}
+
+static void sum_next(struct sh_tree_node *n)
+{
+    SUM(SH_MIN, n, struct jobpool_tenant, next, least_below, TENANT(n, next)->least_need);
+}
+
+static int by_wants(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    return jobpool__next_cmp(TENANT(a, wants)->head, TENANT(b, wants)->head);
+}
+
+#define GIVES(when)                                                                               \
+    static int by_gives_##when(const struct sh_tree_node *a, const struct sh_tree_node *b)        \
+    {                                                                                             \
+        return jobpool__way_cmp(TENANT(a, gives[when])->first[when],                              \
+                                TENANT(b, gives[when])->first[when]);                             \
+    }                                                                                             \
+    static void sum_gives_##when(struct sh_tree_node *n)                                          \
+    {                                                                                             \
+        SUM(SH_MAX, n, struct jobpool_tenant, gives[when], most_below[when],                      \
+            TENANT(n, gives[when])->most_bytes[when]);                                            \
+    }
+GIVES(0)
+GIVES(1)
+
+static int by_size(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    const struct jobpool_slot_facts *x = &SH_TREE_OF(a, struct jobpool_slot, by_size)->f;
+    const struct jobpool_slot_facts *y = &SH_TREE_OF(b, struct jobpool_slot, by_size)->f;
+
+    return x->pool_bytes != y->pool_bytes ? ORDER(y->pool_bytes, x->pool_bytes)
+                                          : ORDER(x->index, y->index);
+}
+
+static int by_load(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    const struct jobpool_slot_facts *x = &SH_TREE_OF(a, struct jobpool_slot, by_load)->f;
+    const struct jobpool_slot_facts *y = &SH_TREE_OF(b, struct jobpool_slot, by_load)->f;
+
+    return x->n_runs != y->n_runs ? ORDER(x->n_runs, y->n_runs) : ORDER(x->index, y->index);
+}
+
+static void sum_free(struct sh_tree_node *n)
+{
+    SUM(SH_MAX, n, struct jobpool_slot, by_load, most_bytes,
+        SH_TREE_OF(n, struct jobpool_slot, by_load)->f.pool_bytes);
+}
+
+static const struct sh_tree_kind LINE = {by_line, NULL}, TIMES = {by_time, NULL},
+                                 GROUPS = {by_key, NULL}, WANTS = {by_wants, NULL},
+                                 SLOTS = {by_size, NULL}, FREE = {by_load, sum_free};
+const struct sh_tree_kind JOBPOOL_NEXT = {by_next, sum_next}, JOBPOOL_HEADS = {by_head, sum_heads},
+                          JOBPOOL_GIVES[2] = {{by_gives_0, sum_gives_0}, {by_gives_1, sum_gives_1}},
+                          JOBPOOL_RUNS = {by_way, sum_runs};
+
+/* ------------------------------------------------------------------ tenants */
+
+bool jobpool__is_full(const struct jobpool_tenant *t)
+{
+    return t->held >= t->f.max_running_jobs || (t->f.max_gpus >= 0 && t->held >= t->f.max_gpus) ||
+           (t->f.weight <= 0 && t->held >= t->f.guaranteed_gpus);
+}
+
+bool jobpool__is_fixed_full(const struct jobpool_tenant *t)
+{
+    return t->fixed + 1 > t->f.guaranteed_gpus;
+}
+
+static void leave_tree(struct sh_tree *tree, const struct sh_tree_kind *k, struct sh_tree_node *n)
+{
+    if (sh_tree_has(n))
+        sh_tree_del(tree, k, n);
+}
+
+/* Its first job that may start; *least: need_bytes of the one that needs least. */
+static struct jobpool_job *head_of(const struct jobpool_tenant *t, uint64_t *least)
+{
+    const bool is_open[2] = {true, !jobpool__is_fixed_full(t)};
+    struct jobpool_job *head = NULL;
+
+    *least = UINT64_MAX;
+    for (int k = 0; k < 2 && t->f.active && !jobpool__is_full(t); k++) {
+        const struct jobpool_group *g;
+
+        if (!is_open[k] || !t->heads[k].root)
+            continue;
+        g = JOBPOOL_GROUP(sh_tree_first(&t->heads[k]));
+        if (!head || jobpool__line_cmp(g->head, head) < 0)
+            head = g->head;
+        *least = SH_MIN(*least, JOBPOOL_GROUP(t->heads[k].root)->least_need);
+    }
+    return head;
+}
+
+static void sort_gives(struct jobpool *q, struct jobpool_tenant *t, bool has_moved, int when)
+{
+    const bool lends = t->running >= 1 && t->running - 1 >= t->f.guaranteed_gpus;
+    struct sh_tree_node *first = lends ? sh_tree_first(&t->runs[when]) : NULL;
+    struct jobpool_job *j = first ? JOBPOOL_JOB(first) : NULL;
+    const uint64_t most = j ? JOBPOOL_JOB(t->runs[when].root)->most_bytes : 0;
+
+    if (!has_moved && j == t->first[when] && most == t->most_bytes[when])
+        return;
+    leave_tree(&q->gives[when], &JOBPOOL_GIVES[when], &t->gives[when]);
+    t->first[when] = j;
+    t->most_bytes[when] = most;
+    if (j)
+        sh_tree_add(&q->gives[when], &JOBPOOL_GIVES[when], &t->gives[when]);
+}
+
+/* Have those of its jobs to give way that run, by their priorities? */
+static bool wants_own(const struct jobpool_tenant *t)
+{
+    const struct sh_tree_node *first = sh_tree_first(&t->runs[JOBPOOL_NOW]);
+
+    return t->head && first && JOBPOOL_JOB(first)->f.is.priority < t->head->f.is.priority;
+}
+
+void jobpool__sort_tenant(struct jobpool *q, struct jobpool_tenant *t)
+{
+    const bool is_below = t->running < t->f.guaranteed_gpus;
+    const int64_t reserved = llround(decide__reserved(&t->f, t->held) * (double)JOBPOOL_SLOT);
+    const bool has_moved = t->share != t->share_sorted;
+    uint64_t least;
+    struct jobpool_job *head = head_of(t, &least);
+
+    q->reserved += reserved - t->reserved;
+    t->reserved = reserved;
+    t->share_sorted = t->share;
+    if (has_moved || is_below != t->is_below || head != t->head || least != t->least_need) {
+        leave_tree(&q->next, &JOBPOOL_NEXT, &t->next);
+        leave_tree(&q->wants, &WANTS, &t->wants);
+        t->is_below = is_below;
+        t->head = head;
+        t->least_need = least;
+        if (head)
+            sh_tree_add(&q->next, &JOBPOOL_NEXT, &t->next);
+    }
+    if (wants_own(t) != sh_tree_has(&t->wants)) {
+        if (sh_tree_has(&t->wants))
+            sh_tree_del(&q->wants, &WANTS, &t->wants);
+        else
+            sh_tree_add(&q->wants, &WANTS, &t->wants);
+    }
+    for (int when = 0; when < 2; when++)
+        sort_gives(q, t, has_moved, when);
+}
+
+static bool is_shut(const struct jobpool_group *g)
+{
+    const uint64_t most = g->tenant->f.max_memory_bytes;
+
+    return (g->array && g->array->n >= g->array_max) || (most && g->need_bytes > most);
+}
+
+void jobpool__sort_group(struct jobpool_group *g)
+{
+    struct sh_tree *heads = &g->tenant->heads[g->is_fixed];
+
+    leave_tree(heads, &JOBPOOL_HEADS, &g->by_head);
+    if (g->head && !is_shut(g))
+        sh_tree_add(heads, &JOBPOOL_HEADS, &g->by_head);
+}
+
+void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struct snap_tenant *f)
+{
+    const bool resized = t->f.max_memory_bytes != f->max_memory_bytes;
+
+    t->f = *f;
+    t->share = f->weight > 0 ? f->usage_ns / f->weight : INFINITY;
+    for (struct sh_tree_node *n = resized ? sh_tree_first(&t->groups) : NULL; n;
+         n = sh_tree_next(n))
+        jobpool__sort_group(SH_TREE_OF(n, struct jobpool_group, by_key));
+    jobpool__sort_tenant(q, t);
+}
+
+void jobpool_scale_tenant(struct jobpool_tenant *t, int halvings)
+{
+    t->f.usage_ns = ldexp(t->f.usage_ns, -halvings);
+    t->share = t->share_sorted = ldexp(t->share, -halvings);
+}
+
+/* ------------------------------------------------------------------ groups */
+
+void jobpool__count_array(struct jobpool *q, struct jobpool_array *a, int change)
+{
+    if (!a)
+        return;
+    a->n += (uint32_t)change;
+    for (struct jobpool_group *g = a->groups; g; g = g->in_array) {
+        if (sh_tree_has(&g->by_head) == (g->head && !is_shut(g)))
+            continue;
+        jobpool__sort_group(g);
+        jobpool__sort_tenant(q, g->tenant);
+    }
+}
+
+static int get_array(struct jobpool *q, uint64_t id, struct jobpool_array **out, struct sh_err *err)
+{
+    struct jobpool_array *a = id ? idmap_get(&q->arrays, id) : NULL;
+    int rc;
+
+    *out = NULL;
+    if (!id)
+        return SH_OK;
+    if (a) {
+        a->n_jobs++;
+        *out = a;
+        return SH_OK;
+    }
+    a = calloc(1, sizeof(*a));
+    if (!a)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an array of jobs");
+    *a = (struct jobpool_array){.id = id, .n_jobs = 1};
+    rc = idmap_put(&q->arrays, id, a, err);
+    if (rc)
+        free(a);
+    else
+        *out = a;
+    return rc;
+}
+
+static void drop_array(struct jobpool *q, struct jobpool_array *a)
+{
+    if (!a || --a->n_jobs)
+        return;
+    idmap_del(&q->arrays, a->id);
+    free(a);
+}
+
+static int get_group(const struct jobpool_job_facts *f, struct jobpool_array *array,
+                     struct jobpool_group **out, struct sh_err *err)
+{
+    const struct jobpool_group key = {.tenant = f->tenant,
+                                      .array = array,
+                                      .array_max = array ? f->is.array_max : 0,
+                                      .is_fixed = f->is.is_fixed,
+                                      .need_bytes = f->is.need_bytes};
+    struct sh_tree_node *n = sh_tree_find(&f->tenant->groups, &GROUPS, &key.by_key);
+    struct jobpool_group *g = n ? SH_TREE_OF(n, struct jobpool_group, by_key) : NULL;
+
+    *out = g;
+    if (g)
+        return SH_OK;
+    g = calloc(1, sizeof(*g));
+    if (!g)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a group of jobs");
+    *g = key;
+    if (array) {
+        g->in_array = array->groups;
+        array->groups = g;
+    }
+    sh_tree_add(&f->tenant->groups, &GROUPS, &g->by_key);
+    *out = g;
+    return SH_OK;
+}
+
+void jobpool__drop_empty(struct jobpool_group *g)
+{
+    if (g->line.n || g->n_backoff)
+        return;
+    if (g->array) {
+        struct jobpool_group **at = &g->array->groups;
+
+        while (*at != g)
+            at = &(*at)->in_array;
+        *at = g->in_array;
+    }
+    sh_tree_del(&g->tenant->groups, &GROUPS, &g->by_key);
+    free(g);
+}
+
+void jobpool__touch(struct jobpool *q, struct jobpool_group *g)
+{
+    if (g->is_touched)
+        return;
+    g->is_touched = true;
+    g->next_touched = q->touched;
+    q->touched = g;
+}
+
+static void join_line(struct jobpool_job *j, struct jobpool_group *g)
+{
+    j->group = g;
+    j->place = PLACE_LINE;
+    sh_tree_add(&g->line, &LINE, &j->node);
+    if (sh_tree_first(&g->line) != &j->node)
+        return;
+    g->head = j;
+    jobpool__sort_group(g);
+}
+
+struct jobpool_job *jobpool__untaken(struct sh_tree_node *n)
+{
+    while (n && JOBPOOL_JOB(n)->taken)
+        n = sh_tree_next(n);
+    return n ? JOBPOOL_JOB(n) : NULL;
+}
+
+static void leave_line(struct jobpool *q, struct jobpool_job *j)
+{
+    struct jobpool_group *g = j->group;
+    struct sh_tree_node *behind = sh_tree_next(&j->node);
+
+    j->group = NULL;
+    j->place = PLACE_NONE;
+    sh_tree_del(&g->line, &LINE, &j->node);
+    if (g->head == j) {
+        g->head = jobpool__untaken(behind);
+        jobpool__sort_group(g);
+    }
+    if (q->decides)
+        jobpool__touch(q, g);
+    else
+        jobpool__drop_empty(g);
+}
+
+/* ------------------------------------------------------------------ jobs */
+
+static bool is_waiting(const struct jobpool_job *j)
+{
+    return j->f.is.state == SNAP_QUEUED;
+}
+
+/* Among those of its tenant that may give way, now or later. */
+static void run(struct jobpool *q, struct jobpool_job *j)
+{
+    const struct snap_job *is = &j->f.is;
+    const int64_t least_ns = is->min_run_ns > 0 ? is->min_run_ns : q->min_run_ns;
+
+    if (is->state != SNAP_RUNNING || !j->f.is_on_exec || is->is_fixed)
+        return;
+    j->guarded_until_ns = is->may_suspend ? is->since_ns + least_ns : INT64_MAX;
+    j->place = j->guarded_until_ns <= q->at.now_ns ? PLACE_RUNS : PLACE_GUARDED;
+    sh_tree_add(&j->f.tenant->runs[j->place == PLACE_GUARDED], &JOBPOOL_RUNS, &j->node);
+    if (j->place == PLACE_GUARDED)
+        sh_tree_add(&q->guarded, &TIMES, &j->timed);
+}
+
+/* Where it counts, whatever state it is in; sign -1: no more. */
+static void tally(struct jobpool *q, struct jobpool_job *j, int sign)
+{
+    struct jobpool_tenant *t = j->f.tenant;
+    const enum snap_job_state state = j->f.is.state;
+
+    if (state == SNAP_QUEUED) {
+        t->queued += (uint32_t)sign;
+        return;
+    }
+    jobpool__count_array(q, j->array, sign);
+    if (state == SNAP_LEFT)
+        return;
+    t->held += (uint32_t)sign;
+    if (j->f.is.is_fixed)
+        t->fixed += (uint32_t)sign;
+    if (state == SNAP_STOPPING)
+        q->coming += (uint32_t)sign;
+    else
+        t->running += (uint32_t)sign;
+}
+
+void jobpool__enter(struct jobpool *q, struct jobpool_job *j, struct jobpool_group *g)
+{
+    const struct snap_job *is = &j->f.is;
+
+    tally(q, j, 1);
+    if (!is_waiting(j)) {
+        run(q, j);
+    } else if (g && is->not_before_ns > q->at.now_ns) {
+        j->group = g;
+        j->place = PLACE_BACKOFF;
+        g->n_backoff++;
+        sh_tree_add(&q->later, &TIMES, &j->timed);
+    } else if (g) {
+        join_line(j, g);
+    }
+    jobpool__sort_tenant(q, j->f.tenant);
+}
+
+void jobpool__leave(struct jobpool *q, struct jobpool_job *j)
+{
+    struct jobpool_tenant *t = j->f.tenant;
+
+    if (j->place == PLACE_LINE) {
+        leave_line(q, j);
+    } else if (j->place == PLACE_BACKOFF) {
+        sh_tree_del(&q->later, &TIMES, &j->timed);
+        j->group->n_backoff--;
+        jobpool__drop_empty(j->group);
+        j->group = NULL;
+    } else if (j->place != PLACE_NONE) {
+        sh_tree_del(&t->runs[j->place == PLACE_GUARDED], &JOBPOOL_RUNS, &j->node);
+        if (j->place == PLACE_GUARDED)
+            sh_tree_del(&q->guarded, &TIMES, &j->timed);
+    }
+    j->place = PLACE_NONE;
+    tally(q, j, -1);
+    jobpool__sort_tenant(q, t);
+}
+
+/* A job or a tenant is as it should be again when its time has come. */
+void jobpool__ripen(struct jobpool *q)
+{
+    struct sh_tree_node *n;
+
+    while ((n = sh_tree_first(&q->later))) {
+        struct jobpool_job *j = SH_TREE_OF(n, struct jobpool_job, timed);
+
+        if (ends_ns(j) > q->at.now_ns)
+            break;
+        sh_tree_del(&q->later, &TIMES, n);
+        j->group->n_backoff--;
+        join_line(j, j->group);
+        jobpool__sort_tenant(q, j->f.tenant);
+    }
+    while ((n = sh_tree_first(&q->guarded))) {
+        struct jobpool_job *j = SH_TREE_OF(n, struct jobpool_job, timed);
+
+        if (ends_ns(j) > q->at.now_ns)
+            break;
+        sh_tree_del(&q->guarded, &TIMES, n);
+        sh_tree_del(&j->f.tenant->runs[JOBPOOL_LATER], &JOBPOOL_RUNS, &j->node);
+        j->place = PLACE_RUNS;
+        sh_tree_add(&j->f.tenant->runs[JOBPOOL_NOW], &JOBPOOL_RUNS, &j->node);
+        jobpool__sort_tenant(q, j->f.tenant);
+    }
+}
+
+static bool is_same(const struct jobpool_job_facts *a, const struct jobpool_job_facts *b)
+{
+    const struct snap_job *x = &a->is, *y = &b->is;
+
+#define SAME(what) (x->what == y->what)
+    return a->tenant == b->tenant && a->array == b->array && a->is_on_exec == b->is_on_exec &&
+           a->exec_bytes == b->exec_bytes && SAME(queued_us) && SAME(id) && SAME(state) &&
+           SAME(priority) && SAME(queue_open) && SAME(model_ready) && SAME(not_before_ns) &&
+           SAME(since_ns) && SAME(min_run_ns) && SAME(may_suspend) && SAME(is_fixed) &&
+           SAME(array_max) && SAME(need_bytes);
+#undef SAME
+}
+
+int jobpool_set_job(struct jobpool *q, struct jobpool_job *j, const struct jobpool_job_facts *f,
+                    struct sh_err *err)
+{
+    struct jobpool_array *array = NULL;
+    struct jobpool_group *g = NULL;
+    int rc;
+
+    if (j->f.tenant && is_same(&j->f, f))
+        return SH_OK;
+    jobpool_del_job(q, j);
+    rc = get_array(q, f->array, &array, err);
+    if (!rc && f->is.state == SNAP_QUEUED && f->is.queue_open && f->is.model_ready)
+        rc = get_group(f, array, &g, err);
+    if (rc) {
+        drop_array(q, array);
+        return rc;
+    }
+    j->f = *f;
+    j->array = array;
+    f->tenant->n_jobs++;
+    jobpool__enter(q, j, g);
+    return SH_OK;
+}
+
+void jobpool_del_job(struct jobpool *q, struct jobpool_job *j)
+{
+    if (!j->f.tenant)
+        return;
+    jobpool__leave(q, j);
+    j->f.tenant->n_jobs--;
+    drop_array(q, j->array);
+    j->f.tenant = NULL;
+    j->array = NULL;
+}
+
+/* ------------------------------------------------------------------ slots */
+
+void jobpool__sort_slot(struct jobpool *q, struct jobpool_slot *x)
+{
+    leave_tree(&q->free, &FREE, &x->by_load);
+    if (x->f.is_up && !x->f.is_taken)
+        sh_tree_add(&q->free, &FREE, &x->by_load);
+}
+
+void jobpool_set_slot(struct jobpool *q, struct jobpool_slot *x,
+                      const struct jobpool_slot_facts *f)
+{
+    const struct jobpool_slot_facts was = x->f;
+
+    x->f = *f;
+    if (sh_tree_has(&x->by_size) != f->is_up || was.pool_bytes != f->pool_bytes ||
+        was.index != f->index) {
+        leave_tree(&q->slots, &SLOTS, &x->by_size);
+        if (f->is_up)
+            sh_tree_add(&q->slots, &SLOTS, &x->by_size);
+    }
+    if (sh_tree_has(&x->by_load) != (f->is_up && !f->is_taken) || was.n_runs != f->n_runs ||
+        was.pool_bytes != f->pool_bytes || was.index != f->index)
+        jobpool__sort_slot(q, x);
+}
+
+void jobpool_forget_tenant(struct jobpool_tenant *t)
+{
+    struct sh_tree_node *n;
+
+    while ((n = sh_tree_first(&t->groups))) {
+        sh_tree_del(&t->groups, &GROUPS, n);
+        free(SH_TREE_OF(n, struct jobpool_group, by_key));
+    }
+    *t = (struct jobpool_tenant){.n_jobs = 0};
+}
+
+void jobpool_fini(struct jobpool *q)
+{
+    for (size_t i = 0; i < q->arrays.cap; i++)
+        free(q->arrays.slots[i].value);
+    idmap_fini(&q->arrays);
+    *q = (struct jobpool){0};
+}

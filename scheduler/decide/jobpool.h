@@ -1,0 +1,142 @@
+/* jobpool.h - jobs, tenants and training slots, in the order in which decisions ask for them: what
+ * decide.h says of training, at a cost that follows from what has changed.
+ *
+ *   tenants  by (below its guarantee first, share, first job)     who is next
+ *     groups   jobs that are alike in all that could hold one back and not another
+ *       line     by (priority, time, id)
+ *   tenants  by (share, first to give way), the greatest first    who gives way
+ *     running  by (priority, id), the lowest and youngest first
+ *   slots    the free ones, by (runs, index)
+ *   times    of those that wait for their next attempt, and those within their minimum run
+ *
+ * The caller sets what changes, and asks for decisions when he likes. They are the same as if all
+ * had been set a moment ago: tests/unit/test_jobpool.c compares them with a plain scan.
+ *
+ * Usage decays alike for all tenants, so the order of shares holds while time passes. It is given
+ * on a scale of its own, as of some fixed time; `scale` is what one unit of it is worth now.
+ *
+ * Between jobpool_begin() and jobpool_end() nothing may be set. What was decided counts as done
+ * there, and a job that is to get a slot that is being given up as started: jobpool_why() and
+ * jobpool_next() go by that. Nothing but jobpool_set_job() allocates, so decisions cannot fail.
+ * Pure: no clock, database or log. Not thread-safe.
+ */
+#ifndef SH_SCHEDULER_DECIDE_JOBPOOL_H
+#define SH_SCHEDULER_DECIDE_JOBPOOL_H
+
+#include "common/idmap.h"
+#include "common/tree.h"
+#include "scheduler/decide/decide.h"
+
+struct jobpool_array;
+struct jobpool_group;
+struct jobpool_tenant;
+
+struct jobpool_slot_facts { /* an executor's training slot */
+    uint32_t index, n_runs;
+    uint64_t pool_bytes;
+    bool is_up, is_taken;
+};
+
+struct jobpool_slot { /* a zeroed one is in no pool; the caller owns it */
+    struct sh_tree_node by_size, by_load;
+    struct jobpool_slot_facts f;
+    uint64_t most_bytes; /* of those below it in by_load */
+};
+
+struct jobpool_job_facts {
+    struct snap_job is; /* without tenant, exec and array, which are: */
+    struct jobpool_tenant *tenant;
+    uint64_t array;      /* id; 0: in no array with a limit */
+    bool is_on_exec;     /* which is connected, and whose device ... */
+    uint64_t exec_bytes; /* ... has so much */
+};
+
+struct jobpool_job { /* a zeroed one is in no pool; the caller owns it */
+    struct sh_tree_node node, timed;
+    struct jobpool_job_facts f;
+    struct jobpool_array *array;
+    struct jobpool_group *group; /* NULL: in no line */
+    int64_t guarded_until_ns;    /* it gives way to nobody; while it runs */
+    uint64_t most_bytes;         /* while it runs: of those below it in node */
+    uint8_t place, taken;        /* jobpool_int.h */
+    struct jobpool_job *next_taken;
+
+    /* What was decided. */
+    struct jobpool_job *next_moved;
+    struct jobpool_slot *slot; /* where it starts */
+    enum decide_reason why;    /* it gives way */
+};
+
+struct jobpool_tenant { /* a zeroed one is in no pool; the caller owns it */
+    struct snap_tenant f;
+    uint32_t n_jobs; /* of all kinds; it must not go before they are gone */
+    uint32_t queued, running, held, fixed;
+    double share, share_sorted, share_before;
+    int64_t reserved; /* millionths of a slot */
+    struct sh_tree groups, heads[2], runs[2];
+
+    struct sh_tree_node next, wants, gives[2];
+    bool is_below; /* its guarantee */
+    struct jobpool_job *head;
+    uint64_t least_need, least_below;             /* of its groups; of the tenants below in next */
+    struct jobpool_job *first[2];                 /* that gives way */
+    uint64_t most_bytes[2], most_below[2];        /* of its runs; of the tenants below in gives */
+    struct jobpool_tenant *next_charged;
+    bool is_charged;
+};
+
+struct jobpool_now {
+    int64_t now_ns;
+    bool db_up;
+    double scale; /* of usage_ns of tenants */
+};
+
+struct jobpool { /* a zeroed one is empty */
+    int64_t min_run_ns; /* of jobs that have none of their own: set before there is one */
+    struct jobpool_now at;
+    double step; /* one minimum run, on the scale of shares */
+    struct sh_tree slots, free;      /* that are up; that are free as well */
+    struct sh_tree next, wants;      /* tenants; those whose own jobs have to give way */
+    struct sh_tree gives[2];         /* tenants whose jobs may give way now, and later */
+    struct sh_tree later, guarded;   /* jobs, by the time at which that ends */
+    struct idmap arrays;
+    int64_t reserved; /* millionths of slots, of all tenants */
+    uint32_t coming;  /* slots that are being given up */
+
+    /* Of the present decision. */
+    struct jobpool_job *started, *stopped, **end_started, **end_stopped;
+    struct jobpool_job *taken;
+    struct jobpool_tenant *charged;
+    struct jobpool_group *touched;
+    bool decides;
+    uint32_t n_taken;
+};
+
+/* At the end of all: what was set is BORROWED no more, nor what it was in. */
+void jobpool_forget_tenant(struct jobpool_tenant *t);
+void jobpool_fini(struct jobpool *q);
+
+void jobpool_set_slot(struct jobpool *q, struct jobpool_slot *x,
+                      const struct jobpool_slot_facts *f);
+/* f->usage_ns is on the pool's scale. KEEPS t while it has jobs. */
+void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struct snap_tenant *f);
+void jobpool_scale_tenant(struct jobpool_tenant *t, int halvings); /* all of them, at once */
+/* KEEPS j. Fails: SH_E_NOMEM, SH_E_TOOBIG; then j is in no pool. */
+int jobpool_set_job(struct jobpool *q, struct jobpool_job *j, const struct jobpool_job_facts *f,
+                    struct sh_err *err);
+void jobpool_del_job(struct jobpool *q, struct jobpool_job *j);
+
+void jobpool_begin(struct jobpool *q, const struct jobpool_now *now);
+/* q->started and q->stopped: jobs, by next_moved, in the order of their decisions; they stay
+ * readable until something is set. */
+void jobpool_decide(struct jobpool *q);
+/* The queued job that is next, and the next one behind it; NULL: no other may start. */
+struct jobpool_job *jobpool_next(struct jobpool *q);
+/* Looks at the first n jobs in the order, those that are to get a slot before all others. They are
+ * in q->taken, by next_taken, the last one first. */
+void jobpool_look(struct jobpool *q, size_t n);
+/* Why a queued job waits; behind those that were looked at it waits for them. */
+enum decide_reason jobpool_why(const struct jobpool *q, const struct jobpool_job *j);
+void jobpool_end(struct jobpool *q);
+
+#endif

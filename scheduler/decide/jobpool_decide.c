@@ -1,0 +1,444 @@
+/* jobpool_decide.c - see jobpool.h: who starts, who gives way, and why others wait.
+ *
+ * Of those that wait only a few are looked at. If nobody has to give way for a job because of its
+ * tenant's guarantee or share, then for no job behind it either: those tenants have a greater share
+ * and no better guarantee, so their claims are a part of its own. What is left are tenants whose
+ * own jobs run with a lower priority; they are in a tree of their own. A job that needs much memory
+ * speaks only for those that need as much. */
+#include "common/mem.h"
+#include "scheduler/decide/jobpool_int.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define NEXT_TENANT(n) SH_TREE_OF(n, struct jobpool_tenant, next)
+
+/* ------------------------------------------------------------------ who is next */
+
+static bool group_is(const struct sh_tree_node *n, const void *arg)
+{
+    return JOBPOOL_GROUP(n)->need_bytes <= *(const uint64_t *)arg;
+}
+
+static bool group_has(const struct sh_tree_node *n, const void *arg)
+{
+    return JOBPOOL_GROUP(n)->least_need <= *(const uint64_t *)arg;
+}
+
+static bool tenant_is(const struct sh_tree_node *n, const void *arg)
+{
+    return NEXT_TENANT(n)->least_need <= *(const uint64_t *)arg;
+}
+
+static bool tenant_has(const struct sh_tree_node *n, const void *arg)
+{
+    return NEXT_TENANT(n)->least_below <= *(const uint64_t *)arg;
+}
+
+/* Of a tenant that is among the next: its first job that needs no more than so much. */
+static struct jobpool_job *first_job(const struct jobpool_tenant *t, uint64_t most_bytes)
+{
+    const struct sh_tree_ask ask = {group_is, group_has, &most_bytes};
+    struct jobpool_job *best = NULL;
+
+    if (t->head->f.is.need_bytes <= most_bytes)
+        return t->head;
+    for (int k = 0; k < (jobpool__is_fixed_full(t) ? 1 : 2); k++) {
+        struct sh_tree_node *n = sh_tree_first_with(&t->heads[k], &ask);
+
+        if (n && (!best || jobpool__line_cmp(JOBPOOL_GROUP(n)->head, best) < 0))
+            best = JOBPOOL_GROUP(n)->head;
+    }
+    return best;
+}
+
+/* The first job of all that needs no more than so much. Tenants of one share are in the order of
+ * their first jobs, which may not be those that are asked for. */
+static struct jobpool_job *next_job(const struct jobpool *q, uint64_t most_bytes)
+{
+    const struct sh_tree_ask ask = {tenant_is, tenant_has, &most_bytes};
+    struct jobpool_job *best = NULL;
+
+    for (struct sh_tree_node *n = sh_tree_first_with(&q->next, &ask); n;
+         n = sh_tree_next_with(n, &ask)) {
+        struct jobpool_job *j;
+
+        if (best && jobpool__next_cmp(best, NEXT_TENANT(n)->head) < 0)
+            break;
+        j = first_job(NEXT_TENANT(n), most_bytes);
+        if (!best || jobpool__next_cmp(j, best) < 0)
+            best = j;
+    }
+    return best;
+}
+
+/* Of device memory: of the largest that is up. */
+static uint64_t largest(const struct jobpool *q)
+{
+    const struct sh_tree_node *n = sh_tree_first(&q->slots);
+
+    return n ? SH_TREE_OF(n, struct jobpool_slot, by_size)->f.pool_bytes : 0;
+}
+
+static uint64_t largest_free(const struct jobpool *q)
+{
+    const struct sh_tree_node *n = q->free.root;
+
+    return n ? SH_TREE_OF(n, struct jobpool_slot, by_load)->most_bytes : 0;
+}
+
+/* Can nothing start at all? */
+static bool is_closed(const struct jobpool *q)
+{
+    return !q->at.db_up || !q->slots.n;
+}
+
+/* Its group goes on behind it. */
+static void pass_over(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
+{
+    j->taken = (uint8_t)how;
+    j->group->head = jobpool__untaken(sh_tree_next(&j->node));
+    jobpool__sort_group(j->group);
+    jobpool__touch(q, j->group);
+}
+
+/* It was passed over, and may be looked at again. */
+static void put_back(struct jobpool *q, struct jobpool_job *j)
+{
+    struct jobpool_group *g = j->group;
+
+    j->taken = TAKEN_NOT;
+    g->head = jobpool__untaken(sh_tree_first(&g->line));
+    jobpool__sort_group(g);
+    jobpool__sort_tenant(q, g->tenant);
+}
+
+static void take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
+{
+    pass_over(q, j, how);
+    j->next_taken = q->taken;
+    q->taken = j;
+    q->n_taken++;
+    if (how != TAKEN_LOOKED) { /* as good as started: the next one sees it */
+        j->f.tenant->running++;
+        jobpool__count_array(q, j->array, 1);
+    }
+    jobpool__sort_tenant(q, j->f.tenant);
+}
+
+struct jobpool_job *jobpool_next(struct jobpool *q)
+{
+    struct jobpool_job *j = is_closed(q) ? NULL : next_job(q, largest(q));
+
+    if (j)
+        take(q, j, TAKEN_LOOKED);
+    return j;
+}
+
+/* ------------------------------------------------------------------ who starts */
+
+static bool slot_is(const struct sh_tree_node *n, const void *arg)
+{
+    return SH_TREE_OF(n, struct jobpool_slot, by_load)->f.pool_bytes >= *(const uint64_t *)arg;
+}
+
+static bool slot_has(const struct sh_tree_node *n, const void *arg)
+{
+    return SH_TREE_OF(n, struct jobpool_slot, by_load)->most_bytes >= *(const uint64_t *)arg;
+}
+
+/* Charged at once, so that one tenant does not take every slot. */
+static void charge(struct jobpool *q, struct jobpool_tenant *t)
+{
+    if (!t->is_charged) {
+        t->is_charged = true;
+        t->share_before = t->share;
+        t->next_charged = q->charged;
+        q->charged = t;
+    }
+    if (t->f.weight > 0)
+        t->share += q->step / t->f.weight;
+    jobpool__sort_tenant(q, t);
+}
+
+static void start_jobs(struct jobpool *q)
+{
+    while (q->free.n) {
+        const bool is_owned = (int64_t)q->free.n * JOBPOOL_SLOT - q->reserved < JOBPOOL_SLOT;
+        struct jobpool_job *j = next_job(q, largest_free(q));
+        struct sh_tree_node *n;
+
+        /* What is reserved is for those below their guarantee, and they come first. */
+        if (!j || (is_owned && !j->f.tenant->is_below))
+            return;
+        n = sh_tree_first_with(
+            &q->free, &(struct sh_tree_ask){slot_is, slot_has, &j->f.is.need_bytes});
+        j->slot = SH_TREE_OF(n, struct jobpool_slot, by_load);
+        j->slot->f.is_taken = true;
+        jobpool__sort_slot(q, j->slot);
+        jobpool__leave(q, j);
+        j->f.is.state = SNAP_STARTING;
+        jobpool__enter(q, j, NULL);
+        charge(q, j->f.tenant);
+        j->next_moved = NULL;
+        *q->end_started = j;
+        q->end_started = &j->next_moved;
+    }
+}
+
+/* ------------------------------------------------------------------ who gives way */
+
+#define GIVES_TENANT(n, when) SH_TREE_OF(n, struct jobpool_tenant, gives[when])
+
+static bool run_is(const struct sh_tree_node *n, const void *arg)
+{
+    return JOBPOOL_JOB(n)->f.exec_bytes >= *(const uint64_t *)arg;
+}
+
+static bool run_has(const struct sh_tree_node *n, const void *arg)
+{
+    return JOBPOOL_JOB(n)->most_bytes >= *(const uint64_t *)arg;
+}
+
+#define ASK_GIVES(when)                                                           \
+    static bool gives_is_##when(const struct sh_tree_node *n, const void *arg)    \
+    {                                                                             \
+        return GIVES_TENANT(n, when)->most_bytes[when] >= *(const uint64_t *)arg; \
+    }                                                                             \
+    static bool gives_has_##when(const struct sh_tree_node *n, const void *arg)   \
+    {                                                                             \
+        return GIVES_TENANT(n, when)->most_below[when] >= *(const uint64_t *)arg; \
+    }
+ASK_GIVES(0)
+ASK_GIVES(1)
+
+/* Of the jobs of t that give way now, or later: the first, on a device of at least so much. */
+static struct jobpool_job *first_run(const struct jobpool_tenant *t, enum jobpool_when when,
+                                     uint64_t bytes)
+{
+    struct sh_tree_node *n =
+        sh_tree_first_with(&t->runs[when], &(struct sh_tree_ask){run_is, run_has, &bytes});
+
+    return n ? JOBPOOL_JOB(n) : NULL;
+}
+
+/* Of another tenant, one that would give way to `want` first. */
+static struct jobpool_job *first_of_others(const struct jobpool *q, const struct jobpool_job *want,
+                                           enum jobpool_when when)
+{
+    const uint64_t bytes = want->f.is.need_bytes;
+    const struct sh_tree_ask ask = {when ? gives_is_1 : gives_is_0, when ? gives_has_1 : gives_has_0,
+                                    &bytes};
+    struct jobpool_job *best = NULL;
+
+    for (struct sh_tree_node *n = sh_tree_first_with(&q->gives[when], &ask); n;
+         n = sh_tree_next_with(n, &ask)) {
+        const struct jobpool_tenant *t = GIVES_TENANT(n, when);
+        struct jobpool_job *j;
+
+        if (best && jobpool__way_cmp(best, t->first[when]) < 0)
+            break;
+        if (t == want->f.tenant)
+            continue;
+        j = first_run(t, when, bytes);
+        if (!best || jobpool__way_cmp(j, best) < 0)
+            best = j;
+    }
+    return best;
+}
+
+/* The job that gives way to `want`, now or later, and by what right; NULL: nobody has to. */
+static struct jobpool_job *claim(const struct jobpool *q, const struct jobpool_job *want,
+                                 enum jobpool_when when, enum decide_reason *why)
+{
+    const struct jobpool_tenant *t = want->f.tenant;
+    struct jobpool_job *other = first_of_others(q, want, when);
+    struct jobpool_job *own = first_run(t, when, want->f.is.need_bytes);
+
+    if (own && want->f.is.priority <= own->f.is.priority)
+        own = NULL;
+    if (other && !t->is_below && t->share + q->step >= other->f.tenant->share)
+        other = NULL;
+    if (own && (!other || jobpool__way_cmp(own, other) < 0)) {
+        *why = DECIDE_PRIORITY;
+        return own;
+    }
+    *why = other ? t->is_below ? DECIDE_QUOTA_GUARANTEED : DECIDE_FAIR_SHARE : DECIDE_NONE;
+    return other;
+}
+
+static void stop(struct jobpool *q, struct jobpool_job *j, enum decide_reason why)
+{
+    jobpool__leave(q, j);
+    j->f.is.state = SNAP_STOPPING;
+    jobpool__enter(q, j, NULL);
+    j->why = why;
+    j->next_moved = NULL;
+    *q->end_stopped = j;
+    q->end_stopped = &j->next_moved;
+}
+
+/* The first of those whose tenant runs one of a lower priority. */
+static struct jobpool_job *next_want(const struct jobpool *q)
+{
+    const struct sh_tree_node *n = sh_tree_first(&q->wants);
+
+    return n ? SH_TREE_OF(n, struct jobpool_tenant, wants)->head : NULL;
+}
+
+/* One behind it may need less memory, and have a claim. */
+static void let_by(struct jobpool *q, struct jobpool_job *j, struct jobpool_job **passed)
+{
+    pass_over(q, j, TAKEN_LOOKED);
+    jobpool__sort_tenant(q, j->f.tenant);
+    j->next_taken = *passed;
+    *passed = j;
+}
+
+/* Those that are next get the slots that are being given up already; for the others somebody may
+ * have to give way. */
+static void stop_jobs(struct jobpool *q)
+{
+    const uint32_t coming = q->coming;
+    uint64_t most = largest(q); /* of what jobs need that may have a claim on others */
+    bool any = true;
+    struct jobpool_job *j, *passed = NULL;
+
+    for (uint32_t i = 0; i < coming && (j = next_job(q, most)); i++)
+        take(q, j, TAKEN_COMING);
+    for (;;) {
+        struct jobpool_job *want = next_want(q), *victim;
+        enum decide_reason why;
+
+        if (want && want->f.is.need_bytes > largest(q)) {
+            let_by(q, want, &passed);
+            continue;
+        }
+        j = any ? next_job(q, most) : NULL;
+        if (!j || (want && jobpool__next_cmp(want, j) < 0))
+            j = want;
+        if (!j)
+            break;
+        victim = claim(q, j, JOBPOOL_NOW, &why);
+        if (victim) {
+            stop(q, victim, why);
+            take(q, j, TAKEN_VICTIM);
+            continue;
+        }
+        any = any && j->f.is.need_bytes > 0;
+        if (any)
+            most = SH_MIN(most, j->f.is.need_bytes - 1);
+        if (j == want)
+            let_by(q, j, &passed);
+    }
+    for (; passed; passed = passed->next_taken)
+        put_back(q, passed);
+}
+
+/* ------------------------------------------------------------------ a decision */
+
+void jobpool_begin(struct jobpool *q, const struct jobpool_now *now)
+{
+    q->at = *now;
+    q->step = (double)q->min_run_ns / now->scale;
+    q->decides = true;
+    q->started = q->stopped = q->taken = NULL;
+    q->end_started = &q->started;
+    q->end_stopped = &q->stopped;
+    q->charged = NULL;
+    q->touched = NULL;
+    q->n_taken = 0;
+    jobpool__ripen(q);
+}
+
+void jobpool_decide(struct jobpool *q)
+{
+    if (is_closed(q))
+        return;
+    start_jobs(q);
+    stop_jobs(q);
+}
+
+void jobpool_look(struct jobpool *q, size_t n)
+{
+    while (q->n_taken < n && jobpool_next(q))
+        ;
+}
+
+void jobpool_end(struct jobpool *q)
+{
+    for (struct jobpool_job *j = q->taken; j; j = j->next_taken) {
+        if (j->taken != TAKEN_LOOKED) {
+            j->f.tenant->running--;
+            jobpool__count_array(q, j->array, -1);
+        }
+        j->taken = TAKEN_NOT;
+    }
+    for (struct jobpool_tenant *t = q->charged; t; t = t->next_charged) {
+        t->share = t->share_before;
+        t->is_charged = false;
+        jobpool__sort_tenant(q, t);
+    }
+    while (q->touched) {
+        struct jobpool_group *g = q->touched;
+        struct jobpool_tenant *t = g->tenant;
+
+        q->touched = g->next_touched;
+        g->is_touched = false;
+        g->head = jobpool__untaken(sh_tree_first(&g->line));
+        jobpool__sort_group(g);
+        jobpool__drop_empty(g);
+        jobpool__sort_tenant(q, t);
+    }
+    q->taken = NULL;
+    q->decides = false;
+}
+
+/* ------------------------------------------------------------------ why a job waits */
+
+static enum decide_reason why_blocked(const struct jobpool *q, const struct jobpool_job *j)
+{
+    const struct jobpool_tenant *t = j->f.tenant;
+    const struct snap_job *is = &j->f.is;
+
+    if (!q->at.db_up)
+        return DECIDE_DATABASE_DOWN;
+    if (!t->f.active)
+        return DECIDE_TENANT_SUSPENDED;
+    if (!is->queue_open)
+        return DECIDE_QUEUE_HELD;
+    if (!q->slots.n)
+        return DECIDE_NO_EXECUTOR;
+    if (!is->model_ready)
+        return DECIDE_MODEL_LOADING;
+    if (is->need_bytes > largest(q) ||
+        (t->f.max_memory_bytes && is->need_bytes > t->f.max_memory_bytes))
+        return DECIDE_GPU_MEMORY;
+    if (is->not_before_ns > q->at.now_ns)
+        return DECIDE_BACKOFF;
+    if (j->array && j->array->n >= is->array_max)
+        return DECIDE_ARRAY_LIMIT;
+    if (jobpool__is_full(t))
+        return DECIDE_QUOTA_LIMIT;
+    if (is->is_fixed && jobpool__is_fixed_full(t))
+        return DECIDE_QUOTA_GUARANTEED;
+    return DECIDE_NONE;
+}
+
+enum decide_reason jobpool_why(const struct jobpool *q, const struct jobpool_job *j)
+{
+    const enum decide_reason why = j->taken ? DECIDE_NONE : why_blocked(q, j);
+    enum decide_reason right;
+
+    if (why != DECIDE_NONE)
+        return why;
+    if (!j->taken)
+        return DECIDE_PRIORITY;
+    if (j->taken == TAKEN_VICTIM)
+        return DECIDE_RESOURCES;
+    if (j->taken == TAKEN_LOOKED && claim(q, j, JOBPOOL_LATER, &right))
+        return DECIDE_MIN_RUN;
+    if (q->free.n && j->f.is.need_bytes <= largest_free(q))
+        return DECIDE_LENDING_LIMIT;
+    return DECIDE_RESOURCES;
+}

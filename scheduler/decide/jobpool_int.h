@@ -1,0 +1,75 @@
+/* jobpool_int.h - shared by jobpool.c (what there is) and jobpool_decide.c (what follows). */
+#ifndef SH_SCHEDULER_DECIDE_JOBPOOL_INT_H
+#define SH_SCHEDULER_DECIDE_JOBPOOL_INT_H
+
+#include "scheduler/decide/jobpool.h"
+
+#define JOBPOOL_SLOT INT64_C(1000000) /* what is reserved is counted in millionths */
+
+enum jobpool_when { JOBPOOL_NOW, JOBPOOL_LATER }; /* a job may give way */
+
+enum jobpool_place { /* of a job */
+    PLACE_NONE,      /* it counts, and is in no tree */
+    PLACE_LINE,
+    PLACE_BACKOFF,
+    PLACE_RUNS,    /* it may give way ... */
+    PLACE_GUARDED, /* ... when its minimum run is over, or it may be suspended */
+};
+
+enum jobpool_taken { /* of a job in a line, by the present decision */
+    TAKEN_NOT,
+    TAKEN_LOOKED, /* it was looked at, and gets nothing */
+    TAKEN_COMING, /* it gets a slot that was being given up before */
+    TAKEN_VICTIM, /* somebody gives way for it */
+};
+
+struct jobpool_array {
+    uint64_t id;
+    uint32_t n_jobs;
+    uint32_t n; /* of those that count */
+    struct jobpool_group *groups;
+};
+
+struct jobpool_group { /* of a tenant: jobs that are alike */
+    struct sh_tree_node by_key, by_head;
+    struct jobpool_tenant *tenant;
+    struct jobpool_array *array; /* NULL: none with a limit */
+    uint32_t array_max;
+    bool is_fixed;
+    uint64_t need_bytes;
+    struct sh_tree line;
+    size_t n_backoff; /* jobs that will join it */
+    struct jobpool_job *head; /* the first that this decision has not taken; NULL */
+    uint64_t least_need;      /* of those below it in by_head */
+    struct jobpool_group *in_array, *next_touched;
+    bool is_touched;
+};
+
+extern const struct sh_tree_kind JOBPOOL_NEXT, JOBPOOL_HEADS, JOBPOOL_GIVES[2], JOBPOOL_RUNS;
+
+#define JOBPOOL_JOB(node_) SH_TREE_OF(node_, struct jobpool_job, node)
+#define JOBPOOL_GROUP(node_) SH_TREE_OF(node_, struct jobpool_group, by_head)
+
+/* Which of two jobs goes first, in a tenant; < 0: a. */
+int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b);
+/* Of all: first by their tenants. */
+int jobpool__next_cmp(const struct jobpool_job *a, const struct jobpool_job *b);
+int jobpool__way_cmp(const struct jobpool_job *a, const struct jobpool_job *b); /* who gives way */
+
+/* What a tenant has, or a group, has changed: they take their places. */
+void jobpool__sort_tenant(struct jobpool *q, struct jobpool_tenant *t);
+void jobpool__sort_group(struct jobpool_group *g);
+void jobpool__count_array(struct jobpool *q, struct jobpool_array *a, int change);
+void jobpool__leave(struct jobpool *q, struct jobpool_job *j);
+void jobpool__enter(struct jobpool *q, struct jobpool_job *j, struct jobpool_group *g);
+/* Of n and those behind it in a line, the first that the present decision has not taken; NULL. */
+struct jobpool_job *jobpool__untaken(struct sh_tree_node *n);
+void jobpool__touch(struct jobpool *q, struct jobpool_group *g); /* jobpool_end() looks at it */
+void jobpool__drop_empty(struct jobpool_group *g);
+void jobpool__ripen(struct jobpool *q); /* what time has changed */
+void jobpool__sort_slot(struct jobpool *q, struct jobpool_slot *x);
+/* Why nobody of its tenant may start, but fixed jobs for a reason of their own; NONE: they may. */
+bool jobpool__is_full(const struct jobpool_tenant *t);
+bool jobpool__is_fixed_full(const struct jobpool_tenant *t);
+
+#endif
