@@ -108,6 +108,9 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
             return rc;
         *e = (struct exec){.index = e->index,
                            .info = e->info,
+                           .slot = e->slot,
+                           .next_changed = e->next_changed,
+                           .is_changed = e->is_changed,
                            .snap = SNAP_NONE,
                            .ns_per_byte = FIRST_NS_PER_BYTE,
                            .stop_ns = FIRST_STOP_NS};
@@ -129,6 +132,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     e->memory_told = 0;
     e->leaving = 0;
     x->exec = e;
+    exec_changed(&s->execs, e);
     SH_INFO("executor.up", "executor=%s device=%s pool_bytes=%llu workers=%u", e->info.name,
             e->info.device, (unsigned long long)e->info.pool_bytes, e->n_workers);
     tell_db(s, e, true);
@@ -143,6 +147,7 @@ void execs_on_close(struct sched *s, struct exec *e, const char *why)
     e->session = NULL;
     e->synced = false;
     e->lost_ns = sh_clock_ns();
+    exec_changed(&s->execs, e);
     s->models.changed = true;
     tell_db(s, e, false);
     execs_tell_apis(s, e, false);
@@ -196,6 +201,7 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
         break;
     case MSG_EXEC_SYNCED:
         e->synced = s->models.changed = true;
+        exec_changed(&s->execs, e);
         SH_INFO("executor.synced", "executor=%s", e->info.name);
         exec_tell_memory(s, e); /* before the models that it bounds */
         jobs_on_exec_synced(s, e);

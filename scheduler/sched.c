@@ -139,6 +139,7 @@ void sched_lead(struct sched *s, uint64_t epoch)
 {
     s->epoch = epoch;
     s->tenants.half_life_s = (double)s->conf->usage_half_life_s;
+    jobs_init(s);
     SH_INFO("lease.won", "epoch=%" PRIu64 " holder=%s", epoch, s->holder);
     sh_metric_set(M_shunt_leader, NULL, 1);
     sched__poll(s);
@@ -213,6 +214,8 @@ static void before_sleep(struct sh_loop *l, void *arg)
     if (s->loaded)
         serving_tell(s);
     /* Acting may wake us again, after a failed write for example: that is for the next turn. */
+    if (s->loaded)
+        jobs_sync(s);
     for (int i = 0; i < 4 && (s->woken || s->jobs_woken) && s->loaded; i++)
         pass(s);
     sessions_sweep(s);

@@ -120,16 +120,22 @@ void decisions_fini(struct decisions *d);             /* a zeroed struct is empt
 const char *decide_reason_name(enum decide_reason r); /* BORROWED, static */
 
 /* The queued jobs that may start, next one first: *n indices into in->jobs; order has room for
- * in->n_jobs. Uses d's scratch memory, replaces its shares, and leaves its decisions alone. Fails:
+ * in->n_jobs. Uses d's scratch memory, and leaves its decisions and shares alone. Fails:
  * SH_E_NOMEM. */
 int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order, size_t *n,
                  struct sh_err *err);
+
+/* Room for the shares of n tenants, all zero. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+int decide_shares_room(struct decisions *d, size_t n, struct sh_err *err);
+/* The rest of d->shares, whose running and waiting are set, but for the backlog; of so many slots.
+ * in: only its tenants count. Fails: SH_E_NOMEM. */
+int decide_shares(const struct snapshot *in, double slots, struct decisions *d,
+                  struct sh_err *err);
 
 /* For decide_jobs.c and decide_share.c */
 void decide__add(struct decisions *out, const struct decision *d);
 int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err);
 double decide__reserved(const struct snap_tenant *t, double held);
-int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_err *err);
 int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err);
 
 #endif

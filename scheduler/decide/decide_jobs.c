@@ -113,15 +113,34 @@ static void add_taken(struct built *b, struct decisions *out)
         add(b, out, DECISION_WAIT, j, jobpool_why(&b->q, j));
 }
 
+static int share(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+{
+    double slots = 0;
+    int rc = decide_shares_room(out, in->n_tenants, err);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < in->n_jobs; i++) {
+        struct decide_share *s = &out->shares[in->jobs[i].tenant];
+
+        if (in->jobs[i].state == SNAP_QUEUED)
+            s->waiting += 1;
+        else if (in->jobs[i].state != SNAP_LEFT)
+            s->running += 1;
+    }
+    for (size_t e = 0; e < in->n_execs; e++)
+        slots += in->execs[e].up;
+    return decide_shares(in, slots, out, err);
+}
+
 int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 {
     struct built b;
-    int rc = decide__shares(in, out, err);
+    int rc = share(in, out, err);
 
-    if (!rc)
-        rc = build(&b, in, out, err);
-    else
+    if (rc)
         return rc;
+    rc = build(&b, in, out, err);
     if (rc)
         goto out;
     jobpool_decide(&b.q);

@@ -58,13 +58,12 @@ static void share_rest(struct claim *claims, size_t n, double rest, struct decid
     }
 }
 
-static void share_out(const struct snapshot *in, struct decisions *out, struct claim *claims)
+static void share_out(const struct snapshot *in, double slots, struct decisions *out,
+                      struct claim *claims)
 {
-    double slots = 0, promised = 0, scale;
+    double promised = 0, scale;
     size_t n = 0;
 
-    for (size_t e = 0; e < in->n_execs; e++)
-        slots += in->execs[e].up;
     for (size_t t = 0; t < in->n_tenants; t++) {
         struct decide_share *s = &out->shares[t];
         double want = fmin(s->running + s->waiting, limit_of(&in->tenants[t]));
@@ -80,30 +79,28 @@ static void share_out(const struct snapshot *in, struct decisions *out, struct c
     share_rest(claims, n, slots - promised, out->shares);
 }
 
-int decide__shares(const struct snapshot *in, struct decisions *out, struct sh_err *err)
+int decide_shares_room(struct decisions *out, size_t n, struct sh_err *err)
+{
+    int rc = sh_grow(&out->shares, &out->cap_shares, n, sizeof(*out->shares), MAX_TENANTS,
+                     "tenants of one pass", err);
+
+    for (size_t t = 0; t < n && !rc; t++)
+        out->shares[t] = (struct decide_share){0};
+    return rc;
+}
+
+int decide_shares(const struct snapshot *in, double slots, struct decisions *out,
+                  struct sh_err *err)
 {
     void *claims = NULL;
-    int rc = sh_grow(&out->shares, &out->cap_shares, in->n_tenants, sizeof(*out->shares),
-                     MAX_TENANTS, "tenants of one pass", err);
+    int rc = decide__scratch(out, in->n_tenants * sizeof(struct claim), &claims, err);
 
-    if (!rc)
-        rc = decide__scratch(out, in->n_tenants * sizeof(struct claim), &claims, err);
     if (rc)
         return rc;
-    for (size_t t = 0; t < in->n_tenants; t++)
-        out->shares[t] = (struct decide_share){0};
-    for (size_t i = 0; i < in->n_jobs; i++) {
-        struct decide_share *s = &out->shares[in->jobs[i].tenant];
-
-        if (in->jobs[i].state == SNAP_QUEUED)
-            s->waiting += 1;
-        else if (in->jobs[i].state != SNAP_LEFT)
-            s->running += 1;
-    }
-    for (size_t t = 0; t < in->n_tenants; t++)
+    for (size_t t = 0; t < in->n_tenants; t++) {
         out->shares[t].waiting += fmax(in->tenants[t].backlog, 0);
-    for (size_t t = 0; t < in->n_tenants; t++)
         out->shares[t].reserved = decide__reserved(&in->tenants[t], out->shares[t].running);
-    share_out(in, out, claims);
+    }
+    share_out(in, slots, out, claims);
     return SH_OK;
 }

@@ -41,6 +41,7 @@
 
 #include "common/err.h"
 #include "common/job.h"
+#include "scheduler/decide/jobpool.h"
 #include "scheduler/decide/lines.h"
 #include "scheduler/decide/past.h"
 
@@ -143,6 +144,10 @@ struct job {
     char *result;                             /* OWNED: JSON from the executor, when it is done */
     int error_rc;                             /* of the last failure */
     char error[512];
+
+    size_t at; /* its place in jobs.items */
+    struct jobpool_job pooled;
+    struct job *next_touched, **touched_at; /* jobs.touched; touched_at NULL: it is not in it */
 };
 
 const char *job_state_name(enum job_state s); /* BORROWED, static */

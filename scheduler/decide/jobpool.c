@@ -273,10 +273,21 @@ void jobpool__sort_group(struct jobpool_group *g)
         sh_tree_add(heads, &JOBPOOL_HEADS, &g->by_head);
 }
 
+static bool is_same_tenant(const struct snap_tenant *x, const struct snap_tenant *y)
+{
+#define SAME(what) (x->what == y->what)
+    return SAME(active) && SAME(weight) && SAME(guaranteed_gpus) && SAME(max_gpus) &&
+           SAME(lending_limit) && SAME(max_running_jobs) && SAME(max_memory_bytes) &&
+           SAME(usage_ns);
+#undef SAME
+}
+
 void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struct snap_tenant *f)
 {
     const bool resized = t->f.max_memory_bytes != f->max_memory_bytes;
 
+    if (is_same_tenant(&t->f, f))
+        return;
     t->f = *f;
     t->share = f->weight > 0 ? f->usage_ns / f->weight : INFINITY;
     for (struct sh_tree_node *n = resized ? sh_tree_first(&t->groups) : NULL; n;

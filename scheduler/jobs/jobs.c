@@ -19,9 +19,17 @@
 #define MEMORY_BACKOFF_NS SECOND_NS /* for an executor that has not yet heard of a larger quota */
 #define SECOND_NS INT64_C(1000000000)
 
+void jobs_init(struct sched *s)
+{
+    s->jobs.pool_from_ns = sh_clock_ns();
+    s->jobs.pool.min_run_ns = s->conf->min_run_ms * 1000000;
+}
+
 void jobs_fini(struct sched *s)
 {
     struct jobs *js = &s->jobs;
+
+    jobs__pool_fini(s);
 
     for (size_t i = 0; i < js->n; i++)
         job_free(js->items[i]);
@@ -45,6 +53,9 @@ void jobs__leave(struct sched *s, struct job *j)
 
     if (!j->executor[0])
         return;
+    jobs__touch(s, j);
+    if (e)
+        exec_changed(&s->execs, e);
     if (e && e->job == j->id)
         e->job = 0;
     memcpy(j->last_executor, j->executor, sizeof(j->last_executor));
@@ -57,12 +68,12 @@ void jobs__leave(struct sched *s, struct job *j)
 void jobs__remove(struct sched *s, struct job *j)
 {
     struct jobs *js = &s->jobs;
-    size_t i = 0;
 
+    jobs__untouch(j);
+    jobpool_del_job(&js->pool, &j->pooled);
     idmap_del(&js->by_id, (uint64_t)j->id);
-    while (js->items[i] != j)
-        i++;
-    js->items[i] = js->items[--js->n];
+    js->items[j->at] = js->items[--js->n];
+    js->items[j->at]->at = j->at;
     job_free(j);
 }
 
@@ -77,6 +88,7 @@ void jobs__change(struct sched *s, struct job *j, enum job_state to, const char 
     }
     SH_INFO("job.state", "job=%" PRId64 " tenant=%s from=%s to=%s reason=%s step=%" PRId64, j->id,
             j->tenant, job_state_name(from), job_state_name(to), reason, j->progress.step);
+    jobs__touch(s, j);
     if (!job_state_has_executor(to))
         jobs__leave(s, j);
     if (to == JOB_QUEUED) {
@@ -94,8 +106,10 @@ static void send_stop(struct sched *s, struct exec *e, int64_t job, uint32_t att
         &(struct sh_msg){
             .type = MSG_JOB_STOP,
             .u.job_stop = {.epoch = s->epoch, .job = job, .attempt = attempt, .how = how}});
-    if (how == MSG_JOB_HOW_CANCEL)
-        e->leaving = job; /* its slot is not free before it says that it has ended */
+    if (how != MSG_JOB_HOW_CANCEL)
+        return;
+    e->leaving = job; /* its slot is not free before it says that it has ended */
+    exec_changed(&s->execs, e);
 }
 
 void jobs__stop(struct sched *s, struct job *j, uint32_t how)
@@ -116,6 +130,7 @@ void jobs__requeue(struct sched *s, struct job *j, const char *reason)
 
 void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why)
 {
+    jobs__touch(s, j);
     if (!jobs__exec(s, j))
         return;
     SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=%s", j->id, j->tenant,
@@ -135,6 +150,7 @@ void jobs__follow_wishes(struct sched *s, struct job *j)
     if (j->wish != JOB_WISH_NONE && !j->stopping) {
         SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=client", j->id, j->tenant);
         j->stopping = true;
+        jobs__touch(s, j);
         sh_strlcpy(j->reason, decide_reason_name(DECIDE_NONE), sizeof(j->reason));
         jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
     }
@@ -167,8 +183,10 @@ void jobs_on_exec_hello(struct sched *s, struct exec *e)
     for (size_t i = 0; i < s->jobs.n; i++) {
         struct job *j = s->jobs.items[i];
 
-        if (strcmp(j->executor, e->info.name) == 0)
-            e->job = j->id;
+        if (strcmp(j->executor, e->info.name) != 0)
+            continue;
+        e->job = j->id;
+        jobs__touch(s, j);
     }
 }
 
@@ -191,6 +209,7 @@ void jobs_on_exec_lost(struct sched *s, struct exec *e)
         if (strcmp(j->executor, e->info.name) != 0)
             continue;
         j->lost_ns = sh_clock_ns();
+        jobs__touch(s, j);
         j->stopping = false;
         j->save_sent = 0;
     }
@@ -205,6 +224,7 @@ void jobs_on_model(struct sched *s, int64_t version_id, bool ready)
             continue;
         j->model_ready = ready;
         j->model_gone = !ready;
+        jobs__touch(s, j);
     }
 }
 
@@ -365,6 +385,7 @@ static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
 
     if (!lives && e->leaving == m->job) {
         e->leaving = 0;
+        exec_changed(&s->execs, e);
         sched_wake_jobs(s);
     }
     if (j && !j->starting_write)
@@ -383,6 +404,7 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
 
     if (!is_its_job(s, j, e, m))
         return;
+    jobs__touch(s, j);
     j->seen_session = e->serial;
     j->sent = true;
     take_progress(s, e, j, m);

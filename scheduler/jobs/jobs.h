@@ -40,6 +40,10 @@ struct jobs {
     struct job **items; /* OWNED */
     size_t n, cap;
     struct idmap by_id;
+    struct jobpool pool; /* of all that decisions about jobs rest on */
+    int64_t pool_from_ns; /* usage in it is as of then */
+    struct job *touched;  /* changed since jobs_sync(): list */
+    int64_t reasons_ns;   /* when all learnt why they wait */
     bool reasons_writing;
     struct lines lines;
     struct store_seen seen;        /* what the last look has seen; a new leader: nothing */
@@ -49,6 +53,7 @@ struct jobs {
     int64_t forgot_ns;
 };
 
+void jobs_init(struct sched *s); /* before a term as leader */
 void jobs_fini(struct sched *s);
 /* Says what the next look has to read. Fails: SH_E_NOMEM. */
 int jobs_ask(struct sched *s, struct store_view *v, struct sh_err *err);
@@ -76,6 +81,17 @@ void jobs_second(struct sched *s);               /* reasons, gauges */
 
 /* Submits every pending change. False: the database has all of them. */
 bool jobs_flush_all(struct sched *s);
+
+/* jobs_pool.c. jobs_sync(): the pool knows all that has changed. Logs what fails, and tries that
+ * again the next time. */
+void jobs_sync(struct sched *s);
+/* What decisions rest on. False: the job is in none; what it knows of itself is not recorded. */
+bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_facts *out);
+struct jobpool_now jobs_now(struct sched *s); /* for jobpool_begin() */
+void jobs__pool_init(struct sched *s);
+void jobs__pool_fini(struct sched *s);
+void jobs__touch(struct sched *s, struct job *j); /* it has changed, or will before the next pass */
+void jobs__untouch(struct job *j);
 
 /* Shared by jobs.c, jobs_db.c and jobs_view.c */
 void jobs__doubt(struct sched *s, struct job *j);     /* has it read again at once */

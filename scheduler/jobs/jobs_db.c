@@ -98,6 +98,7 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
     struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)w->job); /* busy: nothing removes it */
     struct exec *e;
 
+    jobs__touch(s, j);
     j->starting_write = false;
     if (rc) {
         job_adopt_state(j, JOB_QUEUED);
@@ -135,6 +136,8 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
     struct store_start *w = calloc(1, sizeof(*w));
     struct sh_err err = {0};
 
+    jobs__touch(s, j);
+    exec_changed(&s->execs, e);
     if (w)
         w->out = calloc(1, sizeof(*w->out));
     if (!w || !w->out) {
@@ -196,6 +199,7 @@ static void on_written(void *ctx, void *arg, int rc, const struct sh_err *err)
     const struct store_write *w = arg;
     struct job *j = idmap_get(&s->jobs.by_id, (uint64_t)w->job); /* busy: nothing removes it */
 
+    jobs__touch(s, j);
     j->writing = false;
     if (!sched_op_ok(s, "job.write", rc, err)) {
         if (rc == SH_E_INVALID && w->n_changes && j->state == JOB_SUCCEEDED)
@@ -270,6 +274,7 @@ void jobs__flush(struct sched *s, struct job *j)
         sh_log_err(SH_LOG_ERROR, "job.result", &err);
         err = (struct sh_err){0};
     }
+    jobs__touch(s, j);
     w->checkpoints = j->checkpoints;
     w->n_checkpoints = j->n_checkpoints;
     j->checkpoints = NULL;

@@ -141,15 +141,19 @@ static int job_new(struct sched *s, const struct store_job *row, enum job_state 
         sh_strlcpy(j->executor, row->executor, sizeof(j->executor));
         j->lost_ns = j->since_ns = sh_clock_ns();
         j->since_step = j->progress.step;
-        if (e)
+        if (e) {
             e->job = j->id;
+            exec_changed(&s->execs, e);
+        }
     }
     rc = idmap_put(&js->by_id, (uint64_t)j->id, j, err);
     if (rc) {
         job_free(j);
         return rc;
     }
+    j->at = js->n;
     *out = js->items[js->n++] = j;
+    jobs__touch(s, j);
     return SH_OK;
 }
 
@@ -160,6 +164,7 @@ void jobs__follow(struct sched *s, struct job *j, enum job_state db_state)
     SH_INFO("job.changed", "job=%" PRId64 " from=%s to=%s", j->id, job_state_name(j->state),
             job_state_name(db_state));
     job_adopt_state(j, db_state);
+    jobs__touch(s, j);
     if (db_state == JOB_CANCELLING) {
         if (!j->executor[0])
             jobs__change(s, j, JOB_CANCELLED, "Cancelled");
@@ -268,6 +273,7 @@ static int take(struct sched *s, const struct store_job *row, struct sh_err *err
     if (rc)
         return rc;
     j->seen_poll = s->n_polls;
+    jobs__touch(s, j);
     take_fields(j, row);
     j->doubtful = jobs__is_busy(j); /* its state and wishes: when our write has arrived */
     if (j->doubtful)
@@ -436,6 +442,7 @@ static void keep_wanted(struct sched *s)
             j->line->n++;
             continue;
         }
+        jobs__touch(s, j); /* what its line covers may have changed */
         if (!jobs__is_busy(j))
             jobs__expire(s, j, now);
         if (!jobs__is_busy(j))

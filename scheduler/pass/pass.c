@@ -8,6 +8,8 @@
 #include <stdlib.h>
 
 #define MAX_ROWS 1000000u
+#define FEW_JOBS 256   /* held, and executors: all of them learn in each pass why they wait */
+#define REASON_NS 50000 /* for each of them, when there are more */
 
 int pass__grow(void *array, size_t *cap, size_t n, size_t one, struct sh_err *err)
 {
@@ -79,7 +81,7 @@ struct snap_exec pass__exec(const struct sched *s, const struct exec *e, int64_t
                               .stop_ns = e->stop_ns,
                               .ns_per_byte = e->ns_per_byte,
                               .job = SNAP_NONE,
-                              .slot_taken = e->leaving != 0,
+                              .slot_taken = e->job || e->leaving,
                               .pool_bytes = e->info.pool_bytes};
 }
 
@@ -102,29 +104,11 @@ static void take_tenants(struct sched *s, struct snapshot *in)
         struct tenant *t = s->tenants.items[i];
 
         t->snap = (uint32_t)i;
-        p->tenants[i] =
-            (struct snap_tenant){.active = t->active,
-                                 .weight = t->weight,
-                                 .guaranteed_gpus = t->guaranteed_gpus,
-                                 .max_gpus = t->max_gpus,
-                                 .lending_limit = t->lending_limit,
-                                 .max_running_jobs = t->max_running_jobs,
-                                 .max_memory_bytes = t->memory.max_bytes,
-                                 .usage_ns = tenants_usage_ns(&s->tenants, t, in->now_ns)};
+        p->tenants[i] = tenant_facts(t);
+        p->tenants[i].usage_ns = tenants_usage_ns(&s->tenants, t, in->now_ns);
     }
     in->tenants = p->tenants;
     in->n_tenants = s->tenants.n;
-}
-
-static enum snap_job_state job_state_of(const struct job *j)
-{
-    if (j->state == JOB_QUEUED)
-        return SNAP_QUEUED;
-    if (!job_state_has_executor(j->state))
-        return SNAP_LEFT;
-    if (j->stopping || j->state == JOB_CANCELLING)
-        return SNAP_STOPPING;
-    return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
 }
 
 /* Jobs that wait behind those that are held: only of tenants that have a line which is cut. */
@@ -137,82 +121,46 @@ static void take_backlogs(struct sched *s)
             ls->items[i]->cut ? tenants_by_id(&s->tenants, ls->items[i]->key.tenant_id) : NULL;
 
         if (t)
-            s->pass.tenants[t->snap].backlog = (double)t->n_jobs[JOB_QUEUED];
+            s->pass.tenants[t->snap].backlog =
+                (double)(t->n_jobs[JOB_QUEUED] - (int64_t)t->pooled.queued);
     }
 }
 
-static int take_array(struct pass *p, struct snapshot *in, const struct job *j, uint32_t *out,
+static int take_array(struct pass *p, struct snapshot *in, uint64_t id, uint32_t *out,
                       struct sh_err *err)
 {
-    *out = j->array_max ? (uint32_t)(uintptr_t)idmap_get(&p->arrays, (uint64_t)j->array_id) : 0;
-    if (*out || !j->array_max)
+    *out = id ? (uint32_t)(uintptr_t)idmap_get(&p->arrays, id) : 0;
+    if (*out || !id)
         return SH_OK;
     *out = (uint32_t)++in->n_arrays;
-    return idmap_put(&p->arrays, (uint64_t)j->array_id, (void *)(uintptr_t)*out, err);
+    return idmap_put(&p->arrays, id, (void *)(uintptr_t)*out, err);
 }
 
 static int take_jobs(struct sched *s, struct snapshot *in, struct sh_err *err)
 {
-    const int64_t max_min_run_ns = s->conf->max_min_run_ms * 1000000;
     struct pass *p = &s->pass;
     int rc = SH_OK;
 
-    take_backlogs(s);
     idmap_fini(&p->arrays);
     for (size_t i = 0; i < s->jobs.n && !rc; i++) {
         struct job *j = s->jobs.items[i];
-        uint32_t array = 0;
-        const struct exec *e = NULL;
-        const struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
-        const enum snap_job_state state = job_state_of(j);
-        const bool is_recorded = !j->writing && !j->n_pending;
+        struct jobpool_job_facts f;
+        struct snap_job *out = &p->jobs[in->n_jobs];
 
-        /* A job whose last change is not recorded yet waits for that. */
-        if (!t || (state == SNAP_QUEUED && !is_recorded) ||
-            (state == SNAP_LEFT && (is_recorded || !j->array_max)) || !jobs_in_window(j))
+        if (!jobs_facts(s, j, &f))
             continue;
-        if (state != SNAP_LEFT && j->executor[0])
-            e = execs_find(&s->execs, j->executor);
-        p->tenants[t->snap].backlog -= j->state == JOB_QUEUED;
-        rc = take_array(p, in, j, &array, err);
-        if (e)
-            p->execs[e->index].job = (uint32_t)in->n_jobs;
-        p->job_of[in->n_jobs] = j;
-        p->jobs[in->n_jobs++] =
-            (struct snap_job){.queued_us = j->place.queued_us,
-                              .id = j->id,
-                              .state = state,
-                              .tenant = t->snap,
-                              .exec = e ? e->index : SNAP_NONE,
-                              .priority = j->priority,
-                              .queue_open = j->queue_open,
-                              .model_ready = j->model_ready || j->model_gone,
-                              .not_before_ns = j->not_before_ns,
-                              .since_ns = j->since_ns,
-                              .min_run_ns = SH_MIN(j->min_run_ns, max_min_run_ns),
-                              .is_fixed = !j->preemptible,
-                              .array = array,
-                              .array_max = j->array_max,
-                              .need_bytes = j->need_bytes,
-                              .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED};
+        *out = f.is;
+        out->tenant = SH_TREE_OF(f.tenant, struct tenant, pooled)->snap;
+        if (f.is_on_exec)
+            out->exec = execs_find(&s->execs, j->executor)->index;
+        rc = take_array(p, in, f.array, &out->array, err);
+        p->job_of[in->n_jobs++] = j;
     }
     in->jobs = p->jobs;
     return rc;
 }
 
 /* ------------------------------------------------------------------ acting */
-
-static void act(struct sched *s, const struct decision *d)
-{
-    struct pass *p = &s->pass;
-
-    if (d->kind == DECISION_START)
-        jobs_start(s, p->job_of[d->job], s->execs.items[d->exec]);
-    else if (d->kind == DECISION_SUSPEND)
-        jobs_suspend(s, p->job_of[d->job], d->reason);
-    else
-        jobs_set_reason(p->job_of[d->job], d->reason);
-}
 
 int pass_snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
 {
@@ -223,26 +171,87 @@ int pass_snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
     if (rc)
         return rc;
     take_tenants(s, in);
+    take_backlogs(s);
     take_execs(s, in);
     return take_jobs(s, in, err);
 }
 
-void pass_jobs(struct sched *s)
+static int show_shares(struct sched *s, struct sh_err *err)
 {
     struct pass *p = &s->pass;
-    int64_t began = sh_clock_ns();
-    struct snapshot in;
-    struct sh_err err = {0};
-    int rc = pass_snapshot(s, &in, &err);
+    struct snapshot in = pass__conf(s);
+    int rc;
 
+    if (!shares_are_due(s, &in))
+        return SH_OK;
+    rc = pass__grow(&p->tenants, &p->cap_tenants, s->tenants.n + 1, sizeof(*p->tenants), err);
     if (!rc)
-        rc = decide(&in, &p->out, &err);
-    if (rc) {
-        sh_log_err(SH_LOG_ERROR, "pass.failed", &err);
-        return;
+        rc = decide_shares_room(&p->out, s->tenants.n, err);
+    if (rc)
+        return rc;
+    take_tenants(s, &in);
+    take_backlogs(s);
+    for (size_t i = 0; i < s->tenants.n; i++) {
+        p->out.shares[i].running = s->tenants.items[i]->pooled.held;
+        p->out.shares[i].waiting = s->tenants.items[i]->pooled.queued;
     }
-    for (size_t i = 0; i < p->out.n; i++)
-        act(s, &p->out.items[i]);
-    shares_show(s, &in);
-    pass__took(began);
+    rc = decide_shares(&in, (double)s->jobs.pool.slots.n, &p->out, err);
+    if (!rc)
+        shares_show(s, &in);
+    return rc;
+}
+
+/* A look at all that is held grows with it: then it has to wait, so that it takes one part of the
+ * time at most. */
+static bool reasons_are_due(struct sched *s, int64_t now_ns)
+{
+    const int64_t n = (int64_t)(s->jobs.n + s->execs.n);
+
+    if (n > FEW_JOBS && now_ns - s->jobs.reasons_ns < n * REASON_NS)
+        return false;
+    s->jobs.reasons_ns = now_ns;
+    return true;
+}
+
+static void give_reasons(struct sched *s)
+{
+    struct jobs *js = &s->jobs;
+
+    jobpool_look(&js->pool, s->execs.n);
+    for (size_t i = 0; i < js->n; i++)
+        if (js->items[i]->pooled.f.tenant && js->items[i]->pooled.f.is.state == SNAP_QUEUED)
+            jobs_set_reason(js->items[i], jobpool_why(&js->pool, &js->items[i]->pooled));
+}
+
+static void act(struct sched *s)
+{
+    struct jobpool_job *next;
+
+    for (struct jobpool_job *p = s->jobs.pool.started; p; p = next) {
+        next = p->next_moved;
+        jobs_start(s, SH_TREE_OF(p, struct job, pooled), SH_TREE_OF(p->slot, struct exec, slot));
+    }
+    for (struct jobpool_job *p = s->jobs.pool.stopped; p; p = next) {
+        next = p->next_moved;
+        jobs_suspend(s, SH_TREE_OF(p, struct job, pooled), p->why);
+    }
+}
+
+void pass_jobs(struct sched *s)
+{
+    const struct jobpool_now now = jobs_now(s);
+    struct jobpool *q = &s->jobs.pool;
+    struct sh_err err = {0};
+
+    jobs_sync(s);
+    jobpool_begin(q, &now);
+    jobpool_decide(q);
+    if (reasons_are_due(s, now.now_ns))
+        give_reasons(s);
+    jobpool_end(q);
+    act(s);
+    jobs_sync(s);
+    if (show_shares(s, &err))
+        sh_log_err(SH_LOG_ERROR, "pass.failed", &err);
+    pass__took(now.now_ns);
 }

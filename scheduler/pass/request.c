@@ -285,6 +285,7 @@ static void run_unlink(struct sched *s, struct run *r)
         at = &(*at)->next;
     *at = r->next;
     r->exec->n_runs--;
+    exec_changed(&s->execs, r->exec);
     idmap_del(&s->requests.runs, r->id);
 }
 
@@ -611,6 +612,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
         ;
     *at = run;
     e->n_runs++;
+    exec_changed(&s->execs, e);
     send_run(s, run, now);
     run_metrics(run, now);
     return SH_OK;

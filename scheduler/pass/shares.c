@@ -62,6 +62,12 @@ static struct store_share share_of(const struct decide_share *d, const struct sn
                                 .usage_ns = t->usage_ns};
 }
 
+bool shares_are_due(const struct sched *s, const struct snapshot *in)
+{
+    return !s->shares.writing && s->tenants.n && in->db_up &&
+           in->now_ns - s->shares.shown_at_ns >= SHARES_EVERY_NS;
+}
+
 void shares_show(struct sched *s, const struct snapshot *in)
 {
     static const struct sched_op OP = {"share.put", store_share_put, on_shown, free,
@@ -70,9 +76,6 @@ void shares_show(struct sched *s, const struct snapshot *in)
     struct store_shares *w;
     struct sh_err err = {0};
 
-    if (x->writing || in->n_tenants == 0 || !in->db_up ||
-        in->now_ns - x->shown_at_ns < SHARES_EVERY_NS)
-        return;
     w = calloc(1, sizeof(*w));
     if (!w)
         return; /* the next pass tries again */

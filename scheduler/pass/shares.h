@@ -18,7 +18,8 @@ struct shares {
     bool writing;
 };
 
-/* Right after decide(): in: what it decided from; s->pass.out.shares: its result. */
+bool shares_are_due(const struct sched *s, const struct snapshot *in);
+/* When they are: in: the tenants; s->pass.out.shares: what each has, and would get. */
 void shares_show(struct sched *s, const struct snapshot *in);
 
 #endif

@@ -55,6 +55,15 @@ int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_er
     return SH_OK;
 }
 
+void exec_changed(struct execs *x, struct exec *e)
+{
+    if (e->is_changed)
+        return;
+    e->is_changed = true;
+    e->next_changed = x->changed;
+    x->changed = e;
+}
+
 bool exec_is_up(const struct exec *e)
 {
     return e->session && e->synced && !e->state.is_stopping;

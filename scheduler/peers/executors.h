@@ -15,6 +15,7 @@
 #include "common/idmap.h"
 #include "common/msg.h"
 #include "scheduler/database/store.h"
+#include "scheduler/decide/jobpool.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -68,18 +69,24 @@ struct exec {
     int64_t lane_ns;    /* predicted end of the copies it was given */
     int64_t job;        /* job that holds the training slot; 0: none. jobs.c */
     int64_t leaving;    /* job told to stop for good that has not reported its end */
+    struct jobpool_slot slot;
+    struct exec *next_changed;
+    bool is_changed;
 };
 
 struct execs {
     struct exec **items;  /* OWNED */
     size_t n, cap;        /* cap: tables by executor have so many rows */
     struct idmap by_name; /* by a hash of it */
+    struct exec *changed; /* since jobs_sync(): list, by next_changed */
 };
 
 void execs_fini(struct execs *x);
 struct exec *execs_find(const struct execs *x, const char *name); /* NULL if never seen */
 /* Fails: SH_E_NOMEM; then it is as it was. */
 int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_err *err);
+/* What decisions about jobs rest on has changed: whether it is up, its runs, who has its slot. */
+void exec_changed(struct execs *x, struct exec *e);
 /* Connected and synchronised, and not about to end: it takes work. */
 bool exec_is_up(const struct exec *e);
 /* Predicted end of its work; *slack: how much slower one of its runs may be. */

@@ -17,6 +17,7 @@ static void tenant_free(struct tenant *x)
     for (int k = 0; k < JOB_N_STATES; k++)
         if (x->n_jobs_shown[k])
             sh_metric_drop(M_shunt_jobs, SH_LABELS(x->name, job_state_name((enum job_state)k)));
+    tenants_untouch(x);
     free(x);
 }
 
@@ -85,6 +86,28 @@ int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct
     return SH_OK;
 }
 
+/* What decisions about its jobs rest on has changed. */
+static void touch(struct tenants *t, struct tenant *x)
+{
+    if (x->touched_at)
+        return;
+    x->next_touched = t->touched;
+    x->touched_at = &t->touched;
+    if (t->touched)
+        t->touched->touched_at = &x->next_touched;
+    t->touched = x;
+}
+
+void tenants_untouch(struct tenant *x)
+{
+    if (!x->touched_at)
+        return;
+    *x->touched_at = x->next_touched;
+    if (x->next_touched)
+        x->next_touched->touched_at = x->touched_at;
+    x->touched_at = NULL;
+}
+
 static bool has_memory(const struct tenant *x, const struct store_memory *m)
 {
     return x->memory.min_bytes == m->min_bytes && x->memory.max_bytes == m->max_bytes &&
@@ -119,6 +142,7 @@ static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t
     x->max_running_jobs = row->max_running_jobs;
     x->max_requests = row->max_concurrent_requests;
     x->seen_poll = poll;
+    touch(t, x);
     set_memory(t, x, &row->memory);
     return SH_OK;
 }
@@ -142,8 +166,11 @@ static void drop_gone(struct tenants *t, uint64_t poll)
         struct tenant *x = t->items[i];
         bool is_there = x->seen_poll == poll;
 
-        if (is_there || take_back_memory(t, x) || x->n_requests) {
-            x->active = x->active && (is_there || !x->id);
+        if (is_there || take_back_memory(t, x) || x->n_requests || x->pooled.n_jobs) {
+            if (x->active && !is_there && x->id) {
+                x->active = false;
+                touch(t, x);
+            }
             t->items[n++] = x;
             continue;
         }
@@ -170,9 +197,21 @@ int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, 
         if (x) {
             x->usage_ns = v->usage_ns[i];
             x->usage_at_ns = now_ns;
+            touch(t, x);
         }
     }
     return rc;
+}
+
+struct snap_tenant tenant_facts(const struct tenant *t)
+{
+    return (struct snap_tenant){.active = t->active,
+                                .weight = t->weight,
+                                .guaranteed_gpus = t->guaranteed_gpus,
+                                .max_gpus = t->max_gpus,
+                                .lending_limit = t->lending_limit,
+                                .max_running_jobs = t->max_running_jobs,
+                                .max_memory_bytes = t->memory.max_bytes};
 }
 
 double tenants_decay(const struct tenants *t, double usage_ns, int64_t age_ns)
@@ -189,4 +228,5 @@ void tenants_charge(struct tenants *t, struct tenant *x, int64_t gpu_ns, int64_t
 {
     x->usage_ns = tenants_usage_ns(t, x, now_ns) + (double)gpu_ns;
     x->usage_at_ns = now_ns;
+    touch(t, x);
 }

@@ -5,9 +5,10 @@
 #include "common/idmap.h"
 #include "scheduler/database/store.h"
 #include "scheduler/database/store_view.h"
+#include "scheduler/decide/jobpool.h"
 
-struct tenant { /* if deleted: lives until its last request has ended and executors were told that
-                 * its memory has no limits any more */
+struct tenant { /* if deleted: lives until its last request has ended, no job of it is held, and
+                 * executors were told that its memory has no limits any more */
     int64_t id; /* 0: not seen in the database yet */
     char name[64];
     bool active;
@@ -24,6 +25,8 @@ struct tenant { /* if deleted: lives until its last request has ended and execut
     bool n_jobs_shown[JOB_N_STATES];
     struct store_share shown; /* as last shown, at shown_ns; shares.c */
     int64_t shown_ns;         /* 0: nothing yet */
+    struct jobpool_tenant pooled;
+    struct tenant *next_touched, **touched_at; /* touched_at NULL: it is not in tenants.touched */
 };
 
 struct tenants {
@@ -32,14 +35,18 @@ struct tenants {
     struct idmap by_id;
     uint64_t memory_changes; /* of all tenants so far */
     double half_life_s;
+    struct tenant *touched; /* changed since jobs_sync(): list, by next_touched */
 };
 
 void tenants_fini(struct tenants *t);
+void tenants_untouch(struct tenant *x);
+struct snap_tenant tenant_facts(const struct tenant *t); /* all but its usage */
 struct tenant *tenants_by_id(const struct tenants *t, int64_t id); /* NULL if unknown */
 /* Finds the tenant or adds one with the default quota, since a key may be newer than our last look
  * at the database. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_INVALID (name). */
 int tenants_get(struct tenants *t, const char *name, struct tenant **out, struct sh_err *err);
-/* Frees those that left the database, have no request, and about which nothing has to be told. */
+/* Frees those that left the database, have no request and no job, and about which nothing has to be
+ * told. */
 int tenants_merge(struct tenants *t, const struct store_view *v, uint64_t poll, int64_t now_ns,
                   struct sh_err *err);
 double tenants_decay(const struct tenants *t, double usage_ns, int64_t age_ns);

@@ -1,0 +1,181 @@
+/* jobs_pool.c - see jobs.h: what decisions about jobs rest on, kept in a jobpool.
+ *
+ * Whoever changes a job, a tenant or an executor touches it; all that was touched is set in the
+ * pool in each turn of the loop, so that a decision costs what has changed. */
+#include "common/clock.h"
+#include "common/log.h"
+#include "common/mem.h"
+#include "scheduler/jobs/jobs.h"
+#include "scheduler/sched.h"
+
+#include <math.h>
+
+#define REBASE 256 /* half-lives after which the scale of usage begins anew */
+
+/* ------------------------------------------------------------------ usage */
+
+static double half_lives(const struct sched *s, int64_t ns)
+{
+    return (double)ns / 1e9 / s->tenants.half_life_s;
+}
+
+/* Numbers grow with time on a scale that stands still. By a power of two nothing is lost. */
+static void rebase(struct sched *s, int64_t now_ns)
+{
+    const int64_t by_ns = (int64_t)(REBASE * s->tenants.half_life_s * 1e9);
+
+    while (now_ns - s->jobs.pool_from_ns > by_ns) {
+        for (size_t i = 0; i < s->tenants.n; i++)
+            jobpool_scale_tenant(&s->tenants.items[i]->pooled, REBASE);
+        s->jobs.pool_from_ns += by_ns;
+    }
+}
+
+struct jobpool_now jobs_now(struct sched *s)
+{
+    const int64_t now = sh_clock_ns();
+
+    rebase(s, now);
+    return (struct jobpool_now){.now_ns = now,
+                                .db_up = dbthread_is_up(s->db),
+                                .scale = exp2(-half_lives(s, now - s->jobs.pool_from_ns))};
+}
+
+/* ------------------------------------------------------------------ facts */
+
+static enum snap_job_state state_of(const struct job *j)
+{
+    if (j->state == JOB_QUEUED)
+        return SNAP_QUEUED;
+    if (!job_state_has_executor(j->state))
+        return SNAP_LEFT;
+    if (j->stopping || j->state == JOB_CANCELLING)
+        return SNAP_STOPPING;
+    return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
+}
+
+bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_facts *out)
+{
+    const enum snap_job_state state = state_of(j);
+    const bool is_recorded = !j->writing && !j->n_pending;
+    struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
+    const struct exec *e =
+        state != SNAP_LEFT && j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
+
+    /* A job whose last change is not recorded yet waits for that. */
+    if (!t || (state == SNAP_QUEUED && !is_recorded) ||
+        (state == SNAP_LEFT && (is_recorded || !j->array_max)) || !jobs_in_window(j))
+        return false;
+    *out = (struct jobpool_job_facts){
+        .is = {.queued_us = j->place.queued_us,
+               .id = j->id,
+               .state = state,
+               .exec = SNAP_NONE,
+               .priority = j->priority,
+               .queue_open = j->queue_open,
+               .model_ready = j->model_ready || j->model_gone,
+               .not_before_ns = j->not_before_ns,
+               .since_ns = j->since_ns,
+               .min_run_ns = SH_MIN(j->min_run_ns, s->conf->max_min_run_ms * 1000000),
+               .is_fixed = !j->preemptible,
+               .array_max = j->array_max,
+               .need_bytes = j->need_bytes,
+               .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED},
+        .tenant = &t->pooled,
+        .array = j->array_max ? (uint64_t)j->array_id : 0,
+        .is_on_exec = e && e->session};
+    if (out->is_on_exec)
+        out->exec_bytes = e->info.pool_bytes;
+    return true;
+}
+
+/* ------------------------------------------------------------------ what has changed */
+
+void jobs__touch(struct sched *s, struct job *j)
+{
+    if (j->touched_at)
+        return;
+    j->next_touched = s->jobs.touched;
+    j->touched_at = &s->jobs.touched;
+    if (j->next_touched)
+        j->next_touched->touched_at = &j->next_touched;
+    s->jobs.touched = j;
+}
+
+void jobs__untouch(struct job *j)
+{
+    if (!j->touched_at)
+        return;
+    *j->touched_at = j->next_touched;
+    if (j->next_touched)
+        j->next_touched->touched_at = j->touched_at;
+    j->touched_at = NULL;
+}
+
+static void sync_execs(struct sched *s)
+{
+    struct exec *e;
+
+    while ((e = s->execs.changed)) {
+        const struct jobpool_slot_facts f = {.index = e->index,
+                                             .n_runs = e->n_runs,
+                                             .pool_bytes = e->info.pool_bytes,
+                                             .is_up = exec_is_up(e),
+                                             .is_taken = e->job || e->leaving};
+
+        s->execs.changed = e->next_changed;
+        e->is_changed = false;
+        jobpool_set_slot(&s->jobs.pool, &e->slot, &f);
+    }
+}
+
+static void sync_tenants(struct sched *s)
+{
+    struct tenant *t;
+
+    while ((t = s->tenants.touched)) {
+        struct snap_tenant f = tenant_facts(t);
+
+        tenants_untouch(t);
+        f.usage_ns = t->usage_ns * exp2(half_lives(s, t->usage_at_ns - s->jobs.pool_from_ns));
+        jobpool_set_tenant(&s->jobs.pool, &t->pooled, &f);
+    }
+}
+
+static void sync_jobs(struct sched *s)
+{
+    struct sh_err err = {0};
+    struct job *j, *failed = NULL;
+
+    while ((j = s->jobs.touched)) {
+        struct jobpool_job_facts f;
+
+        jobs__untouch(j);
+        if (!jobs_facts(s, j, &f)) {
+            jobpool_del_job(&s->jobs.pool, &j->pooled);
+        } else if (jobpool_set_job(&s->jobs.pool, &j->pooled, &f, &err)) {
+            j->next_touched = failed;
+            failed = j;
+        }
+    }
+    if (failed)
+        sh_log_err(SH_LOG_ERROR, "job.pool", &err);
+    while ((j = failed)) {
+        failed = j->next_touched;
+        jobs__touch(s, j);
+    }
+}
+
+void jobs_sync(struct sched *s)
+{
+    sync_execs(s);
+    sync_tenants(s);
+    sync_jobs(s);
+}
+
+void jobs__pool_fini(struct sched *s)
+{
+    for (size_t i = 0; i < s->tenants.n; i++)
+        jobpool_forget_tenant(&s->tenants.items[i]->pooled);
+    jobpool_fini(&s->jobs.pool);
+}
