@@ -273,8 +273,10 @@ void jobpool__sort_group(struct jobpool_group *g)
         sh_tree_add(heads, &JOBPOOL_HEADS, &g->by_head);
 }
 
-static bool is_same_tenant(const struct snap_tenant *x, const struct snap_tenant *y)
+bool jobpool_has_tenant(const struct jobpool_tenant *t, const struct snap_tenant *y)
 {
+    const struct snap_tenant *x = &t->f;
+
 #define SAME(what) (x->what == y->what)
     return SAME(active) && SAME(weight) && SAME(guaranteed_gpus) && SAME(max_gpus) &&
            SAME(lending_limit) && SAME(max_running_jobs) && SAME(max_memory_bytes) &&
@@ -286,7 +288,7 @@ void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struc
 {
     const bool resized = t->f.max_memory_bytes != f->max_memory_bytes;
 
-    if (is_same_tenant(&t->f, f))
+    if (jobpool_has_tenant(t, f))
         return;
     t->f = *f;
     t->share = f->weight > 0 ? f->usage_ns / f->weight : INFINITY;
@@ -548,10 +550,13 @@ void jobpool__ripen(struct jobpool *q)
     }
 }
 
-static bool is_same(const struct jobpool_job_facts *a, const struct jobpool_job_facts *b)
+bool jobpool_has_job(const struct jobpool_job *j, const struct jobpool_job_facts *b)
 {
-    const struct snap_job *x = &a->is, *y = &b->is;
+    const struct jobpool_job_facts *a = &j->f;
+    const struct snap_job *x = &a->is, *y = b ? &b->is : NULL;
 
+    if (!y)
+        return !a->tenant;
 #define SAME(what) (x->what == y->what)
     return a->tenant == b->tenant && a->array == b->array && a->is_on_exec == b->is_on_exec &&
            a->exec_bytes == b->exec_bytes && SAME(queued_us) && SAME(id) && SAME(state) &&
@@ -568,7 +573,7 @@ int jobpool_set_job(struct jobpool *q, struct jobpool_job *j, const struct jobpo
     struct jobpool_group *g = NULL;
     int rc;
 
-    if (j->f.tenant && is_same(&j->f, f))
+    if (jobpool_has_job(j, f))
         return SH_OK;
     jobpool_del_job(q, j);
     rc = get_array(q, f->array, &array, err);

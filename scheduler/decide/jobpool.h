@@ -120,11 +120,14 @@ void jobpool_set_slot(struct jobpool *q, struct jobpool_slot *x,
                       const struct jobpool_slot_facts *f);
 /* f->usage_ns is on the pool's scale. KEEPS t while it has jobs. */
 void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struct snap_tenant *f);
+bool jobpool_has_tenant(const struct jobpool_tenant *t, const struct snap_tenant *f);
 void jobpool_scale_tenant(struct jobpool_tenant *t, int halvings); /* all of them, at once */
 /* KEEPS j. Fails: SH_E_NOMEM, SH_E_TOOBIG; then j is in no pool. */
 int jobpool_set_job(struct jobpool *q, struct jobpool_job *j, const struct jobpool_job_facts *f,
                     struct sh_err *err);
 void jobpool_del_job(struct jobpool *q, struct jobpool_job *j);
+/* Is it set so? f NULL: in no pool. */
+bool jobpool_has_job(const struct jobpool_job *j, const struct jobpool_job_facts *f);
 
 void jobpool_begin(struct jobpool *q, const struct jobpool_now *now);
 /* q->started and q->stopped: jobs, by next_moved, in the order of their decisions; they stay

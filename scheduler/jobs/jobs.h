@@ -88,6 +88,8 @@ void jobs_sync(struct sched *s);
 /* What decisions rest on. False: the job is in none; what it knows of itself is not recorded. */
 bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_facts *out);
 struct jobpool_now jobs_now(struct sched *s); /* for jobpool_begin() */
+/* For tests: what has changed without a touch; NULL: nothing. */
+const char *jobs_pool_fault(const struct sched *s);
 void jobs__pool_init(struct sched *s);
 void jobs__pool_fini(struct sched *s);
 void jobs__touch(struct sched *s, struct job *j); /* it has changed, or will before the next pass */

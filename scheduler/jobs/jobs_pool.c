@@ -112,16 +112,21 @@ void jobs__untouch(struct job *j)
     j->touched_at = NULL;
 }
 
+static struct jobpool_slot_facts slot_facts(const struct exec *e)
+{
+    return (struct jobpool_slot_facts){.index = e->index,
+                                       .n_runs = e->n_runs,
+                                       .pool_bytes = e->info.pool_bytes,
+                                       .is_up = exec_is_up(e),
+                                       .is_taken = e->job || e->leaving};
+}
+
 static void sync_execs(struct sched *s)
 {
     struct exec *e;
 
     while ((e = s->execs.changed)) {
-        const struct jobpool_slot_facts f = {.index = e->index,
-                                             .n_runs = e->n_runs,
-                                             .pool_bytes = e->info.pool_bytes,
-                                             .is_up = exec_is_up(e),
-                                             .is_taken = e->job || e->leaving};
+        const struct jobpool_slot_facts f = slot_facts(e);
 
         s->execs.changed = e->next_changed;
         e->is_changed = false;
@@ -129,15 +134,23 @@ static void sync_execs(struct sched *s)
     }
 }
 
+/* With its usage on the pool's scale. */
+static struct snap_tenant pooled_facts(const struct sched *s, const struct tenant *t)
+{
+    struct snap_tenant f = tenant_facts(t);
+
+    f.usage_ns = t->usage_ns * exp2(half_lives(s, t->usage_at_ns - s->jobs.pool_from_ns));
+    return f;
+}
+
 static void sync_tenants(struct sched *s)
 {
     struct tenant *t;
 
     while ((t = s->tenants.touched)) {
-        struct snap_tenant f = tenant_facts(t);
+        const struct snap_tenant f = pooled_facts(s, t);
 
         tenants_untouch(t);
-        f.usage_ns = t->usage_ns * exp2(half_lives(s, t->usage_at_ns - s->jobs.pool_from_ns));
         jobpool_set_tenant(&s->jobs.pool, &t->pooled, &f);
     }
 }
@@ -171,6 +184,36 @@ void jobs_sync(struct sched *s)
     sync_execs(s);
     sync_tenants(s);
     sync_jobs(s);
+}
+
+const char *jobs_pool_fault(const struct sched *s)
+{
+    for (size_t i = 0; i < s->execs.n; i++) {
+        const struct exec *e = s->execs.items[i];
+        const struct jobpool_slot_facts f = slot_facts(e), *was = &e->slot.f;
+
+        if (e->is_changed)
+            continue;
+        if (f.index != was->index || f.n_runs != was->n_runs || f.pool_bytes != was->pool_bytes ||
+            f.is_up != was->is_up || f.is_taken != was->is_taken)
+            return e->info.name;
+    }
+    for (size_t i = 0; i < s->tenants.n; i++) {
+        const struct tenant *t = s->tenants.items[i];
+        const struct snap_tenant f = pooled_facts(s, t);
+
+        if (!t->touched_at && t->pooled.n_jobs && !jobpool_has_tenant(&t->pooled, &f))
+            return t->name;
+    }
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        const struct job *j = s->jobs.items[i];
+        struct jobpool_job_facts f;
+        const bool counts = jobs_facts(s, j, &f);
+
+        if (!j->touched_at && !jobpool_has_job(&j->pooled, counts ? &f : NULL))
+            return job_state_name(j->state);
+    }
+    return NULL;
 }
 
 void jobs__pool_fini(struct sched *s)

@@ -194,6 +194,14 @@ static const struct fake *fake_named(const char *name)
     return NULL;
 }
 
+/* What it decides from is what there is. */
+static void look_at_pool(const struct sched *s)
+{
+    const char *fault = s->loaded ? jobs_pool_fault(s) : NULL;
+
+    SIM_CHECK("pool", !fault, "the leader decides from what is no more: %s", fault);
+}
+
 /* What the leader has to do soon about a job and the executor that it thinks has it. */
 static void look_at_places(const struct sched *s)
 {
@@ -376,6 +384,7 @@ static void on_look(void *arg, uint64_t n)
         if (x && x->epoch) {
             count_requests(x);
             count_runs(x);
+            look_at_pool(x);
         }
     }
     if (s) {

@@ -314,6 +314,11 @@ void turn(void)
                 sh_loop_wake(w.loop);
             }
     }
+    if (w.s->epoch && w.s->loaded) {
+        jobs_sync(w.s);
+        if (jobs_pool_fault(w.s))
+            fail_msg("the pool of jobs does not know of a change: %s", jobs_pool_fault(w.s));
+    }
 }
 
 void advance(int64_t ns)
