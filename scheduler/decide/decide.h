@@ -129,8 +129,7 @@ int decide_order(const struct snapshot *in, struct decisions *d, uint32_t *order
 int decide_shares_room(struct decisions *d, size_t n, struct sh_err *err);
 /* The rest of d->shares, whose running and waiting are set, but for the backlog; of so many slots.
  * in: only its tenants count. Fails: SH_E_NOMEM. */
-int decide_shares(const struct snapshot *in, double slots, struct decisions *d,
-                  struct sh_err *err);
+int decide_shares(const struct snapshot *in, double slots, struct decisions *d, struct sh_err *err);
 
 /* For decide_jobs.c and decide_share.c */
 void decide__add(struct decisions *out, const struct decision *d);

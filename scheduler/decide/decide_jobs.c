@@ -92,11 +92,9 @@ static void add(const struct built *b, struct decisions *out, enum decision_kind
         exec = (uint32_t)(j->slot - b->slots);
     else if (kind == DECISION_SUSPEND)
         exec = b->in->jobs[i].exec;
-    decide__add(out, &(struct decision){.kind = kind,
-                                        .job = i,
-                                        .exec = exec,
-                                        .request = SNAP_NONE,
-                                        .reason = why});
+    decide__add(out,
+                &(struct decision){
+                    .kind = kind, .job = i, .exec = exec, .request = SNAP_NONE, .reason = why});
 }
 
 /* Those that were looked at before the others, the next one first. */

@@ -12,14 +12,13 @@
 #define TENANT(node_, member) SH_TREE_OF(node_, struct jobpool_tenant, member)
 
 /* The least or the greatest of what is n's own and what its kids know. */
-#define SUM(better, n, type, member, total, own)                         \
-    do {                                                                 \
-        type *x_ = SH_TREE_OF(n, type, member);                          \
-        x_->total = (own);                                               \
-        for (int k_ = 0; k_ < 2; k_++)                                   \
-            if ((n)->kid[k_])                                            \
-                x_->total = better(x_->total,                            \
-                                   SH_TREE_OF((n)->kid[k_], type, member)->total); \
+#define SUM(better, n, type, member, total, own)                                              \
+    do {                                                                                      \
+        type *x_ = SH_TREE_OF(n, type, member);                                               \
+        x_->total = (own);                                                                    \
+        for (int k_ = 0; k_ < 2; k_++)                                                        \
+            if ((n)->kid[k_])                                                                 \
+                x_->total = better(x_->total, SH_TREE_OF((n)->kid[k_], type, member)->total); \
     } while (0)
 
 int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
@@ -120,16 +119,16 @@ static int by_wants(const struct sh_tree_node *a, const struct sh_tree_node *b)
     return jobpool__next_cmp(TENANT(a, wants)->head, TENANT(b, wants)->head);
 }
 
-#define GIVES(when)                                                                               \
-    static int by_gives_##when(const struct sh_tree_node *a, const struct sh_tree_node *b)        \
-    {                                                                                             \
-        return jobpool__way_cmp(TENANT(a, gives[when])->first[when],                              \
-                                TENANT(b, gives[when])->first[when]);                             \
-    }                                                                                             \
-    static void sum_gives_##when(struct sh_tree_node *n)                                          \
-    {                                                                                             \
-        SUM(SH_MAX, n, struct jobpool_tenant, gives[when], most_below[when],                      \
-            TENANT(n, gives[when])->most_bytes[when]);                                            \
+#define GIVES(when)                                                                        \
+    static int by_gives_##when(const struct sh_tree_node *a, const struct sh_tree_node *b) \
+    {                                                                                      \
+        return jobpool__way_cmp(TENANT(a, gives[when])->first[when],                       \
+                                TENANT(b, gives[when])->first[when]);                      \
+    }                                                                                      \
+    static void sum_gives_##when(struct sh_tree_node *n)                                   \
+    {                                                                                      \
+        SUM(SH_MAX, n, struct jobpool_tenant, gives[when], most_below[when],               \
+            TENANT(n, gives[when])->most_bytes[when]);                                     \
     }
 GIVES(0)
 GIVES(1)
@@ -610,8 +609,7 @@ void jobpool__sort_slot(struct jobpool *q, struct jobpool_slot *x)
         sh_tree_add(&q->free, &FREE, &x->by_load);
 }
 
-void jobpool_set_slot(struct jobpool *q, struct jobpool_slot *x,
-                      const struct jobpool_slot_facts *f)
+void jobpool_set_slot(struct jobpool *q, struct jobpool_slot *x, const struct jobpool_slot_facts *f)
 {
     const struct jobpool_slot_facts was = x->f;
 

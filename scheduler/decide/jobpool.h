@@ -78,9 +78,9 @@ struct jobpool_tenant { /* a zeroed one is in no pool; the caller owns it */
     struct sh_tree_node next, wants, gives[2];
     bool is_below; /* its guarantee */
     struct jobpool_job *head;
-    uint64_t least_need, least_below;             /* of its groups; of the tenants below in next */
-    struct jobpool_job *first[2];                 /* that gives way */
-    uint64_t most_bytes[2], most_below[2];        /* of its runs; of the tenants below in gives */
+    uint64_t least_need, least_below;      /* of its groups; of the tenants below in next */
+    struct jobpool_job *first[2];          /* that gives way */
+    uint64_t most_bytes[2], most_below[2]; /* of its runs; of the tenants below in gives */
     struct jobpool_tenant *next_charged;
     bool is_charged;
 };
@@ -91,14 +91,14 @@ struct jobpool_now {
     double scale; /* of usage_ns of tenants */
 };
 
-struct jobpool { /* a zeroed one is empty */
+struct jobpool {        /* a zeroed one is empty */
     int64_t min_run_ns; /* of jobs that have none of their own: set before there is one */
     struct jobpool_now at;
-    double step; /* one minimum run, on the scale of shares */
-    struct sh_tree slots, free;      /* that are up; that are free as well */
-    struct sh_tree next, wants;      /* tenants; those whose own jobs have to give way */
-    struct sh_tree gives[2];         /* tenants whose jobs may give way now, and later */
-    struct sh_tree later, guarded;   /* jobs, by the time at which that ends */
+    double step;                   /* one minimum run, on the scale of shares */
+    struct sh_tree slots, free;    /* that are up; that are free as well */
+    struct sh_tree next, wants;    /* tenants; those whose own jobs have to give way */
+    struct sh_tree gives[2];       /* tenants whose jobs may give way now, and later */
+    struct sh_tree later, guarded; /* jobs, by the time at which that ends */
     struct idmap arrays;
     int64_t reserved; /* millionths of slots, of all tenants */
     uint32_t coming;  /* slots that are being given up */

@@ -171,8 +171,8 @@ static void start_jobs(struct jobpool *q)
         /* What is reserved is for those below their guarantee, and they come first. */
         if (!j || (is_owned && !j->f.tenant->is_below))
             return;
-        n = sh_tree_first_with(
-            &q->free, &(struct sh_tree_ask){slot_is, slot_has, &j->f.is.need_bytes});
+        n = sh_tree_first_with(&q->free,
+                               &(struct sh_tree_ask){slot_is, slot_has, &j->f.is.need_bytes});
         j->slot = SH_TREE_OF(n, struct jobpool_slot, by_load);
         j->slot->f.is_taken = true;
         jobpool__sort_slot(q, j->slot);
@@ -227,8 +227,8 @@ static struct jobpool_job *first_of_others(const struct jobpool *q, const struct
                                            enum jobpool_when when)
 {
     const uint64_t bytes = want->f.is.need_bytes;
-    const struct sh_tree_ask ask = {when ? gives_is_1 : gives_is_0, when ? gives_has_1 : gives_has_0,
-                                    &bytes};
+    const struct sh_tree_ask ask = {when ? gives_is_1 : gives_is_0,
+                                    when ? gives_has_1 : gives_has_0, &bytes};
     struct jobpool_job *best = NULL;
 
     for (struct sh_tree_node *n = sh_tree_first_with(&q->gives[when], &ask); n;

@@ -8,19 +8,19 @@
 
 enum jobpool_when { JOBPOOL_NOW, JOBPOOL_LATER }; /* a job may give way */
 
-enum jobpool_place { /* of a job */
-    PLACE_NONE,      /* it counts, and is in no tree */
-    PLACE_LINE,
-    PLACE_BACKOFF,
-    PLACE_RUNS,    /* it may give way ... */
-    PLACE_GUARDED, /* ... when its minimum run is over, or it may be suspended */
+enum jobpool_place {             /* of a job */
+                     PLACE_NONE, /* it counts, and is in no tree */
+                     PLACE_LINE,
+                     PLACE_BACKOFF,
+                     PLACE_RUNS,    /* it may give way ... */
+                     PLACE_GUARDED, /* ... when its minimum run is over, or it may be suspended */
 };
 
 enum jobpool_taken { /* of a job in a line, by the present decision */
-    TAKEN_NOT,
-    TAKEN_LOOKED, /* it was looked at, and gets nothing */
-    TAKEN_COMING, /* it gets a slot that was being given up before */
-    TAKEN_VICTIM, /* somebody gives way for it */
+                     TAKEN_NOT,
+                     TAKEN_LOOKED, /* it was looked at, and gets nothing */
+                     TAKEN_COMING, /* it gets a slot that was being given up before */
+                     TAKEN_VICTIM, /* somebody gives way for it */
 };
 
 struct jobpool_array {
@@ -38,7 +38,7 @@ struct jobpool_group { /* of a tenant: jobs that are alike */
     bool is_fixed;
     uint64_t need_bytes;
     struct sh_tree line;
-    size_t n_backoff; /* jobs that will join it */
+    size_t n_backoff;         /* jobs that will join it */
     struct jobpool_job *head; /* the first that this decision has not taken; NULL */
     uint64_t least_need;      /* of those below it in by_head */
     struct jobpool_group *in_array, *next_touched;

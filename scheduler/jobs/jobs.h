@@ -40,7 +40,7 @@ struct jobs {
     struct job **items; /* OWNED */
     size_t n, cap;
     struct idmap by_id;
-    struct jobpool pool; /* of all that decisions about jobs rest on */
+    struct jobpool pool;  /* of all that decisions about jobs rest on */
     int64_t pool_from_ns; /* usage in it is as of then */
     struct job *touched;  /* changed since jobs_sync(): list */
     int64_t reasons_ns;   /* when all learnt why they wait */

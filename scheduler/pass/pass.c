@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define MAX_ROWS 1000000u
-#define FEW_JOBS 256   /* held, and executors: all of them learn in each pass why they wait */
+#define FEW_JOBS 256    /* held, and executors: all of them learn in each pass why they wait */
 #define REASON_NS 50000 /* for each of them, when there are more */
 
 int pass__grow(void *array, size_t *cap, size_t n, size_t one, struct sh_err *err)

@@ -40,7 +40,7 @@ struct tenants {
 
 void tenants_fini(struct tenants *t);
 void tenants_untouch(struct tenant *x);
-struct snap_tenant tenant_facts(const struct tenant *t); /* all but its usage */
+struct snap_tenant tenant_facts(const struct tenant *t);           /* all but its usage */
 struct tenant *tenants_by_id(const struct tenants *t, int64_t id); /* NULL if unknown */
 /* Finds the tenant or adds one with the default quota, since a key may be newer than our last look
  * at the database. Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_INVALID (name). */

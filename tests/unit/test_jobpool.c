@@ -2,10 +2,12 @@
  * looking at all of them: somebody would wait behind those that come later, or lose an executor to
  * who has no right to it, and only in a few of all worlds. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
-/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o */
+/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o tests/unit/decide_scan.o */
 #include "scheduler/decide/jobpool.h"
 #include "tests/unit/decide_scan.h"
 #include "tests/unit/sh_test.h"
+
+#include <math.h>
 
 #define MS INT64_C(1000000)
 #define NOW (100000 * MS)
@@ -80,7 +82,7 @@ static void draw_job(struct world *w, struct snap_job *j, int64_t id)
 static void put_on(struct world *w, struct snap_job *j, uint32_t e)
 {
     static const enum snap_job_state STATES[] = {SNAP_STARTING, SNAP_RUNNING, SNAP_RUNNING,
-                                                 SNAP_RUNNING, SNAP_RUNNING, SNAP_STOPPING};
+                                                 SNAP_RUNNING,  SNAP_RUNNING, SNAP_STOPPING};
 
     j->state = STATES[below(w, 6)];
     j->may_suspend = j->state == SNAP_RUNNING && !one_in(w, 8);
@@ -290,8 +292,8 @@ static void charge_tenant(struct life *l, uint32_t t)
 {
     const int64_t now = l->w.in.now_ns;
 
-    l->usage_ns[t] = l->usage_ns[t] * exp2(halvings(l->usage_at_ns[t] - now)) +
-                     1e6 * (1 + below(&l->w, 60000));
+    l->usage_ns[t] =
+        l->usage_ns[t] * exp2(halvings(l->usage_at_ns[t] - now)) + 1e6 * (1 + below(&l->w, 60000));
     l->usage_at_ns[t] = now;
     set_tenant(l, t);
 }
@@ -335,8 +337,7 @@ static void look_at_all(struct life *l, size_t index[])
         l->w.jobs[in->n_jobs++] = l->jobs[i];
     }
     for (size_t t = 0; t < L_TENANTS; t++)
-        l->w.tenants[t].usage_ns =
-            l->usage_ns[t] * exp2(halvings(l->usage_at_ns[t] - in->now_ns));
+        l->w.tenants[t].usage_ns = l->usage_ns[t] * exp2(halvings(l->usage_at_ns[t] - in->now_ns));
 }
 
 static void compare_all(struct life *l, const struct scan *want, const size_t index[])

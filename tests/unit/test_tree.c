@@ -94,8 +94,7 @@ static void check_all(const struct sh_tree *t, const struct item *items, bool is
     assert_int_equal(n, t->n);
     for (int i = 0; i < N; i++) {
         const struct item key = {.value = items[i].value};
-        const struct sh_tree_node *at =
-            sh_tree_find(t, is_summed ? &SUMMED : &PLAIN, &key.node);
+        const struct sh_tree_node *at = sh_tree_find(t, is_summed ? &SUMMED : &PLAIN, &key.node);
 
         assert_ptr_equal(at, sh_tree_has(&items[i].node) ? &items[i].node : NULL);
     }
