@@ -1,11 +1,14 @@
-/* pass.c - what one event costs the scheduler's thread, as executors and waiting requests grow.
+/* pass.c - what one event costs the scheduler's thread, as executors, requests and jobs grow.
  *
- *     make build/bench/pass; build/bench/pass [EXECUTORS REQUESTS TENANTS MODELS]
+ *     make build/bench/pass
+ *     build/bench/pass [EXECUTORS REQUESTS TENANTS MODELS]
+ *     build/bench/pass jobs [EXECUTORS TENANTS JOBS]
  *
  * The scheduler's own parts with no process around them: executors that answer at once, requests
  * that arrive, become ready and end. Prints for each event the CPU time of the pass behind it
  * (median, p99), beside a pass that looks at everything, in the same run. */
 #include "bench/draw.h"
+#include "bench/pass_jobs.h"
 #include "common/clock.h"
 #include "common/conf.h"
 #include "common/log.h"
@@ -192,7 +195,7 @@ static int by_size(const void *a, const void *b)
 }
 
 /* Of this thread: others on the machine do not count. */
-static double cpu_us(void)
+double cpu_us(void)
 {
     struct timespec t;
 
@@ -208,8 +211,10 @@ static double pass_us(struct world *w)
     return cpu_us() - began;
 }
 
-static void print(const char *what, double *us, size_t n)
+void print(const char *what, double *us, size_t n)
 {
+    if (!n)
+        return;
     qsort(us, n, sizeof(*us), by_size);
     printf("  %-22s %9.1f %9.1f\n", what, us[n / 2], us[n * 99 / 100]);
 }
@@ -266,8 +271,7 @@ static void measure(struct world *w)
     printf("  %-22s %9s %9s\n", "us of CPU behind", "median", "p99");
     print("a new request", open_us, N_EVENTS);
     print("a request is ready", ready_us, N_EVENTS);
-    if (n_done)
-        print("the end of a run", done_us, n_done);
+    print("the end of a run", done_us, n_done);
     print("all is looked at", full_us, N_FULL);
 }
 
@@ -284,9 +288,21 @@ int main(int argc, char **argv)
 {
     static const struct size SIZES[] = {
         {10, 100, 10, 10}, {100, 1000, 100, 100}, {1000, 10000, 1000, 1000}};
+    static const struct jobs_size JOBS[] = {
+        {10, 10, 1000}, {100, 100, 10000}, {1000, 1000, 10000}, {10000, 10000, 1000000}};
     static struct world w;
 
     sh_log_init("pass", SH_LOG_ERROR);
+    setvbuf(stdout, NULL, _IOLBF, 0);
+    if (argc >= 2 && strcmp(argv[1], "jobs") == 0) {
+        const struct jobs_size own = {argc == 5 ? number(argv[2]) : 0,
+                                      argc == 5 ? number(argv[3]) : 0,
+                                      argc == 5 ? number(argv[4]) : 0};
+
+        for (size_t i = 0; i < (argc == 5 ? 1 : SH_ARRAY_LEN(JOBS)); i++)
+            bench_jobs(argc == 5 ? &own : &JOBS[i]);
+        return 0;
+    }
     if (argc == 5) {
         const struct size n = {number(argv[1]), number(argv[2]), number(argv[3]), number(argv[4])};
 

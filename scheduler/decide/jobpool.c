@@ -30,26 +30,36 @@ int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
     return x->queued_us != y->queued_us ? ORDER(x->queued_us, y->queued_us) : ORDER(x->id, y->id);
 }
 
-int jobpool__next_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
+static int by_line_rank(const struct jobpool_rank *x, const struct jobpool_rank *y)
 {
-    const struct jobpool_tenant *x = a->f.tenant, *y = b->f.tenant;
-
-    if (x != y && x->is_below != y->is_below)
-        return x->is_below ? -1 : 1;
-    if (x != y && x->share != y->share)
-        return x->share < y->share ? -1 : 1;
-    return jobpool__line_cmp(a, b);
+    if (x->priority != y->priority)
+        return ORDER(y->priority, x->priority);
+    return x->queued_us != y->queued_us ? ORDER(x->queued_us, y->queued_us) : ORDER(x->id, y->id);
 }
 
-int jobpool__way_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
+int jobpool__next_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y)
 {
-    const double x = a->f.tenant->share, y = b->f.tenant->share;
+    if (x->is_below != y->is_below)
+        return x->is_below ? -1 : 1;
+    return x->share != y->share ? ORDER(x->share, y->share) : by_line_rank(x, y);
+}
 
-    if (x != y)
-        return x > y ? -1 : 1;
-    if (a->f.is.priority != b->f.is.priority)
-        return ORDER(a->f.is.priority, b->f.is.priority);
-    return ORDER(b->f.is.id, a->f.is.id);
+int jobpool__way_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y)
+{
+    if (x->share != y->share)
+        return ORDER(y->share, x->share);
+    return x->priority != y->priority ? ORDER(x->priority, y->priority) : ORDER(y->id, x->id);
+}
+
+struct jobpool_rank jobpool__rank(const struct jobpool_job *j)
+{
+    const struct jobpool_tenant *t = j->f.tenant;
+
+    return (struct jobpool_rank){.share = t->share,
+                                 .queued_us = j->f.is.queued_us,
+                                 .id = j->f.is.id,
+                                 .priority = j->f.is.priority,
+                                 .is_below = t->running < t->f.guaranteed_gpus};
 }
 
 static int by_line(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -59,7 +69,9 @@ static int by_line(const struct sh_tree_node *a, const struct sh_tree_node *b)
 
 static int by_way(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
-    return jobpool__way_cmp(JOBPOOL_JOB(a), JOBPOOL_JOB(b));
+    const struct snap_job *x = &JOBPOOL_JOB(a)->f.is, *y = &JOBPOOL_JOB(b)->f.is;
+
+    return x->priority != y->priority ? ORDER(x->priority, y->priority) : ORDER(y->id, x->id);
 }
 
 static void sum_runs(struct sh_tree_node *n)
@@ -106,7 +118,7 @@ static void sum_heads(struct sh_tree_node *n)
 
 static int by_next(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
-    return jobpool__next_cmp(TENANT(a, next)->head, TENANT(b, next)->head);
+    return jobpool__next_cmp(&TENANT(a, next)->rank, &TENANT(b, next)->rank);
 }
 
 static void sum_next(struct sh_tree_node *n)
@@ -116,19 +128,19 @@ static void sum_next(struct sh_tree_node *n)
 
 static int by_wants(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
-    return jobpool__next_cmp(TENANT(a, wants)->head, TENANT(b, wants)->head);
+    return jobpool__next_cmp(&TENANT(a, wants)->rank, &TENANT(b, wants)->rank);
 }
 
 #define GIVES(when)                                                                        \
     static int by_gives_##when(const struct sh_tree_node *a, const struct sh_tree_node *b) \
     {                                                                                      \
-        return jobpool__way_cmp(TENANT(a, gives[when])->first[when],                       \
-                                TENANT(b, gives[when])->first[when]);                      \
+        return jobpool__way_cmp(&TENANT(a, gives[when].node)->gives[when].rank,            \
+                                &TENANT(b, gives[when].node)->gives[when].rank);           \
     }                                                                                      \
     static void sum_gives_##when(struct sh_tree_node *n)                                   \
     {                                                                                      \
-        SUM(SH_MAX, n, struct jobpool_tenant, gives[when], most_below[when],               \
-            TENANT(n, gives[when])->most_bytes[when]);                                     \
+        SUM(SH_MAX, n, struct jobpool_tenant, gives[when].node, gives[when].most_below,    \
+            TENANT(n, gives[when].node)->gives[when].most_bytes);                          \
     }
 GIVES(0)
 GIVES(1)
@@ -202,20 +214,32 @@ static struct jobpool_job *head_of(const struct jobpool_tenant *t, uint64_t *lea
     return head;
 }
 
-static void sort_gives(struct jobpool *q, struct jobpool_tenant *t, bool has_moved, int when)
+static bool is_same_rank(const struct jobpool_rank *a, const struct jobpool_rank *b)
+{
+    return a->share == b->share && a->queued_us == b->queued_us && a->id == b->id &&
+           a->priority == b->priority && a->is_below == b->is_below;
+}
+
+static void sort_gives(struct jobpool *q, struct jobpool_tenant *t, int when)
 {
     const bool lends = t->running >= 1 && t->running - 1 >= t->f.guaranteed_gpus;
     struct sh_tree_node *first = lends ? sh_tree_first(&t->runs[when]) : NULL;
-    struct jobpool_job *j = first ? JOBPOOL_JOB(first) : NULL;
-    const uint64_t most = j ? JOBPOOL_JOB(t->runs[when].root)->most_bytes : 0;
+    const struct jobpool_rank none = {.share = 0};
+    const struct jobpool_rank rank = first ? jobpool__rank(JOBPOOL_JOB(first)) : none;
+    const uint64_t most = first ? JOBPOOL_JOB(t->runs[when].root)->most_bytes : 0;
+    struct sh_tree_node *node = &t->gives[when].node;
 
-    if (!has_moved && j == t->first[when] && most == t->most_bytes[when])
+    t->gives[when].first = first ? JOBPOOL_JOB(first) : NULL;
+    if (!first && !sh_tree_has(node))
         return;
-    leave_tree(&q->gives[when], &JOBPOOL_GIVES[when], &t->gives[when]);
-    t->first[when] = j;
-    t->most_bytes[when] = most;
-    if (j)
-        sh_tree_add(&q->gives[when], &JOBPOOL_GIVES[when], &t->gives[when]);
+    if (first && sh_tree_has(node) && is_same_rank(&rank, &t->gives[when].rank) &&
+        most == t->gives[when].most_bytes)
+        return;
+    leave_tree(&q->gives[when], &JOBPOOL_GIVES[when], node);
+    t->gives[when].rank = rank;
+    t->gives[when].most_bytes = most;
+    if (first)
+        sh_tree_add(&q->gives[when], &JOBPOOL_GIVES[when], node);
 }
 
 /* Have those of its jobs to give way that run, by their priorities? */
@@ -226,34 +250,53 @@ static bool wants_own(const struct jobpool_tenant *t)
     return t->head && first && JOBPOOL_JOB(first)->f.is.priority < t->head->f.is.priority;
 }
 
-void jobpool__sort_tenant(struct jobpool *q, struct jobpool_tenant *t)
+static void sort_next(struct jobpool *q, struct jobpool_tenant *t)
 {
-    const bool is_below = t->running < t->f.guaranteed_gpus;
-    const int64_t reserved = llround(decide__reserved(&t->f, t->held) * (double)JOBPOOL_SLOT);
-    const bool has_moved = t->share != t->share_sorted;
     uint64_t least;
     struct jobpool_job *head = head_of(t, &least);
+    const struct jobpool_rank none = {.share = 0};
+    const struct jobpool_rank rank = head ? jobpool__rank(head) : none;
 
-    q->reserved += reserved - t->reserved;
-    t->reserved = reserved;
-    t->share_sorted = t->share;
-    if (has_moved || is_below != t->is_below || head != t->head || least != t->least_need) {
+    t->head = head;
+    if (sh_tree_has(&t->next) != (head != NULL) || !is_same_rank(&rank, &t->rank) ||
+        least != t->least_need) {
         leave_tree(&q->next, &JOBPOOL_NEXT, &t->next);
         leave_tree(&q->wants, &WANTS, &t->wants);
-        t->is_below = is_below;
-        t->head = head;
+        t->rank = rank;
         t->least_need = least;
         if (head)
             sh_tree_add(&q->next, &JOBPOOL_NEXT, &t->next);
     }
-    if (wants_own(t) != sh_tree_has(&t->wants)) {
-        if (sh_tree_has(&t->wants))
-            sh_tree_del(&q->wants, &WANTS, &t->wants);
-        else
-            sh_tree_add(&q->wants, &WANTS, &t->wants);
+    if (wants_own(t) && !sh_tree_has(&t->wants))
+        sh_tree_add(&q->wants, &WANTS, &t->wants);
+    else if (!wants_own(t))
+        leave_tree(&q->wants, &WANTS, &t->wants);
+}
+
+void jobpool__unsort(struct jobpool *q, struct jobpool_tenant *t)
+{
+    if (t->is_unsorted)
+        return;
+    t->is_unsorted = true;
+    t->next_unsorted = q->unsorted;
+    q->unsorted = t;
+}
+
+void jobpool__sort(struct jobpool *q)
+{
+    struct jobpool_tenant *t;
+
+    while ((t = q->unsorted)) {
+        const int64_t reserved = llround(decide__reserved(&t->f, t->held) * (double)JOBPOOL_SLOT);
+
+        q->unsorted = t->next_unsorted;
+        t->is_unsorted = false;
+        q->reserved += reserved - t->reserved;
+        t->reserved = reserved;
+        sort_next(q, t);
+        for (int when = 0; when < 2; when++)
+            sort_gives(q, t, when);
     }
-    for (int when = 0; when < 2; when++)
-        sort_gives(q, t, has_moved, when);
 }
 
 static bool is_shut(const struct jobpool_group *g)
@@ -294,13 +337,23 @@ void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struc
     for (struct sh_tree_node *n = resized ? sh_tree_first(&t->groups) : NULL; n;
          n = sh_tree_next(n))
         jobpool__sort_group(SH_TREE_OF(n, struct jobpool_group, by_key));
-    jobpool__sort_tenant(q, t);
+    jobpool__unsort(q, t);
 }
 
 void jobpool_scale_tenant(struct jobpool_tenant *t, int halvings)
 {
     t->f.usage_ns = ldexp(t->f.usage_ns, -halvings);
-    t->share = t->share_sorted = ldexp(t->share, -halvings);
+    t->share = ldexp(t->share, -halvings);
+    t->rank.share = ldexp(t->rank.share, -halvings);
+    for (int when = 0; when < 2; when++)
+        t->gives[when].rank.share = ldexp(t->gives[when].rank.share, -halvings);
+}
+
+void jobpool_del_tenant(struct jobpool *q, struct jobpool_tenant *t)
+{
+    jobpool__sort(q);
+    q->reserved -= t->reserved;
+    *t = (struct jobpool_tenant){.n_jobs = 0};
 }
 
 /* ------------------------------------------------------------------ groups */
@@ -314,7 +367,7 @@ void jobpool__count_array(struct jobpool *q, struct jobpool_array *a, int change
         if (sh_tree_has(&g->by_head) == (g->head && !is_shut(g)))
             continue;
         jobpool__sort_group(g);
-        jobpool__sort_tenant(q, g->tenant);
+        jobpool__unsort(q, g->tenant);
     }
 }
 
@@ -497,7 +550,7 @@ void jobpool__enter(struct jobpool *q, struct jobpool_job *j, struct jobpool_gro
     } else if (g) {
         join_line(j, g);
     }
-    jobpool__sort_tenant(q, j->f.tenant);
+    jobpool__unsort(q, j->f.tenant);
 }
 
 void jobpool__leave(struct jobpool *q, struct jobpool_job *j)
@@ -518,7 +571,7 @@ void jobpool__leave(struct jobpool *q, struct jobpool_job *j)
     }
     j->place = PLACE_NONE;
     tally(q, j, -1);
-    jobpool__sort_tenant(q, t);
+    jobpool__unsort(q, t);
 }
 
 /* A job or a tenant is as it should be again when its time has come. */
@@ -534,7 +587,7 @@ void jobpool__ripen(struct jobpool *q)
         sh_tree_del(&q->later, &TIMES, n);
         j->group->n_backoff--;
         join_line(j, j->group);
-        jobpool__sort_tenant(q, j->f.tenant);
+        jobpool__unsort(q, j->f.tenant);
     }
     while ((n = sh_tree_first(&q->guarded))) {
         struct jobpool_job *j = SH_TREE_OF(n, struct jobpool_job, timed);
@@ -545,7 +598,7 @@ void jobpool__ripen(struct jobpool *q)
         sh_tree_del(&j->f.tenant->runs[JOBPOOL_LATER], &JOBPOOL_RUNS, &j->node);
         j->place = PLACE_RUNS;
         sh_tree_add(&j->f.tenant->runs[JOBPOOL_NOW], &JOBPOOL_RUNS, &j->node);
-        jobpool__sort_tenant(q, j->f.tenant);
+        jobpool__unsort(q, j->f.tenant);
     }
 }
 

@@ -51,38 +51,51 @@ struct jobpool_job_facts {
     uint64_t exec_bytes; /* ... has so much */
 };
 
-struct jobpool_job { /* a zeroed one is in no pool; the caller owns it */
-    struct sh_tree_node node, timed;
+struct jobpool_job {          /* a zeroed one is in no pool; the caller owns it */
+    struct sh_tree_node node; /* with what it is ordered by close to it */
     struct jobpool_job_facts f;
+    struct sh_tree_node timed;
     struct jobpool_array *array;
     struct jobpool_group *group; /* NULL: in no line */
     int64_t guarded_until_ns;    /* it gives way to nobody; while it runs */
     uint64_t most_bytes;         /* while it runs: of those below it in node */
-    uint8_t place, taken;        /* jobpool_int.h */
     struct jobpool_job *next_taken;
+    uint8_t place, taken; /* jobpool_int.h */
 
     /* What was decided. */
-    struct jobpool_job *next_moved;
-    struct jobpool_slot *slot; /* where it starts */
     enum decide_reason why;    /* it gives way */
+    struct jobpool_slot *slot; /* where it starts */
+    struct jobpool_job *next_moved;
+};
+
+struct jobpool_rank { /* of a tenant, by one of its jobs: where it was put */
+    double share;
+    int64_t queued_us, id;
+    int32_t priority;
+    bool is_below; /* its guarantee */
 };
 
 struct jobpool_tenant { /* a zeroed one is in no pool; the caller owns it */
+    struct sh_tree_node next;
+    struct jobpool_rank rank;
+    struct sh_tree_node wants;
+    struct {
+        struct sh_tree_node node;
+        struct jobpool_rank rank;
+        struct jobpool_job *first;       /* that gives way; NULL */
+        uint64_t most_bytes, most_below; /* of its runs; of the tenants below */
+    } gives[2];
+    struct jobpool_job *head;         /* NULL: none may start */
+    uint64_t least_need, least_below; /* of its groups; of the tenants below in next */
+
     struct snap_tenant f;
     uint32_t n_jobs; /* of all kinds; it must not go before they are gone */
     uint32_t queued, running, held, fixed;
-    double share, share_sorted, share_before;
+    double share, share_before;
     int64_t reserved; /* millionths of a slot */
     struct sh_tree groups, heads[2], runs[2];
-
-    struct sh_tree_node next, wants, gives[2];
-    bool is_below; /* its guarantee */
-    struct jobpool_job *head;
-    uint64_t least_need, least_below;      /* of its groups; of the tenants below in next */
-    struct jobpool_job *first[2];          /* that gives way */
-    uint64_t most_bytes[2], most_below[2]; /* of its runs; of the tenants below in gives */
-    struct jobpool_tenant *next_charged;
-    bool is_charged;
+    struct jobpool_tenant *next_charged, *next_unsorted;
+    bool is_charged, is_unsorted;
 };
 
 struct jobpool_now {
@@ -100,8 +113,9 @@ struct jobpool {        /* a zeroed one is empty */
     struct sh_tree gives[2];       /* tenants whose jobs may give way now, and later */
     struct sh_tree later, guarded; /* jobs, by the time at which that ends */
     struct idmap arrays;
-    int64_t reserved; /* millionths of slots, of all tenants */
-    uint32_t coming;  /* slots that are being given up */
+    struct jobpool_tenant *unsorted; /* they have changed */
+    int64_t reserved;                /* millionths of slots, of all tenants */
+    uint32_t coming;                 /* slots that are being given up */
 
     /* Of the present decision. */
     struct jobpool_job *started, *stopped, **end_started, **end_stopped;
@@ -109,7 +123,7 @@ struct jobpool {        /* a zeroed one is empty */
     struct jobpool_tenant *charged;
     struct jobpool_group *touched;
     bool decides;
-    uint32_t n_taken;
+    uint32_t n_taken, n_untaken; /* n_untaken: slots that come, and are nobody's yet */
 };
 
 /* At the end of all: what was set is BORROWED no more, nor what it was in. */
@@ -120,6 +134,7 @@ void jobpool_set_slot(struct jobpool *q, struct jobpool_slot *x,
                       const struct jobpool_slot_facts *f);
 /* f->usage_ns is on the pool's scale. KEEPS t while it has jobs. */
 void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struct snap_tenant *f);
+void jobpool_del_tenant(struct jobpool *q, struct jobpool_tenant *t); /* it has no job */
 bool jobpool_has_tenant(const struct jobpool_tenant *t, const struct snap_tenant *f);
 void jobpool_scale_tenant(struct jobpool_tenant *t, int halvings); /* all of them, at once */
 /* KEEPS j. Fails: SH_E_NOMEM, SH_E_TOOBIG; then j is in no pool. */

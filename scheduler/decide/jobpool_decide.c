@@ -58,16 +58,21 @@ static struct jobpool_job *next_job(const struct jobpool *q, uint64_t most_bytes
 {
     const struct sh_tree_ask ask = {tenant_is, tenant_has, &most_bytes};
     struct jobpool_job *best = NULL;
+    struct jobpool_rank least = {.share = 0};
 
     for (struct sh_tree_node *n = sh_tree_first_with(&q->next, &ask); n;
          n = sh_tree_next_with(n, &ask)) {
         struct jobpool_job *j;
+        struct jobpool_rank rank;
 
-        if (best && jobpool__next_cmp(best, NEXT_TENANT(n)->head) < 0)
+        if (best && jobpool__next_cmp(&least, &NEXT_TENANT(n)->rank) < 0)
             break;
         j = first_job(NEXT_TENANT(n), most_bytes);
-        if (!best || jobpool__next_cmp(j, best) < 0)
-            best = j;
+        rank = jobpool__rank(j);
+        if (best && jobpool__next_cmp(&rank, &least) > 0)
+            continue;
+        best = j;
+        least = rank;
     }
     return best;
 }
@@ -110,7 +115,7 @@ static void put_back(struct jobpool *q, struct jobpool_job *j)
     j->taken = TAKEN_NOT;
     g->head = jobpool__untaken(sh_tree_first(&g->line));
     jobpool__sort_group(g);
-    jobpool__sort_tenant(q, g->tenant);
+    jobpool__unsort(q, g->tenant);
 }
 
 static void take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
@@ -123,7 +128,8 @@ static void take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken ho
         j->f.tenant->running++;
         jobpool__count_array(q, j->array, 1);
     }
-    jobpool__sort_tenant(q, j->f.tenant);
+    jobpool__unsort(q, j->f.tenant);
+    jobpool__sort(q);
 }
 
 struct jobpool_job *jobpool_next(struct jobpool *q)
@@ -158,7 +164,12 @@ static void charge(struct jobpool *q, struct jobpool_tenant *t)
     }
     if (t->f.weight > 0)
         t->share += q->step / t->f.weight;
-    jobpool__sort_tenant(q, t);
+    jobpool__unsort(q, t);
+}
+
+static bool is_below(const struct jobpool_tenant *t)
+{
+    return t->running < t->f.guaranteed_gpus;
 }
 
 static void start_jobs(struct jobpool *q)
@@ -169,7 +180,7 @@ static void start_jobs(struct jobpool *q)
         struct sh_tree_node *n;
 
         /* What is reserved is for those below their guarantee, and they come first. */
-        if (!j || (is_owned && !j->f.tenant->is_below))
+        if (!j || (is_owned && !is_below(j->f.tenant)))
             return;
         n = sh_tree_first_with(&q->free,
                                &(struct sh_tree_ask){slot_is, slot_has, &j->f.is.need_bytes});
@@ -180,6 +191,7 @@ static void start_jobs(struct jobpool *q)
         j->f.is.state = SNAP_STARTING;
         jobpool__enter(q, j, NULL);
         charge(q, j->f.tenant);
+        jobpool__sort(q);
         j->next_moved = NULL;
         *q->end_started = j;
         q->end_started = &j->next_moved;
@@ -188,7 +200,7 @@ static void start_jobs(struct jobpool *q)
 
 /* ------------------------------------------------------------------ who gives way */
 
-#define GIVES_TENANT(n, when) SH_TREE_OF(n, struct jobpool_tenant, gives[when])
+#define GIVES_TENANT(n, when) SH_TREE_OF(n, struct jobpool_tenant, gives[when].node)
 
 static bool run_is(const struct sh_tree_node *n, const void *arg)
 {
@@ -200,14 +212,14 @@ static bool run_has(const struct sh_tree_node *n, const void *arg)
     return JOBPOOL_JOB(n)->most_bytes >= *(const uint64_t *)arg;
 }
 
-#define ASK_GIVES(when)                                                           \
-    static bool gives_is_##when(const struct sh_tree_node *n, const void *arg)    \
-    {                                                                             \
-        return GIVES_TENANT(n, when)->most_bytes[when] >= *(const uint64_t *)arg; \
-    }                                                                             \
-    static bool gives_has_##when(const struct sh_tree_node *n, const void *arg)   \
-    {                                                                             \
-        return GIVES_TENANT(n, when)->most_below[when] >= *(const uint64_t *)arg; \
+#define ASK_GIVES(when)                                                                 \
+    static bool gives_is_##when(const struct sh_tree_node *n, const void *arg)          \
+    {                                                                                   \
+        return GIVES_TENANT(n, when)->gives[when].most_bytes >= *(const uint64_t *)arg; \
+    }                                                                                   \
+    static bool gives_has_##when(const struct sh_tree_node *n, const void *arg)         \
+    {                                                                                   \
+        return GIVES_TENANT(n, when)->gives[when].most_below >= *(const uint64_t *)arg; \
     }
 ASK_GIVES(0)
 ASK_GIVES(1)
@@ -230,21 +242,40 @@ static struct jobpool_job *first_of_others(const struct jobpool *q, const struct
     const struct sh_tree_ask ask = {when ? gives_is_1 : gives_is_0,
                                     when ? gives_has_1 : gives_has_0, &bytes};
     struct jobpool_job *best = NULL;
+    struct jobpool_rank least = {.share = 0};
 
     for (struct sh_tree_node *n = sh_tree_first_with(&q->gives[when], &ask); n;
          n = sh_tree_next_with(n, &ask)) {
         const struct jobpool_tenant *t = GIVES_TENANT(n, when);
         struct jobpool_job *j;
+        struct jobpool_rank rank;
 
-        if (best && jobpool__way_cmp(best, t->first[when]) < 0)
+        if (best && jobpool__way_cmp(&least, &t->gives[when].rank) < 0)
             break;
         if (t == want->f.tenant)
             continue;
         j = first_run(t, when, bytes);
-        if (!best || jobpool__way_cmp(j, best) < 0)
-            best = j;
+        rank = jobpool__rank(j);
+        if (best && jobpool__way_cmp(&rank, &least) > 0)
+            continue;
+        best = j;
+        least = rank;
     }
     return best;
+}
+
+static bool gives_way_before(const struct jobpool_job *a, const struct jobpool_job *b)
+{
+    const struct jobpool_rank x = jobpool__rank(a), y = jobpool__rank(b);
+
+    return jobpool__way_cmp(&x, &y) < 0;
+}
+
+static bool goes_before(const struct jobpool_job *a, const struct jobpool_job *b)
+{
+    const struct jobpool_rank x = jobpool__rank(a), y = jobpool__rank(b);
+
+    return jobpool__next_cmp(&x, &y) < 0;
 }
 
 /* The job that gives way to `want`, now or later, and by what right; NULL: nobody has to. */
@@ -257,13 +288,13 @@ static struct jobpool_job *claim(const struct jobpool *q, const struct jobpool_j
 
     if (own && want->f.is.priority <= own->f.is.priority)
         own = NULL;
-    if (other && !t->is_below && t->share + q->step >= other->f.tenant->share)
+    if (other && !is_below(t) && t->share + q->step >= other->f.tenant->share)
         other = NULL;
-    if (own && (!other || jobpool__way_cmp(own, other) < 0)) {
+    if (own && (!other || gives_way_before(own, other))) {
         *why = DECIDE_PRIORITY;
         return own;
     }
-    *why = other ? t->is_below ? DECIDE_QUOTA_GUARANTEED : DECIDE_FAIR_SHARE : DECIDE_NONE;
+    *why = other ? is_below(t) ? DECIDE_QUOTA_GUARANTEED : DECIDE_FAIR_SHARE : DECIDE_NONE;
     return other;
 }
 
@@ -290,22 +321,39 @@ static struct jobpool_job *next_want(const struct jobpool *q)
 static void let_by(struct jobpool *q, struct jobpool_job *j, struct jobpool_job **passed)
 {
     pass_over(q, j, TAKEN_LOOKED);
-    jobpool__sort_tenant(q, j->f.tenant);
+    jobpool__unsort(q, j->f.tenant);
+    jobpool__sort(q);
     j->next_taken = *passed;
     *passed = j;
 }
 
-/* Those that are next get the slots that are being given up already; for the others somebody may
- * have to give way. */
+/* Those that are next get the slots that are being given up already. */
+static void take_coming(struct jobpool *q)
+{
+    struct jobpool_job *j;
+
+    for (; q->n_untaken && (j = next_job(q, largest(q))); q->n_untaken--)
+        take(q, j, TAKEN_COMING);
+}
+
+/* Might somebody have to give way? If not for the first, then for none. */
+static bool any_claim(const struct jobpool *q)
+{
+    const struct jobpool_job *j = next_job(q, largest(q));
+    enum decide_reason why;
+
+    return q->wants.n || (j && (j->f.is.need_bytes || claim(q, j, JOBPOOL_NOW, &why)));
+}
+
 static void stop_jobs(struct jobpool *q)
 {
-    const uint32_t coming = q->coming;
     uint64_t most = largest(q); /* of what jobs need that may have a claim on others */
     bool any = true;
     struct jobpool_job *j, *passed = NULL;
 
-    for (uint32_t i = 0; i < coming && (j = next_job(q, most)); i++)
-        take(q, j, TAKEN_COMING);
+    if (!any_claim(q))
+        return;
+    take_coming(q);
     for (;;) {
         struct jobpool_job *want = next_want(q), *victim;
         enum decide_reason why;
@@ -315,7 +363,7 @@ static void stop_jobs(struct jobpool *q)
             continue;
         }
         j = any ? next_job(q, most) : NULL;
-        if (!j || (want && jobpool__next_cmp(want, j) < 0))
+        if (!j || (want && goes_before(want, j)))
             j = want;
         if (!j)
             break;
@@ -333,6 +381,7 @@ static void stop_jobs(struct jobpool *q)
     }
     for (; passed; passed = passed->next_taken)
         put_back(q, passed);
+    jobpool__sort(q);
 }
 
 /* ------------------------------------------------------------------ a decision */
@@ -347,20 +396,23 @@ void jobpool_begin(struct jobpool *q, const struct jobpool_now *now)
     q->end_stopped = &q->stopped;
     q->charged = NULL;
     q->touched = NULL;
-    q->n_taken = 0;
+    q->n_taken = q->n_untaken = 0;
     jobpool__ripen(q);
+    jobpool__sort(q);
 }
 
 void jobpool_decide(struct jobpool *q)
 {
     if (is_closed(q))
         return;
+    q->n_untaken = q->coming;
     start_jobs(q);
     stop_jobs(q);
 }
 
 void jobpool_look(struct jobpool *q, size_t n)
 {
+    take_coming(q);
     while (q->n_taken < n && jobpool_next(q))
         ;
 }
@@ -377,7 +429,7 @@ void jobpool_end(struct jobpool *q)
     for (struct jobpool_tenant *t = q->charged; t; t = t->next_charged) {
         t->share = t->share_before;
         t->is_charged = false;
-        jobpool__sort_tenant(q, t);
+        jobpool__unsort(q, t);
     }
     while (q->touched) {
         struct jobpool_group *g = q->touched;
@@ -388,7 +440,7 @@ void jobpool_end(struct jobpool *q)
         g->head = jobpool__untaken(sh_tree_first(&g->line));
         jobpool__sort_group(g);
         jobpool__drop_empty(g);
-        jobpool__sort_tenant(q, t);
+        jobpool__unsort(q, t);
     }
     q->taken = NULL;
     q->decides = false;

@@ -52,12 +52,15 @@ extern const struct sh_tree_kind JOBPOOL_NEXT, JOBPOOL_HEADS, JOBPOOL_GIVES[2], 
 
 /* Which of two jobs goes first, in a tenant; < 0: a. */
 int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b);
-/* Of all: first by their tenants. */
-int jobpool__next_cmp(const struct jobpool_job *a, const struct jobpool_job *b);
-int jobpool__way_cmp(const struct jobpool_job *a, const struct jobpool_job *b); /* who gives way */
+/* Which goes first of all, and which gives way first. */
+int jobpool__next_cmp(const struct jobpool_rank *a, const struct jobpool_rank *b);
+int jobpool__way_cmp(const struct jobpool_rank *a, const struct jobpool_rank *b);
+struct jobpool_rank jobpool__rank(const struct jobpool_job *j); /* as its tenant is now */
 
-/* What a tenant has, or a group, has changed: they take their places. */
-void jobpool__sort_tenant(struct jobpool *q, struct jobpool_tenant *t);
+/* What a tenant has, has changed: jobpool__sort() puts all of those where they belong. */
+void jobpool__unsort(struct jobpool *q, struct jobpool_tenant *t);
+void jobpool__sort(struct jobpool *q);
+/* The same of a group, at once. */
 void jobpool__sort_group(struct jobpool_group *g);
 void jobpool__count_array(struct jobpool *q, struct jobpool_array *a, int change);
 void jobpool__leave(struct jobpool *q, struct jobpool_job *j);

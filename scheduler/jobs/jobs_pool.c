@@ -188,6 +188,8 @@ void jobs_sync(struct sched *s)
 
 const char *jobs_pool_fault(const struct sched *s)
 {
+    int64_t reserved = 0;
+
     for (size_t i = 0; i < s->execs.n; i++) {
         const struct exec *e = s->execs.items[i];
         const struct jobpool_slot_facts f = slot_facts(e), *was = &e->slot.f;
@@ -202,9 +204,12 @@ const char *jobs_pool_fault(const struct sched *s)
         const struct tenant *t = s->tenants.items[i];
         const struct snap_tenant f = pooled_facts(s, t);
 
+        reserved += t->pooled.reserved;
         if (!t->touched_at && t->pooled.n_jobs && !jobpool_has_tenant(&t->pooled, &f))
             return t->name;
     }
+    if (reserved != s->jobs.pool.reserved)
+        return "what is reserved";
     for (size_t i = 0; i < s->jobs.n; i++) {
         const struct job *j = s->jobs.items[i];
         struct jobpool_job_facts f;
@@ -220,5 +225,6 @@ void jobs__pool_fini(struct sched *s)
 {
     for (size_t i = 0; i < s->tenants.n; i++)
         jobpool_forget_tenant(&s->tenants.items[i]->pooled);
+    s->tenants.pool = NULL;
     jobpool_fini(&s->jobs.pool);
 }

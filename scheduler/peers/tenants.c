@@ -12,19 +12,21 @@
 static const struct store_memory NO_LIMITS = {.share = 1}; /* as executors take it, untold */
 
 /* Who does not lead, or a tenant that is gone, has no jobs to show. */
-static void tenant_free(struct tenant *x)
+static void tenant_free(struct tenants *t, struct tenant *x)
 {
     for (int k = 0; k < JOB_N_STATES; k++)
         if (x->n_jobs_shown[k])
             sh_metric_drop(M_shunt_jobs, SH_LABELS(x->name, job_state_name((enum job_state)k)));
     tenants_untouch(x);
+    if (t->pool)
+        jobpool_del_tenant(t->pool, &x->pooled);
     free(x);
 }
 
 void tenants_fini(struct tenants *t)
 {
     for (size_t i = 0; i < t->n; i++)
-        tenant_free(t->items[i]);
+        tenant_free(t, t->items[i]);
     free(t->items);
     idmap_fini(&t->by_id);
     *t = (struct tenants){.half_life_s = t->half_life_s};
@@ -177,7 +179,7 @@ static void drop_gone(struct tenants *t, uint64_t poll)
         if (x->id)
             idmap_del(&t->by_id, (uint64_t)x->id);
         sh_metrics_forget(x->name, NULL);
-        tenant_free(x);
+        tenant_free(t, x);
     }
     t->n = n;
 }

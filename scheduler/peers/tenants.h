@@ -35,6 +35,7 @@ struct tenants {
     struct idmap by_id;
     uint64_t memory_changes; /* of all tenants so far */
     double half_life_s;
+    struct jobpool *pool;   /* BORROWED: who has jobs is in it; NULL: there is none */
     struct tenant *touched; /* changed since jobs_sync(): list, by next_touched */
 };
 
