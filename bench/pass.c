@@ -216,7 +216,7 @@ void print(const char *what, double *us, size_t n)
     if (!n)
         return;
     qsort(us, n, sizeof(*us), by_size);
-    printf("  %-22s %9.1f %9.1f\n", what, us[n / 2], us[n * 99 / 100]);
+    printf("  %-22s %9.1f %9.1f %6zu\n", what, us[n / 2], us[n * 99 / 100], n);
 }
 
 static bool end_a_run(struct world *w)
@@ -268,7 +268,7 @@ static void measure(struct world *w)
         waiting_touch_all(&w->s);
         full_us[i] = pass_us(w);
     }
-    printf("  %-22s %9s %9s\n", "us of CPU behind", "median", "p99");
+    printf("  %-22s %9s %9s %6s\n", "us of CPU behind", "median", "p99", "of");
     print("a new request", open_us, N_EVENTS);
     print("a request is ready", ready_us, N_EVENTS);
     print("the end of a run", done_us, n_done);

@@ -334,7 +334,7 @@ static void measure(struct site *s)
         all_us[k] = everything_us(s, &out);
     }
     decisions_fini(&out);
-    printf("  %-22s %9s %9s\n", "us of CPU behind", "median", "p99");
+    printf("  %-22s %9s %9s %6s\n", "us of CPU behind", "median", "p99", "of");
     print("the end of a job", end_us, N_EVENTS);
     print("a new job", new_us, N_EVENTS);
     print("usage", use_us, N_EVENTS);

@@ -1,7 +1,10 @@
 /* test_tenants.c - without it, a scheduler that leads for long would keep every tenant that there
  * ever was, and one day take up no new one, nor anything else that a look at the database tells;
  * or a new tenant would have the limits of a deleted one of its name. */
-/* uses: scheduler/peers/tenants.o scheduler/decide/job.o scheduler/decide/jobpool.o scheduler/decide/decide_share.o scheduler/decide/decide.o scheduler/decide/decide_jobs.o scheduler/decide/jobpool_decide.o scheduler/decide/decide_due.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
+/* uses: scheduler/peers/tenants.o scheduler/decide/job.o scheduler/decide/predict.o */
+/* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_time.o */
+/* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o */
+/* uses: scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o */
 #include "common/metrics.h"
 #include "scheduler/peers/tenants.h"
 #include "tests/unit/sh_test.h"
