@@ -170,7 +170,8 @@ int dev_sync_mark(struct dev *d, struct sh_err *err);
 /* Waits until at most `n` operations are queued. cpu: returns at once (nothing is ever queued). */
 int dev_throttle(struct dev *d, uint32_t n, struct sh_err *err);
 
-/* Chooses how each tensor is stored and which kernels run; sets `bytes` of every tensor of g.
+/* Chooses how each tensor is stored and which kernels run; sets `bytes` of every tensor of g, and
+ * `alias_of` of those that an operation need not write: their bytes are those of its operand.
  * Deterministic: two processes with the same arguments choose the same. g: BORROWED for the life of
  * the plan. layout_of: NULL, or a plan of the same model at another batch size with whose stored
  * weight layouts this one must agree (one image serves all batch sizes).

@@ -11,7 +11,7 @@
  * STATE, INPUT, LABEL, OUTPUT and KEEP are always stored plain: row-major in their dtype.
  *
  * `alias_of`: the tensor is another name of the same bytes (reshape of a plain tensor). Both are
- * stored plain.
+ * stored plain. dev_plan_new adds such names, of which the device alone knows how they are stored.
  */
 #ifndef SH_RUNTIME_DEVICE_OP_H
 #define SH_RUNTIME_DEVICE_OP_H

@@ -5,7 +5,8 @@
  * is how exporters write that windows of a picture are shifted and cut out: y has all of x, in rows
  * of channels that stay together, in another order. Each step reads and writes everything; one
  * GATHER of rows by a constant list does it once. An operation that moves nothing (a PAD by 0, a
- * SLICE of everything) becomes another name of its operand.
+ * SLICE of everything) becomes another name of its operand, and of a TRANSPOSE that another one
+ * turns back neither is left.
  *
  * The first axis stays in front and whole on all of the way, so a list for one sample serves all.
  * Every row must move to exactly one place: the gradient is then the GATHER by the inverse list
@@ -300,6 +301,45 @@ static void drop_idle(struct ir *ir)
     ir_sweep(ir);
 }
 
+/* op turns back what the TRANSPOSE before it turned. *x: as it was before both. */
+static bool turns_back(const struct moves *m, const struct dev_op *op, uint32_t *x)
+{
+    const struct dev_op *first = pass__writer(m->ir, &m->u, op->in[0], DEV_OP_TRANSPOSE);
+
+    if (op->kind != DEV_OP_TRANSPOSE || !first || !ir_same_shape(m->ir, op->in[0], first->out[0]))
+        return false;
+    *x = first->in[0];
+    for (uint32_t i = 0; i < ir_t(m->ir, *x)->rank; i++)
+        if (first->u.perm.perm[op->u.perm.perm[i]] != i)
+            return false;
+    return ir_same_shape(m->ir, *x, op->out[0]) && !is_given(m->ir, op->out[0]);
+}
+
+/* Whoever reads y reads x. No alias: x may be stored in a layout of its own. */
+static void read_instead(struct ir *ir, uint32_t y, uint32_t x)
+{
+    for (uint32_t i = 0; i < ir->g.n_ops; i++)
+        for (uint32_t k = 0; k < ir->g.ops[i].n_in; k++)
+            if (ir->g.ops[i].in[k] == y)
+                ir->g.ops[i].in[k] = x;
+    for (uint32_t i = 0; i < ir->g.n_tensors; i++)
+        if (ir_t(ir, i)->alias_of == y)
+            ir_t(ir, i)->alias_of = ir_root(ir, x);
+}
+
+static void drop_turned_back(struct moves *m)
+{
+    for (uint32_t i = 0; i < m->ir->g.n_ops; i++) {
+        struct dev_op *op = &m->ir->g.ops[i];
+        uint32_t x;
+
+        if (turns_back(m, op, &x) && ir_root(m->ir, x) < op->out[0]) {
+            read_instead(m->ir, op->out[0], x);
+            ir_kill(op);
+        }
+    }
+}
+
 /* The last of a chain first: those before it are then read by nobody. */
 int pass_moves(struct ir *ir, bool training, struct sh_err *err)
 {
@@ -307,10 +347,10 @@ int pass_moves(struct ir *ir, bool training, struct sh_err *err)
     int rc;
 
     drop_idle(ir);
-    if (!training)
-        return SH_OK;
     rc = ir_uses_init(&m.u, ir, err);
-    for (uint32_t i = ir->g.n_ops; i-- > 0 && rc == SH_OK;)
+    if (!rc && !training)
+        drop_turned_back(&m);
+    for (uint32_t i = ir->g.n_ops; training && i-- > 0 && rc == SH_OK;)
         if (row_of(ir, &ir->g.ops[i]) > 0)
             rc = try_chain(&m, &ir->g.ops[i], err);
     ir_uses_fini(&m.u);

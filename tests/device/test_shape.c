@@ -173,6 +173,36 @@ static void copy_reshapes_images(void **state)
     free(want);
 }
 
+/* Channels turned to the end and back, as between a convolution and a matrix product. A device that
+ * takes both for other names of the same bytes must keep them until the last is read. */
+static void channels_turn_to_the_end_and_back(void **state)
+{
+    static const uint32_t LAST[] = {0, 2, 3, 1}, FIRST[] = {0, 3, 1, 2};
+    double *want = t_doubles(2 * 20 * 30);
+    uint32_t x, before, last, positive, first, after, y;
+    struct t_graph t;
+
+    (void)state;
+    t_init(&t);
+    x = t_in(&t, DIMS(2, 20, 6, 5));
+    before = t_blocked(&t, x);
+    last = t_act(&t, DIMS(2, 6, 5, 20));
+    positive = t_act(&t, DIMS(2, 6, 5, 20));
+    first = t_act(&t, DIMS(2, 20, 6, 5));
+    memcpy(t_op(&t, DEV_OP_TRANSPOSE, IN(before), OUT(last))->u.perm.perm, LAST, sizeof(LAST));
+    t_op(&t, DEV_OP_ACT, IN(last), OUT(positive))->act = DEV_ACT_RELU;
+    memcpy(t_op(&t, DEV_OP_TRANSPOSE, IN(positive), OUT(first))->u.perm.perm, FIRST, sizeof(FIRST));
+    after = t_blocked(&t, first);
+    y = t_out(&t, DIMS(2, 20, 6, 5));
+    t_op(&t, DEV_OP_BINARY, IN(after, before), OUT(y))->u.binary.kind = DEV_BIN_MAX;
+    for (int i = 0; i < 1200; i++)
+        want[i] = SH_MAX((double)t_f(&t, x)[i], 0);
+    t_run(&t);
+    t_close(&t, y, want, T_EXACT);
+    t_fini(&t);
+    free(want);
+}
+
 static void one_concat(int64_t c1, int64_t c2, bool blocked, int64_t axis)
 {
     struct t_graph t;
@@ -416,6 +446,7 @@ int main(void)
         cmocka_unit_test(transpose_permutes_every_type),
         cmocka_unit_test(transpose_permutes_large_tensors),
         cmocka_unit_test(copy_reshapes_images),
+        cmocka_unit_test(channels_turn_to_the_end_and_back),
         cmocka_unit_test(concat_joins_plain_and_blocked),
         cmocka_unit_test(expand_repeats),
         cmocka_unit_test(copy_converts_between_types),

@@ -99,6 +99,25 @@ static void what_moves_nothing_is_no_operation(void **state)
     assert_string_equal(text, "ACT+TANH ACT+EXP");
 }
 
+/* The second turns back what the first turned; another one does not. */
+static void a_turn_and_its_back_are_neither(void **state)
+{
+    static const int64_t LAST[] = {0, 2, 3, 1}, FIRST[] = {0, 3, 1, 2};
+
+    (void)state;
+    for (int is_back = 0; is_back < 2; is_back++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 4, (int64_t[]){-1, CHANNELS, SIDE, SIDE});
+        char text[256];
+
+        x = turn(g, "there", NODE(g, "Tanh", "t", x), LAST);
+        x = turn(g, "back", x, is_back ? FIRST : LAST);
+        kinds(g, NODE(g, "Exp", "y", x), 2, false, text, sizeof(text));
+        assert_string_equal(text,
+                            is_back ? "ACT+TANH ACT+EXP" : "ACT+TANH TRANSPOSE TRANSPOSE ACT+EXP");
+    }
+}
+
 /* At inference the list would be part of the weights, and other batch sizes might have another. */
 static void inference_keeps_its_steps(void **state)
 {
@@ -133,6 +152,7 @@ int main(void)
         cmocka_unit_test(training_moves_rows_once),
         cmocka_unit_test(the_list_is_that_of_the_windows),
         cmocka_unit_test(what_moves_nothing_is_no_operation),
+        cmocka_unit_test(a_turn_and_its_back_are_neither),
         cmocka_unit_test(inference_keeps_its_steps),
         cmocka_unit_test(gelu_by_tanh_is_one_operation),
     };

@@ -108,6 +108,7 @@ struct cuda_op {
     size_t scratch_bytes, scratch_off; /* in all; in the workspace */
     size_t own_off;                    /* of what the builder asked for, in the scratch */
     bool by_step;                      /* what it launches depends on call.step or call.turn */
+    bool is_same; /* out[0] has the bytes of in[0], in their order: it may be another name */
 };
 
 struct cuda_keep { /* STATE tensor in another form, fresh at every step's begin */

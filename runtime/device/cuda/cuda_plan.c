@@ -374,6 +374,69 @@ static int build_ops(struct cuda_plan *p, struct sh_err *err)
     return rc;
 }
 
+struct uses {
+    uint32_t n_writers;
+    bool is_read;
+};
+
+/* Written by one operation and read by another: nobody else sees its bytes. */
+static bool is_inner(const struct cuda_plan *p, uint32_t root, const struct uses *u)
+{
+    return p->base.g->tensors[root].role == DEV_ROLE_ACT && u[root].n_writers == 1 &&
+           u[root].is_read;
+}
+
+/* y becomes another name of x's bytes, and nothing runs: a transposition between the layouts of a
+ * convolution and of a matrix, say. The planner goes by alias_of. */
+static void join(struct cuda_plan *p, struct cuda_op *co, uint32_t x, uint32_t y)
+{
+    for (uint32_t i = 0; i < p->base.g->n_tensors; i++)
+        if (p->tensors[i].root == y) {
+            p->tensors[i].root = x;
+            p->base.g->tensors[i].alias_of = x;
+        }
+    co->run = NULL;
+}
+
+static void count_uses(const struct cuda_plan *p, struct uses *u)
+{
+    const struct dev_graph *g = p->base.g;
+
+    for (uint32_t i = 0; i < g->n_ops; i++) {
+        const struct dev_op *op = &g->ops[i];
+
+        for (uint32_t k = 0; k < op->n_in; k++)
+            if (op->in[k] != DEV_NONE)
+                u[p->tensors[op->in[k]].root].is_read = true;
+        for (uint32_t k = 0; k < op->n_out; k++)
+            if (op->out[k] != DEV_NONE)
+                u[p->tensors[op->out[k]].root].n_writers++;
+    }
+}
+
+static int join_moves(struct cuda_plan *p, struct sh_err *err)
+{
+    const struct dev_graph *g = p->base.g;
+    struct uses *u = calloc((size_t)g->n_tensors + 1, sizeof(*u));
+
+    if (!u)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a plan of %u tensors", g->n_tensors);
+    count_uses(p, u);
+    for (uint32_t i = 0; i < g->n_ops; i++) {
+        const struct dev_op *op = &g->ops[i];
+        uint32_t x, y;
+
+        if (!p->ops[i].is_same)
+            continue;
+        x = p->tensors[op->in[0]].root;
+        y = p->tensors[op->out[0]].root;
+        if (x != y && is_inner(p, x, u) && is_inner(p, y, u))
+            join(p, &p->ops[i], x, y);
+    }
+    free(u);
+    return SH_OK;
+}
+
 static int set_precision(struct cuda_plan *p, enum dev_precision precision, struct sh_err *err)
 {
     p->precision = precision;
@@ -433,6 +496,8 @@ int cuda__plan_new(struct dev *d, struct dev_graph *g, enum dev_precision precis
     rc = init_tensors(p, err);
     if (!rc)
         rc = build_ops(p, err);
+    if (!rc)
+        rc = join_moves(p, err);
     if (rc)
         goto out;
     for (uint32_t i = 0; i < g->n_tensors; i++)

@@ -83,6 +83,17 @@ static struct move *move_axes(struct cuda_build *b, int64_t x[SH_MAX_RANK], int 
     return move_new(b, rc);
 }
 
+/* Once all strides of a move that shows the whole of x are known. */
+static int note_same(struct cuda_build *b, const struct move *m)
+{
+    bool is_same = cuda__form(b, b->op->in[0]).type == cuda__form(b, b->op->out[0]).type;
+
+    for (int i = 0; i < m->nd.rank && is_same; i++)
+        is_same = m->nd.dims[i] <= 1 || m->nd.stride[0][i] == m->nd.stride[1][i];
+    b->co->is_same = is_same;
+    return SH_OK;
+}
+
 int cuda__slice(struct cuda_build *b)
 {
     const struct dev_op *op = b->op;
@@ -167,7 +178,7 @@ int cuda__transpose(struct cuda_build *b)
         seen |= 1u << from;
     }
     return seen == (1u << x->rank) - 1
-               ? SH_OK
+               ? note_same(b, m)
                : cuda__refuse(b, SH_E_BUG, "the permutation names an axis twice");
 }
 
@@ -239,7 +250,7 @@ int cuda__copy(struct cuda_build *b)
         else
             stored_strides(b, tensor, m->nd.stride[k]);
     }
-    return SH_OK;
+    return note_same(b, m);
 }
 
 /* ------------------------------------------------------------------ concat */
