@@ -39,6 +39,9 @@
 #define MAX_BEYOND (64ll << 20) /* an address that a kernel gets may lie beside its tensor */
 #define ADDRESS_MASK (~0ull >> 16) /* what lies above, in a descriptor of a tensor say, stays */
 
+/* What our own kernels get is defined to the last byte, too. */
+_Static_assert(sizeof(struct k_operand) == sizeof(void *) + 2 * sizeof(int), "no padding");
+
 enum step_kind { STEP_KERNEL = 1, STEP_FILL, STEP_COPY };
 
 /* Compared byte by byte between captures: what is not used is 0. */
@@ -384,6 +387,14 @@ static uint64_t load64(const unsigned char *p)
     return v;
 }
 
+static uint32_t load32(const unsigned char *p)
+{
+    uint32_t v;
+
+    memcpy(&v, p, sizeof(v));
+    return v;
+}
+
 static bool same_at(const struct trace *t, size_t at, size_t size)
 {
     return memcmp(t[0].bytes + at, t[1].bytes + at, size) == 0 &&
@@ -616,16 +627,28 @@ static bool find_end(const struct maker *m, bool is_last, unsigned char *base[st
     return true;
 }
 
-/* For "list": the first bytes in which a launch in the arena differs from its record. */
+/* For "list": where a launch in the arena differs from its record. */
 static void tell_bytes(const struct cuda_record *r, const struct trace *t, int end)
 {
-    size_t at = 0;
+    for (size_t at = 0; at < t->n_bytes; at += 4) {
+        const struct step *s = t->steps;
+        const char *name = "";
+        uint32_t k = 0;
 
-    while (at + 8 < t->n_bytes && load64(r->bytes + at) == load64(t->bytes + at))
-        at += 4;
-    fprintf(stderr, "record: end %d, byte %zu of %zu: recorded %016llx, launched %016llx\n", end,
-            at, t->n_bytes, (unsigned long long)load64(r->bytes + at),
-            (unsigned long long)load64(t->bytes + at));
+        if (memcmp(r->bytes + at, t->bytes + at, 4) == 0)
+            continue;
+        while (s + 1 < t->steps + t->n_steps && s[1].at <= at)
+            s++;
+        while (k + 1 < s->n_args && t->arg[s->first_arg + k + 1] <= at)
+            k++;
+        if (s->kind == STEP_KERNEL)
+            cuFuncGetName(&name, s->function);
+        fprintf(stderr,
+                "record: end %d, launch %td %s, parameter %u, bytes from %zu: recorded %08x, "
+                "launched %08x\n",
+                end, s - t->steps, name, k, s->n_args ? at - t->arg[s->first_arg + k] : at - s->at,
+                load32(r->bytes + at), load32(t->bytes + at));
+    }
 }
 
 /* Does a record that was just made hold at both ends of the arena? True if the plan has no place
@@ -680,6 +703,7 @@ static bool make_all(struct maker *m)
 {
     struct cuda_plan *p = m->plan;
     const bool verifies = m->call->dev->verify_launches;
+    bool all_hold = true;
 
     k_delay(m->call->stream, 0); /* a kernel must not be loaded while a stream is captured */
     for (uint32_t i = 0; i < p->base.g->n_ops; i++) {
@@ -697,10 +721,9 @@ static bool make_all(struct maker *m)
         }
         if (strcmp(m->mode, "list") == 0)
             tell(m, i, ok);
-        if (!ok)
-            return false;
+        all_hold = all_hold && ok;
     }
-    return true;
+    return all_hold;
 }
 
 void cuda__records_make(struct cuda_plan *p, const struct cuda_call *c)

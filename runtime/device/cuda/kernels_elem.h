@@ -25,10 +25,10 @@ struct k_nest { /* a loop over dims, the last axis innermost; unused operands ha
  * can. Host only. */
 void k_nest_pack(struct k_nest *n, int by);
 
-struct k_operand {
+struct k_operand { /* no padding: launches are compared byte by byte (cuda_record.c) */
     void *p;
     int type;
-    bool overflows; /* a result in F16: what is too large becomes Inf, not the largest number */
+    int overflows; /* a result in F16: what is too large becomes Inf, not the largest number */
 };
 
 /* ------------------------------------------------------------------ convert.cu */
