@@ -2,23 +2,31 @@
 //
 // No matrix product is in them, they wait for memory. A block keeps the weights of a chunk of
 // channels in shared memory; a thread computes OUT neighbouring results of V channels, for 3x3, 5x5
-// and 7x7 without dilation from registers, and so the gradient of the data. That of the weight sums
-// over pixels in two stages of fixed order; a thread has all taps, of 7x7 four rows of them.
+// and 7x7 without dilation from registers, and so the gradient of the data. Where that would be too
+// few threads to hide what memory takes, a thread has one result, or a row of taps of one. The
+// gradient of the weight sums over pixels in two stages of fixed order; a thread has all taps, of
+// 7x7 four rows of them.
 //
 // All tensors channels-last, weights [m][r][s]; sums in F32.
 #include "runtime/device/cuda/conv_lanes.cuh"
 
 #define OUT 4
+#define PAD 4 // floats behind a row of shared weights, so that a warp writes to many banks
 #define MAX_SHARED (48 * 1024) // bytes
+
+// Where there is little work (launch_dw()):
+#define NARROW 32          // channels of a block
+#define FEW (1 << 15)      // threads that have OUT results each
+#define VERY_FEW (1 << 15) // threads that have a row of taps each, for one of their channels
 
 struct dw {
     int n, h, w, c, r, s, p, q;
     int stride_h, stride_w, dil_h, dil_w, pad_h, pad_w;
     struct lanes l;
-    bool turned; // the last tap first
+    int turned; // the last tap first
 };
 
-static struct dw dw_of(const struct k_conv *v, int width)
+static struct dw dw_of(const struct k_conv *v, int width, int most = CHUNK)
 {
     return {(int)v->n,
             (int)v->h,
@@ -34,60 +42,86 @@ static struct dw dw_of(const struct k_conv *v, int width)
             (int)v->dilation[1],
             (int)v->pad[0],
             (int)v->pad[1],
-            lanes_of(v->c, width),
-            false};
+            lanes_of(v->c, width, most),
+            0};
 }
 
-// shared[tap][channel of the chunk] = w[channel][tap]
-template <class T> DEV_INLINE void load_weights(const struct dw &a, const T *w, float *shared)
+// Floats from one tap to the next in shared memory.
+static __host__ __device__ __forceinline__ int row_of(const struct dw &a)
 {
-    const int taps = a.r * a.s, c0 = blockIdx.y * a.l.chunk;
+    return a.l.chunk + PAD;
+}
 
-    for (int i = threadIdx.x; i < taps * a.l.chunk; i += THREADS) {
-        const int c = i / taps, tap = a.turned ? taps - 1 - i % taps : i % taps;
+static size_t shared_of(const struct dw &a)
+{
+    return (size_t)a.r * a.s * row_of(a) * sizeof(float);
+}
 
-        shared[tap * a.l.chunk + c] = c0 + c < a.c ? to_f(w[(int64_t)c0 * taps + i]) : 0;
+// shared[tap][channel of the chunk] = w[channel][tap]. K = 0: any window. MOST: not more weights
+// than this, loaded all at once; 0: any number.
+template <class T, int K, int MOST = 0>
+DEV_INLINE void load_weights(const struct dw &a, const T *w, float *shared)
+{
+    const int taps = K > 0 ? K * K : a.r * a.s, c0 = blockIdx.y * a.l.chunk;
+    constexpr int ROUNDS = MOST > 0 ? (MOST + THREADS - 1) / THREADS : 8;
+
+#pragma unroll ROUNDS
+    for (int k = 0; MOST > 0 ? k < ROUNDS : k * THREADS < taps * a.l.chunk; k++) {
+        const int i = k * THREADS + threadIdx.x, c = i / taps;
+        const int tap = a.turned ? taps - 1 - i % taps : i % taps;
+
+        if (i < taps * a.l.chunk)
+            shared[tap * row_of(a) + c] = c0 + c < a.c ? to_f(w[(int64_t)c0 * taps + i]) : 0;
     }
     __syncthreads();
 }
 
-// One row of taps of a K x K window with stride S: every input is loaded once.
-template <class T, int V, int K, int S>
-DEV_INLINE void dw_row(const struct dw &a, const T *row, int w0, const float *weights,
-                       float (&acc)[OUT][V])
+// `n` neighbours in a row; what lies outside of the image is 0. No load waits for another.
+template <class T, int V, int N>
+DEV_INLINE void load_row(const struct dw &a, const T *row, bool is_row, int w0, vec<T, V> (&in)[N])
 {
-    float k[K][V];
-
 #pragma unroll
-    for (int s = 0; s < K; s++)
-        load_f<V>(weights + s * a.l.chunk, k[s]);
-#pragma unroll
-    for (int j = 0; j < (OUT - 1) * S + K; j++) {
-        float x[V];
-
-        if ((unsigned)(w0 + j) >= (unsigned)a.w)
-            continue;
-        load_f<V>(row + (int64_t)(w0 + j) * a.c, x);
-#pragma unroll
-        for (int t = 0; t < OUT; t++)
-            if (j - t * S >= 0 && j - t * S < K)
-#pragma unroll
-                for (int i = 0; i < V; i++)
-                    acc[t][i] += x[i] * k[j - t * S][i];
+    for (int j = 0; j < N; j++) {
+        in[j] = {};
+        if (is_row && (unsigned)(w0 + j) < (unsigned)a.w)
+            in[j] = load_vec<V>(row + (int64_t)(w0 + j) * a.c);
     }
 }
 
+// One row of taps of a K x K window with stride S: every input is loaded once.
+template <class T, int V, int K, int S, int N>
+DEV_INLINE void dw_row(const struct dw &a, const T *row, bool is_row, int w0, const float *weights,
+                       float (&acc)[N][V])
+{
+    constexpr int INPUTS = (N - 1) * S + K;
+    vec<T, V> in[INPUTS];
+    float k[K][V];
+
+    load_row(a, row, is_row, w0, in);
+#pragma unroll
+    for (int s = 0; s < K; s++)
+        load_f<V>(weights + s * row_of(a), k[s]);
+#pragma unroll
+    for (int j = 0; j < INPUTS; j++)
+#pragma unroll
+        for (int t = 0; t < N; t++)
+            if (j - t * S >= 0 && j - t * S < K)
+#pragma unroll
+                for (int i = 0; i < V; i++)
+                    acc[t][i] += to_f(in[j].v[i]) * k[j - t * S][i];
+}
+
 // The same for any window.
-template <class T, int V>
+template <class T, int V, int N>
 DEV_INLINE void dw_row_any(const struct dw &a, const T *row, int w0, const float *weights,
-                           float (&acc)[OUT][V])
+                           float (&acc)[N][V])
 {
     for (int s = 0; s < a.s; s++) {
         float k[V];
 
-        load_f<V>(weights + s * a.l.chunk, k);
+        load_f<V>(weights + s * row_of(a), k);
 #pragma unroll
-        for (int t = 0; t < OUT; t++) {
+        for (int t = 0; t < N; t++) {
             const int w = w0 + t * a.stride_w + s * a.dil_w;
             float x[V];
 
@@ -126,8 +160,9 @@ DEV_INLINE void dw_store(const struct dw &a, float (&acc)[V], int64_t at, int c,
         store_f<V>(y + at, acc);
 }
 
-// K = 0: any window, stride and dilation.
-template <class T, int V, int K, int S>
+// K = 0: any window, stride and dilation. A thread has N neighbouring results; one that has one
+// alone has all its loads under way at once.
+template <class T, int V, int K, int S, int N>
 static __global__ void __launch_bounds__(THREADS)
     dw_kernel(const struct dw a, const T *__restrict__ x, const T *__restrict__ w,
               const T *__restrict__ bias, const T *__restrict__ z, const struct act_of act,
@@ -136,35 +171,82 @@ static __global__ void __launch_bounds__(THREADS)
     extern __shared__ __align__(16) float shared[];
     const int lane = threadIdx.x % a.l.lanes, slot = threadIdx.x / a.l.lanes;
     const int c = blockIdx.y * a.l.chunk + lane * V;
-    const int per_row = (a.q + OUT - 1) / OUT;
+    const int per_row = (a.q + N - 1) / N;
     const int64_t n = (int64_t)a.n * a.p * per_row, step = (int64_t)gridDim.x * a.l.slots;
 
-    load_weights(a, w, shared);
+    load_weights<T, K>(a, w, shared);
     if (slot >= a.l.slots || c >= a.c)
         return;
     for (int64_t i = (int64_t)blockIdx.x * a.l.slots + slot; i < n; i += step) {
-        const int q = (int)(i % per_row) * OUT, p = (int)(i / per_row % a.p);
+        const int q = (int)(i % per_row) * N, p = (int)(i / per_row % a.p);
         const int64_t image = i / per_row / a.p, at = ((image * a.p + p) * a.q + q) * a.c + c;
-        float acc[OUT][V] = {};
+        float acc[N][V] = {};
 
-        for (int r = 0; r < a.r; r++) {
+#pragma unroll(N == 1 && K > 0 ? K : 1)
+        for (int r = 0; r < (K > 0 ? K : a.r); r++) {
             const int h = p * a.stride_h - a.pad_h + r * a.dil_h;
             const T *row = x + (image * a.h + h) * a.w * a.c + c;
-            const float *weights = shared + r * a.s * a.l.chunk + lane * V;
+            const float *weights = shared + r * a.s * row_of(a) + lane * V;
             const int w0 = q * a.stride_w - a.pad_w;
+            const bool is_row = (unsigned)h < (unsigned)a.h;
 
-            if ((unsigned)h >= (unsigned)a.h)
-                continue;
             if constexpr (K > 0)
-                dw_row<T, V, K, S>(a, row, w0, weights, acc);
-            else
-                dw_row_any<T, V>(a, row, w0, weights, acc);
+                dw_row<T, V, K, S, N>(a, row, is_row, w0, weights, acc);
+            else if (is_row)
+                dw_row_any<T, V, N>(a, row, w0, weights, acc);
         }
 #pragma unroll
-        for (int t = 0; t < OUT; t++)
+        for (int t = 0; t < N; t++)
             if (q + t < a.q)
                 dw_store<T, V>(a, acc[t], at + (int64_t)t * a.c, c, bias, z, act, y);
     }
+}
+
+// The same for a K x K window with stride S where there is little work: each row of taps has a
+// thread of its own, and the code, which is run through once, is short.
+template <class T, int V, int K, int S>
+static __global__ void __launch_bounds__(THREADS)
+    dw_few_kernel(const struct dw a, const T *__restrict__ x, const T *__restrict__ w,
+                  const T *__restrict__ bias, const T *__restrict__ z, const struct act_of act,
+                  T *__restrict__ y)
+{
+    extern __shared__ __align__(16) float shared[];
+    float *const part = shared + K * K * row_of(a) + threadIdx.x * V;
+    const int lane = threadIdx.x % a.l.lanes, r = threadIdx.x / a.l.lanes % K;
+    const int slot = threadIdx.x / a.l.lanes / K, slots = THREADS / a.l.lanes / K;
+    const int c = blockIdx.y * a.l.chunk + lane * V;
+    const int64_t i = (int64_t)blockIdx.x * slots + slot;
+    const bool is_here = slot < slots && c < a.c && i < (int64_t)a.n * a.p * a.q;
+    const int q = (int)(i % a.q), h = (int)(i / a.q % a.p) * S - a.pad_h + r;
+    const T *row = x + (i / a.q / a.p * a.h + h) * a.w * a.c + c;
+    vec<T, V> in[K];
+    float acc[V] = {};
+
+    load_row(a, row, is_here && (unsigned)h < (unsigned)a.h, q * S - a.pad_w, in);
+    load_weights<T, K, K * K * NARROW>(a, w, shared);
+#pragma unroll
+    for (int s = 0; s < K; s++) {
+        float k[V];
+
+        load_f<V>(shared + (r * K + s) * row_of(a) + lane * V, k);
+#pragma unroll
+        for (int e = 0; e < V; e++)
+            acc[e] += to_f(in[s].v[e]) * k[e];
+    }
+    store_f<V>(part, acc);
+    __syncthreads();
+    if (r > 0 || !is_here)
+        return;
+#pragma unroll
+    for (int k = 1; k < K; k++) {
+        float more[V];
+
+        load_f<V>(part + k * a.l.lanes * V, more);
+#pragma unroll
+        for (int e = 0; e < V; e++)
+            acc[e] += more[e];
+    }
+    dw_store<T, V>(a, acc, i * a.c + c, c, bias, z, act, y);
 }
 
 // d_x: every input gathers the results that it went into.
@@ -178,7 +260,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int c = blockIdx.y * a.l.chunk + lane * V;
     const int64_t n = (int64_t)a.n * a.h * a.w, step = (int64_t)gridDim.x * a.l.slots;
 
-    load_weights(a, w, shared);
+    load_weights<T, 0>(a, w, shared);
     if (slot >= a.l.slots || c >= a.c)
         return;
     for (int64_t i = (int64_t)blockIdx.x * a.l.slots + slot; i < n; i += step) {
@@ -197,7 +279,7 @@ static __global__ void __launch_bounds__(THREADS)
 
                 if (qw < 0 || qw % a.stride_w != 0 || q >= a.q)
                     continue;
-                load_f<V>(shared + (r * a.s + s) * a.l.chunk + lane * V, k);
+                load_f<V>(shared + (r * a.s + s) * row_of(a) + lane * V, k);
                 load_f<V>(dy + ((image * a.p + p) * a.q + q) * a.c + c, d);
 #pragma unroll
                 for (int j = 0; j < V; j++)
@@ -221,7 +303,7 @@ static __global__ void __launch_bounds__(THREADS)
     const int per_row = (a.w + OUT - 1) / OUT;
     const int64_t n = (int64_t)a.n * a.h * per_row, step = (int64_t)gridDim.x * a.l.slots;
 
-    load_weights(a, w, shared);
+    load_weights<T, K>(a, w, shared);
     if (slot >= a.l.slots || c >= a.c)
         return;
     for (int64_t i = (int64_t)blockIdx.x * a.l.slots + slot; i < n; i += step) {
@@ -239,7 +321,7 @@ static __global__ void __launch_bounds__(THREADS)
                 continue;
 #pragma unroll
             for (int s = 0; s < K; s++)
-                load_f<V>(shared + (r * K + s) * a.l.chunk + lane * V, k[s]);
+                load_f<V>(shared + (r * K + s) * row_of(a) + lane * V, k[s]);
 #pragma unroll
             for (int j = -(K - 1) / 2; j <= (OUT - 1 + ODD) / 2; j++) {
                 float d[V];
@@ -358,15 +440,45 @@ static __global__ void __launch_bounds__(THREADS)
 }
 
 template <class T, int V, int K, int S>
+static void launch_dw_few(cudaStream_t s, const struct k_conv *v, const T *x, const T *w,
+                          const T *bias, const T *z, struct act_of act, T *y)
+{
+    const struct dw a = dw_of(v, V, NARROW);
+    const int slots = THREADS / a.l.lanes / K;
+    const dim3 grid((unsigned)cdiv64(v->n * v->p * v->q, slots), (unsigned)cdiv64(v->c, a.l.chunk));
+
+    dw_few_kernel<T, V, K, S><<<grid, THREADS, shared_of(a) + THREADS * V * sizeof(float), s>>>(
+        a, x, w, bias, z, act, y);
+}
+
+template <class T, int V, int K, int S, int N>
+static void launch_dw_by(cudaStream_t s, const struct k_conv *v, const T *x, const T *w,
+                         const T *bias, const T *z, struct act_of act, T *y)
+{
+    const struct dw a = dw_of(v, V, N == 1 ? NARROW : CHUNK);
+    const int64_t groups = v->n * v->p * cdiv64(v->q, N);
+    const dim3 grid(blocks_of(groups, a.l.slots), (unsigned)cdiv64(v->c, a.l.chunk));
+
+    dw_kernel<T, V, K, S, N><<<grid, THREADS, shared_of(a), s>>>(a, x, w, bias, z, act, y);
+}
+
+template <class T, int V, int K, int S>
 static void launch_dw(cudaStream_t s, const struct k_conv *v, const T *x, const T *w, const T *bias,
                       const T *z, struct act_of act, T *y)
 {
-    const struct dw a = dw_of(v, V);
-    const int64_t groups = v->n * v->p * cdiv64(v->q, OUT);
-    const dim3 grid(blocks_of(groups, a.l.slots), (unsigned)cdiv64(v->c, a.l.chunk));
+    const int64_t lines = v->n * v->p, columns = cdiv64(v->c, V);
 
-    dw_kernel<T, V, K, S>
-        <<<grid, THREADS, v->r * v->s * a.l.chunk * sizeof(float), s>>>(a, x, w, bias, z, act, y);
+    if constexpr (K > 0) {
+        if (lines * v->q * columns * K < (int64_t)VERY_FEW * V) {
+            launch_dw_few<T, V, K, S>(s, v, x, w, bias, z, act, y);
+            return;
+        }
+        if (lines * cdiv64(v->q, OUT) * columns < FEW) {
+            launch_dw_by<T, V, K, S, 1>(s, v, x, w, bias, z, act, y);
+            return;
+        }
+    }
+    launch_dw_by<T, V, K, S, OUT>(s, v, x, w, bias, z, act, y);
 }
 
 template <class T>
@@ -416,9 +528,9 @@ static void launch_dw_data_1(cudaStream_t s, const struct k_conv *v, const T *dy
     a.q = (int)v->w;
     a.pad_h = K - 1 - a.pad_h;
     a.pad_w = K - 1 - a.pad_w;
-    a.turned = true;
-    dw_kernel<T, V, K, 1><<<grid, THREADS, K * K * a.l.chunk * sizeof(float), s>>>(
-        a, dy, w, (const T *)NULL, (const T *)NULL, none, dx);
+    a.turned = 1;
+    dw_kernel<T, V, K, 1, OUT>
+        <<<grid, THREADS, shared_of(a), s>>>(a, dy, w, (const T *)NULL, (const T *)NULL, none, dx);
 }
 
 template <class T, int V, int K>
@@ -427,7 +539,7 @@ static void launch_dw_data_2(cudaStream_t s, const struct k_conv *v, const T *dy
     const struct dw a = dw_of(v, V);
     const int64_t groups = v->n * v->h * cdiv64(v->w, OUT);
     const dim3 grid(blocks_of(groups, a.l.slots), (unsigned)cdiv64(v->c, a.l.chunk));
-    const size_t smem = K * K * a.l.chunk * sizeof(float);
+    const size_t smem = shared_of(a);
 
     if (v->pad[1] % 2)
         dw_data_2_kernel<T, V, K, true><<<grid, THREADS, smem, s>>>(a, dy, w, dx);
@@ -441,8 +553,7 @@ static void launch_dw_data(cudaStream_t s, const struct k_conv *v, const T *dy, 
     const struct dw a = dw_of(v, V);
     const dim3 grid(blocks_of(v->n * v->h * v->w, a.l.slots), (unsigned)cdiv64(v->c, a.l.chunk));
 
-    dw_data_kernel<T, V>
-        <<<grid, THREADS, v->r * v->s * a.l.chunk * sizeof(float), s>>>(a, dy, w, dx);
+    dw_data_kernel<T, V><<<grid, THREADS, shared_of(a), s>>>(a, dy, w, dx);
 }
 
 template <class T>
@@ -522,7 +633,7 @@ bool conv_is_depthwise(const struct k_conv *v)
     const int64_t most = INT32_MAX / 4; // positions are computed in 32 bits
 
     return v->groups == v->c && v->c == v->m &&
-           v->r * v->s * CHUNK * (int64_t)sizeof(float) <= MAX_SHARED && v->n < most &&
+           v->r * v->s * (CHUNK + PAD) * (int64_t)sizeof(float) <= MAX_SHARED && v->n < most &&
            v->h < most && v->w < most && v->c <= 65535 * WARP && v->p < most / v->stride[0] &&
            v->q < most / v->stride[1];
 }

@@ -15,9 +15,9 @@ struct lanes {
     int lanes, slots, chunk; // chunk = lanes * V channels
 };
 
-static struct lanes lanes_of(int64_t c, int v)
+static struct lanes lanes_of(int64_t c, int v, int chunk = CHUNK)
 {
-    const int64_t most = v == 1 ? WARP : CHUNK / v, need = cdiv64(c, v);
+    const int64_t most = v == 1 ? WARP : chunk / v, need = cdiv64(c, v);
     struct lanes l;
 
     l.lanes = (int)cdiv64(need, cdiv64(need, most)); // blocks of the same width

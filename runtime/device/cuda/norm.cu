@@ -120,19 +120,31 @@ template <int V, int C> struct held {
     float v[C][V];
 
     // What lies behind the end of the line becomes `fill`.
+    DEV_INLINE void widen(const raw<V, C> &r, int type, int n, float fill)
+    {
+        r.widen(type, v);
+        EACH(c, i) v[c][i] = (c * WARP + threadIdx.x % WARP) * V < n ? v[c][i] : fill;
+    }
     DEV_INLINE void load(struct k_operand o, int64_t from, int n, float fill)
     {
         raw<V, C> r;
 
         r.load(o, from, n);
-        r.widen(o.type, v);
-        EACH(c, i) v[c][i] = (c * WARP + threadIdx.x % WARP) * V < n ? v[c][i] : fill;
+        widen(r, o.type, n, fill);
     }
     // An operand that may be absent.
     DEV_INLINE void load_or(struct k_operand o, int64_t from, int n, float absent)
     {
+        raw<V, C> r;
+
         if (o.p)
-            load(o, from, n, 0);
+            r.load(o, from, n);
+        widen_or(r, o, n, absent);
+    }
+    DEV_INLINE void widen_or(const raw<V, C> &r, struct k_operand o, int n, float absent)
+    {
+        if (o.p)
+            widen(r, o.type, n, 0);
         else
             EACH(c, i) v[c][i] = absent;
     }
@@ -383,11 +395,17 @@ static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm
     const int64_t line = own_line();
     const int n = (int)a.n;
     float mean = 0, var = 0, inv;
+    raw<V, C> x, scale_raw, bias_raw; // three loads take as long as one
     held<V, C> h, scale, bias;
 
     if (line >= a.rows)
         return;
-    h.load(a.x, line * n, n, 0);
+    x.load(a.x, line * n, n);
+    if (a.scale.p)
+        scale_raw.load(a.scale, 0, n);
+    if (a.bias.p)
+        bias_raw.load(a.bias, 0, n);
+    h.widen(x, a.x.type, n, 0);
     EACH(c, i) mean += h.v[c][i];
     mean = warp_sum(mean) / (float)n;
     EACH(c, i)
@@ -397,8 +415,8 @@ static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm
         var += (c * WARP + threadIdx.x % WARP) * V + i < n ? d * d : 0;
     }
     inv = 1 / sqrtf(warp_sum(var) / (float)n + a.eps);
-    scale.load_or(a.scale, 0, n, 1);
-    bias.load_or(a.bias, 0, n, 0);
+    scale.widen_or(scale_raw, a.scale, n, 1);
+    bias.widen_or(bias_raw, a.bias, n, 0);
     EACH(c, i) h.v[c][i] = (h.v[c][i] - mean) * inv * scale.v[c][i] + bias.v[c][i];
     h.store(a.y, line * n, n);
     if (threadIdx.x % WARP == 0) {
