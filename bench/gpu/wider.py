@@ -3,9 +3,10 @@
 
 Ready models, or with --training steps in a row, as train.py takes them. PyTorch exports and
 compiles all at once (../peers/wider.py), each case in a process; then one after the other is timed,
-theirs first. What Shunt
-refuses is a row with its reason. With --alone PyTorch only exports, and only what is not there: cold.py
-and warm.py take the files too.
+theirs first. --autotune N: also as max-autotune makes it, as far as that ends within the limit; N at a
+time, since each tries hundreds of kernels; then the faster of the two counts. What Shunt refuses is a row
+with its reason. With --alone PyTorch only exports, and only what is not there: cold.py and warm.py take
+the files too.
 """
 import itertools
 import json
@@ -26,6 +27,8 @@ MODELS = ("mobilenet_v3_large efficientnet_b0 convnext_tiny vit_b_16 swin_t resn
 UNTRAINED = ("unet", "gpt2")  # no classes
 MEAN, WORST = 0.95, 1.2              # of compiled PyTorch's time
 TRAIN_MEAN, TRAIN_WORST = 1.0, 0.85  # of its throughput
+COMPILED, AUTOTUNED = "pytorch compiled", "pytorch autotuned"
+MODE = {COMPILED: "reduce-overhead", AUTOTUNED: "max-autotune"}  # of torch.compile
 PEER = os.path.join(part.ROOT, "bench", "peers", "wider.py")
 
 
@@ -91,10 +94,10 @@ class Exporter(Process):
 class Peer(Process):
     """Compiles one case; go() lets it time."""
 
-    def __init__(self, case, args):
-        self.case, self.what, self.why = case, what_of(args), None
+    def __init__(self, case, args, by=COMPILED):
+        self.case, self.what, self.by, self.why = case, what_of(args), by, None
         super().__init__(case["model"], args, "--precision", case["precision"],
-                         "--batch", str(case["batch"]))
+                         "--batch", str(case["batch"]), "--mode", MODE[by])
 
     def give_up(self, why):
         """Before the others are timed: who compiles beside them slows them down."""
@@ -113,11 +116,45 @@ class Peer(Process):
         except (OSError, ValueError, IndexError):
             self.p.kill()
             self.ear.join(1)
-            return failed(self.what, "pytorch compiled", self.case,
+            return failed(self.what, self.by, self.case,
                           self.why or last(self.said) or "it printed nothing")
         finally:
             stop.cancel()
             self.p.wait()
+
+
+class Queue:
+    """Peers of which only so many compile at a time; those that have not begun at the end never do."""
+
+    def __init__(self, cases, args, at_once):
+        self.cases, self.args, self.peers, self.over = list(cases), args, [], False
+        self.lock = threading.Lock()
+        self.threads = [threading.Thread(target=self.work, daemon=True) for _ in range(at_once)]
+        for t in self.threads:
+            t.start()
+
+    def work(self):
+        while True:
+            with self.lock:
+                if self.over or not self.cases:
+                    return
+                peer = Peer(self.cases.pop(0), self.args, AUTOTUNED)
+                self.peers.append(peer)
+            peer.compiled.wait()
+
+    def is_busy(self):
+        with self.lock:
+            return bool(self.cases) or not all(p.compiled.is_set() for p in self.peers)
+
+    def close(self, why):
+        """Those that have compiled; the others are ended. Rows of what there is not: missing."""
+        with self.lock:
+            self.over = True
+        for peer in self.peers:
+            if not peer.compiled.is_set():
+                peer.give_up(why)
+        self.missing = [failed(what_of(self.args), AUTOTUNED, c, why) for c in self.cases]
+        return self.peers
 
 
 def bench(case, at, args, *options):
@@ -149,8 +186,11 @@ def ours(case, args):
 def checks(rows, training):
     """Over all cases that both have."""
     value = {(r["by"], *r["case"].values()): r["value"] for r in rows if "value" in r}
-    ratio = {k[1:]: v / value[("pytorch compiled", *k[1:])] for k, v in value.items()
-             if k[0] == "shunt" and ("pytorch compiled", *k[1:]) in value}
+    best = {}  # of the peers
+    for (by, *case), v in value.items():
+        if by != "shunt":
+            best[tuple(case)] = (max if training else min)(v, best.get(tuple(case), v))
+    ratio = {k[1:]: v / best[k[1:]] for k, v in value.items() if k[0] == "shunt" and k[1:] in best}
     if not ratio:
         return []
     mean = math.exp(sum(map(math.log, ratio.values())) / len(ratio))
@@ -171,11 +211,17 @@ def measure(args, rows):
     cases = [{"model": m, "precision": q, "batch": int(b)}
              for m in args.models for q in args.precisions for b in args.batches]
     peers = [] if args.alone else [Peer(case, args) for case in cases]
+    tuned = Queue([] if args.alone else cases, args, args.autotune)
     for e in exporters:
         e.finish(max(1, end - time.monotonic()))
     for peer in peers:
         if not peer.compiled.wait(max(0, end - time.monotonic())):
             peer.give_up("it has not compiled in %g s" % args.compile_limit)
+    if args.autotune:
+        while time.monotonic() < end and tuned.is_busy():
+            time.sleep(0.5)
+        peers += tuned.close("it has not compiled in %g s" % args.compile_limit)
+        rows += tuned.missing
     print("   now they are timed", file=sys.stderr, flush=True)
 
     def of_one(gpu):
@@ -197,6 +243,7 @@ def main():
     p.add_argument("--training", action="store_true")
     p.add_argument("--gpus", type=int, default=1, help="models are spread over so many, one of each "
                    "timed at a time")
+    p.add_argument("--autotune", type=int, default=0, metavar="N", help="max-autotune too, N at a time")
     p.add_argument("--alone", action="store_true", help="without what PyTorch takes")
     p.set_defaults(models=MODELS)
     p.add_argument("--compile-limit", type=float, default=300, help="seconds for all to compile")

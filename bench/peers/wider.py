@@ -29,6 +29,7 @@ CLASSES = {"bert-large": 2, "distilbert": 2, "lstm": 10, "dlrm": 2}  # of others
 NUMBERS, TABLES, ROWS = 13, 26, 20000  # of DLRM
 TRAIN_SAMPLES = 128
 PLAIN_LAYOUT = ("vit_b_16", "swin_t", "mixer", "dlrm")  # faster so than channels-last
+MODES = {"reduce-overhead": "pytorch compiled", "max-autotune": "pytorch autotuned"}
 ST_TYPE = {torch.float32: "F32", torch.int64: "I64"}
 
 
@@ -205,10 +206,10 @@ def placed(name, precision, batch, model, dtype):
     return model.to(c.DEVICE), [v.to(c.DEVICE) for v in x]
 
 
-def compiled(name, precision, batch):
+def compiled(name, precision, batch, mode):
     """A function that runs it once."""
     model, x = placed(name, precision, batch, build(name).eval(), c.DTYPE.get(precision))
-    fast = torch.compile(model, mode="reduce-overhead")
+    fast = torch.compile(model, mode=mode)
 
     def run():
         with inductor.patch(freezing=True), torch.inference_mode():
@@ -217,20 +218,21 @@ def compiled(name, precision, batch):
     return run
 
 
-def compiled_step(name, precision, batch):
+def compiled_step(name, precision, batch, mode):
     """A function that does one training step."""
     model, x = placed(name, "tf32", batch, build(name).train(), None)
-    step = train.step_of(torch.compile(model, mode="reduce-overhead"), model.parameters(), x,
+    step = train.step_of(torch.compile(model, mode=mode), model.parameters(), x,
                          labels(name, batch).to(c.DEVICE), precision, name not in TEXT)
     c.timed(step, 1, warm=3)
     return step
 
 
 def timed(case, run, args):
+    by = MODES[args.mode]
     if not args.training:
-        return row("ready", "pytorch compiled", case, c.timed(run, args.runs))
+        return row("ready", by, case, c.timed(run, args.runs))
     ms = c.timed(run, args.runs)
-    return row("train", "pytorch compiled", case, [case["batch"] * 1e3 / t for t in ms], "samples/s",
+    return row("train", by, case, [case["batch"] * 1e3 / t for t in ms], "samples/s",
                train.rate(run, case["batch"], args.runs), step_ms=round(statistics.median(ms), 4))
 
 
@@ -242,13 +244,14 @@ def main():
     p.add_argument("--batch", type=int, default=8)
     p.add_argument("--runs", type=int, default=60)
     p.add_argument("--training", action="store_true")
+    p.add_argument("--mode", choices=MODES, default="reduce-overhead", help="of torch.compile")
     p.add_argument("--export", type=int, metavar="SAMPLES", help="only that; so many inputs")
     args = p.parse_args()
     if args.export:
         export(args.model, args.folder, args.export, args.training)
         return
     case = {"model": args.model, "precision": args.precision, "batch": args.batch}
-    run = (compiled_step if args.training else compiled)(*case.values())
+    run = (compiled_step if args.training else compiled)(*case.values(), args.mode)
     print("compiled", file=sys.stderr, flush=True)
     sys.stdin.readline()
     print(json.dumps(timed(case, run, args)), flush=True)
