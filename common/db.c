@@ -505,36 +505,54 @@ static void back_off(int attempt)
     nanosleep(&t, NULL);
 }
 
-int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err)
+/* Once. alone: without BEGIN and COMMIT. */
+static int try_tx(struct db *db, const char *name, bool alone, db_tx_fn *fn, const void *arg,
+                  struct sh_err *err)
+{
+    int rc = alone ? SH_OK : begin(db, err);
+
+    if (!rc)
+        rc = fn(db, arg, err);
+    if (!rc && !alone)
+        rc = commit(db, name, err);
+    if (rc && !alone)
+        rollback(db);
+    db->in_tx = false;
+    return rc;
+}
+
+static int repeat_tx(struct db *db, const char *name, bool alone, db_tx_fn *fn, const void *arg,
+                     struct sh_err *err)
 {
     struct sh_err one = {0};
-    int rc = SH_E_BUG;
+    int rc = SH_E_DBSOFT;
 
     if (db->rehearses || (db->is_around && db->in_tx))
         return fn(db, arg, err);
     if (db->in_tx)
         return SH_FAIL(err, SH_E_BUG, "transaction %s began inside another one", name);
-    for (int attempt = 0; attempt < TX_TRIES; attempt++) {
+    for (int attempt = 0; rc == SH_E_DBSOFT && attempt < TX_TRIES; attempt++) {
         one = (struct sh_err){0}; /* each attempt has its own first failure */
         if (attempt > 0)
             back_off(attempt - 1);
-        rc = begin(db, &one);
-        if (!rc)
-            rc = fn(db, arg, &one);
-        if (!rc)
-            rc = commit(db, name, &one);
-        if (!rc) {
-            db->in_tx = false;
-            return SH_OK;
-        }
-        rollback(db);
-        if (rc != SH_E_DBSOFT)
-            break;
+        rc = try_tx(db, name, alone, fn, arg, &one);
     }
+    if (!rc)
+        return SH_OK;
     if (one.rc == SH_OK) /* the body failed without saying why */
         SH_FAIL(&one, rc, "transaction %s failed: %s", name, sh_rc_text(rc));
     sh_err_copy(err, &one);
     return rc;
+}
+
+int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err)
+{
+    return repeat_tx(db, name, false, fn, arg, err);
+}
+
+int db_tx_alone(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err)
+{
+    return repeat_tx(db, name, true, fn, arg, err);
 }
 
 int db_tx_around(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err)

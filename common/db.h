@@ -85,6 +85,10 @@ int db_read_rows(const struct db_res *r, const struct db_field *f, size_t n, siz
  * COMMIT of an aborted transaction reports success with the tag ROLLBACK; db_tx() checks that. */
 typedef int db_tx_fn(struct db *db, const void *arg, struct sh_err *err);
 int db_tx(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err);
+/* The same for an fn of which one statement writes, and nothing behind it may undo that: every
+ * statement is a transaction by itself. Saves two round trips, during which the rows would stay
+ * locked. */
+int db_tx_alone(struct db *db, const char *name, db_tx_fn *fn, const void *arg, struct sh_err *err);
 
 /* As db_tx(); a db_tx() inside fn is part of it and is not repeated by itself. */
 int db_tx_around(struct db *db, const char *name, db_tx_fn *fn, const void *arg,

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_FIELDS 32 /* of one object */
-
 static bool is_nullable(const struct sh_field *f)
 {
     return f->value && strcmp(f->value, "null") == 0;
@@ -101,12 +99,14 @@ static int check_above(const json_t *obj, const char *what, const struct sh_fiel
 
     for (size_t i = 0; i < f->n; i++) {
         const struct sh_field *one = &f->list[i];
-        const json_t *v = json_object_get(obj, one->name);
+        const json_t *v;
         char path[128];
         int no;
 
-        if (one->part != f->part || !one->above || !json_is_number(v) ||
-            json_number_value(v) != one->min)
+        if (one->part != f->part || !one->above)
+            continue;
+        v = json_object_get(obj, one->name);
+        if (!json_is_number(v) || json_number_value(v) != one->min)
             continue;
         snprintf(path, sizeof(path), "%s%s%s", what, what[0] ? "." : "", one->name);
         no = sh_json_fail(err, path, "\"%s\" must be above %g", path, one->min);
@@ -118,7 +118,7 @@ static int check_above(const json_t *obj, const char *what, const struct sh_fiel
 int sh_fields_take(const json_t *obj, const char *what, const struct sh_fields *f, void *base,
                    struct sh_err *err)
 {
-    struct sh_json_field read[MAX_FIELDS];
+    struct sh_json_field read[SH_JSON_MAX_FIELDS];
     size_t n = 0;
     int rc, above;
 
@@ -127,8 +127,9 @@ int sh_fields_take(const json_t *obj, const char *what, const struct sh_fields *
 
         if (one->part != f->part)
             continue;
-        if (n == MAX_FIELDS)
-            return SH_FAIL(err, SH_E_BUG, "\"%s\" has more than %d fields", what, MAX_FIELDS);
+        if (n == SH_JSON_MAX_FIELDS)
+            return SH_FAIL(err, SH_E_BUG, "\"%s\" has more than %d fields", what,
+                           SH_JSON_MAX_FIELDS);
         read[n++] = (struct sh_json_field){.name = one->name,
                                            .type = one->type,
                                            .out = (char *)base + one->offset,

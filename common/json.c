@@ -203,18 +203,36 @@ int sh_json_fail(struct sh_err *err, const char *path, const char *fmt, ...)
     return fail_at(err, path, NULL, text);
 }
 
-static int refuse_unknown(const json_t *obj, const char *what, const struct sh_json_field *f,
-                          size_t n, struct sh_err *err)
+/* "a, b, c", as many as there is room for. */
+static void names_of(const struct sh_json_field *f, size_t n, char out[static 256])
 {
-    char known[256] = "", path[PATH_BYTES], text[sizeof(err->msg)];
+    size_t used = 0;
+
+    sh_strlcpy(out, n ? "" : "none", 256);
+    for (size_t i = 0; i < n && used < 256; i++)
+        used += (size_t)snprintf(out + used, 256 - used, "%s%s", i ? ", " : "", f[i].name);
+}
+
+static int fail_unknown(const char *what, const char *key, const struct sh_json_field *f, size_t n,
+                        struct sh_err *err)
+{
+    char known[256], path[PATH_BYTES], text[sizeof(err->msg)];
+
+    names_of(f, n, known);
+    join(what, key, path);
+    snprintf(text, sizeof(text), "\"%s\" is not a known field; known here: %s", path, known);
+    return fail_at(err, what, key, text);
+}
+
+/* given[i]: BORROWED, what obj has for f[i], if it is not null. Looking each member up among the
+ * fields takes less than the other way round: most fields are absent from most objects. */
+static int find_given(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,
+                      json_t **given, struct sh_err *err)
+{
     const char *key;
     json_t *value;
-    size_t used = 0;
     int rc = SH_OK;
 
-    for (size_t i = 0; i < n && used < sizeof(known); i++)
-        used +=
-            (size_t)snprintf(known + used, sizeof(known) - used, "%s%s", i ? ", " : "", f[i].name);
     /* jansson's iteration takes a non-const object and does not change it */
     json_object_foreach((json_t *)obj, key, value)
     {
@@ -222,14 +240,24 @@ static int refuse_unknown(const json_t *obj, const char *what, const struct sh_j
 
         while (i < n && strcmp(f[i].name, key) != 0)
             i++;
-        if (i < n)
-            continue;
-        join(what, key, path);
-        snprintf(text, sizeof(text), "\"%s\" is not a known field; known here: %s", path,
-                 n ? known : "none");
-        rc = fail_at(err, what, key, text);
+        if (i == n)
+            rc = fail_unknown(what, key, f, n, err);
+        else if (!json_is_null(value))
+            given[i] = value;
     }
     return rc;
+}
+
+static int fail_field(const char *what, const struct sh_json_field *f, bool is_given,
+                      struct sh_err *err)
+{
+    char path[PATH_BYTES], must[96], text[sizeof(err->msg)];
+
+    join(what, f->name, path);
+    describe(f, must);
+    snprintf(text, sizeof(text), is_given ? "\"%s\" must be %s" : "\"%s\" is missing: %s", path,
+             must);
+    return fail_at(err, what, f->name, text);
 }
 
 /* Who reads the object next, SQL too, shall find an integer where there was 2.0. */
@@ -243,30 +271,25 @@ static int as_integer(const json_t *obj, const char *name, double value, struct 
 int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field *f, size_t n,
                  struct sh_err *err)
 {
-    char path[PATH_BYTES], must[96], text[sizeof(err->msg)];
+    json_t *given[SH_JSON_MAX_FIELDS] = {NULL};
     int rc;
 
     if (!json_is_object(obj))
         return SH_FAIL(err, SH_E_INVALID, "\"%s\" must be an object",
                        what && what[0] ? what : "the document");
-    rc = refuse_unknown(obj, what, f, n, err);
+    if (n > SH_JSON_MAX_FIELDS)
+        return SH_FAIL(err, SH_E_BUG, "%zu fields are more than %d", n, SH_JSON_MAX_FIELDS);
+    rc = find_given(obj, what, f, n, given, err);
     for (size_t i = 0; i < n; i++) {
-        json_t *v = json_object_get(obj, f[i].name);
+        json_t *v = given[i];
 
-        if (json_is_null(v))
-            v = NULL;
         if (!v && !f[i].required)
             continue;
-        if (v && store(&f[i], v)) {
-            if (f[i].type == SH_JSON_INT && json_is_real(v) &&
-                as_integer(obj, f[i].name, json_real_value(v), err))
-                return SH_E_NOMEM;
-            continue;
-        }
-        join(what, f[i].name, path);
-        describe(&f[i], must);
-        snprintf(text, sizeof(text), v ? "\"%s\" must be %s" : "\"%s\" is missing: %s", path, must);
-        rc = fail_at(err, what, f[i].name, text);
+        if (!v || !store(&f[i], v))
+            rc = fail_field(what, &f[i], v, err);
+        else if (f[i].type == SH_JSON_INT && json_is_real(v) &&
+                 as_integer(obj, f[i].name, json_real_value(v), err))
+            return SH_E_NOMEM;
     }
     return rc;
 }
@@ -366,12 +389,22 @@ int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, 
                    e.column, e.text);
 }
 
-int sh_json_dump(const json_t *j, char **out, struct sh_err *err)
+static int dump(const json_t *j, size_t flags, char **out, struct sh_err *err)
 {
-    *out = json_dumps(j, JSON_COMPACT | JSON_SORT_KEYS | JSON_ENCODE_ANY);
+    *out = json_dumps(j, JSON_COMPACT | JSON_ENCODE_ANY | flags);
     if (!*out)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate memory for a JSON text");
     return SH_OK;
+}
+
+int sh_json_dump(const json_t *j, char **out, struct sh_err *err)
+{
+    return dump(j, JSON_SORT_KEYS, out, err);
+}
+
+int sh_json_dump_unsorted(const json_t *j, char **out, struct sh_err *err)
+{
+    return dump(j, 0, out, err);
 }
 
 json_t *sh_json_number(double v)

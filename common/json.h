@@ -40,6 +40,7 @@ struct sh_json_field {
 };
 
 #define SH_JSON_WORD INT64_MIN
+#define SH_JSON_MAX_FIELDS 64 /* of one object */
 
 /* All faults of a document, for err->faults, so that a client can fix them in one go. */
 struct sh_faults {
@@ -61,6 +62,8 @@ int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, 
 size_t sh_json_first(const char *text, size_t len);
 /* Compact, sorted. *out: OWNED, free(). */
 int sh_json_dump(const json_t *j, char **out, struct sh_err *err);
+/* Compact, in no order: for whoever parses it again. *out: OWNED, free(). */
+int sh_json_dump_unsorted(const json_t *j, char **out, struct sh_err *err);
 /* An integer if v is a whole number that both types can hold. OWNED; NULL: no memory. */
 json_t *sh_json_number(double v);
 /* A string member; "" if there is none. BORROWED. */

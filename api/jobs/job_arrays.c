@@ -180,7 +180,7 @@ static int submit_all(struct api_req *q, const struct asked *a, const struct arr
     int rc = bodies && row ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", n);
 
     if (!rc)
-        rc = submit_init(&s, q, "array", n, err);
+        rc = submit_init(&s, q, STORE_SUBMIT_ARRAY, n, err);
     if (!rc)
         rc = fill_items(&s, a, spec, bodies, err);
     s.array = row;

@@ -70,7 +70,7 @@ int job_batches_create(struct api_req *q, struct sh_err *err)
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
     if (!rc)
-        rc = submit_init(&s, q, "batch", json_array_size(jobs), err);
+        rc = submit_init(&s, q, STORE_SUBMIT_BATCH, json_array_size(jobs), err);
     for (size_t i = 0; !rc && i < s.n; i++) {
         struct submit_item *x = &s.items[i];
 

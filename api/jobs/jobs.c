@@ -74,7 +74,7 @@ int jobs_create(struct api_req *q, struct sh_err *err)
     struct submit s;
     char location[64];
     json_t *job = NULL;
-    int rc = submit_init(&s, q, "job", 1, err);
+    int rc = submit_init(&s, q, STORE_SUBMIT_JOB, 1, err);
 
     if (!rc)
         submit_read(s.items, q->json, err ? err->faults : NULL);

@@ -9,9 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-int submit_init(struct submit *s, struct api_req *q, const char *what, size_t n, struct sh_err *err)
+int submit_init(struct submit *s, struct api_req *q, enum store_submit_way way, size_t n,
+                struct sh_err *err)
 {
-    *s = (struct submit){.q = q, .what = what, .n = n};
+    *s = (struct submit){.q = q, .way = way, .n = n};
     s->items = calloc(n ? n : 1, sizeof(*s->items));
     for (size_t i = 0; s->items && i < n; i++)
         s->items[i].index = -1;
@@ -197,34 +198,27 @@ static void check_same(struct submit_item *x)
             x->id);
 }
 
-/* No row was made of it. *queue: the last one that refused, and why. */
-static int why_not(struct submit *s, struct submit_item *x, const struct submit_item **queue,
-                   struct sh_err *err)
+/* No row was made of it. Not to learn why is a failure of this item alone: others may be made.
+ * *queue: the last one that refused. */
+static void why_not(struct submit *s, struct submit_item *x, const struct submit_item **queue)
 {
-    struct sh_err one = {0};
-    int rc = SH_OK;
-
-    if (x->spec.client_token)
-        rc = store_job_by_token(s->q, x->spec.client_token, &x->job, err);
-    if (rc)
-        return rc;
+    x->made = SUBMIT_UNMADE;
+    if (x->spec.client_token &&
+        store_job_by_token(s->q, x->spec.client_token, &x->job, &x->err) != SH_OK)
+        return;
     if (x->job) {
         x->made = SUBMIT_EARLIER;
         x->id = id_of(x->job);
         x->version = json_integer_value(json_object_get(x->job, "version"));
         check_same(x);
-        return SH_OK;
+        return;
     }
     if (*queue && same((*queue)->spec.queue, x->spec.queue)) {
         x->err = (*queue)->err;
-        return SH_OK;
+        return;
     }
-    rc = store_queue_refuse(s->q, x->spec.queue, &one);
-    if (rc != SH_E_CONFLICT && rc != SH_E_NOTFOUND)
-        return sh_err_copy(err, &one);
-    x->err = one;
+    store_queue_refuse(s->q, x->spec.queue, &x->err);
     *queue = x;
-    return SH_OK;
 }
 
 static int take_row(struct submit *s, const struct db_res *res, size_t row,
@@ -234,8 +228,10 @@ static int take_row(struct submit *s, const struct db_res *res, size_t row,
     const char *job = db_text(res, row, 2);
 
     x->id = db_i64(res, row, 1, 0);
-    if (!x->id)
-        return why_not(s, x, queue, err);
+    if (!x->id) {
+        why_not(s, x, queue);
+        return SH_OK;
+    }
     x->made = SUBMIT_MADE;
     s->array_id = db_i64(res, row, 3, 0);
     return job ? store_json(job, "submit", &x->job, err) : SH_OK;
@@ -273,7 +269,7 @@ int submit_store(struct submit *s, struct sh_err *err)
     s->array_id = 0;
     rc = rows_of(s, &rows, err);
     if (!rc && json_array_size(rows) > 0)
-        rc = store_submit(s->q, s->what, rows, s->array, &res, err);
+        rc = store_submit(s->q, s->way, rows, s->array, &res, err);
     for (size_t i = 0; !rc && i < db_rows(res); i++)
         rc = s->array && !db_text(res, 0, 3) ? SH_OK : take_row(s, res, i, &queue, err);
     db_res_free(res);
@@ -318,9 +314,9 @@ int submit_once(struct submit *s, submit_fn *fn, json_t **out, struct sh_err *er
         return rc;
     if (idem.key[0])
         return idem_run(s->q, &idem, submit_make, &m, &s->q->reply.replayed, out, err);
-    /* One statement is a transaction by itself. */
-    rc = s->n == 1 && !s->array ? make_tx(s->q->db, &m, err)
-                                : db_tx(s->q->db, "submit", make_tx, &m, err);
+    /* The answer of an array is read once more; what a job or a batch lacks is an item's fault. */
+    rc = s->array ? db_tx(s->q->db, "submit", make_tx, &m, err)
+                  : db_tx_alone(s->q->db, "submit", make_tx, &m, err);
     if (rc) {
         json_decref(*out);
         *out = NULL;

@@ -13,8 +13,9 @@
 
 #define SUBMIT_MAX_JOBS 1000
 
-/* The outcome. EARLIER: its client_token already named a job. */
-enum submit_made { SUBMIT_REFUSED, SUBMIT_MADE, SUBMIT_EARLIER };
+/* The outcome. REFUSED: before it came to the database, or not yet there; UNMADE: no row was made of
+ * it; EARLIER: its client_token already named a job. */
+enum submit_made { SUBMIT_REFUSED, SUBMIT_UNMADE, SUBMIT_MADE, SUBMIT_EARLIER };
 
 struct submit_item {
     struct jobspec spec;
@@ -31,14 +32,14 @@ struct submit_item {
 
 struct submit {
     struct api_req *q;
-    const char *what;          /* for store_submit() */
+    enum store_submit_way way;
     const json_t *array;       /* BORROWED, NULL: none */
     int64_t array_id;          /* 0: its token was known, or no array */
     struct submit_item *items; /* OWNED, submit_fini() */
     size_t n;
 };
 
-int submit_init(struct submit *s, struct api_req *q, const char *what, size_t n,
+int submit_init(struct submit *s, struct api_req *q, enum store_submit_way way, size_t n,
                 struct sh_err *err);
 void submit_fini(struct submit *s);
 /* body: a job as in POST /jobs; BORROWED until the end. faults: collects everything wrong in it;

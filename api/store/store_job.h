@@ -41,13 +41,14 @@ int store_submit_parts(struct api_req *q, const struct jobspec *s, struct store_
 void store_parts_fini(struct store_parts *p);
 /* Bytes that the tenant stores: models, datasets, results. */
 int store_stored(struct api_req *q, int64_t *out, struct sh_err *err);
+enum store_submit_way { STORE_SUBMIT_JOB, STORE_SUBMIT_BATCH, STORE_SUBMIT_ARRAY };
 /* Creates all jobs of one request. jobs: an array of objects whose members are the columns of
- * SUBMIT; array: the same for job_array, or NULL; what: "job", "batch" or "array", for the audit.
+ * SUBMIT; array: the same for job_array, for STORE_SUBMIT_ARRAY only.
  * Rows, by place: place, id (NULL: no job was created: its token is known, or no such queue is
- * open), its JSON (for "job"), id of the array (NULL: none, or its token is known and nothing was
- * created). *out: OWNED, db_res_free(). Fails: SH_E_QUOTA; then nothing was created. */
-int store_submit(struct api_req *q, const char *what, const json_t *jobs, const json_t *array,
-                 struct db_res **out, struct sh_err *err);
+ * open), its JSON (of STORE_SUBMIT_JOB), id of the array (NULL: none, or its token is known and
+ * nothing was created). *out: OWNED, db_res_free(). Fails: SH_E_QUOTA; then nothing was created. */
+int store_submit(struct api_req *q, enum store_submit_way way, const json_t *jobs,
+                 const json_t *array, struct db_res **out, struct sh_err *err);
 int store_job_by_token(struct api_req *q, const char *token, json_t **out, struct sh_err *err);
 
 /* store_array.c */

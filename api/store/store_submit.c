@@ -35,38 +35,56 @@ static const struct db_stmt STORED = {
 };
 
 /* Numbers are drawn first, so that each row of the answer knows which of the jobs it was. A token
- * that is known makes no row. */
-static const struct db_stmt SUBMIT = {
-    "submit",
-    "WITH i AS MATERIALIZED (SELECT nextval('job_id_seq') AS id, x.* FROM "
-    "jsonb_to_recordset($2::jsonb) x (place int, kind text, name text, queue text, priority int, "
-    "version_id bigint, dataset_id bigint, eval_dataset_id bigint, spec jsonb, client_token text, "
-    "max_attempts int, hold boolean, labels jsonb, deadline timestamptz, min_runtime_ms bigint, "
-    "preemptible boolean, array_index int)), r AS (INSERT INTO job_array (tenant_id, indices, "
-    "n_jobs, max_parallel, template, client_token) SELECT $1::bigint, x.indices, x.n_jobs, "
-    "x.max_parallel, x.template, x.client_token FROM jsonb_to_record($3::jsonb) x (indices text, "
-    "n_jobs int, max_parallel int, template jsonb, client_token text) WHERE $3 IS NOT NULL ON "
-    "CONFLICT (tenant_id, client_token) WHERE client_token IS NOT NULL DO NOTHING RETURNING id), j "
-    "AS (INSERT INTO job (id, tenant_id, queue_id, kind, name, priority, version_id, dataset_id, "
-    "eval_dataset_id, spec, client_token, max_attempts, state, reason, labels, deadline, "
-    "min_runtime_ms, preemptible, array_id, array_index) OVERRIDING SYSTEM VALUE SELECT i.id, "
-    "$1::bigint, q.id, i.kind, i.name, i.priority, i.version_id, i.dataset_id, i.eval_dataset_id, "
-    "i.spec, i.client_token, i.max_attempts, CASE WHEN i.hold THEN 'HELD' ELSE 'QUEUED' END, CASE "
-    "WHEN i.hold THEN 'Held' ELSE '' END, i.labels, i.deadline, i.min_runtime_ms, i.preemptible, "
-    "(SELECT id FROM r), i.array_index FROM i CROSS JOIN LATERAL (SELECT u.id FROM queue u WHERE "
-    "u.name = i.queue AND (u.tenant_id IS NULL OR u.tenant_id = $1::bigint) AND u.state <> "
-    "'DRAINING' ORDER BY u.tenant_id NULLS LAST LIMIT 1) q WHERE $3 IS NULL OR EXISTS (SELECT FROM "
-    "r) ORDER BY i.place ON CONFLICT (tenant_id, client_token) WHERE client_token IS NOT NULL DO "
-    "NOTHING RETURNING *), e AS (INSERT INTO job_event (job_id, to_state, reason, at) SELECT "
-    "id, state, 'Submitted', " SH_JOB_EVENT_TIME
-    " FROM j), a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, "
-    "resource, after) SELECT $4, $5, $6::text || '.create', $1::bigint, CASE $6::text WHEN 'job' "
-    "THEN 'job/' || min(id) WHEN 'array' THEN 'array/' || min(array_id) ELSE 'job/' || "
-    "min(id) || '-' || max(id) END, coalesce(jsonb_agg(to_jsonb(j.*)) FILTER (WHERE $6::text = "
-    "'job') -> 0, jsonb_build_object('jobs', jsonb_agg(id))) FROM j HAVING count(*) > 0) "
-    "SELECT i.place, j.id, CASE WHEN $6::text = 'job' THEN " SQL_JOB("j") " END, j.array_id FROM i "
-    "LEFT JOIN j ON j.id = i.id ORDER BY i.place",
-    6,
+ * that is known makes no row. One statement for each way to submit, and not one with a parameter
+ * for the way: its plan would depend on that parameter, so PostgreSQL would plan it each time.
+ * r: the CTE of their array, if any; array: its id; if: whether to create them; resource, after:
+ * for the audit; of: of which jobs; json: what the answer says of each. */
+#define SUBMIT(way, r, array, if, resource, after, of, json)                                       \
+    "WITH i AS MATERIALIZED (SELECT nextval('job_id_seq') AS id, x.* FROM "                        \
+    "jsonb_to_recordset($2::jsonb) x (place int, kind text, name text, queue text, priority int, " \
+    "version_id bigint, dataset_id bigint, eval_dataset_id bigint, spec jsonb, client_token text, "\
+    "max_attempts int, hold boolean, labels jsonb, deadline timestamptz, min_runtime_ms bigint, "  \
+    "preemptible boolean, array_index int)), " r "j AS (INSERT INTO job (id, tenant_id, "          \
+    "queue_id, kind, name, priority, version_id, dataset_id, eval_dataset_id, spec, "              \
+    "client_token, max_attempts, state, reason, labels, deadline, min_runtime_ms, preemptible, "   \
+    "array_id, array_index) OVERRIDING SYSTEM VALUE SELECT i.id, $1::bigint, q.id, i.kind, "       \
+    "i.name, i.priority, i.version_id, i.dataset_id, i.eval_dataset_id, i.spec, i.client_token, "  \
+    "i.max_attempts, CASE WHEN i.hold THEN 'HELD' ELSE 'QUEUED' END, CASE WHEN i.hold THEN "       \
+    "'Held' ELSE '' END, i.labels, i.deadline, i.min_runtime_ms, i.preemptible, " array            \
+    ", i.array_index FROM i CROSS JOIN LATERAL (SELECT u.id FROM queue u WHERE u.name = i.queue "  \
+    "AND (u.tenant_id IS NULL OR u.tenant_id = $1::bigint) AND u.state <> 'DRAINING' ORDER BY "    \
+    "u.tenant_id NULLS LAST LIMIT 1) q " if "ORDER BY i.place ON CONFLICT (tenant_id, "            \
+    "client_token) WHERE client_token IS NOT NULL DO NOTHING RETURNING *), e AS (INSERT INTO "     \
+    "job_event (job_id, to_state, reason, at) SELECT id, state, 'Submitted', " SH_JOB_EVENT_TIME   \
+    " FROM j), a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, resource, after) "  \
+    "SELECT $3, $4, '" way ".create', $1::bigint, " resource ", " after " FROM j" of ") "          \
+    "SELECT i.place, j.id, " json ", j.array_id FROM i LEFT JOIN j ON j.id = i.id ORDER BY i.place"
+#define SUBMIT_IDS "jsonb_build_object('jobs', jsonb_agg(id))"
+#define SUBMIT_ANY " HAVING count(*) > 0"
+
+static const struct db_stmt SUBMIT[] = {
+    [STORE_SUBMIT_JOB] = {
+        "submit_job",
+        SUBMIT("job", "", "NULL::bigint", "", "'job/' || id", "to_jsonb(j.*)", "", SQL_JOB("j")),
+        4,
+    },
+    [STORE_SUBMIT_BATCH] = {
+        "submit_batch",
+        SUBMIT("batch", "", "NULL::bigint", "", "'job/' || min(id) || '-' || max(id)", SUBMIT_IDS,
+               SUBMIT_ANY, "NULL"),
+        4,
+    },
+    [STORE_SUBMIT_ARRAY] = {
+        "submit_array",
+        SUBMIT("array", "r AS (INSERT INTO job_array (tenant_id, indices, n_jobs, max_parallel, "
+               "template, client_token) SELECT $1::bigint, x.indices, x.n_jobs, x.max_parallel, "
+               "x.template, x.client_token FROM jsonb_to_record($5::jsonb) x (indices text, n_jobs "
+               "int, max_parallel int, template jsonb, client_token text) ON CONFLICT (tenant_id, "
+               "client_token) WHERE client_token IS NOT NULL DO NOTHING RETURNING id), ",
+               "(SELECT id FROM r)", "WHERE EXISTS (SELECT FROM r) ", "'array/' || min(array_id)",
+               SUBMIT_IDS, SUBMIT_ANY, "NULL"),
+        5,
+    },
 };
 
 static const struct db_stmt JOB_BY_TOKEN = {
@@ -108,20 +126,19 @@ void store_parts_fini(struct store_parts *p)
     *p = (struct store_parts){0};
 }
 
-int store_submit(struct api_req *q, const char *what, const json_t *jobs, const json_t *array,
-                 struct db_res **out, struct sh_err *err)
+int store_submit(struct api_req *q, enum store_submit_way way, const json_t *jobs,
+                 const json_t *array, struct db_res **out, struct sh_err *err)
 {
     char *rows = NULL, *head = NULL;
-    int rc = sh_json_dump(jobs, &rows, err);
+    int rc = sh_json_dump_unsorted(jobs, &rows, err);
 
     *out = NULL;
     if (!rc && array)
-        rc = sh_json_dump(array, &head, err);
+        rc = sh_json_dump_unsorted(array, &head, err);
     if (!rc) {
-        const char *p[] = {
-            STORE_TEXT(q->tenant_id), rows, head, q->who.key_id, q->request_id, what};
+        const char *p[] = {STORE_TEXT(q->tenant_id), rows, q->who.key_id, q->request_id, head};
 
-        rc = db_exec(q->db, &SUBMIT, p, out, err);
+        rc = db_exec(q->db, &SUBMIT[way], p, out, err);
     }
     free(rows);
     free(head);

@@ -356,6 +356,32 @@ static void a_conflict_that_stays_is_given_up_after_five_tries(void **state)
     assert_int_equal(w->n_tries, 5);
 }
 
+static const struct db_stmt LOSE = {
+    "lose", "DO $$ BEGIN UPDATE t SET n = 50; RAISE EXCEPTION SQLSTATE '40001'; END $$", 0};
+
+static const struct db_stmt N_OF_7 = {"n_of_7", "SELECT n FROM t WHERE id = 7", 0};
+
+static int lose_alone(struct db *db, const void *arg, struct sh_err *err)
+{
+    (void)arg;
+    return the_world->n_calls++ ? db_exec(db, &ADD, P("1"), NULL, err)
+                                  : db_exec(db, &LOSE, NULL, NULL, err);
+}
+
+static void without_a_transaction_each_statement_stays_and_losers_try_again(void **state)
+{
+    struct world *w = *state;
+    struct sh_err err = {0};
+
+    assert_fails(db_tx_alone(w->db, "alone", insert_two, "1", &err), SH_E_CONFLICT, &err,
+                 "conflicts");
+    assert_int_equal(number_of(w->db, &N_OF_7), 7);
+    err = (struct sh_err){0};
+    assert_ok_err(db_tx_alone(w->db, "alone", lose_alone, NULL, &err), &err);
+    assert_int_equal(w->n_calls, 2);
+    assert_int_equal(number_of(w->db, &N_OF_1), 11);
+}
+
 /* Two sessions lock two rows in opposite order; the server picks one to fail. */
 struct crossing {
     struct db *db;
@@ -667,6 +693,7 @@ int main(void)
         TEST(a_serialization_failure_is_tried_again),
         TEST(a_conflict_that_stays_is_given_up_after_five_tries),
         TEST(a_deadlock_is_resolved_by_trying_again),
+        TEST(without_a_transaction_each_statement_stays_and_losers_try_again),
         TEST(a_session_that_was_ended_between_two_calls_costs_no_failure),
         TEST(inside_a_transaction_a_lost_connection_is_not_made_again),
         TEST(a_bad_address_is_refused_without_showing_it),

@@ -213,18 +213,18 @@ static int nothing(struct submit *s, json_t **out, struct sh_err *err)
 static int submit_all(struct db *db, json_t *bodies, struct submit *s, json_t **keep,
                       struct sh_err *err)
 {
-    static struct api_req q;
+    struct api_req q = request(db);
     json_t *out = NULL;
     int rc;
 
-    q = request(db);
     *keep = bodies;
-    assert_ok(submit_init(s, &q, "batch", json_array_size(bodies), NULL));
+    assert_ok(submit_init(s, &q, STORE_SUBMIT_BATCH, json_array_size(bodies), NULL));
     for (size_t i = 0; i < s->n; i++)
         submit_read(&s->items[i], json_array_get(bodies, i), NULL);
     rc = submit_once(s, nothing, &out, err);
     json_decref(out);
     assert_false(q.reply.replayed);
+    s->q = NULL;
     return rc;
 }
 
@@ -267,6 +267,64 @@ static void each_job_of_a_batch_has_a_result_of_its_own(void **state)
     assert_int_equal(number(db, WRONG), 0);
 }
 
+#define N_TOKENS 40
+
+struct crosser {
+    pthread_t thread;
+    struct db *db;
+    pthread_barrier_t *meet; /* at the start of each round */
+    bool is_reverse;
+    int rc;
+};
+
+/* All tokens of each round, in one order or the other. */
+static void *cross_main(void *arg)
+{
+    struct crosser *c = arg;
+
+    for (int round = 0; round < 20; round++) {
+        json_t *keep, *bodies = json_array();
+        struct submit s;
+        int rc;
+
+        for (int i = 0; i < N_TOKENS; i++) {
+            char token[32];
+
+            snprintf(token, sizeof(token), "%d.%d", round, c->is_reverse ? N_TOKENS - i : i + 1);
+            json_array_append_new(bodies, job_body("default", token));
+        }
+        pthread_barrier_wait(c->meet);
+        rc = submit_all(c->db, bodies, &s, &keep, NULL);
+        for (int i = 0; !rc && i < N_TOKENS; i++)
+            rc = s.items[i].err.rc;
+        c->rc = c->rc ? c->rc : rc;
+        submit_fini(&s);
+        json_decref(keep);
+    }
+    return NULL;
+}
+
+static void batches_that_wait_for_each_others_tokens_are_both_done(void **state)
+{
+    struct db *db = *state;
+    pthread_barrier_t meet;
+    struct crosser c[2] = {{.meet = &meet}, {.meet = &meet, .is_reverse = true}};
+
+    pthread_barrier_init(&meet, NULL, 2);
+    for (size_t i = 0; i < 2; i++) {
+        c[i].db = open_db("crosser");
+        assert_int_equal(pthread_create(&c[i].thread, NULL, cross_main, &c[i]), 0);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        pthread_join(c[i].thread, NULL);
+        assert_int_equal(c[i].rc, SH_OK);
+        db_free(c[i].db);
+    }
+    pthread_barrier_destroy(&meet);
+    assert_int_equal(number(db, "SELECT count(*) FROM job"), 20 * N_TOKENS);
+    assert_int_equal(number(db, WRONG), 0);
+}
+
 struct taker {
     pthread_t thread;
     struct db *db;
@@ -290,7 +348,7 @@ static void *take_main(void *arg)
         struct db_res *r = NULL;
         struct sh_err err = {0};
 
-        t->rc = store_submit(&q, "batch", rows, NULL, &r, &err);
+        t->rc = store_submit(&q, STORE_SUBMIT_BATCH, rows, NULL, &r, &err);
         t->n_made += t->rc ? 0 : (int)db_rows(r);
         sh_strlcpy(t->msg, err.msg, sizeof(t->msg));
         db_res_free(r);
@@ -377,6 +435,7 @@ int main(void)
         TEST(every_change_of_a_state_is_counted),
         TEST(the_count_is_exact_after_and_in_a_storm_of_changes),
         TEST(each_job_of_a_batch_has_a_result_of_its_own),
+        TEST(batches_that_wait_for_each_others_tokens_are_both_done),
         TEST(a_quota_is_kept_to_the_last_job_by_many_at_once),
         TEST(an_array_is_acted_on_where_its_jobs_allow_it),
     };
