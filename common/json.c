@@ -354,15 +354,22 @@ failed:
     return NULL;
 }
 
-/* PostgreSQL writes 1e30 as a whole number of 31 digits. */
-static json_t *load(const char *text, size_t len, json_error_t *e)
+/* PostgreSQL writes 1e30 as a whole number of 31 digits, more than an integer holds. */
+static json_t *load(const char *text, size_t len, size_t flags, json_error_t *e)
 {
-    json_t *j = json_loadb(text, len, JSON_REJECT_DUPLICATES, e);
+    json_t *j = json_loadb(text, len, flags, e);
 
     if (j || json_error_code(e) != json_error_numeric_overflow)
         return j;
-    j = json_loadb(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_INT_AS_REAL, e);
+    j = json_loadb(text, len, flags | JSON_DECODE_INT_AS_REAL, e);
     return j ? whole_again(j) : NULL;
+}
+
+json_t *sh_json_row(const char *text)
+{
+    json_error_t e;
+
+    return load(text, strlen(text), JSON_DECODE_ANY, &e);
 }
 
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err)
@@ -378,7 +385,7 @@ int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, 
     if (too_deep)
         return SH_FAIL(err, SH_E_INVALID, "the JSON text is nested deeper than %d levels",
                        MAX_DEPTH);
-    *out = load(len ? text : "", len, &e);
+    *out = load(len ? text : "", len, JSON_REJECT_DUPLICATES, &e);
     if (*out)
         return SH_OK;
     /* When an allocation fails jansson mostly records nothing at all (line -1, no text); inside of

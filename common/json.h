@@ -58,6 +58,8 @@ int sh_json_read(const json_t *obj, const char *what, const struct sh_json_field
 /* Parses text (not NUL-terminated); refuses duplicates, depth above 64, text above max_bytes.
  * *out: OWNED, json_decref(). Fails: SH_E_INVALID with line and column, SH_E_TOOBIG. */
 int sh_json_parse(const char *text, size_t len, size_t max_bytes, json_t **out, struct sh_err *err);
+/* What the database wrote, of any type. OWNED; NULL: no memory. */
+json_t *sh_json_row(const char *text);
 /* Length of the object or list at the start of a text, found by its brackets; 0: incomplete. */
 size_t sh_json_first(const char *text, size_t len);
 /* Compact, sorted. *out: OWNED, free(). */

@@ -1,6 +1,6 @@
 /* hooks.h - what the laboratory (lab/) can change in an executor: it disables one of the things
  * that make a switch fast, or forces how training stops. Each room declares its own hooks in its
- * header (pool/hook.h). A release sets none.
+ * header (common/hook.h). A release sets none.
  */
 #ifndef SH_EXECUTOR_HOOKS_H
 #define SH_EXECUTOR_HOOKS_H

@@ -48,17 +48,9 @@ static int grow(struct sched *s, struct sh_err *err)
 {
     struct execs *x = &s->execs;
     const size_t cap = SH_MIN(SH_MAX(2 * x->cap, 16u), (size_t)s->conf->max_executors);
-    struct exec **more;
     int rc = models_grow(s, cap, err);
 
-    if (rc)
-        return rc;
-    more = realloc(x->items, cap * sizeof(*more));
-    if (!more)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate rows for %zu executors", cap);
-    x->items = more;
-    x->cap = cap;
-    return SH_OK;
+    return rc ? rc : sh_grow(&x->items, &x->cap, cap, sizeof(*x->items), cap, "executors", err);
 }
 
 static int take_slot(struct sched *s, struct exec **out, struct sh_err *err)

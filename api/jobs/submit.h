@@ -13,8 +13,8 @@
 
 #define SUBMIT_MAX_JOBS 1000
 
-/* The outcome. REFUSED: before it came to the database, or not yet there; UNMADE: no row was made of
- * it; EARLIER: its client_token already named a job. */
+/* The outcome. REFUSED: not sent to the database, or not yet; UNMADE: no row was made of it;
+ * EARLIER: its client_token already named a job. */
 enum submit_made { SUBMIT_REFUSED, SUBMIT_UNMADE, SUBMIT_MADE, SUBMIT_EARLIER };
 
 struct submit_item {

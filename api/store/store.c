@@ -5,61 +5,7 @@
 #include "common/mem.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
-
-#define EXACT 9007199254740992.0 /* 2^53: below it a double holds every integer */
-
-static json_t *with_integers(json_t *j);
-
-static int mend(json_t *j)
-{
-    const char *key;
-    json_t *v;
-    void *next;
-    size_t i;
-
-    json_object_foreach_safe(j, next, key, v)
-    {
-        if (json_object_set_new(j, key, with_integers(v)))
-            return -1;
-    }
-    json_array_foreach(j, i, v)
-    {
-        if (json_array_set_new(j, i, with_integers(v)))
-            return -1;
-    }
-    return 0;
-}
-
-/* A new reference: j itself, or the integer that j is. NULL: no memory. */
-static json_t *with_integers(json_t *j)
-{
-    double v = json_real_value(j);
-
-    if (json_is_real(j))
-        return v == trunc(v) && fabs(v) < EXACT ? json_integer((json_int_t)v) : json_incref(j);
-    return mend(j) ? NULL : json_incref(j);
-}
-
-/* PostgreSQL prints the numbers of a jsonb value without an exponent: a loss of 1e30 has 31 digits,
- * more than jansson's integers hold. Such a text is read with reals only. */
-static json_t *read_long(const char *text)
-{
-    json_t *j = json_loads(text, JSON_DECODE_ANY | JSON_DECODE_INT_AS_REAL, NULL);
-    json_t *out = j ? with_integers(j) : NULL;
-
-    json_decref(j);
-    return out;
-}
-
-static json_t *read_json(const char *text)
-{
-    json_error_t e;
-    json_t *j = json_loads(text, JSON_DECODE_ANY, &e);
-
-    return j || json_error_code(&e) != json_error_numeric_overflow ? j : read_long(text);
-}
 
 const char *store_text(char out[static 24], int64_t v)
 {
@@ -69,7 +15,7 @@ const char *store_text(char out[static 24], int64_t v)
 
 int store_json(const char *text, const char *name, json_t **out, struct sh_err *err)
 {
-    *out = read_json(text);
+    *out = sh_json_row(text);
     return *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not read a row of \"%s\"", name);
 }
 
@@ -117,7 +63,7 @@ int store_slot(struct db *db, const struct db_stmt *s, const char *const *params
 static int add_row(json_t *items, const struct db_res *res, size_t row, const struct db_stmt *s,
                    struct sh_err *err)
 {
-    json_t *j = read_json(db_text(res, row, 1));
+    json_t *j = sh_json_row(db_text(res, row, 1));
 
     if (!j || json_array_append_new(items, j))
         return SH_FAIL(err, SH_E_NOMEM, "could not read a row of \"%s\"", s->name);

@@ -90,6 +90,12 @@ void pool_second(struct pool *p)
         worker_kill(&p->workers[i], "disk");
 }
 
+/* Work begins: the heartbeat's time starts again. */
+static void worker_busy(struct worker *w)
+{
+    w->progress_ns = sh_clock_ns();
+}
+
 void pool_set_state(struct worker *w, enum worker_state to)
 {
     if (w->state == to)
@@ -117,7 +123,8 @@ bool worker_is_alive(const struct worker *w)
     return w->pid > 0 && w->wire && w->is_ready && w->state != WORKER_DEAD && !w->kill_cause;
 }
 
-bool worker_may_run(const struct worker *w)
+/* Idle, or loading a model: a run can go between two pieces of a load. */
+static bool worker_may_run(const struct worker *w)
 {
     return worker_is_alive(w) && w->state == WORKER_STANDBY && !w->job_compiling;
 }
@@ -237,11 +244,6 @@ void worker_meet(struct worker *w, uint32_t tag)
 bool worker_met_only(const struct worker *w, uint32_t tag)
 {
     return w->met == 0 || w->met == tag;
-}
-
-void worker_busy(struct worker *w)
-{
-    w->progress_ns = sh_clock_ns();
 }
 
 void worker_kill(struct worker *w, const char *cause)

@@ -18,10 +18,10 @@
 #ifndef SH_EXECUTOR_POOL_POOL_H
 #define SH_EXECUTOR_POOL_POOL_H
 
+#include "common/hook.h"
 #include "common/shm.h"
 #include "common/wire.h"
 #include "executor/memory/transmit.h"
-#include "executor/pool/hook.h"
 #include "executor/pool/worker_ctl.h"
 
 struct pool;
@@ -123,8 +123,6 @@ size_t pool_size(const struct pool *p);
 struct worker *pool_at(struct pool *p, size_t i);
 bool worker_is_alive(const struct worker *w); /* started, ready, and its socket is up */
 bool worker_is_idle(const struct worker *w);  /* STANDBY and compiling nothing */
-/* Idle, or loading a model: a run can go between two pieces of a load. */
-bool worker_may_run(const struct worker *w);
 /* A worker that could run this model now, preferably not one that loads another; NULL: none. */
 struct worker *pool_find(struct pool *p, int64_t handle);
 bool worker_has_model(const struct worker *w, int64_t handle);
@@ -153,7 +151,6 @@ void worker_cork(struct worker *w);
 void worker_uncork(struct worker *w);
 void worker_kill(struct worker *w, const char *cause);    /* cause: static, a metric label */
 int pool_send_init(struct worker *w, struct sh_err *err); /* sends WK_INIT */
-void worker_busy(struct worker *w); /* work begins: restarts the heartbeat's time */
 /* Adds ns to hang-ms for copies that its work waits for, until its state changes. */
 void worker_grant(struct worker *w, int64_t ns);
 /* For keep.h: ends the process, to start a new one; and notes that it has served its purpose. */

@@ -316,7 +316,7 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
         if (g.ticket_slot < DEV_N_TICKETS)
             rc = dev_wait(w->dev, g.ticket_slot, g.ticket_value, WORKER_TICKET_TIMEOUT_MS, err);
         if (!rc)
-            rc = WORKER_ASK(w, bring, SH_OK, w, p, m, &layer, g.end_layer, err);
+            rc = HOOK_ASK(w->hooks, bring, SH_OK, w, p, m, &layer, g.end_layer, err);
         if (i == 0)
             t->first_ns = sh_clock_ns();
         else if (t->wait_ns >= 0)
@@ -419,7 +419,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
 
     t.first_ns = t.start_ns;
     if (model && m->batch > 0 && i < model->n_batches &&
-        (m->batch == model->batch[i] || !WORKER_ASK(w, is_for_one, false))) {
+        (m->batch == model->batch[i] || !HOOK_ASK(w->hooks, is_for_one, false))) {
         p = model->program[i];
         size = model->batch[i];
     }
@@ -462,7 +462,7 @@ int infer_on_run(struct worker *w, const struct msg_wk_run *m, int *fds, size_t 
     if (worker_send(w, &r, NULL, 0, err))
         return err->rc;
     if (m->memory != MSG_RUN_ARENA)
-        WORKER_TELL(w, end_run, w, m);
+        HOOK_TELL(w->hooks, end_run, w, m);
     else if (runs && !rc)
         rc = prepare_again(model, i, m, &why);
     return rc == SH_E_DEVLOST ? sh_err_copy(err, &why) : SH_OK;

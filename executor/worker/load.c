@@ -394,7 +394,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
     rc = msg->of ? take_base(w, m, msg, err) : package_read_fds(fds[0], fds[1], &m->graph, err);
     if (!rc && !msg->of)
         m->sizes = m->graph->own;
-    if (!rc && !WORKER_ASK(w, is_for_one, false) && !graph_fixed_batch(m->graph))
+    if (!rc && !HOOK_ASK(w->hooks, is_for_one, false) && !graph_fixed_batch(m->graph))
         rc = batch_list(m, msg->max_batch, err);
     else
         m->batch[m->n_batches++] = msg->max_batch;
@@ -405,7 +405,7 @@ static int load_model(struct worker *w, const struct msg_wk_model *msg, const in
     if (!rc)
         rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models),
                      WORKER_MAX_MODELS, "models of one worker", err);
-    if (!rc && !WORKER_ASK(w, is_for_one, false))
+    if (!rc && !HOOK_ASK(w->hooks, is_for_one, false))
         rc = warm(w, m, err);
     if (rc) {
         say_sizes(m, err);
@@ -531,7 +531,7 @@ void infer_on_model_drop(struct worker *w, int64_t handle)
     for (size_t i = 0; i < w->n_models; i++) {
         if (w->models[i]->handle != handle)
             continue;
-        WORKER_TELL(w, forget, w, handle);
+        HOOK_TELL(w->hooks, forget, w, handle);
         free_model(w->models[i]);
         w->models[i] = w->models[--w->n_models];
         malloc_trim(0); /* in small pieces between others: it would stay ours */

@@ -45,7 +45,7 @@ static int start(struct worker *w, const struct msg_wk_init *m, int *fds, size_t
     fds[0] = -1;
     w->ctl = w->ctl_shm.base;
     w->id = m->worker;
-    WORKER_TELL(w, on_init, m);
+    HOOK_TELL(w->hooks, on_init, m);
     w->ckpt_slot = m->ticket_slot;
     w->ckpt_value = m->ticket_value;
     w->stop_bound_ns = (double)m->stop_bound_us * 1e3;

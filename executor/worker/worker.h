@@ -9,6 +9,7 @@
 #define SH_EXECUTOR_WORKER_WORKER_H
 
 #include "common/buf.h"
+#include "common/hook.h"
 #include "common/msg.h"
 #include "common/safetensors.h"
 #include "common/shm.h"
@@ -74,13 +75,6 @@ struct worker_hooks {
     void (*forget)(void *arg, struct worker *w, int64_t handle); /* a model is dropped */
     void *arg;
 };
-#define WORKER_ASK(w, name, otherwise, ...) \
-    ((w)->hooks ? (w)->hooks->name((w)->hooks->arg __VA_OPT__(, ) __VA_ARGS__) : (otherwise))
-#define WORKER_TELL(w, name, ...)                                         \
-    do {                                                                  \
-        if ((w)->hooks)                                                   \
-            (w)->hooks->name((w)->hooks->arg __VA_OPT__(, ) __VA_ARGS__); \
-    } while (0)
 
 struct worker {
     const struct worker_hooks *hooks; /* NULL in a release */

@@ -46,7 +46,7 @@ char *onnx_meta(const Onnx__NodeProto *n, const char *key)
     return text_under(&n->base, OF_NODE, key);
 }
 
-char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
+static char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
 {
     return text_under(&v->base, OF_VALUE, key);
 }

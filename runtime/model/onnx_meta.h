@@ -10,7 +10,6 @@
 const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len);
 /* The text for a key; NULL: none. OWNED, free(). */
 char *onnx_meta(const Onnx__NodeProto *n, const char *key);
-char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key);
 /* What PyTorch's newer exporter says of an initializer: what it is in the module, or of one that it
  * computed what from, which is as a buffer where no parameter was among that. */
 enum graph_said onnx_said(const Onnx__ValueInfoProto *v);

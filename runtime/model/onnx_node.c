@@ -11,7 +11,7 @@ bool reader_is_standard(const char *domain)
     return !domain || !domain[0] || strcmp(domain, "ai.onnx") == 0;
 }
 
-int reader_refuse(struct reader *r, const Onnx__NodeProto *n, const char *reason)
+static int reader_refuse(struct reader *r, const Onnx__NodeProto *n, const char *reason)
 {
     char op[128];
 

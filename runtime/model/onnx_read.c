@@ -23,7 +23,7 @@ const char *reader_text(const char *s)
 
 /* ---------------------------------------------------------------- values */
 
-int reader_new_value(struct reader *r, const char *name, struct onnx_array *a, uint32_t *out)
+static int reader_new_value(struct reader *r, const char *name, struct onnx_array *a, uint32_t *out)
 {
     char clean[128];
     int rc;

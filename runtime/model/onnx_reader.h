@@ -48,7 +48,6 @@ struct reader {
 
 /* ---- values (onnx_read.c) */
 const char *reader_text(const char *s); /* "" for NULL */
-int reader_new_value(struct reader *r, const char *name, struct onnx_array *a, uint32_t *out);
 /* The value of that name in the scope; GRAPH_NONE if there is none yet, or none is meant. */
 uint32_t reader_find(const struct reader *r, const char *name);
 /* The same, made if this is its first mention. "" is GRAPH_NONE. */
@@ -61,7 +60,6 @@ int reader_fresh(struct reader *r, const char *base, char mark, const char *suff
 int reader_node(struct reader *r, const Onnx__NodeProto *p);
 /* The data of a tensor; those of a function are copied, since other calls need them too. */
 int reader_take(struct reader *r, Onnx__TensorProto *t, const char *what, struct onnx_array *out);
-int reader_refuse(struct reader *r, const Onnx__NodeProto *n, const char *reason);
 bool reader_is_standard(const char *domain);
 /* Constants of k numbers as an input of a node; rank 0 or 1. */
 int reader_numbers(struct reader *r, const void *from, size_t k, enum sh_dtype t, int rank,

@@ -192,7 +192,8 @@ static int keep_rows(struct loop *l, uint32_t from)
     return rc;
 }
 
-uint32_t run__stack(struct rewrite *w, const uint32_t *parts, uint32_t n)
+/* Stacks values along a new first axis. */
+static uint32_t stack_rows(struct rewrite *w, const uint32_t *parts, uint32_t n)
 {
     uint32_t *of = w->rc ? NULL : calloc((size_t)n + 1, sizeof(*of)), v = GRAPH_NONE;
     const int64_t first = 0;
@@ -207,7 +208,7 @@ uint32_t run__stack(struct rewrite *w, const uint32_t *parts, uint32_t n)
     return v;
 }
 
-/* As run__stack of no rows that are like `row`. */
+/* As stack_rows() of no rows that are like `row`. */
 static uint32_t no_rows(struct rewrite *w, uint32_t row, int axis)
 {
     const struct graph_value v = *rw_v(w, row);
@@ -367,7 +368,7 @@ static void give_all(struct loop *l)
     for (uint32_t s = 0; s < l->n_state; s++)
         give(l, s, l->state[s]);
     for (uint32_t j = 0; j < l->n_rows; j++) {
-        const uint32_t v = l->n_trips ? run__stack(&l->w, l->rows[j], l->n_trips)
+        const uint32_t v = l->n_trips ? stack_rows(&l->w, l->rows[j], l->n_trips)
                                       : no_rows(&l->w, result(l, 1 + l->n_state + j), 0);
 
         give(l, l->n_state + j, v);
@@ -504,7 +505,7 @@ static uint32_t joined(struct scan *s, uint32_t j)
         rows[t] = rows[n - 1 - t];
         rows[n - 1 - t] = swap;
     }
-    y = run__stack(&l->w, rows, n);
+    y = stack_rows(&l->w, rows, n);
     for (int i = 0; i < rank; i++)
         perm[i] = i < axis ? i + 1 : i == axis ? 0 : i;
     return rw_transpose(&l->w, y, perm, rank);
@@ -560,7 +561,7 @@ static int scan_samples(struct scan *s)
                 k < l->n_state ? l->state[k] : joined(s, k - l->n_state);
     }
     for (uint32_t k = 0; k < n_out && rc == SH_OK; k++)
-        give(l, k, run__stack(&l->w, out + (int64_t)k * samples, (uint32_t)samples));
+        give(l, k, stack_rows(&l->w, out + (int64_t)k * samples, (uint32_t)samples));
     free(in);
     free(out);
     return rc;

@@ -39,17 +39,11 @@ int run__step(struct run *r, uint32_t number);
 int run__control(struct run *r, const struct graph_node *n);
 int run__fail(struct run *r, const struct graph_node *n, int rc, const char *why);
 
-/* Opens a control node: its inputs in the new graph, for shape__fail(), shape__ints() and rw_*().
- * in: OWNED by the caller, [n->n_in]. */
-struct shape_ctx run__open(struct run *r, const struct graph_node *n, uint32_t *in);
-
 /* ---- bodies (shape_loop.c) */
 int run__find_bodies(struct run *r, struct sh_err *err);
 int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c);
 int run__scan(struct run *r, const struct graph_node *n, struct shape_ctx *c);
 int run__sequence_map(struct run *r, const struct graph_node *n, struct shape_ctx *c);
-/* Stacks values along a new first axis. */
-uint32_t run__stack(struct rewrite *w, const uint32_t *parts, uint32_t n);
 
 /* ---- sequences (shape_seq.c) */
 static inline bool run__is_sequence(uint32_t v)

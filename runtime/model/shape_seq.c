@@ -367,7 +367,9 @@ static int with_sequences(struct run *r, const struct graph_node *n, struct shap
     return shape__fail(c, SH_E_INVALID, "has a sequence where a tensor belongs");
 }
 
-struct shape_ctx run__open(struct run *r, const struct graph_node *n, uint32_t *in)
+/* Opens a control node: its inputs in the new graph, for shape__fail(), shape__ints() and rw_*().
+ * in: OWNED by the caller, [n->n_in]. */
+static struct shape_ctx open_control(struct run *r, const struct graph_node *n, uint32_t *in)
 {
     struct shape_ctx c = {.g = r->c.g,
                           .n = *n,
@@ -404,7 +406,7 @@ int run__control(struct run *r, const struct graph_node *n)
 
     if (!in)
         return SH_FAIL(&r->err, SH_E_NOMEM, "could not allocate a node");
-    c = run__open(r, n, in);
+    c = open_control(r, n, in);
     for (uint32_t i = 0; i < own_inputs(n) && i < n->n_in; i++)
         if (n->in[i] != GRAPH_NONE && in[i] == GRAPH_NONE) {
             free(in);

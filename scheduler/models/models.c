@@ -272,16 +272,12 @@ void models_load_missing(struct sched *s)
         load_where_missing(s, s->models.items[i]);
 }
 
-/* n zeroed rows behind the first of a table. */
-static int grow_table(void **table, size_t old, size_t n, size_t one, struct sh_err *err)
+/* table: points to the pointer; it has one row more than executors, so that it is never empty. */
+static int grow_table(void *table, size_t old, size_t n, size_t one, struct sh_err *err)
 {
-    char *more = realloc(*table, (n + 1) * one);
+    size_t cap = old + 1;
 
-    if (!more)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate rows for %zu executors", n);
-    memset(more + old * one, 0, (n + 1 - old) * one);
-    *table = more;
-    return SH_OK;
+    return sh_grow(table, &cap, n + 1, one, n + 1, "rows by executor", err);
 }
 
 int models_grow(struct sched *s, size_t n, struct sh_err *err)
@@ -292,11 +288,11 @@ int models_grow(struct sched *s, size_t n, struct sh_err *err)
     for (size_t i = 0; i < s->models.n && !rc; i++) {
         struct model *m = s->models.items[i];
 
-        rc = grow_table((void **)&m->on, old, n, sizeof(*m->on), err);
+        rc = grow_table(&m->on, old, n, sizeof(*m->on), err);
         if (!rc)
-            rc = grow_table((void **)&m->ready, old, n, sizeof(*m->ready), err);
+            rc = grow_table(&m->ready, old, n, sizeof(*m->ready), err);
         for (struct shape *h = m->shapes; h && !rc; h = h->next)
-            rc = grow_table((void **)&h->on, old, n, sizeof(*h->on), err);
+            rc = grow_table(&h->on, old, n, sizeof(*h->on), err);
     }
     return rc;
 }

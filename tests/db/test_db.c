@@ -365,7 +365,7 @@ static int lose_alone(struct db *db, const void *arg, struct sh_err *err)
 {
     (void)arg;
     return the_world->n_calls++ ? db_exec(db, &ADD, P("1"), NULL, err)
-                                  : db_exec(db, &LOSE, NULL, NULL, err);
+                                : db_exec(db, &LOSE, NULL, NULL, err);
 }
 
 static void without_a_transaction_each_statement_stays_and_losers_try_again(void **state)

@@ -1,9 +1,9 @@
-/* hook.h - lets measurements (executor/lab/) change what a room does. Each such room declares a
- * table of hooks in its header. A release has no table; the default answer beside the question then
- * applies.
+/* hook.h - lets measurements (executor/lab/) change what a room or a worker does. Each of them
+ * declares a table of hooks in its header. A release has no table; the default answer beside the
+ * question then applies.
  */
-#ifndef SH_EXECUTOR_POOL_HOOK_H
-#define SH_EXECUTOR_POOL_HOOK_H
+#ifndef SH_COMMON_HOOK_H
+#define SH_COMMON_HOOK_H
 
 /* h: the table; NULL: none. */
 #define HOOK_ASK(h, name, otherwise, ...) \
