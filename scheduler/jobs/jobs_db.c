@@ -187,9 +187,12 @@ static void on_conflict(struct sched *s, struct job *j, enum job_state actual)
 static void on_refused(struct sched *s, struct job *j, const struct store_write *w, int rc,
                        const struct sh_err *err)
 {
+    static const char WHAT[] = "the result cannot be recorded: ";
+
     job_adopt_state(j, w->changes[0].from); /* as the database still has it */
     j->error_rc = rc;
-    snprintf(j->error, sizeof(j->error), "the result cannot be recorded: %.200s", err->msg);
+    sh_strlcpy(j->error, WHAT, sizeof(j->error));
+    sh_strlcpy(j->error + sizeof(WHAT) - 1, err->msg, sizeof(j->error) - sizeof(WHAT) + 1);
     jobs__change(s, j, JOB_FAILED, sh_rc_name(rc));
 }
 

@@ -307,15 +307,17 @@ static void refuse_late(struct sched *s, const struct decision *d, struct reques
 static void refuse(struct sched *s, const struct decision *d)
 {
     struct request *r = s->pass.request_of[d->request];
-    char msg[320];
+    char msg[640];
+    size_t n;
 
     switch (d->reason) {
     case DECIDE_DEADLINE:
         refuse_late(s, d, r, msg, sizeof(msg));
         break;
     case DECIDE_MODEL_FAILED:
-        snprintf(msg, sizeof(msg), "no executor could load version %u of \"%s\": %.100s",
-                 r->model->version, r->model->name, r->model->fail_msg);
+        n = (size_t)snprintf(msg, sizeof(msg), "no executor could load version %u of \"%s\": ",
+                             r->model->version, r->model->name);
+        sh_strlcpy(msg + n, r->model->fail_msg, sizeof(msg) - n);
         break;
     case DECIDE_MODEL_LOADING:
         snprintf(msg, sizeof(msg), "version %u of \"%s\" is being loaded; try again",

@@ -580,6 +580,25 @@ static void where_there_is_no_executor_the_refusal_says_so(void **state)
     assert_has(m->u.infer_refused.msg, "no executor is connected");
 }
 
+/* What to do about it is often said last; and half a letter is none that a reply could have. */
+static void a_refusal_says_all_that_is_known_of_a_model_that_failed(void **state)
+{
+    static const char WHY[] = "M\303\251moire: \303\251\303\251\303\251\303\251\303\251\303\251\303\251"
+                              "\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251"
+                              " is what the model needs; unload versions or lower max_batch, and try it again";
+    const struct sh_msg *m;
+
+    (void)state;
+    world_lead();
+    exec_up(&x, "x");
+    model_said(&x, (struct msg_model_state){
+                       .version_id = 1, .state = MSG_MODEL_FAILED, .rc = SH_E_INVALID, .msg = WHY});
+    api_hello(&a, 7);
+    request(1);
+    m = hear(&a, MSG_INFER_REFUSED);
+    assert_has(m->u.infer_refused.msg, WHY);
+}
+
 /* What keeps all requests out may be over, and only a run can tell. */
 static void after_a_while_one_that_would_be_refused_is_let_in(void **state)
 {
@@ -698,6 +717,7 @@ int main(void)
         TEST(stopping_training_is_measured),
         cmocka_unit_test(a_refusal_says_why),
         TEST(where_there_is_no_executor_the_refusal_says_so),
+        TEST(a_refusal_says_all_that_is_known_of_a_model_that_failed),
         TEST(after_a_while_one_that_would_be_refused_is_let_in),
         TEST(requests_spread_over_many_executors),
         TEST(many_that_wait_for_their_version_all_get_it),
