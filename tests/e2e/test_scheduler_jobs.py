@@ -55,6 +55,20 @@ class Jobs(Case):
         self.assertEqual(sql("SELECT class, sum(gpu_ns), sum(requests), sum(samples) FROM usage GROUP BY 1"),
                          "training|9000000|0|400")
 
+    def test_a_result_that_the_database_refuses_ends_the_job(self):
+        """It would be refused after every other attempt too."""
+        self.start()
+        e = self.ready_executor()
+        sql("UPDATE model_version SET version = 2147483647")  # behind which there is none
+        job = self.running(e)
+        e.job(job, COMPLETING, step=100)
+        e.job(job, DONE, step=100, result=json.dumps(RESULT))
+        self.state(job, "FAILED")
+        self.assertEqual(self.chain(job)[-2:], ["COMPLETING", "FAILED"])
+        self.assertEqual(sql("SELECT error_code || ': ' || error FROM job"),
+                         "INVALID: the result cannot be recorded: the database refused a value")
+        self.running(e, spec='{"publish": false}')  # the slot is free again
+
     def test_a_failure_worth_a_try_uses_up_an_attempt_and_resumes(self):
         self.start()
         e = self.ready_executor()
