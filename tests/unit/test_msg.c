@@ -2,10 +2,16 @@
  * and a broken or hostile frame could make a daemon read memory that is not the frame.
  *
  * Frames are decoded from heap blocks of exactly their size: run under SAN=address,undefined. */
+#include "common/mem.h"
 #include "common/msg.h"
+#include "common/wire.h"
 #include "tests/unit/sh_test.h"
 
+#include <inttypes.h>
+
 #define MAX_BYTES (1u << 20)
+#define LAYOUT_NOW 0xda88e1df56dde53cu
+#define VERSION_NOW 7u
 
 static const uint16_t NUMBERS[] = {
 #define F(type, name)
@@ -327,9 +333,36 @@ static void blobs_are_aligned_for_arrays_of_structs(void **state)
     sh_buf_fini(&b);
 }
 
+/* Hosts that are upgraded one after the other speak to each other meanwhile, and to be told that
+ * their versions differ is all that can help them. */
+static void another_layout_is_another_version(void **state)
+{
+    static const char LAYOUT[] =
+#define SH_MSG(NAME, name, number, ...) #name " " #number " " #__VA_ARGS__ "\n"
+#include "common/msg.def"
+#undef SH_MSG
+        ;
+    static const size_t SIZES[] = {sizeof(struct msg_span), sizeof(struct msg_group),
+                                   sizeof(struct msg_batch), sizeof(struct msg_profile),
+                                   sizeof(struct msg_usage_row)};
+    uint64_t h = 0xcbf29ce484222325u;
+
+    (void)state;
+    for (size_t i = 0; LAYOUT[i]; i++)
+        h = (h ^ (uint8_t)LAYOUT[i]) * 0x100000001b3u;
+    for (size_t i = 0; i < SH_ARRAY_LEN(SIZES); i++)
+        h = (h ^ SIZES[i]) * 0x100000001b3u;
+    if (h != LAYOUT_NOW)
+        fail_msg("the layout of messages is another one, %#" PRIx64 ": raise SH_WIRE_VERSION, and "
+                 "write both into this test",
+                 h);
+    assert_int_equal(SH_WIRE_VERSION, VERSION_NOW);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(another_layout_is_another_version),
         cmocka_unit_test(every_message_comes_back_as_it_was),
         cmocka_unit_test(numbers_and_names_are_unique),
         cmocka_unit_test(a_message_cut_anywhere_is_refused),
