@@ -583,9 +583,9 @@ static void where_there_is_no_executor_the_refusal_says_so(void **state)
 /* What to do about it is often said last; and half a letter is none that a reply could have. */
 static void a_refusal_says_all_that_is_known_of_a_model_that_failed(void **state)
 {
-    static const char WHY[] = "M\303\251moire: \303\251\303\251\303\251\303\251\303\251\303\251\303\251"
-                              "\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251\303\251"
-                              " is what the model needs; unload versions or lower max_batch, and try it again";
+#define FOUR "\303\251\303\251\303\251\303\251" /* letters of two bytes */
+    static const char WHY[] =
+        "it needs M" FOUR FOUR FOUR FOUR FOUR "; unload versions or lower max_batch, and try again";
     const struct sh_msg *m;
 
     (void)state;
