@@ -258,7 +258,7 @@ static void sink_append(ProtobufCBuffer *b, size_t len, const uint8_t *data)
 {
     struct file_sink *s = (struct file_sink *)b;
 
-    if (len > 0) /* else data may be NULL */
+    if (len > 0)                    /* else data may be NULL */
         fwrite(data, 1, len, s->f); /* an error stays in the stream: commit looks */
 }
 

@@ -315,8 +315,9 @@ static void refuse(struct sched *s, const struct decision *d)
         refuse_late(s, d, r, msg, sizeof(msg));
         break;
     case DECIDE_MODEL_FAILED:
-        n = (size_t)snprintf(msg, sizeof(msg), "no executor could load version %u of \"%s\": ",
-                             r->model->version, r->model->name);
+        n = (size_t)snprintf(msg, sizeof(msg),
+                             "no executor could load version %u of \"%s\": ", r->model->version,
+                             r->model->name);
         sh_strlcpy(msg + n, r->model->fail_msg, sizeof(msg) - n);
         break;
     case DECIDE_MODEL_LOADING:
