@@ -332,7 +332,7 @@ int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_h
     if (!rc)
         rc = make_dirs(x, err);
     if (!rc)
-        finish_sweep(&x->files);
+        finish_sweep(&x->files, conf->name);
     if (!rc)
         kept_dir_sweep(&x->kept);
     if (!rc)

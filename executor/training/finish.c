@@ -43,7 +43,8 @@
 #define POLL_NS ((int64_t)20000000)
 #define CHILD_NS ((int64_t)900000000000)
 #define TMP_PREFIX ".job-"
-#define STALE_S 3600 /* longer than an export and a package may take */
+#define TRAINED_TMP "trained-%s.tmp" /* of an executor, in the job's folder */
+#define STALE_S 3600                 /* longer than an export and a package may take */
 
 enum stage { F_WRITE, F_EXPORT, F_PACKAGE, F_DIGEST, F_LOAD, F_EVALUATE };
 
@@ -577,7 +578,7 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
 /* ------------------------------------------------------------------ leftovers */
 
 /* Of executors that were killed. Others may share the folder, so what is young stays. */
-void finish_sweep(const struct files *files)
+static void sweep_packages(const struct files *files)
 {
     char *root = NULL;
     DIR *d = NULL;
@@ -599,6 +600,32 @@ void finish_sweep(const struct files *files)
     if (d)
         closedir(d);
     free(root);
+}
+
+/* Of the last process of this executor: nobody else has files of these names. */
+static void sweep_jobs(const struct files *files, const char *executor)
+{
+    char *root = NULL;
+    DIR *d = sh_asprintf(NULL, &root, "%s/jobs", files->state_dir) ? NULL : opendir(root);
+    struct dirent *e;
+
+    while (d && (e = readdir(d))) {
+        char *dir = NULL;
+
+        if (e->d_name[0] != '.' &&
+            sh_asprintf(NULL, &dir, "%s/%s/" TRAINED_TMP, root, e->d_name, executor) == SH_OK)
+            folder_remove(dir);
+        free(dir);
+    }
+    if (d)
+        closedir(d);
+    free(root);
+}
+
+void finish_sweep(const struct files *files, const char *executor)
+{
+    sweep_packages(files);
+    sweep_jobs(files, executor);
 }
 
 /* ------------------------------------------------------------------ steps */
@@ -678,7 +705,7 @@ void finish_start(struct job *j)
     if (!rc && f->is_published)
         rc = files_path(j->env->files, "blobs", name, &f->tmp, &err);
     else if (!rc)
-        rc = sh_asprintf(&err, &f->tmp, "%s/trained-%s.tmp", j->dir, j->env->executor);
+        rc = sh_asprintf(&err, &f->tmp, "%s/" TRAINED_TMP, j->dir, j->env->executor);
     free(name);
     if (!rc)
         rc = sh_asprintf(&err, &f->onnx, "%s/model.onnx", f->tmp);

@@ -230,7 +230,7 @@ void slots_fini(struct job *j);
 void finish_start(struct job *j);
 void finish_free(struct finish *f); /* also before it has ended: ends its children */
 /* At start: removes what killed executors left behind. */
-void finish_sweep(const struct files *files);
+void finish_sweep(const struct files *files, const char *executor);
 
 /* train.c, for finish.c and slots.c */
 void train__finished(struct job *j, const struct sh_err *why);

@@ -730,7 +730,7 @@ static void what_was_left_long_ago_is_swept(void **state)
         if (CASES[i].is_old)
             assert_int_equal(__real_utimensat(AT_FDCWD, path, times, 0), 0);
     }
-    finish_sweep(&R.files);
+    finish_sweep(&R.files, "e0");
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
         char name[64];
 
@@ -738,8 +738,35 @@ static void what_was_left_long_ago_is_swept(void **state)
         assert_int_equal(is_there(name), CASES[i].stays);
     }
     R.files.state_dir = "/nowhere";
-    finish_sweep(&R.files); /* the first start: there is no folder yet */
+    finish_sweep(&R.files, "e0"); /* the first start: there is no folder yet */
     R.files.state_dir = R.dir;
+    rig_close();
+}
+
+/* In a job's folder, which it may share with others: its own alone, however young. */
+static void what_a_killed_executor_left_in_jobs_goes_when_it_starts_again(void **state)
+{
+    static const struct {
+        const char *name;
+        bool stays;
+    } CASES[] = {{"trained-e0.tmp", false}, {"trained-e1.tmp", true}, {"trained-e0.tmp2", true}};
+    char path[SH_TEST_DIR_BYTES + 64];
+
+    (void)state;
+    rig_open(ONE, false, false);
+    snprintf(path, sizeof(path), "%s/jobs/9", R.dir);
+    assert_int_equal(__real_mkdir(path, 0700), 0);
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        snprintf(path, sizeof(path), "%s/jobs/9/%s", R.dir, CASES[i].name);
+        assert_int_equal(__real_mkdir(path, 0700), 0);
+        snprintf(path, sizeof(path), "%s/jobs/9/%s/model.onnx", R.dir, CASES[i].name);
+        write_at(path, "half of it");
+    }
+    finish_sweep(&R.files, "e0");
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        snprintf(path, sizeof(path), "jobs/9/%s", CASES[i].name);
+        assert_int_equal(is_there(path), CASES[i].stays);
+    }
     rig_close();
 }
 
@@ -754,6 +781,7 @@ int main(void)
         cmocka_unit_test(a_child_has_a_quarter_of_an_hour),
         cmocka_unit_test(without_memory_it_fails_for_want_of_it),
         cmocka_unit_test(what_was_left_long_ago_is_swept),
+        cmocka_unit_test(what_a_killed_executor_left_in_jobs_goes_when_it_starts_again),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
