@@ -22,8 +22,8 @@
 #define RESULT_NS SIM_S(4) /* one whose run is over: that its result is lost may show so late */
 #define LOST_NS SIM_S(10)  /* a job whose executor is away: the grace period, and a look */
 #define CANCEL_NS SIM_S(4)
-#define QUOTA_NS SIM_S(6)  /* more jobs run than may: a look, a stop, a write */
-#define LEADER_NS SIM_S(8) /* nobody leads, though all could */
+#define LOST_RUN_NS SIM_S(3) /* that a run is lost is known to one side alone */
+#define LEADER_NS SIM_S(8)   /* nobody leads, though all could */
 #define ANSWER_NS SIM_S(6)
 #define GUARANTEE_NS SIM_S(10)
 #define MORE_S 120          /* for jobs that take long, and versions */
@@ -130,6 +130,15 @@ static void count_requests(const struct sched *s)
                   x->name, n, x->n_requests);
         if (n > x->max_requests && sim_now() - sim_load_quota_ns() > ANSWER_NS)
             against("max-requests", x->id, ANSWER_NS, "a tenant has more requests than it may");
+    }
+    for (size_t i = 0; i < s->requests.n; i++) {
+        const struct request *r = s->requests.items[i];
+
+        SIM_CHECK("placed", !r->promised || r->exec,
+                  "request %" PRIu64 " has a promise, and no executor", r->rid);
+        if (r->state == REQUEST_LOST)
+            against("lost-run", (int64_t)(r->api_id << 32 ^ r->rid), LOST_RUN_NS,
+                    "a request has lost its run, and waits for word of that");
     }
     for (size_t m = 0; m < s->models.n; m++) {
         uint32_t n = 0;
@@ -256,40 +265,94 @@ static void look_for_twins(void)
     }
 }
 
-static uint32_t n_running(int64_t tenant_id, int64_t array_id)
+static uint32_t n_running(int64_t tenant_id)
 {
     uint32_t n = 0;
 
     for (size_t i = 0; i < database.n_jobs; i++) {
         const struct database_job *j = &database.jobs[i];
 
-        n += job_state_has_executor(j->state) &&
-             (array_id ? j->array_id == array_id : j->tenant_id == tenant_id);
+        n += job_state_has_executor(j->state) && j->tenant_id == tenant_id;
     }
     return n;
 }
 
-/* Only while writes arrive: what has ended runs in the database until they do. A job that runs is
- * not stopped because its quota was lowered: those that began before do not count against it. */
-static void look_at_quotas(void)
+/* ------------------------------------------------------------------ limits */
+
+/* As of the last look: what was let in before a limit was lowered is not against it. */
+struct known {
+    uint64_t epoch;
+    int64_t id;
+    uint32_t n_new, most;
+};
+
+/* Something was let in since the last look, for n_new has grown, though there are more than may be:
+ * n, by either look. */
+static bool is_over(const struct sched *s, int64_t id, uint32_t n, uint32_t n_new, uint32_t most)
 {
-    static int64_t started_ns;
+    static struct known *known;
+    static size_t n_known, cap_known;
+    struct known *k = NULL;
+    bool is;
 
-    for (size_t i = database.n_events; i-- > 0 && database.events[i].at_ns > started_ns;) {
-        const struct database_event *e = &database.events[i];
-        const struct database_job *j = &database.jobs[e->job - 1];
-        const struct database_tenant *t = &database.tenants[j->tenant_id - 1];
-        uint32_t most = t->quota.max_running_jobs;
-
-        if (e->to != JOB_STARTING || e->at_ns - sim_load_quota_ns() < QUOTA_NS)
-            continue;
-        if (n_running(t->id, 0) > most)
-            against("max-running", t->id, QUOTA_NS, "a tenant has more jobs running than it may");
-        if (j->array_id && database.arrays[j->array_id - 1].max_parallel &&
-            n_running(0, j->array_id) > database.arrays[j->array_id - 1].max_parallel)
-            against("max-parallel", j->array_id, QUOTA_NS, "an array has more jobs running");
+    for (size_t i = 0; i < n_known && !k; i++)
+        if (known[i].epoch == s->epoch && known[i].id == id)
+            k = &known[i];
+    if (!k) {
+        sim_grow(&known, &cap_known, n_known + 1, sizeof(*known));
+        k = &known[n_known++];
+        *k = (struct known){.epoch = s->epoch, .id = id, .n_new = n_new, .most = most};
     }
-    started_ns = sim_now();
+    is = n_new > k->n_new && n > SH_MAX(most, k->most);
+    k->n_new = n_new;
+    k->most = most;
+    return is;
+}
+
+/* Jobs of a tenant, or of an array. */
+static uint32_t n_placed(const struct sched *s, int64_t tenant_id, int64_t array_id,
+                         uint32_t *starting)
+{
+    uint32_t n = 0;
+
+    *starting = 0;
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        const struct job *j = s->jobs.items[i];
+
+        if (!j->executor[0] || (array_id ? j->array_id != array_id : j->tenant_id != tenant_id))
+            continue;
+        n++;
+        *starting += j->starting_write;
+    }
+    return n;
+}
+
+static void look_at_limits(const struct sched *s)
+{
+    uint32_t n, starting;
+
+    for (size_t i = 0; i < s->tenants.n; i++) {
+        const struct tenant *t = s->tenants.items[i];
+
+        n = t->n_requests;
+        SIM_CHECK("max-requests", !is_over(s, 3 * t->id, n, n, t->max_requests),
+                  "tenant %s has %u requests, and may have %u", t->name, n, t->max_requests);
+        n = n_placed(s, t->id, 0, &starting);
+        SIM_CHECK("max-running", !is_over(s, 3 * t->id + 1, n, starting, t->max_running_jobs),
+                  "tenant %s has %u jobs running, and may have %u", t->name, n,
+                  t->max_running_jobs);
+    }
+    for (size_t i = 0; i < database.n_arrays; i++) {
+        const int64_t array = (int64_t)i + 1;
+        uint32_t most = 0;
+
+        for (size_t k = 0; k < s->jobs.n; k++)
+            if (s->jobs.items[k]->array_id == array)
+                most = SH_MAX(most, s->jobs.items[k]->array_max);
+        n = n_placed(s, 0, array, &starting);
+        SIM_CHECK("max-parallel", !is_over(s, 3 * array + 2, n, starting, most ? most : n),
+                  "array %" PRId64 " has %u jobs running, and may have %u", array, n, most);
+    }
 }
 
 /* Jobs that could start at once: nothing holds them back but the devices. */
@@ -352,12 +415,12 @@ static bool are_kept_to_all(const struct sched *s)
 
     for (size_t i = 0; i < database.n_tenants; i++) {
         const struct database_tenant *t = &database.tenants[i];
-        const double wants = n_running(t->id, 0) - n_completing(t->id) + n_could_start(t->id);
+        const double wants = n_running(t->id) - n_completing(t->id) + n_could_start(t->id);
 
         owed += SH_MIN(wants, t->quota.guaranteed_gpus);
     }
     for (size_t e = 0; e < s->execs.n; e++)
-        n_up += s->execs.items[e]->session && s->execs.items[e]->synced;
+        n_up += exec_is_up(s->execs.items[e]);
     return owed <= n_up;
 }
 
@@ -367,7 +430,7 @@ static void look_at_guarantees(const struct sched *s)
     for (size_t i = 0; i < database.n_tenants && are_kept_to_all(s); i++) {
         const struct database_tenant *t = &database.tenants[i];
 
-        if (n_could_start(t->id) && n_running(t->id, 0) < (uint32_t)t->quota.guaranteed_gpus)
+        if (n_could_start(t->id) && n_running(t->id) < (uint32_t)t->quota.guaranteed_gpus)
             against("guarantee", t->id, GUARANTEE_NS, "a tenant has less than it is guaranteed");
     }
 }
@@ -381,14 +444,14 @@ static void on_look(void *arg, uint64_t n)
     for (size_t i = 0; i < world->n_schedulers; i++) {
         const struct sched *x = sim_scheduler_look(world->schedulers[i]);
 
-        if (x && x->epoch) {
+        if (x && x->epoch && !sim_proc_is_paused(sim_scheduler_proc(world->schedulers[i]))) {
             count_requests(x);
             count_runs(x);
             look_at_pool(x);
         }
     }
     if (s) {
-        look_at_quotas();
+        look_at_limits(s);
         look_at_places(s);
         look_for_strays(s);
     }
@@ -491,8 +554,29 @@ static bool is_settled(const struct database_version *v)
            strcmp(v->state, "UNLOADED") == 0 || strcmp(v->state, "DELETED") == 0;
 }
 
+/* By the end a version is on every executor, but where it failed for good. */
+static void check_places(const struct sched *s, const struct model *m)
+{
+    for (size_t e = 0; e < s->execs.n; e++) {
+        const struct model_on *on = &m->on[e];
+
+        if (m->gone || m->state != MODEL_READY || !exec_is_up(s->execs.items[e]))
+            continue;
+        SIM_CHECK("places", on->phase != MODEL_ON_ABSENT,
+                  "nobody asks %s for version %" PRId64 ", which others have",
+                  s->execs.items[e]->info.name, m->version_id);
+        SIM_CHECK("places", world->n_fakes == 0 || on->phase != MODEL_ON_FAILED || !on->retry_ns,
+                  "nobody asks %s again for version %" PRId64 ", which failed for now",
+                  s->execs.items[e]->info.name, m->version_id);
+    }
+}
+
 static void check_versions(void)
 {
+    const struct sched *s = leader();
+
+    for (size_t i = 0; s && i < s->models.n; i++)
+        check_places(s, s->models.items[i]);
     for (size_t i = 0; i < database.n_versions; i++)
         SIM_CHECK("versions", is_settled(&database.versions[i]), "version %" PRId64 " is still %s",
                   database.versions[i].id, database.versions[i].state);
