@@ -16,6 +16,7 @@ SIM_ARGS ?=
 COVERAGE_ARGS ?=
 JOBS    ?= $(shell nproc)
 BENCH_ARGS ?=
+REPLAY_ARGS ?=
 empty   :=
 comma   := ,
 BUILD   := build$(if $(filter-out gcc,$(CC)),-$(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
@@ -370,10 +371,19 @@ $(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/memory/re
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/pass: $(BUILD)/bench/pass.o $(BUILD)/bench/pass_jobs.o $(filter-out $(BUILD)/scheduler/main.o,$(call obj,$(parts_shunt-scheduler))) $(common)
 	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=session_send -Wl,--wrap=session_refuse -Wl,--wrap=dbthread_is_up -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
+REPLAY_WRAP := session_send session_refuse dbthread_is_up jobs_train_on
+$(BUILD)/bench/replay: $(call obj,bench/sim) $(BUILD)/bench/core.o $(BUILD)/tests/sim/profile.o \
+    $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o) \
+    $(BUILD)/libscheduler.a $(common)
+	$(Q)$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(REPLAY_WRAP)) -o $@ $^ \
+	    $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
+
+replay: $(BUILD)/bench/replay ## traces by the daemons' decisions and other policies: docs/replay.md (bench/sim/README.md)
+	@bench/sim/replay.py --replay $< $(REPLAY_ARGS)
 
 bundle: ## one relocatable folder for hosts without package access, and its .tar.xz, in build/bundle
 	$(Q)rm -f $(BUILD)/common/conf.o # it has the version
@@ -397,6 +407,6 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) fr
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench \
+.PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench replay \
         sim sim-check coverage coverage-programs bundle bundle-tests
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)

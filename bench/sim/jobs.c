@@ -1,0 +1,306 @@
+/* jobs.c - see jobs.h: the cluster, and what came of a replay. */
+#include "bench/sim/jobs.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { EVENT_ARRIVES, EVENT_ENDS, EVENT_STOPPED, EVENT_WAKES };
+
+static void put(struct cluster *c, int64_t at_ns, uint32_t kind, uint32_t job)
+{
+    const uint32_t hold = job == SIM_NONE ? 0 : c->jobs[job].hold;
+
+    if (!c->rc)
+        c->rc = queue_put(&c->events, (struct event){at_ns, 0, kind, job, hold}, &c->err);
+}
+
+static void note(struct cluster *c, uint64_t what)
+{
+    c->digest = (c->digest ^ what ^ (uint64_t)c->now_ns) * UINT64_C(1099511628211);
+}
+
+/* ------------------------------------------------------------------ lists */
+
+void sim_list_init(struct sim_list *l, uint32_t id)
+{
+    *l = (struct sim_list){SIM_NONE, SIM_NONE, id, 0};
+}
+
+void sim_list_add(struct cluster *c, struct sim_list *l, uint32_t job)
+{
+    uint32_t before = l->last;
+
+    if (l->first != SIM_NONE && job < l->first)
+        before = SIM_NONE; /* who comes back is more often among the first */
+    while (before != SIM_NONE && before > job)
+        before = c->jobs[before].before;
+    c->jobs[job].before = before;
+    c->jobs[job].behind = before == SIM_NONE ? l->first : c->jobs[before].behind;
+    *(before == SIM_NONE ? &l->first : &c->jobs[before].behind) = job;
+    *(c->jobs[job].behind == SIM_NONE ? &l->last : &c->jobs[c->jobs[job].behind].before) = job;
+    c->jobs[job].list = l->id;
+    l->n++;
+}
+
+void sim_list_drop(struct cluster *c, struct sim_list *l, uint32_t job)
+{
+    struct sim_job *j = &c->jobs[job];
+
+    *(j->before == SIM_NONE ? &l->first : &c->jobs[j->before].behind) = j->behind;
+    *(j->behind == SIM_NONE ? &l->last : &c->jobs[j->behind].before) = j->before;
+    j->list = 0;
+    l->n--;
+}
+
+/* ------------------------------------------------------------------ the cluster */
+
+int64_t cluster_end_ns(const struct cluster *c, const struct sim_job *j)
+{
+    return j->since_ns + c->start_ns + j->left_ns;
+}
+
+int64_t cluster_had_ns(const struct cluster *c, const struct sim_job *j)
+{
+    return j->had_ns + (j->state == SIM_RUNS || j->state == SIM_STOPS ? c->now_ns - j->since_ns : 0);
+}
+
+void cluster_start(struct cluster *c, uint32_t job)
+{
+    struct sim_job *j = &c->jobs[job];
+
+    if (j->state != SIM_WAITS || j->of.gpus > c->n_free)
+        abort(); /* the policy is wrong */
+    j->state = SIM_RUNS;
+    j->since_ns = c->now_ns;
+    if (j->first_ns < 0)
+        j->first_ns = c->now_ns;
+    j->hold++;
+    j->at = c->n_running;
+    c->running[c->n_running++] = job;
+    c->n_free -= j->of.gpus;
+    c->n_starts++;
+    note(c, 2 * (uint64_t)job);
+    put(c, cluster_end_ns(c, j), EVENT_ENDS, job);
+}
+
+void cluster_stop(struct cluster *c, uint32_t job)
+{
+    struct sim_job *j = &c->jobs[job];
+    const int64_t ran = c->now_ns - j->since_ns - c->start_ns;
+
+    if (j->state != SIM_RUNS)
+        abort();
+    j->left_ns -= SH_MAX(ran, 0);
+    j->state = SIM_STOPS;
+    j->n_stops++;
+    j->hold++;
+    c->n_stops++;
+    note(c, 2 * (uint64_t)job + 1);
+    put(c, c->now_ns + c->stop_ns, EVENT_STOPPED, job);
+}
+
+static void give_back(struct cluster *c, uint32_t job)
+{
+    struct sim_job *j = &c->jobs[job];
+    const uint32_t last = c->running[--c->n_running];
+
+    c->running[j->at] = last;
+    c->jobs[last].at = j->at;
+    j->had_ns += c->now_ns - j->since_ns;
+    c->n_free += j->of.gpus;
+}
+
+static void count_until(struct cluster *c, int64_t at_ns)
+{
+    const int64_t until = SH_MIN(at_ns, c->window_ns);
+
+    if (until > c->counted_ns) {
+        c->busy_ns += (double)(until - c->counted_ns) * (c->n_gpus - c->n_free);
+        c->counted_ns = until;
+    }
+    c->now_ns = at_ns;
+}
+
+/* True: the policy has something to decide. */
+static bool happen(struct cluster *c, const struct job_policy *p, void *policy,
+                   const struct event *e)
+{
+    struct sim_job *j = e->a == SIM_NONE ? NULL : &c->jobs[e->a];
+
+    if (e->kind == EVENT_WAKES) {
+        if (e->at_ns == c->wake_ns)
+            c->wake_ns = SIM_NEVER;
+        return true;
+    }
+    if (e->b != j->hold)
+        return false;
+    if (e->kind == EVENT_ARRIVES) {
+        j->state = SIM_WAITS;
+        p->arrived(policy, e->a);
+    } else if (e->kind == EVENT_ENDS) {
+        give_back(c, e->a);
+        j->state = SIM_OVER;
+        j->left_ns = 0;
+        j->end_ns = c->now_ns;
+        if (p->over)
+            p->over(policy, e->a);
+    } else {
+        give_back(c, e->a);
+        j->state = SIM_WAITS;
+        p->waits(policy, e->a);
+    }
+    return true;
+}
+
+static void run(struct cluster *c, const struct job_policy *p, void *policy)
+{
+    struct event e;
+    bool any = false;
+
+    while (!c->rc && queue_take(&c->events, &e)) {
+        int64_t wake_ns;
+
+        count_until(c, e.at_ns);
+        any |= happen(c, p, policy, &e);
+        if (!any || (c->events.n && c->events.items[0].at_ns == c->now_ns))
+            continue; /* all of one moment are decided together */
+        any = false;
+        c->n_passes++;
+        wake_ns = p->pass(policy);
+        if (wake_ns < c->wake_ns && (c->n_running || wake_ns > c->now_ns)) {
+            c->wake_ns = wake_ns;
+            put(c, wake_ns, EVENT_WAKES, SIM_NONE);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ results */
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static double part(const double *sorted, size_t n, double p)
+{
+    return sorted[SH_MIN((size_t)(p * (double)n), n - 1)];
+}
+
+static int sum_up(const struct cluster *c, const int64_t *ideal_ns, struct job_result *out,
+                  struct sh_err *err)
+{
+    const size_t n = c->n_jobs;
+    double *s = malloc((n + 1) * sizeof(*s)), sum = 0;
+
+    if (!s)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the results");
+    for (size_t i = 0; i < n; i++) {
+        const struct sim_job *j = &c->jobs[i];
+
+        if (j->state != SIM_OVER) {
+            free(s);
+            return SH_FAIL(err, SH_E_BUG, "job %zu waits for ever", i);
+        }
+        s[i] = (double)(j->end_ns - j->of.at_ns) / 1e9;
+        sum += s[i];
+        out->mean_wait_s += (s[i] - (double)j->of.run_ns / 1e9) / (double)n;
+        out->longest_wait_s =
+            SH_MAX(out->longest_wait_s, (double)(j->first_ns - j->of.at_ns) / 1e9);
+    }
+    qsort(s, n, sizeof(*s), by_size);
+    out->mean_s = sum / (double)n;
+    out->p50_s = part(s, n, 0.5);
+    out->p95_s = part(s, n, 0.95);
+    out->p99_s = part(s, n, 0.99);
+    for (size_t i = 0; ideal_ns && i < n; i++) {
+        const struct sim_job *j = &c->jobs[i];
+
+        s[i] = (double)(j->end_ns - j->of.at_ns) / (double)(ideal_ns[i] - j->of.at_ns);
+        out->ftf_mean += s[i] / (double)n;
+    }
+    if (ideal_ns) {
+        qsort(s, n, sizeof(*s), by_size);
+        out->ftf_p95 = part(s, n, 0.95);
+        out->ftf_max = s[n - 1];
+    }
+    free(s);
+    return SH_OK;
+}
+
+static double cpu_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static int cluster_init(struct cluster *c, const struct trace_jobs *t, const struct job_conf *conf,
+                        struct sh_err *err)
+{
+    *c = (struct cluster){.n_jobs = t->n,
+                          .n_tenants = t->tenants.n,
+                          .n_gpus = conf->n_gpus,
+                          .n_free = conf->n_gpus,
+                          .start_ns = conf->start_ns,
+                          .stop_ns = conf->stop_ns,
+                          .wake_ns = SIM_NEVER,
+                          .digest = UINT64_C(14695981039346656037),
+                          .window_ns = t->items[t->n - 1].at_ns,
+                          .jobs = calloc(t->n, sizeof(*c->jobs)),
+                          .running = calloc(t->n, sizeof(*c->running))};
+    if (!c->jobs || !c->running)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", t->n);
+    for (size_t i = 0; i < t->n; i++) {
+        c->jobs[i] =
+            (struct sim_job){.of = t->items[i], .left_ns = t->items[i].run_ns, .first_ns = -1};
+        if (t->items[i].gpus > conf->n_gpus)
+            return SH_FAIL(err, SH_E_INVALID, "job %zu asks for %u of %u GPUs", i,
+                           t->items[i].gpus, conf->n_gpus);
+        put(c, t->items[i].at_ns, EVENT_ARRIVES, (uint32_t)i);
+    }
+    *err = c->err;
+    return c->rc;
+}
+
+int jobs_replay(const struct trace_jobs *t, const struct job_policy *p, const struct job_conf *conf,
+                const int64_t *ideal_ns, struct job_result *out, struct sh_err *err)
+{
+    const double began = cpu_s();
+    struct cluster c;
+    void *policy = NULL;
+    int rc;
+
+    *out = (struct job_result){0};
+    if (!t->n)
+        return SH_FAIL(err, SH_E_INVALID, "the trace has no jobs");
+    rc = cluster_init(&c, t, conf, err);
+    if (!rc && !(policy = p->create(&c, conf)))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a policy");
+    if (!rc) {
+        run(&c, p, policy);
+        out->cpu_s = cpu_s() - began;
+        *err = c.err;
+        rc = c.rc;
+    }
+    if (!rc)
+        rc = sum_up(&c, ideal_ns, out, err);
+    for (size_t i = 0; !rc && conf->first_ns && i < c.n_jobs; i++)
+        conf->first_ns[i] = c.jobs[i].first_ns;
+    out->used = c.busy_ns / ((double)c.window_ns * c.n_gpus);
+    out->n_starts = c.n_starts;
+    out->n_stops = c.n_stops;
+    out->n_passes = c.n_passes;
+    out->digest = c.digest;
+    if (policy)
+        p->destroy(policy);
+    queue_fini(&c.events);
+    free(c.jobs);
+    free(c.running);
+    return rc;
+}

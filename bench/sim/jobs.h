@@ -1,0 +1,110 @@
+/* jobs.h - a cluster of equal GPUs in virtual time, on which a policy runs the jobs of a trace.
+ *
+ *   WAITS -> RUNS      cluster_start(): needs as many free GPUs as the job asks for, all at once
+ *   RUNS -> STOPS      cluster_stop(): it keeps its GPUs for stop_ns more, then WAITS
+ *   RUNS -> OVER       all its work is done
+ *
+ * What it has done when it stops is not lost. Of each time that it holds its GPUs the first start_ns
+ * go to waiting: for its program, and for its state from host memory. Both costs are the same for
+ * all policies of a replay.
+ */
+#ifndef SH_BENCH_SIM_JOBS_H
+#define SH_BENCH_SIM_JOBS_H
+
+#include "bench/sim/queue.h"
+#include "bench/sim/trace.h"
+
+#define SIM_NONE UINT32_MAX
+#define SIM_NEVER INT64_MAX
+#define SIM_SECOND INT64_C(1000000000)
+
+enum sim_state { SIM_COMING, SIM_WAITS, SIM_RUNS, SIM_STOPS, SIM_OVER };
+
+struct sim_job {
+    struct trace_job of;
+    enum sim_state state;
+    int64_t left_ns;  /* work, as of since_ns */
+    int64_t since_ns; /* RUNS, STOPS: it has its GPUs since then */
+    int64_t had_ns;   /* time for which it had its GPUs before that */
+    int64_t first_ns, end_ns;
+    uint32_t n_stops, hold; /* hold: events of an earlier one are void */
+    uint32_t at;            /* RUNS, STOPS: place in `running` */
+    uint32_t before, behind, list; /* for the policy: lists */
+};
+
+struct cluster {
+    struct sim_job *jobs; /* OWNED; by arrival */
+    size_t n_jobs, n_tenants;
+    uint32_t n_gpus, n_free;
+    int64_t now_ns, start_ns, stop_ns;
+    uint32_t *running; /* OWNED: those that RUN or STOP */
+    uint32_t n_running;
+    /* The rest is for jobs.c. */
+    struct queue events;
+    int64_t wake_ns;
+    double busy_ns;    /* GPU time held until the last arrival */
+    int64_t window_ns; /* the last arrival */
+    int64_t counted_ns;
+    uint64_t n_starts, n_stops, n_passes;
+    uint64_t digest; /* of all that was started and stopped, and when */
+    int rc;
+    struct sh_err err;
+};
+
+struct job_conf {
+    uint32_t n_gpus;
+    int64_t start_ns, stop_ns;
+    int64_t min_run_ns;
+    double half_life_s;
+    int64_t *first_ns; /* by job: when it first had its GPUs; or NULL */
+};
+
+struct job_policy {
+    const char *name;
+    /* Each gets what create() returned; NULL: nothing to do. */
+    void *(*create)(struct cluster *c, const struct job_conf *conf);
+    void (*destroy)(void *p);
+    void (*arrived)(void *p, uint32_t job);
+    void (*waits)(void *p, uint32_t job); /* it has stopped */
+    void (*over)(void *p, uint32_t job);
+    /* Something has changed. Returns when it wants to be asked again at the latest. */
+    int64_t (*pass)(void *p);
+};
+
+struct job_result {
+    double mean_s, p50_s, p95_s, p99_s; /* from arrival to end */
+    double mean_wait_s;                 /* of that, less its own work */
+    double ftf_mean, ftf_p95, ftf_max;  /* over what its tenant's fair share would have given */
+    double used;                        /* of all GPU time until the last arrival */
+    double longest_wait_s;              /* from arrival to the first start */
+    uint64_t n_starts, n_stops, n_passes, digest;
+    double cpu_s;
+};
+
+extern const struct job_policy JOBS_FIFO, JOBS_LAS, JOBS_THEMIS, JOBS_DRF, JOBS_OURS;
+
+void cluster_start(struct cluster *c, uint32_t job);
+void cluster_stop(struct cluster *c, uint32_t job);
+/* When a running job ends if nothing stops it. */
+int64_t cluster_end_ns(const struct cluster *c, const struct sim_job *j);
+/* How long it has had its GPUs in all. */
+int64_t cluster_had_ns(const struct cluster *c, const struct sim_job *j);
+
+/* ideal_ns: by job, or NULL. Fails: SH_E_NOMEM; SH_E_BUG: the policy left jobs waiting for ever. */
+int jobs_replay(const struct trace_jobs *t, const struct job_policy *p, const struct job_conf *conf,
+                const int64_t *ideal_ns, struct job_result *out, struct sh_err *err);
+/* When each job would end if the GPUs could be divided at will and without loss: all tenants have
+ * equal shares, what one does not want goes to the others, and all unfinished jobs of a tenant run
+ * at the same part of their full speed (generalised processor sharing, Parekh and Gallager). */
+int jobs_ideal(const struct trace_jobs *t, uint32_t n_gpus, int64_t *end_ns, struct sh_err *err);
+
+/* Lists of jobs, for policies. */
+struct sim_list {
+    uint32_t first, last, id; /* id: of the list that a job is in; 0: none */
+    size_t n;
+};
+void sim_list_init(struct sim_list *l, uint32_t id);
+void sim_list_add(struct cluster *c, struct sim_list *l, uint32_t job); /* keeps order of arrival */
+void sim_list_drop(struct cluster *c, struct sim_list *l, uint32_t job);
+
+#endif

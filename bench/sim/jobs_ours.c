@@ -1,0 +1,280 @@
+/* jobs_ours.c - the daemon's own decisions (scheduler/decide/jobpool.h) on the cluster of a replay.
+ *
+ * What scheduler/jobs does around them is done here for the cluster: facts are set when they
+ * change, usage is charged and decays, of each line so many jobs are held as lines_window() says,
+ * and there is a pass at each event and, while somebody waits, whenever a job stops being protected
+ * and at least once in a minimum run. A tenant has one line: its jobs are alike but for their time.
+ * The daemon gives a job one GPU, so a trace must have no others. */
+#include "bench/sim/jobs.h"
+#include "common/mem.h"
+#include "scheduler/decide/jobpool.h"
+#include "scheduler/decide/lines.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REBASE 256 /* half-lives, as in scheduler/jobs/jobs_pool.c */
+
+struct tenant_line {
+    struct sim_list waits; /* all that wait */
+    uint32_t edge;         /* if cut: the last one that is held */
+    size_t n_held;
+    bool is_cut;
+};
+
+struct ours {
+    struct cluster *c;
+    double half_life_ns;
+    size_t window, n_wait;
+    struct jobpool pool;
+    int64_t from_ns, charged_ns; /* of the scale of usage; all was charged then */
+    struct jobpool_tenant *tenants;
+    uint32_t *held; /* GPUs, by tenant */
+    struct tenant_line *lines;
+    struct jobpool_job *jobs;
+    struct jobpool_slot *slots;
+    struct jobpool_slot **held_by; /* by job */
+};
+
+static void ours_destroy(void *p)
+{
+    struct ours *o = p;
+
+    for (size_t t = 0; o->tenants && t < o->c->n_tenants; t++)
+        jobpool_forget_tenant(&o->tenants[t]);
+    jobpool_fini(&o->pool);
+    free(o->tenants);
+    free(o->held);
+    free(o->lines);
+    free(o->jobs);
+    free(o->slots);
+    free(o->held_by);
+    free(o);
+}
+
+static double scale(const struct ours *o)
+{
+    return exp2(-(double)(o->c->now_ns - o->from_ns) / o->half_life_ns);
+}
+
+static void set_slot(struct ours *o, uint32_t e, bool is_taken)
+{
+    jobpool_set_slot(&o->pool, &o->slots[e],
+                     &(struct jobpool_slot_facts){
+                         .index = e, .pool_bytes = 1, .is_up = true, .is_taken = is_taken});
+}
+
+static void *ours_create(struct cluster *c, const struct job_conf *conf)
+{
+    struct ours *o = calloc(1, sizeof(*o));
+
+    if (!o)
+        return NULL;
+    for (size_t i = 0; i < c->n_jobs && !c->rc; i++)
+        if (c->jobs[i].of.gpus != 1)
+            c->rc = SH_FAIL(&c->err, SH_E_INVALID,
+                            "job %zu asks for %u GPUs, and the daemon gives one: --one-gpu", i,
+                            c->jobs[i].of.gpus);
+    o->c = c;
+    o->half_life_ns = conf->half_life_s * 1e9;
+    o->window = lines_window(c->n_tenants);
+    o->pool.min_run_ns = conf->min_run_ns;
+    o->tenants = calloc(c->n_tenants, sizeof(*o->tenants));
+    o->held = calloc(c->n_tenants, sizeof(*o->held));
+    o->lines = calloc(c->n_tenants, sizeof(*o->lines));
+    o->jobs = calloc(c->n_jobs, sizeof(*o->jobs));
+    o->slots = calloc(c->n_gpus, sizeof(*o->slots));
+    o->held_by = calloc(c->n_jobs, sizeof(*o->held_by));
+    if (!o->tenants || !o->held || !o->lines || !o->jobs || !o->slots || !o->held_by) {
+        ours_destroy(o);
+        return NULL;
+    }
+    for (size_t t = 0; t < c->n_tenants; t++) {
+        sim_list_init(&o->lines[t].waits, 1);
+        jobpool_set_tenant(&o->pool, &o->tenants[t],
+                           &(struct snap_tenant){.active = true,
+                                                 .weight = 1,
+                                                 .max_gpus = -1,
+                                                 .lending_limit = -1,
+                                                 .max_running_jobs = UINT32_MAX});
+    }
+    for (uint32_t e = 0; e < c->n_gpus; e++)
+        set_slot(o, e, false);
+    return o;
+}
+
+/* ------------------------------------------------------------------ facts */
+
+static void set_job(struct ours *o, uint32_t i)
+{
+    static const enum snap_job_state STATES[] = {
+        [SIM_WAITS] = SNAP_QUEUED, [SIM_RUNS] = SNAP_RUNNING, [SIM_STOPS] = SNAP_STOPPING};
+    const struct sim_job *j = &o->c->jobs[i];
+    const bool holds = j->state != SIM_WAITS;
+    const int64_t since_ns = j->since_ns + o->c->start_ns; /* it runs, and has to have its time */
+    const struct jobpool_job_facts f = {.is = {.queued_us = j->of.at_ns / 1000,
+                                               .id = i,
+                                               .state = STATES[j->state],
+                                               .queue_open = true,
+                                               .model_ready = true,
+                                               .since_ns = holds ? since_ns : 0,
+                                               .may_suspend = j->state == SIM_RUNS},
+                                        .tenant = &o->tenants[j->of.tenant],
+                                        .is_on_exec = holds,
+                                        .exec_bytes = holds};
+
+    if (!o->c->rc)
+        o->c->rc = jobpool_set_job(&o->pool, &o->jobs[i], &f, &o->c->err);
+}
+
+/* The first so many of a line are held, from half a window to two of them (lines.h). */
+static void sort_line(struct ours *o, struct tenant_line *l)
+{
+    uint32_t i = l->waits.first;
+
+    if (l->n_held > 2 * o->window) {
+        for (size_t n = 0; n < l->n_held; n++, i = o->c->jobs[i].behind) {
+            if (n + 1 == o->window)
+                l->edge = i;
+            else if (n >= o->window)
+                jobpool_del_job(&o->pool, &o->jobs[i]);
+        }
+        l->n_held = o->window;
+        l->is_cut = true;
+    }
+    if (!l->is_cut || 2 * l->n_held > o->window)
+        return;
+    while (i != SIM_NONE && i <= l->edge)
+        i = o->c->jobs[i].behind;
+    for (; i != SIM_NONE && l->n_held < o->window; i = o->c->jobs[i].behind, l->n_held++) {
+        set_job(o, i);
+        l->edge = i;
+    }
+    l->is_cut = i != SIM_NONE;
+}
+
+static void ours_waits(void *p, uint32_t job)
+{
+    struct ours *o = p;
+    struct tenant_line *l = &o->lines[o->c->jobs[job].of.tenant];
+
+    sim_list_add(o->c, &l->waits, job);
+    o->n_wait++;
+    if (l->is_cut && job > l->edge) {
+        jobpool_del_job(&o->pool, &o->jobs[job]);
+        return;
+    }
+    set_job(o, job);
+    l->n_held++;
+    sort_line(o, l);
+}
+
+static void started(struct ours *o, uint32_t job)
+{
+    struct tenant_line *l = &o->lines[o->c->jobs[job].of.tenant];
+
+    sim_list_drop(o->c, &l->waits, job);
+    o->n_wait--;
+    l->n_held--;
+    set_job(o, job);
+    sort_line(o, l);
+}
+
+static void rebase(struct ours *o)
+{
+    const int64_t by_ns = (int64_t)(REBASE * o->half_life_ns);
+
+    while (o->c->now_ns - o->from_ns > by_ns) {
+        for (size_t t = 0; t < o->c->n_tenants; t++)
+            jobpool_scale_tenant(&o->tenants[t], REBASE);
+        o->from_ns += by_ns;
+    }
+}
+
+static void charge(struct ours *o)
+{
+    const int64_t since_ns = o->charged_ns;
+
+    o->charged_ns = o->c->now_ns;
+    if (since_ns == o->c->now_ns)
+        return;
+    rebase(o);
+    for (size_t t = 0; t < o->c->n_tenants; t++) {
+        struct snap_tenant f = o->tenants[t].f;
+
+        if (!o->held[t])
+            continue;
+        f.usage_ns += (double)o->held[t] * (double)(o->c->now_ns - since_ns) / scale(o);
+        jobpool_set_tenant(&o->pool, &o->tenants[t], &f);
+    }
+}
+
+static void let_go(struct ours *o, uint32_t job)
+{
+    charge(o);
+    o->held[o->c->jobs[job].of.tenant] -= o->c->jobs[job].of.gpus;
+    set_slot(o, o->held_by[job]->f.index, false);
+}
+
+static void ours_over(void *p, uint32_t job)
+{
+    struct ours *o = p;
+
+    let_go(o, job);
+    jobpool_del_job(&o->pool, &o->jobs[job]);
+}
+
+static void ours_stopped(void *p, uint32_t job)
+{
+    let_go(p, job);
+    ours_waits(p, job);
+}
+
+/* ------------------------------------------------------------------ a pass */
+
+/* While somebody waits: when the next running job may be stopped, and at least so often as shares
+ * may have changed enough for a claim. */
+static int64_t next_look(const struct ours *o)
+{
+    const struct sh_tree_node *n = sh_tree_first(&o->pool.guarded);
+    int64_t next_ns = o->c->now_ns + SH_MAX(o->pool.min_run_ns, SIM_SECOND);
+
+    if (!o->n_wait)
+        return SIM_NEVER;
+    if (n)
+        next_ns = SH_MIN(next_ns, SH_TREE_OF(n, struct jobpool_job, timed)->guarded_until_ns);
+    return SH_MAX(next_ns, o->c->now_ns + 1);
+}
+
+static int64_t ours_pass(void *p)
+{
+    struct ours *o = p;
+    struct jobpool *q = &o->pool;
+    struct jobpool_job *started_jobs, *stopped_jobs, *next;
+
+    charge(o);
+    jobpool_begin(q, &(struct jobpool_now){o->c->now_ns, true, scale(o)});
+    jobpool_decide(q);
+    jobpool_end(q);
+    started_jobs = q->started;
+    stopped_jobs = q->stopped;
+    for (struct jobpool_job *j = stopped_jobs; j; j = next) {
+        next = j->next_moved;
+        cluster_stop(o->c, (uint32_t)(j - o->jobs));
+        set_job(o, (uint32_t)(j - o->jobs));
+    }
+    for (struct jobpool_job *j = started_jobs; j; j = next) {
+        const uint32_t i = (uint32_t)(j - o->jobs);
+
+        next = j->next_moved;
+        o->held_by[i] = j->slot;
+        o->held[o->c->jobs[i].of.tenant] += o->c->jobs[i].of.gpus;
+        cluster_start(o->c, i);
+        started(o, i);
+    }
+    return next_look(o);
+}
+
+const struct job_policy JOBS_OURS = {"ours",       ours_create, ours_destroy, ours_waits,
+                                     ours_stopped, ours_over,   ours_pass};

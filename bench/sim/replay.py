@@ -1,0 +1,194 @@
+#!/usr/bin/env python3
+"""Replays the traces by the daemons' decisions and by other policies; writes docs/replay.md.
+
+    bench/sim/traces/get.sh FOLDER; REPLAY_TRACES=FOLDER TRACES=../shared/traces make replay
+
+REPLAY_TRACES has what get.sh brings, TRACES what is only read from where it lies. Without --docs
+everything runs anew, one after the other, and bench/results/replay.json keeps the rows; with it
+only the document is written from them."""
+import argparse
+import json
+import os
+import subprocess
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
+import svg  # noqa: E402
+
+RESULTS = os.path.join(ROOT, "bench", "results", "replay.json")
+TEXT = os.path.join(ROOT, "bench", "sim", "replay.md")
+DOCS = os.path.join(ROOT, "docs", "replay.md")
+FIGURES = os.path.join(ROOT, "docs", "figures")
+OTHERS = "fifo,las,themis,drf"
+JOB_GPUS = (96, 128)
+REQUESTS = ((1, 2000), (10, 10000), (100, 30000), (1000, 100000))
+NAMES = {"fifo": "FIFO with backfill", "las": "least attained service", "drf": "dominant share",
+         "themis": "finish-time fairness", "ours": "Shunt", "stop-and-start": "stop-and-start",
+         "pipeswitch": "PipeSwitch", "triton": "all resident, LRU", "clockwork": "Clockwork",
+         "static": "static partition"}
+MOST_GPUS = 1600
+ENOUGH = 0.99
+
+
+def run(o, what, *args):
+    out = subprocess.run([o.replay, what] + [str(a) for a in args], cwd=ROOT, check=True,
+                         stdout=subprocess.PIPE, text=True).stdout
+    rows = [json.loads(line) for line in out.splitlines()]
+    for r in rows:
+        print("%-10s %5s GPUs  %s" % (r["format"], r["gpus"], r["policy"]), file=sys.stderr)
+    return rows
+
+
+def jobs(o):
+    philly = ["--trace", os.path.join(o.more, "philly.csv"), "--one-gpu"]
+    rows = []
+    for gpus in JOB_GPUS:
+        rows += run(o, "jobs", *philly, "--gpus", gpus, "--policies", OTHERS)
+        for ms in (600000, 30000):
+            for r in run(o, "jobs", *philly, "--gpus", gpus, "--policies", "ours", "--min-run-ms",
+                         ms):
+                rows.append(dict(r, min_run_s=ms // 1000))
+    return rows
+
+
+def loads(o):
+    """Name, arguments."""
+    return (("servegen", ["--trace", os.path.join(o.more, "servegen"), "--from-s", 72000,
+                          "--to-s", 73200]),
+            ("azure-llm", ["--trace", os.path.join(o.traces, "azure_llm_2023_conv.csv"), "--order",
+                           os.path.join(o.traces, "gentd26_requests.csv")]))
+
+
+def attained(o, args, policy, gpus):
+    """With the rate that 100 GPUs have at a load of 60 %."""
+    return run(o, "requests", *args, "--requests", 30000, "--gpus", gpus, "--load-percent",
+               max(round(6000 / gpus), 1), "--policies", policy)[0]["attained"]
+
+
+def needed(o, args, policy):
+    low, high = 0, 1
+    while attained(o, args, policy, high) < ENOUGH:
+        low, high = high, high * 2
+        if high > MOST_GPUS:
+            return None
+    while high - low > max(1, low // 50):
+        mid = (low + high) // 2
+        if attained(o, args, policy, mid) >= ENOUGH:
+            high = mid
+        else:
+            low = mid
+    return high
+
+
+def requests(o):
+    rows = []
+    for _, args in loads(o):
+        for gpus, n in REQUESTS:
+            rows += run(o, "requests", *args, "--requests", n, "--gpus", gpus)
+    return rows
+
+
+def all_needed(o):
+    return [{"format": name, "policy": p, "gpus": needed(o, args, p)}
+            for name, args in loads(o)
+            for p in ("pipeswitch", "triton", "clockwork", "static", "ours")]
+
+
+# ---------------------------------------------------------------------- the document
+
+def job_name(r):
+    name = NAMES[r["policy"]]
+    return name + ", --min-run-ms %d" % (r["min_run_s"] * 1000) if "min_run_s" in r else name
+
+
+def job_table(rows, gpus):
+    rows = [r for r in rows if r["gpus"] == gpus]
+    fifo = next(r["mean_s"] for r in rows if r["policy"] == "fifo")
+    out = ["| %d GPUs | mean, h | of FIFO's | p50, h | p95, h | ρ mean | ρ p95 | GPUs in use | "
+           "stopped | longest until first start, h | CPU, s |" % gpus,
+           "| --- " + "| ---: " * 10 + "|"]
+    for r in rows:
+        out.append("| %s | %.1f | %.2f | %.2f | %.1f | %.2f | %.2f | %.1f %% | %d | %.1f | %.1f |" % (
+            job_name(r), r["mean_s"] / 3600, r["mean_s"] / fifo, r["p50_s"] / 3600,
+            r["p95_s"] / 3600, r["ftf_mean"], r["ftf_p95"], 100 * r["used"], r["stops"],
+            r["longest_wait_s"] / 3600, r["cpu_s"]))
+    return "\n".join(out)
+
+
+def request_table(rows, name):
+    out = ["| GPUs | policy | in time | refused | p50, ms | p99, ms | training | samples a run | "
+           "switches/s a GPU | GB/s a GPU |", "| ---: | --- " + "| ---: " * 8 + "|"]
+    for r in (r for r in rows if r["format"] == name):
+        out.append("| %d | %s | %.1f %% | %.1f %% | %.2f | %.2f | %.1f %% | %.2f | %.0f | %.2f |" % (
+            r["gpus"], NAMES[r["policy"]], 100 * r["attained"], 100 * r["refused"], r["p50_ms"],
+            r["p99_ms"], 100 * r["trained"], r["batch"], r["switches_s"] / r["gpus"],
+            r["gb_s"] / r["gpus"]))
+    return "\n".join(out)
+
+
+def needed_table(rows):
+    out = ["| policy | ServeGen | Azure's arrivals, GenTD26's models |", "| --- | ---: | ---: |"]
+    for p in ("pipeswitch", "triton", "clockwork", "static", "ours"):
+        n = [next(r["gpus"] for r in rows if r["policy"] == p and r["format"] == f)
+             for f in ("servegen", "azure-llm")]
+        out.append("| %s | %s |" % (NAMES[p], " | ".join(
+            str(x) if x else "more than %d" % MOST_GPUS for x in n)))
+    return "\n".join(out)
+
+
+def draw(rows):
+    for gpus in JOB_GPUS:
+        mine = sorted((r for r in rows["jobs"] if r["gpus"] == gpus),
+                      key=lambda r: r["policy"] != "ours")
+        svg.bars(os.path.join(FIGURES, "replay-jobs-%d.svg" % gpus),
+                 "Philly, jobs of one GPU, %d GPUs" % gpus, "mean time from arrival to end", "hours",
+                 [(job_name(r)[:26], r["mean_s"] / 3600) for r in mine])
+    for name in ("servegen", "azure-llm"):
+        mine = sorted((r for r in rows["needed"] if r["format"] == name and r["gpus"]),
+                      key=lambda r: r["policy"] != "ours")
+        svg.bars(os.path.join(FIGURES, "replay-needed-%s.svg" % name),
+                 "GPUs for 99 %% of requests in time, %s" % name,
+                 "at the rate of 100 GPUs with a load of 60 %", "GPUs",
+                 [(NAMES[r["policy"]], r["gpus"]) for r in mine])
+
+
+def write(rows):
+    with open(TEXT) as f:
+        text = f.read()
+    for gpus in JOB_GPUS:
+        text = text.replace("@jobs-%d@" % gpus, job_table(rows["jobs"], gpus))
+    for name in ("servegen", "azure-llm"):
+        text = text.replace("@requests-%s@" % name, request_table(rows["requests"], name))
+    text = text.replace("@needed@", needed_table(rows["needed"]))
+    with open(DOCS, "w") as f:
+        f.write(text)
+    draw(rows)
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__,
+                                formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--replay", default=os.path.join(ROOT, "build", "bench", "replay"))
+    p.add_argument("--docs", action="store_true", help="only the document, from kept rows")
+    p.add_argument("--parts", default="jobs,requests,needed", help="run these, keep the others")
+    o = p.parse_args()
+    o.replay = os.path.abspath(o.replay)
+    o.traces = os.path.abspath(os.environ.get("TRACES", os.path.join(ROOT, "..", "shared", "traces")))
+    o.more = os.path.abspath(os.environ.get("REPLAY_TRACES", "traces"))
+    rows = {}
+    if os.path.exists(RESULTS):
+        with open(RESULTS) as f:
+            rows = json.load(f)
+    for name, part in (("jobs", jobs), ("requests", requests), ("needed", all_needed)):
+        if not o.docs and name in o.parts.split(","):
+            rows[name] = part(o)
+            with open(RESULTS, "w") as f:
+                json.dump(rows, f, indent=1)
+                f.write("\n")
+    if len(rows) == 3:
+        write(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,380 @@
+/* serve.c - see serve.h: GPUs, and what came of a replay. */
+#include "bench/sim/serve.h"
+
+#include "common/mem.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { EVENT_ARRIVES, EVENT_RUN_ENDS, EVENT_TIMER };
+
+#define REAL(bytes) ((bytes) * SIM_SCALE) /* a profile counts simulated ones */
+
+static void put(struct serve *s, int64_t at_ns, uint32_t kind, uint32_t a)
+{
+    if (!s->rc)
+        s->rc = queue_put(&s->events, (struct event){at_ns, 0, kind, a, 0}, &s->err);
+}
+
+void serve_timer(struct serve *s, int64_t at_ns, uint32_t arg)
+{
+    put(s, at_ns, EVENT_TIMER, arg);
+}
+
+void serve_refuse(struct serve *s, uint32_t request)
+{
+    s->n_refused++;
+    s->digest = (s->digest ^ request) * UINT64_C(1099511628211);
+}
+
+uint64_t serve_image(const struct serve *s, uint32_t model)
+{
+    return s->models[model].bytes;
+}
+
+int64_t serve_copy_ns(const struct serve *s, uint64_t bytes)
+{
+    return bytes ? (int64_t)((double)bytes * s->to_ns_per_byte) + s->profile->latency_ns : 0;
+}
+
+int64_t serve_copy(struct serve *s, uint32_t g, uint64_t bytes)
+{
+    struct gpu *x = &s->gpus[g];
+
+    x->lane_ns = SH_MAX(x->lane_ns, s->now_ns) + serve_copy_ns(s, bytes);
+    s->bytes += bytes;
+    return x->lane_ns;
+}
+
+/* ------------------------------------------------------------------ a run */
+
+/* The same for a request whatever the policy: drawn from its number. */
+static double noise(const struct serve *s, uint32_t request)
+{
+    uint64_t x = (request + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ s->seed;
+
+    x ^= x >> 31;
+    x *= UINT64_C(0xbf58476d1ce4e5b9);
+    x ^= x >> 29;
+    return (x % 100 == 0 ? 1.2 : 1) * (0.98 + 0.04 * (double)(x >> 40) / 16777216.0);
+}
+
+/* When a run ends that begins at start_ns: its layers one after the other, each when it is there. */
+static int64_t pipelined_end(const struct serve *s, const struct serve_model *m, double times,
+                             int64_t start_ns, uint64_t missing, int64_t arrives_ns)
+{
+    const uint64_t had = m->bytes - missing;
+    int64_t t = start_ns;
+
+    for (uint32_t i = 0; i < m->of->n_layers; i++) {
+        if (m->layer_ends[i] > had) {
+            const double rest = (double)(m->bytes - m->layer_ends[i]);
+
+            t = SH_MAX(t, arrives_ns - (int64_t)(rest * s->to_ns_per_byte));
+        }
+        t += (int64_t)((double)m->of->layer_ns[i] * times);
+    }
+    return t;
+}
+
+/* Training runs on g from idle_ns on, once it has resumed. */
+static void count_training(const struct serve *s, struct gpu *x, int64_t until_ns)
+{
+    const int64_t until = SH_MIN(until_ns, s->last_ns);
+
+    if (x->may_train)
+        x->trained_ns += SH_MAX(until - (x->idle_ns + s->conf.resume_ns), 0);
+}
+
+static bool trains(const struct serve *s, const struct gpu *x)
+{
+    return x->may_train && x->n == 0 && s->now_ns >= x->idle_ns;
+}
+
+void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum serve_copy how,
+                 uint64_t missing, int64_t arrives_ns, int64_t extra_ns)
+{
+    struct gpu *x = &s->gpus[g];
+    const uint32_t model = s->trace->items[first].model;
+    const struct serve_model *m = &s->models[model];
+    const double times = m->times[n] * noise(s, first);
+    int64_t start = s->now_ns + extra_ns, end;
+
+    if (trains(s, x))
+        start += s->conf.stop_ns;
+    count_training(s, x, s->now_ns);
+    x->was_cold = missing > 0 && arrives_ns > start;
+    if (how == SERVE_WHOLE)
+        start = SH_MAX(start, missing ? arrives_ns : start);
+    end = pipelined_end(s, m, times, start, how == SERVE_WHOLE ? 0 : missing, arrives_ns);
+    x->compute_ns = pipelined_end(s, m, times, 0, 0, 0);
+    x->begun_ns = s->now_ns;
+    x->model = model;
+    x->first = first;
+    x->n = n;
+    s->n_switches += x->last_model != model;
+    x->last_model = model;
+    s->n_runs++;
+    s->n_samples += n;
+    put(s, end, EVENT_RUN_ENDS, g);
+}
+
+static void end_run(struct serve *s, uint32_t g)
+{
+    struct gpu *x = &s->gpus[g];
+
+    for (uint32_t i = x->first, k = 0; k < x->n; k++, i = s->next[i]) {
+        s->end_ns[i] = s->now_ns;
+        s->digest = (s->digest ^ i ^ (uint64_t)s->now_ns) * UINT64_C(1099511628211);
+    }
+    x->n = 0;
+    x->idle_ns = s->now_ns;
+}
+
+static void run(struct serve *s, const struct serve_policy *p, void *policy)
+{
+    struct event e;
+
+    while (!s->rc && queue_take(&s->events, &e)) {
+        s->now_ns = e.at_ns;
+        if (e.kind == EVENT_ARRIVES) {
+            if (e.a + 1 < s->trace->n)
+                put(s, s->trace->items[e.a + 1].at_ns, EVENT_ARRIVES, e.a + 1);
+            p->arrived(policy, e.a);
+        } else if (e.kind == EVENT_RUN_ENDS) {
+            end_run(s, e.a);
+            p->idle(policy, e.a);
+        } else {
+            p->timer(policy, e.a);
+        }
+    }
+}
+
+/* ------------------------------------------------------------------ whole images */
+
+/* The one that was not used for longest, but for the one that runs. */
+static uint32_t oldest(const struct serve *s, uint32_t g, uint32_t spare)
+{
+    const struct gpu *x = &s->gpus[g];
+    uint32_t best = SERVE_NONE;
+
+    for (uint32_t m = 0; m < s->n_models; m++)
+        if (x->has[m] && m != spare && !(x->n && x->model == m) &&
+            (best == SERVE_NONE || x->used_ns[m] < x->used_ns[best]))
+            best = m;
+    return best;
+}
+
+int64_t serve_bring(struct serve *s, uint32_t g, uint32_t model,
+                    void (*gone)(void *ctx, uint32_t g, uint32_t model), void *ctx)
+{
+    struct gpu *x = &s->gpus[g];
+    const uint64_t bytes = s->models[model].bytes;
+
+    x->used_ns[model] = s->now_ns;
+    if (x->has[model])
+        return x->arrives_ns[model];
+    while (x->held + bytes > x->room) {
+        const uint32_t m = oldest(s, g, model);
+
+        if (m == SERVE_NONE)
+            return INT64_MAX;
+        x->has[m] = false;
+        x->held -= s->models[m].bytes;
+        if (gone)
+            gone(ctx, g, m);
+    }
+    x->has[model] = true;
+    x->held += bytes;
+    return x->arrives_ns[model] = serve_copy(s, g, bytes);
+}
+
+/* ------------------------------------------------------------------ the world */
+
+static void take_profile(struct serve *s, struct serve_model *m, const struct sim_model *of)
+{
+    uint32_t k = 0;
+
+    m->of = of;
+    for (uint32_t i = 0; i < of->n_layers; i++)
+        m->layer_ends[i] = REAL(of->layer_ends[i]);
+    m->bytes = m->layer_ends[of->n_layers - 1];
+    for (uint32_t b = 1; b <= SERVE_MAX_BATCH; b++) {
+        while (k + 1 < of->n_sizes && of->sizes[k].batch < b)
+            k++;
+        m->times[b] = of->sizes[k].times;
+        m->run_ns[b] = pipelined_end(s, m, m->times[b], 0, 0, 0);
+    }
+}
+
+/* The profiles in turns: those that hold a batch of SERVE_MAX_BATCH. NULL: there is none. */
+static const struct sim_model *profile_of(const struct sim_profile *p, size_t model)
+{
+    uint32_t usable[SIM_MAX_MODELS], n = 0;
+
+    for (uint32_t i = 0; i < p->n_models; i++)
+        if (p->models[i].sizes[p->models[i].n_sizes - 1].batch == SERVE_MAX_BATCH)
+            usable[n++] = i;
+    return n ? &p->models[usable[model % n]] : NULL;
+}
+
+double serve_capacity(const struct trace_requests *t, const struct sim_profile *profile)
+{
+    double ns = 0;
+
+    for (size_t i = 0; i < t->n; i++) {
+        const struct sim_model *m = profile_of(profile, t->items[i].model);
+
+        for (uint32_t k = 0; m && k < m->n_layers; k++)
+            ns += (double)m->layer_ns[k] * m->sizes[0].times;
+    }
+    return ns > 0 ? (double)t->n * 1e9 / ns : 0;
+}
+
+static int take_models(struct serve *s, struct sh_err *err)
+{
+    if (!profile_of(s->profile, 0))
+        return SH_FAIL(err, SH_E_INVALID, "the profile has no models of batch %u", SERVE_MAX_BATCH);
+    for (size_t i = 0; i < s->n_models; i++)
+        take_profile(s, &s->models[i], profile_of(s->profile, i));
+    for (size_t i = 0; i < s->trace->n; i++)
+        s->models[s->trace->items[i].model].asked +=
+            1e9 / (double)SH_MAX(s->last_ns, INT64_C(1));
+    return SH_OK;
+}
+
+static int take_gpus(struct serve *s, bool may_train, struct sh_err *err)
+{
+    for (uint32_t g = 0; g < s->conf.n_gpus; g++) {
+        struct gpu *x = &s->gpus[g];
+
+        x->may_train = may_train;
+        x->last_model = SERVE_NONE;
+        x->room = s->conf.pool_bytes;
+        x->has = calloc(s->n_models, sizeof(*x->has));
+        x->used_ns = calloc(s->n_models, sizeof(*x->used_ns));
+        x->arrives_ns = calloc(s->n_models, sizeof(*x->arrives_ns));
+        if (!x->has || !x->used_ns || !x->arrives_ns)
+            return SH_FAIL(err, SH_E_NOMEM, "could not allocate a GPU");
+    }
+    return SH_OK;
+}
+
+static void serve_fini(struct serve *s)
+{
+    for (uint32_t g = 0; s->gpus && g < s->conf.n_gpus; g++) {
+        free(s->gpus[g].has);
+        free(s->gpus[g].used_ns);
+        free(s->gpus[g].arrives_ns);
+    }
+    free(s->models);
+    free(s->gpus);
+    free(s->next);
+    free(s->end_ns);
+    queue_fini(&s->events);
+}
+
+static int serve_init(struct serve *s, bool may_train, struct sh_err *err)
+{
+    const size_t n = s->trace->n;
+    int rc;
+
+    s->n_models = s->trace->models.n;
+    s->last_ns = s->trace->items[n - 1].at_ns;
+    s->to_ns_per_byte = s->profile->to_ns_per_byte / (double)SIM_SCALE;
+    s->models = calloc(s->n_models, sizeof(*s->models));
+    s->gpus = calloc(s->conf.n_gpus, sizeof(*s->gpus));
+    s->next = malloc(n * sizeof(*s->next));
+    s->end_ns = malloc(n * sizeof(*s->end_ns));
+    if (!s->models || !s->gpus || !s->next || !s->end_ns)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu requests", n);
+    for (size_t i = 0; i < n; i++)
+        s->end_ns[i] = -1;
+    rc = take_models(s, err);
+    if (!rc)
+        rc = take_gpus(s, may_train, err);
+    put(s, s->trace->items[0].at_ns, EVENT_ARRIVES, 0);
+    return rc;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
+{
+    const size_t n = s->trace->n;
+    const double seconds = (double)s->last_ns / 1e9;
+    double *ms = malloc(n * sizeof(*ms));
+    size_t n_ends = 0, n_met = 0;
+
+    if (!ms)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the results");
+    for (size_t i = 0; i < n; i++) {
+        if (s->end_ns[i] < 0)
+            continue;
+        n_met += s->end_ns[i] - s->trace->items[i].at_ns <= s->conf.slo_ns;
+        ms[n_ends++] = (double)(s->end_ns[i] - s->trace->items[i].at_ns) / 1e6;
+    }
+    qsort(ms, n_ends, sizeof(*ms), by_size);
+    out->attained = (double)n_met / (double)n;
+    out->refused = (double)(n - n_ends) / (double)n;
+    out->p50_ms = n_ends ? ms[n_ends / 2] : 0;
+    out->p99_ms = n_ends ? ms[n_ends * 99 / 100] : 0;
+    free(ms);
+    for (uint32_t g = 0; g < s->conf.n_gpus; g++) {
+        if (!s->gpus[g].n && s->gpus[g].idle_ns < s->last_ns)
+            count_training(s, &s->gpus[g], s->last_ns);
+        out->trained += (double)s->gpus[g].trained_ns / 1e9 / seconds / s->conf.n_gpus;
+    }
+    out->mean_batch = (double)s->n_samples / (double)SH_MAX(s->n_runs, UINT64_C(1));
+    out->switches_s = (double)s->n_switches / seconds;
+    out->gb_s = (double)s->bytes / 1e9 / seconds;
+    out->digest = s->digest;
+    return SH_OK;
+}
+
+static double cpu_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+int serve_replay(const struct trace_requests *t, const struct sim_profile *profile,
+                 const struct serve_policy *p, const struct serve_conf *conf,
+                 struct serve_result *out, struct sh_err *err)
+{
+    const double began = cpu_s();
+    struct serve s = {.trace = t,
+                      .conf = *conf,
+                      .profile = profile,
+                      .seed = 1,
+                      .digest = UINT64_C(14695981039346656037)};
+    void *policy = NULL;
+    int rc = serve_init(&s, p->trains, err);
+
+    *out = (struct serve_result){0};
+    if (!rc && !(policy = p->create(&s))) {
+        *err = s.err;
+        rc = s.err.rc ? s.err.rc : SH_FAIL(err, SH_E_NOMEM, "could not allocate a policy");
+    }
+    if (!rc) {
+        run(&s, p, policy);
+        out->cpu_s = cpu_s() - began;
+        *err = s.err;
+        rc = s.rc;
+    }
+    if (!rc)
+        rc = sum_up(&s, out, err);
+    if (policy)
+        p->destroy(policy);
+    serve_fini(&s);
+    return rc;
+}

@@ -1,0 +1,124 @@
+/* serve.h - GPUs in virtual time, on which a policy answers the requests of a trace.
+ *
+ * Each GPU computes one run at a time, and has one link over which images come from host memory,
+ * one after the other, while it computes. Times and sizes are a device profile's
+ * (tests/sim/profiles); a run takes its usual time give or take 2 %, one of a hundred a fifth more,
+ * the same ones for every policy. Messages take no time. While a GPU has no run it may train.
+ */
+#ifndef SH_BENCH_SIM_SERVE_H
+#define SH_BENCH_SIM_SERVE_H
+
+#include "bench/sim/queue.h"
+#include "bench/sim/trace.h"
+#include "tests/sim/profile.h"
+
+#define SERVE_NONE UINT32_MAX
+#define SERVE_MAX_BATCH 8u
+#define SERVE_BLOCK (2u << 20)
+
+struct serve_model {
+    const struct sim_model *of; /* BORROWED */
+    uint64_t bytes, layer_ends[SIM_MAX_LAYERS];
+    double times[SERVE_MAX_BATCH + 1]; /* by samples, of the layers' */
+    int64_t run_ns[SERVE_MAX_BATCH + 1];
+    double asked; /* requests a second in this trace */
+};
+
+enum serve_copy {
+    SERVE_PIPELINED, /* a layer runs as soon as it and those before it are there */
+    SERVE_WHOLE      /* a run begins when all of the image is there */
+};
+
+struct gpu {
+    /* The present run; n = 0: none. */
+    uint32_t model, first, n;
+    int64_t begun_ns, compute_ns, copied_ns;
+    uint64_t copied;
+    bool was_cold;
+    uint32_t last_model; /* of the last run */
+    int64_t lane_ns;     /* the link is busy until then */
+    int64_t idle_ns;     /* no run since then */
+    int64_t trained_ns;
+    bool may_train;
+    /* What is on the device, for policies that keep whole images. */
+    bool *has; /* OWNED; by model */
+    int64_t *used_ns, *arrives_ns;
+    uint64_t held, room;
+};
+
+struct serve_conf {
+    uint32_t n_gpus;
+    uint64_t pool_bytes; /* for images, of each GPU */
+    int64_t slo_ns;
+    int64_t stop_ns, resume_ns; /* training: until it has stopped; until it goes on */
+    int64_t process_ns;         /* stop-and-start: a new process */
+    double train_part;          /* static partition: GPUs set apart for training */
+};
+
+struct serve {
+    const struct trace_requests *trace;
+    struct serve_conf conf;
+    const struct sim_profile *profile;
+    struct serve_model *models; /* OWNED */
+    size_t n_models;
+    struct gpu *gpus;     /* OWNED */
+    uint32_t *next;       /* OWNED; by request: lists of policies and of runs */
+    int64_t *end_ns;      /* OWNED; by request; < 0: refused or not ended */
+    int64_t now_ns, last_ns; /* last_ns: the last arrival */
+    struct queue events;
+    double to_ns_per_byte;
+    uint64_t bytes, n_switches, n_runs, n_refused, n_samples;
+    uint64_t seed, digest;
+    int rc;
+    struct sh_err err;
+};
+
+struct serve_policy {
+    const char *name;
+    bool trains;
+    void *(*create)(struct serve *s); /* NULL: see s->err */
+    void (*destroy)(void *p);
+    void (*arrived)(void *p, uint32_t request);
+    void (*idle)(void *p, uint32_t gpu);  /* its run has ended */
+    void (*timer)(void *p, uint32_t arg); /* serve_timer() asked for it; NULL: never does */
+};
+
+struct serve_result {
+    double attained; /* answered within the SLO, of all */
+    double refused, p50_ms, p99_ms; /* of those answered */
+    double trained;                 /* of all GPU time until the last arrival */
+    double mean_batch;
+    double switches_s, gb_s; /* a second of all GPUs */
+    uint64_t digest;
+    double cpu_s;
+};
+
+extern const struct serve_policy SERVE_OURS, SERVE_PIPESWITCH, SERVE_TRITON, SERVE_CLOCKWORK,
+    SERVE_STATIC, SERVE_STOP_START;
+
+int serve_replay(const struct trace_requests *t, const struct sim_profile *profile,
+                 const struct serve_policy *p, const struct serve_conf *conf,
+                 struct serve_result *out, struct sh_err *err);
+
+/* Requests a second that a GPU could do, of these models, all resident and one by one. */
+double serve_capacity(const struct trace_requests *t, const struct sim_profile *profile);
+
+/* ------------------------------------------------------------------ for policies */
+
+void serve_timer(struct serve *s, int64_t at_ns, uint32_t arg);
+void serve_refuse(struct serve *s, uint32_t request);
+/* Puts a copy of so many bytes on the link. Returns when it is there. */
+int64_t serve_copy(struct serve *s, uint32_t g, uint64_t bytes);
+/* Begins a run of the requests first, next[first], ... : n of them. The missing bytes of the image
+ * (its tail) are there at arrives_ns. extra_ns: more time before it. */
+void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum serve_copy how,
+                 uint64_t missing, int64_t arrives_ns, int64_t extra_ns);
+int64_t serve_copy_ns(const struct serve *s, uint64_t bytes);
+uint64_t serve_image(const struct serve *s, uint32_t model);
+
+/* Whole images by least recent use: the model comes to g, and others leave for it, but not the one
+ * that runs. Returns when all of it is there; INT64_MAX: it does not fit. gone: told of each that leaves; or NULL. */
+int64_t serve_bring(struct serve *s, uint32_t g, uint32_t model,
+                    void (*gone)(void *ctx, uint32_t g, uint32_t model), void *ctx);
+
+#endif
