@@ -31,9 +31,14 @@
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their
  * guarantee first, then by decayed usage / weight, then by priority, then FIFO. A job loses its
  * slot only after its minimum run time, and only to a tenant below its guarantee, to a tenant whose
- * share is smaller by more than one minimum run, or to a job of the same tenant with a higher
+ * share is smaller by a margin, or to a job of the same tenant with a higher
  * priority. A fixed job never loses its slot; so that others get what they are owed, a tenant runs
  * no more fixed jobs than its guarantee.
+ *
+ * The margin. Where tenants have r slots each in the mean, one slot more or less is an r-th of what a
+ * tenant has. It is worth a move when shares differ by r minimum runs (20 at most) of all r slots. If
+ * one minimum run of one slot were enough, shares would cross all the time, and with them jobs. That
+ * is the margin where there is a slot for each tenant or less.
  *
  * Lending. Others may use a tenant's idle guarantee up to its lending_limit; the rest is kept free
  * for the tenant (reserved). A tenant below its own guarantee may take reserved slots all the same.
@@ -135,6 +140,9 @@ int decide_shares(const struct snapshot *in, double slots, struct decisions *d, 
 void decide__add(struct decisions *out, const struct decision *d);
 int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err);
 double decide__reserved(const struct snap_tenant *t, double held);
+/* Minimum runs of one slot by which a share must be smaller for a claim, of so many tenants with
+ * jobs. */
+double decide__margin(double n_slots, double n_tenants);
 int decide__jobs(const struct snapshot *in, struct decisions *out, struct sh_err *err);
 
 #endif

@@ -9,6 +9,7 @@
  * what people are shown. */
 
 #define MAX_TENANTS 1000000u
+#define MOST_RUNS 20 /* of the margin: minimum runs of all slots that a tenant has */
 
 struct claim { /* of a tenant that wants more than it was given by its guarantee */
     uint32_t tenant;
@@ -20,6 +21,13 @@ double decide__reserved(const struct snap_tenant *t, double held)
     double kept = t->lending_limit >= 0 ? t->guaranteed_gpus - t->lending_limit : 0;
 
     return t->active ? fmax(kept - held, 0) : 0;
+}
+
+double decide__margin(double n_slots, double n_tenants)
+{
+    const double each = fmax(n_slots / fmax(n_tenants, 1), 1);
+
+    return each * fmin(each, MOST_RUNS);
 }
 
 /* The most that the quota allows. */

@@ -637,7 +637,7 @@ int jobpool_set_job(struct jobpool *q, struct jobpool_job *j, const struct jobpo
     }
     j->f = *f;
     j->array = array;
-    f->tenant->n_jobs++;
+    q->n_busy += f->tenant->n_jobs++ == 0;
     jobpool__enter(q, j, g);
     return SH_OK;
 }
@@ -647,7 +647,7 @@ void jobpool_del_job(struct jobpool *q, struct jobpool_job *j)
     if (!j->f.tenant)
         return;
     jobpool__leave(q, j);
-    j->f.tenant->n_jobs--;
+    q->n_busy -= --j->f.tenant->n_jobs == 0;
     drop_array(q, j->array);
     j->f.tenant = NULL;
     j->array = NULL;

@@ -108,6 +108,8 @@ struct jobpool {        /* a zeroed one is empty */
     int64_t min_run_ns; /* of jobs that have none of their own: set before there is one */
     struct jobpool_now at;
     double step;                   /* one minimum run, on the scale of shares */
+    double margin;                 /* by so much a share must be smaller for a claim */
+    uint32_t n_busy;               /* tenants with jobs */
     struct sh_tree slots, free;    /* that are up; that are free as well */
     struct sh_tree next, wants;    /* tenants; those whose own jobs have to give way */
     struct sh_tree gives[2];       /* tenants whose jobs may give way now, and later */

@@ -288,7 +288,7 @@ static struct jobpool_job *claim(const struct jobpool *q, const struct jobpool_j
 
     if (own && want->f.is.priority <= own->f.is.priority)
         own = NULL;
-    if (other && !is_below(t) && t->share + q->step >= other->f.tenant->share)
+    if (other && !is_below(t) && t->share + q->margin >= other->f.tenant->share)
         other = NULL;
     if (own && (!other || gives_way_before(own, other))) {
         *why = DECIDE_PRIORITY;
@@ -390,6 +390,7 @@ void jobpool_begin(struct jobpool *q, const struct jobpool_now *now)
 {
     q->at = *now;
     q->step = (double)q->min_run_ns / now->scale;
+    q->margin = q->step * decide__margin((double)q->slots.n, q->n_busy);
     q->decides = true;
     q->started = q->stopped = q->taken = NULL;
     q->end_started = &q->started;

@@ -131,6 +131,22 @@ static void scan_starts(struct scan *p)
     }
 }
 
+/* r minimum runs of all the r slots that a tenant with jobs has in the mean; 20 of them at most. */
+static double margin_ns(const struct scan *p)
+{
+    bool is_busy[SCAN_MAX] = {false};
+    double n_busy = 0, n_up = 0, r;
+
+    for (uint32_t i = 0; i < p->in->n_jobs; i++) {
+        n_busy += !is_busy[p->in->jobs[i].tenant];
+        is_busy[p->in->jobs[i].tenant] = true;
+    }
+    for (uint32_t e = 0; e < p->in->n_execs; e++)
+        n_up += p->in->execs[e].up;
+    r = n_busy > 0 && n_up > n_busy ? n_up / n_busy : 1;
+    return (double)p->in->min_run_ns * r * (r < 20 ? r : 20);
+}
+
 static enum decide_reason scan_claim(const struct scan *p, const struct snap_job *want,
                                      const struct snap_job *have)
 {
@@ -142,7 +158,7 @@ static enum decide_reason scan_claim(const struct scan *p, const struct snap_job
         return DECIDE_NONE;
     if (scan_below(p, want->tenant))
         return DECIDE_QUOTA_GUARANTEED;
-    return p->share[want->tenant] + (double)p->in->min_run_ns < p->share[have->tenant]
+    return p->share[want->tenant] + margin_ns(p) < p->share[have->tenant]
                ? DECIDE_FAIR_SHARE
                : DECIDE_NONE;
 }

@@ -112,9 +112,30 @@ static void a_tenants_own_priorities_hold_however_many_others_go_first(void **st
     decisions_fini(&w.out);
 }
 
+/* Else shares would cross in each minimum run, and jobs would be stopped for nothing. */
+static void the_more_slots_a_tenant_has_the_more_a_claim_takes(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 4); /* two tenants: two slots each */
+    w.tenants[1].usage_ns = 3.5 * 30e9;
+    for (uint32_t e = 0; e < 4; e++)
+        add_running(&w, 1, e, 60000);
+    add_job(&w, 0);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_SUSPEND), 0);
+    w.tenants[1].usage_ns = 4.5 * 30e9; /* more than two minimum runs of two slots */
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_SUSPEND), 1);
+    assert_int_equal(nth(&w, DECISION_SUSPEND, 0)->reason, DECIDE_FAIR_SHARE);
+    decisions_fini(&w.out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_more_slots_a_tenant_has_the_more_a_claim_takes),
         cmocka_unit_test(a_slot_that_is_being_given_up_counts_towards_the_guarantee),
         cmocka_unit_test(a_tenants_own_priorities_hold_however_many_others_go_first),
         cmocka_unit_test(the_order_is_that_in_which_jobs_would_start),
