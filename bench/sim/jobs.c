@@ -64,7 +64,8 @@ int64_t cluster_end_ns(const struct cluster *c, const struct sim_job *j)
 
 int64_t cluster_had_ns(const struct cluster *c, const struct sim_job *j)
 {
-    return j->had_ns + (j->state == SIM_RUNS || j->state == SIM_STOPS ? c->now_ns - j->since_ns : 0);
+    return j->had_ns +
+           (j->state == SIM_RUNS || j->state == SIM_STOPS ? c->now_ns - j->since_ns : 0);
 }
 
 void cluster_start(struct cluster *c, uint32_t job)
@@ -260,8 +261,8 @@ static int cluster_init(struct cluster *c, const struct trace_jobs *t, const str
         c->jobs[i] =
             (struct sim_job){.of = t->items[i], .left_ns = t->items[i].run_ns, .first_ns = -1};
         if (t->items[i].gpus > conf->n_gpus)
-            return SH_FAIL(err, SH_E_INVALID, "job %zu asks for %u of %u GPUs", i,
-                           t->items[i].gpus, conf->n_gpus);
+            return SH_FAIL(err, SH_E_INVALID, "job %zu asks for %u of %u GPUs", i, t->items[i].gpus,
+                           conf->n_gpus);
         put(c, t->items[i].at_ns, EVENT_ARRIVES, (uint32_t)i);
     }
     *err = c->err;

@@ -4,7 +4,7 @@
  *   RUNS -> STOPS      cluster_stop(): it keeps its GPUs for stop_ns more, then WAITS
  *   RUNS -> OVER       all its work is done
  *
- * What it has done when it stops is not lost. Of each time that it holds its GPUs the first start_ns
+ * What it has done when it stops is not lost. Of each time that it holds its GPUs start_ns at first
  * go to waiting: for its program, and for its state from host memory. Both costs are the same for
  * all policies of a replay.
  */
@@ -27,8 +27,8 @@ struct sim_job {
     int64_t since_ns; /* RUNS, STOPS: it has its GPUs since then */
     int64_t had_ns;   /* time for which it had its GPUs before that */
     int64_t first_ns, end_ns;
-    uint32_t n_stops, hold; /* hold: events of an earlier one are void */
-    uint32_t at;            /* RUNS, STOPS: place in `running` */
+    uint32_t n_stops, hold;        /* hold: events of an earlier one are void */
+    uint32_t at;                   /* RUNS, STOPS: place in `running` */
     uint32_t before, behind, list; /* for the policy: lists */
 };
 

@@ -121,8 +121,8 @@ static int64_t fifo_pass(void *p)
     return SIM_NEVER;
 }
 
-const struct job_policy JOBS_FIFO = {"fifo",    fifo_create, fifo_destroy, fifo_arrived,
-                                     NULL,      fifo_over,   fifo_pass};
+const struct job_policy JOBS_FIFO = {"fifo", fifo_create, fifo_destroy, fifo_arrived,
+                                     NULL,   fifo_over,   fifo_pass};
 
 /* ------------------------------------------------------------------ dominant share */
 
@@ -204,5 +204,5 @@ static int64_t drf_pass(void *p)
     }
 }
 
-const struct job_policy JOBS_DRF = {"drf",     drf_create, drf_destroy, drf_arrived,
-                                    NULL,      drf_over,   drf_pass};
+const struct job_policy JOBS_DRF = {"drf", drf_create, drf_destroy, drf_arrived,
+                                    NULL,  drf_over,   drf_pass};

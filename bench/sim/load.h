@@ -4,7 +4,7 @@
 
 #include "bench/sim/trace.h"
 
-/* n requests at so many a second in the mean. Where the trace has fewer, copies of it come together,
+/* n requests at so many a second in the mean. If the trace has fewer, copies of it come together,
  * each begun at another place of it; where it has more, n from its middle are taken. All times are
  * divided by one number, so that bursts stay bursts. order: whose models and tenants are asked for,
  * one after the other, instead of the trace's own; NULL: its own. Fails: SH_E_NOMEM. */

@@ -130,15 +130,16 @@ static int replay_jobs(const struct options *o, struct sh_err *err)
 static void print_requests(const struct trace_requests *t, const char *name,
                            const struct options *o, double rate, const struct serve_result *r)
 {
-    printf("{\"what\": \"requests\", \"format\": \"%s\", \"order\": %s, \"requests\": %zu, "
-           "\"models\": %zu, \"tenants\": %zu, \"gpus\": %lld, \"rate\": %.1f, \"load\": %.2f, "
-           "\"slo_ms\": %lld, \"pool_mib\": %lld, \"policy\": \"%s\", \"attained\": %.5f, "
-           "\"refused\": %.5f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"trained\": %.4f, \"batch\": "
-           "%.2f, \"switches_s\": %.1f, \"gb_s\": %.2f, \"digest\": \"%016llx\", \"cpu_s\": %.2f}\n",
-           t->format, *o->order ? "true" : "false", t->n, t->models.n, t->tenants.n,
-           (long long)o->gpus, rate, (double)o->load_percent / 100, (long long)o->slo_ms,
-           (long long)o->pool_mib, name, r->attained, r->refused, r->p50_ms, r->p99_ms, r->trained,
-           r->mean_batch, r->switches_s, r->gb_s, (unsigned long long)r->digest, r->cpu_s);
+    printf(
+        "{\"what\": \"requests\", \"format\": \"%s\", \"order\": %s, \"requests\": %zu, "
+        "\"models\": %zu, \"tenants\": %zu, \"gpus\": %lld, \"rate\": %.1f, \"load\": %.2f, "
+        "\"slo_ms\": %lld, \"pool_mib\": %lld, \"policy\": \"%s\", \"attained\": %.5f, "
+        "\"refused\": %.5f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"trained\": %.4f, \"batch\": "
+        "%.2f, \"switches_s\": %.1f, \"gb_s\": %.2f, \"digest\": \"%016llx\", \"cpu_s\": %.2f}\n",
+        t->format, *o->order ? "true" : "false", t->n, t->models.n, t->tenants.n,
+        (long long)o->gpus, rate, (double)o->load_percent / 100, (long long)o->slo_ms,
+        (long long)o->pool_mib, name, r->attained, r->refused, r->p50_ms, r->p99_ms, r->trained,
+        r->mean_batch, r->switches_s, r->gb_s, (unsigned long long)r->digest, r->cpu_s);
     fflush(stdout);
 }
 

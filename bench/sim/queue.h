@@ -14,7 +14,7 @@ struct event {
     uint32_t kind, a, b;
 };
 
-struct queue { /* a heap; zeroed: empty */
+struct queue {           /* a heap; zeroed: empty */
     struct event *items; /* OWNED, queue_fini() */
     size_t n, cap;
     uint64_t n_put;

@@ -10,7 +10,7 @@
 
 enum { EVENT_ARRIVES, EVENT_RUN_ENDS, EVENT_TIMER };
 
-#define REAL(bytes) ((bytes) * SIM_SCALE) /* a profile counts simulated ones */
+#define REAL(bytes) ((bytes)*SIM_SCALE) /* a profile counts simulated ones */
 
 static void put(struct serve *s, int64_t at_ns, uint32_t kind, uint32_t a)
 {
@@ -61,7 +61,7 @@ static double noise(const struct serve *s, uint32_t request)
     return (x % 100 == 0 ? 1.2 : 1) * (0.98 + 0.04 * (double)(x >> 40) / 16777216.0);
 }
 
-/* When a run ends that begins at start_ns: its layers one after the other, each when it is there. */
+/* When a run ends that begins at start_ns: layer after layer, each when it is there. */
 static int64_t pipelined_end(const struct serve *s, const struct serve_model *m, double times,
                              int64_t start_ns, uint64_t missing, int64_t arrives_ns)
 {
@@ -240,8 +240,7 @@ static int take_models(struct serve *s, struct sh_err *err)
     for (size_t i = 0; i < s->n_models; i++)
         take_profile(s, &s->models[i], profile_of(s->profile, i));
     for (size_t i = 0; i < s->trace->n; i++)
-        s->models[s->trace->items[i].model].asked +=
-            1e9 / (double)SH_MAX(s->last_ns, INT64_C(1));
+        s->models[s->trace->items[i].model].asked += 1e9 / (double)SH_MAX(s->last_ns, INT64_C(1));
     return SH_OK;
 }
 

@@ -61,9 +61,9 @@ struct serve {
     const struct sim_profile *profile;
     struct serve_model *models; /* OWNED */
     size_t n_models;
-    struct gpu *gpus;     /* OWNED */
-    uint32_t *next;       /* OWNED; by request: lists of policies and of runs */
-    int64_t *end_ns;      /* OWNED; by request; < 0: refused or not ended */
+    struct gpu *gpus;        /* OWNED */
+    uint32_t *next;          /* OWNED; by request: lists of policies and of runs */
+    int64_t *end_ns;         /* OWNED; by request; < 0: refused or not ended */
     int64_t now_ns, last_ns; /* last_ns: the last arrival */
     struct queue events;
     double to_ns_per_byte;
@@ -84,7 +84,7 @@ struct serve_policy {
 };
 
 struct serve_result {
-    double attained; /* answered within the SLO, of all */
+    double attained;                /* answered within the SLO, of all */
     double refused, p50_ms, p99_ms; /* of those answered */
     double trained;                 /* of all GPU time until the last arrival */
     double mean_batch;
@@ -117,7 +117,8 @@ int64_t serve_copy_ns(const struct serve *s, uint64_t bytes);
 uint64_t serve_image(const struct serve *s, uint32_t model);
 
 /* Whole images by least recent use: the model comes to g, and others leave for it, but not the one
- * that runs. Returns when all of it is there; INT64_MAX: it does not fit. gone: told of each that leaves; or NULL. */
+ * that runs. Returns when all of it is there; INT64_MAX: it does not fit. gone: told of
+ * each that leaves; or NULL. */
 int64_t serve_bring(struct serve *s, uint32_t g, uint32_t model,
                     void (*gone)(void *ctx, uint32_t g, uint32_t model), void *ctx);
 

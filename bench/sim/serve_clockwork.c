@@ -5,7 +5,7 @@
  * largest batch that does, the most urgent model first; what can no longer be in time is given up;
  * models whose waiting work the GPUs that have them cannot do in time are loaded, on the GPU with
  * the least work, where the least recently used leave. Simplified: decisions are made when a GPU
- * becomes free, with no need of windows ahead, as messages take no time here; usual times instead of
+ * becomes free, with no need of windows ahead, as messages take no time here; usual times, not
  * percentiles; no training beside it. */
 #include "bench/sim/serve.h"
 #include "common/mem.h"
@@ -18,9 +18,9 @@ struct wait { /* of a model: by arrival, which is by deadline */
 
 struct clockwork {
     struct serve *s;
-    struct wait *waits;  /* by model */
-    uint32_t *n_where;   /* by model: GPUs that have it */
-    int64_t *load_ns;    /* by GPU: work that its loads were made for ends then */
+    struct wait *waits; /* by model */
+    uint32_t *n_where;  /* by model: GPUs that have it */
+    int64_t *load_ns;   /* by GPU: work that its loads were made for ends then */
 };
 
 static void clockwork_destroy(void *p)
@@ -133,7 +133,8 @@ static void leaves(void *ctx, uint32_t g, uint32_t model)
 static bool is_served(const struct clockwork *c, uint32_t m)
 {
     const struct serve *s = c->s;
-    const uint32_t each = (c->waits[m].n + SH_MAX(c->n_where[m], 1u) - 1) / SH_MAX(c->n_where[m], 1u);
+    const uint32_t each =
+        (c->waits[m].n + SH_MAX(c->n_where[m], 1u) - 1) / SH_MAX(c->n_where[m], 1u);
     const uint32_t runs = (each + SERVE_MAX_BATCH - 1) / SERVE_MAX_BATCH;
 
     return c->n_where[m] && runs * s->models[m].run_ns[SERVE_MAX_BATCH] <= s->conf.slo_ns / 2;
@@ -176,5 +177,5 @@ static void arrived(void *p, uint32_t i)
             go_on(c, g);
 }
 
-const struct serve_policy SERVE_CLOCKWORK = {"clockwork", false,   clockwork_create, clockwork_destroy,
-                                             arrived,     go_on, go_on};
+const struct serve_policy SERVE_CLOCKWORK = {
+    "clockwork", false, clockwork_create, clockwork_destroy, arrived, go_on, go_on};

@@ -179,7 +179,7 @@ static int add_models(struct ours *o, struct sh_err *err)
 {
     const struct serve *s = o->s;
     struct store_model *rows = calloc(s->n_models, sizeof(*rows));
-    char (*names)[32] = calloc(s->n_models, sizeof(*names));
+    char(*names)[32] = calloc(s->n_models, sizeof(*names));
     int rc = rows && names ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate models");
 
     for (uint32_t m = 0; !rc && m < s->n_models; m++) {
@@ -212,8 +212,8 @@ static void profile_of(const struct serve_model *m, struct msg_profile *out, siz
     for (uint32_t b = 1; b <= SERVE_MAX_BATCH; b *= 2) {
         const double tail = (double)m->of->layer_ns[m->of->n_layers - 1] * m->times[b];
 
-        out[(*n)++] = (struct msg_profile){
-            .batch = b, .compute_ns = (double)m->run_ns[b], .tail_ns = tail};
+        out[(*n)++] =
+            (struct msg_profile){.batch = b, .compute_ns = (double)m->run_ns[b], .tail_ns = tail};
     }
 }
 
@@ -221,9 +221,9 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
 {
     const struct serve *s = o->s;
     struct msg_profile profile[PREDICT_N_BUCKETS];
-    int rc = residency_new((uint32_t)(s->conf.pool_bytes / SERVE_BLOCK),
-                           &(struct residency_conf){.policy = RESIDENCY_CLOCK},
-                           &o->devices[g].res, err);
+    int rc =
+        residency_new((uint32_t)(s->conf.pool_bytes / SERVE_BLOCK),
+                      &(struct residency_conf){.policy = RESIDENCY_CLOCK}, &o->devices[g].res, err);
 
     o->devices[g].missing = calloc(s->n_models, sizeof(*o->devices[g].missing));
     if (!rc && !o->devices[g].missing)
@@ -231,8 +231,7 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
     o->core.sessions[g].exec->ns_per_byte = s->to_ns_per_byte;
     o->core.sessions[g].exec->has_link = true;
     for (uint32_t m = 0; m < s->n_models && !rc; m++) {
-        const uint32_t blocks =
-            (uint32_t)((s->models[m].bytes + SERVE_BLOCK - 1) / SERVE_BLOCK);
+        const uint32_t blocks = (uint32_t)((s->models[m].bytes + SERVE_BLOCK - 1) / SERVE_BLOCK);
         uint32_t id;
         size_t n;
 
@@ -337,4 +336,5 @@ static void tick(void *p, uint32_t arg)
     turn(o);
 }
 
-const struct serve_policy SERVE_OURS = {"ours", true, ours_create, ours_destroy, arrived, idle, tick};
+const struct serve_policy SERVE_OURS = {"ours",  true, ours_create, ours_destroy,
+                                        arrived, idle, tick};

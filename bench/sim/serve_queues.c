@@ -22,8 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK 256u      /* requests of a queue that are looked through for a batch */
-#define BUSY_PART 0.5  /* static: so much of its GPUs' time a model may need */
+#define LOOK 256u     /* requests of a queue that are looked through for a batch */
+#define BUSY_PART 0.5 /* static: so much of its GPUs' time a model may need */
 
 struct line {
     uint32_t first, last;
@@ -100,8 +100,7 @@ static uint32_t best_home(const struct queues *q, uint32_t model, const double *
     uint32_t best = SERVE_NONE;
 
     for (uint32_t g = 0; g < n; g++)
-        if (!s->gpus[g].has[model] &&
-            s->gpus[g].held + s->models[model].bytes <= s->gpus[g].room &&
+        if (!s->gpus[g].has[model] && s->gpus[g].held + s->models[model].bytes <= s->gpus[g].room &&
             (best == SERVE_NONE || busy[g] < busy[best]))
             best = g;
     return best;
@@ -216,8 +215,8 @@ static uint32_t choose(struct queues *q, uint32_t model)
     if (q->kind != KIND_TRITON)
         return any;
     has = least_of(q, model);
-    if (has != SERVE_NONE && SH_MAX(q->lines[has].until_ns, now) <=
-                                 SH_MAX(q->lines[any].until_ns, now) + load)
+    if (has != SERVE_NONE &&
+        SH_MAX(q->lines[has].until_ns, now) <= SH_MAX(q->lines[any].until_ns, now) + load)
         return has;
     return come(q, any, model) == INT64_MAX && has != SERVE_NONE ? has : any;
 }
@@ -324,12 +323,10 @@ static void arrived(void *p, uint32_t i)
         go_on(q, g);
 }
 
-const struct serve_policy SERVE_PIPESWITCH = {"pipeswitch",   true,    create_pipeswitch,
-                                              queues_destroy, arrived, go_on,
-                                              NULL};
-const struct serve_policy SERVE_STOP_START = {"stop-and-start", true,    create_stop_start,
-                                              queues_destroy,   arrived, go_on,
-                                              NULL};
+const struct serve_policy SERVE_PIPESWITCH = {
+    "pipeswitch", true, create_pipeswitch, queues_destroy, arrived, go_on, NULL};
+const struct serve_policy SERVE_STOP_START = {
+    "stop-and-start", true, create_stop_start, queues_destroy, arrived, go_on, NULL};
 const struct serve_policy SERVE_TRITON = {"triton", false, create_triton, queues_destroy,
                                           arrived,  go_on, NULL};
 const struct serve_policy SERVE_STATIC = {"static", false, create_static, queues_destroy,

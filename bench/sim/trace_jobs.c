@@ -24,8 +24,8 @@ static int add(struct trace_jobs *t, double at_s, double run_s, double gpus, con
     j.run_ns = (int64_t)(run_s * 1e9);
     rc = trace__name(&t->tenants, tenant, &j.tenant, err);
     if (!rc)
-        rc = sh_grow(&t->items, &t->cap, t->n + 1, sizeof(t->items[0]), MAX_JOBS,
-                     "jobs of a trace", err);
+        rc = sh_grow(&t->items, &t->cap, t->n + 1, sizeof(t->items[0]), MAX_JOBS, "jobs of a trace",
+                     err);
     if (!rc)
         t->items[t->n++] = j;
     return rc;

@@ -35,10 +35,10 @@
  * priority. A fixed job never loses its slot; so that others get what they are owed, a tenant runs
  * no more fixed jobs than its guarantee.
  *
- * The margin. Where tenants have r slots each in the mean, one slot more or less is an r-th of what a
- * tenant has. It is worth a move when shares differ by r minimum runs (20 at most) of all r slots. If
- * one minimum run of one slot were enough, shares would cross all the time, and with them jobs. That
- * is the margin where there is a slot for each tenant or less.
+ * The margin. Where tenants have r slots each in the mean, one slot more or less is an r-th of what
+ * a tenant has. It is worth a move when shares differ by r minimum runs, 20 at most, of r slots.
+ * If one minimum run of one slot were enough, shares would cross all the time, and with them jobs.
+ * That is the margin where there is a slot for each tenant or less.
  *
  * Lending. Others may use a tenant's idle guarantee up to its lending_limit; the rest is kept free
  * for the tenant (reserved). A tenant below its own guarantee may take reserved slots all the same.

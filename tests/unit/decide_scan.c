@@ -158,9 +158,8 @@ static enum decide_reason scan_claim(const struct scan *p, const struct snap_job
         return DECIDE_NONE;
     if (scan_below(p, want->tenant))
         return DECIDE_QUOTA_GUARANTEED;
-    return p->share[want->tenant] + margin_ns(p) < p->share[have->tenant]
-               ? DECIDE_FAIR_SHARE
-               : DECIDE_NONE;
+    return p->share[want->tenant] + margin_ns(p) < p->share[have->tenant] ? DECIDE_FAIR_SHARE
+                                                                          : DECIDE_NONE;
 }
 
 static bool scan_keeps_longer(const struct scan *p, const struct snap_job *a,

@@ -118,8 +118,7 @@ static void what_cannot_be_read_is_said_with_its_line(void **state)
     (void)state;
     assert_fails(trace_jobs_read(FOLDER "azure_fn_made.csv", &t, &err), SH_E_INVALID, &err,
                  "no format of jobs");
-    assert_fails(trace_jobs_read(FOLDER "nowhere.csv", &t, &other), SH_E_IO, &other,
-                 "nowhere.csv");
+    assert_fails(trace_jobs_read(FOLDER "nowhere.csv", &t, &other), SH_E_IO, &other, "nowhere.csv");
 }
 
 int main(void)

@@ -12,7 +12,8 @@ check() { # check DIGEST FILE
     echo "$1  $2" | sha256sum --check --quiet
 }
 
-git clone --quiet --depth 1 --branch osdi21-artifact https://github.com/petuum/adaptdl "$tmp/adaptdl"
+git clone --quiet --depth 1 --branch osdi21-artifact \
+    https://github.com/petuum/adaptdl "$tmp/adaptdl"
 cp "$tmp/adaptdl/simulator/traces/philly.csv" "$to/philly.csv"
 check ebffb3dd1589bdf4e7bcd74496201c5ded1d557d498ee14f560463f37ec353da "$to/philly.csv"
 
