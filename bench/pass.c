@@ -166,7 +166,7 @@ static void world_init(struct world *w, const struct size *n)
     *w = (struct world){.n = *n};
     must(sh_conf_load(&SCHED_CONF, &w->conf, 1, argv, NULL, NULL, &action, &err), &err);
     w->conf.max_requests = w->conf.max_model_requests = INT32_MAX;
-    w->conf.max_executors = 16384;
+    w->conf.max_executors = SH_MAX_EXECUTORS;
     w->s.conf = &w->conf;
     w->s.route = &SCHED_ROUTE;
     w->s.loaded = true;

@@ -15,6 +15,8 @@
 
 #include <stdint.h>
 
+#define SH_MAX_EXECUTORS 16384 /* most that a scheduler may have, and its APIs know of */
+
 struct sh_blob {
     const void *data;
     size_t len;

@@ -164,7 +164,7 @@ static void estimate(struct query *q)
 
 /* ------------------------------------------------------------------ words */
 
-/* Names those limits that stand in its way, as decide_jobs.c looks at them. */
+/* Names those limits that stand in its way, as jobpool_decide.c looks at them. */
 static void say_quota(const struct query *q, char *out, size_t size)
 {
     const struct tenant *t = q->t;
@@ -287,7 +287,7 @@ static void say_waiting(const struct query *q, char *out, size_t size)
             q->place - 1, q->place == 2 ? "" : "s", q->place == 2 ? "es" : "");
 }
 
-/* As pass.c and decide_jobs.c count it. */
+/* As jobs_pool.c and jobpool.c count it. */
 static int64_t min_run_ns(const struct query *q)
 {
     int64_t own = SH_MIN(q->j->min_run_ns, q->s->conf->max_min_run_ms * 1000000);

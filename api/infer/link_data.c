@@ -187,7 +187,7 @@ static int add_exec(struct link *l, const struct msg_exec_up *m, struct sh_err *
                                 .keys = l->api->link_keys};
     int rc;
 
-    rc = sh_grow(&l->execs, &l->cap_execs, l->n_execs + 1, sizeof(*l->execs), LINK_MAX_EXECUTORS,
+    rc = sh_grow(&l->execs, &l->cap_execs, l->n_execs + 1, sizeof(*l->execs), SH_MAX_EXECUTORS,
                  "executors", err);
     if (rc)
         return rc;

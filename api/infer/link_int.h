@@ -6,8 +6,7 @@
 #include "common/wire.h"
 
 #define LINK_BUCKETS 4096u
-#define LINK_MAX_EXECUTORS 16384 /* as many as a scheduler may have */
-#define LINK_MAX_LOADS 64u       /* at once; what is more is loaded again when its pause is over */
+#define LINK_MAX_LOADS 64u /* at once; what is more is loaded again when its pause is over */
 #define LINK_NS_PER_MS INT64_C(1000000)
 #define LIMBO_NS (10000 * LINK_NS_PER_MS) /* what the clocks and the messages may take */
 #define LINK_MAX_RUN_MS UINT64_C(86400000)

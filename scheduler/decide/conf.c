@@ -2,6 +2,7 @@
 #include "scheduler/decide/conf.h"
 
 #include "common/mem.h"
+#include "common/msg.h"
 
 #define STR(field, name, def, flags, help) \
     SH_OPT_STR(struct sched_conf, field, name, def, flags, help)
@@ -65,7 +66,7 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     INT(keep_deleted_days, "keep-deleted-days", 90, 0, 36500,
         "remove rows of deleted models, versions and datasets after this, once no job, usage or "
         "file refers to them, days; 0 = never"),
-    INT(max_executors, "max-executors", 1024, 1, 16384,
+    INT(max_executors, "max-executors", 1024, 1, SH_MAX_EXECUTORS,
         "executors; each takes about 200 bytes for every model version"),
     INT(max_sessions, "max-sessions", 2048, 2, 20000, "connections of APIs and executors"),
 };

@@ -136,7 +136,7 @@ int decide_shares_room(struct decisions *d, size_t n, struct sh_err *err);
  * in: only its tenants count. Fails: SH_E_NOMEM. */
 int decide_shares(const struct snapshot *in, double slots, struct decisions *d, struct sh_err *err);
 
-/* For decide_jobs.c and decide_share.c */
+/* For jobpool.c, decide_jobs.c and decide_share.c */
 void decide__add(struct decisions *out, const struct decision *d);
 int decide__scratch(struct decisions *out, size_t bytes, void **p, struct sh_err *err);
 double decide__reserved(const struct snap_tenant *t, double held);

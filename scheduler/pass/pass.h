@@ -1,9 +1,11 @@
-/* pass.h - a snapshot is taken, decide() decides, what it decided is done.
+/* pass.h - what has changed is looked at, decided, and done.
  *
- * Requests and jobs have passes of their own. One for requests looks at what has changed
- * (waiting.h): at the executors that were touched, and for a new request at those that would answer
- * it soonest; a few executors at a time, with everything that waits on them, so that what was
- * promised there is decided with all that there is to know. */
+ * Requests and jobs have passes of their own. One for jobs asks the index of all of them
+ * (jobpool.h); why each waits it works out from time to time only, when there are many. One for
+ * requests takes a snapshot of what has changed (waiting.h), and decide() decides: of the executors
+ * that were touched, and for a new request of those that would answer it soonest; a few executors
+ * at a time, with everything that waits on them, so that what was promised there is decided with
+ * all that there is to know. */
 #ifndef SH_SCHEDULER_PASS_PASS_H
 #define SH_SCHEDULER_PASS_PASS_H
 
@@ -39,7 +41,8 @@ struct pass { /* memory reused from pass to pass; all OWNED, pass_fini() */
 };
 
 void pass_fini(struct pass *p);
-/* What a pass for jobs would see. Valid until the next call. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+/* All that decisions about jobs rest on, for explain.c. Valid until the next call. Fails:
+ * SH_E_NOMEM, SH_E_TOOBIG. */
 int pass_snapshot(struct sched *s, struct snapshot *in, struct sh_err *err);
 /* Only while leading. Log what fails. */
 void pass_jobs(struct sched *s);
