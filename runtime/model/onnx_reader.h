@@ -97,6 +97,9 @@ bool reader_in_branch(const struct reader *r); /* onnx_read.c */
 /* Notes what the exporter wrote beside a Gather. */
 int reader_padding(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n);
 
+/* ---- what the order of initializers says (onnx_state.c) */
+int reader_state(struct reader *r);
+
 /* ---- opsets (onnx_norm.c) */
 int reader_normalise(struct reader *r, struct graph_node *n);
 

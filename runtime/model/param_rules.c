@@ -648,6 +648,57 @@ static bool have_one_size(const uint8_t *data, int64_t n)
     return plus && minus && n >= MIN_TABLE;
 }
 
+#define MIN_MIRROR 5       /* numbers of a kernel: fewer may be equal by chance */
+#define MIRROR_ERROR 1e-5f /* of the largest of all */
+
+/* From `first` on, x[i] is x[last - i], or all are minus that. */
+static bool is_mirror(const uint8_t *data, int64_t from, int64_t first, int64_t n, float error)
+{
+    bool even = true, odd = true;
+
+    for (int64_t i = first; i < n && (even || odd); i++) {
+        const float x = number(data, from + i), other = number(data, from + n - 1 + first - i);
+
+        even &= fabsf(x - other) <= error;
+        odd &= fabsf(x + other) <= error;
+    }
+    return even || odd;
+}
+
+/* At least three of its numbers differ. */
+static bool varies(const uint8_t *data, int64_t from, int64_t n)
+{
+    float lo = HUGE_VALF, hi = -HUGE_VALF;
+    bool between = false;
+
+    for (int64_t i = 0; i < n; i++) {
+        lo = fminf(lo, number(data, from + i));
+        hi = fmaxf(hi, number(data, from + i));
+    }
+    for (int64_t i = 0; i < n; i++)
+        between |= number(data, from + i) > lo && number(data, from + i) < hi;
+    return between;
+}
+
+/* Every kernel is its own mirror around its middle, or in one axis around half of a period: waves
+ * and blurs under a window, the sine of 0 among them. What was drawn is not; what begins as nothing
+ * but a middle, or as the mean of neighbours for each channel by itself, may learn. */
+static bool are_mirrors(const uint8_t *data, int64_t kernels, int64_t n, bool of_periods)
+{
+    bool middle = n >= MIN_MIRROR, period = of_periods && n > MIN_MIRROR;
+    int64_t varying = 0;
+    float error = 0;
+
+    for (int64_t i = 0; i < kernels * n && (middle || period); i++)
+        error = fmaxf(error, MIRROR_ERROR * fabsf(number(data, i)));
+    for (int64_t i = 0; i < kernels && (middle || period); i++) {
+        middle = middle && is_mirror(data, i * n, 0, n, error);
+        period = period && is_mirror(data, i * n, 1, n, error);
+        varying += varies(data, i * n, n);
+    }
+    return (middle || period) && 2 * varying > kernels;
+}
+
 bool param_is_filter(const void *data, int rank, const int64_t *dims)
 {
     const int64_t filters = rank > 0 ? dims[0] : 0;
@@ -666,5 +717,6 @@ bool param_is_filter(const void *data, int rank, const int64_t *dims)
         if (!uniform && memcmp(p, p + size, all) == 0)
             return true;
     }
-    return are_whole(data, filters * n) || have_one_size(data, filters * n);
+    return are_whole(data, filters * n) || have_one_size(data, filters * n) ||
+           are_mirrors(data, filters * dims[1], n / dims[1], rank == 3);
 }

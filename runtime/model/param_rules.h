@@ -45,7 +45,8 @@ bool param_is_formula(const void *data, int rank, const int64_t *dims);
 bool param_is_line(const void *data, int64_t n);
 
 /* A filter that was not learned: integers of which three differ (edges, 0, 1, 2, ...), or the same,
- * varying numbers for each of several channels (a blur), or plus and minus one number (Haar). */
+ * varying numbers for each of several channels (a blur), or plus and minus one number (Haar), or
+ * kernels each of which is its own mirror (waves, a Gaussian). */
 bool param_is_filter(const void *data, int rank, const int64_t *dims);
 
 #endif

@@ -109,10 +109,17 @@ static void find_filters(const struct graph *g, bool *filters)
 
 enum { TO_SIN = 1, TO_COS = 2 };
 
-/* Waves that are drawn once and never learn (Fourier features): a matrix that an input is
- * multiplied with, and both the sine and the cosine of the product. A layer's weight has no name of
- * its own, or it ends in "weight". from[v]: 1 + the matrix that v is a multiple of; seen[matrix]:
- * what follows. */
+/* Waves that are drawn once and never learn (Fourier features): a matrix, or numbers, that an input
+ * is multiplied with, and both the sine and the cosine of the product. A layer's weight has no name
+ * of its own, or it ends in "weight". from[v]: 1 + the matrix that v is a multiple of;
+ * seen[matrix]: what follows. */
+static uint32_t multiple(const struct graph *g, const uint32_t *from, uint32_t x, uint32_t constant)
+{
+    if (from[x])
+        return from[x];
+    return graph_elements(&g->values[constant]) > 1 ? 1 + constant : 0;
+}
+
 static void follow_waves(const struct graph *g, uint32_t *from, uint8_t *seen)
 {
     for (uint32_t i = 0; i < g->n_nodes; i++) {
@@ -126,12 +133,26 @@ static void follow_waves(const struct graph *g, uint32_t *from, uint8_t *seen)
         if (strcmp(n->op, "MatMul") == 0 && y != GRAPH_NONE && g->values[y].data)
             from[out] = 1 + y;
         else if (strcmp(n->op, "Mul") == 0 && y != GRAPH_NONE)
-            from[out] = g->values[x].data ? from[y] : g->values[y].data ? from[x] : 0;
+            from[out] = g->values[x].data   ? multiple(g, from, y, x)
+                        : g->values[y].data ? multiple(g, from, x, y)
+                                            : 0;
         else if (strcmp(n->op, "Sin") == 0 && from[x])
             seen[from[x] - 1] |= TO_SIN;
         else if (strcmp(n->op, "Cos") == 0 && from[x])
             seen[from[x] - 1] |= TO_COS;
     }
+}
+
+/* What a parameter is called that was drawn, and not what learns. Where the file says that it is
+ * one, with a gradient or without, only those that papers call by a letter were drawn. */
+static bool has_name_of_waves(const struct graph_value *v)
+{
+    const char *dot = strrchr(v->name, '.');
+
+    if (v->said)
+        return v->said == GRAPH_SAID_PARAM && strlen(dot ? dot + 1 : v->name) == 1;
+    return !param_is_made_up(v->name) && !strstr(v->name, "weight") &&
+           !strstr(v->name, "frequenc") && !strstr(v->name, "coef");
 }
 
 static int find_waves(const struct graph *g, bool *fixed, struct sh_err *err)
@@ -144,8 +165,7 @@ static int find_waves(const struct graph *g, bool *fixed, struct sh_err *err)
     if (ok)
         follow_waves(g, from, seen);
     for (uint32_t i = 0; i < g->n_values && ok; i++)
-        fixed[i] |= seen[i] == (TO_SIN | TO_COS) && !g->values[i].said &&
-                    !param_is_made_up(g->values[i].name) && !strstr(g->values[i].name, "weight");
+        fixed[i] |= seen[i] == (TO_SIN | TO_COS) && has_name_of_waves(&g->values[i]);
     free(from);
     free(seen);
     return ok ? SH_OK

@@ -6,12 +6,15 @@ have any length beside the first one, or None.
 """
 import arch_buffers
 import arch_flow
+import arch_generative
 import arch_nets
 import arch_papers
 import arch_pictures
 import arch_plain
+import arch_recurrent
 import arch_sequences
 import arch_signals
+import arch_tables
 import arch_timm
 import arch_torchvision
 import arch_transformers
@@ -21,7 +24,8 @@ import arch_transformers_vision
 ALL = {**arch_torchvision.ALL, **arch_timm.ALL, **arch_transformers.ALL, **arch_plain.ALL,
        **arch_flow.ALL, **arch_papers.ALL, **arch_sequences.ALL, **arch_transformers_text.ALL,
        **arch_transformers_vision.ALL, **arch_pictures.ALL, **arch_signals.ALL,
-       **arch_buffers.ALL, **arch_nets.ALL}
+       **arch_buffers.ALL, **arch_nets.ALL, **arch_generative.ALL, **arch_recurrent.ALL,
+       **arch_tables.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}

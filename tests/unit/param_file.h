@@ -128,8 +128,9 @@ static inline void add_value_meta(Onnx__ValueInfoProto *v, const char *key, cons
     add_pair(&v->base, 4, key, value);
 }
 
-/* Changes the messages of the file. */
-static inline void edit(void (*change)(Onnx__GraphProto *g, const char *call), const char *call)
+/* Changes the messages of the file, which says that `producer` wrote it. */
+static inline void edit_of(const char *producer, void (*change)(Onnx__GraphProto *g, const char *call),
+                           const char *call)
 {
     Onnx__ModelProto *m = NULL;
     struct onnx_source *source = NULL;
@@ -138,10 +139,17 @@ static inline void edit(void (*change)(Onnx__GraphProto *g, const char *call), c
 
     path_of("in.onnx", path, sizeof(path));
     assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
-    change(m->graph, call);
+    if (change)
+        change(m->graph, call);
+    m->producer_name = strdup(producer);
     assert_ok_err(onnx_file_save(path, m, &err), &err);
     onnx_file_free(m);
     onnx_source_close(source);
+}
+
+static inline void edit(void (*change)(Onnx__GraphProto *g, const char *call), const char *call)
+{
+    edit_of("pytorch", change, call);
 }
 
 static inline bool is_param(const struct graph *g, const char *name)

@@ -136,6 +136,61 @@ static void where_the_file_says_what_a_buffer_is_its_name_does_not_count(void **
     graph_free(back);
 }
 
+/* A state dictionary has a module's parameters, then its buffers: what comes behind a table of
+ * integers or a statistic is no parameter, but where a weight comes behind that. */
+static void the_order_of_an_old_file_tells_buffers_from_parameters(void **state)
+{
+    static const struct {
+        const char *name;
+        bool want, integers;
+    } ORDER[] = {{"scale", true, false},
+                 {"x_std", false, false},
+                 {"shift_of_x", false, false}, /* a buffer, as x_std is */
+                 {"a.gain", true, false},
+                 {"a.weight", true, false},
+                 {"a.places", false, true},
+                 {"a.decay", false, false},
+                 {"b.grid", false, false}, /* frozen, maybe: a bias comes behind it */
+                 {"b.late", true, false},
+                 {"b.bias", true, false},
+                 {"onnx::Add_9", true, false}};
+    const int64_t row = 12;
+
+    (void)state;
+    for (int k = 0; k < 3; k++) { /* as it is; by others; in another order */
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12});
+        struct sh_err err = {0};
+        char path[128];
+
+        for (size_t i = 0; i < SH_ARRAY_LEN(ORDER); i++) {
+            const uint32_t v = learned(g, ORDER[i].name, 1, &row);
+            char out[8];
+
+            ((float *)g->values[v].data)[0] = (float)i; /* no copy of another */
+            if (ORDER[i].integers) {
+                memset(g->values[v].data, 0, 12 * sizeof(int32_t));
+                g->values[v].dtype = SH_I32;
+            }
+            snprintf(out, sizeof(out), "m%zu", i);
+            x = ORDER[i].integers ? NODE(g, "Gather", out, x, v) : NODE(g, "Mul", out, x, v);
+            if (ORDER[i].integers)
+                assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 1, NULL));
+        }
+        if (k == 2)
+            x = NODE(g, "Mul", "again", x, learned(g, "a.late", 1, &row));
+        graph_free(through_a_file(g, x));
+        edit_of(k == 1 ? "tf2onnx" : "pytorch", NULL, NULL);
+        assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+        for (size_t i = 0; i < SH_ARRAY_LEN(ORDER) && k == 0; i++)
+            if (is_param(g, ORDER[i].name) != ORDER[i].want)
+                fail_msg("%s is %s parameter", ORDER[i].name, ORDER[i].want ? "no" : "a");
+        assert_int_equal(is_param(g, "shift_of_x"), k > 0);
+        assert_int_equal(is_param(g, "a.decay"), k > 0);
+        graph_free(g);
+    }
+}
+
 /* Of who is whose neighbour nothing learns, whatever weighs by it: mutual ones, parts of one node,
  * several kinds of edges. What is an identity so far may learn, and so may what has no zeros. */
 static void neighbours_are_of_the_data(void **state)
@@ -200,37 +255,61 @@ static void what_spectral_norm_measures_with_stays(void **state)
     graph_free(g);
 }
 
-/* Of a matrix whose product goes to a sine and a cosine nothing learns, but of a layer's. */
+static void say_waves(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    say(g, "B", KIND, "PARAMETER");
+    say(g, "embed.W", KIND, "PARAMETER");
+    say(g, "turns", KIND, "PARAMETER");
+}
+
+/* Of a matrix, or a number for each wave, whose product goes to a sine and a cosine nothing learns,
+ * but of a layer's, and of frequencies. A parameter without a gradient is one to the file; papers
+ * call that one by a letter. */
 static void waves_that_were_drawn_do_not_learn(void **state)
 {
     static const struct {
         const char *name, *other;
-        bool want;
-    } WAVES[] = {{"B", "Cos", false},
-                 {"C", "Sin", true},
-                 {"onnx::MatMul_1", "Cos", true},
-                 {"wr.weight", "Cos", true}};
+        bool want, each;
+    } WAVES[] = {{"B", "Cos", false, false},
+                 {"C", "Sin", true, false},
+                 {"onnx::MatMul_1", "Cos", true, false},
+                 {"wr.weight", "Cos", true, false},
+                 {"embed.W", "Cos", false, true},
+                 {"turns", "Cos", false, true},
+                 {"frequencies", "Cos", true, true},
+                 {"onnx::Mul_1", "Cos", true, true}};
     struct graph *g = new_graph();
     const uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6});
     uint32_t y = x;
+    struct sh_err err = {0};
+    char path[128];
 
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         char name[7][8];
         uint32_t a;
 
         for (int k = 0; k < 7; k++)
             snprintf(name[k], sizeof(name[k]), "%c%d", 'p' + k, i);
-        a = NODE(g, "MatMul", name[0], x, learned(g, WAVES[i].name, 2, (int64_t[]){6, 6}));
+        a = WAVES[i].each
+                ? NODE(g, "Mul", name[0], x, learned(g, WAVES[i].name, 2, (int64_t[]){1, 6}))
+                : NODE(g, "MatMul", name[0], x, learned(g, WAVES[i].name, 2, (int64_t[]){6, 6}));
         ((float *)g->values[graph_find(g, WAVES[i].name)].data)[0] = (float)i; /* no copy */
         a = NODE(g, "Mul", name[1], a, number(g, name[2], 6.28f));
         y = NODE(g, "Add", name[3], y, NODE(g, "Sin", name[4], a));
         y = NODE(g, "Add", name[5], y, NODE(g, WAVES[i].other, name[6], a));
     }
     g = through_a_file(g, y);
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 8; i++)
         if (is_param(g, WAVES[i].name) != WAVES[i].want)
             fail_msg("%s is %s parameter", WAVES[i].name, WAVES[i].want ? "no" : "a");
+    graph_free(g);
+    edit(say_waves, NULL);
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+    assert_false(is_param(g, "B"));
+    assert_false(is_param(g, "embed.W"));
+    assert_true(is_param(g, "turns"));
     graph_free(g);
 }
 
@@ -278,6 +357,45 @@ static void filters_of_the_code_do_not_learn(void **state)
     assert_true(is_param(g, "onnx::Conv_3"));
     assert_true(is_param(g, "zero.weight"));
     assert_false(is_param(g, "dfl.weight"));
+    graph_free(g);
+}
+
+/* Waves under a window around the middle, or around half of a period, as bands of a sound have them;
+ * one of which a number has moved; one that begins with nothing but its middle. */
+static void filters_that_are_their_own_mirror_do_not_learn(void **state)
+{
+    static const struct {
+        const char *name;
+        float middle, moved;
+        bool want;
+    } BANKS[] = {{"gabor", 4, 0, false}, {"dft", 4.5f, 0, false}, {"late.weight", 4, 0.01f, true}};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 2, 40}), begun;
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        const uint32_t w = param(g, BANKS[i].name, 3, (int64_t[]){2, 2, 9});
+        const char out[] = {'a', (char)('0' + i), 0};
+        float *to = g->values[w].data;
+
+        for (int k = 0; k < 36; k++) {
+            const float t = (float)(k % 9) - BANKS[i].middle, phase = k / 9 % 2 ? 1.5707964f : 0;
+
+            to[k] = expf(-0.1f * t * t) * cosf((float)(1 + k / 9) * 0.7f * t + phase);
+        }
+        for (int k = 0; k < 36 && i == 1; k++) /* the last is the sine of 0 */
+            to[k] = k % 9 == 0 || k > 27 ? 0 : to[k];
+        to[5] += BANKS[i].moved;
+        x = NODE(g, "Conv", out, x, w);
+    }
+    begun = param(g, "begun.weight", 3, (int64_t[]){1, 2, 9});
+    memset(g->values[begun].data, 0, g->values[begun].bytes);
+    ((float *)g->values[begun].data)[4] = ((float *)g->values[begun].data)[13] = 1;
+    g = through_a_file(g, NODE(g, "Conv", "y", x, begun));
+    for (int i = 0; i < 3; i++)
+        if (is_param(g, BANKS[i].name) != BANKS[i].want)
+            fail_msg("%s is %s parameter", BANKS[i].name, BANKS[i].want ? "no" : "a");
+    assert_true(is_param(g, "begun.weight"));
     graph_free(g);
 }
 
@@ -367,10 +485,12 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(where_the_file_says_what_a_buffer_is_its_name_does_not_count),
         cmocka_unit_test(where_the_file_says_what_a_constant_is_of_its_numbers_do_not_count),
+        cmocka_unit_test(the_order_of_an_old_file_tells_buffers_from_parameters),
         cmocka_unit_test(neighbours_are_of_the_data),
         cmocka_unit_test(what_spectral_norm_measures_with_stays),
         cmocka_unit_test(waves_that_were_drawn_do_not_learn),
         cmocka_unit_test(filters_of_the_code_do_not_learn),
+        cmocka_unit_test(filters_that_are_their_own_mirror_do_not_learn),
         cmocka_unit_test(a_module_that_is_called_again_keeps_its_bias),
         cmocka_unit_test(slopes_learn_apart),
         cmocka_unit_test(a_recurrent_layer_that_is_called_twice_has_its_weights_once),
