@@ -54,6 +54,11 @@ static char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
 #define KIND "pkg.torch.export.graph_signature.InputSpec.kind"
 #define FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
 
+char *onnx_folded_from(const Onnx__ValueInfoProto *v)
+{
+    return onnx_value_meta(v, FOLDED_FROM);
+}
+
 bool onnx_says_kind(const Onnx__ValueInfoProto *v)
 {
     char *kind = onnx_value_meta(v, KIND);
@@ -66,7 +71,7 @@ bool onnx_says_kind(const Onnx__ValueInfoProto *v)
 enum graph_said onnx_said(const Onnx__ValueInfoProto *v)
 {
     char *kind = onnx_value_meta(v, KIND);
-    char *from = kind ? NULL : onnx_value_meta(v, FOLDED_FROM);
+    char *from = kind ? NULL : onnx_folded_from(v);
     enum graph_said said = GRAPH_SAID_NOTHING;
 
     if (kind && strcmp(kind, "PARAMETER") == 0)
@@ -80,7 +85,7 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v)
 
 bool onnx_is_computed(const Onnx__ValueInfoProto *v)
 {
-    char *from = onnx_value_meta(v, FOLDED_FROM);
+    char *from = onnx_folded_from(v);
     const bool is = from && param_is_computed(v->name, from);
 
     free(from);
@@ -89,7 +94,7 @@ bool onnx_is_computed(const Onnx__ValueInfoProto *v)
 
 bool onnx_is_taken(const Onnx__ValueInfoProto *v)
 {
-    char *from = onnx_value_meta(v, FOLDED_FROM);
+    char *from = onnx_folded_from(v);
     const bool is =
         from && strchr(from, '\'') && !param_is_of_code(from) && !param_is_computed(v->name, from);
 

@@ -16,6 +16,8 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v);
 /* Does the exporter say what an initializer is in the module? An optimizer that folds constants of
  * any file says only what it folded. */
 bool onnx_says_kind(const Onnx__ValueInfoProto *v);
+/* The names of what an initializer was computed from; NULL: nothing says so. OWNED, free(). */
+char *onnx_folded_from(const Onnx__ValueInfoProto *v);
 /* Was something computed of parameters for it, other than moves? */
 bool onnx_is_computed(const Onnx__ValueInfoProto *v);
 /* Was it only moved, from something of a module that no name calls a buffer? */

@@ -276,6 +276,8 @@ static int read_model(struct reader *r, const char *path, bool beside)
         read_kinds(r);
     if (!rc && !r->g->says_kinds)
         rc = reader_state(r);
+    if (!rc)
+        rc = reader_forms(r);
     for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)
         rc = reader_node(r, g->node[i]);
     if (!rc)

@@ -97,6 +97,9 @@ bool reader_in_branch(const struct reader *r); /* onnx_read.c */
 /* Notes what the exporter wrote beside a Gather. */
 int reader_padding(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n);
 
+/* ---- parameters of which only a function is in the file (onnx_forms.c) */
+int reader_forms(struct reader *r);
+
 /* ---- what the order of initializers says (onnx_state.c) */
 int reader_state(struct reader *r);
 

@@ -38,8 +38,7 @@ static const char *const MAKERS[] = {"arange",   "cumsum",   "eye",       "full"
                                      "linspace", "meshgrid", "ones",      "ones_like", "one_hot",
                                      "tmp",      "zeros",    "zeros_like"};
 
-/* "exp", or "exp_12" */
-static bool is_called(const char *name, const char *operation)
+bool param_is_called(const char *name, const char *operation)
 {
     size_t n = strcspn(name, "@"), digits = n;
 
@@ -53,7 +52,7 @@ static bool is_called(const char *name, const char *operation)
 static bool is_one_of(const char *name, const char *const *list, size_t n)
 {
     for (size_t i = 0; i < n; i++)
-        if (is_called(name, list[i]))
+        if (param_is_called(name, list[i]))
             return true;
     return false;
 }
@@ -302,8 +301,7 @@ static bool is_of_code(const char *from, size_t n)
                                   is_one_of(name, OF_CODE, SH_ARRAY_LEN(OF_CODE)));
 }
 
-/* The next quoted name of a list, n bytes; NULL: there is none. */
-static const char *next_name(const char *list, size_t *n)
+const char *param_next_name(const char *list, size_t *n)
 {
     const char *from = strchr(list, '\'');
 
@@ -315,10 +313,10 @@ static const char *next_name(const char *list, size_t *n)
 bool param_is_of_code(const char *list)
 {
     size_t n = 0;
-    const char *name = next_name(list, &n);
+    const char *name = param_next_name(list, &n);
     bool all = name;
 
-    for (; name && all; name = next_name(name + n + 1, &n))
+    for (; name && all; name = param_next_name(name + n + 1, &n))
         all = is_of_code(name, n);
     return all;
 }
@@ -335,7 +333,7 @@ bool param_is_computed(const char *name, const char *list)
     bool any = is_operation(name, strlen(name));
     size_t n = 0;
 
-    for (const char *p = next_name(list, &n); p && !any; p = next_name(p + n + 1, &n))
+    for (const char *p = param_next_name(list, &n); p && !any; p = param_next_name(p + n + 1, &n))
         any = is_operation(p, n);
     return any && !param_is_of_code(list);
 }

@@ -7,6 +7,7 @@
 #define SH_RUNTIME_MODEL_PARAM_RULES_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* A name invented by an exporter for a number in the code or for a computed value; a module's
@@ -18,6 +19,10 @@ bool param_is_moved(const char *name);
  * constant. It is the code's numbers and operations, and buffers at most; what has a dot is of a
  * module. */
 bool param_is_of_code(const char *list);
+/* The next quoted name of such a list, n bytes; NULL: there is none. */
+const char *param_next_name(const char *list, size_t *n);
+/* "exp", or "exp_12" */
+bool param_is_called(const char *name, const char *operation);
 /* The constant `name` of such a list is no parameter in another form: an operation on some gave it.
  */
 bool param_is_computed(const char *name, const char *list);

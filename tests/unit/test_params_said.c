@@ -191,6 +191,123 @@ static void the_order_of_an_old_file_tells_buffers_from_parameters(void **state)
     }
 }
 
+static void say_forms(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    say(g, "exp", FROM, "['log_scale']");
+    say(g, "neg_1", FROM, "['A_log', 'exp_1']");
+    say(g, "unsqueeze", FROM, "['exp_2', 'neg_2', 'net.decay', 'val_7']"); /* exp(-decay) */
+    say(g, "softmax", FROM, "['mix']");
+    say(g, "softplus", FROM, "['beta', 'beta_cast', 'rho', 'softplus_4', 'threshold', 'tmp_1']");
+    say(g, "clamp", FROM, "['exp_3', 'logit_scale', 'val_10']");
+    say(g, "clamp_1", FROM, "['exp_4', 'held_scale', 'val_10']"); /* 100 */
+    say(g, "sigmoid_1", FROM, "['a.gate', 'b.gate', 'mul']");
+    say(g, "mul_9", FROM, "['conv.weight', 'val_3']");
+    say(g, "exp_9", FROM, "['known']");
+}
+
+static float form_of(const char *name, float x)
+{
+    if (strcmp(name, "softmax") == 0)
+        return x; /* made below */
+    if (strncmp(name, "neg", 3) == 0)
+        return -expf(x);
+    if (strcmp(name, "unsqueeze") == 0)
+        return expf(-x);
+    if (strcmp(name, "softplus") == 0)
+        return logf(1 + expf(x));
+    if (strcmp(name, "sigmoid_1") == 0)
+        return 1 / (1 + expf(-x));
+    return strcmp(name, "mul_9") == 0 ? x : expf(x);
+}
+
+/* What the newer exporter computed by functions that can be undone becomes them again; what it held
+ * between bounds, or made of several parameters or numbers, stays. */
+static void a_parameter_comes_back_from_a_function_of_it(void **state)
+{
+    static const struct {
+        const char *name, *param, *op;
+    } FORMS[] = {{"exp", "log_scale", "Exp"},          {"neg_1", "A_log", "Neg"},
+                 {"unsqueeze", "net.decay", "Exp"},    {"softmax", "mix", "Softmax"},
+                 {"softplus", "rho", "Softplus"},      {"clamp", "logit_scale", "Exp"},
+                 {"exp_9", "known", "Exp"},            {"clamp_1", "held_scale", NULL},
+                 {"sigmoid_1", "a.gate", NULL},        {"mul_9", "conv.weight", NULL}};
+    const int64_t row = 12;
+    struct graph *g = new_graph(), *back;
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), known;
+    struct sh_err err = {0};
+    char path[128];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(FORMS); i++) {
+        const bool one = strncmp(FORMS[i].name, "clamp", 5) == 0;
+        const uint32_t v = one ? number(g, FORMS[i].name, i == 5 ? 14.2857f : 100)
+                               : learned(g, FORMS[i].name, 1, &row);
+        float *data = g->values[v].data, sum = 0;
+        char out[8];
+
+        for (int k = 0; k < 12 && !one; k++)
+            data[k] = form_of(FORMS[i].name, data[k] + 0.1f * (float)i);
+        for (int k = 0; k < 12 && i == 3; k++)
+            sum += data[k] = expf(data[k]);
+        for (int k = 0; k < 12 && i == 3; k++)
+            data[k] /= sum;
+        snprintf(out, sizeof(out), "m%zu", i);
+        x = NODE(g, "Mul", out, x, v);
+    }
+    known = learned(g, "known", 1, &row);
+    for (int k = 0; k < 12; k++)
+        ((float *)g->values[known].data)[k] += 0.6f;
+    x = NODE(g, "Add", "y", x, known);
+    graph_free(through_a_file(g, x));
+    edit(say_forms, NULL);
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
+    for (size_t i = 0; i < SH_ARRAY_LEN(FORMS); i++) {
+        const uint32_t v = graph_find(back, FORMS[i].name);
+        const char *op = NULL;
+
+        assert_int_not_equal(v, GRAPH_NONE);
+        for (uint32_t k = 0; k < back->n_nodes; k++)
+            op = back->nodes[k].out[0] == v ? back->nodes[k].op : op;
+        if (!FORMS[i].op != !op || (op && strcmp(op, FORMS[i].op) != 0))
+            fail_msg("%s is made by %s", FORMS[i].name, op ? op : "nothing");
+        assert_int_equal(!back->values[v].data, op != NULL);
+        if (op)
+            assert_true(is_param(back, FORMS[i].param));
+        else
+            assert_int_equal(graph_find(back, FORMS[i].param), GRAPH_NONE);
+    }
+    for (int k = 0; k < 12; k++) /* the logarithm of exp(x) is x */
+        assert_true(fabsf(((float *)back->values[graph_find(back, "net.decay")].data)[k] -
+                          ((float *)back->values[graph_find(back, "log_scale")].data)[k] - 0.2f) <
+                    1e-5f);
+    assert_true(fabsf(((float *)back->values[graph_find(back, "logit_scale")].data)[0] -
+                      logf(14.2857f)) < 1e-5f);
+    graph_free(back);
+}
+
+/* The older exporter computes no more than that. */
+static void the_negative_of_a_parameter_is_computed_of_it(void **state)
+{
+    const int64_t row = 2;
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 2}), v, of = learned(g, "log_vars", 1, &row);
+
+    (void)state;
+    x = NODE(g, "Add", "a", x, of);
+    v = learned(g, "onnx::Exp_41", 1, &row);
+    for (int k = 0; k < 2; k++)
+        ((float *)g->values[v].data)[k] *= -1;
+    x = NODE(g, "Mul", "b", x, NODE(g, "Exp", "e", v));
+    x = NODE(g, "Add", "c", x, uniform(g, "b.bias", 2, 1));
+    x = NODE(g, "Mul", "d", x, uniform(g, "onnx::Mul_9", 2, -1));
+    g = through_a_file(g, x);
+    assert_null(g->values[graph_find(g, "onnx::Exp_41")].data);
+    assert_non_null(g->values[graph_find(g, "onnx::Mul_9")].data);
+    assert_true(is_param(g, "log_vars"));
+    graph_free(g);
+}
+
 /* Of who is whose neighbour nothing learns, whatever weighs by it: mutual ones, parts of one node,
  * several kinds of edges. What is an identity so far may learn, and so may what has no zeros. */
 static void neighbours_are_of_the_data(void **state)
@@ -486,6 +603,8 @@ int main(void)
         cmocka_unit_test(where_the_file_says_what_a_buffer_is_its_name_does_not_count),
         cmocka_unit_test(where_the_file_says_what_a_constant_is_of_its_numbers_do_not_count),
         cmocka_unit_test(the_order_of_an_old_file_tells_buffers_from_parameters),
+        cmocka_unit_test(a_parameter_comes_back_from_a_function_of_it),
+        cmocka_unit_test(the_negative_of_a_parameter_is_computed_of_it),
         cmocka_unit_test(neighbours_are_of_the_data),
         cmocka_unit_test(what_spectral_norm_measures_with_stays),
         cmocka_unit_test(waves_that_were_drawn_do_not_learn),

@@ -1,0 +1,302 @@
+/* param_forms.c - see param_forms.h. */
+#include "runtime/model/param_forms.h"
+
+#include "common/mem.h"
+#include "runtime/model/param_rules.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* ---------------------------------------------------------------- functions */
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double logit(double x)
+{
+    return log(x) - log1p(-x);
+}
+
+static double softplus(double x)
+{
+    return x > 30 ? x : log1p(exp(x));
+}
+
+static double softplus_back(double x)
+{
+    return x > 30 ? x : log(expm1(x));
+}
+
+static double negated(double x)
+{
+    return -x;
+}
+
+static double reciprocal(double x)
+{
+    return 1 / x;
+}
+
+static double squared(double x)
+{
+    return x * x;
+}
+
+/* of: NULL of a Softmax, whose numbers have a sum of 1 along an axis; any number may be added to
+ * all of them before. */
+static const struct param_step {
+    const char *op, *onnx;
+    double (*of)(double), (*back)(double);
+} STEPS[] = {
+    {"exp", "Exp", exp, log},
+    {"log", "Log", log, exp},
+    {"neg", "Neg", negated, negated},
+    {"reciprocal", "Reciprocal", reciprocal, reciprocal},
+    {"sigmoid", "Sigmoid", sigmoid, logit},
+    {"softmax", "Softmax", NULL, log},
+    {"softplus", "Softplus", softplus, softplus_back},
+    {"sqrt", "Sqrt", sqrt, squared},
+    {"tanh", "Tanh", tanh, atanh},
+};
+
+const char *param_form_op(const struct param_form *f, int step)
+{
+    return f->steps[step]->onnx;
+}
+
+/* ---------------------------------------------------------------- names */
+
+static const struct param_step *find_step(const char *name)
+{
+    for (size_t i = 0; i < SH_ARRAY_LEN(STEPS); i++)
+        if (param_is_called(name, STEPS[i].op))
+            return &STEPS[i];
+    return NULL;
+}
+
+static bool is_any(const char *name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (param_is_called(name, list[i]))
+            return true;
+    return false;
+}
+
+/* Each number of the result is one of the parameter's, and none is there twice. */
+static bool is_move(const char *name)
+{
+    static const char *const MOVES[] = {
+        "_to_copy", "clone",  "contiguous", "flatten", "getitem",   "narrow",    "permute",
+        "reshape",  "select", "slice",      "squeeze", "t",         "to",        "transpose",
+        "unflatten", "unsqueeze", "view"};
+
+    return is_any(name, MOVES, SH_ARRAY_LEN(MOVES));
+}
+
+static bool is_bound(const char *name)
+{
+    static const char *const BOUNDS[] = {"clamp", "clamp_max", "clamp_min"};
+
+    return is_any(name, BOUNDS, SH_ARRAY_LEN(BOUNDS));
+}
+
+/* Values inside of onnxscript's softplus. */
+static bool is_of_softplus(const char *name)
+{
+    static const char *const PARTS[] = {"beta",        "beta_0",    "beta_0_cast",
+                                        "beta_cast",   "tmp",       "self_scaled",
+                                        "threshold",   "threshold_cast"};
+
+    return is_any(name, PARTS, SH_ARRAY_LEN(PARTS));
+}
+
+static bool is_number(const char *name)
+{
+    return strncmp(name, "val_", 4) == 0 || strncmp(name, "scalar_tensor", 13) == 0;
+}
+
+/* What the names of a list are. */
+struct found {
+    bool numbers, moves, softplus, parts; /* parts: of a softplus */
+};
+
+static void put_last(struct param_form *f, const struct param_step *step)
+{
+    int n = 0;
+
+    for (int i = 0; i < f->n_steps; i++)
+        if (f->steps[i] != step)
+            f->steps[n++] = f->steps[i];
+    f->steps[n] = step;
+}
+
+/* One name of the list, or (own) that of the constant; false: not what can be undone. */
+static bool add_name(struct param_form *f, struct found *found, const char *name, bool own)
+{
+    const struct param_step *step = find_step(name);
+    const bool is_softplus = step && step->of == softplus;
+
+    if (strchr(name, '.') || (!step && !is_move(name) && !is_bound(name) && !is_number(name) &&
+                              !is_of_softplus(name))) {
+        if (own || f->param[0] || param_is_made_up(name) || param_is_buffer(name))
+            return false;
+        sh_strlcpy(f->param, name, sizeof(f->param));
+        return true;
+    }
+    found->numbers |= is_number(name);
+    found->moves |= is_move(name);
+    found->parts |= is_of_softplus(name);
+    f->is_bounded |= is_bound(name);
+    if (is_softplus && found->softplus) { /* an inner value of it has its name too */
+        if (own)
+            put_last(f, step);
+        return true;
+    }
+    found->softplus |= is_softplus;
+    if (step && f->n_steps == PARAM_FORM_STEPS)
+        return false;
+    if (step)
+        f->steps[f->n_steps++] = step;
+    return !own || step || found->moves || f->is_bounded;
+}
+
+bool param_form_read(const char *name, const char *list, struct param_form *out)
+{
+    struct found found = {0};
+    size_t n = 0;
+
+    *out = (struct param_form){.param = ""};
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+
+        if (n == 0 || n >= sizeof(one))
+            return false;
+        memcpy(one, p, n);
+        one[n] = '\0';
+        if (!add_name(out, &found, one, false))
+            return false;
+    }
+    if (!add_name(out, &found, name, true) || !out->param[0] || out->n_steps == 0)
+        return false;
+    out->n_free = out->n_steps - (find_step(name) != NULL);
+    if (found.parts && !found.softplus)
+        return false;
+    return !found.numbers || found.moves || found.softplus || out->is_bounded;
+}
+
+/* ---------------------------------------------------------------- numbers */
+
+#define SAME 1e-5
+
+static float number(const void *x, int64_t i)
+{
+    float f;
+
+    memcpy(&f, (const uint8_t *)x + (size_t)i * sizeof(f), sizeof(f));
+    return f;
+}
+
+/* Has a bound held some numbers? Then they are equal; one alone is round. */
+static bool was_held(const void *x, int64_t n)
+{
+    const double first = (double)number(x, 0);
+    float lo = HUGE_VALF, hi = -HUGE_VALF;
+    int64_t at_lo = 0, at_hi = 0;
+
+    if (n == 1)
+        return fabs(first - round(first)) <= SAME * fabs(first);
+    for (int64_t i = 0; i < n; i++) {
+        lo = fminf(lo, number(x, i));
+        hi = fmaxf(hi, number(x, i));
+    }
+    for (int64_t i = 0; i < n; i++) {
+        at_lo += number(x, i) == lo;
+        at_hi += number(x, i) == hi;
+    }
+    return at_lo > 1 || at_hi > 1;
+}
+
+/* The only axis along which all sums are 1; -1: none, or several. */
+static int axis_of_sums(const void *x, int rank, const int64_t *dims)
+{
+    int64_t n = 1, inner = 1;
+    int found = -1;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    for (int a = rank; a-- > 0; inner *= dims[a]) {
+        bool ones = dims[a] > 1;
+
+        for (int64_t line = 0; line < n / dims[a] && ones; line++) {
+            const int64_t from = line / inner * inner * dims[a] + line % inner;
+            double sum = 0;
+
+            for (int64_t k = 0; k < dims[a]; k++)
+                sum += (double)number(x, from + k * inner);
+            ones = fabs(sum - 1) <= SAME;
+        }
+        if (ones && found >= 0)
+            return -1;
+        found = ones ? a : found;
+    }
+    return found;
+}
+
+/* By the steps as they stand. */
+static bool undo(const struct param_form *f, const void *x, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++) {
+        const double is = (double)number(x, i);
+        double back = is, again;
+
+        for (int k = f->n_steps; k-- > 0;)
+            back = f->steps[k]->back(back);
+        out[i] = (float)back;
+        again = (double)out[i];
+        for (int k = 0; k < f->n_steps; k++)
+            again = f->steps[k]->of ? f->steps[k]->of(again) : exp(again);
+        if (!isfinite(out[i]) || !(fabs(again - is) <= SAME * fabs(is)))
+            return false;
+    }
+    return true;
+}
+
+static void swap(struct param_form *f)
+{
+    const struct param_step *first = f->steps[0];
+
+    f->steps[0] = f->steps[1];
+    f->steps[1] = first;
+}
+
+/* One order of the two next to the parameter has to be the only one. */
+static bool undo_either(struct param_form *f, const void *x, int64_t n, float *out)
+{
+    const bool one = undo(f, x, n, out);
+
+    swap(f);
+    if (undo(f, x, n, out))
+        return !one;
+    swap(f);
+    return one && undo(f, x, n, out);
+}
+
+bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_t *dims, float *out)
+{
+    int64_t n = 1;
+    bool has_softmax = false;
+
+    for (int i = 0; i < rank; i++)
+        n *= dims[i];
+    for (int k = 0; k < f->n_steps; k++)
+        has_softmax |= !f->steps[k]->of;
+    if (has_softmax) {
+        f->axis = f->n_steps == 1 ? axis_of_sums(x, rank, dims) : -1;
+        return f->axis >= 0 && !f->is_bounded && undo(f, x, n, out);
+    }
+    if (f->is_bounded && was_held(x, n))
+        return false;
+    return f->n_free < 2 ? undo(f, x, n, out) : f->n_free == 2 && undo_either(f, x, n, out);
+}

@@ -1,0 +1,32 @@
+/* param_forms.h - a constant of which an exporter says what it computed it from: one parameter, by
+ * functions that can be undone. */
+#ifndef SH_RUNTIME_MODEL_PARAM_FORMS_H
+#define SH_RUNTIME_MODEL_PARAM_FORMS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define PARAM_FORM_STEPS 3
+#define PARAM_FORM_NAME 200
+
+struct param_step;
+
+struct param_form {
+    char param[PARAM_FORM_NAME];                     /* what the module calls it */
+    const struct param_step *steps[PARAM_FORM_STEPS]; /* from the parameter to the constant */
+    int n_steps, n_free, axis;                        /* free: whose order is not known; of a Softmax */
+    bool is_bounded;                                  /* by a clamp, somewhere between */
+};
+
+/* Of the constant `name` and the names that the exporter lists: "['A_log', 'exp']" of "neg". Moves
+ * and clamps may be among them, which leave a number as it is. false: something else is, or more
+ * than one parameter. The order of the steps is not known yet. */
+bool param_form_read(const char *name, const char *list, struct param_form *out);
+/* out: the parameter's numbers, from F32 numbers at x, unaligned. Finds the order of the steps, and
+ * the axis. false: no order, or more than one, gives numbers from which the same would be computed,
+ * or a bound has held them. */
+bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_t *dims, float *out);
+/* ONNX's operator for a step. */
+const char *param_form_op(const struct param_form *f, int step);
+
+#endif
