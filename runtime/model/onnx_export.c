@@ -7,12 +7,10 @@
 #include "common/safetensors.h"
 #include "runtime/model/graph_int.h"
 #include "runtime/model/onnx.h"
+#include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_pack.h"
-#include "runtime/model/onnx_rows.h"
+#include "runtime/model/onnx_restore.h"
 #include "runtime/model/onnx_tensor.h"
-#include "runtime/model/onnx_tie.h"
-#include "runtime/model/onnx_unfold.h"
-#include "runtime/model/onnx_untie.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -96,6 +94,7 @@ static void to_inference(Onnx__NodeProto *n)
 struct copy {
     Onnx__ModelProto *m;
     struct onnx_source *source;
+    struct param_kinds kinds;
     struct sh_st *state;
     struct slot *slots;
     size_t n_slots;
@@ -110,6 +109,7 @@ static void copy_fini(struct copy *c)
     }
     free(c->slots);
     sh_st_close(c->state);
+    param_kinds_fini(&c->kinds);
     onnx_file_free(c->m);
     onnx_source_close(c->source);
 }
@@ -180,7 +180,7 @@ static int settle_all(struct copy *c, struct sh_err *err)
 int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, struct sh_err *err)
 {
     struct copy c = {0};
-    uint32_t n_untied, n_back, n_lost;
+    struct onnx_restored restored;
     int64_t opset;
     int rc = onnx_file_load(onnx_in, false, &c.source, &c.m, err);
 
@@ -189,13 +189,9 @@ int onnx_export(const char *onnx_in, const char *state, const char *onnx_out, st
     if (!rc && !c.m->graph)
         rc = SH_FAIL(err, SH_E_INVALID, "the file holds no graph: is it an ONNX model?");
     if (!rc) /* as its reader did: the same names */
-        rc = onnx_unfold(c.m, c.source, &n_back, &n_lost, err);
+        rc = onnx_kinds(c.m->graph, &c.kinds, err);
     if (!rc)
-        rc = onnx_rows(c.m, c.source, err);
-    if (!rc)
-        rc = onnx_tie(c.m, c.source, err);
-    if (!rc)
-        rc = onnx_untie(c.m, c.source, &n_untied, err);
+        rc = onnx_restore(c.m, c.source, &c.kinds, &restored, err);
     if (!rc)
         rc = sh_st_open(state, &c.state, err);
     if (!rc)

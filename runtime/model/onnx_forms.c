@@ -1,196 +1,333 @@
-/* onnx_forms.c - parameters of which an exporter wrote only a function.
- *
- * PyTorch's newer exporter computes what hangs on parameters alone: exp(log_scale),
- * -exp(A_log), sigmoid(gate), softmax(weights). Trained as what it became, the result goes other
- * ways: a scale may fall below 0. The exporter says what it computed a constant from, so where the
- * functions can be undone, the parameter comes back under its name, and nodes compute the constant.
- *
- * The older exporter says nothing, but computes little: what has exactly the numbers of a named
- * parameter below 0 is its negative.
- */
+/* onnx_forms.c - see onnx_forms.h. */
+#include "runtime/model/onnx_forms.h"
+
 #include "common/mem.h"
+#include "runtime/model/onnx_build.h"
 #include "runtime/model/onnx_meta.h"
-#include "runtime/model/onnx_reader.h"
+#include "runtime/model/onnx_tensor.h"
 #include "runtime/model/param_forms.h"
 #include "runtime/model/param_rules.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-#define MAX_ELEMENTS ((int64_t)1 << 22) /* of one that is looked at */
+#define MAX_ELEMENTS ((size_t)1 << 24) /* of one that is looked at */
+#define MIN_ZEROS 8                    /* one of so many at least, where nothing says of a mask */
 
-static bool is_plain(const struct graph_value *v)
+struct forms {
+    struct onnx_build b;
+    struct onnx_source *source;
+    const struct param_kinds *kinds;
+    struct names names;  /* of initializers, and of those that are made; to their numbers */
+    struct names inputs; /* of the graph: what the caller may give stays */
+};
+
+/* Elements of a tensor of F32 that may be looked at; 0: it may not. */
+static size_t elements(const Onnx__TensorProto *t)
 {
-    return v->data && v->dtype == SH_F32 && graph_elements(v) >= 1 &&
-           graph_elements(v) <= MAX_ELEMENTS;
+    size_t n = 1;
+
+    if (t->data_type != sh_dtype_onnx(SH_F32) || t->n_dims > SH_MAX_RANK || !t->name || !t->name[0])
+        return 0;
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_ELEMENTS)
+            return 0;
+    return n;
 }
 
-/* v = op(of) */
-static int compute(struct reader *r, const char *op, uint32_t of, uint32_t v, int axis)
+static bool stays(const struct forms *f, size_t i)
 {
-    uint32_t node;
-    int rc = graph_add_node(r->g, r->g->values[v].name, op, &of, 1, &v, 1, &node, r->err);
+    return f->b.gone[i] || names_get(&f->inputs, f->b.g->initializer[i]->name) != NAMES_NONE;
+}
 
-    if (!rc && strcmp(op, "Softmax") == 0)
-        rc = graph_set_int(&r->g->nodes[node], "axis", axis, r->err);
+static float number(const uint8_t *data, size_t i)
+{
+    float x;
+
+    memcpy(&x, data + i * sizeof(x), sizeof(x));
+    return x;
+}
+
+static bool same_axes(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
+{
+    return a->n_dims == b->n_dims &&
+           (a->n_dims == 0 || memcmp(a->dims, b->dims, a->n_dims * sizeof(*a->dims)) == 0);
+}
+
+/* A new initializer with the axes of t. TAKES data. */
+static int add(struct forms *f, const char *name, const Onnx__TensorProto *t, float *data, size_t n)
+{
+    char *copy = NULL;
+    int rc = sh_strdup(name, &copy, f->b.err);
+
+    if (rc) {
+        free(data);
+        return rc;
+    }
+    rc = onnx_build_tensor(&f->b, copy, SH_F32, t->dims, t->n_dims, data, n * sizeof(float));
+    return rc ? rc
+              : names_put(&f->names, copy, (uint32_t)f->b.g->n_initializer - 1, f->b.err);
+}
+
+/* What the parameter of t is called in the graph; *there: it has these numbers already. OWNED. */
+static int name_param(struct forms *f, const char *param, const Onnx__TensorProto *t, const float *x,
+                      char **out, bool *there)
+{
+    const uint32_t of = names_get(&f->names, param);
+    const Onnx__TensorProto *other = of == NAMES_NONE ? NULL : f->b.g->initializer[of];
+    const uint8_t *data =
+        other && elements(other) && same_axes(other, t) ? onnx_tensor_look(other, f->source) : NULL;
+
+    *there = data;
+    for (size_t i = 0; i < elements(t) && *there; i++)
+        *there = fabsf(number(data, i) - x[i]) <= 1e-4f * (1 + fabsf(x[i]));
+    return other && !*there ? sh_asprintf(f->b.err, out, "%s@%s", param, t->name)
+                            : sh_strdup(param, out, f->b.err);
+}
+
+/* Nodes from the parameter to the constant, which is called `to`. */
+static int add_steps(struct forms *f, const struct param_form *form, const char *param,
+                     const char *to, int rank)
+{
+    char *from = NULL;
+    int rc = sh_strdup(param, &from, f->b.err);
+
+    for (int k = 0; k < form->n_steps && rc == SH_OK; k++) {
+        const char *op = param_form_op(form, k);
+        char *out = NULL;
+
+        rc = k + 1 < form->n_steps ? sh_asprintf(f->b.err, &out, "%s@%s", to, op)
+                                   : sh_strdup(to, &out, f->b.err);
+        if (!rc)
+            rc = onnx_build_node(&f->b, op, from, NULL, out,
+                                 strcmp(op, "Softmax") == 0 ? form->axis - rank : 0);
+        free(from);
+        from = out;
+    }
+    free(from);
     return rc;
 }
 
-/* The value is no constant any more. */
-static void empty(struct graph_value *v)
+static int look_at_form(struct forms *f, size_t i, const char *list)
 {
-    if (!v->data_borrowed)
-        free(v->data);
-    v->data = NULL;
-    v->bytes = 0;
-    v->data_borrowed = v->is_param = v->is_computed = v->is_taken = false;
-    v->said = GRAPH_SAID_NOTHING;
-}
-
-/* The parameter with the numbers at x (TAKEN) and the axes of v: one that is there already, or a
- * new one; where another has its name, NAME@CONSTANT. */
-static int find_param(struct reader *r, const struct param_form *f, const struct graph_value *v,
-                      float *x, uint32_t *out)
-{
-    struct onnx_array a = {.dtype = SH_F32, .rank = v->rank, .data = x, .bytes = v->bytes};
-    const uint32_t of = names_get(&r->names, f->param);
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const size_t n = elements(t);
+    const void *data = n ? onnx_tensor_look(t, f->source) : NULL;
+    struct param_form form;
     char *name = NULL;
+    bool there;
+    float *x;
     int rc;
 
-    memcpy(a.dims, v->dims, (size_t)SH_MAX(v->rank, 0) * sizeof(*a.dims));
-    rc = of == NAMES_NONE ? sh_strdup(f->param, &name, r->err)
-                          : sh_asprintf(r->err, &name, "%s@%s", f->param, v->name);
+    if (!data || !param_form_read(t->name, list, f->kinds, &form))
+        return SH_OK;
+    x = malloc(n * sizeof(*x));
+    if (!x)
+        return SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n);
+    if (!param_form_undo(&form, data, (int)t->n_dims, t->dims, x)) {
+        free(x);
+        return SH_OK;
+    }
+    rc = name_param(f, form.param, t, x, &name, &there);
+    if (!rc && !there) {
+        rc = add(f, name, t, x, n);
+        x = NULL;
+    }
     if (!rc)
-        rc = reader_new_value(r, name, &a, out);
+        rc = add_steps(f, &form, name, t->name, (int)t->n_dims);
+    if (!rc)
+        f->b.gone[i] = true;
+    free(x);
     free(name);
-    onnx_array_fini(&a);
-    if (rc)
+    return rc;
+}
+
+/* ---------------------------------------------------------------- masks */
+
+/* t = param * (t != 0), of a mask whose name says that it is one. */
+static int add_mask(struct forms *f, size_t i, const char *param, const uint8_t *data)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const size_t n = elements(t);
+    float *x = malloc(n * sizeof(*x)), *mask = malloc(n * sizeof(*mask));
+    char *name = NULL, *with = NULL;
+    bool there;
+    int rc = x && mask ? SH_OK
+                       : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n);
+
+    for (size_t k = 0; k < n && rc == SH_OK; k++) {
+        x[k] = number(data, k);
+        mask[k] = x[k] != 0;
+    }
+    if (!rc)
+        rc = name_param(f, param, t, x, &name, &there);
+    if (!rc)
+        rc = sh_asprintf(f->b.err, &with, "%s.mask", t->name);
+    if (!rc && !there) {
+        rc = add(f, name, t, x, n);
+        x = NULL;
+    }
+    if (!rc) {
+        rc = add(f, with, t, mask, n);
+        mask = NULL;
+    }
+    if (!rc)
+        rc = onnx_build_node(&f->b, "Mul", name, with, t->name, 0);
+    if (!rc)
+        f->b.gone[i] = true;
+    free(x);
+    free(mask);
+    free(name);
+    free(with);
+    return rc;
+}
+
+static size_t count_zeros(const uint8_t *data, size_t n)
+{
+    size_t zeros = 0;
+
+    for (size_t i = 0; i < n; i++)
+        zeros += number(data, i) == 0;
+    return zeros;
+}
+
+/* Its numbers that are not 0 look like those of a weight, and those that are 0 are not all. */
+static bool is_masked(const uint8_t *data, size_t n, size_t zeros)
+{
+    float *x = zeros > 0 && zeros < n ? malloc((n - zeros) * sizeof(*x)) : NULL;
+    const int64_t rest = (int64_t)(n - zeros);
+    bool is;
+
+    for (size_t i = 0, k = 0; i < n && x; i++)
+        if (number(data, i) != 0)
+            x[k++] = number(data, i);
+    is = x && param_is_scattered(x, 1, &rest);
+    free(x);
+    return is;
+}
+
+/* "['a.mask', 'a.weight']" of a product, which may be turned then. */
+static int look_at_product(struct forms *f, size_t i, const char *list)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const size_t n = elements(t);
+    const uint8_t *data = n ? onnx_tensor_look(t, f->source) : NULL;
+    char param[PARAM_FORM_NAME];
+
+    return data && param_form_product(t->name, list, f->kinds, param) &&
+                   is_masked(data, n, count_zeros(data, n))
+               ? add_mask(f, i, param, data)
+               : SH_OK;
+}
+
+/* ---------------------------------------------------------------- where nothing is said */
+
+static bool is_negative(const uint8_t *x, const uint8_t *y, size_t n)
+{
+    bool is_round = true;
+
+    for (size_t i = 0; i < n; i++) {
+        const float a = number(x, i);
+
+        if (a != -number(y, i))
+            return false;
+        is_round &= a * 4096 == truncf(a * 4096);
+    }
+    return !is_round; /* zeros and the like are by chance */
+}
+
+static int look_for_negative(struct forms *f, size_t i, const uint8_t *data)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const size_t n = elements(t);
+
+    for (size_t k = 0; k < f->b.n_file; k++) {
+        const Onnx__TensorProto *of = f->b.g->initializer[k];
+        const uint8_t *other = !f->b.gone[k] && elements(of) == n && same_axes(t, of) &&
+                                       !param_is_made_up(of->name)
+                                   ? onnx_tensor_look(of, f->source)
+                                   : NULL;
+        int rc;
+
+        if (!other || !is_negative(data, other, n))
+            continue;
+        rc = onnx_build_node(&f->b, "Neg", of->name, NULL, t->name, 0);
+        f->b.gone[i] = !rc;
         return rc;
-    r->g->values[*out].is_param = true;
-    r->g->values[*out].said = GRAPH_SAID_PARAM;
+    }
     return SH_OK;
 }
 
-static bool has_numbers(const struct graph_value *of, const struct graph_value *v, const float *x)
+static int look_at_unsaid(struct forms *f, size_t i)
 {
-    const float *y = of->data;
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const size_t n = stays(f, i) ? 0 : elements(t);
+    const uint8_t *data =
+        n && strncmp(t->name, "onnx::", 6) == 0 ? onnx_tensor_look(t, f->source) : NULL;
+    size_t zeros;
+    char *param = NULL;
+    int rc;
 
-    if (!is_plain(of) || of->rank != v->rank ||
-        memcmp(of->dims, v->dims, (size_t)SH_MAX(v->rank, 0) * sizeof(*v->dims)) != 0)
-        return false;
-    for (int64_t i = 0; i < graph_elements(v); i++) {
-        const float d = x[i] - y[i];
-
-        if (!(d * d <= 1e-8f * (1 + y[i] * y[i])))
-            return false;
-    }
-    return true;
-}
-
-/* The steps from the parameter to v. */
-static int add_steps(struct reader *r, const struct param_form *f, uint32_t param, uint32_t v)
-{
-    uint32_t x = param;
-    int rc = SH_OK;
-
-    for (int k = 0; k < f->n_steps && rc == SH_OK; k++) {
-        uint32_t to = v;
-
-        if (k + 1 < f->n_steps)
-            rc = reader_fresh(r, r->g->values[v].name, '@', param_form_op(f, k), NULL, &to);
-        if (!rc)
-            rc = compute(r, param_form_op(f, k), x, to, f->axis);
-        x = to;
-    }
-    return rc;
-}
-
-static int look_at(struct reader *r, uint32_t v, const char *list)
-{
-    struct param_form f;
-    uint32_t of;
-    float *x;
-    int rc = SH_OK;
-
-    if (!is_plain(&r->g->values[v]) || !param_form_read(r->g->values[v].name, list, &f))
+    if (!data)
         return SH_OK;
-    x = malloc(r->g->values[v].bytes);
-    if (!x)
-        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate %zu bytes", r->g->values[v].bytes);
-    if (!param_form_undo(&f, r->g->values[v].data, r->g->values[v].rank, r->g->values[v].dims, x)) {
-        free(x);
-        return SH_OK;
-    }
-    of = names_get(&r->names, f.param);
-    if (of != NAMES_NONE && has_numbers(&r->g->values[of], &r->g->values[v], x))
-        free(x);
-    else {
-        const struct graph_value like = r->g->values[v]; /* the values may move */
-
-        rc = find_param(r, &f, &like, x, &of);
-    }
+    rc = look_for_negative(f, i, data);
+    zeros = t->n_dims >= 2 ? count_zeros(data, n) : 0;
+    if (rc || f->b.gone[i] || zeros < n / MIN_ZEROS + 1 || !is_masked(data, n, zeros))
+        return rc;
+    rc = sh_asprintf(f->b.err, &param, "%s@kept", t->name);
     if (!rc)
-        rc = add_steps(r, &f, of, v);
-    if (!rc)
-        empty(&r->g->values[v]);
+        rc = add_mask(f, i, param, data);
+    free(param);
     return rc;
 }
 
-/* ---------------------------------------------------------------- negatives */
+/* ---------------------------------------------------------------- all */
 
-static bool is_negative(const struct graph_value *v, const struct graph_value *of)
+static int look_at_said(struct forms *f)
 {
-    const float *x = v->data, *y = of->data;
-    const int64_t n = graph_elements(v);
-    bool round = true;
-
-    if (graph_elements(of) != n || v->rank != of->rank ||
-        memcmp(of->dims, v->dims, (size_t)SH_MAX(v->rank, 0) * sizeof(*v->dims)) != 0)
-        return false;
-    for (int64_t i = 0; i < n; i++) {
-        if (x[i] != -y[i])
-            return false;
-        round &= x[i] * 4096 == truncf(x[i] * 4096);
-    }
-    return !round; /* no two parameters are negatives by chance but for zeros and the like */
-}
-
-static int look_for_negatives(struct reader *r)
-{
+    const Onnx__GraphProto *g = f->b.g;
     int rc = SH_OK;
 
-    for (uint32_t v = 0; v < r->g->n_values && rc == SH_OK; v++) {
-        const bool may =
-            is_plain(&r->g->values[v]) && strncmp(r->g->values[v].name, "onnx::", 6) == 0;
+    for (size_t k = 0; k < g->n_value_info && rc == SH_OK; k++) {
+        const char *name = g->value_info[k]->name;
+        const uint32_t i = name ? names_get(&f->names, name) : NAMES_NONE;
+        char *list = i < f->b.n_file ? onnx_folded_from(g->value_info[k]) : NULL;
 
-        for (uint32_t of = 0; of < r->g->n_values && may; of++) {
-            const struct graph_value *p = &r->g->values[of];
-
-            if (!is_plain(p) || param_is_made_up(p->name) ||
-                !is_negative(&r->g->values[v], p))
-                continue;
-            rc = compute(r, "Neg", of, v, 0);
-            if (!rc)
-                empty(&r->g->values[v]);
-            break;
-        }
-    }
-    return rc;
-}
-
-int reader_forms(struct reader *r)
-{
-    const Onnx__GraphProto *g = r->model->graph;
-    int rc = SH_OK;
-
-    for (size_t i = 0; i < g->n_value_info && rc == SH_OK; i++) {
-        char *list = onnx_folded_from(g->value_info[i]);
-        const uint32_t v =
-            list ? names_get(&r->names, reader_text(g->value_info[i]->name)) : NAMES_NONE;
-
-        if (v != NAMES_NONE)
-            rc = look_at(r, v, list);
+        if (list && !stays(f, i))
+            rc = look_at_form(f, i, list);
+        if (!rc && list && !stays(f, i))
+            rc = look_at_product(f, i, list);
         free(list);
     }
-    return rc || r->g->says_kinds ? rc : look_for_negatives(r);
+    return rc;
+}
+
+int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+               struct sh_err *err)
+{
+    struct forms f = {.source = source, .kinds = kinds};
+    const Onnx__GraphProto *g = m->graph;
+    int rc = names_init(&f.names, err);
+
+    if (!rc)
+        rc = names_init(&f.inputs, err);
+    if (!rc)
+        rc = onnx_build_init(&f.b, m->graph, err);
+    for (size_t i = 0; i < g->n_input && rc == SH_OK; i++)
+        if (g->input[i]->name && names_get(&f.inputs, g->input[i]->name) == NAMES_NONE)
+            rc = names_put(&f.inputs, g->input[i]->name, (uint32_t)i, err);
+    for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
+        if (g->initializer[i]->name && names_get(&f.names, g->initializer[i]->name) == NAMES_NONE)
+            rc = names_put(&f.names, g->initializer[i]->name, (uint32_t)i, err);
+    onnx_source_walk(source);
+    if (!rc && param_kinds_known(kinds))
+        rc = look_at_said(&f);
+    for (size_t i = 0; i < f.b.n_file && rc == SH_OK && !param_kinds_known(kinds); i++)
+        rc = look_at_unsaid(&f, i);
+    if (!rc)
+        rc = onnx_build_finish(&f.b);
+    onnx_build_fini(&f.b);
+    names_fini(&f.names);
+    names_fini(&f.inputs);
+    return rc;
 }

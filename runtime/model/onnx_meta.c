@@ -6,8 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* metadata_props of NodeProto and ValueInfoProto; IR version 10 and later */
-enum { OF_NODE = 9, OF_VALUE = 4 };
+/* metadata_props of NodeProto, ValueInfoProto and GraphProto; IR version 10 and later */
+enum { OF_NODE = 9, OF_VALUE = 4, OF_GRAPH = 16 };
 
 const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len)
 {
@@ -51,12 +51,18 @@ static char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
     return text_under(&v->base, OF_VALUE, key);
 }
 
+#define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
 #define KIND "pkg.torch.export.graph_signature.InputSpec.kind"
 #define FOLDED_FROM "pkg.onnxscript.optimizer.folded_from"
 
 char *onnx_folded_from(const Onnx__ValueInfoProto *v)
 {
     return onnx_value_meta(v, FOLDED_FROM);
+}
+
+int onnx_kinds(const Onnx__GraphProto *g, struct param_kinds *out, struct sh_err *err)
+{
+    return param_kinds_read(out, text_under(&g->base, OF_GRAPH, SIGNATURE), err);
 }
 
 bool onnx_says_kind(const Onnx__ValueInfoProto *v)
@@ -68,7 +74,7 @@ bool onnx_says_kind(const Onnx__ValueInfoProto *v)
     return says;
 }
 
-enum graph_said onnx_said(const Onnx__ValueInfoProto *v)
+enum graph_said onnx_said(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *kind = onnx_value_meta(v, KIND);
     char *from = kind ? NULL : onnx_folded_from(v);
@@ -76,27 +82,28 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v)
 
     if (kind && strcmp(kind, "PARAMETER") == 0)
         said = GRAPH_SAID_PARAM;
-    else if ((kind && strcmp(kind, "BUFFER") == 0) || (from && param_is_of_code(from)))
+    else if ((kind && strcmp(kind, "BUFFER") == 0) || (from && param_is_of_code(from, kinds)))
         said = GRAPH_SAID_BUFFER;
     free(kind);
     free(from);
     return said;
 }
 
-bool onnx_is_computed(const Onnx__ValueInfoProto *v)
+bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *from = onnx_folded_from(v);
-    const bool is = from && param_is_computed(v->name, from);
+    const bool is = from && param_is_computed(v->name, from, kinds);
 
     free(from);
     return is;
 }
 
-bool onnx_is_taken(const Onnx__ValueInfoProto *v)
+bool onnx_is_taken(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *from = onnx_folded_from(v);
     const bool is =
-        from && strchr(from, '\'') && !param_is_of_code(from) && !param_is_computed(v->name, from);
+        from && strchr(from, '\'') && !param_is_of_code(from, kinds) &&
+        !param_is_computed(v->name, from, kinds);
 
     free(from);
     return is;

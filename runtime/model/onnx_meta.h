@@ -4,23 +4,27 @@
 
 #include "runtime/model/graph.h"
 #include "runtime/model/onnx_file.h"
+#include "runtime/model/param_kinds.h"
 
 /* *len bytes of a field that is missing from the message description we were built with; NULL: it
  * is of another kind. BORROWED from the message. */
 const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len);
 /* The text for a key; NULL: none. OWNED, free(). */
 char *onnx_meta(const Onnx__NodeProto *n, const char *key);
+/* All names of parameters and buffers that the file has; none, where it does not say. *out: call
+ * param_kinds_fini(), also on failure. */
+int onnx_kinds(const Onnx__GraphProto *g, struct param_kinds *out, struct sh_err *err);
 /* What PyTorch's newer exporter says of an initializer: what it is in the module, or of one that it
  * computed what from, which is as a buffer where no parameter was among that. */
-enum graph_said onnx_said(const Onnx__ValueInfoProto *v);
+enum graph_said onnx_said(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Does the exporter say what an initializer is in the module? An optimizer that folds constants of
  * any file says only what it folded. */
 bool onnx_says_kind(const Onnx__ValueInfoProto *v);
 /* The names of what an initializer was computed from; NULL: nothing says so. OWNED, free(). */
 char *onnx_folded_from(const Onnx__ValueInfoProto *v);
 /* Was something computed of parameters for it, other than moves? */
-bool onnx_is_computed(const Onnx__ValueInfoProto *v);
+bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Was it only moved, from something of a module that no name calls a buffer? */
-bool onnx_is_taken(const Onnx__ValueInfoProto *v);
+bool onnx_is_taken(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 
 #endif

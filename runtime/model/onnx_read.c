@@ -8,10 +8,7 @@
 #include "runtime/model/onnx_dims.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_reader.h"
-#include "runtime/model/onnx_rows.h"
-#include "runtime/model/onnx_tie.h"
-#include "runtime/model/onnx_unfold.h"
-#include "runtime/model/onnx_untie.h"
+#include "runtime/model/onnx_restore.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,11 +213,15 @@ static void read_kinds(struct reader *r)
 
         if (v == NAMES_NONE || !r->g->values[v].data)
             continue;
-        r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i]);
-        r->g->values[v].is_computed = onnx_is_computed(g->value_info[i]);
-        r->g->values[v].is_taken = onnx_is_taken(g->value_info[i]);
+        r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i], &r->kinds);
+        r->g->values[v].is_computed = onnx_is_computed(g->value_info[i], &r->kinds);
+        r->g->values[v].is_taken = onnx_is_taken(g->value_info[i], &r->kinds);
         r->g->says_kinds |= onnx_says_kind(g->value_info[i]);
     }
+    for (uint32_t v = 0; v < r->g->n_values && param_kinds_known(&r->kinds); v++)
+        if (r->g->values[v].data && !r->g->values[v].said)
+            r->g->values[v].said = (uint8_t)param_kind(&r->kinds, r->g->values[v].name);
+    r->g->says_kinds |= param_kinds_known(&r->kinds);
 }
 
 static int read_outputs(struct reader *r)
@@ -245,6 +246,7 @@ static int read_outputs(struct reader *r)
 
 static int read_model(struct reader *r, const char *path, bool beside)
 {
+    struct onnx_restored restored = {0};
     Onnx__GraphProto *g;
     int rc = onnx_file_load(path, beside, &r->source, &r->model, r->err);
 
@@ -263,21 +265,18 @@ static int read_model(struct reader *r, const char *path, bool beside)
     if (rc)
         return rc;
     r->g->opset = r->scope->opset;
-    rc = onnx_unfold(r->model, r->source, &r->g->n_unfolded, &r->g->n_folded, r->err);
+    rc = onnx_kinds(g, &r->kinds, r->err);
     if (!rc)
-        rc = onnx_rows(r->model, r->source, r->err);
-    if (!rc)
-        rc = onnx_tie(r->model, r->source, r->err);
-    if (!rc)
-        rc = onnx_untie(r->model, r->source, &r->g->n_untied, r->err);
+        rc = onnx_restore(r->model, r->source, &r->kinds, &restored, r->err);
+    r->g->n_unfolded = restored.n_unfolded;
+    r->g->n_folded = restored.n_folded;
+    r->g->n_untied = restored.n_untied;
     if (!rc)
         rc = read_values(r);
     if (!rc)
         read_kinds(r);
     if (!rc && !r->g->says_kinds)
         rc = reader_state(r);
-    if (!rc)
-        rc = reader_forms(r);
     for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)
         rc = reader_node(r, g->node[i]);
     if (!rc)
@@ -320,6 +319,7 @@ int onnx_read_list(const char *path, bool beside, struct graph **out, char **lis
     }
     graph_free(r.g);
     names_fini(&r.names);
+    param_kinds_fini(&r.kinds);
     reader_functions_fini(&r);
     sh_buf_fini(&r.list);
     onnx_file_free(r.model);

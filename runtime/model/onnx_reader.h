@@ -11,6 +11,7 @@
 
 #include "runtime/model/names.h"
 #include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_kinds.h"
 
 #define READER_ABSENT \
     (GRAPH_NONE - 1) /* in the names of a scope: an input that a call leaves out */
@@ -36,6 +37,7 @@ struct reader {
     Onnx__ModelProto *model;
     struct onnx_source *source;
     struct graph *g;
+    struct param_kinds kinds;
     struct names names;     /* to values of the graph */
     struct names functions; /* "domain::name" to its place in the model */
     char **function_names;  /* OWNED */
@@ -96,9 +98,6 @@ bool reader_in_branch(const struct reader *r); /* onnx_read.c */
 /* ---- rows for padding (onnx_padding.c) */
 /* Notes what the exporter wrote beside a Gather. */
 int reader_padding(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n);
-
-/* ---- parameters of which only a function is in the file (onnx_forms.c) */
-int reader_forms(struct reader *r);
 
 /* ---- what the order of initializers says (onnx_state.c) */
 int reader_state(struct reader *r);

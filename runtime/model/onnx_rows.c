@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "runtime/model/names.h"
+#include "runtime/model/onnx_build.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
 #include "runtime/model/param_rules.h"
@@ -18,9 +19,8 @@ struct rows {
     Onnx__GraphProto *g;
     struct onnx_source *source;
     struct names inputs; /* of the graph: what the caller may give stays */
-    Onnx__NodeProto **nodes;
-    size_t n_nodes, nodes_cap, cap; /* cap: of initializers */
-    bool *gone;                     /* initializers that nodes make now */
+    struct onnx_build b;
+    const struct param_kinds *kinds;
     struct sh_err *err;
 };
 
@@ -69,93 +69,6 @@ static size_t elements(const struct rows *r, const Onnx__TensorProto *t)
 
 /* ---------------------------------------------------------------- what is made */
 
-/* TAKES data, and frees it where it fails. */
-static int add_tensor(struct rows *r, char *name, enum sh_dtype dtype, const int64_t *dims,
-                      size_t n_dims, void *data, size_t bytes)
-{
-    Onnx__TensorProto *t = malloc(sizeof(*t));
-    int64_t *copy = malloc(SH_MAX(n_dims, (size_t)1) * sizeof(*copy));
-    int rc = t && copy && data ? SH_OK
-                               : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate an initializer");
-
-    if (!rc)
-        rc = sh_grow(&r->g->initializer, &r->cap, r->g->n_initializer + 1,
-                     sizeof(*r->g->initializer), GRAPH_MAX_VALUES, "values of a model", r->err);
-    if (rc) {
-        free(t);
-        free(copy);
-        free(data);
-        free(name);
-        return rc;
-    }
-    memcpy(copy, dims, n_dims * sizeof(*copy));
-    onnx__tensor_proto__init(t);
-    t->name = name;
-    t->has_data_type = 1;
-    t->data_type = sh_dtype_onnx(dtype);
-    t->dims = copy;
-    t->n_dims = n_dims;
-    t->has_raw_data = 1;
-    t->raw_data = (ProtobufCBinaryData){bytes, data};
-    r->g->initializer[r->g->n_initializer++] = t;
-    return SH_OK;
-}
-
-static Onnx__AttributeProto *make_axis(int64_t axis)
-{
-    Onnx__AttributeProto *a = malloc(sizeof(*a));
-
-    if (!a)
-        return NULL;
-    onnx__attribute_proto__init(a);
-    a->name = strdup("axis");
-    a->has_type = a->has_i = 1;
-    a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
-    a->i = axis;
-    if (a->name)
-        return a;
-    free(a);
-    return NULL;
-}
-
-/* axis: of what is gathered. */
-static int add_node(struct rows *r, const char *op, const char *a, const char *b, const char *out,
-                    int64_t axis)
-{
-    Onnx__NodeProto *n = malloc(sizeof(*n));
-    int rc = n ? SH_OK : SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
-
-    if (rc)
-        return rc;
-    onnx__node_proto__init(n);
-    n->op_type = strdup(op);
-    n->name = strdup(out);
-    n->input = calloc(2, sizeof(*n->input));
-    n->output = calloc(1, sizeof(*n->output));
-    n->n_input = n->input ? 2 : 0;
-    n->n_output = n->output ? 1 : 0;
-    if (n->input && n->output) {
-        n->input[0] = strdup(a);
-        n->input[1] = strdup(b);
-        n->output[0] = strdup(out);
-    }
-    if (axis && (n->attribute = calloc(1, sizeof(*n->attribute))) &&
-        (n->attribute[0] = make_axis(axis)))
-        n->n_attribute = 1;
-    if (!n->op_type || !n->name || !n->input || !n->output || !n->input[0] || !n->input[1] ||
-        !n->output[0] || n->n_attribute != (axis != 0))
-        rc = SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a node");
-    if (!rc)
-        rc = sh_grow(&r->nodes, &r->nodes_cap, r->n_nodes + 1, sizeof(Onnx__NodeProto *),
-                     GRAPH_MAX_VALUES, "nodes of a model", r->err);
-    if (rc) {
-        onnx__node_proto__free_unpacked(n, NULL);
-        return rc;
-    }
-    r->nodes[r->n_nodes++] = n;
-    return SH_OK;
-}
-
 /* What NAME@suffix is, a tensor of int64 that is made. */
 struct with {
     const char *suffix;
@@ -175,14 +88,15 @@ static int replace(struct rows *r, const char *op, const char *name, const char 
     if (!rc)
         rc = sh_strdup(made, &input, r->err);
     if (!rc)
-        rc = add_node(r, op, of, made, name, axis);
+        rc = onnx_build_node(&r->b, op, of, made, name, axis);
     free(made);
     if (rc) {
         free(w->data);
         free(input);
         return rc;
     }
-    return add_tensor(r, input, SH_I64, w->dims, w->n_dims, w->data, w->n * sizeof(*w->data));
+    return onnx_build_tensor(&r->b, input, SH_I64, w->dims, w->n_dims, w->data,
+                             w->n * sizeof(*w->data));
 }
 
 /* ---------------------------------------------------------------- equal rows */
@@ -283,15 +197,16 @@ static int make_table(struct rows *r, uint32_t i, const struct lines *l, const u
         free(name);
         return rc;
     }
-    r->gone[i] = true;
-    return add_tensor(r, name, SH_F32, dims, n_dims, table, n * l->columns * sizeof(float));
+    r->b.gone[i] = true;
+    return onnx_build_tensor(&r->b, name, SH_F32, dims, n_dims, table,
+                             n * l->columns * sizeof(float));
 }
 
 static bool is_of_code(const struct rows *r, const Onnx__TensorProto *t)
 {
     for (size_t i = 0; i < r->g->n_value_info; i++)
         if (r->g->value_info[i]->name && strcmp(r->g->value_info[i]->name, t->name) == 0)
-            return onnx_said(r->g->value_info[i]) == GRAPH_SAID_BUFFER;
+            return onnx_said(r->g->value_info[i], r->kinds) == GRAPH_SAID_BUFFER;
     return false;
 }
 
@@ -421,7 +336,7 @@ static int make_shape(struct rows *r, uint32_t i, const char *of)
     if (!shape)
         return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a shape");
     memcpy(shape, t->dims, t->n_dims * sizeof(*shape));
-    r->gone[i] = true;
+    r->b.gone[i] = true;
     return replace(r, "Reshape", t->name, of, 0, &(struct with){"shape", &n, 1, shape, t->n_dims});
 }
 
@@ -463,49 +378,15 @@ static int look_at_shapes(struct rows *r)
 
 /* ---------------------------------------------------------------- all */
 
-/* The new nodes come before all others: files have nodes in the order of their use. */
-static int put_nodes(struct rows *r)
+int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+              struct sh_err *err)
 {
-    Onnx__GraphProto *g = r->g;
-    size_t cap = r->nodes_cap;
-    int rc = sh_grow(&r->nodes, &cap, r->n_nodes + g->n_node, sizeof(Onnx__NodeProto *),
-                     2 * (size_t)GRAPH_MAX_VALUES, "nodes of a model", r->err);
-
-    if (rc)
-        return rc;
-    for (size_t i = 0; i < g->n_node; i++)
-        r->nodes[r->n_nodes++] = g->node[i];
-    free(g->node);
-    g->node = r->nodes;
-    g->n_node = r->n_nodes;
-    r->nodes = NULL;
-    r->n_nodes = 0;
-    return SH_OK;
-}
-
-/* Of the n that the file has. */
-static void drop_initializers(const struct rows *r, size_t n)
-{
-    Onnx__GraphProto *g = r->g;
-    size_t kept = 0;
-
-    for (size_t i = 0; i < g->n_initializer; i++)
-        if (i >= n || !r->gone[i])
-            g->initializer[kept++] = g->initializer[i];
-        else
-            onnx__tensor_proto__free_unpacked(g->initializer[i], NULL);
-    g->n_initializer = kept;
-}
-
-int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *err)
-{
-    struct rows r = {.g = m->graph, .source = source, .cap = m->graph->n_initializer, .err = err};
+    struct rows r = {.g = m->graph, .source = source, .kinds = kinds, .err = err};
     const size_t n = m->graph->n_initializer;
     int rc = names_init(&r.inputs, err);
 
-    r.gone = calloc(n + 1, sizeof(*r.gone));
-    if (!rc && !r.gone)
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %zu initializers", n);
+    if (!rc)
+        rc = onnx_build_init(&r.b, m->graph, err);
     for (size_t i = 0; i < m->graph->n_input && rc == SH_OK; i++)
         if (m->graph->input[i]->name &&
             names_get(&r.inputs, m->graph->input[i]->name) == NAMES_NONE)
@@ -515,16 +396,11 @@ int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *er
         rc = look_at_shapes(&r);
     onnx_source_walk(source);
     for (size_t i = 0; i < n && rc == SH_OK; i++)
-        if (!r.gone[i])
+        if (!r.b.gone[i])
             rc = look_at_rows(&r, (uint32_t)i);
-    if (!rc && r.n_nodes > 0)
-        rc = put_nodes(&r);
     if (!rc)
-        drop_initializers(&r, n);
-    for (size_t i = 0; i < r.n_nodes; i++)
-        onnx__node_proto__free_unpacked(r.nodes[i], NULL);
-    free(r.nodes);
-    free(r.gone);
+        rc = onnx_build_finish(&r.b);
+    onnx_build_fini(&r.b);
     names_fini(&r.inputs);
     return rc;
 }

@@ -3,6 +3,7 @@
 #define SH_RUNTIME_MODEL_ONNX_ROWS_H
 
 #include "runtime/model/onnx_file.h"
+#include "runtime/model/param_kinds.h"
 
 /* If a file has fixed sizes, an exporter takes rows of a table, or expands a class token, in
  * advance: sixteen copies of the same row ("embedding_1"), one for each frame ("expand"). Training
@@ -19,6 +20,7 @@
  *     joined, with and without another axis), one becomes the other likewise.
  * This applies only to numbers that no formula gives: masks and tables from code stay as they are.
  * The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
-int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, struct sh_err *err);
+int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+              struct sh_err *err);
 
 #endif

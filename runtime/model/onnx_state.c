@@ -49,13 +49,6 @@ static struct module module_at(const struct reader *r, size_t from)
     return m;
 }
 
-static bool ends_with(const char *name, const char *end)
-{
-    const size_t n = strlen(name), m = strlen(end);
-
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 static bool is_first_buffer(const struct graph_value *v)
 {
     return v->dtype == SH_I64 || v->dtype == SH_I32 || v->dtype == SH_BOOL || v->dtype == SH_U8 ||
@@ -78,7 +71,7 @@ static void tell_module(struct reader *r, const struct module *m)
     for (size_t i = m->from; i < m->to; i++) {
         const struct graph_value *v = value_at(r, i);
 
-        if (v && (ends_with(v->name, "weight") || ends_with(v->name, "bias")))
+        if (v && (strcmp(v->name + m->len, "weight") == 0 || strcmp(v->name + m->len, "bias") == 0))
             buffers = m->to;
         else if (v && buffers == m->to && is_first_buffer(v))
             buffers = i;

@@ -138,13 +138,8 @@ static bool add_name(struct param_form *f, struct found *found, const char *name
     const struct param_step *step = find_step(name);
     const bool is_softplus = step && step->of == softplus;
 
-    if (strchr(name, '.') || (!step && !is_move(name) && !is_bound(name) && !is_number(name) &&
-                              !is_of_softplus(name))) {
-        if (own || f->param[0] || param_is_made_up(name) || param_is_buffer(name))
-            return false;
-        sh_strlcpy(f->param, name, sizeof(f->param));
-        return true;
-    }
+    if (!step && !is_move(name) && !is_bound(name) && !is_number(name) && !is_of_softplus(name))
+        return false;
     found->numbers |= is_number(name);
     found->moves |= is_move(name);
     found->parts |= is_of_softplus(name);
@@ -162,7 +157,17 @@ static bool add_name(struct param_form *f, struct found *found, const char *name
     return !own || step || found->moves || f->is_bounded;
 }
 
-bool param_form_read(const char *name, const char *list, struct param_form *out)
+static bool copy_name(char to[static PARAM_FORM_NAME], const char *from, size_t n)
+{
+    if (n == 0 || n >= PARAM_FORM_NAME)
+        return false;
+    memcpy(to, from, n);
+    to[n] = '\0';
+    return true;
+}
+
+bool param_form_read(const char *name, const char *list, const struct param_kinds *kinds,
+                     struct param_form *out)
 {
     struct found found = {0};
     size_t n = 0;
@@ -171,11 +176,11 @@ bool param_form_read(const char *name, const char *list, struct param_form *out)
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];
 
-        if (n == 0 || n >= sizeof(one))
+        if (!copy_name(one, p, n))
             return false;
-        memcpy(one, p, n);
-        one[n] = '\0';
-        if (!add_name(out, &found, one, false))
+        if (param_kind(kinds, one) == GRAPH_SAID_PARAM && !out->param[0])
+            sh_strlcpy(out->param, one, sizeof(out->param));
+        else if (param_kind(kinds, one) || !add_name(out, &found, one, false))
             return false;
     }
     if (!add_name(out, &found, name, true) || !out->param[0] || out->n_steps == 0)
@@ -184,6 +189,35 @@ bool param_form_read(const char *name, const char *list, struct param_form *out)
     if (found.parts && !found.softplus)
         return false;
     return !found.numbers || found.moves || found.softplus || out->is_bounded;
+}
+
+bool param_form_product(const char *name, const char *list, const struct param_kinds *kinds,
+                        char param[static PARAM_FORM_NAME])
+{
+    bool has_product = param_is_called(name, "mul"), has_buffer = false;
+    size_t n = 0;
+
+    param[0] = '\0';
+    if (!has_product && !is_move(name))
+        return false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        enum graph_said is;
+
+        if (!copy_name(one, p, n))
+            return false;
+        is = param_kind(kinds, one);
+        if (is == GRAPH_SAID_PARAM && param[0])
+            return false;
+        if (is == GRAPH_SAID_PARAM)
+            memcpy(param, one, n + 1);
+        else if (is == GRAPH_SAID_NOTHING && !is_move(one) && !is_number(one) &&
+                 !param_is_called(one, "mul"))
+            return false;
+        has_buffer |= is == GRAPH_SAID_BUFFER;
+        has_product |= param_is_called(one, "mul");
+    }
+    return param[0] && has_buffer && has_product;
 }
 
 /* ---------------------------------------------------------------- numbers */

@@ -3,8 +3,7 @@
 #ifndef SH_RUNTIME_MODEL_PARAM_FORMS_H
 #define SH_RUNTIME_MODEL_PARAM_FORMS_H
 
-#include <stdbool.h>
-#include <stdint.h>
+#include "runtime/model/param_kinds.h"
 
 #define PARAM_FORM_STEPS 3
 #define PARAM_FORM_NAME 200
@@ -21,7 +20,11 @@ struct param_form {
 /* Of the constant `name` and the names that the exporter lists: "['A_log', 'exp']" of "neg". Moves
  * and clamps may be among them, which leave a number as it is. false: something else is, or more
  * than one parameter. The order of the steps is not known yet. */
-bool param_form_read(const char *name, const char *list, struct param_form *out);
+bool param_form_read(const char *name, const char *list, const struct param_kinds *kinds,
+                     struct param_form *out);
+/* Of a constant that is one parameter times buffers, maybe moved: the name of the parameter. */
+bool param_form_product(const char *name, const char *list, const struct param_kinds *kinds,
+                        char param[static PARAM_FORM_NAME]);
 /* out: the parameter's numbers, from F32 numbers at x, unaligned. Finds the order of the steps, and
  * the axis. false: no order, or more than one, gives numbers from which the same would be computed,
  * or a bound has held them. */

@@ -2,6 +2,7 @@
 #include "runtime/model/param_rules.h"
 
 #include "common/mem.h"
+#include "runtime/model/param_kinds.h"
 
 #include <ctype.h>
 #include <math.h>
@@ -116,11 +117,13 @@ static const char *const BUFFERS[] = {"_u",
                                       "freqs_cis",
                                       "gradient_clipping",
                                       "grid",
+                                      "hadamard",
                                       "imagenet_mean",
                                       "imagenet_std",
                                       "input_max",
                                       "input_min",
                                       "laplacian",
+                                      "lb",
                                       "levels",
                                       "mean",
                                       "mel_basis",
@@ -151,6 +154,7 @@ static const char *const BUFFERS[] = {"_u",
                                       "std_scale",
                                       "strides",
                                       "support",
+                                      "ub",
                                       "window"};
 
 /* What it begins and ends with. */
@@ -186,7 +190,8 @@ static bool is_word_of_buffers(const char *last)
         if (ends(last, ENDS[i]) && !of_log && (!of_weight || strcmp(ENDS[i], "_epsilon") == 0))
             return true;
     return (strstr(last, "mask") && !is_learned_mask(last)) || strstr(last, "anchor") ||
-           strstr(last, "inv_freq") || strstr(last, "cumprod");
+           strstr(last, "inv_freq") || strstr(last, "cumprod") || strstr(last, "random") ||
+           begins(last, "fixed_") || begins(last, "frozen_");
 }
 
 bool param_is_buffer(const char *name)
@@ -277,7 +282,7 @@ static const char *const OF_CODE[] = {"alias",
                                       "_unsafe_index",
                                       "_unsafe_view"};
 
-#define MAX_NAME 64
+#define MAX_NAME 256
 
 /* n bytes of a name; false: it is none that a rule knows. */
 static bool copy_name(char name[static MAX_NAME], const char *from, size_t n)
@@ -289,12 +294,14 @@ static bool copy_name(char name[static MAX_NAME], const char *from, size_t n)
     return true;
 }
 
-static bool is_of_code(const char *from, size_t n)
+static bool is_of_code(const char *from, size_t n, const struct param_kinds *kinds)
 {
     char name[MAX_NAME];
 
     if (!copy_name(name, from, n))
         return false;
+    if (param_kinds_known(kinds))
+        return param_kind(kinds, name) != GRAPH_SAID_PARAM;
     if (param_is_buffer(name))
         return true;
     return !strchr(name, '.') && (param_is_made_up(name) || begins(name, "convert_element_type") ||
@@ -310,14 +317,14 @@ const char *param_next_name(const char *list, size_t *n)
     return from + 1;
 }
 
-bool param_is_of_code(const char *list)
+bool param_is_of_code(const char *list, const struct param_kinds *kinds)
 {
     size_t n = 0;
     const char *name = param_next_name(list, &n);
     bool all = name;
 
     for (; name && all; name = param_next_name(name + n + 1, &n))
-        all = is_of_code(name, n);
+        all = is_of_code(name, n, kinds);
     return all;
 }
 
@@ -328,14 +335,14 @@ static bool is_operation(const char *from, size_t n)
     return copy_name(name, from, n) && is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
 }
 
-bool param_is_computed(const char *name, const char *list)
+bool param_is_computed(const char *name, const char *list, const struct param_kinds *kinds)
 {
     bool any = is_operation(name, strlen(name));
     size_t n = 0;
 
     for (const char *p = param_next_name(list, &n); p && !any; p = param_next_name(p + n + 1, &n))
         any = is_operation(p, n);
-    return any && !param_is_of_code(list);
+    return any && !param_is_of_code(list, kinds);
 }
 
 /* It was computed, maybe from something that had a name in the module. */
@@ -629,6 +636,15 @@ static bool are_whole(const uint8_t *data, int64_t n)
     return between;
 }
 
+/* The mean of all numbers under it, of each channel by itself. */
+static bool is_mean(const uint8_t *data, int64_t n)
+{
+    const float x = number(data, 0);
+
+    return n > 1 && fabsf(x * (float)n - 1) < 1e-6f &&
+           memcmp(data, data + sizeof(x), (size_t)(n - 1) * sizeof(x)) == 0;
+}
+
 /* Plus and minus the same number, as wavelets have. */
 static bool have_one_size(const uint8_t *data, int64_t n)
 {
@@ -712,7 +728,7 @@ bool param_is_filter(const void *data, int rank, const int64_t *dims)
         const uint8_t *p = data;
         const bool uniform = memcmp(p, p + sizeof(float), size - sizeof(float)) == 0;
 
-        if (!uniform && memcmp(p, p + size, all) == 0)
+        if ((!uniform || is_mean(p, n)) && memcmp(p, p + size, all) == 0)
             return true;
     }
     return are_whole(data, filters * n) || have_one_size(data, filters * n) ||

@@ -15,17 +15,18 @@
 bool param_is_made_up(const char *name);
 /* It may hold a parameter's numbers: taken from one, transposed, expanded or joined. */
 bool param_is_moved(const char *name);
+struct param_kinds;
 /* "['arange', 'mul', 'scalar_tensor_default']": of what an exporter says that it computed a
- * constant. It is the code's numbers and operations, and buffers at most; what has a dot is of a
- * module. */
-bool param_is_of_code(const char *list);
+ * constant. It is the code's numbers and operations, and buffers at most; where the file does not
+ * name all parameters, what has a dot is of a module. */
+bool param_is_of_code(const char *list, const struct param_kinds *kinds);
 /* The next quoted name of such a list, n bytes; NULL: there is none. */
 const char *param_next_name(const char *list, size_t *n);
 /* "exp", or "exp_12" */
 bool param_is_called(const char *name, const char *operation);
 /* The constant `name` of such a list is no parameter in another form: an operation on some gave it.
  */
-bool param_is_computed(const char *name, const char *list);
+bool param_is_computed(const char *name, const char *list, const struct param_kinds *kinds);
 /* It was computed, perhaps from something with a name in the module. */
 bool param_is_turned(const char *name);
 /* A single number that is one of a module's, as an exporter took it (an element that was selected),

@@ -150,6 +150,7 @@ static void the_order_of_an_old_file_tells_buffers_from_parameters(void **state)
                  {"a.weight", true, false},
                  {"a.places", false, true},
                  {"a.decay", false, false},
+                 {"a.action_bias", false, false},
                  {"b.grid", false, false}, /* frozen, maybe: a bias comes behind it */
                  {"b.late", true, false},
                  {"b.bias", true, false},
@@ -191,9 +192,26 @@ static void the_order_of_an_old_file_tells_buffers_from_parameters(void **state)
     }
 }
 
+#define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
+
 static void say_forms(Onnx__GraphProto *g, const char *call)
 {
+    static const char *const PARAMS[] = {"log_scale",   "A_log",      "net.decay", "mix",
+                                         "rho",         "held_scale", "a.gate",    "b.gate",
+                                         "conv.weight", "known",      "logit_scale", "made.weight"};
+    char text[1024] = "\n# inputs\n", *at = text + strlen(text);
+
     (void)call;
+    for (size_t i = 0; i < SH_ARRAY_LEN(PARAMS); i++)
+        at += snprintf(at, (size_t)(text + sizeof(text) - at), "p_%zu: PARAMETER target='%s'\n", i,
+                       PARAMS[i]);
+    snprintf(at, (size_t)(text + sizeof(text) - at),
+             "b_1: BUFFER target='made.mask' persistent=True\nb_2: BUFFER target='keys'\n"
+             "b_3: BUFFER target='noise'\nx: USER_INPUT\n");
+    add_pair(&g->base, 16, SIGNATURE, text);
+    say(g, "t_1", FROM, "['made.mask', 'made.weight', 'mul_3']");
+    say(g, "mul_4", FROM, "['conv.weight', 'noise']");
+    say(g, "t_2", FROM, "['keys']");
     say(g, "exp", FROM, "['log_scale']");
     say(g, "neg_1", FROM, "['A_log', 'exp_1']");
     say(g, "unsqueeze", FROM, "['exp_2', 'neg_2', 'net.decay', 'val_7']"); /* exp(-decay) */
@@ -219,6 +237,46 @@ static float form_of(const char *name, float x)
     if (strcmp(name, "sigmoid_1") == 0)
         return 1 / (1 + expf(-x));
     return strcmp(name, "mul_9") == 0 ? x : expf(x);
+}
+
+/* As the older exporter writes it, and the newer one. */
+static void what_a_mask_hides_stays_hidden(void **state)
+{
+    const int64_t square[] = {12, 12};
+    static const char *const NAMES[] = {"onnx::MatMul_7", "t_1", "onnx::MatMul_8", "mul_4", "t_2"};
+    struct graph *g = new_graph(), *back;
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12});
+    struct sh_err err = {0};
+    char path[128];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++) {
+        const uint32_t v = learned(g, NAMES[i], 2, square);
+        char out[8];
+
+        for (int k = 0; k < 144; k++) {
+            ((float *)g->values[v].data)[k] += 2 + (float)i;
+            if (i < 2 && k % 12 > k / 12)
+                ((float *)g->values[v].data)[k] = 0;
+        }
+        snprintf(out, sizeof(out), "m%zu", i);
+        x = NODE(g, "MatMul", out, x, v);
+    }
+    g = through_a_file(g, x);
+    assert_null(g->values[graph_find(g, "onnx::MatMul_7")].data);
+    assert_non_null(g->values[graph_find(g, "onnx::MatMul_8")].data);
+    assert_true(is_param(g, "onnx::MatMul_7@kept"));
+    assert_false(is_param(g, "onnx::MatMul_7.mask"));
+    assert_true(is_param(g, "t_2")); /* nobody says what it is */
+    graph_free(g);
+    edit(say_forms, NULL);
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
+    assert_null(back->values[graph_find(back, "t_1")].data);
+    assert_true(is_param(back, "made.weight"));
+    assert_false(is_param(back, "t_1.mask"));
+    assert_non_null(back->values[graph_find(back, "mul_4")].data);
+    assert_false(is_param(back, "t_2")); /* a buffer that was turned */
+    graph_free(back);
 }
 
 /* What the newer exporter computed by functions that can be undone becomes them again; what it held
@@ -436,7 +494,7 @@ static void filters_of_the_code_do_not_learn(void **state)
     static const float EDGES[] = {-1, 0, 1, -2, 0, 2, -1, 0, 1},
                        BLUR[] = {1, 2, 1, 2, 4, 2, 1, 2, 1};
     struct graph *g = new_graph();
-    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6}), in[4], bins, haar;
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6}), in[4], bins, haar, mean;
 
     (void)state;
     in[0] = param(g, "onnx::Conv_1", 4, (int64_t[]){4, 4, 3, 3});
@@ -467,8 +525,14 @@ static void filters_of_the_code_do_not_learn(void **state)
     for (int i = 0; i < 64; i++)
         ((float *)g->values[haar].data)[i] = i % 4 > i / 16 ? -0.5f : 0.5f;
     x = NODE(g, "Conv", "w", x, haar);
+    mean = uniform(g, "average", 36, 1.0f / 9);
+    g->values[mean].rank = 4;
+    memcpy(g->values[mean].dims, (int64_t[]){4, 1, 3, 3}, 4 * sizeof(int64_t));
+    x = NODE(g, "Conv", "m", x, mean);
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "group", 4, NULL));
     g = through_a_file(g, NODE(g, "Conv", "y", x, bins));
     assert_false(is_param(g, "h"));
+    assert_false(is_param(g, "average"));
     assert_false(is_param(g, "onnx::Conv_1"));
     assert_false(is_param(g, "onnx::Conv_2"));
     assert_true(is_param(g, "onnx::Conv_3"));
@@ -604,6 +668,7 @@ int main(void)
         cmocka_unit_test(where_the_file_says_what_a_constant_is_of_its_numbers_do_not_count),
         cmocka_unit_test(the_order_of_an_old_file_tells_buffers_from_parameters),
         cmocka_unit_test(a_parameter_comes_back_from_a_function_of_it),
+        cmocka_unit_test(what_a_mask_hides_stays_hidden),
         cmocka_unit_test(the_negative_of_a_parameter_is_computed_of_it),
         cmocka_unit_test(neighbours_are_of_the_data),
         cmocka_unit_test(what_spectral_norm_measures_with_stays),

@@ -1,0 +1,151 @@
+/* onnx_build.c - see onnx_build.h. */
+#include "runtime/model/onnx_build.h"
+
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+int onnx_build_init(struct onnx_build *b, Onnx__GraphProto *g, struct sh_err *err)
+{
+    *b = (struct onnx_build){
+        .g = g, .cap = g->n_initializer, .n_file = g->n_initializer, .err = err};
+    b->gone = calloc(b->n_file + 1, sizeof(*b->gone));
+    return b->gone ? SH_OK
+                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %zu initializers",
+                             b->n_file);
+}
+
+int onnx_build_tensor(struct onnx_build *b, char *name, enum sh_dtype dtype, const int64_t *dims,
+                      size_t n_dims, void *data, size_t bytes)
+{
+    Onnx__TensorProto *t = malloc(sizeof(*t));
+    int64_t *copy = malloc(SH_MAX(n_dims, (size_t)1) * sizeof(*copy));
+    int rc = t && copy && data ? SH_OK
+                               : SH_FAIL(b->err, SH_E_NOMEM, "could not allocate an initializer");
+
+    if (!rc)
+        rc = sh_grow(&b->g->initializer, &b->cap, b->g->n_initializer + 1,
+                     sizeof(*b->g->initializer), GRAPH_MAX_VALUES, "values of a model", b->err);
+    if (rc) {
+        free(t);
+        free(copy);
+        free(data);
+        free(name);
+        return rc;
+    }
+    memcpy(copy, dims, n_dims * sizeof(*copy));
+    onnx__tensor_proto__init(t);
+    t->name = name;
+    t->has_data_type = 1;
+    t->data_type = sh_dtype_onnx(dtype);
+    t->dims = copy;
+    t->n_dims = n_dims;
+    t->has_raw_data = 1;
+    t->raw_data = (ProtobufCBinaryData){bytes, data};
+    b->g->initializer[b->g->n_initializer++] = t;
+    return SH_OK;
+}
+
+static Onnx__AttributeProto *make_axis(int64_t axis)
+{
+    Onnx__AttributeProto *a = malloc(sizeof(*a));
+
+    if (!a)
+        return NULL;
+    onnx__attribute_proto__init(a);
+    a->name = strdup("axis");
+    a->has_type = a->has_i = 1;
+    a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
+    a->i = axis;
+    if (a->name)
+        return a;
+    free(a);
+    return NULL;
+}
+
+int onnx_build_node(struct onnx_build *b, const char *op, const char *x, const char *y,
+                    const char *out, int64_t axis)
+{
+    Onnx__NodeProto *n = malloc(sizeof(*n));
+    int rc = n ? SH_OK : SH_FAIL(b->err, SH_E_NOMEM, "could not allocate a node");
+
+    if (rc)
+        return rc;
+    onnx__node_proto__init(n);
+    n->op_type = strdup(op);
+    n->name = strdup(out);
+    n->input = calloc(2, sizeof(*n->input));
+    n->output = calloc(1, sizeof(*n->output));
+    n->n_input = n->input ? 1 + (y != NULL) : 0;
+    n->n_output = n->output ? 1 : 0;
+    if (n->input && n->output) {
+        n->input[0] = strdup(x);
+        n->input[1] = y ? strdup(y) : NULL;
+        n->output[0] = strdup(out);
+    }
+    if (axis && (n->attribute = calloc(1, sizeof(*n->attribute))) &&
+        (n->attribute[0] = make_axis(axis)))
+        n->n_attribute = 1;
+    if (!n->op_type || !n->name || !n->input || !n->output || !n->input[0] || (y && !n->input[1]) ||
+        !n->output[0] || n->n_attribute != (axis != 0))
+        rc = SH_FAIL(b->err, SH_E_NOMEM, "could not allocate a node");
+    if (!rc)
+        rc = sh_grow(&b->nodes, &b->nodes_cap, b->n_nodes + 1, sizeof(Onnx__NodeProto *),
+                     GRAPH_MAX_VALUES, "nodes of a model", b->err);
+    if (rc) {
+        onnx__node_proto__free_unpacked(n, NULL);
+        return rc;
+    }
+    b->nodes[b->n_nodes++] = n;
+    return SH_OK;
+}
+
+static int put_nodes(struct onnx_build *b)
+{
+    Onnx__GraphProto *g = b->g;
+    size_t cap = b->nodes_cap;
+    int rc = sh_grow(&b->nodes, &cap, b->n_nodes + g->n_node, sizeof(Onnx__NodeProto *),
+                     2 * (size_t)GRAPH_MAX_VALUES, "nodes of a model", b->err);
+
+    if (rc)
+        return rc;
+    for (size_t i = 0; i < g->n_node; i++)
+        b->nodes[b->n_nodes++] = g->node[i];
+    free(g->node);
+    g->node = b->nodes;
+    g->n_node = b->n_nodes;
+    b->nodes = NULL;
+    b->n_nodes = 0;
+    return SH_OK;
+}
+
+/* Of those that the file has. */
+static void drop_initializers(const struct onnx_build *b)
+{
+    Onnx__GraphProto *g = b->g;
+    size_t kept = 0;
+
+    for (size_t i = 0; i < g->n_initializer; i++)
+        if (i >= b->n_file || !b->gone[i])
+            g->initializer[kept++] = g->initializer[i];
+        else
+            onnx__tensor_proto__free_unpacked(g->initializer[i], NULL);
+    g->n_initializer = kept;
+}
+
+int onnx_build_finish(struct onnx_build *b)
+{
+    const int rc = b->n_nodes > 0 ? put_nodes(b) : SH_OK;
+
+    if (!rc)
+        drop_initializers(b);
+    return rc;
+}
+
+void onnx_build_fini(struct onnx_build *b)
+{
+    for (size_t i = 0; i < b->n_nodes; i++)
+        onnx__node_proto__free_unpacked(b->nodes[i], NULL);
+    free(b->nodes);
+    free(b->gone);
+}

@@ -1,0 +1,22 @@
+/* onnx_forms.h - restores parameters of which an exporter wrote only a function. */
+#ifndef SH_RUNTIME_MODEL_ONNX_FORMS_H
+#define SH_RUNTIME_MODEL_ONNX_FORMS_H
+
+#include "runtime/model/onnx_file.h"
+#include "runtime/model/param_kinds.h"
+
+/* PyTorch's newer exporter computes what hangs on parameters alone: exp(log_scale), -exp(A_log),
+ * sigmoid(gate), softmax(weights), a weight times its mask. Trained as what it became, the result
+ * goes other ways: a scale may fall below 0, and what was hidden comes back. The exporter says what
+ * it computed a constant from, so
+ *   - where functions of one parameter can be undone (param_forms.h), the parameter comes back
+ *     under its name, or NAME@CONSTANT where another form has it, and nodes compute the constant;
+ *   - where a parameter was multiplied by a buffer and zeros came out, it comes back likewise, and
+ *     what is 0 stays so.
+ * The older exporter says nothing, but computes little: a constant with exactly the numbers of a
+ * named one below 0 is its negative, and a weight without a name, many of whose numbers are 0, has
+ * a mask. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+               struct sh_err *err);
+
+#endif

@@ -1,0 +1,24 @@
+/* onnx_restore.c - see onnx_restore.h. */
+#include "runtime/model/onnx_restore.h"
+
+#include "runtime/model/onnx_forms.h"
+#include "runtime/model/onnx_rows.h"
+#include "runtime/model/onnx_tie.h"
+#include "runtime/model/onnx_unfold.h"
+#include "runtime/model/onnx_untie.h"
+
+int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+                 struct onnx_restored *out, struct sh_err *err)
+{
+    int rc = onnx_unfold(m, source, &out->n_unfolded, &out->n_folded, err);
+
+    if (!rc)
+        rc = onnx_forms(m, source, kinds, err);
+    if (!rc)
+        rc = onnx_rows(m, source, kinds, err);
+    if (!rc)
+        rc = onnx_tie(m, source, err);
+    if (!rc)
+        rc = onnx_untie(m, source, &out->n_untied, err);
+    return rc;
+}
