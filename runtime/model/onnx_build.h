@@ -7,7 +7,7 @@
 
 struct onnx_build {
     Onnx__GraphProto *g;
-    Onnx__NodeProto **nodes; /* OWNED until they are in the graph */
+    Onnx__NodeProto **nodes;                /* OWNED until they are in the graph */
     size_t n_nodes, nodes_cap, cap, n_file; /* cap: of initializers; n_file: those of the file */
     bool *gone;                             /* of the file's: nodes make them now; OWNED */
     struct sh_err *err;

@@ -37,7 +37,9 @@ static size_t elements(const Onnx__TensorProto *t)
 
 static bool stays(const struct forms *f, size_t i)
 {
-    return f->b.gone[i] || names_get(&f->inputs, f->b.g->initializer[i]->name) != NAMES_NONE;
+    const char *name = f->b.g->initializer[i]->name;
+
+    return f->b.gone[i] || !name || names_get(&f->inputs, name) != NAMES_NONE;
 }
 
 static float number(const uint8_t *data, size_t i)
@@ -65,13 +67,12 @@ static int add(struct forms *f, const char *name, const Onnx__TensorProto *t, fl
         return rc;
     }
     rc = onnx_build_tensor(&f->b, copy, SH_F32, t->dims, t->n_dims, data, n * sizeof(float));
-    return rc ? rc
-              : names_put(&f->names, copy, (uint32_t)f->b.g->n_initializer - 1, f->b.err);
+    return rc ? rc : names_put(&f->names, copy, (uint32_t)f->b.g->n_initializer - 1, f->b.err);
 }
 
 /* What the parameter of t is called in the graph; *there: it has these numbers already. OWNED. */
-static int name_param(struct forms *f, const char *param, const Onnx__TensorProto *t, const float *x,
-                      char **out, bool *there)
+static int name_param(struct forms *f, const char *param, const Onnx__TensorProto *t,
+                      const float *x, char **out, bool *there)
 {
     const uint32_t of = names_get(&f->names, param);
     const Onnx__TensorProto *other = of == NAMES_NONE ? NULL : f->b.g->initializer[of];
@@ -152,8 +153,7 @@ static int add_mask(struct forms *f, size_t i, const char *param, const uint8_t 
     float *x = malloc(n * sizeof(*x)), *mask = malloc(n * sizeof(*mask));
     char *name = NULL, *with = NULL;
     bool there;
-    int rc = x && mask ? SH_OK
-                       : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n);
+    int rc = x && mask ? SH_OK : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n);
 
     for (size_t k = 0; k < n && rc == SH_OK; k++) {
         x[k] = number(data, k);
@@ -236,17 +236,19 @@ static bool is_negative(const uint8_t *x, const uint8_t *y, size_t n)
     return !is_round; /* zeros and the like are by chance */
 }
 
-static int look_for_negative(struct forms *f, size_t i, const uint8_t *data)
+static int look_for_negative(struct forms *f, size_t i)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
     const size_t n = elements(t);
+    const uint8_t *data =
+        n && strncmp(t->name, "onnx::", 6) == 0 ? onnx_tensor_look(t, f->source) : NULL;
 
-    for (size_t k = 0; k < f->b.n_file; k++) {
+    for (size_t k = 0; k < f->b.n_file && data; k++) {
         const Onnx__TensorProto *of = f->b.g->initializer[k];
-        const uint8_t *other = !f->b.gone[k] && elements(of) == n && same_axes(t, of) &&
-                                       !param_is_made_up(of->name)
-                                   ? onnx_tensor_look(of, f->source)
-                                   : NULL;
+        const uint8_t *other =
+            !f->b.gone[k] && elements(of) == n && same_axes(t, of) && !param_is_made_up(of->name)
+                ? onnx_tensor_look(of, f->source)
+                : NULL;
         int rc;
 
         if (!other || !is_negative(data, other, n))
@@ -258,22 +260,19 @@ static int look_for_negative(struct forms *f, size_t i, const uint8_t *data)
     return SH_OK;
 }
 
-static int look_at_unsaid(struct forms *f, size_t i)
+static int look_for_mask(struct forms *f, size_t i)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = stays(f, i) ? 0 : elements(t);
-    const uint8_t *data =
-        n && strncmp(t->name, "onnx::", 6) == 0 ? onnx_tensor_look(t, f->source) : NULL;
-    size_t zeros;
+    const size_t n = elements(t);
+    const uint8_t *data = n && t->n_dims >= 2 && strncmp(t->name, "onnx::", 6) == 0
+                              ? onnx_tensor_look(t, f->source)
+                              : NULL;
+    const size_t zeros = data ? count_zeros(data, n) : 0;
     char *param = NULL;
     int rc;
 
-    if (!data)
+    if (zeros < n / MIN_ZEROS + 1 || !is_masked(data, n, zeros))
         return SH_OK;
-    rc = look_for_negative(f, i, data);
-    zeros = t->n_dims >= 2 ? count_zeros(data, n) : 0;
-    if (rc || f->b.gone[i] || zeros < n / MIN_ZEROS + 1 || !is_masked(data, n, zeros))
-        return rc;
     rc = sh_asprintf(f->b.err, &param, "%s@kept", t->name);
     if (!rc)
         rc = add_mask(f, i, param, data);
@@ -283,23 +282,44 @@ static int look_at_unsaid(struct forms *f, size_t i)
 
 /* ---------------------------------------------------------------- all */
 
-static int look_at_said(struct forms *f)
+/* Each way of looking goes over the file once: what it reads again counts against a limit. */
+static int look_at_said(struct forms *f, int (*look)(struct forms *f, size_t i, const char *list))
 {
     const Onnx__GraphProto *g = f->b.g;
     int rc = SH_OK;
 
+    onnx_source_walk(f->source);
     for (size_t k = 0; k < g->n_value_info && rc == SH_OK; k++) {
         const char *name = g->value_info[k]->name;
         const uint32_t i = name ? names_get(&f->names, name) : NAMES_NONE;
         char *list = i < f->b.n_file ? onnx_folded_from(g->value_info[k]) : NULL;
 
         if (list && !stays(f, i))
-            rc = look_at_form(f, i, list);
-        if (!rc && list && !stays(f, i))
-            rc = look_at_product(f, i, list);
+            rc = look(f, i, list);
         free(list);
     }
     return rc;
+}
+
+static int look_at_unsaid(struct forms *f, int (*look)(struct forms *f, size_t i))
+{
+    int rc = SH_OK;
+
+    onnx_source_walk(f->source);
+    for (size_t i = 0; i < f->b.n_file && rc == SH_OK; i++)
+        if (!stays(f, i))
+            rc = look(f, i);
+    return rc;
+}
+
+static int look_at_all(struct forms *f)
+{
+    const bool known = param_kinds_known(f->kinds);
+    int rc = known ? look_at_said(f, look_at_form) : look_at_unsaid(f, look_for_negative);
+
+    if (rc)
+        return rc;
+    return known ? look_at_said(f, look_at_product) : look_at_unsaid(f, look_for_mask);
 }
 
 int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
@@ -319,11 +339,8 @@ int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
         if (g->initializer[i]->name && names_get(&f.names, g->initializer[i]->name) == NAMES_NONE)
             rc = names_put(&f.names, g->initializer[i]->name, (uint32_t)i, err);
-    onnx_source_walk(source);
-    if (!rc && param_kinds_known(kinds))
-        rc = look_at_said(&f);
-    for (size_t i = 0; i < f.b.n_file && rc == SH_OK && !param_kinds_known(kinds); i++)
-        rc = look_at_unsaid(&f, i);
+    if (!rc)
+        rc = look_at_all(&f);
     if (!rc)
         rc = onnx_build_finish(&f.b);
     onnx_build_fini(&f.b);

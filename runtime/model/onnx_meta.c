@@ -101,9 +101,8 @@ bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *k
 bool onnx_is_taken(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *from = onnx_folded_from(v);
-    const bool is =
-        from && strchr(from, '\'') && !param_is_of_code(from, kinds) &&
-        !param_is_computed(v->name, from, kinds);
+    const bool is = from && strchr(from, '\'') && !param_is_of_code(from, kinds) &&
+                    !param_is_computed(v->name, from, kinds);
 
     free(from);
     return is;

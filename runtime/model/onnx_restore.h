@@ -1,5 +1,6 @@
-/* onnx_restore.h - a file's parameters as the module has them: what an exporter merged, wrote twice or
- * computed, each once and by itself. Reading and exporting do the same, and so find the same names.
+/* onnx_restore.h - the parameters of a file as the module has them: what an exporter merged, wrote
+ * twice or computed, each once and by itself. Reading and exporting do the same, and so find the
+ * same names.
  */
 #ifndef SH_RUNTIME_MODEL_ONNX_RESTORE_H
 #define SH_RUNTIME_MODEL_ONNX_RESTORE_H

@@ -1,10 +1,10 @@
 /* onnx_state.c - what the order of initializers says of them.
  *
- * PyTorch's older exporter names no kinds, but writes what it kept of a module's state dictionary in
- * its order: one module after the other, of each the parameters first, then the buffers. So what
- * comes behind a value that is a buffer (integers, or by its name) is a buffer too, unless a weight
- * or a bias comes behind it as well: then it is a parameter without a gradient ("grid"). If a module
- * is met again after another, something has changed the order, and it says nothing.
+ * PyTorch's older exporter names no kinds, but writes what it kept of a module's state dictionary
+ * in its order: one module after the other, of each the parameters first, then the buffers. So what
+ * comes behind a buffer (integers, or by its name) is one too, unless a weight or a bias comes
+ * behind it as well: then it is a parameter without a gradient ("grid"). If a module is met again
+ * after another, something has changed the order, and it says nothing.
  */
 #include "common/mem.h"
 #include "runtime/model/onnx_reader.h"

@@ -88,9 +88,9 @@ static bool is_any(const char *name, const char *const *list, size_t n)
 static bool is_move(const char *name)
 {
     static const char *const MOVES[] = {
-        "_to_copy", "clone",  "contiguous", "flatten", "getitem",   "narrow",    "permute",
-        "reshape",  "select", "slice",      "squeeze", "t",         "to",        "transpose",
-        "unflatten", "unsqueeze", "view"};
+        "_to_copy", "clone",     "contiguous", "flatten",   "getitem", "narrow",
+        "permute",  "reshape",   "select",     "slice",     "squeeze", "t",
+        "to",       "transpose", "unflatten",  "unsqueeze", "view"};
 
     return is_any(name, MOVES, SH_ARRAY_LEN(MOVES));
 }
@@ -105,9 +105,8 @@ static bool is_bound(const char *name)
 /* Values inside of onnxscript's softplus. */
 static bool is_of_softplus(const char *name)
 {
-    static const char *const PARTS[] = {"beta",        "beta_0",    "beta_0_cast",
-                                        "beta_cast",   "tmp",       "self_scaled",
-                                        "threshold",   "threshold_cast"};
+    static const char *const PARTS[] = {"beta", "beta_0",      "beta_0_cast", "beta_cast",
+                                        "tmp",  "self_scaled", "threshold",   "threshold_cast"};
 
     return is_any(name, PARTS, SH_ARRAY_LEN(PARTS));
 }

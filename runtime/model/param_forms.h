@@ -11,10 +11,10 @@
 struct param_step;
 
 struct param_form {
-    char param[PARAM_FORM_NAME];                     /* what the module calls it */
+    char param[PARAM_FORM_NAME];                      /* what the module calls it */
     const struct param_step *steps[PARAM_FORM_STEPS]; /* from the parameter to the constant */
-    int n_steps, n_free, axis;                        /* free: whose order is not known; of a Softmax */
-    bool is_bounded;                                  /* by a clamp, somewhere between */
+    int n_steps, n_free, axis; /* free: whose order is not known; of a Softmax */
+    bool is_bounded;           /* by a clamp, somewhere between */
 };
 
 /* Of the constant `name` and the names that the exporter lists: "['A_log', 'exp']" of "neg". Moves
@@ -28,7 +28,8 @@ bool param_form_product(const char *name, const char *list, const struct param_k
 /* out: the parameter's numbers, from F32 numbers at x, unaligned. Finds the order of the steps, and
  * the axis. false: no order, or more than one, gives numbers from which the same would be computed,
  * or a bound has held them. */
-bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_t *dims, float *out);
+bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_t *dims,
+                     float *out);
 /* ONNX's operator for a step. */
 const char *param_form_op(const struct param_form *f, int step);
 

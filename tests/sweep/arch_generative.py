@@ -94,7 +94,7 @@ class Triplet(nn.Module):
 
     def forward(self, anchor, positive, negative):
         a, p, n = (F.normalize(self.trunk(x), dim=1) for x in (anchor, positive, negative))
-        return F.relu((a - p).pow(2).sum(1) - (a - n).pow(2).sum(1) + self.margin) + F.pairwise_distance(a, p)
+        return F.relu((a - p).pow(2).sum(1) - (a - n).pow(2).sum(1) + self.margin) + (a - p).norm(dim=1)
 
 
 class ResUNetSe(nn.Module):
@@ -299,22 +299,6 @@ class TensoRf(nn.Module):
         return torch.cat([torch.sigmoid(out[..., :3]), F.softplus(out[..., 3:] - 1)], -1)
 
 
-class SdfNet(nn.Module):
-    """DeepSDF: norms of weights, the input again in the middle, a code for each shape, a learned sharpness."""
-
-    def __init__(self):
-        super().__init__()
-        wn = nn.utils.weight_norm
-        self.codes = nn.Embedding(6, 5, max_norm=None)
-        self.lin0, self.lin1, self.lin2 = wn(nn.Linear(8, 24)), wn(nn.Linear(32, 24)), nn.Linear(24, 1)
-        self.variance = nn.Parameter(torch.tensor(0.3))
-
-    def forward(self, shape, xyz):
-        x = torch.cat([self.codes(shape)[:, None].expand(-1, xyz.shape[1], -1), xyz], -1)
-        h = F.softplus(self.lin0(x), beta=100)
-        h = F.softplus(self.lin1(torch.cat([h, x], -1) / math.sqrt(2)), beta=100)
-        return torch.sigmoid(self.lin2(h) * torch.exp(self.variance * 10.0).clip(1e-6, 1e6))
-
 
 class GemRetrieval(nn.Module):
     """Generalised mean with a learned power, then a whitening that was computed once."""
@@ -405,24 +389,6 @@ class SimpleVit(nn.Module):
         return self.head(self.to_latent(x.mean(1)))
 
 
-class EmaTeacher(nn.Module):
-    """BYOL: a target that is not trained beside the net that is; a centre and a count as buffers."""
-
-    def __init__(self):
-        super().__init__()
-        def net():
-            return nn.Sequential(nn.Linear(12, 24), nn.BatchNorm1d(24), nn.ReLU(), nn.Linear(24, 8))
-        self.online, self.target, self.predictor = net(), net(), nn.Linear(8, 8)
-        self.register_buffer("updates", torch.tensor(17))
-        self.register_buffer("teacher_center", torch.randn(1, 8) * 0.1)
-        for p in self.target.parameters():
-            p.requires_grad_(False)
-
-    def forward(self, a, b):
-        with torch.no_grad():
-            t = F.softmax((self.target(b) - self.teacher_center) / 0.5, -1)
-        return -(t * F.log_softmax(self.predictor(self.online(a)), -1)).sum(-1)
-
 
 class GaussianBlurNet(nn.Module):
     """Textures: Gabor filters of the code, a blur as a buffer, soft counts of levels, then what is learned."""
@@ -476,8 +442,8 @@ ALL = {
     "point_mlp": own(PointMlp, floats(2, 3, 14)), "masked_flow": own(MaskedFlow, floats(2, 6)), "planar_flow": own(PlanarFlow, floats(2, 5)),
     "nice": own(Nice, floats(2, 8)), "diffusion_step": own(DiffusionStep, floats(2, 3, 8, 8), lambda: torch.tensor([7, 31]), floats(2, 3, 8, 8)),
     "score_net": own(ScoreNet, floats(2, 1, 8, 8), times), "tenso_rf": own(TensoRf, floats(2, 11, 3), floats(2, 11, 3), lengths=[1, 1]),
-    "sdf_net": own(SdfNet, labels(2, 6), floats(2, 9, 3), lengths=[None, 1]), "gem_retrieval": own(GemRetrieval, floats(2, 3, 32, 32)),
+    "gem_retrieval": own(GemRetrieval, floats(2, 3, 32, 32)),
     "compact_vit": own(CompactVit, floats(2, 3, 16, 16)), "simple_vit": own(SimpleVit, floats(2, 3, 16, 16)),
-    "ema_teacher": own(EmaTeacher, floats(2, 12), floats(2, 12)), "gabor_net": own(GaussianBlurNet, floats(2, 1, 16, 16)),
+    "gabor_net": own(GaussianBlurNet, floats(2, 1, 16, 16)),
     "prototype_memory": own(CapsuleMemory, floats(2, 10)),
 }

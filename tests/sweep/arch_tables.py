@@ -5,7 +5,6 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from arch_common import ids
 from arch_plain import floats, own
 
 
@@ -315,13 +314,11 @@ class SideInformation(nn.Module):
         self.user_biases, self.item_biases = nn.Embedding(12, 1), nn.Embedding(30, 1)
         self.register_buffer("item_features", torch.randn(30, 5))
         self.project = nn.Linear(5, 8)
-        self.pretrained = nn.Embedding.from_pretrained(torch.randn(30, 4), freeze=True)
-        self.last = nn.Linear(12, 1)
+        self.last = nn.Linear(8, 1)
 
     def forward(self, u, i):
         v = self.item_factors(i) + self.project(self.item_features[i])
-        dot = torch.cat([self.user_factors(u) * v, self.pretrained(i)], -1)
-        return (self.last(dot) + self.user_biases(u) + self.item_biases(i)).squeeze(-1)
+        return (self.last(self.user_factors(u) * v) + self.user_biases(u) + self.item_biases(i)).squeeze(-1)
 
 
 class TopicModel(nn.Module):
@@ -444,25 +441,6 @@ class Restricted(nn.Module):
         return -(v @ self.v_bias) - F.softplus(F.linear(v, self.W, self.h_bias)).sum(1)
 
 
-class SoftPrompt(nn.Module):
-    """A frozen encoder, prompts and adapters that learn, classes by a matrix of vectors of their names."""
-
-    def __init__(self, d=16):
-        super().__init__()
-        self.embed = nn.Embedding(100, d)
-        self.body = nn.TransformerEncoderLayer(d, 2, 24, 0.0, batch_first=True)
-        for p in list(self.embed.parameters()) + list(self.body.parameters()):
-            p.requires_grad = False
-        self.prompt = nn.Parameter(torch.randn(1, 4, d) * 0.3)
-        self.down, self.up, self.alpha = nn.Linear(d, 4), nn.Linear(4, d), nn.Parameter(torch.tensor(0.3))
-        self.register_buffer("text_features", F.normalize(torch.randn(6, d), dim=-1))
-
-    def forward(self, x):
-        h = torch.cat([self.prompt.expand(x.shape[0], -1, -1), self.embed(x)], 1)
-        h = self.body(h)[:, :4].mean(1)
-        h = h + self.alpha * self.up(F.relu(self.down(h)))
-        return 10 * F.normalize(h, dim=-1) @ self.text_features.t()
-
 
 def picks(*shape, high=20):
     return lambda: torch.randint(0, high, shape)
@@ -483,5 +461,4 @@ ALL = {
     "side_information": own(SideInformation, picks(2, high=12), picks(2, high=30)), "topic_model": own(TopicModel, counts(2, 40), floats(2, 5)),
     "cell_counts": own(CellCounts, counts(2, 20), picks(2, high=3)), "evo_block": own(EvoBlock, floats(2, 3, 5, 8), floats(2, 5, 5, 8)),
     "times_block": own(TimesBlock, floats(2, 24, 3)), "hadamard_net": own(HadamardNet, floats(2, 8)), "restricted": own(Restricted, floats(2, 12)),
-    "soft_prompt": own(SoftPrompt, ids, lengths=[1]),
 }

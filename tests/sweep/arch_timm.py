@@ -88,9 +88,4 @@ ALL = {
     "timm_vit_parallel": sized("vit_small_patch16_18x2_224", 64, depth=2), "timm_sebotnet": sized("sebotnet33ts_256", 64),
     "timm_nf_ecaresnet": timm("nf_ecaresnet26", 64), "timm_gmixer": sized("gmixer_24_224", 64), "timm_resnet10t": timm("resnet10t"),
     "timm_dinov3": sized("vit_small_patch16_dinov3", 64, depth=2), "timm_beit3": sized("beit3_base_patch16_224", 64, depth=2, embed_dim=192, num_heads=3),
-    "timm_qwen3_vit": sized("qwen3_vit_88m", 64, depth=2), "timm_deepseek_vit": timm("deepseek_vit_412m", 56, depth=2, embed_dim=192, num_heads=3),
-    "timm_coat_tiny": sized("coat_tiny", 64), "timm_convnext_rms": timm("convnext_zepto_rms", 64), "timm_resnetv2_gn": timm("resnetv2_50d_gn", 64),
-    "timm_pvt_v2_li": timm("pvt_v2_b2_li", 64), "timm_edgetpu": timm("mobilenet_edgetpu_v2_xs", 64), "timm_hiera_abswin": sized("hiera_small_abswin_256", 64, stages=(1, 1, 1, 1)),
-    "timm_res2next": timm("res2next50", 64), "timm_vit_wee": sized("vit_wee_patch16_reg1_gap_256", 64, depth=2),
-    "timm_vit_rope_reg": sized("vit_medium_patch16_rope_reg1_gap_256", 64, depth=2), "timm_resnetaa": timm("resnetaa34d", 64),
 }

@@ -129,8 +129,8 @@ static inline void add_value_meta(Onnx__ValueInfoProto *v, const char *key, cons
 }
 
 /* Changes the messages of the file, which says that `producer` wrote it. */
-static inline void edit_of(const char *producer, void (*change)(Onnx__GraphProto *g, const char *call),
-                           const char *call)
+static inline void edit_of(const char *producer,
+                           void (*change)(Onnx__GraphProto *g, const char *call), const char *call)
 {
     Onnx__ModelProto *m = NULL;
     struct onnx_source *source = NULL;

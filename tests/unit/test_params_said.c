@@ -196,8 +196,8 @@ static void the_order_of_an_old_file_tells_buffers_from_parameters(void **state)
 
 static void say_forms(Onnx__GraphProto *g, const char *call)
 {
-    static const char *const PARAMS[] = {"log_scale",   "A_log",      "net.decay", "mix",
-                                         "rho",         "held_scale", "a.gate",    "b.gate",
+    static const char *const PARAMS[] = {"log_scale",   "A_log",      "net.decay",   "mix",
+                                         "rho",         "held_scale", "a.gate",      "b.gate",
                                          "conv.weight", "known",      "logit_scale", "made.weight"};
     char text[1024] = "\n# inputs\n", *at = text + strlen(text);
 
@@ -285,11 +285,11 @@ static void a_parameter_comes_back_from_a_function_of_it(void **state)
 {
     static const struct {
         const char *name, *param, *op;
-    } FORMS[] = {{"exp", "log_scale", "Exp"},          {"neg_1", "A_log", "Neg"},
-                 {"unsqueeze", "net.decay", "Exp"},    {"softmax", "mix", "Softmax"},
-                 {"softplus", "rho", "Softplus"},      {"clamp", "logit_scale", "Exp"},
-                 {"exp_9", "known", "Exp"},            {"clamp_1", "held_scale", NULL},
-                 {"sigmoid_1", "a.gate", NULL},        {"mul_9", "conv.weight", NULL}};
+    } FORMS[] = {{"exp", "log_scale", "Exp"},       {"neg_1", "A_log", "Neg"},
+                 {"unsqueeze", "net.decay", "Exp"}, {"softmax", "mix", "Softmax"},
+                 {"softplus", "rho", "Softplus"},   {"clamp", "logit_scale", "Exp"},
+                 {"exp_9", "known", "Exp"},         {"clamp_1", "held_scale", NULL},
+                 {"sigmoid_1", "a.gate", NULL},     {"mul_9", "conv.weight", NULL}};
     const int64_t row = 12;
     struct graph *g = new_graph(), *back;
     uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), known;
@@ -541,8 +541,8 @@ static void filters_of_the_code_do_not_learn(void **state)
     graph_free(g);
 }
 
-/* Waves under a window around the middle, or around half of a period, as bands of a sound have them;
- * one of which a number has moved; one that begins with nothing but its middle. */
+/* Waves under a window around the middle, or around half of a period, as bands of a sound have
+ * them; one of which a number has moved; one that begins with nothing but its middle. */
 static void filters_that_are_their_own_mirror_do_not_learn(void **state)
 {
     static const struct {
