@@ -190,7 +190,7 @@ static bool is_word_of_buffers(const char *last)
         if (ends(last, ENDS[i]) && !of_log && (!of_weight || strcmp(ENDS[i], "_epsilon") == 0))
             return true;
     return (strstr(last, "mask") && !is_learned_mask(last)) || strstr(last, "anchor") ||
-           strstr(last, "inv_freq") || strstr(last, "cumprod") || strstr(last, "random") ||
+           strstr(last, "inv_freq") || strstr(last, "cumprod") || begins(last, "random_") ||
            begins(last, "fixed_") || begins(last, "frozen_");
 }
 

@@ -33,6 +33,7 @@ static void what_weighs_or_has_the_name_of_an_attribute_is_a_parameter(void **st
                  {"diffusion.sqrt_alphas_cumprod", false},
                  {"head.center", false},
                  {"centers", true},
+                 {"random_projection", false},
                  {"/Constant_3_output_0", false},
                  {"lifted_tensor_0", false},
                  {"val_12", false},
