@@ -96,15 +96,33 @@ static void worker_busy(struct worker *w)
     w->progress_ns = sh_clock_ns();
 }
 
+/* How long it may be silent. */
+static int64_t patience_ns(const struct worker *w)
+{
+    const struct pool_conf *c = &w->pool->conf;
+
+    if (HOOK_ASK(w->pool->conf.hooks, is_held, false, w))
+        return 0;
+    if (w->preparing || w->job_compiling || !w->is_ready)
+        return c->compile_ms * 1000000;
+    if (w->state == WORKER_ACTIVE)
+        return c->hang_ms * 1000000 + w->grace_ns;
+    return 0; /* nothing to do: silence is right */
+}
+
+/* Where it had work before, the time of its silence goes on. */
 void pool_set_state(struct worker *w, enum worker_state to)
 {
+    const bool was_watched = patience_ns(w) > 0;
+
     if (w->state == to)
         return;
     SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, WORKER_LIFE.names[w->state],
              WORKER_LIFE.names[to]);
     w->state = (enum worker_state)sh_life_step(&WORKER_LIFE, w->state, to, w->index);
     w->grace_ns = 0;
-    worker_busy(w);
+    if (!was_watched)
+        worker_busy(w);
     update_gauges(w->pool);
 }
 
@@ -575,6 +593,7 @@ static int spawn(struct worker *w, struct sh_err *err)
     if (rc)
         goto out;
     w->progress = 0;
+    worker_busy(w);
     pool_set_state(w, WORKER_STARTING);
 out:
     for (int i = 0; i < 2; i++)
@@ -594,19 +613,6 @@ out:
 }
 
 /* ------------------------------------------------------------------ heartbeat */
-
-static int64_t patience_ns(const struct worker *w)
-{
-    const struct pool_conf *c = &w->pool->conf;
-
-    if (HOOK_ASK(w->pool->conf.hooks, is_held, false, w))
-        return 0;
-    if (w->preparing || w->job_compiling || !w->is_ready)
-        return c->compile_ms * 1000000;
-    if (w->state == WORKER_ACTIVE)
-        return c->hang_ms * 1000000 + w->grace_ns;
-    return 0; /* nothing to do: silence is right */
-}
 
 static void on_watch(struct sh_loop *l, void *arg)
 {

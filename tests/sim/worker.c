@@ -16,6 +16,26 @@
 
 struct sim_worker_faults sim_worker_faults;
 
+static struct hung {
+    pid_t pid;
+    int64_t at_ns;
+} * hung;
+static size_t n_hung, cap_hung;
+
+int64_t sim_worker_hung_ns(pid_t pid)
+{
+    for (size_t i = 0; i < n_hung; i++)
+        if (hung[i].pid == pid)
+            return hung[i].at_ns;
+    return 0;
+}
+
+static void hang(const struct sim_worker *w)
+{
+    sim_grow(&hung, &cap_hung, n_hung + 1, sizeof(*hung));
+    hung[n_hung++] = (struct hung){sim_proc_pid(w->proc), sim_now()};
+}
+
 bool worker__fault(double chance)
 {
     return chance > 0 && sim_chance(chance);
@@ -46,8 +66,10 @@ void worker__after(struct sim_worker *w, int64_t ns, sim_event_fn *fn, uint64_t 
     if (worker__fault(sim_worker_faults.slow))
         ns *= sim_between(2, SLOW_MAX);
     if (worker__fault(sim_worker_faults.hang)) {
-        if (sim_chance(0.5))
-            return; /* for good */
+        if (sim_chance(0.5)) {
+            hang(w);
+            return;
+        }
         ns += sim_between(0, HANG_MAX_NS);
     }
     sim_after(w->proc, ns, fn, w, n);

@@ -12,6 +12,7 @@
 #define SH_TESTS_SIM_WORKER_H
 
 #include <stdint.h>
+#include <sys/types.h>
 
 struct sim_worker_faults { /* chances */
     double die;      /* of each message, operation and piece of a load: a signal, or its own */
@@ -25,6 +26,7 @@ struct sim_worker_faults { /* chances */
 };
 extern struct sim_worker_faults sim_worker_faults;
 
-void sim_worker_main(void *arg); /* program "shunt-worker" */
+void sim_worker_main(void *arg);       /* program "shunt-worker" */
+int64_t sim_worker_hung_ns(pid_t pid); /* since when it stands still for good; 0: it does not */
 
 #endif
