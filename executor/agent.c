@@ -1,10 +1,12 @@
 /* agent.c - see agent.h. */
 #include "executor/agent.h"
 
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/batch/batch.h"
 #include "executor/models/host.h"
+#include "executor/pool/waits.h"
 #include "executor/report/usage.h"
 #include "executor/runs/switch.h"
 #include "executor/training/train.h"
@@ -18,6 +20,8 @@ struct agent {
     struct exec *x;
     uint64_t epoch; /* newest seen */
     struct msg_exec_state told;
+    struct waits waits;
+    int64_t wait_told_ns;
     char host_id[64];
     int64_t refused_ns; /* rate limit of the log line */
     uint64_t refused_left_out;
@@ -47,6 +51,24 @@ static void exec_state(struct agent *a, bool anyway)
         return;
     a->told = *now;
     uplink_send(&x->report.uplink, &m);
+}
+
+static void say_wait(struct agent *a)
+{
+    struct exec *x = a->x;
+    const int64_t ns = waits_look(&a->waits, x->pool, train_worker(x->train), sh_clock_ns());
+
+    if (ns == a->wait_told_ns || !x->report.uplink.is_greeted)
+        return;
+    a->wait_told_ns = ns;
+    uplink_send(&x->report.uplink,
+                &(struct sh_msg){.type = MSG_EXEC_WAIT, .u.exec_wait = {.worker_ns = ns}});
+}
+
+void agent_rest(struct agent *a)
+{
+    if (a && sh_link_wire(a->x->report.uplink.link))
+        say_wait(a);
 }
 
 void agent_second(struct agent *a)
@@ -94,6 +116,8 @@ static void on_up(struct sh_wire *w, void *arg)
     m.u.exec_synced.incarnation = x->incarnation;
     uplink_send(&x->report.uplink, &m);
     x->report.uplink.is_greeted = true;
+    a->wait_told_ns = 0;
+    say_wait(a);
     usage_on_up(x->report.usage);
     SH_INFO("scheduler.up", "epoch=%" PRIu64, a->epoch);
 }

@@ -15,6 +15,8 @@ struct agent;
 
 int agent_new(struct exec *x, struct agent **out, struct sh_err *err); /* OWNED, agent_free() */
 void agent_free(struct agent *a);
+/* The loop has come to rest: says how long runs wait for a worker, if that has changed. */
+void agent_rest(struct agent *a);
 void agent_second(struct agent *a); /* once a second: sends EXEC_STATE if it has changed */
 /* This executor will end: it is to get nothing new. What the scheduler sent before it heard of that
  * is run, and a job refused. */

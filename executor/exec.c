@@ -70,6 +70,7 @@ static void on_before_sleep(struct sh_loop *l, void *arg)
     if (turn_run(x) && x->is_stopping && is_quiet(x))
         sh_loop_stop(l);
     store_tell_evicted(x->store);
+    agent_rest(x->agent);
 }
 
 static void on_idle(struct sh_loop *l, void *arg)

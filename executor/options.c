@@ -1,6 +1,7 @@
 /* options.c - the options of shunt-executor. */
 #include "common/mem.h"
 #include "executor/exec.h"
+#include "executor/pool/pool.h"
 
 static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_STR(struct exec_conf, name, "name", "gpu0", 0, "name of this executor, unique"),
@@ -46,7 +47,7 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_INT(struct exec_conf, model_shapes, "model-shapes", 64, 1, 256, 0,
                "shapes compiled at a time for a version with open sizes (length, height, width); "
                "the least recently used are evicted"),
-    SH_OPT_INT(struct exec_conf, workers, "workers", 3, 2, 64, 0,
+    SH_OPT_INT(struct exec_conf, workers, "workers", 3, 2, POOL_MAX_WORKERS, 0,
                "worker processes: one trains, one runs, one is ready"),
     SH_OPT_INT(struct exec_conf, worker_uid, "worker-uid", 65520, 0, 4294967294.0, 0,
                "if the executor runs as root: user and group id of its workers, used by nothing "

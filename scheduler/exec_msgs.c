@@ -10,6 +10,7 @@
 
 #define FIRST_NS_PER_BYTE 0.1            /* 10 GB/s, until it is measured */
 #define FORGET_NS INT64_C(3600000000000) /* a slot may be taken over from one away for that long */
+#define MAX_WAIT_NS INT64_C(3600000000000)
 
 static void on_put(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
@@ -107,7 +108,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
                            .ns_per_byte = FIRST_NS_PER_BYTE,
                            .stop_ns = FIRST_STOP_NS};
     }
-    e->lane_ns = 0;
+    e->lane_ns = e->worker_ns = 0;
     e->has_link = false;
     models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */
     sh_strlcpy(e->info.host_id, m->host_id, sizeof(e->info.host_id));
@@ -192,6 +193,9 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
     switch (m->type) {
     case MSG_EXEC_STATE:
         on_state(s, e, &m->u.exec_state);
+        break;
+    case MSG_EXEC_WAIT:
+        e->worker_ns = SH_MIN(SH_MAX(m->u.exec_wait.worker_ns, 0), MAX_WAIT_NS);
         break;
     case MSG_EXEC_SYNCED:
         e->synced = s->models.changed = true;

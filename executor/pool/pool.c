@@ -142,7 +142,7 @@ bool worker_is_alive(const struct worker *w)
 }
 
 /* Idle, or loading a model: a run can go between two pieces of a load. */
-static bool worker_may_run(const struct worker *w)
+bool worker_may_run(const struct worker *w)
 {
     return worker_is_alive(w) && w->state == WORKER_STANDBY && !w->job_compiling;
 }

@@ -24,6 +24,8 @@
 #include "executor/memory/transmit.h"
 #include "executor/pool/worker_ctl.h"
 
+#define POOL_MAX_WORKERS 64
+
 struct pool;
 
 enum worker_state {
@@ -123,6 +125,8 @@ size_t pool_size(const struct pool *p);
 struct worker *pool_at(struct pool *p, size_t i);
 bool worker_is_alive(const struct worker *w); /* started, ready, and its socket is up */
 bool worker_is_idle(const struct worker *w);  /* STANDBY and compiling nothing */
+/* Idle, or loading a model: a run can go between two pieces of a load. */
+bool worker_may_run(const struct worker *w);
 /* A worker that could run this model now, preferably not one that loads another; NULL: none. */
 struct worker *pool_find(struct pool *p, int64_t handle);
 bool worker_has_model(const struct worker *w, int64_t handle);

@@ -256,7 +256,7 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     at.newcomer = i;
     before = *p;
     if (r->limit_ns == SNAP_NO_DEADLINE) {
-        o.finish_ns = p->due_end_ns + p->backlog_ns + added_ns(w, r, e);
+        o.finish_ns = p->due_end_ns + p->backlog_ns + added_ns(w, r, e) + in->execs[e].worker_ns;
         return o;
     }
     bring(w, r->model, e);
@@ -280,7 +280,8 @@ static bool may_probe(const struct work *w, uint32_t i, uint32_t e)
     int64_t slack, end = decide__end_ns(w, &run, p->start_ns, &slack);
     int64_t wait = SH_MAX(PROBE_NS, PROBE_RUNS * (end - in->now_ns));
 
-    if (!m->refused_ns || in->execs[e].n_runs || p->n_placed || p->first_due != SNAP_NONE)
+    if (!m->refused_ns || in->execs[e].worker_ns || in->execs[e].n_runs || p->n_placed ||
+        p->first_due != SNAP_NONE)
         return false;
     return in->now_ns - m->refused_ns >= wait && in->now_ns + m->fastest_ns <= r->limit_ns;
 }

@@ -31,8 +31,10 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
                        int64_t *slack)
 {
     const struct snapshot *in = w->in;
-    int64_t end = start_ns + decide__run_ns(in, r->model, r->batch), arrives;
+    int64_t end, arrives;
 
+    start_ns += in->execs[r->exec].worker_ns;
+    end = start_ns + decide__run_ns(in, r->model, r->batch);
     *slack = decide__slack_ns(in, r->model, r->batch);
     if (r->is_warm)
         return end;

@@ -25,6 +25,7 @@ struct snap_exec {
     uint32_t n_runs;       /* outstanding runs */
     int64_t busy_until_ns; /* predicted end of the outstanding runs; <= now when idle */
     int64_t slack_ns;      /* how much slower one of them may be */
+    int64_t worker_ns;     /* each run may wait so long for a worker */
     int64_t lane_ns;       /* predicted end of copies under way to it; <= now when none */
     int64_t stop_ns;       /* measured cost of stopping training */
     double ns_per_byte;    /* measured cost of copying weights */

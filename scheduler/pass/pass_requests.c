@@ -38,7 +38,7 @@ static void add_exec(struct sched *s, struct snapshot *in, struct exec *e)
 static int64_t guess_ns(const struct model *m, const struct exec *e, int64_t now_ns)
 {
     const struct model_on *on = &m->on[e->index];
-    int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns;
+    int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns + e->worker_ns;
 
     if (on->resident_bytes < m->image_bytes)
         ns += predict_copy_ns(m->image_bytes - on->resident_bytes, e->ns_per_byte);

@@ -66,6 +66,7 @@ struct exec {
     bool has_link;      /* ns_per_byte was measured by this executor */
     bool rows_are_old;  /* in the database, older than its connection: report.c removes them */
     int64_t stop_ns;    /* measured */
+    int64_t worker_ns;  /* so long a run may wait for a worker: EXEC_WAIT */
     int64_t lane_ns;    /* predicted end of the copies it was given */
     int64_t job;        /* job that holds the training slot; 0: none. jobs.c */
     int64_t leaving;    /* job told to stop for good that has not reported its end */

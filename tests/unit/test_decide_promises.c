@@ -68,6 +68,42 @@ static void a_newcomer_is_not_let_in_at_the_cost_of_one_that_was(void **state)
     decisions_fini(&w.out);
 }
 
+/* A run takes 10 ms; while all workers compile it may wait 20 more, and so may each behind it. */
+static void who_may_wait_for_a_worker_is_let_in_where_none_does_or_there_is_time(void **state)
+{
+    static const struct {
+        int64_t wait_ms[2], limit_ms; /* 0: none */
+        bool is_behind;               /* another that was let in on 0 */
+        uint32_t exec;                /* SNAP_NONE: refused */
+    } CASES[] = {
+        {{0, 0}, 11, false, 0},           {{20, 0}, 11, false, 1},  {{20, 0}, 0, false, 1},
+        {{20, 20}, 29, false, SNAP_NONE}, {{20, 30}, 31, false, 0}, {{20, 90}, 59, true, SNAP_NONE},
+        {{20, 90}, 61, true, 0},          {{20, 90}, 0, false, 0},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct snap_request *r;
+        struct world w;
+
+        world_init(&w, 2);
+        w.models[0].max_batch = w.models[1].max_batch = 1;
+        w.models[0].refused_ns = NOW - 3600000 * MS; /* it was tried before */
+        for (size_t e = 0; e < 2; e++)
+            w.execs[e].worker_ns = CASES[i].wait_ms[e] * MS;
+        if (CASES[i].is_behind)
+            add_promised(&w, 1, 40);
+        r = add_new(&w, 0, CASES[i].limit_ms);
+        if (!CASES[i].limit_ms)
+            r->deadline_ns = r->limit_ns = SNAP_NO_DEADLINE;
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_PLACE), CASES[i].exec != SNAP_NONE);
+        if (CASES[i].exec != SNAP_NONE)
+            assert_int_equal(nth(&w, DECISION_PLACE, 0)->exec, CASES[i].exec);
+        decisions_fini(&w.out);
+    }
+}
+
 static void a_higher_priority_waits_where_it_would_break_a_promise(void **state)
 {
     struct world w;
@@ -546,6 +582,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_newcomer_is_not_let_in_at_the_cost_of_one_that_was),
+        cmocka_unit_test(who_may_wait_for_a_worker_is_let_in_where_none_does_or_there_is_time),
         cmocka_unit_test(a_higher_priority_waits_where_it_would_break_a_promise),
         cmocka_unit_test(a_lower_priority_is_not_let_in_where_a_higher_one_goes_first),
         cmocka_unit_test(of_all_runs_before_an_end_one_may_be_slow_and_not_each),
