@@ -106,7 +106,7 @@ static void on_up(struct sh_wire *w, void *arg)
         if (o->phase != MODEL_GOING)
             model_report(o);
     for (struct model *o = store_next_shape(x->store, NULL); o; o = store_next_shape(x->store, o))
-        if (o->phase == MODEL_READY)
+        if (o->is_served)
             model_report(o);
     outcomes_send(&x->report.outcomes, &x->report.uplink);
     store_told_nothing(x->store);

@@ -76,7 +76,7 @@ void keep_second(struct store *s)
 
         if (!worker_is_alive(w) || w->preparing || w->state == WORKER_STARTING)
             return; /* not now: there is less than usual already */
-        if (worker_is_idle(w) && !w->job && store__is_spare(s, w))
+        if (worker_is_idle(w) && !w->job && served__is_spare(s, w))
             best = w;
     }
     if (!best)

@@ -38,8 +38,15 @@ double store__ns_per_byte(const struct store *s);
 void store__learn_ns_per_byte(struct store *s, double ns);
 uint64_t *store__n_evicted_told(struct store *s); /* space_n_evicted() when last told */
 int64_t *store__renewed_ns(struct store *s);      /* when keep.h last restarted a worker */
+/* served.c: after any change of what workers have. Who sends runs hears of it. */
+void served__note(struct model *m);
+void served__note_all(struct store *s);
+/* w has started, and takes runs from now on. */
+void served__join(struct store *s, struct worker *w);
+/* Do all others start, or none lives? Then w takes runs with what it has so far. */
+bool served__by_none_but(struct store *s, const struct worker *w);
 /* Is there, for each model of this worker, another idle worker that could run it meanwhile? */
-bool store__is_spare(struct store *s, const struct worker *w);
+bool served__is_spare(struct store *s, const struct worker *w);
 extern const struct sh_life MODEL_LIFE;
 /* By the table in store.h; nothing if it is there already. */
 void model__go(struct model *m, enum model_phase to);

@@ -29,6 +29,12 @@ static uint32_t fill_profile(const struct model *m, struct msg_profile profile[M
     return n;
 }
 
+/* Of one that nobody can run just now it is not said that it is READY. */
+static enum msg_model_phase phase_of(const struct model *m, enum msg_model_phase unserved)
+{
+    return m->phase == MODEL_READY && !m->is_served ? unserved : PHASE[m->phase];
+}
+
 static void report_version(const struct model *m)
 {
     struct msg_profile profile[MAX_PROFILE] = {{0}};
@@ -42,7 +48,7 @@ static void report_version(const struct model *m)
         step = loading_step_of(m->store, m);
     msg.u.model_state =
         (struct msg_model_state){.version_id = m->handle,
-                                 .state = PHASE[m->phase],
+                                 .state = phase_of(m, MSG_MODEL_LOADING),
                                  .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
                                  .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
                                  .image_bytes = m->image_bytes,
@@ -69,7 +75,7 @@ void shape_report(const struct model *m)
     msg.u.shape_state =
         (struct msg_shape_state){.version_id = m->base->handle,
                                  .sizes = {m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])},
-                                 .state = PHASE[m->phase],
+                                 .state = phase_of(m, MSG_MODEL_GONE),
                                  .rc = m->phase == MODEL_FAILED ? m->why.rc : 0,
                                  .msg = m->phase == MODEL_FAILED ? m->why.msg : "",
                                  .profile = {profile, n * sizeof(profile[0])},

@@ -261,7 +261,7 @@ void store_load_shape(struct store *s, const struct msg_shape_load *l)
         shape->last_use_ns = sh_clock_ns();
         shape->is_asked = true;
     }
-    if (!rc && shape->phase == MODEL_READY)
+    if (!rc && shape->is_served)
         shape_report(shape); /* which may be the version itself */
     if (!rc)
         return;

@@ -414,6 +414,12 @@ static bool wants(struct store *s, const struct model *m, const struct worker *w
     return (m->phase == MODEL_READY || m->phase == MODEL_GOING) && is_orphan(s, m);
 }
 
+/* What nobody serves comes first. */
+static bool is_before(const struct model *a, const struct model *b)
+{
+    return a->is_served == b->is_served ? loading_is_before(a, b) : b->is_served;
+}
+
 /* Asked several times a turn; what a worker has is a part of what the store has. */
 static struct model *next_wanted(struct store *s, const struct worker *w)
 {
@@ -422,7 +428,7 @@ static struct model *next_wanted(struct store *s, const struct worker *w)
     if (w->n_models == s->n_models + s->shapes.n)
         return NULL;
     for (struct model *m = s->models; m; m = m->next)
-        if (wants(s, m, w) && (!best || loading_is_before(m, best)))
+        if (wants(s, m, w) && (!best || is_before(m, best)))
             best = m;
     for (struct model *m = s->shapes.first; m && !best; m = m->next)
         if (wants(s, m, w))
@@ -473,39 +479,29 @@ static bool is_wanted(struct store *s, const struct worker *w)
 
 /* May this worker compile what another one has? Of those that serve only one at a time, so that
  * requests for other models still find a worker, and not at their cost, but for a turn now and
- * then; one that is starting serves nobody yet. */
+ * then, or if nobody serves it; one that is starting serves nobody yet. */
 static bool may_compile(struct store *s, struct worker *w)
 {
+    const struct model *next;
+
     if (!worker_is_alive(w) || w->preparing || w->job_compiling || is_wanted(s, w))
         return false;
     if (w->state == WORKER_STARTING || w->state == WORKER_PARKED)
         return !s->users.is_torn(s->users.arg, w);
-    return w->state == WORKER_STANDBY && n_compiling(s) == 0 &&
-           (s->users.is_quiet(s->users.arg) || sh_clock_ns() - s->loaded_ns > YIELD_NS);
+    if (w->state != WORKER_STANDBY || n_compiling(s) > 0)
+        return false;
+    if (s->users.is_quiet(s->users.arg) || sh_clock_ns() - s->loaded_ns > YIELD_NS)
+        return true;
+    next = next_wanted(s, w);
+    return next && !next->is_served;
 }
 
 static void fail_model(struct model *m, const struct sh_err *why);
 
-bool store__is_spare(struct store *s, const struct worker *w)
-{
-    for (size_t k = 0; k < w->n_models; k++) {
-        bool any = false;
-
-        for (size_t i = 0; i < pool_size(s->env.pool) && !any; i++) {
-            const struct worker *o = pool_at(s->env.pool, i);
-
-            any = o != w && worker_is_idle(o) && worker_has_model(o, w->models[k]);
-        }
-        if (!any)
-            return false;
-    }
-    return true;
-}
-
 /* What it makes should best be kept, too (keep.h). */
 static int rank(struct store *s, const struct worker *w, const struct model *m)
 {
-    return 2 * store__is_spare(s, w) + worker_met_only(w, m->tag);
+    return 2 * served__is_spare(s, w) + worker_met_only(w, m->tag);
 }
 
 /* Of those that are free one that nobody misses, or else the one that has loaded nothing for the
@@ -589,6 +585,10 @@ static bool start_spread(struct store *s)
         struct worker *w = pool_at(s->env.pool, i);
         struct model *m, *again;
 
+        if (w->state == WORKER_STARTING && worker_is_alive(w) && served__by_none_but(s, w)) {
+            served__join(s, w);
+            return true;
+        }
         if (!may_compile(s, w))
             continue;
         again = keep_next(s, w);
@@ -599,7 +599,7 @@ static bool start_spread(struct store *s)
             return true;
         }
         if (w->state == WORKER_STARTING) {
-            pool_set_state(w, WORKER_STANDBY);
+            served__join(s, w);
             return true;
         }
     }
@@ -693,6 +693,7 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
     const int64_t took_ns = sh_clock_ns() - m->build_ns;
 
     model__go(m, MODEL_READY);
+    m->is_served = true; /* by w; reported below */
     if (m->base != m) {
         m->took_ns = took_ns;
         sh_metric_observe(M_shunt_shape_compile_seconds, SH_LABELS(s->env.executor),
@@ -768,6 +769,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         if (!d->rc) /* it has it, and must not run it */
             drop_in_worker(w, m->handle);
         note_failure(s, m, &err);
+        served__note(m);
         return;
     }
     m->program_bytes = SH_MAX(m->program_bytes, d->host_bytes);
@@ -776,6 +778,7 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         become_ready(s, w, m, d);
     else if (m->is_unkept && n_fds == 1)
         keep_made(m, w, d, fds[0]);
+    served__note(m);
 }
 
 void store_on_worker_dead(struct store *s, int64_t preparing)
@@ -783,6 +786,7 @@ void store_on_worker_dead(struct store *s, int64_t preparing)
     struct model *m = preparing ? store_find(s, preparing) : NULL;
     struct sh_err err = {0};
 
+    served__note_all(s);
     /* A kill from outside looks the same as one for lack of memory, so every death counts. */
     if (!m || ++m->n_crashes < MODEL_MAX_CRASHES)
         return;

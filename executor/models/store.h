@@ -21,7 +21,8 @@
  * mapped from its file if no device reads it by itself. residency.h decides what is on the device.
  * A model that kills MODEL_MAX_CRASHES workers in a row while they compile it is FAILED, so that it
  * cannot keep the pool from starting. A READY model stays so: a worker that cannot take it serves
- * without it and tries again, each time later.
+ * without it and tries again, each time later. While no worker that takes runs has it (is_served),
+ * it is reported as LOADING, and compiled before all others.
  *
  * Belongs to the loop's thread.
  */
@@ -81,6 +82,7 @@ struct model {
     int64_t build_ns;      /* when its builder started */
     int64_t took_ns;       /* a shape's first compilation */
     bool is_asked;         /* a shape that somebody waits for */
+    bool is_served;        /* READY, and a worker that takes runs has it: reported as READY */
     struct seen seen;      /* of a version */
     /* of a version: number of the last turn in which one of its shapes began */
     uint64_t turn;

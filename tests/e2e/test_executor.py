@@ -333,6 +333,18 @@ class Runs(Case):
         d.wait(lambda: d.metrics()['shunt_workers{executor="e0",state="standby"}'] == 3, WAIT_S,
                "a new worker")
 
+    def test_a_version_that_no_worker_has_is_not_said_to_be_ready(self):
+        d = self.driver()
+        d.load(1, d.package(self.net)[0])
+        good = self.infer(d, 1)[0]
+        d.states.pop(1)
+        for pid in d.worker_pids():
+            os.kill(pid, signal.SIGKILL)
+        d.wait(lambda: 1 in d.states, WAIT_S, "what has become of it")
+        self.assertEqual(d.states[1].phase, "LOADING")
+        d.wait(lambda: d.states[1].phase == "READY", WAIT_S, "a worker that has it again")
+        self.assert_close(self.infer(d, 1)[0], good)
+
     def test_a_worker_that_hangs_is_killed_and_its_run_done_again(self):
         d = self.driver("--copy-gb-per-s=0.05", "--pool-bytes=192M", "--hang-ms=1000")
         d.load(1, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)

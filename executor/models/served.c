@@ -1,0 +1,71 @@
+/* served.c - which READY models a worker has that takes runs, and who is told of that. */
+#include "executor/models/model_int.h"
+
+static bool has_server(const struct model *m)
+{
+    struct pool *p = store__env(m->store)->pool;
+
+    for (size_t i = 0; i < pool_size(p); i++) {
+        const struct worker *w = pool_at(p, i);
+
+        if (worker_is_alive(w) && w->state != WORKER_STARTING && worker_has_model(w, m->handle))
+            return true;
+    }
+    return false;
+}
+
+void served__note(struct model *m)
+{
+    const bool is_served = m->phase == MODEL_READY && has_server(m);
+
+    if (m->is_served == is_served)
+        return;
+    m->is_served = is_served;
+    if (m->phase == MODEL_READY)
+        model_report(m);
+}
+
+void served__note_all(struct store *s)
+{
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        served__note(m);
+    for (struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
+        served__note(m);
+}
+
+void served__join(struct store *s, struct worker *w)
+{
+    pool_set_state(w, WORKER_STANDBY);
+    served__note_all(s);
+}
+
+bool served__by_none_but(struct store *s, const struct worker *w)
+{
+    struct pool *p = store__env(s)->pool;
+
+    for (size_t i = 0; i < pool_size(p); i++) {
+        const struct worker *o = pool_at(p, i);
+
+        if (o != w && worker_is_alive(o) && o->state != WORKER_STARTING)
+            return false;
+    }
+    return true;
+}
+
+bool served__is_spare(struct store *s, const struct worker *w)
+{
+    struct pool *p = store__env(s)->pool;
+
+    for (size_t k = 0; k < w->n_models; k++) {
+        bool any = false;
+
+        for (size_t i = 0; i < pool_size(p) && !any; i++) {
+            const struct worker *o = pool_at(p, i);
+
+            any = o != w && worker_is_idle(o) && worker_has_model(o, w->models[k]);
+        }
+        if (!any)
+            return false;
+    }
+    return true;
+}
