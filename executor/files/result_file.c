@@ -139,13 +139,15 @@ static int take_over(struct result_file *f, bool *found, struct sh_err *err)
     *found = false;
     if (!d)
         return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not look into the job's folder");
-    while ((e = readdir(d))) {
+    while (!rc && (e = readdir(d))) {
         if (!is_part(e->d_name) && strcmp(e->d_name, RESULT_FILE_NAME) != 0)
             continue;
         if (*found && strcmp(e->d_name, f->part) != 0)
             unlinkat(dirfd(d), e->d_name, 0);
         else if (!*found && renameat(dirfd(d), e->d_name, dirfd(d), f->part) == 0)
             *found = true;
+        else if (!*found && errno != ENOENT) /* it may hold what was reported as durable */
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not take over the part of a result");
     }
     closedir(d);
     return rc;

@@ -4,7 +4,8 @@
  * of another job could be gone on with, a file that the disk has changed could be published, and a
  * writer that was thought dead could publish beside the one that took over. */
 /* uses: executor/files/result_file.o */
-/* link: -Wl,--wrap=pwrite -Wl,--wrap=fsync -Wl,--wrap=fallocate -Wl,--wrap=rename */
+/* link: -Wl,--wrap=pwrite -Wl,--wrap=fsync -Wl,--wrap=fallocate */
+/* link: -Wl,--wrap=rename -Wl,--wrap=renameat */
 #include "common/mem.h"
 #include "executor/files/result_file.h"
 #include "tests/unit/sh_test.h"
@@ -30,6 +31,8 @@ int __real_fallocate(int fd, int mode, off_t off, off_t n);
 int __wrap_fallocate(int fd, int mode, off_t off, off_t n);
 int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
+int __real_renameat(int from_fd, const char *from, int to_fd, const char *to);
+int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to);
 
 static bool fails(void)
 {
@@ -58,6 +61,11 @@ int __wrap_fallocate(int fd, int mode, off_t off, off_t n)
 int __wrap_rename(const char *from, const char *to)
 {
     return fails() ? -1 : __real_rename(from, to);
+}
+
+int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
+{
+    return fails() ? -1 : __real_renameat(from_fd, from, to_fd, to);
 }
 
 struct rig {
@@ -269,6 +277,32 @@ static void another_attempt_goes_on_where_the_digest_says(void **state)
     sh_test_dir_remove(r.dir);
 }
 
+/* What is durable stays so while the disk cannot be asked for it. */
+static void a_part_that_cannot_be_taken_over_just_now_waits_for_the_next_attempt(void **state)
+{
+    char digest[SH_SHA256_HEX];
+    struct sh_err err = {0}, none = {0};
+    struct result_file *f = NULL;
+    int64_t at = -1;
+    struct rig r;
+    (void)state;
+
+    setup(&r);
+    leave_part(&r, 6, digest);
+    r.conf.resume_at = 6;
+    r.conf.resume_digest = digest;
+    n_calls = 0;
+    fail_at = 1;
+    fail_errno = EIO;
+    assert_fails(result_file_open(&r.conf, &f, &at, &err), SH_E_IO, &err, "part of a result");
+    assert_int_equal(n_files(&r), 1);
+    fail_at = 0;
+    assert_ok_err(result_file_open(&r.conf, &f, &at, &none), &none);
+    assert_int_equal(at, 6);
+    result_file_free(f);
+    sh_test_dir_remove(r.dir);
+}
+
 static void a_part_that_is_not_what_it_was_is_not_gone_on_with(void **state)
 {
     (void)state;
@@ -407,6 +441,7 @@ int main(void)
         cmocka_unit_test(what_is_written_is_published),
         cmocka_unit_test(every_call_may_fail_and_the_next_attempt_is_whole),
         cmocka_unit_test(another_attempt_goes_on_where_the_digest_says),
+        cmocka_unit_test(a_part_that_cannot_be_taken_over_just_now_waits_for_the_next_attempt),
         cmocka_unit_test(a_part_that_is_not_what_it_was_is_not_gone_on_with),
         cmocka_unit_test(what_the_disk_changed_is_not_published),
         cmocka_unit_test(a_writer_that_was_taken_over_cannot_publish),
