@@ -44,28 +44,29 @@ static int copy_part(const struct msg_run_part *m, struct run_part *out, struct 
     return rc;
 }
 
-void parts__add(struct loose_parts *ls, const struct msg_run_part *m)
+int parts__add(struct loose_parts *ls, const struct msg_run_part *m, struct sh_err *err)
 {
-    struct sh_err err = {0};
-    struct loose *l;
+    struct loose *l = NULL;
+    int rc = SH_OK;
 
-    if (ls->n >= MAX_LOOSE_PARTS) {
-        SH_ERROR("run.parts", "msg=\"too many parts without a run\"");
-        return;
-    }
-    l = calloc(1, sizeof(*l));
-    if (!l)
-        SH_FAIL(&err, SH_E_NOMEM, "could not allocate a part of a run");
-    if (!l || copy_part(m, &l->part, &err)) {
-        sh_log_err(SH_LOG_ERROR, "run.part", &err);
+    if (ls->n >= MAX_LOOSE_PARTS)
+        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%u parts wait for their runs; try again",
+                     MAX_LOOSE_PARTS);
+    else if (!(l = calloc(1, sizeof(*l))))
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a part of a run");
+    if (!rc)
+        rc = copy_part(m, &l->part, err);
+    if (rc) {
+        ls->short_of = m->run_id;
         free(l);
-        return;
+        return rc;
     }
     l->run_id = m->run_id;
     l->since_ns = sh_clock_ns();
     l->next = ls->first;
     ls->first = l;
     ls->n++;
+    return SH_OK;
 }
 
 static void free_loose(struct loose_parts *ls, struct loose **at)
@@ -78,6 +79,20 @@ static void free_loose(struct loose_parts *ls, struct loose **at)
     free(l);
 }
 
+bool parts__take(struct loose_parts *ls, uint64_t run_id, struct run_part *out)
+{
+    struct loose **p = &ls->first;
+
+    while (*p && (*p)->run_id != run_id)
+        p = &(*p)->next;
+    if (!*p)
+        return false;
+    *out = (*p)->part;
+    (*p)->part = (struct run_part){0};
+    free_loose(ls, p);
+    return true;
+}
+
 int parts__collect(struct loose_parts *ls, struct run *r, uint32_t n, struct sh_err *err)
 {
     uint64_t batch = 0;
@@ -87,24 +102,16 @@ int parts__collect(struct loose_parts *ls, struct run *r, uint32_t n, struct sh_
     r->parts = calloc((size_t)n + 1, sizeof(*r->parts));
     if (!r->parts)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the parts of a run");
-    for (struct loose **p = &ls->first; *p;) {
-        if ((*p)->run_id != r->id) {
-            p = &(*p)->next;
-            continue;
-        }
-        if (r->n_parts < n) {
-            r->parts[r->n_parts++] = (*p)->part;
-            batch += (*p)->part.batch;
-            (*p)->part = (struct run_part){0};
-        }
-        free_loose(ls, p);
-    }
+    for (; r->n_parts < n && parts__take(ls, r->id, &r->parts[r->n_parts]); r->n_parts++)
+        batch += r->parts[r->n_parts].batch;
     for (size_t i = 0; i < r->n_parts / 2; i++) { /* newest first, so turn round */
         struct run_part t = r->parts[i];
 
         r->parts[i] = r->parts[r->n_parts - 1 - i];
         r->parts[r->n_parts - 1 - i] = t;
     }
+    if (ls->short_of == r->id)
+        return SH_FAIL(err, SH_E_NOMEM, "there was no room for a part of the run; try again");
     if (r->n_parts != n || n == 0 || batch != r->batch)
         return SH_FAIL(err, SH_E_PROTO,
                        "%zu of %u parts of the run came, %" PRIu64 " samples of %u", r->n_parts, n,

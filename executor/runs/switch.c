@@ -396,9 +396,23 @@ bool switch_turn(struct switcher *sw)
 
 /* ------------------------------------------------------------------ the scheduler's messages */
 
+static void refuse_part(struct switcher *sw, const struct run_part *p, uint32_t run_batch,
+                        const struct sh_err *why)
+{
+    const struct msg_result m = {
+        .rid = p->rid, .rc = why->rc, .msg = why->msg, .run_batch = run_batch};
+
+    data_result(sw->env.data, p, &m);
+}
+
 void switch_on_part(struct switcher *sw, const struct msg_run_part *m)
 {
-    parts__add(&sw->loose, m);
+    struct sh_err err = {0};
+
+    if (parts__add(&sw->loose, m, &err) == SH_OK)
+        return;
+    sh_log_err(SH_LOG_ERROR, "run.part", &err);
+    refuse_part(sw, &(struct run_part){.rid = m->rid, .api_id = m->api_id}, 0, &err);
 }
 
 static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
@@ -422,13 +436,14 @@ static int admit(struct switcher *sw, struct run *r, struct sh_err *err)
 static void refuse(struct switcher *sw, struct run *r, uint64_t id, const struct sh_err *why)
 {
     struct sh_msg m = {.type = MSG_RUN_DONE};
+    struct run_part left;
 
     SH_WARN("run.refused", "run=%" PRIu64 " code=%s msg=\"%s\"", id, sh_rc_name(why->rc), why->msg);
-    for (size_t i = 0; r && i < r->n_parts; i++) {
-        struct msg_result res = {
-            .rid = r->parts[i].rid, .rc = why->rc, .msg = why->msg, .run_batch = r->batch};
-
-        data_result(sw->env.data, &r->parts[i], &res);
+    for (size_t i = 0; r && i < r->n_parts; i++)
+        refuse_part(sw, &r->parts[i], r->batch, why);
+    while (parts__take(&sw->loose, id, &left)) {
+        refuse_part(sw, &left, 0, why);
+        run__free_part(&left);
     }
     m.u.run_done = (struct msg_run_done){.run_id = id, .rc = why->rc, .msg = why->msg};
     uplink_send(&sw->env.report->uplink, &m);

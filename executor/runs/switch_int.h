@@ -49,6 +49,7 @@ struct run {
 struct loose_parts { /* zeroed: none */
     struct loose *first;
     size_t n;
+    uint64_t short_of; /* the last run of which a part could not be kept */
 };
 
 struct switcher {
@@ -91,7 +92,10 @@ bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_ru
 bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
 
 /* parts.c */
-void parts__add(struct loose_parts *ls, const struct msg_run_part *m);
+/* Fails: SH_E_NOMEM, SH_E_QUEUEFULL, SH_E_PROTO: nobody else answers its API. */
+int parts__add(struct loose_parts *ls, const struct msg_run_part *m, struct sh_err *err);
+/* Any part of this run that was not collected: *out is the caller's. False: there is none. */
+bool parts__take(struct loose_parts *ls, uint64_t run_id, struct run_part *out);
 /* Moves the parts of r->id into r, in order of arrival. Fails if there are not n: r has those. */
 int parts__collect(struct loose_parts *ls, struct run *r, uint32_t n, struct sh_err *err);
 void parts__expire(struct loose_parts *ls, int64_t before_ns); /* frees parts that came earlier */
