@@ -108,14 +108,17 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
         return;
     }
     if (w->out->state != JOB_STARTING) { /* FAILED: something is gone; else the API was faster */
-        job_adopt_state(j, w->out->state);
+        job_adopt_state(j, JOB_QUEUED);
         jobs__leave(s, j);
-        if (w->out->state == JOB_FAILED)
-            count_end(j);
-        if (job_state_is_final(w->out->state))
+        if (job_state_is_final(w->out->state)) {
+            job_adopt_state(j, w->out->state);
+            if (w->out->state == JOB_FAILED)
+                count_end(j);
             jobs__remove(s, j);
-        else
+        } else {
+            jobs__follow(s, j, w->out->state); /* CANCELLING: no executor was told of it */
             jobs__doubt(s, j);
+        }
         sched_wake_jobs(s);
         return;
     }

@@ -337,6 +337,22 @@ static void a_start_is_what_the_database_makes_of_it(void **state)
     }
 }
 
+/* The start was recorded, and cancelled, before word of it came: no executor is told of it. */
+static void a_start_that_was_cancelled_meanwhile_has_ended(void **state)
+{
+    struct store_start_out out = {.state = JOB_CANCELLING};
+
+    (void)state;
+    world_lead();
+    w.start_out = &out;
+    exec_up(&x, "x");
+    turn();
+    assert_null(heard(&x, MSG_JOB_START));
+    assert_string_equal(row->state, "CANCELLED");
+    assert_null(job_of(5));
+    assert_int_equal(execs_find(&w.s->execs, "x")->job, 0);
+}
+
 static void an_executor_that_is_not_there_when_the_start_is_recorded_does_not_get_it(void **state)
 {
     for (int back = 0; back < 2; back++) {
@@ -608,6 +624,7 @@ int main(void)
         TEST(an_evaluation_is_json_of_some_length),
         TEST(a_start_that_cannot_be_asked_for_is_tried_again),
         cmocka_unit_test(a_start_is_what_the_database_makes_of_it),
+        TEST(a_start_that_was_cancelled_meanwhile_has_ended),
         cmocka_unit_test(an_executor_that_is_not_there_when_the_start_is_recorded_does_not_get_it),
         cmocka_unit_test(an_executor_that_stops_gets_no_job),
         TEST(batch_inference_begins_also_where_its_version_was_forgotten),
