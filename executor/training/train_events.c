@@ -48,7 +48,8 @@ void train__finished(struct job *j, const struct sh_err *why)
 
 void train__fail(struct job *j, const struct sh_err *why)
 {
-    if (j->end == END_CANCEL || j->end == END_FAIL)
+    /* Once it is being finished nothing but that decides: a worker may fail to compile it still. */
+    if (j->end == END_CANCEL || j->end == END_FAIL || j->finish)
         return;
     j->end = END_FAIL;
     j->why = *why;
