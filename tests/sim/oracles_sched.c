@@ -327,6 +327,20 @@ static uint32_t n_placed(const struct sched *s, int64_t tenant_id, int64_t array
     return n;
 }
 
+/* While a change of it reaches the leader, job by job: the highest that it knows. */
+static uint32_t most_of_array(const struct sched *s, int64_t array)
+{
+    uint32_t most = 0;
+
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        const struct job *j = s->jobs.items[i];
+
+        if (j->array_id == array)
+            most = SH_MAX(most, j->array_max ? j->array_max : UINT32_MAX); /* 0: no limit */
+    }
+    return most;
+}
+
 static void look_at_limits(const struct sched *s)
 {
     uint32_t n, starting;
@@ -344,13 +358,10 @@ static void look_at_limits(const struct sched *s)
     }
     for (size_t i = 0; i < database.n_arrays; i++) {
         const int64_t array = (int64_t)i + 1;
-        uint32_t most = 0;
+        const uint32_t most = most_of_array(s, array);
 
-        for (size_t k = 0; k < s->jobs.n; k++)
-            if (s->jobs.items[k]->array_id == array)
-                most = SH_MAX(most, s->jobs.items[k]->array_max);
         n = n_placed(s, 0, array, &starting);
-        SIM_CHECK("max-parallel", !is_over(s, 3 * array + 2, n, starting, most ? most : n),
+        SIM_CHECK("max-parallel", !is_over(s, 3 * array + 2, n, starting, most),
                   "array %" PRId64 " has %u jobs running, and may have %u", array, n, most);
     }
 }
