@@ -198,40 +198,63 @@ static void check_same(struct submit_item *x)
             x->id);
 }
 
-/* No row was made of it. Not to learn why is a failure of this item alone: others may be made.
- * *queue: the last one that refused. */
-static void why_not(struct submit *s, struct submit_item *x, const struct submit_item **queue)
+/* What the items before have shown; NULL: none. */
+struct shown {
+    const struct submit_item *queue;  /* the last one whose queue refused */
+    const struct submit_item *silent; /* the database did not say why it was not made */
+};
+
+static int ask_why(struct submit *s, struct submit_item *x, const struct submit_item **queue)
 {
-    x->made = SUBMIT_UNMADE;
-    if (x->spec.client_token &&
-        store_job_by_token(s->q, x->spec.client_token, &x->job, &x->err) != SH_OK)
-        return;
+    int rc = SH_OK;
+
+    if (x->spec.client_token)
+        rc = store_job_by_token(s->q, x->spec.client_token, &x->job, &x->err);
+    if (rc)
+        return rc;
     if (x->job) {
         x->made = SUBMIT_EARLIER;
         x->id = id_of(x->job);
         x->version = json_integer_value(json_object_get(x->job, "version"));
         check_same(x);
-        return;
+        return SH_OK;
     }
     if (*queue && same((*queue)->spec.queue, x->spec.queue)) {
         x->err = (*queue)->err;
-        return;
+        return SH_OK;
     }
-    store_queue_refuse(s->q, x->spec.queue, &x->err);
+    rc = store_queue_refuse(s->q, x->spec.queue, &x->err);
+    if (rc != SH_E_CONFLICT && rc != SH_E_NOTFOUND)
+        return rc;
     *queue = x;
+    return SH_OK;
 }
 
-static int take_row(struct submit *s, const struct db_res *res, size_t row,
-                    const struct submit_item **queue, struct sh_err *err)
+/* No row was made of it. Not to learn why is a failure of this item alone, since others may have
+ * been made, and of all behind it: each question may take as long as a statement may. In a
+ * transaction it is a failure of the whole, for that is undone. */
+static int why_not(struct submit *s, struct submit_item *x, struct shown *shown, struct sh_err *err)
+{
+    x->made = SUBMIT_UNMADE;
+    if (shown->silent) {
+        x->err = shown->silent->err;
+        return SH_OK;
+    }
+    if (ask_why(s, x, &shown->queue) == SH_OK)
+        return SH_OK;
+    shown->silent = x;
+    return s->is_alone ? SH_OK : sh_err_copy(err, &x->err);
+}
+
+static int take_row(struct submit *s, const struct db_res *res, size_t row, struct shown *shown,
+                    struct sh_err *err)
 {
     struct submit_item *x = &s->items[db_i64(res, row, 0, 0)];
     const char *job = db_text(res, row, 2);
 
     x->id = db_i64(res, row, 1, 0);
-    if (!x->id) {
-        why_not(s, x, queue);
-        return SH_OK;
-    }
+    if (!x->id)
+        return why_not(s, x, shown, err);
     x->made = SUBMIT_MADE;
     s->array_id = db_i64(res, row, 3, 0);
     return job ? store_json(job, "submit", &x->job, err) : SH_OK;
@@ -251,7 +274,7 @@ static int rows_of(const struct submit *s, json_t **out, struct sh_err *err)
 
 int submit_store(struct submit *s, struct sh_err *err)
 {
-    const struct submit_item *queue = NULL;
+    struct shown shown = {NULL, NULL};
     struct db_res *res = NULL;
     json_t *rows = NULL;
     int rc;
@@ -271,7 +294,7 @@ int submit_store(struct submit *s, struct sh_err *err)
     if (!rc && json_array_size(rows) > 0)
         rc = store_submit(s->q, s->way, rows, s->array, &res, err);
     for (size_t i = 0; !rc && i < db_rows(res); i++)
-        rc = s->array && !db_text(res, 0, 3) ? SH_OK : take_row(s, res, i, &queue, err);
+        rc = s->array && !db_text(res, 0, 3) ? SH_OK : take_row(s, res, i, &shown, err);
     db_res_free(res);
     json_decref(rows);
     return rc;
@@ -315,8 +338,9 @@ int submit_once(struct submit *s, submit_fn *fn, json_t **out, struct sh_err *er
     if (idem.key[0])
         return idem_run(s->q, &idem, submit_make, &m, &s->q->reply.replayed, out, err);
     /* The answer of an array is read once more; what a job or a batch lacks is an item's fault. */
-    rc = s->array ? db_tx(s->q->db, "submit", make_tx, &m, err)
-                  : db_tx_alone(s->q->db, "submit", make_tx, &m, err);
+    s->is_alone = !s->array;
+    rc = s->is_alone ? db_tx_alone(s->q->db, "submit", make_tx, &m, err)
+                     : db_tx(s->q->db, "submit", make_tx, &m, err);
     if (rc) {
         json_decref(*out);
         *out = NULL;

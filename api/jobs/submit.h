@@ -35,6 +35,7 @@ struct submit {
     enum store_submit_way way;
     const json_t *array;       /* BORROWED, NULL: none */
     int64_t array_id;          /* 0: its token was known, or no array */
+    bool is_alone;             /* what was made stays, whatever fails behind it */
     struct submit_item *items; /* OWNED, submit_fini() */
     size_t n;
 };

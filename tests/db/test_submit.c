@@ -2,14 +2,17 @@
  *
  * Without it: the number that a quota is checked by could drift away from the jobs that are there,
  * two submissions at once could both take the last place, one wrong job of a batch could keep the
- * others out, a token could make its job twice, or an action could miss a part of an array.
+ * others out, a token could make its job twice, an action could miss a part of an array, or a
+ * database that answers no more could be asked of each of a thousand jobs why it was not made.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/jobs/submit.h"
+#include "api/request/route.h"
 #include "common/importer.h"
 #include "common/job_state.h"
+#include "common/metrics.h"
 #include "tests/db/db_test.h"
 
 #include <pthread.h>
@@ -388,6 +391,95 @@ static void a_quota_is_kept_to_the_last_job_by_many_at_once(void **state)
     assert_int_equal(number(db, WRONG), 0);
 }
 
+/* ------------------------------------------------------------------ why a job was not made */
+
+/* From when everything that the jobs name has been looked up, who reads the names of models takes
+ * too long. A job that was made is told without them, but not one that is found by its token. */
+static int store_blindly(struct submit *s, json_t **out, struct sh_err *err)
+{
+    struct db *db = s->q->db;
+
+    run(db, "ALTER TABLE model RENAME TO model_real");
+    run(db, "CREATE FUNCTION takes_long() RETURNS boolean LANGUAGE plpgsql AS "
+            "$$BEGIN RAISE EXCEPTION 'too long' USING ERRCODE = 'query_canceled'; END$$");
+    run(db, "CREATE VIEW model AS SELECT * FROM model_real WHERE takes_long()");
+    return nothing(s, out, err);
+}
+
+/* The tokens "a" and "b" are known, the queue "nowhere" is not. s: submit_fini(). */
+static int submit_blindly(struct db *db, struct api_req *q, struct submit *s, struct sh_err *err)
+{
+    json_t *known = json_pack("[o, o]", job_body("default", "a"), job_body("default", "b"));
+    json_t *keep, *out = NULL;
+    int rc;
+
+    assert_ok(submit_all(db, known, s, &keep, NULL));
+    submit_fini(s);
+    json_decref(keep);
+    q->json =
+        json_pack("[o, o, o, o, o]", job_body("default", NULL), job_body("default", "a"),
+                  job_body("default", "b"), job_body("nowhere", NULL), job_body("default", "c"));
+    assert_ok(submit_init(s, q, STORE_SUBMIT_BATCH, json_array_size(q->json), NULL));
+    for (size_t i = 0; i < s->n; i++)
+        submit_read(&s->items[i], json_array_get(q->json, i), NULL);
+    sh_metrics_reset();
+    rc = submit_once(s, store_blindly, &out, err);
+    json_decref(out);
+    return rc;
+}
+
+static void assert_asked_once(void)
+{
+    struct sh_buf b;
+
+    sh_buf_init(&b, 1u << 20);
+    assert_ok(sh_metrics_render('a', &b, NULL));
+    assert_has(b.data, "shunt_db_query_seconds_count{statement=\"job_by_token\"} 1\n");
+    assert_null(strstr(b.data, "statement=\"queue_get\""));
+    sh_buf_fini(&b);
+}
+
+static void a_database_that_does_not_say_why_is_asked_once(void **state)
+{
+    struct db *db = *state;
+    struct api_req q = request(db);
+    struct sh_err err = {0};
+    struct submit s;
+
+    assert_ok_err(submit_blindly(db, &q, &s, &err), &err);
+    assert_int_equal(s.items[0].made, SUBMIT_MADE);
+    for (size_t i = 1; i < 4; i++) {
+        assert_int_equal(s.items[i].made, SUBMIT_UNMADE);
+        assert_int_equal(s.items[i].err.rc, SH_E_TIMEOUT);
+        assert_has(s.items[i].err.detail, "job_by_token");
+    }
+    assert_int_equal(s.items[4].made, SUBMIT_MADE);
+    assert_asked_once();
+    submit_fini(&s);
+    json_decref(q.json);
+    assert_int_equal(number(db, "SELECT count(*) FROM job"), 4);
+}
+
+/* It is part of the answer that is kept, so the answer has to be known. */
+static void with_a_key_a_batch_fails_whole_if_the_database_does_not_say_why(void **state)
+{
+    struct db *db = *state;
+    const struct api_route route = {.path = "/api/v1/jobs:batch"};
+    struct api_req q = request(db);
+    struct sh_err err = {0};
+    struct submit s;
+
+    q.route = &route;
+    q.h.idempotency_key = "once";
+    assert_fails(submit_blindly(db, &q, &s, &err), SH_E_TIMEOUT, &err, "did not finish in time");
+    assert_has(err.detail, "job_by_token");
+    assert_asked_once();
+    submit_fini(&s);
+    json_decref(q.json);
+    assert_int_equal(number(db, "SELECT count(*) FROM job"), 2);
+    assert_int_equal(number(db, WRONG), 0);
+}
+
 /* ------------------------------------------------------------------ arrays */
 
 static void an_array_is_acted_on_where_its_jobs_allow_it(void **state)
@@ -437,6 +529,8 @@ int main(void)
         TEST(each_job_of_a_batch_has_a_result_of_its_own),
         TEST(batches_that_wait_for_each_others_tokens_are_both_done),
         TEST(a_quota_is_kept_to_the_last_job_by_many_at_once),
+        TEST(a_database_that_does_not_say_why_is_asked_once),
+        TEST(with_a_key_a_batch_fails_whole_if_the_database_does_not_say_why),
         TEST(an_array_is_acted_on_where_its_jobs_allow_it),
     };
 
