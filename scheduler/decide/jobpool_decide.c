@@ -107,17 +107,6 @@ static void pass_over(struct jobpool *q, struct jobpool_job *j, enum jobpool_tak
     jobpool__touch(q, j->group);
 }
 
-/* It was passed over, and may be looked at again. */
-static void put_back(struct jobpool *q, struct jobpool_job *j)
-{
-    struct jobpool_group *g = j->group;
-
-    j->taken = TAKEN_NOT;
-    g->head = jobpool__untaken(sh_tree_first(&g->line));
-    jobpool__sort_group(g);
-    jobpool__unsort(q, g->tenant);
-}
-
 static void take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
 {
     pass_over(q, j, how);
@@ -317,14 +306,28 @@ static struct jobpool_job *next_want(const struct jobpool *q)
     return n ? SH_TREE_OF(n, struct jobpool_tenant, wants)->head : NULL;
 }
 
-/* One behind it may need less memory, and have a claim. */
-static void let_by(struct jobpool *q, struct jobpool_job *j, struct jobpool_job **passed)
+/* Nobody gives way for its head, nor will for those behind that: they need as much, and their
+ * claims are a part of its own. Those of another group may need less memory, and have one. */
+static void let_by(struct jobpool *q, struct jobpool_group *g, struct jobpool_group **passed)
 {
-    pass_over(q, j, TAKEN_LOOKED);
-    jobpool__unsort(q, j->f.tenant);
+    g->passed = g->head;
+    g->head = NULL;
+    jobpool__sort_group(g);
+    jobpool__unsort(q, g->tenant);
     jobpool__sort(q);
-    j->next_taken = *passed;
-    *passed = j;
+    g->next_passed = *passed;
+    *passed = g;
+}
+
+/* They may be looked at again. */
+static void put_back(struct jobpool *q, struct jobpool_group *passed)
+{
+    for (struct jobpool_group *g = passed; g; g = g->next_passed) {
+        g->head = g->passed;
+        jobpool__sort_group(g);
+        jobpool__unsort(q, g->tenant);
+    }
+    jobpool__sort(q);
 }
 
 /* Those that are next get the slots that are being given up already. */
@@ -349,7 +352,8 @@ static void stop_jobs(struct jobpool *q)
 {
     uint64_t most = largest(q); /* of what jobs need that may have a claim on others */
     bool any = true;
-    struct jobpool_job *j, *passed = NULL;
+    struct jobpool_group *passed = NULL;
+    struct jobpool_job *j;
 
     if (!any_claim(q))
         return;
@@ -359,7 +363,7 @@ static void stop_jobs(struct jobpool *q)
         enum decide_reason why;
 
         if (want && want->f.is.need_bytes > largest(q)) {
-            let_by(q, want, &passed);
+            let_by(q, want->group, &passed);
             continue;
         }
         j = any ? next_job(q, most) : NULL;
@@ -377,11 +381,9 @@ static void stop_jobs(struct jobpool *q)
         if (any)
             most = SH_MIN(most, j->f.is.need_bytes - 1);
         if (j == want)
-            let_by(q, j, &passed);
+            let_by(q, j->group, &passed);
     }
-    for (; passed; passed = passed->next_taken)
-        put_back(q, passed);
-    jobpool__sort(q);
+    put_back(q, passed);
 }
 
 /* ------------------------------------------------------------------ a decision */

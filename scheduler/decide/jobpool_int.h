@@ -38,10 +38,11 @@ struct jobpool_group { /* of a tenant: jobs that are alike */
     bool is_fixed;
     uint64_t need_bytes;
     struct sh_tree line;
-    size_t n_backoff;         /* jobs that will join it */
-    struct jobpool_job *head; /* the first that this decision has not taken; NULL */
-    uint64_t least_need;      /* of those below it in by_head */
-    struct jobpool_group *in_array, *next_touched;
+    size_t n_backoff;           /* jobs that will join it */
+    struct jobpool_job *head;   /* the first that this decision has not taken; NULL */
+    uint64_t least_need;        /* of those below it in by_head */
+    struct jobpool_job *passed; /* the head of one that was let by, until it is put back */
+    struct jobpool_group *in_array, *next_touched, *next_passed;
     bool is_touched;
 };
 
