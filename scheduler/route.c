@@ -48,4 +48,5 @@ const struct sched_route SCHED_ROUTE = {
     .on_model = jobs_on_model,
     .on_model_away = requests_on_model_away,
     .on_shape_away = requests_on_shape_away,
+    .on_unready = requests_on_unready,
 };

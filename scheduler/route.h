@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 
+struct exec;
 struct model;
 struct sched;
 struct session;
@@ -24,6 +25,9 @@ struct sched_route {
     void (*on_model)(struct sched *s, int64_t version_id, bool ready);
     void (*on_model_away)(struct sched *s, struct model *m, int rc, const char *why);
     void (*on_shape_away)(struct sched *s, const struct shape *h);
+    /* not READY on e any more, the version or, if h is not NULL, that shape of it */
+    void (*on_unready)(struct sched *s, struct exec *e, const struct model *m,
+                       const struct shape *h);
 };
 extern const struct sched_route SCHED_ROUTE;
 

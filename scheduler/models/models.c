@@ -497,16 +497,9 @@ void models__leave(struct sched *s, struct model *m, struct exec *e)
     send_unload(s, m->version_id, e);
 }
 
-void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *msg)
+static void take_state(struct sched *s, struct model *m, struct exec *e,
+                       const struct msg_model_state *msg)
 {
-    struct model *m = models_find(&s->models, msg->version_id);
-
-    s->models.changed = true;
-    if (!m) {
-        if (msg->state == MSG_MODEL_READY || msg->state == MSG_MODEL_LOADING)
-            send_unload(s, msg->version_id, e); /* deleted while it was away */
-        return;
-    }
     /* On its way out: all that counts is that it is gone. */
     if (msg->state != MSG_MODEL_GONE && m->on[e->index].phase == MODEL_ON_UNLOADING)
         return;
@@ -541,6 +534,23 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
         SH_ERROR("model.message", "executor=%s msg=\"unknown phase %u of a model\"", e->info.name,
                  msg->state);
     }
+}
+
+void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *msg)
+{
+    struct model *m = models_find(&s->models, msg->version_id);
+    bool was_ready;
+
+    s->models.changed = true;
+    if (!m) {
+        if (msg->state == MSG_MODEL_READY || msg->state == MSG_MODEL_LOADING)
+            send_unload(s, msg->version_id, e); /* deleted while it was away */
+        return;
+    }
+    was_ready = m->on[e->index].phase == MODEL_ON_READY;
+    take_state(s, m, e, msg);
+    if (was_ready && m->on[e->index].phase != MODEL_ON_READY)
+        s->route->on_unready(s, e, m, NULL);
 }
 
 void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *msg)

@@ -211,9 +211,11 @@ void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_sta
     struct model *v = models_find(&s->models, m->version_id);
     struct shape *h = NULL;
     struct sh_err err = {0};
+    bool was_ready;
 
     if (!v || get(s, v, m->sizes, &h, &err))
         return; /* it is on its way out, or one more than we remember */
+    was_ready = h->on[e->index].phase == SHAPE_READY;
     switch (m->state) {
     case MSG_MODEL_READY:
         h->on[e->index].phase = SHAPE_READY;
@@ -230,6 +232,8 @@ void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_sta
     default:
         h->on[e->index].phase = SHAPE_ABSENT;
     }
+    if (was_ready && h->on[e->index].phase != SHAPE_READY)
+        s->route->on_unready(s, e, v, h);
     sched_wake(s);
 }
 

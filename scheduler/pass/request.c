@@ -403,6 +403,17 @@ void requests_on_shape_away(struct sched *s, const struct shape *h)
     }
 }
 
+void requests_on_unready(struct sched *s, struct exec *e, const struct model *m,
+                         const struct shape *h)
+{
+    for (struct request *r = e->waiting.first, *next; r; r = next) {
+        next = r->behind;
+        if (r->model == m && (!h || r->shape == h))
+            displace(s, r);
+    }
+    sched_wake_some(s);
+}
+
 bool requests_has_shape(struct sched *s, struct request *r)
 {
     const int64_t now = sh_clock_ns();

@@ -112,6 +112,9 @@ void requests_on_exec_stopping(struct sched *s, struct exec *e); /* what runs th
 void requests_on_model_away(struct sched *s, struct model *m, int rc, const char *why);
 /* No executor can compile the shape: refuses the requests that wait for it. */
 void requests_on_shape_away(struct sched *s, const struct shape *h);
+/* What waits at e for m, or for that shape of it, is placed anew. h: NULL: whatever its shape. */
+void requests_on_unready(struct sched *s, struct exec *e, const struct model *m,
+                         const struct shape *h);
 /* Is it READY, with its shape compiled, so that a pass may look at it? */
 bool requests_has_shape(struct sched *s, struct request *r);
 void requests_expire(struct sched *s, int64_t now_ns);

@@ -356,6 +356,33 @@ static void an_executor_that_stops_ends_its_runs_and_gets_no_others(void **state
     assert_int_equal(refused(), 0);
 }
 
+/* However it says so: its workers have died, it failed, it has given the version up. */
+static void what_waits_where_the_version_is_not_ready_any_more_is_placed_elsewhere(void **state)
+{
+    static const enum msg_model_phase PHASES[] = {MSG_MODEL_LOADING, MSG_MODEL_FAILED,
+                                                  MSG_MODEL_GONE};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(PHASES); i++) {
+        uint64_t rid = 1;
+
+        begin(state);
+        w.models[0].max_batch = 1;
+        serve();
+        for (; rid <= (uint64_t)w.conf.max_runs; rid++)
+            request(rid);
+        request(rid);
+        exec_up(&y, "y");
+        model_ready(&y, 1);
+        assert_null(heard(&y, MSG_RUN)); /* it waits for x */
+        model_said(&x, (struct msg_model_state){
+                           .version_id = 1, .state = PHASES[i], .rc = SH_E_INVALID, .msg = "no"});
+        run_done(&y, run_sent(&y), 0);
+        assert_int_equal(w.s->requests.n, rid - 1); /* what runs on x goes on */
+        assert_int_equal(refused(), 0);
+        end(state);
+    }
+}
+
 static void what_is_to_run_waits_for_an_executor_that_starts_again(void **state)
 {
     (void)state;
@@ -708,6 +735,8 @@ int main(void)
         cmocka_unit_test(a_doubt_that_nobody_shares_is_an_end),
         TEST(what_waits_on_an_executor_that_goes_is_placed_elsewhere),
         TEST(an_executor_that_stops_ends_its_runs_and_gets_no_others),
+        cmocka_unit_test(
+            what_waits_where_the_version_is_not_ready_any_more_is_placed_elsewhere),
         TEST(what_is_to_run_waits_for_an_executor_that_starts_again),
         TEST(a_version_that_goes_while_its_run_is_lost_cannot_run_again),
         TEST(what_runs_for_an_api_that_goes_is_cancelled_the_rest_ends),

@@ -6,13 +6,13 @@
 /* link: -lpq */
 #include "tests/unit/sched_world.h"
 
-static struct peer x, a; /* an executor that has version 1, and an API */
+static struct peer x, y, a; /* executors, of which x has version 1, and an API */
 static uint64_t rid;
 
 static int begin(void **state)
 {
     world_begin(state);
-    x = a = (struct peer){.fd = -1};
+    x = y = a = (struct peer){.fd = -1};
     rid = 0;
     return 0;
 }
@@ -29,6 +29,7 @@ static void serve(void)
 static int end(void **state)
 {
     peer_close(&x);
+    peer_close(&y);
     peer_close(&a);
     return world_end(state);
 }
@@ -49,18 +50,24 @@ static int ask(uint32_t size)
     return m ? (int)m->u.infer_refused.rc : 0;
 }
 
-static void shape_said(uint32_t size, enum msg_model_phase phase, int rc, size_t n_profile)
+static void shape_said_by(struct peer *p, uint32_t size, enum msg_model_phase phase, int rc,
+                          size_t n_profile)
 {
     static const struct msg_profile ROWS[PREDICT_N_BUCKETS + 2] = {
         {.batch = 1, .compute_ns = 3e6, .tail_ns = 1e6}};
 
-    say(&x, &(struct sh_msg){.type = MSG_SHAPE_STATE,
-                             .u.shape_state = {.version_id = 1,
-                                               .sizes = {&size, sizeof(size)},
-                                               .state = phase,
-                                               .rc = rc,
-                                               .msg = "why",
-                                               .profile = {ROWS, n_profile * sizeof(ROWS[0])}}});
+    say(p, &(struct sh_msg){.type = MSG_SHAPE_STATE,
+                            .u.shape_state = {.version_id = 1,
+                                              .sizes = {&size, sizeof(size)},
+                                              .state = phase,
+                                              .rc = rc,
+                                              .msg = "why",
+                                              .profile = {ROWS, n_profile * sizeof(ROWS[0])}}});
+}
+
+static void shape_said(uint32_t size, enum msg_model_phase phase, int rc, size_t n_profile)
+{
+    shape_said_by(&x, size, phase, rc, n_profile);
 }
 
 static void cancel(uint64_t id)
@@ -213,6 +220,31 @@ static void one_that_cannot_be_is_refused_and_what_may_work_later_asked_for_agai
     assert_int_equal(ask(4), SH_E_INVALID); /* it is known */
 }
 
+/* Its last worker that had the shape died, say. */
+static void what_waits_where_its_shape_is_not_ready_any_more_is_placed_elsewhere(void **state)
+{
+    static const enum msg_model_phase PHASES[] = {MSG_MODEL_LOADING, MSG_MODEL_FAILED,
+                                                  MSG_MODEL_GONE};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(PHASES); i++) {
+        begin(state);
+        w.models[0].max_batch = 1;
+        serve();
+        assert_int_equal(ask(4), 0);
+        shape_said(4, MSG_MODEL_READY, 0, 1);
+        while (rid <= (uint64_t)w.conf.max_runs)
+            assert_int_equal(ask(4), 0); /* the last one waits for x */
+        exec_up(&y, "y");
+        model_ready(&y, 1);
+        shape_said_by(&y, 4, MSG_MODEL_READY, 0, 1);
+        assert_null(heard(&y, MSG_RUN));
+        shape_said(4, PHASES[i], SH_E_INVALID, 0);
+        run_done(&y, run_sent(&y), 0);
+        assert_null(heard(&a, MSG_INFER_REFUSED));
+        end(state);
+    }
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -223,6 +255,7 @@ int main(void)
         TEST(an_answer_that_does_not_come_is_asked_for_again),
         TEST(a_shape_that_is_there_runs_by_what_was_measured),
         TEST(one_that_cannot_be_is_refused_and_what_may_work_later_asked_for_again),
+        cmocka_unit_test(what_waits_where_its_shape_is_not_ready_any_more_is_placed_elsewhere),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
