@@ -182,8 +182,10 @@ static void on_state(struct sched *s, struct exec *e, const struct msg_exec_stat
     }
     sh_strlcpy(e->state.device_name, m->device_name, sizeof(e->state.device_name));
     sh_strlcpy(e->state.fences_why, m->fences_why, sizeof(e->state.fences_why));
-    if (e->state.is_stopping != was_stopping)
+    if (e->state.is_stopping != was_stopping) {
         exec_changed(&s->execs, e);
+        jobs_on_exec_stopping(s, e);
+    }
     if (e->state.is_stopping && !was_stopping)
         on_stopping(s, e);
 }

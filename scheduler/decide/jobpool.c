@@ -529,10 +529,10 @@ static void tally(struct jobpool *q, struct jobpool_job *j, int sign)
     t->held += (uint32_t)sign;
     if (j->f.is.is_fixed)
         t->fixed += (uint32_t)sign;
-    if (state == SNAP_STOPPING)
-        q->coming += (uint32_t)sign;
-    else
+    if (state != SNAP_STOPPING)
         t->running += (uint32_t)sign;
+    else if (j->f.is_on_exec)
+        q->coming += (uint32_t)sign;
 }
 
 void jobpool__enter(struct jobpool *q, struct jobpool_job *j, struct jobpool_group *g)

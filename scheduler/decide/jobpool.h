@@ -47,7 +47,7 @@ struct jobpool_job_facts {
     struct snap_job is; /* without tenant, exec and array, which are: */
     struct jobpool_tenant *tenant;
     uint64_t array;      /* id; 0: in no array with a limit */
-    bool is_on_exec;     /* which is connected, and whose device ... */
+    bool is_on_exec;     /* which is connected and stays, and whose device ... */
     uint64_t exec_bytes; /* ... has so much */
 };
 

@@ -95,7 +95,7 @@ struct snap_job {
     int64_t id;
     enum snap_job_state state;
     uint32_t tenant;
-    uint32_t exec;    /* if not queued; SNAP_NONE while its executor is away */
+    uint32_t exec;    /* if not queued; SNAP_NONE while its executor is away or stops */
     int32_t priority; /* the job's plus its queue's */
     bool queue_open;
     bool model_ready;

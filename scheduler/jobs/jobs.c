@@ -216,6 +216,13 @@ void jobs_on_exec_lost(struct sched *s, struct exec *e)
     }
 }
 
+void jobs_on_exec_stopping(struct sched *s, struct exec *e)
+{
+    for (size_t i = 0; i < s->jobs.n; i++)
+        if (strcmp(s->jobs.items[i]->executor, e->info.name) == 0)
+            jobs__touch(s, s->jobs.items[i]);
+}
+
 void jobs_on_model(struct sched *s, int64_t version_id, bool ready)
 {
     for (size_t i = 0; i < s->jobs.n; i++) {

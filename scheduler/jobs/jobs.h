@@ -63,6 +63,7 @@ int jobs_merge(struct sched *s, struct store_view *v, struct sh_err *err);
 void jobs_on_exec_hello(struct sched *s, struct exec *e);
 void jobs_on_exec_synced(struct sched *s, struct exec *e);
 void jobs_on_exec_lost(struct sched *s, struct exec *e);
+void jobs_on_exec_stopping(struct sched *s, struct exec *e); /* or not any more */
 void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *m);
 void jobs_on_evaluated(struct sched *s, struct exec *e, const struct msg_job_evaluated *m);
 void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_checkpoint *m);

@@ -83,7 +83,7 @@ bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_f
                .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED},
         .tenant = &t->pooled,
         .array = j->array_max ? (uint64_t)j->array_id : 0,
-        .is_on_exec = e && e->session};
+        .is_on_exec = e && e->session && !e->state.is_stopping};
     if (out->is_on_exec)
         out->exec_bytes = e->info.pool_bytes;
     return true;

@@ -118,9 +118,11 @@ static bool has_memory(const struct tenant *x, const struct store_memory *m)
 
 static void set_memory(struct tenants *t, struct tenant *x, const struct store_memory *m)
 {
-    if (!has_memory(x, m))
-        x->memory_change = ++t->memory_changes;
+    if (has_memory(x, m))
+        return;
+    x->memory_change = ++t->memory_changes;
     x->memory = *m;
+    touch(t, x);
 }
 
 static int merge_one(struct tenants *t, const struct store_tenant *row, uint64_t poll,

@@ -283,7 +283,7 @@ static void scan_begin(struct scan *p, const struct snapshot *in)
             continue;
         p->held[j->tenant]++;
         p->fixed[j->tenant] += j->is_fixed;
-        p->coming += j->state == SNAP_STOPPING;
+        p->coming += j->state == SNAP_STOPPING && j->exec != SNAP_NONE;
         p->running[j->tenant] += j->state != SNAP_STOPPING;
     }
 }

@@ -230,7 +230,7 @@ static void set_job(struct life *l, size_t i)
     struct jobpool_job_facts f = {.is = *j, .tenant = &l->tenants[j->tenant], .array = j->array};
     struct sh_err err = {0};
 
-    f.is_on_exec = j->exec != SNAP_NONE;
+    f.is_on_exec = j->exec != SNAP_NONE && l->w.execs[j->exec].up;
     f.exec_bytes = f.is_on_exec ? l->w.execs[j->exec].pool_bytes : 0;
     if (l->is_there[i])
         assert_ok_err(jobpool_set_job(&l->q, &l->pooled[i], &f, &err), &err);
@@ -334,7 +334,10 @@ static void look_at_all(struct life *l, size_t index[])
         if (!l->is_there[i])
             continue;
         index[in->n_jobs] = i;
-        l->w.jobs[in->n_jobs++] = l->jobs[i];
+        l->w.jobs[in->n_jobs] = l->jobs[i];
+        if (l->jobs[i].exec != SNAP_NONE && !l->w.execs[l->jobs[i].exec].up)
+            l->w.jobs[in->n_jobs].exec = SNAP_NONE;
+        in->n_jobs++;
     }
     for (size_t t = 0; t < L_TENANTS; t++)
         l->w.tenants[t].usage_ns = l->usage_ns[t] * exp2(halvings(l->usage_at_ns[t] - in->now_ns));

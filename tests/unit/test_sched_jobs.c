@@ -6,13 +6,13 @@
 /* link: -lpq */
 #include "tests/unit/sched_world.h"
 
-static struct peer x;
+static struct peer x, y;
 static struct store_job *row; /* of job 5 */
 
 static int begin(void **state)
 {
     world_begin(state);
-    x = (struct peer){.fd = -1};
+    x = y = (struct peer){.fd = -1};
     row = add_job(5);
     return 0;
 }
@@ -20,6 +20,7 @@ static int begin(void **state)
 static int end(void **state)
 {
     peer_close(&x);
+    peer_close(&y);
     return world_end(state);
 }
 
@@ -402,6 +403,35 @@ static void an_executor_that_stops_gets_no_job(void **state)
     }
 }
 
+/* Nobody gets its slot: its job gives way to nobody, and when that ends, nothing is free. */
+static void the_slot_of_an_executor_that_stops_is_nobodys(void **state)
+{
+    for (int is_leaving = 0; is_leaving < 2; is_leaving++) {
+        begin(state);
+        w.conf.min_run_ms = 0;
+        start();
+        phase(MSG_JOB_RUNNING);
+        add_job(6); /* of the two, the one to give way first */
+        look_again();
+        exec_up(&y, "y");
+        assert_int_equal(hear(&y, MSG_JOB_START)->u.job_start.job, 6);
+        say(&y, &(struct sh_msg){
+                    .type = MSG_JOB_STATE,
+                    .u.job_state = {.job = 6, .attempt = 1, .state = MSG_JOB_RUNNING}});
+        if (is_leaving)
+            jobs_suspend(w.s, job_of(6), DECIDE_FAIR_SHARE);
+        say(&y, &(struct sh_msg){.type = MSG_EXEC_STATE, .u.exec_state = {.stopping = true}});
+        assert_null(jobs_pool_fault(w.s));
+        forget_heard(&y);
+        add_tenant(2, "u")->guaranteed_gpus = 1;
+        add_job(7)->line.tenant_id = 2;
+        look_again();
+        assert_int_equal(hear(&x, MSG_JOB_STOP)->u.job_stop.job, 5);
+        assert_null(heard(&y, MSG_JOB_STOP));
+        end(state);
+    }
+}
+
 static void batch_inference_begins_also_where_its_version_was_forgotten(void **state)
 {
     (void)state;
@@ -627,6 +657,7 @@ int main(void)
         TEST(a_start_that_was_cancelled_meanwhile_has_ended),
         cmocka_unit_test(an_executor_that_is_not_there_when_the_start_is_recorded_does_not_get_it),
         cmocka_unit_test(an_executor_that_stops_gets_no_job),
+        cmocka_unit_test(the_slot_of_an_executor_that_stops_is_nobodys),
         TEST(batch_inference_begins_also_where_its_version_was_forgotten),
         TEST(a_wish_is_told_once_and_only_of_what_was_sent),
         TEST(who_is_away_is_not_asked_to_suspend),

@@ -63,21 +63,27 @@ static void one_that_is_deleted_stays_without_rights_until_its_last_request(void
 /* Executors keep by name what they were told: the next tenant of that name would have it. */
 static void limits_of_memory_are_taken_back_before_a_tenant_goes(void **state)
 {
-    struct store_tenant row = {
-        .id = 1, .name = "a", .active = true, .memory = {.max_bytes = 1 << 20, .share = 1}};
-    struct tenants t = {.half_life_s = 3600};
-    struct tenant *a;
-
     (void)state;
-    look(&t, 1, &row, 1);
-    a = tenants_by_id(&t, 1);
-    assert_true(a && a->memory_change == 1);
-    look(&t, 2, NULL, 0);
-    assert_int_equal(t.n, 1);
-    assert_true(!a->active && a->memory.max_bytes == 0 && a->memory_change == 2);
-    look(&t, 3, NULL, 0);
-    assert_int_equal(t.n, 0);
-    tenants_fini(&t);
+    for (int is_suspended = 0; is_suspended < 2; is_suspended++) {
+        struct store_tenant row = {
+            .id = 1, .name = "a", .active = true, .memory = {.max_bytes = 1 << 20, .share = 1}};
+        struct tenants t = {.half_life_s = 3600};
+        struct tenant *a;
+
+        look(&t, 1, &row, 1);
+        row.active = !is_suspended;
+        look(&t, 2, &row, 1);
+        a = tenants_by_id(&t, 1);
+        assert_true(a && a->memory_change == 1);
+        tenants_untouch(a);
+        look(&t, 3, NULL, 0);
+        assert_int_equal(t.n, 1);
+        assert_true(!a->active && a->memory.max_bytes == 0 && a->memory_change == 2);
+        assert_non_null(a->touched_at); /* what is decided about its jobs rests on that */
+        look(&t, 4, NULL, 0);
+        assert_int_equal(t.n, 0);
+        tenants_fini(&t);
+    }
 }
 
 static void names_have_1_to_63_characters(void **state)
