@@ -1,6 +1,5 @@
 /* model.c - one model of the store: its image, its tables, and its way to the device. */
 #include "common/clock.h"
-#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -20,12 +19,6 @@ void model__keep_fd(struct model *m, int fd)
     if (m->kept_fd >= 0)
         close(m->kept_fd);
     m->kept_fd = fd;
-}
-
-void model__go(struct model *m, enum model_phase to)
-{
-    if (m->phase != to)
-        m->phase = (enum model_phase)sh_life_step(&MODEL_LIFE, m->phase, to, m->handle);
 }
 
 /* Image and tables: what model__take_tables() has brought, whole or in part. */

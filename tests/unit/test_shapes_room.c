@@ -1,7 +1,7 @@
 /* test_shapes_room.c - who gets room for a new shape. Without it: one tenant could fill the
  * table of an executor with shapes that wait to be compiled, and nobody else would get one for
  * minutes. */
-/* uses: executor/models/shapes.o */
+/* uses: executor/models/shapes.o executor/models/model_life.o */
 #include "executor/models/model_int.h"
 #include "tests/unit/sh_test.h"
 
@@ -54,11 +54,6 @@ void uplink_send(const struct uplink *u, const struct sh_msg *m)
 void shape_report(const struct model *m)
 {
     (void)m;
-}
-
-void model__go(struct model *m, enum model_phase to)
-{
-    m->phase = to;
 }
 
 uint64_t model__most_workspace(const struct model *m)
@@ -147,9 +142,15 @@ static void what_nobody_asked_for_makes_room(void **state)
     (void)state;
     for (uint32_t i = 0; i < STORE_MAX_SHAPES; i++)
         assert_ok(ask(&versions[0], 10 + i, false, NULL));
+    for (struct model *m = shapes.first; m; m = m->next) {
+        model__go(m, MODEL_READY);
+        m->is_served = true;
+    }
     assert_int_equal(ask(&versions[1], 10, true, &err), SH_E_QUEUEFULL);
-    for (const struct model *m = shapes.first; m; m = m->next)
+    for (const struct model *m = shapes.first; m; m = m->next) {
         n += m->phase == MODEL_GOING;
+        assert_true(m->is_served == (m->phase == MODEL_READY)); /* who goes is not reported */
+    }
     assert_int_equal(n, 1); /* there is room at the next try */
 }
 
