@@ -108,12 +108,6 @@ bool sh_tree_has(const struct sh_tree_node *n)
     return n->height > 0;
 }
 
-void sh_tree_sum(const struct sh_tree_kind *k, struct sh_tree_node *n)
-{
-    for (; n; n = n->up)
-        k->sum(n);
-}
-
 static struct sh_tree_node *leftmost(struct sh_tree_node *n)
 {
     while (n && n->kid[0])

@@ -36,8 +36,6 @@ struct sh_tree_kind {
 void sh_tree_add(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n);
 void sh_tree_del(struct sh_tree *t, const struct sh_tree_kind *k, struct sh_tree_node *n);
 bool sh_tree_has(const struct sh_tree_node *n);
-/* What n knows of itself has changed, but not its place. */
-void sh_tree_sum(const struct sh_tree_kind *k, struct sh_tree_node *n);
 
 struct sh_tree_node *sh_tree_first(const struct sh_tree *t);     /* NULL: it is empty */
 struct sh_tree_node *sh_tree_next(const struct sh_tree_node *n); /* NULL: it is the last */

@@ -21,20 +21,24 @@
                 x_->total = better(x_->total, SH_TREE_OF((n)->kid[k_], type, member)->total); \
     } while (0)
 
-int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
-{
-    const struct snap_job *x = &a->f.is, *y = &b->f.is;
-
-    if (x->priority != y->priority)
-        return ORDER(y->priority, x->priority);
-    return x->queued_us != y->queued_us ? ORDER(x->queued_us, y->queued_us) : ORDER(x->id, y->id);
-}
-
 static int by_line_rank(const struct jobpool_rank *x, const struct jobpool_rank *y)
 {
     if (x->priority != y->priority)
         return ORDER(y->priority, x->priority);
     return x->queued_us != y->queued_us ? ORDER(x->queued_us, y->queued_us) : ORDER(x->id, y->id);
+}
+
+/* Its place in its line alone. */
+static struct jobpool_rank line_rank(const struct snap_job *j)
+{
+    return (struct jobpool_rank){.queued_us = j->queued_us, .id = j->id, .priority = j->priority};
+}
+
+int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
+{
+    const struct jobpool_rank x = line_rank(&a->f.is), y = line_rank(&b->f.is);
+
+    return by_line_rank(&x, &y);
 }
 
 int jobpool__next_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y)
@@ -54,12 +58,11 @@ int jobpool__way_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y)
 struct jobpool_rank jobpool__rank(const struct jobpool_job *j)
 {
     const struct jobpool_tenant *t = j->f.tenant;
+    struct jobpool_rank rank = line_rank(&j->f.is);
 
-    return (struct jobpool_rank){.share = t->share,
-                                 .queued_us = j->f.is.queued_us,
-                                 .id = j->f.is.id,
-                                 .priority = j->f.is.priority,
-                                 .is_below = t->running < t->f.guaranteed_gpus};
+    rank.share = t->share;
+    rank.is_below = t->running < t->f.guaranteed_gpus;
+    return rank;
 }
 
 static int by_line(const struct sh_tree_node *a, const struct sh_tree_node *b)

@@ -72,7 +72,7 @@ void jobpool__touch(struct jobpool *q, struct jobpool_group *g); /* jobpool_end(
 void jobpool__drop_empty(struct jobpool_group *g);
 void jobpool__ripen(struct jobpool *q); /* what time has changed */
 void jobpool__sort_slot(struct jobpool *q, struct jobpool_slot *x);
-/* Why nobody of its tenant may start, but fixed jobs for a reason of their own; NONE: they may. */
+/* Nobody of this tenant may start; no fixed job of it may. */
 bool jobpool__is_full(const struct jobpool_tenant *t);
 bool jobpool__is_fixed_full(const struct jobpool_tenant *t);
 

@@ -42,8 +42,10 @@ struct jobs {
     struct idmap by_id;
     struct jobpool pool;  /* of all that decisions about jobs rest on */
     int64_t pool_from_ns; /* usage in it is as of then */
-    struct job *touched;  /* changed since jobs_sync(): list */
-    int64_t reasons_ns;   /* when all learnt why they wait */
+    int64_t warned_ns;    /* that the pool could not take a job; warned_left: lines left out */
+    uint64_t warned_left;
+    struct job *touched; /* changed since jobs_sync(): list */
+    int64_t reasons_ns;  /* when all learnt why they wait */
     bool reasons_writing;
     struct lines lines;
     struct store_seen seen;        /* what the last look has seen; a new leader: nothing */
@@ -91,7 +93,6 @@ bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_f
 struct jobpool_now jobs_now(struct sched *s); /* for jobpool_begin() */
 /* For tests: what has changed without a touch; NULL: nothing. */
 const char *jobs_pool_fault(const struct sched *s);
-void jobs__pool_init(struct sched *s);
 void jobs__pool_fini(struct sched *s);
 void jobs__touch(struct sched *s, struct job *j); /* it has changed, or will before the next pass */
 void jobs__untouch(struct job *j);

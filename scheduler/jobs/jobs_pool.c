@@ -171,8 +171,10 @@ static void sync_jobs(struct sched *s)
             failed = j;
         }
     }
-    if (failed)
+    if (failed && sh_log_ratelimit(&s->jobs.warned_ns, &s->jobs.warned_left, 1000)) {
         sh_log_err(SH_LOG_ERROR, "job.pool", &err);
+        s->jobs.warned_left = 0;
+    }
     while ((j = failed)) {
         failed = j->next_touched;
         jobs__touch(s, j);

@@ -415,9 +415,9 @@ static void the_slot_of_an_executor_that_stops_is_nobodys(void **state)
         look_again();
         exec_up(&y, "y");
         assert_int_equal(hear(&y, MSG_JOB_START)->u.job_start.job, 6);
-        say(&y, &(struct sh_msg){
-                    .type = MSG_JOB_STATE,
-                    .u.job_state = {.job = 6, .attempt = 1, .state = MSG_JOB_RUNNING}});
+        say(&y,
+            &(struct sh_msg){.type = MSG_JOB_STATE,
+                             .u.job_state = {.job = 6, .attempt = 1, .state = MSG_JOB_RUNNING}});
         if (is_leaving)
             jobs_suspend(w.s, job_of(6), DECIDE_FAIR_SHARE);
         say(&y, &(struct sh_msg){.type = MSG_EXEC_STATE, .u.exec_state = {.stopping = true}});

@@ -735,8 +735,7 @@ int main(void)
         cmocka_unit_test(a_doubt_that_nobody_shares_is_an_end),
         TEST(what_waits_on_an_executor_that_goes_is_placed_elsewhere),
         TEST(an_executor_that_stops_ends_its_runs_and_gets_no_others),
-        cmocka_unit_test(
-            what_waits_where_the_version_is_not_ready_any_more_is_placed_elsewhere),
+        cmocka_unit_test(what_waits_where_the_version_is_not_ready_any_more_is_placed_elsewhere),
         TEST(what_is_to_run_waits_for_an_executor_that_starts_again),
         TEST(a_version_that_goes_while_its_run_is_lost_cannot_run_again),
         TEST(what_runs_for_an_api_that_goes_is_cancelled_the_rest_ends),

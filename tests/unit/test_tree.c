@@ -113,12 +113,10 @@ static void churn(const struct sh_tree_kind *k)
 
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         x = &items[(seed >> 33) % N];
-        if (sh_tree_has(&x->node) && k->sum && (seed >> 20) % 4 == 0) {
-            x->worth = (int)(seed >> 40) % 200;
-            sh_tree_sum(k, &x->node);
-        } else if (sh_tree_has(&x->node)) {
+        if (sh_tree_has(&x->node)) {
             sh_tree_del(&t, k, &x->node);
         } else {
+            x->worth = (int)(seed >> 40) % 200;
             sh_tree_add(&t, k, &x->node);
         }
         if (step % 100 != 0)
