@@ -24,7 +24,7 @@ struct disk_task {
     /* what to do, in this order; NULL: skip */
     disk_work_fn *work;
     const char *sweep_dir;  /* a job's folder: removes ckpt-*.safetensors and their parts */
-    const char *sweep_keep; /* but keeps the file of this name */
+    int64_t sweep_below;    /* of steps before this one */
     const char *write_path; /* writes safetensors, durably and atomically */
     const struct sh_st_tensor *tensors;
     size_t n_tensors;

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -69,6 +70,15 @@ static int write_losses(const struct disk_task *t, struct sh_err *err)
     return rc;
 }
 
+/* "ckpt-<step>.safetensors", and what it has behind that before it is complete. */
+static bool is_before(const char *name, int64_t step)
+{
+    int64_t of;
+    int end = 0;
+
+    return sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &of, &end) == 1 && end && of < step;
+}
+
 static void sweep(const struct disk_task *t)
 {
     DIR *d = opendir(t->sweep_dir);
@@ -77,8 +87,7 @@ static void sweep(const struct disk_task *t)
     if (!d)
         return;
     while ((e = readdir(d)))
-        if (strncmp(e->d_name, "ckpt-", 5) == 0 && strstr(e->d_name, ".safetensors") &&
-            (!t->sweep_keep || strcmp(e->d_name, t->sweep_keep) != 0))
+        if (is_before(e->d_name, t->sweep_below))
             unlinkat(dirfd(d), e->d_name, 0);
     closedir(d);
 }

@@ -113,7 +113,7 @@ void slots_fini(struct job *j)
 
 struct sweep_task {        /* a task with what it points to */
     struct disk_task task; /* first member */
-    char *dir, *keep;
+    char *dir;
 };
 
 static void on_swept(struct disk_task *t)
@@ -121,24 +121,23 @@ static void on_swept(struct disk_task *t)
     struct sweep_task *s = (struct sweep_task *)t;
 
     free(s->dir);
-    free(s->keep);
     free(s);
 }
 
-/* Earlier attempts knew which of their files to remove; this one knows only its own. */
+/* Earlier attempts knew which of their files to remove; this one knows only its own. Those of later
+ * steps stay: an executor that has not heard yet that the job went on elsewhere must not take from
+ * the newer attempt what that one has recorded. A later start removes them. */
 static void remove_old_files(const struct job *j)
 {
     struct sweep_task *s = calloc(1, sizeof(*s));
-    const char *slash = j->resume ? strrchr(j->resume, '/') : NULL;
     struct sh_err err = {0};
     int rc = s ? SH_OK : SH_FAIL(&err, SH_E_NOMEM, "could not remove old checkpoints");
 
     if (!rc)
         rc = sh_strdup(j->dir, &s->dir, &err);
-    if (!rc && j->resume)
-        rc = sh_strdup(slash ? slash + 1 : j->resume, &s->keep, &err);
     if (!rc) {
-        s->task = (struct disk_task){.sweep_dir = s->dir, .sweep_keep = s->keep, .done = on_swept};
+        s->task = (struct disk_task){
+            .sweep_dir = s->dir, .sweep_below = j->resume_step, .done = on_swept};
         rc = disk_submit(j->env->files->disk, &s->task, &err);
     }
     if (!rc)
@@ -159,9 +158,10 @@ void slots_begin(struct job *j)
 {
     struct slot *s = &j->slots[0];
 
-    if (j->resume)
+    if (j->resume) {
         s->step = j->disk_step = j->resume_step; /* as good as written */
-    remove_old_files(j);
+        remove_old_files(j);
+    }
     slot_go(j, s, COPY_WHOLE);
     j->step = j->max_step = j->crashes.furthest = j->crashes.kept = s->step;
 }
