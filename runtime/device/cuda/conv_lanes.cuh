@@ -15,7 +15,7 @@ struct lanes {
     int lanes, slots, chunk; // chunk = lanes * V channels
 };
 
-static struct lanes lanes_of(int64_t c, int v, int chunk = CHUNK)
+static inline struct lanes lanes_of(int64_t c, int v, int chunk = CHUNK)
 {
     const int64_t most = v == 1 ? WARP : chunk / v, need = cdiv64(c, v);
     struct lanes l;
@@ -31,7 +31,7 @@ template <class T> static int width_of(int64_t c)
     return c % VEC<T> == 0 ? VEC<T> : 1;
 }
 
-static unsigned blocks_of(int64_t work, int64_t per_block)
+static inline unsigned blocks_of(int64_t work, int64_t per_block)
 {
     const int64_t n = cdiv64(work, per_block);
 
@@ -89,7 +89,7 @@ static void sum_splits(cudaStream_t s, const float *part, int splits, int64_t ta
 }
 
 // The most first-stage sums of each of c results.
-static int64_t most_splits(int64_t c)
+static inline int64_t most_splits(int64_t c)
 {
     const int64_t n = FEW_SPLITS / cdiv64(c, CHUNK);
 
@@ -97,7 +97,7 @@ static int64_t most_splits(int64_t c)
 }
 
 // Of `rows` pixels: how many first-stage sums, so that each still adds up some.
-static int splits_of(int64_t rows, const struct lanes &l, int64_t most)
+static inline int splits_of(int64_t rows, const struct lanes &l, int64_t most)
 {
     const int64_t n = cdiv64(rows, (int64_t)l.slots * 8);
 
