@@ -1,7 +1,7 @@
 /* test_disk_work.c - which checkpoints of a job are removed when an attempt begins.
  *
- * An executor that was cut off may begin an old attempt while a newer one runs elsewhere on the same
- * folder. Without this test it would remove what the newer one has recorded.
+ * An executor that was cut off may begin an old attempt while a newer one runs elsewhere on the
+ * same folder. Without this test it would remove what the newer one has recorded.
  */
 /* uses: executor/files/disk_work.o */
 #include "common/mem.h"
