@@ -369,14 +369,13 @@ $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/runtime/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/memory/residency.o $(BUILD)/executor/memory/replacement.o $(BUILD)/executor/memory/arena.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
-$(BUILD)/bench/pass: $(BUILD)/bench/pass.o $(BUILD)/bench/pass_jobs.o $(filter-out $(BUILD)/scheduler/main.o,$(call obj,$(parts_shunt-scheduler))) $(common)
-	$(Q)$(CC) $(LDFLAGS) -Wl,--wrap=session_send -Wl,--wrap=session_refuse -Wl,--wrap=dbthread_is_up -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
-REPLAY_WRAP := session_send session_refuse dbthread_is_up jobs_train_on
+CORE_WRAP := $(addprefix -Wl$(comma)--wrap=,session_send session_refuse dbthread_is_up jobs_train_on)
+$(BUILD)/bench/pass: $(addprefix $(BUILD)/bench/,pass.o pass_jobs.o core.o) $(BUILD)/libscheduler.a $(common)
+	$(Q)$(CC) $(LDFLAGS) $(CORE_WRAP) -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/replay: $(call obj,bench/sim) $(BUILD)/bench/core.o $(BUILD)/tests/sim/profile.o \
     $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o) \
     $(BUILD)/libscheduler.a $(common)
-	$(Q)$(CC) $(LDFLAGS) $(addprefix -Wl$(comma)--wrap=,$(REPLAY_WRAP)) -o $@ $^ \
-	    $(libs_shunt-scheduler) $(COMMON_LIBS)
+	$(Q)$(CC) $(LDFLAGS) $(CORE_WRAP) -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 $(BUILD)/bench/http: $(BUILD)/bench/http.o

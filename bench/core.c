@@ -76,7 +76,7 @@ int core_init(struct core *c, const struct core_hooks *hooks, uint32_t n_execs, 
     if (rc)
         return rc;
     c->conf.max_requests = c->conf.max_model_requests = INT32_MAX;
-    c->conf.max_executors = 16384;
+    c->conf.max_executors = SH_MAX_EXECUTORS;
     c->s.conf = &c->conf;
     c->s.route = &SCHED_ROUTE;
     c->s.loaded = true;

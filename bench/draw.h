@@ -4,15 +4,21 @@
 
 #include <stdint.h>
 
-/* xorshift (Marsaglia, "Xorshift RNGs"); below `below`. */
+/* xorshift (Marsaglia, "Xorshift RNGs"): 53 bits. *seed: not 0 at first. */
+static inline uint64_t draw_bits(uint64_t *seed)
+{
+    *seed ^= *seed << 13;
+    *seed ^= *seed >> 7;
+    *seed ^= *seed << 17;
+    return *seed >> 11;
+}
+
+/* Below `below`. */
 static inline uint32_t draw(uint32_t below)
 {
     static uint64_t seed = 88172645463325252u;
 
-    seed ^= seed << 13;
-    seed ^= seed >> 7;
-    seed ^= seed << 17;
-    return (uint32_t)((seed >> 11) % below);
+    return (uint32_t)(draw_bits(&seed) % below);
 }
 
 #endif

@@ -7,16 +7,13 @@
  * The scheduler's own parts with no process around them: executors that answer at once, requests
  * that arrive, become ready and end. Prints for each event the CPU time of the pass behind it
  * (median, p99), beside a pass that looks at everything, in the same run. */
+#include "bench/core.h"
 #include "bench/draw.h"
 #include "bench/pass_jobs.h"
 #include "common/clock.h"
 #include "common/conf.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "scheduler/apis.h"
-#include "scheduler/leader.h"
-#include "scheduler/models/serving.h"
-#include "scheduler/route.h"
 #include "scheduler/sched.h"
 
 #include <stdio.h>
@@ -28,33 +25,6 @@
 #define N_FULL 20
 #define LIMIT_NS INT64_C(600000000000) /* nothing is late while this runs */
 
-/* ------------------------------------------------------------------ what a process would be */
-
-void __wrap_session_send(struct session *x, const struct sh_msg *m);
-void __wrap_session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry,
-                           int64_t predicted, const char *msg);
-bool __wrap_dbthread_is_up(struct dbthread *db);
-
-static uint64_t n_refused;
-
-void __wrap_session_send(struct session *x, const struct sh_msg *m)
-{
-    (void)x, (void)m;
-}
-
-void __wrap_session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry,
-                           int64_t predicted, const char *msg)
-{
-    (void)x, (void)rid, (void)rc, (void)retry, (void)predicted, (void)msg;
-    n_refused++;
-}
-
-bool __wrap_dbthread_is_up(struct dbthread *db)
-{
-    (void)db;
-    return true;
-}
-
 /* ------------------------------------------------------------------ the world */
 
 struct size {
@@ -62,16 +32,12 @@ struct size {
 };
 
 struct world {
-    struct sched_conf conf;
-    struct sched s;
-    struct api api;
-    struct session api_session;
-    struct session *sessions; /* OWNED: of the executors */
+    struct core core;
     struct size n;
-    uint64_t last_rid;
+    uint64_t last_rid, n_refused;
 };
 
-static void must(int rc, const struct sh_err *err)
+void must(int rc, const struct sh_err *err)
 {
     if (rc == SH_OK)
         return;
@@ -79,31 +45,10 @@ static void must(int rc, const struct sh_err *err)
     abort();
 }
 
-static void add_execs(struct world *w, struct sh_err *err)
-{
-    w->sessions = calloc(w->n.execs, sizeof(*w->sessions));
-    for (uint32_t i = 0; w->sessions && i < w->n.execs; i++) {
-        struct session *x = &w->sessions[i];
-        struct msg_exec_hello hello = {.host_id = "here",
-                                       .data_addr = "unix:/nowhere",
-                                       .device = "fake",
-                                       .pool_bytes = 1u << 30,
-                                       .n_workers = 3};
-        char name[32];
-
-        snprintf(name, sizeof(name), "gpu%u", i);
-        hello.executor = name;
-        x->serial = i + 1;
-        must(execs_on_hello(&w->s, x, &hello, err), err);
-        x->exec->synced = true;
-    }
-}
-
 static void add_models(struct world *w, struct sh_err *err)
 {
     struct msg_profile profile[PREDICT_N_BUCKETS];
     struct store_model *rows = calloc(w->n.models, sizeof(*rows));
-    struct store_view v = {.models = rows, .n_models = w->n.models};
 
     for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++)
         profile[b] = (struct msg_profile){.batch = 1u << b, .compute_ns = 4e6 * (1 + b)};
@@ -125,63 +70,44 @@ static void add_models(struct world *w, struct sh_err *err)
                                        .slo_percentile = 99,
                                        .on_miss = "best-effort"};
     }
-    must(models_merge(&w->s, &v, err), err);
+    must(core_models(&w->core, rows, w->n.models, err), err);
     /* Each model on 16 executors, or on all there are. */
     for (uint32_t i = 0; i < w->n.models; i++)
-        for (uint32_t k = 0; k < SH_MIN(w->n.execs, 16u); k++) {
-            const struct msg_model_state m = {.version_id = i + 1,
-                                              .state = MSG_MODEL_READY,
-                                              .image_bytes = 1u << 20,
-                                              .resident_bytes = 1u << 20,
-                                              .profile = {profile, sizeof(profile)}};
-
-            models_on_state(&w->s, w->sessions[(i * 16 + k) % w->n.execs].exec, &m);
-        }
+        for (uint32_t k = 0; k < SH_MIN(w->n.execs, 16u); k++)
+            core_loaded(&w->core, (i * 16 + k) % w->n.execs, i + 1, 1u << 20, 1u << 20, profile,
+                        SH_ARRAY_LEN(profile));
     free(rows);
 }
 
 static uint64_t open_request(struct world *w)
 {
-    struct msg_infer_open m = {.rid = ++w->last_rid, .model = "m", .budget_ns = LIMIT_NS};
+    const uint64_t rid = ++w->last_rid;
     char tenant[32];
 
-    snprintf(tenant, sizeof(tenant), "t%u", (unsigned)(m.rid % w->n.tenants));
-    m.tenant = tenant;
-    m.version_id = 1 + (int64_t)(m.rid * 2654435761u % w->n.models);
-    requests_on_open(&w->s, &w->api, &m);
-    return m.rid;
+    snprintf(tenant, sizeof(tenant), "t%u", (unsigned)(rid % w->n.tenants));
+    core_open(&w->core, rid, tenant, 1 + (int64_t)(rid * 2654435761u % w->n.models), LIMIT_NS);
+    return rid;
 }
 
-static void ready_request(struct world *w, uint64_t rid)
+static void on_refuse(void *ctx, uint64_t rid, int rc)
 {
-    requests_on_ready(&w->s, &w->api, &(struct msg_infer_ready){.rid = rid, .batch = 1});
+    (void)rid, (void)rc;
+    ((struct world *)ctx)->n_refused++;
 }
 
 static void world_init(struct world *w, const struct size *n)
 {
-    char *argv[] = {(char *)"pass", NULL};
-    enum sh_conf_action action;
+    const struct core_hooks hooks = {.ctx = w, .refuse = on_refuse};
     struct sh_err err = {0};
 
     *w = (struct world){.n = *n};
-    must(sh_conf_load(&SCHED_CONF, &w->conf, 1, argv, NULL, NULL, &action, &err), &err);
-    w->conf.max_requests = w->conf.max_model_requests = INT32_MAX;
-    w->conf.max_executors = SH_MAX_EXECUTORS;
-    w->s.conf = &w->conf;
-    w->s.route = &SCHED_ROUTE;
-    w->s.loaded = true;
-    w->s.tenants.half_life_s = 3600;
-    w->api.session = &w->api_session;
-    add_execs(w, &err);
+    must(core_init(&w->core, &hooks, n->execs, 1u << 30, &err), &err);
     add_models(w, &err);
     for (uint32_t i = 0; i < n->tenants; i++) {
-        struct tenant *t;
         char name[32];
 
         snprintf(name, sizeof(name), "t%u", i);
-        must(tenants_get(&w->s.tenants, name, &t, &err), &err);
-        t->active = true;
-        t->max_requests = UINT32_MAX;
+        must(core_tenant(&w->core, name, &err), &err);
     }
 }
 
@@ -207,7 +133,7 @@ static double pass_us(struct world *w)
 {
     const double began = cpu_us();
 
-    pass_requests(&w->s);
+    pass_requests(&w->core.s);
     return cpu_us() - began;
 }
 
@@ -223,15 +149,15 @@ static bool end_a_run(struct world *w)
 {
     for (uint32_t tries = 0; tries < w->n.execs; tries++) {
         const uint32_t i = draw(w->n.execs);
-        const struct run *run = w->sessions[i].exec->runs;
+        const struct run *run = w->core.sessions[i].exec->runs;
 
         if (!run)
             continue;
-        requests_on_run_done(&w->s, w->sessions[i].exec,
-                             &(struct msg_run_done){.run_id = run->id,
-                                                    .busy_ns = 4000000,
-                                                    .compute_ns = 4000000,
-                                                    .resident_bytes = 1u << 20});
+        core_run_done(&w->core, i,
+                      &(struct msg_run_done){.run_id = run->id,
+                                             .busy_ns = 4000000,
+                                             .compute_ns = 4000000,
+                                             .resident_bytes = 1u << 20});
         return true;
     }
     return false;
@@ -244,28 +170,28 @@ static void measure(struct world *w)
     int64_t began;
 
     began = sh_clock_ns();
-    while (w->s.requests.n < w->n.requests) {
+    while (w->core.s.requests.n < w->n.requests) {
         const uint64_t rid = open_request(w);
 
-        pass_requests(&w->s);
-        ready_request(w, rid);
-        pass_requests(&w->s);
+        pass_requests(&w->core.s);
+        core_ready(&w->core, rid);
+        pass_requests(&w->core.s);
     }
     printf(
         "%u executors, %zu requests of %u tenants for %u models; filled in %.1f s, %llu refused\n",
-        w->n.execs, w->s.requests.n, w->n.tenants, w->n.models,
-        (double)(sh_clock_ns() - began) / 1e9, (unsigned long long)n_refused);
+        w->n.execs, w->core.s.requests.n, w->n.tenants, w->n.models,
+        (double)(sh_clock_ns() - began) / 1e9, (unsigned long long)w->n_refused);
     for (int i = 0; i < N_EVENTS; i++) {
         const uint64_t rid = open_request(w);
 
         open_us[i] = pass_us(w);
-        ready_request(w, rid);
+        core_ready(&w->core, rid);
         ready_us[i] = pass_us(w);
         if (end_a_run(w))
             done_us[n_done++] = pass_us(w);
     }
     for (int i = 0; i < N_FULL; i++) {
-        waiting_touch_all(&w->s);
+        waiting_touch_all(&w->core.s);
         full_us[i] = pass_us(w);
     }
     printf("  %-22s %9s %9s %6s\n", "us of CPU behind", "median", "p99", "of");
@@ -313,7 +239,6 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < SH_ARRAY_LEN(SIZES); i++) {
         world_init(&w, &SIZES[i]);
         measure(&w);
-        n_refused = 0;
     }
     return 0;
 }

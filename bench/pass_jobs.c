@@ -36,14 +36,6 @@ struct site {
     int64_t now_ns, last_id;
 };
 
-static void must(int rc, const struct sh_err *err)
-{
-    if (rc == SH_OK)
-        return;
-    fprintf(stderr, "pass: %s\n", err->msg);
-    abort();
-}
-
 static void *rows(size_t n, size_t one)
 {
     void *p = calloc(n, one);

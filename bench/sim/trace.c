@@ -142,6 +142,12 @@ const char *trace__cell(const struct trace__file *f, int column)
     return column >= 0 && (size_t)column < f->n_cells ? f->cells[column] : "";
 }
 
+int trace__bad(const struct trace__file *f, const char *column, struct sh_err *err)
+{
+    return SH_FAIL(err, SH_E_INVALID, "%s:%" PRIu64 ": \"%s\" cannot be read", f->path, f->n_lines,
+                   column);
+}
+
 bool trace__number(const char *text, double *out)
 {
     char *end;

@@ -86,6 +86,8 @@ bool trace__next(struct trace__file *f, int *rc, struct sh_err *err);
 /* Of the present line; < 0: none is called so. */
 int trace__column(const struct trace__file *f, const char *name);
 const char *trace__cell(const struct trace__file *f, int column); /* "" if there is none */
+/* SH_E_INVALID: this column of the present line. */
+int trace__bad(const struct trace__file *f, const char *column, struct sh_err *err);
 bool trace__number(const char *text, double *out);
 /* "YYYY-MM-DD hh:mm:ss[.fraction]", as if it were UTC. */
 bool trace__time(const char *text, int64_t *ns_out);

@@ -2,7 +2,6 @@
 #include "bench/sim/trace.h"
 #include "common/mem.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,12 +30,6 @@ static int add(struct trace_jobs *t, double at_s, double run_s, double gpus, con
     return rc;
 }
 
-static int bad(const struct trace__file *f, const char *column, struct sh_err *err)
-{
-    return SH_FAIL(err, SH_E_INVALID, "%s:%" PRIu64 ": \"%s\" cannot be read", f->path, f->n_lines,
-                   column);
-}
-
 static int read_philly(struct trace__file *f, struct trace_jobs *t, struct sh_err *err)
 {
     const int at = trace__column(f, "timestamp"), run = trace__column(f, "duration");
@@ -48,11 +41,11 @@ static int read_philly(struct trace__file *f, struct trace_jobs *t, struct sh_er
         double run_s, n;
 
         if (!trace__time(trace__cell(f, at), &ns))
-            return bad(f, "timestamp", err);
+            return trace__bad(f, "timestamp", err);
         if (!trace__number(trace__cell(f, run), &run_s))
-            return bad(f, "duration", err);
+            return trace__bad(f, "duration", err);
         if (!trace__number(trace__cell(f, gpus), &n))
-            return bad(f, "num_gpus", err);
+            return trace__bad(f, "num_gpus", err);
         rc = add(t, (double)(ns / 1000000000), run_s, n, trace__cell(f, tenant), err);
         if (rc)
             return rc;
@@ -72,9 +65,9 @@ static int read_alibaba(struct trace__file *f, struct trace_jobs *t, struct sh_e
         double from_s, to_s, began_s, n;
 
         if (!trace__number(trace__cell(f, from), &from_s))
-            return bad(f, "creation_time", err);
+            return trace__bad(f, "creation_time", err);
         if (!trace__number(trace__cell(f, gpus), &n))
-            return bad(f, "num_gpu", err);
+            return trace__bad(f, "num_gpu", err);
         if (!trace__number(trace__cell(f, began), &began_s))
             began_s = from_s;
         if (!trace__number(trace__cell(f, to), &to_s) ||

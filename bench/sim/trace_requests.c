@@ -1,9 +1,9 @@
 /* trace_requests.c - see trace.h: requests. */
+#include "bench/draw.h"
 #include "bench/sim/trace.h"
 #include "common/mem.h"
 
 #include <dirent.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -14,16 +14,9 @@
 #define WINDOW_S 600. /* of a row of servegen */
 #define MINUTES 1440
 
-struct draw { /* xorshift (Marsaglia, "Xorshift RNGs") */
-    uint64_t seed;
-};
-
-static double unit(struct draw *d) /* above 0, below 1 */
+static double unit(uint64_t *seed) /* above 0, below 1 */
 {
-    d->seed ^= d->seed << 13;
-    d->seed ^= d->seed >> 7;
-    d->seed ^= d->seed << 17;
-    return ((double)(d->seed >> 11) + 0.5) / 9007199254740992.0;
+    return ((double)draw_bits(seed) + 0.5) / 9007199254740992.0;
 }
 
 static int add(struct trace_requests *t, int64_t at_ns, uint32_t tenant, uint32_t model,
@@ -35,12 +28,6 @@ static int add(struct trace_requests *t, int64_t at_ns, uint32_t tenant, uint32_
     if (!rc)
         t->items[t->n++] = (struct trace_request){at_ns, model, tenant};
     return rc;
-}
-
-static int bad(const struct trace__file *f, const char *column, struct sh_err *err)
-{
-    return SH_FAIL(err, SH_E_INVALID, "%s:%" PRIu64 ": \"%s\" cannot be read", f->path, f->n_lines,
-                   column);
 }
 
 /* A row is a request. Without names of tenants or models all are of one. */
@@ -57,7 +44,7 @@ static int read_events(struct trace__file *f, struct trace_requests *t, const ch
         int64_t ns;
 
         if (!trace__time(trace__cell(f, at), &ns))
-            return bad(f, at_name, err);
+            return trace__bad(f, at_name, err);
         if (model >= 0 && !*trace__cell(f, model)) {
             t->n_left_out++;
             continue;
@@ -79,7 +66,7 @@ static int read_minutes(struct trace__file *f, struct trace_requests *t,
                         const struct trace_part *part, struct sh_err *err)
 {
     const int owner = trace__column(f, "HashOwner"), first = trace__column(f, "1");
-    struct draw d = {part->seed};
+    uint64_t seed = part->seed;
     int rc;
 
     while (trace__next(f, &rc, err)) {
@@ -96,9 +83,9 @@ static int read_minutes(struct trace__file *f, struct trace_requests *t,
             if (60. * (m + 1) <= part->from_s || 60. * m >= part->to_s)
                 continue;
             if (!trace__number(trace__cell(f, first + m), &count) || count < 0 || count > 1e9)
-                return bad(f, "a minute", err);
+                return trace__bad(f, "a minute", err);
             for (double k = 0; k < count && !rc; k++)
-                rc = add(t, (int64_t)(60e9 * (m + unit(&d)) / part->speed), tenant, model, err);
+                rc = add(t, (int64_t)(60e9 * (m + unit(&seed)) / part->speed), tenant, model, err);
         }
         if (rc)
             return rc;
@@ -109,29 +96,29 @@ static int read_minutes(struct trace__file *f, struct trace_requests *t,
 /* ------------------------------------------------------------------ rates of clients */
 
 /* Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); mean 1. */
-static double gamma_of(struct draw *d, double shape)
+static double gamma_of(uint64_t *seed, double shape)
 {
     const double k = shape < 1 ? shape + 1 : shape, a = k - 1. / 3, c = 1 / sqrt(9 * a);
     double x, v, y;
 
     do {
         do {
-            x = sqrt(-2 * log(unit(d))) * cos(2 * 3.14159265358979323846 * unit(d));
+            x = sqrt(-2 * log(unit(seed))) * cos(2 * 3.14159265358979323846 * unit(seed));
             v = pow(1 + c * x, 3);
         } while (v <= 0);
-    } while (log(unit(d)) >= 0.5 * x * x + a - a * v + a * log(v));
+    } while (log(unit(seed)) >= 0.5 * x * x + a - a * v + a * log(v));
     y = a * v;
-    return (shape < 1 ? y * pow(unit(d), 1 / shape) : y) / shape;
+    return (shape < 1 ? y * pow(unit(seed), 1 / shape) : y) / shape;
 }
 
 /* Time to the next request, mean 1: the row names the family and its shape. */
-static double gap(struct draw *d, const char *family, double shape)
+static double gap(uint64_t *seed, const char *family, double shape)
 {
     if (strcmp(family, "Gamma") == 0 && shape > 0.01)
-        return gamma_of(d, shape);
+        return gamma_of(seed, shape);
     if (strcmp(family, "Weibull") == 0 && shape > 0.05)
-        return pow(-log(unit(d)), 1 / shape) / tgamma(1 + 1 / shape);
-    return -log(unit(d));
+        return pow(-log(unit(seed)), 1 / shape) / tgamma(1 + 1 / shape);
+    return -log(unit(seed));
 }
 
 /* Rows: start of a window in seconds, requests a second, their coefficient of variation, the family
@@ -139,7 +126,7 @@ static double gap(struct draw *d, const char *family, double shape)
 static int read_client(struct trace__file *f, struct trace_requests *t, uint32_t client,
                        const struct trace_part *part, struct sh_err *err)
 {
-    struct draw d = {part->seed ^ ((uint64_t)client + 1) * UINT64_C(0x9e3779b97f4a7c15)};
+    uint64_t seed = part->seed ^ ((uint64_t)client + 1) * UINT64_C(0x9e3779b97f4a7c15);
     int rc;
 
     while (trace__next(f, &rc, err)) {
@@ -147,15 +134,15 @@ static int read_client(struct trace__file *f, struct trace_requests *t, uint32_t
         double from_s, rate, shape;
 
         if (!trace__number(trace__cell(f, 0), &from_s))
-            return bad(f, "start of the window", err);
+            return trace__bad(f, "start of the window", err);
         if (!trace__number(trace__cell(f, 1), &rate) || rate < 0)
-            return bad(f, "rate", err);
+            return trace__bad(f, "rate", err);
         if (from_s + WINDOW_S <= part->from_s || from_s >= end_s || rate <= 0)
             continue;
         if (!trace__number(trace__cell(f, 4), &shape))
             shape = 1;
-        for (double s = gap(&d, trace__cell(f, 3), shape) / rate * unit(&d); s < WINDOW_S && !rc;
-             s += gap(&d, trace__cell(f, 3), shape) / rate)
+        for (double s = gap(&seed, trace__cell(f, 3), shape) / rate * unit(&seed);
+             s < WINDOW_S && !rc; s += gap(&seed, trace__cell(f, 3), shape) / rate)
             if (from_s + s >= part->from_s && from_s + s < end_s)
                 rc = add(t, (int64_t)((from_s + s) * 1e9 / part->speed), client, client, err);
         if (rc)
