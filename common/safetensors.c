@@ -542,12 +542,26 @@ out:
     return rc;
 }
 
-int64_t sh_st_ckpt_step(const char *name)
+/* *end: how much of the name that is. */
+static int64_t step_of(const char *name, int *end)
 {
     int64_t step = -1;
-    int end = 0;
 
-    if (sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &step, &end) != 1 || !end || name[end])
-        return -1;
-    return step;
+    *end = 0;
+    return sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &step, end) == 1 && *end ? step : -1;
+}
+
+int64_t sh_st_ckpt_step(const char *name)
+{
+    int end;
+    const int64_t step = step_of(name, &end);
+
+    return name[end] ? -1 : step;
+}
+
+int64_t sh_st_ckpt_part_step(const char *name)
+{
+    int end;
+
+    return step_of(name, &end);
 }

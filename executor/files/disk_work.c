@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -70,15 +69,6 @@ static int write_losses(const struct disk_task *t, struct sh_err *err)
     return rc;
 }
 
-/* "ckpt-<step>.safetensors", and what it has behind that before it is complete. */
-static bool is_before(const char *name, int64_t step)
-{
-    int64_t of;
-    int end = 0;
-
-    return sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &of, &end) == 1 && end && of < step;
-}
-
 static void sweep(const struct disk_task *t)
 {
     DIR *d = opendir(t->sweep_dir);
@@ -86,9 +76,12 @@ static void sweep(const struct disk_task *t)
 
     if (!d)
         return;
-    while ((e = readdir(d)))
-        if (is_before(e->d_name, t->sweep_below))
+    while ((e = readdir(d))) {
+        const int64_t step = sh_st_ckpt_part_step(e->d_name);
+
+        if (step >= 0 && step < t->sweep_below)
             unlinkat(dirfd(d), e->d_name, 0);
+    }
     closedir(d);
 }
 

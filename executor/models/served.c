@@ -1,6 +1,12 @@
 /* served.c - which READY models a worker has that takes runs, and who is told of that. */
 #include "executor/models/model_int.h"
 
+/* It takes runs, now or when its work is done. */
+static bool takes_runs(const struct worker *w)
+{
+    return worker_is_alive(w) && w->state != WORKER_STARTING;
+}
+
 static bool has_server(const struct model *m)
 {
     struct pool *p = store__env(m->store)->pool;
@@ -8,7 +14,7 @@ static bool has_server(const struct model *m)
     for (size_t i = 0; i < pool_size(p); i++) {
         const struct worker *w = pool_at(p, i);
 
-        if (worker_is_alive(w) && w->state != WORKER_STARTING && worker_has_model(w, m->handle))
+        if (takes_runs(w) && worker_has_model(w, m->handle))
             return true;
     }
     return false;
@@ -46,7 +52,7 @@ bool served__by_none_but(struct store *s, const struct worker *w)
     for (size_t i = 0; i < pool_size(p); i++) {
         const struct worker *o = pool_at(p, i);
 
-        if (o != w && worker_is_alive(o) && o->state != WORKER_STARTING)
+        if (o != w && takes_runs(o))
             return false;
     }
     return true;
