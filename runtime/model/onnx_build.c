@@ -33,7 +33,8 @@ int onnx_build_tensor(struct onnx_build *b, char *name, enum sh_dtype dtype, con
         free(name);
         return rc;
     }
-    memcpy(copy, dims, n_dims * sizeof(*copy));
+    if (n_dims > 0) /* else dims may be NULL */
+        memcpy(copy, dims, n_dims * sizeof(*copy));
     onnx__tensor_proto__init(t);
     t->name = name;
     t->has_data_type = 1;

@@ -42,14 +42,6 @@ static bool stays(const struct forms *f, size_t i)
     return f->b.gone[i] || !name || names_get(&f->inputs, name) != NAMES_NONE;
 }
 
-static float number(const uint8_t *data, size_t i)
-{
-    float x;
-
-    memcpy(&x, data + i * sizeof(x), sizeof(x));
-    return x;
-}
-
 static bool same_axes(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
 {
     return a->n_dims == b->n_dims &&
@@ -81,7 +73,7 @@ static int name_param(struct forms *f, const char *param, const Onnx__TensorProt
 
     *there = data;
     for (size_t i = 0; i < elements(t) && *there; i++)
-        *there = fabsf(number(data, i) - x[i]) <= 1e-4f * (1 + fabsf(x[i]));
+        *there = fabsf(param_number(data, i) - x[i]) <= 1e-4f * (1 + fabsf(x[i]));
     return other && !*there ? sh_asprintf(f->b.err, out, "%s@%s", param, t->name)
                             : sh_strdup(param, out, f->b.err);
 }
@@ -156,7 +148,7 @@ static int add_mask(struct forms *f, size_t i, const char *param, const uint8_t 
     int rc = x && mask ? SH_OK : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n);
 
     for (size_t k = 0; k < n && rc == SH_OK; k++) {
-        x[k] = number(data, k);
+        x[k] = param_number(data, k);
         mask[k] = x[k] != 0;
     }
     if (!rc)
@@ -187,7 +179,7 @@ static size_t count_zeros(const uint8_t *data, size_t n)
     size_t zeros = 0;
 
     for (size_t i = 0; i < n; i++)
-        zeros += number(data, i) == 0;
+        zeros += param_number(data, i) == 0;
     return zeros;
 }
 
@@ -199,8 +191,8 @@ static bool is_masked(const uint8_t *data, size_t n, size_t zeros)
     bool is;
 
     for (size_t i = 0, k = 0; i < n && x; i++)
-        if (number(data, i) != 0)
-            x[k++] = number(data, i);
+        if (param_number(data, i) != 0)
+            x[k++] = param_number(data, i);
     is = x && param_is_scattered(x, 1, &rest);
     free(x);
     return is;
@@ -227,9 +219,9 @@ static bool is_negative(const uint8_t *x, const uint8_t *y, size_t n)
     bool is_round = true;
 
     for (size_t i = 0; i < n; i++) {
-        const float a = number(x, i);
+        const float a = param_number(x, i);
 
-        if (a != -number(y, i))
+        if (a != -param_number(y, i))
             return false;
         is_round &= a * 4096 == truncf(a * 4096);
     }

@@ -223,30 +223,22 @@ bool param_form_product(const char *name, const char *list, const struct param_k
 
 #define SAME 1e-5
 
-static float number(const void *x, int64_t i)
-{
-    float f;
-
-    memcpy(&f, (const uint8_t *)x + (size_t)i * sizeof(f), sizeof(f));
-    return f;
-}
-
 /* Has a bound held some numbers? Then they are equal; one alone is round. */
 static bool was_held(const void *x, int64_t n)
 {
-    const double first = (double)number(x, 0);
+    const double first = (double)param_number(x, 0);
     float lo = HUGE_VALF, hi = -HUGE_VALF;
     int64_t at_lo = 0, at_hi = 0;
 
     if (n == 1)
         return fabs(first - round(first)) <= SAME * fabs(first);
     for (int64_t i = 0; i < n; i++) {
-        lo = fminf(lo, number(x, i));
-        hi = fmaxf(hi, number(x, i));
+        lo = fminf(lo, param_number(x, i));
+        hi = fmaxf(hi, param_number(x, i));
     }
     for (int64_t i = 0; i < n; i++) {
-        at_lo += number(x, i) == lo;
-        at_hi += number(x, i) == hi;
+        at_lo += param_number(x, i) == lo;
+        at_hi += param_number(x, i) == hi;
     }
     return at_lo > 1 || at_hi > 1;
 }
@@ -267,7 +259,7 @@ static int axis_of_sums(const void *x, int rank, const int64_t *dims)
             double sum = 0;
 
             for (int64_t k = 0; k < dims[a]; k++)
-                sum += (double)number(x, from + k * inner);
+                sum += (double)param_number(x, from + k * inner);
             ones = fabs(sum - 1) <= SAME;
         }
         if (ones && found >= 0)
@@ -281,7 +273,7 @@ static int axis_of_sums(const void *x, int rank, const int64_t *dims)
 static bool undo(const struct param_form *f, const void *x, int64_t n, float *out)
 {
     for (int64_t i = 0; i < n; i++) {
-        const double is = (double)number(x, i);
+        const double is = (double)param_number(x, i);
         double back = is, again;
 
         for (int k = f->n_steps; k-- > 0;)

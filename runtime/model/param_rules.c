@@ -358,14 +358,6 @@ bool param_is_turned(const char *name)
 #define SAMPLE 512
 #define SAME_LENGTH 1e-4 /* of lines: what rounding leaves of equal ones */
 
-static float number(const uint8_t *data, int64_t i)
-{
-    float x;
-
-    memcpy(&x, data + (size_t)i * sizeof(x), sizeof(x));
-    return x;
-}
-
 static int by_size(const void *a, const void *b)
 {
     float x, y;
@@ -383,7 +375,7 @@ static bool differ(const uint8_t *data, int64_t n)
     float seen[SAMPLE];
 
     for (int64_t i = 0; i < m; i++) {
-        seen[i] = number(data, i * (n / m) + i % (n / m));
+        seen[i] = param_number(data, i * (n / m) + i % (n / m));
         if (!isfinite(seen[i]))
             return false;
     }
@@ -401,11 +393,11 @@ struct line {
 static bool is_monotone(const uint8_t *data, struct line l, double *squares)
 {
     bool up = true, down = true;
-    float before = number(data, l.from);
+    float before = param_number(data, l.from);
 
     *squares = 0;
     for (int64_t k = 0; k < l.n; k++) {
-        const float x = number(data, l.from + k * l.step);
+        const float x = param_number(data, l.from + k * l.step);
 
         up &= x >= before;
         down &= x <= before;
@@ -486,7 +478,7 @@ static bool is_wave(const uint8_t *data, struct line l, double *height)
     double sx = 0, sy = 0, sxx = 0, sxy = 0, lo = HUGE_VAL, hi = -HUGE_VAL, a, worst = 0;
 
     for (int64_t k = 0; k < l.n; k++) {
-        const double x = (double)number(data, l.from + k * l.step);
+        const double x = (double)param_number(data, l.from + k * l.step);
 
         lo = fmin(lo, x);
         hi = fmax(hi, x);
@@ -497,9 +489,9 @@ static bool is_wave(const uint8_t *data, struct line l, double *height)
 
         a = d > 0 ? (n * sxy - sx * sy) / d : 0;
         for (int64_t k = 1; k + 1 < l.n; k++) {
-            const double x = (double)number(data, l.from + k * l.step) - lo;
-            const double y = (double)number(data, l.from + (k + 1) * l.step) +
-                             (double)number(data, l.from + (k - 1) * l.step) - 2 * lo;
+            const double x = (double)param_number(data, l.from + k * l.step) - lo;
+            const double y = (double)param_number(data, l.from + (k + 1) * l.step) +
+                             (double)param_number(data, l.from + (k - 1) * l.step) - 2 * lo;
 
             worst = fmax(worst, pass ? fabs(y - a * x - (sy - a * sx) / n) : 0);
             if (pass)
@@ -536,12 +528,12 @@ static bool are_waves(const uint8_t *data, int64_t rows, int64_t columns, bool a
 
 bool param_is_line(const void *data, int64_t n)
 {
-    const double lo = (double)number(data, 0);
-    const double step = n > 1 ? ((double)number(data, n - 1) - lo) / (double)(n - 1) : 0;
+    const double lo = (double)param_number(data, 0);
+    const double step = n > 1 ? ((double)param_number(data, n - 1) - lo) / (double)(n - 1) : 0;
     bool even = n >= 4 && step != 0;
 
     for (int64_t k = 1; k + 1 < n && even; k++)
-        even = fabs((double)number(data, k) - lo - (double)k * step) <=
+        even = fabs((double)param_number(data, k) - lo - (double)k * step) <=
                STEP_ERROR * fabs(step) * (double)(n - 1);
     return even;
 }
@@ -561,7 +553,7 @@ static bool look_at_square(const uint8_t *data, int64_t n, struct square *s)
         double row = 0, column = 0;
 
         for (int64_t k = 0; k < n; k++) {
-            const float x = number(data, i * n + k), turned = number(data, k * n + i);
+            const float x = param_number(data, i * n + k), turned = param_number(data, k * n + i);
 
             if (!(x >= 0) || !isfinite(x))
                 return false;
@@ -624,7 +616,7 @@ static bool are_whole(const uint8_t *data, int64_t n)
     bool between = false;
 
     for (int64_t i = 0; i < n; i++) {
-        const float x = number(data, i);
+        const float x = param_number(data, i);
 
         if (x != truncf(x) || fabsf(x) > 1024)
             return false;
@@ -632,14 +624,14 @@ static bool are_whole(const uint8_t *data, int64_t n)
         hi = fmaxf(hi, x);
     }
     for (int64_t i = 0; i < n; i++)
-        between |= number(data, i) != lo && number(data, i) != hi;
+        between |= param_number(data, i) != lo && param_number(data, i) != hi;
     return between;
 }
 
 /* The mean of all numbers under it, of each channel by itself. */
 static bool is_mean(const uint8_t *data, int64_t n)
 {
-    const float x = number(data, 0);
+    const float x = param_number(data, 0);
 
     return n > 1 && fabsf(x * (float)n - 1) < 1e-6f &&
            memcmp(data, data + sizeof(x), (size_t)(n - 1) * sizeof(x)) == 0;
@@ -648,11 +640,11 @@ static bool is_mean(const uint8_t *data, int64_t n)
 /* Plus and minus the same number, as wavelets have. */
 static bool have_one_size(const uint8_t *data, int64_t n)
 {
-    const float size = fabsf(number(data, 0));
+    const float size = fabsf(param_number(data, 0));
     bool plus = false, minus = false;
 
     for (int64_t i = 0; i < n; i++) {
-        const float x = number(data, i);
+        const float x = param_number(data, i);
 
         if (fabsf(x) != size)
             return false;
@@ -671,7 +663,8 @@ static bool is_mirror(const uint8_t *data, int64_t from, int64_t first, int64_t 
     bool even = true, odd = true;
 
     for (int64_t i = first; i < n && (even || odd); i++) {
-        const float x = number(data, from + i), other = number(data, from + n - 1 + first - i);
+        const float x = param_number(data, from + i),
+                    other = param_number(data, from + n - 1 + first - i);
 
         even &= fabsf(x - other) <= error;
         odd &= fabsf(x + other) <= error;
@@ -686,11 +679,11 @@ static bool varies(const uint8_t *data, int64_t from, int64_t n)
     bool between = false;
 
     for (int64_t i = 0; i < n; i++) {
-        lo = fminf(lo, number(data, from + i));
-        hi = fmaxf(hi, number(data, from + i));
+        lo = fminf(lo, param_number(data, from + i));
+        hi = fmaxf(hi, param_number(data, from + i));
     }
     for (int64_t i = 0; i < n; i++)
-        between |= number(data, from + i) > lo && number(data, from + i) < hi;
+        between |= param_number(data, from + i) > lo && param_number(data, from + i) < hi;
     return between;
 }
 
@@ -704,7 +697,7 @@ static bool are_mirrors(const uint8_t *data, int64_t kernels, int64_t n, bool of
     float error = 0;
 
     for (int64_t i = 0; i < kernels * n && (middle || period); i++)
-        error = fmaxf(error, MIRROR_ERROR * fabsf(number(data, i)));
+        error = fmaxf(error, MIRROR_ERROR * fabsf(param_number(data, i)));
     for (int64_t i = 0; i < kernels && (middle || period); i++) {
         middle = middle && is_mirror(data, i * n, 0, n, error);
         period = period && is_mirror(data, i * n, 1, n, error);

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 /* A name invented by an exporter for a number in the code or for a computed value; a module's
  * parameter has the name of its attribute. */
@@ -35,6 +36,15 @@ bool param_is_turned(const char *name);
 bool param_is_lone(const char *name, int rank);
 /* "layers.0.attn_mask", as modules call their buffers. */
 bool param_is_buffer(const char *name);
+
+/* One of many F32 numbers, which may be unaligned. */
+static inline float param_number(const void *data, int64_t i)
+{
+    float x;
+
+    memcpy(&x, (const uint8_t *)data + (size_t)i * sizeof(x), sizeof(x));
+    return x;
+}
 
 /* F32 numbers, unaligned, that no formula gives: hardly any are equal (masks, identities), not all
  * lines along an axis rise or fall (ranges and what is computed from one), nor have all the same
