@@ -141,6 +141,7 @@ static inline void edit_of(const char *producer,
     assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
     if (change)
         change(m->graph, call);
+    free(m->producer_name);
     m->producer_name = strdup(producer);
     assert_ok_err(onnx_file_save(path, m, &err), &err);
     onnx_file_free(m);
