@@ -113,6 +113,7 @@ $(device): $(call obj,runtime/device)
 $(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-api)))
 $(BUILD)/libscheduler.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-scheduler)))
 $(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,$(parts_shunt)))
+$(BUILD)/libsimulate.a: $(filter-out %/main.o,$(call obj,simulate)) $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o)
 $(BUILD)/%.a:
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -370,11 +371,9 @@ $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/runtime/group.o $(common)
 $(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/memory/residency.o $(BUILD)/executor/memory/replacement.o $(BUILD)/executor/memory/arena.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
 CORE_WRAP := $(addprefix -Wl$(comma)--wrap=,session_send session_refuse dbthread_is_up jobs_train_on)
-$(BUILD)/bench/pass: $(addprefix $(BUILD)/bench/,pass.o pass_jobs.o core.o) $(BUILD)/libscheduler.a $(common)
+$(BUILD)/bench/pass: $(addprefix $(BUILD)/bench/,pass.o pass_jobs.o) $(BUILD)/libsimulate.a $(BUILD)/libscheduler.a $(common)
 	$(Q)$(CC) $(LDFLAGS) $(CORE_WRAP) -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
-$(BUILD)/bench/replay: $(call obj,bench/sim) $(BUILD)/bench/core.o $(BUILD)/tests/sim/profile.o \
-    $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o) \
-    $(BUILD)/libscheduler.a $(common)
+$(BUILD)/bench/replay: $(call obj,bench/sim) $(BUILD)/tests/sim/profile.o $(BUILD)/libsimulate.a $(BUILD)/libscheduler.a $(common)
 	$(Q)$(CC) $(LDFLAGS) $(CORE_WRAP) -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)

@@ -7,14 +7,14 @@
  * The scheduler's own parts with no process around them: executors that answer at once, requests
  * that arrive, become ready and end. Prints for each event the CPU time of the pass behind it
  * (median, p99), beside a pass that looks at everything, in the same run. */
-#include "bench/core.h"
-#include "bench/draw.h"
 #include "bench/pass_jobs.h"
 #include "common/clock.h"
 #include "common/conf.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "scheduler/sched.h"
+#include "simulate/core.h"
+#include "simulate/draw.h"
 
 #include <stdio.h>
 #include <stdlib.h>

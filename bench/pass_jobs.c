@@ -6,11 +6,11 @@
  * takes, and the decision of a snapshot of everything. */
 #include "bench/pass_jobs.h"
 
-#include "bench/draw.h"
 #include "common/mem.h"
 #include "scheduler/decide/jobpool.h"
 #include "scheduler/peers/executors.h"
 #include "scheduler/peers/tenants.h"
+#include "simulate/draw.h"
 
 #include <malloc.h>
 #include <stdio.h>

@@ -5,9 +5,9 @@
  * the median and the longest. */
 #include "executor/memory/residency.h"
 
-#include "bench/draw.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "simulate/draw.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
  * the tenant that holds the least of its dominant resource. Simplified: GPUs are the only one;
  * within a tenant the first that arrived is next; a tenant whose next job does not fit is passed
  * over, so that large jobs have no reservation. */
-#include "bench/sim/jobs.h"
 #include "common/mem.h"
+#include "simulate/jobs.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,8 +2,8 @@
  *
  * All jobs of a tenant run at one rate, so each tenant has a clock of its own that counts work; a
  * job ends when it has counted as much as the job has, from its arrival on. */
-#include "bench/sim/jobs.h"
 #include "common/mem.h"
+#include "simulate/jobs.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -9,8 +9,8 @@
  * those whose lease has ended go to the jobs that are furthest behind what they would have had by
  * themselves, (age + work left) / work. Simplified: a job is an app by itself and knows its true
  * length; no auction and no placement, so nobody has an interest to bid falsely. */
-#include "bench/sim/jobs.h"
 #include "common/mem.h"
+#include "simulate/jobs.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef SH_BENCH_SIM_LOAD_H
 #define SH_BENCH_SIM_LOAD_H
 
-#include "bench/sim/trace.h"
+#include "simulate/trace.h"
 
 /* n requests at so many a second in the mean. If the trace has fewer, copies of it come together,
  * each begun at another place of it; where it has more, n from its middle are taken. All times are

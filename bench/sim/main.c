@@ -1,10 +1,11 @@
 /* main.c - replays a trace by several policies: see README.md. Prints a JSON object a line. */
-#include "bench/sim/jobs.h"
 #include "bench/sim/load.h"
-#include "bench/sim/serve.h"
+#include "bench/sim/models.h"
 #include "common/conf.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "simulate/jobs.h"
+#include "simulate/serve.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -144,26 +145,31 @@ static void print_requests(const struct trace_requests *t, const char *name,
 }
 
 static int replay_load(const struct options *o, const struct trace_requests *load,
-                       const struct sim_profile *profile, double rate, struct sh_err *err)
+                       const struct sim_profile *profile, struct serve_model *models, double rate,
+                       struct sh_err *err)
 {
+    struct serve_place *places = calloc((size_t)o->gpus, sizeof(*places));
     const struct serve_conf conf = {.n_gpus = (uint32_t)o->gpus,
-                                    .pool_bytes = (uint64_t)o->pool_mib << 20,
-                                    .slo_ns = o->slo_ms * 1000000,
+                                    .places = places,
+                                    .latency_ns = profile->latency_ns,
                                     .stop_ns = 170000,
                                     .resume_ns = 1000000,
                                     .process_ns = INT64_C(11000000000),
                                     .train_part = (double)o->train_percent / 100};
-    int rc = SH_OK;
+    int rc = places ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the GPUs");
 
+    for (int64_t g = 0; !rc && g < o->gpus; g++)
+        places[g] = (struct serve_place){(uint64_t)o->pool_mib << 20, models_ns_per_byte(profile)};
     for (size_t i = 0; i < SH_ARRAY_LEN(SERVE) && !rc; i++) {
         struct serve_result r;
 
         if (!is_asked(o, SERVE[i]->name))
             continue;
-        rc = serve_replay(load, profile, SERVE[i], &conf, &r, err);
+        rc = serve_replay(load, models, SERVE[i], &conf, &r, err);
         if (!rc)
             print_requests(load, SERVE[i]->name, o, rate, &r);
     }
+    free(places);
     return rc;
 }
 
@@ -172,22 +178,26 @@ static int replay_requests(const struct options *o, struct sh_err *err)
     const struct trace_part part = {(double)o->from_s, (double)o->to_s, 1, 1};
     const struct sim_profile *profile = sim_profile_read(o->profile);
     struct trace_requests t = {0}, order = {0}, load = {0};
+    struct serve_model *models = NULL;
     double rate = 0;
     int rc = trace_requests_read(o->trace, &part, &t, err);
 
     if (!rc && *o->order)
         rc = trace_requests_read(o->order, &part, &order, err);
+    if (!rc)
+        rc = models_make(profile, (*o->order ? &order : &t)->models.n, o->slo_ms * 1000000, &models,
+                         err);
     if (!rc) {
-        const struct trace_requests *of = *o->order ? &order : &t;
-
-        rate = serve_capacity(of, profile) * (double)o->gpus * (double)o->load_percent / 100;
+        rate = models_capacity(*o->order ? &order : &t, models) * (double)o->gpus *
+               (double)o->load_percent / 100;
         rc = load_make(&t, *o->order ? &order : NULL, rate, (size_t)o->n, &load, err);
     }
     if (!rc)
-        rc = replay_load(o, &load, profile, rate, err);
+        rc = replay_load(o, &load, profile, models, rate, err);
     trace_requests_fini(&t);
     trace_requests_fini(&order);
     trace_requests_fini(&load);
+    free(models);
     return rc;
 }
 

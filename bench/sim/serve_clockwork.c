@@ -7,8 +7,8 @@
  * the least work, where the least recently used leave. Simplified: decisions are made when a GPU
  * becomes free, with no need of windows ahead, as messages take no time here; usual times, not
  * percentiles; no training beside it. */
-#include "bench/sim/serve.h"
 #include "common/mem.h"
+#include "simulate/serve.h"
 
 #include <stdlib.h>
 
@@ -54,7 +54,8 @@ static void *clockwork_create(struct serve *s)
 
 static int64_t deadline(const struct clockwork *c, uint32_t request)
 {
-    return c->s->trace->items[request].at_ns + c->s->conf.slo_ns;
+    return c->s->trace->items[request].at_ns +
+           c->s->models[c->s->trace->items[request].model].slo_ns;
 }
 
 static void pop(struct clockwork *c, struct wait *w)
@@ -109,7 +110,7 @@ static void go_on(void *p, uint32_t g)
     if (s->gpus[g].n || (m = most_urgent(c, g)) == SERVE_NONE)
         return;
     w = &c->waits[m];
-    n = SH_MIN(w->n, SERVE_MAX_BATCH);
+    n = SH_MIN(w->n, s->models[m].max_batch);
     while (n > 1 && s->now_ns + s->models[m].run_ns[n] > deadline(c, w->first))
         n--;
     first = w->first;
@@ -135,9 +136,10 @@ static bool is_served(const struct clockwork *c, uint32_t m)
     const struct serve *s = c->s;
     const uint32_t each =
         (c->waits[m].n + SH_MAX(c->n_where[m], 1u) - 1) / SH_MAX(c->n_where[m], 1u);
-    const uint32_t runs = (each + SERVE_MAX_BATCH - 1) / SERVE_MAX_BATCH;
+    const uint32_t runs = (each + s->models[m].max_batch - 1) / s->models[m].max_batch;
 
-    return c->n_where[m] && runs * s->models[m].run_ns[SERVE_MAX_BATCH] <= s->conf.slo_ns / 2;
+    return c->n_where[m] &&
+           runs * s->models[m].run_ns[s->models[m].max_batch] <= s->models[m].slo_ns / 2;
 }
 
 /* On the GPU whose loads were made for the least work. The timer is for when it is there. */

@@ -16,8 +16,8 @@
  *
  * Static partition. Each model has a fixed set of GPUs, by its known mean demand and as memory
  * allows, and some GPUs only train; first come first served with batches. */
-#include "bench/sim/serve.h"
 #include "common/mem.h"
+#include "simulate/serve.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -100,7 +100,7 @@ static uint32_t best_home(const struct queues *q, uint32_t model, const double *
     uint32_t best = SERVE_NONE;
 
     for (uint32_t g = 0; g < n; g++)
-        if (!s->gpus[g].has[model] && s->gpus[g].held + s->models[model].bytes <= s->gpus[g].room &&
+        if (!s->gpus[g].has[model] && s->gpus[g].held + serve_image(s, model) <= s->gpus[g].room &&
             (best == SERVE_NONE || busy[g] < busy[best]))
             best = g;
     return best;
@@ -130,7 +130,7 @@ static void settle(struct queues *q, const uint32_t *order, double *busy, uint32
             if (g == SERVE_NONE)
                 break;
             s->gpus[g].has[m] = true;
-            s->gpus[g].held += s->models[m].bytes;
+            s->gpus[g].held += serve_image(s, m);
             q->where[m][q->n_where[m]++] = g;
             busy[g] += SH_MIN(left, BUSY_PART);
         }
@@ -206,7 +206,7 @@ static int64_t come(struct queues *q, uint32_t g, uint32_t model)
 
 static uint32_t choose(struct queues *q, uint32_t model)
 {
-    const int64_t load = serve_copy_ns(q->s, serve_image(q->s, model)), now = q->s->now_ns;
+    const int64_t load = serve_copy_ns(q->s, 0, serve_image(q->s, model)), now = q->s->now_ns;
     uint32_t has, any;
 
     if (q->kind == KIND_STATIC)
@@ -241,7 +241,8 @@ static uint32_t take(struct queues *q, uint32_t g, uint32_t *n_out)
     if (l->first == SERVE_NONE)
         l->last = SERVE_NONE;
     for (uint32_t i = l->first, k = 0, next;
-         batches(q) && i != SERVE_NONE && k < LOOK && *n_out < SERVE_MAX_BATCH; i = next, k++) {
+         batches(q) && i != SERVE_NONE && k < LOOK && *n_out < s->models[model].max_batch;
+         i = next, k++) {
         next = s->next[i];
         if (s->trace->items[i].model != model) {
             before = i;
@@ -264,7 +265,8 @@ static void drop_late(struct queues *q, uint32_t g)
     struct line *l = &q->lines[g];
 
     while (q->kind == KIND_TRITON && l->first != SERVE_NONE &&
-           s->now_ns - s->trace->items[l->first].at_ns > s->conf.slo_ns) {
+           s->now_ns - s->trace->items[l->first].at_ns >
+               s->models[s->trace->items[l->first].model].slo_ns) {
         serve_refuse(s, l->first);
         l->first = s->next[l->first];
     }
@@ -318,7 +320,7 @@ static void arrived(void *p, uint32_t i)
     l->last = i;
     l->until_ns = SH_MAX(l->until_ns, s->now_ns) + s->models[model].run_ns[1];
     if (q->kind == KIND_PIPESWITCH)
-        l->until_ns += serve_copy_ns(s, serve_image(s, model));
+        l->until_ns += serve_copy_ns(s, g, serve_image(s, model));
     if (s->gpus[g].n == 0)
         go_on(q, g);
 }

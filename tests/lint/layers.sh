@@ -20,7 +20,8 @@ may() { # may FOLDER REGEX: our own headers that FOLDER is allowed to see
 }
 only() { # only HEADER PLACE: a foreign header has its home in PLACE
     fail "a header $1 belongs to $2" \
-        "$(includes "[<\"]($1)" common api scheduler executor runtime cli zoo | grep -vE "^($2)")"
+        "$(includes "[<\"]($1)" common api scheduler executor runtime cli simulate zoo |
+            grep -vE "^($2)")"
 }
 
 may common 'common/'
@@ -32,6 +33,7 @@ may runtime/device '(common|runtime/device)/'
 may runtime/model '(common|runtime/model|runtime/device)/'
 may runtime/import '(common|runtime/import|runtime/model|runtime/device)/'
 may cli '(common|cli)/'
+may simulate '(common|scheduler|executor/memory|simulate)/'
 may zoo '(common|zoo|runtime/model|runtime/device)/'
 
 only 'executor/lab/' 'executor/lab/' # no release has it

@@ -1,10 +1,10 @@
 /* test_sim_jobs.c - without it, the replay of job traces could compare policies wrongly: a policy
  * that runs two jobs on one GPU, an ideal that nobody could be measured by, results that are others
  * each time. */
-/* uses: bench/sim/jobs.o bench/sim/jobs_fifo.o bench/sim/jobs_las.o bench/sim/jobs_ours.o */
-/* uses: bench/sim/jobs_ideal.o bench/sim/queue.o bench/sim/trace.o libscheduler.a */
+/* uses: simulate/jobs.o bench/sim/jobs_fifo.o bench/sim/jobs_las.o simulate/jobs_ours.o */
+/* uses: bench/sim/jobs_ideal.o simulate/queue.o simulate/trace.o libscheduler.a */
 /* link: -lm -lpq -lmicrohttpd */
-#include "bench/sim/jobs.h"
+#include "simulate/jobs.h"
 #include "tests/unit/sh_test.h"
 
 #define MAX_JOBS 300

@@ -1,6 +1,6 @@
 /* test_sim_trace.c - without it, a replay could be of jobs and requests that nobody submitted: a
  * column read as another one, local times, rows lost without a word. */
-/* uses: bench/sim/trace.o bench/sim/trace_jobs.o bench/sim/trace_requests.o bench/sim/load.o */
+/* uses: simulate/trace.o simulate/trace_jobs.o simulate/trace_requests.o bench/sim/load.o */
 /* link: -lm */
 #include "bench/sim/load.h"
 #include "tests/unit/sh_test.h"

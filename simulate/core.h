@@ -4,8 +4,8 @@
  * hooks. There is no database. A program links core.o and the scheduler's objects with
  *     -Wl,--wrap=session_send,--wrap=session_refuse,--wrap=dbthread_is_up,--wrap=jobs_train_on
  */
-#ifndef SH_BENCH_CORE_H
-#define SH_BENCH_CORE_H
+#ifndef SH_SIMULATE_CORE_H
+#define SH_SIMULATE_CORE_H
 
 #include "scheduler/apis.h"
 #include "scheduler/sched.h"
@@ -17,7 +17,7 @@ struct core_hooks { /* each may be NULL */
     bool (*trains)(void *ctx, uint32_t exec);
 };
 
-struct core { /* one at a time */
+struct core {
     struct sched_conf conf;
     struct sched s;
     struct api api;

@@ -11,8 +11,8 @@
  *
  * Times count from the first arrival. Rows that say nothing of use are left out and counted.
  */
-#ifndef SH_BENCH_SIM_TRACE_H
-#define SH_BENCH_SIM_TRACE_H
+#ifndef SH_SIMULATE_TRACE_H
+#define SH_SIMULATE_TRACE_H
 
 #include "common/err.h"
 

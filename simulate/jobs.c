@@ -1,5 +1,5 @@
 /* jobs.c - see jobs.h: the cluster, and what came of a replay. */
-#include "bench/sim/jobs.h"
+#include "simulate/jobs.h"
 
 #include "common/mem.h"
 

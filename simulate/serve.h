@@ -1,27 +1,38 @@
 /* serve.h - GPUs in virtual time, on which a policy answers the requests of a trace.
  *
  * Each GPU computes one run at a time, and has one link over which images come from host memory,
- * one after the other, while it computes. Times and sizes are a device profile's
- * (tests/sim/profiles); a run takes its usual time give or take 2 %, one of a hundred a fifth more,
- * the same ones for every policy. Messages take no time. While a GPU has no run it may train.
+ * one after the other, while it computes. The caller says how large a model is and how long its
+ * layers take; a run takes that time give or take 2 %, one of a hundred a fifth more, the same ones
+ * for every policy. Messages take no time. While a GPU has no run it may train.
  */
-#ifndef SH_BENCH_SIM_SERVE_H
-#define SH_BENCH_SIM_SERVE_H
+#ifndef SH_SIMULATE_SERVE_H
+#define SH_SIMULATE_SERVE_H
 
-#include "bench/sim/queue.h"
-#include "bench/sim/trace.h"
-#include "tests/sim/profile.h"
+#include "scheduler/decide/snapshot.h"
+#include "simulate/queue.h"
+#include "simulate/trace.h"
 
 #define SERVE_NONE UINT32_MAX
-#define SERVE_MAX_BATCH 8u
+#define SERVE_MAX_BATCH 64u
+#define SERVE_MAX_LAYERS 64u
 #define SERVE_BLOCK (2u << 20)
 
-struct serve_model {
-    const struct sim_model *of; /* BORROWED */
-    uint64_t bytes, layer_ends[SIM_MAX_LAYERS];
+struct serve_model {                       /* the caller sets all but run_ns and asked */
+    uint64_t layer_ends[SERVE_MAX_LAYERS]; /* of the image, bytes */
+    int64_t layer_ns[SERVE_MAX_LAYERS];    /* with one sample */
+    uint32_t n_layers, max_batch;
     double times[SERVE_MAX_BATCH + 1]; /* by samples, of the layers' */
+    int64_t slo_ns;                    /* latency target; 0: none */
+    double percentile;
+    enum snap_on_miss on_miss;
+    int32_t priority;
     int64_t run_ns[SERVE_MAX_BATCH + 1];
     double asked; /* requests a second in this trace */
+};
+
+struct serve_place {     /* a GPU */
+    uint64_t pool_bytes; /* for images */
+    double ns_per_byte;  /* of its link */
 };
 
 enum serve_copy {
@@ -44,29 +55,28 @@ struct gpu {
     bool *has; /* OWNED; by model */
     int64_t *used_ns, *arrives_ns;
     uint64_t held, room;
+    double ns_per_byte;
 };
 
 struct serve_conf {
     uint32_t n_gpus;
-    uint64_t pool_bytes; /* for images, of each GPU */
-    int64_t slo_ns;
-    int64_t stop_ns, resume_ns; /* training: until it has stopped; until it goes on */
-    int64_t process_ns;         /* stop-and-start: a new process */
-    double train_part;          /* static partition: GPUs set apart for training */
+    const struct serve_place *places; /* BORROWED; by GPU */
+    int64_t latency_ns;               /* of a copy, however small */
+    int64_t stop_ns, resume_ns;       /* training: until it has stopped; until it goes on */
+    int64_t process_ns;               /* stop-and-start: a new process */
+    double train_part;                /* static partition: GPUs set apart for training */
 };
 
 struct serve {
     const struct trace_requests *trace;
     struct serve_conf conf;
-    const struct sim_profile *profile;
-    struct serve_model *models; /* OWNED */
+    struct serve_model *models; /* BORROWED */
     size_t n_models;
     struct gpu *gpus;        /* OWNED */
     uint32_t *next;          /* OWNED; by request: lists of policies and of runs */
     int64_t *end_ns;         /* OWNED; by request; < 0: refused or not ended */
     int64_t now_ns, last_ns; /* last_ns: the last arrival */
     struct queue events;
-    double to_ns_per_byte;
     uint64_t bytes, n_switches, n_runs, n_refused, n_samples;
     uint64_t seed, digest;
     int rc;
@@ -96,12 +106,10 @@ struct serve_result {
 extern const struct serve_policy SERVE_OURS, SERVE_PIPESWITCH, SERVE_TRITON, SERVE_CLOCKWORK,
     SERVE_STATIC, SERVE_STOP_START;
 
-int serve_replay(const struct trace_requests *t, const struct sim_profile *profile,
+/* models: by number in the trace. */
+int serve_replay(const struct trace_requests *t, struct serve_model *models,
                  const struct serve_policy *p, const struct serve_conf *conf,
                  struct serve_result *out, struct sh_err *err);
-
-/* Requests a second that a GPU could do, of these models, all resident and one by one. */
-double serve_capacity(const struct trace_requests *t, const struct sim_profile *profile);
 
 /* ------------------------------------------------------------------ for policies */
 
@@ -113,7 +121,7 @@ int64_t serve_copy(struct serve *s, uint32_t g, uint64_t bytes);
  * (its tail) are there at arrives_ns. extra_ns: more time before it. */
 void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum serve_copy how,
                  uint64_t missing, int64_t arrives_ns, int64_t extra_ns);
-int64_t serve_copy_ns(const struct serve *s, uint64_t bytes);
+int64_t serve_copy_ns(const struct serve *s, uint32_t g, uint64_t bytes);
 uint64_t serve_image(const struct serve *s, uint32_t model);
 
 /* Whole images by least recent use: the model comes to g, and others leave for it, but not the one

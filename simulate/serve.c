@@ -1,5 +1,5 @@
 /* serve.c - see serve.h: GPUs, and what came of a replay. */
-#include "bench/sim/serve.h"
+#include "simulate/serve.h"
 
 #include "common/mem.h"
 
@@ -9,8 +9,6 @@
 #include <time.h>
 
 enum { EVENT_ARRIVES, EVENT_RUN_ENDS, EVENT_TIMER };
-
-#define REAL(bytes) ((bytes)*SIM_SCALE) /* a profile counts simulated ones */
 
 static void put(struct serve *s, int64_t at_ns, uint32_t kind, uint32_t a)
 {
@@ -31,19 +29,19 @@ void serve_refuse(struct serve *s, uint32_t request)
 
 uint64_t serve_image(const struct serve *s, uint32_t model)
 {
-    return s->models[model].bytes;
+    return s->models[model].layer_ends[s->models[model].n_layers - 1];
 }
 
-int64_t serve_copy_ns(const struct serve *s, uint64_t bytes)
+int64_t serve_copy_ns(const struct serve *s, uint32_t g, uint64_t bytes)
 {
-    return bytes ? (int64_t)((double)bytes * s->to_ns_per_byte) + s->profile->latency_ns : 0;
+    return bytes ? (int64_t)((double)bytes * s->gpus[g].ns_per_byte) + s->conf.latency_ns : 0;
 }
 
 int64_t serve_copy(struct serve *s, uint32_t g, uint64_t bytes)
 {
     struct gpu *x = &s->gpus[g];
 
-    x->lane_ns = SH_MAX(x->lane_ns, s->now_ns) + serve_copy_ns(s, bytes);
+    x->lane_ns = SH_MAX(x->lane_ns, s->now_ns) + serve_copy_ns(s, g, bytes);
     s->bytes += bytes;
     return x->lane_ns;
 }
@@ -62,19 +60,19 @@ static double noise(const struct serve *s, uint32_t request)
 }
 
 /* When a run ends that begins at start_ns: layer after layer, each when it is there. */
-static int64_t pipelined_end(const struct serve *s, const struct serve_model *m, double times,
-                             int64_t start_ns, uint64_t missing, int64_t arrives_ns)
+static int64_t pipelined_end(const struct serve_model *m, double times, int64_t start_ns,
+                             uint64_t missing, int64_t arrives_ns, double ns_per_byte)
 {
-    const uint64_t had = m->bytes - missing;
+    const uint64_t bytes = m->layer_ends[m->n_layers - 1], had = bytes - missing;
     int64_t t = start_ns;
 
-    for (uint32_t i = 0; i < m->of->n_layers; i++) {
+    for (uint32_t i = 0; i < m->n_layers; i++) {
         if (m->layer_ends[i] > had) {
-            const double rest = (double)(m->bytes - m->layer_ends[i]);
+            const double rest = (double)(bytes - m->layer_ends[i]);
 
-            t = SH_MAX(t, arrives_ns - (int64_t)(rest * s->to_ns_per_byte));
+            t = SH_MAX(t, arrives_ns - (int64_t)(rest * ns_per_byte));
         }
-        t += (int64_t)((double)m->of->layer_ns[i] * times);
+        t += (int64_t)((double)m->layer_ns[i] * times);
     }
     return t;
 }
@@ -108,8 +106,9 @@ void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum s
     x->was_cold = missing > 0 && arrives_ns > start;
     if (how == SERVE_WHOLE)
         start = SH_MAX(start, missing ? arrives_ns : start);
-    end = pipelined_end(s, m, times, start, how == SERVE_WHOLE ? 0 : missing, arrives_ns);
-    x->compute_ns = pipelined_end(s, m, times, 0, 0, 0);
+    end = pipelined_end(m, times, start, how == SERVE_WHOLE ? 0 : missing, arrives_ns,
+                        x->ns_per_byte);
+    x->compute_ns = pipelined_end(m, times, 0, 0, 0, 0);
     x->begun_ns = s->now_ns;
     x->model = model;
     x->first = first;
@@ -171,7 +170,7 @@ int64_t serve_bring(struct serve *s, uint32_t g, uint32_t model,
                     void (*gone)(void *ctx, uint32_t g, uint32_t model), void *ctx)
 {
     struct gpu *x = &s->gpus[g];
-    const uint64_t bytes = s->models[model].bytes;
+    const uint64_t bytes = serve_image(s, model);
 
     x->used_ns[model] = s->now_ns;
     if (x->has[model])
@@ -182,7 +181,7 @@ int64_t serve_bring(struct serve *s, uint32_t g, uint32_t model,
         if (m == SERVE_NONE)
             return INT64_MAX;
         x->has[m] = false;
-        x->held -= s->models[m].bytes;
+        x->held -= serve_image(s, m);
         if (gone)
             gone(ctx, g, m);
     }
@@ -193,55 +192,17 @@ int64_t serve_bring(struct serve *s, uint32_t g, uint32_t model,
 
 /* ------------------------------------------------------------------ the world */
 
-static void take_profile(struct serve *s, struct serve_model *m, const struct sim_model *of)
+static void take_models(struct serve *s)
 {
-    uint32_t k = 0;
+    for (size_t i = 0; i < s->n_models; i++) {
+        struct serve_model *m = &s->models[i];
 
-    m->of = of;
-    for (uint32_t i = 0; i < of->n_layers; i++)
-        m->layer_ends[i] = REAL(of->layer_ends[i]);
-    m->bytes = m->layer_ends[of->n_layers - 1];
-    for (uint32_t b = 1; b <= SERVE_MAX_BATCH; b++) {
-        while (k + 1 < of->n_sizes && of->sizes[k].batch < b)
-            k++;
-        m->times[b] = of->sizes[k].times;
-        m->run_ns[b] = pipelined_end(s, m, m->times[b], 0, 0, 0);
+        m->asked = 0;
+        for (uint32_t b = 1; b <= m->max_batch; b++)
+            m->run_ns[b] = pipelined_end(m, m->times[b], 0, 0, 0, 0);
     }
-}
-
-/* The profiles in turns: those that hold a batch of SERVE_MAX_BATCH. NULL: there is none. */
-static const struct sim_model *profile_of(const struct sim_profile *p, size_t model)
-{
-    uint32_t usable[SIM_MAX_MODELS], n = 0;
-
-    for (uint32_t i = 0; i < p->n_models; i++)
-        if (p->models[i].sizes[p->models[i].n_sizes - 1].batch == SERVE_MAX_BATCH)
-            usable[n++] = i;
-    return n ? &p->models[usable[model % n]] : NULL;
-}
-
-double serve_capacity(const struct trace_requests *t, const struct sim_profile *profile)
-{
-    double ns = 0;
-
-    for (size_t i = 0; i < t->n; i++) {
-        const struct sim_model *m = profile_of(profile, t->items[i].model);
-
-        for (uint32_t k = 0; m && k < m->n_layers; k++)
-            ns += (double)m->layer_ns[k] * m->sizes[0].times;
-    }
-    return ns > 0 ? (double)t->n * 1e9 / ns : 0;
-}
-
-static int take_models(struct serve *s, struct sh_err *err)
-{
-    if (!profile_of(s->profile, 0))
-        return SH_FAIL(err, SH_E_INVALID, "the profile has no models of batch %u", SERVE_MAX_BATCH);
-    for (size_t i = 0; i < s->n_models; i++)
-        take_profile(s, &s->models[i], profile_of(s->profile, i));
     for (size_t i = 0; i < s->trace->n; i++)
         s->models[s->trace->items[i].model].asked += 1e9 / (double)SH_MAX(s->last_ns, INT64_C(1));
-    return SH_OK;
 }
 
 static int take_gpus(struct serve *s, bool may_train, struct sh_err *err)
@@ -251,7 +212,8 @@ static int take_gpus(struct serve *s, bool may_train, struct sh_err *err)
 
         x->may_train = may_train;
         x->last_model = SERVE_NONE;
-        x->room = s->conf.pool_bytes;
+        x->room = s->conf.places[g].pool_bytes;
+        x->ns_per_byte = s->conf.places[g].ns_per_byte;
         x->has = calloc(s->n_models, sizeof(*x->has));
         x->used_ns = calloc(s->n_models, sizeof(*x->used_ns));
         x->arrives_ns = calloc(s->n_models, sizeof(*x->arrives_ns));
@@ -268,7 +230,6 @@ static void serve_fini(struct serve *s)
         free(s->gpus[g].used_ns);
         free(s->gpus[g].arrives_ns);
     }
-    free(s->models);
     free(s->gpus);
     free(s->next);
     free(s->end_ns);
@@ -282,18 +243,15 @@ static int serve_init(struct serve *s, bool may_train, struct sh_err *err)
 
     s->n_models = s->trace->models.n;
     s->last_ns = s->trace->items[n - 1].at_ns;
-    s->to_ns_per_byte = s->profile->to_ns_per_byte / (double)SIM_SCALE;
-    s->models = calloc(s->n_models, sizeof(*s->models));
     s->gpus = calloc(s->conf.n_gpus, sizeof(*s->gpus));
     s->next = malloc(n * sizeof(*s->next));
     s->end_ns = malloc(n * sizeof(*s->end_ns));
-    if (!s->models || !s->gpus || !s->next || !s->end_ns)
+    if (!s->gpus || !s->next || !s->end_ns)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu requests", n);
     for (size_t i = 0; i < n; i++)
         s->end_ns[i] = -1;
-    rc = take_models(s, err);
-    if (!rc)
-        rc = take_gpus(s, may_train, err);
+    take_models(s);
+    rc = take_gpus(s, may_train, err);
     put(s, s->trace->items[0].at_ns, EVENT_ARRIVES, 0);
     return rc;
 }
@@ -315,9 +273,11 @@ static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
     if (!ms)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the results");
     for (size_t i = 0; i < n; i++) {
+        const int64_t slo_ns = s->models[s->trace->items[i].model].slo_ns;
+
         if (s->end_ns[i] < 0)
             continue;
-        n_met += s->end_ns[i] - s->trace->items[i].at_ns <= s->conf.slo_ns;
+        n_met += s->end_ns[i] - s->trace->items[i].at_ns <= slo_ns;
         ms[n_ends++] = (double)(s->end_ns[i] - s->trace->items[i].at_ns) / 1e6;
     }
     qsort(ms, n_ends, sizeof(*ms), by_size);
@@ -346,14 +306,14 @@ static double cpu_s(void)
     return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
-int serve_replay(const struct trace_requests *t, const struct sim_profile *profile,
+int serve_replay(const struct trace_requests *t, struct serve_model *models,
                  const struct serve_policy *p, const struct serve_conf *conf,
                  struct serve_result *out, struct sh_err *err)
 {
     const double began = cpu_s();
     struct serve s = {.trace = t,
                       .conf = *conf,
-                      .profile = profile,
+                      .models = models,
                       .seed = 1,
                       .digest = UINT64_C(14695981039346656037)};
     void *policy = NULL;

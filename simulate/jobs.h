@@ -8,11 +8,11 @@
  * go to waiting: for its program, and for its state from host memory. Both costs are the same for
  * all policies of a replay.
  */
-#ifndef SH_BENCH_SIM_JOBS_H
-#define SH_BENCH_SIM_JOBS_H
+#ifndef SH_SIMULATE_JOBS_H
+#define SH_SIMULATE_JOBS_H
 
-#include "bench/sim/queue.h"
-#include "bench/sim/trace.h"
+#include "simulate/queue.h"
+#include "simulate/trace.h"
 
 #define SIM_NONE UINT32_MAX
 #define SIM_NEVER INT64_MAX

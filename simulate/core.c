@@ -1,8 +1,9 @@
 /* core.c - see core.h. */
-#include "bench/core.h"
+#include "simulate/core.h"
 
 #include "common/conf.h"
 #include "common/mem.h"
+#include "common/tree.h"
 #include "scheduler/leader.h"
 #include "scheduler/models/serving.h"
 #include "scheduler/route.h"
@@ -10,26 +11,33 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static struct core *here;
-
 void __wrap_session_send(struct session *x, const struct sh_msg *m);
 void __wrap_session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry,
                            int64_t predicted, const char *msg);
 bool __wrap_dbthread_is_up(struct dbthread *db);
 bool __wrap_jobs_train_on(const struct sched *s, const struct exec *e);
 
+static struct core_hooks *hooks_of(const struct sched *s)
+{
+    return &SH_TREE_OF(s, struct core, s)->hooks;
+}
+
 void __wrap_session_send(struct session *x, const struct sh_msg *m)
 {
-    if (x && x->exec && here && here->hooks.send)
-        here->hooks.send(here->hooks.ctx, x->exec->index, m);
+    const struct core_hooks *h = x ? hooks_of(x->sched) : NULL;
+
+    if (h && x->exec && h->send)
+        h->send(h->ctx, x->exec->index, m);
 }
 
 void __wrap_session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry,
                            int64_t predicted, const char *msg)
 {
-    (void)x, (void)retry, (void)predicted, (void)msg;
-    if (here && here->hooks.refuse)
-        here->hooks.refuse(here->hooks.ctx, rid, rc);
+    const struct core_hooks *h = hooks_of(x->sched);
+
+    (void)retry, (void)predicted, (void)msg;
+    if (h->refuse)
+        h->refuse(h->ctx, rid, rc);
 }
 
 bool __wrap_dbthread_is_up(struct dbthread *db)
@@ -40,8 +48,9 @@ bool __wrap_dbthread_is_up(struct dbthread *db)
 
 bool __wrap_jobs_train_on(const struct sched *s, const struct exec *e)
 {
-    (void)s;
-    return here && here->hooks.trains && here->hooks.trains(here->hooks.ctx, e->index);
+    const struct core_hooks *h = hooks_of(s);
+
+    return h->trains && h->trains(h->ctx, e->index);
 }
 
 static int add_exec(struct core *c, uint32_t i, uint64_t pool_bytes, struct sh_err *err)
@@ -58,6 +67,7 @@ static int add_exec(struct core *c, uint32_t i, uint64_t pool_bytes, struct sh_e
     snprintf(name, sizeof(name), "gpu%u", i);
     hello.executor = name;
     x->serial = i + 1;
+    x->sched = &c->s;
     rc = execs_on_hello(&c->s, x, &hello, err);
     if (!rc)
         x->exec->synced = true;
@@ -82,13 +92,13 @@ int core_init(struct core *c, const struct core_hooks *hooks, uint32_t n_execs, 
     c->s.loaded = true;
     c->s.tenants.half_life_s = 3600;
     c->api.session = &c->api_session;
+    c->api_session.sched = &c->s;
     c->sessions = calloc(n_execs, sizeof(*c->sessions));
     if (!c->sessions)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u executors", n_execs);
     for (uint32_t i = 0; !rc && i < n_execs; i++)
         rc = add_exec(c, i, pool_bytes, err);
     c->hooks = *hooks;
-    here = c;
     return rc;
 }
 
@@ -106,7 +116,6 @@ void core_fini(struct core *c)
     tenants_fini(&s->tenants);
     idmap_fini(&c->api.requests);
     free(c->sessions);
-    here = NULL;
 }
 
 int core_models(struct core *c, const struct store_model *rows, size_t n, struct sh_err *err)

@@ -1,6 +1,6 @@
 /* queue.h - events in time order; equal times in the order in which they were put in. */
-#ifndef SH_BENCH_SIM_QUEUE_H
-#define SH_BENCH_SIM_QUEUE_H
+#ifndef SH_SIMULATE_QUEUE_H
+#define SH_SIMULATE_QUEUE_H
 
 #include "common/err.h"
 

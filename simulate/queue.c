@@ -1,5 +1,5 @@
 /* queue.c - see queue.h. */
-#include "bench/sim/queue.h"
+#include "simulate/queue.h"
 
 #include "common/mem.h"
 

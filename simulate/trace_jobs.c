@@ -1,6 +1,6 @@
 /* trace_jobs.c - see trace.h: training jobs. */
-#include "bench/sim/trace.h"
 #include "common/mem.h"
+#include "simulate/trace.h"
 
 #include <stdlib.h>
 #include <string.h>

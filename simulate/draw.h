@@ -1,6 +1,6 @@
 /* draw.h - the same numbers in each run of a bench. */
-#ifndef SH_BENCH_DRAW_H
-#define SH_BENCH_DRAW_H
+#ifndef SH_SIMULATE_DRAW_H
+#define SH_SIMULATE_DRAW_H
 
 #include <stdint.h>
 

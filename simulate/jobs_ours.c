@@ -5,10 +5,10 @@
  * and there is a pass at each event and, while somebody waits, whenever a job stops being protected
  * and at least once in a minimum run. A tenant has one line: its jobs are alike but for their time.
  * The daemon gives a job one GPU, so a trace must have no others. */
-#include "bench/sim/jobs.h"
 #include "common/mem.h"
 #include "scheduler/decide/jobpool.h"
 #include "scheduler/decide/lines.h"
+#include "simulate/jobs.h"
 
 #include <math.h>
 #include <stdlib.h>

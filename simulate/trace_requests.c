@@ -1,7 +1,7 @@
 /* trace_requests.c - see trace.h: requests. */
-#include "bench/draw.h"
-#include "bench/sim/trace.h"
 #include "common/mem.h"
+#include "simulate/draw.h"
+#include "simulate/trace.h"
 
 #include <dirent.h>
 #include <math.h>

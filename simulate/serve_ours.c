@@ -1,14 +1,14 @@
-/* serve_ours.c - the daemons' own decisions: the scheduler's core (bench/core.h), with its pass,
+/* serve_ours.c - the daemons' own decisions: the scheduler's core (simulate/core.h), with its pass,
  * predictions and promises, and the executor's residency (executor/memory) on each GPU.
  *
  * What an executor does between the two is done here: PREPARE and RUN bring what is missing of an
  * image, its head kept if it has one; images of runs that it was given are pinned; the scheduler
  * hears of what was evicted and of each end. */
-#include "bench/core.h"
-#include "bench/sim/serve.h"
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/memory/residency.h"
+#include "simulate/core.h"
+#include "simulate/serve.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -50,7 +50,7 @@ static void tell_place(struct ours *o, uint32_t g, uint32_t model)
 
     models_on_place(&o->core.s, o->core.sessions[g].exec,
                     &(struct msg_model_place){.version_id = 1 + (int64_t)model,
-                                              .device_bytes = SH_MIN(held, s->models[model].bytes),
+                                              .device_bytes = SH_MIN(held, serve_image(s, model)),
                                               .arrives_ns = SH_MAX(arrives, 0),
                                               .idle_ns = 0});
 }
@@ -68,8 +68,8 @@ static bool bring(struct ours *o, uint32_t g, uint32_t model)
     if (residency_place(d->res, model, true, &place, NULL))
         return false;
     residency_touch(d->res, model, s->now_ns);
-    missing = s->models[model].bytes -
-              SH_MIN((uint64_t)place.had_blocks * SERVE_BLOCK, s->models[model].bytes);
+    missing = serve_image(s, model) -
+              SH_MIN((uint64_t)place.had_blocks * SERVE_BLOCK, serve_image(s, model));
     if (missing) {
         s->gpus[g].arrives_ns[model] = serve_copy(s, g, missing);
         d->missing[model] = missing;
@@ -193,8 +193,8 @@ static int add_models(struct ours *o, struct sh_err *err)
                                        .package = "/nowhere",
                                        .precision = "fp32",
                                        .version = 1,
-                                       .max_batch = SERVE_MAX_BATCH,
-                                       .image_bytes = s->models[m].bytes,
+                                       .max_batch = s->models[m].max_batch,
+                                       .image_bytes = serve_image(s, m),
                                        .slo_percentile = 99,
                                        .on_miss = "reject"};
     }
@@ -209,8 +209,8 @@ static int add_models(struct ours *o, struct sh_err *err)
 static void profile_of(const struct serve_model *m, struct msg_profile *out, size_t *n)
 {
     *n = 0;
-    for (uint32_t b = 1; b <= SERVE_MAX_BATCH; b *= 2) {
-        const double tail = (double)m->of->layer_ns[m->of->n_layers - 1] * m->times[b];
+    for (uint32_t b = 1; b <= m->max_batch; b *= 2) {
+        const double tail = (double)m->layer_ns[m->n_layers - 1] * m->times[b];
 
         out[(*n)++] =
             (struct msg_profile){.batch = b, .compute_ns = (double)m->run_ns[b], .tail_ns = tail};
@@ -222,23 +222,24 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
     const struct serve *s = o->s;
     struct msg_profile profile[PREDICT_N_BUCKETS];
     int rc =
-        residency_new((uint32_t)(s->conf.pool_bytes / SERVE_BLOCK),
+        residency_new((uint32_t)(s->gpus[g].room / SERVE_BLOCK),
                       &(struct residency_conf){.policy = RESIDENCY_CLOCK}, &o->devices[g].res, err);
 
     o->devices[g].missing = calloc(s->n_models, sizeof(*o->devices[g].missing));
     if (!rc && !o->devices[g].missing)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a device");
-    o->core.sessions[g].exec->ns_per_byte = s->to_ns_per_byte;
+    o->core.sessions[g].exec->info.pool_bytes = s->gpus[g].room;
+    o->core.sessions[g].exec->ns_per_byte = s->gpus[g].ns_per_byte;
     o->core.sessions[g].exec->has_link = true;
     for (uint32_t m = 0; m < s->n_models && !rc; m++) {
-        const uint32_t blocks = (uint32_t)((s->models[m].bytes + SERVE_BLOCK - 1) / SERVE_BLOCK);
+        const uint32_t blocks = (uint32_t)((serve_image(s, m) + SERVE_BLOCK - 1) / SERVE_BLOCK);
         uint32_t id;
         size_t n;
 
         rc = residency_add(o->devices[g].res,
                            &(struct residency_image){.n_blocks = blocks, .tag = 1}, &id, err);
         profile_of(&s->models[m], profile, &n);
-        core_loaded(&o->core, g, m + 1, s->models[m].bytes, 0, profile, n);
+        core_loaded(&o->core, g, m + 1, serve_image(s, m), 0, profile, n);
     }
     return rc;
 }
@@ -255,7 +256,7 @@ static void *ours_create(struct serve *s)
     sh_clock_fake(BASE_NS, 0);
     o->devices = calloc(s->conf.n_gpus, sizeof(*o->devices));
     o->held = calloc(s->n_models, sizeof(*o->held));
-    rc = core_init(&o->core, &hooks, s->conf.n_gpus, s->conf.pool_bytes, &s->err);
+    rc = core_init(&o->core, &hooks, s->conf.n_gpus, s->conf.places[0].pool_bytes, &s->err);
     if (!rc && (!o->devices || !o->held))
         rc = SH_FAIL(&s->err, SH_E_NOMEM, "could not allocate devices");
     if (!rc)
@@ -295,7 +296,7 @@ static void arrived(void *p, uint32_t i)
 
     set_clock(o);
     core_open(&o->core, i + 1, o->s->trace->tenants.items[r->tenant], 1 + (int64_t)r->model,
-              o->s->conf.slo_ns);
+              o->s->models[r->model].slo_ns);
     core_ready(&o->core, i + 1);
     turn(o);
 }
@@ -319,7 +320,7 @@ static void idle(void *p, uint32_t g)
                                          .total_ns = took,
                                          .compute_ns = s->gpus[g].compute_ns,
                                          .busy_ns = took,
-                                         .resident_bytes = s->models[r.model].bytes,
+                                         .resident_bytes = serve_image(s, r.model),
                                          .cold = d->was_cold});
     turn(o);
 }

@@ -1,5 +1,5 @@
 /* trace.c - see trace.h: names, lines, numbers, times. */
-#include "bench/sim/trace.h"
+#include "simulate/trace.h"
 
 #include "common/mem.h"
 
