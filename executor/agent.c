@@ -20,7 +20,6 @@ struct agent {
     struct exec *x;
     uint64_t epoch; /* newest seen */
     struct msg_exec_state told;
-    struct waits waits;
     int64_t wait_told_ns;
     char host_id[64];
     int64_t refused_ns; /* rate limit of the log line */
@@ -56,7 +55,7 @@ static void exec_state(struct agent *a, bool anyway)
 static void say_wait(struct agent *a)
 {
     struct exec *x = a->x;
-    const int64_t ns = waits_look(&a->waits, x->pool, train_worker(x->train), sh_clock_ns());
+    const int64_t ns = waits_look(x->pool, train_worker(x->train), sh_clock_ns());
 
     if (ns == a->wait_told_ns || !x->report.uplink.is_greeted)
         return;

@@ -15,6 +15,7 @@
 #ifndef SH_EXECUTOR_POOL_WORKER_CTL_H
 #define SH_EXECUTOR_POOL_WORKER_CTL_H
 
+#include "common/mem.h"
 #include "runtime/device/dev.h"
 
 #include <stdatomic.h>
@@ -23,6 +24,7 @@
 #define WORKER_CTL_BYTES 4096u
 #define WORKER_IDENTITY_BYTES 640 /* size of dev_identity()'s text */
 #define WORKER_EXIT_DEVLOST 2     /* exit status of a worker that lost its device context */
+#define WORKER_PIECE_COUNTS_NS INT64_C(10000000000)
 
 #define WORKER_LOAD_MAP(X) \
     X(READ, "read")        \
@@ -58,6 +60,38 @@ struct worker_ctl {
     _Atomic uint64_t scale_bits; /* double: loss scale of the running job; 0: none, or unknown */
     _Atomic int64_t skipped;     /* its updates skipped because gradients were not finite */
     _Atomic uint32_t n_replay[DEV_N_REPLAYS]; /* dev_n_replay() */
+    /* A model is loaded in pieces, and who came meanwhile is served between two. When the present
+     * one began (sh_clock_ns()); 0: none, runs are served. */
+    _Atomic int64_t piece_since_ns;
+    /* The longest piece of late, and when it ended; worker_ctl_end_piece() */
+    _Atomic int64_t long_piece_ns, long_piece_end_ns;
 };
+
+/* So long after its end a piece tells how long others may be: they are of several kinds, and those
+ * of one kind come one behind the other. */
+static inline int64_t worker_ctl_piece_counts_ns(int64_t piece_ns)
+{
+    return SH_MIN(SH_MAX(piece_ns, 0), WORKER_PIECE_COUNTS_NS / 8) * 8;
+}
+
+/* For the worker. */
+static inline void worker_ctl_begin_piece(struct worker_ctl *c, int64_t now_ns)
+{
+    atomic_store(&c->piece_since_ns, now_ns);
+}
+
+static inline void worker_ctl_end_piece(struct worker_ctl *c, int64_t now_ns)
+{
+    const int64_t since_ns = atomic_load(&c->piece_since_ns);
+    const int64_t longest_ns = atomic_load(&c->long_piece_ns);
+    const int64_t age_ns = now_ns - atomic_load(&c->long_piece_end_ns);
+
+    atomic_store(&c->piece_since_ns, 0);
+    if (!since_ns ||
+        (now_ns - since_ns < longest_ns && age_ns < worker_ctl_piece_counts_ns(longest_ns)))
+        return;
+    atomic_store(&c->long_piece_ns, now_ns - since_ns);
+    atomic_store(&c->long_piece_end_ns, now_ns);
+}
 
 #endif

@@ -39,12 +39,26 @@ static void note_step(struct worker *w, enum worker_load step, uint32_t n_done)
     atomic_fetch_add(&w->ctl->progress, 1);
 }
 
-/* The same where others go first. */
+static void end_piece(struct worker *w)
+{
+    if (w->ctl)
+        worker_ctl_end_piece(w->ctl, sh_clock_ns());
+}
+
+static void begin_piece(struct worker *w)
+{
+    w->load.at_ns = sh_clock_ns();
+    if (w->ctl)
+        worker_ctl_begin_piece(w->ctl, w->load.at_ns);
+}
+
+/* The same, and a piece ends: others go first. */
 static void step(struct worker *w, enum worker_load step, uint32_t n_done)
 {
     note_step(w, step, n_done);
+    end_piece(w);
     worker_serve_waiting(w);
-    w->load.at_ns = sh_clock_ns();
+    begin_piece(w);
 }
 
 struct wk_model *infer_find(struct worker *w, int64_t handle)
@@ -198,8 +212,11 @@ static int lend_memory(struct worker *w, const struct wk_model *m, const struct 
 {
     int rc = SH_OK;
 
-    if (!sh_wire_has_input(WORKER_FD))
+    if (!sh_wire_has_input(WORKER_FD)) { /* who comes next waits for the next one alone */
+        end_piece(w);
+        begin_piece(w);
         return SH_OK;
+    }
     rc = leave_own_memory(w, err);
     if (rc)
         return rc;
@@ -499,7 +516,8 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
         return SH_FAIL(err, SH_E_PROTO, "WK_MODEL came with %zu descriptors", n_fds);
     if (w->ctl)
         atomic_store(&w->ctl->load_done, 0);
-    w->load = (struct wk_load){.at_ns = sh_clock_ns()};
+    w->load = (struct wk_load){.step = WORKER_LOAD_READ};
+    begin_piece(w);
     rc = dev_precision_parse(msg->precision, &p, &how.why);
     if (!rc && !m)
         rc = load_model(w, msg, fds, p, &m, &how.why);
@@ -520,6 +538,7 @@ int infer_on_model(struct worker *w, const struct msg_wk_model *msg, const int *
     malloc_trim(0); /* what only compiling needed */
     sh_shm_fini(&how.image);
     free(how.layer_ns);
+    end_piece(w);
     return rc;
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "executor/pool/waits.h"
 #include "executor/training/train_int.h"
 #include "tests/sim/content.h"
 #include "tests/sim/executor.h"
@@ -20,6 +21,8 @@
 #define STOP_BOUND_NS SIM_MS(12) /* of an operation or an update, with the ways to and fro */
 
 #define HUNG_NS SIM_S(3) /* one that is silent is looked at so late, and gone */
+
+#define DRIFT 1000 /* a clock of the simulation is off by less than one part in so many */
 
 #define MAX_TENANTS 8u /* of the simulation */
 #define MAX_WORKERS 64u
@@ -185,6 +188,29 @@ static void check_silent(struct watched *k, const struct exec *x, size_t i)
                   "worker %zu stands still with work to do, and is left alone", i);
 }
 
+/* What is told of it is the wait for a worker that compiles, of this moment or of late. */
+static void check_waits(const struct exec *x)
+{
+    const int64_t told = waits_look(x->pool, train_worker(x->train), sh_clock_ns());
+    int64_t longest = 0, now = 0;
+
+    if (told == 0 || told == WAITS_NOBODY_NS)
+        return;
+    for (size_t i = 0; i < pool_size(x->pool); i++) {
+        const struct worker *w = pool_at(x->pool, i);
+
+        longest = SH_MAX(longest, sim_worker_piece_ns(w->pid, WORKER_PIECE_COUNTS_NS));
+        if (w->preparing && worker_may_run(w))
+            now = SH_MAX(now, sim_worker_piece_ns(w->pid, 0));
+    }
+    SIM_CHECK("wait", told <= longest + longest / DRIFT + WAITS_STEP_NS,
+              "a run waits %.3f ms for a worker, and no piece took longer than %.3f ms",
+              (double)told / 1e6, (double)longest / 1e6);
+    SIM_CHECK("wait", told >= now - now / DRIFT,
+              "a run waits %.3f ms for a worker that has been at its piece for %.3f ms",
+              (double)told / 1e6, (double)now / 1e6);
+}
+
 static void check_workers(struct watched *k, const struct exec *x)
 {
     for (size_t i = 0; i < pool_size(x->pool); i++) {
@@ -282,6 +308,7 @@ static void on_turn(struct sim_proc *p)
     if (!x || !x->agent)
         return;
     check_workers(watched_of(e), x);
+    check_waits(x);
     check_memory(x);
     check_quotas(watched_of(e), x);
     if (x->train->job)

@@ -1,4 +1,5 @@
 /* worker.c - see worker.h: the process, its messages, its faults. */
+#include "common/clock.h"
 #include "common/mem.h"
 #include "tests/sim/worker_int.h"
 
@@ -12,6 +13,7 @@
 #define INIT_MAX_NS SIM_MS(400)
 #define HANG_MAX_NS SIM_S(30)
 #define SLOW_MAX 30
+#define N_PIECES 4096u
 #define EXIT(status) ((status) << 8) /* as waitpid() says it */
 
 struct sim_worker_faults sim_worker_faults;
@@ -34,6 +36,53 @@ static void hang(const struct sim_worker *w)
 {
     sim_grow(&hung, &cap_hung, n_hung + 1, sizeof(*hung));
     hung[n_hung++] = (struct hung){sim_proc_pid(w->proc), sim_now()};
+}
+
+/* ------------------------------------------------------------------ pieces */
+
+/* Noted here as they are, whatever the control page says. */
+static struct piece {
+    pid_t pid;
+    int64_t since_ns, end_ns; /* end_ns 0: it goes on */
+} pieces[N_PIECES];
+static size_t n_pieces;
+
+static struct piece *last_piece(pid_t pid)
+{
+    for (size_t i = n_pieces; i > 0 && i + N_PIECES > n_pieces; i--)
+        if (pieces[(i - 1) % N_PIECES].pid == pid)
+            return &pieces[(i - 1) % N_PIECES];
+    return NULL;
+}
+
+void worker__begin_piece(struct sim_worker *w)
+{
+    worker_ctl_begin_piece(w->ctl, sh_clock_ns());
+    pieces[n_pieces++ % N_PIECES] =
+        (struct piece){.pid = sim_proc_pid(w->proc), .since_ns = sim_now()};
+}
+
+void worker__end_piece(struct sim_worker *w)
+{
+    struct piece *p = last_piece(sim_proc_pid(w->proc));
+
+    worker_ctl_end_piece(w->ctl, sh_clock_ns());
+    if (p)
+        p->end_ns = sim_now();
+}
+
+int64_t sim_worker_piece_ns(pid_t pid, int64_t for_ns)
+{
+    int64_t longest = 0;
+
+    for (size_t i = 0; i < SH_MIN(n_pieces, (size_t)N_PIECES); i++) {
+        const struct piece *p = &pieces[i];
+        const int64_t end_ns = p->end_ns ? p->end_ns : sim_now();
+
+        if (p->pid == pid && end_ns >= sim_now() - for_ns)
+            longest = SH_MAX(longest, end_ns - p->since_ns);
+    }
+    return longest;
 }
 
 bool worker__fault(double chance)
@@ -302,6 +351,7 @@ static void serve_next(void *arg, uint64_t n)
         return;
     w->then = NULL;
     w->is_busy = true;
+    worker__begin_piece(w);
     then(w);
 }
 
@@ -312,6 +362,7 @@ void worker__done(struct sim_worker *w)
 
 void worker__pause(struct sim_worker *w, void (*next)(struct sim_worker *w))
 {
+    worker__end_piece(w);
     w->then = next;
     worker__done(w);
 }

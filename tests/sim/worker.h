@@ -28,5 +28,8 @@ extern struct sim_worker_faults sim_worker_faults;
 
 void sim_worker_main(void *arg);       /* program "shunt-worker" */
 int64_t sim_worker_hung_ns(pid_t pid); /* since when it stands still for good; 0: it does not */
+/* The longest of the pieces of loads that it is at, or was at within the last for_ns; those of runs
+ * between them not. */
+int64_t sim_worker_piece_ns(pid_t pid, int64_t for_ns);
 
 #endif

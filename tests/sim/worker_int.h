@@ -91,7 +91,9 @@ void worker__after(struct sim_worker *w, int64_t ns, sim_event_fn *fn, uint64_t 
 void worker__when(struct sim_worker *w, uint32_t slot, uint32_t value, sim_event_fn *fn);
 /* What it was busy with is done: the next message. */
 void worker__done(struct sim_worker *w);
-/* The piece of a load is done: who waits goes first, then `next`. */
+void worker__begin_piece(struct sim_worker *w); /* of a load */
+void worker__end_piece(struct sim_worker *w);
+/* The piece of a load is done: who waits goes first, then `next`, which begins one. */
 void worker__pause(struct sim_worker *w, void (*next)(struct sim_worker *w));
 struct worker_slab *worker__slab(struct sim_worker *w, uint64_t api_id);
 bool worker__fault(double chance); /* counted */

@@ -107,6 +107,7 @@ static void answer(struct sim_worker *w)
         worker__drop_model(w, l->handle);
     free(l);
     w->load = NULL;
+    worker__end_piece(w);
     worker__done(w);
 }
 
@@ -295,6 +296,7 @@ void worker__on_model(struct sim_worker *w, const struct msg_wk_model *m, const 
     WORKER_CHECK(w->n_models < WORKER_MAX_MODELS, "too many models");
     *l = (struct loading){.handle = m->handle, .builds = m->build != 0};
     w->load = l;
+    worker__begin_piece(w);
     atomic_store(&w->ctl->load_done, 0);
     atomic_store(&w->ctl->load_step, WORKER_LOAD_READ);
     l->model = worker__model(w, m->handle);

@@ -12,7 +12,6 @@
 
 static struct worker workers[N];
 static struct worker_ctl pages[N];
-static struct waits waits;
 static int64_t now_ns;
 
 size_t pool_size(const struct pool *p)
@@ -34,17 +33,16 @@ bool worker_may_run(const struct worker *w)
 
 static int64_t look_ms(const struct worker *trainer)
 {
-    return waits_look(&waits, NULL, trainer, now_ns) / MS;
+    return waits_look(NULL, trainer, now_ns) / MS;
 }
 
 static int begin(void **state)
 {
     (void)state;
-    waits = (struct waits){.longest_ns = 0};
     now_ns = 1000 * MS;
     for (uint32_t i = 0; i < N; i++) {
         workers[i] = (struct worker){.index = i, .state = WORKER_STANDBY, .ctl = &pages[i]};
-        atomic_store(&pages[i].load_done, 0);
+        pages[i] = (struct worker_ctl){.piece_since_ns = 0};
     }
     return 0;
 }
@@ -77,34 +75,98 @@ static void where_none_takes_runs_nobody_knows_how_long(void **state)
     assert_int_equal(look_ms(&workers[1]), WAITS_NOBODY_NS / MS);
 }
 
-/* By the longest piece of late, or the present one. */
+/* Worker 1 loads, and is the only one that takes runs. */
+static void begin_load(void)
+{
+    workers[0].state = WORKER_PARKED;
+    workers[1].preparing = 7;
+}
+
+static void piece(uint32_t i, int64_t ms)
+{
+    worker_ctl_begin_piece(&pages[i], now_ns);
+    now_ns += ms * MS;
+    worker_ctl_end_piece(&pages[i], now_ns);
+}
+
 static void a_piece_is_waited_for_as_long_as_pieces_take(void **state)
 {
     (void)state;
-    workers[0].state = WORKER_PARKED;
-    workers[1].preparing = 7;
+    begin_load();
     assert_int_equal(look_ms(&workers[0]), 0); /* nothing is known yet */
+    worker_ctl_begin_piece(&pages[1], now_ns);
     now_ns += 43 * MS;
     assert_int_equal(look_ms(&workers[0]), 50);
-    atomic_fetch_add(&pages[1].load_done, 1);
+    worker_ctl_end_piece(&pages[1], now_ns);
     assert_int_equal(look_ms(&workers[0]), 50);
-    now_ns += 5 * MS;
-    atomic_fetch_add(&pages[1].load_done, 1);
+    piece(1, 5);
     assert_int_equal(look_ms(&workers[0]), 50);
+    worker_ctl_begin_piece(&pages[1], now_ns);
     now_ns += 110 * MS;
     assert_int_equal(look_ms(&workers[0]), 110);
-    workers[1].preparing = 8; /* the end of a model is that of a piece, and not of this one */
-    assert_int_equal(look_ms(&workers[0]), 50);
-    now_ns += 61000 * MS;
-    atomic_fetch_add(&pages[1].load_done, 1);
     workers[1].preparing = 0;
     assert_int_equal(look_ms(&workers[0]), 0);
-    workers[1].preparing = 9;
-    now_ns += MS;
-    look_ms(&workers[0]);
-    now_ns += MS;
-    atomic_fetch_add(&pages[1].load_done, 1);
-    assert_int_equal(look_ms(&workers[0]), 10); /* what was long ago says nothing of now */
+}
+
+/* Pieces that nobody looked at count, runs between them do not. */
+static void the_runs_between_two_pieces_are_no_wait(void **state)
+{
+    (void)state;
+    begin_load();
+    piece(1, 20);
+    now_ns += 90 * MS; /* runs */
+    assert_int_equal(look_ms(&workers[0]), 20);
+    piece(1, 10);
+    now_ns += 30 * MS;
+    piece(1, 10);
+    assert_int_equal(look_ms(&workers[0]), 20);
+}
+
+static void a_long_piece_counts_for_a_while(void **state)
+{
+    (void)state;
+    begin_load();
+    piece(1, 100);
+    for (int i = 0; i < 70; i++)
+        piece(1, 10);
+    assert_int_equal(look_ms(&workers[0]), 100);
+    for (int i = 0; i < 11; i++)
+        piece(1, 10);
+    assert_int_equal(look_ms(&workers[0]), 10);
+    piece(1, 20000);
+    assert_int_equal(look_ms(&workers[0]), 10000); /* the most that is told */
+    now_ns += 10001 * MS;
+    piece(1, 30);
+    assert_int_equal(look_ms(&workers[0]), 30);
+}
+
+static void what_another_one_loaded_of_late_counts(void **state)
+{
+    (void)state;
+    begin_load();
+    piece(0, 200);
+    piece(1, 10);
+    assert_int_equal(look_ms(&workers[0]), 200);
+    now_ns += 1600 * MS;
+    piece(1, 10);
+    assert_int_equal(look_ms(&workers[0]), 10);
+}
+
+/* Its page is no more than what it says. */
+static void a_worker_may_write_what_it_likes(void **state)
+{
+    static const int64_t BAD[] = {INT64_MIN, -1, INT64_MAX};
+
+    (void)state;
+    begin_load();
+    for (size_t i = 0; i < SH_ARRAY_LEN(BAD); i++)
+        for (size_t k = 0; k < SH_ARRAY_LEN(BAD); k++)
+            for (size_t n = 0; n < SH_ARRAY_LEN(BAD); n++) {
+                atomic_store(&pages[1].piece_since_ns, BAD[i]);
+                atomic_store(&pages[1].long_piece_ns, BAD[k]);
+                atomic_store(&pages[1].long_piece_end_ns, BAD[n]);
+                assert_in_range(look_ms(&workers[0]), 0, WAITS_NOBODY_NS / MS);
+            }
 }
 
 int main(void)
@@ -114,6 +176,10 @@ int main(void)
         TEST(one_that_is_free_is_enough),
         TEST(where_none_takes_runs_nobody_knows_how_long),
         TEST(a_piece_is_waited_for_as_long_as_pieces_take),
+        TEST(the_runs_between_two_pieces_are_no_wait),
+        TEST(a_long_piece_counts_for_a_while),
+        TEST(what_another_one_loaded_of_late_counts),
+        TEST(a_worker_may_write_what_it_likes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
