@@ -233,12 +233,6 @@ uint32_t residency_tag(const struct residency *r, uint32_t id)
 
 /* ------------------------------------------------------------------ quotas */
 
-static bool is_quota(const struct residency_quota *q)
-{
-    return q->min_blocks != NO_QUOTA.min_blocks || q->max_blocks != NO_QUOTA.max_blocks ||
-           q->share != NO_QUOTA.share;
-}
-
 int residency_set_quota(struct residency *r, uint32_t tag, const struct residency_quota *q,
                         struct sh_err *err)
 {
@@ -246,9 +240,8 @@ int residency_set_quota(struct residency *r, uint32_t tag, const struct residenc
 
     if (rc)
         return rc;
-    r->n_quotas += is_quota(q);
-    r->n_quotas -= is_quota(&r->tenants[tag].quota);
     r->tenants[tag].quota = *q;
+    r->has_quotas = true;
     return SH_OK;
 }
 
@@ -256,7 +249,7 @@ void residency_clear_quotas(struct residency *r)
 {
     for (size_t i = 0; i < r->n_tenants; i++)
         r->tenants[i].quota = NO_QUOTA;
-    r->n_quotas = 0;
+    r->has_quotas = false;
 }
 
 struct residency_quota residency_quota(const struct residency *r, uint32_t tag)
@@ -515,7 +508,7 @@ static int make_room(struct residency *r, const struct want *w, uint32_t *at_out
         set_over(r, w);
         set_floors(r, w->tag);
     }
-    for (int pass = r->n_quotas > 0 ? 0 : 1; pass < 2; pass++) {
+    for (int pass = r->has_quotas ? 0 : 1; pass < 2; pass++) {
         uint32_t at = r->hand;
 
         for (uint64_t steps = rounds; !b.found && steps > 0; steps--) {

@@ -46,7 +46,7 @@ struct residency_place {
 #define RESIDENCY_NO_IMAGE UINT32_MAX
 #define RESIDENCY_NO_MAX UINT32_MAX
 
-struct residency_quota { /* default, as good as none: {0, RESIDENCY_NO_MAX, 1} */
+struct residency_quota { /* default: {0, RESIDENCY_NO_MAX, 1} */
     uint32_t min_blocks, max_blocks;
     double share;
 };

@@ -29,8 +29,7 @@ struct residency {
     struct arena *arena;
     struct tenant *tenants; /* OWNED, by tag: up to the largest that had a quota or an image */
     size_t n_tenants, cap_tenants;
-    uint32_t n_quotas; /* tenants with one that is not the default */
-    bool yields;
+    bool has_quotas, yields;
     struct residency_conf conf;
     uint32_t hand, n_ring;
     uint32_t active, max_active; /* second chance: blocks of active images */

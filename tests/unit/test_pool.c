@@ -1,8 +1,7 @@
 /* test_pool.c - without it, one tenant's requests could fill the queue for threads with a database
- * connection, or stand before all others in it, and a process that ends could take the connection
- * from a thread that still uses it. */
+ * connection, or stand before all others in it. */
 /* uses: api/request/pool.o */
-/* link: -lpq -Wl,--wrap=pthread_create -Wl,--wrap=pthread_join -Wl,--wrap=db_free */
+/* link: -lpq */
 #include "api/request/pool.h"
 #include "tests/unit/sh_test.h"
 
@@ -97,111 +96,11 @@ static void nobody_has_more_than_half_of_the_queue(void **state)
     check("aaaabbbbC", "abababab");
 }
 
-/* ---------------------------------------------------------------- the end */
-
-static struct
-{ /* the first of two threads begins when the second one runs a task, which lasts until
-                 * that thread is waited for */
-    bool is_on, is_running, may_end, has_ended, lost_its_db;
-    int n_threads;
-    pthread_t second;
-    const struct db *db; /* of the task */
-    void *(*main)(void *arg);
-    void *arg;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-} late = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
-
-int __real_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*fn)(void *),
-                          void *arg);
-int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*fn)(void *),
-                          void *arg);
-int __real_pthread_join(pthread_t id, void **out);
-int __wrap_pthread_join(pthread_t id, void **out);
-void __real_db_free(struct db *db);
-void __wrap_db_free(struct db *db);
-
-static void late_set(bool *what)
-{
-    pthread_mutex_lock(&late.lock);
-    *what = true;
-    pthread_cond_broadcast(&late.changed);
-    pthread_mutex_unlock(&late.lock);
-}
-
-static void late_wait(const bool *what)
-{
-    pthread_mutex_lock(&late.lock);
-    while (!*what)
-        pthread_cond_wait(&late.changed, &late.lock);
-    pthread_mutex_unlock(&late.lock);
-}
-
-static void *late_main(void *arg)
-{
-    (void)arg;
-    late_wait(&late.is_running);
-    return late.main(late.arg);
-}
-
-int __wrap_pthread_create(pthread_t *id, const pthread_attr_t *attr, void *(*fn)(void *), void *arg)
-{
-    int e;
-
-    if (late.is_on && late.n_threads++ == 0) {
-        late.main = fn;
-        late.arg = arg;
-        return __real_pthread_create(id, attr, late_main, NULL);
-    }
-    e = __real_pthread_create(id, attr, fn, arg);
-    late.second = *id;
-    return e;
-}
-
-int __wrap_pthread_join(pthread_t id, void **out)
-{
-    if (late.is_on && pthread_equal(id, late.second))
-        late_set(&late.may_end);
-    return __real_pthread_join(id, out);
-}
-
-void __wrap_db_free(struct db *db)
-{
-    late.lost_its_db |= late.is_on && db == late.db && !late.has_ended;
-    __real_db_free(db);
-}
-
-static void use_db(struct pool_task *t, struct db *db)
-{
-    (void)t;
-    late.db = db;
-    late_set(&late.is_running);
-    late_wait(&late.may_end);
-    late.has_ended = true;
-}
-
-static void a_thread_keeps_its_connection_until_it_has_ended(void **state)
-{
-    struct pool_task task = {.run = use_db};
-    struct db_news news = {0};
-    struct pool *p = NULL;
-
-    (void)state;
-    late.is_on = true;
-    assert_ok(pool_new("test", "postgresql:///nowhere", &news, 2, MAX_QUEUED, &p, NULL));
-    assert_ok(pool_submit(p, &task, NULL));
-    pool_free(p);
-    late.is_on = false;
-    assert_true(late.has_ended);
-    assert_false(late.lost_its_db);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(owners_take_turns),
         cmocka_unit_test(nobody_has_more_than_half_of_the_queue),
-        cmocka_unit_test(a_thread_keeps_its_connection_until_it_has_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

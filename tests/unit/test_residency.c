@@ -199,13 +199,13 @@ static void a_maximum_lets_the_tenants_own_older_images_go(void **state)
 
 /* What is left of the second tenant's 8 blocks when the third comes: they are the clock's first
  * victims, and were used longest ago. */
-static uint32_t left_of_the_second(const double *share)
+static uint32_t left_of_the_second(bool with_quotas)
 {
     struct residency *r = new_residency(24, 1);
     uint32_t left;
 
-    if (share) /* of 3: 24 / 5 blocks each, the second three times that */
-        set_quota(r, 2, 0, RESIDENCY_NO_MAX, *share);
+    if (with_quotas) /* 24 / 5 blocks each, the second three times that */
+        set_quota(r, 2, 0, RESIDENCY_NO_MAX, 3);
     for (int i = 0; i < 2; i++)
         add_of(r, 2, 4, i);
     for (int i = 0; i < 4; i++)
@@ -220,15 +220,8 @@ static uint32_t left_of_the_second(const double *share)
 static void who_holds_more_than_its_share_gives_way_first(void **state)
 {
     (void)state;
-    assert_int_equal(left_of_the_second(NULL), 4);
-    assert_int_equal(left_of_the_second(&(double){3}), 8);
-}
-
-/* Who was given one once, and has it no more. */
-static void a_quota_that_is_the_default_again_is_none(void **state)
-{
-    (void)state;
-    assert_int_equal(left_of_the_second(&(double){1}), 4);
+    assert_int_equal(left_of_the_second(false), 4);
+    assert_int_equal(left_of_the_second(true), 8);
 }
 
 static void a_clone_knows_the_quotas(void **state)
@@ -595,7 +588,6 @@ int main(void)
         cmocka_unit_test(the_part_of_a_minimum_that_training_uses_keeps_no_image),
         cmocka_unit_test(a_maximum_lets_the_tenants_own_older_images_go),
         cmocka_unit_test(who_holds_more_than_its_share_gives_way_first),
-        cmocka_unit_test(a_quota_that_is_the_default_again_is_none),
         cmocka_unit_test(a_clone_knows_the_quotas),
         cmocka_unit_test(a_place_without_eviction_takes_only_what_is_free),
         cmocka_unit_test(an_image_that_never_arrived_leaves_blocks_that_are_foreign_to_all),

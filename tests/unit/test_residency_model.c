@@ -252,17 +252,17 @@ static void begin_life(struct life *l, uint32_t seed)
 {
     *l = (struct life){.x = seed};
     assert_ok(residency_new(M_BLOCKS, &(struct residency_conf){.n_chance = M_CHANCE}, &l->r, NULL));
+    l->m.has_quotas = seed % 3 > 0;
     for (uint32_t tag = 0; tag <= M_TENANTS; tag++) {
         struct residency_quota *q = &l->m.quota[tag];
 
         *q = (struct residency_quota){.max_blocks = RESIDENCY_NO_MAX, .share = 1};
-        if (seed % 3 == 0 || tag == 0)
+        if (!l->m.has_quotas || tag == 0)
             continue;
         q->min_blocks = sh_test_random(&l->x) % 2 * (sh_test_random(&l->x) % 20);
         q->max_blocks =
             sh_test_random(&l->x) % 2 ? 20 + sh_test_random(&l->x) % 20 : RESIDENCY_NO_MAX;
         q->share = 1 + sh_test_random(&l->x) % 4;
-        l->m.has_quotas |= q->min_blocks > 0 || q->max_blocks != RESIDENCY_NO_MAX || q->share != 1;
         assert_ok(residency_set_quota(l->r, tag, q, NULL));
     }
     for (uint32_t i = 0; i < M_IMAGES; i++) {
