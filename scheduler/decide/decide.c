@@ -1,4 +1,4 @@
-/* decide.c - see decide.h: requests, and the whole decision. */
+/* decide.c - see decide.h: who is admitted and where, and the whole decision. */
 #include "common/mem.h"
 #include "scheduler/decide/decide_int.h"
 
@@ -104,6 +104,7 @@ static void plan_execs(struct work *w)
         if (x->n_runs == 0 && x->trains)
             w->plans[e].start_ns += x->stop_ns;
         w->plans[e].due_end_ns = w->plans[e].start_ns;
+        w->plans[e].first_ready = SNAP_NONE;
         for (size_t m = 0; m < in->n_models; m++) {
             const struct snap_place *p = &in->places[m * in->n_execs + e];
 
@@ -188,7 +189,7 @@ struct offer { /* what letting a request in at an executor would mean */
     int64_t finish_ns, late_ns; /* late: beyond its limit, or beyond what others were promised */
 };
 
-static struct look look_at(const struct work *w, uint32_t e)
+struct look decide__look_at(const struct work *w, uint32_t e)
 {
     return (struct look){.exec = e,
                          .start_ns = w->plans[e].start_ns,
@@ -199,7 +200,7 @@ static struct look look_at(const struct work *w, uint32_t e)
 
 static void look_first(struct work *w, uint32_t e)
 {
-    struct look at = look_at(w, e);
+    struct look at = decide__look_at(w, e);
 
     if (w->plans[e].is_known)
         return;
@@ -213,8 +214,7 @@ static void look_first(struct work *w, uint32_t e)
     due__keep(w, e);
 }
 
-/* The weights that it needs are put on their way when it is placed. */
-static void bring(struct work *w, uint32_t model, uint32_t e)
+void decide__bring(struct work *w, uint32_t model, uint32_t e)
 {
     int64_t *arrives = &w->arrives_ns[(size_t)model * w->in->n_execs + e];
 
@@ -225,9 +225,9 @@ static void bring(struct work *w, uint32_t model, uint32_t e)
 static void take(struct work *w, uint32_t i, uint32_t e)
 {
     const struct snap_request *r = &w->in->requests[i];
-    struct look at = look_at(w, e);
+    struct look at = decide__look_at(w, e);
 
-    bring(w, r->model, e);
+    decide__bring(w, r->model, e);
     w->exec[i] = e;
     if (r->limit_ns == SNAP_NO_DEADLINE) {
         charge(w, r, e);
@@ -252,14 +252,14 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     struct look at;
 
     look_first(w, e);
-    at = look_at(w, e);
+    at = decide__look_at(w, e);
     at.newcomer = i;
     before = *p;
     if (r->limit_ns == SNAP_NO_DEADLINE) {
         o.finish_ns = p->due_end_ns + p->backlog_ns + added_ns(w, r, e) + in->execs[e].worker_ns;
         return o;
     }
-    bring(w, r->model, e);
+    decide__bring(w, r->model, e);
     due__insert(w, i, e);
     due__look(w, &at);
     o.finish_ns = w->end_ns[i] + p->backlog_ns + in->margin_ns;
@@ -320,7 +320,7 @@ static void turn_away(struct work *w, uint32_t i, const struct offer *o)
         }
     }
     if (brings)
-        bring(w, r->model, o->exec);
+        decide__bring(w, r->model, o->exec);
     refuse_late(w, i, o->finish_ns, o->late_ns, brings ? o->exec : SNAP_NONE);
 }
 
@@ -398,12 +398,25 @@ static void give_up(struct work *w)
     }
 }
 
+/* The kth of the order, if it may run: behind those of its executor. */
+static void queue(struct work *w, uint32_t k)
+{
+    const uint32_t i = w->order[k].i;
+    struct plan *p = w->exec[i] == SNAP_NONE ? NULL : &w->plans[w->exec[i]];
+
+    if (!p || w->done[i] || w->in->requests[i].state != SNAP_READY)
+        return;
+    w->next_ready[k] = SNAP_NONE;
+    *(p->first_ready == SNAP_NONE ? &p->first_ready : &w->next_ready[p->last_ready]) = k;
+    p->last_ready = k;
+}
+
 /* In order: places what is new, counts what is placed. */
 static void admit(struct work *w)
 {
     const struct snapshot *in = w->in;
 
-    for (size_t k = 0; k < in->n_requests; k++) {
+    for (uint32_t k = 0; k < in->n_requests; k++) {
         uint32_t i = w->order[k].i;
         const struct snap_request *r = &in->requests[i];
 
@@ -418,238 +431,7 @@ static void admit(struct work *w)
             promise_again(w, i);
         else
             w->plans[r->exec].n_placed++;
-    }
-}
-
-/* ------------------------------------------------------------------ runs */
-
-/* The latest end of the run that leaves every other request on e, of at least this priority, its
- * deadline; those that miss theirs even if the run ended at now_end do not count. */
-static int64_t latest_end(const struct work *w, uint32_t e, uint32_t head, int64_t now_end)
-{
-    const struct snapshot *in = w->in;
-    const struct snap_request *h = &in->requests[head];
-    int64_t limit = INT64_MAX;
-
-    for (size_t i = 0; i < in->n_requests; i++) {
-        const struct snap_request *o = &in->requests[i];
-        int64_t end;
-
-        if (w->done[i] || w->exec[i] != e || o->state != SNAP_READY ||
-            o->deadline_ns == SNAP_NO_DEADLINE || o->priority < h->priority ||
-            (o->model == h->model && o->tenant == h->tenant))
-            continue;
-        end = o->deadline_ns - decide__run_ns(in, o->model, o->batch);
-        if (end >= now_end)
-            limit = SH_MIN(limit, end);
-    }
-    return limit;
-}
-
-static void add_member(struct work *w, struct decision *d, uint32_t i)
-{
-    w->out->members[w->out->n_members++] = i; /* each is in one run at most */
-    w->done[i] = true;
-    d->n++;
-    d->batch += w->in->requests[i].batch;
-}
-
-/* Takes the last ones out again until at most `batch` samples are left. */
-static void cut(struct work *w, struct decision *d, uint32_t batch)
-{
-    while (d->n && d->batch > batch) {
-        uint32_t i = w->out->members[--w->out->n_members];
-
-        w->done[i] = false;
-        d->n--;
-        d->batch -= w->in->requests[i].batch;
-    }
-}
-
-static struct run_of run_of(const struct work *w, const struct decision *d)
-{
-    return (struct run_of){
-        .exec = d->exec, .model = w->in->requests[d->request].model, .batch = d->batch};
-}
-
-struct due { /* the latest end of a run; and with all that it may be slower by */
-    int64_t end_ns, slow_end_ns;
-};
-
-/* What is right for r, which alone would end so: a deadline that it makes stays made, and what is
- * kept free before it stays free as far as it is. */
-static struct due due_of(const struct snapshot *in, const struct snap_request *r, int64_t end,
-                         int64_t slack)
-{
-    if (r->deadline_ns == SNAP_NO_DEADLINE || end > r->deadline_ns)
-        return (struct due){INT64_MAX, INT64_MAX}; /* it must not stop others from joining */
-    slack = decide__heed(r, r->deadline_ns, slack);
-    return (struct due){r->deadline_ns, SH_MAX(r->deadline_ns - in->margin_ns, end + slack)};
-}
-
-static struct due both(struct due a, struct due b)
-{
-    return (struct due){SH_MIN(a.end_ns, b.end_ns), SH_MIN(a.slow_end_ns, b.slow_end_ns)};
-}
-
-/* Those behind k in the order join while nobody misses a deadline by it. */
-static void grow(struct work *w, struct decision *d, size_t k, int64_t start_ns)
-{
-    const struct snapshot *in = w->in;
-    const struct snap_request *h = &in->requests[d->request];
-    const uint32_t most = decide__most(in, h->model);
-    struct run_of run = run_of(w, d);
-    int64_t slack, end = decide__end_ns(w, &run, start_ns, &slack);
-    struct due all = due_of(in, h, end, slack);
-
-    all.end_ns = SH_MIN(all.end_ns, latest_end(w, d->exec, d->request, end));
-    for (k++; k < in->n_requests && d->batch < most; k++) {
-        uint32_t i = w->order[k].i;
-        const struct snap_request *r = &in->requests[i];
-        struct due due;
-
-        if (w->done[i] || w->exec[i] != d->exec || r->state != SNAP_READY || r->model != h->model ||
-            r->tenant != h->tenant || d->batch + r->batch > most)
-            continue;
-        run.batch = r->batch;
-        end = decide__end_ns(w, &run, start_ns, &slack);
-        due = both(all, due_of(in, r, end, slack));
-        run.batch = d->batch + r->batch;
-        end = decide__end_ns(w, &run, start_ns, &slack);
-        if (end > due.end_ns ||
-            end + decide__heed(r, SH_MIN(h->deadline_ns, r->deadline_ns), slack) > due.slow_end_ns)
-            continue;
-        all = due;
-        add_member(w, d, i);
-    }
-}
-
-/* Do all promises stand that stood, if e goes on behind the run d? */
-static bool stands(struct work *w, const struct decision *d, int64_t start_ns, int64_t slack_ns)
-{
-    const struct run_of run = run_of(w, d);
-    struct look at = {.exec = d->exec, .ready_only = true, .newcomer = SNAP_NONE};
-    int64_t slack;
-
-    if (w->plans[d->exec].first_due == SNAP_NONE)
-        return true;
-    at.start_ns = decide__end_ns(w, &run, start_ns, &slack);
-    at.slack_ns = SH_MAX(slack, slack_ns);
-    due__look(w, &at);
-    return due__broken_ns(w, &at) <= 0;
-}
-
-/* The kth of the order leads a run of as many as break no promise; d->n = 0: alone it would. */
-static void form_run(struct work *w, struct decision *d, size_t k, int64_t start_ns,
-                     int64_t slack_ns)
-{
-    d->request = w->order[k].i;
-    add_member(w, d, d->request);
-    grow(w, d, k, start_ns);
-    if (d->n > 1)
-        cut(w, d,
-            SH_MAX(decide__whole(w->in, w->in->requests[d->request].model, d->batch),
-                   w->in->requests[d->request].batch));
-    while (d->n && !stands(w, d, start_ns, slack_ns)) {
-        const uint32_t head = w->in->requests[d->request].batch;
-
-        cut(w, d, d->n == 1 ? 0 : SH_MAX(1u << (predict_bucket(d->batch) - 1), head));
-    }
-}
-
-/* What the books say comes first: it keeps every promise that can be kept. */
-static void form_due_run(struct work *w, struct decision *d, const struct look *at)
-{
-    uint32_t n = due__look(w, at);
-
-    d->request = n ? w->run[0] : SNAP_NONE;
-    for (uint32_t k = 0; k < n; k++)
-        add_member(w, d, w->run[k]);
-}
-
-static bool is_free(const struct work *w, const struct look *at)
-{
-    return !w->in->execs[at->exec].n_runs && at->start_ns == w->plans[at->exec].start_ns;
-}
-
-/* Sent before the device is free it would be work for nobody. */
-static bool is_too_early(const struct work *w, uint32_t i, const struct look *at)
-{
-    const struct snap_request *r = &w->in->requests[i];
-    const struct run_of run = {.exec = at->exec, .model = r->model, .batch = r->batch};
-    int64_t slack;
-
-    return !is_free(w, at) && r->limit_ns != SNAP_NO_DEADLINE &&
-           decide__end_ns(w, &run, at->start_ns, &slack) > r->limit_ns;
-}
-
-/* Nor is a run sent so early that others may still join to their advantage. */
-static void hold_back(struct work *w, struct decision *d, const struct look *at)
-{
-    const struct snap_request *h;
-
-    if (!d->n || is_free(w, at))
-        return;
-    h = &w->in->requests[d->request];
-    if (h->limit_ns == SNAP_NO_DEADLINE || d->batch >= due__shape(w, d->request).ahead)
-        return;
-    w->is_held[h->model] = true;
-    cut(w, d, 0);
-}
-
-/* The next run of e, if there is one: d->n > 0. */
-static void next_run(struct work *w, struct decision *d, const struct look *at)
-{
-    const struct snapshot *in = w->in;
-    bool any = false;
-
-    due__look(w, at);
-    due__keep(w, at->exec);
-    for (size_t m = 0; m < in->n_models; m++)
-        w->is_held[m] = false;
-    for (size_t k = 0; k < in->n_requests && !d->n; k++) {
-        uint32_t i = w->order[k].i;
-        const struct snap_request *r = &in->requests[i];
-
-        if (w->done[i] || w->exec[i] != at->exec || r->state != SNAP_READY ||
-            w->is_held[r->model] || !in->places[(size_t)r->model * in->n_execs + at->exec].ready ||
-            is_too_early(w, i, at))
-            continue;
-        any = true;
-        form_run(w, d, k, at->start_ns, at->slack_ns);
-        hold_back(w, d, at);
-    }
-    if (d->n || !any)
-        return;
-    form_due_run(w, d, at);
-    hold_back(w, d, at);
-}
-
-static void dispatch(struct work *w, uint32_t e)
-{
-    const struct snapshot *in = w->in;
-    struct look at = look_at(w, e);
-
-    at.ready_only = true;
-    for (uint32_t n_runs = in->execs[e].n_runs; n_runs < in->max_runs; n_runs++) {
-        struct decision d = {.kind = DECISION_RUN,
-                             .exec = e,
-                             .job = SNAP_NONE,
-                             .first = (uint32_t)w->out->n_members};
-        struct run_of run;
-        int64_t slack, end;
-
-        next_run(w, &d, &at);
-        if (!d.n)
-            return;
-        run = run_of(w, &d);
-        end = decide__end_ns(w, &run, at.start_ns, &slack);
-        d.predicted_ns = end - at.start_ns;
-        d.slack_ns = slack;
-        decide__add(w->out, &d);
-        bring(w, run.model, e);
-        at.start_ns = end;
-        at.slack_ns = SH_MAX(at.slack_ns, slack);
+        queue(w, k);
     }
 }
 
@@ -665,7 +447,7 @@ static size_t lay_out(size_t *at, size_t n, size_t size)
 static int room(struct work *w, struct sh_err *err)
 {
     const size_t n = w->in->n_requests, n_execs = w->in->n_execs, n_models = w->in->n_models;
-    size_t at[18], bytes = 0, k = 0;
+    size_t at[20], bytes = 0, k = 0;
     char *p;
     int rc;
 
@@ -680,14 +462,15 @@ static int room(struct work *w, struct sh_err *err)
     X(end_ns, n)                     \
     X(kept_ns, n)                    \
     X(is_lost, n)                    \
-    X(shape, n)                      \
+    X(shapes, n_models)              \
+    X(next_ready, n)                 \
     X(next_same, n)                  \
     X(next_left, n)                  \
     X(taken, n)                      \
     X(run, n)                        \
     X(last_of_model, n_models)       \
     X(is_warm, n_models)             \
-    X(is_held, n_models)
+    X(held, n_models)
 #define SIZE(what, count) at[k++] = lay_out(&bytes, (count), sizeof(*w->what));
     EACH_ARRAY(SIZE)
 #undef SIZE
@@ -716,7 +499,7 @@ static int decide_requests(const struct snapshot *in, struct decisions *out, str
     admit(&w);
     for (uint32_t e = 0; e < in->n_execs; e++)
         if (in->execs[e].up)
-            dispatch(&w, e);
+            decide__dispatch(&w, e);
     return SH_OK;
 }
 

@@ -115,20 +115,39 @@ static uint32_t least_size(const struct snapshot *in, const struct snap_request 
     return SH_MIN(1u << b, m->max_batch);
 }
 
-struct due_shape due__shape(const struct work *w, uint32_t i)
+/* What is known of r's shape: it follows from the model and from how much time r has. */
+static struct due_shape *shape_of(const struct work *w, const struct snap_request *r)
+{
+    struct due_shape *known = &w->shapes[r->model];
+    const int64_t within_ns = r->limit_ns - r->arrived_ns;
+
+    if (known->within_ns != within_ns)
+        *known = (struct due_shape){.within_ns = within_ns};
+    return known;
+}
+
+uint32_t due__room(const struct work *w, uint32_t i)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = req(w, i);
-    const double asked = in->models[r->model].asked * SPARE;
+    struct due_shape *shape = shape_of(w, r);
     double n_execs = 0;
 
-    if (w->shape[i].room)
-        return w->shape[i];
+    if (shape->room)
+        return shape->room;
     for (size_t e = 0; e < in->n_execs; e++)
         n_execs += in->execs[e].up && in->places[(size_t)r->model * in->n_execs + e].ready;
-    w->shape[i] = (struct due_shape){.room = least_size(in, r, asked / SH_MAX(n_execs, 1)),
-                                     .ahead = least_size(in, r, INFINITY)};
-    return w->shape[i];
+    shape->room = least_size(in, r, in->models[r->model].asked * SPARE / SH_MAX(n_execs, 1));
+    return shape->room;
+}
+
+uint32_t due__ahead(const struct work *w, uint32_t i)
+{
+    struct due_shape *shape = shape_of(w, req(w, i));
+
+    if (!shape->ahead)
+        shape->ahead = least_size(w->in, req(w, i), INFINITY);
+    return shape->ahead;
 }
 
 static int64_t end_of(const struct work *w, const struct run_of *run, uint32_t h, enum way way,
@@ -139,7 +158,7 @@ static int64_t end_of(const struct work *w, const struct run_of *run, uint32_t h
 
     if (way != FILL_WITH_ROOM)
         return end;
-    full.batch = SH_MAX(run->batch, due__shape(w, h).room);
+    full.batch = SH_MAX(run->batch, due__room(w, h));
     full_end = decide__end_ns(w, &full, start_ns, &full_slack);
     *slack = SH_MAX(*slack, full_slack);
     return SH_MAX(end, full_end);

@@ -1,5 +1,5 @@
-/* decide_int.h - shared by decide.c (who is admitted, who runs), decide_due.c (promises) and
- * decide_time.c (how long runs take). */
+/* decide_int.h - shared by decide.c (who is admitted), decide_run.c (who runs), decide_due.c
+ * (promises) and decide_time.c (how long runs take). */
 #ifndef SH_SCHEDULER_DECIDE_DECIDE_INT_H
 #define SH_SCHEDULER_DECIDE_DECIDE_INT_H
 
@@ -19,9 +19,10 @@ struct plan {           /* what an executor has ahead */
     int64_t backlog_ns; /* unpromised requests placed here and ahead in the order */
     int64_t due_end_ns; /* end of the promised ones, by the last look */
     uint32_t n_placed;
-    uint32_t first_due; /* first promised request; SNAP_NONE: none */
-    bool is_known;      /* the promises were looked at ... */
-    bool ready_only;    /* ... without requests whose body is on its way */
+    uint32_t first_due;               /* first promised request; SNAP_NONE: none */
+    uint32_t first_ready, last_ready; /* of those that may run: places in `order`, or SNAP_NONE */
+    bool is_known;                    /* the promises were looked at ... */
+    bool ready_only;                  /* ... without requests whose body is on its way */
 };
 
 struct look { /* a look at an executor from start_ns on */
@@ -35,8 +36,16 @@ struct look { /* a look at an executor from start_ns on */
  * others may still fill: if requests were admitted by a plan of small runs, there would be no time
  * left for large ones, and under load all runs would be small. */
 struct due_shape {
-    uint32_t room;  /* the smallest size that carries the present demand; 0: unknown */
-    uint32_t ahead; /* the smallest size that carries any load: it may be sent early */
+    int64_t within_ns; /* of requests that have so much time; 0: of none yet */
+    uint32_t room;     /* the smallest size that carries the present demand; 0: not known yet */
+    uint32_t ahead;    /* the smallest size that carries any load; 0: not known yet */
+};
+
+enum held { /* of a model: is the run of one held back, so that the device waits for others? */
+            HELD_NOT,
+            PERHAPS, /* unless it breaks a promise */
+            ASKED,   /* none that was asked about so far */
+            HELD,
 };
 
 struct work {
@@ -49,23 +58,32 @@ struct work {
         *arrives_ns; /* the same: when all weights will be there; 0: with a run at the earliest */
     uint32_t *exec;  /* of each request, or SNAP_NONE */
     bool *done;      /* by request: refused or in a run */
-    bool *is_held;   /* by model: no run yet */
+    uint32_t *next_ready; /* by place in `order`: the next of the same executor */
+    enum held *held;      /* by model, of the executor that is looked at */
 
     /* decide_due.c, by request */
     uint32_t *next_due; /* next promised request of the executor, by limit */
     int64_t *end_ns;    /* latest end, by the last look */
     /* latest end by the kept look (due__keep); INT64_MIN: none yet, MAX: lost */
     int64_t *kept_ns;
-    bool *is_lost;           /* by the last look: late in any case */
-    struct due_shape *shape; /* due__shape() */
-    uint32_t *next_same;     /* scratch: next of the same model */
-    uint32_t *next_left;     /* scratch: next_due without requests already in a run */
-    bool *taken;             /* scratch */
-    uint32_t *run;           /* scratch: the requests of one run */
-    uint32_t *last_of_model; /* scratch, by model */
-    bool *is_warm;           /* scratch, by model */
-    int64_t longest_ns;      /* scratch: longest run of a promised request alone */
+    bool *is_lost;            /* by the last look: late in any case */
+    struct due_shape *shapes; /* by model: of the last request that was asked about */
+    uint32_t *next_same;      /* scratch: next of the same model */
+    uint32_t *next_left;      /* scratch: next_due without requests already in a run */
+    bool *taken;              /* scratch */
+    uint32_t *run;            /* scratch: the requests of one run */
+    uint32_t *last_of_model;  /* scratch, by model */
+    bool *is_warm;            /* scratch, by model */
+    int64_t longest_ns;       /* scratch: longest run of a promised request alone */
 };
+
+/* decide.c. A look at what e has ahead. */
+struct look decide__look_at(const struct work *w, uint32_t e);
+/* The weights that a request needs are put on their way when it is placed. */
+void decide__bring(struct work *w, uint32_t model, uint32_t e);
+
+/* decide_run.c: all runs that e gets now. */
+void decide__dispatch(struct work *w, uint32_t e);
 
 /* decide_time.c */
 int64_t decide__run_ns(const struct snapshot *in, uint32_t model, uint32_t batch);
@@ -86,8 +104,10 @@ uint32_t decide__most(const struct snapshot *in, uint32_t model);
 /* How many of `batch` available samples a run should take. */
 uint32_t decide__whole(const struct snapshot *in, uint32_t model, uint32_t batch);
 
-/* decide_due.c. due__shape(): the shape of runs led by request i, which has a limit. */
-struct due_shape due__shape(const struct work *w, uint32_t i);
+/* decide_due.c. Of runs led by request i, which has a limit: the smallest size that carries the
+ * present demand, and the smallest that carries any load, so that it may be sent early. */
+uint32_t due__room(const struct work *w, uint32_t i);
+uint32_t due__ahead(const struct work *w, uint32_t i);
 /* due__init(): adds all requests promised by the snapshot and not done. */
 void due__init(struct work *w);
 void due__insert(struct work *w, uint32_t i, uint32_t e);

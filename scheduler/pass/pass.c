@@ -29,6 +29,7 @@ void pass_fini(struct pass *p)
     free(p->exec_of);
     free(p->model_of);
     free(p->shape_of);
+    free(p->n_here);
     free(p->tenant_of);
     free(p->parts);
     idmap_fini(&p->arrays);

@@ -30,12 +30,13 @@ struct pass { /* memory reused from pass to pass; all OWNED, pass_fini() */
     struct job **job_of;
     struct model **model_of;
     struct shape **shape_of; /* parallel; NULL: the model itself */
+    uint32_t *n_here;        /* parallel; executors of the snapshot where it is ready */
     struct tenant **tenant_of;
     struct idmap arrays; /* of jobs with a limit: id -> index in the snapshot */
     struct request **parts;
     size_t cap_execs, cap_models, cap_places, cap_tenants, cap_requests, cap_jobs;
     size_t cap_request_of, cap_job_of, cap_exec_of, cap_model_of, cap_shape_of, cap_parts,
-        cap_tenant_of;
+        cap_n_here, cap_tenant_of;
     size_t n_new; /* requests without an executor, in parts */
     struct decisions out;
 };

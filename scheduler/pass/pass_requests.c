@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <string.h>
 
 #define MAX_EXECS 16u      /* of one pass, but for those that its last new request brings */
 #define MAX_NEW 64u        /* requests of one pass that no executor has */
@@ -137,21 +138,20 @@ static double asked_here(const struct model *m, const struct shape *h, uint32_t 
     return n_here && n_here < n ? asked * n_here / n : asked;
 }
 
-/* Where it is, of the executors of this pass. Returns how many are ready. */
-static uint32_t take_places(struct pass *p, const struct snapshot *in, const struct model *m,
-                            const struct shape *h)
+/* What the snapshot says of a model on an executor. Only that is read of both which a request asks
+ * about: with many of each most of it would be for nobody. */
+static void take_place(struct pass *p, const struct snapshot *in, uint32_t model, size_t i)
 {
-    uint32_t n = 0;
+    struct snap_place *place = &p->places[(size_t)model * in->n_execs + i];
+    const struct model_on *on = &p->model_of[model]->on[p->exec_of[i]->index];
 
-    for (size_t i = 0; i < in->n_execs; i++) {
-        const struct model_on *on = &m->on[p->exec_of[i]->index];
-        const bool ready = is_ready(m, h, p->exec_of[i]);
-
-        n += ready;
-        p->places[in->n_models * in->n_execs + i] = (struct snap_place){
-            .ready = ready, .resident_bytes = on->resident_bytes, .arrives_ns = on->arrives_ns};
-    }
-    return n;
+    if (place->ready)
+        return;
+    *place = (struct snap_place){
+        .ready = is_ready(p->model_of[model], p->shape_of[model], p->exec_of[i]),
+        .resident_bytes = on->resident_bytes,
+        .arrives_ns = on->arrives_ns};
+    p->n_here[model] += place->ready;
 }
 
 /* h: one of its shapes, or NULL. */
@@ -160,8 +160,9 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
     struct pass *p = &s->pass;
     struct snap_model *x = &p->models[in->n_models];
     const struct predict *times = h ? &h->predict : &m->predict;
-    const uint32_t n_here = take_places(p, in, m, h);
 
+    memset(&p->places[in->n_models * in->n_execs], 0, in->n_execs * sizeof(*p->places));
+    p->n_here[in->n_models] = 0;
     *(h ? &h->snap : &m->snap) = (uint32_t)in->n_models;
     p->model_of[in->n_models] = m;
     p->shape_of[in->n_models] = h;
@@ -170,7 +171,6 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
                              .image_bytes = m->image_bytes,
                              .cold_slack_ns =
                                  predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),
-                             .asked = asked_here(m, h, n_here, in->now_ns),
                              .refused_ns = m->refused_ns};
     for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
         struct predict_time t;
@@ -182,11 +182,21 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
         if (b == 0)
             x->fastest_ns = t.fastest_ns;
     }
-    if (n_here == 0) { /* nobody asks otherwise */
-        x->expected_ns = serving_expected_ns(s, m, in->now_ns);
-        x->failed = serving_state(s, m) == MSG_UP_FAILED;
-    }
     in->n_models++;
+}
+
+/* What follows from all places that were taken. */
+static void finish_model(struct sched *s, const struct snapshot *in, size_t i)
+{
+    struct pass *p = &s->pass;
+    struct model *m = p->model_of[i];
+    struct snap_model *x = &p->models[i];
+
+    x->asked = asked_here(m, p->shape_of[i], p->n_here[i], in->now_ns);
+    if (p->n_here[i] || !p->n_new) /* nobody asks otherwise */
+        return;
+    x->expected_ns = serving_expected_ns(s, m, in->now_ns);
+    x->failed = serving_state(s, m) == MSG_UP_FAILED;
 }
 
 static bool is_taken(const struct pass *p, const struct snapshot *in, const struct request *r)
@@ -222,6 +232,8 @@ static int room(struct pass *p, const struct snapshot *in, struct sh_err *err)
     if (!rc)
         rc = pass__grow(&p->shape_of, &p->cap_shape_of, m, sizeof(*p->shape_of), err);
     if (!rc)
+        rc = pass__grow(&p->n_here, &p->cap_n_here, m, sizeof(*p->n_here), err);
+    if (!rc)
         rc = pass__grow(&p->places, &p->cap_places, m * SH_MAX(in->n_execs, 1u), sizeof(*p->places),
                         err);
     return rc;
@@ -231,15 +243,21 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
 {
     struct pass *p = &s->pass;
     int rc = room(p, in, err);
+    uint32_t model;
 
     if (rc)
         return rc;
     if (!is_taken(p, in, r))
         take_model(s, in, r->model, r->shape);
+    model = r->shape ? r->shape->snap : r->model->snap;
+    for (size_t i = 0; !r->exec && i < in->n_execs; i++)
+        take_place(p, in, model, i);
+    if (r->exec)
+        take_place(p, in, model, r->exec->snap);
     p->request_of[in->n_requests] = r;
     p->requests[in->n_requests++] =
         (struct snap_request){.state = r->state == REQUEST_READY ? SNAP_READY : SNAP_OPEN,
-                              .model = r->shape ? r->shape->snap : r->model->snap,
+                              .model = model,
                               .tenant = take_tenant(p, in, r->tenant),
                               .exec = r->exec ? r->exec->snap : SNAP_NONE,
                               .promised = r->promised,
@@ -264,6 +282,8 @@ static int snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
         for (struct request *r = p->exec_of[i]->waiting.first; r && !rc; r = r->behind)
             if (requests_has_shape(s, r)) /* the new ones were asked when they were chosen */
                 rc = take_request(s, in, r, err);
+    for (size_t i = 0; i < in->n_models && !rc; i++)
+        finish_model(s, in, i);
     in->execs = p->execs;
     in->requests = p->requests;
     in->models = p->models;

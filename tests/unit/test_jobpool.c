@@ -1,7 +1,7 @@
 /* test_jobpool.c - without it, the scheduler's thread could decide about jobs otherwise than by
  * looking at all of them: somebody would wait behind those that come later, or lose an executor to
  * who has no right to it, and only in a few of all worlds. */
-/* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
+/* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
 /* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o tests/unit/decide_scan.o */
 #include "scheduler/decide/jobpool.h"
 #include "tests/unit/decide_scan.h"

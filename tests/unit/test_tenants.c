@@ -2,7 +2,7 @@
  * ever was, and one day take up no new one, nor anything else that a look at the database tells;
  * or a new tenant would have the limits of a deleted one of its name. */
 /* uses: scheduler/peers/tenants.o scheduler/decide/job.o scheduler/decide/predict.o */
-/* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_time.o */
+/* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o */
 /* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o */
 /* uses: scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o */
 #include "common/metrics.h"
