@@ -20,11 +20,37 @@ static void detach(struct session *x, const char *why)
     x->exec = NULL;
 }
 
+/* Only those that are sent something are touched: there may be ten thousand others. */
+static void cork(struct session *x)
+{
+    struct sessions *ss = &x->sched->sessions;
+
+    if (!ss->corks || x->corked_at)
+        return;
+    sh_wire_cork(x->wire);
+    x->next_corked = ss->corked;
+    x->corked_at = &ss->corked;
+    if (x->next_corked)
+        x->next_corked->corked_at = &x->next_corked;
+    ss->corked = x;
+}
+
+static void uncork(struct session *x)
+{
+    if (!x->corked_at)
+        return;
+    *x->corked_at = x->next_corked;
+    if (x->next_corked)
+        x->next_corked->corked_at = x->corked_at;
+    x->corked_at = NULL;
+}
+
 static void session_free(struct session *x)
 {
     struct sessions *ss = &x->sched->sessions;
     struct session *last = ss->items[ss->n - 1];
 
+    uncork(x);
     ss->items[x->index] = last;
     last->index = x->index;
     ss->n--;
@@ -56,6 +82,7 @@ void session_send(struct session *x, const struct sh_msg *m)
 
     if (!x || x->ending || x->broken)
         return;
+    cork(x);
     if (!sh_wire_send(x->wire, m, &err))
         return;
     /* A lost connection reports itself through on_close; anything else would leave the peer with a
@@ -93,14 +120,18 @@ void sessions_sweep(struct sched *s)
 
 void sessions_cork(struct sched *s)
 {
-    for (size_t i = 0; i < s->sessions.n; i++)
-        sh_wire_cork(s->sessions.items[i]->wire);
+    s->sessions.corks = true;
 }
 
 void sessions_uncork(struct sched *s)
 {
-    for (size_t i = 0; i < s->sessions.n; i++)
-        sh_wire_uncork(s->sessions.items[i]->wire);
+    struct session *x;
+
+    s->sessions.corks = false;
+    while ((x = s->sessions.corked)) {
+        uncork(x);
+        sh_wire_uncork(x->wire);
+    }
 }
 
 static void welcome(struct session *x)

@@ -33,6 +33,7 @@ struct session {
     bool broken; /* a message was lost; sessions_sweep() ends it */
     int64_t opened_ns, heard_ns, pinged_ns;
     size_t index;
+    struct session *next_corked, **corked_at; /* sessions.corked; corked_at NULL: not in it */
 };
 
 struct sessions {
@@ -42,6 +43,8 @@ struct sessions {
     struct sh_listen *listen[SESSION_MAX_LISTEN]; /* OWNED */
     size_t n_listen;
     bool any_broken;
+    bool corks;             /* between sessions_cork() and sessions_uncork() */
+    struct session *corked; /* list: those that were sent something since */
     int64_t warned_ns;
     uint64_t warned_left;
 };
