@@ -169,3 +169,16 @@ struct sh_tree_node *sh_tree_find(const struct sh_tree *t, const struct sh_tree_
         n = n->kid[d > 0];
     return n;
 }
+
+struct sh_tree_node *sh_tree_from(const struct sh_tree *t, const struct sh_tree_kind *k,
+                                  const struct sh_tree_node *key)
+{
+    struct sh_tree_node *best = NULL;
+
+    for (struct sh_tree_node *n = t->root; n;) {
+        if (k->cmp(n, key) >= 0)
+            best = n;
+        n = n->kid[best != n];
+    }
+    return best;
+}

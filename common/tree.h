@@ -51,6 +51,9 @@ struct sh_tree_ask {
 /* NULL: there is none. _next_with(): behind n. */
 struct sh_tree_node *sh_tree_first_with(const struct sh_tree *t, const struct sh_tree_ask *ask);
 struct sh_tree_node *sh_tree_next_with(const struct sh_tree_node *n, const struct sh_tree_ask *ask);
+/* The first node that does not go before `key`, a node that is in no tree; NULL: there is none. */
+struct sh_tree_node *sh_tree_from(const struct sh_tree *t, const struct sh_tree_kind *k,
+                                  const struct sh_tree_node *key);
 /* The node that equals `key`, a node that is in no tree; NULL: none does. */
 struct sh_tree_node *sh_tree_find(const struct sh_tree *t, const struct sh_tree_kind *k,
                                   const struct sh_tree_node *key);

@@ -145,7 +145,10 @@ struct job {
     int error_rc;                             /* of the last failure */
     char error[512];
 
-    size_t at; /* its place in jobs.items */
+    size_t at;                   /* its place in jobs.items */
+    struct sh_tree_node on_exec; /* jobs.on_execs: while executor is set */
+    struct sh_tree_node timed;   /* jobs.timed: when due_ns is a time */
+    int64_t due_ns;              /* jobs_tick() looks at it then; INT64_MAX: never */
     struct jobpool_job pooled;
     struct job *next_touched, **touched_at; /* jobs.touched; touched_at NULL: it is not in it */
 };

@@ -41,7 +41,7 @@ void jobs_fini(struct sched *s)
     *js = (struct jobs){0};
 }
 
-struct exec *jobs__exec(struct sched *s, const struct job *j)
+struct exec *jobs__exec(const struct sched *s, const struct job *j)
 {
     struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
 
@@ -59,6 +59,7 @@ void jobs__leave(struct sched *s, struct job *j)
         exec_changed(&s->execs, e);
     if (e && e->job == j->id)
         e->job = 0;
+    jobs__leave_exec(s, j);
     memcpy(j->last_executor, j->executor, sizeof(j->last_executor));
     j->executor[0] = '\0';
     j->sent = j->stopping = false;
@@ -71,6 +72,8 @@ void jobs__remove(struct sched *s, struct job *j)
     struct jobs *js = &s->jobs;
 
     jobs__untouch(j);
+    jobs__leave_exec(s, j);
+    jobs__never_due(s, j);
     jobpool_del_job(&js->pool, &j->pooled);
     idmap_del(&js->by_id, (uint64_t)j->id);
     js->items[j->at] = js->items[--js->n];
@@ -141,21 +144,42 @@ void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why)
     jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
 }
 
+static bool runs(const struct job *j)
+{
+    return j->state == JOB_RUNNING || j->state == JOB_PREEMPTED;
+}
+
+static bool has_stop_wish(const struct job *j)
+{
+    return j->wish != JOB_WISH_NONE && !j->stopping;
+}
+
+static bool has_save_wish(const struct job *j)
+{
+    return runs(j) && j->save_asked > j->save_sent;
+}
+
+/* Can its executor be told what a client wants of it? */
+static bool has_wish(const struct sched *s, const struct job *j)
+{
+    return j->sent && (runs(j) || j->state == JOB_STARTING) &&
+           (has_stop_wish(j) || has_save_wish(j)) && jobs__exec(s, j);
+}
+
 void jobs__follow_wishes(struct sched *s, struct job *j)
 {
-    struct exec *e = jobs__exec(s, j);
-    bool runs = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED;
+    struct exec *e = has_wish(s, j) ? jobs__exec(s, j) : NULL;
 
-    if (!e || !j->sent || (!runs && j->state != JOB_STARTING))
+    if (!e)
         return;
-    if (j->wish != JOB_WISH_NONE && !j->stopping) {
+    if (has_stop_wish(j)) {
         SH_INFO("job.suspend", "job=%" PRId64 " tenant=%s why=client", j->id, j->tenant);
         j->stopping = true;
         jobs__touch(s, j);
         sh_strlcpy(j->reason, decide_reason_name(DECIDE_NONE), sizeof(j->reason));
         jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
     }
-    if (runs && j->save_asked > j->save_sent) {
+    if (has_save_wish(j)) {
         j->save_sent = j->save_asked;
         session_send(e->session, &(struct sh_msg){.type = MSG_JOB_SAVE,
                                                   .u.job_save = {.epoch = s->epoch,
@@ -181,11 +205,7 @@ bool jobs_train_on(const struct sched *s, const struct exec *e)
 
 void jobs_on_exec_hello(struct sched *s, struct exec *e)
 {
-    for (size_t i = 0; i < s->jobs.n; i++) {
-        struct job *j = s->jobs.items[i];
-
-        if (strcmp(j->executor, e->info.name) != 0)
-            continue;
+    for (struct job *j = jobs__first_on(s, e->info.name); j; j = jobs__next_on(j)) {
         e->job = j->id;
         jobs__touch(s, j);
     }
@@ -193,22 +213,18 @@ void jobs_on_exec_hello(struct sched *s, struct exec *e)
 
 void jobs_on_exec_synced(struct sched *s, struct exec *e)
 {
-    for (size_t i = s->jobs.n; i-- > 0;) {
-        struct job *j = s->jobs.items[i];
+    struct job *next;
 
-        if (strcmp(j->executor, e->info.name) == 0 && !j->starting_write &&
-            j->seen_session != e->serial)
+    for (struct job *j = jobs__first_on(s, e->info.name); j; j = next) {
+        next = jobs__next_on(j);
+        if (!j->starting_write && j->seen_session != e->serial)
             jobs__requeue(s, j, "ExecutorRestarted");
     }
 }
 
 void jobs_on_exec_lost(struct sched *s, struct exec *e)
 {
-    for (size_t i = 0; i < s->jobs.n; i++) {
-        struct job *j = s->jobs.items[i];
-
-        if (strcmp(j->executor, e->info.name) != 0)
-            continue;
+    for (struct job *j = jobs__first_on(s, e->info.name); j; j = jobs__next_on(j)) {
         j->lost_ns = sh_clock_ns();
         jobs__touch(s, j);
         j->stopping = false;
@@ -218,9 +234,8 @@ void jobs_on_exec_lost(struct sched *s, struct exec *e)
 
 void jobs_on_exec_stopping(struct sched *s, struct exec *e)
 {
-    for (size_t i = 0; i < s->jobs.n; i++)
-        if (strcmp(s->jobs.items[i]->executor, e->info.name) == 0)
-            jobs__touch(s, s->jobs.items[i]);
+    for (struct job *j = jobs__first_on(s, e->info.name); j; j = jobs__next_on(j))
+        jobs__touch(s, j);
 }
 
 void jobs_on_model(struct sched *s, int64_t version_id, bool ready)
@@ -464,6 +479,7 @@ void jobs_on_evaluated(struct sched *s, struct exec *e, const struct msg_job_eva
         sh_strlcpy(j->evaluation, m->text, sizeof(j->evaluation));
     json_decref(checked);
     j->progress_dirty = true;
+    jobs__touch(s, j);
     jobs__flush(s, j);
 }
 
@@ -496,6 +512,7 @@ void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_ch
         return;
     }
     j->checkpoint_step = SH_MAX(j->checkpoint_step, m->step);
+    jobs__touch(s, j);
     jobs__flush(s, j);
 }
 
@@ -507,17 +524,24 @@ void jobs_on_saved(struct sched *s, struct exec *e, const struct msg_job_saved *
         return; /* of an earlier start: the present one is asked again */
     j->saved = (struct job_saved){.asked = m->asked, .step = m->step, .rc = (int)m->rc};
     sh_strlcpy(j->saved.msg, m->msg, sizeof(j->saved.msg));
+    jobs__touch(s, j);
     jobs__flush(s, j);
 }
 
 /* ------------------------------------------------------------------ time */
 
+static bool may_expire(const struct job *j)
+{
+    const bool waits = j->state == JOB_QUEUED || j->state == JOB_HELD || j->state == JOB_SUSPENDED;
+
+    return waits && j->deadline_ns && !jobs__is_busy(j);
+}
+
 void jobs__expire(struct sched *s, struct job *j, int64_t now_ns)
 {
-    bool waits = j->state == JOB_QUEUED || j->state == JOB_HELD || j->state == JOB_SUSPENDED;
     int64_t left_ns = job_least_left_ns(j);
 
-    if (!waits || !j->deadline_ns || jobs__is_busy(j) || now_ns + left_ns <= j->deadline_ns)
+    if (!may_expire(j) || now_ns + left_ns <= j->deadline_ns)
         return;
     j->error_rc = SH_E_TIMEOUT;
     if (now_ns > j->deadline_ns)
@@ -533,13 +557,30 @@ void jobs__expire(struct sched *s, struct job *j, int64_t now_ns)
                  now_ns > j->deadline_ns ? "DeadlinePassed" : decide_reason_name(DECIDE_DEADLINE));
 }
 
+static bool is_lost(const struct sched *s, const struct job *j)
+{
+    return j->executor[0] && !j->starting_write && !jobs__exec(s, j);
+}
+
+/* When one of what jobs_tick() does has to be done, if nothing changes before. */
+int64_t jobs__due_ns(const struct sched *s, const struct job *j)
+{
+    int64_t due_ns = jobs__write_due_ns(j);
+
+    if (is_lost(s, j))
+        due_ns = SH_MIN(due_ns, j->lost_ns + s->conf->grace_ms * 1000000 + 1);
+    if (may_expire(j))
+        due_ns = SH_MIN(due_ns, j->deadline_ns - job_least_left_ns(j) + 1);
+    return has_wish(s, j) ? 0 : due_ns;
+}
+
 void jobs_tick(struct sched *s, int64_t now_ns)
 {
-    for (size_t i = s->jobs.n; i-- > 0;) {
-        struct job *j = s->jobs.items[i];
+    struct job *j;
 
-        if (j->executor[0] && !j->starting_write && !jobs__exec(s, j) &&
-            now_ns - j->lost_ns > s->conf->grace_ms * 1000000)
+    jobs_sync(s);
+    while ((j = jobs__take_due(s, now_ns))) {
+        if (is_lost(s, j) && now_ns - j->lost_ns > s->conf->grace_ms * 1000000)
             jobs__requeue(s, j, "ExecutorLost");
         jobs__expire(s, j, now_ns);
         jobs__follow_wishes(s, j);

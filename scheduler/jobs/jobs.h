@@ -40,9 +40,11 @@ struct jobs {
     struct job **items; /* OWNED */
     size_t n, cap;
     struct idmap by_id;
-    struct jobpool pool;  /* of all that decisions about jobs rest on */
-    int64_t pool_from_ns; /* usage in it is as of then */
-    int64_t warned_ns;    /* that the pool could not take a job; warned_left: lines left out */
+    struct sh_tree on_execs; /* by the name of the executor, then id */
+    struct sh_tree timed;    /* by when something has to be done that no message will bring */
+    struct jobpool pool;     /* of all that decisions about jobs rest on */
+    int64_t pool_from_ns;    /* usage in it is as of then */
+    int64_t warned_ns;       /* that the pool could not take a job; warned_left: lines left out */
     uint64_t warned_left;
     struct job *touched; /* changed since jobs_sync(): list */
     int64_t reasons_ns;  /* when all learnt why they wait */
@@ -97,8 +99,21 @@ void jobs__pool_fini(struct sched *s);
 void jobs__touch(struct sched *s, struct job *j); /* it has changed, or will before the next pass */
 void jobs__untouch(struct job *j);
 
+/* jobs_index.c. The first job on the executor of that name, connected or not, and the one behind
+ * it; NULL: none. */
+struct job *jobs__first_on(const struct sched *s, const char *exec);
+struct job *jobs__next_on(const struct job *j);
+void jobs__enter_exec(struct sched *s, struct job *j); /* j->executor is set now */
+void jobs__leave_exec(struct sched *s, struct job *j); /* it is about to be cleared; or not set */
+/* The next one that the tick has to look at; it is touched, for what follows is another time. */
+struct job *jobs__take_due(struct sched *s, int64_t now_ns);
+int64_t jobs__due_ns(const struct sched *s, const struct job *j);
+void jobs__set_due(struct sched *s, struct job *j); /* it has changed */
+void jobs__never_due(struct sched *s, struct job *j);
+
 /* Shared by jobs.c, jobs_db.c and jobs_view.c */
-void jobs__doubt(struct sched *s, struct job *j);     /* has it read again at once */
+int64_t jobs__write_due_ns(const struct job *j);  /* jobs__flush() has something to write then */
+void jobs__doubt(struct sched *s, struct job *j); /* has it read again at once */
 void jobs__left_line(struct sched *s, struct job *j); /* it is starting */
 /* A change by the API. */
 void jobs__follow(struct sched *s, struct job *j, enum job_state db_state);
@@ -112,7 +127,7 @@ void jobs__follow_wishes(struct sched *s, struct job *j); /* tells its executor,
 bool jobs__is_busy(const struct job *j); /* a change is on its way to the database */
 void jobs__remove(struct sched *s, struct job *j);
 void jobs__change(struct sched *s, struct job *j, enum job_state to, const char *reason);
-void jobs__leave(struct sched *s, struct job *j);              /* it has left its executor */
-struct exec *jobs__exec(struct sched *s, const struct job *j); /* connected, or NULL */
+void jobs__leave(struct sched *s, struct job *j);                    /* it has left its executor */
+struct exec *jobs__exec(const struct sched *s, const struct job *j); /* connected, or NULL */
 
 #endif

@@ -154,6 +154,7 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
     j->sent = j->stopping = false;
     j->lost_ns = j->since_ns = j->placed_ns = sh_clock_ns();
     sh_strlcpy(j->executor, e->info.name, sizeof(j->executor));
+    jobs__enter_exec(s, j);
     e->job = j->id;
     jobs__left_line(s, j);
     w->fence = sched_fence(s);
@@ -261,17 +262,24 @@ static struct store_write *write_new(struct sched *s, const struct job *j)
     return w;
 }
 
+int64_t jobs__write_due_ns(const struct job *j)
+{
+    if (j->writing || j->starting_write)
+        return INT64_MAX; /* the answer is looked at first */
+    if (j->n_pending || j->n_checkpoints || j->saved.asked)
+        return 0;
+    return j->progress_dirty ? j->progress_at_ns + PROGRESS_NS : INT64_MAX;
+}
+
 void jobs__flush(struct sched *s, struct job *j)
 {
     static const struct sched_op OP = {"job.write", store_job_write, on_written, store_write_free,
                                        DBOP_ANY_ORDER};
     int64_t now = sh_clock_ns();
-    bool progress = j->progress_dirty && now - j->progress_at_ns >= PROGRESS_NS;
     struct store_write *w;
     struct sh_err err = {0};
 
-    if (j->writing || j->starting_write ||
-        (!j->n_pending && !j->n_checkpoints && !j->saved.asked && !progress))
+    if (now < jobs__write_due_ns(j))
         return;
     w = write_new(s, j);
     if (!w)

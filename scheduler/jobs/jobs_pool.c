@@ -164,6 +164,7 @@ static void sync_jobs(struct sched *s)
         struct jobpool_job_facts f;
 
         jobs__untouch(j);
+        jobs__set_due(s, j);
         if (!jobs_facts(s, j, &f)) {
             jobpool_del_job(&s->jobs.pool, &j->pooled);
         } else if (jobpool_set_job(&s->jobs.pool, &j->pooled, &f, &err)) {
@@ -217,6 +218,9 @@ const char *jobs_pool_fault(const struct sched *s)
         struct jobpool_job_facts f;
         const bool counts = jobs_facts(s, j, &f);
 
+        if (!j->touched_at &&
+            (sh_tree_has(&j->timed) ? j->due_ns : INT64_MAX) != jobs__due_ns(s, j))
+            return "when a job is due";
         if (!j->touched_at && !jobpool_has_job(&j->pooled, counts ? &f : NULL))
             return job_state_name(j->state);
     }

@@ -153,6 +153,8 @@ static int job_new(struct sched *s, const struct store_job *row, enum job_state 
     }
     j->at = js->n;
     *out = js->items[js->n++] = j;
+    if (j->executor[0])
+        jobs__enter_exec(s, j);
     jobs__touch(s, j);
     return SH_OK;
 }
