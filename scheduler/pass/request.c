@@ -17,7 +17,6 @@
 
 #define RETRY_SOON_MS 1000
 #define MAX_LOST 1u                  /* what loses a second executor may be its cause */
-#define DOUBT_NS INT64_C(2000000000) /* between the two words that an executor is gone */
 #define RESULT_NS INT64_C(500000000) /* in which a result that was sent reaches its API */
 #define MAX_PRIORITY 1000u
 #define DAY_NS (INT64_C(86400) * 1000000000)
@@ -37,6 +36,7 @@ static void request_end(struct sched *s, struct request *r)
     struct request *last = q->items[q->n - 1];
 
     waiting_leave(s, r);
+    requests__never_due(s, r);
     q->items[r->index] = last;
     last->index = r->index;
     q->n--;
@@ -140,6 +140,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
     if (!r)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
     *r = (struct request){.rid = m->rid,
+                          .serial = ++q->last_serial,
                           .api = a,
                           .api_id = a->id,
                           .tenant = t,
@@ -158,6 +159,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
     }
     q->items[q->n++] = r;
     waiting_sort(s, r);
+    requests__set_due(s, r);
     t->n_requests++;
     v->n_requests++;
     predict_ask(&v->predict, 1, sh_clock_ns());
@@ -236,17 +238,19 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     r->promised = false; /* decide() looks at it again, with all that it now knows */
     request_go(r, REQUEST_READY);
     r->ready_ns = sh_clock_ns();
+    requests__set_due(s, r);
     waiting_sort(s, r);
     sched_wake_some(s);
 }
 
 /* ------------------------------------------------------------------ ends */
 
-static void cancel_running(struct request *r)
+static void cancel_running(struct sched *s, struct request *r)
 {
     if (r->cancelled)
         return;
     r->cancelled = true;
+    requests__set_due(s, r);
     session_send(r->exec->session,
                  &(struct sh_msg){.type = MSG_RUN_CANCEL,
                                   .u.run_cancel = {.run_id = r->run->id, .rid = r->rid}});
@@ -259,7 +263,7 @@ void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)
     if (!r)
         return; /* a former leader may have sent it to an executor: the API waits that out */
     if (r->state == REQUEST_RUNNING) {
-        cancel_running(r); /* its RESULT tells the API when the payload is free */
+        cancel_running(s, r); /* its RESULT tells the API when the payload is free */
         return;
     }
     /* No executor touches its payload: the API may use the memory again at once. */
@@ -277,7 +281,7 @@ void requests_on_api_lost(struct sched *s, struct api *a)
         if (r->api != a)
             continue;
         if (r->state == REQUEST_RUNNING) {
-            cancel_running(r);
+            cancel_running(s, r);
             idmap_del(&a->requests, r->rid);
             r->api = NULL;
         } else {
@@ -331,6 +335,7 @@ static void run_again(struct sched *s, struct request *r)
     displace(s, r);
     r->again = r->cancelled = false;
     r->doubt_ns = 0;
+    requests__set_due(s, r);
     sched_wake_some(s);
 }
 
@@ -343,10 +348,12 @@ static void lose(struct sched *s, struct request *r, const struct exec *e)
         return;
     }
     request_go(r, REQUEST_LOST);
-    if (r->again)
+    if (r->again) {
         run_again(s, r);
-    else
-        r->doubt_ns = sh_clock_ns(); /* until the API says so too */
+        return;
+    }
+    r->doubt_ns = sh_clock_ns(); /* until the API says so too */
+    requests__set_due(s, r);
 }
 
 void requests_on_exec_stopping(struct sched *s, struct exec *e)
@@ -384,6 +391,7 @@ void requests_on_again(struct sched *s, struct api *a, const struct msg_infer_ag
     if (r->state == REQUEST_RUNNING) { /* the end of the session is on its way to us as well */
         r->again = true;
         r->doubt_ns = sh_clock_ns();
+        requests__set_due(s, r);
     } else if (r->state == REQUEST_LOST) {
         run_again(s, r);
     } else {
@@ -469,7 +477,8 @@ static void give_up(struct sched *s, struct request *r)
         return;
     }
     r->doubt_ns = 0;
-    cancel_running(r);
+    requests__set_due(s, r);
+    cancel_running(s, r);
     if (r->api) {
         session_refuse(r->api->session, r->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
                        "the executor was lost; try again");
@@ -478,25 +487,26 @@ static void give_up(struct sched *s, struct request *r)
     }
 }
 
+static void refuse_expired(struct sched *s, struct request *r)
+{
+    char msg[160];
+
+    snprintf(msg, sizeof(msg), "not started within %" PRId64 " ms",
+             (r->expires_ns - r->open_ns) / 1000000);
+    requests_refuse(s, r, SH_E_TIMEOUT, RETRY_SOON_MS, msg);
+}
+
 void requests_expire(struct sched *s, int64_t now_ns)
 {
-    for (size_t i = s->requests.n; i-- > 0;) {
-        struct request *r = s->requests.items[i];
-        char msg[160];
+    struct request *r;
 
-        if (r->doubt_ns && now_ns - r->doubt_ns > DOUBT_NS) {
+    while ((r = requests__first_due(s, now_ns))) {
+        if (r->doubt_ns && now_ns - r->doubt_ns > REQUEST_DOUBT_NS)
             give_up(s, r);
-            continue;
-        }
-        if (now_ns < r->expires_ns)
-            continue;
-        if (r->state == REQUEST_RUNNING) {
-            cancel_running(r);
-            continue;
-        }
-        snprintf(msg, sizeof(msg), "not started within %" PRId64 " ms",
-                 (r->expires_ns - r->open_ns) / 1000000);
-        requests_refuse(s, r, SH_E_TIMEOUT, RETRY_SOON_MS, msg);
+        else if (r->state == REQUEST_RUNNING)
+            cancel_running(s, r);
+        else
+            refuse_expired(s, r);
     }
 }
 
@@ -699,11 +709,12 @@ static void learn(struct exec *e, const struct run *run, const struct msg_run_do
 }
 
 /* requests_expire() refuses it then. */
-static void wait_for_result(struct request *r)
+static void wait_for_result(struct sched *s, struct request *r)
 {
     r->run = NULL;
     request_go(r, REQUEST_LOST);
-    r->doubt_ns = sh_clock_ns() - DOUBT_NS + RESULT_NS;
+    r->doubt_ns = sh_clock_ns() - REQUEST_DOUBT_NS + RESULT_NS;
+    requests__set_due(s, r);
 }
 
 /* Its API had lost the executor when it ended there, so the result went nowhere. Or perhaps: what
@@ -713,7 +724,7 @@ static void end_part(struct sched *s, struct request *r, const struct exec *e)
     if (r->again)
         lose(s, r, e);
     else if (r->asked && r->api)
-        wait_for_result(r);
+        wait_for_result(s, r);
     else
         request_end(s, r);
 }

@@ -25,6 +25,7 @@
 
 #include "common/idmap.h"
 #include "common/msg.h"
+#include "common/tree.h"
 #include "scheduler/pass/waiting.h"
 
 #include <stdbool.h>
@@ -39,11 +40,14 @@ struct model;
 struct shape;
 struct tenant;
 
+#define REQUEST_DOUBT_NS INT64_C(2000000000) /* between two words that an executor is gone */
+
 enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING, REQUEST_LOST, REQUEST_N_STATES };
 extern const struct sh_life REQUEST_LIFE; /* common/life.h */
 
 struct request {
     uint64_t rid;
+    uint64_t serial; /* increases; of no other request */
     struct api *api; /* NULL when it is gone */
     uint64_t api_id;
     struct tenant *tenant;
@@ -70,6 +74,8 @@ struct request {
     int64_t predicted_ms;          /* if it is refused for that; else 0 */
     struct msg_span *spans;        /* OWNED: inputs, then outputs */
     size_t n_in, n_out;
+    struct sh_tree_node timed; /* requests.timed: when due_ns is a time */
+    int64_t due_ns;            /* requests_expire() looks at it then; INT64_MAX: never */
     size_t index;
     struct exec_requests *list; /* it waits in; NULL: it does not. waiting.h */
     struct request *before, *behind;
@@ -94,9 +100,10 @@ struct run {
 struct requests {
     struct request **items; /* OWNED */
     size_t n, cap;
+    struct sh_tree timed; /* by when their time is over, or a doubt */
     struct waiting waiting;
     struct idmap runs;
-    uint64_t last_run;
+    uint64_t last_run, last_serial;
 };
 
 void requests_fini(struct sched *s);
@@ -119,6 +126,7 @@ void requests_on_unready(struct sched *s, struct exec *e, const struct model *m,
 /* Is it READY, with its shape compiled, so that a pass may look at it? */
 bool requests_has_shape(struct sched *s, struct request *r);
 void requests_expire(struct sched *s, int64_t now_ns);
+bool requests_are_timed(const struct sched *s); /* for tests: is each where its time says? */
 /* Refuses all requests, to every API, when the scheduler stands down. */
 void requests_refuse_all(struct sched *s, const char *why);
 
@@ -133,5 +141,10 @@ void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_a
  * READY. */
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
                  const struct decision *d, struct sh_err *err);
+
+/* request_due.c, for request.c. State, time or doubt of r have changed. */
+void requests__set_due(struct sched *s, struct request *r);
+void requests__never_due(struct sched *s, struct request *r);
+struct request *requests__first_due(const struct sched *s, int64_t now_ns); /* NULL: none is */
 
 #endif

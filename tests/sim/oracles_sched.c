@@ -209,6 +209,7 @@ static void look_at_pool(const struct sched *s)
     const char *fault = s->loaded ? jobs_pool_fault(s) : NULL;
 
     SIM_CHECK("pool", !fault, "the leader decides from what is no more: %s", fault);
+    SIM_CHECK("times", requests_are_timed(s), "a request is not looked at when it is due");
 }
 
 /* What the leader has to do soon about a job and the executor that it thinks has it. */

@@ -316,6 +316,7 @@ void turn(void)
     }
     if (w.s->epoch && w.s->loaded) {
         jobs_sync(w.s);
+        assert_true(requests_are_timed(w.s));
         if (jobs_pool_fault(w.s))
             fail_msg("the pool of jobs does not know of a change: %s", jobs_pool_fault(w.s));
     }
