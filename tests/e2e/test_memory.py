@@ -67,8 +67,10 @@ class Memory(Story):
         self.infer(self.anna, "a")
         self.press()
         until("without a quota it goes", lambda: self.held(self.anna, "a") < whole)
+        self.quota("anna", gpu_memory_max_bytes=4 * MIB)
+        until("the executor knows", lambda: self.s.infer(self.anna, "a", X).status == 409)
         self.quota("anna", gpu_memory_min_bytes=12 * MIB)
-        self.infer(self.anna, "a")
+        self.infer(self.anna, "a")  # not before the executor knows this, too
         until("it is there", lambda: self.held(self.anna, "a") == whole)
         before = self.s.metrics("executor-cpu0")['shunt_evicted_bytes_total{executor="cpu0"}']
         self.press()
