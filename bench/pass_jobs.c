@@ -78,7 +78,7 @@ static void set_job(struct site *s, uint32_t i)
 static void draw_job(struct site *s, uint32_t i, uint32_t tenant)
 {
     s->snap_jobs[i] = (struct snap_job){.id = ++s->last_id,
-                                        .queued_us = s->last_id,
+                                        .line_us = s->last_id,
                                         .tenant = tenant,
                                         .exec = SNAP_NONE,
                                         .priority = (int32_t)draw(3),
@@ -180,7 +180,7 @@ static bool goes_first(const struct site *s, const struct snap_job *a, const str
         return sx < sy;
     if (a->priority != b->priority)
         return a->priority > b->priority;
-    return a->queued_us < b->queued_us;
+    return a->line_us < b->line_us;
 }
 
 /* The least of all that is done without an index. */

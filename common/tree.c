@@ -129,15 +129,17 @@ struct sh_tree_node *sh_tree_next(const struct sh_tree_node *n)
     return n->up;
 }
 
+/* As deep as the tree is high. */
 static struct sh_tree_node *first_below(struct sh_tree_node *n, const struct sh_tree_ask *ask)
 {
     while (n && ask->has(n, ask->arg)) {
-        if (n->kid[0] && ask->has(n->kid[0], ask->arg))
-            n = n->kid[0];
-        else if (ask->is(n, ask->arg))
+        struct sh_tree_node *found = first_below(n->kid[0], ask);
+
+        if (found)
+            return found;
+        if (ask->is(n, ask->arg))
             return n;
-        else
-            n = n->kid[1];
+        n = n->kid[1];
     }
     return NULL;
 }

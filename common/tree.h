@@ -43,7 +43,8 @@ struct sh_tree_node *sh_tree_next(const struct sh_tree_node *n); /* NULL: it is 
 struct sh_tree_ask {
     /* Is it n that is asked for? */
     bool (*is)(const struct sh_tree_node *n, const void *arg);
-    /* Is it n or one below it? By what `sum` has worked out. */
+    /* Is it n or one below it? By what `sum` has worked out. True although none is: that takes a
+     * look at its kids. */
     bool (*has)(const struct sh_tree_node *n, const void *arg);
     const void *arg;
 };

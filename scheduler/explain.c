@@ -252,7 +252,13 @@ static void say_waiting(const struct query *q, char *out, size_t size)
             "The scheduler cannot reach its database; it starts no jobs until it can.",
         [DECIDE_RESOURCES] = "It is next; every executor has a job, or is being freed.",
     };
+    char late[128] = "";
 
+    if (q->j->place.line_us > q->j->queued_us)
+        snprintf(late, sizeof(late),
+                 ", where it stands as if it had been queued %.0f s later, for "
+                 "the device time that it has had",
+                 (double)(q->j->place.line_us - q->j->queued_us) / 1e6);
     if (q->why == DECIDE_ARRAY_LIMIT)
         snprintf(out, size,
                  "Its array %" PRId64
@@ -262,7 +268,7 @@ static void say_waiting(const struct query *q, char *out, size_t size)
     else if (q->why == DECIDE_NONE && !q->place)
         snprintf(out, size,
                  "Its last change is being stored; then it takes its place in the queue.");
-    else if (q->why == DECIDE_PRIORITY && q->place < 2)
+    else if ((q->why == DECIDE_PRIORITY || q->why == DECIDE_ATTAINED) && q->place < 2)
         sh_strlcpy(out, WORDS[DECIDE_RESOURCES], size);
     else if (q->why == DECIDE_BACKOFF)
         say_backoff(q, out, size);
@@ -283,8 +289,8 @@ static void say_waiting(const struct query *q, char *out, size_t size)
         snprintf(
             out, size,
             "%zu job%s go%s first: of a tenant below its guarantee or with a smaller share, of "
-            "higher priority, or older.",
-            q->place - 1, q->place == 2 ? "" : "s", q->place == 2 ? "es" : "");
+            "higher priority, or before it in line%s.",
+            q->place - 1, q->place == 2 ? "" : "s", q->place == 2 ? "es" : "", late);
 }
 
 /* As jobs_pool.c and jobpool.c count it. */
@@ -313,9 +319,11 @@ static void say_running(const struct query *q, char *out, size_t size)
         snprintf(out + n, size - (size_t)n,
                  "No other job can preempt it for the next %.0f s, its minimum run time.", safe_s);
     else
-        snprintf(out + n, size - (size_t)n,
-                 "It may be preempted by a job of its tenant with a higher priority, by a tenant "
-                 "below its guarantee, or by one with a smaller share.");
+        snprintf(
+            out + n, size - (size_t)n,
+            "It may be preempted by a job of its tenant with a higher priority%s, by a tenant "
+            "below its guarantee, or by one with a smaller share and fewer GPUs by its weight.",
+            jobs__level(q->s, j) ? " or before it in line" : "");
 }
 
 /* ------------------------------------------------------------------ the answer */

@@ -61,6 +61,27 @@ static void read_past(struct sched *s)
         sh_log_err(SH_LOG_WARN, "past", &err);
 }
 
+static void on_lines_reset(void *ctx, void *arg, int rc, const struct sh_err *err)
+{
+    (void)arg;
+    sched_op_ok(ctx, "lines.reset", rc, err);
+}
+
+/* A leader before us may have had levels. Those whose place changes are told as any change is. */
+static void reset_lines(struct sched *s)
+{
+    static const struct sched_op OP = {"lines.reset", store_lines_reset, on_lines_reset, free,
+                                       DBOP_ANY_ORDER};
+    struct store_fence *f = s->conf->level_ms ? NULL : calloc(1, sizeof(*f));
+    struct sh_err err = {0};
+
+    if (!f)
+        return;
+    *f = sched_fence(s);
+    if (sched_submit(s, &OP, f, &err))
+        sh_log_err(SH_LOG_WARN, "lines.reset", &err);
+}
+
 static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
@@ -99,6 +120,7 @@ static void on_view(void *ctx, void *arg, int rc, const struct sh_err *err)
         traffics_begin(&s->traffics, sh_clock_ns());
         open_doors(s);
         read_past(s);
+        reset_lines(s);
     }
     sched_wake_jobs(s);
     if (s->poll_again)

@@ -293,6 +293,8 @@ int jobs_replay(const struct trace_jobs *t, const struct job_policy *p, const st
         rc = sum_up(&c, ideal_ns, out, err);
     for (size_t i = 0; !rc && conf->first_ns && i < c.n_jobs; i++)
         conf->first_ns[i] = c.jobs[i].first_ns;
+    for (size_t i = 0; !rc && conf->end_ns && i < c.n_jobs; i++)
+        conf->end_ns[i] = c.jobs[i].end_ns;
     out->used = c.busy_ns / ((double)c.window_ns * c.n_gpus);
     out->n_starts = c.n_starts;
     out->n_stops = c.n_stops;

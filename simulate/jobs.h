@@ -54,9 +54,9 @@ struct cluster {
 struct job_conf {
     uint32_t n_gpus;
     int64_t start_ns, stop_ns;
-    int64_t min_run_ns;
+    int64_t min_run_ns, level_ns;
     double half_life_s;
-    int64_t *first_ns; /* by job: when it first had its GPUs; or NULL */
+    int64_t *first_ns, *end_ns; /* by job: when it first had its GPUs, and when it ended; or NULL */
 };
 
 struct job_policy {

@@ -16,9 +16,14 @@
 
 #define REBASE 256 /* half-lives, as in scheduler/jobs/jobs_pool.c */
 
+struct waiting { /* a job in its line */
+    struct sh_tree_node node;
+    struct line_place place;
+};
+
 struct tenant_line {
-    struct sim_list waits; /* all that wait */
-    uint32_t edge;         /* if cut: the last one that is held */
+    struct sh_tree waits;   /* all that wait */
+    struct line_place edge; /* if cut: of the last one that is held */
     size_t n_held;
     bool is_cut;
 };
@@ -32,9 +37,12 @@ struct ours {
     struct jobpool_tenant *tenants;
     uint32_t *held; /* GPUs, by tenant */
     struct tenant_line *lines;
+    struct waiting *waiting; /* by job */
     struct jobpool_job *jobs;
     struct jobpool_slot *slots;
     struct jobpool_slot **held_by; /* by job */
+    int64_t level_ns;
+    struct queue rises; /* jobs, by the time at which their level rises */
 };
 
 static void ours_destroy(void *p)
@@ -47,9 +55,11 @@ static void ours_destroy(void *p)
     free(o->tenants);
     free(o->held);
     free(o->lines);
+    free(o->waiting);
     free(o->jobs);
     free(o->slots);
     free(o->held_by);
+    queue_fini(&o->rises);
     free(o);
 }
 
@@ -78,20 +88,22 @@ static void *ours_create(struct cluster *c, const struct job_conf *conf)
                             c->jobs[i].of.gpus);
     o->c = c;
     o->half_life_ns = conf->half_life_s * 1e9;
+    o->level_ns = conf->level_ns;
     o->window = lines_window(c->n_tenants);
     o->pool.min_run_ns = conf->min_run_ns;
     o->tenants = calloc(c->n_tenants, sizeof(*o->tenants));
     o->held = calloc(c->n_tenants, sizeof(*o->held));
     o->lines = calloc(c->n_tenants, sizeof(*o->lines));
+    o->waiting = calloc(c->n_jobs, sizeof(*o->waiting));
     o->jobs = calloc(c->n_jobs, sizeof(*o->jobs));
     o->slots = calloc(c->n_gpus, sizeof(*o->slots));
     o->held_by = calloc(c->n_jobs, sizeof(*o->held_by));
-    if (!o->tenants || !o->held || !o->lines || !o->jobs || !o->slots || !o->held_by) {
+    if (!o->tenants || !o->held || !o->lines || !o->waiting || !o->jobs || !o->slots ||
+        !o->held_by) {
         ours_destroy(o);
         return NULL;
     }
     for (size_t t = 0; t < c->n_tenants; t++) {
-        sim_list_init(&o->lines[t].waits, 1);
         jobpool_set_tenant(&o->pool, &o->tenants[t],
                            &(struct snap_tenant){.active = true,
                                                  .weight = 1,
@@ -106,6 +118,23 @@ static void *ours_create(struct cluster *c, const struct job_conf *conf)
 
 /* ------------------------------------------------------------------ facts */
 
+/* Device time: what a start takes until the first step is none. */
+static int64_t had_ns(const struct ours *o, const struct sim_job *j)
+{
+    return j->of.run_ns - j->left_ns +
+           (j->state == SIM_RUNS ? SH_MAX(o->c->now_ns - j->since_ns - o->c->start_ns, 0) : 0);
+}
+
+static uint32_t level_of(const struct ours *o, uint32_t i)
+{
+    return lines_level(had_ns(o, &o->c->jobs[i]), o->level_ns);
+}
+
+static int64_t line_us(const struct ours *o, uint32_t i)
+{
+    return o->c->jobs[i].of.at_ns / 1000 + lines_handicap_us(level_of(o, i), o->level_ns);
+}
+
 static void set_job(struct ours *o, uint32_t i)
 {
     static const enum snap_job_state STATES[] = {
@@ -113,8 +142,9 @@ static void set_job(struct ours *o, uint32_t i)
     const struct sim_job *j = &o->c->jobs[i];
     const bool holds = j->state != SIM_WAITS;
     const int64_t since_ns = j->since_ns + o->c->start_ns; /* it runs, and has to have its time */
-    const struct jobpool_job_facts f = {.is = {.queued_us = j->of.at_ns / 1000,
+    const struct jobpool_job_facts f = {.is = {.line_us = line_us(o, i),
                                                .id = i,
+                                               .level = level_of(o, i),
                                                .state = STATES[j->state],
                                                .queue_open = true,
                                                .model_ready = true,
@@ -128,40 +158,79 @@ static void set_job(struct ours *o, uint32_t i)
         o->c->rc = jobpool_set_job(&o->pool, &o->jobs[i], &f, &o->c->err);
 }
 
+/* When a running job's level rises, its place in line changes. */
+static void await_rise(struct ours *o, uint32_t i)
+{
+    const struct sim_job *j = &o->c->jobs[i];
+    const int64_t from_ns = lines_level_from_ns(level_of(o, i) + 1, o->level_ns);
+
+    if (!o->level_ns || from_ns > j->of.run_ns || o->c->rc)
+        return;
+    o->c->rc = queue_put(&o->rises,
+                         (struct event){.at_ns = cluster_end_ns(o->c, j) - j->of.run_ns + from_ns,
+                                        .a = i,
+                                        .b = j->hold},
+                         &o->c->err);
+}
+
+static void rise(struct ours *o)
+{
+    struct event e;
+
+    while (o->rises.n && o->rises.items[0].at_ns <= o->c->now_ns && queue_take(&o->rises, &e)) {
+        if (e.b != o->c->jobs[e.a].hold || o->c->jobs[e.a].state != SIM_RUNS)
+            continue;
+        set_job(o, e.a);
+        await_rise(o, e.a);
+    }
+}
+
+static int by_place(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    return line_place_cmp(&SH_TREE_OF(a, struct waiting, node)->place,
+                          &SH_TREE_OF(b, struct waiting, node)->place);
+}
+
+static const struct sh_tree_kind LINE = {by_place, NULL};
+
 /* The first so many of a line are held, from half a window to two of them (lines.h). */
 static void sort_line(struct ours *o, struct tenant_line *l)
 {
-    uint32_t i = l->waits.first;
+    struct sh_tree_node *at = sh_tree_first(&l->waits);
 
     if (l->n_held > 2 * o->window) {
-        for (size_t n = 0; n < l->n_held; n++, i = o->c->jobs[i].behind) {
+        for (size_t n = 0; n < l->n_held; n++, at = sh_tree_next(at)) {
+            const struct waiting *w = SH_TREE_OF(at, struct waiting, node);
+
             if (n + 1 == o->window)
-                l->edge = i;
+                l->edge = w->place;
             else if (n >= o->window)
-                jobpool_del_job(&o->pool, &o->jobs[i]);
+                jobpool_del_job(&o->pool, &o->jobs[w->place.id]);
         }
         l->n_held = o->window;
         l->is_cut = true;
     }
     if (!l->is_cut || 2 * l->n_held > o->window)
         return;
-    while (i != SIM_NONE && i <= l->edge)
-        i = o->c->jobs[i].behind;
-    for (; i != SIM_NONE && l->n_held < o->window; i = o->c->jobs[i].behind, l->n_held++) {
-        set_job(o, i);
-        l->edge = i;
+    for (size_t n = 0; n < l->n_held; n++)
+        at = sh_tree_next(at);
+    for (; at && l->n_held < o->window; at = sh_tree_next(at), l->n_held++) {
+        l->edge = SH_TREE_OF(at, struct waiting, node)->place;
+        set_job(o, (uint32_t)l->edge.id);
     }
-    l->is_cut = i != SIM_NONE;
+    l->is_cut = at != NULL;
 }
 
 static void ours_waits(void *p, uint32_t job)
 {
     struct ours *o = p;
     struct tenant_line *l = &o->lines[o->c->jobs[job].of.tenant];
+    struct waiting *w = &o->waiting[job];
 
-    sim_list_add(o->c, &l->waits, job);
+    w->place = (struct line_place){.line_us = line_us(o, job), .id = job};
+    sh_tree_add(&l->waits, &LINE, &w->node);
     o->n_wait++;
-    if (l->is_cut && job > l->edge) {
+    if (l->is_cut && line_place_cmp(&w->place, &l->edge) > 0) {
         jobpool_del_job(&o->pool, &o->jobs[job]);
         return;
     }
@@ -174,10 +243,11 @@ static void started(struct ours *o, uint32_t job)
 {
     struct tenant_line *l = &o->lines[o->c->jobs[job].of.tenant];
 
-    sim_list_drop(o->c, &l->waits, job);
+    sh_tree_del(&l->waits, &LINE, &o->waiting[job].node);
     o->n_wait--;
     l->n_held--;
     set_job(o, job);
+    await_rise(o, job);
     sort_line(o, l);
 }
 
@@ -244,6 +314,8 @@ static int64_t next_look(const struct ours *o)
         return SIM_NEVER;
     if (n)
         next_ns = SH_MIN(next_ns, SH_TREE_OF(n, struct jobpool_job, timed)->guarded_until_ns);
+    if (o->rises.n)
+        next_ns = SH_MIN(next_ns, o->rises.items[0].at_ns);
     return SH_MAX(next_ns, o->c->now_ns + 1);
 }
 
@@ -254,6 +326,7 @@ static int64_t ours_pass(void *p)
     struct jobpool_job *started_jobs, *stopped_jobs, *next;
 
     charge(o);
+    rise(o);
     jobpool_begin(q, &(struct jobpool_now){o->c->now_ns, true, scale(o)});
     jobpool_decide(q);
     jobpool_end(q);

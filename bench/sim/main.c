@@ -13,9 +13,9 @@
 
 struct options {
     char *trace, *order, *profile, *policies;
-    int64_t gpus, min_run_ms, half_life_s, start_ms, stop_ms; /* jobs; stop in ms */
+    int64_t gpus, min_run_ms, level_ms, half_life_s, start_ms, stop_ms; /* jobs; stop in ms */
     bool one_gpu;
-    int64_t n, load_percent, slo_ms, pool_mib, from_s, to_s;
+    int64_t half, n, load_percent, slo_ms, pool_mib, from_s, to_s;
     int64_t train_percent;
 };
 
@@ -30,10 +30,13 @@ static const struct sh_conf_opt OPTIONS[] = {
     STR(policies, "policies", "", "comma-separated; empty: all"),
     INT(gpus, "gpus", 1, 1, 16384, "GPUs"),
     INT(min_run_ms, "min-run-ms", 30000, 0, 86400000, "jobs: as the scheduler's option"),
+    INT(level_ms, "level-ms", 60000, 0, 86400000, "jobs: as the scheduler's option"),
     INT(half_life_s, "usage-half-life-s", 3600, 1, 31536000, "jobs: as the scheduler's option"),
     INT(start_ms, "start-ms", 4200, 0, 3600000, "jobs: from a start to the first step, ms"),
     INT(stop_ms, "stop-ms", 100, 0, 3600000, "jobs: until a stopped one has left, ms"),
     SH_OPT_BOOL(struct options, one_gpu, "one-gpu", false, 0, "jobs: leaves out those of several"),
+    INT(half, "half", 0, 0, 2,
+        "jobs: only the first or second half of the rows, by arrival; 0: all"),
     INT(n, "requests", 300000, 1, 100000000, "requests: so many in all"),
     INT(load_percent, "load-percent", 60, 1, 100000,
         "requests: mean rate, of what the GPUs could do with resident models, one by one"),
@@ -71,14 +74,15 @@ static bool is_asked(const struct options *o, const char *name)
 /* ------------------------------------------------------------------ jobs */
 
 static void print_jobs(const struct trace_jobs *t, const struct job_policy *p,
-                       const struct job_conf *conf, const struct job_result *r)
+                       const struct job_conf *conf, long long half, const struct job_result *r)
 {
-    printf("{\"what\": \"jobs\", \"format\": \"%s\", \"jobs\": %zu, \"gpus\": %u, \"policy\": "
+    printf("{\"what\": \"jobs\", \"format\": \"%s\", \"jobs\": %zu, \"half\": %lld, \"gpus\": %u, "
+           "\"policy\": "
            "\"%s\", \"mean_s\": %.1f, \"p50_s\": %.1f, \"p95_s\": %.1f, \"p99_s\": %.1f, "
            "\"mean_wait_s\": %.1f, \"ftf_mean\": %.3f, \"ftf_p95\": %.3f, \"ftf_max\": %.1f, "
            "\"used\": %.4f, \"longest_wait_s\": %.1f, \"starts\": %llu, \"stops\": %llu, "
            "\"passes\": %llu, \"digest\": \"%016llx\", \"cpu_s\": %.2f}\n",
-           t->format, t->n, conf->n_gpus, p->name, r->mean_s, r->p50_s, r->p95_s, r->p99_s,
+           t->format, t->n, half, conf->n_gpus, p->name, r->mean_s, r->p50_s, r->p95_s, r->p99_s,
            r->mean_wait_s, r->ftf_mean, r->ftf_p95, r->ftf_max, r->used, r->longest_wait_s,
            (unsigned long long)r->n_starts, (unsigned long long)r->n_stops,
            (unsigned long long)r->n_passes, (unsigned long long)r->digest, r->cpu_s);
@@ -95,12 +99,26 @@ static void without_wide(struct trace_jobs *t)
     t->n = n;
 }
 
+/* Tenants that have none of them stay, and have none. */
+static void only_half(struct trace_jobs *t, int64_t half)
+{
+    const size_t from = half == 2 ? t->n / 2 : 0, to = half == 1 ? t->n / 2 : t->n;
+    const int64_t begin_ns = t->n ? t->items[from].at_ns : 0;
+
+    for (size_t i = from; i < to; i++) {
+        t->items[i - from] = t->items[i];
+        t->items[i - from].at_ns -= begin_ns;
+    }
+    t->n = to - from;
+}
+
 static int replay_jobs(const struct options *o, struct sh_err *err)
 {
     const struct job_conf conf = {.n_gpus = (uint32_t)o->gpus,
                                   .start_ns = o->start_ms * 1000000,
                                   .stop_ns = o->stop_ms * 1000000,
                                   .min_run_ns = o->min_run_ms * 1000000,
+                                  .level_ns = o->level_ms * 1000000,
                                   .half_life_s = (double)o->half_life_s};
     struct trace_jobs t;
     struct job_result r;
@@ -109,6 +127,7 @@ static int replay_jobs(const struct options *o, struct sh_err *err)
 
     if (rc)
         return rc;
+    only_half(&t, o->half);
     if (o->one_gpu)
         without_wide(&t);
     ideal = calloc(t.n + 1, sizeof(*ideal));
@@ -119,7 +138,7 @@ static int replay_jobs(const struct options *o, struct sh_err *err)
             continue;
         rc = jobs_replay(&t, JOBS[i], &conf, ideal, &r, err);
         if (!rc)
-            print_jobs(&t, JOBS[i], &conf, &r);
+            print_jobs(&t, JOBS[i], &conf, o->half, &r);
     }
     free(ideal);
     trace_jobs_fini(&t);

@@ -21,9 +21,11 @@ TEXT = os.path.join(ROOT, "bench", "sim", "replay.md")
 DOCS = os.path.join(ROOT, "docs", "replay.md")
 FIGURES = os.path.join(ROOT, "docs", "figures")
 JOB_GPUS = (96, 128)
+HALVES = (1, 2)  # the parameters were chosen on the first one
 REQUESTS = ((1, 2000), (10, 10000), (100, 30000), (1000, 100000))
 NAMES = {"fifo": "FIFO with backfill", "las": "least attained service", "drf": "dominant share",
-         "themis": "finish-time fairness", "ours": "Shunt", "stop-and-start": "stop-and-start",
+         "themis": "finish-time fairness", "ours": "Shunt",
+         "fcfs": "Shunt, `--level-ms 0`", "stop-and-start": "stop-and-start",
          "pipeswitch": "PipeSwitch", "triton": "all resident, LRU", "clockwork": "Clockwork",
          "static": "static partition"}
 MOST_GPUS = 1600
@@ -46,6 +48,10 @@ def jobs(o):
     rows = []
     for gpus in JOB_GPUS:
         rows += run(o, "jobs", *philly, "--gpus", gpus)
+        for half in HALVES:
+            rows += run(o, "jobs", *philly, "--gpus", gpus, "--half", half)
+        rows += [dict(r, policy="fcfs") for r in run(o, "jobs", *philly, "--gpus", gpus,
+                                                     "--policies", "ours", "--level-ms", 0)]
     return rows
 
 
@@ -95,7 +101,7 @@ def all_needed(o):
 # ---------------------------------------------------------------------- the document
 
 def job_table(rows, gpus):
-    rows = [r for r in rows if r["gpus"] == gpus]
+    rows = [r for r in rows if r["gpus"] == gpus and not r["half"]]
     fifo = next(r["mean_s"] for r in rows if r["policy"] == "fifo")
     out = ["| %d GPUs | mean, h | of FIFO's | p50, h | p95, h | ρ mean | ρ p95 | GPUs in use | "
            "stopped | longest until first start, h | CPU, s |" % gpus,
@@ -105,6 +111,17 @@ def job_table(rows, gpus):
             NAMES[r["policy"]], r["mean_s"] / 3600, r["mean_s"] / fifo, r["p50_s"] / 3600,
             r["p95_s"] / 3600, r["ftf_mean"], r["ftf_p95"], 100 * r["used"], r["stops"],
             r["longest_wait_s"] / 3600, r["cpu_s"]))
+    return "\n".join(out)
+
+
+def half_table(rows):
+    out = ["| GPUs | half | policy | mean, h | of FIFO's | ρ p95 |", "| ---: | --- | --- | ---: | ---: | ---: |"]
+    for r in (r for r in rows if r["half"]):
+        fifo = next(x["mean_s"] for x in rows if x["policy"] == "fifo" and x["half"] == r["half"] and
+                    x["gpus"] == r["gpus"])
+        out.append("| %d | %s | %s | %.1f | %.2f | %.2f |" % (
+            r["gpus"], ("first", "second")[r["half"] - 1], NAMES[r["policy"]], r["mean_s"] / 3600,
+            r["mean_s"] / fifo, r["ftf_p95"]))
     return "\n".join(out)
 
 
@@ -131,7 +148,8 @@ def needed_table(rows):
 
 def draw(rows):
     for gpus in JOB_GPUS:
-        mine = sorted((r for r in rows["jobs"] if r["gpus"] == gpus),
+        mine = sorted((r for r in rows["jobs"] if r["gpus"] == gpus and not r["half"] and
+                       r["policy"] != "fcfs"),
                       key=lambda r: r["policy"] != "ours")
         svg.bars(os.path.join(FIGURES, "replay-jobs-%d.svg" % gpus),
                  "Philly, jobs of one GPU, %d GPUs" % gpus, "mean time from arrival to end", "hours",
@@ -152,6 +170,7 @@ def write(rows):
         text = f.read()
     for gpus in JOB_GPUS:
         text = text.replace("@jobs-%d@" % gpus, job_table(rows["jobs"], gpus))
+    text = text.replace("@halves@", half_table(rows["jobs"]))
     for name in ("servegen", "azure-llm"):
         text = text.replace("@requests-%s@" % name, request_table(rows["requests"], name))
     text = text.replace("@needed@", needed_table(rows["needed"]) if "needed" in rows else NOT_RUN)

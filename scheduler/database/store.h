@@ -72,8 +72,8 @@ struct store_write {
     size_t n_checkpoints;
     struct job_progress progress;
     struct job_saved saved;
-    int64_t backoff_ms; /* for a change to QUEUED */
-    int error_rc;       /* reason of the last change to QUEUED, FAILED or EXPIRED; 0: none */
+    int64_t backoff_ms, handicap_us; /* for a change to QUEUED */
+    int error_rc; /* reason of the last change to QUEUED, FAILED or EXPIRED; 0: none */
     char error[512];
     char evaluation[SH_JOB_EVALUATION_BYTES]; /* "": unchanged */
     char *result;                             /* OWNED: JSON without "version"; SUCCEEDED only */
@@ -97,6 +97,9 @@ struct store_reasons {
     char reason[STORE_MAX_REASONS][40];
 };
 int store_job_reasons(struct db *db, void *arg, struct sh_err *err);
+
+/* arg is struct store_fence: every waiting job stands where it was queued. */
+int store_lines_reset(struct db *db, void *arg, struct sh_err *err);
 
 /* ---- models: arg is struct store_model_state. Notifies channel shunt_models with the version's
  * id. Does nothing unless the version is REGISTERED or LOADING; UNLOADED: unless it is

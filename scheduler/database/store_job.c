@@ -215,7 +215,8 @@ void store_start_free(void *start)
 
 /* ------------------------------------------------------------------ changes */
 
-/* $4: the executor that has it afterwards, if any; $10: back-off, ms. */
+/* $4: the executor that has it afterwards, if any; $10: back-off, ms; $11: handicap, us, for a
+ * change to QUEUED. */
 static const struct db_stmt CHANGE = {
     "job_change",
     "UPDATE job SET state = CASE WHEN $2 = 'QUEUED' AND wish = 'SUSPEND' THEN 'SUSPENDED' ELSE $2"
@@ -224,6 +225,7 @@ static const struct db_stmt CHANGE = {
     " queued_at = CASE WHEN $2 = 'QUEUED' AND wish = 'REQUEUE' THEN now() ELSE queued_at END,"
     " not_before = CASE WHEN $2 = 'QUEUED' AND $10::bigint > 0"
     "  THEN now() + $10::bigint * interval '1 ms' END,"
+    " handicap_us = CASE WHEN $2 = 'QUEUED' THEN $11::bigint ELSE handicap_us END,"
     " wish = CASE WHEN $2 IN ('STARTING', 'RUNNING', 'PREEMPTED', 'COMPLETING') THEN wish ELSE ''"
     "  END,"
     " executor = $4, attempt = $5, epoch = $6,"
@@ -231,7 +233,13 @@ static const struct db_stmt CHANGE = {
     " error = CASE WHEN $2 <> 'SUCCEEDED' THEN coalesce($8, error) END,"
     " finished_at = CASE WHEN $2 IN " SH_JOB_FINAL " THEN now() END,"
     " row_version = row_version + 1 WHERE id = $1 AND state = $9 RETURNING state, reason",
-    10};
+    11};
+/* By the index job_handicap. */
+static const struct db_stmt LINES_RESET = {
+    "lines_reset",
+    "UPDATE job SET handicap_us = 0, row_version = row_version + 1 WHERE handicap_us > 0"
+    " AND state IN " SH_JOB_IS_WAITING,
+    0};
 static const struct db_stmt SAVED = {
     "job_saved",
     "WITH j AS (UPDATE job SET save_done = $2, epoch = $3, row_version = row_version + 1"
@@ -358,7 +366,7 @@ static int put_change(struct db *db, const struct store_write *w, const struct j
                       .message = fails ? w->error : "",
                       .attempt = w->attempt,
                       .step = c->step};
-    struct store_num id, attempt, epoch, backoff;
+    struct store_num id, attempt, epoch, backoff, handicap;
     struct db_res *r = NULL;
     bool keeps = job_state_has_executor(c->to) || job_state_is_final(c->to);
     int rc =
@@ -367,7 +375,7 @@ static int put_change(struct db *db, const struct store_write *w, const struct j
                     store__i64(&id, w->job), e.to, c->reason, keeps ? or_null(w->executor) : NULL,
                     store__i64(&attempt, w->attempt), store__i64(&epoch, (int64_t)w->fence.epoch),
                     fails ? sh_rc_name(w->error_rc) : NULL, fails ? w->error : NULL, e.from,
-                    store__i64(&backoff, w->backoff_ms)},
+                    store__i64(&backoff, w->backoff_ms), store__i64(&handicap, w->handicap_us)},
                 &r, err);
 
     *applied_out = !rc && db_rows(r) == 1;
@@ -466,6 +474,18 @@ int store_job_write(struct db *db, void *arg, struct sh_err *err)
             sh_err_copy(err, &one);
     }
     return rc;
+}
+
+static int reset_tx(struct db *db, const void *arg, struct sh_err *err)
+{
+    int rc = store__fence(db, arg, err);
+
+    return rc ? rc : db_exec(db, &LINES_RESET, NULL, NULL, err);
+}
+
+int store_lines_reset(struct db *db, void *arg, struct sh_err *err)
+{
+    return db_tx(db, "lines_reset", reset_tx, arg, err);
 }
 
 void store_write_free(void *write)

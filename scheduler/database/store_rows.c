@@ -115,7 +115,9 @@ const struct db_stmt STORE__JOBS = {
     " executor, j.reason, j.priority + q.priority AS priority, j.attempt, j.max_attempts,"
     " j.step, j.steps, j.loss, j.samples_per_s, j.steps_redone, j.preemptions, j.busy_ns,"
     " j.base_redone, j.base_preemptions, j.base_busy_ns, j.wish, j.save_asked, j.save_done,"
-    " (extract(epoch FROM j.queued_at) * 1000000)::bigint AS queued_us, j.min_runtime_ms,"
+    " (extract(epoch FROM j.queued_at) * 1000000)::bigint AS queued_us,"
+    " (extract(epoch FROM j.queued_at) * 1000000)::bigint + j.handicap_us AS line_us,"
+    " j.min_runtime_ms,"
     " j.preemptible, extract(epoch FROM j.deadline - now()) AS deadline_s,"
     " extract(epoch FROM j.not_before - now()) AS not_before_s,"
     " j.kind = 'batch_inference' AS is_batch,"
@@ -138,7 +140,7 @@ static const struct db_field JOB[] = {
     COL_AS("is_batch", BOOL, line.is_batch),
     COL_AS("preemptible", BOOL, line.preemptible),
     COL_AS("own_priority", I32, place.priority),
-    COL_AS("queued_us", I64, place.queued_us),
+    COL_AS("line_us", I64, place.line_us),
     COL_AS("id", I64, place.id),
     COL(I64, model_id),
     COL(TEXT, tenant),
@@ -165,6 +167,7 @@ static const struct db_field JOB[] = {
     COL(I64, save_asked),
     COL(I64, save_done),
     COL(I64, min_runtime_ms),
+    COL(I64, queued_us),
     COL(F64, deadline_s, NAN),
     COL(F64, not_before_s, NAN),
     COL(BOOL, publishes),

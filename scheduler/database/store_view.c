@@ -42,10 +42,12 @@ static const struct db_stmt CHANGES = {
 #define IN_LINE "j.state = 'QUEUED' AND j.not_before IS NULL"
 #define ARRAY "coalesce(j.array_id, 0)"
 #define LINE "j.tenant_id, j.queue_id, j.version_id, j.kind, j.preemptible, " ARRAY
-#define PLACE_ROWS                                                                      \
-    "SELECT j.tenant_id, j.queue_id, j.version_id, j.kind = 'batch_inference',"         \
-    " j.preemptible, j.priority, (extract(epoch FROM j.queued_at) * 1000000)::bigint, " \
-    "j.id, " ARRAY
+#define PLACE_ROWS                                                                    \
+    "SELECT j.tenant_id, j.queue_id, j.version_id, j.kind = 'batch_inference',"       \
+    " j.preemptible, j.priority, (extract(epoch FROM j.queued_at) * 1000000)::bigint" \
+    " + j.handicap_us, j.id, " ARRAY
+/* As in the index. */
+#define LINE_AT "(j.queued_at AT TIME ZONE 'UTC' + j.handicap_us * interval '1 us')"
 /* All lines, found by jumping from one to the next in the index job_line: by tenant (t), and of
  * each tenant as many (k) as there is room for. Of each (l) the first n jobs. */
 static const struct db_stmt ALL_LINES = {
@@ -67,22 +69,22 @@ static const struct db_stmt ALL_LINES = {
     " " PLACE_ROWS ", (SELECT n FROM w) FROM l, LATERAL (SELECT * FROM job j WHERE " IN_LINE
     "  AND j.tenant_id = l.tenant_id AND j.queue_id = l.queue_id AND j.version_id = l.version_id"
     "  AND j.kind = l.kind AND j.preemptible = l.preemptible AND " ARRAY " = l.array_id"
-    "  ORDER BY -j.priority, j.queued_at, j.id LIMIT (SELECT n FROM w)) j",
+    "  ORDER BY -j.priority, " LINE_AT ", j.id LIMIT (SELECT n FROM w)) j",
     4};
 static const struct db_stmt READ_ON = {
     "view_read_on",
     PLACE_ROWS
     " FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[],"
     " $5::boolean[], $6::bigint[], $7::bigint[], $8::bigint[], $10::bigint[])"
-    " a (tenant_id, queue_id, version_id, is_batch, preemptible, priority, queued_us, id,"
+    " a (tenant_id, queue_id, version_id, is_batch, preemptible, priority, line_us, id,"
     "  array_id),"
     " LATERAL (SELECT * FROM job j WHERE " IN_LINE " AND j.tenant_id = a.tenant_id"
     "  AND j.queue_id = a.queue_id AND j.version_id = a.version_id AND j.kind ="
     "  CASE WHEN a.is_batch THEN 'batch_inference' ELSE 'training' END"
-    "  AND j.preemptible = a.preemptible AND " ARRAY
-    " = a.array_id AND (-j.priority, j.queued_at, j.id) >"
-    "  (-a.priority, timestamptz '1970-01-01 00:00:00+00' + a.queued_us * interval '1 us', a.id)"
-    "  ORDER BY -j.priority, j.queued_at, j.id LIMIT $9) j",
+    "  AND j.preemptible = a.preemptible AND " ARRAY " = a.array_id AND (-j.priority, " LINE_AT
+    ", j.id) >"
+    "  (-a.priority, timestamp '1970-01-01 00:00:00' + a.line_us * interval '1 us', a.id)"
+    "  ORDER BY -j.priority, " LINE_AT ", j.id LIMIT $9) j",
     10};
 /* The text of the index job_busy. */
 static const struct db_stmt BUSY = {"view_busy",
@@ -250,9 +252,9 @@ static int asked_arrays(const struct store_view *v, struct sh_buf cols[N_COLS], 
 
     for (size_t i = 0; i < v->n_asked; i++) {
         const struct store_place *a = &v->asked[i];
-        const int64_t x[N_COLS] = {a->line.tenant_id,  a->line.queue_id,    a->line.version_id,
-                                   a->line.is_batch,   a->line.preemptible, a->place.priority,
-                                   a->place.queued_us, a->place.id,         a->line.array_id};
+        const int64_t x[N_COLS] = {a->line.tenant_id, a->line.queue_id,    a->line.version_id,
+                                   a->line.is_batch,  a->line.preemptible, a->place.priority,
+                                   a->place.line_us,  a->place.id,         a->line.array_id};
 
         for (size_t c = 0; c < N_COLS && !rc; c++)
             rc = sh_buf_printf(&cols[c], err, "%c%" PRId64, i ? ',' : '{', x[c]);
@@ -313,7 +315,7 @@ static int load_places(struct db *db, struct store_view *v, struct ids *read, st
                                                      .is_batch = db_bool(r, i, 3),
                                                      .preemptible = db_bool(r, i, 4)},
                                             .place = {.priority = (int32_t)db_i64(r, i, 5, 0),
-                                                      .queued_us = db_i64(r, i, 6, 0),
+                                                      .line_us = db_i64(r, i, 6, 0),
                                                       .id = db_i64(r, i, 7, 0)}};
         rc = put_id(read, v->places[i].place.id, err);
     }

@@ -66,7 +66,7 @@ struct store_job {
     const char *tenant, *model, *state, *queue_state, *version_state, *executor, *reason;
     const char *wish;
     int32_t priority; /* including its queue's */
-    int64_t min_runtime_ms, save_asked, save_done;
+    int64_t queued_us, min_runtime_ms, save_asked, save_done;
     double deadline_s, not_before_s; /* from now; NaN: none */
     uint32_t attempt, max_attempts;
     struct job_progress progress, base;

@@ -29,16 +29,19 @@
  * one is admitted anyway: what keeps them out may have passed, and only a run can tell.
  *
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their
- * guarantee first, then by decayed usage / weight, then by priority, then FIFO. A job loses its
+ * guarantee first, then by decayed usage / weight, then by priority, then by their place in line
+ * (lines.h): when they were queued, put back by the device time that they have had. A job loses its
  * slot only after its minimum run time, and only to a tenant below its guarantee, to a tenant whose
- * share is smaller by a margin, or to a job of the same tenant with a higher
- * priority. A fixed job never loses its slot; so that others get what they are owed, a tenant runs
- * no more fixed jobs than its guarantee.
+ * share is smaller by a margin and that has fewer slots by its weight, to a job of the same tenant
+ * with a higher priority, or to one of its tenant and priority that goes before it in line, once
+ * its level is above 0. A fixed job never loses its slot; so that others get what they are owed, a
+ * tenant runs no more fixed jobs than its guarantee.
  *
  * The margin. Where tenants have r slots each in the mean, one slot more or less is an r-th of what
  * a tenant has. It is worth a move when shares differ by r minimum runs, 20 at most, of r slots.
  * If one minimum run of one slot were enough, shares would cross all the time, and with them jobs.
- * That is the margin where there is a slot for each tenant or less.
+ * That is the margin where there is a slot for each tenant or less. If slots by weight did not
+ * count, they would go on moving until those who had used less have used more.
  *
  * Lending. Others may use a tenant's idle guarantee up to its lending_limit; the rest is kept free
  * for the tenant (reserved). A tenant below its own guarantee may take reserved slots all the same.
@@ -69,6 +72,7 @@
     X(MIN_RUN, "MinRuntimeProtected")      \
     X(LENDING_LIMIT, "LendingLimit")       \
     X(ARRAY_LIMIT, "ArrayLimit")           \
+    X(ATTAINED, "AttainedTime")            \
     X(GPU_MEMORY, "GpuMemory")
 
 enum decide_reason {

@@ -91,8 +91,9 @@ struct job_progress { /* totals over all starts of the job */
 
 struct job {
     int64_t id, tenant_id, queue_id, version_id, model_id;
-    enum job_state state;    /* written by job_set_state() and job_adopt_state() only */
-    int32_t priority;        /* including its queue's */
+    enum job_state state; /* written by job_set_state() and job_adopt_state() only */
+    int32_t priority;     /* including its queue's */
+    int64_t queued_us;
     struct line_place place; /* in its line; excludes its queue's priority */
     struct line *line;       /* BORROWED; while QUEUED, as of the last look; NULL: none */
     bool retries;            /* QUEUED after a failure: in no line, always in memory */

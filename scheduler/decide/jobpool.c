@@ -2,6 +2,7 @@
 #include "common/mem.h"
 #include "scheduler/decide/jobpool_int.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -25,13 +26,25 @@ static int by_line_rank(const struct jobpool_rank *x, const struct jobpool_rank 
 {
     if (x->priority != y->priority)
         return ORDER(y->priority, x->priority);
-    return x->queued_us != y->queued_us ? ORDER(x->queued_us, y->queued_us) : ORDER(x->id, y->id);
+    return x->line_us != y->line_us ? ORDER(x->line_us, y->line_us) : ORDER(x->id, y->id);
 }
 
-/* Its place in its line alone. */
+/* Of two jobs of a tenant, or of tenants of one share. */
+static int by_way_rank(const struct jobpool_rank *x, const struct jobpool_rank *y)
+{
+    if (x->priority != y->priority)
+        return ORDER(x->priority, y->priority);
+    return x->yields_us != y->yields_us ? ORDER(y->yields_us, x->yields_us) : ORDER(y->id, x->id);
+}
+
+/* Its place in its line alone. A job of level 0 gives way after all others of its priority, the
+ * youngest first. */
 static struct jobpool_rank line_rank(const struct snap_job *j)
 {
-    return (struct jobpool_rank){.queued_us = j->queued_us, .id = j->id, .priority = j->priority};
+    return (struct jobpool_rank){.line_us = j->line_us,
+                                 .yields_us = j->level ? j->line_us : INT64_MIN,
+                                 .id = j->id,
+                                 .priority = j->priority};
 }
 
 int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b)
@@ -50,9 +63,7 @@ int jobpool__next_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y
 
 int jobpool__way_cmp(const struct jobpool_rank *x, const struct jobpool_rank *y)
 {
-    if (x->share != y->share)
-        return ORDER(y->share, x->share);
-    return x->priority != y->priority ? ORDER(x->priority, y->priority) : ORDER(y->id, x->id);
+    return x->share != y->share ? ORDER(y->share, x->share) : by_way_rank(x, y);
 }
 
 struct jobpool_rank jobpool__rank(const struct jobpool_job *j)
@@ -61,8 +72,27 @@ struct jobpool_rank jobpool__rank(const struct jobpool_job *j)
     struct jobpool_rank rank = line_rank(&j->f.is);
 
     rank.share = t->share;
-    rank.is_below = t->running < t->f.guaranteed_gpus;
+    rank.is_below = jobpool__is_below(t);
     return rank;
+}
+
+bool jobpool__is_below(const struct jobpool_tenant *t)
+{
+    return t->running < t->f.guaranteed_gpus;
+}
+
+double jobpool__load(const struct jobpool_tenant *t)
+{
+    if (jobpool__is_below(t))
+        return -1;
+    return t->f.weight > 0 ? t->running / t->f.weight : DBL_MAX;
+}
+
+bool jobpool__own_claim(const struct jobpool_job *want, const struct jobpool_job *have)
+{
+    if (want->f.is.priority != have->f.is.priority)
+        return want->f.is.priority > have->f.is.priority;
+    return have->f.is.level && jobpool__line_cmp(want, have) < 0;
 }
 
 static int by_line(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -72,9 +102,10 @@ static int by_line(const struct sh_tree_node *a, const struct sh_tree_node *b)
 
 static int by_way(const struct sh_tree_node *a, const struct sh_tree_node *b)
 {
-    const struct snap_job *x = &JOBPOOL_JOB(a)->f.is, *y = &JOBPOOL_JOB(b)->f.is;
+    const struct jobpool_rank x = line_rank(&JOBPOOL_JOB(a)->f.is);
+    const struct jobpool_rank y = line_rank(&JOBPOOL_JOB(b)->f.is);
 
-    return x->priority != y->priority ? ORDER(x->priority, y->priority) : ORDER(y->id, x->id);
+    return by_way_rank(&x, &y);
 }
 
 static void sum_runs(struct sh_tree_node *n)
@@ -127,6 +158,7 @@ static int by_next(const struct sh_tree_node *a, const struct sh_tree_node *b)
 static void sum_next(struct sh_tree_node *n)
 {
     SUM(SH_MIN, n, struct jobpool_tenant, next, least_below, TENANT(n, next)->least_need);
+    SUM(SH_MIN, n, struct jobpool_tenant, next, load_below, TENANT(n, next)->load);
 }
 
 static int by_wants(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -144,6 +176,8 @@ static int by_wants(const struct sh_tree_node *a, const struct sh_tree_node *b)
     {                                                                                      \
         SUM(SH_MAX, n, struct jobpool_tenant, gives[when].node, gives[when].most_below,    \
             TENANT(n, gives[when].node)->gives[when].most_bytes);                          \
+        SUM(SH_MAX, n, struct jobpool_tenant, gives[when].node, gives[when].load_below,    \
+            TENANT(n, gives[when].node)->gives[when].load);                                \
     }
 GIVES(0)
 GIVES(1)
@@ -219,8 +253,8 @@ static struct jobpool_job *head_of(const struct jobpool_tenant *t, uint64_t *lea
 
 static bool is_same_rank(const struct jobpool_rank *a, const struct jobpool_rank *b)
 {
-    return a->share == b->share && a->queued_us == b->queued_us && a->id == b->id &&
-           a->priority == b->priority && a->is_below == b->is_below;
+    return a->share == b->share && a->line_us == b->line_us && a->yields_us == b->yields_us &&
+           a->id == b->id && a->priority == b->priority && a->is_below == b->is_below;
 }
 
 static void sort_gives(struct jobpool *q, struct jobpool_tenant *t, int when)
@@ -230,27 +264,29 @@ static void sort_gives(struct jobpool *q, struct jobpool_tenant *t, int when)
     const struct jobpool_rank none = {.share = 0};
     const struct jobpool_rank rank = first ? jobpool__rank(JOBPOOL_JOB(first)) : none;
     const uint64_t most = first ? JOBPOOL_JOB(t->runs[when].root)->most_bytes : 0;
+    const double load = jobpool__load(t);
     struct sh_tree_node *node = &t->gives[when].node;
 
     t->gives[when].first = first ? JOBPOOL_JOB(first) : NULL;
     if (!first && !sh_tree_has(node))
         return;
     if (first && sh_tree_has(node) && is_same_rank(&rank, &t->gives[when].rank) &&
-        most == t->gives[when].most_bytes)
+        most == t->gives[when].most_bytes && load == t->gives[when].load)
         return;
     leave_tree(&q->gives[when], &JOBPOOL_GIVES[when], node);
     t->gives[when].rank = rank;
     t->gives[when].most_bytes = most;
+    t->gives[when].load = load;
     if (first)
         sh_tree_add(&q->gives[when], &JOBPOOL_GIVES[when], node);
 }
 
-/* Have those of its jobs to give way that run, by their priorities? */
+/* Has one of its jobs that run to give way to its first that waits? */
 static bool wants_own(const struct jobpool_tenant *t)
 {
     const struct sh_tree_node *first = sh_tree_first(&t->runs[JOBPOOL_NOW]);
 
-    return t->head && first && JOBPOOL_JOB(first)->f.is.priority < t->head->f.is.priority;
+    return t->head && first && jobpool__own_claim(t->head, JOBPOOL_JOB(first));
 }
 
 static void sort_next(struct jobpool *q, struct jobpool_tenant *t)
@@ -259,14 +295,16 @@ static void sort_next(struct jobpool *q, struct jobpool_tenant *t)
     struct jobpool_job *head = head_of(t, &least);
     const struct jobpool_rank none = {.share = 0};
     const struct jobpool_rank rank = head ? jobpool__rank(head) : none;
+    const double load = jobpool__load(t);
 
     t->head = head;
     if (sh_tree_has(&t->next) != (head != NULL) || !is_same_rank(&rank, &t->rank) ||
-        least != t->least_need) {
+        least != t->least_need || load != t->load) {
         leave_tree(&q->next, &JOBPOOL_NEXT, &t->next);
         leave_tree(&q->wants, &WANTS, &t->wants);
         t->rank = rank;
         t->least_need = least;
+        t->load = load;
         if (head)
             sh_tree_add(&q->next, &JOBPOOL_NEXT, &t->next);
     }
@@ -614,10 +652,10 @@ bool jobpool_has_job(const struct jobpool_job *j, const struct jobpool_job_facts
         return !a->tenant;
 #define SAME(what) (x->what == y->what)
     return a->tenant == b->tenant && a->array == b->array && a->is_on_exec == b->is_on_exec &&
-           a->exec_bytes == b->exec_bytes && SAME(queued_us) && SAME(id) && SAME(state) &&
-           SAME(priority) && SAME(queue_open) && SAME(model_ready) && SAME(not_before_ns) &&
-           SAME(since_ns) && SAME(min_run_ns) && SAME(may_suspend) && SAME(is_fixed) &&
-           SAME(array_max) && SAME(need_bytes);
+           a->exec_bytes == b->exec_bytes && SAME(line_us) && SAME(level) && SAME(id) &&
+           SAME(state) && SAME(priority) && SAME(queue_open) && SAME(model_ready) &&
+           SAME(not_before_ns) && SAME(since_ns) && SAME(min_run_ns) && SAME(may_suspend) &&
+           SAME(is_fixed) && SAME(array_max) && SAME(need_bytes);
 #undef SAME
 }
 

@@ -3,9 +3,9 @@
  *
  *   tenants  by (below its guarantee first, share, first job)     who is next
  *     groups   jobs that are alike in all that could hold one back and not another
- *       line     by (priority, time, id)
+ *       line     by (priority, place in line, id)
  *   tenants  by (share, first to give way), the greatest first    who gives way
- *     running  by (priority, id), the lowest and youngest first
+ *     running  by (priority, place in line, id), the lowest and last first
  *   slots    the free ones, by (runs, index)
  *   times    of those that wait for their next attempt, and those within their minimum run
  *
@@ -70,7 +70,7 @@ struct jobpool_job {          /* a zeroed one is in no pool; the caller owns it 
 
 struct jobpool_rank { /* of a tenant, by one of its jobs: where it was put */
     double share;
-    int64_t queued_us, id;
+    int64_t line_us, yields_us, id; /* yields_us: the greater, the sooner it gives way */
     int32_t priority;
     bool is_below; /* its guarantee */
 };
@@ -84,9 +84,11 @@ struct jobpool_tenant { /* a zeroed one is in no pool; the caller owns it */
         struct jobpool_rank rank;
         struct jobpool_job *first;       /* that gives way; NULL */
         uint64_t most_bytes, most_below; /* of its runs; of the tenants below */
+        double load, load_below;         /* of the tenant; the greatest of the tenants below */
     } gives[2];
     struct jobpool_job *head;         /* NULL: none may start */
     uint64_t least_need, least_below; /* of its groups; of the tenants below in next */
+    double load, load_below;          /* slots by weight; the least of the tenants below in next */
 
     struct snap_tenant f;
     uint32_t n_jobs; /* of all kinds; it must not go before they are gone */

@@ -1,10 +1,11 @@
 /* jobpool_decide.c - see jobpool.h: who starts, who gives way, and why others wait.
  *
- * Of those that wait only a few are looked at. If nobody has to give way for a job because of its
- * tenant's guarantee or share, then for no job behind it either: those tenants have a greater share
- * and no better guarantee, so their claims are a part of its own. What is left are tenants whose
- * own jobs run with a lower priority; they are in a tree of their own. A job that needs much memory
- * speaks only for those that need as much. */
+ * Of those that wait only a few are looked at. If no other tenant has to give way for a job, then
+ * for no job behind it whose tenant has as many slots by weight: such a tenant has a greater share
+ * and no better guarantee, so its claims are a part of those. So one job is looked at for each
+ * different number of slots by weight, at most. What is left are tenants whose own jobs have to
+ * give way; they are in a tree of their own. A job that needs much memory speaks only for those of
+ * its group. */
 #include "common/mem.h"
 #include "scheduler/decide/jobpool_int.h"
 
@@ -25,14 +26,24 @@ static bool group_has(const struct sh_tree_node *n, const void *arg)
     return JOBPOOL_GROUP(n)->least_need <= *(const uint64_t *)arg;
 }
 
+struct wanted {          /* what is asked of a tenant that is among the next */
+    uint64_t most_bytes; /* that a job of it needs no more than that */
+    double below_load;   /* that it has fewer slots by weight */
+};
+
 static bool tenant_is(const struct sh_tree_node *n, const void *arg)
 {
-    return NEXT_TENANT(n)->least_need <= *(const uint64_t *)arg;
+    const struct wanted *w = arg;
+
+    return NEXT_TENANT(n)->least_need <= w->most_bytes && NEXT_TENANT(n)->load < w->below_load;
 }
 
 static bool tenant_has(const struct sh_tree_node *n, const void *arg)
 {
-    return NEXT_TENANT(n)->least_below <= *(const uint64_t *)arg;
+    const struct wanted *w = arg;
+
+    return NEXT_TENANT(n)->least_below <= w->most_bytes &&
+           NEXT_TENANT(n)->load_below < w->below_load;
 }
 
 /* Of a tenant that is among the next: its first job that needs no more than so much. */
@@ -52,11 +63,11 @@ static struct jobpool_job *first_job(const struct jobpool_tenant *t, uint64_t mo
     return best;
 }
 
-/* The first job of all that needs no more than so much. Tenants of one share are in the order of
- * their first jobs, which may not be those that are asked for. */
-static struct jobpool_job *next_job(const struct jobpool *q, uint64_t most_bytes)
+/* The first job of all that is wanted. Tenants of one share are in the order of their first jobs,
+ * which may not be those that are asked for. */
+static struct jobpool_job *next_wanted(const struct jobpool *q, const struct wanted *w)
 {
-    const struct sh_tree_ask ask = {tenant_is, tenant_has, &most_bytes};
+    const struct sh_tree_ask ask = {tenant_is, tenant_has, w};
     struct jobpool_job *best = NULL;
     struct jobpool_rank least = {.share = 0};
 
@@ -67,7 +78,7 @@ static struct jobpool_job *next_job(const struct jobpool *q, uint64_t most_bytes
 
         if (best && jobpool__next_cmp(&least, &NEXT_TENANT(n)->rank) < 0)
             break;
-        j = first_job(NEXT_TENANT(n), most_bytes);
+        j = first_job(NEXT_TENANT(n), w->most_bytes);
         rank = jobpool__rank(j);
         if (best && jobpool__next_cmp(&rank, &least) > 0)
             continue;
@@ -75,6 +86,12 @@ static struct jobpool_job *next_job(const struct jobpool *q, uint64_t most_bytes
         least = rank;
     }
     return best;
+}
+
+/* The first job of all that needs no more than so much. */
+static struct jobpool_job *next_job(const struct jobpool *q, uint64_t most_bytes)
+{
+    return next_wanted(q, &(struct wanted){most_bytes, HUGE_VAL});
 }
 
 /* Of device memory: of the largest that is up. */
@@ -156,11 +173,6 @@ static void charge(struct jobpool *q, struct jobpool_tenant *t)
     jobpool__unsort(q, t);
 }
 
-static bool is_below(const struct jobpool_tenant *t)
-{
-    return t->running < t->f.guaranteed_gpus;
-}
-
 static void start_jobs(struct jobpool *q)
 {
     while (q->free.n) {
@@ -169,7 +181,7 @@ static void start_jobs(struct jobpool *q)
         struct sh_tree_node *n;
 
         /* What is reserved is for those below their guarantee, and they come first. */
-        if (!j || (is_owned && !is_below(j->f.tenant)))
+        if (!j || (is_owned && !jobpool__is_below(j->f.tenant)))
             return;
         n = sh_tree_first_with(&q->free,
                                &(struct sh_tree_ask){slot_is, slot_has, &j->f.is.need_bytes});
@@ -201,14 +213,23 @@ static bool run_has(const struct sh_tree_node *n, const void *arg)
     return JOBPOOL_JOB(n)->most_bytes >= *(const uint64_t *)arg;
 }
 
-#define ASK_GIVES(when)                                                                 \
-    static bool gives_is_##when(const struct sh_tree_node *n, const void *arg)          \
-    {                                                                                   \
-        return GIVES_TENANT(n, when)->gives[when].most_bytes >= *(const uint64_t *)arg; \
-    }                                                                                   \
-    static bool gives_has_##when(const struct sh_tree_node *n, const void *arg)         \
-    {                                                                                   \
-        return GIVES_TENANT(n, when)->gives[when].most_below >= *(const uint64_t *)arg; \
+struct given {      /* what is asked of a tenant that may give a slot */
+    uint64_t bytes; /* so much memory, on the device of one of its jobs */
+    double load;    /* that it has more slots by weight */
+};
+
+#define ASK_GIVES(when)                                                                      \
+    static bool gives_is_##when(const struct sh_tree_node *n, const void *arg)               \
+    {                                                                                        \
+        const struct given *g = arg;                                                         \
+        const struct jobpool_tenant *t = GIVES_TENANT(n, when);                              \
+        return t->gives[when].most_bytes >= g->bytes && t->gives[when].load > g->load;       \
+    }                                                                                        \
+    static bool gives_has_##when(const struct sh_tree_node *n, const void *arg)              \
+    {                                                                                        \
+        const struct given *g = arg;                                                         \
+        const struct jobpool_tenant *t = GIVES_TENANT(n, when);                              \
+        return t->gives[when].most_below >= g->bytes && t->gives[when].load_below > g->load; \
     }
 ASK_GIVES(0)
 ASK_GIVES(1)
@@ -223,13 +244,13 @@ static struct jobpool_job *first_run(const struct jobpool_tenant *t, enum jobpoo
     return n ? JOBPOOL_JOB(n) : NULL;
 }
 
-/* Of another tenant, one that would give way to `want` first. */
+/* Of another tenant, one that would give way to `want` first: of those that have more. */
 static struct jobpool_job *first_of_others(const struct jobpool *q, const struct jobpool_job *want,
                                            enum jobpool_when when)
 {
-    const uint64_t bytes = want->f.is.need_bytes;
+    const struct given given = {want->f.is.need_bytes, jobpool__load(want->f.tenant)};
     const struct sh_tree_ask ask = {when ? gives_is_1 : gives_is_0,
-                                    when ? gives_has_1 : gives_has_0, &bytes};
+                                    when ? gives_has_1 : gives_has_0, &given};
     struct jobpool_job *best = NULL;
     struct jobpool_rank least = {.share = 0};
 
@@ -243,7 +264,7 @@ static struct jobpool_job *first_of_others(const struct jobpool *q, const struct
             break;
         if (t == want->f.tenant)
             continue;
-        j = first_run(t, when, bytes);
+        j = first_run(t, when, given.bytes);
         rank = jobpool__rank(j);
         if (best && jobpool__way_cmp(&rank, &least) > 0)
             continue;
@@ -275,15 +296,17 @@ static struct jobpool_job *claim(const struct jobpool *q, const struct jobpool_j
     struct jobpool_job *other = first_of_others(q, want, when);
     struct jobpool_job *own = first_run(t, when, want->f.is.need_bytes);
 
-    if (own && want->f.is.priority <= own->f.is.priority)
+    const bool is_below = jobpool__is_below(t);
+
+    if (own && !jobpool__own_claim(want, own))
         own = NULL;
-    if (other && !is_below(t) && t->share + q->margin >= other->f.tenant->share)
+    if (other && !is_below && t->share + q->margin >= other->f.tenant->share)
         other = NULL;
     if (own && (!other || gives_way_before(own, other))) {
-        *why = DECIDE_PRIORITY;
+        *why = want->f.is.priority > own->f.is.priority ? DECIDE_PRIORITY : DECIDE_ATTAINED;
         return own;
     }
-    *why = other ? is_below(t) ? DECIDE_QUOTA_GUARANTEED : DECIDE_FAIR_SHARE : DECIDE_NONE;
+    *why = other ? is_below ? DECIDE_QUOTA_GUARANTEED : DECIDE_FAIR_SHARE : DECIDE_NONE;
     return other;
 }
 
@@ -339,34 +362,35 @@ static void take_coming(struct jobpool *q)
         take(q, j, TAKEN_COMING);
 }
 
-/* Might somebody have to give way? If not for the first, then for none. */
+/* Might somebody have to give way? False: certainly not. */
 static bool any_claim(const struct jobpool *q)
 {
-    const struct jobpool_job *j = next_job(q, largest(q));
-    enum decide_reason why;
+    const struct sh_tree_node *gives = sh_tree_first(&q->gives[JOBPOOL_NOW]);
+    const struct jobpool_job *j = gives ? next_job(q, largest(q)) : NULL;
 
-    return q->wants.n || (j && (j->f.is.need_bytes || claim(q, j, JOBPOOL_NOW, &why)));
+    return q->wants.n ||
+           (j && (jobpool__is_below(j->f.tenant) ||
+                  j->f.tenant->share + q->margin < GIVES_TENANT(gives, JOBPOOL_NOW)->share));
 }
 
+/* Jobs in their order, of those that may have a claim. */
 static void stop_jobs(struct jobpool *q)
 {
-    uint64_t most = largest(q); /* of what jobs need that may have a claim on others */
-    bool any = true;
+    struct wanted asks = {largest(q), HUGE_VAL}; /* of those that have a claim on others */
     struct jobpool_group *passed = NULL;
-    struct jobpool_job *j;
 
     if (!any_claim(q))
         return;
     take_coming(q);
     for (;;) {
         struct jobpool_job *want = next_want(q), *victim;
+        struct jobpool_job *j = next_wanted(q, &asks);
         enum decide_reason why;
 
         if (want && want->f.is.need_bytes > largest(q)) {
             let_by(q, want->group, &passed);
             continue;
         }
-        j = any ? next_job(q, most) : NULL;
         if (!j || (want && goes_before(want, j)))
             j = want;
         if (!j)
@@ -375,13 +399,11 @@ static void stop_jobs(struct jobpool *q)
         if (victim) {
             stop(q, victim, why);
             take(q, j, TAKEN_VICTIM);
-            continue;
-        }
-        any = any && j->f.is.need_bytes > 0;
-        if (any)
-            most = SH_MIN(most, j->f.is.need_bytes - 1);
-        if (j == want)
+        } else if (j->f.is.need_bytes || j == want) {
             let_by(q, j->group, &passed);
+        } else {
+            asks.below_load = jobpool__load(j->f.tenant);
+        }
     }
     put_back(q, passed);
 }
@@ -480,6 +502,17 @@ static enum decide_reason why_blocked(const struct jobpool *q, const struct jobp
     return DECIDE_NONE;
 }
 
+/* It waits behind others: of its own tenant, with less device time? */
+static enum decide_reason why_behind(const struct jobpool *q, const struct jobpool_job *j)
+{
+    const struct jobpool_tenant *t = j->f.tenant;
+    const struct jobpool_job *first = t->head ? first_job(t, largest(q)) : NULL;
+
+    return first && first->f.is.priority == j->f.is.priority && first->f.is.level < j->f.is.level
+               ? DECIDE_ATTAINED
+               : DECIDE_PRIORITY;
+}
+
 enum decide_reason jobpool_why(const struct jobpool *q, const struct jobpool_job *j)
 {
     const enum decide_reason why = j->taken ? DECIDE_NONE : why_blocked(q, j);
@@ -488,7 +521,7 @@ enum decide_reason jobpool_why(const struct jobpool *q, const struct jobpool_job
     if (why != DECIDE_NONE)
         return why;
     if (!j->taken)
-        return DECIDE_PRIORITY;
+        return why_behind(q, j);
     if (j->taken == TAKEN_VICTIM)
         return DECIDE_RESOURCES;
     if (j->taken == TAKEN_LOOKED && claim(q, j, JOBPOOL_LATER, &right))

@@ -57,6 +57,11 @@ int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b);
 int jobpool__next_cmp(const struct jobpool_rank *a, const struct jobpool_rank *b);
 int jobpool__way_cmp(const struct jobpool_rank *a, const struct jobpool_rank *b);
 struct jobpool_rank jobpool__rank(const struct jobpool_job *j); /* as its tenant is now */
+bool jobpool__is_below(const struct jobpool_tenant *t);         /* its guarantee */
+/* The slots of a tenant by its weight; -1 below its guarantee: it counts for less than any. */
+double jobpool__load(const struct jobpool_tenant *t);
+/* Does a running job give way to one that waits, of the same tenant? */
+bool jobpool__own_claim(const struct jobpool_job *want, const struct jobpool_job *have);
 
 /* What a tenant has, has changed: jobpool__sort() puts all of those where they belong. */
 void jobpool__unsort(struct jobpool *q, struct jobpool_tenant *t);

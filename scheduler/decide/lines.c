@@ -7,6 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MAX_LEVEL 7u
+#define FACTOR 4    /* of device time, from one level to the next */
+#define PATIENCE 64 /* handicap by device time */
+
 void lines_fini(struct lines *ls)
 {
     for (size_t i = 0; i < ls->n; i++)
@@ -40,7 +44,7 @@ int line_place_cmp(const struct line_place *a, const struct line_place *b)
     int d = compare(b->priority, a->priority);
 
     if (!d)
-        d = compare(a->queued_us, b->queued_us);
+        d = compare(a->line_us, b->line_us);
     return d ? d : compare(a->id, b->id);
 }
 
@@ -118,6 +122,29 @@ void line_shrink(struct line *l, struct line_place *places, size_t n, size_t kee
         return;
     l->edge = places[keep - 1];
     l->cut = true;
+}
+
+uint32_t lines_level(int64_t had_ns, int64_t first_ns)
+{
+    uint32_t level = 0;
+
+    for (; first_ns > 0 && had_ns >= first_ns && level < MAX_LEVEL; had_ns /= FACTOR)
+        level++;
+    return level;
+}
+
+int64_t lines_level_from_ns(uint32_t level, int64_t first_ns)
+{
+    int64_t ns = level ? first_ns : 0;
+
+    for (uint32_t i = 1; i < level; i++)
+        ns *= FACTOR;
+    return level <= MAX_LEVEL ? ns : INT64_MAX;
+}
+
+int64_t lines_handicap_us(uint32_t level, int64_t first_ns)
+{
+    return lines_level_from_ns(level, first_ns) / 1000 * PATIENCE;
 }
 
 size_t lines_window(size_t n_lines)

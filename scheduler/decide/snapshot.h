@@ -91,8 +91,9 @@ struct snap_request {
 enum snap_job_state { SNAP_QUEUED, SNAP_STARTING, SNAP_RUNNING, SNAP_STOPPING, SNAP_LEFT };
 
 struct snap_job {
-    int64_t queued_us; /* FIFO order, then id */
+    int64_t line_us; /* place among those of its priority (lines.h), then id */
     int64_t id;
+    uint32_t level; /* above 0: it gives way to those of its tenant that go before it */
     enum snap_job_state state;
     uint32_t tenant;
     uint32_t exec;    /* if not queued; SNAP_NONE while its executor is away or stops */

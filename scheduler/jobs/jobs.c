@@ -98,6 +98,7 @@ void jobs__change(struct sched *s, struct job *j, enum job_state to, const char 
     if (to == JOB_QUEUED) {
         sh_strlcpy(j->reason, reason, sizeof(j->reason));
         sh_strlcpy(j->reason_written, reason, sizeof(j->reason_written));
+        j->place.line_us = j->queued_us + jobs__handicap_us(s, j);
     }
     jobs__flush(s, j);
     sched_wake_jobs(s);
@@ -260,6 +261,7 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0);
     int64_t delta = SH_MAX(busy_ns - p->busy_ns, 0);
     struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
+    const uint32_t level = jobs__level(s, j);
 
     p->step = m->step;
     if (m->steps > 0)
@@ -274,6 +276,8 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     if (delta == 0)
         return;
     p->busy_ns += delta;
+    if (jobs__level(s, j) != level)
+        sched_wake_jobs(s); /* others may go before it now */
     if (t)
         tenants_charge(&s->tenants, t, delta, sh_clock_ns());
     e->busy_ns[1] += delta;

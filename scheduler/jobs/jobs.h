@@ -98,6 +98,9 @@ const char *jobs_pool_fault(const struct sched *s);
 void jobs__pool_fini(struct sched *s);
 void jobs__touch(struct sched *s, struct job *j); /* it has changed, or will before the next pass */
 void jobs__untouch(struct job *j);
+/* By the device time that it has had (lines.h). */
+uint32_t jobs__level(const struct sched *s, const struct job *j);
+int64_t jobs__handicap_us(const struct sched *s, const struct job *j);
 
 /* jobs_index.c. The first job on the executor of that name, connected or not, and the one behind
  * it; NULL: none. */

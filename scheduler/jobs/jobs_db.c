@@ -256,6 +256,7 @@ static struct store_write *write_new(struct sched *s, const struct job *j)
     w->progress = j->progress;
     w->saved = j->saved;
     w->backoff_ms = j->backoff_ns / 1000000;
+    w->handicap_us = jobs__handicap_us(s, j);
     w->error_rc = j->error_rc;
     sh_strlcpy(w->error, j->error, sizeof(w->error));
     sh_strlcpy(w->evaluation, j->evaluation, sizeof(w->evaluation));

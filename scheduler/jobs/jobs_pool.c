@@ -54,6 +54,16 @@ static enum snap_job_state state_of(const struct job *j)
     return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
 }
 
+uint32_t jobs__level(const struct sched *s, const struct job *j)
+{
+    return lines_level(j->progress.busy_ns, s->conf->level_ms * 1000000);
+}
+
+int64_t jobs__handicap_us(const struct sched *s, const struct job *j)
+{
+    return lines_handicap_us(jobs__level(s, j), s->conf->level_ms * 1000000);
+}
+
 bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_facts *out)
 {
     const enum snap_job_state state = state_of(j);
@@ -67,8 +77,10 @@ bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_f
         (state == SNAP_LEFT && (is_recorded || !j->array_max)) || !jobs_in_window(j))
         return false;
     *out = (struct jobpool_job_facts){
-        .is = {.queued_us = j->place.queued_us,
+        .is = {.line_us =
+                   state == SNAP_QUEUED ? j->place.line_us : j->queued_us + jobs__handicap_us(s, j),
                .id = j->id,
+               .level = jobs__level(s, j),
                .state = state,
                .exec = SNAP_NONE,
                .priority = j->priority,

@@ -191,6 +191,7 @@ static void take_fields(struct job *j, const struct store_job *row)
     j->queue_id = row->line.queue_id;
     j->is_batch = row->line.is_batch;
     j->preemptible = row->line.preemptible;
+    j->queued_us = row->queued_us;
     j->place = row->place;
     j->retries = isfinite(row->not_before_s);
     j->line = NULL;

@@ -418,6 +418,29 @@ static void a_requeued_job_goes_behind_its_equals_and_others_keep_their_place(vo
                 "QUEUEDRequeuedtrue");
 }
 
+static void what_it_has_had_is_written_when_it_waits_and_without_levels_all_of_it_goes(void **state)
+{
+    static const enum job_state RUN[] = {JOB_STARTING, JOB_RUNNING};
+    static const enum job_state WAIT[] = {JOB_RUNNING, JOB_QUEUED};
+    struct world *w = *state;
+    struct store_write *x;
+
+    start(w);
+    x = write_arg(w, 1, RUN);
+    x->handicap_us = 5;
+    assert_ok(store_job_write(w->a, x, NULL));
+    store_write_free(x);
+    assert_int_equal(number(w->a, "SELECT handicap_us FROM job"), 0);
+    x = write_arg(w, 1, WAIT);
+    x->handicap_us = 7000001;
+    assert_ok(store_job_write(w->a, x, NULL));
+    store_write_free(x);
+    assert_int_equal(number(w->a, "SELECT handicap_us FROM job"), 7000001);
+    run(w->a, "UPDATE job SET state = 'HELD'");
+    assert_ok(store_lines_reset(w->a, &w->fence, NULL));
+    assert_int_equal(number(w->a, "SELECT handicap_us FROM job"), 0);
+}
+
 static void a_wish_outlives_a_change_that_keeps_the_executor(void **state)
 {
     static const enum job_state CHAIN[] = {JOB_STARTING, JOB_RUNNING};
@@ -556,6 +579,7 @@ static void a_leader_that_was_replaced_can_write_and_read_nothing(void **state)
     assert_int_equal(store_executor_put(w->a, &e, NULL), SH_E_PRECONDITION);
     assert_int_equal(store_usage_add(w->a, &u, NULL), SH_E_PRECONDITION);
     assert_int_equal(store_job_reasons(w->a, q, NULL), SH_E_PRECONDITION);
+    assert_int_equal(store_lines_reset(w->a, &w->fence, NULL), SH_E_PRECONDITION);
     /* Nor read: the other one may have removed changes that it has not seen. */
     assert_int_equal(store_view_load(w->a, v, NULL), SH_E_PRECONDITION);
     assert_text(w->a, "SELECT state || reason || step FROM job", "QUEUED0");
@@ -715,6 +739,7 @@ int main(void)
         TEST(a_failure_keeps_its_code_and_text_and_a_requeued_job_has_no_executor),
         TEST(a_wish_to_suspend_wins_over_every_way_back_to_the_queue),
         TEST(a_requeued_job_goes_behind_its_equals_and_others_keep_their_place),
+        TEST(what_it_has_had_is_written_when_it_waits_and_without_levels_all_of_it_goes),
         TEST(a_wish_outlives_a_change_that_keeps_the_executor),
         TEST(a_checkpoint_that_was_asked_for_is_answered_once),
         TEST(an_evaluation_stays_until_there_is_another),

@@ -158,7 +158,7 @@ what_a_client_changes_is_told_and_what_the_scheduler_writes_of_progress_is_not(v
         "UPDATE job SET priority = 5",        "UPDATE job SET deadline = now() + interval '1 h'",
         "UPDATE job SET preemptible = false", "UPDATE job SET wish = 'SUSPEND'",
         "UPDATE job SET save_asked = 1",      "UPDATE job SET state = 'HELD'",
-        "UPDATE job SET queued_at = now()",
+        "UPDATE job SET queued_at = now()",   "UPDATE job SET handicap_us = 7",
     };
     struct world *w = *state;
 
@@ -432,7 +432,7 @@ static void reading_on_leaves_nothing_out_and_repeats_nothing(void **state)
 
     run(w->a, MANY);
     run(w->a, "UPDATE job SET queued_at = timestamptz '2026-01-01 00:00:00.000001' +"
-              " (id % 7) * interval '1 us'");
+              " (id % 7) * interval '1 us', handicap_us = (id % 5) * 999999999999");
     look(w);
     for (size_t got = 100; got == 100;) {
         struct store_view *v = ask(w);

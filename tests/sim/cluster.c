@@ -3,7 +3,7 @@
 
 #define WATCH_NS SIM_MS(500)
 
-static const char *const OPTIONS[] = {"--min-run-ms=500", "--full-look-ms=2000",
+static const char *const OPTIONS[] = {"--min-run-ms=500", "--level-ms=300", "--full-look-ms=2000",
                                       "--metrics-addr=", NULL};
 
 static const struct cluster_conf *conf;

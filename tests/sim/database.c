@@ -197,7 +197,7 @@ static bool is_hot(const struct database_job *a, const struct database_job *b)
            a->save_asked != b->save_asked || a->save_done != b->save_done ||
            a->deadline_ns != b->deadline_ns || a->min_runtime_ms != b->min_runtime_ms ||
            a->preemptible != b->preemptible || a->not_before_ns != b->not_before_ns ||
-           a->queued_us != b->queued_us;
+           a->queued_us != b->queued_us || a->handicap_us != b->handicap_us;
 }
 
 void database__job_changed(const struct database_job *old, const struct database_job *now)

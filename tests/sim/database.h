@@ -68,7 +68,7 @@ struct database_job {
     enum job_wish wish;
     int64_t save_asked, save_done;
     int64_t created_ns, started_ns, finished_ns, deadline_ns, not_before_ns; /* 0: NULL */
-    int64_t queued_us, min_runtime_ms, all_steps, step_samples;
+    int64_t queued_us, handicap_us, min_runtime_ms, all_steps, step_samples;
     struct job_progress progress, base;
     char spec[400], dataset[96], eval_dataset[96], token[32];
     char inputs[96], outputs[96]; /* of its version, for batch inference: JSON */

@@ -286,6 +286,8 @@ static void change(const struct store_write *w, struct database_job *j, const st
     j->state = c->to;
     if (c->to == JOB_QUEUED)
         follow_wish(j, &reason);
+    if (c->to == JOB_QUEUED)
+        j->handicap_us = w->handicap_us;
     j->not_before_ns =
         c->to == JOB_QUEUED && w->backoff_ms > 0 ? sim_now() + SIM_MS(w->backoff_ms) : 0;
     if (!keeps_wish(c->to))
@@ -466,6 +468,26 @@ static int reasons(void *arg, struct sh_err *err)
             sh_strlcpy(j->reason, q->reason[i], sizeof(j->reason));
     }
     return SH_OK;
+}
+
+static int reset(void *arg, struct sh_err *err)
+{
+    (void)arg, (void)err;
+    for (size_t i = 0; i < database.n_jobs; i++) {
+        struct database_job *j = &database.jobs[i];
+        const struct database_job old = *j;
+
+        if (!j->handicap_us || job_state_has_executor(j->state) || job_state_is_final(j->state))
+            continue;
+        j->handicap_us = 0;
+        database__job_changed(&old, j);
+    }
+    return SH_OK;
+}
+
+int store_lines_reset(struct db *db, void *arg, struct sh_err *err)
+{
+    return database__transact(db, arg, reset, arg, err);
 }
 
 int store_job_reasons(struct db *db, void *arg, struct sh_err *err)

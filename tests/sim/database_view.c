@@ -144,7 +144,7 @@ static struct store_place place_of(const struct database_job *j)
                  .array_id = j->array_id,
                  .is_batch = j->is_batch,
                  .preemptible = j->preemptible},
-        .place = {.priority = j->priority, .queued_us = j->queued_us, .id = j->id}};
+        .place = {.priority = j->priority, .line_us = j->queued_us + j->handicap_us, .id = j->id}};
 }
 
 static int by_place(const void *a, const void *b)
@@ -263,6 +263,7 @@ static struct store_job row_of(struct store_view *v, int64_t id)
                               .reason = keep(v, j->reason),
                               .wish = wish_text(j->wish),
                               .priority = j->priority + q->priority,
+                              .queued_us = j->queued_us,
                               .min_runtime_ms = j->min_runtime_ms,
                               .save_asked = j->save_asked,
                               .save_done = j->save_done,

@@ -49,7 +49,7 @@ static bool scan_goes_first(const struct scan *p, const struct snap_job *a,
         return p->share[a->tenant] < p->share[b->tenant];
     if (a->priority != b->priority)
         return a->priority > b->priority;
-    return a->queued_us != b->queued_us ? a->queued_us < b->queued_us : a->id < b->id;
+    return a->line_us != b->line_us ? a->line_us < b->line_us : a->id < b->id;
 }
 
 static double scan_kept(const struct snap_tenant *t, double held)
@@ -147,19 +147,39 @@ static double margin_ns(const struct scan *p)
     return (double)p->in->min_run_ns * r * (r < 20 ? r : 20);
 }
 
+/* Slots by weight. */
+static double scan_load(const struct scan *p, uint32_t t)
+{
+    const double weight = p->in->tenants[t].weight;
+
+    return weight > 0 ? p->running[t] / weight : INFINITY;
+}
+
+static enum decide_reason scan_own_claim(const struct snap_job *want, const struct snap_job *have)
+{
+    if (want->priority != have->priority)
+        return want->priority > have->priority ? DECIDE_PRIORITY : DECIDE_NONE;
+    if (have->level == 0 || want->line_us > have->line_us ||
+        (want->line_us == have->line_us && want->id > have->id))
+        return DECIDE_NONE;
+    return DECIDE_ATTAINED;
+}
+
 static enum decide_reason scan_claim(const struct scan *p, const struct snap_job *want,
                                      const struct snap_job *have)
 {
     const bool lends = p->running[have->tenant] - 1 >= p->in->tenants[have->tenant].guaranteed_gpus;
 
     if (want->tenant == have->tenant)
-        return want->priority > have->priority ? DECIDE_PRIORITY : DECIDE_NONE;
+        return scan_own_claim(want, have);
     if (!lends)
         return DECIDE_NONE;
     if (scan_below(p, want->tenant))
         return DECIDE_QUOTA_GUARANTEED;
-    return p->share[want->tenant] + margin_ns(p) < p->share[have->tenant] ? DECIDE_FAIR_SHARE
-                                                                          : DECIDE_NONE;
+    return p->share[want->tenant] + margin_ns(p) < p->share[have->tenant] &&
+                   scan_load(p, want->tenant) < scan_load(p, have->tenant)
+               ? DECIDE_FAIR_SHARE
+               : DECIDE_NONE;
 }
 
 static bool scan_keeps_longer(const struct scan *p, const struct snap_job *a,
@@ -169,35 +189,34 @@ static bool scan_keeps_longer(const struct scan *p, const struct snap_job *a,
         return p->share[a->tenant] < p->share[b->tenant];
     if (a->priority != b->priority)
         return a->priority > b->priority;
+    if ((a->level == 0) != (b->level == 0))
+        return a->level == 0;
+    if (a->level && a->line_us != b->line_us)
+        return a->line_us < b->line_us;
     return a->id < b->id;
 }
 
-/* *why: the claim, or MIN_RUN if somebody will have to give way later, or RESOURCES. */
-static uint32_t scan_victim(const struct scan *p, const struct snap_job *want,
+/* Those that give way to `want` now, or later; the first of them, and by what right. */
+static uint32_t scan_victim(const struct scan *p, const struct snap_job *want, bool later,
                             enum decide_reason *why)
 {
     const struct snapshot *in = p->in;
     uint32_t best = SNAP_NONE;
 
-    *why = DECIDE_RESOURCES;
     for (uint32_t i = 0; i < in->n_jobs; i++) {
         const struct snap_job *j = &in->jobs[i];
         const int64_t least = j->min_run_ns > 0 ? j->min_run_ns : in->min_run_ns;
+        const bool is_later = !j->may_suspend || in->now_ns - j->since_ns < least;
         enum decide_reason c;
 
         if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || j->is_fixed || p->taken[i] ||
-            in->execs[j->exec].pool_bytes < want->need_bytes)
+            in->execs[j->exec].pool_bytes < want->need_bytes || is_later != later)
             continue;
         c = scan_claim(p, want, j);
-        if (c == DECIDE_NONE)
+        if (c == DECIDE_NONE || (best != SNAP_NONE && scan_keeps_longer(p, j, &in->jobs[best])))
             continue;
-        if (!j->may_suspend || in->now_ns - j->since_ns < least) {
-            if (best == SNAP_NONE)
-                *why = DECIDE_MIN_RUN;
-        } else if (best == SNAP_NONE || !scan_keeps_longer(p, j, &in->jobs[best])) {
-            best = i;
-            *why = c;
-        }
+        best = i;
+        *why = c;
     }
     return best;
 }
@@ -214,7 +233,7 @@ static void scan_stops(struct scan *p)
         if (p->coming > 0) {
             p->coming--;
             p->taken[i] = SCAN_COMING;
-        } else if ((victim = scan_victim(p, j, &why)) != SNAP_NONE) {
+        } else if ((victim = scan_victim(p, j, false, &why)) != SNAP_NONE) {
             p->taken[i] = SCAN_SERVED;
             p->taken[victim] = SCAN_STOPS;
             p->running[p->in->jobs[victim].tenant]--;
@@ -229,10 +248,27 @@ static void scan_stops(struct scan *p)
     }
 }
 
+/* Behind others: of its own tenant, with less device time? The first of those is meant. */
+static enum decide_reason scan_behind(const struct scan *p, const struct snap_job *j)
+{
+    const struct snap_job *first = NULL;
+
+    for (uint32_t i = 0; i < p->in->n_jobs; i++) {
+        const struct snap_job *o = &p->in->jobs[i];
+
+        if (o->tenant == j->tenant && o->state == SNAP_QUEUED && p->taken[i] == SCAN_NOT &&
+            scan_blocked(p, o) == DECIDE_NONE && (!first || scan_goes_first(p, o, first)))
+            first = o;
+    }
+    return first && first->priority == j->priority && first->level < j->level ? DECIDE_ATTAINED
+                                                                              : DECIDE_PRIORITY;
+}
+
 static void scan_reasons(struct scan *p)
 {
     uint64_t most;
     const double n_free = scan_free(p, &most);
+    enum decide_reason right;
     size_t n = 0;
     uint32_t i;
 
@@ -248,8 +284,9 @@ static void scan_reasons(struct scan *p)
     }
     for (; n < p->in->n_execs && (i = scan_next(p, INFINITY, UINT64_MAX)) != SNAP_NONE; n++) {
         p->taken[i] = SCAN_FAILED;
-        scan_victim(p, &p->in->jobs[i], &p->wait[i]);
-        if (p->wait[i] == DECIDE_RESOURCES && n_free > 0 && p->in->jobs[i].need_bytes <= most)
+        if (scan_victim(p, &p->in->jobs[i], true, &right) != SNAP_NONE)
+            p->wait[i] = DECIDE_MIN_RUN;
+        else if (n_free > 0 && p->in->jobs[i].need_bytes <= most)
             p->wait[i] = DECIDE_LENDING_LIMIT;
     }
     for (i = 0; i < p->in->n_jobs; i++) {
@@ -257,7 +294,7 @@ static void scan_reasons(struct scan *p)
             continue;
         p->wait[i] = scan_blocked(p, &p->in->jobs[i]);
         if (p->wait[i] == DECIDE_NONE)
-            p->wait[i] = DECIDE_PRIORITY;
+            p->wait[i] = scan_behind(p, &p->in->jobs[i]);
     }
 }
 

@@ -236,6 +236,8 @@ static void world_write(struct store_write *a)
             world_job(a->job)->not_before_s = a->backoff_ms ? (double)a->backoff_ms / 1e3 : NAN;
         if (row && to == JOB_QUEUED)
             world_job(a->job)->attempt = a->attempt;
+        if (row && to == JOB_QUEUED)
+            world_job(a->job)->place.line_us = row->queued_us + a->handicap_us;
     }
     row = world_job(a->job);
     if (row)
@@ -557,7 +559,8 @@ struct store_job *add_job(int64_t id)
     w.jobs[w.n_jobs] = (struct store_job){
         .id = id,
         .line = {.tenant_id = 1, .queue_id = 1, .version_id = 1, .preemptible = true},
-        .place = {.queued_us = id, .id = id},
+        .queued_us = id,
+        .place = {.line_us = id, .id = id},
         .model_id = 1,
         .tenant = "t",
         .model = "m",

@@ -278,7 +278,7 @@ static void the_order_of_those_that_wait_is_that_of_their_starts(void **state)
     w.tenants[0].usage_ns = 100e9;
     add_running(&w, 2, 0, 1000);
     add_job(&w, 0);                          /* 1: a great share */
-    add_job(&w, 1)->queued_us = 5;           /* 2: went to the end */
+    add_job(&w, 1)->line_us = 5;             /* 2: went to the end */
     add_job(&w, 1);                          /* 3 */
     add_job(&w, 1)->priority = 1;            /* 4 */
     add_job(&w, 1)->queue_open = false;      /* 5: may not start */

@@ -22,7 +22,7 @@ static void the_order_is_that_in_which_jobs_would_start(void **state)
     add_job(&w, 0);                 /* 1 */
     add_job(&w, 1)->priority = -1;  /* 2 */
     add_job(&w, 1);                 /* 3 */
-    add_job(&w, 1)->queued_us = -5; /* 4 */
+    add_job(&w, 1)->line_us = -5;   /* 4 */
     add_job(&w, 1)->queue_open = 0; /* 5 */
     add_job(&w, 2);                 /* 6 */
     assert_ok_err(decide_order(&w.in, &w.out, order, &n, &err), &err);

@@ -62,8 +62,9 @@ static void draw_tenant(struct world *w, struct snap_tenant *t)
 static void draw_job(struct world *w, struct snap_job *j, int64_t id)
 {
     *j = (struct snap_job){.id = id,
-                           .queued_us = below(w, 20),
+                           .line_us = below(w, 20),
                            .tenant = below(w, (uint32_t)w->in.n_tenants),
+                           .level = one_in(w, 2) ? 0 : below(w, 3),
                            .exec = SNAP_NONE,
                            .priority = (int32_t)below(w, 3),
                            .queue_open = !one_in(w, 12),
@@ -269,9 +270,12 @@ static void change_job(struct life *l, size_t i)
         l->is_there[i] = false;
     } else if (j->state == SNAP_RUNNING && one_in(&l->w, 3)) {
         j->may_suspend = !j->may_suspend;
+    } else if (j->state == SNAP_RUNNING && one_in(&l->w, 3)) {
+        j->level++;
+        j->line_us += below(&l->w, 20);
     } else { /* it ends, or waits again */
         j->state = one_in(&l->w, 2) ? SNAP_LEFT : SNAP_QUEUED;
-        j->queued_us = 20;
+        j->line_us = 20;
         leave_exec(l, i);
     }
     set_job(l, i);

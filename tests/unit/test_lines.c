@@ -15,7 +15,7 @@ static struct line_key key(int64_t tenant, int64_t queue)
 
 static struct line_place place(int32_t priority, int64_t us, int64_t id)
 {
-    return (struct line_place){.priority = priority, .queued_us = us, .id = id};
+    return (struct line_place){.priority = priority, .line_us = us, .id = id};
 }
 
 static struct line *get(struct lines *ls, struct line_key k)
@@ -148,6 +148,25 @@ no_more_lines_than_there_is_room_for_and_then_a_new_one_waits_for_a_full_look(vo
     lines_fini(&ls);
 }
 
+static void a_level_is_four_times_the_device_time_and_its_handicap_64_times_that(void **state)
+{
+    static const int64_t S = INT64_C(1000000000);
+
+    (void)state;
+    assert_int_equal(lines_level(60 * S - 1, 60 * S), 0);
+    assert_int_equal(lines_level(60 * S, 60 * S), 1);
+    assert_int_equal(lines_level(240 * S - 1, 60 * S), 1);
+    assert_int_equal(lines_level(240 * S, 60 * S), 2);
+    assert_int_equal(lines_level(INT64_MAX, 60 * S), 7);
+    assert_int_equal(lines_level(INT64_MAX, 0), 0); /* there are none */
+    assert_int_equal(lines_handicap_us(0, 60 * S), 0);
+    assert_int_equal(lines_handicap_us(1, 60 * S), 64 * 60 * INT64_C(1000000));
+    assert_int_equal(lines_handicap_us(3, 60 * S), 64 * 960 * INT64_C(1000000));
+    for (uint32_t level = 1; level <= 7; level++)
+        assert_int_equal(lines_level(lines_level_from_ns(level, 7 * S), 7 * S), level);
+    assert_int_equal(lines_level_from_ns(8, 7 * S), INT64_MAX);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +175,7 @@ int main(void)
         cmocka_unit_test(a_line_that_is_cut_covers_what_goes_before_its_edge),
         cmocka_unit_test(a_line_that_grew_keeps_its_first_jobs),
         cmocka_unit_test(a_line_is_read_on_before_it_is_empty_and_shrunk_after_it_has_doubled),
+        cmocka_unit_test(a_level_is_four_times_the_device_time_and_its_handicap_64_times_that),
         cmocka_unit_test(many_lines_have_smaller_windows_and_each_has_one),
         cmocka_unit_test(
             no_more_lines_than_there_is_room_for_and_then_a_new_one_waits_for_a_full_look),

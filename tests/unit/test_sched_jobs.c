@@ -432,6 +432,33 @@ static void the_slot_of_an_executor_that_stops_is_nobodys(void **state)
     }
 }
 
+/* It stands further back when it waits again, and one that came later goes first. */
+static void a_job_that_has_had_much_goes_behind_another_of_its_tenant(void **state)
+{
+    for (int levels = 0; levels < 2; levels++) {
+        begin(state);
+        w.conf.level_ms = levels ? 60000 : 0;
+        w.conf.min_run_ms = 0;
+        start();
+        phase(MSG_JOB_RUNNING);
+        add_job(6);
+        look_again();
+        assert_null(heard(&x, MSG_JOB_STOP));
+        said((struct msg_job_state){
+            .job = 5, .attempt = 1, .state = MSG_JOB_RUNNING, .busy_ns = 61 * SECOND});
+        assert_int_equal(heard(&x, MSG_JOB_STOP) != NULL, levels);
+        said((struct msg_job_state){
+            .job = 5, .attempt = 1, .state = MSG_JOB_SUSPENDED, .busy_ns = 61 * SECOND});
+        assert_int_equal(w.wrote.handicap_us, levels ? 64 * 60 * INT64_C(1000000) : 0);
+        if (levels)
+            assert_string_equal(w.wrote.changes[0].reason, "AttainedTime");
+        look_at_all();
+        assert_int_equal(job_of(5)->place.line_us, row->place.line_us);
+        assert_null(jobs_pool_fault(w.s));
+        end(state);
+    }
+}
+
 static void batch_inference_begins_also_where_its_version_was_forgotten(void **state)
 {
     (void)state;
@@ -658,6 +685,7 @@ int main(void)
         cmocka_unit_test(an_executor_that_is_not_there_when_the_start_is_recorded_does_not_get_it),
         cmocka_unit_test(an_executor_that_stops_gets_no_job),
         cmocka_unit_test(the_slot_of_an_executor_that_stops_is_nobodys),
+        cmocka_unit_test(a_job_that_has_had_much_goes_behind_another_of_its_tenant),
         TEST(batch_inference_begins_also_where_its_version_was_forgotten),
         TEST(a_wish_is_told_once_and_only_of_what_was_sent),
         TEST(who_is_away_is_not_asked_to_suspend),

@@ -47,7 +47,7 @@ static void another_priority(struct store_job *row)
 }
 static void another_time(struct store_job *row)
 {
-    row->place.queued_us++;
+    row->place.line_us++;
 }
 static void a_retry(struct store_job *row)
 {
@@ -446,7 +446,7 @@ static void more_lines_than_are_taken_up_hide_what_nobody_has_heard_of(void **st
     assert_int_equal(w.asked.n_asked, 1024); /* in turns: all of them may have more */
     add_job(1);
     add_job(2)->line.array_id = 2; /* known, and behind its edge */
-    w.jobs[1].place.queued_us = INT64_MAX;
+    w.jobs[1].place.line_us = INT64_MAX;
     w.look.places = places;
     w.look.n_places = LINES_MAX;
     w.look.window = 1;

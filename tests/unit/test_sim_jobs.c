@@ -93,6 +93,7 @@ static void draw_world(uint64_t seed, struct trace_jobs *t, struct job_conf *con
                               .start_ns = below(&seed, 3) * SIM_SECOND,
                               .stop_ns = below(&seed, 2) * SIM_SECOND / 2,
                               .min_run_ns = (1 + below(&seed, 3)) * 20 * SIM_SECOND,
+                              .level_ns = below(&seed, 3) * 20 * SIM_SECOND,
                               .half_life_s = 60 + below(&seed, 3600)};
 }
 
@@ -149,6 +150,31 @@ static void who_asks_for_little_does_not_wait_behind_who_asks_for_much(void **st
         assert_in_range(first[i] - rows[i].at_ns, 0, conf.min_run_ns + 3 * SIM_SECOND);
 }
 
+/* Short jobs come to a tenant for ever, more than it has GPUs for: a long one has its time all the
+ * same. It waits until those that came up to its handicap later have had theirs, and no longer. */
+static void a_long_job_among_short_ones_without_end_has_its_time(void **state)
+{
+    static int64_t end[MAX_JOBS];
+    struct job_conf conf = {.n_gpus = 1,
+                            .min_run_ns = SIM_SECOND,
+                            .level_ns = SIM_SECOND,
+                            .half_life_s = 3600,
+                            .end_ns = end};
+    struct trace_jobs t;
+
+    (void)state;
+    add(0, 0, 10, 1, 0);
+    for (size_t i = 1; i < MAX_JOBS; i++)
+        add(i, 2 * (int64_t)i, 3, 1, 0);
+    t = trace_of(MAX_JOBS, 1);
+    replay(&t, &JOBS_OURS, &conf, NULL);
+    /* Its last level begins at 4 s, so it is as one that came at 256 s. */
+    assert_in_range(end[0], 256 * SIM_SECOND, 350 * SIM_SECOND);
+    conf.level_ns = 0;
+    replay(&t, &JOBS_OURS, &conf, NULL);
+    assert_int_equal(end[0], 10 * SIM_SECOND);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -156,6 +182,7 @@ int main(void)
         cmocka_unit_test(the_ideal_is_each_tenants_share),
         cmocka_unit_test(in_every_world_all_jobs_end_and_twice_the_same_way),
         cmocka_unit_test(who_asks_for_little_does_not_wait_behind_who_asks_for_much),
+        cmocka_unit_test(a_long_job_among_short_ones_without_end_has_its_time),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
