@@ -343,6 +343,7 @@ $(BUILD)/sim/executor.o: $(sim_exec) tests/sim/executor.syms Makefile
 	$(Q)objcopy --keep-global-symbols=tests/sim/executor.syms $@
 
 $(call obj,tests/sim): CFLAGS += $(sim_blocks)
+$(BUILD)/tests/sim/content.o: CFLAGS += -O3 # it looks at each word of memory, several at a time
 $(SIM): $(call obj,tests/sim) $(SIM_PARTS) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(SIM_WRAP:%=-Wl,--wrap=%) -o $@ $^ -lmicrohttpd -lcurl -ldl $(COMMON_LIBS)

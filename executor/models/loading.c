@@ -39,13 +39,11 @@ int loading_name(struct model *m, const char *identity, struct sh_err *err)
                          &m->kept, err);
 }
 
-void loading_look(struct model *m, const char *identity)
+static void look(struct model *m, const char *identity)
 {
     struct sh_err err = {0};
     char *weights = NULL;
 
-    if (m->is_looked_at)
-        return;
     m->is_looked_at = true;
     if (sh_asprintf(&err, &weights, "%s/weights.safetensors", m->package) ||
         loading_name(m, identity, &err))
@@ -53,6 +51,12 @@ void loading_look(struct model *m, const char *identity)
     m->weight_bytes = file_bytes(weights);
     m->is_quick = kept_dir_has(&m->kept);
     free(weights);
+}
+
+void loading_look(struct model *m, const char *identity)
+{
+    if (!m->is_looked_at)
+        look(m, identity);
 }
 
 static double expected_ns(const struct model *m)

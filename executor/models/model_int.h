@@ -28,6 +28,30 @@ struct model *shapes__next(struct store *s, bool asked, bool (*is_busy)(struct s
 /* Checks and keeps the tables that its first worker made. */
 int shapes__take_tables(struct model *shape, const struct msg_wk_model_done *d, struct sh_err *err);
 int shapes__read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *err);
+/* model_go.c */
+struct store_counts {
+    size_t n_in[MODEL_N_PHASES]; /* models and shapes */
+    uint64_t n_changes;          /* of these, and of when one may be compiled */
+};
+struct store_counts *store__counts(struct store *s);
+/* One more or one less is in its phase. */
+void model__count(const struct model *m, int change);
+/* lacks.c: what workers should compile that others have. */
+struct store_lacks {
+    struct lacks_seen {                    /* by worker: the last look, which holds ... */
+        uint64_t n_changes, n_own_changes; /* ... as long as these are the same */
+        int64_t until_ns;                  /* ... and until then */
+        bool any;
+    } seen[POOL_MAX_WORKERS];
+};
+struct store_lacks *store__lacks(struct store *s);
+bool lacks__any(struct store *s, const struct worker *w);
+/* The one to compile first; NULL: none. */
+struct model *lacks__next(struct store *s, const struct worker *w);
+bool lacks__is_compiled_now(struct store *s, int64_t handle);
+/* Its runs have nowhere to go: the only worker that had an internal model died, or all that had one
+ * which is going. */
+bool lacks__is_orphan(struct store *s, const struct model *m);
 struct host_quotas { /* by tag: bytes of host memory for a tenant's models; 0: the default */
     uint64_t *max;   /* OWNED */
     size_t n, cap;

@@ -1,4 +1,4 @@
-/* model_life.c - the phases of a model, as in the table of store.h, and the steps between them. */
+/* model_life.c - the phases of a model, as in the table of store.h. */
 #include "common/life.h"
 #include "executor/models/model_int.h"
 
@@ -14,10 +14,3 @@ static const unsigned NEXT[MODEL_N_PHASES] = {
     [MODEL_FAILED] = SH_LIFE(MODEL_BUILDING) | SH_LIFE(MODEL_GOING),
 };
 const struct sh_life MODEL_LIFE = {"model", MODEL_N_PHASES, PHASE_NAME, NEXT};
-
-void model__go(struct model *m, enum model_phase to)
-{
-    if (m->phase != to)
-        m->phase = (enum model_phase)sh_life_step(&MODEL_LIFE, m->phase, to, m->handle);
-    m->is_served = m->is_served && to == MODEL_READY;
-}

@@ -204,6 +204,7 @@ static int add(struct model *version, const struct sh_sizes *sizes, struct model
     m->next = all->first;
     all->first = m;
     all->n++;
+    model__count(m, 1);
     *out = m;
     return SH_OK;
 }

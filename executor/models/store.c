@@ -30,6 +30,8 @@ struct store {
     int64_t n_internal; /* so many there have been */
     double ns_per_byte; /* of slow loads */
     struct store_shapes shapes;
+    struct store_counts counts;
+    struct store_lacks lacks;
     struct host_quotas host;
     int64_t loaded_ns; /* when a worker was through with a model, last */
     int64_t renewed_ns;
@@ -86,6 +88,16 @@ const struct store_env *store__env(const struct store *s)
 struct store_shapes *store__shapes(struct store *s)
 {
     return &s->shapes;
+}
+
+struct store_lacks *store__lacks(struct store *s)
+{
+    return &s->lacks;
+}
+
+struct store_counts *store__counts(struct store *s)
+{
+    return &s->counts;
 }
 
 static void free_all(struct model *first)
@@ -176,6 +188,7 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     m->next = s->models;
     s->models = m;
     s->n_models++;
+    model__count(m, 1);
     *out = m;
     return SH_OK;
 }
@@ -264,14 +277,6 @@ void store_unload(struct store *s, int64_t handle)
     }
 }
 
-static bool is_compiled_now(struct store *s, int64_t handle)
-{
-    for (size_t i = 0; i < pool_size(s->env.pool); i++)
-        if (pool_at(s->env.pool, i)->preparing == handle)
-            return true;
-    return false;
-}
-
 static void drop_in_worker(struct worker *w, int64_t handle)
 {
     struct sh_msg m = {.type = MSG_WK_MODEL_DROP};
@@ -285,7 +290,7 @@ static void drop_in_worker(struct worker *w, int64_t handle)
 static bool may_leave(struct store *s, const struct model *m)
 {
     return m->phase == MODEL_GOING && !m->n_users && !tx_image_busy(&m->tx) && !m->is_broken &&
-           !is_compiled_now(s, m->handle) && !shapes__any(s, m);
+           !lacks__is_compiled_now(s, m->handle) && !shapes__any(s, m);
 }
 
 static bool reap_from(struct store *s, struct model **list, size_t *n)
@@ -300,6 +305,7 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
                 drop_in_worker(pool_at(s->env.pool, i), m->handle);
         *p = m->next;
         --*n;
+        model__count(m, -1);
         model_report(m);
         if (m->base == m)
             seen_forget(m);
@@ -315,7 +321,8 @@ static bool reap_from(struct store *s, struct model **list, size_t *n)
 
 static bool reap(struct store *s)
 {
-    return reap_from(s, &s->shapes.first, &s->shapes.n) || reap_from(s, &s->models, &s->n_models);
+    return s->counts.n_in[MODEL_GOING] &&
+           (reap_from(s, &s->shapes.first, &s->shapes.n) || reap_from(s, &s->models, &s->n_models));
 }
 
 /* ------------------------------------------------------------------ compiling */
@@ -392,50 +399,6 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
         close(fds[i]);
 }
 
-/* Its runs have nowhere to go: the only worker that had an internal model died, or all that had one
- * which is going. */
-static bool is_orphan(struct store *s, const struct model *m)
-{
-    if (!m->n_users || !m->has_image || is_compiled_now(s, m->handle))
-        return false;
-    for (size_t i = 0; i < pool_size(s->env.pool); i++)
-        if (worker_has_model(pool_at(s->env.pool, i), m->handle))
-            return false;
-    return true;
-}
-
-static bool wants(struct store *s, const struct model *m, const struct worker *w)
-{
-    if (worker_has_model(w, m->handle) || sh_clock_ns() < m->retry_ns ||
-        (m->base != m && !worker_has_model(w, m->base->handle)))
-        return false;
-    if (m->phase == MODEL_READY && m->handle > 0)
-        return true;
-    return (m->phase == MODEL_READY || m->phase == MODEL_GOING) && is_orphan(s, m);
-}
-
-/* What nobody serves comes first. */
-static bool is_before(const struct model *a, const struct model *b)
-{
-    return a->is_served == b->is_served ? loading_is_before(a, b) : b->is_served;
-}
-
-/* Asked several times a turn; what a worker has is a part of what the store has. */
-static struct model *next_wanted(struct store *s, const struct worker *w)
-{
-    struct model *best = NULL;
-
-    if (w->n_models == s->n_models + s->shapes.n)
-        return NULL;
-    for (struct model *m = s->models; m; m = m->next)
-        if (wants(s, m, w) && (!best || is_before(m, best)))
-            best = m;
-    for (struct model *m = s->shapes.first; m && !best; m = m->next)
-        if (wants(s, m, w))
-            best = m;
-    return best;
-}
-
 /* Workers that would serve meanwhile. */
 static size_t n_compiling(struct store *s)
 {
@@ -492,7 +455,7 @@ static bool may_compile(struct store *s, struct worker *w)
         return false;
     if (s->users.is_quiet(s->users.arg) || sh_clock_ns() - s->loaded_ns > YIELD_NS)
         return true;
-    next = next_wanted(s, w);
+    next = lacks__next(s, w);
     return next && !next->is_served;
 }
 
@@ -541,7 +504,8 @@ static const struct worker *any_ready(struct store *s)
 /* asked: of those that somebody waits for. */
 static bool start_shape(struct store *s, bool asked)
 {
-    struct model *best = shapes__next(s, asked, is_compiled_now);
+    struct model *best =
+        s->counts.n_in[MODEL_BUILDING] ? shapes__next(s, asked, lacks__is_compiled_now) : NULL;
     struct worker *w = best ? worker_for(s, best) : NULL;
 
     if (w) {
@@ -554,16 +518,18 @@ static bool start_shape(struct store *s, bool asked)
 /* The first of those that may begin; slow: also those that take long. */
 static bool start_build(struct store *s, bool slow)
 {
-    const struct worker *any = any_ready(s);
+    const struct worker *any = s->counts.n_in[MODEL_BUILDING] ? any_ready(s) : NULL;
     struct model *best = NULL;
     struct worker *w;
 
     for (struct model *m = s->models; any && m; m = m->next) {
         const struct sh_err *why = NULL;
-        enum blob_state package = blob_set_state(&m->blobs, &why);
+        enum blob_state package;
 
-        if (m->phase != MODEL_BUILDING || is_compiled_now(s, m->handle) || package == BLOB_COMING ||
-            sh_clock_ns() < m->retry_ns)
+        if (m->phase != MODEL_BUILDING || lacks__is_compiled_now(s, m->handle))
+            continue;
+        package = blob_set_state(&m->blobs, &why);
+        if (package == BLOB_COMING || sh_clock_ns() < m->retry_ns)
             continue;
         if (package == BLOB_FAILED) {
             fail_model(m, why);
@@ -593,7 +559,7 @@ static bool start_spread(struct store *s)
             continue;
         again = keep_next(s, w);
         worker_end_renewal(w);
-        m = again ? again : next_wanted(s, w);
+        m = again ? again : lacks__next(s, w);
         if (m) {
             compile_in(s, w, m, again != NULL);
             return true;
@@ -615,7 +581,7 @@ static void ask_trainer(struct store *s)
     for (size_t i = 0; i < pool_size(s->env.pool); i++) {
         struct worker *w = pool_at(s->env.pool, i);
 
-        if (!worker_is_alive(w) || !next_wanted(s, w))
+        if (!worker_is_alive(w) || !lacks__any(s, w))
             continue;
         if (w->preparing || w->state != WORKER_ACTIVE)
             return;
@@ -627,7 +593,7 @@ static void ask_trainer(struct store *s)
 
 bool store_worker_lacks(struct store *s, const struct worker *w)
 {
-    return next_wanted(s, w) != NULL;
+    return lacks__any(s, w);
 }
 
 bool store_turn(struct store *s)
@@ -669,13 +635,14 @@ static void retry_later(struct model *m, const struct sh_err *why)
     m->n_retries++;
     m->is_unkept = false;
     m->retry_ns = sh_clock_ns() + ns;
+    m->store->counts.n_changes++;
     SH_WARN("model.retry", "version=%" PRId64 " model=%s ms=%" PRId64 " code=%s msg=\"%s\"",
             m->handle, m->name, ns / 1000000, sh_rc_name(why->rc), why->msg);
 }
 
 static void note_failure(struct store *s, struct model *m, const struct sh_err *why)
 {
-    if ((m->handle < 0 || m->phase == MODEL_GOING) && is_orphan(s, m))
+    if ((m->handle < 0 || m->phase == MODEL_GOING) && lacks__is_orphan(s, m))
         s->users.give_up(s->users.arg, m, why);
     else if (m->phase == MODEL_READY)
         retry_later(m, why);

@@ -161,6 +161,8 @@ void store_free(struct store *s);
 bool store_turn(struct store *s); /* true: it took a step */
 /* Should this worker compile some model? */
 bool store_worker_lacks(struct store *s, const struct worker *w);
+/* For tests: is what it thinks that workers lack what they lack? */
+bool lacks_are_known(struct store *s);
 
 /* Idempotent: a known model only answers. Answers, and refusals too, are MODEL_STATE. */
 void store_load(struct store *s, const struct msg_model_load *m);

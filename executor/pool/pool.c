@@ -179,6 +179,7 @@ void worker_forget_model(struct worker *w, int64_t handle)
     for (size_t i = 0; i < w->n_models; i++)
         if (w->models[i] == handle) {
             w->models[i] = w->models[--w->n_models];
+            w->n_model_changes++;
             return;
         }
 }
@@ -191,9 +192,11 @@ int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err)
         return SH_OK;
     rc = sh_grow(&w->models, &w->cap_models, w->n_models + 1, sizeof(*w->models), MAX_MODELS,
                  "models of one worker", err);
-    if (!rc)
-        w->models[w->n_models++] = handle;
-    return rc;
+    if (rc)
+        return rc;
+    w->models[w->n_models++] = handle;
+    w->n_model_changes++;
+    return SH_OK;
 }
 
 void worker_begin_model(struct worker *w, int64_t handle)
@@ -410,6 +413,7 @@ static void forget_process(struct worker *w)
     w->pid = 0;
     w->is_ready = false;
     w->n_models = 0;
+    w->n_model_changes++;
     w->preparing = 0;
     w->job = 0;
     w->job_compiling = false;

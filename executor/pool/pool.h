@@ -55,6 +55,7 @@ struct worker { /* one place in the pool; the process in it changes */
     int64_t compiled_ns; /* when it last finished compiling */
     int64_t *models;     /* OWNED: handles of its compiled models */
     size_t n_models, cap_models;
+    uint64_t n_model_changes;         /* of these */
     uint32_t n_replay[DEV_N_REPLAYS]; /* of ctl, those that the metric has */
     int64_t job;                      /* the training job that it has compiled; 0: none */
     bool job_compiling;

@@ -357,8 +357,11 @@ static void end_queued(struct switcher *sw, const struct model *m, int64_t now,
 
 static void end_late(struct switcher *sw, int64_t now)
 {
-    struct sh_err late = {0};
+    struct sh_err late;
 
+    if (!sw->queue) /* as in most turns */
+        return;
+    late = (struct sh_err){0};
     SH_FAIL(&late, SH_E_TIMEOUT, "the run timed out before the device was free");
     end_queued(sw, NULL, now, &late);
 }

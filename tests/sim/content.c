@@ -16,6 +16,9 @@
 #define REST_MASK ((UINT64_C(1) << KIND_AT) - 1)
 #define STEP_AT 16
 #define STEP_MASK ((UINT64_C(1) << 20) - 1)
+#define STATE_AT_MASK ((UINT64_C(1) << STEP_AT) - 1)
+#define IMAGE_AT_MASK ((UINT64_C(1) << 24) - 1)
+#define BLOCK_WORDS 32
 #define DATASET_ID (1u << 20) /* packages and datasets have different names */
 
 uint64_t sim_mix(uint64_t a, uint64_t b)
@@ -37,16 +40,70 @@ unsigned sim_word_tenant(uint64_t word)
     return (unsigned)(word >> TENANT_AT);
 }
 
-uint64_t sim_image_word(const struct sim_package *p, size_t at)
+/* Most of what a simulation does is to look at words like these: many at a time, without a branch
+ * between them. `first` is the word at place 0; a mask has bits for so many places. */
+static bool is_block(const uint64_t *words, uint64_t first)
 {
-    return sim_word(p->tenant, SIM_IMAGE, (uint64_t)p->id << 24 | at);
+    uint64_t bad = 0;
+
+    for (uint64_t k = 0; k < BLOCK_WORDS; k++)
+        bad |= words[k] ^ (first + k);
+    return !bad;
 }
 
-uint64_t sim_state_word(unsigned tenant, int64_t job, int64_t step, size_t at)
+static size_t look(const uint64_t *words, size_t n, uint64_t first, size_t at, uint64_t mask)
+{
+    for (size_t i = 0; i < n;) {
+        const uint64_t place = (at + i) & mask;
+
+        if (i + BLOCK_WORDS <= n && place + BLOCK_WORDS <= mask &&
+            is_block(words + i, first + place))
+            i += BLOCK_WORDS;
+        else if (words[i] == first + place)
+            i++;
+        else
+            return i;
+    }
+    return n;
+}
+
+static void fill(uint64_t *words, size_t n, uint64_t first, size_t at, uint64_t mask)
+{
+    for (size_t i = 0; i < n; i++)
+        words[i] = first + ((at + i) & mask);
+}
+
+static uint64_t image_word(const struct sim_package *p)
+{
+    return sim_word(p->tenant, SIM_IMAGE, (uint64_t)p->id << 24);
+}
+
+size_t sim_image_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n)
+{
+    return look(words, n, image_word(p), at, IMAGE_AT_MASK);
+}
+
+void sim_image_fill(const struct sim_package *p, uint64_t *words, size_t n)
+{
+    fill(words, n, image_word(p), 0, IMAGE_AT_MASK);
+}
+
+static uint64_t state_word(unsigned tenant, int64_t job, int64_t step)
 {
     return sim_word(tenant, SIM_STATE,
-                    (uint64_t)(job & 0xfff) << 36 | ((uint64_t)step & STEP_MASK) << STEP_AT |
-                        (at & 0xffff));
+                    (uint64_t)(job & 0xfff) << 36 | ((uint64_t)step & STEP_MASK) << STEP_AT);
+}
+
+size_t sim_state_look(unsigned tenant, int64_t job, int64_t step, const uint64_t *words, size_t at,
+                      size_t n)
+{
+    return look(words, n, state_word(tenant, job, step), at, STATE_AT_MASK);
+}
+
+void sim_state_fill(unsigned tenant, int64_t job, int64_t step, uint64_t *words, size_t at,
+                    size_t n)
+{
+    fill(words, n, state_word(tenant, job, step), at, STATE_AT_MASK);
 }
 
 int64_t sim_state_step(uint64_t word)

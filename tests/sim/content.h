@@ -29,8 +29,13 @@ uint64_t sim_word(unsigned tenant, enum sim_kind kind, uint64_t rest);
 unsigned sim_word_tenant(uint64_t word);
 uint64_t sim_mix(uint64_t a, uint64_t b);
 
-uint64_t sim_image_word(const struct sim_package *p, size_t at); /* at: in words */
-uint64_t sim_state_word(unsigned tenant, int64_t job, int64_t step, size_t at);
+/* Of n words that are `at` words from the start, the first that is not as it must be; n: none. */
+size_t sim_image_look(const struct sim_package *p, const uint64_t *words, size_t at, size_t n);
+size_t sim_state_look(unsigned tenant, int64_t job, int64_t step, const uint64_t *words, size_t at,
+                      size_t n);
+void sim_image_fill(const struct sim_package *p, uint64_t *words, size_t n);
+void sim_state_fill(unsigned tenant, int64_t job, int64_t step, uint64_t *words, size_t at,
+                    size_t n);
 int64_t sim_state_step(uint64_t word); /* modulo 2^20 */
 /* What a client puts into a request, and what must come back: rid is any number of it. */
 void sim_fill_input(unsigned tenant, uint64_t rid, void *to, size_t bytes);

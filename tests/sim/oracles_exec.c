@@ -24,7 +24,8 @@
 
 #define DRIFT 1000 /* a clock of the simulation is off by less than one part in so many */
 
-#define MAX_TENANTS 8u /* of the simulation */
+#define LACKS_TURNS 16u /* of all executors: a look in so many */
+#define MAX_TENANTS 8u  /* of the simulation */
 #define MAX_WORKERS 64u
 
 static struct watched {
@@ -171,6 +172,15 @@ static void on_lane(struct sim_proc *owner, enum sim_lane_use use, size_t off, s
 
 /* ------------------------------------------------------------------ workers */
 
+/* Who lacks models is looked for from time to time only. */
+static void check_lacks(const struct exec *x)
+{
+    static unsigned n;
+
+    SIM_CHECK("lacks", ++n % LACKS_TURNS || lacks_are_known(x->store),
+              "workers lack other models than the store thinks");
+}
+
 /* One that stands still with work to do is ended in time, whatever else becomes of that work. */
 static void check_silent(struct watched *k, const struct exec *x, size_t i)
 {
@@ -232,13 +242,13 @@ static void check_workers(struct watched *k, const struct exec *x)
 static void check_words(const struct job *j, const struct slot *s)
 {
     const uint64_t *w = s->mem.base;
-    const unsigned tenant = sim_word_tenant(w[0]);
+    const size_t n = j->state_bytes / sizeof(*w);
+    const size_t i = sim_state_look(sim_word_tenant(w[0]), j->id, s->step, w, 0, n);
 
-    for (size_t i = 0; i < j->state_bytes / sizeof(*w); i++)
-        SIM_CHECK("state", w[i] == sim_state_word(tenant, j->id, s->step, i),
-                  "job %" PRId64 ": the copy of step %" PRId64 " has word %zu of step %" PRId64
-                  " (%016llx)",
-                  j->id, s->step, i, sim_state_step(w[i]), (unsigned long long)w[i]);
+    SIM_CHECK("state", i == n,
+              "job %" PRId64 ": the copy of step %" PRId64 " has word %zu of step %" PRId64
+              " (%016llx)",
+              j->id, s->step, i, sim_state_step(w[i]), (unsigned long long)w[i]);
 }
 
 /* A copy that becomes valid is whole, and of one step; so is it as long as it is. */
@@ -309,6 +319,7 @@ static void on_turn(struct sim_proc *p)
         return;
     check_workers(watched_of(e), x);
     check_waits(x);
+    check_lacks(x);
     check_memory(x);
     check_quotas(watched_of(e), x);
     if (x->train->job)

@@ -53,8 +53,7 @@ static void fill_image(const struct worker_model *m, struct sh_shm *image)
 
     if (sh_shm_create("shunt-image", bytes, image, &err))
         sim_broken("world", "an image: %s", err.msg);
-    for (size_t i = 0; i < bytes / sizeof(uint64_t); i++)
-        ((uint64_t *)image->base)[i] = sim_image_word(&m->package, i);
+    sim_image_fill(&m->package, image->base, bytes / sizeof(uint64_t));
 }
 
 static void fill_done(struct loading *l, struct msg_wk_model_done *d, struct msg_batch *batches,
@@ -274,10 +273,11 @@ static void read_kept(struct loading *l, const struct msg_wk_model *msg, int fd)
         abort();
     WORKER_CHECK(!sh_unhex(msg->key, about.key, sizeof(about.key), &err), "WK_MODEL: %s", err.msg);
     if (kept_read(fd, &about, image, l->layer_ns, &err) == SH_OK) {
-        for (size_t i = 0; i < bytes / sizeof(*image); i++)
-            SIM_CHECK("kept", image[i] == sim_image_word(&m->package, i),
-                      "word %zu of what is kept of package %u is %016llx", i, m->package.id,
-                      (unsigned long long)image[i]);
+        const size_t i = sim_image_look(&m->package, image, 0, bytes / sizeof(*image));
+
+        SIM_CHECK("kept", i == bytes / sizeof(*image),
+                  "word %zu of what is kept of package %u is %016llx", i, m->package.id,
+                  (unsigned long long)image[i]);
         l->was_kept = true;
         l->image_at = msg->maps ? kept_image_at(&about) : 0;
     }

@@ -245,13 +245,15 @@ static void check_weights(const struct sim_worker *w, uint32_t from, uint32_t to
     const size_t begin = from ? m->layer_ends[from - 1] : 0, end = m->layer_ends[to - 1];
     const uint64_t *at =
         (uint64_t *)(void *)sim_device_at(w->device, r->m.image_off + begin, end - begin);
+    const size_t n = (end - begin) / sizeof(*at);
+    size_t i;
 
     RUN_CHECK(at, "run %llu: its image lies outside of the arena", (unsigned long long)r->m.run_id);
-    for (size_t i = 0; i < (end - begin) / sizeof(*at); i++)
-        RUN_CHECK(at[i] == sim_image_word(&r->model->package, begin / sizeof(*at) + i),
-                  "run %llu: word %zu of its image is %016llx, which is not what package %u has",
-                  (unsigned long long)r->m.run_id, begin / sizeof(*at) + i,
-                  (unsigned long long)at[i], r->model->package.id);
+    i = sim_image_look(&r->model->package, at, begin / sizeof(*at), n);
+    RUN_CHECK(i == n,
+              "run %llu: word %zu of its image is %016llx, which is not what package %u has",
+              (unsigned long long)r->m.run_id, begin / sizeof(*at) + i, (unsigned long long)at[i],
+              r->model->package.id);
 }
 
 static void on_given(void *arg, uint64_t n)

@@ -93,8 +93,8 @@ static void fill_state(const struct worker_train *t, struct sh_shm *state)
 
     if (sh_shm_create("shunt-state", t->model->state_bytes, state, &err))
         sim_broken("world", "a state: %s", err.msg);
-    for (size_t i = 0; i < t->model->state_bytes / sizeof(uint64_t); i++)
-        ((uint64_t *)state->base)[i] = sim_state_word(t->package.tenant, t->job, 0, i);
+    sim_state_fill(t->package.tenant, t->job, 0, state->base, 0,
+                   t->model->state_bytes / sizeof(uint64_t));
 }
 
 static void on_compiled(void *arg, uint64_t n)
@@ -202,12 +202,13 @@ static void check_state(const struct sim_worker *w, size_t from, size_t to, int6
 {
     const struct worker_train *t = w->train;
     const uint64_t *at = state_of(w);
+    const size_t i =
+        from + sim_state_look(t->package.tenant, t->job, step, at + from, from, to - from);
 
-    for (size_t i = from; i < to; i++)
-        TRAIN_CHECK(at[i] == sim_state_word(t->package.tenant, t->job, step, i),
-                    "job %" PRId64 ": word %zu of its state is %016llx (step %" PRId64
-                    ") and not of step %" PRId64 " (operation %u)",
-                    t->job, i, (unsigned long long)at[i], sim_state_step(at[i]), step, t->op);
+    TRAIN_CHECK(i == to,
+                "job %" PRId64 ": word %zu of its state is %016llx (step %" PRId64
+                ") and not of step %" PRId64 " (operation %u)",
+                t->job, i, (unsigned long long)at[i], sim_state_step(at[i]), step, t->op);
 }
 
 /* Up to this operation of its update. */
@@ -367,11 +368,10 @@ static void go_on(struct sim_worker *w);
 static void update_piece(struct sim_worker *w)
 {
     const struct worker_train *t = w->train;
-    uint64_t *at = state_of(w);
+    const size_t from = piece(t, t->op), to = piece(t, t->op + 1);
 
-    check_state(w, piece(t, t->op), piece(t, t->op + 1), t->step);
-    for (size_t i = piece(t, t->op); i < piece(t, t->op + 1); i++)
-        at[i] = sim_state_word(t->package.tenant, t->job, t->step + 1, i);
+    check_state(w, from, to, t->step);
+    sim_state_fill(t->package.tenant, t->job, t->step + 1, state_of(w) + from, from, to - from);
 }
 
 static void on_op(void *arg, uint64_t op)

@@ -165,7 +165,8 @@ static void put(const struct event *e)
 {
     if (world.n == MAX_EVENTS)
         sim_broken("events", "more than %u events wait", MAX_EVENTS);
-    sim_grow(&world.heap, &world.cap, world.n + 1, sizeof(*world.heap));
+    if (world.n == world.cap)
+        sim_grow(&world.heap, &world.cap, world.n + 1, sizeof(*world.heap));
     world.heap[world.n] = *e;
     sift_up(world.n++);
 }
