@@ -378,6 +378,8 @@ $(BUILD)/bench/replay: $(call obj,bench/sim) $(BUILD)/tests/sim/profile.o $(BUIL
 	$(Q)$(CC) $(LDFLAGS) $(CORE_WRAP) -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/wire: $(BUILD)/bench/wire.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
+$(BUILD)/bench/arrivals: $(BUILD)/bench/arrivals.o
+	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lm
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 

@@ -13,8 +13,11 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+#define LINK_CHANGE 0.02 /* of its rate: less is not worth a message */
 
 struct agent {
     struct exec *x;
@@ -46,7 +49,9 @@ static void exec_state(struct agent *a, bool anyway)
     now->fences = pool_fences(x->pool, &now->fences_why);
     if (!anyway && now->weights == a->told.weights && now->training == a->told.training &&
         now->workspace == a->told.workspace && now->host_images == a->told.host_images &&
-        now->host_programs == a->told.host_programs && now->fences == a->told.fences)
+        now->host_programs == a->told.host_programs && now->fences == a->told.fences &&
+        fabs(now->link_bytes_per_s - a->told.link_bytes_per_s) <
+            a->told.link_bytes_per_s * LINK_CHANGE)
         return;
     a->told = *now;
     uplink_send(&x->report.uplink, &m);

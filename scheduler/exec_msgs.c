@@ -109,7 +109,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
                            .stop_ns = FIRST_STOP_NS};
     }
     e->lane_ns = e->worker_ns = 0;
-    e->has_link = false;
+    e->link = 0;
     models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */
     sh_strlcpy(e->info.host_id, m->host_id, sizeof(e->info.host_id));
     sh_strlcpy(e->info.device, m->device, sizeof(e->info.device));
@@ -164,6 +164,7 @@ static void on_stopping(struct sched *s, struct exec *e)
 static void on_state(struct sched *s, struct exec *e, const struct msg_exec_state *m)
 {
     const bool was_stopping = e->state.is_stopping;
+    const double link = m->link_bytes_per_s;
 
     e->state = (struct exec_state){.device_bytes = m->device_bytes,
                                    .weights = m->weights,
@@ -175,10 +176,9 @@ static void on_state(struct sched *s, struct exec *e, const struct msg_exec_stat
                                    .link_bytes_per_s = m->link_bytes_per_s,
                                    .fences = m->fences,
                                    .is_stopping = m->stopping != 0};
-    /* What it measured at its start, until there are runs. */
-    if (!e->has_link && isfinite(m->link_bytes_per_s) && m->link_bytes_per_s >= 1) {
-        e->ns_per_byte = 1e9 / m->link_bytes_per_s;
-        e->has_link = true;
+    if (link != e->link && isfinite(link) && link >= 1) { /* else runs have told more since */
+        e->ns_per_byte = 1e9 / link;
+        e->link = link;
     }
     sh_strlcpy(e->state.device_name, m->device_name, sizeof(e->state.device_name));
     sh_strlcpy(e->state.fences_why, m->fences_why, sizeof(e->state.fences_why));

@@ -230,7 +230,6 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a device");
     o->core.sessions[g].exec->info.pool_bytes = s->gpus[g].room;
     o->core.sessions[g].exec->ns_per_byte = s->gpus[g].ns_per_byte;
-    o->core.sessions[g].exec->has_link = true;
     for (uint32_t m = 0; m < s->n_models && !rc; m++) {
         const uint32_t blocks = (uint32_t)((serve_image(s, m) + SERVE_BLOCK - 1) / SERVE_BLOCK);
         uint32_t id;

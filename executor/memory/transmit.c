@@ -10,6 +10,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
+#define LEARN_BYTES (1u << 20) /* less says little about the rate of the link */
+#define LEAST_BETA_NS 1e-6
+
 #define ROBUST_SHARE 0.02
 #define LEAST_COPY_NS 15000.0 /* what a wait for a ticket and the launch behind it cost */
 
@@ -26,6 +29,7 @@ struct tx {
     tx_group_fn *group; /* NULL: tx_group() */
     const void *group_arg;
     double alpha_ns, beta_ns;
+    uint64_t n_in;        /* copies to the device */
     double busy_until_ns; /* the lane towards the device, by its copies; the rest is quick */
     uint64_t next_cookie;
     struct mark *marks;
@@ -105,7 +109,7 @@ int tx_new(struct sh_loop *loop, struct dev_mem *mem, const char *executor, stru
         return rc;
     }
     t->alpha_ns = SH_MAX(t->alpha_ns, 0.0);
-    t->beta_ns = SH_MAX(t->beta_ns, 1e-6);
+    t->beta_ns = SH_MAX(t->beta_ns, LEAST_BETA_NS);
     sh_metric_set(M_shunt_link_bytes_per_second, SH_LABELS(executor), 1e9 / t->beta_ns);
     sh_metric_set(M_shunt_link_latency_seconds, SH_LABELS(executor), t->alpha_ns / 1e9);
     *out = t;
@@ -156,6 +160,7 @@ int tx_in(struct tx *t, size_t off, const void *host, size_t bytes, struct sh_er
     if (rc)
         return rc;
     count_bytes(t, "h2d", bytes);
+    t->n_in++;
     t->busy_until_ns =
         SH_MAX(t->busy_until_ns, (double)sh_clock_ns()) + t->alpha_ns + t->beta_ns * (double)bytes;
     return SH_OK;
@@ -321,10 +326,27 @@ bool tx_image_busy(const struct tx_image *im)
     return im->n_groups > 0;
 }
 
-void tx_image_arrived(struct tx_image *im)
+/* A copy that had the lane to itself tells how fast the link is by now: what was measured at the
+ * start, perhaps beside other work, would be wrong for good. One that stalled counts as four times
+ * what was known at most. */
+static void learn(struct tx *t, const struct tx_image *im)
 {
-    im->n_groups = 0;
+    const double ns = (double)(im->arrived_ns - im->sent_ns) - t->alpha_ns * im->n_groups;
+
+    if (!im->is_alone || im->copied_bytes < LEARN_BYTES || im->n_groups == 0)
+        return;
+    t->beta_ns += (SH_MIN(ns / (double)im->copied_bytes, 4 * t->beta_ns) - t->beta_ns) / 8;
+    t->beta_ns = SH_MAX(t->beta_ns, LEAST_BETA_NS);
+    sh_metric_set(M_shunt_link_bytes_per_second, SH_LABELS(t->executor), 1e9 / t->beta_ns);
+}
+
+void tx_image_arrived(struct tx *t, struct tx_image *im)
+{
     im->arrived_ns = sh_clock_ns();
+    learn(t, im);
+    if (im->n_in == t->n_in) /* nothing is behind it */
+        t->busy_until_ns = SH_MIN(t->busy_until_ns, (double)im->arrived_ns);
+    im->n_groups = 0;
 }
 
 void tx_image_force(struct tx *t, struct tx_image *im)
@@ -436,6 +458,8 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
     im->off = place->off;
     im->sent_bytes = place->resident;
     im->sent_ns = sh_clock_ns();
+    im->is_alone = !place->moved && t->busy_until_ns <= (double)im->sent_ns;
+    im->copied_bytes = im->bytes - place->resident;
     im->n_logged = im->n_sent = 0;
     rc = plan_groups(t, im, place->resident, layer_ns, err);
     if (!rc)
@@ -457,6 +481,7 @@ int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, s
     while (!rc && im->n_sent < im->n_groups)
         rc = send_group(t, im, &n, err);
     im->expected_ns = (int64_t)t->busy_until_ns;
+    im->n_in = t->n_in;
     if (!rc)
         rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
     if (rc)

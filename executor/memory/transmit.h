@@ -29,7 +29,8 @@
 struct tx;
 typedef void tx_done_fn(void *arg);
 
-/* mem is BORROWED. Measures the lane: a copy takes alpha + beta * bytes. *out: OWNED, tx_free(). */
+/* mem is BORROWED. Measures the lane: a copy takes alpha + beta * bytes; beta follows the images
+ * that are sent. *out: OWNED, tx_free(). */
 int tx_new(struct sh_loop *loop, struct dev_mem *mem, const char *executor, struct tx **out,
            struct sh_err *err);
 void tx_free(struct tx *t); /* calls no callback any more */
@@ -73,8 +74,11 @@ struct tx_image {
     uint64_t sent_bytes;         /* on the device or on their way */
     int64_t sent_ns, arrived_ns; /* of the last tx_load_begin */
     int64_t predicted_ns;        /* when the last group should arrive, relative to sent_ns */
-    int64_t expected_ns; /* the same plus what was on the lane before; set by tx_load_rest */
-    uint32_t n_logged;   /* groups whose arrival was logged, at debug level */
+    int64_t expected_ns;   /* the same plus what was on the lane before; set by tx_load_rest */
+    uint64_t copied_bytes; /* by the last tx_load_begin ... */
+    bool is_alone;         /* ... which found the lane idle, and moved nothing */
+    uint64_t n_in;         /* copies to the device with the last of its own */
+    uint32_t n_logged;     /* groups whose arrival was logged, at debug level */
 };
 
 struct tx_place {      /* of an image on the device */
@@ -96,7 +100,7 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
                   const double *layer_ns, struct sh_err *err);
 int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
 bool tx_image_busy(const struct tx_image *im);
-void tx_image_arrived(struct tx_image *im); /* call it from fn */
+void tx_image_arrived(struct tx *t, struct tx_image *im); /* call it from fn */
 /* Raises the tickets of all copies that are under way or still due. Waiters go on, with garbage. */
 void tx_image_force(struct tx *t, struct tx_image *im);
 void tx_image_fini(struct tx_image *im);

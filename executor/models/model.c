@@ -314,7 +314,7 @@ static void on_arrived(void *arg)
     struct model *m = arg;
 
     m->has_mark = false;
-    tx_image_arrived(&m->tx);
+    tx_image_arrived(store__env(m->store)->tx, &m->tx);
     m->is_lost = m->is_broken;
     model_unpin(m);
     if (m->is_lost) /* PREPARE has announced what will not be there */

@@ -9,7 +9,13 @@
 #define HALF_LIFE_NS 1e9  /* a run that is so old counts half as much as one of this moment */
 #define OUTLIER_WEIGHT 1. /* of the slowest runs so much stands alone */
 #define USUAL_PERCENTILE 99.
-#define MOST_SCALED 4. /* what runs of another batch say of this one's profile */
+#define MANY_WEIGH 8.   /* runs that weigh less together have a median, not a mean */
+#define SPREADS 3       /* a slow one exceeds the median by so many of what half of them differ */
+#define STRETCH_STEP .3 /* of the logarithm, where a slow run's time did not hold */
+#define STRETCH_LEAST (-1.4)
+#define STRETCH_MOST 3.5
+#define STRETCH_FLOOR .05 /* of the usual time: where runs have been all the same */
+#define MOST_SCALED 4.    /* what runs of another batch say of this one's profile */
 
 int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte)
 {
@@ -128,6 +134,54 @@ static double mean(const struct fresh *f, size_t n)
     return sum / weight;
 }
 
+/* By so much or less half of them differ from the one in the middle. */
+static int64_t spread(const struct fresh *f)
+{
+    const size_t mid = f->n / 2;
+    size_t low = mid, high = mid + 1; /* those from low up to high are within it */
+    int64_t ns = 0;
+
+    while (high - low < (f->n + 2) / 2 && (low > 0 || high < f->n)) {
+        const int64_t down = low > 0 ? f->ns[mid] - f->ns[low - 1] : INT64_MAX;
+        const int64_t up = high < f->n ? f->ns[high] - f->ns[mid] : INT64_MAX;
+
+        ns = SH_MIN(down, up);
+        low -= down <= up;
+        high += down > up;
+    }
+    return ns;
+}
+
+/* Few runs, or old ones: only the newest two or three would count, and any could be left out as an
+ * outlier. */
+static bool has_few(const struct fresh *f)
+{
+    return f->sum < MANY_WEIGH;
+}
+
+/* What one more run takes. */
+static double usual(const struct fresh *f)
+{
+    return has_few(f) ? (double)f->ns[f->n / 2] : mean(f, without_slowest(f, USUAL_PERCENTILE));
+}
+
+void predict_judge(struct predict *p, bool is_cold, double percentile, bool held)
+{
+    const double part = percentile / 100;
+    double *x = &p->stretch[is_cold];
+
+    *x += STRETCH_STEP * (held ? part - 1 : part);
+    *x = SH_MIN(SH_MAX(*x, STRETCH_LEAST), STRETCH_MOST);
+}
+
+/* By how much a slow run exceeds the usual one, as far as that has held. */
+static int64_t stretched(const struct predict *p, bool is_cold, int64_t slack_ns, int64_t usual_ns)
+{
+    const double by = exp(p->stretch[is_cold]);
+
+    return (int64_t)((double)slack_ns * by + (double)usual_ns * SH_MAX(by - 1, 0) * STRETCH_FLOOR);
+}
+
 /* The profile of the bucket, else of the nearest one, scaled by size when that one is smaller. */
 static int64_t from_profile(const struct predict *p, unsigned bucket)
 {
@@ -160,7 +214,7 @@ static int64_t scaled_profile(const struct predict *p, unsigned bucket, int64_t 
             take_fresh(&p->ring[b], now_ns, &f);
             if (f.n < PREDICT_MIN)
                 continue;
-            by = mean(&f, without_slowest(&f, USUAL_PERCENTILE)) / (double)p->profile_ns[b];
+            by = usual(&f) / (double)p->profile_ns[b];
             by = SH_MIN(SH_MAX(by, 1 / MOST_SCALED), MOST_SCALED);
             return SH_MAX((int64_t)((double)profile * by), 1);
         }
@@ -188,8 +242,11 @@ static void predict(const struct predict *p, unsigned b, double percentile, int6
     *out = (struct predict_time){.source = PREDICT_FROM_RUNS, .fastest_ns = f.n ? f.ns[0] : 0};
     if (f.n >= PREDICT_MIN) {
         out->slow_ns = f.ns[without_slowest(&f, percentile) - 1];
-        out->usual_ns = (int64_t)mean(&f, without_slowest(&f, USUAL_PERCENTILE));
-        out->usual_ns = SH_MIN(SH_MAX(out->usual_ns, 1), out->slow_ns);
+        out->usual_ns = SH_MAX((int64_t)usual(&f), 1);
+        if (has_few(&f))
+            out->slow_ns = SH_MAX(out->slow_ns, out->usual_ns + SPREADS * spread(&f));
+        else
+            out->usual_ns = SH_MIN(out->usual_ns, out->slow_ns);
     } else if ((profile = scaled_profile(p, b, now_ns)) > 0) {
         out->source = PREDICT_FROM_PROFILE;
         out->slow_ns = out->usual_ns = profile;
@@ -197,6 +254,7 @@ static void predict(const struct predict *p, unsigned b, double percentile, int6
         out->source = PREDICT_FROM_GUESS;
         out->slow_ns = out->usual_ns = f.n ? f.ns[f.n - 1] : PREDICT_UNKNOWN_NS;
     }
+    out->slow_ns = out->usual_ns + stretched(p, false, out->slow_ns - out->usual_ns, out->usual_ns);
     out->tail_ns = tail_of(p, b, out->usual_ns);
 }
 
@@ -211,7 +269,7 @@ int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_
     struct fresh f;
 
     take_fresh(&p->cold, now_ns, &f);
-    return f.n > 1 ? f.ns[without_slowest(&f, percentile) - 1] : 0;
+    return f.n > 1 ? stretched(p, true, f.ns[without_slowest(&f, percentile) - 1], 0) : 0;
 }
 
 static double asked_until(const struct predict *p, int64_t now_ns)

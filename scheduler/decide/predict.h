@@ -7,7 +7,8 @@
  * yield two times, in which newer runs count more:
  *
  *   slow   the percentile of the model's latency target: that share of its runs has ended by then
- *   usual  the mean without outliers: what one more run ahead in a queue costs
+ *   usual  the mean without outliers, or the median where they weigh little: what one more run
+ *          ahead in a queue costs
  *
  * Outliers are the slowest runs, in a ring of any size, as long as they together weigh no more than
  * one run of this moment. So one stall of a host is forgotten at once, and a few of them within
@@ -18,6 +19,12 @@
  * bytes (decide.h) and from `tail`, which the executor found with its exact grouping; a separate
  * ring remembers how much they exceeded that.
  *
+ * Whoever compares a run with its prediction says whether the slow time held (predict_judge). From
+ * then on what a slow run takes beyond a usual one is stretched where that failed more often than
+ * the percentile says, and shortened where it failed less often: each failure by so much as the
+ * others undo (Gibbs and Candes, "Adaptive conformal inference"). So in the long run it holds as
+ * often as it says, whatever the runs are like.
+ *
  * Demand includes refused requests, and halves every PREDICT_ASKED_NS.
  *
  * Pure: times are arguments. Not thread-safe.
@@ -27,13 +34,14 @@
 
 #include "common/msg.h"
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 #define PREDICT_N_BUCKETS 11u
 #define PREDICT_RING 64u /* at most 256 */
-#define PREDICT_MIN 10u
-#define PREDICT_MAX_AGE_NS INT64_C(10000000000)
+#define PREDICT_MIN 4u
+#define PREDICT_MAX_AGE_NS INT64_C(30000000000)
 #define PREDICT_ASKED_NS INT64_C(100000000)
 #define PREDICT_MAX_COPY_NS (INT64_C(86400) * 1000000000)
 #define PREDICT_UNKNOWN_NS INT64_C(20000000) /* a safe guess if there is neither run nor profile */
@@ -50,8 +58,9 @@ struct predict {
     int64_t profile_ns[PREDICT_N_BUCKETS]; /* 0: not measured */
     int64_t tail_ns[PREDICT_N_BUCKETS]; /* the part of it that remains once all weights are there */
     uint64_t n_runs;
-    double asked;     /* samples, with their weights ... */
-    int64_t asked_ns; /* ... at this time */
+    double stretch[2]; /* logarithm of what slow times are stretched by: warm, cold */
+    double asked;      /* samples, with their weights ... */
+    int64_t asked_ns;  /* ... at this time */
 };
 
 enum predict_source { PREDICT_FROM_RUNS, PREDICT_FROM_PROFILE, PREDICT_FROM_GUESS };
@@ -77,7 +86,8 @@ void predict_profile(struct predict *p, const struct msg_profile *profile, size_
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns /* > 0 */, int64_t now_ns);
 /* A cold run took over_ns longer than it should have; <= 0: it did not. */
 void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns);
-/* percentile: above 0, below 100. */
+/* Did a run stay within what was predicted for a slow one? percentile: above 0, below 100. */
+void predict_judge(struct predict *p, bool is_cold, double percentile, bool held);
 void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,
                  struct predict_time *out);
 /* Time to allow a cold run beyond its forecast; 0: unknown. */

@@ -585,6 +585,7 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns)
         SH_MIN(SH_MAX(e->lane_ns, now_ns) +
                    predict_copy_ns(m->image_bytes - on->resident_bytes, e->ns_per_byte),
                now_ns + PREDICT_MAX_COPY_NS);
+    on->had_bytes = on->resident_bytes;
     on->resident_bytes = m->image_bytes;
     e->lane_ns = on->arrives_ns;
 }

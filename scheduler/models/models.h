@@ -56,6 +56,7 @@ struct model_on {           /* one executor */
     uint32_t tries;
     int64_t retry_ns;        /* FAILED: try again then; 0: never */
     uint64_t resident_bytes; /* for predictions: includes what a sent run will bring */
+    uint64_t had_bytes;      /* of them, those that were there when the last copy was asked for */
     int64_t arrives_ns;      /* until then some are on their way; 0: none */
     bool pin_told;           /* MODEL_PIN was sent */
     bool is_urgent;          /* it was told that somebody waits; UNLOADING: has to be told */

@@ -50,9 +50,18 @@ static void request_end(struct sched *s, struct request *r)
     free(r);
 }
 
+/* What became of a promise. */
+static void settle(const struct request *r, const char *result)
+{
+    if (r->promised && r->limit_ns != SNAP_NO_DEADLINE && !r->cancelled)
+        sh_metric_add(M_shunt_promises_total, SH_LABELS(r->model->name, result), 1);
+}
+
 void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
                      const char *msg)
 {
+    if (rc == SH_E_SLO || rc == SH_E_TIMEOUT)
+        settle(r, "given_up");
     if (r->api)
         session_refuse(r->api->session, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
     request_end(s, r);
@@ -590,6 +599,7 @@ static void run_metrics(const struct run *run, int64_t now)
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
                  const struct decision *d, struct sh_err *err)
 {
+    const struct model_on *on = &parts[0]->model->on[e->index];
     struct run *run = calloc(1, sizeof(*run)), **at;
     int64_t now = sh_clock_ns();
     int rc;
@@ -609,8 +619,8 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     run->sent_ns = now;
     run->predicted_ns = d->predicted_ns;
     run->slack_ns = d->slack_ns;
-    run->is_cold = run->model->on[e->index].resident_bytes < run->model->image_bytes ||
-                   run->model->on[e->index].arrives_ns > now;
+    run->is_cold = on->resident_bytes < run->model->image_bytes || on->arrives_ns > now;
+    run->had_some = (on->arrives_ns > now ? on->had_bytes : on->resident_bytes) > 0;
     run->stopped_training = e->n_runs == 0 && jobs_train_on(s, e);
     rc = idmap_put(&s->requests.runs, run->id, run, err);
     if (rc) {
@@ -653,11 +663,19 @@ static int64_t span(int64_t ns)
 }
 
 /* How far the prediction was off, and whether the run stayed within what a slow one may take. */
-static void judge(const struct run *run, int64_t took)
+static void judge(const struct exec *e, const struct run *run, int64_t all_ns)
 {
-    const char *kind = run->is_cold ? "cold" : "warm";
+    const char *kind = !run->is_cold ? "warm" : run->had_some ? "partial" : "cold";
+    const int64_t took = SH_MAX(all_ns - (run->stopped_training ? e->stop_ns : 0), 1);
     const bool held = took <= run->predicted_ns + run->slack_ns;
 
+    predict_judge(run->shape ? &run->shape->predict : &run->model->predict, run->is_cold,
+                  run->model->slo_percentile, held);
+    SH_DEBUG("run.judged",
+             "run=%" PRIu64 " executor=%s model=%s batch=%u kind=%s predicted_ns=%" PRId64
+             " slack_ns=%" PRId64 " took_ns=%" PRId64,
+             run->id, e->info.name, run->model->name, run->batch, kind, run->predicted_ns,
+             run->slack_ns, took);
     sh_metric_add(M_shunt_predictions_total,
                   SH_LABELS(run->model->name, kind, held ? "held" : "exceeded"), 1);
     sh_metric_observe(M_shunt_prediction_error_ratio, SH_LABELS(kind),
@@ -672,7 +690,7 @@ static void learn(struct exec *e, const struct run *run, const struct msg_run_do
     int64_t began = SH_MAX(run->sent_ns, e->done_ns), all = SH_MAX(now - began, 1);
     int64_t busy = span(m->busy_ns), took = busy + SH_MIN(SH_MAX(all - busy, 0), HOP_NS);
 
-    judge(run, all);
+    judge(e, run, all);
     if (m->copied_bytes > BIG_COPY_BYTES && m->copy_ns > 0)
         e->ns_per_byte = blend(e->ns_per_byte, (double)m->copy_ns / (double)m->copied_bytes, 0);
     if (run->stopped_training) {
@@ -732,6 +750,9 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
         if (m->rc == SH_OK && !run->parts[i]->again) /* that one runs once more */
             traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,
                            now - run->parts[i]->open_ns, now);
+        settle(run->parts[i], m->rc != SH_OK                   ? "given_up"
+                              : now <= run->parts[i]->limit_ns ? "kept"
+                                                               : "late");
         end_part(s, run->parts[i], e);
     }
     run_free(s, run);

@@ -91,7 +91,8 @@ struct run {
     size_t n_parts;
     uint32_t batch;
     int64_t sent_ns, predicted_ns, slack_ns; /* as decide() predicted */
-    bool is_cold;                            /* it had to wait for weights */
+    bool is_cold;                            /* it had to wait for weights ... */
+    bool had_some;                           /* ... but not for all of them */
     bool stopped_training;
     struct run *next; /* next of the same executor, younger */
 };

@@ -63,7 +63,7 @@ struct exec {
     uint32_t snap;      /* index in the snapshot of the present pass; SNAP_NONE: it is not in it */
     int64_t done_ns;    /* end of the last run */
     double ns_per_byte; /* measured */
-    bool has_link;      /* ns_per_byte was measured by this executor */
+    double link;        /* bytes a second, as this executor last said; 0: it has not */
     bool rows_are_old;  /* in the database, older than its connection: report.c removes them */
     int64_t stop_ns;    /* measured */
     int64_t worker_ns;  /* so long a run may wait for a worker: EXEC_WAIT */

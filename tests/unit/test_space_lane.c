@@ -144,7 +144,7 @@ static void on_arrived(void *arg)
     struct rig *r = arg;
 
     r->arrived++;
-    tx_image_arrived(&r->im);
+    tx_image_arrived(r->tx, &r->im);
 }
 
 static int load(struct rig *r, const struct tx_place *at)
