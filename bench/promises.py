@@ -257,7 +257,7 @@ def fair(args, check):
         keys, requests = {}, {}
         for tenant in ("quiet", "busy"):
             keys[tenant] = s.tenant(tenant)
-            s.push(keys[tenant], "m-" + tenant, models.conv(4, 64), max_batch=args.max_batch)
+            s.push(keys[tenant], "m-" + tenant, models.conv(8, 128), max_batch=args.max_batch)
             requests[tenant] = request(keys[tenant], "m-" + tenant)
         usual = usual_ms(s, requests["quiet"])
         rate = sum(capacity(s, list(requests.values()), 4 * args.max_batch, 4))

@@ -65,8 +65,12 @@ static int by_rank(const void *a, const void *b)
         return x->priority > y->priority ? -1 : 1;
     if (x->late != y->late)
         return x->late ? 1 : -1;
+    if (x->is_modest != y->is_modest)
+        return x->is_modest ? -1 : 1;
     if (x->deadline_ns != y->deadline_ns)
         return x->deadline_ns < y->deadline_ns ? -1 : 1;
+    if (x->turn_ns != y->turn_ns)
+        return x->turn_ns < y->turn_ns ? -1 : 1;
     if (x->arrived_ns != y->arrived_ns)
         return x->arrived_ns < y->arrived_ns ? -1 : 1;
     return (x->i > y->i) - (x->i < y->i);
@@ -84,7 +88,9 @@ static void rank(struct work *w)
         w->order[i] = (struct ranked){.i = (uint32_t)i,
                                       .priority = r->priority,
                                       .late = late,
+                                      .is_modest = r->is_modest,
                                       .deadline_ns = r->deadline_ns,
+                                      .turn_ns = r->turn_ns,
                                       .arrived_ns = r->arrived_ns};
         w->exec[i] = r->exec;
     }
@@ -149,21 +155,26 @@ static void refuse(struct work *w, uint32_t i, struct decision *d)
     decide__add(w->out, d);
 }
 
-/* late_ns > 0: by so much it misses its limit, or would break what others were promised. */
-static void refuse_late(struct work *w, uint32_t i, int64_t finish_ns, int64_t late_ns,
-                        uint32_t bring)
+struct offer { /* what letting a request in at an executor would mean */
+    uint32_t exec;
+    int64_t finish_ns,
+        late_ns;    /* late: beyond its limit, or what others were promised or are due */
+    bool is_beyond; /* it would be in time, but has no part in that time */
+};
+
+static void refuse_late(struct work *w, uint32_t i, const struct offer *o, uint32_t bring)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
     struct decision d = {.exec = bring,
                          .rc = SH_E_SLO,
-                         .reason = DECIDE_DEADLINE,
-                         .predicted_ns = finish_ns - r->arrived_ns};
+                         .reason = o->is_beyond ? DECIDE_FAIR_SHARE : DECIDE_DEADLINE,
+                         .predicted_ns = o->finish_ns - r->arrived_ns};
 
     d.is_alone_too_slow =
         decide__run_ns(in, r->model, r->batch) > r->limit_ns - r->arrived_ns - in->margin_ns;
     if (!d.is_alone_too_slow)
-        d.retry_after_ms = SH_MIN(late_ns / 1000000 + 1, RETRY_MAX_MS);
+        d.retry_after_ms = SH_MIN(o->late_ns / 1000000 + 1, RETRY_MAX_MS);
     refuse(w, i, &d);
 }
 
@@ -183,11 +194,6 @@ static bool better(const struct work *w, uint32_t model, uint32_t a, int64_t fa,
 }
 
 /* ------------------------------------------------------------------ admission */
-
-struct offer { /* what letting a request in at an executor would mean */
-    uint32_t exec;
-    int64_t finish_ns, late_ns; /* late: beyond its limit, or beyond what others were promised */
-};
 
 struct look decide__look_at(const struct work *w, uint32_t e)
 {
@@ -265,6 +271,10 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     o.finish_ns = w->end_ns[i] + p->backlog_ns + in->margin_ns;
     o.late_ns = SH_MAX(due__broken_ns(w, &at), o.finish_ns - r->limit_ns);
     due__remove(w, i, e);
+    if (o.late_ns <= 0 && r->exec == SNAP_NONE) {
+        o.late_ns = SH_MAX(due__beyond_ns(w, i, e), 0);
+        o.is_beyond = o.late_ns > 0;
+    }
     *p = before;
     *arrives = arrived;
     return o;
@@ -315,13 +325,13 @@ static void turn_away(struct work *w, uint32_t i, const struct offer *o)
     for (uint32_t e = 0; e < in->n_execs; e++) {
         if (in->execs[e].up && in->places[(size_t)r->model * in->n_execs + e].ready &&
             may_probe(w, i, e)) {
-            let_in(w, i, &(struct offer){e, o->finish_ns, 0}, true);
+            let_in(w, i, &(struct offer){.exec = e, .finish_ns = o->finish_ns}, true);
             return;
         }
     }
     if (brings)
         decide__bring(w, r->model, o->exec);
-    refuse_late(w, i, o->finish_ns, o->late_ns, brings ? o->exec : SNAP_NONE);
+    refuse_late(w, i, o, brings ? o->exec : SNAP_NONE);
 }
 
 /* No executor has its model. It stays where it is if one will have it soon enough. */
@@ -379,7 +389,7 @@ static void promise_again(struct work *w, uint32_t i)
     if (o.late_ns <= 0)
         let_in(w, i, &o, false);
     else if (r->batch > 1)
-        refuse_late(w, i, o.finish_ns, o.late_ns, SNAP_NONE);
+        refuse_late(w, i, &o, SNAP_NONE);
     else
         charge(w, r, r->exec); /* it may still come to its turn where that breaks no promise */
 }
@@ -394,7 +404,8 @@ static void give_up(struct work *w)
         int64_t alone_ns = in->now_ns + decide__run_ns(in, r->model, r->batch);
 
         if (r->exec != SNAP_NONE && r->state == SNAP_READY && alone_ns > r->limit_ns)
-            refuse_late(w, i, alone_ns, alone_ns - r->limit_ns, SNAP_NONE);
+            refuse_late(w, i, &(struct offer){r->exec, alone_ns, alone_ns - r->limit_ns, false},
+                        SNAP_NONE);
     }
 }
 

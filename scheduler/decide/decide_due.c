@@ -18,9 +18,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define AHEAD 64u  /* of requests with a limit, which one run has regard for */
-#define NEARLY 0.9 /* of what the best size of runs achieves */
-#define SPARE 1.25 /* runs should be able to carry so many times what is asked for */
+#define AHEAD 64u     /* of requests with a limit, which one run has regard for */
+#define NEARLY 0.9    /* of what the best size of runs achieves */
+#define MODEST_RUNS 6 /* that find a gap at any time */
+#define SPARE 1.25    /* runs should be able to carry so many times what is asked for */
 
 static const struct snap_request *req(const struct work *w, uint32_t i)
 {
@@ -148,6 +149,45 @@ uint32_t due__ahead(const struct work *w, uint32_t i)
     if (!shape->ahead)
         shape->ahead = least_size(w->in, req(w, i), INFINITY);
     return shape->ahead;
+}
+
+/* Of samples in runs as large as present demand makes them. */
+static double cost_ns(const struct work *w, uint32_t i)
+{
+    const struct snap_request *r = req(w, i);
+    const uint32_t batch = SH_MAX(due__room(w, i), r->batch);
+
+    return (double)decide__run_ns(w->in, r->model, batch) * r->batch / batch;
+}
+
+/* Time that may be promised away before i is due: without what is kept free for a slow run, and for
+ * the runs of modest tenants, which come in random order: they are to find gaps. */
+static int64_t time_left(const struct work *w, uint32_t i, uint32_t e)
+{
+    const struct snap_request *r = req(w, i);
+    const int64_t slack = decide__slack_ns(w->in, r->model, due__room(w, i));
+    const int64_t gaps = MODEST_RUNS * decide__run_ns(w->in, r->model, r->batch);
+    const int64_t left = r->limit_ns - w->in->margin_ns - w->plans[e].start_ns -
+                         decide__heed(r, r->limit_ns, SH_MAX(slack, w->plans[e].slack_ns));
+
+    return w->in->execs[e].has_modest && !r->is_modest ? left - SH_MIN(gaps, left / 3 * 2) : left;
+}
+
+int64_t due__beyond_ns(const struct work *w, uint32_t i, uint32_t e)
+{
+    const struct snapshot *in = w->in;
+    const struct snap_request *r = req(w, i);
+    const double share = i < in->n_shared ? in->shares[i * in->n_execs + e] : 1;
+    double own = 0;
+
+    if (share >= 1)
+        return 0;
+    for (uint32_t k = w->plans[e].first_due; k != SNAP_NONE; k = w->next_due[k])
+        if (!w->done[k] && req(w, k)->model == r->model && req(w, k)->tenant == r->tenant)
+            own += cost_ns(w, k);
+    if (own <= 0)
+        return 0;
+    return (int64_t)((own + cost_ns(w, i)) / share) - time_left(w, i, e);
 }
 
 static int64_t end_of(const struct work *w, const struct run_of *run, uint32_t h, enum way way,

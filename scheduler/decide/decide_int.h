@@ -8,8 +8,8 @@
 struct ranked { /* a request in serving order */
     uint32_t i;
     int32_t priority;
-    bool late;
-    int64_t deadline_ns, arrived_ns;
+    bool late, is_modest;
+    int64_t deadline_ns, turn_ns, arrived_ns;
 };
 
 struct plan {           /* what an executor has ahead */
@@ -108,6 +108,9 @@ uint32_t decide__whole(const struct snapshot *in, uint32_t model, uint32_t batch
  * present demand, and the smallest that carries any load, so that it may be sent early. */
 uint32_t due__room(const struct work *w, uint32_t i);
 uint32_t due__ahead(const struct work *w, uint32_t i);
+/* How much more than its part of e is promised to the tenant and model of i with it, as
+ * the time by which that comes too early; <= 0: none. One may be promised in any case. */
+int64_t due__beyond_ns(const struct work *w, uint32_t i, uint32_t e);
 /* due__init(): adds all requests promised by the snapshot and not done. */
 void due__init(struct work *w);
 void due__insert(struct work *w, uint32_t i, uint32_t e);

@@ -168,11 +168,16 @@ static bool is_too_early(const struct work *w, uint32_t i, const struct look *at
            decide__end_ns(w, &run, at->start_ns, &slack) > r->limit_ns;
 }
 
-/* Nor is a run sent so early that others may still join to their advantage. */
+/* Nor is a run sent so early that others may still join to their advantage, or that a modest tenant
+ * would wait for it without need. */
 static bool is_held_back(const struct work *w, const struct decision *d, const struct look *at)
 {
-    return d->n && !is_free(w, at) && w->in->requests[d->request].limit_ns != SNAP_NO_DEADLINE &&
-           d->batch < due__ahead(w, d->request);
+    const struct snap_request *h = &w->in->requests[d->request];
+
+    if (!d->n || is_free(w, at))
+        return false;
+    return (w->in->execs[at->exec].has_modest && !h->is_modest) ||
+           (h->limit_ns != SNAP_NO_DEADLINE && d->batch < due__ahead(w, d->request));
 }
 
 /* May the kth of the order lead a run? */

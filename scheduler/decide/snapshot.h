@@ -22,6 +22,7 @@ enum snap_on_miss { SNAP_BEST_EFFORT, SNAP_DELAY, SNAP_REJECT };
 struct snap_exec {
     bool up;               /* connected and synchronised */
     bool trains;           /* a run has to stop a training job first */
+    bool has_modest;       /* tenants that are modest ask for it: demand.h */
     uint32_t n_runs;       /* outstanding runs */
     int64_t busy_until_ns; /* predicted end of the outstanding runs; <= now when idle */
     int64_t slack_ns;      /* how much slower one of them may be */
@@ -75,10 +76,12 @@ struct snap_request {
     enum snap_request_state state;
     uint32_t model, tenant;
     uint32_t exec;    /* where it was placed, or SNAP_NONE */
+    bool is_modest;   /* its tenant asks for less than its part: demand.h */
     bool promised;    /* admitted with its batch: predicted to meet its limit */
     uint32_t batch;   /* samples; 1 until the body is here */
     int32_t priority; /* higher goes first */
     int64_t arrived_ns;
+    int64_t turn_ns;     /* where neither priority nor deadline says who goes first: the least */
     int64_t deadline_ns; /* for the order and for batching; SNAP_NO_DEADLINE */
     int64_t limit_ns;    /* refuse rather than finish later: the deadline of an SLO with on_miss
                               * reject, the client's budget; SNAP_NO_DEADLINE; >= deadline_ns */
@@ -127,6 +130,10 @@ struct snapshot {
     size_t n_tenants;
     const struct snap_request *requests;
     size_t n_requests;
+    /* [request * n_execs + exec], of the first n_shared requests: the part of the executor's time
+     * that may be promised to those of its tenant and model (demand.h); of the others: all */
+    const double *shares;
+    size_t n_shared;
     const struct snap_job *jobs;
     size_t n_jobs, n_arrays;
 };

@@ -32,6 +32,7 @@ void pass_fini(struct pass *p)
     free(p->n_here);
     free(p->tenant_of);
     free(p->parts);
+    free(p->shares);
     idmap_fini(&p->arrays);
     decisions_fini(&p->out);
     *p = (struct pass){0};

@@ -34,9 +34,10 @@ struct pass { /* memory reused from pass to pass; all OWNED, pass_fini() */
     struct tenant **tenant_of;
     struct idmap arrays; /* of jobs with a limit: id -> index in the snapshot */
     struct request **parts;
+    double *shares;
     size_t cap_execs, cap_models, cap_places, cap_tenants, cap_requests, cap_jobs;
     size_t cap_request_of, cap_job_of, cap_exec_of, cap_model_of, cap_shape_of, cap_parts,
-        cap_n_here, cap_tenant_of;
+        cap_n_here, cap_tenant_of, cap_shares;
     size_t n_new; /* requests without an executor, in parts */
     struct decisions out;
 };

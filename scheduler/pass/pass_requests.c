@@ -32,7 +32,8 @@ static void add_exec(struct sched *s, struct snapshot *in, struct exec *e)
         return;
     e->snap = (uint32_t)in->n_execs;
     p->exec_of[in->n_execs] = e;
-    p->execs[in->n_execs++] = pass__exec(s, e, in->now_ns);
+    p->execs[in->n_execs] = pass__exec(s, e, in->now_ns);
+    p->execs[in->n_execs++].has_modest = demand_has_modest(&e->demand, in->now_ns);
 }
 
 /* When it would be done there, roughly: behind what waits, with the copy of what is missing. */
@@ -239,6 +240,51 @@ static int room(struct pass *p, const struct snapshot *in, struct sh_err *err)
     return rc;
 }
 
+/* What is asked of the executors that could answer it: all that have its model as much. Once. */
+static void note_demand(struct sched *s, const struct snapshot *in, struct request *r, uint32_t at)
+{
+    const struct snap_model *m = &in->models[in->requests[at].model];
+    const struct snap_place *on = &in->places[(size_t)in->requests[at].model * in->n_execs];
+    const unsigned last = m->is_solo ? 0 : predict_bucket(m->max_batch);
+    const double full = (double)m->run_ns[last] / SH_MIN(1u << last, m->max_batch);
+    const double one = SH_MIN((double)m->run_ns[0], full) * r->batch;
+    uint32_t n = 0;
+
+    if (r->is_counted)
+        return;
+    for (size_t e = 0; e < in->n_execs; e++)
+        n += on[e].ready;
+    for (size_t e = 0; e < in->n_execs; e++)
+        if (on[e].ready)
+            demand_add(&s->pass.exec_of[e]->demand, r->tenant->id, r->model->version_id, one / n,
+                       in->now_ns);
+    r->is_counted = n > 0;
+}
+
+/* The first n requests are new. */
+static int take_shares(struct sched *s, struct snapshot *in, size_t n, struct sh_err *err)
+{
+    struct pass *p = &s->pass;
+    int rc = pass__grow(&p->shares, &p->cap_shares, n * in->n_execs + 1, sizeof(*p->shares), err);
+
+    for (uint32_t i = 0; i < n && !rc; i++)
+        note_demand(s, in, p->request_of[i], i);
+    for (size_t i = 0; i < n && !rc; i++) {
+        p->request_of[i]->is_modest = true;
+        for (size_t e = 0; e < in->n_execs; e++) {
+            const struct demand_part x =
+                demand_part(&p->exec_of[e]->demand, p->request_of[i]->tenant->id, in->now_ns);
+
+            p->shares[i * in->n_execs + e] = x.part;
+            p->request_of[i]->is_modest &= x.is_modest;
+        }
+        p->requests[i].is_modest = p->request_of[i]->is_modest;
+    }
+    in->shares = p->shares;
+    in->n_shared = rc ? 0 : n;
+    return rc;
+}
+
 static int take_request(struct sched *s, struct snapshot *in, struct request *r, struct sh_err *err)
 {
     struct pass *p = &s->pass;
@@ -264,6 +310,8 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
                               .batch = r->batch,
                               .priority = r->priority,
                               .arrived_ns = r->open_ns,
+                              .turn_ns = r->turn_ns,
+                              .is_modest = r->is_modest,
                               .deadline_ns = r->deadline_ns,
                               .limit_ns = r->limit_ns,
                               .wait_ns = r->open_ns + s->conf->load_wait_ms * 1000000,
@@ -288,6 +336,8 @@ static int snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
     in->requests = p->requests;
     in->models = p->models;
     in->places = p->places;
+    if (!rc)
+        rc = take_shares(s, in, p->n_new, err);
     return rc ? rc
               : pass__grow(&p->parts, &p->cap_parts, in->n_requests + MAX_NEW, sizeof(*p->parts),
                            err);
@@ -309,7 +359,13 @@ static void refuse_late(struct sched *s, const struct decision *d, struct reques
     if (d->exec != SNAP_NONE)
         requests_bring(s, r, s->pass.exec_of[d->exec]);
     snprintf(more, sizeof(more), "; asking again in %" PRId64 " ms may help", d->retry_after_ms);
-    if (expected_ms > limit_ms)
+    if (d->reason == DECIDE_FAIR_SHARE)
+        snprintf(
+            msg, size,
+            "more is asked for than can be answered in time, and requests of tenant \"%s\" for "
+            "this model have been promised their share of it%s",
+            r->tenant->name, more);
+    else if (expected_ms > limit_ms)
         snprintf(msg, size,
                  "the deadline of %.12g ms cannot be met: the result is expected after %.3f ms%s",
                  limit_ms, expected_ms,
@@ -332,6 +388,7 @@ static void refuse(struct sched *s, const struct decision *d)
 
     switch (d->reason) {
     case DECIDE_DEADLINE:
+    case DECIDE_FAIR_SHARE:
         refuse_late(s, d, r, msg, sizeof(msg));
         break;
     case DECIDE_MODEL_FAILED:

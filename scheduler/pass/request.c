@@ -123,6 +123,17 @@ static void set_deadlines(const struct sched *s, struct request *r, const struct
                         : r->open_ns + s->conf->request_timeout_ms * 1000000;
 }
 
+/* Start-time fair queueing (Goyal, Vin and Cheng): each tenant's requests follow each other by what
+ * they cost, from where the others are by now. Who sends few goes before the many of another. */
+static void take_turn(struct sched *s, struct request *r)
+{
+    struct predict_time t;
+
+    predict_run(&r->model->predict, 1, r->model->slo_percentile, sh_clock_ns(), &t);
+    r->turn_ns = SH_MAX(s->requests.turn_ns, r->tenant->turn_ns);
+    r->tenant->turn_ns = r->turn_ns + SH_MIN(t.usual_ns, DAY_NS);
+}
+
 static int request_new(struct sched *s, struct api *a, const struct msg_infer_open *m,
                        struct sh_err *err)
 {
@@ -152,6 +163,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
                           .open_ns = sh_clock_ns() - SH_MIN(SH_MAX(m->age_ns, 0), DAY_NS),
                           .index = q->n};
     set_deadlines(s, r, v, m->budget_ns);
+    take_turn(s, r);
     rc = idmap_put(&a->requests, m->rid, r, err);
     if (rc) {
         free(r);
@@ -631,6 +643,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     for (size_t i = 0; i < n; i++) {
         run->parts[i] = parts[i];
         run->batch += parts[i]->batch;
+        s->requests.turn_ns = SH_MAX(s->requests.turn_ns, parts[i]->turn_ns);
         request_go(parts[i], REQUEST_RUNNING);
         waiting_leave(s, parts[i]);
         parts[i]->run = run;

@@ -60,14 +60,17 @@ struct request {
     struct exec *exec;  /* where it is placed; NULL: nowhere yet */
     struct run *run;    /* RUNNING */
     enum request_state state;
-    bool cancelled; /* the executor was told */
-    bool again;     /* the API said INFER_AGAIN */
-    bool asked;     /* ... of no placement: the result may be lost */
+    bool cancelled;  /* the executor was told */
+    bool again;      /* the API said INFER_AGAIN */
+    bool asked;      /* ... of no placement: the result may be lost */
+    bool is_counted; /* in what is asked of executors */
+    bool is_modest;  /* as in snapshot.h, when it came */
     uint32_t n_lost, n_placed;
     int64_t doubt_ns; /* when we or the API first noticed that its executor is gone; 0: not */
     bool promised;    /* as in snapshot.h */
     uint32_t batch;
     int32_t priority;
+    int64_t turn_ns;               /* as in snapshot.h */
     int64_t open_ns, ready_ns;     /* open: when its headers arrived, by the API's word */
     int64_t deadline_ns, limit_ns; /* as in snapshot.h */
     int64_t expires_ns;            /* the API gives up then, and so do we */
@@ -104,6 +107,7 @@ struct requests {
     struct waiting waiting;
     struct idmap runs;
     uint64_t last_run, last_serial;
+    int64_t turn_ns; /* of the last one that was sent to an executor: virtual time */
 };
 
 void requests_fini(struct sched *s);

@@ -15,6 +15,7 @@
 #include "common/idmap.h"
 #include "common/msg.h"
 #include "scheduler/database/store.h"
+#include "scheduler/decide/demand.h"
 #include "scheduler/decide/jobpool.h"
 
 #include <stdbool.h>
@@ -57,6 +58,7 @@ struct exec {
     int64_t lost_ns;
     uint32_t n_runs;
     struct run *runs;             /* BORROWED list, oldest first; request.c owns them */
+    struct demand demand;         /* of those requests that it could answer */
     struct exec_requests waiting; /* BORROWED: placed here, and in no run yet */
     struct exec *next_touched;    /* waiting.h */
     bool is_touched;

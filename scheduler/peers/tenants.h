@@ -19,6 +19,7 @@ struct tenant { /* if deleted: lives until its last request has ended, no job of
     double usage_ns;        /* decayed, as of usage_at_ns */
     int64_t usage_at_ns;
     uint32_t n_requests; /* in the scheduler; request.c */
+    int64_t turn_ns;     /* the next one's, if it comes soon; request.c */
     uint32_t snap;       /* index in the current pass's snapshot; pass.c */
     uint64_t seen_poll;
     int64_t n_jobs[JOB_N_STATES]; /* as of the last look at the database; final states excluded */

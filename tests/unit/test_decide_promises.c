@@ -281,6 +281,127 @@ static void what_was_refused_for_a_while_on_an_idle_device_is_tried(void **state
     }
 }
 
+/* ------------------------------------------------------------------ shares of the time */
+
+/* Requests of tenant 0 that were promised, one after the other, up to their limit in 100 ms. */
+static void promise_some(struct world *w, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        struct snap_request *r = add_request(w, 0);
+
+        r->deadline_ns = r->limit_ns = NOW + 100 * MS;
+        r->promised = true;
+    }
+}
+
+static struct snap_request *newcomer(struct world *w, uint32_t model, uint32_t tenant)
+{
+    struct snap_request *r = add_request(w, model);
+
+    r->exec = SNAP_NONE;
+    r->tenant = tenant;
+    r->arrived_ns = NOW;
+    r->deadline_ns = r->limit_ns = NOW + 100 * MS;
+    return r;
+}
+
+static void who_has_his_part_of_the_time_leaves_the_rest_to_others(void **state)
+{
+    static const struct {
+        uint32_t n_promised, model, tenant;
+        double part;
+        bool is_let_in;
+    } CASES[] = {
+        {5, 0, 0, 1, true},                        /* there is enough for all */
+        {5, 0, 0, .5, false},                      /* 50 of 100 ms are promised already */
+        {3, 0, 0, .5, true},  {5, 1, 0, .5, true}, /* of another model */
+        {5, 0, 1, .5, true},                       /* of another tenant */
+        {0, 0, 0, .01, true},                      /* one in any case */
+    };
+
+    (void)state;
+    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
+        double shares[W_REQUESTS];
+        struct world w;
+
+        world_init(&w, 1);
+        w.models[0].max_batch = w.models[1].max_batch = 1;
+        busy(&w, 0);
+        newcomer(&w, CASES[c].model, CASES[c].tenant);
+        promise_some(&w, CASES[c].n_promised);
+        shares[0] = CASES[c].part;
+        w.in.shares = shares;
+        w.in.n_shared = 1;
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_PLACE), CASES[c].is_let_in);
+        assert_int_equal(count(&w, DECISION_REFUSE), !CASES[c].is_let_in);
+        if (!CASES[c].is_let_in) {
+            assert_int_equal(nth(&w, DECISION_REFUSE, 0)->reason, DECIDE_FAIR_SHARE);
+            assert_true(nth(&w, DECISION_REFUSE, 0)->retry_after_ms > 0);
+        }
+        decisions_fini(&w.out);
+    }
+}
+
+static void a_modest_tenant_goes_first_where_that_breaks_no_promise(void **state)
+{
+    static const struct {
+        uint32_t n_promised;
+        bool goes_first;
+    } CASES[] = {{5, true}, {10, false}};
+
+    (void)state;
+    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
+        struct snap_request *r;
+        struct world w;
+
+        world_init(&w, 1);
+        w.models[0].max_batch = w.models[1].max_batch = 1;
+        promise_some(&w, CASES[c].n_promised);
+        r = newcomer(&w, 1, 1);
+        r->exec = 0;
+        r->promised = r->is_modest = true;
+        r->deadline_ns = r->limit_ns = NOW + 200 * MS;
+        world_decide(&w);
+        assert_int_equal(w.out.members[nth(&w, DECISION_RUN, 0)->first] == CASES[c].n_promised,
+                         CASES[c].goes_first);
+        decisions_fini(&w.out);
+    }
+}
+
+static void no_run_is_sent_ahead_that_a_modest_tenant_would_wait_for(void **state)
+{
+    (void)state;
+    for (int modest = 0; modest < 4; modest++) {
+        struct world w;
+
+        world_init(&w, 1);
+        w.in.max_runs = 2;
+        w.execs[0].n_runs = 1;
+        w.execs[0].busy_until_ns = NOW + 10 * MS;
+        w.execs[0].has_modest = modest & 1;
+        add_request(&w, 0)->is_modest = modest & 2;
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_RUN), modest != 1);
+        decisions_fini(&w.out);
+    }
+}
+
+static void without_deadlines_the_least_turn_goes_first(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    for (int i = 0; i < 5; i++)
+        add_request(&w, 0)->turn_ns = (10 + i) * MS;
+    add_request(&w, 1)->tenant = 1;
+    w.requests[5].turn_ns = 9 * MS;
+    world_decide(&w);
+    assert_int_equal(w.out.members[nth(&w, DECISION_RUN, 0)->first], 5);
+    decisions_fini(&w.out);
+}
+
 /* ------------------------------------------------------------------ random worlds */
 
 enum { S_REQUESTS = 60, S_RUNS = 2 };
@@ -592,6 +713,10 @@ int main(void)
         cmocka_unit_test(a_larger_body_than_it_was_let_in_for_is_let_in_again),
         cmocka_unit_test(slow_runs_alone_keep_nobody_out),
         cmocka_unit_test(what_was_refused_for_a_while_on_an_idle_device_is_tried),
+        cmocka_unit_test(who_has_his_part_of_the_time_leaves_the_rest_to_others),
+        cmocka_unit_test(a_modest_tenant_goes_first_where_that_breaks_no_promise),
+        cmocka_unit_test(no_run_is_sent_ahead_that_a_modest_tenant_would_wait_for),
+        cmocka_unit_test(without_deadlines_the_least_turn_goes_first),
         cmocka_unit_test(in_random_worlds_every_promise_is_kept),
         cmocka_unit_test(who_was_promised_much_is_looked_at_in_as_many_steps),
     };

@@ -542,6 +542,30 @@ static void stopping_training_is_measured(void **state)
     assert_true(e->stop_ns > FIRST_STOP_NS && e->stop_ns < 8 * MS);
 }
 
+/* What is asked of an executor counts once, however often a request is looked at; who comes later
+ * than another tenant with more behind him goes first. */
+static void what_is_asked_of_an_executor_is_known(void **state)
+{
+    struct exec *e;
+    double ns;
+
+    (void)state;
+    serve();
+    e = w.s->execs.items[0];
+    for (uint64_t i = 1; i <= 3; i++)
+        request(i);
+    assert_int_equal(e->demand.n, 1);
+    assert_int_equal(e->demand.of[0].model, version()->version_id);
+    ns = e->demand.of[0].ns;
+    assert_true(ns > 0);
+    for (int i = 0; i < 3; i++) {
+        waiting_touch_all(w.s);
+        turn();
+    }
+    assert_true(e->demand.of[0].ns <= ns);
+    assert_true(w.s->requests.items[0]->turn_ns < w.s->requests.items[1]->turn_ns);
+}
+
 /* ------------------------------------------------------------------ why one is refused */
 
 static void a_refusal_says_why(void **state)
@@ -743,6 +767,7 @@ int main(void)
         cmocka_unit_test(a_leader_that_goes_leaves_runs_to_their_executor),
         TEST(what_an_executor_measured_is_learnt_within_reason),
         TEST(stopping_training_is_measured),
+        TEST(what_is_asked_of_an_executor_is_known),
         cmocka_unit_test(a_refusal_says_why),
         TEST(where_there_is_no_executor_the_refusal_says_so),
         TEST(a_refusal_says_all_that_is_known_of_a_model_that_failed),
