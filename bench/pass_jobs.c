@@ -12,7 +12,6 @@
 #include "scheduler/peers/tenants.h"
 #include "simulate/draw.h"
 
-#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -218,13 +217,6 @@ static double everything_us(struct site *s, struct decisions *out)
     return cpu_us() - began;
 }
 
-static size_t heap(void)
-{
-    const struct mallinfo2 m = mallinfo2();
-
-    return m.uordblks + m.hblkhd;
-}
-
 static void rebuild(struct site *s)
 {
     const size_t before = heap();
@@ -239,12 +231,11 @@ static void rebuild(struct site *s)
         set_job(s, i);
     decide_and_act(s);
     all_us = cpu_us() - began;
-    printf("  a rebuild, and a decision that fills all slots: %.3f s\n", all_us / 1e6);
-    printf("  bytes in the index: %zu a job, %zu a tenant, %zu an executor, and %.0f a job for "
-           "groups and arrays; a leader has %zu, %zu and %zu\n",
-           sizeof(*s->jobs), sizeof(*s->tenants), sizeof(*s->slots),
-           (double)(heap() - before) / s->n.jobs, sizeof(struct job), sizeof(struct tenant),
-           sizeof(struct exec));
+    fact("a rebuild, and a decision that fills all slots, s", all_us / 1e6);
+    fact("bytes in the index for each job", (double)sizeof(*s->jobs));
+    fact("for each tenant", (double)sizeof(*s->tenants));
+    fact("for each executor", (double)sizeof(*s->slots));
+    fact("for each job, of groups and arrays", (double)(heap() - before) / s->n.jobs);
 }
 
 static uint32_t any_running(const struct site *s)
@@ -326,7 +317,7 @@ static void measure(struct site *s)
         all_us[k] = everything_us(s, &out);
     }
     decisions_fini(&out);
-    printf("  %-22s %9s %9s %6s\n", "us of CPU behind", "median", "p99", "of");
+    heading();
     print("the end of a job", end_us, N_EVENTS);
     print("a new job", new_us, N_EVENTS);
     print("usage", use_us, N_EVENTS);
@@ -334,9 +325,10 @@ static void measure(struct site *s)
     print("one has given way", stop_us, n_stops);
     print("a look at all jobs", scans_us, N_SCANS);
     print("all is decided", all_us, N_SCANS);
-    printf("  a look at all jobs takes %.0f times the p99 of the end of a job; all decided, %.0f\n",
-           scans_us[N_SCANS / 2] / end_us[N_EVENTS * 99 / 100],
-           all_us[N_SCANS / 2] / end_us[N_EVENTS * 99 / 100]);
+    fact("a look at all jobs, in p99s of the end of a job",
+         scans_us[N_SCANS / 2] / end_us[N_EVENTS * 99 / 100]);
+    fact("all decided, in p99s of the end of a job",
+         all_us[N_SCANS / 2] / end_us[N_EVENTS * 99 / 100]);
 }
 
 void bench_jobs(const struct jobs_size *n)
@@ -344,8 +336,7 @@ void bench_jobs(const struct jobs_size *n)
     static struct site s;
 
     site_draw(&s, n);
-    printf("%u executors, %u jobs of %u tenants, all in the index\n", n->execs, n->jobs,
-           n->tenants);
+    title("an index of", n);
     rebuild(&s);
     measure(&s);
     for (uint32_t t = 0; t < n->tenants; t++)
