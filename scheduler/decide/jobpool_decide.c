@@ -46,14 +46,12 @@ static bool tenant_has(const struct sh_tree_node *n, const void *arg)
            NEXT_TENANT(n)->load_below < w->below_load;
 }
 
-/* Of a tenant that is among the next: its first job that needs no more than so much. */
-static struct jobpool_job *first_job(const struct jobpool_tenant *t, uint64_t most_bytes)
+/* Of a tenant that may start jobs: its first one that needs no more than so much; NULL. */
+static struct jobpool_job *first_of_groups(const struct jobpool_tenant *t, uint64_t most_bytes)
 {
     const struct sh_tree_ask ask = {group_is, group_has, &most_bytes};
     struct jobpool_job *best = NULL;
 
-    if (t->head->f.is.need_bytes <= most_bytes)
-        return t->head;
     for (int k = 0; k < (jobpool__is_fixed_full(t) ? 1 : 2); k++) {
         struct sh_tree_node *n = sh_tree_first_with(&t->heads[k], &ask);
 
@@ -61,6 +59,12 @@ static struct jobpool_job *first_job(const struct jobpool_tenant *t, uint64_t mo
             best = JOBPOOL_GROUP(n)->head;
     }
     return best;
+}
+
+/* The same of one that is among the next. */
+static struct jobpool_job *first_job(const struct jobpool_tenant *t, uint64_t most_bytes)
+{
+    return t->head->f.is.need_bytes <= most_bytes ? t->head : first_of_groups(t, most_bytes);
 }
 
 /* The first job of all that is wanted. Tenants of one share are in the order of their first jobs,
@@ -124,7 +128,8 @@ static void pass_over(struct jobpool *q, struct jobpool_job *j, enum jobpool_tak
     jobpool__touch(q, j->group);
 }
 
-static void take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
+/* Its tenant is not put where it belongs yet. */
+static void note_taken(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
 {
     pass_over(q, j, how);
     j->next_taken = q->taken;
@@ -135,6 +140,11 @@ static void take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken ho
         jobpool__count_array(q, j->array, 1);
     }
     jobpool__unsort(q, j->f.tenant);
+}
+
+static void take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
+{
+    note_taken(q, j, how);
     jobpool__sort(q);
 }
 
@@ -353,13 +363,37 @@ static void put_back(struct jobpool *q, struct jobpool_group *passed)
     jobpool__sort(q);
 }
 
+/* Is nobody else to be put where he belongs? */
+static bool is_alone_unsorted(const struct jobpool *q, const struct jobpool_tenant *t)
+{
+    return q->unsorted == t && !t->next_unsorted;
+}
+
+/* j, which is next, and those behind it of its tenant, up to the first of another. There may be
+ * hundreds, so the tenant leaves its place among the others once for all of them. */
+static void take_row(struct jobpool *q, struct jobpool_job *j)
+{
+    const uint64_t most_bytes = largest(q);
+    struct jobpool_tenant *t = j->f.tenant;
+    const struct jobpool_job *rival;
+
+    sh_tree_del(&q->next, &JOBPOOL_NEXT, &t->next);
+    rival = next_job(q, most_bytes);
+    do {
+        note_taken(q, j, TAKEN_COMING);
+        q->n_untaken--;
+        j = first_of_groups(t, most_bytes);
+    } while (q->n_untaken && j && is_alone_unsorted(q, t) && (!rival || goes_before(j, rival)));
+    jobpool__sort(q);
+}
+
 /* Those that are next get the slots that are being given up already. */
 static void take_coming(struct jobpool *q)
 {
     struct jobpool_job *j;
 
-    for (; q->n_untaken && (j = next_job(q, largest(q))); q->n_untaken--)
-        take(q, j, TAKEN_COMING);
+    while (q->n_untaken && (j = next_job(q, largest(q))))
+        take_row(q, j);
 }
 
 /* Might somebody have to give way? False: certainly not. */
