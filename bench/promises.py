@@ -93,6 +93,15 @@ def predictions(s):
     return out
 
 
+def promises(s):
+    """By what became of them, in the scheduler."""
+    out = {"kept": 0, "late": 0, "given_up": 0}
+    for series, n in s.metrics("scheduler").items():
+        if series.startswith("shunt_promises_total"):
+            out[re.search(r'result="(\w+)"', series)[1]] += n
+    return out
+
+
 def less(after, before):
     out = {}
     for kind, a in after.items():
@@ -124,7 +133,7 @@ def print_predictions(got):
 # ---------------------------------------------------------------- overload
 
 def one_load(s, names, requests, rates, load, quantum_ms, args):
-    before = predictions(s)
+    before, made = predictions(s), promises(s)
     got = arrivals.send(s.port, args.seconds, args.seed, [("open", r * load, q) for r, q in zip(rates, requests)])
     row = {"load": load, "offered": len(got), "admitted": 0, "kept": 0, "within": 0, "refused": 0, "other": {}}
     heard, worst = [], 0.
@@ -138,10 +147,12 @@ def one_load(s, names, requests, rates, load, quantum_ms, args):
         elif x.status == 503:
             row["refused"] += 1
             heard.append(x.heard)
-        else:  # admitted, but for a mistake of ours
+        else:
             row["admitted"] += 1
             row["other"][x.status] = row["other"].get(x.status, 0) + 1
-    row.update(goodput=row["kept"] / args.seconds, worst_ms=worst,
+    made = {k: int(n - made[k]) for k, n in promises(s).items()}
+    row["admitted"] = max(row["admitted"], sum(made.values()))  # who was let in and refused later is one of them
+    row.update(promises=made, goodput=row["kept"] / args.seconds, worst_ms=worst,
                refusal_p50_ms=percentile(heard, 50), refusal_p99_ms=percentile(heard, 99),
                client_late_p99_ms=percentile([x.late for x in got], 99),
                predictions=less(predictions(s), before),
@@ -176,6 +187,7 @@ def overload(args, check):
                       row["within"] / max(row["admitted"], 1), row["worst_ms"], row["refused"], row["refusal_p50_ms"],
                       row["refusal_p99_ms"], row["goodput"], row["client_late_p99_ms"],
                       " other %s" % row["other"] if row["other"] else ""))
+            print("      promises by the scheduler's clock: %s" % row["promises"])
             print("      in time by model: " + ", ".join("%s %d of %d" % (n, *x) for n, x in row["by_model"].items()))
             print_predictions(row["predictions"])
             time.sleep(1)

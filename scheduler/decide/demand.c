@@ -27,6 +27,7 @@ static struct demand_of *find(struct demand *d, int64_t tenant, int64_t model)
     }
     if (d->n < DEMAND_MAX)
         least = &d->of[d->n++];
+    d->sum_ns -= least->ns;
     *least = (struct demand_of){.tenant = tenant, .model = model};
     return least;
 }
@@ -38,7 +39,9 @@ void demand_add(struct demand *d, int64_t tenant, int64_t model, double ns, int6
     for (uint32_t i = 0; i < d->n; i++)
         d->of[i].ns *= by;
     d->at_ns = now_ns;
+    d->sum_ns *= by;
     find(d, tenant, model)->ns += ns;
+    d->sum_ns += ns;
 }
 
 /* As much for each, up to what he asks for, as fills the room; INFINITY: there is enough. */
@@ -73,6 +76,12 @@ static double per_ns(const struct demand *d, int64_t now_ns)
     return fade(d, now_ns) * log(2) / (double)DEMAND_HALF_NS;
 }
 
+/* As nearly always. */
+static bool is_enough(const struct demand *d, int64_t now_ns)
+{
+    return d->n < 2 || d->sum_ns * per_ns(d, now_ns) <= ROOM;
+}
+
 static void take_tenants(const struct demand *d, int64_t now_ns, struct tenants *out)
 {
     const double by = per_ns(d, now_ns);
@@ -99,7 +108,7 @@ struct demand_part demand_part(const struct demand *d, int64_t tenant, int64_t n
     double asks[DEMAND_MAX], mine = 0;
     uint32_t n = 0;
 
-    if (d->n < 2)
+    if (is_enough(d, now_ns))
         return (struct demand_part){1, false};
     take_tenants(d, now_ns, &all);
     for (uint32_t k = 0; k < all.n; k++)
@@ -116,7 +125,7 @@ bool demand_has_modest(const struct demand *d, int64_t now_ns)
 {
     struct tenants all;
 
-    if (d->n < 2)
+    if (is_enough(d, now_ns))
         return false;
     take_tenants(d, now_ns, &all);
     for (uint32_t k = 0; k < all.n && all.each <= 1; k++)

@@ -29,6 +29,7 @@ struct demand { /* zeroed: nothing was asked for */
         double ns;             /* device time, as of at_ns */
     } of[DEMAND_MAX];
     uint32_t n;
+    double sum_ns; /* of all in `of` */
     int64_t at_ns;
 };
 
