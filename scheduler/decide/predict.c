@@ -15,7 +15,9 @@
 #define STRETCH_LEAST (-1.4)
 #define STRETCH_MOST 3.5
 #define STRETCH_FLOOR .05 /* of the usual time: where runs have been all the same */
-#define MOST_SCALED 4.    /* what runs of another batch say of this one's profile */
+#define AFTER_STEP .05
+#define AFTER_MOST 1.  /* one that stalled counts as one that took twice the usual time */
+#define MOST_SCALED 4. /* what runs of another batch say of this one's profile */
 
 int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte)
 {
@@ -262,6 +264,18 @@ void predict_run(const struct predict *p, uint32_t batch, double percentile, int
                  struct predict_time *out)
 {
     predict(p, predict_bucket(batch), percentile, now_ns, out);
+}
+
+int64_t predict_after(const struct predict *p, bool is_other, int64_t usual_ns)
+{
+    return SH_MAX((int64_t)((double)usual_ns * (1 + p->after[is_other])), 1);
+}
+
+void predict_add_after(struct predict *p, bool is_other, int64_t usual_ns, int64_t run_ns)
+{
+    const double by = (double)run_ns / (double)usual_ns - 1;
+
+    p->after[is_other] += AFTER_STEP * (SH_MIN(by, AFTER_MOST) - p->after[is_other]);
 }
 
 int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_ns)

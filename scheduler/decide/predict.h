@@ -25,6 +25,10 @@
  * others undo (Gibbs and Candes, "Adaptive conformal inference"). So in the long run it holds as
  * often as it says, whatever the runs are like.
  *
+ * A run takes longer after one of another model (its memory has to be opened to the worker, and no
+ * cache holds its weights). What waits in a queue is predicted without that; where a run is sent,
+ * what ran before is known, and its time is the usual one times a factor.
+ *
  * Demand includes refused requests, and halves every PREDICT_ASKED_NS.
  *
  * Pure: times are arguments. Not thread-safe.
@@ -59,6 +63,7 @@ struct predict {
     int64_t tail_ns[PREDICT_N_BUCKETS]; /* the part of it that remains once all weights are there */
     uint64_t n_runs;
     double stretch[2]; /* logarithm of what slow times are stretched by: warm, cold */
+    double after[2];   /* warm runs over the usual time, less 1: after one of this model, another */
     double asked;      /* samples, with their weights ... */
     int64_t asked_ns;  /* ... at this time */
 };
@@ -90,6 +95,10 @@ void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_
 void predict_judge(struct predict *p, bool is_cold, double percentile, bool held);
 void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,
                  struct predict_time *out);
+/* What a warm run takes that usually takes usual_ns > 0; and what it took. is_other: behind a run
+ * of another model. */
+int64_t predict_after(const struct predict *p, bool is_other, int64_t usual_ns);
+void predict_add_after(struct predict *p, bool is_other, int64_t usual_ns, int64_t run_ns);
 /* Time to allow a cold run beyond its forecast; 0: unknown. */
 int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_ns);
 /* Adds to the demand, whether or not the samples are admitted. */

@@ -608,6 +608,22 @@ static void run_metrics(const struct run *run, int64_t now)
                           (double)(now - run->parts[i]->ready_ns) / 1e9);
 }
 
+/* More is known of a run that is sent than decide() knew: what runs before it. */
+static void foresee(struct run *run, struct exec *e, int64_t now)
+{
+    const struct predict *p = run->shape ? &run->shape->predict : &run->model->predict;
+    struct predict_time t;
+
+    run->is_other = e->last_version != run->model->version_id;
+    e->last_version = run->model->version_id;
+    if (run->is_cold)
+        return;
+    predict_run(p, run->batch, run->model->slo_percentile, now, &t);
+    run->usual_ns = t.usual_ns;
+    run->predicted_ns += predict_after(p, run->is_other, t.usual_ns) - t.usual_ns;
+    run->predicted_ns = SH_MAX(run->predicted_ns, 1);
+}
+
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
                  const struct decision *d, struct sh_err *err)
 {
@@ -648,6 +664,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
         waiting_leave(s, parts[i]);
         parts[i]->run = run;
     }
+    foresee(run, e, now);
     run->model->n_runs++;
     if (run->shape)
         run->shape->n_users++;
@@ -712,6 +729,9 @@ static void learn(struct exec *e, const struct run *run, const struct msg_run_do
         e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0), FIRST_STOP_NS);
         took = SH_MAX(took - e->stop_ns, 1);
     }
+    if (!m->cold && run->usual_ns)
+        predict_add_after(run->shape ? &run->shape->predict : &run->model->predict, run->is_other,
+                          run->usual_ns, took);
     if (!m->cold && run->shape)
         predict_add(&run->shape->predict, run->batch, took, now);
     if (!m->cold)

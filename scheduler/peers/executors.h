@@ -62,16 +62,17 @@ struct exec {
     struct exec_requests waiting; /* BORROWED: placed here, and in no run yet */
     struct exec *next_touched;    /* waiting.h */
     bool is_touched;
-    uint32_t snap;      /* index in the snapshot of the present pass; SNAP_NONE: it is not in it */
-    int64_t done_ns;    /* end of the last run */
-    double ns_per_byte; /* measured */
-    double link;        /* bytes a second, as this executor last said; 0: it has not */
-    bool rows_are_old;  /* in the database, older than its connection: report.c removes them */
-    int64_t stop_ns;    /* measured */
-    int64_t worker_ns;  /* so long a run may wait for a worker: EXEC_WAIT */
-    int64_t lane_ns;    /* predicted end of the copies it was given */
-    int64_t job;        /* job that holds the training slot; 0: none. jobs.c */
-    int64_t leaving;    /* job told to stop for good that has not reported its end */
+    uint32_t snap;   /* index in the snapshot of the present pass; SNAP_NONE: it is not in it */
+    int64_t done_ns; /* end of the last run */
+    int64_t last_version; /* of the last run that was sent; 0: none */
+    double ns_per_byte;   /* measured */
+    double link;          /* bytes a second, as this executor last said; 0: it has not */
+    bool rows_are_old;    /* in the database, older than its connection: report.c removes them */
+    int64_t stop_ns;      /* measured */
+    int64_t worker_ns;    /* so long a run may wait for a worker: EXEC_WAIT */
+    int64_t lane_ns;      /* predicted end of the copies it was given */
+    int64_t job;          /* job that holds the training slot; 0: none. jobs.c */
+    int64_t leaving;      /* job told to stop for good that has not reported its end */
     struct jobpool_slot slot;
     struct exec *next_changed;
     bool is_changed;

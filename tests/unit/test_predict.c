@@ -6,6 +6,7 @@
 #include "tests/unit/sh_test.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #define MS INT64_C(1000000)
 
@@ -353,6 +354,30 @@ static void a_slow_time_holds_as_often_as_it_says(void **state)
     }
 }
 
+static void what_ran_before_makes_a_run_longer_or_shorter(void **state)
+{
+    struct predict p = {0};
+    int64_t now = MS;
+    uint32_t seed = 1, n_near = 0;
+
+    (void)state;
+    for (int i = 0; i < 400; i++, now += 20 * MS) {
+        struct predict_time t;
+        bool is_other;
+        int64_t took, said;
+
+        seed = seed * 1664525u + 1013904223u;
+        is_other = seed >> 31;
+        took = (is_other ? 4 : 2) * MS + (int64_t)(seed >> 8 & 0xffff);
+        predict_run(&p, 1, 99, now, &t);
+        said = predict_after(&p, is_other, t.usual_ns);
+        n_near += i >= 200 && llabs(said - took) * 10 < took;
+        predict_add_after(&p, is_other, t.usual_ns, i % 100 ? took : 100 * MS); /* a stall */
+        predict_add(&p, 1, took, now);
+    }
+    assert_true(n_near > 180);
+}
+
 static void a_line_for_people_counts_all_runs_and_says_what_it_predicts_from(void **state)
 {
     struct predict p = {0};
@@ -479,6 +504,7 @@ int main(void)
         cmocka_unit_test(the_order_is_that_of_a_plain_sort),
         cmocka_unit_test(a_model_that_seldom_runs_is_predicted_from_its_runs),
         cmocka_unit_test(a_slow_time_holds_as_often_as_it_says),
+        cmocka_unit_test(what_ran_before_makes_a_run_longer_or_shorter),
         cmocka_unit_test(a_line_for_people_counts_all_runs_and_says_what_it_predicts_from),
         cmocka_unit_test(what_is_asked_for_is_known_by_its_rate_and_forgotten),
         cmocka_unit_test(no_link_is_too_slow_for_a_number),
