@@ -145,6 +145,31 @@ class Wishes(Case):
         time.sleep(2 * MIN_RUN_S)
         self.assertFalse(e.find("JOB_STOP", job=fixed))
 
+    def test_a_job_that_has_had_much_goes_behind_later_ones_until_a_leader_has_no_levels(self):
+        leader = self.start()
+        e, a = self.ready_executor(), self.api()
+        job = self.running(e)
+        second = self.submit()
+        e.job(job, RUNNING, step=5, busy_ns=61 * 10**9)
+        e.expect("JOB_STOP", job=job)
+        e.job(job, SUSPENDED, step=5, busy_ns=61 * 10**9)
+        e.expect("JOB_START", job=second)
+        e.job(second, RUNNING, step=1)
+        self.assertEqual(sql("SELECT reason FROM job_event WHERE job_id = %d ORDER BY id DESC LIMIT 1" % job),
+                         "AttainedTime")
+        third = self.submit()  # it comes later than the first, and goes before it
+        wait("the place", lambda: (x := self.explain(a, job)).get("position") == 2 and
+             "as if it had been queued 3840 s later" in x["text"])
+        self.assertEqual(self.explain(a, third)["position"], 1)
+        wait("the reason", lambda: sql("SELECT reason FROM job WHERE id = %d" % job) == "AttainedTime")
+        leader.kill()
+        self.start("s2", LONG_GRACE, "--level-ms=0")
+        e = self.exec(models=[1], jobs=[(second, 1, RUNNING)])
+        wait("its place", lambda: sql("SELECT handicap_us FROM job WHERE id = %d" % job) == "0")
+        e.job(second, DONE, step=100, busy_ns=61 * 10**9, result=json.dumps(RESULT))
+        e.expect("JOB_START", job=job)
+        self.assertFalse(e.find("JOB_START", job=third))
+
     def test_a_jobs_own_minimum_run_counts_up_to_the_limit(self):
         self.start("s1", "--max-min-run-ms=4000")
         e = self.ready_executor()
