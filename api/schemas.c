@@ -364,7 +364,7 @@ const struct path_param API_PATH_PARAMS[] = {
     {"digest", "SHA-256, hex", S_TEXT(.pattern = "^[0-9a-f]{64}$")},
     {"file", "name in the folder of the job", S_TEXT(.pattern = "^(losses[.]json|log[.]txt|"
      "final[.]safetensors|trained[.]onnx|result[.]safetensors|"
-     "ckpt-(0|[1-9][0-9]{0,17})[.]safetensors)$")},
+     "ckpt-(0|[1-9][0-9]{0,17})(-[A-Za-z0-9][A-Za-z0-9._-]{0,62})?[.]safetensors)$")},
 };
 /* clang-format on */
 const size_t API_N_SCHEMAS = SH_ARRAY_LEN(API_SCHEMAS);

@@ -541,27 +541,3 @@ out:
     sh_buf_fini(&head);
     return rc;
 }
-
-/* *end: how much of the name that is. */
-static int64_t step_of(const char *name, int *end)
-{
-    int64_t step = -1;
-
-    *end = 0;
-    return sscanf(name, "ckpt-%18" SCNd64 ".safetensors%n", &step, end) == 1 && *end ? step : -1;
-}
-
-int64_t sh_st_ckpt_step(const char *name)
-{
-    int end;
-    const int64_t step = step_of(name, &end);
-
-    return name[end] ? -1 : step;
-}
-
-int64_t sh_st_ckpt_part_step(const char *name)
-{
-    int end;
-
-    return step_of(name, &end);
-}

@@ -51,10 +51,5 @@ int sh_st_write(const char *path, const struct sh_st_tensor *t, size_t n, const 
  * free(). *file_bytes: header and all data. */
 int sh_st_head(const struct sh_st_tensor *t, size_t n, const char *const *meta, void **out,
                size_t *head_bytes, size_t *file_bytes, struct sh_err *err);
-/* The checkpoint of a step in its job's folder: the format of its name; and the step of a name, -1:
- * not a checkpoint. _part: also of what such a file is called before it is complete. */
-#define SH_ST_CKPT "ckpt-%" PRId64 ".safetensors"
-int64_t sh_st_ckpt_step(const char *name);
-int64_t sh_st_ckpt_part_step(const char *name);
 
 #endif

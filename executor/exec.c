@@ -1,6 +1,7 @@
 /* exec.c - starts and stops the modules of an executor, and runs their turns. */
 #include "executor/exec.h"
 
+#include "common/ckpt.h"
 #include "common/clock.h"
 #include "common/conf.h"
 #include "common/hash.h"
@@ -320,6 +321,12 @@ int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_h
                        .loop = loop,
                        .files = {.state_dir = conf->state_dir, .executor = conf->name},
                        .report.logs = {.files = &x->files, .device = conf->device}};
+    if (!sh_ckpt_is_executor(conf->name))
+        return SH_FAIL(
+            err, SH_E_INVALID,
+            "--name must be at most %d letters, digits, \".\", \"_\" and \"-\", and begin "
+            "with a letter or digit: files are called by it",
+            SH_CKPT_EXECUTOR_MAX);
     x->kept = (struct kept_dir){
         .files = &x->files, .device = conf->device, .max_bytes = (uint64_t)conf->kept_bytes};
     rc = sh_wire_keys_open(&conf->link_key,

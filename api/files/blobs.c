@@ -188,13 +188,16 @@ static int remove_rest(struct sweep *s, const char *dir, struct sh_err *err)
     if (!d)
         return SH_OK; /* another API was here */
     while ((e = readdir(d))) {
+        char *path = NULL;
+
         if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0)
             continue;
         if (strcmp(e->d_name, "losses.json") == 0 || strcmp(e->d_name, JOB_FOLDER_LOG) == 0 ||
-            unlinkat(dirfd(d), e->d_name, 0))
+            sh_asprintf(NULL, &path, "%s/%s", dir, e->d_name) || erase(path, NULL))
             left++;
         else
             n++;
+        free(path);
     }
     closedir(d);
     if (n > 0)

@@ -8,6 +8,7 @@
 #include "api/handlers.h"
 #include "api/request/noun.h"
 #include "api/request/range.h"
+#include "common/ckpt.h"
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
@@ -124,19 +125,20 @@ int blobs_get(struct api_req *q, struct sh_err *err)
 /* ------------------------------------------------------------------ out of a job's folder */
 
 /* The scheduler may name a checkpoint that newer ones have replaced before it heard of them. */
-static int open_job_file(const struct api_req *q, const char *dir, int64_t step, char name[64],
-                         int *fd, uint64_t *bytes, struct sh_err *err)
+static int open_job_file(const struct api_req *q, const char *dir, int64_t step,
+                         char name[static SH_CKPT_BYTES], int *fd, uint64_t *bytes,
+                         struct sh_err *err)
 {
-    char *path = NULL;
+    char *path = NULL, newest[SH_CKPT_BYTES];
     int rc = sh_asprintf(err, &path, "%s/%s", dir, q->params[1]);
     struct sh_err one = {0};
 
-    snprintf(name, 64, "%s", q->params[1]);
+    snprintf(name, SH_CKPT_BYTES, "%s", q->params[1]);
     if (rc)
         return rc;
     rc = files_open(path, "the file", fd, bytes, &one);
-    if (rc == SH_E_NOTFOUND && step >= 0 && (step = job_folder_newest(dir, INT64_MAX)) >= 0) {
-        snprintf(name, 64, SH_ST_CKPT, step);
+    if (rc == SH_E_NOTFOUND && step >= 0 && sh_ckpt_newest(dir, INT64_MAX, newest) >= 0) {
+        snprintf(name, SH_CKPT_BYTES, "%s", newest);
         free(path);
         path = NULL;
         one = (struct sh_err){0};
@@ -150,7 +152,7 @@ static int open_job_file(const struct api_req *q, const char *dir, int64_t step,
 
 int files_get(struct api_req *q, struct sh_err *err)
 {
-    char *dir = NULL, name[64], hex[SH_SHA256_HEX];
+    char *dir = NULL, name[SH_CKPT_BYTES], hex[SH_SHA256_HEX];
     uint64_t bytes = 0;
     int64_t step;
     int fd = -1, rc = job_folder_path(q, &dir, err);
@@ -202,16 +204,19 @@ static int file_place(struct db *db, const void *arg, struct sh_err *err)
     return SH_OK;
 }
 
+/* All but the newest one before this. Later ones are of an attempt that has got further, perhaps
+ * one that took the job over meanwhile. */
 static void remove_older(const char *dir, int64_t step)
 {
-    int64_t keep = job_folder_newest(dir, step);
+    char newest[SH_CKPT_BYTES];
+    const int64_t keep = sh_ckpt_newest(dir, step, newest);
     const struct dirent *e;
     DIR *d = opendir(dir);
 
     while (d && (e = readdir(d))) {
-        int64_t s = sh_st_ckpt_step(e->d_name);
+        const int64_t s = sh_ckpt_step(e->d_name);
 
-        if (s >= 0 && s != step && s != keep)
+        if (s >= 0 && s < keep)
             unlinkat(dirfd(d), e->d_name, 0);
     }
     if (d)
@@ -248,7 +253,7 @@ int files_put(struct api_req *q, struct sh_err *err)
     if (!rc)
         rc = job_folder_path(q, &dir, err);
     if (!rc)
-        rc = job_folder_name(q, &step, err);
+        rc = job_folder_own_name(q, &owner, &step, err);
     if (!rc && mkdir(dir, 0750) && errno != EEXIST)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the folder of the job");
     if (!rc && wish && strcmp(wish, "true") == 0)

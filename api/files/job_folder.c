@@ -3,10 +3,9 @@
 
 #include "api/api.h"
 #include "api/request/noun.h"
+#include "common/ckpt.h"
 #include "common/mem.h"
-#include "common/safetensors.h"
 
-#include <dirent.h>
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -14,31 +13,13 @@ bool job_folder_is_name(const char *name, int64_t *step)
 {
     static const char *const NAMES[] = {"losses.json", "final.safetensors", "trained.onnx",
                                         "result.safetensors", JOB_FOLDER_LOG};
-    char canonical[64];
 
     *step = -1;
     for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
         if (strcmp(name, NAMES[i]) == 0)
             return true;
-    *step = sh_st_ckpt_step(name);
-    snprintf(canonical, sizeof(canonical), SH_ST_CKPT, *step);
-    return *step >= 0 && strcmp(name, canonical) == 0; /* one step has one name */
-}
-
-int64_t job_folder_newest(const char *dir, int64_t below)
-{
-    const struct dirent *e;
-    DIR *d = opendir(dir);
-    int64_t best = -1, step;
-
-    while (d && (e = readdir(d))) {
-        step = sh_st_ckpt_step(e->d_name);
-        if (step < below && step > best)
-            best = step;
-    }
-    if (d)
-        closedir(d);
-    return best;
+    *step = sh_ckpt_step(name);
+    return *step >= 0;
 }
 
 int job_folder_path(const struct api_req *q, char **out, struct sh_err *err)
@@ -55,6 +36,21 @@ int job_folder_path(const struct api_req *q, char **out, struct sh_err *err)
 int job_folder_name(const struct api_req *q, int64_t *step, struct sh_err *err)
 {
     return job_folder_is_name(q->params[1], step) ? SH_OK : noun_missing("file", q->params[1], err);
+}
+
+int job_folder_own_name(const struct api_req *q, const struct store_owner *o, int64_t *step,
+                        struct sh_err *err)
+{
+    char own[SH_CKPT_BYTES];
+    int rc = job_folder_name(q, step, err);
+
+    if (rc || *step < 0)
+        return rc;
+    sh_ckpt_name(own, *step, o->executor);
+    if (strcmp(q->params[1], own) == 0)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_INVALID, "a checkpoint of executor \"%.64s\" is called %s",
+                   o->executor, own);
 }
 
 int job_folder_owner(const struct api_req *q, struct store_owner *o, struct sh_err *err)
@@ -89,7 +85,7 @@ int job_folder_slot(struct api_req *q, struct store_slot *out, struct sh_err *er
 
     *out = (struct store_slot){.max_bytes = q->api->conf->max_dataset_bytes};
     if (!rc)
-        rc = job_folder_name(q, &step, err);
+        rc = job_folder_own_name(q, &o, &step, err);
     if (!rc)
         rc = store_job_owned(q->db, &o, &out->open, err);
     if (!rc && !out->open)

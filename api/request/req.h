@@ -58,10 +58,10 @@ struct api_headers { /* BORROWED for the request; NULL if absent */
 
 struct api_file { /* a file, or a range of it, as reply */
     bool is_set;
-    int fd;               /* OWNED while is_set */
-    uint64_t from, bytes; /* [from, from + bytes) */
-    const char *type;     /* static; NULL: application/octet-stream */
-    char disposition[96]; /* "": shown, not saved */
+    int fd;                /* OWNED while is_set */
+    uint64_t from, bytes;  /* [from, from + bytes) */
+    const char *type;      /* static; NULL: application/octet-stream */
+    char disposition[160]; /* "": shown, not saved */
 };
 
 /* A reply whose body comes over time. read: returns up to max bytes; 0: nothing yet, the connection

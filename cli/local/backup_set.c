@@ -2,6 +2,7 @@
 #include "cli/local/backup_set.h"
 
 #include "cli/files/file.h"
+#include "common/ckpt.h"
 #include "common/db.h"
 #include "common/io.h"
 #include "common/job.h"
@@ -293,7 +294,7 @@ static bool has_checkpoint(const struct backup_set *b, const char *job, bool tra
     if (sh_asprintf(NULL, &path, "%s/jobs/%s", b->dir, job) == SH_OK)
         d = opendir(path);
     while (!has && d && (e = readdir(d)))
-        has = trains ? sh_st_ckpt_step(e->d_name) >= 0 : strncmp(e->d_name, "result", 6) == 0;
+        has = trains ? sh_ckpt_step(e->d_name) >= 0 : strncmp(e->d_name, "result", 6) == 0;
     if (d)
         closedir(d);
     free(path);

@@ -23,7 +23,7 @@ struct disk_task {
     struct disk_task *next;
     /* what to do, in this order; NULL: skip */
     disk_work_fn *work;
-    const char *sweep_dir;  /* a job's folder: removes ckpt-*.safetensors and their parts */
+    const char *sweep_dir;  /* a job's folder: removes checkpoints and their parts */
     int64_t sweep_below;    /* of steps before this one */
     const char *write_path; /* writes safetensors, durably and atomically */
     const struct sh_st_tensor *tensors;

@@ -1,5 +1,6 @@
 /* disk_work.c - does the work of a task of disk.h on its files, in the order of its fields. It
  * knows no thread, so a simulation can do the same work at a time of its own. */
+#include "common/ckpt.h"
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
@@ -77,7 +78,7 @@ static void sweep(const struct disk_task *t)
     if (!d)
         return;
     while ((e = readdir(d))) {
-        const int64_t step = sh_st_ckpt_part_step(e->d_name);
+        const int64_t step = sh_ckpt_part_step(e->d_name);
 
         if (step >= 0 && step < t->sweep_below)
             unlinkat(dirfd(d), e->d_name, 0);

@@ -43,8 +43,9 @@
 #define POLL_NS ((int64_t)20000000)
 #define CHILD_NS ((int64_t)900000000000)
 #define TMP_PREFIX ".job-"
-#define TRAINED_TMP "trained-%s.tmp" /* of an executor, in the job's folder */
-#define STALE_S 3600                 /* longer than an export and a package may take */
+#define TRAINED_PREFIX "trained-"
+#define TRAINED_TMP TRAINED_PREFIX "%s.tmp" /* of an executor, in the job's folder */
+#define STALE_S 3600                        /* longer than an export and a package may take */
 
 enum stage { F_WRITE, F_EXPORT, F_PACKAGE, F_DIGEST, F_LOAD, F_EVALUATE };
 
@@ -577,55 +578,56 @@ static void on_eval(void *arg, const struct eval_result *r, const struct sh_err 
 
 /* ------------------------------------------------------------------ leftovers */
 
-/* Of executors that were killed. Others may share the folder, so what is young stays. */
-static void sweep_packages(const struct files *files)
+/* Folders of executors that were killed. Others may share what they are in, so those that are young
+ * stay, but for `own`: the last process of this executor made it. */
+static void sweep_in(const char *root, const char *prefix, const char *own)
 {
-    char *root = NULL;
-    DIR *d = NULL;
+    DIR *d = opendir(root);
     struct dirent *e;
 
-    if (files_path(files, "blobs", "packages", &root, NULL) == SH_OK)
-        d = opendir(root);
     while (d && (e = readdir(d))) {
         char *dir = NULL;
         struct stat st;
 
-        if (strncmp(e->d_name, TMP_PREFIX, strlen(TMP_PREFIX)) == 0 &&
+        if (strncmp(e->d_name, prefix, strlen(prefix)) == 0 &&
             fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode) &&
-            sh_clock_wall_ms() / 1000 - st.st_mtime > STALE_S &&
+            (strcmp(e->d_name, own) == 0 || sh_clock_wall_ms() / 1000 - st.st_mtime > STALE_S) &&
             sh_asprintf(NULL, &dir, "%s/%s", root, e->d_name) == SH_OK)
             folder_remove(dir);
         free(dir);
     }
     if (d)
         closedir(d);
-    free(root);
 }
 
-/* Of the last process of this executor: nobody else has files of these names. */
-static void sweep_jobs(const struct files *files, const char *executor)
+static void sweep_jobs(const char *root, const char *own)
 {
-    char *root = NULL;
-    DIR *d = sh_asprintf(NULL, &root, "%s/jobs", files->state_dir) ? NULL : opendir(root);
+    DIR *d = opendir(root);
     struct dirent *e;
 
     while (d && (e = readdir(d))) {
         char *dir = NULL;
 
-        if (e->d_name[0] != '.' &&
-            sh_asprintf(NULL, &dir, "%s/%s/" TRAINED_TMP, root, e->d_name, executor) == SH_OK)
-            folder_remove(dir);
+        if (e->d_name[0] != '.' && sh_asprintf(NULL, &dir, "%s/%s", root, e->d_name) == SH_OK)
+            sweep_in(dir, TRAINED_PREFIX, own);
         free(dir);
     }
     if (d)
         closedir(d);
-    free(root);
 }
 
 void finish_sweep(const struct files *files, const char *executor)
 {
-    sweep_packages(files);
-    sweep_jobs(files, executor);
+    char *packages = NULL, *jobs = NULL, *own = NULL;
+
+    if (files_path(files, "blobs", "packages", &packages, NULL) == SH_OK)
+        sweep_in(packages, TMP_PREFIX, "");
+    if (sh_asprintf(NULL, &jobs, "%s/jobs", files->state_dir) == SH_OK &&
+        sh_asprintf(NULL, &own, TRAINED_TMP, executor) == SH_OK)
+        sweep_jobs(jobs, own);
+    free(packages);
+    free(jobs);
+    free(own);
 }
 
 /* ------------------------------------------------------------------ steps */

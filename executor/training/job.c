@@ -232,9 +232,9 @@ char *job_file(const struct job *j, const char *name)
 
 char *job_ckpt_path(const struct job *j, int64_t step)
 {
-    char name[64];
+    char name[SH_CKPT_BYTES];
 
-    snprintf(name, sizeof(name), SH_ST_CKPT, step);
+    sh_ckpt_name(name, step, j->env->executor);
     return job_file(j, name);
 }
 
@@ -509,7 +509,7 @@ void job_report_checkpoint(struct job *j)
 
     if (j->disk_step < 0 || !j->disk_digest[0]) /* or it is the one that was to be resumed from */
         return;
-    snprintf(path, sizeof(path), "%s/" SH_ST_CKPT, folder ? folder + 1 : j->dir, j->disk_step);
+    snprintf(path, sizeof(path), "%s/%s", folder ? folder + 1 : j->dir, j->disk_name);
     m.u.job_checkpoint = (struct msg_job_checkpoint){.job = j->id,
                                                      .attempt = j->attempt,
                                                      .step = j->disk_step,

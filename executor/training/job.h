@@ -4,6 +4,7 @@
 #ifndef SH_EXECUTOR_TRAINING_JOB_H
 #define SH_EXECUTOR_TRAINING_JOB_H
 
+#include "common/ckpt.h"
 #include "common/safetensors.h"
 #include "executor/files/blobs.h"
 #include "executor/files/disk.h"
@@ -153,7 +154,8 @@ struct job {
     struct ckpt_write *pushing;        /* written, on its way to the API; NULL: none */
     int64_t disk_step, disk_prev_step; /* newest files; -1: none */
     int64_t disk_failed_step;          /* the last step that could not be written; -1: none */
-    char disk_digest[SH_SHA256_HEX];
+    char disk_name[SH_CKPT_BYTES];     /* the newest one, with digest and bytes */
+    char disk_digest[SH_SHA256_HEX];   /* "": it is the one that was to be resumed from */
     uint64_t disk_bytes;
 
     int64_t reported_ns;
@@ -195,9 +197,10 @@ int job_check_fits(struct job *j, struct sh_err *err);
  * another state; SH_E_TOOBIG. */
 int job_agree(struct job *j, const struct msg_wk_train_ready *m, struct sh_err *err);
 void job_note_losses(struct job *j, const struct msg_wk_train_losses *m);
-void job_note_steps(struct job *j, int64_t step);       /* notes committed steps; counts new ones */
-char *job_file(const struct job *j, const char *name);  /* OWNED, free(); NULL: no memory */
-char *job_ckpt_path(const struct job *j, int64_t step); /* OWNED, free(); NULL: no memory */
+void job_note_steps(struct job *j, int64_t step);      /* notes committed steps; counts new ones */
+char *job_file(const struct job *j, const char *name); /* OWNED, free(); NULL: no memory */
+/* Of a checkpoint that this attempt writes. OWNED, free(); NULL: no memory */
+char *job_ckpt_path(const struct job *j, int64_t step);
 
 /* resume.c. TAKES state, the initial one (empties it). Puts it, or the checkpoint to resume from,
  * into the first slot and makes the job BUILT, or calls train__fail(). */
@@ -229,7 +232,7 @@ void slots_fini(struct job *j);
 /* finish.c: from the final slot to a result. Ends by calling train__finished(). */
 void finish_start(struct job *j);
 void finish_free(struct finish *f); /* also before it has ended: ends its children */
-/* At start: removes what killed executors left behind. */
+/* At start: removes what killed executors left behind, this one at once, others long ago. */
 void finish_sweep(const struct files *files, const char *executor);
 
 /* train.c, for finish.c and slots.c */

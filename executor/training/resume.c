@@ -11,7 +11,6 @@
 #include "common/safetensors.h"
 #include "executor/training/train_int.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -33,20 +32,17 @@ struct reading {           /* a task with what it points to */
  * the newer one now. */
 static int find_resume(struct job *j, struct sh_err *err)
 {
-    struct dirent *e;
-    int64_t best = -1;
+    char name[SH_CKPT_BYTES];
+    int64_t best;
     char *path;
-    DIR *d;
     int fd, rc;
 
-    if (access(j->resume, F_OK) == 0 || errno != ENOENT || !(d = opendir(j->dir)))
+    if (access(j->resume, F_OK) == 0 || errno != ENOENT)
         return SH_OK; /* opening it tells what is wrong */
-    while ((e = readdir(d)))
-        best = SH_MAX(best, sh_st_ckpt_step(e->d_name));
-    closedir(d);
+    best = sh_ckpt_newest(j->dir, INT64_MAX, name);
     if (best < 0)
         return SH_OK;
-    path = job_ckpt_path(j, best);
+    path = job_file(j, name);
     if (!path)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the path of a checkpoint");
     SH_WARN("job.resume",
@@ -56,6 +52,7 @@ static int find_resume(struct job *j, struct sh_err *err)
     free(j->resume);
     j->resume = path;
     j->resume_step = best;
+    sh_strlcpy(j->disk_name, name, sizeof(j->disk_name));
     fd = open(path, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
         return SH_OK; /* as above */

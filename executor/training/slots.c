@@ -296,6 +296,7 @@ static void on_stored(struct ckpt_write *d)
                           (double)t->took_ns / 1e9);
         j->disk_prev_step = j->disk_step;
         j->disk_step = d->step;
+        sh_ckpt_name(j->disk_name, d->step, name);
         sh_strlcpy(j->disk_digest, t->digest, sizeof(j->disk_digest));
         j->disk_bytes = t->bytes;
         SH_INFO("job.checkpoint", "job=%" PRId64 " step=%" PRId64 " bytes=%" PRIu64, j->id, d->step,
@@ -397,6 +398,8 @@ static int fill_task(struct job *j, struct slot *s, struct ckpt_write *d, struct
     d->losses = malloc((j->n_losses + 1) * sizeof(*d->losses));
     d->path = job_ckpt_path(j, s->step);
     d->losses_path = job_file(j, "losses.json");
+    /* Only one of this executor's own: what an attempt elsewhere has written is not there under
+     * this name, and goes when the next one begins. */
     if (j->disk_prev_step >= 0)
         d->remove_path = job_ckpt_path(j, j->disk_prev_step);
     if (!d->tensors || !d->losses || !d->path || !d->losses_path)

@@ -487,13 +487,14 @@ void jobs_on_evaluated(struct sched *s, struct exec *e, const struct msg_job_eva
     jobs__flush(s, j);
 }
 
-/* Paths are stored relative to the job root. */
+/* Paths are stored relative to the job root: a file in the job's folder, none that is hidden. */
 static bool relative_path(int64_t job, const char *path, char *out, size_t size)
 {
     char own[32];
     size_t n = (size_t)snprintf(own, sizeof(own), "%" PRId64 "/", job);
 
-    return strncmp(path, own, n) == 0 && !strstr(path, "..") && sh_strlcpy(out, path, size);
+    return strncmp(path, own, n) == 0 && path[n] && path[n] != '.' && !strchr(path + n, '/') &&
+           sh_strlcpy(out, path, size);
 }
 
 void jobs_on_checkpoint(struct sched *s, struct exec *e, const struct msg_job_checkpoint *m)

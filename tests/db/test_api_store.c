@@ -547,7 +547,7 @@ static bool has_job_file(const struct world *w, const char *name)
 
 static void a_job_without_success_leaves_its_losses_and_its_log_alone(void **state)
 {
-    static const char *const FILES[] = {"ckpt-10.safetensors", "ckpt-20.safetensors",
+    static const char *const FILES[] = {"ckpt-10.safetensors", "ckpt-20-gpu0.safetensors",
                                         "result-ab.part", "final.safetensors"};
     struct world *w = *state;
     char jobs[256], path[300];
@@ -559,6 +559,10 @@ static void a_job_without_success_leaves_its_losses_and_its_log_alone(void **sta
         snprintf(path, sizeof(path), "%s/1/%s", jobs, FILES[i]);
         put_file(path, 2 * KEEP_S);
     }
+    snprintf(path, sizeof(path), "%s/1/trained-gpu0.tmp", jobs); /* of a killed executor */
+    assert_int_equal(mkdir(path, 0755), 0);
+    snprintf(path, sizeof(path), "%s/1/trained-gpu0.tmp/model.onnx", jobs);
+    put_file(path, 2 * KEEP_S);
     snprintf(path, sizeof(path), "%s/1/" JOB_FOLDER_LOG, jobs);
     put_file(path, 2 * KEEP_S);
     snprintf(path, sizeof(path), "%s/1", jobs);
@@ -570,6 +574,7 @@ static void a_job_without_success_leaves_its_losses_and_its_log_alone(void **sta
     assert_int_equal(sweep(w), 1);
     for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++)
         assert_false(has_job_file(w, FILES[i]));
+    assert_false(has_job_file(w, "trained-gpu0.tmp"));
     assert_true(has_job_file(w, "losses.json") && has_job_file(w, JOB_FOLDER_LOG));
     assert_int_equal(sweep(w), 0);
     assert_ok(artifact_empty_dir(jobs, NULL));

@@ -971,7 +971,7 @@ class Training(Case):
         self.assertEqual(open(folder + "/final.safetensors", "rb").read(), calm.final)
         self.assertEqual(json.load(open(folder + "/losses.json")), calm.losses)
         self.assertNotIn("ckpt-2.safetensors", os.listdir(folder))
-        self.assertIn("ckpt-%d.safetensors" % newest, os.listdir(folder))
+        self.assertIn("ckpt-%d-e0.safetensors" % newest, os.listdir(folder))
         self.assertTrue(os.path.exists(other))
 
     def test_a_loss_that_is_no_number_fails_the_job_and_keeps_the_checkpoint(self):
@@ -990,7 +990,7 @@ class Training(Case):
         self.assertEqual((j.phase, j.rc), ("FAILED", -23))
         self.assertIn("step %d " % (j.step + 1), j.msg)
         self.assertEqual(d.checkpoints[-1].step, j.step)
-        self.assertTrue(os.path.exists(folder + "/ckpt-%d.safetensors" % j.step))
+        self.assertTrue(os.path.exists(folder + "/ckpt-%d-e0.safetensors" % j.step))
 
     def test_bad_jobs_fail_with_a_reason(self):
         d = self.driver("--pool-bytes=8M")

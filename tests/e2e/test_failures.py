@@ -24,6 +24,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import onnx_bytes as onnx  # noqa: E402
 from system import DIGITS, FINAL, Story, System, read_st, until, zoo  # noqa: E402
 
+CKPT = "ckpt-%d-cpu0.safetensors"
 DISK = 'shunt_checkpoints_total{executor="cpu0",kind="disk",outcome="%s"}'
 
 
@@ -389,7 +390,7 @@ class Failures(Story):
                 good = counted("ok")
                 kept = max(listed())
                 step = self.s.job(self.key, job).json["step"]
-                self.assertEqual(read_st(os.path.join(folder, "ckpt-%d.safetensors" % kept)).keys(),
+                self.assertEqual(read_st(os.path.join(folder, CKPT % kept)).keys(),
                                  read_st(self.newest(folder)).keys())
                 self.assertEqual([f for f in os.listdir(folder) if "tmp" in f], [])
                 j = self.s.wait_step(self.key, job, step + 50)
@@ -421,8 +422,8 @@ class Failures(Story):
 
     @staticmethod
     def newest(folder):
-        steps = [int(f[5:-12]) for f in os.listdir(folder) if f.startswith("ckpt-")]
-        return os.path.join(folder, "ckpt-%d.safetensors" % max(steps))
+        steps = [int(f.split("-")[1]) for f in os.listdir(folder) if f.startswith("ckpt-")]
+        return os.path.join(folder, CKPT % max(steps))
 
 
 if __name__ == "__main__":

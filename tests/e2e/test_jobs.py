@@ -192,7 +192,7 @@ class Jobs(Story):
         self.assertGreater(points[0]["step"], at - 1)
         until("its end", lambda: "CHECKPOINTING" not in self.get(job).json["flags"])
         self.assertTrue(os.path.exists(os.path.join(
-            self.s.state, "jobs", str(job), "ckpt-%d.safetensors" % points[0]["step"])))
+            self.s.state, "jobs", str(job), "ckpt-%d-cpu0.safetensors" % points[0]["step"])))
         self.assertEqual([r for r in self.reasons(job) if r.startswith("Checkpoint")],
                          ["CheckpointAsked", "CheckpointWritten"])
 

@@ -1,6 +1,7 @@
 /* oracles_exec.c - see oracles_exec.h. */
 #include "tests/sim/oracles_exec.h"
 
+#include "common/ckpt.h"
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/pool/waits.h"
@@ -202,6 +203,7 @@ static void check_silent(struct watched *k, const struct exec *x, size_t i)
 static void check_waits(const struct exec *x)
 {
     const int64_t told = waits_look(x->pool, train_worker(x->train), sh_clock_ns());
+    const int64_t late_ns = WORKER_PIECE_COUNTS_NS + WORKER_PIECE_COUNTS_NS / DRIFT;
     int64_t longest = 0, now = 0;
 
     if (told == 0 || told == WAITS_NOBODY_NS)
@@ -209,7 +211,7 @@ static void check_waits(const struct exec *x)
     for (size_t i = 0; i < pool_size(x->pool); i++) {
         const struct worker *w = pool_at(x->pool, i);
 
-        longest = SH_MAX(longest, sim_worker_piece_ns(w->pid, WORKER_PIECE_COUNTS_NS));
+        longest = SH_MAX(longest, sim_worker_piece_ns(w->pid, late_ns));
         if (w->preparing && worker_may_run(w))
             now = SH_MAX(now, sim_worker_piece_ns(w->pid, 0));
     }
@@ -377,7 +379,7 @@ int64_t oracle_job_folder(const char *dir)
     int64_t best = -1;
 
     while (d && (e = readdir(d))) {
-        const int64_t step = sh_st_ckpt_step(e->d_name);
+        const int64_t step = sh_ckpt_step(e->d_name);
         char path[512];
 
         if (step < 0)

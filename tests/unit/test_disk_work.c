@@ -14,8 +14,9 @@
 #include <unistd.h>
 
 static const char *const NAMES[] = {
-    "ckpt-1.safetensors", "ckpt-9.safetensors.tmp", "ckpt-10.safetensors", "ckpt-33.safetensors",
-    "ckpt-x.safetensors", "final.safetensors",      "losses.json"};
+    "ckpt-1.safetensors",  "ckpt-9.safetensors.tmp", "ckpt-10.safetensors",
+    "ckpt-33.safetensors", "ckpt-x.safetensors",     "final.safetensors",
+    "losses.json",         "ckpt-9-e1.safetensors",  "ckpt-33-e1.safetensors"};
 
 static void begins(int64_t step, const bool stays[SH_ARRAY_LEN(NAMES)])
 {
@@ -44,14 +45,14 @@ static void begins(int64_t step, const bool stays[SH_ARRAY_LEN(NAMES)])
 static void checkpoints_of_earlier_steps_go_and_no_others(void **state)
 {
     (void)state;
-    begins(10, (bool[]){false, false, true, true, true, true, true});
+    begins(10, (bool[]){false, false, true, true, true, true, true, false, true});
 }
 
 static void what_a_newer_attempt_has_written_stays_when_an_old_one_begins(void **state)
 {
     (void)state;
-    begins(0, (bool[]){true, true, true, true, true, true, true});
-    begins(1, (bool[]){true, true, true, true, true, true, true});
+    begins(0, (bool[]){true, true, true, true, true, true, true, true, true});
+    begins(1, (bool[]){true, true, true, true, true, true, true, true, true});
 }
 
 int main(void)

@@ -1,17 +1,13 @@
-/* test_files.c - which files an executor on another host may write, and which checkpoint stands in
- * for one that was replaced.
+/* test_files.c - which files an executor on another host may write.
  *
- * Without it a name could lead out of the job's folder, or a job could go on from an old step.
+ * Without it a name could lead out of the job's folder, or into the files of another executor.
  */
 /* uses: libapi.a */
 /* link: -lmicrohttpd -lpq -lz */
 #include "api/files/job_folder.h"
 #include "tests/unit/sh_test.h"
 
-#include <fcntl.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static void only_what_a_job_leaves_is_a_name(void **state)
 {
@@ -33,6 +29,9 @@ static void only_what_a_job_leaves_is_a_name(void **state)
         {"ckpt- 1.safetensors", false, 0},
         {"ckpt-.safetensors", false, 0},
         {"ckpt-1.safetensors.tmp", false, 0},
+        {"ckpt-7-gpu0.safetensors", true, 7},
+        {"ckpt-7-gpu0/../x.safetensors", false, 0},
+        {"ckpt-7-gpu0.safetensors.part", false, 0},
         {"ckpt-99999999999999999999.safetensors", false, 0},
         {"result-0123.part", false, 0},
         {"../losses.json", false, 0},
@@ -51,45 +50,34 @@ static void only_what_a_job_leaves_is_a_name(void **state)
     }
 }
 
-static void put(const char *dir, const char *name)
+static void an_executor_sends_checkpoints_of_its_own_name_alone(void **state)
 {
-    char path[128];
-    int fd;
-
-    snprintf(path, sizeof(path), "%s/%s", dir, name);
-    fd = open(path, O_CREAT | O_WRONLY, 0600);
-    assert_true(fd >= 0);
-    close(fd);
-}
-
-static void the_newest_checkpoint_is_that_of_the_greatest_step(void **state)
-{
-    static const char *const NAMES[] = {"ckpt-9.safetensors", "ckpt-100.safetensors",
-                                        "ckpt-20.safetensors", "ckpt-700.safetensors.tmp",
-                                        "losses.json"};
-    char dir[] = "/tmp/shunt-files-XXXXXX", path[128];
+    static const struct {
+        const char *name;
+        int rc;
+    } CASES[] = {
+        {"ckpt-7-gpu0.safetensors", SH_OK},         {"ckpt-7-gpu1.safetensors", SH_E_INVALID},
+        {"ckpt-7.safetensors", SH_E_INVALID},       {"losses.json", SH_OK},
+        {"ckpt-x-gpu0.safetensors", SH_E_NOTFOUND},
+    };
+    const struct store_owner o = {.job = "1", .executor = "gpu0", .attempt = "1"};
 
     (void)state;
-    assert_non_null(mkdtemp(dir));
-    assert_int_equal(job_folder_newest(dir, INT64_MAX), -1);
-    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++)
-        put(dir, NAMES[i]);
-    assert_int_equal(job_folder_newest(dir, INT64_MAX), 100);
-    assert_int_equal(job_folder_newest(dir, 100), 20);
-    assert_int_equal(job_folder_newest(dir, 9), -1);
-    for (size_t i = 0; i < sizeof(NAMES) / sizeof(NAMES[0]); i++) {
-        snprintf(path, sizeof(path), "%s/%s", dir, NAMES[i]);
-        unlink(path);
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        char name[64];
+        struct api_req q = {.params = {NULL, name}};
+        int64_t step;
+
+        snprintf(name, sizeof(name), "%s", CASES[i].name);
+        assert_int_equal(job_folder_own_name(&q, &o, &step, NULL), CASES[i].rc);
     }
-    assert_int_equal(rmdir(dir), 0);
-    assert_int_equal(job_folder_newest(dir, INT64_MAX), -1);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(only_what_a_job_leaves_is_a_name),
-        cmocka_unit_test(the_newest_checkpoint_is_that_of_the_greatest_step),
+        cmocka_unit_test(an_executor_sends_checkpoints_of_its_own_name_alone),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

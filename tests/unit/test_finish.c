@@ -743,13 +743,18 @@ static void what_was_left_long_ago_is_swept(void **state)
     rig_close();
 }
 
-/* In a job's folder, which it may share with others: its own alone, however young. */
+/* In a job's folder, which it may share with others: its own, however young, and what is old. */
 static void what_a_killed_executor_left_in_jobs_goes_when_it_starts_again(void **state)
 {
     static const struct {
         const char *name;
-        bool stays;
-    } CASES[] = {{"trained-e0.tmp", false}, {"trained-e1.tmp", true}, {"trained-e0.tmp2", true}};
+        bool is_old, stays;
+    } CASES[] = {{"trained-e0.tmp", false, false},
+                 {"trained-e1.tmp", false, true},
+                 {"trained-e2.tmp", true, false},
+                 {"trained-e0.tmp2", false, true},
+                 {"other", true, true}};
+    const struct timespec times[2] = {{.tv_sec = 1}, {.tv_sec = 1}};
     char path[SH_TEST_DIR_BYTES + 64];
 
     (void)state;
@@ -761,6 +766,9 @@ static void what_a_killed_executor_left_in_jobs_goes_when_it_starts_again(void *
         assert_int_equal(__real_mkdir(path, 0700), 0);
         snprintf(path, sizeof(path), "%s/jobs/9/%s/model.onnx", R.dir, CASES[i].name);
         write_at(path, "half of it");
+        snprintf(path, sizeof(path), "%s/jobs/9/%s", R.dir, CASES[i].name);
+        if (CASES[i].is_old)
+            assert_int_equal(__real_utimensat(AT_FDCWD, path, times, 0), 0);
     }
     finish_sweep(&R.files, "e0");
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {

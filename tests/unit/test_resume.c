@@ -33,9 +33,9 @@ char *job_file(const struct job *j, const char *name)
 
 char *job_ckpt_path(const struct job *j, int64_t step)
 {
-    char name[64];
+    char name[SH_CKPT_BYTES];
 
-    snprintf(name, sizeof(name), "ckpt-%d.safetensors", (int)step);
+    sh_ckpt_name(name, step, "e0");
     return job_file(j, name);
 }
 
@@ -181,16 +181,22 @@ static void without_a_checkpoint_it_is_the_initial_state(void **state)
     rig_close(&r);
 }
 
-static void the_newest_file_stands_in_for_one_that_is_gone(void **state)
+static void goes_on_from_the_newest(bool is_elsewhere)
 {
     struct rig r;
     char *path;
     FILE *f;
 
-    (void)state;
     rig_open(&r);
     write_checkpoint(&r, 2, 5);
     write_checkpoint(&r, 3, 6);
+    if (is_elsewhere) {
+        char *from = job_ckpt_path(&r.j, 3), *to = job_file(&r.j, "ckpt-3-other.safetensors");
+
+        assert_int_equal(rename(from, to), 0);
+        free(from);
+        free(to);
+    }
     path = job_file(&r.j, "losses.json");
     f = fopen(path, "w");
     assert_non_null(f);
@@ -204,7 +210,21 @@ static void the_newest_file_stands_in_for_one_that_is_gone(void **state)
     assert_true(first_value(&r) == 6);
     assert_true(r.losses[0] == 0.5 && isnan(r.losses[1]) && r.losses[2] == 0.25);
     assert_true(isnan(r.losses[3])); /* of a step that is yet to come */
+    assert_string_equal(r.j.disk_name,
+                        is_elsewhere ? "ckpt-3-other.safetensors" : "ckpt-3-e0.safetensors");
     rig_close(&r);
+}
+
+static void the_newest_file_stands_in_for_one_that_is_gone(void **state)
+{
+    (void)state;
+    goes_on_from_the_newest(false);
+}
+
+static void and_if_another_executor_wrote_it(void **state)
+{
+    (void)state;
+    goes_on_from_the_newest(true);
 }
 
 static void a_checkpoint_of_another_job_fails_this_one(void **state)
@@ -358,6 +378,7 @@ int main(void)
         cmocka_unit_test(the_loop_goes_on_while_the_disk_is_slow),
         cmocka_unit_test(without_a_checkpoint_it_is_the_initial_state),
         cmocka_unit_test(the_newest_file_stands_in_for_one_that_is_gone),
+        cmocka_unit_test(and_if_another_executor_wrote_it),
         cmocka_unit_test(a_checkpoint_of_another_job_fails_this_one),
         cmocka_unit_test(the_best_weights_come_back_and_what_was_said_of_them),
         cmocka_unit_test(what_a_checkpoint_says_of_itself_is_checked),

@@ -287,6 +287,12 @@ static void names_are_described_as_they_are_checked(void **state)
                                         "ckpt-07.safetensors",
                                         "ckpt-1234567890.safetensors",
                                         "ckpt-.safetensors",
+                                        "ckpt-1-.safetensors",
+                                        "ckpt-1-gpu0.safetensors",
+                                        "ckpt-1--x.safetensors",
+                                        "ckpt-1-a.b_c-d.safetensors",
+                                        "ckpt-1-a b.safetensors",
+                                        "ckpt-1gpu0.safetensors",
                                         "trained_onnx"};
 
     (void)state;
@@ -303,10 +309,10 @@ static void names_are_described_as_they_are_checked(void **state)
             assert_int_equal(regcomp(&re, pattern, REG_EXTENDED | REG_NOSUB), 0);
             described = regexec(&re, NAMES[k], 0, NULL, 0) == 0;
             regfree(&re);
-            if (strstr(pattern, "A-Z"))
-                taken = noun_is_name(NAMES[k]);
-            else if (strstr(pattern, "losses"))
+            if (strstr(pattern, "losses"))
                 taken = job_folder_is_name(NAMES[k], &step);
+            else if (strstr(pattern, "A-Z"))
+                taken = noun_is_name(NAMES[k]);
             else if (strstr(pattern, "{12}") || strstr(pattern, "{64}"))
                 continue;
             else
