@@ -54,8 +54,12 @@ COMMON_LIBS := -ljansson -lgnutls -lpthread -lm
 common      := $(BUILD)/libcommon.a
 model       := $(BUILD)/libmodel.a
 device      := $(BUILD)/libdevice.a
+# How an executor finds room, for who only wants to know.
+replaces    := $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o)
+# What the scheduler's core asks of others, where nobody else is (simulate/core.h).
+CORE_WRAP   := $(addprefix -Wl$(comma)--wrap=,session_send session_refuse dbthread_is_up jobs_train_on)
 
-PROGRAMS := shunt shunt-api shunt-scheduler shunt-executor shunt-worker shunt-import shunt-run shunt-zoo
+PROGRAMS := shunt shunt-api shunt-scheduler shunt-executor shunt-worker shunt-import shunt-run shunt-simulate shunt-zoo
 BIN      := $(patsubst %,$(BUILD)/bin/%,$(PROGRAMS))
 # What measurements and tests ask for beyond a release (executor/lab/README.md): a folder of programs
 # as in bin/, two of them other ones.
@@ -71,6 +75,7 @@ parts_shunt-executor  := executor $(call rooms,executor)
 parts_shunt-worker    := executor/worker
 parts_shunt-import    := runtime/import
 parts_shunt-run       := runtime/run
+parts_shunt-simulate  := simulate
 parts_shunt-zoo       := zoo
 libs_shunt            := -lcurl -lpq -lturbojpeg -lpng16 -lz
 libs_shunt-api        := -lmicrohttpd -lpq -lz
@@ -79,6 +84,7 @@ libs_shunt-executor   := -lmicrohttpd -lcurl -ldl
 libs_shunt-worker     := -lseccomp -ldl
 libs_shunt-import     := -lprotobuf-c -lseccomp
 libs_shunt-run        := -lprotobuf-c -lseccomp -ldl
+libs_shunt-simulate   := -lmicrohttpd -lpq $(CORE_WRAP)
 libs_shunt-zoo        := -lprotobuf-c
 lab_shunt-executor    := executor/lab
 lab_shunt-worker      := executor/lab/worker
@@ -89,6 +95,7 @@ uses_shunt-executor   := $(BUILD)/runtime/group.o $(BUILD)/runtime/model/kept.o 
 uses_shunt-worker     := $(model) $(device)
 uses_shunt-import     := $(model)
 uses_shunt-run       := $(BUILD)/runtime/group.o $(model) $(device)
+uses_shunt-simulate   := $(replaces) $(BUILD)/libscheduler.a
 uses_shunt-zoo        := $(model)
 
 # A test may name, on lines of their own, what it needs beyond libcommon.a and linker flags:
@@ -113,7 +120,7 @@ $(device): $(call obj,runtime/device)
 $(BUILD)/libapi.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-api)))
 $(BUILD)/libscheduler.a: $(filter-out %/main.o,$(call obj,$(parts_shunt-scheduler)))
 $(BUILD)/libcli.a: $(filter-out %/main.o,$(call obj,$(parts_shunt)))
-$(BUILD)/libsimulate.a: $(filter-out %/main.o,$(call obj,simulate)) $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o)
+$(BUILD)/libsimulate.a: $(filter-out %/main.o,$(call obj,simulate)) $(replaces)
 $(BUILD)/%.a:
 	$(Q)mkdir -p $(@D)
 	$(Q)rm -f $@ && ar rcs $@ $^
@@ -369,9 +376,8 @@ bench: $(BUILD)/bench/group $(BUILD)/bench/residency $(LAB) $(PLUGINS) ## switch
 
 $(BUILD)/bench/group: $(BUILD)/bench/group.o $(BUILD)/runtime/group.o $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
-$(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(BUILD)/executor/memory/residency.o $(BUILD)/executor/memory/replacement.o $(BUILD)/executor/memory/arena.o $(common)
+$(BUILD)/bench/residency: $(BUILD)/bench/residency.o $(replaces) $(common)
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(COMMON_LIBS)
-CORE_WRAP := $(addprefix -Wl$(comma)--wrap=,session_send session_refuse dbthread_is_up jobs_train_on)
 $(BUILD)/bench/pass: $(addprefix $(BUILD)/bench/,pass.o pass_jobs.o pass_leader.o) $(BUILD)/libsimulate.a $(BUILD)/libscheduler.a $(common)
 	$(Q)$(CC) $(LDFLAGS) $(CORE_WRAP) -Wl,--wrap=sched_submit -o $@ $^ $(libs_shunt-scheduler) $(COMMON_LIBS)
 $(BUILD)/bench/replay: $(call obj,bench/sim) $(BUILD)/tests/sim/profile.o $(BUILD)/libsimulate.a $(BUILD)/libscheduler.a $(common)

@@ -36,6 +36,7 @@ struct api {
     _Atomic uint64_t n_request_ids;
     atomic_bool stopping; /* draining: no longer ready */
     struct uploads uploads;
+    atomic_bool simulating; /* a what-if question is being answered */
 };
 
 #endif

@@ -40,6 +40,16 @@
     {"created_at", S_TIME()}, {"expires_at", S_TIME(.null = true)},                                \
     {"revoked_at", S_TIME(.null = true)}, {"rotated_at", S_TIME(.null = true)},                    \
     {"old_secret_until", S_TIME(.null = true)}, {"last_used_at", S_TIME(.null = true)}
+#define SIMULATED_JOBS                                                                             \
+    {"jobs", S_INT()}, {"ended", S_INT()}, {"preemptions", S_INT()},                               \
+    {"mean_wait_s", S_NUM(.text = "from the snapshot, or a later arrival, to the first start, of " \
+     "jobs that had no GPU at the snapshot")}, {"p95_wait_s", S_NUM()},                            \
+    {"longest_wait_s", S_NUM()}, {"mean_s", S_NUM(.text = "the same, to the end, of all")},        \
+    {"last_end_s", S_NUM(.text = "after the snapshot")}, {"gpu_s", S_NUM()}
+#define SIMULATED S_OBJECT(MEMBERS({"jobs", S_OBJECT(MEMBERS(SIMULATED_JOBS, {"gpus", S_INT()},    \
+    {"used", S_NUM(.text = "part of the GPU time until the last end")}, {"starts", S_INT()}))},    \
+    {"tenants", S_LIST(S_OBJECT(MEMBERS(SIMULATED_JOBS, {"tenant", S_TEXT()}, {"share", S_NUM(     \
+     .text = "its part of the GPU time that was given out in the first half")})))}))
 #define SLO_FIELDS                                                                                 \
     {"latency_ms", S_NUMS(0.001, 3.6e6)}, {"percentile", S_NUMS(0.001, 99.999)},                   \
     {"priority", S_INTS(0, 100)}, {"on_miss", S_WORDS(SH_ON_MISS)}
@@ -267,6 +277,21 @@ const struct api_schema API_SCHEMAS[] = {
          {"live", S_BOOL()}, {"changed", S_BOOL()}, {"help", S_TEXT()})))}))},
     {"ConfigPatch", {.build = config_schema}, S_JSON({"log-level": "info",
                                                       "max-tenant-streams": 64})},
+    {"Snapshot", S_OBJECT(MEMBERS({"format", S_INT()}, {"at", S_TIME()}, {"scheduler", OBJECT},
+        {"gpus", S_LIST(OBJECT)}, {"tenants", S_LIST(OBJECT)}, {"jobs", S_LIST(OBJECT)},
+        {"jobs_left_out", S_INT(.text = "too many to be in it: the last ones of the queue")}))},
+    {"Simulate", S_BODY("", MEMBERS(
+        {"changes", S_LIST(S_BODY("set,to", MEMBERS({"set", S_STR(1, 300, .text = "gpus, "
+         "tenant.NAME.FIELD, job.ID.FIELD, queue.NAME.open or scheduler.FIELD: docs/simulate.md")},
+         {"to", {.type = SCHEMA_STRING | SCHEMA_NUMBER | SCHEMA_BOOLEAN, .null = true,
+          .stays = true, .text = "null: no limit"}})), .max = 64)},
+        {"hours", S_NUMS(0, 24, .text = "of the recorded time whose jobs come again from now on; "
+         "0: only what waits and runs now")})),
+     S_JSON({"changes": [{"set": "gpus", "to": "+2"}, {"set": "tenant.anna.guarantee", "to": 4}]})},
+    {"Simulated", S_OBJECT(MEMBERS({"at", S_TIME()}, {"hours", S_NUM()},
+        {"changes", S_LIST(OBJECT)}, {"before", SIMULATED}, {"after", SIMULATED},
+        {"guessed", S_INT(.text = "jobs of unknown length, for which there is nothing to go by")},
+        {"left_out", S_INT()}))},
     {"Event", S_OBJECT(MEMBERS({"position", S_TEXT()}, {"tenant", S_TEXT()}, {"job", S_INT()},
         {"name", S_TEXT()}, {"kind", S_TEXT()}, {"queue", S_TEXT()}, {"id", S_INT()},
         {"at", S_TIME()}, {"from", S_TEXT(.null = true)}, {"to", S_TEXT()}, {"reason", S_TEXT()},

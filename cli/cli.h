@@ -50,6 +50,9 @@ struct cli_conf {
     int64_t priority, max_attempts, last, tail;
     bool follow, hold, no_preempt, live, go_on, once;
     struct cli_train train;
+    /* simulate */
+    char *gpus, *snapshot;
+    double hours;
     /* infer, top */
     char *inputs, *outputs, *truth, *image, *mean, *std, *layout, *sizes;
     int64_t rows, offset, repeat, random, interval_ms, resize, crop, top;

@@ -280,6 +280,22 @@ static const struct sh_conf_opt RESULT[] = {
     STR(out, "out", NULL,
         "write the job's file to this file: the outputs (safetensors) or the trained model (ONNX)"),
 };
+static const struct sh_conf_opt SIMULATE[] = {
+    STR(gpus, "gpus", NULL,
+        "+2: two GPUs more, like the largest; -1: without the last one; 4: so many"),
+    SH_OPT_STR(ST, grid, "set", NULL, SH_CONF_MANY,
+               "something else that is otherwise: tenant.NAME.guarantee=4, tenant.NAME.weight=2, "
+               "tenant.NAME.max_running_jobs=1, job.ID.priority=10, queue.NAME.open=true, "
+               "scheduler.min_run_ms=60000; null: no limit"),
+    STR(file, "file", NULL,
+        "JSON list of {\"set\": PATH, \"to\": VALUE}, before the others; short: -f"),
+    SH_OPT_F64(ST, hours, "hours", 0, 0, 24, 0,
+               "the jobs that were submitted in the last so many hours come again, from now on; 0: "
+               "only what waits and runs now"),
+    STR(save, "save", NULL, "write the snapshot to this file, and answer from it on this machine"),
+    STR(snapshot, "snapshot", NULL,
+        "a file written by --save: asks no server, and answers about that moment"),
+};
 static const struct sh_conf_opt INFER[] = {
     STR(inputs, "inputs", NULL,
         "a safetensors file with tensors named as the model's inputs; a NumPy array (.npy), or "
@@ -464,6 +480,11 @@ static const struct cli_cmd CMDS[] = {
     {"infer", NULL, "MODEL[:VERSION]",
      "send inference requests and show results and latency", infer_main, OPTS(INFER)},
 
+    {"simulate", NULL, "",
+     "what would become of waiting times, ends and shares of jobs, as things are and with changes; "
+     "for admin keys",
+     simulate_main, OPTS(SIMULATE)},
+
     {"whoami", NULL, "", "id, role and tenant of the key in use", whoami_main, NONE},
     {"config", "profiles", "[NAME]", "sections of the config file: servers with their keys",
      config_get, NONE},
@@ -504,7 +525,8 @@ static const struct cli_verb VERBS[] = {
     {"resume", JOBS, OPTS(CHANGE)},
     {"requeue", JOBS, OPTS(CHANGE)},
     {"checkpoint", JOBS, OPTS(CHANGE)},
-    {"wait", JOBS, NONE}, {"explain", JOBS, NONE}, {"events", JOBS, NONE}, {"losses", JOBS, NONE},
+    {"simulate", JOBS, NONE}, {"wait", JOBS, NONE}, {"explain", JOBS, NONE},
+    {"events", JOBS, NONE}, {"losses", JOBS, NONE},
     {"logs", JOBS, NONE}, {"result", JOBS, NONE},
     {"whoami", "This program", NONE}, {"config", "This program", NONE},
 };

@@ -24,6 +24,7 @@ cli_fn option_get, option_set;                                         /* option
 cli_fn array_get, array_set, array_wait, array_control;                /* array.c */
 cli_fn job_result, job_result_delete;                                  /* result.c */
 cli_fn queue_get, queue_create, queue_set, queue_delete;               /* queue.c */
+cli_fn simulate_main;                                                  /* simulate.c */
 cli_fn usage_get, share_get, audit_get;                                /* usage.c */
 cli_fn config_get, config_set, config_use, config_delete;              /* profile.c */
 cli_fn infer_main;                                                     /* infer.c */

@@ -24,6 +24,19 @@
     "'DELETED' OR EXISTS (SELECT 1 FROM job j WHERE (j.dataset_id = d.id OR j.eval_dataset_id = " \
     "d.id) AND j.state NOT IN " SH_JOB_FINAL "))"
 
+/* SQL: samples of one step of job j. */
+#define SH_JOB_STEP_SAMPLES                \
+    " CASE WHEN j.kind = 'training' THEN " \
+    "coalesce((j.spec->>'batch')::numeric::bigint, " DB_NUMBER(SH_JOB_BATCH) ") ELSE 1 END"
+
+/* SQL: steps of job j with dataset d, as the worker will count them (executor/worker/data.c); 0:
+ * not known. No product of what tenants name may overflow, and no number of theirs be written in a
+ * way that is refused, such as 4.0: the look of all would fail. */
+#define SH_JOB_STEPS                                                                         \
+    " coalesce(CASE WHEN j.kind <> 'training' THEN d.n_samples"                              \
+    " ELSE coalesce((j.spec->>'steps')::numeric::bigint, least((j.spec->>'epochs')::numeric" \
+    "  * (d.n_samples / nullif(" SH_JOB_STEP_SAMPLES ", 0)), 1e15)::bigint) END, 0)"
+
 /* Fields of a spec have paths like "batch" or "optimizer.lr"; an optimizer's field may also be just
  * "lr". Returns what follows the dot. */
 const char *sh_job_field_name(const char *path);

@@ -38,7 +38,7 @@ command `shunt` is in [cli.md](cli.md).
 
 TEXT
     local p
-    for p in shunt-api shunt-scheduler shunt-executor shunt-import shunt-zoo; do
+    for p in shunt-api shunt-scheduler shunt-executor shunt-import shunt-simulate shunt-zoo; do
         "$bin/$p" --docs
     done
     for p in infer train bench profile; do

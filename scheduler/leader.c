@@ -8,6 +8,7 @@
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -56,6 +57,11 @@ static int ask(struct sched *s, dbop_run_fn *run, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a lease operation");
     l->fence = sched_fence(s);
     l->ttl_ms = s->conf->lease_ttl_ms;
+    snprintf(l->options, sizeof(l->options),
+             "{\"min_run_ms\":%" PRId64 ",\"max_min_run_ms\":%" PRId64 ",\"level_ms\":%" PRId64
+             ",\"usage_half_life_s\":%" PRId64 "}",
+             s->conf->min_run_ms, s->conf->max_min_run_ms, s->conf->level_ms,
+             s->conf->usage_half_life_s);
     rc = dbthread_submit(s->db,
                          &(struct dbop){.name = "lease",
                                         .run = run,

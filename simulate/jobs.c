@@ -57,9 +57,14 @@ void sim_list_drop(struct cluster *c, struct sim_list *l, uint32_t job)
 
 /* ------------------------------------------------------------------ the cluster */
 
+int64_t cluster_start_ns(const struct cluster *c, uint32_t job)
+{
+    return c->world ? c->world->jobs[job].start_ns : c->start_ns;
+}
+
 int64_t cluster_end_ns(const struct cluster *c, const struct sim_job *j)
 {
-    return j->since_ns + c->start_ns + j->left_ns;
+    return j->since_ns + cluster_start_ns(c, (uint32_t)(j - c->jobs)) + j->left_ns;
 }
 
 int64_t cluster_had_ns(const struct cluster *c, const struct sim_job *j)
@@ -68,29 +73,34 @@ int64_t cluster_had_ns(const struct cluster *c, const struct sim_job *j)
            (j->state == SIM_RUNS || j->state == SIM_STOPS ? c->now_ns - j->since_ns : 0);
 }
 
-void cluster_start(struct cluster *c, uint32_t job)
+static void hold(struct cluster *c, uint32_t job, int64_t since_ns)
 {
     struct sim_job *j = &c->jobs[job];
 
-    if (j->state != SIM_WAITS || j->of.gpus > c->n_free)
-        abort(); /* the policy is wrong */
     j->state = SIM_RUNS;
-    j->since_ns = c->now_ns;
+    j->since_ns = since_ns;
     if (j->first_ns < 0)
-        j->first_ns = c->now_ns;
+        j->first_ns = SH_MAX(since_ns, INT64_C(0));
     j->hold++;
     j->at = c->n_running;
     c->running[c->n_running++] = job;
     c->n_free -= j->of.gpus;
+    put(c, SH_MAX(cluster_end_ns(c, j), c->now_ns), EVENT_ENDS, job);
+}
+
+void cluster_start(struct cluster *c, uint32_t job)
+{
+    if (c->jobs[job].state != SIM_WAITS || c->jobs[job].of.gpus > c->n_free)
+        abort(); /* the policy is wrong */
     c->n_starts++;
     note(c, 2 * (uint64_t)job);
-    put(c, cluster_end_ns(c, j), EVENT_ENDS, job);
+    hold(c, job, c->now_ns);
 }
 
 void cluster_stop(struct cluster *c, uint32_t job)
 {
     struct sim_job *j = &c->jobs[job];
-    const int64_t ran = c->now_ns - j->since_ns - c->start_ns;
+    const int64_t ran = c->now_ns - j->since_ns - cluster_start_ns(c, job);
 
     if (j->state != SIM_RUNS)
         abort();
@@ -103,11 +113,23 @@ void cluster_stop(struct cluster *c, uint32_t job)
     put(c, c->now_ns + c->stop_ns, EVENT_STOPPED, job);
 }
 
+static void count_share(const struct cluster *c, const struct sim_job *j)
+{
+    const struct job_world *w = c->world;
+
+    if (w && w->share_ns)
+        w->share_ns[j->of.tenant] +=
+            (double)SH_MAX(SH_MIN(c->now_ns, w->share_until_ns) - SH_MAX(j->since_ns, INT64_C(0)),
+                           INT64_C(0)) *
+            j->of.gpus;
+}
+
 static void give_back(struct cluster *c, uint32_t job)
 {
     struct sim_job *j = &c->jobs[job];
     const uint32_t last = c->running[--c->n_running];
 
+    count_share(c, j);
     c->running[j->at] = last;
     c->jobs[last].at = j->at;
     j->had_ns += c->now_ns - j->since_ns;
@@ -164,6 +186,8 @@ static void run(struct cluster *c, const struct job_policy *p, void *policy)
     while (!c->rc && queue_take(&c->events, &e)) {
         int64_t wake_ns;
 
+        if (c->world && e.at_ns > c->world->end_ns)
+            return;
         count_until(c, e.at_ns);
         any |= happen(c, p, policy, &e);
         if (!any || (c->events.n && c->events.items[0].at_ns == c->now_ns))
@@ -250,9 +274,9 @@ static int cluster_init(struct cluster *c, const struct trace_jobs *t, const str
                           .n_free = conf->n_gpus,
                           .start_ns = conf->start_ns,
                           .stop_ns = conf->stop_ns,
+                          .world = conf->world,
                           .wake_ns = SIM_NEVER,
                           .digest = UINT64_C(14695981039346656037),
-                          .window_ns = t->items[t->n - 1].at_ns,
                           .jobs = calloc(t->n, sizeof(*c->jobs)),
                           .running = calloc(t->n, sizeof(*c->running))};
     if (!c->jobs || !c->running)
@@ -263,7 +287,11 @@ static int cluster_init(struct cluster *c, const struct trace_jobs *t, const str
         if (t->items[i].gpus > conf->n_gpus)
             return SH_FAIL(err, SH_E_INVALID, "job %zu asks for %u of %u GPUs", i, t->items[i].gpus,
                            conf->n_gpus);
-        put(c, t->items[i].at_ns, EVENT_ARRIVES, (uint32_t)i);
+        c->window_ns = SH_MAX(c->window_ns, t->items[i].at_ns);
+        if (!conf->world || conf->world->jobs[i].gpu == SIM_NONE)
+            put(c, t->items[i].at_ns, EVENT_ARRIVES, (uint32_t)i);
+        else
+            hold(c, (uint32_t)i, conf->world->jobs[i].since_ns);
     }
     *err = c->err;
     return c->rc;
@@ -289,13 +317,16 @@ int jobs_replay(const struct trace_jobs *t, const struct job_policy *p, const st
         *err = c.err;
         rc = c.rc;
     }
-    if (!rc)
+    if (!rc && !conf->world)
         rc = sum_up(&c, ideal_ns, out, err);
-    for (size_t i = 0; !rc && conf->first_ns && i < c.n_jobs; i++)
-        conf->first_ns[i] = c.jobs[i].first_ns;
-    for (size_t i = 0; !rc && conf->end_ns && i < c.n_jobs; i++)
-        conf->end_ns[i] = c.jobs[i].end_ns;
-    out->used = c.busy_ns / ((double)c.window_ns * c.n_gpus);
+    for (uint32_t k = 0; !rc && k < c.n_running; k++)
+        count_share(&c, &c.jobs[c.running[k]]);
+    for (size_t i = 0; !rc && conf->ends && i < c.n_jobs; i++) {
+        conf->ends[i] = c.jobs[i];
+        conf->ends[i].had_ns = cluster_had_ns(&c, &c.jobs[i]);
+    }
+    if (c.window_ns)
+        out->used = c.busy_ns / ((double)c.window_ns * c.n_gpus);
     out->n_starts = c.n_starts;
     out->n_stops = c.n_stops;
     out->n_passes = c.n_passes;

@@ -7,10 +7,14 @@
  * What it has done when it stops is not lost. Of each time that it holds its GPUs start_ns at first
  * go to waiting: for its program, and for its state from host memory. Both costs are the same for
  * all policies of a replay.
+ *
+ * A replay may begin in the middle: jobs have GPUs already, or have waited for some time, and
+ * differ in what the daemon knows of them (struct job_world). Only its own policy heeds that.
  */
 #ifndef SH_SIMULATE_JOBS_H
 #define SH_SIMULATE_JOBS_H
 
+#include "scheduler/decide/snapshot.h"
 #include "simulate/queue.h"
 #include "simulate/trace.h"
 
@@ -36,6 +40,7 @@ struct cluster {
     struct sim_job *jobs; /* OWNED; by arrival */
     size_t n_jobs, n_tenants;
     uint32_t n_gpus, n_free;
+    const struct job_world *world;
     int64_t now_ns, start_ns, stop_ns;
     uint32_t *running; /* OWNED: those that RUN or STOP */
     uint32_t n_running;
@@ -51,12 +56,33 @@ struct cluster {
     struct sh_err err;
 };
 
+struct job_more {         /* what the daemon knows of a job, beyond what a trace says */
+    struct snap_job is;   /* all but tenant, exec, array and its state */
+    int64_t queued_us;    /* its place in its line */
+    int64_t had_ns;       /* device time that it had before */
+    uint32_t line, array; /* line: of jobs that only differ in their place; array 0: none */
+    uint32_t gpu;         /* it has this one when the replay begins; SIM_NONE */
+    int64_t since_ns;     /* since then, <= 0 */
+    int64_t start_ns;     /* instead of the cluster's */
+};
+
+struct job_world {
+    const struct job_more *jobs;       /* by job; in the order of each line */
+    const struct snap_tenant *tenants; /* with their usage at time 0 */
+    const uint64_t *pools;             /* device memory, by GPU */
+    size_t n_lines;
+    int64_t end_ns;         /* nobody looks further */
+    int64_t share_until_ns; /* until then ... */
+    double *share_ns;       /* ... this is counted, by tenant: GPU time that it has; or NULL */
+};
+
 struct job_conf {
     uint32_t n_gpus;
     int64_t start_ns, stop_ns;
     int64_t min_run_ns, level_ns;
     double half_life_s;
-    int64_t *first_ns, *end_ns; /* by job: when it first had its GPUs, and when it ended; or NULL */
+    const struct job_world *world; /* BORROWED; NULL: all jobs and tenants are alike */
+    struct sim_job *ends;          /* by job: what became of it; or NULL */
 };
 
 struct job_policy {
@@ -85,12 +111,14 @@ extern const struct job_policy JOBS_FIFO, JOBS_LAS, JOBS_THEMIS, JOBS_DRF, JOBS_
 
 void cluster_start(struct cluster *c, uint32_t job);
 void cluster_stop(struct cluster *c, uint32_t job);
+int64_t cluster_start_ns(const struct cluster *c, uint32_t job);
 /* When a running job ends if nothing stops it. */
 int64_t cluster_end_ns(const struct cluster *c, const struct sim_job *j);
 /* How long it has had its GPUs in all. */
 int64_t cluster_had_ns(const struct cluster *c, const struct sim_job *j);
 
-/* ideal_ns: by job, or NULL. Fails: SH_E_NOMEM; SH_E_BUG: the policy left jobs waiting for ever. */
+/* ideal_ns: by job, or NULL. With a world only the counts and used of *out are set. Fails:
+ * SH_E_NOMEM; SH_E_BUG: without a world, the policy left jobs waiting for ever. */
 int jobs_replay(const struct trace_jobs *t, const struct job_policy *p, const struct job_conf *conf,
                 const int64_t *ideal_ns, struct job_result *out, struct sh_err *err);
 /* When each job would end if the GPUs could be divided at will and without loss: all tenants have

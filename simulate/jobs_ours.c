@@ -3,8 +3,10 @@
  * What scheduler/jobs does around them is done here for the cluster: facts are set when they
  * change, usage is charged and decays, of each line so many jobs are held as lines_window() says,
  * and there is a pass at each event and, while somebody waits, whenever a job stops being protected
- * and at least once in a minimum run. A tenant has one line: its jobs are alike but for their time.
- * The daemon gives a job one GPU, so a trace must have no others. */
+ * and at least once in a minimum run. Without a world a tenant has one line: its jobs are alike but
+ * for their time, and the time that a start takes is charged as well; with one only the time of its
+ * steps is, as executors report it. The daemon gives a job one GPU, so a trace must have no others.
+ */
 #include "common/mem.h"
 #include "scheduler/decide/jobpool.h"
 #include "scheduler/decide/lines.h"
@@ -21,7 +23,7 @@ struct waiting { /* a job in its line */
     struct line_place place;
 };
 
-struct tenant_line {
+struct ours_line {
     struct sh_tree waits;   /* all that wait */
     struct line_place edge; /* if cut: of the last one that is held */
     size_t n_held;
@@ -35,8 +37,10 @@ struct ours {
     struct jobpool pool;
     int64_t from_ns, charged_ns; /* of the scale of usage; all was charged then */
     struct jobpool_tenant *tenants;
-    uint32_t *held; /* GPUs, by tenant */
-    struct tenant_line *lines;
+    uint32_t *held;      /* GPUs that are charged, by tenant */
+    struct queue begins; /* jobs, by the time from which they are */
+    bool *is_charged;    /* by job */
+    struct ours_line *lines;
     struct waiting *waiting; /* by job */
     struct jobpool_job *jobs;
     struct jobpool_slot *slots;
@@ -54,6 +58,8 @@ static void ours_destroy(void *p)
     jobpool_fini(&o->pool);
     free(o->tenants);
     free(o->held);
+    queue_fini(&o->begins);
+    free(o->is_charged);
     free(o->lines);
     free(o->waiting);
     free(o->jobs);
@@ -68,16 +74,64 @@ static double scale(const struct ours *o)
     return exp2(-(double)(o->c->now_ns - o->from_ns) / o->half_life_ns);
 }
 
+static uint64_t pool_of(const struct ours *o, uint32_t e)
+{
+    return o->c->world ? o->c->world->pools[e] : 1;
+}
+
 static void set_slot(struct ours *o, uint32_t e, bool is_taken)
 {
-    jobpool_set_slot(&o->pool, &o->slots[e],
-                     &(struct jobpool_slot_facts){
-                         .index = e, .pool_bytes = 1, .is_up = true, .is_taken = is_taken});
+    jobpool_set_slot(
+        &o->pool, &o->slots[e],
+        &(struct jobpool_slot_facts){
+            .index = e, .pool_bytes = pool_of(o, e), .is_up = true, .is_taken = is_taken});
+}
+
+static const struct job_more *more_of(const struct ours *o, uint32_t job)
+{
+    return o->c->world ? &o->c->world->jobs[job] : NULL;
+}
+
+static struct ours_line *line_of(struct ours *o, uint32_t job)
+{
+    const struct job_more *more = more_of(o, job);
+
+    return &o->lines[more ? more->line : o->c->jobs[job].of.tenant];
+}
+
+static void set_job(struct ours *o, uint32_t i);
+static void await_rise(struct ours *o, uint32_t i);
+static void charge_from(struct ours *o, uint32_t i);
+
+static void begin(struct ours *o)
+{
+    const struct job_world *w = o->c->world;
+
+    for (size_t t = 0; t < o->c->n_tenants; t++)
+        jobpool_set_tenant(&o->pool, &o->tenants[t],
+                           w ? &w->tenants[t]
+                             : &(struct snap_tenant){.active = true,
+                                                     .weight = 1,
+                                                     .max_gpus = -1,
+                                                     .lending_limit = -1,
+                                                     .max_running_jobs = UINT32_MAX});
+    for (uint32_t e = 0; e < o->c->n_gpus; e++)
+        set_slot(o, e, false);
+    for (uint32_t k = 0; k < o->c->n_running; k++) {
+        const uint32_t i = o->c->running[k];
+
+        set_slot(o, w->jobs[i].gpu, true);
+        o->held_by[i] = &o->slots[w->jobs[i].gpu];
+        set_job(o, i);
+        await_rise(o, i);
+        charge_from(o, i);
+    }
 }
 
 static void *ours_create(struct cluster *c, const struct job_conf *conf)
 {
     struct ours *o = calloc(1, sizeof(*o));
+    const size_t n_lines = conf->world ? conf->world->n_lines : c->n_tenants;
 
     if (!o)
         return NULL;
@@ -89,50 +143,49 @@ static void *ours_create(struct cluster *c, const struct job_conf *conf)
     o->c = c;
     o->half_life_ns = conf->half_life_s * 1e9;
     o->level_ns = conf->level_ns;
-    o->window = lines_window(c->n_tenants);
+    o->window = lines_window(n_lines);
     o->pool.min_run_ns = conf->min_run_ns;
     o->tenants = calloc(c->n_tenants, sizeof(*o->tenants));
     o->held = calloc(c->n_tenants, sizeof(*o->held));
-    o->lines = calloc(c->n_tenants, sizeof(*o->lines));
+    o->is_charged = calloc(c->n_jobs, sizeof(*o->is_charged));
+    o->lines = calloc(n_lines + 1, sizeof(*o->lines));
     o->waiting = calloc(c->n_jobs, sizeof(*o->waiting));
     o->jobs = calloc(c->n_jobs, sizeof(*o->jobs));
     o->slots = calloc(c->n_gpus, sizeof(*o->slots));
     o->held_by = calloc(c->n_jobs, sizeof(*o->held_by));
-    if (!o->tenants || !o->held || !o->lines || !o->waiting || !o->jobs || !o->slots ||
-        !o->held_by) {
+    if (!o->tenants || !o->held || !o->is_charged || !o->lines || !o->waiting || !o->jobs ||
+        !o->slots || !o->held_by) {
         ours_destroy(o);
         return NULL;
     }
-    for (size_t t = 0; t < c->n_tenants; t++) {
-        jobpool_set_tenant(&o->pool, &o->tenants[t],
-                           &(struct snap_tenant){.active = true,
-                                                 .weight = 1,
-                                                 .max_gpus = -1,
-                                                 .lending_limit = -1,
-                                                 .max_running_jobs = UINT32_MAX});
-    }
-    for (uint32_t e = 0; e < c->n_gpus; e++)
-        set_slot(o, e, false);
+    begin(o);
     return o;
 }
 
 /* ------------------------------------------------------------------ facts */
 
 /* Device time: what a start takes until the first step is none. */
-static int64_t had_ns(const struct ours *o, const struct sim_job *j)
+static int64_t had_ns(const struct ours *o, uint32_t i)
 {
-    return j->of.run_ns - j->left_ns +
-           (j->state == SIM_RUNS ? SH_MAX(o->c->now_ns - j->since_ns - o->c->start_ns, 0) : 0);
+    const struct sim_job *j = &o->c->jobs[i];
+    const struct job_more *more = more_of(o, i);
+    const int64_t ran_ns = o->c->now_ns - j->since_ns - cluster_start_ns(o->c, i);
+
+    return (more ? more->had_ns : 0) + j->of.run_ns - j->left_ns +
+           (j->state == SIM_RUNS ? SH_MAX(ran_ns, INT64_C(0)) : 0);
 }
 
 static uint32_t level_of(const struct ours *o, uint32_t i)
 {
-    return lines_level(had_ns(o, &o->c->jobs[i]), o->level_ns);
+    return lines_level(had_ns(o, i), o->level_ns);
 }
 
 static int64_t line_us(const struct ours *o, uint32_t i)
 {
-    return o->c->jobs[i].of.at_ns / 1000 + lines_handicap_us(level_of(o, i), o->level_ns);
+    const struct job_more *more = more_of(o, i);
+
+    return (more ? more->queued_us : o->c->jobs[i].of.at_ns / 1000) +
+           lines_handicap_us(level_of(o, i), o->level_ns);
 }
 
 static void set_job(struct ours *o, uint32_t i)
@@ -141,19 +194,23 @@ static void set_job(struct ours *o, uint32_t i)
         [SIM_WAITS] = SNAP_QUEUED, [SIM_RUNS] = SNAP_RUNNING, [SIM_STOPS] = SNAP_STOPPING};
     const struct sim_job *j = &o->c->jobs[i];
     const bool holds = j->state != SIM_WAITS;
-    const int64_t since_ns = j->since_ns + o->c->start_ns; /* it runs, and has to have its time */
-    const struct jobpool_job_facts f = {.is = {.line_us = line_us(o, i),
-                                               .id = i,
-                                               .level = level_of(o, i),
-                                               .state = STATES[j->state],
-                                               .queue_open = true,
-                                               .model_ready = true,
-                                               .since_ns = holds ? since_ns : 0,
-                                               .may_suspend = j->state == SIM_RUNS},
-                                        .tenant = &o->tenants[j->of.tenant],
-                                        .is_on_exec = holds,
-                                        .exec_bytes = holds};
+    const struct job_more *more = more_of(o, i);
+    struct jobpool_job_facts f = {.is = {.queue_open = true, .model_ready = true},
+                                  .tenant = &o->tenants[j->of.tenant],
+                                  .is_on_exec = holds,
+                                  .exec_bytes = holds ? pool_of(o, o->held_by[i]->f.index) : 0};
 
+    if (more) {
+        f.is = more->is;
+        f.array = more->array;
+    }
+    f.is.id = i;
+    f.is.line_us = line_us(o, i);
+    f.is.level = level_of(o, i);
+    f.is.state = STATES[j->state];
+    /* It runs from then on, and has to have its time. */
+    f.is.since_ns = holds ? j->since_ns + cluster_start_ns(o->c, i) : 0;
+    f.is.may_suspend = j->state == SIM_RUNS;
     if (!o->c->rc)
         o->c->rc = jobpool_set_job(&o->pool, &o->jobs[i], &f, &o->c->err);
 }
@@ -162,7 +219,9 @@ static void set_job(struct ours *o, uint32_t i)
 static void await_rise(struct ours *o, uint32_t i)
 {
     const struct sim_job *j = &o->c->jobs[i];
-    const int64_t from_ns = lines_level_from_ns(level_of(o, i) + 1, o->level_ns);
+    const struct job_more *more = more_of(o, i);
+    const int64_t from_ns =
+        lines_level_from_ns(level_of(o, i) + 1, o->level_ns) - (more ? more->had_ns : 0);
 
     if (!o->level_ns || from_ns > j->of.run_ns || o->c->rc)
         return;
@@ -194,7 +253,7 @@ static int by_place(const struct sh_tree_node *a, const struct sh_tree_node *b)
 static const struct sh_tree_kind LINE = {by_place, NULL};
 
 /* The first so many of a line are held, from half a window to two of them (lines.h). */
-static void sort_line(struct ours *o, struct tenant_line *l)
+static void sort_line(struct ours *o, struct ours_line *l)
 {
     struct sh_tree_node *at = sh_tree_first(&l->waits);
 
@@ -224,10 +283,12 @@ static void sort_line(struct ours *o, struct tenant_line *l)
 static void ours_waits(void *p, uint32_t job)
 {
     struct ours *o = p;
-    struct tenant_line *l = &o->lines[o->c->jobs[job].of.tenant];
+    struct ours_line *l = line_of(o, job);
     struct waiting *w = &o->waiting[job];
+    const struct job_more *more = more_of(o, job);
 
-    w->place = (struct line_place){.line_us = line_us(o, job), .id = job};
+    w->place = (struct line_place){
+        .priority = more ? more->is.priority : 0, .line_us = line_us(o, job), .id = job};
     sh_tree_add(&l->waits, &LINE, &w->node);
     o->n_wait++;
     if (l->is_cut && line_place_cmp(&w->place, &l->edge) > 0) {
@@ -241,7 +302,7 @@ static void ours_waits(void *p, uint32_t job)
 
 static void started(struct ours *o, uint32_t job)
 {
-    struct tenant_line *l = &o->lines[o->c->jobs[job].of.tenant];
+    struct ours_line *l = line_of(o, job);
 
     sh_tree_del(&l->waits, &LINE, &o->waiting[job].node);
     o->n_wait--;
@@ -262,28 +323,56 @@ static void rebase(struct ours *o)
     }
 }
 
-static void charge(struct ours *o)
+static void charge_from(struct ours *o, uint32_t i)
+{
+    const struct sim_job *j = &o->c->jobs[i];
+    const int64_t at_ns = o->c->world ? j->since_ns + cluster_start_ns(o->c, i) : o->c->now_ns;
+
+    if (at_ns <= o->c->now_ns) {
+        o->is_charged[i] = true;
+        o->held[j->of.tenant] += j->of.gpus;
+    } else if (!o->c->rc) {
+        o->c->rc =
+            queue_put(&o->begins, (struct event){.at_ns = at_ns, .a = i, .b = j->hold}, &o->c->err);
+    }
+}
+
+static void charge_until(struct ours *o, int64_t until_ns)
 {
     const int64_t since_ns = o->charged_ns;
 
-    o->charged_ns = o->c->now_ns;
-    if (since_ns == o->c->now_ns)
+    if (until_ns <= since_ns)
         return;
-    rebase(o);
+    o->charged_ns = until_ns;
     for (size_t t = 0; t < o->c->n_tenants; t++) {
         struct snap_tenant f = o->tenants[t].f;
 
         if (!o->held[t])
             continue;
-        f.usage_ns += (double)o->held[t] * (double)(o->c->now_ns - since_ns) / scale(o);
+        f.usage_ns += (double)o->held[t] * (double)(until_ns - since_ns) / scale(o);
         jobpool_set_tenant(&o->pool, &o->tenants[t], &f);
     }
+}
+
+static void charge(struct ours *o)
+{
+    struct event e;
+
+    rebase(o);
+    while (o->begins.n && o->begins.items[0].at_ns <= o->c->now_ns && queue_take(&o->begins, &e)) {
+        charge_until(o, e.at_ns);
+        if (e.b == o->c->jobs[e.a].hold) /* else it was stopped before */
+            charge_from(o, e.a);
+    }
+    charge_until(o, o->c->now_ns);
 }
 
 static void let_go(struct ours *o, uint32_t job)
 {
     charge(o);
-    o->held[o->c->jobs[job].of.tenant] -= o->c->jobs[job].of.gpus;
+    if (o->is_charged[job])
+        o->held[o->c->jobs[job].of.tenant] -= o->c->jobs[job].of.gpus;
+    o->is_charged[job] = false;
     set_slot(o, o->held_by[job]->f.index, false);
 }
 
@@ -312,6 +401,12 @@ static int64_t next_look(const struct ours *o)
 
     if (!o->n_wait)
         return SIM_NEVER;
+    if (!o->c->n_running) { /* nothing changes but by time that somebody has to wait */
+        n = sh_tree_first(&o->pool.later);
+        return n ? SH_MAX(SH_TREE_OF(n, struct jobpool_job, timed)->f.is.not_before_ns,
+                          o->c->now_ns + 1)
+                 : SIM_NEVER;
+    }
     if (n)
         next_ns = SH_MIN(next_ns, SH_TREE_OF(n, struct jobpool_job, timed)->guarded_until_ns);
     if (o->rises.n)
@@ -342,9 +437,9 @@ static int64_t ours_pass(void *p)
 
         next = j->next_moved;
         o->held_by[i] = j->slot;
-        o->held[o->c->jobs[i].of.tenant] += o->c->jobs[i].of.gpus;
         cluster_start(o->c, i);
         started(o, i);
+        charge_from(o, i);
     }
     return next_look(o);
 }

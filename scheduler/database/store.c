@@ -31,13 +31,14 @@ const char *store__f64(struct store_num *n, double v)
 
 static const struct db_stmt LEASE_ACQUIRE = {
     "lease_acquire",
-    "INSERT INTO lease (name, holder, epoch, expires_at)"
-    " VALUES ('scheduler', $1, 1, now() + $2::bigint * interval '1 ms')"
+    "INSERT INTO lease (name, holder, epoch, expires_at, options)"
+    " VALUES ('scheduler', $1, 1, now() + $2::bigint * interval '1 ms', $3::jsonb)"
     " ON CONFLICT (name) DO UPDATE SET holder = $1, epoch = lease.epoch + 1,"
-    " expires_at = now() + $2::bigint * interval '1 ms' WHERE lease.expires_at < now()"
+    " options = excluded.options, expires_at = now() + $2::bigint * interval '1 ms' WHERE "
+    "lease.expires_at < now()"
     " OR lease.holder = $1"
     " RETURNING epoch",
-    2};
+    3};
 static const struct db_stmt LEASE_RENEW = {
     "lease_renew",
     "UPDATE lease SET expires_at = now() + $3::bigint * interval '1 ms'"
@@ -61,7 +62,9 @@ int store_lease_acquire(struct db *db, void *arg, struct sh_err *err)
     struct db_res *r = NULL;
     struct store_num ttl;
     int rc = db_exec(db, &LEASE_ACQUIRE,
-                     (const char *const[]){l->fence.holder, store__i64(&ttl, l->ttl_ms)}, &r, err);
+                     (const char *const[]){l->fence.holder, store__i64(&ttl, l->ttl_ms),
+                                           l->options[0] ? l->options : "{}"},
+                     &r, err);
 
     l->held = !rc && db_rows(r) == 1;
     if (l->held)

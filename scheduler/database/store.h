@@ -28,7 +28,8 @@ struct store_fence {
 struct store_lease {
     struct store_fence fence; /* acquire fills epoch */
     int64_t ttl_ms;
-    bool held; /* out: we have it */
+    char options[160]; /* acquire: JSON, what we decide by; "": nothing is said */
+    bool held;         /* out: we have it */
 };
 int store_lease_acquire(struct db *db, void *arg, struct sh_err *err);
 int store_lease_renew(struct db *db, void *arg, struct sh_err *err);

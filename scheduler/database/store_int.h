@@ -26,9 +26,4 @@ int store__read_tenants(const struct db_res *r, struct store_tenant *rows, struc
 int store__read_models(const struct db_res *r, struct store_model *rows, struct sh_err *err);
 int store__read_jobs(const struct db_res *r, struct store_job *rows, struct sh_err *err);
 
-/* SQL: samples of one step of job j. */
-#define STEP_SAMPLES                       \
-    " CASE WHEN j.kind = 'training' THEN " \
-    "coalesce((j.spec->>'batch')::numeric::bigint, " DB_NUMBER(SH_JOB_BATCH) ") ELSE 1 END"
-
 #endif

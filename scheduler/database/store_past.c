@@ -11,7 +11,7 @@
 /* By job_finished, from its end on. One that had more than one start was away in between. */
 static const struct db_stmt PAST = {
     "past",
-    "SELECT v.model_id, j.kind = 'batch_inference'," STEP_SAMPLES
+    "SELECT v.model_id, j.kind = 'batch_inference'," SH_JOB_STEP_SAMPLES
     ", j.step, CASE WHEN j.step + j.steps_redone > 0 THEN (j.busy_ns::float8 / (j.step +"
     " j.steps_redone) * j.step)::bigint END, CASE WHEN j.attempt <= 1 AND j.base_busy_ns = 0 THEN"
     " (extract(epoch FROM j.finished_at - j.started_at) * 1000000000)::bigint END"

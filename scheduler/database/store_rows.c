@@ -99,14 +99,6 @@ int store__read_models(const struct db_res *r, struct store_model *rows, struct 
 
 /* ------------------------------------------------------------------ jobs */
 
-/* As the worker will count them (executor/worker/data.c); 0: not known. No product of what tenants
- * name may overflow, and no number of theirs be written in a way that is refused, such as 4.0: the
- * look of all would fail. */
-#define STEPS                                                                                \
-    " coalesce(CASE WHEN j.kind <> 'training' THEN d.n_samples"                              \
-    " ELSE coalesce((j.spec->>'steps')::numeric::bigint, least((j.spec->>'epochs')::numeric" \
-    "  * (d.n_samples / nullif(" STEP_SAMPLES ", 0)), 1e15)::bigint) END, 0)"
-
 const struct db_stmt STORE__JOBS = {
     "view_jobs",
     "SELECT c.id, j.* FROM (SELECT DISTINCT unnest($1::bigint[]) AS id) c LEFT JOIN LATERAL ("
@@ -123,7 +115,7 @@ const struct db_stmt STORE__JOBS = {
     " j.kind = 'batch_inference' AS is_batch,"
     " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true) AS publishes,"
     " j.queue_id, j.priority AS own_priority, coalesce(j.array_id, 0) AS array_id,"
-    " a.max_parallel," STEP_SAMPLES " AS step_samples, " STEPS " AS all_steps"
+    " a.max_parallel," SH_JOB_STEP_SAMPLES " AS step_samples, " SH_JOB_STEPS " AS all_steps"
     " FROM job j LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
     "JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"

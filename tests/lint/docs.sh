@@ -18,7 +18,8 @@ while IFS=: read -r doc name; do
 done < <(grep '\.md$' <<<"$files" | xargs grep -soHE "$name_in_doc" | sort -u)
 
 bin=${SHUNT_BIN:-build/bin}
-for p in shunt shunt-api shunt-scheduler shunt-executor shunt-import shunt-run shunt-zoo; do
+for p in shunt shunt-api shunt-scheduler shunt-executor shunt-import shunt-run shunt-simulate \
+    shunt-zoo; do
     [ -x "$bin/$p" ] || exit $rc
 done
 dir=$(mktemp -d)

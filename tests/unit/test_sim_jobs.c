@@ -127,13 +127,13 @@ static void in_every_world_all_jobs_end_and_twice_the_same_way(void **state)
  * run and what stopping and starting take, however many the other has. */
 static void who_asks_for_little_does_not_wait_behind_who_asks_for_much(void **state)
 {
-    static int64_t first[MAX_JOBS];
+    static struct sim_job ends[MAX_JOBS];
     const struct job_conf conf = {.n_gpus = 4,
                                   .start_ns = SIM_SECOND,
                                   .stop_ns = SIM_SECOND,
                                   .min_run_ns = 30 * SIM_SECOND,
                                   .half_life_s = 3600,
-                                  .first_ns = first};
+                                  .ends = ends};
     struct trace_jobs t;
     size_t n = 0;
 
@@ -144,22 +144,22 @@ static void who_asks_for_little_does_not_wait_behind_who_asks_for_much(void **st
         add(n, 100 + 700 * i, 10, 1, 1);
     t = trace_of(n, 2);
     replay(&t, &JOBS_FIFO, &conf, NULL);
-    assert_true(first[200] - rows[200].at_ns > 10000 * SIM_SECOND);
+    assert_true(ends[200].first_ns - rows[200].at_ns > 10000 * SIM_SECOND);
     replay(&t, &JOBS_OURS, &conf, NULL);
     for (size_t i = 200; i < n; i++)
-        assert_in_range(first[i] - rows[i].at_ns, 0, conf.min_run_ns + 3 * SIM_SECOND);
+        assert_in_range(ends[i].first_ns - rows[i].at_ns, 0, conf.min_run_ns + 3 * SIM_SECOND);
 }
 
 /* Short jobs come to a tenant for ever, more than it has GPUs for: a long one has its time all the
  * same. It waits until those that came up to its handicap later have had theirs, and no longer. */
 static void a_long_job_among_short_ones_without_end_has_its_time(void **state)
 {
-    static int64_t end[MAX_JOBS];
+    static struct sim_job ends[MAX_JOBS];
     struct job_conf conf = {.n_gpus = 1,
                             .min_run_ns = SIM_SECOND,
                             .level_ns = SIM_SECOND,
                             .half_life_s = 3600,
-                            .end_ns = end};
+                            .ends = ends};
     struct trace_jobs t;
 
     (void)state;
@@ -169,10 +169,10 @@ static void a_long_job_among_short_ones_without_end_has_its_time(void **state)
     t = trace_of(MAX_JOBS, 1);
     replay(&t, &JOBS_OURS, &conf, NULL);
     /* Its last level begins at 4 s, so it is as one that came at 256 s. */
-    assert_in_range(end[0], 256 * SIM_SECOND, 350 * SIM_SECOND);
+    assert_in_range(ends[0].end_ns, 256 * SIM_SECOND, 350 * SIM_SECOND);
     conf.level_ns = 0;
     replay(&t, &JOBS_OURS, &conf, NULL);
-    assert_int_equal(end[0], 10 * SIM_SECOND);
+    assert_int_equal(ends[0].end_ns, 10 * SIM_SECOND);
 }
 
 int main(void)

@@ -1,0 +1,58 @@
+/* simulate.c - what-if questions: a snapshot of what decisions about jobs rest on, and what would
+ * become of it. The answer is computed by shunt-simulate, a process of its own, one at a time. */
+#include "api/api.h"
+#include "api/handlers.h"
+#include "api/request/noun.h"
+#include "api/store/store.h"
+#include "common/mem.h"
+#include "common/whatif.h"
+
+#define LIMIT_MS 60000
+#define AGAIN_MS 2000
+
+int snapshot_get(struct api_req *q, struct sh_err *err)
+{
+    json_t *snapshot = NULL;
+    int rc = store_snapshot(q->db, &snapshot, err);
+
+    return rc ? rc : req_reply(q, snapshot, NULL, err);
+}
+
+static int ask(struct api_req *q, const json_t *changes, double hours, json_t **out,
+               struct sh_err *err)
+{
+    json_t *snapshot = NULL, *question = NULL;
+    int rc = store_snapshot(q->db, &snapshot, err);
+
+    if (!rc) {
+        question =
+            json_pack("{s:O, s:O?, s:f}", "snapshot", snapshot, "changes", changes, "hours", hours);
+        rc = question ? sh_whatif_ask(question, LIMIT_MS, &q->api->stopping, out, err)
+                      : SH_FAIL(err, SH_E_NOMEM, "could not allocate the question");
+    }
+    json_decref(snapshot);
+    json_decref(question);
+    return rc;
+}
+
+int simulate_post(struct api_req *q, struct sh_err *err)
+{
+    json_t *changes = NULL, *answer = NULL;
+    double hours = 0;
+    const struct sh_json_field f[] = {
+        {"changes", SH_JSON_ARR, &changes, .max = 64},
+        {"hours", SH_JSON_F64, &hours, .max = 24},
+    };
+    int rc = noun_read(q, "question", f, SH_ARRAY_LEN(f), err);
+
+    if (rc)
+        return rc;
+    if (atomic_exchange(&q->api->simulating, true)) {
+        q->reply.retry_after_ms = AGAIN_MS;
+        return SH_FAIL(err, SH_E_UNAVAILABLE,
+                       "another what-if question is being answered; one at a time is");
+    }
+    rc = ask(q, changes, hours, &answer, err);
+    atomic_store(&q->api->simulating, false);
+    return rc ? rc : req_reply(q, answer, NULL, err);
+}
