@@ -43,7 +43,7 @@ int simulate_post(struct api_req *q, struct sh_err *err)
         {"changes", SH_JSON_ARR, &changes, .max = 64},
         {"hours", SH_JSON_F64, &hours, .max = 24},
     };
-    int rc = noun_read(q, "question", f, SH_ARRAY_LEN(f), err);
+    int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
     if (rc)
         return rc;
