@@ -48,12 +48,18 @@ static struct watched {
 
 static int64_t calm_from_ns;
 static bool have_lies;
+static oracles_begun_fn *on_begun; /* NULL: nobody asks */
 
 void oracles_exec_disturbed(int64_t for_ns)
 {
     const int64_t until = sim_now() + for_ns + CALM_NS;
 
     calm_from_ns = SH_MAX(calm_from_ns, until);
+}
+
+void oracles_exec_on_begun(oracles_begun_fn *fn)
+{
+    on_begun = fn;
 }
 
 void oracles_exec_lies(void)
@@ -286,6 +292,8 @@ static void check_job(struct watched *k, struct job *j)
         k->job = j;
         k->max_step = 0;
         memset(k->slots, 0, sizeof(k->slots));
+        if (on_begun && j->build == JOB_BUILT)
+            on_begun(k->e->name, j->id, j->attempt, j->resume_step);
     }
     if (j->build != JOB_BUILT) {
         k->job = NULL; /* another one may lie where it lay */

@@ -9,6 +9,9 @@
 
 /* Looks at every executor after each of its events, and at each command for its device. */
 void oracles_exec_begin(void);
+/* fn: an attempt has read what it begins with, the state after this step. */
+typedef void oracles_begun_fn(const char *executor, int64_t job, uint32_t attempt, int64_t step);
+void oracles_exec_on_begun(oracles_begun_fn *fn);
 /* Something disturbs times for so long: no bound of time is looked at until a while after it. */
 void oracles_exec_disturbed(int64_t for_ns);
 /* From now on workers say what is not true. */

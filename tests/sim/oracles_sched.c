@@ -383,8 +383,31 @@ static const struct database_event *event_before(size_t at)
     return NULL;
 }
 
-/* When all is well a job that gave way in good order goes on where it stopped. One whose executor
- * was lost did not: what was cut off before the healing may stay so for more than 20 s. */
+/* The step of the newest checkpoint that was recorded by then; 0: none was. */
+static int64_t recorded_step(int64_t job, int64_t until_ns)
+{
+    const struct database_job *j = &database.jobs[job - 1];
+    int64_t step = 0;
+
+    for (size_t i = 0; i < j->n_checkpoints; i++)
+        if (j->checkpoints[i].at_ns <= until_ns)
+            step = SH_MAX(step, j->checkpoints[i].step);
+    return step;
+}
+
+/* One whose executor was lost loses the steps behind the last checkpoint that was recorded, and no
+ * others, whatever goes wrong. */
+static void look_at_lost(const struct database_event *e, const struct database_event *lost)
+{
+    const int64_t recorded = recorded_step(e->job, lost->at_ns);
+
+    SIM_CHECK("no-step-lost", database.jobs[e->job - 1].is_batch || e->step >= recorded,
+              "job %" PRId64 " lost its executor, and goes on from %" PRId64
+              " instead of the checkpoint of step %" PRId64,
+              e->job, e->step, recorded);
+}
+
+/* When all is well a job that gave way in good order goes on where it stopped. */
 static void look_at_starts(void)
 {
     static size_t seen;
@@ -392,9 +415,14 @@ static void look_at_starts(void)
     for (; seen < database.n_events; seen++) {
         const struct database_event *e = &database.events[seen], *last = event_before(seen);
 
-        if (!healed_ns || e->to != JOB_STARTING || !last || last->at_ns - healed_ns < SETTLE_NS ||
-            last->to != JOB_QUEUED || (last->from != JOB_RUNNING && last->from != JOB_PREEMPTED) ||
-            strcmp(last->reason, "ExecutorLost") == 0)
+        if (e->to != JOB_STARTING || !last || last->to != JOB_QUEUED)
+            continue;
+        if (strcmp(last->reason, "ExecutorLost") == 0) {
+            look_at_lost(e, last);
+            continue;
+        }
+        if (!healed_ns || last->at_ns - healed_ns < SETTLE_NS ||
+            (last->from != JOB_RUNNING && last->from != JOB_PREEMPTED))
             continue;
         SIM_CHECK("no-step-lost", e->step == last->step,
                   "job %" PRId64 " stopped at step %" PRId64 " (%s), and goes on from %" PRId64,

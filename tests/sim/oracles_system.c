@@ -1,6 +1,7 @@
 /* oracles_system.c - see oracles_system.h. */
 #include "tests/sim/oracles_system.h"
 
+#include "common/mem.h"
 #include "common/safetensors.h"
 #include "tests/sim/oracles_exec.h"
 
@@ -46,6 +47,28 @@ static void check_job(const struct database_job *j)
     seen[j->id % MAX_JOBS] = step;
 }
 
+/* What an attempt begins with holds every step that was recorded before it was started. */
+static void on_begun(const char *executor, int64_t job, uint32_t attempt, int64_t step)
+{
+    const struct database_job *j = &database.jobs[job - 1];
+    const struct database_event *start = NULL;
+    int64_t recorded = 0;
+
+    for (size_t i = database.n_events; i-- > 0 && !start;)
+        if (database.events[i].job == job && database.events[i].to == JOB_STARTING)
+            start = &database.events[i];
+    if (!start || strcmp(start->executor, executor) != 0 || start->attempt != attempt ||
+        !job_state_has_executor(j->state))
+        return; /* it was given up before it began */
+    for (size_t i = 0; i < j->n_checkpoints; i++)
+        if (j->checkpoints[i].at_ns <= start->at_ns)
+            recorded = SH_MAX(recorded, j->checkpoints[i].step);
+    SIM_CHECK("no-step-lost", step >= recorded,
+              "job %" PRId64 " begins with step %" PRId64
+              " in %s, and the checkpoint of step %" PRId64 " was recorded",
+              job, step, executor, recorded);
+}
+
 static void on_look(void *arg, uint64_t n)
 {
     (void)arg, (void)n;
@@ -59,6 +82,7 @@ void oracles_system_begin(const char *dir)
 {
     state_dir = dir;
     memset(seen, 0, sizeof(seen));
+    oracles_exec_on_begun(on_begun);
     sim_world_after(LOOK_NS, on_look, NULL, 0);
 }
 
