@@ -327,7 +327,7 @@ SIM_PARTS += $(BUILD)/sim/scheduler.o $(BUILD)/sim/link.o $(addprefix $(BUILD)/s
 sim_part = $(Q)mkdir -p $(@D) && ld -r -o $@.all $(filter %.o,$^) && \
     objcopy $(addprefix --keep-global-symbol=,$(1)) $(addprefix --redefine-sym ,$(2)) $@.all $@
 $(BUILD)/sim/scheduler.o: $(sim_sched) Makefile
-	$(call sim_part,sched_new sched_free execs_find exec_is_up jobs_pool_fault requests_are_timed SCHED_CONF REQUEST_LIFE VERSION_LIFE,nanosleep=sim_nanosleep sh_random=sim_bytes sh_metric_add=sim_count)
+	$(call sim_part,sched_new sched_free execs_find exec_is_up homes_has jobs_pool_fault requests_are_timed SCHED_CONF REQUEST_LIFE VERSION_LIFE,nanosleep=sim_nanosleep sh_random=sim_bytes sh_metric_add=sim_count)
 $(BUILD)/sim/link.o: $(sim_link) Makefile
 	$(call sim_part,link_start link_open link_ready link_is_up link_cancel link_hint link_hint_load link_ask slab_new slab_take slab_release slab_at \
 	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)

@@ -58,7 +58,9 @@ static const struct sh_conf_opt UP[] = {
     STR(metrics_bind, "metrics-bind", "127.0.0.1",
         "address for /metrics of every process, which needs no key and shows tenants and models"),
     STR(device, "device", "cpu", "device of the executors: cpu or cuda"),
-    INT(executors, "executors", 1, 1, 64, "executors, one for each device of the host"),
+    INT(executors, "executors", 1, 1, 64,
+        "executors, one for each device of the host; of the cpu device, which they share, any "
+        "number"),
     INT(schedulers, "schedulers", 1, 1, 4, "schedulers; one leads, the others stand by"),
     INT(workers, "workers", 3, 2, 64, "worker processes of each executor"),
     SH_OPT_BYTES(ST, pool_bytes, "pool-bytes", "1G", 1 << 24, 1e13, 0,

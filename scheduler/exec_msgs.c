@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 
 #include <math.h>
@@ -99,6 +100,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
         rc = execs_rename(&s->execs, e, m->executor, err);
         if (rc)
             return rc;
+        homes_exec_forget(s, e);
         *e = (struct exec){.index = e->index,
                            .info = e->info,
                            .slot = e->slot,
@@ -108,8 +110,11 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
                            .ns_per_byte = FIRST_NS_PER_BYTE,
                            .stop_ns = FIRST_STOP_NS};
     }
+    if (e->speed <= 0)
+        e->speed = 1;
     e->lane_ns = e->worker_ns = 0;
     e->link = 0;
+    e->synced = false;
     models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */
     sh_strlcpy(e->info.host_id, m->host_id, sizeof(e->info.host_id));
     sh_strlcpy(e->info.device, m->device, sizeof(e->info.device));
@@ -121,7 +126,6 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     e->incarnation = m->incarnation;
     e->session = x;
     e->serial = x->serial;
-    e->synced = false;
     e->memory_told = 0;
     e->leaving = 0;
     x->exec = e;
@@ -180,6 +184,7 @@ static void on_state(struct sched *s, struct exec *e, const struct msg_exec_stat
         e->ns_per_byte = 1e9 / link;
         e->link = link;
     }
+    homes_exec_changed(s, e);
     sh_strlcpy(e->state.device_name, m->device_name, sizeof(e->state.device_name));
     sh_strlcpy(e->state.fences_why, m->fences_why, sizeof(e->state.fences_why));
     if (e->state.is_stopping != was_stopping) {
@@ -201,6 +206,7 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
         break;
     case MSG_EXEC_SYNCED:
         e->synced = s->models.changed = true;
+        homes_exec_synced(s, e);
         exec_changed(&s->execs, e);
         SH_INFO("executor.synced", "executor=%s", e->info.name);
         exec_tell_memory(s, e); /* before the models that it bounds */

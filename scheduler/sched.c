@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/leader.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/models/serving.h"
 #include "scheduler/route.h"
 
@@ -162,6 +163,7 @@ void sched_lead(struct sched *s, uint64_t epoch)
     s->epoch = epoch;
     s->tenants.half_life_s = (double)s->conf->usage_half_life_s;
     jobs_init(s);
+    homes_begin(s);
     SH_INFO("lease.won", "epoch=%" PRIu64 " holder=%s", epoch, s->holder);
     sh_metric_set(M_shunt_leader, NULL, 1);
     sched__poll(s);

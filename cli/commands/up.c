@@ -400,11 +400,6 @@ static int check_device(struct cli *c, struct sh_err *err)
 
     if (strcmp(device, "cpu") != 0 && strcmp(device, "cuda") != 0)
         return cli_usage(c, err, "--device is cpu or cuda, not \"%.40s\"", device);
-    if (strcmp(device, "cpu") == 0 && c->conf->executors > 1)
-        return cli_usage(c, err,
-                         "--executors %lld: each needs its own device, and there is only one cpu "
-                         "device; omit the option",
-                         (long long)c->conf->executors);
     return SH_OK;
 }
 

@@ -240,6 +240,20 @@ static void schedulers_arg(struct builder *b, struct plan_proc *pp)
     free(text);
 }
 
+static bool is_cpu(const struct cli_conf *o)
+{
+    return strcmp(o->device, "cpu") == 0;
+}
+
+/* Of each worker; 0: the device's default, all cores. Several executors of the cpu device share
+ * those. */
+static long long threads(const struct cli_conf *o)
+{
+    if (o->threads > 0 || !is_cpu(o) || o->executors == 1)
+        return o->threads;
+    return SH_MAX(1, (long long)sh_cores() / o->executors);
+}
+
 static void add_executor(struct builder *b, int i, int port)
 {
     const struct cli_conf *o = b->o;
@@ -255,11 +269,11 @@ static void add_executor(struct builder *b, int i, int port)
     schedulers_arg(b, pp);
     arg(b, pp, "--data-addr=unix:%s/%s.sock", b->s->sock, name);
     arg(b, pp, "--device=%s", o->device);
-    arg(b, pp, "--ordinal=%d", i);
+    arg(b, pp, "--ordinal=%d", is_cpu(o) ? 0 : i);
     arg(b, pp, "--workers=%lld", (long long)o->workers);
     arg(b, pp, "--pool-bytes=%lld", (long long)o->pool_bytes);
-    if (o->threads > 0)
-        arg(b, pp, "--threads=%lld", (long long)o->threads);
+    if (threads(o) > 0)
+        arg(b, pp, "--threads=%lld", threads(o));
     if (o->copy_gb_per_s > 0)
         arg(b, pp, "--copy-gb-per-s=%g", o->copy_gb_per_s);
     common_args(b, pp, port + METRICS_OFFSET + 2 + i);

@@ -6,6 +6,7 @@
 #include "common/metrics.h"
 #include "scheduler/jobs/jobs.h"
 #include "scheduler/jobs/result.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
@@ -31,7 +32,7 @@ static void send_batch_start(struct sched *s, const struct job *j, struct exec *
     struct model *m = models_find(&s->models, j->version_id);
 
     if (m)
-        models_want_on(s, m, e);
+        homes_want_on(s, m, e);
     session_send(e->session,
                  &(struct sh_msg){.type = MSG_BATCH_START,
                                   .u.batch_start = {.epoch = s->epoch,

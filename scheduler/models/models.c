@@ -2,11 +2,11 @@
 #include "scheduler/models/models.h"
 
 #include "common/clock.h"
-#include "common/json.h"
 #include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/models/room.h"
 #include "scheduler/models/serving.h"
 #include "scheduler/route.h"
@@ -21,8 +21,9 @@
 #define LOAD_AGAIN_NS INT64_C(1000000000)
 #define DAY_NS (INT64_C(86400) * 1000000000)
 
-static void model_free(struct model *m)
+static void model_free(struct sched *s, struct model *m)
 {
+    placement_del_version(&s->models.placement, &m->lives);
     shapes_free(m);
     free(m->package);
     free(m->on);
@@ -38,8 +39,10 @@ void models_fini(struct sched *s)
         const struct model *m = ms->items[i];
 
         sh_metric_drop(M_shunt_request_queue_length, SH_LABELS(m->tenant, m->name));
-        model_free(ms->items[i]);
+        model_free(s, ms->items[i]);
     }
+    for (size_t i = 0; i < s->execs.n; i++)
+        placement_del_exec(&ms->placement, &s->execs.items[i]->homes);
     free(ms->items);
     idmap_fini(&ms->by_id);
     *ms = (struct models){0};
@@ -79,7 +82,7 @@ void models_release(struct sched *s, struct model *m)
     last->index = m->index;
     ms->n--;
     drop_series(ms, m);
-    model_free(m);
+    model_free(s, m);
 }
 
 /* ------------------------------------------------------------------ to executors */
@@ -133,10 +136,11 @@ void models__go(struct model *m, uint32_t exec, enum model_phase to)
     on->phase = to;
 }
 
-void models_on_exec_lost(struct sched *s, const struct exec *e)
+void models_on_exec_lost(struct sched *s, struct exec *e)
 {
     for (size_t i = 0; i < s->models.n; i++)
         unlist(s->models.items[i], e->index);
+    homes_exec_away(s, e);
 }
 
 void models__reset(struct model *m, uint32_t exec, enum model_phase to)
@@ -144,15 +148,17 @@ void models__reset(struct model *m, uint32_t exec, enum model_phase to)
     struct model_on *on = &m->on[exec];
 
     models__go(m, exec, to);
-    *on = (struct model_on){.phase = to, .shown = on->shown};
+    *on = (struct model_on){.phase = to, .shown = on->shown, .was_here = on->was_here};
 }
 
 void models__load(struct sched *s, struct model *m, struct exec *e)
 {
     struct model_on *on = &m->on[e->index];
 
-    if (on->phase != MODEL_ON_LOADING)
-        on->step = (struct model_step){.left_ns = -1, .at_ns = sh_clock_ns()};
+    if (on->phase != MODEL_ON_LOADING) {
+        on->began_ns = sh_clock_ns();
+        on->step = (struct model_step){.left_ns = -1, .at_ns = on->began_ns};
+    }
     models__go(m, e->index, MODEL_ON_LOADING);
     on->retry_ns = 0;
     on->is_urgent = m->n_requests > 0;
@@ -166,29 +172,6 @@ void models__load(struct sched *s, struct model *m, struct exec *e)
                                                                .max_batch = m->max_batch,
                                                                .precision = m->precision,
                                                                .wanted = wanted(s, m)}});
-}
-
-void models_want_on(struct sched *s, struct model *m, struct exec *e)
-{
-    struct model_on *on = &m->on[e->index];
-
-    m->asked_ns = sh_clock_ns();
-    if (!exec_is_up(e))
-        return;
-    if (on->phase == MODEL_ON_ASIDE || (on->phase == MODEL_ON_LOADING && !on->is_urgent))
-        models__load(s, m, e);
-    else if (on->phase == MODEL_ON_UNLOADING)
-        on->is_urgent = true;
-}
-
-void models_want(struct sched *s, struct model *m)
-{
-    m->asked_ns = sh_clock_ns();
-    for (uint32_t i = 0; i < m->n_ready; i++)
-        if (exec_is_up(s->execs.items[m->ready[i]]))
-            return;
-    for (size_t i = 0; i < s->execs.n; i++)
-        models_want_on(s, m, s->execs.items[i]);
 }
 
 static void send_unload(struct sched *s, int64_t version_id, struct exec *e)
@@ -222,24 +205,24 @@ static void version_go(struct model *m, enum model_state to)
     m->state = (enum model_state)sh_life_step(&VERSION_LIFE, m->state, to, m->version_id);
 }
 
+/* At its homes. */
 static void load_where_missing(struct sched *s, struct model *m)
 {
     int64_t now = sh_clock_ns();
-    bool sent = false;
+    bool loads = false;
 
-    for (size_t i = 0; i < s->execs.n; i++) {
-        struct exec *e = s->execs.items[i];
-        struct model_on *on = &m->on[i];
+    homes_look(s, m);
+    for (size_t i = 0; i < m->lives.n && !m->gone && m->state < MODEL_FAILED; i++) {
+        struct exec *e = SH_TREE_OF(m->lives.homes[i].exec, struct exec, homes);
+        struct model_on *on = &m->on[e->index];
 
-        if (!exec_is_up(e) || m->gone || m->state >= MODEL_FAILED)
-            continue;
-        if (on->phase == MODEL_ON_ABSENT ||
-            (on->phase == MODEL_ON_FAILED && on->retry_ns && now >= on->retry_ns)) {
+        if (exec_is_up(e) &&
+            (on->phase == MODEL_ON_ABSENT ||
+             (on->phase == MODEL_ON_FAILED && on->retry_ns && now >= on->retry_ns)))
             models__load(s, m, e);
-            sent = true;
-        }
+        loads |= on->phase == MODEL_ON_LOADING;
     }
-    if (sent && m->state == MODEL_REGISTERED) {
+    if (loads && m->state == MODEL_REGISTERED) {
         version_go(m, MODEL_LOADING);
         write_state(s, m);
     }
@@ -262,7 +245,9 @@ void models_load_again(struct sched *s, const char *version_id)
             continue;
         on->retry_ns = now;
         on->tries = 0;
+        (void)placement_put(&s->models.placement, &m->lives, &s->execs.items[i]->homes, now, NULL);
     }
+    m->n_failed = 0;
     load_where_missing(s, m);
 }
 
@@ -307,48 +292,11 @@ void models_forget_exec(struct sched *s, uint32_t exec_index)
         m->on[exec_index].shown = (struct model_shown){0};
         shapes_forget_exec(m, exec_index);
     }
+    homes_exec_away(s, s->execs.items[exec_index]);
     s->execs.items[exec_index]->rows_are_old = true;
 }
 
 /* ------------------------------------------------------------------ state */
-
-/* [{"batch":1,"compute_ns":1234.5,"tail_ns":99.5}, ...]; NULL when there is none or no memory. */
-static char *profile_json(const struct model *m)
-{
-    json_t *list = json_array();
-    char *text = NULL;
-
-    for (size_t i = 0; list && i < m->n_profile; i++)
-        json_array_append_new(
-            list, json_pack("{s:I,s:f,s:f}", "batch", (json_int_t)m->profile[i].batch, "compute_ns",
-                            m->profile[i].compute_ns, "tail_ns", m->profile[i].tail_ns));
-    if (list && m->n_profile)
-        text = json_dumps(list, JSON_COMPACT);
-    json_decref(list);
-    return text;
-}
-
-static void read_profile(struct model *m, const char *text)
-{
-    json_t *list = NULL, *item;
-    size_t i;
-
-    if (!text || sh_json_parse(text, strlen(text), 1u << 16, &list, NULL))
-        return; /* only a first estimate: executors measure again */
-    json_array_foreach(list, i, item)
-    {
-        if (m->n_profile == PREDICT_N_BUCKETS)
-            break;
-        m->profile[m->n_profile++] = (struct msg_profile){
-            .batch = (uint32_t)json_integer_value(json_object_get(item, "batch")),
-            .compute_ns = json_number_value(json_object_get(item, "compute_ns")),
-            .tail_ns = json_is_number(json_object_get(item, "tail_ns"))
-                           ? json_number_value(json_object_get(item, "tail_ns"))
-                           : NAN};
-    }
-    json_decref(list);
-    predict_profile(&m->predict, m->profile, m->n_profile);
-}
 
 static void on_state_written(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
@@ -379,7 +327,7 @@ static void write_state(struct sched *s, struct model *m)
         sh_strlcpy(w->reason, "unloaded on request; load it to use it again", sizeof(w->reason));
     }
     w->image_bytes = m->image_bytes;
-    w->profile = profile_json(m);
+    w->profile = models__profile_json(m);
     SH_INFO("model.state", "tenant=%s model=%s version=%u state=%s%s%s", m->tenant, m->name,
             m->version, state, w->reason_code[0] ? " code=" : "", w->reason_code);
     sched_submit(s, &OP, w, &err);
@@ -395,42 +343,55 @@ static void settle_unload(struct sched *s, struct model *m)
     write_state(s, m);
 }
 
-/* Has everyone answered? Then the version is READY, FAILED or UNLOADED. One that will try again
- * keeps it from FAILED, not from READY: it may be asked to try for ever. */
+static bool has_failed(const struct sched *s, const struct model *m)
+{
+    for (size_t i = 0; i < s->execs.n; i++)
+        if (exec_is_up(s->execs.items[i]) && m->on[i].phase == MODEL_ON_FAILED)
+            return true;
+    return false;
+}
+
+/* READY with its first home; FAILED, if one has failed for good, with its last one. One that will
+ * try again keeps it from that. */
 static void settle(struct sched *s, struct model *m)
 {
-    size_t ready = 0, failed = 0, trying = 0;
+    bool ready = false, waits = false;
 
     if (m->state == MODEL_UNLOADING)
         settle_unload(s, m);
     if (m->state != MODEL_LOADING && m->state != MODEL_REGISTERED)
         return;
-    for (size_t i = 0; i < s->execs.n; i++) {
-        const struct model_on *on = &m->on[i];
+    for (size_t i = 0; i < m->lives.n; i++) {
+        const struct exec *e = SH_TREE_OF(m->lives.homes[i].exec, struct exec, homes);
 
-        if (!exec_is_up(s->execs.items[i]))
-            continue;
-        if (on->phase == MODEL_ON_READY)
-            ready++;
-        else if (on->phase == MODEL_ON_FAILED && !on->retry_ns)
-            failed++;
-        else if (on->phase == MODEL_ON_FAILED)
-            trying++;
-        else
-            return;
+        ready |= exec_is_up(e) && m->on[e->index].phase == MODEL_ON_READY;
+        waits |= exec_is_up(e);
     }
-    if (ready) {
-        version_go(m, MODEL_READY);
-        write_state(s, m);
-    } else if (failed && !trying) {
-        version_go(m, MODEL_FAILED);
-        write_state(s, m);
-    }
-    if (ready || (failed && !trying)) {
-        s->models.changed = true;
-        s->route->on_model(s, m->version_id, ready > 0);
-        sched_wake_jobs(s);
-    }
+    if (!ready && (waits || !has_failed(s, m)))
+        return;
+    version_go(m, ready ? MODEL_READY : MODEL_FAILED);
+    write_state(s, m);
+    s->models.changed = true;
+    s->route->on_model(s, m->version_id, ready);
+    sched_wake_jobs(s);
+}
+
+/* Would it be as well elsewhere, whatever memory there is? */
+static bool is_of_version(int rc)
+{
+    return rc != SH_E_QUOTA && rc != SH_E_DEVMEM && rc != SH_E_TOOBIG && rc != SH_E_NOMEM;
+}
+
+/* For good: another executor may do better, if it has more memory or that was not the reason. */
+static void leave_failed(struct sched *s, struct model *m, struct exec *e, uint64_t need_bytes)
+{
+    m->need_bytes = SH_MAX(m->need_bytes, need_bytes);
+    if (is_of_version(m->fail_rc))
+        m->n_failed++;
+    else if (!homes_elsewhere(s, m, e, 0))
+        m->n_failed = HOMES_MAX_FAILED;
+    homes_leave(s, m, e);
+    load_where_missing(s, m);
 }
 
 static void on_failed(struct sched *s, struct model *m, struct exec *e,
@@ -450,6 +411,8 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
         on->retry_ns = sh_clock_ns() + (FIRST_PAUSE_NS << on->tries);
     SH_WARN("model.failed", "executor=%s tenant=%s model=%s version=%u code=%s msg=\"%s\"",
             e->info.name, m->tenant, m->name, m->version, sh_rc_name(m->fail_rc), m->fail_msg);
+    if (!on->retry_ns)
+        leave_failed(s, m, e, msg->need_bytes);
     settle(s, m);
 }
 
@@ -461,6 +424,11 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
 
     models__go(m, e->index, MODEL_ON_READY);
     on->ready_ns = sh_clock_ns();
+    on->was_here = true;
+    m->n_failed = 0;
+    if (on->began_ns)
+        m->load_ns = on->ready_ns - on->began_ns;
+    on->began_ns = 0;
     on->is_aside = on->waits_for_room = false;
     on->tries = 0;
     on->resident_bytes = msg->resident_bytes;
@@ -471,6 +439,7 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
         m->n_profile = SH_MIN(n, (size_t)PREDICT_N_BUCKETS);
         memcpy(m->profile, msg->profile.data, m->n_profile * sizeof(m->profile[0]));
         predict_profile(&m->predict, m->profile, m->n_profile);
+        homes_measured(s, m, e, &m->profile[0]);
     }
     send_pin(s, m, e);
     shapes_warm(s, m, e);
@@ -549,6 +518,7 @@ void models_on_state(struct sched *s, struct exec *e, const struct msg_model_sta
     }
     was_ready = m->on[e->index].phase == MODEL_ON_READY;
     take_state(s, m, e, msg);
+    homes_tell(s, m, e);
     if (was_ready && m->on[e->index].phase != MODEL_ON_READY)
         s->route->on_unready(s, e, m, NULL);
 }
@@ -564,6 +534,7 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
     on->place = (struct model_place){.device_bytes = msg->device_bytes,
                                      .host_bytes = msg->host_bytes,
                                      .pin = (enum msg_pin)SH_MIN(msg->pin, MSG_PIN_WAITING)};
+    m->host_bytes = SH_MAX(m->host_bytes, msg->host_bytes);
     if (msg->idle_ns >= 0)
         on->place.last_use_ms = sh_clock_wall_ms() - msg->idle_ns / 1000000;
     /* A run that was sent and not yet begun brings what is missing: that is counted already. */
@@ -608,7 +579,7 @@ static int model_new(struct sched *s, const struct store_model *row, struct mode
     m->on = calloc(s->execs.cap + 1, sizeof(*m->on));
     m->ready = calloc(s->execs.cap + 1, sizeof(*m->ready));
     if (!m->on || !m->ready) {
-        model_free(m);
+        model_free(s, m);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the places of a model version");
     }
     m->version_id = row->version_id;
@@ -626,14 +597,14 @@ static int model_new(struct sched *s, const struct store_model *row, struct mode
                : strcmp(row->state, "LOADING") == 0 ? MODEL_LOADING
                                                     : MODEL_REGISTERED;
     m->slo_percentile = row->slo_percentile;
-    read_profile(m, row->profile);
+    models__read_profile(m, row->profile);
     rc = sh_strdup(row->package, &m->package, err);
     if (!rc)
         rc = shapes_read_warm(m, row->warm, err);
     if (!rc)
         rc = idmap_put(&ms->by_id, (uint64_t)m->version_id, m, err);
     if (rc) {
-        model_free(m);
+        model_free(s, m);
         return rc;
     }
     m->index = ms->n;
@@ -647,6 +618,7 @@ static void forget(struct sched *s, struct model *m)
     SH_INFO("model.gone", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
     idmap_del(&s->models.by_id, (uint64_t)m->version_id);
     m->gone = true;
+    homes_leave_all(s, m);
     serving_forget(s, m);
     for (size_t i = 0; i < s->execs.n; i++) {
         if (s->execs.items[i]->session)
@@ -663,6 +635,7 @@ static void forget(struct sched *s, struct model *m)
 static void load_again(struct sched *s, struct model *m)
 {
     version_go(m, MODEL_REGISTERED);
+    m->n_failed = 0;
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
 
@@ -688,11 +661,13 @@ static void follow(struct sched *s, struct model *m, const char *state)
         return;
     s->models.changed = true;
     if (!unload) {
+        m->n_failed = 0;
         version_go(m, MODEL_REGISTERED);
         return;
     }
     SH_INFO("model.unload", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
     version_go(m, MODEL_UNLOADING);
+    homes_leave_all(s, m);
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
 
@@ -780,6 +755,7 @@ out:
 
 void models_second(struct sched *s)
 {
+    homes_second(s);
     models_load_missing(s);
     for (size_t i = 0; i < s->models.n; i++)
         settle(s, s->models.items[i]); /* the executor we waited for may be gone */
@@ -788,6 +764,7 @@ void models_second(struct sched *s)
 
 void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns)
 {
+    homes_ran(run, gpu_ns);
     tenants_charge(&s->tenants, run->tenant, gpu_ns, sh_clock_ns());
     sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(run->tenant->name, "inference"),
                   (double)gpu_ns / 1e9);

@@ -2,14 +2,14 @@
  *
  *   REGISTERED -> LOADING  MODEL_LOAD went to an executor          [load_where_missing]
  *   REGISTERED, LOADING
- *              -> READY    every connected executor has answered, one is READY  [settle]
- *              -> FAILED   every connected executor has failed for good         [settle]
+ *              -> READY    a home of it is READY                               [settle]
+ *              -> FAILED   all that were tried have failed for good             [settle]
  *   FAILED     -> REGISTERED  a client loaded it again before we saw it FAILED  [follow]
  *   any of them -> UNLOADING  the database says so: a client asked             [follow]
  *   UNLOADING  -> UNLOADED  no connected executor holds it any more      [settle_unload]
  *   UNLOADING, UNLOADED -> REGISTERED  a client asked for it again              [follow]
  *
- * A READY version is also loaded by executors that connect later. A failure that may pass (out of
+ * homes.h says on which executors a version is loaded. A failure that may pass (out of
  * memory, a lost device; but not a quota) is retried, LOAD_TRIES times in all, with growing pauses.
  * A version that is UNLOADED or deleted, or whose model is, is unloaded everywhere and freed when
  * its last request has ended.
@@ -63,6 +63,8 @@ struct model_on {           /* one executor */
     bool is_aside;           /* put aside, about to be, or on its way back (room.h) */
     bool waits_for_room;     /* FAILED: others are leaving for it */
     bool is_chosen;          /* used while room.c looks for room */
+    bool was_here;           /* it has been READY there; what that left may still be there */
+    int64_t began_ns;        /* LOADING since then */
     int64_t ready_ns;        /* READY since then */
     struct model_step {      /* LOADING: as of MODEL_STATE */
         char step[16];
@@ -88,7 +90,8 @@ struct model { /* one version */
     bool is_solo; /* its requests are not batched together */
     enum model_state state;
     uint64_t image_bytes;
-    int64_t slo_ns; /* 0: none */
+    uint64_t host_bytes; /* with programs, as far as known */
+    int64_t slo_ns;      /* 0: none */
     double slo_percentile;
     int32_t slo_priority;
     bool pinned;
@@ -106,6 +109,12 @@ struct model { /* one version */
         enum msg_up state;
         struct model_step step;
     } told;
+    struct place_version lives; /* homes.h */
+    struct place_demand demand;
+    double unit_ns;      /* a run of one sample, on a device of speed 1; 0: not known */
+    int64_t load_ns;     /* the last load took so long; 0: none yet */
+    uint64_t need_bytes; /* of device memory, where it had too little; 0: nowhere */
+    uint32_t n_failed;   /* executors that cannot load it; HOMES_MAX_FAILED: no other is tried */
     struct model_on *on; /* OWNED: by executor, rows as execs.cap */
     uint32_t *ready;     /* OWNED, as many: connected executors on which it is READY */
     uint32_t n_ready;
@@ -129,6 +138,8 @@ struct models {
     struct idmap by_id;
     bool changed; /* serving_tell() may have something to tell */
     struct msg_serving told;
+    struct placement placement; /* homes.h */
+    int64_t began_ns;           /* this leader began then */
 };
 
 void models_fini(struct sched *s);
@@ -136,13 +147,10 @@ struct model *models_find(const struct models *m, int64_t version_id); /* NULL i
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
 void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *m);
-void models_load_missing(struct sched *s); /* sends MODEL_LOAD for what executors lack */
-/* Somebody asks for it: executors load it first, and bring it back if it was put aside. */
-void models_want(struct sched *s, struct model *m);
-void models_want_on(struct sched *s, struct model *m, struct exec *e); /* for a job of e */
+void models_load_missing(struct sched *s); /* decides where versions live, and loads them there */
 /* There will be up to n executors. Fails: SH_E_NOMEM; tables that grew stay longer. */
 int models_grow(struct sched *s, size_t n, struct sh_err *err);
-void models_on_exec_lost(struct sched *s, const struct exec *e); /* no request is placed there */
+void models_on_exec_lost(struct sched *s, struct exec *e); /* no request is placed there */
 void models_forget_exec(struct sched *s, uint32_t exec_index);
 void models_second(struct sched *s); /* retries, gauges */
 /* Somebody asks for a version (its id, as text) that executors failed to load, or will retry later:
@@ -153,6 +161,10 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns);
 /* Charges a finished run's device time to its tenant. */
 void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */
+/* profile.c. [{"batch":1,"compute_ns":1234.5,"tail_ns":99.5}, ...]: OWNED; NULL when there is none,
+ * or no memory. */
+char *models__profile_json(const struct model *m);
+void models__read_profile(struct model *m, const char *text); /* text NULL: none */
 /* For room.c: send MODEL_LOAD, MODEL_UNLOAD. */
 void models__load(struct sched *s, struct model *m, struct exec *e);
 /* The only writer of the phase; reset: forgets all else but what the database has. */

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/route.h"
 #include "scheduler/sched.h"
 
@@ -143,6 +144,10 @@ bool room_on_full(struct sched *s, struct model *m, struct exec *e,
 
     if (msg->rc != SH_E_QUOTA || !msg->short_bytes)
         return false;
+    if (homes_elsewhere(s, m, e, msg->short_bytes)) {
+        models__leave(s, m, e);
+        return true;
+    }
     if (is_wanted && make_room(s, m, e, msg->short_bytes, msg->short_of_tenant != 0)) {
         models__go(m, e->index, MODEL_ON_FAILED);
         on->waits_for_room = true;

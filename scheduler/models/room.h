@@ -3,11 +3,12 @@
  *   READY     -> UNLOADING  another version found no room, and nobody has asked for this one for
  *                           ROOM_IDLE_NS                                         [room_on_full]
  *   UNLOADING -> ASIDE      its executor has unloaded it                         [room_on_gone]
- *   ASIDE     -> LOADING    somebody asks for it                                 [models_want]
+ *   ASIDE     -> LOADING    somebody asks for it                                 [homes_want]
  *   LOADING   -> ASIDE      there is no room, and nobody waits for it any more   [room_on_full]
  *
  * Only the executor knows its limits: a version that finds no room FAILED there with QUOTA and the
- * amount that was missing. It is retried when the versions that leave for it are gone.
+ * amount that was missing. If it fits elsewhere it goes there (homes.h); else it is retried when
+ * the versions that leave for it are gone.
  *
  * Versions that are not on the device leave first, then the least recently requested. Pinned ones,
  * ones with requests, and ones that serve batch inference stay. If the limit for all tenants is

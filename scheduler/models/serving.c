@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 
 #include <string.h>
@@ -12,6 +13,16 @@
 static bool is_served(const struct model *m)
 {
     return !m->gone && m->state < MODEL_UNLOADING && m->state != MODEL_FAILED;
+}
+
+/* It is up and lives there, or might: it lives nowhere yet. */
+static bool may_have(const struct model *m, const struct exec *e)
+{
+    const struct model_on *on = &m->on[e->index];
+
+    if (m->lives.n > 0 && !homes_has(m, e))
+        return false;
+    return on->phase == MODEL_ON_FAILED ? on->retry_ns != 0 : m->n_failed < HOMES_MAX_FAILED;
 }
 
 enum msg_up serving_state(const struct sched *s, const struct model *m)
@@ -27,7 +38,7 @@ enum msg_up serving_state(const struct sched *s, const struct model *m)
             continue;
         if (exec_is_up(e) && (m->on[i].phase == MODEL_ON_READY || m->on[i].is_aside))
             return MSG_UP_READY;
-        if (!exec_is_up(e) || m->on[i].phase != MODEL_ON_FAILED || m->on[i].retry_ns)
+        if (!exec_is_up(e) || may_have(m, e))
             best = MSG_UP_LOADING;
         else if (best == MSG_UP_ABSENT)
             best = MSG_UP_FAILED;
@@ -36,11 +47,15 @@ enum msg_up serving_state(const struct sched *s, const struct model *m)
 }
 
 /* On one executor. */
-static int64_t expected_on(const struct exec *e, const struct model_on *on, int64_t now_ns,
+static int64_t expected_on(const struct exec *e, const struct model *m, int64_t now_ns,
                            int64_t away_ns)
 {
+    const struct model_on *on = &m->on[e->index];
+
     if (!e->session) /* it may be on its way back */
         return now_ns - e->lost_ns < away_ns ? now_ns : SERVING_NEVER;
+    if (exec_is_up(e) && !may_have(m, e))
+        return SERVING_NEVER;
     if (!exec_is_up(e) || on->phase == MODEL_ON_ABSENT || on->phase == MODEL_ON_UNLOADING ||
         on->phase == MODEL_ON_ASIDE)
         return now_ns;
@@ -54,7 +69,7 @@ int64_t serving_expected_ns(const struct sched *s, const struct model *m, int64_
     int64_t first = SERVING_NEVER, away_ns = s->conf->load_wait_ms * 1000000;
 
     for (size_t i = 0; is_served(m) && i < s->execs.n; i++)
-        first = SH_MIN(first, expected_on(s->execs.items[i], &m->on[i], now_ns, away_ns));
+        first = SH_MIN(first, expected_on(s->execs.items[i], m, now_ns, away_ns));
     return first;
 }
 

@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/apis.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
@@ -174,7 +175,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
     requests__set_due(s, r);
     t->n_requests++;
     v->n_requests++;
-    predict_ask(&v->predict, 1, sh_clock_ns());
+    homes_asked(v, 1, sh_clock_ns());
     return SH_OK;
 }
 
@@ -191,7 +192,7 @@ void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_ope
         session_refuse(a->session, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
         return;
     }
-    models_want(s, models_find(&s->models, m->version_id));
+    homes_want(s, models_find(&s->models, m->version_id));
     sched_wake_some(s);
 }
 
@@ -244,7 +245,7 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     if (m->priority > 0)
         r->priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), r->model->slo_priority);
     r->batch = m->batch;
-    predict_ask(&r->model->predict, m->batch - 1, sh_clock_ns());
+    homes_asked(r->model, m->batch - 1, sh_clock_ns());
     if (r->shape)
         predict_ask(&r->shape->predict, m->batch, sh_clock_ns());
     r->promised = false; /* decide() looks at it again, with all that it now knows */

@@ -11,8 +11,10 @@
 
 void execs_fini(struct execs *x)
 {
-    for (size_t i = 0; i < x->n; i++)
+    for (size_t i = 0; i < x->n; i++) {
+        sh_metric_drop(M_shunt_placement_load, SH_LABELS(x->items[i]->info.name));
         free(x->items[i]);
+    }
     free(x->items);
     idmap_fini(&x->by_name);
     *x = (struct execs){0};

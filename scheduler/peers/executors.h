@@ -17,6 +17,7 @@
 #include "scheduler/database/store.h"
 #include "scheduler/decide/demand.h"
 #include "scheduler/decide/jobpool.h"
+#include "scheduler/decide/placement.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -74,6 +75,8 @@ struct exec {
     int64_t job;          /* job that holds the training slot; 0: none. jobs.c */
     int64_t leaving;      /* job told to stop for good that has not reported its end */
     struct jobpool_slot slot;
+    struct place_exec homes; /* models/homes.c */
+    double speed;            /* of its device, measured; 1: as that of the first one */
     struct exec *next_changed;
     bool is_changed;
 };

@@ -42,7 +42,6 @@ usage() {
     exits "no server is exit status 3 and says what to do" 3 "shunt up" \
         shunt get jobs --server http://127.0.0.1:1
     exits "a device that there is not" 2 "cpu or cuda" shunt up --device gpu
-    exits "more executors than devices" 2 "only one cpu device" shunt up --executors 2
     ok "nothing is begun then" [ ! -e "$state" ]
     exits "nothing runs here" 3 "nothing runs in \"$state\"" shunt status
     exits "which names what to do next" 3 "--server URL" shunt status

@@ -104,6 +104,14 @@ def linear(features=4, classes=3, weight=0.1, name="x"):
                  [tensor("w", [features, classes], w), tensor("b", [classes], [0.0] * classes)])
 
 
+def chain(n, width):
+    """x [N,width] -> y [N,width] = x W^n: n times the work of its one matrix."""
+    names = ["x"] + ["y%d" % i for i in range(1, n)] + ["y"]
+    w = [((i * 7 % 11) - 5) / (4 * width) for i in range(width * width)]
+    return model([node("MatMul", [a, "w"], [b]) for a, b in zip(names, names[1:])],
+                 [value("x", ["N", width])], [value("y", ["N", width])], [tensor("w", [width, width], w)])
+
+
 def words(**cast):
     """ids [N,4] -> rows of a table: row i is i, -i. With cast the indices are known on the device alone."""
     ids = value("ids", ["N", 4], FLOAT if cast else INT64)

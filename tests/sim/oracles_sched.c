@@ -6,6 +6,7 @@
 
 #include "common/mem.h"
 #include "scheduler/apis.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/database.h"
@@ -596,21 +597,39 @@ static bool is_settled(const struct database_version *v)
            strcmp(v->state, "UNLOADED") == 0 || strcmp(v->state, "DELETED") == 0;
 }
 
-/* By the end a version is on every executor, but where it failed for good. */
+/* By the end, when nobody asks for it, a version has one home, which holds it or has put it aside,
+ * and is nowhere else. What took long to load is kept for longer than that. */
 static void check_places(const struct sched *s, const struct model *m)
 {
-    for (size_t e = 0; e < s->execs.n; e++) {
-        const struct model_on *on = &m->on[e];
+    size_t homes = 0, loaded = 0, able = 0;
 
-        if (m->gone || m->state != MODEL_READY || !exec_is_up(s->execs.items[e]))
+    if (m->gone || m->state != MODEL_READY)
+        return;
+    for (size_t e = 0; e < s->execs.n; e++) {
+        const struct exec *x = s->execs.items[e];
+        const struct model_on *on = &m->on[e];
+        const bool is_home = homes_has(m, x);
+
+        if (!exec_is_up(x))
             continue;
-        SIM_CHECK("places", on->phase != MODEL_ON_ABSENT,
-                  "nobody asks %s for version %" PRId64 ", which others have",
-                  s->execs.items[e]->info.name, m->version_id);
+        homes += is_home;
+        loaded += is_home && on->phase == MODEL_ON_READY;
+        able += is_home || on->phase == MODEL_ON_ABSENT;
+        SIM_CHECK("places", !is_home || on->phase != MODEL_ON_ABSENT,
+                  "nobody asks %s for version %" PRId64 ", which lives there", x->info.name,
+                  m->version_id);
+        SIM_CHECK(
+            "places", is_home || (on->phase != MODEL_ON_READY && on->phase != MODEL_ON_LOADING),
+            "%s keeps version %" PRId64 ", which does not live there", x->info.name, m->version_id);
         SIM_CHECK("places", world->n_fakes == 0 || on->phase != MODEL_ON_FAILED || !on->retry_ns,
                   "nobody asks %s again for version %" PRId64 ", which failed for now",
-                  s->execs.items[e]->info.name, m->version_id);
+                  x->info.name, m->version_id);
     }
+    SIM_CHECK("places", homes > 0 || able == 0 || m->n_failed >= HOMES_MAX_FAILED,
+              "version %" PRId64 " has no home", m->version_id);
+    SIM_CHECK("places", loaded <= 1 || m->load_ns > SIM_S(5),
+              "version %" PRId64 " is loaded at %zu homes, and nobody asks for it", m->version_id,
+              loaded);
 }
 
 static void check_versions(void)

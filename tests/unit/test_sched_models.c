@@ -2,9 +2,10 @@
  *
  * Without it: a version that cannot be loaded could be tried for ever or never again, one that
  * somebody uses could go from host memory for another one, and readiness could be said wrongly. */
-/* uses: scheduler/models/models.o scheduler/models/room.o scheduler/models/serving.o tests/unit/sched_world.o libscheduler.a */
+/* uses: scheduler/models/models.o scheduler/models/homes.o scheduler/models/profile.o scheduler/decide/placement.o scheduler/models/room.o scheduler/models/serving.o tests/unit/sched_world.o libscheduler.a */
 /* link: -lpq */
 #include "common/metrics.h"
+#include "scheduler/models/homes.h"
 #include "tests/unit/sched_world.h"
 
 static struct peer x, a; /* an executor and an API */
@@ -94,6 +95,7 @@ static void who_asks_for_one_that_failed_has_it_tried_at_once(void **state)
     (void)state;
     world_lead();
     exec_up(&x, "x");
+    stay(HOMES_ASK_NS + SECOND);
     api_hello(&a, 7);
     hear(&x, MSG_MODEL_LOAD);
     failed(1, SH_E_INVALID);
@@ -121,6 +123,7 @@ static void what_an_executor_says_of_no_version_of_ours_is_answered_by_unload(vo
     (void)state;
     world_lead();
     exec_up(&x, "x");
+    stay(HOMES_ASK_NS + SECOND);
     for (int k = MSG_MODEL_LOADING; k <= MSG_MODEL_GONE; k++) {
         model_said(&x, (struct msg_model_state){.version_id = 9, .state = (uint32_t)k});
         assert_int_equal(!!heard(&x, MSG_MODEL_UNLOAD),
@@ -136,6 +139,7 @@ static void one_that_still_leaves_is_loaded_when_it_has_left(void **state)
     (void)state;
     world_lead();
     exec_up(&x, "x");
+    stay(HOMES_ASK_NS + SECOND);
     hear(&x, MSG_MODEL_LOAD);
     failed(1, SH_E_CONFLICT);
     assert_int_equal(on_x(1)->phase, MODEL_ON_UNLOADING);

@@ -1,0 +1,44 @@
+/* profile.c - what executors measured of a version, as the database keeps it. */
+#include "common/json.h"
+#include "common/mem.h"
+#include "scheduler/models/models.h"
+
+#include <math.h>
+#include <string.h>
+
+char *models__profile_json(const struct model *m)
+{
+    json_t *list = json_array();
+    char *text = NULL;
+
+    for (size_t i = 0; list && i < m->n_profile; i++)
+        json_array_append_new(
+            list, json_pack("{s:I,s:f,s:f}", "batch", (json_int_t)m->profile[i].batch, "compute_ns",
+                            m->profile[i].compute_ns, "tail_ns", m->profile[i].tail_ns));
+    if (list && m->n_profile)
+        text = json_dumps(list, JSON_COMPACT);
+    json_decref(list);
+    return text;
+}
+
+void models__read_profile(struct model *m, const char *text)
+{
+    json_t *list = NULL, *item;
+    size_t i;
+
+    if (!text || sh_json_parse(text, strlen(text), 1u << 16, &list, NULL))
+        return; /* only a first estimate: executors measure again */
+    json_array_foreach(list, i, item)
+    {
+        if (m->n_profile == PREDICT_N_BUCKETS)
+            break;
+        m->profile[m->n_profile++] = (struct msg_profile){
+            .batch = (uint32_t)json_integer_value(json_object_get(item, "batch")),
+            .compute_ns = json_number_value(json_object_get(item, "compute_ns")),
+            .tail_ns = json_is_number(json_object_get(item, "tail_ns"))
+                           ? json_number_value(json_object_get(item, "tail_ns"))
+                           : NAN};
+    }
+    json_decref(list);
+    predict_profile(&m->predict, m->profile, m->n_profile);
+}
