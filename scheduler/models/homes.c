@@ -131,12 +131,31 @@ static void carry_out(struct sched *s, const struct place_move *move)
         s->route->on_unready(s, e, m, NULL);
 }
 
+static bool is_waited_for(const struct model *m, const struct exec *e)
+{
+    for (const struct request *r = e->waiting.first; r; r = r->behind)
+        if (r->model == m)
+            return true;
+    return false;
+}
+
+/* What was promised there is kept there. */
+static void hold_for_requests(struct model *m)
+{
+    for (size_t i = 0; i < m->lives.n && m->lives.n > 1 && m->n_requests; i++) {
+        struct place_home *h = &m->lives.homes[i];
+
+        h->is_held |= is_waited_for(m, exec_of(h->exec));
+    }
+}
+
 void homes_look(struct sched *s, struct model *m)
 {
     const int64_t now = sh_clock_ns();
     struct place_move move;
 
     set_facts(s, m, now);
+    hold_for_requests(m);
     while (placement_look(&s->models.placement, &m->lives, now, &move))
         carry_out(s, &move);
 }
@@ -268,7 +287,7 @@ void homes_want(struct sched *s, struct model *m)
 
 /* ------------------------------------------------------------------ each second */
 
-/* Batch inference uses the version where it runs. */
+/* Batch inference uses the version where it runs. Who waits is looked at anew by each look. */
 static void hold(struct sched *s)
 {
     for (size_t i = 0; i < s->models.n; i++)
