@@ -80,7 +80,7 @@ struct place_home {
     struct place_exec *exec;
     struct place_exec *replaces; /* NULL: none. It leaves there when it is ready here */
     bool is_ready, is_aside;     /* aside: without an image in host memory */
-    bool is_held; /* a job uses it, or who was let in there waits: it stays */
+    bool is_held;                /* a job uses it, or who was let in there waits: it stays */
     bool is_extra;               /* COMING, and not for lack of a home */
     bool leaves;                 /* another one replaces it */
     int64_t since_ns;
