@@ -151,7 +151,7 @@ class Hosts(Story):
             s.kill("scheduler", signal.SIGTERM)
             with open(os.path.join(s.state, "log", "scheduler-open.log"), "wb") as log:
                 p = subprocess.Popen(
-                    [os.path.join(BIN, "shunt-scheduler"), "--name=open", "--grace-ms=300", "--min-copies=2",
+                    [os.path.join(BIN, "shunt-scheduler"), "--name=open", "--grace-ms=300",
                      "--listen=%s,tcp:%s:%d" % (unix, "0.0.0.0", port), "--metrics-addr=127.0.0.1:%d" % metrics],
                     stderr=log, env=cls.daemon_env())
             cls.addClassCleanup(p.wait, 30)
