@@ -555,9 +555,10 @@ static void say_notes(struct cli *c, const json_t *version)
     if (json_is_true(json_object_get(meta, "solo")))
         out_say(c, "Each request to it runs by itself, since samples may affect each other: %s.",
                 sh_json_text(meta, "solo_note"));
-    if (json_is_true(json_object_get(meta, "trainable")) &&
-        (strstr(training, "trained apart") || strstr(training, "computed from parameters")))
+    if (json_is_true(json_object_get(meta, "trainable")) && strstr(training, "trained apart"))
         out_say(c, "When it is trained: %s.", training);
+    else if (strstr(training, "constants from parameters"))
+        out_say(c, "It cannot be trained: %s.", training);
 }
 
 int model_push(struct cli *c, struct sh_err *err)

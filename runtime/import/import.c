@@ -187,28 +187,6 @@ static uint32_t count_fixed(const struct graph *g, const char **first)
     return n;
 }
 
-/* What the exporter computed of parameters. A file without the computation cannot change them. */
-static int describe_computed(const struct graph *g, struct sh_buf *note, struct sh_err *err)
-{
-    const char *first = NULL;
-    uint32_t n = 0;
-
-    for (uint32_t i = 0; i < g->n_values; i++) {
-        if (!g->values[i].data || !g->values[i].is_computed)
-            continue;
-        first = first ? first : g->values[i].name;
-        n++;
-    }
-    if (n == 0)
-        return SH_OK;
-    return sh_buf_printf(
-        note, err,
-        "%s%u constants were computed from parameters by the exporter, and train in "
-        "their place or are held fixed: %.64s%s; torch.onnx.export(..., "
-        "optimize=False) keeps the parameters",
-        note->len ? "; " : "", n, first, n > 1 ? ", ..." : "");
-}
-
 /* What training does that the file may not show. g: as read; t: in training form. */
 static int describe_training(const struct graph *g, const struct graph *t, struct sh_buf *note,
                              struct sh_err *err)
@@ -236,8 +214,6 @@ static int describe_training(const struct graph *g, const struct graph *t, struc
                            "%s%u norms were put into weights by the exporter and are trained as "
                            "part of them; torch.onnx.export(..., optimize=False) keeps norms",
                            note->len ? "; " : "", g->n_folded);
-    if (!rc)
-        rc = describe_computed(g, note, err);
     fixed = count_fixed(g, &first);
     if (!rc && fixed > 0)
         rc = sh_buf_printf(note, err,
@@ -278,9 +254,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     else
         ok = true;
     sh_buf_init(&text_of, size);
-    if (ok ? describe_training(g, t, &text_of, NULL) == SH_OK && text_of.len
-           : sh_buf_printf(&text_of, NULL, "%s", note) == SH_OK &&
-                 describe_computed(g, &text_of, NULL) == SH_OK)
+    if (ok && describe_training(g, t, &text_of, NULL) == SH_OK && text_of.len)
         sh_strlcpy(note, text_of.data, size);
     sh_buf_fini(&text_of);
     graph_free(t);

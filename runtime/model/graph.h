@@ -60,7 +60,8 @@ struct graph_value {
     bool is_param; /* a weight that training may change (params.c), or BatchNormalization's running
                       statistics: an initializer of floats */
     uint8_t said;  /* enum graph_said: what the file says of a constant; for params.c */
-    bool is_computed;  /* the file says that an exporter computed it of parameters */
+    bool is_computed;  /* an exporter computed it of parameters; trained, it goes other ways */
+    bool is_letter;    /* the file says that it is of a parameter with a single letter's name */
     bool is_taken;     /* the file says that it is, or may be, a part of one, whatever its form */
     bool by_size;      /* of graph_at(): its shape or data may follow from the sizes of symbols */
     uint64_t by_batch; /* of graph_at(): bit i: so may element i from the batch size; ~0: any */

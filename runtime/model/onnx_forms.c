@@ -198,6 +198,62 @@ static bool is_masked(const uint8_t *data, size_t n, size_t zeros)
     return is;
 }
 
+/* Where element i of t lies in a tensor that is broadcast to it. */
+static size_t broadcast(const Onnx__TensorProto *t, const Onnx__TensorProto *of, size_t i)
+{
+    size_t at = 0, step = 1;
+
+    for (size_t k = 0; k < t->n_dims; k++) {
+        const size_t size = (size_t)t->dims[t->n_dims - 1 - k];
+
+        if (k < of->n_dims && of->dims[of->n_dims - 1 - k] > 1) {
+            at += i % size * step;
+            step *= size;
+        }
+        i /= size;
+    }
+    return at;
+}
+
+static bool may_broadcast(const Onnx__TensorProto *t, const Onnx__TensorProto *of)
+{
+    bool may = of->n_dims <= t->n_dims;
+
+    for (size_t k = 0; k < of->n_dims && may; k++)
+        may = of->dims[of->n_dims - 1 - k] == 1 ||
+              of->dims[of->n_dims - 1 - k] == t->dims[t->n_dims - 1 - k];
+    return may;
+}
+
+/* Of a parameter and a buffer that are both in the file, as their numbers show. */
+static int look_at_pair(struct forms *f, size_t i, const char *list)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i], *of[2] = {NULL, NULL};
+    const uint8_t *data[3] = {NULL, NULL, onnx_tensor_look(t, f->source)};
+    char name[2][PARAM_FORM_NAME];
+    bool is = data[2] && param_form_pair(t->name, list, f->kinds, name[0], name[1]);
+    int rc;
+
+    for (int k = 0; k < 2 && is; k++) {
+        const uint32_t at = names_get(&f->names, name[k]);
+
+        of[k] = at < f->b.n_file && !f->b.gone[at] ? f->b.g->initializer[at] : NULL;
+        data[k] = of[k] && elements(of[k]) ? onnx_tensor_look(of[k], f->source) : NULL;
+        is = data[k] && may_broadcast(t, of[k]);
+    }
+    for (size_t e = 0; e < elements(t) && is; e++) {
+        const float a = param_number(data[0], (int64_t)broadcast(t, of[0], e)) *
+                        param_number(data[1], (int64_t)broadcast(t, of[1], e));
+
+        is = fabsf(a - param_number(data[2], (int64_t)e)) <= 1e-6f * fabsf(a);
+    }
+    if (!is)
+        return SH_OK;
+    rc = onnx_build_node(&f->b, "Mul", name[0], name[1], t->name, 0);
+    f->b.gone[i] = !rc;
+    return rc;
+}
+
 /* "['a.mask', 'a.weight']" of a product, which may be turned then. */
 static int look_at_product(struct forms *f, size_t i, const char *list)
 {
@@ -205,7 +261,10 @@ static int look_at_product(struct forms *f, size_t i, const char *list)
     const size_t n = elements(t);
     const uint8_t *data = n ? onnx_tensor_look(t, f->source) : NULL;
     char param[PARAM_FORM_NAME];
+    int rc = n ? look_at_pair(f, i, list) : SH_OK;
 
+    if (rc || f->b.gone[i])
+        return rc;
     return data && param_form_product(t->name, list, f->kinds, param) &&
                    is_masked(data, n, count_zeros(data, n))
                ? add_mask(f, i, param, data)

@@ -11,7 +11,8 @@
  * it computed a constant from, so
  *   - where functions of one parameter can be undone (param_forms.h), the parameter comes back
  *     under its name, or NAME@CONSTANT where another form has it, and nodes compute the constant;
- *   - where a parameter was multiplied by a buffer and zeros came out, it comes back likewise, and
+ *   - where a parameter was multiplied by a buffer and the file has both, they are multiplied;
+ *   - where the buffer is called a mask and zeros came out, the parameter comes back likewise, and
  *     what is 0 stays so.
  * The older exporter says nothing, but computes little: a constant with exactly the numbers of a
  * named one below 0 is its negative, and a weight without a name, many of whose numbers are 0, has

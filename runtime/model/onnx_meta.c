@@ -1,6 +1,7 @@
 /* onnx_meta.c - see onnx_meta.h. */
 #include "runtime/model/onnx_meta.h"
 
+#include "runtime/model/param_forms.h"
 #include "runtime/model/param_rules.h"
 
 #include <stdlib.h>
@@ -92,7 +93,16 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v, const struct param_kind
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *from = onnx_folded_from(v);
-    const bool is = from && param_is_computed(v->name, from, kinds);
+    const bool is = from && param_form_is_lost(v->name, from, kinds);
+
+    free(from);
+    return is;
+}
+
+bool onnx_is_letter(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
+{
+    char *from = onnx_folded_from(v);
+    const bool is = from && param_form_is_letter(from, kinds);
 
     free(from);
     return is;

@@ -22,8 +22,10 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v, const struct param_kind
 bool onnx_says_kind(const Onnx__ValueInfoProto *v);
 /* The names of what an initializer was computed from; NULL: nothing says so. OWNED, free(). */
 char *onnx_folded_from(const Onnx__ValueInfoProto *v);
-/* Was something computed of parameters for it, other than moves? */
+/* Was it computed of parameters in such a way that training it is something else? */
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
+/* Is it of one parameter that has a single letter's name? */
+bool onnx_is_letter(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Was it only moved, from something of a module that no name calls a buffer? */
 bool onnx_is_taken(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 

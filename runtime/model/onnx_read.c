@@ -215,6 +215,7 @@ static void read_kinds(struct reader *r)
             continue;
         r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i], &r->kinds);
         r->g->values[v].is_computed = onnx_is_computed(g->value_info[i], &r->kinds);
+        r->g->values[v].is_letter = onnx_is_letter(g->value_info[i], &r->kinds);
         r->g->values[v].is_taken = onnx_is_taken(g->value_info[i], &r->kinds);
         r->g->says_kinds |= onnx_says_kind(g->value_info[i]);
     }

@@ -19,6 +19,6 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
     if (!rc)
         rc = onnx_tie(m, source, err);
     if (!rc)
-        rc = onnx_untie(m, source, &out->n_untied, err);
+        rc = onnx_untie(m, source, kinds, &out->n_untied, err);
     return rc;
 }

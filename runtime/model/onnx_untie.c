@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "runtime/model/names.h"
+#include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
 #include "runtime/model/param_rules.h"
 
@@ -21,8 +22,10 @@ struct use {
 
 struct untie {
     Onnx__GraphProto *g;
+    bool by_name;        /* merged initializers keep their names: each is one parameter */
     struct names names;  /* of initializers, and of what is one by Identity, to its number */
     struct names makers; /* of what products give, to their nodes */
+    struct names ids;    /* as names, each to another number */
     uint32_t *uses;      /* of each; once it is decided: 0, leave it */
     bool *slopes;        /* of each: of PRelu, so it learns whatever it is called */
     uint32_t *first;     /* of each, 1 + a use in list; 0: none yet */
@@ -53,9 +56,14 @@ static bool hands_on(struct untie *u, const Onnx__NodeProto *n)
 
 static int add_name(struct untie *u, const Onnx__NodeProto *n)
 {
-    return hands_on(u, n) && n->output[0] && n->output[0][0] && find(u, n->output[0]) == NAMES_NONE
-               ? names_put(&u->names, n->output[0], find(u, n->input[0]), u->err)
-               : SH_OK;
+    int rc;
+
+    if (!hands_on(u, n) || !n->output[0] || !n->output[0][0] || find(u, n->output[0]) != NAMES_NONE)
+        return SH_OK;
+    rc = names_put(&u->names, n->output[0], find(u, n->input[0]), u->err);
+    return rc ? rc
+              : names_put(&u->ids, n->output[0], (uint32_t)(u->g->n_initializer + u->ids.n),
+                          u->err);
 }
 
 static void count_node(struct untie *u, const Onnx__NodeProto *n)
@@ -93,10 +101,17 @@ static int count_uses(struct untie *u)
 
     if (!rc)
         rc = names_init(&u->makers, u->err);
+    if (!rc)
+        rc = names_init(&u->ids, u->err);
+    for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++) {
+        const char *name = name_of(u->g->initializer[i]);
 
-    for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++)
-        if (names_get(&u->names, name_of(u->g->initializer[i])) == NAMES_NONE)
-            rc = names_put(&u->names, name_of(u->g->initializer[i]), (uint32_t)i, u->err);
+        if (names_get(&u->names, name) != NAMES_NONE)
+            continue;
+        rc = names_put(&u->names, name, (uint32_t)i, u->err);
+        if (!rc)
+            rc = names_put(&u->ids, name, (uint32_t)i, u->err);
+    }
     u->uses = calloc(u->g->n_initializer + 1, sizeof(*u->uses));
     u->first = calloc(u->g->n_initializer + 1, sizeof(*u->first));
     u->slopes = calloc(u->g->n_initializer + 1, sizeof(*u->slopes));
@@ -224,10 +239,10 @@ static uint32_t beside_in(struct untie *u, const Onnx__NodeProto *n, size_t k)
 }
 
 /* What input k of the node is beside; or, where a product and a sum are nodes of their own, what
- * the product weighs with. */
+ * the product weighs with; or, where names count, what it is called. */
 static uint32_t beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
 {
-    uint32_t v = beside_in(u, n, k);
+    uint32_t v = u->by_name ? names_get(&u->ids, n->input[k]) : beside_in(u, n, k);
 
     for (size_t i = 0; i < n->n_input && v == NAMES_NONE; i++) {
         const uint32_t made =
@@ -304,12 +319,83 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
     return rc;
 }
 
-int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *n, struct sh_err *err)
+/* ---------------------------------------------------------------- has anything been merged? */
+
+static int see(struct names *there, const char *name, struct sh_err *err)
+{
+    return name && names_get(there, name) == NAMES_NONE ? names_put(there, name, 0, err) : SH_OK;
+}
+
+/* The quoted names of a list, which are ended there. */
+static int see_list(struct names *there, char *list, struct sh_err *err)
+{
+    size_t n = 0;
+    int rc = SH_OK;
+
+    for (const char *p = param_next_name(list, &n); p && rc == SH_OK;) {
+        char *name = list + (p - list), *next = name + n + 1;
+
+        name[n] = '\0';
+        rc = see(there, name, err);
+        p = param_next_name(next, &n);
+    }
+    return rc;
+}
+
+/* Is there a name of the signature that is neither in the file, nor anything was computed of it? */
+static int look_for_missing(const Onnx__GraphProto *g, const struct param_kinds *kinds, bool *any,
+                            struct sh_err *err)
+{
+    char **lists = calloc(g->n_value_info + 1, sizeof(*lists));
+    struct names there;
+    int rc = names_init(&there, err);
+
+    if (!lists && !rc)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu lists", g->n_value_info);
+    for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
+        rc = see(&there, g->initializer[i]->name, err);
+    for (size_t i = 0; i < g->n_value_info && rc == SH_OK; i++) {
+        lists[i] = onnx_folded_from(g->value_info[i]);
+        rc = lists[i] ? see_list(&there, lists[i], err) : SH_OK;
+    }
+    *any = false;
+    for (size_t i = 0; i < kinds->names.cap && rc == SH_OK; i++) {
+        const char *name = kinds->names.slots[i].key;
+
+        *any |=
+            name && !strstr(name, "num_batches_tracked") && names_get(&there, name) == NAMES_NONE;
+    }
+    names_fini(&there);
+    for (size_t i = 0; i < g->n_value_info && lists; i++)
+        free(lists[i]);
+    free(lists);
+    return rc;
+}
+
+/* The older exporter writes an Identity for what it merges. What simplifies its files may drop
+ * these, and then has no Constant left either. */
+static bool has_all_names(const Onnx__ModelProto *m)
+{
+    bool has = false;
+
+    for (size_t i = 0; i < m->graph->n_node && !has; i++)
+        has = m->graph->node[i]->op_type && strcmp(m->graph->node[i]->op_type, "Constant") == 0;
+    return has && m->producer_name && strcmp(m->producer_name, "pytorch") == 0;
+}
+
+int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+               uint32_t *n, struct sh_err *err)
 {
     struct untie u = {.g = m->graph, .cap = m->graph->n_initializer, .err = err};
-    bool *seen = calloc(m->graph->n_initializer + 1, sizeof(*seen));
-    int rc = seen ? count_uses(&u) : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks");
+    bool *seen = NULL, any = true;
+    int rc = param_kinds_known(kinds) ? look_for_missing(m->graph, kinds, &any, err) : SH_OK;
 
+    *n = 0;
+    if (rc || !any)
+        return rc;
+    u.by_name = !param_kinds_known(kinds) && has_all_names(m);
+    seen = calloc(m->graph->n_initializer + 1, sizeof(*seen));
+    rc = seen ? count_uses(&u) : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks");
     if (!rc)
         rc = decide(&u, source);
     for (size_t i = 0; i < u.g->n_node && rc == SH_OK; i++)
@@ -322,5 +408,6 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *n, str
     free(u.list);
     names_fini(&u.names);
     names_fini(&u.makers);
+    names_fini(&u.ids);
     return rc;
 }

@@ -4,14 +4,18 @@
 #define SH_RUNTIME_MODEL_ONNX_UNTIE_H
 
 #include "runtime/model/onnx_file.h"
+#include "runtime/model/param_kinds.h"
 
 /* Exporters keep equal initializers once: all norms of a fresh model share a weight of ones. The
  * file does not say which modules share a parameter by design, so the numbers decide: an F32
  * initializer whose numbers are all equal (ones, zeros) becomes one for each use,
  * "NAME@OUTPUT:INPUT" after the node, except for the first use and for uses beside the same weight,
  * which belong to a module that is called again. Any other initializer that is used twice is meant
- * to be shared, since no two parameters are equal by chance. The same file always gives the same
- * names. *n: how many were added. Fails: SH_E_NOMEM, and as onnx_tensor_take(). */
-int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, uint32_t *n, struct sh_err *err);
+ * to be shared, since no two parameters are equal by chance. A file may show what was merged: where
+ * it has all that its signature names, nothing was; and PyTorch's older exporter gives what it
+ * merged its name by an Identity, so that there each name is one parameter. The same file always
+ * gives the same names. *n: how many were added. Fails: SH_E_NOMEM, and as onnx_tensor_take(). */
+int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+               uint32_t *n, struct sh_err *err);
 
 #endif

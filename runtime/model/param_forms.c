@@ -190,6 +190,12 @@ bool param_form_read(const char *name, const char *list, const struct param_kind
     return !found.numbers || found.moves || found.softplus || out->is_bounded;
 }
 
+/* Other buffers have numbers besides 0 and 1: who is whose neighbour, noise. */
+static bool is_mask(const char *buffer)
+{
+    return strstr(buffer, "mask") || strstr(buffer, "tril") || strstr(buffer, "triu");
+}
+
 bool param_form_product(const char *name, const char *list, const struct param_kinds *kinds,
                         char param[static PARAM_FORM_NAME])
 {
@@ -213,10 +219,96 @@ bool param_form_product(const char *name, const char *list, const struct param_k
         else if (is == GRAPH_SAID_NOTHING && !is_move(one) && !is_number(one) &&
                  !param_is_called(one, "mul"))
             return false;
+        if (is == GRAPH_SAID_BUFFER && !is_mask(one))
+            return false;
         has_buffer |= is == GRAPH_SAID_BUFFER;
         has_product |= param_is_called(one, "mul");
     }
     return param[0] && has_buffer && has_product;
+}
+
+bool param_form_pair(const char *name, const char *list, const struct param_kinds *kinds,
+                     char param[static PARAM_FORM_NAME], char buffer[static PARAM_FORM_NAME])
+{
+    size_t n = 0;
+
+    param[0] = buffer[0] = '\0';
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        char *to;
+
+        if (!copy_name(one, p, n) || param_kind(kinds, one) == GRAPH_SAID_NOTHING)
+            return false;
+        to = param_kind(kinds, one) == GRAPH_SAID_PARAM ? param : buffer;
+        if (to[0])
+            return false;
+        memcpy(to, one, n + 1);
+    }
+    return param[0] && buffer[0] && param_is_called(name, "mul");
+}
+
+/* ---------------------------------------------------------------- what is lost */
+
+/* What the names of a list say of how the constant was made. */
+struct made {
+    int params, sums;
+    bool changes, looks_up, is_of_floats;
+};
+
+static void add_made(struct made *m, const char *name, const struct param_kinds *kinds)
+{
+    static const char *const SUMS[] = {"add", "sub", "rsub"};
+    static const char *const LOOKS_UP[] = {"embedding", "gather", "index", "index_select"};
+    static const char *const CHANGES[] = {"dot", "kron", "log_softmax", "logsumexp", "mv", "norm"};
+    static const char *const OF_FLOATS[] = {
+        "bmm",    "dot",    "einsum",     "erf",     "gelu",  "kron",     "layer_norm",
+        "linear", "matmul", "mm",         "mv",      "rsqrt", "sigmoid",  "silu",
+        "sin",    "cos",    "reciprocal", "softmax", "sqrt",  "softplus", "tanh"};
+    const bool sums = is_any(name, SUMS, SH_ARRAY_LEN(SUMS));
+
+    m->params += param_kind(kinds, name) == GRAPH_SAID_PARAM;
+    if (param_kind(kinds, name))
+        return;
+    m->sums += sums;
+    m->changes |= !sums && (param_is_operation(name, strlen(name)) ||
+                            is_any(name, CHANGES, SH_ARRAY_LEN(CHANGES)));
+    m->looks_up |= is_any(name, LOOKS_UP, SH_ARRAY_LEN(LOOKS_UP));
+    m->is_of_floats |= is_any(name, OF_FLOATS, SH_ARRAY_LEN(OF_FLOATS));
+}
+
+bool param_form_is_lost(const char *name, const char *list, const struct param_kinds *kinds)
+{
+    struct made m = {0};
+    size_t n = 0;
+
+    add_made(&m, name, kinds);
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+
+        if (copy_name(one, p, n))
+            add_made(&m, one, kinds);
+    }
+    if (m.params == 0)
+        return false;
+    return m.looks_up ? m.is_of_floats : m.changes || (m.params > 1 && m.sums > 0);
+}
+
+bool param_form_is_letter(const char *list, const struct param_kinds *kinds)
+{
+    int letters = 0, params = 0;
+    size_t n = 0;
+
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        const char *dot;
+
+        if (!copy_name(one, p, n) || param_kind(kinds, one) != GRAPH_SAID_PARAM)
+            continue;
+        dot = strrchr(one, '.');
+        params++;
+        letters += strlen(dot ? dot + 1 : one) == 1;
+    }
+    return params == 1 && letters == 1;
 }
 
 /* ---------------------------------------------------------------- numbers */

@@ -22,7 +22,7 @@ struct param_form {
  * than one parameter. The order of the steps is not known yet. */
 bool param_form_read(const char *name, const char *list, const struct param_kinds *kinds,
                      struct param_form *out);
-/* Of a constant that is one parameter times buffers, maybe moved: the name of the parameter. */
+/* Of a constant that is one parameter times masks, maybe moved: the name of the parameter. */
 bool param_form_product(const char *name, const char *list, const struct param_kinds *kinds,
                         char param[static PARAM_FORM_NAME]);
 /* out: the parameter's numbers, from F32 numbers at x, unaligned. Finds the order of the steps, and
@@ -30,6 +30,16 @@ bool param_form_product(const char *name, const char *list, const struct param_k
  * or a bound has held them. */
 bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_t *dims,
                      float *out);
+/* Of a constant that is one parameter times one buffer: their names. */
+bool param_form_pair(const char *name, const char *list, const struct param_kinds *kinds,
+                     char param[static PARAM_FORM_NAME], char buffer[static PARAM_FORM_NAME]);
+/* Training the constant is something else than training what it was computed of: an operation that
+ * changes gradients is among the names, or two parameters were added. Not where rows were looked
+ * up: then the names may be of what computed their numbers, unless integers have no such
+ * operation. */
+bool param_form_is_lost(const char *name, const char *list, const struct param_kinds *kinds);
+/* It is of one parameter that has a single letter for a name, as papers call what was drawn. */
+bool param_form_is_letter(const char *list, const struct param_kinds *kinds);
 /* ONNX's operator for a step. */
 const char *param_form_op(const struct param_form *f, int step);
 

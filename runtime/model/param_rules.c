@@ -125,6 +125,7 @@ static const char *const BUFFERS[] = {"_u",
                                       "laplacian",
                                       "lb",
                                       "levels",
+                                      "log_prior",
                                       "mean",
                                       "mel_basis",
                                       "n_points_scale",
@@ -328,7 +329,7 @@ bool param_is_of_code(const char *list, const struct param_kinds *kinds)
     return all;
 }
 
-static bool is_operation(const char *from, size_t n)
+bool param_is_operation(const char *from, size_t n)
 {
     char name[MAX_NAME];
 
@@ -337,11 +338,11 @@ static bool is_operation(const char *from, size_t n)
 
 bool param_is_computed(const char *name, const char *list, const struct param_kinds *kinds)
 {
-    bool any = is_operation(name, strlen(name));
+    bool any = param_is_operation(name, strlen(name));
     size_t n = 0;
 
     for (const char *p = param_next_name(list, &n); p && !any; p = param_next_name(p + n + 1, &n))
-        any = is_operation(p, n);
+        any = param_is_operation(p, n);
     return any && !param_is_of_code(list, kinds);
 }
 
@@ -589,6 +590,42 @@ static bool are_neighbours(const uint8_t *data, int64_t rows, int64_t n)
     return zeros > 0 && beside > 0;
 }
 
+/* No number is below 0, half of them or more are 0, and the others of each line lie beside each
+ * other, several of some line: none of an identity. */
+static bool are_bands(const uint8_t *data, int64_t rows, int64_t columns, bool across)
+{
+    const int64_t n = across ? rows : columns, length = across ? columns : rows;
+    int64_t others = 0, wide = 0;
+
+    for (int64_t i = 0; i < n; i++) {
+        int64_t first = -1, last = -1, count = 0;
+
+        for (int64_t k = 0; k < length; k++) {
+            const float x = param_number(data, across ? i * columns + k : k * columns + i);
+
+            if (!(x >= 0))
+                return false;
+            if (x == 0)
+                continue;
+            first = first < 0 ? k : first;
+            last = k;
+            count++;
+        }
+        if (count > 0 && last - first + 1 != count)
+            return false;
+        others += count;
+        wide += count > 1;
+    }
+    return 2 * others <= rows * columns && wide > 0;
+}
+
+/* A bank of filters over the bins of a spectrum: mel, bark, thirds of an octave. */
+static bool is_bank(const uint8_t *data, int64_t rows, int64_t columns)
+{
+    return rows >= MIN_LINES && columns >= MIN_LINES && rows != columns &&
+           are_bands(data, rows, columns, rows < columns);
+}
+
 bool param_is_formula(const void *data, int rank, const int64_t *dims)
 {
     const int64_t columns = rank > 0 ? dims[rank - 1] : 0;
@@ -604,7 +641,7 @@ bool param_is_formula(const void *data, int rank, const int64_t *dims)
                (columns >= MIN_ALONE && is_wave(data, all, &height) && height > 0);
     return data && rows >= 2 && columns >= 2 &&
            (is_of_one_length(data, rows, columns) || are_waves(data, rows, columns, false) ||
-            are_waves(data, rows, columns, true) ||
+            are_waves(data, rows, columns, true) || (rank == 2 && is_bank(data, rows, columns)) ||
             (rank >= 2 && dims[rank - 2] == columns && are_neighbours(data, rows, columns)));
 }
 

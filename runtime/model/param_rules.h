@@ -28,6 +28,8 @@ bool param_is_called(const char *name, const char *operation);
 /* The constant `name` of such a list is no parameter in another form: an operation on some gave it.
  */
 bool param_is_computed(const char *name, const char *list, const struct param_kinds *kinds);
+/* n bytes of a name by which exporters call the result of an operation that changes numbers. */
+bool param_is_operation(const char *name, size_t n);
 /* It was computed, perhaps from something with a name in the module. */
 bool param_is_turned(const char *name);
 /* A single number that is one of a module's, as an exporter took it (an element that was selected),
@@ -53,8 +55,8 @@ bool param_is_scattered(const void *data, int rank, const int64_t *dims);
 
 /* Numbers that a formula gives, whatever their name: a table of positions whose rows all have the
  * length of sines and cosines, or whose columns are sines of the row, scaled and shifted, or whose
- * rows are sines of the column; a line, as for distances or powers; or which node is whose
- * neighbour. */
+ * rows are sines of the column; a line, as for distances or powers; a bank of filters over the
+ * bins of a spectrum; or which node is whose neighbour. */
 bool param_is_formula(const void *data, int rank, const int64_t *dims);
 
 /* n numbers, four or more, each as far from the next as all others. */

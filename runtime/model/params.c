@@ -16,7 +16,8 @@
  *     code have not; or
  *   - were only moved by the exporter ("expand": a class token in a file for one sample;
  *     "onnx::Add_77": rows of a table of positions), are added to, multiplied with or joined to
- *     computed values, and have numbers that no formula gives (param_rules.h).
+ *     computed values, or are the first state of a recurrent layer, and have numbers that no
+ *     formula gives (param_rules.h).
  * What is computed from constants only (a transposed or scaled weight) counts as its source. Others
  * are fixed: attention's scale, masks, anchors, means and deviations of images.
  */
@@ -111,8 +112,9 @@ enum { TO_SIN = 1, TO_COS = 2 };
 
 /* Waves that are drawn once and never learn (Fourier features): a matrix, or numbers, that an input
  * is multiplied with, and both the sine and the cosine of the product. A layer's weight has no name
- * of its own, or it ends in "weight". from[v]: 1 + the matrix that v is a multiple of;
- * seen[matrix]: what follows. */
+ * of its own, or it ends in "weight"; numbers without a name are frequencies that were turned or
+ * scaled first, of a table of the code or of features. from[v]: 1 + the matrix that v is a multiple
+ * of; seen[matrix]: what follows. */
 static uint32_t multiple(const struct graph *g, const uint32_t *from, uint32_t x, uint32_t constant)
 {
     if (from[x])
@@ -149,6 +151,8 @@ static bool has_name_of_waves(const struct graph_value *v)
 {
     const char *dot = strrchr(v->name, '.');
 
+    if (v->is_letter || strncmp(v->name, "onnx::Mul", 9) == 0)
+        return true;
     if (v->said)
         return v->said == GRAPH_SAID_PARAM && strlen(dot ? dot + 1 : v->name) == 1;
     return !param_is_made_up(v->name) && !strstr(v->name, "weight") &&
@@ -170,6 +174,48 @@ static int find_waves(const struct graph *g, bool *fixed, struct sh_err *err)
     free(seen);
     return ok ? SH_OK
               : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
+}
+
+static bool is_input(const struct graph *g, uint32_t v)
+{
+    for (uint32_t i = 0; i < g->n_inputs; i++)
+        if (g->inputs[i] == v)
+            return true;
+    return false;
+}
+
+/* (x - mean) / deviation of an input is how data are standardised, and both are of the data: what
+ * learns multiplies. Where the file does not say what they are. */
+static void find_standards(const struct graph *g, const struct graph_node **makers, bool *fixed)
+{
+    for (uint32_t i = 0; i < g->n_nodes; i++) {
+        const struct graph_node *n = &g->nodes[i], *before;
+        bool of_input;
+
+        if (strcmp(n->op, "Div") != 0 || !g->values[n->in[1]].data || g->values[n->in[1]].said)
+            continue;
+        before = makers[n->in[0]];
+        of_input = is_input(g, n->in[0]);
+        if (before && strcmp(before->op, "Sub") == 0 && is_input(g, before->in[0]) &&
+            g->values[before->in[1]].data && !g->values[before->in[1]].said)
+            of_input = fixed[before->in[1]] = true;
+        fixed[n->in[1]] |= of_input;
+    }
+}
+
+/* The older exporter puts norms into the weights of convolutions, and then writes a bias as well. A
+ * weight alone that has no name was computed of what learns: scaled, standardised, normed. */
+static void find_computed(struct graph *g)
+{
+    for (uint32_t i = 0; i < g->n_nodes && !g->says_kinds; i++) {
+        const struct graph_node *n = &g->nodes[i];
+        const uint32_t bias = n->n_in > 2 ? n->in[2] : GRAPH_NONE;
+        struct graph_value *v = n->n_in > 1 && n->in[1] != GRAPH_NONE ? &g->values[n->in[1]] : NULL;
+
+        if (v && v->is_param && strncmp(v->name, "onnx::Conv", 10) == 0 &&
+            (bias == GRAPH_NONE || strncmp(g->values[bias].name, "onnx::", 6) != 0))
+            v->is_computed = true;
+    }
 }
 
 static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
@@ -274,13 +320,15 @@ static void follow_channels(const struct graph *g, const struct graph_node **mak
     }
 }
 
-static int find_channels(const struct graph *g, bool *learns, bool *holds, struct sh_err *err)
+static int find_channels(const struct graph *g, bool *learns, bool *holds, bool *fixed,
+                         struct sh_err *err)
 {
     const struct graph_node **makers = calloc((size_t)g->n_values + 1, sizeof(*makers));
 
     if (!makers)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
     follow_channels(g, makers, learns, holds);
+    find_standards(g, makers, fixed);
     free(makers);
     return SH_OK;
 }
@@ -393,7 +441,8 @@ static bool only_moves(const struct graph_node *n)
 
 static bool puts_together(const struct graph_node *n)
 {
-    return strcmp(n->op, "Add") == 0 || strcmp(n->op, "Mul") == 0 || strcmp(n->op, "Concat") == 0;
+    return strcmp(n->op, "Add") == 0 || strcmp(n->op, "Mul") == 0 || strcmp(n->op, "Concat") == 0 ||
+           strcmp(n->op, "GRU") == 0 || strcmp(n->op, "LSTM") == 0 || strcmp(n->op, "RNN") == 0;
 }
 
 /* moved[v]: the numbers of v are those of constants, whatever its sizes hang on. */
@@ -506,6 +555,7 @@ static void decide(struct graph *g, const struct found *f)
         /* A single number is one of the code, but for that of a name, or of what was moved. */
         const bool found = (v->rank > 0 && f->weighs[i]) || (!held && f->learns[i]);
 
+        v->is_computed &= !f->filters[i];
         v->is_param = v->is_param && !f->filters[i] &&
                       (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
                                  is_named(g, v)));
@@ -522,11 +572,13 @@ int graph__find_params(struct graph *g, struct sh_err *err)
                    : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u values", g->n_values);
 
     if (!rc)
-        rc = find_channels(g, f.learns, f.holds, err);
+        rc = find_channels(g, f.learns, f.holds, f.filters, err);
     if (!rc)
         rc = find_waves(g, f.filters, err);
-    if (!rc)
+    if (!rc) {
         decide(g, &f);
+        find_computed(g);
+    }
     free(marks);
     return rc;
 }

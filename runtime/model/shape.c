@@ -499,6 +499,26 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
     return graph_add_output(g, v, err);
 }
 
+/* Parameters of which a file has only what was computed of them cannot be trained. */
+static int check_lost(const struct graph *g, struct sh_err *err)
+{
+    const char *first = NULL;
+    char name[96];
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < g->n_values; i++) {
+        if (!g->values[i].data || !g->values[i].is_computed)
+            continue;
+        first = first ? first : g->values[i].name;
+        n++;
+    }
+    if (n == 0)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_LOST, n, graph__clean(first, name, sizeof(name)),
+                   n > 1 ? ", ..." : "",
+                   g->says_kinds ? "optimize=False" : "do_constant_folding=False");
+}
+
 int graph__at(const struct graph *g, const struct graph_sizes *at, bool training,
               struct sh_buf *list, uint32_t *n_done, struct graph **out, struct sh_err *err)
 {
@@ -530,7 +550,10 @@ int graph__at(const struct graph *g, const struct graph_sizes *at, bool training
 int graph_at(const struct graph *g, const struct graph_sizes *at, bool training, struct graph **out,
              struct sh_err *err)
 {
-    return graph__at(g, at, training, NULL, NULL, out, err);
+    const int rc = training ? check_lost(g, err) : SH_OK;
+
+    *out = NULL;
+    return rc ? rc : graph__at(g, at, training, NULL, NULL, out, err);
 }
 
 int graph_at_batch(const struct graph *g, int64_t batch, bool training, struct graph **out,

@@ -25,6 +25,9 @@
     "of an axis whose size the data decide only the first, or all but the first, can be taken"
 
 /* ---- single operators */
+#define WHY_LOST                                                                               \
+    "the exporter computed %u constants from parameters (%.64s%s), and training those is not " \
+    "training the parameters; torch.onnx.export(..., %s) keeps them"
 #define WHY_SIZE "the size of its result depends on the data, which training cannot follow"
 #define WHY_EMPTY "its input has no elements"
 #define WHY_COLUMNS "compares rows of more than %d numbers"

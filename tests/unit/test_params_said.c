@@ -453,7 +453,8 @@ static void waves_that_were_drawn_do_not_learn(void **state)
                  {"embed.W", "Cos", false, true},
                  {"turns", "Cos", false, true},
                  {"frequencies", "Cos", true, true},
-                 {"onnx::Mul_1", "Cos", true, true}};
+                 {"onnx::Mul_1", "Cos", false, true}, /* turned or scaled first */
+                 {"onnx::Mul_2", "Sin", true, true}};
     struct graph *g = new_graph();
     const uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6});
     uint32_t y = x;
@@ -461,7 +462,7 @@ static void waves_that_were_drawn_do_not_learn(void **state)
     char path[128];
 
     (void)state;
-    for (int i = 0; i < 8; i++) {
+    for (int i = 0; i < 9; i++) {
         char name[7][8];
         uint32_t a;
 
@@ -476,7 +477,7 @@ static void waves_that_were_drawn_do_not_learn(void **state)
         y = NODE(g, "Add", name[5], y, NODE(g, WAVES[i].other, name[6], a));
     }
     g = through_a_file(g, y);
-    for (int i = 0; i < 8; i++)
+    for (int i = 0; i < 9; i++)
         if (is_param(g, WAVES[i].name) != WAVES[i].want)
             fail_msg("%s is %s parameter", WAVES[i].name, WAVES[i].want ? "no" : "a");
     graph_free(g);
@@ -485,6 +486,116 @@ static void waves_that_were_drawn_do_not_learn(void **state)
     assert_false(is_param(g, "B"));
     assert_false(is_param(g, "embed.W"));
     assert_true(is_param(g, "turns"));
+    graph_free(g);
+}
+
+static void sign(Onnx__GraphProto *g, const char *text)
+{
+    add_pair(&g->base, 16, SIGNATURE, text);
+}
+
+static void say_lost(Onnx__GraphProto *g, const char *list)
+{
+    sign(g, "p_0: PARAMETER target='gain'\np_1: PARAMETER target='other.bias'\n"
+            "b_0: BUFFER target='noise'\n");
+    say(g, "t_1", FROM, list);
+}
+
+/* Its gradient is not that of the parameter. */
+static void what_was_computed_of_a_parameter_is_not_trained_in_its_place(void **state)
+{
+    static const struct {
+        const char *list;
+        bool lost;
+    } CASES[] = {{"['gain', 'mul_3', 'val_1']", true},
+                 {"['gain', 'noise', 'mul_3']", true},
+                 {"['gain', 'other.bias', 'add_1']", true},
+                 {"['gain', 'index', 'sigmoid', 'linear']", true},
+                 {"['gain', 'add_1', 'scalar_tensor_default']", false}, /* 1 + gain */
+                 {"['gain', 'other.bias', 'val_7']", false},            /* joined */
+                 {"['gain', 'index', 'log', 'abs', 'mul']", false}, /* rows, by their distance */
+                 {"['noise', 'mul_3']", false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12});
+        struct sh_err err = {0};
+        char path[128];
+
+        x = NODE(g, "MatMul", "h", x, learned(g, "t_1", 2, (int64_t[]){12, 12}));
+        x = NODE(g, "Mul", "y", x, learned(g, "scale", 1, (int64_t[]){12}));
+        graph_free(through_a_file(g, x));
+        edit(say_lost, CASES[i].list);
+        assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+        if ((graph_at_batch(g, 2, true, &t, &err) != SH_OK) != CASES[i].lost)
+            fail_msg("%s: %s", CASES[i].list, err.msg);
+        assert_true(!CASES[i].lost ||
+                    (strstr(err.msg, "t_1") && strstr(err.msg, "optimize=False")));
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+/* Norms that the older exporter puts into a weight write a bias as well. */
+static void a_weight_without_a_name_beside_a_bias_with_one_was_computed(void **state)
+{
+    static const char *const BIAS[] = {"conv.bias", "onnx::Conv_8"};
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6});
+        struct sh_err err = {0};
+
+        x = NODE(g, "Conv", "y", x, learned(g, "onnx::Conv_7", 4, (int64_t[]){4, 4, 3, 3}),
+                 learned(g, BIAS[i], 1, (int64_t[]){4}));
+        g = through_a_file(g, x);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err) == SH_OK, i == 1);
+        assert_true(i == 1 || strstr(err.msg, "do_constant_folding=False"));
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+/* A bank of triangles, and what an input is standardised with. */
+static void what_is_of_the_data_stays(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), bank, gate;
+
+    (void)state;
+    bank = learned(g, "mel", 2, (int64_t[]){12, 4});
+    for (int i = 0; i < 48; i++)
+        ((float *)g->values[bank].data)[i] = fmaxf(0, 1.7f - fabsf((float)(i / 4 - 3 * (i % 4))));
+    gate = learned(g, "gate", 1, (int64_t[]){12});
+    x = NODE(g, "Sub", "a", x, learned(g, "mu", 1, (int64_t[]){12}));
+    x = NODE(g, "Div", "b", x, learned(g, "sigma", 1, (int64_t[]){12}));
+    x = NODE(g, "Mul", "c", x, gate);
+    x = NODE(g, "Sub", "d", x, learned(g, "moved", 1, (int64_t[]){12}));
+    x = NODE(g, "Div", "e", x, learned(g, "size", 1, (int64_t[]){12}));
+    g = through_a_file(g, NODE(g, "MatMul", "y", x, bank));
+    assert_false(is_param(g, "mel") || is_param(g, "mu") || is_param(g, "sigma"));
+    assert_true(is_param(g, "gate") && is_param(g, "moved") && is_param(g, "size"));
+    graph_free(g);
+}
+
+/* One number in two layers: shared by design where the file has all that the module has. */
+static void what_a_signature_names_was_not_merged(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), eps = uniform(g, "eps", 1, 0.5f);
+    struct sh_err err = {0};
+    char path[128];
+
+    (void)state;
+    x = NODE(g, "Mul", "a", NODE(g, "Mul", "b", x, eps), eps);
+    g = through_a_file(g, x);
+    assert_int_equal(g->n_untied, 1);
+    graph_free(g);
+    edit(sign, "p_0: PARAMETER target='eps'\n");
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+    assert_int_equal(g->n_untied, 0);
     graph_free(g);
 }
 
@@ -673,6 +784,10 @@ int main(void)
         cmocka_unit_test(neighbours_are_of_the_data),
         cmocka_unit_test(what_spectral_norm_measures_with_stays),
         cmocka_unit_test(waves_that_were_drawn_do_not_learn),
+        cmocka_unit_test(what_was_computed_of_a_parameter_is_not_trained_in_its_place),
+        cmocka_unit_test(a_weight_without_a_name_beside_a_bias_with_one_was_computed),
+        cmocka_unit_test(what_is_of_the_data_stays),
+        cmocka_unit_test(what_a_signature_names_was_not_merged),
         cmocka_unit_test(filters_of_the_code_do_not_learn),
         cmocka_unit_test(filters_that_are_their_own_mirror_do_not_learn),
         cmocka_unit_test(a_module_that_is_called_again_keeps_its_bias),
