@@ -31,10 +31,18 @@ static int set_jobs(struct built *b, struct sh_err *err)
             .is = *j, .tenant = &b->tenants[j->tenant], .array = j->array};
 
         f.is_on_exec = j->state != SNAP_QUEUED && j->exec != SNAP_NONE;
+        f.on = f.is_on_exec ? &b->slots[j->exec] : NULL;
         f.exec_bytes = f.is_on_exec ? in->execs[j->exec].pool_bytes : 0;
         rc = jobpool_set_job(&b->q, &b->jobs[i], &f, err);
     }
     return rc;
+}
+
+static bool fits(const void *arg, uint64_t version, const struct jobpool_slot *x)
+{
+    const struct built *b = arg;
+
+    return !(b->in->execs[x - b->slots].unfit >> version & 1);
 }
 
 static int build(struct built *b, const struct snapshot *in, struct decisions *out,
@@ -45,7 +53,11 @@ static int build(struct built *b, const struct snapshot *in, struct decisions *o
     void *mem = NULL;
     int rc = decide__scratch(out, at_jobs + in->n_jobs * sizeof(*b->jobs), &mem, err);
 
-    *b = (struct built){.in = in, .q.min_run_ns = in->min_run_ns, .q.at.now_ns = in->now_ns};
+    *b = (struct built){.in = in,
+                        .q.min_run_ns = in->min_run_ns,
+                        .q.fits = fits,
+                        .q.fits_arg = b,
+                        .q.at.now_ns = in->now_ns};
     if (rc)
         return rc;
     b->slots = mem;

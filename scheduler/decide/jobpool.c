@@ -136,8 +136,10 @@ static int by_key(const struct sh_tree_node *a, const struct sh_tree_node *b)
         return ORDER(ax, ay);
     if (x->array_max != y->array_max)
         return ORDER(x->array_max, y->array_max);
-    return x->is_fixed != y->is_fixed ? x->is_fixed - y->is_fixed
-                                      : ORDER(x->need_bytes, y->need_bytes);
+    if (x->is_fixed != y->is_fixed)
+        return x->is_fixed - y->is_fixed;
+    return x->need_bytes != y->need_bytes ? ORDER(x->need_bytes, y->need_bytes)
+                                          : ORDER(x->version, y->version);
 }
 
 static int by_head(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -452,7 +454,8 @@ static int get_group(const struct jobpool_job_facts *f, struct jobpool_array *ar
                                       .array = array,
                                       .array_max = array ? f->is.array_max : 0,
                                       .is_fixed = f->is.is_fixed,
-                                      .need_bytes = f->is.need_bytes};
+                                      .need_bytes = f->is.need_bytes,
+                                      .version = f->is.version};
     struct sh_tree_node *n = sh_tree_find(&f->tenant->groups, &GROUPS, &key.by_key);
     struct jobpool_group *g = n ? SH_TREE_OF(n, struct jobpool_group, by_key) : NULL;
 
@@ -652,10 +655,10 @@ bool jobpool_has_job(const struct jobpool_job *j, const struct jobpool_job_facts
         return !a->tenant;
 #define SAME(what) (x->what == y->what)
     return a->tenant == b->tenant && a->array == b->array && a->is_on_exec == b->is_on_exec &&
-           a->exec_bytes == b->exec_bytes && SAME(line_us) && SAME(level) && SAME(id) &&
-           SAME(state) && SAME(priority) && SAME(queue_open) && SAME(model_ready) &&
+           a->on == b->on && a->exec_bytes == b->exec_bytes && SAME(line_us) && SAME(level) &&
+           SAME(id) && SAME(state) && SAME(priority) && SAME(queue_open) && SAME(model_ready) &&
            SAME(not_before_ns) && SAME(since_ns) && SAME(min_run_ns) && SAME(may_suspend) &&
-           SAME(is_fixed) && SAME(array_max) && SAME(need_bytes);
+           SAME(is_fixed) && SAME(array_max) && SAME(need_bytes) && SAME(version);
 #undef SAME
 }
 

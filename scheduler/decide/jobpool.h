@@ -46,9 +46,10 @@ struct jobpool_slot { /* a zeroed one is in no pool; the caller owns it */
 struct jobpool_job_facts {
     struct snap_job is; /* without tenant, exec and array, which are: */
     struct jobpool_tenant *tenant;
-    uint64_t array;      /* id; 0: in no array with a limit */
-    bool is_on_exec;     /* which is connected and stays, and whose device ... */
-    uint64_t exec_bytes; /* ... has so much */
+    uint64_t array;                /* id; 0: in no array with a limit */
+    const struct jobpool_slot *on; /* the slot that it has; BORROWED while is_on_exec */
+    bool is_on_exec;               /* which is connected and stays, and whose device ... */
+    uint64_t exec_bytes;           /* ... has so much */
 };
 
 struct jobpool_job {          /* a zeroed one is in no pool; the caller owns it */
@@ -106,8 +107,13 @@ struct jobpool_now {
     double scale; /* of usage_ns of tenants */
 };
 
-struct jobpool {        /* a zeroed one is empty */
-    int64_t min_run_ns; /* of jobs that have none of their own: set before there is one */
+/* Can jobs of this version run there? What it says must not change while a decision is made. */
+typedef bool jobpool_fit_fn(const void *arg, uint64_t version, const struct jobpool_slot *x);
+
+struct jobpool {          /* a zeroed one is empty */
+    jobpool_fit_fn *fits; /* NULL: all can run everywhere */
+    const void *fits_arg; /* BORROWED */
+    int64_t min_run_ns;   /* of jobs that have none of their own: set before there is one */
     struct jobpool_now at;
     double step;                   /* one minimum run, on the scale of shares */
     double margin;                 /* by so much a share must be smaller for a claim */

@@ -183,19 +183,64 @@ static void charge(struct jobpool *q, struct jobpool_tenant *t)
     jobpool__unsort(q, t);
 }
 
+/* There is no slot for its head, or nobody gives way for it, nor will for those behind that: they
+ * need the same, and their claims are a part of its own. It may be otherwise for another group. */
+static void let_by(struct jobpool *q, struct jobpool_group *g, struct jobpool_group **passed)
+{
+    g->passed = g->head;
+    g->head = NULL;
+    jobpool__sort_group(g);
+    jobpool__unsort(q, g->tenant);
+    jobpool__sort(q);
+    g->next_passed = *passed;
+    *passed = g;
+}
+
+/* They may be looked at again. */
+static void put_back(struct jobpool *q, struct jobpool_group *passed)
+{
+    for (struct jobpool_group *g = passed; g; g = g->next_passed) {
+        g->head = g->passed;
+        jobpool__sort_group(g);
+        jobpool__unsort(q, g->tenant);
+    }
+    jobpool__sort(q);
+}
+
+static bool fits(const struct jobpool *q, const struct jobpool_job *j, const struct jobpool_slot *x)
+{
+    return !j->f.is.version || !q->fits || q->fits(q->fits_arg, j->f.is.version, x);
+}
+
+static struct jobpool_slot *free_slot(const struct jobpool *q, const struct jobpool_job *j)
+{
+    const struct sh_tree_ask ask = {slot_is, slot_has, &j->f.is.need_bytes};
+
+    for (struct sh_tree_node *n = sh_tree_first_with(&q->free, &ask); n;
+         n = sh_tree_next_with(n, &ask))
+        if (fits(q, j, SH_TREE_OF(n, struct jobpool_slot, by_load)))
+            return SH_TREE_OF(n, struct jobpool_slot, by_load);
+    return NULL;
+}
+
 static void start_jobs(struct jobpool *q)
 {
+    struct jobpool_group *passed = NULL;
+
     while (q->free.n) {
         const bool is_owned = (int64_t)q->free.n * JOBPOOL_SLOT - q->reserved < JOBPOOL_SLOT;
         struct jobpool_job *j = next_job(q, largest_free(q));
-        struct sh_tree_node *n;
+        struct jobpool_slot *x;
 
         /* What is reserved is for those below their guarantee, and they come first. */
         if (!j || (is_owned && !jobpool__is_below(j->f.tenant)))
-            return;
-        n = sh_tree_first_with(&q->free,
-                               &(struct sh_tree_ask){slot_is, slot_has, &j->f.is.need_bytes});
-        j->slot = SH_TREE_OF(n, struct jobpool_slot, by_load);
+            break;
+        x = free_slot(q, j);
+        if (!x) {
+            let_by(q, j->group, &passed);
+            continue;
+        }
+        j->slot = x;
         j->slot->f.is_taken = true;
         jobpool__sort_slot(q, j->slot);
         jobpool__leave(q, j);
@@ -207,6 +252,7 @@ static void start_jobs(struct jobpool *q)
         *q->end_started = j;
         q->end_started = &j->next_moved;
     }
+    put_back(q, passed);
 }
 
 /* ------------------------------------------------------------------ who gives way */
@@ -244,14 +290,17 @@ struct given {      /* what is asked of a tenant that may give a slot */
 ASK_GIVES(0)
 ASK_GIVES(1)
 
-/* Of the jobs of t that give way now, or later: the first, on a device of at least so much. */
-static struct jobpool_job *first_run(const struct jobpool_tenant *t, enum jobpool_when when,
-                                     uint64_t bytes)
+/* Of the jobs of t that give way now, or later: the first, where `want` can run. */
+static struct jobpool_job *first_run(const struct jobpool *q, const struct jobpool_tenant *t,
+                                     enum jobpool_when when, const struct jobpool_job *want)
 {
-    struct sh_tree_node *n =
-        sh_tree_first_with(&t->runs[when], &(struct sh_tree_ask){run_is, run_has, &bytes});
+    const struct sh_tree_ask ask = {run_is, run_has, &want->f.is.need_bytes};
 
-    return n ? JOBPOOL_JOB(n) : NULL;
+    for (struct sh_tree_node *n = sh_tree_first_with(&t->runs[when], &ask); n;
+         n = sh_tree_next_with(n, &ask))
+        if (fits(q, want, JOBPOOL_JOB(n)->f.on))
+            return JOBPOOL_JOB(n);
+    return NULL;
 }
 
 /* Of another tenant, one that would give way to `want` first: of those that have more. */
@@ -274,7 +323,9 @@ static struct jobpool_job *first_of_others(const struct jobpool *q, const struct
             break;
         if (t == want->f.tenant)
             continue;
-        j = first_run(t, when, given.bytes);
+        j = first_run(q, t, when, want);
+        if (!j)
+            continue;
         rank = jobpool__rank(j);
         if (best && jobpool__way_cmp(&rank, &least) > 0)
             continue;
@@ -304,7 +355,7 @@ static struct jobpool_job *claim(const struct jobpool *q, const struct jobpool_j
 {
     const struct jobpool_tenant *t = want->f.tenant;
     struct jobpool_job *other = first_of_others(q, want, when);
-    struct jobpool_job *own = first_run(t, when, want->f.is.need_bytes);
+    struct jobpool_job *own = first_run(q, t, when, want);
 
     const bool is_below = jobpool__is_below(t);
 
@@ -337,30 +388,6 @@ static struct jobpool_job *next_want(const struct jobpool *q)
     const struct sh_tree_node *n = sh_tree_first(&q->wants);
 
     return n ? SH_TREE_OF(n, struct jobpool_tenant, wants)->head : NULL;
-}
-
-/* Nobody gives way for its head, nor will for those behind that: they need as much, and their
- * claims are a part of its own. Those of another group may need less memory, and have one. */
-static void let_by(struct jobpool *q, struct jobpool_group *g, struct jobpool_group **passed)
-{
-    g->passed = g->head;
-    g->head = NULL;
-    jobpool__sort_group(g);
-    jobpool__unsort(q, g->tenant);
-    jobpool__sort(q);
-    g->next_passed = *passed;
-    *passed = g;
-}
-
-/* They may be looked at again. */
-static void put_back(struct jobpool *q, struct jobpool_group *passed)
-{
-    for (struct jobpool_group *g = passed; g; g = g->next_passed) {
-        g->head = g->passed;
-        jobpool__sort_group(g);
-        jobpool__unsort(q, g->tenant);
-    }
-    jobpool__sort(q);
 }
 
 /* Is nobody else to be put where he belongs? */
@@ -433,7 +460,7 @@ static void stop_jobs(struct jobpool *q)
         if (victim) {
             stop(q, victim, why);
             take(q, j, TAKEN_VICTIM);
-        } else if (j->f.is.need_bytes || j == want) {
+        } else if (j->f.is.need_bytes || j->f.is.version || j == want) {
             let_by(q, j->group, &passed);
         } else {
             asks.below_load = jobpool__load(j->f.tenant);
@@ -560,7 +587,7 @@ enum decide_reason jobpool_why(const struct jobpool *q, const struct jobpool_job
         return DECIDE_RESOURCES;
     if (j->taken == TAKEN_LOOKED && claim(q, j, JOBPOOL_LATER, &right))
         return DECIDE_MIN_RUN;
-    if (q->free.n && j->f.is.need_bytes <= largest_free(q))
+    if (free_slot(q, j))
         return DECIDE_LENDING_LIMIT;
     return DECIDE_RESOURCES;
 }

@@ -36,7 +36,7 @@ struct jobpool_group { /* of a tenant: jobs that are alike */
     struct jobpool_array *array; /* NULL: none with a limit */
     uint32_t array_max;
     bool is_fixed;
-    uint64_t need_bytes;
+    uint64_t need_bytes, version;
     struct sh_tree line;
     size_t n_backoff;           /* jobs that will join it */
     struct jobpool_job *head;   /* the first that this decision has not taken; NULL */

@@ -33,6 +33,7 @@ struct snap_exec {
     uint32_t job;          /* index of the job that holds the training slot, or SNAP_NONE */
     bool slot_taken;       /* taken by something that is not in `jobs` */
     uint64_t pool_bytes;   /* of device memory */
+    uint64_t unfit;        /* bit v: no job of version v runs there (snap_job.version) */
 };
 
 struct snap_place { /* a model on an executor */
@@ -110,6 +111,7 @@ struct snap_job {
     bool is_fixed;         /* never suspended for another job */
     uint32_t array;        /* 1 to n_arrays; 0: in no array with a limit */
     uint32_t array_max;    /* most of its jobs at once */
+    uint64_t version;      /* that not every executor can run; 0: all can */
     uint64_t need_bytes;   /* device memory it needs, once there was too little; 0: unknown */
 };
 

@@ -23,6 +23,8 @@ void jobs_init(struct sched *s)
 {
     s->jobs.pool_from_ns = sh_clock_ns();
     s->tenants.pool = &s->jobs.pool;
+    s->jobs.pool.fits = jobs__fits;
+    s->jobs.pool.fits_arg = s;
     s->jobs.pool.min_run_ns = s->conf->min_run_ms * 1000000;
 }
 

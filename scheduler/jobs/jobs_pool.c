@@ -64,6 +64,34 @@ int64_t jobs__handicap_us(const struct sched *s, const struct job *j)
     return lines_handicap_us(jobs__level(s, j), s->conf->level_ms * 1000000);
 }
 
+bool jobs__fits(const void *arg, uint64_t version, const struct jobpool_slot *x)
+{
+    const struct sched *s = arg;
+    const struct model *m = models_find(&s->models, (int64_t)version);
+
+    return !m || !models_has_failed_on(m, x->f.index);
+}
+
+/* Of a job that some executors cannot run, because they have failed for good to load its version,
+ * and others can. If none can, it may go to any: that one refuses it, and says why. */
+static uint64_t fit_version(const struct sched *s, const struct job *j)
+{
+    const struct model *m = j->is_batch ? models_find(&s->models, j->version_id) : NULL;
+    bool some_cannot = false, some_can = false;
+
+    if (!m || !m->n_failed_on)
+        return 0;
+    for (uint32_t i = 0; i < s->execs.n; i++) {
+        const struct exec *e = s->execs.items[i];
+
+        if (!exec_is_up(e))
+            continue;
+        some_cannot = some_cannot || models_has_failed_on(m, i);
+        some_can = some_can || (!models_has_failed_on(m, i) && e->info.pool_bytes >= j->need_bytes);
+    }
+    return some_cannot && some_can ? (uint64_t)j->version_id : 0;
+}
+
 bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_facts *out)
 {
     const enum snap_job_state state = state_of(j);
@@ -91,13 +119,16 @@ bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_f
                .min_run_ns = SH_MIN(j->min_run_ns, s->conf->max_min_run_ms * 1000000),
                .is_fixed = !j->preemptible,
                .array_max = j->array_max,
+               .version = fit_version(s, j),
                .need_bytes = j->need_bytes,
                .may_suspend = j->state == JOB_RUNNING || j->state == JOB_PREEMPTED},
         .tenant = &t->pooled,
         .array = j->array_max ? (uint64_t)j->array_id : 0,
         .is_on_exec = e && e->session && !e->state.is_stopping};
-    if (out->is_on_exec)
+    if (out->is_on_exec) {
         out->exec_bytes = e->info.pool_bytes;
+        out->on = &e->slot;
+    }
     return true;
 }
 
@@ -142,6 +173,8 @@ static void sync_execs(struct sched *s)
 
         s->execs.changed = e->next_changed;
         e->is_changed = false;
+        s->models.fits_changed |=
+            f.is_up != e->slot.f.is_up || f.pool_bytes != e->slot.f.pool_bytes;
         jobpool_set_slot(&s->jobs.pool, &e->slot, &f);
     }
 }
@@ -164,6 +197,20 @@ static void sync_tenants(struct sched *s)
 
         tenants_untouch(t);
         jobpool_set_tenant(&s->jobs.pool, &t->pooled, &f);
+    }
+}
+
+/* Some versions have failed on other executors than before, or other executors are up. */
+static void touch_unfit(struct sched *s)
+{
+    if (!s->models.fits_changed)
+        return;
+    s->models.fits_changed = false;
+    for (size_t i = 0; i < s->jobs.n; i++) {
+        struct job *j = s->jobs.items[i];
+
+        if (j->is_batch && fit_version(s, j) != j->pooled.f.is.version)
+            jobs__touch(s, j);
     }
 }
 
@@ -198,6 +245,7 @@ void jobs_sync(struct sched *s)
 {
     sync_execs(s);
     sync_tenants(s);
+    touch_unfit(s);
     sync_jobs(s);
 }
 
@@ -230,6 +278,8 @@ const char *jobs_pool_fault(const struct sched *s)
         struct jobpool_job_facts f;
         const bool counts = jobs_facts(s, j, &f);
 
+        if (s->models.fits_changed || s->execs.changed) /* jobs_sync() will see */
+            f.is.version = j->pooled.f.is.version;
         if (!j->touched_at &&
             (sh_tree_has(&j->timed) ? j->due_ns : INT64_MAX) != jobs__due_ns(s, j))
             return "when a job is due";

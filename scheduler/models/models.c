@@ -133,7 +133,13 @@ void models__go(struct model *m, uint32_t exec, enum model_phase to)
         on->ready_at = m->n_ready;
         m->ready[m->n_ready++] = exec;
     }
+    m->n_failed_on += (to == MODEL_ON_FAILED) - (on->phase == MODEL_ON_FAILED);
     on->phase = to;
+}
+
+bool models_has_failed_on(const struct model *m, uint32_t exec)
+{
+    return m->n_failed_on && m->on[exec].phase == MODEL_ON_FAILED && !m->on[exec].retry_ns;
 }
 
 void models_on_exec_lost(struct sched *s, struct exec *e)
@@ -155,6 +161,7 @@ void models__load(struct sched *s, struct model *m, struct exec *e)
 {
     struct model_on *on = &m->on[e->index];
 
+    s->models.fits_changed |= on->phase == MODEL_ON_FAILED;
     if (on->phase != MODEL_ON_LOADING) {
         on->began_ns = sh_clock_ns();
         on->step = (struct model_step){.left_ns = -1, .at_ns = on->began_ns};
@@ -246,6 +253,7 @@ void models_load_again(struct sched *s, const char *version_id)
         on->retry_ns = now;
         on->tries = 0;
         (void)placement_put(&s->models.placement, &m->lives, &s->execs.items[i]->homes, now, NULL);
+        s->models.fits_changed = true;
     }
     m->n_failed = 0;
     load_where_missing(s, m);
@@ -284,7 +292,7 @@ int models_grow(struct sched *s, size_t n, struct sh_err *err)
 
 void models_forget_exec(struct sched *s, uint32_t exec_index)
 {
-    s->models.changed = true;
+    s->models.changed = s->models.fits_changed = true;
     for (size_t i = 0; i < s->models.n; i++) {
         struct model *m = s->models.items[i];
 
@@ -402,6 +410,7 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
     if (room_on_full(s, m, e, msg))
         return;
     models__go(m, e->index, MODEL_ON_FAILED);
+    s->models.fits_changed = true;
     on->is_aside = on->waits_for_room = false;
     on->tries++;
     m->fail_rc = msg->rc ? (int)msg->rc : SH_E_BUG;
@@ -461,6 +470,7 @@ static void on_loading(struct model *m, const struct exec *e, const struct msg_m
 
 void models__leave(struct sched *s, struct model *m, struct exec *e)
 {
+    s->models.fits_changed |= m->on[e->index].phase == MODEL_ON_FAILED;
     models__go(m, e->index, MODEL_ON_UNLOADING);
     m->on[e->index].is_aside = m->on[e->index].is_urgent = false;
     send_unload(s, m->version_id, e);
@@ -469,6 +479,7 @@ void models__leave(struct sched *s, struct model *m, struct exec *e)
 static void take_state(struct sched *s, struct model *m, struct exec *e,
                        const struct msg_model_state *msg)
 {
+    s->models.fits_changed |= m->on[e->index].phase == MODEL_ON_FAILED;
     /* On its way out: all that counts is that it is gone. */
     if (msg->state != MSG_MODEL_GONE && m->on[e->index].phase == MODEL_ON_UNLOADING)
         return;

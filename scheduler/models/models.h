@@ -118,6 +118,7 @@ struct model { /* one version */
     struct model_on *on; /* OWNED: by executor, rows as execs.cap */
     uint32_t *ready;     /* OWNED, as many: connected executors on which it is READY */
     uint32_t n_ready;
+    uint32_t n_failed_on;                          /* executors on which it is FAILED */
     struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
     size_t n_profile;
     int fail_rc;      /* reason of the last failure */
@@ -136,7 +137,8 @@ struct models {
     struct model **items; /* OWNED */
     size_t n, cap;
     struct idmap by_id;
-    bool changed; /* serving_tell() may have something to tell */
+    bool changed;      /* serving_tell() may have something to tell */
+    bool fits_changed; /* what models_has_failed_on() says; jobs_sync() takes it back */
     struct msg_serving told;
     struct placement placement; /* homes.h */
     int64_t began_ns;           /* this leader began then */
@@ -148,6 +150,8 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
 void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *m);
 void models_load_missing(struct sched *s); /* decides where versions live, and loads them there */
+/* For good: nothing will run it there before somebody loads it again. */
+bool models_has_failed_on(const struct model *m, uint32_t exec);
 /* There will be up to n executors. Fails: SH_E_NOMEM; tables that grew stay longer. */
 int models_grow(struct sched *s, size_t n, struct sh_err *err);
 void models_on_exec_lost(struct sched *s, struct exec *e); /* no request is placed there */

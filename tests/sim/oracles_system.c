@@ -149,22 +149,12 @@ static int64_t started_ns(size_t at)
     return 0;
 }
 
-/* What a worker said of a version before all was well holds on its executor for good, and so for a
- * job that only runs it. */
-static bool was_refused(const struct database_event *e)
-{
-    return database.jobs[e->job - 1].is_batch &&
-           (strcmp(e->reason, "UNSUPPORTED") == 0 || strcmp(e->reason, "TOOBIG") == 0 ||
-            strcmp(e->reason, "QUOTA") == 0);
-}
-
 /* There is room for every job, and nothing goes wrong any more. */
 static void check_failures(void)
 {
     for (size_t i = 0; i < database.n_events; i++)
         SIM_CHECK("peace",
-                  database.events[i].to != JOB_FAILED || was_refused(&database.events[i]) ||
-                      started_ns(i) < healed_ns + PEACE_NS,
+                  database.events[i].to != JOB_FAILED || started_ns(i) < healed_ns + PEACE_NS,
                   "job %" PRId64 " began when all was well, and failed (%s)",
                   database.events[i].job, database.events[i].reason);
 }

@@ -69,7 +69,27 @@ static bool scan_may_take(const struct scan *p, uint32_t tenant, double n_free)
     return scan_below(p, tenant) || n_free - others >= 1;
 }
 
-static uint32_t scan_next(const struct scan *p, double n_free, uint64_t bytes)
+static bool scan_is_free(const struct scan *p, uint32_t e)
+{
+    return p->in->execs[e].up && !p->in->execs[e].slot_taken && p->slot[e] == SNAP_NONE;
+}
+
+static bool scan_fits(const struct scan *p, const struct snap_job *j, uint32_t e)
+{
+    return p->in->execs[e].pool_bytes >= j->need_bytes &&
+           !(p->in->execs[e].unfit >> j->version & 1);
+}
+
+static bool scan_has_free(const struct scan *p, const struct snap_job *j)
+{
+    for (uint32_t e = 0; e < p->in->n_execs; e++)
+        if (scan_is_free(p, e) && scan_fits(p, j, e))
+            return true;
+    return false;
+}
+
+/* starts: of those for which there is a free slot. */
+static uint32_t scan_next(const struct scan *p, double n_free, bool starts)
 {
     uint32_t best = SNAP_NONE;
 
@@ -77,45 +97,34 @@ static uint32_t scan_next(const struct scan *p, double n_free, uint64_t bytes)
         const struct snap_job *j = &p->in->jobs[i];
 
         if (j->state == SNAP_QUEUED && !p->taken[i] && scan_blocked(p, j) == DECIDE_NONE &&
-            j->need_bytes <= bytes && scan_may_take(p, j->tenant, n_free) &&
+            (!starts || scan_has_free(p, j)) && scan_may_take(p, j->tenant, n_free) &&
             (best == SNAP_NONE || scan_goes_first(p, j, &p->in->jobs[best])))
             best = i;
     }
     return best;
 }
 
-static bool scan_is_free(const struct scan *p, uint32_t e)
-{
-    return p->in->execs[e].up && !p->in->execs[e].slot_taken && p->slot[e] == SNAP_NONE;
-}
-
-static double scan_free(const struct scan *p, uint64_t *most)
+static double scan_free(const struct scan *p)
 {
     double n = 0;
 
-    *most = 0;
-    for (uint32_t e = 0; e < p->in->n_execs; e++) {
-        if (!scan_is_free(p, e))
-            continue;
-        n++;
-        *most = p->in->execs[e].pool_bytes > *most ? p->in->execs[e].pool_bytes : *most;
-    }
+    for (uint32_t e = 0; e < p->in->n_execs; e++)
+        n += scan_is_free(p, e);
     return n;
 }
 
 static void scan_starts(struct scan *p)
 {
     for (;;) {
-        uint64_t most;
-        const double n_free = scan_free(p, &most);
-        const uint32_t i = n_free > 0 ? scan_next(p, n_free, most) : SNAP_NONE;
+        const double n_free = scan_free(p);
+        const uint32_t i = n_free > 0 ? scan_next(p, n_free, true) : SNAP_NONE;
         const struct snap_job *j = &p->in->jobs[i];
         uint32_t best = SNAP_NONE;
 
         if (i == SNAP_NONE)
             return;
         for (uint32_t e = 0; e < p->in->n_execs; e++)
-            if (scan_is_free(p, e) && p->in->execs[e].pool_bytes >= j->need_bytes &&
+            if (scan_is_free(p, e) && scan_fits(p, j, e) &&
                 (best == SNAP_NONE || p->in->execs[e].n_runs < p->in->execs[best].n_runs))
                 best = e;
         p->slot[best] = i;
@@ -210,7 +219,7 @@ static uint32_t scan_victim(const struct scan *p, const struct snap_job *want, b
         enum decide_reason c;
 
         if (j->state != SNAP_RUNNING || j->exec == SNAP_NONE || j->is_fixed || p->taken[i] ||
-            in->execs[j->exec].pool_bytes < want->need_bytes || is_later != later)
+            !scan_fits(p, want, j->exec) || is_later != later)
             continue;
         c = scan_claim(p, want, j);
         if (c == DECIDE_NONE || (best != SNAP_NONE && scan_keeps_longer(p, j, &in->jobs[best])))
@@ -225,7 +234,7 @@ static void scan_stops(struct scan *p)
 {
     uint32_t i;
 
-    while ((i = scan_next(p, INFINITY, UINT64_MAX)) != SNAP_NONE) {
+    while ((i = scan_next(p, INFINITY, false)) != SNAP_NONE) {
         const struct snap_job *j = &p->in->jobs[i];
         enum decide_reason why;
         uint32_t victim = SNAP_NONE;
@@ -266,8 +275,6 @@ static enum decide_reason scan_behind(const struct scan *p, const struct snap_jo
 
 static void scan_reasons(struct scan *p)
 {
-    uint64_t most;
-    const double n_free = scan_free(p, &most);
     enum decide_reason right;
     size_t n = 0;
     uint32_t i;
@@ -279,14 +286,14 @@ static void scan_reasons(struct scan *p)
             p->taken[i] = SCAN_NOT;
         n += p->taken[i] != SCAN_NOT;
         p->wait[i] = DECIDE_RESOURCES;
-        if (p->taken[i] == SCAN_COMING && n_free > 0 && p->in->jobs[i].need_bytes <= most)
+        if (p->taken[i] == SCAN_COMING && scan_has_free(p, &p->in->jobs[i]))
             p->wait[i] = DECIDE_LENDING_LIMIT;
     }
-    for (; n < p->in->n_execs && (i = scan_next(p, INFINITY, UINT64_MAX)) != SNAP_NONE; n++) {
+    for (; n < p->in->n_execs && (i = scan_next(p, INFINITY, false)) != SNAP_NONE; n++) {
         p->taken[i] = SCAN_FAILED;
         if (scan_victim(p, &p->in->jobs[i], true, &right) != SNAP_NONE)
             p->wait[i] = DECIDE_MIN_RUN;
-        else if (n_free > 0 && p->in->jobs[i].need_bytes <= most)
+        else if (scan_has_free(p, &p->in->jobs[i]))
             p->wait[i] = DECIDE_LENDING_LIMIT;
     }
     for (i = 0; i < p->in->n_jobs; i++) {

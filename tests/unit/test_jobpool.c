@@ -44,6 +44,7 @@ static void draw_exec(struct world *w, struct snap_exec *x)
     x->n_runs = below(w, 3);
     x->slot_taken = one_in(w, 10);
     x->pool_bytes = 10 * (1 + below(w, 3));
+    x->unfit = one_in(w, 3) ? (1 + below(w, 7)) << 1 : 0;
 }
 
 static void draw_tenant(struct world *w, struct snap_tenant *t)
@@ -71,6 +72,7 @@ static void draw_job(struct world *w, struct snap_job *j, int64_t id)
                            .model_ready = !one_in(w, 12),
                            .is_fixed = one_in(w, 6),
                            .min_run_ns = one_in(w, 6) ? MIN_RUN / 2 : 0,
+                           .version = one_in(w, 4) ? 1 + below(w, 3) : 0,
                            .need_bytes = one_in(w, 4) ? 5 * below(w, 8) : 0};
     if (one_in(w, 10))
         j->not_before_ns = w->in.now_ns + (int64_t)below(w, 9) * 1000 * MS;
@@ -233,6 +235,7 @@ static void set_job(struct life *l, size_t i)
 
     f.is_on_exec = j->exec != SNAP_NONE && l->w.execs[j->exec].up;
     f.exec_bytes = f.is_on_exec ? l->w.execs[j->exec].pool_bytes : 0;
+    f.on = f.is_on_exec ? &l->slots[j->exec] : NULL;
     if (l->is_there[i])
         assert_ok_err(jobpool_set_job(&l->q, &l->pooled[i], &f, &err), &err);
     else
@@ -395,9 +398,17 @@ static void do_it(struct life *l, const struct scan *done, const size_t index[])
     }
 }
 
+static bool fits(const void *arg, uint64_t version, const struct jobpool_slot *x)
+{
+    const struct life *l = arg;
+
+    return !(l->w.execs[x - l->slots].unfit >> version & 1);
+}
+
 static void life_begin(struct life *l, uint64_t seed)
 {
-    *l = (struct life){.w.seed = seed, .q.min_run_ns = MIN_RUN / 10};
+    *l = (struct life){
+        .w.seed = seed, .q.min_run_ns = MIN_RUN / 10, .q.fits = fits, .q.fits_arg = l};
     l->w.in = (struct snapshot){.now_ns = NOW,
                                 .db_up = true,
                                 .min_run_ns = MIN_RUN / 10,
