@@ -206,7 +206,8 @@ static bool is_of_code(const struct rows *r, const Onnx__TensorProto *t)
 {
     for (size_t i = 0; i < r->g->n_value_info; i++)
         if (r->g->value_info[i]->name && strcmp(r->g->value_info[i]->name, t->name) == 0)
-            return onnx_said(r->g->value_info[i], r->kinds) == GRAPH_SAID_BUFFER;
+            return onnx_said(r->g->value_info[i], r->kinds) == GRAPH_SAID_BUFFER ||
+                   onnx_is_computed(r->g->value_info[i], r->kinds);
     return false;
 }
 

@@ -519,19 +519,20 @@ static void what_was_computed_of_a_parameter_is_not_trained_in_its_place(void **
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
         struct graph *g = new_graph(), *t = NULL;
-        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12});
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), w;
         struct sh_err err = {0};
         char path[128];
 
-        x = NODE(g, "MatMul", "h", x, learned(g, "t_1", 2, (int64_t[]){12, 12}));
+        w = learned(g, "t_1", 2, (int64_t[]){12, 12});
+        memcpy((float *)g->values[w].data + 12, g->values[w].data, 48); /* not a table either */
+        x = NODE(g, "MatMul", "h", x, w);
         x = NODE(g, "Mul", "y", x, learned(g, "scale", 1, (int64_t[]){12}));
         graph_free(through_a_file(g, x));
         edit(say_lost, CASES[i].list);
         assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
         if ((graph_at_batch(g, 2, true, &t, &err) != SH_OK) != CASES[i].lost)
             fail_msg("%s: %s", CASES[i].list, err.msg);
-        assert_true(!CASES[i].lost ||
-                    (strstr(err.msg, "t_1") && strstr(err.msg, "optimize=False")));
+        assert_true(!CASES[i].lost || strstr(err.msg, "optimize=False"));
         graph_free(t);
         graph_free(g);
     }
