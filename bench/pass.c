@@ -4,7 +4,7 @@
  *     build/bench/pass [EXECUTORS REQUESTS TENANTS MODELS]
  *     build/bench/pass jobs [EXECUTORS TENANTS JOBS]      the index of jobs alone
  *     build/bench/pass leader [EXECUTORS TENANTS JOBS]    jobs in a whole leader
- *     build/bench/pass scale EXECUTORS                    all three, as lines of JSON (scale.py)
+ *     build/bench/pass scale EXECUTORS index|leader|requests    one, as lines of JSON (scale.py)
  *
  * The scheduler's own parts with no process around them: executors that answer at once, requests
  * that arrive, become ready and end. Prints for each event the CPU time of the pass behind it
@@ -129,7 +129,7 @@ static void world_init(struct world *w, const struct size *n)
     size_t at;
 
     *w = (struct world){.n = *n};
-    title("requests:", &(struct jobs_size){n->execs, n->tenants, 0});
+    title("requests", &(struct jobs_size){n->execs, n->tenants, 0});
     fact("requests", n->requests);
     fact("models", n->models);
     at = heap();
@@ -189,7 +189,7 @@ void title(const char *what, const struct jobs_size *n)
     if (is_last() && as_json)
         printf("{\"world\": \"%s\"}\n", what);
     else if (is_last())
-        printf("%s %u executors, %u tenants, %u jobs\n", what, n->execs, n->tenants, n->jobs);
+        printf("%s: %u executors, %u tenants, %u jobs\n", what, n->execs, n->tenants, n->jobs);
 }
 
 void fact(const char *what, double value)
@@ -296,14 +296,17 @@ static void bench_requests(const struct size *n)
 }
 
 /* Ten requests, a hundred jobs and a tenant for each executor. */
-static void scale(uint32_t n)
+static void scale(uint32_t n, const char *world)
 {
     const struct jobs_size jobs = {n, n, 100 * n};
 
     as_json = true;
-    bench_jobs(&jobs);
-    bench_leader(&jobs);
-    bench_requests(&(struct size){n, 10 * n, n, SH_MIN(n, (uint32_t)STORE_MAX_MODELS)});
+    if (strcmp(world, "index") == 0)
+        bench_jobs(&jobs);
+    else if (strcmp(world, "leader") == 0)
+        bench_leader(&jobs);
+    else
+        bench_requests(&(struct size){n, 10 * n, n, SH_MIN(n, (uint32_t)STORE_MAX_MODELS)});
 }
 
 static void measure_all(int argc, char **argv)
@@ -314,8 +317,8 @@ static void measure_all(int argc, char **argv)
         {10, 10, 1000}, {100, 100, 10000}, {1000, 1000, 10000}, {10000, 10000, 1000000}};
     const char *what = argc >= 2 ? argv[1] : "";
 
-    if (strcmp(what, "scale") == 0 && argc == 3) {
-        scale(number(argv[2]));
+    if (strcmp(what, "scale") == 0 && argc == 4) {
+        scale(number(argv[2]), argv[3]);
     } else if (strcmp(what, "jobs") == 0 || strcmp(what, "leader") == 0) {
         void (*bench)(const struct jobs_size *n) = *what == 'j' ? bench_jobs : bench_leader;
         const struct jobs_size own = {argc == 5 ? number(argv[2]) : 0,

@@ -336,7 +336,7 @@ void bench_jobs(const struct jobs_size *n)
     static struct site s;
 
     site_draw(&s, n);
-    title("an index of", n);
+    title("index", n);
     rebuild(&s);
     measure(&s);
     for (uint32_t t = 0; t < n->tenants; t++)

@@ -326,7 +326,7 @@ void bench_leader(const struct jobs_size *n)
     x.core.s.epoch = 1;
     x.core.s.polling = true; /* this bench is the database */
     jobs_init(&x.core.s);
-    title("a leader with", n);
+    title("leader", n);
     rebuild(&x);
     measure(&x);
     jobs_fini(&x.core.s);

@@ -709,6 +709,7 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
     for (size_t i = 0; i < v->n_models; i++) {
         int rc = SH_OK;
         struct model *m = models_find(ms, v->models[i].version_id);
+        const bool is_new = !m;
 
         if (!m)
             rc = model_new(s, &v->models[i], &m, err);
@@ -717,7 +718,7 @@ int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err
         m->seen_poll = s->n_polls;
         refresh(m, &v->models[i]);
         follow(s, m, v->models[i].state);
-        for (size_t k = 0; k < s->execs.n; k++)
+        for (size_t k = 0; k < s->execs.n && !is_new; k++) /* a new one is nowhere yet */
             if (exec_is_up(s->execs.items[k]))
                 send_pin(s, m, s->execs.items[k]);
     }
