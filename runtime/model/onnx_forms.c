@@ -226,10 +226,10 @@ static bool may_broadcast(const Onnx__TensorProto *t, const Onnx__TensorProto *o
 }
 
 /* Of a parameter and a buffer that are both in the file, as their numbers show. */
-static int look_at_pair(struct forms *f, size_t i, const char *list)
+static int look_at_pair(struct forms *f, size_t i, const char *list, const uint8_t *product)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i], *of[2] = {NULL, NULL};
-    const uint8_t *data[3] = {NULL, NULL, onnx_tensor_look(t, f->source)};
+    const uint8_t *data[3] = {NULL, NULL, product}; /* a second look would count again */
     char name[2][PARAM_FORM_NAME];
     bool is = data[2] && param_form_pair(t->name, list, f->kinds, name[0], name[1]);
     int rc;
@@ -261,7 +261,7 @@ static int look_at_product(struct forms *f, size_t i, const char *list)
     const size_t n = elements(t);
     const uint8_t *data = n ? onnx_tensor_look(t, f->source) : NULL;
     char param[PARAM_FORM_NAME];
-    int rc = n ? look_at_pair(f, i, list) : SH_OK;
+    int rc = data ? look_at_pair(f, i, list, data) : SH_OK;
 
     if (rc || f->b.gone[i])
         return rc;
