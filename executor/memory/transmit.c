@@ -327,15 +327,18 @@ bool tx_image_busy(const struct tx_image *im)
 }
 
 /* A copy that had the lane to itself tells how fast the link is by now: what was measured at the
- * start, perhaps beside other work, would be wrong for good. One that stalled counts as four times
- * what was known at most. */
+ * start, perhaps beside other work, would be wrong for good. One copy counts as four times what was
+ * known at most, for it may have stalled, and as a quarter at least: less than what its groups take
+ * to begin, by what was measured once, says only that this was wrong. */
 static void learn(struct tx *t, const struct tx_image *im)
 {
     const double ns = (double)(im->arrived_ns - im->sent_ns) - t->alpha_ns * im->n_groups;
+    double sample;
 
-    if (!im->is_alone || im->copied_bytes < LEARN_BYTES || im->n_groups == 0)
+    if (!im->is_alone || im->copied_bytes < LEARN_BYTES || im->n_groups == 0 || ns <= 0)
         return;
-    t->beta_ns += (SH_MIN(ns / (double)im->copied_bytes, 4 * t->beta_ns) - t->beta_ns) / 8;
+    sample = SH_MAX(ns / (double)im->copied_bytes, t->beta_ns / 4);
+    t->beta_ns += (SH_MIN(sample, 4 * t->beta_ns) - t->beta_ns) / 8;
     t->beta_ns = SH_MAX(t->beta_ns, LEAST_BETA_NS);
     sh_metric_set(M_shunt_link_bytes_per_second, SH_LABELS(t->executor), 1e9 / t->beta_ns);
 }
