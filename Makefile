@@ -389,6 +389,10 @@ $(BUILD)/bench/arrivals: $(BUILD)/bench/arrivals.o
 $(BUILD)/bench/http: $(BUILD)/bench/http.o
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ -lmicrohttpd -lpthread
 
+BENCHES := $(addprefix $(BUILD)/bench/,group residency pass replay wire arrivals http)
+benches: $(BENCHES) ## the programs of all measurements
+	@:
+
 scale: $(BUILD)/bench/pass ## what an event costs and what a leader holds, 10 to 10,000 GPUs: docs/scale.md
 	@bench/scale.py --program $<
 
@@ -417,6 +421,6 @@ docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) fr
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench replay scale \
+.PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench benches replay scale \
         sim sim-check coverage coverage-programs bundle bundle-tests
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)

@@ -12,7 +12,7 @@
  * was read. Who measures from DUE misses nothing by waiting for others. STATUS 0: no reply within
  * ANSWER_S after the end, or the connection was closed; 1: all connections were taken.
  */
-#include "bench/draw.h"
+#include "simulate/draw.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -22,7 +22,7 @@ declare -A what=(
     [sim]='make --no-print-directory sim-check'
     [e2e]='make --no-print-directory e2e'
     [sanitize]='make --no-print-directory unit db-tests OPT=-O1 SAN=address,undefined'
-    [clang]='make --no-print-directory all CC=clang OPT=-O0 NVCC='
+    [clang]='make --no-print-directory all benches CC=clang OPT=-O0 NVCC='
 )
 [ $# -eq 0 ] || steps=("$@")
 
