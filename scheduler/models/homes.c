@@ -186,15 +186,10 @@ void homes_leave_all(struct sched *s, struct model *m)
         placement_take(&s->models.placement, &m->lives, m->lives.homes[m->lives.n - 1].exec);
 }
 
-bool homes_elsewhere(struct sched *s, struct model *m, struct exec *e, uint64_t short_bytes)
+bool homes_elsewhere(struct sched *s, struct model *m, struct exec *e)
 {
-    const struct exec_state *x = &e->state;
-    const uint64_t held = x->host_images + x->host_programs;
-    const uint64_t left = x->host_limit > held ? x->host_limit - held : 0;
     struct place_move move;
 
-    if (short_bytes)
-        m->host_bytes = SH_MAX(m->host_bytes, left + short_bytes);
     if (!homes_has(m, e))
         return true;
     set_facts(s, m, sh_clock_ns());

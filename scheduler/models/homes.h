@@ -36,7 +36,7 @@ void homes_leave(struct sched *s, struct model *m, const struct exec *e);
 void homes_leave_all(struct sched *s, struct model *m);
 /* e, where m finds no room in host memory, need not be its home: it goes to another one. False:
  * there is none. */
-bool homes_elsewhere(struct sched *s, struct model *m, struct exec *e, uint64_t short_bytes);
+bool homes_elsewhere(struct sched *s, struct model *m, struct exec *e);
 /* Whether e is up, its memory or its speed is another one. */
 void homes_exec_changed(struct sched *s, struct exec *e);
 void homes_exec_synced(struct sched *s, struct exec *e); /* it is up, and has said what it holds */

@@ -396,7 +396,7 @@ static void leave_failed(struct sched *s, struct model *m, struct exec *e, uint6
     m->need_bytes = SH_MAX(m->need_bytes, need_bytes);
     if (is_of_version(m->fail_rc))
         m->n_failed++;
-    else if (!homes_elsewhere(s, m, e, 0))
+    else if (!homes_elsewhere(s, m, e))
         m->n_failed = HOMES_MAX_FAILED;
     homes_leave(s, m, e);
     load_where_missing(s, m);

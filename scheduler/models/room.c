@@ -23,13 +23,14 @@ static int64_t asked_ns(const struct model *m, const struct exec *e, int64_t now
     return SH_MAX(SH_MAX(m->asked_ns, on->ready_ns), used_ns);
 }
 
-/* By a job of batch inference that an executor has. */
-static bool is_used(const struct sched *s, const struct model *m)
+/* By a job of batch inference that e has; NULL: that any executor has. */
+static bool is_used(const struct sched *s, const struct model *m, const struct exec *e)
 {
     for (size_t i = 0; i < s->jobs.n; i++) {
         const struct job *j = s->jobs.items[i];
 
-        if (j->is_batch && j->version_id == m->version_id && j->executor[0])
+        if (j->is_batch && j->version_id == m->version_id && j->executor[0] &&
+            (!e || strcmp(j->executor, e->info.name) == 0))
             return true;
     }
     return false;
@@ -39,7 +40,8 @@ static bool is_idle(const struct sched *s, const struct model *m, const struct e
                     int64_t now_ns)
 {
     return m->state == MODEL_READY && m->on[e->index].phase == MODEL_ON_READY && !m->pinned &&
-           m->n_requests == 0 && !is_used(s, m) && now_ns - asked_ns(m, e, now_ns) > ROOM_IDLE_NS;
+           m->n_requests == 0 && !is_used(s, m, NULL) &&
+           now_ns - asked_ns(m, e, now_ns) > ROOM_IDLE_NS;
 }
 
 static bool is_leaving(const struct model *m, const struct exec *e)
@@ -103,18 +105,28 @@ static void put_aside(struct sched *s, struct model *v, const struct model *m, s
     s->models.changed = true;
 }
 
+/* What leaves e, or of it what is of m's tenant. */
+static uint64_t freed_soon(const struct sched *s, const struct model *m, const struct exec *e,
+                           bool of_tenant)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < s->models.n; i++) {
+        const struct model *v = s->models.items[i];
+
+        if (is_leaving(v, e) && (!of_tenant || v->tenant_id == m->tenant_id))
+            sum += v->on[e->index].place.host_bytes;
+    }
+    return sum;
+}
+
 /* Enough, or nobody goes. */
 static bool make_room(struct sched *s, struct model *m, struct exec *e, uint64_t bytes,
                       bool of_tenant)
 {
-    uint64_t freed = 0;
+    uint64_t freed = freed_soon(s, m, e, of_tenant);
     struct model *v;
 
-    for (size_t i = 0; i < s->models.n; i++) {
-        v = s->models.items[i];
-        if (is_leaving(v, e) && (!of_tenant || v->tenant_id == m->tenant_id))
-            freed += v->on[e->index].place.host_bytes;
-    }
     while (freed < bytes && (v = choose(s, m, e, of_tenant))) {
         v->on[e->index].is_chosen = true;
         freed += v->on[e->index].place.host_bytes;
@@ -126,6 +138,21 @@ static bool make_room(struct sched *s, struct model *m, struct exec *e, uint64_t
         v->on[e->index].is_chosen = false;
     }
     return freed >= bytes;
+}
+
+/* What m takes of e's host memory, or more: beside what was left, so much was missing. */
+static uint64_t least_bytes(const struct sched *s, const struct model *m, const struct exec *e,
+                            const struct msg_model_state *msg)
+{
+    const struct tenant *t = tenants_by_id(&s->tenants, m->tenant_id);
+    const struct exec_state *x = &e->state;
+    uint64_t limit = x->host_limit, taken = x->host_images + x->host_programs;
+
+    if (msg->short_of_tenant) {
+        limit = t && t->memory.host_max_bytes ? t->memory.host_max_bytes : x->host_limit / 2;
+        taken = held(s, e, m->tenant_id) + freed_soon(s, m, e, true);
+    }
+    return (limit > taken ? limit - taken : 0) + msg->short_bytes;
 }
 
 static bool is_anywhere(const struct sched *s, const struct model *m)
@@ -140,11 +167,12 @@ bool room_on_full(struct sched *s, struct model *m, struct exec *e,
                   const struct msg_model_state *msg)
 {
     struct model_on *on = &m->on[e->index];
-    const bool is_wanted = m->state != MODEL_READY || m->n_requests || is_used(s, m);
+    const bool is_wanted = m->state != MODEL_READY || m->n_requests || is_used(s, m, NULL);
 
     if (msg->rc != SH_E_QUOTA || !msg->short_bytes)
         return false;
-    if (homes_elsewhere(s, m, e, msg->short_bytes)) {
+    m->host_bytes = SH_MAX(m->host_bytes, least_bytes(s, m, e, msg));
+    if (!is_used(s, m, e) && homes_elsewhere(s, m, e)) {
         models__leave(s, m, e);
         return true;
     }

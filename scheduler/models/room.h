@@ -7,8 +7,8 @@
  *   LOADING   -> ASIDE      there is no room, and nobody waits for it any more   [room_on_full]
  *
  * Only the executor knows its limits: a version that finds no room FAILED there with QUOTA and the
- * amount that was missing. If it fits elsewhere it goes there (homes.h); else it is retried when
- * the versions that leave for it are gone.
+ * amount that was missing. If it fits elsewhere, and no job of that executor uses it, it goes there
+ * (homes.h); else it is retried when the versions that leave for it are gone.
  *
  * Versions that are not on the device leave first, then the least recently requested. Pinned ones,
  * ones with requests, and ones that serve batch inference stay. If the limit for all tenants is

@@ -66,6 +66,13 @@ static void place(int64_t version_id, uint64_t host, uint64_t device, int64_t id
                                                .idle_ns = idle_ns}});
 }
 
+/* Versions may take so much of x's host memory, and so much of it is taken. */
+static void host_memory(uint64_t limit, uint64_t taken)
+{
+    say(&x, &(struct sh_msg){.type = MSG_EXEC_STATE,
+                             .u.exec_state = {.host_limit = limit, .host_images = taken}});
+}
+
 static void hint(const char *what)
 {
     say(&a, &(struct sh_msg){.type = MSG_HINT, .u.hint = {.what = what}});
@@ -506,6 +513,60 @@ static void enough_goes_or_nobody(void **state)
     assert_int_equal(hear(&x, MSG_MODEL_LOAD)->u.model_load.version_id, 10);
 }
 
+static void what_a_version_takes_is_learnt_from_what_it_lacked(void **state)
+{
+    static const struct {
+        uint64_t quota, short_bytes;
+        bool of_tenant;
+        uint64_t takes;
+    } CASES[] = {{100, 10, true, 30},   /* 80 of them are taken by version 1 */
+                 {0, 10, true, 430},    /* of half of the executor's */
+                 {50, 10, true, 10},    /* it was more before */
+                 {100, 10, false, 60}}; /* 50 are left of all */
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        begin(state);
+        w.tenants[0].memory.host_max_bytes = CASES[i].quota;
+        add_model(2, "m2");
+        add_model(3, "m3")->tenant_id = 2;
+        add_tenant(2, "u");
+        world_lead();
+        exec_up(&x, "x");
+        host_memory(1000, 950);
+        for (int64_t v = 1; v <= 3; v += 2) {
+            model_ready(&x, v);
+            place(v, v == 1 ? 80 : 870, 0, -1);
+        }
+        short_of(2, CASES[i].short_bytes, CASES[i].of_tenant);
+        assert_int_equal(version(2)->host_bytes, CASES[i].takes);
+        end(state);
+    }
+}
+
+static void one_that_a_job_uses_gets_room_where_the_job_is(void **state)
+{
+    struct peer y;
+
+    (void)state;
+    w.conf.min_copies = 1;
+    add_model(2, "m2");
+    world_lead();
+    exec_up(&x, "x");
+    for (int64_t v = 1; v <= 2; v++) {
+        model_ready(&x, v);
+        place(v, 100, 0, -1);
+    }
+    has_a_job();
+    advance(6 * SECOND);
+    exec_up(&y, "y");
+    forget_heard(&x);
+    short_of(1, 50, false);
+    assert_int_equal(unloaded(), 2);
+    assert_true(on_x(1)->waits_for_room);
+    assert_null(heard(&y, MSG_MODEL_LOAD));
+    peer_close(&y);
+}
+
 static void who_asks_for_one_that_leaves_has_it_back(void **state)
 {
     (void)state;
@@ -609,6 +670,8 @@ int main(void)
         TEST(copies_that_wait_are_expected_within_a_day),
         cmocka_unit_test(the_idle_one_goes_that_hurts_least),
         TEST(enough_goes_or_nobody),
+        cmocka_unit_test(what_a_version_takes_is_learnt_from_what_it_lacked),
+        TEST(one_that_a_job_uses_gets_room_where_the_job_is),
         TEST(who_asks_for_one_that_leaves_has_it_back),
         TEST(steps_of_loading_are_told_when_they_change),
         cmocka_unit_test(a_request_waits_where_its_version_may_come_in_time),
