@@ -475,7 +475,7 @@ static bool find_home(struct placement *p, struct place_version *v, int64_t now_
         n += counts_as_home(p, v, &v->homes[i], now_ns);
         n_up += v->homes[i].exec->f.is_up;
     }
-    if (n >= SH_MAX(v->f.min_copies, 1u))
+    if (n >= SH_MAX(v->f.min_copies, 1u) || n_up == p->execs.n)
         return false;
     x = best_place(&w);
     if (x || n_up)

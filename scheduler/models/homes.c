@@ -249,7 +249,7 @@ void homes_ran(const struct run *run, int64_t device_ns)
     place_ran(&run->model->demand, run->batch, device_ns, place_class(run->exec->speed));
 }
 
-void homes_want_on(struct sched *s, struct model *m, struct exec *e)
+static void want_on(struct sched *s, struct model *m, struct exec *e)
 {
     struct model_on *on = &m->on[e->index];
 
@@ -265,6 +265,18 @@ void homes_want_on(struct sched *s, struct model *m, struct exec *e)
         on->is_urgent = true;
 }
 
+void homes_want_on(struct sched *s, struct model *m, struct exec *e)
+{
+    struct place_home *h;
+
+    want_on(s, m, e);
+    if (m->on[e->index].phase == MODEL_ON_UNLOADING && m->state < MODEL_FAILED)
+        (void)placement_put(&s->models.placement, &m->lives, &e->homes, m->asked_ns, NULL);
+    h = placement_home(&m->lives, &e->homes);
+    if (h)
+        h->is_held = true;
+}
+
 void homes_want(struct sched *s, struct model *m)
 {
     m->asked_ns = sh_clock_ns();
@@ -276,13 +288,14 @@ void homes_want(struct sched *s, struct model *m)
         struct exec *e = exec_of(m->lives.homes[i].exec);
 
         if (m->on[e->index].phase != MODEL_ON_ABSENT)
-            homes_want_on(s, m, e);
+            want_on(s, m, e);
     }
 }
 
 /* ------------------------------------------------------------------ each second */
 
-/* Batch inference uses the version where it runs. Who waits is looked at anew by each look. */
+/* By batch inference, which uses the version where it runs. For who waits each look adds its own,
+ * which counts until then. */
 static void hold(struct sched *s)
 {
     for (size_t i = 0; i < s->models.n; i++)

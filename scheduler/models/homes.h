@@ -48,8 +48,9 @@ void homes_second(struct sched *s); /* which jobs use; gauges */
 
 /* Somebody asks for it: executors load it first, and bring it back if it was put aside. */
 void homes_want(struct sched *s, struct model *m);
-void homes_want_on(struct sched *s, struct model *m, struct exec *e); /* for a job of e */
-void homes_asked(struct model *m, uint32_t samples, int64_t now_ns);  /* demand */
+/* For a job of e: it stays there, or comes back when it has left. */
+void homes_want_on(struct sched *s, struct model *m, struct exec *e);
+void homes_asked(struct model *m, uint32_t samples, int64_t now_ns); /* demand */
 void homes_ran(const struct run *run, int64_t device_ns);
 
 #endif

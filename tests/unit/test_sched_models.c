@@ -567,6 +567,37 @@ static void one_that_a_job_uses_gets_room_where_the_job_is(void **state)
     peer_close(&y);
 }
 
+static void a_job_holds_its_version_from_its_start_on(void **state)
+{
+    struct exec *e;
+
+    (void)state;
+    world_lead();
+    e = exec_up(&x, "x");
+    model_ready(&x, 1);
+    has_a_job();
+    assert_true(placement_home(&version(1)->lives, &e->homes)->is_held);
+    advance(SECOND);
+    assert_true(placement_home(&version(1)->lives, &e->homes)->is_held);
+}
+
+static void a_job_has_a_version_back_that_was_about_to_leave(void **state)
+{
+    struct exec *e;
+
+    (void)state;
+    w.conf.min_copies = 1;
+    world_lead();
+    e = exec_up(&x, "x");
+    model_ready(&x, 1);
+    homes_leave(w.s, version(1), e); /* as if another executor were enough */
+    models__leave(w.s, version(1), e);
+    has_a_job();
+    gone(1);
+    hear(&x, MSG_MODEL_LOAD);
+    assert_true(placement_home(&version(1)->lives, &e->homes)->is_held);
+}
+
 static void who_asks_for_one_that_leaves_has_it_back(void **state)
 {
     (void)state;
@@ -672,6 +703,8 @@ int main(void)
         TEST(enough_goes_or_nobody),
         cmocka_unit_test(what_a_version_takes_is_learnt_from_what_it_lacked),
         TEST(one_that_a_job_uses_gets_room_where_the_job_is),
+        TEST(a_job_holds_its_version_from_its_start_on),
+        TEST(a_job_has_a_version_back_that_was_about_to_leave),
         TEST(who_asks_for_one_that_leaves_has_it_back),
         TEST(steps_of_loading_are_told_when_they_change),
         cmocka_unit_test(a_request_waits_where_its_version_may_come_in_time),
