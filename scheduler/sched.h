@@ -81,10 +81,12 @@ void sched_stand_down(struct sched *s, const char *why);
 void sched__poll(struct sched *s); /* sched_poll(), for route.c */
 
 /* turn.c: for all parts */
-void sched_wake(struct sched *s);       /* a pass for all requests is due */
-void sched_wake_some(struct sched *s);  /* one for what waiting.h knows to have changed */
-void sched_wake_jobs(struct sched *s);  /* a pass for jobs is due */
-void sched_poll(struct sched *s);       /* look at the database soon */
+void sched_wake(struct sched *s);      /* a pass for all requests is due */
+void sched_wake_some(struct sched *s); /* one for what waiting.h knows to have changed */
+void sched_wake_jobs(struct sched *s); /* a pass for jobs is due */
+void sched_poll(struct sched *s);      /* look at the database soon */
+/* Counts a decision against somebody, by its rule: docs/rules.md has both words. */
+void sched_count(const char *decision, const char *rule);
 void sched_lost_lease(struct sched *s); /* a write was refused: another scheduler leads */
 
 /* Submits an operation of this epoch; on failure frees arg and logs. `done` gets s as ctx. */

@@ -225,7 +225,7 @@ class Lab:
         self.steps(job, 3)
 
     def cancel(self, job, timeout=60):
-        self.d.scheduler.send("JOB_STOP", epoch=self.d.epoch, job=job, attempt=1, how=CANCEL)
+        self.d.scheduler.send("JOB_STOP", epoch=self.d.epoch, job=job, attempt=1, how=CANCEL, why="Cancelled")
         self.d.wait_job(job, ("CANCELLED",), timeout)
 
     def steps(self, job, n, timeout=120):

@@ -607,11 +607,14 @@ bool batch_has(const struct batch *b, int64_t job)
 void batch_on_stop(struct batch *b, const struct msg_job_stop *m)
 {
     struct batch_job *j = b->job;
+    const enum batch_end was = j->end;
 
     if (m->how == MSG_JOB_HOW_CANCEL)
         j->end = BATCH_CANCEL;
     else if (j->end == BATCH_GOES_ON)
         j->end = BATCH_SUSPEND;
+    if (j->end != was)
+        job_log_say(j->log, "is stopped by the scheduler: %s", m->why);
 }
 
 /* No answer if it is about to leave: it is asked again where it goes on. */
@@ -630,8 +633,10 @@ void batch_on_save(struct batch *b, const struct msg_job_save *m)
 
 void batch_suspend(struct batch *b)
 {
-    if (b->job && !b->job->has_ended && b->job->end == BATCH_GOES_ON)
-        b->job->end = BATCH_SUSPEND;
+    if (!b->job || b->job->has_ended || b->job->end != BATCH_GOES_ON)
+        return;
+    b->job->end = BATCH_SUSPEND;
+    job_log_say(b->job->log, "is stopped by its executor: ExecutorStopping");
 }
 
 bool batch_is_quiet(const struct batch *b)

@@ -228,12 +228,13 @@ static int scrub_foreign(struct space *s, struct arena_range r, uint32_t tag, st
 
 /* ------------------------------------------------------------------ ranges */
 
-static void count_evicted(struct space *s, uint32_t blocks)
+/* rule: what the room was for (docs/rules.md). */
+static void count_evicted(struct space *s, uint32_t blocks, const char *rule)
 {
     if (!blocks)
         return;
     s->n_evicted++;
-    sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(s->executor),
+    sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(s->executor, rule),
                   (double)blocks * (double)DEV_BLOCK);
 }
 
@@ -253,7 +254,7 @@ int space_alloc(struct space *s, size_t bytes, const struct residency_need *need
     rc = residency_alloc(s->res, &n, &out->blocks, &evicted, err);
     if (rc)
         return rc;
-    count_evicted(s, evicted);
+    count_evicted(s, evicted, need->kind == ARENA_TRAIN ? "training" : "workspace");
     rc = scrub_foreign(s, out->blocks, n.tag, err);
     if (rc) {
         space_give(s, out, ARENA_FOREIGN); /* some of it still holds what others left */
@@ -338,7 +339,7 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
     *out = (struct tx_place){0};
     if (rc)
         return rc;
-    count_evicted(s, p.evicted_blocks);
+    count_evicted(s, p.evicted_blocks, "image");
     count_faults(s, &was);
     rc = scrub_tail(s, &p, image_bytes, residency_tag(s->res, image), err);
     if (rc) {
@@ -409,7 +410,7 @@ void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent)
     uint64_t n = arena_blocks(a), low = n * low_percent / 100, high = n * high_percent / 100;
 
     if (arena_count(a, ARENA_FREE) < low)
-        count_evicted(s, residency_trim(s->res, (uint32_t)high, sh_clock_ns(), IDLE_NS));
+        count_evicted(s, residency_trim(s->res, (uint32_t)high, sh_clock_ns(), IDLE_NS), "idle");
     idle_scrub(s);
 }
 

@@ -295,16 +295,20 @@ static void suspend(struct job *j)
 void train_on_stop(struct train *t, const struct msg_job_stop *m)
 {
     struct job *j = t->job;
+    enum job_end was;
 
     /* No answer if it is not here: the scheduler was told of its end before, over this connection
      * or in its greeting. Another one that comes late would end the next start of the job, which
      * has the same attempt (tests/protocols/job.pml). */
     if (!j || j->id != m->job || job_has_ended(j))
         return;
+    was = j->end;
     if (m->how == MSG_JOB_HOW_CANCEL)
         j->end = END_CANCEL;
     else if (j->end == END_NONE)
         suspend(j);
+    if (j->end != was)
+        job_log_say(j->log, "is stopped by the scheduler: %s", m->why);
 }
 
 /* No answer if it is not here or about to leave: it is asked again where it goes on. */
@@ -328,6 +332,7 @@ void train_suspend(struct train *t)
     /* A job that was finishing goes on from its last step. */
     finish_free(j->finish);
     suspend(j);
+    job_log_say(j->log, "is stopped by its executor: ExecutorStopping");
 }
 
 bool train_is_quiet(const struct train *t)

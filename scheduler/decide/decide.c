@@ -351,6 +351,12 @@ static void wait_for_model(struct work *w, uint32_t i, bool any_up)
 
     if (in->now_ns >= r->wait_ns || m->expected_ns > SH_MIN(r->wait_ns, r->limit_ns))
         refuse(w, i, &d);
+    else if (!r->waits)
+        decide__add(w->out, &(struct decision){.kind = DECISION_WAIT,
+                                               .request = i,
+                                               .job = SNAP_NONE,
+                                               .exec = SNAP_NONE,
+                                               .reason = d.reason});
 }
 
 static void place(struct work *w, uint32_t i)

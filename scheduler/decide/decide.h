@@ -88,7 +88,7 @@ enum decision_kind {
     DECISION_RUN,     /* members[first .. first+n) -> exec, batch samples */
     DECISION_START,   /* job -> exec */
     DECISION_SUSPEND, /* job; reason */
-    DECISION_WAIT,    /* job stays queued; reason */
+    DECISION_WAIT,    /* job stays queued, or request (else SNAP_NONE) for its model; reason */
 };
 
 struct decision {

@@ -79,6 +79,7 @@ struct snap_request {
     uint32_t exec;    /* where it was placed, or SNAP_NONE */
     bool is_modest;   /* its tenant asks for less than its part: demand.h */
     bool promised;    /* admitted with its batch: predicted to meet its limit */
+    bool waits;       /* for its model, as an earlier DECISION_WAIT said */
     uint32_t batch;   /* samples; 1 until the body is here */
     int32_t priority; /* higher goes first */
     int64_t arrived_ns;

@@ -97,7 +97,12 @@ void jobs__change(struct sched *s, struct job *j, enum job_state to, const char 
     jobs__touch(s, j);
     if (!job_state_has_executor(to))
         jobs__leave(s, j);
+    if (to == JOB_EXPIRED)
+        sched_count("expire", reason);
+    if (to == JOB_PREEMPTED)
+        sched_count("preempt", reason);
     if (to == JOB_QUEUED) {
+        sched_count("requeue", reason);
         sh_strlcpy(j->reason, reason, sizeof(j->reason));
         sh_strlcpy(j->reason_written, reason, sizeof(j->reason_written));
         j->place.line_us = j->queued_us + jobs__handicap_us(s, j);
@@ -106,25 +111,26 @@ void jobs__change(struct sched *s, struct job *j, enum job_state to, const char 
     sched_wake_jobs(s);
 }
 
-static void send_stop(struct sched *s, struct exec *e, int64_t job, uint32_t attempt, uint32_t how)
+static void send_stop(struct sched *s, struct exec *e, const struct msg_job_stop *m)
 {
-    session_send(
-        e->session,
-        &(struct sh_msg){
-            .type = MSG_JOB_STOP,
-            .u.job_stop = {.epoch = s->epoch, .job = job, .attempt = attempt, .how = how}});
-    if (how != MSG_JOB_HOW_CANCEL)
+    struct sh_msg stop = {.type = MSG_JOB_STOP, .u.job_stop = *m};
+
+    stop.u.job_stop.epoch = s->epoch;
+    session_send(e->session, &stop);
+    if (m->how != MSG_JOB_HOW_CANCEL)
         return;
-    e->leaving = job; /* its slot is not free before it says that it has ended */
+    e->leaving = m->job; /* its slot is not free before it says that it has ended */
     exec_changed(&s->execs, e);
 }
 
-void jobs__stop(struct sched *s, struct job *j, uint32_t how)
+void jobs__stop(struct sched *s, struct job *j, uint32_t how, const char *why)
 {
     struct exec *e = jobs__exec(s, j);
 
     if (e)
-        send_stop(s, e, j->id, j->attempt, how);
+        send_stop(
+            s, e,
+            &(struct msg_job_stop){.job = j->id, .attempt = j->attempt, .how = how, .why = why});
 }
 
 void jobs__requeue(struct sched *s, struct job *j, const char *reason)
@@ -144,12 +150,29 @@ void jobs_suspend(struct sched *s, struct job *j, enum decide_reason why)
             decide_reason_name(why));
     j->stopping = true;
     sh_strlcpy(j->reason, decide_reason_name(why), sizeof(j->reason));
-    jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
+    sched_count("preempt", j->reason);
+    jobs__stop(s, j, MSG_JOB_HOW_SUSPEND, j->reason);
 }
 
 static bool runs(const struct job *j)
 {
     return j->state == JOB_RUNNING || j->state == JOB_PREEMPTED;
+}
+
+/* The rule behind what a client wished, as store_job.c records it. */
+static const char *wish_rule(const struct job *j)
+{
+    return j->wish == JOB_WISH_SUSPEND ? "Suspended" : "Requeued";
+}
+
+/* The rule by which it has left its executor. */
+static const char *leave_rule(const struct job *j, uint32_t phase)
+{
+    if (j->wish != JOB_WISH_NONE)
+        return wish_rule(j);
+    if (j->reason[0])
+        return j->reason;
+    return phase == MSG_JOB_SUSPENDED ? "ExecutorStopping" : "Lost";
 }
 
 static bool has_stop_wish(const struct job *j)
@@ -180,7 +203,8 @@ void jobs__follow_wishes(struct sched *s, struct job *j)
         j->stopping = true;
         jobs__touch(s, j);
         sh_strlcpy(j->reason, decide_reason_name(DECIDE_NONE), sizeof(j->reason));
-        jobs__stop(s, j, MSG_JOB_HOW_SUSPEND);
+        sched_count("preempt", wish_rule(j));
+        jobs__stop(s, j, MSG_JOB_HOW_SUSPEND, wish_rule(j));
     }
     if (has_save_wish(j)) {
         j->save_sent = j->save_asked;
@@ -194,6 +218,8 @@ void jobs__follow_wishes(struct sched *s, struct job *j)
 
 void jobs_set_reason(struct job *j, enum decide_reason why)
 {
+    if (why != DECIDE_NONE && strcmp(j->reason, decide_reason_name(why)) != 0)
+        sched_count("wait", decide_reason_name(why));
     sh_strlcpy(j->reason, decide_reason_name(why), sizeof(j->reason));
 }
 
@@ -385,7 +411,7 @@ static void done(struct sched *s, struct job *j, const struct msg_job_state *m)
 static void go(struct sched *s, struct job *j, enum job_state to)
 {
     if (j->state == JOB_CANCELLING) {
-        jobs__stop(s, j, MSG_JOB_HOW_CANCEL); /* it may not have heard */
+        jobs__stop(s, j, MSG_JOB_HOW_CANCEL, "Cancelled"); /* it may not have heard */
         return;
     }
     if (j->state == to)
@@ -411,6 +437,8 @@ static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
 {
     bool lives = m->state == MSG_JOB_STARTING || m->state == MSG_JOB_RUNNING ||
                  m->state == MSG_JOB_PREEMPTED || m->state == MSG_JOB_COMPLETING;
+    const struct msg_job_stop stray = {
+        .job = m->job, .attempt = m->attempt, .how = MSG_JOB_HOW_CANCEL, .why = "NotItsJob"};
 
     if (!lives && e->leaving == m->job) {
         e->leaving = 0;
@@ -422,7 +450,7 @@ static bool is_its_job(struct sched *s, const struct job *j, struct exec *e,
     if (lives) {
         SH_WARN("job.stray", "job=%" PRId64 " executor=%s attempt=%u msg=\"not its job: stopped\"",
                 m->job, e->info.name, m->attempt);
-        send_stop(s, e, m->job, m->attempt, MSG_JOB_HOW_CANCEL);
+        send_stop(s, e, &stray);
     }
     return false;
 }
@@ -461,7 +489,7 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
         break;
     case MSG_JOB_CANCELLED:
     case MSG_JOB_SUSPENDED:
-        jobs__requeue(s, j, j->reason[0] ? j->reason : "Resources");
+        jobs__requeue(s, j, leave_rule(j, m->state));
         break;
     default:
         SH_ERROR("job.message", "job=%" PRId64 " executor=%s msg=\"unknown phase %u of a job\"",

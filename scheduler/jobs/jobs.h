@@ -125,8 +125,8 @@ void jobs__expire(struct sched *s, struct job *j, int64_t now_ns);
 void jobs__forget_changes(struct sched *s, int64_t now_ns);
 void jobs__flush(struct sched *s, struct job *j); /* writes its due changes */
 void jobs__requeue(struct sched *s, struct job *j, const char *reason);
-/* Sends JOB_STOP to its executor, if that is connected. */
-void jobs__stop(struct sched *s, struct job *j, uint32_t how);
+/* Sends JOB_STOP to its executor, if that is connected. why: the rule, for the log of the job. */
+void jobs__stop(struct sched *s, struct job *j, uint32_t how, const char *why);
 void jobs__follow_wishes(struct sched *s, struct job *j); /* tells its executor, once */
 bool jobs__is_busy(const struct job *j); /* a change is on its way to the database */
 void jobs__remove(struct sched *s, struct job *j);

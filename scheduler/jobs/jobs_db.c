@@ -154,6 +154,9 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
     j->starting_write = true;
     j->sent = j->stopping = false;
     j->lost_ns = j->since_ns = j->placed_ns = sh_clock_ns();
+    if (j->last_executor[0] && strcmp(j->last_executor, e->info.name) != 0)
+        sched_count("move", "FirstFree");
+    j->reason[0] = '\0'; /* it waits no more */
     sh_strlcpy(j->executor, e->info.name, sizeof(j->executor));
     jobs__enter_exec(s, j);
     e->job = j->id;
@@ -178,7 +181,7 @@ static void on_conflict(struct sched *s, struct job *j, enum job_state actual)
     SH_INFO("job.conflict", "job=%" PRId64 " ours=%s database=%s", j->id, job_state_name(j->state),
             job_state_name(actual));
     if (job_state_is_final(actual)) {
-        jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+        jobs__stop(s, j, MSG_JOB_HOW_CANCEL, "Cancelled");
         job_adopt_state(j, actual);
         jobs__leave(s, j);
         jobs__remove(s, j);

@@ -171,11 +171,11 @@ void jobs__follow(struct sched *s, struct job *j, enum job_state db_state)
         if (!j->executor[0])
             jobs__change(s, j, JOB_CANCELLED, "Cancelled");
         else
-            jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+            jobs__stop(s, j, MSG_JOB_HOW_CANCEL, "Cancelled");
     } else if (job_state_has_executor(db_state) && !j->executor[0]) {
         jobs__change(s, j, JOB_QUEUED, "Lost"); /* nobody runs it */
     } else if (!job_state_has_executor(db_state) && j->executor[0]) {
-        jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+        jobs__stop(s, j, MSG_JOB_HOW_CANCEL, "Cancelled");
         jobs__leave(s, j);
     }
 }
@@ -231,7 +231,7 @@ static int64_t save_of(const struct store_job *row)
 /* It has ended, or its row is gone. */
 static void drop_ended(struct sched *s, struct job *j)
 {
-    jobs__stop(s, j, MSG_JOB_HOW_CANCEL);
+    jobs__stop(s, j, MSG_JOB_HOW_CANCEL, "Cancelled");
     jobs__leave(s, j);
     jobs__remove(s, j);
 }

@@ -315,6 +315,7 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
                               .deadline_ns = r->deadline_ns,
                               .limit_ns = r->limit_ns,
                               .wait_ns = r->open_ns + s->conf->load_wait_ms * 1000000,
+                              .waits = r->waits,
                               .on_miss = r->model->on_miss};
     return SH_OK;
 }
@@ -404,7 +405,7 @@ static void refuse(struct sched *s, const struct decision *d)
     default:
         snprintf(msg, sizeof(msg), "no executor is connected; try again");
     }
-    requests_refuse(s, r, d->rc, d->retry_after_ms, msg);
+    requests_refuse_by(s, r, decide_reason_name(d->reason), d->rc, d->retry_after_ms, msg);
 }
 
 static void run(struct sched *s, const struct decision *d)
@@ -418,6 +419,13 @@ static void run(struct sched *s, const struct decision *d)
         sh_log_err(SH_LOG_ERROR, "request.run", &err);
 }
 
+/* It is counted once, though each pass finds it waiting. */
+static void wait_for_model(struct request *r, enum decide_reason why)
+{
+    r->waits = true;
+    sched_count("wait", decide_reason_name(why));
+}
+
 static void act(struct sched *s, const struct decision *d)
 {
     struct pass *p = &s->pass;
@@ -426,6 +434,8 @@ static void act(struct sched *s, const struct decision *d)
         requests_place(s, p->request_of[d->request], p->exec_of[d->exec], d->is_probe);
     else if (d->kind == DECISION_REFUSE)
         refuse(s, d);
+    else if (d->kind == DECISION_WAIT)
+        wait_for_model(p->request_of[d->request], d->reason);
     else
         run(s, d);
 }

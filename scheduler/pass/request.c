@@ -58,9 +58,10 @@ static void settle(const struct request *r, const char *result)
         sh_metric_add(M_shunt_promises_total, SH_LABELS(r->model->name, result), 1);
 }
 
-void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
-                     const char *msg)
+void requests_refuse_by(struct sched *s, struct request *r, const char *rule, int rc,
+                        int64_t retry_after_ms, const char *msg)
 {
+    sched_count("refuse", rule);
     if (rc == SH_E_SLO || rc == SH_E_TIMEOUT)
         settle(r, "given_up");
     if (r->api)
@@ -189,6 +190,7 @@ void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_ope
     else
         rc = request_new(s, a, m, &err);
     if (rc) {
+        sched_count("refuse", sh_rc_name(rc));
         session_refuse(a->session, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
         return;
     }
@@ -545,6 +547,7 @@ void requests_bring(struct sched *s, const struct request *r, struct exec *e)
 void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_probe)
 {
     r->promised = !is_probe;
+    r->waits = false;
     r->model->refused_ns = 0;
     if (r->exec)
         return;

@@ -68,6 +68,7 @@ struct request {
     uint32_t n_lost, n_placed;
     int64_t doubt_ns; /* when we or the API first noticed that its executor is gone; 0: not */
     bool promised;    /* as in snapshot.h */
+    bool waits;       /* as in snapshot.h */
     uint32_t batch;
     int32_t priority;
     int64_t turn_ns;               /* as in snapshot.h */
@@ -141,8 +142,14 @@ void requests_refuse_all(struct sched *s, const char *why);
 void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_probe);
 /* Has the weights copied to e, for the requests that follow a refused one. */
 void requests_bring(struct sched *s, const struct request *r, struct exec *e);
-void requests_refuse(struct sched *s, struct request *r, int rc, int64_t retry_after_ms,
-                     const char *msg); /* frees r */
+/* rule: docs/rules.md; frees r */
+void requests_refuse_by(struct sched *s, struct request *r, const char *rule, int rc,
+                        int64_t retry_after_ms, const char *msg);
+static inline void requests_refuse(struct sched *s, struct request *r, int rc,
+                                   int64_t retry_after_ms, const char *msg)
+{
+    requests_refuse_by(s, r, sh_rc_name(rc), rc, retry_after_ms, msg);
+}
 /* parts: READY requests of one model and tenant, placed on e. Fails: SH_E_NOMEM; they then stay
  * READY. */
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,

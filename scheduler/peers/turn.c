@@ -1,5 +1,6 @@
 /* turn.c - what every part asks of its scheduler: another pass or look, and database operations. */
 #include "common/log.h"
+#include "common/metrics.h"
 #include "scheduler/route.h"
 #include "scheduler/sched.h"
 
@@ -13,6 +14,11 @@ void sched_poll(struct sched *s)
 void sched_lost_lease(struct sched *s)
 {
     s->route->stand_down(s, "another scheduler has the lease");
+}
+
+void sched_count(const char *decision, const char *rule)
+{
+    sh_metric_add(M_shunt_decisions_total, SH_LABELS(decision, rule), 1);
 }
 
 void sched_wake(struct sched *s)

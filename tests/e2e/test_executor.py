@@ -222,7 +222,7 @@ class Runs(Case):
             self.assertEqual(want.setdefault(v, y), y)  # bit for bit, wherever the image lay
         self.assertEqual(len(set(want.values())), 3)
         m = d.metrics()
-        self.assertGreater(m['shunt_evicted_bytes_total{executor="e0"}'], 0)
+        self.assertGreater(m['shunt_evicted_bytes_total{executor="e0",rule="image"}'], 0)
         self.assertGreater(m['shunt_residency_total{executor="e0",result="partial"}'], 0)
 
     def test_a_pinned_image_stays_and_gives_way_only_to_what_fits_nowhere_else(self):
@@ -758,7 +758,7 @@ class Training(Case):
         pids = {w: int(pid) for w, pid in self.logged(d, r"ev=worker\.ready worker=(\d) pid=(\d+)")}
         with self.held(pids.values()):
             builder, = self.logged(d, r"ev=model\.build version=-\d+ model=net worker=(\d)")
-            d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=0)
+            d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=0, why="Cancelled")
             d.wait_job(5, ("CANCELLED",))
             for worker, pid in pids.items():
                 if worker != builder:
@@ -892,19 +892,21 @@ class Training(Case):
         d.wait_step(5, 20)
         d.start_job(6, pk, TRAIN, spec())
         self.assertEqual(d.wait_job(6, FINAL).rc, -5)
-        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1)
+        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1, why="FairShare")
         j = d.wait_job(5, FINAL)
         self.assertEqual(j.phase, "SUSPENDED")
         self.assertEqual(d.checkpoints[-1].step, j.step)
         folder = d.start_job(5, pk, TRAIN, spec(), TEST, 2, d.checkpoints[-1].path, j.step)
         self.assertEqual(d.wait_job(5, FINAL).phase, "DONE")
         self.assertEqual(open(folder + "/final.safetensors", "rb").read(), calm.final)
+        with open(folder + "/log.txt") as log:
+            self.assertEqual(log.read().count("is stopped by the scheduler: FairShare"), 1)
         d.start_job(7, pk, TRAIN, spec(epochs=1000))
         d.wait_step(7, 10)
-        d.scheduler.send("JOB_STOP", epoch=1, job=7, attempt=1, how=0)
+        d.scheduler.send("JOB_STOP", epoch=1, job=7, attempt=1, how=0, why="Cancelled")
         self.assertEqual(d.wait_job(7, FINAL).phase, "CANCELLED")
         # A stop that comes late has no answer: that would end the next start, which has the same attempt.
-        d.scheduler.send("JOB_STOP", epoch=1, job=99, attempt=1, how=0)
+        d.scheduler.send("JOB_STOP", epoch=1, job=99, attempt=1, how=0, why="Cancelled")
         d.start_job(7, pk, TRAIN, spec(epochs=1000))
         d.wait_step(7, 10)
         self.assertNotIn(99, d.jobs)
@@ -960,7 +962,7 @@ class Training(Case):
         pk, _ = d.package(self.net_train, "--training")
         folder = d.start_job(5, pk, TRAIN, spec(), TEST)
         d.wait_step(5, 20)
-        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1)
+        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1, why="FairShare")
         newest = d.wait_job(5, FINAL).step
         other = os.path.join(d.dir, "jobs", "6", "ckpt-2.safetensors")
         os.makedirs(os.path.dirname(other))
@@ -980,7 +982,7 @@ class Training(Case):
         d.start_job(5, pk, TRAIN, spec(epochs=1000))
         d.wait_step(5, 50)
         c = d.checkpoints[-1]
-        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1)
+        d.scheduler.send("JOB_STOP", epoch=1, job=5, attempt=1, how=1, why="FairShare")
         d.wait_job(5, ("SUSPENDED",))
         # The same parameters with a learning rate that throws them out of range.
         c = d.checkpoints[-1]

@@ -107,11 +107,14 @@ class Jobs(Story):
         plain = self.state(self.submit(spec=spec, eval_dataset="test"), *FINAL)
         job = self.submit(spec=spec, eval_dataset="test")
         self.s.wait_step(self.key, job, 20)
+        by_wish = 'shunt_decisions_total{decision="preempt",rule="Suspended"}'
+        before = self.s.metrics("scheduler").get(by_wish, 0)
         r = self.act(job, "suspend")
         self.assertIn("SUSPEND_PENDING", r.json["flags"])
         self.act(job, "suspend")  # once more: no error, no event
         j = self.state(job, "SUSPENDED", *FINAL)
         self.assertEqual((j["state"], j["flags"], j["executor"]), ("SUSPENDED", [], None))
+        self.assertEqual(self.s.metrics("scheduler")[by_wish], before + 1)
         step = j["step"]
         points = self.s.job(self.key, job, "/checkpoints").json["items"]
         self.assertEqual(points[-1]["step"], step)
@@ -443,6 +446,7 @@ class Jobs(Story):
         until("it left", lambda: "leaves this executor at step %d of 60000" % j["step"] in self.log(job))
         self.act(job, "cancel")
         text = self.log(job)
+        self.assertEqual(text.count("is stopped by the scheduler: Suspended\n"), 1)
         self.assertEqual(text.count("started on executor"), 2)
         self.assertEqual(text.count("compiled in"), 2)
         self.assertRegex(text, r"compiled in \S+ s: precision fp32, batch 32, 60000 steps, \d+ parameters; on the "

@@ -72,9 +72,10 @@ class Memory(Story):
         self.quota("anna", gpu_memory_min_bytes=12 * MIB)
         self.infer(self.anna, "a")  # not before the executor knows this, too
         until("it is there", lambda: self.held(self.anna, "a") == whole)
-        before = self.s.metrics("executor-cpu0")['shunt_evicted_bytes_total{executor="cpu0"}']
+        evicted = 'shunt_evicted_bytes_total{executor="cpu0",rule="image"}'
+        before = self.s.metrics("executor-cpu0")[evicted]
         self.press()
-        self.assertGreater(self.s.metrics("executor-cpu0")['shunt_evicted_bytes_total{executor="cpu0"}'], before)
+        self.assertGreater(self.s.metrics("executor-cpu0")[evicted], before)
         self.assertEqual(self.held(self.anna, "a"), whole)
         until("the gauge says so", lambda: self.s.metrics("executor-cpu0")[
             'shunt_resident_bytes{executor="cpu0",model="a"}'] == whole)

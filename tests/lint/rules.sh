@@ -7,7 +7,12 @@ code=$({
     sed -nE '/DECIDE_REASON_MAP/,/^$/s/^ *X\([A-Z_]+, ("[A-Za-z]+")\).*/\1/p' \
         scheduler/decide/decide.h
     cat scheduler/jobs/*.c | tr '\n' ' ' | grep -oE \
-        'jobs__requeue\(s, j, [^;]*;|jobs__change\([^;]*JOB_(QUEUED|EXPIRED|PREEMPTED)[^;]*;'
+        -e 'jobs__(requeue|stop)\(s, j, [^;]*;' -e '\.why = "[A-Za-z]+"' \
+        -e 'jobs__change\([^;]*JOB_(QUEUED|EXPIRED|PREEMPTED)[^;]*;' \
+        -e '(wish|leave)_rule\([^)]*\) *\{[^}]*\}'
+    cat scheduler/*/*.c | tr '\n' ' ' |
+        grep -oE 'sched_count\("[a-z]+", *"[A-Za-z]+"\)' | sed 's/"[a-z]*",//'
+    tr '\n' ' ' <executor/memory/space.c | grep -oE 'count_evicted\(s, [^;]*;'
 } | grep -oE '"[A-Za-z]+"' | tr -d '"' | sort -u)
 # shellcheck disable=SC2016 # the backquotes are Markdown's
 docs=$(sed -nE 's/^\| `([A-Za-z]+)` \|.*/\1/p' docs/rules.md | sort -u)

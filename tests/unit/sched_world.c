@@ -589,7 +589,7 @@ double metric(const char *name)
     struct sh_buf text;
     struct sh_err err = {0};
     const char *at;
-    char line[80];
+    char line[128];
     double v;
 
     snprintf(line, sizeof(line), "\n%s ", name);
@@ -599,6 +599,15 @@ double metric(const char *name)
     v = at ? strtod(at + strlen(line), NULL) : 0;
     sh_buf_fini(&text);
     return v;
+}
+
+double decided(const char *decision, const char *rule)
+{
+    char name[112];
+
+    snprintf(name, sizeof(name), "shunt_decisions_total{decision=\"%s\",rule=\"%s\"}", decision,
+             rule);
+    return metric(name);
 }
 
 /* ------------------------------------------------------------------ begin and end */

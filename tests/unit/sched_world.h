@@ -129,7 +129,9 @@ void run_done(struct peer *x, uint64_t run_id, int rc);
 /* ------------------------------------------------------------------ the scheduler */
 
 struct job *job_of(int64_t id);  /* NULL: it is not held */
-double metric(const char *name); /* one without labels */
+double metric(const char *name); /* with its labels, if it has any */
+/* shunt_decisions_total */
+double decided(const char *decision, const char *rule);
 
 /* A tenant, a model, and a scheduler that does not run yet: conf and rows can still change. */
 int world_begin(void **state);

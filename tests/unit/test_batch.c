@@ -10,6 +10,8 @@
 #include "tests/unit/sh_test.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #define JOB 7
 #define N_SAMPLES 4
@@ -29,6 +31,7 @@ static struct {
     int submit_rc, push_rc, new_rc;
     int n_runs, n_states, n_saved, n_withdrawn, n_freed;
     struct msg_job_state said;
+    char logged[128];
 } R;
 
 /* What the rest of the executor does. */
@@ -195,7 +198,12 @@ void job_log_progress(struct job_log *l, const struct msg_job_state *now, int64_
 }
 void job_log_say(struct job_log *l, const char *fmt, ...)
 {
-    (void)l, (void)fmt;
+    va_list args;
+
+    (void)l;
+    va_start(args, fmt);
+    vsnprintf(R.logged, sizeof(R.logged), fmt, args);
+    va_end(args);
 }
 void job_log_tick(struct job_log *l)
 {
@@ -332,12 +340,37 @@ static void it_is_done_where_its_result_is(void **state)
         if (i == 1 || i == 4)
             SH_FAIL(&why, SH_E_UNAVAILABLE, "the API is gone");
         if (i == 2 || i == 4)
-            batch_on_stop(R.b, &(struct msg_job_stop){.job = JOB, .how = MSG_JOB_HOW_CANCEL});
+            batch_on_stop(R.b, &(struct msg_job_stop){
+                                   .job = JOB, .how = MSG_JOB_HOW_CANCEL, .why = "Cancelled"});
         R.push_fn(R.j, &why);
         go_on();
         assert_int_equal(R.said.state, ENDS[i]);
         rig_close();
     }
+}
+
+/* Once, though a scheduler that does not know whether it was heard says it again. */
+static void its_log_names_the_rule_by_which_it_is_stopped(void **state)
+{
+    (void)state;
+    rig_open(false);
+    run_first();
+    for (int i = 0; i < 4; i++) {
+        const bool cancels = i >= 2;
+
+        R.logged[0] = '\0';
+        batch_on_stop(
+            R.b, &(struct msg_job_stop){.job = JOB,
+                                        .how = cancels ? MSG_JOB_HOW_CANCEL : MSG_JOB_HOW_SUSPEND,
+                                        .why = cancels ? "Cancelled" : "FairShare"});
+        assert_string_equal(R.logged, i == 0   ? "is stopped by the scheduler: FairShare"
+                                      : i == 2 ? "is stopped by the scheduler: Cancelled"
+                                               : "");
+    }
+    end_run(SH_OK, -1);
+    go_on();
+    assert_int_equal(R.said.state, MSG_JOB_CANCELLED);
+    rig_close();
 }
 
 static void what_fails_for_now_is_tried_again(void **state)
@@ -493,7 +526,9 @@ static void an_early_end_keeps_what_was_done(void **state)
         turns();
         if (R.task)
             end_task(SH_OK);
+        R.logged[0] = '\0';
         batch_suspend(R.b);
+        assert_string_equal(R.logged, "is stopped by its executor: ExecutorStopping");
         for (int i = 0; i < 20; i++) {
             turns();
             if (R.task)
@@ -509,6 +544,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(it_is_done_where_its_result_is),
+        cmocka_unit_test(its_log_names_the_rule_by_which_it_is_stopped),
         cmocka_unit_test(what_fails_for_now_is_tried_again),
         cmocka_unit_test(a_run_that_fails_says_where),
         cmocka_unit_test(what_cannot_begin_says_why),

@@ -419,6 +419,26 @@ static void who_comes_too_early_for_a_model_hears_when_to_ask_again(void **state
     }
 }
 
+static void who_waits_for_a_model_hears_why_once(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.models[0].expected_ns = NOW + 100 * MS;
+    place_of(&w, 0, 0)->ready = false;
+    add_request(&w, 0)->exec = SNAP_NONE;
+    w.requests[0].wait_ns = NOW + 200 * MS;
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_REFUSE), 0);
+    assert_int_equal(nth(&w, DECISION_WAIT, 0)->request, 0);
+    assert_int_equal(nth(&w, DECISION_WAIT, 0)->reason, DECIDE_MODEL_LOADING);
+    w.requests[0].waits = true;
+    world_decide(&w);
+    assert_int_equal(w.out.n, 0);
+    decisions_fini(&w.out);
+}
+
 /* What was promised by an executor that cannot keep it now is left alone. */
 static void promises_count_where_they_can_be_kept(void **state)
 {
@@ -464,6 +484,7 @@ int main(void)
         cmocka_unit_test(an_executor_has_at_most_max_runs_outstanding),
         cmocka_unit_test(an_empty_snapshot_gives_nothing),
         cmocka_unit_test(who_comes_too_early_for_a_model_hears_when_to_ask_again),
+        cmocka_unit_test(who_waits_for_a_model_hears_why_once),
         cmocka_unit_test(promises_count_where_they_can_be_kept),
     };
 

@@ -110,6 +110,9 @@ static void limits_are_kept(void **state)
                  {limit_of_a_version, 0, SH_E_QUEUEFULL}};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        const char *rule = sh_rc_name(CASES[i].second);
+        const double before = decided("refuse", rule);
+
         begin(state);
         CASES[i].change();
         serve();
@@ -118,6 +121,7 @@ static void limits_are_kept(void **state)
         assert_int_equal(refused(), CASES[i].first);
         infer_open(&a, 2, 1, false);
         assert_int_equal(refused(), CASES[i].second);
+        assert_true(decided("refuse", rule) == before + !!CASES[i].first + !!CASES[i].second);
         end(state);
     }
 }
@@ -585,6 +589,7 @@ static void a_refusal_says_why(void **state)
                                             .model = "m",
                                             .version_id = 1,
                                             .budget_ns = CASES[i].budget_ns}};
+        const double before = decided("refuse", "DeadlineUnreachable");
         const struct sh_msg *r;
         char profile[80];
 
@@ -606,6 +611,7 @@ static void a_refusal_says_why(void **state)
         say(&a, &m);
         r = heard(&a, MSG_INFER_REFUSED);
         assert_int_equal(!!r, !!CASES[i].why);
+        assert_true(decided("refuse", "DeadlineUnreachable") == before + !!r);
         if (r) {
             assert_int_equal(r->u.infer_refused.rc, SH_E_SLO);
             assert_has(r->u.infer_refused.msg, CASES[i].why);
@@ -617,6 +623,8 @@ static void a_refusal_says_why(void **state)
 
 static void where_there_is_no_executor_the_refusal_says_so(void **state)
 {
+    const double by_name = decided("refuse", "NoExecutor"),
+                 by_code = decided("refuse", "UNAVAILABLE");
     const struct sh_msg *m;
 
     (void)state;
@@ -629,6 +637,8 @@ static void where_there_is_no_executor_the_refusal_says_so(void **state)
     m = hear(&a, MSG_INFER_REFUSED); /* of an age that nobody believes */
     assert_int_equal(m->u.infer_refused.rc, SH_E_UNAVAILABLE);
     assert_has(m->u.infer_refused.msg, "no executor is connected");
+    assert_true(decided("refuse", "NoExecutor") == by_name + 1);
+    assert_true(decided("refuse", "UNAVAILABLE") == by_code); /* counted once, by its rule */
 }
 
 /* What to do about it is often said last; and half a letter is none that a reply could have. */

@@ -6,6 +6,7 @@
 /* link: -ldl */
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/metrics.h"
 #include "executor/memory/space.h"
 #include "tests/unit/sh_test.h"
 
@@ -53,15 +54,20 @@ static void settle(struct rig *r)
     }
 }
 
-static struct space_range take(struct rig *r, uint32_t tag, uint32_t blocks)
+static struct space_range take_as(struct rig *r, enum arena_kind kind, uint32_t tag,
+                                  uint32_t blocks)
 {
-    const struct residency_need need = {
-        .kind = ARENA_WORK, .tag = tag, .spare = RESIDENCY_NO_IMAGE};
+    const struct residency_need need = {.kind = kind, .tag = tag, .spare = RESIDENCY_NO_IMAGE};
     struct space_range out = {0};
     struct sh_err err = {0};
 
     assert_ok_err(space_alloc(r->s, blocks * DEV_BLOCK, &need, &out, &err), &err);
     return out;
+}
+
+static struct space_range take(struct rig *r, uint32_t tag, uint32_t blocks)
+{
+    return take_as(r, ARENA_WORK, tag, blocks);
 }
 
 static uint32_t add_image(struct rig *r, uint32_t blocks)
@@ -130,11 +136,62 @@ static void a_range_given_back_before_its_scrub_keeps_its_next_user_waiting(void
     rig_close(&r);
 }
 
+/* In blocks; of no rule: of all. */
+static double evicted(const char *rule)
+{
+    char line[96];
+    struct sh_buf text;
+    struct sh_err err = {0};
+    double sum = 0;
+
+    snprintf(line, sizeof(line), "\nshunt_evicted_bytes_total{executor=\"e\",rule=\"%s", rule);
+    sh_buf_init(&text, 1 << 20);
+    assert_ok_err(sh_metrics_render('e', &text, &err), &err);
+    for (const char *at = text.data; at && (at = strstr(at, line)); at++)
+        sum += strtod(strchr(at, '}') + 1, NULL);
+    sh_buf_fini(&text);
+    return sum / (double)DEV_BLOCK;
+}
+
+static void what_is_evicted_is_counted_by_what_the_room_was_for(void **state)
+{
+    struct space_range ws, training;
+    struct tx_place at;
+    struct rig r;
+    uint32_t first, second;
+
+    (void)state;
+    sh_metrics_reset();
+    sh_clock_fake(1000000000, 0);
+    rig_open(&r);
+    first = add_image(&r, 10);
+    second = add_image(&r, 10);
+    assert_ok(space_place(r.s, first, 10 * DEV_BLOCK, true, &at, NULL));
+    assert_true(evicted("") == 0);
+    assert_ok(space_place(r.s, second, 10 * DEV_BLOCK, true, &at, NULL));
+    assert_true(evicted("image") == 4 && evicted("") == 4);
+    ws = take(&r, MINE, 8);
+    assert_true(evicted("workspace") == 8);
+    space_give(r.s, &ws, MINE);
+    training = take_as(&r, ARENA_TRAIN, MINE, 12);
+    assert_true(evicted("training") == 4);
+    space_give(r.s, &training, MINE);
+    space_idle(r.s, 100, 100); /* what is left was in use a moment ago */
+    assert_true(evicted("idle") == 0);
+    sh_clock_advance(3000000000);
+    space_idle(r.s, 100, 100);
+    assert_true(evicted("idle") == 4);
+    assert_true(evicted("") == 20); /* all that there was */
+    rig_close(&r);
+    sh_clock_real();
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_that_moves_is_announced),
         cmocka_unit_test(a_range_given_back_before_its_scrub_keeps_its_next_user_waiting),
+        cmocka_unit_test(what_is_evicted_is_counted_by_what_the_room_was_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

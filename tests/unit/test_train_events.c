@@ -7,6 +7,8 @@
 #include "tests/unit/sh_test.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 #define JOB 7
 
@@ -18,6 +20,7 @@ static struct {
     struct slot slot;
     bool has_slot;
     struct msg_job_state said; /* the last JOB_STATE that was not of the job's own report */
+    char logged[64];
     int n_said, n_reports, n_asked, n_forced, n_copies, n_dropped, n_killed, n_notes, n_ends,
         copy_rc;
 } R;
@@ -198,7 +201,6 @@ void job_report_checkpoint(struct job *j) { (void)j; }
 void job_report_trials(struct job *j) { (void)j; }
 void job_say_progress(struct job *j, bool is_last) { (void)j, (void)is_last; }
 void job_log_attempt(struct job_log *l, uint32_t attempt) { (void)l, (void)attempt; }
-void job_log_say(struct job_log *l, const char *fmt, ...) { (void)l, (void)fmt; }
 void job_log_end(struct job_log *l, const struct msg_job_state *said) { (void)l, (void)said; }
 void job_log_tick(struct job_log *l) { (void)l; }
 void outcomes_keep(struct outcomes *w, const struct msg_job_state *s) { (void)w, (void)s; }
@@ -206,6 +208,16 @@ void outcomes_forget(struct outcomes *w, int64_t job) { (void)w, (void)job; }
 void slots_ask_marks(struct job *j) { (void)j; }
 void finish_free(struct finish *f) { (void)f; }
 /* clang-format on */
+
+void job_log_say(struct job_log *l, const char *fmt, ...)
+{
+    va_list args;
+
+    (void)l;
+    va_start(args, fmt);
+    vsnprintf(R.logged, sizeof(R.logged), fmt, args);
+    va_end(args);
+}
 
 /* A job that runs in the worker; or none. */
 static void begin(bool has_job)
@@ -375,10 +387,21 @@ static void a_scheduler_asks_for_the_job_that_is_here(void **state)
                       &(struct msg_job_save){.job = id, .attempt = CASES[i].attempt, .asked = 3});
         assert_int_equal(R.j.save_asked, CASES[i].is_heard ? 3 : 0);
         assert_int_equal(R.n_asked, CASES[i].is_heard);
-        train_on_stop(&R.t, &(struct msg_job_stop){.job = id, .how = MSG_JOB_HOW_SUSPEND});
+        train_on_stop(&R.t, &(struct msg_job_stop){
+                                .job = id, .how = MSG_JOB_HOW_SUSPEND, .why = "FairShare"});
         assert_int_equal(R.j.end, is_here ? END_SUSPEND : CASES[i].end);
-        train_on_stop(&R.t, &(struct msg_job_stop){.job = id, .how = MSG_JOB_HOW_CANCEL});
-        assert_int_equal(R.j.end, is_here ? END_CANCEL : CASES[i].end);
+        assert_string_equal(R.logged, is_here && CASES[i].end == END_NONE
+                                          ? "is stopped by the scheduler: FairShare"
+                                          : "");
+        R.logged[0] = '\0';
+        for (int k = 0; k < 2; k++) { /* a scheduler that does not know whether it was heard */
+            train_on_stop(&R.t, &(struct msg_job_stop){
+                                    .job = id, .how = MSG_JOB_HOW_CANCEL, .why = "Cancelled"});
+            assert_int_equal(R.j.end, is_here ? END_CANCEL : CASES[i].end);
+            assert_string_equal(R.logged,
+                                is_here && k == 0 ? "is stopped by the scheduler: Cancelled" : "");
+            R.logged[0] = '\0';
+        }
         train_report_all(&R.t);
         assert_int_equal(R.n_reports, CASES[i].has_job && !CASES[i].has_ended);
         assert_int_equal(R.n_said, 0);
@@ -427,6 +450,7 @@ static void an_executor_that_ends_suspends_what_has_not_ended(void **state)
         R.j.end = ENDS[i];
         train_suspend(&R.t);
         assert_int_equal(R.j.end, i < 2 ? END_SUSPEND : ENDS[i]);
+        assert_string_equal(R.logged, i < 2 ? "is stopped by its executor: ExecutorStopping" : "");
     }
     begin(true);
     R.j.phase = MSG_JOB_FAILED;

@@ -1,0 +1,190 @@
+/* test_sched_rules.c - the rule behind what is decided against a job or a request that waits: what
+ * its executor hears, and what is counted.
+ *
+ * Without it: a log or a metric could name another rule than the one by which it was decided. */
+/* uses: scheduler/jobs/jobs.o scheduler/jobs/jobs_db.o scheduler/pass/pass_requests.o tests/unit/sched_world.o libscheduler.a */
+/* link: -lpq */
+#include "scheduler/models/serving.h"
+#include "tests/unit/sched_world.h"
+
+static struct peer x, y, a;   /* executors and an API */
+static struct store_job *row; /* of job 5 */
+
+static int begin(void **state)
+{
+    world_begin(state);
+    x = y = a = (struct peer){.fd = -1};
+    return 0;
+}
+
+static int end(void **state)
+{
+    peer_close(&x);
+    peer_close(&y);
+    peer_close(&a);
+    return world_end(state);
+}
+
+/* Job 5 was sent to executor x. */
+static void start(void)
+{
+    row = add_job(5);
+    world_lead();
+    exec_up(&x, "x");
+    hear(&x, MSG_JOB_START);
+}
+
+static void phase(enum msg_job_phase phase)
+{
+    say(&x, &(struct sh_msg){.type = MSG_JOB_STATE,
+                             .u.job_state = {.job = 5, .attempt = 1, .state = phase}});
+}
+
+static void it_stops_by(const char *rule, enum msg_job_how how)
+{
+    const struct sh_msg *m = hear(&x, MSG_JOB_STOP);
+
+    assert_int_equal(m->u.job_stop.how, how);
+    assert_string_equal(m->u.job_stop.why, rule);
+}
+
+static void who_gives_way_hears_the_rule_and_it_is_counted(void **state)
+{
+    double preempted = decided("preempt", "FairShare"), queued = decided("requeue", "FairShare");
+    double moved = decided("move", "FirstFree"), stopped = decided("requeue", "ExecutorStopping");
+
+    (void)state;
+    start();
+    phase(MSG_JOB_RUNNING);
+    jobs_suspend(w.s, job_of(5), DECIDE_FAIR_SHARE);
+    it_stops_by("FairShare", MSG_JOB_HOW_SUSPEND);
+    assert_true(decided("preempt", "FairShare") == preempted + 1);
+    assert_true(decided("requeue", "FairShare") == queued);
+    phase(MSG_JOB_SUSPENDED);
+    assert_true(decided("requeue", "FairShare") == queued + 1);
+    look_again();
+    hear(&x, MSG_JOB_START);
+    assert_true(decided("move", "FirstFree") == moved); /* it is where it was */
+    phase(MSG_JOB_RUNNING);
+    say(&x, &(struct sh_msg){.type = MSG_EXEC_STATE, .u.exec_state = {.stopping = true}});
+    phase(MSG_JOB_SUSPENDED); /* its executor's own wish */
+    assert_true(decided("requeue", "ExecutorStopping") == stopped + 1);
+    exec_up(&y, "y");
+    look_again();
+    hear(&y, MSG_JOB_START);
+    assert_true(decided("move", "FirstFree") == moved + 1);
+}
+
+static void what_a_client_wished_is_the_rule(void **state)
+{
+    static const struct {
+        const char *wish, *rule;
+    } CASES[] = {{"SUSPEND", "Suspended"}, {"REQUEUE", "Requeued"}};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        double preempted = decided("preempt", CASES[i].rule);
+        double queued = decided("requeue", CASES[i].rule);
+        double others = decided("requeue", "ExecutorStopping");
+
+        begin(state);
+        start();
+        phase(MSG_JOB_RUNNING);
+        row->wish = CASES[i].wish;
+        look_again();
+        it_stops_by(CASES[i].rule, MSG_JOB_HOW_SUSPEND);
+        look_again();
+        assert_true(decided("preempt", CASES[i].rule) == preempted + 1); /* it is told once */
+        phase(MSG_JOB_SUSPENDED);
+        assert_true(decided("requeue", CASES[i].rule) == queued + 1);
+        assert_true(decided("requeue", "ExecutorStopping") == others);
+        end(state);
+    }
+}
+
+static void what_ends_a_job_or_takes_it_from_an_executor_has_a_name(void **state)
+{
+    double inference = decided("preempt", "Inference"), lost = decided("requeue", "ExecutorLost");
+    double expired = decided("expire", "DeadlinePassed");
+
+    (void)state;
+    w.conf.grace_ms = 1000;
+    start();
+    say(&x, &(struct sh_msg){.type = MSG_JOB_STATE,
+                             .u.job_state = {.job = 6, .attempt = 1, .state = MSG_JOB_RUNNING}});
+    it_stops_by("NotItsJob", MSG_JOB_HOW_CANCEL);
+    phase(MSG_JOB_RUNNING);
+    phase(MSG_JOB_PREEMPTED);
+    assert_true(decided("preempt", "Inference") == inference + 1);
+    phase(MSG_JOB_PREEMPTED); /* nothing new */
+    assert_true(decided("preempt", "Inference") == inference + 1);
+    peer_close(&x);
+    advance(2 * SECOND);
+    assert_true(decided("requeue", "ExecutorLost") == lost + 1);
+    job_of(5)->deadline_ns = sh_clock_ns() - 1;
+    jobs__expire(w.s, job_of(5), sh_clock_ns());
+    assert_true(decided("expire", "DeadlinePassed") == expired + 1);
+    end(state);
+    begin(state);
+    start();
+    phase(MSG_JOB_RUNNING);
+    row->state = "CANCELLING";
+    look_again();
+    it_stops_by("Cancelled", MSG_JOB_HOW_CANCEL);
+}
+
+/* Each pass finds the same reason again. */
+static void a_wait_is_counted_when_its_reason_changes(void **state)
+{
+    double no_executor = decided("wait", "NoExecutor"), resources = decided("wait", "Resources");
+
+    (void)state;
+    add_job(5);
+    world_lead();
+    for (int i = 0; i < 3; i++)
+        look_again();
+    assert_true(decided("wait", "NoExecutor") == no_executor + 1);
+    exec_up(&x, "x");
+    hear(&x, MSG_JOB_START);
+    add_job(6);
+    for (int i = 0; i < 3; i++)
+        look_again();
+    assert_true(decided("wait", "NoExecutor") == no_executor + 1);
+    assert_true(decided("wait", "Resources") == resources + 1);
+}
+
+/* Each pass finds it waiting again. */
+static void who_waits_for_its_model_is_counted_once(void **state)
+{
+    const double before = decided("wait", "ModelLoading");
+
+    (void)state;
+    w.conf.load_wait_ms = 60000;
+    world_lead();
+    exec_up(&x, "x");
+    api_hello(&a, 7);
+    infer_open(&a, 1, 1, false);
+    infer_ready(&a, 1, NULL, 0);
+    for (int i = 0; i < 3; i++) {
+        waiting_touch_all(w.s);
+        advance(SECOND);
+    }
+    assert_null(heard(&a, MSG_INFER_REFUSED));
+    assert_true(decided("wait", "ModelLoading") == before + 1);
+    model_ready(&x, 1);
+    hear(&x, MSG_RUN);
+    assert_true(decided("wait", "ModelLoading") == before + 1);
+}
+
+int main(void)
+{
+#define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
+    const struct CMUnitTest tests[] = {
+        TEST(who_gives_way_hears_the_rule_and_it_is_counted),
+        cmocka_unit_test(what_a_client_wished_is_the_rule),
+        TEST(what_ends_a_job_or_takes_it_from_an_executor_has_a_name),
+        TEST(a_wait_is_counted_when_its_reason_changes),
+        TEST(who_waits_for_its_model_is_counted_once),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
