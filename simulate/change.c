@@ -95,10 +95,9 @@ static int set_scheduler(json_t *snapshot, const char *path, const char *field, 
 
 /* ------------------------------------------------------------------ GPUs */
 
-static const json_t *largest(const json_t *gpus)
+static json_t *largest(const json_t *gpus)
 {
-    const json_t *best = NULL;
-    json_t *g;
+    json_t *best = NULL, *g;
     size_t i;
 
     json_array_foreach(gpus, i, g)
@@ -110,12 +109,13 @@ static const json_t *largest(const json_t *gpus)
     return best;
 }
 
-static int add_gpu(json_t *gpus, int64_t number, struct sh_err *err)
+/* Called as no executor may be (common/ckpt.h), by its place. */
+static int add_gpu(json_t *gpus, json_t *like, struct sh_err *err)
 {
-    json_t *g = json_copy((json_t *)largest(gpus));
+    json_t *g = json_copy(like);
     char name[32];
 
-    snprintf(name, sizeof(name), "new-%" PRId64, number);
+    snprintf(name, sizeof(name), "+%zu", json_array_size(gpus));
     if (!g || json_object_set_new(g, "name", json_string(name)) || json_array_append(gpus, g)) {
         json_decref(g);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a GPU");
@@ -126,7 +126,7 @@ static int add_gpu(json_t *gpus, int64_t number, struct sh_err *err)
 
 static int set_gpus(json_t *snapshot, const json_t *value, struct sh_err *err)
 {
-    json_t *gpus = json_object_get(snapshot, "gpus");
+    json_t *gpus = json_object_get(snapshot, "gpus"), *like = largest(gpus);
     const int64_t n = (int64_t)json_array_size(gpus);
     const char *text = json_string_value(value);
     int64_t want = json_integer_value(value);
@@ -143,10 +143,10 @@ static int set_gpus(json_t *snapshot, const json_t *value, struct sh_err *err)
                      "\"gpus\" must be a number from 1 to %u, or \"+N\" or \"-N\"; there are "
                      "%" PRId64 " now",
                      WORLD_MAX_GPUS, n);
-    if (!rc && n == 0)
+    if (!rc && !json_is_object(like))
         rc = SH_FAIL(err, SH_E_INVALID, "the snapshot has no GPU that others could be like");
     for (int64_t i = n; i < want && !rc; i++)
-        rc = add_gpu(gpus, i - n + 1, err);
+        rc = add_gpu(gpus, like, err);
     for (int64_t i = n; i > want && !rc; i--)
         if (json_array_remove(gpus, (size_t)(i - 1)))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not take a GPU away");

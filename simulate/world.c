@@ -15,7 +15,7 @@ static int read_scheduler(const json_t *obj, struct world *w, struct sh_err *err
         {"min_run_ms", SH_JSON_INT, &min_run_ms, .max = 1e9},
         {"max_min_run_ms", SH_JSON_INT, &max_min_run_ms, .max = 1e9},
         {"level_ms", SH_JSON_INT, &level_ms, .max = 1e9},
-        {"usage_half_life_s", SH_JSON_F64, &w->half_life_s, .min = 1, .max = 1e9},
+        {"usage_half_life_s", SH_JSON_F64, &w->half_life_s, .min = 1, .max = 31536000},
     };
     int rc = sh_json_read(obj, "scheduler", f, SH_ARRAY_LEN(f), err);
 

@@ -38,6 +38,18 @@ struct reading {
     double window_s;
 };
 
+/* A time without end is a long one, of which sums still fit. */
+static int64_t ns_of(double s)
+{
+    return (int64_t)(SH_MAX(SH_MIN(s, WORLD_MAX_S), -WORLD_MAX_S) * 1e9);
+}
+
+/* Work is never nothing. */
+static int64_t work_ns(double s)
+{
+    return ns_of(SH_MAX(s, 1e-3));
+}
+
 static bool is_in(const char *states, const char *state)
 {
     return sh_words_have(states, state);
@@ -131,10 +143,8 @@ static int learn(struct reading *x, struct sh_err *err)
         const double done = (double)(r->step + r->redone);
         const double busy_s = done > 0 ? r->busy_s / done * (double)r->step : 0;
 
-        past_add(&x->w->past, &like, r->step, (int64_t)(busy_s * 1e9),
-                 r->one_start && !isnan(r->started_s)
-                     ? (int64_t)((r->started_s - r->finished_s) * 1e9)
-                     : 0);
+        past_add(&x->w->past, &like, r->step, ns_of(busy_s),
+                 r->one_start && !isnan(r->started_s) ? ns_of(r->started_s - r->finished_s) : 0);
     }
     free(ended);
     return SH_OK;
@@ -224,14 +234,14 @@ static void set_run(struct reading *x, const struct row *r, bool *is_taken, stru
 
     more->gpu = SIM_NONE;
     if (r->gpu_i == SIM_NONE || is_taken[r->gpu_i]) {
-        of->run_ns = (int64_t)(SH_MAX(left_s, 1e-3) * 1e9);
+        of->run_ns = work_ns(left_s);
         return;
     }
     is_taken[r->gpu_i] = true;
     more->gpu = r->gpu_i;
-    more->since_ns = -(int64_t)(had_s * 1e9);
+    more->since_ns = -ns_of(had_s);
     more->had_ns = SH_MAX(more->had_ns + more->since_ns + more->start_ns, INT64_C(0));
-    of->run_ns = SH_MAX((int64_t)((had_s + rest_s) * 1e9) - more->start_ns, INT64_C(1000000));
+    of->run_ns = SH_MAX(ns_of(had_s) + ns_of(rest_s) - more->start_ns, INT64_C(1000000));
 }
 
 static int add(struct reading *x, const struct part *p, bool *is_taken, struct sh_err *err)
@@ -244,26 +254,26 @@ static int add(struct reading *x, const struct part *p, bool *is_taken, struct s
 
     *of = (struct trace_job){.gpus = 1,
                              .tenant = r->tenant_i,
-                             .at_ns = (int64_t)(SH_MAX(p->at_s, 0.0) * 1e9),
-                             .run_ns = (int64_t)(SH_MAX(r->step_s * (double)r->steps, 1e-3) * 1e9)};
+                             .at_ns = ns_of(SH_MAX(p->at_s, 0.0)),
+                             .run_ns = work_ns(r->step_s * (double)r->steps)};
     *more = (struct job_more){
         .queued_us = (int64_t)(p->at_s * 1e6),
         .is = {.priority = (int32_t)r->priority,
                .queue_open = r->queue_open,
                .model_ready = r->ready,
-               .not_before_ns = (int64_t)(r->wait_s * 1e9),
+               .not_before_ns = ns_of(r->wait_s),
                .min_run_ns = SH_MIN(r->min_runtime_ms * 1000000, w->max_min_run_ns),
                .is_fixed = !r->preemptible,
                .array_max = (uint32_t)r->max_parallel},
         .array = r->max_parallel ? (uint32_t)(r->array % UINT32_MAX) + 1 : 0,
-        .had_ns = p->comes ? 0 : (int64_t)(r->busy_s * 1e9),
+        .had_ns = p->comes ? 0 : ns_of(r->busy_s),
         .gpu = SIM_NONE,
-        .start_ns = (int64_t)(r->start_s * 1e9)};
+        .start_ns = ns_of(r->start_s)};
     w->names[i] = (struct world_job){.id = r->id, .comes = p->comes};
     if (!p->comes && is_on_executor(r))
         set_run(x, r, is_taken, of, more);
     else if (!p->comes)
-        of->run_ns = (int64_t)(SH_MAX(r->step_s * (double)(r->steps - r->step), 1e-3) * 1e9);
+        of->run_ns = work_ns(r->step_s * (double)(r->steps - r->step));
     return line_of(x, r, &more->line, err);
 }
 

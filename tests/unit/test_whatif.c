@@ -95,6 +95,37 @@ static void jobs_take_as_long_as_their_like(void **state)
     json_decref(said);
 }
 
+/* A tenant asks for as many steps as it likes, and an executor says how long they took: neither may
+ * be more than the numbers here hold, and so end at once, or never. */
+static void times_without_end_are_long(void **state)
+{
+    json_t *said =
+        ask(snapshot_of(
+                "{'id': 3, 'tenant': 'anna', 'state': 'RUNNING', 'gpu': 'g0', 'since_s': 1e10, "
+                "'model': 1, 'queue': 'q', 'version': 1, 'step': 1, 'steps': 1000000000000000, "
+                "'busy_s': 9e9, 'preemptible': false, 'queued_s': -1e10}, "
+                "{'id': 4, 'tenant': 'bert', 'state': 'QUEUED', 'model': 2, 'created_s': -1e10, "
+                "'queued_s': -1e10, 'wait_s': 1e10, " LIKE "}"),
+            "[]", 24);
+
+    (void)state;
+    assert_int_equal(number(said, "before", "ended"), 0);
+    assert_near(number(said, "before", "gpu_s"), 60 * 86400, 100);
+    json_decref(said);
+}
+
+static void gpus_are_added_more_than_once(void **state)
+{
+    json_t *said = ask(snapshot_of(""),
+                       "[{'set': 'gpus', 'to': '+1'}, {'set': 'gpus', 'to': '-1'}, "
+                       "{'set': 'gpus', 'to': '+2'}, {'set': 'gpus', 'to': '+1'}]",
+                       0);
+
+    (void)state;
+    assert_int_equal(number(said, "after", "gpus"), 4);
+    json_decref(said);
+}
+
 /* 40 of 100 steps are done: 60 are left, and who waits gets the GPU then. */
 static void a_running_job_goes_on_where_it_is(void **state)
 {
@@ -221,6 +252,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_take_as_long_as_their_like),
+        cmocka_unit_test(times_without_end_are_long),
+        cmocka_unit_test(gpus_are_added_more_than_once),
         cmocka_unit_test(a_running_job_goes_on_where_it_is),
         cmocka_unit_test(a_job_without_its_gpu_waits),
         cmocka_unit_test(recorded_jobs_come_again),
