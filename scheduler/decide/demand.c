@@ -13,23 +13,59 @@ static double fade(const struct demand *d, int64_t now_ns)
     return exp2(-(double)SH_MAX(now_ns - d->at_ns, 0) / (double)DEMAND_HALF_NS);
 }
 
-static struct demand_of *find(struct demand *d, int64_t tenant, int64_t model)
+/* Another one of its tenant; NULL: there is none. */
+static struct demand_of *beside(struct demand *d, const struct demand_of *x)
 {
-    struct demand_of *least = &d->of[0];
+    for (uint32_t i = 0; i < d->n; i++)
+        if (d->of[i].tenant == x->tenant && &d->of[i] != x)
+            return &d->of[i];
+    return NULL;
+}
+
+/* The least of this tenant, or of any if it is NULL; alone: also of one that has no other. */
+static struct demand_of *least_of(struct demand *d, const int64_t *tenant, bool alone)
+{
+    struct demand_of *least = NULL;
 
     for (uint32_t i = 0; i < d->n; i++) {
         struct demand_of *x = &d->of[i];
 
-        if (x->tenant == tenant && x->model == model)
-            return x;
-        if (x->ns < least->ns)
+        if ((!tenant || x->tenant == *tenant) && (!least || x->ns < least->ns) &&
+            (alone || beside(d, x)))
             least = x;
     }
-    if (d->n < DEMAND_MAX)
-        least = &d->of[d->n++];
-    d->sum_ns -= least->ns;
-    *least = (struct demand_of){.tenant = tenant, .model = model};
     return least;
+}
+
+/* One that is free: what it stood for goes to another one of its tenant, if there is one. */
+static struct demand_of *make_room(struct demand *d, int64_t tenant)
+{
+    struct demand_of *x;
+
+    if (d->n < DEMAND_MAX)
+        return &d->of[d->n++];
+    x = least_of(d, &tenant, false);
+    if (!x)
+        x = least_of(d, NULL, false);
+    if (x) {
+        beside(d, x)->ns += x->ns;
+        return x;
+    }
+    x = least_of(d, NULL, true);
+    d->sum_ns -= x->ns;
+    return x;
+}
+
+static struct demand_of *find(struct demand *d, int64_t tenant, int64_t model)
+{
+    struct demand_of *x;
+
+    for (uint32_t i = 0; i < d->n; i++)
+        if (d->of[i].tenant == tenant && d->of[i].model == model)
+            return &d->of[i];
+    x = make_room(d, tenant);
+    *x = (struct demand_of){.tenant = tenant, .model = model};
+    return x;
 }
 
 void demand_add(struct demand *d, int64_t tenant, int64_t model, double ns, int64_t now_ns)

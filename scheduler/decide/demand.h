@@ -9,8 +9,10 @@
  * for less than his part is modest: his requests go first where that breaks no promise, and other
  * tenants' runs are not sent before the device is free, so that he waits for one of them at most.
  *
- * What was asked for includes what was refused, and halves every DEMAND_HALF_NS. The DEMAND_MAX
- * largest are known; others are let in as if nobody asked.
+ * What was asked for includes what was refused, and halves every DEMAND_HALF_NS. DEMAND_MAX are
+ * known. When one more comes, a small one is added to another one of its tenant, so a tenant is not
+ * let in beyond its part for having many models; of more tenants the largest are known, others are
+ * let in as if nobody asked.
  *
  * Pure: times are arguments. Not thread-safe.
  */

@@ -82,11 +82,29 @@ static void of_more_than_are_known_the_least_is_forgotten(void **state)
     assert_true(demand_part(&d, 99, MS).is_modest);
 }
 
+/* However many models a tenant spreads its requests over, it asks for as much. */
+static void a_tenant_with_many_models_has_no_more_than_one_with_few(void **state)
+{
+    struct demand d = {.n = 0};
+    int64_t now = MS;
+
+    (void)state;
+    for (int64_t i = 0; now < SECONDS * 1000 * MS; now += MS, i++) {
+        demand_add(&d, 1, i % 1000, 3e6, now); /* three times the time there is */
+        if (i % 10 == 0)
+            demand_add(&d, 2, 5000, 1e6, now);
+    }
+    assert_true(demand_part(&d, 1, now).part < .8);
+    assert_true(demand_part(&d, 2, now).is_modest);
+    assert_true(demand_has_modest(&d, now));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_time_is_shared_out_to_tenants_and_then_to_their_models),
         cmocka_unit_test(what_was_asked_for_is_forgotten),
+        cmocka_unit_test(a_tenant_with_many_models_has_no_more_than_one_with_few),
         cmocka_unit_test(of_more_than_are_known_the_least_is_forgotten),
     };
 
