@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "common/spawn.h"
 
+#include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -27,15 +28,19 @@ static int put_question(const json_t *question, int *fd, struct sh_err *err)
 
 static int read_answer(const char *text, size_t len, int status, json_t **out, struct sh_err *err)
 {
+    const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     const char *why = NULL;
     json_t *said = NULL;
     int rc;
 
-    if (WIFSIGNALED(status))
+    /* KILL: of its limit on processor time as well as of a system without memory. */
+    if (signal == SIGKILL || signal == SIGXCPU)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
                        "the question takes more memory or processor time than it may have "
                        "(signal %d)",
-                       WTERMSIG(status));
+                       signal);
+    if (signal)
+        return SH_FAIL(err, SH_E_BUG, "shunt-simulate ended with signal %d", signal);
     rc = sh_json_parse(text, len, SH_WHATIF_MAX_ANSWER, &said, NULL);
     if (rc)
         return SH_FAIL(err, SH_E_BUG, "shunt-simulate ended with code %d and no answer",

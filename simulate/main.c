@@ -3,6 +3,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/spawn.h"
 #include "simulate/answer.h"
 
 #include <stdio.h>
@@ -83,7 +84,9 @@ int main(int argc, char **argv)
     int rc;
 
     sh_log_init("shunt-simulate", SH_LOG_WARN);
-    rc = sh_conf_load(&TABLE, &o, argc, argv, NULL, NULL, &action, &err);
+    rc = sh_spawn_child_init(&err); /* nobody waits for an answer whose asker is gone */
+    if (!rc)
+        rc = sh_conf_load(&TABLE, &o, argc, argv, NULL, NULL, &action, &err);
     if (!rc && action == SH_CONF_RUN)
         rc = ask(&o, &err);
     if (rc)

@@ -2,6 +2,7 @@
 #include "common/conf.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/spawn.h"
 #include "runtime/import/import.h"
 
 #include <stdlib.h>
@@ -48,7 +49,9 @@ int main(int argc, char **argv)
     int n_rest = 0, rc;
 
     sh_log_init("shunt-import", SH_LOG_INFO);
-    rc = sh_conf_load(&TABLE, &conf, argc, argv, &rest, &n_rest, &action, &err);
+    rc = sh_spawn_child_init(&err); /* a daemon that is gone imports nothing */
+    if (!rc)
+        rc = sh_conf_load(&TABLE, &conf, argc, argv, &rest, &n_rest, &action, &err);
     if (!rc && action == SH_CONF_RUN) {
         if (n_rest == 1)
             rc = import_run(rest[0], &conf, &err);
