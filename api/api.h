@@ -36,7 +36,7 @@ struct api {
     _Atomic uint64_t n_request_ids;
     atomic_bool stopping; /* draining: no longer ready */
     struct uploads uploads;
-    atomic_bool simulating; /* a what-if question is being answered */
+    atomic_bool simulating; /* a snapshot is being taken, or a question about one answered */
 };
 
 #endif

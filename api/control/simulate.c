@@ -1,5 +1,6 @@
 /* simulate.c - what-if questions: a snapshot of what decisions about jobs rest on, and what would
- * become of it. The answer is computed by shunt-simulate, a process of its own, one at a time. */
+ * become of it. The answer is computed by shunt-simulate, a process of its own. One snapshot at a
+ * time is in memory, for a question or for a client: it may have 120,000 jobs. */
 #include "api/api.h"
 #include "api/handlers.h"
 #include "api/request/noun.h"
@@ -10,12 +11,33 @@
 #define LIMIT_MS 60000
 #define AGAIN_MS 2000
 
+static int begin(struct api_req *q, struct sh_err *err)
+{
+    if (!atomic_exchange(&q->api->simulating, true))
+        return SH_OK;
+    q->reply.retry_after_ms = AGAIN_MS;
+    return SH_FAIL(err, SH_E_UNAVAILABLE,
+                   "another snapshot is being taken, or a question about one answered; one at a "
+                   "time is");
+}
+
+static void end(struct api_req *q)
+{
+    atomic_store(&q->api->simulating, false);
+}
+
 int snapshot_get(struct api_req *q, struct sh_err *err)
 {
     json_t *snapshot = NULL;
-    int rc = store_snapshot(q->db, &snapshot, err);
+    int rc = begin(q, err);
 
-    return rc ? rc : req_reply(q, snapshot, NULL, err);
+    if (rc)
+        return rc;
+    rc = store_snapshot(q->db, &snapshot, err);
+    if (!rc)
+        rc = req_reply(q, snapshot, NULL, err);
+    end(q);
+    return rc;
 }
 
 static int ask(struct api_req *q, const json_t *changes, double hours, json_t **out,
@@ -45,14 +67,11 @@ int simulate_post(struct api_req *q, struct sh_err *err)
     };
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
+    if (!rc)
+        rc = begin(q, err);
     if (rc)
         return rc;
-    if (atomic_exchange(&q->api->simulating, true)) {
-        q->reply.retry_after_ms = AGAIN_MS;
-        return SH_FAIL(err, SH_E_UNAVAILABLE,
-                       "another what-if question is being answered; one at a time is");
-    }
     rc = ask(q, changes, hours, &answer, err);
-    atomic_store(&q->api->simulating, false);
+    end(q);
     return rc ? rc : req_reply(q, answer, NULL, err);
 }

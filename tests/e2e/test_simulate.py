@@ -9,6 +9,7 @@ busy machine.
 """
 import json
 import os
+import subprocess
 import sys
 import threading
 import time
@@ -159,6 +160,27 @@ class Simulate(Story):
         for r in got:
             if r.status == 503:
                 self.assertIn("retry-after", r.headers)
+
+    def test_one_snapshot_at_a_time(self):
+        """While one is taken, which a lock holds up here, neither another one nor a question begins."""
+        pg = os.path.realpath(os.path.join(self.s.state, "pg"))
+        holder = subprocess.Popen(["psql", "-XAtq", "-h", pg, "-U", "shunt", "postgres"], text=True, bufsize=1,
+                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(holder.communicate)
+        holder.stdin.write("BEGIN; LOCK TABLE tenant_share IN ACCESS EXCLUSIVE MODE; SELECT 'held';\n")
+        self.assertEqual(holder.stdout.readline(), "held\n")
+        got = []
+        first = threading.Thread(target=lambda: got.append(
+            self.s.call("GET", "/api/v1/snapshot", key=self.s.admin)))
+        first.start()
+        time.sleep(0.5)  # for it to come to the lock
+        for method, path, body in (("GET", "/api/v1/snapshot", None), ("POST", "/api/v1/simulate", {})):
+            r = self.s.call(method, path, body, self.s.admin)
+            self.assertEqual((r.status, "retry-after" in r.headers), (503, True), r)
+        holder.stdin.write("COMMIT;\n")
+        first.join()
+        self.assertEqual(got[0].status, 200, got)
+        self.assertEqual(self.s.call("GET", "/api/v1/snapshot", key=self.s.admin).status, 200)
 
 
 if __name__ == "__main__":
