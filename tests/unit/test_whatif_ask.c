@@ -61,9 +61,9 @@ static void what_it_says_is_handed_on(void **state)
     json_t *out = NULL;
 
     (void)state;
-    assert_fails(ask_one_that("echo '{\"code\": \"NOMEM\", \"error\": \"no memory\"}'; exit 1", &out,
-                              &err),
-                 SH_E_NOMEM, &err, "no memory");
+    assert_fails(
+        ask_one_that("echo '{\"code\": \"NOMEM\", \"error\": \"no memory\"}'; exit 1", &out, &err),
+        SH_E_NOMEM, &err, "no memory");
     assert_ok_err(ask_one_that("cat /proc/self/fd/3", &out, &err), &err);
     assert_true(json_is_object(out));
     json_decref(out);
