@@ -51,8 +51,10 @@ int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_er
 
     if (rc)
         return rc;
-    if (e->info.name[0] && strcmp(e->info.name, name) != 0)
+    if (e->info.name[0] && strcmp(e->info.name, name) != 0) {
         idmap_del(&x->by_name, hash(e->info.name));
+        sh_metric_drop(M_shunt_placement_load, SH_LABELS(e->info.name));
+    }
     sh_strlcpy(e->info.name, name, sizeof(e->info.name));
     return SH_OK;
 }

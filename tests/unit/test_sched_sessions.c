@@ -153,8 +153,12 @@ static void who_was_away_for_long_makes_room_for_another_one(void **state)
     say(&a, &(struct sh_msg){.type = MSG_EXEC_HELLO, .u.exec_hello = {.executor = "y"}});
     assert_true(is_closed(&a));
     peer_close(&a);
+    e->homes.load = 1;
     sh_clock_advance(HOUR + SECOND);
+    turn();
+    assert_true(metric("shunt_placement_load{executor=\"x\"}") == 1);
     exec_up(&a, "y");
+    assert_true(metric("shunt_placement_load{executor=\"x\"}") == 0);
     assert_int_equal(w.s->execs.n, 1);
     assert_ptr_equal(execs_find(&w.s->execs, "y"), e);
     assert_null(execs_find(&w.s->execs, "x"));
