@@ -175,12 +175,12 @@ static void count(struct placement *p, const struct place_version *v, struct pla
                   double share, bool is_there)
 {
     struct place_exec *x = h->exec;
-    const uint64_t host = h->is_aside || !is_there ? 0 : SH_MAX(v->f.host_bytes, v->f.image_bytes);
+    const uint64_t host = h->is_aside || !is_there ? 0 : v->f.host_bytes;
     const bool same = share == h->share && host == h->host_counted;
 
-    if (same && h->device_counted == (is_there ? v->f.image_bytes : 0))
+    if (same && h->device_counted == (is_there ? v->f.device_bytes : 0))
         return;
-    count_bytes(v, h, host, is_there ? v->f.image_bytes : 0);
+    count_bytes(v, h, host, is_there ? v->f.device_bytes : 0);
     x->load = SH_MAX(x->load + share - h->share, 0.0);
     h->share = share;
     sort(p, x);
@@ -290,7 +290,7 @@ struct want { /* of a place for a version */
 
 static bool device_holds(const struct place_version *v, const struct place_exec *x)
 {
-    return x->device_used + v->f.image_bytes <= x->f.device_bytes;
+    return x->device_used + v->f.device_bytes <= x->f.device_bytes;
 }
 
 static bool has_room(const struct want *w, const struct place_exec *x)
@@ -298,7 +298,7 @@ static bool has_room(const struct want *w, const struct place_exec *x)
     const struct place_version_facts *f = &w->v->f;
     const uint64_t most = f->tenant_host_bytes ? f->tenant_host_bytes : x->f.host_bytes / 2;
 
-    if (f->image_bytes > x->f.device_bytes || (f->is_pinned && !device_holds(w->v, x)))
+    if (f->device_bytes > x->f.device_bytes || (f->is_pinned && !device_holds(w->v, x)))
         return false;
     return w->bytes <= host_left(x) && (!most || tenant_used(x, f->tenant) + w->bytes <= most);
 }
@@ -417,8 +417,7 @@ static struct place_exec *fullest_place(const struct want *w)
 
 static struct want want_of(const struct placement *p, const struct place_version *v)
 {
-    return (struct want){
-        .p = p, .v = v, .bytes = SH_MAX(v->f.host_bytes, v->f.image_bytes), .has = speed_of_all(v)};
+    return (struct want){.p = p, .v = v, .bytes = v->f.host_bytes, .has = speed_of_all(v)};
 }
 
 /* ------------------------------------------------------------------ moves */

@@ -8,7 +8,7 @@
  *         its demand is more than its homes may bear           GROW
  *         its home has too much to do, and another has little  APART: leaves the first when ready
  *   drop  the other one is ready                               MOVED
- *         a home too many, for PLACE_HOLD_NS and as long as it would take to come back   SHRINK
+ *         a home too many, for PLACE_HOLD_NS and as long as it would take to come back   SHRUNK
  *
  * Demand is device time a time, on a device of speed 1. The homes of a version share it as they
  * are fast. How much of a device its runs may take follows from its latency target (place_most()).
@@ -70,7 +70,7 @@ struct place_version_facts {
     bool is_urgent; /* somebody waits for it: nothing is waited for */
     bool is_pinned;
     uint64_t tenant, tenant_host_bytes; /* 0: half of an executor's */
-    uint64_t image_bytes, host_bytes;   /* as far as known */
+    uint64_t device_bytes, host_bytes;  /* that a home takes, as far as known */
     double load, most;                  /* demand; what of it one device of speed 1 may bear */
     uint32_t min_copies;
     int64_t load_ns; /* until one more would be ready */

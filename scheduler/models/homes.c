@@ -64,8 +64,8 @@ static void set_facts(struct sched *s, struct model *m, int64_t now_ns)
                                     .is_pinned = m->pinned,
                                     .tenant = (uint64_t)m->tenant_id,
                                     .tenant_host_bytes = t ? t->memory.host_max_bytes : 0,
-                                    .image_bytes = SH_MAX(m->image_bytes, m->need_bytes),
-                                    .host_bytes = m->host_bytes,
+                                    .device_bytes = SH_MAX(m->image_bytes, m->need_bytes),
+                                    .host_bytes = SH_MAX(m->image_bytes, m->host_bytes),
                                     .most = place_most(0, 0, 0),
                                     .min_copies = (uint32_t)s->conf->min_copies,
                                     .load_ns = m->load_ns ? m->load_ns : FIRST_LOAD_NS};
@@ -112,9 +112,9 @@ static void carry_out(struct sched *s, const struct place_move *move)
     struct exec *e = exec_of(move->exec);
     const enum model_phase was = m->on[e->index].phase;
 
-    SH_INFO("model.home", "executor=%s tenant=%s model=%s version=%u move=%s why=%s load=%.3f",
+    SH_INFO("model.home", "executor=%s tenant=%s model=%s version=%u move=%s why=%s load=%.3f%s",
             e->info.name, m->tenant, m->name, m->version, move->is_drop ? "drop" : "add",
-            PLACE_WHY[move->why], move->version->f.load);
+            PLACE_WHY[move->why], move->version->f.load, move->is_over ? " over=1" : "");
     sh_metric_add(M_shunt_placement_moves_total, SH_LABELS(PLACE_WHY[move->why]), 1);
     if (!move->is_drop) {
         models__load(s, m, e);
@@ -123,7 +123,7 @@ static void carry_out(struct sched *s, const struct place_move *move)
     if (!exec_is_up(e) || was == MODEL_ON_ABSENT || was == MODEL_ON_UNLOADING)
         return;
     if (was == MODEL_ON_ASIDE)
-        models__reset(m, e->index, MODEL_ON_ABSENT);
+        models__reset(s, m, e->index, MODEL_ON_ABSENT);
     else
         models__leave(s, m, e);
     s->models.changed = true;

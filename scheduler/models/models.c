@@ -123,7 +123,7 @@ static void unlist(struct model *m, uint32_t exec)
     m->on[last].ready_at = at;
 }
 
-void models__go(struct model *m, uint32_t exec, enum model_phase to)
+void models__go(struct sched *s, struct model *m, uint32_t exec, enum model_phase to)
 {
     struct model_on *on = &m->on[exec];
 
@@ -133,6 +133,7 @@ void models__go(struct model *m, uint32_t exec, enum model_phase to)
         on->ready_at = m->n_ready;
         m->ready[m->n_ready++] = exec;
     }
+    s->models.fits_changed |= to == MODEL_ON_FAILED || on->phase == MODEL_ON_FAILED;
     m->n_failed_on += (to == MODEL_ON_FAILED) - (on->phase == MODEL_ON_FAILED);
     on->phase = to;
 }
@@ -149,11 +150,11 @@ void models_on_exec_lost(struct sched *s, struct exec *e)
     homes_exec_away(s, e);
 }
 
-void models__reset(struct model *m, uint32_t exec, enum model_phase to)
+void models__reset(struct sched *s, struct model *m, uint32_t exec, enum model_phase to)
 {
     struct model_on *on = &m->on[exec];
 
-    models__go(m, exec, to);
+    models__go(s, m, exec, to);
     *on = (struct model_on){.phase = to, .shown = on->shown, .was_here = on->was_here};
 }
 
@@ -161,12 +162,11 @@ void models__load(struct sched *s, struct model *m, struct exec *e)
 {
     struct model_on *on = &m->on[e->index];
 
-    s->models.fits_changed |= on->phase == MODEL_ON_FAILED;
     if (on->phase != MODEL_ON_LOADING) {
         on->began_ns = sh_clock_ns();
         on->step = (struct model_step){.left_ns = -1, .at_ns = on->began_ns};
     }
-    models__go(m, e->index, MODEL_ON_LOADING);
+    models__go(s, m, e->index, MODEL_ON_LOADING);
     on->retry_ns = 0;
     on->is_urgent = m->n_requests > 0;
     s->models.changed = true;
@@ -296,7 +296,7 @@ void models_forget_exec(struct sched *s, uint32_t exec_index)
     for (size_t i = 0; i < s->models.n; i++) {
         struct model *m = s->models.items[i];
 
-        models__reset(m, exec_index, MODEL_ON_ABSENT);
+        models__reset(s, m, exec_index, MODEL_ON_ABSENT);
         m->on[exec_index].shown = (struct model_shown){0};
         shapes_forget_exec(m, exec_index);
     }
@@ -409,8 +409,7 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
 
     if (room_on_full(s, m, e, msg))
         return;
-    models__go(m, e->index, MODEL_ON_FAILED);
-    s->models.fits_changed = true;
+    models__go(s, m, e->index, MODEL_ON_FAILED);
     on->is_aside = on->waits_for_room = false;
     on->tries++;
     m->fail_rc = msg->rc ? (int)msg->rc : SH_E_BUG;
@@ -431,7 +430,7 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     struct model_on *on = &m->on[e->index];
     size_t n = msg->profile.len / sizeof(struct msg_profile);
 
-    models__go(m, e->index, MODEL_ON_READY);
+    models__go(s, m, e->index, MODEL_ON_READY);
     on->ready_ns = sh_clock_ns();
     on->was_here = true;
     m->n_failed = 0;
@@ -456,11 +455,12 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     sched_wake(s);
 }
 
-static void on_loading(struct model *m, const struct exec *e, const struct msg_model_state *msg)
+static void on_loading(struct sched *s, struct model *m, const struct exec *e,
+                       const struct msg_model_state *msg)
 {
     struct model_on *on = &m->on[e->index];
 
-    models__go(m, e->index, MODEL_ON_LOADING);
+    models__go(s, m, e->index, MODEL_ON_LOADING);
     on->step = (struct model_step){.done = msg->done,
                                    .total = msg->total,
                                    .left_ns = SH_MIN(msg->left_ns, DAY_NS),
@@ -470,8 +470,7 @@ static void on_loading(struct model *m, const struct exec *e, const struct msg_m
 
 void models__leave(struct sched *s, struct model *m, struct exec *e)
 {
-    s->models.fits_changed |= m->on[e->index].phase == MODEL_ON_FAILED;
-    models__go(m, e->index, MODEL_ON_UNLOADING);
+    models__go(s, m, e->index, MODEL_ON_UNLOADING);
     m->on[e->index].is_aside = m->on[e->index].is_urgent = false;
     send_unload(s, m->version_id, e);
 }
@@ -479,7 +478,6 @@ void models__leave(struct sched *s, struct model *m, struct exec *e)
 static void take_state(struct sched *s, struct model *m, struct exec *e,
                        const struct msg_model_state *msg)
 {
-    s->models.fits_changed |= m->on[e->index].phase == MODEL_ON_FAILED;
     /* On its way out: all that counts is that it is gone. */
     if (msg->state != MSG_MODEL_GONE && m->on[e->index].phase == MODEL_ON_UNLOADING)
         return;
@@ -489,7 +487,7 @@ static void take_state(struct sched *s, struct model *m, struct exec *e,
     }
     switch ((enum msg_model_phase)msg->state) {
     case MSG_MODEL_LOADING:
-        on_loading(m, e, msg);
+        on_loading(s, m, e, msg);
         break;
     case MSG_MODEL_READY:
         on_ready(s, m, e, msg);
@@ -497,7 +495,7 @@ static void take_state(struct sched *s, struct model *m, struct exec *e,
     case MSG_MODEL_FAILED:
         /* It is still unloading what was asked for before: it says GONE, and gets it then. */
         if (msg->rc == SH_E_CONFLICT)
-            models__go(m, e->index, MODEL_ON_UNLOADING);
+            models__go(s, m, e->index, MODEL_ON_UNLOADING);
         else
             on_failed(s, m, e, msg);
         break;
@@ -506,7 +504,7 @@ static void take_state(struct sched *s, struct model *m, struct exec *e,
             room_on_gone(s, m, e);
             break;
         }
-        models__reset(m, e->index, MODEL_ON_ABSENT);
+        models__reset(s, m, e->index, MODEL_ON_ABSENT);
         settle(s, m);
         load_where_missing(s, m);
         break;

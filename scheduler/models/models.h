@@ -171,9 +171,10 @@ char *models__profile_json(const struct model *m);
 void models__read_profile(struct model *m, const char *text); /* text NULL: none */
 /* For room.c: send MODEL_LOAD, MODEL_UNLOAD. */
 void models__load(struct sched *s, struct model *m, struct exec *e);
-/* The only writer of the phase; reset: forgets all else but what the database has. */
-void models__go(struct model *m, uint32_t exec, enum model_phase to);
-void models__reset(struct model *m, uint32_t exec, enum model_phase to);
+/* The only writer of the phase, and so of fits_changed, but where retry_ns alone changes. reset:
+ * forgets all else but what the database has. */
+void models__go(struct sched *s, struct model *m, uint32_t exec, enum model_phase to);
+void models__reset(struct sched *s, struct model *m, uint32_t exec, enum model_phase to);
 void models__leave(struct sched *s, struct model *m, struct exec *e);
 
 #endif

@@ -177,14 +177,14 @@ bool room_on_full(struct sched *s, struct model *m, struct exec *e,
         return true;
     }
     if (is_wanted && make_room(s, m, e, msg->short_bytes, msg->short_of_tenant != 0)) {
-        models__go(m, e->index, MODEL_ON_FAILED);
+        models__go(s, m, e->index, MODEL_ON_FAILED);
         on->waits_for_room = true;
         on->retry_ns = sh_clock_ns() + AGAIN_NS;
         return true;
     }
     if (m->state != MODEL_READY)
         return false;
-    models__reset(m, e->index, MODEL_ON_ASIDE);
+    models__reset(s, m, e->index, MODEL_ON_ASIDE);
     on->is_aside = true;
     if (!is_anywhere(s, m))
         s->route->on_model_away(s, m, SH_E_QUOTA, msg->msg);
@@ -210,7 +210,7 @@ void room_on_gone(struct sched *s, struct model *m, struct exec *e)
     struct model_on *on = &m->on[e->index];
     const bool is_wanted = on->is_urgent;
 
-    models__reset(m, e->index, MODEL_ON_ASIDE);
+    models__reset(s, m, e->index, MODEL_ON_ASIDE);
     on->is_aside = true;
     if (is_wanted)
         models__load(s, m, e);

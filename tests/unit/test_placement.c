@@ -85,7 +85,8 @@ static void version_is(unsigned i, uint64_t bytes, double load)
     const struct place_version_facts f = {.is_wanted = true,
                                           .tenant = 1,
                                           .tenant_host_bytes = UINT64_MAX / 2,
-                                          .image_bytes = bytes,
+                                          .device_bytes = bytes,
+                                          .host_bytes = bytes,
                                           .load = load,
                                           .most = 0.7,
                                           .min_copies = 1,
@@ -366,8 +367,8 @@ static void draw_version(unsigned i)
         .is_pinned = below(12) == 0,
         .tenant = 1 + below(3),
         .tenant_host_bytes = below(4) ? 0 : (20 + below(200)) * MIB,
-        .image_bytes = bytes,
-        .host_bytes = below(3) ? bytes + below(20) * MIB : 0,
+        .device_bytes = bytes,
+        .host_bytes = below(3) ? bytes + below(20) * MIB : bytes,
         .load = loads[below(SH_ARRAY_LEN(loads))],
         .most = 0.2 + 0.05 * below(11),
         .min_copies = below(6) ? 1 : 1 + below(4),
@@ -386,18 +387,13 @@ static void draw_exec(unsigned i)
             speed[below(SH_ARRAY_LEN(speed))]);
 }
 
-static uint64_t host_of(const struct place_version *v)
-{
-    return SH_MAX(v->f.host_bytes, v->f.image_bytes);
-}
-
 static uint64_t host_sum(unsigned x, uint64_t tenant)
 {
     uint64_t n = 0;
 
     for (unsigned v = 0; v < w.n_v; v++)
         if (is_home(v, x) && (!tenant || w.v[v].f.tenant == tenant))
-            n += host_of(&w.v[v]);
+            n += w.v[v].f.host_bytes;
     return n;
 }
 
@@ -407,10 +403,10 @@ static bool fits(unsigned v, unsigned x)
     const struct place_version_facts *f = &w.v[v].f;
     const uint64_t most = f->tenant_host_bytes ? f->tenant_host_bytes : e->f.host_bytes / 2;
 
-    return e->f.is_up && !w.refuses[v][x] && f->image_bytes <= e->f.device_bytes &&
-           (!e->f.host_bytes || host_sum(x, 0) + host_of(&w.v[v]) <= e->f.host_bytes) &&
-           (!most || host_sum(x, f->tenant) + host_of(&w.v[v]) <= most) &&
-           (!f->is_pinned || e->device_used + f->image_bytes <= e->f.device_bytes);
+    return e->f.is_up && !w.refuses[v][x] && f->device_bytes <= e->f.device_bytes &&
+           (!e->f.host_bytes || host_sum(x, 0) + w.v[v].f.host_bytes <= e->f.host_bytes) &&
+           (!most || host_sum(x, f->tenant) + w.v[v].f.host_bytes <= most) &&
+           (!f->is_pinned || e->device_used + f->device_bytes <= e->f.device_bytes);
 }
 
 /* What must hold of a move, just before it is made known to the model of the world above. */
@@ -430,7 +426,7 @@ static void check_move(const struct place_move *m)
     }
     assert_true(m->exec->f.is_up && !w.refuses[v][x]);
     assert_true(!m->exec->f.host_bytes || host_sum(x, 0) <= m->exec->f.host_bytes);
-    assert_true(w.v[v].f.image_bytes <= m->exec->f.device_bytes);
+    assert_true(w.v[v].f.device_bytes <= m->exec->f.device_bytes);
 }
 
 static void look_checked(unsigned v)

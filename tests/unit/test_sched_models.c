@@ -543,6 +543,25 @@ static void what_a_version_takes_is_learnt_from_what_it_lacked(void **state)
     }
 }
 
+static void device_memory_that_it_needs_is_no_host_memory(void **state)
+{
+    struct exec *e;
+    struct peer y;
+
+    (void)state;
+    world_lead();
+    e = exec_up(&x, "x");
+    exec_up(&y, "y");
+    model_ready(&x, 1);
+    model_said(&y, (struct msg_model_state){.version_id = 1,
+                                            .state = MSG_MODEL_FAILED,
+                                            .rc = SH_E_TOOBIG,
+                                            .need_bytes = 1 << 29});
+    assert_int_equal(e->homes.device_used, 1 << 29);
+    assert_int_equal(e->homes.host_used, version(1)->image_bytes);
+    peer_close(&y);
+}
+
 static void one_that_a_job_uses_gets_room_where_the_job_is(void **state)
 {
     struct peer y;
@@ -702,6 +721,7 @@ int main(void)
         cmocka_unit_test(the_idle_one_goes_that_hurts_least),
         TEST(enough_goes_or_nobody),
         cmocka_unit_test(what_a_version_takes_is_learnt_from_what_it_lacked),
+        TEST(device_memory_that_it_needs_is_no_host_memory),
         TEST(one_that_a_job_uses_gets_room_where_the_job_is),
         TEST(a_job_holds_its_version_from_its_start_on),
         TEST(a_job_has_a_version_back_that_was_about_to_leave),
