@@ -75,7 +75,7 @@ parts_shunt-executor  := executor $(call rooms,executor)
 parts_shunt-worker    := executor/worker
 parts_shunt-import    := runtime/import
 parts_shunt-run       := runtime/run
-parts_shunt-simulate  := simulate
+parts_shunt-simulate  :=
 parts_shunt-zoo       := zoo
 libs_shunt            := -lcurl -lpq -lturbojpeg -lpng16 -lz
 libs_shunt-api        := -lmicrohttpd -lpq -lz
@@ -84,7 +84,7 @@ libs_shunt-executor   := -lmicrohttpd -lcurl -ldl
 libs_shunt-worker     := -lseccomp -ldl
 libs_shunt-import     := -lprotobuf-c -lseccomp
 libs_shunt-run        := -lprotobuf-c -lseccomp -ldl
-libs_shunt-simulate   := -lmicrohttpd -lpq $(CORE_WRAP)
+libs_shunt-simulate   :=
 libs_shunt-zoo        := -lprotobuf-c
 lab_shunt-executor    := executor/lab
 lab_shunt-worker      := executor/lab/worker
@@ -95,7 +95,7 @@ uses_shunt-executor   := $(BUILD)/runtime/group.o $(BUILD)/runtime/model/kept.o 
 uses_shunt-worker     := $(model) $(device)
 uses_shunt-import     := $(model)
 uses_shunt-run       := $(BUILD)/runtime/group.o $(model) $(device)
-uses_shunt-simulate   := $(replaces) $(BUILD)/libscheduler.a
+uses_shunt-simulate   := $(addprefix $(BUILD)/,simulate/main.o libsimulate.a libscheduler.a) # benches use more of it
 uses_shunt-zoo        := $(model)
 
 # A test may name, on lines of their own, what it needs beyond libcommon.a and linker flags:

@@ -23,9 +23,6 @@ struct serve_model {                       /* the caller sets all but run_ns and
     uint32_t n_layers, max_batch;
     double times[SERVE_MAX_BATCH + 1]; /* by samples, of the layers' */
     int64_t slo_ns;                    /* latency target; 0: none */
-    double percentile;
-    enum snap_on_miss on_miss;
-    int32_t priority;
     int64_t run_ns[SERVE_MAX_BATCH + 1];
     double asked; /* requests a second in this trace */
 };

@@ -4,39 +4,52 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/quota.h"
+#include "scheduler/decide/conf.h"
 
 #include <math.h>
 #include <stdlib.h>
 
+/* What the snapshot leaves open is as the scheduler has it by default. */
 static int read_scheduler(const json_t *obj, struct world *w, struct sh_err *err)
 {
-    int64_t min_run_ms = 30000, max_min_run_ms = 600000, level_ms = 60000;
-    const struct sh_json_field f[] = {
-        {"min_run_ms", SH_JSON_INT, &min_run_ms, .max = 1e9},
-        {"max_min_run_ms", SH_JSON_INT, &max_min_run_ms, .max = 1e9},
-        {"level_ms", SH_JSON_INT, &level_ms, .max = 1e9},
-        {"usage_half_life_s", SH_JSON_F64, &w->half_life_s, .min = 1, .max = 31536000},
-    };
-    int rc = sh_json_read(obj, "scheduler", f, SH_ARRAY_LEN(f), err);
+    struct {
+        const char *member, *option;
+        int64_t value;
+    } rules[] = {{"min_run_ms", "min-run-ms"},
+                 {"max_min_run_ms", "max-min-run-ms"},
+                 {"level_ms", "level-ms"},
+                 {"usage_half_life_s", "usage-half-life-s"}};
+    struct sh_json_field f[SH_ARRAY_LEN(rules)];
+    int rc = SH_OK;
 
-    w->min_run_ns = min_run_ms * 1000000;
-    w->max_min_run_ns = max_min_run_ms * 1000000;
-    w->level_ns = level_ms * 1000000;
-    return rc;
+    for (size_t i = 0; i < SH_ARRAY_LEN(rules) && !rc; i++) {
+        const struct sh_conf_opt *o = sh_conf_find(&SCHED_CONF, rules[i].option);
+
+        f[i] = (struct sh_json_field){.name = rules[i].member,
+                                      .type = SH_JSON_INT,
+                                      .out = &rules[i].value,
+                                      .min = o->min,
+                                      .max = o->max};
+        rc = sh_conf_read_i64(o, o->def, &rules[i].value, err);
+    }
+    if (!rc)
+        rc = sh_json_read(obj, "scheduler", f, SH_ARRAY_LEN(f), err);
+    if (rc)
+        return rc;
+    w->min_run_ns = rules[0].value * 1000000;
+    w->max_min_run_ns = rules[1].value * 1000000;
+    w->level_ns = rules[2].value * 1000000;
+    w->half_life_s = (double)rules[3].value;
+    return SH_OK;
 }
 
 static int read_gpu(const json_t *obj, struct world *w, size_t i, struct sh_err *err)
 {
     struct world_gpu *g = &w->gpus[i];
-    const char *device;
-    int64_t pool = 0, images = 0;
-    double link = 0;
+    int64_t pool = 0;
     const struct sh_json_field f[] = {
         {"name", SH_JSON_STR, &g->name, .required = true},
-        {"device", SH_JSON_STR, &device},
         {"pool_bytes", SH_JSON_INT, &pool, .required = true, .max = 9e15},
-        {"image_bytes", SH_JSON_INT, &images, .max = 9e15},
-        {"link_bytes_per_s", SH_JSON_F64, &link, .max = 1e15},
     };
     int rc = sh_json_read(obj, "gpu", f, SH_ARRAY_LEN(f), err);
 
@@ -123,7 +136,6 @@ void world_fini(struct world *w)
     w->jobs.tenants = (struct trace_names){0};
     trace_jobs_fini(&w->jobs);
     free(w->more);
-    free(w->names);
     *w = (struct world){0};
 }
 
@@ -145,7 +157,7 @@ int world_read(const json_t *snapshot, double hours, struct world *w, struct sh_
     };
     int rc = sh_json_read(snapshot, "snapshot", f, SH_ARRAY_LEN(f), err);
 
-    *w = (struct world){.half_life_s = 3600, .stop_ns = 100000000, .left_out = (size_t)left_out};
+    *w = (struct world){.stop_ns = 100000000, .left_out = (size_t)left_out};
     if (!rc && format != WORLD_FORMAT)
         rc = SH_FAIL(err, SH_E_INVALID, "a snapshot of format %d is wanted, this is of %d",
                      WORLD_FORMAT, (int)format);

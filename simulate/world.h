@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#define WORLD_FORMAT 1
+#define WORLD_FORMAT 2
 #define WORLD_MAX_GPUS 4096u
 #define WORLD_MAX_TENANTS 100000u
 #define WORLD_MAX_JOBS 200000u
@@ -26,11 +26,6 @@ struct world_gpu {
     uint64_t pool_bytes;
 };
 
-struct world_job {
-    int64_t id;
-    bool comes; /* it has to come again: not among those that live */
-};
-
 struct world {
     double half_life_s;
     int64_t min_run_ns, max_min_run_ns, level_ns, stop_ns;
@@ -41,9 +36,8 @@ struct world {
     struct snap_tenant *rules; /* OWNED; by tenant */
 
     struct past past;
-    struct trace_jobs jobs;  /* its tenants are empty but for their number */
-    struct job_more *more;   /* OWNED; by job */
-    struct world_job *names; /* OWNED; by job */
+    struct trace_jobs jobs; /* its tenants are empty but for their number */
+    struct job_more *more;  /* OWNED; by job */
     size_t n_lines;
     size_t guessed, left_out; /* jobs of unknown length; of which nothing is to be said */
 };

@@ -269,7 +269,6 @@ static int add(struct reading *x, const struct part *p, bool *is_taken, struct s
         .had_ns = p->comes ? 0 : ns_of(r->busy_s),
         .gpu = SIM_NONE,
         .start_ns = ns_of(r->start_s)};
-    w->names[i] = (struct world_job){.id = r->id, .comes = p->comes};
     if (!p->comes && is_on_executor(r))
         set_run(x, r, is_taken, of, more);
     else if (!p->comes)
@@ -316,8 +315,7 @@ static int take(struct reading *x, struct sh_err *err)
 
     w->jobs.items = calloc(n + 1, sizeof(*w->jobs.items));
     w->more = calloc(n + 1, sizeof(*w->more));
-    w->names = calloc(n + 1, sizeof(*w->names));
-    if (!is_taken || !w->jobs.items || !w->more || !w->names)
+    if (!is_taken || !w->jobs.items || !w->more)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu jobs", n);
     if (!rc && n)
         qsort(x->parts, n, sizeof(*x->parts), by_place);

@@ -11,11 +11,8 @@
 #define SQL_AGE(col) "round(extract(epoch FROM now() - " col ")::numeric, 3)"
 #define SQL_LIST(of, from) "(SELECT coalesce(json_agg(" of "), '[]') FROM " from ")"
 
-#define SQL_GPUS SQL_LIST("json_build_object('name', e.name, 'device', e.device, 'pool_bytes', "   \
-    "e.pool_bytes, 'image_bytes', greatest(e.pool_bytes - coalesce((e.status ->> "                 \
-    "'training')::bigint, 0) - coalesce((e.status ->> 'workspace')::bigint, 0), 0), "              \
-    "'link_bytes_per_s', nullif((e.status ->> 'link_bytes_per_s')::float8, 0)) ORDER BY e.name",   \
-    "executor e WHERE e.state = 'UP'")
+#define SQL_GPUS SQL_LIST("json_build_object('name', e.name, 'pool_bytes', e.pool_bytes) ORDER "  \
+    "BY e.name", "executor e WHERE e.state = 'UP'")
 #define SQL_TENANTS SQL_LIST("json_build_object('name', t.name, 'active', t.state = 'ACTIVE', "    \
     "'guaranteed_gpus', q.guaranteed_gpus, 'max_gpus', q.max_gpus, 'over_quota_weight', "          \
     "q.over_quota_weight, 'borrowing_limit', q.borrowing_limit, 'lending_limit', "                 \
@@ -51,7 +48,7 @@
 
 static const struct db_stmt SNAPSHOT = {
     "snapshot",
-    "SELECT json_build_object('format', 1, 'at', " SQL_TIME("now()") ", 'scheduler', coalesce("
+    "SELECT json_build_object('format', 2, 'at', " SQL_TIME("now()") ", 'scheduler', coalesce("
     "(SELECT l.options FROM lease l WHERE l.name = 'scheduler'), '{}'), 'gpus', " SQL_GPUS ", "
     "'tenants', " SQL_TENANTS ", 'jobs', " SQL_JOBS ", 'jobs_left_out', (SELECT "
     "greatest(count(*) - " DB_NUMBER(MAX_LIVE) ", 0) FROM job WHERE state IN ('QUEUED', "

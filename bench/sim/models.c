@@ -14,11 +14,8 @@ static void take(const struct sim_model *of, int64_t slo_ns, struct serve_model 
 {
     uint32_t k = 0;
 
-    *m = (struct serve_model){.n_layers = of->n_layers,
-                              .max_batch = MODELS_BATCH,
-                              .slo_ns = slo_ns,
-                              .percentile = 99,
-                              .on_miss = SNAP_REJECT};
+    *m =
+        (struct serve_model){.n_layers = of->n_layers, .max_batch = MODELS_BATCH, .slo_ns = slo_ns};
     for (uint32_t i = 0; i < of->n_layers; i++) {
         m->layer_ends[i] = REAL(of->layer_ends[i]);
         m->layer_ns[i] = of->layer_ns[i];

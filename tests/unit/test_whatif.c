@@ -3,6 +3,7 @@
 /* uses: libsimulate.a libscheduler.a */
 /* link: -Wl,--wrap=session_send,--wrap=session_refuse,--wrap=dbthread_is_up */
 /* link: -Wl,--wrap=jobs_train_on -lm -lpq -lmicrohttpd */
+#include "scheduler/decide/conf.h"
 #include "simulate/answer.h"
 #include "simulate/change.h"
 #include "simulate/world.h"
@@ -46,7 +47,7 @@ static json_t *json_of(const char *fmt, ...)
 
 static json_t *snapshot_of(const char *jobs)
 {
-    return json_of("{'format': 1, 'at': '2026-01-01T00:00:00Z', 'scheduler': {}, "
+    return json_of("{'format': 2, 'at': '2026-01-01T00:00:00Z', 'scheduler': {}, "
                    "'gpus': [{'name': 'g0', 'pool_bytes': 1000}], 'tenants': [{'name': 'anna'}, "
                    "{'name': 'bert'}], 'jobs': [" PAST "%s%s]}",
                    *jobs ? ", " : "", jobs);
@@ -216,6 +217,36 @@ static void a_held_queue_starts_nothing_until_it_is_opened(void **state)
     json_decref(said);
 }
 
+static struct world read_with(const char *scheduler)
+{
+    json_t *rules = json_of("%s", scheduler), *snapshot = snapshot_of("");
+    struct sh_err err = {0};
+    struct world w;
+
+    json_object_set_new(snapshot, "scheduler", rules);
+    assert_ok_err(world_read(snapshot, 0, &w, &err), &err);
+    json_decref(snapshot);
+    return w;
+}
+
+static void rules_that_are_not_said_are_the_scheduler_s(void **state)
+{
+    char *argv[] = {(char *)"test", NULL};
+    enum sh_conf_action action;
+    struct sched_conf conf;
+    struct sh_err err = {0};
+    struct world w = read_with("{'level_ms': null, 'min_run_ms': 5}");
+
+    (void)state;
+    assert_ok_err(sh_conf_load(&SCHED_CONF, &conf, 1, argv, NULL, NULL, &action, &err), &err);
+    assert_int_equal(w.level_ns, conf.level_ms * 1000000);
+    assert_int_equal(w.max_min_run_ns, conf.max_min_run_ms * 1000000);
+    assert_int_equal(w.half_life_s, conf.usage_half_life_s);
+    assert_int_equal(w.min_run_ns, 5000000);
+    sh_conf_free(&SCHED_CONF, &conf);
+    world_fini(&w);
+}
+
 static void what_cannot_be_answered_is_refused_with_the_reason(void **state)
 {
     static const struct {
@@ -233,6 +264,7 @@ static void what_cannot_be_answered_is_refused_with_the_reason(void **state)
         {"[{'set': 'tenant', 'to': 1}]", "it may be"},
         {"[{'set': 'job.77.priority', 'to': 1}]", "no job \"77\""},
         {"[{'set': 'scheduler.tick_ms', 'to': 1}]", "scheduler."},
+        {"[{'set': 'scheduler.level_ms', 'to': 3600001}]", "level_ms"}, /* no daemon takes it */
         {"[{'sit': 'gpus', 'to': 1}]", "sit"},
     };
 
@@ -259,6 +291,7 @@ int main(void)
         cmocka_unit_test(recorded_jobs_come_again),
         cmocka_unit_test(changes_of_a_tenant_change_its_share),
         cmocka_unit_test(a_held_queue_starts_nothing_until_it_is_opened),
+        cmocka_unit_test(rules_that_are_not_said_are_the_scheduler_s),
         cmocka_unit_test(what_cannot_be_answered_is_refused_with_the_reason),
     };
 
