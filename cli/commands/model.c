@@ -549,16 +549,15 @@ static void say_buckets(struct cli *c, const json_t *buckets)
 static void say_notes(struct cli *c, const json_t *version)
 {
     const json_t *meta = json_object_get(version, "meta");
-    const char *training = sh_json_text(meta, "training_note");
-
     say_buckets(c, json_object_get(meta, "buckets"));
     if (json_is_true(json_object_get(meta, "solo")))
         out_say(c, "Each request to it runs by itself, since samples may affect each other: %s.",
                 sh_json_text(meta, "solo_note"));
-    if (json_is_true(json_object_get(meta, "trainable")) && strstr(training, "trained apart"))
-        out_say(c, "When it is trained: %s.", training);
-    else if (strstr(training, "constants from parameters"))
-        out_say(c, "It cannot be trained: %s.", training);
+    if (json_is_true(json_object_get(meta, "training_warns")))
+        out_say(c, "%s: %s.",
+                json_is_true(json_object_get(meta, "trainable")) ? "When it is trained"
+                                                                 : "It cannot be trained",
+                sh_json_text(meta, "training_note"));
 }
 
 int model_push(struct cli *c, struct sh_err *err)

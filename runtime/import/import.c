@@ -212,7 +212,8 @@ static int describe_training(const struct graph *g, const struct graph *t, struc
     if (!rc && g->n_folded > 0)
         rc = sh_buf_printf(note, err,
                            "%s%u norms were put into weights by the exporter and are trained as "
-                           "part of them; torch.onnx.export(..., optimize=False) keeps norms",
+                           "part of them; torch.onnx.export(..., dynamo=True, optimize=False) "
+                           "keeps norms",
                            note->len ? "; " : "", g->n_folded);
     fixed = count_fixed(g, &first);
     if (!rc && fixed > 0)
@@ -235,24 +236,28 @@ static bool has_float_output(const struct graph *g)
     return false;
 }
 
-/* Can this graph be trained? note says why not, or what training will do. */
-static bool trainable(const struct graph *g, const struct weights *w, char *note, size_t size)
+/* Can this graph be trained? note says why not, or what training will do; *warns: who trains it
+ * should know that first. */
+static bool trainable(const struct graph *g, const struct weights *w, char *note, size_t size,
+                      bool *warns)
 {
     struct sh_err err = {0};
     struct graph *t = NULL;
     struct sh_buf text_of;
     bool ok = false;
 
+    *warns = false;
     if (w->n_parameters == 0)
         sh_strlcpy(note, "the model has no parameters", size);
     else if (!w->plain)
         sh_strlcpy(note, "only FP32 parameters can be trained; export the model in FP32", size);
     else if (!has_float_output(g))
         sh_strlcpy(note, "no output is FP32, so there is no loss", size);
-    else if (graph_at_batch(g, graph_some_batch(g), true, &t, &err) != SH_OK)
+    else {
+        ok = graph_at_batch(g, graph_some_batch(g), true, &t, &err) == SH_OK;
+        *warns = !ok || g->n_untied > 0;
         sh_strlcpy(note, err.msg, size);
-    else
-        ok = true;
+    }
     sh_buf_init(&text_of, size);
     if (ok && describe_training(g, t, &text_of, NULL) == SH_OK && text_of.len)
         sh_strlcpy(note, text_of.data, size);
@@ -343,14 +348,15 @@ static json_t *success_json(const struct graph *g, const char *why_solo)
 {
     struct weights w = count_weights(g);
     char note[1024] = "";
-    bool ok = trainable(g, &w, note, sizeof(note));
+    bool warns, ok = trainable(g, &w, note, sizeof(note), &warns);
 
-    return json_pack("{s:b,s:i,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o}", "ok", 1, "importer",
+    return json_pack("{s:b,s:i,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:b,s:o}", "ok", 1, "importer",
                      SH_IMPORTER, "inputs", io_json(g, g->inputs, g->n_inputs, false), "outputs",
                      io_json(g, g->outputs, g->n_outputs, true), "opset", (json_int_t)g->opset,
                      "n_nodes", (json_int_t)g->n_nodes, "n_parameters", (json_int_t)w.n_parameters,
                      "weight_bytes", (json_int_t)w.bytes, "trainable", ok, "training_note",
-                     text(note), "solo", g->is_solo, "solo_note", text(why_solo));
+                     text(note), "training_warns", warns, "solo", g->is_solo, "solo_note",
+                     text(why_solo));
 }
 
 /* The folder that a file lies in. OWNED. */

@@ -165,7 +165,7 @@ static int refuse_unknown(const struct binding *b)
         rc = SH_FAIL(b->err, SH_E_INVALID,
                      "the graph has no initializers for %zu of the %zu tensors in " FILE_NAME
                      ": %.250s%s; if the exporter renamed, merged or folded them, "
-                     "torch.onnx.export(..., optimize=False) keeps them",
+                     "torch.onnx.export(..., dynamo=True, optimize=False) keeps them",
                      n_unknown, sh_st_count(b->st), list.data,
                      n_unknown > MAX_LISTED ? ", ..." : "");
     sh_buf_fini(&list);

@@ -515,8 +515,7 @@ static int check_lost(const struct graph *g, struct sh_err *err)
     if (n == 0)
         return SH_OK;
     return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_LOST, n, graph__clean(first, name, sizeof(name)),
-                   n > 1 ? ", ..." : "",
-                   g->says_kinds ? "optimize=False" : "do_constant_folding=False");
+                   n > 1 ? ", ..." : "");
 }
 
 int graph__at(const struct graph *g, const struct graph_sizes *at, bool training,

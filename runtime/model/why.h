@@ -27,7 +27,7 @@
 /* ---- single operators */
 #define WHY_LOST                                                                               \
     "the exporter computed %u constants from parameters (%.64s%s), and training those is not " \
-    "training the parameters; torch.onnx.export(..., %s) keeps them"
+    "training the parameters; torch.onnx.export(..., dynamo=True, optimize=False) keeps them"
 #define WHY_SIZE "the size of its result depends on the data, which training cannot follow"
 #define WHY_EMPTY "its input has no elements"
 #define WHY_COLUMNS "compares rows of more than %d numbers"

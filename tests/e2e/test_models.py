@@ -537,6 +537,28 @@ class Models(Story):
         rc, text = self.local("push", "model", "right", f.name, "--wait")
         self.assertEqual(rc, 0, text)
 
+    def test_a_push_says_what_who_trains_it_should_know(self):
+        """Norms that share ones by chance are trained apart; what an exporter computed is not trained."""
+        def norms(x, y, n):
+            return onnx.node("LayerNormalization", [x, "ones", "zeros"], [y], name="n%d" % n)
+
+        shape = [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 4])]
+        apart = onnx.model([norms("x", "h", 0), norms("h", "y", 1)], *shape,
+                           [onnx.tensor("ones", [4], [1.0] * 4), onnx.tensor("zeros", [4], [0.0] * 4)])
+        lost = onnx.model([onnx.node("Conv", ["x", "onnx::Conv_7", "conv.bias"], ["y"])],
+                          [onnx.value("x", ["N", 4, 6, 6])], [onnx.value("y", ["N", 4, 4, 4])],
+                          [onnx.tensor("onnx::Conv_7", [4, 4, 3, 3], [0.01 * (i * 7 % 11 - 5) for i in range(144)]),
+                           onnx.tensor("conv.bias", [4], [0.5, 0.25, 0.125, 1.0])])
+        for name, file, says in (("apart", apart, "When it is trained: "), ("lost", lost, "It cannot be trained: "),
+                                 ("plain", onnx.linear(), "")):
+            with open(os.path.join(self.s.dir, name + ".onnx"), "wb") as f:
+                f.write(file)
+            rc, text = self.local("push", "model", name, f.name)
+            self.assertEqual(rc, 0, text)
+            meta = self.get(name).json["meta"]
+            self.assertEqual((says in text, "trained" in text), (True, bool(says)), (text, meta))
+            self.assertIs(meta["training_warns"], bool(says), meta)
+
     def test_requests_are_not_put_together_where_samples_meet(self):
         meets = onnx.model([onnx.node("Softmax", ["x"], ["y"], name="over_all", axis=0)],
                            [onnx.value("x", ["n", 2])], [onnx.value("y", ["n", 2])], [])
