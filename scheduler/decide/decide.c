@@ -271,7 +271,8 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     o.finish_ns = w->end_ns[i] + p->backlog_ns + in->margin_ns;
     o.late_ns = SH_MAX(due__broken_ns(w, &at), o.finish_ns - r->limit_ns);
     due__remove(w, i, e);
-    if (o.late_ns <= 0 && r->exec == SNAP_NONE) {
+    /* One sample had its part when it was placed. */
+    if (o.late_ns <= 0 && (r->exec == SNAP_NONE || r->batch > 1)) {
         o.late_ns = SH_MAX(due__beyond_ns(w, i, e), 0);
         o.is_beyond = o.late_ns > 0;
     }

@@ -240,28 +240,58 @@ static int room(struct pass *p, const struct snapshot *in, struct sh_err *err)
     return rc;
 }
 
-/* What is asked of the executors that could answer it: all that have its model as much. Once. */
+/* Does it ask for a part of the time? One that is new does, and one whose body brought more samples
+ * than it was placed with. */
+static bool asks_for_part(const struct request *r)
+{
+    return !r->exec || r->n_asked < r->batch;
+}
+
+/* What is asked of the executors that could answer it: all that have its model as much, or where it
+ * is placed. Each sample once. */
 static void note_demand(struct sched *s, const struct snapshot *in, struct request *r, uint32_t at)
 {
     const struct snap_model *m = &in->models[in->requests[at].model];
     const struct snap_place *on = &in->places[(size_t)in->requests[at].model * in->n_execs];
     const unsigned last = m->is_solo ? 0 : predict_bucket(m->max_batch);
     const double full = (double)m->run_ns[last] / SH_MIN(1u << last, m->max_batch);
-    const double one = SH_MIN((double)m->run_ns[0], full) * r->batch;
+    const double ns = SH_MIN((double)m->run_ns[0], full) * (r->batch - r->n_asked);
     uint32_t n = 0;
 
-    if (r->is_counted)
+    if (ns <= 0)
         return;
-    for (size_t e = 0; e < in->n_execs; e++)
+    for (size_t e = 0; e < in->n_execs && !r->exec; e++)
         n += on[e].ready;
     for (size_t e = 0; e < in->n_execs; e++)
-        if (on[e].ready)
-            demand_add(&s->pass.exec_of[e]->demand, r->tenant->id, r->model->version_id, one / n,
-                       in->now_ns);
-    r->is_counted = n > 0;
+        if (r->exec ? s->pass.exec_of[e] == r->exec : on[e].ready)
+            demand_add(&s->pass.exec_of[e]->demand, r->tenant->id, r->model->version_id,
+                       ns / SH_MAX(n, 1u), in->now_ns);
+    if (r->exec || n > 0)
+        r->n_asked = r->batch;
 }
 
-/* The first n requests are new. */
+/* Of request i, on the executors that have its model. Its tenant is modest if it is so on all. */
+static void take_parts(struct pass *p, const struct snapshot *in, size_t i)
+{
+    const struct snap_place *on = &in->places[(size_t)in->requests[i].model * in->n_execs];
+    struct request *r = p->request_of[i];
+    bool any = false, is_modest = true;
+
+    for (size_t e = 0; e < in->n_execs; e++) {
+        struct demand_part x = {.part = 1};
+
+        if (on[e].ready) {
+            x = demand_part(&p->exec_of[e]->demand, r->tenant->id, in->now_ns);
+            is_modest &= x.is_modest;
+            any = true;
+        }
+        p->shares[i * in->n_execs + e] = x.part;
+    }
+    if (!r->exec)
+        p->requests[i].is_modest = r->is_modest = any && is_modest;
+}
+
+/* The first n requests ask for a part. */
 static int take_shares(struct sched *s, struct snapshot *in, size_t n, struct sh_err *err)
 {
     struct pass *p = &s->pass;
@@ -269,17 +299,8 @@ static int take_shares(struct sched *s, struct snapshot *in, size_t n, struct sh
 
     for (uint32_t i = 0; i < n && !rc; i++)
         note_demand(s, in, p->request_of[i], i);
-    for (size_t i = 0; i < n && !rc; i++) {
-        p->request_of[i]->is_modest = true;
-        for (size_t e = 0; e < in->n_execs; e++) {
-            const struct demand_part x =
-                demand_part(&p->exec_of[e]->demand, p->request_of[i]->tenant->id, in->now_ns);
-
-            p->shares[i * in->n_execs + e] = x.part;
-            p->request_of[i]->is_modest &= x.is_modest;
-        }
-        p->requests[i].is_modest = p->request_of[i]->is_modest;
-    }
+    for (size_t i = 0; i < n && !rc; i++)
+        take_parts(p, in, i);
     in->shares = p->shares;
     in->n_shared = rc ? 0 : n;
     return rc;
@@ -320,17 +341,31 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
     return SH_OK;
 }
 
+/* Those that are placed, and ask for a part or do not. */
+static int take_placed(struct sched *s, struct snapshot *in, bool asks, struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < in->n_execs; i++)
+        for (struct request *r = s->pass.exec_of[i]->waiting.first; r && !rc; r = r->behind)
+            if (asks_for_part(r) == asks && requests_has_shape(s, r))
+                rc = take_request(s, in, r, err);
+    return rc;
+}
+
 static int snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
 {
     struct pass *p = &s->pass;
+    size_t n_asking = 0;
     int rc = SH_OK;
 
-    for (size_t i = 0; i < p->n_new && !rc; i++)
+    for (size_t i = 0; i < p->n_new && !rc; i++) /* of their shape it was asked before */
         rc = take_request(s, in, p->parts[i], err);
-    for (size_t i = 0; i < in->n_execs; i++)
-        for (struct request *r = p->exec_of[i]->waiting.first; r && !rc; r = r->behind)
-            if (requests_has_shape(s, r)) /* the new ones were asked when they were chosen */
-                rc = take_request(s, in, r, err);
+    if (!rc)
+        rc = take_placed(s, in, true, err);
+    n_asking = in->n_requests;
+    if (!rc)
+        rc = take_placed(s, in, false, err);
     for (size_t i = 0; i < in->n_models && !rc; i++)
         finish_model(s, in, i);
     in->execs = p->execs;
@@ -338,7 +373,7 @@ static int snapshot(struct sched *s, struct snapshot *in, struct sh_err *err)
     in->models = p->models;
     in->places = p->places;
     if (!rc)
-        rc = take_shares(s, in, p->n_new, err);
+        rc = take_shares(s, in, n_asking, err);
     return rc ? rc
               : pass__grow(&p->parts, &p->cap_parts, in->n_requests + MAX_NEW, sizeof(*p->parts),
                            err);

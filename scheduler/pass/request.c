@@ -11,7 +11,6 @@
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,9 +20,7 @@
 #define RESULT_NS INT64_C(500000000) /* in which a result that was sent reaches its API */
 #define MAX_PRIORITY 1000u
 #define DAY_NS (INT64_C(86400) * 1000000000)
-#define MAX_SPANS 4096u           /* inputs or outputs of one request */
-#define HOP_NS INT64_C(1000000)   /* what messages between the processes take, at most */
-#define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
+#define MAX_SPANS 4096u /* inputs or outputs of one request */
 
 /* The only writer of the state. */
 static void request_go(struct request *r, enum request_state to)
@@ -43,6 +40,8 @@ static void request_end(struct sched *s, struct request *r)
     q->n--;
     if (r->api)
         idmap_del(&r->api->requests, r->rid);
+    if ((r->state == REQUEST_OPEN || r->state == REQUEST_READY) && !r->n_lost)
+        r->tenant->turn_ns -= r->turn_cost_ns; /* it never had its turn */
     r->tenant->n_requests--;
     r->model->n_requests--;
     shapes_release(r->shape);
@@ -51,19 +50,19 @@ static void request_end(struct sched *s, struct request *r)
     free(r);
 }
 
-/* What became of a promise. */
-static void settle(const struct request *r, const char *result)
+/* What became of its promise, if it has one. */
+static void settle(struct request *r, const char *result)
 {
-    if (r->promised && r->limit_ns != SNAP_NO_DEADLINE && !r->cancelled)
+    if (r->promised_ns && !r->cancelled)
         sh_metric_add(M_shunt_promises_total, SH_LABELS(r->model->name, result), 1);
+    r->promised_ns = 0;
 }
 
 void requests_refuse_by(struct sched *s, struct request *r, const char *rule, int rc,
                         int64_t retry_after_ms, const char *msg)
 {
     sched_count("refuse", rule);
-    if (rc == SH_E_SLO || rc == SH_E_TIMEOUT)
-        settle(r, "given_up");
+    settle(r, "given_up");
     if (r->api)
         session_refuse(r->api->session, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
     request_end(s, r);
@@ -125,15 +124,24 @@ static void set_deadlines(const struct sched *s, struct request *r, const struct
                         : r->open_ns + s->conf->request_timeout_ms * 1000000;
 }
 
+/* With as many samples as are known by now. */
+static void charge_turn(struct request *r)
+{
+    const int64_t before_ns = r->turn_cost_ns;
+    struct predict_time t;
+
+    predict_run(&r->model->predict, r->batch, r->model->slo_percentile, sh_clock_ns(), &t);
+    r->turn_cost_ns = SH_MIN(t.usual_ns, DAY_NS);
+    r->tenant->turn_ns += r->turn_cost_ns - before_ns;
+}
+
 /* Start-time fair queueing (Goyal, Vin and Cheng): each tenant's requests follow each other by what
  * they cost, from where the others are by now. Who sends few goes before the many of another. */
 static void take_turn(struct sched *s, struct request *r)
 {
-    struct predict_time t;
-
-    predict_run(&r->model->predict, 1, r->model->slo_percentile, sh_clock_ns(), &t);
     r->turn_ns = SH_MAX(s->requests.turn_ns, r->tenant->turn_ns);
-    r->tenant->turn_ns = r->turn_ns + SH_MIN(t.usual_ns, DAY_NS);
+    r->tenant->turn_ns = r->turn_ns;
+    charge_turn(r);
 }
 
 static int request_new(struct sched *s, struct api *a, const struct msg_infer_open *m,
@@ -165,12 +173,12 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
                           .open_ns = sh_clock_ns() - SH_MIN(SH_MAX(m->age_ns, 0), DAY_NS),
                           .index = q->n};
     set_deadlines(s, r, v, m->budget_ns);
-    take_turn(s, r);
     rc = idmap_put(&a->requests, m->rid, r, err);
     if (rc) {
         free(r);
         return rc;
     }
+    take_turn(s, r);
     q->items[q->n++] = r;
     waiting_sort(s, r);
     requests__set_due(s, r);
@@ -230,6 +238,9 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
 
     if (!r || r->state != REQUEST_OPEN)
         return; /* refused or cancelled meanwhile; the API has been told */
+    /* decide() looks at it again, with all that it now knows. */
+    r->promised = false;
+    r->promised_ns = 0;
     rc = take_spans(r, m, &err);
     if (!rc && (m->sizes.len || r->has_sizes))
         rc = shapes_use(s, r->model, m->sizes, &r->shape, &err);
@@ -250,7 +261,8 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     homes_asked(r->model, m->batch - 1, sh_clock_ns());
     if (r->shape)
         predict_ask(&r->shape->predict, m->batch, sh_clock_ns());
-    r->promised = false; /* decide() looks at it again, with all that it now knows */
+    if (r->batch > 1)
+        charge_turn(r);
     request_go(r, REQUEST_READY);
     r->ready_ns = sh_clock_ns();
     requests__set_due(s, r);
@@ -493,6 +505,7 @@ static void give_up(struct sched *s, struct request *r)
     }
     r->doubt_ns = 0;
     requests__set_due(s, r);
+    settle(r, "given_up");
     cancel_running(s, r);
     if (r->api) {
         session_refuse(r->api->session, r->rid, SH_E_UNAVAILABLE, RETRY_SOON_MS, 0,
@@ -516,12 +529,14 @@ void requests_expire(struct sched *s, int64_t now_ns)
     struct request *r;
 
     while ((r = requests__first_due(s, now_ns))) {
-        if (r->doubt_ns && now_ns - r->doubt_ns > REQUEST_DOUBT_NS)
+        if (r->doubt_ns && now_ns - r->doubt_ns > REQUEST_DOUBT_NS) {
             give_up(s, r);
-        else if (r->state == REQUEST_RUNNING)
+        } else if (r->state == REQUEST_RUNNING) {
+            settle(r, "given_up");
             cancel_running(s, r);
-        else
+        } else {
             refuse_expired(s, r);
+        }
     }
 }
 
@@ -547,6 +562,8 @@ void requests_bring(struct sched *s, const struct request *r, struct exec *e)
 void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_probe)
 {
     r->promised = !is_probe;
+    if (r->promised && r->limit_ns != SNAP_NO_DEADLINE)
+        r->promised_ns = r->limit_ns;
     r->waits = false;
     r->model->refused_ns = 0;
     if (r->exec)
@@ -683,68 +700,6 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     return SH_OK;
 }
 
-/* Moves an eighth towards the sample, which counts as four times what was known at most: a stall
- * says nothing. */
-static double blend(double old, double sample, double step)
-{
-    return old + (SH_MIN(sample, 4 * old + step) - old) / 8;
-}
-
-/* Of a time that an executor says: what can be added up. */
-static int64_t span(int64_t ns)
-{
-    return SH_MIN(SH_MAX(ns, 0), DAY_NS);
-}
-
-/* How far the prediction was off, and whether the run stayed within what a slow one may take. */
-static void judge(const struct exec *e, const struct run *run, int64_t all_ns)
-{
-    const char *kind = !run->is_cold ? "warm" : run->had_some ? "partial" : "cold";
-    const int64_t took = SH_MAX(all_ns - (run->stopped_training ? e->stop_ns : 0), 1);
-    const bool held = took <= run->predicted_ns + run->slack_ns;
-
-    predict_judge(run->shape ? &run->shape->predict : &run->model->predict, run->is_cold,
-                  run->model->slo_percentile, held);
-    SH_DEBUG("run.judged",
-             "run=%" PRIu64 " executor=%s model=%s batch=%u kind=%s predicted_ns=%" PRId64
-             " slack_ns=%" PRId64 " took_ns=%" PRId64,
-             run->id, e->info.name, run->model->name, run->batch, kind, run->predicted_ns,
-             run->slack_ns, took);
-    sh_metric_add(M_shunt_predictions_total,
-                  SH_LABELS(run->model->name, kind, held ? "held" : "exceeded"), 1);
-    sh_metric_observe(M_shunt_prediction_error_ratio, SH_LABELS(kind),
-                      fabs((double)(took - run->predicted_ns)) / (double)took);
-}
-
-/* Learns from a run: how long it took, the rate of the link, the cost of stopping training. What
- * the worker measured counts, and HOP_NS at most for the way there and back: that one of the other
- * processes stood still says nothing of the model. */
-static void learn(struct exec *e, const struct run *run, const struct msg_run_done *m, int64_t now)
-{
-    int64_t began = SH_MAX(run->sent_ns, e->done_ns), all = SH_MAX(now - began, 1);
-    int64_t busy = span(m->busy_ns), took = busy + SH_MIN(SH_MAX(all - busy, 0), HOP_NS);
-
-    judge(e, run, all);
-    if (m->copied_bytes > BIG_COPY_BYTES && m->copy_ns > 0)
-        e->ns_per_byte = blend(e->ns_per_byte, (double)m->copy_ns / (double)m->copied_bytes, 0);
-    if (run->stopped_training) {
-        int64_t rest = took - span(m->compute_ns) - span(m->copy_ns);
-
-        e->stop_ns = (int64_t)blend((double)e->stop_ns, (double)SH_MAX(rest, 0), FIRST_STOP_NS);
-        took = SH_MAX(took - e->stop_ns, 1);
-    }
-    if (!m->cold && run->usual_ns)
-        predict_add_after(run->shape ? &run->shape->predict : &run->model->predict, run->is_other,
-                          run->usual_ns, took);
-    if (!m->cold && run->shape)
-        predict_add(&run->shape->predict, run->batch, took, now);
-    if (!m->cold)
-        predict_add(&run->model->predict, run->batch, took, now);
-    else /* one that nobody knew to be cold says nothing of what was predicted */
-        predict_add_cold(&run->model->predict, run->batch,
-                         run->is_cold ? all - run->predicted_ns : 0, now);
-}
-
 /* requests_expire() refuses it then. */
 static void wait_for_result(struct sched *s, struct request *r)
 {
@@ -774,23 +729,24 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
     if (!run || run->exec != e)
         return; /* of a former leader, or refused when the connection broke */
     if (m->rc == SH_OK)
-        learn(e, run, m, now);
+        requests__learn(e, run, m, now);
     else
         SH_WARN("run.failed", "executor=%s model=%s code=%s msg=\"%s\"", e->info.name,
                 run->model->name, sh_rc_name((int)m->rc), m->msg);
     e->done_ns = now;
     run->model->on[e->index].resident_bytes = m->resident_bytes;
     run->model->on[e->index].arrives_ns = 0;
-    models_charge(s, run, span(SH_MAX(m->compute_ns, m->copy_ns)));
-    e->busy_ns[0] += span(SH_MAX(m->compute_ns, m->copy_ns));
+    models_charge(s, run, requests__span(SH_MAX(m->compute_ns, m->copy_ns)));
+    e->busy_ns[0] += requests__span(SH_MAX(m->compute_ns, m->copy_ns));
     for (size_t i = 0; i < run->n_parts; i++) {
-        if (m->rc == SH_OK && !run->parts[i]->again) /* that one runs once more */
+        struct request *r = run->parts[i];
+
+        if (m->rc == SH_OK && !r->again) /* that one runs once more */
             traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,
-                           now - run->parts[i]->open_ns, now);
-        settle(run->parts[i], m->rc != SH_OK                   ? "given_up"
-                              : now <= run->parts[i]->limit_ns ? "kept"
-                                                               : "late");
-        end_part(s, run->parts[i], e);
+                           now - r->open_ns, now);
+        if (!r->again)
+            settle(r, m->rc != SH_OK ? "given_up" : now <= r->promised_ns ? "kept" : "late");
+        end_part(s, r, e);
     }
     run_free(s, run);
     waiting_touch(s, e);

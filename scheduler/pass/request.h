@@ -60,18 +60,20 @@ struct request {
     struct exec *exec;  /* where it is placed; NULL: nowhere yet */
     struct run *run;    /* RUNNING */
     enum request_state state;
-    bool cancelled;  /* the executor was told */
-    bool again;      /* the API said INFER_AGAIN */
-    bool asked;      /* ... of no placement: the result may be lost */
-    bool is_counted; /* in what is asked of executors */
-    bool is_modest;  /* as in snapshot.h, when it came */
+    bool cancelled; /* the executor was told */
+    bool again;     /* the API said INFER_AGAIN */
+    bool asked;     /* ... of no placement: the result may be lost */
+    bool is_modest; /* as in snapshot.h, when it came */
     uint32_t n_lost, n_placed;
-    int64_t doubt_ns; /* when we or the API first noticed that its executor is gone; 0: not */
-    bool promised;    /* as in snapshot.h */
-    bool waits;       /* as in snapshot.h */
+    uint32_t n_asked;    /* samples, of those that count in what is asked of executors */
+    int64_t doubt_ns;    /* when we or the API first noticed that its executor is gone; 0: not */
+    bool promised;       /* as in snapshot.h */
+    bool waits;          /* as in snapshot.h */
+    int64_t promised_ns; /* the limit that it was promised, wherever; 0: none, or it was counted */
     uint32_t batch;
     int32_t priority;
     int64_t turn_ns;               /* as in snapshot.h */
+    int64_t turn_cost_ns;          /* by which it moved its tenant's turn on */
     int64_t open_ns, ready_ns;     /* open: when its headers arrived, by the API's word */
     int64_t deadline_ns, limit_ns; /* as in snapshot.h */
     int64_t expires_ns;            /* the API gives up then, and so do we */
@@ -159,5 +161,11 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
 void requests__set_due(struct sched *s, struct request *r);
 void requests__never_due(struct sched *s, struct request *r);
 struct request *requests__first_due(const struct sched *s, int64_t now_ns); /* NULL: none is */
+
+/* request_learn.c, for request.c. Learns from a run that went well. */
+void requests__learn(struct exec *e, const struct run *run, const struct msg_run_done *m,
+                     int64_t now);
+/* Of a time that an executor says: what can be added up. */
+int64_t requests__span(int64_t ns);
 
 #endif

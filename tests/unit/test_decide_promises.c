@@ -343,6 +343,38 @@ static void who_has_his_part_of_the_time_leaves_the_rest_to_others(void **state)
     }
 }
 
+static void a_larger_body_needs_its_part_of_the_time_as_well(void **state)
+{
+    static const struct {
+        uint32_t batch;
+        double part;
+        bool is_refused;
+    } CASES[] = {
+        {4, 1, false}, {4, .5, true}, {1, .5, false}, /* it had its part when it was placed */
+    };
+
+    (void)state;
+    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
+        double shares[W_REQUESTS];
+        struct world w;
+
+        world_init(&w, 1);
+        w.models[0].is_solo = true;
+        newcomer(&w, 0, 0);
+        w.requests[0].exec = 0;
+        w.requests[0].batch = CASES[c].batch;
+        promise_some(&w, 4);
+        shares[0] = CASES[c].part;
+        w.in.shares = shares;
+        w.in.n_shared = 1;
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_REFUSE), CASES[c].is_refused);
+        if (CASES[c].is_refused)
+            assert_int_equal(nth(&w, DECISION_REFUSE, 0)->reason, DECIDE_FAIR_SHARE);
+        decisions_fini(&w.out);
+    }
+}
+
 static void a_modest_tenant_goes_first_where_that_breaks_no_promise(void **state)
 {
     static const struct {
@@ -714,6 +746,7 @@ int main(void)
         cmocka_unit_test(slow_runs_alone_keep_nobody_out),
         cmocka_unit_test(what_was_refused_for_a_while_on_an_idle_device_is_tried),
         cmocka_unit_test(who_has_his_part_of_the_time_leaves_the_rest_to_others),
+        cmocka_unit_test(a_larger_body_needs_its_part_of_the_time_as_well),
         cmocka_unit_test(a_modest_tenant_goes_first_where_that_breaks_no_promise),
         cmocka_unit_test(no_run_is_sent_ahead_that_a_modest_tenant_would_wait_for),
         cmocka_unit_test(without_deadlines_the_least_turn_goes_first),

@@ -204,6 +204,26 @@ static void a_shape_that_is_there_runs_by_what_was_measured(void **state)
     hear(&x, MSG_SHAPE_LOAD);
 }
 
+/* What a slow cold run may take is asked of the model, whatever the shape. */
+static void a_cold_run_of_a_shape_is_judged_with_those_of_its_model(void **state)
+{
+    struct predict *p;
+
+    (void)state;
+    serve();
+    p = &version()->predict;
+    assert_int_equal(ask(4), 0);
+    version()->on[0].resident_bytes = 0;
+    shape_said(4, MSG_MODEL_READY, 0, 1);
+    assert_true(p->stretch[1] == 0);
+    run_done(&x, run_sent(&x), 0);
+    assert_true(p->stretch[1] != 0 && p->stretch[0] == 0);
+    assert_true(version()->shapes->predict.stretch[1] == 0);
+    assert_int_equal(ask(4), 0); /* a warm one: with those of its shape */
+    run_done(&x, run_sent(&x), 0);
+    assert_true(version()->shapes->predict.stretch[0] != 0 && p->stretch[0] == 0);
+}
+
 static void one_that_cannot_be_is_refused_and_what_may_work_later_asked_for_again(void **state)
 {
     (void)state;
@@ -254,6 +274,7 @@ int main(void)
         TEST(shapes_to_be_warm_are_asked_for_when_the_version_is_there),
         TEST(an_answer_that_does_not_come_is_asked_for_again),
         TEST(a_shape_that_is_there_runs_by_what_was_measured),
+        TEST(a_cold_run_of_a_shape_is_judged_with_those_of_its_model),
         TEST(one_that_cannot_be_is_refused_and_what_may_work_later_asked_for_again),
         cmocka_unit_test(what_waits_where_its_shape_is_not_ready_any_more_is_placed_elsewhere),
     };
