@@ -281,6 +281,14 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     return o;
 }
 
+static bool has_nothing_before(const struct work *w, uint32_t e)
+{
+    const struct plan *p = &w->plans[e];
+
+    return !w->in->execs[e].worker_ns && !w->in->execs[e].n_runs && !p->n_placed &&
+           p->first_due == SNAP_NONE;
+}
+
 static bool may_probe(const struct work *w, uint32_t i, uint32_t e)
 {
     const struct snapshot *in = w->in;
@@ -291,8 +299,7 @@ static bool may_probe(const struct work *w, uint32_t i, uint32_t e)
     int64_t slack, end = decide__end_ns(w, &run, p->start_ns, &slack);
     int64_t wait = SH_MAX(PROBE_NS, PROBE_RUNS * (end - in->now_ns));
 
-    if (!m->refused_ns || in->execs[e].worker_ns || in->execs[e].n_runs || p->n_placed ||
-        p->first_due != SNAP_NONE)
+    if (!m->refused_ns || !has_nothing_before(w, e))
         return false;
     return in->now_ns - m->refused_ns >= wait && in->now_ns + m->fastest_ns <= r->limit_ns;
 }
@@ -387,7 +394,7 @@ static void place(struct work *w, uint32_t i)
         let_in(w, i, &best, false);
 }
 
-/* Its body is here, perhaps with more samples or later than it was let in for. */
+/* Its body is here, perhaps with more samples, with less time or later than it was let in for. */
 static void promise_again(struct work *w, uint32_t i)
 {
     const struct snap_request *r = &w->in->requests[i];
@@ -395,7 +402,7 @@ static void promise_again(struct work *w, uint32_t i)
 
     if (o.late_ns <= 0)
         let_in(w, i, &o, false);
-    else if (r->batch > 1)
+    else if (r->batch > 1 || (r->limit_ns < r->let_in_ns && !has_nothing_before(w, r->exec)))
         refuse_late(w, i, &o, SNAP_NONE);
     else
         charge(w, r, r->exec); /* it may still come to its turn where that breaks no promise */

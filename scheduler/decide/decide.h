@@ -11,7 +11,8 @@
  * refused at once. After that no decision here makes it miss its limit: a request that would,
  * whatever its priority, waits until it no longer does. Only work that takes longer than predicted
  * can make it late; it is given up when it could not be in time even as the next run. When its body
- * arrives later, it is admitted again, with its batch. decide_due.c keeps track of the promises. A
+ * arrives later, it is admitted again, with its batch and with the limit that the body names: for
+ * more samples or less time than before it may be refused. decide_due.c keeps track of them. A
  * plan reserves room for batches as large as the present demand makes them; if it reserved less,
  * all batches would be small under load; if more, it would refuse what an idle device could answer.
  *

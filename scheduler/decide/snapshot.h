@@ -87,6 +87,8 @@ struct snap_request {
     int64_t deadline_ns; /* for the order and for batching; SNAP_NO_DEADLINE */
     int64_t limit_ns;    /* refuse rather than finish later: the deadline of an SLO with on_miss
                               * reject, the client's budget; SNAP_NO_DEADLINE; >= deadline_ns */
+    int64_t let_in_ns;   /* the limit that was known when it was placed; 0: it was placed whatever
+                          * its limit, or not yet */
     int64_t wait_ns;     /* latest time for an executor to have the model */
     enum snap_on_miss on_miss;
 };

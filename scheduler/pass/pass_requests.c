@@ -335,6 +335,7 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
                               .is_modest = r->is_modest,
                               .deadline_ns = r->deadline_ns,
                               .limit_ns = r->limit_ns,
+                              .let_in_ns = r->let_in_ns,
                               .wait_ns = r->open_ns + s->conf->load_wait_ms * 1000000,
                               .waits = r->waits,
                               .on_miss = r->model->on_miss};

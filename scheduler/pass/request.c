@@ -569,6 +569,7 @@ void requests_place(struct sched *s, struct request *r, struct exec *e, bool is_
     if (r->exec)
         return;
     r->exec = e;
+    r->let_in_ns = is_probe ? 0 : r->limit_ns;
     waiting_sort(s, r);
     r->n_placed++;
     if (is_probe)

@@ -76,6 +76,7 @@ struct request {
     int64_t turn_cost_ns;          /* by which it moved its tenant's turn on */
     int64_t open_ns, ready_ns;     /* open: when its headers arrived, by the API's word */
     int64_t deadline_ns, limit_ns; /* as in snapshot.h */
+    int64_t let_in_ns;             /* as in snapshot.h */
     int64_t expires_ns;            /* the API gives up then, and so do we */
     int64_t predicted_ms;          /* if it is refused for that; else 0 */
     struct msg_span *spans;        /* OWNED: inputs, then outputs */

@@ -227,6 +227,39 @@ static void a_larger_body_than_it_was_let_in_for_is_let_in_again(void **state)
     decisions_fini(&w.out);
 }
 
+static void a_body_that_asks_for_less_time_than_it_was_let_in_for_is_let_in_again(void **state)
+{
+    static const struct {
+        int64_t limit_ms, let_in_ns, busy_ms, worker_ms;
+        int n_placed, n_refused;
+    } CASES[] = {
+        {100, SNAP_NO_DEADLINE, 2, 20, 1, 0}, /* there is time enough */
+        {20, SNAP_NO_DEADLINE, 2, 20, 0, 1},
+        {20, NOW + 1000 * MS, 2, 20, 0, 1},
+        {20, SNAP_NO_DEADLINE, 40, 0, 0, 1},
+        {20, NOW + 20 * MS, 2, 20, 0, 0}, /* as then: it may still come to its turn */
+        {20, 0, 2, 20, 0, 0},             /* a probe */
+        {12, SNAP_NO_DEADLINE, 0, 0, 0, 0} /* nothing is before it: only a run can tell */
+    };
+
+    (void)state;
+    for (size_t c = 0; c < sizeof(CASES) / sizeof(CASES[0]); c++) {
+        struct world w;
+
+        world_init(&w, 1);
+        w.models[0].slow_ns[0] = w.models[0].run_ns[0] + 5 * MS;
+        if (CASES[c].busy_ms)
+            busy(&w, CASES[c].busy_ms);
+        w.execs[0].worker_ns = CASES[c].worker_ms * MS;
+        add_promised(&w, 0, CASES[c].limit_ms)->promised = false;
+        w.requests[0].let_in_ns = CASES[c].let_in_ns;
+        world_decide(&w);
+        assert_int_equal(count(&w, DECISION_PLACE), CASES[c].n_placed);
+        assert_int_equal(count(&w, DECISION_REFUSE), CASES[c].n_refused);
+        decisions_fini(&w.out);
+    }
+}
+
 static void slow_runs_alone_keep_nobody_out(void **state)
 {
     struct world w;
@@ -743,6 +776,7 @@ int main(void)
         cmocka_unit_test(a_refused_request_lets_the_weights_come_one_image_at_a_time),
         cmocka_unit_test(a_run_ends_at_a_full_size_where_the_rest_is_faster_by_itself),
         cmocka_unit_test(a_larger_body_than_it_was_let_in_for_is_let_in_again),
+        cmocka_unit_test(a_body_that_asks_for_less_time_than_it_was_let_in_for_is_let_in_again),
         cmocka_unit_test(slow_runs_alone_keep_nobody_out),
         cmocka_unit_test(what_was_refused_for_a_while_on_an_idle_device_is_tried),
         cmocka_unit_test(who_has_his_part_of_the_time_leaves_the_rest_to_others),
