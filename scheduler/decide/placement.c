@@ -499,6 +499,7 @@ static bool forget_home(struct placement *p, struct place_version *v, struct pla
     return gone && n_up >= SH_MAX(v->f.min_copies, 1u) && drop(p, v, gone, PLACE_MOVED, out);
 }
 
+/* Where the old home is still held, another look will see. */
 static bool finish_move(struct placement *p, struct place_version *v, struct place_move *out)
 {
     for (size_t i = 0; i < v->n; i++) {
@@ -507,11 +508,11 @@ static bool finish_move(struct placement *p, struct place_version *v, struct pla
         if (!h->is_ready || !h->replaces)
             continue;
         old = placement_home(v, h->replaces);
+        if (old && old->is_held)
+            continue;
         h->replaces = NULL;
-        if (old && !old->is_held)
-            return drop(p, v, old->exec, PLACE_MOVED, out);
         if (old)
-            old->leaves = false;
+            return drop(p, v, old->exec, PLACE_MOVED, out);
     }
     return false;
 }
@@ -560,8 +561,8 @@ static bool move_apart(struct placement *p, struct place_version *v, int64_t now
     struct want w = want_of(p, v);
     double load, after;
 
-    if (!h || !h->is_ready || h->is_held || from->load < PLACE_HOT || !may_load_more(p, v) ||
-        h->share < PLACE_SMALL || from->load - h->share < PLACE_SMALL)
+    if (!h || !h->is_ready || h->is_held || h->replaces || from->load < PLACE_HOT ||
+        !may_load_more(p, v) || h->share < PLACE_SMALL || from->load - h->share < PLACE_SMALL)
         return false;
     w.has -= from->f.speed;
     load = from->load;

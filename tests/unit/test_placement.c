@@ -349,6 +349,32 @@ static void a_job_keeps_a_home_and_a_failure_ends_a_move(void **state)
     assert_int_equal(w.n_moves[PLACE_MOVED], 1);
 }
 
+static void a_move_ends_when_the_old_home_is_held_no_more(void **state)
+{
+    unsigned moved = 0;
+
+    (void)state;
+    four(2);
+    version_is(0, MIB, 0);
+    version_is(1, MIB, 0);
+    seconds(2);
+    version_is(0, MIB, 0.6);
+    version_is(1, MIB, 0.6);
+    look(0);
+    look(1);
+    assert_int_equal(w.n_moves[PLACE_APART], 1);
+    moved = w.v[1].n == 2;
+    placement_home(&w.v[moved], &w.x[0])->is_held = true; /* since it began */
+    seconds(20);
+    assert_int_equal(w.v[moved].n, 2);
+    assert_int_equal(w.n_moves[PLACE_APART], 1);
+    placement_home(&w.v[moved], &w.x[0])->is_held = false;
+    look(moved);
+    assert_false(is_home(moved, 0));
+    assert_int_equal(w.v[moved].n, 1);
+    assert_int_equal(w.n_moves[PLACE_MOVED], 1);
+}
+
 /* ------------------------------------------------------------------ random worlds */
 
 static unsigned below(unsigned n)
@@ -553,6 +579,7 @@ int main(void)
         cmocka_unit_test_teardown(the_end_of_an_executor_moves_what_is_asked_for_at_once, end),
         cmocka_unit_test_teardown(what_fits_nowhere_goes_where_most_is_free, end),
         cmocka_unit_test_teardown(a_job_keeps_a_home_and_a_failure_ends_a_move, end),
+        cmocka_unit_test_teardown(a_move_ends_when_the_old_home_is_held_no_more, end),
         cmocka_unit_test_teardown(in_no_world_does_it_go_on_for_ever_or_give_more_than_there_is,
                                   end),
     };
