@@ -211,8 +211,22 @@ static void package_model(void)
     reply(answer);
 }
 
+/* Its executor removes the folder when it kills it, and it may live on for a moment. */
+static bool has_folder(bool is_export)
+{
+    char folder[512];
+    char *end;
+
+    snprintf(folder, sizeof(folder), "%s", option(is_export ? "--out" : "--dir"));
+    end = is_export ? strrchr(folder, '/') : NULL;
+    if (end)
+        *end = '\0';
+    return access(folder, F_OK) == 0;
+}
+
 static void on_import(void *arg, uint64_t n)
 {
+    const bool is_export = strcmp(sim_spawned()->argv[1], "export") == 0;
     static const char *const BAD[] = {"", "{",
                                       "{\"ok\":false,\"msg\":\"no\",\"code\":\"INVALID\"}"};
 
@@ -224,7 +238,11 @@ static void on_import(void *arg, uint64_t n)
         sim_proc_kill(sim_self(), sim_below(2) ? 1 << 8 : 0);
         return;
     }
-    if (strcmp(sim_spawned()->argv[1], "export") == 0)
+    if (!has_folder(is_export)) {
+        sim_proc_kill(sim_self(), 1 << 8);
+        return;
+    }
+    if (is_export)
         export_model();
     else
         package_model();
