@@ -237,8 +237,8 @@ static void a_body_that_asks_for_less_time_than_it_was_let_in_for_is_let_in_agai
         {20, SNAP_NO_DEADLINE, 2, 20, 0, 1},
         {20, NOW + 1000 * MS, 2, 20, 0, 1},
         {20, SNAP_NO_DEADLINE, 40, 0, 0, 1},
-        {20, NOW + 20 * MS, 2, 20, 0, 0}, /* as then: it may still come to its turn */
-        {20, 0, 2, 20, 0, 0},             /* a probe */
+        {20, NOW + 20 * MS, 2, 20, 0, 0},  /* as then: it may still come to its turn */
+        {20, 0, 2, 20, 0, 0},              /* a probe */
         {12, SNAP_NO_DEADLINE, 0, 0, 0, 0} /* nothing is before it: only a run can tell */
     };
 
