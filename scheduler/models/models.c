@@ -627,6 +627,7 @@ static void forget(struct sched *s, struct model *m)
     SH_INFO("model.gone", "tenant=%s model=%s version=%u", m->tenant, m->name, m->version);
     idmap_del(&s->models.by_id, (uint64_t)m->version_id);
     m->gone = true;
+    s->models.fits_changed = true; /* where it had failed no longer counts */
     homes_leave_all(s, m);
     serving_forget(s, m);
     for (size_t i = 0; i < s->execs.n; i++) {
