@@ -421,6 +421,8 @@ static void on_failed(struct sched *s, struct model *m, struct exec *e,
             e->info.name, m->tenant, m->name, m->version, sh_rc_name(m->fail_rc), m->fail_msg);
     if (!on->retry_ns)
         leave_failed(s, m, e, msg->need_bytes);
+    else if (!homes_has(m, e)) /* it was on its way when its home moved: nobody would ask again */
+        models__reset(s, m, e->index, MODEL_ON_ABSENT);
     settle(s, m);
 }
 
