@@ -575,6 +575,7 @@ static int spawn(struct worker *w, struct sh_err *err)
     int rc;
 
     sh_shm_fini(&w->ctl_shm);
+    w->ctl = NULL; /* of a start that failed before it had a process */
     rc = sh_shm_create("shunt-ctl", WORKER_CTL_BYTES, &w->ctl_shm, err);
     if (rc)
         goto out;
