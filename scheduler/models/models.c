@@ -653,6 +653,8 @@ static void load_again(struct sched *s, struct model *m)
 
         if (exec_is_up(e) && m->on[i].phase == MODEL_ON_FAILED)
             models__leave(s, m, e);
+        else if (exec_is_up(e)) /* one that came with it meanwhile is a home again */
+            homes_tell(s, m, e);
     }
 }
 
