@@ -86,7 +86,7 @@ static const struct worker *builder_of(struct store *s, const struct model *m)
     struct pool *p = store__env(s)->pool;
 
     for (size_t i = 0; i < pool_size(p); i++)
-        if (pool_at(p, i)->preparing == m->handle && pool_at(p, i)->ctl)
+        if (pool_at(p, i)->preparing == m->handle && worker_page(pool_at(p, i)))
             return pool_at(p, i);
     return NULL;
 }
@@ -112,11 +112,12 @@ struct loading_step loading_step_of(struct store *s, const struct model *m)
         if (o != m && o->phase == MODEL_BUILDING && (builder_of(s, o) || loading_is_before(o, m)))
             left += left_ns(s, o);
     if (w) {
-        uint32_t step = atomic_load(&w->ctl->load_step);
+        const struct worker_ctl *c = worker_page(w);
+        uint32_t step = atomic_load(&c->load_step);
 
         out.step = step < WORKER_N_LOADS ? STEPS[step] : "";
-        out.total = atomic_load(&w->ctl->load_total);
-        out.done = SH_MIN(atomic_load(&w->ctl->load_done), out.total);
+        out.total = atomic_load(&c->load_total);
+        out.done = SH_MIN(atomic_load(&c->load_done), out.total);
     }
     out.left_ns = (int64_t)left;
     return out;

@@ -59,8 +59,10 @@ static void update_gauges(struct pool *p)
 /* Adds what the worker's process has warmed up since the last time. */
 static void count_replay(struct worker *w)
 {
-    for (int r = DEV_REPLAY_NONE + 1; w->ctl && r < DEV_N_REPLAYS; r++) {
-        const uint32_t n = atomic_load(&w->ctl->n_replay[r]);
+    const struct worker_ctl *c = worker_page(w);
+
+    for (int r = DEV_REPLAY_NONE + 1; c && r < DEV_N_REPLAYS; r++) {
+        const uint32_t n = atomic_load(&c->n_replay[r]);
 
         if (n > w->n_replay[r]) /* the page is the worker's: it could say anything */
             sh_metric_add(M_shunt_replay_programs_total,
@@ -76,8 +78,11 @@ static void update_metrics(struct pool *p)
 
     for (size_t i = 0; i < p->n; i++)
         count_replay(&p->workers[i]);
-    for (size_t i = 0; i < p->n; i++)
-        n += p->workers[i].ctl ? atomic_load(&p->workers[i].ctl->n_prepared) : 0;
+    for (size_t i = 0; i < p->n; i++) {
+        const struct worker_ctl *c = worker_page(&p->workers[i]);
+
+        n += c ? atomic_load(&c->n_prepared) : 0;
+    }
     sh_metric_set(M_shunt_prepared_ranges, SH_LABELS(p->conf.executor), (double)n);
 }
 
@@ -497,7 +502,6 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     count_replay(w);
     memset(w->n_replay, 0, sizeof(w->n_replay));
     sh_shm_fini(&w->ctl_shm);
-    w->ctl = NULL;
     if (!p->is_stopping)
         sh_timer_set(w->restart, HOOK_ASK(p->conf.hooks, restart_ns, wait_ns, w, wait_ns));
 }
@@ -575,11 +579,9 @@ static int spawn(struct worker *w, struct sh_err *err)
     int rc;
 
     sh_shm_fini(&w->ctl_shm);
-    w->ctl = NULL; /* of a start that failed before it had a process */
     rc = sh_shm_create("shunt-ctl", WORKER_CTL_BYTES, &w->ctl_shm, err);
     if (rc)
         goto out;
-    w->ctl = w->ctl_shm.base;
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, sv) < 0) {
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make a socket for a worker");
         goto out;
@@ -629,9 +631,9 @@ static void on_watch(struct sh_loop *l, void *arg)
         int64_t patience = patience_ns(w);
         uint64_t seen;
 
-        if (!w->ctl || w->pid <= 0 || patience == 0)
+        if (!worker_page(w) || w->pid <= 0 || patience == 0)
             continue;
-        seen = atomic_load(&w->ctl->progress);
+        seen = atomic_load(&worker_page(w)->progress);
         if (seen != w->progress) {
             w->progress = seen;
             worker_busy(w);

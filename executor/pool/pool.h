@@ -41,12 +41,11 @@ enum worker_state {
 struct worker { /* one place in the pool; the process in it changes */
     struct pool *pool;
     uint32_t index;
-    enum worker_state state; /* written by pool_set_state() only */
-    pid_t pid;               /* 0: none */
-    struct sh_wire *wire;    /* NULL: gone */
-    struct worker_log *log;  /* OWNED */
-    struct sh_shm ctl_shm;
-    struct worker_ctl *ctl;
+    enum worker_state state;              /* written by pool_set_state() only */
+    pid_t pid;                            /* 0: none */
+    struct sh_wire *wire;                 /* NULL: gone */
+    struct worker_log *log;               /* OWNED */
+    struct sh_shm ctl_shm;                /* worker_page() */
     bool is_ready;                        /* WK_READY has come */
     struct sh_err unfit;                  /* WK_UNFIT has come: why it ends */
     char identity[WORKER_IDENTITY_BYTES]; /* of its device; "": nothing is kept for it */
@@ -56,7 +55,7 @@ struct worker { /* one place in the pool; the process in it changes */
     int64_t *models;     /* OWNED: handles of its compiled models */
     size_t n_models, cap_models;
     uint64_t n_model_changes;         /* of these */
-    uint32_t n_replay[DEV_N_REPLAYS]; /* of ctl, those that the metric has */
+    uint32_t n_replay[DEV_N_REPLAYS]; /* of its page, those that the metric has */
     int64_t job;                      /* the training job that it has compiled; 0: none */
     bool job_compiling;
 
@@ -124,6 +123,11 @@ void pool_set_state(struct worker *w, enum worker_state to);
 
 size_t pool_size(const struct pool *p);
 struct worker *pool_at(struct pool *p, size_t i);
+/* What it shares with its process; NULL: it has none. */
+static inline struct worker_ctl *worker_page(const struct worker *w)
+{
+    return (struct worker_ctl *)w->ctl_shm.base;
+}
 bool worker_is_alive(const struct worker *w); /* started, ready, and its socket is up */
 bool worker_is_idle(const struct worker *w);  /* STANDBY and compiling nothing */
 /* Idle, or loading a model: a run can go between two pieces of a load. */

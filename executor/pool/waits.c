@@ -6,7 +6,8 @@
 /* How long it has been at its present piece. */
 static int64_t present_ns(const struct worker *w, int64_t now_ns)
 {
-    const int64_t since_ns = w->preparing && w->ctl ? atomic_load(&w->ctl->piece_since_ns) : 0;
+    const struct worker_ctl *c = worker_page(w);
+    const int64_t since_ns = w->preparing && c ? atomic_load(&c->piece_since_ns) : 0;
 
     return since_ns > 0 ? now_ns - SH_MIN(since_ns, now_ns) : 0;
 }
@@ -14,8 +15,9 @@ static int64_t present_ns(const struct worker *w, int64_t now_ns)
 /* The longest piece of late, in whatever it loads or has loaded: others load the same. */
 static int64_t longest_ns(const struct worker *w, int64_t now_ns)
 {
-    const int64_t ns = w->ctl ? atomic_load(&w->ctl->long_piece_ns) : 0;
-    const int64_t end_ns = w->ctl ? atomic_load(&w->ctl->long_piece_end_ns) : 0;
+    const struct worker_ctl *c = worker_page(w);
+    const int64_t ns = c ? atomic_load(&c->long_piece_ns) : 0;
+    const int64_t end_ns = c ? atomic_load(&c->long_piece_end_ns) : 0;
 
     return end_ns > now_ns - worker_ctl_piece_counts_ns(ns) ? ns : 0;
 }

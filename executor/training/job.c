@@ -447,7 +447,7 @@ static int64_t reported_step(const struct job *j, int64_t at)
 void job_fill_state(const struct job *j, struct msg_job_state *out)
 {
     const int64_t at =
-        job_runs(j) ? SH_MAX(j->step, (int64_t)atomic_load(&j->w->ctl->step)) : j->step;
+        job_runs(j) ? SH_MAX(j->step, (int64_t)atomic_load(&worker_page(j->w)->step)) : j->step;
     const int64_t step = reported_step(j, at);
     const int64_t now = job_runs(j) ? sh_clock_ns() - j->go_ns : 0;
     const int64_t busy = j->busy_ns + (j->evaluates ? 0 : now);

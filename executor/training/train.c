@@ -47,7 +47,7 @@ static enum target target_of(struct train *t, struct job *j)
 /* Its worker stops as soon as it runs, or finishes the step first. */
 static void raise_flag(struct job *j, bool finish)
 {
-    struct worker_ctl *c = j->w->ctl;
+    struct worker_ctl *c = worker_page(j->w);
 
     atomic_store(&c->stop_finish, finish);
     atomic_fetch_add(&c->stop, 1);
@@ -115,7 +115,7 @@ void train__ask_checkpoint(struct job *j)
         (!is_wished && sh_clock_ns() - j->last_ckpt_ns < j->interval_ns) || !slots_have_room(j))
         return;
     j->ckpt_asked = true;
-    atomic_fetch_add(&j->w->ctl->ckpt_wanted, 1);
+    atomic_fetch_add(&worker_page(j->w)->ckpt_wanted, 1);
 }
 
 static bool has_trial_to_come(const struct job *j)
@@ -156,9 +156,9 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     j->go_ns = sh_clock_ns();
     /* Until its first commit here the page would tell of the worker's last job. */
     memcpy(&loss, &j->last_loss, sizeof(loss));
-    atomic_store(&j->w->ctl->loss_bits, loss);
-    atomic_store(&j->w->ctl->scale_bits, 0);
-    atomic_store(&j->w->ctl->step, j->step);
+    atomic_store(&worker_page(j->w)->loss_bits, loss);
+    atomic_store(&worker_page(j->w)->scale_bits, 0);
+    atomic_store(&worker_page(j->w)->step, j->step);
     SH_DEBUG("train.go", "job=%" PRId64 " worker=%u step=%" PRId64 " resume=%d ns=%" PRId64, j->id,
              j->w->index, j->step, resume, j->go_ns);
     train__ask_checkpoint(j);
@@ -182,7 +182,7 @@ static bool steer_running(struct job *j, enum target want)
     if (j->stand == JOB_RUNNING)
         raise_stop(j, finish);
     else if (finish)
-        atomic_store(&j->w->ctl->stop_finish, 1); /* escalated before it stopped */
+        atomic_store(&worker_page(j->w)->stop_finish, 1); /* escalated before it stopped */
     return false;
 }
 

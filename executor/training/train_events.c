@@ -92,7 +92,7 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
 
 static void count_stop(struct job *j)
 {
-    const struct worker_ctl *c = j->w->ctl;
+    const struct worker_ctl *c = worker_page(j->w);
     const char *way = stop_way_name(j->yield);
     double s = (double)(atomic_load(&c->stop_drained_ns) - j->stop_ns) / 1e9;
 
@@ -108,14 +108,14 @@ static void count_stop(struct job *j)
 
 static void note_scaler(struct job *j)
 {
-    const uint64_t bits = atomic_load(&j->w->ctl->scale_bits);
+    const uint64_t bits = atomic_load(&worker_page(j->w)->scale_bits);
     double scale;
 
     memcpy(&scale, &bits, sizeof(scale));
     if (!(scale > 0))
         return;
     j->loss_scale = scale;
-    j->skipped = atomic_load(&j->w->ctl->skipped);
+    j->skipped = atomic_load(&worker_page(j->w)->skipped);
     sh_metric_set(M_shunt_train_loss_scale, SH_LABELS(j->tenant, j->model), scale);
     sh_metric_set(M_shunt_train_skipped_updates, SH_LABELS(j->tenant, j->model),
                   (double)j->skipped);
@@ -197,7 +197,7 @@ static void lose_worker(struct job *j, struct worker *w)
 
     if (job_runs(j)) {
         job_count_busy(j);
-        j->step = SH_MAX(j->step, (int64_t)atomic_load(&w->ctl->step));
+        j->step = SH_MAX(j->step, (int64_t)atomic_load(&worker_page(w)->step));
         job_note_steps(j, j->step);
     }
     j->w = NULL;
@@ -371,9 +371,9 @@ static void on_tick(struct sh_loop *l, void *arg)
         return;
     job_log_tick(j->log);
     if (job_runs(j)) {
-        uint64_t bits = atomic_load(&j->w->ctl->loss_bits);
+        uint64_t bits = atomic_load(&worker_page(j->w)->loss_bits);
 
-        job_note_steps(j, atomic_load(&j->w->ctl->step));
+        job_note_steps(j, atomic_load(&worker_page(j->w)->step));
         note_scaler(j);
         memcpy(&j->last_loss, &bits, sizeof(bits));
         if (isfinite(j->last_loss))

@@ -226,8 +226,8 @@ static void begin(bool has_job)
     static char text[] = "t";
 
     memset(&R, 0, sizeof(R));
-    R.w = (struct worker){.ctl = &R.ctl, .exit_cause = "crash"};
-    R.other = (struct worker){.index = 1, .ctl = &R.ctl};
+    R.w = (struct worker){.ctl_shm = {.base = &R.ctl}, .exit_cause = "crash"};
+    R.other = (struct worker){.index = 1, .ctl_shm = {.base = &R.ctl}};
     R.t.env = (struct train_env){.executor = text, .report = &report};
     R.j = (struct job){.env = &R.t.env,
                        .train = &R.t,

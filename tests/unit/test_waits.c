@@ -41,7 +41,8 @@ static int begin(void **state)
     (void)state;
     now_ns = 1000 * MS;
     for (uint32_t i = 0; i < N; i++) {
-        workers[i] = (struct worker){.index = i, .state = WORKER_STANDBY, .ctl = &pages[i]};
+        workers[i] =
+            (struct worker){.index = i, .state = WORKER_STANDBY, .ctl_shm = {.base = &pages[i]}};
         pages[i] = (struct worker_ctl){.piece_since_ns = 0};
     }
     return 0;
