@@ -39,6 +39,7 @@
 #ifndef SH_SCHEDULER_DECIDE_JOB_H
 #define SH_SCHEDULER_DECIDE_JOB_H
 
+#include "common/due.h"
 #include "common/err.h"
 #include "common/job.h"
 #include "scheduler/decide/jobpool.h"
@@ -148,8 +149,7 @@ struct job {
 
     size_t at;                   /* its place in jobs.items */
     struct sh_tree_node on_exec; /* jobs.on_execs: while executor is set */
-    struct sh_tree_node timed;   /* jobs.timed: when due_ns is a time */
-    int64_t due_ns;              /* jobs_tick() looks at it then; INT64_MAX: never */
+    struct sh_due due;           /* jobs.timed: jobs_tick() looks at it then */
     struct jobpool_job pooled;
     struct job *next_touched, **touched_at; /* jobs.touched; touched_at NULL: it is not in it */
 };

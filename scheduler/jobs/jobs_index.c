@@ -9,7 +9,6 @@
 #define ORDER(a, b) (((a) > (b)) - ((a) < (b)))
 
 #define ON_EXEC(n) SH_TREE_OF(n, struct job, on_exec)
-#define TIMED(n) SH_TREE_OF(n, struct job, timed)
 
 /* ------------------------------------------------------------------ on an executor */
 
@@ -53,40 +52,24 @@ void jobs__leave_exec(struct sched *s, struct job *j)
 
 /* ------------------------------------------------------------------ by time */
 
-static int by_time(const struct sh_tree_node *a, const struct sh_tree_node *b)
-{
-    const struct job *x = TIMED(a), *y = TIMED(b);
-
-    return x->due_ns != y->due_ns ? ORDER(x->due_ns, y->due_ns) : ORDER(x->id, y->id);
-}
-
-static const struct sh_tree_kind TIMES = {by_time, NULL};
-
 void jobs__never_due(struct sched *s, struct job *j)
 {
-    if (sh_tree_has(&j->timed))
-        sh_tree_del(&s->jobs.timed, &TIMES, &j->timed);
+    sh_due_set(&s->jobs.timed, &j->due, SH_DUE_NEVER);
 }
 
 void jobs__set_due(struct sched *s, struct job *j)
 {
-    const int64_t due_ns = jobs__due_ns(s, j);
-
-    if (sh_tree_has(&j->timed) ? j->due_ns == due_ns : due_ns == INT64_MAX)
-        return;
-    jobs__never_due(s, j);
-    j->due_ns = due_ns;
-    if (due_ns != INT64_MAX)
-        sh_tree_add(&s->jobs.timed, &TIMES, &j->timed);
+    sh_due_set(&s->jobs.timed, &j->due, jobs__due_ns(s, j));
 }
 
 struct job *jobs__take_due(struct sched *s, int64_t now_ns)
 {
-    struct sh_tree_node *n = sh_tree_first(&s->jobs.timed);
+    struct sh_due *d = sh_due_first(&s->jobs.timed, now_ns);
+    struct job *j = d ? SH_TREE_OF(d, struct job, due) : NULL;
 
-    if (!n || TIMED(n)->due_ns > now_ns)
+    if (!j)
         return NULL;
-    jobs__never_due(s, TIMED(n));
-    jobs__touch(s, TIMED(n));
-    return TIMED(n);
+    jobs__never_due(s, j);
+    jobs__touch(s, j);
+    return j;
 }

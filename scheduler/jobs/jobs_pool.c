@@ -280,8 +280,7 @@ const char *jobs_pool_fault(const struct sched *s)
 
         if (s->models.fits_changed || s->execs.changed) /* jobs_sync() will see */
             f.is.version = j->pooled.f.is.version;
-        if (!j->touched_at &&
-            (sh_tree_has(&j->timed) ? j->due_ns : INT64_MAX) != jobs__due_ns(s, j))
+        if (!j->touched_at && sh_due_at(&j->due) != jobs__due_ns(s, j))
             return "when a job is due";
         if (!j->touched_at && !jobpool_has_job(&j->pooled, counts ? &f : NULL))
             return job_state_name(j->state);

@@ -121,6 +121,7 @@ static int job_new(struct sched *s, const struct store_job *row, enum job_state 
     if (!j)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");
     j->id = row->id;
+    j->due.id = (uint64_t)row->id;
     j->tenant_id = row->line.tenant_id;
     j->version_id = row->line.version_id;
     j->model_id = row->model_id;

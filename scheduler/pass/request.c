@@ -161,7 +161,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
     if (!r)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a request");
     *r = (struct request){.rid = m->rid,
-                          .serial = ++q->last_serial,
+                          .due = {.id = ++q->last_serial},
                           .api = a,
                           .api_id = a->id,
                           .tenant = t,

@@ -23,9 +23,9 @@
 #ifndef SH_SCHEDULER_PASS_REQUEST_H
 #define SH_SCHEDULER_PASS_REQUEST_H
 
+#include "common/due.h"
 #include "common/idmap.h"
 #include "common/msg.h"
-#include "common/tree.h"
 #include "scheduler/pass/waiting.h"
 
 #include <stdbool.h>
@@ -47,7 +47,6 @@ extern const struct sh_life REQUEST_LIFE; /* common/life.h */
 
 struct request {
     uint64_t rid;
-    uint64_t serial; /* increases; of no other request */
     struct api *api; /* NULL when it is gone */
     uint64_t api_id;
     struct tenant *tenant;
@@ -81,8 +80,7 @@ struct request {
     int64_t predicted_ms;          /* if it is refused for that; else 0 */
     struct msg_span *spans;        /* OWNED: inputs, then outputs */
     size_t n_in, n_out;
-    struct sh_tree_node timed; /* requests.timed: when due_ns is a time */
-    int64_t due_ns;            /* requests_expire() looks at it then; INT64_MAX: never */
+    struct sh_due due; /* requests.timed: requests_expire() looks at it then */
     size_t index;
     struct exec_requests *list; /* it waits in; NULL: it does not. waiting.h */
     struct request *before, *behind;
