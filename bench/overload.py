@@ -55,8 +55,7 @@ def counted(s, key, names):
 
 
 def run(args, max_batch):
-    s = System("--workers=2", "--pool-bytes=%s" % args.pool_bytes)
-    try:
+    with System("--workers=2", "--pool-bytes=%s" % args.pool_bytes) as s:
         key = s.tenant("bench")
         net = (models.conv if args.model == "conv" else models.dense)(args.layers, args.width)
         names = ["m%d" % i for i in range(args.models)]
@@ -94,11 +93,6 @@ def run(args, max_batch):
         bad += ["%g times: %.4f refused" % (r["load"], r["refused_of_offered"]) for r in rows
                 if r["load"] <= 0.5 and r["refused_of_offered"] > args.needless]
         return rows, bad
-    except BaseException:
-        s.failed = True
-        raise
-    finally:
-        s.stop()
 
 
 def main():

@@ -162,8 +162,7 @@ def one_load(s, names, requests, rates, load, quantum_ms, args):
 
 
 def overload(args, check):
-    s = System("--workers=2", "--pool-bytes=1G", "--threads=1")
-    try:
+    with System("--workers=2", "--pool-bytes=1G", "--threads=1") as s:
         key = s.tenant("bench")
         names = [m[0] for m in MIX]
         for name, net, max_batch, _ in MIX:
@@ -199,11 +198,6 @@ def overload(args, check):
             if r["refused"] >= 20:
                 check("refusals at %g times, median ms" % r["load"], r["refusal_p50_ms"], most=1)
         return rows
-    except BaseException:
-        s.failed = True
-        raise
-    finally:
-        s.stop()
 
 
 # ---------------------------------------------------------------- predict
@@ -214,8 +208,7 @@ LARGE = [("a", models.dense(3, 2048), 8), ("b", models.dense(2, 2560), 4), ("c",
 
 
 def predict(args, check):
-    s = System("--workers=2", "--pool-bytes=100M", "--threads=1", COPY_GB_PER_S=str(args.copy_gb_per_s))
-    try:
+    with System("--workers=2", "--pool-bytes=100M", "--threads=1", COPY_GB_PER_S=str(args.copy_gb_per_s)) as s:
         key = s.tenant("bench")
         for name, net, _ in LARGE:
             s.push(key, name, net, max_batch=1)
@@ -242,11 +235,6 @@ def predict(args, check):
         for kind in ("cold", "partial", "warm"):
             check("runs of kind " + kind, sum(found.get(kind, {}).get(k, 0) for k in ("held", "exceeded")), least=100)
         return found
-    except BaseException:
-        s.failed = True
-        raise
-    finally:
-        s.stop()
 
 
 # ---------------------------------------------------------------- fair
@@ -264,8 +252,7 @@ def beside(s, seconds, seed, kinds):
 
 
 def fair(args, check):
-    s = System("--workers=2", "--pool-bytes=256M", "--threads=1", MAX_CONNECTIONS_PER_IP="10000")
-    try:
+    with System("--workers=2", "--pool-bytes=256M", "--threads=1", MAX_CONNECTIONS_PER_IP="10000") as s:
         keys, requests = {}, {}
         for tenant in ("quiet", "busy"):
             keys[tenant] = s.tenant(tenant)
@@ -297,19 +284,13 @@ def fair(args, check):
         check("quiet tenant's requests that are refused only beside ten times",
               (lost[10] - lost[1]) / max(len(took[1]), 1), most=.001)
         return {"p99": p99, "lost": lost}
-    except BaseException:
-        s.failed = True
-        raise
-    finally:
-        s.stop()
 
 
 # ---------------------------------------------------------------- shares
 
 def shares(args, check):
-    s = System("--workers=3", "--pool-bytes=256M", "--threads=1", MIN_RUN_MS=str(args.min_run_ms))
     weights = {"one": 1, "three": 3}
-    try:
+    with System("--workers=3", "--pool-bytes=256M", "--threads=1", MIN_RUN_MS=str(args.min_run_ms)) as s:
         jobs = {}
         for tenant, weight in weights.items():
             key = s.tenant(tenant)
@@ -339,11 +320,6 @@ def shares(args, check):
         for what, part in got.items():
             check("share of weight 3, by " + what, part, .75 * .97, .75 * 1.03)
         return got
-    except BaseException:
-        s.failed = True
-        raise
-    finally:
-        s.stop()
 
 
 

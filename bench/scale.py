@@ -12,6 +12,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
+import page  # noqa: E402
 import svg  # noqa: E402
 
 RESULTS = os.path.join(ROOT, "bench", "results", "scale.json")
@@ -136,13 +137,8 @@ def draw(rows):
 
 
 def write(rows):
-    with open(TEXT) as f:
-        text = f.read()
-    for name, make in (("events", event_table), ("scans", scan_table), ("memory", memory_table),
-                       ("rebuild", rebuild_table)):
-        text = text.replace("@%s@" % name, make(rows))
-    with open(DOCS, "w") as f:
-        f.write(text)
+    page.write(TEXT, DOCS, {"events": event_table(rows), "scans": scan_table(rows),
+                            "memory": memory_table(rows), "rebuild": rebuild_table(rows)})
     draw(rows)
 
 

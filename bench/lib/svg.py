@@ -24,6 +24,19 @@ def ticks(low, high):
     return [m * 10.0 ** d for d in decades for m in parts if m * 10.0 ** d <= high]
 
 
+def begin(height, title, note):
+    """The parts of a chart, to which more are added."""
+    return ['<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
+            'font-family="sans-serif">' % ((WIDTH, height) * 2),
+            '<rect width="100%" height="100%" fill="white"/>',
+            text(12, 22, title, size=15, weight="bold"), text(12, 41, note)]
+
+
+def end(path, parts):
+    with open(path, "w") as f:
+        f.write("\n".join(parts) + "\n</svg>\n")
+
+
 def bars(path, title, note, unit, rows):
     """rows: [(label, value > 0)]; the first one is ours, and stands out."""
     values = [v for _, v in rows]
@@ -34,10 +47,7 @@ def bars(path, title, note, unit, rows):
     def at(v):
         return LEFT + (WIDTH - LEFT - RIGHT) * math.log10(v / low) / math.log10(high / low)
 
-    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
-           'font-family="sans-serif">' % ((WIDTH, bottom + 34) * 2),
-           '<rect width="100%" height="100%" fill="white"/>',
-           text(12, 22, title, size=15, weight="bold"), text(12, 41, note)]
+    out = begin(bottom + 34, title, note)
     for t in ticks(low, high):
         out.append('<line x1="%.1f" x2="%.1f" y1="%d" y2="%d" stroke="%s"/>' % (
             at(t), at(t), TOP - 4, bottom, FAINT))
@@ -49,8 +59,7 @@ def bars(path, title, note, unit, rows):
         out.append('<rect x="%d" y="%d" width="%.1f" height="%d" fill="%s"/>' % (
             LEFT, y, max(at(v) - LEFT, 1), BAR, OTHER if i else FIRST))
         out.append(text(at(v) + 6, y + 15, number(v)))
-    with open(path, "w") as f:
-        f.write("\n".join(out) + "\n</svg>\n")
+    end(path, out)
 
 
 COLOURS = ("#1f6feb", "#cf222e", "#2da44e", "#9a6700", "#8250df", "#0a7ea4", "#6e7781", "#9aa4b2")
@@ -71,10 +80,7 @@ def lines(path, title, note, x_unit, y_unit, rows):
     def at_y(y):
         return bottom - (bottom - TOP) * math.log10(y / low) / math.log10(high / low)
 
-    out = ['<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" '
-           'font-family="sans-serif">' % ((WIDTH, bottom + 40) * 2),
-           '<rect width="100%" height="100%" fill="white"/>',
-           text(12, 22, title, size=15, weight="bold"), text(12, 41, note)]
+    out = begin(bottom + 40, title, note)
     for t in ticks(low, high):
         out.append('<line x1="%d" x2="%d" y1="%.1f" y2="%.1f" stroke="%s"/>' % (
             left, WIDTH - right, at_y(t), at_y(t), FAINT))
@@ -92,10 +98,9 @@ def lines(path, title, note, x_unit, y_unit, rows):
             colour, ' stroke-dasharray="6 4"' if dashed else "",
             " ".join("%.1f,%.1f" % (at_x(x), at_y(y)) for x, y in points)))
         y = at_y(points[-1][1]) + 4
-        while any(abs(y - other) < 14 for other in taken): # labels must not overlap
+        while any(abs(y - other) < 14 for other in taken):  # labels must not overlap
             y += 2
         taken.append(y)
         out.append('<text x="%.1f" y="%.1f" font-size="12" fill="%s">%s</text>' % (
             at_x(points[-1][0]) + 8, y, colour, escape(label)))
-    with open(path, "w") as f:
-        f.write("\n".join(out) + "\n</svg>\n")
+    end(path, out)

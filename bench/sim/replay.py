@@ -14,6 +14,7 @@ import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
+import page  # noqa: E402
 import svg  # noqa: E402
 
 RESULTS = os.path.join(ROOT, "bench", "results", "replay.json")
@@ -166,16 +167,12 @@ def draw(rows):
 
 
 def write(rows):
-    with open(TEXT) as f:
-        text = f.read()
-    for gpus in JOB_GPUS:
-        text = text.replace("@jobs-%d@" % gpus, job_table(rows["jobs"], gpus))
-    text = text.replace("@halves@", half_table(rows["jobs"]))
+    parts = {"jobs-%d" % gpus: job_table(rows["jobs"], gpus) for gpus in JOB_GPUS}
+    parts["halves"] = half_table(rows["jobs"])
     for name in ("servegen", "azure-llm"):
-        text = text.replace("@requests-%s@" % name, request_table(rows["requests"], name))
-    text = text.replace("@needed@", needed_table(rows["needed"]) if "needed" in rows else NOT_RUN)
-    with open(DOCS, "w") as f:
-        f.write(text)
+        parts["requests-" + name] = request_table(rows["requests"], name)
+    parts["needed"] = needed_table(rows["needed"]) if "needed" in rows else NOT_RUN
+    page.write(TEXT, DOCS, parts)
     draw(rows)
 
 
