@@ -651,9 +651,11 @@ static void load_again(struct sched *s, struct model *m)
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
 
-        if (exec_is_up(e) && m->on[i].phase == MODEL_ON_FAILED)
+        if (!exec_is_up(e))
+            continue;
+        if (m->on[i].phase == MODEL_ON_FAILED)
             models__leave(s, m, e);
-        else if (exec_is_up(e)) /* one that came with it meanwhile is a home again */
+        else /* one that came with it meanwhile is a home again */
             homes_tell(s, m, e);
     }
 }
