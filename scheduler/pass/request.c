@@ -108,13 +108,13 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
 }
 
 static void set_deadlines(const struct sched *s, struct request *r, const struct model *v,
-                          int64_t budget_ns)
+                          int64_t budget_ns, int64_t now)
 {
     int64_t slo_ns = v->slo_ns > 0 ? r->open_ns + v->slo_ns : SNAP_NO_DEADLINE;
     int64_t budget_end = SNAP_NO_DEADLINE;
 
     if (budget_ns > 0)
-        budget_end = sh_clock_ns() + SH_MIN(budget_ns, DAY_NS);
+        budget_end = now + SH_MIN(budget_ns, DAY_NS);
     r->deadline_ns = SH_MIN(slo_ns, budget_end);
     r->limit_ns = budget_end;
     if (v->on_miss == SNAP_REJECT)
@@ -151,6 +151,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
     struct request *r = NULL;
     struct tenant *t = NULL;
     struct model *v = NULL;
+    const int64_t now = sh_clock_ns();
     int rc = check_limits(s, m, &t, &v, err);
 
     if (!rc)
@@ -170,9 +171,9 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
                           .batch = 1,
                           .priority =
                               SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), v->slo_priority),
-                          .open_ns = sh_clock_ns() - SH_MIN(SH_MAX(m->age_ns, 0), DAY_NS),
+                          .open_ns = now - SH_MIN(SH_MAX(m->age_ns, 0), DAY_NS),
                           .index = q->n};
-    set_deadlines(s, r, v, m->budget_ns);
+    set_deadlines(s, r, v, m->budget_ns, now);
     rc = idmap_put(&a->requests, m->rid, r, err);
     if (rc) {
         free(r);
@@ -254,7 +255,7 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     }
     /* What the body asked for, now that it can be read. */
     if (m->budget_ns > 0)
-        set_deadlines(s, r, r->model, m->budget_ns);
+        set_deadlines(s, r, r->model, m->budget_ns, sh_clock_ns());
     if (m->priority > 0)
         r->priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), r->model->slo_priority);
     r->batch = m->batch;
