@@ -287,8 +287,8 @@ static void on_done(void *arg, uint64_t lane)
 
     if (is_dead(d))
         return;
-    l->head = (l->head + 1) % RING;
-    l->n--;
+    /* From the start of the ring again when it is empty: few pages of it are ever touched. */
+    l->head = --l->n ? (l->head + 1) % RING : 0;
     l->is_busy = false;
     finish(d, &c);
     go_on(d, (uint32_t)lane);

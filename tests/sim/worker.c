@@ -1,5 +1,6 @@
 /* worker.c - see worker.h: the process, its messages, its faults. */
 #include "common/clock.h"
+#include "common/idmap.h"
 #include "common/mem.h"
 #include "tests/sim/worker_int.h"
 
@@ -13,75 +14,74 @@
 #define INIT_MAX_NS SIM_MS(400)
 #define HANG_MAX_NS SIM_S(30)
 #define SLOW_MAX 30
-#define N_PIECES 4096u
 #define EXIT(status) ((status) << 8) /* as waitpid() says it */
 
 struct sim_worker_faults sim_worker_faults;
 
-static struct hung {
-    pid_t pid;
-    int64_t at_ns;
-} * hung;
-static size_t n_hung, cap_hung;
+/* ------------------------------------------------------------------ what is known of a process */
+
+/* Noted here as it is, whatever the control page says. */
+struct known {
+    int64_t hung_ns;  /* 0: it does not stand still */
+    int64_t piece_ns; /* when its present piece began; 0: none */
+    struct piece {
+        int64_t end_ns, took_ns;
+    } * ended; /* each longer than all behind it: others are never the longest */
+    size_t n, cap;
+};
+static struct idmap known; /* by pid */
+
+static struct known *known_of(pid_t pid)
+{
+    return idmap_get(&known, (uint64_t)pid);
+}
+
+static struct known *know(const struct sim_worker *w)
+{
+    const pid_t pid = sim_proc_pid(w->proc);
+    struct known *k = known_of(pid);
+
+    if (k)
+        return k;
+    k = calloc(1, sizeof(*k));
+    if (!k || idmap_put(&known, (uint64_t)pid, k, NULL))
+        abort();
+    return k;
+}
 
 int64_t sim_worker_hung_ns(pid_t pid)
 {
-    for (size_t i = 0; i < n_hung; i++)
-        if (hung[i].pid == pid)
-            return hung[i].at_ns;
-    return 0;
-}
+    const struct known *k = known_of(pid);
 
-static void hang(const struct sim_worker *w)
-{
-    sim_grow(&hung, &cap_hung, n_hung + 1, sizeof(*hung));
-    hung[n_hung++] = (struct hung){sim_proc_pid(w->proc), sim_now()};
-}
-
-/* ------------------------------------------------------------------ pieces */
-
-/* Noted here as they are, whatever the control page says. */
-static struct piece {
-    pid_t pid;
-    int64_t since_ns, end_ns; /* end_ns 0: it goes on */
-} pieces[N_PIECES];
-static size_t n_pieces;
-
-static struct piece *last_piece(pid_t pid)
-{
-    for (size_t i = n_pieces; i > 0 && i + N_PIECES > n_pieces; i--)
-        if (pieces[(i - 1) % N_PIECES].pid == pid)
-            return &pieces[(i - 1) % N_PIECES];
-    return NULL;
+    return k ? k->hung_ns : 0;
 }
 
 void worker__begin_piece(struct sim_worker *w)
 {
     worker_ctl_begin_piece(w->ctl, sh_clock_ns());
-    pieces[n_pieces++ % N_PIECES] =
-        (struct piece){.pid = sim_proc_pid(w->proc), .since_ns = sim_now()};
+    know(w)->piece_ns = sim_now();
 }
 
 void worker__end_piece(struct sim_worker *w)
 {
-    struct piece *p = last_piece(sim_proc_pid(w->proc));
+    struct known *k = know(w);
+    const struct piece p = {sim_now(), sim_now() - k->piece_ns};
 
     worker_ctl_end_piece(w->ctl, sh_clock_ns());
-    if (p)
-        p->end_ns = sim_now();
+    k->piece_ns = 0;
+    while (k->n > 0 && k->ended[k->n - 1].took_ns <= p.took_ns)
+        k->n--;
+    sim_grow(&k->ended, &k->cap, k->n + 1, sizeof(*k->ended));
+    k->ended[k->n++] = p;
 }
 
 int64_t sim_worker_piece_ns(pid_t pid, int64_t for_ns)
 {
-    int64_t longest = 0;
+    const struct known *k = known_of(pid);
+    int64_t longest = k && k->piece_ns ? sim_now() - k->piece_ns : 0;
 
-    for (size_t i = 0; i < SH_MIN(n_pieces, (size_t)N_PIECES); i++) {
-        const struct piece *p = &pieces[i];
-        const int64_t end_ns = p->end_ns ? p->end_ns : sim_now();
-
-        if (p->pid == pid && end_ns >= sim_now() - for_ns)
-            longest = SH_MAX(longest, end_ns - p->since_ns);
-    }
+    for (size_t i = k ? k->n : 0; i > 0 && k->ended[i - 1].end_ns >= sim_now() - for_ns; i--)
+        longest = SH_MAX(longest, k->ended[i - 1].took_ns);
     return longest;
 }
 
@@ -116,7 +116,7 @@ void worker__after(struct sim_worker *w, int64_t ns, sim_event_fn *fn, uint64_t 
         ns *= sim_between(2, SLOW_MAX);
     if (worker__fault(sim_worker_faults.hang)) {
         if (sim_chance(0.5)) {
-            hang(w);
+            know(w)->hung_ns = sim_now();
             return;
         }
         ns += sim_between(0, HANG_MAX_NS);
