@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "executor/files/folder.h"
+#include "executor/files/result_file.h"
 #include "executor/files/transfer.h"
 
 #include <dirent.h>
@@ -15,7 +16,7 @@
 #include <sys/stat.h>
 
 #define URL_MAX 4096
-#define KEEP_PARTS_S (24 * 3600)
+#define KEEP_RESULTS_S (24 * 3600)
 #define GONE ".gone-"
 
 struct push {
@@ -158,17 +159,23 @@ void push_remove_dir(const struct files *f, const char *dir)
         forget(f, copy);
 }
 
-static bool has_young_part(const char *dir)
+static bool is_old(DIR *d, const char *name)
 {
-    DIR *d = opendir(dir);
-    bool found = false;
-    struct dirent *e;
     struct stat st;
 
+    return fstatat(dirfd(d), name, &st, 0) == 0 &&
+           sh_clock_wall_ms() / 1000 - st.st_mtime >= KEEP_RESULTS_S;
+}
+
+/* As far as can be seen: a folder that cannot be looked into for now may have one. */
+static bool has_young_result(const char *dir)
+{
+    DIR *d = opendir(dir);
+    bool found = !d;
+    struct dirent *e;
+
     while (d && (e = readdir(d)))
-        found |= strncmp(e->d_name, "result-", 7) == 0 &&
-                 fstatat(dirfd(d), e->d_name, &st, 0) == 0 &&
-                 sh_clock_wall_ms() / 1000 - st.st_mtime < KEEP_PARTS_S;
+        found |= result_file_is(e->d_name) && !is_old(d, e->d_name);
     if (d)
         closedir(d);
     return found;
@@ -187,7 +194,7 @@ void push_sweep_jobs(const struct files *f)
         if ((!is_gone && sh_parse_i64(e->d_name, 1, INT64_MAX, "job", &id, NULL)) ||
             sh_asprintf(NULL, &dir, "%s/%s", root, e->d_name))
             continue;
-        if (is_gone || !has_young_part(dir))
+        if (is_gone || !has_young_result(dir))
             folder_remove(dir);
         free(dir);
     }

@@ -31,8 +31,8 @@ void push_forget_job(const struct files *f, const char *dir);
  * OWNED. push_remove_dir() removes it on a thread; so does the sweep. */
 int push_own_dir(const struct files *f, char **out, struct sh_err *err);
 void push_remove_dir(const struct files *f, const char *dir);
-/* At start: removes the folders of earlier jobs. Parts of batch inference younger than a day stay,
- * for the next attempt if it comes here. */
+/* At start: removes the folders of earlier jobs. Results of batch inference younger than a day
+ * stay, complete or not: for the next attempt if it comes here. */
 void push_sweep_jobs(const struct files *f);
 
 #endif

@@ -120,12 +120,13 @@ static char *path_of(const struct result_file *f, const char *name, struct sh_er
     return sh_asprintf(err, &path, "%s/%s", f->dir, name) ? NULL : path;
 }
 
-static bool is_part(const char *name)
+bool result_file_is(const char *name)
 {
     size_t n = strlen(name), suffix = strlen(PART_SUFFIX);
 
-    return strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) == 0 && n > suffix &&
-           strcmp(name + n - suffix, PART_SUFFIX) == 0;
+    return strcmp(name, RESULT_FILE_NAME) == 0 ||
+           (strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) == 0 && n > suffix &&
+            strcmp(name + n - suffix, PART_SUFFIX) == 0);
 }
 
 /* Takes one file of an earlier attempt under our name and removes any other. A published one of a
@@ -140,7 +141,7 @@ static int take_over(struct result_file *f, bool *found, struct sh_err *err)
     if (!d)
         return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not look into the job's folder");
     while (!rc && (e = readdir(d))) {
-        if (!is_part(e->d_name) && strcmp(e->d_name, RESULT_FILE_NAME) != 0)
+        if (!result_file_is(e->d_name))
             continue;
         if (*found && strcmp(e->d_name, f->part) != 0)
             unlinkat(dirfd(d), e->d_name, 0);

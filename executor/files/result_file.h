@@ -25,6 +25,8 @@
 
 struct result_file;
 
+bool result_file_is(const char *name); /* of a file in a job's folder: a part, or complete */
+
 struct result_file_conf {               /* BORROWED for the call, except stop */
     const char *dir;                    /* the job's folder */
     const struct sh_st_tensor *tensors; /* axis 0: samples, the same number in all; no data */

@@ -5,6 +5,7 @@
  * that says nothing could hold a job for ever, and a job that is lost could go on sending.
  */
 /* uses: executor/files/transfer.o executor/files/push.o executor/files/folder.o */
+/* uses: executor/files/result_file.o */
 /* link: -lmicrohttpd -lcurl -Wl,--wrap=sh_http_call */
 #include "common/http.h"
 #include "executor/files/push.h"
@@ -351,7 +352,7 @@ static void the_folder_of_a_job_goes_and_its_name_is_free_at_once(void **state)
     assert_int_equal(sh_test_dir_walk(dir, false), 1);
 }
 
-static void a_start_keeps_young_parts_and_no_other_folder(void **state)
+static void a_start_keeps_young_results_and_no_other_folder(void **state)
 {
     struct world *w = *state;
     const struct timeval old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
@@ -360,6 +361,7 @@ static void a_start_keeps_young_parts_and_no_other_folder(void **state)
     world_make_dir(w, "jobs/1");
     world_make_dir(w, "jobs/2");
     world_make_dir(w, "jobs/3");
+    world_make_dir(w, "jobs/4");
     world_make_dir(w, "jobs/.gone-4");
     world_make_dir(w, "jobs/mine");
     snprintf(path, sizeof(path), "%s/jobs/1/result-a.part", w->dir);
@@ -369,10 +371,13 @@ static void a_start_keeps_young_parts_and_no_other_folder(void **state)
     assert_int_equal(utimes(path, old), 0);
     snprintf(path, sizeof(path), "%s/jobs/3/ckpt-5.safetensors", w->dir);
     sh_test_write_file(path, "x", 1);
+    snprintf(path, sizeof(path), "%s/jobs/4/result.safetensors", w->dir);
+    sh_test_write_file(path, "x", 1);
     push_sweep_jobs(&w->here);
     assert_true(world_has(w, "jobs/1/result-a.part"));
     assert_false(world_has(w, "jobs/2"));
     assert_false(world_has(w, "jobs/3"));
+    assert_true(world_has(w, "jobs/4/result.safetensors")); /* whole, and not sent yet */
     assert_false(world_has(w, "jobs/.gone-4"));
     assert_true(world_has(w, "jobs/mine")); /* no job's */
 }
@@ -392,7 +397,7 @@ int main(void)
         WORLD_TEST(a_lost_job_is_told_so_at_once_and_sends_nothing_more),
         WORLD_TEST(who_cancelled_is_not_told),
         WORLD_TEST(the_folder_of_a_job_goes_and_its_name_is_free_at_once),
-        WORLD_TEST(a_start_keeps_young_parts_and_no_other_folder),
+        WORLD_TEST(a_start_keeps_young_results_and_no_other_folder),
     };
 
     return cmocka_run_group_tests_name("transfer", tests, NULL, NULL);
