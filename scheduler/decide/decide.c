@@ -2,6 +2,7 @@
 #include "common/mem.h"
 #include "scheduler/decide/decide_int.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -106,6 +107,7 @@ static void plan_execs(struct work *w)
 
         w->plans[e].start_ns = SH_MAX(in->now_ns, x->busy_until_ns);
         w->plans[e].slack_ns = x->slack_ns;
+        w->plans[e].reserve = exp(x->reserve);
         w->plans[e].lane_ns = SH_MAX(in->now_ns, x->lane_ns);
         if (x->n_runs == 0 && x->trains)
             w->plans[e].start_ns += x->stop_ns;

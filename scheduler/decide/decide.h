@@ -17,9 +17,10 @@
  * all batches would be small under load; if more, it would refuse what an idle device could answer.
  *
  * A run takes its usual time; one that waits for weights takes until they arrive, plus the rest of
- * its computation. Of all runs before a finish, and its own, one may be as slow as slow_ns; a part
- * of a request's time is reserved for that. Reserving more would help nobody: a refused request
- * misses its deadline as well.
+ * its computation. All runs up to a finish may take longer: as much together as independent errors
+ * do of which each reaches slow_ns, times what promises have shown to be needed (predict_promise).
+ * So much of a request's time is reserved, but no more than a quarter: it would help nobody, since
+ * a refused request misses its deadline as well.
  *
  * A run takes the first ready request of an executor and adds others of the same model and tenant
  * while max_batch and all waiting deadlines allow it. On a free device it never waits for more to

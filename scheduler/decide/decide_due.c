@@ -95,7 +95,7 @@ static double met(const struct snapshot *in, const struct snap_request *r, unsig
 {
     const uint32_t batch = SH_MIN(1u << bucket, in->models[r->model].max_batch);
     const double run = (double)decide__run_ns(in, r->model, batch);
-    const int64_t heed = decide__heed(r, r->limit_ns, decide__slack_ns(in, r->model, batch));
+    const int64_t heed = decide__heed(r, r->limit_ns, decide__slack_ns(in, r->model, batch), 1);
     const double rest = (double)(r->limit_ns - r->arrived_ns - in->margin_ns - heed) - run;
 
     return rest > 0 ? SH_MIN(asked * SH_MIN(rest / run, 1), batch / run) : 0;
@@ -167,8 +167,9 @@ static int64_t time_left(const struct work *w, uint32_t i, uint32_t e)
     const struct snap_request *r = req(w, i);
     const int64_t slack = decide__slack_ns(w->in, r->model, due__room(w, i));
     const int64_t gaps = MODEST_RUNS * decide__run_ns(w->in, r->model, r->batch);
-    const int64_t left = r->limit_ns - w->in->margin_ns - w->plans[e].start_ns -
-                         decide__heed(r, r->limit_ns, SH_MAX(slack, w->plans[e].slack_ns));
+    const int64_t left =
+        r->limit_ns - w->in->margin_ns - w->plans[e].start_ns -
+        decide__heed(r, r->limit_ns, SH_MAX(slack, w->plans[e].slack_ns), w->plans[e].reserve);
 
     return w->in->execs[e].has_modest && !r->is_modest ? left - SH_MIN(gaps, left / 3 * 2) : left;
 }
@@ -260,7 +261,7 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
         run.batch += r->batch;
         end = end_of(w, &run, h, way, start_ns, slack);
         if (way != FILL_IN_ORDER)
-            end += decide__heed(head, head->limit_ns, *slack) + in->margin_ns;
+            end += decide__heed(head, head->limit_ns, *slack, w->plans[e].reserve) + in->margin_ns;
         if (end > limit) {
             run.batch -= r->batch;
             break;
@@ -276,6 +277,7 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
 
 static uint32_t look(struct work *w, const struct look *at, enum way way)
 {
+    const double reserve = w->plans[at->exec].reserve;
     int64_t t = at->start_ns, slack = at->slack_ns;
     uint32_t n_first = 0;
 
@@ -289,17 +291,17 @@ static uint32_t look(struct work *w, const struct look *at, enum way way)
         if (w->taken[h])
             continue;
         end = end_of(w, &alone, h, way, t, &more);
-        w->end_ns[h] = end + decide__heed(r, r->limit_ns, SH_MAX(slack, more));
+        w->end_ns[h] = end + decide__heed(r, r->limit_ns, predict_slack(slack, more), reserve);
         w->is_lost[h] = end > r->limit_ns;
         if (w->is_lost[h])
             continue;
         t = fill(w, at->exec, h, way, t, &more, &n);
-        slack = SH_MAX(slack, more);
+        slack = predict_slack(slack, more);
         for (uint32_t k = 0; k < n; k++) {
             const uint32_t i = w->run[k];
 
             w->taken[i] = true;
-            w->end_ns[i] = t + decide__heed(req(w, i), req(w, i)->limit_ns, slack);
+            w->end_ns[i] = t + decide__heed(req(w, i), req(w, i)->limit_ns, slack, reserve);
             w->is_lost[i] = false;
         }
         w->is_warm[r->model] = true;

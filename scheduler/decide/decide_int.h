@@ -15,6 +15,7 @@ struct ranked { /* a request in serving order */
 struct plan {           /* what an executor has ahead */
     int64_t start_ns;   /* when its outstanding runs are done and training has stopped */
     int64_t slack_ns;   /* how much longer that may take */
+    double reserve;     /* so many times the slack of runs is kept free */
     int64_t lane_ns;    /* when its copies under way are done */
     int64_t backlog_ns; /* unpromised requests placed here and ahead in the order */
     int64_t due_end_ns; /* end of the promised ones, by the last look */
@@ -97,8 +98,8 @@ struct run_of { /* a possible run */
 };
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,
                        int64_t *slack);
-/* The part of a run's slack that counts for r, which has to end by until_ns. */
-int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack);
+/* What is kept free before until_ns, when r has to end, of the slack of the runs up to it. */
+int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack, double reserve);
 /* Most samples of requests that run together; 0: each request runs alone. */
 uint32_t decide__most(const struct snapshot *in, uint32_t model);
 /* How many of `batch` available samples a run should take. */

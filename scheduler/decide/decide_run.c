@@ -60,11 +60,11 @@ struct due { /* the latest end of a run; and with all that it may be slower by *
 /* What is right for r, which alone would end so: a deadline that it makes stays made, and what is
  * kept free before it stays free as far as it is. */
 static struct due due_of(const struct snapshot *in, const struct snap_request *r, int64_t end,
-                         int64_t slack)
+                         int64_t slack, double reserve)
 {
     if (r->deadline_ns == SNAP_NO_DEADLINE || end > r->deadline_ns)
         return (struct due){INT64_MAX, INT64_MAX}; /* it must not stop others from joining */
-    slack = decide__heed(r, r->deadline_ns, slack);
+    slack = decide__heed(r, r->deadline_ns, slack, reserve);
     return (struct due){r->deadline_ns, SH_MAX(r->deadline_ns - in->margin_ns, end + slack)};
 }
 
@@ -79,9 +79,10 @@ static void grow(struct work *w, struct decision *d, uint32_t k, int64_t start_n
     const struct snapshot *in = w->in;
     const struct snap_request *h = &in->requests[d->request];
     const uint32_t most = decide__most(in, h->model);
+    const double reserve = w->plans[d->exec].reserve;
     struct run_of run = run_of(w, d);
     int64_t slack, end = decide__end_ns(w, &run, start_ns, &slack);
-    struct due all = due_of(in, h, end, slack);
+    struct due all = due_of(in, h, end, slack, reserve);
 
     all.end_ns = SH_MIN(all.end_ns, latest_end(w, d->exec, d->request, end));
     while (d->batch < most && (k = w->next_ready[k]) != SNAP_NONE) {
@@ -94,11 +95,11 @@ static void grow(struct work *w, struct decision *d, uint32_t k, int64_t start_n
             continue;
         run.batch = r->batch;
         end = decide__end_ns(w, &run, start_ns, &slack);
-        due = both(all, due_of(in, r, end, slack));
+        due = both(all, due_of(in, r, end, slack, reserve));
         run.batch = d->batch + r->batch;
         end = decide__end_ns(w, &run, start_ns, &slack);
-        if (end > due.end_ns ||
-            end + decide__heed(r, SH_MIN(h->deadline_ns, r->deadline_ns), slack) > due.slow_end_ns)
+        slack = decide__heed(r, SH_MIN(h->deadline_ns, r->deadline_ns), slack, reserve);
+        if (end > due.end_ns || end + slack > due.slow_end_ns)
             continue;
         all = due;
         add_member(w, d, i);
@@ -115,7 +116,7 @@ static bool stands(struct work *w, const struct decision *d, int64_t start_ns, i
     if (w->plans[d->exec].first_due == SNAP_NONE)
         return true;
     at.start_ns = decide__end_ns(w, &run, start_ns, &slack);
-    at.slack_ns = SH_MAX(slack, slack_ns);
+    at.slack_ns = predict_slack(slack, slack_ns);
     due__look(w, &at);
     return due__broken_ns(w, &at) <= 0;
 }
@@ -287,6 +288,6 @@ void decide__dispatch(struct work *w, uint32_t e)
         decide__add(w->out, &d);
         decide__bring(w, run.model, e);
         at.start_ns = end;
-        at.slack_ns = SH_MAX(at.slack_ns, slack);
+        at.slack_ns = predict_slack(at.slack_ns, slack);
     }
 }

@@ -48,9 +48,11 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
     return SH_MAX(end, arrives + in->models[r->model].tail_ns[predict_bucket(r->batch)]);
 }
 
-int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack)
+int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack, double reserve)
 {
-    return SH_MIN(slack, SH_MAX(until_ns - r->arrived_ns, 0) / HEED);
+    const double most = (double)SH_MAX(until_ns - r->arrived_ns, 0) / HEED;
+
+    return (int64_t)SH_MIN((double)slack * reserve, most);
 }
 
 uint32_t decide__most(const struct snapshot *in, uint32_t model)

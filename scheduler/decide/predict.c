@@ -14,7 +14,9 @@
 #define STRETCH_STEP .3 /* of the logarithm, where a slow run's time did not hold */
 #define STRETCH_LEAST (-1.4)
 #define STRETCH_MOST 3.5
-#define STRETCH_FLOOR .05 /* of the usual time: where runs have been all the same */
+#define STRETCH_FLOOR .05    /* of the usual time: where runs have been all the same */
+#define RESERVE_STEP .02     /* of the logarithm */
+#define RESERVE_BROKEN .0004 /* of all promises, in the long run */
 #define AFTER_STEP .05
 #define AFTER_MOST 1.  /* one that stalled counts as one that took twice the usual time */
 #define MOST_SCALED 4. /* what runs of another batch say of this one's profile */
@@ -24,6 +26,21 @@ int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte)
     const double ns = (double)bytes * ns_per_byte;
 
     return ns < (double)PREDICT_MAX_COPY_NS ? (int64_t)ns : PREDICT_MAX_COPY_NS;
+}
+
+void predict_promise(double *reserve, bool kept)
+{
+    *reserve += RESERVE_STEP * (kept ? -RESERVE_BROKEN : 1 - RESERVE_BROKEN);
+    *reserve = SH_MIN(SH_MAX(*reserve, STRETCH_LEAST), STRETCH_MOST);
+}
+
+int64_t predict_slack(int64_t a_ns, int64_t b_ns)
+{
+    const double a = (double)a_ns, b = (double)b_ns;
+
+    if (a_ns <= 0 || b_ns <= 0)
+        return SH_MAX(a_ns, b_ns);
+    return (int64_t)ceil(sqrt(a * a + b * b));
 }
 
 unsigned predict_bucket(uint32_t batch)

@@ -86,6 +86,14 @@ struct predict_line {                     /* one bucket, for people */
 int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte);
 
 /* The bucket of the smallest power of two >= batch; the last bucket for anything larger. */
+/* By how much two runs, one after the other, may take longer together than usual, where each alone
+ * may by so much: like independent errors, since they are seldom both slow. */
+int64_t predict_slack(int64_t a_ns, int64_t b_ns);
+/* What became of a promise. *reserve is the logarithm of how many times the slack of runs is kept
+ * free before a limit: each broken promise raises it by so much as 2,500 kept ones lower it, so in
+ * the long run one of so many breaks (Gibbs and Candes, as for slow runs). It covers what runs have
+ * in common, for example a machine that is slow for a moment. */
+void predict_promise(double *reserve, bool kept);
 unsigned predict_bucket(uint32_t batch);
 void predict_profile(struct predict *p, const struct msg_profile *profile, size_t n);
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns /* > 0 */, int64_t now_ns);

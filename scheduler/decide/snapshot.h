@@ -25,7 +25,8 @@ struct snap_exec {
     bool has_modest;       /* tenants that are modest ask for it: demand.h */
     uint32_t n_runs;       /* outstanding runs */
     int64_t busy_until_ns; /* predicted end of the outstanding runs; <= now when idle */
-    int64_t slack_ns;      /* how much slower one of them may be */
+    int64_t slack_ns;      /* how much slower they may be */
+    double reserve;        /* predict_promise(); 0: as much as slow runs take */
     int64_t worker_ns;     /* each run may wait so long for a worker */
     int64_t lane_ns;       /* predicted end of copies under way to it; <= now when none */
     int64_t stop_ns;       /* measured cost of stopping training */

@@ -79,6 +79,7 @@ struct snap_exec pass__exec(const struct sched *s, const struct exec *e, int64_t
                               .n_runs = e->n_runs,
                               .busy_until_ns = until_ns,
                               .slack_ns = slack_ns,
+                              .reserve = e->reserve,
                               .worker_ns = e->worker_ns,
                               .lane_ns = e->lane_ns,
                               .stop_ns = e->stop_ns,

@@ -11,6 +11,7 @@
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,10 +59,26 @@ static void settle(struct request *r, const char *result)
     r->promised_ns = 0;
 }
 
+/* Runs took what they took: how much is to be kept free for slow ones? */
+static void learn_promise(struct request *r, bool kept)
+{
+    if (!r->promised_ns || r->cancelled || !r->exec)
+        return;
+    predict_promise(&r->exec->reserve, kept);
+    if (!kept)
+        SH_DEBUG("promise.broken",
+                 "rid=%" PRIu64 " executor=%s model=%s age_ms=%.3f past_ms=%.3f reserve=%.2f",
+                 r->rid, r->exec->info.name, r->model->name,
+                 (double)(sh_clock_ns() - r->open_ns) / 1e6,
+                 (double)(sh_clock_ns() - r->promised_ns) / 1e6, exp(r->exec->reserve));
+}
+
 void requests_refuse_by(struct sched *s, struct request *r, const char *rule, int rc,
                         int64_t retry_after_ms, const char *msg)
 {
     sched_count("refuse", rule);
+    if (rc == SH_E_SLO)
+        learn_promise(r, false);
     settle(r, "given_up");
     if (r->api)
         session_refuse(r->api->session, r->rid, rc, retry_after_ms, r->predicted_ms, msg);
@@ -746,6 +763,8 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
         if (m->rc == SH_OK && !r->again) /* that one runs once more */
             traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,
                            now - r->open_ns, now);
+        if (!r->again && m->rc == SH_OK)
+            learn_promise(r, now <= r->promised_ns);
         if (!r->again)
             settle(r, m->rc != SH_OK ? "given_up" : now <= r->promised_ns ? "kept" : "late");
         end_part(s, r, e);

@@ -84,7 +84,7 @@ int64_t exec_busy_until_ns(const struct exec *e, int64_t now_ns, int64_t *slack)
          * well take as long again. */
         if (r == e->runs && until < now_ns)
             until = now_ns + (now_ns - until);
-        *slack = SH_MAX(*slack, r->slack_ns);
+        *slack = predict_slack(*slack, r->slack_ns);
     }
     return SH_MAX(until, now_ns);
 }

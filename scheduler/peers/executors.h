@@ -65,6 +65,7 @@ struct exec {
     bool is_touched;
     uint32_t snap;   /* index in the snapshot of the present pass; SNAP_NONE: it is not in it */
     int64_t done_ns; /* end of the last run */
+    double reserve;  /* snap_exec.reserve */
     int64_t last_version; /* of the last run that was sent; 0: none */
     double ns_per_byte;   /* measured */
     double link;          /* bytes a second, as this executor last said; 0: it has not */

@@ -104,7 +104,7 @@ static void take_exec(struct load *l)
         x->busy_until_ns = SH_MAX(x->busy_until_ns, l->runs[k].sent_ns) + l->runs[k].predicted_ns;
         if (k == 0 && x->busy_until_ns < l->now_ns)
             x->busy_until_ns = 2 * l->now_ns - x->busy_until_ns;
-        x->slack_ns = SH_MAX(x->slack_ns, l->runs[k].slack_ns);
+        x->slack_ns = predict_slack(x->slack_ns, l->runs[k].slack_ns);
     }
     x->busy_until_ns = SH_MAX(x->busy_until_ns, l->now_ns);
 }

@@ -580,7 +580,7 @@ static void sim_snapshot(struct sim *s)
             w->execs[e].n_runs++;
             w->execs[e].busy_until_ns =
                 SH_MAX(w->execs[e].busy_until_ns, r->sent_ns) + r->predicted_ns;
-            w->execs[e].slack_ns = SH_MAX(w->execs[e].slack_ns, r->slack_ns);
+            w->execs[e].slack_ns = predict_slack(w->execs[e].slack_ns, r->slack_ns);
         }
         w->execs[e].busy_until_ns = SH_MAX(w->execs[e].busy_until_ns, s->now_ns);
     }

@@ -483,6 +483,39 @@ static void old_runs_say_nothing_of_another_size(void **state)
     assert_int_equal(t.usual_ns, MS / 2);
 }
 
+static void slack_grows_like_independent_errors(void **state)
+{
+    (void)state;
+    assert_int_equal(predict_slack(3, 4), 5);
+    assert_int_equal(predict_slack(0, 4), 4);
+    assert_int_equal(predict_slack(4, -1), 4);
+}
+
+/* A queue exceeds what was predicted at random, seldom by much: by x or more in one case of x^2. */
+static void as_much_is_kept_free_as_promises_need(void **state)
+{
+    double reserve = 0;
+    uint32_t seed = 7;
+    int broken = 0;
+
+    (void)state;
+    for (int i = 0; i < 1200000; i++) {
+        bool kept;
+
+        seed = seed * 1664525u + 1013904223u;
+        kept = sqrt((1 << 24) / ((seed >> 8) + 1.)) < 8 * exp(reserve);
+        predict_promise(&reserve, kept);
+        broken += i >= 200000 && !kept;
+    }
+    assert_in_range(broken, 300, 500); /* 1 of 2,500, where 1 of 64 would break */
+    for (int i = 0; i < 10000; i++)
+        predict_promise(&reserve, false);
+    assert_true(reserve < 5); /* bounded either way */
+    for (int i = 0; i < 10000000; i++)
+        predict_promise(&reserve, true);
+    assert_true(reserve > -2 && reserve < 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -510,6 +543,8 @@ int main(void)
         cmocka_unit_test(no_link_is_too_slow_for_a_number),
         cmocka_unit_test(what_no_device_measures_is_not_taken),
         cmocka_unit_test(old_runs_say_nothing_of_another_size),
+        cmocka_unit_test(slack_grows_like_independent_errors),
+        cmocka_unit_test(as_much_is_kept_free_as_promises_need),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
