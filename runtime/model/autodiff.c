@@ -43,32 +43,32 @@ bool ad__wants(const struct ad *a, uint32_t t)
 }
 
 /* An alias of g in the shape of t. */
-static int shaped(struct ad *a, uint32_t g, uint32_t t, uint32_t *out, struct sh_err *err)
+static uint32_t shaped(struct ad *a, uint32_t g, uint32_t t)
 {
     struct dev_tensor d = *ir_t(a->ir, t);
 
-    return ir_alias(a->ir, g, d.rank, d.dims, out, err);
+    return ir_alias(a->ir, g, d.rank, d.dims);
 }
 
-int ad__add(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err)
+void ad__add(struct ad *a, uint32_t t, uint32_t g)
 {
     uint32_t root = ir_root(a->ir, t), *have = &a->grads[root];
-    int rc = shaped(a, g, root, &g, err);
 
-    if (rc)
-        return rc;
-    if (*have == DEV_NONE) {
-        *have = g;
-        return SH_OK;
-    }
-    return ir_binary(a->ir, DEV_BIN_ADD, ir_t(a->ir, root)->name, *have, g, root, have, err);
+    g = shaped(a, g, root);
+    *have = *have == DEV_NONE
+                ? g
+                : ir_binary(a->ir, DEV_BIN_ADD, ir_t(a->ir, root)->name, *have, g, root);
 }
 
-int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err)
+void ad__add_op(struct ad *a, uint32_t t, struct dev_op *b)
+{
+    ad__add(a, t, ir_emit_like(a->ir, b, t));
+}
+
+void ad__add_reduced(struct ad *a, uint32_t t, uint32_t g)
 {
     struct dev_tensor to = *ir_t(a->ir, t), from = *ir_t(a->ir, g);
     struct dev_op op = ir_op(DEV_OP_REDUCE, to.name, 1, &g);
-    int rc = SH_OK;
 
     for (uint32_t i = 0; i < from.rank; i++) {
         uint32_t missing = from.rank - to.rank; /* axes that t has not */
@@ -81,40 +81,34 @@ int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err)
     op.u.reduce.kind = DEV_RED_SUM;
     op.u.reduce.keep_dims = true;
     if (op.u.reduce.axes)
-        rc = ir_emit(a->ir, &op, SH_F32, from.rank, from.dims, &g, err);
-    return rc ? rc : ad__add(a, t, g, err);
+        g = ir_emit(a->ir, &op, SH_F32, from.rank, from.dims);
+    ad__add(a, t, g);
 }
 
-int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, struct sh_err *err)
+uint32_t ad__column_sums(struct ad *a, const char *name, uint32_t g)
 {
     struct dev_tensor d = *ir_t(a->ir, g);
-    int64_t n = d.dims[d.rank - 1];
-    struct dev_op op;
-    int rc = ir_alias(a->ir, g, 2, (int64_t[]){ir_elements(a->ir, g) / n, n}, &g, err);
+    const int64_t n = d.dims[d.rank - 1], dims[2] = {ir_elements(a->ir, g) / n, n};
+    struct dev_op op = ir_op(DEV_OP_REDUCE, name, 1, (uint32_t[]){ir_alias(a->ir, g, 2, dims)});
 
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_REDUCE, name, 1, &g);
     op.u.reduce.kind = DEV_RED_SUM;
     op.u.reduce.axes = 1;
-    return ir_emit(a->ir, &op, SH_F32, 1, &n, out, err);
+    return ir_emit(a->ir, &op, SH_F32, 1, &n);
 }
 
-int ad__zero(struct ad *a, uint32_t *out, struct sh_err *err)
+uint32_t ad__zero(struct ad *a)
 {
     struct dev_op op = ir_op(DEV_OP_FILL, "zero", 0, NULL);
-    int rc = SH_OK;
 
     if (a->zero == DEV_NONE)
-        rc = ir_emit(a->ir, &op, SH_F32, 1, (int64_t[]){1}, &a->zero, err);
-    *out = a->zero;
-    return rc;
+        a->zero = ir_emit(a->ir, &op, SH_F32, 1, (int64_t[]){1});
+    return a->zero;
 }
 
-int ad__unsupported(const struct dev_op *op, struct sh_err *err, const char *why)
+void ad__unsupported(struct ad *a, const struct dev_op *op, const char *why)
 {
-    return SH_FAIL(err, SH_E_UNSUPPORTED, "cannot train through node \"%s\" (%s): %s", op->name,
-                   dev_op_name(op->kind), why);
+    IR_FAIL(a->ir, SH_E_UNSUPPORTED, "cannot train through node \"%s\" (%s): %s", op->name,
+            dev_op_name(op->kind), why);
 }
 
 /* ------------------------------------------------------------------ the walk */
@@ -173,14 +167,14 @@ bool ad__takes_back(const struct ad *a, const struct dev_op *op)
 }
 
 /* still[root]: no gradient goes on from there. */
-static int mark_still(struct ad *a, const bool *want, uint32_t n_ops, struct sh_err *err)
+static void mark_still(struct ad *a, const bool *want, uint32_t n_ops)
 {
-    const struct ir *ir = a->ir;
-    uint32_t *subs = malloc((a->n + 1u) * sizeof(*subs)), q;
+    struct ir *ir = a->ir;
+    uint32_t *subs = ir_alloc(ir, a->n, sizeof(*subs)), q;
 
     if (!subs)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate marks of %u tensors", a->n);
-    memset(subs, 0xff, (a->n + 1u) * sizeof(*subs));
+        return;
+    memset(subs, 0xff, a->n * sizeof(*subs));
     for (uint32_t i = 0; i < a->n; i++)
         a->slopes[i] = is_trained(ir, i) || (want && want[i]);
     for (uint32_t i = 0; i < n_ops; i++) {
@@ -198,7 +192,6 @@ static int mark_still(struct ad *a, const bool *want, uint32_t n_ops, struct sh_
             a->still[q] = true;
     }
     free(subs);
-    return SH_OK;
 }
 
 static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
@@ -222,57 +215,50 @@ static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
 }
 
 /* Only its state goes on: its output has a gradient of zero. */
-static int fill_hidden(struct ad *a, const struct dev_op *op, uint32_t *dy, struct sh_err *err)
+static uint32_t fill_hidden(struct ad *a, const struct dev_op *op)
 {
     struct dev_op fill = ir_op(DEV_OP_FILL, op->name, 0, NULL);
 
-    if (*dy != DEV_NONE || op->kind != DEV_OP_LSTM_CELL ||
-        a->grads[ir_root(a->ir, op->out[1])] == DEV_NONE)
-        return SH_OK;
-    return ir_emit_like(a->ir, &fill, op->out[0], dy, err);
+    return ir_emit_like(a->ir, &fill, op->out[0]);
 }
 
-static int step_back(struct ad *a, uint32_t i, struct sh_err *err)
+static void step_back(struct ad *a, uint32_t i)
 {
     struct dev_op op = a->ir->g.ops[i];
+    bool is_cell = op.kind == DEV_OP_LSTM_CELL;
     uint32_t dy;
-    int rc;
 
     if (op.n_out == 0 || !ad__wants(a, op.out[0]))
-        return SH_OK;
-    rc = ad__settle(a, ir_root(a->ir, op.out[0]), err);
-    if (!rc && op.kind == DEV_OP_LSTM_CELL)
-        rc = ad__settle(a, ir_root(a->ir, op.out[1]), err);
-    if (rc)
-        return rc;
+        return;
+    ad__settle(a, ir_root(a->ir, op.out[0]));
+    if (is_cell)
+        ad__settle(a, ir_root(a->ir, op.out[1]));
     dy = a->grads[ir_root(a->ir, op.out[0])];
-    rc = fill_hidden(a, &op, &dy, err);
-    if (rc || dy == DEV_NONE)
-        return rc; /* the loss does not depend on it */
-    if (!RULES[op.kind])
-        return ad__unsupported(&op, err, "the operation has no gradient");
-    rc = shaped(a, dy, op.out[0], &dy, err);
+    if (dy == DEV_NONE && is_cell && a->grads[ir_root(a->ir, op.out[1])] != DEV_NONE)
+        dy = fill_hidden(a, &op);
+    if (dy == DEV_NONE)
+        return; /* the loss does not depend on it */
     a->op = i;
-    return rc ? rc : RULES[op.kind](a, &op, dy, err);
+    if (RULES[op.kind])
+        RULES[op.kind](a, &op, shaped(a, dy, op.out[0]));
+    else
+        ad__unsupported(a, &op, "the operation has no gradient");
 }
 
 /* Where the walk begins. A place that depends on no parameter has nothing to teach. */
-static int plant(struct ad *a, const struct autodiff_seed *seeds, uint32_t n, struct sh_err *err)
+static void plant(struct ad *a, const struct autodiff_seed *seeds, uint32_t n)
 {
     bool any = false;
-    int rc = SH_OK;
 
-    for (uint32_t i = 0; i < n && !rc; i++) {
-        if (!ad__wants(a, seeds[i].from))
-            continue;
-        any = true;
-        rc = ad__add(a, seeds[i].from, seeds[i].gradient, err);
-    }
-    if (rc || any)
-        return rc;
-    return SH_FAIL(err, SH_E_INVALID,
-                   "\"%s\" depends on no parameter: the model has nothing to train",
-                   ir_t(a->ir, seeds[0].from)->name);
+    for (uint32_t i = 0; i < n; i++)
+        if (ad__wants(a, seeds[i].from)) {
+            any = true;
+            ad__add(a, seeds[i].from, seeds[i].gradient);
+        }
+    if (!any)
+        IR_FAIL(a->ir, SH_E_INVALID,
+                "\"%s\" depends on no parameter: the model has nothing to train",
+                ir_t(a->ir, seeds[0].from)->name);
 }
 
 int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t n_seeds,
@@ -281,39 +267,33 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
     uint32_t n = ir->g.n_tensors, n_ops = ir->g.n_ops;
     struct ad a = {.ir = ir,
                    .n = n,
-                   .wants = calloc(n + 1u, sizeof(bool)),
-                   .still = calloc(n + 1u, sizeof(bool)),
-                   .slopes = calloc(n + 1u, sizeof(bool)),
-                   .sums = malloc((n + 1u) * sizeof(uint32_t)),
-                   .grads = malloc((n + 1u) * sizeof(uint32_t)),
+                   .wants = ir_alloc(ir, n, sizeof(bool)),
+                   .still = ir_alloc(ir, n, sizeof(bool)),
+                   .slopes = ir_alloc(ir, n, sizeof(bool)),
+                   .sums = ir_alloc(ir, n, sizeof(uint32_t)),
+                   .grads = ir_alloc(ir, n, sizeof(uint32_t)),
                    .zero = DEV_NONE,
                    .piece = piece};
-    int rc = SH_OK;
 
-    if (!a.wants || !a.still || !a.slopes || !a.sums || !a.grads) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the gradients of %u tensors", n);
-        goto out;
-    }
-    for (uint32_t i = 0; i < n; i++)
-        a.grads[i] = a.sums[i] = DEV_NONE;
-    rc = mark_still(&a, want, n_ops, err);
-    if (!rc) {
+    if (ir->err.rc == SH_OK) {
+        for (uint32_t i = 0; i < n; i++)
+            a.grads[i] = a.sums[i] = DEV_NONE;
+        mark_still(&a, want, n_ops);
         mark_wants(&a, want, n_ops);
-        rc = plant(&a, seeds, n_seeds, err);
+        plant(&a, seeds, n_seeds);
     }
-    for (uint32_t i = n_ops; i-- > 0 && rc == SH_OK;)
-        rc = step_back(&a, i, err);
-    for (uint32_t i = 0; i < n && rc == SH_OK; i++)
+    for (uint32_t i = n_ops; i-- > 0 && ir->err.rc == SH_OK;)
+        step_back(&a, i);
+    for (uint32_t i = 0; i < n && ir->err.rc == SH_OK; i++)
         if (is_trained(ir, i) || (want && want[i])) {
-            rc = ad__settle(&a, i, err);
+            ad__settle(&a, i);
             ir->info[i].grad = a.grads[i];
         }
-out:
     free(a.wants);
     free(a.still);
     free(a.slopes);
     free(a.sums);
     free(a.parts);
     free(a.grads);
-    return rc;
+    return ir_done(ir, err);
 }

@@ -25,25 +25,27 @@ struct ad {
     size_t n_parts, cap_parts;
 };
 
-/* op: a copy of the forward operation (the table moves); dy: gradient of its first output, in that
- * output's shape. */
-typedef int ad_rule(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err);
+/* A rule builds as ir.h says: the first failure stays in a->ir. op: a copy of the forward operation
+ * (the table moves); dy: gradient of its first output, in that output's shape. */
+typedef void ad_rule(struct ad *a, const struct dev_op *op, uint32_t dy);
 
 bool ad__wants(const struct ad *a, uint32_t t);
 /* Adds g to the gradient of t: same number of elements, any shape. */
-int ad__add(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
+void ad__add(struct ad *a, uint32_t t, uint32_t g);
 /* g has the shape of a result to which t was broadcast: sums it down to t's shape and adds it. */
-int ad__add_reduced(struct ad *a, uint32_t t, uint32_t g, struct sh_err *err);
+void ad__add_reduced(struct ad *a, uint32_t t, uint32_t g);
+/* What b computes, in the shape of t, is added to the gradient of t. */
+void ad__add_op(struct ad *a, uint32_t t, struct dev_op *b);
 /* Notes a part of a gradient. ad__settle() adds the parts of a root to its gradient; call it before
  * that is read. */
-int ad__part(struct ad *a, struct ad_part p, struct sh_err *err);
-int ad__settle(struct ad *a, uint32_t root, struct sh_err *err);
+void ad__part(struct ad *a, struct ad_part p);
+void ad__settle(struct ad *a, uint32_t root);
 /* Was the second operand of op added before, to a choice? Then it gets no gradient here. */
 bool ad__takes_back(const struct ad *a, const struct dev_op *op);
-int ad__zero(struct ad *a, uint32_t *out, struct sh_err *err);
-int ad__unsupported(const struct dev_op *op, struct sh_err *err, const char *why);
+uint32_t ad__zero(struct ad *a);
+void ad__unsupported(struct ad *a, const struct dev_op *op, const char *why);
 /* The sum of g over all axes but the last. */
-int ad__column_sums(struct ad *a, const char *name, uint32_t g, uint32_t *out, struct sh_err *err);
+uint32_t ad__column_sums(struct ad *a, const char *name, uint32_t g);
 
 /* clang-format off */
 #define AD_RULES(X)                                                                            \

@@ -42,91 +42,59 @@ static void walk(const struct table *t, struct turned *out, int64_t *count, int6
     }
 }
 
-static int turn(const struct dev_op *op, const struct table *t, struct turned *out,
-                struct sh_err *err)
+static void turn(struct ad *a, const struct dev_op *op, const struct table *t, struct turned *out)
 {
-    int64_t *count = malloc((size_t)t->n * sizeof(*count));
-    int64_t *seen = malloc((size_t)t->n * sizeof(*seen));
-    int rc = SH_OK;
+    int64_t *count = ir_alloc(a->ir, t->n, sizeof(*count));
+    int64_t *seen = ir_alloc(a->ir, t->n, sizeof(*seen));
 
     *out = (struct turned){.taps = 1};
-    if (!count || !seen) {
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables of \"%s\"", op->name);
-        goto out;
-    }
-    walk(t, out, count, seen);
-    for (int64_t i = 0; i < t->n; i++)
-        out->taps = SH_MAX(out->taps, count[i]);
-    if (out->taps > MAX_TABLE / t->n) {
-        rc = ad__unsupported(op, err, "too many elements depend on one");
-        goto out;
-    }
-    out->from = calloc((size_t)(t->n * out->taps), sizeof(*out->from));
-    out->weight = calloc((size_t)(t->n * out->taps), sizeof(*out->weight));
-    if (out->from && out->weight)
+    if (seen)
         walk(t, out, count, seen);
-    else
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables of \"%s\"", op->name);
-out:
+    for (int64_t i = 0; seen && i < t->n; i++)
+        out->taps = SH_MAX(out->taps, count[i]);
+    if (out->taps > MAX_TABLE / t->n)
+        ad__unsupported(a, op, "too many elements depend on one");
+    out->from = ir_alloc(a->ir, t->n * out->taps, sizeof(*out->from));
+    out->weight = ir_alloc(a->ir, t->n * out->taps, sizeof(*out->weight));
+    if (out->weight)
+        walk(t, out, count, seen);
     free(count);
     free(seen);
-    return rc;
 }
 
-/* A constant of rank 1. TAKES *data. */
-static int constant(struct ad *a, const char *owner, enum sh_dtype t, int64_t n, void **data,
-                    uint32_t *out, struct sh_err *err)
+/* A constant of rank 1. TAKES data. */
+static uint32_t constant(struct ad *a, uint32_t owner, enum sh_dtype t, int64_t n, void *data)
 {
-    const char *name;
-    int rc = ir_name(a->ir, &name, err, "%s#turned", owner);
+    const char *name = ir_name(a->ir, "%s#turned", ir_t(a->ir, owner)->name);
 
-    if (!rc)
-        rc = ir_const(a->ir, name, DEV_ROLE_STATE, t, 1, &n, *data, out, err);
-    if (!rc)
-        *data = NULL;
-    return rc;
+    return ir_const(a->ir, name, DEV_ROLE_STATE, t, 1, &n, data);
 }
 
 /* The tables in in[slot] and in[slot + 1], of axis `axis`, for the way back. */
-static int turn_tables(struct ad *a, const struct dev_op *op, uint32_t slot, int64_t axis,
-                       uint32_t out[2], struct sh_err *err)
+static void turn_tables(struct ad *a, const struct dev_op *op, uint32_t slot, int64_t axis,
+                        uint32_t out[2])
 {
     const struct ir *ir = a->ir;
     struct table t = {.m = ir_t(ir, op->out[0])->dims[axis],
                       .n = ir_t(ir, op->in[0])->dims[axis],
                       .from = ir_data(ir, op->in[slot]),
                       .weight = ir_data(ir, op->in[slot + 1])};
-    void *from, *weight;
     struct turned b;
-    int64_t n;
-    int rc;
 
     t.taps = ir_elements(ir, op->in[slot]) / t.m;
-    rc = turn(op, &t, &b, err);
-    from = b.from;
-    weight = b.weight;
-    n = t.n * b.taps;
-    if (!rc)
-        rc = constant(a, ir_t(ir, op->in[slot])->name, SH_I32, n, &from, &out[0], err);
-    if (!rc)
-        rc = constant(a, ir_t(ir, op->in[slot + 1])->name, SH_F32, n, &weight, &out[1], err);
-    free(from);
-    free(weight);
-    return rc;
+    turn(a, op, &t, &b);
+    out[0] = constant(a, op->in[slot], SH_I32, t.n * b.taps, b.from);
+    out[1] = constant(a, op->in[slot + 1], SH_F32, t.n * b.taps, b.weight);
 }
 
-int ad__resample(struct ad *a, const struct dev_op *op, uint32_t dy, struct sh_err *err)
+void ad__resample(struct ad *a, const struct dev_op *op, uint32_t dy)
 {
-    uint32_t in[5] = {dy}, dx;
     struct dev_op b;
-    int rc = SH_OK;
+    uint32_t in[5] = {dy};
 
-    for (uint32_t slot = 1; slot < op->n_in && rc == SH_OK; slot += 2)
-        rc = turn_tables(a, op, slot, op->u.axis.axis + slot / 2, &in[slot], err);
-    if (rc)
-        return rc;
+    for (uint32_t slot = 1; slot < op->n_in; slot += 2)
+        turn_tables(a, op, slot, op->u.axis.axis + slot / 2, &in[slot]);
     b = ir_op(DEV_OP_RESAMPLE, op->name, op->n_in, in);
     b.u.axis = op->u.axis;
-    rc = ir_emit_like(a->ir, &b, op->in[0], &dx, err);
-    return rc ? rc : ad__add(a, op->in[0], dx, err);
+    ad__add_op(a, op->in[0], &b);
 }

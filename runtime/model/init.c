@@ -240,10 +240,7 @@ int init_note(struct ir *ir, const struct graph *g, const struct train_spec *t,
     *count = (struct init_count){.first_kept = ""};
     if (!t->draws)
         return SH_OK;
-    rc = ir_uses_init(&u, ir, err);
-    if (rc)
-        return rc;
-    rc = list_params(&b, err);
+    rc = ir_uses_init(&u, ir) ? list_params(&b, err) : ir_done(ir, err);
     if (!rc) {
         by_graph(&b);
         by_ops(ir, &u);

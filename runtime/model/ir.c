@@ -9,10 +9,20 @@
 
 int ir_new(struct ir **out, struct sh_err *err)
 {
-    *out = calloc(1, sizeof(**out));
-    if (!*out)
+    struct ir *ir = calloc(1, sizeof(*ir));
+
+    *out = ir;
+    if (!ir)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a device graph");
-    (*out)->loss = (*out)->scaler = (*out)->masked = DEV_NONE;
+    ir->loss = ir->scaler = ir->masked = DEV_NONE;
+    ir->none = calloc(1, sizeof(*ir->none));
+    if (!ir->none)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a device graph");
+    ir->none->info.grad = ir->none->tensor.alias_of = DEV_NONE;
+    ir->none->tensor.name = "";
+    ir->none->tensor.rank = SH_MAX_RANK;
+    for (uint32_t i = 0; i < SH_MAX_RANK; i++)
+        ir->none->tensor.dims[i] = 1;
     return SH_OK;
 }
 
@@ -31,6 +41,7 @@ void ir_free(struct ir *ir)
     for (size_t i = 0; i < ir->n_names; i++)
         free(ir->names[i]);
     free(ir->names);
+    free(ir->none);
     free(ir->info);
     free(ir->commits);
     free(ir->inputs);
@@ -40,23 +51,21 @@ void ir_free(struct ir *ir)
     free(ir);
 }
 
-int ir_tensor(struct ir *ir, const char *name, enum sh_dtype t, enum dev_role role, uint32_t rank,
-              const int64_t *dims, uint32_t *out, struct sh_err *err)
+uint32_t ir_tensor(struct ir *ir, const char *name, enum sh_dtype t, enum dev_role role,
+                   uint32_t rank, const int64_t *dims)
 {
     uint32_t n = ir->g.n_tensors;
     struct dev_tensor *d;
-    int rc;
 
     if (rank > SH_MAX_RANK)
-        return SH_FAIL(err, SH_E_UNSUPPORTED, "\"%s\" has %u dimensions, at most %d are supported",
-                       name, rank, SH_MAX_RANK);
-    rc = sh_grow(&ir->g.tensors, &ir->cap_tensors, (size_t)n + 1, sizeof(*ir->g.tensors),
-                 IR_MAX_TENSORS, "tensors of a program", err);
-    if (!rc)
-        rc = sh_grow(&ir->info, &ir->cap_info, (size_t)n + 1, sizeof(*ir->info), IR_MAX_TENSORS,
-                     "tensors of a program", err);
-    if (rc)
-        return rc;
+        IR_FAIL(ir, SH_E_UNSUPPORTED, "\"%s\" has %u dimensions, at most %d are supported", name,
+                rank, SH_MAX_RANK);
+    if (ir->err.rc ||
+        sh_grow(&ir->g.tensors, &ir->cap_tensors, (size_t)n + 1, sizeof(*ir->g.tensors),
+                IR_MAX_TENSORS, "tensors of a program", &ir->err) ||
+        sh_grow(&ir->info, &ir->cap_info, (size_t)n + 1, sizeof(*ir->info), IR_MAX_TENSORS,
+                "tensors of a program", &ir->err))
+        return DEV_NONE;
     d = &ir->g.tensors[n];
     *d = (struct dev_tensor){
         .name = name, .dtype = t, .role = role, .rank = rank, .alias_of = DEV_NONE};
@@ -64,21 +73,19 @@ int ir_tensor(struct ir *ir, const char *name, enum sh_dtype t, enum dev_role ro
         d->dims[i] = dims[i];
     ir->info[n] = (struct ir_info){.grad = DEV_NONE};
     ir->g.n_tensors++;
-    *out = n;
-    return SH_OK;
+    return n;
 }
 
-int ir_like(struct ir *ir, uint32_t like, const char *name, enum dev_role role, uint32_t *out,
-            struct sh_err *err)
+uint32_t ir_like(struct ir *ir, uint32_t like, const char *name, enum dev_role role)
 {
-    struct dev_tensor l = ir->g.tensors[like]; /* a copy: the array may move */
+    struct dev_tensor l = *ir_t(ir, like); /* a copy: the array may move */
 
-    return ir_tensor(ir, name, l.dtype, role, l.rank, l.dims, out, err);
+    return ir_tensor(ir, name, l.dtype, role, l.rank, l.dims);
 }
 
 uint32_t ir_root(const struct ir *ir, uint32_t t)
 {
-    return ir->g.tensors[t].alias_of == DEV_NONE ? t : ir->g.tensors[t].alias_of;
+    return ir_t(ir, t)->alias_of == DEV_NONE ? t : ir_t(ir, t)->alias_of;
 }
 
 static bool dims_equal(const struct dev_tensor *t, uint32_t rank, const int64_t *dims)
@@ -91,103 +98,102 @@ static bool dims_equal(const struct dev_tensor *t, uint32_t rank, const int64_t 
     return true;
 }
 
-int ir_alias(struct ir *ir, uint32_t t, uint32_t rank, const int64_t *dims, uint32_t *out,
-             struct sh_err *err)
+uint32_t ir_alias(struct ir *ir, uint32_t t, uint32_t rank, const int64_t *dims)
 {
-    uint32_t root = ir_root(ir, t);
+    uint32_t root = ir_root(ir, t), out;
     struct dev_tensor r = *ir_t(ir, root);
     int64_t n = 1;
-    int rc;
 
-    if (dims_equal(ir_t(ir, t), rank, dims)) {
-        *out = t;
-        return SH_OK;
-    }
-    if (dims_equal(&r, rank, dims)) {
-        *out = root;
-        return SH_OK;
-    }
+    if (dims_equal(ir_t(ir, t), rank, dims))
+        return t;
+    if (dims_equal(&r, rank, dims))
+        return root;
     for (uint32_t i = 0; i < rank; i++)
         n *= dims[i];
     if (n != ir_elements(ir, t))
-        return SH_FAIL(err, SH_E_BUG, "\"%s\" has %lld elements and cannot be seen as %lld", r.name,
-                       (long long)ir_elements(ir, t), (long long)n);
-    rc = ir_tensor(ir, r.name, r.dtype, r.role, rank, dims, out, err);
-    if (!rc)
-        ir->g.tensors[*out].alias_of = root;
-    return rc;
+        IR_FAIL(ir, SH_E_BUG, "\"%s\" has %lld elements and cannot be seen as %lld", r.name,
+                (long long)ir_elements(ir, t), (long long)n);
+    out = ir_tensor(ir, r.name, r.dtype, r.role, rank, dims);
+    ir_t(ir, out)->alias_of = root;
+    return out;
 }
 
-int ir_const(struct ir *ir, const char *name, enum dev_role role, enum sh_dtype t, uint32_t rank,
-             const int64_t *dims, void *data, uint32_t *out, struct sh_err *err)
+void *ir_alloc(struct ir *ir, int64_t n, size_t element)
 {
-    int rc = ir_tensor(ir, name, t, role, rank, dims, out, err);
+    void *p = ir->err.rc ? NULL : calloc((size_t)SH_MAX(n, 1), element);
 
-    if (rc)
-        return rc;
-    ir->info[*out].data = ir->info[*out].owned = data;
-    return SH_OK;
+    if (!p)
+        IR_FAIL(ir, SH_E_NOMEM, "could not allocate %lld numbers of a constant", (long long)n);
+    return p;
 }
 
-int ir_later(struct ir *ir, const struct dev_tensor *like, const char *name, ir_fill *fill,
-             void *ctx, uint32_t *out, struct sh_err *err)
+uint32_t ir_const(struct ir *ir, const char *name, enum dev_role role, enum sh_dtype t,
+                  uint32_t rank, const int64_t *dims, void *data)
 {
-    int64_t dims[SH_ARRAY_LEN(like->dims)];
-    int rc;
+    uint32_t out = ir_tensor(ir, name, t, role, rank, dims);
 
-    memcpy(dims, like->dims, sizeof(dims)); /* it may lie in what grows here */
-    rc = ir_tensor(ir, name, like->dtype, DEV_ROLE_WEIGHT, like->rank, dims, out, err);
-    if (rc)
-        return rc;
-    ir->info[*out].fill = fill;
-    ir->info[*out].ctx = ctx;
-    return SH_OK;
+    if (out == DEV_NONE)
+        free(data);
+    else
+        ir->info[out].data = ir->info[out].owned = data;
+    return out;
+}
+
+uint32_t ir_later(struct ir *ir, const struct dev_tensor *like, const char *name, ir_fill *fill,
+                  void *ctx)
+{
+    const struct dev_tensor l = *like; /* it may lie in what grows here */
+    uint32_t out = ir_tensor(ir, name, l.dtype, DEV_ROLE_WEIGHT, l.rank, l.dims);
+
+    if (out == DEV_NONE) {
+        free(ctx);
+        return out;
+    }
+    ir->info[out].fill = fill;
+    ir->info[out].ctx = ctx;
+    return out;
 }
 
 bool ir_is_given(const struct ir *ir, uint32_t t)
 {
-    const struct ir_info *info = &ir->info[ir_root(ir, t)];
+    const struct ir_info *info = ir_info(ir, ir_root(ir, t));
 
     return info->data && !info->owned;
 }
 
-int ir_settle(struct ir *ir, uint32_t t, struct sh_err *err)
+const void *ir_settle(struct ir *ir, uint32_t t)
 {
     uint32_t r = ir_root(ir, t);
-    struct ir_info *info = &ir->info[r];
-    size_t bytes = (size_t)ir_elements(ir, r) * sh_dtype_bytes(ir_t(ir, r)->dtype);
+    struct ir_info *info = ir_info(ir, r);
     void *data;
 
-    if (!info->fill || info->data)
-        return SH_OK;
-    data = malloc(bytes + 1);
-    if (!data)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the %zu bytes of \"%s\"", bytes,
-                       ir_t(ir, r)->name);
-    info->fill(info->ctx, data);
-    info->data = info->owned = data;
-    return SH_OK;
+    if (info->fill && !info->data) {
+        data = ir_alloc(ir, ir_elements(ir, r), sh_dtype_bytes(ir_t(ir, r)->dtype));
+        if (data)
+            info->fill(info->ctx, data);
+        info->data = info->owned = data;
+    }
+    return ir->err.rc ? NULL : ir_data(ir, t);
 }
 
-int ir_name(struct ir *ir, const char **out, struct sh_err *err, const char *fmt, ...)
+const char *ir_name(struct ir *ir, const char *fmt, ...)
 {
     char *s = NULL;
     va_list ap;
-    int rc, n;
+    int n;
 
-    *out = "";
-    rc = sh_grow(&ir->names, &ir->cap_names, ir->n_names + 1, sizeof(*ir->names), IR_MAX_TENSORS,
-                 "names of a program", err);
-    if (rc)
-        return rc;
+    if (ir->err.rc || sh_grow(&ir->names, &ir->cap_names, ir->n_names + 1, sizeof(*ir->names),
+                              IR_MAX_TENSORS, "names of a program", &ir->err))
+        return "";
     va_start(ap, fmt);
     n = vasprintf(&s, fmt, ap);
     va_end(ap);
-    if (n < 0)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a name");
+    if (n < 0) {
+        IR_FAIL(ir, SH_E_NOMEM, "could not allocate a name");
+        return "";
+    }
     ir->names[ir->n_names++] = s;
-    *out = s;
-    return SH_OK;
+    return s;
 }
 
 struct dev_op ir_op(enum dev_op_kind k, const char *name, uint32_t n_in, const uint32_t *in)
@@ -203,53 +209,74 @@ struct dev_op ir_op(enum dev_op_kind k, const char *name, uint32_t n_in, const u
     return op;
 }
 
-int ir_push(struct ir *ir, const struct dev_op *op, struct sh_err *err)
+void ir_push(struct ir *ir, const struct dev_op *op)
 {
-    int rc = sh_grow(&ir->g.ops, &ir->cap_ops, (size_t)ir->g.n_ops + 1, sizeof(*ir->g.ops),
-                     IR_MAX_OPS, "operations of a program", err);
-
-    if (rc)
-        return rc;
-    ir->g.ops[ir->g.n_ops++] = *op;
-    return SH_OK;
+    if (ir->err.rc == SH_OK &&
+        sh_grow(&ir->g.ops, &ir->cap_ops, (size_t)ir->g.n_ops + 1, sizeof(*ir->g.ops), IR_MAX_OPS,
+                "operations of a program", &ir->err) == SH_OK)
+        ir->g.ops[ir->g.n_ops++] = *op;
 }
 
-int ir_emit(struct ir *ir, struct dev_op *op, enum sh_dtype t, uint32_t rank, const int64_t *dims,
-            uint32_t *out, struct sh_err *err)
+uint32_t ir_emit(struct ir *ir, struct dev_op *op, enum sh_dtype t, uint32_t rank,
+                 const int64_t *dims)
 {
-    int rc = ir_tensor(ir, op->name, t, DEV_ROLE_ACT, rank, dims, out, err);
+    const uint32_t out = ir_tensor(ir, op->name, t, DEV_ROLE_ACT, rank, dims);
 
-    if (rc)
-        return rc;
-    op->out[op->n_out++] = *out;
-    return ir_push(ir, op, err);
+    op->out[op->n_out++] = out;
+    ir_push(ir, op);
+    return out;
 }
 
-int ir_emit_like(struct ir *ir, struct dev_op *op, uint32_t like, uint32_t *out, struct sh_err *err)
+uint32_t ir_emit_like(struct ir *ir, struct dev_op *op, uint32_t like)
 {
     struct dev_tensor l = *ir_t(ir, like);
 
-    return ir_emit(ir, op, l.dtype, l.rank, l.dims, out, err);
+    return ir_emit(ir, op, l.dtype, l.rank, l.dims);
 }
 
-int ir_binary(struct ir *ir, enum dev_bin k, const char *name, uint32_t a, uint32_t b,
-              uint32_t like, uint32_t *out, struct sh_err *err)
+uint32_t ir_binary(struct ir *ir, enum dev_bin k, const char *name, uint32_t a, uint32_t b,
+                   uint32_t like)
 {
     struct dev_op op = ir_op(DEV_OP_BINARY, name, 2, (uint32_t[]){a, b});
 
     op.u.binary.kind = k;
-    return ir_emit_like(ir, &op, like, out, err);
+    return ir_emit_like(ir, &op, like);
 }
 
-int ir_act(struct ir *ir, enum dev_act act, float p0, float p1, const char *name, uint32_t x,
-           uint32_t *out, struct sh_err *err)
+uint32_t ir_act(struct ir *ir, enum dev_act act, float p0, float p1, const char *name, uint32_t x)
 {
     struct dev_op op = ir_op(DEV_OP_ACT, name, 1, &x);
 
     op.act = act;
     op.act_p0 = p0;
     op.act_p1 = p1;
-    return ir_emit_like(ir, &op, x, out, err);
+    return ir_emit_like(ir, &op, x);
+}
+
+static uint32_t concat(struct ir *ir, const char *name, const uint32_t *in, uint32_t n,
+                       uint32_t axis)
+{
+    struct dev_op op = ir_op(DEV_OP_CONCAT, name, n, in);
+    struct dev_tensor d = *ir_t(ir, in[0]);
+
+    if (n == 1)
+        return in[0];
+    for (uint32_t i = 1; i < n; i++)
+        d.dims[axis] += ir_t(ir, in[i])->dims[axis];
+    op.u.axis.axis = axis;
+    return ir_emit(ir, &op, d.dtype, d.rank, d.dims);
+}
+
+uint32_t ir_joined(struct ir *ir, const char *name, uint32_t *in, uint32_t n, uint32_t axis)
+{
+    while (n > 1) {
+        uint32_t left = 0;
+
+        for (uint32_t i = 0; i < n; i += DEV_MAX_IN)
+            in[left++] = concat(ir, name, &in[i], SH_MIN(n - i, (uint32_t)DEV_MAX_IN), axis);
+        n = left;
+    }
+    return in[0];
 }
 
 int64_t ir_elements(const struct ir *ir, uint32_t t)
@@ -269,16 +296,16 @@ bool ir_same_shape(const struct ir *ir, uint32_t a, uint32_t b)
 
 bool ir_is_const(const struct ir *ir, uint32_t t)
 {
-    const struct ir_info *info = &ir->info[ir_root(ir, t)];
+    const struct ir_info *info = ir_info(ir, ir_root(ir, t));
 
     return info->state == IR_NO_STATE && (info->data || info->fill);
 }
 
 const void *ir_data(const struct ir *ir, uint32_t t)
 {
-    uint32_t r = ir_root(ir, t);
+    const struct ir_info *info = ir_info(ir, ir_root(ir, t));
 
-    return ir->info[r].state == IR_NO_STATE ? ir->info[r].data : NULL;
+    return info->state == IR_NO_STATE ? info->data : NULL;
 }
 
 void ir_kill(struct dev_op *op)
@@ -296,12 +323,12 @@ void ir_sweep(struct ir *ir)
     ir->g.n_ops = n;
 }
 
-int ir_drop_unused(struct ir *ir, struct sh_err *err)
+void ir_drop_unused(struct ir *ir)
 {
-    bool *live = calloc(ir->g.n_tensors + 1u, 1);
+    bool *live = ir_alloc(ir, ir->g.n_tensors, sizeof(*live));
 
     if (!live)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u marks", ir->g.n_tensors);
+        return;
     for (uint32_t i = 0; i < ir->n_outputs; i++)
         live[ir_root(ir, ir->outputs[i])] = true;
     if (ir->loss != DEV_NONE)
@@ -325,7 +352,6 @@ int ir_drop_unused(struct ir *ir, struct sh_err *err)
     }
     ir_sweep(ir);
     free(live);
-    return SH_OK;
 }
 
 /* Calls fn on every tensor number that the ir holds outside of the table of tensors. */
@@ -410,18 +436,16 @@ int ir_compact(struct ir *ir, struct sh_err *err)
     return SH_OK;
 }
 
-int ir_uses_init(struct ir_uses *u, const struct ir *ir, struct sh_err *err)
+bool ir_uses_init(struct ir_uses *u, struct ir *ir)
 {
-    size_t n = ir->g.n_tensors + 1u;
+    const int64_t n = ir->g.n_tensors;
 
-    *u = (struct ir_uses){.writer = malloc(n * sizeof(uint32_t)),
-                          .reads = calloc(n, sizeof(uint32_t)),
-                          .reader = malloc(n * sizeof(uint32_t))};
-    if (!u->writer || !u->reads || !u->reader) {
-        ir_uses_fini(u);
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the use counts of %zu tensors", n);
-    }
-    for (size_t i = 0; i < n; i++)
+    *u = (struct ir_uses){.writer = ir_alloc(ir, n, sizeof(uint32_t)),
+                          .reads = ir_alloc(ir, n, sizeof(uint32_t)),
+                          .reader = ir_alloc(ir, n, sizeof(uint32_t))};
+    if (!u->reader)
+        return false;
+    for (int64_t i = 0; i < n; i++)
         u->writer[i] = u->reader[i] = DEV_NONE;
     for (uint32_t i = 0; i < ir->g.n_ops; i++) {
         const struct dev_op *op = &ir->g.ops[i];
@@ -442,7 +466,7 @@ int ir_uses_init(struct ir_uses *u, const struct ir *ir, struct sh_err *err)
         u->reads[ir_root(ir, ir->outputs[i])]++;
     for (size_t i = 0; i < ir->n_commits; i++)
         u->reads[ir_root(ir, ir->commits[i].src)]++;
-    return SH_OK;
+    return true;
 }
 
 void ir_uses_fini(struct ir_uses *u)

@@ -46,6 +46,11 @@ struct ir_info {      /* what the compiler knows of a tensor beyond the device's
     const char *suffix; /* IR_OPTIM: "momentum", "m", "v", "sum", "scale"; IR_EMA: "ema" */
 };
 
+struct ir_none {
+    struct dev_tensor tensor; /* one element, along every axis that somebody may ask for */
+    struct ir_info info;
+};
+
 struct ir_commit {
     uint32_t src, dst; /* dst = STATE */
 };
@@ -60,8 +65,10 @@ struct ir {
     /* Training: labels of each head; DEV_NONE: those in `masked`, which are computed, not read. */
     uint32_t labels[TRAIN_MAX_HEADS], n_labels;
     uint32_t masked;
-    uint32_t loss;   /* training; DEV_NONE otherwise */
-    uint32_t scaler; /* DEV_NONE: the loss is not scaled */
+    uint32_t loss;        /* training; DEV_NONE otherwise */
+    uint32_t scaler;      /* DEV_NONE: the loss is not scaled */
+    struct sh_err err;    /* the first failure of what builds */
+    struct ir_none *none; /* OWNED: what ir_t() and ir_info() show of DEV_NONE after it */
     size_t n_names, n_commits;
     size_t cap_tensors, cap_info, cap_ops, cap_names, cap_commits;
 };
@@ -69,49 +76,67 @@ struct ir {
 int ir_new(struct ir **out, struct sh_err *err); /* OWNED, ir_free() */
 void ir_free(struct ir *ir);
 
+/* ---- building; reads like an expression. The first failure stays in ir->err; later calls do
+ * nothing and return DEV_NONE, whose ir_t() and ir_info() mean nothing, so that only the end has to
+ * check. */
+
+/* The first failure so far, also in *err. */
+static inline int ir_done(const struct ir *ir, struct sh_err *err)
+{
+    return sh_err_copy(err, &ir->err);
+}
+#define IR_FAIL(ir, rc, ...) SH_FAIL(&(ir)->err, rc, __VA_ARGS__)
+
 /* name: BORROWED as long as the ir lives (a name of the source graph, or from ir_name). */
-int ir_tensor(struct ir *ir, const char *name, enum sh_dtype t, enum dev_role role, uint32_t rank,
-              const int64_t *dims, uint32_t *out, struct sh_err *err);
+uint32_t ir_tensor(struct ir *ir, const char *name, enum sh_dtype t, enum dev_role role,
+                   uint32_t rank, const int64_t *dims);
 /* A new tensor with type and shape of `like`. */
-int ir_like(struct ir *ir, uint32_t like, const char *name, enum dev_role role, uint32_t *out,
-            struct sh_err *err);
+uint32_t ir_like(struct ir *ir, uint32_t like, const char *name, enum dev_role role);
 /* Another shape of the same bytes; `t` itself when the shape is the same. */
-int ir_alias(struct ir *ir, uint32_t t, uint32_t rank, const int64_t *dims, uint32_t *out,
-             struct sh_err *err);
-/* A constant made by the compiler. TAKES data (malloc) on success. */
-int ir_const(struct ir *ir, const char *name, enum dev_role role, enum sh_dtype t, uint32_t rank,
-             const int64_t *dims, void *data, uint32_t *out, struct sh_err *err);
+uint32_t ir_alias(struct ir *ir, uint32_t t, uint32_t rank, const int64_t *dims);
+/* Zeroed memory for n elements of a constant, or for what makes one. NULL after a failure. */
+void *ir_alloc(struct ir *ir, int64_t n, size_t element);
+/* A constant made by the compiler. TAKES data (malloc), on failure too. */
+uint32_t ir_const(struct ir *ir, const char *name, enum dev_role role, enum sh_dtype t,
+                  uint32_t rank, const int64_t *dims, void *data);
 /* The same, made on demand: a program that only runs never needs the contents of its weights. TAKES
- * ctx (malloc; it must own nothing) on success. What ctx points to must be given (ir_is_given), or
- * the tensor must be settled at once. */
-int ir_later(struct ir *ir, const struct dev_tensor *like, const char *name, ir_fill *fill,
-             void *ctx, uint32_t *out, struct sh_err *err);
+ * ctx (malloc; it must own nothing), on failure too. What ctx points to must be given
+ * (ir_is_given), or the tensor must be settled at once. */
+uint32_t ir_later(struct ir *ir, const struct dev_tensor *like, const char *name, ir_fill *fill,
+                  void *ctx);
 /* Is it a constant of the source graph, whose data outlive every tensor here? */
 bool ir_is_given(const struct ir *ir, uint32_t t);
-/* Makes the contents of a constant from ir_later(). Fails: SH_E_NOMEM. */
-int ir_settle(struct ir *ir, uint32_t t, struct sh_err *err);
-/* *out: BORROWED from the ir. */
-int ir_name(struct ir *ir, const char **out, struct sh_err *err, const char *fmt, ...)
-    __attribute__((format(printf, 4, 5)));
+/* Makes the contents of a constant from ir_later(). Returns them; NULL after a failure. */
+const void *ir_settle(struct ir *ir, uint32_t t);
+/* BORROWED from the ir. */
+const char *ir_name(struct ir *ir, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
-int ir_push(struct ir *ir, const struct dev_op *op, struct sh_err *err);
-/* Makes a tensor of the type and shape given, adds it to the outputs of op, and pushes op. */
-int ir_emit(struct ir *ir, struct dev_op *op, enum sh_dtype t, uint32_t rank, const int64_t *dims,
-            uint32_t *out, struct sh_err *err);
+void ir_push(struct ir *ir, const struct dev_op *op);
+/* Makes a tensor of the type and shape given, adds it to the outputs of op, and pushes op. Returns
+ * the tensor. */
+uint32_t ir_emit(struct ir *ir, struct dev_op *op, enum sh_dtype t, uint32_t rank,
+                 const int64_t *dims);
 /* The same with type and shape of `like`. */
-int ir_emit_like(struct ir *ir, struct dev_op *op, uint32_t like, uint32_t *out,
-                 struct sh_err *err);
+uint32_t ir_emit_like(struct ir *ir, struct dev_op *op, uint32_t like);
 /* An operation on the given inputs; the rest zero. */
 struct dev_op ir_op(enum dev_op_kind k, const char *name, uint32_t n_in, const uint32_t *in);
-/* a (bin) b -> *out with the shape `rank`, `dims`. */
-int ir_binary(struct ir *ir, enum dev_bin k, const char *name, uint32_t a, uint32_t b,
-              uint32_t like, uint32_t *out, struct sh_err *err);
-int ir_act(struct ir *ir, enum dev_act act, float p0, float p1, const char *name, uint32_t x,
-           uint32_t *out, struct sh_err *err);
+/* a (bin) b, with type and shape of `like`. */
+uint32_t ir_binary(struct ir *ir, enum dev_bin k, const char *name, uint32_t a, uint32_t b,
+                   uint32_t like);
+uint32_t ir_act(struct ir *ir, enum dev_act act, float p0, float p1, const char *name, uint32_t x);
+/* n tensors side by side along an axis; in rounds, if they are more than an operation takes. Uses
+ * up `in`. */
+uint32_t ir_joined(struct ir *ir, const char *name, uint32_t *in, uint32_t n, uint32_t axis);
+
+/* ---- looking and cleaning */
 
 static inline struct dev_tensor *ir_t(const struct ir *ir, uint32_t t)
 {
-    return &ir->g.tensors[t];
+    return t < ir->g.n_tensors ? &ir->g.tensors[t] : &ir->none->tensor;
+}
+static inline struct ir_info *ir_info(const struct ir *ir, uint32_t t)
+{
+    return t < ir->g.n_tensors ? &ir->info[t] : &ir->none->info;
 }
 uint32_t ir_root(const struct ir *ir, uint32_t t);
 int64_t ir_elements(const struct ir *ir, uint32_t t);
@@ -124,7 +149,7 @@ const void *ir_data(const struct ir *ir, uint32_t t);
 void ir_kill(struct dev_op *op);
 void ir_sweep(struct ir *ir);
 /* Removes operations whose results nobody reads. Outputs, loss and state count as read. */
-int ir_drop_unused(struct ir *ir, struct sh_err *err);
+void ir_drop_unused(struct ir *ir);
 
 /* Removes unreferenced tensors, so that the device does not have to store their types. Changes
  * tensor numbers. */
@@ -136,7 +161,7 @@ struct ir_uses {
     uint32_t *reads;  /* an OUTPUT counts one more */
     uint32_t *reader; /* the last operation that reads it */
 };
-int ir_uses_init(struct ir_uses *u, const struct ir *ir, struct sh_err *err);
+bool ir_uses_init(struct ir_uses *u, struct ir *ir); /* false: a failure; fini() it even so */
 void ir_uses_fini(struct ir_uses *u);
 
 #endif

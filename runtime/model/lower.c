@@ -94,7 +94,7 @@ static const struct {
     {"ReduceProd", lower__reduce},
     {"ReduceSum", lower__reduce},
     {"Relu", lower__act},
-    {"Reshape", lower__reshape},
+    {"Reshape", lower__identity},
     {"Resize", lower__resize},
     {"Round", lower__act},
     {"Scatter", lower__scatter},
@@ -135,23 +135,48 @@ const struct graph_value *lower__out(const struct lower *lo, const struct graph_
     return &lo->g->values[n->out[0]];
 }
 
-static bool has(const struct graph_node *n, uint32_t i)
+bool lower__has(const struct graph_node *n, uint32_t i)
 {
     return i < n->n_in && n->in[i] != GRAPH_NONE;
 }
 
-int lower__unsupported(const struct graph_node *n, struct sh_err *err, const char *why)
+void lower__unsupported(struct lower *lo, const struct graph_node *n, const char *why)
 {
-    return SH_FAIL(err, SH_E_UNSUPPORTED, "%s \"%s\": %s", n->op, n->name, why);
+    IR_FAIL(lo->ir, SH_E_UNSUPPORTED, "%s \"%s\": %s", n->op, n->name, why);
 }
 
-int lower__float(const struct graph_node *n, const char *name, float *out, struct sh_err *err)
+int64_t lower__int(struct lower *lo, const struct graph_node *n, const char *name, int64_t def)
+{
+    int64_t v;
+
+    graph_int(n, name, def, &v, &lo->ir->err);
+    return v;
+}
+
+float lower__float(struct lower *lo, const struct graph_node *n, const char *name)
 {
     double v;
-    int rc = graph_float(n, name, 0.0, &v, err);
 
-    *out = (float)v;
-    return rc;
+    graph_float(n, name, 0.0, &v, &lo->ir->err);
+    return (float)v;
+}
+
+const char *lower__str(struct lower *lo, const struct graph_node *n, const char *name,
+                       const char *def)
+{
+    const char *v;
+
+    graph_str(n, name, def, &v, &lo->ir->err);
+    return v;
+}
+
+size_t lower__ints(struct lower *lo, const struct graph_node *n, const char *name, int64_t *out,
+                   size_t max)
+{
+    size_t k;
+
+    graph_ints(n, name, out, max, &k, &lo->ir->err);
+    return k;
 }
 
 static bool is_trained(const struct lower *lo, const struct graph_value *v)
@@ -195,89 +220,85 @@ bool lower__scalar(const struct lower *lo, uint32_t value, double *out)
     }
 }
 
-int lower__use_value(struct lower *lo, uint32_t value, uint32_t *out, struct sh_err *err)
+uint32_t lower__use_value(struct lower *lo, uint32_t value)
 {
     const struct graph_value *v = &lo->g->values[value];
-    enum dev_role role = lo->training ? DEV_ROLE_STATE : DEV_ROLE_WEIGHT;
-    int rc;
+    enum dev_role role = is_sent(lo, v) ? DEV_ROLE_INPUT
+                         : lo->training ? DEV_ROLE_STATE
+                                        : DEV_ROLE_WEIGHT;
+    uint32_t t = lo->tensor_of[value];
+    struct ir_info *info;
 
-    *out = lo->tensor_of[value];
-    if (*out != DEV_NONE)
-        return SH_OK;
+    if (t != DEV_NONE)
+        return t;
     if (!v->data && (graph_elements(v) != 0 || lo->writer_of[value] != GRAPH_NONE))
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\" is used before anything computes it", v->name);
-    if (is_sent(lo, v))
-        role = DEV_ROLE_INPUT;
-    rc = ir_tensor(lo->ir, v->name, v->dtype, role, (uint32_t)v->rank, v->dims, out, err);
-    if (rc)
-        return rc;
-    if (is_sent(lo, v))
-        lo->ir->info[*out].sent = v->data;
-    else
-        lo->ir->info[*out].data = v->data;
+        IR_FAIL(lo->ir, SH_E_INVALID, "\"%s\" is used before anything computes it", v->name);
+    t = ir_tensor(lo->ir, v->name, v->dtype, role, (uint32_t)v->rank, v->dims);
+    info = ir_info(lo->ir, t);
+    *(is_sent(lo, v) ? &info->sent : &info->data) = v->data;
     if (is_trained(lo, v))
-        lo->ir->info[*out].state = IR_PARAM;
-    lo->tensor_of[value] = *out;
-    return SH_OK;
+        info->state = IR_PARAM;
+    lo->tensor_of[value] = t;
+    return t;
 }
 
-int lower__use(struct lower *lo, const struct graph_node *n, uint32_t i, uint32_t *out,
-               struct sh_err *err)
+uint32_t lower__use(struct lower *lo, const struct graph_node *n, uint32_t i)
 {
-    if (!has(n, i)) {
-        *out = DEV_NONE;
-        return SH_OK;
-    }
-    return lower__use_value(lo, n->in[i], out, err);
+    return lower__has(n, i) ? lower__use_value(lo, n->in[i]) : DEV_NONE;
 }
 
-int lower__use_all(struct lower *lo, const struct graph_node *n, uint32_t k, uint32_t *out,
-                   struct sh_err *err)
+void lower__use_all(struct lower *lo, const struct graph_node *n, uint32_t k, uint32_t *out)
 {
-    int rc = SH_OK;
-
-    for (uint32_t i = 0; i < k && rc == SH_OK; i++)
-        rc = lower__use(lo, n, i, &out[i], err);
-    return rc;
+    for (uint32_t i = 0; i < k; i++)
+        out[i] = lower__use(lo, n, i);
 }
 
-int lower__emit(struct lower *lo, const struct graph_node *n, struct dev_op *op, struct sh_err *err)
+struct dev_op lower__op(struct lower *lo, const struct graph_node *n, enum dev_op_kind kind,
+                        uint32_t k)
+{
+    uint32_t in[DEV_MAX_IN];
+
+    lower__use_all(lo, n, k, in);
+    return ir_op(kind, n->name, k, in);
+}
+
+void lower__emit(struct lower *lo, const struct graph_node *n, struct dev_op *op)
 {
     const struct graph_value *y = lower__out(lo, n);
-    uint32_t t;
-    int rc =
-        ir_tensor(lo->ir, y->name, y->dtype, DEV_ROLE_ACT, (uint32_t)y->rank, y->dims, &t, err);
 
-    if (rc)
-        return rc;
-    op->out[0] = t;
+    op->out[0] = lo->tensor_of[n->out[0]] =
+        ir_tensor(lo->ir, y->name, y->dtype, DEV_ROLE_ACT, (uint32_t)y->rank, y->dims);
     op->n_out = SH_MAX(op->n_out, 1u);
-    lo->tensor_of[n->out[0]] = t;
-    return ir_push(lo->ir, op, err);
+    ir_push(lo->ir, op);
 }
 
-int lower__is(struct lower *lo, const struct graph_node *n, uint32_t t, struct sh_err *err)
+void lower__gives(struct lower *lo, const struct graph_node *n, uint32_t k, uint32_t t)
 {
-    const struct graph_value *y = lower__out(lo, n);
+    const struct graph_value *y;
 
-    return ir_alias(lo->ir, t, (uint32_t)y->rank, y->dims, &lo->tensor_of[n->out[0]], err);
+    if (k >= n->n_out || n->out[k] == GRAPH_NONE)
+        return;
+    y = &lo->g->values[n->out[k]];
+    lo->tensor_of[n->out[k]] = ir_alias(lo->ir, t, (uint32_t)y->rank, y->dims);
+}
+
+void lower__is(struct lower *lo, const struct graph_node *n, uint32_t t)
+{
+    lower__gives(lo, n, 0, t);
 }
 
 /* ------------------------------------------------------------------ the walk */
 
-static int add_inputs(struct lower *lo, struct sh_err *err)
+static void add_inputs(struct lower *lo)
 {
     const struct graph *g = lo->g;
-    int rc = SH_OK;
 
-    for (uint32_t i = 0; i < g->n_inputs && rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < g->n_inputs; i++) {
         const struct graph_value *v = &g->values[g->inputs[i]];
 
-        rc = ir_tensor(lo->ir, v->name, v->dtype, DEV_ROLE_INPUT, (uint32_t)v->rank, v->dims,
-                       &lo->ir->inputs[i], err);
-        lo->tensor_of[g->inputs[i]] = lo->ir->inputs[i];
+        lo->ir->inputs[i] = lo->tensor_of[g->inputs[i]] =
+            ir_tensor(lo->ir, v->name, v->dtype, DEV_ROLE_INPUT, (uint32_t)v->rank, v->dims);
     }
-    return rc;
 }
 
 static bool listed(const uint32_t *list, uint32_t n, uint32_t t, const struct ir *ir)
@@ -289,53 +310,47 @@ static bool listed(const uint32_t *list, uint32_t n, uint32_t t, const struct ir
 }
 
 /* An output has bytes of its own: neither an input's, nor a constant's, nor another output's. */
-static int add_output(struct lower *lo, uint32_t value, struct sh_err *err)
+static void add_output(struct lower *lo, uint32_t value)
 {
     struct ir *ir = lo->ir;
     const char *name = lo->g->values[value].name;
-    uint32_t t;
-    int rc = lower__use_value(lo, value, &t, err);
+    uint32_t t = lower__use_value(lo, value);
 
-    if (!rc && (ir_t(ir, ir_root(ir, t))->role != DEV_ROLE_ACT ||
-                listed(ir->outputs, ir->n_outputs, t, ir))) {
+    if (ir_t(ir, ir_root(ir, t))->role != DEV_ROLE_ACT ||
+        listed(ir->outputs, ir->n_outputs, t, ir)) {
         struct dev_op op = ir_op(DEV_OP_COPY, name, 1, (uint32_t[]){t});
 
-        rc = ir_emit_like(ir, &op, t, &t, err);
+        t = ir_emit_like(ir, &op, t);
     }
-    if (rc)
-        return rc;
     ir_t(ir, t)->name = name;
     ir->outputs[ir->n_outputs++] = t;
-    return SH_OK;
 }
 
 /* Behind the outputs how many there are, of each that has an axis that is counted. */
-static int add_outputs(struct lower *lo, struct sh_err *err)
+static void add_outputs(struct lower *lo)
 {
     const struct graph *g = lo->g;
-    int rc = SH_OK;
 
-    for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++)
-        rc = add_output(lo, g->outputs[i], err);
-    for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++)
+    for (uint32_t i = 0; i < g->n_outputs; i++)
+        add_output(lo, g->outputs[i]);
+    for (uint32_t i = 0; i < g->n_outputs; i++)
         if (g->values[g->outputs[i]].counted)
-            rc = add_output(lo, g->values[g->outputs[i]].count, err);
-    return rc;
+            add_output(lo, g->values[g->outputs[i]].count);
 }
 
-static int walk(struct lower *lo, struct sh_err *err)
+static void walk(struct lower *lo)
 {
     const struct graph *g = lo->g;
 
-    for (uint32_t i = 0; i < g->n_nodes; i++) {
+    for (uint32_t i = 0; i < g->n_nodes && lo->ir->err.rc == SH_OK; i++) {
         const struct graph_node *n = &g->nodes[i];
         lower_fn *fn = find(n->op);
-        int rc = fn ? fn(lo, n, err) : lower__unsupported(n, err, "the operator is not supported");
 
-        if (rc)
-            return rc;
+        if (fn)
+            fn(lo, n);
+        else
+            lower__unsupported(lo, n, "the operator is not supported");
     }
-    return SH_OK;
 }
 
 static int prepare(struct lower *lo, struct sh_err *err)
@@ -369,14 +384,13 @@ int lower_graph(const struct graph *g, bool training, struct ir **out, struct sh
     rc = ir_new(&lo.ir, err);
     if (!rc)
         rc = prepare(&lo, err);
-    if (!rc)
-        rc = add_inputs(&lo, err);
-    if (!rc)
-        rc = walk(&lo, err);
-    if (!rc)
-        rc = add_outputs(&lo, err);
-    if (!rc)
-        rc = ir_drop_unused(lo.ir, err);
+    if (!rc) {
+        add_inputs(&lo);
+        walk(&lo);
+        add_outputs(&lo);
+        ir_drop_unused(lo.ir);
+        rc = ir_done(lo.ir, err);
+    }
     if (!rc) {
         *out = lo.ir;
         lo.ir = NULL;

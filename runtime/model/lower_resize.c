@@ -33,35 +33,24 @@ struct axis { /* of one table */
     bool any_outside;
 };
 
-static int read_resize(const struct graph_node *n, struct resize *r, struct sh_err *err)
+/* false: a failure. */
+static bool read_resize(struct lower *lo, const struct graph_node *n, struct resize *r)
 {
-    const char *mode;
-    int64_t antialias, exclude;
-    int rc = graph_str(n, "mode", "", &mode, err);
+    const char *mode = lower__str(lo, n, "mode", "");
 
-    if (!rc)
-        rc = graph_str(n, "coordinate_transformation_mode", "", &r->coords, err);
-    if (!rc)
-        rc = graph_str(n, "nearest_mode", "", &r->nearest, err);
-    if (!rc)
-        rc = graph_float(n, "cubic_coeff_a", 0, &r->a, err);
-    if (!rc)
-        rc = graph_float(n, "extrapolation_value", 0, &r->extra, err);
-    if (!rc)
-        rc = graph_int(n, "antialias", 0, &antialias, err);
-    if (!rc)
-        rc = graph_int(n, "exclude_outside", 0, &exclude, err);
-    if (rc)
-        return rc;
+    r->coords = lower__str(lo, n, "coordinate_transformation_mode", "");
+    r->nearest = lower__str(lo, n, "nearest_mode", "");
+    graph_float(n, "cubic_coeff_a", 0, &r->a, &lo->ir->err);
+    graph_float(n, "extrapolation_value", 0, &r->extra, &lo->ir->err);
     r->mode = strcmp(mode, "linear") == 0 ? LINEAR : strcmp(mode, "cubic") == 0 ? CUBIC : NEAREST;
-    r->antialias = antialias && r->mode != NEAREST;
-    r->exclude_outside = exclude != 0;
+    r->antialias = lower__int(lo, n, "antialias", 0) && r->mode != NEAREST;
+    r->exclude_outside = lower__int(lo, n, "exclude_outside", 0) != 0;
     r->scales = graph__attr(n, "scales");
     r->roi = graph__attr(n, "roi");
     if (!r->scales || r->scales->n != (size_t)r->rank || !r->roi ||
         r->roi->n != 2 * (size_t)r->rank)
-        return SH_FAIL(err, SH_E_BUG, "Resize \"%s\" is not in static form", n->name);
-    return SH_OK;
+        IR_FAIL(lo->ir, SH_E_BUG, "Resize \"%s\" is not in static form", n->name);
+    return lo->ir->err.rc == SH_OK;
 }
 
 /* Where place x of the result lies in the input. */
@@ -152,131 +141,108 @@ static void fill_axis(const struct resize *r, struct axis *a)
     }
 }
 
-static int make_axis(const struct graph_node *n, const struct resize *r, struct axis *a,
-                     struct sh_err *err)
+static void make_axis(struct lower *lo, const struct graph_node *n, const struct resize *r,
+                      struct axis *a)
 {
     const double scale = r->antialias ? fmin(a->scale, 1.0) : 1.0;
     const double reach = (r->mode == CUBIC ? 2 : 1) / scale;
 
-    if (!(reach * 2 * (double)a->out < (double)MAX_TAPS))
-        return lower__unsupported(n, err, "so small a scale with antialias is not supported");
+    if (!(reach * 2 * (double)a->out < (double)MAX_TAPS)) {
+        lower__unsupported(lo, n, "so small a scale with antialias is not supported");
+        return;
+    }
     a->taps = r->mode == NEAREST ? 1 : -2 * (int64_t)floor(-reach);
-    a->index = calloc((size_t)(a->out * a->taps), sizeof(*a->index));
-    a->weight = calloc((size_t)(a->out * a->taps), sizeof(*a->weight));
-    a->outside = calloc((size_t)a->out, sizeof(*a->outside));
-    if (!a->index || !a->weight || !a->outside)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables of Resize \"%s\"", n->name);
-    fill_axis(r, a);
-    return SH_OK;
+    a->index = ir_alloc(lo->ir, a->out * a->taps, sizeof(*a->index));
+    a->weight = ir_alloc(lo->ir, a->out * a->taps, sizeof(*a->weight));
+    a->outside = ir_alloc(lo->ir, a->out, sizeof(*a->outside));
+    if (a->outside)
+        fill_axis(r, a);
 }
 
 /* Both tables of an axis as constants; they are the ir's then. */
-static int push_tables(struct lower *lo, const struct graph_node *n, int axis, struct axis *a,
-                       uint32_t out[2], struct sh_err *err)
+static void push_tables(struct lower *lo, const struct graph_node *n, int axis, struct axis *a,
+                        uint32_t out[2])
 {
-    const char *owner = lower__out(lo, n)->name, *index, *weight;
-    struct lower_table t = {.n = a->out * a->taps, .by_size = lower__out(lo, n)->by_size};
-    int rc = ir_name(lo->ir, &index, err, "%s#from%d", owner, axis);
+    const struct graph_value *owner = lower__out(lo, n);
+    struct lower_table t = {.n = a->out * a->taps, .by_size = owner->by_size};
 
-    if (!rc)
-        rc = ir_name(lo->ir, &weight, err, "%s#weight%d", owner, axis);
-    if (rc)
-        return rc;
-    t.name = index;
+    t.name = ir_name(lo->ir, "%s#from%d", owner->name, axis);
     t.dtype = SH_I32;
-    rc = lower__table(lo, &t, a->index, &out[0], err);
-    a->index = NULL;
-    if (rc)
-        return rc;
-    t.name = weight;
+    out[0] = lower__table(lo, &t, a->index);
+    t.name = ir_name(lo->ir, "%s#weight%d", owner->name, axis);
     t.dtype = SH_F32;
-    rc = lower__table(lo, &t, a->weight, &out[1], err);
+    out[1] = lower__table(lo, &t, a->weight);
+    a->index = NULL;
     a->weight = NULL;
-    return rc;
 }
 
-/* What lies outside of the region has a value of its own; so far it is 0. */
-static int extrapolate(struct lower *lo, const struct graph_node *n, const struct resize *r,
-                       const struct axis *axes, uint32_t *y, struct sh_err *err)
+/* y with what lies outside of the region at a value of its own; so far it is 0. */
+static uint32_t extrapolated(struct lower *lo, const struct graph_node *n, const struct resize *r,
+                             const struct axis *axes, uint32_t y)
 {
     const struct graph_value *v = lower__out(lo, n);
-    int64_t dims[SH_MAX_RANK], total = 1;
+    struct lower_table border = {.n = 1, .by_size = v->by_size};
+    int64_t dims[SH_MAX_RANK];
     bool any = false;
-    const char *name;
     uint32_t t;
     float *data;
-    int rc;
 
     for (int i = 0; i < r->rank; i++) {
         dims[i] = axes[i].any_outside ? v->dims[i] : 1;
-        total *= dims[i];
+        border.n *= dims[i];
         any |= axes[i].any_outside;
     }
     if (!any || r->extra == 0)
-        return SH_OK;
-    data = malloc((size_t)total * sizeof(*data));
-    if (!data)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the border of Resize \"%s\"", n->name);
-    for (int64_t i = 0; i < total; i++) {
+        return y;
+    data = ir_alloc(lo->ir, border.n, sizeof(*data));
+    for (int64_t i = 0; data && i < border.n; i++) {
         bool outside = false;
 
         for (int64_t k = r->rank, rest = i; k-- > 0; rest /= dims[k])
             outside |= axes[k].any_outside && axes[k].outside[rest % dims[k]];
         data[i] = outside ? (float)r->extra : 0;
     }
-    rc = ir_name(lo->ir, &name, err, "%s#border", v->name);
-    if (rc) {
-        free(data);
-        return rc;
-    }
-    rc = lower__table(lo, &(struct lower_table){.name = name, .n = total, .by_size = v->by_size},
-                      data, &t, err);
-    if (!rc)
-        rc = ir_alias(lo->ir, t, (uint32_t)r->rank, dims, &t, err);
-    return rc ? rc : ir_binary(lo->ir, DEV_BIN_ADD, n->name, *y, t, *y, y, err);
+    border.name = ir_name(lo->ir, "%s#border", v->name);
+    t = ir_alias(lo->ir, lower__table(lo, &border, data), (uint32_t)r->rank, dims);
+    return ir_binary(lo->ir, DEV_BIN_ADD, n->name, y, t, y);
 }
 
 /* Two neighbouring axes in one operation where both change. */
-static int resample(struct lower *lo, const struct graph_node *n, const struct resize *r,
-                    struct axis *axes, uint32_t *y, struct sh_err *err)
+static uint32_t resampled(struct lower *lo, const struct graph_node *n, const struct resize *r,
+                          struct axis *axes, uint32_t y)
 {
-    int rc = SH_OK;
-
-    for (int i = r->rank - 1; i >= 0 && rc == SH_OK; i--) {
-        uint32_t in[5] = {*y, DEV_NONE, DEV_NONE, DEV_NONE, DEV_NONE};
-        struct dev_tensor d = *ir_t(lo->ir, *y);
+    for (int i = r->rank - 1; i >= 0; i--) {
+        uint32_t in[5] = {y, DEV_NONE, DEV_NONE, DEV_NONE, DEV_NONE};
+        struct dev_tensor d = *ir_t(lo->ir, y);
         const bool two = i > 0 && axes[i - 1].weight && axes[i].weight;
         struct dev_op op;
 
         if (!axes[i].weight)
             continue;
-        rc = push_tables(lo, n, i, &axes[i], &in[two ? 3 : 1], err);
+        push_tables(lo, n, i, &axes[i], &in[two ? 3 : 1]);
         d.dims[i] = axes[i].out;
-        if (!rc && two) {
+        if (two) {
             i--;
-            rc = push_tables(lo, n, i, &axes[i], &in[1], err);
+            push_tables(lo, n, i, &axes[i], &in[1]);
             d.dims[i] = axes[i].out;
         }
-        if (rc)
-            return rc;
         op = ir_op(DEV_OP_RESAMPLE, n->name, two ? 5 : 3, in);
         op.u.axis.axis = i;
-        rc = ir_emit(lo->ir, &op, SH_F32, d.rank, d.dims, y, err);
+        y = ir_emit(lo->ir, &op, SH_F32, d.rank, d.dims);
     }
-    return rc;
+    return y;
 }
 
-int lower__resize(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+void lower__resize(struct lower *lo, const struct graph_node *n)
 {
     const struct graph_value *x = lower__in(lo, n, 0), *v = lower__out(lo, n);
     struct axis axes[SH_MAX_RANK] = {{0}};
     struct resize r = {.rank = x->rank};
-    uint32_t y;
-    int rc = lower__use(lo, n, 0, &y, err);
+    uint32_t y = lower__use(lo, n, 0);
 
-    if (!rc)
-        rc = read_resize(n, &r, err);
-    for (int i = 0; i < r.rank && rc == SH_OK; i++) {
+    if (!read_resize(lo, n, &r))
+        return;
+    for (int i = 0; i < r.rank; i++) {
         struct axis *a = &axes[i];
         const double ratio = (double)v->dims[i] / (double)x->dims[i];
 
@@ -288,16 +254,13 @@ int lower__resize(struct lower *lo, const struct graph_node *n, struct sh_err *e
         if (r.scales->floats[i] == (float)ratio)
             a->scale = ratio; /* which was rounded */
         if (a->in != a->out || a->scale != 1 || a->begin != 0 || a->end != 1)
-            rc = make_axis(n, &r, a, err);
+            make_axis(lo, n, &r, a);
     }
-    if (!rc)
-        rc = resample(lo, n, &r, axes, &y, err);
-    if (!rc)
-        rc = extrapolate(lo, n, &r, axes, &y, err);
+    y = resampled(lo, n, &r, axes, y);
+    lower__is(lo, n, extrapolated(lo, n, &r, axes, y));
     for (int i = 0; i < r.rank; i++) {
         free(axes[i].index);
         free(axes[i].weight);
         free(axes[i].outside);
     }
-    return rc ? rc : lower__is(lo, n, y, err);
 }

@@ -27,7 +27,6 @@ struct rnn {
     struct lower *lo;
     const struct graph_node *n;
     const char *name;
-    struct sh_err *err;
     int64_t steps, samples, width, hidden, directions, gates, layout;
     bool linear_before_reset, input_forget;
     float clip; /* 0: none */
@@ -81,16 +80,15 @@ static void next_number(const struct graph_attr *list, size_t *at, float *out)
         *out = list->floats[(*at)++];
 }
 
-static int read_acts(struct rnn *r)
+static void read_acts(struct rnn *r)
 {
     const struct graph_attr *alphas = graph__attr(r->n, "activation_alpha");
     const struct graph_attr *betas = graph__attr(r->n, "activation_beta");
     const size_t want = (size_t)r->directions * (r->gates == 4 ? 3u : r->gates == 3 ? 2u : 1u);
+    const char *s = lower__str(r->lo, r->n, "activations", "");
     size_t n = 0, a = 0, b = 0;
-    const char *s;
-    int rc = graph_str(r->n, "activations", "", &s, r->err);
 
-    for (; rc == SH_OK && *s && n < want; n++) {
+    for (; *s && n < want; n++) {
         const size_t len = strcspn(s, ",");
         struct act *act = &r->acts[n];
         int k;
@@ -98,10 +96,12 @@ static int read_acts(struct rnn *r)
         snprintf(act->name, sizeof(act->name), "%.*s", (int)len, s);
         s += len + (s[len] == ',');
         k = find_act(act->name);
-        if (k < 0)
-            return lower__unsupported(r->n, r->err,
-                                      "an activation is none of Relu, Tanh, Sigmoid, Affine, "
-                                      "LeakyRelu, HardSigmoid, ScaledTanh");
+        if (k < 0) {
+            lower__unsupported(r->lo, r->n,
+                               "an activation is none of Relu, Tanh, Sigmoid, Affine, LeakyRelu, "
+                               "HardSigmoid, ScaledTanh");
+            return;
+        }
         act->alpha = ACTS[k].alpha;
         act->beta = ACTS[k].beta;
         if (uses_alpha(act->name))
@@ -109,147 +109,113 @@ static int read_acts(struct rnn *r)
         if (uses_beta(act->name))
             next_number(betas, &b, &act->beta);
     }
-    if (!rc && (n != want || *s))
-        rc = SH_FAIL(r->err, SH_E_INVALID, "%s \"%s\": it needs %zu activations", r->n->op,
-                     r->n->name, want);
-    return rc;
+    if (n != want || *s)
+        IR_FAIL(r->lo->ir, SH_E_INVALID, "%s \"%s\": it needs %zu activations", r->n->op,
+                r->n->name, want);
 }
 
-static int read_rnn(struct rnn *r)
+static void read_rnn(struct rnn *r)
 {
     const struct graph_value *x = lower__in(r->lo, r->n, X), *rec = lower__in(r->lo, r->n, R);
-    int64_t lbr, input_forget;
-    int rc = graph_int(r->n, "layout", 0, &r->layout, r->err);
 
-    if (!rc)
-        rc = graph_int(r->n, "linear_before_reset", 0, &lbr, r->err);
-    if (!rc)
-        rc = graph_int(r->n, "input_forget", 0, &input_forget, r->err);
-    if (!rc)
-        rc = lower__float(r->n, "clip", &r->clip, r->err);
-    if (rc)
-        return rc;
-    r->linear_before_reset = lbr != 0;
-    r->input_forget = input_forget != 0;
+    r->layout = lower__int(r->lo, r->n, "layout", 0);
+    r->linear_before_reset = lower__int(r->lo, r->n, "linear_before_reset", 0) != 0;
+    r->input_forget = lower__int(r->lo, r->n, "input_forget", 0) != 0;
+    r->clip = lower__float(r->lo, r->n, "clip");
     r->steps = x->dims[r->layout ? 1 : 0];
     r->samples = x->dims[r->layout ? 0 : 1];
     r->width = x->dims[2];
     r->hidden = rec->dims[2];
     r->directions = rec->dims[0];
     r->gates = rec->dims[1] / r->hidden;
-    rc = read_acts(r);
-    for (uint32_t i = 0; i < N_IN; i++)
-        r->in[i] = DEV_NONE;
-    for (uint32_t i = 0; i < r->n->n_in && rc == SH_OK; i++)
-        rc = lower__use(r->lo, r->n, i, &r->in[i], r->err);
-    return rc;
+    read_acts(r);
+    lower__use_all(r->lo, r->n, N_IN, r->in);
 }
 
 /* ------------------------------------------------------------------ pieces */
 
-static int binary(struct rnn *r, enum dev_bin k, uint32_t a, uint32_t b, uint32_t *y)
+static uint32_t binary(struct rnn *r, enum dev_bin k, uint32_t a, uint32_t b)
 {
-    return ir_binary(r->lo->ir, k, r->name, a, b, a, y, r->err);
+    return ir_binary(r->lo->ir, k, r->name, a, b, a);
+}
+
+static uint32_t linear(struct rnn *r, float factor, float sum, uint32_t x)
+{
+    return ir_act(r->lo->ir, DEV_ACT_LINEAR, factor, sum, r->name, x);
 }
 
 /* Columns [g, g + n) of gates of t [samples, .. hidden]. */
-static int gate(struct rnn *r, uint32_t t, int64_t g, int64_t n, uint32_t *y)
+static uint32_t gate(struct rnn *r, uint32_t t, int64_t g, int64_t n)
 {
-    return lower__cut(r->lo, r->name, t, (struct lower_cut){1, g * r->hidden, 1, n * r->hidden}, y,
-                      r->err);
+    return lower__cut(r->lo, r->name, t, (struct lower_cut){1, g * r->hidden, 1, n * r->hidden});
 }
 
 /* f of clipped x */
-static int apply(struct rnn *r, const struct act *f, uint32_t x, uint32_t *y)
+static uint32_t apply(struct rnn *r, const struct act *f, uint32_t x)
 {
     struct ir *ir = r->lo->ir;
-    const bool scaled = strcasecmp(f->name, "ScaledTanh") == 0;
-    int rc = SH_OK;
+    const enum dev_act act = ACTS[find_act(f->name)].act;
 
     if (r->clip > 0)
-        rc = ir_act(ir, DEV_ACT_CLIP, -r->clip, r->clip, r->name, x, &x, r->err);
-    if (!rc && scaled)
-        rc = ir_act(ir, DEV_ACT_LINEAR, f->beta, 0.0f, r->name, x, &x, r->err);
-    if (!rc)
-        rc = ir_act(ir, ACTS[find_act(f->name)].act, scaled ? 0.0f : f->alpha,
-                    scaled ? 0.0f : f->beta, r->name, x, y, r->err);
-    if (!rc && scaled)
-        rc = ir_act(ir, DEV_ACT_LINEAR, f->alpha, 0.0f, r->name, *y, y, r->err);
-    return rc;
+        x = ir_act(ir, DEV_ACT_CLIP, -r->clip, r->clip, r->name, x);
+    if (strcasecmp(f->name, "ScaledTanh") != 0)
+        return ir_act(ir, act, f->alpha, f->beta, r->name, x);
+    x = linear(r, f->beta, 0.0f, x);
+    x = ir_act(ir, act, 0.0f, 0.0f, r->name, x);
+    return linear(r, f->alpha, 0.0f, x);
 }
 
 /* h op(w) + bias + residual */
-static int product(struct rnn *r, uint32_t h, uint32_t w, uint32_t bias, uint32_t residual,
-                   uint32_t *y)
+static uint32_t product(struct rnn *r, uint32_t h, uint32_t w, uint32_t bias, uint32_t residual)
 {
     struct dev_op op = ir_op(DEV_OP_MATMUL, r->name, 4, (uint32_t[]){h, w, bias, residual});
     const int64_t dims[2] = {ir_t(r->lo->ir, h)->dims[0], ir_t(r->lo->ir, w)->dims[0]};
 
     op.u.matmul.trans_b = true;
     op.u.matmul.alpha = 1.0f;
-    return ir_emit(r->lo->ir, &op, SH_F32, 2, dims, y, r->err);
+    return ir_emit(r->lo->ir, &op, SH_F32, 2, dims);
 }
 
 /* ------------------------------------------------------------------ one step */
 
 /* z, r, h: h' = (1 - z) g + z h */
-static int gru_step(struct rnn *r, uint32_t x, uint32_t *h)
+static void gru_step(struct rnn *r, uint32_t x, uint32_t *h)
 {
     const bool late = r->linear_before_reset;
     uint32_t hr = DEV_NONE, zr, z, reset, g, rest;
-    int rc;
 
     if (late) { /* the whole product first, then the reset */
-        rc = product(r, *h, r->r, r->rb, DEV_NONE, &hr);
-        if (!rc)
-            rc = gate(r, x, 0, 2, &zr);
-        if (!rc)
-            rc = gate(r, hr, 0, 2, &rest);
-        if (!rc)
-            rc = binary(r, DEV_BIN_ADD, zr, rest, &zr);
+        hr = product(r, *h, r->r, r->rb, DEV_NONE);
+        zr = gate(r, x, 0, 2);
+        zr = binary(r, DEV_BIN_ADD, zr, gate(r, hr, 0, 2));
     } else {
-        rc = gate(r, x, 0, 2, &zr);
-        if (!rc)
-            rc = product(r, *h, r->r, r->rb, zr, &zr);
+        zr = product(r, *h, r->r, r->rb, gate(r, x, 0, 2));
     }
-    if (!rc)
-        rc = apply(r, &r->act[0], zr, &zr);
-    if (!rc)
-        rc = gate(r, zr, 0, 1, &z);
-    if (!rc)
-        rc = gate(r, zr, 1, 1, &reset);
-    if (!rc)
-        rc = gate(r, x, 2, 1, &g);
-    if (!rc && late) {
-        rc = gate(r, hr, 2, 1, &rest);
-        if (!rc)
-            rc = binary(r, DEV_BIN_MUL, rest, reset, &rest);
-        if (!rc)
-            rc = binary(r, DEV_BIN_ADD, g, rest, &g);
-    } else if (!rc) {
-        rc = binary(r, DEV_BIN_MUL, reset, *h, &rest);
-        if (!rc)
-            rc = product(r, rest, r->late_r, r->late_rb, g, &g);
+    zr = apply(r, &r->act[0], zr);
+    z = gate(r, zr, 0, 1);
+    reset = gate(r, zr, 1, 1);
+    g = gate(r, x, 2, 1);
+    if (late) {
+        rest = binary(r, DEV_BIN_MUL, gate(r, hr, 2, 1), reset);
+        g = binary(r, DEV_BIN_ADD, g, rest);
+    } else {
+        rest = binary(r, DEV_BIN_MUL, reset, *h);
+        g = product(r, rest, r->late_r, r->late_rb, g);
     }
-    if (!rc)
-        rc = apply(r, &r->act[1], g, &g);
-    if (!rc)
-        rc = binary(r, DEV_BIN_SUB, *h, g, &rest);
-    if (!rc)
-        rc = binary(r, DEV_BIN_MUL, rest, z, &rest);
-    return rc ? rc : binary(r, DEV_BIN_ADD, g, rest, h);
+    g = apply(r, &r->act[1], g);
+    rest = binary(r, DEV_BIN_SUB, *h, g);
+    rest = binary(r, DEV_BIN_MUL, rest, z);
+    *h = binary(r, DEV_BIN_ADD, g, rest);
 }
 
 /* Gate k of the sums, with the part of the cell that its peephole shows. */
-static int lstm_gate(struct rnn *r, uint32_t sums, int64_t k, uint32_t cell, uint32_t *y)
+static uint32_t lstm_gate(struct rnn *r, uint32_t sums, int64_t k, uint32_t cell)
 {
-    uint32_t seen;
-    int rc = gate(r, sums, k, 1, y);
+    const uint32_t y = gate(r, sums, k, 1);
 
-    if (rc || k == 3 || r->hole[k] == DEV_NONE)
-        return rc;
-    rc = binary(r, DEV_BIN_MUL, cell, r->hole[k], &seen);
-    return rc ? rc : binary(r, DEV_BIN_ADD, *y, seen, y);
+    if (k == 3 || r->hole[k] == DEV_NONE)
+        return y;
+    return binary(r, DEV_BIN_ADD, y, binary(r, DEV_BIN_MUL, cell, r->hole[k]));
 }
 
 /* Nearly every LSTM: what the device has as one operation. */
@@ -260,302 +226,214 @@ static bool is_plain_lstm(const struct rnn *r)
            r->hole[0] == DEV_NONE;
 }
 
-static int plain_lstm_step(struct rnn *r, uint32_t sums, uint32_t *h, uint32_t *cell)
+static void plain_lstm_step(struct rnn *r, uint32_t sums, uint32_t *h, uint32_t *cell)
 {
     struct dev_op op = ir_op(DEV_OP_LSTM_CELL, r->name, 2, (uint32_t[]){sums, *cell});
-    uint32_t hidden;
-    int rc = ir_like(r->lo->ir, *cell, r->name, DEV_ROLE_ACT, &hidden, r->err);
 
-    if (rc)
-        return rc;
-    op.out[op.n_out++] = *h = hidden;
-    return ir_emit_like(r->lo->ir, &op, *cell, cell, r->err);
+    op.out[op.n_out++] = *h = ir_like(r->lo->ir, *cell, r->name, DEV_ROLE_ACT);
+    *cell = ir_emit_like(r->lo->ir, &op, *cell);
 }
 
 /* i, o, f, c: c' = f c + i g, h' = o tanh(c') */
-static int lstm_step(struct rnn *r, uint32_t x, uint32_t *h, uint32_t *cell)
+static void lstm_step(struct rnn *r, uint32_t x, uint32_t *h, uint32_t *cell)
 {
-    uint32_t sums, i, f, g, o;
-    int rc = product(r, *h, r->r, r->rb, x, &sums);
+    const uint32_t sums = product(r, *h, r->r, r->rb, x);
+    uint32_t i, f, g, o;
 
-    if (!rc && is_plain_lstm(r))
-        return plain_lstm_step(r, sums, h, cell);
-    if (!rc)
-        rc = lstm_gate(r, sums, 0, *cell, &i);
-    if (!rc)
-        rc = apply(r, &r->act[0], i, &i);
-    if (!rc && r->input_forget) {
-        rc = ir_act(r->lo->ir, DEV_ACT_LINEAR, -1.0f, 1.0f, r->name, i, &f, r->err);
-    } else if (!rc) {
-        rc = lstm_gate(r, sums, 2, *cell, &f);
-        if (!rc)
-            rc = apply(r, &r->act[0], f, &f);
+    if (is_plain_lstm(r)) {
+        plain_lstm_step(r, sums, h, cell);
+        return;
     }
-    if (!rc)
-        rc = lstm_gate(r, sums, 3, *cell, &g);
-    if (!rc)
-        rc = apply(r, &r->act[1], g, &g);
-    if (!rc)
-        rc = binary(r, DEV_BIN_MUL, f, *cell, &f);
-    if (!rc)
-        rc = binary(r, DEV_BIN_MUL, i, g, &g);
-    if (!rc)
-        rc = binary(r, DEV_BIN_ADD, f, g, cell);
-    if (!rc)
-        rc = lstm_gate(r, sums, 1, *cell, &o);
-    if (!rc)
-        rc = apply(r, &r->act[0], o, &o);
-    if (!rc)
-        rc = apply(r, &r->act[2], *cell, &g);
-    return rc ? rc : binary(r, DEV_BIN_MUL, o, g, h);
+    i = apply(r, &r->act[0], lstm_gate(r, sums, 0, *cell));
+    f = r->input_forget ? linear(r, -1.0f, 1.0f, i)
+                        : apply(r, &r->act[0], lstm_gate(r, sums, 2, *cell));
+    g = apply(r, &r->act[1], lstm_gate(r, sums, 3, *cell));
+    f = binary(r, DEV_BIN_MUL, f, *cell);
+    g = binary(r, DEV_BIN_MUL, i, g);
+    *cell = binary(r, DEV_BIN_ADD, f, g);
+    o = apply(r, &r->act[0], lstm_gate(r, sums, 1, *cell));
+    g = apply(r, &r->act[2], *cell);
+    *h = binary(r, DEV_BIN_MUL, o, g);
 }
 
 /* now: where the mask says so, else before. */
-static int keep(struct rnn *r, uint32_t mask, uint32_t before, uint32_t *now)
+static uint32_t kept(struct rnn *r, uint32_t mask, uint32_t before, uint32_t now)
 {
-    struct dev_op op = ir_op(DEV_OP_WHERE, r->name, 3, (uint32_t[]){mask, *now, before});
+    struct dev_op op = ir_op(DEV_OP_WHERE, r->name, 3, (uint32_t[]){mask, now, before});
 
-    return ir_emit_like(r->lo->ir, &op, *now, now, r->err);
+    return ir_emit_like(r->lo->ir, &op, now);
 }
 
-/* Step t: the states go on, *y is what comes out. zero: [samples, hidden]. */
-static int step(struct rnn *r, int64_t t, uint32_t zero, uint32_t *h, uint32_t *cell, uint32_t *y)
+/* Step t: the states go on. Returns what comes out. zero: [samples, hidden]. */
+static uint32_t step(struct rnn *r, int64_t t, uint32_t zero, uint32_t *h, uint32_t *cell)
 {
     const uint32_t axis = r->layout ? 1 : 0, before = *h, cell_before = *cell;
     const int64_t dims[2] = {r->samples, r->gates * r->hidden};
-    uint32_t x, mask;
-    int rc = lower__cut(r->lo, r->name, r->xw, (struct lower_cut){axis, t, 1, 1}, &x, r->err);
+    uint32_t x = lower__cut(r->lo, r->name, r->xw, (struct lower_cut){axis, t, 1, 1}), mask, y;
 
-    if (!rc)
-        rc = ir_alias(r->lo->ir, x, 2, dims, &x, r->err);
-    if (!rc && r->gates == 4)
-        rc = lstm_step(r, x, h, cell);
-    else if (!rc && r->gates == 3)
-        rc = gru_step(r, x, h);
-    else if (!rc) {
-        rc = product(r, *h, r->r, r->rb, x, &x);
-        if (!rc)
-            rc = apply(r, &r->act[0], x, h);
-    }
-    *y = *h;
-    if (rc || r->masks == DEV_NONE)
-        return rc;
-    rc = lower__cut(r->lo, r->name, r->masks, (struct lower_cut){0, t, 1, 1}, &mask, r->err);
-    if (!rc)
-        rc = ir_alias(r->lo->ir, mask, 2, (int64_t[]){r->samples, 1}, &mask, r->err);
-    if (!rc)
-        rc = keep(r, mask, zero, y);
-    if (!rc)
-        rc = keep(r, mask, before, h);
-    return rc || r->gates != 4 ? rc : keep(r, mask, cell_before, cell);
+    x = ir_alias(r->lo->ir, x, 2, dims);
+    if (r->gates == 4)
+        lstm_step(r, x, h, cell);
+    else if (r->gates == 3)
+        gru_step(r, x, h);
+    else
+        *h = apply(r, &r->act[0], product(r, *h, r->r, r->rb, x));
+    if (r->masks == DEV_NONE)
+        return *h;
+    mask = lower__cut(r->lo, r->name, r->masks, (struct lower_cut){0, t, 1, 1});
+    mask = ir_alias(r->lo->ir, mask, 2, (int64_t[]){r->samples, 1});
+    y = kept(r, mask, zero, *h);
+    *h = kept(r, mask, before, *h);
+    if (r->gates == 4)
+        *cell = kept(r, mask, cell_before, *cell);
+    return y;
 }
 
 /* ------------------------------------------------------------------ one direction */
 
-/* Of direction d: the part of a parameter, without that axis. */
-static int part_of(struct rnn *r, uint32_t i, int64_t d, uint32_t *out)
+static uint32_t rows(struct rnn *r, uint32_t x, int64_t first, int64_t n)
 {
-    struct dev_tensor t;
-    int rc;
+    return x == DEV_NONE ? x : lower__rows(r->lo, r->name, x, first, n);
+}
 
-    *out = r->in[i];
-    if (*out == DEV_NONE)
-        return SH_OK;
-    t = *ir_t(r->lo->ir, *out);
-    rc = lower__rows(r->lo, r->name, *out, d, 1, out, r->err);
-    return rc ? rc : ir_alias(r->lo->ir, *out, t.rank - 1, &t.dims[1], out, r->err);
+/* Of direction d: the part of a parameter, without that axis. */
+static uint32_t part_of(struct rnn *r, uint32_t i, int64_t d)
+{
+    const struct dev_tensor t = *ir_t(r->lo->ir, r->in[i]);
+    const uint32_t x = rows(r, r->in[i], d, 1);
+
+    return x == DEV_NONE ? x : ir_alias(r->lo->ir, x, t.rank - 1, &t.dims[1]);
 }
 
 /* The first state of direction d, [samples, hidden]. */
-static int first_state(struct rnn *r, uint32_t i, int64_t d, uint32_t zero, uint32_t *out)
+static uint32_t first_state(struct rnn *r, uint32_t i, int64_t d, uint32_t zero)
 {
     const int64_t dims[2] = {r->samples, r->hidden};
     struct dev_op op;
+    uint32_t x;
     int64_t n;
-    int rc;
 
-    *out = zero;
     if (r->in[i] == DEV_NONE)
-        return SH_OK;
-    rc = lower__cut(r->lo, r->name, r->in[i], (struct lower_cut){r->layout ? 1 : 0, d, 1, 1}, out,
-                    r->err);
-    if (rc)
-        return rc;
-    n = ir_elements(r->lo->ir, *out) / r->hidden;
-    rc = ir_alias(r->lo->ir, *out, 2, (int64_t[]){n, r->hidden}, out, r->err);
-    if (rc || n == r->samples)
-        return rc;
-    op = ir_op(DEV_OP_EXPAND, r->name, 1, out);
-    return ir_emit(r->lo->ir, &op, SH_F32, 2, dims, out, r->err);
+        return zero;
+    x = lower__cut(r->lo, r->name, r->in[i], (struct lower_cut){r->layout ? 1 : 0, d, 1, 1});
+    n = ir_elements(r->lo->ir, x) / r->hidden;
+    x = ir_alias(r->lo->ir, x, 2, (int64_t[]){n, r->hidden});
+    if (n == r->samples)
+        return x;
+    op = ir_op(DEV_OP_EXPAND, r->name, 1, &x);
+    return ir_emit(r->lo->ir, &op, SH_F32, 2, dims);
 }
 
 /* X W^T + its bias for all steps: [steps, samples, ..] or, with layout 1, [samples, steps, ..]. */
-static int input_product(struct rnn *r, int64_t d)
+static void input_product(struct rnn *r, int64_t d)
 {
-    const int64_t rows = r->gates * r->hidden, n = r->steps * r->samples;
+    const int64_t n_rows = r->gates * r->hidden, n = r->steps * r->samples;
     const int64_t dims[3] = {r->layout ? r->samples : r->steps, r->layout ? r->steps : r->samples,
-                             rows};
-    uint32_t x, w, b, wb = DEV_NONE;
-    int rc = part_of(r, W, d, &w);
+                             n_rows};
+    const uint32_t w = part_of(r, W, d), b = part_of(r, BIAS, d), wb = rows(r, b, 0, n_rows);
+    uint32_t x;
 
-    r->rb = DEV_NONE;
-    if (!rc)
-        rc = part_of(r, BIAS, d, &b);
-    if (!rc && b != DEV_NONE) {
-        rc = lower__rows(r->lo, r->name, b, 0, rows, &wb, r->err);
-        if (!rc)
-            rc = lower__rows(r->lo, r->name, b, rows, rows, &r->rb, r->err);
-    }
-    if (!rc)
-        rc = ir_alias(r->lo->ir, r->in[X], 2, (int64_t[]){n, r->width}, &x, r->err);
-    if (!rc)
-        rc = product(r, x, w, wb, DEV_NONE, &r->xw);
-    return rc ? rc : ir_alias(r->lo->ir, r->xw, 3, dims, &r->xw, r->err);
+    r->rb = rows(r, b, n_rows, n_rows);
+    x = ir_alias(r->lo->ir, r->in[X], 2, (int64_t[]){n, r->width});
+    r->xw = ir_alias(r->lo->ir, product(r, x, w, wb, DEV_NONE), 3, dims);
 }
 
 /* What every step reads, cut into the parts that it wants. */
-static int step_parts(struct rnn *r, int64_t d)
+static void step_parts(struct rnn *r, int64_t d)
 {
     const int64_t h = r->hidden;
-    const bool splits = r->gates == 3 && !r->linear_before_reset;
     uint32_t holes;
-    int rc = part_of(r, R, d, &r->r);
 
-    if (!rc)
-        rc = part_of(r, PEEPHOLE, d, &holes);
-    for (int k = 0; k < 3 && rc == SH_OK; k++) {
-        r->hole[k] = DEV_NONE;
-        if (holes != DEV_NONE)
-            rc = lower__rows(r->lo, r->name, holes, k * h, h, &r->hole[k], r->err);
-    }
-    if (rc || !splits)
-        return rc;
-    r->late_rb = DEV_NONE;
-    rc = lower__rows(r->lo, r->name, r->r, 2 * h, h, &r->late_r, r->err);
-    if (!rc)
-        rc = lower__rows(r->lo, r->name, r->r, 0, 2 * h, &r->r, r->err);
-    if (rc || r->rb == DEV_NONE)
-        return rc;
-    rc = lower__rows(r->lo, r->name, r->rb, 2 * h, h, &r->late_rb, r->err);
-    return rc ? rc : lower__rows(r->lo, r->name, r->rb, 0, 2 * h, &r->rb, r->err);
+    r->r = part_of(r, R, d);
+    holes = part_of(r, PEEPHOLE, d);
+    for (int k = 0; k < 3; k++)
+        r->hole[k] = rows(r, holes, k * h, h);
+    if (r->gates != 3 || r->linear_before_reset)
+        return;
+    r->late_r = rows(r, r->r, 2 * h, h);
+    r->r = rows(r, r->r, 0, 2 * h);
+    r->late_rb = rows(r, r->rb, 2 * h, h);
+    r->rb = rows(r, r->rb, 0, 2 * h);
 }
 
-/* y: [steps, 1, samples, hidden] or [samples, steps, 1, hidden] */
-static int direction(struct rnn *r, int64_t d, bool backward, uint32_t *y, uint32_t *h,
-                     uint32_t *cell)
+/* The results: [steps, 1, samples, hidden] or [samples, steps, 1, hidden] */
+static uint32_t direction(struct rnn *r, int64_t d, bool backward, uint32_t *h, uint32_t *cell)
 {
     const uint32_t axis = r->layout ? 1 : 0;
     const int64_t l = r->steps, n = r->samples, w = r->hidden;
     const int64_t row[3] = {r->layout ? n : 1, r->layout ? 1 : n, w};
     const int64_t all[2][4] = {{l, 1, n, w}, {n, l, 1, w}};
     struct dev_op fill = ir_op(DEV_OP_FILL, r->name, 0, NULL);
-    uint32_t *steps = malloc((size_t)l * sizeof(*steps)), zero;
-    int rc;
+    uint32_t *steps = ir_alloc(r->lo->ir, l, sizeof(*steps)), zero, y;
 
     if (!steps)
-        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate %lld steps", (long long)l);
+        return DEV_NONE;
     r->act = &r->acts[d * (r->gates == 4 ? 3 : r->gates == 3 ? 2 : 1)];
-    rc = ir_emit(r->lo->ir, &fill, SH_F32, 2, (int64_t[]){n, w}, &zero, r->err);
-    if (!rc)
-        rc = input_product(r, d);
-    if (!rc)
-        rc = step_parts(r, d);
-    if (!rc)
-        rc = first_state(r, HIDDEN, d, zero, h);
-    if (!rc)
-        rc = first_state(r, CELL, d, zero, cell);
-    for (int64_t i = 0; i < l && rc == SH_OK; i++) {
+    zero = ir_emit(r->lo->ir, &fill, SH_F32, 2, (int64_t[]){n, w});
+    input_product(r, d);
+    step_parts(r, d);
+    *h = first_state(r, HIDDEN, d, zero);
+    *cell = first_state(r, CELL, d, zero);
+    for (int64_t i = 0; i < l; i++) {
         const int64_t t = backward ? l - 1 - i : i;
 
-        rc = step(r, t, zero, h, cell, &steps[t]);
-        if (!rc)
-            rc = ir_alias(r->lo->ir, steps[t], 3, row, &steps[t], r->err);
+        steps[t] = ir_alias(r->lo->ir, step(r, t, zero, h, cell), 3, row);
     }
-    if (!rc)
-        rc = lower__joined(r->lo, r->name, steps, (uint32_t)l, axis, y, r->err);
-    if (!rc)
-        rc = ir_alias(r->lo->ir, *y, 4, all[r->layout], y, r->err);
+    y = ir_joined(r->lo->ir, r->name, steps, (uint32_t)l, axis);
     free(steps);
-    return rc;
+    return ir_alias(r->lo->ir, y, 4, all[r->layout]);
 }
 
 /* ------------------------------------------------------------------ the node */
 
 /* masks: is step t before the end of the sample? */
-static int make_masks(struct rnn *r)
+static void make_masks(struct rnn *r)
 {
-    struct lower_table table = {
-        .dtype = SH_I32, .n = r->steps, .by_size = lower__out(r->lo, r->n)->by_size};
+    const struct graph_value *owner = lower__out(r->lo, r->n);
+    struct lower_table table = {.dtype = SH_I32, .n = r->steps, .by_size = owner->by_size};
     int32_t *data;
-    uint32_t steps, lens;
-    const char *name;
     struct dev_op op;
-    int rc;
 
     r->masks = DEV_NONE;
     if (r->in[LENS] == DEV_NONE)
-        return SH_OK;
-    rc = ir_name(r->lo->ir, &name, r->err, "%s#steps", lower__out(r->lo, r->n)->name);
-    if (rc)
-        return rc;
-    data = malloc((size_t)r->steps * sizeof(*data));
-    if (!data)
-        return SH_FAIL(r->err, SH_E_NOMEM, "could not allocate a constant");
-    for (int64_t i = 0; i < r->steps; i++)
+        return;
+    data = ir_alloc(r->lo->ir, r->steps, sizeof(*data));
+    for (int64_t i = 0; data && i < r->steps; i++)
         data[i] = (int32_t)i;
-    table.name = name;
-    rc = lower__table(r->lo, &table, data, &steps, r->err);
-    if (!rc)
-        rc = ir_alias(r->lo->ir, steps, 3, (int64_t[]){r->steps, 1, 1}, &steps, r->err);
-    if (!rc)
-        rc = ir_alias(r->lo->ir, r->in[LENS], 3, (int64_t[]){1, r->samples, 1}, &lens, r->err);
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_BINARY, r->name, 2, (uint32_t[]){steps, lens});
+    table.name = ir_name(r->lo->ir, "%s#steps", owner->name);
+    op = ir_op(DEV_OP_BINARY, r->name, 1, (uint32_t[]){lower__table(r->lo, &table, data)});
+    op.in[0] = ir_alias(r->lo->ir, op.in[0], 3, (int64_t[]){r->steps, 1, 1});
+    op.in[op.n_in++] = ir_alias(r->lo->ir, r->in[LENS], 3, (int64_t[]){1, r->samples, 1});
     op.u.binary.kind = DEV_BIN_LESS;
-    return ir_emit(r->lo->ir, &op, SH_BOOL, 3, (int64_t[]){r->steps, r->samples, 1}, &r->masks,
-                   r->err);
+    r->masks = ir_emit(r->lo->ir, &op, SH_BOOL, 3, (int64_t[]){r->steps, r->samples, 1});
 }
 
 /* Output k of the node, from one tensor for each direction, which stand side by side along axis. */
-static int give(struct rnn *r, uint32_t k, const uint32_t *t, int64_t axis)
+static void give(struct rnn *r, uint32_t k, uint32_t *t, uint32_t axis)
 {
-    const struct graph_value *v;
-    uint32_t y;
-    int rc;
-
-    if (k >= r->n->n_out || r->n->out[k] == GRAPH_NONE)
-        return SH_OK;
-    v = &r->lo->g->values[r->n->out[k]];
-    rc = lower__joined(r->lo, r->name, t, (uint32_t)r->directions, axis, &y, r->err);
-    return rc ? rc
-              : ir_alias(r->lo->ir, y, (uint32_t)v->rank, v->dims, &r->lo->tensor_of[r->n->out[k]],
-                         r->err);
+    if (k < r->n->n_out && r->n->out[k] != GRAPH_NONE)
+        lower__gives(r->lo, r->n, k,
+                     ir_joined(r->lo->ir, r->name, t, (uint32_t)r->directions, axis));
 }
 
-int lower__rnn(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+void lower__rnn(struct lower *lo, const struct graph_node *n)
 {
-    struct rnn r = {.lo = lo, .n = n, .name = n->name, .err = err};
+    struct rnn r = {.lo = lo, .n = n, .name = n->name};
+    const bool reverse = strcmp(lower__str(lo, n, "direction", ""), "reverse") == 0;
     uint32_t y[2], h[2], cell[2];
-    const char *how;
-    int rc = graph_str(n, "direction", "", &how, err);
 
-    if (!rc)
-        rc = read_rnn(&r);
-    if (!rc)
-        rc = make_masks(&r);
-    for (int64_t d = 0; d < r.directions && rc == SH_OK; d++) {
+    read_rnn(&r);
+    make_masks(&r);
+    for (int64_t d = 0; d < r.directions && lo->ir->err.rc == SH_OK; d++) {
         const int64_t dims[3] = {r.layout ? r.samples : 1, r.layout ? 1 : r.samples, r.hidden};
 
-        rc = direction(&r, d, d == 1 || strcmp(how, "reverse") == 0, &y[d], &h[d], &cell[d]);
-        if (!rc)
-            rc = ir_alias(lo->ir, h[d], 3, dims, &h[d], err);
-        if (!rc)
-            rc = ir_alias(lo->ir, cell[d], 3, dims, &cell[d], err);
+        y[d] = direction(&r, d, d == 1 || reverse, &h[d], &cell[d]);
+        h[d] = ir_alias(lo->ir, h[d], 3, dims);
+        cell[d] = ir_alias(lo->ir, cell[d], 3, dims);
     }
-    if (!rc)
-        rc = give(&r, 0, y, r.layout ? 2 : 1);
-    if (!rc)
-        rc = give(&r, 1, h, r.layout ? 1 : 0);
-    return rc ? rc : give(&r, 2, cell, r.layout ? 1 : 0);
+    if (lo->ir->err.rc)
+        return;
+    give(&r, 0, y, r.layout ? 2 : 1);
+    give(&r, 1, h, r.layout ? 1 : 0);
+    give(&r, 2, cell, r.layout ? 1 : 0);
 }

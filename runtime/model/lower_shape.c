@@ -1,152 +1,110 @@
 /* lower_shape.c - operators that move or rename elements. */
 #include "common/mem.h"
+#include "runtime/model/graph_int.h"
 #include "runtime/model/lower_int.h"
 
-int lower__identity(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+/* Reshape too: the same elements. */
+void lower__identity(struct lower *lo, const struct graph_node *n)
 {
-    uint32_t x;
-    int rc = lower__use(lo, n, 0, &x, err);
-
-    return rc ? rc : lower__is(lo, n, x, err);
+    lower__is(lo, n, lower__use(lo, n, 0));
 }
 
-int lower__reshape(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+void lower__transpose(struct lower *lo, const struct graph_node *n)
 {
-    return lower__identity(lo, n, err);
-}
-
-int lower__transpose(struct lower *lo, const struct graph_node *n, struct sh_err *err)
-{
+    struct dev_op op = lower__op(lo, n, DEV_OP_TRANSPOSE, 1);
+    const struct dev_tensor *x = ir_t(lo->ir, op.in[0]);
     int64_t perm[SH_MAX_RANK], last = -1;
+    const size_t k = lower__ints(lo, n, "perm", perm, SH_MAX_RANK);
     bool moves = false;
-    struct dev_op op;
-    size_t k = 0;
-    uint32_t x;
-    int rc = lower__use(lo, n, 0, &x, err);
 
-    if (!rc)
-        rc = graph_ints(n, "perm", perm, SH_MAX_RANK, &k, err);
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_TRANSPOSE, n->name, 1, &x);
     for (size_t i = 0; i < k; i++) {
         op.u.perm.perm[i] = (uint32_t)perm[i];
-        if (ir_t(lo->ir, x)->dims[perm[i]] == 1)
+        if (x->dims[perm[i]] == 1)
             continue; /* an axis of one element may go anywhere */
         moves |= perm[i] < last;
         last = perm[i];
     }
-    return moves ? lower__emit(lo, n, &op, err) : lower__is(lo, n, x, err);
+    if (moves)
+        lower__emit(lo, n, &op);
+    else
+        lower__is(lo, n, op.in[0]);
 }
 
-int lower__concat(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+void lower__concat(struct lower *lo, const struct graph_node *n)
 {
-    uint32_t *in = malloc((n->n_in + 1u) * sizeof(*in)), y;
-    int64_t axis;
-    int rc = in ? graph_int(n, "axis", 0, &axis, err)
-                : SH_FAIL(err, SH_E_NOMEM, "could not allocate a list of %u tensors", n->n_in);
+    const int64_t axis = lower__int(lo, n, "axis", 0);
+    uint32_t *in = ir_alloc(lo->ir, n->n_in, sizeof(*in));
 
-    if (!rc)
-        rc = lower__use_all(lo, n, n->n_in, in, err);
-    if (!rc)
-        rc = lower__joined(lo, n->name, in, n->n_in, axis, &y, err);
+    if (!in)
+        return;
+    lower__use_all(lo, n, n->n_in, in);
+    lower__is(lo, n, ir_joined(lo->ir, n->name, in, n->n_in, (uint32_t)axis));
     free(in);
-    return rc ? rc : lower__is(lo, n, y, err);
 }
 
-int lower__slice(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+void lower__slice(struct lower *lo, const struct graph_node *n)
 {
-    struct dev_op op;
-    size_t k = 0;
-    uint32_t x;
-    int rc = lower__use(lo, n, 0, &x, err);
+    struct dev_op op = lower__op(lo, n, DEV_OP_SLICE, 1);
 
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_SLICE, n->name, 1, &x);
-    rc = graph_ints(n, "starts", op.u.slice.start, SH_MAX_RANK, &k, err);
-    if (!rc)
-        rc = graph_ints(n, "steps", op.u.slice.step, SH_MAX_RANK, &k, err);
-    return rc ? rc : lower__emit(lo, n, &op, err);
+    lower__ints(lo, n, "starts", op.u.slice.start, SH_MAX_RANK);
+    lower__ints(lo, n, "steps", op.u.slice.step, SH_MAX_RANK);
+    lower__emit(lo, n, &op);
 }
 
-int lower__pad(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+void lower__pad(struct lower *lo, const struct graph_node *n)
 {
+    struct dev_op op = lower__op(lo, n, DEV_OP_PAD, 1);
     int64_t pads[2 * SH_MAX_RANK];
-    struct dev_op op;
-    size_t k = 0;
-    uint32_t x;
-    int rc = lower__use(lo, n, 0, &x, err);
+    const size_t k = lower__ints(lo, n, "pads", pads, 2 * SH_MAX_RANK);
 
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_PAD, n->name, 1, &x);
-    rc = graph_ints(n, "pads", pads, 2 * SH_MAX_RANK, &k, err);
-    if (!rc)
-        rc = lower__float(n, "value", &op.u.pad.value, err);
+    op.u.pad.value = lower__float(lo, n, "value");
     for (size_t i = 0; i < k / 2; i++)
         op.u.pad.before[i] = pads[i];
-    return rc ? rc : lower__emit(lo, n, &op, err);
+    lower__emit(lo, n, &op);
 }
 
-int lower__expand(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+void lower__expand(struct lower *lo, const struct graph_node *n)
 {
-    struct dev_op op;
-    uint32_t x;
-    int rc = lower__use(lo, n, 0, &x, err);
+    struct dev_op op = lower__op(lo, n, DEV_OP_EXPAND, 1);
 
-    if (rc)
-        return rc;
-    if (ir_elements(lo->ir, x) == graph_elements(lower__out(lo, n)))
-        return lower__is(lo, n, x, err);
-    op = ir_op(DEV_OP_EXPAND, n->name, 1, &x);
-    return lower__emit(lo, n, &op, err);
+    if (ir_elements(lo->ir, op.in[0]) == graph_elements(lower__out(lo, n)))
+        lower__is(lo, n, op.in[0]);
+    else
+        lower__emit(lo, n, &op);
 }
 
 /* One constant index is a slice. */
-static int gather_one(struct lower *lo, const struct graph_node *n, uint32_t x, int64_t axis,
-                      int64_t index, struct sh_err *err)
+static void gather_one(struct lower *lo, const struct graph_node *n, uint32_t x, int64_t axis,
+                       int64_t index)
 {
     struct dev_op op = ir_op(DEV_OP_SLICE, n->name, 1, &x);
     struct dev_tensor d = *ir_t(lo->ir, x);
-    uint32_t y;
-    int rc;
 
     for (uint32_t i = 0; i < d.rank; i++)
         op.u.slice.step[i] = 1;
     op.u.slice.start[axis] = index;
     d.dims[axis] = 1;
-    rc = ir_emit(lo->ir, &op, d.dtype, d.rank, d.dims, &y, err);
-    return rc ? rc : lower__is(lo, n, y, err);
+    lower__is(lo, n, ir_emit(lo->ir, &op, d.dtype, d.rank, d.dims));
 }
 
-int lower__gather(struct lower *lo, const struct graph_node *n, struct sh_err *err)
+void lower__gather(struct lower *lo, const struct graph_node *n)
 {
-    const struct graph_value *index = lower__in(lo, n, 1);
-    struct dev_op op;
-    int64_t axis, padding, one;
-    uint32_t in[2];
-    int rc = lower__use(lo, n, 0, &in[0], err);
+    const struct graph_value *x = lower__in(lo, n, 0), *index = lower__in(lo, n, 1);
+    const int64_t axis = lower__int(lo, n, "axis", 0);
+    const int64_t padding = lower__int(lo, n, GRAPH_PADDING, -1);
+    struct dev_op op = lower__op(lo, n, DEV_OP_GATHER, 1);
+    int64_t one;
 
-    if (!rc)
-        rc = graph_int(n, "axis", 0, &axis, err);
-    if (!rc)
-        rc = graph_int(n, GRAPH_PADDING, -1, &padding, err);
-    if (rc)
-        return rc;
     if (index->data && index->dtype == SH_I64 && graph_elements(index) == 1) {
         memcpy(&one, index->data, sizeof(one));
-        if (one != padding)
-            return gather_one(lo, n, in[0], axis, one, err);
+        if (one != padding) {
+            gather_one(lo, n, op.in[0], axis, one);
+            return;
+        }
     }
-    rc = lower__use(lo, n, 1, &in[1], err);
-    if (rc)
-        return rc;
-    op = ir_op(DEV_OP_GATHER, n->name, 2, in);
+    op.in[op.n_in++] = lower__use(lo, n, 1);
     op.u.axis.axis = axis;
-    rc = lower__emit(lo, n, &op, err);
-    if (!rc && axis == 0 && lower__in(lo, n, 0)->rank == 2 && padding >= 0 &&
-        padding < lower__in(lo, n, 0)->dims[0])
-        lo->ir->info[op.out[0]].padding = (uint32_t)padding + 1;
-    return rc;
+    lower__emit(lo, n, &op);
+    if (axis == 0 && x->rank == 2 && padding >= 0 && padding < x->dims[0])
+        ir_info(lo->ir, op.out[0])->padding = (uint32_t)padding + 1;
 }

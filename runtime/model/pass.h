@@ -30,31 +30,30 @@
 
 int pass_run(struct ir *ir, bool training, struct sh_err *err); /* runs all that apply */
 
+/* A failure of one of these stays in ir, as of everything that builds. */
 void pass_evaluate(struct ir *ir); /* before pass_run() */
-int pass_pattern(struct ir *ir, struct sh_err *err);
-int pass_fold_bn(struct ir *ir, struct sh_err *err);
-int pass_fuse(struct ir *ir, bool training, struct sh_err *err);
-int pass_channels(struct ir *ir, struct sh_err *err); /* after pass_fuse */
-int pass_train(struct ir *ir, struct sh_err *err);
-int pass_quant(struct ir *ir, struct sh_err *err);                /* after pass_fuse */
-int pass_attn(struct ir *ir, bool training, struct sh_err *err);  /* after pass_fuse */
-int pass_moves(struct ir *ir, bool training, struct sh_err *err); /* after pass_attn */
-int pass_pictures(struct ir *ir, const struct train_spec *t, struct sh_err *err);
+void pass_pattern(struct ir *ir);
+void pass_fold_bn(struct ir *ir);
+void pass_fuse(struct ir *ir, bool training);
+void pass_channels(struct ir *ir); /* after pass_fuse */
+void pass_train(struct ir *ir);
+void pass_quant(struct ir *ir);                /* after pass_fuse */
+void pass_attn(struct ir *ir, bool training);  /* after pass_fuse */
+void pass_moves(struct ir *ir, bool training); /* after pass_attn */
+void pass_pictures(struct ir *ir, const struct train_spec *t);
 /* Mixtures of samples: the weight of a sample itself in this step; the samples in reverse order;
  * and to = own weight + other (1 - weight). */
-int pass_mix_part(struct ir *ir, uint32_t *part, struct sh_err *err);
-int pass_turned_round(struct ir *ir, uint32_t x, uint32_t *out, struct sh_err *err);
-int pass_mix(struct ir *ir, uint32_t part, uint32_t own, uint32_t other, uint32_t to,
-             struct sh_err *err);
-int pass_fuse_sums(struct ir *ir, struct sh_err *err);
-int pass_turn(struct ir *ir, struct sh_err *err);
+uint32_t pass_mix_part(struct ir *ir);
+uint32_t pass_turned_round(struct ir *ir, uint32_t x);
+void pass_mix(struct ir *ir, uint32_t part, uint32_t own, uint32_t other, uint32_t to);
+void pass_fuse_sums(struct ir *ir);
+void pass_turn(struct ir *ir);
 
 /* For passes: makes `first` produce what `last` produces; `last` may then be removed. */
-int pass__take_output(struct ir *ir, struct dev_op *first, const struct dev_op *last,
-                      struct sh_err *err);
-/* *out: the constant w with each output channel (row or column) multiplied by its factor. */
-int pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double *factors,
-                       int64_t channels, uint32_t *out, struct sh_err *err);
+void pass__take_output(struct ir *ir, struct dev_op *first, const struct dev_op *last);
+/* The constant w with each output channel (row or column) multiplied by its factor. */
+uint32_t pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double *factors,
+                            int64_t channels);
 /* Can it be fused into the operation before it? */
 bool pass__fusable(enum dev_act a);
 /* The operation that writes t, if it is of this kind; NULL otherwise. */

@@ -232,20 +232,15 @@ static bool match_masked(const struct attn *a, uint32_t x, struct match *m, uint
 }
 
 /* The sum of two masks, in the place of the addition that the second one was part of. */
-static int sum_masks(const struct attn *a, struct mask *sum, const struct mask *next,
-                     struct sh_err *err)
+static void sum_masks(const struct attn *a, struct mask *sum, const struct mask *next)
 {
     struct dev_op op = ir_op(DEV_OP_BINARY, next->add->name, 2, (uint32_t[]){sum->t, next->t});
-    int rc;
 
     for (uint32_t i = 0; i < 4; i++)
         sum->dims[i] = SH_MAX(sum->dims[i], next->dims[i]);
     op.u.binary.kind = DEV_BIN_ADD;
-    op.n_out = 1;
-    rc = ir_tensor(a->ir, op.name, SH_F32, DEV_ROLE_ACT, 4, sum->dims, &op.out[0], err);
+    op.out[op.n_out++] = sum->t = ir_tensor(a->ir, op.name, SH_F32, DEV_ROLE_ACT, 4, sum->dims);
     *next->add = op;
-    sum->t = op.out[0];
-    return rc;
 }
 
 static bool masks_add_up(const struct match *m)
@@ -260,13 +255,10 @@ static bool masks_add_up(const struct match *m)
 }
 
 /* Names each mask by its four axes. */
-static int shape_masks(const struct attn *a, struct match *m, struct sh_err *err)
+static void shape_masks(const struct attn *a, struct match *m)
 {
-    int rc = SH_OK;
-
-    for (uint32_t i = 0; i < m->n_masks && !rc; i++)
-        rc = ir_alias(a->ir, m->masks[i].t, 4, m->masks[i].dims, &m->masks[i].t, err);
-    return rc;
+    for (uint32_t i = 0; i < m->n_masks; i++)
+        m->masks[i].t = ir_alias(a->ir, m->masks[i].t, 4, m->masks[i].dims);
 }
 
 /* The shapes as the device will see them. */
@@ -367,30 +359,24 @@ static bool match_values(const struct attn *a, const struct dev_op *soft, struct
            ignored == 1.0;
 }
 
-static int add_lse(const struct attn *a, struct dev_op *op, struct sh_err *err)
+static void add_lse(const struct attn *a, struct dev_op *op)
 {
     const struct dev_tensor y = *ir_t(a->ir, op->out[0]);
-    const int64_t dims[3] = {y.dims[0], y.dims[2], y.dims[1]};
-    const char *name;
-    int rc = ir_name(a->ir, &name, err, "%s#lse", op->name);
 
-    op->n_out = 2;
-    return rc ? rc : ir_tensor(a->ir, name, SH_F32, DEV_ROLE_ACT, 3, dims, &op->out[1], err);
+    op->out[op->n_out++] = ir_tensor(a->ir, ir_name(a->ir, "%s#lse", op->name), SH_F32,
+                                     DEV_ROLE_ACT, 3, (int64_t[]){y.dims[0], y.dims[2], y.dims[1]});
 }
 
 /* Gives op its result: that of the last TRANSPOSE, which it replaces, or (at inference alone) a
  * tensor of its own that the TRANSPOSE, now from [B,S,H,D], reads. */
-static int place_result(const struct attn *a, const struct match *m, struct dev_op *op,
-                        struct sh_err *err)
+static void place_result(const struct attn *a, const struct match *m, struct dev_op *op)
 {
     const struct dev_tensor x = *ir_t(a->ir, m->back->in[0]); /* [B,H,S,D] */
     const int64_t dims[4] = {x.dims[0], x.dims[2], x.dims[1], x.dims[3]};
 
-    op->n_out = 1;
-    op->out[0] = m->back->out[0];
-    return is_straight(m)
-               ? SH_OK
-               : ir_tensor(a->ir, op->name, SH_F32, DEV_ROLE_ACT, 4, dims, &op->out[0], err);
+    op->out[op->n_out++] = is_straight(m)
+                               ? m->back->out[0]
+                               : ir_tensor(a->ir, op->name, SH_F32, DEV_ROLE_ACT, 4, dims);
 }
 
 static void put(const struct match *m, const struct dev_op *op)
@@ -405,57 +391,48 @@ static void put(const struct match *m, const struct dev_op *op)
         m->back->u.perm.perm[i] = BACK[m->back->u.perm.perm[i]];
 }
 
-/* Puts an ATTENTION in the place of the last TRANSPOSE, if it fits; *done says so. */
-static int replace(const struct attn *a, const struct dev_op *soft, struct match *m, bool *done,
-                   struct sh_err *err)
+/* Puts an ATTENTION in the place of the last TRANSPOSE, if it fits. */
+static bool replace(const struct attn *a, const struct dev_op *soft, struct match *m)
 {
-    const struct ir *ir = a->ir;
     struct mask *sum = m->masks;
     struct dev_op op;
-    int rc = shape_masks(a, m, err);
 
-    if (rc)
-        return rc;
+    shape_masks(a, m);
     m->in[3] = m->n_masks ? sum->t : DEV_NONE;
     op = ir_op(DEV_OP_ATTENTION, soft->name, m->n_masks ? 4 : 3, m->in);
     op.u.attn.scale = (float)m->scale;
     op.u.attn.zero_hidden = m->zero_hidden;
     op.u.attn.ratio = m->drop ? m->drop->u.dropout.ratio : 0.0f;
     memcpy(op.u.attn.view, m->view, sizeof(m->view));
-    op.u.attn.k_rows = ir_t(ir, soft->out[0])->dims[3];
-    rc = place_result(a, m, &op, err);
-    if (rc || !fits(a, &op))
-        return rc;
-    *done = true;
-    for (uint32_t i = 1; i < m->n_masks && !rc; i++)
-        rc = sum_masks(a, sum, &m->masks[i], err);
+    op.u.attn.k_rows = ir_t(a->ir, soft->out[0])->dims[3];
+    place_result(a, m, &op);
+    if (a->ir->err.rc || !fits(a, &op))
+        return false;
+    for (uint32_t i = 1; i < m->n_masks; i++)
+        sum_masks(a, sum, &m->masks[i]);
     if (m->n_masks)
         op.in[3] = sum->t;
-    if (!rc && a->trainable)
-        rc = add_lse(a, &op, err);
-    if (!rc)
-        put(m, &op);
-    return rc;
+    if (a->trainable)
+        add_lse(a, &op);
+    put(m, &op);
+    return true;
 }
 
 /* If `soft` is the SOFTMAX of one. */
-static int try_attention(const struct attn *a, const struct dev_op *soft, struct sh_err *err)
+static void try_attention(const struct attn *a, const struct dev_op *soft)
 {
     const struct ir *ir = a->ir;
     const int64_t rank = (int64_t)ir_t(ir, soft->in[0])->rank;
     bool done = false;
-    int rc = SH_OK;
 
     if (soft->u.axis.log || rank != 4 || (soft->u.axis.axis != 3 && soft->u.axis.axis != -1))
-        return SH_OK;
-    for (int turn = 0; turn < 2 && !rc && !done; turn++) {
+        return;
+    for (int turn = 0; turn < 2 && !done; turn++) {
         struct match m = {.scores = soft->in[0], .no_views = turn == 1};
 
-        if (match_values(a, soft, &m) && match_masked(a, soft->in[0], &m, MAX_MASKS) &&
-            masks_add_up(&m))
-            rc = replace(a, soft, &m, &done, err);
+        done = match_values(a, soft, &m) && match_masked(a, soft->in[0], &m, MAX_MASKS) &&
+               masks_add_up(&m) && replace(a, soft, &m);
     }
-    return rc;
 }
 
 /* ------------------------------------------------------------------ one product for q, k and v */
@@ -514,34 +491,26 @@ static void join_rows(const void *ctx, void *to)
 
 /* The operands `slot` of the three side by side: each [rows, cols] becomes a part of [rows, 3 cols]
  */
-static int join(struct ir *ir, struct dev_op *const p[3], uint32_t slot, int64_t rows,
-                const char *what, const struct dev_tensor *like, uint32_t *out, struct sh_err *err)
+static uint32_t join(struct ir *ir, struct dev_op *const p[3], uint32_t slot, int64_t rows,
+                     const char *what, const struct dev_tensor *like)
 {
-    struct joined *j = NULL;
+    struct joined *j = ir_alloc(ir, 1, sizeof(*j));
     bool may_wait = true;
-    const char *name;
-    int rc = ir_name(ir, &name, err, "%s.%s", p[0]->name, what);
+    uint32_t out;
 
-    for (int i = 0; i < 3 && !rc; i++) {
+    for (int i = 0; i < 3 && j; i++) {
         may_wait = may_wait && ir_is_given(ir, p[i]->in[slot]);
-        rc = ir_settle(ir, p[i]->in[slot], err);
+        j->from[i] = ir_settle(ir, p[i]->in[slot]);
+        j->rows = rows;
+        j->cols = ir_elements(ir, p[0]->in[slot]) / rows;
     }
-    if (rc)
-        return rc;
-    j = malloc(sizeof(*j));
-    if (!j)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the weights of \"%s\"", p[0]->name);
-    j->rows = rows;
-    j->cols = ir_elements(ir, p[0]->in[slot]) / rows;
-    for (int i = 0; i < 3; i++)
-        j->from[i] = ir_data(ir, p[i]->in[slot]);
-    rc = ir_later(ir, like, name, join_rows, j, out, err);
-    if (rc)
-        free(j);
-    return rc || may_wait ? rc : ir_settle(ir, *out, err);
+    out = ir_later(ir, like, ir_name(ir, "%s.%s", p[0]->name, what), join_rows, j);
+    if (!may_wait)
+        ir_settle(ir, out);
+    return out;
 }
 
-static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *err)
+static void join_projections(struct attn *a, struct dev_op *op)
 {
     struct ir *ir = a->ir;
     struct dev_op *p[3], *first;
@@ -550,29 +519,24 @@ static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *er
     struct dev_tensor wide = {.dtype = SH_F32, .rank = 2}, flat = {.dtype = SH_F32, .rank = 1};
     uint32_t w, bias = DEV_NONE, y;
     bool turned;
-    int rc;
 
     for (int i = 0; i < 3; i++) {
         p[i] = op->u.attn.view[i].row ? NULL : projection(a, op->in[i]);
         if (!p[i])
-            return SH_OK;
+            return;
     }
     if (!are_alike(ir, p))
-        return SH_OK;
+        return;
     first = SH_MIN(p[0], SH_MIN(p[1], p[2])); /* the rows that all read are there by then */
     turned = p[0]->u.matmul.trans_b;
     memcpy(wide.dims, ir_t(ir, p[0]->in[1])->dims, 2 * sizeof(wide.dims[0]));
     wide.dims[turned ? 0 : 1] *= 3;
     flat.dims[0] = wide.dims[turned ? 0 : 1];
-    rc = join(ir, p, 1, turned ? 1 : wide.dims[0], "qkv", &wide, &w, err);
-    if (!rc && p[0]->in[2] != DEV_NONE)
-        rc = join(ir, p, 2, 1, "qkv.bias", &flat, &bias, err);
-    if (rc)
-        return rc;
-    rc = ir_tensor(ir, first->name, SH_F32, DEV_ROLE_ACT, 2,
-                   (int64_t[]){ir_t(ir, p[0]->out[0])->dims[0], flat.dims[0]}, &y, err);
-    if (rc)
-        return rc;
+    w = join(ir, p, 1, turned ? 1 : wide.dims[0], "qkv", &wide);
+    if (p[0]->in[2] != DEV_NONE)
+        bias = join(ir, p, 2, 1, "qkv.bias", &flat);
+    y = ir_tensor(ir, first->name, SH_F32, DEV_ROLE_ACT, 2,
+                  (int64_t[]){ir_t(ir, p[0]->out[0])->dims[0], flat.dims[0]});
     first->in[1] = w;
     first->in[2] = bias;
     first->out[0] = y;
@@ -582,16 +546,15 @@ static int join_projections(struct attn *a, struct dev_op *op, struct sh_err *er
         if (p[i] != first)
             ir_kill(p[i]);
     }
-    return SH_OK;
 }
 
-static int mark_trainable(struct attn *a, struct sh_err *err)
+static void mark_trainable(struct attn *a)
 {
-    const struct ir *ir = a->ir;
+    struct ir *ir = a->ir;
 
-    a->trainable = calloc(ir->g.n_tensors + 1u, sizeof(*a->trainable));
+    a->trainable = ir_alloc(ir, ir->g.n_tensors, sizeof(*a->trainable));
     if (!a->trainable)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u marks", ir->g.n_tensors);
+        return;
     for (uint32_t i = 0; i < ir->g.n_tensors; i++)
         a->trainable[i] = ir->info[i].state == IR_PARAM;
     for (uint32_t i = 0; i < ir->g.n_ops; i++) {
@@ -604,30 +567,27 @@ static int mark_trainable(struct attn *a, struct sh_err *err)
             if (op->out[k] != DEV_NONE)
                 a->trainable[ir_root(ir, op->out[k])] = true;
     }
-    return SH_OK;
 }
 
-int pass_attn(struct ir *ir, bool training, struct sh_err *err)
+void pass_attn(struct ir *ir, bool training)
 {
     struct attn a = {.ir = ir};
-    int rc = ir_uses_init(&a.u, ir, err);
 
-    if (!rc && training)
-        rc = mark_trainable(&a, err);
-    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++)
+    ir_uses_init(&a.u, ir);
+    if (training)
+        mark_trainable(&a);
+    for (uint32_t i = 0; i < ir->g.n_ops && ir->err.rc == SH_OK; i++)
         if (ir->g.ops[i].kind == DEV_OP_SOFTMAX)
-            rc = try_attention(&a, &ir->g.ops[i], err);
-    if (!rc)
-        rc = ir_drop_unused(ir, err);
+            try_attention(&a, &ir->g.ops[i]);
+    ir_drop_unused(ir);
     ir_uses_fini(&a.u);
     free(a.trainable);
-    if (rc || training) /* parameters are tensors of their own */
-        return rc;
-    rc = ir_uses_init(&a.u, ir, err);
-    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++)
+    if (training) /* parameters are tensors of their own */
+        return;
+    ir_uses_init(&a.u, ir);
+    for (uint32_t i = 0; i < ir->g.n_ops && ir->err.rc == SH_OK; i++)
         if (ir->g.ops[i].kind == DEV_OP_ATTENTION)
-            rc = join_projections(&a, &ir->g.ops[i], err);
+            join_projections(&a, &ir->g.ops[i]);
     ir_uses_fini(&a.u);
     ir_sweep(ir);
-    return rc;
 }

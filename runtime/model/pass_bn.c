@@ -28,14 +28,6 @@ static bool is_f32(const struct ir *ir, uint32_t t)
     return t != DEV_NONE && ir_t(ir, t)->dtype == SH_F32 && ir_is_const(ir, t);
 }
 
-static int settled(struct ir *ir, uint32_t t, const float **out, struct sh_err *err)
-{
-    int rc = ir_settle(ir, t, err);
-
-    *out = ir_data(ir, t);
-    return rc;
-}
-
 static double factor(const struct fold *f, int64_t c)
 {
     return (double)f->scale[c] / sqrt((double)f->var[c] + (double)f->bn->u.norm.eps);
@@ -57,60 +49,52 @@ static void scale(const void *ctx, void *to)
             out[i + k] = (float)((double)s->from[i + k] * s->factor[i / s->inner % s->channels]);
 }
 
-int pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double *factors,
-                       int64_t channels, uint32_t *out, struct sh_err *err)
+uint32_t pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double *factors,
+                            int64_t channels)
 {
-    const struct dev_tensor *t = ir_t(ir, w);
+    const struct dev_tensor t = *ir_t(ir, w);
     const bool may_wait = ir_is_given(ir, w);
-    const int64_t n = ir_elements(ir, w);
-    struct scaled *s;
-    int rc = ir_settle(ir, w, err);
+    const float *from = ir_settle(ir, w);
+    struct scaled *s = ir_alloc(ir, 1, sizeof(*s) + (size_t)channels * sizeof(s->factor[0]));
+    uint32_t out;
 
-    if (rc)
-        return rc;
-    s = malloc(sizeof(*s) + (size_t)channels * sizeof(s->factor[0]));
-    if (!s)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the factors of \"%s\"", t->name);
-    *s = (struct scaled){
-        .from = ir_data(ir, w), .n = n, .inner = by_row ? n / channels : 1, .channels = channels};
-    memcpy(s->factor, factors, (size_t)channels * sizeof(s->factor[0]));
-    rc = ir_later(ir, t, t->name, scale, s, out, err);
-    if (rc)
-        free(s);
-    return rc || may_wait ? rc : ir_settle(ir, *out, err);
+    if (s) {
+        *s = (struct scaled){.from = from,
+                             .n = ir_elements(ir, w),
+                             .inner = by_row ? ir_elements(ir, w) / channels : 1,
+                             .channels = channels};
+        memcpy(s->factor, factors, (size_t)channels * sizeof(s->factor[0]));
+    }
+    out = ir_later(ir, &t, t.name, scale, s);
+    if (!may_wait)
+        ir_settle(ir, out);
+    return out;
 }
 
-static int new_weight(const struct fold *f, uint32_t *out, struct sh_err *err)
+static uint32_t new_weight(const struct fold *f)
 {
-    double *factors = malloc((size_t)f->channels * sizeof(*factors));
-    int rc;
+    double *factors = ir_alloc(f->ir, f->channels, sizeof(*factors));
+    uint32_t w = DEV_NONE;
 
-    if (!factors)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the factors of \"%s\"", f->op->name);
-    for (int64_t c = 0; c < f->channels; c++)
+    for (int64_t c = 0; factors && c < f->channels; c++)
         factors[c] = factor(f, c);
-    rc = pass__scale_weight(f->ir, f->op->in[1], by_row(f->op), factors, f->channels, out, err);
+    if (factors)
+        w = pass__scale_weight(f->ir, f->op->in[1], by_row(f->op), factors, f->channels);
     free(factors);
-    return rc;
+    return w;
 }
 
-static int new_bias(const struct fold *f, uint32_t *out, struct sh_err *err)
+static uint32_t new_bias(const struct fold *f)
 {
     const char *name = ir_t(f->ir, f->bn->in[2])->name;
-    float *data = malloc((size_t)f->channels * sizeof(*data));
-    int rc;
+    float *data = ir_alloc(f->ir, f->channels, sizeof(*data));
 
-    if (!data)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the bias of \"%s\"", f->op->name);
-    for (int64_t c = 0; c < f->channels; c++) {
+    for (int64_t c = 0; data && c < f->channels; c++) {
         double b = f->bias ? (double)f->bias[c] : 0.0;
 
         data[c] = (float)((b - (double)f->mean[c]) * factor(f, c) + (double)f->shift[c]);
     }
-    rc = ir_const(f->ir, name, DEV_ROLE_WEIGHT, SH_F32, 1, &f->channels, data, out, err);
-    if (rc)
-        free(data);
-    return rc;
+    return ir_const(f->ir, name, DEV_ROLE_WEIGHT, SH_F32, 1, &f->channels, data);
 }
 
 static bool can_fold(struct fold *f, const struct ir_uses *u)
@@ -133,46 +117,38 @@ static bool can_fold(struct fold *f, const struct ir_uses *u)
            (f->op->in[2] == DEV_NONE || is_f32(ir, f->op->in[2]));
 }
 
-static int read_constants(struct fold *f, struct sh_err *err)
+/* false: a failure. */
+static bool read_constants(struct fold *f)
 {
-    int rc = SH_OK;
-
     if (f->op->in[2] != DEV_NONE)
-        rc = settled(f->ir, f->op->in[2], &f->bias, err);
-    if (!rc)
-        rc = settled(f->ir, f->bn->in[1], &f->scale, err);
-    if (!rc)
-        rc = settled(f->ir, f->bn->in[2], &f->shift, err);
-    if (!rc)
-        rc = settled(f->ir, f->bn->in[3], &f->mean, err);
-    return rc ? rc : settled(f->ir, f->bn->in[4], &f->var, err);
+        f->bias = ir_settle(f->ir, f->op->in[2]);
+    f->scale = ir_settle(f->ir, f->bn->in[1]);
+    f->shift = ir_settle(f->ir, f->bn->in[2]);
+    f->mean = ir_settle(f->ir, f->bn->in[3]);
+    f->var = ir_settle(f->ir, f->bn->in[4]);
+    return f->var != NULL;
 }
 
-int pass_fold_bn(struct ir *ir, struct sh_err *err)
+void pass_fold_bn(struct ir *ir)
 {
     struct ir_uses u;
-    int rc = ir_uses_init(&u, ir, err);
+    const bool is_ready = ir_uses_init(&u, ir);
 
-    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < ir->g.n_ops && is_ready; i++) {
         struct fold f = {.ir = ir, .bn = &ir->g.ops[i]};
         uint32_t w, b;
 
         if (f.bn->kind != DEV_OP_BN_INFER || f.bn->act != DEV_ACT_NONE || !can_fold(&f, &u))
             continue;
-        rc = read_constants(&f, err);
-        if (!rc)
-            rc = new_weight(&f, &w, err);
-        if (!rc)
-            rc = new_bias(&f, &b, err);
-        if (!rc)
-            rc = pass__take_output(ir, f.op, f.bn, err);
-        if (rc)
+        if (!read_constants(&f))
             break;
+        w = new_weight(&f);
+        b = new_bias(&f);
         f.op->in[1] = w;
         f.op->in[2] = b;
+        pass__take_output(ir, f.op, f.bn);
         ir_kill(f.bn);
     }
     ir_uses_fini(&u);
     ir_sweep(ir);
-    return rc;
 }

@@ -70,39 +70,32 @@ static bool takes_factor(const struct ir *ir, const struct dev_op *product)
            (product->in[2] == DEV_NONE || is_constant(ir, product->in[2]));
 }
 
-static int scale(struct ir *ir, const struct end *e, struct dev_op *mul, uint32_t s,
-                 struct sh_err *err)
+static void scale(struct ir *ir, const struct end *e, struct dev_op *mul, uint32_t s)
 {
     struct dev_op *p = e->product;
     const struct dev_tensor *m = ir_t(ir, p->out[0]);
     const int64_t n = m->dims[m->rank - 1];
-    double *factors;
-    int rc = ir_settle(ir, s, err);
+    const float *from = ir_settle(ir, s);
+    double *factors = ir_alloc(ir, n, sizeof(*factors));
 
-    if (rc)
-        return rc;
-    factors = malloc((size_t)n * sizeof(*factors));
     if (!factors)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the factors of \"%s\"", mul->name);
+        return;
     for (int64_t i = 0; i < n; i++)
-        factors[i] = (double)((const float *)ir_data(ir, s))[i];
-    rc = pass__scale_weight(ir, p->in[1], p->u.matmul.trans_b, factors, n, &p->in[1], err);
-    if (!rc && p->in[2] != DEV_NONE)
-        rc = pass__scale_weight(ir, p->in[2], true, factors, n, &p->in[2], err);
+        factors[i] = (double)from[i];
+    p->in[1] = pass__scale_weight(ir, p->in[1], p->u.matmul.trans_b, factors, n);
+    if (p->in[2] != DEV_NONE)
+        p->in[2] = pass__scale_weight(ir, p->in[2], true, factors, n);
     free(factors);
-    if (!rc)
-        rc = pass__take_output(ir, e->turn, mul, err);
-    if (!rc)
-        ir_kill(mul);
-    return rc;
+    pass__take_output(ir, e->turn, mul);
+    ir_kill(mul);
 }
 
-static int fold_factors(struct ir *ir, struct sh_err *err)
+static void fold_factors(struct ir *ir)
 {
     struct ir_uses u;
-    int rc = ir_uses_init(&u, ir, err);
+    const bool is_ready = ir_uses_init(&u, ir);
 
-    for (uint32_t i = 0; i < ir->g.n_ops && !rc; i++) {
+    for (uint32_t i = 0; i < ir->g.n_ops && is_ready; i++) {
         struct dev_op *mul = &ir->g.ops[i];
         bool done = mul->kind != DEV_OP_BINARY || mul->u.binary.kind != DEV_BIN_MUL ||
                     mul->act != DEV_ACT_NONE;
@@ -114,12 +107,11 @@ static int fold_factors(struct ir *ir, struct sh_err *err)
                    ir_same_shape(ir, mul->in[k], mul->out[0]) &&
                    is_by_channel(ir, &e, mul->in[1 - k]);
             if (done)
-                rc = scale(ir, &e, mul, mul->in[1 - k], err);
+                scale(ir, &e, mul, mul->in[1 - k]);
         }
     }
     ir_uses_fini(&u);
     ir_sweep(ir);
-    return rc;
 }
 
 /* ------------------------------------------------------------------ the residual */
@@ -141,16 +133,15 @@ static bool find_sum(const struct ir *ir, const struct ir_uses *u, const struct 
     return false;
 }
 
-static int push(struct channels *c, struct dev_op op, struct sh_err *err)
+static void push(struct channels *c, struct dev_op op)
 {
     if (op.kind == DEV_OP_TRANSPOSE)
         c->moved[ir_root(c->ir, op.out[0])] = c->ir->g.n_ops;
-    return ir_push(c->ir, &op, err);
+    ir_push(c->ir, &op);
 }
 
 /* r in the order in which the product writes. */
-static int moved_back(struct channels *c, const struct dev_op *turn, uint32_t r, uint32_t *out,
-                      struct sh_err *err)
+static uint32_t moved_back(struct channels *c, const struct dev_op *turn, uint32_t r)
 {
     struct ir *ir = c->ir;
     const uint32_t at = c->moved[ir_root(ir, r)];
@@ -159,45 +150,36 @@ static int moved_back(struct channels *c, const struct dev_op *turn, uint32_t r,
     struct dev_op back = ir_op(DEV_OP_TRANSPOSE, turn->name, 1, &r);
 
     if (same && ir_same_shape(ir, same->out[0], r) && ir_same_shape(ir, same->in[0], turn->in[0]) &&
-        memcmp(same->u.perm.perm, turn->u.perm.perm, like.rank * sizeof(turn->u.perm.perm[0])) ==
-            0) {
-        *out = same->in[0];
-        return SH_OK;
-    }
+        memcmp(same->u.perm.perm, turn->u.perm.perm, like.rank * sizeof(turn->u.perm.perm[0])) == 0)
+        return same->in[0];
     for (uint32_t i = 0; i < like.rank; i++)
         back.u.perm.perm[turn->u.perm.perm[i]] = i;
     back.layer = turn->layer;
-    return ir_emit(ir, &back, SH_F32, like.rank, like.dims, out, err);
+    return ir_emit(ir, &back, SH_F32, like.rank, like.dims);
 }
 
 /* Product, with the activation, and TRANSPOSE come here, which writes what the addition wrote. */
-static int push_sum(struct channels *c, const struct end *e, const struct dev_op *add, uint32_t r,
-                    struct sh_err *err)
+static void push_sum(struct channels *c, const struct end *e, const struct dev_op *add, uint32_t r)
 {
     struct dev_op product = *e->product, turn = *e->turn;
     const struct dev_tensor like = *ir_t(c->ir, product.out[0]);
-    uint32_t back;
-    int rc = moved_back(c, &turn, r, &back, err);
 
-    if (!rc)
-        rc = ir_alias(c->ir, back, like.rank, like.dims, &product.in[3], err);
+    product.in[3] = ir_alias(c->ir, moved_back(c, &turn, r), like.rank, like.dims);
     product.act = add->act;
     product.act_p0 = add->act_p0;
     product.act_p1 = add->act_p1;
     turn.out[0] = add->out[0];
     turn.layer = add->layer;
-    if (!rc)
-        rc = push(c, product, err);
-    return rc ? rc : push(c, turn, err);
+    push(c, product);
+    push(c, turn);
 }
 
-static int fold_sums(struct channels *c, uint32_t n_ops, struct sh_err *err)
+static void fold_sums(struct channels *c, uint32_t n_ops)
 {
     struct ir before = *c->ir; /* to look at */
     struct end e;
     uint32_t r;
     bool any = false;
-    int rc = SH_OK;
 
     before.g.ops = c->ops;
     before.g.n_ops = n_ops;
@@ -205,44 +187,39 @@ static int fold_sums(struct channels *c, uint32_t n_ops, struct sh_err *err)
         if (find_sum(&before, &c->u, &c->ops[i], &e, &r))
             any = c->waits[e.product - c->ops] = c->waits[e.turn - c->ops] = true;
     if (!any)
-        return SH_OK;
+        return;
     c->ir->g.n_ops = 0; /* the list is written again */
-    for (uint32_t i = 0; i < n_ops && !rc; i++) {
+    for (uint32_t i = 0; i < n_ops; i++) {
         before.g.tensors = c->ir->g.tensors;
         before.info = c->ir->info;
         if (c->waits[i])
             continue;
         if (find_sum(&before, &c->u, &c->ops[i], &e, &r))
-            rc = push_sum(c, &e, &c->ops[i], r, err);
+            push_sum(c, &e, &c->ops[i], r);
         else
-            rc = push(c, c->ops[i], err);
+            push(c, c->ops[i]);
     }
-    return rc;
 }
 
-int pass_channels(struct ir *ir, struct sh_err *err)
+void pass_channels(struct ir *ir)
 {
     struct channels c = {.ir = ir};
-    int rc = fold_factors(ir, err);
-    const uint32_t n_ops = ir->g.n_ops, n = ir->g.n_tensors;
+    uint32_t n_ops, n;
 
-    if (rc)
-        return rc;
-    rc = ir_uses_init(&c.u, ir, err);
-    c.ops = malloc(((size_t)n_ops + 1) * sizeof(*c.ops));
-    c.waits = calloc((size_t)n_ops + 1, sizeof(*c.waits));
-    c.moved = malloc(((size_t)n + 1) * sizeof(*c.moved));
-    if (!rc && (!c.ops || !c.waits || !c.moved))
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a pass over %u operations", n_ops);
-    if (!rc) {
+    fold_factors(ir);
+    n_ops = ir->g.n_ops;
+    n = ir->g.n_tensors;
+    c.ops = ir_alloc(ir, n_ops, sizeof(*c.ops));
+    c.waits = ir_alloc(ir, n_ops, sizeof(*c.waits));
+    c.moved = ir_alloc(ir, n, sizeof(*c.moved));
+    if (ir_uses_init(&c.u, ir)) {
         memcpy(c.ops, ir->g.ops, n_ops * sizeof(*c.ops));
         for (uint32_t i = 0; i < n; i++)
             c.moved[i] = DEV_NONE;
-        rc = fold_sums(&c, n_ops, err);
+        fold_sums(&c, n_ops);
     }
     ir_uses_fini(&c.u);
     free(c.ops);
     free(c.waits);
     free(c.moved);
-    return rc;
 }

@@ -53,42 +53,33 @@ static bool fits_as_bias(const struct ir *ir, const struct dev_op *op, uint32_t 
            s->dims[at] == y->dims[axis];
 }
 
-static int fuse_bias(struct fuse *f, struct dev_op *op, uint32_t slot, struct dev_op *add,
-                     uint32_t bias, struct sh_err *err)
+static void fuse_bias(struct fuse *f, struct dev_op *op, uint32_t slot, struct dev_op *add,
+                      uint32_t bias)
 {
     int64_t n = ir_elements(f->ir, bias);
-    int rc = ir_alias(f->ir, bias, 1, &n, &op->in[2], err);
 
-    if (!rc)
-        rc = pass__take_output(f->ir, op, add, err);
-    if (rc)
-        return rc;
+    op->in[2] = ir_alias(f->ir, bias, 1, &n);
+    pass__take_output(f->ir, op, add);
     f->u.writer[ir_root(f->ir, op->out[0])] = slot;
     f->u.reads[ir_root(f->ir, op->out[0])] = f->u.reads[add->out[0]];
     ir_kill(add);
-    return SH_OK;
 }
 
-static int fuse_residual(struct fuse *f, struct dev_op *op, uint32_t add_slot, uint32_t other,
-                         struct sh_err *err)
+static void fuse_residual(struct fuse *f, struct dev_op *op, uint32_t add_slot, uint32_t other)
 {
     struct dev_op *add = &f->ir->g.ops[add_slot];
     struct dev_tensor y = *ir_t(f->ir, op->out[0]);
     uint32_t reads = f->u.reads[add->out[0]];
-    int rc = ir_alias(f->ir, other, y.rank, y.dims, &op->in[3], err);
 
-    if (!rc)
-        rc = pass__take_output(f->ir, op, add, err);
-    if (rc)
-        return rc;
+    op->in[3] = ir_alias(f->ir, other, y.rank, y.dims);
+    pass__take_output(f->ir, op, add);
     *add = *op;
     ir_kill(op);
     f->u.writer[ir_root(f->ir, add->out[0])] = add_slot;
     f->u.reads[ir_root(f->ir, add->out[0])] = reads;
-    return SH_OK;
 }
 
-static int try_add(struct fuse *f, uint32_t slot, struct sh_err *err)
+static void try_add(struct fuse *f, uint32_t slot)
 {
     struct ir *ir = f->ir;
     struct dev_op *add = &ir->g.ops[slot], *best = NULL;
@@ -100,8 +91,10 @@ static int try_add(struct fuse *f, uint32_t slot, struct sh_err *err)
 
         if (!op || ir_elements(ir, add->in[k]) != ir_elements(ir, add->out[0]))
             continue;
-        if (op->in[3] == DEV_NONE && fits_as_bias(ir, op, o, add->out[0]))
-            return fuse_bias(f, op, at, add, o, err);
+        if (op->in[3] == DEV_NONE && fits_as_bias(ir, op, o, add->out[0])) {
+            fuse_bias(f, op, at, add, o);
+            return;
+        }
         if (op->in[3] != DEV_NONE || !ir_same_shape(ir, o, add->out[0]) ||
             ir_t(ir, o)->dtype != SH_F32 || is_constant(ir, o) || (best && best_slot > at))
             continue;
@@ -109,7 +102,8 @@ static int try_add(struct fuse *f, uint32_t slot, struct sh_err *err)
         best_slot = at;
         other = o;
     }
-    return best ? fuse_residual(f, best, slot, other, err) : SH_OK;
+    if (best)
+        fuse_residual(f, best, slot, other);
 }
 
 bool pass__fusable(enum dev_act a)
@@ -120,26 +114,23 @@ bool pass__fusable(enum dev_act a)
            a == DEV_ACT_SILU;
 }
 
-static int try_act(struct fuse *f, struct dev_op *act, struct sh_err *err)
+static void try_act(struct fuse *f, struct dev_op *act)
 {
     struct ir *ir = f->ir;
     uint32_t root = ir_root(ir, act->in[0]), w = f->u.writer[root];
     struct dev_op *op = w == DEV_NONE ? NULL : &ir->g.ops[w];
     bool scales = act->act == DEV_ACT_LINEAR && act->act_p1 == 0.0f;
-    int rc;
 
     if (!op || f->u.reads[root] != 1 || op->act != DEV_ACT_NONE ||
         ir_t(ir, op->out[0])->dtype != SH_F32)
-        return SH_OK;
+        return;
     if (op->kind != DEV_OP_CONV && op->kind != DEV_OP_MATMUL && op->kind != DEV_OP_BN_INFER &&
         op->kind != DEV_OP_BINARY)
-        return SH_OK;
+        return;
     scales = scales && op->kind == DEV_OP_MATMUL && op->in[2] == DEV_NONE && op->in[3] == DEV_NONE;
     if (!scales && (f->training || !pass__fusable(act->act)))
-        return SH_OK;
-    rc = pass__take_output(ir, op, act, err);
-    if (rc)
-        return rc;
+        return;
+    pass__take_output(ir, op, act);
     if (scales) {
         op->u.matmul.alpha *= act->act_p0;
     } else {
@@ -150,24 +141,22 @@ static int try_act(struct fuse *f, struct dev_op *act, struct sh_err *err)
     f->u.writer[ir_root(ir, op->out[0])] = w;
     f->u.reads[ir_root(ir, op->out[0])] = f->u.reads[act->out[0]];
     ir_kill(act);
-    return SH_OK;
 }
 
-int pass_fuse(struct ir *ir, bool training, struct sh_err *err)
+void pass_fuse(struct ir *ir, bool training)
 {
     struct fuse f = {.ir = ir, .training = training};
-    int rc = ir_uses_init(&f.u, ir, err);
+    const bool is_ready = ir_uses_init(&f.u, ir);
 
-    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < ir->g.n_ops && is_ready && ir->err.rc == SH_OK; i++) {
         struct dev_op *op = &ir->g.ops[i];
 
         if (op->kind == DEV_OP_ACT)
-            rc = try_act(&f, op, err);
+            try_act(&f, op);
         else if (op->kind == DEV_OP_BINARY && op->u.binary.kind == DEV_BIN_ADD &&
                  op->act == DEV_ACT_NONE)
-            rc = try_add(&f, i, err);
+            try_add(&f, i);
     }
     ir_uses_fini(&f.u);
     ir_sweep(ir);
-    return rc;
 }

@@ -208,28 +208,19 @@ static bool is_needed(const struct moves *m, uint32_t root)
     return false;
 }
 
-/* The operation that writes y becomes a GATHER of rows of the source. TAKES c->from on success. */
-static int to_gather(const struct moves *m, struct chain *c, struct dev_op *last,
-                     struct sh_err *err)
+/* The operation that writes y becomes a GATHER of rows of the source. TAKES c->from. */
+static void to_gather(const struct moves *m, struct chain *c, struct dev_op *last)
 {
     const int64_t dims[3] = {c->samples, c->rows, c->row};
-    struct dev_op op = ir_op(DEV_OP_GATHER, last->name, 2, (uint32_t[]){DEV_NONE, DEV_NONE});
-    const char *name;
-    int rc = ir_name(m->ir, &name, err, "%s#rows", last->name);
+    const uint32_t source = ir_alias(m->ir, c->source, 3, dims);
+    const uint32_t from = ir_const(m->ir, ir_name(m->ir, "%s#rows", last->name), DEV_ROLE_STATE,
+                                   SH_I32, 1, &c->rows, c->from);
+    struct dev_op op = ir_op(DEV_OP_GATHER, last->name, 2, (uint32_t[]){source, from});
 
     op.layer = last->layer;
     op.u.axis.axis = 1;
-    op.n_out = 1;
-    op.out[0] = last->out[0];
-    if (!rc)
-        rc = ir_alias(m->ir, c->source, 3, dims, &op.in[0], err);
-    if (!rc)
-        rc = ir_const(m->ir, name, DEV_ROLE_STATE, SH_I32, 1, &c->rows, c->from, &op.in[1], err);
-    if (rc)
-        return rc;
-    c->from = NULL;
+    op.out[op.n_out++] = last->out[0];
     *last = op;
-    return SH_OK;
 }
 
 static bool is_given(const struct ir *ir, uint32_t t)
@@ -267,26 +258,23 @@ static bool find_rows(const struct moves *m, struct chain *c)
     return false;
 }
 
-static int try_chain(const struct moves *m, struct dev_op *last, struct sh_err *err)
+static void try_chain(const struct moves *m, struct dev_op *last)
 {
-    const struct ir *ir = m->ir;
+    struct ir *ir = m->ir;
     const uint32_t y = last->out[0];
     struct chain c = {.y = y, .source = DEV_NONE};
     uint32_t left = MAX_STEPS;
-    int rc = SH_OK;
 
     if (!survey(m, y, 0, &left, &c) || c.steps < 2 || c.row < LEAST_ROW ||
         ir_t(ir, y)->dtype != SH_F32 || ir_t(ir, c.source)->rank == 0 ||
         ir_is_const(ir, c.source) || ir_elements(ir, y) != ir_elements(ir, c.source) ||
         ir_elements(ir, y) / c.row > MAX_ROWS || !is_needed(m, y)) /* the last walks all of it */
-        return SH_OK;
-    c.from = malloc((size_t)(ir_elements(ir, y) / c.row) * sizeof(*c.from));
-    if (!c.from)
-        return SH_FAIL(err, SH_E_NOMEM, "could not list the rows of \"%s\"", last->name);
-    if (find_rows(m, &c) && !(c.is_same && rename_to(m->ir, y, c.source, last)))
-        rc = to_gather(m, &c, last, err);
-    free(c.from);
-    return rc;
+        return;
+    c.from = ir_alloc(ir, ir_elements(ir, y) / c.row, sizeof(*c.from));
+    if (c.from && find_rows(m, &c) && !(c.is_same && rename_to(ir, y, c.source, last)))
+        to_gather(m, &c, last);
+    else
+        free(c.from);
 }
 
 /* PAD by 0, SLICE of everything. */
@@ -341,19 +329,19 @@ static void drop_turned_back(struct moves *m)
 }
 
 /* The last of a chain first: those before it are then read by nobody. */
-int pass_moves(struct ir *ir, bool training, struct sh_err *err)
+void pass_moves(struct ir *ir, bool training)
 {
     struct moves m = {.ir = ir};
-    int rc;
+    bool is_ready;
 
     drop_idle(ir);
-    rc = ir_uses_init(&m.u, ir, err);
-    if (!rc && !training)
+    is_ready = ir_uses_init(&m.u, ir);
+    if (is_ready && !training)
         drop_turned_back(&m);
-    for (uint32_t i = ir->g.n_ops; training && i-- > 0 && rc == SH_OK;)
+    for (uint32_t i = ir->g.n_ops; is_ready && training && i-- > 0;)
         if (row_of(ir, &ir->g.ops[i]) > 0)
-            rc = try_chain(&m, &ir->g.ops[i], err);
+            try_chain(&m, &ir->g.ops[i]);
     ir_uses_fini(&m.u);
     ir_sweep(ir);
-    return rc ? rc : ir_drop_unused(ir, err);
+    ir_drop_unused(ir);
 }

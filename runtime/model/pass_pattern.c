@@ -245,14 +245,12 @@ static void match_layer_norm(struct ir *ir, struct ir_uses *u, uint32_t i)
     to->u.norm.momentum = 0.0f;
 }
 
-int pass_pattern(struct ir *ir, struct sh_err *err)
+void pass_pattern(struct ir *ir)
 {
     struct ir_uses u;
-    int rc = ir_uses_init(&u, ir, err);
+    const bool is_ready = ir_uses_init(&u, ir);
 
-    if (rc)
-        return rc;
-    for (uint32_t i = 0; i < ir->g.n_ops; i++) {
+    for (uint32_t i = 0; i < ir->g.n_ops && is_ready; i++) {
         const struct dev_op *op = &ir->g.ops[i];
 
         if (op->kind != DEV_OP_BINARY || op->act != DEV_ACT_NONE)
@@ -265,5 +263,5 @@ int pass_pattern(struct ir *ir, struct sh_err *err)
             match_layer_norm(ir, &u, i);
     }
     ir_uses_fini(&u);
-    return ir_drop_unused(ir, err);
+    ir_drop_unused(ir);
 }

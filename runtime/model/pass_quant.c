@@ -50,8 +50,7 @@ static struct dev_op *floats_of(const struct quant *f, uint32_t t)
 }
 
 /* Operand *t, which is floats made of integers, becomes these; false: it is no such operand. */
-static bool take_integers(struct quant *f, uint32_t *t, struct dev_quant *q, int *rc,
-                          struct sh_err *err)
+static bool take_integers(struct quant *f, uint32_t *t, struct dev_quant *q)
 {
     struct dev_op *op = floats_of(f, *t);
     const struct dev_tensor d = op ? *ir_t(f->ir, *t) : (struct dev_tensor){0};
@@ -65,7 +64,7 @@ static bool take_integers(struct quant *f, uint32_t *t, struct dev_quant *q, int
         ir_kill(op); /* its reading is ours from now on */
     else
         f->u.reads[ir_root(f->ir, from)]++;
-    *rc = ir_alias(f->ir, from, d.rank, d.dims, t, err);
+    *t = ir_alias(f->ir, from, d.rank, d.dims);
     return true;
 }
 
@@ -139,18 +138,16 @@ static bool matches(const struct quant *f, const struct dev_op *op, struct match
            y->dtype == SH_F32;
 }
 
-static int to_product(struct quant *f, uint32_t slot, const struct match *m, struct sh_err *err)
+static void to_product(struct quant *f, uint32_t slot, const struct match *m)
 {
     struct dev_op *op = &f->ir->g.ops[slot], p;
     const char *name = ir_t(f->ir, op->in[1])->name;
     const struct dev_quant x = floats_of(f, op->in[0])->u.quant.x;
-    bool sound;
     uint32_t in[DEV_Q_N_IN] = {op->in[0], DEV_NONE, DEV_NONE, op->in[2], op->in[3], DEV_NONE};
-    int rc = q8_factor(f->ir, m->q, m->dims[0], (double)x.scale * (double)m->alpha, name,
-                       &in[DEV_Q_FACTOR], &sound, err);
 
-    if (rc || !sound)
-        return rc;
+    in[DEV_Q_FACTOR] = q8_factor(f->ir, m->q, m->dims[0], (double)x.scale * (double)m->alpha, name);
+    if (in[DEV_Q_FACTOR] == DEV_NONE)
+        return;
     p = ir_op(op->kind == DEV_OP_CONV ? DEV_OP_QCONV : DEV_OP_QMATMUL, op->name, DEV_Q_N_IN, in);
     if (op->kind == DEV_OP_CONV)
         p.u.qconv.conv = op->u.conv;
@@ -160,15 +157,12 @@ static int to_product(struct quant *f, uint32_t slot, const struct match *m, str
     p.act_p1 = op->act_p1;
     p.n_out = 1;
     p.out[0] = op->out[0];
-    rc = q8_weight(f->ir, m->q, &m->shape, name, &p.in[DEV_Q_W], err);
-    if (!rc && x.zero != 0)
-        rc = q8_sums(f->ir, m->q, &m->shape, x.zero, name, &p.in[DEV_Q_SUMS], err);
-    if (!rc)
-        take_integers(f, &p.in[DEV_Q_X], &(struct dev_quant){0}, &rc, err);
-    if (!rc)
-        take_integers(f, &p.in[DEV_Q_RESIDUAL], &p.u.qconv.q.residual, &rc, err);
+    p.in[DEV_Q_W] = q8_weight(f->ir, m->q, &m->shape, name);
+    if (x.zero != 0)
+        p.in[DEV_Q_SUMS] = q8_sums(f->ir, m->q, &m->shape, x.zero, name);
+    take_integers(f, &p.in[DEV_Q_X], &(struct dev_quant){0});
+    take_integers(f, &p.in[DEV_Q_RESIDUAL], &p.u.qconv.q.residual);
     f->ir->g.ops[slot] = p;
-    return rc;
 }
 
 /* ------------------------------------------------------------------ QUANTIZE */
@@ -225,18 +219,17 @@ static bool can_give(const struct ir *ir, const struct dev_op *p, uint32_t y)
 }
 
 /* The residual is seen in the shape of the result. */
-static int give(struct ir *ir, struct dev_op *p, uint32_t y, struct sh_err *err)
+static void give(struct ir *ir, struct dev_op *p, uint32_t y)
 {
     const struct dev_tensor d = *ir_t(ir, y);
 
     p->out[0] = y;
-    return p->in[DEV_Q_RESIDUAL] == DEV_NONE
-               ? SH_OK
-               : ir_alias(ir, p->in[DEV_Q_RESIDUAL], d.rank, d.dims, &p->in[DEV_Q_RESIDUAL], err);
+    if (p->in[DEV_Q_RESIDUAL] != DEV_NONE)
+        p->in[DEV_Q_RESIDUAL] = ir_alias(ir, p->in[DEV_Q_RESIDUAL], d.rank, d.dims);
 }
 
 /* Its operand is floats of a product that nobody else reads: the product rounds them itself. */
-static bool into_floats(struct quant *f, struct dev_op *op, int *rc, struct sh_err *err)
+static bool into_floats(struct quant *f, struct dev_op *op)
 {
     struct dev_op *p = sole_writer(f, op->in[0]);
 
@@ -244,7 +237,7 @@ static bool into_floats(struct quant *f, struct dev_op *op, int *rc, struct sh_e
         ir_t(f->ir, p->out[0])->dtype != SH_F32 ||
         (op->act != DEV_ACT_NONE && p->act != DEV_ACT_NONE))
         return false;
-    *rc = give(f->ir, p, op->out[0], err);
+    give(f->ir, p, op->out[0]);
     if (op->act != DEV_ACT_NONE) {
         p->act = op->act;
         p->act_p0 = op->act_p0;
@@ -258,7 +251,7 @@ static bool into_floats(struct quant *f, struct dev_op *op, int *rc, struct sh_e
 
 /* Operand k of the sum or of the activation is integers of a product that nobody else reads: it
  * takes the place of op, and rounds in between as it did. */
-static bool into_product(struct quant *f, uint32_t slot, uint32_t k, int *rc, struct sh_err *err)
+static bool into_product(struct quant *f, uint32_t slot, uint32_t k)
 {
     struct dev_op *op = &f->ir->g.ops[slot], *p = sole_writer(f, op->in[k]);
     const uint32_t other = op->n_in > 1 ? op->in[1 - k] : DEV_NONE;
@@ -284,67 +277,63 @@ static bool into_product(struct quant *f, uint32_t slot, uint32_t k, int *rc, st
         return false;
     }
     to->y = op->u.quant.y;
-    *rc = give(f->ir, p, op->out[0], err);
+    give(f->ir, p, op->out[0]);
     *op = *p;
     ir_kill(p);
     return true;
 }
 
 /* The same integers under another shape: those who read y read x. */
-static int same_integers(struct quant *f, struct dev_op *op, struct sh_err *err)
+static void same_integers(struct quant *f, struct dev_op *op)
 {
     struct ir *ir = f->ir;
     const uint32_t x = op->in[0], y = op->out[0];
-    int rc = SH_OK;
 
     if (op->n_in > 1 || op->act != DEV_ACT_NONE || is_output(ir, y) ||
         ir_t(ir, ir_root(ir, x))->role != DEV_ROLE_ACT ||
         !same_quant(f, &op->u.quant.x, x, &op->u.quant.y, y))
-        return SH_OK;
-    for (uint32_t i = 0; i < ir->g.n_ops && !rc; i++)
-        for (uint32_t k = 0; k < ir->g.ops[i].n_in && !rc; k++) {
+        return;
+    for (uint32_t i = 0; i < ir->g.n_ops; i++)
+        for (uint32_t k = 0; k < ir->g.ops[i].n_in; k++) {
             const uint32_t t = ir->g.ops[i].in[k];
 
             if (ir->g.ops[i].kind == IR_DEAD || t == DEV_NONE || ir_root(ir, t) != y)
                 continue;
             const struct dev_tensor d = *ir_t(ir, t);
-            rc = ir_alias(ir, x, d.rank, d.dims, &ir->g.ops[i].in[k], err);
+            ir->g.ops[i].in[k] = ir_alias(ir, x, d.rank, d.dims);
         }
     f->u.reads[ir_root(ir, x)] += f->u.reads[y];
     f->u.reads[ir_root(ir, x)]--;
     ir_kill(op);
-    return rc;
 }
 
-static int quantise(struct quant *f, uint32_t slot, struct sh_err *err)
+static void quantise(struct quant *f, uint32_t slot)
 {
     struct dev_op *op = &f->ir->g.ops[slot];
     struct dev_quantize *q = &op->u.quant;
-    bool done = false, any = false;
-    int rc = SH_OK;
+    bool done = false, any;
 
     if (!dev_is8(ir_t(f->ir, op->out[0])->dtype) || ir_t(f->ir, op->in[0])->dtype != SH_F32)
-        return SH_OK;
+        return;
     absorb(f, op);
-    if (into_floats(f, op, &rc, err))
-        return rc;
-    any = take_integers(f, &op->in[0], &q->x, &rc, err);
-    if (!rc && op->n_in > 1)
-        any |= take_integers(f, &op->in[1], &q->add, &rc, err);
-    if (rc || !any)
-        return rc;
+    if (into_floats(f, op))
+        return;
+    any = take_integers(f, &op->in[0], &q->x);
+    if (op->n_in > 1)
+        any |= take_integers(f, &op->in[1], &q->add);
+    if (!any)
+        return;
     for (uint32_t k = op->n_in; k-- > 0 && !done;)
-        done = into_product(f, slot, k, &rc, err);
-    if (done) {
+        done = into_product(f, slot, k);
+    if (done)
         f->u.writer[ir_root(f->ir, op->out[0])] = slot;
-        return rc;
-    }
-    return same_integers(f, op, err);
+    else
+        same_integers(f, op);
 }
 
 /* ------------------------------------------------------------------ pooling */
 
-static int pool(struct quant *f, uint32_t slot, struct sh_err *err)
+static void pool(struct quant *f, uint32_t slot)
 {
     struct ir *ir = f->ir;
     struct dev_op *op = &ir->g.ops[slot], *to;
@@ -352,42 +341,40 @@ static int pool(struct quant *f, uint32_t slot, struct sh_err *err)
     const uint32_t root = ir_root(ir, op->out[0]);
     uint32_t x = op->in[0], r;
     struct dev_quant q;
-    int rc = SH_OK;
 
     if (!from || op->n_out > 1 || f->u.reads[root] != 1 || is_output(ir, root))
-        return SH_OK;
+        return;
     r = f->u.reader[root];
     to = r == DEV_NONE ? NULL : &ir->g.ops[r];
     if (!to || to->kind != DEV_OP_QUANTIZE || to->act != DEV_ACT_NONE || to->n_in > 1 ||
         !ir_same_shape(ir, op->out[0], to->out[0]) ||
         !same_quant(f, &from->u.quant.x, from->in[0], &to->u.quant.y, to->out[0]))
-        return SH_OK;
-    take_integers(f, &x, &q, &rc, err);
+        return;
+    take_integers(f, &x, &q);
     op = &ir->g.ops[slot];
     op->in[0] = x;
     op->out[0] = to->out[0];
     f->u.writer[to->out[0]] = slot;
     ir_kill(to);
-    return rc;
 }
 
-int pass_quant(struct ir *ir, struct sh_err *err)
+void pass_quant(struct ir *ir)
 {
     struct quant f = {.ir = ir, .known = ir->g.n_tensors};
-    int rc = ir_uses_init(&f.u, ir, err);
 
-    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++) {
+    ir_uses_init(&f.u, ir);
+    for (uint32_t i = 0; i < ir->g.n_ops && ir->err.rc == SH_OK; i++) {
         const struct dev_op *op = &ir->g.ops[i];
         struct match m;
 
-        if (op->kind == DEV_OP_CONV || op->kind == DEV_OP_MATMUL)
-            rc = matches(&f, op, &m) ? to_product(&f, i, &m, err) : SH_OK;
+        if ((op->kind == DEV_OP_CONV || op->kind == DEV_OP_MATMUL) && matches(&f, op, &m))
+            to_product(&f, i, &m);
         else if (op->kind == DEV_OP_QUANTIZE)
-            rc = quantise(&f, i, err);
+            quantise(&f, i);
         else if (op->kind == DEV_OP_POOL_MAX)
-            rc = pool(&f, i, err);
+            pool(&f, i);
     }
     ir_uses_fini(&f.u);
     ir_sweep(ir);
-    return rc ? rc : ir_drop_unused(ir, err);
+    ir_drop_unused(ir);
 }

@@ -28,24 +28,20 @@ static void note_result(const struct ir *ir, struct ir_uses *u, const struct dev
     u->reads[op->out[0]] = reads;
 }
 
-static int try_act(struct ir *ir, struct ir_uses *u, struct dev_op *act, struct sh_err *err)
+static void try_act(struct ir *ir, struct ir_uses *u, struct dev_op *act)
 {
     struct dev_op *op = host_of(ir, u, act->in[0], DEV_OP_BN_TRAIN);
     float lo, hi;
-    int rc;
 
     if (!op || !(dev_act_bounds(act, &lo, &hi) || (dev_act_is_gated(act->act) && op->n_in < 6)) ||
         !ir_same_shape(ir, act->in[0], act->out[0]))
-        return SH_OK;
-    rc = pass__take_output(ir, op, act, err);
-    if (rc)
-        return rc;
+        return;
+    pass__take_output(ir, op, act);
     op->act = act->act;
     op->act_p0 = act->act_p0;
     op->act_p1 = act->act_p1;
     note_result(ir, u, op, u->reads[act->out[0]]);
     ir_kill(act);
-    return SH_OK;
 }
 
 /* The operation of this kind that can take the addition, of two the later; *other: its residual,
@@ -71,54 +67,49 @@ static struct dev_op *host_of_sum(const struct ir *ir, const struct ir_uses *u,
 
 /* The host moves to the place of the addition, whose other operand may be computed in between. A
  * BN_TRAIN comes before a DROPOUT: it can take an activation as well. */
-static int try_add(struct ir *ir, struct ir_uses *u, struct dev_op *add, struct sh_err *err)
+static void try_add(struct ir *ir, struct ir_uses *u, struct dev_op *add)
 {
     uint32_t other = DEV_NONE, slot = 5, reads = u->reads[add->out[0]];
     struct dev_op *host = host_of_sum(ir, u, add, DEV_OP_BN_TRAIN, slot, &other);
-    int rc;
 
     if (!host) {
         slot = 1;
         host = host_of_sum(ir, u, add, DEV_OP_DROPOUT, slot, &other);
     }
     if (!host)
-        return SH_OK;
-    rc = pass__take_output(ir, host, add, err);
-    if (rc)
-        return rc;
+        return;
+    pass__take_output(ir, host, add);
     *add = *host;
     add->in[slot] = other;
     add->n_in = slot + 1;
     ir_kill(host);
     note_result(ir, u, add, reads);
-    return SH_OK;
 }
 
-int pass_train(struct ir *ir, struct sh_err *err)
+void pass_train(struct ir *ir)
 {
     struct ir_uses u;
-    int rc = ir_uses_init(&u, ir, err);
+    const bool is_ready = ir_uses_init(&u, ir);
 
-    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < ir->g.n_ops && is_ready; i++) {
         struct dev_op *op = &ir->g.ops[i];
 
         if (op->kind == DEV_OP_ACT)
-            rc = try_act(ir, &u, op, err);
+            try_act(ir, &u, op);
         else if (op->kind == DEV_OP_BINARY && op->u.binary.kind == DEV_BIN_ADD &&
                  op->act == DEV_ACT_NONE)
-            rc = try_add(ir, &u, op, err);
+            try_add(ir, &u, op);
     }
     ir_uses_fini(&u);
     ir_sweep(ir);
-    return rc;
 }
 
-int pass_fuse_sums(struct ir *ir, struct sh_err *err)
+void pass_fuse_sums(struct ir *ir)
 {
     struct ir_uses u;
-    int rc = ir_uses_init(&u, ir, err);
+    const bool is_ready = ir_uses_init(&u, ir);
 
-    for (uint32_t i = 0; i < ir->g.n_ops && rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < ir->g.n_ops && is_ready; i++) {
         struct dev_op *op = &ir->g.ops[i], *add;
         uint32_t dy = op->in[1];
 
@@ -136,5 +127,5 @@ int pass_fuse_sums(struct ir *ir, struct sh_err *err)
     }
     ir_uses_fini(&u);
     ir_sweep(ir);
-    return rc ? rc : pass_fuse(ir, true, err);
+    pass_fuse(ir, true);
 }

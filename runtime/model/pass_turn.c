@@ -58,61 +58,55 @@ static int side_of(const struct turn *t, const struct dev_op *op)
 }
 
 /* Before its first reader. */
-static int turn_operand(struct turn *t, const struct dev_op *op, int side, struct sh_err *err)
+static uint32_t turn_operand(struct turn *t, const struct dev_op *op, int side)
 {
     const uint32_t x = op->in[side];
     const int64_t *dims = ir_t(t->ir, x)->dims, to[2] = {dims[1], dims[0]};
     struct dev_op turn = ir_op(DEV_OP_TRANSPOSE, op->name, 1, &x);
 
     turn.u.perm.perm[0] = 1;
-    return ir_emit(t->ir, &turn, SH_F32, 2, to, &t->turned[ir_root(t->ir, x)], err);
+    return ir_emit(t->ir, &turn, SH_F32, 2, to);
 }
 
-static int push(struct turn *t, struct dev_op op, struct sh_err *err)
+static void push(struct turn *t, struct dev_op op)
 {
     const int side = is_weight_gradient(t->ir, &op) ? side_of(t, &op) : -1;
-    uint32_t *turned;
-    int rc = SH_OK;
 
-    if (side < 0)
-        return ir_push(t->ir, &op, err);
-    turned = &t->turned[ir_root(t->ir, op.in[side])];
-    if (*turned == DEV_NONE)
-        rc = turn_operand(t, &op, side, err);
-    if (rc)
-        return rc;
-    if (ir_t(t->ir, *turned)->dims[1] == ir_t(t->ir, op.in[side])->dims[0]) {
-        op.in[side] = *turned;
-        op.u.matmul.trans_a = side == 1;
-        op.u.matmul.trans_b = side == 1;
-    } /* else another shape of the same bytes: rare, and right as it is */
-    return ir_push(t->ir, &op, err);
+    if (side >= 0) {
+        uint32_t *turned = &t->turned[ir_root(t->ir, op.in[side])];
+
+        if (*turned == DEV_NONE)
+            *turned = turn_operand(t, &op, side);
+        if (ir_t(t->ir, *turned)->dims[1] == ir_t(t->ir, op.in[side])->dims[0]) {
+            op.in[side] = *turned;
+            op.u.matmul.trans_a = side == 1;
+            op.u.matmul.trans_b = side == 1;
+        } /* else another shape of the same bytes: rare, and right as it is */
+    }
+    ir_push(t->ir, &op);
 }
 
-int pass_turn(struct ir *ir, struct sh_err *err)
+void pass_turn(struct ir *ir)
 {
     struct turn t = {.ir = ir, .n = ir->g.n_tensors};
     const uint32_t n_ops = ir->g.n_ops;
-    struct dev_op *ops = malloc(((size_t)n_ops + 1) * sizeof(*ops));
-    int rc = SH_OK;
+    struct dev_op *ops = ir_alloc(ir, n_ops, sizeof(*ops));
 
-    t.gain = calloc((size_t)t.n + 1, sizeof(*t.gain));
-    t.turned = malloc(((size_t)t.n + 1) * sizeof(*t.turned));
-    if (!ops || !t.gain || !t.turned)
-        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a pass over %u operations", n_ops);
-    for (uint32_t i = 0; i < t.n && !rc; i++)
-        t.turned[i] = DEV_NONE;
-    for (uint32_t i = 0; i < n_ops && !rc; i++) {
-        ops[i] = ir->g.ops[i];
-        if (is_weight_gradient(ir, &ops[i]))
-            count(&t, &ops[i]);
-    }
-    if (!rc)
+    t.gain = ir_alloc(ir, t.n, sizeof(*t.gain));
+    t.turned = ir_alloc(ir, t.n, sizeof(*t.turned));
+    if (ir->err.rc == SH_OK) {
+        for (uint32_t i = 0; i < t.n; i++)
+            t.turned[i] = DEV_NONE;
+        for (uint32_t i = 0; i < n_ops; i++) {
+            ops[i] = ir->g.ops[i];
+            if (is_weight_gradient(ir, &ops[i]))
+                count(&t, &ops[i]);
+        }
         ir->g.n_ops = 0; /* the list is written again */
-    for (uint32_t i = 0; i < n_ops && !rc; i++)
-        rc = push(&t, ops[i], err);
+        for (uint32_t i = 0; i < n_ops; i++)
+            push(&t, ops[i]);
+    }
     free(ops);
     free(t.gain);
     free(t.turned);
-    return rc;
 }

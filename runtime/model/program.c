@@ -452,10 +452,11 @@ int program_evaluate(struct dev *d, const struct graph *g, const struct train_sp
 
     *out = NULL;
     plain.augment = augment_fixed(&t->augment);
-    if (!rc)
-        rc = pass_pictures(p->ir, &plain, err);
-    if (!rc)
+    if (!rc) {
+        pass_pictures(p->ir, &plain);
         p->ir->g.update_begin = p->ir->g.n_ops;
+        rc = ir_done(p->ir, err);
+    }
     if (!rc)
         rc = finish(p, d, t->precision, NULL, trained, err);
     if (rc) {

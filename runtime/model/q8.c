@@ -41,24 +41,19 @@ static void fill_floats(const void *ctx, void *to)
         y[i] = (float)centred(q, i) * q->scale[q->one_scale ? 0 : i / q->inner % q->channels];
 }
 
-int q8_floats(struct ir *ir, const struct q8 *q, const struct dev_tensor *like, const char *name,
-              uint32_t *out, struct sh_err *err)
+uint32_t q8_floats(struct ir *ir, const struct q8 *q, const struct dev_tensor *like,
+                   const char *name)
 {
-    struct q8 *ctx = malloc(sizeof(*ctx));
-    int rc;
+    struct q8 *ctx = ir_alloc(ir, 1, sizeof(*ctx));
 
-    if (!ctx)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a constant");
-    *ctx = *q;
-    rc = ir_later(ir, like, name, fill_floats, ctx, out, err);
-    if (rc)
-        free(ctx);
-    return rc;
+    if (ctx)
+        *ctx = *q;
+    return ir_later(ir, like, name, fill_floats, ctx);
 }
 
 const struct q8 *q8_of(const struct ir *ir, uint32_t t)
 {
-    const struct ir_info *info = &ir->info[ir_root(ir, t)];
+    const struct ir_info *info = ir_info(ir, ir_root(ir, t));
 
     return info->fill == fill_floats ? info->ctx : NULL;
 }
@@ -99,61 +94,50 @@ static void fill_sums(const void *ctx, void *to)
     }
 }
 
-static int make(struct ir *ir, const struct q8 *q, const struct q8_shape *s, int32_t times,
-                const struct dev_tensor *like, const char *name, ir_fill *fill, uint32_t *out,
-                struct sh_err *err)
+static uint32_t make(struct ir *ir, const struct q8 *q, const struct q8_shape *s, int32_t times,
+                     const struct dev_tensor *like, const char *name, ir_fill *fill)
 {
-    struct part *p = malloc(sizeof(*p));
-    int rc;
+    struct part *p = ir_alloc(ir, 1, sizeof(*p));
 
-    if (!p)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a constant");
-    *p = (struct part){.q = *q, .rows = s->dims[0], .turned = s->turned, .times = times};
-    p->terms = q->n / p->rows;
-    rc = ir_later(ir, like, name, fill, p, out, err);
-    if (rc)
-        free(p);
-    return rc;
+    if (p)
+        *p = (struct part){.q = *q,
+                           .rows = s->dims[0],
+                           .terms = q->n / s->dims[0],
+                           .turned = s->turned,
+                           .times = times};
+    return ir_later(ir, like, name, fill, p);
 }
 
-int q8_weight(struct ir *ir, const struct q8 *q, const struct q8_shape *s, const char *name,
-              uint32_t *out, struct sh_err *err)
+uint32_t q8_weight(struct ir *ir, const struct q8 *q, const struct q8_shape *s, const char *name)
 {
     struct dev_tensor like = {.dtype = SH_I8, .rank = s->rank};
-    const char *own;
-    int rc = ir_name(ir, &own, err, "%s#i8", name);
 
     for (uint32_t i = 0; i < s->rank; i++)
         like.dims[i] = s->dims[i];
-    return rc ? rc : make(ir, q, s, 1, &like, own, fill_weight, out, err);
+    return make(ir, q, s, 1, &like, ir_name(ir, "%s#i8", name), fill_weight);
 }
 
-int q8_sums(struct ir *ir, const struct q8 *q, const struct q8_shape *s, int32_t times,
-            const char *name, uint32_t *out, struct sh_err *err)
+uint32_t q8_sums(struct ir *ir, const struct q8 *q, const struct q8_shape *s, int32_t times,
+                 const char *name)
 {
     const struct dev_tensor like = {.dtype = SH_I32, .rank = 1, .dims = {s->dims[0]}};
-    const char *own;
-    int rc = ir_name(ir, &own, err, "%s#sums%d", name, times);
 
-    return rc ? rc : make(ir, q, s, times, &like, own, fill_sums, out, err);
+    return make(ir, q, s, times, &like, ir_name(ir, "%s#sums%d", name, times), fill_sums);
 }
 
-int q8_factor(struct ir *ir, const struct q8 *q, int64_t channels, double times, const char *name,
-              uint32_t *out, bool *sound, struct sh_err *err)
+uint32_t q8_factor(struct ir *ir, const struct q8 *q, int64_t channels, double times,
+                   const char *name)
 {
-    float *data = malloc((size_t)channels * sizeof(*data));
-    const char *own;
-    int rc = data ? ir_name(ir, &own, err, "%s#factor%a", name, times)
-                  : SH_FAIL(err, SH_E_NOMEM, "could not allocate a constant");
+    float *data = ir_alloc(ir, channels, sizeof(*data));
+    bool is_sound = true;
 
-    *sound = true;
-    for (int64_t c = 0; c < channels && !rc; c++) {
+    for (int64_t c = 0; data && c < channels; c++) {
         data[c] = (float)(times * (double)(q->scale ? q->scale[q->one_scale ? 0 : c] : 1.0f));
-        *sound = *sound && data[c] > 0 && isfinite(data[c]);
+        is_sound = is_sound && data[c] > 0 && isfinite(data[c]);
     }
-    if (!rc && *sound)
-        rc = ir_const(ir, own, DEV_ROLE_WEIGHT, SH_F32, 1, &channels, data, out, err);
-    if (rc || !*sound)
-        free(data);
-    return rc;
+    if (is_sound)
+        return ir_const(ir, ir_name(ir, "%s#factor%a", name, times), DEV_ROLE_WEIGHT, SH_F32, 1,
+                        &channels, data);
+    free(data);
+    return DEV_NONE;
 }

@@ -18,8 +18,8 @@ struct q8 {               /* BORROWED from the source graph: outlives every ir *
 };
 
 /* As floats, made on demand, with the shape of `like`. */
-int q8_floats(struct ir *ir, const struct q8 *q, const struct dev_tensor *like, const char *name,
-              uint32_t *out, struct sh_err *err);
+uint32_t q8_floats(struct ir *ir, const struct q8 *q, const struct dev_tensor *like,
+                   const char *name);
 /* The source from which q8_floats() made t, or t's root; NULL: another origin. */
 const struct q8 *q8_of(const struct ir *ir, uint32_t t);
 
@@ -33,12 +33,11 @@ struct q8_shape {
     const int64_t *dims; /* shape of the weight as products take it: channels first */
     bool turned;
 };
-int q8_weight(struct ir *ir, const struct q8 *q, const struct q8_shape *s, const char *name,
-              uint32_t *out, struct sh_err *err);
-int q8_sums(struct ir *ir, const struct q8 *q, const struct q8_shape *s, int32_t times,
-            const char *name, uint32_t *out, struct sh_err *err);
-/* F32, [channels]: the scale of each, times `times`. *sound: false: one is not above 0. */
-int q8_factor(struct ir *ir, const struct q8 *q, int64_t channels, double times, const char *name,
-              uint32_t *out, bool *sound, struct sh_err *err);
+uint32_t q8_weight(struct ir *ir, const struct q8 *q, const struct q8_shape *s, const char *name);
+uint32_t q8_sums(struct ir *ir, const struct q8 *q, const struct q8_shape *s, int32_t times,
+                 const char *name);
+/* F32, [channels]: the scale of each, times `times`. DEV_NONE: one is not above 0. */
+uint32_t q8_factor(struct ir *ir, const struct q8 *q, int64_t channels, double times,
+                   const char *name);
 
 #endif

@@ -23,8 +23,8 @@ struct target {
     uint32_t label;
 };
 
-static int made_label(struct ir *ir, struct target *to, enum sh_dtype dtype, uint32_t rank,
-                      const int64_t *dims, struct sh_err *err)
+static void made_label(struct ir *ir, struct target *to, enum sh_dtype dtype, uint32_t rank,
+                       const int64_t *dims)
 {
     const struct dev_tensor *m = ir_t(ir, ir->masked);
     bool fits = dtype == SH_I64 && m->rank == rank;
@@ -33,113 +33,93 @@ static int made_label(struct ir *ir, struct target *to, enum sh_dtype dtype, uin
         fits = m->dims[i] == dims[i];
     to->label = ir->masked;
     ir->labels[ir->n_labels++] = DEV_NONE;
-    return fits ? SH_OK
-                : SH_FAIL(err, SH_E_INVALID,
-                          "\"mask-tokens\" makes labels of the shape of its input, and the loss of "
-                          "output \"%s\" wants others: of cross-entropy, the output without its "
-                          "axis of the classes",
-                          to->head->output);
+    if (!fits)
+        IR_FAIL(ir, SH_E_INVALID,
+                "\"mask-tokens\" makes labels of the shape of its input, and the loss of output "
+                "\"%s\" wants others: of cross-entropy, the output without its axis of the classes",
+                to->head->output);
 }
 
-static int label_tensor(struct ir *ir, struct target *to, enum sh_dtype dtype, uint32_t rank,
-                        const int64_t *dims, struct sh_err *err)
+static void label_tensor(struct ir *ir, struct target *to, enum sh_dtype dtype, uint32_t rank,
+                         const int64_t *dims)
 {
-    const char *name;
-    int rc;
-
-    if (to->is_made)
-        return made_label(ir, to, dtype, rank, dims, err);
-    rc = ir_name(ir, &name, err, "%s", to->head->labels);
-    if (!rc)
-        rc = ir_tensor(ir, name, dtype, DEV_ROLE_LABEL, rank, dims, &to->label, err);
+    if (to->is_made) {
+        made_label(ir, to, dtype, rank, dims);
+        return;
+    }
+    to->label =
+        ir_tensor(ir, ir_name(ir, "%s", to->head->labels), dtype, DEV_ROLE_LABEL, rank, dims);
     ir->labels[ir->n_labels++] = to->label;
-    return rc;
 }
 
 /* The logits as [before, classes, behind], and labels of the shape without the classes. */
-static int class_label(struct ir *ir, struct target *to, uint32_t *pred, struct sh_err *err)
+static void class_label(struct ir *ir, struct target *to, uint32_t *pred)
 {
     const struct train_head *h = to->head;
     const struct dev_tensor y = *ir_t(ir, *pred);
     int64_t dims[SH_MAX_RANK] = {0}, as[3] = {1, 1, 1};
     uint32_t axis, n = 0;
-    int rc = train_class_axis(h, y.name, y.rank, y.dims, &axis, err);
 
-    if (!rc)
-        rc = train_check_weights(h, y.dims[axis], err);
-    if (rc)
-        return rc;
+    if (train_class_axis(h, y.name, y.rank, y.dims, &axis, &ir->err) ||
+        train_check_weights(h, y.dims[axis], &ir->err))
+        return;
     for (uint32_t i = 0; i < y.rank; i++) {
         as[i < axis ? 0 : i == axis ? 1 : 2] *= y.dims[i];
         if (i != axis)
             dims[n++] = y.dims[i];
     }
-    rc = ir_alias(ir, *pred, as[2] == 1 ? 2 : 3, as, pred, err);
-    return rc ? rc : label_tensor(ir, to, SH_I64, n, dims, err);
+    *pred = ir_alias(ir, *pred, as[2] == 1 ? 2 : 3, as);
+    label_tensor(ir, to, SH_I64, n, dims);
 }
 
-static int label_for(struct ir *ir, struct target *to, uint32_t *pred, struct sh_err *err)
+static void label_for(struct ir *ir, struct target *to, uint32_t *pred)
 {
     const struct train_head *h = to->head;
     const struct dev_tensor y = *ir_t(ir, *pred);
-    int rc = SH_OK;
 
     if (y.dtype != SH_F32)
-        return SH_FAIL(err, SH_E_INVALID, "cannot train on output \"%s\": it is %s, not FP32",
-                       y.name, sh_dtype_v2(y.dtype));
-    if (h->loss == TRAIN_LOSS_XENT)
-        return class_label(ir, to, pred, err);
+        IR_FAIL(ir, SH_E_INVALID, "cannot train on output \"%s\": it is %s, not FP32", y.name,
+                sh_dtype_v2(y.dtype));
+    if (h->loss == TRAIN_LOSS_XENT) {
+        class_label(ir, to, pred);
+        return;
+    }
     if (h->loss == TRAIN_LOSS_BCE && h->weights)
-        rc = train_check_weights(h, y.rank ? y.dims[y.rank - 1] : 1, err);
-    return rc ? rc : label_tensor(ir, to, SH_F32, y.rank, y.dims, err);
+        train_check_weights(h, y.rank ? y.dims[y.rank - 1] : 1, &ir->err);
+    label_tensor(ir, to, SH_F32, y.rank, y.dims);
 }
 
 /* One number, or one for each class. */
-static int loss_weights(struct ir *ir, const struct train_head *t, struct dev_op *op,
-                        struct sh_err *err)
+static void loss_weights(struct ir *ir, const struct train_head *t, struct dev_op *op)
 {
     const bool is_list = json_is_array(t->weights);
     const int64_t n = is_list ? (int64_t)json_array_size(t->weights) : 1;
     float *data;
-    int rc;
 
     if (!t->weights)
-        return SH_OK;
-    data = malloc((size_t)n * sizeof(*data));
-    if (!data)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %lld weights", (long long)n);
-    for (int64_t i = 0; i < n; i++)
+        return;
+    data = ir_alloc(ir, n, sizeof(*data));
+    for (int64_t i = 0; data && i < n; i++)
         data[i] =
             (float)json_number_value(is_list ? json_array_get(t->weights, (size_t)i) : t->weights);
-    rc = ir_const(ir, "loss#weights", DEV_ROLE_STATE, SH_F32, 1, &n, data, &op->in[2], err);
-    if (rc)
-        free(data);
-    op->n_in = 3;
-    return rc;
+    op->in[op->n_in++] = ir_const(ir, "loss#weights", DEV_ROLE_STATE, SH_F32, 1, &n, data);
 }
 
 /* The scale of the loss is state as an optimizer's is: it commits with the step, and goes into
  * checkpoints. */
-static int add_scaler(struct ir *ir, const struct train_spec *t, struct sh_err *err)
+static void add_scaler(struct ir *ir, const struct train_spec *t)
 {
     const int64_t n = DEV_SCALER;
     float *data;
-    int rc;
 
     if (!(t->scale.init > 0))
-        return SH_OK;
-    data = calloc(DEV_SCALER, sizeof(*data));
-    if (!data)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the scale of the loss");
-    data[0] = (float)t->scale.init;
-    rc = ir_const(ir, "loss", DEV_ROLE_STATE, SH_F32, 1, &n, data, &ir->scaler, err);
-    if (rc) {
-        free(data);
-        return rc;
-    }
-    ir->info[ir->scaler].state = IR_OPTIM;
-    ir->info[ir->scaler].suffix = "scale";
-    return SH_OK;
+        return;
+    data = ir_alloc(ir, n, sizeof(*data));
+    if (data)
+        data[0] = (float)t->scale.init;
+    ir->scaler = ir_const(ir, "loss", DEV_ROLE_STATE, SH_F32, 1, &n, data);
+    ir_info(ir, ir->scaler)->state = IR_OPTIM;
+    ir_info(ir, ir->scaler)->suffix = "scale";
 }
 
 /* As an input behind the optional ones, up to number `at`. */
@@ -152,9 +132,14 @@ static void take_scaler(const struct ir *ir, struct dev_op *op, uint32_t at)
     op->in[op->n_in++] = ir->scaler;
 }
 
-/* *loss, and its gradient. */
-static int add_loss(struct ir *ir, const struct train_head *h, const uint32_t in[static 2],
-                    uint32_t *loss, uint32_t *gradient, struct sh_err *err)
+static uint32_t loss_number(struct ir *ir)
+{
+    return ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1});
+}
+
+/* Returns the loss, and its gradient. */
+static uint32_t add_loss(struct ir *ir, const struct train_head *h, const uint32_t in[static 2],
+                         uint32_t *gradient)
 {
     static const enum dev_loss EACH[] = {[TRAIN_LOSS_MSE] = DEV_LOSS_MSE,
                                          [TRAIN_LOSS_L1] = DEV_LOSS_L1,
@@ -162,105 +147,77 @@ static int add_loss(struct ir *ir, const struct train_head *h, const uint32_t in
                                          [TRAIN_LOSS_BCE] = DEV_LOSS_BCE};
     struct dev_op op =
         ir_op(h->loss == TRAIN_LOSS_XENT ? DEV_OP_LOSS_XENT : DEV_OP_LOSS_EACH, "loss", 2, in);
-    int rc = ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, loss, err);
 
-    if (!rc)
-        rc = ir_like(ir, in[0], "loss#gradient", DEV_ROLE_ACT, gradient, err);
-    if (!rc)
-        rc = loss_weights(ir, h, &op, err);
-    if (rc)
-        return rc;
+    op.out[op.n_out++] = loss_number(ir);
+    op.out[op.n_out++] = *gradient = ir_like(ir, in[0], "loss#gradient", DEV_ROLE_ACT);
+    loss_weights(ir, h, &op);
     take_scaler(ir, &op, 3);
-    op.out[0] = *loss;
-    op.out[1] = *gradient;
-    op.n_out = 2;
     op.u.loss.ignore = h->ignore_index;
     op.u.loss.smoothing = (float)h->label_smoothing;
     op.u.loss.kind = EACH[h->loss];
     op.u.loss.delta = (float)h->delta;
     op.u.loss.weight = (float)h->weight;
-    return ir_push(ir, &op, err);
+    ir_push(ir, &op);
+    return op.out[0];
 }
 
 /* ir->loss becomes the sum with another, if there is one already. */
-static int join_loss(struct ir *ir, uint32_t loss, struct sh_err *err)
+static void join_loss(struct ir *ir, uint32_t loss)
 {
     struct dev_op op = ir_op(DEV_OP_BINARY, "loss", 2, (uint32_t[]){ir->loss, loss});
-    uint32_t sum;
-    int rc;
 
     if (ir->loss == DEV_NONE) {
         ir->loss = loss;
-        return SH_OK;
+        return;
     }
-    rc = ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, &sum, err);
-    if (rc)
-        return rc;
     op.u.binary.kind = DEV_BIN_ADD;
-    op.out[0] = ir->loss = sum;
-    op.n_out = 1;
-    return ir_push(ir, &op, err);
+    op.out[op.n_out++] = ir->loss = loss_number(ir);
+    ir_push(ir, &op);
 }
 
 /* A mixture is as far from the labels of one sample as its part of it says, and from those of the
  * other by the rest: so are loss and gradient mixed. in: predictions and labels. */
-static int add_mixed_loss(struct ir *ir, const struct train_head *h, const uint32_t in[static 2],
-                          uint32_t *loss, uint32_t *gradient, struct sh_err *err)
+static uint32_t add_mixed_loss(struct ir *ir, const struct train_head *h,
+                               const uint32_t in[static 2], uint32_t *gradient)
 {
-    uint32_t part, other[2] = {in[0], DEV_NONE}, losses[2], gradients[2];
-    int rc = pass_mix_part(ir, &part, err);
+    const uint32_t part = pass_mix_part(ir);
+    const uint32_t other[2] = {in[0], pass_turned_round(ir, in[1])};
+    uint32_t losses[2], gradients[2], loss;
 
-    if (!rc)
-        rc = pass_turned_round(ir, in[1], &other[1], err);
-    if (!rc)
-        rc = add_loss(ir, h, in, &losses[0], &gradients[0], err);
-    if (!rc)
-        rc = add_loss(ir, h, other, &losses[1], &gradients[1], err);
-    if (!rc)
-        rc = ir_tensor(ir, "loss", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, loss, err);
-    if (!rc)
-        rc = ir_like(ir, in[0], "loss#gradient", DEV_ROLE_ACT, gradient, err);
-    if (!rc)
-        rc = pass_mix(ir, part, losses[0], losses[1], *loss, err);
-    return rc ? rc : pass_mix(ir, part, gradients[0], gradients[1], *gradient, err);
+    losses[0] = add_loss(ir, h, in, &gradients[0]);
+    losses[1] = add_loss(ir, h, other, &gradients[1]);
+    loss = loss_number(ir);
+    *gradient = ir_like(ir, in[0], "loss#gradient", DEV_ROLE_ACT);
+    pass_mix(ir, part, losses[0], losses[1], loss);
+    pass_mix(ir, part, gradients[0], gradients[1], *gradient);
+    return loss;
 }
 
 /* The losses of all heads. *seeds: where the backward pass begins. */
-static int add_losses(struct ir *ir, const struct train_spec *t,
-                      struct autodiff_seed seeds[static TRAIN_MAX_HEADS], struct sh_err *err)
+static void add_losses(struct ir *ir, const struct train_spec *t,
+                       struct autodiff_seed seeds[static TRAIN_MAX_HEADS])
 {
-    int rc = add_scaler(ir, t, err);
-
-    for (uint32_t i = 0; i < t->n_heads && !rc; i++) {
+    add_scaler(ir, t);
+    for (uint32_t i = 0; i < t->n_heads && ir->err.rc == SH_OK; i++) {
         struct target to = {&t->heads[i], augment_makes_labels(&t->augment, t->heads[i].labels),
                             DEV_NONE};
-        uint32_t loss = DEV_NONE;
 
         seeds[i].from = ir->outputs[i];
-        rc = label_for(ir, &to, &seeds[i].from, err);
-        if (!rc)
-            rc = (t->augment.mixup > 0 ? add_mixed_loss : add_loss)(
-                ir, to.head, (uint32_t[]){seeds[i].from, to.label}, &loss, &seeds[i].gradient, err);
-        if (!rc)
-            rc = join_loss(ir, loss, err);
+        label_for(ir, &to, &seeds[i].from);
+        join_loss(ir, (t->augment.mixup > 0 ? add_mixed_loss : add_loss)(
+                          ir, to.head, (uint32_t[]){seeds[i].from, to.label}, &seeds[i].gradient));
     }
-    return rc;
 }
 
 /* ------------------------------------------------------------------ update */
 
-static int optim_state(struct ir *ir, uint32_t param, const char *suffix, struct dev_op *op,
-                       struct sh_err *err)
+static void optim_state(struct ir *ir, uint32_t param, const char *suffix, struct dev_op *op)
 {
-    uint32_t t;
-    int rc = ir_like(ir, param, ir_t(ir, param)->name, DEV_ROLE_STATE, &t, err);
+    const uint32_t t = ir_like(ir, param, ir_t(ir, param)->name, DEV_ROLE_STATE);
 
-    if (rc)
-        return rc;
-    ir->info[t].state = IR_OPTIM;
-    ir->info[t].suffix = suffix;
+    ir_info(ir, t)->state = IR_OPTIM;
+    ir_info(ir, t)->suffix = suffix;
     op->in[op->n_in++] = t;
-    return SH_OK;
 }
 
 static bool is_trained(const struct ir *ir, uint32_t t)
@@ -275,13 +232,12 @@ static bool has_decay(const struct ir *ir, const struct train_spec *t, uint32_t 
     return !(t->no_decay_vectors && p->rank <= 1) && !train_names(t->no_decay, p->name);
 }
 
-static int update_param(struct ir *ir, const struct train_spec *t, uint32_t param,
-                        uint32_t gradient, uint32_t squares, struct sh_err *err)
+static void update_param(struct ir *ir, const struct train_spec *t, uint32_t param,
+                         uint32_t gradient, uint32_t squares)
 {
-    bool is_sgd = t->optimizer == TRAIN_SGD;
+    const bool is_sgd = t->optimizer == TRAIN_SGD;
     struct dev_op op = ir_op(is_sgd ? DEV_OP_SGD : DEV_OP_ADAM, ir_t(ir, param)->name, 2,
                              (uint32_t[]){param, gradient});
-    int rc = SH_OK;
 
     op.u.optim.clip_norm = (float)t->clip_norm;
     op.u.optim.clip_value = (float)t->clip_value;
@@ -293,51 +249,46 @@ static int update_param(struct ir *ir, const struct train_spec *t, uint32_t para
     op.u.optim.nesterov = t->nesterov;
     op.u.optim.decoupled = t->optimizer == TRAIN_ADAMW;
     if (is_sgd && t->momentum != 0.0)
-        rc = optim_state(ir, param, "momentum", &op, err);
-    if (!is_sgd)
-        rc = optim_state(ir, param, "m", &op, err);
-    if (!rc && !is_sgd)
-        rc = optim_state(ir, param, "v", &op, err);
+        optim_state(ir, param, "momentum", &op);
+    if (!is_sgd) {
+        optim_state(ir, param, "m", &op);
+        optim_state(ir, param, "v", &op);
+    }
     if (squares != DEV_NONE) {
         while (op.n_in < (is_sgd ? 3u : 4u))
             op.in[op.n_in++] = DEV_NONE;
         op.in[op.n_in++] = squares;
     }
     take_scaler(ir, &op, is_sgd ? 4 : 5);
-    return rc ? rc : ir_push(ir, &op, err);
+    ir_push(ir, &op);
 }
 
 /* The sums of gradients over the steps of an update; they take the gradients' places in `of`. */
-static int add_sums(struct ir *ir, uint32_t n, uint32_t *of, struct sh_err *err)
+static void add_sums(struct ir *ir, uint32_t n, uint32_t *of)
 {
-    int rc = SH_OK;
-
-    for (uint32_t i = 0; i < n && !rc; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         struct dev_op op = ir_op(DEV_OP_ACCUM, ir_t(ir, i)->name, 0, NULL);
 
         if (of[i] == DEV_NONE)
             continue;
-        rc = optim_state(ir, i, "sum", &op, err);
+        optim_state(ir, i, "sum", &op);
         op.in[op.n_in++] = of[i];
         of[i] = op.in[0];
-        rc = rc ? rc : ir_push(ir, &op, err);
+        ir_push(ir, &op);
     }
-    return rc;
 }
 
 /* Elements that one operation reads for the norm: it bounds how long a stop waits. */
 #define SQUARES_ELEMENTS ((int64_t)16 << 20)
 
-/* The sum of the squares of all elements of `of`, in *out. */
-static int add_squares(struct ir *ir, uint32_t n, const uint32_t *of, uint32_t *out,
-                       struct sh_err *err)
+/* The sum of the squares of all elements of `of`. */
+static uint32_t add_squares(struct ir *ir, uint32_t n, const uint32_t *of)
 {
     struct dev_op op = ir_op(DEV_OP_SQUARES, "gradients", 1, (uint32_t[]){DEV_NONE});
+    uint32_t sum = DEV_NONE;
     int64_t elements = 0;
-    int rc = SH_OK;
 
-    *out = DEV_NONE;
-    for (uint32_t i = 0; i <= n && !rc; i++) {
+    for (uint32_t i = 0; i <= n; i++) {
         const bool is_end = i == n;
         const int64_t more = is_end || of[i] == DEV_NONE ? 0 : ir_elements(ir, i);
 
@@ -345,11 +296,10 @@ static int add_squares(struct ir *ir, uint32_t n, const uint32_t *of, uint32_t *
             continue;
         if (op.n_in > 1 &&
             (is_end || op.n_in == DEV_MAX_IN || elements + more > SQUARES_ELEMENTS)) {
-            op.in[0] = *out;
-            op.n_out = 0;
-            rc = ir_tensor(ir, "squares", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1}, out, err);
-            op.out[op.n_out++] = *out;
-            rc = rc ? rc : ir_push(ir, &op, err);
+            op.in[0] = sum;
+            op.out[0] = sum = ir_tensor(ir, "squares", SH_F32, DEV_ROLE_KEEP, 1, (int64_t[]){1});
+            op.n_out = 1;
+            ir_push(ir, &op);
             op.n_in = 1;
             elements = 0;
         }
@@ -357,84 +307,74 @@ static int add_squares(struct ir *ir, uint32_t n, const uint32_t *of, uint32_t *
             op.in[op.n_in++] = of[i];
         elements += more;
     }
-    return rc;
+    return sum;
 }
 
-static int add_mean(struct ir *ir, const struct train_spec *t, uint32_t param, struct sh_err *err)
+static void add_mean(struct ir *ir, const struct train_spec *t, uint32_t param)
 {
     struct dev_op op = ir_op(DEV_OP_EMA, ir_t(ir, param)->name, 0, NULL);
-    int rc = optim_state(ir, param, "ema", &op, err);
 
-    if (rc)
-        return rc;
-    ir->info[op.in[0]].state = IR_EMA;
+    optim_state(ir, param, "ema", &op);
+    ir_info(ir, op.in[0])->state = IR_EMA;
     op.in[op.n_in++] = param;
     op.u.optim.beta1 = (float)t->ema;
-    return ir_push(ir, &op, err);
+    ir_push(ir, &op);
 }
 
-static int add_scale(struct ir *ir, const struct train_spec *t, uint32_t squares,
-                     struct sh_err *err)
+static void add_scale(struct ir *ir, const struct train_spec *t, uint32_t squares)
 {
     struct dev_op op = ir_op(DEV_OP_LOSS_SCALE, "loss#scale", 2, (uint32_t[]){ir->scaler, squares});
 
     op.u.scaler.growth = (float)t->scale.growth;
     op.u.scaler.backoff = (float)t->scale.backoff;
     op.u.scaler.interval = (float)t->scale.interval;
-    return ir_push(ir, &op, err);
+    ir_push(ir, &op);
 }
 
 /* of: by parameter its gradient, or DEV_NONE. Updates of the same kind in a row are done together,
  * so those without decay come last. */
-static int add_updates(struct ir *ir, const struct train_spec *t, uint32_t n, uint32_t *of,
-                       struct sh_err *err)
+static void add_updates(struct ir *ir, const struct train_spec *t, uint32_t n, uint32_t *of)
 {
     uint32_t squares = DEV_NONE;
-    int rc = SH_OK;
 
     if (t->accumulate > 1)
-        rc = add_sums(ir, n, of, err);
-    if (!rc && (t->clip_norm > 0 || ir->scaler != DEV_NONE))
-        rc = add_squares(ir, n, of, &squares, err);
+        add_sums(ir, n, of);
+    if (t->clip_norm > 0 || ir->scaler != DEV_NONE)
+        squares = add_squares(ir, n, of);
     for (int decays = 1; decays >= 0; decays--)
-        for (uint32_t i = 0; i < n && rc == SH_OK; i++)
+        for (uint32_t i = 0; i < n; i++)
             if (of[i] != DEV_NONE && has_decay(ir, t, i) == decays)
-                rc = update_param(ir, t, i, of[i], squares, err);
-    if (!rc && ir->scaler != DEV_NONE)
-        rc = add_scale(ir, t, squares, err);
-    for (uint32_t i = 0; i < n && rc == SH_OK && t->ema > 0; i++)
+                update_param(ir, t, i, of[i], squares);
+    if (ir->scaler != DEV_NONE)
+        add_scale(ir, t, squares);
+    for (uint32_t i = 0; i < n && t->ema > 0; i++)
         if (of[i] != DEV_NONE)
-            rc = add_mean(ir, t, i, err);
-    return rc;
+            add_mean(ir, t, i);
 }
 
-static int add_update(struct ir *ir, const struct train_spec *t, struct sh_err *err)
+static void add_update(struct ir *ir, const struct train_spec *t)
 {
     const uint32_t n = ir->g.n_tensors;
-    uint32_t *of = malloc((n + 1u) * sizeof(*of));
-    int rc;
+    uint32_t *of = ir_alloc(ir, n, sizeof(*of));
 
-    if (!of)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the gradients of %u tensors", n);
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; of && i < n; i++)
         of[i] = is_trained(ir, i) ? ir->info[i].grad : DEV_NONE;
-    rc = add_updates(ir, t, n, of, err);
+    if (of)
+        add_updates(ir, t, n, of);
     free(of);
-    for (size_t i = 0; i < ir->n_commits && rc == SH_OK; i++) {
+    for (size_t i = 0; i < ir->n_commits; i++) {
         struct dev_op op =
             ir_op(DEV_OP_COMMIT, ir_t(ir, ir->commits[i].dst)->name, 1, &ir->commits[i].src);
 
-        op.out[0] = ir->commits[i].dst;
-        op.n_out = 1;
-        rc = ir_push(ir, &op, err);
+        op.out[op.n_out++] = ir->commits[i].dst;
+        ir_push(ir, &op);
     }
-    return rc;
 }
 
 /* ------------------------------------------------------------------ names */
 
 /* Is there a parameter for a glob? The message lists some that there are. */
-static int check_glob(const struct ir *ir, const char *field, const char *glob, struct sh_err *err)
+static void check_glob(struct ir *ir, const char *field, const char *glob)
 {
     char known[256] = "";
     size_t len = 0, more = 0;
@@ -452,36 +392,27 @@ static int check_glob(const struct ir *ir, const char *field, const char *glob, 
         else
             more++;
     }
-    return found ? SH_OK
-                 : SH_FAIL(err, SH_E_INVALID,
-                           "\"spec.%s\": no parameter is called \"%s\"; there are %s%s", field,
-                           glob, known, more ? ", ..." : "");
+    if (!found)
+        IR_FAIL(ir, SH_E_INVALID, "\"spec.%s\": no parameter is called \"%s\"; there are %s%s",
+                field, glob, known, more ? ", ..." : "");
 }
 
-static int check_globs(const struct ir *ir, const char *field, const json_t *globs,
-                       struct sh_err *err)
+static void check_globs(struct ir *ir, const char *field, const json_t *globs)
 {
-    int rc = SH_OK;
-
     if (json_is_string(globs))
-        return check_glob(ir, field, json_string_value(globs), err);
-    for (size_t i = 0; i < json_array_size(globs) && !rc; i++)
-        rc = check_glob(ir, field, json_string_value(json_array_get(globs, i)), err);
-    return rc;
+        check_glob(ir, field, json_string_value(globs));
+    for (size_t i = 0; i < json_array_size(globs); i++)
+        check_glob(ir, field, json_string_value(json_array_get(globs, i)));
 }
 
-static int freeze(struct ir *ir, const struct train_spec *t, struct sh_err *err)
+static void freeze(struct ir *ir, const struct train_spec *t)
 {
-    int rc = check_globs(ir, "frozen", t->frozen, err);
-
-    if (!rc)
-        rc = check_globs(ir, "no_decay", t->no_decay, err);
-    if (!rc)
-        rc = check_globs(ir, "init.random", t->init, err);
-    for (uint32_t i = 0; i < ir->g.n_tensors && !rc; i++)
+    check_globs(ir, "frozen", t->frozen);
+    check_globs(ir, "no_decay", t->no_decay);
+    check_globs(ir, "init.random", t->init);
+    for (uint32_t i = 0; i < ir->g.n_tensors; i++)
         if (ir->info[i].state == IR_PARAM)
             ir->info[i].is_frozen = train_names(t->frozen, ir_t(ir, i)->name);
-    return rc;
 }
 
 static bool is_update(const struct dev_op *op)
@@ -519,28 +450,20 @@ static int64_t conv_piece(const struct train_spec *t)
 int autodiff_train(struct ir *ir, const struct train_spec *t, struct sh_err *err)
 {
     struct autodiff_seed seeds[TRAIN_MAX_HEADS];
-    int rc;
 
     seed_dropout(ir, t->seed);
-    rc = freeze(ir, t, err);
-    if (!rc)
-        rc = pass_pictures(ir, t, err);
-    if (!rc)
-        rc = add_losses(ir, t, seeds, err);
-    if (!rc)
-        rc = autodiff_backward(ir, seeds, t->n_heads, NULL, conv_piece(t), err);
-    if (!rc)
-        rc = add_update(ir, t, err);
-    if (!rc)
-        rc = pass_fuse_sums(ir, err);
-    if (!rc && t->precision == DEV_TF32)
-        rc = pass_turn(ir, err);
-    if (!rc)
-        rc = ir_drop_unused(ir, err);
-    if (rc)
-        return rc;
+    freeze(ir, t);
+    pass_pictures(ir, t);
+    add_losses(ir, t, seeds);
+    if (ir_done(ir, err) || autodiff_backward(ir, seeds, t->n_heads, NULL, conv_piece(t), err))
+        return ir_done(ir, err);
+    add_update(ir, t);
+    pass_fuse_sums(ir);
+    if (t->precision == DEV_TF32)
+        pass_turn(ir);
+    ir_drop_unused(ir);
     ir->g.update_begin = 0;
     while (ir->g.update_begin < ir->g.n_ops && !is_update(&ir->g.ops[ir->g.update_begin]))
         ir->g.update_begin++;
-    return SH_OK;
+    return ir_done(ir, err);
 }
