@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "executor/batch/batch.h"
 #include "executor/models/host.h"
+#include "executor/models/tier.h"
 #include "executor/pool/waits.h"
 #include "executor/report/usage.h"
 #include "executor/runs/switch.h"
@@ -29,6 +30,11 @@ struct agent {
     uint64_t refused_left_out;
 };
 
+static bool is_near(double rate, double told)
+{
+    return fabs(rate - told) < told * LINK_CHANGE;
+}
+
 static void exec_state(struct agent *a, bool anyway)
 {
     const struct exec *x = a->x;
@@ -37,6 +43,7 @@ static void exec_state(struct agent *a, bool anyway)
                        .u.exec_state = {.device_name = dev_mem_device_name(x->mem),
                                         .device_bytes = dev_mem_device_bytes(x->mem),
                                         .link_bytes_per_s = 1e9 / tx_beta_ns(x->tx),
+                                        .disk_bytes_per_s = tier_bytes_per_s(x->store),
                                         .weights = space_bytes(x->space, ARENA_IMAGE),
                                         .training = space_bytes(x->space, ARENA_TRAIN),
                                         .workspace = space_bytes(x->space, ARENA_WORK),
@@ -50,8 +57,8 @@ static void exec_state(struct agent *a, bool anyway)
     if (!anyway && now->weights == a->told.weights && now->training == a->told.training &&
         now->workspace == a->told.workspace && now->host_images == a->told.host_images &&
         now->host_programs == a->told.host_programs && now->fences == a->told.fences &&
-        fabs(now->link_bytes_per_s - a->told.link_bytes_per_s) <
-            a->told.link_bytes_per_s * LINK_CHANGE)
+        is_near(now->link_bytes_per_s, a->told.link_bytes_per_s) &&
+        is_near(now->disk_bytes_per_s, a->told.disk_bytes_per_s))
         return;
     a->told = *now;
     uplink_send(&x->report.uplink, &m);

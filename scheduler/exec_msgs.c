@@ -178,6 +178,7 @@ static void on_state(struct sched *s, struct exec *e, const struct msg_exec_stat
                                    .host_programs = m->host_programs,
                                    .host_limit = m->host_limit,
                                    .link_bytes_per_s = m->link_bytes_per_s,
+                                   .disk_bytes_per_s = m->disk_bytes_per_s,
                                    .fences = m->fences,
                                    .is_stopping = m->stopping != 0};
     if (link != e->link && isfinite(link) && link >= 1) { /* else runs have told more since */

@@ -1,38 +1,60 @@
-/* disk.c - see disk.h: the thread. disk_work.c does its work. */
+/* disk.c - see disk.h: the threads. disk_work.c does their work. */
 #include "executor/files/disk.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 
+enum { WRITES, READS, N_LINES };
+
+struct line { /* a thread, and what waits for it */
+    struct disk *disk;
+    pthread_t thread;
+    pthread_cond_t cond;
+    bool is_started;
+    struct disk_task *todo, **tail;
+    size_t n; /* with those that are done and not taken */
+};
+
 struct disk {
     struct sh_loop *loop;
-    pthread_t thread;
-    bool is_started;
-    /* Protects the two lists, the count and `stop`; nothing is called while it is held. */
+    /* Protects the lists, the counts and `stop`; nothing is called while it is held. */
     pthread_mutex_t mutex;
-    pthread_cond_t cond;
-    struct disk_task *todo, **todo_tail, *done, **done_tail;
-    size_t n_todo;
+    struct line lines[N_LINES];
+    struct disk_task *done, **done_tail;
     bool stop;
 };
+
+static struct line *line_of(struct disk *c, const struct disk_task *t)
+{
+    return &c->lines[t->reads ? READS : WRITES];
+}
+
+static struct disk_task *take_first(struct line *l)
+{
+    struct disk_task *t = l->todo;
+
+    if (t)
+        l->todo = t->next;
+    if (!l->todo)
+        l->tail = &l->todo;
+    return t;
+}
 
 /* ------------------------------------------------------------------ the thread */
 
 static void *thread_main(void *arg)
 {
-    struct disk *c = arg;
+    struct line *l = arg;
+    struct disk *c = l->disk;
 
     pthread_mutex_lock(&c->mutex);
     while (!c->stop) {
-        struct disk_task *t = c->todo;
+        struct disk_task *t = take_first(l);
 
         if (!t) {
-            pthread_cond_wait(&c->cond, &c->mutex);
+            pthread_cond_wait(&l->cond, &c->mutex);
             continue;
         }
-        c->todo = t->next;
-        if (!c->todo)
-            c->todo_tail = &c->todo;
         pthread_mutex_unlock(&c->mutex);
         disk_work(t);
         pthread_mutex_lock(&c->mutex);
@@ -61,7 +83,7 @@ static void on_wake(struct sh_loop *l, void *arg)
             c->done = t->next;
             if (!c->done)
                 c->done_tail = &c->done;
-            c->n_todo--;
+            line_of(c, t)->n--;
         }
         pthread_mutex_unlock(&c->mutex);
         if (!t)
@@ -70,26 +92,39 @@ static void on_wake(struct sh_loop *l, void *arg)
     }
 }
 
+static int start(struct line *l, struct sh_err *err)
+{
+    int native = pthread_create(&l->thread, NULL, thread_main, l);
+
+    if (native)
+        return SH_FAIL(err, SH_E_NOMEM, "could not start a disk thread (error %d)", native);
+    l->is_started = true;
+    return SH_OK;
+}
+
 int disk_new(struct sh_loop *l, struct disk **out, struct sh_err *err)
 {
     struct disk *c = calloc(1, sizeof(*c));
-    int native;
+    int rc = SH_OK;
 
     *out = NULL;
     if (!c)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the disk thread");
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the disk threads");
     c->loop = l;
-    c->todo_tail = &c->todo;
     c->done_tail = &c->done;
     pthread_mutex_init(&c->mutex, NULL);
-    pthread_cond_init(&c->cond, NULL);
-    sh_loop_on_wake(l, on_wake, c);
-    native = pthread_create(&c->thread, NULL, thread_main, c);
-    if (native) {
-        disk_free(c);
-        return SH_FAIL(err, SH_E_NOMEM, "could not start the disk thread (error %d)", native);
+    for (int i = 0; i < N_LINES; i++) {
+        c->lines[i].disk = c;
+        c->lines[i].tail = &c->lines[i].todo;
+        pthread_cond_init(&c->lines[i].cond, NULL);
     }
-    c->is_started = true;
+    sh_loop_on_wake(l, on_wake, c);
+    for (int i = 0; !rc && i < N_LINES; i++)
+        rc = start(&c->lines[i], err);
+    if (rc) {
+        disk_free(c);
+        return rc;
+    }
     *out = c;
     return SH_OK;
 }
@@ -100,36 +135,40 @@ void disk_free(struct disk *c)
         return;
     pthread_mutex_lock(&c->mutex);
     c->stop = true;
-    pthread_cond_signal(&c->cond);
+    for (int i = 0; i < N_LINES; i++)
+        pthread_cond_signal(&c->lines[i].cond);
     pthread_mutex_unlock(&c->mutex);
-    if (c->is_started)
-        pthread_join(c->thread, NULL);
+    for (int i = 0; i < N_LINES; i++)
+        if (c->lines[i].is_started)
+            pthread_join(c->lines[i].thread, NULL);
     on_wake(c->loop, c);
-    while (c->todo) {
-        struct disk_task *t = c->todo;
+    for (int i = 0; i < N_LINES; i++) {
+        struct disk_task *t;
 
-        c->todo = t->next;
-        SH_FAIL(&t->err, SH_E_CANCELLED, "the executor stopped before it was written");
-        t->done(t);
+        while ((t = take_first(&c->lines[i]))) {
+            SH_FAIL(&t->err, SH_E_CANCELLED, "the executor stopped before it was done");
+            t->done(t);
+        }
+        pthread_cond_destroy(&c->lines[i].cond);
     }
-    pthread_cond_destroy(&c->cond);
     pthread_mutex_destroy(&c->mutex);
     free(c);
 }
 
 int disk_submit(struct disk *c, struct disk_task *t, struct sh_err *err)
 {
+    struct line *l = line_of(c, t);
     int rc = SH_OK;
 
     t->next = NULL;
     pthread_mutex_lock(&c->mutex);
-    if (c->n_todo >= DISK_MAX_TASKS) {
-        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%u files wait to be written", DISK_MAX_TASKS);
+    if (l->n >= DISK_MAX_TASKS) {
+        rc = SH_FAIL(err, SH_E_QUEUEFULL, "%u files wait for the disk", DISK_MAX_TASKS);
     } else {
-        *c->todo_tail = t;
-        c->todo_tail = &t->next;
-        c->n_todo++;
-        pthread_cond_signal(&c->cond);
+        *l->tail = t;
+        l->tail = &t->next;
+        l->n++;
+        pthread_cond_signal(&l->cond);
     }
     pthread_mutex_unlock(&c->mutex);
     return rc;

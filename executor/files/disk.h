@@ -1,8 +1,8 @@
-/* disk.h - the thread that does slow work on files: checkpoints, losses, digests, and whatever else
- * a task asks for.
+/* disk.h - the threads that do slow work on files: checkpoints, losses, digests, and whatever else
+ * a task asks for. Runs wait for what one of them reads, so it does nothing else.
  *
- * Tasks are done one at a time, in order. A task and all it points to belong to the thread from
- * disk_submit() until done() is called on the loop. At most DISK_MAX_TASKS wait.
+ * Each does its tasks one at a time, in order. A task and all it points to belong to the thread
+ * from disk_submit() until done() is called on the loop. At most DISK_MAX_TASKS wait for each.
  */
 #ifndef SH_EXECUTOR_FILES_DISK_H
 #define SH_EXECUTOR_FILES_DISK_H
@@ -23,6 +23,7 @@ struct disk_task {
     struct disk_task *next;
     /* what to do, in this order; NULL: skip */
     disk_work_fn *work;
+    uint64_t reads;         /* so many bytes, and nothing else: a task of the thread that reads */
     const char *sweep_dir;  /* a job's folder: removes checkpoints and their parts */
     int64_t sweep_below;    /* of steps before this one */
     const char *write_path; /* writes safetensors, durably and atomically */

@@ -395,6 +395,12 @@ static int send_group(struct tx *t, struct tx_image *im, uint64_t *n, struct sh_
     return rc;
 }
 
+/* What a byte takes until it is on the device: copies go on while others are read. */
+static double beta_of(const struct tx *t, const struct tx_image *im)
+{
+    return im->lacks ? SH_MAX(t->beta_ns, im->lacks_ns_per_byte) : t->beta_ns;
+}
+
 static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, const double *layer_ns,
                        struct sh_err *err)
 {
@@ -409,7 +415,7 @@ static int plan_groups(struct tx *t, struct tx_image *im, uint64_t resident, con
     if (t->group)
         rc = t->group(t->group_arg, missing, im->n_layers, &ends, &n, err);
     else
-        rc = tx_group(t->alpha_ns, t->beta_ns, missing, layer_ns, im->n_layers, &ends, &n, err);
+        rc = tx_group(t->alpha_ns, beta_of(t, im), missing, layer_ns, im->n_layers, &ends, &n, err);
     free(missing);
     if (rc)
         return rc;
@@ -446,9 +452,20 @@ static void number_groups(const struct tx *t, struct tx_image *im, uint64_t resi
             continue;
         g->ticket_slot = im->slot;
         g->ticket_value = ++im->value;
-        im->predicted_ns += (int64_t)(t->alpha_ns + t->beta_ns * (double)(end - at));
+        im->predicted_ns += (int64_t)(t->alpha_ns + beta_of(t, im) * (double)(end - at));
         at = end;
     }
+}
+
+bool tx_load_waits(const struct tx_image *im)
+{
+    return im->n_sent < im->n_groups;
+}
+
+static bool next_is_there(const struct tx_image *im)
+{
+    return tx_load_waits(im) &&
+           im->layer_ends[im->groups[im->n_sent].end_layer - 1] <= im->bytes - im->lacks;
 }
 
 int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
@@ -461,7 +478,7 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
     im->off = place->off;
     im->sent_bytes = place->resident;
     im->sent_ns = sh_clock_ns();
-    im->is_alone = !place->moved && t->busy_until_ns <= (double)im->sent_ns;
+    im->is_alone = !place->moved && t->busy_until_ns <= (double)im->sent_ns && im->lacks == 0;
     im->copied_bytes = im->bytes - place->resident;
     im->n_logged = im->n_sent = 0;
     rc = plan_groups(t, im, place->resident, layer_ns, err);
@@ -469,7 +486,7 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
         number_groups(t, im, place->resident, place->moved);
     if (!rc && place->moved)
         rc = tx_ticket(t, TX_LANE_IN, im->slot, head_value, err);
-    while (!rc && n == 0 && im->n_sent < im->n_groups)
+    while (!rc && n == 0 && next_is_there(im))
         rc = send_group(t, im, &n, err);
     if (rc)
         im->n_groups = 0;
@@ -481,11 +498,13 @@ int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, s
     uint64_t n;
     int rc = SH_OK;
 
-    while (!rc && im->n_sent < im->n_groups)
+    while (!rc && next_is_there(im))
         rc = send_group(t, im, &n, err);
     im->expected_ns = (int64_t)t->busy_until_ns;
+    if (tx_load_waits(im))
+        im->expected_ns = SH_MAX(im->expected_ns, im->sent_ns + im->predicted_ns);
     im->n_in = t->n_in;
-    if (!rc)
+    if (!rc && !tx_load_waits(im))
         rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
     if (rc)
         im->n_groups = 0;

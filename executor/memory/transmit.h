@@ -61,8 +61,10 @@ bool tx_is_busy(const struct tx *t); /* some mark has not come back yet */
 struct tx_image {
     /* set by the owner */
     uint32_t slot;
-    const char *host; /* BORROWED, page-locked */
+    const char *host; /* BORROWED, page-locked; NULL: nothing of it may have to be sent */
     uint64_t bytes;
+    uint64_t lacks;           /* so many of the last bytes are not in host memory yet ... */
+    double lacks_ns_per_byte; /* ... and come at this rate */
     uint32_t n_layers;
     const uint64_t *layer_ends; /* BORROWED: u64[n_layers], ascending, the last one = bytes */
     /* kept by transmit.c */
@@ -89,7 +91,8 @@ struct tx_place {      /* of an image on the device */
 
 /* Sends bytes [resident, bytes) of the image to its place in groups, each followed by its ticket,
  * and ends with a mark. A head that moved gets a ticket too. layer_ns: f64[n_layers], compute time
- * of each layer. Nothing of the image may be on its way.
+ * of each layer. Nothing of the image may be on its way. A group is sent when host memory has it:
+ * whoever lowers `lacks` calls tx_load_rest() again as long as tx_load_waits().
  *
  * tx_load_begin() hands out all tickets and enqueues the first group, so that a run can be told of
  * them while tx_load_rest() enqueues the others. Between the two only that run's inputs may be put
@@ -99,6 +102,7 @@ struct tx_place {      /* of an image on the device */
 int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
                   const double *layer_ns, struct sh_err *err);
 int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
+bool tx_load_waits(const struct tx_image *im); /* for groups that host memory lacks */
 bool tx_image_busy(const struct tx_image *im);
 void tx_image_arrived(struct tx *t, struct tx_image *im); /* call it from fn */
 /* Raises the tickets of all copies that are under way or still due. Waiters go on, with garbage. */

@@ -3,7 +3,9 @@
 
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "executor/memory/leave.h"
 #include "executor/models/model_int.h"
+#include "executor/models/tier.h"
 
 #include <inttypes.h>
 #include <unistd.h>
@@ -88,20 +90,39 @@ uint64_t host_held(const struct model *m)
 uint64_t host_left(const struct model *m)
 {
     const struct room r = room_for(m);
+    const uint64_t all = plus(r.all_left, tier_room(m->store, LEAVE_ANY, m));
+    const uint64_t tenant = plus(r.tenant_left, tier_room(m->store, m->tag, m));
 
-    return m->handle < 0 ? 0 : SH_MAX(SH_MIN(r.all_left, r.tenant_left), (uint64_t)1);
+    return m->handle < 0 ? 0 : SH_MAX(SH_MIN(all, tenant), (uint64_t)1);
+}
+
+bool host_make_room(const struct model *m, uint64_t image, uint64_t program)
+{
+    const uint64_t need = in_all(m, image, program);
+    struct room r = room_for(m);
+
+    if (need > r.tenant_left && tier_make_room(m->store, need - r.tenant_left, m->tag, m))
+        r = room_for(m);
+    if (need > r.all_left && tier_make_room(m->store, need - r.all_left, LEAVE_ANY, m))
+        r = room_for(m);
+    return need <= r.all_left && need <= r.tenant_left;
 }
 
 int host_check(struct model *m, uint64_t image, uint64_t program, struct sh_err *err)
 {
-    const struct room r = room_for(m);
     const uint64_t need = in_all(m, image, program);
-    const bool is_tenant = r.tenant_left < r.all_left;
-    const uint64_t left = is_tenant ? r.tenant_left : r.all_left;
+    struct room r = room_for(m);
+    uint64_t left = SH_MIN(r.all_left, r.tenant_left);
+    bool is_tenant;
 
     m->short_bytes = 0;
     if (m->handle < 0 || need <= left)
         return SH_OK;
+    if (need <= host_left(m) && host_make_room(m, image, program))
+        return SH_OK;
+    r = room_for(m);
+    is_tenant = r.tenant_left < r.all_left;
+    left = is_tenant ? r.tenant_left : r.all_left;
     m->short_bytes = need - left;
     m->is_short_of_tenant = is_tenant;
     return SH_FAIL(err, SH_E_QUOTA,
@@ -142,6 +163,7 @@ struct host_totals host_totals(struct store *s)
 
     for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
         t.images = plus(t.images, m->image.bytes);
+        t.on_disk += tier_disk_bytes(m);
         t.programs = plus(t.programs, host_held(m) - m->image.bytes);
     }
     for (const struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
@@ -154,6 +176,10 @@ void host_update_metrics(struct store *s)
     const char *executor = store__env(s)->executor;
     const struct host_totals t = host_totals(s);
 
+    sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "device"),
+                  (double)space_bytes(store__env(s)->space, ARENA_IMAGE));
+    sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "host"), (double)t.images);
+    sh_metric_set(M_shunt_image_bytes, SH_LABELS(executor, "disk"), (double)t.on_disk);
     sh_metric_set(M_shunt_shapes, SH_LABELS(executor), (double)store__shapes(s)->n);
     sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "images"), (double)t.images);
     sh_metric_set(M_shunt_model_host_bytes, SH_LABELS(executor, "programs"), (double)t.programs);

@@ -7,14 +7,22 @@
 
 #include <inttypes.h>
 
+struct kept_about keep_about(const struct model *m, uint32_t batches[static MODEL_MAX_BATCHES])
+{
+    for (uint32_t i = 0; i < m->n_batches; i++)
+        batches[i] = m->batches[i].batch;
+    return (struct kept_about){.image_bytes = m->image_bytes,
+                               .layer_ends = m->layer_ends,
+                               .n_layers = m->n_layers,
+                               .batches = batches,
+                               .n_batches = m->n_batches};
+}
+
 void keep_made(struct model *m, const struct worker *w, const struct msg_wk_model_done *d,
                int image)
 {
-    struct kept_about about = {.image_bytes = m->image_bytes,
-                               .layer_ends = m->layer_ends,
-                               .n_layers = m->n_layers,
-                               .n_batches = m->n_batches};
     uint32_t batches[MODEL_MAX_BATCHES];
+    struct kept_about about = keep_about(m, batches);
     struct sh_err err = {0};
 
     m->is_unkept = false;
@@ -26,9 +34,6 @@ void keep_made(struct model *m, const struct worker *w, const struct msg_wk_mode
     }
     if (d->layer_ns.len != sizeof(double) * m->n_layers * m->n_batches)
         return; /* it has fewer batch sizes than who built it */
-    for (uint32_t i = 0; i < m->n_batches; i++)
-        batches[i] = m->batches[i].batch;
-    about.batches = batches;
     if (kept_dir_write(store__env(m->store)->kept, &m->kept, &about, d->layer_ns.data, image, &err))
         sh_log_err(SH_LOG_WARN, "model.keep", &err);
 }

@@ -11,6 +11,8 @@
 
 #include "executor/models/store.h"
 
+/* What a file that is kept of m has to fit, but for its key. batches: filled in. */
+struct kept_about keep_about(const struct model *m, uint32_t batches[static MODEL_MAX_BATCHES]);
 /* Keeps what m's worker has made; image: a memfd, BORROWED. */
 void keep_made(struct model *m, const struct worker *w, const struct msg_wk_model_done *d,
                int image);

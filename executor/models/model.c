@@ -5,6 +5,7 @@
 #include "common/metrics.h"
 #include "executor/models/model_int.h"
 #include "executor/models/seen.h"
+#include "executor/models/tier.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -55,6 +56,7 @@ void model__free(struct model *m)
         sh_metric_drop(M_shunt_resident_bytes, SH_LABELS(env->executor, m->name));
     }
     drop_tables(m);
+    tier_free(m);
     blob_set_drop(&m->blobs);
     model__keep_fd(m, -1);
     free(m->tenant);
@@ -338,8 +340,19 @@ static void break_image(struct model *m)
                  m->handle);
 }
 
+void model__give_up_copy(struct model *m)
+{
+    if (!m->has_rest)
+        return;
+    m->has_rest = false;
+    tx_image_force(store__env(m->store)->tx, &m->tx);
+    tx_image_fini(&m->tx);
+    break_image(m);
+}
+
 static int place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
 {
+    const uint64_t held = model_resident_bytes(m);
     int rc;
 
     *hit_out = m->image_bytes;
@@ -350,10 +363,14 @@ static int place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
         residency_touch(residency_of(m), m->res, sh_clock_ns());
         return SH_OK;
     }
-    rc = space_place(store__env(m->store)->space, m->res, m->image_bytes, may_evict, &m->at, err);
+    rc = held < m->image_bytes ? tier_bring(m, held, may_evict, err) : SH_OK;
+    if (!rc)
+        rc = space_place(store__env(m->store)->space, m->res, m->image_bytes, may_evict, &m->at,
+                         err);
     if (rc)
         return rc;
     *hit_out = m->at.resident;
+    tier_needs(m, m->at.resident);
     m->is_placed = m->at.resident < m->image_bytes || m->at.moved;
     if (m->is_placed)
         residency_pin(residency_of(m), m->res);
@@ -386,9 +403,9 @@ int model_transmit_rest(struct model *m, struct sh_err *err)
 
     if (!m->has_rest)
         return SH_OK;
-    m->has_rest = false;
     rc = tx_load_rest(env->tx, &m->tx, on_arrived, m, err);
-    m->has_mark = !rc;
+    m->has_rest = !rc && tx_load_waits(&m->tx);
+    m->has_mark = !rc && !m->has_rest;
     if (rc) {
         tx_image_force(env->tx, &m->tx);
         break_image(m);
@@ -455,6 +472,7 @@ void model_tick(struct model *m, int64_t now_ns)
 {
     model_unkeep(m, now_ns);
     ask_mark(m);
+    tier_tick(m);
 }
 
 void model_force(struct model *m)

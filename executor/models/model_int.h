@@ -60,6 +60,7 @@ struct host_quotas *store__host_quotas(struct store *s);
 /* Time of a slow load for each byte of weights, as far as known. */
 double store__ns_per_byte(const struct store *s);
 void store__learn_ns_per_byte(struct store *s, double ns);
+double *store__disk_ns_per_byte(struct store *s); /* of tier.h, as measured */
 uint64_t *store__n_evicted_told(struct store *s); /* space_n_evicted() when last told */
 int64_t *store__renewed_ns(struct store *s);      /* when keep.h last restarted a worker */
 /* served.c: after any change of what workers have. Who sends runs hears of it. */
@@ -78,6 +79,8 @@ void model__go(struct model *m, enum model_phase to);
 void model__forget_series(const struct model *gone);
 void model__free(struct model *m);            /* NULL is allowed */
 void model__keep_fd(struct model *m, int fd); /* TAKES fd; -1: closes the present one */
+/* No more of it will come to the device: who waits for it goes on, with garbage. */
+void model__give_up_copy(struct model *m);
 int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err);
 uint64_t model__most_workspace(const struct model *m);
 /* Checks and keeps the builder's tables; takes its image out of fds. */

@@ -12,12 +12,14 @@
 #include "executor/models/loading.h"
 #include "executor/models/model_int.h"
 #include "executor/models/seen.h"
+#include "executor/models/tier.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define FIRST_NS_PER_BYTE 50.0 /* a guess */
+#define FIRST_DISK_NS_PER_BYTE 1.0
 #define YIELD_NS INT64_C(500000000)
 #define RETRY_MIN_NS ((int64_t)1000000000)
 #define RETRY_MAX_NS ((int64_t)300000000000)
@@ -29,6 +31,7 @@ struct store {
     size_t n_models;
     int64_t n_internal; /* so many there have been */
     double ns_per_byte; /* of slow loads */
+    double disk_ns_per_byte;
     struct store_shapes shapes;
     struct store_counts counts;
     struct store_lacks lacks;
@@ -47,6 +50,7 @@ int store_new(const struct store_env *env, const struct store_users *users, stru
     (*out)->env = *env;
     (*out)->users = *users;
     (*out)->ns_per_byte = FIRST_NS_PER_BYTE;
+    (*out)->disk_ns_per_byte = FIRST_DISK_NS_PER_BYTE;
     return SH_OK;
 }
 
@@ -58,6 +62,11 @@ double store__ns_per_byte(const struct store *s)
 void store__learn_ns_per_byte(struct store *s, double ns)
 {
     s->ns_per_byte += (ns - s->ns_per_byte) / 2;
+}
+
+double *store__disk_ns_per_byte(struct store *s)
+{
+    return &s->disk_ns_per_byte;
 }
 
 struct host_quotas *store__host_quotas(struct store *s)
@@ -290,7 +299,7 @@ static void drop_in_worker(struct worker *w, int64_t handle)
 static bool may_leave(struct store *s, const struct model *m)
 {
     return m->phase == MODEL_GOING && !m->n_users && !tx_image_busy(&m->tx) && !m->is_broken &&
-           !lacks__is_compiled_now(s, m->handle) && !shapes__any(s, m);
+           !lacks__is_compiled_now(s, m->handle) && !shapes__any(s, m) && !tier_is_reading(m);
 }
 
 static bool reap_from(struct store *s, struct model **list, size_t *n)

@@ -17,8 +17,9 @@
  * time. The least recently used shapes go to make room in host memory or for others
  * (--model-shapes).
  *
- * The image (weights in order of use) is page-locked in host memory from the end of BUILDING on, or
- * mapped from its file if no device reads it by itself. residency.h decides what is on the device.
+ * The image (weights in order of use) is page-locked in host memory, or mapped from its file if no
+ * device reads it by itself. residency.h decides what is on the device, tier.h what is on disk
+ * alone.
  * A model that kills MODEL_MAX_CRASHES workers in a row while they compile it is FAILED, so that it
  * cannot keep the pool from starting. A READY model stays so: a worker that cannot take it serves
  * without it and tries again, each time later. While no worker that takes runs has it (is_served),
@@ -50,6 +51,18 @@ struct seen {                  /* counts of one version (seen.h) */
     size_t n;
     bool has_changed;
     int64_t written_ns;
+};
+
+enum model_tier { TIER_HOST, TIER_DISK, TIER_COMING };
+
+struct tier { /* tier.h */
+    enum model_tier at;
+    bool is_lost;              /* its file is damaged */
+    struct kept_pieces pieces; /* but in TIER_HOST; fd and crc are OWNED */
+    bool maps;                 /* its memory is the file's */
+    uint32_t first, n_read;    /* COMING: the piece that was read first; so many are there */
+    uint32_t n_asked;          /* ... or asked for */
+    struct tier_read *reads;   /* OWNED [TIER_READS]: under way */
 };
 
 struct model {
@@ -87,8 +100,9 @@ struct model {
     /* of a version: number of the last turn in which one of its shapes began */
     uint64_t turn;
 
-    struct sh_shm image; /* in memory, or mapped from the kept file */
-    int kept_fd;         /* OWNED: kept file that the builder checks before we map it; -1: none */
+    struct sh_shm image; /* in memory, or mapped from the kept file; unset: on disk alone */
+    struct tier tier;
+    int kept_fd; /* OWNED: kept file that the builder checks before we map it; -1: none */
     bool is_locked;
     uint64_t image_bytes;
     uint32_t n_layers, n_batches;
@@ -112,7 +126,7 @@ struct model {
     bool is_pinned;        /* MODEL_PIN: pin.c */
     int64_t last_use_ns;   /* of the last run; 0: none yet */
     struct model_place {   /* what the scheduler was last told */
-        uint64_t device_bytes, host_bytes;
+        uint64_t device_bytes, host_bytes, disk_bytes;
         enum msg_pin pin;
         int64_t last_use_ns;
     } told;
@@ -228,7 +242,9 @@ int model_transmit(struct model *m, const double *layer_ns, struct sh_err *err);
 /* The same in three parts, for a run. Its inputs go on the lane before the second part, which sends
  * the first group; its worker is told of the groups' tickets before the third. Once the first part
  * has succeeded, the others must follow, and nothing else may go on the lane between them. If the
- * last part fails, the tickets are raised. *hit_out: bytes that were resident. */
+ * last part fails, the tickets are raised. *hit_out: bytes that were resident. What is read from
+ * disk first (tier.h) goes on the lane later, as it comes; if that fails, is_broken says so, and
+ * whoever waited goes on with garbage. */
 int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err);
 int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err);
 int model_transmit_rest(struct model *m, struct sh_err *err);

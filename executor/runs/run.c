@@ -270,17 +270,17 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
             r->fn(r->arg, &res);
         return;
     }
-    m.u.run_done = (struct msg_run_done){.run_id = r->id,
-                                         .rc = res.rc,
-                                         .msg = res.msg,
-                                         .total_ns = res.total_ns,
-                                         .copy_ns = res.copy_ns,
-                                         .compute_ns = r->spent_ns + res.compute_ns,
-                                         .resident_bytes = model_resident_bytes(r->model),
-                                         .busy_ns = done ? done->end_ns - done->start_ns : 0,
-                                         .copied_bytes =
-                                             res.copy_ns ? r->model->image_bytes - r->hit_bytes : 0,
-                                         .cold = r->is_cold};
+    m.u.run_done = (struct msg_run_done){
+        .run_id = r->id,
+        .rc = res.rc,
+        .msg = res.msg,
+        .total_ns = res.total_ns,
+        .copy_ns = res.copy_ns,
+        .compute_ns = r->spent_ns + res.compute_ns,
+        .resident_bytes = model_resident_bytes(r->model),
+        .busy_ns = done ? done->end_ns - done->start_ns : 0,
+        .copied_bytes = res.copy_ns && !r->is_from_disk ? r->model->image_bytes - r->hit_bytes : 0,
+        .cold = r->is_cold};
     uplink_send(&r->sw->env.report->uplink, &m);
 }
 

@@ -14,6 +14,7 @@
 #define TICK_NS ((int64_t)20000000)
 #define STUCK_NS ((int64_t)5000000000)
 #define LOOSE_NS ((int64_t)10000000000)
+#define COPY_LOST "the copy of the model's weights did not end; try again"
 
 /* ------------------------------------------------------------------ queue */
 
@@ -154,6 +155,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
                  INT64_MAX); /* kept for this run: training may have the memory after it */
     store_note_use(r->model, r->shape);
     r->has_pin = true;
+    r->is_from_disk = r->model->tx.lacks > 0;
     return SH_OK;
 }
 
@@ -258,9 +260,7 @@ static bool give_memory(struct switcher *sw, struct run *r)
 /* A worker that joined after the run got its memory may need a larger workspace. */
 static bool has_outgrown(const struct run *r)
 {
-    const double *layer_ns;
-
-    return r->has_ws && model_batch(r->shape, r->batch, &layer_ns)->ws_bytes > r->ws_bytes;
+    return r->has_ws && batch_of(r)->ws_bytes > r->ws_bytes;
 }
 
 /* Only the workspace has to be waited for: inputs are written to it at once. The image need
@@ -275,6 +275,11 @@ static bool send_run(struct switcher *sw, struct run *r)
     struct hook_send extra = {.n_fds = 0};
     struct sh_err err = {0};
 
+    if (r->has_pin && r->model->is_broken) { /* no more of it comes */
+        SH_FAIL(&err, SH_E_UNAVAILABLE, COPY_LOST);
+        end_current(sw, &err, NULL);
+        return true;
+    }
     if (!w)
         HOOK_TELL(sw->env.hooks, finds_no_worker);
     if (!w || (r->ws.must_wait && !space_is_clean(sw->env.space, &r->ws)))
@@ -663,8 +668,8 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
     if (m->rc == SH_E_DEVLOST)
         return; /* its process ends now; then the run fails over */
     pool_set_state(w, WORKER_STANDBY);
-    if (r->is_forced)
-        SH_FAIL(&why, SH_E_UNAVAILABLE, "the copy of the model's weights did not end; try again");
+    if ((r->is_forced |= r->has_pin && r->model->is_broken))
+        SH_FAIL(&why, SH_E_UNAVAILABLE, COPY_LOST);
     else if (m->rc)
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
     payload_take_back(r, w, !why.rc);

@@ -34,6 +34,7 @@ struct run {
     bool has_ws, has_pin;
     bool has_inputs;    /* inputs.c sent them */
     uint64_t hit_bytes; /* bytes of the image found on the device */
+    bool is_from_disk;  /* host memory lacked some of the rest */
     bool is_cold;       /* some of the image was under way when the worker got the run */
     struct worker *worker;
     enum stop_way way; /* what training was last asked for */

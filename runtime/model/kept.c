@@ -10,8 +10,7 @@
 #include <unistd.h>
 
 #define MAGIC "shuntkpt"
-#define FORMAT 1u
-#define PIECE ((size_t)4 << 20)
+#define FORMAT 2u
 #define SMALL_PIECE ((size_t)256 << 10) /* stays in a cache */
 #define MAX_NS 1e15                     /* of one layer: no device takes longer */
 
@@ -20,7 +19,7 @@ struct header {
     uint32_t format, n_layers, n_batches, tables_crc;
     uint64_t image_bytes;
     uint8_t key[SH_SHA256_BYTES];
-    uint32_t image_crc, header_crc; /* header_crc: of all before it */
+    uint32_t piece_bytes, header_crc; /* header_crc: of all before it */
 };
 _Static_assert(sizeof(struct header) == 72, "the format of the file");
 
@@ -34,9 +33,20 @@ static size_t ns_bytes(const struct kept_about *a)
     return (size_t)a->n_batches * a->n_layers * sizeof(double);
 }
 
+static uint32_t n_pieces(const struct kept_about *a)
+{
+    return (uint32_t)((a->image_bytes + KEPT_PIECE - 1) / KEPT_PIECE);
+}
+
 static size_t tables_bytes(const struct kept_about *a)
 {
-    return a->n_layers * sizeof(uint64_t) + a->n_batches * sizeof(uint32_t) + ns_bytes(a);
+    return a->n_layers * sizeof(uint64_t) + a->n_batches * sizeof(uint32_t) + ns_bytes(a) +
+           n_pieces(a) * sizeof(uint32_t);
+}
+
+static size_t piece_bytes(uint64_t image_bytes, uint32_t piece)
+{
+    return (size_t)SH_MIN((uint64_t)KEPT_PIECE, image_bytes - (uint64_t)piece * KEPT_PIECE);
 }
 
 uint64_t kept_image_at(const struct kept_about *a)
@@ -44,15 +54,14 @@ uint64_t kept_image_at(const struct kept_about *a)
     return SH_ALIGN_UP(sizeof(struct header) + tables_bytes(a), (size_t)KEPT_ALIGN);
 }
 
-static struct header make_header(const struct kept_about *a, uint32_t tables_crc,
-                                 uint32_t image_crc)
+static struct header make_header(const struct kept_about *a, uint32_t tables_crc)
 {
     struct header h = {.format = FORMAT,
                        .n_layers = a->n_layers,
                        .n_batches = a->n_batches,
                        .tables_crc = tables_crc,
                        .image_bytes = a->image_bytes,
-                       .image_crc = image_crc};
+                       .piece_bytes = (uint32_t)KEPT_PIECE};
 
     memcpy(h.magic, MAGIC, sizeof(h.magic));
     memcpy(h.key, a->key, sizeof(h.key));
@@ -60,7 +69,7 @@ static struct header make_header(const struct kept_about *a, uint32_t tables_crc
     return h;
 }
 
-/* The tables but for the times. */
+/* The tables but for the times and checksums. */
 static size_t put_shape(const struct kept_about *a, char *out)
 {
     size_t ends = a->n_layers * sizeof(uint64_t), batches = a->n_batches * sizeof(uint32_t);
@@ -79,7 +88,7 @@ static int put(int fd, const void *p, size_t n, off_t at, struct sh_err *err)
     const char *from = p;
 
     while (n > 0) {
-        ssize_t done = pwrite(fd, from, SH_MIN(n, PIECE), at);
+        ssize_t done = pwrite(fd, from, SH_MIN(n, KEPT_PIECE), at);
 
         if (done < 0 && errno == EINTR)
             continue;
@@ -106,7 +115,13 @@ int kept_write(int fd, const struct kept_about *a, const void *image, const doub
     shape = put_shape(a, tables);
     if (ns_bytes(a))
         memcpy(tables + shape, layer_ns, ns_bytes(a));
-    h = make_header(a, sh_crc32c(0, tables, n), sh_crc32c(0, image, a->image_bytes));
+    for (uint32_t i = 0; i < n_pieces(a); i++) {
+        uint32_t crc = sh_crc32c(0, (const char *)image + (size_t)i * KEPT_PIECE,
+                                 piece_bytes(a->image_bytes, i));
+
+        memcpy(tables + shape + ns_bytes(a) + i * sizeof(crc), &crc, sizeof(crc));
+    }
+    h = make_header(a, sh_crc32c(0, tables, n));
     rc = put(fd, &h, sizeof(h), 0, err);
     if (!rc)
         rc = put(fd, tables, n, sizeof(h), err);
@@ -131,7 +146,7 @@ static int get(int fd, void *p, size_t n, off_t at, struct sh_err *err)
     char *to = p;
 
     while (n > 0) {
-        ssize_t done = pread(fd, to, SH_MIN(n, PIECE), at);
+        ssize_t done = pread(fd, to, SH_MIN(n, KEPT_PIECE), at);
 
         if (done < 0 && errno == EINTR)
             continue;
@@ -164,13 +179,23 @@ static int read_header(int fd, const struct kept_about *a, struct header *h, str
     if (h->header_crc != sh_crc32c(0, h, offsetof(struct header, header_crc)))
         return misfit(err, "has a damaged header");
     if (memcmp(h->key, a->key, sizeof(h->key)) != 0 || h->n_layers != a->n_layers ||
-        h->n_batches != a->n_batches || h->image_bytes != a->image_bytes)
+        h->n_batches != a->n_batches || h->image_bytes != a->image_bytes ||
+        h->piece_bytes != KEPT_PIECE)
         return misfit(err, "was made of something else");
     return SH_OK;
 }
 
+static int check_times(const double *ns, size_t n, struct sh_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!isfinite(ns[i]) || ns[i] < 0 || ns[i] > MAX_NS)
+            return misfit(err, "holds an impossible time");
+    return SH_OK;
+}
+
+/* layer_ns NULL: nobody needs the times. */
 static int read_tables(int fd, const struct kept_about *a, const struct header *h, double *layer_ns,
-                       struct sh_err *err)
+                       uint32_t *crc, struct sh_err *err)
 {
     size_t n = tables_bytes(a), shape;
     char *is = malloc(n + 1), *want = malloc(n + 1);
@@ -184,54 +209,81 @@ static int read_tables(int fd, const struct kept_about *a, const struct header *
         rc = misfit(err, "has damaged tables");
     else if (memcmp(is, want, shape) != 0)
         rc = misfit(err, "was made of something else");
-    if (rc || ns_bytes(a) == 0)
+    if (rc)
+        goto out;
+    if (n_pieces(a))
+        memcpy(crc, is + shape + ns_bytes(a), n_pieces(a) * sizeof(*crc));
+    if (!layer_ns || ns_bytes(a) == 0)
         goto out;
     memcpy(layer_ns, is + shape, ns_bytes(a));
-    for (size_t i = 0; !rc && i < (size_t)a->n_batches * a->n_layers; i++)
-        if (!isfinite(layer_ns[i]) || layer_ns[i] < 0 || layer_ns[i] > MAX_NS)
-            rc = misfit(err, "holds an impossible time");
+    rc = check_times(layer_ns, (size_t)a->n_batches * a->n_layers, err);
 out:
     free(is);
     free(want);
     return rc;
 }
 
-/* Piece by piece: each is still in the cache when it is summed. */
-static int read_image(int fd, const struct kept_about *a, const struct header *h, char *image,
-                      struct sh_err *err)
+static int open_pieces(int fd, const struct kept_about *a, double *layer_ns,
+                       struct kept_pieces *out, struct sh_err *err)
 {
-    const size_t piece = image ? PIECE : SMALL_PIECE;
-    char *own = image ? NULL : malloc(piece);
+    struct header h;
+    int rc = read_header(fd, a, &h, err);
+
+    *out = (struct kept_pieces){
+        .fd = fd, .at = kept_image_at(a), .bytes = a->image_bytes, .n = n_pieces(a)};
+    if (rc)
+        return rc;
+    out->crc = calloc((size_t)out->n + 1, sizeof(*out->crc));
+    if (!out->crc)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate the tables of a model");
+    rc = read_tables(fd, a, &h, layer_ns, out->crc, err);
+    if (rc) {
+        free(out->crc);
+        out->crc = NULL;
+    }
+    return rc;
+}
+
+int kept_open_pieces(int fd, const struct kept_about *a, struct kept_pieces *out,
+                     struct sh_err *err)
+{
+    return open_pieces(fd, a, NULL, out, err);
+}
+
+/* In parts that are still in the cache when they are summed. */
+int kept_read_piece(const struct kept_pieces *p, uint32_t piece, void *image, struct sh_err *err)
+{
+    const uint64_t from = (uint64_t)piece * KEPT_PIECE;
+    const size_t n = piece_bytes(p->bytes, piece);
+    char *own = image ? NULL : malloc(SMALL_PIECE);
     uint32_t crc = 0;
     int rc =
         image || own ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate a piece of a model");
 
-    for (size_t done = 0, paused = 0; !rc && done < a->image_bytes;) {
-        size_t n = SH_MIN(piece, (size_t)a->image_bytes - done);
-        char *to = image ? image + done : own;
+    for (size_t done = 0; !rc && done < n; done += SMALL_PIECE) {
+        const size_t part = SH_MIN(SMALL_PIECE, n - done);
+        char *to = image ? (char *)image + from + done : own;
 
-        rc = get(fd, to, n, (off_t)(kept_image_at(a) + done), err);
-        if (rc)
-            break;
-        crc = sh_crc32c(crc, to, n);
-        done += n;
-        if (a->between && done - paused >= PIECE) {
-            a->between(a->arg);
-            paused = done;
-        }
+        rc = get(p->fd, to, part, (off_t)(p->at + from + done), err);
+        if (!rc)
+            crc = sh_crc32c(crc, to, part);
     }
     free(own);
-    if (!rc && crc != h->image_crc)
+    if (!rc && crc != p->crc[piece])
         rc = misfit(err, "has a damaged image");
     return rc;
 }
 
 int kept_read(int fd, const struct kept_about *a, void *image, double *layer_ns, struct sh_err *err)
 {
-    struct header h;
-    int rc = read_header(fd, a, &h, err);
+    struct kept_pieces p;
+    int rc = open_pieces(fd, a, layer_ns, &p, err);
 
-    if (!rc)
-        rc = read_tables(fd, a, &h, layer_ns, err);
-    return rc ? rc : read_image(fd, a, &h, image, err);
+    for (uint32_t i = 0; !rc && i < p.n; i++) {
+        rc = kept_read_piece(&p, i, image, err);
+        if (a->between)
+            a->between(a->arg);
+    }
+    free(p.crc);
+    return rc;
 }

@@ -2,8 +2,8 @@
  * times of its layers. The next load reads both instead of making them.
  *
  *   header         what it was made from and for (key), sizes, checksums
- *   tables         ends of layers, batch sizes, times of layers
- *   image          from a multiple of KEPT_ALIGN to the end of the file
+ *   tables         ends of layers, batch sizes, times of layers, a checksum of each piece
+ *   image          from a multiple of KEPT_ALIGN to the end of the file, in pieces of KEPT_PIECE
  *
  * The caller has compiled the model already and says what the file must fit. A file that is
  * truncated, damaged, or has another key, format or shape is refused. The opener names the file
@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #define KEPT_ALIGN 4096u
+#define KEPT_PIECE ((size_t)4 << 20) /* the last one may be shorter */
 
 struct kept_about { /* all BORROWED */
     uint8_t key[SH_SHA256_BYTES];
@@ -41,5 +42,20 @@ int kept_write(int fd, const struct kept_about *a, const void *image, const doub
 int kept_read(int fd, const struct kept_about *a, void *image, double *layer_ns,
               struct sh_err *err);
 uint64_t kept_image_at(const struct kept_about *a);
+
+/* Piece by piece, for a caller who cannot wait for the last one. */
+struct kept_pieces {
+    int fd;             /* BORROWED */
+    uint64_t at, bytes; /* of the image in the file */
+    uint32_t n;
+    uint32_t *crc; /* OWNED, free(): [n] */
+};
+/* Does the file hold what fits? Reads header and tables only. *out: undefined after a failure.
+ * Fails as kept_read(). */
+int kept_open_pieces(int fd, const struct kept_about *a, struct kept_pieces *out,
+                     struct sh_err *err);
+/* Blocks. Reads a piece into its place in the image; NULL: only checks it. Any thread. Fails:
+ * SH_E_INVALID (it is damaged), SH_E_IO, SH_E_NOMEM. */
+int kept_read_piece(const struct kept_pieces *p, uint32_t piece, void *image, struct sh_err *err);
 
 #endif

@@ -20,11 +20,12 @@ int64_t decide__slack_ns(const struct snapshot *in, uint32_t model, uint32_t bat
 int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e)
 {
     const struct snap_model *m = &in->models[model];
-    uint64_t resident = in->places[(size_t)model * in->n_execs + e].resident_bytes;
+    const struct snap_place *p = &in->places[(size_t)model * in->n_execs + e];
 
-    if (resident >= m->image_bytes)
+    if (p->resident_bytes >= m->image_bytes)
         return 0;
-    return predict_copy_ns(m->image_bytes - resident, in->execs[e].ns_per_byte);
+    return predict_copy_ns(m->image_bytes - p->resident_bytes,
+                           SH_MAX(in->execs[e].ns_per_byte, p->disk_ns_per_byte));
 }
 
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,

@@ -41,6 +41,7 @@ struct snap_place { /* a model on an executor */
     bool ready;
     uint64_t resident_bytes; /* on the device, or on their way ... */
     int64_t arrives_ns;      /* ... until then; <= now: all on the device */
+    double disk_ns_per_byte; /* the others are read from disk at this rate; 0: they need not be */
 };
 
 struct snap_model {

@@ -552,6 +552,7 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
     if (m->n_runs)
         return;
     on->resident_bytes = msg->device_bytes;
+    on->is_on_disk = msg->disk_bytes > 0;
     on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, DAY_NS) : 0;
     e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
 }
@@ -564,11 +565,10 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns)
         return;
     /* No queue of copies is thought longer than one copy can be. */
     on->arrives_ns =
-        SH_MIN(SH_MAX(e->lane_ns, now_ns) +
-                   predict_copy_ns(m->image_bytes - on->resident_bytes, e->ns_per_byte),
-               now_ns + PREDICT_MAX_COPY_NS);
+        SH_MIN(SH_MAX(e->lane_ns, now_ns) + models_copy_ns(m, e), now_ns + PREDICT_MAX_COPY_NS);
     on->had_bytes = on->resident_bytes;
     on->resident_bytes = m->image_bytes;
+    on->is_on_disk = false;
     e->lane_ns = on->arrives_ns;
 }
 

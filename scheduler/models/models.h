@@ -58,6 +58,7 @@ struct model_on {           /* one executor */
     uint64_t resident_bytes; /* for predictions: includes what a sent run will bring */
     uint64_t had_bytes;      /* of them, those that were there when the last copy was asked for */
     int64_t arrives_ns;      /* until then some are on their way; 0: none */
+    bool is_on_disk;         /* some of the rest is not in the executor's host memory */
     bool pin_told;           /* MODEL_PIN was sent */
     bool is_urgent;          /* it was told that somebody waits; UNLOADING: has to be told */
     bool is_aside;           /* put aside, about to be, or on its way back (room.h) */
@@ -149,6 +150,10 @@ struct model *models_find(const struct models *m, int64_t version_id); /* NULL i
 int models_merge(struct sched *s, const struct store_view *v, struct sh_err *err);
 void models_on_state(struct sched *s, struct exec *e, const struct msg_model_state *m);
 void models_on_place(struct sched *s, struct exec *e, const struct msg_model_place *m);
+/* What each byte of m that e has to read from disk takes; 0: host memory has them. */
+double models_disk_ns(const struct model *m, const struct exec *e);
+/* Until what is missing of m would be on e's device, were nothing else on its way. */
+int64_t models_copy_ns(const struct model *m, const struct exec *e);
 void models_load_missing(struct sched *s); /* decides where versions live, and loads them there */
 /* For good: nothing will run it there before somebody loads it again. */
 bool models_has_failed_on(const struct model *m, uint32_t exec);

@@ -1,7 +1,8 @@
-/* profile.c - what executors measured of a version, as the database keeps it. */
+/* profile.c - what executors measured of a version, as the database keeps it; what copies take. */
 #include "common/json.h"
 #include "common/mem.h"
 #include "scheduler/models/models.h"
+#include "scheduler/peers/executors.h"
 
 #include <math.h>
 #include <string.h>
@@ -41,4 +42,21 @@ void models__read_profile(struct model *m, const char *text)
     }
     json_decref(list);
     predict_profile(&m->predict, m->profile, m->n_profile);
+}
+
+double models_disk_ns(const struct model *m, const struct exec *e)
+{
+    const double rate = e->state.disk_bytes_per_s;
+
+    return m->on[e->index].is_on_disk && isfinite(rate) && rate >= 1 ? 1e9 / rate : 0;
+}
+
+int64_t models_copy_ns(const struct model *m, const struct exec *e)
+{
+    const uint64_t resident = m->on[e->index].resident_bytes;
+
+    return resident >= m->image_bytes
+               ? 0
+               : predict_copy_ns(m->image_bytes - resident,
+                                 SH_MAX(e->ns_per_byte, models_disk_ns(m, e)));
 }

@@ -39,12 +39,9 @@ static void add_exec(struct sched *s, struct snapshot *in, struct exec *e)
 /* When it would be done there, roughly: behind what waits, with the copy of what is missing. */
 static int64_t guess_ns(const struct model *m, const struct exec *e, int64_t now_ns)
 {
-    const struct model_on *on = &m->on[e->index];
     int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns + e->worker_ns;
 
-    if (on->resident_bytes < m->image_bytes)
-        ns += predict_copy_ns(m->image_bytes - on->resident_bytes, e->ns_per_byte);
-    return ns + (int64_t)e->waiting.n * SH_MAX(m->predict.profile_ns[0], 1);
+    return ns + models_copy_ns(m, e) + (int64_t)e->waiting.n * SH_MAX(m->predict.profile_ns[0], 1);
 }
 
 struct offers { /* by when they would be done, the first at first */
@@ -151,7 +148,8 @@ static void take_place(struct pass *p, const struct snapshot *in, uint32_t model
     *place = (struct snap_place){
         .ready = is_ready(p->model_of[model], p->shape_of[model], p->exec_of[i]),
         .resident_bytes = on->resident_bytes,
-        .arrives_ns = on->arrives_ns};
+        .arrives_ns = on->arrives_ns,
+        .disk_ns_per_byte = models_disk_ns(p->model_of[model], p->exec_of[i])};
     p->n_here[model] += place->ready;
 }
 

@@ -38,7 +38,7 @@ struct exec_state { /* of the device; zeros: not reported */
     char device_name[64];
     uint64_t device_bytes, weights, training, workspace;
     uint64_t host_images, host_programs, host_limit; /* host memory of models */
-    double link_bytes_per_s;
+    double link_bytes_per_s, disk_bytes_per_s;
     uint32_t fences; /* enum msg_fence; 0: not known yet */
     char fences_why[256];
     bool is_stopping;

@@ -520,6 +520,73 @@ class Runs(Case):
         quota("b", 0)  # none of its own: half
         self.assertRegex(self.refused(d, 8, wide, "b", 1), r"may take 32 MiB \(model-host-bytes\)")
 
+    def kept(self, d):
+        """The files of whole images, by the digests of their packages."""
+        folder = os.path.join(d.dir, "kept")
+        return {n[:64]: os.path.join(folder, n) for n in os.listdir(folder) if n.endswith(".kept")}
+
+    def load_wide(self, d, version):
+        """8 MiB, two pieces of a kept file; the outputs tell which version has run."""
+        path = os.path.join(self.onnx, "wide%d.onnx" % version)
+        with open(path, "wb") as f:
+            f.write(onnx.linear(1024, 2048, 0.01 * version))
+        to = os.path.join(d.dir, "blobs", "packages", "%064x" % version)
+        os.rename(d.package(path)[0], to)
+        d.load(version, to, max_batch=1)
+        d.wait(lambda: "%064x" % version in self.kept(d), WAIT_S, "a file of it")
+
+    def run_wide(self, d, version):
+        r, out = d.result(d.run(version, [struct.pack("<1024f", *([1.0] * 1024))], [4 * 2048], 1))
+        return r, floats(out[0][0]) if r.rc == 0 else None
+
+    def test_images_leave_host_memory_for_disk_and_come_back(self):
+        d = self.driver("--model-host-bytes=%d" % (41 * MIB), "--pool-bytes=12M", "--workers=2")
+
+        def metric(name, label):
+            return d.metrics().get('shunt_%s{executor="e0",%s}' % (name, label), 0)
+        versions = range(1, 5)
+        for v in versions:  # 32 MiB in all; a tenant may have 20
+            self.load_wide(d, v)
+        first = {v: self.run_wide(d, v)[1] for v in versions}
+        self.assertEqual(len({max(x) for x in first.values()}), len(versions))
+        for v in (2, 4, 1, 3, 3, 2, 1, 4):
+            r, out = self.run_wide(d, v)
+            self.assertEqual((r.rc, r.msg), (0, ""))
+            self.assertEqual(out, first[v])
+        d.rest(1.5)  # metrics and places are told once a second
+        self.assertTrue(all(d.states[v].phase == "READY" for v in versions))
+        self.assertLessEqual(metric("image_bytes", 'tier="host"'), 20 * MIB)
+        self.assertEqual(metric("image_bytes", 'tier="host"') // MIB + metric("image_bytes", 'tier="disk"') // MIB, 32)
+        self.assertGreaterEqual(metric("evicted_bytes_total", 'rule="hostmemory"'), 16 * MIB)
+        self.assertGreaterEqual(metric("image_read_bytes_total", 'from="disk"'), 16 * MIB)
+        self.assertEqual(sorted(d.places[v].disk_bytes // MIB for v in versions), [0, 0, 8, 8])
+        # What was used last stays, and what is pinned.
+        self.assertEqual({v for v in versions if d.places[v].disk_bytes == 0}, {1, 4})
+        d.scheduler.send("MODEL_PIN", epoch=d.epoch, version_id=1, pinned=1)
+        for v in (2, 3, 2, 3):
+            self.run_wide(d, v)
+        self.assertEqual(d.places[1].disk_bytes, 0)
+
+    def test_an_image_whose_file_is_damaged_is_never_served(self):
+        d = self.driver("--model-host-bytes=%d" % (24 * MIB), "--pool-bytes=12M", "--workers=2")
+        for v in (1, 2):  # a tenant may have one of them
+            self.load_wide(d, v)
+        first = self.run_wide(d, 2)[1]
+        self.run_wide(d, 1)
+        d.wait(lambda: 2 in d.places and d.places[2].disk_bytes > 0, WAIT_S, "it is on disk")
+        path = self.kept(d)["%064x" % 2]
+        with open(path, "r+b") as f:  # in its second piece
+            f.seek(-100, os.SEEK_END)
+            byte = f.read(1)
+            f.seek(-100, os.SEEK_END)
+            f.write(bytes([byte[0] ^ 1]))
+        self.assertEqual(self.run_wide(d, 2)[0].rc, UNAVAILABLE)
+        d.wait(lambda: d.states[2].phase == "GONE", WAIT_S, "it unloads itself")
+        self.assertNotIn("%064x" % 2, self.kept(d))
+        self.run_wide(d, 1)
+        d.load(2, os.path.join(d.dir, "blobs", "packages", "%064x" % 2), max_batch=1)
+        self.assertEqual(self.run_wide(d, 2)[1], first)
+
     def test_a_model_answers_while_its_only_worker_loads_another_one(self):
         d = self.driver("--workers=2")
         packages = [d.package(p)[0] for p in (self.net, self.zoo("digits-cnn", "inference", 2),

@@ -13,6 +13,7 @@ code=$({
     cat scheduler/*/*.c | tr '\n' ' ' |
         grep -oE 'sched_count\("[a-z]+", *"[A-Za-z]+"\)' | sed 's/"[a-z]*",//'
     tr '\n' ' ' <executor/memory/space.c | grep -oE 'count_evicted\(s, [^;]*;'
+    tr '\n' ' ' <executor/models/tier.c | grep -oE 'evicted_bytes_total,[^;]*;'
 } | grep -oE '"[A-Za-z]+"' | tr -d '"' | sort -u)
 # shellcheck disable=SC2016 # the backquotes are Markdown's
 docs=$(sed -nE 's/^\| `([A-Za-z]+)` \|.*/\1/p' docs/rules.md | sort -u)

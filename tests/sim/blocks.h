@@ -5,8 +5,11 @@
 #define SH_TESTS_SIM_BLOCKS_H
 
 #include "runtime/device/dev.h"
+#include "runtime/model/kept.h"
 
 #undef DEV_BLOCK
 #define DEV_BLOCK ((size_t)1 << 10)
+#undef KEPT_PIECE /* so that images are read in pieces here, too */
+#define KEPT_PIECE ((size_t)2 << 10)
 
 #endif

@@ -43,6 +43,7 @@ static int64_t duration(const struct disk *c, const struct disk_task *t)
     const struct sim_disk *d = sim_disk(sim_proc_host(c->proc));
     double ns = (double)sim_between(MIN_NS, MAX_NS);
 
+    ns += (double)(t->reads * SIM_SCALE) * NS_PER_BYTE;
     for (size_t i = 0; t->write_path && i < t->n_tensors; i++)
         ns += (double)(t->tensors[i].bytes * SIM_SCALE) * NS_PER_BYTE;
     return (int64_t)(ns * (d->slow > 0 ? d->slow : 1));

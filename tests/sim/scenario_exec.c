@@ -31,11 +31,11 @@ static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishe
     c->run_ms = 15000;
     c->checkpoint_interval_ms = sim_between(100, 3000);
     c->max_queued_runs = sim_between(8, 200);
-    c->kept_bytes = sim_below(2) ? SIM_KEPT_BYTES : 0;
+    c->kept_bytes = sim_below(3) ? SIM_KEPT_BYTES : 0;
     c->keep_renew_s = sim_between(0, 5);
     c->model_shapes = sim_between(1, 6);
-    if (sim_below(3) == 0)
-        c->model_host_bytes = sim_between((int64_t)300 << 10, (int64_t)2 << 20);
+    if (sim_below(3) == 0) /* images leave it for disk, if they are kept */
+        c->model_host_bytes = sim_between((int64_t)100 << 10, (int64_t)600 << 10);
     if (script.is_remote && sh_strdup("https://sim", &c->api, NULL))
         abort();
     lab->is_cold = sim_below(8) == 0;

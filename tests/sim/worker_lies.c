@@ -18,7 +18,7 @@ static struct sh_blob changed(struct sh_blob b, size_t at, const void *entry, si
 {
     static char copy[1 << 16];
 
-    if (b.len > sizeof(copy) || at + n > b.len)
+    if (b.len > sizeof(copy) || n > b.len || at > b.len - n)
         return b;
     memcpy(copy, b.data, b.len);
     memcpy(copy + at, entry, n);

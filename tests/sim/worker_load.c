@@ -12,8 +12,8 @@
 #define READ_MIN_NS SIM_MS(1)
 #define READ_MAX_NS SIM_MS(60)
 #define WARM_NS SIM_MS(3)
-#define PROGRAM_BYTES 40000u /* what one batch size is compiled to */
-#define MOST_TIMES 128u      /* the package's own size: more is refused */
+#define PROGRAM_BYTES 4000u /* what one batch size is compiled to */
+#define MOST_TIMES 128u     /* the package's own size: more is refused */
 
 struct loading {
     int64_t handle;

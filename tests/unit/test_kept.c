@@ -135,7 +135,7 @@ static void a_file_of_any_other_length_is_refused(void **state)
 static void every_damage_is_noticed(void **state)
 {
     struct world *w = *state;
-    const size_t meant = 72 + sizeof(w->ends) + sizeof(w->batches) + sizeof(w->ns);
+    const size_t meant = 72 + sizeof(w->ends) + sizeof(w->batches) + sizeof(w->ns) + 4;
 
     for (size_t at = 0; at < FILE_BYTES; at += at < meant ? 1 : 97) {
         unsigned char byte;
@@ -176,6 +176,40 @@ static void what_was_made_of_something_else_is_refused(void **state)
     w->about.n_layers = 3;
     w->about.image_bytes--;
     refused(w, "size");
+}
+
+/* Who cannot wait for all of it reads pieces, in any order: damage is one piece's. */
+static void pieces_are_checked_one_by_one(void **state)
+{
+    struct world *w = *state;
+    const uint64_t bytes = 2 * KEPT_PIECE + 1000;
+    char *image = malloc((size_t)bytes), *got = calloc(1, (size_t)bytes), byte = 0;
+    struct kept_pieces p = {0};
+    struct sh_err err = {0};
+    int fd = new_file(w);
+
+    assert_true(image && got);
+    for (uint64_t i = 0; i < bytes; i++)
+        image[i] = (char)(i * 7 + i / 251);
+    w->about.image_bytes = bytes;
+    assert_ok(kept_write(fd, &w->about, image, w->ns, &err));
+    assert_ok(kept_open_pieces(fd, &w->about, &p, &err));
+    assert_int_equal(p.n, 3);
+    assert_int_equal(p.at + bytes, lseek(fd, 0, SEEK_END));
+    for (uint32_t i = 3; i-- > 0;)
+        assert_ok(kept_read_piece(&p, i, got, &err));
+    assert_memory_equal(image, got, bytes);
+    byte = (char)(image[KEPT_PIECE + 5] ^ 1);
+    assert_int_equal(pwrite(fd, &byte, 1, (off_t)(p.at + KEPT_PIECE + 5)), 1);
+    assert_ok(kept_read_piece(&p, 0, NULL, &err));
+    assert_ok(kept_read_piece(&p, 2, got, &err));
+    assert_fails(kept_read_piece(&p, 1, NULL, &err), SH_E_INVALID, &err, "damaged image");
+    free(p.crc);
+    w->about.key[0]++;
+    assert_true(kept_open_pieces(fd, &w->about, &p, NULL) != SH_OK);
+    close(fd);
+    free(image);
+    free(got);
 }
 
 static void an_impossible_time_is_refused(void **state)
@@ -223,9 +257,13 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
 #define T(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
-        T(what_was_written_is_read),       T(a_file_of_any_other_length_is_refused),
-        T(every_damage_is_noticed),        T(what_was_made_of_something_else_is_refused),
-        T(an_impossible_time_is_refused),  T(a_model_without_weights_is_kept_too),
+        T(what_was_written_is_read),
+        T(a_file_of_any_other_length_is_refused),
+        T(every_damage_is_noticed),
+        T(what_was_made_of_something_else_is_refused),
+        T(pieces_are_checked_one_by_one),
+        T(an_impossible_time_is_refused),
+        T(a_model_without_weights_is_kept_too),
         T(what_cannot_be_written_is_said),
     };
 

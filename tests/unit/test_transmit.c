@@ -289,6 +289,45 @@ static void only_what_is_missing_is_copied(void **state)
     rig_close(&r);
 }
 
+/* It comes from a disk: what is there travels at once, and no byte that is not. */
+static void copies_follow_what_comes_into_host_memory(void **state)
+{
+    struct rig r;
+    unsigned char *disk;
+    uint32_t value = 0;
+
+    (void)state;
+    rig_open(&r, 0);
+    lab_set_mode(r.tx, LAB_PER_LAYER);
+    disk = malloc((size_t)r.im.bytes);
+    assert_non_null(disk);
+    memcpy(disk, r.host, (size_t)r.im.bytes);
+    memset(r.host, 0xEE, (size_t)r.im.bytes);
+    r.im.lacks = r.im.bytes;
+    r.im.lacks_ns_per_byte = 1;
+    assert_ok(load(&r, &(struct tx_place){0}));
+    for (uint64_t at = 0, n; at < r.im.bytes; at += n) {
+        n = r.im.bytes - at < 100000 ? r.im.bytes - at : 100000;
+        assert_true(tx_load_waits(&r.im));
+        assert_int_equal(r.arrived, 0);
+        memcpy(r.host + at, disk + at, (size_t)n);
+        r.im.lacks -= n;
+        assert_ok(tx_load_rest(r.tx, &r.im, on_arrived, &r, NULL));
+        for (uint32_t i = 0; i < r.im.n_groups; i++)
+            if (r.im.layer_ends[r.im.groups[i].end_layer - 1] <= at + n &&
+                r.im.groups[i].ticket_slot == TX_SLOT_IMAGE)
+                value = r.im.groups[i].ticket_value;
+        while (dev_ticket_value(r.mem, TX_SLOT_IMAGE) != value)
+            assert_ok(sh_loop_once(r.loop, 1000000, NULL));
+    }
+    assert_false(tx_load_waits(&r.im));
+    wait_for(&r, &r.arrived);
+    read_back(&r, 0);
+    assert_memory_equal(disk, r.back, r.im.bytes);
+    free(disk);
+    rig_close(&r);
+}
+
 static void forcing_an_image_frees_its_waiters_and_nobody_elses(void **state)
 {
     struct rig r;
@@ -391,6 +430,7 @@ int main(void)
         cmocka_unit_test(an_image_arrives_whole_and_its_tickets_with_it),
         cmocka_unit_test(all_tickets_are_known_before_the_rest_is_sent),
         cmocka_unit_test(only_what_is_missing_is_copied),
+        cmocka_unit_test(copies_follow_what_comes_into_host_memory),
         cmocka_unit_test(forcing_an_image_frees_its_waiters_and_nobody_elses),
         cmocka_unit_test(a_forgotten_mark_calls_nobody),
         cmocka_unit_test(the_rate_of_the_link_follows_the_images_that_are_sent),

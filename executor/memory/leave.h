@@ -1,0 +1,33 @@
+/* leave.h - which images leave host memory when others need it. Pure.
+ *
+ * As on the device (residency.h): tenants that hold more than their share go first, and of those
+ * images the least recently used. Of each tenant the images used last stay, up to its `min`. A
+ * share is the tenant's min, plus a part, weighted by `share`, of what no min claims.
+ */
+#ifndef SH_EXECUTOR_MEMORY_LEAVE_H
+#define SH_EXECUTOR_MEMORY_LEAVE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define LEAVE_ANY UINT32_MAX
+
+struct leave_image { /* one that is in host memory */
+    uint32_t tag;    /* its tenant, with ... */
+    uint64_t min_bytes;
+    double share;
+    uint64_t bytes;
+    int64_t last_use_ns;
+    bool may_leave;
+    bool leaves; /* the answer */
+    void *owner;
+};
+
+/* Sorts the images, the last used first, and chooses until `bytes` are free. only_tag: of this
+ * tenant; LEAVE_ANY: of all. limit: what all may hold. Returns the bytes that leave, fewer perhaps
+ * than wanted. */
+uint64_t leave_choose(struct leave_image *v, size_t n, uint64_t limit, uint32_t only_tag,
+                      uint64_t bytes);
+
+#endif
