@@ -7,6 +7,7 @@
 #include "api/openapi.h"
 #include "api/spec_schema.h"
 #include "common/batch_spec.h"
+#include "common/job.h"
 #include "common/mem.h"
 #include "common/quota.h"
 #include "common/states.h"
@@ -60,6 +61,8 @@
 #define JOB_NEEDS "kind,model,dataset,spec"
 #define JOB_FIELDS                                                                                 \
     {"labels", LABELS}, {"deadline", S_TIME()}, {"min_runtime_ms", S_INTS(0, 864e5)},              \
+    {"gpus", S_INTS(1, SH_JOB_MOST_GPUS, .text = "GPUs that it has at once; more than this "       \
+     "release runs a job on are refused (MULTIGPU)")},                                            \
     {"hold", S_BOOL()}, {"preemptible", S_BOOL()}, {"model", S_NAME()},                            \
     {"version", {.type = SCHEMA_INTEGER | SCHEMA_STRING, .min = 1, .max = INT32_MAX,               \
      .pattern = "^latest$", .text = "default: for training the newest uploaded version, for "      \
@@ -193,7 +196,8 @@ const struct api_schema API_SCHEMAS[] = {
         {"resource", S_TEXT()}, {"before", OBJECT0}, {"after", OBJECT0}))},
     {"Job", S_OBJECT(MEMBERS({"array", S_INT(.null = true)}, {"array_index", S_INT(.null = true)},
         {"labels", LABELS}, {"deadline", S_TIME(.null = true)}, {"min_runtime_ms", S_INT()},
-        {"preemptible", S_BOOL()}, {"not_before", S_TIME(.null = true)}, {"queued_at", S_TIME()},
+        {"gpus", S_INT()}, {"preemptible", S_BOOL()}, {"not_before", S_TIME(.null = true)},
+        {"queued_at", S_TIME()},
         {"flags", S_LIST(S_WORDS("SUSPEND_PENDING,REQUEUE_PENDING,CHECKPOINTING"))},
         {"id", S_INT()}, {"kind", S_TEXT()}, {"name", S_TEXT()},
         {"state", S_TEXT()}, {"reason", S_TEXT()}, {"priority", S_INT()},

@@ -90,6 +90,7 @@ static struct store_job row(struct site *x, uint32_t tenant, const char *exec)
                               .line = {.tenant_id = 1 + (int64_t)tenant,
                                        .queue_id = 1 + (int64_t)tenant,
                                        .version_id = 1,
+                                       .gpus = 1,
                                        .preemptible = true},
                               .place = {.line_us = id, .id = id},
                               .queued_us = id,

@@ -45,7 +45,7 @@ struct cli_conf {
     bool wait, stretch, grey, skip_broken;
     /* jobs */
     char *model, *dataset, *eval_dataset, *spec, *job_name, *queue;
-    char *token, *job_labels, *deadline, *min_runtime_ms;
+    char *token, *job_labels, *deadline, *min_runtime_ms, *n_gpus;
     char *new_priority, *kind, *keep, *map, *out, *array, *grid, *file, *max_parallel;
     int64_t priority, max_attempts, last, tail;
     bool follow, hold, no_preempt, live, go_on, once;

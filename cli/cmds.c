@@ -1,6 +1,7 @@
 /* cmds.c - the table of commands and their options. */
 #include "cli/cli.h"
 #include "cli/commands.h"
+#include "common/job.h"
 #include "common/mem.h"
 #include "common/train_option.h"
 
@@ -207,6 +208,8 @@ static const struct sh_conf_opt SUBMIT[] = {
     NUMBER(min_runtime_ms, "min-runtime-ms", NULL, 0, 864e5,
            "time before which no other job takes its place, ms; default: the scheduler's "
            "--min-run-ms"),
+    NUMBER(n_gpus, "gpus", NULL, 1, SH_JOB_MOST_GPUS,
+           "GPUs that it has at once; default: 1, the most that this release runs a job on"),
     BOOL(no_preempt, "no-preempt",
          "no other job ever takes its place; such jobs run only within the tenant's guarantee"),
     BOOL(hold, "hold", "do not start it before `shunt release`"),

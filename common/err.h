@@ -43,7 +43,8 @@
     X(-22, PROTO, 500, 0, "protocol error")                    \
     X(-23, NAN, 422, 0, "loss is not a number")                \
     X(-24, PRECONDITION, 412, 0, "precondition failed")        \
-    X(-25, METHOD, 405, 0, "method not allowed")
+    X(-25, METHOD, 405, 0, "method not allowed")               \
+    X(-26, MULTIGPU, 422, 0, "more GPUs than a job can have")
 
 enum sh_rc {
     SH_OK = 0,

@@ -5,6 +5,10 @@
 #include "common/job_state.h"
 #include "common/json.h"
 
+/* GPUs of a job: as many as it may name, and as many as this release runs one on at once. */
+#define SH_JOB_MOST_GPUS 1024
+#define SH_JOB_MAX_GPUS 1
+
 #define SH_JOB_BATCH 32 /* samples in a training step, if the spec names none */
 
 #define SH_JOB_EVALUATION_BYTES 512 /* its evaluations so far, as JSON, with the NUL */

@@ -1,6 +1,6 @@
 /* world_jobs.c - see world.h: jobs, those that live and those that are to come again. */
 #include "common/field.h"
-#include "common/job_state.h"
+#include "common/job.h"
 #include "common/json.h"
 #include "common/mem.h"
 #include "simulate/world.h"
@@ -12,7 +12,7 @@
 
 struct row { /* a job as the snapshot has it; times are ages in seconds, NaN: there is none */
     const char *tenant, *state, *queue, *gpu;
-    int64_t id, model, version, priority, array, max_parallel, min_runtime_ms;
+    int64_t id, model, version, priority, array, max_parallel, min_runtime_ms, gpus;
     int64_t step, steps, step_samples, redone;
     double created_s, queued_s, since_s, started_s, finished_s, wait_s, busy_s;
     bool queue_open, is_batch, preemptible, ready, one_start;
@@ -80,6 +80,7 @@ static int read_row(const json_t *obj, struct row *r, struct sh_err *err)
         {"ready", SH_JSON_BOOL, &r->ready},
         {"batch_inference", SH_JSON_BOOL, &r->is_batch},
         {"preemptible", SH_JSON_BOOL, &r->preemptible},
+        {"gpus", SH_JSON_INT, &r->gpus, .min = 1, .max = SH_JOB_MOST_GPUS},
         {"priority", SH_JSON_INT, &r->priority, .min = -1e6, .max = 1e6},
         {"array", SH_JSON_INT, &r->array, .max = 9e15},
         {"max_parallel", SH_JSON_INT, &r->max_parallel, .max = 1e9},
@@ -100,6 +101,7 @@ static int read_row(const json_t *obj, struct row *r, struct sh_err *err)
 
     *r = (struct row){.queue_open = true,
                       .preemptible = true,
+                      .gpus = 1,
                       .ready = true,
                       .step_samples = 1,
                       .created_s = INFINITY,
@@ -252,7 +254,7 @@ static int add(struct reading *x, const struct part *p, bool *is_taken, struct s
     struct trace_job *of = &w->jobs.items[i];
     struct job_more *more = &w->more[i];
 
-    *of = (struct trace_job){.gpus = 1,
+    *of = (struct trace_job){.gpus = (uint32_t)r->gpus,
                              .tenant = r->tenant_i,
                              .at_ns = ns_of(SH_MAX(p->at_s, 0.0)),
                              .run_ns = work_ns(r->step_s * (double)r->steps)};

@@ -168,12 +168,13 @@ static json_t *item_row(const struct submit_item *x, size_t place)
     const struct jobspec *s = &x->spec;
     json_t *labels = s->label_map ? json_incref((json_t *)s->label_map) : json_object();
     json_t *row = json_pack(
-        "{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:O, s:s?, s:I, s:b, s:o, s:s?, s:I, s:b}", "place",
-        (json_int_t)place, "kind", s->kind, "name", s->name, "queue", s->queue, "priority",
+        "{s:I, s:s, s:s, s:s, s:I, s:I, s:I, s:O, s:s?, s:I, s:b, s:o, s:s?, s:I, s:b, s:I}",
+        "place", (json_int_t)place, "kind", s->kind, "name", s->name, "queue", s->queue, "priority",
         (json_int_t)s->priority, "version_id", (json_int_t)x->version_id, "dataset_id",
         (json_int_t)x->dataset_id, "spec", s->spec, "client_token", s->client_token, "max_attempts",
         (json_int_t)s->max_attempts, "hold", s->hold, "labels", labels, "deadline", s->deadline,
-        "min_runtime_ms", (json_int_t)s->min_runtime_ms, "preemptible", s->preemptible);
+        "min_runtime_ms", (json_int_t)s->min_runtime_ms, "preemptible", s->preemptible, "gpus",
+        (json_int_t)s->gpus);
 
     if (x->eval_dataset_id)
         json_object_set_new(row, "eval_dataset_id", json_integer(x->eval_dataset_id));

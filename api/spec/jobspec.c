@@ -103,6 +103,16 @@ int jobspec_read_patch(const json_t *body, struct sh_err *err)
     return rc;
 }
 
+static int check_gpus(const struct jobspec *s, struct sh_err *err)
+{
+    if (s->gpus <= SH_JOB_MAX_GPUS)
+        return SH_OK;
+    return SH_FAIL(err, SH_E_MULTIGPU,
+                   "\"gpus\" is %" PRId64 ", and this release runs a job on at most %d GPU: leave "
+                   "it out",
+                   s->gpus, SH_JOB_MAX_GPUS);
+}
+
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
 {
     json_t *spec = NULL, *labels = NULL;
@@ -119,6 +129,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
         {"labels", SH_JSON_OBJ, &labels, .required = false},
         {"deadline", SH_JSON_STR, &out->deadline, .min = 1, .max = 35},
         {"min_runtime_ms", SH_JSON_INT, &out->min_runtime_ms, .min = 0, .max = 864e5},
+        {"gpus", SH_JSON_INT, &out->gpus, .min = 1, .max = SH_JOB_MOST_GPUS},
         {"hold", SH_JSON_BOOL, &out->hold, .required = false},
         {"preemptible", SH_JSON_BOOL, &out->preemptible, .required = false},
         {"client_token", SH_JSON_STR, &out->client_token, .min = 1, .max = 255},
@@ -130,6 +141,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
                             .name = "",
                             .max_attempts = 5,
                             .preemptible = true,
+                            .gpus = 1,
                             .batch = SH_JOB_BATCH};
     rc = sh_json_read(body, "", f, SH_ARRAY_LEN(f), err);
     out->spec = spec;
@@ -151,7 +163,7 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     if (spec && out->kind)
         rc = also(rc,
                   out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err));
-    return rc;
+    return rc ? rc : check_gpus(out, err);
 }
 
 bool jobspec_wants_upload(const struct jobspec *s)

@@ -15,7 +15,7 @@ struct jobspec { /* strings and spec are BORROWED from the body */
     int64_t version, priority, max_attempts; /* version 0: not named; or JOBSPEC_LATEST */
     const char *deadline;                    /* NULL: none */
     const json_t *label_map;                 /* NULL: none */
-    int64_t min_runtime_ms;
+    int64_t min_runtime_ms, gpus;
     bool hold, preemptible;
     const json_t *spec;
     bool is_batch;            /* batch inference: batchspec.h; else training */
@@ -41,7 +41,8 @@ struct jobspec_want { /* a tensor of a dataset */
  * trained meanwhile is not a base that its owner chose; "latest" means the newest of all. Batch
  * inference uses the newest of all, as requests do.
  *
- * Fails: SH_E_INVALID, with all faults in err->faults. */
+ * Fails: SH_E_INVALID, with all faults in err->faults; SH_E_MULTIGPU: it asks for more GPUs than
+ * this release runs a job on. */
 int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err);
 /* Checks a change: {"priority","labels","deadline"}, at least one of them; null removes a label or
  * the deadline. */

@@ -30,7 +30,8 @@
     "'queue', qu.name, 'queue_open', qu.state <> 'HELD', 'gpu', " SQL_IF_ON("j.executor")         \
     ", 'model', v.model_id, "                                                                      \
     "'version', v.id, 'ready', v.state IN ('REGISTERED', 'LOADING', 'READY'), "                    \
-    "'batch_inference', j.kind <> 'training', 'preemptible', j.preemptible, 'priority', "          \
+    "'batch_inference', j.kind <> 'training', 'preemptible', j.preemptible, 'gpus', j.gpus, "      \
+    "'priority', "                                                                                \
     "j.priority + qu.priority, 'array', coalesce(j.array_id, 0), 'max_parallel', "                 \
     "coalesce(a.max_parallel, 0), 'min_runtime_ms', j.min_runtime_ms, 'step', j.step, 'steps', "   \
     SH_JOB_STEPS ", 'step_samples'," SH_JOB_STEP_SAMPLES ", 'steps_redone', j.steps_redone, "      \

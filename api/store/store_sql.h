@@ -110,7 +110,8 @@
     ".array_id, 'array_index', " j \
     ".array_index, 'labels', " j ".labels, 'deadline', " SQL_TIME(j \
     ".deadline") ", 'min_runtime_ms', " j ".min_runtime_ms, 'preemptible', " j                     \
-    ".preemptible, 'not_before', " SQL_TIME(j ".not_before") ", 'queued_at', " SQL_TIME(j          \
+    ".preemptible, 'gpus', " j ".gpus, 'not_before', " SQL_TIME(j                                 \
+    ".not_before") ", 'queued_at', " SQL_TIME(j                                                    \
     ".queued_at") ", 'flags', array_remove(ARRAY[CASE " j ".wish WHEN 'SUSPEND' THEN "             \
     "'SUSPEND_PENDING' WHEN 'REQUEUE' THEN 'REQUEUE_PENDING' END, CASE WHEN " j ".save_asked > " j \
     ".save_done AND " j ".executor IS NOT NULL AND " j ".state NOT IN " SQL_FINAL                  \

@@ -44,17 +44,18 @@ static const struct db_stmt STORED = {
     "jsonb_to_recordset($2::jsonb) x (place int, kind text, name text, queue text, priority int, " \
     "version_id bigint, dataset_id bigint, eval_dataset_id bigint, spec jsonb, client_token text, "\
     "max_attempts int, hold boolean, labels jsonb, deadline timestamptz, min_runtime_ms bigint, "  \
-    "preemptible boolean, array_index int)), " r "j AS (INSERT INTO job (id, tenant_id, "          \
+    "preemptible boolean, gpus int, array_index int)), " r "j AS (INSERT INTO job (id, tenant_id, "\
     "queue_id, kind, name, priority, version_id, dataset_id, eval_dataset_id, spec, "              \
     "client_token, max_attempts, state, reason, labels, deadline, min_runtime_ms, preemptible, "   \
-    "array_id, array_index) OVERRIDING SYSTEM VALUE SELECT i.id, $1::bigint, q.id, i.kind, "       \
-    "i.name, i.priority, i.version_id, i.dataset_id, i.eval_dataset_id, i.spec, i.client_token, "  \
-    "i.max_attempts, CASE WHEN i.hold THEN 'HELD' ELSE 'QUEUED' END, CASE WHEN i.hold THEN "       \
-    "'Held' ELSE '' END, i.labels, i.deadline, i.min_runtime_ms, i.preemptible, " array            \
-    ", i.array_index FROM i CROSS JOIN LATERAL (SELECT u.id FROM queue u WHERE u.name = i.queue "  \
-    "AND (u.tenant_id IS NULL OR u.tenant_id = $1::bigint) AND u.state <> 'DRAINING' ORDER BY "    \
-    "u.tenant_id NULLS LAST LIMIT 1) q " if "ORDER BY i.place ON CONFLICT (tenant_id, "            \
-    "client_token) WHERE client_token IS NOT NULL DO NOTHING RETURNING *), e AS (INSERT INTO "     \
+    "gpus, array_id, array_index) OVERRIDING SYSTEM VALUE SELECT i.id, $1::bigint, q.id, "         \
+    "i.kind, i.name, i.priority, i.version_id, i.dataset_id, i.eval_dataset_id, i.spec, "          \
+    "i.client_token, i.max_attempts, CASE WHEN i.hold THEN 'HELD' ELSE 'QUEUED' END, CASE WHEN "   \
+    "i.hold THEN 'Held' ELSE '' END, i.labels, i.deadline, i.min_runtime_ms, i.preemptible, "      \
+    "i.gpus, " array ", i.array_index FROM i CROSS JOIN LATERAL (SELECT u.id FROM queue u "        \
+    "WHERE u.name = i.queue AND (u.tenant_id IS NULL OR u.tenant_id = $1::bigint) AND "            \
+    "u.state <> 'DRAINING' ORDER BY u.tenant_id NULLS LAST LIMIT 1) q " if "ORDER BY "             \
+    "i.place ON CONFLICT (tenant_id, client_token) WHERE client_token IS NOT NULL DO NOTHING "     \
+    "RETURNING *), e AS (INSERT INTO "                                                             \
     "job_event (job_id, to_state, reason, at) SELECT id, state, 'Submitted', " SH_JOB_EVENT_TIME   \
     " FROM j), a AS (INSERT INTO audit (key_id, request_id, action, tenant_id, resource, after) "  \
     "SELECT $3, $4, '" way ".create', $1::bigint, " resource ", " after " FROM j" of ") "          \

@@ -107,6 +107,7 @@ int job_get(struct cli *c, struct sh_err *err)
         {"KIND", "kind", OUT_TEXT, true},
         {"QUEUE", "queue", OUT_TEXT, true},
         {"PRIORITY", "priority", OUT_TEXT, true},
+        {"GPUS", "gpus", OUT_TEXT, true},
         {"EXECUTOR", "executor", OUT_TEXT, true},
         {"ATTEMPT", "attempt", OUT_TEXT, true},
         {"DATASET", "dataset", OUT_TEXT, true},
@@ -224,7 +225,8 @@ static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
 {
     const struct cli_conf *o = c->conf;
     bool is_batch = strcmp(o->kind, "batch-inference") == 0;
-    const struct setting min_runtime = {"min_runtime_ms", o->min_runtime_ms, true};
+    const struct setting numbers[] = {{"min_runtime_ms", o->min_runtime_ms, true},
+                                      {"gpus", o->n_gpus, true}};
     json_t *spec = NULL;
     char model[129];
     int64_t version = 0;
@@ -258,7 +260,7 @@ static int fill_job(struct cli *c, json_t *job, struct sh_err *err)
     if (!rc)
         rc = set_labels(c, job, false, err);
     if (!rc)
-        rc = set_numbers(c, job, &min_runtime, 1, err);
+        rc = set_numbers(c, job, numbers, SH_ARRAY_LEN(numbers), err);
     if (!rc && (json_object_set_new(job, "hold", json_boolean(o->hold)) ||
                 json_object_set_new(job, "preemptible", json_boolean(!o->no_preempt))))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a job");

@@ -110,7 +110,7 @@ const struct db_stmt STORE__JOBS = {
     " (extract(epoch FROM j.queued_at) * 1000000)::bigint AS queued_us,"
     " (extract(epoch FROM j.queued_at) * 1000000)::bigint + j.handicap_us AS line_us,"
     " j.min_runtime_ms,"
-    " j.preemptible, extract(epoch FROM j.deadline - now()) AS deadline_s,"
+    " j.preemptible, j.gpus, extract(epoch FROM j.deadline - now()) AS deadline_s,"
     " extract(epoch FROM j.not_before - now()) AS not_before_s,"
     " j.kind = 'batch_inference' AS is_batch,"
     " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true) AS publishes,"
@@ -131,6 +131,7 @@ static const struct db_field JOB[] = {
     COL_AS("array_id", I64, line.array_id),
     COL_AS("is_batch", BOOL, line.is_batch),
     COL_AS("preemptible", BOOL, line.preemptible),
+    COL_AS("gpus", U32, line.gpus, 1),
     COL_AS("own_priority", I32, place.priority),
     COL_AS("line_us", I64, place.line_us),
     COL_AS("id", I64, place.id),

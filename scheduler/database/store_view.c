@@ -12,7 +12,7 @@
 #include <string.h>
 
 #define MAX_ARRAY_TEXT (16u << 20)
-#define N_COLS 9 /* of a place in a line */
+#define N_COLS 10 /* of a place in a line */
 
 /* ------------------------------------------------------------------ statements */
 
@@ -41,11 +41,11 @@ static const struct db_stmt CHANGES = {
     3};
 #define IN_LINE "j.state = 'QUEUED' AND j.not_before IS NULL"
 #define ARRAY "coalesce(j.array_id, 0)"
-#define LINE "j.tenant_id, j.queue_id, j.version_id, j.kind, j.preemptible, " ARRAY
+#define LINE "j.tenant_id, j.queue_id, j.version_id, j.kind, j.preemptible, j.gpus, " ARRAY
 #define PLACE_ROWS                                                                    \
     "SELECT j.tenant_id, j.queue_id, j.version_id, j.kind = 'batch_inference',"       \
     " j.preemptible, j.priority, (extract(epoch FROM j.queued_at) * 1000000)::bigint" \
-    " + j.handicap_us, j.id, " ARRAY
+    " + j.handicap_us, j.id, " ARRAY ", j.gpus"
 /* As in the index. */
 #define LINE_AT "(j.queued_at AT TIME ZONE 'UTC' + j.handicap_us * interval '1 us')"
 /* All lines, found by jumping from one to the next in the index job_line: by tenant (t), and of
@@ -60,32 +60,34 @@ static const struct db_stmt ALL_LINES = {
     "  (SELECT " LINE " AS array_id FROM job j WHERE " IN_LINE
     "   AND j.tenant_id = t.tenant_id ORDER BY " LINE " LIMIT 1)"
     "  UNION ALL SELECT n.* FROM k, LATERAL (SELECT " LINE " AS array_id FROM job j WHERE " IN_LINE
-    "   AND j.tenant_id = t.tenant_id AND (j.queue_id, j.version_id, j.kind, j.preemptible, " ARRAY
-    "   ) > (k.queue_id, k.version_id, k.kind, k.preemptible, k.array_id) ORDER BY " LINE
+    "   AND j.tenant_id = t.tenant_id AND (j.queue_id, j.version_id, j.kind, j.preemptible,"
+    "   j.gpus, " ARRAY
+    "   ) > (k.queue_id, k.version_id, k.kind, k.preemptible, k.gpus, k.array_id) ORDER BY " LINE
     " LIMIT 1) n)"
     "  SELECT * FROM k LIMIT greatest(1, $1 / (SELECT count(tenant_id) FROM t))) x"
     "  WHERE t.tenant_id IS NOT NULL LIMIT $1),"
     " w AS (SELECT greatest($4, least($2, $3 / greatest(count(*), 1))) AS n FROM l)"
     " " PLACE_ROWS ", (SELECT n FROM w) FROM l, LATERAL (SELECT * FROM job j WHERE " IN_LINE
     "  AND j.tenant_id = l.tenant_id AND j.queue_id = l.queue_id AND j.version_id = l.version_id"
-    "  AND j.kind = l.kind AND j.preemptible = l.preemptible AND " ARRAY " = l.array_id"
+    "  AND j.kind = l.kind AND j.preemptible = l.preemptible AND j.gpus = l.gpus"
+    "  AND " ARRAY " = l.array_id"
     "  ORDER BY -j.priority, " LINE_AT ", j.id LIMIT (SELECT n FROM w)) j",
     4};
 static const struct db_stmt READ_ON = {
     "view_read_on",
     PLACE_ROWS
     " FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::boolean[],"
-    " $5::boolean[], $6::bigint[], $7::bigint[], $8::bigint[], $10::bigint[])"
+    " $5::boolean[], $6::bigint[], $7::bigint[], $8::bigint[], $10::bigint[], $11::bigint[])"
     " a (tenant_id, queue_id, version_id, is_batch, preemptible, priority, line_us, id,"
-    "  array_id),"
+    "  array_id, gpus),"
     " LATERAL (SELECT * FROM job j WHERE " IN_LINE " AND j.tenant_id = a.tenant_id"
     "  AND j.queue_id = a.queue_id AND j.version_id = a.version_id AND j.kind ="
     "  CASE WHEN a.is_batch THEN 'batch_inference' ELSE 'training' END"
-    "  AND j.preemptible = a.preemptible AND " ARRAY " = a.array_id AND (-j.priority, " LINE_AT
-    ", j.id) >"
+    "  AND j.preemptible = a.preemptible AND j.gpus = a.gpus AND " ARRAY " = a.array_id"
+    "  AND (-j.priority, " LINE_AT ", j.id) >"
     "  (-a.priority, timestamp '1970-01-01 00:00:00' + a.line_us * interval '1 us', a.id)"
     "  ORDER BY -j.priority, " LINE_AT ", j.id LIMIT $9) j",
-    10};
+    11};
 /* The text of the index job_busy. */
 static const struct db_stmt BUSY = {"view_busy",
                                     "SELECT id FROM job WHERE state IN " SH_JOB_IS_ON_EXECUTOR
@@ -254,7 +256,8 @@ static int asked_arrays(const struct store_view *v, struct sh_buf cols[N_COLS], 
         const struct store_place *a = &v->asked[i];
         const int64_t x[N_COLS] = {a->line.tenant_id, a->line.queue_id,    a->line.version_id,
                                    a->line.is_batch,  a->line.preemptible, a->place.priority,
-                                   a->place.line_us,  a->place.id,         a->line.array_id};
+                                   a->place.line_us,  a->place.id,         a->line.array_id,
+                                   a->line.gpus};
 
         for (size_t c = 0; c < N_COLS && !rc; c++)
             rc = sh_buf_printf(&cols[c], err, "%c%" PRId64, i ? ',' : '{', x[c]);
@@ -277,7 +280,8 @@ static int read_on(struct db *db, struct store_view *v, struct db_res **r, struc
         rc = db_exec(db, &READ_ON,
                      (const char *const[]){cols[0].data, cols[1].data, cols[2].data, cols[3].data,
                                            cols[4].data, cols[5].data, cols[6].data, cols[7].data,
-                                           store__i64(&window, (int64_t)v->window), cols[8].data},
+                                           store__i64(&window, (int64_t)v->window), cols[8].data,
+                                           cols[9].data},
                      r, err);
     for (size_t c = 0; c < N_COLS; c++)
         sh_buf_fini(&cols[c]);
@@ -312,6 +316,7 @@ static int load_places(struct db *db, struct store_view *v, struct ids *read, st
                                                      .queue_id = db_i64(r, i, 1, 0),
                                                      .version_id = db_i64(r, i, 2, 0),
                                                      .array_id = db_i64(r, i, 8, 0),
+                                                     .gpus = (uint32_t)db_i64(r, i, 9, 1),
                                                      .is_batch = db_bool(r, i, 3),
                                                      .preemptible = db_bool(r, i, 4)},
                                             .place = {.priority = (int32_t)db_i64(r, i, 5, 0),
@@ -320,7 +325,7 @@ static int load_places(struct db *db, struct store_view *v, struct ids *read, st
         rc = put_id(read, v->places[i].place.id, err);
     }
     if (v->full && v->n_places)
-        v->window = (size_t)db_i64(r, 0, 9, 0);
+        v->window = (size_t)db_i64(r, 0, 10, 0);
     db_res_free(r);
     return rc;
 }

@@ -101,6 +101,7 @@ struct job {
     bool doubtful;           /* read it again, even if the database reports no change */
     bool queue_open, model_ready, model_gone, preemptible;
     bool is_batch;        /* batch inference; else training */
+    uint32_t gpus;        /* that it has at once */
     bool publishes;       /* its result becomes a version */
     int64_t step_samples; /* samples of one step */
     int64_t all_steps;    /* by its spec and dataset; 0: unknown */

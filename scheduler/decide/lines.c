@@ -36,6 +36,8 @@ int line_key_cmp(const struct line_key *a, const struct line_key *b)
         d = compare(a->is_batch, b->is_batch);
     if (!d)
         d = compare(a->preemptible, b->preemptible);
+    if (!d)
+        d = compare(a->gpus, b->gpus);
     return d ? d : compare(a->array_id, b->array_id);
 }
 

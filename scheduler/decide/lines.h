@@ -31,6 +31,7 @@
 
 struct line_key {
     int64_t tenant_id, queue_id, version_id, array_id /* 0: none */;
+    uint32_t gpus;
     bool is_batch, preemptible;
 };
 

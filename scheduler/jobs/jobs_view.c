@@ -48,6 +48,7 @@ static struct line_key line_of(const struct job *j)
                              .queue_id = j->queue_id,
                              .version_id = j->version_id,
                              .array_id = j->array_id,
+                             .gpus = j->gpus,
                              .is_batch = j->is_batch,
                              .preemptible = j->preemptible};
 }
@@ -192,6 +193,7 @@ static void take_fields(struct job *j, const struct store_job *row)
     j->queue_id = row->line.queue_id;
     j->is_batch = row->line.is_batch;
     j->preemptible = row->line.preemptible;
+    j->gpus = row->line.gpus;
     j->queued_us = row->queued_us;
     j->place = row->place;
     j->retries = isfinite(row->not_before_s);

@@ -533,7 +533,7 @@ static void the_scheduler_reads_what_a_client_asks(void **state)
     assert_non_null(v);
     v->fence = w->fence;
     run(w->a, "UPDATE job SET wish = 'REQUEUE', save_asked = 3, save_done = 1, min_runtime_ms = 5,"
-              " preemptible = false, deadline = now() + interval '1 min'");
+              " preemptible = false, gpus = 4, deadline = now() + interval '1 min'");
     assert_ok_err(store_view_load(w->a, v, &err), &err);
     assert_int_equal(v->n_jobs, 1);
     assert_string_equal(v->jobs[0].wish, "REQUEUE");
@@ -541,6 +541,7 @@ static void the_scheduler_reads_what_a_client_asks(void **state)
     assert_int_equal(v->jobs[0].save_done, 1);
     assert_int_equal(v->jobs[0].min_runtime_ms, 5);
     assert_false(v->jobs[0].line.preemptible);
+    assert_int_equal(v->jobs[0].line.gpus, 4);
     assert_true(v->jobs[0].deadline_s > 50 && v->jobs[0].deadline_s <= 60);
     assert_true(isnan(v->jobs[0].not_before_s));
     store_view_free(v);

@@ -342,10 +342,11 @@ static void *take_main(void *arg)
 
     for (int i = 0; i < 3; i++)
         json_array_append_new(
-            rows, json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:i, s:{}, s:i, s:b, s:{}, s:i, s:b}",
-                            "place", i, "kind", "training", "name", "", "queue", "default",
-                            "priority", 0, "version_id", 1, "dataset_id", 1, "spec", "max_attempts",
-                            5, "hold", 0, "labels", "min_runtime_ms", 0, "preemptible", 1));
+            rows,
+            json_pack("{s:i, s:s, s:s, s:s, s:i, s:i, s:i, s:{}, s:i, s:b, s:{}, s:i, s:b, s:i}",
+                      "place", i, "kind", "training", "name", "", "queue", "default", "priority", 0,
+                      "version_id", 1, "dataset_id", 1, "spec", "max_attempts", 5, "hold", 0,
+                      "labels", "min_runtime_ms", 0, "preemptible", 1, "gpus", 1));
     while (!t->rc) {
         struct api_req q = request(t->db);
         struct db_res *r = NULL;

@@ -425,7 +425,7 @@ static void reading_on_leaves_nothing_out_and_repeats_nothing(void **state)
 {
     struct world *w = *state;
     struct store_place at = {
-        .line = {.tenant_id = 1, .queue_id = 1, .version_id = 1, .preemptible = true},
+        .line = {.tenant_id = 1, .queue_id = 1, .version_id = 1, .gpus = 1, .preemptible = true},
         .place = {.priority = INT32_MAX}};
     static bool seen[601];
     size_t n = 0;

@@ -540,6 +540,15 @@ class Jobs(Story):
         self.assertIn("HELD", j["error"])
         self.submit(400, deadline="2001-01-01T00:00:00Z")
 
+    def test_a_job_for_more_gpus_than_this_release_runs_is_refused_with_its_own_reason(self):
+        r = self.submit(422, gpus=2)
+        self.assertEqual(r.json["code"], "MULTIGPU", r)
+        self.assertIn("at most 1 GPU", r.json["detail"])
+        self.assertEqual(self.submit(400, gpus=0).json["code"], "INVALID")
+        job = self.submit(gpus=1, hold=True)
+        self.assertEqual(self.get(job).json["gpus"], 1)
+        self.assertEqual(self.get(self.submit(hold=True)).json["gpus"], 1)
+
     def test_the_command_line_has_a_verb_for_each(self):
         def shunt(*a):
             return self.s.cli(*a, env={"SHUNT_KEY": self.key}).decode()

@@ -142,6 +142,7 @@ static struct store_place place_of(const struct database_job *j)
                  .queue_id = j->queue_id,
                  .version_id = j->version_id,
                  .array_id = j->array_id,
+                 .gpus = 1,
                  .is_batch = j->is_batch,
                  .preemptible = j->preemptible},
         .place = {.priority = j->priority, .line_us = j->queued_us + j->handicap_us, .id = j->id}};

@@ -558,7 +558,7 @@ struct store_job *add_job(int64_t id)
 {
     w.jobs[w.n_jobs] = (struct store_job){
         .id = id,
-        .line = {.tenant_id = 1, .queue_id = 1, .version_id = 1, .preemptible = true},
+        .line = {.tenant_id = 1, .queue_id = 1, .version_id = 1, .gpus = 1, .preemptible = true},
         .queued_us = id,
         .place = {.line_us = id, .id = id},
         .model_id = 1,

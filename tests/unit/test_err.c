@@ -92,7 +92,7 @@ static void copy_keeps_an_older_failure(void **state)
 static void codes_and_names_are_inverse(void **state)
 {
     (void)state;
-    for (int rc = 0; rc >= SH_E_METHOD; rc--) {
+    for (int rc = 0; rc >= SH_E_MULTIGPU; rc--) {
         assert_int_equal(sh_rc_parse(sh_rc_name(rc)), rc);
         assert_true(sh_rc_http(rc) >= 200 && sh_rc_http(rc) < 600);
         assert_true(sh_rc_text(rc)[0] != '\0');

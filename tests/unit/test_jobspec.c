@@ -51,6 +51,7 @@ static void a_job_has_defaults(void **state)
     assert_int_equal(s.batch, 32);
     assert_int_equal(s.max_attempts, 5);
     assert_true(s.preemptible);
+    assert_int_equal(s.gpus, 1);
     assert_false(s.hold);
     assert_null(s.deadline);
     json_decref(j);
@@ -142,6 +143,12 @@ static void every_mistake_names_its_field(void **state)
         {JOB(SPEC ",\"deadline\":\"2001-01-31T00:00:00Z\""), SH_E_INVALID, "passed"},
         {JOB(SPEC ",\"deadline\":\"2999-02-30T00:00:00Z\""), SH_E_INVALID, "must be a time"},
         {JOB(SPEC ",\"min_runtime_ms\":-1"), SH_E_INVALID, "min_runtime_ms"},
+        {JOB(SPEC ",\"gpus\":0"), SH_E_INVALID, "gpus"},
+        {JOB(SPEC ",\"gpus\":1025"), SH_E_INVALID, "gpus"},
+        {JOB(SPEC ",\"gpus\":1.5"), SH_E_INVALID, "gpus"},
+        {JOB(SPEC ",\"gpus\":2"), SH_E_MULTIGPU, "at most 1 GPU"},
+        {BATCH("\"spec\":{},\"gpus\":2"), SH_E_MULTIGPU, "at most 1 GPU"},
+        {JOB(SPEC ",\"gpus\":2,\"queue\":\"A\""), SH_E_INVALID, "queue"},
         {JOB(SPEC ",\"queue\":\"A\""), SH_E_INVALID, "queue"},
         {JOB("\"spec\":{\"steps\":1}"), SH_E_INVALID, "spec.optimizer"},
         {JOB("\"spec\":{\"optimizer\":{\"name\":\"sgd\"}}"), SH_E_INVALID, "spec.epochs"},

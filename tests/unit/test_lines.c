@@ -41,13 +41,14 @@ static void whatever_can_hold_one_job_back_and_not_the_other_makes_two_lines(voi
 {
     struct lines ls = {0};
     struct line_key k[] = {key(1, 1), key(2, 1), key(1, 2), key(1, 1),
-                           key(1, 1), key(1, 1), key(1, 1)};
+                           key(1, 1), key(1, 1), key(1, 1), key(1, 1)};
 
     (void)state;
     k[3].version_id = 2;
     k[4].is_batch = true;
     k[5].preemptible = true;
     k[6].array_id = 9;
+    k[7].gpus = 2;
     for (size_t i = 0; i < SH_ARRAY_LEN(k); i++) {
         assert_null(lines_find(&ls, &k[i]));
         get(&ls, k[i])->n = i + 1;
