@@ -32,6 +32,7 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
                        int64_t *slack)
 {
     const struct snapshot *in = w->in;
+    enum predict_kind kind;
     int64_t end, arrives;
 
     start_ns += in->execs[r->exec].worker_ns;
@@ -45,7 +46,9 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
             SH_MAX(start_ns, w->plans[r->exec].lane_ns) + decide__missing_ns(in, r->model, r->exec);
     if (arrives <= start_ns)
         return end;
-    *slack = SH_MAX(*slack, in->models[r->model].cold_slack_ns);
+    kind = in->places[(size_t)r->model * in->n_execs + r->exec].has_some ? PREDICT_PARTIAL
+                                                                         : PREDICT_COLD;
+    *slack = SH_MAX(*slack, in->models[r->model].cold_slack_ns[kind]);
     return SH_MAX(end, arrives + in->models[r->model].tail_ns[predict_bucket(r->batch)]);
 }
 

@@ -184,19 +184,20 @@ static double usual(const struct fresh *f)
     return has_few(f) ? (double)f->ns[f->n / 2] : mean(f, without_slowest(f, USUAL_PERCENTILE));
 }
 
-void predict_judge(struct predict *p, bool is_cold, double percentile, bool held)
+void predict_judge(struct predict *p, enum predict_kind kind, double percentile, bool held)
 {
     const double part = percentile / 100;
-    double *x = &p->stretch[is_cold];
+    double *x = &p->stretch[kind];
 
     *x += STRETCH_STEP * (held ? part - 1 : part);
     *x = SH_MIN(SH_MAX(*x, STRETCH_LEAST), STRETCH_MOST);
 }
 
 /* By how much a slow run exceeds the usual one, as far as that has held. */
-static int64_t stretched(const struct predict *p, bool is_cold, int64_t slack_ns, int64_t usual_ns)
+static int64_t stretched(const struct predict *p, enum predict_kind kind, int64_t slack_ns,
+                         int64_t usual_ns)
 {
-    const double by = exp(p->stretch[is_cold]);
+    const double by = exp(p->stretch[kind]);
 
     return (int64_t)((double)slack_ns * by + (double)usual_ns * SH_MAX(by - 1, 0) * STRETCH_FLOOR);
 }
@@ -273,7 +274,8 @@ static void predict(const struct predict *p, unsigned b, double percentile, int6
         out->source = PREDICT_FROM_GUESS;
         out->slow_ns = out->usual_ns = f.n ? f.ns[f.n - 1] : PREDICT_UNKNOWN_NS;
     }
-    out->slow_ns = out->usual_ns + stretched(p, false, out->slow_ns - out->usual_ns, out->usual_ns);
+    out->slow_ns =
+        out->usual_ns + stretched(p, PREDICT_WARM, out->slow_ns - out->usual_ns, out->usual_ns);
     out->tail_ns = tail_of(p, b, out->usual_ns);
 }
 
@@ -295,12 +297,13 @@ void predict_add_after(struct predict *p, bool is_other, int64_t usual_ns, int64
     p->after[is_other] += AFTER_STEP * (SH_MIN(by, AFTER_MOST) - p->after[is_other]);
 }
 
-int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_ns)
+int64_t predict_cold_ns(const struct predict *p, enum predict_kind kind, double percentile,
+                        int64_t now_ns)
 {
     struct fresh f;
 
     take_fresh(&p->cold, now_ns, &f);
-    return f.n > 1 ? stretched(p, true, f.ns[without_slowest(&f, percentile) - 1], 0) : 0;
+    return f.n > 1 ? stretched(p, kind, f.ns[without_slowest(&f, percentile) - 1], 0) : 0;
 }
 
 static double asked_until(const struct predict *p, int64_t now_ns)

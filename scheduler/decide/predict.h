@@ -57,15 +57,18 @@ struct predict_ring {
     uint64_t n_runs; /* in all, including cold ones */
 };
 
+/* Of the weights of a run: what was on the device when it was sent. */
+enum predict_kind { PREDICT_WARM, PREDICT_PARTIAL, PREDICT_COLD, PREDICT_N_KINDS };
+
 struct predict {
     struct predict_ring ring[PREDICT_N_BUCKETS], cold;
     int64_t profile_ns[PREDICT_N_BUCKETS]; /* 0: not measured */
     int64_t tail_ns[PREDICT_N_BUCKETS]; /* the part of it that remains once all weights are there */
     uint64_t n_runs;
-    double stretch[2]; /* logarithm of what slow times are stretched by: warm, cold */
-    double after[2];   /* warm runs over the usual time, less 1: after one of this model, another */
-    double asked;      /* samples, with their weights ... */
-    int64_t asked_ns;  /* ... at this time */
+    double stretch[PREDICT_N_KINDS]; /* logarithm of what slow times are stretched by */
+    double after[2];  /* warm runs over the usual time, less 1: after one of this model, another */
+    double asked;     /* samples, with their weights ... */
+    int64_t asked_ns; /* ... at this time */
 };
 
 enum predict_source { PREDICT_FROM_RUNS, PREDICT_FROM_PROFILE, PREDICT_FROM_GUESS };
@@ -85,7 +88,6 @@ struct predict_line {                     /* one bucket, for people */
 /* Time to copy so many bytes; at most PREDICT_MAX_COPY_NS. */
 int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte);
 
-/* The bucket of the smallest power of two >= batch; the last bucket for anything larger. */
 /* By how much two runs, one after the other, may take longer together than usual, where each alone
  * may by so much: like independent errors, since they are seldom both slow. */
 int64_t predict_slack(int64_t a_ns, int64_t b_ns);
@@ -94,21 +96,23 @@ int64_t predict_slack(int64_t a_ns, int64_t b_ns);
  * the long run one of so many breaks (Gibbs and Candes, as for slow runs). It covers what runs have
  * in common, for example a machine that is slow for a moment. */
 void predict_promise(double *reserve, bool kept);
+/* The bucket of the smallest power of two >= batch; the last bucket for anything larger. */
 unsigned predict_bucket(uint32_t batch);
 void predict_profile(struct predict *p, const struct msg_profile *profile, size_t n);
 void predict_add(struct predict *p, uint32_t batch, int64_t run_ns /* > 0 */, int64_t now_ns);
 /* A cold run took over_ns longer than it should have; <= 0: it did not. */
 void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_t now_ns);
 /* Did a run stay within what was predicted for a slow one? percentile: above 0, below 100. */
-void predict_judge(struct predict *p, bool is_cold, double percentile, bool held);
+void predict_judge(struct predict *p, enum predict_kind kind, double percentile, bool held);
 void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,
                  struct predict_time *out);
 /* What a warm run takes that usually takes usual_ns > 0; and what it took. is_other: behind a run
  * of another model. */
 int64_t predict_after(const struct predict *p, bool is_other, int64_t usual_ns);
 void predict_add_after(struct predict *p, bool is_other, int64_t usual_ns, int64_t run_ns);
-/* Time to allow a cold run beyond its forecast; 0: unknown. */
-int64_t predict_cold_ns(const struct predict *p, double percentile, int64_t now_ns);
+/* Time to allow a run that waits for weights beyond its forecast; 0: unknown. */
+int64_t predict_cold_ns(const struct predict *p, enum predict_kind kind, double percentile,
+                        int64_t now_ns);
 /* Adds to the demand, whether or not the samples are admitted. */
 void predict_ask(struct predict *p, uint32_t samples, int64_t now_ns);
 /* Recent demand, in samples per ns. */

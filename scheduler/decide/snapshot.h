@@ -42,6 +42,7 @@ struct snap_place { /* a model on an executor */
     uint64_t resident_bytes; /* on the device, or on their way ... */
     int64_t arrives_ns;      /* ... until then; <= now: all on the device */
     double disk_ns_per_byte; /* the others are read from disk at this rate; 0: they need not be */
+    bool has_some;           /* some were on the device before others were on their way */
 };
 
 struct snap_model {
@@ -52,8 +53,9 @@ struct snap_model {
     int64_t run_ns[PREDICT_N_BUCKETS]; /* usual */
     int64_t slow_ns[PREDICT_N_BUCKETS];
     int64_t tail_ns[PREDICT_N_BUCKETS];
-    int64_t cold_slack_ns; /* how much slower a run that waits for weights may be */
-    int64_t fastest_ns;    /* fastest recent run of one sample; 0: none */
+    int64_t
+        cold_slack_ns[PREDICT_N_KINDS]; /* how much slower a run that waits for weights may be */
+    int64_t fastest_ns;                 /* fastest recent run of one sample; 0: none */
     /* requests have been refused for lack of time, and none admitted, since then; 0: no */
     int64_t refused_ns;
     double asked;        /* recent demand, samples per ns: predict_asked() */

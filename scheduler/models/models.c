@@ -557,6 +557,11 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
     e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
 }
 
+bool models_had_some(const struct model_on *on, int64_t now_ns)
+{
+    return (on->arrives_ns > now_ns ? on->had_bytes : on->resident_bytes) > 0;
+}
+
 void models_expect(struct model *m, struct exec *e, int64_t now_ns)
 {
     struct model_on *on = &m->on[e->index];

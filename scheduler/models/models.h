@@ -167,6 +167,8 @@ void models_second(struct sched *s); /* retries, gauges */
 void models_load_again(struct sched *s, const char *version_id);
 /* What e lacks of m will be copied, after the copies already under way. */
 void models_expect(struct model *m, struct exec *e, int64_t now_ns);
+/* Were some of its weights there before the rest was asked for? */
+bool models_had_some(const struct model_on *on, int64_t now_ns);
 /* Charges a finished run's device time to its tenant. */
 void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */

@@ -149,7 +149,8 @@ static void take_place(struct pass *p, const struct snapshot *in, uint32_t model
         .ready = is_ready(p->model_of[model], p->shape_of[model], p->exec_of[i]),
         .resident_bytes = on->resident_bytes,
         .arrives_ns = on->arrives_ns,
-        .disk_ns_per_byte = models_disk_ns(p->model_of[model], p->exec_of[i])};
+        .disk_ns_per_byte = models_disk_ns(p->model_of[model], p->exec_of[i]),
+        .has_some = models_had_some(on, in->now_ns)};
     p->n_here[model] += place->ready;
 }
 
@@ -168,9 +169,9 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
     *x = (struct snap_model){.max_batch = m->max_batch,
                              .is_solo = m->is_solo,
                              .image_bytes = m->image_bytes,
-                             .cold_slack_ns =
-                                 predict_cold_ns(&m->predict, m->slo_percentile, in->now_ns),
                              .refused_ns = m->refused_ns};
+    for (enum predict_kind k = PREDICT_PARTIAL; k < PREDICT_N_KINDS; k++)
+        x->cold_slack_ns[k] = predict_cold_ns(&m->predict, k, m->slo_percentile, in->now_ns);
     for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
         struct predict_time t;
 

@@ -656,7 +656,7 @@ static void foresee(struct run *run, struct exec *e, int64_t now)
 
     run->is_other = e->last_version != run->model->version_id;
     e->last_version = run->model->version_id;
-    if (run->is_cold)
+    if (run->kind != PREDICT_WARM)
         return;
     predict_run(p, run->batch, run->model->slo_percentile, now, &t);
     run->usual_ns = t.usual_ns;
@@ -687,8 +687,10 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     run->sent_ns = now;
     run->predicted_ns = d->predicted_ns;
     run->slack_ns = d->slack_ns;
-    run->is_cold = on->resident_bytes < run->model->image_bytes || on->arrives_ns > now;
-    run->had_some = (on->arrives_ns > now ? on->had_bytes : on->resident_bytes) > 0;
+    run->kind = on->resident_bytes >= run->model->image_bytes && on->arrives_ns <= now
+                    ? PREDICT_WARM
+                : models_had_some(on, now) ? PREDICT_PARTIAL
+                                           : PREDICT_COLD;
     run->stopped_training = e->n_runs == 0 && jobs_train_on(s, e);
     rc = idmap_put(&s->requests.runs, run->id, run, err);
     if (rc) {

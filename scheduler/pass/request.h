@@ -96,10 +96,9 @@ struct run {
     size_t n_parts;
     uint32_t batch;
     int64_t sent_ns, predicted_ns, slack_ns; /* as decide() predicted */
-    bool is_cold;                            /* it had to wait for weights ... */
-    bool had_some;                           /* ... but not for all of them */
-    bool is_other;                           /* behind a run of another model */
-    int64_t usual_ns;                        /* warm: whatever runs before it; else 0 */
+    enum predict_kind kind;
+    bool is_other;    /* behind a run of another model */
+    int64_t usual_ns; /* warm: whatever runs before it; else 0 */
     bool stopped_training;
     struct run *next; /* next of the same executor, younger */
 };

@@ -27,13 +27,15 @@ int64_t requests__span(int64_t ns)
 /* How far the prediction was off, and whether the run stayed within what a slow one may take. */
 static void judge(const struct exec *e, const struct run *run, int64_t all_ns)
 {
-    const char *kind = !run->is_cold ? "warm" : run->had_some ? "partial" : "cold";
+    static const char *const KINDS[PREDICT_N_KINDS] = {"warm", "partial", "cold"};
+    const char *kind = KINDS[run->kind];
     const int64_t took = SH_MAX(all_ns - (run->stopped_training ? e->stop_ns : 0), 1);
     const bool held = took <= run->predicted_ns + run->slack_ns;
 
     /* Of all shapes' cold runs the model knows, as in predict_cold_ns(): weights are the same. */
-    predict_judge(run->shape && !run->is_cold ? &run->shape->predict : &run->model->predict,
-                  run->is_cold, run->model->slo_percentile, held);
+    predict_judge(run->shape && run->kind == PREDICT_WARM ? &run->shape->predict
+                                                          : &run->model->predict,
+                  run->kind, run->model->slo_percentile, held);
     SH_DEBUG("run.judged",
              "run=%" PRIu64 " executor=%s model=%s batch=%u kind=%s predicted_ns=%" PRId64
              " slack_ns=%" PRId64 " took_ns=%" PRId64,
@@ -72,5 +74,5 @@ void requests__learn(struct exec *e, const struct run *run, const struct msg_run
         predict_add(&run->model->predict, run->batch, took, now);
     else /* one that nobody knew to be cold says nothing of what was predicted */
         predict_add_cold(&run->model->predict, run->batch,
-                         run->is_cold ? all - run->predicted_ns : 0, now);
+                         run->kind != PREDICT_WARM ? all - run->predicted_ns : 0, now);
 }

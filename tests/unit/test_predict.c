@@ -173,12 +173,16 @@ static void cold_runs_have_a_book_of_their_own(void **state)
     for (int i = 0; i < 20; i++)
         predict_add(&p, 1, 5 * MS, MS);
     predict_add_cold(&p, 1, 300 * MS, MS);
-    assert_int_equal(predict_cold_ns(&p, 99, MS), 0); /* stands alone */
+    assert_int_equal(predict_cold_ns(&p, PREDICT_COLD, 99, MS), 0); /* stands alone */
     predict_add_cold(&p, 1, 20 * MS, MS);
     predict_add_cold(&p, 1, -20 * MS, MS);
-    assert_int_equal(predict_cold_ns(&p, 99, MS), 20 * MS);
+    assert_int_equal(predict_cold_ns(&p, PREDICT_COLD, 99, MS), 20 * MS);
+    for (int i = 0; i < 9; i++) /* what did not hold for one kind says nothing of the other */
+        predict_judge(&p, PREDICT_PARTIAL, 99, false);
+    assert_int_equal(predict_cold_ns(&p, PREDICT_COLD, 99, MS), 20 * MS);
+    assert_true(predict_cold_ns(&p, PREDICT_PARTIAL, 99, MS) > 40 * MS);
     assert_int_equal(slow(&p, 1, 99, MS), 5 * MS);
-    assert_int_equal(predict_cold_ns(&p, 99, MS + PREDICT_MAX_AGE_NS + 1), 0);
+    assert_int_equal(predict_cold_ns(&p, PREDICT_COLD, 99, MS + PREDICT_MAX_AGE_NS + 1), 0);
 }
 
 static void the_ring_forgets_what_is_overwritten(void **state)
@@ -346,7 +350,7 @@ static void a_slow_time_holds_as_often_as_it_says(void **state)
                 n_held += took <= t.slow_ns;
                 n++;
             }
-            predict_judge(&p, false, CASES[c].percentile, took <= t.slow_ns);
+            predict_judge(&p, PREDICT_WARM, CASES[c].percentile, took <= t.slow_ns);
             predict_add(&p, 1, took, now);
         }
         if (fabs((double)n_held / n - most) > .008)
