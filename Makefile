@@ -57,7 +57,7 @@ device      := $(BUILD)/libdevice.a
 # How an executor finds room, for who only wants to know.
 replaces    := $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o)
 # What the scheduler's core asks of others, where nobody else is (simulate/core.h).
-CORE_WRAP   := $(addprefix -Wl$(comma)--wrap=,session_send session_refuse dbthread_is_up jobs_train_on)
+CORE_WRAP   := $(addprefix -Wl$(comma)--wrap=,session_send session_refuse sched_count dbthread_is_up jobs_train_on)
 
 PROGRAMS := shunt shunt-api shunt-scheduler shunt-executor shunt-worker shunt-import shunt-run shunt-simulate shunt-zoo
 BIN      := $(patsubst %,$(BUILD)/bin/%,$(PROGRAMS))
@@ -84,7 +84,7 @@ libs_shunt-executor   := -lmicrohttpd -lcurl -ldl
 libs_shunt-worker     := -lseccomp -ldl
 libs_shunt-import     := -lprotobuf-c -lseccomp
 libs_shunt-run        := -lprotobuf-c -lseccomp -ldl
-libs_shunt-simulate   :=
+libs_shunt-simulate   := $(CORE_WRAP) -lmicrohttpd -lpq
 libs_shunt-zoo        := -lprotobuf-c
 lab_shunt-executor    := executor/lab
 lab_shunt-worker      := executor/lab/worker

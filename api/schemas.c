@@ -50,7 +50,19 @@
 #define SIMULATED S_OBJECT(MEMBERS({"jobs", S_OBJECT(MEMBERS(SIMULATED_JOBS, {"gpus", S_INT()},    \
     {"used", S_NUM(.text = "part of the GPU time until the last end")}, {"starts", S_INT()}))},    \
     {"tenants", S_LIST(S_OBJECT(MEMBERS(SIMULATED_JOBS, {"tenant", S_TEXT()}, {"share", S_NUM(     \
-     .text = "its part of the GPU time that was given out in the first half")})))}))
+     .text = "its part of the GPU time that was given out in the first half")})))},                \
+    {"requests", S_OBJECT(MEMBERS(SIMULATED_REQUESTS, {"training_kept", S_NUM(.text = "part of "   \
+     "the GPU time that is left to jobs, until the last request")}))},                             \
+    {"models", S_LIST(S_OBJECT(MEMBERS(SIMULATED_REQUESTS, {"tenant", S_TEXT(.text = "that asks")},\
+     {"model", S_TEXT()}, {"slo_ms", S_NUM(.null = true)})))}))
+#define SIMULATED_REQUESTS                                                                         \
+    {"requests", S_INT()}, {"answered", S_INT()}, {"refused", S_INT()},                            \
+    {"refused_by", S_MAP(S_INT(), .text = "how many by which rule: docs/rules.md")},               \
+    {"attained", S_NUM(.null = true, .text = "part that was answered within the latency target, "  \
+     "of those for models that have one")}, {"p50_ms", S_NUM(.text = "from the headers to the end "\
+     "of the run, of those that were answered")}, {"p99_ms", S_NUM()},                             \
+    {"mean_wait_ms", S_NUM(.text = "the same, until the run begins")}, {"p99_wait_ms", S_NUM()},   \
+    {"share", S_NUM(.text = "part of the GPU time")}
 #define SLO_FIELDS                                                                                 \
     {"latency_ms", S_NUMS(0.001, 3.6e6)}, {"percentile", S_NUMS(0.001, 99.999)},                   \
     {"priority", S_INTS(0, 100)}, {"on_miss", S_WORDS(SH_ON_MISS)}
@@ -283,19 +295,27 @@ const struct api_schema API_SCHEMAS[] = {
                                                       "max-tenant-streams": 64})},
     {"Snapshot", S_OBJECT(MEMBERS({"format", S_INT()}, {"at", S_TIME()}, {"scheduler", OBJECT},
         {"gpus", S_LIST(OBJECT)}, {"tenants", S_LIST(OBJECT)}, {"jobs", S_LIST(OBJECT)},
-        {"jobs_left_out", S_INT(.text = "too many to be in it: the last ones of the queue")}))},
+        {"jobs_left_out", S_INT(.text = "too many to be in it: the last ones of the queue")},
+        {"models", S_LIST(OBJECT)}, {"arrivals", S_LIST(OBJECT)}))},
     {"Simulate", S_BODY("", MEMBERS(
         {"changes", S_LIST(S_BODY("set,to", MEMBERS({"set", S_STR(1, 300, .text = "gpus, "
-         "tenant.NAME.FIELD, job.ID.FIELD, queue.NAME.open or scheduler.FIELD: docs/simulate.md")},
+         "tenant.NAME.FIELD, model.NAME.FIELD, job.ID.FIELD, queue.NAME.open or scheduler.FIELD: "
+         "docs/simulate.md")},
          {"to", {.type = SCHEMA_STRING | SCHEMA_NUMBER | SCHEMA_BOOLEAN, .null = true,
           .stays = true, .text = "null: no limit"}})), .max = 64)},
-        {"hours", S_NUMS(0, 24, .text = "of the recorded time whose jobs come again from now on; "
-         "0: only what waits and runs now")})),
+        {"hours", S_NUMS(0, 24, .text = "of the recorded time whose jobs and requests come again "
+         "from now on; 0: only what waits and runs now")},
+        {"trace", S_STR(1, 16 << 20, .text = "requests that come instead of recorded ones: lines "
+         "at_s,tenant,model,batch, of which the first has these names")})),
      S_JSON({"changes": [{"set": "gpus", "to": "+2"}, {"set": "tenant.anna.guarantee", "to": 4}]})},
     {"Simulated", S_OBJECT(MEMBERS({"at", S_TIME()}, {"hours", S_NUM()},
         {"changes", S_LIST(OBJECT)}, {"before", SIMULATED}, {"after", SIMULATED},
         {"guessed", S_INT(.text = "jobs of unknown length, for which there is nothing to go by")},
-        {"left_out", S_INT()}))},
+        {"left_out", S_INT()}, {"recorded", S_OBJECT(MEMBERS(
+         {"from_s", S_NUM(.text = "how long ago the first request came that comes again")},
+         {"seconds", S_NUM(.text = "for how long they came")},
+         {"left_out", S_INT(.text = "requests for versions that are not served now")},
+         {"guessed", S_INT(.text = "versions of which no run is known")}))}))},
     {"Event", S_OBJECT(MEMBERS({"position", S_TEXT()}, {"tenant", S_TEXT()}, {"job", S_INT()},
         {"name", S_TEXT()}, {"kind", S_TEXT()}, {"queue", S_TEXT()}, {"id", S_INT()},
         {"at", S_TIME()}, {"from", S_TEXT(.null = true)}, {"to", S_TEXT()}, {"reason", S_TEXT()},

@@ -51,7 +51,7 @@ struct cli_conf {
     bool follow, hold, no_preempt, live, go_on, once;
     struct cli_train train;
     /* simulate */
-    char *gpus, *snapshot;
+    char *gpus, *snapshot, *trace;
     double hours;
     /* infer, top */
     char *inputs, *outputs, *truth, *image, *mean, *std, *layout, *sizes;

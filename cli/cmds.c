@@ -290,13 +290,16 @@ static const struct sh_conf_opt SIMULATE[] = {
         "+2: two GPUs more, like the largest; -1: without the last one; 4: so many"),
     SH_OPT_STR(ST, grid, "set", NULL, SH_CONF_MANY,
                "something else that is otherwise: tenant.NAME.guarantee=4, tenant.NAME.weight=2, "
-               "tenant.NAME.max_running_jobs=1, job.ID.priority=10, queue.NAME.open=true, "
+               "model.NAME.slo_ms=20, job.ID.priority=10, queue.NAME.open=true, "
                "scheduler.min_run_ms=60000; null: no limit"),
     STR(file, "file", NULL,
         "JSON list of {\"set\": PATH, \"to\": VALUE}, before the others; short: -f"),
     SH_OPT_F64(ST, hours, "hours", 0, 0, 24, 0,
-               "the jobs that were submitted in the last so many hours come again, from now on; 0: "
-               "only what waits and runs now"),
+               "jobs and requests of the last so many hours come again, from now on; 0: only what "
+               "waits and runs now"),
+    STR(trace, "trace", NULL,
+        "requests that come instead of recorded ones: a file of lines at_s,tenant,model,batch, of "
+        "which the first has these names"),
     STR(save, "save", NULL, "write the snapshot to this file, and answer from it on this machine"),
     STR(snapshot, "snapshot", NULL,
         "a file written by --save: asks no server, and answers about that moment"),

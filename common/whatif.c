@@ -33,11 +33,14 @@ static int read_answer(const char *text, size_t len, int status, json_t **out, s
     json_t *said = NULL;
     int rc;
 
-    /* KILL: of its limit on processor time as well as of a system without memory. */
-    if (signal == SIGKILL || signal == SIGXCPU)
+    if (signal == SIGXCPU)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "the question takes more memory or processor time than it may have "
-                       "(signal %d)",
+                       "the question takes more processor time than it may have: ask about fewer "
+                       "hours");
+    if (signal == SIGKILL || signal == SIGTERM) /* none of its limits sends these */
+        return SH_FAIL(err, SH_E_UNAVAILABLE,
+                       "shunt-simulate was killed by another process, or by the system for lack of "
+                       "memory (signal %d)",
                        signal);
     if (signal)
         return SH_FAIL(err, SH_E_BUG, "shunt-simulate ended with signal %d", signal);

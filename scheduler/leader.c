@@ -48,6 +48,23 @@ static void on_answer(void *ctx, void *arg, int rc, const struct sh_err *err)
         sched_stand_down(s, "another scheduler has the lease");
 }
 
+/* As JSON; each with _ where the option has -. */
+static void say_options(const struct sched_conf *conf, char *out, size_t size)
+{
+    struct sched_conf copy = *conf;
+    size_t n = 0;
+
+    for (const char *const *o = SCHED_DECIDES_BY; *o; o++) {
+        const size_t name = n + 2;
+
+        n += (size_t)snprintf(out + n, size - n, "%c\"%s\":%" PRId64, n ? ',' : '{', *o,
+                              *sched_conf_int(&copy, *o));
+        for (char *p = out + name; *p != '"'; p++)
+            *p = *p == '-' ? '_' : *p;
+    }
+    snprintf(out + n, size - n, "}");
+}
+
 static int ask(struct sched *s, dbop_run_fn *run, struct sh_err *err)
 {
     struct store_lease *l = calloc(1, sizeof(*l));
@@ -57,11 +74,7 @@ static int ask(struct sched *s, dbop_run_fn *run, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a lease operation");
     l->fence = sched_fence(s);
     l->ttl_ms = s->conf->lease_ttl_ms;
-    snprintf(l->options, sizeof(l->options),
-             "{\"min_run_ms\":%" PRId64 ",\"max_min_run_ms\":%" PRId64 ",\"level_ms\":%" PRId64
-             ",\"usage_half_life_s\":%" PRId64 "}",
-             s->conf->min_run_ms, s->conf->max_min_run_ms, s->conf->level_ms,
-             s->conf->usage_half_life_s);
+    say_options(s->conf, l->options, sizeof(l->options));
     rc = dbthread_submit(s->db,
                          &(struct dbop){.name = "lease",
                                         .run = run,

@@ -175,6 +175,7 @@ static void forget_all(struct sched *s)
     jobs_fini(s);
     models_fini(s);
     traffics_fini(&s->traffics);
+    arrivals_fini(&s->arrivals);
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
     s->usage = (struct usage){0};

@@ -23,6 +23,7 @@
 #include "scheduler/pass/pass.h"
 #include "scheduler/pass/request.h"
 #include "scheduler/pass/shares.h"
+#include "scheduler/peers/arrivals.h"
 #include "scheduler/peers/executors.h"
 #include "scheduler/peers/sessions.h"
 #include "scheduler/peers/tenants.h"
@@ -66,6 +67,7 @@ struct sched {
     struct pass pass;
     struct past past;
     struct traffics traffics;
+    struct arrivals arrivals;
     const struct sched_route *route; /* route.h */
 };
 

@@ -38,9 +38,9 @@ static int run(struct outcome *o, int64_t share_until_ns, struct sh_err *err)
                                  .share_ns = o->share_ns};
     const struct job_conf conf = {.n_gpus = (uint32_t)o->w.n_gpus,
                                   .stop_ns = o->w.stop_ns,
-                                  .min_run_ns = o->w.min_run_ns,
-                                  .level_ns = o->w.level_ns,
-                                  .half_life_s = o->w.half_life_s,
+                                  .min_run_ns = o->w.options.min_run_ms * 1000000,
+                                  .level_ns = o->w.options.level_ms * 1000000,
+                                  .half_life_s = (double)o->w.options.usage_half_life_s,
                                   .world = &jw,
                                   .ends = o->ends};
     int rc = SH_OK;
@@ -58,9 +58,10 @@ static int run(struct outcome *o, int64_t share_until_ns, struct sh_err *err)
     return rc;
 }
 
-static int begin(struct outcome *o, const json_t *snapshot, double hours, struct sh_err *err)
+static int begin(struct outcome *o, const json_t *snapshot, double hours, const char *trace,
+                 struct sh_err *err)
 {
-    int rc = world_read(snapshot, hours, &o->w, err);
+    int rc = world_read(snapshot, hours, trace, &o->w, err);
 
     if (rc)
         return rc;
@@ -168,6 +169,8 @@ static int describe(const struct outcome *o, json_t **out, struct sh_err *err)
         *out = json_pack("{s:O, s:O}", "jobs", all, "tenants", tenants);
     if (!rc && !*out)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the answer");
+    if (!rc)
+        rc = answer__requests(&o->w, *out, err);
     json_decref(all);
     json_decref(tenants);
     free(s.waits);
@@ -180,6 +183,7 @@ struct asked {
     json_t *snapshot;          /* BORROWED */
     json_t *changed, *changes; /* OWNED */
     double hours;
+    const char *trace; /* BORROWED; NULL: none */
 };
 
 static int read_question(const json_t *question, struct asked *q, struct sh_err *err)
@@ -188,6 +192,7 @@ static int read_question(const json_t *question, struct asked *q, struct sh_err 
         {"snapshot", SH_JSON_OBJ, &q->snapshot, .required = true},
         {"changes", SH_JSON_ARR, &q->changes, .max = CHANGE_MAX},
         {"hours", SH_JSON_F64, &q->hours, .max = WORLD_MAX_HOURS},
+        {"trace", SH_JSON_STR, &q->trace, .max = 64 << 20},
     };
     int rc = sh_json_read(question, "question", f, SH_ARRAY_LEN(f), err);
 
@@ -207,10 +212,14 @@ static int put_together(const struct asked *q, const struct outcome *before, jso
                         json_t *becomes, json_t **out, struct sh_err *err)
 {
     const char *at = sh_json_text(q->snapshot, "at");
+    const struct world_requests *r = &before->w.requests;
 
-    *out = json_pack("{s:s, s:f, s:O, s:O, s:O, s:I, s:I}", "at", at, "hours", q->hours, "changes",
-                     q->changes, "before", was, "after", becomes, "guessed",
-                     (json_int_t)before->w.guessed, "left_out", (json_int_t)before->w.left_out);
+    *out =
+        json_pack("{s:s, s:f, s:O, s:O, s:O, s:I, s:I, s:{s:f, s:f, s:I, s:I}}", "at", at, "hours",
+                  q->hours, "changes", q->changes, "before", was, "after", becomes, "guessed",
+                  (json_int_t)before->w.guessed, "left_out", (json_int_t)before->w.left_out,
+                  "recorded", "from_s", r->from_s, "seconds", r->seconds, "left_out",
+                  (json_int_t)r->left_out, "guessed", (json_int_t)r->guessed);
     return *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the answer");
 }
 
@@ -223,9 +232,9 @@ int answer(const json_t *question, json_t **out, struct sh_err *err)
 
     *out = NULL;
     if (!rc)
-        rc = begin(&before, q.snapshot, q.hours, err);
+        rc = begin(&before, q.snapshot, q.hours, q.trace, err);
     if (!rc)
-        rc = begin(&after, q.changed, q.hours, err);
+        rc = begin(&after, q.changed, q.hours, q.trace, err);
     /* Once more, now that the length of it is known: shares of both count to the same moment. */
     if (!rc) {
         const int64_t half_ns = SH_MIN(before.end_ns, after.end_ns) / 2;

@@ -20,14 +20,13 @@ static const struct kind KINDS[] = {
     {"tenant", "tenants", "name",
      "guarantee=guaranteed_gpus,weight=over_quota_weight,guaranteed_gpus,over_quota_weight,max_"
      "gpus,"
-     "borrowing_limit,lending_limit,max_running_jobs,gpu_memory_max_bytes,active",
+     "borrowing_limit,lending_limit,max_running_jobs,max_concurrent_requests,gpu_memory_max_bytes,"
+     "active",
      false},
     {"job", "jobs", "id", "priority,preemptible,min_runtime_ms", false},
     {"queue", "jobs", "queue", "open=queue_open", true},
+    {"model", "models", "model", "slo_ms,percentile,priority,on_miss,max_batch,homes", true},
 };
-static const struct kind SCHEDULER = {
-    "scheduler", NULL, NULL, "min_run_ms,max_min_run_ms,level_ms,usage_half_life_s", false};
-
 /* The member of the snapshot that a field of a path stands for; false: there is none. */
 static bool member_of(const char *fields, const char *field, char out[static 64])
 {
@@ -48,8 +47,13 @@ static bool member_of(const char *fields, const char *field, char out[static 64]
 static bool is_named(const json_t *item, const char *key, const char *name)
 {
     const json_t *v = json_object_get(item, key);
+    const char *slash = strchr(name, '/');
     char text[24];
 
+    if (slash && strcmp(key, "model") == 0) /* whose it is */
+        return strcmp(sh_json_text(item, key), slash + 1) == 0 &&
+               strncmp(sh_json_text(item, "tenant"), name, (size_t)(slash - name)) == 0 &&
+               sh_json_text(item, "tenant")[slash - name] == 0;
     if (!json_is_integer(v))
         return strcmp(sh_json_text(item, key), name) == 0;
     snprintf(text, sizeof(text), "%" JSON_INTEGER_FORMAT, json_integer_value(v));
@@ -83,14 +87,18 @@ static int set_member(json_t *snapshot, const struct kind *k, const char *path, 
 static int set_scheduler(json_t *snapshot, const char *path, const char *field, json_t *value,
                          struct sh_err *err)
 {
-    char member[64];
+    char names[400] = "", member[40];
 
-    if (!member_of(SCHEDULER.fields, field, member))
-        return SH_FAIL(err, SH_E_INVALID, "\"%s\": it may be scheduler. and one of %s", path,
-                       SCHEDULER.fields);
-    return json_object_set(json_object_get(snapshot, "scheduler"), member, value)
-               ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a change")
-               : SH_OK;
+    for (const char *const *o = SCHED_DECIDES_BY; *o; o++) {
+        world_member(*o, member);
+        snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", *names ? "," : "",
+                 member);
+        if (strcmp(member, field) == 0)
+            return json_object_set(json_object_get(snapshot, "scheduler"), member, value)
+                       ? SH_FAIL(err, SH_E_NOMEM, "could not allocate a change")
+                       : SH_OK;
+    }
+    return SH_FAIL(err, SH_E_INVALID, "\"%s\": it may be scheduler. and one of %s", path, names);
 }
 
 /* ------------------------------------------------------------------ GPUs */
@@ -184,8 +192,8 @@ static int apply_one(json_t *snapshot, const json_t *change, struct sh_err *err)
         return set_member(snapshot, &KINDS[i], path, name, last + 1, value, err);
     }
     return SH_FAIL(err, SH_E_INVALID,
-                   "\"%s\": it may be gpus, tenant.NAME.FIELD, job.ID.FIELD, queue.NAME.open or "
-                   "scheduler.FIELD",
+                   "\"%s\": it may be gpus, tenant.NAME.FIELD, model.NAME.FIELD, job.ID.FIELD, "
+                   "queue.NAME.open or scheduler.FIELD",
                    path);
 }
 

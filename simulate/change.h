@@ -5,9 +5,12 @@
  *   gpus                      "+2": two more like the largest; "-1": without the last; 4: so many
  *   tenant.NAME.FIELD         a field of `shunt set quota` that the snapshot has, or `guarantee`
  *                             (guaranteed_gpus), `weight` (over_quota_weight), `active`
+ *   model.NAME.FIELD          slo_ms, percentile, priority, on_miss, max_batch, homes ("gpu0,gpu1":
+ *                             it lives there at first) of all its versions; TENANT/NAME: of one
+ *                             tenant
  *   job.ID.FIELD              priority, preemptible, min_runtime_ms
  *   queue.NAME.open           of jobs that wait in queues of that name: true or false
- *   scheduler.FIELD           min_run_ms, max_min_run_ms, level_ms, usage_half_life_s
+ *   scheduler.FIELD           an option of SCHED_DECIDES_BY (scheduler/decide/conf.h)
  *
  * null takes a limit away.
  */

@@ -1,21 +1,28 @@
 /* core.c - see core.h. */
 #include "simulate/core.h"
 
+#include "common/clock.h"
 #include "common/conf.h"
 #include "common/mem.h"
 #include "common/tree.h"
 #include "scheduler/leader.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/models/serving.h"
 #include "scheduler/route.h"
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 void __wrap_session_send(struct session *x, const struct sh_msg *m);
 void __wrap_session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry,
                            int64_t predicted, const char *msg);
+void __wrap_sched_count(const char *decision, const char *rule);
 bool __wrap_dbthread_is_up(struct dbthread *db);
 bool __wrap_jobs_train_on(const struct sched *s, const struct exec *e);
+
+/* The rule of the refusal that follows at once. */
+static const char *refused_by;
 
 static struct core_hooks *hooks_of(const struct sched *s)
 {
@@ -35,9 +42,15 @@ void __wrap_session_refuse(struct session *x, uint64_t rid, int rc, int64_t retr
 {
     const struct core_hooks *h = hooks_of(x->sched);
 
-    (void)retry, (void)predicted, (void)msg;
+    (void)rc, (void)retry, (void)predicted, (void)msg;
     if (h->refuse)
-        h->refuse(h->ctx, rid, rc);
+        h->refuse(h->ctx, rid, refused_by);
+}
+
+void __wrap_sched_count(const char *decision, const char *rule)
+{
+    if (strcmp(decision, "refuse") == 0)
+        refused_by = rule;
 }
 
 bool __wrap_dbthread_is_up(struct dbthread *db)
@@ -93,6 +106,7 @@ int core_init(struct core *c, const struct core_hooks *hooks, uint32_t n_execs, 
     c->s.tenants.half_life_s = 3600;
     c->api.session = &c->api_session;
     c->api_session.sched = &c->s;
+    homes_begin(&c->s); /* before there are executors */
     c->sessions = calloc(n_execs, sizeof(*c->sessions));
     if (!c->sessions)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %u executors", n_execs);
@@ -111,6 +125,7 @@ void core_fini(struct core *c)
         requests_refuse(s, s->requests.items[0], SH_E_UNAVAILABLE, 0, "the replay is over");
     requests_fini(s);
     models_fini(s);
+    arrivals_fini(&s->arrivals);
     pass_fini(&s->pass);
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
@@ -149,6 +164,28 @@ int core_tenant(struct core *c, const char *name, struct sh_err *err)
     return SH_OK;
 }
 
+int core_tenants(struct core *c, const struct store_tenant *rows, size_t n, struct sh_err *err)
+{
+    struct store_view v = {
+        .tenants = (struct store_tenant *)rows, .n_tenants = n, .with_tenants = true};
+
+    return tenants_merge(&c->s.tenants, &v, 1, sh_clock_ns(), err);
+}
+
+void core_decide_by(struct core *c, const struct sched_conf *conf)
+{
+    struct sched_conf from = *conf;
+
+    for (const char *const *o = SCHED_DECIDES_BY; *o; o++)
+        *sched_conf_int(&c->conf, *o) = *sched_conf_int(&from, *o);
+}
+
+void core_gone(struct core *c, uint32_t exec, int64_t version_id)
+{
+    models_on_state(&c->s, c->sessions[exec].exec,
+                    &(struct msg_model_state){.version_id = version_id, .state = MSG_MODEL_GONE});
+}
+
 void core_open(struct core *c, uint64_t rid, const char *tenant, int64_t version_id,
                int64_t budget_ns)
 {
@@ -161,9 +198,9 @@ void core_open(struct core *c, uint64_t rid, const char *tenant, int64_t version
     requests_on_open(&c->s, &c->api, &m);
 }
 
-void core_ready(struct core *c, uint64_t rid)
+void core_ready(struct core *c, uint64_t rid, uint32_t batch)
 {
-    requests_on_ready(&c->s, &c->api, &(struct msg_infer_ready){.rid = rid, .batch = 1});
+    requests_on_ready(&c->s, &c->api, &(struct msg_infer_ready){.rid = rid, .batch = batch});
 }
 
 void core_run_done(struct core *c, uint32_t exec, const struct msg_run_done *m)

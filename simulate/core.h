@@ -2,7 +2,8 @@
  *
  * Executors are there at once and answer nothing by themselves; what is sent to peers goes to the
  * hooks. There is no database. A program links core.o and the scheduler's objects with
- *     -Wl,--wrap=session_send,--wrap=session_refuse,--wrap=dbthread_is_up,--wrap=jobs_train_on
+ *     -Wl,--wrap=session_send,--wrap=session_refuse,--wrap=sched_count
+ *     -Wl,--wrap=dbthread_is_up,--wrap=jobs_train_on
  */
 #ifndef SH_SIMULATE_CORE_H
 #define SH_SIMULATE_CORE_H
@@ -13,7 +14,7 @@
 struct core_hooks { /* each may be NULL */
     void *ctx;
     void (*send)(void *ctx, uint32_t exec, const struct sh_msg *m); /* to an executor */
-    void (*refuse)(void *ctx, uint64_t rid, int rc);
+    void (*refuse)(void *ctx, uint64_t rid, const char *rule);      /* rule: docs/rules.md */
     bool (*trains)(void *ctx, uint32_t exec);
 };
 
@@ -36,9 +37,14 @@ int core_models(struct core *c, const struct store_model *rows, size_t n, struct
 void core_loaded(struct core *c, uint32_t exec, int64_t version_id, uint64_t image_bytes,
                  uint64_t resident_bytes, const struct msg_profile *profile, size_t n_profile);
 int core_tenant(struct core *c, const char *name, struct sh_err *err);
+int core_tenants(struct core *c, const struct store_tenant *rows, size_t n, struct sh_err *err);
+/* As the leader decides whose options these are (SCHED_DECIDES_BY). */
+void core_decide_by(struct core *c, const struct sched_conf *conf);
+/* Where an executor has unloaded it. */
+void core_gone(struct core *c, uint32_t exec, int64_t version_id);
 void core_open(struct core *c, uint64_t rid, const char *tenant, int64_t version_id,
                int64_t budget_ns /* 0: none */);
-void core_ready(struct core *c, uint64_t rid);
+void core_ready(struct core *c, uint64_t rid, uint32_t batch);
 void core_run_done(struct core *c, uint32_t exec, const struct msg_run_done *m);
 
 #endif

@@ -6,6 +6,7 @@
 #include "common/spawn.h"
 #include "simulate/answer.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -34,28 +35,40 @@ static const struct sh_conf_table TABLE = {
     .struct_bytes = sizeof(struct options),
 };
 
-static int limit(int what, rlim_t most, struct sh_err *err)
+/* Beyond the hard limit the system would kill it: who asked could not tell why. */
+static int limit(int what, rlim_t most, rlim_t hard, struct sh_err *err)
 {
-    const struct rlimit r = {most, most};
+    const struct rlimit r = {most, hard};
 
     return setrlimit(what, &r) ? SH_FAIL(err, SH_E_IO, "could not set a limit: %m") : SH_OK;
+}
+
+/* Of the process's own limit: what else there is in the system nobody here uses up. */
+static void say_memory(const struct options *o, struct sh_err *err)
+{
+    *err = (struct sh_err){0};
+    SH_FAIL(err, SH_E_NOMEM,
+            "the question takes more than the %" PRId64 " MiB of memory that it may have",
+            o->memory_bytes >> 20);
 }
 
 static int ask(const struct options *o, struct sh_err *err)
 {
     json_t *question = NULL, *said = NULL;
     char *text = NULL;
-    int rc = o->in ? limit(RLIMIT_AS, (rlim_t)o->memory_bytes, err)
+    int rc = o->in ? limit(RLIMIT_AS, (rlim_t)o->memory_bytes, (rlim_t)o->memory_bytes, err)
                    : SH_FAIL(err, SH_E_INVALID, "--in is missing");
 
     if (!rc)
-        rc = limit(RLIMIT_CPU, (rlim_t)o->cpu_seconds, err);
+        rc = limit(RLIMIT_CPU, (rlim_t)o->cpu_seconds, (rlim_t)o->cpu_seconds + 1, err);
     if (!rc)
-        rc = limit(RLIMIT_CORE, 0, err);
+        rc = limit(RLIMIT_CORE, 0, 0, err);
     if (!rc)
         rc = sh_json_load_file(o->in, MAX_QUESTION, &question, err);
     if (!rc)
         rc = answer(question, &said, err);
+    if (rc == SH_E_NOMEM)
+        say_memory(o, err);
     if (!rc)
         rc = sh_json_dump(said, &text, err);
     if (!rc && (puts(text) < 0 || fflush(stdout)))

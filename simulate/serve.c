@@ -32,6 +32,11 @@ uint64_t serve_image(const struct serve *s, uint32_t model)
     return s->models[model].layer_ends[s->models[model].n_layers - 1];
 }
 
+uint32_t serve_samples(const struct serve *s, uint32_t request)
+{
+    return SH_MAX(s->trace->items[request].batch, 1u);
+}
+
 int64_t serve_copy_ns(const struct serve *s, uint32_t g, uint64_t bytes)
 {
     return bytes ? (int64_t)((double)bytes * s->gpus[g].ns_per_byte) + s->conf.latency_ns : 0;
@@ -49,14 +54,28 @@ int64_t serve_copy(struct serve *s, uint32_t g, uint64_t bytes)
 /* ------------------------------------------------------------------ a run */
 
 /* The same for a request whatever the policy: drawn from its number. */
-static double noise(const struct serve *s, uint32_t request)
+static uint64_t drawn(const struct serve *s, uint32_t request)
 {
     uint64_t x = (request + 1) * UINT64_C(0x9e3779b97f4a7c15) ^ s->seed;
 
     x ^= x >> 31;
     x *= UINT64_C(0xbf58476d1ce4e5b9);
-    x ^= x >> 29;
+    return x ^ x >> 29;
+}
+
+static double noise(const struct serve_model *m, uint64_t x)
+{
+    if (m->n_factors)
+        return m->factors[x % m->n_factors];
     return (x % 100 == 0 ? 1.2 : 1) * (0.98 + 0.04 * (double)(x >> 40) / 16777216.0);
+}
+
+/* Beyond what is said of, in proportion. */
+static double times_of(const struct serve_model *m, uint32_t samples)
+{
+    const uint32_t n = SH_MIN(samples, SERVE_MAX_BATCH);
+
+    return m->times[n] * samples / n;
 }
 
 /* When a run ends that begins at start_ns: layer after layer, each when it is there. */
@@ -91,23 +110,40 @@ static bool trains(const struct serve *s, const struct gpu *x)
     return x->may_train && x->n == 0 && s->now_ns >= x->idle_ns;
 }
 
+static void note_begin(const struct serve *s, uint32_t first, uint32_t n, int64_t end_ns)
+{
+    for (uint32_t i = first, k = 0; k < n; k++, i = s->next[i]) {
+        s->conf.ends[i].begun_ns = s->now_ns;
+        s->conf.ends[i].device_ns = (double)(end_ns - s->now_ns) / n;
+    }
+}
+
 void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum serve_copy how,
                  uint64_t missing, int64_t arrives_ns, int64_t extra_ns)
 {
     struct gpu *x = &s->gpus[g];
     const uint32_t model = s->trace->items[first].model;
     const struct serve_model *m = &s->models[model];
-    const double times = m->times[n] * noise(s, first);
+    const uint64_t x_drawn = drawn(s, first);
     int64_t start = s->now_ns + extra_ns, end;
+    uint32_t samples = 0;
+    double times;
 
+    for (uint32_t i = first, k = 0; k < n; k++, i = s->next[i])
+        samples += serve_samples(s, i);
+    times = times_of(m, samples) * noise(m, x_drawn);
     if (trains(s, x))
-        start += s->conf.stop_ns;
+        start += x->stop_ns;
     count_training(s, x, s->now_ns);
     x->was_cold = missing > 0 && arrives_ns > start;
     if (how == SERVE_WHOLE)
         start = SH_MAX(start, missing ? arrives_ns : start);
     end = pipelined_end(m, times, start, how == SERVE_WHOLE ? 0 : missing, arrives_ns,
                         x->ns_per_byte);
+    if (x->was_cold && m->n_over)
+        end += m->over_ns[(x_drawn >> 8) % m->n_over];
+    if (s->conf.ends)
+        note_begin(s, first, n, end);
     x->compute_ns = pipelined_end(m, times, 0, 0, 0, 0);
     x->begun_ns = s->now_ns;
     x->model = model;
@@ -116,7 +152,7 @@ void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum s
     s->n_switches += x->last_model != model;
     x->last_model = model;
     s->n_runs++;
-    s->n_samples += n;
+    s->n_samples += samples;
     put(s, end, EVENT_RUN_ENDS, g);
 }
 
@@ -126,6 +162,8 @@ static void end_run(struct serve *s, uint32_t g)
 
     for (uint32_t i = x->first, k = 0; k < x->n; k++, i = s->next[i]) {
         s->end_ns[i] = s->now_ns;
+        if (s->conf.ends)
+            s->conf.ends[i].end_ns = s->now_ns;
         s->digest = (s->digest ^ i ^ (uint64_t)s->now_ns) * UINT64_C(1099511628211);
     }
     x->n = 0;
@@ -198,7 +236,7 @@ static void take_models(struct serve *s)
         struct serve_model *m = &s->models[i];
 
         m->asked = 0;
-        for (uint32_t b = 1; b <= m->max_batch; b++)
+        for (uint32_t b = 1; b <= SH_MIN(m->max_batch, SERVE_MAX_BATCH); b++)
             m->run_ns[b] = pipelined_end(m, m->times[b], 0, 0, 0, 0);
     }
     for (size_t i = 0; i < s->trace->n; i++)
@@ -210,7 +248,8 @@ static int take_gpus(struct serve *s, bool may_train, struct sh_err *err)
     for (uint32_t g = 0; g < s->conf.n_gpus; g++) {
         struct gpu *x = &s->gpus[g];
 
-        x->may_train = may_train;
+        x->may_train = may_train && !s->conf.places[g].has_no_job;
+        x->stop_ns = s->conf.places[g].stop_ns ? s->conf.places[g].stop_ns : s->conf.stop_ns;
         x->last_model = SERVE_NONE;
         x->room = s->conf.places[g].pool_bytes;
         x->ns_per_byte = s->conf.places[g].ns_per_byte;
@@ -250,6 +289,8 @@ static int serve_init(struct serve *s, bool may_train, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu requests", n);
     for (size_t i = 0; i < n; i++)
         s->end_ns[i] = -1;
+    for (size_t i = 0; s->conf.ends && i < n; i++)
+        s->conf.ends[i] = (struct serve_end){.begun_ns = -1, .end_ns = -1};
     take_models(s);
     rc = take_gpus(s, may_train, err);
     put(s, s->trace->items[0].at_ns, EVENT_ARRIVES, 0);

@@ -3,11 +3,14 @@
  * Each GPU computes one run at a time, and has one link over which images come from host memory,
  * one after the other, while it computes. The caller says how large a model is and how long its
  * layers take; a run takes that time give or take 2 %, one of a hundred a fifth more, the same ones
- * for every policy. Messages take no time. While a GPU has no run it may train.
+ * for every policy; or as much longer or shorter as runs that were measured. Messages take no time.
+ * While a GPU has no run it may train.
  */
 #ifndef SH_SIMULATE_SERVE_H
 #define SH_SIMULATE_SERVE_H
 
+#include "scheduler/database/store_view.h"
+#include "scheduler/decide/conf.h"
 #include "scheduler/decide/snapshot.h"
 #include "simulate/queue.h"
 #include "simulate/trace.h"
@@ -16,6 +19,7 @@
 #define SERVE_MAX_BATCH 64u
 #define SERVE_MAX_LAYERS 64u
 #define SERVE_BLOCK (2u << 20)
+#define SERVE_BASE_NS INT64_C(1000000000) /* of the clock of policies at time 0 */
 
 struct serve_model {                       /* the caller sets all but run_ns and asked */
     uint64_t layer_ends[SERVE_MAX_LAYERS]; /* of the image, bytes */
@@ -23,6 +27,11 @@ struct serve_model {                       /* the caller sets all but run_ns and
     uint32_t n_layers, max_batch;
     double times[SERVE_MAX_BATCH + 1]; /* by samples, of the layers' */
     int64_t slo_ns;                    /* latency target; 0: none */
+    /* Measured runs, over what they usually take; by how much cold ones took longer. None: see
+     * above. */
+    double factors[PREDICT_RING];
+    int64_t over_ns[PREDICT_RING];
+    uint32_t n_factors, n_over;
     int64_t run_ns[SERVE_MAX_BATCH + 1];
     double asked; /* requests a second in this trace */
 };
@@ -30,6 +39,24 @@ struct serve_model {                       /* the caller sets all but run_ns and
 struct serve_place {     /* a GPU */
     uint64_t pool_bytes; /* for images */
     double ns_per_byte;  /* of its link */
+    int64_t stop_ns;     /* until training has stopped; 0: as the conf says */
+    bool has_no_job;     /* it does not train */
+};
+
+struct serve_end {            /* what became of a request */
+    int64_t begun_ns, end_ns; /* < 0: never */
+    double device_ns;         /* its part of the run */
+    const char *rule;         /* BORROWED: behind its refusal (docs/rules.md); NULL: none */
+};
+
+struct serve_system {                   /* one as it is, for SERVE_OURS; by model, tenant or GPU */
+    const struct sched_conf *options;   /* those of SCHED_DECIDES_BY */
+    const struct store_tenant *tenants; /* of the trace */
+    const struct store_model *rows;
+    const struct predict *learnt; /* as of SERVE_BASE_NS */
+    const bool *homes;            /* [gpu * models + model]: it is loaded there ... */
+    const uint64_t *resident;     /* ... with so many bytes on the device */
+    int64_t load_ns;              /* until a version is ready at a new home */
 };
 
 enum serve_copy {
@@ -46,7 +73,7 @@ struct gpu {
     uint32_t last_model; /* of the last run */
     int64_t lane_ns;     /* the link is busy until then */
     int64_t idle_ns;     /* no run since then */
-    int64_t trained_ns;
+    int64_t trained_ns, stop_ns;
     bool may_train;
     /* What is on the device, for policies that keep whole images. */
     bool *has; /* OWNED; by model */
@@ -57,11 +84,13 @@ struct gpu {
 
 struct serve_conf {
     uint32_t n_gpus;
-    const struct serve_place *places; /* BORROWED; by GPU */
-    int64_t latency_ns;               /* of a copy, however small */
-    int64_t stop_ns, resume_ns;       /* training: until it has stopped; until it goes on */
-    int64_t process_ns;               /* stop-and-start: a new process */
-    double train_part;                /* static partition: GPUs set apart for training */
+    const struct serve_place *places;  /* BORROWED; by GPU */
+    int64_t latency_ns;                /* of a copy, however small */
+    int64_t stop_ns, resume_ns;        /* training: until it has stopped; until it goes on */
+    int64_t process_ns;                /* stop-and-start: a new process */
+    double train_part;                 /* static partition: GPUs set apart for training */
+    const struct serve_system *system; /* BORROWED; NULL: every model is on every GPU */
+    struct serve_end *ends;            /* BORROWED: filled, by request; NULL: nobody asks */
 };
 
 struct serve {
@@ -120,6 +149,7 @@ void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum s
                  uint64_t missing, int64_t arrives_ns, int64_t extra_ns);
 int64_t serve_copy_ns(const struct serve *s, uint32_t g, uint64_t bytes);
 uint64_t serve_image(const struct serve *s, uint32_t model);
+uint32_t serve_samples(const struct serve *s, uint32_t request);
 
 /* Whole images by least recent use: the model comes to g, and others leave for it, but not the one
  * that runs. Returns when all of it is there; INT64_MAX: it does not fit. gone: told of

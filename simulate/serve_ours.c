@@ -3,10 +3,12 @@
  *
  * What an executor does between the two is done here: PREPARE and RUN bring what is missing of an
  * image, its head kept if it has one; images of runs that it was given are pinned; the scheduler
- * hears of what was evicted and of each end. */
+ * hears of what was evicted and of each end. In a system as it is (struct serve_system) versions
+ * live where they do, and move as the scheduler decides; else each is everywhere. */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/memory/residency.h"
+#include "scheduler/models/homes.h"
 #include "simulate/core.h"
 #include "simulate/serve.h"
 
@@ -15,12 +17,13 @@
 #include <string.h>
 
 #define TICK_NS INT64_C(100000000) /* --tick-ms */
-#define BASE_NS INT64_C(1000000000)
-#define MAX_RUNS 4u
+#define SECOND_TICKS 10
+#define MAX_RUNS 16u
 
 struct given { /* a run that has not begun, or the one that goes on */
     uint64_t id;
     uint32_t model, first, last, n;
+    bool is_pinned; /* else there was no room for its image, which passes through */
 };
 
 struct device {
@@ -38,9 +41,18 @@ struct ours {
     struct core core;
     struct device *devices; /* OWNED */
     uint32_t *held;         /* OWNED; by model: scratch */
-    bool woken;
     bool ticks;
+    uint64_t n_ticks;
 };
+
+/* What a timer is for: a tick, or a version that is loaded or unloaded. */
+#define TIMER_TICK UINT32_MAX
+#define TIMER_UNLOAD (1u << 31)
+
+static uint32_t timer_of(const struct ours *o, uint32_t g, int64_t version_id)
+{
+    return g * (uint32_t)o->s->n_models + (uint32_t)(version_id - 1);
+}
 
 static void tell_place(struct ours *o, uint32_t g, uint32_t model)
 {
@@ -105,9 +117,13 @@ static void on_run(struct ours *o, uint32_t g, const struct msg_run *m)
     if (r->id != m->run_id)
         abort(); /* its parts come first */
     r->model = (uint32_t)(m->version_id - 1);
-    if (!bring(o, g, r->model))
-        abort(); /* two images fit into every pool */
-    residency_pin(d->res, r->model);
+    r->is_pinned = bring(o, g, r->model);
+    if (r->is_pinned) {
+        residency_pin(d->res, r->model);
+    } else {
+        d->missing[r->model] = serve_image(o->s, r->model);
+        o->s->gpus[g].arrives_ns[r->model] = serve_copy(o->s, g, d->missing[r->model]);
+    }
     o->s->next[r->last] = SERVE_NONE;
     begin(o, g);
 }
@@ -142,20 +158,30 @@ static void on_send(void *ctx, uint32_t g, const struct sh_msg *m)
 
         if (bring(o, g, model))
             tell_place(o, g, model);
+    } else if (m->type == MSG_MODEL_LOAD && o->s->conf.system) {
+        serve_timer(o->s, o->s->now_ns + o->s->conf.system->load_ns,
+                    timer_of(o, g, m->u.model_load.version_id));
+    } else if (m->type == MSG_MODEL_UNLOAD && o->s->conf.system) {
+        serve_timer(o->s, o->s->now_ns,
+                    timer_of(o, g, m->u.model_unload.version_id) | TIMER_UNLOAD);
     }
 }
 
-static void on_refuse(void *ctx, uint64_t rid, int rc)
+static void on_refuse(void *ctx, uint64_t rid, const char *rule)
 {
-    (void)rc;
-    serve_refuse(((struct ours *)ctx)->s, (uint32_t)(rid - 1));
+    struct serve *s = ((struct ours *)ctx)->s;
+    const uint32_t i = (uint32_t)(rid - 1);
+
+    if (s->conf.ends)
+        s->conf.ends[i].rule = rule;
+    serve_refuse(s, i);
 }
 
 static bool trains(void *ctx, uint32_t g)
 {
     const struct ours *o = ctx;
 
-    return o->s->gpus[g].n == 0;
+    return o->s->gpus[g].may_train && o->s->gpus[g].n == 0;
 }
 
 /* ------------------------------------------------------------------ the world */
@@ -184,6 +210,11 @@ static int add_models(struct ours *o, struct sh_err *err)
 
     for (uint32_t m = 0; !rc && m < s->n_models; m++) {
         snprintf(names[m], sizeof(names[m]), "m%u", m);
+        if (s->conf.system) {
+            rows[m] = s->conf.system->rows[m];
+            rows[m].version_id = m + 1;
+            continue;
+        }
         rows[m] = (struct store_model){.version_id = m + 1,
                                        .model_id = m + 1,
                                        .tenant_id = 1,
@@ -200,6 +231,8 @@ static int add_models(struct ours *o, struct sh_err *err)
     }
     if (!rc)
         rc = core_models(&o->core, rows, s->n_models, err);
+    for (size_t m = 0; m < s->n_models && !rc && s->conf.system; m++)
+        models_find(&o->core.s.models, (int64_t)m + 1)->predict = s->conf.system->learnt[m];
     free(names);
     free(rows);
     return rc;
@@ -209,7 +242,7 @@ static int add_models(struct ours *o, struct sh_err *err)
 static void profile_of(const struct serve_model *m, struct msg_profile *out, size_t *n)
 {
     *n = 0;
-    for (uint32_t b = 1; b <= m->max_batch; b *= 2) {
+    for (uint32_t b = 1; b <= SH_MIN(m->max_batch, SERVE_MAX_BATCH); b *= 2) {
         const double tail = (double)m->layer_ns[m->n_layers - 1] * m->times[b];
 
         out[(*n)++] =
@@ -217,10 +250,44 @@ static void profile_of(const struct serve_model *m, struct msg_profile *out, siz
     }
 }
 
+static bool fits(const struct serve *s, uint32_t g, uint32_t m)
+{
+    return !s->conf.system || serve_image(s, m) <= s->gpus[g].room / SERVE_BLOCK * SERVE_BLOCK;
+}
+
+static bool lives(const struct serve *s, uint32_t g, uint32_t m)
+{
+    return !s->conf.system || (s->conf.system->homes[g * s->n_models + m] && fits(s, g, m));
+}
+
+/* It is there, or has come: with its profile, if what it measured before is not known. */
+static void loaded(struct ours *o, uint32_t g, uint32_t m)
+{
+    const struct serve_system *x = o->s->conf.system;
+    const uint64_t held = (uint64_t)residency_held(o->devices[g].res, m) * SERVE_BLOCK;
+    struct msg_profile profile[PREDICT_N_BUCKETS];
+    size_t n = 0;
+
+    if (!x)
+        profile_of(&o->s->models[m], profile, &n);
+    core_loaded(&o->core, g, m + 1, serve_image(o->s, m), SH_MIN(held, serve_image(o->s, m)),
+                profile, n);
+}
+
+/* As the snapshot has it. */
+static void put_on_device(struct ours *o, uint32_t g, uint32_t m)
+{
+    struct residency *res = o->devices[g].res;
+    const uint64_t bytes = o->s->conf.system->resident[g * o->s->n_models + m];
+    struct residency_place place;
+
+    if (bytes && !residency_place(res, m, false, &place, NULL))
+        residency_truncate(res, m, (uint32_t)((bytes + SERVE_BLOCK - 1) / SERVE_BLOCK));
+}
+
 static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
 {
     const struct serve *s = o->s;
-    struct msg_profile profile[PREDICT_N_BUCKETS];
     int rc =
         residency_new((uint32_t)(s->gpus[g].room / SERVE_BLOCK),
                       &(struct residency_conf){.policy = RESIDENCY_CLOCK}, &o->devices[g].res, err);
@@ -230,15 +297,19 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a device");
     o->core.sessions[g].exec->info.pool_bytes = s->gpus[g].room;
     o->core.sessions[g].exec->ns_per_byte = s->gpus[g].ns_per_byte;
+    o->core.sessions[g].exec->stop_ns = s->gpus[g].stop_ns;
+    homes_exec_changed(&o->core.s, o->core.sessions[g].exec);
     for (uint32_t m = 0; m < s->n_models && !rc; m++) {
-        const uint32_t blocks = (uint32_t)((serve_image(s, m) + SERVE_BLOCK - 1) / SERVE_BLOCK);
+        const uint64_t need = (serve_image(s, m) + SERVE_BLOCK - 1) / SERVE_BLOCK;
+        const uint32_t blocks = fits(s, g, m) ? (uint32_t)SH_MAX(need, 1u) : 1;
         uint32_t id;
-        size_t n;
 
         rc = residency_add(o->devices[g].res,
                            &(struct residency_image){.n_blocks = blocks, .tag = 1}, &id, err);
-        profile_of(&s->models[m], profile, &n);
-        core_loaded(&o->core, g, m + 1, serve_image(s, m), 0, profile, n);
+        if (!rc && s->conf.system && lives(s, g, m))
+            put_on_device(o, g, m);
+        if (!rc && lives(s, g, m))
+            loaded(o, g, m);
     }
     return rc;
 }
@@ -252,17 +323,21 @@ static void *ours_create(struct serve *s)
     if (!o)
         return NULL;
     o->s = s;
-    sh_clock_fake(BASE_NS, 0);
+    sh_clock_fake(SERVE_BASE_NS, 0);
     o->devices = calloc(s->conf.n_gpus, sizeof(*o->devices));
     o->held = calloc(s->n_models, sizeof(*o->held));
     rc = core_init(&o->core, &hooks, s->conf.n_gpus, s->conf.places[0].pool_bytes, &s->err);
     if (!rc && (!o->devices || !o->held))
         rc = SH_FAIL(&s->err, SH_E_NOMEM, "could not allocate devices");
+    if (!rc && s->conf.system)
+        core_decide_by(&o->core, s->conf.system->options);
     if (!rc)
         rc = add_models(o, &s->err);
     for (uint32_t g = 0; g < s->conf.n_gpus && !rc; g++)
         rc = add_gpu(o, g, &s->err);
-    for (size_t t = 0; t < s->trace->tenants.n && !rc; t++)
+    if (!rc && s->conf.system)
+        rc = core_tenants(&o->core, s->conf.system->tenants, s->trace->tenants.n, &s->err);
+    for (size_t t = 0; t < s->trace->tenants.n && !rc && !s->conf.system; t++)
         rc = core_tenant(&o->core, s->trace->tenants.items[t], &s->err);
     if (!rc)
         return o;
@@ -277,15 +352,15 @@ static void turn(struct ours *o)
     struct serve *s = o->s;
 
     pass_requests(&o->core.s);
-    if (!o->ticks && o->core.s.requests.n) {
+    if (!o->ticks && (o->core.s.requests.n || (s->conf.system && s->now_ns < s->last_ns))) {
         o->ticks = true;
-        serve_timer(s, s->now_ns + TICK_NS, 0);
+        serve_timer(s, s->now_ns + TICK_NS, TIMER_TICK);
     }
 }
 
 static void set_clock(const struct ours *o)
 {
-    sh_clock_fake(BASE_NS + o->s->now_ns, 0);
+    sh_clock_fake(SERVE_BASE_NS + o->s->now_ns, 0);
 }
 
 static void arrived(void *p, uint32_t i)
@@ -295,8 +370,8 @@ static void arrived(void *p, uint32_t i)
 
     set_clock(o);
     core_open(&o->core, i + 1, o->s->trace->tenants.items[r->tenant], 1 + (int64_t)r->model,
-              o->s->models[r->model].slo_ns);
-    core_ready(&o->core, i + 1);
+              o->s->conf.system ? 0 : o->s->models[r->model].slo_ns);
+    core_ready(&o->core, i + 1, serve_samples(o->s, i));
     turn(o);
 }
 
@@ -309,32 +384,50 @@ static void idle(void *p, uint32_t g)
     const int64_t took = s->now_ns - d->begun_ns;
 
     set_clock(o);
-    residency_unpin(d->res, r.model);
+    if (r.is_pinned)
+        residency_unpin(d->res, r.model);
     residency_touch(d->res, r.model, s->now_ns);
     memmove(&d->runs[0], &d->runs[1], (--d->n_runs) * sizeof(d->runs[0]));
     d->is_on = false;
     begin(o, g);
-    core_run_done(&o->core, g,
-                  &(struct msg_run_done){.run_id = r.id,
-                                         .total_ns = took,
-                                         .compute_ns = s->gpus[g].compute_ns,
-                                         .busy_ns = took,
-                                         .resident_bytes = serve_image(s, r.model),
-                                         .cold = d->was_cold});
+    core_run_done(
+        &o->core, g,
+        &(struct msg_run_done){.run_id = r.id,
+                               .total_ns = took,
+                               .compute_ns = s->gpus[g].compute_ns,
+                               .busy_ns = took,
+                               .resident_bytes = r.is_pinned ? serve_image(s, r.model) : 0,
+                               .cold = d->was_cold});
     turn(o);
 }
 
-static void tick(void *p, uint32_t arg)
+static void tick(struct ours *o)
+{
+    o->ticks = false;
+    requests_expire(&o->core.s, SERVE_BASE_NS + o->s->now_ns);
+    waiting_tick(&o->core.s);
+    if (o->s->conf.system && o->n_ticks++ % SECOND_TICKS == 0)
+        models_second(&o->core.s);
+}
+
+static void timer(void *p, uint32_t arg)
 {
     struct ours *o = p;
+    const uint32_t n = (uint32_t)o->s->n_models, at = arg & ~TIMER_UNLOAD;
 
-    (void)arg;
     set_clock(o);
-    o->ticks = false;
-    requests_expire(&o->core.s, BASE_NS + o->s->now_ns);
-    waiting_tick(&o->core.s);
+    if (arg == TIMER_TICK) {
+        tick(o);
+    } else if (arg & TIMER_UNLOAD && residency_pins(o->devices[at / n].res, at % n)) {
+        serve_timer(o->s, o->s->now_ns + TICK_NS, arg); /* its runs end first */
+    } else if (arg & TIMER_UNLOAD) {
+        residency_truncate(o->devices[at / n].res, at % n, 0);
+        core_gone(&o->core, at / n, at % n + 1);
+    } else if (fits(o->s, at / n, at % n)) {
+        loaded(o, at / n, at % n);
+    }
     turn(o);
 }
 
 const struct serve_policy SERVE_OURS = {"ours",  true, ours_create, ours_destroy,
-                                        arrived, idle, tick};
+                                        arrived, idle, timer};

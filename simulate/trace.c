@@ -70,6 +70,14 @@ int trace__name(struct trace_names *names, const char *name, uint32_t *out, stru
     return SH_OK;
 }
 
+bool trace__find(const struct trace_names *names, const char *name, uint32_t *out)
+{
+    const uint32_t slot = names->n ? *slot_of(names, name) : SLOT_FREE;
+
+    *out = slot;
+    return slot != SLOT_FREE;
+}
+
 void trace__names_fini(struct trace_names *names)
 {
     for (size_t i = 0; i < names->n; i++)
@@ -85,6 +93,15 @@ int trace__open(struct trace__file *f, const char *path, char separator, struct 
 {
     *f = (struct trace__file){.path = path, .separator = separator, .f = fopen(path, "re")};
     return f->f ? SH_OK : SH_FAIL(err, SH_E_IO, "could not open %s: %m", path);
+}
+
+int trace__open_text(struct trace__file *f, const char *name, const char *text, char separator,
+                     struct sh_err *err)
+{
+    *f = (struct trace__file){.path = name, .separator = separator};
+    if (*text) /* it is only read */
+        f->f = fmemopen((char *)text, strlen(text), "r");
+    return f->f ? SH_OK : SH_FAIL(err, SH_E_INVALID, "could not read %s", name);
 }
 
 void trace__close(struct trace__file *f)

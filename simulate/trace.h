@@ -42,6 +42,7 @@ struct trace_jobs {
 struct trace_request {
     int64_t at_ns;
     uint32_t model, tenant;
+    uint32_t batch; /* samples; 0: 1 */
 };
 
 struct trace_requests {
@@ -66,6 +67,7 @@ void trace_requests_fini(struct trace_requests *t);
 
 /* For the readers. */
 int trace__name(struct trace_names *names, const char *name, uint32_t *out, struct sh_err *err);
+bool trace__find(const struct trace_names *names, const char *name, uint32_t *out);
 void trace__names_fini(struct trace_names *names);
 
 struct trace__file { /* lines of a file, cut at a separator */
@@ -80,6 +82,9 @@ struct trace__file { /* lines of a file, cut at a separator */
 };
 
 int trace__open(struct trace__file *f, const char *path, char separator, struct sh_err *err);
+/* name: of it in messages. text: BORROWED until trace__close(). */
+int trace__open_text(struct trace__file *f, const char *name, const char *text, char separator,
+                     struct sh_err *err);
 void trace__close(struct trace__file *f);
 /* False: the end; *rc says whether that is one. */
 bool trace__next(struct trace__file *f, int *rc, struct sh_err *err);

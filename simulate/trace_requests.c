@@ -26,7 +26,7 @@ static int add(struct trace_requests *t, int64_t at_ns, uint32_t tenant, uint32_
                      "requests of a trace", err);
 
     if (!rc)
-        t->items[t->n++] = (struct trace_request){at_ns, model, tenant};
+        t->items[t->n++] = (struct trace_request){.at_ns = at_ns, .model = model, .tenant = tenant};
     return rc;
 }
 

@@ -9,38 +9,31 @@
 #include <math.h>
 #include <stdlib.h>
 
+void world_member(const char *option, char out[static 40])
+{
+    sh_strlcpy(out, option, 40);
+    for (char *p = out; *p; p++)
+        *p = *p == '-' ? '_' : *p;
+}
+
 /* What the snapshot leaves open is as the scheduler has it by default. */
 static int read_scheduler(const json_t *obj, struct world *w, struct sh_err *err)
 {
-    struct {
-        const char *member, *option;
-        int64_t value;
-    } rules[] = {{"min_run_ms", "min-run-ms"},
-                 {"max_min_run_ms", "max-min-run-ms"},
-                 {"level_ms", "level-ms"},
-                 {"usage_half_life_s", "usage-half-life-s"}};
-    struct sh_json_field f[SH_ARRAY_LEN(rules)];
+    struct sh_json_field f[SH_JSON_MAX_FIELDS];
+    char names[SH_JSON_MAX_FIELDS][40];
+    size_t n = 0;
     int rc = SH_OK;
 
-    for (size_t i = 0; i < SH_ARRAY_LEN(rules) && !rc; i++) {
-        const struct sh_conf_opt *o = sh_conf_find(&SCHED_CONF, rules[i].option);
+    for (const char *const *name = SCHED_DECIDES_BY; *name && !rc; name++, n++) {
+        const struct sh_conf_opt *o = sh_conf_find(&SCHED_CONF, *name);
+        int64_t *value = sched_conf_int(&w->options, *name);
 
-        f[i] = (struct sh_json_field){.name = rules[i].member,
-                                      .type = SH_JSON_INT,
-                                      .out = &rules[i].value,
-                                      .min = o->min,
-                                      .max = o->max};
-        rc = sh_conf_read_i64(o, o->def, &rules[i].value, err);
+        world_member(*name, names[n]);
+        f[n] = (struct sh_json_field){
+            .name = names[n], .type = SH_JSON_INT, .out = value, .min = o->min, .max = o->max};
+        rc = sh_conf_read_i64(o, o->def, value, err);
     }
-    if (!rc)
-        rc = sh_json_read(obj, "scheduler", f, SH_ARRAY_LEN(f), err);
-    if (rc)
-        return rc;
-    w->min_run_ns = rules[0].value * 1000000;
-    w->max_min_run_ns = rules[1].value * 1000000;
-    w->level_ns = rules[2].value * 1000000;
-    w->half_life_s = (double)rules[3].value;
-    return SH_OK;
+    return rc ? rc : sh_json_read(obj, "scheduler", f, n, err);
 }
 
 static int read_gpu(const json_t *obj, struct world *w, size_t i, struct sh_err *err)
@@ -50,6 +43,10 @@ static int read_gpu(const json_t *obj, struct world *w, size_t i, struct sh_err 
     const struct sh_json_field f[] = {
         {"name", SH_JSON_STR, &g->name, .required = true},
         {"pool_bytes", SH_JSON_INT, &pool, .required = true, .max = 9e15},
+        {"ns_per_byte", SH_JSON_F64, &g->ns_per_byte, .max = 1e9},
+        {"stop_ns", SH_JSON_INT, &g->stop_ns, .max = 1e12},
+        {"training", SH_JSON_INT, &g->training, .max = 9e15},
+        {"most_workspace", SH_JSON_INT, &g->most_workspace, .max = 9e15},
     };
     int rc = sh_json_read(obj, "gpu", f, SH_ARRAY_LEN(f), err);
 
@@ -79,6 +76,7 @@ static int read_tenant(const json_t *obj, struct world *w, struct sh_err *err)
     struct snap_tenant t = {
         .active = true, .weight = SH_QUOTA_over_quota_weight, .max_gpus = -1, .lending_limit = -1};
     int64_t most_jobs = SH_QUOTA_max_running_jobs, memory = 0;
+    int64_t most_requests = SH_QUOTA_max_concurrent_requests;
     double borrows = -1, usage_s = 0;
     const char *name;
     uint32_t i;
@@ -92,6 +90,7 @@ static int read_tenant(const json_t *obj, struct world *w, struct sh_err *err)
         {"lending_limit", SH_JSON_F64, &t.lending_limit, .max = 1e6},
         {"gpu_memory_max_bytes", SH_JSON_INT, &memory, .max = 9e15},
         {"max_running_jobs", SH_JSON_INT, &most_jobs, .max = 1e9},
+        {"max_concurrent_requests", SH_JSON_INT, &most_requests, .max = 1e9},
         {"usage_gpu_s", SH_JSON_F64, &usage_s, .max = 1e15},
     };
     int rc = sh_json_read(obj, "tenant", f, SH_ARRAY_LEN(f), err);
@@ -109,6 +108,16 @@ static int read_tenant(const json_t *obj, struct world *w, struct sh_err *err)
     t.max_memory_bytes = (uint64_t)memory;
     t.usage_ns = usage_s * 1e9;
     w->rules[i] = t;
+    w->rows[i] = (struct store_tenant){.id = (int64_t)i + 1,
+                                       .name = name,
+                                       .active = t.active,
+                                       .guaranteed_gpus = t.guaranteed_gpus,
+                                       .max_gpus = t.max_gpus,
+                                       .weight = t.weight,
+                                       .lending_limit = t.lending_limit,
+                                       .max_running_jobs = t.max_running_jobs,
+                                       .max_concurrent_requests = (uint32_t)most_requests,
+                                       .memory = {.share = 1}};
     return SH_OK;
 }
 
@@ -120,7 +129,8 @@ static int read_tenants(const json_t *rows, struct world *w, struct sh_err *err)
     if (n > WORLD_MAX_TENANTS)
         return SH_FAIL(err, SH_E_TOOBIG, "%zu tenants, at most %u", n, WORLD_MAX_TENANTS);
     w->rules = calloc(n + 1, sizeof(*w->rules));
-    if (!w->rules)
+    w->rows = calloc(n + 1, sizeof(*w->rows));
+    if (!w->rules || !w->rows)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu tenants", n);
     for (size_t i = 0; i < n && !rc; i++)
         rc = read_tenant(json_array_get(rows, i), w, err);
@@ -129,21 +139,25 @@ static int read_tenants(const json_t *rows, struct world *w, struct sh_err *err)
 
 void world_fini(struct world *w)
 {
+    world__requests_fini(&w->requests);
     free(w->gpus);
     free(w->pools);
     trace__names_fini(&w->tenants);
     free(w->rules);
+    free(w->rows);
     w->jobs.tenants = (struct trace_names){0};
     trace_jobs_fini(&w->jobs);
     free(w->more);
     *w = (struct world){0};
 }
 
-int world_read(const json_t *snapshot, double hours, struct world *w, struct sh_err *err)
+int world_read(const json_t *snapshot, double hours, const char *trace, struct world *w,
+               struct sh_err *err)
 {
     int64_t format = 0;
     const char *at, *program = NULL;
     json_t *scheduler = NULL, *gpus = NULL, *tenants = NULL, *jobs = NULL;
+    json_t *models = NULL, *arrivals = NULL;
     int64_t left_out = 0;
     const struct sh_json_field f[] = {
         {"format", SH_JSON_INT, &format, .required = true, .max = 1e6},
@@ -154,6 +168,8 @@ int world_read(const json_t *snapshot, double hours, struct world *w, struct sh_
         {"tenants", SH_JSON_ARR, &tenants, .required = true, .max = WORLD_MAX_TENANTS},
         {"jobs", SH_JSON_ARR, &jobs, .required = true, .max = WORLD_MAX_JOBS},
         {"jobs_left_out", SH_JSON_INT, &left_out, .max = 9e15},
+        {"models", SH_JSON_ARR, &models, .max = WORLD_MAX_VERSIONS},
+        {"arrivals", SH_JSON_ARR, &arrivals},
     };
     int rc = sh_json_read(snapshot, "snapshot", f, SH_ARRAY_LEN(f), err);
 
@@ -169,6 +185,10 @@ int world_read(const json_t *snapshot, double hours, struct world *w, struct sh_
         rc = read_tenants(tenants, w, err);
     if (!rc)
         rc = world__jobs(jobs, hours, w, err);
+    if (!rc)
+        rc = world__models(models, w, err);
+    if (!rc)
+        rc = world__requests(arrivals, hours, trace, w, err);
     if (rc)
         world_fini(w);
     return rc;

@@ -1,4 +1,4 @@
-/* simulate.c - what-if questions: a snapshot of what decisions about jobs rest on, and what would
+/* simulate.c - what-if questions: a snapshot of what decisions rest on, and what would
  * become of it. The answer is computed by shunt-simulate, a process of its own. One snapshot at a
  * time is in memory, for a question or for a client: it may have 120,000 jobs. */
 #include "api/api.h"
@@ -40,15 +40,15 @@ int snapshot_get(struct api_req *q, struct sh_err *err)
     return rc;
 }
 
-static int ask(struct api_req *q, const json_t *changes, double hours, json_t **out,
-               struct sh_err *err)
+static int ask(struct api_req *q, const json_t *changes, double hours, const char *trace,
+               json_t **out, struct sh_err *err)
 {
     json_t *snapshot = NULL, *question = NULL;
     int rc = store_snapshot(q->db, &snapshot, err);
 
     if (!rc) {
-        question =
-            json_pack("{s:O, s:O?, s:f}", "snapshot", snapshot, "changes", changes, "hours", hours);
+        question = json_pack("{s:O, s:O*, s:f, s:s*}", "snapshot", snapshot, "changes", changes,
+                             "hours", hours, "trace", trace);
         rc = question ? sh_whatif_ask(question, LIMIT_MS, &q->api->stopping, out, err)
                       : SH_FAIL(err, SH_E_NOMEM, "could not allocate the question");
     }
@@ -60,10 +60,12 @@ static int ask(struct api_req *q, const json_t *changes, double hours, json_t **
 int simulate_post(struct api_req *q, struct sh_err *err)
 {
     json_t *changes = NULL, *answer = NULL;
+    const char *trace = NULL;
     double hours = 0;
     const struct sh_json_field f[] = {
         {"changes", SH_JSON_ARR, &changes, .max = 64},
         {"hours", SH_JSON_F64, &hours, .max = 24},
+        {"trace", SH_JSON_STR, &trace, .min = 1, .max = 16 << 20},
     };
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 
@@ -71,7 +73,7 @@ int simulate_post(struct api_req *q, struct sh_err *err)
         rc = begin(q, err);
     if (rc)
         return rc;
-    rc = ask(q, changes, hours, &answer, err);
+    rc = ask(q, changes, hours, trace, &answer, err);
     end(q);
     return rc ? rc : req_reply(q, answer, NULL, err);
 }

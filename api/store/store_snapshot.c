@@ -1,18 +1,22 @@
-/* store_snapshot.c - SQL for a snapshot of all that decisions about jobs rest on, of one moment
+/* store_snapshot.c - SQL for a snapshot of all that decisions rest on, of one moment
  * (simulate/world.h). It names columns, so that nothing else gets into it: no key, no address, no
  * spec, no label. */
 #include "api/store/store.h"
 #include "api/store/store_sql.h"
 
-#define MAX_LIVE 100000 /* jobs that have not ended, the first ones of the queue */
-#define MAX_ENDED 20000 /* the last ones */
+#define MAX_LIVE 100000            /* jobs that have not ended, the first ones of the queue */
+#define MAX_ENDED 20000            /* the last ones */
+#define MAX_REQUESTS 1000000       /* the last ones that came ... */
+#define MAX_ARRIVAL_BYTES 33554432 /* ... in so much text */
 
 /* clang-format off */
 #define SQL_AGE(col) "round(extract(epoch FROM now() - " col ")::numeric, 3)"
 #define SQL_LIST(of, from) "(SELECT coalesce(json_agg(" of "), '[]') FROM " from ")"
 
-#define SQL_GPUS SQL_LIST("json_build_object('name', e.name, 'pool_bytes', e.pool_bytes) ORDER "  \
-    "BY e.name", "executor e WHERE e.state = 'UP'")
+#define SQL_OF_GPU(name) "'" name "', coalesce((e.status -> '" name "')::float8, 0)"
+#define SQL_GPUS SQL_LIST("json_build_object('name', e.name, 'pool_bytes', e.pool_bytes, "         \
+    SQL_OF_GPU("ns_per_byte") ", " SQL_OF_GPU("stop_ns") ", " SQL_OF_GPU("training") ", "          \
+    SQL_OF_GPU("most_workspace") ") ORDER BY e.name", "executor e WHERE e.state = 'UP'")
 #define SQL_TENANTS SQL_LIST("json_build_object('name', t.name, 'active', t.state = 'ACTIVE', "    \
     "'guaranteed_gpus', q.guaranteed_gpus, 'max_gpus', q.max_gpus, 'over_quota_weight', "          \
     "q.over_quota_weight, 'borrowing_limit', q.borrowing_limit, 'lending_limit', "                 \
@@ -47,13 +51,32 @@
     "LEFT JOIN dataset d ON d.id = j.dataset_id LEFT JOIN job_array a ON a.id = j.array_id WHERE " \
     "t.state <> 'DELETED'")
 
+/* Versions that are served: what they are, what was learnt of their runs, where they are loaded. */
+#define SQL_MODELS SQL_LIST("json_build_object('id', v.id, 'model_id', m.id, 'tenant', t.name, "   \
+    "'model', m.name, 'version', v.version, 'shared', m.visibility = 'shared', 'max_batch', "      \
+    "v.max_batch, 'solo', coalesce(v.meta -> 'solo' = 'true'::jsonb, false), 'pinned', v.pinned, " \
+    "'image_bytes', coalesce(v.image_bytes, 0), 'slo_ms', o.latency_ms, 'percentile', "            \
+    "o.percentile, 'priority', o.priority, 'on_miss', o.on_miss, 'profile', v.profile, 'learnt', " \
+    SQL_LIST("x.learnt || jsonb_build_object('batch', x.batch) ORDER BY x.batch",                  \
+    "measured x WHERE x.version_id = v.id AND x.learnt <> '{}'") ", 'homes', "                     \
+    SQL_LIST("json_build_object('gpu', p.executor, 'device_bytes', p.device_bytes) ORDER BY "      \
+    "p.executor", "placement p WHERE p.version_id = v.id AND p.state = 'READY'")                   \
+    ") ORDER BY v.id", "model_version v JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id "  \
+    "= m.tenant_id LEFT JOIN slo o ON o.model_id = m.id WHERE v.state = 'READY' AND "              \
+    "m.deleted_at IS NULL AND t.state <> 'DELETED'")
+#define SQL_ARRIVALS SQL_LIST("json_build_object('ago_s', " SQL_AGE("a.at") ", 'seconds', "        \
+    "a.seconds, 'rows', a.rows) ORDER BY a.at", "(SELECT *, sum(requests) OVER w AS n, "           \
+    "sum(octet_length(rows::text)) OVER w AS bytes FROM arrival WINDOW w AS (ORDER BY at DESC)) a" \
+    " WHERE a.n <= " DB_NUMBER(MAX_REQUESTS) " AND a.bytes <= " DB_NUMBER(MAX_ARRIVAL_BYTES))
+
 static const struct db_stmt SNAPSHOT = {
     "snapshot",
-    "SELECT json_build_object('format', 2, 'at', " SQL_TIME("now()") ", 'scheduler', coalesce("
+    "SELECT json_build_object('format', 3, 'at', " SQL_TIME("now()") ", 'scheduler', coalesce("
     "(SELECT l.options FROM lease l WHERE l.name = 'scheduler'), '{}'), 'gpus', " SQL_GPUS ", "
     "'tenants', " SQL_TENANTS ", 'jobs', " SQL_JOBS ", 'jobs_left_out', (SELECT "
     "greatest(count(*) - " DB_NUMBER(MAX_LIVE) ", 0) FROM job WHERE state IN ('QUEUED', "
-    SH_JOB_ON_EXECUTOR(SH_JOB_SQL, ", ") ")))",
+    SH_JOB_ON_EXECUTOR(SH_JOB_SQL, ", ") ")), 'models', "
+    SQL_MODELS ", 'arrivals', " SQL_ARRIVALS ")",
     0,
 };
 /* clang-format on */

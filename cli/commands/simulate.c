@@ -13,6 +13,7 @@
 #define LIMIT_MS 90000
 #define MAX_SNAPSHOT (size_t)(256 << 20)
 #define MAX_CHANGES (size_t)(64 << 10)
+#define MAX_TRACE (size_t)(16 << 20)
 
 /* ------------------------------------------------------------------ the question */
 
@@ -74,6 +75,23 @@ static int read_changes(struct cli *c, json_t **out, struct sh_err *err)
     return rc ? rc : add_sets(c, *out, err);
 }
 
+struct question {
+    json_t *changes; /* OWNED */
+    char *trace;     /* OWNED; NULL: none */
+};
+
+static int read_question(struct cli *c, struct question *q, struct sh_err *err)
+{
+    size_t len;
+    int rc = read_changes(c, &q->changes, err);
+
+    if (!rc && c->conf->trace)
+        rc = file_read(c->conf->trace, MAX_TRACE, &q->trace, &len, err);
+    if (!rc && c->conf->snapshot && c->conf->save)
+        rc = cli_usage(c, err, "give --snapshot or --save, not both");
+    return rc;
+}
+
 /* ------------------------------------------------------------------ who answers */
 
 static int read_snapshot(struct cli *c, json_t **out, struct sh_err *err)
@@ -86,14 +104,14 @@ static int read_snapshot(struct cli *c, json_t **out, struct sh_err *err)
     return rc ? rc : file_write_json(c->conf->save, *out, 0600, err);
 }
 
-static int ask_here(struct cli *c, const json_t *changes, json_t **out, struct sh_err *err)
+static int ask_here(struct cli *c, const struct question *q, json_t **out, struct sh_err *err)
 {
     json_t *snapshot = NULL, *question = NULL;
     int rc = read_snapshot(c, &snapshot, err);
 
     if (!rc) {
-        question = json_pack("{s:O, s:O, s:f}", "snapshot", snapshot, "changes", changes, "hours",
-                             c->conf->hours);
+        question = json_pack("{s:O, s:O, s:f, s:s*}", "snapshot", snapshot, "changes", q->changes,
+                             "hours", c->conf->hours, "trace", q->trace);
         rc = question ? sh_whatif_ask(question, LIMIT_MS, NULL, out, err)
                       : SH_FAIL(err, SH_E_NOMEM, "could not allocate the question");
     }
@@ -102,9 +120,10 @@ static int ask_here(struct cli *c, const json_t *changes, json_t **out, struct s
     return rc;
 }
 
-static int ask_server(struct cli *c, const json_t *changes, json_t **out, struct sh_err *err)
+static int ask_server(struct cli *c, const struct question *q, json_t **out, struct sh_err *err)
 {
-    json_t *body = json_pack("{s:O, s:f}", "changes", changes, "hours", c->conf->hours);
+    json_t *body = json_pack("{s:O, s:f, s:s*}", "changes", q->changes, "hours", c->conf->hours,
+                             "trace", q->trace);
     int rc;
 
     c->timeout_ms = LIMIT_MS;
@@ -116,63 +135,74 @@ static int ask_server(struct cli *c, const json_t *changes, json_t **out, struct
 
 /* ------------------------------------------------------------------ the answer */
 
-/* Members of both, side by side: wait_before, wait_after, ... */
-static void put_beside(json_t *row, const json_t *of, const char *when)
+struct side { /* a member that is shown twice: NAME_before, NAME_after */
+    const char *member, *name;
+};
+static const struct side OF_JOBS[] = {{"mean_wait_s", "wait"}, {"p95_wait_s", "p95"},
+                                      {"mean_s", "mean"},      {"last_end_s", "end"},
+                                      {"share", "share"},      {"preemptions", "stops"}};
+static const struct side OF_REQUESTS[] = {
+    {"attained", "met"}, {"p50_ms", "p50"},      {"p99_ms", "p99"}, {"mean_wait_ms", "wait"},
+    {"share", "share"},  {"refused", "refused"}, {"slo_ms", "slo"}};
+
+static void put_beside(json_t *row, const json_t *of, const char *when, const struct side *sides,
+                       size_t n)
 {
-    static const char *const SHOWN[][2] = {{"mean_wait_s", "wait"}, {"p95_wait_s", "p95"},
-                                           {"mean_s", "mean"},      {"last_end_s", "end"},
-                                           {"share", "share"},      {"preemptions", "stops"}};
     char name[40];
 
-    for (size_t i = 0; i < SH_ARRAY_LEN(SHOWN); i++) {
-        snprintf(name, sizeof(name), "%s_%s", SHOWN[i][1], when);
-        if (json_object_get(of, SHOWN[i][0]))
-            json_object_set(row, name, json_object_get(of, SHOWN[i][0]));
+    for (size_t i = 0; i < n; i++) {
+        snprintf(name, sizeof(name), "%s_%s", sides[i].name, when);
+        if (json_object_get(of, sides[i].member))
+            json_object_set(row, name, json_object_get(of, sides[i].member));
     }
 }
 
-static const json_t *of_tenant(const json_t *list, const char *name)
+/* The one of a list that is of the same tenant, and model if it has one. */
+static const json_t *same_in(const json_t *list, const json_t *of)
 {
     json_t *t;
     size_t i;
 
     json_array_foreach(list, i, t)
     {
-        if (strcmp(sh_json_text(t, "tenant"), name) == 0)
+        if (strcmp(sh_json_text(t, "tenant"), sh_json_text(of, "tenant")) == 0 &&
+            strcmp(sh_json_text(t, "model"), sh_json_text(of, "model")) == 0)
             return t;
     }
     return NULL;
 }
 
-static json_t *rows_of(const json_t *answer)
+/* A row for each of the list, and one for all. */
+static json_t *rows_of(const json_t *answer, const char *list, const char *all,
+                       const struct side *sides, size_t n_sides)
 {
     const json_t *before = json_object_get(answer, "before");
     const json_t *after = json_object_get(answer, "after");
-    const json_t *others = json_object_get(after, "tenants");
-    json_t *rows = json_array(), *row = json_pack("{s:s}", "tenant", "all of them"), *t;
+    const json_t *others = json_object_get(after, list);
+    json_t *rows = json_array(), *row, *t;
     size_t i;
 
-    json_array_foreach(json_object_get(before, "tenants"), i, t)
+    json_array_foreach(json_object_get(before, list), i, t)
     {
-        const char *name = sh_json_text(t, "tenant");
-        json_t *o = json_pack("{s:s, s:O?}", "tenant", name, "jobs", json_object_get(t, "jobs"));
-
-        put_beside(o, t, "before");
-        put_beside(o, of_tenant(others, name), "after");
-        json_array_append_new(rows, o);
+        row = json_pack("{s:O?, s:O?, s:O?}", "tenant", json_object_get(t, "tenant"), "model",
+                        json_object_get(t, "model"), "n", json_object_get(t, all));
+        put_beside(row, t, "before", sides, n_sides);
+        put_beside(row, same_in(others, t), "after", sides, n_sides);
+        json_array_append_new(rows, row);
     }
-    json_object_set(row, "jobs", json_object_get(json_object_get(before, "jobs"), "jobs"));
-    put_beside(row, json_object_get(before, "jobs"), "before");
-    put_beside(row, json_object_get(after, "jobs"), "after");
+    row = json_pack("{s:s, s:O?}", "tenant", "all of them", "n",
+                    json_object_get(json_object_get(before, all), all));
+    put_beside(row, json_object_get(before, all), "before", sides, n_sides);
+    put_beside(row, json_object_get(after, all), "after", sides, n_sides);
     json_array_append_new(rows, row);
     return rows;
 }
 
-static int show(struct cli *c, const json_t *answer, struct sh_err *err)
+static int show_jobs(struct cli *c, const json_t *answer, struct sh_err *err)
 {
     static const struct out_col COLS[] = {
         {"TENANT", "tenant", OUT_TEXT},
-        {"JOBS", "jobs", OUT_TEXT},
+        {"JOBS", "n", OUT_TEXT},
         {"WAIT S", "wait_before", OUT_RATE},
         {"THEN", "wait_after", OUT_RATE},
         {"P95 S", "p95_before", OUT_RATE, .spare = 2},
@@ -186,40 +216,91 @@ static int show(struct cli *c, const json_t *answer, struct sh_err *err)
         {"PREEMPTED", "stops_before", OUT_TEXT, true},
         {"THEN", "stops_after", OUT_TEXT, true},
     };
+    json_t *rows = rows_of(answer, "tenants", "jobs", OF_JOBS, SH_ARRAY_LEN(OF_JOBS));
+    int rc = out_list(c, rows, COLS, SH_ARRAY_LEN(COLS), "tenant", err);
+
+    json_decref(rows);
+    return rc;
+}
+
+static int show_requests(struct cli *c, const json_t *answer, struct sh_err *err)
+{
+    static const struct out_col COLS[] = {
+        {"TENANT", "tenant", OUT_TEXT},
+        {"MODEL", "model", OUT_TEXT},
+        {"REQUESTS", "n", OUT_TEXT},
+        {"MET", "met_before", OUT_RATE},
+        {"THEN", "met_after", OUT_RATE},
+        {"P99 MS", "p99_before", OUT_RATE},
+        {"THEN", "p99_after", OUT_RATE},
+        {"P50 MS", "p50_before", OUT_RATE, .spare = 2},
+        {"THEN", "p50_after", OUT_RATE, .spare = 2},
+        {"REFUSED", "refused_before", OUT_TEXT, .spare = 1},
+        {"THEN", "refused_after", OUT_TEXT, .spare = 1},
+        {"SLO MS", "slo_before", OUT_RATE, true},
+        {"THEN", "slo_after", OUT_RATE, true},
+        {"WAIT MS", "wait_before", OUT_RATE, true},
+        {"THEN", "wait_after", OUT_RATE, true},
+        {"SHARE", "share_before", OUT_RATE, true},
+        {"THEN", "share_after", OUT_RATE, true},
+    };
+    json_t *rows = rows_of(answer, "models", "requests", OF_REQUESTS, SH_ARRAY_LEN(OF_REQUESTS));
+    int rc = out_list(c, rows, COLS, SH_ARRAY_LEN(COLS), "model", err);
+
+    json_decref(rows);
+    return rc;
+}
+
+static double number(const json_t *answer, const char *when, const char *of, const char *member)
+{
+    return json_number_value(
+        json_object_get(json_object_get(json_object_get(answer, when), of), member));
+}
+
+static int show(struct cli *c, const json_t *answer, struct sh_err *err)
+{
     const json_int_t guessed = json_integer_value(json_object_get(answer, "guessed"));
     const json_int_t left_out = json_integer_value(json_object_get(answer, "left_out"));
-    json_t *rows;
+    const json_t *recorded = json_object_get(answer, "recorded");
+    const double missing = json_number_value(json_object_get(recorded, "left_out"));
     int rc;
 
     if (c->output == OUTPUT_DATA) {
         out_data(c, answer);
         return SH_OK;
     }
-    rows = rows_of(answer);
-    rc = rows ? out_list(c, rows, COLS, SH_ARRAY_LEN(COLS), "tenant", err)
-              : SH_FAIL(err, SH_E_NOMEM, "could not allocate a table");
-    json_decref(rows);
+    rc = show_jobs(c, answer, err);
+    if (!rc && number(answer, "before", "requests", "requests") > 0) {
+        out_say(c, "\nRequests of %.0f s; of the GPU time %.3g is left to training, then %.3g:",
+                json_number_value(json_object_get(recorded, "seconds")),
+                number(answer, "before", "requests", "training_kept"),
+                number(answer, "after", "requests", "training_kept"));
+        rc = show_requests(c, answer, err);
+    }
     if (guessed)
         out_say(c, "%lld jobs are of unknown length: no similar job has ended.",
                 (long long)guessed);
     if (left_out)
         out_say(c, "%lld waiting jobs are too many, and left out.", (long long)left_out);
+    if (missing > 0)
+        out_say(c, "%.0f requests were for versions that are not served now, and are left out.",
+                missing);
     return rc;
 }
 
 int simulate_main(struct cli *c, struct sh_err *err)
 {
-    json_t *changes = NULL, *answer = NULL;
-    int rc = read_changes(c, &changes, err);
+    struct question q = {.changes = NULL};
+    json_t *answer = NULL;
+    int rc = read_question(c, &q, err);
 
-    if (!rc && c->conf->snapshot && c->conf->save)
-        rc = cli_usage(c, err, "give --snapshot or --save, not both");
     if (!rc)
-        rc = c->conf->snapshot || c->conf->save ? ask_here(c, changes, &answer, err)
-                                                : ask_server(c, changes, &answer, err);
+        rc = c->conf->snapshot || c->conf->save ? ask_here(c, &q, &answer, err)
+                                                : ask_server(c, &q, &answer, err);
     if (!rc)
         rc = show(c, answer, err);
-    json_decref(changes);
+    json_decref(q.changes);
+    free(q.trace);
     json_decref(answer);
     return rc;
 }

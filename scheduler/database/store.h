@@ -28,7 +28,7 @@ struct store_fence {
 struct store_lease {
     struct store_fence fence; /* acquire fills epoch */
     int64_t ttl_ms;
-    char options[160]; /* acquire: JSON, what we decide by; "": nothing is said */
+    char options[512]; /* acquire: JSON, what we decide by; "": nothing is said */
     bool held;         /* out: we have it */
 };
 int store_lease_acquire(struct db *db, void *arg, struct sh_err *err);
@@ -139,11 +139,15 @@ int store_changes_forget(struct db *db, void *arg, struct sh_err *err);
 /* ---- reports: arg is struct store_report. Each list is JSON, OWNED, or NULL for none. resets:
  * names of executors whose placements are removed first. places: {version, executor, state, pin,
  * device, host, used (Unix ms)}; without a state the row is removed. measured: {version, batch,
- * predicted, source, runs, recent, p50, p99}. execs: {name, heard (Unix ms), workers, status}.
+ * predicted, source, runs, recent, p50, p99, learnt}. execs: {name, heard (Unix ms), workers,
+ * status}.
+ * arrivals: of a slice (peers/arrivals.h) that began so long ago and took so many seconds.
  * with_sweep: also removes versions that have no placement. */
 struct store_report {
     struct store_fence fence;
-    char *resets, *places, *measured, *execs;
+    char *resets, *places, *measured, *execs, *arrivals;
+    double arrived_s, arrivals_s;
+    uint64_t n_arrivals;
     bool with_sweep;
 };
 int store_report_put(struct db *db, void *arg, struct sh_err *err);

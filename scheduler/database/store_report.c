@@ -3,6 +3,8 @@
 
 #include <stdlib.h>
 
+#define ARRIVALS_KEPT "268435456" /* bytes */
+
 static const struct db_stmt RESET = {
     "report_reset",
     "DELETE FROM placement WHERE executor IN (SELECT jsonb_array_elements_text($1::jsonb))", 1};
@@ -24,13 +26,13 @@ static const struct db_stmt PLACES = {
     1};
 static const struct db_stmt MEASURED = {
     "report_measured",
-    "INSERT INTO measured (version_id, batch, predicted_ns, source, runs, recent, p50_ns, p99_ns)"
-    " SELECT version, batch, predicted, source, runs, recent, p50, p99"
+    "INSERT INTO measured (version_id, batch, predicted_ns, source, runs, recent, p50_ns, p99_ns,"
+    " learnt) SELECT version, batch, predicted, source, runs, recent, p50, p99, learnt"
     " FROM jsonb_to_recordset($1::jsonb) AS u (version bigint, batch int, predicted bigint, source"
-    " text, runs bigint, recent int, p50 bigint, p99 bigint)"
+    " text, runs bigint, recent int, p50 bigint, p99 bigint, learnt jsonb)"
     " ON CONFLICT (version_id, batch) DO UPDATE SET predicted_ns = excluded.predicted_ns, source ="
     " excluded.source, runs = excluded.runs, recent = excluded.recent, p50_ns = excluded.p50_ns,"
-    " p99_ns = excluded.p99_ns, at = now()",
+    " p99_ns = excluded.p99_ns, learnt = excluded.learnt, at = now()",
     1};
 static const struct db_stmt EXECS = {
     "report_execs",
@@ -38,6 +40,17 @@ static const struct db_stmt EXECS = {
     " u.status FROM jsonb_to_recordset($1::jsonb) AS u (name text, heard float8, workers int,"
     " status jsonb) WHERE e.name = u.name",
     1};
+static const struct db_stmt ARRIVALS = {
+    "report_arrivals",
+    "INSERT INTO arrival (at, seconds, requests, rows) VALUES (now() - $1::float8 * interval '1 s',"
+    " $2::float8, $3::bigint, $4::json) ON CONFLICT DO NOTHING",
+    4};
+static const struct db_stmt OLD_ARRIVALS = {
+    "report_old_arrivals",
+    "DELETE FROM arrival WHERE at < now() - interval '24 hours' OR at <= (SELECT max(x.at) FROM"
+    " (SELECT at, sum(pg_column_size(rows)) OVER (ORDER BY at DESC) AS bytes FROM arrival) x"
+    " WHERE bytes > " ARRIVALS_KEPT ")",
+    0};
 /* A version that was freed before its last word was written. */
 static const struct db_stmt SWEEP = {
     "report_sweep",
@@ -48,6 +61,19 @@ static const struct db_stmt SWEEP = {
 static int put(struct db *db, const struct db_stmt *s, const char *rows, struct sh_err *err)
 {
     return rows ? db_exec(db, s, (const char *const[]){rows}, NULL, err) : SH_OK;
+}
+
+static int put_arrivals(struct db *db, const struct store_report *r, struct sh_err *err)
+{
+    struct store_num age, seconds, n;
+
+    if (!r->arrivals)
+        return SH_OK;
+    return db_exec(db, &ARRIVALS,
+                   (const char *const[]){store__f64(&age, r->arrived_s),
+                                         store__f64(&seconds, r->arrivals_s),
+                                         store__i64(&n, (int64_t)r->n_arrivals), r->arrivals},
+                   NULL, err);
 }
 
 static int report_tx(struct db *db, const void *arg, struct sh_err *err)
@@ -65,8 +91,12 @@ static int report_tx(struct db *db, const void *arg, struct sh_err *err)
         rc = put(db, &MEASURED, r->measured, err);
     if (!rc)
         rc = put(db, &EXECS, r->execs, err);
+    if (!rc)
+        rc = put_arrivals(db, r, err);
     if (!rc && r->with_sweep)
         rc = db_exec(db, &SWEEP, NULL, NULL, err);
+    if (!rc && r->with_sweep)
+        rc = db_exec(db, &OLD_ARRIVALS, NULL, NULL, err);
     return rc;
 }
 
@@ -85,5 +115,6 @@ void store_report_free(void *report)
     free(r->places);
     free(r->measured);
     free(r->execs);
+    free(r->arrivals);
     free(r);
 }

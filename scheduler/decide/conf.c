@@ -85,3 +85,13 @@ const struct sh_conf_table SCHED_CONF = {
     .n_opts = SH_ARRAY_LEN(SCHED_OPTS),
     .struct_bytes = sizeof(struct sched_conf),
 };
+
+const char *const SCHED_DECIDES_BY[] = {"min-run-ms",         "max-min-run-ms",     "level-ms",
+                                        "usage-half-life-s",  "max-runs",           "margin-us",
+                                        "load-wait-ms",       "request-timeout-ms", "max-requests",
+                                        "max-model-requests", "min-copies",         NULL};
+
+int64_t *sched_conf_int(struct sched_conf *conf, const char *option)
+{
+    return (int64_t *)(void *)((char *)conf + sh_conf_find(&SCHED_CONF, option)->offset);
+}

@@ -22,4 +22,10 @@ struct sched_conf {
 
 extern const struct sh_conf_table SCHED_CONF;
 
+/* The options, all INT, that decisions rest on; the leader writes them down for what-if questions.
+ * NULL ends them. */
+extern const char *const SCHED_DECIDES_BY[];
+/* BORROWED: from conf. */
+int64_t *sched_conf_int(struct sched_conf *conf, const char *option);
+
 #endif

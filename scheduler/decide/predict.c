@@ -5,6 +5,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define HALF_LIFE_NS 1e9  /* a run that is so old counts half as much as one of this moment */
 #define OUTLIER_WEIGHT 1. /* of the slowest runs so much stands alone */
@@ -328,6 +329,20 @@ static int64_t at_percentile(const struct predict_ring *r, double percentile)
     double rank = ceil((double)r->n * percentile / 100);
 
     return r->ns[r->order[(size_t)SH_MIN(SH_MAX(rank, 1.0), (double)r->n) - 1]];
+}
+
+size_t predict_recent(const struct predict_ring *r, int64_t now_ns,
+                      int64_t out[static PREDICT_RING])
+{
+    struct fresh f;
+
+    take_fresh(r, now_ns, &f);
+    for (uint32_t i = 0; !f.n && i < r->n; i++)
+        out[i] = r->ns[r->order[i]];
+    if (!f.n)
+        return r->n;
+    memcpy(out, f.ns, f.n * sizeof(*out));
+    return f.n;
 }
 
 void predict_line(const struct predict *p, unsigned bucket, double percentile, int64_t now_ns,

@@ -117,6 +117,9 @@ int64_t predict_cold_ns(const struct predict *p, enum predict_kind kind, double 
 void predict_ask(struct predict *p, uint32_t samples, int64_t now_ns);
 /* Recent demand, in samples per ns. */
 double predict_asked(const struct predict *p, int64_t now_ns);
+/* Times of recent runs, or the last ones if none is recent; the fastest first. Returns how many. */
+size_t predict_recent(const struct predict_ring *r, int64_t now_ns,
+                      int64_t out[static PREDICT_RING]);
 void predict_line(const struct predict *p, unsigned bucket, double percentile, int64_t now_ns,
                   struct predict_line *out);
 

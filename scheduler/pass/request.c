@@ -211,10 +211,13 @@ void requests_on_open(struct sched *s, struct api *a, const struct msg_infer_ope
     struct sh_err err = {0};
     int rc;
 
-    if (idmap_get(&a->requests, m->rid))
+    if (idmap_get(&a->requests, m->rid)) {
         rc = SH_FAIL(&err, SH_E_PROTO, "request %" PRIu64 " is open already", m->rid);
-    else
+    } else {
+        if (models_find(&s->models, m->version_id))
+            arrivals_add(&s->arrivals, m->tenant, m->version_id, sh_clock_ns());
         rc = request_new(s, a, m, &err);
+    }
     if (rc) {
         sched_count("refuse", sh_rc_name(rc));
         session_refuse(a->session, m->rid, rc, sh_rc_retry(rc) ? RETRY_SOON_MS : 0, 0, err.msg);
@@ -276,6 +279,7 @@ void requests_on_ready(struct sched *s, struct api *a, const struct msg_infer_re
     if (m->priority > 0)
         r->priority = SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), r->model->slo_priority);
     r->batch = m->batch;
+    arrivals_sized(&s->arrivals, r->tenant->name, r->model->version_id, m->batch);
     homes_asked(r->model, m->batch - 1, sh_clock_ns());
     if (r->shape)
         predict_ask(&r->shape->predict, m->batch, sh_clock_ns());

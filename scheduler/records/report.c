@@ -68,6 +68,29 @@ static void add_places(struct sched *s, struct model *m, json_t *rows)
     }
 }
 
+static json_t *times_of(const struct predict_ring *r, int64_t now_ns)
+{
+    int64_t ns[PREDICT_RING];
+    const size_t n = predict_recent(r, now_ns, ns);
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_integer(ns[i]));
+    return list;
+}
+
+/* What a what-if question draws from. Of all batches together: with that of 1. */
+static json_t *learnt_of(const struct predict *p, unsigned bucket, int64_t now_ns)
+{
+    json_t *o = json_pack("{s:o}", "times", times_of(&p->ring[bucket], now_ns));
+
+    if (o && bucket == 0)
+        json_object_update_new(o, json_pack("{s:o, s:[f, f], s:[f, f]}", "cold",
+                                            times_of(&p->cold, now_ns), "stretch", p->stretch[0],
+                                            p->stretch[1], "after", p->after[0], p->after[1]));
+    return o;
+}
+
 static void add_profile(struct model *m, json_t *rows, int64_t now_ns)
 {
     if (m->n_runs_shown == m->predict.n_runs + 1 || m->state != MODEL_READY)
@@ -77,9 +100,10 @@ static void add_profile(struct model *m, json_t *rows, int64_t now_ns)
         json_t *row;
 
         predict_line(&m->predict, b, m->slo_percentile, now_ns, &l);
-        row = json_pack("{s:I, s:i, s:I, s:s, s:I, s:i}", "version", (json_int_t)m->version_id,
+        row = json_pack("{s:I, s:i, s:I, s:s, s:I, s:i, s:o}", "version", (json_int_t)m->version_id,
                         "batch", 1 << b, "predicted", (json_int_t)l.predicted_ns, "source",
-                        SOURCES[l.source], "runs", (json_int_t)l.runs, "recent", (int)l.recent);
+                        SOURCES[l.source], "runs", (json_int_t)l.runs, "recent", (int)l.recent,
+                        "learnt", learnt_of(&m->predict, b, now_ns));
         if (row && l.recent)
             json_object_update_new(row, json_pack("{s:I, s:I}", "p50", (json_int_t)l.p50_ns, "p99",
                                                   (json_int_t)l.p99_ns));
@@ -128,13 +152,14 @@ static json_t *exec_row(struct exec *e, int64_t now_ns)
     double requests = busy_since_shown(e, 0, now_ns), jobs = busy_since_shown(e, 1, now_ns);
     int64_t heard_ms = sh_clock_wall_ms() - (now_ns - e->session->heard_ns) / 1000000;
     json_t *status = json_pack(
-        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o}", "device_name",
-        t->device_name, "device_bytes", (json_int_t)t->device_bytes, "weights",
+        "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:f, s:I, s:I}",
+        "device_name", t->device_name, "device_bytes", (json_int_t)t->device_bytes, "weights",
         (json_int_t)t->weights, "training", (json_int_t)t->training, "workspace",
         (json_int_t)t->workspace, "host_images", (json_int_t)t->host_images, "host_programs",
         (json_int_t)t->host_programs, "host_limit", (json_int_t)t->host_limit, "link_bytes_per_s",
         t->link_bytes_per_s, "requests_ratio", requests, "jobs_ratio", jobs, "runs", runs_of(e),
-        "fences", fences_of(t));
+        "fences", fences_of(t), "ns_per_byte", e->ns_per_byte, "stop_ns", (json_int_t)e->stop_ns,
+        "most_workspace", (json_int_t)e->most_workspace);
 
     e->shown_ns = now_ns;
     return json_pack("{s:s, s:I, s:i, s:o}", "name", e->info.name, "heard", (json_int_t)heard_ms,
@@ -190,6 +215,14 @@ static char *text_of(json_t *rows)
     return text;
 }
 
+static void take_arrivals(struct sched *s, struct store_report *r, int64_t now_ns)
+{
+    if (!arrivals_is_over(&s->arrivals, now_ns))
+        return;
+    r->arrived_s = r->arrivals_s = (double)(now_ns - s->arrivals.begun_ns) / 1e9;
+    r->arrivals = arrivals_take(&s->arrivals, &r->n_arrivals);
+}
+
 void report_second(struct sched *s)
 {
     static const struct sched_op OP = {"report", store_report_put, on_written, store_report_free,
@@ -218,7 +251,8 @@ void report_second(struct sched *s)
                                .measured = text_of(profiles),
                                .execs = text_of(exec_rows(s, with_execs)),
                                .with_sweep = with_profiles};
-    if (!r->resets && !r->places && !r->measured && !r->execs && !with_profiles) {
+    take_arrivals(s, r, sh_clock_ns());
+    if (!r->resets && !r->places && !r->measured && !r->execs && !r->arrivals && !with_profiles) {
         store_report_free(r);
         return;
     }

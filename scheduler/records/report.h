@@ -1,10 +1,12 @@
-/* report.h - writes placements and predictions to the database, for people.
+/* report.h - writes placements and predictions, for people, and arrivals of requests to the
+ * database.
  *
  * It is a table, and not queries over the links, so that every API process can answer from it, a
  * new leader needs nothing from the old one, and a busy scheduler answers nobody. Once a second
  * changed placements are written in one transaction, every REPORT_EXECS_S seconds the work of
  * executors, every REPORT_PROFILE_S the profiles of versions that ran: at most REPORT_MAX_ROWS rows
- * each, the rest later. If a scheduler dies, the executors send again what was lost.
+ * each, the rest later. If a scheduler dies, the executors send again what was lost, but for the
+ * last arrivals: only what-if questions rest on those.
  */
 #ifndef SH_SCHEDULER_RECORDS_REPORT_H
 #define SH_SCHEDULER_RECORDS_REPORT_H

@@ -1,8 +1,8 @@
 /* test_whatif.c - without it, what-if answers could be wrong and nobody would see it: changes that
  * change nothing, or something else; jobs that run twice, or from the beginning again. */
 /* uses: libsimulate.a libscheduler.a */
-/* link: -Wl,--wrap=session_send,--wrap=session_refuse,--wrap=dbthread_is_up */
-/* link: -Wl,--wrap=jobs_train_on -lm -lpq -lmicrohttpd */
+/* link: -Wl,--wrap=session_send,--wrap=session_refuse,--wrap=sched_count */
+/* link: -Wl,--wrap=dbthread_is_up,--wrap=jobs_train_on -lm -lpq -lmicrohttpd */
 #include "scheduler/decide/conf.h"
 #include "simulate/answer.h"
 #include "simulate/change.h"
@@ -47,7 +47,7 @@ static json_t *json_of(const char *fmt, ...)
 
 static json_t *snapshot_of(const char *jobs)
 {
-    return json_of("{'format': 2, 'at': '2026-01-01T00:00:00Z', 'scheduler': {}, "
+    return json_of("{'format': 3, 'at': '2026-01-01T00:00:00Z', 'scheduler': {}, "
                    "'gpus': [{'name': 'g0', 'pool_bytes': 1000}], 'tenants': [{'name': 'anna'}, "
                    "{'name': 'bert'}], 'jobs': [" PAST "%s%s]}",
                    *jobs ? ", " : "", jobs);
@@ -224,7 +224,7 @@ static struct world read_with(const char *scheduler)
     struct world w;
 
     json_object_set_new(snapshot, "scheduler", rules);
-    assert_ok_err(world_read(snapshot, 0, &w, &err), &err);
+    assert_ok_err(world_read(snapshot, 0, NULL, &w, &err), &err);
     json_decref(snapshot);
     return w;
 }
@@ -239,10 +239,10 @@ static void rules_that_are_not_said_are_the_scheduler_s(void **state)
 
     (void)state;
     assert_ok_err(sh_conf_load(&SCHED_CONF, &conf, 1, argv, NULL, NULL, &action, &err), &err);
-    assert_int_equal(w.level_ns, conf.level_ms * 1000000);
-    assert_int_equal(w.max_min_run_ns, conf.max_min_run_ms * 1000000);
-    assert_int_equal(w.half_life_s, conf.usage_half_life_s);
-    assert_int_equal(w.min_run_ns, 5000000);
+    for (const char *const *o = SCHED_DECIDES_BY; *o; o++)
+        if (strcmp(*o, "min-run-ms") != 0)
+            assert_int_equal(*sched_conf_int(&w.options, *o), *sched_conf_int(&conf, *o));
+    assert_int_equal(w.options.min_run_ms, 5);
     sh_conf_free(&SCHED_CONF, &conf);
     world_fini(&w);
 }

@@ -27,18 +27,42 @@ static int ask_one_that(const char *ends, json_t **out, struct sh_err *err)
     return rc;
 }
 
-static void limits_are_the_question_s(void **state)
+static void its_limit_is_the_question_s(void **state)
 {
-    static const char *const ENDS[] = {"kill -KILL $$", "kill -XCPU $$"};
+    struct sh_err err = {0};
+    json_t *out = NULL;
+
+    (void)state;
+    assert_fails(ask_one_that("kill -XCPU $$", &out, &err), SH_E_UNSUPPORTED, &err,
+                 "more processor time");
+    assert_null(out);
+}
+
+/* A killed one says nothing of the question: it may be asked again. */
+static void who_kills_it_is_somebody_else(void **state)
+{
+    static const char *const ENDS[] = {"kill -KILL $$", "kill -TERM $$"};
 
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct sh_err err = {0};
         json_t *out = NULL;
 
-        assert_fails(ask_one_that(ENDS[i], &out, &err), SH_E_UNSUPPORTED, &err, "takes more");
+        assert_fails(ask_one_that(ENDS[i], &out, &err), SH_E_UNAVAILABLE, &err, "was killed");
         assert_null(out);
     }
+}
+
+/* By the program itself, with a question that takes longer than its limit allows. */
+static void the_limit_says_that_it_was_the_limit(void **state)
+{
+    struct sh_err err = {0};
+    json_t *out = NULL;
+
+    (void)state;
+    assert_fails(ask_one_that("ulimit -S -t 1; ulimit -H -t 2; while :; do :; done", &out, &err),
+                 SH_E_UNSUPPORTED, &err, "more processor time");
+    assert_null(out);
 }
 
 static void a_crash_is_ours(void **state)
@@ -72,7 +96,9 @@ static void what_it_says_is_handed_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(limits_are_the_question_s),
+        cmocka_unit_test(its_limit_is_the_question_s),
+        cmocka_unit_test(who_kills_it_is_somebody_else),
+        cmocka_unit_test(the_limit_says_that_it_was_the_limit),
         cmocka_unit_test(a_crash_is_ours),
         cmocka_unit_test(what_it_says_is_handed_on),
     };

@@ -1,0 +1,204 @@
+/* test_whatif_requests.c - without it, what is said of requests could come from other requests than
+ * those that were recorded, or from other rules and times than the system's. */
+/* uses: libsimulate.a libscheduler.a */
+/* link: -Wl,--wrap=session_send,--wrap=session_refuse,--wrap=sched_count */
+/* link: -Wl,--wrap=dbthread_is_up,--wrap=jobs_train_on -lm -lpq -lmicrohttpd */
+#include "simulate/answer.h"
+#include "tests/unit/sh_test.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static json_t *json_of(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+static json_t *json_of(const char *fmt, ...)
+{
+    char text[16384];
+    va_list ap;
+    json_t *j;
+
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof(text), fmt, ap);
+    va_end(ap);
+    for (char *p = text; *p; p++)
+        *p = *p == '\'' ? '"' : *p;
+    j = json_loads(text, 0, NULL);
+    assert_non_null(j);
+    return j;
+}
+
+/* Runs of anna's model take 10 ms, of which none is left when the weights are there. */
+#define ANNA                                                                                   \
+    "{'id': 11, 'model_id': 1, 'tenant': 'anna', 'model': 'a', 'version': 1, 'max_batch': 1, " \
+    "'image_bytes': 2000000, 'slo_ms': 15, 'percentile': 99, 'on_miss': 'reject', 'profile': " \
+    "[{'batch': 1, 'compute_ns': 1e7, 'tail_ns': 0}], 'learnt': [{'batch': 1, 'times': "       \
+    "[10000000, "                                                                              \
+    "10000000, 10000000, 10000000, 10000000]}], 'homes': [{'gpu': 'g0', 'device_bytes': "      \
+    "2000000}]}"
+#define BERT                                                                                   \
+    "{'id': 12, 'model_id': 2, 'tenant': 'bert', 'model': 'b', 'version': 1, 'max_batch': 8, " \
+    "'image_bytes': 2000000, 'shared': true, 'profile': [{'batch': 1, 'compute_ns': 1e7}], "   \
+    "'homes': [{'gpu': 'g0', 'device_bytes': 2000000}]}"
+
+static json_t *snapshot_of(const char *arrivals)
+{
+    return json_of("{'format': 3, 'at': '2026-01-01T00:00:00Z', 'scheduler': {}, 'gpus': [{'name': "
+                   "'g0', 'pool_bytes': 100000000, 'ns_per_byte': 1}], 'tenants': [{'name': "
+                   "'anna'}, {'name': 'bert'}], 'jobs': [], 'models': [" ANNA ", " BERT
+                   "], 'arrivals': [%s]}",
+                   arrivals);
+}
+
+static json_t *ask(const char *arrivals, const char *changes, double hours, const char *trace)
+{
+    json_t *question = json_of("{'changes': %s, 'hours': %g}", changes, hours), *said = NULL;
+    struct sh_err err = {0};
+
+    json_object_set_new(question, "snapshot", snapshot_of(arrivals));
+    if (trace)
+        json_object_set_new(question, "trace", json_string(trace));
+    assert_ok_err(answer(question, &said, &err), &err);
+    json_decref(question);
+    return said;
+}
+
+static double number(const json_t *said, const char *when, const char *what)
+{
+    return json_number_value(
+        json_object_get(json_object_get(json_object_get(said, when), "requests"), what));
+}
+
+static const json_t *of_model(const json_t *said, const char *when, size_t i)
+{
+    return json_array_get(json_object_get(json_object_get(said, when), "models"), i);
+}
+
+/* n requests of anna, one every gap_ms. */
+static char *steady(unsigned n, double gap_ms)
+{
+    const size_t size = 40 * (size_t)n + 40;
+    char *text = malloc(size);
+    size_t at;
+
+    assert_non_null(text);
+    at = (size_t)snprintf(text, size, "at_s,tenant,model,batch\n");
+    for (unsigned i = 0; i < n; i++)
+        at += (size_t)snprintf(text + at, size - at, "%.6f,anna,a,1\n", i * gap_ms / 1e3);
+    return text;
+}
+
+static void assert_near(double got, double want, double by)
+{
+    if (!(got >= want - by && got <= want + by))
+        fail_msg("%g, not %g", got, want);
+}
+
+/* ------------------------------------------------------------------ tests */
+
+static void a_run_takes_as_long_as_runs_took(void **state)
+{
+    char *trace = steady(200, 20);
+    json_t *said = ask("", "[{'set': 'model.anna/a.slo_ms', 'to': 5}]", 0, trace);
+
+    (void)state;
+    assert_int_equal(number(said, "before", "requests"), 200);
+    assert_int_equal(number(said, "before", "answered"), 200);
+    assert_near(number(said, "before", "p50_ms"), 10, 0.1);
+    assert_near(number(said, "before", "p99_ms"), 10, 0.1);
+    assert_near(number(said, "before", "attained"), 1, 0);
+    assert_near(number(said, "before", "share"), 0.5, 0.01);
+    assert_near(json_number_value(json_object_get(of_model(said, "after", 0), "slo_ms")), 5, 0);
+    assert_near(number(said, "after", "attained"), 0, 0);
+    /* All but probes, which are late, are refused by that rule. */
+    assert_true(json_integer_value(
+                    json_object_get(json_object_get(of_model(said, "after", 0), "refused_by"),
+                                    "DeadlineUnreachable")) > 150);
+    json_decref(said);
+    free(trace);
+}
+
+/* Twice as many as one GPU can do: half are refused at once, and those that are not are in time.
+ * With another GPU nobody is. */
+static void one_more_gpu_does_as_much_again(void **state)
+{
+    char *trace = steady(2000, 5);
+    json_t *said = ask("", "[{'set': 'gpus', 'to': '+1'}]", 0, trace);
+
+    (void)state;
+    assert_near(number(said, "before", "attained"), 0.5, 0.03);
+    assert_near(number(said, "before", "share"), 1, 0.03);
+    /* A second until it is loaded there. */
+    assert_near(number(said, "after", "attained"), 0.95, 0.03);
+    assert_true(number(said, "after", "p99_ms") <= 15.01);
+    json_decref(said);
+    free(trace);
+}
+
+static void recorded_ones_come_again(void **state)
+{
+    static const char SLICES[] =
+        "{'ago_s': 30, 'seconds': 10, 'rows': [{'tenant': 'anna', 'version': 11, 'unit_ms': 1, "
+        "'requests': 3, 'at': '0 100 100', 'sizes': [[3, 3]]}, {'tenant': 'anna', 'version': 12, "
+        "'unit_ms': 1, 'requests': 4, 'at': '5000*4', 'sizes': [[1, 1], [1, 3]]}]}, "
+        "{'ago_s': 20, 'seconds': 10, 'rows': [{'tenant': 'anna', 'version': 99, 'unit_ms': 1, "
+        "'requests': 7, 'at': '0*7', 'sizes': []}, {'tenant': 'carl', 'version': 11, 'unit_ms': 1, "
+        "'requests': 2, 'at': '0*2', 'sizes': []}]}";
+    json_t *said = ask(SLICES, "[]", 1, NULL);
+    const json_t *recorded = json_object_get(said, "recorded");
+
+    (void)state;
+    assert_int_equal(number(said, "before", "requests"), 7);
+    assert_int_equal(json_integer_value(json_object_get(recorded, "left_out")), 9);
+    assert_near(json_number_value(json_object_get(recorded, "from_s")), 30, 0);
+    assert_near(json_number_value(json_object_get(recorded, "seconds")), 20, 0);
+    assert_int_equal(json_array_size(json_object_get(json_object_get(said, "before"), "models")),
+                     2);
+    assert_string_equal(json_string_value(json_object_get(of_model(said, "before", 1), "model")),
+                        "b");
+    assert_true(json_equal(json_object_get(said, "before"), json_object_get(said, "after")));
+    json_decref(said);
+    /* Those of the last 25 s; and none. */
+    said = ask(SLICES, "[]", 25. / 3600, NULL);
+    assert_int_equal(number(said, "before", "requests"), 0);
+    json_decref(said);
+    said = ask(SLICES, "[]", 0, NULL);
+    assert_int_equal(number(said, "before", "requests"), 0);
+    json_decref(said);
+}
+
+static void a_trace_says_what_is_wrong(void **state)
+{
+    static const struct {
+        const char *trace, *why;
+    } WRONG[] = {
+        {"1,anna,a,1\n", "names its columns"},
+        {"at_s,tenant,model\nx,anna,a\n", "at_s"},
+        {"at_s,tenant,model\n1,carl,a\n", "tenant"},
+        {"at_s,tenant,model\n1,bert,a\n", "model"}, /* anna does not share it */
+        {"at_s,tenant,model,batch\n1,anna,a,9\n", "batch"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(WRONG) / sizeof(WRONG[0]); i++) {
+        json_t *question = json_of("{'hours': 0}"), *said = NULL;
+        struct sh_err err = {0};
+
+        json_object_set_new(question, "snapshot", snapshot_of(""));
+        json_object_set_new(question, "trace", json_string(WRONG[i].trace));
+        assert_fails(answer(question, &said, &err), SH_E_INVALID, &err, WRONG[i].why);
+        json_decref(question);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_takes_as_long_as_runs_took),
+        cmocka_unit_test(one_more_gpu_does_as_much_again),
+        cmocka_unit_test(recorded_ones_come_again),
+        cmocka_unit_test(a_trace_says_what_is_wrong),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
