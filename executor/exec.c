@@ -208,6 +208,7 @@ static int listen_to_apis(struct exec *x, struct sh_err *err)
                                 .incarnation = x->incarnation,
                                 .run_ms = (uint64_t)x->conf->run_ms,
                                 .on_gone = route_api_gone,
+                                .on_image = route_image,
                                 .arg = x};
 
     return data_new(&c, x->loop, x->slabs, &x->data, err);
@@ -221,6 +222,8 @@ static int start_models(struct exec *x, struct sh_err *err)
                                   .max_shapes = x->conf->model_shapes,
                                   .renew_s = x->conf->keep_renew_s,
                                   .hooks = x->hooks ? &x->hooks->models : NULL,
+                                  .loop = x->loop,
+                                  .link_keys = x->link_keys,
                                   .tx = x->tx,
                                   .mem = x->mem,
                                   .space = x->space,

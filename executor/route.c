@@ -1,6 +1,7 @@
 /* route.c - see route.h. */
 #include "executor/route.h"
 
+#include "executor/models/fetch.h"
 #include "executor/requests/slabs.h"
 #include "executor/runs/payload.h"
 #include "executor/training/train.h"
@@ -70,6 +71,13 @@ void route_api_gone(void *arg, uint64_t api_id)
     struct exec *x = arg;
 
     switch_on_api_gone(x->sw, api_id);
+}
+
+void route_image(void *arg, struct sh_wire *w, const struct msg_image_get *m)
+{
+    const struct exec *x = arg;
+
+    fetch_answer(x->store, w, m);
 }
 
 /* ------------------------------------------------------------------ models ask */

@@ -14,5 +14,6 @@ struct pool_handler route_of_workers(struct exec *x);
 struct store_users route_of_models(struct exec *x);
 struct switch_rival route_of_runs(struct exec *x);
 data_gone_fn route_api_gone; /* arg: struct exec */
+data_image_fn route_image;   /* the same */
 
 #endif

@@ -6,7 +6,6 @@
 #include "common/importer.h"
 #include "common/log.h"
 #include "common/mem.h"
-#include "common/shm.h"
 #include "executor/files/disk.h"
 
 #include <dirent.h>
@@ -157,6 +156,8 @@ struct writing {
     struct sh_shm image;     /* OWNED */
     struct kept_about about; /* its tables: OWNED */
     double *layer_ns;        /* OWNED */
+    void (*fn)(void *arg);   /* set: image is the whole file */
+    void *arg;
 };
 
 static void free_writing(struct writing *w)
@@ -184,7 +185,8 @@ static int write_file(struct disk_task *t, struct sh_err *err)
             close(fd);
         return SH_FAIL_ERRNO(err, SH_E_IO, "could not make %s", w->part);
     }
-    rc = kept_write(fd, &w->about, w->image.base, w->layer_ns, err);
+    rc = w->fn ? kept_put(fd, w->image.base, w->image.bytes, err)
+               : kept_write(fd, &w->about, w->image.base, w->layer_ns, err);
     if (!rc && rename(w->part, w->path) < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not rename %s", w->part);
     if (rc)
@@ -202,6 +204,8 @@ static void on_written(struct disk_task *t)
         sh_log_err(SH_LOG_WARN, "model.keep", &t->err);
     else
         SH_INFO("model.keep", "file=%s", strrchr(w->path, '/') + 1);
+    if (w->fn)
+        w->fn(w->arg);
     free_writing(w);
     k->n_writing--;
     kept_dir_sweep(k);
@@ -250,34 +254,68 @@ static int map_image(struct writing *w, int image, struct sh_err *err)
     return rc;
 }
 
+static struct writing *new_writing(struct kept_dir *k, struct sh_err *err)
+{
+    struct writing *w = NULL;
+
+    if (k->n_writing == MAX_KEEPING) /* checkpoints go the same way */
+        SH_FAIL(err, SH_E_QUEUEFULL, "%u models wait to be kept", MAX_KEEPING);
+    else if (!(w = calloc(1, sizeof(*w))))
+        SH_FAIL(err, SH_E_NOMEM, "could not allocate a file to be written");
+    else
+        *w = (struct writing){
+            .task = {.work = write_file, .done = on_written}, .k = k, .image = {.fd = -1}};
+    return w;
+}
+
+static int submit(struct writing *w, const struct kept_file *f, struct sh_err *err)
+{
+    struct kept_dir *k = w->k;
+    int rc = sh_strdup(f->path, &w->path, err);
+
+    if (!rc)
+        rc = sh_asprintf(err, &w->part, "%s" PART "%016" PRIx64, f->path, k->incarnation);
+    if (!rc)
+        rc = disk_submit(k->files->disk, &w->task, err);
+    k->n_writing += rc == SH_OK;
+    return rc;
+}
+
 int kept_dir_write(struct kept_dir *k, const struct kept_file *f, struct kept_about *a,
                    const double *layer_ns, int image, struct sh_err *err)
 {
-    struct writing *w;
-    int rc;
+    struct writing *w = new_writing(k, err);
+    int rc = w ? sh_unhex(f->key, a->key, sizeof(a->key), err) : SH_E_NOMEM;
 
-    if (k->n_writing == MAX_KEEPING) /* checkpoints go the same way */
-        return SH_FAIL(err, SH_E_QUEUEFULL, "%u models wait to be kept", MAX_KEEPING);
-    w = calloc(1, sizeof(*w));
-    if (!w)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a file to be written");
-    *w = (struct writing){
-        .task = {.work = write_file, .done = on_written}, .k = k, .image = {.fd = -1}};
-    rc = sh_unhex(f->key, a->key, sizeof(a->key), err);
     if (!rc)
         rc = copy_tables(w, a, layer_ns, err);
     if (!rc)
         rc = map_image(w, image, err);
     if (!rc)
-        rc = sh_strdup(f->path, &w->path, err);
-    if (!rc)
-        rc = sh_asprintf(err, &w->part, "%s" PART "%016" PRIx64, f->path, k->incarnation);
-    if (!rc)
-        rc = disk_submit(k->files->disk, &w->task, err);
+        rc = submit(w, f, err);
+    if (rc)
+        free_writing(w);
+    return rc;
+}
+
+int kept_dir_adopt(struct kept_dir *k, const struct kept_file *f, struct sh_shm *image,
+                   void (*fn)(void *arg), void *arg, struct sh_err *err)
+{
+    struct writing *w = new_writing(k, err);
+    int rc = SH_E_NOMEM;
+
+    if (w) {
+        w->image = *image;
+        w->fn = fn;
+        w->arg = arg;
+        rc = submit(w, f, err);
+    }
+    if (rc && w) /* it stays the caller's */
+        w->image = (struct sh_shm){.fd = -1};
     if (rc)
         free_writing(w);
     else
-        k->n_writing++;
+        *image = (struct sh_shm){.fd = -1};
     return rc;
 }
 

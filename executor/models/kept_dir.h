@@ -16,6 +16,7 @@
 #define SH_EXECUTOR_MODELS_KEPT_DIR_H
 
 #include "common/hash.h"
+#include "common/shm.h"
 #include "executor/files/files.h"
 #include "runtime/model/kept.h"
 
@@ -45,6 +46,10 @@ void kept_dir_used(const struct kept_file *f); /* notes a use */
  * Fails: SH_E_QUEUEFULL, SH_E_NOMEM, SH_E_PROTO (not a suitable memfd). */
 int kept_dir_write(struct kept_dir *k, const struct kept_file *f, struct kept_about *a,
                    const double *layer_ns, int image, struct sh_err *err);
+/* The same of a whole file that another host has made of the same. image: TAKEN after success.
+ * fn(arg) is called on the loop when it is there, or a failure was logged. */
+int kept_dir_adopt(struct kept_dir *k, const struct kept_file *f, struct sh_shm *image,
+                   void (*fn)(void *arg), void *arg, struct sh_err *err);
 void kept_dir_drop(struct kept_file *f); /* f may be zeroed */
 /* Removes files that exceed the limit, are of no more use, or were left by an executor that died.
  * Blocks while it looks at each file. */

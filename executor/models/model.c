@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "executor/models/fetch.h"
 #include "executor/models/model_int.h"
 #include "executor/models/seen.h"
 #include "executor/models/tier.h"
@@ -57,11 +58,13 @@ void model__free(struct model *m)
     }
     drop_tables(m);
     tier_free(m);
+    fetch_free(m);
     blob_set_drop(&m->blobs);
     model__keep_fd(m, -1);
     free(m->tenant);
     free(m->name);
     free(m->package);
+    free(m->source);
     free(m->seen.shapes);
     kept_dir_drop(&m->kept);
     free(m->precision);
@@ -473,6 +476,7 @@ void model_tick(struct model *m, int64_t now_ns)
     model_unkeep(m, now_ns);
     ask_mark(m);
     tier_tick(m);
+    fetch_tick(m, now_ns);
 }
 
 void model_force(struct model *m)

@@ -7,6 +7,7 @@
 #include "common/metrics.h"
 #include "common/spawn.h"
 #include "executor/files/folder.h"
+#include "executor/models/fetch.h"
 #include "executor/models/host.h"
 #include "executor/models/keep.h"
 #include "executor/models/loading.h"
@@ -187,6 +188,8 @@ static int add(struct store *s, const struct msg_model_load *l, struct model **o
     if (!rc)
         rc = sh_strdup(l->precision[0] ? l->precision : "fp32", &m->precision, err);
     if (!rc)
+        rc = sh_strdup(l->source ? l->source : "", &m->source, err);
+    if (!rc)
         rc = take_package(m, l->package, err);
     if (!rc)
         rc = space_tag(s->env.space, l->tenant, &m->tag, err);
@@ -299,7 +302,8 @@ static void drop_in_worker(struct worker *w, int64_t handle)
 static bool may_leave(struct store *s, const struct model *m)
 {
     return m->phase == MODEL_GOING && !m->n_users && !tx_image_busy(&m->tx) && !m->is_broken &&
-           !lacks__is_compiled_now(s, m->handle) && !shapes__any(s, m) && !tier_is_reading(m);
+           !lacks__is_compiled_now(s, m->handle) && !shapes__any(s, m) && !tier_is_reading(m) &&
+           !fetch_is_keeping(m);
 }
 
 static bool reap_from(struct store *s, struct model **list, size_t *n)
@@ -545,6 +549,8 @@ static bool start_build(struct store *s, bool slow)
             return true;
         }
         loading_look(m, any->identity);
+        if (fetch_is_under_way(m))
+            continue;
         if ((slow || m->is_quick) && (!best || loading_is_before(m, best)))
             best = m;
     }

@@ -90,7 +90,9 @@ struct model {
     bool is_looked_at;      /* loading_look() has set the next three */
     bool is_quick;          /* the file `kept` exists */
     struct kept_file kept;
-    bool is_unkept;        /* its maker has met other tenants (keep.h) */
+    char *source;        /* OWNED: address of an executor that has its image in memory; "": none */
+    struct fetch *fetch; /* OWNED: fetch.h */
+    bool is_unkept;      /* its maker has met other tenants (keep.h) */
     uint64_t weight_bytes; /* in the package; 0: not known */
     int64_t build_ns;      /* when its builder started */
     int64_t took_ns;       /* a shape's first compilation */
@@ -159,6 +161,8 @@ struct store_env {
     int64_t max_shapes;              /* for each version */
     int64_t renew_s;                 /* keep.h; 0: never */
     const struct store_hooks *hooks; /* NULL: none */
+    struct sh_loop *loop;
+    struct sh_wire_keys *link_keys;
     struct tx *tx;
     struct dev_mem *mem;
     struct space *space;

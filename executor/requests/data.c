@@ -147,8 +147,11 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
     struct sh_err err = {0};
     int rc;
 
-    (void)w;
     switch (m->type) {
+    case MSG_IMAGE_GET:
+        p->d->conf.on_image(p->d->conf.arg, w, &m->u.image_get);
+        rc = SH_OK;
+        break;
     case MSG_DATA_HELLO:
         rc = on_hello(p, &m->u.data_hello, fds, n_fds, &err);
         break;
@@ -171,7 +174,8 @@ static void on_close(struct sh_wire *w, const struct sh_err *why, void *arg)
     struct peer *p = arg;
 
     (void)w;
-    SH_INFO("api.down", "id=%" PRIx64 " msg=\"%s\"", p->api_id, why->msg);
+    if (p->api_id)
+        SH_INFO("api.down", "id=%" PRIx64 " msg=\"%s\"", p->api_id, why->msg);
     drop_peer(p);
 }
 

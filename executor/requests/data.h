@@ -3,7 +3,7 @@
  * An API on this host passes its slab's descriptor; inputs are read from the slab and outputs
  * written to it. For an API on another host the executor keeps a mirror of the slab: DATA_CHUNK
  * frames fill it, DATA_END says that a request's input is complete, and outputs go back as chunks
- * before RESULT.
+ * before RESULT. Executors on other hosts ask here for images (models/fetch.h).
  *
  * Belongs to the loop's thread.
  */
@@ -11,6 +11,7 @@
 #define SH_EXECUTOR_REQUESTS_DATA_H
 
 #include "common/loop.h"
+#include "common/wire.h"
 #include "common/wire_keys.h"
 #include "executor/requests/run_part.h"
 
@@ -22,11 +23,15 @@ struct slabs;
 
 typedef void data_gone_fn(void *arg, uint64_t api_id); /* its slab still exists during the call */
 
+/* An executor on another host asks: answers on w. */
+typedef void data_image_fn(void *arg, struct sh_wire *w, const struct msg_image_get *m);
+
 struct data_conf {
     const char *executor, *addr; /* BORROWED for good */
     struct sh_wire_keys *keys;   /* BORROWED for good */
     uint64_t incarnation, run_ms;
     data_gone_fn *on_gone;
+    data_image_fn *on_image;
     void *arg;
 };
 

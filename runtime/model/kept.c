@@ -133,6 +133,11 @@ int kept_write(int fd, const struct kept_about *a, const void *image, const doub
     return rc;
 }
 
+int kept_put(int fd, const void *file, size_t bytes, struct sh_err *err)
+{
+    return put(fd, file, bytes, 0, err);
+}
+
 /* ------------------------------------------------------------------ reading */
 
 static int misfit(struct sh_err *err, const char *why)

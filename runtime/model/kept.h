@@ -36,6 +36,8 @@ struct kept_about { /* all BORROWED */
  * SH_E_NOMEM; the file is then useless. */
 int kept_write(int fd, const struct kept_about *a, const void *image, const double *layer_ns,
                struct sh_err *err);
+/* Blocks. Writes a whole file that another process has made. Fails: SH_E_IO, SH_E_DISKFULL. */
+int kept_put(int fd, const void *file, size_t bytes, struct sh_err *err);
 /* Blocks. Fills image and layer_ns, whose contents are undefined after a failure. image NULL: only
  * reads and checks it, for a caller who maps the file from kept_image_at() on. Fails: SH_E_INVALID
  * (it does not fit, or is damaged), SH_E_IO, SH_E_NOMEM. */

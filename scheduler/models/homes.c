@@ -8,6 +8,8 @@
 #include "scheduler/route.h"
 #include "scheduler/sched.h"
 
+#include <string.h>
+
 #define FIRST_LOAD_NS INT64_C(1000000000) /* until one was seen */
 #define NEW_SPEED 0.3                     /* weight of what was measured last */
 #define MAX_SPEED 16.0
@@ -326,4 +328,16 @@ void homes_second(struct sched *s)
 {
     hold(s);
     show(s);
+}
+
+const char *homes_source(const struct sched *s, const struct model *m, const struct exec *e)
+{
+    for (uint32_t i = 0; i < m->n_ready; i++) {
+        const struct exec *x = s->execs.items[m->ready[i]];
+
+        if (x != e && exec_is_up(x) && !m->on[x->index].is_on_disk &&
+            strncmp(x->info.data_addr, "tcp:", 4) == 0)
+            return x->info.data_addr;
+    }
+    return "";
 }

@@ -46,6 +46,10 @@ void homes_exec_forget(struct sched *s, struct exec *e); /* another one takes it
 void homes_measured(struct sched *s, struct model *m, struct exec *e, const struct msg_profile *p);
 void homes_second(struct sched *s); /* which jobs use; gauges */
 
+/* Address of another executor that e can reach and that has m's image in host memory, "": none.
+ * BORROWED until the executor is gone. */
+const char *homes_source(const struct sched *s, const struct model *m, const struct exec *e);
+
 /* Somebody asks for it: executors load it first, and bring it back if it was put aside. */
 void homes_want(struct sched *s, struct model *m);
 /* For a job of e: it stays there, or comes back when it has left. */

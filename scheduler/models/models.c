@@ -178,7 +178,8 @@ void models__load(struct sched *s, struct model *m, struct exec *e)
                                                                .package = m->package,
                                                                .max_batch = m->max_batch,
                                                                .precision = m->precision,
-                                                               .wanted = wanted(s, m)}});
+                                                               .wanted = wanted(s, m),
+                                                               .source = homes_source(s, m, e)}});
 }
 
 static void send_unload(struct sched *s, int64_t version_id, struct exec *e)

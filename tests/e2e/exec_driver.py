@@ -198,9 +198,10 @@ class Driver:
         return out, meta
 
     def load(self, version, package, max_batch=8, tenant="t", model="m", wait=True,
-             precision="fp32", wanted=0.0):
+             precision="fp32", wanted=0.0, source=""):
         self.scheduler.send("MODEL_LOAD", epoch=self.epoch, version_id=version, tenant=tenant,
-                            model=model, package=package, max_batch=max_batch, precision=precision, wanted=wanted)
+                            model=model, package=package, max_batch=max_batch, precision=precision, wanted=wanted,
+                            source=source)
         if wait:
             self.wait(lambda: version in self.states and self.states[version].phase in
                       ("READY", "FAILED"), 300, "READY")

@@ -303,7 +303,7 @@ class Runs(Case):
         self.assertEqual(r.rc, -1)
         self.assertIn("bytes", r.msg)
         d.scheduler.send("MODEL_LOAD", epoch=1, version_id=7, tenant="t", model="x",
-                         package="packages/none", max_batch=4, precision="fp32", wanted=0.0)
+                         package="packages/none", max_batch=4, precision="fp32", wanted=0.0, source="")
         d.wait(lambda: 7 in d.states and d.states[7].phase == "FAILED", WAIT_S, "FAILED")
         d.epoch = 5
         self.infer(d, 1)
@@ -586,6 +586,35 @@ class Runs(Case):
         self.run_wide(d, 1)
         d.load(2, os.path.join(d.dir, "blobs", "packages", "%064x" % 2), max_batch=1)
         self.assertEqual(self.run_wide(d, 2)[1], first)
+
+    def test_an_image_comes_from_the_memory_of_another_executor(self):
+        near, far = self.driver(tcp=True), self.driver("--workers=2")
+        self.load_wide(near, 1)
+
+        def metric(d, name, label=""):
+            return d.metrics().get('shunt_%s{executor="e0"%s}' % (name, label), 0)
+
+        def load(version, **kw):
+            to = os.path.join(far.dir, "blobs", "packages", "%064x" % version)
+            os.rename(far.package(os.path.join(self.onnx, "wide1.onnx"))[0], to)
+            far.load(version, to, max_batch=1, **kw)
+
+        def came():
+            return metric(far, "image_read_bytes_total", ',from="host"')
+        load(1, source=near.data_addr)
+        self.assertEqual(self.run_wide(far, 1)[1], self.run_wide(near, 1)[1])
+        self.assertGreater(came(), 8 * MIB)
+        self.assertEqual(metric(near, "image_sent_bytes_total"), came())
+        log = os.path.join(far.dir, "executor.log")
+        self.assertIn("ev=model.build version=1 model=m worker=", open(log).read())
+        self.assertRegex(open(log).read(), r"ev=model.ready version=1 .* kept=1")
+        self.assertIn("%064x" % 1, self.kept(far))
+        # It is made here if the other one has nothing of it, or is not there.
+        load(2, source=near.data_addr)
+        load(3, source="tcp:127.0.0.1:1")
+        self.assertEqual(metric(near, "image_sent_bytes_total"), came())
+        self.assertEqual(self.run_wide(far, 3)[1], self.run_wide(near, 1)[1])
+        self.assertEqual(len(re.findall("ev=image.fetch .* msg=", open(log).read())), 2)
 
     def test_a_model_answers_while_its_only_worker_loads_another_one(self):
         d = self.driver("--workers=2")

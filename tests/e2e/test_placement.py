@@ -28,8 +28,9 @@ MOVES_S = 2
 class Load(threading.Thread):
     """Clients of one model, each with one request at a time, until end()."""
 
-    def __init__(self, s, key, model, n):
+    def __init__(self, s, key, model, n, inputs=X):
         super().__init__(daemon=True)
+        self.inputs = inputs
         self.s, self.key, self.model, self.stop, self.answered, self.refused = s, key, model, threading.Event(), 0, []
         self.clients = [threading.Thread(target=self.ask, daemon=True) for _ in range(n)]
         for c in self.clients:
@@ -37,7 +38,7 @@ class Load(threading.Thread):
 
     def ask(self):
         while not self.stop.is_set():
-            r = self.s.infer(self.key, self.model, X)
+            r = self.s.infer(self.key, self.model, self.inputs)
             if r.status == 200:
                 self.answered += 1
             else:
