@@ -2,7 +2,7 @@
  *
  * Bodies that we read are S_BODY (unknown fields are refused; openapi.c adds that null means
  * absent) and name their required members. Bodies that we write are S_OBJECT, with all members
- * present unless .needs says less. .fields takes members from a table (common/quota.def,
+ * present unless .needs or .rare says less. .fields takes members from a table (common/quota.def,
  * common/train_option.def). */
 #include "api/openapi.h"
 #include "api/spec_schema.h"
@@ -35,6 +35,9 @@
     {"mask", S_BOOL(.text = "with buckets: zeros in this input mask positions; a request in "      \
      "which it is all zeros along a padded axis runs at its own sizes")}),                         \
     .needs = "name,datatype,shape"))
+#define ASSUMES S_LIST(S_TEXT(), .rare = true, .text = "in the answer to a submission, if there "  \
+    "are any: what is trained although the model's file does not say whether it is a parameter or "\
+    "a buffer")
 #define PARAMETERS S_MAP({.type = SCHEMA_STRING | SCHEMA_NUMBER | SCHEMA_BOOLEAN})
 #define KEY_FIELDS                                                                                 \
     {"id", S_TEXT()}, {"name", S_TEXT()}, {"role", S_TEXT()}, {"tenant", S_TEXT(.null = true)},    \
@@ -224,7 +227,8 @@ const struct api_schema API_SCHEMAS[] = {
         {"busy_ns", S_INT()}, {"result", OBJECT0}, {"result_version", S_INT(.null = true)},
         {"error_code", S_TEXT(.null = true)}, {"error", S_TEXT(.null = true)},
         {"created_at", S_TIME()}, {"started_at", S_TIME(.null = true)},
-        {"finished_at", S_TIME(.null = true)}, {"row_version", S_INT()}))},
+        {"finished_at", S_TIME(.null = true)}, {"row_version", S_INT()},
+        {"training_assumes", ASSUMES}))},
     {"JobPatch", S_BODY("", MEMBERS({"priority", S_INTS(-1000, 1000, .stays = true)},
         {"labels", S_MAP(S_STR(0, 128, .null = true, .pattern = "^[^\\x00]*$",
          .text = "null removes the label"), .max = 32, .names = LABEL_NAME, .stays = true)},
@@ -249,7 +253,8 @@ const struct api_schema API_SCHEMAS[] = {
          "job uses")}, {"code", S_TEXT()},
         {"error", S_TEXT()}, {"errors", FAULTS("in this job, as POST /jobs would list it; absent "
          "after 2000 in a batch")}), .needs = "status"),
-        .text = "in the order of the jobs sent")}, {"created", S_INT()}, {"failed", S_INT()}))},
+        .text = "in the order of the jobs sent")}, {"created", S_INT()}, {"failed", S_INT()},
+        {"training_assumes", ASSUMES}))},
     {"JobArrayCreate", S_BODY("job", MEMBERS(
         {"indices", S_STR(1, 255, .pattern = INDICES, .text = "0-99, 0-98:2 or 1,5,7-9")},
         {"count", S_INTS(1, 1000, .text = "indices from 0 on")},
@@ -270,7 +275,9 @@ const struct api_schema API_SCHEMAS[] = {
     {"JobArray", S_OBJECT(MEMBERS({"id", S_INT()}, {"name", S_TEXT()}, {"kind", S_TEXT()},
         {"model", S_TEXT()}, {"version", S_INT(.null = true, .text = "the version that its jobs "
          "use; null: the jobs "
-         "are gone")}, {"dataset", S_TEXT()}, {"queue", S_TEXT()}, {"indices", S_TEXT()},
+         "are gone")},
+        {"training_assumes", ASSUMES}, {"dataset", S_TEXT()}, {"queue", S_TEXT()},
+        {"indices", S_TEXT()},
         {"jobs", S_INT(.text = "number of jobs created; old ones may be gone")},
         {"max_parallel", S_INT(.null = true)},
         {"states", S_MAP(S_INT(), .text = "how many of its jobs are in each state")},

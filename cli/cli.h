@@ -41,7 +41,8 @@ struct cli_conf {
     char *role, *expires_at, *save, *visibility, *percentile, *on_miss, *latency_ms,
         *target_priority, *window;
     /* push */
-    char *max_batch, *buckets, *precision, *weights, *tensor, *size, *tmp_dir, *label_column;
+    char *max_batch, *buffers, *parameters, *buckets, *precision, *weights, *tensor, *size,
+        *tmp_dir, *label_column;
     bool wait, stretch, grey, skip_broken;
     /* jobs */
     char *model, *dataset, *eval_dataset, *spec, *job_name, *queue;

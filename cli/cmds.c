@@ -132,6 +132,10 @@ static const struct sh_conf_opt PUSH_MODEL[] = {
         "sizes to which requests are padded, for axes that the file leaves open, such as "
         "length=64,128,512 or \"height=256,512 width=256,512\": few shapes are compiled, and "
         "requests of different sizes run together; refused if answers might change"),
+    STR(buffers, "buffers", NULL,
+        "names of constants that training holds fixed, such as \"adjacency,*.window\": buffers of "
+        "the module that the file does not show as such"),
+    STR(parameters, "parameters", NULL, "names of constants that training changes, the other way"),
     STR(weights, "weights", NULL,
         "safetensors file whose tensors replace the initializers of the same names, as "
         "save_file(model.state_dict()) writes it"),

@@ -12,6 +12,10 @@
 /* A file of this name beside the model in a tar file gives initializers their values, by name
  * (runtime/model/onnx_weights.h). */
 #define SH_EXTERNAL_WEIGHTS "initializers.safetensors"
+/* metadata_props of a model: which constants are buffers, and which parameters, whatever else the
+ * file says or does not say. Names with commas between, with * and ? as in file names. */
+#define SH_EXTERNAL_BUFFERS "shunt.buffers"
+#define SH_EXTERNAL_PARAMETERS "shunt.parameters"
 
 /* Called with a name, not NUL-terminated, for each tensor stored there. False: stop. */
 typedef bool sh_external_fn(const char *location, size_t n, void *arg);

@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#define SH_IMPORTER 4
+#define SH_IMPORTER 5
 
 /* The revision of the package in this folder; 0: older than revisions, or unreadable. */
 int64_t sh_importer_of(const char *package);

@@ -152,7 +152,9 @@ static int array_create(struct submit *s, json_t **out, struct sh_err *err)
     if (!s->array_id)
         return find_earlier(s, out, err);
     snprintf(id, sizeof(id), "%" PRId64, s->array_id);
-    return store_array_get(s->q, id, out, err);
+    rc = store_array_get(s->q, id, out, err);
+    submit_say_assumes(s, *out);
+    return rc;
 }
 
 /* The grid is kept in the template: no job has such a field. */

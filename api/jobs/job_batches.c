@@ -41,6 +41,7 @@ static int batch_create(struct submit *s, json_t **out, struct sh_err *err)
             rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
     }
     *out = json_pack("{s:o, s:I, s:I}", "items", items, "created", created, "failed", failed);
+    submit_say_assumes(s, *out);
     return rc ? rc : *out ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the reply");
 }
 

@@ -65,6 +65,7 @@ static int job_create(struct submit *s, json_t **out, struct sh_err *err)
         return rc ? rc : sh_err_copy(err, &x->err);
     }
     *out = json_incref(x->job);
+    submit_say_assumes(s, *out);
     return SH_OK;
 }
 

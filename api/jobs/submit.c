@@ -23,6 +23,7 @@ void submit_fini(struct submit *s)
 {
     for (size_t i = 0; s->items && i < s->n; i++) {
         json_decref(s->items[i].job);
+        json_decref(s->items[i].assumes);
         json_decref(s->items[i].faults.list);
     }
     free(s->items);
@@ -150,6 +151,8 @@ static int find_all(struct submit *s, struct sh_err *err)
         rc = find_parts(s->q, &l, &x->spec, &p, err);
         if (rc || check_parts(&x->spec, p, &x->err))
             continue;
+        json_decref(x->assumes); /* of a try that was undone */
+        x->assumes = jobspec_assumes(&x->spec, p->version);
         x->version_id = id_of(p->version);
         x->version = json_integer_value(json_object_get(p->version, "version"));
         x->dataset_id = id_of(p->dataset);
@@ -299,6 +302,16 @@ int submit_store(struct submit *s, struct sh_err *err)
     db_res_free(res);
     json_decref(rows);
     return rc;
+}
+
+void submit_say_assumes(const struct submit *s, json_t *answer)
+{
+    size_t i = 0;
+
+    while (i < s->n && !s->items[i].assumes)
+        i++;
+    if (i < s->n)
+        json_object_set(answer, "training_assumes", s->items[i].assumes);
 }
 
 /* ------------------------------------------------------------------ once */

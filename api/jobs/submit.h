@@ -27,7 +27,8 @@ struct submit_item {
     struct sh_faults faults;                         /* the faults of this item only */
     enum submit_made made;
     int64_t id;
-    json_t *job; /* OWNED: if EARLIER, or if it is the only item; else NULL */
+    json_t *job;     /* OWNED: if EARLIER, or if it is the only item; else NULL */
+    json_t *assumes; /* OWNED: jobspec_assumes() */
 };
 
 struct submit {
@@ -52,5 +53,7 @@ int submit_store(struct submit *s, struct sh_err *err);
  * One transaction; fn may be called again in another. *out: OWNED. */
 typedef int submit_fn(struct submit *s, json_t **out, struct sh_err *err);
 int submit_once(struct submit *s, submit_fn *fn, json_t **out, struct sh_err *err);
+/* Adds to the answer what the first job assumes that assumes anything. */
+void submit_say_assumes(const struct submit *s, json_t *answer);
 
 #endif

@@ -130,6 +130,15 @@ static void put_fields(struct making *m, const struct schema *s, unsigned name, 
     }
 }
 
+static bool is_rare(const struct schema *s, const char *name)
+{
+    const struct schema_member *p = s->members;
+
+    while (p && p->name && strcmp(p->name, name) != 0)
+        p++;
+    return p && p->name && p->schema.rare;
+}
+
 static void put_members(struct making *m, const struct schema *s)
 {
     json_t *all = json_object(), *needs = s->needs ? words(m, s->needs) : json_array(), *v;
@@ -138,7 +147,7 @@ static void put_members(struct making *m, const struct schema *s)
     put_fields(m, s, 0, all, s->needs ? needs : NULL);
     json_object_foreach(all, name, v)
     {
-        if (!s->needs)
+        if (!s->needs && !is_rare(s, name))
             add(m, needs, json_string(name));
     }
     if (json_object_size(all) > 0 || s->is_body)

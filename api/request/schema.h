@@ -28,6 +28,7 @@ struct schema {
     bool above;       /* a number: must exceed min */
     bool by_length;   /* several types including text: min and max limit its length */
     bool null;        /* or null */
+    bool rare;        /* a member that may be absent, where all others are present */
     bool stays;       /* in a body: null does not mean absent */
     /* for a text; words: "a,b"; only: the one allowed value */
     const char *pattern, *format, *words, *only;

@@ -309,6 +309,23 @@ int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *
     return rc ? rc : settle_batch(s, version, err);
 }
 
+json_t *jobspec_assumes(const struct jobspec *s, const json_t *version)
+{
+    const json_t *all = json_object_get(json_object_get(version, "meta"), "training_assumes");
+    json_t *list = s->is_batch ? NULL : json_array(), *name;
+    size_t i;
+
+    json_array_foreach(all, i, name)
+    {
+        if (list && json_is_string(name) && !train_names(s->train.frozen, json_string_value(name)))
+            json_array_append(list, name);
+    }
+    if (json_array_size(list) > 0)
+        return list;
+    json_decref(list);
+    return NULL;
+}
+
 /* "[*, 1, 8, 8]": axis 0 stands for the samples. */
 static void shape_text(const json_t *shape, char out[static SHAPE_TEXT])
 {

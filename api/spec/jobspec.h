@@ -55,6 +55,9 @@ bool jobspec_is_label(const char *key);
  * SH_E_UNSUPPORTED (not trainable, or the loss does not fit its output), SH_E_INVALID (not the
  * file's batch; for batch inference see batchspec.h). */
 int jobspec_fits_model(struct jobspec *s, const json_t *version, struct sh_err *err);
+/* Names of what the job trains although the model's file does not say whether it is a parameter or
+ * a buffer. OWNED; NULL: there are none. */
+json_t *jobspec_assumes(const struct jobspec *s, const json_t *version);
 /* The tensor with this name in a list of {"name", ...}. BORROWED; NULL: none. */
 const json_t *jobspec_find_tensor(const json_t *list, const char *name);
 /* dataset: {"tensors","n_samples","state","max_storage_bytes"}; is_main: the job's dataset, not

@@ -234,7 +234,7 @@ static void say_rest(const struct upload *s)
     out_say(s->c, "The server has %s of %s already; the rest is sent.", had, all);
 }
 
-int upload_open(struct cli *c, const char *file, const char *weights, struct upload **out,
+int upload_open(struct cli *c, const char *file, const struct cargo_with *with, struct upload **out,
                 struct sh_err *err)
 {
     struct upload *s = calloc(1, sizeof(*s));
@@ -245,7 +245,7 @@ int upload_open(struct cli *c, const char *file, const char *weights, struct upl
     if (!s)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
     s->c = c;
-    rc = cargo_open(file, weights, &s->cargo, err);
+    rc = cargo_open(file, with, &s->cargo, err);
     progress_begin(c, &s->bar);
     if (!rc)
         rc = upload_digest(&s->cargo, &s->bar, sha, err);

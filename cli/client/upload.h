@@ -13,9 +13,9 @@ int upload_check(const char *file, enum sh_file_kind want, struct sh_err *err);
 struct upload;
 /* Reads the file, and those that hold a model's data, for the digest. Until upload_close() the
  * first INT or TERM ends the upload but not the program, so that what was created for it can be
- * removed. weights: of a model, or NULL (cargo_open). *out: OWNED, upload_close(), whatever is
+ * removed. with: a model, or NULL (cargo_open). *out: OWNED, upload_close(), whatever is
  * returned. */
-int upload_open(struct cli *c, const char *file, const char *weights, struct upload **out,
+int upload_open(struct cli *c, const char *file, const struct cargo_with *with, struct upload **out,
                 struct sh_err *err);
 void upload_close(struct upload *u); /* NULL is allowed */
 /* Does the server have a part from a broken upload? path: of the artifact. Asks only if the file is

@@ -299,6 +299,7 @@ static int send_array(struct cli *c, json_t *job, struct sh_err *err)
         snprintf(text, sizeof(text), "Array %s has %" JSON_INTEGER_FORMAT " job%s.%s", id, n,
                  n == 1 ? "" : "s", base);
         job_say_made(c, j, "array", id, text);
+        job_say_assumes(c, j);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)
         rc = wait_and_report(c, id, err);

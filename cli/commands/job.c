@@ -368,6 +368,26 @@ void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *
         hint_guarantee(c);
 }
 
+void job_say_assumes(struct cli *c, const json_t *answer)
+{
+    const json_t *list = json_object_get(answer, "training_assumes"), *name;
+    char text[300] = "";
+    size_t n = 0, i;
+
+    json_array_foreach(list, i, name)
+    {
+        if (n + json_string_length(name) + 3 < sizeof(text))
+            n += (size_t)snprintf(text + n, sizeof(text) - n, "%s%s", n ? ", " : "",
+                                  json_string_value(name));
+    }
+    if (n > 0)
+        out_say(c,
+                "It trains %zu constants because of how they are used, since the model's file does "
+                "not say whether they are parameters or buffers: %s. If some are buffers, push "
+                "the file again with --buffers, or name them in \"frozen\" of the spec.",
+                json_array_size(list), text);
+}
+
 static int submit_one(struct cli *c, struct sh_err *err)
 {
     json_t *job = json_pack("{s:I, s:I}", "priority", (json_int_t)c->conf->priority, "max_attempts",
@@ -391,6 +411,7 @@ static int submit_one(struct cli *c, struct sh_err *err)
         job_base_text(c, j, "It trains", base, sizeof(base));
         snprintf(text, sizeof(text), "Job %s is %s.%s", id, sh_json_text(j, "state"), base);
         job_say_made(c, j, "job", id, text);
+        job_say_assumes(c, j);
     }
     if (!rc && c->conf->wait && !c->conf->dry_run)
         rc = job_wait_and_serve(c, id, err);

@@ -21,6 +21,8 @@ void job_base_text(const struct cli *c, const json_t *j, const char *it, char *o
 /* Prints the answer to a submission. noun: "job" or "array"; text: a sentence for people. */
 void job_say_made(struct cli *c, const json_t *j, const char *noun, const char *id,
                   const char *text);
+/* What it trains by assumption, if the answer to a submission has anything of that. */
+void job_say_assumes(struct cli *c, const json_t *answer);
 
 /* wait.c */
 struct progress;

@@ -95,6 +95,7 @@ static int read_jobs(const char *path, json_t **out, struct sh_err *err)
 struct sent {
     json_t *results; /* OWNED: of all jobs so far */
     json_int_t created, failed;
+    bool says_assumes; /* what is assumed was said */
 };
 
 /* The next batch: as many jobs from `first` on as one request takes. */
@@ -136,6 +137,9 @@ static int send_batch(struct cli *c, const json_t *batch, struct sent *s, struct
         json_array_extend(s->results, json_object_get(j, "items"));
         s->created += json_integer_value(json_object_get(j, "created"));
         s->failed += json_integer_value(json_object_get(j, "failed"));
+        if (!s->says_assumes)
+            job_say_assumes(c, j);
+        s->says_assumes |= json_object_get(j, "training_assumes") != NULL;
     }
     json_decref(body);
     json_decref(j);

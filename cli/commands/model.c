@@ -475,14 +475,16 @@ static int check_files(struct cli *c, const char *file, struct sh_err *err)
     enum sh_file_kind kind = SH_FILE_ONNX;
     int rc = upload_check(file, SH_FILE_ONNX, err);
 
-    if (rc || !c->conf->weights)
+    if (rc || !(c->conf->weights || c->conf->buffers || c->conf->parameters))
         return rc;
     rc = user_file_kind(file, &kind, err);
     if (!rc && kind == SH_FILE_TAR)
         rc = SH_FAIL(err, SH_E_INVALID,
-                     "--weights needs the ONNX file itself; into a tar file put the weights "
-                     "as " SH_EXTERNAL_WEIGHTS " beside the model");
-    return rc ? rc : upload_check(c->conf->weights, SH_FILE_SAFETENSORS, err);
+                     "--weights, --buffers and --parameters need the ONNX file itself; into a tar "
+                     "file put the weights as " SH_EXTERNAL_WEIGHTS " beside the model, and the "
+                     "names as metadata " SH_EXTERNAL_BUFFERS " or " SH_EXTERNAL_PARAMETERS
+                     " into the model");
+    return rc || !c->conf->weights ? rc : upload_check(c->conf->weights, SH_FILE_SAFETENSORS, err);
 }
 
 static int version_push(struct cli *c, const char *model, const char *file, json_t **out,
@@ -490,6 +492,7 @@ static int version_push(struct cli *c, const char *model, const char *file, json
 {
     char owner[REST_PATH_MAX];
     char path[REST_PATH_MAX];
+    const struct cargo_with with = {c->conf->weights, c->conf->buffers, c->conf->parameters};
     struct upload *u = NULL;
     json_t *buckets = NULL;
     int64_t version = 0;
@@ -501,7 +504,7 @@ static int version_push(struct cli *c, const char *model, const char *file, json
     if (!rc)
         rc = check_files(c, file, err);
     if (!rc)
-        rc = upload_open(c, file, c->conf->weights, &u, err);
+        rc = upload_open(c, file, &with, &u, err);
     if (!rc)
         rc = rest_ensure(c, owner, MODELS, model, &made, err);
     if (!rc)

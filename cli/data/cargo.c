@@ -109,8 +109,63 @@ static int add_zeros(struct cargo *c, int64_t bytes, struct sh_err *err)
     return bytes ? add_part(c, NULL, text, bytes, err) : SH_OK;
 }
 
-/* As `name` in the tar file. */
-static int pack(struct cargo *c, const char *path, const char *name, struct sh_err *err)
+/* A number as protocol buffers have it. */
+static size_t put_varint(uint8_t *p, size_t n)
+{
+    size_t len = 0;
+
+    for (; n > 127; n >>= 7)
+        p[len++] = (uint8_t)(n & 127) | 128;
+    p[len++] = (uint8_t)n;
+    return len;
+}
+
+#define TAG(field) (uint8_t)((field) << 3 | 2) /* of what has a length */
+#define METADATA_PROPS 14                      /* of ModelProto */
+
+/* An entry of the model's metadata: a message that continues behind its end is the same as one
+ * message. text NULL: there is none. */
+static int add_said(struct cargo *c, const char *key, const char *text, int64_t *bytes,
+                    struct sh_err *err)
+{
+    const size_t n_key = strlen(key), n = text ? strlen(text) : 0;
+    uint8_t *p = text ? malloc(n_key + n + 40) : NULL, lengths[2][10];
+    const size_t l_key = put_varint(lengths[0], n_key), l_text = put_varint(lengths[1], n);
+    size_t at = 0;
+
+    if (!text)
+        return SH_OK;
+    if (!p)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
+    p[at++] = TAG(METADATA_PROPS);
+    at += put_varint(p + at, 1 + l_key + n_key + 1 + l_text + n);
+    p[at++] = TAG(1);
+    memcpy(p + at, lengths[0], l_key);
+    memcpy(p + at + l_key, key, n_key);
+    at += l_key + n_key;
+    p[at++] = TAG(2);
+    memcpy(p + at, lengths[1], l_text);
+    memcpy(p + at + l_text, text, n);
+    at += l_text + n;
+    *bytes += (int64_t)at;
+    return add_part(c, NULL, (char *)p, (int64_t)at, err);
+}
+
+/* The model's file with what is said of its constants. */
+static int add_model(struct cargo *c, const char *file, const struct cargo_with *with,
+                     int64_t *bytes, struct sh_err *err)
+{
+    int rc = cargo_add_file(c, file, bytes, err);
+
+    if (!rc)
+        rc = add_said(c, SH_EXTERNAL_BUFFERS, with ? with->buffers : NULL, bytes, err);
+    return rc ? rc
+              : add_said(c, SH_EXTERNAL_PARAMETERS, with ? with->parameters : NULL, bytes, err);
+}
+
+/* As `name` in the tar file. with: it is the model. */
+static int pack(struct cargo *c, const char *path, const char *name, const struct cargo_with *with,
+                struct sh_err *err)
 {
     char *head = calloc(1, USTAR_BLOCK);
     int64_t bytes = 0;
@@ -119,7 +174,7 @@ static int pack(struct cargo *c, const char *path, const char *name, struct sh_e
                   : SH_FAIL(err, SH_E_NOMEM, "could not allocate an upload");
 
     if (!rc)
-        rc = cargo_add_file(c, path, &bytes, err);
+        rc = add_model(c, path, with, &bytes, err);
     if (!rc)
         rc = ustar_write(name, (uint64_t)bytes, 0, c->parts[at].text, err);
     return rc ? rc : add_zeros(c, (int64_t)ustar_padded((uint64_t)bytes) - bytes, err);
@@ -171,17 +226,18 @@ static int open_folder(const char *file, size_t n, int *out, struct sh_err *err)
                      : SH_FAIL_ERRNO(err, SH_E_IO, "could not open the folder of \"%s\": %m", file);
 }
 
-static int pack_all(struct cargo *c, const char *file, const char *weights, const struct names *l,
-                    struct sh_err *err)
+static int pack_all(struct cargo *c, const char *file, const struct cargo_with *with,
+                    const struct names *l, struct sh_err *err)
 {
+    const char *weights = with ? with->weights : NULL;
     const char *slash = strrchr(file, '/');
     const size_t n = slash ? (size_t)(slash + 1 - file) : 0;
     int folder = -1, rc = open_folder(file, n, &folder, err);
 
     if (!rc)
-        rc = pack(c, file, "model.onnx", err);
+        rc = pack(c, file, "model.onnx", with, err);
     if (!rc && weights)
-        rc = pack(c, weights, SH_EXTERNAL_WEIGHTS, err);
+        rc = pack(c, weights, SH_EXTERNAL_WEIGHTS, NULL, err);
     for (size_t i = 0; i < l->n && !rc; i++) {
         char *path = NULL;
 
@@ -191,7 +247,7 @@ static int pack_all(struct cargo *c, const char *file, const char *weights, cons
         if (!rc)
             rc = sh_asprintf(err, &path, "%.*s%s", (int)n, file, l->name[i]);
         if (!rc)
-            rc = pack(c, path, l->name[i], err);
+            rc = pack(c, path, l->name[i], NULL, err);
         free(path);
     }
     if (folder >= 0)
@@ -207,15 +263,18 @@ int cargo_file(const char *file, struct cargo *out, struct sh_err *err)
     return cargo_add_file(out, file, &bytes, err);
 }
 
-int cargo_open(const char *file, const char *weights, struct cargo *out, struct sh_err *err)
+int cargo_open(const char *file, const struct cargo_with *with, struct cargo *out,
+               struct sh_err *err)
 {
     struct names l = {.err = err};
+    int64_t bytes;
     int rc;
 
     *out = (struct cargo){.fd = -1};
     rc = find_names(file, &l);
     if (!rc)
-        rc = l.n || weights ? pack_all(out, file, weights, &l, err) : cargo_file(file, out, err);
+        rc = l.n || (with && with->weights) ? pack_all(out, file, with, &l, err)
+                                            : add_model(out, file, with, &bytes, err);
     for (size_t i = 0; i < l.n; i++)
         free(l.name[i]);
     free(l.name);

@@ -26,11 +26,17 @@ struct cargo {
     int fd;      /* -1: none */
 };
 
-/* file: an ONNX file is sent with the files that it names; any other is sent alone. weights: a
- * safetensors file sent with the model as SH_EXTERNAL_WEIGHTS, or NULL; files that the model names
- * may then be missing, and the server reports tensors without values. Each must be a non-empty file
- * on a disk. Call cargo_fini(), whatever is returned. */
-int cargo_open(const char *file, const char *weights, struct cargo *out, struct sh_err *err);
+struct cargo_with {
+    const char *weights;              /* a safetensors file, sent as SH_EXTERNAL_WEIGHTS; NULL */
+    const char *buffers, *parameters; /* common/external.h; NULL: nothing is said */
+};
+/* file: an ONNX file is sent with the files that it names; any other is sent alone. with: what is
+ * sent with a model, or NULL. If weights are, files that the model names may be missing, and the
+ * server reports tensors without values. What is said of its constants follows the file's bytes,
+ * where it is a part of the model. Each must be a non-empty file on a disk. Call cargo_fini(),
+ * whatever is returned. */
+int cargo_open(const char *file, const struct cargo_with *with, struct cargo *out,
+               struct sh_err *err);
 int cargo_file(const char *file, struct cargo *out, struct sh_err *err); /* always alone */
 void cargo_fini(struct cargo *c);
 /* Reads at most n bytes from `at` on; 0: the end; -1 with errno: unreadable, or a file has changed

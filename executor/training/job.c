@@ -245,6 +245,7 @@ static int read_entry(const struct job *j, json_t *e, struct sh_st_tensor *t, st
     const char *name = NULL, *dtype = NULL, *kind = NULL;
     json_t *shape = NULL;
     int64_t off = 0, bytes = 0;
+    bool assumed = false; /* say_assumed() reads it */
     const struct sh_json_field f[] = {
         {"name", SH_JSON_STR, &name, .required = true, .min = 1, .max = 1024},
         {"dtype", SH_JSON_STR, &dtype, .required = true, .max = 16},
@@ -252,6 +253,7 @@ static int read_entry(const struct job *j, json_t *e, struct sh_st_tensor *t, st
         {"shape", SH_JSON_ARR, &shape, .required = true, .max = SH_MAX_RANK},
         {"off", SH_JSON_INT, &off, .required = true, .min = 0, .max = 1e15},
         {"bytes", SH_JSON_INT, &bytes, .required = true, .min = 0, .max = 1e15},
+        {"assumed", SH_JSON_BOOL, &assumed, .required = false},
     };
     int rc = sh_json_read(e, "state", f, SH_ARRAY_LEN(f), err);
 
@@ -334,6 +336,28 @@ int job_check_fits(struct job *j, struct sh_err *err)
     return rc;
 }
 
+/* What is trained although nothing says that it is a parameter. */
+static void say_assumed(struct job *j)
+{
+    char names[512] = "";
+    size_t n = 0, len = 0;
+
+    for (size_t i = 0; i < j->n_tensors; i++) {
+        if (!json_is_true(json_object_get(json_array_get(j->table, i), "assumed")))
+            continue;
+        n++;
+        if (len + strlen(j->tensors[i].name) + 3 < sizeof(names))
+            len += (size_t)snprintf(names + len, sizeof(names) - len, "%s%s", len ? ", " : "",
+                                    j->tensors[i].name);
+    }
+    if (n > 0)
+        job_log_say(j->log,
+                    "trains %zu constants because of how they are used, since the model's file "
+                    "does not say whether they are parameters or buffers: %s; buffers are named "
+                    "in \"frozen\", or at the push",
+                    n, names);
+}
+
 static void say_built(struct job *j)
 {
     int64_t values = 0;
@@ -349,6 +373,7 @@ static void say_built(struct job *j)
                 " parameters; on the device %.1f MiB of state and %.1f MiB for a batch",
                 (double)(sh_clock_ns() - j->compile_ns) / 1e9, j->precision, j->batch, j->steps,
                 values, (double)j->state_bytes / 1048576, (double)j->ws_bytes / 1048576);
+    say_assumed(j);
 }
 
 int job_take_built(struct job *j, const struct msg_wk_train_ready *m, int *fds, size_t n_fds,

@@ -237,21 +237,27 @@ static const char *const STATE_KIND[] = {
 };
 
 /* The state's layout for the executor, which writes checkpoints and knows nothing of models. */
-static int state_table(const struct program *p, char **out, struct sh_err *err)
+static int state_table(const struct wk_train *t, char **out, struct sh_err *err)
 {
+    const struct program *p = t->program;
     json_t *table = json_array();
     int rc = SH_OK;
 
     for (size_t i = 0; table && i < program_n_state(p); i++) {
         const struct program_state_entry *e = program_state(p, i);
-        json_t *shape = json_array();
+        const uint32_t v =
+            e->kind == PROGRAM_STATE_PARAM ? graph_find(t->graph, e->name) : GRAPH_NONE;
+        json_t *shape = json_array(), *row;
 
         for (uint32_t k = 0; k < e->rank; k++)
             json_array_append_new(shape, json_integer(e->dims[k]));
-        if (json_array_append_new(table, json_pack("{s:s,s:s,s:s,s:o,s:I,s:I}", "name", e->name,
-                                                   "dtype", "F32", "kind", STATE_KIND[e->kind],
-                                                   "shape", shape, "off", (json_int_t)e->offset,
-                                                   "bytes", (json_int_t)e->bytes)))
+        row = json_pack("{s:s,s:s,s:s,s:o,s:I,s:I}", "name", e->name, "dtype", "F32", "kind",
+                        STATE_KIND[e->kind], "shape", shape, "off", (json_int_t)e->offset, "bytes",
+                        (json_int_t)e->bytes);
+        if (v != GRAPH_NONE && t->graph->values[v].is_assumed &&
+            !train_names(t->spec.frozen, e->name))
+            json_object_set_new(row, "assumed", json_true());
+        if (json_array_append_new(table, row))
             rc = SH_FAIL(err, SH_E_NOMEM, "could not describe the state");
     }
     if (!table)
@@ -280,7 +286,7 @@ int train_on_train(struct worker *w, const struct msg_wk_train *m, const int *fd
     if (!rc) /* before the state is written: that much memory may not be on the host either */
         rc = dev_check_fits(w->arena_bytes, state_bytes(t), ws_bytes(t), t->spec.batch, true, &why);
     if (!rc)
-        rc = state_table(t->program, &table, &why);
+        rc = state_table(t, &table, &why);
     if (!rc && m->build)
         rc = sh_shm_create("shunt-state", SH_MAX(state_bytes(t), (size_t)1), &state, &why);
     if (!rc && m->build)

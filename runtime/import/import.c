@@ -187,17 +187,54 @@ static uint32_t count_fixed(const struct graph *g, const char **first)
     return n;
 }
 
+#define MAX_ASSUMED 256u
+#define SAID_ASSUMED 6u
+
+/* The names of what is trained because of its use alone, of which the note has some. OWNED. */
+static json_t *describe_assumed(const struct graph *t, struct sh_buf *note, int *rc,
+                                struct sh_err *err)
+{
+    json_t *list = json_array();
+    uint32_t n = 0;
+
+    for (uint32_t i = 0; i < t->n_values; i++)
+        n += t->values[i].is_assumed;
+    if (n > 0)
+        *rc = sh_buf_printf(note, err,
+                            "the file does not say whether %u of its constants are parameters or "
+                            "buffers, and they are trained because of how they are used (",
+                            n);
+    for (uint32_t i = 0; i < t->n_values && json_array_size(list) < MAX_ASSUMED; i++) {
+        const size_t k = json_array_size(list);
+
+        if (!t->values[i].is_assumed)
+            continue;
+        json_array_append_new(list, text(t->values[i].name));
+        if (!*rc && k < SAID_ASSUMED)
+            *rc = sh_buf_printf(note, err, "%s%.64s", k ? ", " : "",
+                                json_string_value(json_array_get(list, k)));
+    }
+    if (!*rc && n > 0)
+        *rc = sh_buf_printf(note, err,
+                            "%s): name buffers when you push the file (--buffers), or in "
+                            "\"frozen\" when you train it",
+                            n > SAID_ASSUMED ? ", ..." : "");
+    return list;
+}
+
 /* What training does that the file may not show. g: as read; t: in training form. */
 static int describe_training(const struct graph *g, const struct graph *t, struct sh_buf *note,
-                             struct sh_err *err)
+                             json_t **assumed, struct sh_err *err)
 {
     uint32_t shared = count_shared(t), fixed;
     const char *first;
     int rc = SH_OK;
 
-    if (shared > 0)
-        rc = sh_buf_printf(note, err, "%u parameters are used in several places and trained as one",
-                           shared);
+    *assumed = describe_assumed(t, note, &rc, err);
+    if (!rc && shared > 0)
+        rc = sh_buf_printf(note, err,
+                           "%s%u parameters are used in several places and trained as one",
+                           note->len ? "; " : "", shared);
     if (!rc && g->n_untied > 0)
         rc = sh_buf_printf(note, err,
                            "%s%u parameters of equal numbers (ones, zeros) that the file has as "
@@ -239,7 +276,7 @@ static bool has_float_output(const struct graph *g)
 /* Can this graph be trained? note says why not, or what training will do; *warns: who trains it
  * should know that first. */
 static bool trainable(const struct graph *g, const struct weights *w, char *note, size_t size,
-                      bool *warns)
+                      bool *warns, json_t **assumed)
 {
     struct sh_err err = {0};
     struct graph *t = NULL;
@@ -247,6 +284,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     bool ok = false;
 
     *warns = false;
+    *assumed = NULL;
     if (w->n_parameters == 0)
         sh_strlcpy(note, "the model has no parameters", size);
     else if (!w->plain)
@@ -259,8 +297,9 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
         sh_strlcpy(note, err.msg, size);
     }
     sh_buf_init(&text_of, size);
-    if (ok && describe_training(g, t, &text_of, NULL) == SH_OK && text_of.len)
+    if (ok && describe_training(g, t, &text_of, assumed, NULL) == SH_OK && text_of.len)
         sh_strlcpy(note, text_of.data, size);
+    *warns |= json_array_size(*assumed) > 0;
     sh_buf_fini(&text_of);
     graph_free(t);
     return ok;
@@ -347,16 +386,17 @@ static json_t *warm_json(const struct graph *g, const struct sh_buckets *b)
 static json_t *success_json(const struct graph *g, const char *why_solo)
 {
     struct weights w = count_weights(g);
-    char note[1024] = "";
-    bool warns, ok = trainable(g, &w, note, sizeof(note), &warns);
+    char note[2048] = "";
+    json_t *assumed;
+    bool warns, ok = trainable(g, &w, note, sizeof(note), &warns, &assumed);
 
-    return json_pack("{s:b,s:i,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:b,s:o}", "ok", 1, "importer",
-                     SH_IMPORTER, "inputs", io_json(g, g->inputs, g->n_inputs, false), "outputs",
-                     io_json(g, g->outputs, g->n_outputs, true), "opset", (json_int_t)g->opset,
-                     "n_nodes", (json_int_t)g->n_nodes, "n_parameters", (json_int_t)w.n_parameters,
-                     "weight_bytes", (json_int_t)w.bytes, "trainable", ok, "training_note",
-                     text(note), "training_warns", warns, "solo", g->is_solo, "solo_note",
-                     text(why_solo));
+    return json_pack("{s:b,s:i,s:o,s:o,s:I,s:I,s:I,s:I,s:b,s:o,s:b,s:o*,s:b,s:o}", "ok", 1,
+                     "importer", SH_IMPORTER, "inputs", io_json(g, g->inputs, g->n_inputs, false),
+                     "outputs", io_json(g, g->outputs, g->n_outputs, true), "opset",
+                     (json_int_t)g->opset, "n_nodes", (json_int_t)g->n_nodes, "n_parameters",
+                     (json_int_t)w.n_parameters, "weight_bytes", (json_int_t)w.bytes, "trainable",
+                     ok, "training_note", text(note), "training_warns", warns, "training_assumes",
+                     assumed, "solo", g->is_solo, "solo_note", text(why_solo));
 }
 
 /* The folder that a file lies in. OWNED. */

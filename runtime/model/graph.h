@@ -47,7 +47,12 @@
 #define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */
 #define GRAPH_DERIVED INT32_MIN             /* a dim of an output: graph.output_dims knows */
 
-enum graph_said { GRAPH_SAID_NOTHING, GRAPH_SAID_PARAM, GRAPH_SAID_BUFFER }; /* onnx_meta.h */
+enum graph_said { /* onnx_meta.h; LEARNS: whoever pushed the file says that it is a parameter */
+                  GRAPH_SAID_NOTHING,
+                  GRAPH_SAID_PARAM,
+                  GRAPH_SAID_BUFFER,
+                  GRAPH_SAID_LEARNS
+};
 
 struct graph_value {
     char *name; /* OWNED by the graph, unique, not empty */
@@ -59,7 +64,8 @@ struct graph_value {
     bool data_borrowed; /* points into a mapped file that the graph keeps open */
     bool is_param; /* a weight that training may change (params.c), or BatchNormalization's running
                       statistics: an initializer of floats */
-    uint8_t said;  /* enum graph_said: what the file says of a constant; for params.c */
+    bool is_assumed;   /* a parameter by its use alone: the file has no word on whether it is one */
+    uint8_t said;      /* enum graph_said: what the file says of a constant; for params.c */
     bool is_computed;  /* an exporter computed it of parameters; trained, it goes other ways */
     bool is_letter;    /* the file says that it is of a parameter with a single letter's name */
     bool is_taken;     /* the file says that it is, or may be, a part of one, whatever its form */

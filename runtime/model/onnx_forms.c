@@ -273,44 +273,6 @@ static int look_at_product(struct forms *f, size_t i, const char *list)
 
 /* ---------------------------------------------------------------- where nothing is said */
 
-static bool is_negative(const uint8_t *x, const uint8_t *y, size_t n)
-{
-    bool is_round = true;
-
-    for (size_t i = 0; i < n; i++) {
-        const float a = param_number(x, i);
-
-        if (a != -param_number(y, i))
-            return false;
-        is_round &= a * 4096 == truncf(a * 4096);
-    }
-    return !is_round; /* zeros and the like are by chance */
-}
-
-static int look_for_negative(struct forms *f, size_t i)
-{
-    const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const size_t n = elements(t);
-    const uint8_t *data =
-        n && strncmp(t->name, "onnx::", 6) == 0 ? onnx_tensor_look(t, f->source) : NULL;
-
-    for (size_t k = 0; k < f->b.n_file && data; k++) {
-        const Onnx__TensorProto *of = f->b.g->initializer[k];
-        const uint8_t *other =
-            !f->b.gone[k] && elements(of) == n && same_axes(t, of) && !param_is_made_up(of->name)
-                ? onnx_tensor_look(of, f->source)
-                : NULL;
-        int rc;
-
-        if (!other || !is_negative(data, other, n))
-            continue;
-        rc = onnx_build_node(&f->b, "Neg", of->name, NULL, t->name, 0);
-        f->b.gone[i] = !rc;
-        return rc;
-    }
-    return SH_OK;
-}
-
 static int look_for_mask(struct forms *f, size_t i)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
@@ -366,7 +328,7 @@ static int look_at_unsaid(struct forms *f, int (*look)(struct forms *f, size_t i
 static int look_at_all(struct forms *f)
 {
     const bool known = param_kinds_known(f->kinds);
-    int rc = known ? look_at_said(f, look_at_form) : look_at_unsaid(f, look_for_negative);
+    int rc = known ? look_at_said(f, look_at_form) : SH_OK;
 
     if (rc)
         return rc;

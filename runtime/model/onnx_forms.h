@@ -14,9 +14,8 @@
  *   - where a parameter was multiplied by a buffer and the file has both, they are multiplied;
  *   - where the buffer is called a mask and zeros came out, the parameter comes back likewise, and
  *     what is 0 stays so.
- * The older exporter says nothing, but computes little: a constant with exactly the numbers of a
- * named one below 0 is its negative, and a weight without a name, many of whose numbers are 0, has
- * a mask. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+ * The older exporter says nothing: a weight without a name, many of whose numbers are 0, has a
+ * mask. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                struct sh_err *err);
 

@@ -47,6 +47,17 @@ char *onnx_meta(const Onnx__NodeProto *n, const char *key)
     return text_under(&n->base, OF_NODE, key);
 }
 
+const char *onnx_told(const Onnx__ModelProto *m, const char *key)
+{
+    for (size_t i = m->n_metadata_props; i-- > 0;) { /* the newest is the last */
+        const Onnx__StringStringEntryProto *e = m->metadata_props[i];
+
+        if (e->key && e->value && strcmp(e->key, key) == 0)
+            return e->value;
+    }
+    return "";
+}
+
 static char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
 {
     return text_under(&v->base, OF_VALUE, key);

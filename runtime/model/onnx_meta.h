@@ -11,6 +11,8 @@
 const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len);
 /* The text for a key; NULL: none. OWNED, free(). */
 char *onnx_meta(const Onnx__NodeProto *n, const char *key);
+/* The same for the whole model: what whoever pushed it added; "": nothing. BORROWED. */
+const char *onnx_told(const Onnx__ModelProto *m, const char *key);
 /* All names of parameters and buffers that the file has; none, where it does not say. *out: call
  * param_kinds_fini(), also on failure. */
 int onnx_kinds(const Onnx__GraphProto *g, struct param_kinds *out, struct sh_err *err);

@@ -3,6 +3,7 @@
  * What cannot be represented (control flow, custom domains, ...) is collected node by node, so that
  * the user sees the whole list at once; any fault in the file ends reading.
  */
+#include "common/external.h"
 #include "common/mem.h"
 #include "runtime/model/onnx.h"
 #include "runtime/model/onnx_dims.h"
@@ -10,6 +11,7 @@
 #include "runtime/model/onnx_reader.h"
 #include "runtime/model/onnx_restore.h"
 
+#include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -225,6 +227,39 @@ static void read_kinds(struct reader *r)
     r->g->says_kinds |= param_kinds_known(&r->kinds);
 }
 
+/* Is it one of a list of names, with commas between, as it is or as it was before an exporter's
+ * merging was undone? */
+static bool is_listed(const char *list, const char *name)
+{
+    char one[256], base[256];
+
+    snprintf(base, sizeof(base), "%.*s", (int)strcspn(name, "@"), name);
+    for (size_t n; *list; list += n + (list[n] != '\0')) {
+        n = strcspn(list, ",");
+        snprintf(one, sizeof(one), "%.*s", (int)n, list);
+        if (fnmatch(one, name, 0) == 0 || fnmatch(one, base, 0) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Who pushes a file may say what is what: onnx_told() has the last word. */
+static void read_told(struct reader *r)
+{
+    const char *buffers = onnx_told(r->model, SH_EXTERNAL_BUFFERS),
+               *params = onnx_told(r->model, SH_EXTERNAL_PARAMETERS);
+
+    for (uint32_t i = 0; i < r->g->n_values && (buffers[0] || params[0]); i++) {
+        struct graph_value *v = &r->g->values[i];
+        const bool is_buffer = v->is_param && is_listed(buffers, v->name);
+
+        if (!is_buffer && !(v->is_param && is_listed(params, v->name)))
+            continue;
+        v->said = is_buffer ? GRAPH_SAID_BUFFER : GRAPH_SAID_LEARNS;
+        v->is_assumed = v->is_computed = false;
+    }
+}
+
 static int read_outputs(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
@@ -278,6 +313,8 @@ static int read_model(struct reader *r, const char *path, bool beside)
         read_kinds(r);
     if (!rc && !r->g->says_kinds)
         rc = reader_state(r);
+    if (!rc)
+        read_told(r);
     for (size_t i = 0; i < g->n_node && rc == SH_OK; i++)
         rc = reader_node(r, g->node[i]);
     if (!rc)

@@ -1,6 +1,7 @@
 /* onnx_restore.c - see onnx_restore.h. */
 #include "runtime/model/onnx_restore.h"
 
+#include "runtime/model/onnx_again.h"
 #include "runtime/model/onnx_forms.h"
 #include "runtime/model/onnx_rows.h"
 #include "runtime/model/onnx_tie.h"
@@ -14,6 +15,8 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
 
     if (!rc)
         rc = onnx_forms(m, source, kinds, err);
+    if (!rc)
+        rc = onnx_again(m, source, kinds, err);
     if (!rc)
         rc = onnx_rows(m, source, kinds, err);
     if (!rc)

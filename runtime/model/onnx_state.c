@@ -2,13 +2,19 @@
  *
  * PyTorch's older exporter names no kinds, but writes what it kept of a module's state dictionary
  * in its order: one module after the other, of each the parameters first, then the buffers. So what
- * comes behind a buffer (integers, or by its name) is one too, unless a weight or a bias comes
- * behind it as well: then it is a parameter without a gradient ("grid"). If a module is met again
- * after another, something has changed the order, and it says nothing.
+ * comes behind a buffer (integers, or by its name, or with numbers that somebody wrote) is one too,
+ * unless a weight or a bias comes behind it as well: then it is a parameter without a gradient
+ * ("grid"). If a module is met again after another, something has changed the order, and it says
+ * nothing.
+ *
+ * The last of a module may still be either. What PyTorch's own modules call their parameters is
+ * one, and so is what comes before such a name. All others are assumed to be what their use is
+ * (is_assumed), and whoever trains the model is told.
  */
 #include "common/mem.h"
 #include "runtime/model/onnx_reader.h"
 #include "runtime/model/param_rules.h"
+#include "runtime/model/param_written.h"
 
 #include <stdlib.h>
 
@@ -52,7 +58,10 @@ static struct module module_at(const struct reader *r, size_t from)
 static bool is_first_buffer(const struct graph_value *v)
 {
     return v->dtype == SH_I64 || v->dtype == SH_I32 || v->dtype == SH_BOOL || v->dtype == SH_U8 ||
-           param_is_buffer(v->name);
+           param_is_buffer(v->name) ||
+           (v->is_assumed && v->dtype == SH_F32 &&
+            (param_is_written(v->data, v->rank, v->dims) ||
+             (v->rank == 1 && param_is_line(v->data, v->dims[0]))));
 }
 
 /* NULL: it is not of the module, or not a constant of the graph. */
@@ -66,21 +75,25 @@ static struct graph_value *value_at(struct reader *r, size_t i)
 
 static void tell_module(struct reader *r, const struct module *m)
 {
-    size_t buffers = m->to;
+    size_t buffers = m->to, sure = m->from; /* parameters come before `sure` */
 
     for (size_t i = m->from; i < m->to; i++) {
         const struct graph_value *v = value_at(r, i);
 
+        if (v && param_is_of_torch(v->name))
+            sure = i + 1;
         if (v && (strcmp(v->name + m->len, "weight") == 0 || strcmp(v->name + m->len, "bias") == 0))
             buffers = m->to;
         else if (v && buffers == m->to && is_first_buffer(v))
             buffers = i;
     }
-    for (size_t i = buffers; i < m->to; i++) {
+    for (size_t i = m->from; i < m->to; i++) {
         struct graph_value *v = value_at(r, i);
 
-        if (v)
+        if (v && i >= buffers)
             v->said = GRAPH_SAID_BUFFER;
+        else if (v && i < sure)
+            v->is_assumed = false;
     }
 }
 
@@ -105,6 +118,58 @@ static int see_modules(struct reader *r, struct names *seen, char **copies, bool
     return rc;
 }
 
+/* "layers.0/fc" of "/layers.0/fc/MatMul"; 0: the node is of the outermost module. */
+static size_t scope_length(const char *node)
+{
+    const char *slash = strrchr(node, '/');
+
+    return slash ? (size_t)(slash - node) : 0;
+}
+
+/* Is node i all that its module does, but for adding a bias? Then the module is a layer of PyTorch.
+ * Nodes of a module, and of those in it, are neighbours. */
+static bool is_layer(const Onnx__GraphProto *g, size_t i)
+{
+    const char *name = reader_text(g->node[i]->name);
+    const size_t n = scope_length(name), from = i < 2 ? 0 : i - 2;
+
+    for (size_t k = from; k < g->n_node && k <= i + 2 && n > 0; k++) {
+        const char *other = reader_text(g->node[k]->name), *op = reader_text(g->node[k]->op_type);
+
+        if (k != i && strncmp(name, other, n) == 0 && other[n] == '/' &&
+            (strcmp(op, "Add") != 0 || scope_length(other) != n))
+            return false;
+    }
+    return n > 0;
+}
+
+/* What was transposed has lost its name, but layers of PyTorch can be told by their nodes. */
+static void see_layers(struct reader *r)
+{
+    static const char *const OPS[] = {"Conv", "ConvTranspose", "GRU", "LSTM", "RNN"};
+    const Onnx__GraphProto *g = r->model->graph;
+
+    for (size_t i = 0; i < g->n_node; i++) {
+        bool is = strcmp(reader_text(g->node[i]->op_type), "MatMul") == 0 && is_layer(g, i);
+
+        for (size_t k = 0; k < SH_ARRAY_LEN(OPS); k++)
+            is |= strcmp(reader_text(g->node[i]->op_type), OPS[k]) == 0;
+        for (size_t k = 0; k < g->node[i]->n_input && is; k++) {
+            const uint32_t v = names_get(&r->names, reader_text(g->node[i]->input[k]));
+
+            if (v != NAMES_NONE && param_is_made_up(r->g->values[v].name))
+                r->g->values[v].is_assumed = false;
+        }
+    }
+}
+
+static void assume_all(struct reader *r)
+{
+    for (uint32_t v = 0; v < r->g->n_values; v++)
+        r->g->values[v].is_assumed =
+            r->g->values[v].is_param && !param_is_of_torch(r->g->values[v].name);
+}
+
 int reader_state(struct reader *r)
 {
     const size_t n = r->model->graph->n_initializer;
@@ -115,6 +180,8 @@ int reader_state(struct reader *r)
 
     if (!once)
         return SH_OK;
+    assume_all(r);
+    see_layers(r);
     rc = names_init(&seen, r->err);
     if (rc)
         return rc;

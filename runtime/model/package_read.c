@@ -89,9 +89,10 @@ static int read_value(struct unpacker *u, const json_t *row, size_t nr)
         rc = names_put(&u->names, u->g->values[i].name, i, u->err);
     if (rc || kind[0] == '\0')
         return rc;
-    if (v.rank < 0 || (strcmp(kind, "param") != 0 && strcmp(kind, "const") != 0))
+    u->g->values[i].is_assumed = strcmp(kind, "assumed") == 0;
+    u->g->values[i].is_param = u->g->values[i].is_assumed || strcmp(kind, "param") == 0;
+    if (v.rank < 0 || (!u->g->values[i].is_param && strcmp(kind, "const") != 0))
         return broken(u, "value", nr);
-    u->g->values[i].is_param = kind[0] == 'p';
     if (u->g->values[i].is_param && v.dtype != SH_F32 && v.dtype != SH_F64 && v.dtype != SH_F16 &&
         v.dtype != SH_BF16)
         return broken(u, "type of parameter", nr);

@@ -195,18 +195,35 @@ static bool is_word_of_buffers(const char *last)
            begins(last, "fixed_") || begins(last, "frozen_");
 }
 
-bool param_is_buffer(const char *name)
+/* The part behind the last dot; false: it is longer than any that a rule knows. */
+static bool take_last(const char *name, char last[static 64])
 {
     size_t n = strcspn(name, "@"), from = n;
-    char last[64];
 
     while (from > 0 && name[from - 1] != '.')
         from--;
-    if (n - from >= sizeof(last))
+    if (n - from >= 64)
         return false;
     memcpy(last, name + from, n - from);
     last[n - from] = '\0';
-    return is_word_of_buffers(last);
+    return true;
+}
+
+bool param_is_buffer(const char *name)
+{
+    char last[64];
+
+    return take_last(name, last) && is_word_of_buffers(last);
+}
+
+bool param_is_of_torch(const char *name)
+{
+    char last[64];
+
+    return take_last(name, last) &&
+           (begins(last, "weight") || begins(last, "bias") || begins(last, "original") ||
+            begins(last, "in_proj_") || begins(last, "running_") ||
+            (strlen(last) == 13 && strcmp(last + 1, "_proj_weight") == 0));
 }
 
 /* More operations, by which nobody calls a constant that is a parameter in another form. */

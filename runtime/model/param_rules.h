@@ -38,6 +38,8 @@ bool param_is_turned(const char *name);
 bool param_is_lone(const char *name, int rank);
 /* "layers.0.attn_mask", as modules call their buffers. */
 bool param_is_buffer(const char *name);
+/* "layers.0.weight", as PyTorch's own modules call parameters, and the statistics of norms. */
+bool param_is_of_torch(const char *name);
 
 /* One of many F32 numbers, which may be unaligned. */
 static inline float param_number(const void *data, int64_t i)

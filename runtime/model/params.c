@@ -24,6 +24,7 @@
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"
 #include "runtime/model/param_rules.h"
+#include "runtime/model/param_written.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,6 +93,13 @@ static bool is_buffer(const struct graph *g, const struct graph_value *v)
 static bool is_formula(const struct graph_value *v)
 {
     return v->data && v->dtype == SH_F32 && param_is_formula(v->data, v->rank, v->dims);
+}
+
+/* Where nothing is said of it, its numbers may still tell that somebody wrote them. */
+static bool is_written(const struct graph_value *v)
+{
+    return v->is_assumed && v->data && v->dtype == SH_F32 &&
+           param_is_written(v->data, v->rank, v->dims);
 }
 
 /* A filter of the code: edges, a blur for each channel, the numbers of bins. */
@@ -212,7 +220,7 @@ static void find_computed(struct graph *g)
         const uint32_t bias = n->n_in > 2 ? n->in[2] : GRAPH_NONE;
         struct graph_value *v = n->n_in > 1 && n->in[1] != GRAPH_NONE ? &g->values[n->in[1]] : NULL;
 
-        if (v && v->is_param && strncmp(v->name, "onnx::Conv", 10) == 0 &&
+        if (v && v->is_param && !v->said && strncmp(v->name, "onnx::Conv", 10) == 0 &&
             (bias == GRAPH_NONE || strncmp(g->values[bias].name, "onnx::", 6) != 0))
             v->is_computed = true;
     }
@@ -556,9 +564,12 @@ static void decide(struct graph *g, const struct found *f)
         const bool found = (v->rank > 0 && f->weighs[i]) || (!held && f->learns[i]);
 
         v->is_computed &= !f->filters[i];
-        v->is_param = v->is_param && !f->filters[i] &&
-                      (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
-                                 is_named(g, v)));
+        v->is_param = v->is_param &&
+                      (v->said == GRAPH_SAID_LEARNS ||
+                       (!f->filters[i] && !is_written(v) &&
+                        (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
+                                   is_named(g, v)))));
+        v->is_assumed &= v->is_param;
     }
 }
 

@@ -85,6 +85,7 @@ static int add_const(struct run *r, uint32_t from, struct sh_err *err)
     w->bytes = v->bytes;
     w->data_borrowed = true;
     w->is_param = v->is_param;
+    w->is_assumed = v->is_assumed;
     return SH_OK;
 }
 

@@ -80,10 +80,10 @@ def value(name, dims, dtype=FLOAT):
     return message((1, name), (2, message((1, message((1, dtype), (2, shape))))))
 
 
-def model(nodes, inputs, outputs, initializers=(), opset=17, opset_domain=""):
+def model(nodes, inputs, outputs, initializers=(), opset=17, opset_domain="", producer="tests"):
     graph = message(*((1, n) for n in nodes), (2, "graph"), *((5, t) for t in initializers),
                     *((11, v) for v in inputs), *((12, v) for v in outputs))
-    return message((1, 8), (2, "tests"), (7, graph), (8, message((1, opset_domain), (2, opset))))
+    return message((1, 8), (2, producer), (7, graph), (8, message((1, opset_domain), (2, opset))))
 
 
 def two_outputs():

@@ -71,6 +71,58 @@ class External(Story):
         self.assertEqual(r.returncode, 0, r.stdout)
         self.answers("safe")
 
+    def test_what_an_old_file_does_not_tell_is_said_and_can_be_told(self):
+        """Where nothing says whether a weight is a buffer it is trained, and the push, the submission and the log
+        say so; one word at the push settles it, for what is trained from it too."""
+        path = self.write("old.onnx", onnx.model(
+            [onnx.node("MatMul", ["x", "mix"], ["m"], name="/MatMul"), onnx.node("Add", ["m", "bias"], ["y"], name="/Add")],
+            [onnx.value("x", ["N", 4])], [onnx.value("y", ["N", 3])],
+            [onnx.tensor("bias", [3], B), onnx.tensor("mix", [4, 3], [w + 0.01 * i * i for i, w in enumerate(W)])],
+            producer="pytorch"))
+        x = floats([0.1 * (i % 7) for i in range(64)])
+        self.s.push_data(self.key, "old", st_bytes({"x": ("F32", [16, 4], x), "label": ("F32", [16, 3], floats([1.0] * 48))}))
+
+        def job(model, **spec):
+            return {"kind": "training", "model": model, "dataset": "old", "spec": {
+                "loss": "mse", "optimizer": {"name": "sgd", "lr": 0.05}, "batch": 16, "epochs": 3, **spec}}
+
+        def submit(model, route="jobs", **spec):
+            body = {"jobs": {}, "job-arrays": {"count": 1, "job": job(model, **spec)},
+                    "job-batches": {"jobs": [job(model, **spec)]}}[route] or job(model, **spec)
+            r = self.s.call("POST", "/api/v1/" + route, body, self.key)
+            self.assertIn(r.status, (200, 201), r)
+            return r.json
+
+        def meta(model, version=1):
+            r = self.s.call("GET", "/api/v1/models/%s/versions/%d" % (model, version), key=self.key)
+            return r.json["meta"]
+
+        def products(model, version):
+            """What `mix` gives, without the bias."""
+            def ask(x):
+                r = until("%s answers" % model, lambda: (r := self.s.infer(
+                    self.key, "%s/versions/%d" % (model, version), [{**X, "data": x}])).status == 200 and r)
+                return r.json["outputs"][0]["data"]
+            return [a - b for a, b in zip(ask(X["data"]), ask([0.0] * 4))]
+
+        for model, options in (("silent", ()), ("told", ("--buffers", "none,m?x"))):
+            r = self.cli_push(model, path, *options)
+            self.assertEqual((r.returncode, "mix" in r.stdout), (0, not options), r.stdout)
+            said = [] if options else ["mix"]
+            self.assertEqual(meta(model)["training_assumes"], said)
+            self.assertNotIn("training_assumes", submit(model, frozen="m*"))
+            for route in ("job-arrays", "job-batches"):
+                self.assertEqual(submit(model, route).get("training_assumes", []), said)
+            j = submit(model)
+            self.assertEqual(j.get("training_assumes", []), said)
+            j = self.s.wait_job(self.key, j["id"])
+            self.assertEqual(j["state"], "SUCCEEDED", j)
+            log = self.s.job(self.key, j["id"], "/log").raw.decode()
+            self.assertEqual("whether they are parameters or buffers: mix" in log, not options, log)
+            self.assertEqual(meta(model, j["result_version"])["training_assumes"], said)
+            before, after = products(model, 1), products(model, j["result_version"])
+            self.assertEqual(max(abs(a - b) for a, b in zip(before, after)) > 1e-3, not options, (before, after))
+
     def test_a_push_says_which_file_is_missing(self):
         r = self.cli_push("lost", self.write("lost.onnx", linear("lost.onnx.data")))
         self.assertNotEqual(r.returncode, 0)

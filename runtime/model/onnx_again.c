@@ -1,0 +1,410 @@
+/* onnx_again.c - see onnx_again.h. */
+#include "runtime/model/onnx_again.h"
+
+#include "common/mem.h"
+#include "runtime/model/onnx_build.h"
+#include "runtime/model/onnx_meta.h"
+#include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_rules.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define MAX_ELEMENTS ((size_t)1 << 24) /* of one that is looked at */
+#define MAX_ALIKE 64                   /* of the same axes, of which pairs are tried */
+#define MAX_SUM 4096                   /* numbers of one whose sum is tried */
+#define MANY 4                         /* numbers that lie on a line by no chance */
+#define SAME 2e-6                      /* of the largest part: what rounding leaves */
+
+struct of { /* an initializer of floats */
+    const Onnx__TensorProto *t;
+    const uint8_t *data; /* unaligned; NULL: none that may be looked at. BORROWED */
+    size_t n;
+    bool named; /* it may be of the module */
+};
+
+struct again {
+    struct onnx_build b;
+    struct onnx_source *source;
+    const struct param_kinds *kinds;
+    struct names names, inputs; /* of initializers, to their numbers; of the graph */
+    struct of *all;             /* of the file's initializers; OWNED */
+};
+
+static size_t elements(const Onnx__TensorProto *t)
+{
+    size_t n = 1;
+
+    if (t->data_type != sh_dtype_onnx(SH_F32) || t->n_dims > SH_MAX_RANK || !t->name || !t->name[0])
+        return 0;
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_ELEMENTS)
+            return 0;
+    return n;
+}
+
+static double at(const struct of *x, size_t i)
+{
+    return (double)param_number(x->data, (int64_t)i);
+}
+
+static bool same_axes(const struct of *x, const struct of *y)
+{
+    return x->n == y->n && x->t->n_dims == y->t->n_dims &&
+           (x->t->n_dims == 0 ||
+            memcmp(x->t->dims, y->t->dims, x->t->n_dims * sizeof(*x->t->dims)) == 0);
+}
+
+/* Such as people write: 0, 1, -0.5; equal by chance. */
+static bool is_round(const struct of *x)
+{
+    bool is = true;
+
+    for (size_t i = 0; i < x->n && is; i++)
+        is = at(x, i) * 4096 == trunc(at(x, i) * 4096);
+    return is;
+}
+
+/* ---------------------------------------------------------------- a line */
+
+/* x = a * y + b? */
+static bool is_on(const struct of *x, const struct of *y, double a, double b)
+{
+    bool is = true;
+
+    for (size_t i = 0; i < x->n && is; i++)
+        is = fabs(a * at(y, i) + b - at(x, i)) <= SAME * fmax(fabs(a * at(y, i)), fabs(b));
+    return is;
+}
+
+/* What somebody wrote, if it is near. */
+static double rounded(double x)
+{
+    const double r = round(x * 1024) / 1024;
+
+    return fabs(r - x) <= 1e-5 * fmax(fabs(x), 1) ? r : (double)(float)x;
+}
+
+static bool find_line(const struct of *x, const struct of *y, double *a, double *b)
+{
+    static const struct {
+        double a, b;
+    } WRITTEN[] = {{-1, 1}, {1, 1}, {-1, 0}, {2, 0}, {0.5, 0}, {1, -1}, {-2, 0}, {-0.5, 0}};
+    size_t lo = 0, hi = 0, between = 0;
+
+    for (size_t k = 0; k < SH_ARRAY_LEN(WRITTEN); k++) {
+        *a = WRITTEN[k].a;
+        *b = WRITTEN[k].b;
+        if (is_on(x, y, *a, *b))
+            return true;
+    }
+    for (size_t i = 1; i < y->n; i++) {
+        lo = at(y, i) < at(y, lo) ? i : lo;
+        hi = at(y, i) > at(y, hi) ? i : hi;
+    }
+    for (size_t i = 0; i < y->n; i++)
+        between += at(y, i) != at(y, lo) && at(y, i) != at(y, hi);
+    if (between < MANY / 2)
+        return false;
+    *a = rounded((at(x, hi) - at(x, lo)) / (at(y, hi) - at(y, lo)));
+    *b = rounded(at(x, lo) - *a * at(y, lo));
+    return *a != 0 && (*a != 1 || *b != 0) && isfinite(*a) && isfinite(*b) && is_on(x, y, *a, *b);
+}
+
+/* A constant of one number beside t; *name: OWNED. */
+static int add_number(struct again *g, const struct of *t, const char *suffix, double x,
+                      char **name)
+{
+    float *data = malloc(sizeof(*data));
+    char *copy = NULL;
+    int rc = data ? sh_asprintf(g->b.err, name, "%s@%s", t->t->name, suffix)
+                  : SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a number");
+
+    if (!rc)
+        rc = sh_strdup(*name, &copy, g->b.err);
+    if (rc) {
+        free(data);
+        return rc;
+    }
+    *data = (float)x;
+    return onnx_build_tensor(&g->b, copy, SH_F32, NULL, 0, data, sizeof(*data));
+}
+
+static int put_line(struct again *g, const struct of *t, const struct of *of, double a, double b)
+{
+    const bool turns = a == -1 && b != 0; /* b - of */
+    char *scale = NULL, *shift = NULL, *scaled = NULL;
+    int rc = SH_OK;
+
+    if (b != 0)
+        rc = add_number(g, t, "shift", b, &shift);
+    if (!rc && a != 1 && a != -1)
+        rc = add_number(g, t, "scale", a, &scale);
+    if (!rc && b != 0 && !turns && a != 1)
+        rc = sh_asprintf(g->b.err, &scaled, "%s@scaled", t->t->name);
+    if (!rc && turns)
+        rc = onnx_build_node(&g->b, "Sub", shift, of->t->name, t->t->name, 0);
+    if (!rc && !turns && a != 1)
+        rc = onnx_build_node(&g->b, scale ? "Mul" : "Neg", of->t->name, scale,
+                             scaled ? scaled : t->t->name, 0);
+    if (!rc && !turns && b != 0)
+        rc = onnx_build_node(&g->b, "Add", scaled ? scaled : of->t->name, shift, t->t->name, 0);
+    free(scale);
+    free(shift);
+    free(scaled);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- functions of one */
+
+static double sigmoid(double x)
+{
+    return 1 / (1 + exp(-x));
+}
+
+static double softplus(double x)
+{
+    return x > 30 ? x : log1p(exp(x));
+}
+
+static double reciprocal(double x)
+{
+    return 1 / x;
+}
+
+static double positive(double x)
+{
+    return fmax(x, 0);
+}
+
+/* NULL: none that is known. */
+static const char *find_function(const struct of *x, const struct of *y)
+{
+    static const struct {
+        const char *op;
+        double (*of)(double);
+    } KNOWN[] = {{"Abs", fabs},          {"Exp", exp},
+                 {"Log", log},           {"Reciprocal", reciprocal},
+                 {"Relu", positive},     {"Sigmoid", sigmoid},
+                 {"Softplus", softplus}, {"Sqrt", sqrt},
+                 {"Tanh", tanh}};
+
+    for (size_t k = 0; k < SH_ARRAY_LEN(KNOWN); k++) {
+        bool is = true, same = true;
+
+        for (size_t i = 0; i < x->n && is; i++) {
+            const double of = KNOWN[k].of(at(y, i));
+
+            is = fabs(of - at(x, i)) <= SAME * fabs(of);
+            same &= of == at(y, i); /* the absolute of what is above 0: a copy, onnx_tie.h */
+        }
+        if (is && !same)
+            return KNOWN[k].op;
+    }
+    return NULL;
+}
+
+/* Is x the sum of all of y? */
+static bool is_sum(const struct of *x, const struct of *y)
+{
+    double sum = 0, size = 0;
+
+    for (size_t i = 0; i < y->n; i++) {
+        sum += at(y, i);
+        size += fabs(at(y, i));
+    }
+    return fabs(sum - at(x, 0)) <= SAME * fmin(size, 8 * fabs(sum));
+}
+
+/* t = ReduceSum(of), with the axes of t. */
+static int put_sum(struct again *g, const struct of *t, const struct of *of)
+{
+    const int64_t n = (int64_t)t->t->n_dims;
+    int64_t *ones = malloc((t->t->n_dims + 1) * sizeof(*ones));
+    char *all = NULL, *shape = NULL, *copy = NULL;
+    int rc = ones ? sh_asprintf(g->b.err, &all, "%s@sum", t->t->name)
+                  : SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a shape");
+
+    for (int64_t i = 0; i < n && !rc; i++)
+        ones[i] = 1;
+    if (!rc)
+        rc = sh_asprintf(g->b.err, &shape, "%s@shape", t->t->name);
+    if (!rc)
+        rc = sh_strdup(shape, &copy, g->b.err);
+    if (!rc)
+        rc = onnx_build_node(&g->b, "ReduceSum", of->t->name, NULL, all, 0);
+    if (!rc)
+        rc = onnx_build_node(&g->b, "Reshape", all, shape, t->t->name, 0);
+    if (!rc) {
+        rc = onnx_build_tensor(&g->b, copy, SH_I64, &n, 1, ones, (size_t)n * sizeof(*ones));
+        copy = NULL;
+        ones = NULL;
+    }
+    free(copy);
+    free(ones);
+    free(all);
+    free(shape);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- two */
+
+/* x = y op z? NULL: by none. */
+static const char *find_op(const struct of *x, const struct of *y, const struct of *z)
+{
+    static const char *const OPS[] = {"Mul", "Add", "Sub"};
+    bool is[] = {true, true, true};
+
+    for (size_t i = 0; i < x->n && (is[0] || is[1] || is[2]); i++) {
+        const double p = at(y, i), q = at(z, i), r = at(x, i), by[] = {p * q, p + q, p - q};
+
+        for (int k = 0; k < 3; k++)
+            is[k] &= fabs(by[k] - r) <= SAME * (k ? fmax(fabs(p), fabs(q)) : fabs(p * q));
+    }
+    for (int k = 0; k < 3; k++)
+        if (is[k])
+            return OPS[k];
+    return NULL;
+}
+
+/* ---------------------------------------------------------------- all */
+
+static int look_among(struct again *g, size_t i, const struct of *const *list, size_t n)
+{
+    const struct of *t = &g->all[i];
+    double a, b;
+    int rc = SH_OK;
+
+    for (size_t k = 0; k < n && !g->b.gone[i] && !rc; k++) {
+        const bool alike = same_axes(t, list[k]);
+        const char *op = alike ? find_function(t, list[k]) : NULL;
+
+        g->b.gone[i] = true;
+        if (op)
+            rc = onnx_build_node(&g->b, op, list[k]->t->name, NULL, t->t->name, 0);
+        else if (alike && find_line(t, list[k], &a, &b))
+            rc = put_line(g, t, list[k], a, b);
+        else if (!alike && is_sum(t, list[k]))
+            rc = put_sum(g, t, list[k]);
+        else
+            g->b.gone[i] = false;
+    }
+    for (size_t k = 0; k < n * n && !g->b.gone[i] && !rc && n <= MAX_ALIKE; k++) {
+        const struct of *y = list[k / n], *z = list[k % n];
+        const char *op = same_axes(t, y) && same_axes(t, z) ? find_op(t, y, z) : NULL;
+
+        if (op) {
+            rc = onnx_build_node(&g->b, op, y->t->name, z->t->name, t->t->name, 0);
+            g->b.gone[i] = true;
+        }
+    }
+    return rc;
+}
+
+/* May t be computed of this one: has it the same axes, or is t a single number? */
+static bool may_be_of(const struct again *g, const struct of *t, uint32_t k)
+{
+    const struct of *of = &g->all[k];
+
+    return of != t && of->data && !g->b.gone[k] &&
+           ((t->n == 1 && of->n <= MAX_SUM) || same_axes(t, of)) && !is_round(of);
+}
+
+/* Of those that it may be computed of: what `said` lists, or without it what has a module's
+ * name. */
+static int look_at(struct again *g, size_t i, const char *said)
+{
+    const struct of *t = &g->all[i];
+    const struct of **list = calloc(g->b.n_file + 1, sizeof(*list));
+    size_t found = 0, n = 0;
+    int rc = list ? SH_OK : SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a list");
+
+    for (const char *p = said ? param_next_name(said, &n) : NULL; p && !rc && found < g->b.n_file;
+         p = param_next_name(p + n + 1, &n)) {
+        char one[256];
+        uint32_t k;
+
+        snprintf(one, sizeof(one), "%.*s", (int)n, p);
+        k = names_get(&g->names, one);
+        if (k != NAMES_NONE && may_be_of(g, t, k))
+            list[found++] = &g->all[k];
+    }
+    for (size_t k = 0; k < g->b.n_file && !said && !rc; k++)
+        if (g->all[k].named && may_be_of(g, t, (uint32_t)k))
+            list[found++] = &g->all[k];
+    if (!rc && found)
+        rc = look_among(g, i, list, found);
+    free(list);
+    return rc;
+}
+
+static int see_all(struct again *g)
+{
+    const Onnx__GraphProto *p = g->b.g;
+    int rc = SH_OK;
+
+    g->all = calloc(p->n_initializer + 1, sizeof(*g->all));
+    if (!g->all)
+        return SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a list of initializers");
+    for (size_t i = 0; i < p->n_input && !rc; i++)
+        if (p->input[i]->name && names_get(&g->inputs, p->input[i]->name) == NAMES_NONE)
+            rc = names_put(&g->inputs, p->input[i]->name, (uint32_t)i, g->b.err);
+    onnx_source_walk(g->source);
+    for (size_t i = 0; i < p->n_initializer && !rc; i++) {
+        const Onnx__TensorProto *t = p->initializer[i];
+        const size_t n = elements(t);
+
+        if (!n || names_get(&g->names, t->name) != NAMES_NONE ||
+            names_get(&g->inputs, t->name) != NAMES_NONE)
+            continue;
+        g->all[i] = (struct of){t, onnx_tensor_look(t, g->source), n, !param_is_made_up(t->name)};
+        rc = names_put(&g->names, t->name, (uint32_t)i, g->b.err);
+    }
+    return rc;
+}
+
+static int look_at_all(struct again *g)
+{
+    const Onnx__GraphProto *p = g->b.g;
+    const bool known = param_kinds_known(g->kinds);
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < p->n_value_info && known && !rc; i++) {
+        const char *name = p->value_info[i]->name;
+        const uint32_t k = name ? names_get(&g->names, name) : NAMES_NONE;
+        char *said = k != NAMES_NONE && g->all[k].data && !g->b.gone[k] && !is_round(&g->all[k])
+                         ? onnx_folded_from(p->value_info[i])
+                         : NULL;
+
+        if (said)
+            rc = look_at(g, k, said);
+        free(said);
+    }
+    for (size_t i = 0; i < g->b.n_file && !known && !rc; i++)
+        if (g->all[i].data && strncmp(g->all[i].t->name, "onnx::", 6) == 0 && !is_round(&g->all[i]))
+            rc = look_at(g, i, NULL);
+    return rc;
+}
+
+int onnx_again(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+               struct sh_err *err)
+{
+    struct again g = {.source = source, .kinds = kinds};
+    int rc = names_init(&g.names, err);
+
+    if (!rc)
+        rc = names_init(&g.inputs, err);
+    if (!rc)
+        rc = onnx_build_init(&g.b, m->graph, err);
+    if (!rc)
+        rc = see_all(&g);
+    if (!rc)
+        rc = look_at_all(&g);
+    if (!rc)
+        rc = onnx_build_finish(&g.b);
+    onnx_build_fini(&g.b);
+    names_fini(&g.names);
+    names_fini(&g.inputs);
+    free(g.all);
+    return rc;
+}

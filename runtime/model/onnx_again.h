@@ -1,0 +1,21 @@
+/* onnx_again.h - restores what an exporter computed of parameters that the file has as well. */
+#ifndef SH_RUNTIME_MODEL_ONNX_AGAIN_H
+#define SH_RUNTIME_MODEL_ONNX_AGAIN_H
+
+#include "runtime/model/onnx_file.h"
+#include "runtime/model/param_kinds.h"
+
+/* A parameter that is used twice may be in the file as it is, and again in what an exporter
+ * computed of it: the leak of a cell, and 1 - leak. Trained, they would go different ways. So a
+ * constant t whose numbers are exactly
+ *   - a * p + b of another one, with numbers a and b that people write, or any if there are many
+ *     numbers;
+ *   - exp(p) or another function, or the sum of all of p; or
+ *   - p * q, p + q or p - q
+ * is computed by nodes from then on. p and q are what the newer exporter says that it computed t
+ * of; where a file says nothing, they are those with a name of a module. Round numbers prove
+ * nothing. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+int onnx_again(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+               struct sh_err *err);
+
+#endif

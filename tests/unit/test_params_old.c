@@ -1,0 +1,247 @@
+/* test_params_old.c - Without it: buffers of a file that does not tell them from parameters would
+ * be trained without a word, who knows better could not say so, and the leak of a cell and what the
+ * exporter computed of it would be trained as two. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl -lprotobuf-c -lm */
+#include "common/external.h"
+#include "runtime/model/onnx.h"
+#include "runtime/model/onnx_file.h"
+#include "tests/unit/param_file.h"
+
+/* TAKES g. The file says that `producer` wrote it, and what is told of its constants. */
+static struct graph *of_producer(struct graph *g, uint32_t y, const char *producer,
+                                 const char *const told[2])
+{
+    static const char *const KEYS[] = {SH_EXTERNAL_BUFFERS, SH_EXTERNAL_PARAMETERS};
+    struct onnx_source *source = NULL;
+    Onnx__ModelProto *m = NULL;
+    struct sh_err err = {0};
+    char path[128];
+
+    graph_free(through_a_file(g, y));
+    path_of("in.onnx", path, sizeof(path));
+    assert_ok_err(onnx_file_load(path, false, &source, &m, &err), &err);
+    free(m->producer_name);
+    m->producer_name = strdup(producer);
+    m->metadata_props = calloc(2, sizeof(*m->metadata_props));
+    for (int k = 0; k < 2 && told; k++) {
+        Onnx__StringStringEntryProto *e = malloc(sizeof(*e));
+
+        onnx__string_string_entry_proto__init(e);
+        e->key = strdup(KEYS[k]);
+        e->value = strdup(told[k]);
+        m->metadata_props[m->n_metadata_props++] = e;
+    }
+    assert_ok_err(onnx_file_save(path, m, &err), &err);
+    onnx_file_free(m);
+    onnx_source_close(source);
+    assert_ok_err(onnx_read(path, &g, &err), &err);
+    return g;
+}
+
+static bool is_assumed(const struct graph *g, const char *name)
+{
+    const uint32_t v = graph_find(g, name);
+
+    assert_int_not_equal(v, GRAPH_NONE);
+    return g->values[v].is_assumed;
+}
+
+struct constant {
+    const char *name;
+    bool learns, assumed, told; /* without a word; told: with those of TOLD */
+};
+
+static const struct constant CONSTANTS[] = {
+    {"motion", true, true, false},           {"gain", true, true, true},
+    {"x_mean", false, false, true},          {"net.first", true, false, false},
+    {"net.weight", true, false, true},       {"net.last", true, true, true},
+    {"attn.in_proj_bias", true, false, true}};
+static const char *const TOLD[] = {"motion,*.first,x_*,nothing", "x_mean"};
+
+static uint32_t add_constants(struct graph *g, uint32_t x)
+{
+    for (size_t i = 0; i < SH_ARRAY_LEN(CONSTANTS); i++) {
+        const uint32_t v = learned(g, CONSTANTS[i].name, 1, (int64_t[]){12});
+        char out[8];
+
+        ((float *)g->values[v].data)[0] = (float)i; /* no copy of another */
+        snprintf(out, sizeof(out), "m%zu", i);
+        x = NODE(g, "Mul", out, x, v);
+    }
+    return x;
+}
+
+static void what_a_file_does_not_tell_is_assumed_and_can_be_told(void **state)
+{
+    static const char *const LATE[] = {"motion,*.first", "x_mean"};
+
+    (void)state;
+    for (int k = 0; k < 4;
+         k++) { /* by others; as it is; told: buffers first; told: x_mean learns */
+        struct graph *g = new_graph();
+        const uint32_t x = add_constants(g, input(g, "x", 2, (int64_t[]){-1, 12}));
+
+        g = of_producer(g, x, k ? "pytorch" : "tf2onnx", k == 2 ? TOLD : k == 3 ? LATE : NULL);
+        for (size_t i = 0; i < SH_ARRAY_LEN(CONSTANTS); i++) {
+            const struct constant *c = &CONSTANTS[i];
+            const bool is_x = strcmp(c->name, "x_mean") == 0;
+            const bool want = k < 2 ? c->learns : is_x ? k == 3 : c->told;
+
+            if (is_param(g, c->name) != want)
+                fail_msg("%s is %s parameter (%d)", c->name, want ? "no" : "a", k);
+            if (is_assumed(g, c->name) != (k && c->assumed && want && !(k > 1 && is_x)))
+                fail_msg("%s is %s assumed (%d)", c->name, is_assumed(g, c->name) ? "" : "not", k);
+        }
+        graph_free(g);
+    }
+}
+
+/* What was transposed for a product has lost its name; a layer of PyTorch is told by its nodes. */
+static void layers_are_told_by_their_nodes(void **state)
+{
+    static const struct {
+        const char *node, *weight;
+        bool assumed;
+    } PRODUCTS[] = {
+        {"/MatMul", "onnx::MatMul_1", true},     {"/fc/MatMul", "onnx::MatMul_2", false},
+        {"/mix/MatMul", "onnx::MatMul_3", true}, /* it does more */
+        {"/mix/act/Relu", NULL, false},          {"/out/MatMul", "onnx::MatMul_4", false},
+        {"/out/Add", "out.bias", false}};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6});
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(PRODUCTS); i++) {
+        const char *name = PRODUCTS[i].weight, *op = strrchr(PRODUCTS[i].node, '/') + 1;
+        uint32_t w = GRAPH_NONE;
+
+        if (name)
+            w = learned(g, name, op[0] == 'M' ? 2 : 1, (int64_t[]){6, 6});
+        if (name)
+            ((float *)g->values[w].data)[0] = (float)i;
+        x = name ? NODE(g, op, PRODUCTS[i].node, x, w) : NODE(g, op, PRODUCTS[i].node, x);
+    }
+    g = of_producer(g, x, "pytorch", NULL);
+    for (size_t i = 0; i < SH_ARRAY_LEN(PRODUCTS); i++)
+        if (PRODUCTS[i].weight) {
+            assert_true(is_param(g, PRODUCTS[i].weight));
+            if (is_assumed(g, PRODUCTS[i].weight) != PRODUCTS[i].assumed)
+                fail_msg("%s", PRODUCTS[i].weight);
+        }
+    graph_free(g);
+}
+
+/* How a thing moves, a Laplacian and binomials are of the code, though they have no name of such;
+ * what is behind one in its module is too. What has just been made may learn. */
+static void what_somebody_wrote_does_not_learn(void **state)
+{
+    static const struct {
+        const char *name;
+        float of[16];
+        bool learns;
+    } MATRICES[] = {{"onnx::MatMul_1", {1, 0, .1f, 0, 0, 1, 0, .1f, 0, 0, 1, 0, 0, 0, 0, 1}, false},
+                    {"a.tilde",
+                     {1, -.3f, .2f, .7f, -.3f, 1, .4f, .6f, .2f, .4f, .9f, .5f, .7f, .6f, .5f, 2},
+                     false},
+                    {"a.next", {.11f, .25f, .32f, .4f, .7f, .1f, .9f, .3f}, false},
+                    {"b.theory", {.2f, -.6f, 1, -1.4f, 1.8f, -2.2f, 2.6f, -3}, false},
+                    {"c.turn", {1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}, true},
+                    {"d.even", {.5f, .5f, .5f, .5f, .5f, .5f, .5f, .5f}, true},
+                    {"e.mix",
+                     {1, -.3f, .2f, .7f, -.31f, 1, .4f, .6f, .2f, .4f, .9f, .5f, .7f, .6f, .5f, 2},
+                     true}};
+
+    (void)state;
+    for (int k = 0; k < 2; k++) { /* by others nothing is known */
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4});
+
+        for (size_t i = 0; i < SH_ARRAY_LEN(MATRICES); i++) {
+            const bool square = MATRICES[i].of[8] != 0 || MATRICES[i].of[10] != 0;
+            const uint32_t w = param(g, MATRICES[i].name, 2, (int64_t[]){square ? 4 : 2, 4});
+            char out[8];
+
+            memcpy(g->values[w].data, MATRICES[i].of, g->values[w].bytes);
+            snprintf(out, sizeof(out), "m%zu", i);
+            x = square ? NODE(g, "MatMul", out, x, w)
+                       : NODE(g, "Add", out, x, NODE(g, "ReduceSum", MATRICES[i].name + 2, w));
+        }
+        g = of_producer(g, x, k ? "pytorch" : "tf2onnx", NULL);
+        for (size_t i = 0; i < SH_ARRAY_LEN(MATRICES) && k; i++)
+            if (is_param(g, MATRICES[i].name) != MATRICES[i].learns)
+                fail_msg("%s is %s parameter", MATRICES[i].name, MATRICES[i].learns ? "no" : "a");
+        assert_int_equal(is_param(g, "onnx::MatMul_1"), !k);
+        assert_int_equal(is_param(g, "a.tilde"), !k);
+        graph_free(g);
+    }
+}
+
+static const char *maker_of(const struct graph *g, const char *name)
+{
+    const uint32_t v = graph_find(g, name);
+
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].out[0] == v)
+            return g->nodes[i].op;
+    return "";
+}
+
+static void what_was_computed_of_a_parameter_that_is_there_is_computed_again(void **state)
+{
+    static const struct {
+        const char *name, *op;
+        float scale, shift;
+    } LINES[] = {{"onnx::Mul_1", "Sub", -1, 1},
+                 {"onnx::Mul_2", "Neg", -1, 0},
+                 {"onnx::Mul_3", "Add", .125f, -3},
+                 {"onnx::Mul_4", "Mul", 2, 0},
+                 {"onnx::Mul_5", "", 0, 1}}; /* the same for any parameter */
+    const int64_t row = 12;
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), p = learned(g, "p", 1, &row),
+             q = learned(g, "q", 1, &row), t, leak = number(g, "leak", 0.4f);
+
+    (void)state;
+    g->values[leak].is_param = true;
+    for (int64_t k = 0; k < row; k++)
+        ((float *)g->values[q].data)[k] *= sinf(2 + (float)k * (float)k);
+    x = NODE(g, "Mul", "a", NODE(g, "Add", "b", x, p), q);
+    x = NODE(g, "Mul", "l", x, leak);
+    t = number(g, "onnx::Mul_9", 1 - 0.4f);
+    g->values[t].is_param = true;
+    x = NODE(g, "Mul", "r", x, t);
+    for (size_t i = 0; i < SH_ARRAY_LEN(LINES); i++) {
+        char out[8];
+
+        t = learned(g, LINES[i].name, 1, &row);
+        for (int64_t k = 0; k < row; k++)
+            ((float *)g->values[t].data)[k] =
+                LINES[i].scale * ((float *)g->values[p].data)[k] + LINES[i].shift;
+        snprintf(out, sizeof(out), "m%zu", i);
+        x = NODE(g, "Mul", out, x, t);
+    }
+    t = learned(g, "onnx::Add_6", 1, &row);
+    for (int64_t k = 0; k < row; k++)
+        ((float *)g->values[t].data)[k] =
+            ((float *)g->values[p].data)[k] * ((float *)g->values[q].data)[k];
+    g = of_producer(g, NODE(g, "Add", "y", x, t), "pytorch", NULL);
+    for (size_t i = 0; i < SH_ARRAY_LEN(LINES); i++)
+        assert_string_equal(maker_of(g, LINES[i].name), LINES[i].op);
+    assert_string_equal(maker_of(g, "onnx::Add_6"), "Mul");
+    assert_string_equal(maker_of(g, "onnx::Mul_9"), "Sub");
+    assert_true(is_param(g, "p") && is_param(g, "q") && is_param(g, "leak"));
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(what_a_file_does_not_tell_is_assumed_and_can_be_told),
+        cmocka_unit_test(layers_are_told_by_their_nodes),
+        cmocka_unit_test(what_somebody_wrote_does_not_learn),
+        cmocka_unit_test(what_was_computed_of_a_parameter_that_is_there_is_computed_again),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
