@@ -119,6 +119,7 @@ struct graph {
     int64_t importer;              /* SH_IMPORTER of who imported it; 0: older */
     uint32_t n_untied;             /* parameters that were one in the file: onnx_untie.h */
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
+    char left_out[96];             /* a parameter that the exporter left out: onnx_literals.h */
     bool says_kinds;               /* the file says what its initializers are: said of values */
     bool is_solo;                  /* samples may meet (samples.h): each request runs by itself */
     struct sh_symbols symbols;

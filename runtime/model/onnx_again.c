@@ -85,6 +85,16 @@ static double rounded(double x)
     return fabs(r - x) <= 1e-5 * fmax(fabs(x), 1) ? r : (double)(float)x;
 }
 
+/* Three of them do not lie on one: most need no closer look. */
+static bool is_off(const struct of *x, const struct of *y)
+{
+    const size_t k = x->n / 3, m = 2 * k;
+    const double a = (at(x, k) - at(x, 0)) * (at(y, m) - at(y, 0)),
+                 b = (at(x, m) - at(x, 0)) * (at(y, k) - at(y, 0));
+
+    return fabs(a - b) > 1e-3 * (fabs(a) + fabs(b)) + 1e-6 * fabs(at(x, 0) * at(y, 0));
+}
+
 static bool find_line(const struct of *x, const struct of *y, double *a, double *b)
 {
     static const struct {
@@ -98,6 +108,8 @@ static bool find_line(const struct of *x, const struct of *y, double *a, double 
         if (is_on(x, y, *a, *b))
             return true;
     }
+    if (y->n < MANY || is_off(x, y))
+        return false;
     for (size_t i = 1; i < y->n; i++) {
         lo = at(y, i) < at(y, lo) ? i : lo;
         hi = at(y, i) > at(y, hi) ? i : hi;
@@ -216,35 +228,59 @@ static bool is_sum(const struct of *x, const struct of *y)
     return fabs(sum - at(x, 0)) <= SAME * fmin(size, 8 * fabs(sum));
 }
 
-/* t = ReduceSum(of), with the axes of t. */
-static int put_sum(struct again *g, const struct of *t, const struct of *of)
+/* t = what is called so, with the axes of t. */
+static int put_shape(struct again *g, const struct of *t, const char *of)
 {
     const int64_t n = (int64_t)t->t->n_dims;
-    int64_t *ones = malloc((t->t->n_dims + 1) * sizeof(*ones));
-    char *all = NULL, *shape = NULL, *copy = NULL;
-    int rc = ones ? sh_asprintf(g->b.err, &all, "%s@sum", t->t->name)
+    int64_t *dims = malloc((t->t->n_dims + 1) * sizeof(*dims));
+    char *shape = NULL, *copy = NULL;
+    int rc = dims ? sh_asprintf(g->b.err, &shape, "%s@shape", t->t->name)
                   : SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a shape");
 
-    for (int64_t i = 0; i < n && !rc; i++)
-        ones[i] = 1;
-    if (!rc)
-        rc = sh_asprintf(g->b.err, &shape, "%s@shape", t->t->name);
     if (!rc)
         rc = sh_strdup(shape, &copy, g->b.err);
     if (!rc)
-        rc = onnx_build_node(&g->b, "ReduceSum", of->t->name, NULL, all, 0);
-    if (!rc)
-        rc = onnx_build_node(&g->b, "Reshape", all, shape, t->t->name, 0);
+        rc = onnx_build_node(&g->b, "Reshape", of, shape, t->t->name, 0);
     if (!rc) {
-        rc = onnx_build_tensor(&g->b, copy, SH_I64, &n, 1, ones, (size_t)n * sizeof(*ones));
+        if (n)
+            memcpy(dims, t->t->dims, (size_t)n * sizeof(*dims));
+        rc = onnx_build_tensor(&g->b, copy, SH_I64, &n, 1, dims, (size_t)n * sizeof(*dims));
         copy = NULL;
-        ones = NULL;
+        dims = NULL;
     }
     free(copy);
-    free(ones);
-    free(all);
+    free(dims);
     free(shape);
     return rc;
+}
+
+static int put_sum(struct again *g, const struct of *t, const struct of *of)
+{
+    char *all = NULL;
+    int rc = sh_asprintf(g->b.err, &all, "%s@sum", t->t->name);
+
+    if (!rc)
+        rc = onnx_build_node(&g->b, "ReduceSum", of->t->name, NULL, all, 0);
+    if (!rc)
+        rc = put_shape(g, t, all);
+    free(all);
+    return rc;
+}
+
+/* One axis at most has more than one number: however it is turned, the order stays. */
+static bool is_vector(const struct of *x)
+{
+    size_t wide = 0;
+
+    for (size_t i = 0; i < x->t->n_dims; i++)
+        wide += x->t->dims[i] > 1;
+    return wide <= 1;
+}
+
+static bool is_turned(const struct of *x, const struct of *y)
+{
+    return x->n == y->n && is_vector(x) && is_vector(y) && !same_axes(x, y) &&
+           memcmp(x->data, y->data, x->n * sizeof(float)) == 0;
 }
 
 /* ---------------------------------------------------------------- two */
@@ -284,7 +320,9 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
             rc = onnx_build_node(&g->b, op, list[k]->t->name, NULL, t->t->name, 0);
         else if (alike && find_line(t, list[k], &a, &b))
             rc = put_line(g, t, list[k], a, b);
-        else if (!alike && is_sum(t, list[k]))
+        else if (is_turned(t, list[k]))
+            rc = put_shape(g, t, list[k]->t->name);
+        else if (t->n == 1 && !alike && is_sum(t, list[k]))
             rc = put_sum(g, t, list[k]);
         else
             g->b.gone[i] = false;
@@ -301,13 +339,14 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
     return rc;
 }
 
-/* May t be computed of this one: has it the same axes, or is t a single number? */
+/* May t be computed of this one: has it the same axes or the same vector, or is t one number? */
 static bool may_be_of(const struct again *g, const struct of *t, uint32_t k)
 {
     const struct of *of = &g->all[k];
 
     return of != t && of->data && !g->b.gone[k] &&
-           ((t->n == 1 && of->n <= MAX_SUM) || same_axes(t, of)) && !is_round(of);
+           ((t->n == 1 && of->n <= MAX_SUM) || same_axes(t, of) || is_turned(t, of)) &&
+           !is_round(of);
 }
 
 /* Of those that it may be computed of: what `said` lists, or without it what has a module's

@@ -271,7 +271,219 @@ static int look_at_product(struct forms *f, size_t i, const char *list)
                : SH_OK;
 }
 
+/* ---------------------------------------------------------------- signs */
+
+struct number {
+    float size;
+    uint32_t at;
+};
+
+static int by_size(const void *a, const void *b)
+{
+    const struct number *x = a, *y = b;
+
+    return x->size != y->size ? (x->size < y->size ? -1 : 1) : (x->at > y->at) - (x->at < y->at);
+}
+
+/* t = sign * numbers[index], of numbers that differ. TAKES what it is given. */
+static int add_signs(struct forms *f, size_t i, float *numbers, size_t n_numbers, int64_t *index,
+                     float *sign)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const int64_t of = (int64_t)n_numbers;
+    const size_t n = elements(t);
+    const struct {
+        const char *what;
+        enum sh_dtype dtype;
+        const int64_t *dims;
+        size_t n_dims, bytes;
+        void *data;
+    } MADE[] = {{"numbers", SH_F32, &of, 1, n_numbers * sizeof(float), numbers},
+                {"index", SH_I64, t->dims, t->n_dims, n * sizeof(int64_t), index},
+                {"signs", SH_F32, t->dims, t->n_dims, n * sizeof(float), sign}};
+    char *names[4] = {NULL};
+    int rc = sh_asprintf(f->b.err, &names[3], "%s@taken", t->name);
+
+    for (size_t k = 0; k < SH_ARRAY_LEN(MADE); k++) {
+        char *copy = NULL;
+
+        if (!rc)
+            rc = sh_asprintf(f->b.err, &names[k], "%s@%s", t->name, MADE[k].what);
+        if (!rc)
+            rc = sh_strdup(names[k], &copy, f->b.err);
+        if (!rc)
+            rc = onnx_build_tensor(&f->b, copy, MADE[k].dtype, MADE[k].dims, MADE[k].n_dims,
+                                   MADE[k].data, MADE[k].bytes);
+        else
+            free(MADE[k].data);
+    }
+    if (!rc)
+        rc = onnx_build_node(&f->b, "Gather", names[0], names[1], names[3], 0);
+    if (!rc)
+        rc = onnx_build_node(&f->b, "Mul", names[3], names[2], t->name, 0);
+    f->b.gone[i] = !rc;
+    for (size_t k = 0; k < SH_ARRAY_LEN(names); k++)
+        free(names[k]);
+    return rc;
+}
+
+/* Numbers of parameters, each several times and some negated: they are trained once each. */
+static int look_at_signs(struct forms *f, size_t i, const char *list)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const size_t n = elements(t);
+    const uint8_t *data = n >= MIN_ZEROS && param_form_signs(t->name, list, f->kinds)
+                              ? onnx_tensor_look(t, f->source)
+                              : NULL;
+    struct number *all = data ? malloc(n * sizeof(*all)) : NULL;
+    float *numbers = data ? malloc(n * sizeof(*numbers)) : NULL;
+    float *sign = data ? malloc(n * sizeof(*sign)) : NULL;
+    int64_t *index = data ? malloc(n * sizeof(*index)) : NULL, found = 0;
+
+    for (size_t k = 0; k < n && all; k++)
+        all[k] = (struct number){fabsf(param_number(data, (int64_t)k)), (uint32_t)k};
+    if (all)
+        qsort(all, n, sizeof(*all), by_size);
+    for (size_t k = 0; k < n && all && numbers && sign && index; k++) {
+        const float x = param_number(data, all[k].at);
+
+        if (k == 0 || all[k].size != all[k - 1].size)
+            numbers[found++] = all[k].size;
+        index[all[k].at] = found - 1;
+        sign[all[k].at] = x < 0 ? -1 : 1;
+    }
+    free(all);
+    if (found > 0 && found <= (int64_t)n / 2 && numbers[0] > 0)
+        return add_signs(f, i, numbers, (size_t)found, index, sign);
+    free(numbers);
+    free(sign);
+    free(index);
+    return SH_OK;
+}
+
+/* ---------------------------------------------------------------- numbers of a softmax */
+
+#define MAX_ROW 64u
+
+/* The softmax of logs, a row of n, from which the initializers in `of` are taken. */
+static int add_row(struct forms *f, const char *param, const uint32_t *of, const float *x, size_t n)
+{
+    const Onnx__TensorProto *first = f->b.g->initializer[of[0]];
+    const Onnx__TensorProto row = {
+        .name = first->name, .dims = (int64_t[]){(int64_t)n}, .n_dims = 1};
+    float *logs = malloc(n * sizeof(*logs));
+    char *name = NULL, *soft = NULL;
+    int rc = logs ? sh_asprintf(f->b.err, &name, "%s@%s", param, first->name)
+                  : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n);
+
+    for (size_t k = 0; k < n && !rc; k++)
+        logs[k] = logf(x[k]);
+    if (!rc)
+        rc = sh_asprintf(f->b.err, &soft, "%s@Softmax", first->name);
+    if (!rc) {
+        rc = add(f, name, &row, logs, n);
+        logs = NULL;
+    }
+    if (!rc)
+        rc = onnx_build_node(&f->b, "Softmax", name, NULL, soft, -1);
+    for (size_t k = 0; k < n && !rc; k++) {
+        const Onnx__TensorProto *t = f->b.g->initializer[of[k]];
+        int64_t *at = malloc(sizeof(*at));
+        char *index = NULL, *copy = NULL;
+
+        rc = at ? sh_asprintf(f->b.err, &index, "%s@index", t->name)
+                : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate a number");
+        if (!rc)
+            rc = sh_strdup(index, &copy, f->b.err);
+        if (!rc)
+            rc = onnx_build_node(&f->b, "Gather", soft, index, t->name, 0);
+        if (!rc) {
+            *at = (int64_t)k;
+            rc = onnx_build_tensor(&f->b, copy, SH_I64, t->dims, t->n_dims, at, sizeof(*at));
+            f->b.gone[of[k]] = true;
+        } else {
+            free(copy);
+            free(at);
+        }
+        free(index);
+    }
+    free(logs);
+    free(name);
+    free(soft);
+    return rc;
+}
+
+/* Weights of a mixture, each by itself, as a softmax gave them: those whose lists are the same make
+ * a row if their sum is 1. The first of them looks for the others. */
+static int look_at_taken(struct forms *f, size_t i, const char *list)
+{
+    const Onnx__GraphProto *g = f->b.g;
+    char param[PARAM_FORM_NAME], row[PARAM_FORM_NAME];
+    uint32_t of[MAX_ROW];
+    float x[MAX_ROW];
+    size_t n = 0;
+    double sum = 0;
+
+    if (elements(g->initializer[i]) != 1 ||
+        !param_form_taken(g->initializer[i]->name, list, f->kinds, param, row))
+        return SH_OK;
+    for (size_t k = i; k < f->b.n_file && n < MAX_ROW; k++) {
+        const Onnx__TensorProto *t = g->initializer[k];
+        char other[PARAM_FORM_NAME], mine[PARAM_FORM_NAME];
+        char *said = !stays(f, k) && elements(t) == 1 ? onnx_folded_of(g, t->name) : NULL;
+        const void *data = said && param_form_taken(t->name, said, f->kinds, mine, other) &&
+                                   strcmp(other, row) == 0
+                               ? onnx_tensor_look(t, f->source)
+                               : NULL;
+
+        free(said);
+        if (!data)
+            continue;
+        x[n] = param_number(data, 0);
+        sum += (double)x[n];
+        of[n++] = (uint32_t)k;
+        if (!(x[n - 1] > 0))
+            return SH_OK;
+    }
+    return n >= 2 && fabs(sum - 1) <= 1e-5 ? add_row(f, param, of, x, n) : SH_OK;
+}
+
 /* ---------------------------------------------------------------- where nothing is said */
+
+static bool are_equal(const uint8_t *data, size_t n)
+{
+    return memcmp(data, data + sizeof(float), (n - 1) * sizeof(float)) == 0;
+}
+
+/* Numbers above 0 whose sum is 1 along one axis, in every line of it. */
+static int look_for_softmax(struct forms *f, size_t i)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const size_t n = elements(t);
+    const uint8_t *data =
+        n >= 4 && strncmp(t->name, "onnx::", 6) == 0 ? onnx_tensor_look(t, f->source) : NULL;
+    struct param_form form;
+    char *name = NULL;
+    float *x = data && !are_equal(data, n) ? malloc(n * sizeof(*x)) : NULL;
+    int rc = SH_OK;
+
+    param_form_softmax(&form);
+    if (!x || !param_form_undo(&form, data, (int)t->n_dims, t->dims, x)) {
+        free(x);
+        return SH_OK;
+    }
+    rc = sh_asprintf(f->b.err, &name, "%s.logits", t->name + strlen("onnx::"));
+    if (!rc && names_get(&f->names, name) == NAMES_NONE) {
+        rc = add(f, name, t, x, n);
+        x = NULL;
+        if (!rc)
+            rc = add_steps(f, &form, name, t->name, (int)t->n_dims);
+        f->b.gone[i] = !rc;
+    }
+    free(x);
+    free(name);
+    return rc;
+}
 
 static int look_for_mask(struct forms *f, size_t i)
 {
@@ -328,8 +540,12 @@ static int look_at_unsaid(struct forms *f, int (*look)(struct forms *f, size_t i
 static int look_at_all(struct forms *f)
 {
     const bool known = param_kinds_known(f->kinds);
-    int rc = known ? look_at_said(f, look_at_form) : SH_OK;
+    int rc = known ? look_at_said(f, look_at_form) : look_at_unsaid(f, look_for_softmax);
 
+    if (!rc && known)
+        rc = look_at_said(f, look_at_signs);
+    if (!rc && known)
+        rc = look_at_said(f, look_at_taken);
     if (rc)
         return rc;
     return known ? look_at_said(f, look_at_product) : look_at_unsaid(f, look_for_mask);

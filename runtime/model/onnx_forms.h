@@ -14,8 +14,12 @@
  *   - where a parameter was multiplied by a buffer and the file has both, they are multiplied;
  *   - where the buffer is called a mask and zeros came out, the parameter comes back likewise, and
  *     what is 0 stays so.
+ *   - where numbers of parameters are there several times, some of them negated, NAME@numbers has
+ *     each once; and
+ *   - where single numbers were taken from a softmax, and they are all of a row, that comes back.
  * The older exporter says nothing: a weight without a name, many of whose numbers are 0, has a
- * mask. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
+ * mask, and one whose numbers have a sum of 1 along an axis is a softmax, of a parameter that is
+ * called "MatMul_30.logits" then. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                struct sh_err *err);
 

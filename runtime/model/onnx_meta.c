@@ -72,6 +72,14 @@ char *onnx_folded_from(const Onnx__ValueInfoProto *v)
     return onnx_value_meta(v, FOLDED_FROM);
 }
 
+char *onnx_folded_of(const Onnx__GraphProto *g, const char *name)
+{
+    for (size_t i = 0; i < g->n_value_info; i++)
+        if (g->value_info[i]->name && strcmp(g->value_info[i]->name, name) == 0)
+            return onnx_folded_from(g->value_info[i]);
+    return NULL;
+}
+
 int onnx_kinds(const Onnx__GraphProto *g, struct param_kinds *out, struct sh_err *err)
 {
     return param_kinds_read(out, text_under(&g->base, OF_GRAPH, SIGNATURE), err);

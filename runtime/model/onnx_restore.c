@@ -11,8 +11,12 @@
 int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                  struct onnx_restored *out, struct sh_err *err)
 {
-    int rc = onnx_unfold(m, source, &out->n_unfolded, &out->n_folded, err);
+    int rc = onnx_left_out(m, kinds, out->left_out, err);
 
+    if (!rc)
+        rc = onnx_unfold(m, source, &out->n_unfolded, &out->n_folded, err);
+    if (!rc)
+        rc = onnx_literals(m, source, kinds, err);
     if (!rc)
         rc = onnx_forms(m, source, kinds, err);
     if (!rc)

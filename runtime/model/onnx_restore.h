@@ -6,11 +6,13 @@
 #define SH_RUNTIME_MODEL_ONNX_RESTORE_H
 
 #include "runtime/model/onnx_file.h"
+#include "runtime/model/onnx_literals.h"
 #include "runtime/model/param_kinds.h"
 
 struct onnx_restored {
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
     uint32_t n_untied;             /* parameters that were one: onnx_untie.h */
+    char left_out[ONNX_LEFT_OUT];  /* a parameter; "": none: onnx_literals.h */
 };
 
 /* Fails as its steps: SH_E_NOMEM, SH_E_TOOBIG, and as onnx_tensor_take(). */

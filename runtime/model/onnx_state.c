@@ -59,7 +59,7 @@ static bool is_first_buffer(const struct graph_value *v)
 {
     return v->dtype == SH_I64 || v->dtype == SH_I32 || v->dtype == SH_BOOL || v->dtype == SH_U8 ||
            param_is_buffer(v->name) ||
-           (v->is_assumed && v->dtype == SH_F32 &&
+           (v->is_assumed && v->dtype == SH_F32 && v->rank > 0 &&
             (param_is_written(v->data, v->rank, v->dims) ||
              (v->rank == 1 && param_is_line(v->data, v->dims[0]))));
 }

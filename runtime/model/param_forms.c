@@ -5,6 +5,7 @@
 #include "runtime/model/param_rules.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 /* ---------------------------------------------------------------- functions */
@@ -188,6 +189,73 @@ bool param_form_read(const char *name, const char *list, const struct param_kind
     if (found.parts && !found.softplus)
         return false;
     return !found.numbers || found.moves || found.softplus || out->is_bounded;
+}
+
+void param_form_softmax(struct param_form *out)
+{
+    *out = (struct param_form){.param = "", .steps = {find_step("softmax")}, .n_steps = 1};
+}
+
+/* Numbers that are there several times. */
+static bool is_repeat(const char *name)
+{
+    static const char *const REPEATS[] = {"cat",    "expand", "expand_as", "flip",
+                                          "repeat", "roll",   "stack",     "tile"};
+
+    return is_move(name) || is_any(name, REPEATS, SH_ARRAY_LEN(REPEATS));
+}
+
+bool param_form_signs(const char *name, const char *list, const struct param_kinds *kinds)
+{
+    bool negates = param_is_called(name, "neg"), has_param = false;
+    size_t n = 0;
+
+    if (!negates && !is_repeat(name))
+        return false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        enum graph_said is;
+
+        if (!copy_name(one, p, n))
+            return false;
+        is = param_kind(kinds, one);
+        has_param |= is == GRAPH_SAID_PARAM;
+        negates |= is == GRAPH_SAID_NOTHING && param_is_called(one, "neg");
+        if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_NOTHING && !is_repeat(one) &&
+                                        !is_number(one) && !param_is_called(one, "neg")))
+            return false;
+    }
+    return has_param && negates;
+}
+
+bool param_form_taken(const char *name, const char *list, const struct param_kinds *kinds,
+                      char param[static PARAM_FORM_NAME], char row[static PARAM_FORM_NAME])
+{
+    bool has_softmax = false;
+    size_t n = 0, len = 0;
+
+    param[0] = row[0] = '\0';
+    if (!is_move(name))
+        return false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        enum graph_said is;
+
+        if (!copy_name(one, p, n))
+            return false;
+        is = param_kind(kinds, one);
+        if (is == GRAPH_SAID_NOTHING && is_number(one))
+            continue;
+        if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_PARAM && param[0]) ||
+            (is == GRAPH_SAID_NOTHING && !is_move(one) && !param_is_called(one, "softmax")) ||
+            len + n + 2 > PARAM_FORM_NAME)
+            return false;
+        if (is == GRAPH_SAID_PARAM)
+            memcpy(param, one, n + 1);
+        has_softmax |= is == GRAPH_SAID_NOTHING && param_is_called(one, "softmax");
+        len += (size_t)snprintf(row + len, PARAM_FORM_NAME - len, "%s ", one);
+    }
+    return param[0] && has_softmax;
 }
 
 /* Other buffers have numbers besides 0 and 1: who is whose neighbour, noise. */

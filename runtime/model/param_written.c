@@ -64,6 +64,14 @@ static bool is_identity(const void *data, int64_t n)
     return is;
 }
 
+/* One number against a division by zero: 1e-5. */
+static bool is_epsilon(double x)
+{
+    const double digits = -log10(x);
+
+    return x > 0 && x <= 1e-4 && fabs(digits - round(digits)) <= SAME;
+}
+
 bool param_is_written(const void *data, int rank, const int64_t *dims)
 {
     const int64_t n = rank >= 2 && dims[rank - 1] == dims[rank - 2] ? dims[rank - 1] : 0;
@@ -73,6 +81,8 @@ bool param_is_written(const void *data, int rank, const int64_t *dims)
     for (int i = 0; i < rank; i++)
         if (dims[i] < 1 || __builtin_mul_overflow(all, dims[i], &all))
             return false;
+    if (data && all == 1)
+        return is_epsilon((double)param_number(data, 0));
     if (!data || all < MIN_NUMBERS || are_equal(data, all))
         return false;
     squares = n ? all / (n * n) : 0;

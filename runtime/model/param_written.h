@@ -10,7 +10,7 @@
 
 /* F32 numbers, unaligned: whole multiples of one of them (how a thing moves, binomials, (2 k + 1)
  * / n), or matrices that are their own transposes (Laplacians, covariances); but not all the same,
- * nor an identity, as parameters begin. */
+ * nor an identity, as parameters begin. A single one is 1e-4, 1e-5, ... */
 bool param_is_written(const void *data, int rank, const int64_t *dims);
 
 #endif

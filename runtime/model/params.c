@@ -211,6 +211,44 @@ static void find_standards(const struct graph *g, const struct graph_node **make
     }
 }
 
+/* Where a number without an axis may be one that learns; elsewhere it says how to compute. */
+static bool calculates(const struct graph_node *n)
+{
+    static const char *const OPS[] = {"Abs",  "Add",     "Div",      "Exp", "Expand", "Identity",
+                                      "Max",  "Min",     "Mul",      "Neg", "Pow",    "Reshape",
+                                      "Sqrt", "Sigmoid", "Softplus", "Sub", "Tanh",   "Unsqueeze"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        if (strcmp(OPS[i], n->op) == 0)
+            return true;
+    return false;
+}
+
+/* The constant without a name that a weight of node n is made of by operations on each number; NULL:
+ * there is none. A convolution takes its weight as it is, so that none was moved. */
+static struct graph_value *find_source(struct graph *g, uint32_t n, uint32_t weight)
+{
+    for (uint32_t i = n; i-- > 0;) {
+        const struct graph_node *maker = &g->nodes[i];
+
+        if (maker->out[0] != weight)
+            continue;
+        for (uint32_t k = 0; k < maker->n_in; k++) {
+            const struct graph_value *v =
+                maker->in[k] == GRAPH_NONE ? NULL : &g->values[maker->in[k]];
+
+            if (v && v->data && v->rank >= 3)
+                return strncmp(v->name, "onnx::", 6) == 0 && !strchr(v->name, '@')
+                           ? &g->values[maker->in[k]]
+                           : NULL;
+        }
+        if (!calculates(maker) && strcmp(maker->op, "Clip") != 0)
+            return NULL;
+        weight = maker->in[0]; /* of others none is a weight: they were folded */
+    }
+    return NULL;
+}
+
 /* The older exporter puts norms into the weights of convolutions, and then writes a bias as well. A
  * weight alone that has no name was computed of what learns: scaled, standardised, normed. */
 static void find_computed(struct graph *g)
@@ -218,9 +256,13 @@ static void find_computed(struct graph *g)
     for (uint32_t i = 0; i < g->n_nodes && !g->says_kinds; i++) {
         const struct graph_node *n = &g->nodes[i];
         const uint32_t bias = n->n_in > 2 ? n->in[2] : GRAPH_NONE;
-        struct graph_value *v = n->n_in > 1 && n->in[1] != GRAPH_NONE ? &g->values[n->in[1]] : NULL;
+        const bool is_conv = strcmp(n->op, "Conv") == 0 && n->n_in > 1 && n->in[1] != GRAPH_NONE;
+        struct graph_value *v = is_conv ? &g->values[n->in[1]] : NULL;
 
-        if (v && v->is_param && !v->said && strncmp(v->name, "onnx::Conv", 10) == 0 &&
+        if (v && !v->data)
+            v = find_source(g, i, n->in[1]);
+        if (v && v->is_param && !v->said && strncmp(v->name, "onnx::", 6) == 0 &&
+            !strchr(v->name, '@') &&
             (bias == GRAPH_NONE || strncmp(g->values[bias].name, "onnx::", 6) != 0))
             v->is_computed = true;
     }
@@ -469,19 +511,6 @@ static void find_moved(const struct graph *g, bool *moved)
             if (n->out[k] != GRAPH_NONE)
                 moved[n->out[k]] = all;
     }
-}
-
-/* Where a number without an axis may be one that learns; elsewhere it says how to compute. */
-static bool calculates(const struct graph_node *n)
-{
-    static const char *const OPS[] = {"Abs",  "Add",     "Div",      "Exp", "Expand", "Identity",
-                                      "Max",  "Min",     "Mul",      "Neg", "Pow",    "Reshape",
-                                      "Sqrt", "Sigmoid", "Softplus", "Sub", "Tanh",   "Unsqueeze"};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
-        if (strcmp(OPS[i], n->op) == 0)
-            return true;
-    return false;
 }
 
 static void find_numbers(const struct graph *g, bool *counts)

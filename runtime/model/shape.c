@@ -513,6 +513,9 @@ static int check_lost(const struct graph *g, struct sh_err *err)
         first = first ? first : g->values[i].name;
         n++;
     }
+    if (n == 0 && g->left_out[0])
+        return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_LEFT_OUT,
+                       graph__clean(g->left_out, name, sizeof(name)));
     if (n == 0)
         return SH_OK;
     return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_LOST, n, graph__clean(first, name, sizeof(name)),

@@ -234,6 +234,42 @@ static void what_was_computed_of_a_parameter_that_is_there_is_computed_again(voi
     graph_free(g);
 }
 
+/* A table that went through a softmax is trained as what went in; a weight that somebody divided
+ * before the exporter looked is not trained in place of what it was. */
+static void what_an_old_file_has_computed_is_undone_or_refused(void **state)
+{
+    struct graph *g = new_graph(), *t = NULL;
+    struct sh_err err = {0};
+    uint32_t x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6}), w;
+
+    (void)state;
+    w = learned(g, "onnx::MatMul_3", 2, (int64_t[]){6, 4});
+    for (int row = 0; row < 6; row++) {
+        float *data = (float *)g->values[w].data + (ptrdiff_t)row * 4, sum = 0;
+
+        for (int k = 0; k < 4; k++)
+            sum += data[k] = expf(data[k]);
+        for (int k = 0; k < 4; k++)
+            data[k] /= sum;
+    }
+    g = of_producer(g, NODE(g, "MatMul", "/MatMul", x, w), "pytorch", NULL);
+    assert_string_equal(maker_of(g, "onnx::MatMul_3"), "Softmax");
+    assert_true(is_param(g, "MatMul_3.logits") && is_assumed(g, "MatMul_3.logits"));
+    assert_ok_err(graph_at_batch(g, 2, true, &t, &err), &err);
+    graph_free(t);
+    graph_free(g);
+
+    g = new_graph();
+    x = input(g, "x", 4, (int64_t[]){-1, 4, 6, 6});
+    w = NODE(g, "Mul", "w", learned(g, "onnx::Mul_5", 4, (int64_t[]){4, 4, 3, 3}),
+             number(g, "s", 0.3f));
+    x = NODE(g, "Conv", "y", x, w, learned(g, "conv.bias", 1, (int64_t[]){4}));
+    g = of_producer(g, x, "pytorch", NULL);
+    assert_int_equal(graph_at_batch(g, 2, true, &t, &err), SH_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "onnx::Mul_5"));
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -241,6 +277,7 @@ int main(void)
         cmocka_unit_test(layers_are_told_by_their_nodes),
         cmocka_unit_test(what_somebody_wrote_does_not_learn),
         cmocka_unit_test(what_was_computed_of_a_parameter_that_is_there_is_computed_again),
+        cmocka_unit_test(what_an_old_file_has_computed_is_undone_or_refused),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

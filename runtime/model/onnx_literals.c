@@ -1,0 +1,288 @@
+/* onnx_literals.c - see onnx_literals.h. */
+#include "runtime/model/onnx_literals.h"
+
+#include "common/mem.h"
+#include "runtime/model/names.h"
+#include "runtime/model/onnx_build.h"
+#include "runtime/model/onnx_meta.h"
+#include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_rules.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+
+#define CALL "pkg.torch.onnx.fx_node"
+#define MAX_NAME 256
+
+struct literals {
+    struct onnx_build b;
+    struct onnx_source *source;
+    const struct param_kinds *kinds;
+    struct names params; /* of one number, to their initializers */
+    struct names values; /* of inputs, and of what nodes give */
+};
+
+static bool is_number(const Onnx__TensorProto *t)
+{
+    bool is = t->data_type == sh_dtype_onnx(SH_F32) && t->name;
+
+    for (size_t i = 0; i < t->n_dims && is; i++)
+        is = t->dims[i] == 1;
+    return is;
+}
+
+/* "p_net_0_scale", as the exporter calls an argument that is net.0.scale. */
+static bool is_param(const char *arg, size_t n, const char *param)
+{
+    bool is = n == strlen(param) + 2 && arg[1] == '_';
+
+    for (size_t i = 2; i < n && is; i++)
+        is = arg[i] == param[i - 2] || !isalnum((unsigned char)param[i - 2]);
+    return is;
+}
+
+/* The arguments of "... = call_function[target=...](args = (%x, 0.1), kwargs = {})"; NULL: none. */
+static const char *args_of(const char *call)
+{
+    return strstr(call, "(args = (");
+}
+
+/* The name of the next argument that has one. Returns where it begins; NULL: there is none. */
+static const char *next_arg(const char *p, char name[static MAX_NAME])
+{
+    size_t n = 0;
+
+    p = strchr(p, '%');
+    for (p = p ? p + 1 : NULL; p && (isalnum((unsigned char)p[n]) || p[n] == '_');)
+        n++;
+    if (!p)
+        return NULL;
+    n = SH_MIN(n, (size_t)MAX_NAME - 1);
+    memcpy(name, p, n);
+    name[n] = '\0';
+    return p;
+}
+
+/* The parameter is not among the arguments, and they all have a name that the graph has. */
+static bool was_called_without(const struct literals *l, const char *call, const char *param)
+{
+    char name[MAX_NAME];
+
+    for (const char *p = args_of(call); p && (p = next_arg(p, name));)
+        if (is_param(name, strlen(name), param) || names_get(&l->values, name) == NAMES_NONE)
+            return false;
+    return args_of(call);
+}
+
+/* Input k of the node gets a constant with the numbers of t. */
+static int split(struct literals *l, Onnx__NodeProto *n, size_t k, const Onnx__TensorProto *t)
+{
+    const void *from = onnx_tensor_look(t, l->source);
+    float *data = from ? malloc(sizeof(*data)) : NULL;
+    char *name = NULL, *input = NULL;
+    int rc;
+
+    if (!from)
+        return SH_OK;
+    rc = data ? sh_asprintf(l->b.err, &name, "val_%s@%s:%zu", t->name, n->output[0], k)
+              : SH_FAIL(l->b.err, SH_E_NOMEM, "could not allocate a number");
+    if (!rc)
+        rc = sh_strdup(name, &input, l->b.err);
+    if (rc) {
+        free(data);
+        free(name);
+        return rc;
+    }
+    memcpy(data, from, sizeof(*data));
+    free(n->input[k]);
+    n->input[k] = input;
+    return onnx_build_tensor(&l->b, name, SH_F32, t->dims, t->n_dims, data, sizeof(*data));
+}
+
+static int look_at(struct literals *l, Onnx__NodeProto *n)
+{
+    char *call = NULL;
+    int rc = SH_OK;
+
+    for (size_t k = 0; k < n->n_input && !rc && n->n_output > 0 && n->output[0]; k++) {
+        const char *name = n->input[k] ? n->input[k] : "";
+        const uint32_t i = names_get(&l->params, name);
+
+        if (i == NAMES_NONE)
+            continue;
+        call = call ? call : onnx_meta(n, CALL);
+        if (call && was_called_without(l, call, name))
+            rc = split(l, n, k, l->b.g->initializer[i]);
+    }
+    free(call);
+    return rc;
+}
+
+static int put(struct names *m, const char *name, uint32_t i, struct sh_err *err)
+{
+    return name && name[0] && names_get(m, name) == NAMES_NONE ? names_put(m, name, i, err) : SH_OK;
+}
+
+static int see_all(struct literals *l)
+{
+    const Onnx__GraphProto *g = l->b.g;
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < g->n_initializer && !rc; i++)
+        if (is_number(g->initializer[i]) &&
+            param_kind(l->kinds, g->initializer[i]->name) == GRAPH_SAID_PARAM)
+            rc = put(&l->params, g->initializer[i]->name, (uint32_t)i, l->b.err);
+    for (size_t i = 0; i < g->n_input && !rc && l->params.n > 0; i++)
+        rc = put(&l->values, g->input[i]->name, 0, l->b.err);
+    for (size_t i = 0; i < g->n_node && l->params.n > 0; i++)
+        for (size_t k = 0; k < g->node[i]->n_output && !rc; k++)
+            rc = put(&l->values, g->node[i]->output[k], 0, l->b.err);
+    return rc;
+}
+
+int onnx_literals(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
+                  struct sh_err *err)
+{
+    struct literals l = {.source = source, .kinds = kinds};
+    int rc = names_init(&l.params, err);
+
+    if (!rc)
+        rc = names_init(&l.values, err);
+    if (!rc)
+        rc = onnx_build_init(&l.b, m->graph, err);
+    onnx_source_walk(source);
+    if (!rc && param_kinds_known(kinds))
+        rc = see_all(&l);
+    for (size_t i = 0; i < m->graph->n_node && !rc && l.params.n > 0; i++)
+        rc = look_at(&l, m->graph->node[i]);
+    if (!rc)
+        rc = onnx_build_finish(&l.b);
+    onnx_build_fini(&l.b);
+    names_fini(&l.params);
+    names_fini(&l.values);
+    return rc;
+}
+
+/* ---------------------------------------------------------------- what was left out */
+
+struct search {
+    const Onnx__GraphProto *g;
+    const struct param_kinds *kinds;
+    struct names there; /* initializers, inputs, results, and what constants were computed of */
+    char **lists;       /* OWNED; names lie in them */
+    struct sh_err *err;
+};
+
+static int see_list(struct search *s, char *list)
+{
+    size_t n = 0;
+    int rc = SH_OK;
+
+    for (const char *p = param_next_name(list, &n); p && !rc;) {
+        char *name = list + (p - list), *next = name + n + 1;
+
+        name[n] = '\0';
+        rc = put(&s->there, name, 0, s->err);
+        p = param_next_name(next, &n);
+    }
+    return rc;
+}
+
+static int see_there(struct search *s)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < s->g->n_initializer && !rc; i++)
+        rc = put(&s->there, s->g->initializer[i]->name, 0, s->err);
+    for (size_t i = 0; i < s->g->n_input && !rc; i++)
+        rc = put(&s->there, s->g->input[i]->name, 0, s->err);
+    for (size_t i = 0; i < s->g->n_node; i++)
+        for (size_t k = 0; k < s->g->node[i]->n_output && !rc; k++)
+            rc = put(&s->there, s->g->node[i]->output[k], 0, s->err);
+    for (size_t i = 0; i < s->g->n_value_info && !rc; i++) {
+        s->lists[i] = onnx_folded_from(s->g->value_info[i]);
+        rc = s->lists[i] ? see_list(s, s->lists[i]) : SH_OK;
+    }
+    return rc;
+}
+
+/* How many parameters are missing that may have been one number; *name: one of them. Layers of
+ * PyTorch have more. */
+static uint32_t count_missing(const struct search *s, const char **name)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < s->kinds->names.cap; i++) {
+        const struct names_slot *k = &s->kinds->names.slots[i];
+
+        if (!k->key || k->number != GRAPH_SAID_PARAM || param_is_of_torch(k->key) ||
+            names_get(&s->there, k->key) != NAMES_NONE)
+            continue;
+        *name = !*name || strcmp(k->key, *name) < 0 ? k->key : *name; /* in whatever order */
+        n++;
+    }
+    return n;
+}
+
+/* Uses of initializers of one number beyond the first: of those that were merged. */
+static uint32_t count_merged(const struct search *s)
+{
+    uint32_t n = 0;
+
+    for (size_t i = 0; i < s->g->n_initializer; i++) {
+        const Onnx__TensorProto *t = s->g->initializer[i];
+        uint32_t uses = 0;
+
+        if (!is_number(t) || param_kind(s->kinds, t->name) != GRAPH_SAID_PARAM)
+            continue;
+        for (size_t k = 0; k < s->g->n_node; k++)
+            for (size_t j = 0; j < s->g->node[k]->n_input; j++)
+                uses += s->g->node[k]->input[j] && strcmp(s->g->node[k]->input[j], t->name) == 0;
+        n += uses > 1 ? uses - 1 : 0;
+    }
+    return n;
+}
+
+/* Was a node called with a sum or product that is not there? */
+static bool is_any_gone(const struct search *s)
+{
+    static const char *const OPS[] = {"add", "div", "mul", "pow", "rsub", "sub"};
+    bool gone = false;
+
+    for (size_t i = 0; i < s->g->n_node && !gone; i++) {
+        char *call = onnx_meta(s->g->node[i], CALL), name[MAX_NAME];
+
+        for (const char *p = call ? args_of(call) : NULL; p && !gone && (p = next_arg(p, name));)
+            for (size_t k = 0; k < SH_ARRAY_LEN(OPS) && !gone; k++)
+                gone = param_is_called(name, OPS[k]) && names_get(&s->there, name) == NAMES_NONE;
+        free(call);
+    }
+    return gone;
+}
+
+int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
+                  char out[static ONNX_LEFT_OUT], struct sh_err *err)
+{
+    struct search s = {.g = m->graph, .kinds = kinds, .err = err};
+    const char *name = NULL;
+    uint32_t missing;
+    int rc;
+
+    out[0] = '\0';
+    if (!param_kinds_known(kinds))
+        return SH_OK;
+    s.lists = calloc(s.g->n_value_info + 1, sizeof(*s.lists));
+    rc = names_init(&s.there, err);
+    if (!rc && !s.lists)
+        rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu lists", s.g->n_value_info);
+    if (!rc)
+        rc = see_there(&s);
+    missing = rc ? 0 : count_missing(&s, &name);
+    if (missing > 0 && missing > count_merged(&s) && is_any_gone(&s))
+        sh_strlcpy(out, name, ONNX_LEFT_OUT);
+    names_fini(&s.there);
+    for (size_t i = 0; i < s.g->n_value_info && s.lists; i++)
+        free(s.lists[i]);
+    free(s.lists);
+    return rc;
+}

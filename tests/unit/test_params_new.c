@@ -1,0 +1,207 @@
+/* test_params_new.c - Without it: a number of the code would learn because a parameter happens to be
+ * equal, a parameter that the exporter left out would be missed by nobody, and what it wrote several
+ * times would be trained as several. */
+/* uses: libmodel.a libdevice.a */
+/* link: -ldl -lprotobuf-c -lm */
+#include "runtime/model/onnx.h"
+#include "runtime/model/onnx_file.h"
+#include "tests/unit/param_file.h"
+
+#define SIGNATURE "pkg.torch.export.ExportedProgram.graph_signature"
+#define FROM "pkg.onnxscript.optimizer.folded_from"
+#define CALL "pkg.torch.onnx.fx_node"
+
+static void say_from(Onnx__GraphProto *g, const char *name, const char *list)
+{
+    Onnx__ValueInfoProto *v = malloc(sizeof(*v));
+
+    onnx__value_info_proto__init(v);
+    v->name = strdup(name);
+    g->value_info = realloc(g->value_info, (g->n_value_info + 1) * sizeof(*g->value_info));
+    g->value_info[g->n_value_info++] = v;
+    add_value_meta(v, FROM, list);
+}
+
+static void say_call(Onnx__GraphProto *g, const char *output, const char *args)
+{
+    char text[256];
+
+    snprintf(text, sizeof(text), "%%%s : [num_users=1] = call_function[target=torch.ops.aten.x](%s",
+             output, args);
+    for (size_t i = 0; i < g->n_node; i++)
+        if (strcmp(g->node[i]->output[0], output) == 0)
+            add_meta(g->node[i], CALL, text);
+}
+
+/* TAKES g. */
+static struct graph *edited(struct graph *g, uint32_t y,
+                            void (*change)(Onnx__GraphProto *g, const char *call))
+{
+    struct sh_err err = {0};
+    char path[128];
+
+    graph_free(through_a_file(g, y));
+    edit(change, NULL);
+    assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+    return g;
+}
+
+static const char *input_of(const struct graph *g, const char *output, uint32_t k)
+{
+    const uint32_t v = graph_find(g, output);
+
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (g->nodes[i].out[0] == v)
+            return g->values[g->nodes[i].in[k]].name;
+    return "";
+}
+
+static void say_scale(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE, "p_a_scale: PARAMETER target='a.scale'\n");
+    say_call(g, "mul", "args = (%p_a_scale, %x), kwargs = {})");
+    say_call(g, "mul_1", "args = (%mul, 0.1), kwargs = {})");
+    say_call(g, "mul_2", "args = (%mul_1, %view), kwargs = {})"); /* another name for it, maybe */
+    say_call(g, "mul_3", "args = (%mul_2, %p_a_scale), kwargs = {})");
+}
+
+static void a_number_of_the_code_is_not_the_parameter_that_equals_it(void **state)
+{
+    static const char *const OWN = "val_a.scale@mul_1:1";
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), scale = number(g, "a.scale", 0.1f);
+
+    (void)state;
+    g->values[scale].is_param = true;
+    x = NODE(g, "Mul", "mul", scale, x);
+    x = NODE(g, "Mul", "mul_1", x, scale);
+    x = NODE(g, "Mul", "mul_2", x, scale);
+    x = NODE(g, "Mul", "mul_3", x, scale);
+    g = edited(g, NODE(g, "Mul", "mul_4", x, scale), say_scale); /* of mul_4 nothing is said */
+    assert_string_equal(input_of(g, "mul", 0), "a.scale");
+    assert_string_equal(input_of(g, "mul_1", 1), OWN);
+    assert_string_equal(input_of(g, "mul_2", 1), "a.scale");
+    assert_string_equal(input_of(g, "mul_3", 1), "a.scale");
+    assert_string_equal(input_of(g, "mul_4", 1), "a.scale");
+    assert_true(is_param(g, "a.scale"));
+    assert_false(is_param(g, OWN));
+    assert_true(((float *)g->values[graph_find(g, OWN)].data)[0] == 0.1f);
+    graph_free(g);
+}
+
+static const char *const CASES[][3] = {
+    /* what the signature has, what the second layer was called with; is it refused? */
+    {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='scale'\n", "%mul", "scale"},
+    {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='scale'\n", "%dropout", NULL},
+    {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='unused.weight'\n", "%mul", NULL},
+    {"p_0: PARAMETER target='fc.weight'\nb_1: BUFFER target='scale'\n", "%mul", NULL},
+    {"p_0: PARAMETER target='fc.weight'\n", "%mul", NULL},
+    {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='scale'\n", "%first", NULL}};
+static size_t which;
+
+static void say_case(Onnx__GraphProto *g, const char *call)
+{
+    char args[64];
+
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE, CASES[which][0]);
+    snprintf(args, sizeof(args), "args = (%s, %%p_fc_weight), kwargs = {})", CASES[which][1]);
+    say_call(g, "second", args);
+}
+
+static void a_parameter_that_the_exporter_left_out_is_missed(void **state)
+{
+    (void)state;
+    for (which = 0; which < SH_ARRAY_LEN(CASES); which++) {
+        struct graph *g = new_graph(), *t = NULL;
+        struct sh_err err = {0};
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}),
+                 w = learned(g, "fc.weight", 2, (int64_t[]){4, 4});
+        const char *name = CASES[which][2];
+
+        x = NODE(g, "MatMul", "first", x, w);
+        g = edited(g, NODE(g, "MatMul", "second", x, w), say_case);
+        if (!name) {
+            assert_ok_err(graph_at_batch(g, 2, true, &t, &err), &err);
+        } else {
+            assert_int_equal(graph_at_batch(g, 2, true, &t, &err), SH_E_UNSUPPORTED);
+            assert_non_null(strstr(err.msg, name));
+        }
+        graph_free(t);
+        assert_ok(graph_at_batch(g, 2, false, &t, NULL)); /* it serves */
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+static void say_several(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_0: PARAMETER target='r'\np_1: PARAMETER target='i'\np_2: PARAMETER target='mix'\n");
+    say_from(g, "cat_4", "['cat', 'cat_1', 'i', 'neg', 'r']");
+    say_from(g, "cat_5", "['cat_6', 'i', 'mul', 'neg_1', 'r']"); /* something else as well */
+    say_from(g, "getitem_2", "['getitem', 'mix', 'softmax', 'val_1']");
+    say_from(g, "getitem_3", "['getitem', 'mix', 'softmax', 'val_7']");
+    say_from(g, "getitem_4", "['getitem_1', 'mix', 'softmax', 'val_8']"); /* half of its row */
+}
+
+/* Halves of a complex weight are there twice, one of them negated; weights of a mixture are taken
+ * one by one. */
+static void what_is_there_several_times_is_trained_once(void **state)
+{
+    static const float TAKEN[] = {0.25f, 0.75f, 0.5f};
+    struct graph *g = new_graph(), *t = NULL;
+    struct sh_err err = {0};
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 8}), index;
+
+    (void)state;
+    for (int m = 0; m < 2; m++) {
+        const uint32_t w = learned(g, m ? "cat_5" : "cat_4", 2, (int64_t[]){8, 8});
+        float *data = g->values[w].data;
+
+        for (int k = 0; k < 64; k++) { /* [r, -i; i, r] */
+            const int row = k / 8, column = k % 8;
+
+            if (column >= 4)
+                data[k] =
+                    row < 4 ? -data[(row + 4) * 8 + column - 4] : data[(row - 4) * 8 + column - 4];
+        }
+        for (int row = 0; row < 4; row++)
+            for (int k = 4; k < 8; k++)
+                data[row * 8 + k] = -data[(row + 4) * 8 + k - 4];
+        x = NODE(g, "MatMul", m ? "b" : "a", x, w);
+    }
+    for (int k = 0; k < 3; k++) {
+        char name[16], out[8];
+
+        snprintf(name, sizeof(name), "getitem_%d", k + 2);
+        snprintf(out, sizeof(out), "m%d", k);
+        x = NODE(g, "Mul", out, x, number(g, name, TAKEN[k]));
+    }
+    g = edited(g, x, say_several);
+    assert_null(g->values[graph_find(g, "cat_4")].data);
+    assert_true(is_param(g, "cat_4@numbers"));
+    assert_false(is_param(g, "cat_4@signs"));
+    assert_int_equal(graph_elements(&g->values[graph_find(g, "cat_4@numbers")]), 32);
+    assert_non_null(g->values[graph_find(g, "cat_5")].data);
+    assert_true(is_param(g, "mix@getitem_2"));
+    index = graph_find(g, "mix@getitem_2");
+    assert_true(fabsf(((float *)g->values[index].data)[1] - logf(0.75f)) < 1e-6f);
+    assert_null(g->values[graph_find(g, "getitem_3")].data);
+    assert_non_null(g->values[graph_find(g, "getitem_4")].data);
+    assert_int_equal(graph_at_batch(g, 2, true, &t, &err), SH_E_UNSUPPORTED); /* cat_5, getitem_4 */
+    graph_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_number_of_the_code_is_not_the_parameter_that_equals_it),
+        cmocka_unit_test(a_parameter_that_the_exporter_left_out_is_missed),
+        cmocka_unit_test(what_is_there_several_times_is_trained_once),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
