@@ -224,8 +224,8 @@ static bool calculates(const struct graph_node *n)
     return false;
 }
 
-/* The constant without a name that a weight of node n is made of by operations on each number; NULL:
- * there is none. A convolution takes its weight as it is, so that none was moved. */
+/* The constant without a name that a weight of node n is made of by operations on each number;
+ * NULL: there is none. A convolution takes its weight as it is, so that none was moved. */
 static struct graph_value *find_source(struct graph *g, uint32_t n, uint32_t weight)
 {
     for (uint32_t i = n; i-- > 0;) {

@@ -1,6 +1,6 @@
-/* test_params_new.c - Without it: a number of the code would learn because a parameter happens to be
- * equal, a parameter that the exporter left out would be missed by nobody, and what it wrote several
- * times would be trained as several. */
+/* test_params_new.c - Without it: a number of the code would learn because a parameter happens to
+ * be equal, a parameter that the exporter left out would be missed by nobody, and what it wrote
+ * several times would be trained as several. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl -lprotobuf-c -lm */
 #include "runtime/model/onnx.h"
