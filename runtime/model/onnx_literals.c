@@ -243,18 +243,42 @@ static uint32_t count_merged(const struct search *s)
     return n;
 }
 
-/* Was a node called with a sum or product that is not there? */
+/* A small number against a division by zero is left out too: 1e-8. */
+static bool may_have_epsilon(const char *call)
+{
+    static const char *const TARGETS[] = {"aten.div",        "aten.log.",  "aten.pow",
+                                          "aten.reciprocal", "aten.rsqrt", "aten.sqrt"};
+    bool may = false;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(TARGETS); i++)
+        may |= strstr(call, TARGETS[i]) != NULL;
+    return may;
+}
+
+/* Was the node called with a sum or product that is not there? */
+static bool lacks_result(const struct search *s, const char *call)
+{
+    static const char *const SUMS[] = {"add", "rsub", "sub"}, *const OTHERS[] = {"div", "mul",
+                                                                                 "pow"};
+    char name[MAX_NAME];
+    bool lacks = false;
+
+    for (const char *p = args_of(call); p && !lacks && (p = next_arg(p, name));)
+        for (size_t k = 0; k < SH_ARRAY_LEN(SUMS) && !lacks; k++)
+            lacks = names_get(&s->there, name) == NAMES_NONE &&
+                    (param_is_called(name, OTHERS[k]) ||
+                     (param_is_called(name, SUMS[k]) && !may_have_epsilon(call)));
+    return lacks;
+}
+
 static bool is_any_gone(const struct search *s)
 {
-    static const char *const OPS[] = {"add", "div", "mul", "pow", "rsub", "sub"};
     bool gone = false;
 
     for (size_t i = 0; i < s->g->n_node && !gone; i++) {
-        char *call = onnx_meta(s->g->node[i], CALL), name[MAX_NAME];
+        char *call = onnx_meta(s->g->node[i], CALL);
 
-        for (const char *p = call ? args_of(call) : NULL; p && !gone && (p = next_arg(p, name));)
-            for (size_t k = 0; k < SH_ARRAY_LEN(OPS) && !gone; k++)
-                gone = param_is_called(name, OPS[k]) && names_get(&s->there, name) == NAMES_NONE;
+        gone = call && lacks_result(s, call);
         free(call);
     }
     return gone;

@@ -224,34 +224,46 @@ static bool calculates(const struct graph_node *n)
     return false;
 }
 
-/* The constant without a name that a weight of node n is made of by operations on each number;
- * NULL: there is none. A convolution takes its weight as it is, so that none was moved. */
-static struct graph_value *find_source(struct graph *g, uint32_t n, uint32_t weight)
+/* Gives numbers in the places of those that it takes. */
+static bool is_elementwise(const struct graph_node *n)
 {
-    for (uint32_t i = n; i-- > 0;) {
+    static const char *const OPS[] = {"Abs", "Add", "Clip", "Div",     "Exp",  "Max", "Min",
+                                      "Mul", "Neg", "Pow",  "Sigmoid", "Sqrt", "Sub", "Tanh"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        if (strcmp(OPS[i], n->op) == 0)
+            return true;
+    return false;
+}
+
+/* The constant without a name of which the weight of node n is made, each number of one; NULL:
+ * there is none. A convolution takes its weight as it is, so that the exporter has moved none. */
+static struct graph_value *find_source(struct graph *g, uint32_t n, const bool *fixed)
+{
+    uint32_t weight = g->nodes[n].in[1];
+
+    for (uint32_t i = n; i-- > 0 && fixed[weight];) {
         const struct graph_node *maker = &g->nodes[i];
 
         if (maker->out[0] != weight)
             continue;
-        for (uint32_t k = 0; k < maker->n_in; k++) {
-            const struct graph_value *v =
-                maker->in[k] == GRAPH_NONE ? NULL : &g->values[maker->in[k]];
+        for (uint32_t k = 0; k < maker->n_in && is_elementwise(maker); k++) {
+            struct graph_value *v = maker->in[k] == GRAPH_NONE ? NULL : &g->values[maker->in[k]];
 
             if (v && v->data && v->rank >= 3)
-                return strncmp(v->name, "onnx::", 6) == 0 && !strchr(v->name, '@')
-                           ? &g->values[maker->in[k]]
-                           : NULL;
+                return v;
+            if (v && !v->data)
+                weight = maker->in[k];
         }
-        if (!calculates(maker) && strcmp(maker->op, "Clip") != 0)
+        if (maker->out[0] == weight)
             return NULL;
-        weight = maker->in[0]; /* of others none is a weight: they were folded */
     }
     return NULL;
 }
 
 /* The older exporter puts norms into the weights of convolutions, and then writes a bias as well. A
  * weight alone that has no name was computed of what learns: scaled, standardised, normed. */
-static void find_computed(struct graph *g)
+static void find_computed(struct graph *g, const bool *fixed)
 {
     for (uint32_t i = 0; i < g->n_nodes && !g->says_kinds; i++) {
         const struct graph_node *n = &g->nodes[i];
@@ -260,7 +272,7 @@ static void find_computed(struct graph *g)
         struct graph_value *v = is_conv ? &g->values[n->in[1]] : NULL;
 
         if (v && !v->data)
-            v = find_source(g, i, n->in[1]);
+            v = find_source(g, i, fixed);
         if (v && v->is_param && !v->said && strncmp(v->name, "onnx::", 6) == 0 &&
             !strchr(v->name, '@') &&
             (bias == GRAPH_NONE || strncmp(g->values[bias].name, "onnx::", 6) != 0))
@@ -617,7 +629,7 @@ int graph__find_params(struct graph *g, struct sh_err *err)
         rc = find_waves(g, f.filters, err);
     if (!rc) {
         decide(g, &f);
-        find_computed(g);
+        find_computed(g, f.fixed);
     }
     free(marks);
     return rc;
