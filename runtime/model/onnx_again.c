@@ -123,13 +123,13 @@ static bool find_line(const struct of *x, const struct of *y, double *a, double 
     return *a != 0 && (*a != 1 || *b != 0) && isfinite(*a) && isfinite(*b) && is_on(x, y, *a, *b);
 }
 
-/* A constant of one number beside t; *name: OWNED. */
+/* A constant of one number beside t, with the name of one that does not learn. *name: OWNED. */
 static int add_number(struct again *g, const struct of *t, const char *suffix, double x,
                       char **name)
 {
     float *data = malloc(sizeof(*data));
     char *copy = NULL;
-    int rc = data ? sh_asprintf(g->b.err, name, "%s@%s", t->t->name, suffix)
+    int rc = data ? sh_asprintf(g->b.err, name, "val_%s@%s", t->t->name, suffix)
                   : SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a number");
 
     if (!rc)

@@ -308,7 +308,8 @@ static int add_signs(struct forms *f, size_t i, float *numbers, size_t n_numbers
         char *copy = NULL;
 
         if (!rc)
-            rc = sh_asprintf(f->b.err, &names[k], "%s@%s", t->name, MADE[k].what);
+            rc = sh_asprintf(f->b.err, &names[k], "%s%s@%s", k ? "val_" : "", t->name,
+                             MADE[k].what); /* as what does not learn, but for the first */
         if (!rc)
             rc = sh_strdup(names[k], &copy, f->b.err);
         if (!rc)

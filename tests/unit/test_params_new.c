@@ -183,7 +183,7 @@ static void what_is_there_several_times_is_trained_once(void **state)
     g = edited(g, x, say_several);
     assert_null(g->values[graph_find(g, "cat_4")].data);
     assert_true(is_param(g, "cat_4@numbers"));
-    assert_false(is_param(g, "cat_4@signs"));
+    assert_false(is_param(g, "val_cat_4@signs"));
     assert_int_equal(graph_elements(&g->values[graph_find(g, "cat_4@numbers")]), 32);
     assert_non_null(g->values[graph_find(g, "cat_5")].data);
     assert_true(is_param(g, "mix@getitem_2"));
@@ -195,12 +195,35 @@ static void what_is_there_several_times_is_trained_once(void **state)
     graph_free(g);
 }
 
+static void say_leak(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='leak'\n");
+    say_from(g, "select", "['leak', 'sub', 'val_1']");
+}
+
+/* The number that it is subtracted from is not trained, however the result is called. */
+static void what_is_left_of_a_leak_is_computed_of_it(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 8});
+
+    (void)state;
+    x = NODE(g, "Mul", "a", x, number(g, "leak", 0.4f));
+    g = edited(g, NODE(g, "Mul", "b", x, number(g, "select", 0.6f)), say_leak);
+    assert_null(g->values[graph_find(g, "select")].data);
+    assert_true(is_param(g, "leak"));
+    assert_false(is_param(g, "val_select@shift"));
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_number_of_the_code_is_not_the_parameter_that_equals_it),
         cmocka_unit_test(a_parameter_that_the_exporter_left_out_is_missed),
         cmocka_unit_test(what_is_there_several_times_is_trained_once),
+        cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
