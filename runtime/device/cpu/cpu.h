@@ -61,7 +61,8 @@ struct cpu_ref {
     size_t off;      /* in bytes */
 };
 
-/* Arguments of one of our functions. p[i]: the refs given to cpu__step_fn, as pointers. */
+/* Arguments of one of our functions. p[i]: the refs given to cpu__step_fn, as pointers. A failure
+ * is recorded in err, and ends the run. */
 struct cpu_call {
     const struct cpu_plan *plan;
     const struct dev_op *op;
@@ -71,8 +72,9 @@ struct cpu_call {
     const struct dev_turn *turn;
     void *const *p;
     const void *aux; /* BORROWED from the step */
+    struct sh_err *err;
 };
-typedef int cpu_fn(const struct cpu_call *c, struct sh_err *err);
+typedef void cpu_fn(const struct cpu_call *c);
 
 struct cpu_step {
     dnnl_primitive_desc_t pd; /* OWNED; NULL for a function, and once plan_finish has made: */
@@ -176,9 +178,13 @@ int cpu__step_prim(struct cpu_build *b, dnnl_primitive_desc_t pd, const struct c
                    uint32_t n);
 int cpu__step_reorder(struct cpu_build *b, struct cpu_ref from, const dnnl_memory_desc_t *have,
                       struct cpu_ref to, const dnnl_memory_desc_t *want);
-/* TAKES aux (malloc'd or NULL), on failure too. */
+/* aux: `bytes` that are copied, or NULL. */
 int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
-                 void *aux);
+                 const void *aux, size_t bytes);
+/* The operands that there are, plain: the inputs, then the outputs. *n: how many they are. */
+int cpu__all_plain(struct cpu_build *b, struct cpu_ref *refs, uint32_t *n);
+/* A step on them. */
+int cpu__step_plain(struct cpu_build *b, cpu_fn *fn, const void *aux, size_t bytes);
 int cpu__build_end(struct cpu_build *b);                       /* the late reorders */
 int cpu__step_finish(struct cpu_build *b, struct cpu_step *s); /* pd becomes prim */
 void cpu__op_fini(struct cpu_op *co);

@@ -16,7 +16,6 @@
 #include "runtime/device/philox.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define LANES 16
 #define CHUNK 256 /* weights that get their random numbers at a time; a multiple of eight */
@@ -243,12 +242,7 @@ static void each_row(struct rows *r, cpu_range_fn *fn)
 static int emit_rows(struct cpu_build *b, const struct attn *a, cpu_fn *fn,
                      const struct cpu_ref *refs, uint32_t n)
 {
-    struct dev_attn *aux = malloc(sizeof(*aux));
-
-    if (!aux)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *aux = a->s;
-    return cpu__step_fn(b, fn, refs, n, aux);
+    return cpu__step_fn(b, fn, refs, n, &a->s, sizeof(a->s));
 }
 
 static void max_rows(void *ctx, int64_t from, int64_t to)
@@ -279,15 +273,13 @@ static void weight_rows(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: scores lse */
-static int max_fn(const struct cpu_call *c, struct sh_err *err)
+static void max_fn(const struct cpu_call *c)
 {
     struct rows r = rows_of(c);
 
-    (void)err;
     r.p = c->p[0];
     r.lse = c->p[1];
     each_row(&r, max_rows);
-    return SH_OK;
 }
 
 /* A row of weights that is not a number is so from its first on. */
@@ -301,26 +293,22 @@ static void zero_rows(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: weights */
-static int zero_fn(const struct cpu_call *c, struct sh_err *err)
+static void zero_fn(const struct cpu_call *c)
 {
     struct rows r = rows_of(c);
 
-    (void)err;
     r.p = c->p[0];
     each_row(&r, zero_rows);
-    return SH_OK;
 }
 
 /* p: weights lse */
-static int weight_fn(const struct cpu_call *c, struct sh_err *err)
+static void weight_fn(const struct cpu_call *c)
 {
     struct rows r = rows_of(c);
 
-    (void)err;
     r.p = c->p[0];
     r.lse = c->p[1];
     each_row(&r, weight_rows);
-    return SH_OK;
 }
 
 static void mask_rows(void *ctx, int64_t from, int64_t to)
@@ -338,15 +326,13 @@ static void mask_rows(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: scores mask */
-static int mask_fn(const struct cpu_call *c, struct sh_err *err)
+static void mask_fn(const struct cpu_call *c)
 {
     struct rows r = rows_of(c);
 
-    (void)err;
     r.p = c->p[0];
     r.mask = c->p[1];
     each_row(&r, mask_rows);
-    return SH_OK;
 }
 
 static void grad_rows(void *ctx, int64_t from, int64_t to)
@@ -376,18 +362,16 @@ static void grad_rows(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: weights, their gradient, y d_y [d_mask] */
-static int grad_fn(const struct cpu_call *c, struct sh_err *err)
+static void grad_fn(const struct cpu_call *c)
 {
     struct rows r = rows_of(c);
 
-    (void)err;
     r.p = c->p[0];
     r.g = c->p[1];
     r.y = c->p[2];
     r.dy = c->p[3];
     r.d_mask = cpu__opt_out(c->op, 3) == DEV_NONE ? NULL : c->p[4];
     each_row(&r, grad_rows);
-    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ steps of oneDNN */

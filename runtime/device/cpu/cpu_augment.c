@@ -48,7 +48,7 @@ static void jitter_range(void *ctx, int64_t first, int64_t end)
 }
 
 /* p: x y */
-static int jitter_fn(const struct cpu_call *c, struct sh_err *err)
+static void jitter_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
     const bool last = c->op->u.jitter.channels_last;
@@ -60,56 +60,37 @@ static int jitter_fn(const struct cpu_call *c, struct sh_err *err)
                            .width = x->dims[last ? 2 : 3],
                            .pixel = sh_dtype_bytes(x->dtype) * (size_t)(last ? x->dims[3] : 1)};
 
-    (void)err;
     cpu__parallel(c->threads, x->dims[0], 1, jitter_range, &k);
-    return SH_OK;
 }
 
 int cpu__jitter(struct cpu_build *b)
 {
-    struct cpu_ref refs[2];
-    int rc = cpu__in_plain(b, b->op->in[0], &refs[0]);
-
-    if (!rc)
-        rc = cpu__out_plain(b, b->op->out[0], &refs[1]);
-    return rc ? rc : cpu__step_fn(b, jitter_fn, refs, 2, NULL);
+    return cpu__step_plain(b, jitter_fn, NULL, 0);
 }
 
 /* p: ids ids' labels */
-static int tokens_fn(const struct cpu_call *c, struct sh_err *err)
+static void tokens_fn(const struct cpu_call *c)
 {
     const int64_t n = dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[0]]);
     const int64_t *x = c->p[0];
     int64_t *y = c->p[1], *label = c->p[2];
 
-    (void)err;
     for (int64_t i = 0; i < n; i++)
         y[i] = dev_token_of(&c->op->u.tokens, x[i], i, c->step, &label[i]);
-    return SH_OK;
 }
 
 int cpu__tokens(struct cpu_build *b)
 {
-    struct cpu_ref refs[3];
-    int rc = cpu__in_plain(b, b->op->in[0], &refs[0]);
-
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cpu__out_plain(b, b->op->out[i], &refs[1 + i]);
-    return rc ? rc : cpu__step_fn(b, tokens_fn, refs, 3, NULL);
+    return cpu__step_plain(b, tokens_fn, NULL, 0);
 }
 
 /* p: y */
-static int mix_fn(const struct cpu_call *c, struct sh_err *err)
+static void mix_fn(const struct cpu_call *c)
 {
-    (void)err;
     *(float *)c->p[0] = c->turn->mix;
-    return SH_OK;
 }
 
 int cpu__mix(struct cpu_build *b)
 {
-    struct cpu_ref ref;
-    int rc = cpu__out_plain(b, b->op->out[0], &ref);
-
-    return rc ? rc : cpu__step_fn(b, mix_fn, &ref, 1, NULL);
+    return cpu__step_plain(b, mix_fn, NULL, 0);
 }

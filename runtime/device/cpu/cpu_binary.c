@@ -9,7 +9,6 @@
 #include "runtime/device/cpu/cpu_act.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define GRAIN 16384
 
@@ -283,15 +282,13 @@ static void bin_range(void *ctx, int64_t from, int64_t to)
     cpu__nd_run(&j->aux->nd, from, to, j->aux->row, &j->ctx);
 }
 
-/* p: y a b */
-static int bin_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: a b y */
+static void bin_fn(const struct cpu_call *c)
 {
     struct bin_job j = {.aux = c->aux,
-                        .ctx = {.op = c->op, .y = c->p[0], .a = c->p[1], .b = c->p[2]}};
+                        .ctx = {.op = c->op, .a = c->p[0], .b = c->p[1], .y = c->p[2]}};
 
-    (void)err;
     cpu__parallel(c->threads, j.aux->nd.total, GRAIN, bin_range, &j);
-    return SH_OK;
 }
 
 static cpu_row_fn *row_of(enum sh_dtype t)
@@ -340,12 +337,26 @@ static int check_types(struct cpu_build *b)
     return SH_OK;
 }
 
+/* Operand 0 is the result, to which the inputs broadcast. */
+static int broadcast_all(struct cpu_build *b, struct cpu_nd *nd)
+{
+    const struct dev_tensor *y = cpu__t(b, b->op->out[0]);
+
+    cpu__nd_init(nd, y->rank, y->dims, b->op->n_in + 1);
+    cpu__strides(y->rank, y->dims, nd->stride[0]);
+    for (uint32_t i = 0; i < b->op->n_in; i++)
+        if (!cpu__nd_broadcast(nd, i + 1, cpu__t(b, b->op->in[i])))
+            return cpu__refuse(b, SH_E_BUG, "the shapes do not broadcast to \"%s\"", y->name);
+    cpu__nd_merge(nd);
+    return SH_OK;
+}
+
 int cpu__binary(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    const struct dev_tensor *z = cpu__t(b, op->out[0]);
-    struct nd_aux *aux;
+    struct nd_aux aux;
     struct cpu_ref refs[3];
+    uint32_t n;
     int rc = check_types(b);
 
     if (rc)
@@ -354,28 +365,15 @@ int cpu__binary(struct cpu_build *b)
         return dnnl_way(b);
     if (cpu__channel_has(b))
         return cpu__channel(b);
-    rc = cpu__in_plain(b, op->in[0], &refs[1]);
+    rc = cpu__all_plain(b, refs, &n);
     if (!rc)
-        rc = cpu__in_plain(b, op->in[1], &refs[2]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[0]);
+        rc = broadcast_all(b, &aux.nd);
     if (rc)
         return rc;
-    aux = calloc(1, sizeof(*aux));
-    if (!aux)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    aux->row = row_of(cpu__t(b, op->in[0])->dtype);
-    cpu__nd_init(&aux->nd, z->rank, z->dims, 3);
-    cpu__strides(z->rank, z->dims, aux->nd.stride[0]);
-    if (!cpu__nd_broadcast(&aux->nd, 1, cpu__t(b, op->in[0])) ||
-        !cpu__nd_broadcast(&aux->nd, 2, cpu__t(b, op->in[1]))) {
-        free(aux);
-        return cpu__refuse(b, SH_E_BUG, "the shapes do not broadcast to \"%s\"", z->name);
-    }
-    cpu__nd_merge(&aux->nd);
-    rc = cpu__step_fn(b, bin_fn, refs, 3, aux);
+    aux.row = row_of(cpu__t(b, op->in[0])->dtype);
+    rc = cpu__step_fn(b, bin_fn, refs, n, &aux, sizeof(aux));
     if (!rc && op->act != DEV_ACT_NONE)
-        rc = cpu__act_in_place(b, refs[0], &b->plan->tensors[op->out[0]].lay->plain);
+        rc = cpu__act_in_place(b, refs[2], &b->plan->tensors[op->out[0]].lay->plain);
     return rc;
 }
 
@@ -422,51 +420,30 @@ static void where_range(void *ctx, int64_t from, int64_t to)
     cpu__nd_run(j->nd, from, to, where_row, &j->ctx);
 }
 
-/* p: y cond a b */
-static int where_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: cond a b y */
+static void where_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *y = &c->plan->base.g->tensors[c->op->out[0]];
     struct where_job j = {.nd = c->aux,
-                          .ctx = {.y = c->p[0],
-                                  .cond = c->p[1],
-                                  .a = c->p[2],
-                                  .b = c->p[3],
+                          .ctx = {.cond = c->p[0],
+                                  .a = c->p[1],
+                                  .b = c->p[2],
+                                  .y = c->p[3],
                                   .size = sh_dtype_bytes(y->dtype)}};
 
-    (void)err;
     cpu__parallel(c->threads, j.nd->total, GRAIN, where_range, &j);
-    return SH_OK;
 }
 
 int cpu__where(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *y = cpu__t(b, op->out[0]);
-    struct cpu_nd *nd;
-    struct cpu_ref refs[4];
-    bool fits = true;
-    int rc = SH_OK;
+    struct cpu_nd nd;
+    int rc;
 
     if (sh_dtype_bytes(cpu__t(b, op->in[0])->dtype) != 1 ||
         cpu__t(b, op->in[1])->dtype != y->dtype || cpu__t(b, op->in[2])->dtype != y->dtype)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "needs a condition of BOOL and two equal types");
-    for (uint32_t i = 0; i < 3 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &refs[i + 1]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[0]);
-    if (rc)
-        return rc;
-    nd = calloc(1, sizeof(*nd));
-    if (!nd)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    cpu__nd_init(nd, y->rank, y->dims, 4);
-    cpu__strides(y->rank, y->dims, nd->stride[0]);
-    for (uint32_t i = 0; i < 3; i++)
-        fits = cpu__nd_broadcast(nd, i + 1, cpu__t(b, op->in[i])) && fits;
-    if (!fits) {
-        free(nd);
-        return cpu__refuse(b, SH_E_BUG, "the shapes do not broadcast to \"%s\"", y->name);
-    }
-    cpu__nd_merge(nd);
-    return cpu__step_fn(b, where_fn, refs, 4, nd);
+    rc = broadcast_all(b, &nd);
+    return rc ? rc : cpu__step_plain(b, where_fn, &nd, sizeof(nd));
 }

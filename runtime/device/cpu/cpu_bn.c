@@ -18,7 +18,6 @@
 #include "runtime/device/cpu/cpu.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define LANES 16 /* a multiple of every block size */
 #define GRAIN_BYTES 65536
@@ -357,7 +356,7 @@ static struct job job_new(const struct geometry *g, void *scratch, const float *
 }
 
 /* p: x scale bias run_mean run_var y mean invstd new_mean new_var scratch [residual] */
-static int forward_fn(const struct cpu_call *c, struct sh_err *err)
+static void forward_fn(const struct cpu_call *c)
 {
     const struct geometry *g = c->aux;
     const float *scale = c->p[1], *bias = c->p[2], *run_mean = c->p[3], *run_var = c->p[4];
@@ -365,7 +364,6 @@ static int forward_fn(const struct cpu_call *c, struct sh_err *err)
     struct job j = job_new(g, c->p[10], c->p[0], NULL, c->p[5]);
     const double keep = c->op->u.norm.momentum;
 
-    (void)err;
     j.residual = cpu__opt_in(c->op, 5) != DEV_NONE ? c->p[11] : NULL;
     j.has_act = c->op->act != DEV_ACT_NONE;
     j.bounds = bounds_of(c->op);
@@ -389,7 +387,6 @@ static int forward_fn(const struct cpu_call *c, struct sh_err *err)
         new_var[k] = (float)(keep * run_var[k] + (1 - keep) * unbiased);
     }
     run_pass(&j, PASS_FORWARD, c->threads);
-    return SH_OK;
 }
 
 /* Does d_y differ from the d_y that the normalisation sees, or is the latter wanted? */
@@ -418,14 +415,13 @@ static void mask_d_y(const struct cpu_call *c, void *const *p, struct job *j)
 }
 
 /* p: x d_y scale mean invstd d_x d_scale d_bias scratch, then as for mask_d_y */
-static int backward_fn(const struct cpu_call *c, struct sh_err *err)
+static void backward_fn(const struct cpu_call *c)
 {
     const struct geometry *g = c->aux;
     const float *scale = c->p[2], *mean = c->p[3], *invstd = c->p[4];
     float *d_scale = c->p[6], *d_bias = c->p[7];
     struct job j = job_new(g, c->p[8], c->p[0], c->p[1], c->p[5]);
 
-    (void)err;
     for (int64_t k = 0; k < g->c; k++) {
         SET(&j, k, mean, mean[k]);
         SET(&j, k, gain, (double)scale[k] * invstd[k]);
@@ -447,7 +443,6 @@ static int backward_fn(const struct cpu_call *c, struct sh_err *err)
         SET(&j, k, slope, dot * inv * inv / g->count);
     }
     run_pass(&j, PASS_BACKWARD, c->threads);
-    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ building */
@@ -500,17 +495,6 @@ static int check(struct cpu_build *b, uint32_t x, const uint32_t *vectors, uint3
             rc = cpu__refuse(b, SH_E_BUG, "\"%s\" does not have one value per channel",
                              cpu__t(b, vectors[i])->name);
     return rc;
-}
-
-static int step(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
-                const struct geometry *g)
-{
-    struct geometry *aux = malloc(sizeof(*aux));
-
-    if (!aux)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *aux = *g;
-    return cpu__step_fn(b, fn, refs, n, aux);
 }
 
 /* is_known: y or the bias is there; can_gate: bn(x) is what y is made of, or can be computed. */
@@ -567,7 +551,7 @@ int cpu__bn_train(struct cpu_build *b)
     r[10] = cpu__scratch(b, scratch_bytes(&g));
     if (!rc)
         rc = in_like_x(b, cpu__opt_in(op, 5), md, r, &n);
-    return rc ? rc : step(b, forward_fn, r, n, &g);
+    return rc ? rc : cpu__step_fn(b, forward_fn, r, n, &g, sizeof(g));
 }
 
 /* See mask_d_y. */
@@ -626,5 +610,5 @@ int cpu__bn_train_bwd(struct cpu_build *b)
     r[8] = cpu__scratch(b, scratch_bytes(&g));
     if (!rc && has_mask(op))
         rc = mask_refs(b, md, r, &n);
-    return rc ? rc : step(b, backward_fn, r, n, &g);
+    return rc ? rc : cpu__step_fn(b, backward_fn, r, n, &g, sizeof(g));
 }

@@ -200,18 +200,31 @@ int cpu__step_prim(struct cpu_build *b, dnnl_primitive_desc_t pd, const struct c
     return rc;
 }
 
-int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n, void *aux)
+int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
+                 const void *aux, size_t bytes)
 {
     struct cpu_step *s = add_step(b, n);
 
-    if (!s) {
-        free(aux);
+    if (!s)
         return SH_E_NOMEM;
-    }
     s->fn = fn;
-    s->aux = aux;
     memcpy(s->refs, refs, n * sizeof(*refs));
+    if (!bytes)
+        return SH_OK;
+    s->aux = malloc(bytes);
+    if (!s->aux)
+        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
+    memcpy(s->aux, aux, bytes);
     return SH_OK;
+}
+
+int cpu__step_plain(struct cpu_build *b, cpu_fn *fn, const void *aux, size_t bytes)
+{
+    struct cpu_ref refs[DEV_MAX_IN + DEV_MAX_OUT];
+    uint32_t n;
+    int rc = cpu__all_plain(b, refs, &n);
+
+    return rc ? rc : cpu__step_fn(b, fn, refs, n, aux, bytes);
 }
 
 int cpu__step_reorder(struct cpu_build *b, struct cpu_ref from, const dnnl_memory_desc_t *have,
@@ -362,6 +375,21 @@ int cpu__out_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out)
     t->is_fixed = true;
     *out = (struct cpu_ref){.tensor = tensor};
     return SH_OK;
+}
+
+int cpu__all_plain(struct cpu_build *b, struct cpu_ref *refs, uint32_t *n)
+{
+    const struct dev_op *op = b->op;
+    int rc = SH_OK;
+
+    *n = 0;
+    for (uint32_t i = 0; i < op->n_in && !rc; i++)
+        if (op->in[i] != DEV_NONE)
+            rc = cpu__in_plain(b, op->in[i], &refs[(*n)++]);
+    for (uint32_t i = 0; i < op->n_out && !rc; i++)
+        if (op->out[i] != DEV_NONE)
+            rc = cpu__out_plain(b, op->out[i], &refs[(*n)++]);
+    return rc;
 }
 
 /* The primitive knows its description, and shares it with its like; ours is another copy. */

@@ -6,8 +6,6 @@
 #include "common/mem.h"
 #include "runtime/device/cpu/cpu.h"
 
-#include <stdlib.h>
-
 #define GRAIN 16384
 #define MAX_BLOCK 16
 
@@ -69,16 +67,14 @@ static void channel_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: y x s */
-static int channel_fn(const struct cpu_call *call, struct sh_err *err)
+static void channel_fn(const struct cpu_call *call)
 {
     struct channel_ctx x = {.c = call->aux, .y = call->p[0], .x = call->p[1], .s = call->p[2]};
     const struct channel *c = x.c;
     const int64_t blocks = (c->channels + c->block - 1) / c->block;
 
-    (void)err;
     cpu__parallel(call->threads, c->samples * blocks, GRAIN / SH_MAX(c->pixels * c->block, 1) + 1,
                   channel_range, &x);
-    return SH_OK;
 }
 
 /* s broadcast to x's shape: along the pixels, perhaps along samples and channels too. */
@@ -127,26 +123,21 @@ bool cpu__channel_has(struct cpu_build *b)
 int cpu__channel(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    struct channel *c = malloc(sizeof(*c));
     struct cpu_ref refs[3];
     dnnl_memory_desc_t md;
-    int left, rc;
+    struct channel c;
+    const int left = fits(b, op->in[0], op->in[1], &c) ? 0 : 1;
+    int rc;
 
-    if (!c)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    left = fits(b, op->in[0], op->in[1], c) ? 0 : 1;
     if (left)
-        fits(b, op->in[1], op->in[0], c);
+        fits(b, op->in[1], op->in[0], &c);
     md = b->plan->tensors[op->in[left]].lay->md;
     rc = cpu__in(b, op->in[left], NULL, &md, &refs[1]);
     if (!rc)
         rc = cpu__in_plain(b, op->in[1 - left], &refs[2]);
     if (!rc)
         rc = cpu__out(b, op->out[0], &md, true, &refs[0]);
-    if (rc) {
-        free(c);
-        return rc;
-    }
-    rc = cpu__step_fn(b, channel_fn, refs, 3, c);
+    if (!rc)
+        rc = cpu__step_fn(b, channel_fn, refs, 3, &c, sizeof(c));
     return rc ? rc : cpu__act_in_place(b, refs[0], &md);
 }

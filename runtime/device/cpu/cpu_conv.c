@@ -9,8 +9,6 @@
 #include "runtime/device/cpu/cpu_act.h"
 #include "runtime/device/cpu/cpu_wino.h"
 
-#include <stdlib.h>
-
 struct shape {
     int n_src, n_wei; /* dimensions */
     dnnl_dims_t src, wei, dst, bias;
@@ -162,24 +160,18 @@ static int choose_fwd(struct cpu_build *b, struct fwd *f)
     return cpu__status(b, try_fwd(b, f, RES_SUM, &f->pd), "convolution with residual");
 }
 
-static int copy_fn(const struct cpu_call *c, struct sh_err *err)
+static void copy_fn(const struct cpu_call *c)
 {
     const size_t *bytes = c->aux;
 
-    (void)err;
     memcpy(c->p[1], c->p[0], *bytes);
-    return SH_OK;
 }
 
 static int copy_step(struct cpu_build *b, struct cpu_ref from, struct cpu_ref to, size_t bytes)
 {
     const struct cpu_ref refs[] = {from, to};
-    size_t *aux = malloc(sizeof(*aux));
 
-    if (!aux)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *aux = bytes;
-    return cpu__step_fn(b, copy_fn, refs, 2, aux);
+    return cpu__step_fn(b, copy_fn, refs, 2, &bytes, sizeof(bytes));
 }
 
 /* After f->pd is chosen: operands, then the step. Consumes f->pd. */

@@ -58,24 +58,22 @@ static void drop_blocks(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* p: x y [mask] [residual] */
-static int dropout_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: x [residual] y [mask] */
+static void dropout_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
-    const bool has_mask = cpu__opt_out(c->op, 1) != DEV_NONE;
+    const bool has_residual = cpu__opt_in(c->op, 1) != DEV_NONE;
+    void *const *y = c->p + 1 + has_residual;
     struct drop_ctx d = {.call = c,
                          .n = dev_tensor_elements(x),
                          .threshold = dev_philox_threshold(c->op->u.dropout.ratio),
                          .scale = dev_dropout_scale(c->op->u.dropout.ratio),
                          .x = c->p[0],
-                         .y = c->p[1],
-                         .mask = has_mask ? c->p[2] : NULL};
+                         .residual = has_residual ? c->p[1] : NULL,
+                         .y = y[0],
+                         .mask = cpu__opt_out(c->op, 1) != DEV_NONE ? y[1] : NULL};
 
-    (void)err;
-    if (cpu__opt_in(c->op, 1) != DEV_NONE)
-        d.residual = c->p[has_mask ? 3 : 2];
     cpu__parallel(c->threads, (d.n + 3) / 4, GRAIN, drop_blocks, &d);
-    return SH_OK;
 }
 
 static int check_mask(struct cpu_build *b, uint32_t mask, uint32_t x)
@@ -93,8 +91,6 @@ int cpu__dropout(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const uint32_t mask = cpu__opt_out(op, 1), residual = cpu__opt_in(op, 1);
     const uint32_t all[] = {op->in[0], residual, op->out[0]};
-    struct cpu_ref refs[4];
-    uint32_t n = 2;
     int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
     if (!rc && !(op->u.dropout.ratio >= 0 && op->u.dropout.ratio <= 1))
@@ -108,15 +104,7 @@ int cpu__dropout(struct cpu_build *b)
         rc = cpu__same_shape(b, op->in[0], residual);
     if (!rc && mask != DEV_NONE)
         rc = check_mask(b, mask, op->in[0]);
-    if (!rc)
-        rc = cpu__in_plain(b, op->in[0], &refs[0]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[1]);
-    if (!rc && mask != DEV_NONE)
-        rc = cpu__out_plain(b, mask, &refs[n++]);
-    if (!rc && residual != DEV_NONE)
-        rc = cpu__in_plain(b, residual, &refs[n++]);
-    return rc ? rc : cpu__step_fn(b, dropout_fn, refs, n, NULL);
+    return rc ? rc : cpu__step_plain(b, dropout_fn, NULL, 0);
 }
 
 struct bwd_ctx {
@@ -134,33 +122,26 @@ static void bwd_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: d_y mask d_x */
-static int dropout_bwd_fn(const struct cpu_call *c, struct sh_err *err)
+static void dropout_bwd_fn(const struct cpu_call *c)
 {
     struct bwd_ctx b = {.dy = c->p[0],
                         .mask = c->p[1],
                         .dx = c->p[2],
                         .scale = dev_dropout_scale(c->op->u.dropout.ratio)};
 
-    (void)err;
     cpu__parallel(c->threads, dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[0]]),
                   4 * GRAIN, bwd_range, &b);
-    return SH_OK;
 }
 
 int cpu__dropout_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->out[0]};
-    struct cpu_ref refs[3];
     int rc = cpu__need_f32(b, all, 2);
 
     if (!rc)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
     if (!rc)
         rc = check_mask(b, op->in[1], op->in[0]);
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &refs[i]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[2]);
-    return rc ? rc : cpu__step_fn(b, dropout_bwd_fn, refs, 3, NULL);
+    return rc ? rc : cpu__step_plain(b, dropout_bwd_fn, NULL, 0);
 }

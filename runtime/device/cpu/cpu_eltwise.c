@@ -10,7 +10,6 @@
 
 #include <float.h>
 #include <math.h>
-#include <stdlib.h>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -209,24 +208,19 @@ static void own_range(void *ctx, int64_t from, int64_t to)
 #undef EACH
 
 /* p: x y; aux: number of floats */
-static int own_fn(const struct cpu_call *c, struct sh_err *err)
+static void own_fn(const struct cpu_call *c)
 {
     struct own_ctx e = {.act = c->op->act, .x = c->p[0], .y = c->p[1]};
 
-    (void)err;
     cpu__parallel(c->threads, *(const int64_t *)c->aux, GRAIN / 8, own_range, &e);
-    return SH_OK;
 }
 
 static int own_step(struct cpu_build *b, struct cpu_ref x, struct cpu_ref y, size_t bytes)
 {
     const struct cpu_ref refs[] = {x, y};
-    int64_t *n = malloc(sizeof(*n));
+    const int64_t n = (int64_t)(bytes / sizeof(float));
 
-    if (!n)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *n = (int64_t)(bytes / sizeof(float));
-    return cpu__step_fn(b, own_fn, refs, 2, n);
+    return cpu__step_fn(b, own_fn, refs, 2, &n, sizeof(n));
 }
 
 /* The layout in which an input lies: what a layout-neutral operation works in. */
@@ -378,33 +372,25 @@ static void act_bwd_range(void *ctx, int64_t from, int64_t to)
 #undef EACH
 
 /* p: x d_y d_x; aux: number of floats */
-static int act_bwd_fn(const struct cpu_call *c, struct sh_err *err)
+static void act_bwd_fn(const struct cpu_call *c)
 {
     struct act_bwd_ctx a = {.op = c->op, .x = c->p[0], .dy = c->p[1], .dx = c->p[2]};
 
-    (void)err;
     cpu__parallel(c->threads, *(const int64_t *)c->aux, GRAIN / 4, act_bwd_range, &a);
-    return SH_OK;
 }
 
 static int own_act_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
+    const int64_t n = dev_tensor_elements(cpu__t(b, op->in[0]));
     struct cpu_ref refs[3];
-    int64_t *n;
     int rc = cpu__in_plain(b, op->in[0], &refs[0]);
 
     if (!rc)
         rc = cpu__in_plain(b, op->in[2], &refs[1]);
     if (!rc)
         rc = cpu__out_plain(b, op->out[0], &refs[2]);
-    if (rc)
-        return rc;
-    n = malloc(sizeof(*n));
-    if (!n)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *n = dev_tensor_elements(cpu__t(b, op->in[0]));
-    return cpu__step_fn(b, act_bwd_fn, refs, 3, n);
+    return rc ? rc : cpu__step_fn(b, act_bwd_fn, refs, 3, &n, sizeof(n));
 }
 
 static int act_bwd_pd(struct cpu_build *b, const struct eltwise *e, const dnnl_memory_desc_t *md,

@@ -5,8 +5,6 @@
 #include "common/mem.h"
 #include "runtime/device/cpu/cpu.h"
 
-#include <stdlib.h>
-
 #define GRAIN_BYTES 65536
 
 struct gather {
@@ -23,20 +21,20 @@ static int64_t index_at(const struct gather *g, const void *indices, int64_t i)
     return v < 0 ? v + g->n : v;
 }
 
-static int check_indices(const struct cpu_call *c, const struct gather *g, const void *indices,
-                         struct sh_err *err)
+static bool check_indices(const struct cpu_call *c, const struct gather *g, const void *indices)
 {
     for (int64_t i = 0; i < g->n_index; i++) {
         int64_t v = index_at(g, indices, i);
 
-        if (v < 0 || v >= g->n)
-            return SH_FAIL(err, SH_E_INVALID,
-                           "GATHER (node \"%s\"): index %lld at position %lld is outside the table "
-                           "of %lld",
-                           c->op->name, (long long)(v < 0 ? v - g->n : v), (long long)i,
-                           (long long)g->n);
+        if (v < 0 || v >= g->n) {
+            SH_FAIL(
+                c->err, SH_E_INVALID,
+                "GATHER (node \"%s\"): index %lld at position %lld is outside the table of %lld",
+                c->op->name, (long long)(v < 0 ? v - g->n : v), (long long)i, (long long)g->n);
+            return false;
+        }
     }
-    return SH_OK;
+    return true;
 }
 
 struct gather_ctx {
@@ -59,21 +57,19 @@ static void gather_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: table indices y */
-static int gather_fn(const struct cpu_call *c, struct sh_err *err)
+static void gather_fn(const struct cpu_call *c)
 {
     struct gather_ctx g = {.g = c->aux, .table = c->p[0], .indices = c->p[1], .y = c->p[2]};
     int64_t row = g.g->inner * (int64_t)g.g->size;
-    int rc = check_indices(c, g.g, g.indices, err);
 
-    if (!rc)
+    if (check_indices(c, g.g, g.indices))
         cpu__parallel(c->threads, g.g->outer * g.g->n_index, SH_MAX(1, GRAIN_BYTES / row),
                       gather_range, &g);
-    return rc;
 }
 
 /* table: the tensor that is indexed (or its gradient); y: what comes out (or its gradient). */
-static int gather_new(struct cpu_build *b, uint32_t table, uint32_t indices, uint32_t y,
-                      struct gather **out)
+static int gather_step(struct cpu_build *b, cpu_fn *fn, uint32_t table, uint32_t indices,
+                       uint32_t y)
 {
     const struct dev_tensor *t = cpu__t(b, table), *ti = cpu__t(b, indices), *ty = cpu__t(b, y);
     uint32_t axis;
@@ -82,7 +78,6 @@ static int gather_new(struct cpu_build *b, uint32_t table, uint32_t indices, uin
                        .size = sh_dtype_bytes(t->dtype),
                        .wide = ti->dtype == SH_I64};
 
-    *out = NULL;
     if (rc)
         return rc;
     if (ti->dtype != SH_I64 && ti->dtype != SH_I32)
@@ -93,27 +88,12 @@ static int gather_new(struct cpu_build *b, uint32_t table, uint32_t indices, uin
     g.inner = dev_axes_elements(t, axis + 1, t->rank);
     if (t->dtype != ty->dtype || dev_tensor_elements(ty) != g.outer * g.n_index * g.inner)
         return cpu__refuse(b, SH_E_BUG, "the shapes of table, indices and result do not fit");
-    *out = malloc(sizeof(**out));
-    if (!*out)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    **out = g;
-    return SH_OK;
+    return cpu__step_plain(b, fn, &g, sizeof(g));
 }
 
 int cpu__gather(struct cpu_build *b)
 {
-    const struct dev_op *op = b->op;
-    struct cpu_ref refs[3];
-    struct gather *g;
-    int rc = cpu__in_plain(b, op->in[0], &refs[0]);
-
-    if (!rc)
-        rc = cpu__in_plain(b, op->in[1], &refs[1]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[2]);
-    if (!rc)
-        rc = gather_new(b, op->in[0], op->in[1], op->out[0], &g);
-    return rc ? rc : cpu__step_fn(b, gather_fn, refs, 3, g);
+    return gather_step(b, gather_fn, b->op->in[0], b->op->in[1], b->op->out[0]);
 }
 
 struct bwd_ctx {
@@ -142,29 +122,19 @@ static void bwd_columns(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: indices d_y d_table */
-static int gather_bwd_fn(const struct cpu_call *c, struct sh_err *err)
+static void gather_bwd_fn(const struct cpu_call *c)
 {
     struct bwd_ctx b = {.g = c->aux, .indices = c->p[0], .dy = c->p[1], .dt = c->p[2]};
-    int rc = check_indices(c, b.g, b.indices, err);
 
-    if (!rc)
+    if (check_indices(c, b.g, b.indices))
         cpu__parallel(c->threads, b.g->inner, 32, bwd_columns, &b);
-    return rc;
 }
 
 int cpu__gather_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[1], op->out[0]};
-    struct cpu_ref refs[3];
-    struct gather *g;
     int rc = cpu__need_f32(b, all, 2);
 
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &refs[i]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[2]);
-    if (!rc)
-        rc = gather_new(b, op->out[0], op->in[0], op->in[1], &g);
-    return rc ? rc : cpu__step_fn(b, gather_bwd_fn, refs, 3, g);
+    return rc ? rc : gather_step(b, gather_bwd_fn, op->out[0], op->in[0], op->in[1]);
 }

@@ -46,59 +46,68 @@ static double xent_row(const struct row *r, int64_t label, double smoothing, dou
 }
 
 /* The sum of the weights of the labels that count. */
-static int count_labels(const struct cpu_call *c, const int64_t *label, int64_t rows, int64_t n,
-                        const float *weights, double *out, struct sh_err *err)
+static double count_labels(const struct cpu_call *c, const int64_t *label, int64_t rows, int64_t n,
+                           const float *weights)
 {
-    *out = 0;
+    double sum = 0;
+
     for (int64_t r = 0; r < rows; r++) {
         if (label[r] == c->op->u.loss.ignore)
             continue;
-        if (label[r] < 0 || label[r] >= n)
-            return SH_FAIL(err, SH_E_INVALID,
-                           "label %lld at position %lld is not a class from 0 "
-                           "to %lld",
-                           (long long)label[r], (long long)r, (long long)n - 1);
-        *out += weight_of(weights, label[r]);
+        if (label[r] < 0 || label[r] >= n) {
+            SH_FAIL(c->err, SH_E_INVALID,
+                    "label %lld at position %lld is not a class from 0 to %lld",
+                    (long long)label[r], (long long)r, (long long)n - 1);
+            return 0;
+        }
+        sum += weight_of(weights, label[r]);
     }
-    return SH_OK;
+    return sum;
+}
+
+static const float *weights_of(const struct cpu_call *c)
+{
+    return cpu__opt_in(c->op, 2) == DEV_NONE ? NULL : c->p[2];
 }
 
 /* Of the gradient. */
 static double scale_of(const struct cpu_call *c)
 {
-    const bool has_weights = cpu__opt_in(c->op, 2) != DEV_NONE;
-
-    return dev_op_scaler(c->op) == DEV_NONE ? 1 : *(const float *)c->p[4 + has_weights];
+    return dev_op_scaler(c->op) == DEV_NONE ? 1 : *(const float *)c->p[weights_of(c) ? 3 : 2];
 }
 
-/* p: logits label loss d_logits [weights] [scaler] */
-static int xent_fn(const struct cpu_call *c, struct sh_err *err)
+/* The loss, and its gradient. */
+static void *const *results_of(const struct cpu_call *c)
+{
+    return c->p + 2 + (weights_of(c) != NULL) + (dev_op_scaler(c->op) != DEV_NONE);
+}
+
+/* p: logits label [weights] [scaler] loss d_logits */
+static void xent_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
     const int64_t n = x->dims[1], inner = x->rank > 2 ? x->dims[2] : 1, rows = x->dims[0] * inner;
     const int64_t *label = c->p[1];
-    struct row row = {
-        .weights = cpu__opt_in(c->op, 2) == DEV_NONE ? NULL : c->p[4], .n = n, .stride = inner};
+    struct row row = {.weights = weights_of(c), .n = n, .stride = inner};
     const double weight = c->op->u.loss.weight;
-    double loss = 0, count;
-    int rc = count_labels(c, label, rows, n, row.weights, &count, err);
+    const double count = count_labels(c, label, rows, n, row.weights);
+    double loss = 0;
 
-    if (rc)
-        return rc;
+    if (c->err->rc)
+        return;
     for (int64_t r = 0; r < rows; r++) {
         const int64_t at = r / inner * n * inner + r % inner;
 
         row.x = (const float *)c->p[0] + at;
-        row.d = (float *)c->p[3] + at;
+        row.d = (float *)results_of(c)[1] + at;
         if (label[r] != c->op->u.loss.ignore)
             loss += xent_row(&row, label[r], c->op->u.loss.smoothing, weight * scale_of(c) / count);
         else
             for (int64_t i = 0; i < n; i++)
                 row.d[i * inner] = 0;
     }
-    *(float *)c->p[2] =
+    *(float *)results_of(c)[0] =
         (float)(weight * loss / count); /* no label counts: not a number, as in PyTorch */
-    return SH_OK;
 }
 
 /* What one element costs, and *d its derivative. */
@@ -124,43 +133,32 @@ static double each(const struct dev_op *op, double w, double x, double t, double
     }
 }
 
-/* p: pred target loss d_pred [weights] [scaler] */
-static int each_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: pred target [weights] [scaler] loss d_pred */
+static void each_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *tensors = c->plan->base.g->tensors;
     const int64_t n = dev_tensor_elements(&tensors[c->op->in[0]]);
     const uint32_t wi = cpu__opt_in(c->op, 2);
     const int64_t n_weights = wi == DEV_NONE ? 1 : dev_tensor_elements(&tensors[wi]);
-    const float *p = c->p[0], *t = c->p[1], *weights = wi == DEV_NONE ? NULL : c->p[4];
+    const float *p = c->p[0], *t = c->p[1], *weights = weights_of(c);
     const double weight = c->op->u.loss.weight, share = weight * scale_of(c) / (double)n;
-    float *d = c->p[3];
+    float *d = results_of(c)[1];
     double loss = 0, slope;
 
-    (void)err;
     for (int64_t i = 0; i < n; i++) {
         loss += each(c->op, weight_of(weights, i % n_weights), p[i], t[i], &slope);
         d[i] = (float)(slope * share);
     }
-    *(float *)c->p[2] = (float)(weight * loss / (double)n);
-    return SH_OK;
+    *(float *)results_of(c)[0] = (float)(weight * loss / (double)n);
 }
 
 static int loss_step(struct cpu_build *b, cpu_fn *fn)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->out[0], op->out[1]};
-    struct cpu_ref refs[6];
-    uint32_t n = 4;
     int rc = cpu__need_f32(b, all, 3);
 
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &refs[i]);
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cpu__out_plain(b, op->out[i], &refs[2 + i]);
-    for (uint32_t i = 2; i < op->n_in && !rc; i++)
-        if (op->in[i] != DEV_NONE)
-            rc = cpu__in_plain(b, op->in[i], &refs[n++]);
-    return rc ? rc : cpu__step_fn(b, fn, refs, n, NULL);
+    return rc ? rc : cpu__step_plain(b, fn, NULL, 0);
 }
 
 int cpu__loss_xent(struct cpu_build *b)

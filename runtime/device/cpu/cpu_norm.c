@@ -5,7 +5,6 @@
 #include "runtime/device/cpu/cpu.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define GRAIN_ROWS 4
 #define LANES 16
@@ -168,13 +167,11 @@ static void ln_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-static int ln_fn(const struct cpu_call *c, struct sh_err *err)
+static void ln_fn(const struct cpu_call *c)
 {
     struct ln_ctx l = {.ln = c->aux, .p = c->p, .eps = c->op->u.norm.eps};
 
-    (void)err;
     cpu__parallel(c->threads, l.ln->rows, GRAIN_ROWS, ln_rows, &l);
-    return SH_OK;
 }
 
 /* d_x = invstd (g - mean(g) - xhat mean(g xhat)), g = d_y scale.  p: x d_y d_x ... */
@@ -240,15 +237,13 @@ static void ln_bwd_cols(void *ctx, int64_t from, int64_t to)
     }
 }
 
-static int ln_bwd_fn(const struct cpu_call *c, struct sh_err *err)
+static void ln_bwd_fn(const struct cpu_call *c)
 {
     struct ln_ctx l = {.ln = c->aux, .p = c->p, .eps = c->op->u.norm.eps};
 
-    (void)err;
     cpu__parallel(c->threads, l.ln->rows, GRAIN_ROWS, ln_bwd_rows, &l);
     if (l.ln->d_scale >= 0 || l.ln->d_bias >= 0)
         cpu__parallel(c->threads, l.ln->cols, 64, ln_bwd_cols, &l);
-    return SH_OK;
 }
 
 struct operand {
@@ -283,68 +278,50 @@ static int bind_operands(struct cpu_build *b, const struct operand *o, uint32_t 
             *o[i].place = (int)used;
         used++;
     }
-    if (rc) {
-        free(ln);
-        return rc;
-    }
-    return cpu__step_fn(b, fn, refs, used, ln);
+    return rc ? rc : cpu__step_fn(b, fn, refs, used, ln, sizeof(*ln));
 }
 
-static int ln_new(struct cpu_build *b, struct ln **out)
+static int read_ln(struct cpu_build *b, struct ln *ln)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]);
-    struct ln *ln;
     uint32_t axis;
     int rc = cpu__axis(b, b->op->in[0], b->op->u.norm.axis, &axis);
 
-    *out = NULL;
-    if (rc)
-        return rc;
-    ln = malloc(sizeof(*ln));
-    if (!ln)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *ln = (struct ln){
-        dev_axes_elements(x, 0, axis), dev_axes_elements(x, axis, x->rank), -1, -1, -1, -1, -1, -1};
-    *out = ln;
-    return SH_OK;
+    if (!rc)
+        *ln = (struct ln){.rows = dev_axes_elements(x, 0, axis),
+                          .cols = dev_axes_elements(x, axis, x->rank)};
+    ln->scale = ln->bias = ln->mean = ln->invstd = ln->d_scale = ln->d_bias = -1;
+    return rc;
 }
 
 int cpu__layernorm(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    struct ln *ln;
-    int rc = ln_new(b, &ln);
+    struct ln ln;
+    const struct operand o[] = {{op->in[0], false, -2, NULL},
+                                {op->out[0], true, -2, NULL},
+                                {cpu__opt_in(op, 1), false, -1, &ln.scale},
+                                {cpu__opt_in(op, 2), false, -1, &ln.bias},
+                                {cpu__opt_out(op, 1), true, 0, &ln.mean},
+                                {cpu__opt_out(op, 2), true, 0, &ln.invstd}};
+    int rc = read_ln(b, &ln);
 
-    if (!rc) {
-        const struct operand o[] = {{op->in[0], false, -2, NULL},
-                                    {op->out[0], true, -2, NULL},
-                                    {cpu__opt_in(op, 1), false, -1, &ln->scale},
-                                    {cpu__opt_in(op, 2), false, -1, &ln->bias},
-                                    {cpu__opt_out(op, 1), true, 0, &ln->mean},
-                                    {cpu__opt_out(op, 2), true, 0, &ln->invstd}};
-
-        rc = bind_operands(b, o, SH_ARRAY_LEN(o), ln, ln_fn);
-    }
-    return rc;
+    return rc ? rc : bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_fn);
 }
 
 int cpu__layernorm_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    struct ln *ln;
-    int rc = ln_new(b, &ln);
+    struct ln ln;
+    const struct operand o[] = {{op->in[0], false, -2, NULL},
+                                {op->in[1], false, -2, NULL},
+                                {op->out[0], true, -2, NULL},
+                                {op->in[2], false, -1, &ln.scale},
+                                {op->in[3], false, 0, &ln.mean},
+                                {op->in[4], false, 0, &ln.invstd},
+                                {cpu__opt_out(op, 1), true, -1, &ln.d_scale},
+                                {cpu__opt_out(op, 2), true, -1, &ln.d_bias}};
+    int rc = read_ln(b, &ln);
 
-    if (!rc) {
-        const struct operand o[] = {{op->in[0], false, -2, NULL},
-                                    {op->in[1], false, -2, NULL},
-                                    {op->out[0], true, -2, NULL},
-                                    {op->in[2], false, -1, &ln->scale},
-                                    {op->in[3], false, 0, &ln->mean},
-                                    {op->in[4], false, 0, &ln->invstd},
-                                    {cpu__opt_out(op, 1), true, -1, &ln->d_scale},
-                                    {cpu__opt_out(op, 2), true, -1, &ln->d_bias}};
-
-        rc = bind_operands(b, o, SH_ARRAY_LEN(o), ln, ln_bwd_fn);
-    }
-    return rc;
+    return rc ? rc : bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_bwd_fn);
 }

@@ -100,7 +100,7 @@ static void take_turn(const struct cpu_call *c, const float *squares, const floa
 }
 
 /* p: param grad [momentum] [squares] [scaler] */
-static int sgd_fn(const struct cpu_call *c, struct sh_err *err)
+static void sgd_fn(const struct cpu_call *c)
 {
     const bool has_momentum = cpu__opt_in(c->op, 2) != DEV_NONE;
     const bool has_squares = cpu__opt_in(c->op, 3) != DEV_NONE;
@@ -108,41 +108,35 @@ static int sgd_fn(const struct cpu_call *c, struct sh_err *err)
     struct optim_ctx o = {
         .op = c->op, .p = c->p[0], .g = c->p[1], .m = has_momentum ? c->p[2] : NULL};
 
-    (void)err;
     if (is_between(c))
-        return SH_OK;
+        return;
     take_turn(c, has_squares ? c->p[2 + has_momentum] : NULL,
               has_scaler ? c->p[3 + has_momentum] : NULL, &o);
     if (!o.is_skipped)
         cpu__parallel(c->threads, elements(c), GRAIN, sgd_range, &o);
-    return SH_OK;
 }
 
 /* p: param grad m v [squares] [scaler] */
-static int adam_fn(const struct cpu_call *c, struct sh_err *err)
+static void adam_fn(const struct cpu_call *c)
 {
     const float *scaler = dev_op_scaler(c->op) == DEV_NONE ? NULL : c->p[5];
     const double t = (double)c->turn->update + 1 - (scaler ? (double)scaler[2] : 0);
     struct optim_ctx o = {.op = c->op, .p = c->p[0], .g = c->p[1], .m = c->p[2], .v = c->p[3]};
 
-    (void)err;
     if (is_between(c))
-        return SH_OK;
+        return;
     take_turn(c, cpu__opt_in(c->op, 4) != DEV_NONE ? c->p[4] : NULL, scaler, &o);
     if (o.is_skipped)
-        return SH_OK;
+        return;
     o.step_size = (float)(c->turn->lr / (1 - pow(c->op->u.optim.beta1, t)));
     o.root_bias2 = (float)sqrt(1 - pow(c->op->u.optim.beta2, t));
     cpu__parallel(c->threads, elements(c), GRAIN, adam_range, &o);
-    return SH_OK;
 }
 
 /* n_same: so many of the inputs have the parameter's shape; then squares may come, and a scaler. */
 static int update_step(struct cpu_build *b, uint32_t n_same, cpu_fn *fn)
 {
     const struct dev_op *op = b->op;
-    struct cpu_ref refs[6];
-    uint32_t n = 0;
     int rc = cpu__need_f32(b, op->in, op->n_in);
 
     for (uint32_t i = 0; i < op->n_in && !rc; i++) {
@@ -150,14 +144,11 @@ static int update_step(struct cpu_build *b, uint32_t n_same, cpu_fn *fn)
                              : op->in[i] == dev_op_scaler(op) ? DEV_SCALER
                                                               : 1;
 
-        if (op->in[i] == DEV_NONE)
-            continue;
-        if (dev_tensor_elements(cpu__t(b, op->in[i])) != want)
-            return cpu__refuse(b, SH_E_BUG, "\"%s\" does not fit the parameter",
-                               cpu__t(b, op->in[i])->name);
-        rc = cpu__in_plain(b, op->in[i], &refs[n++]);
+        if (op->in[i] != DEV_NONE && dev_tensor_elements(cpu__t(b, op->in[i])) != want)
+            rc = cpu__refuse(b, SH_E_BUG, "\"%s\" does not fit the parameter",
+                             cpu__t(b, op->in[i])->name);
     }
-    return rc ? rc : cpu__step_fn(b, fn, refs, n, NULL);
+    return rc ? rc : cpu__step_plain(b, fn, NULL, 0);
 }
 
 int cpu__sgd(struct cpu_build *b)
@@ -175,31 +166,29 @@ int cpu__adam(struct cpu_build *b)
 /* ------------------------------------------------------------------ the scale of the loss */
 
 /* p: scaler squares */
-static int scale_fn(const struct cpu_call *c, struct sh_err *err)
+static void scale_fn(const struct cpu_call *c)
 {
     const float interval = c->op->u.scaler.interval;
     float *s = c->p[0];
     float scaled;
 
-    (void)err;
     if (is_between(c))
-        return SH_OK;
+        return;
     if (!isfinite(*(const float *)c->p[1])) {
         scaled = (float)((double)s[0] * (double)c->op->u.scaler.backoff);
         s[0] = scaled >= FLT_MIN ? scaled : s[0];
         s[1] = 0;
         s[2]++;
         s[3]++;
-        return SH_OK;
+        return;
     }
     s[1]++;
     s[3] = 0;
     if (s[1] < interval)
-        return SH_OK;
+        return;
     scaled = (float)((double)s[0] * (double)c->op->u.scaler.growth);
     s[0] = isfinite(scaled) ? scaled : s[0];
     s[1] = 0;
-    return SH_OK;
 }
 
 int cpu__loss_scale(struct cpu_build *b)
@@ -237,27 +226,23 @@ static void ema_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: sum grad */
-static int accum_fn(const struct cpu_call *c, struct sh_err *err)
+static void accum_fn(const struct cpu_call *c)
 {
     struct mix_ctx m = {.to = c->p[0], .from = c->p[1], .is_first = c->turn->part == 0};
 
-    (void)err;
     cpu__parallel(c->threads, elements(c), GRAIN, accum_range, &m);
-    return SH_OK;
 }
 
 /* p: mean param */
-static int ema_fn(const struct cpu_call *c, struct sh_err *err)
+static void ema_fn(const struct cpu_call *c)
 {
     struct mix_ctx m = {.to = c->p[0],
                         .from = c->p[1],
                         .part = 1 - c->op->u.optim.beta1,
                         .is_first = c->turn->update == 0};
 
-    (void)err;
     if (!is_between(c))
         cpu__parallel(c->threads, elements(c), GRAIN, ema_range, &m);
-    return SH_OK;
 }
 
 int cpu__accum(struct cpu_build *b)
@@ -297,26 +282,25 @@ static int64_t n_pieces(int64_t n)
     return (n + GRAIN - 1) / GRAIN;
 }
 
-/* p: sum, scratch, [before] grad...; the same whatever the number of threads. */
-static int squares_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: [before] grad... sum, scratch; the same whatever the number of threads. */
+static void squares_fn(const struct cpu_call *c)
 {
     const bool has_before = c->op->in[0] != DEV_NONE;
-    double all = has_before ? (double)*(const float *)c->p[2] : 0;
+    void *const *grads = c->p + has_before, *const *out = grads + c->op->n_in - 1;
+    double all = has_before ? (double)*(const float *)c->p[0] : 0;
 
-    (void)err;
     if (is_between(c))
-        return SH_OK;
+        return;
     for (uint32_t i = 1; i < c->op->n_in; i++) {
-        struct squares_ctx s = {.x = c->p[1 + has_before + i],
+        struct squares_ctx s = {.x = grads[i - 1],
                                 .n = dev_tensor_elements(&c->plan->base.g->tensors[c->op->in[i]]),
-                                .pieces = c->p[1]};
+                                .pieces = out[1]};
 
         cpu__parallel(c->threads, n_pieces(s.n), 1, squares_range, &s);
         for (int64_t k = 0; k < n_pieces(s.n); k++)
             all += s.pieces[k];
     }
-    *(float *)c->p[0] = (float)all;
-    return SH_OK;
+    *(float *)out[0] = (float)all;
 }
 
 int cpu__squares(struct cpu_build *b)
@@ -324,7 +308,7 @@ int cpu__squares(struct cpu_build *b)
     const struct dev_op *op = b->op;
     struct cpu_ref refs[DEV_MAX_IN + 2];
     int64_t longest = 1;
-    uint32_t n = 2;
+    uint32_t n;
     int rc = cpu__need_f32(b, op->in, op->n_in);
 
     if (!rc)
@@ -332,12 +316,11 @@ int cpu__squares(struct cpu_build *b)
     if (!rc && dev_tensor_elements(cpu__t(b, op->out[0])) != 1)
         rc = cpu__refuse(b, SH_E_BUG, "the sum is not one F32");
     if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[0]);
-    for (uint32_t i = 0; i < op->n_in && !rc; i++)
-        if (op->in[i] != DEV_NONE) {
-            longest = SH_MAX(longest, dev_tensor_elements(cpu__t(b, op->in[i])));
-            rc = cpu__in_plain(b, op->in[i], &refs[n++]);
-        }
-    refs[1] = cpu__scratch(b, (size_t)n_pieces(longest) * sizeof(double));
-    return rc ? rc : cpu__step_fn(b, squares_fn, refs, n, NULL);
+        rc = cpu__all_plain(b, refs, &n);
+    if (rc)
+        return rc;
+    for (uint32_t i = 1; i < op->n_in; i++)
+        longest = SH_MAX(longest, dev_tensor_elements(cpu__t(b, op->in[i])));
+    refs[n++] = cpu__scratch(b, (size_t)n_pieces(longest) * sizeof(double));
+    return cpu__step_fn(b, squares_fn, refs, n, NULL, 0);
 }

@@ -4,17 +4,6 @@
 
 #include <stdlib.h>
 
-static int plain_refs(struct cpu_build *b, struct cpu_ref *refs)
-{
-    int rc = SH_OK;
-
-    for (uint32_t i = 0; i < b->op->n_in && !rc; i++)
-        rc = cpu__in_plain(b, b->op->in[i], refs++);
-    for (uint32_t i = 0; i < b->op->n_out && !rc; i++)
-        rc = cpu__out_plain(b, b->op->out[i], refs++);
-    return rc;
-}
-
 /* ------------------------------------------------------------------ what is not 0 */
 
 #define PLACES_OF(NAME, TYPE)                                         \
@@ -36,7 +25,7 @@ PLACES_OF(places_16, int16_t)
 PLACES_OF(places_8, uint8_t)
 
 /* p: x places count */
-static int nonzero_fn(const struct cpu_call *c, struct sh_err *err)
+static void nonzero_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
     const int64_t n = dev_tensor_elements(x);
@@ -48,40 +37,30 @@ static int nonzero_fn(const struct cpu_call *c, struct sh_err *err)
                           : unit == 2        ? places_16(c->p[0], n, places)
                                              : places_8(c->p[0], n, places);
 
-    (void)err;
     memset(places + count, 0, (size_t)(n - count) * sizeof(*places));
     memcpy(c->p[2], &count, sizeof(count));
-    return SH_OK;
 }
 
 int cpu__nonzero(struct cpu_build *b)
 {
-    struct cpu_ref refs[3];
-    int rc = plain_refs(b, refs);
-
-    return rc ? rc : cpu__step_fn(b, nonzero_fn, refs, 3, NULL);
+    return cpu__step_plain(b, nonzero_fn, NULL, 0);
 }
 
 /* p: count y */
-static int mask_fn(const struct cpu_call *c, struct sh_err *err)
+static void mask_fn(const struct cpu_call *c)
 {
     const int64_t n = dev_tensor_elements(&c->plan->base.g->tensors[c->op->out[0]]);
     int64_t count;
 
-    (void)err;
     memcpy(&count, c->p[0], sizeof(count));
     count = SH_MAX(SH_MIN(count, n), 0);
     memset(c->p[1], 1, (size_t)count);
     memset((char *)c->p[1] + count, 0, (size_t)(n - count));
-    return SH_OK;
 }
 
 int cpu__mask(struct cpu_build *b)
 {
-    struct cpu_ref refs[2];
-    int rc = plain_refs(b, refs);
-
-    return rc ? rc : cpu__step_fn(b, mask_fn, refs, 2, NULL);
+    return cpu__step_plain(b, mask_fn, NULL, 0);
 }
 
 /* ------------------------------------------------------------------ boxes */
@@ -176,7 +155,7 @@ static void pick_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: boxes scores picked count candidates n_picked of_picked */
-static int nms_fn(const struct cpu_call *c, struct sh_err *err)
+static void nms_fn(const struct cpu_call *c)
 {
     const struct nms *s = c->aux;
     const struct nms_job j = {.s = s,
@@ -187,7 +166,6 @@ static int nms_fn(const struct cpu_call *c, struct sh_err *err)
                               .of_picked = c->p[6]};
     int64_t *row = c->p[2], count = 0;
 
-    (void)err;
     cpu__parallel(c->threads, s->batch * s->classes, 1, pick_range, (void *)(uintptr_t)&j);
     for (int64_t k = 0; k < s->batch * s->classes; k++)
         for (int64_t i = 0; i < j.n_picked[k]; i++, count++, row += 3) {
@@ -197,28 +175,24 @@ static int nms_fn(const struct cpu_call *c, struct sh_err *err)
         }
     memset(row, 0, (size_t)(s->batch * s->classes * s->how.most - count) * 3 * sizeof(*row));
     memcpy(c->p[3], &count, sizeof(count));
-    return SH_OK;
 }
 
 int cpu__nms(struct cpu_build *b)
 {
     const struct dev_tensor *scores = cpu__t(b, b->op->in[1]);
     const int64_t rows = scores->dims[0] * scores->dims[1];
-    struct nms *s;
+    const struct nms s = {.how = b->op->u.nms,
+                          .batch = scores->dims[0],
+                          .classes = scores->dims[1],
+                          .n = scores->dims[2]};
     struct cpu_ref refs[7];
-    int rc = plain_refs(b, refs);
+    uint32_t n;
+    int rc = cpu__all_plain(b, refs, &n);
 
     if (rc)
         return rc;
-    s = malloc(sizeof(*s));
-    if (!s)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *s = (struct nms){.how = b->op->u.nms,
-                      .batch = scores->dims[0],
-                      .classes = scores->dims[1],
-                      .n = scores->dims[2]};
-    refs[4] = cpu__scratch(b, (size_t)(rows * s->n) * sizeof(struct candidate));
-    refs[5] = cpu__scratch(b, (size_t)rows * sizeof(int64_t));
-    refs[6] = cpu__scratch(b, (size_t)(rows * s->how.most) * sizeof(struct corners));
-    return cpu__step_fn(b, nms_fn, refs, 7, s);
+    refs[n++] = cpu__scratch(b, (size_t)(rows * s.n) * sizeof(struct candidate));
+    refs[n++] = cpu__scratch(b, (size_t)rows * sizeof(int64_t));
+    refs[n++] = cpu__scratch(b, (size_t)(rows * s.how.most) * sizeof(struct corners));
+    return cpu__step_fn(b, nms_fn, refs, n, &s, sizeof(s));
 }

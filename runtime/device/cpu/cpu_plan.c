@@ -387,6 +387,7 @@ struct run {
     unsigned char *base[CPU_N_SPACES];
     int64_t step;
     struct dev_turn turn;
+    struct sh_err err;
 };
 
 static void *resolve(const struct cpu_plan *p, const struct run *r, const struct cpu_op *co,
@@ -416,7 +417,7 @@ static int run_prim(const struct cpu_plan *p, const struct run *r, const struct 
     return (int)dnnl_primitive_execute(s->prim, dev_of(p)->stream, (int)s->n, s->args);
 }
 
-static int run_op(struct cpu_plan *p, const struct run *r, uint32_t i, struct sh_err *err)
+static int run_op(struct cpu_plan *p, struct run *r, uint32_t i)
 {
     struct cpu_op *co = &p->ops[i];
     const struct dev_op *op = &p->base.g->ops[i];
@@ -434,30 +435,30 @@ static int run_op(struct cpu_plan *p, const struct run *r, uint32_t i, struct sh
                                  .step = r->step,
                                  .turn = &r->turn,
                                  .p = ptrs,
-                                 .aux = s->aux};
+                                 .aux = s->aux,
+                                 .err = &r->err};
 
             for (uint32_t a = 0; a < s->n; a++)
                 ptrs[a] = resolve(p, r, co, s->refs[a]);
-            rc = s->fn(&c, err);
-            if (rc)
-                return rc;
+            s->fn(&c);
+            if (r->err.rc)
+                return r->err.rc;
             continue;
         }
         rc = run_prim(p, r, co, s);
         if (rc)
-            return SH_FAIL(err, SH_E_DEVLOST, "%s (node \"%s\") failed with oneDNN status %d",
+            return SH_FAIL(&r->err, SH_E_DEVLOST, "%s (node \"%s\") failed with oneDNN status %d",
                            dev_op_name(op->kind), op->name, rc);
     }
     return SH_OK;
 }
 
-static int begin_run(struct cpu_plan *p, const struct dev_bases *b, struct run *r,
-                     struct sh_err *err)
+static int begin_run(struct cpu_plan *p, const struct dev_bases *b, struct run *r)
 {
     const size_t off[CPU_N_SPACES] = {b->image, b->state, b->workspace};
 
     if (!p->is_finished)
-        return SH_FAIL(err, SH_E_BUG, "the plan is not finished");
+        return SH_FAIL(&r->err, SH_E_BUG, "the plan is not finished");
     for (int i = 0; i < CPU_N_SPACES; i++) {
         size_t end;
 
@@ -465,8 +466,9 @@ static int begin_run(struct cpu_plan *p, const struct dev_bases *b, struct run *
             continue;
         if (sh_add_size(off[i], p->extent[i], &end, NULL) || end > p->base.dev->arena_bytes ||
             off[i] % DEV_ALIGN != 0)
-            return SH_FAIL(err, SH_E_BUG, "%zu bytes at %zu do not lie in the arena of %zu bytes",
-                           p->extent[i], off[i], p->base.dev->arena_bytes);
+            return SH_FAIL(&r->err, SH_E_BUG,
+                           "%zu bytes at %zu do not lie in the arena of %zu bytes", p->extent[i],
+                           off[i], p->base.dev->arena_bytes);
         r->base[i] = dev_of(p)->memory + off[i];
     }
     r->step = b->step;
@@ -480,11 +482,11 @@ int cpu__plan_run(struct dev_plan *base, const struct dev_bases *b, uint32_t fro
 {
     struct cpu_plan *p = plan_of(base);
     struct run r = {.step = 0};
-    int rc = begin_run(p, b, &r, err);
+    int rc = begin_run(p, b, &r);
 
     for (uint32_t i = from; i < to && !rc; i++)
-        rc = run_op(p, &r, i, err);
-    return rc;
+        rc = run_op(p, &r, i);
+    return sh_err_copy(err, &r.err);
 }
 
 int cpu__plan_profile(struct dev_plan *base, const struct dev_bases *b, uint32_t repeat, double *ns,
@@ -492,7 +494,7 @@ int cpu__plan_profile(struct dev_plan *base, const struct dev_bases *b, uint32_t
 {
     struct cpu_plan *p = plan_of(base);
     struct run r = {.step = 0};
-    int rc = begin_run(p, b, &r, err);
+    int rc = begin_run(p, b, &r);
 
     /* In order of the list, so that every operation finds its inputs as in a real run. */
     for (uint32_t n = 0; n <= repeat; n++) /* the first round only warms up */
@@ -500,10 +502,10 @@ int cpu__plan_profile(struct dev_plan *base, const struct dev_bases *b, uint32_t
             int64_t t0 = sh_clock_ns();
             double took;
 
-            rc = run_op(p, &r, i, err);
+            rc = run_op(p, &r, i);
             took = (double)(sh_clock_ns() - t0);
             if (n == 1 || (n > 1 && took < ns[i]))
                 ns[i] = took;
         }
-    return rc;
+    return sh_err_copy(err, &r.err);
 }

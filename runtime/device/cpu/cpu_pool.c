@@ -115,7 +115,7 @@ static void avg_planes(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: from to */
-static int avg_fn(const struct cpu_call *c, struct sh_err *err)
+static void avg_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *t = c->plan->base.g->tensors;
     const bool backward = c->op->kind == DEV_OP_POOL_AVG_BWD;
@@ -126,21 +126,14 @@ static int avg_fn(const struct cpu_call *c, struct sh_err *err)
                         .to = c->p[1],
                         .backward = backward};
 
-    (void)err;
     if (backward)
         memset(a.to, 0, (size_t)dev_tensor_elements(a.x) * sizeof(float));
     cpu__parallel(c->threads, a.x->dims[0] * a.x->dims[1], 1, avg_planes, &a);
-    return SH_OK;
 }
 
 static int own_avg(struct cpu_build *b)
 {
-    struct cpu_ref refs[2];
-    int rc = cpu__in_plain(b, b->op->in[0], &refs[0]);
-
-    if (!rc)
-        rc = cpu__out_plain(b, b->op->out[0], &refs[1]);
-    return rc ? rc : cpu__step_fn(b, avg_fn, refs, 2, NULL);
+    return cpu__step_plain(b, avg_fn, NULL, 0);
 }
 
 /* ------------------------------------------------------------------ forward */

@@ -10,7 +10,6 @@
 #include "runtime/device/cpu/cpu_quant.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 struct prod {
     bool is_conv;
@@ -411,7 +410,7 @@ static void some_pixels(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: x w y */
-static int sums_fn(const struct cpu_call *c, struct sh_err *err)
+static void sums_fn(const struct cpu_call *c)
 {
     const struct prod *p = c->aux;
     struct sums s = {.p = p,
@@ -422,9 +421,7 @@ static int sums_fn(const struct cpu_call *c, struct sh_err *err)
                      .zero = c->op->u.qconv.q.x_zero,
                      .is_signed = c->plan->base.g->tensors[c->op->in[DEV_Q_X]].dtype == SH_I8};
 
-    (void)err;
     cpu__parallel(c->threads, p->dims_y[0] * p->dims_y[2] * p->dims_y[3], 1, some_pixels, &s);
-    return SH_OK;
 }
 
 /* A product of matrices as a convolution of one pixel for each row. */
@@ -451,14 +448,11 @@ static struct prod as_pixels(const struct cpu_build *b, const struct prod *p)
 
 static int own_sums(struct cpu_build *b, const struct prod *p, const struct cpu_ref *to)
 {
-    struct prod *own = malloc(sizeof(*own));
+    const struct prod own = as_pixels(b, p);
     dnnl_memory_desc_t x = p->x, w;
     struct cpu_ref refs[3];
     int rc;
 
-    if (!own)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *own = as_pixels(b, p);
     if (!p->is_conv) {
         rc = cpu__in_plain(b, b->op->in[DEV_Q_X], &refs[0]);
         if (!rc)
@@ -467,19 +461,15 @@ static int own_sums(struct cpu_build *b, const struct prod *p, const struct cpu_
         rc = cpu__status(
             b, dnnl_memory_desc_init_by_tag(&x, 4, p->dims_x, p->x.data_type, dnnl_nhwc), "sums");
         if (!rc)
-            rc = cpu__status(
-                b, dnnl_memory_desc_init_by_tag(&w, 4, own->dims_w, dnnl_s8, dnnl_ohwi), "sums");
+            rc = cpu__status(b, dnnl_memory_desc_init_by_tag(&w, 4, own.dims_w, dnnl_s8, dnnl_ohwi),
+                             "sums");
         if (!rc)
             rc = cpu__in(b, b->op->in[DEV_Q_X], NULL, &x, &refs[0]);
         if (!rc)
             rc = cpu__in(b, b->op->in[DEV_Q_W], NULL, &w, &refs[1]);
     }
     refs[2] = *to;
-    if (rc) {
-        free(own);
-        return rc;
-    }
-    return cpu__step_fn(b, sums_fn, refs, 3, own);
+    return rc ? rc : cpu__step_fn(b, sums_fn, refs, 3, &own, sizeof(own));
 }
 
 /* y, in type t and with channels last. */
@@ -544,7 +534,7 @@ static void scale_rows(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: sums y factor offset residual; aux: which of the last two there are */
-static int scale_fn(const struct cpu_call *c, struct sh_err *err)
+static void scale_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *t = c->plan->base.g->tensors;
     const struct dev_product *q = &c->op->u.qconv.q;
@@ -556,12 +546,10 @@ static int scale_fn(const struct cpu_call *c, struct sh_err *err)
                        .offset = has[0] ? c->p[3] : NULL,
                        .channels = t[c->op->in[DEV_Q_W]].dims[0]};
 
-    (void)err;
     if (has[1])
         s.residual = (struct cpu_number){c->p[4], t[c->op->in[DEV_Q_RESIDUAL]].dtype, q->residual};
     cpu__parallel(c->threads, dev_tensor_elements(&t[c->op->out[0]]) / s.channels, 16, scale_rows,
                   &s);
-    return SH_OK;
 }
 
 /* From sums to F32 at `to`, in layout f32. */
@@ -570,15 +558,10 @@ static int scale_step(struct cpu_build *b, const struct prod *p, struct cpu_ref 
 {
     const uint32_t offset = operand(b, DEV_Q_OFFSET), residual = operand(b, DEV_Q_RESIDUAL);
     struct cpu_ref refs[5] = {sums, to, sums, sums, sums};
-    bool *has = malloc(2 * sizeof(*has));
+    const bool has[2] = {offset != DEV_NONE, residual != DEV_NONE};
     dnnl_memory_desc_t md;
-    int rc;
+    int rc = cpu__in_plain(b, operand(b, DEV_Q_FACTOR), &refs[2]);
 
-    if (!has)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    has[0] = offset != DEV_NONE;
-    has[1] = residual != DEV_NONE;
-    rc = cpu__in_plain(b, operand(b, DEV_Q_FACTOR), &refs[2]);
     if (!rc && has[0])
         rc = cpu__in_plain(b, offset, &refs[3]);
     if (!rc && has[1])
@@ -586,11 +569,7 @@ static int scale_step(struct cpu_build *b, const struct prod *p, struct cpu_ref 
     if (!rc && has[1])
         rc = p->is_conv ? cpu__in(b, residual, NULL, &md, &refs[4])
                         : cpu__in_plain(b, residual, &refs[4]);
-    if (rc) {
-        free(has);
-        return rc;
-    }
-    return cpu__step_fn(b, scale_fn, refs, 5, has);
+    return rc ? rc : cpu__step_fn(b, scale_fn, refs, 5, has, sizeof(has));
 }
 
 static int in_steps(struct cpu_build *b, struct prod *p)

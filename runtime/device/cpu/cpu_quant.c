@@ -4,7 +4,6 @@
 #include "common/mem.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define CHUNK 1024 /* elements that pass through a buffer */
 
@@ -91,6 +90,7 @@ static void store(const float *from, int64_t at, int64_t n, const struct cpu_num
 }
 
 struct work {
+    int64_t n;
     struct cpu_number x, add, y; /* add.p NULL: none */
     bool relu;
 };
@@ -115,37 +115,28 @@ static void some(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: x y [add] */
-static int work_fn(const struct cpu_call *c, struct sh_err *err)
+static void work_fn(const struct cpu_call *c)
 {
-    const int64_t *n = c->aux;
-    struct work w = *(const struct work *)(n + 1);
+    struct work w = *(const struct work *)c->aux;
 
-    (void)err;
     w.x.p = c->p[0];
     w.y.p = c->p[1];
     w.add.p = w.add.p ? c->p[2] : NULL;
-    cpu__parallel(c->threads, *n, 4 * CHUNK, some, &w);
-    return SH_OK;
+    cpu__parallel(c->threads, w.n, 4 * CHUNK, some, &w);
 }
 
-static int step(struct cpu_build *b, const struct work *w, int64_t n, const struct cpu_ref refs[3])
+static int step(struct cpu_build *b, const struct work *w, const struct cpu_ref refs[3])
 {
-    int64_t *aux = malloc(sizeof(*aux) + sizeof(*w));
-
-    if (!aux)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *aux = n;
-    memcpy(aux + 1, w, sizeof(*w));
-    return cpu__step_fn(b, work_fn, refs, w->add.p ? 3 : 2, aux);
+    return cpu__step_fn(b, work_fn, refs, w->add.p ? 3 : 2, w, sizeof(*w));
 }
 
 int cpu__round_step(struct cpu_build *b, struct cpu_ref from, struct cpu_ref to, int64_t n,
                     enum sh_dtype t, const struct dev_quant *q)
 {
-    const struct work w = {.x = {.type = SH_F32}, .y = {.type = t, .q = *q}};
+    const struct work w = {.n = n, .x = {.type = SH_F32}, .y = {.type = t, .q = *q}};
     const struct cpu_ref refs[3] = {from, to};
 
-    return step(b, &w, n, refs);
+    return step(b, &w, refs);
 }
 
 /* ------------------------------------------------------------------ QUANTIZE */
@@ -188,7 +179,8 @@ int cpu__quantize(struct cpu_build *b)
     const bool is_last = cpu__t(b, y)->rank == 4 && (is_blocked(b, x) || is_blocked(b, add));
     const bool late = op->act != DEV_ACT_NONE && op->act != DEV_ACT_RELU;
     const int64_t n = dev_tensor_elements(cpu__t(b, y));
-    struct work w = {.x = {.type = cpu__t(b, x)->dtype, .q = q->x},
+    struct work w = {.n = n,
+                     .x = {.type = cpu__t(b, x)->dtype, .q = q->x},
                      .y = {.type = late ? SH_F32 : cpu__t(b, y)->dtype, .q = q->y},
                      .relu = op->act == DEV_ACT_RELU};
     struct cpu_ref refs[3], to;
@@ -208,7 +200,7 @@ int cpu__quantize(struct cpu_build *b)
         return rc;
     refs[1] =
         late && cpu__t(b, y)->dtype != SH_F32 ? cpu__scratch(b, (size_t)n * sizeof(float)) : to;
-    rc = step(b, &w, n, refs);
+    rc = step(b, &w, refs);
     if (rc || !late)
         return rc;
     md.data_type = dnnl_f32;

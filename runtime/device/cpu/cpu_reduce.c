@@ -9,7 +9,6 @@
 #include "runtime/device/cpu/cpu.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define STRIP 128
 #define LANES 16
@@ -143,14 +142,12 @@ static void reduce_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: x y */
-static int reduce_fn(const struct cpu_call *c, struct sh_err *err)
+static void reduce_fn(const struct cpu_call *c)
 {
     struct red_job j = {.r = c->aux, .x = c->p[0], .y = c->p[1]};
     int64_t grain = SH_MAX(1, 16384 / SH_MAX(j.r->drop.total, 1));
 
-    (void)err;
     cpu__parallel(c->threads, j.r->keep.total, grain, reduce_range, &j);
-    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ integers */
@@ -218,15 +215,13 @@ static void int_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: x y */
-static int int_fn(const struct cpu_call *c, struct sh_err *err)
+static void int_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[0]];
     struct int_job j = {.r = c->aux, .x = c->p[0], .y = c->p[1], .wide = x->dtype == SH_I64};
     int64_t grain = SH_MAX(1, 16384 / SH_MAX(j.r->drop.total, 1));
 
-    (void)err;
     cpu__parallel(c->threads, j.r->keep.total, grain, int_range, &j);
-    return SH_OK;
 }
 
 /* Splits x's axes into kept and dropped ones. */
@@ -261,28 +256,17 @@ int cpu__reduce(struct cpu_build *b)
     const struct dev_tensor *x = cpu__t(b, op->in[0]);
     const uint32_t all[] = {op->in[0], op->out[0]};
     uint32_t axes = op->u.reduce.axes;
-    struct cpu_ref refs[2];
-    struct reduce *r;
+    struct reduce r = {.kind = op->u.reduce.kind};
     const bool is_int = x->dtype == SH_I64 || x->dtype == SH_I32;
     int rc = is_int && cpu__t(b, op->out[0])->dtype == x->dtype ? SH_OK : cpu__need_f32(b, all, 2);
 
     if (!rc && x->rank < 32 && (axes >> x->rank) != 0)
         rc = cpu__refuse(b, SH_E_BUG, "an axis does not exist");
-    if (!rc)
-        rc = cpu__in_plain(b, op->in[0], &refs[0]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[1]);
     if (rc)
         return rc;
-    r = calloc(1, sizeof(*r));
-    if (!r)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    r->kind = op->u.reduce.kind;
-    split_axes(r, x, axes);
-    r->scale = r->kind == DEV_RED_MEAN ? 1 / (double)r->drop.total : 1;
-    if (r->keep.total != dev_tensor_elements(cpu__t(b, op->out[0]))) {
-        free(r);
+    split_axes(&r, x, axes);
+    r.scale = r.kind == DEV_RED_MEAN ? 1 / (double)r.drop.total : 1;
+    if (r.keep.total != dev_tensor_elements(cpu__t(b, op->out[0])))
         return cpu__refuse(b, SH_E_BUG, "the output does not have the shape that is left");
-    }
-    return cpu__step_fn(b, is_int ? int_fn : reduce_fn, refs, 2, r);
+    return cpu__step_plain(b, is_int ? int_fn : reduce_fn, &r, sizeof(r));
 }

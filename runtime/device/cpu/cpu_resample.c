@@ -6,8 +6,6 @@
 #include "common/mem.h"
 #include "runtime/device/cpu/cpu.h"
 
-#include <stdlib.h>
-
 struct resample { /* x [outer, n0, n1, inner] -> y [outer, m0, m1, inner] */
     int64_t outer, n0, n1, m0, m1, inner;
     int64_t taps0, taps1; /* taps1 0: nothing along the second axis */
@@ -84,26 +82,27 @@ static bool is_within(const int32_t *from, int64_t count, int64_t n)
     return true;
 }
 
-/* p: x from0 weight0 y rows [from1 weight1] */
-static int resample_fn(const struct cpu_call *call, struct sh_err *err)
+/* p: x from0 weight0 [from1 weight1] y rows */
+static void resample_fn(const struct cpu_call *call)
 {
     const struct resample *r = call->aux;
+    void *const *out = call->p + (r->taps1 ? 5 : 3);
     struct ctx c = {.r = r,
                     .x = call->p[0],
                     .from0 = call->p[1],
                     .weight0 = call->p[2],
-                    .y = call->p[3],
-                    .rows = call->p[4],
-                    .from1 = r->taps1 ? call->p[5] : NULL,
-                    .weight1 = r->taps1 ? call->p[6] : NULL,
+                    .from1 = r->taps1 ? call->p[3] : NULL,
+                    .weight1 = r->taps1 ? call->p[4] : NULL,
+                    .y = out[0],
+                    .rows = out[1],
                     .parts = call->threads};
 
     if (!is_within(c.from0, r->m0 * r->taps0, r->n0) ||
         (r->taps1 && !is_within(c.from1, r->m1 * r->taps1, r->n1)))
-        return SH_FAIL(err, SH_E_INVALID, "RESAMPLE (node \"%s\"): its table points outside",
-                       call->op->name);
-    cpu__parallel(call->threads, c.parts, 1, part_range, &c);
-    return SH_OK;
+        SH_FAIL(call->err, SH_E_INVALID, "RESAMPLE (node \"%s\"): its table points outside",
+                call->op->name);
+    else
+        cpu__parallel(call->threads, c.parts, 1, part_range, &c);
 }
 
 static int check_table(struct cpu_build *b, uint32_t slot, int64_t m, int64_t *taps)
@@ -147,24 +146,17 @@ int cpu__resample(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->out[0]};
-    struct resample r, *aux = NULL;
+    struct resample r;
     struct cpu_ref refs[7];
-    uint32_t n = 5;
+    uint32_t n;
     int rc = cpu__need_f32(b, all, 2);
 
     if (!rc)
         rc = read_shape(b, &r);
-    for (uint32_t i = 0; i < op->n_in && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &refs[i < 3 ? i : i + 2]);
     if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[3]);
+        rc = cpu__all_plain(b, refs, &n);
     if (rc)
         return rc;
-    refs[4] = cpu__scratch(b, (size_t)(r.n1 * r.inner) * sizeof(float) * b->plan->threads);
-    n += r.taps1 ? 2 : 0;
-    aux = malloc(sizeof(*aux));
-    if (!aux)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *aux = r;
-    return cpu__step_fn(b, resample_fn, refs, n, aux);
+    refs[n++] = cpu__scratch(b, (size_t)(r.n1 * r.inner) * sizeof(float) * b->plan->threads);
+    return cpu__step_fn(b, resample_fn, refs, n, &r, sizeof(r));
 }

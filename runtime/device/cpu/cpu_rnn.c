@@ -62,35 +62,25 @@ static void backward_rows(void *ctx, int64_t from, int64_t to)
     }
 }
 
-/* p: the outputs, then the inputs that there are. */
-static int cell_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: the inputs that there are, then the outputs. */
+static void cell_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *x = &c->plan->base.g->tensors[c->op->in[1]];
     const bool is_bwd = c->op->kind == DEV_OP_LSTM_CELL_BWD;
+    const bool has_dc = cpu__opt_in(c->op, 3) != DEV_NONE;
+    void *const *out = c->p + 2 + is_bwd + has_dc;
     struct cell k = {.width = x->dims[1],
-                     .out = {c->p[0], c->p[1]},
-                     .sums = c->p[2],
-                     .cell = c->p[3],
-                     .dh = is_bwd ? c->p[4] : NULL,
-                     .dc = cpu__opt_in(c->op, 3) != DEV_NONE ? c->p[5] : NULL};
+                     .sums = c->p[0],
+                     .cell = c->p[1],
+                     .dh = is_bwd ? c->p[2] : NULL,
+                     .dc = has_dc ? c->p[3] : NULL,
+                     .out = {out[0], out[1]}};
 
-    (void)err;
     cpu__parallel(c->threads, x->dims[0], GRAIN / k.width + 1,
                   is_bwd ? backward_rows : forward_rows, &k);
-    return SH_OK;
 }
 
 int cpu__lstm_cell(struct cpu_build *b)
 {
-    const struct dev_op *op = b->op;
-    struct cpu_ref refs[6];
-    uint32_t n = 0;
-    int rc = SH_OK;
-
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cpu__out_plain(b, op->out[i], &refs[n++]);
-    for (uint32_t i = 0; i < op->n_in && !rc; i++)
-        if (op->in[i] != DEV_NONE)
-            rc = cpu__in_plain(b, op->in[i], &refs[n++]);
-    return rc ? rc : cpu__step_fn(b, cell_fn, refs, n, NULL);
+    return cpu__step_plain(b, cell_fn, NULL, 0);
 }

@@ -5,8 +5,6 @@
 #include "common/mem.h"
 #include "runtime/device/cpu/cpu.h"
 
-#include <stdlib.h>
-
 #define GRAIN 16384 /* elements below which a second thread costs more than it gives */
 
 struct lines { /* [outer, n, inner]: a line is n elements, inner apart */
@@ -15,27 +13,23 @@ struct lines { /* [outer, n, inner]: a line is n elements, inner apart */
     enum sh_dtype type;
 };
 
-static int lines_new(struct cpu_build *b, int64_t axis, struct lines **out)
+static int read_lines(struct cpu_build *b, int64_t axis, struct lines *l)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->out[0]);
     uint32_t at;
     int rc = cpu__axis(b, b->op->in[0], axis, &at);
 
-    *out = NULL;
     if (rc)
         return rc;
     if (x->dtype != y->dtype || x->rank != y->rank ||
         !(x->dtype == SH_F32 || x->dtype == SH_I64 || x->dtype == SH_I32))
         return cpu__refuse(b, SH_E_UNSUPPORTED, "types %s and %s cannot be computed",
                            sh_dtype_st(x->dtype), sh_dtype_st(y->dtype));
-    *out = malloc(sizeof(**out));
-    if (!*out)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    **out = (struct lines){.outer = dev_axes_elements(x, 0, at),
-                           .n = x->dims[at],
-                           .inner = dev_axes_elements(x, at + 1, x->rank),
-                           .k = y->dims[at],
-                           .type = x->dtype};
+    *l = (struct lines){.outer = dev_axes_elements(x, 0, at),
+                        .n = x->dims[at],
+                        .inner = dev_axes_elements(x, at + 1, x->rank),
+                        .k = y->dims[at],
+                        .type = x->dtype};
     return SH_OK;
 }
 
@@ -85,28 +79,21 @@ static void scan_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: x y */
-static int scan_fn(const struct cpu_call *c, struct sh_err *err)
+static void scan_fn(const struct cpu_call *c)
 {
     struct scan_job j = {.l = c->aux, .op = c->op, .x = c->p[0], .y = c->p[1]};
 
-    (void)err;
     cpu__parallel(c->threads, j.l->outer * j.l->inner, grain_of(j.l), scan_range, &j);
-    return SH_OK;
 }
 
 int cpu__cumsum(struct cpu_build *b)
 {
-    struct cpu_ref refs[2];
-    struct lines *l;
-    int rc = cpu__in_plain(b, b->op->in[0], &refs[0]);
+    struct lines l;
+    int rc = cpu__same_shape(b, b->op->in[0], b->op->out[0]);
 
     if (!rc)
-        rc = cpu__out_plain(b, b->op->out[0], &refs[1]);
-    if (!rc)
-        rc = cpu__same_shape(b, b->op->in[0], b->op->out[0]);
-    if (!rc)
-        rc = lines_new(b, b->op->u.scan.axis, &l);
-    return rc ? rc : cpu__step_fn(b, scan_fn, refs, 2, l);
+        rc = read_lines(b, b->op->u.scan.axis, &l);
+    return rc ? rc : cpu__step_plain(b, scan_fn, &l, sizeof(l));
 }
 
 /* ------------------------------------------------------------------ the best */
@@ -225,35 +212,30 @@ static void top_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: x y indices items */
-static int top_fn(const struct cpu_call *c, struct sh_err *err)
+static void top_fn(const struct cpu_call *c)
 {
     struct top_job j = {
         .l = c->aux, .op = c->op, .x = c->p[0], .y = c->p[1], .where = c->p[2], .items = c->p[3]};
 
-    (void)err;
     cpu__parallel(c->threads, j.l->outer * j.l->inner, grain_of(j.l), top_range, &j);
-    return SH_OK;
 }
 
 int cpu__topk(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     struct cpu_ref refs[4];
-    struct lines *l;
-    int rc = cpu__in_plain(b, op->in[0], &refs[0]);
+    struct lines l;
+    uint32_t n;
+    int rc = cpu__same_shape(b, op->out[0], op->out[1]);
 
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cpu__out_plain(b, op->out[i], &refs[1 + i]);
     if (!rc)
-        rc = cpu__same_shape(b, op->out[0], op->out[1]);
+        rc = read_lines(b, op->u.topk.axis, &l);
+    if (!rc && (cpu__t(b, op->out[1])->dtype != SH_I64 || l.k > l.n))
+        rc = cpu__refuse(b, SH_E_BUG, "the results do not fit the input");
     if (!rc)
-        rc = lines_new(b, op->u.topk.axis, &l);
+        rc = cpu__all_plain(b, refs, &n);
     if (rc)
         return rc;
-    if (cpu__t(b, op->out[1])->dtype != SH_I64 || l->k > l->n) {
-        free(l);
-        return cpu__refuse(b, SH_E_BUG, "the results do not fit the input");
-    }
-    refs[3] = cpu__scratch(b, (size_t)(l->outer * l->inner * l->k) * sizeof(struct item));
-    return cpu__step_fn(b, top_fn, refs, 4, l);
+    refs[n++] = cpu__scratch(b, (size_t)(l.outer * l.inner * l.k) * sizeof(struct item));
+    return cpu__step_fn(b, top_fn, refs, n, &l, sizeof(l));
 }

@@ -7,8 +7,6 @@
 #include "common/mem.h"
 #include "runtime/device/cpu/cpu.h"
 
-#include <stdlib.h>
-
 /* ------------------------------------------------------------------ rows of indices */
 
 static int64_t number_at(const struct dev_tensor *t, const void *p, int64_t i)
@@ -17,7 +15,7 @@ static int64_t number_at(const struct dev_tensor *t, const void *p, int64_t i)
 }
 
 /* p: indices rows */
-static int locate_fn(const struct cpu_call *c, struct sh_err *err)
+static void locate_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *ix = &c->plan->base.g->tensors[c->op->in[0]];
     const struct dev_tensor *y = &c->plan->base.g->tensors[c->op->out[0]];
@@ -33,25 +31,23 @@ static int locate_fn(const struct cpu_call *c, struct sh_err *err)
             const int64_t v = number_at(ix, c->p[0], i * depth + k);
             const int64_t size = c->op->u.locate.size[k];
 
-            if (v < -size || v >= size)
-                return SH_FAIL(err, SH_E_INVALID,
-                               "LOCATE (node \"%s\"): index %lld at position %lld is outside an "
-                               "axis of %lld",
-                               c->op->name, (long long)v, (long long)(i * depth + k),
-                               (long long)size);
+            if (v < -size || v >= size) {
+                SH_FAIL(
+                    c->err, SH_E_INVALID,
+                    "LOCATE (node \"%s\"): index %lld at position %lld is outside an axis of %lld",
+                    c->op->name, (long long)v, (long long)(i * depth + k), (long long)size);
+                return;
+            }
             row += (v < 0 ? v + size : v) * c->op->u.locate.stride[k];
         }
         rows[i] = row;
     }
-    return SH_OK;
 }
 
 int cpu__locate(struct cpu_build *b)
 {
     const struct dev_tensor *ix = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->out[0]);
     const uint32_t depth = b->op->u.locate.depth;
-    struct cpu_ref refs[2];
-    int rc;
 
     if ((ix->dtype != SH_I64 && ix->dtype != SH_I32) || y->dtype != SH_I64)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "indices are %s; I64 or I32 are supported",
@@ -59,10 +55,7 @@ int cpu__locate(struct cpu_build *b)
     if (depth < 1 || depth > SH_MAX_RANK ||
         dev_tensor_elements(ix) != dev_tensor_elements(y) * depth)
         return cpu__refuse(b, SH_E_BUG, "the shapes of indices and rows do not fit");
-    rc = cpu__in_plain(b, b->op->in[0], &refs[0]);
-    if (!rc)
-        rc = cpu__out_plain(b, b->op->out[0], &refs[1]);
-    return rc ? rc : cpu__step_fn(b, locate_fn, refs, 2, NULL);
+    return cpu__step_plain(b, locate_fn, NULL, 0);
 }
 
 /* ------------------------------------------------------------------ scatter */
@@ -119,15 +112,13 @@ static void by_columns(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: data rows updates y */
-static int scatter_fn(const struct cpu_call *c, struct sh_err *err)
+static void scatter_fn(const struct cpu_call *c)
 {
     const struct scatter *s = c->aux;
     struct scatter_job j = {.s = s, .at = c->p[1], .u = c->p[2], .y = c->p[3]};
 
-    (void)err;
     memcpy(c->p[3], c->p[0], (size_t)(s->rows * s->inner) * sh_dtype_bytes(s->type));
     cpu__parallel(c->threads, s->inner, 256, by_columns, &j);
-    return SH_OK;
 }
 
 static int check_scatter(struct cpu_build *b, const struct scatter *s)
@@ -149,24 +140,13 @@ int cpu__scatter(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cpu__t(b, op->in[0]);
-    struct scatter *s, own = {.rows = x->rank ? x->dims[0] : 1,
-                              .n = dev_tensor_elements(cpu__t(b, op->in[1])),
-                              .type = x->dtype,
-                              .kind = op->u.scatter.kind};
-    struct cpu_ref refs[4];
+    struct scatter s = {.rows = x->rank ? x->dims[0] : 1,
+                        .n = dev_tensor_elements(cpu__t(b, op->in[1])),
+                        .type = x->dtype,
+                        .kind = op->u.scatter.kind};
     int rc;
 
-    own.inner = dev_tensor_elements(x) / own.rows;
-    rc = check_scatter(b, &own);
-    for (uint32_t i = 0; i < 3 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &refs[i]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[3]);
-    if (rc)
-        return rc;
-    s = malloc(sizeof(*s));
-    if (!s)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *s = own;
-    return cpu__step_fn(b, scatter_fn, refs, 4, s);
+    s.inner = dev_tensor_elements(x) / s.rows;
+    rc = check_scatter(b, &s);
+    return rc ? rc : cpu__step_plain(b, scatter_fn, &s, sizeof(s));
 }

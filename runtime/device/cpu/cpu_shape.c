@@ -5,7 +5,6 @@
 #include "runtime/device/cpu/cpu.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 #define GRAIN 16384
 
@@ -74,19 +73,15 @@ static void fill_range(void *ctx, int64_t from, int64_t to)
             c->dst[i] = (uint8_t)bits;
 }
 
-/* p: dst [src] */
-static int move_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: [src] dst */
+static void move_fn(const struct cpu_call *c)
 {
-    struct move_ctx m = {.m = c->aux, .dst = c->p[0]};
+    struct move_ctx m = {.m = c->aux, .dst = c->p[c->op->n_in], .src = c->p[0]};
 
-    (void)err;
     if (m.m->fills)
         cpu__parallel(c->threads, m.m->dst_total, GRAIN, fill_range, &m);
-    if (m.m->nd.total == 0)
-        return SH_OK;
-    m.src = c->p[1];
-    cpu__parallel(c->threads, m.m->nd.total, GRAIN, move_range, &m);
-    return SH_OK;
+    if (m.m->nd.total > 0)
+        cpu__parallel(c->threads, m.m->nd.total, GRAIN, move_range, &m);
 }
 
 /* The element with value v, as bits of its type. */
@@ -98,35 +93,19 @@ static uint64_t bits_of(enum sh_dtype t, double v)
     return bits;
 }
 
-static int move_new(struct cpu_build *b, uint32_t rank, const int64_t *dims, struct move **out)
+static struct move move_of(struct cpu_build *b, uint32_t rank, const int64_t *dims)
 {
     const struct dev_tensor *y = cpu__t(b, b->op->out[0]);
-    struct move *m = calloc(1, sizeof(*m));
+    struct move m = {.size = sh_dtype_bytes(y->dtype), .dst_total = dev_tensor_elements(y)};
 
-    *out = m;
-    if (!m)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    cpu__nd_init(&m->nd, rank, dims, 2);
-    m->size = sh_dtype_bytes(y->dtype);
-    m->dst_total = dev_tensor_elements(y);
-    return SH_OK;
+    cpu__nd_init(&m.nd, rank, dims, 2);
+    return m;
 }
 
-/* TAKES m. */
 static int move_step(struct cpu_build *b, struct move *m)
 {
-    const struct dev_op *op = b->op;
-    struct cpu_ref refs[2];
-    int rc = cpu__out_plain(b, op->out[0], &refs[0]);
-
-    if (!rc && op->n_in > 0)
-        rc = cpu__in_plain(b, op->in[0], &refs[1]);
-    if (rc) {
-        free(m);
-        return rc;
-    }
     cpu__nd_merge(&m->nd);
-    return cpu__step_fn(b, move_fn, refs, op->n_in > 0 ? 2 : 1, m);
+    return cpu__step_plain(b, move_fn, m, sizeof(*m));
 }
 
 static int check_same_type(struct cpu_build *b)
@@ -149,28 +128,24 @@ int cpu__slice(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cpu__t(b, op->in[0]), *y = cpu__t(b, op->out[0]);
+    struct move m = move_of(b, y->rank, y->dims);
     int64_t own[SH_MAX_RANK];
-    struct move *m;
     int rc = check_same_rank(b);
 
-    if (!rc)
-        rc = move_new(b, y->rank, y->dims, &m);
     if (rc)
         return rc;
     cpu__strides(x->rank, x->dims, own);
-    cpu__strides(y->rank, y->dims, m->nd.stride[0]);
+    cpu__strides(y->rank, y->dims, m.nd.stride[0]);
     for (uint32_t i = 0; i < x->rank; i++) {
         int64_t first = op->u.slice.start[i], step = op->u.slice.step[i];
         int64_t last = first + (y->dims[i] - 1) * step;
 
-        if (first < 0 || first >= x->dims[i] || last < 0 || last >= x->dims[i]) {
-            free(m);
+        if (first < 0 || first >= x->dims[i] || last < 0 || last >= x->dims[i])
             return cpu__refuse(b, SH_E_BUG, "the slice leaves axis %u of \"%s\"", i, x->name);
-        }
-        m->nd.base[1] += first * own[i];
-        m->nd.stride[1][i] = step * own[i];
+        m.nd.base[1] += first * own[i];
+        m.nd.stride[1][i] = step * own[i];
     }
-    return move_step(b, m);
+    return move_step(b, &m);
 }
 
 /* Negative widths cut: only what both sides have is copied. */
@@ -179,68 +154,60 @@ int cpu__pad(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const struct dev_tensor *x = cpu__t(b, op->in[0]), *y = cpu__t(b, op->out[0]);
     int64_t own_x[SH_MAX_RANK], own_y[SH_MAX_RANK], dims[SH_MAX_RANK];
-    struct move *m;
+    struct move m;
     bool is_empty = false;
     int rc = check_same_rank(b);
 
-    for (uint32_t i = 0; i < x->rank && !rc; i++) {
+    if (rc)
+        return rc;
+    for (uint32_t i = 0; i < x->rank; i++) {
         int64_t before = op->u.pad.before[i];
         int64_t lo = SH_MAX(0, -before), hi = SH_MIN(x->dims[i], y->dims[i] - before);
 
         dims[i] = SH_MAX(hi - lo, 0);
         is_empty = is_empty || dims[i] == 0;
     }
-    if (!rc)
-        rc = move_new(b, x->rank, dims, &m);
-    if (rc)
-        return rc;
+    m = move_of(b, x->rank, dims);
     cpu__strides(x->rank, x->dims, own_x);
     cpu__strides(y->rank, y->dims, own_y);
     for (uint32_t i = 0; i < x->rank; i++) {
         int64_t before = op->u.pad.before[i];
 
-        m->nd.base[0] += SH_MAX(before, 0) * own_y[i];
-        m->nd.base[1] += SH_MAX(-before, 0) * own_x[i];
-        m->nd.stride[0][i] = own_y[i];
-        m->nd.stride[1][i] = own_x[i];
+        m.nd.base[0] += SH_MAX(before, 0) * own_y[i];
+        m.nd.base[1] += SH_MAX(-before, 0) * own_x[i];
+        m.nd.stride[0][i] = own_y[i];
+        m.nd.stride[1][i] = own_x[i];
     }
     if (is_empty)
-        m->nd.total = 0;
-    m->fills = true;
-    m->bits = bits_of(y->dtype, op->u.pad.value);
-    return move_step(b, m);
+        m.nd.total = 0;
+    m.fills = true;
+    m.bits = bits_of(y->dtype, op->u.pad.value);
+    return move_step(b, &m);
 }
 
 int cpu__fill(struct cpu_build *b)
 {
     const struct dev_tensor *y = cpu__t(b, b->op->out[0]);
-    struct move *m;
-    int rc = move_new(b, y->rank, y->dims, &m);
+    struct move m = move_of(b, y->rank, y->dims);
 
-    if (rc)
-        return rc;
-    m->nd.total = 0;
-    m->fills = true;
-    m->bits = bits_of(y->dtype, b->op->u.pad.value);
-    return move_step(b, m);
+    m.nd.total = 0;
+    m.fills = true;
+    m.bits = bits_of(y->dtype, b->op->u.pad.value);
+    return move_step(b, &m);
 }
 
 int cpu__expand(struct cpu_build *b)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->out[0]);
-    struct move *m;
+    struct move m = move_of(b, y->rank, y->dims);
     int rc = check_same_type(b);
 
-    if (!rc)
-        rc = move_new(b, y->rank, y->dims, &m);
     if (rc)
         return rc;
-    cpu__strides(y->rank, y->dims, m->nd.stride[0]);
-    if (!cpu__nd_broadcast(&m->nd, 1, x)) {
-        free(m);
+    cpu__strides(y->rank, y->dims, m.nd.stride[0]);
+    if (!cpu__nd_broadcast(&m.nd, 1, x))
         return cpu__refuse(b, SH_E_BUG, "\"%s\" does not broadcast to \"%s\"", x->name, y->name);
-    }
-    return move_step(b, m);
+    return move_step(b, &m);
 }
 
 /* ------------------------------------------------------------------ transpose */
@@ -280,7 +247,7 @@ int cpu__transpose(struct cpu_build *b)
     int64_t own[SH_MAX_RANK], strides[SH_MAX_RANK] = {0};
     dnnl_data_type_t type;
     uint32_t seen = 0;
-    struct move *m;
+    struct move m;
     int rc = check_same_rank(b);
 
     if (rc)
@@ -298,12 +265,10 @@ int cpu__transpose(struct cpu_build *b)
         return cpu__refuse(b, SH_E_BUG, "the permutation names an axis twice");
     if (cpu__type(y->dtype, &type))
         return reorder_way(b, strides);
-    rc = move_new(b, y->rank, y->dims, &m);
-    if (rc)
-        return rc;
-    cpu__strides(y->rank, y->dims, m->nd.stride[0]);
-    memcpy(m->nd.stride[1], strides, sizeof(strides));
-    return move_step(b, m);
+    m = move_of(b, y->rank, y->dims);
+    cpu__strides(y->rank, y->dims, m.nd.stride[0]);
+    memcpy(m.nd.stride[1], strides, sizeof(strides));
+    return move_step(b, &m);
 }
 
 /* ------------------------------------------------------------------ copy and cast */
@@ -343,36 +308,28 @@ static void bytes_range(void *ctx, int64_t from, int64_t to)
     memcpy(c->dst + from, c->src + from, (size_t)(to - from));
 }
 
-/* p: dst src */
-static int copy_fn(const struct cpu_call *c, struct sh_err *err)
+/* p: src dst */
+static void copy_fn(const struct cpu_call *c)
 {
     const struct dev_tensor *t = c->plan->base.g->tensors;
     const struct dev_tensor *x = &t[c->op->in[0]], *y = &t[c->op->out[0]];
-    struct cast_ctx cast = {.from = x->dtype, .to = y->dtype, .dst = c->p[0], .src = c->p[1]};
-    struct bytes_ctx bytes = {.dst = c->p[0], .src = c->p[1]};
+    struct cast_ctx cast = {.from = x->dtype, .to = y->dtype, .src = c->p[0], .dst = c->p[1]};
+    struct bytes_ctx bytes = {.src = c->p[0], .dst = c->p[1]};
     int64_t n = dev_tensor_elements(y);
 
-    (void)err;
     if (x->dtype != y->dtype)
         cpu__parallel(c->threads, n, GRAIN, cast_range, &cast);
     else if (cast.dst != cast.src)
         cpu__parallel(c->threads, n * (int64_t)sh_dtype_bytes(y->dtype), 8 * GRAIN, bytes_range,
                       &bytes);
-    return SH_OK;
 }
 
 int cpu__copy(struct cpu_build *b)
 {
-    struct cpu_ref refs[2];
-    int rc;
-
     if (dev_tensor_elements(cpu__t(b, b->op->in[0])) !=
         dev_tensor_elements(cpu__t(b, b->op->out[0])))
         return cpu__refuse(b, SH_E_BUG, "input and output differ in number of elements");
-    rc = cpu__in_plain(b, b->op->in[0], &refs[1]);
-    if (!rc)
-        rc = cpu__out_plain(b, b->op->out[0], &refs[0]);
-    return rc ? rc : cpu__step_fn(b, copy_fn, refs, 2, NULL);
+    return cpu__step_plain(b, copy_fn, NULL, 0);
 }
 
 /* The same bytes into STATE, at the end of a training step. */
@@ -419,13 +376,11 @@ static void concat_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: y x... */
-static int concat_fn(const struct cpu_call *c, struct sh_err *err)
+static void concat_fn(const struct cpu_call *c)
 {
     struct concat_ctx x = {.j = c->aux, .p = c->p, .n = c->op->n_in};
 
-    (void)err;
     cpu__parallel(c->threads, x.j->outer * x.j->n_out, GRAIN, concat_range, &x);
-    return SH_OK;
 }
 
 static int check_concat(struct cpu_build *b, uint32_t *axis)
@@ -477,15 +432,10 @@ static int blocked_md(struct cpu_build *b, uint32_t axis, dnnl_memory_desc_t *md
     return rc;
 }
 
-/* TAKES nothing: inputs and result as they lie, in rows of so many elements. */
-static int emit_concat(struct cpu_build *b, const struct cpu_ref *refs, const struct joins *from)
+/* Inputs and result as they lie, in rows of so many elements. */
+static int emit_concat(struct cpu_build *b, const struct cpu_ref *refs, const struct joins *j)
 {
-    struct joins *j = malloc(sizeof(*j));
-
-    if (!j)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *j = *from;
-    return cpu__step_fn(b, concat_fn, refs, b->op->n_in + 1, j);
+    return cpu__step_fn(b, concat_fn, refs, b->op->n_in + 1, j, sizeof(*j));
 }
 
 static int blocked_way(struct cpu_build *b, const dnnl_memory_desc_t *md)

@@ -9,7 +9,6 @@
 #include "runtime/device/cpu/cpu.h"
 
 #include <math.h>
-#include <stdlib.h>
 
 struct fold { /* x as [outer, n, inner] around the axis */
     int64_t outer, n, inner;
@@ -79,24 +78,11 @@ static void log_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: x y */
-static int log_fn(const struct cpu_call *c, struct sh_err *err)
+static void log_fn(const struct cpu_call *c)
 {
     struct log_ctx s = {.f = *(const struct fold *)c->aux, .x = c->p[0], .y = c->p[1]};
 
-    (void)err;
     cpu__parallel(c->threads, s.f.outer * s.f.inner, SH_MAX(1, 8192 / s.f.n), log_range, &s);
-    return SH_OK;
-}
-
-static int step_of_fold(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
-                        const struct fold *f)
-{
-    struct fold *aux = malloc(sizeof(*aux));
-
-    if (!aux)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    *aux = *f;
-    return cpu__step_fn(b, fn, refs, n, aux);
 }
 
 int cpu__softmax(struct cpu_build *b)
@@ -105,6 +91,7 @@ int cpu__softmax(struct cpu_build *b)
     const uint32_t all[] = {op->in[0], op->out[0]};
     struct cpu_ref refs[2];
     struct fold f;
+    uint32_t n;
     int rc = cpu__need_f32(b, all, 2);
 
     if (!rc)
@@ -112,12 +99,10 @@ int cpu__softmax(struct cpu_build *b)
     if (!rc)
         rc = fold_axis(b, op->in[0], &f);
     if (!rc)
-        rc = cpu__in_plain(b, op->in[0], &refs[0]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[1]);
+        rc = cpu__all_plain(b, refs, &n);
     if (rc)
         return rc;
-    return op->u.axis.log ? step_of_fold(b, log_fn, refs, 2, &f)
+    return op->u.axis.log ? cpu__step_fn(b, log_fn, refs, n, &f, sizeof(f))
                           : by_library(b, &f, refs[0], refs[1]);
 }
 
@@ -154,7 +139,7 @@ static void bwd_range(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: y d_y d_x */
-static int bwd_fn(const struct cpu_call *c, struct sh_err *err)
+static void bwd_fn(const struct cpu_call *c)
 {
     struct bwd_ctx s = {.f = *(const struct fold *)c->aux,
                         .log = c->op->u.axis.log,
@@ -162,16 +147,13 @@ static int bwd_fn(const struct cpu_call *c, struct sh_err *err)
                         .dy = c->p[1],
                         .dx = c->p[2]};
 
-    (void)err;
     cpu__parallel(c->threads, s.f.outer * s.f.inner, SH_MAX(1, 8192 / s.f.n), bwd_range, &s);
-    return SH_OK;
 }
 
 int cpu__softmax_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->in[1], op->out[0]};
-    struct cpu_ref refs[3];
     struct fold f;
     int rc = cpu__need_f32(b, all, 3);
 
@@ -181,9 +163,5 @@ int cpu__softmax_bwd(struct cpu_build *b)
         rc = cpu__same_shape(b, op->in[0], op->out[0]);
     if (!rc)
         rc = fold_axis(b, op->in[0], &f);
-    for (uint32_t i = 0; i < 2 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &refs[i]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[2]);
-    return rc ? rc : step_of_fold(b, bwd_fn, refs, 3, &f);
+    return rc ? rc : cpu__step_plain(b, bwd_fn, &f, sizeof(f));
 }

@@ -15,8 +15,6 @@
 
 #include "common/mem.h"
 
-#include <stdlib.h>
-
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -354,7 +352,7 @@ static void run_lanes(void *ctx, int64_t from, int64_t to)
 }
 
 /* p: y scratch x kernels [bias] [residual] */
-static int wino_fn(const struct cpu_call *call, struct sh_err *err)
+static void wino_fn(const struct cpu_call *call)
 {
     const struct wino *w = call->aux;
     struct wino_lanes l = {.n = call->threads,
@@ -366,9 +364,7 @@ static int wino_fn(const struct cpu_call *call, struct sh_err *err)
                                  .bias = w->has_bias ? call->p[4] : NULL,
                                  .residual = w->has_residual ? call->p[4 + w->has_bias] : NULL}};
 
-    (void)err;
     cpu__parallel(call->threads, l.n, 1, run_lanes, &l);
-    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ building */
@@ -477,39 +473,31 @@ static int blocked(struct cpu_build *b, uint32_t tensor, dnnl_memory_desc_t *md)
 int cpu__wino(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    struct wino *w = malloc(sizeof(*w));
     struct cpu_ref refs[6];
     dnnl_memory_desc_t x, y;
+    struct wino w;
     uint32_t n = 4;
     int rc;
 
-    if (!w)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    read_sizes(b, w);
-    store_kernels(b, op->in[1], w->out_h * w->out_w);
+    read_sizes(b, &w);
+    store_kernels(b, op->in[1], w.out_h * w.out_w);
     refs[3] = (struct cpu_ref){.tensor = b->plan->tensors[op->in[1]].root};
     rc = blocked(b, op->in[0], &x);
     if (!rc)
         rc = blocked(b, op->out[0], &y);
     if (!rc)
         rc = cpu__in(b, op->in[0], NULL, &x, &refs[2]);
-    if (!rc && w->has_bias)
+    if (!rc && w.has_bias)
         rc = cpu__in_plain(b, op->in[2], &refs[n++]);
-    if (!rc && w->has_residual)
+    if (!rc && w.has_residual)
         rc = cpu__in(b, op->in[3], NULL, &y, &refs[n++]);
     if (!rc)
         rc = cpu__out(b, op->out[0], &y, true, &refs[0]);
-    if (rc) {
-        free(w);
+    if (rc)
         return rc;
-    }
-    refs[1] = cpu__scratch(b, b->plan->threads * scratch_floats(w) * sizeof(float));
-    {
-        const bool done = w->relu;
-
-        rc = cpu__step_fn(b, wino_fn, refs, n, w);
-        return rc || done ? rc : cpu__act_in_place(b, refs[0], &y);
-    }
+    refs[1] = cpu__scratch(b, b->plan->threads * scratch_floats(&w) * sizeof(float));
+    rc = cpu__step_fn(b, wino_fn, refs, n, &w, sizeof(w));
+    return rc || w.relu ? rc : cpu__act_in_place(b, refs[0], &y);
 }
 
 #else /* other processors */

@@ -120,7 +120,7 @@ struct f64_step {
     struct f64_slot in[DEV_MAX_IN], out[DEV_MAX_OUT];
 };
 
-static int step_fn(const struct cpu_call *c, struct sh_err *err)
+static void step_fn(const struct cpu_call *c)
 {
     const struct f64_step *s = c->aux;
     const struct dev_tensor *all = c->plan->base.g->tensors;
@@ -145,11 +145,10 @@ static int step_fn(const struct cpu_call *c, struct sh_err *err)
         k.out[i] = &all[o->tensor];
         k.y[i] = c->p[o->converts ? o->scratch : o->ref];
     }
-    rc = KERNELS[c->op->kind](&k, err);
+    rc = KERNELS[c->op->kind](&k, c->err);
     for (uint32_t i = 0; i < c->op->n_out && rc == SH_OK; i++)
         if (s->out[i].converts)
             narrow(k.out[i]->dtype, k.y[i], c->p[s->out[i].ref], f64__n(k.out[i]));
-    return rc;
 }
 
 static void add_operand(struct cpu_build *b, uint32_t tensor, struct f64_slot *s,
@@ -185,14 +184,12 @@ bool f64__has(const struct dev_graph *g, const struct dev_op *op)
 int f64__build(struct cpu_build *b)
 {
     struct cpu_ref refs[2 * (DEV_MAX_IN + DEV_MAX_OUT)];
-    struct f64_step *s = calloc(1, sizeof(*s));
+    struct f64_step s = {0};
     uint32_t n = 0;
 
-    if (!s)
-        return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
     for (uint32_t i = 0; i < b->op->n_in; i++)
-        add_operand(b, b->op->in[i], &s->in[i], refs, &n);
+        add_operand(b, b->op->in[i], &s.in[i], refs, &n);
     for (uint32_t i = 0; i < b->op->n_out; i++)
-        add_operand(b, b->op->out[i], &s->out[i], refs, &n);
-    return cpu__step_fn(b, step_fn, refs, n, s);
+        add_operand(b, b->op->out[i], &s.out[i], refs, &n);
+    return cpu__step_fn(b, step_fn, refs, n, &s, sizeof(s));
 }
