@@ -61,12 +61,11 @@ CORE_WRAP   := $(addprefix -Wl$(comma)--wrap=,session_send session_refuse sched_
 
 PROGRAMS := shunt shunt-api shunt-scheduler shunt-executor shunt-worker shunt-import shunt-run shunt-simulate shunt-zoo
 BIN      := $(patsubst %,$(BUILD)/bin/%,$(PROGRAMS))
-# What measurements and tests ask for beyond a release (executor/lab/README.md): a folder of programs
+# What measurements and tests ask for beyond a release (tests/lab/README.md): a folder of programs
 # as in bin/, two of them other ones.
 LAB_OWN  := $(BUILD)/lab/shunt-executor $(BUILD)/lab/shunt-worker
 LAB      := $(patsubst %,$(BUILD)/lab/%,$(PROGRAMS))
-PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(BUILD)/lib/shunt-dev-fake.so \
-            $(if $(NVCC),$(BUILD)/lib/shunt-dev-cuda.so)
+PLUGINS  := $(BUILD)/lib/shunt-dev-cpu.so $(if $(NVCC),$(BUILD)/lib/shunt-dev-cuda.so)
 
 parts_shunt           := cli $(call rooms,cli)
 parts_shunt-api       := api $(call rooms,api)
@@ -86,8 +85,8 @@ libs_shunt-import     := -lprotobuf-c -lseccomp
 libs_shunt-run        := -lprotobuf-c -lseccomp -ldl
 libs_shunt-simulate   := $(CORE_WRAP) -lmicrohttpd -lpq
 libs_shunt-zoo        := -lprotobuf-c
-lab_shunt-executor    := executor/lab
-lab_shunt-worker      := executor/lab/worker
+lab_shunt-executor    := tests/lab
+lab_shunt-worker      := tests/lab/worker
 uses_shunt            :=
 uses_shunt-api        :=
 uses_shunt-scheduler  :=
@@ -164,16 +163,18 @@ $(call obj,runtime/device/cpu): CFLAGS += -O3
 $(BUILD)/lib/shunt-dev-cpu.so: $(call obj,runtime/device/cpu) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
-$(BUILD)/lib/shunt-dev-fake.so: $(call obj,runtime/device/fake) $(dev_common) $(common)
-	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(COMMON_LIBS)
 
-# What the tests compare with: the cpu device, which computes in double if asked to. No release has it.
+# No release has these two. What the tests compare with: the cpu device, which computes in double if
+# asked to. And a device of scripted durations and failures.
 ORACLE := $(BUILD)/lib/shunt-dev-oracle.so
 $(call obj,tests/device/oracle): CFLAGS += -O3
 $(ORACLE): $(filter-out %/cpu_ops.o,$(call obj,runtime/device/cpu)) $(call obj,tests/device/oracle) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ -ldnnl -lgomp $(COMMON_LIBS)
+FAKE := $(BUILD)/lib/shunt-dev-fake.so
+$(FAKE): $(call obj,tests/device/fake) $(dev_common) $(common)
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(COMMON_LIBS)
 
 # ---------------------------------------------------------------- the CUDA back end
 # Built where nvcc is; `make NVCC=` leaves it out. Python's packages have cuDNN and cuBLAS in folders
@@ -243,10 +244,10 @@ clean: ## remove what was built, and .shunt/ if the demo made it
 demo: build ## the whole system tells its story; the summary is in .shunt/demo.json
 	@deploy/demo.sh
 
-lab: all $(LAB) ## the programs as tests and measurements want them, in build/lab (executor/lab/README.md)
+lab: all $(LAB) ## the programs as tests and measurements want them, in build/lab (tests/lab/README.md)
 	@:
 
-e2e: all $(LAB) $(ORACLE) $(DEV_BIN) ## stories with real daemons, several at a time; STORIES names some
+e2e: all $(LAB) $(ORACLE) $(FAKE) $(DEV_BIN) ## stories with real daemons, several at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
@@ -333,7 +334,7 @@ $(BUILD)/sim/link.o: $(sim_link) Makefile
 	    jobctl_find,pthread_create=sim_thread sh_random=sim_bytes)
 
 # simulation: the executor. Its objects are compiled for it, with small blocks of device memory.
-sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c %/transfer.c,$(call src,$(parts_shunt-executor) executor/lab)) \
+sim_exec   := $(patsubst %.c,$(BUILD)/sim/%.o,$(filter-out %/main.c %/disk.c %/transfer.c,$(call src,$(parts_shunt-executor) tests/lab)) \
               $(call src,runtime/device) runtime/group.c runtime/model/kept.c)
 sim_blocks := -include tests/sim/blocks.h
 # What the device is, and all that an executor can be refused (tests/sim/shortage.c).

@@ -17,7 +17,7 @@
 #
 # Programs: SHUNT_BIN, else those of the bundle that this lies in, else those of a bundle in
 # build/bundle/*.tar.xz if nothing is built here, or else what `make lab` builds. Some parts
-# measure the laboratory's programs (executor/lab/README.md), in the folder lab beside that.
+# measure the laboratory's programs (tests/lab/README.md), in the folder lab beside that.
 # GOLDENS: the golden models. SHUNT_BENCH_DIR: keeps models, inputs and which kernels measured
 # fastest for the next run. The python3 that is first in PATH needs numpy, and PyTorch for peers
 # alone.

@@ -1,4 +1,4 @@
-/* hook.h - lets measurements (executor/lab/) change what a room or a worker does. Each of them
+/* hook.h - lets measurements (tests/lab/) change what a room or a worker does. Each of them
  * declares a table of hooks in its header. A release has no table; the default answer beside the
  * question then applies.
  */

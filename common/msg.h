@@ -91,7 +91,7 @@ enum msg_job_phase { /* an executor's report on a job */
                      MSG_JOB_SUSPENDED /* stopped with a checkpoint, as the scheduler asked */
 };
 enum msg_job_how { MSG_JOB_HOW_CANCEL, MSG_JOB_HOW_SUSPEND };
-enum msg_run_memory { /* memory of a run; all but the first are for executor/lab/ */
+enum msg_run_memory { /* memory of a run; all but the first are for tests/lab/ */
                       MSG_RUN_ARENA,
                       MSG_RUN_MAP_ANEW, /* the arena, mapped anew. fds: dev_mem_export */
                       MSG_RUN_PRIVATE   /* its own memory, to be filled. fd: the image */

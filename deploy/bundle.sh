@@ -43,7 +43,7 @@ copy_programs() {
     local t
     install -d "$out/bin" "$out/lib/tools"
     install -m 755 "$build"/bin/* "$out/bin/"
-    for t in cpu fake cuda; do # not the tests' oracle
+    for t in cpu cuda; do # not those of the tests
         [ ! -e "$build/lib/shunt-dev-$t.so" ] ||
             install -m 755 "$build/lib/shunt-dev-$t.so" "$out/lib/"
     done

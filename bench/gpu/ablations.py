@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What each part of a switch is worth: a cold switch beside training, without one of them at a time.
 
-executor/lab/lab.h says what is left out, and what the times include. One executor for each case,
+tests/lab/lab.h says what is left out, and what the times include. One executor for each case,
 which goes on to the next ablation at SIGHUP. --svg DIR writes a chart for each model and a table of
 all to DIR (docs/figures).
 """

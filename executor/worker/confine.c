@@ -246,7 +246,7 @@ int confine_files(struct worker *w, const struct msg_wk_init *m, struct sh_err *
     int rc = SH_OK;
 
     w->fences = m->fences;
-    w->has_driver = strcmp(m->device, "cpu") != 0 && strcmp(m->device, "fake") != 0;
+    w->has_driver = strcmp(m->device, "cuda") == 0;
     if (m->kernels_dir[0]) /* without it: measured anew */
         w->kernels_fd = open(m->kernels_dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     w->uid = geteuid() == 0 && w->fences & MSG_FENCE_USER ? (uid_t)m->uid : 0;

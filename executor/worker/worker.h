@@ -59,7 +59,7 @@ struct wk_load { /* the model being compiled: time of each step, and the current
     enum worker_load step;
 };
 
-/* What the laboratory (executor/lab/) changes. A release has no table: it refuses a WK_INIT that
+/* What the laboratory (tests/lab/) changes. A release has no table: it refuses a WK_INIT that
  * holds the worker or is for one run, and a run whose memory is not the arena as mapped. */
 struct worker;
 struct worker_hooks {

@@ -41,7 +41,7 @@ struct dev_plan;
 
 enum dev_dir { DEV_H2D, DEV_D2H };
 
-/* Loads a back end from ../lib beside the executable. kind: "cpu", "cuda", "fake". *out: OWNED,
+/* Loads a back end from ../lib beside the executable. kind: "cpu", "cuda". *out: OWNED,
  * dev_lib_close(). */
 int dev_lib_open(const char *kind, struct dev_lib **out, struct sh_err *err);
 void dev_lib_close(struct dev_lib *l);

@@ -27,7 +27,7 @@ from safetensors_bytes import read_st, st_bytes  # noqa: F401 - for stories
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 BIN = os.environ.get("SHUNT_BIN", os.path.join(ROOT, "build", "bin"))
-LAB = os.path.join(os.path.dirname(os.path.abspath(BIN)), "lab")  # make lab: executor/lab/README.md
+LAB = os.path.join(os.path.dirname(os.path.abspath(BIN)), "lab")  # make lab: tests/lab/README.md
 DIGITS = os.path.join(ROOT, "examples", "digits")
 FINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 WAIT_S = 120  # for what takes a second on an idle machine

@@ -36,8 +36,6 @@ may cli '(common|cli)/'
 may simulate '(common|scheduler|executor/memory|simulate)/'
 may zoo '(common|zoo|runtime/model|runtime/device)/'
 
-only 'executor/lab/' 'executor/lab/' # no release has it
-
 only 'microhttpd\.h' 'api/http/|common/metrics_http\.c:'
 only '(postgresql/)?libpq-fe\.h' 'common/db(_env|_res|_int)?\.[ch]:'
 only 'gnutls/' 'common/(hash|wire_keys|wire_tls)\.c:|api/http/http[a-z_]*\.[ch]:'

@@ -6,7 +6,7 @@
 #define SH_TESTS_SIM_EXECUTOR_H
 
 #include "executor/exec.h"
-#include "executor/lab/lab.h"
+#include "tests/lab/lab.h"
 #include "tests/sim/device.h"
 #include "tests/sim/world.h"
 

@@ -6,12 +6,12 @@
  *
  * The program is a fake of this file. The device's second stream is as late as it may be: what is
  * prefetched arrives when the first one joins it. */
-/* uses: executor/worker/data.o executor/worker/ahead.o runtime/model/order.o runtime/device/fake/fake_mem.o runtime/device/fake/fake_dev.o libdevice.a */
+/* uses: executor/worker/data.o executor/worker/ahead.o runtime/model/order.o tests/device/fake/fake_mem.o tests/device/fake/fake_dev.o libdevice.a */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/worker/worker.h"
-#include "runtime/device/fake/fake.h"
 #include "runtime/model/order.h"
+#include "tests/device/fake/fake.h"
 #include "tests/unit/sh_test.h"
 
 #include <fcntl.h>

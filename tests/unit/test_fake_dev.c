@@ -3,9 +3,9 @@
  * Without it a test of the executor may pass because the fake is wrong: a copy that is there too
  * early hides a missing wait.
  */
-/* uses: runtime/device/fake/fake_mem.o runtime/device/fake/fake_dev.o libdevice.a */
+/* uses: tests/device/fake/fake_mem.o tests/device/fake/fake_dev.o libdevice.a */
 #include "common/clock.h"
-#include "runtime/device/fake/fake.h"
+#include "tests/device/fake/fake.h"
 #include "tests/unit/sh_test.h"
 
 #define POOL (4 * DEV_BLOCK)

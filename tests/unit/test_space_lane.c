@@ -3,11 +3,11 @@
  * Without it: a run could compute over a head that has not moved yet, a scrub that is still on the
  * lane could wipe the inputs of the run that got the blocks meanwhile, a head could be overwritten
  * before it was read, or a tenant could get what another left behind the end of an image. */
-/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o runtime/device/fake/fake_mem.o runtime/device/fake/fake_dev.o libdevice.a */
+/* uses: executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o tests/device/fake/fake_mem.o tests/device/fake/fake_dev.o libdevice.a */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/memory/space.h"
-#include "runtime/device/fake/fake.h"
+#include "tests/device/fake/fake.h"
 #include "tests/unit/sh_test.h"
 
 #define N_BLOCKS 8u

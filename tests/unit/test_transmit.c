@@ -2,10 +2,10 @@
  *
  * Without it: a group could be announced before its bytes are there, a resident head could be
  * copied again (or a missing byte not at all), or a stuck switch could hold its waiter for ever. */
-/* uses: executor/lab/group.o executor/memory/transmit.o runtime/group.o libdevice.a */
+/* uses: tests/lab/group.o executor/memory/transmit.o runtime/group.o libdevice.a */
 /* link: -ldl -Wl,--wrap=dev_mem_measure */
 #include "common/clock.h"
-#include "executor/lab/group.h"
+#include "tests/lab/group.h"
 #include "tests/unit/sh_test.h"
 
 #define N_LAYERS 40u

@@ -1,5 +1,5 @@
 /* group.c - see group.h. */
-#include "executor/lab/group.h"
+#include "tests/lab/group.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -30,7 +30,7 @@
 #include "common/conf.h"
 #include "executor/exec.h"
 #include "executor/hooks.h"
-#include "executor/lab/group.h"
+#include "tests/lab/group.h"
 
 #define LAB_MAX_STEPS 16
 #define LAB_MAX_WORKERS 64

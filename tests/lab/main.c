@@ -1,7 +1,7 @@
 /* main.c - shunt-executor with the options of lab.h. */
 #include "common/mem.h"
-#include "executor/lab/lab.h"
 #include "executor/program.h"
+#include "tests/lab/lab.h"
 
 #include <stdlib.h>
 #include <string.h>

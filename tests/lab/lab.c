@@ -1,5 +1,5 @@
 /* lab.c - the laboratory's options and what they change, except ablations. */
-#include "executor/lab/lab.h"
+#include "tests/lab/lab.h"
 
 #include "common/mem.h"
 
@@ -13,7 +13,7 @@ const struct sh_conf_opt LAB_OPTIONS[] = {
                "how training stops for a run: auto (by the memory needed), pause, drop, swap or "
                "turns (one after the other)"),
     SH_OPT_STR(struct lab_conf, lab.ablation, "debug-ablation", "none", 0,
-               "leaves out what makes a switch fast (executor/lab/lab.h): none, no-daemon, ipc, "
+               "leaves out what makes a switch fast (tests/lab/lab.h): none, no-daemon, ipc, "
                "pageable, one-process, two-processes, new-process or a debug-switch-mode; several "
                "with commas: SIGHUP goes on to the next"),
     SH_OPT_BOOL(struct lab_conf, lab.is_cold, "debug-cold", false, 0,

@@ -1,4 +1,4 @@
-/* main.c - shunt-worker for the laboratory: does what ablations ask for (executor/lab/lab.h). A run
+/* main.c - shunt-worker for the laboratory: does what ablations ask for (tests/lab/lab.h). A run
  * in memory allocated for it shows what it saves to map the arena once.
  */
 #include "common/log.h"

@@ -1,10 +1,10 @@
 /* ablation.c - leaves out one of the things that make a switch fast (lab.h). */
 #include "common/log.h"
 #include "common/mem.h"
-#include "executor/lab/lab.h"
 #include "executor/models/store.h"
 #include "executor/pool/pool.h"
 #include "executor/training/train.h"
+#include "tests/lab/lab.h"
 
 #include <stdlib.h>
 

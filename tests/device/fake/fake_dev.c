@@ -2,7 +2,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/shm.h"
-#include "runtime/device/fake/fake.h"
+#include "tests/device/fake/fake.h"
 
 #include <errno.h>
 #include <fcntl.h>
