@@ -165,7 +165,9 @@ const struct api_schema API_SCHEMAS[] = {
         {"placements", S_LIST(S_OBJECT(MEMBERS({"executor", S_TEXT()},
          {"state", S_WORDS(SH_PLACEMENT_STATES(SH_STATE_TEXT, ","))},
          {"pin", S_WORDS("none,held,waiting")}, {"device_bytes", S_INT()},
-         {"host_bytes", S_INT()}, {"disk_bytes", S_INT()}, {"last_use_at", S_TIME(.null = true)},
+         {"host_bytes", S_INT()}, {"image_disk_bytes", S_INT(.text = "of the image, what the "
+         "executor's host memory lacks: the next run reads it from disk")},
+         {"disk_bytes", S_INT()}, {"last_use_at", S_TIME(.null = true)},
          {"at", S_TIME()})))}))},
     {"Profile", S_OBJECT(MEMBERS({"model", S_NAME()}, {"version", S_INT()}, {"percentile", S_NUM()},
         {"batches", S_LIST(S_OBJECT(MEMBERS({"batch", S_INT()}, {"predicted_ms", S_NUM()},

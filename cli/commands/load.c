@@ -113,7 +113,11 @@ static void say_place(const json_t *p)
                "request brings it back.\n",
                exec);
     else
-        printf("  %s: %s, %s of host memory.\n", exec, state, bytes);
+        printf("  %s: %s, %s of host memory%s.\n", exec, state, bytes,
+               json_integer_value(json_object_get(p, "image_disk_bytes"))
+                   ? "; its image has left it for disk, since others needed the room, and the next "
+                     "request reads it (rule hostmemory)"
+                   : "");
 }
 
 static void say_model(const json_t *j)

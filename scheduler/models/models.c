@@ -545,6 +545,7 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
     on = &m->on[e->index];
     on->place = (struct model_place){.device_bytes = msg->device_bytes,
                                      .host_bytes = msg->host_bytes,
+                                     .disk_bytes = msg->disk_bytes,
                                      .pin = (enum msg_pin)SH_MIN(msg->pin, MSG_PIN_WAITING)};
     m->host_bytes = SH_MAX(m->host_bytes, msg->host_bytes);
     if (msg->idle_ns >= 0)

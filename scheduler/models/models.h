@@ -73,7 +73,7 @@ struct model_on {           /* one executor */
         int64_t left_ns, at_ns; /* at_ns: when estimated; left_ns < 0: unknown */
     } step;
     struct model_place { /* what report.c writes */
-        uint64_t device_bytes, host_bytes;
+        uint64_t device_bytes, host_bytes, disk_bytes;
         enum msg_pin pin;
         int64_t last_use_ms; /* wall clock; 0: none */
     } place;

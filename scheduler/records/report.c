@@ -32,7 +32,8 @@ static bool same(const struct model_shown *a, const struct model_shown *b)
     return a->phase == b->phase &&
            (a->phase == MODEL_ON_ABSENT ||
             (a->place.device_bytes == b->place.device_bytes &&
-             a->place.host_bytes == b->place.host_bytes && a->place.pin == b->place.pin &&
+             a->place.host_bytes == b->place.host_bytes &&
+             a->place.disk_bytes == b->place.disk_bytes && a->place.pin == b->place.pin &&
              a->place.last_use_ms == b->place.last_use_ms));
 }
 
@@ -44,10 +45,11 @@ static json_t *place_row(const struct model *m, const struct exec *e, const stru
 
     if (!row || now->phase == MODEL_ON_ABSENT)
         return row;
-    if (json_object_update_new(row, json_pack("{s:s, s:s, s:I, s:I}", "state", PHASES[now->phase],
-                                              "pin", PINS[now->place.pin], "device",
-                                              (json_int_t)now->place.device_bytes, "host",
-                                              (json_int_t)now->place.host_bytes)) ||
+    if (json_object_update_new(row, json_pack("{s:s, s:s, s:I, s:I, s:I}", "state",
+                                              PHASES[now->phase], "pin", PINS[now->place.pin],
+                                              "device", (json_int_t)now->place.device_bytes, "host",
+                                              (json_int_t)now->place.host_bytes, "disk",
+                                              (json_int_t)now->place.disk_bytes)) ||
         (now->place.last_use_ms &&
          json_object_set_new(row, "used", json_integer(now->place.last_use_ms)))) {
         json_decref(row);

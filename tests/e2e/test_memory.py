@@ -156,9 +156,11 @@ class Memory(Story):
 
 
 class HostMemory(Story):
+    kept_bytes, pool = "0", "64M"  # nothing is kept on disk, so versions leave with their images
+
     @classmethod
     def setUpClass(cls):
-        cls.s = s = System("--workers=2", "--pool-bytes=64M", MODEL_HOST_BYTES="64M")
+        cls.s = s = System("--workers=2", "--pool-bytes=" + cls.pool, MODEL_HOST_BYTES="64M", KEPT_BYTES=cls.kept_bytes)
         cls.addClassCleanup(s.stop)
         cls.net = onnx.linear(FEATURES, 2048)  # 8 MiB
         cls.anna, cls.berta = s.tenant("anna"), s.tenant("berta")
@@ -226,6 +228,31 @@ class HostMemory(Story):
             self.assertEqual(self.s.call("POST", "/api/v1/models/%s/unload" % m, {}, self.anna).status, 202)
         until("unloading frees", lambda: self.host()["used_bytes"] < 10 * MIB)
         self.assertEqual(self.infer(self.berta, "b"), theirs)
+
+
+class DiskTier(HostMemory):
+    kept_bytes, pool = "1G", "16M"
+
+    def test_who_fills_his_quota_gets_room_from_his_own_idle_images_alone(self):
+        r = self.s.call("PUT", "/api/v1/tenants/anna/quota", {"host_memory_max_bytes": 20 * MIB}, self.s.admin)
+        self.assertEqual(r.status, 200, r)
+        self.s.push(self.berta, "b", self.net, max_batch=1)
+        theirs, want, models = self.infer(self.berta, "b"), {}, ["a%d" % i for i in range(4)]
+        for i, m in enumerate(models):  # 32 MiB: an image leaves for disk, and its version stays
+            self.s.push(self.anna, m, onnx.linear(FEATURES, 2048, 0.1 + i), max_batch=1)
+            want[m] = self.infer(self.anna, m)
+            until("it is kept", lambda n=i: len(os.listdir(os.path.join(self.s.state, "kept"))) > n + 1)
+
+        def on_disk():
+            return [m for m in models if self.place(self.anna, m).get("image_disk_bytes")]
+        self.assertEqual(len(until("two are on disk", lambda: len(on_disk()) == 2 and on_disk())), 2)
+        self.assertEqual({self.place(self.anna, m)["state"] for m in models}, {"READY"})
+        self.assertIn("rule hostmemory", self.s.cli("explain", on_disk()[0], env={"SHUNT_KEY": self.anna}).decode())
+        for m in models + models[::-1]:
+            self.assertEqual(self.infer(self.anna, m), want[m])
+        self.assertEqual(self.place(self.berta, "b")["image_disk_bytes"], 0)
+        self.assertEqual(self.infer(self.berta, "b"), theirs)
+        self.assertGreater(self.s.metrics("executor-cpu0")['shunt_image_read_bytes_total{executor="cpu0",from="disk"}'], 0)
 
 
 if __name__ == "__main__":
