@@ -46,7 +46,7 @@ static int read_gpu(const json_t *obj, struct world *w, size_t i, struct sh_err 
         {"ns_per_byte", SH_JSON_F64, &g->ns_per_byte, .max = 1e9},
         {"stop_ns", SH_JSON_INT, &g->stop_ns, .max = 1e12},
         {"training", SH_JSON_INT, &g->training, .max = 9e15},
-        {"most_workspace", SH_JSON_INT, &g->most_workspace, .max = 9e15},
+        {"most_workspace", SH_JSON_INT, &g->most_workspace, .max = 1e15},
     };
     int rc = sh_json_read(obj, "gpu", f, SH_ARRAY_LEN(f), err);
 

@@ -32,7 +32,7 @@ struct world_gpu {
     uint64_t pool_bytes;
     double ns_per_byte;               /* of its link; 0: not measured */
     int64_t stop_ns;                  /* until training has stopped; 0: not measured */
-    int64_t training, most_workspace; /* bytes of the pool that jobs and runs take */
+    int64_t training, most_workspace; /* bytes of the pool: that jobs take; one run */
 };
 
 struct world_requests {

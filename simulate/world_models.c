@@ -40,9 +40,10 @@ static void read_times(const json_t *list, uint32_t batch, bool is_cold, struct 
     }
 }
 
-static void read_pair(const json_t *list, double most, double out[2])
+/* All of them, or none: another release may know of others. */
+static void read_numbers(const json_t *list, double most, double *out, size_t n)
 {
-    for (size_t i = 0; i < 2 && json_array_size(list) == 2; i++) {
+    for (size_t i = 0; i < n && json_array_size(list) == n; i++) {
         const double v = json_number_value(json_array_get(list, i));
 
         out[i] = SH_MIN(SH_MAX(v, -most), most);
@@ -72,8 +73,8 @@ static int read_learnt(const json_t *rows, struct predict *p, struct sh_err *err
             break;
         read_times(times, (uint32_t)batch, false, p);
         read_times(cold, (uint32_t)batch, true, p);
-        read_pair(stretch, 4, p->stretch);
-        read_pair(after, 1, p->after);
+        read_numbers(stretch, 4, p->stretch, SH_ARRAY_LEN(p->stretch));
+        read_numbers(after, 1, p->after, SH_ARRAY_LEN(p->after));
     }
     return rc;
 }
@@ -244,7 +245,7 @@ static void take_places(struct world *w)
 {
     for (size_t g = 0; g < w->n_gpus; g++) {
         const struct world_gpu *x = &w->gpus[g];
-        const uint64_t taken = (uint64_t)(x->training + x->most_workspace);
+        const uint64_t taken = (uint64_t)(x->training + x->most_workspace * w->options.max_runs);
 
         w->requests.places[g] = (struct serve_place){
             .pool_bytes = x->pool_bytes - SH_MIN(taken, x->pool_bytes),

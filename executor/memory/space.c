@@ -2,6 +2,7 @@
 #include "executor/memory/space.h"
 
 #include "common/clock.h"
+#include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
 
@@ -234,6 +235,8 @@ static void count_evicted(struct space *s, uint32_t blocks, const char *rule)
     if (!blocks)
         return;
     s->n_evicted++;
+    SH_DEBUG("image.evicted", "executor=%s bytes=%zu rule=%s", s->executor,
+             (size_t)blocks * DEV_BLOCK, rule);
     sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(s->executor, rule),
                   (double)blocks * (double)DEV_BLOCK);
 }

@@ -96,7 +96,8 @@ bool shapes__evict(struct store *s, const struct model *version, const struct mo
     }
     if (!oldest)
         return false;
-    SH_INFO("shape.evicted", "version=%" PRId64 " shape=%" PRId64 " idle_ms=%" PRId64,
+    SH_INFO("shape.evicted",
+            "version=%" PRId64 " shape=%" PRId64 " idle_ms=%" PRId64 " rule=shapes",
             oldest->base->handle, oldest->handle - STORE_SHAPES,
             (sh_clock_ns() - oldest->last_use_ns) / 1000000);
     model__go(oldest, MODEL_GOING);

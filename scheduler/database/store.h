@@ -41,7 +41,7 @@ struct store_start {
     struct store_fence fence;
     int64_t job;
     uint32_t attempt;
-    char executor[JOB_NAME_BYTES];
+    char executor[JOB_NAME_BYTES], moved_from[JOB_NAME_BYTES]; /* moved_from: "" it has not moved */
     struct store_start_out {
         enum job_state state; /* in the database afterwards; STARTING: start it */
         char *tenant, *model, *package, *dataset, *eval_dataset, *spec, *resume; /* OWNED */

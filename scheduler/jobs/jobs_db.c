@@ -92,6 +92,18 @@ static void count_end(const struct job *j)
     sh_metric_add(M_shunt_jobs_finished_total, SH_LABELS(j->tenant, job_state_name(j->state)), 1);
 }
 
+/* The log of the job says why it is somewhere else. */
+static void say_moved(const struct store_start *w)
+{
+    char *about;
+
+    if (!w->moved_from[0] || sh_asprintf(NULL, &about, "%s; moved from executor %s: FirstFree",
+                                         w->out->about, w->moved_from))
+        return;
+    free(w->out->about);
+    w->out->about = about;
+}
+
 static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
     struct sched *s = ctx;
@@ -127,6 +139,7 @@ static void on_started(void *ctx, void *arg, int rc, const struct sh_err *err)
     j->since_step = j->progress.step;
     j->checkpoint_step = w->out->resume[0] ? w->out->resume_step : -1;
     e = jobs__exec(s, j);
+    say_moved(w);
     if (e && exec_is_up(e))
         send_start(s, j, e, w->out);
     else
@@ -154,8 +167,10 @@ void jobs_start(struct sched *s, struct job *j, struct exec *e)
     j->starting_write = true;
     j->sent = j->stopping = false;
     j->lost_ns = j->since_ns = j->placed_ns = sh_clock_ns();
-    if (j->last_executor[0] && strcmp(j->last_executor, e->info.name) != 0)
+    if (j->last_executor[0] && strcmp(j->last_executor, e->info.name) != 0) {
         sched_count("move", "FirstFree");
+        sh_strlcpy(w->moved_from, j->last_executor, sizeof(w->moved_from));
+    }
     j->reason[0] = '\0'; /* it waits no more */
     sh_strlcpy(j->executor, e->info.name, sizeof(j->executor));
     jobs__enter_exec(s, j);

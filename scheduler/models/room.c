@@ -98,8 +98,9 @@ static struct model *choose(const struct sched *s, const struct model *m, const 
 
 static void put_aside(struct sched *s, struct model *v, const struct model *m, struct exec *e)
 {
-    SH_INFO("model.aside", "executor=%s tenant=%s model=%s version=%u for=%s/%s:%u", e->info.name,
-            v->tenant, v->name, v->version, m->tenant, m->name, m->version);
+    SH_INFO("model.aside", "executor=%s tenant=%s model=%s version=%u for=%s/%s:%u rule=Aside",
+            e->info.name, v->tenant, v->name, v->version, m->tenant, m->name, m->version);
+    sched_count("evict", "Aside");
     models__leave(s, v, e);
     v->on[e->index].is_aside = true;
     s->models.changed = true;

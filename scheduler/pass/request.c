@@ -20,6 +20,7 @@
 #define MAX_LOST 1u                  /* what loses a second executor may be its cause */
 #define RESULT_NS INT64_C(500000000) /* in which a result that was sent reaches its API */
 #define MAX_PRIORITY 1000u
+#define WAITED_NS INT64_C(1000000) /* less is what the way to a free executor takes */
 #define DAY_NS (INT64_C(86400) * 1000000000)
 #define MAX_SPANS 4096u /* inputs or outputs of one request */
 
@@ -489,6 +490,8 @@ bool requests_has_shape(struct sched *s, struct request *r)
     if (!r->shape)
         return false; /* the body is on its way */
     if (shapes_waits(s, r->shape)) {
+        if (!r->waits_for_shape)
+            sched_count("wait", "NewSizes");
         r->waits_for_shape = true;
         return false;
     }
@@ -647,9 +650,14 @@ static void run_metrics(const struct run *run, int64_t now)
     const struct model *v = run->model;
 
     sh_metric_observe(M_shunt_batch_size, SH_LABELS(v->name), run->batch);
-    for (size_t i = 0; i < run->n_parts; i++)
+    for (size_t i = 0; i < run->n_parts; i++) {
+        const int64_t waited_ns = now - run->parts[i]->ready_ns;
+
         sh_metric_observe(M_shunt_request_queue_wait_seconds, SH_LABELS(run->tenant->name, v->name),
-                          (double)(now - run->parts[i]->ready_ns) / 1e9);
+                          (double)waited_ns / 1e9);
+        if (waited_ns >= WAITED_NS)
+            sched_count("wait", "Turn");
+    }
 }
 
 /* More is known of a run that is sent than decide() knew: what runs before it. */

@@ -49,7 +49,7 @@ struct exec {
     struct store_executor info; /* name, host, device, addresses; fence unused */
     uint32_t n_workers;
     struct exec_state state;
-    uint64_t most_workspace;              /* of those that it said */
+    uint64_t most_workspace;              /* of one run, by what it said */
     int64_t busy_ns[2], shown_busy_ns[2]; /* requests, jobs; as of the last report (report.c) */
     int64_t shown_ns;                     /* when that was */
     uint64_t incarnation;

@@ -81,15 +81,25 @@ static json_t *times_of(const struct predict_ring *r, int64_t now_ns)
     return list;
 }
 
+static json_t *numbers_of(const double *v, size_t n)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_real(v[i]));
+    return list;
+}
+
 /* What a what-if question draws from. Of all batches together: with that of 1. */
 static json_t *learnt_of(const struct predict *p, unsigned bucket, int64_t now_ns)
 {
     json_t *o = json_pack("{s:o}", "times", times_of(&p->ring[bucket], now_ns));
 
     if (o && bucket == 0)
-        json_object_update_new(o, json_pack("{s:o, s:[f, f], s:[f, f]}", "cold",
-                                            times_of(&p->cold, now_ns), "stretch", p->stretch[0],
-                                            p->stretch[1], "after", p->after[0], p->after[1]));
+        json_object_update_new(o, json_pack("{s:o, s:o, s:o}", "cold", times_of(&p->cold, now_ns),
+                                            "stretch",
+                                            numbers_of(p->stretch, SH_ARRAY_LEN(p->stretch)),
+                                            "after", numbers_of(p->after, SH_ARRAY_LEN(p->after))));
     return o;
 }
 

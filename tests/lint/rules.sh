@@ -13,6 +13,8 @@ code=$({
     cat scheduler/*/*.c | tr '\n' ' ' |
         grep -oE 'sched_count\("[a-z]+", *"[A-Za-z]+"\)' | sed 's/"[a-z]*",//'
     tr '\n' ' ' <executor/memory/space.c | grep -oE 'count_evicted\(s, [^;]*;'
+    sed -nE 's/.*PLACE_WHY\[PLACE_N_WHYS\] = \{(.*)\};/\1/p' scheduler/decide/placement.c
+    grep -ohE 'rule=[A-Za-z]+' scheduler/*/*.c executor/*/*.c | sed 's/rule=\(.*\)/"\1"/'
     tr '\n' ' ' <executor/models/tier.c | grep -oE 'evicted_bytes_total,[^;]*;'
 } | grep -oE '"[A-Za-z]+"' | tr -d '"' | sort -u)
 # shellcheck disable=SC2016 # the backquotes are Markdown's

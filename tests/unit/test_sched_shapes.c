@@ -215,13 +215,14 @@ static void a_cold_run_of_a_shape_is_judged_with_those_of_its_model(void **state
     assert_int_equal(ask(4), 0);
     version()->on[0].resident_bytes = 0;
     shape_said(4, MSG_MODEL_READY, 0, 1);
-    assert_true(p->stretch[1] == 0);
+    assert_true(p->stretch[PREDICT_COLD] == 0);
     run_done(&x, run_sent(&x), 0);
-    assert_true(p->stretch[1] != 0 && p->stretch[0] == 0);
-    assert_true(version()->shapes->predict.stretch[1] == 0);
+    assert_true(p->stretch[PREDICT_COLD] != 0 && p->stretch[PREDICT_WARM] == 0);
+    assert_true(version()->shapes->predict.stretch[PREDICT_COLD] == 0);
     assert_int_equal(ask(4), 0); /* a warm one: with those of its shape */
     run_done(&x, run_sent(&x), 0);
-    assert_true(version()->shapes->predict.stretch[0] != 0 && p->stretch[0] == 0);
+    assert_true(version()->shapes->predict.stretch[PREDICT_WARM] != 0 &&
+                p->stretch[PREDICT_WARM] == 0);
 }
 
 static void one_that_cannot_be_is_refused_and_what_may_work_later_asked_for_again(void **state)
