@@ -271,6 +271,11 @@ static int look_at_product(struct forms *f, size_t i, const char *list)
                : SH_OK;
 }
 
+static bool are_equal(const uint8_t *data, size_t n)
+{
+    return memcmp(data, data + sizeof(float), (n - 1) * sizeof(float)) == 0;
+}
+
 /* ---------------------------------------------------------------- signs */
 
 struct number {
@@ -362,6 +367,106 @@ static int look_at_signs(struct forms *f, size_t i, const char *list)
     return SH_OK;
 }
 
+/* ---------------------------------------------------------------- expanded */
+
+/* t = Expand(param) to the axes of t. */
+static int put_expand(struct forms *f, size_t i, const char *param)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i];
+    const int64_t n = (int64_t)t->n_dims;
+    int64_t *dims = malloc((t->n_dims + 1) * sizeof(*dims));
+    char *shape = NULL, *copy = NULL;
+    int rc = dims ? sh_asprintf(f->b.err, &shape, "%s@shape", t->name)
+                  : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate a shape");
+
+    if (!rc)
+        rc = sh_strdup(shape, &copy, f->b.err);
+    if (!rc)
+        rc = onnx_build_node(&f->b, "Expand", param, shape, t->name, 0);
+    if (!rc) {
+        memcpy(dims, t->dims, t->n_dims * sizeof(*dims));
+        rc = onnx_build_tensor(&f->b, copy, SH_I64, &n, 1, dims, t->n_dims * sizeof(*dims));
+        f->b.gone[i] = true;
+    } else {
+        free(copy);
+        free(dims);
+    }
+    free(shape);
+    return rc;
+}
+
+/* Do a and b come from what has one number: is no axis longer than 1 in both? */
+static bool share_one(const Onnx__TensorProto *a, const Onnx__TensorProto *b)
+{
+    bool share = true;
+
+    for (size_t k = 0; k < a->n_dims && k < b->n_dims; k++)
+        share &= a->dims[a->n_dims - 1 - k] == 1 || b->dims[b->n_dims - 1 - k] == 1;
+    return share;
+}
+
+/* The number of which initializer i and a later one are full, both expanded from `param`, which can
+ * only be one number. */
+static int look_for_number(struct forms *f, size_t i, const char *param, const uint8_t *data)
+{
+    const Onnx__GraphProto *g = f->b.g;
+    const Onnx__TensorProto *t = g->initializer[i], one = {.n_dims = 0};
+    float *x = NULL;
+    int rc = SH_OK;
+
+    for (size_t k = i + 1; k < f->b.n_file && !rc; k++) {
+        const Onnx__TensorProto *u = g->initializer[k];
+        char *said =
+            !stays(f, k) && elements(u) > 1 && share_one(t, u) ? onnx_folded_of(g, u->name) : NULL;
+        char other[PARAM_FORM_NAME];
+        const uint8_t *more =
+            said && param_form_expanded(u->name, said, f->kinds, other) && !strcmp(other, param)
+                ? onnx_tensor_look(u, f->source)
+                : NULL;
+
+        free(said);
+        if (!more || !are_equal(more, elements(u)) || memcmp(more, data, sizeof(float)) != 0)
+            continue;
+        if (!f->b.gone[i]) {
+            x = malloc(sizeof(*x));
+            rc = x ? SH_OK : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate a number");
+            if (!rc) {
+                memcpy(x, data, sizeof(*x));
+                rc = add(f, param, &one, x, 1);
+            }
+            if (!rc)
+                rc = put_expand(f, i, param);
+        }
+        if (!rc)
+            rc = put_expand(f, k, param);
+    }
+    return rc;
+}
+
+static int look_at_expanded(struct forms *f, size_t i, const char *list)
+{
+    const Onnx__TensorProto *t = f->b.g->initializer[i], *of = NULL;
+    const size_t n = elements(t);
+    char param[PARAM_FORM_NAME];
+    const uint8_t *data = n > 1 && param_form_expanded(t->name, list, f->kinds, param)
+                              ? onnx_tensor_look(t, f->source)
+                              : NULL,
+                  *from = NULL;
+    uint32_t at;
+
+    if (!data)
+        return SH_OK;
+    at = names_get(&f->names, param);
+    of = at < f->b.g->n_initializer ? f->b.g->initializer[at] : NULL;
+    if (!of)
+        return are_equal(data, n) ? look_for_number(f, i, param, data) : SH_OK;
+    from = elements(of) && may_broadcast(t, of) ? onnx_tensor_look(of, f->source) : NULL;
+    for (size_t e = 0; e < n && from; e++)
+        if (param_number(data, (int64_t)e) != param_number(from, (int64_t)broadcast(t, of, e)))
+            from = NULL;
+    return from ? put_expand(f, i, param) : SH_OK;
+}
+
 /* ---------------------------------------------------------------- numbers of a softmax */
 
 #define MAX_ROW 64u
@@ -451,11 +556,6 @@ static int look_at_taken(struct forms *f, size_t i, const char *list)
 
 /* ---------------------------------------------------------------- where nothing is said */
 
-static bool are_equal(const uint8_t *data, size_t n)
-{
-    return memcmp(data, data + sizeof(float), (n - 1) * sizeof(float)) == 0;
-}
-
 /* Numbers above 0 whose sum is 1 along one axis, in every line of it. */
 static int look_for_softmax(struct forms *f, size_t i)
 {
@@ -543,6 +643,8 @@ static int look_at_all(struct forms *f)
     const bool known = param_kinds_known(f->kinds);
     int rc = known ? look_at_said(f, look_at_form) : look_at_unsaid(f, look_for_softmax);
 
+    if (!rc && known)
+        rc = look_at_said(f, look_at_expanded);
     if (!rc && known)
         rc = look_at_said(f, look_at_signs);
     if (!rc && known)

@@ -14,6 +14,7 @@
  *   - where a parameter was multiplied by a buffer and the file has both, they are multiplied;
  *   - where the buffer is called a mask and zeros came out, the parameter comes back likewise, and
  *     what is 0 stays so.
+ *   - what was expanded from one number, or from what the file has, is expanded from that again;
  *   - where numbers of parameters are there several times, some of them negated, NAME@numbers has
  *     each once; and
  *   - where single numbers were taken from a softmax, and they are all of a row, that comes back.

@@ -228,6 +228,29 @@ bool param_form_signs(const char *name, const char *list, const struct param_kin
     return has_param && negates;
 }
 
+bool param_form_expanded(const char *name, const char *list, const struct param_kinds *kinds,
+                         char param[static PARAM_FORM_NAME])
+{
+    size_t n = 0;
+
+    param[0] = '\0';
+    if (!param_is_called(name, "expand") && !param_is_called(name, "expand_as"))
+        return false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        enum graph_said is;
+
+        if (!copy_name(one, p, n))
+            return false;
+        is = param_kind(kinds, one);
+        if (is == GRAPH_SAID_PARAM && !param[0])
+            memcpy(param, one, n + 1);
+        else if (is || !is_number(one))
+            return false;
+    }
+    return param[0];
+}
+
 bool param_form_taken(const char *name, const char *list, const struct param_kinds *kinds,
                       char param[static PARAM_FORM_NAME], char row[static PARAM_FORM_NAME])
 {

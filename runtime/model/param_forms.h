@@ -27,6 +27,9 @@ void param_form_softmax(struct param_form *out);
 /* Of a constant whose numbers are those of parameters, taken once or several times, some of them
  * negated: nothing else is among the names. */
 bool param_form_signs(const char *name, const char *list, const struct param_kinds *kinds);
+/* Of a constant that is one parameter, expanded: the name of the parameter. */
+bool param_form_expanded(const char *name, const char *list, const struct param_kinds *kinds,
+                         char param[static PARAM_FORM_NAME]);
 /* Of a number that was taken from the softmax of one parameter: the name of the parameter, and the
  * names of the list without numbers, by which those of one row are alike. */
 bool param_form_taken(const char *name, const char *list, const struct param_kinds *kinds,

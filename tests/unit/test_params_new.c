@@ -217,6 +217,52 @@ static void what_is_left_of_a_leak_is_computed_of_it(void **state)
     graph_free(g);
 }
 
+static void say_expanded(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_0: PARAMETER target='score'\np_1: PARAMETER target='gain'\n"
+             "p_2: PARAMETER target='row'\n");
+    say_from(g, "expand", "['score', 'val_1', 'val_2']");
+    say_from(g, "expand_1", "['score', 'val_3']");
+    say_from(g, "expand_2", "['gain', 'val_4']"); /* alone: it may have had these axes */
+    say_from(g, "expand_3", "['row', 'val_5']");
+}
+
+/* One number that fills a row and a column; a row that is there itself and for each sample. */
+static void what_was_expanded_is_trained_as_what_it_was(void **state)
+{
+    static const int64_t DIMS[4][2] = {{6, 1}, {1, 8}, {6, 8}, {6, 8}};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 8});
+
+    (void)state;
+    x = NODE(g, "Mul", "r", x, learned(g, "row", 1, (int64_t[]){8}));
+    for (int i = 0; i < 4; i++) {
+        char name[16] = "expand", out[8];
+        uint32_t v;
+
+        if (i)
+            snprintf(name, sizeof(name), "expand_%d", i);
+        v = learned(g, name, 2, DIMS[i]);
+        for (int64_t k = 0; k < graph_elements(&g->values[v]) && i < 3; k++)
+            ((float *)g->values[v].data)[k] = i < 2 ? 1 : 0.5f;
+        for (int64_t k = 8; k < 48 && i == 3; k++)
+            ((float *)g->values[v].data)[k] = ((float *)g->values[v].data)[k - 8];
+        snprintf(out, sizeof(out), "m%d", i);
+        x = NODE(g, "Add", out, x, v);
+    }
+    g = edited(g, x, say_expanded);
+    assert_true(is_param(g, "score") && is_param(g, "row"));
+    assert_int_equal(graph_elements(&g->values[graph_find(g, "score")]), 1);
+    assert_null(g->values[graph_find(g, "expand")].data);
+    assert_null(g->values[graph_find(g, "expand_1")].data);
+    assert_non_null(g->values[graph_find(g, "expand_2")].data);
+    assert_null(g->values[graph_find(g, "expand_3")].data);
+    assert_int_equal(graph_find(g, "gain"), GRAPH_NONE);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -224,6 +270,7 @@ int main(void)
         cmocka_unit_test(a_parameter_that_the_exporter_left_out_is_missed),
         cmocka_unit_test(what_is_there_several_times_is_trained_once),
         cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
+        cmocka_unit_test(what_was_expanded_is_trained_as_what_it_was),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
