@@ -71,9 +71,9 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
         "file refers to them, days; 0 = never"),
     INT(max_executors, "max-executors", 1024, 1, SH_MAX_EXECUTORS,
         "executors; each takes about 200 bytes for every model version"),
-    INT(min_copies, "min-copies", 64, 1, 64,
+    INT(min_copies, "min-copies", 1, 1, 64,
         "executors on which each version is loaded, at least, if there are so many; demand brings "
-        "more. 1: as many as demand needs"),
+        "more"),
     INT(max_sessions, "max-sessions", 2048, 2, 20000, "connections of APIs and executors"),
 };
 

@@ -116,7 +116,7 @@ class Hosts(Story):
         cls.addClassCleanup(shutil.rmtree, folder)
         cls.link_key, cls.link_file = secrets.token_hex(32), os.path.join(folder, "link.key")
         cls.write_link_keys(cls.link_key)
-        cls.s = s = System("--workers=2", GRACE_MS="300", LINK_KEY_FILE=cls.link_file)
+        cls.s = s = System("--workers=2", GRACE_MS="300", MIN_COPIES="2", LINK_KEY_FILE=cls.link_file)
         cls.addClassCleanup(s.stop)
         cls.address = own_address()
         cls.open_scheduler()

@@ -54,7 +54,7 @@ class Load(threading.Thread):
 class Placement(Story):
     @classmethod
     def setUpClass(cls):
-        cls.s = s = System("--executors=%d" % N_EXECUTORS, "--workers=2", "--pool-bytes=256M", MIN_COPIES="1")
+        cls.s = s = System("--executors=%d" % N_EXECUTORS, "--workers=2", "--pool-bytes=256M")
         cls.addClassCleanup(s.stop)
         cls.key = s.tenant("anna")
         net = onnx.chain(DEPTH, WIDTH)

@@ -89,7 +89,6 @@ class Jobs(Case):
         large = self.ready_executor(pool_bytes=4 << 20)
         other = self.running(large)
         small = self.exec(name="e1", pool_bytes=1 << 20)
-        small.load(1)
         job = self.submit(max_attempts=2)
         m = small.expect("JOB_START", job=job)
         small.job(job, JOB_FAILED, attempt=m.attempt, rc=-6, msg="the pool has 1 MiB", need_bytes=2 << 20)
@@ -177,7 +176,6 @@ class Jobs(Case):
     def test_a_row_that_somebody_has_locked_keeps_no_other_job_from_starting(self):
         self.start()
         e, other = self.ready_executor(), self.exec(name="e1")
-        other.load(1)
         job = self.running(e)
         holder = subprocess.Popen(["psql", "-Xq", URL], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
                                   text=True)

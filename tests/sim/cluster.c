@@ -3,9 +3,8 @@
 
 #define WATCH_NS SIM_MS(500)
 
-/* Of simple executors, which are many for few versions, demand alone decides where those live. */
-#define OPTIONS "--min-run-ms=500", "--level-ms=300", "--full-look-ms=2000", "--metrics-addr="
-static const char *const ALL[] = {OPTIONS, NULL}, *const FEW[] = {OPTIONS, "--min-copies=1", NULL};
+static const char *const OPTIONS[] = {"--min-run-ms=500", "--level-ms=300", "--full-look-ms=2000",
+                                      "--metrics-addr=", NULL};
 
 static const struct cluster_conf *conf;
 static struct sim_scheduler *schedulers[CLUSTER_N_SCHEDULERS];
@@ -68,7 +67,7 @@ void cluster_begin(const struct cluster_conf *c)
     for (unsigned i = 0; i < cluster_n_hosts(); i++)
         sim_host_clock(i, SIM_S(sim_below(100)), (int64_t)sim_below(5000), sim_between(-100, 100));
     for (unsigned i = 0; i < CLUSTER_N_SCHEDULERS; i++)
-        schedulers[i] = sim_scheduler_new(S[i], i, conf->fakes ? FEW : ALL);
+        schedulers[i] = sim_scheduler_new(S[i], i, OPTIONS);
     for (unsigned i = 0; i < conf->n_executors; i++)
         conf->make(i, CLUSTER_N_SCHEDULERS + i);
     for (unsigned i = 0; i < CLUSTER_N_APIS; i++) {

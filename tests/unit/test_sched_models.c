@@ -567,7 +567,6 @@ static void one_that_a_job_uses_gets_room_where_the_job_is(void **state)
     struct peer y;
 
     (void)state;
-    w.conf.min_copies = 1;
     add_model(2, "m2");
     world_lead();
     exec_up(&x, "x");
@@ -605,7 +604,6 @@ static void a_job_has_a_version_back_that_was_about_to_leave(void **state)
     struct exec *e;
 
     (void)state;
-    w.conf.min_copies = 1;
     world_lead();
     e = exec_up(&x, "x");
     model_ready(&x, 1);
