@@ -24,7 +24,7 @@ struct agent {
     struct exec *x;
     uint64_t epoch; /* newest seen */
     struct msg_exec_state told;
-    int64_t wait_told_ns;
+    struct waits waits;
     char host_id[64];
     int64_t refused_ns; /* rate limit of the log line */
     uint64_t refused_left_out;
@@ -64,22 +64,19 @@ static void exec_state(struct agent *a, bool anyway)
     uplink_send(&x->report.uplink, &m);
 }
 
-static void say_wait(struct agent *a)
+static void say_waits(struct agent *a)
 {
     struct exec *x = a->x;
-    const int64_t ns = waits_look(x->pool, train_worker(x->train), sh_clock_ns());
+    const struct waits_ask ask = {train_worker(x->train), store_is_due, x->store};
 
-    if (ns == a->wait_told_ns || !x->report.uplink.is_greeted)
-        return;
-    a->wait_told_ns = ns;
-    uplink_send(&x->report.uplink,
-                &(struct sh_msg){.type = MSG_EXEC_WAIT, .u.exec_wait = {.worker_ns = ns}});
+    if (waits_look(&a->waits, x->pool, &ask, sh_clock_ns()))
+        store_tell_waits(x->store, &a->waits);
 }
 
 void agent_rest(struct agent *a)
 {
-    if (a && sh_link_wire(a->x->report.uplink.link))
-        say_wait(a);
+    if (a && a->x->report.uplink.is_greeted)
+        say_waits(a);
 }
 
 void agent_second(struct agent *a)
@@ -127,8 +124,8 @@ static void on_up(struct sh_wire *w, void *arg)
     m.u.exec_synced.incarnation = x->incarnation;
     uplink_send(&x->report.uplink, &m);
     x->report.uplink.is_greeted = true;
-    a->wait_told_ns = 0;
-    say_wait(a);
+    a->waits = (struct waits){0};
+    say_waits(a);
     usage_on_up(x->report.usage);
     SH_INFO("scheduler.up", "epoch=%" PRIu64, a->epoch);
 }

@@ -11,7 +11,6 @@
 
 #define FIRST_NS_PER_BYTE 0.1            /* 10 GB/s, until it is measured */
 #define FORGET_NS INT64_C(3600000000000) /* a slot may be taken over from one away for that long */
-#define MAX_WAIT_NS INT64_C(3600000000000)
 
 static void on_put(void *ctx, void *arg, int rc, const struct sh_err *err)
 {
@@ -112,7 +111,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     }
     if (e->speed <= 0)
         e->speed = 1;
-    e->lane_ns = e->worker_ns = 0;
+    e->lane_ns = 0;
     e->link = 0;
     e->synced = false;
     models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */
@@ -204,7 +203,7 @@ void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
         on_state(s, e, &m->u.exec_state);
         break;
     case MSG_EXEC_WAIT:
-        e->worker_ns = SH_MIN(SH_MAX(m->u.exec_wait.worker_ns, 0), MAX_WAIT_NS);
+        shapes_on_wait(s, e, &m->u.exec_wait);
         break;
     case MSG_EXEC_SYNCED:
         e->synced = s->models.changed = true;

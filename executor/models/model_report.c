@@ -91,6 +91,29 @@ void model_report(const struct model *m)
         shape_report(m);
 }
 
+static void tell_wait(struct model *m, const struct waits *w)
+{
+    const struct store_env *env = store__env(m->store);
+    const int64_t ns = m->is_served ? waits_for(w, env->pool, m->handle) : m->wait_told_ns;
+    struct sh_msg msg = {.type = MSG_EXEC_WAIT,
+                         .u.exec_wait = {.version_id = m->base->handle, .worker_ns = ns}};
+
+    if (ns == m->wait_told_ns || m->base->handle < 0)
+        return;
+    m->wait_told_ns = ns;
+    if (m->base != m)
+        msg.u.exec_wait.sizes = (struct sh_blob){m->sizes.v, m->sizes.n * sizeof(m->sizes.v[0])};
+    uplink_send(env->up, &msg);
+}
+
+void store_tell_waits(struct store *s, const struct waits *w)
+{
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        tell_wait(m, w);
+    for (struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
+        tell_wait(m, w);
+}
+
 /* ------------------------------------------------------------------ metrics */
 
 void store_update_metrics(struct store *s)

@@ -160,6 +160,10 @@ void store_tell_evicted(struct store *s)
 
 void store_told_nothing(struct store *s)
 {
-    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
         m->told = (struct model_place){0};
+        m->wait_told_ns = 0;
+    }
+    for (struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))
+        m->wait_told_ns = 0;
 }

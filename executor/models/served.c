@@ -27,6 +27,7 @@ void served__note(struct model *m)
     if (m->is_served == is_served)
         return;
     m->is_served = is_served;
+    m->wait_told_ns = 0;
     if (m->phase == MODEL_READY)
         model_report(m);
 }

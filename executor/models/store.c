@@ -611,6 +611,21 @@ bool store_worker_lacks(struct store *s, const struct worker *w)
     return lacks__any(s, w);
 }
 
+/* Builds come first, wherever a worker is free. */
+bool store_is_due(void *store, const struct worker *w)
+{
+    struct store *s = store;
+    const struct sh_err *why = NULL;
+
+    if (lacks__any(s, w))
+        return true;
+    for (const struct model *m = s->counts.n_in[MODEL_BUILDING] ? s->models : NULL; m; m = m->next)
+        if (m->phase == MODEL_BUILDING && !lacks__is_compiled_now(s, m->handle) &&
+            sh_clock_ns() >= m->retry_ns && blob_set_state(&m->blobs, &why) == BLOB_HERE)
+            return true;
+    return false;
+}
+
 bool store_turn(struct store *s)
 {
     bool did = reap(s) || start_shape(s, true) || start_build(s, false) || start_spread(s) ||

@@ -34,7 +34,7 @@
 #include "executor/files/blobs.h"
 #include "executor/memory/space.h"
 #include "executor/models/kept_dir.h"
-#include "executor/pool/pool.h"
+#include "executor/pool/waits.h"
 #include "executor/report/uplink.h"
 
 #define STORE_MAX_VERSIONS 512u
@@ -132,6 +132,7 @@ struct model {
         enum msg_pin pin;
         int64_t last_use_ns;
     } told;
+    int64_t wait_told_ns; /* for a worker (waits.h), as the scheduler was told */
 };
 
 /* What models need to know from their users, and what they report to them. All are set. */
@@ -179,6 +180,7 @@ void store_free(struct store *s);
 bool store_turn(struct store *s); /* true: it took a step */
 /* Should this worker compile some model? */
 bool store_worker_lacks(struct store *s, const struct worker *w);
+bool store_is_due(void *store, const struct worker *w); /* a load waits that may begin in it */
 /* For tests: is what it thinks that workers lack what they lack? */
 bool lacks_are_known(struct store *s);
 
@@ -227,6 +229,7 @@ void store_second(struct store *s);
 /* Tells the scheduler at once: of this image, changed or not; of all images that lost blocks. */
 void store_tell_place(struct model *m);
 void store_tell_evicted(struct store *s);
+void store_tell_waits(struct store *s, const struct waits *w); /* what has changed of them */
 void store_told_nothing(struct store *s); /* the scheduler is new and knows nothing */
 
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *m,

@@ -1,8 +1,10 @@
-/* waits.h - how long a run that comes now may have to wait for a worker.
+/* waits.h - how long a run that comes now may have to wait for a worker that has its version.
  *
  * A worker that compiles takes runs between two pieces of its work, so a run waits for one piece;
- * the worker says how long those are (worker_ctl.h). One that compiles a job, or starts, takes none
- * before it is done. The scheduler lets nobody in whom such a wait would make late. */
+ * the worker says how long those are (worker_ctl.h). One that is about to compile is free only if
+ * another one that takes runs has the version as well: then one of them will be. One that compiles
+ * a job, or starts, takes none before it is done. The scheduler lets nobody in whom such a wait
+ * would make late. */
 #ifndef SH_EXECUTOR_POOL_WAITS_H
 #define SH_EXECUTOR_POOL_WAITS_H
 
@@ -12,8 +14,21 @@
 
 #define WAITS_STEP_NS INT64_C(10000000) /* told as a multiple of this */
 
-/* Asked whenever the loop has come to rest. trainer: the worker where a job runs or stands, or
- * NULL. */
-int64_t waits_look(struct pool *p, const struct worker *trainer, int64_t now_ns);
+struct waits { /* as of the last look; zeroed: before the first */
+    struct waits_worker {
+        uint64_t takes_runs, is_free, n_model_changes;
+        int64_t piece_ns; /* of what it compiles, or is about to; 0: neither, or not known yet */
+    } workers[POOL_MAX_WORKERS];
+};
+
+struct waits_ask {
+    const struct worker *trainer;                      /* where a job runs or stands; NULL: none */
+    bool (*is_due)(void *arg, const struct worker *w); /* it is about to compile */
+    void *arg;
+};
+
+/* Asked whenever the loop has come to rest. True: something is not as it was at the last look. */
+bool waits_look(struct waits *x, struct pool *p, const struct waits_ask *ask, int64_t now_ns);
+int64_t waits_for(const struct waits *x, struct pool *p, int64_t handle); /* a version or shape */
 
 #endif

@@ -185,8 +185,8 @@ static bool better(const struct work *w, uint32_t model, uint32_t a, int64_t fa,
                    int64_t fb)
 {
     const struct snapshot *in = w->in;
-    uint64_t ra = in->places[(size_t)model * in->n_execs + a].resident_bytes;
-    uint64_t rb = in->places[(size_t)model * in->n_execs + b].resident_bytes;
+    uint64_t ra = decide__place(in, model, a)->resident_bytes;
+    uint64_t rb = decide__place(in, model, b)->resident_bytes;
 
     if (fa + TIE_NS < fb || fb + TIE_NS < fa)
         return fa < fb;
@@ -264,7 +264,8 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     at.newcomer = i;
     before = *p;
     if (r->limit_ns == SNAP_NO_DEADLINE) {
-        o.finish_ns = p->due_end_ns + p->backlog_ns + added_ns(w, r, e) + in->execs[e].worker_ns;
+        o.finish_ns = p->due_end_ns + p->backlog_ns + added_ns(w, r, e) +
+                      decide__place(in, r->model, e)->worker_ns;
         return o;
     }
     decide__bring(w, r->model, e);
@@ -283,11 +284,11 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     return o;
 }
 
-static bool has_nothing_before(const struct work *w, uint32_t e)
+static bool has_nothing_before(const struct work *w, uint32_t model, uint32_t e)
 {
     const struct plan *p = &w->plans[e];
 
-    return !w->in->execs[e].worker_ns && !w->in->execs[e].n_runs && !p->n_placed &&
+    return !decide__place(w->in, model, e)->worker_ns && !w->in->execs[e].n_runs && !p->n_placed &&
            p->first_due == SNAP_NONE;
 }
 
@@ -301,7 +302,7 @@ static bool may_probe(const struct work *w, uint32_t i, uint32_t e)
     int64_t slack, end = decide__end_ns(w, &run, p->start_ns, &slack);
     int64_t wait = SH_MAX(PROBE_NS, PROBE_RUNS * (end - in->now_ns));
 
-    if (!m->refused_ns || !has_nothing_before(w, e))
+    if (!m->refused_ns || !has_nothing_before(w, r->model, e))
         return false;
     return in->now_ns - m->refused_ns >= wait && in->now_ns + m->fastest_ns <= r->limit_ns;
 }
@@ -333,8 +334,7 @@ static void turn_away(struct work *w, uint32_t i, const struct offer *o)
                         w->plans[o->exec].lane_ns <= in->now_ns;
 
     for (uint32_t e = 0; e < in->n_execs; e++) {
-        if (in->execs[e].up && in->places[(size_t)r->model * in->n_execs + e].ready &&
-            may_probe(w, i, e)) {
+        if (in->execs[e].up && decide__place(in, r->model, e)->ready && may_probe(w, i, e)) {
             let_in(w, i, &(struct offer){.exec = e, .finish_ns = o->finish_ns}, true);
             return;
         }
@@ -380,7 +380,7 @@ static void place(struct work *w, uint32_t i)
         struct offer o;
 
         any_up |= in->execs[e].up;
-        if (!in->execs[e].up || !in->places[(size_t)r->model * in->n_execs + e].ready)
+        if (!in->execs[e].up || !decide__place(in, r->model, e)->ready)
             continue;
         o = offer(w, i, e);
         if (best.exec == SNAP_NONE || (o.late_ns <= 0) > (best.late_ns <= 0) ||
@@ -404,7 +404,8 @@ static void promise_again(struct work *w, uint32_t i)
 
     if (o.late_ns <= 0)
         let_in(w, i, &o, false);
-    else if (r->batch > 1 || (r->limit_ns < r->let_in_ns && !has_nothing_before(w, r->exec)))
+    else if (r->batch > 1 ||
+             (r->limit_ns < r->let_in_ns && !has_nothing_before(w, r->model, r->exec)))
         refuse_late(w, i, &o, SNAP_NONE);
     else
         charge(w, r, r->exec); /* it may still come to its turn where that breaks no promise */
@@ -454,7 +455,7 @@ static void admit(struct work *w)
         else if (r->limit_ns == SNAP_NO_DEADLINE)
             charge(w, r, r->exec);
         else if (!r->promised && r->state == SNAP_READY && in->execs[r->exec].up &&
-                 in->places[(size_t)r->model * in->n_execs + r->exec].ready)
+                 decide__place(in, r->model, r->exec)->ready)
             promise_again(w, i);
         else
             w->plans[r->exec].n_placed++;

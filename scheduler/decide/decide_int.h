@@ -89,6 +89,7 @@ void decide__dispatch(struct work *w, uint32_t e);
 /* decide_time.c */
 int64_t decide__run_ns(const struct snapshot *in, uint32_t model, uint32_t batch);
 int64_t decide__slack_ns(const struct snapshot *in, uint32_t model, uint32_t batch);
+const struct snap_place *decide__place(const struct snapshot *in, uint32_t model, uint32_t e);
 /* Time to copy what e lacks of the model. */
 int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e);
 /* The end of a run that begins at start_ns. *slack: how much longer it may take. */

@@ -17,10 +17,15 @@ int64_t decide__slack_ns(const struct snapshot *in, uint32_t model, uint32_t bat
     return SH_MAX(m->slow_ns[b] - m->run_ns[b], 0);
 }
 
+const struct snap_place *decide__place(const struct snapshot *in, uint32_t model, uint32_t e)
+{
+    return &in->places[(size_t)model * in->n_execs + e];
+}
+
 int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e)
 {
     const struct snap_model *m = &in->models[model];
-    const struct snap_place *p = &in->places[(size_t)model * in->n_execs + e];
+    const struct snap_place *p = decide__place(in, model, e);
 
     if (p->resident_bytes >= m->image_bytes)
         return 0;
@@ -35,7 +40,7 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
     enum predict_kind kind;
     int64_t end, arrives;
 
-    start_ns += in->execs[r->exec].worker_ns;
+    start_ns += decide__place(in, r->model, r->exec)->worker_ns;
     end = start_ns + decide__run_ns(in, r->model, r->batch);
     *slack = decide__slack_ns(in, r->model, r->batch);
     if (r->is_warm)

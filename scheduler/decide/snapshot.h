@@ -27,7 +27,6 @@ struct snap_exec {
     int64_t busy_until_ns; /* predicted end of the outstanding runs; <= now when idle */
     int64_t slack_ns;      /* how much slower they may be */
     double reserve;        /* predict_promise(); 0: as much as slow runs take */
-    int64_t worker_ns;     /* each run may wait so long for a worker */
     int64_t lane_ns;       /* predicted end of copies under way to it; <= now when none */
     int64_t stop_ns;       /* measured cost of stopping training */
     double ns_per_byte;    /* measured cost of copying weights */
@@ -42,6 +41,7 @@ struct snap_place { /* a model on an executor */
     uint64_t resident_bytes; /* on the device, or on their way ... */
     int64_t arrives_ns;      /* ... until then; <= now: all on the device */
     double disk_ns_per_byte; /* the others are read from disk at this rate; 0: they need not be */
+    int64_t worker_ns;       /* each run may wait so long for a worker */
     bool has_some;           /* some were on the device before others were on their way */
 };
 

@@ -128,6 +128,7 @@ void models__go(struct sched *s, struct model *m, uint32_t exec, enum model_phas
     struct model_on *on = &m->on[exec];
 
     if (to != MODEL_ON_READY) {
+        on->worker_ns = 0;
         unlist(m, exec);
     } else if (!is_listed(m, exec)) {
         on->ready_at = m->n_ready;

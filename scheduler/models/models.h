@@ -58,6 +58,7 @@ struct model_on {           /* one executor */
     uint64_t resident_bytes; /* for predictions: includes what a sent run will bring */
     uint64_t had_bytes;      /* of them, those that were there when the last copy was asked for */
     int64_t arrives_ns;      /* until then some are on their way; 0: none */
+    int64_t worker_ns;       /* so long a run may wait for a worker: EXEC_WAIT */
     bool is_on_disk;         /* some of the rest is not in the executor's host memory */
     bool pin_told;           /* MODEL_PIN was sent */
     bool is_urgent;          /* it was told that somebody waits; UNLOADING: has to be told */

@@ -11,6 +11,7 @@
 #include <jansson.h>
 #include <stdlib.h>
 
+#define MAX_WAIT_NS INT64_C(3600000000000)
 #define ASK_AGAIN_NS INT64_C(60000000000) /* an answer that does not come */
 
 static int read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *err)
@@ -206,6 +207,21 @@ static void set_profile(struct shape *h, struct sh_blob b)
     predict_profile(&h->predict, rows, n);
 }
 
+void shapes_on_wait(struct sched *s, const struct exec *e, const struct msg_exec_wait *msg)
+{
+    const int64_t ns = SH_MIN(SH_MAX(msg->worker_ns, 0), MAX_WAIT_NS);
+    struct model *m = models_find(&s->models, msg->version_id);
+    struct sh_sizes z;
+    struct shape *h;
+
+    if (!m)
+        return;
+    if (!msg->sizes.len)
+        m->on[e->index].worker_ns = ns;
+    else if (!read_sizes(msg->sizes, &z, NULL) && (h = find(m, &z)))
+        h->on[e->index].worker_ns = ns;
+}
+
 void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_state *m)
 {
     struct model *v = models_find(&s->models, m->version_id);
@@ -232,6 +248,8 @@ void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_sta
     default:
         h->on[e->index].phase = SHAPE_ABSENT;
     }
+    if (h->on[e->index].phase != SHAPE_READY)
+        h->on[e->index].worker_ns = 0;
     if (was_ready && h->on[e->index].phase != SHAPE_READY)
         s->route->on_unready(s, e, v, h);
     sched_wake(s);

@@ -39,8 +39,9 @@ struct shape {
     struct shape_on {
         enum shape_phase phase;
         int64_t asked_ns;
-    } * on; /* OWNED: by executor, rows as execs.cap */
-    int rc; /* reason of the last failure */
+        int64_t worker_ns; /* READY: so long a run may wait for a worker */
+    } * on;                /* OWNED: by executor, rows as execs.cap */
+    int rc;                /* reason of the last failure */
     char msg[512];
     uint32_t n_users; /* requests and runs */
     int64_t asked_ns; /* when somebody last asked for it */
@@ -61,6 +62,8 @@ bool shapes_cannot(const struct sched *s, const struct shape *h);
 int shapes_read_warm(struct model *m, const char *text, struct sh_err *err);
 /* e has the version: asks it to compile the warm shapes. */
 void shapes_warm(struct sched *s, struct model *m, struct exec *e);
+/* Of a version, or of one of its shapes. */
+void shapes_on_wait(struct sched *s, const struct exec *e, const struct msg_exec_wait *msg);
 void shapes_on_state(struct sched *s, struct exec *e, const struct msg_shape_state *m);
 void shapes_forget_exec(struct model *m, uint32_t exec_index);
 void shapes_free(struct model *m);

@@ -80,7 +80,6 @@ struct snap_exec pass__exec(const struct sched *s, const struct exec *e, int64_t
                               .busy_until_ns = until_ns,
                               .slack_ns = slack_ns,
                               .reserve = e->reserve,
-                              .worker_ns = e->worker_ns,
                               .lane_ns = e->lane_ns,
                               .stop_ns = e->stop_ns,
                               .ns_per_byte = e->ns_per_byte,

@@ -36,10 +36,17 @@ static void add_exec(struct sched *s, struct snapshot *in, struct exec *e)
     p->execs[in->n_execs++].has_modest = demand_has_modest(&e->demand, in->now_ns);
 }
 
-/* When it would be done there, roughly: behind what waits, with the copy of what is missing. */
-static int64_t guess_ns(const struct model *m, const struct exec *e, int64_t now_ns)
+/* A worker that has the shape has its version, which may be compiled for just these sizes. */
+static int64_t worker_ns(const struct model *m, const struct shape *h, const struct exec *e)
 {
-    int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns + e->worker_ns;
+    return SH_MAX(m->on[e->index].worker_ns, h ? h->on[e->index].worker_ns : 0);
+}
+
+/* When it would be done there, roughly: behind what waits, with the copy of what is missing. */
+static int64_t guess_ns(const struct model *m, const struct shape *h, const struct exec *e,
+                        int64_t now_ns)
+{
+    int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns + worker_ns(m, h, e);
 
     return ns + models_copy_ns(m, e) + (int64_t)e->waiting.n * SH_MAX(m->predict.profile_ns[0], 1);
 }
@@ -82,7 +89,7 @@ static void add_offers(struct sched *s, struct snapshot *in, const struct reques
         if (!exec_is_up(e) || !is_ready(m, r->shape, e))
             continue;
         seen++;
-        keep_best(&best, e, guess_ns(m, e, in->now_ns));
+        keep_best(&best, e, guess_ns(m, r->shape, e, in->now_ns));
     }
     if (seen == MAX_SEEN)
         m->next_ready += i;
@@ -150,7 +157,8 @@ static void take_place(struct pass *p, const struct snapshot *in, uint32_t model
         .resident_bytes = on->resident_bytes,
         .arrives_ns = on->arrives_ns,
         .disk_ns_per_byte = models_disk_ns(p->model_of[model], p->exec_of[i]),
-        .has_some = models_had_some(on, in->now_ns)};
+        .has_some = models_had_some(on, in->now_ns),
+        .worker_ns = worker_ns(p->model_of[model], p->shape_of[model], p->exec_of[i])};
     p->n_here[model] += place->ready;
 }
 

@@ -72,7 +72,6 @@ struct exec {
     double link;          /* bytes a second, as this executor last said; 0: it has not */
     bool rows_are_old;    /* in the database, older than its connection: report.c removes them */
     int64_t stop_ns;      /* measured */
-    int64_t worker_ns;    /* so long a run may wait for a worker: EXEC_WAIT */
     int64_t lane_ns;      /* predicted end of the copies it was given */
     int64_t job;          /* job that holds the training slot; 0: none. jobs.c */
     int64_t leaving;      /* job told to stop for good that has not reported its end */

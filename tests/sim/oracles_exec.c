@@ -205,28 +205,43 @@ static void check_silent(struct watched *k, const struct exec *x, size_t i)
                   "worker %zu stands still with work to do, and is left alone", i);
 }
 
-/* What is told of it is the wait for a worker that compiles, of this moment or of late. */
-static void check_waits(const struct exec *x)
+/* What is told of a version is the wait for a worker that compiles, of this moment or of late, or
+ * in its last load; or one that has the version is free. */
+static void check_wait(const struct exec *x, const struct model *m)
 {
-    const int64_t told = waits_look(x->pool, train_worker(x->train), sh_clock_ns());
-    const int64_t late_ns = WORKER_PIECE_COUNTS_NS + WORKER_PIECE_COUNTS_NS / DRIFT;
+    const int64_t told = m->wait_told_ns;
     int64_t longest = 0, now = 0;
+    bool is_free = false;
 
-    if (told == 0 || told == WAITS_NOBODY_NS)
-        return;
     for (size_t i = 0; i < pool_size(x->pool); i++) {
         const struct worker *w = pool_at(x->pool, i);
+        const bool has = worker_has_model(w, m->handle);
 
-        longest = SH_MAX(longest, sim_worker_piece_ns(w->pid, late_ns));
-        if (w->preparing && worker_may_run(w))
+        longest = SH_MAX(longest, sim_worker_piece_ns(w->pid, INT64_MAX));
+        is_free |= has && !w->preparing && (worker_may_run(w) || w->state == WORKER_ACTIVE);
+        if (has && w->preparing && worker_may_run(w))
             now = SH_MAX(now, sim_worker_piece_ns(w->pid, 0));
     }
+    if (told == WAITS_NOBODY_NS)
+        return;
+    SIM_CHECK("wait", told > 0 || is_free || longest == 0,
+              "a run of version %" PRId64 " waits for no worker, and none that has it is free",
+              m->handle);
+    if (told == 0)
+        return;
     SIM_CHECK("wait", told <= longest + longest / DRIFT + WAITS_STEP_NS,
               "a run waits %.3f ms for a worker, and no piece took longer than %.3f ms",
               (double)told / 1e6, (double)longest / 1e6);
     SIM_CHECK("wait", told >= now - now / DRIFT,
               "a run waits %.3f ms for a worker that has been at its piece for %.3f ms",
               (double)told / 1e6, (double)now / 1e6);
+}
+
+static void check_waits(const struct exec *x)
+{
+    for (struct model *m = store_next(x->store, NULL); m; m = store_next(x->store, m))
+        if (m->is_served && m->handle > 0 && x->report.uplink.is_greeted)
+            check_wait(x, m);
 }
 
 static void check_workers(struct watched *k, const struct exec *x)

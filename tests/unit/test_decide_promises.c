@@ -89,8 +89,9 @@ static void who_may_wait_for_a_worker_is_let_in_where_none_does_or_there_is_time
         world_init(&w, 2);
         w.models[0].max_batch = w.models[1].max_batch = 1;
         w.models[0].refused_ns = NOW - 3600000 * MS; /* it was tried before */
-        for (size_t e = 0; e < 2; e++)
-            w.execs[e].worker_ns = CASES[i].wait_ms[e] * MS;
+        for (uint32_t e = 0; e < 2; e++)
+            for (uint32_t m = 0; m < 2; m++)
+                place_of(&w, m, e)->worker_ns = CASES[i].wait_ms[e] * MS;
         if (CASES[i].is_behind)
             add_promised(&w, 1, 40);
         r = add_new(&w, 0, CASES[i].limit_ms);
@@ -250,7 +251,7 @@ static void a_body_that_asks_for_less_time_than_it_was_let_in_for_is_let_in_agai
         w.models[0].slow_ns[0] = w.models[0].run_ns[0] + 5 * MS;
         if (CASES[c].busy_ms)
             busy(&w, CASES[c].busy_ms);
-        w.execs[0].worker_ns = CASES[c].worker_ms * MS;
+        place_of(&w, 0, 0)->worker_ns = CASES[c].worker_ms * MS;
         add_promised(&w, 0, CASES[c].limit_ms)->promised = false;
         w.requests[0].let_in_ns = CASES[c].let_in_ns;
         world_decide(&w);

@@ -204,6 +204,57 @@ static void a_shape_that_is_there_runs_by_what_was_measured(void **state)
     hear(&x, MSG_SHAPE_LOAD);
 }
 
+static void wait_said(struct peer *p, int64_t version_id, uint32_t size, int64_t ns)
+{
+    say(p, &(struct sh_msg){.type = MSG_EXEC_WAIT,
+                            .u.exec_wait = {.version_id = version_id,
+                                            .sizes = {&size, size ? sizeof(size) : 0},
+                                            .worker_ns = ns}});
+}
+
+/* Does a request of this shape (0: of version 2, which has none) go to x? */
+static bool goes_to_x(uint32_t size)
+{
+    struct peer *p;
+
+    infer_open(&a, ++rid, size ? 1 : 2, size > 0);
+    infer_ready(&a, rid, &size, size > 0);
+    p = strcmp(hear(&a, MSG_INFER_PLACED)->u.infer_placed.executor, "x") == 0 ? &x : &y;
+    run_done(p, run_sent(p), 0);
+    return p == &x;
+}
+
+static void a_wait_for_a_worker_is_that_of_a_version_or_of_one_shape(void **state)
+{
+    (void)state;
+    add_model(2, "m2");
+    serve();
+    exec_up(&y, "y");
+    for (int64_t v = 1; v <= 2; v++) {
+        model_ready(&x, v);
+        model_ready(&y, v);
+    }
+    for (uint32_t size = 4; size <= 8; size += 4) {
+        shape_said_by(&x, size, MSG_MODEL_READY, 0, 1);
+        shape_said_by(&y, size, MSG_MODEL_READY, 0, 1);
+        assert_true(goes_to_x(size));
+    }
+    wait_said(&x, 1, 4, SECOND);
+    assert_false(goes_to_x(4));
+    assert_true(goes_to_x(8));
+    wait_said(&x, 1, 4, -1);
+    assert_true(goes_to_x(4));
+    wait_said(&x, 1, 0, SECOND);
+    assert_false(goes_to_x(8));
+    assert_true(goes_to_x(0));
+    wait_said(&x, 3, 0, SECOND); /* of none */
+    wait_said(&x, 1, 5, SECOND);
+    model_said(&x, (struct msg_model_state){.version_id = 1, .state = MSG_MODEL_LOADING});
+    model_ready(&x, 1); /* it is there anew */
+    wait_said(&y, 1, 0, SECOND / 2);
+    assert_true(goes_to_x(8));
+}
+
 /* What a slow cold run may take is asked of the model, whatever the shape. */
 static void a_cold_run_of_a_shape_is_judged_with_those_of_its_model(void **state)
 {
@@ -275,6 +326,7 @@ int main(void)
         TEST(shapes_to_be_warm_are_asked_for_when_the_version_is_there),
         TEST(an_answer_that_does_not_come_is_asked_for_again),
         TEST(a_shape_that_is_there_runs_by_what_was_measured),
+        TEST(a_wait_for_a_worker_is_that_of_a_version_or_of_one_shape),
         TEST(a_cold_run_of_a_shape_is_judged_with_those_of_its_model),
         TEST(one_that_cannot_be_is_refused_and_what_may_work_later_asked_for_again),
         cmocka_unit_test(what_waits_where_its_shape_is_not_ready_any_more_is_placed_elsewhere),

@@ -1,4 +1,4 @@
-/* test_waits.c - how long a run may wait for a worker, by what the workers do.
+/* test_waits.c - how long a run may wait for a worker that has its version, by what workers do.
  *
  * Without it: a request could be promised an answer in its time by an executor whose workers all
  * compile, or be refused although one of them is free. */
@@ -31,19 +31,41 @@ bool worker_may_run(const struct worker *w)
     return w->state == WORKER_STANDBY && !w->job_compiling;
 }
 
+/* They have version 1, but for those that are told otherwise. */
+static bool lacks[N], due[N];
+
+bool worker_has_model(const struct worker *w, int64_t handle)
+{
+    return handle == 1 && !lacks[w->index];
+}
+
+static bool is_due(void *arg, const struct worker *w)
+{
+    (void)arg;
+    return due[w->index];
+}
+
+static struct waits waits;
+static bool is_new;
+
 static int64_t look_ms(const struct worker *trainer)
 {
-    return waits_look(NULL, trainer, now_ns) / MS;
+    const struct waits_ask ask = {.trainer = trainer, .is_due = is_due};
+
+    is_new = waits_look(&waits, NULL, &ask, now_ns);
+    return waits_for(&waits, NULL, 1) / MS;
 }
 
 static int begin(void **state)
 {
     (void)state;
     now_ns = 1000 * MS;
+    waits = (struct waits){0};
     for (uint32_t i = 0; i < N; i++) {
         workers[i] =
             (struct worker){.index = i, .state = WORKER_STANDBY, .ctl_shm = {.base = &pages[i]}};
         pages[i] = (struct worker_ctl){.piece_since_ns = 0};
+        lacks[i] = due[i] = false;
     }
     return 0;
 }
@@ -153,6 +175,57 @@ static void what_another_one_loaded_of_late_counts(void **state)
     assert_int_equal(look_ms(&workers[0]), 10);
 }
 
+static void a_worker_that_lacks_the_version_is_no_help(void **state)
+{
+    (void)state;
+    piece(1, 40);
+    lacks[0] = true;
+    assert_int_equal(look_ms(NULL), 0); /* the other one is free */
+    workers[1].preparing = 7;
+    assert_int_equal(look_ms(NULL), 40);
+    lacks[0] = false;
+    workers[0].n_model_changes++;
+    assert_int_equal(look_ms(NULL), 0);
+    assert_true(is_new);
+    lacks[0] = lacks[1] = true;
+    assert_int_equal(look_ms(NULL), WAITS_NOBODY_NS / MS);
+}
+
+static void one_about_to_load_is_free_if_another_one_would_be(void **state)
+{
+    (void)state;
+    piece(1, 40);
+    now_ns += 3600000 * MS; /* its last load */
+    due[0] = due[1] = true;
+    assert_int_equal(look_ms(NULL), 0);
+    lacks[0] = true;
+    assert_int_equal(look_ms(NULL), 40);
+    due[1] = false;
+    assert_int_equal(look_ms(NULL), 0);
+    workers[1].preparing = 7; /* no piece of this load has ended */
+    assert_int_equal(look_ms(NULL), 40);
+}
+
+static void what_is_as_it_was_is_nothing_new(void **state)
+{
+    (void)state;
+    look_ms(NULL);
+    assert_true(is_new);
+    now_ns += MS;
+    look_ms(NULL);
+    assert_false(is_new);
+    begin_load();
+    worker_ctl_begin_piece(&pages[1], now_ns);
+    look_ms(NULL);
+    assert_true(is_new);
+    now_ns += 11 * MS;
+    look_ms(NULL);
+    assert_true(is_new);
+    now_ns += 8 * MS;
+    look_ms(NULL);
+    assert_false(is_new); /* within the step that was told */
+}
+
 /* Its page is no more than what it says. */
 static void a_worker_may_write_what_it_likes(void **state)
 {
@@ -180,6 +253,9 @@ int main(void)
         TEST(the_runs_between_two_pieces_are_no_wait),
         TEST(a_long_piece_counts_for_a_while),
         TEST(what_another_one_loaded_of_late_counts),
+        TEST(a_worker_that_lacks_the_version_is_no_help),
+        TEST(one_about_to_load_is_free_if_another_one_would_be),
+        TEST(what_is_as_it_was_is_nothing_new),
         TEST(a_worker_may_write_what_it_likes),
     };
 
