@@ -23,7 +23,7 @@ static const struct kind KINDS[] = {
      "borrowing_limit,lending_limit,max_running_jobs,max_concurrent_requests,gpu_memory_max_bytes,"
      "active",
      false},
-    {"job", "jobs", "id", "priority,preemptible,min_runtime_ms", false},
+    {"job", "jobs", "id", "priority,preemptible,min_runtime_ms,gpus", false},
     {"queue", "jobs", "queue", "open=queue_open", true},
     {"model", "models", "model", "slo_ms,percentile,priority,on_miss,max_batch,homes", true},
 };

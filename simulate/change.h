@@ -8,7 +8,7 @@
  *   model.NAME.FIELD          slo_ms, percentile, priority, on_miss, max_batch, homes ("gpu0,gpu1":
  *                             it lives there at first) of all its versions; TENANT/NAME: of one
  *                             tenant
- *   job.ID.FIELD              priority, preemptible, min_runtime_ms
+ *   job.ID.FIELD              priority, preemptible, min_runtime_ms, gpus
  *   queue.NAME.open           of jobs that wait in queues of that name: true or false
  *   scheduler.FIELD           an option of SCHED_DECIDES_BY (scheduler/decide/conf.h)
  *

@@ -284,7 +284,7 @@ static int cluster_init(struct cluster *c, const struct trace_jobs *t, const str
     for (size_t i = 0; i < t->n; i++) {
         c->jobs[i] =
             (struct sim_job){.of = t->items[i], .left_ns = t->items[i].run_ns, .first_ns = -1};
-        if (t->items[i].gpus > conf->n_gpus)
+        if (t->items[i].gpus > conf->n_gpus && !conf->world) /* with one, it waits for more */
             return SH_FAIL(err, SH_E_INVALID, "job %zu asks for %u of %u GPUs", i, t->items[i].gpus,
                            conf->n_gpus);
         c->window_ns = SH_MAX(c->window_ns, t->items[i].at_ns);

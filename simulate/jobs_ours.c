@@ -3,9 +3,10 @@
  * What scheduler/jobs does around them is done here for the cluster: facts are set when they
  * change, usage is charged and decays, of each line so many jobs are held as lines_window() says,
  * and there is a pass at each event and, while somebody waits, whenever a job stops being protected
- * and at least once in a minimum run. Without a world a tenant has one line: its jobs are alike but
- * for their time, and the time that a start takes is charged as well; with one only the time of its
- * steps is, as executors report it. The daemon gives a job one GPU, so a trace must have no others.
+ * and at least once in a minimum run. Without a world a tenant has a line for each number of GPUs:
+ * its jobs are alike but for that and their time, and the time that a start takes is charged as
+ * well; with one only the time of its steps is, as executors report it. Of a job that has run it is
+ * known how long the rest takes, as steps are counted and measured; of others nothing is.
  */
 #include "common/mem.h"
 #include "scheduler/decide/jobpool.h"
@@ -16,7 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REBASE 256 /* half-lives, as in scheduler/jobs/jobs_pool.c */
+#define MOST_WIDTHS 32 /* different numbers of GPUs of a tenant; all wider jobs are in one line */
+#define REBASE 256     /* half-lives, as in scheduler/jobs/jobs_pool.c */
 
 struct waiting { /* a job in its line */
     struct sh_tree_node node;
@@ -44,7 +46,9 @@ struct ours {
     struct waiting *waiting; /* by job */
     struct jobpool_job *jobs;
     struct jobpool_slot *slots;
-    struct jobpool_slot **held_by; /* by job */
+    struct jobpool_slot **held_by; /* by job: a list */
+    uint32_t *line_by;             /* by job, without a world */
+    bool *fills;                   /* by job: as it was started */
     int64_t level_ns;
     struct queue rises; /* jobs, by the time at which their level rises */
 };
@@ -65,6 +69,8 @@ static void ours_destroy(void *p)
     free(o->jobs);
     free(o->slots);
     free(o->held_by);
+    free(o->line_by);
+    free(o->fills);
     queue_fini(&o->rises);
     free(o);
 }
@@ -96,7 +102,7 @@ static struct ours_line *line_of(struct ours *o, uint32_t job)
 {
     const struct job_more *more = more_of(o, job);
 
-    return &o->lines[more ? more->line : o->c->jobs[job].of.tenant];
+    return &o->lines[more ? more->line : o->line_by[job]];
 }
 
 static void set_job(struct ours *o, uint32_t i);
@@ -120,7 +126,7 @@ static void begin(struct ours *o)
     for (uint32_t k = 0; k < o->c->n_running; k++) {
         const uint32_t i = o->c->running[k];
 
-        set_slot(o, w->jobs[i].gpu, true);
+        set_slot(o, w->jobs[i].gpu, true); /* one of several GPUs waits when a replay begins */
         o->held_by[i] = &o->slots[w->jobs[i].gpu];
         set_job(o, i);
         await_rise(o, i);
@@ -128,18 +134,42 @@ static void begin(struct ours *o)
     }
 }
 
+/* A line for each tenant and number of GPUs, as far as there are not very many. Returns their
+ * number; 0: there is no memory. */
+static size_t part_lines(struct ours *o, const struct cluster *c)
+{
+    uint32_t widths[MOST_WIDTHS] = {0}, *lines = calloc(c->n_tenants * MOST_WIDTHS, sizeof(*lines));
+    size_t n = 0;
+
+    for (size_t i = 0; lines && i < c->n_jobs; i++) {
+        const struct trace_job *j = &c->jobs[i].of;
+        size_t k = 0;
+        uint32_t *line;
+
+        while (k + 1 < MOST_WIDTHS && widths[k] && widths[k] != j->gpus)
+            k++;
+        widths[k] = j->gpus;
+        line = &lines[j->tenant * MOST_WIDTHS + k];
+        if (!*line)
+            *line = (uint32_t)++n;
+        o->line_by[i] = *line - 1;
+    }
+    free(lines);
+    return n;
+}
+
 static void *ours_create(struct cluster *c, const struct job_conf *conf)
 {
     struct ours *o = calloc(1, sizeof(*o));
-    const size_t n_lines = conf->world ? conf->world->n_lines : c->n_tenants;
+    size_t n_lines = conf->world ? conf->world->n_lines : 0;
 
     if (!o)
         return NULL;
-    for (size_t i = 0; i < c->n_jobs && !c->rc; i++)
-        if (c->jobs[i].of.gpus != 1)
-            c->rc = SH_FAIL(&c->err, SH_E_INVALID,
-                            "job %zu asks for %u GPUs, and the daemon gives one: --one-gpu", i,
-                            c->jobs[i].of.gpus);
+    o->line_by = calloc(c->n_jobs, sizeof(*o->line_by));
+    if (o->line_by && !conf->world && !(n_lines = part_lines(o, c))) {
+        free(o->line_by);
+        o->line_by = NULL;
+    }
     o->c = c;
     o->half_life_ns = conf->half_life_s * 1e9;
     o->level_ns = conf->level_ns;
@@ -153,8 +183,9 @@ static void *ours_create(struct cluster *c, const struct job_conf *conf)
     o->jobs = calloc(c->n_jobs, sizeof(*o->jobs));
     o->slots = calloc(c->n_gpus, sizeof(*o->slots));
     o->held_by = calloc(c->n_jobs, sizeof(*o->held_by));
+    o->fills = calloc(c->n_jobs, sizeof(*o->fills));
     if (!o->tenants || !o->held || !o->is_charged || !o->lines || !o->waiting || !o->jobs ||
-        !o->slots || !o->held_by) {
+        !o->slots || !o->held_by || !o->line_by || !o->fills) {
         ours_destroy(o);
         return NULL;
     }
@@ -188,6 +219,25 @@ static int64_t line_us(const struct ours *o, uint32_t i)
            lines_handicap_us(level_of(o, i), o->level_ns);
 }
 
+static uint64_t least_bytes(const struct ours *o, const struct jobpool_slot *list)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (; list; list = list->next)
+        least = SH_MIN(least, pool_of(o, list->f.index));
+    return least;
+}
+
+/* From its first step on, if that is known. */
+static int64_t lasts_ns(const struct ours *o, uint32_t i)
+{
+    const struct sim_job *j = &o->c->jobs[i];
+
+    if (j->state == SIM_WAITS)
+        return j->n_stops ? cluster_start_ns(o->c, i) + j->left_ns : 0;
+    return j->state == SIM_RUNS ? j->left_ns : 0;
+}
+
 static void set_job(struct ours *o, uint32_t i)
 {
     static const enum snap_job_state STATES[] = {
@@ -198,7 +248,7 @@ static void set_job(struct ours *o, uint32_t i)
     struct jobpool_job_facts f = {.is = {.queue_open = true, .model_ready = true},
                                   .tenant = &o->tenants[j->of.tenant],
                                   .is_on_exec = holds,
-                                  .exec_bytes = holds ? pool_of(o, o->held_by[i]->f.index) : 0};
+                                  .exec_bytes = holds ? least_bytes(o, o->held_by[i]) : 0};
 
     if (more) {
         f.is = more->is;
@@ -211,6 +261,9 @@ static void set_job(struct ours *o, uint32_t i)
     /* It runs from then on, and has to have its time. */
     f.is.since_ns = holds ? j->since_ns + cluster_start_ns(o->c, i) : 0;
     f.is.may_suspend = j->state == SIM_RUNS;
+    f.is.gpus = j->of.gpus;
+    f.is.fills = holds && o->fills[i];
+    f.is.lasts_ns = lasts_ns(o, i);
     if (!o->c->rc)
         o->c->rc = jobpool_set_job(&o->pool, &o->jobs[i], &f, &o->c->err);
 }
@@ -373,7 +426,8 @@ static void let_go(struct ours *o, uint32_t job)
     if (o->is_charged[job])
         o->held[o->c->jobs[job].of.tenant] -= o->c->jobs[job].of.gpus;
     o->is_charged[job] = false;
-    set_slot(o, o->held_by[job]->f.index, false);
+    for (struct jobpool_slot *x = o->held_by[job]; x; x = x->next)
+        set_slot(o, x->f.index, false);
 }
 
 static void ours_over(void *p, uint32_t job)
@@ -437,6 +491,7 @@ static int64_t ours_pass(void *p)
 
         next = j->next_moved;
         o->held_by[i] = j->slot;
+        o->fills[i] = j->f.is.fills;
         cluster_start(o->c, i);
         started(o, i);
         charge_from(o, i);

@@ -219,12 +219,13 @@ static int line_of(struct reading *x, const struct row *r, uint32_t *out, struct
 {
     char key[512];
 
-    snprintf(key, sizeof(key), "%u/%s/%" PRId64 "/%d/%d/%" PRId64 "/%d", r->tenant_i, r->queue,
-             r->version, r->is_batch, r->preemptible, r->array, r->queue_open);
+    snprintf(key, sizeof(key), "%u/%s/%" PRId64 "/%d/%d/%" PRId64 "/%" PRId64 "/%d", r->tenant_i,
+             r->queue, r->version, r->is_batch, r->preemptible, r->gpus, r->array, r->queue_open);
     return trace__name(&x->lines, key, out, err);
 }
 
-/* What is left of one that runs. One whose executor is not there waits again. */
+/* What is left of one that runs. One whose executor is not there waits again, as one of several
+ * GPUs does: a snapshot names one of them. */
 static void set_run(struct reading *x, const struct row *r, bool *is_taken, struct trace_job *of,
                     struct job_more *more)
 {
@@ -235,7 +236,7 @@ static void set_run(struct reading *x, const struct row *r, bool *is_taken, stru
                                : left_s + (r->step ? 0 : SH_MAX(r->start_s - had_s, 0.0));
 
     more->gpu = SIM_NONE;
-    if (r->gpu_i == SIM_NONE || is_taken[r->gpu_i]) {
+    if (r->gpu_i == SIM_NONE || is_taken[r->gpu_i] || r->gpus > 1) {
         of->run_ns = work_ns(left_s);
         return;
     }

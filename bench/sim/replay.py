@@ -21,7 +21,8 @@ RESULTS = os.path.join(ROOT, "bench", "results", "replay.json")
 TEXT = os.path.join(ROOT, "bench", "sim", "replay.md")
 DOCS = os.path.join(ROOT, "docs", "replay.md")
 FIGURES = os.path.join(ROOT, "docs", "figures")
-JOB_GPUS = (96, 128)
+JOB_GPUS = (530, 600, 672)  # with all jobs: as much load as ...
+ONE_GPU = (96, 128)  # ... the jobs of one GPU make here, and where FIFO has little to do
 HALVES = (1, 2)  # the parameters were chosen on the first one
 REQUESTS = ((1, 2000), (10, 10000), (100, 30000), (1000, 100000))
 NAMES = {"fifo": "FIFO with backfill", "las": "least attained service", "drf": "dominant share",
@@ -45,9 +46,12 @@ def run(o, what, *args):
 
 
 def jobs(o):
-    philly = ["--trace", os.path.join(o.more, "philly.csv"), "--one-gpu"]
+    philly = ["--trace", os.path.join(o.more, "philly.csv")]
     rows = []
     for gpus in JOB_GPUS:
+        rows += run(o, "jobs", *philly, "--gpus", gpus)
+    philly.append("--one-gpu")
+    for gpus in ONE_GPU:
         rows += run(o, "jobs", *philly, "--gpus", gpus)
         for half in HALVES:
             rows += run(o, "jobs", *philly, "--gpus", gpus, "--half", half)
@@ -148,12 +152,13 @@ def needed_table(rows):
 
 
 def draw(rows):
-    for gpus in JOB_GPUS:
+    for gpus in JOB_GPUS + ONE_GPU:
         mine = sorted((r for r in rows["jobs"] if r["gpus"] == gpus and not r["half"] and
                        r["policy"] != "fcfs"),
                       key=lambda r: r["policy"] != "ours")
         svg.bars(os.path.join(FIGURES, "replay-jobs-%d.svg" % gpus),
-                 "Philly, jobs of one GPU, %d GPUs" % gpus, "mean time from arrival to end", "hours",
+                 "Philly, %s, %d GPUs" % ("jobs of one GPU" if gpus in ONE_GPU else "all jobs", gpus),
+                 "mean time from arrival to end", "hours",
                  [(NAMES[r["policy"]], r["mean_s"] / 3600) for r in mine])
     for name in ("servegen", "azure-llm"):
         mine = sorted((r for r in rows.get("needed", []) if r["format"] == name and r["gpus"]),
@@ -167,7 +172,7 @@ def draw(rows):
 
 
 def write(rows):
-    parts = {"jobs-%d" % gpus: job_table(rows["jobs"], gpus) for gpus in JOB_GPUS}
+    parts = {"jobs-%d" % gpus: job_table(rows["jobs"], gpus) for gpus in JOB_GPUS + ONE_GPU}
     parts["halves"] = half_table(rows["jobs"])
     for name in ("servegen", "azure-llm"):
         parts["requests-" + name] = request_table(rows["requests"], name)

@@ -25,7 +25,7 @@
 #define LOOK 256u     /* requests of a queue that are looked through for a batch */
 #define BUSY_PART 0.5 /* static: so much of its GPUs' time a model may need */
 
-struct line {
+struct gpu_line {
     uint32_t first, last;
     int64_t until_ns; /* its work ends then, roughly */
 };
@@ -35,8 +35,8 @@ enum kind { KIND_PIPESWITCH, KIND_STOP_START, KIND_TRITON, KIND_STATIC };
 struct queues {
     struct serve *s;
     enum kind kind;
-    struct line *lines; /* by GPU */
-    uint32_t **where;   /* by model: GPUs that have it */
+    struct gpu_line *lines; /* by GPU */
+    uint32_t **where;       /* by model: GPUs that have it */
     uint32_t *n_where;
 };
 
@@ -232,7 +232,7 @@ static bool batches(const struct queues *q)
 static uint32_t take(struct queues *q, uint32_t g, uint32_t *n_out)
 {
     struct serve *s = q->s;
-    struct line *l = &q->lines[g];
+    struct gpu_line *l = &q->lines[g];
     const uint32_t first = l->first, model = s->trace->items[first].model;
     uint32_t last = first, before = SERVE_NONE;
 
@@ -262,7 +262,7 @@ static uint32_t take(struct queues *q, uint32_t g, uint32_t *n_out)
 static void drop_late(struct queues *q, uint32_t g)
 {
     struct serve *s = q->s;
-    struct line *l = &q->lines[g];
+    struct gpu_line *l = &q->lines[g];
 
     while (q->kind == KIND_TRITON && l->first != SERVE_NONE &&
            s->now_ns - s->trace->items[l->first].at_ns >
@@ -308,7 +308,7 @@ static void arrived(void *p, uint32_t i)
     struct queues *q = p;
     struct serve *s = q->s;
     const uint32_t model = s->trace->items[i].model, g = choose(q, model);
-    struct line *l;
+    struct gpu_line *l;
 
     if (g == SERVE_NONE) { /* no GPU of the partition has room for it */
         serve_refuse(s, i);

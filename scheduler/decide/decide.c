@@ -533,8 +533,9 @@ static int decide_requests(const struct snapshot *in, struct decisions *out, str
 
 int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err)
 {
-    int rc = sh_grow(&out->members, &out->cap_members, in->n_requests, sizeof(*out->members),
-                     DECIDE_MAX, "requests of one pass", err);
+    const size_t n = in->n_requests + (in->with_jobs ? in->n_execs : 0);
+    int rc = sh_grow(&out->members, &out->cap_members, n, sizeof(*out->members), DECIDE_MAX,
+                     "requests of one pass", err);
 
     out->rc = SH_OK;
     out->n = 0;

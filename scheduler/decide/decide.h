@@ -45,6 +45,18 @@
  * That is the margin where there is a slot for each tenant or less. If slots by weight did not
  * count, they would go on moving until those who had used less have used more.
  *
+ * Several GPUs. A job of several slots starts when it has all of them, and is stopped as one.
+ * Quotas and guarantees count slots; it is below a guarantee only with all of its slots. The first
+ * in the order that waits for slots keeps those that are free: its reservation. So many others
+ * give way to it as would to jobs of one slot, all that it needs or nobody. If they do not, it
+ * starts when those that run are estimated to be off. Others may fill the free slots until then,
+ * if they are estimated to end by that time, if they may be suspended and have their minimum run
+ * before it, or if so many slots more will be there. Those that may be suspended give way to it at
+ * any time, even within their minimum run. Within a tenant, the first one in line that the quota
+ * does not allow now holds back those behind it; one that it never allows does not. To give way by
+ * share, a tenant must have more slots by weight without the job, and with one of them, than the
+ * tenant that asks.
+ *
  * Lending. Others may use a tenant's idle guarantee up to its lending_limit; the rest is kept free
  * for the tenant (reserved). A tenant below its own guarantee may take reserved slots all the same.
  * If guarantees exceed the slots, what exceeds them is reserved for nobody.
@@ -75,7 +87,9 @@
     X(LENDING_LIMIT, "LendingLimit")       \
     X(ARRAY_LIMIT, "ArrayLimit")           \
     X(ATTAINED, "AttainedTime")            \
-    X(GPU_MEMORY, "GpuMemory")
+    X(GPU_MEMORY, "GpuMemory")             \
+    X(GANG, "GangReservation")             \
+    X(TOO_FEW_GPUS, "TooFewGpus")
 
 enum decide_reason {
 #define X(name, text) DECIDE_##name,
@@ -88,7 +102,7 @@ enum decision_kind {
     DECISION_PLACE,   /* request -> exec; copy what is missing. With a limit: a promise */
     DECISION_REFUSE,  /* request; rc, reason, retry_after_ms; exec: copy its weights there */
     DECISION_RUN,     /* members[first .. first+n) -> exec, batch samples */
-    DECISION_START,   /* job -> exec */
+    DECISION_START,   /* job -> exec, the first of members[first .. first+n), its executors */
     DECISION_SUSPEND, /* job; reason */
     DECISION_WAIT,    /* job stays queued, or request (else SNAP_NONE) for its model; reason */
 };

@@ -20,6 +20,17 @@ static void built_fini(struct built *b)
     jobpool_fini(&b->q);
 }
 
+/* Of the devices that a job has. */
+static uint64_t least_bytes(const struct snapshot *in, const struct snap_job *j, uint32_t i)
+{
+    uint64_t least = in->execs[j->exec].pool_bytes;
+
+    for (size_t e = 0; j->gpus > 1 && e < in->n_execs; e++)
+        if (in->execs[e].job == i)
+            least = SH_MIN(least, in->execs[e].pool_bytes);
+    return least;
+}
+
 static int set_jobs(struct built *b, struct sh_err *err)
 {
     const struct snapshot *in = b->in;
@@ -32,7 +43,7 @@ static int set_jobs(struct built *b, struct sh_err *err)
 
         f.is_on_exec = j->state != SNAP_QUEUED && j->exec != SNAP_NONE;
         f.on = f.is_on_exec ? &b->slots[j->exec] : NULL;
-        f.exec_bytes = f.is_on_exec ? in->execs[j->exec].pool_bytes : 0;
+        f.exec_bytes = f.is_on_exec ? least_bytes(in, j, (uint32_t)i) : 0;
         rc = jobpool_set_job(&b->q, &b->jobs[i], &f, err);
     }
     return rc;
@@ -98,15 +109,22 @@ static void add(const struct built *b, struct decisions *out, enum decision_kind
                 const struct jobpool_job *j, enum decide_reason why)
 {
     const uint32_t i = (uint32_t)(j - b->jobs);
+    const uint32_t first = (uint32_t)out->n_members;
     uint32_t exec = SNAP_NONE;
 
     if (kind == DECISION_START)
         exec = (uint32_t)(j->slot - b->slots);
     else if (kind == DECISION_SUSPEND)
         exec = b->in->jobs[i].exec;
-    decide__add(out,
-                &(struct decision){
-                    .kind = kind, .job = i, .exec = exec, .request = SNAP_NONE, .reason = why});
+    for (const struct jobpool_slot *x = kind == DECISION_START ? j->slot : NULL; x; x = x->next)
+        out->members[out->n_members++] = (uint32_t)(x - b->slots);
+    decide__add(out, &(struct decision){.kind = kind,
+                                        .job = i,
+                                        .exec = exec,
+                                        .request = SNAP_NONE,
+                                        .first = first,
+                                        .n = (uint32_t)out->n_members - first,
+                                        .reason = why});
 }
 
 /* Those that were looked at before the others, the next one first. */
@@ -134,9 +152,9 @@ static int share(const struct snapshot *in, struct decisions *out, struct sh_err
         struct decide_share *s = &out->shares[in->jobs[i].tenant];
 
         if (in->jobs[i].state == SNAP_QUEUED)
-            s->waiting += 1;
+            s->waiting += SH_MAX(in->jobs[i].gpus, 1u);
         else if (in->jobs[i].state != SNAP_LEFT)
-            s->running += 1;
+            s->running += SH_MAX(in->jobs[i].gpus, 1u);
     }
     for (size_t e = 0; e < in->n_execs; e++)
         slots += in->execs[e].up;

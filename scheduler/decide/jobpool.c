@@ -72,18 +72,18 @@ struct jobpool_rank jobpool__rank(const struct jobpool_job *j)
     struct jobpool_rank rank = line_rank(&j->f.is);
 
     rank.share = t->share;
-    rank.is_below = jobpool__is_below(t);
+    rank.is_below = jobpool__is_below(t, jobpool__gpus(j));
     return rank;
 }
 
-bool jobpool__is_below(const struct jobpool_tenant *t)
+bool jobpool__is_below(const struct jobpool_tenant *t, uint32_t gpus)
 {
-    return t->running < t->f.guaranteed_gpus;
+    return t->running + gpus - 1 < t->f.guaranteed_gpus;
 }
 
 double jobpool__load(const struct jobpool_tenant *t)
 {
-    if (jobpool__is_below(t))
+    if (jobpool__is_below(t, 1))
         return -1;
     return t->f.weight > 0 ? t->running / t->f.weight : DBL_MAX;
 }
@@ -138,6 +138,8 @@ static int by_key(const struct sh_tree_node *a, const struct sh_tree_node *b)
         return ORDER(x->array_max, y->array_max);
     if (x->is_fixed != y->is_fixed)
         return x->is_fixed - y->is_fixed;
+    if (x->gpus != y->gpus)
+        return ORDER(x->gpus, y->gpus);
     return x->need_bytes != y->need_bytes ? ORDER(x->need_bytes, y->need_bytes)
                                           : ORDER(x->version, y->version);
 }
@@ -150,6 +152,7 @@ static int by_head(const struct sh_tree_node *a, const struct sh_tree_node *b)
 static void sum_heads(struct sh_tree_node *n)
 {
     SUM(SH_MIN, n, struct jobpool_group, by_head, least_need, JOBPOOL_GROUP(n)->need_bytes);
+    SUM(SH_MIN, n, struct jobpool_group, by_head, least_gpus, JOBPOOL_GROUP(n)->gpus);
 }
 
 static int by_next(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -161,6 +164,7 @@ static void sum_next(struct sh_tree_node *n)
 {
     SUM(SH_MIN, n, struct jobpool_tenant, next, least_below, TENANT(n, next)->least_need);
     SUM(SH_MIN, n, struct jobpool_tenant, next, load_below, TENANT(n, next)->load);
+    SUM(SH_MIN, n, struct jobpool_tenant, next, least_gpus_below, TENANT(n, next)->least_gpus);
 }
 
 static int by_wants(const struct sh_tree_node *a, const struct sh_tree_node *b)
@@ -207,24 +211,56 @@ static void sum_free(struct sh_tree_node *n)
         SH_TREE_OF(n, struct jobpool_slot, by_load)->f.pool_bytes);
 }
 
+/* Those that fill come first: the last to start loses least. */
+static int by_off(const struct sh_tree_node *a, const struct sh_tree_node *b)
+{
+    const struct snap_job *x = &SH_TREE_OF(a, struct jobpool_job, off)->f.is;
+    const struct snap_job *y = &SH_TREE_OF(b, struct jobpool_job, off)->f.is;
+    const int64_t ends_x = x->since_ns + x->lasts_ns, ends_y = y->since_ns + y->lasts_ns;
+
+    if (x->fills != y->fills)
+        return x->fills ? -1 : 1;
+    if (x->fills && x->since_ns != y->since_ns)
+        return ORDER(y->since_ns, x->since_ns);
+    if (!x->fills && ends_x != ends_y)
+        return ORDER(ends_x, ends_y);
+    return ORDER(x->id, y->id);
+}
+
 static const struct sh_tree_kind LINE = {by_line, NULL}, TIMES = {by_time, NULL},
                                  GROUPS = {by_key, NULL}, WANTS = {by_wants, NULL},
                                  SLOTS = {by_size, NULL}, FREE = {by_load, sum_free};
 const struct sh_tree_kind JOBPOOL_NEXT = {by_next, sum_next}, JOBPOOL_HEADS = {by_head, sum_heads},
                           JOBPOOL_GIVES[2] = {{by_gives_0, sum_gives_0}, {by_gives_1, sum_gives_1}},
-                          JOBPOOL_RUNS = {by_way, sum_runs};
+                          JOBPOOL_RUNS = {by_way, sum_runs}, JOBPOOL_OFF = {by_off, NULL};
 
 /* ------------------------------------------------------------------ tenants */
 
-bool jobpool__is_full(const struct jobpool_tenant *t)
+/* The quota allows a slot more while the tenant has less than this. */
+static double most_gpus(const struct jobpool_tenant *t)
 {
-    return t->held >= t->f.max_running_jobs || (t->f.max_gpus >= 0 && t->held >= t->f.max_gpus) ||
-           (t->f.weight <= 0 && t->held >= t->f.guaranteed_gpus);
+    double most = t->f.max_gpus >= 0 ? t->f.max_gpus : HUGE_VAL;
+
+    return t->f.weight > 0 ? most : fmin(most, t->f.guaranteed_gpus);
 }
 
-bool jobpool__is_fixed_full(const struct jobpool_tenant *t)
+bool jobpool__has_room(const struct jobpool_tenant *t, uint32_t gpus)
 {
-    return t->fixed + 1 > t->f.guaranteed_gpus;
+    return t->n_held + (t->kept > 0) < t->f.max_running_jobs &&
+           t->held + t->kept + gpus - 1 < most_gpus(t);
+}
+
+bool jobpool__has_fixed_room(const struct jobpool_tenant *t, uint32_t gpus)
+{
+    return t->fixed + gpus <= t->f.guaranteed_gpus;
+}
+
+bool jobpool__is_open(const struct jobpool_tenant *t, int is_fixed)
+{
+    const struct sh_tree_node *n = sh_tree_first(&t->heads[is_fixed]);
+    const uint32_t gpus = n ? JOBPOOL_GROUP(n)->gpus : 0;
+
+    return n && jobpool__has_room(t, gpus) && (!is_fixed || jobpool__has_fixed_room(t, gpus));
 }
 
 static void leave_tree(struct sh_tree *tree, const struct sh_tree_kind *k, struct sh_tree_node *n)
@@ -233,22 +269,24 @@ static void leave_tree(struct sh_tree *tree, const struct sh_tree_kind *k, struc
         sh_tree_del(tree, k, n);
 }
 
-/* Its first job that may start; *least: need_bytes of the one that needs least. */
-static struct jobpool_job *head_of(const struct jobpool_tenant *t, uint64_t *least)
+/* Its first job that may start; *least, *gpus: what the one needs that needs least. */
+static struct jobpool_job *head_of(const struct jobpool_tenant *t, uint64_t *least, uint32_t *gpus)
 {
-    const bool is_open[2] = {true, !jobpool__is_fixed_full(t)};
     struct jobpool_job *head = NULL;
 
     *least = UINT64_MAX;
-    for (int k = 0; k < 2 && t->f.active && !jobpool__is_full(t); k++) {
-        const struct jobpool_group *g;
+    *gpus = UINT32_MAX;
+    for (int k = 0; k < 2 && t->f.active; k++) {
+        const struct jobpool_group *g, *root;
 
-        if (!is_open[k] || !t->heads[k].root)
+        if (!jobpool__is_open(t, k))
             continue;
         g = JOBPOOL_GROUP(sh_tree_first(&t->heads[k]));
+        root = JOBPOOL_GROUP(t->heads[k].root);
         if (!head || jobpool__line_cmp(g->head, head) < 0)
             head = g->head;
-        *least = SH_MIN(*least, JOBPOOL_GROUP(t->heads[k].root)->least_need);
+        *least = SH_MIN(*least, root->least_need);
+        *gpus = SH_MIN(*gpus, root->least_gpus);
     }
     return head;
 }
@@ -294,18 +332,20 @@ static bool wants_own(const struct jobpool_tenant *t)
 static void sort_next(struct jobpool *q, struct jobpool_tenant *t)
 {
     uint64_t least;
-    struct jobpool_job *head = head_of(t, &least);
+    uint32_t gpus;
+    struct jobpool_job *head = head_of(t, &least, &gpus);
     const struct jobpool_rank none = {.share = 0};
     const struct jobpool_rank rank = head ? jobpool__rank(head) : none;
     const double load = jobpool__load(t);
 
     t->head = head;
     if (sh_tree_has(&t->next) != (head != NULL) || !is_same_rank(&rank, &t->rank) ||
-        least != t->least_need || load != t->load) {
+        least != t->least_need || gpus != t->least_gpus || load != t->load) {
         leave_tree(&q->next, &JOBPOOL_NEXT, &t->next);
         leave_tree(&q->wants, &WANTS, &t->wants);
         t->rank = rank;
         t->least_need = least;
+        t->least_gpus = gpus;
         t->load = load;
         if (head)
             sh_tree_add(&q->next, &JOBPOOL_NEXT, &t->next);
@@ -331,11 +371,14 @@ void jobpool__sort(struct jobpool *q)
 
     while ((t = q->unsorted)) {
         const int64_t reserved = llround(decide__reserved(&t->f, t->held) * (double)JOBPOOL_SLOT);
+        const int64_t owed = llround(decide__reserved(&t->f, 0) * (double)JOBPOOL_SLOT);
 
         q->unsorted = t->next_unsorted;
         t->is_unsorted = false;
         q->reserved += reserved - t->reserved;
         t->reserved = reserved;
+        q->owed += owed - t->owed;
+        t->owed = owed;
         sort_next(q, t);
         for (int when = 0; when < 2; when++)
             sort_gives(q, t, when);
@@ -346,7 +389,10 @@ static bool is_shut(const struct jobpool_group *g)
 {
     const uint64_t most = g->tenant->f.max_memory_bytes;
 
-    return (g->array && g->array->n >= g->array_max) || (most && g->need_bytes > most);
+    /* One that the quota can never allow holds nobody back. */
+    return (g->array && g->array->n >= g->array_max) || (most && g->need_bytes > most) ||
+           g->gpus - 1 >= most_gpus(g->tenant) ||
+           (g->is_fixed && g->gpus > g->tenant->f.guaranteed_gpus);
 }
 
 void jobpool__sort_group(struct jobpool_group *g)
@@ -371,7 +417,9 @@ bool jobpool_has_tenant(const struct jobpool_tenant *t, const struct snap_tenant
 
 void jobpool_set_tenant(struct jobpool *q, struct jobpool_tenant *t, const struct snap_tenant *f)
 {
-    const bool resized = t->f.max_memory_bytes != f->max_memory_bytes;
+    const bool resized =
+        t->f.max_memory_bytes != f->max_memory_bytes || t->f.max_gpus != f->max_gpus ||
+        t->f.guaranteed_gpus != f->guaranteed_gpus || (t->f.weight > 0) != (f->weight > 0);
 
     if (jobpool_has_tenant(t, f))
         return;
@@ -396,6 +444,7 @@ void jobpool_del_tenant(struct jobpool *q, struct jobpool_tenant *t)
 {
     jobpool__sort(q);
     q->reserved -= t->reserved;
+    q->owed -= t->owed;
     *t = (struct jobpool_tenant){.n_jobs = 0};
 }
 
@@ -454,6 +503,7 @@ static int get_group(const struct jobpool_job_facts *f, struct jobpool_array *ar
                                       .array = array,
                                       .array_max = array ? f->is.array_max : 0,
                                       .is_fixed = f->is.is_fixed,
+                                      .gpus = SH_MAX(f->is.gpus, 1u),
                                       .need_bytes = f->is.need_bytes,
                                       .version = f->is.version};
     struct sh_tree_node *n = sh_tree_find(&f->tenant->groups, &GROUPS, &key.by_key);
@@ -547,7 +597,10 @@ static void run(struct jobpool *q, struct jobpool_job *j)
 {
     const struct snap_job *is = &j->f.is;
     const int64_t least_ns = is->min_run_ns > 0 ? is->min_run_ns : q->min_run_ns;
+    const bool is_up = (is->state == SNAP_RUNNING || is->state == SNAP_STARTING) && j->f.is_on_exec;
 
+    if (is_up && (is->fills || is->lasts_ns > 0))
+        sh_tree_add(&q->off, &JOBPOOL_OFF, &j->off);
     if (is->state != SNAP_RUNNING || !j->f.is_on_exec || is->is_fixed)
         return;
     j->guarded_until_ns = is->may_suspend ? is->since_ns + least_ns : INT64_MAX;
@@ -562,6 +615,7 @@ static void tally(struct jobpool *q, struct jobpool_job *j, int sign)
 {
     struct jobpool_tenant *t = j->f.tenant;
     const enum snap_job_state state = j->f.is.state;
+    const uint32_t gpus = (uint32_t)sign * jobpool__gpus(j);
 
     if (state == SNAP_QUEUED) {
         t->queued += (uint32_t)sign;
@@ -570,13 +624,14 @@ static void tally(struct jobpool *q, struct jobpool_job *j, int sign)
     jobpool__count_array(q, j->array, sign);
     if (state == SNAP_LEFT)
         return;
-    t->held += (uint32_t)sign;
+    t->n_held += (uint32_t)sign;
+    t->held += gpus;
     if (j->f.is.is_fixed)
-        t->fixed += (uint32_t)sign;
+        t->fixed += gpus;
     if (state != SNAP_STOPPING)
-        t->running += (uint32_t)sign;
+        t->running += gpus;
     else if (j->f.is_on_exec)
-        q->coming += (uint32_t)sign;
+        q->coming += gpus;
 }
 
 void jobpool__enter(struct jobpool *q, struct jobpool_job *j, struct jobpool_group *g)
@@ -601,6 +656,7 @@ void jobpool__leave(struct jobpool *q, struct jobpool_job *j)
 {
     struct jobpool_tenant *t = j->f.tenant;
 
+    leave_tree(&q->off, &JOBPOOL_OFF, &j->off);
     if (j->place == PLACE_LINE) {
         leave_line(q, j);
     } else if (j->place == PLACE_BACKOFF) {
@@ -658,7 +714,8 @@ bool jobpool_has_job(const struct jobpool_job *j, const struct jobpool_job_facts
            a->on == b->on && a->exec_bytes == b->exec_bytes && SAME(line_us) && SAME(level) &&
            SAME(id) && SAME(state) && SAME(priority) && SAME(queue_open) && SAME(model_ready) &&
            SAME(not_before_ns) && SAME(since_ns) && SAME(min_run_ns) && SAME(may_suspend) &&
-           SAME(is_fixed) && SAME(array_max) && SAME(need_bytes) && SAME(version);
+           SAME(is_fixed) && SAME(fills) && SAME(gpus) && SAME(lasts_ns) && SAME(array_max) &&
+           SAME(need_bytes) && SAME(version);
 #undef SAME
 }
 

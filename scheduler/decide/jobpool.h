@@ -7,6 +7,7 @@
  *   tenants  by (share, first to give way), the greatest first    who gives way
  *     running  by (priority, place in line, id), the lowest and last first
  *   slots    the free ones, by (runs, index)
+ *   running  jobs that fill, the last to start first; then by their estimated end
  *   times    of those that wait for their next attempt, and those within their minimum run
  *
  * The caller sets what changes, and asks for decisions when he likes. They are the same as if all
@@ -39,6 +40,7 @@ struct jobpool_slot_facts { /* an executor's training slot */
 
 struct jobpool_slot { /* a zeroed one is in no pool; the caller owns it */
     struct sh_tree_node by_size, by_load;
+    struct jobpool_slot *next; /* of the same job, which starts; NULL */
     struct jobpool_slot_facts f;
     uint64_t most_bytes; /* of those below it in by_load */
 };
@@ -47,15 +49,16 @@ struct jobpool_job_facts {
     struct snap_job is; /* without tenant, exec and array, which are: */
     struct jobpool_tenant *tenant;
     uint64_t array;                /* id; 0: in no array with a limit */
-    const struct jobpool_slot *on; /* the slot that it has; BORROWED while is_on_exec */
-    bool is_on_exec;               /* which is connected and stays, and whose device ... */
-    uint64_t exec_bytes;           /* ... has so much */
+    const struct jobpool_slot *on; /* a slot that it has; BORROWED while is_on_exec */
+    bool is_on_exec;               /* its executors are connected and stay, and ... */
+    uint64_t exec_bytes;           /* ... the least of their devices has so much */
 };
 
 struct jobpool_job {          /* a zeroed one is in no pool; the caller owns it */
     struct sh_tree_node node; /* with what it is ordered by close to it */
     struct jobpool_job_facts f;
     struct sh_tree_node timed;
+    struct sh_tree_node off; /* while it runs, if it is known when it is off its slots */
     struct jobpool_array *array;
     struct jobpool_group *group; /* NULL: in no line */
     int64_t guarded_until_ns;    /* it gives way to nobody; while it runs */
@@ -65,7 +68,7 @@ struct jobpool_job {          /* a zeroed one is in no pool; the caller owns it 
 
     /* What was decided. */
     enum decide_reason why;    /* it gives way */
-    struct jobpool_slot *slot; /* where it starts */
+    struct jobpool_slot *slot; /* where it starts: a list; f.is.fills is set as well */
     struct jobpool_job *next_moved;
 };
 
@@ -87,15 +90,19 @@ struct jobpool_tenant { /* a zeroed one is in no pool; the caller owns it */
         uint64_t most_bytes, most_below; /* of its runs; of the tenants below */
         double load, load_below;         /* of the tenant; the greatest of the tenants below */
     } gives[2];
-    struct jobpool_job *head;         /* NULL: none may start */
-    uint64_t least_need, least_below; /* of its groups; of the tenants below in next */
-    double load, load_below;          /* slots by weight; the least of the tenants below in next */
+    struct jobpool_job *head;              /* NULL: none may start */
+    uint64_t least_need, least_below;      /* of its groups; of the tenants below in next */
+    uint32_t least_gpus, least_gpus_below; /* the same */
+    double load, load_below; /* slots by weight; the least of the tenants below in next */
 
     struct snap_tenant f;
-    uint32_t n_jobs; /* of all kinds; it must not go before they are gone */
-    uint32_t queued, running, held, fixed;
+    uint32_t n_jobs;               /* of all kinds; it must not go before they are gone */
+    uint32_t queued;               /* jobs */
+    uint32_t running, held, fixed; /* slots */
+    uint32_t n_held;               /* jobs that hold them */
+    uint32_t kept;                 /* slots of its quota that are kept for its gang */
     double share, share_before;
-    int64_t reserved; /* millionths of a slot */
+    int64_t reserved, owed; /* millionths of a slot; owed: if it had none */
     struct sh_tree groups, heads[2], runs[2];
     struct jobpool_tenant *next_charged, *next_unsorted;
     bool is_charged, is_unsorted;
@@ -122,9 +129,10 @@ struct jobpool {          /* a zeroed one is empty */
     struct sh_tree next, wants;    /* tenants; those whose own jobs have to give way */
     struct sh_tree gives[2];       /* tenants whose jobs may give way now, and later */
     struct sh_tree later, guarded; /* jobs, by the time at which that ends */
+    struct sh_tree off;            /* running jobs: those that fill, then by their estimated end */
     struct idmap arrays;
     struct jobpool_tenant *unsorted; /* they have changed */
-    int64_t reserved;                /* millionths of slots, of all tenants */
+    int64_t reserved, owed;          /* millionths of slots, of all tenants */
     uint32_t coming;                 /* slots that are being given up */
 
     /* Of the present decision. */
@@ -134,6 +142,11 @@ struct jobpool {          /* a zeroed one is empty */
     struct jobpool_group *touched;
     bool decides;
     uint32_t n_taken, n_untaken; /* n_untaken: slots that come, and are nobody's yet */
+    /* The first that waits for several slots; NULL. At kept_ns they will be there, and so many
+     * more; SNAP_NEVER: unknown. */
+    struct jobpool_job *kept;
+    int64_t kept_ns;
+    uint32_t n_spare;
 };
 
 /* At the end of all: what was set is BORROWED no more, nor what it was in. */

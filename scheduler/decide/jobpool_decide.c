@@ -12,30 +12,38 @@
 #include <math.h>
 #include <stdlib.h>
 
+#define MOST_GANGS 1 /* of a decision, besides the one with the reservation, that claim slots */
 #define NEXT_TENANT(n) SH_TREE_OF(n, struct jobpool_tenant, next)
 
 /* ------------------------------------------------------------------ who is next */
 
+struct wanted {          /* what is asked of a tenant that is among the next */
+    uint64_t most_bytes; /* that a job of it needs no more than that ... */
+    uint32_t most_gpus;  /* ... and that */
+    double below_load;   /* that it has fewer slots by weight */
+};
+
 static bool group_is(const struct sh_tree_node *n, const void *arg)
 {
-    return JOBPOOL_GROUP(n)->need_bytes <= *(const uint64_t *)arg;
+    const struct wanted *w = arg;
+
+    return JOBPOOL_GROUP(n)->need_bytes <= w->most_bytes && JOBPOOL_GROUP(n)->gpus <= w->most_gpus;
 }
 
 static bool group_has(const struct sh_tree_node *n, const void *arg)
 {
-    return JOBPOOL_GROUP(n)->least_need <= *(const uint64_t *)arg;
-}
+    const struct wanted *w = arg;
 
-struct wanted {          /* what is asked of a tenant that is among the next */
-    uint64_t most_bytes; /* that a job of it needs no more than that */
-    double below_load;   /* that it has fewer slots by weight */
-};
+    return JOBPOOL_GROUP(n)->least_need <= w->most_bytes &&
+           JOBPOOL_GROUP(n)->least_gpus <= w->most_gpus;
+}
 
 static bool tenant_is(const struct sh_tree_node *n, const void *arg)
 {
     const struct wanted *w = arg;
 
-    return NEXT_TENANT(n)->least_need <= w->most_bytes && NEXT_TENANT(n)->load < w->below_load;
+    return NEXT_TENANT(n)->least_need <= w->most_bytes &&
+           NEXT_TENANT(n)->least_gpus <= w->most_gpus && NEXT_TENANT(n)->load < w->below_load;
 }
 
 static bool tenant_has(const struct sh_tree_node *n, const void *arg)
@@ -43,28 +51,40 @@ static bool tenant_has(const struct sh_tree_node *n, const void *arg)
     const struct wanted *w = arg;
 
     return NEXT_TENANT(n)->least_below <= w->most_bytes &&
+           NEXT_TENANT(n)->least_gpus_below <= w->most_gpus &&
            NEXT_TENANT(n)->load_below < w->below_load;
 }
 
-/* Of a tenant that may start jobs: its first one that needs no more than so much; NULL. */
-static struct jobpool_job *first_of_groups(const struct jobpool_tenant *t, uint64_t most_bytes)
+static bool quota_allows(const struct jobpool_tenant *t, const struct jobpool_job *j)
 {
-    const struct sh_tree_ask ask = {group_is, group_has, &most_bytes};
+    const uint32_t gpus = jobpool__gpus(j);
+
+    return jobpool__has_room(t, gpus) && (!j->f.is.is_fixed || jobpool__has_fixed_room(t, gpus));
+}
+
+/* Of a tenant that may start jobs: its first one that needs no more than so much; NULL. */
+static struct jobpool_job *first_of_groups(const struct jobpool_tenant *t, const struct wanted *w)
+{
+    const struct sh_tree_ask ask = {group_is, group_has, w};
     struct jobpool_job *best = NULL;
 
-    for (int k = 0; k < (jobpool__is_fixed_full(t) ? 1 : 2); k++) {
-        struct sh_tree_node *n = sh_tree_first_with(&t->heads[k], &ask);
+    for (int k = 0; k < 2; k++) {
+        struct sh_tree_node *n =
+            jobpool__is_open(t, k) ? sh_tree_first_with(&t->heads[k], &ask) : NULL;
+        struct jobpool_job *j = n ? JOBPOOL_GROUP(n)->head : NULL;
 
-        if (n && (!best || jobpool__line_cmp(JOBPOOL_GROUP(n)->head, best) < 0))
-            best = JOBPOOL_GROUP(n)->head;
+        if (j && quota_allows(t, j) && (!best || jobpool__line_cmp(j, best) < 0))
+            best = j;
     }
     return best;
 }
 
 /* The same of one that is among the next. */
-static struct jobpool_job *first_job(const struct jobpool_tenant *t, uint64_t most_bytes)
+static struct jobpool_job *first_job(const struct jobpool_tenant *t, const struct wanted *w)
 {
-    return t->head->f.is.need_bytes <= most_bytes ? t->head : first_of_groups(t, most_bytes);
+    return t->head->f.is.need_bytes <= w->most_bytes && jobpool__gpus(t->head) <= w->most_gpus
+               ? t->head
+               : first_of_groups(t, w);
 }
 
 /* The first job of all that is wanted. Tenants of one share are in the order of their first jobs,
@@ -82,7 +102,9 @@ static struct jobpool_job *next_wanted(const struct jobpool *q, const struct wan
 
         if (best && jobpool__next_cmp(&least, &NEXT_TENANT(n)->rank) < 0)
             break;
-        j = first_job(NEXT_TENANT(n), w->most_bytes);
+        j = first_job(NEXT_TENANT(n), w);
+        if (!j)
+            continue; /* one needs little memory, another one few slots, and none both */
         rank = jobpool__rank(j);
         if (best && jobpool__next_cmp(&rank, &least) > 0)
             continue;
@@ -95,7 +117,7 @@ static struct jobpool_job *next_wanted(const struct jobpool *q, const struct wan
 /* The first job of all that needs no more than so much. */
 static struct jobpool_job *next_job(const struct jobpool *q, uint64_t most_bytes)
 {
-    return next_wanted(q, &(struct wanted){most_bytes, HUGE_VAL});
+    return next_wanted(q, &(struct wanted){most_bytes, (uint32_t)q->slots.n, HUGE_VAL});
 }
 
 /* Of device memory: of the largest that is up. */
@@ -136,13 +158,13 @@ static void note_taken(struct jobpool *q, struct jobpool_job *j, enum jobpool_ta
     q->taken = j;
     q->n_taken++;
     if (how != TAKEN_LOOKED) { /* as good as started: the next one sees it */
-        j->f.tenant->running++;
+        j->f.tenant->running += jobpool__gpus(j);
         jobpool__count_array(q, j->array, 1);
     }
     jobpool__unsort(q, j->f.tenant);
 }
 
-static void take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
+void jobpool__take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
 {
     note_taken(q, j, how);
     jobpool__sort(q);
@@ -153,24 +175,14 @@ struct jobpool_job *jobpool_next(struct jobpool *q)
     struct jobpool_job *j = is_closed(q) ? NULL : next_job(q, largest(q));
 
     if (j)
-        take(q, j, TAKEN_LOOKED);
+        jobpool__take(q, j, TAKEN_LOOKED);
     return j;
 }
 
 /* ------------------------------------------------------------------ who starts */
 
-static bool slot_is(const struct sh_tree_node *n, const void *arg)
-{
-    return SH_TREE_OF(n, struct jobpool_slot, by_load)->f.pool_bytes >= *(const uint64_t *)arg;
-}
-
-static bool slot_has(const struct sh_tree_node *n, const void *arg)
-{
-    return SH_TREE_OF(n, struct jobpool_slot, by_load)->most_bytes >= *(const uint64_t *)arg;
-}
-
 /* Charged at once, so that one tenant does not take every slot. */
-static void charge(struct jobpool *q, struct jobpool_tenant *t)
+static void charge(struct jobpool *q, struct jobpool_tenant *t, uint32_t gpus)
 {
     if (!t->is_charged) {
         t->is_charged = true;
@@ -179,7 +191,7 @@ static void charge(struct jobpool *q, struct jobpool_tenant *t)
         q->charged = t;
     }
     if (t->f.weight > 0)
-        t->share += q->step / t->f.weight;
+        t->share += gpus * q->step / t->f.weight;
     jobpool__unsort(q, t);
 }
 
@@ -207,20 +219,28 @@ static void put_back(struct jobpool *q, struct jobpool_group *passed)
     jobpool__sort(q);
 }
 
-static bool fits(const struct jobpool *q, const struct jobpool_job *j, const struct jobpool_slot *x)
+bool jobpool__fits(const struct jobpool *q, const struct jobpool_job *j,
+                   const struct jobpool_slot *x)
 {
     return !j->f.is.version || !q->fits || q->fits(q->fits_arg, j->f.is.version, x);
 }
 
-static struct jobpool_slot *free_slot(const struct jobpool *q, const struct jobpool_job *j)
+static void start(struct jobpool *q, struct jobpool_job *j, struct jobpool_slot *slots)
 {
-    const struct sh_tree_ask ask = {slot_is, slot_has, &j->f.is.need_bytes};
-
-    for (struct sh_tree_node *n = sh_tree_first_with(&q->free, &ask); n;
-         n = sh_tree_next_with(n, &ask))
-        if (fits(q, j, SH_TREE_OF(n, struct jobpool_slot, by_load)))
-            return SH_TREE_OF(n, struct jobpool_slot, by_load);
-    return NULL;
+    j->slot = slots;
+    for (struct jobpool_slot *x = slots; x; x = x->next) {
+        x->f.is_taken = true;
+        jobpool__sort_slot(q, x);
+    }
+    jobpool__leave(q, j);
+    j->f.is.state = SNAP_STARTING;
+    j->f.is.fills = q->kept && !j->f.is.is_fixed;
+    jobpool__enter(q, j, NULL);
+    charge(q, j->f.tenant, jobpool__gpus(j));
+    jobpool__sort(q);
+    j->next_moved = NULL;
+    *q->end_started = j;
+    q->end_started = &j->next_moved;
 }
 
 static void start_jobs(struct jobpool *q)
@@ -229,28 +249,29 @@ static void start_jobs(struct jobpool *q)
 
     while (q->free.n) {
         const bool is_owned = (int64_t)q->free.n * JOBPOOL_SLOT - q->reserved < JOBPOOL_SLOT;
-        struct jobpool_job *j = next_job(q, largest_free(q));
-        struct jobpool_slot *x;
+        const size_t most = q->kept ? q->free.n : q->slots.n;
+        struct jobpool_job *j =
+            next_wanted(q, &(struct wanted){largest_free(q), (uint32_t)most, HUGE_VAL});
+        struct jobpool_slot *slots;
 
         /* What is reserved is for those below their guarantee, and they come first. */
-        if (!j || (is_owned && !jobpool__is_below(j->f.tenant)))
+        if (!j || (is_owned && jobpool__gpus(j) == 1 && !jobpool__is_below(j->f.tenant, 1)))
             break;
-        x = free_slot(q, j);
-        if (!x) {
-            let_by(q, j->group, &passed);
+        slots = jobpool__free_slots(q, j);
+        if (slots && (!q->kept || jobpool__may_fill(q, j))) {
+            start(q, j, slots);
             continue;
         }
-        j->slot = x;
-        j->slot->f.is_taken = true;
-        jobpool__sort_slot(q, j->slot);
-        jobpool__leave(q, j);
-        j->f.is.state = SNAP_STARTING;
-        jobpool__enter(q, j, NULL);
-        charge(q, j->f.tenant);
-        jobpool__sort(q);
-        j->next_moved = NULL;
-        *q->end_started = j;
-        q->end_started = &j->next_moved;
+        if (!q->kept && jobpool__gpus(j) > 1 && jobpool__is_possible(q, j)) {
+            jobpool__keep(q, j);
+            if (j->taken)
+                continue;
+        }
+        let_by(q, j->group, &passed);
+    }
+    if (q->kept) {
+        q->kept->f.tenant->kept = 0;
+        jobpool__unsort(q, q->kept->f.tenant);
     }
     put_back(q, passed);
 }
@@ -290,6 +311,24 @@ struct given {      /* what is asked of a tenant that may give a slot */
 ASK_GIVES(0)
 ASK_GIVES(1)
 
+/* A job of several slots gives all of them, so its tenant has to have more without it, and with one
+ * of them, than it is guaranteed and than who asks. Where a version can run is known of one. */
+static bool may_give(const struct jobpool_job *want, const struct jobpool_job *have)
+{
+    const struct jobpool_tenant *t = have->f.tenant;
+    const uint32_t gpus = jobpool__gpus(have);
+
+    if (gpus == 1)
+        return true;
+    if (want->f.is.version)
+        return false;
+    if (t == want->f.tenant)
+        return true;
+    return t->running >= gpus && t->running - gpus >= t->f.guaranteed_gpus &&
+           (t->f.weight <= 0 ||
+            (t->running - gpus + 1) / t->f.weight > jobpool__load(want->f.tenant));
+}
+
 /* Of the jobs of t that give way now, or later: the first, where `want` can run. */
 static struct jobpool_job *first_run(const struct jobpool *q, const struct jobpool_tenant *t,
                                      enum jobpool_when when, const struct jobpool_job *want)
@@ -298,7 +337,7 @@ static struct jobpool_job *first_run(const struct jobpool *q, const struct jobpo
 
     for (struct sh_tree_node *n = sh_tree_first_with(&t->runs[when], &ask); n;
          n = sh_tree_next_with(n, &ask))
-        if (fits(q, want, JOBPOOL_JOB(n)->f.on))
+        if (jobpool__fits(q, want, JOBPOOL_JOB(n)->f.on) && may_give(want, JOBPOOL_JOB(n)))
             return JOBPOOL_JOB(n);
     return NULL;
 }
@@ -342,22 +381,21 @@ static bool gives_way_before(const struct jobpool_job *a, const struct jobpool_j
     return jobpool__way_cmp(&x, &y) < 0;
 }
 
-static bool goes_before(const struct jobpool_job *a, const struct jobpool_job *b)
+bool jobpool__goes_before(const struct jobpool_job *a, const struct jobpool_job *b)
 {
     const struct jobpool_rank x = jobpool__rank(a), y = jobpool__rank(b);
 
     return jobpool__next_cmp(&x, &y) < 0;
 }
 
-/* The job that gives way to `want`, now or later, and by what right; NULL: nobody has to. */
-static struct jobpool_job *claim(const struct jobpool *q, const struct jobpool_job *want,
-                                 enum jobpool_when when, enum decide_reason *why)
+struct jobpool_job *jobpool__claim(const struct jobpool *q, const struct jobpool_job *want,
+                                   enum jobpool_when when, enum decide_reason *why)
 {
     const struct jobpool_tenant *t = want->f.tenant;
     struct jobpool_job *other = first_of_others(q, want, when);
     struct jobpool_job *own = first_run(q, t, when, want);
 
-    const bool is_below = jobpool__is_below(t);
+    const bool is_below = jobpool__is_below(t, jobpool__gpus(want));
 
     if (own && !jobpool__own_claim(want, own))
         own = NULL;
@@ -400,27 +438,33 @@ static bool is_alone_unsorted(const struct jobpool *q, const struct jobpool_tena
  * hundreds, so the tenant leaves its place among the others once for all of them. */
 static void take_row(struct jobpool *q, struct jobpool_job *j)
 {
-    const uint64_t most_bytes = largest(q);
+    const struct wanted any = {largest(q), (uint32_t)q->slots.n, HUGE_VAL};
     struct jobpool_tenant *t = j->f.tenant;
     const struct jobpool_job *rival;
 
     sh_tree_del(&q->next, &JOBPOOL_NEXT, &t->next);
-    rival = next_job(q, most_bytes);
+    rival = next_wanted(q, &any);
     do {
         note_taken(q, j, TAKEN_COMING);
         q->n_untaken--;
-        j = first_of_groups(t, most_bytes);
-    } while (q->n_untaken && j && is_alone_unsorted(q, t) && (!rival || goes_before(j, rival)));
+        j = first_of_groups(t, &any);
+    } while (q->n_untaken && j && jobpool__gpus(j) == 1 && is_alone_unsorted(q, t) &&
+             (!rival || jobpool__goes_before(j, rival)));
     jobpool__sort(q);
 }
 
-/* Those that are next get the slots that are being given up already. */
-static void take_coming(struct jobpool *q)
+/* Those that are next get the slots that are being given up already. One of several slots needs
+ * others besides; if they are too few, it is let by. */
+static void take_coming(struct jobpool *q, struct jobpool_group **passed)
 {
     struct jobpool_job *j;
 
-    while (q->n_untaken && (j = next_job(q, largest(q))))
-        take_row(q, j);
+    while (q->n_untaken && (j = next_job(q, largest(q)))) {
+        if (jobpool__gpus(j) == 1)
+            take_row(q, j);
+        else if (j == q->kept || !jobpool__claim_gang(q, j))
+            let_by(q, j->group, passed);
+    }
 }
 
 /* Might somebody have to give way? False: certainly not. */
@@ -429,20 +473,22 @@ static bool any_claim(const struct jobpool *q)
     const struct sh_tree_node *gives = sh_tree_first(&q->gives[JOBPOOL_NOW]);
     const struct jobpool_job *j = gives ? next_job(q, largest(q)) : NULL;
 
-    return q->wants.n ||
-           (j && (jobpool__is_below(j->f.tenant) ||
+    return q->wants.n || jobpool__any_fills(q) ||
+           (j && (jobpool__is_below(j->f.tenant, jobpool__gpus(j)) ||
                   j->f.tenant->share + q->margin < GIVES_TENANT(gives, JOBPOOL_NOW)->share));
 }
 
 /* Jobs in their order, of those that may have a claim. */
 static void stop_jobs(struct jobpool *q)
 {
-    struct wanted asks = {largest(q), HUGE_VAL}; /* of those that have a claim on others */
+    /* Of those that have a claim on others. */
+    struct wanted asks = {largest(q), (uint32_t)q->slots.n, HUGE_VAL};
     struct jobpool_group *passed = NULL;
+    int n_gangs = MOST_GANGS;
 
     if (!any_claim(q))
         return;
-    take_coming(q);
+    take_coming(q, &passed);
     for (;;) {
         struct jobpool_job *want = next_want(q), *victim;
         struct jobpool_job *j = next_wanted(q, &asks);
@@ -452,14 +498,23 @@ static void stop_jobs(struct jobpool *q)
             let_by(q, want->group, &passed);
             continue;
         }
-        if (!j || (want && goes_before(want, j)))
+        if (!j || (want && jobpool__goes_before(want, j)))
             j = want;
         if (!j)
             break;
-        victim = claim(q, j, JOBPOOL_NOW, &why);
+        if (jobpool__gpus(j) > 1) {
+            if (j == q->kept || n_gangs-- <= 0 || !jobpool__claim_gang(q, j))
+                let_by(q, j->group, &passed);
+            asks.most_gpus = n_gangs > 0 ? asks.most_gpus : 1;
+            continue;
+        }
+        victim = jobpool__claim(q, j, JOBPOOL_NOW, &why);
         if (victim) {
             stop(q, victim, why);
-            take(q, j, TAKEN_VICTIM);
+            q->n_untaken += jobpool__gpus(victim) - 1;
+            jobpool__take(q, j, TAKEN_VICTIM);
+            if (jobpool__gpus(victim) > 1)
+                take_coming(q, &passed);
         } else if (j->f.is.need_bytes || j->f.is.version || j == want) {
             let_by(q, j->group, &passed);
         } else {
@@ -483,6 +538,7 @@ void jobpool_begin(struct jobpool *q, const struct jobpool_now *now)
     q->charged = NULL;
     q->touched = NULL;
     q->n_taken = q->n_untaken = 0;
+    q->kept = NULL;
     jobpool__ripen(q);
     jobpool__sort(q);
 }
@@ -498,7 +554,10 @@ void jobpool_decide(struct jobpool *q)
 
 void jobpool_look(struct jobpool *q, size_t n)
 {
-    take_coming(q);
+    struct jobpool_job *j;
+
+    while (q->n_untaken && (j = next_job(q, largest(q))) && jobpool__gpus(j) == 1)
+        take_row(q, j);
     while (q->n_taken < n && jobpool_next(q))
         ;
 }
@@ -507,7 +566,7 @@ void jobpool_end(struct jobpool *q)
 {
     for (struct jobpool_job *j = q->taken; j; j = j->next_taken) {
         if (j->taken != TAKEN_LOOKED) {
-            j->f.tenant->running--;
+            j->f.tenant->running -= jobpool__gpus(j);
             jobpool__count_array(q, j->array, -1);
         }
         j->taken = TAKEN_NOT;
@@ -549,25 +608,28 @@ static enum decide_reason why_blocked(const struct jobpool *q, const struct jobp
         return DECIDE_NO_EXECUTOR;
     if (!is->model_ready)
         return DECIDE_MODEL_LOADING;
-    if (is->need_bytes > largest(q) ||
+    if (jobpool__gpus(j) > q->slots.n)
+        return DECIDE_TOO_FEW_GPUS;
+    if (!jobpool__are_large(q, j) ||
         (t->f.max_memory_bytes && is->need_bytes > t->f.max_memory_bytes))
         return DECIDE_GPU_MEMORY;
     if (is->not_before_ns > q->at.now_ns)
         return DECIDE_BACKOFF;
     if (j->array && j->array->n >= is->array_max)
         return DECIDE_ARRAY_LIMIT;
-    if (jobpool__is_full(t))
+    if (!jobpool__has_room(t, jobpool__gpus(j)))
         return DECIDE_QUOTA_LIMIT;
-    if (is->is_fixed && jobpool__is_fixed_full(t))
+    if (is->is_fixed && !jobpool__has_fixed_room(t, jobpool__gpus(j)))
         return DECIDE_QUOTA_GUARANTEED;
-    return DECIDE_NONE;
+    return jobpool__is_possible(q, j) ? DECIDE_NONE : DECIDE_LENDING_LIMIT;
 }
 
 /* It waits behind others: of its own tenant, with less device time? */
 static enum decide_reason why_behind(const struct jobpool *q, const struct jobpool_job *j)
 {
     const struct jobpool_tenant *t = j->f.tenant;
-    const struct jobpool_job *first = t->head ? first_job(t, largest(q)) : NULL;
+    const struct wanted any = {largest(q), (uint32_t)q->slots.n, HUGE_VAL};
+    const struct jobpool_job *first = t->head ? first_job(t, &any) : NULL;
 
     return first && first->f.is.priority == j->f.is.priority && first->f.is.level < j->f.is.level
                ? DECIDE_ATTAINED
@@ -576,7 +638,8 @@ static enum decide_reason why_behind(const struct jobpool *q, const struct jobpo
 
 enum decide_reason jobpool_why(const struct jobpool *q, const struct jobpool_job *j)
 {
-    const enum decide_reason why = j->taken ? DECIDE_NONE : why_blocked(q, j);
+    const enum decide_reason why =
+        j->taken && jobpool__is_possible(q, j) ? DECIDE_NONE : why_blocked(q, j);
     enum decide_reason right;
 
     if (why != DECIDE_NONE)
@@ -585,9 +648,11 @@ enum decide_reason jobpool_why(const struct jobpool *q, const struct jobpool_job
         return why_behind(q, j);
     if (j->taken == TAKEN_VICTIM)
         return DECIDE_RESOURCES;
-    if (j->taken == TAKEN_LOOKED && claim(q, j, JOBPOOL_LATER, &right))
+    if (j->taken == TAKEN_LOOKED && jobpool__claim(q, j, JOBPOOL_LATER, &right))
         return DECIDE_MIN_RUN;
-    if (free_slot(q, j))
+    if (q->kept && q->kept != j && q->free.n >= jobpool__gpus(j))
+        return DECIDE_GANG;
+    if (q->kept != j && jobpool__n_free(q, j) == jobpool__gpus(j))
         return DECIDE_LENDING_LIMIT;
     return DECIDE_RESOURCES;
 }

@@ -4,6 +4,11 @@
 
 #include "scheduler/decide/jobpool.h"
 
+static inline uint32_t jobpool__gpus(const struct jobpool_job *j)
+{
+    return j->f.is.gpus > 1 ? j->f.is.gpus : 1;
+}
+
 #define JOBPOOL_SLOT INT64_C(1000000) /* what is reserved is counted in millionths */
 
 enum jobpool_when { JOBPOOL_NOW, JOBPOOL_LATER }; /* a job may give way */
@@ -37,16 +42,19 @@ struct jobpool_group { /* of a tenant: jobs that are alike */
     uint32_t array_max;
     bool is_fixed;
     uint64_t need_bytes, version;
+    uint32_t gpus;
     struct sh_tree line;
     size_t n_backoff;           /* jobs that will join it */
     struct jobpool_job *head;   /* the first that this decision has not taken; NULL */
     uint64_t least_need;        /* of those below it in by_head */
+    uint32_t least_gpus;        /* the same */
     struct jobpool_job *passed; /* the head of one that was let by, until it is put back */
     struct jobpool_group *in_array, *next_touched, *next_passed;
     bool is_touched;
 };
 
-extern const struct sh_tree_kind JOBPOOL_NEXT, JOBPOOL_HEADS, JOBPOOL_GIVES[2], JOBPOOL_RUNS;
+extern const struct sh_tree_kind JOBPOOL_NEXT, JOBPOOL_OFF, JOBPOOL_HEADS, JOBPOOL_GIVES[2],
+    JOBPOOL_RUNS;
 
 #define JOBPOOL_JOB(node_) SH_TREE_OF(node_, struct jobpool_job, node)
 #define JOBPOOL_GROUP(node_) SH_TREE_OF(node_, struct jobpool_group, by_head)
@@ -57,7 +65,8 @@ int jobpool__line_cmp(const struct jobpool_job *a, const struct jobpool_job *b);
 int jobpool__next_cmp(const struct jobpool_rank *a, const struct jobpool_rank *b);
 int jobpool__way_cmp(const struct jobpool_rank *a, const struct jobpool_rank *b);
 struct jobpool_rank jobpool__rank(const struct jobpool_job *j); /* as its tenant is now */
-bool jobpool__is_below(const struct jobpool_tenant *t);         /* its guarantee */
+/* Would it be within its guarantee with each of so many slots more? */
+bool jobpool__is_below(const struct jobpool_tenant *t, uint32_t gpus);
 /* The slots of a tenant by its weight; -1 below its guarantee: it counts for less than any. */
 double jobpool__load(const struct jobpool_tenant *t);
 /* Does a running job give way to one that waits, of the same tenant? */
@@ -77,8 +86,37 @@ void jobpool__touch(struct jobpool *q, struct jobpool_group *g); /* jobpool_end(
 void jobpool__drop_empty(struct jobpool_group *g);
 void jobpool__ripen(struct jobpool *q); /* what time has changed */
 void jobpool__sort_slot(struct jobpool *q, struct jobpool_slot *x);
-/* Nobody of this tenant may start; no fixed job of it may. */
-bool jobpool__is_full(const struct jobpool_tenant *t);
-bool jobpool__is_fixed_full(const struct jobpool_tenant *t);
+/* Does the tenant's quota allow one more job, of so many slots? A fixed one? */
+bool jobpool__has_room(const struct jobpool_tenant *t, uint32_t gpus);
+bool jobpool__has_fixed_room(const struct jobpool_tenant *t, uint32_t gpus);
+/* Does it allow the first of these jobs (is_fixed: 0, 1)? If not, it holds back those behind it. */
+bool jobpool__is_open(const struct jobpool_tenant *t, int is_fixed);
+
+/* jobpool_decide.c. The job that gives way to `want`, now or later, and by what right; NULL: nobody
+ * has to. */
+struct jobpool_job *jobpool__claim(const struct jobpool *q, const struct jobpool_job *want,
+                                   enum jobpool_when when, enum decide_reason *why);
+void jobpool__take(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how);
+bool jobpool__goes_before(const struct jobpool_job *a, const struct jobpool_job *b);
+bool jobpool__fits(const struct jobpool *q, const struct jobpool_job *j,
+                   const struct jobpool_slot *x);
+
+/* jobpool_gang.c: jobs of several slots. Free ones where it can run, up to so many as it needs. */
+uint32_t jobpool__n_free(const struct jobpool *q, const struct jobpool_job *j);
+/* As many as it needs, as a list; NULL: there are not so many, or others are guaranteed them. */
+struct jobpool_slot *jobpool__free_slots(const struct jobpool *q, const struct jobpool_job *j);
+/* Does a running job give way to one of several slots, since it was started before that? */
+bool jobpool__any_fills(const struct jobpool *q);
+/* Are there so many slots that are large enough, free or not? Of which others are not guaranteed
+ * too many? */
+bool jobpool__are_large(const struct jobpool *q, const struct jobpool_job *j);
+bool jobpool__is_possible(const struct jobpool *q, const struct jobpool_job *j);
+/* The free slots are kept for it from now on, as it goes before all others that wait. */
+void jobpool__keep(struct jobpool *q, struct jobpool_job *j);
+/* May a job behind it start? Then it is off in time, or what it takes is not needed. */
+bool jobpool__may_fill(struct jobpool *q, const struct jobpool_job *j);
+/* Slots that come are promised to it, and as many jobs give way as it needs besides. False: they
+ * are too few, so nobody does. */
+bool jobpool__claim_gang(struct jobpool *q, struct jobpool_job *j);
 
 #endif

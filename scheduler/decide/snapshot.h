@@ -30,7 +30,8 @@ struct snap_exec {
     int64_t lane_ns;       /* predicted end of copies under way to it; <= now when none */
     int64_t stop_ns;       /* measured cost of stopping training */
     double ns_per_byte;    /* measured cost of copying weights */
-    uint32_t job;          /* index of the job that holds the training slot, or SNAP_NONE */
+    uint32_t job;          /* index of the job that holds the training slot, or SNAP_NONE; one of
+                            * several GPUs holds several */
     bool slot_taken;       /* taken by something that is not in `jobs` */
     uint64_t pool_bytes;   /* of device memory */
     uint64_t unfit;        /* bit v: no job of version v runs there (snap_job.version) */
@@ -107,7 +108,7 @@ struct snap_job {
     uint32_t level; /* above 0: it gives way to those of its tenant that go before it */
     enum snap_job_state state;
     uint32_t tenant;
-    uint32_t exec;    /* if not queued; SNAP_NONE while its executor is away or stops */
+    uint32_t exec;    /* if not queued, one of its own; SNAP_NONE while one is away or stops */
     int32_t priority; /* the job's plus its queue's */
     bool queue_open;
     bool model_ready;
@@ -116,6 +117,9 @@ struct snap_job {
     int64_t min_run_ns;    /* its own minimum run time; 0: the snapshot's */
     bool may_suspend;      /* false while it starts or completes */
     bool is_fixed;         /* never suspended for another job */
+    bool fills;            /* it was started before a job of several GPUs that goes first */
+    uint32_t gpus;         /* that it has at once; 0: one */
+    int64_t lasts_ns;      /* how long it is expected to run, from since_ns; 0: unknown */
     uint32_t array;        /* 1 to n_arrays; 0: in no array with a limit */
     uint32_t array_max;    /* most of its jobs at once */
     uint64_t version;      /* that not every executor can run; 0: all can */

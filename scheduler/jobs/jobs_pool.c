@@ -100,6 +100,8 @@ bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_f
     const struct exec *e =
         state != SNAP_LEFT && j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
 
+    if (j->gpus > SH_JOB_MAX_GPUS) /* none is admitted (api/spec/jobspec.c) */
+        return false;
     /* A job whose last change is not recorded yet waits for that. */
     if (!t || (state == SNAP_QUEUED && !is_recorded) ||
         (state == SNAP_LEFT && (is_recorded || !j->array_max)) || !jobs_in_window(j))
@@ -118,6 +120,7 @@ bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_f
                .since_ns = j->since_ns,
                .min_run_ns = SH_MIN(j->min_run_ns, s->conf->max_min_run_ms * 1000000),
                .is_fixed = !j->preemptible,
+               .gpus = j->gpus,
                .array_max = j->array_max,
                .version = fit_version(s, j),
                .need_bytes = j->need_bytes,

@@ -82,14 +82,17 @@ static uint32_t below(uint64_t *seed, uint32_t n)
 static void draw_world(uint64_t seed, struct trace_jobs *t, struct job_conf *conf)
 {
     const uint32_t n = 20 + below(&seed, MAX_JOBS - 20), n_tenants = 1 + below(&seed, 5);
+    const uint32_t n_gpus = 1 + below(&seed, 12);
+    const bool with_gangs = below(&seed, 2);
     int64_t at = 0;
 
     for (uint32_t i = 0; i < n; i++) {
         at += below(&seed, 40);
-        add(i, at, 1 + below(&seed, below(&seed, 8) ? 60 : 3000), 1, below(&seed, n_tenants));
+        add(i, at, 1 + below(&seed, below(&seed, 8) ? 60 : 3000),
+            with_gangs && !below(&seed, 3) ? 1 + below(&seed, n_gpus) : 1, below(&seed, n_tenants));
     }
     *t = trace_of(n, n_tenants);
-    *conf = (struct job_conf){.n_gpus = 1 + below(&seed, 12),
+    *conf = (struct job_conf){.n_gpus = n_gpus,
                               .start_ns = below(&seed, 3) * SIM_SECOND,
                               .stop_ns = below(&seed, 2) * SIM_SECOND / 2,
                               .min_run_ns = (1 + below(&seed, 3)) * 20 * SIM_SECOND,
