@@ -96,6 +96,26 @@ static void jobs_take_as_long_as_their_like(void **state)
     json_decref(said);
 }
 
+/* Of two jobs on two GPUs the first is to have both: the second one waits for it. One that asks for
+ * more than there are waits, and holds nobody up. */
+static void a_job_of_several_gpus_has_them_together(void **state)
+{
+    static const char JOBS[] =
+        "{'id': 3, 'tenant': 'anna', 'state': 'QUEUED', 'model': 1, " LIKE
+        "}, {'id': 4, 'tenant': 'anna', 'state': 'QUEUED', 'model': 1, 'priority': -1, " LIKE "}";
+    json_t *both =
+        ask(snapshot_of(JOBS), "[{'set': 'gpus', 'to': 2}, {'set': 'job.3.gpus', 'to': 2}]", 0);
+    json_t *wide = ask(snapshot_of(JOBS), "[{'set': 'job.3.gpus', 'to': 2}]", 0);
+
+    (void)state;
+    assert_near(number(both, "after", "mean_wait_s"), 5.5, 0.01);
+    assert_near(number(both, "after", "last_end_s"), 22, 0.01);
+    assert_near(number(wide, "after", "last_end_s"), 11, 0.01);
+    assert_int_equal(number(wide, "after", "ended"), 1);
+    json_decref(both);
+    json_decref(wide);
+}
+
 /* A tenant asks for as many steps as it likes, and an executor says how long they took: neither may
  * be more than the numbers here hold, and so end at once, or never. */
 static void times_without_end_are_long(void **state)
@@ -284,6 +304,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(jobs_take_as_long_as_their_like),
+        cmocka_unit_test(a_job_of_several_gpus_has_them_together),
         cmocka_unit_test(times_without_end_are_long),
         cmocka_unit_test(gpus_are_added_more_than_once),
         cmocka_unit_test(a_running_job_goes_on_where_it_is),
