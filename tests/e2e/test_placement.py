@@ -19,7 +19,7 @@ import onnx_bytes as onnx  # noqa: E402
 from system import Story, System, until  # noqa: E402
 
 N_EXECUTORS, MODELS = 4, ["a", "b", "c", "d", "e", "f"]
-WIDTH, DEPTH = 512, 60  # a run takes much longer than its request
+WIDTH, DEPTH = 512, 400  # a run takes much longer than its request
 X = [{"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": [0.5] * WIDTH}]
 FOLLOWS_S = 10
 MOVES_S = 2
