@@ -40,7 +40,7 @@ def plan_of(seed):
 class SimulateRequests(Story):
     @classmethod
     def setUpClass(cls):
-        cls.s = System(*UP)
+        cls.s = System(*UP, MIN_COPIES="2")
         cls.addClassCleanup(cls.s.stop)
         cls.keys = {t: cls.s.tenant(t) for t in TENANTS}
         for t, key in cls.keys.items():

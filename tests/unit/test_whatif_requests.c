@@ -123,7 +123,8 @@ static void a_run_takes_as_long_as_runs_took(void **state)
 static void one_more_gpu_does_as_much_again(void **state)
 {
     char *trace = steady(2000, 5);
-    json_t *said = ask("", "[{'set': 'gpus', 'to': '+1'}]", 0, trace);
+    json_t *said = ask(
+        "", "[{'set': 'gpus', 'to': '+1'}, {'set': 'scheduler.min_copies', 'to': 2}]", 0, trace);
 
     (void)state;
     assert_near(number(said, "before", "attained"), 0.5, 0.03);
