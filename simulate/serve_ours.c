@@ -177,11 +177,12 @@ static void on_refuse(void *ctx, uint64_t rid, const char *rule)
     serve_refuse(s, i);
 }
 
+/* A job is there, whether it goes on or a run has stopped it. */
 static bool trains(void *ctx, uint32_t g)
 {
     const struct ours *o = ctx;
 
-    return o->s->gpus[g].may_train && o->s->gpus[g].n == 0;
+    return o->s->gpus[g].may_train;
 }
 
 /* ------------------------------------------------------------------ the world */

@@ -8,6 +8,7 @@
 
 #define DECIDE_MAX 1000000u
 #define TIE_NS 100000 /* predictions closer than this count as equal */
+#define STOP_AND_GO 2 /* an interruption takes training so many times what a stop takes */
 #define RETRY_SOON_MS 1000
 #define RETRY_MAX_MS 60000
 /* Refused for so long while nothing is before it, and at least for so many times the time that it
@@ -24,6 +25,16 @@ static const char *const REASON_NAMES[DECIDE_N_REASONS] = {
 const char *decide_reason_name(enum decide_reason r)
 {
     return REASON_NAMES[r];
+}
+
+int64_t decide_price_ns(int64_t finish_ns, int64_t cost_ns)
+{
+    return finish_ns + cost_ns;
+}
+
+int64_t decide_displaced_ns(int64_t added_ns, int64_t stop_ns, bool is_first)
+{
+    return added_ns + (is_first ? STOP_AND_GO * stop_ns : 0);
 }
 
 void decisions_fini(struct decisions *d)
@@ -160,8 +171,9 @@ static void refuse(struct work *w, uint32_t i, struct decision *d)
 struct offer { /* what letting a request in at an executor would mean */
     uint32_t exec;
     int64_t finish_ns,
-        late_ns;    /* late: beyond its limit, or what others were promised or are due */
-    bool is_beyond; /* it would be in time, but has no part in that time */
+        late_ns;     /* late: beyond its limit, or what others were promised or are due */
+    int64_t cost_ns; /* what it takes from others: copies, and time of a device that trains */
+    bool is_beyond;  /* it would be in time, but has no part in that time */
 };
 
 static void refuse_late(struct work *w, uint32_t i, const struct offer *o, uint32_t bring)
@@ -180,19 +192,23 @@ static void refuse_late(struct work *w, uint32_t i, const struct offer *o, uint3
     refuse(w, i, &d);
 }
 
-/* Is executor a, with finish fa, the better place than b? */
-static bool better(const struct work *w, uint32_t model, uint32_t a, int64_t fa, uint32_t b,
-                   int64_t fb)
+static bool is_better(const struct work *w, uint32_t model, const struct offer *a,
+                      const struct offer *b)
 {
     const struct snapshot *in = w->in;
-    uint64_t ra = decide__place(in, model, a)->resident_bytes;
-    uint64_t rb = decide__place(in, model, b)->resident_bytes;
+    uint64_t ra = decide__place(in, model, a->exec)->resident_bytes;
+    uint64_t rb = decide__place(in, model, b->exec)->resident_bytes;
+    const int64_t fa = decide_price_ns(a->finish_ns, a->cost_ns);
+    const int64_t fb = decide_price_ns(b->finish_ns, b->cost_ns);
 
+    if ((a->late_ns <= 0) != (b->late_ns <= 0))
+        return a->late_ns <= 0;
     if (fa + TIE_NS < fb || fb + TIE_NS < fa)
         return fa < fb;
     if (ra != rb)
         return ra > rb;
-    return in->execs[a].n_runs + w->plans[a].n_placed < in->execs[b].n_runs + w->plans[b].n_placed;
+    return in->execs[a->exec].n_runs + w->plans[a->exec].n_placed <
+           in->execs[b->exec].n_runs + w->plans[b->exec].n_placed;
 }
 
 /* ------------------------------------------------------------------ admission */
@@ -248,6 +264,16 @@ static void take(struct work *w, uint32_t i, uint32_t e)
     due__keep(w, e);
 }
 
+/* What training on e loses by so much more work there. */
+static int64_t displaced_ns(const struct work *w, uint32_t e, int64_t added_ns)
+{
+    const struct snap_exec *x = &w->in->execs[e];
+
+    return x->trains
+               ? decide_displaced_ns(added_ns, x->stop_ns, !x->n_runs && !w->plans[e].n_placed)
+               : 0;
+}
+
 /* Leaves everything as it was. */
 static struct offer offer(struct work *w, uint32_t i, uint32_t e)
 {
@@ -256,7 +282,7 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     struct plan *p = &w->plans[e];
     struct plan before;
     int64_t *arrives = &w->arrives_ns[(size_t)r->model * in->n_execs + e], arrived = *arrives;
-    struct offer o = {.exec = e};
+    struct offer o = {.exec = e, .cost_ns = *arrives ? 0 : decide__missing_ns(in, r->model, e)};
     struct look at;
 
     look_first(w, e);
@@ -266,12 +292,14 @@ static struct offer offer(struct work *w, uint32_t i, uint32_t e)
     if (r->limit_ns == SNAP_NO_DEADLINE) {
         o.finish_ns = p->due_end_ns + p->backlog_ns + added_ns(w, r, e) +
                       decide__place(in, r->model, e)->worker_ns;
+        o.cost_ns += displaced_ns(w, e, added_ns(w, r, e));
         return o;
     }
     decide__bring(w, r->model, e);
     due__insert(w, i, e);
     due__look(w, &at);
     o.finish_ns = w->end_ns[i] + p->backlog_ns + in->margin_ns;
+    o.cost_ns += displaced_ns(w, e, SH_MAX(p->due_end_ns - before.due_end_ns, 0));
     o.late_ns = SH_MAX(due__broken_ns(w, &at), o.finish_ns - r->limit_ns);
     due__remove(w, i, e);
     /* One sample had its part when it was placed. */
@@ -324,14 +352,38 @@ static void let_in(struct work *w, uint32_t i, const struct offer *o, bool is_pr
                                            .predicted_ns = o->finish_ns - r->arrived_ns});
 }
 
+static bool may_bring(const struct work *w, uint32_t model, uint32_t e)
+{
+    const struct snapshot *in = w->in;
+
+    return in->execs[e].up && decide__place(in, model, e)->ready &&
+           !w->arrives_ns[(size_t)model * in->n_execs + e] && w->plans[e].lane_ns <= in->now_ns;
+}
+
+/* Where the image goes, so that those who come later are not refused as well: one image at a time,
+ * who is let in must not wait for those of who is not. If the best place has it and is too busy, it
+ * goes to one that has nothing to do, one copy of it at a time. */
+static uint32_t spread_to(const struct work *w, uint32_t model, uint32_t best)
+{
+    const struct snapshot *in = w->in;
+
+    if (may_bring(w, model, best))
+        return best;
+    for (size_t e = 0; e < in->n_execs; e++)
+        if (w->arrives_ns[model * in->n_execs + e] > in->now_ns)
+            return SNAP_NONE;
+    for (uint32_t e = 0; e < in->n_execs && in->models[model].copied_ns <= in->now_ns; e++)
+        if (may_bring(w, model, e) && has_nothing_before(w, model, e))
+            return e;
+    return SNAP_NONE;
+}
+
 /* Nobody can take it in time: o is the best there is. */
 static void turn_away(struct work *w, uint32_t i, const struct offer *o)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
-    /* One image at a time: who is let in must not wait for those of who is not. */
-    const bool brings = !w->arrives_ns[(size_t)r->model * in->n_execs + o->exec] &&
-                        w->plans[o->exec].lane_ns <= in->now_ns;
+    uint32_t to;
 
     for (uint32_t e = 0; e < in->n_execs; e++) {
         if (in->execs[e].up && decide__place(in, r->model, e)->ready && may_probe(w, i, e)) {
@@ -339,9 +391,10 @@ static void turn_away(struct work *w, uint32_t i, const struct offer *o)
             return;
         }
     }
-    if (brings)
-        decide__bring(w, r->model, o->exec);
-    refuse_late(w, i, o, brings ? o->exec : SNAP_NONE);
+    to = spread_to(w, r->model, o->exec);
+    if (to != SNAP_NONE)
+        decide__bring(w, r->model, to);
+    refuse_late(w, i, o, to);
 }
 
 /* No executor has its model. It stays where it is if one will have it soon enough. */
@@ -383,9 +436,7 @@ static void place(struct work *w, uint32_t i)
         if (!in->execs[e].up || !decide__place(in, r->model, e)->ready)
             continue;
         o = offer(w, i, e);
-        if (best.exec == SNAP_NONE || (o.late_ns <= 0) > (best.late_ns <= 0) ||
-            ((o.late_ns <= 0) == (best.late_ns <= 0) &&
-             better(w, r->model, e, o.finish_ns, best.exec, best.finish_ns)))
+        if (best.exec == SNAP_NONE || is_better(w, r->model, &o, &best))
             best = o;
     }
     if (best.exec == SNAP_NONE)

@@ -2,9 +2,18 @@
  *
  * Requests are ordered by priority, then earliest deadline, then arrival. A best-effort request
  * that is predicted to be late goes behind those of its priority that can still be in time. A new
- * request goes to the executor with the earliest predicted finish, which accounts for residency and
- * load; among equal ones to the one that holds more of the model, then to the one with fewer runs.
- * If no executor has its model, a request waits as long as one is expected to have it in time.
+ * request goes to the executor where it costs least, of those where it is in time: its predicted
+ * finish, which accounts for residency and load, and what it takes from others; among equal ones to
+ * the one that holds more of the model, then to the one with fewer runs. If no executor has its
+ * model, a request waits as long as one is expected to have it in time.
+ *
+ * What is taken from others counts as its own wait does: the time of a copy, and where a job trains
+ * the time by which the executor's work grows and that of an interruption. So a request joins a run
+ * that is about to be formed, or waits for a short while behind another, rather than stop a job.
+ *
+ * If one is refused because those who hold its model are busy, the image is sent to one that has
+ * nothing to do, one copy of a model at a time: a copy that takes longer than requests have time
+ * would otherwise never be made.
  *
  * Promises. A request with a limit is admitted only if it is predicted to meet the limit behind
  * those that go before it, and if all requests admitted earlier still meet theirs; otherwise it is
@@ -143,6 +152,11 @@ struct decisions {
 int decide(const struct snapshot *in, struct decisions *out, struct sh_err *err);
 void decisions_fini(struct decisions *d);             /* a zeroed struct is empty */
 const char *decide_reason_name(enum decide_reason r); /* BORROWED, static */
+
+/* What counts when a request is placed: when it is done, and what that takes from others. */
+int64_t decide_price_ns(int64_t finish_ns, int64_t cost_ns);
+/* What training loses by so much more work; is_first: it is stopped for it. */
+int64_t decide_displaced_ns(int64_t added_ns, int64_t stop_ns, bool is_first);
 
 /* The queued jobs that may start, next one first: *n indices into in->jobs; order has room for
  * in->n_jobs. Uses d's scratch memory, and leaves its decisions and shares alone. Fails:

@@ -59,6 +59,7 @@ struct snap_model {
     int64_t fastest_ns;                 /* fastest recent run of one sample; 0: none */
     /* requests have been refused for lack of time, and none admitted, since then; 0: no */
     int64_t refused_ns;
+    int64_t copied_ns;   /* the last copy to any executor is there then */
     double asked;        /* recent demand, samples per ns: predict_asked() */
     int64_t expected_ns; /* if no executor has it: when one will; SNAP_NEVER */
     bool failed;         /* no executor has it, because all failed to load it */

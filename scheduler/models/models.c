@@ -104,36 +104,13 @@ static double wanted(const struct sched *s, const struct model *m)
     return (double)n_runs(m) / (double)most;
 }
 
-static bool is_listed(const struct model *m, uint32_t exec)
-{
-    const uint32_t at = m->on[exec].ready_at;
-
-    return at < m->n_ready && m->ready[at] == exec;
-}
-
-static void unlist(struct model *m, uint32_t exec)
-{
-    const uint32_t at = m->on[exec].ready_at;
-    uint32_t last;
-
-    if (!is_listed(m, exec))
-        return;
-    last = m->ready[--m->n_ready];
-    m->ready[at] = last;
-    m->on[last].ready_at = at;
-}
-
 void models__go(struct sched *s, struct model *m, uint32_t exec, enum model_phase to)
 {
     struct model_on *on = &m->on[exec];
 
-    if (to != MODEL_ON_READY) {
+    models__list(m, exec, to == MODEL_ON_READY);
+    if (to != MODEL_ON_READY)
         on->worker_ns = 0;
-        unlist(m, exec);
-    } else if (!is_listed(m, exec)) {
-        on->ready_at = m->n_ready;
-        m->ready[m->n_ready++] = exec;
-    }
     s->models.fits_changed |= to == MODEL_ON_FAILED || on->phase == MODEL_ON_FAILED;
     m->n_failed_on += (to == MODEL_ON_FAILED) - (on->phase == MODEL_ON_FAILED);
     on->phase = to;
@@ -147,7 +124,7 @@ bool models_has_failed_on(const struct model *m, uint32_t exec)
 void models_on_exec_lost(struct sched *s, struct exec *e)
 {
     for (size_t i = 0; i < s->models.n; i++)
-        unlist(s->models.items[i], e->index);
+        models__list(s->models.items[i], e->index, false);
     homes_exec_away(s, e);
 }
 
@@ -443,10 +420,10 @@ static void on_ready(struct sched *s, struct model *m, struct exec *e,
     on->began_ns = 0;
     on->is_aside = on->waits_for_room = false;
     on->tries = 0;
-    on->resident_bytes = msg->resident_bytes;
-    on->arrives_ns = 0;
     if (msg->image_bytes)
         m->image_bytes = msg->image_bytes;
+    models_hold(m, e->index, msg->resident_bytes);
+    on->arrives_ns = 0;
     if (n) {
         m->n_profile = SH_MIN(n, (size_t)PREDICT_N_BUCKETS);
         memcpy(m->profile, msg->profile.data, m->n_profile * sizeof(m->profile[0]));
@@ -551,10 +528,11 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
     m->host_bytes = SH_MAX(m->host_bytes, msg->host_bytes);
     if (msg->idle_ns >= 0)
         on->place.last_use_ms = sh_clock_wall_ms() - msg->idle_ns / 1000000;
-    /* A run that was sent and not yet begun brings what is missing: that is counted already. */
-    if (m->n_runs)
-        return;
-    on->resident_bytes = msg->device_bytes;
+    /* A run that was sent there and has not begun brings what is missing: that counts already. */
+    for (const struct run *r = e->runs; r; r = r->next)
+        if (r->model == m)
+            return;
+    models_hold(m, e->index, msg->device_bytes);
     on->is_on_disk = msg->disk_bytes > 0;
     on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, DAY_NS) : 0;
     e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
@@ -575,9 +553,9 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns)
     on->arrives_ns =
         SH_MIN(SH_MAX(e->lane_ns, now_ns) + models_copy_ns(m, e), now_ns + PREDICT_MAX_COPY_NS);
     on->had_bytes = on->resident_bytes;
-    on->resident_bytes = m->image_bytes;
+    models_hold(m, e->index, m->image_bytes);
     on->is_on_disk = false;
-    e->lane_ns = on->arrives_ns;
+    e->lane_ns = m->copied_ns = on->arrives_ns;
 }
 
 /* ------------------------------------------------------------------ the database */

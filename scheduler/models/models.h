@@ -104,6 +104,7 @@ struct model { /* one version */
     struct sh_sizes *warm; /* OWNED: sizes to compile before somebody asks */
     size_t n_warm;
     int64_t refused_ns;     /* as in snapshot.h */
+    int64_t copied_ns;      /* the same */
     int64_t asked_ns;       /* when somebody last asked for it */
     uint64_t n_runs_shown;  /* predict.n_runs as last shown: report.c */
     uint64_t n_runs_before; /* under earlier leaders */
@@ -118,8 +119,10 @@ struct model { /* one version */
     uint64_t need_bytes; /* of device memory, where it had too little; 0: nowhere */
     uint32_t n_failed;   /* executors that cannot load it; HOMES_MAX_FAILED: no other is tried */
     struct model_on *on; /* OWNED: by executor, rows as execs.cap */
-    uint32_t *ready;     /* OWNED, as many: connected executors on which it is READY */
-    uint32_t n_ready;
+    /* OWNED, as many: connected executors on which it is READY; all of it is on the device of the
+     * first n_resident of them, or on its way */
+    uint32_t *ready;
+    uint32_t n_ready, n_resident;
     uint32_t n_failed_on;                          /* executors on which it is FAILED */
     struct msg_profile profile[PREDICT_N_BUCKETS]; /* as the last executor measured it */
     size_t n_profile;
@@ -130,8 +133,9 @@ struct model { /* one version */
     uint32_t n_waiting; /* all versions of the model together; models.c */
     bool gone;
     uint64_t seen_poll;
-    uint32_t snap;       /* index in the current pass's snapshot; pass.c */
-    uint32_t next_ready; /* pass_requests.c looks for a place from there on */
+    uint32_t snap;          /* index in the current pass's snapshot; pass.c */
+    uint32_t next_ready;    /* pass_requests.c looks for a place from there on, and ... */
+    uint32_t next_resident; /* ... from there among those that hold it */
     size_t index;
 };
 
@@ -166,6 +170,10 @@ void models_second(struct sched *s); /* retries, gauges */
 /* Somebody asks for a version (its id, as text) that executors failed to load, or will retry later:
  * they retry at once. At most once a second for each version. */
 void models_load_again(struct sched *s, const char *version_id);
+/* ready.c. It is in the list of those on which it is READY, or no more. */
+void models__list(struct model *m, uint32_t exec, bool is_ready);
+/* So many bytes of it are on that executor's device, or on their way. */
+void models_hold(struct model *m, uint32_t exec, uint64_t bytes);
 /* What e lacks of m will be copied, after the copies already under way. */
 void models_expect(struct model *m, struct exec *e, int64_t now_ns);
 /* Were some of its weights there before the rest was asked for? */

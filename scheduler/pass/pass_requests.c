@@ -9,11 +9,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#define MAX_EXECS 16u      /* of one pass, but for those that its last new request brings */
-#define MAX_NEW 64u        /* requests of one pass that no executor has */
-#define MAX_OFFERS 8u      /* executors that are asked what a new request would mean there ... */
-#define FEW_OFFERS 3u      /* ... where more than that have its model */
-#define MAX_SEEN 64u       /* executors that have its model, looked at for these */
+#define MAX_EXECS 16u /* of one pass, but for those that its last new request brings */
+#define MAX_NEW 64u   /* requests of one pass that no executor has */
+#define MAX_OFFERS 8u /* executors that are asked what a new request would mean there ... */
+#define FEW_OFFERS 3u /* ... where more than that have its model */
+#define MAX_SEEN 64u  /* executors that have its model, looked at for these ... */
+#define MAX_HOLD 32u  /* ... so many at first that hold all of it on their device */
+#define DOUBT 2       /* one part in so many more than guessed, and it would be late */
+#define LATE_NS INT64_C(1000000000000000)
 #define MAX_PASSES 100000u /* of one turn: the tick goes on with what is left */
 
 /* ------------------------------------------------------------------ what it is about */
@@ -42,19 +45,38 @@ static int64_t worker_ns(const struct model *m, const struct shape *h, const str
     return SH_MAX(m->on[e->index].worker_ns, h ? h->on[e->index].worker_ns : 0);
 }
 
-/* When it would be done there, roughly: behind what waits, with the copy of what is missing. */
-static int64_t guess_ns(const struct model *m, const struct shape *h, const struct exec *e,
+/* May it share a run with who waits there? */
+static bool may_join(const struct request *r, const struct exec *e)
+{
+    const struct request *last = e->waiting.last;
+
+    return last && last->model == r->model && last->tenant == r->tenant;
+}
+
+/* Its price there, roughly: when it would be done, behind what waits and with the copy of what is
+ * missing, and what that takes from others. Those that may be too late come behind all others. */
+static int64_t guess_ns(const struct sched *s, const struct request *r, const struct exec *e,
                         int64_t now_ns)
 {
-    int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns + worker_ns(m, h, e);
+    const struct model *m = r->model;
+    const int64_t run_ns = SH_MAX(m->predict.profile_ns[0], 1);
+    int64_t slack, ns = exec_busy_until_ns(e, now_ns, &slack) - now_ns + worker_ns(m, r->shape, e);
+    int64_t cost = models_copy_ns(m, e);
 
-    return ns + models_copy_ns(m, e) + (int64_t)e->waiting.n * SH_MAX(m->predict.profile_ns[0], 1);
+    ns = SH_MAX(ns + (int64_t)e->waiting.n * run_ns + cost, m->on[e->index].arrives_ns - now_ns) +
+         run_ns;
+    if (r->limit_ns != SNAP_NO_DEADLINE && ns + ns / DOUBT > r->limit_ns - now_ns)
+        return LATE_NS + ns;
+    if (jobs_train_on(s, e))
+        cost += decide_displaced_ns(may_join(r, e) ? 0 : run_ns, e->stop_ns,
+                                    !e->n_runs && !e->waiting.n);
+    return decide_price_ns(ns, cost);
 }
 
 struct offers { /* by when they would be done, the first at first */
     struct exec *exec[MAX_OFFERS];
-    int64_t ns[MAX_OFFERS];
-    uint32_t n;
+    int64_t ns[MAX_OFFERS], now_ns;
+    uint32_t n, n_seen;
 };
 
 static void keep_best(struct offers *o, struct exec *e, int64_t ns)
@@ -75,28 +97,52 @@ static void keep_best(struct offers *o, struct exec *e, int64_t ns)
     o->ns[at] = ns;
 }
 
-/* The executors that are most likely to answer r soonest; where many have its model, of a part of
- * them: of others each time (Mitzenmacher, "The power of two choices"). */
-static void add_offers(struct sched *s, struct snapshot *in, const struct request *r)
+struct rows {               /* of model.ready */
+    uint32_t from, n, most; /* so many of them at most */
+};
+
+/* Looks at those that are up, beginning with the nextth. */
+static void see(struct sched *s, const struct request *r, struct rows rows, uint32_t *next,
+                struct offers *best)
 {
-    struct model *m = r->model;
-    struct offers best = {.n = 0};
+    const struct model *m = r->model;
     uint32_t i, seen = 0;
 
-    for (i = 0; i < m->n_ready && seen < MAX_SEEN; i++) {
-        struct exec *e = s->execs.items[m->ready[(m->next_ready + i) % m->n_ready]];
+    for (i = 0; i < rows.n && seen < rows.most; i++) {
+        struct exec *e = s->execs.items[m->ready[rows.from + (*next + i) % rows.n]];
 
         if (!exec_is_up(e) || !is_ready(m, r->shape, e))
             continue;
         seen++;
-        keep_best(&best, e, guess_ns(m, r->shape, e, in->now_ns));
+        keep_best(best, e, guess_ns(s, r, e, best->now_ns));
     }
-    if (seen == MAX_SEEN)
-        m->next_ready += i;
-    if (seen > MAX_OFFERS)
+    if (seen == rows.most)
+        *next += i;
+    best->n_seen += seen;
+}
+
+/* The executors that are most likely to answer r at the least price; where many have its model, of
+ * a part of them: of others each time (Mitzenmacher, "The power of two choices"). Those that hold
+ * it come first, by chance alone they would hardly be among so few; but one that lacks it is always
+ * asked, so that its image spreads. */
+static void add_offers(struct sched *s, struct snapshot *in, const struct request *r)
+{
+    struct model *m = r->model;
+    struct offers best = {.now_ns = in->now_ns}, lack = best;
+    const struct rows hold = {0, m->n_resident, MAX_HOLD};
+    struct rows rest = {m->n_resident, m->n_ready - m->n_resident, MAX_SEEN};
+
+    see(s, r, hold, &m->next_resident, &best);
+    rest.most -= best.n_seen;
+    see(s, r, rest, &m->next_ready, &lack);
+    for (uint32_t k = 0; k < lack.n; k++)
+        keep_best(&best, lack.exec[k], lack.ns[k]);
+    if (best.n_seen + lack.n_seen > MAX_OFFERS)
         best.n = FEW_OFFERS;
     for (uint32_t k = 0; k < best.n; k++)
         add_exec(s, in, best.exec[k]);
+    if (lack.n)
+        add_exec(s, in, lack.exec[0]);
 }
 
 /* Nobody has its model: what it hears depends on whether there is any executor. */
@@ -177,7 +223,8 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
     *x = (struct snap_model){.max_batch = m->max_batch,
                              .is_solo = m->is_solo,
                              .image_bytes = m->image_bytes,
-                             .refused_ns = m->refused_ns};
+                             .refused_ns = m->refused_ns,
+                             .copied_ns = m->copied_ns};
     for (enum predict_kind k = PREDICT_PARTIAL; k < PREDICT_N_KINDS; k++)
         x->cold_slack_ns[k] = predict_cold_ns(&m->predict, k, m->slo_percentile, in->now_ns);
     for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {

@@ -767,7 +767,7 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
         SH_WARN("run.failed", "executor=%s model=%s code=%s msg=\"%s\"", e->info.name,
                 run->model->name, sh_rc_name((int)m->rc), m->msg);
     e->done_ns = now;
-    run->model->on[e->index].resident_bytes = m->resident_bytes;
+    models_hold(run->model, e->index, m->resident_bytes);
     run->model->on[e->index].arrives_ns = 0;
     models_charge(s, run, requests__span(SH_MAX(m->compute_ns, m->copy_ns)));
     e->busy_ns[0] += requests__span(SH_MAX(m->compute_ns, m->copy_ns));

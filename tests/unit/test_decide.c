@@ -323,6 +323,55 @@ static void placement_gives_up_residency_when_the_queue_there_is_longer_than_the
     decisions_fini(&w.out);
 }
 
+static void placement_minds_what_training_loses(void **state)
+{
+    /* A job on both. Executor 1 is idle, so the job there has to stop (1 ms) and to go on again. */
+    static const struct {
+        int64_t busy_ms, limit_ms;
+        bool trains;
+        uint32_t exec;
+    } CASES[] = {
+        {2, 0, true, 0}, {5, 0, true, 1}, {2, 0, false, 1}, {2, 11, true, 1}, {2, 20, true, 0}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct world w;
+
+        world_init(&w, 2);
+        w.execs[0].trains = w.execs[1].trains = CASES[i].trains;
+        w.execs[0].n_runs = 1;
+        w.execs[0].busy_until_ns = NOW + CASES[i].busy_ms * MS;
+        add_new(&w, 0, CASES[i].limit_ms);
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_PLACE, 0)->exec, CASES[i].exec);
+        decisions_fini(&w.out);
+    }
+}
+
+static void who_is_refused_where_the_weights_are_brings_them_to_who_is_idle(void **state)
+{
+    enum { AS_IT_IS, HAS_WORK, IS_COPIED, N };
+
+    (void)state;
+    for (int k = 0; k < N; k++) {
+        struct world w;
+
+        world_init(&w, 3);
+        for (uint32_t e = 0; e < 2; e++) {
+            w.execs[e].n_runs = 1;
+            w.execs[e].busy_until_ns = NOW + 8 * MS;
+        }
+        w.execs[2].n_runs = k == HAS_WORK;
+        w.models[0].copied_ns = k == IS_COPIED ? NOW + MS : 0;
+        place_of(&w, 0, 1)->resident_bytes = 0;
+        place_of(&w, 0, 2)->resident_bytes = 0;
+        add_new(&w, 0, 15); /* 18 ms where they are, 20.5 where they come to */
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_REFUSE, 0)->exec, k == AS_IT_IS ? 2 : SNAP_NONE);
+        decisions_fini(&w.out);
+    }
+}
+
 static void equal_executors_share_the_load(void **state)
 {
     struct world w;
@@ -479,6 +528,8 @@ int main(void)
         cmocka_unit_test(a_ready_request_that_became_hopeless_is_refused),
         cmocka_unit_test(placement_prefers_the_executor_that_holds_the_weights),
         cmocka_unit_test(placement_gives_up_residency_when_the_queue_there_is_longer_than_the_copy),
+        cmocka_unit_test(placement_minds_what_training_loses),
+        cmocka_unit_test(who_is_refused_where_the_weights_are_brings_them_to_who_is_idle),
         cmocka_unit_test(equal_executors_share_the_load),
         cmocka_unit_test(nothing_goes_to_an_executor_that_is_down_or_lacks_the_model),
         cmocka_unit_test(an_executor_has_at_most_max_runs_outstanding),

@@ -700,6 +700,54 @@ static void a_request_waits_where_its_version_may_come_in_time(void **state)
     }
 }
 
+static void holds(struct peer *p, uint64_t bytes)
+{
+    say(p, &(struct sh_msg){.type = MSG_MODEL_PLACE,
+                            .u.model_place = {.version_id = 1, .device_bytes = bytes}});
+}
+
+static bool is_first(uint32_t exec, uint32_t n)
+{
+    return version(1)->on[exec].ready_at < n;
+}
+
+/* What one executor says of its device counts, whatever runs on another one; and those that hold
+ * the version are the first that are asked. */
+static void what_one_holds_is_known_while_another_runs_it(void **state)
+{
+    struct peer y = {.fd = -1};
+    struct model_on *on;
+    uint64_t run;
+
+    (void)state;
+    world_lead();
+    exec_up(&x, "x");
+    model_ready(&x, 1);
+    api_hello(&a, 7);
+    exec_up(&y, "y");
+    model_ready(&y, 1);
+    on = version(1)->on;
+    holds(&y, 1 << 19);
+    holds(&x, 1 << 20);
+    assert_true(version(1)->n_resident == 1 && is_first(0, 1));
+    infer_open(&a, 1, 1, false);
+    infer_ready(&a, 1, NULL, 0);
+    run = run_sent(&x);
+    holds(&x, 0); /* before it has begun: it will bring it */
+    holds(&y, 1 << 20);
+    assert_true(on[0].resident_bytes == 1 << 20 && on[1].resident_bytes == 1 << 20);
+    assert_int_equal(version(1)->n_resident, 2);
+    holds(&y, 0);
+    assert_true(on[1].resident_bytes == 0 && version(1)->n_resident == 1 && is_first(0, 1));
+    run_done(&x, run, 0);
+    holds(&x, 0);
+    assert_int_equal(version(1)->n_resident, 0);
+    holds(&y, 1 << 20);
+    assert_true(version(1)->n_resident == 1 && is_first(1, 1));
+    peer_close(&y);
+    assert_true(version(1)->n_resident == 0 && version(1)->n_ready == 1 && is_first(0, 1));
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup_teardown(name, begin, end)
@@ -725,6 +773,7 @@ int main(void)
         TEST(a_job_has_a_version_back_that_was_about_to_leave),
         TEST(who_asks_for_one_that_leaves_has_it_back),
         TEST(steps_of_loading_are_told_when_they_change),
+        TEST(what_one_holds_is_known_while_another_runs_it),
         cmocka_unit_test(a_request_waits_where_its_version_may_come_in_time),
     };
 
