@@ -272,7 +272,7 @@ fuzz: fuzz-short ## fuzz-short, then mutated models, data and requests into prog
 	@set -e; for part in mutations datasets served; do tests/fuzz/$$part.py --count $(or $(COUNT),5000) \
 	    --seed $(or $(SEED),1) $(if $(KEEP),--keep $(KEEP)/$$part); done
 
-test: build ## all checks: lint, unit, device, database, golden, protocols, end to end
+test: build benches ## all checks: lint, unit, device, database, golden, protocols, end to end
 	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database

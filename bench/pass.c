@@ -109,9 +109,9 @@ static uint64_t open_request(struct world *w)
     return rid;
 }
 
-static void on_refuse(void *ctx, uint64_t rid, int rc)
+static void on_refuse(void *ctx, uint64_t rid, const char *rule)
 {
-    (void)rid, (void)rc;
+    (void)rid, (void)rule;
     ((struct world *)ctx)->n_refused++;
 }
 
@@ -252,7 +252,7 @@ static void measure(struct world *w)
         const uint64_t rid = open_request(w);
 
         pass_requests(&w->core.s);
-        core_ready(&w->core, rid);
+        core_ready(&w->core, rid, 1);
         pass_requests(&w->core.s);
     }
     fact("bytes of heap for each request",
@@ -262,7 +262,7 @@ static void measure(struct world *w)
         const uint64_t rid = open_request(w);
 
         open_us[i] = pass_us(w);
-        core_ready(&w->core, rid);
+        core_ready(&w->core, rid, 1);
         ready_us[i] = pass_us(w);
         if (end_a_run(w))
             done_us[n_done++] = pass_us(w);
