@@ -66,7 +66,7 @@ uint32_t counted__first(struct rewrite *w, uint32_t count, int64_t n)
     if (w->rc == SH_OK)
         w->rc = shape__temp(w->c, "mask", SH_BOOL, 1, &n, &mask);
     if (w->rc == SH_OK)
-        w->rc = shape__emit(w->c, "First", &count, 1, mask, NULL);
+        w->rc = shape__emit(w->c, "First", &count, 1, mask, NULL, 0);
     return mask;
 }
 
@@ -121,7 +121,7 @@ static int own_value(struct shape_ctx *c, uint32_t k)
     uint32_t from = c->outv[k];
     int rc = shape__temp(c, "counted", x.dtype, x.rank, x.dims, &c->outv[k]);
 
-    return rc ? rc : shape__emit(c, "Identity", &from, 1, c->outv[k], NULL);
+    return rc ? rc : shape__emit(c, "Identity", &from, 1, c->outv[k], NULL, 0);
 }
 
 int counted__is(struct shape_ctx *c, uint32_t k, int axis, struct graph_number n)

@@ -190,9 +190,7 @@ uint32_t rw_in(const struct rewrite *w, uint32_t i)
 
 int rw_is(struct rewrite *w, uint32_t k, uint32_t v)
 {
-    if (w->rc)
-        return w->rc;
     w->c->aliased = true;
     w->c->outv[k] = v;
-    return SH_OK;
+    return w->rc ? w->rc : w->c->err->rc;
 }

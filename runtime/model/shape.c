@@ -171,35 +171,22 @@ static int trim_outputs(struct shape_ctx *c)
 }
 
 /* What has no elements is a constant: nothing has to compute it. */
-static int fold_empty(struct shape_ctx *c, bool *done)
+static bool fold_empty(struct shape_ctx *c)
 {
-    int rc = SH_OK;
-
-    *done = true;
     for (uint32_t k = 0; k < c->n.n_out; k++)
-        *done = *done && graph_elements(shape__outv(c, k)) == 0;
-    for (uint32_t k = 0; k < c->n.n_out && *done && rc == SH_OK; k++) {
-        void *none;
-
-        rc = shape__alloc(c, k, &none);
-    }
-    return rc;
+        if (graph_elements(shape__outv(c, k)) != 0)
+            return false;
+    for (uint32_t k = 0; k < c->n.n_out; k++)
+        shape__alloc(c, k);
+    return true;
 }
 
 static int finish_node(struct shape_ctx *c, const struct shape_op *op, bool is_sized)
 {
-    bool done;
-    int rc = trim_outputs(c);
-
-    if (!rc)
-        rc = fold_empty(c, &done);
-    if (rc || done)
-        return rc;
-    if (foldable(c, op, is_sized)) {
-        rc = op->eval(c);
-        if (rc || c->g->values[c->outv[0]].data)
-            return rc;
-    }
+    if (trim_outputs(c) || fold_empty(c))
+        return c->err->rc;
+    if (foldable(c, op, is_sized) && (op->eval(c) || c->g->values[c->outv[0]].data))
+        return c->err->rc;
     if (!(op->flags & SHAPE_RUNS))
         return shape__fail(c, SH_E_UNSUPPORTED, WHY_CONSTANTS);
     return op->finish ? op->finish(c) : shape__emit_self(c);
@@ -346,6 +333,8 @@ int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *ou
         .g = c->g, .training = c->training, .wanted = GRAPH_NONE, .plain = c->plain, .err = c->err};
     int rc;
 
+    if (c->err->rc)
+        return c->err->rc;
     if (!op || call->n_in < op->min_in || call->n_in > op->max_in)
         return shape__fail(c, SH_E_BUG, "cannot be put together from %s", call->op);
     for (uint32_t i = 0; i < call->n_in; i++)
@@ -417,6 +406,7 @@ int run__step(struct run *r, uint32_t number)
     rc = run_node(r, number);
     if (may_be_lost(n, rc)) {
         r->lost = r->err;
+        memset(&r->err, 0, sizeof(r->err));
         return SH_OK;
     }
     if (rc && !r->failed)

@@ -14,9 +14,8 @@ int shape__infer_unary(struct shape_ctx *c)
 
 int shape__infer_unary_float(struct shape_ctx *c)
 {
-    int rc = shape__want_float(c, 0);
-
-    return rc ? rc : shape__infer_unary(c);
+    shape__want_float(c, 0);
+    return shape__infer_unary(c);
 }
 
 int shape__infer_logical_not(struct shape_ctx *c)
@@ -36,27 +35,18 @@ int shape__infer_act(struct shape_ctx *c)
                   {"HardSigmoid", "alpha", 0.2},
                   {"HardSigmoid", "beta", 0.5},
                   {"Elu", "alpha", 1.0}};
-    int rc = shape__infer_unary_float(c);
 
-    for (size_t i = 0; i < SH_ARRAY_LEN(PARAMS) && rc == SH_OK; i++) {
-        double v;
+    shape__infer_unary_float(c);
+    for (size_t i = 0; i < SH_ARRAY_LEN(PARAMS); i++)
+        if (strcmp(c->n.op, PARAMS[i].op) == 0)
+            shape__own_float(c, PARAMS[i].attr, PARAMS[i].def);
+    if (strcmp(c->n.op, "Gelu") == 0) {
+        const char *how = shape__own_str(c, "approximate", "none");
 
-        if (strcmp(c->n.op, PARAMS[i].op) != 0)
-            continue;
-        rc = graph_float(&c->n, PARAMS[i].attr, PARAMS[i].def, &v, c->err);
-        if (!rc)
-            rc = graph_set_float(&c->n, PARAMS[i].attr, v, c->err);
+        if (strcmp(how, "none") != 0 && strcmp(how, "tanh") != 0)
+            shape__fail(c, SH_E_INVALID, "approximate must be none or tanh");
     }
-    if (!rc && strcmp(c->n.op, "Gelu") == 0) {
-        const char *how;
-
-        rc = graph_str(&c->n, "approximate", "none", &how, c->err);
-        if (!rc && strcmp(how, "none") != 0 && strcmp(how, "tanh") != 0)
-            rc = shape__fail(c, SH_E_INVALID, "approximate must be none or tanh");
-        if (!rc && !graph__attr(&c->n, "approximate"))
-            rc = graph_set_str(&c->n, "approximate", "none", c->err);
-    }
-    return rc;
+    return c->err->rc;
 }
 
 int shape__align(struct shape_ctx *c)
@@ -64,61 +54,56 @@ int shape__align(struct shape_ctx *c)
     struct rewrite w = {.c = c};
     const struct graph_value *a = shape__in(c, 0), *b = shape__in(c, 1);
     int64_t axis, dims[SH_MAX_RANK];
+    uint32_t reshaped;
 
     if (!graph__attr(&c->n, GRAPH_FIRST_AXIS))
-        return SH_OK;
-    w.rc = graph_int(&c->n, GRAPH_FIRST_AXIS, 0, &axis, c->err);
+        return c->err->rc;
+    axis = shape__int(c, GRAPH_FIRST_AXIS, 0);
     graph__drop_attr(&c->n, GRAPH_FIRST_AXIS);
-    if (w.rc || graph_elements(b) == 1)
-        return w.rc;
-    w.rc = shape__axis(c, axis, a->rank, &axis);
-    if (!w.rc && b->rank > a->rank - (int)axis)
-        w.rc = shape__fail(c, SH_E_INVALID, "%d axes do not fit to %d from axis %lld on", b->rank,
-                           a->rank, (long long)axis);
-    if (w.rc)
-        return w.rc;
+    if (graph_elements(b) == 1)
+        return c->err->rc;
+    shape__axis(c, axis, a->rank, &axis);
+    if (b->rank > a->rank - (int)axis)
+        shape__fail(c, SH_E_INVALID, "%d axes do not fit to %d from axis %lld on", b->rank, a->rank,
+                    (long long)axis);
     for (int i = 0; i < a->rank - (int)axis; i++)
         dims[i] = i < b->rank ? b->dims[i] : 1;
-    c->n.in[1] = rw_reshape(&w, c->n.in[1], a->rank - (int)axis, dims);
-    return w.rc;
+    reshaped = rw_reshape(&w, c->n.in[1], a->rank - (int)axis, dims);
+    if (c->err->rc == SH_OK)
+        c->n.in[1] = reshaped;
+    return c->err->rc;
 }
 
 static int broadcast_out(struct shape_ctx *c, enum sh_dtype t)
 {
     int64_t dims[SH_MAX_RANK];
     int rank = 0;
-    int rc = shape__broadcast(c, shape__in(c, 0), shape__in(c, 1), &rank, dims);
 
-    return rc ? rc : shape__out(c, 0, t, rank, dims);
+    shape__broadcast(c, shape__in(c, 0), shape__in(c, 1), &rank, dims);
+    return shape__out(c, 0, t, rank, dims);
 }
 
 int shape__infer_binary(struct shape_ctx *c)
 {
-    /* Pow may mix types; the result has that of the base. */
-    int rc = strcmp(c->n.op, "Pow") == 0 ? SH_OK : shape__want_same_type(c, 0, 1);
-
-    if (!rc)
-        rc = shape__align(c);
-    return rc ? rc : broadcast_out(c, shape__in(c, 0)->dtype);
+    if (strcmp(c->n.op, "Pow") != 0) /* which may mix types; the result has that of the base */
+        shape__want_same_type(c, 0, 1);
+    shape__align(c);
+    return broadcast_out(c, shape__in(c, 0)->dtype);
 }
 
 int shape__infer_compare(struct shape_ctx *c)
 {
-    int rc = shape__want_same_type(c, 0, 1);
-
-    if (!rc)
-        rc = shape__align(c);
-    return rc ? rc : broadcast_out(c, SH_BOOL);
+    shape__want_same_type(c, 0, 1);
+    shape__align(c);
+    return broadcast_out(c, SH_BOOL);
 }
 
 int shape__infer_logic(struct shape_ctx *c)
 {
-    int rc;
-
     if (shape__in(c, 0)->dtype != SH_BOOL || shape__in(c, 1)->dtype != SH_BOOL)
         return shape__fail(c, SH_E_INVALID, "needs BOOL inputs");
-    rc = shape__align(c);
-    return rc ? rc : broadcast_out(c, SH_BOOL);
+    shape__align(c);
+    return broadcast_out(c, SH_BOOL);
 }
 
 int shape__infer_variadic(struct shape_ctx *c)
@@ -129,12 +114,10 @@ int shape__infer_variadic(struct shape_ctx *c)
         return shape__alias(c, c->n.in[0]);
     for (uint32_t i = 1; i < c->n.n_in; i++) {
         int64_t dims[SH_MAX_RANK];
-        int rank = 0, rc = shape__want_same_type(c, 0, i);
+        int rank;
 
-        if (!rc)
-            rc = shape__broadcast(c, &acc, shape__in(c, i), &rank, dims);
-        if (rc)
-            return rc;
+        shape__want_same_type(c, 0, i);
+        shape__broadcast(c, &acc, shape__in(c, i), &rank, dims);
         acc.rank = rank;
         memcpy(acc.dims, dims, sizeof(acc.dims[0]) * (size_t)rank);
     }
@@ -146,25 +129,22 @@ int shape__finish_variadic(struct shape_ctx *c)
 {
     const struct graph_value *y = shape__outv(c, 0);
     uint32_t acc = c->n.in[0];
-    int rc = SH_OK;
 
-    for (uint32_t i = 1; i < c->n.n_in && rc == SH_OK; i++) {
+    for (uint32_t i = 1; i < c->n.n_in && c->err->rc == SH_OK; i++) {
         uint32_t pair[2] = {acc, c->n.in[i]}, out = c->outv[0];
 
         if (i + 1 < c->n.n_in) {
             int64_t dims[SH_MAX_RANK];
             int rank = 0;
 
-            rc = shape__broadcast(c, &c->g->values[acc], shape__in(c, i), &rank, dims);
-            if (!rc)
-                rc = shape__temp(c, "part", y->dtype, rank, dims, &out);
+            shape__broadcast(c, &c->g->values[acc], shape__in(c, i), &rank, dims);
+            shape__temp(c, "part", y->dtype, rank, dims, &out);
             y = shape__outv(c, 0); /* the table of values may have moved */
         }
-        if (!rc)
-            rc = shape__emit(c, strcmp(c->n.op, "Sum") == 0 ? "Add" : c->n.op, pair, 2, out, NULL);
+        shape__emit(c, strcmp(c->n.op, "Sum") == 0 ? "Add" : c->n.op, pair, 2, out, NULL, 0);
         acc = out;
     }
-    return rc;
+    return c->err->rc;
 }
 
 /* 1: all true, 0: all false, -1: neither, or not a constant. */
@@ -198,39 +178,29 @@ int shape__infer_where(struct shape_ctx *c)
 {
     int64_t dims[SH_MAX_RANK];
     struct graph_value ab = {.dtype = shape__in(c, 1)->dtype};
-    int rank = 0, rc;
+    int rank = 0;
 
     if (shape__in(c, 0)->dtype != SH_BOOL)
-        return shape__fail(c, SH_E_INVALID, "needs a BOOL condition");
-    rc = shape__want_same_type(c, 1, 2);
-    if (!rc)
-        rc = shape__broadcast(c, shape__in(c, 1), shape__in(c, 2), &ab.rank, ab.dims);
-    if (!rc)
-        rc = shape__broadcast(c, shape__in(c, 0), &ab, &rank, dims);
-    return rc ? rc : shape__out(c, 0, ab.dtype, rank, dims);
+        shape__fail(c, SH_E_INVALID, "needs a BOOL condition");
+    shape__want_same_type(c, 1, 2);
+    shape__broadcast(c, shape__in(c, 1), shape__in(c, 2), &ab.rank, ab.dims);
+    shape__broadcast(c, shape__in(c, 0), &ab, &rank, dims);
+    return shape__out(c, 0, ab.dtype, rank, dims);
 }
 
 static int cast_to(struct shape_ctx *c, enum sh_dtype t)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int rc = graph_set_int(&c->n, "to", (int64_t)t, c->err);
 
-    if (rc)
-        return rc;
-    if (t == x->dtype)
-        return shape__alias(c, c->n.in[0]);
-    return shape__out(c, 0, t, x->rank, x->dims);
+    shape__set_int(c, "to", (int64_t)t);
+    return t == x->dtype ? shape__alias(c, c->n.in[0]) : shape__out(c, 0, t, x->rank, x->dims);
 }
 
 int shape__infer_cast(struct shape_ctx *c)
 {
-    int64_t to;
-    enum sh_dtype t;
-    int rc = graph_int(&c->n, "to", 0, &to, c->err);
+    const int64_t to = shape__int(c, "to", 0);
+    const enum sh_dtype t = to > 0 && to < 64 ? sh_dtype_from_onnx((int)to) : SH_N_DTYPES;
 
-    if (rc)
-        return rc;
-    t = to > 0 && to < 64 ? sh_dtype_from_onnx((int)to) : SH_N_DTYPES;
     if (t == SH_N_DTYPES)
         return shape__fail(c, SH_E_UNSUPPORTED, WHY_CAST, (long long)to);
     graph__drop_attr(&c->n, "saturate");
@@ -240,10 +210,10 @@ int shape__infer_cast(struct shape_ctx *c)
 int shape__infer_cast_like(struct shape_ctx *c)
 {
     enum sh_dtype t = shape__in(c, 1)->dtype;
-    int rc = shape__set_op(c, "Cast");
 
+    shape__set_op(c, "Cast");
     shape__drop_inputs(c, 1);
-    return rc ? rc : cast_to(c, t);
+    return cast_to(c, t);
 }
 
 /* A bound that is computed: the larger of x and one, then the smaller of that and the other. */
@@ -263,21 +233,16 @@ int shape__infer_clip(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
     double lo, hi;
-    int rc;
 
     for (uint32_t i = 1; i < 3; i++)
         if (shape__has(c, i) && !shape__in(c, i)->data)
             return clip_by_values(c);
-    rc = shape__number(c, 1, -INFINITY, &lo);
-
-    if (!rc)
-        rc = shape__number(c, 2, INFINITY, &hi);
-    if (!rc)
-        rc = graph_set_float(&c->n, "min", lo, c->err);
-    if (!rc)
-        rc = graph_set_float(&c->n, "max", hi, c->err);
+    shape__number(c, 1, -INFINITY, &lo);
+    shape__number(c, 2, INFINITY, &hi);
+    shape__set_float(c, "min", lo);
+    shape__set_float(c, "max", hi);
     shape__drop_inputs(c, 1);
-    return rc ? rc : shape__out(c, 0, x->dtype, x->rank, x->dims);
+    return shape__out(c, 0, x->dtype, x->rank, x->dims);
 }
 
 int shape__infer_identity(struct shape_ctx *c)
@@ -315,16 +280,16 @@ int shape__infer_if(struct shape_ctx *c)
         return shape__fail(c, SH_E_INVALID,
                            "needs one BOOL as condition, and its results from each branch");
     first = q->data && *(const bool *)q->data ? 1 : 1 + n;
-    for (uint32_t k = 0; k < n && w.rc == SH_OK; k++) {
+    for (uint32_t k = 0; k < n && c->err->rc == SH_OK; k++) {
         if (!q->data)
-            w.rc = choose(c, k, n);
+            choose(c, k, n);
         else if (c->n.in[first + k] == GRAPH_NONE)
-            w.rc = shape__fail(c, SH_E_UNSUPPORTED, WHY_BRANCH, c->lost);
+            shape__fail(c, SH_E_UNSUPPORTED, WHY_BRANCH, c->lost);
         else
             rw_is(&w, k, c->n.in[first + k]);
         q = shape__in(c, 0);
     }
-    return w.rc;
+    return c->err->rc;
 }
 
 /* Nothing is dropped. */
@@ -337,25 +302,22 @@ static int keep_all(struct shape_ctx *c)
     if (yes)
         *yes = true;
     rw_is(&w, 1, rw_expand(&w, rw_const(&w, SH_BOOL, 0, NULL, yes), x.rank, x.dims));
-    return w.rc ? w.rc : shape__alias(c, c->n.in[0]);
+    return shape__alias(c, c->n.in[0]);
 }
 
 int shape__infer_dropout(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
     double ratio;
-    int rc = shape__number(c, 1, 0.5, &ratio);
 
-    if (rc)
-        return rc;
+    shape__number(c, 1, 0.5, &ratio);
     if (!(ratio >= 0.0 && ratio < 1.0))
         return shape__fail(c, SH_E_INVALID, "ratio %g is outside [0, 1)", ratio);
     if (!c->training || ratio == 0.0)
         return c->n.n_out > 1 && c->out_names[1] ? keep_all(c) : shape__alias(c, c->n.in[0]);
     shape__drop_inputs(c, 1);
-    rc = graph_set_float(&c->n, "ratio", ratio, c->err);
-    if (!rc)
-        rc = shape__want_float(c, 0);
+    shape__set_float(c, "ratio", ratio);
+    shape__want_float(c, 0);
     c->keep_node = true;
-    return rc ? rc : shape__out(c, 0, x->dtype, x->rank, x->dims);
+    return shape__out(c, 0, x->dtype, x->rank, x->dims);
 }

@@ -92,11 +92,9 @@ int shape__eval_unary(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0);
     int64_t n = graph_elements(&x);
-    void *y;
-    int rc;
+    void *y = shape__alloc(c, 0);
 
-    rc = shape__alloc(c, 0, &y);
-    for (int64_t i = 0; i < n && rc == SH_OK; i++) {
+    for (int64_t i = 0; y && i < n; i++) {
         size_t at = (size_t)i;
 
         if (shape__is_float(x.dtype))
@@ -104,7 +102,7 @@ int shape__eval_unary(struct shape_ctx *c)
         else
             shape__put_i64(x.dtype, y, at, unary_i64(c->n.op, shape__get_i64(x.dtype, x.data, at)));
     }
-    return rc;
+    return c->err->rc;
 }
 
 int shape__eval_cast(struct shape_ctx *c)
@@ -112,33 +110,25 @@ int shape__eval_cast(struct shape_ctx *c)
     struct graph_value x = *shape__in(c, 0);
     enum sh_dtype t = shape__outv(c, 0)->dtype;
     int64_t n = graph_elements(&x);
-    void *y;
-    int rc;
+    void *y = shape__alloc(c, 0);
 
-    rc = shape__alloc(c, 0, &y);
-    for (int64_t i = 0; i < n && rc == SH_OK; i++) {
+    for (int64_t i = 0; y && i < n; i++) {
         if (shape__is_float(x.dtype))
             shape__put_f64(t, y, (size_t)i, shape__get_f64(x.dtype, x.data, (size_t)i));
         else
             shape__put_i64(t, y, (size_t)i, shape__get_i64(x.dtype, x.data, (size_t)i));
     }
-    return rc;
+    return c->err->rc;
 }
 
 int shape__eval_clip(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0);
-    double lo, hi;
+    const double lo = shape__float(c, "min", -INFINITY), hi = shape__float(c, "max", INFINITY);
     int64_t n = graph_elements(&x);
-    void *y;
-    int rc = graph_float(&c->n, "min", -INFINITY, &lo, c->err);
+    void *y = shape__alloc(c, 0);
 
-    if (!rc)
-        rc = graph_float(&c->n, "max", INFINITY, &hi, c->err);
-    if (rc)
-        return rc;
-    rc = shape__alloc(c, 0, &y);
-    for (int64_t i = 0; i < n && rc == SH_OK; i++) {
+    for (int64_t i = 0; y && i < n; i++) {
         double v = shape__get_f64(x.dtype, x.data, (size_t)i);
 
         if (v < lo || v > hi)
@@ -148,7 +138,7 @@ int shape__eval_clip(struct shape_ctx *c)
         else
             shape__put_f64(x.dtype, y, (size_t)i, v);
     }
-    return rc;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- two operands */
@@ -332,31 +322,27 @@ static int binary_into(struct shape_ctx *c, enum bin op, const struct graph_valu
                        bin_i64(op, shape__get_i64(a->dtype, a->data, ia),
                                shape__get_i64(b->dtype, b->data, ib)));
     }
-    return SH_OK;
+    return c->err->rc;
 }
 
 int shape__eval_binary(struct shape_ctx *c)
 {
     const struct graph_value *a = shape__in(c, 0), *b = shape__in(c, 1);
-    void *y;
-    int rc;
 
-    rc = shape__alloc(c, 0, &y);
-    return rc ? rc : binary_into(c, bin_of(c->n.op), a, b, shape__outv(c, 0));
+    if (shape__alloc(c, 0))
+        binary_into(c, bin_of(c->n.op), a, b, shape__outv(c, 0));
+    return c->err->rc;
 }
 
 int shape__eval_variadic(struct shape_ctx *c)
 {
     const struct graph_value *y = shape__outv(c, 0);
-    void *data;
-    int rc;
 
-    rc = shape__alloc(c, 0, &data);
-    if (!rc)
-        rc = binary_into(c, bin_of(c->n.op), shape__in(c, 0), shape__in(c, 1), y);
-    for (uint32_t i = 2; i < c->n.n_in && rc == SH_OK; i++)
-        rc = binary_into(c, bin_of(c->n.op), y, shape__in(c, i), y);
-    return rc;
+    if (shape__alloc(c, 0))
+        binary_into(c, bin_of(c->n.op), shape__in(c, 0), shape__in(c, 1), y);
+    for (uint32_t i = 2; i < c->n.n_in && c->err->rc == SH_OK; i++)
+        binary_into(c, bin_of(c->n.op), y, shape__in(c, i), y);
+    return c->err->rc;
 }
 
 int shape__eval_where(struct shape_ctx *c)
@@ -366,22 +352,19 @@ int shape__eval_where(struct shape_ctx *c)
     size_t size = sh_dtype_bytes(y->dtype);
     int64_t sq[SH_MAX_RANK], sa[SH_MAX_RANK], sb[SH_MAX_RANK], n = graph_elements(y);
     struct shape_walk w = {.rank = y->rank, .dims = y->dims, .stride = {sq, sa, sb}};
-    void *data;
-    int rc = shape__alloc(c, 0, &data);
+    char *data = shape__alloc(c, 0);
 
-    if (rc)
-        return rc;
     shape__broadcast_strides(q, y->rank, sq);
     shape__broadcast_strides(a, y->rank, sa);
     shape__broadcast_strides(b, y->rank, sb);
-    for (int64_t i = 0; i < n; i++, shape__step(&w)) {
+    for (int64_t i = 0; data && i < n; i++, shape__step(&w)) {
         bool yes = ((const uint8_t *)q->data)[w.off[0]] != 0;
         const char *from = yes ? (const char *)a->data + (size_t)w.off[1] * size
                                : (const char *)b->data + (size_t)w.off[2] * size;
 
-        memcpy((char *)data + (size_t)i * size, from, size);
+        memcpy(data + (size_t)i * size, from, size);
     }
-    return SH_OK;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- reductions */
@@ -438,11 +421,10 @@ static int reduce_run(struct shape_ctx *c, const struct graph_value *x, const in
     char *seen = calloc((size_t)n_out + 1, 1);
     double *acc = calloc((size_t)n_out + 1, sizeof(*acc));
     int64_t *iacc = calloc((size_t)n_out + 1, sizeof(*iacc));
-    int rc = SH_OK;
 
     if (!seen || !acc || !iacc)
-        rc = SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a reduction");
-    for (int64_t i = 0; i < n && rc == SH_OK; i++, shape__step(&w)) {
+        SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a reduction");
+    for (int64_t i = 0; i < n && c->err->rc == SH_OK; i++, shape__step(&w)) {
         size_t at = (size_t)w.off[0];
         double f = shape__get_f64(x->dtype, x->data, (size_t)i);
         int64_t v = shape__get_i64(x->dtype, x->data, (size_t)i);
@@ -451,7 +433,7 @@ static int reduce_run(struct shape_ctx *c, const struct graph_value *x, const in
         iacc[at] = seen[at] ? bin_i64(op, iacc[at], v) : v;
         seen[at] = 1;
     }
-    for (int64_t i = 0; i < n_out && rc == SH_OK; i++) {
+    for (int64_t i = 0; i < n_out && c->err->rc == SH_OK; i++) {
         if (!seen[i])
             put_neutral(op, mean, x->dtype, y, (size_t)i);
         else if (shape__is_float(x->dtype))
@@ -462,22 +444,17 @@ static int reduce_run(struct shape_ctx *c, const struct graph_value *x, const in
     free(seen);
     free(acc);
     free(iacc);
-    return rc;
+    return c->err->rc;
 }
 
 int shape__eval_reduce(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0);
     int64_t axes[SH_MAX_RANK], stride[SH_MAX_RANK], each;
-    size_t k;
-    void *y;
-    int rc = graph_ints(&c->n, "axes", axes, SH_MAX_RANK, &k, c->err);
+    void *y = shape__alloc(c, 0);
 
-    if (rc)
-        return rc;
-    reduce_strides(&x, axes, k, stride, &each);
-    rc = shape__alloc(c, 0, &y);
-    return rc ? rc : reduce_run(c, &x, stride, each, y);
+    reduce_strides(&x, axes, shape__list(c, "axes", axes, SH_MAX_RANK), stride, &each);
+    return reduce_run(c, &x, stride, each, y);
 }
 
 /* ---------------------------------------------------------------- scatters */
@@ -494,27 +471,21 @@ int shape__eval_scatter(struct shape_ctx *c)
 {
     const struct graph_value x = *shape__in(c, 0), u = *shape__in(c, 2);
     const size_t size = sh_dtype_bytes(x.dtype);
+    const char *kind = shape__str(c, "reduction", "none");
+    const enum bin op = strcmp(kind, "mul") == 0   ? MUL
+                        : strcmp(kind, "max") == 0 ? MAX_
+                        : strcmp(kind, "min") == 0 ? MIN_
+                                                   : ADD;
     struct shape_flat f;
-    const char *kind;
-    int64_t *rows = NULL, n, inner;
-    enum bin op;
+    int64_t *rows, n, inner;
     void *y;
-    int rc = graph_str(&c->n, "reduction", "none", &kind, c->err);
 
-    if (rc)
-        return rc;
-    op = strcmp(kind, "mul") == 0   ? MUL
-         : strcmp(kind, "max") == 0 ? MAX_
-         : strcmp(kind, "min") == 0 ? MIN_
-                                    : ADD;
-    rc = shape__flat(c, &f);
-    if (!rc)
-        rc = shape__flat_const(c, &f, &rows);
-    if (!rc)
-        rc = shape__alloc(c, 0, &y);
-    if (!rc && x.bytes)
+    shape__flat(c, &f);
+    rows = shape__flat_const(c, &f);
+    y = shape__alloc(c, 0);
+    if (y && x.bytes)
         memcpy(y, x.data, x.bytes);
-    n = rc ? 0 : graph_elements(shape__in(c, 1)) / f.depth;
+    n = c->err->rc ? 0 : graph_elements(shape__in(c, 1)) / f.depth;
     inner = n ? graph_elements(&u) / n : 0;
     for (int64_t i = 0; i < n * inner; i++) {
         const size_t to = (size_t)(rows[i / inner] * inner + i % inner);
@@ -525,5 +496,5 @@ int shape__eval_scatter(struct shape_ctx *c)
             combine(op, x.dtype, y, to, u.data, (size_t)i);
     }
     free(rows);
-    return rc;
+    return c->err->rc;
 }

@@ -11,13 +11,12 @@ static int strided(struct shape_ctx *c, uint32_t k, int64_t start, const int64_t
     size_t size = sh_dtype_bytes(x->dtype);
     int64_t n = graph_elements(y);
     struct shape_walk w = {.rank = y->rank, .dims = y->dims, .stride = {stride}};
-    void *data;
-    int rc = shape__alloc(c, k, &data);
+    char *data = shape__alloc(c, k);
 
-    for (int64_t i = 0; i < n && rc == SH_OK; i++, shape__step(&w))
-        memcpy((char *)data + (size_t)i * size,
-               (const char *)x->data + (size_t)(start + w.off[0]) * size, size);
-    return rc;
+    for (int64_t i = 0; data && i < n; i++, shape__step(&w))
+        memcpy(data + (size_t)i * size, (const char *)x->data + (size_t)(start + w.off[0]) * size,
+               size);
+    return c->err->rc;
 }
 
 /* Same elements, other shape. Data that the source graph owns is shared, not copied. */
@@ -25,19 +24,15 @@ int shape__eval_copy(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
     struct graph_value *y = shape__outv(c, 0);
-    void *data;
-    int rc;
 
     if (x->data_borrowed) {
         y->data = x->data;
         y->bytes = x->bytes;
         y->data_borrowed = true;
-        return SH_OK;
+    } else if (shape__alloc(c, 0) && x->bytes) {
+        memcpy(y->data, x->data, x->bytes);
     }
-    rc = shape__alloc(c, 0, &data);
-    if (!rc && x->bytes)
-        memcpy(data, x->data, x->bytes);
-    return rc;
+    return c->err->rc;
 }
 
 /* Transpose, Expand, Slice: the same array with other strides. */
@@ -46,53 +41,48 @@ int shape__eval_view(struct shape_ctx *c)
     const struct graph_value *x = shape__in(c, 0), *y = shape__outv(c, 0);
     int64_t own[SH_MAX_RANK], stride[SH_MAX_RANK], a[SH_MAX_RANK], b[SH_MAX_RANK], start = 0;
     size_t k;
-    int rc = SH_OK;
 
     shape__strides(x, own);
     if (strcmp(c->n.op, "Expand") == 0) {
         shape__broadcast_strides(x, y->rank, stride);
     } else if (strcmp(c->n.op, "Transpose") == 0) {
-        rc = graph_ints(&c->n, "perm", a, SH_MAX_RANK, &k, c->err);
-        for (size_t i = 0; i < k && rc == SH_OK; i++)
+        k = shape__list(c, "perm", a, SH_MAX_RANK);
+        for (size_t i = 0; i < k; i++)
             stride[i] = own[a[i]];
     } else {
-        rc = graph_ints(&c->n, "starts", a, SH_MAX_RANK, &k, c->err);
-        if (!rc)
-            rc = graph_ints(&c->n, "steps", b, SH_MAX_RANK, &k, c->err);
-        for (size_t i = 0; i < k && rc == SH_OK; i++) {
+        shape__list(c, "starts", a, SH_MAX_RANK);
+        k = shape__list(c, "steps", b, SH_MAX_RANK);
+        for (size_t i = 0; i < k; i++) {
             start += a[i] * own[i];
             if (__builtin_mul_overflow(b[i], own[i], &stride[i]))
                 stride[i] = 0; /* such a step leaves one element on the axis */
         }
     }
-    return rc ? rc : strided(c, 0, start, stride);
+    return strided(c, 0, start, stride);
 }
 
 int shape__eval_split(struct shape_ctx *c)
 {
-    int64_t own[SH_MAX_RANK], axis, start = 0;
-    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+    const int64_t axis = shape__int(c, "axis", 0);
+    int64_t own[SH_MAX_RANK], start = 0;
 
     shape__strides(shape__in(c, 0), own);
-    for (uint32_t i = 0; i < c->n.n_out && rc == SH_OK; i++) {
-        rc = strided(c, i, start, own);
+    for (uint32_t i = 0; i < c->n.n_out; i++) {
+        strided(c, i, start, own);
         start += shape__outv(c, i)->dims[axis] * own[axis];
     }
-    return rc;
+    return c->err->rc;
 }
 
 int shape__eval_concat(struct shape_ctx *c)
 {
     struct graph_value y = *shape__outv(c, 0);
     size_t outer = 1, row = 0, at = 0;
-    int64_t axis;
-    void *data;
-    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+    const int64_t axis = shape__int(c, "axis", 0);
+    char *data = shape__alloc(c, 0);
 
-    if (!rc)
-        rc = shape__alloc(c, 0, &data);
-    if (rc)
-        return rc;
+    if (!data)
+        return c->err->rc;
     for (int i = 0; i < axis; i++)
         outer *= (size_t)y.dims[i];
     row = outer ? shape__outv(c, 0)->bytes / outer : 0;
@@ -101,10 +91,10 @@ int shape__eval_concat(struct shape_ctx *c)
         size_t part = outer ? x->bytes / outer : 0;
 
         for (size_t j = 0; j < outer && part > 0; j++)
-            memcpy((char *)data + j * row + at, (const char *)x->data + j * part, part);
+            memcpy(data + j * row + at, (const char *)x->data + j * part, part);
         at += part;
     }
-    return SH_OK;
+    return c->err->rc;
 }
 
 static int index_at(struct shape_ctx *c, size_t i, int64_t size, int64_t *out)
@@ -116,74 +106,66 @@ static int index_at(struct shape_ctx *c, size_t i, int64_t size, int64_t *out)
         return shape__fail(c, SH_E_INVALID, "index %lld is outside an axis of %lld", (long long)v,
                            (long long)size);
     *out = v < 0 ? v + size : v;
-    return SH_OK;
+    return c->err->rc;
 }
 
 int shape__eval_gather(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0);
-    int64_t axis, n = graph_elements(shape__in(c, 1)), outer = 1, from;
+    const int64_t axis = shape__int(c, "axis", 0);
+    int64_t n = graph_elements(shape__in(c, 1)), outer = 1, from;
     size_t inner = sh_dtype_bytes(x.dtype), at = 0;
-    void *data;
-    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+    char *data = shape__alloc(c, 0);
 
-    if (!rc)
-        rc = shape__alloc(c, 0, &data);
-    if (rc)
-        return rc;
+    if (!data)
+        return c->err->rc;
     for (int i = 0; i < axis; i++)
         outer *= x.dims[i];
     for (int i = (int)axis + 1; i < x.rank; i++)
         inner *= (size_t)x.dims[i];
     for (int64_t o = 0; o < outer; o++)
         for (int64_t i = 0; i < n; i++) {
-            rc = index_at(c, (size_t)i, x.dims[axis], &from);
-            if (rc)
-                return rc;
-            memcpy((char *)data + at,
-                   (const char *)x.data + (size_t)(o * x.dims[axis] + from) * inner, inner);
+            if (index_at(c, (size_t)i, x.dims[axis], &from))
+                return c->err->rc;
+            memcpy(data + at, (const char *)x.data + (size_t)(o * x.dims[axis] + from) * inner,
+                   inner);
             at += inner;
         }
-    return SH_OK;
+    return c->err->rc;
 }
 
 int shape__eval_gather_elements(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0), y = *shape__outv(c, 0);
-    int64_t axis, own[SH_MAX_RANK], n = graph_elements(&y), at;
+    const int64_t axis = shape__int(c, "axis", 0);
+    int64_t own[SH_MAX_RANK], n = graph_elements(&y), at;
     struct shape_walk w = {.rank = y.rank, .dims = y.dims, .stride = {own}};
     size_t size = sh_dtype_bytes(x.dtype);
-    void *data;
-    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+    char *data = shape__alloc(c, 0);
 
-    if (!rc)
-        rc = shape__alloc(c, 0, &data);
-    if (rc)
-        return rc;
+    if (!data)
+        return c->err->rc;
     shape__strides(&x, own);
     for (int64_t i = 0; i < n; i++, shape__step(&w)) {
-        rc = index_at(c, (size_t)i, x.dims[axis], &at);
-        if (rc)
-            return rc;
+        if (index_at(c, (size_t)i, x.dims[axis], &at))
+            return c->err->rc;
         at = w.off[0] + (at - w.at[axis]) * own[axis];
-        memcpy((char *)data + (size_t)i * size, (const char *)x.data + (size_t)at * size, size);
+        memcpy(data + (size_t)i * size, (const char *)x.data + (size_t)at * size, size);
     }
-    return SH_OK;
+    return c->err->rc;
 }
 
 int shape__eval_gather_nd(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0), ix = *shape__in(c, 1);
-    int64_t batch, depth = ix.dims[ix.rank - 1], n = graph_elements(&ix) / depth;
+    const int64_t batch = shape__int(c, "batch_dims", 0), depth = ix.dims[ix.rank - 1];
+    const int64_t n = graph_elements(&ix) / depth;
     struct shape_walk w = {.rank = ix.rank - 1, .dims = ix.dims};
     size_t inner = sh_dtype_bytes(x.dtype);
-    void *data;
-    int rc = graph_int(&c->n, "batch_dims", 0, &batch, c->err);
+    char *data = shape__alloc(c, 0);
 
-    if (!rc)
-        rc = shape__alloc(c, 0, &data);
-    if (rc)
-        return rc;
+    if (!data)
+        return c->err->rc;
     for (int i = (int)(batch + depth); i < x.rank; i++)
         inner *= (size_t)x.dims[i];
     for (int64_t i = 0; i < n; i++, shape__step(&w)) {
@@ -192,14 +174,13 @@ int shape__eval_gather_nd(struct shape_ctx *c)
         for (int64_t j = 0; j < batch; j++)
             row = row * x.dims[j] + w.at[j];
         for (int64_t j = 0; j < depth; j++) {
-            rc = index_at(c, (size_t)(i * depth + j), x.dims[batch + j], &at);
-            if (rc)
-                return rc;
+            if (index_at(c, (size_t)(i * depth + j), x.dims[batch + j], &at))
+                return c->err->rc;
             row = row * x.dims[batch + j] + at;
         }
-        memcpy((char *)data + (size_t)i * inner, (const char *)x.data + (size_t)row * inner, inner);
+        memcpy(data + (size_t)i * inner, (const char *)x.data + (size_t)row * inner, inner);
     }
-    return SH_OK;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- tensors from shapes */
@@ -207,25 +188,21 @@ int shape__eval_gather_nd(struct shape_ctx *c)
 int shape__eval_shape(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int64_t start, n = shape__outv(c, 0)->dims[0];
-    void *y;
-    int rc = graph_int(&c->n, "start", 0, &start, c->err);
+    const int64_t start = shape__int(c, "start", 0), n = shape__outv(c, 0)->dims[0];
+    void *y = shape__alloc(c, 0);
 
-    if (!rc)
-        rc = shape__alloc(c, 0, &y);
-    for (int64_t i = 0; i < n && rc == SH_OK; i++)
+    for (int64_t i = 0; y && i < n; i++)
         shape__put_i64(SH_I64, y, (size_t)i, x->dims[start + i]);
-    return rc;
+    return c->err->rc;
 }
 
 int shape__eval_size(struct shape_ctx *c)
 {
-    void *y;
-    int rc = shape__alloc(c, 0, &y);
+    void *y = shape__alloc(c, 0);
 
-    if (!rc)
+    if (y)
         shape__put_i64(SH_I64, y, 0, graph_elements(shape__in(c, 0)));
-    return rc;
+    return c->err->rc;
 }
 
 int shape__eval_const_of_shape(struct shape_ctx *c)
@@ -235,12 +212,11 @@ int shape__eval_const_of_shape(struct shape_ctx *c)
     int64_t n = graph_elements(&y);
     float zero = 0.0f;
     const void *from = shape__has(c, 1) ? shape__in(c, 1)->data : &zero;
-    void *data;
-    int rc = shape__alloc(c, 0, &data);
+    char *data = shape__alloc(c, 0);
 
-    for (int64_t i = 0; i < n && rc == SH_OK; i++)
-        memcpy((char *)data + (size_t)i * size, from, size);
-    return rc;
+    for (int64_t i = 0; data && i < n; i++)
+        memcpy(data + (size_t)i * size, from, size);
+    return c->err->rc;
 }
 
 int shape__eval_range(struct shape_ctx *c)
@@ -248,10 +224,9 @@ int shape__eval_range(struct shape_ctx *c)
     const struct graph_value *a = shape__in(c, 0), *d = shape__in(c, 2);
     enum sh_dtype t = a->dtype;
     int64_t n = shape__outv(c, 0)->dims[0];
-    void *y;
-    int rc = shape__alloc(c, 0, &y);
+    void *y = shape__alloc(c, 0);
 
-    for (int64_t i = 0; i < n && rc == SH_OK; i++) {
+    for (int64_t i = 0; y && i < n; i++) {
         if (shape__is_float(t))
             shape__put_f64(t, y, (size_t)i,
                            shape__get_f64(t, a->data, 0) +
@@ -261,5 +236,5 @@ int shape__eval_range(struct shape_ctx *c)
                            (int64_t)((uint64_t)shape__get_i64(t, a->data, 0) +
                                      (uint64_t)i * (uint64_t)shape__get_i64(t, d->data, 0)));
     }
-    return rc;
+    return c->err->rc;
 }

@@ -10,25 +10,18 @@ static int want_indices(struct shape_ctx *c, uint32_t i)
     enum sh_dtype t = shape__in(c, i)->dtype;
 
     if (t != SH_I64 && t != SH_I32)
-        return shape__fail(c, SH_E_INVALID, "indices must be INT64 or INT32, they are %s",
-                           sh_dtype_v2(t));
-    return SH_OK;
+        shape__fail(c, SH_E_INVALID, "indices must be INT64 or INT32, they are %s", sh_dtype_v2(t));
+    return c->err->rc;
 }
 
 int shape__infer_gather(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0), *ix = shape__in(c, 1);
-    int64_t axis, dims[2 * SH_MAX_RANK];
-    int rank = 0, rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+    const int64_t axis = shape__own_axis(c, 0, x->rank);
+    int64_t dims[2 * SH_MAX_RANK];
+    int rank = 0;
 
-    if (!rc)
-        rc = shape__axis(c, axis, x->rank, &axis);
-    if (!rc)
-        rc = want_indices(c, 1);
-    if (!rc)
-        rc = graph_set_int(&c->n, "axis", axis, c->err);
-    if (rc)
-        return rc;
+    want_indices(c, 1);
     for (int i = 0; i < axis; i++)
         dims[rank++] = x->dims[i];
     for (int i = 0; i < ix->rank; i++)
@@ -43,33 +36,25 @@ int shape__infer_gather(struct shape_ctx *c)
 int shape__infer_gather_elements(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0), *ix = shape__in(c, 1);
-    int64_t axis;
-    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+    const int64_t axis = shape__own_axis(c, 0, x->rank);
 
-    if (!rc)
-        rc = shape__axis(c, axis, x->rank, &axis);
-    if (!rc)
-        rc = want_indices(c, 1);
-    if (!rc && ix->rank != x->rank)
-        rc = shape__fail(c, SH_E_INVALID, "indices have rank %d, the data %d", ix->rank, x->rank);
-    for (int i = 0; i < x->rank && rc == SH_OK; i++)
+    want_indices(c, 1);
+    if (ix->rank != x->rank)
+        shape__fail(c, SH_E_INVALID, "indices have rank %d, the data %d", ix->rank, x->rank);
+    for (int i = 0; i < x->rank; i++)
         if (i != axis && ix->dims[i] > x->dims[i])
-            rc = shape__fail(c, SH_E_INVALID, "indices are larger than the data along axis %d", i);
-    if (!rc)
-        rc = graph_set_int(&c->n, "axis", axis, c->err);
-    return rc ? rc : shape__out(c, 0, x->dtype, ix->rank, ix->dims);
+            shape__fail(c, SH_E_INVALID, "indices are larger than the data along axis %d", i);
+    return shape__out(c, 0, x->dtype, ix->rank, ix->dims);
 }
 
 int shape__infer_gather_nd(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0), *ix = shape__in(c, 1);
-    int64_t batch, depth, dims[2 * SH_MAX_RANK];
-    int rank = 0, rc = graph_int(&c->n, "batch_dims", 0, &batch, c->err);
+    const int64_t batch = shape__int(c, "batch_dims", 0);
+    int64_t depth, dims[2 * SH_MAX_RANK];
+    int rank = 0;
 
-    if (!rc)
-        rc = want_indices(c, 1);
-    if (rc)
-        return rc;
+    want_indices(c, 1);
     if (ix->rank < 1 || batch < 0 || batch >= ix->rank)
         return shape__fail(c, SH_E_INVALID, "the rank of the indices does not fit");
     depth = ix->dims[ix->rank - 1];
@@ -108,61 +93,55 @@ static int check_index(struct shape_ctx *c, int64_t *index, int64_t size)
                            (long long)*index, (long long)size);
     if (*index < 0)
         *index += size;
-    return SH_OK;
+    return c->err->rc;
 }
 
 /* Emits outv[0] = Gather(table, index) along axis. TAKES index (also on failure). */
 static int emit_gather(struct shape_ctx *c, uint32_t table, int64_t axis, int rank,
                        const int64_t *dims, int64_t *index)
 {
-    struct graph_node *n;
     uint32_t in[2] = {table, GRAPH_NONE};
-    int64_t padding;
-    int rc = shape__temp(c, "index", SH_I64, rank, dims, &in[1]);
+    const int64_t padding = shape__int(c, GRAPH_PADDING, -1);
+    const struct graph_attr attrs[] = {RW_INT(GRAPH_PADDING, padding), RW_INT("axis", axis)};
+    const uint32_t first = padding < 0; /* of attrs */
 
-    if (rc) {
+    if (shape__temp(c, "index", SH_I64, rank, dims, &in[1])) {
         free(index);
-        return rc;
+        return c->err->rc;
     }
     c->g->values[in[1]].data = index;
     c->g->values[in[1]].bytes = (size_t)graph_elements(&c->g->values[in[1]]) * sizeof(*index);
-    rc = shape__emit(c, "Gather", in, 2, c->outv[0], &n);
-    if (!rc)
-        rc = graph_int(&c->n, GRAPH_PADDING, -1, &padding, c->err);
-    if (!rc && padding >= 0)
-        rc = graph_set_int(n, GRAPH_PADDING, padding, c->err);
-    return rc ? rc : graph_set_int(n, "axis", axis, c->err);
+    return shape__emit(c, "Gather", in, 2, c->outv[0], attrs + first, 2 - first);
 }
 
-static int new_index(struct shape_ctx *c, int64_t n, int64_t **out)
+/* OWNED; NULL after a failure. */
+static int64_t *new_index(struct shape_ctx *c, int64_t n)
 {
-    *out =
-        n >= 0 && (uint64_t)n < SHAPE_FOLD_MAX_BYTES ? calloc((size_t)n + 1, sizeof(**out)) : NULL;
-    if (!*out)
-        return SH_FAIL(c->err, SH_E_NOMEM, "could not allocate %lld indices", (long long)n);
-    return SH_OK;
+    int64_t *index = NULL;
+
+    if (c->err->rc == SH_OK && n >= 0 && (uint64_t)n < SHAPE_FOLD_MAX_BYTES)
+        index = calloc((size_t)n + 1, sizeof(*index));
+    if (!index)
+        SH_FAIL(c->err, SH_E_NOMEM, "could not allocate %lld indices", (long long)n);
+    return index;
 }
 
 int shape__finish_gather(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0), ix = *shape__in(c, 1);
-    int64_t axis, *index, n = graph_elements(&ix);
-    int rc;
+    const int64_t axis = shape__int(c, "axis", 0), n = graph_elements(&ix);
+    int64_t *index;
 
     if (!ix.data)
         return shape__emit_self(c);
-    rc = graph_int(&c->n, "axis", 0, &axis, c->err);
-    if (!rc)
-        rc = new_index(c, n, &index);
-    if (rc)
-        return rc;
-    for (int64_t i = 0; i < n && rc == SH_OK; i++) {
+    index = new_index(c, n);
+    for (int64_t i = 0; i < n && c->err->rc == SH_OK; i++) {
         index[i] = shape__get_i64(ix.dtype, ix.data, (size_t)i);
-        rc = check_index(c, &index[i], x.dims[axis]);
+        check_index(c, &index[i], x.dims[axis]);
     }
-    if (rc || is_identity(index, n, x.dims[axis])) {
+    if (c->err->rc || is_identity(index, n, x.dims[axis])) {
         free(index);
-        return rc ? rc : shape__reshape_to(c, c->n.in[0]);
+        return shape__reshape_to(c, c->n.in[0]);
     }
     return emit_gather(c, c->n.in[0], axis, ix.rank, ix.dims, index);
 }
@@ -209,68 +188,53 @@ static void flat_of_nd(const struct graph_value *x, const struct graph_value *ix
 int shape__flat(struct shape_ctx *c, struct shape_flat *f)
 {
     const size_t n = strlen(c->n.op);
-    int64_t at;
-    int rc;
 
-    if (n > 2 && strcmp(c->n.op + n - 2, "ND") == 0) {
-        rc = graph_int(&c->n, "batch_dims", 0, &at, c->err);
-        if (!rc)
-            flat_of_nd(shape__in(c, 0), shape__in(c, 1), (int)at, f);
-        return rc;
-    }
-    rc = graph_int(&c->n, "axis", 0, &at, c->err);
-    if (!rc)
-        flat_of_elements(shape__in(c, 0), shape__in(c, 1), at, f);
-    return rc;
+    if (n > 2 && strcmp(c->n.op + n - 2, "ND") == 0)
+        flat_of_nd(shape__in(c, 0), shape__in(c, 1), (int)shape__int(c, "batch_dims", 0), f);
+    else
+        flat_of_elements(shape__in(c, 0), shape__in(c, 1), shape__int(c, "axis", 0), f);
+    return c->err->rc;
 }
 
-int shape__flat_const(struct shape_ctx *c, const struct shape_flat *f, int64_t **out)
+int64_t *shape__flat_const(struct shape_ctx *c, const struct shape_flat *f)
 {
     const struct graph_value *ix = shape__in(c, 1);
     struct shape_walk w = {.rank = f->rank, .dims = f->dims, .stride = {f->base}};
     const int64_t n = graph_elements(ix) / f->depth;
-    int rc = new_index(c, n, out);
+    int64_t *rows = new_index(c, n);
 
-    for (int64_t i = 0; i < n && rc == SH_OK; i++, shape__step(&w)) {
-        (*out)[i] = w.off[0];
-        for (int64_t j = 0; j < f->depth && rc == SH_OK; j++) {
+    for (int64_t i = 0; i < n && c->err->rc == SH_OK; i++, shape__step(&w)) {
+        rows[i] = w.off[0];
+        for (int64_t j = 0; j < f->depth; j++) {
             int64_t at = shape__get_i64(ix->dtype, ix->data, (size_t)(i * f->depth + j));
 
-            rc = check_index(c, &at, f->size[j]);
-            if (!rc)
-                (*out)[i] += at * f->stride[j];
+            if (check_index(c, &at, f->size[j]) == SH_OK)
+                rows[i] += at * f->stride[j];
         }
     }
-    if (rc) {
-        free(*out);
-        *out = NULL;
-    }
-    return rc;
+    if (c->err->rc == SH_OK)
+        return rows;
+    free(rows);
+    return NULL;
 }
 
 /* The rows as a value: a constant, or computed by the device, which checks them. */
-static int flat_value(struct shape_ctx *c, const struct shape_flat *f, uint32_t *out)
+static int flat_value(struct shape_ctx *c, struct shape_flat *f, uint32_t *out)
 {
-    struct graph_node *n;
+    const struct graph_attr attrs[] = {RW_INTS("sizes", f->size, f->depth),
+                                       RW_INTS("strides", f->stride, f->depth),
+                                       RW_INTS("base", f->base, f->rank)};
     int64_t *index;
-    int rc = shape__temp(c, "rows", SH_I64, f->rank, f->dims, out);
 
-    if (rc)
-        return rc;
-    if (shape__in(c, 1)->data) {
-        rc = shape__flat_const(c, f, &index);
-        if (rc)
-            return rc;
+    shape__temp(c, "rows", SH_I64, f->rank, f->dims, out);
+    if (!shape__in(c, 1)->data)
+        return shape__emit(c, "Locate", &c->n.in[1], 1, *out, attrs, 3);
+    index = shape__flat_const(c, f);
+    if (index) {
         c->g->values[*out].data = index;
         c->g->values[*out].bytes = (size_t)graph_elements(&c->g->values[*out]) * sizeof(*index);
-        return SH_OK;
     }
-    rc = shape__emit(c, "Locate", &c->n.in[1], 1, *out, &n);
-    if (!rc)
-        rc = graph_set_ints(n, "sizes", f->size, (size_t)f->depth, c->err);
-    if (!rc)
-        rc = graph_set_ints(n, "strides", f->stride, (size_t)f->depth, c->err);
-    return rc ? rc : graph_set_ints(n, "base", f->base, (size_t)f->rank, c->err);
+    return c->err->rc;
 }
 
 /* The table with its leading axes made one of rows. */
@@ -279,35 +243,30 @@ static int as_rows(struct shape_ctx *c, const struct shape_flat *f, uint32_t *ou
     const struct graph_value *x = shape__in(c, 0);
     const enum sh_dtype t = x->dtype;
     int64_t dims[SH_MAX_RANK + 1] = {f->rows};
-    int rc;
 
     *out = c->n.in[0];
     if (x->rank == 1 + f->tail)
-        return SH_OK;
+        return c->err->rc;
     for (int i = 0; i < f->tail; i++)
         dims[1 + i] = x->dims[x->rank - f->tail + i];
-    rc = shape__temp(c, "table", t, 1 + f->tail, dims, out);
-    return rc ? rc : shape__emit(c, "Reshape", c->n.in, 1, *out, NULL);
+    shape__temp(c, "table", t, 1 + f->tail, dims, out);
+    return shape__emit(c, "Reshape", c->n.in, 1, *out, NULL, 0);
 }
 
 static int finish_flat_gather(struct shape_ctx *c)
 {
     const struct graph_value ix = *shape__in(c, 1);
     struct shape_flat f;
-    struct graph_node *n;
     uint32_t in[2];
-    int rc = shape__flat(c, &f);
 
-    if (!rc)
-        rc = flat_value(c, &f, &in[1]);
-    if (!rc && ix.data &&
+    shape__flat(c, &f);
+    if (flat_value(c, &f, &in[1]))
+        return c->err->rc;
+    if (ix.data &&
         is_identity(c->g->values[in[1]].data, graph_elements(&c->g->values[in[1]]), f.rows))
         return shape__reshape_to(c, c->n.in[0]);
-    if (!rc)
-        rc = as_rows(c, &f, &in[0]);
-    if (!rc)
-        rc = shape__emit(c, "Gather", in, 2, c->outv[0], &n);
-    return rc ? rc : graph_set_int(n, "axis", 0, c->err);
+    as_rows(c, &f, &in[0]);
+    return shape__emit(c, "Gather", in, 2, c->outv[0], &RW_INT("axis", 0), 1);
 }
 
 int shape__finish_gather_elements(struct shape_ctx *c)
@@ -325,29 +284,25 @@ int shape__finish_gather_nd(struct shape_ctx *c)
 static int scatter_kind(struct shape_ctx *c)
 {
     static const char *const KINDS[] = {"none", "add", "mul", "max", "min"};
-    const char *kind;
-    int rc = graph_str(&c->n, "reduction", "none", &kind, c->err);
+    const char *kind = shape__str(c, "reduction", "none");
 
-    for (size_t i = 0; i < SH_ARRAY_LEN(KINDS) && rc == SH_OK; i++)
+    for (size_t i = 0; i < SH_ARRAY_LEN(KINDS); i++)
         if (strcmp(kind, KINDS[i]) == 0)
-            return SH_OK;
-    return rc ? rc : shape__fail(c, SH_E_INVALID, "reduction %.32s is not known", kind);
+            return c->err->rc;
+    return shape__fail(c, SH_E_INVALID, "reduction %.32s is not known", kind);
 }
 
 static int scatter_elements_fit(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0), *ix = shape__in(c, 1), *u = shape__in(c, 2);
-    int64_t axis;
-    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+    const int64_t axis = shape__own_axis(c, 0, x->rank);
 
-    if (!rc)
-        rc = shape__axis(c, axis, x->rank, &axis);
-    if (!rc && (ix->rank != x->rank || u->rank != x->rank))
-        rc = shape__fail(c, SH_E_INVALID, "data, indices and updates differ in rank");
-    for (int i = 0; i < x->rank && rc == SH_OK; i++)
+    if (ix->rank != x->rank || u->rank != x->rank)
+        shape__fail(c, SH_E_INVALID, "data, indices and updates differ in rank");
+    for (int i = 0; i < x->rank; i++)
         if (ix->dims[i] != u->dims[i] || (i != axis && ix->dims[i] > x->dims[i]))
-            rc = shape__fail(c, SH_E_INVALID, "the indices do not fit along axis %d", i);
-    return rc ? rc : graph_set_int(&c->n, "axis", axis, c->err);
+            shape__fail(c, SH_E_INVALID, "the indices do not fit along axis %d", i);
+    return c->err->rc;
 }
 
 static int scatter_nd_fits(struct shape_ctx *c)
@@ -360,22 +315,23 @@ static int scatter_nd_fits(struct shape_ctx *c)
     for (int i = 0; fits && i < u->rank; i++)
         fits = u->dims[i] == (i < lead ? ix->dims[i] : x->dims[i - lead + depth]);
     graph__drop_attr(&c->n, "batch_dims");
-    return fits ? SH_OK
-                : shape__fail(c, SH_E_INVALID, "data, indices and updates do not fit together");
+    if (!fits)
+        shape__fail(c, SH_E_INVALID, "data, indices and updates do not fit together");
+    return c->err->rc;
 }
 
 int shape__infer_scatter(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int rc = want_indices(c, 1);
 
-    if (!rc)
-        rc = shape__want_same_type(c, 0, 2);
-    if (!rc)
-        rc = strcmp(c->n.op, "ScatterND") == 0 ? scatter_nd_fits(c) : scatter_elements_fit(c);
-    if (!rc)
-        rc = scatter_kind(c);
-    return rc ? rc : shape__out(c, 0, x->dtype, x->rank, x->dims);
+    want_indices(c, 1);
+    shape__want_same_type(c, 0, 2);
+    if (strcmp(c->n.op, "ScatterND") == 0)
+        scatter_nd_fits(c);
+    else
+        scatter_elements_fit(c);
+    scatter_kind(c);
+    return shape__out(c, 0, x->dtype, x->rank, x->dims);
 }
 
 /* Rows of what is not written become -1. */
@@ -384,38 +340,34 @@ static int rows_without(struct shape_ctx *c, uint32_t *rows)
     struct rewrite w = {.c = c};
 
     *rows = rw3(&w, "Where", c->skip, *rows, rw_number(&w, SH_I64, -1));
-    return w.rc;
+    return c->err->rc;
 }
 
 int shape__finish_scatter(struct shape_ctx *c)
 {
     const struct graph_value x = *shape__in(c, 0);
-    const char *kind;
+    const char *kind = shape__str(c, "reduction", "none");
     struct shape_flat f;
-    struct graph_node *n;
     uint32_t in[3] = {0, 0, c->n.in[2]}, y;
-    int rc = shape__flat(c, &f);
 
+    shape__flat(c, &f);
     if (graph_elements(shape__in(c, 1)) == 0)
         return shape__reshape_to(c, c->n.in[0]);
-    if (!rc)
-        rc = graph_str(&c->n, "reduction", "none", &kind, c->err);
-    if (!rc && strcmp(kind, "none") != 0 && shape__wide(x.dtype) != x.dtype)
+    if (strcmp(kind, "none") != 0 && shape__wide(x.dtype) != x.dtype)
         return shape__fail(c, SH_E_UNSUPPORTED, WHY_REDUCTION, kind, sh_dtype_v2(x.dtype));
-    if (!rc)
-        rc = flat_value(c, &f, &in[1]);
-    if (!rc && c->skip)
-        rc = rows_without(c, &in[1]);
-    if (!rc)
-        rc = as_rows(c, &f, &in[0]);
-    if (!rc)
-        rc = shape__temp(c, "scattered", x.dtype, c->g->values[in[0]].rank,
-                         c->g->values[in[0]].dims, &y);
-    if (!rc)
-        rc = shape__emit(c, "Scatter", in, 3, y, &n);
-    if (!rc)
-        rc = graph_set_str(n, "reduction", kind, c->err);
-    return rc ? rc : shape__reshape_to(c, y);
+    flat_value(c, &f, &in[1]);
+    if (c->skip)
+        rows_without(c, &in[1]);
+    as_rows(c, &f, &in[0]);
+    if (c->err->rc)
+        return c->err->rc;
+    shape__temp(c, "scattered", x.dtype, c->g->values[in[0]].rank, c->g->values[in[0]].dims, &y);
+    shape__emit(c, "Scatter", in, 3, y,
+                &(struct graph_attr){.name = (char[]){"reduction"},
+                                     .kind = GRAPH_ATTR_STR,
+                                     .s = (char *)(uintptr_t)kind},
+                1);
+    return shape__reshape_to(c, y);
 }
 
 /* ---- reductions */
@@ -423,15 +375,13 @@ int shape__finish_scatter(struct shape_ctx *c)
 int shape__infer_reduce(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int64_t axes[SH_MAX_RANK], keep, dims[SH_MAX_RANK];
+    const bool keep = shape__int(c, "keepdims", 1) != 0;
+    int64_t axes[SH_MAX_RANK], dims[SH_MAX_RANK];
     uint32_t set = 0;
-    int rank = 0, rc = graph_int(&c->n, "keepdims", 1, &keep, c->err);
+    int rank = 0;
     size_t k = 0;
 
-    if (!rc)
-        rc = shape__reduced(c, &set);
-    if (rc)
-        return rc;
+    shape__reduced(c, &set);
     if (set == 0)
         return shape__alias(c, c->n.in[0]);
     for (int i = 0; i < x->rank; i++) {
@@ -442,28 +392,23 @@ int shape__infer_reduce(struct shape_ctx *c)
     }
     graph__drop_attr(&c->n, "noop_with_empty_axes");
     shape__drop_inputs(c, 1);
-    rc = graph_set_ints(&c->n, "axes", axes, k, c->err);
-    if (!rc)
-        rc = graph_set_int(&c->n, "keepdims", keep != 0, c->err);
-    return rc ? rc : shape__out(c, 0, x->dtype, rank, dims);
+    shape__set_list(c, "axes", axes, k);
+    shape__set_int(c, "keepdims", keep);
+    return shape__out(c, 0, x->dtype, rank, dims);
 }
 
 /* ---- tensors from shapes */
 
 int shape__infer_shape(struct shape_ctx *c)
 {
-    int64_t rank = shape__in(c, 0)->rank, start, end, n;
-    int rc = graph_int(&c->n, "start", 0, &start, c->err);
+    const int64_t rank = shape__in(c, 0)->rank;
+    int64_t start = shape__int(c, "start", 0), end = shape__int(c, "end", rank), n;
 
-    if (!rc)
-        rc = graph_int(&c->n, "end", rank, &end, c->err);
-    if (rc)
-        return rc;
     start = start < 0 ? SH_MAX(start + rank, 0) : SH_MIN(start, rank);
     end = end < 0 ? SH_MAX(end + rank, 0) : SH_MIN(end, rank);
     n = SH_MAX(end - start, 0);
-    rc = graph_set_int(&c->n, "start", start, c->err);
-    return rc ? rc : shape__out(c, 0, SH_I64, 1, &n);
+    shape__set_int(c, "start", start);
+    return shape__out(c, 0, SH_I64, 1, &n);
 }
 
 int shape__infer_size(struct shape_ctx *c)
@@ -476,19 +421,19 @@ int shape__infer_const_of_shape(struct shape_ctx *c)
     int64_t dims[SH_MAX_RANK];
     enum sh_dtype t = SH_F32;
     size_t k;
-    int rc = shape__ints(c, 0, dims, SH_MAX_RANK, &k);
 
-    for (size_t i = 0; i < k && rc == SH_OK; i++)
+    shape__ints(c, 0, dims, SH_MAX_RANK, &k);
+    for (size_t i = 0; i < k; i++)
         if (dims[i] < 0)
-            rc = shape__fail(c, SH_E_INVALID, "the shape holds %lld", (long long)dims[i]);
-    if (!rc && shape__has(c, 1)) {
+            shape__fail(c, SH_E_INVALID, "the shape holds %lld", (long long)dims[i]);
+    if (shape__has(c, 1)) {
         const struct graph_value *v = shape__in(c, 1);
 
         t = v->dtype;
         if (!v->data || graph_elements(v) != 1)
-            rc = shape__fail(c, SH_E_INVALID, "the value must be one number");
+            shape__fail(c, SH_E_INVALID, "the value must be one number");
     }
-    return rc ? rc : shape__out(c, 0, t, (int)k, dims);
+    return shape__out(c, 0, t, (int)k, dims);
 }
 
 int shape__infer_range(struct shape_ctx *c)
@@ -496,18 +441,12 @@ int shape__infer_range(struct shape_ctx *c)
     enum sh_dtype t = shape__in(c, 0)->dtype;
     double start, limit, delta, count;
     int64_t n;
-    int rc = shape__want_same_type(c, 0, 1);
 
-    if (!rc)
-        rc = shape__want_same_type(c, 0, 2);
-    if (!rc)
-        rc = shape__number(c, 0, 0, &start);
-    if (!rc)
-        rc = shape__number(c, 1, 0, &limit);
-    if (!rc)
-        rc = shape__number(c, 2, 1, &delta);
-    if (rc)
-        return rc;
+    shape__want_same_type(c, 0, 1);
+    shape__want_same_type(c, 0, 2);
+    shape__number(c, 0, 0, &start);
+    shape__number(c, 1, 0, &limit);
+    shape__number(c, 2, 1, &delta);
     count = ceil((limit - start) / delta);
     if (!(delta != 0.0) || !(count < 1e9))
         return shape__fail(c, SH_E_INVALID, "cannot count from %g to %g by %g", start, limit,

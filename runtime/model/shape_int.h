@@ -6,6 +6,10 @@
  *
  * A step works on struct shape_ctx: the current node (its inputs are values of the new graph) and
  * the new graph. infer calls shape__out() for each output that exists, or shape__alias().
+ *
+ * The first failure stays in err. Later calls of the helpers below do nothing but give something
+ * that is defined: what they return is a value, or else the code of that failure. So a step reads
+ * like a list of what has to be; it asks where it would read what a failure leaves open.
  */
 #ifndef SH_RUNTIME_MODEL_SHAPE_INT_H
 #define SH_RUNTIME_MODEL_SHAPE_INT_H
@@ -21,14 +25,14 @@ struct shape_ctx {
     const char *
         *out_names; /* [n.n_out]: BORROWED from the source graph; NULL: not used, "": no name */
     bool training;
-    uint32_t wanted;  /* the value that a step needed as a constant; GRAPH_NONE: none so far */
-    const char *lost; /* why the last node of a branch was not computed */
-    bool aliased;     /* outv is set to existing values, nothing to emit */
-    bool keep_node;   /* constant inputs, but the node must stay */
-    bool plain;       /* takes inputs as they are, even counted ones (counted.h) */
-    uint32_t fresh;   /* values of the current node begin here */
-    uint32_t skip;    /* BOOL: writes by index happen only where it is true; 0: everywhere */
-    struct sh_err *err;
+    uint32_t wanted;    /* the value that a step needed as a constant; GRAPH_NONE: none so far */
+    const char *lost;   /* why the last node of a branch was not computed */
+    bool aliased;       /* outv is set to existing values, nothing to emit */
+    bool keep_node;     /* constant inputs, but the node must stay */
+    bool plain;         /* takes inputs as they are, even counted ones (counted.h) */
+    uint32_t fresh;     /* values of the current node begin here */
+    uint32_t skip;      /* BOOL: writes by index happen only where it is true; 0: everywhere */
+    struct sh_err *err; /* the first failure */
 };
 
 typedef int shape_step_fn(struct shape_ctx *c);
@@ -59,6 +63,21 @@ const struct graph_value *shape__in(const struct shape_ctx *c, uint32_t i);
 struct graph_value *shape__outv(const struct shape_ctx *c, uint32_t k);
 int shape__out(struct shape_ctx *c, uint32_t k, enum sh_dtype t, int rank, const int64_t *dims);
 int shape__alias(struct shape_ctx *c, uint32_t v); /* the first output is another name of v */
+/* Attributes of the node at work. */
+int64_t shape__int(struct shape_ctx *c, const char *name, int64_t def);
+double shape__float(struct shape_ctx *c, const char *name, double def);
+const char *shape__str(struct shape_ctx *c, const char *name, const char *def);
+size_t shape__list(struct shape_ctx *c, const char *name, int64_t *out, size_t max); /* how many */
+int shape__set_int(struct shape_ctx *c, const char *name, int64_t v);
+int shape__set_float(struct shape_ctx *c, const char *name, double v);
+int shape__set_str(struct shape_ctx *c, const char *name, const char *v);
+int shape__set_list(struct shape_ctx *c, const char *name, const int64_t *v, size_t k);
+/* The same, and the node has the attribute from here on, default or not. */
+int64_t shape__own_int(struct shape_ctx *c, const char *name, int64_t def);
+bool shape__own_flag(struct shape_ctx *c, const char *name, bool def); /* 0 or 1 */
+double shape__own_float(struct shape_ctx *c, const char *name, double def);
+const char *shape__own_str(struct shape_ctx *c, const char *name, const char *def);
+int64_t shape__own_axis(struct shape_ctx *c, int64_t def, int rank); /* "axis", in [0, rank) */
 /* Integers of a constant input (I64 or I32). *k = 0 if the input is absent. */
 int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_t *k);
 int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out); /* constant scalar */
@@ -84,9 +103,12 @@ int shape__set_op(struct shape_ctx *c, const char *op);
 /* A new value of g with a name of its own, derived from the node's first output. */
 int shape__temp(struct shape_ctx *c, const char *suffix, enum sh_dtype t, int rank,
                 const int64_t *dims, uint32_t *out);
-/* Emits a node without attributes; *pushed (may be NULL) is BORROWED until the next emission. */
+/* Emits a node with one output. */
 int shape__emit(struct shape_ctx *c, const char *op, const uint32_t *in, uint32_t n_in,
-                uint32_t out, struct graph_node **pushed);
+                uint32_t out, const struct graph_attr *attrs, uint32_t n_attrs);
+/* Emits a node with the attributes of another. */
+int shape__emit_as(struct shape_ctx *c, const char *op, const uint32_t *in, uint32_t n_in,
+                   const uint32_t *out, uint32_t n_out, const struct graph_node *like);
 /* Takes the node `call` (its inputs are values of g, its outputs have no numbers yet) through the
  * three steps and gives its outputs: how an operator is put together from others (rewrite.h). */
 int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *out);
@@ -145,8 +167,9 @@ struct shape_flat {
 };
 /* Of the node at work: input 0 is the table, input 1 the indices. */
 int shape__flat(struct shape_ctx *c, struct shape_flat *f);
-/* The rows of constant indices. *out: OWNED. Fails: SH_E_INVALID, an index is outside. */
-int shape__flat_const(struct shape_ctx *c, const struct shape_flat *f, int64_t **out);
+/* The rows of constant indices, OWNED; NULL after a failure. Fails: SH_E_INVALID, an index is
+ * outside. */
+int64_t *shape__flat_const(struct shape_ctx *c, const struct shape_flat *f);
 
 /* ---- numbers of constants */
 bool shape__is_float(enum sh_dtype t);
@@ -155,8 +178,8 @@ int64_t shape__get_i64(enum sh_dtype t, const void *data, size_t i);
 double shape__get_f64(enum sh_dtype t, const void *data, size_t i);
 void shape__put_i64(enum sh_dtype t, void *data, size_t i, int64_t v);
 void shape__put_f64(enum sh_dtype t, void *data, size_t i, double v);
-/* Memory for output k; the caller fills it. */
-int shape__alloc(struct shape_ctx *c, uint32_t k, void **out);
+/* Memory for output k; the caller fills it. NULL after a failure. */
+void *shape__alloc(struct shape_ctx *c, uint32_t k);
 /* Walks the elements of an array of the given dims in row-major order; off[j] follows with
  * stride[j] per axis. Start: struct shape_walk w = {rank, dims, {stride0, ..}}; */
 struct shape_walk {

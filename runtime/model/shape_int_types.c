@@ -37,25 +37,17 @@ int shape__finish_narrow(struct shape_ctx *c)
     struct rewrite w = {.c = c};
     const enum sh_dtype t = shape__in(c, 0)->dtype, wide = shape__wide(t);
     const struct graph_value y = *shape__outv(c, 0);
-    uint32_t out, node;
-    int rc;
+    uint32_t out;
 
     if (wide == t)
         return shape__emit_self(c);
     for (uint32_t i = 0; i < c->n.n_in; i++)
         if (shape__has(c, i) && shape__in(c, i)->dtype == t)
             c->n.in[i] = rw_cast(&w, c->n.in[i], wide);
-    rc = w.rc;
-    if (!rc)
-        rc = shape__temp(c, "wide", y.dtype == t ? wide : y.dtype, y.rank, y.dims, &out);
-    if (!rc)
-        rc = graph_add_node(c->g, c->n.name, c->n.op, c->n.in, c->n.n_in, &out, 1, &node, c->err);
-    if (!rc)
-        rc = graph__copy_attrs(&c->g->nodes[node], &c->n, c->err);
-    if (rc)
-        return rc;
+    shape__temp(c, "wide", y.dtype == t ? wide : y.dtype, y.rank, y.dims, &out);
+    shape__emit_as(c, c->n.op, c->n.in, c->n.n_in, &out, 1, &c->n);
     c->outv[0] = y.dtype == t ? rw_cast(&w, out, t) : out;
-    return w.rc;
+    return c->err->rc;
 }
 
 static bool is_unsigned(enum sh_dtype t)
@@ -86,7 +78,7 @@ int shape__finish_int_unary(struct shape_ctx *c)
     else
         y = is_unsigned(t) ? x : rw2(&w, "Max", x, rw2(&w, "Sub", zero, x));
     c->outv[0] = y;
-    return w.rc;
+    return c->err->rc;
 }
 
 /* The exponent may be of another type: it becomes the base's, or both become floats. */
@@ -102,77 +94,67 @@ int shape__finish_pow(struct shape_ctx *c)
         c->outv[0] = rw2(&w, "Pow", x, rw_cast(&w, e, a));
     else
         c->outv[0] = rw_cast(&w, rw2(&w, "Pow", rw_cast(&w, x, b), e), a);
-    return w.rc;
+    return c->err->rc;
 }
 
 int shape__finish_clip(struct shape_ctx *c)
 {
     struct rewrite w = {.c = c};
     const enum sh_dtype t = shape__in(c, 0)->dtype;
+    const double lo = shape__float(c, "min", -INFINITY), hi = shape__float(c, "max", INFINITY);
     uint32_t y = rw_in(&w, 0);
-    double lo, hi;
 
     if (!shape__is_int(t))
         return shape__emit_self(c);
-    w.rc = graph_float(&c->n, "min", -INFINITY, &lo, c->err);
-    if (!w.rc)
-        w.rc = graph_float(&c->n, "max", INFINITY, &hi, c->err);
-    if (w.rc)
-        return w.rc;
     if (isfinite(lo))
         y = rw2(&w, "Max", y, rw_number(&w, t, lo));
     if (isfinite(hi))
         y = rw2(&w, "Min", y, rw_number(&w, t, hi));
     c->outv[0] = y;
-    return w.rc;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- operators with a mode */
 
 int shape__infer_mod(struct shape_ctx *c)
 {
-    int64_t fmod;
-    int rc = graph_int(&c->n, "fmod", 0, &fmod, c->err);
+    const int64_t fmod = shape__int(c, "fmod", 0);
 
     graph__drop_attr(&c->n, "fmod");
-    if (!rc && fmod)
-        rc = shape__set_op(c, "FMod");
-    return rc ? rc : shape__infer_binary(c);
+    if (fmod)
+        shape__set_op(c, "FMod");
+    return shape__infer_binary(c);
 }
 
 static int want_int(struct shape_ctx *c, uint32_t i)
 {
     const enum sh_dtype t = shape__in(c, i)->dtype;
 
-    return shape__is_int(t) && t != SH_BOOL
-               ? SH_OK
-               : shape__fail(c, SH_E_INVALID, "input %u is %s, it must be of an integer type", i,
-                             sh_dtype_v2(t));
+    if (!shape__is_int(t) || t == SH_BOOL)
+        shape__fail(c, SH_E_INVALID, "input %u is %s, it must be of an integer type", i,
+                    sh_dtype_v2(t));
+    return c->err->rc;
 }
 
 int shape__infer_bitwise(struct shape_ctx *c)
 {
-    int rc = want_int(c, 0);
-
-    return rc ? rc : shape__infer_binary(c);
+    want_int(c, 0);
+    return shape__infer_binary(c);
 }
 
 int shape__infer_bitwise_not(struct shape_ctx *c)
 {
-    int rc = want_int(c, 0);
-
-    return rc ? rc : shape__infer_unary(c);
+    want_int(c, 0);
+    return shape__infer_unary(c);
 }
 
 int shape__infer_bit_shift(struct shape_ctx *c)
 {
-    const char *way;
-    int rc = graph_str(&c->n, "direction", "", &way, c->err);
+    const char *way = shape__str(c, "direction", "");
 
-    if (!rc && strcmp(way, "LEFT") != 0 && strcmp(way, "RIGHT") != 0)
-        rc = shape__fail(c, SH_E_INVALID, "direction must be LEFT or RIGHT");
-    if (!rc)
-        rc = shape__set_op(c, strcmp(way, "LEFT") == 0 ? "ShiftLeft" : "ShiftRight");
+    if (strcmp(way, "LEFT") != 0 && strcmp(way, "RIGHT") != 0)
+        shape__fail(c, SH_E_INVALID, "direction must be LEFT or RIGHT");
+    shape__set_op(c, strcmp(way, "LEFT") == 0 ? "ShiftLeft" : "ShiftRight");
     graph__drop_attr(&c->n, "direction");
-    return rc ? rc : shape__infer_bitwise(c);
+    return shape__infer_bitwise(c);
 }

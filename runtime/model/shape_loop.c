@@ -66,15 +66,11 @@ static uint32_t result(const struct loop *l, uint32_t i)
 
 static int open_loop(struct loop *l, struct run *r, const struct graph_node *n, struct shape_ctx *c)
 {
-    int64_t id = 0, given = -1;
-    int rc;
+    int64_t id, given;
 
     *l = (struct loop){.r = r, .n = n, .c = c, .w = {.c = c}};
-    rc = graph_int(n, GRAPH_BODY, 0, &id, c->err);
-    if (!rc)
-        rc = graph_int(n, GRAPH_GIVEN, -1, &given, c->err);
-    if (rc)
-        return rc;
+    graph_int(n, GRAPH_BODY, 0, &id, c->err);
+    graph_int(n, GRAPH_GIVEN, -1, &given, c->err);
     if (id < 1 || id >= r->n_bodies || given < 0 || given > n->n_in)
         return shape__fail(c, SH_E_INVALID, "has no body");
     l->id = (uint32_t)id;
@@ -91,7 +87,7 @@ static int open_loop(struct loop *l, struct run *r, const struct graph_node *n, 
     for (uint32_t i = l->given; i < n->n_in; i++)
         if (n->in[i] == GRAPH_NONE)
             return shape__fail(c, SH_E_INVALID, "lacks a result of its body");
-    return SH_OK;
+    return c->err->rc;
 }
 
 static int make_room(struct loop *l, uint32_t n_state, uint32_t n_rows)
@@ -100,8 +96,9 @@ static int make_room(struct loop *l, uint32_t n_state, uint32_t n_rows)
     l->n_rows = n_rows;
     l->state = calloc((size_t)n_state + 1, sizeof(*l->state));
     l->rows = calloc((size_t)n_rows + 1, sizeof(*l->rows));
-    return l->state && l->rows ? SH_OK
-                               : SH_FAIL(l->c->err, SH_E_NOMEM, "could not allocate a loop");
+    if (!l->state || !l->rows)
+        SH_FAIL(l->c->err, SH_E_NOMEM, "could not allocate a loop");
+    return l->c->err->rc;
 }
 
 static void close_loop(struct loop *l)
@@ -135,34 +132,35 @@ static void count_folded(struct run *r, const struct graph_node *n, uint32_t bef
 static int run_body(struct loop *l)
 {
     struct run *r = l->r;
-    int rc = SH_OK;
+    struct sh_err *err = l->c->err;
 
+    if (err->rc)
+        return err->rc;
     if (r->depth >= MAX_DEPTH)
         return shape__fail(l->c, SH_E_INVALID, "loops are more than %u levels deep", MAX_DEPTH);
     r->depth++;
     r->n_steps += TRIP_STEPS;
-    for (uint32_t i = r->body_first[l->id]; i != GRAPH_NONE && rc == SH_OK; i = r->body_next[i]) {
+    for (uint32_t i = r->body_first[l->id]; i != GRAPH_NONE && err->rc == SH_OK;
+         i = r->body_next[i]) {
         const struct graph_node *n = &r->from->nodes[i];
         const uint32_t before = r->c.g->n_values;
 
         if (n == l->body)
             continue;
         if (++r->n_steps > MAX_STEPS)
-            rc = shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_LONG, MAX_STEPS);
+            shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_LONG, MAX_STEPS);
         else if (r->folded > MAX_FOLDED)
-            rc = shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_FOLDS, MAX_FOLDED >> 20);
-        else
-            rc = run__step(r, i);
-        if (!rc)
+            shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_FOLDS, MAX_FOLDED >> 20);
+        else if (run__step(r, i) == SH_OK)
             count_folded(r, n, before);
     }
     r->depth--;
-    for (uint32_t i = 0; i < l->n_results && rc == SH_OK; i++)
+    for (uint32_t i = 0; i < l->n_results; i++)
         if (result(l, i) == GRAPH_NONE)
-            rc = shape__fail(l->c, SH_E_UNSUPPORTED, WHY_NO_RESULT);
-    return rc                       ? rc
-           : r->n_steps > MAX_STEPS ? shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_LONG, MAX_STEPS)
-                                    : SH_OK;
+            shape__fail(l->c, SH_E_UNSUPPORTED, WHY_NO_RESULT);
+    if (r->n_steps > MAX_STEPS)
+        shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_LONG, MAX_STEPS);
+    return err->rc;
 }
 
 static void set_input(struct loop *l, uint32_t i, uint32_t v)
@@ -175,34 +173,33 @@ static void set_input(struct loop *l, uint32_t i, uint32_t v)
 static int keep_rows(struct loop *l, uint32_t from)
 {
     size_t cap = l->cap_trips;
-    int rc = SH_OK;
 
-    for (uint32_t j = 0; j < l->n_rows && rc == SH_OK; j++) {
+    for (uint32_t j = 0; j < l->n_rows && l->c->err->rc == SH_OK; j++) {
         cap = l->cap_trips; /* all rows have as many */
-        rc = sh_grow(&l->rows[j], &cap, (size_t)l->n_trips + 1, sizeof(*l->rows[j]), SIZE_MAX,
-                     "the rows of a loop", l->c->err);
-        if (rc)
+        if (sh_grow(&l->rows[j], &cap, (size_t)l->n_trips + 1, sizeof(*l->rows[j]), SIZE_MAX,
+                    "the rows of a loop", l->c->err))
             break;
         l->rows[j][l->n_trips] = result(l, from + j);
         if (run__is_sequence(l->rows[j][l->n_trips]) && strcmp(l->n->op, "SequenceMap") != 0)
-            rc = shape__fail(l->c, SH_E_INVALID, "an output is a sequence of sequences");
+            shape__fail(l->c, SH_E_INVALID, "an output is a sequence of sequences");
     }
     l->cap_trips = cap;
     l->n_trips++;
-    return rc;
+    return l->c->err->rc;
 }
 
 /* Stacks values along a new first axis. */
 static uint32_t stack_rows(struct rewrite *w, const uint32_t *parts, uint32_t n)
 {
-    uint32_t *of = w->rc ? NULL : calloc((size_t)n + 1, sizeof(*of)), v = GRAPH_NONE;
+    const struct sh_err *err = w->c->err;
+    uint32_t *of = err->rc ? NULL : calloc((size_t)n + 1, sizeof(*of)), v = GRAPH_NONE;
     const int64_t first = 0;
 
     if (!of)
-        rw_fail(w, SH_FAIL(w->c->err, SH_E_NOMEM, "could not allocate the rows of a loop"));
-    for (uint32_t i = 0; i < n && w->rc == SH_OK; i++)
+        SH_FAIL(w->c->err, SH_E_NOMEM, "could not allocate the rows of a loop");
+    for (uint32_t i = 0; i < n && err->rc == SH_OK; i++)
         of[i] = rw2(w, "Unsqueeze", parts[i], rw_list(w, &first, 1));
-    if (w->rc == SH_OK)
+    if (err->rc == SH_OK)
         v = rw_concat(w, of, n, 0);
     free(of);
     return v;
@@ -215,8 +212,8 @@ static uint32_t no_rows(struct rewrite *w, uint32_t row, int axis)
     int64_t dims[SH_MAX_RANK];
     int rank = v.rank + 1;
 
-    if (w->rc || rank > SH_MAX_RANK) {
-        rw_fail(w, shape__fail(w->c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK));
+    if (rank > SH_MAX_RANK) {
+        shape__fail(w->c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
         return GRAPH_NONE;
     }
     for (int i = 0, k = 0; i < rank; i++)
@@ -226,19 +223,19 @@ static uint32_t no_rows(struct rewrite *w, uint32_t row, int axis)
 
 static void give(struct loop *l, uint32_t k, uint32_t v)
 {
-    if (l->w.rc == SH_OK && k < l->n->n_out && l->n->out[k] != GRAPH_NONE)
+    if (l->c->err->rc == SH_OK && k < l->n->n_out && l->n->out[k] != GRAPH_NONE)
         l->r->map[l->n->out[k]] = v;
 }
 
 /* How often the body ran may follow from sizes: so may all that it gave. */
-static int finish(struct loop *l, int rc, uint32_t before)
+static int finish(struct loop *l, uint32_t before)
 {
     struct graph *g = l->r->c.g;
 
     for (uint32_t v = before; l->by_size && v < g->n_values; v++)
         g->values[v].by_size = true;
     close_loop(l);
-    return rc;
+    return l->c->err->rc;
 }
 
 /* ---------------------------------------------------------------- Loop */
@@ -248,26 +245,27 @@ enum { TRIPS, CONDITION, STATE };
 /* One number of input i. */
 static int read_trips(struct loop *l, int64_t *out)
 {
-    size_t k = 0;
-    int rc = SH_OK;
+    size_t k;
 
     *out = INT64_MAX;
     if (!shape__has(l->c, TRIPS))
-        return SH_OK;
+        return l->c->err->rc;
     if (run__is_sequence(l->c->n.in[TRIPS]))
         return shape__fail(l->c, SH_E_INVALID, "the trip count is a sequence");
-    rc = shape__ints(l->c, TRIPS, out, 1, &k);
-    return rc || k == 1 ? rc : shape__fail(l->c, SH_E_INVALID, "the trip count is no number");
+    shape__ints(l->c, TRIPS, out, 1, &k);
+    if (k != 1)
+        shape__fail(l->c, SH_E_INVALID, "the trip count is no number");
+    return l->c->err->rc;
 }
 
 static int check_condition(struct loop *l, uint32_t v)
 {
     if (v == GRAPH_NONE)
-        return SH_OK;
+        return l->c->err->rc;
     if (run__is_sequence(v) || l->c->g->values[v].dtype != SH_BOOL ||
         graph_elements(&l->c->g->values[v]) != 1)
-        return shape__fail(l->c, SH_E_INVALID, "the condition must be one BOOL");
-    return SH_OK;
+        shape__fail(l->c, SH_E_INVALID, "the condition must be one BOOL");
+    return l->c->err->rc;
 }
 
 /* Does the value say by itself whether to go on? */
@@ -283,7 +281,7 @@ static uint32_t choose(struct loop *l, uint32_t cond, uint32_t old, uint32_t new
 {
     const struct graph_value *a, *b;
 
-    if (old == new || l->w.rc)
+    if (old == new || l->c->err->rc)
         return new;
     if (!run__is_sequence(old) && !run__is_sequence(new)) {
         a = rw_v(&l->w, old);
@@ -292,7 +290,7 @@ static uint32_t choose(struct loop *l, uint32_t cond, uint32_t old, uint32_t new
             memcmp(a->dims, b->dims, sizeof(a->dims[0]) * (size_t)a->rank) == 0)
             return rw3(&l->w, "Where", cond, new, old);
     }
-    rw_fail(&l->w, shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_GROWS));
+    shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_GROWS);
     return GRAPH_NONE;
 }
 
@@ -303,43 +301,34 @@ static int loop_trip(struct loop *l, int64_t i, uint32_t *cond)
     bool goes_on;
     const bool known = is_known(l, *cond, &goes_on);
     uint32_t next;
-    int rc;
 
     set_input(l, TRIPS, rw_number(w, SH_I64, (double)i));
     set_input(l, CONDITION, known ? rw_number(w, SH_BOOL, 1) : *cond);
     for (uint32_t s = 0; s < l->n_state; s++)
         set_input(l, STATE + s, l->state[s]);
-    rc = w->rc ? w->rc : run_body(l);
-    if (!rc)
-        rc = keep_rows(l, 1 + l->n_state);
-    if (!rc)
-        rc = check_condition(l, result(l, 0));
-    for (uint32_t s = 0; s < l->n_state && rc == SH_OK; s++) {
+    if (run_body(l) || keep_rows(l, 1 + l->n_state) || check_condition(l, result(l, 0)))
+        return l->c->err->rc;
+    for (uint32_t s = 0; s < l->n_state; s++) {
         next = result(l, 1 + s);
         l->state[s] = known ? next : choose(l, *cond, l->state[s], next);
-        rc = w->rc;
     }
-    if (rc)
-        return rc;
     next = rw_reshape(w, result(l, 0), 0, NULL);
-    *cond = known || w->rc ? next : rw2(w, "And", *cond, next);
-    return w->rc;
+    *cond = known ? next : rw2(w, "And", *cond, next);
+    return l->c->err->rc;
 }
 
 static int loop_trips(struct loop *l)
 {
     uint32_t cond = shape__has(l->c, CONDITION) ? l->c->n.in[CONDITION] : GRAPH_NONE;
-    int64_t n = 0;
-    int rc = read_trips(l, &n);
+    int64_t n;
     bool goes_on;
 
-    if (!rc)
-        rc = check_condition(l, cond);
-    if (!rc && cond != GRAPH_NONE) {
+    read_trips(l, &n);
+    if (check_condition(l, cond))
+        return l->c->err->rc;
+    if (cond != GRAPH_NONE)
         cond = rw_reshape(&l->w, cond, 0, NULL);
-        rc = l->w.rc;
-    }
-    for (int64_t i = 0; i < n && rc == SH_OK; i++) {
+    for (int64_t i = 0; i < n && l->c->err->rc == SH_OK; i++) {
         if (is_known(l, cond, &goes_on)) {
             if (!goes_on)
                 break;
@@ -348,9 +337,9 @@ static int loop_trips(struct loop *l)
             return shape__fail(l->c, SH_E_UNSUPPORTED,
                                l->n_rows > 0 ? WHY_LOOP_ROWS : WHY_LOOP_NO_BOUND);
         }
-        rc = loop_trip(l, i, &cond);
+        loop_trip(l, i, &cond);
     }
-    return rc;
+    return l->c->err->rc;
 }
 
 /* For the shapes of outputs that get no rows: a trip of which nothing is used. */
@@ -360,7 +349,7 @@ static int loop_shapes(struct loop *l)
     set_input(l, CONDITION, rw_number(&l->w, SH_BOOL, 1));
     for (uint32_t s = 0; s < l->n_state; s++)
         set_input(l, STATE + s, l->state[s]);
-    return l->w.rc ? l->w.rc : run_body(l);
+    return run_body(l);
 }
 
 static void give_all(struct loop *l)
@@ -379,25 +368,25 @@ int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)
 {
     const uint32_t before = r->c.g->n_values;
     struct loop l;
-    int rc = open_loop(&l, r, n, c);
 
-    if (!rc && (l.given < STATE || l.body->n_out != l.given || l.n_results < l.given - 1 ||
-                n->n_out > l.n_results - 1))
-        rc = shape__fail(c, SH_E_INVALID, "its body has a wrong number of inputs or outputs");
-    if (!rc)
-        rc = make_room(&l, l.given - STATE, l.n_results - (l.given - 1));
-    for (uint32_t s = 0; !rc && s < l.n_state; s++) {
+    if (open_loop(&l, r, n, c))
+        return c->err->rc;
+    if (l.given < STATE || l.body->n_out != l.given || l.n_results < l.given - 1 ||
+        n->n_out > l.n_results - 1)
+        return shape__fail(c, SH_E_INVALID, "its body has a wrong number of inputs or outputs");
+    make_room(&l, l.given - STATE, l.n_results - (l.given - 1));
+    for (uint32_t s = 0; c->err->rc == SH_OK && s < l.n_state; s++) {
         l.state[s] = c->n.in[STATE + s];
         if (l.state[s] == GRAPH_NONE)
-            rc = shape__fail(c, SH_E_INVALID, "lacks the first value of what it carries");
+            shape__fail(c, SH_E_INVALID, "lacks the first value of what it carries");
     }
-    if (!rc)
-        rc = loop_trips(&l);
-    if (!rc && l.n_trips == 0 && l.n_rows > 0)
-        rc = loop_shapes(&l);
-    if (!rc)
+    if (c->err->rc == SH_OK)
+        loop_trips(&l);
+    if (c->err->rc == SH_OK && l.n_trips == 0 && l.n_rows > 0)
+        loop_shapes(&l);
+    if (c->err->rc == SH_OK)
         give_all(&l);
-    return finish(&l, rc ? rc : l.w.rc, before);
+    return finish(&l, before);
 }
 
 /* ---------------------------------------------------------------- Scan */
@@ -412,49 +401,46 @@ struct scan {
 
 static int read_list(struct scan *s, const char *name, uint32_t n, int64_t *out)
 {
-    size_t k = 0;
-    int rc;
+    size_t k;
 
     memset(out, 0, n * sizeof(*out));
-    rc = graph_ints(s->l.n, name, out, GRAPH_MAX_IO, &k, s->l.c->err);
-    if (!rc && k != 0 && k != n)
-        rc = shape__fail(s->l.c, SH_E_INVALID, "attribute %s must have %u numbers", name, n);
-    return rc;
+    graph_ints(s->l.n, name, out, GRAPH_MAX_IO, &k, s->l.c->err);
+    if (k != 0 && k != n)
+        shape__fail(s->l.c, SH_E_INVALID, "attribute %s must have %u numbers", name, n);
+    return s->l.c->err->rc;
 }
 
 static int read_attrs(struct scan *s, bool by_sample)
 {
     const uint32_t n_out = s->l.n_rows;
-    int rc = read_list(s, by_sample ? "directions" : "scan_input_directions", s->n_in, s->in_back);
 
-    if (!rc)
-        rc = read_list(s, "scan_input_axes", s->n_in, s->in_axis);
-    if (!rc)
-        rc = read_list(s, "scan_output_axes", n_out, s->out_axis);
-    return rc ? rc : read_list(s, "scan_output_directions", n_out, s->out_back);
+    read_list(s, by_sample ? "directions" : "scan_input_directions", s->n_in, s->in_back);
+    read_list(s, "scan_input_axes", s->n_in, s->in_axis);
+    read_list(s, "scan_output_axes", n_out, s->out_axis);
+    return read_list(s, "scan_output_directions", n_out, s->out_back);
 }
 
 /* The axis of each input, and its size, which all have. `v`: the values that are scanned. */
 static int read_sizes(struct scan *s, const uint32_t *v)
 {
     struct shape_ctx *c = s->l.c;
-    int rc = SH_OK;
 
     s->trips = -1;
-    for (uint32_t i = 0; i < s->n_in && rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < s->n_in; i++) {
         const struct graph_value *x;
 
         if (v[i] == GRAPH_NONE || run__is_sequence(v[i]))
             return shape__fail(c, SH_E_INVALID, "lacks a tensor to scan");
         x = &c->g->values[v[i]];
-        rc = shape__axis(c, s->in_axis[i], x->rank, &s->in_axis[i]);
-        if (!rc && s->trips >= 0 && s->trips != x->dims[s->in_axis[i]])
-            rc = shape__fail(c, SH_E_INVALID, "the inputs have %lld and %lld steps",
-                             (long long)s->trips, (long long)x->dims[s->in_axis[i]]);
-        if (!rc)
-            s->trips = x->dims[s->in_axis[i]];
+        shape__axis(c, s->in_axis[i], x->rank, &s->in_axis[i]);
+        if (s->trips >= 0 && s->trips != x->dims[s->in_axis[i]])
+            shape__fail(c, SH_E_INVALID, "the inputs have %lld and %lld steps", (long long)s->trips,
+                        (long long)x->dims[s->in_axis[i]]);
+        s->trips = x->dims[s->in_axis[i]];
     }
-    return rc || s->trips > 0 ? rc : shape__fail(c, SH_E_INVALID, "has no steps");
+    if (s->trips <= 0)
+        shape__fail(c, SH_E_INVALID, "has no steps");
+    return c->err->rc;
 }
 
 /* Slice t of x along the axis, without it. */
@@ -468,22 +454,21 @@ static uint32_t part(struct rewrite *w, uint32_t x, int64_t axis, int64_t t)
 static int scan_trips(struct scan *s, const uint32_t *v)
 {
     struct loop *l = &s->l;
-    int rc = read_sizes(s, v);
 
+    read_sizes(s, v);
     l->n_trips = 0;
-    for (int64_t t = 0; t < s->trips && rc == SH_OK; t++) {
+    for (int64_t t = 0; t < s->trips && l->c->err->rc == SH_OK; t++) {
         for (uint32_t k = 0; k < l->n_state; k++)
             set_input(l, k, l->state[k]);
         for (uint32_t i = 0; i < s->n_in; i++)
             set_input(l, l->n_state + i,
                       part(&l->w, v[i], s->in_axis[i], s->in_back[i] ? s->trips - 1 - t : t));
-        rc = l->w.rc ? l->w.rc : run_body(l);
-        for (uint32_t k = 0; k < l->n_state && rc == SH_OK; k++)
+        run_body(l);
+        for (uint32_t k = 0; k < l->n_state; k++)
             l->state[k] = result(l, k);
-        if (!rc)
-            rc = keep_rows(l, l->n_state);
+        keep_rows(l, l->n_state);
     }
-    return rc;
+    return l->c->err->rc;
 }
 
 /* Output j: its rows along its axis, in its direction. */
@@ -494,9 +479,9 @@ static uint32_t joined(struct scan *s, uint32_t j)
     uint32_t y, *rows = l->rows[j], n = l->n_trips;
     int rank = rw_v(&l->w, rows[0])->rank + 1;
 
-    rw_fail(&l->w, shape__axis(l->c, s->out_axis[j], rank, &axis));
-    if (l->w.rc || rank > SH_MAX_RANK) {
-        rw_fail(&l->w, shape__fail(l->c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK));
+    shape__axis(l->c, s->out_axis[j], rank, &axis);
+    if (rank > SH_MAX_RANK) {
+        shape__fail(l->c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
         return GRAPH_NONE;
     }
     for (uint32_t t = 0; s->out_back[j] && t < n / 2; t++) {
@@ -514,16 +499,16 @@ static uint32_t joined(struct scan *s, uint32_t j)
 static int scan_all(struct scan *s)
 {
     struct loop *l = &s->l;
-    int rc;
 
     for (uint32_t k = 0; k < l->n_state; k++)
         l->state[k] = l->c->n.in[k];
-    rc = scan_trips(s, l->c->n.in + l->n_state);
+    if (scan_trips(s, l->c->n.in + l->n_state))
+        return l->c->err->rc;
     for (uint32_t k = 0; k < l->n_state; k++)
         give(l, k, l->state[k]);
-    for (uint32_t j = 0; j < l->n_rows && rc == SH_OK; j++)
+    for (uint32_t j = 0; j < l->n_rows; j++)
         give(l, l->n_state + j, joined(s, j));
-    return rc;
+    return l->c->err->rc;
 }
 
 /* Before opset 9: axis 0 of everything is that of samples, each of which is scanned by itself. */
@@ -534,77 +519,76 @@ static int scan_samples(struct scan *s)
     const int64_t samples = shape__has(l->c, 1) && !run__is_sequence(l->c->n.in[1])
                                 ? (shape__in(l->c, 1)->rank ? shape__in(l->c, 1)->dims[0] : 0)
                                 : 0;
-    uint32_t *in = calloc((size_t)n + 1, sizeof(*in)), *out = NULL;
-    int rc = SH_OK;
+    const struct sh_err *err = l->c->err;
+    uint32_t *in, *out;
 
     if (samples < 1 || samples > (int64_t)MAX_STEPS)
-        rc = shape__fail(l->c, SH_E_INVALID, "its inputs have no axis of samples");
-    else
-        out = calloc((size_t)n_out * (size_t)samples + 1, sizeof(*out));
-    if (!rc && (!in || !out))
-        rc = SH_FAIL(l->c->err, SH_E_NOMEM, "could not allocate the samples of a scan");
-    for (uint32_t i = 0; i < n && !rc; i++) {
+        return shape__fail(l->c, SH_E_INVALID, "its inputs have no axis of samples");
+    in = calloc((size_t)n + 1, sizeof(*in));
+    out = calloc((size_t)n_out * (size_t)samples + 1, sizeof(*out));
+    if (!in || !out)
+        SH_FAIL(l->c->err, SH_E_NOMEM, "could not allocate the samples of a scan");
+    for (uint32_t i = 0; i < n; i++) {
         const struct graph_value *v =
             shape__has(l->c, 1 + i) && !run__is_sequence(l->c->n.in[1 + i]) ? shape__in(l->c, 1 + i)
                                                                             : NULL;
         if (!v || v->rank < 1 || v->dims[0] != samples)
-            rc = shape__fail(l->c, SH_E_INVALID, "its inputs do not all have %lld samples",
-                             (long long)samples);
+            shape__fail(l->c, SH_E_INVALID, "its inputs do not all have %lld samples",
+                        (long long)samples);
     }
-    for (int64_t b = 0; b < samples && rc == SH_OK; b++) {
+    for (int64_t b = 0; b < samples && err->rc == SH_OK; b++) {
         for (uint32_t i = 0; i < n; i++)
             in[i] = part(&l->w, l->c->n.in[1 + i], 0, b);
         memcpy(l->state, in, l->n_state * sizeof(*in));
-        rc = l->w.rc ? l->w.rc : scan_trips(s, in + l->n_state);
-        for (uint32_t k = 0; k < n_out && rc == SH_OK; k++)
+        if (err->rc == SH_OK)
+            scan_trips(s, in + l->n_state);
+        for (uint32_t k = 0; k < n_out && err->rc == SH_OK; k++)
             out[(int64_t)k * samples + b] =
                 k < l->n_state ? l->state[k] : joined(s, k - l->n_state);
     }
-    for (uint32_t k = 0; k < n_out && rc == SH_OK; k++)
+    for (uint32_t k = 0; k < n_out && err->rc == SH_OK; k++)
         give(l, k, stack_rows(&l->w, out + (int64_t)k * samples, (uint32_t)samples));
     free(in);
     free(out);
-    return rc;
+    return err->rc;
 }
 
 static int open_scan(struct scan *s, bool by_sample)
 {
     struct loop *l = &s->l;
-    int64_t n_in = 0;
-    int rc = graph_int(l->n, "num_scan_inputs", 0, &n_in, l->c->err);
+    int64_t n_in;
     const uint32_t n = l->given - by_sample;
 
-    if (!rc && (l->given < by_sample || n_in < 1 || n_in > n || n > GRAPH_MAX_IO ||
-                l->body->n_out != n || l->n_results > GRAPH_MAX_IO ||
-                l->n_results < n - (uint32_t)n_in || l->n->n_out > l->n_results))
-        rc = shape__fail(l->c, SH_E_INVALID, "its body has a wrong number of inputs or outputs");
-    if (rc)
-        return rc;
+    graph_int(l->n, "num_scan_inputs", 0, &n_in, l->c->err);
+    if (l->given < by_sample || n_in < 1 || n_in > n || n > GRAPH_MAX_IO || l->body->n_out != n ||
+        l->n_results > GRAPH_MAX_IO || l->n_results < n - (uint32_t)n_in ||
+        l->n->n_out > l->n_results)
+        return shape__fail(l->c, SH_E_INVALID, "its body has a wrong number of inputs or outputs");
     s->n_in = (uint32_t)n_in;
     if (by_sample && shape__has(l->c, 0))
         return shape__fail(l->c, SH_E_UNSUPPORTED, WHY_SCAN_LENGTHS);
-    rc = make_room(l, n - s->n_in, l->n_results - (n - s->n_in));
-    return rc ? rc : read_attrs(s, by_sample);
+    make_room(l, n - s->n_in, l->n_results - (n - s->n_in));
+    return read_attrs(s, by_sample);
 }
 
 int run__scan(struct run *r, const struct graph_node *n, struct shape_ctx *c)
 {
     const uint32_t before = r->c.g->n_values;
     struct scan *s = calloc(1, sizeof(*s));
-    int64_t by_sample = 0;
-    int rc =
-        s ? open_loop(&s->l, r, n, c) : SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a scan");
+    int64_t by_sample;
 
-    if (!rc)
-        rc = graph_int(n, GRAPH_BY_SAMPLE, 0, &by_sample, c->err);
-    if (!rc)
-        rc = open_scan(s, by_sample != 0);
-    if (!rc)
-        rc = by_sample ? scan_samples(s) : scan_all(s);
-    if (s)
-        rc = finish(&s->l, rc ? rc : s->l.w.rc, before);
+    if (!s)
+        return SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a scan");
+    graph_int(n, GRAPH_BY_SAMPLE, 0, &by_sample, c->err);
+    if (open_loop(&s->l, r, n, c) == SH_OK && open_scan(s, by_sample != 0) == SH_OK) {
+        if (by_sample)
+            scan_samples(s);
+        else
+            scan_all(s);
+    }
+    finish(&s->l, before);
     free(s);
-    return rc;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- SequenceMap */
@@ -612,37 +596,33 @@ int run__scan(struct run *r, const struct graph_node *n, struct shape_ctx *c)
 int run__sequence_map(struct run *r, const struct graph_node *n, struct shape_ctx *c)
 {
     const uint32_t before = r->c.g->n_values;
-    uint32_t len = 0, v;
+    uint32_t len, v;
     struct loop l;
-    int rc = open_loop(&l, r, n, c);
 
-    if (!rc && (l.given < 1 || l.body->n_out != l.given || n->n_out > l.n_results ||
-                !run__is_sequence(c->n.in[0])))
-        rc = shape__fail(c, SH_E_INVALID, "needs a sequence, and a body with its inputs");
-    if (!rc)
-        rc = make_room(&l, 0, l.n_results);
-    len = rc ? 0 : run__sequence(r, c->n.in[0])->n;
-    for (uint32_t t = 0; t < len && rc == SH_OK; t++) {
+    if (open_loop(&l, r, n, c))
+        return c->err->rc;
+    if (l.given < 1 || l.body->n_out != l.given || n->n_out > l.n_results ||
+        !run__is_sequence(c->n.in[0]))
+        return shape__fail(c, SH_E_INVALID, "needs a sequence, and a body with its inputs");
+    make_room(&l, 0, l.n_results);
+    len = run__sequence(r, c->n.in[0])->n;
+    for (uint32_t t = 0; t < len && c->err->rc == SH_OK; t++) {
         for (uint32_t i = 0; i < l.given; i++) {
             v = c->n.in[i];
             if (run__is_sequence(v) && run__sequence(r, v)->n != len)
-                rc = shape__fail(c, SH_E_INVALID, "its sequences differ in length");
+                shape__fail(c, SH_E_INVALID, "its sequences differ in length");
             else
                 set_input(&l, i, run__is_sequence(v) ? run__sequence(r, v)->of[t] : v);
         }
-        if (!rc)
-            rc = run_body(&l);
-        if (!rc)
-            rc = keep_rows(&l, 0);
+        run_body(&l);
+        keep_rows(&l, 0);
     }
-    for (uint32_t j = 0; j < l.n_rows && rc == SH_OK; j++) {
-        for (uint32_t t = 0; t < l.n_trips && rc == SH_OK; t++)
+    for (uint32_t j = 0; j < l.n_rows && c->err->rc == SH_OK; j++) {
+        for (uint32_t t = 0; t < l.n_trips; t++)
             if (run__is_sequence(l.rows[j][t]))
-                rc = shape__fail(c, SH_E_INVALID, "an output is a sequence of sequences");
-        if (!rc)
-            rc = run__add_sequence(r, l.rows[j], l.n_trips, &v, c->err);
-        if (!rc)
+                shape__fail(c, SH_E_INVALID, "an output is a sequence of sequences");
+        if (c->err->rc == SH_OK && run__add_sequence(r, l.rows[j], l.n_trips, &v, c->err) == SH_OK)
             give(&l, j, v);
     }
-    return finish(&l, rc, before);
+    return finish(&l, before);
 }

@@ -143,19 +143,17 @@ void shape__broadcast_strides(const struct graph_value *v, int rank, int64_t *ou
     }
 }
 
-int shape__alloc(struct shape_ctx *c, uint32_t k, void **out)
+void *shape__alloc(struct shape_ctx *c, uint32_t k)
 {
     struct graph_value *v = shape__outv(c, k);
     size_t bytes = 0;
-    int rc = graph__bytes(v->dtype, v->rank, v->dims, &bytes, c->err);
 
-    *out = NULL;
-    if (rc)
-        return rc;
-    *out = malloc(bytes ? bytes : 1); /* data == NULL means "no constant", also for no elements */
-    if (!*out)
-        return SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a constant of %zu bytes", bytes);
-    v->data = *out;
-    v->bytes = bytes;
-    return SH_OK;
+    if (c->err->rc || graph__bytes(v->dtype, v->rank, v->dims, &bytes, c->err))
+        return NULL;
+    v->data = malloc(bytes ? bytes : 1); /* NULL means "no constant", also for no elements */
+    if (!v->data)
+        SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a constant of %zu bytes", bytes);
+    else
+        v->bytes = bytes;
+    return v->data;
 }

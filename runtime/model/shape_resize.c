@@ -16,18 +16,17 @@ struct resize { /* by axis of the input; what is not resized has scale 1 */
     float roi[2 * SH_MAX_RANK]; /* begins, then ends */
 };
 
-static int check_word(struct shape_ctx *c, const char *name, const char *def,
-                      const char *const *words, const char **out)
+/* An attribute that has to be one of these. */
+static const char *own_word(struct shape_ctx *c, const char *name, const char *def,
+                            const char *const *words)
 {
-    const char *word;
-    int rc = graph_str(&c->n, name, def, &word, c->err);
+    const char *word = shape__own_str(c, name, def);
 
-    for (*out = def; rc == SH_OK && *words; words++)
-        if (strcmp(*words, word) == 0) {
-            *out = *words;
-            return graph_set_str(&c->n, name, *words, c->err);
-        }
-    return rc ? rc : shape__fail(c, SH_E_INVALID, "%s %.40s is not known", name, word);
+    while (*words && strcmp(*words, word) != 0)
+        words++;
+    if (!*words)
+        shape__fail(c, SH_E_INVALID, "%s %.40s is not known", name, word);
+    return word;
 }
 
 /* Defaults and known words; numbers that a device could not compute with are refused. */
@@ -43,33 +42,18 @@ static int resize_words(struct shape_ctx *c, bool is_old)
                                          NULL};
     static const char *const NEAREST[] = {"round_prefer_floor", "round_prefer_ceil", "floor",
                                           "ceil", NULL};
-    const char *word;
     double a, extra;
-    int64_t antialias, exclude;
-    int rc = check_word(c, "mode", "nearest", MODES, &word);
 
-    if (!rc)
-        rc = check_word(c, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel",
-                        COORDS, &word);
-    if (!rc)
-        rc = check_word(c, "nearest_mode", is_old ? "floor" : "round_prefer_floor", NEAREST, &word);
-    if (!rc)
-        rc = graph_float(&c->n, "cubic_coeff_a", -0.75, &a, c->err);
-    if (!rc)
-        rc = graph_float(&c->n, "extrapolation_value", 0.0, &extra, c->err);
-    if (!rc)
-        rc = graph_int(&c->n, "antialias", 0, &antialias, c->err);
-    if (!rc)
-        rc = graph_int(&c->n, "exclude_outside", 0, &exclude, c->err);
-    if (!rc && !(isfinite(a) && isfinite(extra)))
-        rc = shape__fail(c, SH_E_INVALID, "cubic_coeff_a or extrapolation_value is no number");
-    if (!rc)
-        rc = graph_set_float(&c->n, "cubic_coeff_a", a, c->err);
-    if (!rc)
-        rc = graph_set_float(&c->n, "extrapolation_value", extra, c->err);
-    if (!rc)
-        rc = graph_set_int(&c->n, "antialias", antialias != 0, c->err);
-    return rc ? rc : graph_set_int(&c->n, "exclude_outside", exclude != 0, c->err);
+    own_word(c, "mode", "nearest", MODES);
+    own_word(c, "coordinate_transformation_mode", is_old ? "asymmetric" : "half_pixel", COORDS);
+    own_word(c, "nearest_mode", is_old ? "floor" : "round_prefer_floor", NEAREST);
+    a = shape__own_float(c, "cubic_coeff_a", -0.75);
+    extra = shape__own_float(c, "extrapolation_value", 0.0);
+    shape__own_flag(c, "antialias", false);
+    shape__own_flag(c, "exclude_outside", false);
+    if (!(isfinite(a) && isfinite(extra)))
+        shape__fail(c, SH_E_INVALID, "cubic_coeff_a or extrapolation_value is no number");
+    return c->err->rc;
 }
 
 /* Numbers of a constant input of floats: n of them, or none. */
@@ -79,7 +63,7 @@ static int floats(struct shape_ctx *c, uint32_t i, size_t max, double *out, size
 
     *n = 0;
     if (!shape__has(c, i))
-        return SH_OK;
+        return c->err->rc;
     v = shape__in(c, i);
     if (!v->data)
         return shape__computed(c, i);
@@ -88,25 +72,24 @@ static int floats(struct shape_ctx *c, uint32_t i, size_t max, double *out, size
     *n = (size_t)v->dims[0];
     for (size_t k = 0; k < *n; k++)
         out[k] = shape__get_f64(v->dtype, v->data, k);
-    return SH_OK;
+    return c->err->rc;
 }
 
 static int read_axes(struct shape_ctx *c, struct resize *r)
 {
     uint32_t seen = 0;
-    int rc = graph_ints(&c->n, "axes", r->axes, SH_MAX_RANK, &r->n_axes, c->err);
 
-    if (!rc && r->n_axes == 0)
+    r->n_axes = shape__list(c, "axes", r->axes, SH_MAX_RANK);
+    if (r->n_axes == 0)
         for (; r->n_axes < (size_t)r->rank; r->n_axes++)
             r->axes[r->n_axes] = (int64_t)r->n_axes;
-    for (size_t i = 0; i < r->n_axes && rc == SH_OK; i++) {
-        rc = shape__axis(c, r->axes[i], r->rank, &r->axes[i]);
-        if (!rc && seen >> r->axes[i] & 1)
-            rc = shape__fail(c, SH_E_INVALID, "axis %lld is there twice", (long long)r->axes[i]);
-        if (!rc)
-            seen |= 1u << r->axes[i];
+    for (size_t i = 0; i < r->n_axes; i++) {
+        shape__axis(c, r->axes[i], r->rank, &r->axes[i]);
+        if (seen >> r->axes[i] & 1)
+            shape__fail(c, SH_E_INVALID, "axis %lld is there twice", (long long)r->axes[i]);
+        seen |= 1u << r->axes[i];
     }
-    return rc;
+    return c->err->rc;
 }
 
 static int read_scales(struct shape_ctx *c, uint32_t i, struct resize *r, bool *given)
@@ -114,12 +97,12 @@ static int read_scales(struct shape_ctx *c, uint32_t i, struct resize *r, bool *
     const struct graph_value *x = shape__in(c, 0);
     double s[SH_MAX_RANK];
     size_t n;
-    int rc = floats(c, i, SH_MAX_RANK, s, &n);
 
+    floats(c, i, SH_MAX_RANK, s, &n);
     *given = n > 0;
-    if (!rc && n > 0 && n != r->n_axes)
-        rc = shape__fail(c, SH_E_INVALID, "there are %zu scales for %zu axes", n, r->n_axes);
-    for (size_t k = 0; k < n && rc == SH_OK; k++) {
+    if (n > 0 && n != r->n_axes)
+        return shape__fail(c, SH_E_INVALID, "there are %zu scales for %zu axes", n, r->n_axes);
+    for (size_t k = 0; k < n; k++) {
         const int64_t axis = r->axes[k];
         const double size = s[k] * (double)x->dims[axis];
 
@@ -129,7 +112,7 @@ static int read_scales(struct shape_ctx *c, uint32_t i, struct resize *r, bool *
         r->scale[axis] = s[k];
         r->size[axis] = (int64_t)size;
     }
-    return rc;
+    return c->err->rc;
 }
 
 /* All axes get one scale: the smallest or the largest that the sizes ask for. */
@@ -152,11 +135,11 @@ static int read_sizes(struct shape_ctx *c, struct resize *r)
     int64_t s[SH_MAX_RANK];
     const char *policy;
     size_t n;
-    int rc = shape__ints(c, 3, s, SH_MAX_RANK, &n);
 
-    if (!rc && n != r->n_axes)
-        rc = shape__fail(c, SH_E_INVALID, "there are %zu sizes for %zu axes", n, r->n_axes);
-    for (size_t k = 0; k < n && rc == SH_OK; k++) {
+    shape__ints(c, 3, s, SH_MAX_RANK, &n);
+    if (n != r->n_axes)
+        return shape__fail(c, SH_E_INVALID, "there are %zu sizes for %zu axes", n, r->n_axes);
+    for (size_t k = 0; k < n; k++) {
         const int64_t axis = r->axes[k];
 
         if (s[k] < 1 || s[k] > MAX_SIZE)
@@ -164,36 +147,34 @@ static int read_sizes(struct shape_ctx *c, struct resize *r)
         r->size[axis] = s[k];
         r->scale[axis] = (double)s[k] / (double)x->dims[axis];
     }
-    if (!rc)
-        rc = check_word(c, "keep_aspect_ratio_policy", "stretch", POLICIES, &policy);
-    if (!rc && strcmp(policy, "stretch") != 0)
+    policy = own_word(c, "keep_aspect_ratio_policy", "stretch", POLICIES);
+    if (strcmp(policy, "stretch") != 0)
         keep_ratio(r, x, strcmp(policy, "not_smaller") == 0);
-    return rc;
+    return c->err->rc;
 }
 
 static int read_roi(struct shape_ctx *c, struct resize *r)
 {
-    const char *how;
+    const char *how = shape__str(c, "coordinate_transformation_mode", "");
     double v[2 * SH_MAX_RANK];
     size_t n;
-    int rc = graph_str(&c->n, "coordinate_transformation_mode", "", &how, c->err);
 
     for (int i = 0; i < r->rank; i++)
         r->roi[r->rank + i] = 1;
-    if (rc || strcmp(how, "tf_crop_and_resize") != 0)
-        return rc;
-    rc = floats(c, 1, SH_ARRAY_LEN(v), v, &n);
-    if (!rc && n != 2 * r->n_axes)
-        rc = shape__fail(c, SH_E_INVALID, "roi has %zu numbers for %zu axes", n, r->n_axes);
-    for (size_t k = 0; k < r->n_axes && rc == SH_OK; k++)
-        for (size_t e = 0; e < 2 && rc == SH_OK; e++) {
+    if (strcmp(how, "tf_crop_and_resize") != 0)
+        return c->err->rc;
+    floats(c, 1, SH_ARRAY_LEN(v), v, &n);
+    if (n != 2 * r->n_axes)
+        return shape__fail(c, SH_E_INVALID, "roi has %zu numbers for %zu axes", n, r->n_axes);
+    for (size_t k = 0; k < r->n_axes; k++)
+        for (size_t e = 0; e < 2; e++) {
             const double at = v[e * r->n_axes + k];
 
             if (!(fabs(at) <= 1e6))
-                rc = shape__fail(c, SH_E_INVALID, "roi holds %g", at);
+                shape__fail(c, SH_E_INVALID, "roi holds %g", at);
             r->roi[e * (size_t)r->rank + (size_t)r->axes[k]] = (float)at;
         }
-    return rc;
+    return c->err->rc;
 }
 
 static bool crops(const struct resize *r)
@@ -210,7 +191,6 @@ static int write_resize(struct shape_ctx *c, struct resize *r)
     const struct graph_value *x = shape__in(c, 0);
     bool same = !crops(r);
     float scales[SH_MAX_RANK];
-    int rc;
 
     for (int i = 0; i < r->rank; i++) {
         scales[i] = (float)r->scale[i];
@@ -218,15 +198,13 @@ static int write_resize(struct shape_ctx *c, struct resize *r)
     }
     if (same)
         return shape__alias(c, c->n.in[0]);
-    rc = graph__set_floats(&c->n, "scales", scales, (size_t)r->rank, c->err);
-    if (!rc)
-        rc = graph__set_floats(&c->n, "roi", r->roi, 2 * (size_t)r->rank, c->err);
+    graph__set_floats(&c->n, "scales", scales, (size_t)r->rank, c->err);
+    graph__set_floats(&c->n, "roi", r->roi, 2 * (size_t)r->rank, c->err);
     graph__drop_attr(&c->n, "axes");
     graph__drop_attr(&c->n, "keep_aspect_ratio_policy");
-    if (!rc)
-        rc = shape__out(c, 0, x->dtype, r->rank, r->size);
+    shape__out(c, 0, x->dtype, r->rank, r->size);
     shape__drop_inputs(c, 1);
-    return rc;
+    return c->err->rc;
 }
 
 static int infer(struct shape_ctx *c, bool is_old)
@@ -234,27 +212,25 @@ static int infer(struct shape_ctx *c, bool is_old)
     const struct graph_value *x = shape__in(c, 0);
     struct resize r = {.rank = x->rank};
     bool has_scales = false;
-    int rc = shape__want_float(c, 0);
 
+    shape__want_float(c, 0);
     for (int i = 0; i < r.rank; i++) {
         r.scale[i] = 1;
         r.size[i] = x->dims[i];
     }
-    if (!rc && r.rank < 1)
-        rc = shape__fail(c, SH_E_INVALID, "needs an input with an axis");
-    if (!rc)
-        rc = resize_words(c, is_old);
-    if (!rc)
-        rc = read_axes(c, &r);
-    if (!rc)
-        rc = read_scales(c, is_old ? 1 : 2, &r, &has_scales);
-    if (!rc && has_scales && shape__has(c, 3) && graph_elements(shape__in(c, 3)) != 0)
-        rc = shape__fail(c, SH_E_INVALID, "has both scales and sizes");
-    if (!rc && !has_scales)
-        rc = is_old ? shape__fail(c, SH_E_INVALID, "has no scales") : read_sizes(c, &r);
-    if (!rc)
-        rc = read_roi(c, &r);
-    return rc ? rc : write_resize(c, &r);
+    if (r.rank < 1)
+        return shape__fail(c, SH_E_INVALID, "needs an input with an axis");
+    resize_words(c, is_old);
+    read_axes(c, &r);
+    read_scales(c, is_old ? 1 : 2, &r, &has_scales);
+    if (has_scales && shape__has(c, 3) && graph_elements(shape__in(c, 3)) != 0)
+        shape__fail(c, SH_E_INVALID, "has both scales and sizes");
+    if (!has_scales && is_old)
+        shape__fail(c, SH_E_INVALID, "has no scales");
+    else if (!has_scales)
+        read_sizes(c, &r);
+    read_roi(c, &r);
+    return write_resize(c, &r);
 }
 
 /* Opset 10 had two inputs, and what Upsample meant. */
@@ -265,7 +241,6 @@ int shape__infer_resize(struct shape_ctx *c)
 
 int shape__infer_upsample(struct shape_ctx *c)
 {
-    int rc = shape__set_op(c, "Resize");
-
-    return rc ? rc : infer(c, true);
+    shape__set_op(c, "Resize");
+    return infer(c, true);
 }

@@ -8,26 +8,18 @@
 int shape__infer_cumsum(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int64_t axis, exclusive, reverse;
+    int64_t axis;
     size_t k;
-    int rc = shape__ints(c, 1, &axis, 1, &k);
 
-    if (!rc && k != 1)
-        rc = shape__fail(c, SH_E_INVALID, "the axis must be one number");
-    if (!rc)
-        rc = shape__axis(c, axis, x->rank, &axis);
-    if (!rc)
-        rc = graph_int(&c->n, "exclusive", 0, &exclusive, c->err);
-    if (!rc)
-        rc = graph_int(&c->n, "reverse", 0, &reverse, c->err);
-    if (!rc)
-        rc = graph_set_int(&c->n, "axis", axis, c->err);
-    if (!rc)
-        rc = graph_set_int(&c->n, "exclusive", exclusive != 0, c->err);
-    if (!rc)
-        rc = graph_set_int(&c->n, "reverse", reverse != 0, c->err);
+    shape__ints(c, 1, &axis, 1, &k);
+    if (k != 1)
+        return shape__fail(c, SH_E_INVALID, "the axis must be one number");
+    shape__axis(c, axis, x->rank, &axis);
+    shape__set_int(c, "axis", axis);
+    shape__own_flag(c, "exclusive", false);
+    shape__own_flag(c, "reverse", false);
     shape__drop_inputs(c, 1);
-    return rc ? rc : shape__out(c, 0, x->dtype, x->rank, x->dims);
+    return shape__out(c, 0, x->dtype, x->rank, x->dims);
 }
 
 /* One line of n elements, `step` apart, from `at` on. */
@@ -53,27 +45,24 @@ static void sum_line(const struct graph_value *x, void *y, int64_t at, int64_t s
 int shape__eval_cumsum(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0);
-    int64_t axis, exclusive, reverse, own[SH_MAX_RANK], inner, n;
+    const int64_t axis = shape__int(c, "axis", 0);
+    const bool exclusive = shape__int(c, "exclusive", 0), reverse = shape__int(c, "reverse", 0);
+    int64_t own[SH_MAX_RANK], inner, n;
     void *y;
-    int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
 
-    if (!rc)
-        rc = graph_int(&c->n, "exclusive", 0, &exclusive, c->err);
-    if (!rc)
-        rc = graph_int(&c->n, "reverse", 0, &reverse, c->err);
-    if (rc || !(shape__is_float(x.dtype) || shape__is_int(x.dtype)))
-        return rc;
-    rc = shape__alloc(c, 0, &y);
+    if (!(shape__is_float(x.dtype) || shape__is_int(x.dtype)))
+        return c->err->rc;
+    y = shape__alloc(c, 0);
     shape__strides(&x, own);
     inner = own[axis];
     n = x.dims[axis];
-    for (int64_t line = 0; line < graph_elements(&x) / n && rc == SH_OK; line++) {
+    for (int64_t line = 0; y && line < graph_elements(&x) / n; line++) {
         const int64_t at = line / inner * n * inner + line % inner;
 
         sum_line(&x, y, reverse ? at + (n - 1) * inner : at, reverse ? -inner : inner, n,
-                 exclusive != 0);
+                 exclusive);
     }
-    return rc;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- the largest */
@@ -82,31 +71,20 @@ int shape__eval_cumsum(struct shape_ctx *c)
 static int emit_topk(struct shape_ctx *c, uint32_t x, int64_t axis, bool largest, bool last,
                      const uint32_t out[2])
 {
-    uint32_t node;
-    int rc = graph_add_node(c->g, c->n.name, "TopK", &x, 1, out, 2, &node, c->err);
-    struct graph_node *n = rc ? NULL : &c->g->nodes[node];
+    struct graph_attr attrs[] = {RW_INT("axis", axis), RW_INT("largest", largest),
+                                 RW_INT("select_last_index", last)};
 
-    if (!rc)
-        rc = graph_set_int(n, "axis", axis, c->err);
-    if (!rc)
-        rc = graph_set_int(n, "largest", largest, c->err);
-    return rc ? rc : graph_set_int(n, "select_last_index", last, c->err);
+    return shape__emit_as(c, "TopK", &x, 1, out, 2,
+                          &(struct graph_node){.attrs = attrs, .n_attrs = SH_ARRAY_LEN(attrs)});
 }
 
 int shape__infer_arg(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int64_t axis, keep, dims[SH_MAX_RANK];
-    int rank = 0, rc = graph_int(&c->n, "axis", 0, &axis, c->err);
+    const int64_t axis = shape__own_axis(c, 0, x->rank), keep = shape__int(c, "keepdims", 1);
+    int64_t dims[SH_MAX_RANK];
+    int rank = 0;
 
-    if (!rc)
-        rc = shape__axis(c, axis, x->rank, &axis);
-    if (!rc)
-        rc = graph_int(&c->n, "keepdims", 1, &keep, c->err);
-    if (!rc)
-        rc = graph_set_int(&c->n, "axis", axis, c->err);
-    if (rc)
-        return rc;
     if (graph_elements(x) == 0)
         return shape__fail(c, SH_E_INVALID, "the input has no elements");
     for (int i = 0; i < x->rank; i++)
@@ -123,45 +101,32 @@ int shape__finish_arg(struct shape_ctx *c)
     const enum sh_dtype t = shape__in(c, 0)->dtype, wide = shape__wide(t);
     const uint32_t x = wide == t ? rw_in(&w, 0) : rw_cast(&w, rw_in(&w, 0), wide);
     struct graph_value v = *rw_v(&w, x);
-    int64_t axis, last;
+    const int64_t axis = shape__int(c, "axis", 0);
+    const bool last = shape__int(c, "select_last_index", 0) != 0;
     uint32_t out[2];
-    int rc = w.rc ? w.rc : graph_int(&c->n, "axis", 0, &axis, c->err);
 
-    if (!rc)
-        rc = graph_int(&c->n, "select_last_index", 0, &last, c->err);
-    if (rc)
-        return rc;
     v.dims[axis] = 1;
-    rc = shape__temp(c, "value", wide, v.rank, v.dims, &out[0]);
-    if (!rc)
-        rc = shape__temp(c, "at", SH_I64, v.rank, v.dims, &out[1]);
-    if (!rc)
-        rc = emit_topk(c, x, axis, strcmp(c->n.op, "ArgMax") == 0, last != 0, out);
-    return rc ? rc : shape__reshape_to(c, out[1]);
+    shape__temp(c, "value", wide, v.rank, v.dims, &out[0]);
+    shape__temp(c, "at", SH_I64, v.rank, v.dims, &out[1]);
+    emit_topk(c, x, axis, strcmp(c->n.op, "ArgMax") == 0, last, out);
+    return shape__reshape_to(c, out[1]);
 }
 
 int shape__infer_topk(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0);
-    int64_t axis, k;
+    const int64_t axis = shape__own_axis(c, -1, x.rank);
+    int64_t k;
     size_t n;
-    int rc = graph_int(&c->n, "axis", -1, &axis, c->err);
 
-    if (!rc)
-        rc = shape__axis(c, axis, x.rank, &axis);
-    if (!rc)
-        rc = shape__ints(c, 1, &k, 1, &n);
-    if (!rc && (n != 1 || k < 0 || k > x.dims[axis]))
-        rc = shape__fail(c, SH_E_INVALID, "k must be one number from 0 to %lld",
-                         (long long)x.dims[axis]);
-    if (!rc)
-        rc = graph_set_int(&c->n, "axis", axis, c->err);
-    if (rc)
-        return rc;
+    shape__ints(c, 1, &k, 1, &n);
+    if (n != 1 || k < 0 || k > x.dims[axis])
+        return shape__fail(c, SH_E_INVALID, "k must be one number from 0 to %lld",
+                           (long long)x.dims[axis]);
     shape__drop_inputs(c, 1);
     x.dims[axis] = k;
-    rc = shape__out(c, 0, x.dtype, x.rank, x.dims);
-    return rc ? rc : shape__out(c, 1, SH_I64, x.rank, x.dims);
+    shape__out(c, 0, x.dtype, x.rank, x.dims);
+    return shape__out(c, 1, SH_I64, x.rank, x.dims);
 }
 
 /* Sorted whether that was asked for or not: any order is allowed then. */
@@ -171,22 +136,18 @@ int shape__finish_topk(struct shape_ctx *c)
     const enum sh_dtype t = shape__in(c, 0)->dtype, wide = shape__wide(t);
     const struct graph_value y = *shape__outv(c, 0);
     uint32_t x = rw_in(&w, 0), out[2] = {c->outv[0], c->outv[1]};
-    int64_t axis, largest;
-    int rc = graph_int(&c->n, "axis", -1, &axis, c->err);
+    const int64_t axis = shape__int(c, "axis", -1), largest = shape__int(c, "largest", 1);
 
-    if (!rc)
-        rc = graph_int(&c->n, "largest", 1, &largest, c->err);
-    if (!rc && out[1] == GRAPH_NONE)
-        rc = shape__temp(c, "at", SH_I64, y.rank, y.dims, &out[1]);
-    if (!rc && wide != t) {
+    if (out[1] == GRAPH_NONE)
+        shape__temp(c, "at", SH_I64, y.rank, y.dims, &out[1]);
+    if (wide != t) {
         x = rw_cast(&w, x, wide);
-        rc = w.rc ? w.rc : shape__temp(c, "value", wide, y.rank, y.dims, &out[0]);
+        shape__temp(c, "value", wide, y.rank, y.dims, &out[0]);
     }
-    if (!rc)
-        rc = emit_topk(c, x, axis, largest != 0, false, out);
-    if (!rc && wide != t)
+    emit_topk(c, x, axis, largest != 0, false, out);
+    if (wide != t)
         c->outv[0] = rw_cast(&w, out[0], t);
-    return rc ? rc : w.rc;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- the identity */
@@ -194,13 +155,9 @@ int shape__finish_topk(struct shape_ctx *c)
 int shape__infer_eye_like(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
-    int64_t to;
-    enum sh_dtype t;
-    int rc = graph_int(&c->n, "dtype", sh_dtype_onnx(x->dtype), &to, c->err);
+    const int64_t to = shape__int(c, "dtype", sh_dtype_onnx(x->dtype));
+    const enum sh_dtype t = to > 0 && to < 64 ? sh_dtype_from_onnx((int)to) : SH_N_DTYPES;
 
-    if (rc)
-        return rc;
-    t = to > 0 && to < 64 ? sh_dtype_from_onnx((int)to) : SH_N_DTYPES;
     if (x->rank != 2 || !(shape__is_float(t) || (t < SH_N_DTYPES && shape__is_int(t))))
         return shape__fail(c, SH_E_UNSUPPORTED, WHY_MATRIX);
     return shape__out(c, 0, t, x->rank, x->dims);
@@ -209,13 +166,10 @@ int shape__infer_eye_like(struct shape_ctx *c)
 int shape__eval_eye_like(struct shape_ctx *c)
 {
     const struct graph_value y = *shape__outv(c, 0);
-    int64_t k;
-    void *data;
-    int rc = graph_int(&c->n, "k", 0, &k, c->err);
+    const int64_t k = shape__int(c, "k", 0);
+    void *data = shape__alloc(c, 0);
 
-    if (!rc)
-        rc = shape__alloc(c, 0, &data);
-    for (int64_t i = 0; i < graph_elements(&y) && rc == SH_OK; i++)
+    for (int64_t i = 0; data && i < graph_elements(&y); i++)
         shape__put_f64(y.dtype, data, (size_t)i, i % y.dims[1] - i / y.dims[1] == k);
-    return rc;
+    return c->err->rc;
 }

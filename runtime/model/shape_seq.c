@@ -71,15 +71,15 @@ static const struct run_sequence *sequence_in(struct seq_op *s, uint32_t i)
 
     if (run__is_sequence(v) && !run__sequence(s->r, v)->is_none)
         return run__sequence(s->r, v);
-    rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "input %u must be a sequence", i));
+    shape__fail(s->c, SH_E_INVALID, "input %u must be a sequence", i);
     return NULL;
 }
 
 static bool is_tensor_in(struct seq_op *s, uint32_t i)
 {
-    if (s->w.rc == SH_OK && (!shape__has(s->c, i) || run__is_sequence(s->c->n.in[i])))
-        s->w.rc = shape__fail(s->c, SH_E_INVALID, "input %u must be a tensor", i);
-    return s->w.rc == SH_OK;
+    if (!shape__has(s->c, i) || run__is_sequence(s->c->n.in[i]))
+        shape__fail(s->c, SH_E_INVALID, "input %u must be a tensor", i);
+    return s->c->err->rc == SH_OK;
 }
 
 /* The place that input i names; n where it is absent and may be. */
@@ -91,17 +91,17 @@ static uint32_t place_in(struct seq_op *s, uint32_t i, uint32_t n, bool may_be_e
 
     if (!shape__has(s->c, i) || !is_tensor_in(s, i))
         return (uint32_t)SH_MAX(last, 0);
-    rw_fail(&s->w, shape__ints(s->c, i, &at, 1, &k));
-    if (s->w.rc == SH_OK && (k != 1 || at < -(int64_t)n || at > last))
-        s->w.rc = shape__fail(s->c, SH_E_INVALID, "place %lld is outside of a sequence of %u",
-                              (long long)at, n);
-    return s->w.rc ? 0 : (uint32_t)(at < 0 ? at + n : at);
+    shape__ints(s->c, i, &at, 1, &k);
+    if (k != 1 || at < -(int64_t)n || at > last)
+        shape__fail(s->c, SH_E_INVALID, "place %lld is outside of a sequence of %u", (long long)at,
+                    n);
+    return s->c->err->rc ? 0 : (uint32_t)(at < 0 ? at + n : at);
 }
 
 static void give(struct seq_op *s, const uint32_t *of, uint32_t n)
 {
-    if (s->w.rc == SH_OK)
-        s->w.rc = run__add_sequence(s->r, of, n, &s->out, s->c->err);
+    if (s->c->err->rc == SH_OK)
+        run__add_sequence(s->r, of, n, &s->out, s->c->err);
 }
 
 static void seq_empty(struct seq_op *s)
@@ -126,8 +126,8 @@ static void seq_insert(struct seq_op *s)
     at = place_in(s, 2, n, true);
     of = calloc((size_t)n + 1, sizeof(*of));
     if (!of)
-        rw_fail(&s->w, SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence"));
-    if (s->w.rc == SH_OK) {
+        SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence");
+    if (s->c->err->rc == SH_OK) {
         memcpy(of, x->of, at * sizeof(*of));
         of[at] = s->c->n.in[1];
         memcpy(of + at + 1, x->of + at, (n - at) * sizeof(*of));
@@ -142,12 +142,12 @@ static void seq_erase(struct seq_op *s)
     uint32_t at, n = x ? x->n : 0, *of;
 
     if (x && n == 0)
-        rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "takes from an empty sequence"));
+        shape__fail(s->c, SH_E_INVALID, "takes from an empty sequence");
     at = place_in(s, 1, n, false);
     of = calloc((size_t)n + 1, sizeof(*of));
     if (!of)
-        rw_fail(&s->w, SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence"));
-    if (x && s->w.rc == SH_OK) {
+        SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence");
+    if (x && s->c->err->rc == SH_OK) {
         memcpy(of, x->of, at * sizeof(*of));
         memcpy(of + at, x->of + at + 1, (n - at - 1) * sizeof(*of));
         give(s, of, n - 1);
@@ -161,9 +161,9 @@ static void seq_at(struct seq_op *s)
     uint32_t at;
 
     if (x && x->n == 0)
-        rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "takes from an empty sequence"));
+        shape__fail(s->c, SH_E_INVALID, "takes from an empty sequence");
     at = x ? place_in(s, 1, x->n, false) : 0;
-    if (s->w.rc == SH_OK)
+    if (s->c->err->rc == SH_OK)
         s->out = x->of[at];
 }
 
@@ -174,7 +174,7 @@ static void seq_length(struct seq_op *s)
     if (!x)
         return;
     s->out = rw_number(&s->w, SH_I64, x->n);
-    if (s->w.rc == SH_OK)
+    if (s->c->err->rc == SH_OK)
         s->c->g->values[s->out].by_size = true; /* it may */
 }
 
@@ -182,7 +182,7 @@ static int64_t attr_int(struct seq_op *s, const char *name, int64_t def)
 {
     int64_t v = def;
 
-    rw_fail(&s->w, graph_int(s->n, name, def, &v, s->c->err));
+    graph_int(s->n, name, def, &v, s->c->err);
     return v;
 }
 
@@ -195,30 +195,28 @@ static int64_t *part_sizes(struct seq_op *s, int64_t whole, uint32_t *n)
     size_t k = 0;
 
     if (v && !is_list)
-        rw_fail(&s->w, shape__ints(s->c, 1, &each, 1, &k));
-    if (s->w.rc == SH_OK && each < 1)
-        s->w.rc = shape__fail(s->c, SH_E_INVALID, "parts of %lld", (long long)each);
-    if (s->w.rc)
+        shape__ints(s->c, 1, &each, 1, &k);
+    if (each < 1)
+        shape__fail(s->c, SH_E_INVALID, "parts of %lld", (long long)each);
+    if (s->c->err->rc)
         return NULL;
     count = is_list ? v->dims[0] : whole / each + (whole % each != 0);
     if ((uint64_t)count > MAX_ELEMENTS)
-        rw_fail(&s->w, shape__fail(s->c, SH_E_TOOBIG, "splits into %lld parts", (long long)count));
-    sizes = s->w.rc ? NULL : calloc((size_t)count + 1, sizeof(*sizes));
-    if (!s->w.rc && !sizes)
-        s->w.rc = SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate the parts of a sequence");
-    if (!s->w.rc && is_list)
-        s->w.rc = shape__ints(s->c, 1, sizes, (size_t)count, &k);
-    for (int64_t i = 0; s->w.rc == SH_OK && i < count; i++) {
+        shape__fail(s->c, SH_E_TOOBIG, "splits into %lld parts", (long long)count);
+    sizes = s->c->err->rc ? NULL : calloc((size_t)count + 1, sizeof(*sizes));
+    if (!sizes)
+        SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate the parts of a sequence");
+    if (is_list)
+        shape__ints(s->c, 1, sizes, (size_t)count, &k);
+    for (int64_t i = 0; s->c->err->rc == SH_OK && i < count; i++) {
         if (!is_list)
             sizes[i] = SH_MIN(each, whole - sum);
         if (sizes[i] < 0 || sizes[i] > whole - sum)
-            s->w.rc = shape__fail(s->c, SH_E_INVALID, "the parts do not add up to %lld",
-                                  (long long)whole);
+            shape__fail(s->c, SH_E_INVALID, "the parts do not add up to %lld", (long long)whole);
         sum += sizes[i];
     }
-    if (s->w.rc == SH_OK && sum != whole)
-        s->w.rc =
-            shape__fail(s->c, SH_E_INVALID, "the parts do not add up to %lld", (long long)whole);
+    if (sum != whole)
+        shape__fail(s->c, SH_E_INVALID, "the parts do not add up to %lld", (long long)whole);
     *n = (uint32_t)count;
     return sizes;
 }
@@ -233,15 +231,15 @@ static void seq_split(struct seq_op *s)
     if (!is_tensor_in(s, 0) || (shape__has(s->c, 1) && !is_tensor_in(s, 1)))
         return;
     x = *rw_v(&s->w, s->c->n.in[0]);
-    rw_fail(&s->w, shape__axis(s->c, axis, x.rank, &axis));
-    if (s->w.rc == SH_OK)
+    shape__axis(s->c, axis, x.rank, &axis);
+    if (s->c->err->rc == SH_OK)
         sizes = part_sizes(s, x.dims[axis], &n);
-    if (s->w.rc == SH_OK) {
+    if (s->c->err->rc == SH_OK) {
         of = calloc((size_t)n + 1, sizeof(*of));
         if (!of)
-            s->w.rc = SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence");
+            SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence");
     }
-    for (uint32_t i = 0; i < n && s->w.rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < n && s->c->err->rc == SH_OK; i++) {
         const int64_t at = axis;
 
         of[i] = rw_slice(&s->w, s->c->n.in[0], (int)axis, from, from + sizes[i], 1);
@@ -263,17 +261,17 @@ static void seq_concat(struct seq_op *s)
     int rank;
 
     if (x && n == 0)
-        rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "joins an empty sequence"));
-    if (s->w.rc)
+        shape__fail(s->c, SH_E_INVALID, "joins an empty sequence");
+    if (s->c->err->rc)
         return;
     rank = rw_v(&s->w, x->of[0])->rank + is_new;
-    rw_fail(&s->w, shape__axis(s->c, axis, rank, &axis));
+    shape__axis(s->c, axis, rank, &axis);
     of = calloc((size_t)n + 1, sizeof(*of));
     if (!of)
-        rw_fail(&s->w, SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence"));
-    for (uint32_t i = 0; i < n && s->w.rc == SH_OK; i++)
+        SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence");
+    for (uint32_t i = 0; i < n && s->c->err->rc == SH_OK; i++)
         of[i] = is_new ? rw2(&s->w, "Unsqueeze", x->of[i], rw_list(&s->w, &axis, 1)) : x->of[i];
-    if (s->w.rc == SH_OK)
+    if (s->c->err->rc == SH_OK)
         s->out = rw_concat(&s->w, of, n, (int)axis);
     free(of);
 }
@@ -295,14 +293,14 @@ static void optional(struct seq_op *s)
         return;
     }
     give(s, NULL, 0);
-    if (s->w.rc == SH_OK)
+    if (s->c->err->rc == SH_OK)
         s->r->sequences[s->out & ~RUN_SEQUENCE].is_none = true;
 }
 
 static void optional_get(struct seq_op *s)
 {
     if (is_none(s))
-        rw_fail(&s->w, shape__fail(s->c, SH_E_INVALID, "takes the value of an empty optional"));
+        shape__fail(s->c, SH_E_INVALID, "takes the value of an empty optional");
     else
         s->out = s->c->n.in[0];
 }
@@ -360,9 +358,9 @@ static int with_sequences(struct run *r, const struct graph_node *n, struct shap
         if (strcmp(OPS[i].op, n->op) != 0)
             continue;
         OPS[i].fn(&s);
-        if (s.w.rc == SH_OK && n->out[0] != GRAPH_NONE)
+        if (c->err->rc == SH_OK && n->out[0] != GRAPH_NONE)
             r->map[n->out[0]] = s.out;
-        return s.w.rc;
+        return c->err->rc;
     }
     return shape__fail(c, SH_E_INVALID, "has a sequence where a tensor belongs");
 }

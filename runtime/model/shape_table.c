@@ -225,8 +225,9 @@ int shape__fail(struct shape_ctx *c, int rc, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    return SH_FAIL(c->err, rc, "%s node %s: %s", graph__clean(c->n.op, op, sizeof(op)),
-                   graph__clean(c->n.name, node, sizeof(node)), text);
+    SH_FAIL(c->err, rc, "%s node %s: %s", graph__clean(c->n.op, op, sizeof(op)),
+            graph__clean(c->n.name, node, sizeof(node)), text);
+    return c->err->rc;
 }
 
 bool shape__has(const struct shape_ctx *c, uint32_t i)
@@ -250,6 +251,9 @@ int shape__temp(struct shape_ctx *c, const char *suffix, enum sh_dtype t, int ra
 {
     char name[64];
 
+    *out = GRAPH_NONE;
+    if (c->err->rc)
+        return c->err->rc;
     snprintf(name, sizeof(name), GRAPH_TEMP_PREFIX "%u.%.24s", c->g->n_values, suffix);
     return graph_add_value(c->g, name, t, rank, dims, out, c->err);
 }
@@ -258,27 +262,28 @@ int shape__out(struct shape_ctx *c, uint32_t k, enum sh_dtype t, int rank, const
 {
     struct sh_err local = {0};
     const char *name = k < c->n.n_out ? c->out_names[k] : NULL;
-    int rc;
 
-    if (name && name[0])
-        rc = graph_add_value(c->g, name, t, rank, dims, &c->outv[k], &local);
-    else
-        rc = shape__temp(c, "unused", t, rank, dims, &c->outv[k]);
-    if (rc == SH_E_TOOBIG)
-        return shape__fail(c, rc, "the result is too large");
-    return rc ? sh_err_copy(c->err, &local) : SH_OK;
+    if (!name || !name[0])
+        return shape__temp(c, "unused", t, rank, dims, &c->outv[k]);
+    if (c->err->rc == SH_OK)
+        graph_add_value(c->g, name, t, rank, dims, &c->outv[k], &local);
+    if (local.rc == SH_E_TOOBIG)
+        return shape__fail(c, local.rc, "the result is too large");
+    sh_err_copy(c->err, &local);
+    return c->err->rc;
 }
 
 int shape__alias(struct shape_ctx *c, uint32_t v)
 {
     c->outv[0] = v;
     c->aliased = true;
-    return SH_OK;
+    return c->err->rc;
 }
 
 int shape__computed(struct shape_ctx *c, uint32_t i)
 {
-    c->wanted = c->n.in[i];
+    if (c->err->rc == SH_OK)
+        c->wanted = c->n.in[i];
     return shape__fail(c, SH_E_UNSUPPORTED, WHY_COMPUTED, i);
 }
 
@@ -288,8 +293,8 @@ int shape__ints(struct shape_ctx *c, uint32_t i, int64_t *out, size_t max, size_
     int64_t n;
 
     *k = 0;
-    if (!shape__has(c, i))
-        return SH_OK;
+    if (c->err->rc || !shape__has(c, i))
+        return c->err->rc;
     v = shape__in(c, i);
     if (v->dtype != SH_I64 && v->dtype != SH_I32)
         return shape__fail(c, SH_E_INVALID, "input %u must be INT64", i);
@@ -311,8 +316,8 @@ int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out)
     const struct graph_value *v;
 
     *out = def;
-    if (!shape__has(c, i))
-        return SH_OK;
+    if (c->err->rc || !shape__has(c, i))
+        return c->err->rc;
     v = shape__in(c, i);
     if (!v->data)
         return shape__computed(c, i);
@@ -325,30 +330,29 @@ int shape__number(struct shape_ctx *c, uint32_t i, double def, double *out)
 int shape__axis(struct shape_ctx *c, int64_t axis, int rank, int64_t *out)
 {
     if (axis < -rank || axis >= rank)
-        return shape__fail(c, SH_E_INVALID, "axis %lld is outside the rank %d", (long long)axis,
-                           rank);
-    *out = axis < 0 ? axis + rank : axis;
-    return SH_OK;
+        shape__fail(c, SH_E_INVALID, "axis %lld is outside the rank %d", (long long)axis, rank);
+    *out = c->err->rc ? 0 : axis < 0 ? axis + rank : axis;
+    return c->err->rc;
 }
 
 int shape__want_float(struct shape_ctx *c, uint32_t i)
 {
     enum sh_dtype t = shape__in(c, i)->dtype;
 
-    if (t == SH_F32 || t == SH_F64 || t == SH_F16 || t == SH_BF16)
-        return SH_OK;
-    return shape__fail(c, SH_E_INVALID, "input %u is %s, it must be of a float type", i,
-                       sh_dtype_v2(t));
+    if (!shape__is_float(t))
+        shape__fail(c, SH_E_INVALID, "input %u is %s, it must be of a float type", i,
+                    sh_dtype_v2(t));
+    return c->err->rc;
 }
 
 int shape__want_same_type(struct shape_ctx *c, uint32_t a, uint32_t b)
 {
     enum sh_dtype s = shape__in(c, a)->dtype, t = shape__in(c, b)->dtype;
 
-    if (s == t)
-        return SH_OK;
-    return shape__fail(c, SH_E_INVALID, "inputs %u and %u differ in type: %s and %s", a, b,
-                       sh_dtype_v2(s), sh_dtype_v2(t));
+    if (s != t)
+        shape__fail(c, SH_E_INVALID, "inputs %u and %u differ in type: %s and %s", a, b,
+                    sh_dtype_v2(s), sh_dtype_v2(t));
+    return c->err->rc;
 }
 
 int shape__want_vector(struct shape_ctx *c, uint32_t i, int64_t want)
@@ -357,16 +361,17 @@ int shape__want_vector(struct shape_ctx *c, uint32_t i, int64_t want)
     char text[GRAPH_SHAPE_TEXT];
 
     if (v->rank != 1 || v->dims[0] != want)
-        return shape__fail(c, SH_E_INVALID, "input %u is %s, it must have %lld elements", i,
-                           graph__shape_text(v, text, sizeof(text)), (long long)want);
-    return SH_OK;
+        shape__fail(c, SH_E_INVALID, "input %u is %s, it must have %lld elements", i,
+                    graph__shape_text(v, text, sizeof(text)), (long long)want);
+    return c->err->rc;
 }
 
 int shape__broadcast(struct shape_ctx *c, const struct graph_value *a, const struct graph_value *b,
                      int *rank, int64_t *dims)
 {
-    int n = SH_MAX(a->rank, b->rank);
+    int n = c->err->rc ? 0 : SH_MAX(a->rank, b->rank);
 
+    *rank = 0;
     for (int i = 0; i < n; i++) {
         int ia = i - (n - a->rank), ib = i - (n - b->rank);
         int64_t da = ia < 0 ? 1 : a->dims[ia], db = ib < 0 ? 1 : b->dims[ib];
@@ -379,7 +384,7 @@ int shape__broadcast(struct shape_ctx *c, const struct graph_value *a, const str
         dims[i] = da == 1 ? db : da;
     }
     *rank = n;
-    return SH_OK;
+    return c->err->rc;
 }
 
 void shape__drop_inputs(struct shape_ctx *c, uint32_t keep)
@@ -390,45 +395,153 @@ void shape__drop_inputs(struct shape_ctx *c, uint32_t keep)
 int shape__set_op(struct shape_ctx *c, const char *op)
 {
     char *copy;
-    int rc = sh_strdup(op, &copy, c->err);
 
-    if (rc)
-        return rc;
-    free(c->n.op);
-    c->n.op = copy;
-    return SH_OK;
+    if (c->err->rc == SH_OK && sh_strdup(op, &copy, c->err) == SH_OK) {
+        free(c->n.op);
+        c->n.op = copy;
+    }
+    return c->err->rc;
+}
+
+int64_t shape__int(struct shape_ctx *c, const char *name, int64_t def)
+{
+    int64_t v;
+
+    graph_int(&c->n, name, def, &v, c->err);
+    return v;
+}
+
+double shape__float(struct shape_ctx *c, const char *name, double def)
+{
+    double v;
+
+    graph_float(&c->n, name, def, &v, c->err);
+    return v;
+}
+
+const char *shape__str(struct shape_ctx *c, const char *name, const char *def)
+{
+    const char *v;
+
+    graph_str(&c->n, name, def, &v, c->err);
+    return v;
+}
+
+size_t shape__list(struct shape_ctx *c, const char *name, int64_t *out, size_t max)
+{
+    size_t k;
+
+    graph_ints(&c->n, name, out, max, &k, c->err);
+    return c->err->rc ? 0 : k;
+}
+
+int shape__set_int(struct shape_ctx *c, const char *name, int64_t v)
+{
+    if (c->err->rc == SH_OK)
+        graph_set_int(&c->n, name, v, c->err);
+    return c->err->rc;
+}
+
+int shape__set_str(struct shape_ctx *c, const char *name, const char *v)
+{
+    if (c->err->rc == SH_OK)
+        graph_set_str(&c->n, name, v, c->err);
+    return c->err->rc;
+}
+
+int shape__set_list(struct shape_ctx *c, const char *name, const int64_t *v, size_t k)
+{
+    if (c->err->rc == SH_OK)
+        graph_set_ints(&c->n, name, v, k, c->err);
+    return c->err->rc;
+}
+
+int shape__set_float(struct shape_ctx *c, const char *name, double v)
+{
+    if (c->err->rc == SH_OK)
+        graph_set_float(&c->n, name, v, c->err);
+    return c->err->rc;
+}
+
+int64_t shape__own_int(struct shape_ctx *c, const char *name, int64_t def)
+{
+    const int64_t v = shape__int(c, name, def);
+
+    shape__set_int(c, name, v);
+    return v;
+}
+
+bool shape__own_flag(struct shape_ctx *c, const char *name, bool def)
+{
+    const bool v = shape__int(c, name, def) != 0;
+
+    shape__set_int(c, name, v);
+    return v;
+}
+
+double shape__own_float(struct shape_ctx *c, const char *name, double def)
+{
+    const double v = shape__float(c, name, def);
+
+    shape__set_float(c, name, v);
+    return v;
+}
+
+const char *shape__own_str(struct shape_ctx *c, const char *name, const char *def)
+{
+    const char *v = shape__str(c, name, def);
+
+    if (!graph__attr(&c->n, name))
+        shape__set_str(c, name, v);
+    return v;
+}
+
+int64_t shape__own_axis(struct shape_ctx *c, int64_t def, int rank)
+{
+    int64_t axis = shape__int(c, "axis", def);
+
+    shape__axis(c, axis, rank, &axis);
+    shape__set_int(c, "axis", axis);
+    return axis;
+}
+
+int shape__emit_as(struct shape_ctx *c, const char *op, const uint32_t *in, uint32_t n_in,
+                   const uint32_t *out, uint32_t n_out, const struct graph_node *like)
+{
+    uint32_t i;
+
+    if (c->err->rc == SH_OK &&
+        graph_add_node(c->g, c->n.name, op, in, n_in, out, n_out, &i, c->err) == SH_OK)
+        graph__copy_attrs(&c->g->nodes[i], like, c->err);
+    return c->err->rc;
 }
 
 int shape__emit(struct shape_ctx *c, const char *op, const uint32_t *in, uint32_t n_in,
-                uint32_t out, struct graph_node **pushed)
+                uint32_t out, const struct graph_attr *attrs, uint32_t n_attrs)
 {
-    uint32_t i;
-    int rc = graph_add_node(c->g, c->n.name, op, in, n_in, &out, 1, &i, c->err);
+    const struct graph_node has = {.attrs = (struct graph_attr *)(uintptr_t)attrs,
+                                   .n_attrs = n_attrs};
 
-    if (!rc && pushed)
-        *pushed = &c->g->nodes[i];
-    return rc;
+    return shape__emit_as(c, op, in, n_in, &out, 1, &has);
 }
 
 int shape__emit_self(struct shape_ctx *c)
 {
-    uint32_t i;
-    int rc;
-
     while (c->n.n_in > 0 && c->n.in[c->n.n_in - 1] == GRAPH_NONE)
         c->n.n_in--;
-    rc = graph_add_node(c->g, c->n.name, c->n.op, c->n.in, c->n.n_in, c->outv, c->n.n_out, &i,
-                        c->err);
-    return rc ? rc : graph__copy_attrs(&c->g->nodes[i], &c->n, c->err);
+    return shape__emit_as(c, c->n.op, c->n.in, c->n.n_in, c->outv, c->n.n_out, &c->n);
 }
 
 int shape__reshape_to(struct shape_ctx *c, uint32_t from)
 {
-    const struct graph_value *x = &c->g->values[from], *y = shape__outv(c, 0);
+    const struct graph_value *x, *y = shape__outv(c, 0);
 
+    if (c->err->rc)
+        return c->err->rc;
+    x = &c->g->values[from];
     if (x->rank == y->rank && memcmp(x->dims, y->dims, sizeof(x->dims[0]) * (size_t)x->rank) == 0) {
         c->outv[0] = from; /* the value made by infer stays unused and is swept away */
         return SH_OK;
     }
-    return shape__emit(c, "Reshape", &from, 1, c->outv[0], NULL);
+    return shape__emit(c, "Reshape", &from, 1, c->outv[0], NULL, 0);
 }

@@ -16,11 +16,8 @@ struct window { /* a sliding window over the spatial axes */
 static int read_list(struct shape_ctx *c, const char *name, int64_t *out, size_t want, int64_t def,
                      int64_t min)
 {
-    size_t k;
-    int rc = graph_ints(&c->n, name, out, want, &k, c->err);
+    const size_t k = shape__list(c, name, out, want);
 
-    if (rc)
-        return rc;
     if (k != 0 && k != want)
         return shape__fail(c, SH_E_INVALID, "%s has %zu numbers, the input needs %zu", name, k,
                            want);
@@ -30,16 +27,13 @@ static int read_list(struct shape_ctx *c, const char *name, int64_t *out, size_t
         if (out[i] < min || out[i] > (1 << 30))
             return shape__fail(c, SH_E_INVALID, "%s holds %lld", name, (long long)out[i]);
     }
-    return SH_OK;
+    return c->err->rc;
 }
 
 static int read_auto_pad(struct shape_ctx *c, struct window *w)
 {
-    const char *how;
-    int rc = graph_str(&c->n, "auto_pad", "NOTSET", &how, c->err);
+    const char *how = shape__str(c, "auto_pad", "NOTSET");
 
-    if (rc)
-        return rc;
     if (strcmp(how, "SAME_UPPER") == 0)
         w->same = 1;
     else if (strcmp(how, "SAME_LOWER") == 0)
@@ -47,30 +41,26 @@ static int read_auto_pad(struct shape_ctx *c, struct window *w)
     else if (strcmp(how, "VALID") == 0)
         memset(w->pads, 0, sizeof(w->pads));
     else if (strcmp(how, "NOTSET") != 0 && how[0])
-        return shape__fail(c, SH_E_INVALID, "auto_pad %.32s is not known", how);
-    return SH_OK;
+        shape__fail(c, SH_E_INVALID, "auto_pad %.32s is not known", how);
+    return c->err->rc;
 }
 
 /* kernel: NULL to read kernel_shape, otherwise the weight's spatial dims. */
 static int read_window(struct shape_ctx *c, const int64_t *kernel, struct window *w)
 {
     size_t n = (size_t)w->n;
-    int rc = read_list(c, "kernel_shape", w->kernel, n, 0, kernel ? 0 : 1);
 
-    for (size_t i = 0; kernel && i < n && rc == SH_OK; i++) {
+    read_list(c, "kernel_shape", w->kernel, n, 0, kernel ? 0 : 1);
+    for (size_t i = 0; kernel && i < n; i++) {
         if (w->kernel[i] != 0 && w->kernel[i] != kernel[i])
-            rc = shape__fail(c, SH_E_INVALID, "kernel_shape does not match the weight");
+            shape__fail(c, SH_E_INVALID, "kernel_shape does not match the weight");
         w->kernel[i] = kernel[i];
     }
-    if (!rc)
-        rc = read_list(c, "strides", w->stride, n, 1, 1);
-    if (!rc)
-        rc = read_list(c, "dilations", w->dilation, n, 1, 1);
-    if (!rc)
-        rc = read_list(c, "pads", w->pads, 2 * n, 0, 0);
-    if (!rc)
-        rc = graph_int(&c->n, "ceil_mode", 0, &w->ceil_mode, c->err);
-    return rc ? rc : read_auto_pad(c, w);
+    read_list(c, "strides", w->stride, n, 1, 1);
+    read_list(c, "dilations", w->dilation, n, 1, 1);
+    read_list(c, "pads", w->pads, 2 * n, 0, 0);
+    w->ceil_mode = shape__int(c, "ceil_mode", 0);
+    return read_auto_pad(c, w);
 }
 
 /* Size along one axis; resolves auto_pad, and turns ceil_mode into padding at the end. */
@@ -87,7 +77,7 @@ static int slide(struct shape_ctx *c, struct window *w, int i, int64_t in, int64
         need = SH_MAX((*out - 1) * w->stride[i] + extent - in, 0);
         *begin = w->same == 1 ? need / 2 : need - need / 2;
         *end = need - *begin;
-        return SH_OK;
+        return c->err->rc;
     }
     room = in + *begin + *end - extent;
     if (room < 0)
@@ -99,23 +89,20 @@ static int slide(struct shape_ctx *c, struct window *w, int i, int64_t in, int64
         *end += w->stride[i] - room % w->stride[i]; /* a last window that starts inside */
         *out += 1;
     }
-    return SH_OK;
+    return c->err->rc;
 }
 
 static int write_window(struct shape_ctx *c, const struct window *w)
 {
     size_t n = (size_t)w->n;
-    int rc = graph_set_ints(&c->n, "kernel_shape", w->kernel, n, c->err);
 
-    if (!rc)
-        rc = graph_set_ints(&c->n, "strides", w->stride, n, c->err);
-    if (!rc)
-        rc = graph_set_ints(&c->n, "dilations", w->dilation, n, c->err);
-    if (!rc)
-        rc = graph_set_ints(&c->n, "pads", w->pads, 2 * n, c->err);
+    shape__set_list(c, "kernel_shape", w->kernel, n);
+    shape__set_list(c, "strides", w->stride, n);
+    shape__set_list(c, "dilations", w->dilation, n);
+    shape__set_list(c, "pads", w->pads, 2 * n);
     graph__drop_attr(&c->n, "auto_pad");
     graph__drop_attr(&c->n, "ceil_mode");
-    return rc;
+    return c->err->rc;
 }
 
 static int check_conv(struct shape_ctx *c, const struct graph_value *x, const struct graph_value *w,
@@ -135,7 +122,7 @@ static int check_conv(struct shape_ctx *c, const struct graph_value *x, const st
                            "input %s, weight %s and group %lld do not fit together",
                            graph__shape_text(x, xs, sizeof(xs)),
                            graph__shape_text(w, ws, sizeof(ws)), (long long)group);
-    return SH_OK;
+    return c->err->rc;
 }
 
 int shape__conv_of(struct shape_ctx *c, uint32_t x_at, uint32_t w_at, uint32_t bias_at,
@@ -143,44 +130,36 @@ int shape__conv_of(struct shape_ctx *c, uint32_t x_at, uint32_t w_at, uint32_t b
 {
     const struct graph_value *x = shape__in(c, x_at), *k = shape__in(c, w_at);
     struct window w = {0};
-    int64_t dims[SH_MAX_RANK], group;
-    int rc = graph_int(&c->n, "group", 1, &group, c->err);
+    const int64_t group = shape__int(c, "group", 1);
+    int64_t dims[SH_MAX_RANK];
 
-    if (!rc)
-        rc = check_conv(c, x, k, group);
-    if (rc)
-        return rc;
+    if (check_conv(c, x, k, group))
+        return c->err->rc;
     w.n = x->rank - 2;
-    rc = read_window(c, &k->dims[2], &w);
-    if (!rc && shape__has(c, bias_at))
-        rc = shape__want_vector(c, bias_at, k->dims[0]);
+    read_window(c, &k->dims[2], &w);
+    if (shape__has(c, bias_at))
+        shape__want_vector(c, bias_at, k->dims[0]);
     dims[0] = x->dims[0];
     dims[1] = k->dims[0];
-    for (int i = 0; i < w.n && rc == SH_OK; i++)
-        rc = slide(c, &w, i, x->dims[2 + i], &dims[2 + i]);
-    if (!rc)
-        rc = write_window(c, &w);
-    if (!rc)
-        rc = graph_set_int(&c->n, "group", group, c->err);
-    return rc ? rc : shape__out(c, 0, t, x->rank, dims);
+    for (int i = 0; i < w.n && c->err->rc == SH_OK; i++)
+        slide(c, &w, i, x->dims[2 + i], &dims[2 + i]);
+    write_window(c, &w);
+    shape__set_int(c, "group", group);
+    return shape__out(c, 0, t, x->rank, dims);
 }
 
 /* A constant may be of another float type than x: exporters that fold a norm into a convolution
  * leave its weight F32 in a model of halves. All is computed as F32 (retype.c). */
 static int want_weight(struct shape_ctx *c)
 {
-    int rc = shape__want_float(c, 0);
-
-    if (!rc && shape__in(c, 1)->data)
-        return shape__want_float(c, 1);
-    return rc ? rc : shape__want_same_type(c, 0, 1);
+    shape__want_float(c, 0);
+    return shape__in(c, 1)->data ? shape__want_float(c, 1) : shape__want_same_type(c, 0, 1);
 }
 
 int shape__infer_conv(struct shape_ctx *c)
 {
-    int rc = want_weight(c);
-
-    return rc ? rc : shape__conv_of(c, 0, 1, 2, shape__in(c, 0)->dtype);
+    want_weight(c);
+    return shape__conv_of(c, 0, 1, 2, shape__in(c, 0)->dtype);
 }
 
 /* ---------------------------------------------------------------- transposed */
@@ -198,7 +177,7 @@ static int check_conv_transpose(struct shape_ctx *c, const struct graph_value *x
                            "input %s, weight %s and group %lld do not fit together",
                            graph__shape_text(x, xs, sizeof(xs)),
                            graph__shape_text(w, ws, sizeof(ws)), (long long)group);
-    return SH_OK;
+    return c->err->rc;
 }
 
 /* Size along one axis. The padding comes out as what is cut off at both ends: negative where zeros
@@ -225,41 +204,34 @@ static int slide_back(struct shape_ctx *c, struct window *w, int i, int64_t in, 
     if (*out < 1 || *out > (1 << 30))
         return shape__fail(c, SH_E_INVALID, "the output of axis %d would have %lld elements", i + 2,
                            (long long)*out);
-    return SH_OK;
+    return c->err->rc;
 }
 
 int shape__infer_conv_transpose(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0), *k = shape__in(c, 1);
-    int64_t dims[SH_MAX_RANK], group, more[MAX_SPATIAL], want[MAX_SPATIAL];
+    const int64_t group = shape__int(c, "group", 1);
+    int64_t dims[SH_MAX_RANK], more[MAX_SPATIAL], want[MAX_SPATIAL];
     struct window w = {0};
-    int rc = graph_int(&c->n, "group", 1, &group, c->err);
 
-    if (!rc)
-        rc = want_weight(c);
-    if (!rc)
-        rc = check_conv_transpose(c, x, k, group);
-    if (rc)
-        return rc;
+    want_weight(c);
+    if (check_conv_transpose(c, x, k, group))
+        return c->err->rc;
     w.n = x->rank - 2;
-    rc = read_window(c, &k->dims[2], &w);
-    if (!rc)
-        rc = read_list(c, "output_padding", more, (size_t)w.n, 0, 0);
-    if (!rc)
-        rc = read_list(c, "output_shape", want, (size_t)w.n, 0, 0);
-    if (!rc && shape__has(c, 2))
-        rc = shape__want_vector(c, 2, k->dims[1] * group);
+    read_window(c, &k->dims[2], &w);
+    read_list(c, "output_padding", more, (size_t)w.n, 0, 0);
+    read_list(c, "output_shape", want, (size_t)w.n, 0, 0);
+    if (shape__has(c, 2))
+        shape__want_vector(c, 2, k->dims[1] * group);
     dims[0] = x->dims[0];
     dims[1] = k->dims[1] * group;
-    for (int i = 0; i < w.n && rc == SH_OK; i++)
-        rc = slide_back(c, &w, i, x->dims[2 + i], want[i], more[i], &dims[2 + i]);
-    if (!rc)
-        rc = write_window(c, &w);
+    for (int i = 0; i < w.n && c->err->rc == SH_OK; i++)
+        slide_back(c, &w, i, x->dims[2 + i], want[i], more[i], &dims[2 + i]);
+    write_window(c, &w);
     graph__drop_attr(&c->n, "output_padding");
     graph__drop_attr(&c->n, "output_shape");
-    if (!rc)
-        rc = graph_set_int(&c->n, "group", group, c->err);
-    return rc ? rc : shape__out(c, 0, x->dtype, x->rank, dims);
+    shape__set_int(c, "group", group);
+    return shape__out(c, 0, x->dtype, x->rank, dims);
 }
 
 /* ---------------------------------------------------------------- pools */
@@ -268,51 +240,41 @@ int shape__infer_pool(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
     struct window w = {0};
-    int64_t dims[SH_MAX_RANK], include, order;
+    const int64_t include = shape__int(c, "count_include_pad", 0);
+    const int64_t order = shape__int(c, "storage_order", 0);
     const bool is_byte = x->dtype == SH_I8 || x->dtype == SH_U8;
-    int rc = is_byte && strcmp(c->n.op, "MaxPool") == 0 ? SH_OK : shape__want_float(c, 0);
+    int64_t dims[SH_MAX_RANK];
 
-    if (!rc && x->rank < 3)
-        rc = shape__fail(c, SH_E_INVALID, "needs an input with spatial axes");
-    if (rc)
-        return rc;
+    if (!is_byte || strcmp(c->n.op, "MaxPool") != 0)
+        shape__want_float(c, 0);
+    if (x->rank < 3)
+        return shape__fail(c, SH_E_INVALID, "needs an input with spatial axes");
     w.n = x->rank - 2;
-    rc = graph_int(&c->n, "count_include_pad", 0, &include, c->err);
-    if (!rc)
-        rc = graph_int(&c->n, "storage_order", 0, &order, c->err);
-    if (!rc)
-        rc = read_window(c, NULL, &w);
+    read_window(c, NULL, &w);
     dims[0] = x->dims[0];
     dims[1] = x->dims[1];
-    for (int i = 0; i < w.n && rc == SH_OK; i++) {
+    for (int i = 0; i < w.n && c->err->rc == SH_OK; i++) {
         int64_t before = w.pads[w.n + i];
 
-        rc = slide(c, &w, i, x->dims[2 + i], &dims[2 + i]);
+        slide(c, &w, i, x->dims[2 + i], &dims[2 + i]);
         if (include && !w.same) /* what ceil_mode adds is no padding that counts */
             w.pads[w.n + i] = before;
     }
-    if (!rc)
-        rc = write_window(c, &w);
+    write_window(c, &w);
     graph__drop_attr(&c->n, "storage_order");
-    if (!rc)
-        rc = graph_set_int(&c->n, "count_include_pad", include, c->err);
-    if (!rc && c->n.n_out > 1 && c->out_names[1])
+    shape__set_int(c, "count_include_pad", include);
+    if (c->err->rc == SH_OK && c->n.n_out > 1 && c->out_names[1])
         return shape__rewrite_max_pool(c, dims, order != 0);
-    return rc ? rc : shape__out(c, 0, x->dtype, x->rank, dims);
+    return shape__out(c, 0, x->dtype, x->rank, dims);
 }
 
 /* LpPool, GlobalLpPool: p, and windows as every pool. */
 int shape__infer_lp_pool(struct shape_ctx *c)
 {
-    int64_t p;
-    int rc = graph_int(&c->n, "p", 2, &p, c->err);
+    const int64_t p = shape__own_int(c, "p", 2);
 
-    if (!rc && p < 1)
-        rc = shape__fail(c, SH_E_INVALID, "p is %lld, it must be at least 1", (long long)p);
-    if (!rc)
-        rc = graph_set_int(&c->n, "p", p, c->err);
-    if (rc)
-        return rc;
+    if (p < 1)
+        return shape__fail(c, SH_E_INVALID, "p is %lld, it must be at least 1", (long long)p);
     return strcmp(c->n.op, "LpPool") == 0 ? shape__infer_pool(c) : shape__infer_global_pool(c);
 }
 
@@ -320,12 +282,10 @@ int shape__infer_global_pool(struct shape_ctx *c)
 {
     const struct graph_value *x = shape__in(c, 0);
     int64_t dims[SH_MAX_RANK];
-    int rc = shape__want_float(c, 0);
 
-    if (!rc && x->rank < 3)
-        rc = shape__fail(c, SH_E_INVALID, "needs an input with spatial axes");
-    if (rc)
-        return rc;
+    shape__want_float(c, 0);
+    if (x->rank < 3)
+        return shape__fail(c, SH_E_INVALID, "needs an input with spatial axes");
     for (int i = 0; i < x->rank; i++)
         dims[i] = i < 2 ? x->dims[i] : 1;
     return shape__out(c, 0, x->dtype, x->rank, dims);

@@ -1,6 +1,7 @@
 /* test_oom.c - fails the 1st, 2nd, ... allocation of a call until it succeeds. Without it: a daemon
  * that holds other people's work could crash or leak when memory is short. Under a sanitizer a leak
  * on any path is fatal. */
+/* uses: libmodel.a */
 /* link: -Wl,--wrap=malloc -Wl,--wrap=calloc -Wl,--wrap=realloc */
 #include "common/buf.h"
 #include "common/conf.h"
@@ -9,6 +10,7 @@
 #include "common/mem.h"
 #include "common/safetensors.h"
 #include "common/spawn.h"
+#include "runtime/model/graph.h"
 #include "tests/unit/oom.h"
 #include "tests/unit/sh_test.h"
 
@@ -167,6 +169,18 @@ static int step_spawn(struct sh_err *err)
     return rc;
 }
 
+static struct graph *model; /* of what is composed, folded and emitted */
+
+static int step_shapes(struct sh_err *err)
+{
+    struct graph *at = NULL;
+    int rc = graph_at_batch(model, 2, false, &at, err);
+
+    check(rc == SH_OK || !at, "no graph after a failure");
+    graph_free(at);
+    return rc;
+}
+
 static void strings_survive_every_allocation_failure(void **state)
 {
     (void)state;
@@ -209,6 +223,26 @@ static void children_survive_every_allocation_failure(void **state)
     assert_true(walk(step_spawn, false) >= 2);
 }
 
+static void shapes_survive_every_allocation_failure(void **state)
+{
+    static const char *const OPS[] = {"Mish", "Shape", "ConstantOfShape", "Max"};
+    uint32_t x, v[SH_ARRAY_LEN(OPS)] = {0}, at;
+
+    (void)state;
+    assert_ok(graph_new(&model, NULL));
+    assert_ok(graph_add_value(model, "x", SH_F32, 2, (int64_t[]){2, 3}, &x, NULL));
+    assert_ok(graph_add_input(model, x, NULL));
+    for (uint32_t i = 0; i < SH_ARRAY_LEN(OPS); i++) {
+        const uint32_t in[] = {i == 0 || i == 3 ? x : v[i - 1], v[0], v[2]};
+
+        assert_ok(graph_add_value(model, OPS[i], SH_F32, -1, NULL, &v[i], NULL));
+        assert_ok(graph_add_node(model, OPS[i], OPS[i], in, i == 3 ? 3 : 1, &v[i], 1, &at, NULL));
+    }
+    assert_ok(graph_add_output(model, v[3], NULL));
+    assert_true(walk(step_shapes, false) >= 30);
+    graph_free(model);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -219,6 +253,7 @@ int main(void)
         cmocka_unit_test(digests_survive_an_allocation_failure),
         cmocka_unit_test(options_survive_every_allocation_failure),
         cmocka_unit_test(children_survive_every_allocation_failure),
+        cmocka_unit_test(shapes_survive_every_allocation_failure),
     };
 
     /* jansson is a shared library, which --wrap does not reach */
