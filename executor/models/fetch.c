@@ -133,6 +133,15 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         ask(f, w);
 }
 
+static unsigned n_under_way(struct store *s)
+{
+    unsigned n = 0;
+
+    for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m))
+        n += fetch_is_under_way(m);
+    return n;
+}
+
 static bool begin(struct model *m)
 {
     const struct store_env *env = store__env(m->store);
@@ -152,11 +161,17 @@ static bool begin(struct model *m)
     return true;
 }
 
-bool fetch_is_under_way(struct model *m)
+bool fetch_is_under_way(const struct model *m)
+{
+    return m->fetch && m->fetch->word_ns != 0;
+}
+
+bool fetch_delays(struct model *m)
 {
     if (m->fetch)
-        return m->fetch->word_ns != 0;
-    return !m->is_quick && m->kept.path && m->source && m->source[0] && begin(m);
+        return fetch_is_under_way(m);
+    return !m->is_quick && m->kept.path && m->source && m->source[0] &&
+           n_under_way(m->store) < FETCH_MOST && begin(m);
 }
 
 void fetch_tick(struct model *m, int64_t now_ns)

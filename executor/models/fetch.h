@@ -5,7 +5,8 @@
  * (kept_dir.h) names it on all hosts, so another build, device or tenant gets nothing. It comes
  * into memory here, then into kept/, and is loaded from there like what this host has made itself.
  * All checksums are looked at then, as always. Without an answer for FETCH_SILENT_NS, or if the
- * other one lets the image go meanwhile, the model is loaded without it.
+ * other one lets the image go meanwhile, the model is loaded without it. While FETCH_MOST are under
+ * way, others are loaded without it, too: what comes is in memory that is not counted (host.h).
  */
 #ifndef SH_EXECUTOR_MODELS_FETCH_H
 #define SH_EXECUTOR_MODELS_FETCH_H
@@ -14,9 +15,11 @@
 #include "executor/models/store.h"
 
 #define FETCH_SILENT_NS INT64_C(3000000000)
+#define FETCH_MOST 4u
 
 /* Begins it if there is a reason to, once for each load. True: it is under way, the load waits. */
-bool fetch_is_under_way(struct model *m);
+bool fetch_delays(struct model *m);
+bool fetch_is_under_way(const struct model *m);
 void fetch_tick(struct model *m, int64_t now_ns);
 bool fetch_is_keeping(const struct model *m); /* the disk thread still knows the model */
 void fetch_free(struct model *m);             /* what was under way comes to nothing */

@@ -549,7 +549,7 @@ static bool start_build(struct store *s, bool slow)
             return true;
         }
         loading_look(m, any->identity);
-        if (fetch_is_under_way(m))
+        if (fetch_delays(m))
             continue;
         if ((slow || m->is_quick) && (!best || loading_is_before(m, best)))
             best = m;
@@ -621,7 +621,8 @@ bool store_is_due(void *store, const struct worker *w)
         return true;
     for (const struct model *m = s->counts.n_in[MODEL_BUILDING] ? s->models : NULL; m; m = m->next)
         if (m->phase == MODEL_BUILDING && !lacks__is_compiled_now(s, m->handle) &&
-            sh_clock_ns() >= m->retry_ns && blob_set_state(&m->blobs, &why) == BLOB_HERE)
+            !fetch_is_under_way(m) && sh_clock_ns() >= m->retry_ns &&
+            blob_set_state(&m->blobs, &why) == BLOB_HERE)
             return true;
     return false;
 }

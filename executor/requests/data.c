@@ -22,6 +22,7 @@ struct peer {
     struct sh_wire *wire;
     uint64_t api_id; /* 0: no DATA_HELLO yet */
     bool is_local;
+    bool asks;          /* an executor, for images */
     struct sh_shm slab; /* the mirror; unset for a local peer */
     uint64_t *ended;    /* OWNED: rids, oldest first */
     size_t n_ended, cap_ended;
@@ -141,16 +142,30 @@ static int on_end(struct peer *p, uint64_t rid, struct sh_err *err)
     return SH_OK;
 }
 
+static int on_image_get(struct peer *p, const struct msg_image_get *m, struct sh_err *err)
+{
+    const struct data_conf *c = &p->d->conf;
+    size_t n = 0;
+
+    for (const struct peer *o = p->d->peers; o; o = o->next)
+        n += o->asks;
+    if (!p->asks && n >= DATA_MAX_ASKING)
+        return SH_FAIL(err, SH_E_TOOBIG, "more than %u executors ask for images", DATA_MAX_ASKING);
+    p->asks = true;
+    c->on_image(c->arg, p->wire, m);
+    return SH_OK;
+}
+
 static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
 {
     struct peer *p = arg;
     struct sh_err err = {0};
     int rc;
 
+    (void)w;
     switch (m->type) {
     case MSG_IMAGE_GET:
-        p->d->conf.on_image(p->d->conf.arg, w, &m->u.image_get);
-        rc = SH_OK;
+        rc = on_image_get(p, &m->u.image_get, &err);
         break;
     case MSG_DATA_HELLO:
         rc = on_hello(p, &m->u.data_hello, fds, n_fds, &err);
@@ -259,10 +274,10 @@ static int add_peer(struct data *d, struct sh_wire *w, struct peer **out, struct
     struct peer *p;
 
     if (d->n_peers >= DATA_MAX_PEERS)
-        return SH_FAIL(err, SH_E_TOOBIG, "more than %u API processes", DATA_MAX_PEERS);
+        return SH_FAIL(err, SH_E_TOOBIG, "more than %u connections", DATA_MAX_PEERS);
     p = calloc(1, sizeof(*p));
     if (!p)
-        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an API's connection");
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a connection");
     p->d = d;
     p->slab.fd = -1;
     p->wire = w;

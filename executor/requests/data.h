@@ -16,6 +16,7 @@
 #include "executor/requests/run_part.h"
 
 #define DATA_MAX_PEERS 56u
+#define DATA_MAX_ASKING 16u /* of them, executors that ask for images: APIs find a place */
 #define DATA_CHUNK_BYTES ((size_t)1 << 20)
 
 struct data;

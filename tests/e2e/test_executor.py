@@ -13,6 +13,7 @@ import os
 import random
 import re
 import signal
+import socket
 import struct
 import subprocess
 import sys
@@ -615,6 +616,30 @@ class Runs(Case):
         self.assertEqual(metric(near, "image_sent_bytes_total"), came())
         self.assertEqual(self.run_wide(far, 3)[1], self.run_wide(near, 1)[1])
         self.assertEqual(len(re.findall("ev=image.fetch .* msg=", open(log).read())), 2)
+
+    def test_few_images_are_waited_for_at_a_time(self):
+        """The memory they come into is not counted, and idle workers could make the others."""
+        d = self.driver("--workers=2")
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            for v in range(1, 8):
+                to = os.path.join(d.dir, "blobs", "packages", "%064x" % v)
+                os.rename(d.package(self.net)[0], to)
+                d.load(v, to, max_batch=1, wait=False, source="tcp:127.0.0.1:%d" % silent.getsockname()[1])
+            d.wait(lambda: len(d.states) == 7 and all(s.phase == "READY" for s in d.states.values()), WAIT_S, "READY")
+        log = open(os.path.join(d.dir, "executor.log")).read()
+        self.assertEqual(len(re.findall("ev=image.fetch .* msg=", log)), 4)
+
+    def test_executors_that_ask_for_images_leave_room_for_apis(self):
+        d = self.driver(tcp=True)
+        asking = [wire.connect(d.data_addr) for _ in range(16)]
+        for c in asking:
+            c.send("IMAGE_GET", key="none", off=0, bytes=1 << 20)
+            self.assertEqual(c.recv(WAIT_S).type, "IMAGE_PIECE")
+        more = wire.connect(d.data_addr)
+        more.send("IMAGE_GET", key="none", off=0, bytes=1 << 20)
+        with self.assertRaises((EOFError, OSError)):
+            more.recv(WAIT_S)
+        d.connect_data()
 
     def test_a_model_answers_while_its_only_worker_loads_another_one(self):
         d = self.driver("--workers=2")
