@@ -228,32 +228,6 @@ static bool is_sum(const struct of *x, const struct of *y)
     return fabs(sum - at(x, 0)) <= SAME * fmin(size, 8 * fabs(sum));
 }
 
-/* t = what is called so, with the axes of t. */
-static int put_shape(struct again *g, const struct of *t, const char *of)
-{
-    const int64_t n = (int64_t)t->t->n_dims;
-    int64_t *dims = malloc((t->t->n_dims + 1) * sizeof(*dims));
-    char *shape = NULL, *copy = NULL;
-    int rc = dims ? sh_asprintf(g->b.err, &shape, "%s@shape", t->t->name)
-                  : SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a shape");
-
-    if (!rc)
-        rc = sh_strdup(shape, &copy, g->b.err);
-    if (!rc)
-        rc = onnx_build_node(&g->b, "Reshape", of, shape, t->t->name, 0);
-    if (!rc) {
-        if (n)
-            memcpy(dims, t->t->dims, (size_t)n * sizeof(*dims));
-        rc = onnx_build_tensor(&g->b, copy, SH_I64, &n, 1, dims, (size_t)n * sizeof(*dims));
-        copy = NULL;
-        dims = NULL;
-    }
-    free(copy);
-    free(dims);
-    free(shape);
-    return rc;
-}
-
 static int put_sum(struct again *g, const struct of *t, const struct of *of)
 {
     char *all = NULL;
@@ -262,7 +236,7 @@ static int put_sum(struct again *g, const struct of *t, const struct of *of)
     if (!rc)
         rc = onnx_build_node(&g->b, "ReduceSum", of->t->name, NULL, all, 0);
     if (!rc)
-        rc = put_shape(g, t, all);
+        rc = onnx_build_shaped(&g->b, "Reshape", all, t->t);
     free(all);
     return rc;
 }
@@ -321,7 +295,7 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
         else if (alike && find_line(t, list[k], &a, &b))
             rc = put_line(g, t, list[k], a, b);
         else if (is_turned(t, list[k]))
-            rc = put_shape(g, t, list[k]->t->name);
+            rc = onnx_build_shaped(&g->b, "Reshape", list[k]->t->name, t->t);
         else if (t->n == 1 && !alike && is_sum(t, list[k]))
             rc = put_sum(g, t, list[k]);
         else

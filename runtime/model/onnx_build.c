@@ -134,6 +134,30 @@ static void drop_initializers(const struct onnx_build *b)
     g->n_initializer = kept;
 }
 
+int onnx_build_shaped(struct onnx_build *b, const char *op, const char *of,
+                      const Onnx__TensorProto *t)
+{
+    const int64_t n = (int64_t)t->n_dims;
+    int64_t *dims = malloc((t->n_dims + 1) * sizeof(*dims));
+    char *shape = NULL, *copy = NULL;
+    int rc = dims ? sh_asprintf(b->err, &shape, "%s@shape", t->name)
+                  : SH_FAIL(b->err, SH_E_NOMEM, "could not allocate a shape");
+
+    if (!rc)
+        rc = sh_strdup(shape, &copy, b->err);
+    if (!rc)
+        rc = onnx_build_node(b, op, of, shape, t->name, 0);
+    free(shape);
+    if (rc) {
+        free(copy);
+        free(dims);
+        return rc;
+    }
+    for (size_t i = 0; i < t->n_dims; i++)
+        dims[i] = t->dims[i];
+    return onnx_build_tensor(b, copy, SH_I64, &n, 1, dims, t->n_dims * sizeof(*dims));
+}
+
 int onnx_build_finish(struct onnx_build *b)
 {
     const int rc = b->n_nodes > 0 ? put_nodes(b) : SH_OK;

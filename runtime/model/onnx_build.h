@@ -20,6 +20,9 @@ int onnx_build_tensor(struct onnx_build *b, char *name, enum sh_dtype dtype, con
 /* out = op(x), or op(x, y); axis: an attribute, 0: none. */
 int onnx_build_node(struct onnx_build *b, const char *op, const char *x, const char *y,
                     const char *out, int64_t axis);
+/* t = op(of, the axes of t), of Expand or Reshape. */
+int onnx_build_shaped(struct onnx_build *b, const char *op, const char *of,
+                      const Onnx__TensorProto *t);
 /* The new nodes come before all others: files have nodes in the order of their use. What is gone
  * leaves the graph. */
 int onnx_build_finish(struct onnx_build *b);

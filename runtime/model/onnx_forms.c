@@ -345,6 +345,7 @@ static int look_at_signs(struct forms *f, size_t i, const char *list)
     float *numbers = data ? malloc(n * sizeof(*numbers)) : NULL;
     float *sign = data ? malloc(n * sizeof(*sign)) : NULL;
     int64_t *index = data ? malloc(n * sizeof(*index)) : NULL, found = 0;
+    int rc = SH_OK;
 
     for (size_t k = 0; k < n && all; k++)
         all[k] = (struct number){fabsf(param_number(data, (int64_t)k)), (uint32_t)k};
@@ -358,13 +359,15 @@ static int look_at_signs(struct forms *f, size_t i, const char *list)
         index[all[k].at] = found - 1;
         sign[all[k].at] = x < 0 ? -1 : 1;
     }
+    if (data && !(all && numbers && sign && index))
+        rc = SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate the signs of a constant");
     free(all);
     if (found > 0 && found <= (int64_t)n / 2 && numbers[0] > 0)
         return add_signs(f, i, numbers, (size_t)found, index, sign);
     free(numbers);
     free(sign);
     free(index);
-    return SH_OK;
+    return rc;
 }
 
 /* ---------------------------------------------------------------- expanded */
@@ -372,27 +375,8 @@ static int look_at_signs(struct forms *f, size_t i, const char *list)
 /* t = Expand(param) to the axes of t. */
 static int put_expand(struct forms *f, size_t i, const char *param)
 {
-    const Onnx__TensorProto *t = f->b.g->initializer[i];
-    const int64_t n = (int64_t)t->n_dims;
-    int64_t *dims = malloc((t->n_dims + 1) * sizeof(*dims));
-    char *shape = NULL, *copy = NULL;
-    int rc = dims ? sh_asprintf(f->b.err, &shape, "%s@shape", t->name)
-                  : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate a shape");
-
-    if (!rc)
-        rc = sh_strdup(shape, &copy, f->b.err);
-    if (!rc)
-        rc = onnx_build_node(&f->b, "Expand", param, shape, t->name, 0);
-    if (!rc) {
-        memcpy(dims, t->dims, t->n_dims * sizeof(*dims));
-        rc = onnx_build_tensor(&f->b, copy, SH_I64, &n, 1, dims, t->n_dims * sizeof(*dims));
-        f->b.gone[i] = true;
-    } else {
-        free(copy);
-        free(dims);
-    }
-    free(shape);
-    return rc;
+    f->b.gone[i] = true;
+    return onnx_build_shaped(&f->b, "Expand", param, f->b.g->initializer[i]);
 }
 
 /* Do a and b come from what has one number: is no axis longer than 1 in both? */
@@ -565,11 +549,16 @@ static int look_for_softmax(struct forms *f, size_t i)
         n >= 4 && strncmp(t->name, "onnx::", 6) == 0 ? onnx_tensor_look(t, f->source) : NULL;
     struct param_form form;
     char *name = NULL;
-    float *x = data && !are_equal(data, n) ? malloc(n * sizeof(*x)) : NULL;
-    int rc = SH_OK;
+    float *x;
+    int rc;
 
+    if (!data || are_equal(data, n))
+        return SH_OK;
+    x = malloc(n * sizeof(*x));
+    if (!x)
+        return SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate %zu numbers", n);
     param_form_softmax(&form);
-    if (!x || !param_form_undo(&form, data, (int)t->n_dims, t->dims, x)) {
+    if (!param_form_undo(&form, data, (int)t->n_dims, t->dims, x)) {
         free(x);
         return SH_OK;
     }

@@ -235,6 +235,7 @@ static bool is_listed(const char *list, const char *name)
 
     snprintf(base, sizeof(base), "%.*s", (int)strcspn(name, "@"), name);
     for (size_t n; *list; list += n + (list[n] != '\0')) {
+        list += strspn(list, " ");
         n = strcspn(list, ",");
         snprintf(one, sizeof(one), "%.*s", (int)n, list);
         if (fnmatch(one, name, 0) == 0 || fnmatch(one, base, 0) == 0)

@@ -57,7 +57,7 @@ static const struct constant CONSTANTS[] = {
     {"x_mean", false, false, true},          {"net.first", true, false, false},
     {"net.weight", true, false, true},       {"net.last", true, true, true},
     {"attn.in_proj_bias", true, false, true}};
-static const char *const TOLD[] = {"motion,*.first,x_*,nothing", "x_mean"};
+static const char *const TOLD[] = {"motion, *.first,x_*,nothing", "x_mean"};
 
 static uint32_t add_constants(struct graph *g, uint32_t x)
 {
