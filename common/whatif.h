@@ -13,8 +13,7 @@
  * Fails: as the program says, SH_E_INVALID for a question that is wrong, SH_E_NOMEM for one that
  * needs more memory than it may have; SH_E_UNSUPPORTED: it took all its processor time;
  * SH_E_UNAVAILABLE: somebody killed it, as the system does without memory; SH_E_BUG: it crashed, or
- * said nothing; SH_E_TIMEOUT;
- * SH_E_CANCELLED; SH_E_IO. */
+ * said nothing; SH_E_TIMEOUT; SH_E_CANCELLED; SH_E_IO. */
 int sh_whatif_ask(const json_t *question, int64_t timeout_ms, const atomic_bool *stop, json_t **out,
                   struct sh_err *err);
 
