@@ -11,6 +11,7 @@
 #include "common/mem.h"
 #include "common/quota.h"
 #include "common/states.h"
+#include "common/whatif.h"
 
 /* clang-format off */
 #define QUEUE_STATE S_WORDS(SH_QUEUE_STATES(SH_STATE_TEXT, ","))
@@ -314,8 +315,8 @@ const struct api_schema API_SCHEMAS[] = {
           .stays = true, .text = "null: no limit"}})), .max = 64)},
         {"hours", S_NUMS(0, 24, .text = "of the recorded time whose jobs and requests come again "
          "from now on; 0: only what waits and runs now")},
-        {"trace", S_STR(1, 16 << 20, .text = "requests that come instead of recorded ones: lines "
-         "at_s,tenant,model,batch, of which the first has these names")})),
+        {"trace", S_STR(1, SH_WHATIF_MAX_TRACE, .text = "requests that come instead of recorded "
+         "ones: lines at_s,tenant,model,batch, of which the first has these names")})),
      S_JSON({"changes": [{"set": "gpus", "to": "+2"}, {"set": "tenant.anna.guarantee", "to": 4}]})},
     {"Simulated", S_OBJECT(MEMBERS({"at", S_TIME()}, {"hours", S_NUM()},
         {"changes", S_LIST(OBJECT)}, {"before", SIMULATED}, {"after", SIMULATED},

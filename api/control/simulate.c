@@ -65,7 +65,7 @@ int simulate_post(struct api_req *q, struct sh_err *err)
     const struct sh_json_field f[] = {
         {"changes", SH_JSON_ARR, &changes, .max = 64},
         {"hours", SH_JSON_F64, &hours, .max = 24},
-        {"trace", SH_JSON_STR, &trace, .min = 1, .max = 16 << 20},
+        {"trace", SH_JSON_STR, &trace, .min = 1, .max = SH_WHATIF_MAX_TRACE},
     };
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);
 

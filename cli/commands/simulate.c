@@ -13,7 +13,6 @@
 #define LIMIT_MS 90000
 #define MAX_SNAPSHOT (size_t)(256 << 20)
 #define MAX_CHANGES (size_t)(64 << 10)
-#define MAX_TRACE (size_t)(16 << 20)
 
 /* ------------------------------------------------------------------ the question */
 
@@ -86,7 +85,7 @@ static int read_question(struct cli *c, struct question *q, struct sh_err *err)
     int rc = read_changes(c, &q->changes, err);
 
     if (!rc && c->conf->trace)
-        rc = file_read(c->conf->trace, MAX_TRACE, &q->trace, &len, err);
+        rc = file_read(c->conf->trace, SH_WHATIF_MAX_TRACE, &q->trace, &len, err);
     if (!rc && c->conf->snapshot && c->conf->save)
         rc = cli_usage(c, err, "give --snapshot or --save, not both");
     return rc;
