@@ -5,17 +5,19 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "executor/models/host.h"
 #include "executor/models/keep.h"
 #include "executor/models/model_int.h"
+#include "runtime/model/kept.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #define PIECE ((uint64_t)1 << 20)
-#define AHEAD 4u /* pieces asked for at a time */
-#define MAX_BYTES ((uint64_t)1 << 40)
-#define KEEPING INT64_MAX /* all of it is here: the disk thread has it */
+#define AHEAD 4u             /* pieces asked for at a time */
+#define MOST_NS_PER_BYTE 100 /* 10 MB/s, after FETCH_SILENT_NS */
+#define KEEPING INT64_MAX    /* all of it is here: the disk thread has it */
 
 struct fetch {
     struct model *model;
@@ -63,6 +65,8 @@ static void on_up(struct sh_wire *w, void *arg)
 {
     struct fetch *f = arg;
 
+    if (f->asked == UINT64_MAX)
+        return;
     f->asked = f->got; /* what was on the way is lost */
     ask(f, w);
 }
@@ -98,16 +102,31 @@ static void keep(struct fetch *f)
     f->word_ns = KEEPING;
 }
 
+/* The size comes with the first piece. What host memory has no room for would not be loaded. */
+static int make_memory(struct fetch *f, uint64_t total, struct sh_err *err)
+{
+    int rc;
+
+    if (total == 0 || total - SH_MIN(total, KEPT_PIECE) > host_left(f->model))
+        return SH_FAIL(err, SH_E_PROTO, "an image of %" PRIu64 " bytes", total);
+    rc = sh_shm_create("shunt-fetch", (size_t)total, &f->whole, err);
+    if (!rc)
+        f->whole.bytes = (size_t)total; /* not rounded up */
+    return rc;
+}
+
 static int take(struct fetch *f, const struct msg_image_piece *p, struct sh_err *err)
 {
+    int rc = SH_OK;
+
     if (p->rc)
         return SH_FAIL(err, (int)p->rc, "it is not in the memory of the other executor any more");
-    if (!f->whole.base && (p->total == 0 || p->total > MAX_BYTES))
-        return SH_FAIL(err, SH_E_PROTO, "an image of %" PRIu64 " bytes", p->total);
-    if (!f->whole.base && sh_shm_create("shunt-fetch", (size_t)p->total, &f->whole, err))
-        return SH_E_NOMEM;
-    f->whole.bytes = (size_t)p->total; /* not rounded up */
-    if (p->off != f->got || p->bytes.len == 0 || p->bytes.len > f->whole.bytes - f->got)
+    if (!f->whole.base)
+        rc = make_memory(f, p->total, err);
+    if (rc)
+        return rc;
+    if (p->total != f->whole.bytes || p->off != f->got || p->bytes.len == 0 ||
+        p->bytes.len != SH_MIN(PIECE, p->total - f->got))
         return SH_FAIL(err, SH_E_PROTO, "a piece came that was not asked for");
     memcpy((char *)f->whole.base + f->got, p->bytes.data, p->bytes.len);
     f->got += p->bytes.len;
@@ -186,6 +205,8 @@ void fetch_tick(struct model *m, int64_t now_ns)
         keep(f);
     else if (now_ns - f->word_ns > FETCH_SILENT_NS)
         give_up(f, "the other executor does not answer");
+    else if (now_ns - f->began_ns > FETCH_SILENT_NS + (int64_t)f->got * MOST_NS_PER_BYTE)
+        give_up(f, "it comes too slowly");
 }
 
 bool fetch_is_keeping(const struct model *m)
