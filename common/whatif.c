@@ -5,11 +5,14 @@
 #include "common/mem.h"
 #include "common/spawn.h"
 
+#include <inttypes.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
+
+#define SMALLER "ask about fewer hours, or with a shorter trace"
 
 /* The question travels in memory: no file stays behind, and nobody else can read it. */
 static int put_question(const json_t *question, int *fd, struct sh_err *err)
@@ -35,8 +38,7 @@ static int read_answer(const char *text, size_t len, int status, json_t **out, s
 
     if (signal == SIGXCPU)
         return SH_FAIL(err, SH_E_UNSUPPORTED,
-                       "the question takes more processor time than it may have: ask about fewer "
-                       "hours");
+                       "the question takes more processor time than it may have: " SMALLER);
     if (signal == SIGKILL || signal == SIGTERM) /* none of its limits sends these */
         return SH_FAIL(err, SH_E_UNAVAILABLE,
                        "shunt-simulate was killed by another process, or by the system for lack of "
@@ -71,13 +73,19 @@ int sh_whatif_ask(const json_t *question, int64_t timeout_ms, const atomic_bool 
                          .stop = stop};
     char *text = NULL;
     size_t len = 0;
+    struct sh_err why = {0};
     int fd = -1, status = 0, rc;
 
     *out = NULL;
     rc = put_question(question, &fd, err);
     s.fds = &fd;
     if (!rc)
-        rc = sh_spawn_run(&s, timeout_ms, SH_WHATIF_MAX_ANSWER, &text, &len, &status, err);
+        rc = sh_spawn_run(&s, timeout_ms, SH_WHATIF_MAX_ANSWER, &text, &len, &status, &why);
+    if (why.rc == SH_E_TIMEOUT)
+        SH_FAIL(err, rc, "the question takes longer than %" PRId64 " s: " SMALLER,
+                timeout_ms / 1000);
+    else if (why.rc)
+        SH_FAIL(err, rc, "%s", why.msg);
     if (!rc)
         rc = read_answer(text, len, status, out, err);
     free(text);

@@ -307,7 +307,7 @@ static int by_size(const void *a, const void *b)
 static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
 {
     const size_t n = s->trace->n;
-    const double seconds = (double)s->last_ns / 1e9;
+    const double seconds = (double)SH_MAX(s->last_ns, INT64_C(1)) / 1e9;
     double *ms = malloc(n * sizeof(*ms));
     size_t n_ends = 0, n_met = 0;
 

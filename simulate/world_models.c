@@ -170,6 +170,8 @@ static int read_homes(const json_t *homes, struct world *w, size_t version, stru
     const json_t *obj;
     size_t i;
 
+    if (homes && !json_is_array(homes) && !names)
+        return SH_FAIL(err, SH_E_INVALID, "homes must be names of GPUs, as \"gpu0,gpu1\"");
     json_array_foreach(homes, i, obj)
     {
         const char *gpu = sh_json_text(obj, "gpu");

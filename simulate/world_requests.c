@@ -5,6 +5,7 @@
 #include "simulate/draw.h"
 #include "simulate/world.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -170,9 +171,11 @@ static bool version_of(const struct world *w, const char *tenant, const char *na
     const struct world_requests *q = &w->requests;
     const char *colon = strrchr(name, ':');
     const size_t len = colon ? (size_t)(colon - name) : strlen(name);
-    const unsigned long version = colon ? strtoul(colon + 1, NULL, 10) : 0;
     const struct store_model *best = NULL;
+    int64_t version = 0;
 
+    if (colon && sh_parse_i64(colon + 1, 1, UINT32_MAX, "version", &version, NULL))
+        return false;
     for (size_t i = 0; i < q->n_versions; i++) {
         const struct store_model *x = &q->rows[i];
         const bool is_own = strcmp(x->tenant, tenant) == 0;
@@ -204,7 +207,7 @@ static int read_line(struct reading *r, struct trace__file *f, const int col[4],
         return trace__bad(f, "model", err);
     if (col[3] >= 0 && *trace__cell(f, col[3]) &&
         (!trace__number(trace__cell(f, col[3]), &batch) || !(batch >= 1) ||
-         batch > r->w->requests.rows[version].max_batch))
+         batch > r->w->requests.rows[version].max_batch || batch != trunc(batch)))
         return trace__bad(f, "batch", err);
     return add(r, (int64_t)(at_s * 1e9), tenant_i, version, (uint32_t)batch, err);
 }

@@ -4,6 +4,8 @@
 #include "common/whatif.h"
 #include "tests/unit/sh_test.h"
 
+static int64_t limit_ms = 20000;
+
 /* In place of shunt-simulate, in front of PATH: a program that ends in one way. */
 static int ask_one_that(const char *ends, json_t **out, struct sh_err *err)
 {
@@ -19,7 +21,7 @@ static int ask_one_that(const char *ends, json_t **out, struct sh_err *err)
     assert_int_equal(chmod(path, 0700), 0);
     snprintf(text, sizeof(text), "%s:%s", dir, old);
     assert_int_equal(setenv("PATH", text, 1), 0);
-    rc = sh_whatif_ask(question, 20000, NULL, out, err);
+    rc = sh_whatif_ask(question, limit_ms, NULL, out, err);
     assert_int_equal(setenv("PATH", old, 1), 0);
     sh_test_dir_remove(dir);
     json_decref(question);
@@ -65,6 +67,18 @@ static void the_limit_says_that_it_was_the_limit(void **state)
     assert_null(out);
 }
 
+static void who_waits_too_long_hears_what_to_do(void **state)
+{
+    struct sh_err err = {0};
+    json_t *out = NULL;
+
+    (void)state;
+    limit_ms = 200;
+    assert_fails(ask_one_that("exec sleep 60", &out, &err), SH_E_TIMEOUT, &err, "fewer hours");
+    limit_ms = 20000;
+    assert_null(out);
+}
+
 static void a_crash_is_ours(void **state)
 {
     static const char *const ENDS[] = {"kill -SEGV $$", "kill -ABRT $$", "kill -BUS $$", "exit 3"};
@@ -99,6 +113,7 @@ int main(void)
         cmocka_unit_test(its_limit_is_the_question_s),
         cmocka_unit_test(who_kills_it_is_somebody_else),
         cmocka_unit_test(the_limit_says_that_it_was_the_limit),
+        cmocka_unit_test(who_waits_too_long_hears_what_to_do),
         cmocka_unit_test(a_crash_is_ours),
         cmocka_unit_test(what_it_says_is_handed_on),
     };

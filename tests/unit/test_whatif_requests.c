@@ -178,6 +178,12 @@ static void a_trace_says_what_is_wrong(void **state)
         {"at_s,tenant,model\n1,carl,a\n", "tenant"},
         {"at_s,tenant,model\n1,bert,a\n", "model"}, /* anna does not share it */
         {"at_s,tenant,model,batch\n1,anna,a,9\n", "batch"},
+        {"at_s,tenant,model,batch\n1,bert,b,1.5\n", "batch"},
+        {"at_s,tenant,model\n1,anna,a:2\n", "model"}, /* its only version is 1 */
+        {"at_s,tenant,model\n1,anna,a:\n", "model"},
+        {"at_s,tenant,model\n1,anna,a:x\n", "model"},
+        {"at_s,tenant,model\n1,anna,a:1x\n", "model"},
+        {"at_s,tenant,model\n1,anna,a:0\n", "model"},
     };
 
     (void)state;
@@ -192,6 +198,28 @@ static void a_trace_says_what_is_wrong(void **state)
     }
 }
 
+/* No time passes until the last of them has come. */
+static void all_may_come_at_once(void **state)
+{
+    json_t *said = ask("", "[]", 0, "at_s,tenant,model\n0,anna,a:1\n0,bert,b\n");
+
+    (void)state;
+    assert_int_equal(number(said, "before", "answered"), 2);
+    assert_near(number(said, "before", "training_kept"), 0, 0);
+    json_decref(said);
+}
+
+static void homes_are_names(void **state)
+{
+    json_t *question = json_of("{'changes': [{'set': 'model.a.homes', 'to': 5}]}"), *said = NULL;
+    struct sh_err err = {0};
+
+    (void)state;
+    json_object_set_new(question, "snapshot", snapshot_of(""));
+    assert_fails(answer(question, &said, &err), SH_E_INVALID, &err, "homes");
+    json_decref(question);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -199,6 +227,8 @@ int main(void)
         cmocka_unit_test(one_more_gpu_does_as_much_again),
         cmocka_unit_test(recorded_ones_come_again),
         cmocka_unit_test(a_trace_says_what_is_wrong),
+        cmocka_unit_test(all_may_come_at_once),
+        cmocka_unit_test(homes_are_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
