@@ -4,10 +4,10 @@
  * The scheduler names one whose image is in host memory (MODEL_LOAD). The key of what is kept
  * (kept_dir.h) names it on all hosts, so another build, device or tenant gets nothing. It comes
  * into memory here, then into kept/, and is loaded from there like what this host has made itself.
- * All checksums are looked at then, as always. Without an answer for FETCH_SILENT_NS, or if it comes
- * at less than 10 MB/s, or what comes is not what was asked for, or the other one lets the image go
- * meanwhile, the model is loaded without it. While FETCH_MOST are under way, others are loaded
- * without it, too: what comes is in memory that is not counted (host.h).
+ * All checksums are looked at then, as always. Without an answer for FETCH_SILENT_NS, or if it
+ * comes at less than 10 MB/s, or what comes is not what was asked for, or the other one lets the
+ * image go meanwhile, the model is loaded without it. While FETCH_MOST are under way, others are
+ * loaded without it, too: what comes is in memory that is not counted (host.h).
  */
 #ifndef SH_EXECUTOR_MODELS_FETCH_H
 #define SH_EXECUTOR_MODELS_FETCH_H
