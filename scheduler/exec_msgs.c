@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_NS_PER_BYTE 0.1            /* 10 GB/s, until it is measured */
 #define FORGET_NS INT64_C(3600000000000) /* a slot may be taken over from one away for that long */
 
 static void on_put(void *ctx, void *arg, int rc, const struct sh_err *err)

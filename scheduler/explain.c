@@ -253,8 +253,8 @@ static void say_waiting(const struct query *q, char *out, size_t size)
         [DECIDE_GANG] = "A job of several GPUs goes first, and the free executors are kept for it: "
                         "this one would not be off them in time.",
         [DECIDE_TOO_FEW_GPUS] =
-            "It asks for more GPUs than executors are connected; it starts when "
-            "more are.",
+            "It asks for more GPUs than there are connected executors; it starts when more are "
+            "connected.",
         [DECIDE_RESOURCES] = "It is next; every executor has a job, or is being freed.",
     };
     char late[128] = "";

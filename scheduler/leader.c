@@ -48,19 +48,18 @@ static void on_answer(void *ctx, void *arg, int rc, const struct sh_err *err)
         sched_stand_down(s, "another scheduler has the lease");
 }
 
-/* As JSON; each with _ where the option has -. */
+/* As JSON. */
 static void say_options(const struct sched_conf *conf, char *out, size_t size)
 {
     struct sched_conf copy = *conf;
     size_t n = 0;
 
     for (const char *const *o = SCHED_DECIDES_BY; *o; o++) {
-        const size_t name = n + 2;
+        char name[SCHED_MEMBER_BYTES];
 
-        n += (size_t)snprintf(out + n, size - n, "%c\"%s\":%" PRId64, n ? ',' : '{', *o,
+        sched_conf_member(*o, name);
+        n += (size_t)snprintf(out + n, size - n, "%c\"%s\":%" PRId64, n ? ',' : '{', name,
                               *sched_conf_int(&copy, *o));
-        for (char *p = out + name; *p != '"'; p++)
-            *p = *p == '-' ? '_' : *p;
     }
     snprintf(out + n, size - n, "}");
 }

@@ -1,12 +1,11 @@
 /* answer_requests.c - see answer.h: what became of requests. */
 #include "common/mem.h"
+#include "scheduler/models/homes.h"
 #include "simulate/answer.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LOAD_NS \
-    INT64_C(1000000000) /* of a version at a new home: as the scheduler takes it to be */
 #define MAX_RULES 32u
 
 struct sums { /* of requests of one kind */
@@ -194,7 +193,7 @@ static int run(const struct telling *t, struct serve_result *r, struct sh_err *e
                                         .learnt = q->learnt,
                                         .homes = q->homes,
                                         .resident = q->resident,
-                                        .load_ns = LOAD_NS};
+                                        .load_ns = HOMES_FIRST_LOAD_NS};
     const struct serve_conf conf = {.n_gpus = (uint32_t)t->w->n_gpus,
                                     .places = q->places,
                                     .latency_ns = 0,

@@ -27,6 +27,7 @@ static const struct kind KINDS[] = {
     {"queue", "jobs", "queue", "open=queue_open", true},
     {"model", "models", "model", "slo_ms,percentile,priority,on_miss,max_batch,homes", true},
 };
+
 /* The member of the snapshot that a field of a path stands for; false: there is none. */
 static bool member_of(const char *fields, const char *field, char out[static 64])
 {
@@ -87,10 +88,10 @@ static int set_member(json_t *snapshot, const struct kind *k, const char *path, 
 static int set_scheduler(json_t *snapshot, const char *path, const char *field, json_t *value,
                          struct sh_err *err)
 {
-    char names[400] = "", member[40];
+    char names[400] = "", member[SCHED_MEMBER_BYTES];
 
     for (const char *const *o = SCHED_DECIDES_BY; *o; o++) {
-        world_member(*o, member);
+        sched_conf_member(*o, member);
         snprintf(names + strlen(names), sizeof(names) - strlen(names), "%s%s", *names ? "," : "",
                  member);
         if (strcmp(member, field) == 0)

@@ -43,7 +43,7 @@ static int limit(int what, rlim_t most, rlim_t hard, struct sh_err *err)
     return setrlimit(what, &r) ? SH_FAIL(err, SH_E_IO, "could not set a limit: %m") : SH_OK;
 }
 
-/* Of the process's own limit: what else there is in the system nobody here uses up. */
+/* It is the process's own limit: nothing here uses up the memory of the whole system. */
 static void say_memory(const struct options *o, struct sh_err *err)
 {
     *err = (struct sh_err){0};

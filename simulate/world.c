@@ -9,18 +9,11 @@
 #include <math.h>
 #include <stdlib.h>
 
-void world_member(const char *option, char out[static 40])
-{
-    sh_strlcpy(out, option, 40);
-    for (char *p = out; *p; p++)
-        *p = *p == '-' ? '_' : *p;
-}
-
 /* What the snapshot leaves open is as the scheduler has it by default. */
 static int read_scheduler(const json_t *obj, struct world *w, struct sh_err *err)
 {
     struct sh_json_field f[SH_JSON_MAX_FIELDS];
-    char names[SH_JSON_MAX_FIELDS][40];
+    char names[SH_JSON_MAX_FIELDS][SCHED_MEMBER_BYTES];
     size_t n = 0;
     int rc = SH_OK;
 
@@ -28,7 +21,7 @@ static int read_scheduler(const json_t *obj, struct world *w, struct sh_err *err
         const struct sh_conf_opt *o = sh_conf_find(&SCHED_CONF, *name);
         int64_t *value = sched_conf_int(&w->options, *name);
 
-        world_member(*name, names[n]);
+        sched_conf_member(*name, names[n]);
         f[n] = (struct sh_json_field){
             .name = names[n], .type = SH_JSON_INT, .out = value, .min = o->min, .max = o->max};
         rc = sh_conf_read_i64(o, o->def, value, err);

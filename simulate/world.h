@@ -72,8 +72,7 @@ struct world {
  * SH_E_INVALID naming the field, SH_E_TOOBIG, SH_E_NOMEM. */
 int world_read(const json_t *snapshot, double hours, const char *trace, struct world *w,
                struct sh_err *err);
-void world_fini(struct world *w);                           /* a zeroed struct is empty */
-void world_member(const char *option, char out[static 40]); /* as a snapshot names it */
+void world_fini(struct world *w); /* a zeroed struct is empty */
 
 /* For its parts. */
 int world__jobs(const json_t *rows, double hours, struct world *w, struct sh_err *err);

@@ -3,14 +3,13 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/states.h"
+#include "scheduler/peers/executors.h"
 #include "simulate/world.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define DEFAULT_NS_PER_BYTE .1 /* of a link of which nothing is known: 10 GB/s */
-#define DEFAULT_STOP_NS 1000000
 #define MOST_NS 1e15
 
 struct reading { /* of a version */
@@ -251,8 +250,8 @@ static void take_places(struct world *w)
 
         w->requests.places[g] = (struct serve_place){
             .pool_bytes = x->pool_bytes - SH_MIN(taken, x->pool_bytes),
-            .ns_per_byte = x->ns_per_byte > 0 ? x->ns_per_byte : DEFAULT_NS_PER_BYTE,
-            .stop_ns = x->stop_ns > 0 ? x->stop_ns : DEFAULT_STOP_NS};
+            .ns_per_byte = x->ns_per_byte > 0 ? x->ns_per_byte : FIRST_NS_PER_BYTE,
+            .stop_ns = x->stop_ns > 0 ? x->stop_ns : FIRST_STOP_NS};
     }
 }
 

@@ -2,6 +2,7 @@
 #include "common/idmap.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "executor/memory/residency.h"
 #include "simulate/draw.h"
 #include "simulate/world.h"
 
@@ -123,6 +124,9 @@ static int add_row(struct reading *r, const struct row *row, int64_t from_ns, st
             return SH_FAIL(err, SH_E_INVALID, "arrivals: \"%.20s\" is no moment", p);
         p += *p == ' ';
         at += (int64_t)gap;
+        if ((double)at * (double)row->unit_ms > WORLD_MAX_S * 1e3)
+            return SH_FAIL(err, SH_E_INVALID, "arrivals: a moment is more than %g s away",
+                           WORLD_MAX_S);
         for (unsigned long i = 0; i < n && !rc; i++) {
             const double ms = ((double)at + unit(r)) * (double)row->unit_ms;
 
@@ -151,6 +155,8 @@ static int read_slice(struct reading *r, const json_t *obj, double hours, struct
         return rc;
     if (!q->trace.n && !q->left_out)
         q->from_s = ago_s;
+    if (ago_s > q->from_s)
+        return SH_FAIL(err, SH_E_INVALID, "arrivals: an earlier slice comes after a later one");
     q->seconds = SH_MAX(q->seconds, q->from_s - ago_s + seconds);
     json_array_foreach(rows, i, one)
     {
@@ -248,13 +254,18 @@ int world__requests(const json_t *slices, double hours, const char *trace, struc
 {
     struct world_requests *q = &w->requests;
     struct reading r = {.w = w, .seed = 88172645463325252u};
+    /* A device keeps account of so many: of more nothing is said. */
+    const bool is_too_much = q->n_versions > RESIDENCY_MAX_IMAGES;
     const json_t *obj;
     size_t i;
     int rc = SH_OK;
 
+    if (trace && is_too_much)
+        return SH_FAIL(err, SH_E_TOOBIG, "%zu versions are served; a trace may come to %u at most",
+                       q->n_versions, RESIDENCY_MAX_IMAGES);
     q->trace.tenants = w->tenants; /* BORROWED */
     q->trace.models.n = q->n_versions;
-    for (size_t v = 0; v < q->n_versions && !rc; v++)
+    for (size_t v = 0; v < q->n_versions && !is_too_much && !rc; v++)
         rc = idmap_put(&r.versions, (uint64_t)q->rows[v].version_id, (void *)(v + 1), err);
     if (!rc && trace) {
         rc = read_trace(&r, trace, err);

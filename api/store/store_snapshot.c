@@ -21,7 +21,8 @@
     "'guaranteed_gpus', q.guaranteed_gpus, 'max_gpus', q.max_gpus, 'over_quota_weight', "          \
     "q.over_quota_weight, 'borrowing_limit', q.borrowing_limit, 'lending_limit', "                 \
     "q.lending_limit, 'gpu_memory_max_bytes', q.gpu_memory_max_bytes, 'max_running_jobs', "        \
-    "q.max_running_jobs, 'usage_gpu_s', s.usage_ns / 1e9 * power(0.5, greatest(extract(epoch "     \
+    "q.max_running_jobs, 'max_concurrent_requests', q.max_concurrent_requests, "                   \
+    "'usage_gpu_s', s.usage_ns / 1e9 * power(0.5, greatest(extract(epoch "     \
     "FROM now() - s.at), 0) / s.half_life_s)) ORDER BY t.id",                                      \
     "tenant t LEFT JOIN quota q ON q.tenant_id = t.id LEFT JOIN tenant_share s ON s.tenant_id = "  \
     "t.id WHERE t.state <> 'DELETED'")

@@ -41,7 +41,8 @@ struct store_start {
     struct store_fence fence;
     int64_t job;
     uint32_t attempt;
-    char executor[JOB_NAME_BYTES], moved_from[JOB_NAME_BYTES]; /* moved_from: "" it has not moved */
+    char executor[JOB_NAME_BYTES];
+    char moved_from[JOB_NAME_BYTES]; /* "": it has not moved */
     struct store_start_out {
         enum job_state state; /* in the database afterwards; STARTING: start it */
         char *tenant, *model, *package, *dataset, *eval_dataset, *spec, *resume; /* OWNED */
@@ -140,9 +141,8 @@ int store_changes_forget(struct db *db, void *arg, struct sh_err *err);
  * names of executors whose placements are removed first. places: {version, executor, state, pin,
  * device, host, used (Unix ms)}; without a state the row is removed. measured: {version, batch,
  * predicted, source, runs, recent, p50, p99, learnt}. execs: {name, heard (Unix ms), workers,
- * status}.
- * arrivals: of a slice (peers/arrivals.h) that began so long ago and took so many seconds.
- * with_sweep: also removes versions that have no placement. */
+ * status}. arrivals: the n_arrivals requests of a slice (peers/arrivals.h) that began arrived_s ago
+ * and lasted arrivals_s. with_sweep: also removes versions that have no placement. */
 struct store_report {
     struct store_fence fence;
     char *resets, *places, *measured, *execs, *arrivals;

@@ -91,6 +91,13 @@ const char *const SCHED_DECIDES_BY[] = {"min-run-ms",         "max-min-run-ms", 
                                         "load-wait-ms",       "request-timeout-ms", "max-requests",
                                         "max-model-requests", "min-copies",         NULL};
 
+void sched_conf_member(const char *option, char out[static SCHED_MEMBER_BYTES])
+{
+    sh_strlcpy(out, option, SCHED_MEMBER_BYTES);
+    for (char *p = out; *p; p++)
+        *p = *p == '-' ? '_' : *p;
+}
+
 int64_t *sched_conf_int(struct sched_conf *conf, const char *option)
 {
     return (int64_t *)(void *)((char *)conf + sh_conf_find(&SCHED_CONF, option)->offset);

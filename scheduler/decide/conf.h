@@ -20,11 +20,15 @@ struct sched_conf {
     int64_t keep_keys_days, keep_deleted_days, load_wait_ms;
 };
 
+#define SCHED_MEMBER_BYTES 40
+
 extern const struct sh_conf_table SCHED_CONF;
 
 /* The options, all INT, that decisions rest on; the leader writes them down for what-if questions.
  * NULL ends them. */
 extern const char *const SCHED_DECIDES_BY[];
+/* As it is called there: with _ for each -. */
+void sched_conf_member(const char *option, char out[static SCHED_MEMBER_BYTES]);
 /* BORROWED: from conf. */
 int64_t *sched_conf_int(struct sched_conf *conf, const char *option);
 

@@ -137,7 +137,7 @@ uint32_t due__room(const struct work *w, uint32_t i)
     if (shape->room)
         return shape->room;
     for (size_t e = 0; e < in->n_execs; e++)
-        n_execs += in->execs[e].up && in->places[(size_t)r->model * in->n_execs + e].ready;
+        n_execs += in->execs[e].up && decide__place(in, r->model, e)->ready;
     shape->room = least_size(in, r, in->models[r->model].asked * SPARE / SH_MAX(n_execs, 1));
     return shape->room;
 }
@@ -373,8 +373,7 @@ void due__init(struct work *w)
         const struct snap_request *r = req(w, i);
 
         if (r->promised && r->exec != SNAP_NONE && !w->done[i] && in->execs[r->exec].up &&
-            in->places[(size_t)r->model * in->n_execs + r->exec].ready &&
-            r->limit_ns != SNAP_NO_DEADLINE)
+            decide__place(in, r->model, r->exec)->ready && r->limit_ns != SNAP_NO_DEADLINE)
             w->order[n++] = (struct ranked){.i = i, .deadline_ns = r->limit_ns};
     }
     qsort(w->order, n, sizeof(w->order[0]), by_limit_down);

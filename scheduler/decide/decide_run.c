@@ -187,8 +187,7 @@ static bool may_lead(const struct work *w, uint32_t k, const struct look *at)
     const uint32_t i = w->order[k].i;
     const uint32_t model = w->in->requests[i].model;
 
-    return !w->done[i] && w->held[model] != HELD &&
-           w->in->places[(size_t)model * w->in->n_execs + at->exec].ready &&
+    return !w->done[i] && w->held[model] != HELD && decide__place(w->in, model, at->exec)->ready &&
            !is_too_early(w, i, at);
 }
 

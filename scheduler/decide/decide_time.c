@@ -51,8 +51,7 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
             SH_MAX(start_ns, w->plans[r->exec].lane_ns) + decide__missing_ns(in, r->model, r->exec);
     if (arrives <= start_ns)
         return end;
-    kind = in->places[(size_t)r->model * in->n_execs + r->exec].has_some ? PREDICT_PARTIAL
-                                                                         : PREDICT_COLD;
+    kind = decide__place(in, r->model, r->exec)->has_some ? PREDICT_PARTIAL : PREDICT_COLD;
     *slack = SH_MAX(*slack, in->models[r->model].cold_slack_ns[kind]);
     return SH_MAX(end, arrives + in->models[r->model].tail_ns[predict_bucket(r->batch)]);
 }

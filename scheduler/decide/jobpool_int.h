@@ -1,4 +1,5 @@
-/* jobpool_int.h - shared by jobpool.c (what there is) and jobpool_decide.c (what follows). */
+/* jobpool_int.h - shared by jobpool.c (what there is), jobpool_decide.c (what follows) and
+ * jobpool_gang.c (of jobs of several slots). */
 #ifndef SH_SCHEDULER_DECIDE_JOBPOOL_INT_H
 #define SH_SCHEDULER_DECIDE_JOBPOOL_INT_H
 
@@ -105,7 +106,7 @@ bool jobpool__fits(const struct jobpool *q, const struct jobpool_job *j,
 uint32_t jobpool__n_free(const struct jobpool *q, const struct jobpool_job *j);
 /* As many as it needs, as a list; NULL: there are not so many, or others are guaranteed them. */
 struct jobpool_slot *jobpool__free_slots(const struct jobpool *q, const struct jobpool_job *j);
-/* Does a running job give way to one of several slots, since it was started before that? */
+/* Does a job fill, that is: was it started before one of several slots that goes first? */
 bool jobpool__any_fills(const struct jobpool *q);
 /* Are there so many slots that are large enough, free or not? Of which others are not guaranteed
  * too many? */

@@ -10,8 +10,7 @@
 
 #include <string.h>
 
-#define FIRST_LOAD_NS INT64_C(1000000000) /* until one was seen */
-#define NEW_SPEED 0.3                     /* weight of what was measured last */
+#define NEW_SPEED 0.3 /* weight of what was measured last */
 #define MAX_SPEED 16.0
 
 static struct model *model_of(const struct place_version *v)
@@ -70,7 +69,7 @@ static void set_facts(struct sched *s, struct model *m, int64_t now_ns)
                                     .host_bytes = SH_MAX(m->image_bytes, m->host_bytes),
                                     .most = place_most(0, 0, 0),
                                     .min_copies = (uint32_t)s->conf->min_copies,
-                                    .load_ns = m->load_ns ? m->load_ns : FIRST_LOAD_NS};
+                                    .load_ns = m->load_ns ? m->load_ns : HOMES_FIRST_LOAD_NS};
     struct predict_time one;
 
     if (m->demand.samples > 0) {

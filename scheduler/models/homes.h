@@ -20,6 +20,7 @@
 
 #define HOMES_MAX_FAILED 3u
 #define HOMES_ASK_NS INT64_C(1000000000)
+#define HOMES_FIRST_LOAD_NS INT64_C(1000000000) /* of a load, until one was seen */
 
 struct exec;
 struct model;

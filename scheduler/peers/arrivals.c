@@ -83,10 +83,8 @@ void arrivals_add(struct arrivals *a, const char *tenant, int64_t version_id, in
         a->begun_ns = now_ns;
     if (!r)
         r = make(a, tenant, version_id);
-    if (!r) {
-        a->n_left_out++;
+    if (!r)
         return;
-    }
     make_coarser(r);
     at = (uint32_t)((now_ns - a->begun_ns) / MS) / r->unit_ms;
     last = r->n_bins ? &r->bins[r->n_bins - 1] : NULL;

@@ -1,7 +1,7 @@
 /* arrivals.h - which requests came when, for what-if questions that let the last hours come again.
  *
  * The leader notes each request for a version that it knows, refused ones too. A slice is
- * ARRIVALS_SLICE_NS long, and is written to the database when it is over (records/past_requests.c).
+ * ARRIVALS_SLICE_NS long, and is written to the database when it is over (records/report.h).
  *
  * Bounds. In a slice there are ARRIVALS_ROWS pairs of a tenant and a version at most; requests of
  * others are only counted. A row has ARRIVALS_BINS moments with requests at most: it begins with
@@ -41,7 +41,7 @@ struct arrivals { /* a zeroed one is empty */
     struct arrivals_row *all; /* OWNED */
     struct idmap by_version;
     uint32_t n_rows;
-    uint64_t n_requests, n_left_out;
+    uint64_t n_requests; /* with those that are in no row */
 };
 
 void arrivals_fini(struct arrivals *a);

@@ -22,6 +22,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define FIRST_NS_PER_BYTE 0.1 /* of a link, until it is measured: 10 GB/s */
 #define FIRST_STOP_NS 1000000 /* time to stop training, until measured */
 
 struct sched;

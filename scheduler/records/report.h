@@ -1,7 +1,7 @@
-/* report.h - writes placements and predictions, for people, and arrivals of requests to the
- * database.
+/* report.h - writes to the database what people and what-if questions ask for: placements,
+ * predictions, arrivals of requests.
  *
- * It is a table, and not queries over the links, so that every API process can answer from it, a
+ * They are tables, and not queries over the links, so that every API process can answer from it, a
  * new leader needs nothing from the old one, and a busy scheduler answers nobody. Once a second
  * changed placements are written in one transaction, every REPORT_EXECS_S seconds the work of
  * executors, every REPORT_PROFILE_S the profiles of versions that ran: at most REPORT_MAX_ROWS rows

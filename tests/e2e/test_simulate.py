@@ -118,6 +118,20 @@ class Simulate(Story):
             r = self.s.call("POST", "/api/v1/simulate", {"changes": changes}, self.s.admin)
             self.assertEqual((r.status, why in r.error), (400, True), r)
 
+    def test_a_snapshot_has_the_quotas_that_decide(self):
+        path = "/api/v1/tenants/bert/quota"
+        was = self.s.call("GET", path, key=self.s.admin).json
+        self.addCleanup(lambda: self.s.call("PUT", path, {"max_concurrent_requests": was["max_concurrent_requests"]},
+                                            self.s.admin))
+        self.s.call("PUT", path, {"max_concurrent_requests": 7}, self.s.admin)
+        has = self.s.call("GET", path, key=self.s.admin).json
+        snapshot = self.s.call("GET", "/api/v1/snapshot", key=self.s.admin).json
+        row = next(t for t in snapshot["tenants"] if t["name"] == "bert")
+        for field in ("guaranteed_gpus", "max_gpus", "over_quota_weight", "borrowing_limit", "lending_limit",
+                      "max_running_jobs", "max_concurrent_requests", "gpu_memory_max_bytes"):
+            self.assertEqual(row[field], has[field], field)
+        self.assertEqual(row["max_concurrent_requests"], 7)
+
     def test_a_snapshot_has_no_secrets_and_can_be_kept(self):
         job = self.submit("anna", queue="night", name="secret-name", labels={"secret-label": "secret"})
         self.addCleanup(lambda: self.s.call("POST", "/api/v1/jobs/%d/cancel" % job, key=self.keys["anna"]))

@@ -168,6 +168,75 @@ static void recorded_ones_come_again(void **state)
     json_decref(said);
 }
 
+static void a_tenant_has_no_more_requests_at_once_than_its_quota_allows(void **state)
+{
+    char *trace = steady(200, 9);
+    json_t *said = ask("",
+                       "[{'set': 'tenant.anna.max_concurrent_requests', 'to': 0}, {'set': "
+                       "'model.a.on_miss', 'to': 'best-effort'}]",
+                       0, trace);
+
+    (void)state;
+    assert_true(number(said, "before", "answered") > 100);
+    assert_int_equal(number(said, "after", "answered"), 0);
+    assert_int_equal(json_integer_value(json_object_get(
+                         json_object_get(of_model(said, "after", 0), "refused_by"), "QUOTA")),
+                     200);
+    json_decref(said);
+    free(trace);
+}
+
+/* Of more versions than a device keeps account of nothing is said; of jobs all is. */
+static void very_many_versions_are_left_out(void **state)
+{
+    json_t *question = json_of("{'changes': [], 'hours': 1}"), *said = NULL;
+    json_t *snapshot = snapshot_of("{'ago_s': 30, 'seconds': 10, 'rows': [{'tenant': 'anna', "
+                                   "'version': 11, 'unit_ms': 1, 'requests': 3, 'at': '0*3'}]}");
+    json_t *models = json_object_get(snapshot, "models");
+    struct sh_err err = {0};
+
+    (void)state;
+    for (int i = 0; i < 895; i++) {
+        json_t *more = json_deep_copy(json_array_get(models, 1));
+
+        json_object_set_new(more, "id", json_integer(100 + i));
+        json_array_append_new(models, more);
+    }
+    json_object_set_new(question, "snapshot", snapshot);
+    assert_ok_err(answer(question, &said, &err), &err);
+    assert_int_equal(number(said, "before", "requests"), 0);
+    assert_int_equal(
+        json_integer_value(json_object_get(json_object_get(said, "recorded"), "left_out")), 3);
+    json_decref(said);
+    json_object_set_new(question, "trace", json_string("at_s,tenant,model\n1,anna,a\n"));
+    assert_fails(answer(question, &said, &err), SH_E_TOOBIG, &err, "897 versions");
+    json_decref(question);
+}
+
+static void slices_that_cannot_be_are_refused(void **state)
+{
+#define ROW(unit, at)                                                            \
+    "'seconds': 10, 'rows': [{'tenant': 'anna', 'version': 11, 'unit_ms': " unit \
+    ", 'requests': 1, 'at': '" at "'}]}"
+    static const struct {
+        const char *slices, *why;
+    } WRONG[] = {
+        {"{'ago_s': 9, " ROW("1", "1x"), "is no moment"},
+        {"{'ago_s': 9, " ROW("1000000", "999999 999999"), "s away"},
+        {"{'ago_s': 9, " ROW("1", "1") ", {'ago_s': 19, " ROW("1", "1"), "an earlier slice"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(WRONG) / sizeof(WRONG[0]); i++) {
+        json_t *question = json_of("{'hours': 1}"), *said = NULL;
+        struct sh_err err = {0};
+
+        json_object_set_new(question, "snapshot", snapshot_of(WRONG[i].slices));
+        assert_fails(answer(question, &said, &err), SH_E_INVALID, &err, WRONG[i].why);
+        json_decref(question);
+    }
+}
+
 static void a_trace_says_what_is_wrong(void **state)
 {
     static const struct {
@@ -226,6 +295,9 @@ int main(void)
         cmocka_unit_test(a_run_takes_as_long_as_runs_took),
         cmocka_unit_test(one_more_gpu_does_as_much_again),
         cmocka_unit_test(recorded_ones_come_again),
+        cmocka_unit_test(a_tenant_has_no_more_requests_at_once_than_its_quota_allows),
+        cmocka_unit_test(very_many_versions_are_left_out),
+        cmocka_unit_test(slices_that_cannot_be_are_refused),
         cmocka_unit_test(a_trace_says_what_is_wrong),
         cmocka_unit_test(all_may_come_at_once),
         cmocka_unit_test(homes_are_names),
