@@ -284,11 +284,10 @@ static int make_memory(struct model *m, struct sh_err *err)
     t->reads = calloc(TIER_READS, sizeof(*t->reads));
     if (!t->reads)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the image of a model");
-    t->maps = !dev_mem_is_queued(env->mem) && kept_dir_is_still(t->pieces.fd);
-    if (t->maps)
-        rc = sh_shm_map_file(t->pieces.fd, t->pieces.at, (size_t)m->image_bytes, &m->image, err);
-    else
-        rc = sh_shm_create("shunt-image", (size_t)m->image_bytes, &m->image, err);
+    /* A file that has become too short is not mapped: reading finds it damaged. */
+    t->maps = !dev_mem_is_queued(env->mem) && kept_dir_is_still(t->pieces.fd) &&
+              !sh_shm_map_file(t->pieces.fd, t->pieces.at, (size_t)m->image_bytes, &m->image, NULL);
+    rc = t->maps ? SH_OK : sh_shm_create("shunt-image", (size_t)m->image_bytes, &m->image, err);
     if (rc) {
         free(t->reads);
         t->reads = NULL;

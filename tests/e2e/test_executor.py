@@ -569,18 +569,25 @@ class Runs(Case):
         self.assertEqual(d.places[1].disk_bytes, 0)
 
     def test_an_image_whose_file_is_damaged_is_never_served(self):
+        def flip(path):
+            with open(path, "r+b") as f:  # in its second piece
+                f.seek(-100, os.SEEK_END)
+                byte = f.read(1)
+                f.seek(-100, os.SEEK_END)
+                f.write(bytes([byte[0] ^ 1]))
+
+        for damage in (flip, lambda path: os.truncate(path, 5 * MIB), lambda path: os.truncate(path, 0)):
+            with self.subTest(damage):
+                self.serve_none_that_is_damaged(damage)
+
+    def serve_none_that_is_damaged(self, damage):
         d = self.driver("--model-host-bytes=%d" % (24 * MIB), "--pool-bytes=12M", "--workers=2")
         for v in (1, 2):  # a tenant may have one of them
             self.load_wide(d, v)
         first = self.run_wide(d, 2)[1]
         self.run_wide(d, 1)
         d.wait(lambda: 2 in d.places and d.places[2].disk_bytes > 0, WAIT_S, "it is on disk")
-        path = self.kept(d)["%064x" % 2]
-        with open(path, "r+b") as f:  # in its second piece
-            f.seek(-100, os.SEEK_END)
-            byte = f.read(1)
-            f.seek(-100, os.SEEK_END)
-            f.write(bytes([byte[0] ^ 1]))
+        damage(self.kept(d)["%064x" % 2])
         self.assertEqual(self.run_wide(d, 2)[0].rc, UNAVAILABLE)
         d.wait(lambda: d.states[2].phase == "GONE", WAIT_S, "it unloads itself")
         self.assertNotIn("%064x" % 2, self.kept(d))
