@@ -95,7 +95,7 @@ static size_t compare_options(const char *verb, const char *noun, const char *bo
 static void limits_are_those_of_the_bodies(void **state)
 {
     (void)state;
-    assert_int_equal(compare_options("submit", NULL, "JobCreate"), 15);
+    assert_int_equal(compare_options("submit", NULL, "JobCreate"), 16);
     assert_int_equal(compare_options("push", "model", "VersionCreate"), 1);
     assert_int_equal(compare_options("set", "job", "JobPatch"), 1);
     assert_int_equal(compare_options("set", "array", "JobArrayPatch"), 1);

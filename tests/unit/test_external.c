@@ -703,7 +703,7 @@ static void a_push_with_weights_packs_them(void **state)
     file_fini(&f);
     assert_ok(sh_st_write(path_of("tuned.safetensors", weights), &t, 1, NULL, NULL));
     sh_buf_init(&all, 1 << 20);
-    assert_ok_err(cargo_open(path, weights, &c, &err), &err);
+    assert_ok_err(cargo_open(path, &(struct cargo_with){.weights = weights}, &c, &err), &err);
     read_cargo(&c, &all, 4096);
     cargo_fini(&c);
     sh_test_write_file(path_of("sent", path), all.data, all.len);
