@@ -323,6 +323,38 @@ static void placement_gives_up_residency_when_the_queue_there_is_longer_than_the
     decisions_fini(&w.out);
 }
 
+static void a_run_that_waits_for_weights_is_predicted_by_what_is_missing(void **state)
+{
+    static const struct {
+        uint64_t resident_bytes;
+        bool has_some;
+        double disk_ns_per_byte;
+        int64_t predicted_ns, slack_ns;
+    } CASES[] = {{100u << 20, true, 0, 10 * MS, 0},
+                 {0, false, 0, 20485760, 7 * MS},
+                 {50u << 20, true, 0, 15242880, 3 * MS},
+                 {50u << 20, true, 1, 62428800, 3 * MS}}; /* the slower of link and disk */
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(CASES) / sizeof(CASES[0]); i++) {
+        struct world w;
+        struct snap_place *p;
+
+        world_init(&w, 1);
+        p = place_of(&w, 0, 0);
+        w.models[0].cold_slack_ns[PREDICT_PARTIAL] = 3 * MS;
+        w.models[0].cold_slack_ns[PREDICT_COLD] = 7 * MS;
+        p->resident_bytes = CASES[i].resident_bytes;
+        p->has_some = CASES[i].has_some;
+        p->disk_ns_per_byte = CASES[i].disk_ns_per_byte;
+        add_request(&w, 0);
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_RUN, 0)->predicted_ns, CASES[i].predicted_ns);
+        assert_int_equal(nth(&w, DECISION_RUN, 0)->slack_ns, CASES[i].slack_ns);
+        decisions_fini(&w.out);
+    }
+}
+
 static void placement_minds_what_training_loses(void **state)
 {
     /* A job on both. Executor 1 is idle, so the job there has to stop (1 ms) and to go on again. */
@@ -528,6 +560,7 @@ int main(void)
         cmocka_unit_test(a_ready_request_that_became_hopeless_is_refused),
         cmocka_unit_test(placement_prefers_the_executor_that_holds_the_weights),
         cmocka_unit_test(placement_gives_up_residency_when_the_queue_there_is_longer_than_the_copy),
+        cmocka_unit_test(a_run_that_waits_for_weights_is_predicted_by_what_is_missing),
         cmocka_unit_test(placement_minds_what_training_loses),
         cmocka_unit_test(who_is_refused_where_the_weights_are_brings_them_to_who_is_idle),
         cmocka_unit_test(equal_executors_share_the_load),
