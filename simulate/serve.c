@@ -21,9 +21,14 @@ void serve_timer(struct serve *s, int64_t at_ns, uint32_t arg)
     put(s, at_ns, EVENT_TIMER, arg);
 }
 
+static void count_missed(struct serve *s, uint32_t request)
+{
+    s->n_missed += s->trace->items[request].at_ns >= s->conf.from_ns;
+}
+
 void serve_refuse(struct serve *s, uint32_t request)
 {
-    s->n_refused++;
+    count_missed(s, request);
     s->digest = (s->digest ^ request) * UINT64_C(1099511628211);
 }
 
@@ -42,12 +47,23 @@ int64_t serve_copy_ns(const struct serve *s, uint32_t g, uint64_t bytes)
     return bytes ? (int64_t)((double)bytes * s->gpus[g].ns_per_byte) + s->conf.latency_ns : 0;
 }
 
+static bool counts(const struct serve *s)
+{
+    return s->now_ns >= s->conf.from_ns && s->now_ns <= s->last_ns;
+}
+
+/* How much of this time counts. */
+static int64_t counted_ns(const struct serve *s, int64_t from_ns, int64_t until_ns)
+{
+    return SH_MAX(SH_MIN(until_ns, s->last_ns) - SH_MAX(from_ns, s->conf.from_ns), 0);
+}
+
 int64_t serve_copy(struct serve *s, uint32_t g, uint64_t bytes)
 {
     struct gpu *x = &s->gpus[g];
 
     x->lane_ns = SH_MAX(x->lane_ns, s->now_ns) + serve_copy_ns(s, g, bytes);
-    s->bytes += bytes;
+    s->bytes += counts(s) ? bytes : 0;
     return x->lane_ns;
 }
 
@@ -99,10 +115,8 @@ static int64_t pipelined_end(const struct serve_model *m, double times, int64_t 
 /* Training runs on g from idle_ns on, once it has resumed. */
 static void count_training(const struct serve *s, struct gpu *x, int64_t until_ns)
 {
-    const int64_t until = SH_MIN(until_ns, s->last_ns);
-
     if (x->may_train)
-        x->trained_ns += SH_MAX(until - (x->idle_ns + s->conf.resume_ns), 0);
+        x->trained_ns += counted_ns(s, x->idle_ns + s->conf.resume_ns, until_ns);
 }
 
 static bool trains(const struct serve *s, const struct gpu *x)
@@ -149,10 +163,13 @@ void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum s
     x->model = model;
     x->first = first;
     x->n = n;
-    s->n_switches += x->last_model != model;
+    if (counts(s)) {
+        s->n_switches += x->last_model != model;
+        s->n_runs++;
+        s->n_samples += samples;
+    }
+    s->run_ns += counted_ns(s, s->now_ns, end);
     x->last_model = model;
-    s->n_runs++;
-    s->n_samples += samples;
     put(s, end, EVENT_RUN_ENDS, g);
 }
 
@@ -161,7 +178,11 @@ static void end_run(struct serve *s, uint32_t g)
     struct gpu *x = &s->gpus[g];
 
     for (uint32_t i = x->first, k = 0; k < x->n; k++, i = s->next[i]) {
+        const struct trace_request *r = &s->trace->items[i];
+
         s->end_ns[i] = s->now_ns;
+        if (s->now_ns - r->at_ns > s->models[r->model].slo_ns)
+            count_missed(s, i);
         if (s->conf.ends)
             s->conf.ends[i].end_ns = s->now_ns;
         s->digest = (s->digest ^ i ^ (uint64_t)s->now_ns) * UINT64_C(1099511628211);
@@ -170,11 +191,16 @@ static void end_run(struct serve *s, uint32_t g)
     x->idle_ns = s->now_ns;
 }
 
+static bool is_over(const struct serve *s)
+{
+    return s->conf.most_missed && s->n_missed > s->conf.most_missed;
+}
+
 static void run(struct serve *s, const struct serve_policy *p, void *policy)
 {
     struct event e;
 
-    while (!s->rc && queue_take(&s->events, &e)) {
+    while (!s->rc && !is_over(s) && queue_take(&s->events, &e)) {
         s->now_ns = e.at_ns;
         if (e.kind == EVENT_ARRIVES) {
             if (e.a + 1 < s->trace->n)
@@ -306,16 +332,18 @@ static int by_size(const void *a, const void *b)
 
 static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
 {
-    const size_t n = s->trace->n;
-    const double seconds = (double)SH_MAX(s->last_ns, INT64_C(1)) / 1e9;
-    double *ms = malloc(n * sizeof(*ms));
-    size_t n_ends = 0, n_met = 0;
+    const double seconds = (double)SH_MAX(s->last_ns - s->conf.from_ns, INT64_C(1)) / 1e9;
+    double *ms = malloc(s->trace->n * sizeof(*ms));
+    size_t n = 0, n_ends = 0, n_met = 0;
 
     if (!ms)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the results");
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < s->trace->n; i++) {
         const int64_t slo_ns = s->models[s->trace->items[i].model].slo_ns;
 
+        if (s->trace->items[i].at_ns < s->conf.from_ns)
+            continue;
+        n++;
         if (s->end_ns[i] < 0)
             continue;
         n_met += s->end_ns[i] - s->trace->items[i].at_ns <= slo_ns;
@@ -333,6 +361,7 @@ static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
         out->trained += (double)s->gpus[g].trained_ns / 1e9 / seconds / s->conf.n_gpus;
     }
     out->mean_batch = (double)s->n_samples / (double)SH_MAX(s->n_runs, UINT64_C(1));
+    out->busy = (double)s->run_ns / 1e9 / seconds / s->conf.n_gpus;
     out->switches_s = (double)s->n_switches / seconds;
     out->gb_s = (double)s->bytes / 1e9 / seconds;
     out->digest = s->digest;

@@ -84,11 +84,13 @@ struct gpu {
 
 struct serve_conf {
     uint32_t n_gpus;
-    const struct serve_place *places;  /* BORROWED; by GPU */
-    int64_t latency_ns;                /* of a copy, however small */
-    int64_t stop_ns, resume_ns;        /* training: until it has stopped; until it goes on */
-    int64_t process_ns;                /* stop-and-start: a new process */
-    double train_part;                 /* static partition: GPUs set apart for training */
+    const struct serve_place *places; /* BORROWED; by GPU */
+    int64_t latency_ns;               /* of a copy, however small */
+    int64_t stop_ns, resume_ns;       /* training: until it has stopped; until it goes on */
+    int64_t process_ns;               /* stop-and-start: a new process */
+    double train_part;                /* static partition: GPUs set apart for training */
+    int64_t from_ns;                  /* what comes before is not counted: devices are filled */
+    uint64_t most_missed; /* the replay ends when more are late or refused; 0: it goes on */
     const struct serve_system *system; /* BORROWED; NULL: every model is on every GPU */
     struct serve_end *ends;            /* BORROWED: filled, by request; NULL: nobody asks */
 };
@@ -103,7 +105,8 @@ struct serve {
     int64_t *end_ns;         /* OWNED; by request; < 0: refused or not ended */
     int64_t now_ns, last_ns; /* last_ns: the last arrival */
     struct queue events;
-    uint64_t bytes, n_switches, n_runs, n_refused, n_samples;
+    uint64_t bytes, n_switches, n_runs, n_samples, n_missed;
+    int64_t run_ns; /* of all GPUs */
     uint64_t seed, digest;
     int rc;
     struct sh_err err;
@@ -119,10 +122,10 @@ struct serve_policy {
     void (*timer)(void *p, uint32_t arg); /* serve_timer() asked for it; NULL: never does */
 };
 
-struct serve_result {
-    double attained;                /* answered within the SLO, of all */
-    double refused, p50_ms, p99_ms; /* of those answered */
-    double trained;                 /* of all GPU time until the last arrival */
+struct serve_result { /* from conf.from_ns until the last arrival; of requests that came then */
+    double attained;  /* answered within the SLO, of all */
+    double refused, p50_ms, p99_ms; /* p50, p99: of those answered */
+    double trained, busy;           /* of all GPU time: training; runs, with waits for copies */
     double mean_batch;
     double switches_s, gb_s; /* a second of all GPUs */
     uint64_t digest;

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 
 static int by_arrival(const void *a, const void *b)
@@ -10,6 +11,71 @@ static int by_arrival(const void *a, const void *b)
     const struct trace_request *x = a, *y = b;
 
     return (x->at_ns > y->at_ns) - (x->at_ns < y->at_ns);
+}
+
+struct popular {
+    uint32_t model;
+    size_t n;
+};
+
+static int by_popularity(const void *a, const void *b)
+{
+    const struct popular *x = a, *y = b;
+
+    return x->n != y->n ? (x->n < y->n ? 1 : -1) : (x->model > y->model) - (x->model < y->model);
+}
+
+int load_most_asked(struct trace_requests *t, size_t n, struct sh_err *err)
+{
+    struct popular *all = calloc(t->models.n, sizeof(*all));
+    bool *keeps = calloc(t->models.n, sizeof(*keeps));
+    struct trace_names names = {0};
+    size_t n_kept = 0;
+    int rc = all && keeps ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate models");
+
+    for (size_t m = 0; !rc && m < t->models.n; m++)
+        all[m].model = (uint32_t)m;
+    for (size_t i = 0; !rc && i < t->n; i++)
+        all[t->items[i].model].n++;
+    if (!rc)
+        qsort(all, t->models.n, sizeof(*all), by_popularity);
+    for (size_t k = 0; !rc && k < SH_MIN(n, t->models.n); k++)
+        keeps[all[k].model] = true;
+    for (size_t i = 0; i < t->n && !rc; i++) {
+        struct trace_request r = t->items[i];
+
+        if (!keeps[r.model])
+            continue;
+        rc = trace__name(&names, t->models.items[r.model], &r.model, err);
+        t->items[n_kept++] = r;
+    }
+    if (!rc) {
+        t->n = n_kept;
+        trace__names_fini(&t->models);
+        t->models = names;
+        names = (struct trace_names){0};
+    }
+    trace__names_fini(&names);
+    free(keeps);
+    free(all);
+    return rc;
+}
+
+int load_one_tenant(struct trace_requests *t, struct sh_err *err)
+{
+    struct trace_names names = {0};
+    uint32_t tenant;
+    int rc = trace__name(&names, "all", &tenant, err);
+
+    if (rc) {
+        trace__names_fini(&names);
+        return rc;
+    }
+    for (size_t i = 0; i < t->n; i++)
+        t->items[i].tenant = tenant;
+    trace__names_fini(&t->tenants);
+    t->tenants = names;
+    return SH_OK;
 }
 
 static int copy_names(const struct trace_names *from, struct trace_names *to, struct sh_err *err)

@@ -15,6 +15,7 @@ import sys
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench", "lib"))
 import page  # noqa: E402
+import serve  # noqa: E402
 import svg  # noqa: E402
 
 RESULTS = os.path.join(ROOT, "bench", "results", "replay.json")
@@ -24,16 +25,8 @@ FIGURES = os.path.join(ROOT, "docs", "figures")
 JOB_GPUS = (530, 600, 672)  # with all jobs: as much load as ...
 ONE_GPU = (96, 128)  # ... the jobs of one GPU make here, and where FIFO has little to do
 HALVES = (1, 2)  # the parameters were chosen on the first one
-REQUESTS = ((1, 2000), (10, 10000), (100, 30000), (1000, 100000))
 NAMES = {"fifo": "FIFO with backfill", "las": "least attained service", "drf": "dominant share",
-         "themis": "finish-time fairness", "ours": "Shunt",
-         "fcfs": "Shunt, `--level-ms 0`", "stop-and-start": "stop-and-start",
-         "pipeswitch": "PipeSwitch", "triton": "all resident, LRU", "clockwork": "Clockwork",
-         "static": "static partition"}
-MOST_GPUS = 1600
-ENOUGH = 0.99
-NOT_RUN = ("Not run yet: `bench/sim/replay.py --parts needed`. Where GPUs are too few a pass of the "
-           "scheduler over all that waits on one takes milliseconds, and the search has to go there.")
+         "themis": "finish-time fairness", "ours": "Shunt", "fcfs": "Shunt, `--level-ms 0`"}
 
 
 def run(o, what, *args):
@@ -41,7 +34,8 @@ def run(o, what, *args):
                          stdout=subprocess.PIPE, text=True).stdout
     rows = [json.loads(line) for line in out.splitlines()]
     for r in rows:
-        print("%-10s %5s GPUs  %s" % (r["format"], r["gpus"], r["policy"]), file=sys.stderr)
+        print("%-10s %5s GPUs  %-14s %6.1f s" % (r["format"], r["gpus"], r["policy"], r["cpu_s"]),
+              file=sys.stderr)
     return rows
 
 
@@ -58,49 +52,6 @@ def jobs(o):
         rows += [dict(r, policy="fcfs") for r in run(o, "jobs", *philly, "--gpus", gpus,
                                                      "--policies", "ours", "--level-ms", 0)]
     return rows
-
-
-def loads(o):
-    """Name, arguments."""
-    return (("servegen", ["--trace", os.path.join(o.more, "servegen"), "--from-s", 72000,
-                          "--to-s", 73200]),
-            ("azure-llm", ["--trace", os.path.join(o.traces, "azure_llm_2023_conv.csv"), "--order",
-                           os.path.join(o.traces, "gentd26_requests.csv")]))
-
-
-def attained(o, args, policy, gpus):
-    """With the rate that 100 GPUs have at a load of 60 %."""
-    return run(o, "requests", *args, "--requests", 20000, "--gpus", gpus, "--load-percent",
-               max(round(6000 / gpus), 1), "--policies", policy)[0]["attained"]
-
-
-def needed(o, args, policy):
-    low, high = 0, 25
-    while attained(o, args, policy, high) < ENOUGH:
-        low, high = high, high * 2
-        if high > MOST_GPUS:
-            return None
-    while high - low > max(1, high // 12):
-        mid = (low + high) // 2
-        if attained(o, args, policy, mid) >= ENOUGH:
-            high = mid
-        else:
-            low = mid
-    return high
-
-
-def requests(o):
-    rows = []
-    for _, args in loads(o):
-        for gpus, n in REQUESTS:
-            rows += run(o, "requests", *args, "--requests", n, "--gpus", gpus)
-    return rows
-
-
-def all_needed(o):
-    return [{"format": name, "policy": p, "gpus": needed(o, args, p)}
-            for name, args in loads(o)
-            for p in ("pipeswitch", "triton", "clockwork", "static", "ours")]
 
 
 # ---------------------------------------------------------------------- the document
@@ -130,27 +81,6 @@ def half_table(rows):
     return "\n".join(out)
 
 
-def request_table(rows, name):
-    out = ["| GPUs | policy | in time | refused | p50, ms | p99, ms | training | samples a run | "
-           "switches/s a GPU | GB/s a GPU |", "| ---: | --- " + "| ---: " * 8 + "|"]
-    for r in (r for r in rows if r["format"] == name):
-        out.append("| %d | %s | %.1f %% | %.1f %% | %.2f | %.2f | %.1f %% | %.2f | %.0f | %.2f |" % (
-            r["gpus"], NAMES[r["policy"]], 100 * r["attained"], 100 * r["refused"], r["p50_ms"],
-            r["p99_ms"], 100 * r["trained"], r["batch"], r["switches_s"] / r["gpus"],
-            r["gb_s"] / r["gpus"]))
-    return "\n".join(out)
-
-
-def needed_table(rows):
-    out = ["| policy | ServeGen | Azure's arrivals, GenTD26's models |", "| --- | ---: | ---: |"]
-    for p in ("pipeswitch", "triton", "clockwork", "static", "ours"):
-        n = [next(r["gpus"] for r in rows if r["policy"] == p and r["format"] == f)
-             for f in ("servegen", "azure-llm")]
-        out.append("| %s | %s |" % (NAMES[p], " | ".join(
-            str(x) if x else "more than %d" % MOST_GPUS for x in n)))
-    return "\n".join(out)
-
-
 def draw(rows):
     for gpus in JOB_GPUS + ONE_GPU:
         mine = sorted((r for r in rows["jobs"] if r["gpus"] == gpus and not r["half"] and
@@ -160,25 +90,15 @@ def draw(rows):
                  "Philly, %s, %d GPUs" % ("jobs of one GPU" if gpus in ONE_GPU else "all jobs", gpus),
                  "mean time from arrival to end", "hours",
                  [(NAMES[r["policy"]], r["mean_s"] / 3600) for r in mine])
-    for name in ("servegen", "azure-llm"):
-        mine = sorted((r for r in rows.get("needed", []) if r["format"] == name and r["gpus"]),
-                      key=lambda r: r["policy"] != "ours")
-        if not mine:
-            continue
-        svg.bars(os.path.join(FIGURES, "replay-needed-%s.svg" % name),
-                 "GPUs for 99 %% of requests in time, %s" % name,
-                 "at the rate of 100 GPUs with a load of 60 %", "GPUs",
-                 [(NAMES[r["policy"]], r["gpus"]) for r in mine])
 
 
 def write(rows):
     parts = {"jobs-%d" % gpus: job_table(rows["jobs"], gpus) for gpus in JOB_GPUS + ONE_GPU}
     parts["halves"] = half_table(rows["jobs"])
-    for name in ("servegen", "azure-llm"):
-        parts["requests-" + name] = request_table(rows["requests"], name)
-    parts["needed"] = needed_table(rows["needed"]) if "needed" in rows else NOT_RUN
+    parts.update(serve.parts(rows["requests"], rows.get("needed")))
     page.write(TEXT, DOCS, parts)
     draw(rows)
+    serve.draw(rows["requests"], rows.get("needed"), FIGURES)
 
 
 def main():
@@ -186,8 +106,7 @@ def main():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--replay", default=os.path.join(ROOT, "build", "bench", "replay"))
     p.add_argument("--docs", action="store_true", help="only the document, from kept rows")
-    p.add_argument("--parts", default="jobs,requests",
-                   help="run these, keep the others; needed: takes long where GPUs are too few")
+    p.add_argument("--parts", default="jobs,requests", help="run these, keep the others; needed: takes long")
     o = p.parse_args()
     o.replay = os.path.abspath(o.replay)
     o.traces = os.path.abspath(os.environ.get("TRACES", os.path.join(ROOT, "..", "shared", "traces")))
@@ -196,7 +115,8 @@ def main():
     if os.path.exists(RESULTS):
         with open(RESULTS) as f:
             rows = json.load(f)
-    for name, part in (("jobs", jobs), ("requests", requests), ("needed", all_needed)):
+    for name, part in (("jobs", jobs), ("requests", lambda o: serve.measure(o, run)),
+                       ("needed", lambda o: serve.measure_needed(o, run, rows["requests"]["sizes"]))):
         if not o.docs and name in o.parts.split(","):
             rows[name] = part(o)
             with open(RESULTS, "w") as f:

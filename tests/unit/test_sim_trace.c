@@ -110,6 +110,49 @@ static void a_load_has_the_rate_that_was_asked_for(void **state)
     trace_requests_fini(&t);
 }
 
+static void only_requests_for_the_most_asked_models_stay(void **state)
+{
+    const struct trace_part part = {0, 86400, 1, 1};
+    struct trace_requests all, most;
+    size_t n[8] = {0}, best = 0;
+
+    (void)state;
+    assert_ok(trace_requests_read(FOLDER "azure_fn_made.csv", &part, &all, NULL));
+    assert_ok(trace_requests_read(FOLDER "azure_fn_made.csv", &part, &most, NULL));
+    assert_in_range(all.models.n, 2, 8);
+    for (size_t i = 0; i < all.n; i++)
+        n[all.items[i].model]++;
+    for (size_t m = 1; m < all.models.n; m++)
+        best = n[m] > n[best] ? m : best;
+    assert_ok(load_most_asked(&most, 1, NULL));
+    assert_int_equal(most.models.n, 1);
+    assert_string_equal(most.models.items[0], all.models.items[best]);
+    assert_int_equal(most.n, n[best]);
+    for (size_t i = 0, k = 0; i < all.n; i++)
+        if (all.items[i].model == best)
+            assert_int_equal(most.items[k++].at_ns, all.items[i].at_ns);
+    trace_requests_fini(&most);
+    trace_requests_fini(&all);
+}
+
+static void all_requests_can_be_of_one_tenant(void **state)
+{
+    const struct trace_part part = {0, 86400, 1, 1};
+    struct trace_requests t;
+    size_t n;
+
+    (void)state;
+    assert_ok(trace_requests_read(FOLDER "azure_fn_made.csv", &part, &t, NULL));
+    assert_true(t.tenants.n > 1);
+    n = t.n;
+    assert_ok(load_one_tenant(&t, NULL));
+    assert_int_equal(t.tenants.n, 1);
+    assert_int_equal(t.n, n);
+    for (size_t i = 0; i < n; i++)
+        assert_int_equal(t.items[i].tenant, 0);
+    trace_requests_fini(&t);
+}
+
 static void what_cannot_be_read_is_said_with_its_line(void **state)
 {
     struct trace_jobs t;
@@ -129,6 +172,8 @@ int main(void)
         cmocka_unit_test(invocations_fall_into_their_minutes),
         cmocka_unit_test(clients_of_servegen_come_at_their_rates),
         cmocka_unit_test(a_load_has_the_rate_that_was_asked_for),
+        cmocka_unit_test(only_requests_for_the_most_asked_models_stay),
+        cmocka_unit_test(all_requests_can_be_of_one_tenant),
         cmocka_unit_test(what_cannot_be_read_is_said_with_its_line),
     };
 
