@@ -126,11 +126,13 @@ void core_fini(struct core *c)
     requests_fini(s);
     models_fini(s);
     arrivals_fini(&s->arrivals);
+    traffics_fini(&s->traffics);
     pass_fini(&s->pass);
     execs_fini(&s->execs);
     tenants_fini(&s->tenants);
     idmap_fini(&c->api.requests);
     free(c->sessions);
+    sh_conf_free(&SCHED_CONF, &c->conf);
 }
 
 int core_models(struct core *c, const struct store_model *rows, size_t n, struct sh_err *err)

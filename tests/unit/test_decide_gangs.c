@@ -77,6 +77,7 @@ static const struct decision *past_a_gang(struct world *w, bool is_fixed, int64_
 {
     struct snap_job *j;
 
+    decisions_fini(&w->out);
     world_init(w, 4);
     for (uint32_t e = 0; e < 2; e++) {
         j = add_running(w, 1, e, 1000);
