@@ -693,7 +693,8 @@ void oracles_sched_finish(void)
 
     for (int i = 0; i < MORE_S && !all_ended(); i++)
         sim_run(sim_now() + SIM_S(1));
-    sim_run(sim_now() + SIM_S(3)); /* the last writes, looks and usage */
+    /* The last writes, looks and usage; and a home that is not needed is held for a while. */
+    sim_run(sim_now() + SIM_S(12));
     check_jobs();
     check_acks();
     check_usage();
