@@ -144,15 +144,72 @@ static const struct side OF_REQUESTS[] = {
     {"attained", "met"}, {"p50_ms", "p50"},      {"p99_ms", "p99"}, {"mean_wait_ms", "wait"},
     {"share", "share"},  {"refused", "refused"}, {"slo_ms", "slo"}};
 
-static void put_beside(json_t *row, const json_t *of, const char *when, const struct side *sides,
-                       size_t n)
+static const struct out_col JOB_COLS[] = {
+    {"TENANT", "tenant", OUT_TEXT},
+    {"JOBS", "n", OUT_TEXT},
+    {"WAIT S", "wait_before", OUT_RATE},
+    {"THEN", "wait_after", OUT_RATE},
+    {"P95 S", "p95_before", OUT_RATE, .spare = 2},
+    {"THEN", "p95_after", OUT_RATE, .spare = 2},
+    {"TO END S", "mean_before", OUT_RATE, .spare = 1},
+    {"THEN", "mean_after", OUT_RATE, .spare = 1},
+    {"SHARE", "share_before", OUT_RATE},
+    {"THEN", "share_after", OUT_RATE},
+    {"ALL ENDED S", "end_before", OUT_RATE, true},
+    {"THEN", "end_after", OUT_RATE, true},
+    {"PREEMPTED", "stops_before", OUT_TEXT, true},
+    {"THEN", "stops_after", OUT_TEXT, true},
+};
+static const struct out_col REQUEST_COLS[] = {
+    {"TENANT", "tenant", OUT_TEXT},
+    {"MODEL", "model", OUT_TEXT},
+    {"REQUESTS", "n", OUT_TEXT},
+    {"MET", "met_before", OUT_RATE},
+    {"THEN", "met_after", OUT_RATE},
+    {"P99 MS", "p99_before", OUT_RATE},
+    {"THEN", "p99_after", OUT_RATE},
+    {"P50 MS", "p50_before", OUT_RATE, .spare = 2},
+    {"THEN", "p50_after", OUT_RATE, .spare = 2},
+    {"REFUSED", "refused_before", OUT_TEXT, .spare = 1},
+    {"THEN", "refused_after", OUT_TEXT, .spare = 1},
+    {"SLO MS", "slo_before", OUT_RATE, true},
+    {"THEN", "slo_after", OUT_RATE, true},
+    {"WAIT MS", "wait_before", OUT_RATE, true},
+    {"THEN", "wait_after", OUT_RATE, true},
+    {"SHARE", "share_before", OUT_RATE, true},
+    {"THEN", "share_after", OUT_RATE, true},
+};
+struct table {
+    const char *list, *all; /* members of what was before, and is after */
+    const char *name;       /* of a row */
+    const struct side *sides;
+    size_t n_sides;
+    const struct out_col *cols;
+    size_t n_cols;
+};
+static const struct table JOBS = {.list = "tenants",
+                                  .all = "jobs",
+                                  .name = "tenant",
+                                  .sides = OF_JOBS,
+                                  .n_sides = SH_ARRAY_LEN(OF_JOBS),
+                                  .cols = JOB_COLS,
+                                  .n_cols = SH_ARRAY_LEN(JOB_COLS)};
+static const struct table REQUESTS = {.list = "models",
+                                      .all = "requests",
+                                      .name = "model",
+                                      .sides = OF_REQUESTS,
+                                      .n_sides = SH_ARRAY_LEN(OF_REQUESTS),
+                                      .cols = REQUEST_COLS,
+                                      .n_cols = SH_ARRAY_LEN(REQUEST_COLS)};
+
+static void put_beside(json_t *row, const json_t *of, const char *when, const struct table *t)
 {
     char name[40];
 
-    for (size_t i = 0; i < n; i++) {
-        snprintf(name, sizeof(name), "%s_%s", sides[i].name, when);
-        if (json_object_get(of, sides[i].member))
-            json_object_set(row, name, json_object_get(of, sides[i].member));
+    for (size_t i = 0; i < t->n_sides; i++) {
+        snprintf(name, sizeof(name), "%s_%s", t->sides[i].name, when);
+        if (json_object_get(of, t->sides[i].member))
+            json_object_set(row, name, json_object_get(of, t->sides[i].member));
     }
 }
 
@@ -172,79 +229,35 @@ static const json_t *same_in(const json_t *list, const json_t *of)
 }
 
 /* A row for each of the list, and one for all. */
-static json_t *rows_of(const json_t *answer, const char *list, const char *all,
-                       const struct side *sides, size_t n_sides)
+static json_t *rows_of(const json_t *answer, const struct table *t)
 {
     const json_t *before = json_object_get(answer, "before");
     const json_t *after = json_object_get(answer, "after");
-    const json_t *others = json_object_get(after, list);
-    json_t *rows = json_array(), *row, *t;
+    const json_t *others = json_object_get(after, t->list);
+    json_t *rows = json_array(), *row, *of;
     size_t i;
 
-    json_array_foreach(json_object_get(before, list), i, t)
+    json_array_foreach(json_object_get(before, t->list), i, of)
     {
-        row = json_pack("{s:O?, s:O?, s:O?}", "tenant", json_object_get(t, "tenant"), "model",
-                        json_object_get(t, "model"), "n", json_object_get(t, all));
-        put_beside(row, t, "before", sides, n_sides);
-        put_beside(row, same_in(others, t), "after", sides, n_sides);
+        row = json_pack("{s:O?, s:O?, s:O?}", "tenant", json_object_get(of, "tenant"), "model",
+                        json_object_get(of, "model"), "n", json_object_get(of, t->all));
+        put_beside(row, of, "before", t);
+        put_beside(row, same_in(others, of), "after", t);
         json_array_append_new(rows, row);
     }
     row = json_pack("{s:s, s:O?}", "tenant", "all of them", "n",
-                    json_object_get(json_object_get(before, all), all));
-    put_beside(row, json_object_get(before, all), "before", sides, n_sides);
-    put_beside(row, json_object_get(after, all), "after", sides, n_sides);
+                    json_object_get(json_object_get(before, t->all), t->all));
+    put_beside(row, json_object_get(before, t->all), "before", t);
+    put_beside(row, json_object_get(after, t->all), "after", t);
     json_array_append_new(rows, row);
     return rows;
 }
 
-static int show_jobs(struct cli *c, const json_t *answer, struct sh_err *err)
+static int show_table(struct cli *c, const json_t *answer, const struct table *t,
+                      struct sh_err *err)
 {
-    static const struct out_col COLS[] = {
-        {"TENANT", "tenant", OUT_TEXT},
-        {"JOBS", "n", OUT_TEXT},
-        {"WAIT S", "wait_before", OUT_RATE},
-        {"THEN", "wait_after", OUT_RATE},
-        {"P95 S", "p95_before", OUT_RATE, .spare = 2},
-        {"THEN", "p95_after", OUT_RATE, .spare = 2},
-        {"TO END S", "mean_before", OUT_RATE, .spare = 1},
-        {"THEN", "mean_after", OUT_RATE, .spare = 1},
-        {"SHARE", "share_before", OUT_RATE},
-        {"THEN", "share_after", OUT_RATE},
-        {"ALL ENDED S", "end_before", OUT_RATE, true},
-        {"THEN", "end_after", OUT_RATE, true},
-        {"PREEMPTED", "stops_before", OUT_TEXT, true},
-        {"THEN", "stops_after", OUT_TEXT, true},
-    };
-    json_t *rows = rows_of(answer, "tenants", "jobs", OF_JOBS, SH_ARRAY_LEN(OF_JOBS));
-    int rc = out_list(c, rows, COLS, SH_ARRAY_LEN(COLS), "tenant", err);
-
-    json_decref(rows);
-    return rc;
-}
-
-static int show_requests(struct cli *c, const json_t *answer, struct sh_err *err)
-{
-    static const struct out_col COLS[] = {
-        {"TENANT", "tenant", OUT_TEXT},
-        {"MODEL", "model", OUT_TEXT},
-        {"REQUESTS", "n", OUT_TEXT},
-        {"MET", "met_before", OUT_RATE},
-        {"THEN", "met_after", OUT_RATE},
-        {"P99 MS", "p99_before", OUT_RATE},
-        {"THEN", "p99_after", OUT_RATE},
-        {"P50 MS", "p50_before", OUT_RATE, .spare = 2},
-        {"THEN", "p50_after", OUT_RATE, .spare = 2},
-        {"REFUSED", "refused_before", OUT_TEXT, .spare = 1},
-        {"THEN", "refused_after", OUT_TEXT, .spare = 1},
-        {"SLO MS", "slo_before", OUT_RATE, true},
-        {"THEN", "slo_after", OUT_RATE, true},
-        {"WAIT MS", "wait_before", OUT_RATE, true},
-        {"THEN", "wait_after", OUT_RATE, true},
-        {"SHARE", "share_before", OUT_RATE, true},
-        {"THEN", "share_after", OUT_RATE, true},
-    };
-    json_t *rows = rows_of(answer, "models", "requests", OF_REQUESTS, SH_ARRAY_LEN(OF_REQUESTS));
-    int rc = out_list(c, rows, COLS, SH_ARRAY_LEN(COLS), "model", err);
+    json_t *rows = rows_of(answer, t);
+    int rc = out_list(c, rows, t->cols, t->n_cols, t->name, err);
 
     json_decref(rows);
     return rc;
@@ -268,13 +281,13 @@ static int show(struct cli *c, const json_t *answer, struct sh_err *err)
         out_data(c, answer);
         return SH_OK;
     }
-    rc = show_jobs(c, answer, err);
+    rc = show_table(c, answer, &JOBS, err);
     if (!rc && number(answer, "before", "requests", "requests") > 0) {
         out_say(c, "\nRequests of %.0f s; of the GPU time %.3g is left to training, then %.3g:",
                 json_number_value(json_object_get(recorded, "seconds")),
                 number(answer, "before", "requests", "training_kept"),
                 number(answer, "after", "requests", "training_kept"));
-        rc = show_requests(c, answer, err);
+        rc = show_table(c, answer, &REQUESTS, err);
     }
     if (guessed)
         out_say(c, "%lld jobs are of unknown length: no similar job has ended.",

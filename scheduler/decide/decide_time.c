@@ -27,10 +27,8 @@ int64_t decide__missing_ns(const struct snapshot *in, uint32_t model, uint32_t e
     const struct snap_model *m = &in->models[model];
     const struct snap_place *p = decide__place(in, model, e);
 
-    if (p->resident_bytes >= m->image_bytes)
-        return 0;
-    return predict_copy_ns(m->image_bytes - p->resident_bytes,
-                           SH_MAX(in->execs[e].ns_per_byte, p->disk_ns_per_byte));
+    return predict_missing_ns(m->image_bytes, p->resident_bytes, in->execs[e].ns_per_byte,
+                              p->disk_ns_per_byte);
 }
 
 int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t start_ns,

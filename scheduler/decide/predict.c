@@ -29,10 +29,24 @@ int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte)
     return ns < (double)PREDICT_MAX_COPY_NS ? (int64_t)ns : PREDICT_MAX_COPY_NS;
 }
 
+int64_t predict_missing_ns(uint64_t image_bytes, uint64_t resident_bytes, double ns_per_byte,
+                           double disk_ns_per_byte)
+{
+    if (resident_bytes >= image_bytes)
+        return 0;
+    return predict_copy_ns(image_bytes - resident_bytes, SH_MAX(ns_per_byte, disk_ns_per_byte));
+}
+
+/* So that in the long run this part of all held (Gibbs and Candes). */
+static void adapt(double *x, double step, double part, bool held)
+{
+    *x += step * (held ? part - 1 : part);
+    *x = SH_MIN(SH_MAX(*x, STRETCH_LEAST), STRETCH_MOST);
+}
+
 void predict_promise(double *reserve, bool kept)
 {
-    *reserve += RESERVE_STEP * (kept ? -RESERVE_BROKEN : 1 - RESERVE_BROKEN);
-    *reserve = SH_MIN(SH_MAX(*reserve, STRETCH_LEAST), STRETCH_MOST);
+    adapt(reserve, RESERVE_STEP, 1 - RESERVE_BROKEN, kept);
 }
 
 int64_t predict_slack(int64_t a_ns, int64_t b_ns)
@@ -187,11 +201,7 @@ static double usual(const struct fresh *f)
 
 void predict_judge(struct predict *p, enum predict_kind kind, double percentile, bool held)
 {
-    const double part = percentile / 100;
-    double *x = &p->stretch[kind];
-
-    *x += STRETCH_STEP * (held ? part - 1 : part);
-    *x = SH_MIN(SH_MAX(*x, STRETCH_LEAST), STRETCH_MOST);
+    adapt(&p->stretch[kind], STRETCH_STEP, percentile / 100, held);
 }
 
 /* By how much a slow run exceeds the usual one, as far as that has held. */

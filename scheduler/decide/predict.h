@@ -87,6 +87,10 @@ struct predict_line {                     /* one bucket, for people */
 
 /* Time to copy so many bytes; at most PREDICT_MAX_COPY_NS. */
 int64_t predict_copy_ns(uint64_t bytes, double ns_per_byte);
+/* Time to copy what the device lacks, at the rate of the slower of link and disk; 0: nothing.
+ * disk_ns_per_byte: 0 if all of it is in host memory. */
+int64_t predict_missing_ns(uint64_t image_bytes, uint64_t resident_bytes, double ns_per_byte,
+                           double disk_ns_per_byte);
 
 /* By how much two runs, one after the other, may take longer together than usual, where each alone
  * may by so much: like independent errors, since they are seldom both slow. */

@@ -53,10 +53,6 @@ double models_disk_ns(const struct model *m, const struct exec *e)
 
 int64_t models_copy_ns(const struct model *m, const struct exec *e)
 {
-    const uint64_t resident = m->on[e->index].resident_bytes;
-
-    return resident >= m->image_bytes
-               ? 0
-               : predict_copy_ns(m->image_bytes - resident,
-                                 SH_MAX(e->ns_per_byte, models_disk_ns(m, e)));
+    return predict_missing_ns(m->image_bytes, m->on[e->index].resident_bytes, e->ns_per_byte,
+                              models_disk_ns(m, e));
 }

@@ -754,6 +754,20 @@ static void end_part(struct sched *s, struct request *r, const struct exec *e)
         request_end(s, r);
 }
 
+static void account_end(struct sched *s, struct request *r, const struct model *m, int64_t rc,
+                        int64_t now)
+{
+    const bool kept = now <= r->promised_ns;
+
+    if (rc != SH_OK) {
+        settle(r, "given_up");
+        return;
+    }
+    traffics_count(&s->traffics, m->model_id, m->tenant, m->name, now - r->open_ns, now);
+    learn_promise(r, kept);
+    settle(r, kept ? "kept" : "late");
+}
+
 void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_done *m)
 {
     struct run *run = idmap_get(&s->requests.runs, m->run_id);
@@ -774,13 +788,8 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
     for (size_t i = 0; i < run->n_parts; i++) {
         struct request *r = run->parts[i];
 
-        if (m->rc == SH_OK && !r->again) /* that one runs once more */
-            traffics_count(&s->traffics, run->model->model_id, run->model->tenant, run->model->name,
-                           now - r->open_ns, now);
-        if (!r->again && m->rc == SH_OK)
-            learn_promise(r, now <= r->promised_ns);
-        if (!r->again)
-            settle(r, m->rc != SH_OK ? "given_up" : now <= r->promised_ns ? "kept" : "late");
+        if (!r->again) /* else it runs once more */
+            account_end(s, r, run->model, m->rc, now);
         end_part(s, r, e);
     }
     run_free(s, run);
