@@ -67,7 +67,10 @@ static void exec_state(struct agent *a, bool anyway)
 static void say_waits(struct agent *a)
 {
     struct exec *x = a->x;
-    const struct waits_ask ask = {train_worker(x->train), store_is_due, x->store};
+    const struct waits_ask ask = {.trainer = train_active(x->train),
+                                  .n_served_changes = store_n_served_changes(x->store),
+                                  .is_due = store_is_due,
+                                  .arg = x->store};
 
     if (waits_look(&a->waits, x->pool, &ask, sh_clock_ns()))
         store_tell_waits(x->store, &a->waits);

@@ -131,6 +131,13 @@ static bool is_torn(void *arg, const struct worker *w)
     return train_is_torn(x->train, w);
 }
 
+static const struct worker *trainer(void *arg)
+{
+    const struct exec *x = arg;
+
+    return train_active(x->train);
+}
+
 struct store_users route_of_models(struct exec *x)
 {
     return (struct store_users){.give_up = give_up,
@@ -140,6 +147,7 @@ struct store_users route_of_models(struct exec *x)
                                 .wants_memory = wants_memory,
                                 .pause_training = pause_training,
                                 .is_torn = is_torn,
+                                .trainer = trainer,
                                 .arg = x};
 }
 

@@ -32,6 +32,7 @@ int shapes__read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *er
 struct store_counts {
     size_t n_in[MODEL_N_PHASES]; /* models and shapes */
     uint64_t n_changes;          /* of these, and of when one may be compiled */
+    uint64_t n_served_changes;   /* one began to be served, or ceased to be */
 };
 struct store_counts *store__counts(struct store *s);
 /* One more or one less is in its phase. */

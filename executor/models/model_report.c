@@ -106,8 +106,14 @@ static void tell_wait(struct model *m, const struct waits *w)
     uplink_send(env->up, &msg);
 }
 
+uint64_t store_n_served_changes(struct store *s)
+{
+    return store__counts(s)->n_served_changes;
+}
+
 void store_tell_waits(struct store *s, const struct waits *w)
 {
+    served__note_all(s);
     for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
         tell_wait(m, w);
     for (struct model *m = store_next_shape(s, NULL); m; m = store_next_shape(s, m))

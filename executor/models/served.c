@@ -1,10 +1,12 @@
 /* served.c - which READY models a worker has that takes runs, and who is told of that. */
+#include "common/clock.h"
 #include "executor/models/model_int.h"
 
-/* It takes runs, now or when its work is done. */
-static bool takes_runs(const struct worker *w)
+static bool takes_runs(struct store *s, const struct worker *w)
 {
-    return worker_is_alive(w) && w->state != WORKER_STARTING;
+    const struct store_users *u = store__users(s);
+
+    return waits_takes_runs(w, u->trainer(u->arg)) && !waits_is_stuck(w, sh_clock_ns());
 }
 
 static bool has_server(const struct model *m)
@@ -14,7 +16,7 @@ static bool has_server(const struct model *m)
     for (size_t i = 0; i < pool_size(p); i++) {
         const struct worker *w = pool_at(p, i);
 
-        if (takes_runs(w) && worker_has_model(w, m->handle))
+        if (worker_has_model(w, m->handle) && takes_runs(m->store, w))
             return true;
     }
     return false;
@@ -28,6 +30,7 @@ void served__note(struct model *m)
         return;
     m->is_served = is_served;
     m->wait_told_ns = 0;
+    store__counts(m->store)->n_served_changes++;
     if (m->phase == MODEL_READY)
         model_report(m);
 }
@@ -53,7 +56,7 @@ bool served__by_none_but(struct store *s, const struct worker *w)
     for (size_t i = 0; i < pool_size(p); i++) {
         const struct worker *o = pool_at(p, i);
 
-        if (o != w && takes_runs(o))
+        if (o != w && takes_runs(s, o))
             return false;
     }
     return true;

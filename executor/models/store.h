@@ -23,7 +23,8 @@
  * A model that kills MODEL_MAX_CRASHES workers in a row while they compile it is FAILED, so that it
  * cannot keep the pool from starting. A READY model stays so: a worker that cannot take it serves
  * without it and tries again, each time later. While no worker that takes runs has it (is_served),
- * it is reported as LOADING, and compiled before all others.
+ * it is reported as LOADING, and compiled before all others. A worker that trains takes none, nor
+ * does one that is at one piece of a load for very long: it hangs, perhaps.
  *
  * Belongs to the loop's thread.
  */
@@ -145,6 +146,7 @@ struct store_users {
     bool (*wants_memory)(void *arg);                       /* the current run needs room */
     void (*pause_training)(void *arg, struct worker *w);   /* w is about to compile a model */
     bool (*is_torn)(void *arg, const struct worker *w);    /* w is paused within an update */
+    const struct worker *(*trainer)(void *arg);            /* where a job runs; NULL: none */
     void *arg;
 };
 
@@ -230,6 +232,7 @@ void store_second(struct store *s);
 void store_tell_place(struct model *m);
 void store_tell_evicted(struct store *s);
 void store_tell_waits(struct store *s, const struct waits *w); /* what has changed of them */
+uint64_t store_n_served_changes(struct store *s);              /* so often a wait began anew */
 void store_told_nothing(struct store *s); /* the scheduler is new and knows nothing */
 
 void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_model_done *m,

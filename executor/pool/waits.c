@@ -12,6 +12,16 @@ static int64_t present_ns(const struct worker *w, int64_t now_ns)
     return since_ns > 0 ? now_ns - SH_MIN(since_ns, now_ns) : 0;
 }
 
+bool waits_takes_runs(const struct worker *w, const struct worker *trainer)
+{
+    return worker_may_run(w) || (w->state == WORKER_ACTIVE && w != trainer);
+}
+
+bool waits_is_stuck(const struct worker *w, int64_t now_ns)
+{
+    return present_ns(w, now_ns) >= WAITS_NOBODY_NS;
+}
+
 /* Its longest piece of late, or else of its last load. */
 static int64_t own_ns(const struct worker *w)
 {
@@ -44,12 +54,12 @@ static int64_t in_steps(int64_t ns)
 bool waits_look(struct waits *x, struct pool *p, const struct waits_ask *ask, int64_t now_ns)
 {
     const int64_t longest = longest_ns(p, now_ns);
-    bool is_new = false;
+    bool is_new = x->n_served_changes != ask->n_served_changes;
 
+    x->n_served_changes = ask->n_served_changes;
     for (size_t i = 0; i < pool_size(p); i++) {
         const struct worker *w = pool_at(p, i);
-        const bool takes_runs =
-            worker_may_run(w) || (w->state == WORKER_ACTIVE && w != ask->trainer);
+        const bool takes_runs = waits_takes_runs(w, ask->trainer);
         struct waits_worker now = {.takes_runs = takes_runs,
                                    .is_free = takes_runs && !w->preparing,
                                    .n_model_changes = w->n_model_changes};

@@ -15,14 +15,22 @@
 #define WAITS_STEP_NS INT64_C(10000000) /* told as a multiple of this */
 
 struct waits { /* as of the last look; zeroed: before the first */
+    uint64_t n_served_changes;
     struct waits_worker {
         uint64_t takes_runs, is_free, n_model_changes;
         int64_t piece_ns; /* of what it compiles, or is about to; 0: neither, or not known yet */
     } workers[POOL_MAX_WORKERS];
 };
 
+/* It takes runs now, between two pieces of its work, or when its run is done. trainer: where a job
+ * runs; NULL: none. */
+bool waits_takes_runs(const struct worker *w, const struct worker *trainer);
+/* It has been at one piece of its work for so long that nobody knows when it takes runs again. */
+bool waits_is_stuck(const struct worker *w, int64_t now_ns);
+
 struct waits_ask {
-    const struct worker *trainer;                      /* where a job runs or stands; NULL: none */
+    const struct worker *trainer; /* where a job runs; NULL: none */
+    uint64_t n_served_changes;    /* of versions: whoever was told of one has forgotten its wait */
     bool (*is_due)(void *arg, const struct worker *w); /* it is about to compile */
     void *arg;
 };

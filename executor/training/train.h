@@ -66,7 +66,8 @@ bool train_is_quiet(const struct train *t);
 bool train_is_torn(const struct train *t, const struct worker *w);
 /* The one that has the job, or compiles it; NULL: none. */
 struct worker *train_worker(const struct train *t);
-void train_report_all(struct train *t); /* to a scheduler that has just connected */
+struct worker *train_active(const struct train *t); /* the one that uses the device; NULL: none */
+void train_report_all(struct train *t);             /* to a scheduler that has just connected */
 
 void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train_ready *m, int *fds,
                     size_t n_fds);

@@ -347,6 +347,11 @@ struct worker *train_worker(const struct train *t)
     return !j ? NULL : j->w ? j->w : j->compiling;
 }
 
+struct worker *train_active(const struct train *t)
+{
+    return t->job && job_runs(t->job) ? t->job->w : NULL;
+}
+
 void train_report_all(struct train *t)
 {
     if (t->job && !job_has_ended(t->job)) {

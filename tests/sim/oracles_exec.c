@@ -24,6 +24,7 @@
 #define HUNG_NS SIM_S(3) /* one that is silent is looked at so late, and gone */
 
 #define DRIFT 1000 /* a clock of the simulation is off by less than one part in so many */
+#define MAX_PIECE_NS (WAITS_NOBODY_NS + WAITS_NOBODY_NS / DRIFT) /* of one that takes runs */
 
 #define LACKS_TURNS 16u /* of all executors: a look in so many */
 #define MAX_TENANTS 8u  /* of the simulation */
@@ -205,31 +206,43 @@ static void check_silent(struct watched *k, const struct exec *x, size_t i)
                   "worker %zu stands still with work to do, and is left alone", i);
 }
 
+static bool takes_runs(const struct exec *x, const struct worker *w)
+{
+    const struct job *j = x->train->job;
+
+    return worker_may_run(w) || (w->state == WORKER_ACTIVE && !(j && job_runs(j) && j->w == w));
+}
+
 /* What is told of a version is the wait for a worker that compiles, of this moment or of late, or
- * in its last load. */
+ * in its last load; or one that has the version is free. Of one that nobody could run for long it
+ * is told that it is not READY. */
 static void check_wait(const struct exec *x, const struct model *m)
 {
     const int64_t told = m->wait_told_ns;
-    int64_t longest = 0, now = 0;
+    int64_t longest = 0, least = 0;
+    bool is_free = false, is_served = false;
 
     for (size_t i = 0; i < pool_size(x->pool); i++) {
         const struct worker *w = pool_at(x->pool, i);
-        const bool has = worker_has_model(w, m->handle);
+        const struct sim_pieces p = sim_worker_pieces(w->pid);
+        const bool serves = worker_has_model(w, m->handle) && takes_runs(x, w);
 
-        longest = SH_MAX(longest, sim_worker_piece_ns(w->pid, INT64_MAX));
-        if (has && w->preparing && worker_may_run(w))
-            now = SH_MAX(now, sim_worker_piece_ns(w->pid, 0));
+        longest = SH_MAX(longest, p.longest_ns);
+        is_free |= serves && !w->preparing;
+        is_served |= serves && (!w->preparing || p.present_ns < MAX_PIECE_NS);
+        if (serves && w->preparing)
+            least = SH_MAX(least, SH_MAX(p.present_ns, p.last_ns));
     }
+    SIM_CHECK("served", is_served, "version %" PRId64 " is READY, and nobody takes runs of it",
+              m->handle);
     if (told == WAITS_NOBODY_NS)
-        return;
-    if (told == 0)
         return;
     SIM_CHECK("wait", told <= longest + longest / DRIFT + WAITS_STEP_NS,
               "a run waits %.3f ms for a worker, and no piece took longer than %.3f ms",
               (double)told / 1e6, (double)longest / 1e6);
-    SIM_CHECK("wait", told >= now - now / DRIFT,
-              "a run waits %.3f ms for a worker that has been at its piece for %.3f ms",
-              (double)told / 1e6, (double)now / 1e6);
+    SIM_CHECK("wait", is_free || told >= least - least / DRIFT,
+              "a run waits %.3f ms for a worker whose present or last piece has taken %.3f ms",
+              (double)told / 1e6, (double)least / 1e6);
 }
 
 static void check_waits(const struct exec *x)

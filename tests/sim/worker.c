@@ -24,10 +24,7 @@ struct sim_worker_faults sim_worker_faults;
 struct known {
     int64_t hung_ns;  /* 0: it does not stand still */
     int64_t piece_ns; /* when its present piece began; 0: none */
-    struct piece {
-        int64_t end_ns, took_ns;
-    } * ended; /* each longer than all behind it: others are never the longest */
-    size_t n, cap;
+    struct sim_pieces pieces;
 };
 static struct idmap known; /* by pid */
 
@@ -65,24 +62,24 @@ void worker__begin_piece(struct sim_worker *w)
 void worker__end_piece(struct sim_worker *w)
 {
     struct known *k = know(w);
-    const struct piece p = {sim_now(), sim_now() - k->piece_ns};
 
     worker_ctl_end_piece(w->ctl, sh_clock_ns());
+    k->pieces.last_ns = sim_now() - k->piece_ns;
+    k->pieces.longest_ns = SH_MAX(k->pieces.longest_ns, k->pieces.last_ns);
     k->piece_ns = 0;
-    while (k->n > 0 && k->ended[k->n - 1].took_ns <= p.took_ns)
-        k->n--;
-    sim_grow(&k->ended, &k->cap, k->n + 1, sizeof(*k->ended));
-    k->ended[k->n++] = p;
 }
 
-int64_t sim_worker_piece_ns(pid_t pid, int64_t for_ns)
+struct sim_pieces sim_worker_pieces(pid_t pid)
 {
     const struct known *k = known_of(pid);
-    int64_t longest = k && k->piece_ns ? sim_now() - k->piece_ns : 0;
+    struct sim_pieces p = {0};
 
-    for (size_t i = k ? k->n : 0; i > 0 && k->ended[i - 1].end_ns >= sim_now() - for_ns; i--)
-        longest = SH_MAX(longest, k->ended[i - 1].took_ns);
-    return longest;
+    if (!k)
+        return p;
+    p = k->pieces;
+    p.present_ns = k->piece_ns ? sim_now() - k->piece_ns : 0;
+    p.longest_ns = SH_MAX(p.longest_ns, p.present_ns);
+    return p;
 }
 
 bool worker__fault(double chance)

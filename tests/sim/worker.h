@@ -28,8 +28,12 @@ extern struct sim_worker_faults sim_worker_faults;
 
 void sim_worker_main(void *arg);       /* program "shunt-worker" */
 int64_t sim_worker_hung_ns(pid_t pid); /* since when it stands still for good; 0: it does not */
-/* The longest of the pieces of loads that it is at, or was at within the last for_ns; those of runs
- * between them not. */
-int64_t sim_worker_piece_ns(pid_t pid, int64_t for_ns);
+/* How long the pieces of its loads took; runs between them are none. */
+struct sim_pieces {
+    int64_t present_ns; /* so far; 0: it is at none */
+    int64_t last_ns;    /* that ended; 0: none has */
+    int64_t longest_ns; /* of all, the present one too */
+};
+struct sim_pieces sim_worker_pieces(pid_t pid);
 
 #endif

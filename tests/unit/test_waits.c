@@ -226,6 +226,19 @@ static void what_is_as_it_was_is_nothing_new(void **state)
     assert_false(is_new); /* within the step that was told */
 }
 
+/* Whoever was told of it has forgotten its wait, which may be the same as before. */
+static void a_version_that_begins_to_be_served_is_news(void **state)
+{
+    struct waits_ask ask = {.is_due = is_due};
+
+    (void)state;
+    assert_true(waits_look(&waits, NULL, &ask, now_ns));
+    assert_false(waits_look(&waits, NULL, &ask, now_ns));
+    ask.n_served_changes++;
+    assert_true(waits_look(&waits, NULL, &ask, now_ns));
+    assert_false(waits_look(&waits, NULL, &ask, now_ns));
+}
+
 /* Its page is no more than what it says. */
 static void a_worker_may_write_what_it_likes(void **state)
 {
@@ -256,6 +269,7 @@ int main(void)
         TEST(a_worker_that_lacks_the_version_is_no_help),
         TEST(one_about_to_load_is_free_if_another_one_would_be),
         TEST(what_is_as_it_was_is_nothing_new),
+        TEST(a_version_that_begins_to_be_served_is_news),
         TEST(a_worker_may_write_what_it_likes),
     };
 
