@@ -57,19 +57,19 @@ static const struct sh_shm *slab_of(const struct run *r, const struct run_part *
     return slab && lie_in(p->in, p->n_in, slab) && lie_in(p->out, p->n_out, slab) ? slab : NULL;
 }
 
-/* Between the slabs and the worker's memory: inputs to it, or outputs from it. */
+/* Between the slabs and the worker's memory: inputs to it, or outputs from it. A part that failed
+ * has none: what it said of the slab may be wrong. */
 static void copy(const struct run *r, const struct payload *m, bool in)
 {
     uint64_t at = 0;
 
     for (size_t k = 0; k < r->n_parts; k++) {
         const struct run_part *p = &r->parts[k];
-        const struct sh_shm *slab = slab_of(r, p);
+        const bool goes = in ? payload_has_part(r, p) : !p->rc;
+        const struct sh_shm *slab = goes ? slab_of(r, p) : NULL;
         const uint64_t outs = place(p->in, p->n_in, at, NULL);
         uint64_t here = in ? at : outs;
 
-        if (in && !payload_has_part(r, p))
-            slab = NULL;
         for (size_t i = 0; slab && i < (in ? p->n_in : p->n_out); i++) {
             const struct msg_span *s = in ? &p->in[i] : &p->out[i];
             char *ours = (char *)m->mem.base + here, *theirs = (char *)slab->base + s->off;
