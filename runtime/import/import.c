@@ -231,6 +231,10 @@ static int describe_training(const struct graph *g, const struct graph *t, struc
     int rc = SH_OK;
 
     *assumed = describe_assumed(t, note, &rc, err);
+    if (!rc && g->unmatched[0])
+        rc = sh_buf_printf(
+            note, err, "%sit has no constant of a name that --buffers or --parameters lists: %s",
+            note->len ? "; " : "", g->unmatched);
     if (!rc && shared > 0)
         rc = sh_buf_printf(note, err,
                            "%s%u parameters are used in several places and trained as one",
@@ -299,7 +303,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     sh_buf_init(&text_of, size);
     if (ok && describe_training(g, t, &text_of, assumed, NULL) == SH_OK && text_of.len)
         sh_strlcpy(note, text_of.data, size);
-    *warns |= json_array_size(*assumed) > 0;
+    *warns |= json_array_size(*assumed) > 0 || g->unmatched[0];
     sh_buf_fini(&text_of);
     graph_free(t);
     return ok;

@@ -120,8 +120,9 @@ struct graph {
     uint32_t n_untied;             /* parameters that were one in the file: onnx_untie.h */
     uint32_t n_unfolded, n_folded; /* norms that came back, that are lost: onnx_unfold.h */
     char left_out[96];             /* a parameter that the exporter left out: onnx_literals.h */
-    bool says_kinds;               /* the file says what its initializers are: said of values */
-    bool is_solo;                  /* samples may meet (samples.h): each request runs by itself */
+    char unmatched[96]; /* names that whoever pushed it gave to no constant: SH_EXTERNAL_BUFFERS */
+    bool says_kinds;    /* the file says what its initializers are: said of values */
+    bool is_solo;       /* samples may meet (samples.h): each request runs by itself */
     struct sh_symbols symbols;
     struct sh_sizes own; /* sizes at which the model is known to work; graph_settle() */
     struct sh_dim (*output_dims)[SH_MAX_RANK]; /* OWNED: graph_infer_outputs(); NULL before */

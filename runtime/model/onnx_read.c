@@ -227,21 +227,63 @@ static void read_kinds(struct reader *r)
     r->g->says_kinds |= param_kinds_known(&r->kinds);
 }
 
-/* Is it one of a list of names, with commas between, as it is or as it was before an exporter's
- * merging was undone? */
-static bool is_listed(const char *list, const char *name)
+/* The next of a list of names with commas between. False: it is at its end. */
+static bool next_listed(const char **list, char *out, size_t size)
 {
-    char one[256], base[256];
+    size_t n;
+
+    *list += strspn(*list, " ,");
+    n = strcspn(*list, ",");
+    snprintf(out, size, "%.*s", (int)n, *list);
+    *list += n;
+    return n > 0;
+}
+
+/* Does a name of a list stand for it, as it is or as it was before an exporter's merging was
+ * undone? */
+static bool is_named(const char *one, const char *name)
+{
+    char base[256];
 
     snprintf(base, sizeof(base), "%.*s", (int)strcspn(name, "@"), name);
-    for (size_t n; *list; list += n + (list[n] != '\0')) {
-        list += strspn(list, " ");
-        n = strcspn(list, ",");
-        snprintf(one, sizeof(one), "%.*s", (int)n, list);
-        if (fnmatch(one, name, 0) == 0 || fnmatch(one, base, 0) == 0)
+    return fnmatch(one, name, 0) == 0 || fnmatch(one, base, 0) == 0;
+}
+
+static bool is_listed(const char *list, const char *name)
+{
+    char one[256];
+
+    while (next_listed(&list, one, sizeof(one)))
+        if (is_named(one, name))
             return true;
-    }
     return false;
+}
+
+static bool names_any(const struct graph *g, const char *one)
+{
+    for (uint32_t i = 0; i < g->n_values; i++)
+        if (g->values[i].data && is_named(one, g->values[i].name))
+            return true;
+    return false;
+}
+
+/* A buffer whose name is mistyped would be trained without a word. */
+static void note_unmatched(struct graph *g, const char *list)
+{
+    const size_t size = sizeof(g->unmatched);
+    char one[256], clean[48];
+
+    while (next_listed(&list, one, sizeof(one))) {
+        const size_t len = strlen(g->unmatched);
+        const bool is_full = len && g->unmatched[len - 1] == '.';
+        size_t n;
+
+        if (is_full || names_any(g, one))
+            continue;
+        n = strlen(graph__clean(one, clean, sizeof(clean)));
+        snprintf(g->unmatched + len, size - len, "%s%s", len ? ", " : "",
+                 len + n + sizeof(", , ...") > size ? "..." : clean);
+    }
 }
 
 /* Who pushes a file may say what is what: onnx_told() has the last word. */
@@ -259,6 +301,8 @@ static void read_told(struct reader *r)
         v->said = is_buffer ? GRAPH_SAID_BUFFER : GRAPH_SAID_LEARNS;
         v->is_assumed = v->is_computed = false;
     }
+    note_unmatched(r->g, buffers);
+    note_unmatched(r->g, params);
 }
 
 static int read_outputs(struct reader *r)

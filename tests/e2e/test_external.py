@@ -107,7 +107,8 @@ class External(Story):
 
         for model, options in (("silent", ()), ("told", ("--buffers", "none,m?x"))):
             r = self.cli_push(model, path, *options)
-            self.assertEqual((r.returncode, "mix" in r.stdout), (0, not options), r.stdout)
+            self.assertEqual((r.returncode, "mix" in r.stdout, "--parameters lists: none" in r.stdout),
+                             (0, not options, bool(options)), r.stdout)
             said = [] if options else ["mix"]
             self.assertEqual(meta(model)["training_assumes"], said)
             self.assertNotIn("training_assumes", submit(model, frozen="m*"))

@@ -83,6 +83,7 @@ static void what_a_file_does_not_tell_is_assumed_and_can_be_told(void **state)
         const uint32_t x = add_constants(g, input(g, "x", 2, (int64_t[]){-1, 12}));
 
         g = of_producer(g, x, k ? "pytorch" : "tf2onnx", k == 2 ? TOLD : k == 3 ? LATE : NULL);
+        assert_string_equal(g->unmatched, k == 2 ? "nothing" : "");
         for (size_t i = 0; i < SH_ARRAY_LEN(CONSTANTS); i++) {
             const struct constant *c = &CONSTANTS[i];
             const bool is_x = strcmp(c->name, "x_mean") == 0;
@@ -95,6 +96,21 @@ static void what_a_file_does_not_tell_is_assumed_and_can_be_told(void **state)
         }
         graph_free(g);
     }
+}
+
+static void names_that_nothing_has_are_noted(void **state)
+{
+    static const char *const MANY[] = {" moton , gain,, *.wieght,x_maen,a.name.that.is.quite.long, "
+                                       "and.another.one.that.is.as.long,and.one.more",
+                                       "onnx::*"};
+    struct graph *g = new_graph();
+    const uint32_t x = add_constants(g, input(g, "x", 2, (int64_t[]){-1, 12}));
+
+    (void)state;
+    g = of_producer(g, x, "pytorch", MANY); /* "onnx::*" has none either, and no room */
+    assert_string_equal(g->unmatched, "moton , *.wieght, x_maen, a.name.that.is.quite.long, "
+                                      "and.another.one.that.is.as.long, ...");
+    graph_free(g);
 }
 
 /* What was transposed for a product has lost its name; a layer of PyTorch is told by its nodes. */
@@ -274,6 +290,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_a_file_does_not_tell_is_assumed_and_can_be_told),
+        cmocka_unit_test(names_that_nothing_has_are_noted),
         cmocka_unit_test(layers_are_told_by_their_nodes),
         cmocka_unit_test(what_somebody_wrote_does_not_learn),
         cmocka_unit_test(what_was_computed_of_a_parameter_that_is_there_is_computed_again),
