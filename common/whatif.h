@@ -9,6 +9,7 @@
 
 #define SH_WHATIF_MAX_ANSWER (16u << 20)
 #define SH_WHATIF_MAX_TRACE (16u << 20) /* bytes of requests that come instead of recorded ones */
+#define SH_WHATIF_MAX_HOURS 24          /* of recorded requests */
 
 /* Blocks, for at most timeout_ms. *out: OWNED. stop: another thread may raise it; NULL: none.
  * Fails: as the program says, SH_E_INVALID for a question that is wrong, SH_E_NOMEM for one that

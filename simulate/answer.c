@@ -3,6 +3,7 @@
 
 #include "common/json.h"
 #include "common/mem.h"
+#include "common/whatif.h"
 #include "simulate/change.h"
 #include "simulate/world.h"
 
@@ -191,7 +192,7 @@ static int read_question(const json_t *question, struct asked *q, struct sh_err 
     const struct sh_json_field f[] = {
         {"snapshot", SH_JSON_OBJ, &q->snapshot, .required = true},
         {"changes", SH_JSON_ARR, &q->changes, .max = CHANGE_MAX},
-        {"hours", SH_JSON_F64, &q->hours, .max = WORLD_MAX_HOURS},
+        {"hours", SH_JSON_F64, &q->hours, .max = SH_WHATIF_MAX_HOURS},
         {"trace", SH_JSON_STR, &q->trace, .max = 64 << 20},
     };
     int rc = sh_json_read(question, "question", f, SH_ARRAY_LEN(f), err);

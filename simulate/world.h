@@ -24,8 +24,7 @@
 #define WORLD_MAX_REQUESTS 1000000u
 #define WORLD_MAX_PLACES 4000000u
 #define WORLD_GUESS_S 600 /* a job of which nothing is known */
-#define WORLD_MAX_HOURS 24
-#define WORLD_MAX_S 1e9 /* no time is longer here: nobody looks so far */
+#define WORLD_MAX_S 1e9   /* no time is longer here: nobody looks so far */
 
 struct world_gpu {
     const char *name;

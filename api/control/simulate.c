@@ -33,7 +33,7 @@ int snapshot_get(struct api_req *q, struct sh_err *err)
 
     if (rc)
         return rc;
-    rc = store_snapshot(q->db, &snapshot, err);
+    rc = store_snapshot(q->db, SH_WHATIF_MAX_HOURS, &snapshot, err);
     if (!rc)
         rc = req_reply(q, snapshot, NULL, err);
     end(q);
@@ -44,7 +44,7 @@ static int ask(struct api_req *q, const json_t *changes, double hours, const cha
                json_t **out, struct sh_err *err)
 {
     json_t *snapshot = NULL, *question = NULL;
-    int rc = store_snapshot(q->db, &snapshot, err);
+    int rc = store_snapshot(q->db, trace ? 0 : hours, &snapshot, err);
 
     if (!rc) {
         question = json_pack("{s:O, s:O*, s:f, s:s*}", "snapshot", snapshot, "changes", changes,
@@ -64,7 +64,7 @@ int simulate_post(struct api_req *q, struct sh_err *err)
     double hours = 0;
     const struct sh_json_field f[] = {
         {"changes", SH_JSON_ARR, &changes, .max = 64},
-        {"hours", SH_JSON_F64, &hours, .max = 24},
+        {"hours", SH_JSON_F64, &hours, .max = SH_WHATIF_MAX_HOURS},
         {"trace", SH_JSON_STR, &trace, .min = 1, .max = SH_WHATIF_MAX_TRACE},
     };
     int rc = noun_read(q, "", f, SH_ARRAY_LEN(f), err);

@@ -209,8 +209,9 @@ int store_dataset_slot(struct api_req *q, const char *name, struct store_slot *o
                        struct sh_err *err);
 int store_dataset_ready(struct api_req *q, const struct store_artifact *a, json_t **out,
                         struct sh_err *err);
-/* store_snapshot.c: all that decisions about jobs rest on, of this moment. *out: OWNED. */
-int store_snapshot(struct db *db, json_t **out, struct sh_err *err);
+/* store_snapshot.c: all that decisions rest on, of this moment, and the requests of so many hours
+ * before. *out: OWNED. */
+int store_snapshot(struct db *db, double hours, json_t **out, struct sh_err *err);
 
 /* store_gpu.c: executors and what they do. Only an admin's key sees what belongs to other
  * tenants. */

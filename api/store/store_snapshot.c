@@ -65,10 +65,12 @@
     ") ORDER BY v.id", "model_version v JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id "  \
     "= m.tenant_id LEFT JOIN slo o ON o.model_id = m.id WHERE v.state = 'READY' AND "              \
     "m.deleted_at IS NULL AND t.state <> 'DELETED'")
+/* What is not taken is not read: sums are of numbers beside it. */
 #define SQL_ARRIVALS SQL_LIST("json_build_object('ago_s', " SQL_AGE("a.at") ", 'seconds', "        \
-    "a.seconds, 'rows', a.rows) ORDER BY a.at", "(SELECT *, sum(requests) OVER w AS n, "           \
-    "sum(octet_length(rows::text)) OVER w AS bytes FROM arrival WINDOW w AS (ORDER BY at DESC)) a" \
-    " WHERE a.n <= " DB_NUMBER(MAX_REQUESTS) " AND a.bytes <= " DB_NUMBER(MAX_ARRIVAL_BYTES))
+    "a.seconds, 'rows', a.rows) ORDER BY a.at", "(SELECT at, seconds, rows, sum(requests) OVER w " \
+    "AS n, sum(bytes) OVER w AS n_bytes FROM arrival WHERE at >= now() - $1::float8 * interval "   \
+    "'1 hour' WINDOW w AS (ORDER BY at DESC)) a"                                                   \
+    " WHERE a.n <= " DB_NUMBER(MAX_REQUESTS) " AND a.n_bytes <= " DB_NUMBER(MAX_ARRIVAL_BYTES))
 
 static const struct db_stmt SNAPSHOT = {
     "snapshot",
@@ -78,11 +80,14 @@ static const struct db_stmt SNAPSHOT = {
     "greatest(count(*) - " DB_NUMBER(MAX_LIVE) ", 0) FROM job WHERE state IN ('QUEUED', "
     SH_JOB_ON_EXECUTOR(SH_JOB_SQL, ", ") ")), 'models', "
     SQL_MODELS ", 'arrivals', " SQL_ARRIVALS ")",
-    0,
+    1,
 };
 /* clang-format on */
 
-int store_snapshot(struct db *db, json_t **out, struct sh_err *err)
+int store_snapshot(struct db *db, double hours, json_t **out, struct sh_err *err)
 {
-    return store_one(db, &SNAPSHOT, NULL, out, err);
+    char text[32];
+
+    snprintf(text, sizeof(text), "%.9g", hours);
+    return store_one(db, &SNAPSHOT, (const char *[]){text}, out, err);
 }

@@ -44,8 +44,8 @@ static const struct db_stmt EXECS = {
     1};
 static const struct db_stmt ARRIVALS = {
     "report_arrivals",
-    "INSERT INTO arrival (at, seconds, requests, rows) VALUES (now() - $1::float8 * interval '1 s',"
-    " $2::float8, $3::bigint, $4::json) ON CONFLICT DO NOTHING",
+    "INSERT INTO arrival (at, seconds, requests, rows, bytes) VALUES (now() - $1::float8 * interval"
+    " '1 s', $2::float8, $3::bigint, $4::json, octet_length($4::text)) ON CONFLICT DO NOTHING",
     4};
 static const struct db_stmt OLD_ARRIVALS = {
     "report_old_arrivals",

@@ -650,6 +650,46 @@ static void a_log_comes_late_unless_another_executor_has_the_job(void **state)
     assert_true(owned);
 }
 
+/* Ago, in the order in which a snapshot has them, as text. */
+static void assert_arrivals(const struct world *w, double hours, const char *want)
+{
+    json_t *snapshot, *slice;
+    char got[128] = "";
+    struct sh_err err = {0};
+    size_t i;
+
+    assert_ok_err(store_snapshot(w->db, hours, &snapshot, &err), &err);
+    json_array_foreach(json_object_get(snapshot, "arrivals"), i, slice)
+    {
+        const size_t n = strlen(got);
+
+        snprintf(got + n, sizeof(got) - n, "%.0f:%zu ",
+                 json_number_value(json_object_get(slice, "ago_s")),
+                 json_array_size(json_object_get(slice, "rows")));
+    }
+    assert_string_equal(got, want);
+    json_decref(snapshot);
+}
+
+/* What it does not take it need not read: how long the rest is, is known from its number. */
+static void a_snapshot_takes_the_last_arrivals_and_no_more_than_asked_for(void **state)
+{
+    const struct world *w = *state;
+
+    run(w->db, "INSERT INTO arrival (at, seconds, requests, rows, bytes) SELECT now() - ago * "
+               "interval '1 s', 10, n, rows::json, bytes FROM (VALUES (20, 5, '[{}]', 4), "
+               "(4000, 900000, '[{},{}]', 7), (8000, 90000, '[{},{},{}]', 33554422), "
+               "(9000, 1, '[]', 2)) x (ago, n, rows, bytes)");
+    assert_arrivals(w, 0, "");
+    assert_arrivals(w, 1, "20:1 ");
+    assert_arrivals(w, 1.5, "4000:2 20:1 ");
+    assert_arrivals(w, 24, "4000:2 20:1 "); /* of the third too many bytes */
+    run(w->db, "UPDATE arrival SET bytes = 33554421 WHERE bytes > 7");
+    assert_arrivals(w, 2.3, "8000:3 4000:2 20:1 ");
+    run(w->db, "UPDATE arrival SET requests = 100000 WHERE bytes > 7");
+    assert_arrivals(w, 24, "4000:2 20:1 "); /* of the third too many requests */
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
 
 int main(void)
@@ -670,6 +710,7 @@ int main(void)
         TEST(another_tenants_job_is_not_touched),
         TEST(a_change_merges_labels_and_says_so_in_one_event),
         TEST(an_idempotency_key_has_one_answer_for_a_day),
+        TEST(a_snapshot_takes_the_last_arrivals_and_no_more_than_asked_for),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
