@@ -168,7 +168,7 @@ static void on_state(struct sched *s, struct exec *e, const struct msg_exec_stat
     const bool was_stopping = e->state.is_stopping;
     const double link = m->link_bytes_per_s;
 
-    e->most_workspace = SH_MAX(e->most_workspace, m->workspace / SH_MAX(e->n_runs, 1u));
+    e->most_workspace = SH_MAX(e->most_workspace, m->workspace); /* one run has memory at a time */
     e->state = (struct exec_state){.device_bytes = m->device_bytes,
                                    .weights = m->weights,
                                    .training = m->training,

@@ -154,8 +154,7 @@ void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum s
         start = SH_MAX(start, missing ? arrives_ns : start);
     end = pipelined_end(m, times, start, how == SERVE_WHOLE ? 0 : missing, arrives_ns,
                         x->ns_per_byte);
-    if (x->was_cold && m->n_over)
-        end += m->over_ns[(x_drawn >> 8) % m->n_over];
+    end += x->was_cold ? m->over_ns : 0;
     if (s->conf.ends)
         note_begin(s, first, n, end);
     x->compute_ns = pipelined_end(m, times, 0, 0, 0, 0);

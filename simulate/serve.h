@@ -27,17 +27,17 @@ struct serve_model {                       /* the caller sets all but run_ns and
     uint32_t n_layers, max_batch;
     double times[SERVE_MAX_BATCH + 1]; /* by samples, of the layers' */
     int64_t slo_ns;                    /* latency target; 0: none */
-    /* Measured runs, over what they usually take; by how much cold ones took longer. None: see
-     * above. */
+    /* Measured runs, over what they usually take. None: see above. */
     double factors[PREDICT_RING];
-    int64_t over_ns[PREDICT_RING];
-    uint32_t n_factors, n_over;
+    uint32_t n_factors;
+    int64_t over_ns; /* of one that waits for weights */
     int64_t run_ns[SERVE_MAX_BATCH + 1];
     double asked; /* requests a second in this trace */
 };
 
 struct serve_place {     /* a GPU */
-    uint64_t pool_bytes; /* for images */
+    uint64_t pool_bytes; /* for images and the workspace of a run */
+    uint64_t workspace;  /* that a run takes until it ends, for SERVE_OURS */
     double ns_per_byte;  /* of its link */
     int64_t stop_ns;     /* until training has stopped; 0: as the conf says */
     bool has_no_job;     /* it does not train */

@@ -1,10 +1,11 @@
 /* serve_ours.c - the daemons' own decisions: the scheduler's core (simulate/core.h), with its pass,
  * predictions and promises, and the executor's residency (executor/memory) on each GPU.
  *
- * What an executor does between the two is done here: PREPARE and RUN bring what is missing of an
- * image, its head kept if it has one; images of runs that it was given are pinned; the scheduler
- * hears of what was evicted and of each end. In a system as it is (struct serve_system) versions
- * live where they do, and move as the scheduler decides; else each is everywhere. */
+ * What an executor does between the two is done here: PREPARE brings what is missing of an image,
+ * its head kept if it has one, and keeps it for a while; a run that begins has its workspace and
+ * brings the rest; the scheduler hears of what was evicted and of each end. In a system as it is
+ * (struct serve_system) versions live where they do, and move as the scheduler decides; else each
+ * is everywhere. */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/memory/residency.h"
@@ -19,21 +20,25 @@
 #define TICK_NS INT64_C(100000000) /* --tick-ms */
 #define SECOND_TICKS 10
 #define MAX_RUNS 16u
+#define KEEP_NS INT64_C(2000000000) /* as executor/models/model.c keeps what PREPARE announced */
 
 struct given { /* a run that has not begun, or the one that goes on */
     uint64_t id;
     uint32_t model, first, last, n;
-    bool is_pinned; /* else there was no room for its image, which passes through */
+    bool is_whole;  /* all of its parts are known */
+    bool is_pinned; /* it goes on; else there was no room for its image, which passes through */
 };
 
 struct device {
     struct residency *res; /* OWNED */
     struct given runs[MAX_RUNS];
     uint32_t n_runs;
-    bool is_on; /* runs[0] has begun */
+    bool is_on;            /* runs[0] has begun ... */
+    struct arena_range ws; /* ... with this workspace */
     int64_t begun_ns;
     bool was_cold;
     uint64_t *missing; /* OWNED; by model: bytes of it that its last copy brought */
+    int64_t *kept_ns;  /* OWNED; by model: it is pinned until then, for a run; 0: it is not */
 };
 
 struct ours {
@@ -41,6 +46,7 @@ struct ours {
     struct core core;
     struct device *devices; /* OWNED */
     uint32_t *held;         /* OWNED; by model: scratch */
+    uint32_t *tags;         /* OWNED; by model: whose it is */
     bool ticks;
     uint64_t n_ticks;
 };
@@ -67,6 +73,20 @@ static void tell_place(struct ours *o, uint32_t g, uint32_t model)
                                               .idle_ns = 0});
 }
 
+static void note_held(struct ours *o, uint32_t g)
+{
+    for (uint32_t m = 0; m < o->s->n_models; m++)
+        o->held[m] = residency_held(o->devices[g].res, m);
+}
+
+/* Of those that have lost blocks since. */
+static void tell_evicted(struct ours *o, uint32_t g)
+{
+    for (uint32_t m = 0; m < o->s->n_models; m++)
+        if (residency_held(o->devices[g].res, m) < o->held[m])
+            tell_place(o, g, m);
+}
+
 /* Has all of the image come to g. False: there is no room for it now. */
 static bool bring(struct ours *o, uint32_t g, uint32_t model)
 {
@@ -75,8 +95,7 @@ static bool bring(struct ours *o, uint32_t g, uint32_t model)
     struct residency_place place;
     uint64_t missing;
 
-    for (uint32_t m = 0; m < s->n_models; m++)
-        o->held[m] = residency_held(d->res, m);
+    note_held(o, g);
     if (residency_place(d->res, model, true, &place, NULL))
         return false;
     residency_touch(d->res, model, s->now_ns);
@@ -86,21 +105,91 @@ static bool bring(struct ours *o, uint32_t g, uint32_t model)
         s->gpus[g].arrives_ns[model] = serve_copy(s, g, missing);
         d->missing[model] = missing;
     }
-    for (uint32_t m = 0; place.evicted_blocks && m < s->n_models; m++)
-        if (m != model && residency_held(d->res, m) != o->held[m])
-            tell_place(o, g, m);
+    if (place.evicted_blocks)
+        tell_evicted(o, g);
     return true;
+}
+
+static void unkeep(struct ours *o, uint32_t g, uint32_t model, int64_t now_ns)
+{
+    struct device *d = &o->devices[g];
+
+    if (!d->kept_ns[model] || now_ns < d->kept_ns[model])
+        return;
+    d->kept_ns[model] = 0;
+    residency_unpin(d->res, model);
+}
+
+static void unkeep_all(struct ours *o, uint32_t g, int64_t now_ns)
+{
+    for (uint32_t m = 0; m < o->s->n_models; m++)
+        unkeep(o, g, m, now_ns);
+}
+
+/* The scheduler has placed a request there: the image comes, if there is room, and stays. */
+static void prepare(struct ours *o, uint32_t g, uint32_t model)
+{
+    struct device *d = &o->devices[g];
+
+    if (bring(o, g, model)) {
+        if (!d->kept_ns[model])
+            residency_pin(d->res, model);
+        d->kept_ns[model] = o->s->now_ns + KEEP_NS;
+    }
+    tell_place(o, g, model);
+}
+
+/* spare: as struct residency_need has it. */
+static bool take_with(struct ours *o, uint32_t g, uint32_t model, uint32_t spare)
+{
+    struct device *d = &o->devices[g];
+    const uint64_t bytes = o->s->conf.places[g].workspace;
+    const struct residency_need need = {.n_blocks =
+                                            (uint32_t)((bytes + SERVE_BLOCK - 1) / SERVE_BLOCK),
+                                        .tag = o->tags[model],
+                                        .kind = ARENA_WORK,
+                                        .spare = spare};
+    uint32_t n_evicted = 0;
+    bool is_there = false;
+
+    note_held(o, g);
+    if (!residency_alloc(d->res, &need, &d->ws, &n_evicted, NULL)) {
+        if (n_evicted)
+            tell_evicted(o, g);
+        is_there = bring(o, g, model);
+    }
+    if (!is_there)
+        residency_release(d->res, &d->ws, o->tags[model]);
+    return is_there;
+}
+
+/* As a run does that becomes the current one (executor/runs/switch.c). */
+static bool take_memory(struct ours *o, uint32_t g, uint32_t model)
+{
+    return take_with(o, g, model, model) || take_with(o, g, model, RESIDENCY_NO_IMAGE);
 }
 
 static void begin(struct ours *o, uint32_t g)
 {
     struct serve *s = o->s;
     struct device *d = &o->devices[g];
-    const struct given *r = &d->runs[0];
+    struct given *r = &d->runs[0];
     int64_t arrives;
 
-    if (d->is_on || !d->n_runs)
+    if (d->is_on || !d->n_runs || !r->is_whole)
         return;
+    r->is_pinned = take_memory(o, g, r->model);
+    if (!r->is_pinned) {
+        unkeep_all(o, g, INT64_MAX);
+        r->is_pinned = take_memory(o, g, r->model);
+    }
+    if (r->is_pinned) {
+        residency_pin(d->res, r->model);
+        unkeep(o, g, r->model, INT64_MAX);
+    } else {
+        d->missing[r->model] = serve_image(s, r->model);
+        s->gpus[g].arrives_ns[r->model] = serve_copy(s, g, d->missing[r->model]);
+    }
     arrives = s->gpus[g].arrives_ns[r->model];
     d->is_on = true;
     d->begun_ns = s->now_ns;
@@ -117,13 +206,7 @@ static void on_run(struct ours *o, uint32_t g, const struct msg_run *m)
     if (r->id != m->run_id)
         abort(); /* its parts come first */
     r->model = (uint32_t)(m->version_id - 1);
-    r->is_pinned = bring(o, g, r->model);
-    if (r->is_pinned) {
-        residency_pin(d->res, r->model);
-    } else {
-        d->missing[r->model] = serve_image(o->s, r->model);
-        o->s->gpus[g].arrives_ns[r->model] = serve_copy(o->s, g, d->missing[r->model]);
-    }
+    r->is_whole = true;
     o->s->next[r->last] = SERVE_NONE;
     begin(o, g);
 }
@@ -154,10 +237,7 @@ static void on_send(void *ctx, uint32_t g, const struct sh_msg *m)
     } else if (m->type == MSG_RUN) {
         on_run(o, g, &m->u.run);
     } else if (m->type == MSG_PREPARE) {
-        const uint32_t model = (uint32_t)(m->u.prepare.version_id - 1);
-
-        if (bring(o, g, model))
-            tell_place(o, g, model);
+        prepare(o, g, (uint32_t)(m->u.prepare.version_id - 1));
     } else if (m->type == MSG_MODEL_LOAD && o->s->conf.system) {
         serve_timer(o->s, o->s->now_ns + o->s->conf.system->load_ns,
                     timer_of(o, g, m->u.model_load.version_id));
@@ -194,10 +274,12 @@ static void ours_destroy(void *p)
     for (uint32_t g = 0; o->devices && g < o->s->conf.n_gpus; g++) {
         residency_free(o->devices[g].res);
         free(o->devices[g].missing);
+        free(o->devices[g].kept_ns);
     }
     core_fini(&o->core);
     free(o->devices);
     free(o->held);
+    free(o->tags);
     sh_clock_real();
     free(o);
 }
@@ -286,6 +368,17 @@ static void put_on_device(struct ours *o, uint32_t g, uint32_t m)
         residency_truncate(res, m, (uint32_t)((bytes + SERVE_BLOCK - 1) / SERVE_BLOCK));
 }
 
+/* Of the tenant whose model it is. */
+static uint32_t tag_of(const struct serve *s, uint32_t m)
+{
+    const struct serve_system *x = s->conf.system;
+    uint32_t t = 0;
+
+    while (x && t < s->trace->tenants.n && strcmp(x->tenants[t].name, x->rows[m].tenant) != 0)
+        t++;
+    return 1 + t;
+}
+
 static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
 {
     const struct serve *s = o->s;
@@ -294,7 +387,8 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
                       &(struct residency_conf){.policy = RESIDENCY_CLOCK}, &o->devices[g].res, err);
 
     o->devices[g].missing = calloc(s->n_models, sizeof(*o->devices[g].missing));
-    if (!rc && !o->devices[g].missing)
+    o->devices[g].kept_ns = calloc(s->n_models, sizeof(*o->devices[g].kept_ns));
+    if (!rc && (!o->devices[g].missing || !o->devices[g].kept_ns))
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a device");
     o->core.sessions[g].exec->info.pool_bytes = s->gpus[g].room;
     o->core.sessions[g].exec->ns_per_byte = s->gpus[g].ns_per_byte;
@@ -306,7 +400,8 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
         uint32_t id;
 
         rc = residency_add(o->devices[g].res,
-                           &(struct residency_image){.n_blocks = blocks, .tag = 1}, &id, err);
+                           &(struct residency_image){.n_blocks = blocks, .tag = o->tags[m]}, &id,
+                           err);
         if (!rc && s->conf.system && lives(s, g, m))
             put_on_device(o, g, m);
         if (!rc && lives(s, g, m))
@@ -327,9 +422,12 @@ static void *ours_create(struct serve *s)
     sh_clock_fake(SERVE_BASE_NS, 0);
     o->devices = calloc(s->conf.n_gpus, sizeof(*o->devices));
     o->held = calloc(s->n_models, sizeof(*o->held));
+    o->tags = calloc(s->n_models, sizeof(*o->tags));
     rc = core_init(&o->core, &hooks, s->conf.n_gpus, s->conf.places[0].pool_bytes, &s->err);
-    if (!rc && (!o->devices || !o->held))
+    if (!rc && (!o->devices || !o->held || !o->tags))
         rc = SH_FAIL(&s->err, SH_E_NOMEM, "could not allocate devices");
+    for (uint32_t m = 0; m < s->n_models && !rc; m++)
+        o->tags[m] = tag_of(s, m);
     if (!rc && s->conf.system)
         core_decide_by(&o->core, s->conf.system->options);
     if (!rc)
@@ -385,6 +483,7 @@ static void idle(void *p, uint32_t g)
     const int64_t took = s->now_ns - d->begun_ns;
 
     set_clock(o);
+    residency_release(d->res, &d->ws, o->tags[r.model]);
     if (r.is_pinned)
         residency_unpin(d->res, r.model);
     residency_touch(d->res, r.model, s->now_ns);
@@ -405,6 +504,8 @@ static void idle(void *p, uint32_t g)
 static void tick(struct ours *o)
 {
     o->ticks = false;
+    for (uint32_t g = 0; g < o->s->conf.n_gpus; g++)
+        unkeep_all(o, g, o->s->now_ns);
     requests_expire(&o->core.s, SERVE_BASE_NS + o->s->now_ns);
     waiting_tick(&o->core.s);
     if (o->s->conf.system && o->n_ticks++ % SECOND_TICKS == 0)

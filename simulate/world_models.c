@@ -114,9 +114,10 @@ static void take_factors(const struct predict *p, double percentile, struct serv
     for (uint32_t i = 0; i < best->n; i++)
         m->factors[i] = (double)best->ns[best->order[i]] / (double)t.usual_ns;
     m->n_factors = best->n;
-    for (uint32_t i = 0; i < p->cold.n; i++)
-        m->over_ns[i] = p->cold.ns[p->cold.order[i]];
-    m->n_over = p->cold.n;
+    /* The larger ones waited for more weights than the scheduler knew of, which happens here, too:
+     * they are not to count twice. */
+    if (p->cold.n)
+        m->over_ns = p->cold.ns[p->cold.order[p->cold.n / 2]];
 }
 
 /* Two layers: what can run before the last weights are there, and what cannot. */
@@ -246,10 +247,11 @@ static void take_places(struct world *w)
 {
     for (size_t g = 0; g < w->n_gpus; g++) {
         const struct world_gpu *x = &w->gpus[g];
-        const uint64_t taken = (uint64_t)(x->training + x->most_workspace * w->options.max_runs);
+        const uint64_t taken = SH_MIN((uint64_t)x->training, x->pool_bytes);
 
         w->requests.places[g] = (struct serve_place){
-            .pool_bytes = x->pool_bytes - SH_MIN(taken, x->pool_bytes),
+            .pool_bytes = x->pool_bytes - taken,
+            .workspace = (uint64_t)x->most_workspace,
             .ns_per_byte = x->ns_per_byte > 0 ? x->ns_per_byte : FIRST_NS_PER_BYTE,
             .stop_ns = x->stop_ns > 0 ? x->stop_ns : FIRST_STOP_NS};
     }

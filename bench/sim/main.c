@@ -206,7 +206,8 @@ static int replay_load(const struct options *o, const struct trace_requests *loa
     int rc = places ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the GPUs");
 
     for (int64_t g = 0; !rc && g < o->gpus; g++)
-        places[g] = (struct serve_place){(uint64_t)o->pool_mib << 20, models_ns_per_byte(profile)};
+        places[g] = (struct serve_place){.pool_bytes = (uint64_t)o->pool_mib << 20,
+                                         .ns_per_byte = models_ns_per_byte(profile)};
     for (size_t i = 0; i < SH_ARRAY_LEN(SERVE) && !rc; i++) {
         struct serve_result r;
 

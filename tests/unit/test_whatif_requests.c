@@ -136,6 +136,41 @@ static void one_more_gpu_does_as_much_again(void **state)
     free(trace);
 }
 
+/* Two images of two blocks on a device of four, and runs that take one: each takes it from the
+ * other image, so a block is copied for each run, and not two. */
+static void a_run_takes_its_workspace_while_it_lasts(void **state)
+{
+    static const char MODEL[] =
+        "{'id': %d, 'model_id': %d, 'tenant': '%s', 'model': 'm', 'version': 1, 'max_batch': 1, "
+        "'image_bytes': 4194304, 'slo_ms': 100, 'percentile': 99, 'on_miss': 'best-effort', "
+        "'profile': [{'batch': 1, 'compute_ns': 1e7, 'tail_ns': 0}], 'homes': [{'gpu': 'g0', "
+        "'device_bytes': 0}]}";
+    char anna[400], bert[400], *trace = malloc(8192);
+    size_t at = 0;
+    json_t *question, *said = NULL;
+    struct sh_err err = {0};
+
+    (void)state;
+    snprintf(anna, sizeof(anna), MODEL, 11, 1, "anna");
+    snprintf(bert, sizeof(bert), MODEL, 12, 2, "bert");
+    assert_non_null(trace);
+    at += (size_t)snprintf(trace, 8192, "at_s,tenant,model\n");
+    for (int i = 0; i < 100; i++)
+        at += (size_t)snprintf(trace + at, 8192 - at, "%d,%s,m\n", i, i % 2 ? "anna" : "bert");
+    question = json_of(
+        "{'changes': [], 'snapshot': {'format': 3, 'at': '2026-01-01T00:00:00Z', 'scheduler': {}, "
+        "'gpus': [{'name': 'g0', 'pool_bytes': 8388608, 'ns_per_byte': 10, 'most_workspace': "
+        "2097152}], 'tenants': [{'name': 'anna'}, {'name': 'bert'}], 'jobs': [], 'models': [%s, "
+        "%s], 'arrivals': []}}",
+        anna, bert);
+    json_object_set_new(question, "trace", json_string(trace));
+    assert_ok_err(answer(question, &said, &err), &err);
+    assert_near(number(said, "before", "p50_ms"), 21, 1);
+    json_decref(question);
+    json_decref(said);
+    free(trace);
+}
+
 static void recorded_ones_come_again(void **state)
 {
     static const char SLICES[] =
@@ -294,6 +329,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_takes_as_long_as_runs_took),
         cmocka_unit_test(one_more_gpu_does_as_much_again),
+        cmocka_unit_test(a_run_takes_its_workspace_while_it_lasts),
         cmocka_unit_test(recorded_ones_come_again),
         cmocka_unit_test(a_tenant_has_no_more_requests_at_once_than_its_quota_allows),
         cmocka_unit_test(very_many_versions_are_left_out),
