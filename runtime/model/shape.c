@@ -123,17 +123,20 @@ static void finish(struct run *r)
 /* ---------------------------------------------------------------- one node */
 
 /* Numbers of the model, as weights are, with something that follows from the batch size or the
- * sizes of symbols: the result would be weights of these sizes alone. */
+ * sizes of symbols: the result would be weights of these sizes alone. But a table that follows from
+ * the batch size, as rows that are looked up for each sample, would itself be one: then the result
+ * is, which may repeat and then shrinks. */
 static bool is_sized_weight(const struct shape_ctx *c, const struct shape_op *op, bool is_sized)
 {
-    bool any = false;
+    bool any = false, is_table = false;
 
     for (uint32_t i = 0; i < c->n.n_in; i++) {
         const struct graph_value *v = c->n.in[i] == GRAPH_NONE ? NULL : shape__in(c, i);
 
         any |= v && v->data && !v->by_size && !shape__is_int(v->dtype) && graph_elements(v) > 1;
+        is_table |= v && v->data && !v->by_size && v->by_batch && v->rank > 1;
     }
-    return any && is_sized && !c->training && (op->flags & SHAPE_RUNS);
+    return any && is_sized && !is_table && !c->training && (op->flags & SHAPE_RUNS);
 }
 
 static bool foldable(const struct shape_ctx *c, const struct shape_op *op, bool is_sized)

@@ -402,6 +402,26 @@ static void a_token_for_each_sample_is_one_weight(void **state)
     batches_agree(g, 0);
 }
 
+/* As BERT begins where nobody says which text a word is of: the same kind for each word, repeated
+ * for each sample, looked up and added. */
+static void a_row_looked_up_for_each_sample_is_one_weight(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 9, 16}), n, y;
+
+    (void)state;
+    n = NODE(g, "Shape", "of_x", x);
+    n = NODE(g, "Gather", "n", n, shape_of(g, "first", 1, (int64_t[]){0}));
+    n = NODE(g, "Concat", "to", n, shape_of(g, "rest", 1, (int64_t[]){9}));
+    assert_ok(graph_set_int(&g->nodes[g->n_nodes - 1], "axis", 0, NULL));
+    y = NODE(g, "Reshape", "row", shape_of(g, "kinds", 9, (int64_t[]){0, 0, 0, 1, 1, 1, 1, 2, 2}),
+             shape_of(g, "one", 2, (int64_t[]){1, 9}));
+    y = NODE(g, "Expand", "each", y, n);
+    y = NODE(g, "Gather", "rows", param(g, "table", 2, (int64_t[]){3, 16}), y);
+    assert_ok(graph_add_output(g, NODE(g, "Add", "y", y, x), NULL));
+    batches_agree(g, 0);
+}
+
 /* With the scores as a second output nothing is fused: the same model in both forms. */
 static void attention_gives_what_it_gives_when_spelled_out(void **state)
 {
@@ -592,6 +612,7 @@ int main(void)
         cmocka_unit_test(an_output_that_is_an_input_is_copied),
         cmocka_unit_test(batch_sizes_share_one_image_and_agree),
         cmocka_unit_test(a_token_for_each_sample_is_one_weight),
+        cmocka_unit_test(a_row_looked_up_for_each_sample_is_one_weight),
         cmocka_unit_test(an_index_is_checked_where_it_comes_to_its_table_as_it_is),
         cmocka_unit_test(layers_begin_where_their_weights_are_first_used),
         cmocka_unit_test(every_operator_that_is_accepted_is_lowered),
