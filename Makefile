@@ -247,7 +247,7 @@ demo: build ## the whole system tells its story; the summary is in .shunt/demo.j
 lab: all $(LAB) ## the programs as tests and measurements want them, in build/lab (tests/lab/README.md)
 	@:
 
-e2e: all $(LAB) $(ORACLE) $(FAKE) $(DEV_BIN) ## stories with real daemons, several at a time; STORIES names some
+e2e: all $(LAB) $(ORACLE) $(FAKE) $(DEV_BIN) $(BUILD)/bench/arrivals ## stories with real daemons, several at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory

@@ -2,9 +2,11 @@
  *
  *   arrivals PORT SECONDS SEED < KINDS
  *
- * A kind of request is a line "open RATE BYTES" (Poisson, so many a second) or "closed N BYTES" (N
- * at a time, each followed by the next), and then its BYTES. One thread, as many connections as
- * there are requests in flight. For each request, when all are over, a line of microseconds:
+ * A kind of request is a line "open RATE BYTES" (Poisson, so many a second), "closed N BYTES" (N at
+ * a time, each followed by the next) or "listed N BYTES" (N in all, when they are said to be due),
+ * and then its BYTES; of listed ones then N lines of nanoseconds from the beginning, in order. One
+ * thread, as many connections as there are requests in flight. For each request, when all are over,
+ * a line of microseconds:
  *
  *   KIND STATUS DUE SENT ANSWERED
  *
@@ -42,9 +44,11 @@
 struct kind {
     double rate;        /* of open ones, a second */
     unsigned at_a_time; /* of closed ones */
+    int64_t *due_ns;    /* of listed ones, from the beginning */
+    size_t n_due, n_sent;
     char *request;
     size_t bytes;
-    int64_t next_ns; /* open: the next is due then */
+    int64_t next_ns; /* open and listed: the next is due then; INT64_MAX: never */
 };
 
 struct record {
@@ -86,6 +90,15 @@ static int64_t gap_ns(struct load *l, double rate)
     const double u = ((double)draw_bits(&l->seed) + 1) / 9007199254740993.0;
 
     return (int64_t)(-log(u) / rate * 1e9);
+}
+
+/* Of an open or listed kind, after the one that was due at next_ns. */
+static void set_next(struct load *l, struct kind *k)
+{
+    if (k->rate > 0)
+        k->next_ns += gap_ns(l, k->rate);
+    else
+        k->next_ns = k->n_sent < k->n_due ? l->begin_ns + k->due_ns[k->n_sent++] : INT64_MAX;
 }
 
 static struct conn *connect_one(struct load *l)
@@ -229,11 +242,11 @@ static int64_t send_due(struct load *l)
     for (uint32_t k = 0; k < l->n_kinds; k++) {
         struct kind *x = &l->kinds[k];
 
-        while (x->rate > 0 && x->next_ns <= now_ns() && x->next_ns < l->end_ns) {
+        while (x->next_ns <= now_ns() && x->next_ns < l->end_ns) {
             send_one(l, k, x->next_ns);
-            x->next_ns += gap_ns(l, x->rate);
+            set_next(l, x);
         }
-        if (x->rate > 0 && x->next_ns < next_ns)
+        if (x->next_ns < next_ns)
             next_ns = x->next_ns;
     }
     return next_ns;
@@ -244,8 +257,8 @@ static void run(struct load *l, double seconds)
     l->begin_ns = now_ns();
     l->end_ns = l->begin_ns + (int64_t)(seconds * 1e9);
     for (uint32_t k = 0; k < l->n_kinds; k++) {
-        if (l->kinds[k].rate > 0)
-            l->kinds[k].next_ns = l->begin_ns + gap_ns(l, l->kinds[k].rate);
+        l->kinds[k].next_ns = l->begin_ns;
+        set_next(l, &l->kinds[k]);
         for (unsigned i = 0; i < l->kinds[k].at_a_time; i++)
             send_one(l, k, now_ns());
     }
@@ -253,6 +266,19 @@ static void run(struct load *l, double seconds)
         wait_until(l, send_due(l));
     while (l->n_busy > 0 && now_ns() < l->end_ns + ANSWER_S * INT64_C(1000000000))
         wait_until(l, now_ns() + 100000000);
+}
+
+static int read_due(struct kind *k)
+{
+    char line[32];
+
+    k->due_ns = calloc(k->n_due + 1, sizeof(*k->due_ns));
+    for (size_t i = 0; k->due_ns && i < k->n_due; i++) {
+        if (!fgets(line, sizeof(line), stdin))
+            return 1;
+        k->due_ns[i] = strtoll(line, NULL, 10);
+    }
+    return k->due_ns == NULL;
 }
 
 static int read_kinds(struct load *l)
@@ -268,11 +294,13 @@ static int read_kinds(struct load *l)
             return 1;
         if (strcmp(how, "open") == 0)
             k->rate = much;
+        else if (strcmp(how, "listed") == 0)
+            k->n_due = (size_t)much;
         else
             k->at_a_time = (unsigned)much;
         k->bytes = bytes;
         k->request = malloc(bytes + 1);
-        if (!k->request || fread(k->request, 1, bytes, stdin) != bytes)
+        if (!k->request || fread(k->request, 1, bytes, stdin) != bytes || read_due(k))
             return 1;
     }
     return l->n_kinds == 0;

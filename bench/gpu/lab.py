@@ -323,6 +323,12 @@ def took_ms(timeline):
     return max((ms for ms, text in timeline if text == EVENTS["switch.done"]), default=0)
 
 
+def drained_ms(timeline):
+    """From the stop of training to the drained device; 0 if none trained."""
+    at = {text.split(" (")[0]: ms for ms, text in timeline}
+    return at.get("training drained", 0) - at.get("training told to stop", 0)
+
+
 def print_timeline(timeline):
     for ms, text in timeline:
         print("  %9.3f ms  %s" % (ms, text), file=sys.stderr)

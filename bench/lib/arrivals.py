@@ -11,9 +11,16 @@ NOT_SENT, NO_REPLY = 1, 0
 One = collections.namedtuple("One", "kind status due late took heard")
 
 
+def of_kind(how, much, request):
+    due = much if how == "listed" else []
+    head = "%s %f %d\n" % (how, len(due) if how == "listed" else much, len(request))
+    return head.encode() + request + b"".join(b"%d\n" % (at * 1e9) for at in due)
+
+
 def send(port, seconds, seed, kinds):
-    """kinds: (how, much, request) as in arrivals.c. All requests, in the order in which they were due."""
-    text = b"".join(b"%s %f %d\n%s" % (how.encode(), much, len(r), r) for how, much, r in kinds)
+    """kinds: (how, much, request) as in arrivals.c; ("listed", seconds when they are due, request). All
+    requests, in the order in which they were due."""
+    text = b"".join(of_kind(*k) for k in kinds)
     out = subprocess.run([PROGRAM, str(port), str(seconds), str(seed)], input=text, check=True,
                          stdout=subprocess.PIPE).stdout
     rows = (line.split() for line in out.splitlines())

@@ -120,8 +120,8 @@ class Eager:
         self.out.copy_(self.f())
 
 
-def captured(f):
-    """f as a CUDA graph, and what it returns."""
+def captured(f, pool=None):
+    """f as a CUDA graph, and what it returns. pool: memory of graphs that never run at the same time."""
     if DEVICE != "cuda":
         graph = Eager(f)
         return graph, graph.out
@@ -132,7 +132,7 @@ def captured(f):
             f()
     torch.cuda.current_stream().wait_stream(side)
     graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
+    with torch.cuda.graph(graph, pool=pool):
         out = f()
     return graph, out
 

@@ -221,15 +221,16 @@ static int replay_load(const struct options *o, const struct trace_requests *loa
     return rc;
 }
 
-static int replay_requests(const struct options *o, struct sh_err *err)
+/* The requests that are asked for, with models for them. *rate: a second, in the mean. */
+static int read_load(const struct options *o, const struct sim_profile *profile,
+                     struct trace_requests *load, struct serve_model **models, double *rate,
+                     struct sh_err *err)
 {
     const struct trace_part part = {(double)o->from_s, (double)o->to_s, 1, 1};
-    const struct sim_profile *profile = sim_profile_read(o->profile);
-    struct trace_requests t = {0}, order = {0}, load = {0}, *asked = *o->order ? &order : &t;
-    struct serve_model *models = NULL;
-    double rate = (double)o->rate;
+    struct trace_requests t = {0}, order = {0}, *asked = *o->order ? &order : &t;
     int rc = trace_requests_read(o->trace, &part, &t, err);
 
+    *rate = (double)o->rate;
     if (!rc && *o->order)
         rc = trace_requests_read(o->order, &part, &order, err);
     if (!rc && o->n_models)
@@ -237,16 +238,37 @@ static int replay_requests(const struct options *o, struct sh_err *err)
     if (!rc && o->one_tenant)
         rc = load_one_tenant(asked, err);
     if (!rc)
-        rc = models_make(profile, asked->models.n, o->slo_ms * 1000000, &models, err);
+        rc = models_make(profile, asked->models.n, o->slo_ms * 1000000, models, err);
     if (!rc) {
         if (!o->rate)
-            rate = models_capacity(asked, models) * (double)o->gpus * (double)o->load_percent / 100;
-        rc = load_make(&t, *o->order ? &order : NULL, rate, (size_t)o->n, &load, err);
+            *rate =
+                models_capacity(asked, *models) * (double)o->gpus * (double)o->load_percent / 100;
+        rc = load_make(&t, *o->order ? &order : NULL, *rate, (size_t)o->n, load, err);
     }
-    if (!rc)
-        rc = replay_load(o, &load, profile, models, rate, err);
     trace_requests_fini(&t);
     trace_requests_fini(&order);
+    return rc;
+}
+
+static void print_load(const struct trace_requests *load)
+{
+    for (size_t i = 0; i < load->n; i++)
+        printf("%lld %u %u\n", (long long)load->items[i].at_ns, load->items[i].model,
+               load->items[i].tenant);
+}
+
+static int replay_requests(const struct options *o, bool prints, struct sh_err *err)
+{
+    const struct sim_profile *profile = sim_profile_read(o->profile);
+    struct trace_requests load = {0};
+    struct serve_model *models = NULL;
+    double rate;
+    int rc = read_load(o, profile, &load, &models, &rate, err);
+
+    if (!rc && prints)
+        print_load(&load);
+    else if (!rc)
+        rc = replay_load(o, &load, profile, models, rate, err);
     trace_requests_fini(&load);
     free(models);
     return rc;
@@ -267,9 +289,12 @@ int main(int argc, char **argv)
     if (!rc && n_rest == 1 && strcmp(rest[0], "jobs") == 0)
         rc = replay_jobs(&o, &err);
     else if (!rc && n_rest == 1 && strcmp(rest[0], "requests") == 0)
-        rc = replay_requests(&o, &err);
+        rc = replay_requests(&o, false, &err);
+    else if (!rc && n_rest == 1 && strcmp(rest[0], "load") == 0)
+        rc = replay_requests(&o, true, &err);
     else if (!rc)
-        rc = SH_FAIL(&err, SH_E_INVALID, "say what to replay: jobs or requests");
+        rc = SH_FAIL(&err, SH_E_INVALID,
+                     "say what to replay: jobs or requests; or load, to print the requests");
     sh_conf_free(&TABLE, &o);
     if (rc)
         fprintf(stderr, "replay: %s\n", err.msg);
