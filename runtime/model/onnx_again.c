@@ -257,6 +257,50 @@ static bool is_turned(const struct of *x, const struct of *y)
            memcmp(x->data, y->data, x->n * sizeof(float)) == 0;
 }
 
+/* ---------------------------------------------------------------- one of many */
+
+/* Is x one number of the list y, or the negative of one? */
+static bool find_element(const struct of *x, const struct of *y, size_t *index, bool *negated)
+{
+    for (*index = 0; x->n == 1 && y->t->n_dims == 1 && *index < y->n; ++*index) {
+        *negated = at(x, 0) == -at(y, *index);
+        if (*negated || at(x, 0) == at(y, *index))
+            return true;
+    }
+    return false;
+}
+
+static int put_element(struct again *g, const struct of *t, const struct of *of, size_t index,
+                       bool negated)
+{
+    int64_t *data = malloc(sizeof(*data));
+    char *names[3] = {NULL}, *copy = NULL;
+    const char *last;
+    int rc = data ? SH_OK : SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a number");
+
+    for (int k = 0; k < 3 && !rc; k++)
+        rc = sh_asprintf(g->b.err, &names[k], "%s@%s", t->t->name,
+                         (const char *const[]){"index", "taken", "negated"}[k]);
+    if (!rc)
+        rc = sh_strdup(names[0], &copy, g->b.err);
+    if (!rc) {
+        *data = (int64_t)index;
+        rc = onnx_build_tensor(&g->b, copy, SH_I64, NULL, 0, data, sizeof(*data));
+        data = NULL;
+    }
+    if (!rc)
+        rc = onnx_build_node(&g->b, "Gather", of->t->name, names[0], names[1], 0);
+    if (!rc && negated)
+        rc = onnx_build_node(&g->b, "Neg", names[1], NULL, names[2], 0);
+    last = negated ? names[2] : names[1];
+    if (!rc)
+        rc = onnx_build_shaped(&g->b, "Reshape", last, t->t);
+    free(data);
+    for (int k = 0; k < 3; k++)
+        free(names[k]);
+    return rc;
+}
+
 /* ---------------------------------------------------------------- two */
 
 /* x = y op z? NULL: by none. */
@@ -283,6 +327,8 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
 {
     const struct of *t = &g->all[i];
     double a, b;
+    size_t index;
+    bool negated;
     int rc = SH_OK;
 
     for (size_t k = 0; k < n && !g->b.gone[i] && !rc; k++) {
@@ -298,6 +344,8 @@ static int look_among(struct again *g, size_t i, const struct of *const *list, s
             rc = onnx_build_shaped(&g->b, "Reshape", list[k]->t->name, t->t);
         else if (t->n == 1 && !alike && is_sum(t, list[k]))
             rc = put_sum(g, t, list[k]);
+        else if (!alike && find_element(t, list[k], &index, &negated))
+            rc = put_element(g, t, list[k], index, negated);
         else
             g->b.gone[i] = false;
     }

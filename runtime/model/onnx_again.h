@@ -10,7 +10,8 @@
  * constant t whose numbers are exactly
  *   - a * p + b of another one, with numbers a and b that people write, or any if there are many
  *     numbers;
- *   - exp(p) or another function, the sum of all of p, or a vector p along another axis; or
+ *   - exp(p) or another function, the sum of all of p, a vector p along another axis, or one number
+ *     of a vector p or its negative; or
  *   - p * q, p + q or p - q
  * is computed by nodes from then on. p and q are what the newer exporter says that it computed t
  * of; where a file says nothing, they are those with a name of a module. Round numbers prove

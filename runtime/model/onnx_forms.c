@@ -503,39 +503,56 @@ static int add_row(struct forms *f, const char *param, const uint32_t *of, const
     return rc;
 }
 
-/* Weights of a mixture, each by itself, as a softmax gave them: those whose lists are the same make
- * a row if their sum is 1. The first of them looks for the others. */
+#define SUM_ERROR 1e-5 /* of numbers that a softmax gave */
+
+struct row {
+    uint32_t of[MAX_ROW]; /* initializers */
+    float x[MAX_ROW];
+    size_t n;
+    double sum;
+};
+
+/* Takes the number of initializer k into the row. false: it is none of a softmax. */
+static bool take(struct forms *f, struct row *r, size_t k)
+{
+    const uint8_t *data = onnx_tensor_look(f->b.g->initializer[k], f->source);
+
+    if (!data || r->n == MAX_ROW || !(param_number(data, 0) > 0))
+        return false;
+    r->of[r->n] = (uint32_t)k;
+    r->x[r->n] = param_number(data, 0);
+    r->sum += (double)r->x[r->n++];
+    return r->sum <= 1 + SUM_ERROR;
+}
+
+static bool is_whole(const struct row *r)
+{
+    return r->n >= 2 && fabs(r->sum - 1) <= SUM_ERROR;
+}
+
+/* Weights of a mixture, each by itself, as a softmax gave them: those of one make rows, each as
+ * soon as its sum is 1. The first of a row looks for the others. */
 static int look_at_taken(struct forms *f, size_t i, const char *list)
 {
     const Onnx__GraphProto *g = f->b.g;
-    char param[PARAM_FORM_NAME], row[PARAM_FORM_NAME];
-    uint32_t of[MAX_ROW];
-    float x[MAX_ROW];
-    size_t n = 0;
-    double sum = 0;
+    char param[PARAM_FORM_NAME], from[PARAM_FORM_NAME];
+    struct row row = {.n = 0};
 
     if (elements(g->initializer[i]) != 1 ||
-        !param_form_taken(g->initializer[i]->name, list, f->kinds, param, row))
+        !param_form_taken(g->initializer[i]->name, list, f->kinds, param, from))
         return SH_OK;
-    for (size_t k = i; k < f->b.n_file && n < MAX_ROW; k++) {
+    for (size_t k = i; k < f->b.n_file && !is_whole(&row); k++) {
         const Onnx__TensorProto *t = g->initializer[k];
         char other[PARAM_FORM_NAME], mine[PARAM_FORM_NAME];
         char *said = !stays(f, k) && elements(t) == 1 ? onnx_folded_of(g, t->name) : NULL;
-        const void *data = said && param_form_taken(t->name, said, f->kinds, mine, other) &&
-                                   strcmp(other, row) == 0
-                               ? onnx_tensor_look(t, f->source)
-                               : NULL;
+        const bool is = said && param_form_taken(t->name, said, f->kinds, mine, other) &&
+                        strcmp(other, from) == 0;
 
         free(said);
-        if (!data)
-            continue;
-        x[n] = param_number(data, 0);
-        sum += (double)x[n];
-        of[n++] = (uint32_t)k;
-        if (!(x[n - 1] > 0))
+        if (is && !take(f, &row, k))
             return SH_OK;
     }
-    return n >= 2 && fabs(sum - 1) <= 1e-5 ? add_row(f, param, of, x, n) : SH_OK;
+    return is_whole(&row) ? add_row(f, param, row.of, row.x, row.n) : SH_OK;
 }
 
 /* ---------------------------------------------------------------- where nothing is said */
@@ -573,6 +590,31 @@ static int look_for_softmax(struct forms *f, size_t i)
     free(x);
     free(name);
     return rc;
+}
+
+/* Numbers that nobody wrote: not all of them have two digits. */
+static bool is_drawn(const struct row *r)
+{
+    bool is = false;
+
+    for (size_t k = 0; k < r->n; k++)
+        is |= fabsf(r->x[k] * 100 - roundf(r->x[k] * 100)) > 1e-4f;
+    return is;
+}
+
+/* Three single numbers or more, one after the other, whose sum is 1. */
+static int look_for_row(struct forms *f, size_t i)
+{
+    const Onnx__GraphProto *g = f->b.g;
+    struct row row = {.n = 0};
+
+    for (size_t k = i; k < f->b.n_file && !is_whole(&row); k++)
+        if (stays(f, k) || elements(g->initializer[k]) != 1 ||
+            strncmp(g->initializer[k]->name, "onnx::", 6) != 0 || !take(f, &row, k))
+            return SH_OK;
+    return row.n >= 3 && is_whole(&row) && is_drawn(&row)
+               ? add_row(f, "logits", row.of, row.x, row.n)
+               : SH_OK;
 }
 
 static int look_for_mask(struct forms *f, size_t i)
@@ -636,8 +678,8 @@ static int look_at_all(struct forms *f)
         rc = look_at_said(f, look_at_expanded);
     if (!rc && known)
         rc = look_at_said(f, look_at_signs);
-    if (!rc && known)
-        rc = look_at_said(f, look_at_taken);
+    if (!rc)
+        rc = known ? look_at_said(f, look_at_taken) : look_at_unsaid(f, look_for_row);
     if (rc)
         return rc;
     return known ? look_at_said(f, look_at_product) : look_at_unsaid(f, look_for_mask);

@@ -206,6 +206,22 @@ static int read_values(struct reader *r)
     return rc;
 }
 
+/* "inv_freq@mul_2:1" is a buffer as "inv_freq" is: onnx_untie.h. */
+static uint8_t said_of_original(const struct reader *r, const char *name)
+{
+    const char *end = strchr(name, '@');
+    char original[256];
+    uint32_t v;
+
+    if (!end || !strchr(end, ':') || (size_t)(end - name) >= sizeof(original))
+        return GRAPH_SAID_NOTHING;
+    snprintf(original, sizeof(original), "%.*s", (int)(end - name), name);
+    v = names_get(&r->names, original);
+    return v != NAMES_NONE && r->g->values[v].data && r->g->values[v].said == GRAPH_SAID_BUFFER
+               ? GRAPH_SAID_BUFFER
+               : GRAPH_SAID_NOTHING;
+}
+
 static void read_kinds(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
@@ -224,6 +240,9 @@ static void read_kinds(struct reader *r)
     for (uint32_t v = 0; v < r->g->n_values && param_kinds_known(&r->kinds); v++)
         if (r->g->values[v].data && !r->g->values[v].said)
             r->g->values[v].said = (uint8_t)param_kind(&r->kinds, r->g->values[v].name);
+    for (uint32_t v = 0; v < r->g->n_values; v++)
+        if (r->g->values[v].data && !r->g->values[v].said)
+            r->g->values[v].said = said_of_original(r, r->g->values[v].name);
     r->g->says_kinds |= param_kinds_known(&r->kinds);
 }
 

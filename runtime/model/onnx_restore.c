@@ -4,6 +4,7 @@
 #include "runtime/model/onnx_again.h"
 #include "runtime/model/onnx_forms.h"
 #include "runtime/model/onnx_rows.h"
+#include "runtime/model/onnx_sums.h"
 #include "runtime/model/onnx_tie.h"
 #include "runtime/model/onnx_unfold.h"
 #include "runtime/model/onnx_untie.h"
@@ -21,6 +22,8 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
         rc = onnx_forms(m, source, kinds, err);
     if (!rc)
         rc = onnx_again(m, source, kinds, err);
+    if (!rc)
+        rc = onnx_sums(m, source, kinds, err);
     if (!rc)
         rc = onnx_rows(m, source, kinds, err);
     if (!rc)

@@ -5,6 +5,7 @@
 #include "runtime/model/names.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
+#include "runtime/model/param_rules.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -190,10 +191,11 @@ static bool same_module(const struct matrix *a, const struct matrix *b)
     return same;
 }
 
-/* "decoder.weight", and not "onnx::MatMul_12", "val_3" or "/decoder/Transpose_output_0". */
+/* "decoder.weight" or "L", and not "onnx::MatMul_12", "val_3" or "/decoder/Transpose_output_0". */
 static bool has_name(const struct matrix *m)
 {
-    return strchr(m->name, '.') && !strchr(m->name, '/') && !strchr(m->name, ':');
+    return (strchr(m->name, '.') || !param_is_made_up(m->name)) && !strchr(m->name, '/') &&
+           !strchr(m->name, ':');
 }
 
 static bool is_one(const struct matrix *a, const struct matrix *b)

@@ -251,11 +251,18 @@ bool param_form_expanded(const char *name, const char *list, const struct param_
     return param[0];
 }
 
+static bool is_join(const char *name)
+{
+    static const char *const JOINS[] = {"cat", "stack"};
+
+    return is_any(name, JOINS, SH_ARRAY_LEN(JOINS));
+}
+
 bool param_form_taken(const char *name, const char *list, const struct param_kinds *kinds,
                       char param[static PARAM_FORM_NAME], char row[static PARAM_FORM_NAME])
 {
-    bool has_softmax = false;
-    size_t n = 0, len = 0;
+    bool has_softmax = false, joins = false;
+    size_t n = 0, len = 0, params = 0;
 
     param[0] = row[0] = '\0';
     if (!is_move(name))
@@ -263,22 +270,25 @@ bool param_form_taken(const char *name, const char *list, const struct param_kin
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];
         enum graph_said is;
+        bool is_softmax;
 
         if (!copy_name(one, p, n))
             return false;
         is = param_kind(kinds, one);
-        if (is == GRAPH_SAID_NOTHING && is_number(one))
+        is_softmax = is == GRAPH_SAID_NOTHING && param_is_called(one, "softmax");
+        joins |= is == GRAPH_SAID_NOTHING && is_join(one);
+        if (is == GRAPH_SAID_NOTHING && !is_softmax &&
+            (is_number(one) || is_move(one) || is_join(one)))
             continue;
-        if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_PARAM && param[0]) ||
-            (is == GRAPH_SAID_NOTHING && !is_move(one) && !param_is_called(one, "softmax")) ||
+        if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_NOTHING && !is_softmax) ||
             len + n + 2 > PARAM_FORM_NAME)
             return false;
-        if (is == GRAPH_SAID_PARAM)
+        if (is == GRAPH_SAID_PARAM && params++ == 0)
             memcpy(param, one, n + 1);
-        has_softmax |= is == GRAPH_SAID_NOTHING && param_is_called(one, "softmax");
+        has_softmax |= is_softmax;
         len += (size_t)snprintf(row + len, PARAM_FORM_NAME - len, "%s ", one);
     }
-    return param[0] && has_softmax;
+    return has_softmax && (params == 1 || (params > 1 && joins));
 }
 
 /* Other buffers have numbers besides 0 and 1: who is whose neighbour, noise. */
@@ -338,6 +348,32 @@ bool param_form_pair(const char *name, const char *list, const struct param_kind
     return param[0] && buffer[0] && param_is_called(name, "mul");
 }
 
+bool param_form_sum(const char *name, const char *list, const struct param_kinds *kinds,
+                    char of[static 2][PARAM_FORM_NAME])
+{
+    int sums = param_is_called(name, "add"), params = 0;
+    size_t n = 0;
+
+    if (!sums && !is_move(name))
+        return false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        enum graph_said is;
+
+        if (!copy_name(one, p, n))
+            return false;
+        is = param_kind(kinds, one);
+        if (is == GRAPH_SAID_PARAM && params < 2)
+            memcpy(of[params], one, n + 1);
+        params += is == GRAPH_SAID_PARAM;
+        sums += is == GRAPH_SAID_NOTHING && param_is_called(one, "add");
+        if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_NOTHING && !param_is_called(one, "add") &&
+                                        !is_repeat(one) && !is_number(one)))
+            return false;
+    }
+    return params == 2 && sums == 1;
+}
+
 /* ---------------------------------------------------------------- what is lost */
 
 /* What the names of a list say of how the constant was made. */
@@ -346,24 +382,41 @@ struct made {
     bool changes, looks_up, is_of_floats;
 };
 
+/* Moves, and what the code computes of nothing; other operations change what goes through them. */
+static bool keeps_numbers(const char *name)
+{
+    static const char *const KEEPS[] = {
+        "_unsafe_view",     "alias",           "as_strided",     "broadcast_to",
+        "concat",           "detach",          "diagonal",       "hstack",
+        "lift_fresh",       "lift_fresh_copy", "movedim",        "repeat_interleave",
+        "reshape_as",       "resolve_conj",    "select_scatter", "slice_scatter",
+        "split_with_sizes", "swapaxes",        "type_as",        "unbind",
+        "unfold",           "view_as",         "vstack"};
+    static const char *const OF_OTHERS[] = {"cumsum", "tmp"}; /* makers, but of a parameter too */
+
+    if (is_any(name, OF_OTHERS, SH_ARRAY_LEN(OF_OTHERS)))
+        return false;
+    return param_is_moved(name) || param_is_maker(name) || is_number(name) ||
+           is_any(name, KEEPS, SH_ARRAY_LEN(KEEPS));
+}
+
 static void add_made(struct made *m, const char *name, const struct param_kinds *kinds)
 {
     static const char *const SUMS[] = {"add", "sub", "rsub"};
     static const char *const LOOKS_UP[] = {"embedding", "gather", "index", "index_select"};
-    static const char *const CHANGES[] = {"dot", "kron", "log_softmax", "logsumexp", "mv", "norm"};
     static const char *const OF_FLOATS[] = {
         "bmm",    "dot",    "einsum",     "erf",     "gelu",  "kron",     "layer_norm",
         "linear", "matmul", "mm",         "mv",      "rsqrt", "sigmoid",  "silu",
         "sin",    "cos",    "reciprocal", "softmax", "sqrt",  "softplus", "tanh"};
     const bool sums = is_any(name, SUMS, SH_ARRAY_LEN(SUMS));
+    const bool looks_up = is_any(name, LOOKS_UP, SH_ARRAY_LEN(LOOKS_UP));
 
     m->params += param_kind(kinds, name) == GRAPH_SAID_PARAM;
     if (param_kind(kinds, name))
         return;
     m->sums += sums;
-    m->changes |= !sums && (param_is_operation(name, strlen(name)) ||
-                            is_any(name, CHANGES, SH_ARRAY_LEN(CHANGES)));
-    m->looks_up |= is_any(name, LOOKS_UP, SH_ARRAY_LEN(LOOKS_UP));
+    m->changes |= !sums && !looks_up && !keeps_numbers(name);
+    m->looks_up |= looks_up;
     m->is_of_floats |= is_any(name, OF_FLOATS, SH_ARRAY_LEN(OF_FLOATS));
 }
 

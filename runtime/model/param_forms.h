@@ -30,8 +30,8 @@ bool param_form_signs(const char *name, const char *list, const struct param_kin
 /* Of a constant that is one parameter, expanded: the name of the parameter. */
 bool param_form_expanded(const char *name, const char *list, const struct param_kinds *kinds,
                          char param[static PARAM_FORM_NAME]);
-/* Of a number that was taken from the softmax of one parameter: the name of the parameter, and the
- * names of the list without numbers, by which those of one row are alike. */
+/* Of a number that was taken from a softmax of one parameter, or of several that were joined: the
+ * name of the first, and all of them with the softmax, by which those of one are alike. */
 bool param_form_taken(const char *name, const char *list, const struct param_kinds *kinds,
                       char param[static PARAM_FORM_NAME], char row[static PARAM_FORM_NAME]);
 /* Of a constant that is one parameter times masks, maybe moved: the name of the parameter. */
@@ -45,6 +45,9 @@ bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_
 /* Of a constant that is one parameter times one buffer: their names. */
 bool param_form_pair(const char *name, const char *list, const struct param_kinds *kinds,
                      char param[static PARAM_FORM_NAME], char buffer[static PARAM_FORM_NAME]);
+/* Of a constant that is the sum of two parameters, moved before and after: their names. */
+bool param_form_sum(const char *name, const char *list, const struct param_kinds *kinds,
+                    char of[static 2][PARAM_FORM_NAME]);
 /* Training the constant is something else than training what it was computed of: an operation that
  * changes gradients is among the names, or two parameters were added. Not where rows were looked
  * up: then the names may be of what computed their numbers, unless integers have no such

@@ -63,6 +63,11 @@ bool param_is_moved(const char *name)
     return is_one_of(name, MOVES, SH_ARRAY_LEN(MOVES));
 }
 
+bool param_is_maker(const char *name)
+{
+    return is_one_of(name, MAKERS, SH_ARRAY_LEN(MAKERS));
+}
+
 /* What exporters of PyTorch and shunt-zoo call numbers and what they compute themselves. */
 bool param_is_made_up(const char *name)
 {
@@ -488,20 +493,28 @@ static bool is_of_one_length(const uint8_t *data, int64_t rows, int64_t columns)
 #define WAVE_ERROR 2e-3 /* of its height */
 #define STEP_ERROR 1e-6 /* of the height of a line */
 
+static double height_of(const uint8_t *data, struct line l, double *lo)
+{
+    double hi = -HUGE_VAL;
+
+    *lo = HUGE_VAL;
+    for (int64_t k = 0; k < l.n; k++) {
+        const double x = (double)param_number(data, l.from + k * l.step);
+
+        *lo = fmin(*lo, x);
+        hi = fmax(hi, x);
+    }
+    return hi - *lo;
+}
+
 /* x[k + 1] + x[k - 1] = a x[k] + b, as of any sine of k, however it is scaled and moved, and of
  * lines, squares and powers. *height: 0 of numbers that are all the same. */
 static bool is_wave(const uint8_t *data, struct line l, double *height)
 {
     const double n = (double)(l.n - 2);
-    double sx = 0, sy = 0, sxx = 0, sxy = 0, lo = HUGE_VAL, hi = -HUGE_VAL, a, worst = 0;
+    double sx = 0, sy = 0, sxx = 0, sxy = 0, lo, a, worst = 0;
 
-    for (int64_t k = 0; k < l.n; k++) {
-        const double x = (double)param_number(data, l.from + k * l.step);
-
-        lo = fmin(lo, x);
-        hi = fmax(hi, x);
-    }
-    *height = hi - lo;
+    *height = height_of(data, l, &lo);
     for (int64_t pass = 0; pass < 2; pass++) {
         const double d = n * sxx - sx * sx;
 
@@ -524,22 +537,25 @@ static bool is_wave(const uint8_t *data, struct line l, double *height)
 }
 
 /* All columns are waves or the same number all the way, and at most half of them the latter; or all
- * rows are. */
+ * rows are. The same but for rounding: sin(pi k) of a Fourier matrix. */
 static bool are_waves(const uint8_t *data, int64_t rows, int64_t columns, bool across)
 {
     const int64_t n = across ? rows : columns; /* lines */
+    double lo, whole;
     int64_t flat = 0;
 
     if (n < MIN_LINES || (across ? columns : rows) < MIN_WAVE)
         return false;
+    whole = height_of(data, (struct line){0, rows * columns, 1}, &lo);
     for (int64_t i = 0; i < n; i++) {
         const struct line l =
             across ? (struct line){i * columns, columns, 1} : (struct line){i, rows, columns};
         double height;
+        const bool is = is_wave(data, l, &height), is_flat = height <= WAVE_ERROR * whole;
 
-        if (!is_wave(data, l, &height))
+        if (!is && !is_flat)
             return false;
-        flat += height == 0;
+        flat += is_flat;
     }
     return 2 * flat <= n;
 }

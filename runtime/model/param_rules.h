@@ -16,6 +16,8 @@
 bool param_is_made_up(const char *name);
 /* It may hold a parameter's numbers: taken from one, transposed, expanded or joined. */
 bool param_is_moved(const char *name);
+/* It was made of nothing that a parameter was before: "arange", "zeros_1". */
+bool param_is_maker(const char *name);
 struct param_kinds;
 /* "['arange', 'mul', 'scalar_tensor_default']": of what an exporter says that it computed a
  * constant. It is the code's numbers and operations, and buffers at most; where the file does not

@@ -127,7 +127,7 @@ static uint32_t multiple(const struct graph *g, const uint32_t *from, uint32_t x
 {
     if (from[x])
         return from[x];
-    return graph_elements(&g->values[constant]) > 1 ? 1 + constant : 0;
+    return g->values[constant].rank > 0 ? 1 + constant : 0;
 }
 
 static void follow_waves(const struct graph *g, uint32_t *from, uint8_t *seen)

@@ -6,6 +6,9 @@ have any length beside the first one, or None.
 """
 import arch_buffers
 import arch_flow
+import arch_fresh
+import arch_fresh_more
+import arch_fresh_named
 import arch_generative
 import arch_nets
 import arch_papers
@@ -26,7 +29,8 @@ ALL = {**arch_torchvision.ALL, **arch_timm.ALL, **arch_transformers.ALL, **arch_
        **arch_flow.ALL, **arch_papers.ALL, **arch_sequences.ALL, **arch_transformers_text.ALL,
        **arch_transformers_vision.ALL, **arch_pictures.ALL, **arch_signals.ALL,
        **arch_buffers.ALL, **arch_nets.ALL, **arch_generative.ALL, **arch_recurrent.ALL,
-       **arch_tables.ALL, **arch_users.ALL}
+       **arch_tables.ALL, **arch_users.ALL, **arch_fresh.ALL, **arch_fresh_more.ALL,
+       **arch_fresh_named.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}

@@ -21,12 +21,14 @@ option at all, and with the batch (and the length of texts and sounds) left open
 Files, inputs and what has to come out stay in FOLDER/<name>, so that a second run needs no PyTorch for
 them.
 
-Usage: sweep.py [--folder FOLDER] [--again] [--short | --default] [--on DEVICE:PRECISION[,...]]
+Usage: sweep.py [--folder FOLDER] [--again] [--short | --default | --kept] [--on DEVICE:PRECISION[,...]]
                 [--jobs N] [--limit SECONDS] [--within SECONDS] [NAME ...]
   --again   export anew what is in FOLDER
   --short   of each exporter only the file with open sizes, where it can write one
   --default of each only the file without an option, of one sample, in FOLDER/default: "error" is of one
             sample, "batch" of three and eight; it trains with the one sample that it is fixed to
+  --kept    as --default, but the newer exporter's with optimize=False, which we tell those to write whose
+            parameters it has computed with; in FOLDER/kept
   --on      where it is checked; cpu:fp32 without it
 A name is of an architecture, or with "-fp16" or "-bf16" behind it of one in half precision, or with
 "-fresh" of one with the weights that PyTorch gives it, where others look trained. Needs torch,
@@ -93,7 +95,8 @@ class Export:
     def __init__(self, name, folder, args):
         import torch
         import architectures
-        self.torch, self.folder, self.short, self.default = torch, folder, args.short, args.default
+        self.torch, self.folder, self.short = torch, folder, args.short
+        self.default, self.kept = args.default or args.kept, args.kept
         base, _, half = name.partition("-")
         torch.manual_seed(0)
         self.model, self.inputs, self.lengths = architectures.ALL[base]()
@@ -174,6 +177,8 @@ class Export:
             names = ["x%d" % i for i in range(len(xs))]
             more = {"input_names": names, "dynamic_axes": {
                 k: {0: "batch", **({n: "length"} if n else {})} for k, n in zip(names, self.lengths)}}
+        if new and self.kept:
+            more["optimize"] = False
         if tag.endswith("train"):
             more.update(training=torch.onnx.TrainingMode.PRESERVE, do_constant_folding=False)
         try:
@@ -275,9 +280,6 @@ class Export:
         with torch.no_grad():
             out = self.flat(self.model(*self.batch))
         if len(out) != 1 or not out[0].is_floating_point():
-            return
-        if any(map(torch.nn.utils.parametrize.is_parametrized, self.model.modules())):
-            self.case["train_reason"] = "folded"  # weights that are made of others
             return
         label = out[0] + torch.randn_like(out[0])
         norms = bool(self.norms(self.model))
@@ -662,6 +664,7 @@ def main():
     p.add_argument("--again", action="store_true")
     p.add_argument("--short", action="store_true")
     p.add_argument("--default", action="store_true")
+    p.add_argument("--kept", action="store_true")
     p.add_argument("--on", default="cpu:fp32", help="DEVICE:PRECISION, several with commas between")
     p.add_argument("--jobs", type=int, default=1)
     p.add_argument("--limit", type=int, default=200, help="seconds for a run; three times that for a case")
@@ -671,7 +674,7 @@ def main():
     args.on = args.on.split(",")
     if any(on.partition(":")[2] not in BOUNDS for on in args.on):
         p.error("--on is DEVICE:PRECISION, of " + " ".join(BOUNDS))
-    args.folder = os.path.abspath(os.path.join(args.folder, "default" if args.default else ""))
+    args.folder = os.path.abspath(os.path.join(args.folder, "kept" if args.kept else "default" if args.default else ""))
     os.makedirs(args.folder, exist_ok=True)
     names = args.names
     if not names:

@@ -652,6 +652,7 @@ static void what_is_turned_is_tied_if_it_has_no_name_of_its_own(void **state)
     } ROWS[] = {{"enc.weight", "dec.weight", false},
                 {"onnx::MatMul_7", "onnx::MatMul_8", false},
                 {"enc.weight", "onnx::MatMul_8", true},
+                {"L", "onnx::MatMul_8", true},
                 {"val_3", "dec.weight", true}};
 
     (void)state;
@@ -661,8 +662,7 @@ static void what_is_turned_is_tied_if_it_has_no_name_of_its_own(void **state)
 
         x = NODE(g, "MatMul", "code", x, matrix(g, ROWS[i].a, 6, 5, false));
         g = through_a_file(g, NODE(g, "MatMul", "y", x, matrix(g, ROWS[i].b, 5, 6, true)));
-        a = graph_find(g, ROWS[i].a);
-        b = graph_find(g, ROWS[i].b);
+        a = graph_find(g, ROWS[i].a), b = graph_find(g, ROWS[i].b);
         if ((g->values[a].data && g->values[b].data) == ROWS[i].tied)
             fail_msg("%s and %s: not as wanted", ROWS[i].a, ROWS[i].b);
         graph_free(g);

@@ -195,6 +195,80 @@ static void what_is_there_several_times_is_trained_once(void **state)
     graph_free(g);
 }
 
+static void say_rows(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_0: PARAMETER target='alphas'\np_1: PARAMETER target='a'\np_2: PARAMETER "
+             "target='b'\np_3: PARAMETER target='table'\n");
+    say_from(g, "select_1", "['alphas', 'select', 'softmax', 'val_0']");
+    say_from(g, "select_3", "['alphas', 'select_2', 'softmax', 'val_0', 'val_1']");
+    say_from(g, "select_5", "['alphas', 'select_4', 'softmax', 'val_1']");
+    say_from(g, "select_7", "['alphas', 'select_6', 'softmax', 'val_1', 'val_2']");
+    say_from(g, "select_8", "['a', 'b', 'cat', 'softmax_1', 'val_3']");
+    say_from(g, "select_9", "['a', 'b', 'cat', 'softmax_1', 'val_4']");
+    say_from(g, "upsample_bilinear2d", "['table', 'val_5']");
+}
+
+/* Two rows of a table, and two parameters that were joined, all taken one by one; what was made
+ * larger is another thing than what it was made of. */
+static void rows_of_a_softmax_end_where_their_sum_is_1(void **state)
+{
+    static const struct {
+        const char *name;
+        float x;
+    } TAKEN[] = {{"select_1", 0.3f}, {"select_3", 0.7f}, {"select_5", 0.6f},
+                 {"select_7", 0.4f}, {"select_8", 0.1f}, {"select_9", 0.9f}};
+    static const char *const ROWS[] = {"alphas@select_1", "alphas@select_5", "a@select_8"};
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct graph *g = new_graph(), *t = NULL;
+        struct sh_err err = {0};
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 8});
+
+        for (size_t i = 0; i < SH_ARRAY_LEN(TAKEN); i++) {
+            char out[8];
+
+            snprintf(out, sizeof(out), "m%zu", i);
+            x = NODE(g, "Mul", out, x, number(g, TAKEN[i].name, TAKEN[i].x));
+        }
+        if (k)
+            x = NODE(g, "Add", "s", x, learned(g, "upsample_bilinear2d", 2, (int64_t[]){1, 8}));
+        g = edited(g, x, say_rows);
+        for (size_t i = 0; i < SH_ARRAY_LEN(ROWS); i++)
+            assert_true(is_param(g, ROWS[i]) &&
+                        graph_elements(&g->values[graph_find(g, ROWS[i])]) == 2);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err), k ? SH_E_UNSUPPORTED : SH_OK);
+        assert_true(!k || strstr(err.msg, "upsample_bilinear2d"));
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+static void say_frequency(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE, "b_0: BUFFER target='inv_freq'\n");
+    say_from(g, "view_1", "['inv_freq', 'val_2']");
+}
+
+/* One that is 1, as a parameter may be at first, and is used twice. */
+static void what_a_buffer_became_stays_one_in_each_use(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}),
+             one = param(g, "view_1", 2, (int64_t[]){1, 1});
+
+    (void)state;
+    ((float *)g->values[one].data)[0] = 1;
+    x = NODE(g, "Mul", "mul_2", NODE(g, "Mul", "mul_1", x, one), one);
+    g = edited(g, x, say_frequency);
+    assert_false(is_param(g, "view_1"));
+    assert_true(graph_find(g, "view_1@mul_2:1") == GRAPH_NONE || !is_param(g, "view_1@mul_2:1"));
+    graph_free(g);
+}
+
 static void say_leak(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
@@ -269,6 +343,8 @@ int main(void)
         cmocka_unit_test(a_number_of_the_code_is_not_the_parameter_that_equals_it),
         cmocka_unit_test(a_parameter_that_the_exporter_left_out_is_missed),
         cmocka_unit_test(what_is_there_several_times_is_trained_once),
+        cmocka_unit_test(rows_of_a_softmax_end_where_their_sum_is_1),
+        cmocka_unit_test(what_a_buffer_became_stays_one_in_each_use),
         cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
         cmocka_unit_test(what_was_expanded_is_trained_as_what_it_was),
     };

@@ -193,6 +193,75 @@ static void what_somebody_wrote_does_not_learn(void **state)
     }
 }
 
+/* The matrices of a Fourier transform, where the sine of pi k is not quite 0, and which are not
+ * quite symmetric. */
+static void waves_of_which_one_is_rounding_do_not_learn(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), w;
+
+    (void)state;
+    w = param(g, "onnx::MatMul_3", 2, (int64_t[]){12, 12});
+    for (int i = 0; i < 144; i++)
+        ((float *)g->values[w].data)[i] =
+            -sinf(6.2831855f * (float)(i / 12) * (float)(i % 12) / 12);
+    g = of_producer(g, NODE(g, "MatMul", "y", x, w), "pytorch", NULL);
+    assert_false(is_param(g, "onnx::MatMul_3"));
+    graph_free(g);
+}
+
+/* Each by itself, as the older exporter writes the weights of a mixture; those that somebody wrote
+ * have a sum of 1 as well. */
+static void numbers_that_follow_each_other_are_those_of_a_softmax(void **state)
+{
+    static const float MIXED[] = {0.1234567f, 0.3765433f, 0.2718281f, 0.2281719f},
+                       WRITTEN[] = {0.1f, 0.25f, 0.25f, 0.4f};
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4});
+
+        for (int i = 0; i < 4; i++) {
+            char name[16], out[8];
+
+            snprintf(name, sizeof(name), "onnx::Mul_%d", i + 7);
+            snprintf(out, sizeof(out), "m%d", i);
+            x = NODE(g, "Mul", out, x, number(g, name, k ? WRITTEN[i] : MIXED[i]));
+        }
+        g = of_producer(g, x, "pytorch", NULL);
+        assert_int_equal(graph_find(g, "logits@onnx::Mul_7") != GRAPH_NONE, !k);
+        assert_true(k || is_param(g, "logits@onnx::Mul_7"));
+        graph_free(g);
+    }
+}
+
+/* A table of places that is what rows and columns add; a table of another kind, and one of
+ * coordinates, which are such a sum as well, stay. */
+static void rows_and_columns_that_were_added_are_two(void **state)
+{
+    static const int64_t DIMS[] = {1, 20, 4};
+
+    (void)state;
+    for (int k = 0; k < 3; k++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 3, (int64_t[]){-1, 20, 4}),
+                 t = learned(g, "onnx::Add_7", 3, DIMS);
+        float *data = g->values[t].data, numbers[80];
+
+        memcpy(numbers, data, sizeof(numbers));
+        for (int i = 0; i < 80; i++) /* 4 rows, 5 columns */
+            data[i] = k == 0   ? numbers[i / 20 * 4 + i % 4] + numbers[16 + i / 4 % 5 * 4 + i % 4]
+                      : k == 1 ? numbers[i]
+                               : (float)(i / 20) + 0.3f * (float)(i / 4 % 5);
+        g = of_producer(g, NODE(g, "Add", "y", x, t), "pytorch", NULL);
+        assert_int_equal(graph_find(g, "Add_7.rows") != GRAPH_NONE, k == 0);
+        if (k == 0)
+            assert_true(is_param(g, "Add_7.rows") && is_param(g, "Add_7.columns"));
+        graph_free(g);
+    }
+}
+
 static const char *maker_of(const struct graph *g, const char *name)
 {
     const uint32_t v = graph_find(g, name);
@@ -227,6 +296,8 @@ static void what_was_computed_of_a_parameter_that_is_there_is_computed_again(voi
     t = number(g, "onnx::Mul_9", 1 - 0.4f);
     g->values[t].is_param = true;
     x = NODE(g, "Mul", "r", x, t);
+    x = NODE(g, "Mul", "e", x,
+             NODE(g, "Exp", "f", number(g, "onnx::Exp_8", -((float *)g->values[p].data)[5])));
     for (size_t i = 0; i < SH_ARRAY_LEN(LINES); i++) {
         char out[8];
 
@@ -246,6 +317,8 @@ static void what_was_computed_of_a_parameter_that_is_there_is_computed_again(voi
         assert_string_equal(maker_of(g, LINES[i].name), LINES[i].op);
     assert_string_equal(maker_of(g, "onnx::Add_6"), "Mul");
     assert_string_equal(maker_of(g, "onnx::Mul_9"), "Sub");
+    assert_string_equal(maker_of(g, "onnx::Exp_8"), "Reshape"); /* one of p, negated */
+    assert_string_equal(maker_of(g, "onnx::Exp_8@negated"), "Neg");
     assert_true(is_param(g, "p") && is_param(g, "q") && is_param(g, "leak"));
     graph_free(g);
 }
@@ -293,6 +366,9 @@ int main(void)
         cmocka_unit_test(names_that_nothing_has_are_noted),
         cmocka_unit_test(layers_are_told_by_their_nodes),
         cmocka_unit_test(what_somebody_wrote_does_not_learn),
+        cmocka_unit_test(waves_of_which_one_is_rounding_do_not_learn),
+        cmocka_unit_test(rows_and_columns_that_were_added_are_two),
+        cmocka_unit_test(numbers_that_follow_each_other_are_those_of_a_softmax),
         cmocka_unit_test(what_was_computed_of_a_parameter_that_is_there_is_computed_again),
         cmocka_unit_test(what_an_old_file_has_computed_is_undone_or_refused),
     };
