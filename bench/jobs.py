@@ -5,7 +5,8 @@ A system of its own (PostgreSQL included) on this machine, two for start; every 
 taken in this run, in turns where it can be.
 
   submit   jobs submitted over HTTP by 8 clients, one, 10 and 100 a request, over rows inserted one by
-           one into a table like job, by pgbench with 8 connections to the same database
+           one into a table like job, by pgbench with 8 connections to the same database; with --beside
+           FOLDER over those of the programs in FOLDER/build/bin, each side first in every other round
   list     GET /jobs?limit=100 of a tenant with many jobs, over the same with 1,000
   start    from the submission of the only job that may run to STARTING, with many jobs queued while a
            transaction stays open and 20,000 others came and went since it began, over the same with 10
@@ -30,7 +31,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
 import onnx_bytes as onnx  # noqa: E402
-from system import System, st_bytes, until  # noqa: E402
+from system import BIN, System, st_bytes, until  # noqa: E402
 
 HTTP = os.path.join(ROOT, "build", "bench", "http")
 
@@ -52,8 +53,8 @@ def body(priority=0):
 
 
 class Bench:
-    def __init__(self):
-        self.s = s = System("--workers=2")
+    def __init__(self, programs=BIN):
+        self.s = s = System("--workers=2", programs=programs)
         self.key = s.tenant("lab")
         self.quota("lab", max_queued_jobs=1000000000, max_running_jobs=0)
         s.push(self.key, "tiny", onnx.linear(), max_batch=2)
@@ -119,8 +120,24 @@ class Bench:
                                  stderr=subprocess.DEVNULL, text=True, check=True).stdout
         return float([x for x in out.splitlines() if x.startswith("tps")][0].split()[2])
 
+    def submit_beside(self, args):
+        theirs, ratios = Bench(os.path.join(args.beside, "build", "bin")), {1: [], 10: [], 100: []}
+        try:
+            for i in range(args.rounds):
+                for batch, got in ratios.items():
+                    sides = [self, theirs] if i % 2 else [theirs, self]
+                    rate = {side: side.submit_rate(args.seconds, 8, batch) for side in sides}
+                    got.append(rate[self] / rate[theirs])
+        finally:
+            theirs.s.stop()
+        for batch, got in ratios.items():
+            print("submit  %4d a request, 8 clients: %.2f times the rate of %s, median of %d (%.2f to %.2f)"
+                  % (batch, statistics.median(got), args.beside, len(got), min(got), max(got)))
+
     def submit(self, args):
         """In turns: what else runs on the machine is the same for all."""
+        if args.beside:
+            return self.submit_beside(args)
         bare, ours = [], {1: [], 10: [], 100: []}
         for _ in range(args.rounds):
             bare.append(self.insert_rate(args.seconds, 8))
@@ -227,6 +244,7 @@ def main():
     p.add_argument("parts", nargs="*", default=["submit", "list", "start"])
     p.add_argument("--rounds", type=int, default=3, help="of submit")
     p.add_argument("--seconds", type=int, default=5, help="of each load")
+    p.add_argument("--beside", metavar="FOLDER", help="submit: another build, to compare with")
     p.add_argument("--rows", type=int, default=1000000, help="jobs that have ended, for list")
     p.add_argument("--starts", type=int, default=5, help="rounds of 20 starts")
     p.add_argument("--queued", type=int, default=100000, help="jobs that wait, for start")

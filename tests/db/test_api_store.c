@@ -403,8 +403,8 @@ static void a_tenant_has_so_many_things_and_no_more(void **state)
 
     run(w->db, "INSERT INTO model (tenant_id, name) SELECT 2, 'm' || n FROM generate_series(1, "
                "9999) n");
-    run(w->db, "INSERT INTO model_version (model_id, version) SELECT min(m.id), n FROM model m, "
-               "generate_series(1, 9999) n WHERE m.tenant_id = 2 GROUP BY n");
+    run(w->db, "INSERT INTO model_version (model_id, version) SELECT (SELECT min(id) FROM model "
+               "WHERE tenant_id = 2), n FROM generate_series(1, 9999) n");
     run(w->db, "INSERT INTO dataset (tenant_id, name) SELECT 2, 'd' || n FROM generate_series(1, "
                "9999) n");
     for (int what = STORE_MODELS; what <= STORE_DATASETS; what++)

@@ -2,8 +2,9 @@
  *
  * Without it: the number that a quota is checked by could drift away from the jobs that are there,
  * two submissions at once could both take the last place, one wrong job of a batch could keep the
- * others out, a token could make its job twice, an action could miss a part of an array, or a
- * database that answers no more could be asked of each of a thousand jobs why it was not made.
+ * others out, a token could make its job twice, an action could miss a part of an array, a
+ * connection that first saw the table empty could read all of it for each new job, or a database
+ * that answers no more could be asked of each of a thousand jobs why it was not made.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: libapi.a */
@@ -483,6 +484,25 @@ static void with_a_key_a_batch_fails_whole_if_the_database_does_not_say_why(void
 
 /* ------------------------------------------------------------------ arrays */
 
+/* The check that an event has its job is planned once in a connection. */
+static void a_plan_made_of_an_empty_table_is_right_for_a_full_one(void **state)
+{
+    struct db *db = *state;
+    struct sh_err err = {0};
+    struct submit s;
+    json_t *bodies;
+
+    run(db, "VACUUM job"); /* since then PostgreSQL believes its size */
+    assert_ok_err(db_rehearse(db, &err), &err);
+    assert_ok_err(submit_all(db, json_pack("[o]", job_body("default", NULL)), &s, &bodies, &err),
+                  &err);
+    assert_int_equal(s.items[0].made, SUBMIT_MADE);
+    assert_int_equal(number(db, "SELECT pg_stat_get_xact_numscans('job'::regclass)"), 0);
+    db_undo(db);
+    submit_fini(&s);
+    json_decref(bodies);
+}
+
 static void an_array_is_acted_on_where_its_jobs_allow_it(void **state)
 {
     struct db *db = *state;
@@ -532,6 +552,7 @@ int main(void)
         TEST(a_quota_is_kept_to_the_last_job_by_many_at_once),
         TEST(a_database_that_does_not_say_why_is_asked_once),
         TEST(with_a_key_a_batch_fails_whole_if_the_database_does_not_say_why),
+        TEST(a_plan_made_of_an_empty_table_is_right_for_a_full_one),
         TEST(an_array_is_acted_on_where_its_jobs_allow_it),
     };
 
