@@ -79,6 +79,11 @@ enum msg_fence {
 #undef X
         MSG_FENCES = (1 << MSG_N_FENCES) - 1
 };
+enum msg_evict {                 /* of PREPARE: what may leave the device for it */
+                 MSG_EVICT_NONE, /* nobody asks for it yet: it comes while nothing else does */
+                 MSG_EVICT_ANY,  /* what nobody keeps */
+                 MSG_EVICT_STALE /* as NONE, but what nobody has used for long */
+};
 enum msg_pin { MSG_PIN_NONE, MSG_PIN_HELD, MSG_PIN_WAITING /* for room on the device */ };
 enum msg_job_phase { /* an executor's report on a job */
                      MSG_JOB_STARTING,

@@ -176,8 +176,12 @@ static void on_prepare(struct agent *a, const struct msg_prepare *m)
 {
     struct model *o = store_find(a->x->store, m->version_id);
 
-    if (is_current(a, m->epoch, "PREPARE") && o)
-        model_prepare(o, m->evict != 0);
+    if (!is_current(a, m->epoch, "PREPARE") || !o)
+        return;
+    if (m->evict == MSG_EVICT_ANY)
+        model_prepare(o, true);
+    else
+        model_bring_ahead(o, m->evict == MSG_EVICT_STALE);
 }
 
 static void on_memory(struct agent *a, const struct msg_tenant_memory *m)

@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "scheduler/leader.h"
+#include "scheduler/models/ahead.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/models/serving.h"
 #include "scheduler/route.h"
@@ -262,6 +263,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     jobs_tick(s, now);
     sweep_tick(s, now);
     waiting_tick(s);
+    ahead_tick(s);
     sched_wake_some(s);
     if (now - s->pass_at_ns >= SECOND_NS / 4)
         sched_wake_jobs(s);

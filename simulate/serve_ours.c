@@ -9,10 +9,12 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/memory/residency.h"
+#include "scheduler/models/ahead.h"
 #include "scheduler/models/homes.h"
 #include "simulate/core.h"
 #include "simulate/serve.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +22,8 @@
 #define TICK_NS INT64_C(100000000) /* --tick-ms */
 #define SECOND_TICKS 10
 #define MAX_RUNS 16u
-#define KEEP_NS INT64_C(2000000000) /* as executor/models/model.c keeps what PREPARE announced */
+#define STALE_NS INT64_C(60000000000) /* as executor/models/ahead.c */
+#define KEEP_NS INT64_C(2000000000)   /* as executor/models/model.c keeps what PREPARE announced */
 
 struct given { /* a run that has not begun, or the one that goes on */
     uint64_t id;
@@ -35,6 +38,8 @@ struct device {
     uint32_t n_runs;
     bool is_on;            /* runs[0] has begun ... */
     struct arena_range ws; /* ... with this workspace */
+    bool has_ahead;        /* this one was to come before somebody asks for it */
+    uint32_t ahead;
     int64_t begun_ns;
     bool was_cold;
     uint64_t *missing; /* OWNED; by model: bytes of it that its last copy brought */
@@ -87,16 +92,37 @@ static void tell_evicted(struct ours *o, uint32_t g)
             tell_place(o, g, m);
 }
 
+/* What was to come before somebody asks gives way to whatever else is to come. */
+static void give_up_ahead(struct ours *o, uint32_t g, uint32_t but)
+{
+    struct device *d = &o->devices[g];
+    struct gpu *x = &o->s->gpus[g];
+    const uint32_t m = d->ahead, held = residency_held(d->res, m);
+    const int64_t left_ns = x->arrives_ns[m] - o->s->now_ns;
+
+    if (!d->has_ahead)
+        return;
+    d->has_ahead = false;
+    if (m == but || left_ns <= 0)
+        return;
+    residency_truncate(
+        d->res, m,
+        held - (uint32_t)SH_MIN(ceil((double)left_ns / x->ns_per_byte / SERVE_BLOCK), held));
+    x->lane_ns = x->arrives_ns[m] = o->s->now_ns;
+    tell_place(o, g, m);
+}
+
 /* Has all of the image come to g. False: there is no room for it now. */
-static bool bring(struct ours *o, uint32_t g, uint32_t model)
+static bool bring(struct ours *o, uint32_t g, uint32_t model, bool may_evict)
 {
     struct serve *s = o->s;
     struct device *d = &o->devices[g];
     struct residency_place place;
     uint64_t missing;
 
+    give_up_ahead(o, g, model);
     note_held(o, g);
-    if (residency_place(d->res, model, true, &place, NULL))
+    if (residency_place(d->res, model, may_evict, &place, NULL))
         return false;
     residency_touch(d->res, model, s->now_ns);
     missing = serve_image(s, model) -
@@ -131,10 +157,31 @@ static void prepare(struct ours *o, uint32_t g, uint32_t model)
 {
     struct device *d = &o->devices[g];
 
-    if (bring(o, g, model)) {
+    if (bring(o, g, model, true)) {
         if (!d->kept_ns[model])
             residency_pin(d->res, model);
         d->kept_ns[model] = o->s->now_ns + KEEP_NS;
+    }
+    tell_place(o, g, model);
+}
+
+/* Nobody asks for it yet (executor/models/ahead.c). */
+static void bring_ahead(struct ours *o, uint32_t g, uint32_t model, bool may_evict_stale)
+{
+    struct device *d = &o->devices[g];
+    const uint32_t n = (uint32_t)((serve_image(o->s, model) + SERVE_BLOCK - 1) / SERVE_BLOCK);
+    bool is_there = false;
+
+    if (!d->n_runs && o->s->gpus[g].lane_ns <= o->s->now_ns) {
+        is_there = bring(o, g, model, false);
+        note_held(o, g);
+        if (!is_there && may_evict_stale &&
+            residency_trim(d->res, n - residency_held(d->res, model), o->s->now_ns, STALE_NS)) {
+            tell_evicted(o, g);
+            is_there = bring(o, g, model, false);
+        }
+        d->has_ahead = is_there;
+        d->ahead = model;
     }
     tell_place(o, g, model);
 }
@@ -156,7 +203,7 @@ static bool take_with(struct ours *o, uint32_t g, uint32_t model, uint32_t spare
     if (!residency_alloc(d->res, &need, &d->ws, &n_evicted, NULL)) {
         if (n_evicted)
             tell_evicted(o, g);
-        is_there = bring(o, g, model);
+        is_there = bring(o, g, model, true);
     }
     if (!is_there)
         residency_release(d->res, &d->ws, o->tags[model]);
@@ -237,7 +284,12 @@ static void on_send(void *ctx, uint32_t g, const struct sh_msg *m)
     } else if (m->type == MSG_RUN) {
         on_run(o, g, &m->u.run);
     } else if (m->type == MSG_PREPARE) {
-        prepare(o, g, (uint32_t)(m->u.prepare.version_id - 1));
+        const uint32_t model = (uint32_t)(m->u.prepare.version_id - 1);
+
+        if (m->u.prepare.evict == MSG_EVICT_ANY)
+            prepare(o, g, model);
+        else
+            bring_ahead(o, g, model, m->u.prepare.evict == MSG_EVICT_STALE);
     } else if (m->type == MSG_MODEL_LOAD && o->s->conf.system) {
         serve_timer(o->s, o->s->now_ns + o->s->conf.system->load_ns,
                     timer_of(o, g, m->u.model_load.version_id));
@@ -508,6 +560,7 @@ static void tick(struct ours *o)
         unkeep_all(o, g, o->s->now_ns);
     requests_expire(&o->core.s, SERVE_BASE_NS + o->s->now_ns);
     waiting_tick(&o->core.s);
+    ahead_tick(&o->core.s);
     if (o->s->conf.system && o->n_ticks++ % SECOND_TICKS == 0)
         models_second(&o->core.s);
 }

@@ -175,9 +175,9 @@ void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks)
     cut(r, id, blocks, r->images[id].conf.tag);
 }
 
-void residency_forget(struct residency *r, uint32_t id)
+void residency_forget(struct residency *r, uint32_t id, uint32_t blocks)
 {
-    cut(r, id, 0, ARENA_FOREIGN);
+    cut(r, id, blocks, ARENA_FOREIGN);
 }
 
 void residency_remove(struct residency *r, uint32_t id)

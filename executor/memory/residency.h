@@ -115,9 +115,9 @@ int residency_place(struct residency *r, uint32_t id, bool may_evict, struct res
                     struct sh_err *err);
 /* Cuts the held prefix to at most `blocks`. */
 void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks);
-/* Cuts the prefix to nothing for an image that never arrived: its blocks still hold what others
- * left there, so they become ARENA_FOREIGN. */
-void residency_forget(struct residency *r, uint32_t id);
+/* The same for an image of which no more arrived: the blocks behind still hold what others left
+ * there, so they become ARENA_FOREIGN. */
+void residency_forget(struct residency *r, uint32_t id, uint32_t blocks);
 
 /* Takes a range for a workspace or training state. Prefers blocks that are clean or have the same
  * tag. *evicted_out: blocks taken from images. Fails: SH_E_DEVMEM. */

@@ -26,6 +26,7 @@ struct space {
     char **tenants; /* index + 1 = tag */
     size_t n_tenants, cap_tenants;
     uint64_t n_evicted;
+    uint32_t n_kept_free; /* blocks, by space_idle() */
     struct pending *pending;
 };
 
@@ -346,7 +347,7 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
     count_faults(s, &was);
     rc = scrub_tail(s, &p, image_bytes, residency_tag(s->res, image), err);
     if (rc) {
-        residency_forget(s->res, image);
+        residency_forget(s->res, image, 0);
         return rc;
     }
     head = SH_MIN((size_t)p.had_blocks * DEV_BLOCK, (size_t)image_bytes);
@@ -407,11 +408,24 @@ static void idle_scrub(struct space *s)
     }
 }
 
+bool space_has_spare(const struct space *s, uint64_t bytes)
+{
+    return arena_count(residency_arena(s->res), ARENA_FREE) >= to_blocks(bytes) + s->n_kept_free;
+}
+
+void space_clear(struct space *s, uint64_t bytes, int64_t idle_ns)
+{
+    const uint32_t blocks = to_blocks(bytes) + s->n_kept_free;
+
+    count_evicted(s, residency_trim(s->res, blocks, sh_clock_ns(), idle_ns), "ahead");
+}
+
 void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent)
 {
     struct arena *a = residency_arena(s->res);
     uint64_t n = arena_blocks(a), low = n * low_percent / 100, high = n * high_percent / 100;
 
+    s->n_kept_free = (uint32_t)high;
     if (arena_count(a, ARENA_FREE) < low)
         count_evicted(s, residency_trim(s->res, (uint32_t)high, sh_clock_ns(), IDLE_NS), "idle");
     idle_scrub(s);

@@ -64,6 +64,10 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
 bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
                      const struct space_range *given, size_t n_given);
 
+/* Are so many bytes free besides what space_idle() keeps free? */
+bool space_has_spare(const struct space *s, uint64_t bytes);
+/* Evicts tails of images that nobody has used for idle_ns, until they are, if it can. */
+void space_clear(struct space *s, uint64_t bytes, int64_t idle_ns);
 /* Background work of one tick. Call it only while nothing runs. */
 void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent);
 void space_update_metrics(struct space *s);

@@ -347,7 +347,7 @@ void tx_image_arrived(struct tx *t, struct tx_image *im)
 {
     im->arrived_ns = sh_clock_ns();
     learn(t, im);
-    if (im->n_in == t->n_in) /* nothing is behind it */
+    if (tx_load_is_last(t, im))
         t->busy_until_ns = SH_MIN(t->busy_until_ns, (double)im->arrived_ns);
     im->n_groups = 0;
 }
@@ -491,6 +491,28 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
     if (rc)
         im->n_groups = 0;
     return rc;
+}
+
+int tx_load_next(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err)
+{
+    uint64_t n = 0;
+    int rc = SH_OK;
+
+    while (!rc && n == 0 && next_is_there(im))
+        rc = send_group(t, im, &n, err);
+    im->is_alone = false; /* there are pauses in it */
+    im->expected_ns = (int64_t)t->busy_until_ns;
+    im->n_in = t->n_in;
+    if (!rc)
+        rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
+    if (rc)
+        im->n_groups = 0;
+    return rc;
+}
+
+bool tx_load_is_last(const struct tx *t, const struct tx_image *im)
+{
+    return im->n_in == t->n_in;
 }
 
 int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err)

@@ -102,6 +102,10 @@ struct tx_place {      /* of an image on the device */
 int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
                   const double *layer_ns, struct sh_err *err);
 int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
+/* Instead: the next group alone, at most, and fn(arg) when it has arrived. */
+int tx_load_next(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
+/* Nothing was put on the lane since. */
+bool tx_load_is_last(const struct tx *t, const struct tx_image *im);
 bool tx_load_waits(const struct tx_image *im); /* for groups that host memory lacks */
 bool tx_image_busy(const struct tx_image *im);
 void tx_image_arrived(struct tx *t, struct tx_image *im); /* call it from fn */

@@ -300,7 +300,7 @@ static void forget_lost(struct model *m)
     if (!m->is_lost || residency_pins(res, m->res))
         return;
     m->is_lost = m->is_broken = false;
-    residency_forget(res, m->res);
+    residency_forget(res, m->res, 0);
 }
 
 void model_unpin(struct model *m)
@@ -314,7 +314,7 @@ void model_unpin(struct model *m)
         residency_truncate(res, m->res, 0);
 }
 
-static void on_arrived(void *arg)
+void model__arrived(void *arg)
 {
     struct model *m = arg;
 
@@ -331,10 +331,10 @@ static void on_arrived(void *arg)
 static void ask_mark(struct model *m)
 {
     if (m->is_broken && !m->is_lost && !m->has_mark)
-        m->has_mark = !tx_mark(store__env(m->store)->tx, TX_LANE_IN, on_arrived, m, NULL);
+        m->has_mark = !tx_mark(store__env(m->store)->tx, TX_LANE_IN, model__arrived, m, NULL);
 }
 
-static void break_image(struct model *m)
+void model__break(struct model *m)
 {
     m->is_broken = true;
     ask_mark(m);
@@ -347,13 +347,13 @@ void model__give_up_copy(struct model *m)
 {
     if (!m->has_rest)
         return;
-    m->has_rest = false;
+    m->has_rest = m->is_ahead = m->gives_up = false;
     tx_image_force(store__env(m->store)->tx, &m->tx);
     tx_image_fini(&m->tx);
-    break_image(m);
+    model__break(m);
 }
 
-static int place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
+int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err)
 {
     const uint64_t held = model_resident_bytes(m);
     int rc;
@@ -363,6 +363,7 @@ static int place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
     if (m->is_broken)
         return SH_FAIL(err, SH_E_UNAVAILABLE, "the model's memory is being recovered; try again");
     if (tx_image_busy(&m->tx)) {
+        m->is_ahead = m->gives_up = false; /* whoever asks sends the rest */
         residency_touch(residency_of(m), m->res, sh_clock_ns());
         return SH_OK;
     }
@@ -382,7 +383,7 @@ static int place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
 
 int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
 {
-    return place(m, true, hit_out, err);
+    return model__place(m, true, hit_out, err);
 }
 
 int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err)
@@ -395,7 +396,7 @@ int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err 
     rc = tx_load_begin(store__env(m->store)->tx, &m->tx, &m->at, layer_ns, err);
     m->has_rest = !rc;
     if (rc)
-        break_image(m);
+        model__break(m);
     return rc;
 }
 
@@ -406,12 +407,13 @@ int model_transmit_rest(struct model *m, struct sh_err *err)
 
     if (!m->has_rest)
         return SH_OK;
-    rc = tx_load_rest(env->tx, &m->tx, on_arrived, m, err);
+    m->is_ahead = m->gives_up = false;
+    rc = tx_load_rest(env->tx, &m->tx, model__arrived, m, err);
     m->has_rest = !rc && tx_load_waits(&m->tx);
     m->has_mark = !rc && !m->has_rest;
     if (rc) {
         tx_image_force(env->tx, &m->tx);
-        break_image(m);
+        model__break(m);
     }
     return rc;
 }
@@ -419,7 +421,7 @@ int model_transmit_rest(struct model *m, struct sh_err *err)
 static int transmit(struct model *m, const double *layer_ns, bool may_evict, struct sh_err *err)
 {
     uint64_t hit;
-    int rc = place(m, may_evict, &hit, err);
+    int rc = model__place(m, may_evict, &hit, err);
 
     if (!rc)
         rc = model_transmit_begin(m, layer_ns, err);

@@ -80,6 +80,11 @@ void model__go(struct model *m, enum model_phase to);
 void model__forget_series(const struct model *gone);
 void model__free(struct model *m);            /* NULL is allowed */
 void model__keep_fd(struct model *m, int fd); /* TAKES fd; -1: closes the present one */
+/* As model_place(). */
+int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_err *err);
+void model__arrived(void *m); /* all of it is there: a tx_done_fn */
+/* Copies of it are under way, and no more come. */
+void model__break(struct model *m);
 /* No more of it will come to the device: who waits for it goes on, with garbage. */
 void model__give_up_copy(struct model *m);
 int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err);

@@ -124,6 +124,8 @@ struct model {
     bool is_lost;          /* is_broken and the lane is done; forget it with the last pin */
     bool has_mark;         /* the mark behind its copies is enqueued */
     bool has_rest;         /* between model_transmit_begin() and model_transmit_rest() */
+    bool is_ahead;         /* has_rest, and ahead.c sends it */
+    bool gives_up;         /* is_ahead, and no more of it is sent */
     int64_t keep_until_ns; /* announced by PREPARE: no eviction before this */
     bool is_kept;          /* pinned for that */
     bool is_pinned;        /* MODEL_PIN: pin.c */
@@ -261,6 +263,13 @@ int model_transmit_rest(struct model *m, struct sh_err *err);
 /* The same if no run waits for memory, and keeps the image for a while. Without may_evict it takes
  * free room only; with it, images that nobody keeps are evicted. Tells the scheduler the result. */
 void model_prepare(struct model *m, bool may_evict);
+/* ahead.c. The same before anybody asks for it: in free memory, and that of images that nobody has
+ * used for a minute if they may leave; a group at a time, as long as there is no run and nothing
+ * else on the lane. What has come by then stays; nobody keeps it. */
+void model_bring_ahead(struct model *m, bool may_evict_stale);
+/* Somebody needs memory that such an image has: it gives up what has not come. False: there is
+ * none. */
+bool store_drop_ahead(struct store *s);
 /* The time that a run with these layer times still takes when the last byte arrives
  * (tx_tail_ns). */
 double model_tail_ns(const struct model *m, const double *layer_ns);

@@ -507,6 +507,8 @@ static bool go_on(struct train *t, struct job *j)
         /* What is pinned now will be free soon; if not, the state itself lies in the way. */
         if (!j->refused_ns)
             j->refused_ns = sh_clock_ns();
+        if (err.rc == SH_E_DEVMEM && store_drop_ahead(t->env.store))
+            return false; /* it is free soon */
         if (err.rc == SH_E_DEVMEM && switch_is_idle(t->env.sw) && store_yield_pins(t->env.store))
             return true;
         j->must_move |= job_has_state(j) && sh_clock_ns() - j->refused_ns > MOVE_AFTER_NS;

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/models/ahead.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/models/room.h"
 #include "scheduler/models/serving.h"
@@ -760,6 +761,7 @@ void models_second(struct sched *s)
 {
     homes_second(s);
     models_load_missing(s);
+    ahead_second(s);
     for (size_t i = 0; i < s->models.n; i++)
         settle(s, s->models.items[i]); /* the executor we waited for may be gone */
     count_waiting(s);

@@ -68,6 +68,7 @@ struct model_on {           /* one executor */
     bool was_here;           /* it has been READY there; what that left may still be there */
     int64_t began_ns;        /* LOADING since then */
     int64_t ready_ns;        /* READY since then */
+    int64_t ahead_ns;        /* not brought before this, unless somebody asks: ahead.h */
     struct model_step {      /* LOADING: as of MODEL_STATE */
         char step[16];
         uint32_t done, total;
@@ -144,6 +145,7 @@ struct models {
     size_t n, cap;
     struct idmap by_id;
     bool changed;      /* serving_tell() may have something to tell */
+    bool ahead_is_due; /* ahead_tick() has something to look at */
     bool fits_changed; /* what models_has_failed_on() says; jobs_sync() takes it back */
     struct msg_serving told;
     struct placement placement; /* homes.h */

@@ -580,7 +580,7 @@ void requests_bring(struct sched *s, const struct request *r, struct exec *e)
                                               .u.prepare = {.epoch = s->epoch,
                                                             .rid = r->rid,
                                                             .version_id = r->model->version_id,
-                                                            .evict = true}});
+                                                            .evict = MSG_EVICT_ANY}});
     models_expect(r->model, e, sh_clock_ns());
 }
 

@@ -27,6 +27,7 @@
 
 struct sched;
 struct session;
+struct model;
 struct request;
 struct run;
 
@@ -78,6 +79,7 @@ struct exec {
     int64_t leaving;      /* job told to stop for good that has not reported its end */
     struct jobpool_slot slot;
     struct place_exec homes; /* models/homes.c */
+    struct model *ahead;     /* models/ahead.c: scratch */
     double speed;            /* of its device, measured; 1: as that of the first one */
     struct exec *next_changed;
     bool is_changed;

@@ -264,7 +264,7 @@ static void an_image_that_never_arrived_leaves_blocks_that_are_foreign_to_all(vo
 
     (void)state;
     place(r, a);
-    residency_forget(r, a);
+    residency_forget(r, a, 0);
     assert_int_equal(residency_held(r, a), 0);
     assert_true(arena_seg_at(residency_arena(r), 0).tag == ARENA_FOREIGN);
     assert_int_equal(arena_seg_at(residency_arena(r), 0).n, 6);

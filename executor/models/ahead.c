@@ -1,0 +1,131 @@
+/* ahead.c - images that come to the device before somebody asks for them: see store.h.
+ *
+ *   idle -> is_ahead   the scheduler says so, and nothing else is to be done    [model_bring_ahead]
+ *   is_ahead -> idle   all of it is there, or something else is to be done: what has come stays
+ *                                                                               [on_group]
+ *   is_ahead -> sent by somebody else   a run or a request wants it             [model__place]
+ *
+ * Each group has a mark behind it, and the next one is sent when that comes back. So whoever comes
+ * meanwhile waits for one group at most. */
+#include "common/clock.h"
+#include "common/mem.h"
+#include "common/metrics.h"
+#include "executor/models/model_int.h"
+
+#define STALE_NS ((int64_t)60000000000)
+
+static struct tx *tx_of(const struct model *m)
+{
+    return store__env(m->store)->tx;
+}
+
+static bool is_quiet(const struct store *s)
+{
+    const struct store_users *u = store__users(s);
+
+    return u->is_quiet(u->arg);
+}
+
+static struct model *find(struct store *s)
+{
+    struct model *m = store_next(s, NULL);
+
+    while (m && !m->is_ahead)
+        m = store_next(s, m);
+    return m;
+}
+
+static void count(const struct model *m, uint64_t bytes, const char *outcome)
+{
+    sh_metric_add(M_shunt_ahead_bytes_total, SH_LABELS(store__env(m->store)->executor, outcome),
+                  (double)bytes);
+}
+
+static void give_up(struct model *m)
+{
+    const uint64_t sent = m->tx.sent_bytes;
+
+    m->is_ahead = m->gives_up = m->has_rest = false;
+    count(m, sent - m->at.resident, "brought");
+    count(m, m->image_bytes - sent, "given_up");
+    tx_image_fini(&m->tx);
+    model_unpin(m);
+    residency_forget(space_residency(store__env(m->store)->space), m->res,
+                     (uint32_t)(sent / DEV_BLOCK));
+    store_tell_place(m);
+}
+
+static void send_next(struct model *m);
+
+/* All that was sent is there. */
+static void on_group(void *arg)
+{
+    struct model *m = arg;
+
+    if (!m->is_ahead)
+        return; /* somebody else has sent the rest */
+    if (!tx_load_waits(&m->tx)) {
+        m->is_ahead = m->gives_up = m->has_rest = false;
+        count(m, m->image_bytes - m->at.resident, "brought");
+        model__arrived(m);
+        store_tell_place(m);
+        return;
+    }
+    if (m->gives_up || m->phase != MODEL_READY || !is_quiet(m->store) ||
+        !tx_load_is_last(tx_of(m), &m->tx))
+        give_up(m);
+    else
+        send_next(m);
+}
+
+static void send_next(struct model *m)
+{
+    if (!tx_load_next(tx_of(m), &m->tx, on_group, m, NULL))
+        return;
+    m->is_ahead = m->gives_up = m->has_rest = false;
+    tx_image_force(tx_of(m), &m->tx);
+    model__break(m);
+}
+
+/* What is kept free for runs stays so. */
+static bool place(struct model *m, bool may_evict_stale)
+{
+    struct space *space = store__env(m->store)->space;
+    const uint64_t bytes = m->image_bytes - model_resident_bytes(m);
+    uint64_t hit;
+
+    if (may_evict_stale && !space_has_spare(space, bytes))
+        space_clear(space, bytes, STALE_NS);
+    return space_has_spare(space, bytes) && !model__place(m, false, &hit, NULL) && m->is_placed;
+}
+
+static void bring(struct model *m, bool may_evict_stale)
+{
+    const struct store_env *env = store__env(m->store);
+    const double *layer_ns;
+
+    if (m->phase != MODEL_READY || !m->has_image || m->tier.at != TIER_HOST ||
+        tx_image_busy(&m->tx) || find(m->store) || !is_quiet(m->store) ||
+        tx_backlog_ns(env->tx) > 0 || !model_batch(m, 1, &layer_ns) ||
+        !HOOK_ASK(env->hooks, has_memory, true) || !place(m, may_evict_stale))
+        return;
+    if (model_transmit_begin(m, layer_ns, NULL))
+        return;
+    m->is_ahead = true;
+    send_next(m);
+}
+
+void model_bring_ahead(struct model *m, bool may_evict_stale)
+{
+    bring(m, may_evict_stale);
+    store_tell_place(m);
+}
+
+bool store_drop_ahead(struct store *s)
+{
+    struct model *m = find(s);
+
+    if (m)
+        m->gives_up = true;
+    return m != NULL;
+}
