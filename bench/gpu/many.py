@@ -151,11 +151,10 @@ def counters(s):
     for series, n in m.items():
         for what, begins in (("runs", "shunt_runs_total{"), ("bytes", COPIED),
                              ("trained", "shunt_train_samples_total{"),
-                             ("read", 'shunt_image_read_bytes_total{'),
-                             ("stops", "shunt_preemptions_total{")):
+                             ("read", "shunt_image_read_bytes_total{")):
             if series.startswith(begins):
                 found[what] = found.get(what, 0) + n
-        if series.startswith(("shunt_residency_total{", "shunt_evicted_bytes_total{")):
+        if series.startswith(("shunt_residency_total{", "shunt_evicted_bytes_total{", "shunt_preemptions_total{")):
             found[series.split('"')[-2]] = n
     return {"at": time.monotonic(), **found}
 
@@ -195,7 +194,7 @@ def loaded(s, case, kinds, load, rate, args, alone):
     return summary(OURS, case, rate, ones, 500 * seconds, args.slo_ms, did["bytes"], did["runs"],
                    training_samples_per_s=round(did["trained"], 1),
                    training_alone_samples_per_s=round(alone, 1),
-                   stops_per_s=round(did.get("stops", 0), 1),
+                   stops_per_s={k: round(did.get(k, 0), 2) for k in ("pause", "drop", "swap")},
                    disk_gb_per_s=round(did.get("read", 0) / 1e9, 3),
                    image_gb=gigabytes(s, "shunt_image_bytes"), arena_gb=gigabytes(s, "shunt_arena_bytes"),
                    evicted_gb_per_s={k: round(did.get(k, 0) / 1e9, 3) for k in EVICTED},
