@@ -442,10 +442,14 @@ static void prepare(struct model *m, bool may_evict)
 {
     const struct store_users *u = store__users(m->store);
     const struct store_env *env = store__env(m->store);
+    const uint64_t held = m->has_image ? model_resident_bytes(m) : 0;
     const double *layer_ns;
 
     if (m->phase != MODEL_READY || !m->has_image || !model_batch(m, 1, &layer_ns) ||
         u->wants_memory(u->arg) || !HOOK_ASK(env->hooks, has_memory, true))
+        return;
+    /* Nobody may have been let in for it: it takes no more host memory than there is. */
+    if (!m->is_broken && held < m->image_bytes && tier_bring(m, held, false, NULL))
         return;
     if (transmit(m, layer_ns, may_evict, NULL))
         return; /* no room without hurting others: the run will make it */

@@ -568,6 +568,23 @@ class Runs(Case):
             self.run_wide(d, v)
         self.assertEqual(d.places[1].disk_bytes, 0)
 
+    def test_preparing_takes_no_more_host_memory_than_there_is(self):
+        """A run may, as it was let in; what is asked for in advance, also for who was refused, may not."""
+        d = self.driver("--model-host-bytes=%d" % (24 * MIB), "--pool-bytes=12M", "--workers=2")
+
+        def in_memory():
+            return d.metrics()['shunt_image_bytes{executor="e0",tier="host"}'] // MIB
+        for v in (1, 2):  # a tenant may have one of them
+            self.load_wide(d, v)
+        first = self.run_wide(d, 2)[1]
+        self.run_wide(d, 1)
+        d.wait(lambda: 2 in d.places and d.places[2].disk_bytes > 0, WAIT_S, "it is on disk")
+        d.scheduler.send("MODEL_PIN", epoch=d.epoch, version_id=1, pinned=1)
+        d.scheduler.send("PREPARE", epoch=d.epoch, rid=99, version_id=2, evict=1)
+        d.rest(2.5)  # metrics are told once a second
+        self.assertEqual(in_memory(), 8)
+        self.assertEqual(self.run_wide(d, 2)[1], first)
+
     def test_an_image_whose_file_is_damaged_is_never_served(self):
         def flip(path):
             with open(path, "r+b") as f:  # in its second piece
