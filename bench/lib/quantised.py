@@ -14,11 +14,14 @@ OPSET = 17
 
 
 class Bert:
-    """quantised False: the same model in FP32, its weights what the integers mean."""
+    """quantised False: the same model in FP32, its weights what the integers mean. is_dynamic: for texts
+    of any length up to that given."""
 
-    def __init__(self, layers, width, heads, inner, length, vocabulary=30522, quantised=True, seed=1):
+    def __init__(self, layers, width, heads, inner, length, vocabulary=30522, quantised=True, seed=1,
+                 is_dynamic=False):
         self.layers, self.width, self.heads, self.inner = layers, width, heads, inner
         self.length, self.vocabulary, self.quantised = length, vocabulary, quantised
+        self.is_dynamic = is_dynamic
         self.random = np.random.default_rng(seed)
         self.nodes, self.tensors, self.n = [], [], 0
 
@@ -92,14 +95,21 @@ class Bert:
         m = self.op("Sub", self.const(np.float32(1)), m)
         return self.op("Mul", m, self.const(np.float32(np.finfo(np.float32).min)))
 
+    def positions(self):
+        table = self.floats(1, self.length, self.width, scale=0.1)
+        if not self.is_dynamic:
+            return table
+        length = self.op("Shape", "input_ids", start=1, end=2)
+        return self.op("Slice", table, self.const(np.int64([0])), length, self.const(np.int64([1])))
+
     def model(self):
         x = self.op("Gather", self.floats(self.vocabulary, self.width, scale=1.0), "input_ids")
-        x = self.norm(self.op("Add", x, self.floats(1, self.length, self.width, scale=0.1)))
+        x = self.norm(self.op("Add", x, self.positions()))
         mask = self.mask()
         for _ in range(self.layers):
             x = self.layer(x, mask)
         self.nodes.append(helper.make_node("Identity", [self.linear(x, self.width, 2)], ["logits"]))
-        shape = ["n", self.length]
+        shape = ["n", "length" if self.is_dynamic else self.length]
         inputs = [helper.make_tensor_value_info(k, TensorProto.INT64, shape)
                   for k in ("input_ids", "attention_mask")]
         outputs = [helper.make_tensor_value_info("logits", TensorProto.FLOAT, shape + [2])]
@@ -138,9 +148,7 @@ def resnet50(folder, size=224):
     return plain, quantised
 
 
-def bert(folder, name, **sizes):
-    paths = []
-    for quantised in (False, True):
-        paths.append(f"{folder}/{name}{'-int8' if quantised else ''}.onnx")
-        onnx.save(Bert(quantised=quantised, **sizes).model(), paths[-1])
-    return paths
+def bert(folder, name, quantised=True, **sizes):
+    path = f"{folder}/{name}{'-int8' if quantised else ''}.onnx"
+    onnx.save(Bert(quantised=quantised, **sizes).model(), path)
+    return path

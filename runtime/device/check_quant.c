@@ -91,8 +91,21 @@ static int check_product(const struct dev_graph *g, const struct dev_op *op, str
     return SH_OK;
 }
 
+static int check_norm(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
+{
+    const uint32_t q = op->n_out > 3 ? op->out[3] : DEV_NONE;
+    const struct dev_tensor *t = q == DEV_NONE ? NULL : &g->tensors[q];
+
+    if (t && (!dev_is8(t->dtype) || !is_sound(&op->u.norm.q, t->dtype) ||
+              dev_tensor_elements(t) != dev_tensor_elements(&g->tensors[op->out[0]])))
+        return bad(op, err, "its integers have no valid type, shape, scale or zero point");
+    return SH_OK;
+}
+
 int dev__check_quant(const struct dev_graph *g, const struct dev_op *op, struct sh_err *err)
 {
+    if (op->kind == DEV_OP_LAYERNORM)
+        return check_norm(g, op, err);
     if (op->kind == DEV_OP_QUANTIZE)
         return check_quantize(g, op, err);
     return op->kind == DEV_OP_QCONV || op->kind == DEV_OP_QMATMUL ? check_product(g, op, err)

@@ -192,7 +192,9 @@ struct dev_op {
         struct {
             float eps, momentum;
             int64_t axis;
-        } norm; /* BN: new = momentum old + (1-momentum) batch (unbiased variance); LN: axis */
+            struct dev_quant q;
+        } norm; /* BN: new = momentum old + (1-momentum) batch (unbiased variance); LN: axis, and
+                 * q of y in 8 bits (op_quant.h) */
         struct {
             float ratio;
             uint64_t seed;

@@ -14,6 +14,8 @@
  *           not 0: x_zero times the sum of a channel's weights
  * QMATMUL   the same for x [.., K] and w [N, K], without a window
  *
+ * LAYERNORM gives its y as integers, too, if it has a fourth output, I8 or U8.
+ *
  * A sum has at most DEV_Q_MAX_TERMS products, so that it fits I32 even without x_zero.
  */
 #ifndef SH_RUNTIME_DEVICE_OP_QUANT_H

@@ -437,74 +437,106 @@ static void try_attention(const struct attn *a, const struct dev_op *soft)
 
 /* ------------------------------------------------------------------ one product for q, k and v */
 
-/* Is operand t of the attention the whole result of x w + b, with constants that nobody else
- * needs and nobody else reading the result? */
+/* x w + b and nothing more, of floats or of integers that give floats. */
+static bool is_bare(const struct ir *ir, const struct dev_op *op)
+{
+    if (ir_t(ir, op->out[0])->dtype != SH_F32)
+        return false;
+    if (op->kind == DEV_OP_QMATMUL)
+        return op->act == DEV_ACT_NONE && op->in[DEV_Q_RESIDUAL] == DEV_NONE &&
+               op->u.qconv.q.mid.scale == 0;
+    return is_plain_product(op) && !op->u.matmul.trans_a && op->u.matmul.alpha == 1.0f;
+}
+
+/* Is operand t of the attention the whole result of one, with constants that nobody else needs and
+ * nobody else reading the result? */
 static struct dev_op *projection(const struct attn *a, uint32_t t)
 {
     const struct ir *ir = a->ir;
     struct dev_op *op = pass__writer(ir, &a->u, t, DEV_OP_MATMUL);
     const struct dev_tensor *w, *y;
 
-    if (!op || !is_plain_product(op) || op->u.matmul.trans_a || op->u.matmul.alpha != 1.0f)
+    if (!op)
+        op = pass__writer(ir, &a->u, t, DEV_OP_QMATMUL);
+    if (!op || !is_bare(ir, op))
         return NULL;
     w = ir_t(ir, op->in[1]);
     y = ir_t(ir, op->out[0]);
-    if (w->rank != 2 || y->rank != 2 || w->dtype != SH_F32 || !ir_is_const(ir, op->in[1]) ||
-        ir_t(ir, ir_root(ir, op->in[1]))->role != DEV_ROLE_WEIGHT ||
+    if (w->rank != 2 || y->rank != 2 || w->dtype != (op->kind == DEV_OP_MATMUL ? SH_F32 : SH_I8) ||
+        !ir_is_const(ir, op->in[1]) || ir_t(ir, ir_root(ir, op->in[1]))->role != DEV_ROLE_WEIGHT ||
         a->u.reads[ir_root(ir, op->in[1])] != 1 || a->u.reads[ir_root(ir, t)] != 1)
         return NULL;
-    if (op->in[2] != DEV_NONE &&
-        (!ir_is_const(ir, op->in[2]) || ir_elements(ir, op->in[2]) != y->dims[1] ||
-         ir_t(ir, op->in[2])->dtype != SH_F32))
-        return NULL;
+    for (uint32_t k = 2; k < op->n_in; k++)
+        if (op->in[k] != DEV_NONE &&
+            (!ir_is_const(ir, op->in[k]) || ir_elements(ir, op->in[k]) != y->dims[1]))
+            return NULL;
     return op;
+}
+
+/* Is the weight [columns, terms]? */
+static bool is_turned(const struct dev_op *op)
+{
+    return op->kind == DEV_OP_QMATMUL || op->u.matmul.trans_b;
 }
 
 static bool are_alike(const struct ir *ir, struct dev_op *const p[3])
 {
-    for (int i = 1; i < 3; i++)
-        if (p[i] == p[0] || ir_root(ir, p[i]->in[0]) != ir_root(ir, p[0]->in[0]) ||
+    for (int i = 1; i < 3; i++) {
+        if (p[i] == p[0] || p[i]->kind != p[0]->kind || p[i]->n_in != p[0]->n_in ||
+            ir_root(ir, p[i]->in[0]) != ir_root(ir, p[0]->in[0]) ||
             !ir_same_shape(ir, p[i]->in[0], p[0]->in[0]) ||
             !ir_same_shape(ir, p[i]->in[1], p[0]->in[1]) ||
-            !ir_same_shape(ir, p[i]->out[0], p[0]->out[0]) ||
-            p[i]->u.matmul.trans_b != p[0]->u.matmul.trans_b ||
-            (p[i]->in[2] == DEV_NONE) != (p[0]->in[2] == DEV_NONE))
+            !ir_same_shape(ir, p[i]->out[0], p[0]->out[0]) || is_turned(p[i]) != is_turned(p[0]) ||
+            (p[i]->kind == DEV_OP_QMATMUL && p[i]->u.qconv.q.x_zero != p[0]->u.qconv.q.x_zero))
             return false;
+        for (uint32_t k = 2; k < p[0]->n_in; k++)
+            if ((p[i]->in[k] == DEV_NONE) != (p[0]->in[k] == DEV_NONE) ||
+                (p[i]->in[k] != DEV_NONE &&
+                 ir_t(ir, p[i]->in[k])->dtype != ir_t(ir, p[0]->in[k])->dtype))
+                return false;
+    }
     return p[1] != p[2];
 }
 
 struct joined {
-    const float *from[3];
-    int64_t rows, cols;
+    const unsigned char *from[3];
+    size_t rows, row_bytes;
 };
 
 static void join_rows(const void *ctx, void *to)
 {
     const struct joined *j = ctx;
-    float *out = to;
+    unsigned char *out = to;
 
-    for (int64_t r = 0; r < j->rows; r++)
-        for (int64_t i = 0; i < 3; i++)
-            memcpy(out + (r * 3 + i) * j->cols, j->from[i] + r * j->cols,
-                   (size_t)j->cols * sizeof(*out));
+    for (size_t r = 0; r < j->rows; r++)
+        for (size_t i = 0; i < 3; i++)
+            memcpy(out + (r * 3 + i) * j->row_bytes, j->from[i] + r * j->row_bytes, j->row_bytes);
 }
 
-/* The operands `slot` of the three side by side: each [rows, cols] becomes a part of [rows, 3 cols]
- */
-static uint32_t join(struct ir *ir, struct dev_op *const p[3], uint32_t slot, int64_t rows,
-                     const char *what, const struct dev_tensor *like)
+/* The operands `slot` of the three side by side, along their columns: the first axis of a weight
+ * that is turned, else the last. */
+static uint32_t join(struct ir *ir, struct dev_op *const p[3], uint32_t slot)
 {
+    const struct dev_tensor *one = ir_t(ir, p[0]->in[slot]);
+    const bool is_weight = slot == 1, first = !is_weight || is_turned(p[0]);
+    struct dev_tensor like = {.dtype = one->dtype, .rank = is_weight ? 2 : 1};
     struct joined *j = ir_alloc(ir, 1, sizeof(*j));
     bool may_wait = true;
     uint32_t out;
 
+    if (is_weight)
+        memcpy(like.dims, one->dims, 2 * sizeof(like.dims[0]));
+    else
+        like.dims[0] = ir_elements(ir, p[0]->in[slot]);
     for (int i = 0; i < 3 && j; i++) {
         may_wait = may_wait && ir_is_given(ir, p[i]->in[slot]);
         j->from[i] = ir_settle(ir, p[i]->in[slot]);
-        j->rows = rows;
-        j->cols = ir_elements(ir, p[0]->in[slot]) / rows;
+        j->rows = first ? 1 : (size_t)like.dims[0];
+        j->row_bytes = (size_t)ir_elements(ir, p[0]->in[slot]) / j->rows *
+                       sh_dtype_bytes((enum sh_dtype)like.dtype);
     }
-    out = ir_later(ir, like, ir_name(ir, "%s.%s", p[0]->name, what), join_rows, j);
+    like.dims[first ? 0 : 1] *= 3;
+    out = ir_later(ir, &like, ir_name(ir, "%s.qkv.%u", p[0]->name, slot), join_rows, j);
     if (!may_wait)
         ir_settle(ir, out);
     return out;
@@ -516,9 +548,7 @@ static void join_projections(struct attn *a, struct dev_op *op)
     struct dev_op *p[3], *first;
     const struct dev_tensor x = *ir_t(ir, op->in[0]); /* [B,S,H,D], unless it is a view */
     const int64_t rows = x.dims[1], line = x.dims[2] * x.dims[3];
-    struct dev_tensor wide = {.dtype = SH_F32, .rank = 2}, flat = {.dtype = SH_F32, .rank = 1};
-    uint32_t w, bias = DEV_NONE, y;
-    bool turned;
+    uint32_t in[DEV_MAX_IN], y;
 
     for (int i = 0; i < 3; i++) {
         p[i] = op->u.attn.view[i].row ? NULL : projection(a, op->in[i]);
@@ -528,17 +558,11 @@ static void join_projections(struct attn *a, struct dev_op *op)
     if (!are_alike(ir, p))
         return;
     first = SH_MIN(p[0], SH_MIN(p[1], p[2])); /* the rows that all read are there by then */
-    turned = p[0]->u.matmul.trans_b;
-    memcpy(wide.dims, ir_t(ir, p[0]->in[1])->dims, 2 * sizeof(wide.dims[0]));
-    wide.dims[turned ? 0 : 1] *= 3;
-    flat.dims[0] = wide.dims[turned ? 0 : 1];
-    w = join(ir, p, 1, turned ? 1 : wide.dims[0], "qkv", &wide);
-    if (p[0]->in[2] != DEV_NONE)
-        bias = join(ir, p, 2, 1, "qkv.bias", &flat);
+    for (uint32_t k = 1; k < first->n_in; k++)
+        in[k] = first->in[k] == DEV_NONE ? DEV_NONE : join(ir, p, k);
+    memcpy(first->in + 1, in + 1, (first->n_in - 1) * sizeof(in[0]));
     y = ir_tensor(ir, first->name, SH_F32, DEV_ROLE_ACT, 2,
-                  (int64_t[]){ir_t(ir, p[0]->out[0])->dims[0], flat.dims[0]});
-    first->in[1] = w;
-    first->in[2] = bias;
+                  (int64_t[]){ir_t(ir, p[0]->out[0])->dims[0], 3 * line});
     first->out[0] = y;
     for (uint32_t i = 0; i < 3; i++) {
         op->in[i] = y;

@@ -2,6 +2,7 @@
  *
  *   product    of a tensor that QUANTIZE turned into floats and an 8-bit weight (q8.h): QCONV or
  *              QMATMUL, with bias, residual and activation
+ *   norm       gives its result as integers, too
  *   quantise   absorbs what precedes it (an activation, a sum, integers turned into floats), then
  *              moves into the product that makes its operand
  *   pool       a maximum of integers, if the result has the same scale
@@ -307,6 +308,25 @@ static void same_integers(struct quant *f, struct dev_op *op)
     ir_kill(op);
 }
 
+/* Its operand is floats of a layer normalisation, which rounds them itself. */
+static bool into_norm(struct quant *f, struct dev_op *op)
+{
+    const struct ir *ir = f->ir;
+    struct dev_op *n = pass__writer(ir, &f->u, op->in[0], DEV_OP_LAYERNORM);
+
+    if (!n || op->n_in > 1 || op->act != DEV_ACT_NONE || n->n_out != 1 ||
+        ir_root(ir, n->out[0]) != n->out[0])
+        return false;
+    n->n_out = 4;
+    n->out[1] = n->out[2] = DEV_NONE;
+    n->out[3] = op->out[0];
+    n->u.norm.q = op->u.quant.y;
+    f->u.reads[n->out[0]]--;
+    f->u.writer[op->out[0]] = (uint32_t)(n - ir->g.ops);
+    ir_kill(op);
+    return true;
+}
+
 static void quantise(struct quant *f, uint32_t slot)
 {
     struct dev_op *op = &f->ir->g.ops[slot];
@@ -316,7 +336,7 @@ static void quantise(struct quant *f, uint32_t slot)
     if (!dev_is8(ir_t(f->ir, op->out[0])->dtype) || ir_t(f->ir, op->in[0])->dtype != SH_F32)
         return;
     absorb(f, op);
-    if (into_floats(f, op))
+    if (into_floats(f, op) || into_norm(f, op))
         return;
     any = take_integers(f, &op->in[0], &q->x);
     if (op->n_in > 1)

@@ -280,6 +280,7 @@ static void results_are_scaled_and_rounded(void **state)
     static const enum sh_dtype Y[] = {SH_U8, SH_I8, SH_F32}, R[] = {NONE, SH_U8, SH_I8, SH_F32};
     static const enum dev_act ACTS[] = {DEV_ACT_NONE, DEV_ACT_RELU, DEV_ACT_GELU_ERF,
                                         DEV_ACT_LEAKY_RELU};
+    static const int64_t CHANNELS[] = {40, 37, 64, 208, 80};
     uint32_t n = 0;
 
     (void)state;
@@ -289,7 +290,7 @@ static void results_are_scaled_and_rounded(void **state)
                 for (int conv = 0; conv < 3; conv++, n++) {
                     struct prod_case c = {.n = 3,
                                           .c = 32,
-                                          .m = 40 - 3 * (int64_t)(n % 2),
+                                          .m = CHANNELS[n % SH_ARRAY_LEN(CHANNELS)],
                                           .k = 1,
                                           .stride = 1,
                                           .dilation = 1,
@@ -311,6 +312,22 @@ static void results_are_scaled_and_rounded(void **state)
                         c.n = 150;
                     one_product(&c);
                 }
+}
+
+/* A tile of a sum is read in many parts, the last of them not a whole one. */
+static void long_sums_are_scaled(void **state)
+{
+    static const struct prod_case CASES[] = {
+        {300, 1040, 0, 0, 64, 1, 1, 1, 0, 1, SH_I8, SH_I8, NONE, SH_I8, 0, 1, 0, DEV_ACT_NONE},
+        {257, 528, 0, 0, 320, 1, 1, 1, 0, 1, SH_U8, SH_U8, SH_U8, SH_U8, 9, 1, 1, DEV_ACT_RELU},
+        {130, 2064, 0, 0, 128, 1, 1, 1, 0, 1, SH_I8, SH_U8, SH_I8, SH_I8, -7, 0, 0, DEV_ACT_RELU},
+        {3, 96, 9, 8, 192, 3, 1, 1, 1, 1, SH_I8, SH_I8, SH_I8, SH_I8, -128, 1, 1, DEV_ACT_NONE},
+        {1, 64, 17, 16, 64, 5, 2, 1, 2, 1, SH_U8, SH_I8, NONE, SH_I8, 0, 1, 0, DEV_ACT_GELU_ERF},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++)
+        one_product(&CASES[i]);
 }
 
 /* ------------------------------------------------------------------ element by element */
@@ -372,6 +389,81 @@ static void elements_are_quantised(void **state)
                 one_quantize(ALL[x], ALL[a], ALL[y], DEV_ACT_RELU, DIMS(1, 33, 61));
                 one_quantize(ALL[x], ALL[a], ALL[y], DEV_ACT_SIGMOID, DIMS(2, 16, 9, 8));
             }
+}
+
+/* A layer normalisation gives its floats and what QUANTIZE would make of them. */
+static void a_norm_gives_integers_too(void **state)
+{
+    static const int64_t COLUMNS[] = {64, 192, 1024, 37, 1300};
+
+    (void)state;
+    for (size_t k = 0; k < SH_ARRAY_LEN(COLUMNS); k++) {
+        const enum sh_dtype type = k % 2 ? SH_U8 : SH_I8;
+        const struct dev_quant q = {0.0213f, k % 2 ? 120 : -7};
+        const int64_t n = COLUMNS[k], rows = 11;
+        uint32_t x, scale, bias, y, y8;
+        int64_t off = 0;
+        struct t_graph t;
+        struct dev_op *op;
+
+        t_init(&t);
+        x = t_in(&t, DIMS(rows, n));
+        scale = t_weight(&t, DIMS(n));
+        bias = t_weight(&t, DIMS(n));
+        y = t_out(&t, DIMS(rows, n));
+        y8 = t_add(&t, DEV_ROLE_OUTPUT, type, DIMS(rows, n));
+        t_map(&t, x, 3, 1);
+        op = t_op(&t, DEV_OP_LAYERNORM, IN(x, scale, bias), OUT(y, DEV_NONE, DEV_NONE, y8));
+        op->u.norm.axis = -1;
+        op->u.norm.eps = 1e-5f;
+        op->u.norm.q = q;
+        t_run(&t);
+        for (int64_t i = 0; i < rows * n; i++) {
+            const double want = to8((double)t_f(&t, y)[i], q, type);
+            const double got = load8(type, t.plain[y8], i);
+
+            assert_true(fabs(got - want) <= 1);
+            off += got != want;
+        }
+        assert_true(off * (t_unit() > 0 ? 4 : 100) <= rows * n);
+        t_fini(&t);
+    }
+}
+
+/* Planes of floats, as pictures come, in the order in which a convolution takes their bytes. */
+static void pictures_are_quantised(void **state)
+{
+    static const int64_t CHANNELS[] = {1, 2, 3, 4, 5};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CHANNELS); i++)
+        for (int64_t w = 6; w < 9; w++) {
+            const struct prod_case c = {3, CHANNELS[i], 6,      w,    8,     3, 1, 1, 1,
+                                        1, SH_I8,       SH_I32, NONE, SH_I8, 2, 0, 0, 0};
+            const int64_t n = c.n * c.c * c.h * w;
+            struct made m;
+            double *want;
+            uint32_t x;
+            int64_t at = 0;
+
+            make(&c, &m);
+            want = t_doubles((size_t)(c.n * c.m * m.oh * m.ow));
+            for (int64_t k = 0; k < c.n * c.m; k++)
+                for (int64_t p = 0; p < m.oh * m.ow; p++)
+                    want[at++] = (double)sum_at(&c, &m, k / c.m, k % c.m, p / m.ow, p % m.ow);
+            x = t_in(&m.t, DIMS(c.n, c.c, c.h, w));
+            for (int64_t k = 0; k < n; k++)
+                t_f(&m.t, x)[k] = 0.5f * (float)(((int8_t *)m.t.plain[m.x])[k] - 2);
+            m.t.tensors[m.x].role = DEV_ROLE_ACT;
+            t_op(&m.t, DEV_OP_QUANTIZE, IN(x), OUT(m.x))->u.quant.y = (struct dev_quant){0.5f, 2};
+            m.t.ops[2] = m.t.ops[0]; /* first what is quantised, then its product */
+            m.t.ops[0] = m.t.ops[1];
+            m.t.ops[1] = m.t.ops[2];
+            t_run(&m.t);
+            compare(&c, &m, want);
+            t_fini(&m.t);
+            free(want);
+        }
 }
 
 static void numbers_beyond_the_type_become_its_ends(void **state)
@@ -495,7 +587,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sums_are_exact),
         cmocka_unit_test(results_are_scaled_and_rounded),
+        cmocka_unit_test(long_sums_are_scaled),
         cmocka_unit_test(elements_are_quantised),
+        cmocka_unit_test(a_norm_gives_integers_too),
+        cmocka_unit_test(pictures_are_quantised),
         cmocka_unit_test(numbers_beyond_the_type_become_its_ends),
         cmocka_unit_test(the_largest_of_a_window),
         cmocka_unit_test(what_means_nothing_is_refused),

@@ -117,7 +117,7 @@ class Quantised(unittest.TestCase):
         self.picture_net(activation_type=QuantType.QUInt8, weight_type=QuantType.QUInt8)
 
     def test_a_text_model(self):
-        _, path = quantised.bert(self.folder, "bert", layers=2, width=64, heads=4, inner=256, length=24,
+        path = quantised.bert(self.folder, "bert", layers=2, width=64, heads=4, inner=256, length=24,
                                  vocabulary=100)
         random = np.random.default_rng(3)
         mask = np.ones((3, 24), np.int64)

@@ -2,7 +2,7 @@
  * our own. (Batch normalisation in training: cpu_bn.c.)
  */
 #include "common/mem.h"
-#include "runtime/device/cpu/cpu.h"
+#include "runtime/device/cpu/cpu_quant.h"
 
 #include <math.h>
 
@@ -117,7 +117,9 @@ VECTORISE static double lane_square(const float *x, double mean, int64_t n)
 
 struct ln {
     int64_t rows, cols;
-    int scale, bias, mean, invstd, d_scale, d_bias; /* places in p, -1 = absent */
+    int scale, bias, mean, invstd, d_scale, d_bias, bytes; /* places in p, -1 = absent */
+    enum sh_dtype type;                                    /* of bytes */
+    struct dev_quant q;
 };
 
 struct ln_ctx {
@@ -126,7 +128,7 @@ struct ln_ctx {
     float eps;
 };
 
-static float *at(const struct ln_ctx *c, int place)
+static void *at(const struct ln_ctx *c, int place)
 {
     return place < 0 ? NULL : c->p[place];
 }
@@ -144,13 +146,14 @@ VECTORISE static void ln_row(const float *restrict x, const float *restrict scal
             y[i] = (x[i] - mean) * inv * (scale ? scale[i] : 1) + (bias ? bias[i] : 0);
 }
 
-/* p: x y [scale] [bias] [mean] [invstd] */
+/* p: x y [scale] [bias] [mean] [invstd] [bytes] */
 static void ln_rows(void *ctx, int64_t from, int64_t to)
 {
     const struct ln_ctx *c = ctx;
     const int64_t n = c->ln->cols;
     const float *scale = at(c, c->ln->scale), *bias = at(c, c->ln->bias);
     float *keep_mean = at(c, c->ln->mean), *keep_inv = at(c, c->ln->invstd);
+    uint8_t *bytes = at(c, c->ln->bytes);
 
     for (int64_t r = from; r < to; r++) {
         const float *x = (const float *)c->p[0] + r * n;
@@ -164,6 +167,8 @@ static void ln_rows(void *ctx, int64_t from, int64_t to)
             keep_mean[r] = m;
         if (keep_inv)
             keep_inv[r] = s;
+        if (bytes)
+            cpu__row_to8(y, n, &c->ln->q, c->ln->type, bytes + r * n);
     }
 }
 
@@ -251,6 +256,7 @@ struct operand {
     bool is_out;
     int64_t elements; /* 0: rows, -1: cols, -2: those of x */
     int *place;
+    bool is_bytes; /* no floats */
 };
 
 static int bind_operands(struct cpu_build *b, const struct operand *o, uint32_t n, struct ln *ln,
@@ -267,7 +273,7 @@ static int bind_operands(struct cpu_build *b, const struct operand *o, uint32_t 
 
         if (o[i].tensor == DEV_NONE)
             continue;
-        rc = cpu__need_f32(b, &o[i].tensor, 1);
+        rc = o[i].is_bytes ? SH_OK : cpu__need_f32(b, &o[i].tensor, 1);
         if (!rc && dev_tensor_elements(cpu__t(b, o[i].tensor)) != want)
             rc = cpu__refuse(b, SH_E_BUG, "\"%s\" does not have %lld elements",
                              cpu__t(b, o[i].tensor)->name, (long long)want);
@@ -290,7 +296,7 @@ static int read_ln(struct cpu_build *b, struct ln *ln)
     if (!rc)
         *ln = (struct ln){.rows = dev_axes_elements(x, 0, axis),
                           .cols = dev_axes_elements(x, axis, x->rank)};
-    ln->scale = ln->bias = ln->mean = ln->invstd = ln->d_scale = ln->d_bias = -1;
+    ln->scale = ln->bias = ln->mean = ln->invstd = ln->d_scale = ln->d_bias = ln->bytes = -1;
     return rc;
 }
 
@@ -303,8 +309,13 @@ int cpu__layernorm(struct cpu_build *b)
                                 {cpu__opt_in(op, 1), false, -1, &ln.scale},
                                 {cpu__opt_in(op, 2), false, -1, &ln.bias},
                                 {cpu__opt_out(op, 1), true, 0, &ln.mean},
-                                {cpu__opt_out(op, 2), true, 0, &ln.invstd}};
+                                {cpu__opt_out(op, 2), true, 0, &ln.invstd},
+                                {cpu__opt_out(op, 3), true, -2, &ln.bytes, true}};
     int rc = read_ln(b, &ln);
+
+    ln.q = op->u.norm.q;
+    if (cpu__opt_out(op, 3) != DEV_NONE)
+        ln.type = cpu__t(b, op->out[3])->dtype;
 
     return rc ? rc : bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_fn);
 }

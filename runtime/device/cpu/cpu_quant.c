@@ -78,15 +78,20 @@ static void load(const struct cpu_number *x, int64_t at, int64_t n, float *to)
         from_u8((const uint8_t *)x->p + at, n, x->q, to);
 }
 
+void cpu__row_to8(const float *x, int64_t n, const struct dev_quant *q, enum sh_dtype t, uint8_t *y)
+{
+    int32_t lo = 0, hi = 0;
+
+    dev_range8(t, &lo, &hi);
+    to_8(x, n, *q, (float)(lo - q->zero), (float)(hi - q->zero), y);
+}
+
 static void store(const float *from, int64_t at, int64_t n, const struct cpu_number *y)
 {
-    int32_t lo, hi;
-
-    if (!dev_range8(y->type, &lo, &hi)) {
+    if (dev_is8(y->type))
+        cpu__row_to8(from, n, &y->q, y->type, (uint8_t *)y->p + at);
+    else
         memcpy((float *)y->p + at, from, (size_t)n * sizeof(float));
-        return;
-    }
-    to_8(from, n, y->q, (float)(lo - y->q.zero), (float)(hi - y->q.zero), (uint8_t *)y->p + at);
 }
 
 struct work {

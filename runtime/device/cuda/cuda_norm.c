@@ -111,6 +111,9 @@ static int layernorm_run(const struct cuda_call *c, struct sh_err *err)
                                   .scale = cuda__operand_in(c, 1),
                                   .bias = cuda__operand_in(c, 2),
                                   .y = cuda__operand_out(c, 0),
+                                  .bytes = cuda__operand_out(c, 3),
+                                  .step = c->op->u.norm.q.scale,
+                                  .zero = (float)c->op->u.norm.q.zero,
                                   .mean = c->out[1],
                                   .invstd = c->out[2]};
 
@@ -136,6 +139,8 @@ int cuda__layernorm(struct cuda_build *b)
         rc = cuda__out_plain(b, 0);
     for (uint32_t i = 1; i < 3 && !rc; i++)
         rc = cuda__out(b, i, cuda__plain(CUDA_T_F32));
+    if (!rc && cuda__opt_out(op, 3) != DEV_NONE)
+        rc = cuda__out_plain(b, 3);
     if (rc)
         return rc;
     b->co->run = layernorm_run;

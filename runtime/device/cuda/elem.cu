@@ -235,14 +235,83 @@ struct quantize_fn { /* x add -> y; the numbers of integers come and go as they 
     }
 };
 
+/* Planes of floats become C bytes for each pixel; a thread has four of these. */
+template <int C>
+static __global__ void quantize_planes(const float4 *x, uint32_t *y, uint32_t n,
+                                       const __grid_constant__ fast_div by_plane,
+                                       const __grid_constant__ quantize_fn f)
+{
+    const uint32_t i = blockIdx.x * THREADS + threadIdx.x;
+    const uint32_t image = quotient(i, by_plane), plane = by_plane.d;
+    float4 in[C];
+    uint32_t words[C];
+
+    if (i >= n)
+        return;
+    x += (int64_t)image * (C - 1) * plane + i;
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        in[c] = x[(int64_t)c * plane];
+        words[c] = 0;
+    }
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+        const float four[2][4] = {{in[c].x, in[c].y, in[c].z, in[c].w}};
+        float out[4];
+
+        f.of<4>(four, out);
+#pragma unroll
+        for (int k = 0; k < 4; k++)
+            words[(k * C + c) / 4] |= ((uint32_t)(int)out[k] & 0xff) << (k * C + c) % 4 * 8;
+    }
+#pragma unroll
+    for (int c = 0; c < C; c++)
+        y[(int64_t)i * C + c] = words[c];
+}
+
+/* Bytes of y for each pixel of planes of floats; 0: it is something else. */
+static int64_t planes_of(const struct k_nest *n, const struct k_quantize *q)
+{
+    const int last = n->rank - 1;
+    const int64_t c = n->dims[last], plane = last > 0 ? n->dims[last - 1] : 0;
+    const bool is_kind = q->x.type == CUDA_T_F32 && is_byte(q->y.type) && !q->add.p &&
+                         is_aligned(q->x.p, 16) && is_aligned(q->y.p, 4);
+
+    return is_kind && (last == 1 || last == 2) && c >= 2 && c <= 4 && plane % 4 == 0 &&
+                   n->stride[0][last] == 1 && n->stride[0][last - 1] == c &&
+                   n->stride[1][last] == plane && n->stride[1][last - 1] == 1 &&
+                   (last == 1 || (n->stride[0][0] == c * plane && n->stride[1][0] == c * plane)) &&
+                   n->total < INT32_MAX
+               ? c
+               : 0;
+}
+
 void k_quantize(cudaStream_t s, const struct k_nest *n, const struct k_quantize *q)
 {
     const float lo = q->y.type == CUDA_T_I8 ? -128.0f : 0.0f;
+    const quantize_fn f = {q->x_q,
+                           q->add_q,
+                           q->y_q,
+                           is_byte(q->x.type),
+                           is_byte(q->add.type),
+                           is_byte(q->y.type),
+                           q->add.p != NULL,
+                           lo,
+                           lo + 255.0f,
+                           act_of{q->act, q->p0, q->p1}};
+    const int64_t c = planes_of(n, q);
 
-    map<2>(s, n, operands<2>{{q->y, q->x, q->add}},
-           quantize_fn{q->x_q, q->add_q, q->y_q, is_byte(q->x.type), is_byte(q->add.type),
-                       is_byte(q->y.type), q->add.p != NULL, lo, lo + 255.0f,
-                       act_of{q->act, q->p0, q->p1}});
+    if (c > 0) {
+        const uint32_t quads = (uint32_t)(n->total / c / 4);
+        const fast_div by = fast_div_of((uint32_t)(n->dims[n->rank - 2] / 4));
+
+        (c == 2   ? quantize_planes<2>
+         : c == 3 ? quantize_planes<3>
+                  : quantize_planes<4>)<<<(unsigned)cdiv64(quads, THREADS), THREADS, 0, s>>>(
+            (const float4 *)q->x.p, (uint32_t *)q->y.p, quads, by, f);
+        return;
+    }
+    map<2>(s, n, operands<2>{{q->y, q->x, q->add}}, f);
 }
 
 void k_act(cudaStream_t s, const struct k_nest *n, struct k_operand y, struct k_operand x, int act,

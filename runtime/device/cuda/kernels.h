@@ -109,7 +109,8 @@ void k_softmax_bwd(cudaStream_t s, const struct k_lines *l, struct k_operand y, 
 struct k_layernorm { /* p NULL: no scale, no bias; mean and invstd may be NULL */
     int64_t rows, n;
     float eps;
-    struct k_operand x, scale, bias, y;
+    struct k_operand x, scale, bias, y, bytes; /* bytes: y in 8 bits; p NULL: not wanted */
+    float step, zero;                          /* of these */
     float *mean, *invstd;
 };
 void k_layernorm(cudaStream_t s, const struct k_layernorm *a);

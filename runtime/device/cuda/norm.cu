@@ -53,6 +53,14 @@ static DEV_INLINE void fetch_or(struct k_operand o, int64_t at, float absent, fl
         v[i] = absent;
 }
 
+// v as one of its integers; NaN becomes the least.
+static DEV_INLINE uint8_t byte_of(const struct k_layernorm &a, float v)
+{
+    const float lo = a.bytes.type == CUDA_T_I8 ? -128.0f : 0.0f;
+
+    return (uint8_t)(int)fminf(fmaxf(rintf(v / a.step) + a.zero, lo), lo + 255);
+}
+
 #define EACH(c, i) \
     _Pragma("unroll") for (int c = 0; c < C; c++) _Pragma("unroll") for (int i = 0; i < V; i++)
 
@@ -159,6 +167,21 @@ template <int V, int C> struct held {
                 if (c * WARP * V + lane < n)
                     o.overflows ? store_grad<V>(to, v[c]) : store_f<V>(to, v[c]);
             })
+    }
+    DEV_INLINE void store_bytes(const struct k_layernorm &a, int64_t from, int n) const
+    {
+        const int lane = threadIdx.x % WARP * V;
+
+#pragma unroll
+        for (int c = 0; c < C; c++) {
+            vec<uint8_t, V> b;
+
+#pragma unroll
+            for (int i = 0; i < V; i++)
+                b.v[i] = byte_of(a, v[c][i]);
+            if (c * WARP * V + lane < n)
+                store_vec<V>((uint8_t *)a.bytes.p + from + c * WARP * V + lane, b);
+        }
     }
 };
 
@@ -419,6 +442,8 @@ static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm
     bias.widen_or(bias_raw, a.bias, n, 0);
     EACH(c, i) h.v[c][i] = (h.v[c][i] - mean) * inv * scale.v[c][i] + bias.v[c][i];
     h.store(a.y, line * n, n);
+    if (a.bytes.p)
+        h.store_bytes(a, line * n, n);
     if (threadIdx.x % WARP == 0) {
         if (a.mean)
             a.mean[line] = mean;
@@ -449,6 +474,8 @@ static __global__ void layernorm_long(const __grid_constant__ struct k_layernorm
         fetch_or<1>(a.bias, i, 0, bias);
         v[0] = (v[0] - mean) * inv * scale[0] + bias[0];
         put<1>(a.y, from + i, v);
+        if (a.bytes.p)
+            ((uint8_t *)a.bytes.p)[from + i] = byte_of(a, v[0]);
     }
     if (threadIdx.x == 0) {
         if (a.mean)

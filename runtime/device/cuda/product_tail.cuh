@@ -19,15 +19,22 @@ struct tail {
     const int32_t *sums;          // NULL: 0
     k_operand residual, y;        // residual.p NULL: none
     float residual_scale, residual_zero;
-    uint32_t residual_flip4;                // makes U8 of I8
-    float residual_base;                    // the zero point then
     float mid, mid_inverse, mid_lo, mid_hi; // mid 0: none
     float y_inverse, y_lo, y_hi;            // the ends less the zero point
     uint32_t y_zero4;
     act_of act;
-    float floor;   // RELU: 0, else -Inf
-    bool is_rough; // GELU, its tanh good to 11 bits
-    int kind;      // of finisher, below
+    int is_rough; // GELU, its tanh good to 11 bits
+    int kind;     // of finisher, below
+    // What finishers take.
+    float floor;                               // RELU: 0, else -Inf
+    float in_scale, in_shift;                  // of factor and offset
+    uint32_t residual_flip4;                   // makes U8 of I8
+    float residual_base;                       // 2^23 and the zero point then
+    float residual_step, mid_scale, gelu_step; // in windows of y
+    float mid_base;                            // ROUNDER and the least number
+    float y_span, y_shift, y_base;             // the window, minus low in spans, ROUNDER and low
+    int y_bias;                                // what makes I8 of the bits of such a number
+    uint32_t y_flip4;                          // makes U8 of I8
 };
 
 static inline tail tail_of(const struct k_product *k)
@@ -41,8 +48,6 @@ static inline tail tail_of(const struct k_product *k)
     t.y = k->y;
     t.residual_scale = is_byte(k->residual.type) ? k->residual_q.scale : 1;
     t.residual_zero = is_byte(k->residual.type) ? (float)k->residual_q.zero : 0;
-    t.residual_flip4 = k->residual.type == CUDA_T_I8 ? 0x80808080u : 0;
-    t.residual_base = t.residual_zero + (k->residual.type == CUDA_T_I8 ? 128 : 0);
     t.mid = k->mid.scale;
     if (k->mid.scale != 0) {
         const int lo = k->mid_is_signed ? -128 : 0;
@@ -60,7 +65,6 @@ static inline tail tail_of(const struct k_product *k)
         t.y_zero4 = (uint32_t)(uint8_t)k->y_q.zero * 0x01010101u;
     }
     t.act = {k->act, k->p0, k->p1};
-    t.floor = k->act == DEV_ACT_RELU ? 0 : -INFINITY;
     t.is_rough = k->is_rough;
     return t;
 }
@@ -137,12 +141,16 @@ template <int V> DEV_INLINE void store(const tail &t, int64_t at, float (&v)[V])
     }
 }
 
-DEV_INLINE float rough_gelu(float x)
+DEV_INLINE float rough_tanh(float x)
 {
     float y;
 
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(act_gelu_inner(x)));
-    return 0.5f * x * (1 + y);
+    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+DEV_INLINE float rough_gelu(float x)
+{
+    return 0.5f * x * (1 + rough_tanh(act_gelu_inner(x)));
 }
 
 // Results of V neighbouring channels, the first at `at`.
@@ -175,106 +183,6 @@ DEV_INLINE void finish(const tail &t, const int32_t (&sum)[V], const float (&fac
         apply_act<V>(t.act, v);
     }
     store<V>(t, at, v);
-}
-
-// What is known of a tail before the first result: so that nothing is decided for each of them.
-enum { NO_RESIDUAL, BYTES, SAME }; // of the residual; SAME: the type of y
-template <class Y, int RESIDUAL, bool MID, bool ROUGH> struct finisher {
-    // Four neighbours of the residual, as they lie.
-    static DEV_INLINE uint2 load(const tail &t, int64_t at)
-    {
-        if constexpr (RESIDUAL == BYTES)
-            return make_uint2(
-                *reinterpret_cast<const uint32_t *>((const uint8_t *)t.residual.p + at), 0);
-        if constexpr (RESIDUAL == SAME)
-            return *reinterpret_cast<const uint2 *>((const Y *)t.residual.p + at);
-        return make_uint2(0, 0);
-    }
-
-    static DEV_INLINE void add(const tail &t, const uint2 &raw, float (&v)[4])
-    {
-        if constexpr (RESIDUAL == BYTES) {
-            const uint32_t word = raw.x ^ t.residual_flip4;
-
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[i] += t.residual_scale * (byte_of(word, i, false) - t.residual_base);
-        }
-        if constexpr (RESIDUAL == SAME) {
-            const float2 a = halves(t.residual.type, raw.x), b = halves(t.residual.type, raw.y);
-
-            v[0] += a.x;
-            v[1] += a.y;
-            v[2] += b.x;
-            v[3] += b.y;
-        }
-    }
-
-    static DEV_INLINE void run(const tail &t, const int4 &sum, const float4 &factor,
-                               const float4 &offset, const uint2 &residual, int64_t at)
-    {
-        float v[4] = {factor.x * (float)sum.x + offset.x, factor.y * (float)sum.y + offset.y,
-                      factor.z * (float)sum.z + offset.z, factor.w * (float)sum.w + offset.w};
-
-        if constexpr (MID)
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                v[i] =
-                    t.mid * (clamped(v[i] * t.mid_inverse, t.mid_lo, t.mid_hi) + ROUNDER - ROUNDER);
-        add(t, residual, v);
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            v[i] = ROUGH ? rough_gelu(v[i]) : v[i] < t.floor ? t.floor : v[i];
-        if constexpr (sizeof(Y) == 2) {
-            store_f<4>((Y *)t.y.p + at, v);
-        } else {
-            uint32_t bits[4];
-
-#pragma unroll
-            for (int i = 0; i < 4; i++)
-                bits[i] = __float_as_uint(clamped(v[i] * t.y_inverse, t.y_lo, t.y_hi) + ROUNDER);
-            *reinterpret_cast<uint32_t *>((uint8_t *)t.y.p + at) =
-                __vadd4(__byte_perm(__byte_perm(bits[0], bits[1], 0x0040),
-                                    __byte_perm(bits[2], bits[3], 0x0040), 0x5410),
-                        t.y_zero4);
-        }
-    }
-};
-
-enum { // what finishers there are
-    GENERIC,
-    BYTES_ALONE,
-    BYTES_MID,
-    BYTES_SUM,
-    BYTES_MID_SUM,
-    BYTES_GELU,
-    F16_ALONE,
-    F16_SUM,
-    BF16_ALONE,
-    BF16_SUM
-};
-
-// The finisher that serves.
-static inline int kind_of(int64_t channels, const tail &t)
-{
-    const bool has_sum = t.residual.p, is_half = t.y.type == CUDA_T_F16 || t.y.type == CUDA_T_BF16;
-    const bool is_short = t.act.kind == DEV_ACT_NONE || t.act.kind == DEV_ACT_RELU;
-
-    if (channels % 4 != 0)
-        return GENERIC;
-    if (is_byte(t.y.type) && t.is_rough)
-        return has_sum || t.mid != 0 ? GENERIC : BYTES_GELU;
-    if (!is_short || (is_byte(t.y.type) && has_sum && !is_byte(t.residual.type)))
-        return GENERIC;
-    if (is_byte(t.y.type) && has_sum)
-        return t.mid != 0 ? BYTES_MID_SUM : BYTES_SUM;
-    if (is_byte(t.y.type))
-        return t.mid != 0 ? BYTES_MID : BYTES_ALONE;
-    if (!is_half || t.mid != 0 || (has_sum && t.residual.type != t.y.type))
-        return GENERIC;
-    if (t.y.type == CUDA_T_F16)
-        return has_sum ? F16_SUM : F16_ALONE;
-    return has_sum ? BF16_SUM : BF16_ALONE;
 }
 
 #endif

@@ -156,6 +156,9 @@ int f64__layernorm(const struct f64_call *c, struct sh_err *err)
             c->y[1][r] = mean;
         if (c->op->n_out > 2 && c->y[2])
             c->y[2][r] = inv;
+        for (int64_t i = 0; i < n && c->op->n_out > 3 && c->y[3]; i++)
+            c->y[3][r * n + i] =
+                nearbyint(y[i] / (double)c->op->u.norm.q.scale) + (double)c->op->u.norm.q.zero;
     }
     return SH_OK;
 }
