@@ -14,6 +14,13 @@
 
 #define MAX_JSON ((size_t)1 << 20)
 
+/* May another attempt come here for what is durable? */
+static bool may_come_back(const struct batch_job *j)
+{
+    return j->phase == MSG_JOB_SUSPENDED ||
+           (j->phase == MSG_JOB_FAILED && sh_rc_retry(j->why.rc) && j->durable_at > 0);
+}
+
 void batch__job_free(struct batch_job *j)
 {
     if (!j)
@@ -26,7 +33,7 @@ void batch__job_free(struct batch_job *j)
     job_log_close(j->log);
     batch_io_close(j);
     /* What was done so far is of use to this executor alone (push.h). */
-    if (j->dir && j->has_ended && j->phase != MSG_JOB_SUSPENDED)
+    if (j->dir && j->has_ended && !may_come_back(j))
         push_forget_job(j->env->files, j->dir);
     json_decref(j->spec);
     json_decref(j->inputs);

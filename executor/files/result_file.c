@@ -120,17 +120,20 @@ static char *path_of(const struct result_file *f, const char *name, struct sh_er
     return sh_asprintf(err, &path, "%s/%s", f->dir, name) ? NULL : path;
 }
 
-bool result_file_is(const char *name)
+static bool is_part(const char *name)
 {
     size_t n = strlen(name), suffix = strlen(PART_SUFFIX);
 
-    return strcmp(name, RESULT_FILE_NAME) == 0 ||
-           (strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) == 0 && n > suffix &&
-            strcmp(name + n - suffix, PART_SUFFIX) == 0);
+    return strncmp(name, PART_PREFIX, strlen(PART_PREFIX)) == 0 && n > suffix &&
+           strcmp(name + n - suffix, PART_SUFFIX) == 0;
 }
 
-/* Takes one file of an earlier attempt under our name and removes any other. A published one of a
- * job that is started again was never told of: it is a part like any other. */
+bool result_file_is(const char *name)
+{
+    return is_part(name) || strcmp(name, RESULT_FILE_NAME) == 0;
+}
+
+/* Takes one part of an earlier attempt under our name and removes any other. */
 static int take_over(struct result_file *f, bool *found, struct sh_err *err)
 {
     DIR *d = opendir(f->dir);
@@ -141,7 +144,7 @@ static int take_over(struct result_file *f, bool *found, struct sh_err *err)
     if (!d)
         return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not look into the job's folder");
     while (!rc && (e = readdir(d))) {
-        if (!result_file_is(e->d_name))
+        if (!is_part(e->d_name))
             continue;
         if (*found && strcmp(e->d_name, f->part) != 0)
             unlinkat(dirfd(d), e->d_name, 0);
@@ -151,6 +154,49 @@ static int take_over(struct result_file *f, bool *found, struct sh_err *err)
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not take over the part of a result");
     }
     closedir(d);
+    return rc;
+}
+
+static int copy_from(const struct result_file *f, int from, int to, struct sh_err *err)
+{
+    uint64_t off = 0;
+    ssize_t n;
+
+    while ((n = sh_pread_all(from, f->chunk, CHUNK, off)) > 0) {
+        if (!sh_pwrite_all(to, f->chunk, (size_t)n, off))
+            return SH_FAIL_ERRNO(err, SH_E_IO, "could not write the result");
+        if (atomic_load(f->stop))
+            return SH_FAIL(err, SH_E_CANCELLED, "stopped while the result was copied");
+        off += (uint64_t)n;
+    }
+    return n < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not read the result back") : SH_OK;
+}
+
+/* Copies what is published into a part of ours. An attempt that goes on may find its samples there
+ * alone: the one before published them and ended before it told of them. The file itself stays: an
+ * executor that slept opens this late, and finds the result that another has told of since.
+ * *found: false without one. */
+static int copy_published(const struct result_file *f, const char *path, bool *found,
+                          struct sh_err *err)
+{
+    int from = openat(f->dir_fd, RESULT_FILE_NAME, O_RDONLY | O_CLOEXEC | O_NOFOLLOW), to;
+    int rc;
+
+    *found = false;
+    if (from < 0)
+        return errno == ENOENT
+                   ? SH_OK
+                   : SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open a published result");
+    to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
+    rc = to < 0
+             ? SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not create the file of the result")
+             : copy_from(f, from, to, err);
+    if (to >= 0)
+        close(to);
+    if (rc && to >= 0)
+        unlink(path);
+    close(from);
+    *found = !rc;
     return rc;
 }
 
@@ -186,6 +232,8 @@ static int open_part(struct result_file *f, const struct result_file_conf *c, co
     bool ok = false;
     int rc = take_over(f, &ok, err);
 
+    if (!rc && !ok && c->resume_at > 0)
+        rc = copy_published(f, path, &ok, err);
     if (rc || !ok)
         return rc;
     if (c->resume_at > 0 && c->resume_at <= f->n_samples) {

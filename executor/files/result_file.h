@@ -38,7 +38,8 @@ struct result_file_conf {               /* BORROWED for the call, except stop */
 };
 
 /* Opens a new file, or the part of an earlier attempt, cut to resume_at. *at_out: the next sample;
- * 0 despite a resume_at means that the part was missing or damaged.
+ * 0 despite a resume_at means that the part was missing or damaged. A published file stays as it is
+ * until result_file_finish() replaces it.
  * *out: OWNED, result_file_free(). Fails: SH_E_DISKFULL, SH_E_IO, SH_E_CANCELLED, SH_E_NOMEM (also
  * for lack of descriptors); an earlier part then stays. */
 int result_file_open(const struct result_file_conf *c, struct result_file **out, int64_t *at_out,

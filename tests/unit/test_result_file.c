@@ -402,6 +402,40 @@ static void a_writer_that_was_taken_over_cannot_publish(void **state)
     sh_test_dir_remove(r.dir);
 }
 
+/* An executor that was stopped wakes and opens the job's result, which another has published since:
+ * whatever it does before it hears so, the result is there. */
+static void a_published_result_outlives_whoever_opens_it_late(void **state)
+{
+    static const int64_t RESUME_AT[] = {0, 6, N};
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(RESUME_AT); i++) {
+        char durable[SH_SHA256_HEX] = "", whole[SH_SHA256_HEX], again[SH_SHA256_HEX];
+        struct result_file *late = NULL;
+        struct sh_err err = {0};
+        uint64_t bytes = 0;
+        int64_t at = -1;
+        struct rig r;
+
+        setup(&r);
+        if (RESUME_AT[i] > 0)
+            leave_part(&r, RESUME_AT[i], durable);
+        r.conf.resume_at = RESUME_AT[i];
+        r.conf.resume_digest = durable;
+        assert_ok_err(run_all(&r, 4, whole, &bytes, &err), &err);
+        assert_ok_err(result_file_open(&r.conf, &late, &at, &err), &err);
+        assert_int_equal(at, RESUME_AT[i]); /* which is what a job gone on with after a crash needs */
+        result_file_discard(late);
+        result_file_free(late);
+        check_published(&r, whole, bytes);
+        /* It ends again, and that file takes the place of the first. */
+        assert_ok_err(run_all(&r, 4, again, &bytes, &err), &err);
+        assert_string_equal(again, whole);
+        check_published(&r, whole, bytes);
+        sh_test_dir_remove(r.dir);
+    }
+}
+
 static void a_stop_ends_the_reading_back_and_keeps_the_part(void **state)
 {
     char digest[SH_SHA256_HEX], whole[SH_SHA256_HEX];
@@ -445,6 +479,7 @@ int main(void)
         cmocka_unit_test(a_part_that_is_not_what_it_was_is_not_gone_on_with),
         cmocka_unit_test(what_the_disk_changed_is_not_published),
         cmocka_unit_test(a_writer_that_was_taken_over_cannot_publish),
+        cmocka_unit_test(a_published_result_outlives_whoever_opens_it_late),
         cmocka_unit_test(a_stop_ends_the_reading_back_and_keeps_the_part),
     };
 
