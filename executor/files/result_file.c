@@ -188,9 +188,8 @@ static int copy_published(const struct result_file *f, const char *path, bool *f
                    ? SH_OK
                    : SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open a published result");
     to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0640);
-    rc = to < 0
-             ? SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not create the file of the result")
-             : copy_from(f, from, to, err);
+    rc = to < 0 ? SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not create the file of the result")
+                : copy_from(f, from, to, err);
     if (to >= 0)
         close(to);
     if (rc && to >= 0)

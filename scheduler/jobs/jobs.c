@@ -50,6 +50,17 @@ struct exec *jobs__exec(const struct sched *s, const struct job *j)
     return e && e->session ? e : NULL;
 }
 
+/* A leader may find two on one executor: the end of the first was heard and not recorded when the
+ * one before it went. */
+static void free_exec(struct sched *s, struct exec *e, const struct job *left)
+{
+    const struct job *other = e->job == left->id ? jobs__first_on(s, e->info.name) : NULL;
+
+    if (e->job == left->id)
+        e->job = other ? other->id : 0;
+    exec_changed(&s->execs, e);
+}
+
 void jobs__leave(struct sched *s, struct job *j)
 {
     struct exec *e = j->executor[0] ? execs_find(&s->execs, j->executor) : NULL;
@@ -57,11 +68,9 @@ void jobs__leave(struct sched *s, struct job *j)
     if (!j->executor[0])
         return;
     jobs__touch(s, j);
-    if (e)
-        exec_changed(&s->execs, e);
-    if (e && e->job == j->id)
-        e->job = 0;
     jobs__leave_exec(s, j);
+    if (e)
+        free_exec(s, e, j);
     memcpy(j->last_executor, j->executor, sizeof(j->last_executor));
     j->executor[0] = '\0';
     j->sent = j->stopping = false;

@@ -424,7 +424,8 @@ static void a_published_result_outlives_whoever_opens_it_late(void **state)
         r.conf.resume_digest = durable;
         assert_ok_err(run_all(&r, 4, whole, &bytes, &err), &err);
         assert_ok_err(result_file_open(&r.conf, &late, &at, &err), &err);
-        assert_int_equal(at, RESUME_AT[i]); /* which is what a job gone on with after a crash needs */
+        assert_int_equal(at,
+                         RESUME_AT[i]); /* which is what a job gone on with after a crash needs */
         result_file_discard(late);
         result_file_free(late);
         check_published(&r, whole, bytes);

@@ -432,6 +432,28 @@ static void the_slot_of_an_executor_that_stops_is_nobodys(void **state)
     }
 }
 
+/* The leader before heard the end of job 6 and gave job 5 its executor, but did not record the
+ * end. */
+static void an_executor_is_free_when_all_that_it_had_have_left(void **state)
+{
+    (void)state;
+    add_job(6);
+    add_job(7);
+    world_set_job(5, JOB_STARTING, "x");
+    world_set_job(6, JOB_COMPLETING, "x");
+    world_lead();
+    exec_hello(&x, "x", 1);
+    phase(MSG_JOB_COMPLETING);
+    said((struct msg_job_state){
+        .job = 6, .attempt = job_of(6)->attempt, .state = MSG_JOB_FAILED, .rc = SH_E_INVALID});
+    exec_synced(&x, "x");
+    assert_null(job_of(6));
+    stay(5 * SECOND);
+    assert_null(heard(&x, MSG_JOB_START)); /* it has job 5 */
+    phase(MSG_JOB_CANCELLED);
+    assert_int_equal(hear(&x, MSG_JOB_START)->u.job_start.job, 7);
+}
+
 /* It stands further back when it waits again, and one that came later goes first. */
 static void a_job_that_has_had_much_goes_behind_another_of_its_tenant(void **state)
 {
@@ -733,6 +755,7 @@ int main(void)
         cmocka_unit_test(an_executor_that_is_not_there_when_the_start_is_recorded_does_not_get_it),
         cmocka_unit_test(an_executor_that_stops_gets_no_job),
         cmocka_unit_test(the_slot_of_an_executor_that_stops_is_nobodys),
+        TEST(an_executor_is_free_when_all_that_it_had_have_left),
         cmocka_unit_test(a_job_that_has_had_much_goes_behind_another_of_its_tenant),
         TEST(batch_inference_begins_also_where_its_version_was_forgotten),
         cmocka_unit_test(batch_inference_does_not_begin_where_its_version_has_failed),
