@@ -246,10 +246,14 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
     if (d->batches.len % sizeof(theirs[0]) || n < 1 || n > m->n_batches)
         return SH_FAIL(err, SH_E_PROTO, "the table of batch sizes of a model has the wrong size");
     memcpy(theirs, d->batches.data, d->batches.len);
-    for (size_t i = 0; i < n; i++)
+    for (size_t i = 0; i < n; i++) {
         if (!row_of(m, theirs[i].batch))
             return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for a batch of %u",
                            theirs[i].batch);
+        /* Twice, it says nothing of another: how much its runs need would not be known. */
+        if (i > 0 && theirs[i].batch <= theirs[i - 1].batch)
+            return SH_FAIL(err, SH_E_PROTO, "the batch sizes of the model are out of order");
+    }
     rc = model_check_fits(m, most_workspace(theirs, n), err);
     for (size_t i = 0; !rc && i < n; i++) {
         struct msg_batch *b = row_of(m, theirs[i].batch);
