@@ -190,9 +190,18 @@ static void end_run(struct serve *s, uint32_t g)
     x->idle_ns = s->now_ns;
 }
 
+static double cpu_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
 static bool is_over(const struct serve *s)
 {
-    return s->conf.most_missed && s->n_missed > s->conf.most_missed;
+    return (s->conf.most_missed && s->n_missed > s->conf.most_missed) ||
+           (s->conf.most_cpu_s > 0 && cpu_s() - s->began_s > s->conf.most_cpu_s);
 }
 
 static void run(struct serve *s, const struct serve_policy *p, void *policy)
@@ -367,20 +376,12 @@ static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
     return SH_OK;
 }
 
-static double cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 int serve_replay(const struct trace_requests *t, struct serve_model *models,
                  const struct serve_policy *p, const struct serve_conf *conf,
                  struct serve_result *out, struct sh_err *err)
 {
-    const double began = cpu_s();
     struct serve s = {.trace = t,
+                      .began_s = cpu_s(),
                       .conf = *conf,
                       .models = models,
                       .seed = 1,
@@ -395,7 +396,7 @@ int serve_replay(const struct trace_requests *t, struct serve_model *models,
     }
     if (!rc) {
         run(&s, p, policy);
-        out->cpu_s = cpu_s() - began;
+        out->cpu_s = cpu_s() - s.began_s;
         *err = s.err;
         rc = s.rc;
     }

@@ -91,6 +91,7 @@ struct serve_conf {
     double train_part;                /* static partition: GPUs set apart for training */
     int64_t from_ns;                  /* what comes before is not counted: devices are filled */
     uint64_t most_missed; /* the replay ends when more are late or refused; 0: it goes on */
+    double most_cpu_s;    /* ... and when it has taken so long; 0: it goes on */
     const struct serve_system *system; /* BORROWED; NULL: every model is on every GPU */
     struct serve_end *ends;            /* BORROWED: filled, by request; NULL: nobody asks */
 };
@@ -108,6 +109,7 @@ struct serve {
     uint64_t bytes, n_switches, n_runs, n_samples, n_missed;
     int64_t run_ns; /* of all GPUs */
     uint64_t seed, digest;
+    double began_s; /* processor time */
     int rc;
     struct sh_err err;
 };

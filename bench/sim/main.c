@@ -22,7 +22,7 @@ struct options {
     int64_t gpus, min_run_ms, level_ms, half_life_s, start_ms, stop_ms; /* jobs; stop in ms */
     bool one_gpu, one_tenant;
     int64_t half, n, n_models, load_percent, rate, slo_ms, pool_mib, from_s, to_s;
-    int64_t train_percent, warm_percent, enough_percent;
+    int64_t train_percent, warm_percent, enough_percent, most_cpu_s;
 };
 
 #define STR(field, name, def, help) SH_OPT_STR(struct options, field, name, def, 0, help)
@@ -55,6 +55,9 @@ static const struct sh_conf_opt OPTIONS[] = {
         "requests: only what comes after this part of the time is counted"),
     INT(enough_percent, "enough-percent", 0, 0, 99,
         "requests: a replay ends as soon as fewer than these are in time; 0: none does"),
+    INT(most_cpu_s, "most-cpu-s", 0, 0, 1000000,
+        "requests: a replay ends when it has taken so long; who has no answer then has missed; 0: "
+        "none does"),
     INT(slo_ms, "slo-ms", 50, 1, 3600000, "requests: the latency target, ms"),
     INT(pool_mib, "pool-mib", 8192, 64, 1048576, "requests: device memory for images, MiB"),
     INT(from_s, "from-s", 72000, 0, 100000000, "servegen, azure-fn: begins there, s"),
@@ -198,6 +201,7 @@ static int replay_load(const struct options *o, const struct trace_requests *loa
                                     .places = places,
                                     .latency_ns = profile->latency_ns,
                                     .from_ns = from_ns,
+                                    .most_cpu_s = (double)o->most_cpu_s,
                                     .most_missed = most_missed(load, from_ns, o->enough_percent),
                                     .stop_ns = STOP_NS,
                                     .resume_ns = RESUME_NS,

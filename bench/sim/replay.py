@@ -95,10 +95,10 @@ def draw(rows):
 def write(rows):
     parts = {"jobs-%d" % gpus: job_table(rows["jobs"], gpus) for gpus in JOB_GPUS + ONE_GPU}
     parts["halves"] = half_table(rows["jobs"])
-    parts.update(serve.parts(rows["requests"], rows.get("needed")))
+    parts.update(serve.parts(rows["requests"], rows["needed"]))
     page.write(TEXT, DOCS, parts)
     draw(rows)
-    serve.draw(rows["requests"], rows.get("needed"), FIGURES)
+    serve.draw(rows["requests"], rows["needed"], FIGURES)
 
 
 def main():
@@ -106,7 +106,7 @@ def main():
                                 formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--replay", default=os.path.join(ROOT, "build", "bench", "replay"))
     p.add_argument("--docs", action="store_true", help="only the document, from kept rows")
-    p.add_argument("--parts", default="jobs,requests", help="run these, keep the others; needed: takes long")
+    p.add_argument("--parts", default="jobs,requests,needed", help="run these, keep the others")
     o = p.parse_args()
     o.replay = os.path.abspath(o.replay)
     o.traces = os.path.abspath(os.environ.get("TRACES", os.path.join(ROOT, "..", "shared", "traces")))

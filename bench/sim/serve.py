@@ -6,6 +6,9 @@ import svg
 
 SIZES = ((1, 10000), (10, 20000), (100, 40000), (1000, 80000))  # GPUs, requests
 SEARCHED = 100  # GPUs, for whose rate GPUs for 99 % are looked for
+# With too few GPUs a replay of ours takes minutes: the search goes down in steps, and a replay ends as soon as too many
+# are late, or after so many seconds.
+DOWN, SEARCH_WARM, MOST_CPU_S = 0.8, 25, 20
 LOAD = 60
 ENOUGH = 0.99
 MOST = 16  # times the GPUs of the rate
@@ -49,24 +52,25 @@ def all_policies(run, name, *args, policies=POLICIES):
 
 
 def needed(run, args, row):
-    """The row with the fewest GPUs that answer enough of that rate in time, to one in ten; None:
+    """The row with the fewest GPUs that answer enough of that rate in time, by bisection, to one in ten; None:
     MOST times as many are too few."""
     def at(gpus):
         return by_policy(run, row["policy"], *args, "--requests", row["requests"], "--gpus", gpus,
                          "--rate", round(row["rate"]), "--train-percent", 0, "--enough-percent",
-                         round(100 * ENOUGH))
+                         round(100 * ENOUGH), "--warm-percent", SEARCH_WARM, "--most-cpu-s", MOST_CPU_S)
 
-    low, found, gpus = 0, None, max(row["gpus"] // 2, 1)
-    while not (low and found) and gpus:
-        r = at(gpus)
+    low, found = 0, at(row["gpus"])
+    while found["attained"] < ENOUGH:
+        low = found["gpus"]
+        if low >= MOST * row["gpus"]:
+            return None
+        found = at(2 * low)
+    while not low and found["gpus"] > 1:
+        r = at(int(found["gpus"] * DOWN))
         if r["attained"] >= ENOUGH:
             found = r
-            gpus //= 2
-        elif gpus > MOST * row["gpus"]:
-            return None
         else:
-            low = gpus
-            gpus *= 2
+            low = r["gpus"]
     while found["gpus"] - low > max(1, found["gpus"] // 10):
         r = at((low + found["gpus"]) // 2)
         if r["attained"] >= ENOUGH:
@@ -143,11 +147,7 @@ def in_order(rows):
 
 
 def needed_part(rows):
-    """Table and charts; rows: None where it was not run."""
-    if not rows:
-        return ("How many GPUs each policy takes to answer 99 % in time at the rate of a row was "
-                "not looked for: where GPUs are too few, a pass of Shunt's scheduler over all that "
-                "waits takes long (`bench/sim/replay.py --parts needed`).")
+    """Table and charts."""
     rows = sorted(rows, key=lambda r: (TRACES.index(r["format"]), list(NAMES).index(r["policy"])))
     out = []
     for r in rows:
@@ -157,10 +157,13 @@ def needed_part(rows):
         out.append((TITLES[r["format"]], NAMES[r["policy"]],
                     str(r["gpus"] or "more than %d" % (MOST * SEARCHED)), apart))
     text = ("How many GPUs it takes to answer 99 %% in time at the rate that %d GPUs have with a "
-            "load of %d %%, by a search to one in ten; one of stop-and-start was not made, since a "
-            "new process takes 200 times the target. \"Training, set apart\" is the training if "
+            "load of %d %%, by bisection, to one in ten; what counts begins after %d %% of the time; a replay that takes more than %d s of "
+            "processor time counts as one with too few GPUs, as it has more that waits than it can look at (ours "
+            "alone meets that). "
+            "None was looked for of stop-and-start, since a new process takes 200 times the target. "
+            "\"Training, set apart\" is the training if "
             "the GPUs that are not needed did nothing else: that takes an operator who knows the "
-            "number beforehand, and a load that stays as it is." % (SEARCHED, LOAD))
+            "number beforehand, and a load that stays as it is." % (SEARCHED, LOAD, SEARCH_WARM, MOST_CPU_S))
     head = ("trace", "policy", "GPUs for 99 %", "training, set apart")
     return "\n\n".join((text, table(head, out, ":---"),
                         "![ServeGen](figures/replay-needed-servegen.svg)\n"
@@ -192,7 +195,7 @@ def one_table(rows):
 
 def draw(rows, searched, figures):
     for name in TRACES:
-        mine = sorted((r for r in searched or [] if r["format"] == name and r["gpus"]),
+        mine = sorted((r for r in searched if r["format"] == name and r["gpus"]),
                       key=lambda r: r["policy"] != "ours")
         if mine:
             svg.bars(os.path.join(figures, "replay-needed-%s.svg" % name),
