@@ -62,6 +62,7 @@ bool waits_look(struct waits *x, struct pool *p, const struct waits_ask *ask, in
         const bool takes_runs = waits_takes_runs(w, ask->trainer);
         struct waits_worker now = {.takes_runs = takes_runs,
                                    .is_free = takes_runs && !w->preparing,
+                                   .is_stuck = takes_runs && waits_is_stuck(w, now_ns),
                                    .n_model_changes = w->n_model_changes};
 
         if (takes_runs && (w->preparing || ask->is_due(ask->arg, w)))

@@ -17,7 +17,7 @@
 struct waits { /* as of the last look; zeroed: before the first */
     uint64_t n_served_changes;
     struct waits_worker {
-        uint64_t takes_runs, is_free, n_model_changes;
+        uint64_t takes_runs, is_free, is_stuck, n_model_changes;
         int64_t piece_ns; /* of what it compiles, or is about to; 0: neither, or not known yet */
     } workers[POOL_MAX_WORKERS];
 };

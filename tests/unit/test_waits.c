@@ -226,6 +226,24 @@ static void what_is_as_it_was_is_nothing_new(void **state)
     assert_false(is_new); /* within the step that was told */
 }
 
+/* However long pieces were before, which is what is told of it. */
+static void a_piece_that_takes_too_long_is_news(void **state)
+{
+    (void)state;
+    begin_load();
+    piece(1, WAITS_NOBODY_NS / MS);
+    worker_ctl_begin_piece(&pages[1], now_ns);
+    assert_int_equal(look_ms(&workers[0]), WAITS_NOBODY_NS / MS);
+    now_ns += WAITS_NOBODY_NS - 1;
+    look_ms(&workers[0]);
+    assert_false(is_new);
+    assert_false(waits_is_stuck(&workers[1], now_ns));
+    now_ns++;
+    look_ms(&workers[0]);
+    assert_true(is_new);
+    assert_true(waits_is_stuck(&workers[1], now_ns));
+}
+
 /* Whoever was told of it has forgotten its wait, which may be the same as before. */
 static void a_version_that_begins_to_be_served_is_news(void **state)
 {
@@ -269,6 +287,7 @@ int main(void)
         TEST(a_worker_that_lacks_the_version_is_no_help),
         TEST(one_about_to_load_is_free_if_another_one_would_be),
         TEST(what_is_as_it_was_is_nothing_new),
+        TEST(a_piece_that_takes_too_long_is_news),
         TEST(a_version_that_begins_to_be_served_is_news),
         TEST(a_worker_may_write_what_it_likes),
     };
