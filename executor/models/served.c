@@ -9,6 +9,14 @@ static bool takes_runs(struct store *s, const struct worker *w)
     return waits_takes_runs(w, u->trainer(u->arg)) && !waits_is_stuck(w, sh_clock_ns());
 }
 
+/* A shape that is not served counts as gone: whoever was let in waits until it is compiled. So one
+ * is served as long as a worker has it at all, and the wait for that one is told. */
+static bool serves(const struct worker *w, const struct model *m)
+{
+    return m->base == m ? takes_runs(m->store, w)
+                        : worker_is_alive(w) && w->state != WORKER_STARTING;
+}
+
 static bool has_server(const struct model *m)
 {
     struct pool *p = store__env(m->store)->pool;
@@ -16,7 +24,7 @@ static bool has_server(const struct model *m)
     for (size_t i = 0; i < pool_size(p); i++) {
         const struct worker *w = pool_at(p, i);
 
-        if (worker_has_model(w, m->handle) && takes_runs(m->store, w))
+        if (worker_has_model(w, m->handle) && serves(w, m))
             return true;
     }
     return false;

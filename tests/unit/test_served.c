@@ -28,6 +28,11 @@ struct worker *pool_at(struct pool *p, size_t i)
     return &workers[i];
 }
 
+bool worker_is_alive(const struct worker *w)
+{
+    return w->state != WORKER_DEAD;
+}
+
 bool worker_may_run(const struct worker *w)
 {
     return w->state == WORKER_STANDBY && !w->job_compiling;
@@ -107,7 +112,8 @@ static int begin(void **state)
         pages[i] = (struct worker_ctl){.piece_since_ns = 0};
     }
     trainer = NULL;
-    version = (struct model){.handle = 1, .phase = MODEL_READY, .is_served = true};
+    version =
+        (struct model){.base = &version, .handle = 1, .phase = MODEL_READY, .is_served = true};
     counts = (struct store_counts){.n_served_changes = 0};
     n_reports = 0;
     return 0;
@@ -164,6 +170,20 @@ static void one_that_hangs_in_a_piece_serves_nobody(void **state)
     assert_int_equal(n_reports, 2);
 }
 
+static void a_shape_is_served_while_a_worker_has_it(void **state)
+{
+    struct model base = {.handle = 2};
+
+    (void)state;
+    version.base = &base;
+    trainer = &workers[0];
+    workers[0].state = WORKER_PARKED;
+    workers[1].state = WORKER_STARTING;
+    assert_true(is_served());
+    workers[0].state = WORKER_DEAD;
+    assert_false(is_served());
+}
+
 /* Or it would compile all that there is before it takes a run, and nobody else takes one. */
 static void one_that_starts_joins_at_once_beside_one_that_trains(void **state)
 {
@@ -196,6 +216,7 @@ int main(void)
         TEST(a_worker_that_is_through_with_a_run_or_a_piece_soon_serves),
         TEST(one_that_trains_serves_nobody),
         TEST(one_that_hangs_in_a_piece_serves_nobody),
+        TEST(a_shape_is_served_while_a_worker_has_it),
         TEST(one_that_starts_joins_at_once_beside_one_that_trains),
         TEST(a_wait_is_told_anew_with_each_change),
     };
