@@ -9,6 +9,7 @@
 #include "common/metrics.h"
 #include "common/spawn.h"
 #include "executor/pool/kernels_dir.h"
+#include "executor/pool/waits.h"
 #include "executor/pool/worker_log.h"
 
 #include <errno.h>
@@ -167,12 +168,13 @@ bool worker_has_model(const struct worker *w, int64_t handle)
 
 struct worker *pool_find(struct pool *p, int64_t handle)
 {
+    const int64_t now = sh_clock_ns();
     struct worker *best = NULL;
 
     for (size_t i = 0; i < p->n; i++) {
         struct worker *w = &p->workers[i];
 
-        if (worker_may_run(w) && worker_has_model(w, handle) &&
+        if (worker_may_run(w) && worker_has_model(w, handle) && !waits_is_stuck(w, now) &&
             HOOK_ASK(p->conf.hooks, may_run, true, w) && (!best || !worker_is_idle(best)))
             best = w;
     }

@@ -132,7 +132,8 @@ bool worker_is_alive(const struct worker *w); /* started, ready, and its socket 
 bool worker_is_idle(const struct worker *w);  /* STANDBY and compiling nothing */
 /* Idle, or loading a model: a run can go between two pieces of a load. */
 bool worker_may_run(const struct worker *w);
-/* A worker that could run this model now, preferably not one that loads another; NULL: none. */
+/* A worker that could run this model now, preferably not one that loads another, and none that
+ * hangs in that: the run would hold the device. NULL: none. */
 struct worker *pool_find(struct pool *p, int64_t handle);
 bool worker_has_model(const struct worker *w, int64_t handle);
 void worker_forget_model(struct worker *w, int64_t handle);

@@ -19,7 +19,8 @@ bool waits_takes_runs(const struct worker *w, const struct worker *trainer)
 
 bool waits_is_stuck(const struct worker *w, int64_t now_ns)
 {
-    return present_ns(w, now_ns) >= WAITS_NOBODY_NS;
+    return w->preparing &&
+           SH_MAX(present_ns(w, now_ns), now_ns - w->progress_ns) >= WAITS_NOBODY_NS;
 }
 
 /* Its longest piece of late, or else of its last load. */

@@ -25,7 +25,8 @@ struct waits { /* as of the last look; zeroed: before the first */
 /* It takes runs now, between two pieces of its work, or when its run is done. trainer: where a job
  * runs; NULL: none. */
 bool waits_takes_runs(const struct worker *w, const struct worker *trainer);
-/* It has been at one piece of its work for so long that nobody knows when it takes runs again. */
+/* It loads, and has been at one piece or shown no progress for so long that nobody knows when it
+ * takes runs again. */
 bool waits_is_stuck(const struct worker *w, int64_t now_ns);
 
 struct waits_ask {

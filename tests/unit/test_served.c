@@ -107,8 +107,10 @@ static int begin(void **state)
     (void)state;
     sh_clock_fake(1000 * MS, 0);
     for (uint32_t i = 0; i < N; i++) {
-        workers[i] = (struct worker){
-            .index = i, .pid = 1, .state = WORKER_STANDBY, .ctl_shm = {.base = &pages[i]}};
+        workers[i] = (struct worker){.index = i,
+                                     .state = WORKER_STANDBY,
+                                     .progress_ns = sh_clock_ns(),
+                                     .ctl_shm = {.base = &pages[i]}};
         pages[i] = (struct worker_ctl){.piece_since_ns = 0};
     }
     trainer = NULL;
@@ -166,6 +168,7 @@ static void one_that_hangs_in_a_piece_serves_nobody(void **state)
     sh_clock_fake(1000 * MS + WAITS_NOBODY_NS, 0);
     assert_false(is_served());
     worker_ctl_end_piece(&pages[1], sh_clock_ns());
+    workers[1].progress_ns = sh_clock_ns();
     assert_true(is_served());
     assert_int_equal(n_reports, 2);
 }

@@ -234,6 +234,8 @@ static void a_piece_that_takes_too_long_is_news(void **state)
     piece(1, WAITS_NOBODY_NS / MS);
     worker_ctl_begin_piece(&pages[1], now_ns);
     assert_int_equal(look_ms(&workers[0]), WAITS_NOBODY_NS / MS);
+    workers[1].progress_ns = now_ns;
+    look_ms(&workers[0]);
     now_ns += WAITS_NOBODY_NS - 1;
     look_ms(&workers[0]);
     assert_false(is_new);
@@ -242,6 +244,19 @@ static void a_piece_that_takes_too_long_is_news(void **state)
     look_ms(&workers[0]);
     assert_true(is_new);
     assert_true(waits_is_stuck(&workers[1], now_ns));
+}
+
+/* Between two pieces, where it should look for runs. */
+static void one_that_shows_no_progress_for_long_hangs(void **state)
+{
+    (void)state;
+    workers[1].progress_ns = now_ns;
+    now_ns += WAITS_NOBODY_NS;
+    assert_false(waits_is_stuck(&workers[1], now_ns)); /* it has nothing to do */
+    workers[1].preparing = 7;
+    assert_true(waits_is_stuck(&workers[1], now_ns));
+    workers[1].progress_ns++;
+    assert_false(waits_is_stuck(&workers[1], now_ns));
 }
 
 /* Whoever was told of it has forgotten its wait, which may be the same as before. */
@@ -288,6 +303,7 @@ int main(void)
         TEST(one_about_to_load_is_free_if_another_one_would_be),
         TEST(what_is_as_it_was_is_nothing_new),
         TEST(a_piece_that_takes_too_long_is_news),
+        TEST(one_that_shows_no_progress_for_long_hangs),
         TEST(a_version_that_begins_to_be_served_is_news),
         TEST(a_worker_may_write_what_it_likes),
     };
