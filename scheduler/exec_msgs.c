@@ -111,6 +111,7 @@ int execs_on_hello(struct sched *s, struct session *x, const struct msg_exec_hel
     if (e->speed <= 0)
         e->speed = 1;
     e->lane_ns = 0;
+    e->ahead = (struct exec_ahead){0};
     e->link = 0;
     e->synced = false;
     models_forget_exec(s, e->index); /* it reports what it holds before EXEC_SYNCED */

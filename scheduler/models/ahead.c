@@ -20,7 +20,8 @@ static bool is_wanted_more(const struct model *m, const struct model *than)
 
 static bool is_idle(const struct exec *e, int64_t now_ns)
 {
-    return exec_is_up(e) && !e->n_runs && !e->waiting.n && e->lane_ns <= now_ns;
+    return exec_is_up(e) && !e->n_runs && !e->waiting.n && e->lane_ns <= now_ns &&
+           e->ahead.until_ns <= now_ns;
 }
 
 static bool may_come(const struct model *m, const struct exec *e, int64_t now_ns)
@@ -39,8 +40,8 @@ static void choose(struct sched *s, struct model *m, int64_t now_ns)
         struct exec *e = s->execs.items[m->ready[i]];
 
         if (is_idle(e, now_ns) && may_come(m, e, now_ns) &&
-            (!e->ahead || is_wanted_more(m, e->ahead)))
-            e->ahead = m;
+            (!e->next_ahead || is_wanted_more(m, e->next_ahead)))
+            e->next_ahead = m;
     }
 }
 
@@ -55,7 +56,7 @@ static void bring(struct sched *s, struct model *m, struct exec *e, int64_t now_
                                                             .version_id = m->version_id,
                                                             .evict = is_fresh ? MSG_EVICT_STALE
                                                                               : MSG_EVICT_NONE}});
-    models_expect(m, e, now_ns);
+    models_expect_ahead(m, e, now_ns);
 }
 
 void ahead_tick(struct sched *s)
@@ -70,11 +71,11 @@ void ahead_tick(struct sched *s)
     for (size_t i = 0; i < s->execs.n; i++) {
         struct exec *e = s->execs.items[i];
 
-        if (e->ahead) {
-            bring(s, e->ahead, e, now);
+        if (e->next_ahead) {
+            bring(s, e->next_ahead, e, now);
             s->models.ahead_is_due = true;
         }
-        e->ahead = NULL;
+        e->next_ahead = NULL;
     }
 }
 

@@ -536,7 +536,12 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
     models_hold(m, e->index, msg->device_bytes);
     on->is_on_disk = msg->disk_bytes > 0;
     on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, DAY_NS) : 0;
-    e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
+    if (e->ahead.version_id != m->version_id)
+        e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
+    else if (on->arrives_ns)
+        e->ahead.until_ns = on->arrives_ns;
+    else
+        e->ahead = (struct exec_ahead){0};
 }
 
 bool models_had_some(const struct model_on *on, int64_t now_ns)
@@ -544,19 +549,36 @@ bool models_had_some(const struct model_on *on, int64_t now_ns)
     return (on->arrives_ns > now_ns ? on->had_bytes : on->resident_bytes) > 0;
 }
 
-void models_expect(struct model *m, struct exec *e, int64_t now_ns)
+static void expect(struct model *m, struct exec *e, int64_t from_ns, int64_t now_ns)
 {
     struct model_on *on = &m->on[e->index];
 
-    if (on->resident_bytes >= m->image_bytes)
-        return;
     /* No queue of copies is thought longer than one copy can be. */
-    on->arrives_ns =
-        SH_MIN(SH_MAX(e->lane_ns, now_ns) + models_copy_ns(m, e), now_ns + PREDICT_MAX_COPY_NS);
+    m->copied_ns = on->arrives_ns =
+        SH_MIN(SH_MAX(from_ns, now_ns) + models_copy_ns(m, e), now_ns + PREDICT_MAX_COPY_NS);
     on->had_bytes = on->resident_bytes;
     models_hold(m, e->index, m->image_bytes);
     on->is_on_disk = false;
-    e->lane_ns = m->copied_ns = on->arrives_ns;
+}
+
+void models_expect(struct model *m, struct exec *e, int64_t now_ns)
+{
+    const struct model_on *on = &m->on[e->index];
+
+    if (e->ahead.version_id == m->version_id) { /* somebody asks: now it goes on */
+        e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
+        e->ahead = (struct exec_ahead){0};
+    }
+    if (on->resident_bytes >= m->image_bytes)
+        return;
+    expect(m, e, e->lane_ns, now_ns);
+    e->lane_ns = on->arrives_ns;
+}
+
+void models_expect_ahead(struct model *m, struct exec *e, int64_t now_ns)
+{
+    expect(m, e, now_ns, now_ns);
+    e->ahead = (struct exec_ahead){m->version_id, m->on[e->index].arrives_ns};
 }
 
 /* ------------------------------------------------------------------ the database */

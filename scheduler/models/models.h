@@ -178,6 +178,8 @@ void models__list(struct model *m, uint32_t exec, bool is_ready);
 void models_hold(struct model *m, uint32_t exec, uint64_t bytes);
 /* What e lacks of m will be copied, after the copies already under way. */
 void models_expect(struct model *m, struct exec *e, int64_t now_ns);
+/* The same before somebody asks for it: no other copy waits for this one. */
+void models_expect_ahead(struct model *m, struct exec *e, int64_t now_ns);
 /* Were some of its weights there before the rest was asked for? */
 bool models_had_some(const struct model_on *on, int64_t now_ns);
 /* Charges a finished run's device time to its tenant. */

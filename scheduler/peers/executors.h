@@ -69,18 +69,22 @@ struct exec {
     uint32_t snap;   /* index in the snapshot of the present pass; SNAP_NONE: it is not in it */
     int64_t done_ns; /* end of the last run */
     double reserve;  /* snap_exec.reserve */
-    int64_t last_version; /* of the last run that was sent; 0: none */
-    double ns_per_byte;   /* measured */
-    double link;          /* bytes a second, as this executor last said; 0: it has not */
-    bool rows_are_old;    /* in the database, older than its connection: report.c removes them */
-    int64_t stop_ns;      /* measured */
-    int64_t lane_ns;      /* predicted end of the copies it was given */
-    int64_t job;          /* job that holds the training slot; 0: none. jobs.c */
-    int64_t leaving;      /* job told to stop for good that has not reported its end */
+    int64_t last_version;   /* of the last run that was sent; 0: none */
+    double ns_per_byte;     /* measured */
+    double link;            /* bytes a second, as this executor last said; 0: it has not */
+    bool rows_are_old;      /* in the database, older than its connection: report.c removes them */
+    int64_t stop_ns;        /* measured */
+    int64_t lane_ns;        /* predicted end of the copies it was given, and that go on */
+    struct exec_ahead {     /* what comes before somebody asks, and gives way to all others */
+        int64_t version_id; /* 0: nothing */
+        int64_t until_ns;
+    } ahead;
+    int64_t job;     /* job that holds the training slot; 0: none. jobs.c */
+    int64_t leaving; /* job told to stop for good that has not reported its end */
     struct jobpool_slot slot;
-    struct place_exec homes; /* models/homes.c */
-    struct model *ahead;     /* models/ahead.c: scratch */
-    double speed;            /* of its device, measured; 1: as that of the first one */
+    struct place_exec homes;  /* models/homes.c */
+    struct model *next_ahead; /* models/ahead.c: scratch */
+    double speed;             /* of its device, measured; 1: as that of the first one */
     struct exec *next_changed;
     bool is_changed;
 };

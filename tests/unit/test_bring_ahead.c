@@ -6,7 +6,9 @@
 #include "scheduler/models/ahead.h"
 #include "tests/unit/sched_world.h"
 
-#define IMAGE 1000000u
+#define IMAGE 900000000u
+#define COPY_NS (90 * MS)    /* of it, by FIRST_NS_PER_BYTE */
+#define BUDGET_NS (120 * MS) /* of a request that waits for one copy, not for two */
 
 static struct peer x, a; /* an executor and an API */
 
@@ -126,6 +128,66 @@ static void one_that_is_asked_for_comes_first_when_nobody_runs(void **state)
     assert_comes(2, MSG_EVICT_STALE); /* not 3, which ran more often */
 }
 
+static bool is_refused(uint64_t rid, int64_t version_id)
+{
+    say(&a, &(struct sh_msg){.type = MSG_INFER_OPEN,
+                             .u.infer_open = {.rid = rid,
+                                              .tenant = "t",
+                                              .model = w.models[version_id - 1].model,
+                                              .version_id = version_id,
+                                              .budget_ns = BUDGET_NS}});
+    turn();
+    return heard(&a, MSG_INFER_REFUSED) != NULL;
+}
+
+/* Version 3 is on its way, and nobody has asked for it. */
+static void let_one_come(void)
+{
+    const struct sh_msg *m = NULL;
+
+    for (int64_t v = 2; v <= 3; v++) {
+        w.models[v - 1].on_miss = "reject";
+        w.models[v - 1].profile = "[{\"batch\":1,\"compute_ns\":1000000.0}]";
+    }
+    world_lead();
+    restart((uint64_t[]){IMAGE, 0, 0});
+    api_hello(&a, 7);
+    for (int i = 0; i < 200 && !m; i++) {
+        advance(10 * MS);
+        turn();
+        m = heard(&x, MSG_PREPARE);
+    }
+    assert_non_null(m);
+    assert_int_equal(m->u.prepare.version_id, 3);
+}
+
+/* It gives way as soon as somebody asks for another one. */
+static void nobody_is_refused_for_what_comes_before_somebody_asks(void **state)
+{
+    for (int told = 0; told < 2; told++) {
+        let_one_come();
+        if (told)
+            say(&x, &(struct sh_msg){.type = MSG_MODEL_PLACE,
+                                     .u.model_place = {.version_id = 3,
+                                                       .device_bytes = IMAGE,
+                                                       .host_bytes = IMAGE,
+                                                       .arrives_ns = COPY_NS,
+                                                       .idle_ns = -1}});
+        assert_false(is_refused(1, 2));
+        assert_comes(2, MSG_EVICT_ANY);
+        end(state);
+        begin(state);
+    }
+}
+
+static void once_somebody_asks_for_it_others_wait(void **state)
+{
+    (void)state;
+    let_one_come();
+    assert_false(is_refused(1, 3));
+    assert_true(is_refused(2, 2));
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, begin, end)
 
 int main(void)
@@ -134,6 +196,8 @@ int main(void)
         TEST(those_that_ran_most_come_first_and_one_after_the_other),
         TEST(what_found_no_room_is_not_asked_for_all_the_time),
         TEST(one_that_is_asked_for_comes_first_when_nobody_runs),
+        TEST(nobody_is_refused_for_what_comes_before_somebody_asks),
+        TEST(once_somebody_asks_for_it_others_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
