@@ -493,7 +493,16 @@ int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *plac
     return rc;
 }
 
-int tx_load_next(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err)
+/* What is on its way now is the last that was sent of it. */
+static void note_sent(const struct tx *t, struct tx_image *im)
+{
+    im->expected_ns = (int64_t)t->busy_until_ns;
+    if (tx_load_waits(im))
+        im->expected_ns = SH_MAX(im->expected_ns, im->sent_ns + im->predicted_ns);
+    im->n_in = t->n_in;
+}
+
+int tx_load_next(struct tx *t, struct tx_image *im, struct sh_err *err)
 {
     uint64_t n = 0;
     int rc = SH_OK;
@@ -501,10 +510,17 @@ int tx_load_next(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, s
     while (!rc && n == 0 && next_is_there(im))
         rc = send_group(t, im, &n, err);
     im->is_alone = false; /* there are pauses in it */
-    im->expected_ns = (int64_t)t->busy_until_ns;
-    im->n_in = t->n_in;
-    if (!rc)
-        rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
+    if (rc)
+        im->n_groups = 0;
+    return rc;
+}
+
+int tx_load_mark(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err)
+{
+    int rc;
+
+    note_sent(t, im);
+    rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
     if (rc)
         im->n_groups = 0;
     return rc;
@@ -522,10 +538,7 @@ int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, s
 
     while (!rc && next_is_there(im))
         rc = send_group(t, im, &n, err);
-    im->expected_ns = (int64_t)t->busy_until_ns;
-    if (tx_load_waits(im))
-        im->expected_ns = SH_MAX(im->expected_ns, im->sent_ns + im->predicted_ns);
-    im->n_in = t->n_in;
+    note_sent(t, im);
     if (!rc && !tx_load_waits(im))
         rc = tx_mark(t, TX_LANE_IN, fn, arg, err);
     if (rc)

@@ -76,7 +76,7 @@ struct tx_image {
     uint64_t sent_bytes;         /* on the device or on their way */
     int64_t sent_ns, arrived_ns; /* of the last tx_load_begin */
     int64_t predicted_ns;        /* when the last group should arrive, relative to sent_ns */
-    int64_t expected_ns;   /* the same plus what was on the lane before; set by tx_load_rest */
+    int64_t expected_ns;   /* the same plus what was on the lane before; set when it is sent */
     uint64_t copied_bytes; /* by the last tx_load_begin ... */
     bool is_alone;         /* ... which found the lane idle, and moved nothing */
     uint64_t n_in;         /* copies to the device with the last of its own */
@@ -102,8 +102,10 @@ struct tx_place {      /* of an image on the device */
 int tx_load_begin(struct tx *t, struct tx_image *im, const struct tx_place *place,
                   const double *layer_ns, struct sh_err *err);
 int tx_load_rest(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
-/* Instead: the next group alone, at most, and fn(arg) when it has arrived. */
-int tx_load_next(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
+/* Instead, group by group: enqueues the next one. */
+int tx_load_next(struct tx *t, struct tx_image *im, struct sh_err *err);
+/* fn(arg) is called when what was enqueued so far has arrived. */
+int tx_load_mark(struct tx *t, struct tx_image *im, tx_done_fn *fn, void *arg, struct sh_err *err);
 /* Nothing was put on the lane since. */
 bool tx_load_is_last(const struct tx *t, const struct tx_image *im);
 bool tx_load_waits(const struct tx_image *im); /* for groups that host memory lacks */

@@ -1,9 +1,11 @@
 /* ahead.c - images that come to the device before somebody asks for them: see store.h.
  *
- *   idle -> is_ahead   the scheduler says so, and nothing else is to be done    [model_bring_ahead]
- *   is_ahead -> idle   all of it is there, or something else is to be done: what has come stays
- *                                                                               [on_group]
- *   is_ahead -> sent by somebody else   a run or a request wants it             [model__place]
+ *   NONE -> AHEAD             the scheduler says so, and nothing else is to be done
+ *                                                                          [model_bring_ahead]
+ *   AHEAD -> GIVEN_UP         training needs the memory                    [store_drop_ahead]
+ *   AHEAD, GIVEN_UP -> NONE   all of it is there, or something else is to be done: what has come
+ *                             stays                                        [on_group]
+ *   AHEAD, GIVEN_UP -> ASKED  a run or a request wants it                  [model__place]
  *
  * Each group has a mark behind it, and the next one is sent when that comes back. So whoever comes
  * meanwhile waits for one group at most. */
@@ -26,11 +28,16 @@ static bool is_quiet(const struct store *s)
     return u->is_quiet(u->arg);
 }
 
+static bool is_ahead(const struct model *m)
+{
+    return m->rest == MODEL_REST_AHEAD || m->rest == MODEL_REST_GIVEN_UP;
+}
+
 static struct model *find(struct store *s)
 {
     struct model *m = store_next(s, NULL);
 
-    while (m && !m->is_ahead)
+    while (m && !is_ahead(m))
         m = store_next(s, m);
     return m;
 }
@@ -45,7 +52,7 @@ static void give_up(struct model *m)
 {
     const uint64_t sent = m->tx.sent_bytes;
 
-    m->is_ahead = m->gives_up = m->has_rest = false;
+    m->rest = MODEL_REST_NONE;
     count(m, sent - m->at.resident, "brought");
     count(m, m->image_bytes - sent, "given_up");
     tx_image_fini(&m->tx);
@@ -55,36 +62,39 @@ static void give_up(struct model *m)
     store_tell_place(m);
 }
 
-static void send_next(struct model *m);
+static void on_group(void *arg);
+
+/* rc: of sending the group. */
+static void await_group(struct model *m, int rc)
+{
+    if (!rc)
+        rc = tx_load_mark(tx_of(m), &m->tx, on_group, m, NULL);
+    if (!rc)
+        return;
+    m->rest = MODEL_REST_NONE;
+    tx_image_force(tx_of(m), &m->tx);
+    model__break(m);
+}
 
 /* All that was sent is there. */
 static void on_group(void *arg)
 {
     struct model *m = arg;
 
-    if (!m->is_ahead)
+    if (!is_ahead(m))
         return; /* somebody else has sent the rest */
     if (!tx_load_waits(&m->tx)) {
-        m->is_ahead = m->gives_up = m->has_rest = false;
+        m->rest = MODEL_REST_NONE;
         count(m, m->image_bytes - m->at.resident, "brought");
         model__arrived(m);
         store_tell_place(m);
         return;
     }
-    if (m->gives_up || m->phase != MODEL_READY || !is_quiet(m->store) ||
+    if (m->rest == MODEL_REST_GIVEN_UP || m->phase != MODEL_READY || !is_quiet(m->store) ||
         !tx_load_is_last(tx_of(m), &m->tx))
         give_up(m);
     else
-        send_next(m);
-}
-
-static void send_next(struct model *m)
-{
-    if (!tx_load_next(tx_of(m), &m->tx, on_group, m, NULL))
-        return;
-    m->is_ahead = m->gives_up = m->has_rest = false;
-    tx_image_force(tx_of(m), &m->tx);
-    model__break(m);
+        await_group(m, tx_load_next(tx_of(m), &m->tx, NULL));
 }
 
 /* What is kept free for runs stays so. */
@@ -111,8 +121,8 @@ static void bring(struct model *m, bool may_evict_stale)
         return;
     if (model_transmit_begin(m, layer_ns, NULL))
         return;
-    m->is_ahead = true;
-    send_next(m);
+    m->rest = MODEL_REST_AHEAD;
+    await_group(m, SH_OK);
 }
 
 void model_bring_ahead(struct model *m, bool may_evict_stale)
@@ -126,6 +136,6 @@ bool store_drop_ahead(struct store *s)
     struct model *m = find(s);
 
     if (m)
-        m->gives_up = true;
+        m->rest = MODEL_REST_GIVEN_UP;
     return m != NULL;
 }

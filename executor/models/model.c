@@ -349,9 +349,9 @@ void model__break(struct model *m)
 
 void model__give_up_copy(struct model *m)
 {
-    if (!m->has_rest)
+    if (m->rest == MODEL_REST_NONE)
         return;
-    m->has_rest = m->is_ahead = m->gives_up = false;
+    m->rest = MODEL_REST_NONE;
     tx_image_force(store__env(m->store)->tx, &m->tx);
     tx_image_fini(&m->tx);
     model__break(m);
@@ -367,7 +367,8 @@ int model__place(struct model *m, bool may_evict, uint64_t *hit_out, struct sh_e
     if (m->is_broken)
         return SH_FAIL(err, SH_E_UNAVAILABLE, "the model's memory is being recovered; try again");
     if (tx_image_busy(&m->tx)) {
-        m->is_ahead = m->gives_up = false; /* whoever asks sends the rest */
+        if (m->rest != MODEL_REST_NONE)
+            m->rest = MODEL_REST_ASKED;
         residency_touch(residency_of(m), m->res, sh_clock_ns());
         return SH_OK;
     }
@@ -398,7 +399,7 @@ int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err 
         return SH_OK;
     m->is_placed = false;
     rc = tx_load_begin(store__env(m->store)->tx, &m->tx, &m->at, layer_ns, err);
-    m->has_rest = !rc;
+    m->rest = rc ? MODEL_REST_NONE : MODEL_REST_ASKED;
     if (rc)
         model__break(m);
     return rc;
@@ -409,12 +410,11 @@ int model_transmit_rest(struct model *m, struct sh_err *err)
     const struct store_env *env = store__env(m->store);
     int rc;
 
-    if (!m->has_rest)
+    if (m->rest == MODEL_REST_NONE)
         return SH_OK;
-    m->is_ahead = m->gives_up = false;
     rc = tx_load_rest(env->tx, &m->tx, model__arrived, m, err);
-    m->has_rest = !rc && tx_load_waits(&m->tx);
-    m->has_mark = !rc && !m->has_rest;
+    m->rest = !rc && tx_load_waits(&m->tx) ? MODEL_REST_ASKED : MODEL_REST_NONE;
+    m->has_mark = !rc && m->rest == MODEL_REST_NONE;
     if (rc) {
         tx_image_force(env->tx, &m->tx);
         model__break(m);

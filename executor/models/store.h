@@ -66,6 +66,13 @@ struct tier { /* tier.h */
     struct tier_read *reads;   /* OWNED [TIER_READS]: under way */
 };
 
+enum model_rest {                     /* of its groups, those that are still to be sent */
+                  MODEL_REST_NONE,    /* there are none */
+                  MODEL_REST_ASKED,   /* model_transmit_rest() sends them */
+                  MODEL_REST_AHEAD,   /* nobody has asked: ahead.c sends one after the other ... */
+                  MODEL_REST_GIVEN_UP /* ... or no more, as somebody needs the memory */
+};
+
 struct model {
     struct model *next;
     struct store *store;
@@ -118,14 +125,12 @@ struct model {
     bool has_image; /* res and tx are set */
     uint32_t res;   /* its id in residency.h */
     struct tx_image tx;
-    struct tx_place at;    /* valid while it has a place */
-    bool is_placed;        /* between model_place() and model_transmit_begin() */
-    bool is_broken;        /* the device refused a copy half-way; forget it after the lane */
-    bool is_lost;          /* is_broken and the lane is done; forget it with the last pin */
-    bool has_mark;         /* the mark behind its copies is enqueued */
-    bool has_rest;         /* between model_transmit_begin() and model_transmit_rest() */
-    bool is_ahead;         /* has_rest, and ahead.c sends it */
-    bool gives_up;         /* is_ahead, and no more of it is sent */
+    struct tx_place at; /* valid while it has a place */
+    bool is_placed;     /* between model_place() and model_transmit_begin() */
+    bool is_broken;     /* the device refused a copy half-way; forget it after the lane */
+    bool is_lost;       /* is_broken and the lane is done; forget it with the last pin */
+    bool has_mark;      /* the mark behind its copies is enqueued */
+    enum model_rest rest;
     int64_t keep_until_ns; /* announced by PREPARE: no eviction before this */
     bool is_kept;          /* pinned for that */
     bool is_pinned;        /* MODEL_PIN: pin.c */

@@ -30,9 +30,9 @@ struct tier_read {
 static bool may_leave(const struct model *m)
 {
     return m->phase == MODEL_READY && m->has_image && m->image_bytes && !m->n_users &&
-           !m->is_pinned && !m->is_kept && !m->is_broken && !m->is_placed && !m->has_rest &&
-           !tx_image_busy(&m->tx) && m->tier.at == TIER_HOST && !m->is_unkept &&
-           kept_dir_has(&m->kept);
+           !m->is_pinned && !m->is_kept && !m->is_broken && !m->is_placed &&
+           m->rest == MODEL_REST_NONE && !tx_image_busy(&m->tx) && m->tier.at == TIER_HOST &&
+           !m->is_unkept && kept_dir_has(&m->kept);
 }
 
 /* Of all images in host memory, but that of spare. *n_out 0: no memory for the list. */

@@ -267,6 +267,32 @@ static void all_tickets_are_known_before_the_rest_is_sent(void **state)
     rig_close(&r);
 }
 
+/* Nobody waits for the whole of what nobody has asked for yet; who asks does. */
+static void groups_that_are_sent_one_by_one_do_not_hide_the_rest(void **state)
+{
+    struct rig r;
+    uint32_t first, n = 0;
+
+    (void)state;
+    rig_open(&r, 0);
+    lab_set_mode(r.tx, LAB_PER_LAYER);
+    first = r.im.value + 1;
+    assert_ok(tx_load_begin(r.tx, &r.im, &(struct tx_place){0}, r.ns, NULL));
+    for (bool is_all = false; !is_all; is_all = !tx_load_waits(&r.im)) {
+        int done = 0;
+
+        assert_ok(n ? tx_load_next(r.tx, &r.im, NULL) : SH_OK);
+        assert_ok(tx_load_mark(r.tx, &r.im, on_flag, &done, NULL));
+        assert_true(!tx_load_waits(&r.im) || r.im.expected_ns >= r.im.sent_ns + r.im.predicted_ns);
+        wait_for(&r, &done);
+        assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), first + n++);
+    }
+    assert_int_equal(dev_ticket_value(r.mem, TX_SLOT_IMAGE), r.im.value);
+    read_back(&r, 0);
+    assert_memory_equal(r.host, r.back, r.im.bytes);
+    rig_close(&r);
+}
+
 static void only_what_is_missing_is_copied(void **state)
 {
     struct rig r;
@@ -429,6 +455,7 @@ int main(void)
         cmocka_unit_test(an_unknown_mode_names_the_ones_there_are),
         cmocka_unit_test(an_image_arrives_whole_and_its_tickets_with_it),
         cmocka_unit_test(all_tickets_are_known_before_the_rest_is_sent),
+        cmocka_unit_test(groups_that_are_sent_one_by_one_do_not_hide_the_rest),
         cmocka_unit_test(only_what_is_missing_is_copied),
         cmocka_unit_test(copies_follow_what_comes_into_host_memory),
         cmocka_unit_test(forcing_an_image_frees_its_waiters_and_nobody_elses),
