@@ -40,7 +40,7 @@ MODELS = ("mobilenet_v3_large efficientnet_b0 convnext_tiny vit_b_16 swin_t resn
 PEER = os.path.join(part.ROOT, "bench", "peers", "many.py")
 OURS, THEIRS, BESIDE = "shunt", "all resident, LRU", "all resident, LRU, and a trainer"
 HOST = "64G"  # a virtual machine may say that it has less than it will
-EVICTED = ("image", "training", "workspace", "idle", "hostmemory")  # what room was for
+EVICTED = ("image", "training", "workspace", "idle", "ahead", "hostmemory")  # what room was for
 LOADERS = 6  # models that are sent at a time
 SAME = 1e-3  # of the range of a result
 COPIED = 'shunt_copied_bytes_total{executor="%s0",direction="h2d"}' % part.DEVICE
