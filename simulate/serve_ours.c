@@ -22,8 +22,6 @@
 #define TICK_NS INT64_C(100000000) /* --tick-ms */
 #define SECOND_TICKS 10
 #define MAX_RUNS 16u
-#define STALE_NS INT64_C(60000000000) /* as executor/models/ahead.c */
-#define KEEP_NS INT64_C(2000000000)   /* as executor/models/model.c keeps what PREPARE announced */
 
 struct given { /* a run that has not begun, or the one that goes on */
     uint64_t id;
@@ -160,7 +158,7 @@ static void prepare(struct ours *o, uint32_t g, uint32_t model)
     if (bring(o, g, model, true)) {
         if (!d->kept_ns[model])
             residency_pin(d->res, model);
-        d->kept_ns[model] = o->s->now_ns + KEEP_NS;
+        d->kept_ns[model] = o->s->now_ns + RESIDENCY_KEEP_NS;
     }
     tell_place(o, g, model);
 }
@@ -176,7 +174,8 @@ static void bring_ahead(struct ours *o, uint32_t g, uint32_t model, bool may_evi
         is_there = bring(o, g, model, false);
         note_held(o, g);
         if (!is_there && may_evict_stale &&
-            residency_trim(d->res, n - residency_held(d->res, model), o->s->now_ns, STALE_NS)) {
+            residency_trim(d->res, n - residency_held(d->res, model), o->s->now_ns,
+                           RESIDENCY_STALE_NS)) {
             tell_evicted(o, g);
             is_there = bring(o, g, model, false);
         }

@@ -28,6 +28,8 @@
 #include "executor/memory/arena.h"
 
 #define RESIDENCY_MAX_IMAGES 896u
+#define RESIDENCY_KEEP_NS INT64_C(2000000000)   /* what PREPARE announced is pinned for so long */
+#define RESIDENCY_STALE_NS INT64_C(60000000000) /* unused for so long it leaves for a guess */
 
 struct residency;
 

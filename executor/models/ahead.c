@@ -14,8 +14,6 @@
 #include "common/metrics.h"
 #include "executor/models/model_int.h"
 
-#define STALE_NS ((int64_t)60000000000)
-
 static struct tx *tx_of(const struct model *m)
 {
     return store__env(m->store)->tx;
@@ -105,7 +103,7 @@ static bool place(struct model *m, bool may_evict_stale)
     uint64_t hit;
 
     if (may_evict_stale && !space_has_spare(space, bytes))
-        space_clear(space, bytes, STALE_NS);
+        space_clear(space, bytes, RESIDENCY_STALE_NS);
     return space_has_spare(space, bytes) && !model__place(m, false, &hit, NULL) && m->is_placed;
 }
 

@@ -13,7 +13,6 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define KEEP_NS ((int64_t)2000000000) /* from PREPARE to the run */
 #define MAX_LAYERS 65536u
 
 void model__keep_fd(struct model *m, int fd)
@@ -457,7 +456,7 @@ static void prepare(struct model *m, bool may_evict)
         return;
     if (transmit(m, layer_ns, may_evict, NULL))
         return; /* no room without hurting others: the run will make it */
-    m->keep_until_ns = sh_clock_ns() + KEEP_NS;
+    m->keep_until_ns = sh_clock_ns() + RESIDENCY_KEEP_NS;
     if (!m->is_kept)
         residency_pin(residency_of(m), m->res);
     m->is_kept = true;
