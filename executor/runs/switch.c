@@ -108,16 +108,11 @@ bool switch_is_idle(struct switcher *sw)
 
 /* ------------------------------------------------------------------ memory */
 
-static void unkeep_all(struct switcher *sw)
+/* Those whose copies failed go when no run has them any more. */
+static bool images_are_broken(const struct switcher *sw)
 {
     for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
-        model_unkeep(m, INT64_MAX);
-}
-
-static bool images_arrive(struct switcher *sw)
-{
-    for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
-        if (tx_image_busy(&m->tx) || m->is_broken)
+        if (m->is_broken)
             return true;
     return false;
 }
@@ -226,6 +221,8 @@ static bool give_memory(struct switcher *sw, struct run *r)
     HOOK_TELL(sw->env.hooks, has_swapped);
     rc = take_memory(r, &err);
     r->memory_ns = sh_clock_ns();
+    if (rc == SH_E_DEVMEM && store_unkeep_all(sw->env.store)) /* before training gives anything */
+        rc = take_memory(r, NULL);
     if (!rc) {
         run__go(r, RUN_SEND);
         ask_training(sw, r, HOOK_ASK(sw->env.hooks, way_beside, STOP_PAUSE));
@@ -234,17 +231,15 @@ static bool give_memory(struct switcher *sw, struct run *r)
     if (rc == SH_E_DEVMEM) {
         enum stop_way way = r->has_asked && r->way == STOP_DROP ? STOP_SWAP : way_for(sw, r);
 
-        unkeep_all(sw);
+        /* The run's own weights would go behind theirs in any case. */
+        if (store_has_arriving(sw->env.store))
+            return false;
         if (!sw->rival.has_yielded(sw->rival.arg, way)) {
             ask_training(sw, r, way);
             return true;
         }
-        if (take_memory(r, NULL) == SH_OK) {
-            run__go(r, RUN_SEND);
-            return true;
-        }
-        if (images_arrive(sw))
-            return false; /* their copies end soon, then they can be evicted */
+        if (images_are_broken(sw))
+            return false;
         if (store_yield_pins(sw->env.store))
             return true;
     }
