@@ -57,6 +57,7 @@ struct residency_need {
     uint32_t n_blocks, tag;
     enum arena_kind kind;
     uint32_t spare; /* image that must not be evicted for it, or RESIDENCY_NO_IMAGE */
+    bool is_mixed;  /* others than `tag` use it as well: nothing may be left there by anybody */
 };
 
 enum residency_policy {

@@ -205,7 +205,7 @@ static int scrub(struct space *s, struct arena_range r, struct sh_err *err)
     return rc;
 }
 
-/* Zeroes what others left in a range that is now `tag`'s. */
+/* Zeroes what others left in a range that is now `tag`'s; ARENA_CLEAN: nobody's alone. */
 static int scrub_foreign(struct space *s, struct arena_range r, uint32_t tag, struct sh_err *err)
 {
     struct arena *a = residency_arena(s->res);
@@ -259,7 +259,7 @@ int space_alloc(struct space *s, size_t bytes, const struct residency_need *need
     if (rc)
         return rc;
     count_evicted(s, evicted, need->kind == ARENA_TRAIN ? "training" : "workspace");
-    rc = scrub_foreign(s, out->blocks, n.tag, err);
+    rc = scrub_foreign(s, out->blocks, n.is_mixed ? ARENA_CLEAN : n.tag, err);
     if (rc) {
         space_give(s, out, ARENA_FOREIGN); /* some of it still holds what others left */
         return rc;

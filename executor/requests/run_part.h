@@ -7,6 +7,7 @@
 struct run_part {
     uint64_t rid, api_id;
     uint32_t batch;
+    char *tenant; /* OWNED; NULL: the run's */
     size_t n_in, n_out;
     struct msg_span *in, *out; /* OWNED */
     int rc;                    /* why this part has failed; SH_OK: it has not */

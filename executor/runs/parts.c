@@ -37,6 +37,8 @@ static int copy_part(const struct msg_run_part *m, struct run_part *out, struct 
     rc = copy_spans(m->in_spans, &out->in, &out->n_in, err);
     if (!rc)
         rc = copy_spans(m->out_spans, &out->out, &out->n_out, err);
+    if (!rc && m->tenant && *m->tenant)
+        rc = sh_strdup(m->tenant, &out->tenant, err);
     if (!rc && m->batch == 0)
         rc = SH_FAIL(err, SH_E_PROTO, "a part of a run with no samples");
     if (rc)
@@ -104,6 +106,8 @@ int parts__collect(struct loose_parts *ls, struct run *r, uint32_t n, struct sh_
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the parts of a run");
     for (; r->n_parts < n && parts__take(ls, r->id, &r->parts[r->n_parts]); r->n_parts++)
         batch += r->parts[r->n_parts].batch;
+    for (size_t i = 0; i < r->n_parts; i++)
+        r->is_mixed |= r->parts[i].tenant != NULL;
     for (size_t i = 0; i < r->n_parts / 2; i++) { /* newest first, so turn round */
         struct run_part t = r->parts[i];
 

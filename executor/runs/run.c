@@ -23,6 +23,7 @@ void run__free_part(struct run_part *p)
     free(p->in);
     free(p->out);
     free(p->msg);
+    free(p->tenant);
     *p = (struct run_part){0};
 }
 
@@ -76,7 +77,8 @@ void run__give_back(struct run *r)
     if (r->has_pin)
         model_unpin(r->model);
     if (r->has_ws)
-        space_give(r->sw->env.space, &r->ws, inputs_arrived(r->sw) ? r->tag : ARENA_FOREIGN);
+        space_give(r->sw->env.space, &r->ws,
+                   inputs_arrived(r->sw) && !r->is_mixed ? r->tag : ARENA_FOREIGN);
     r->has_pin = r->has_ws = false;
 }
 
@@ -145,6 +147,29 @@ static int64_t compute_ns(const struct run *r, const struct msg_wk_run_done *don
         for (uint32_t i = 0; i < r->model->n_layers; i++)
             usual += layer_ns[i];
     return SH_MIN(all, SH_MAX((int64_t)usual, all - SH_MAX(arrived, (int64_t)0)));
+}
+
+static const char *tenant_of(const struct run *r, const struct run_part *p)
+{
+    return p->tenant ? p->tenant : r->tenant;
+}
+
+/* To each tenant by its samples. */
+static void charge(const struct run *r, int64_t gpu_ns)
+{
+    int64_t left_ns = gpu_ns;
+    uint32_t left = 0;
+
+    for (size_t i = 0; i < r->n_parts; i++)
+        left += r->parts[i].batch;
+    for (size_t i = 0; i < r->n_parts; i++) {
+        const struct run_part *p = &r->parts[i];
+        const int64_t ns = (int64_t)((double)left_ns * p->batch / left);
+
+        usage_run(r->sw->env.report->usage, tenant_of(r, p), r->model->handle, ns, 0, 0);
+        left_ns -= ns;
+        left -= p->batch;
+    }
 }
 
 static void observe(const struct run *r, const char *stage, int64_t ns)
@@ -227,7 +252,7 @@ static void tell_api(const struct run *r, const struct run_part *p, const struct
     }
     /* Before anybody hears of it: what is answered is counted, whoever is killed now. */
     if (!m.rc)
-        usage_run(r->sw->env.report->usage, r->tenant, r->model->handle, 0, 1, p->batch);
+        usage_run(r->sw->env.report->usage, tenant_of(r, p), r->model->handle, 0, 1, p->batch);
     data_result(r->sw->env.data, p, &m);
 }
 
@@ -253,8 +278,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
     if (!r->is_own)
-        usage_run(r->sw->env.report->usage, r->tenant, r->model->handle,
-                  SH_MAX(res.compute_ns, res.copy_ns), 0, 0);
+        charge(r, SH_MAX(res.compute_ns, res.copy_ns));
     for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
         tell_api(r, &r->parts[i], &res);
     own_failure(r, &res);
@@ -338,7 +362,7 @@ static void spend(struct run *r, const struct msg_wk_run_done *done)
 
     r->spent_ns += took_ns;
     if (!r->is_own)
-        usage_run(r->sw->env.report->usage, r->tenant, r->model->handle, took_ns, 0, 0);
+        charge(r, took_ns);
     r->n_attempts = 0;
 }
 
@@ -350,6 +374,7 @@ bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_ru
 
     if (r->is_alone || (r->is_own ? !into_samples(r) : r->n_parts < 2))
         return false;
+    spend(r, done);
     for (size_t i = 0; i < r->n_parts; i++) {
         if (r->parts[i].rc) {
             tell_api(r, &r->parts[i], &res);
@@ -361,7 +386,6 @@ bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     SH_INFO("run.divided", "run=%" PRIu64 " model=%s parts=%zu msg=\"%s\"", r->id, r->model->name,
             keep, why->msg);
     r->is_alone = true;
-    spend(r, done);
     set_parts(r, 0, keep);
     return true;
 }
@@ -373,13 +397,13 @@ bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk
 
     if (!r->is_alone || r->n_rest == 0 || (r->is_own && (why->rc || p->rc)))
         return false;
+    spend(r, done);
     if (!r->is_own)
         tell_api(r, p, &res);
     else
         r->sample++;
     run__free_part(p);
     memmove(r->parts, r->parts + 1, r->n_rest * sizeof(*r->parts));
-    spend(r, done);
     set_parts(r, 0, r->n_rest);
     return true;
 }

@@ -124,7 +124,8 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
 {
     const double *layer_ns = NULL;
     const struct msg_batch *b = model_batch(r->shape, r->batch, &layer_ns);
-    struct residency_need need = {.tag = r->tag, .kind = ARENA_WORK, .spare = spare};
+    struct residency_need need = {
+        .tag = r->tag, .kind = ARENA_WORK, .spare = spare, .is_mixed = r->is_mixed};
     int rc, rc_begin;
 
     if (!b)

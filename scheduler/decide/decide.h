@@ -31,10 +31,12 @@
  * So much of a request's time is reserved, but no more than a quarter: it would help nobody, since
  * a refused request misses its deadline as well.
  *
- * A run takes the first ready request of an executor and adds others of the same model and tenant
- * while max_batch and all waiting deadlines allow it. On a free device it never waits for more to
- * come; it is sent to a busy one only if more requests would hardly help. It ends at a compiled
- * size if that and a run for the rest are faster than the next larger size.
+ * A run takes the first ready request of an executor and adds others of the same model, whoever
+ * asked, while max_batch and all waiting deadlines allow it; but where more is asked for than there
+ * is time, nobody who is not modest joins a run of one who is (demand.h): it would take longer. On
+ * a free device it never waits for more to come; it is sent to a busy one only if more requests
+ * would hardly help. It ends at a compiled size if that and a run for the rest are faster than the
+ * next larger size.
  *
  * Probes. If requests of a model have been refused for some time although nothing is before them,
  * one is admitted anyway: what keeps them out may have passed, and only a run can tell.

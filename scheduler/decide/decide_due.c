@@ -214,46 +214,51 @@ static uint32_t next_in(const struct work *w, uint32_t *next, uint32_t i)
     return next[i];
 }
 
-/* The latest end of a run of h, within its limit, that leaves everybody his limit who cannot join
- * it. Whose limit is later by the longest run changes nothing any more. */
-static int64_t latest_end(const struct work *w, uint32_t h, int64_t now_end)
+/* The latest end of a run of h, within its limit, that leaves everybody who cannot join it his
+ * limit, and what is kept free before it as far as it is. Whose limit is later by the longest run
+ * changes nothing any more. slack: by so much this run may end later. */
+static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, int64_t now_end,
+                          int64_t slack)
 {
     int64_t latest = req(w, h)->limit_ns;
     uint32_t i = h;
 
     for (uint32_t n = 0; n < AHEAD && (i = next_in(w, w->next_left, i)) != SNAP_NONE; n++) {
         const struct snap_request *r = req(w, i);
-        int64_t end = r->limit_ns - decide__run_ns(w->in, r->model, r->batch);
+        const int64_t end = r->limit_ns - decide__run_ns(w->in, r->model, r->batch);
 
         if (r->limit_ns - w->longest_ns >= latest)
             break;
-        if (end >= now_end && (r->model != req(w, h)->model || r->tenant != req(w, h)->tenant))
-            latest = SH_MIN(latest, end);
+        if (end < now_end || decide__joins(w->in, h, i))
+            continue;
+        latest = SH_MIN(latest, decide__before(w, e, r, r->limit_ns, end, now_end, slack));
     }
     return latest;
 }
 
-/* The run of h and those who join it, in w->run; when it is over. */
+/* The run of h and those who join it, in w->run; when it is over. before_slack: by so much it may
+ * begin later. */
 static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_t start_ns,
-                    int64_t *slack, uint32_t *n_out)
+                    int64_t before_slack, int64_t *slack, uint32_t *n_out)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *head = req(w, h);
     const uint32_t model = head->model, most = decide__most(in, model);
     struct run_of run = {e, model, head->batch, w->is_warm[model]};
-    int64_t limit = head->limit_ns, alone = end_of(w, &run, h, way, start_ns, slack);
+    int64_t limit = INT64_MAX, alone = end_of(w, &run, h, way, start_ns, slack);
+    const double reserve = w->plans[e].reserve;
     uint32_t n = 1, n_passed = 0, whole, i = h;
 
     w->run[0] = h;
     if (next_in(w, w->next_same, h) != SNAP_NONE && run.batch < most)
-        limit = latest_end(w, h, alone);
+        limit = latest_end(w, e, h, alone, predict_slack(before_slack, *slack));
     while (run.batch < most && (i = next_in(w, w->next_same, i)) != SNAP_NONE) {
         const struct snap_request *r = req(w, i);
-        int64_t end;
+        int64_t end, keep = 0;
 
         if (way == FILL_IN_ORDER && w->next_due[w->run[n - 1]] != i)
             break;
-        if (r->tenant != head->tenant || run.batch + r->batch > most) {
+        if (!decide__joins(in, h, i) || run.batch + r->batch > most) {
             if (++n_passed == AHEAD)
                 break;
             continue;
@@ -261,8 +266,9 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
         run.batch += r->batch;
         end = end_of(w, &run, h, way, start_ns, slack);
         if (way != FILL_IN_ORDER)
-            end += decide__heed(head, head->limit_ns, *slack, w->plans[e].reserve) + in->margin_ns;
-        if (end > limit) {
+            keep = in->margin_ns +
+                   decide__heed(head, head->limit_ns, predict_slack(before_slack, *slack), reserve);
+        if (end > limit || end + keep > head->limit_ns) {
             run.batch -= r->batch;
             break;
         }
@@ -295,7 +301,7 @@ static uint32_t look(struct work *w, const struct look *at, enum way way)
         w->is_lost[h] = end > r->limit_ns;
         if (w->is_lost[h])
             continue;
-        t = fill(w, at->exec, h, way, t, &more, &n);
+        t = fill(w, at->exec, h, way, t, slack, &more, &n);
         slack = predict_slack(slack, more);
         for (uint32_t k = 0; k < n; k++) {
             const uint32_t i = w->run[k];

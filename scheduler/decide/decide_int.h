@@ -101,6 +101,12 @@ int64_t decide__end_ns(const struct work *w, const struct run_of *r, int64_t sta
                        int64_t *slack);
 /* What is kept free before until_ns, when r has to end, of the slack of the runs up to it. */
 int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t slack, double reserve);
+/* May i be in a run that the head leads? */
+bool decide__joins(const struct snapshot *in, uint32_t head, uint32_t i);
+/* The latest end of a run on e before one of r that has to begin at begin_ns, to end at until_ns:
+ * what is kept free for slow runs stays so, if it does when the run ends at now_end. */
+int64_t decide__before(const struct work *w, uint32_t e, const struct snap_request *r,
+                       int64_t until_ns, int64_t begin_ns, int64_t now_end, int64_t slack);
 /* Most samples of requests that run together; 0: each request runs alone. */
 uint32_t decide__most(const struct snapshot *in, uint32_t model);
 /* How many of `batch` available samples a run should take. */

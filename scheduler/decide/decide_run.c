@@ -5,8 +5,10 @@
 #include <string.h>
 
 /* The latest end of the run that leaves every other request on e, of at least this priority, its
- * deadline; those that miss theirs even if the run ended at now_end do not count. */
-static int64_t latest_end(const struct work *w, uint32_t e, uint32_t head, int64_t now_end)
+ * deadline, and what is kept free before it as far as it is; those that miss theirs even if the run
+ * ended at now_end do not count. slack: by so much the run may end later. */
+static int64_t latest_end(const struct work *w, uint32_t e, uint32_t head, int64_t now_end,
+                          int64_t slack)
 {
     const struct snapshot *in = w->in;
     const struct snap_request *h = &in->requests[head];
@@ -18,11 +20,11 @@ static int64_t latest_end(const struct work *w, uint32_t e, uint32_t head, int64
         int64_t end;
 
         if (w->done[i] || o->deadline_ns == SNAP_NO_DEADLINE || o->priority < h->priority ||
-            (o->model == h->model && o->tenant == h->tenant))
+            decide__joins(in, head, i))
             continue;
         end = o->deadline_ns - decide__run_ns(in, o->model, o->batch);
         if (end >= now_end)
-            limit = SH_MIN(limit, end);
+            limit = SH_MIN(limit, decide__before(w, e, o, o->deadline_ns, end, now_end, slack));
     }
     return limit;
 }
@@ -84,14 +86,13 @@ static void grow(struct work *w, struct decision *d, uint32_t k, int64_t start_n
     int64_t slack, end = decide__end_ns(w, &run, start_ns, &slack);
     struct due all = due_of(in, h, end, slack, reserve);
 
-    all.end_ns = SH_MIN(all.end_ns, latest_end(w, d->exec, d->request, end));
+    all.end_ns = SH_MIN(all.end_ns, latest_end(w, d->exec, d->request, end, slack));
     while (d->batch < most && (k = w->next_ready[k]) != SNAP_NONE) {
         uint32_t i = w->order[k].i;
         const struct snap_request *r = &in->requests[i];
         struct due due;
 
-        if (w->done[i] || r->model != h->model || r->tenant != h->tenant ||
-            d->batch + r->batch > most)
+        if (w->done[i] || !decide__joins(in, d->request, i) || d->batch + r->batch > most)
             continue;
         run.batch = r->batch;
         end = decide__end_ns(w, &run, start_ns, &slack);

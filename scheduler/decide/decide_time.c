@@ -61,6 +61,23 @@ int64_t decide__heed(const struct snap_request *r, int64_t until_ns, int64_t sla
     return (int64_t)SH_MIN((double)slack * reserve, most);
 }
 
+bool decide__joins(const struct snapshot *in, uint32_t head, uint32_t i)
+{
+    const struct snap_request *h = &in->requests[head], *r = &in->requests[i];
+
+    return r->model == h->model && (r->is_modest || !h->is_modest);
+}
+
+int64_t decide__before(const struct work *w, uint32_t e, const struct snap_request *r,
+                       int64_t until_ns, int64_t begin_ns, int64_t now_end, int64_t slack)
+{
+    const int64_t all = predict_slack(slack, decide__slack_ns(w->in, r->model, r->batch));
+    const int64_t end =
+        begin_ns - w->in->margin_ns - decide__heed(r, until_ns, all, w->plans[e].reserve);
+
+    return end >= now_end ? end : begin_ns;
+}
+
 uint32_t decide__most(const struct snapshot *in, uint32_t model)
 {
     return in->models[model].is_solo ? 0 : in->models[model].max_batch;

@@ -50,7 +50,7 @@ static bool may_join(const struct request *r, const struct exec *e)
 {
     const struct request *last = e->waiting.last;
 
-    return last && last->model == r->model && last->tenant == r->tenant;
+    return last && last->model == r->model;
 }
 
 /* Its price there, roughly: when it would be done, behind what waits and with the copy of what is

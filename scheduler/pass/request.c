@@ -624,14 +624,16 @@ static void send_run(struct sched *s, const struct run *run, int64_t now)
         const struct request *r = run->parts[i];
         const size_t one = sizeof(struct msg_span);
 
-        session_send(
-            x, &(struct sh_msg){.type = MSG_RUN_PART,
-                                .u.run_part = {.run_id = run->id,
-                                               .rid = r->rid,
-                                               .api_id = r->api_id,
-                                               .batch = r->batch,
-                                               .in_spans = {r->spans, r->n_in * one},
-                                               .out_spans = {r->spans + r->n_in, r->n_out * one}}});
+        session_send(x,
+                     &(struct sh_msg){
+                         .type = MSG_RUN_PART,
+                         .u.run_part = {.run_id = run->id,
+                                        .rid = r->rid,
+                                        .api_id = r->api_id,
+                                        .tenant = r->tenant == run->tenant ? "" : r->tenant->name,
+                                        .batch = r->batch,
+                                        .in_spans = {r->spans, r->n_in * one},
+                                        .out_spans = {r->spans + r->n_in, r->n_out * one}}});
         wanted_until = SH_MAX(wanted_until, SH_MIN(r->expires_ns, r->limit_ns));
     }
     session_send(x, &(struct sh_msg){.type = MSG_RUN,
@@ -653,8 +655,8 @@ static void run_metrics(const struct run *run, int64_t now)
     for (size_t i = 0; i < run->n_parts; i++) {
         const int64_t waited_ns = now - run->parts[i]->ready_ns;
 
-        sh_metric_observe(M_shunt_request_queue_wait_seconds, SH_LABELS(run->tenant->name, v->name),
-                          (double)waited_ns / 1e9);
+        sh_metric_observe(M_shunt_request_queue_wait_seconds,
+                          SH_LABELS(run->parts[i]->tenant->name, v->name), (double)waited_ns / 1e9);
         if (waited_ns >= WAITED_NS)
             sched_count("wait", "Turn");
     }
@@ -694,7 +696,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     run->exec = e;
     run->model = parts[0]->model;
     run->shape = parts[0]->shape;
-    run->tenant = parts[0]->tenant;
+    run->tenant = parts[0]->tenant; /* others may be of other tenants */
     run->n_parts = n;
     run->sent_ns = now;
     run->predicted_ns = d->predicted_ns;

@@ -150,7 +150,7 @@ static inline void requests_refuse(struct sched *s, struct request *r, int rc,
 {
     requests_refuse_by(s, r, sh_rc_name(rc), rc, retry_after_ms, msg);
 }
-/* parts: READY requests of one model and tenant, placed on e. Fails: SH_E_NOMEM; they then stay
+/* parts: READY requests of one model, placed on e. Fails: SH_E_NOMEM; they then stay
  * READY. */
 int requests_run(struct sched *s, struct exec *e, struct request *const *parts, size_t n,
                  const struct decision *d, struct sh_err *err);

@@ -240,7 +240,7 @@ class Driver:
                 spans.append((at, n))
             outs.append((rid, spans))
             self.scheduler.send("RUN_PART", run_id=run_id, rid=rid, api_id=api_ids.get(len(outs) - 1, 77),
-                                batch=batch, in_spans=ins, out_spans=out)
+                                tenant="", batch=batch, in_spans=ins, out_spans=out)
             if self.tcp:
                 self.data.send("DATA_END", rid=rid)
         self.scheduler.send("RUN", epoch=self.epoch, run_id=run_id, version_id=version, tenant=tenant,

@@ -34,6 +34,7 @@ struct fake_shape {
 
 struct fake_part {
     uint64_t run_id, rid, api_id;
+    char tenant[64]; /* "": the run's */
     uint32_t batch;
     struct msg_span in[FAKE_SPANS], out[FAKE_SPANS];
     size_t n_in, n_out;

@@ -225,25 +225,35 @@ static void on_look(void *arg, uint64_t n)
     go_on(f);
 }
 
+/* Its part of the run's time is its part of the samples. */
+static void count_part(struct fake *f, const struct fake_run *r, const struct fake_part *p,
+                       int64_t took_ns, bool is_answered)
+{
+    struct msg_usage_row used = {.kind = MSG_USAGE_RUNS,
+                                 .id = r->version_id,
+                                 .gpu_ns = took_ns * p->batch / r->batch,
+                                 .requests = is_answered,
+                                 .samples = is_answered ? p->batch : 0};
+
+    sh_strlcpy(used.tenant, *p->tenant ? p->tenant : r->tenant, sizeof(used.tenant));
+    fake__count(f, &used);
+}
+
 static void on_done(void *arg, uint64_t took_ns)
 {
     struct fake *f = arg;
     struct fake_run *r = f->now.current;
-    struct msg_usage_row used = {
-        .kind = MSG_USAGE_RUNS, .id = r->version_id, .gpu_ns = (int64_t)took_ns};
 
     f->now.current = NULL;
-    sh_strlcpy(used.tenant, r->tenant, sizeof(used.tenant));
     for (size_t i = 0; i < r->n_parts; i++) {
-        if (write_outputs(f, r, &r->parts[i])) {
-            used.requests++;
-            used.samples += r->parts[i].batch;
+        const bool is_written = write_outputs(f, r, &r->parts[i]);
+
+        count_part(f, r, &r->parts[i], (int64_t)took_ns, is_written); /* before anybody hears */
+        if (is_written)
             continue;
-        }
         send_result(f, r, &r->parts[i], SH_E_UNAVAILABLE, (int64_t)took_ns);
         r->parts[i--] = r->parts[--r->n_parts];
     }
-    fake__count(f, &used); /* before anybody hears of it */
     end_run(f, r, SH_OK, (int64_t)took_ns, false);
     fake__on_run_ended(f);
     go_on(f);
@@ -352,6 +362,7 @@ void fake__on_part(struct fake *f, const struct msg_run_part *m)
     SIM_CHECK("parts", f->now.n_loose <= SH_ARRAY_LEN(f->now.loose),
               "parts come without their runs");
     *p = (struct fake_part){.run_id = m->run_id, .rid = m->rid, .api_id = m->api_id};
+    sh_strlcpy(p->tenant, m->tenant, sizeof(p->tenant));
     p->batch = m->batch;
     p->n_in = take_spans(&m->in_spans, p->in);
     p->n_out = take_spans(&m->out_spans, p->out);

@@ -2,6 +2,7 @@
  * another request its deadline, and a request that cannot be in time could be let in. */
 /* uses: scheduler/decide/decide.o scheduler/decide/decide_due.o scheduler/decide/decide_run.o scheduler/decide/decide_time.o scheduler/decide/predict.o */
 /* uses: scheduler/decide/decide_jobs.o scheduler/decide/decide_share.o scheduler/decide/jobpool.o scheduler/decide/jobpool_decide.o scheduler/decide/jobpool_gang.o */
+#include "common/mem.h"
 #include "tests/unit/decide_world.h"
 
 static void earlier_deadlines_go_first(void **state)
@@ -67,7 +68,7 @@ static void a_late_best_effort_request_lets_others_pass_but_a_delayed_one_does_n
     }
 }
 
-static void requests_of_one_model_and_tenant_share_a_run_up_to_max_batch(void **state)
+static void requests_of_one_model_share_a_run_up_to_max_batch(void **state)
 {
     struct world w;
 
@@ -84,20 +85,29 @@ static void requests_of_one_model_and_tenant_share_a_run_up_to_max_batch(void **
     decisions_fini(&w.out);
 }
 
-static void tenants_do_not_share_a_run(void **state)
+static void tenants_share_a_run_unless_it_takes_a_modest_one_longer(void **state)
 {
-    struct world w;
+    static const struct {
+        bool first_is_modest, second_is_modest;
+        uint32_t n;
+    } CASES[] = {{false, false, 3}, {true, true, 3}, {true, false, 2}};
 
     (void)state;
-    world_init(&w, 1);
-    add_request(&w, 0);
-    add_request(&w, 0)->tenant = 1;
-    add_request(&w, 0);
-    world_decide(&w);
-    assert_int_equal(nth(&w, DECISION_RUN, 0)->n, 2);
-    assert_int_equal(w.out.members[0], 0);
-    assert_int_equal(w.out.members[1], 2);
-    decisions_fini(&w.out);
+    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
+        struct world w;
+
+        world_init(&w, 1);
+        w.in.max_runs = 1;
+        for (uint32_t i = 0; i < 3; i++) {
+            add_request(&w, 0)->tenant = i == 1;
+            w.requests[i].is_modest = i == 1 ? CASES[c].second_is_modest : CASES[c].first_is_modest;
+        }
+        world_decide(&w);
+        assert_int_equal(nth(&w, DECISION_RUN, 0)->n, CASES[c].n);
+        assert_int_equal(w.out.members[0], 0);
+        assert_int_equal(w.out.members[1], CASES[c].n == 3 ? 1 : 2);
+        decisions_fini(&w.out);
+    }
 }
 
 static void a_large_request_that_does_not_fit_leaves_room_for_a_small_one(void **state)
@@ -546,8 +556,8 @@ int main(void)
         cmocka_unit_test(priority_goes_before_the_deadline),
         cmocka_unit_test(without_deadlines_the_first_to_arrive_is_first),
         cmocka_unit_test(a_late_best_effort_request_lets_others_pass_but_a_delayed_one_does_not),
-        cmocka_unit_test(requests_of_one_model_and_tenant_share_a_run_up_to_max_batch),
-        cmocka_unit_test(tenants_do_not_share_a_run),
+        cmocka_unit_test(requests_of_one_model_share_a_run_up_to_max_batch),
+        cmocka_unit_test(tenants_share_a_run_unless_it_takes_a_modest_one_longer),
         cmocka_unit_test(a_large_request_that_does_not_fit_leaves_room_for_a_small_one),
         cmocka_unit_test(requests_whose_samples_may_meet_run_each_by_itself),
         cmocka_unit_test(a_batch_does_not_grow_beyond_a_members_deadline),
