@@ -49,5 +49,7 @@ int pass_snapshot(struct sched *s, struct snapshot *in, struct sh_err *err);
 /* Only while leading. Log what fails. */
 void pass_jobs(struct sched *s);
 void pass_requests(struct sched *s);
+/* A limit on requests kept one of t for m out: it is asked for all the same (demand.h). */
+void pass_note_refused(const struct sched *s, const struct tenant *t, struct model *m);
 
 #endif

@@ -301,15 +301,40 @@ static bool asks_for_part(const struct request *r)
     return !r->exec || r->n_asked < r->batch;
 }
 
+/* One sample, as part of a run that is full. */
+static double sample_ns(int64_t one_ns, int64_t full_ns, uint32_t full)
+{
+    return SH_MIN((double)one_ns, (double)full_ns / full);
+}
+
+static uint32_t most_of(bool is_solo, uint32_t max_batch)
+{
+    return is_solo ? 1 : SH_MIN(1u << predict_bucket(max_batch), max_batch);
+}
+
+void pass_note_refused(const struct sched *s, const struct tenant *t, struct model *m)
+{
+    const int64_t now = sh_clock_ns();
+    const uint32_t most = most_of(m->is_solo, m->max_batch);
+    const uint32_t n = m->n_ready <= MAX_OFFERS ? m->n_ready : FEW_OFFERS;
+    struct predict_time one, full;
+
+    predict_run(&m->predict, 1, m->slo_percentile, now, &one);
+    predict_run(&m->predict, most, m->slo_percentile, now, &full);
+    for (uint32_t i = 0; i < n; i++)
+        demand_add(&s->execs.items[m->ready[m->next_ready++ % m->n_ready]]->demand, t->id,
+                   m->version_id, sample_ns(one.usual_ns, full.usual_ns, most) / n, now);
+}
+
 /* What is asked of the executors that could answer it: all that have its model as much, or where it
  * is placed. Each sample once. */
 static void note_demand(struct sched *s, const struct snapshot *in, struct request *r, uint32_t at)
 {
     const struct snap_model *m = &in->models[in->requests[at].model];
     const struct snap_place *on = &in->places[(size_t)in->requests[at].model * in->n_execs];
-    const unsigned last = m->is_solo ? 0 : predict_bucket(m->max_batch);
-    const double full = (double)m->run_ns[last] / SH_MIN(1u << last, m->max_batch);
-    const double ns = SH_MIN((double)m->run_ns[0], full) * (r->batch - r->n_asked);
+    const uint32_t most = most_of(m->is_solo, m->max_batch);
+    const double ns =
+        sample_ns(m->run_ns[0], m->run_ns[predict_bucket(most)], most) * (r->batch - r->n_asked);
     uint32_t n = 0;
 
     if (ns <= 0)

@@ -88,6 +88,7 @@ void requests_refuse_by(struct sched *s, struct request *r, const char *rule, in
 
 /* ------------------------------------------------------------------ new requests */
 
+/* Fails with SH_E_QUOTA or SH_E_QUEUEFULL if all is right but the number of requests. */
 static int check_limits(struct sched *s, const struct msg_infer_open *m, struct tenant **tenant_out,
                         struct model **model_out, struct sh_err *err)
 {
@@ -109,6 +110,8 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
         return SH_FAIL(err, SH_E_CONFLICT, "%s", MODEL_UNLOADED_TEXT);
     if (!t->active)
         return SH_FAIL(err, SH_E_FORBIDDEN, "tenant \"%s\" is suspended", t->name);
+    *tenant_out = t;
+    *model_out = v;
     if (t->n_requests >= t->max_requests)
         return SH_FAIL(err, SH_E_QUOTA,
                        "tenant \"%s\" has %u requests in progress, as many as its quota "
@@ -120,8 +123,6 @@ static int check_limits(struct sched *s, const struct msg_infer_open *m, struct 
     if (v->n_requests >= (uint32_t)s->conf->max_model_requests)
         return SH_FAIL(err, SH_E_QUEUEFULL, "%u requests for \"%s\" are in progress; try again",
                        v->n_requests, v->name);
-    *tenant_out = t;
-    *model_out = v;
     return SH_OK;
 }
 
@@ -172,6 +173,8 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
     const int64_t now = sh_clock_ns();
     int rc = check_limits(s, m, &t, &v, err);
 
+    if (rc == SH_E_QUOTA || rc == SH_E_QUEUEFULL)
+        pass_note_refused(s, t, v);
     if (!rc)
         rc = sh_grow(&q->items, &q->cap, q->n + 1, sizeof(q->items[0]), 1u << 20, "requests", err);
     if (rc)

@@ -137,6 +137,21 @@ static void what_the_body_brings_is_asked_for_too(void **state)
     assert_true(exec()->demand.of[0].ns <= 8.001 * one); /* once */
 }
 
+static void what_a_quota_keeps_out_is_asked_for_all_the_same(void **state)
+{
+    double one;
+
+    (void)state;
+    serve();
+    opened(1, "t", 0);
+    one = exec()->demand.of[0].ns;
+    tenant()->max_requests = 1;
+    for (uint64_t rid = 2; rid <= 4; rid++)
+        opened(rid, "t", 0);
+    assert_int_equal(refused(), SH_E_QUOTA);
+    assert_true(fabs(exec()->demand.of[0].ns - 4 * one) < one / 1000);
+}
+
 static void an_executor_without_the_version_takes_no_protection_away(void **state)
 {
     (void)state;
@@ -304,6 +319,7 @@ int main(void)
         TEST(who_was_not_served_has_not_had_a_turn),
         TEST(a_turn_costs_what_the_whole_body_does),
         TEST(what_the_body_brings_is_asked_for_too),
+        TEST(what_a_quota_keeps_out_is_asked_for_all_the_same),
         TEST(an_executor_without_the_version_takes_no_protection_away),
         cmocka_unit_test(each_promise_has_one_end),
     };
