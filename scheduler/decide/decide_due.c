@@ -52,6 +52,7 @@ void due__remove(struct work *w, uint32_t i, uint32_t e)
 enum way {
     FILL_WITH_ROOM, /* each for as long as a batch that may still form; what is free stays so */
     FILL_SAFELY,    /* the same without that batch */
+    FILL_UP,        /* up to everybody's limit, whatever is free before it */
     FILL_IN_ORDER,  /* up to the head's limit, and up to the first who cannot join */
     N_WAYS
 };
@@ -217,8 +218,8 @@ static uint32_t next_in(const struct work *w, uint32_t *next, uint32_t i)
 /* The latest end of a run of h, within its limit, that leaves everybody who cannot join it his
  * limit, and what is kept free before it as far as it is. Whose limit is later by the longest run
  * changes nothing any more. slack: by so much this run may end later. */
-static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, int64_t now_end,
-                          int64_t slack)
+static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, enum way way,
+                          int64_t now_end, int64_t slack)
 {
     int64_t latest = req(w, h)->limit_ns;
     uint32_t i = h;
@@ -231,7 +232,9 @@ static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, int64_t 
             break;
         if (end < now_end || decide__joins(w->in, h, i))
             continue;
-        latest = SH_MIN(latest, decide__before(w, e, r, r->limit_ns, end, now_end, slack));
+        latest = SH_MIN(latest, way == FILL_WITH_ROOM || way == FILL_SAFELY
+                                    ? decide__before(w, e, r, r->limit_ns, end, now_end, slack)
+                                    : end);
     }
     return latest;
 }
@@ -251,7 +254,7 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
 
     w->run[0] = h;
     if (next_in(w, w->next_same, h) != SNAP_NONE && run.batch < most)
-        limit = latest_end(w, e, h, alone, predict_slack(before_slack, *slack));
+        limit = latest_end(w, e, h, way, alone, predict_slack(before_slack, *slack));
     while (run.batch < most && (i = next_in(w, w->next_same, i)) != SNAP_NONE) {
         const struct snap_request *r = req(w, i);
         int64_t end, keep = 0;
