@@ -216,13 +216,15 @@ static uint32_t next_in(const struct work *w, uint32_t *next, uint32_t i)
 }
 
 /* The latest end of a run of h, within its limit, that leaves everybody who cannot join it his
- * limit, and what is kept free before it as far as it is. Whose limit is later by the longest run
- * changes nothing any more. slack: by so much this run may end later. */
+ * limit, and what is kept free before it as far as it is. Who is of its model but finds no room in
+ * it cannot join. Whose limit is later by the longest run changes nothing any more. slack: by so
+ * much this run may end later. */
 static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, enum way way,
                           int64_t now_end, int64_t slack)
 {
+    const uint32_t most = decide__most(w->in, req(w, h)->model);
     int64_t latest = req(w, h)->limit_ns;
-    uint32_t i = h;
+    uint32_t i = h, joined = req(w, h)->batch;
 
     for (uint32_t n = 0; n < AHEAD && (i = next_in(w, w->next_left, i)) != SNAP_NONE; n++) {
         const struct snap_request *r = req(w, i);
@@ -230,7 +232,11 @@ static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, enum way
 
         if (r->limit_ns - w->longest_ns >= latest)
             break;
-        if (end < now_end || decide__joins(w->in, h, i))
+        if (decide__joins(w->in, h, i) && joined + r->batch <= most) {
+            joined += r->batch;
+            continue;
+        }
+        if (end < now_end)
             continue;
         latest = SH_MIN(latest, way == FILL_WITH_ROOM || way == FILL_SAFELY
                                     ? decide__before(w, e, r, r->limit_ns, end, now_end, slack)
@@ -324,10 +330,16 @@ static uint32_t look(struct work *w, const struct look *at, enum way way)
     return n_first;
 }
 
+/* One that a look leaves out although it could still be the next run is not lost: no other plan was
+ * found, but what runs now must not make it later. */
 void due__keep(struct work *w, uint32_t e)
 {
-    for (uint32_t i = w->plans[e].first_due; i != SNAP_NONE; i = w->next_due[i])
-        w->kept_ns[i] = w->is_lost[i] ? INT64_MAX : w->end_ns[i];
+    for (uint32_t i = w->plans[e].first_due; i != SNAP_NONE; i = w->next_due[i]) {
+        const struct snap_request *r = req(w, i);
+        const int64_t next_ns = w->plans[e].start_ns + decide__run_ns(w->in, r->model, r->batch);
+
+        w->kept_ns[i] = w->is_lost[i] && next_ns > r->limit_ns ? INT64_MAX : w->end_ns[i];
+    }
 }
 
 int64_t due__broken_ns(const struct work *w, const struct look *at)
