@@ -215,9 +215,9 @@ class Driver:
         return at
 
     def run(self, version, inputs, out_bytes, batch, tenant="t", budget_s=60, parts=1,
-            api_ids={}):
+            api_ids={}, tenants={}):
         """inputs: bytes of each input; out_bytes: bytes of each output, for one part. Not waiting.
-        parts: how many have these inputs, or the inputs of each."""
+        parts: how many have these inputs, or the inputs of each. tenants: of parts that are not `tenant`'s."""
         run_id = self.next_id
         self.next_id += 1
         outs = []
@@ -239,8 +239,9 @@ class Driver:
                 out += struct.pack("<QQ", at, n)
                 spans.append((at, n))
             outs.append((rid, spans))
-            self.scheduler.send("RUN_PART", run_id=run_id, rid=rid, api_id=api_ids.get(len(outs) - 1, 77),
-                                tenant="", batch=batch, in_spans=ins, out_spans=out)
+            nth = len(outs) - 1
+            self.scheduler.send("RUN_PART", run_id=run_id, rid=rid, api_id=api_ids.get(nth, 77),
+                                tenant=tenants.get(nth, ""), batch=batch, in_spans=ins, out_spans=out)
             if self.tcp:
                 self.data.send("DATA_END", rid=rid)
         self.scheduler.send("RUN", epoch=self.epoch, run_id=run_id, version_id=version, tenant=tenant,

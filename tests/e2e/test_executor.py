@@ -404,6 +404,18 @@ class Runs(Case):
         self.assertEqual(d.usage("t", 0, 1)[1], 5)
         self.assertEqual(os.listdir(os.path.join(d.dir, "usage")), [])
 
+    def test_a_run_of_several_tenants_is_charged_to_each_by_its_samples(self):
+        d = self.driver()
+        d.load(1, d.package(self.net)[0])
+        run = d.run(1, [self.digits(0, 2)], [80], 2, parts=3, tenants={1: "u"})
+        self.assertEqual(d.result(run)[0].rc, 0)
+        done = d.done[run[0]]
+        self.assertEqual(d.stop(), 0)  # what was used goes before it does
+        t, u = d.usage("t", 0, 1), d.usage("u", 0, 1)
+        self.assertEqual((t[1:3], u[1:3]), ((2, 4), (1, 2)))
+        self.assertEqual(t[0] + u[0], max(done.compute_ns, done.copy_ns))
+        self.assertAlmostEqual(t[0], 2 * u[0], delta=3)
+
     def anonymous(self, d):
         """KiB of memory of their own, of the executor and each worker."""
         out = []

@@ -119,6 +119,34 @@ static void a_turn_costs_what_the_whole_body_does(void **state)
     assert_int_equal(tenant()->turn_ns, 6 * MS);
 }
 
+static void each_pays_its_part_of_a_run_that_they_share(void **state)
+{
+    const struct tenant *t, *u;
+    double before;
+
+    (void)state;
+    w.models[0].profile = "[{\"batch\":1,\"compute_ns\":1e6},{\"batch\":8,\"compute_ns\":1.1e6}]";
+    w.conf.max_runs = 1;
+    add_tenant(2, "u");
+    serve();
+    opened(1, "t", 0);
+    body(1, 1);
+    opened(2, "t", 0);
+    body(2, 3);
+    opened(3, "u", 0);
+    body(3, 1);
+    run_done(&x, run_sent(&x), 0); /* the others have waited for it */
+    t = tenant();
+    u = tenants_by_id(&w.s->tenants, 2);
+    before = t->usage_ns;
+    assert_true(fabs(before - (double)MS) < 10);
+    assert_true(u->usage_ns == 0);
+    run_done(&x, run_sent(&x), 0);
+    assert_int_equal(w.s->requests.n, 0);
+    assert_true(fabs(t->usage_ns - before - 0.75 * (double)MS) < 10);
+    assert_true(fabs(u->usage_ns - 0.25 * (double)MS) < 10);
+}
+
 /* ------------------------------------------------------------------ parts of the time */
 
 static void what_the_body_brings_is_asked_for_too(void **state)
@@ -318,6 +346,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(who_was_not_served_has_not_had_a_turn),
         TEST(a_turn_costs_what_the_whole_body_does),
+        TEST(each_pays_its_part_of_a_run_that_they_share),
         TEST(what_the_body_brings_is_asked_for_too),
         TEST(what_a_quota_keeps_out_is_asked_for_all_the_same),
         TEST(an_executor_without_the_version_takes_no_protection_away),
