@@ -147,8 +147,7 @@ static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
         return rc;
     }
     residency_pin(space_residency(r->sw->env.space), r->model->res);
-    model_unkeep(r->model,
-                 INT64_MAX); /* kept for this run: training may have the memory after it */
+    model_unkeep(r->model, INT64_MAX); /* kept for this run: training may have it after that */
     store_note_use(r->model, r->shape);
     r->has_pin = true;
     r->is_from_disk = r->model->tx.lacks > 0;

@@ -14,8 +14,8 @@ struct run {
     uint64_t id;
     struct model *model; /* n_users counts this run */
     struct model
-        *shape;   /* what a worker runs: the model, or one of its shapes; its n_users counts too */
-    char *tenant; /* OWNED; of its first request */
+        *shape;    /* what a worker runs: the model, or one of its shapes; its n_users counts too */
+    char *tenant;  /* OWNED; of its first request */
     bool is_mixed; /* others are of other tenants: nothing may be left in its memory, for either */
     uint32_t batch, tag;
     struct run_part *parts;

@@ -788,16 +788,3 @@ void models_second(struct sched *s)
         settle(s, s->models.items[i]); /* the executor we waited for may be gone */
     count_waiting(s);
 }
-
-void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns)
-{
-    homes_ran(run, gpu_ns);
-    for (size_t i = 0; i < run->n_parts; i++) { /* to each tenant by its samples */
-        const struct request *r = run->parts[i];
-        const int64_t ns = gpu_ns * r->batch / SH_MAX(run->batch, 1u);
-
-        tenants_charge(&s->tenants, r->tenant, ns, sh_clock_ns());
-        sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(r->tenant->name, "inference"),
-                      (double)ns / 1e9);
-    }
-}

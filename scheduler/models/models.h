@@ -182,8 +182,6 @@ void models_expect(struct model *m, struct exec *e, int64_t now_ns);
 void models_expect_ahead(struct model *m, struct exec *e, int64_t now_ns);
 /* Were some of its weights there before the rest was asked for? */
 bool models_had_some(const struct model_on *on, int64_t now_ns);
-/* Charges a finished run's device time to its tenant. */
-void models_charge(struct sched *s, const struct run *run, int64_t gpu_ns);
 void models_release(struct sched *s, struct model *m); /* frees it if it is gone and unused */
 /* profile.c. [{"batch":1,"compute_ns":1234.5,"tail_ns":99.5}, ...]: OWNED; NULL when there is none,
  * or no memory. */

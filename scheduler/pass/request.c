@@ -20,7 +20,6 @@
 #define MAX_LOST 1u                  /* what loses a second executor may be its cause */
 #define RESULT_NS INT64_C(500000000) /* in which a result that was sent reaches its API */
 #define MAX_PRIORITY 1000u
-#define WAITED_NS INT64_C(1000000) /* less is what the way to a free executor takes */
 #define DAY_NS (INT64_C(86400) * 1000000000)
 #define MAX_SPANS 4096u /* inputs or outputs of one request */
 
@@ -626,17 +625,17 @@ static void send_run(struct sched *s, const struct run *run, int64_t now)
     for (size_t i = 0; i < run->n_parts; i++) {
         const struct request *r = run->parts[i];
         const size_t one = sizeof(struct msg_span);
+        const char *tenant = r->tenant == run->tenant ? "" : r->tenant->name;
 
-        session_send(x,
-                     &(struct sh_msg){
-                         .type = MSG_RUN_PART,
-                         .u.run_part = {.run_id = run->id,
-                                        .rid = r->rid,
-                                        .api_id = r->api_id,
-                                        .tenant = r->tenant == run->tenant ? "" : r->tenant->name,
-                                        .batch = r->batch,
-                                        .in_spans = {r->spans, r->n_in * one},
-                                        .out_spans = {r->spans + r->n_in, r->n_out * one}}});
+        session_send(
+            x, &(struct sh_msg){.type = MSG_RUN_PART,
+                                .u.run_part = {.run_id = run->id,
+                                               .rid = r->rid,
+                                               .api_id = r->api_id,
+                                               .tenant = tenant,
+                                               .batch = r->batch,
+                                               .in_spans = {r->spans, r->n_in * one},
+                                               .out_spans = {r->spans + r->n_in, r->n_out * one}}});
         wanted_until = SH_MAX(wanted_until, SH_MIN(r->expires_ns, r->limit_ns));
     }
     session_send(x, &(struct sh_msg){.type = MSG_RUN,
@@ -648,21 +647,6 @@ static void send_run(struct sched *s, const struct run *run, int64_t now)
                                                .n_parts = (uint32_t)run->n_parts,
                                                .budget_ns = SH_MAX(wanted_until - now, 1),
                                                .sizes = sizes_of(run)}});
-}
-
-static void run_metrics(const struct run *run, int64_t now)
-{
-    const struct model *v = run->model;
-
-    sh_metric_observe(M_shunt_batch_size, SH_LABELS(v->name), run->batch);
-    for (size_t i = 0; i < run->n_parts; i++) {
-        const int64_t waited_ns = now - run->parts[i]->ready_ns;
-
-        sh_metric_observe(M_shunt_request_queue_wait_seconds,
-                          SH_LABELS(run->parts[i]->tenant->name, v->name), (double)waited_ns / 1e9);
-        if (waited_ns >= WAITED_NS)
-            sched_count("wait", "Turn");
-    }
 }
 
 /* More is known of a run that is sent than decide() knew: what runs before it. */
@@ -734,7 +718,7 @@ int requests_run(struct sched *s, struct exec *e, struct request *const *parts, 
     e->n_runs++;
     exec_changed(&s->execs, e);
     send_run(s, run, now);
-    run_metrics(run, now);
+    requests__note_sent(run, now);
     return SH_OK;
 }
 
@@ -788,7 +772,7 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
     e->done_ns = now;
     models_hold(run->model, e->index, m->resident_bytes);
     run->model->on[e->index].arrives_ns = 0;
-    models_charge(s, run, requests__span(SH_MAX(m->compute_ns, m->copy_ns)));
+    requests__charge(s, run, requests__span(SH_MAX(m->compute_ns, m->copy_ns)));
     e->busy_ns[0] += requests__span(SH_MAX(m->compute_ns, m->copy_ns));
     for (size_t i = 0; i < run->n_parts; i++) {
         struct request *r = run->parts[i];

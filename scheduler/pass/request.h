@@ -163,6 +163,10 @@ struct request *requests__first_due(const struct sched *s, int64_t now_ns); /* N
 /* request_learn.c, for request.c. Learns from a run that went well. */
 void requests__learn(struct exec *e, const struct run *run, const struct msg_run_done *m,
                      int64_t now);
+/* Metrics of a run that is sent. */
+void requests__note_sent(const struct run *run, int64_t now);
+/* Charges a finished run's device time to its tenants, by their samples. */
+void requests__charge(struct sched *s, const struct run *run, int64_t gpu_ns);
 /* Of a time that an executor says: what can be added up. */
 int64_t requests__span(int64_t ns);
 

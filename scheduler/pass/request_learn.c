@@ -1,16 +1,19 @@
 /* request_learn.c - see request.h: what a run that has ended says of its model, of the link and of
- * predictions. */
+ * predictions, and who pays for it. */
+#include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
 #include <math.h>
 
 #define DAY_NS (INT64_C(86400) * 1000000000)
-#define HOP_NS INT64_C(1000000)   /* what messages between the processes take, at most */
-#define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
+#define HOP_NS INT64_C(1000000)    /* what messages between the processes take, at most */
+#define WAITED_NS INT64_C(1000000) /* less is what the way to a free executor takes */
+#define BIG_COPY_BYTES (1u << 20)  /* less says little about the rate of the link */
 
 /* Moves an eighth towards the sample, which counts as four times what was known at most: a stall
  * says nothing. */
@@ -75,4 +78,32 @@ void requests__learn(struct exec *e, const struct run *run, const struct msg_run
     else /* one that nobody knew to be cold says nothing of what was predicted */
         predict_add_cold(&run->model->predict, run->batch,
                          run->kind != PREDICT_WARM ? all - run->predicted_ns : 0, now);
+}
+
+void requests__charge(struct sched *s, const struct run *run, int64_t gpu_ns)
+{
+    homes_ran(run, gpu_ns);
+    for (size_t i = 0; i < run->n_parts; i++) {
+        const struct request *r = run->parts[i];
+        const int64_t ns = gpu_ns * r->batch / SH_MAX(run->batch, 1u);
+
+        tenants_charge(&s->tenants, r->tenant, ns, sh_clock_ns());
+        sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(r->tenant->name, "inference"),
+                      (double)ns / 1e9);
+    }
+}
+
+void requests__note_sent(const struct run *run, int64_t now)
+{
+    const struct model *v = run->model;
+
+    sh_metric_observe(M_shunt_batch_size, SH_LABELS(v->name), run->batch);
+    for (size_t i = 0; i < run->n_parts; i++) {
+        const int64_t waited_ns = now - run->parts[i]->ready_ns;
+
+        sh_metric_observe(M_shunt_request_queue_wait_seconds,
+                          SH_LABELS(run->parts[i]->tenant->name, v->name), (double)waited_ns / 1e9);
+        if (waited_ns >= WAITED_NS)
+            sched_count("wait", "Turn");
+    }
 }
