@@ -170,7 +170,8 @@ static bool has_op(const struct graph *g, const char *op)
     return false;
 }
 
-/* Floats of several numbers that training leaves as they are; *first: BORROWED, the name of one. */
+/* Floats of several numbers that training leaves as they are, though nobody said that they are
+ * buffers; *first: BORROWED, the name of one. */
 static uint32_t count_fixed(const struct graph *g, const char **first)
 {
     uint32_t n = 0;
@@ -179,7 +180,8 @@ static uint32_t count_fixed(const struct graph *g, const char **first)
     for (uint32_t i = 0; i < g->n_values; i++) {
         const struct graph_value *v = &g->values[i];
 
-        if (!v->data || v->is_param || v->dtype != SH_F32 || graph_elements(v) < 2)
+        if (!v->data || v->is_param || v->said == GRAPH_SAID_BUFFER || v->dtype != SH_F32 ||
+            graph_elements(v) < 2)
             continue;
         *first = *first ? *first : v->name;
         n++;
