@@ -480,25 +480,6 @@ void model_unkeep(struct model *m, int64_t now_ns)
     forget_lost(m);
 }
 
-bool store_unkeep_all(struct store *s)
-{
-    bool any = false;
-
-    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
-        any |= m->is_kept;
-        model_unkeep(m, INT64_MAX);
-    }
-    return any;
-}
-
-bool store_has_arriving(struct store *s)
-{
-    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m))
-        if (tx_image_busy(&m->tx) && !m->tx.lacks && !m->is_broken)
-            return true;
-    return false;
-}
-
 void model_tick(struct model *m, int64_t now_ns)
 {
     model_unkeep(m, now_ns);

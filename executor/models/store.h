@@ -280,9 +280,6 @@ bool store_drop_ahead(struct store *s);
 double model_tail_ns(const struct model *m, const double *layer_ns);
 /* Stops keeping what PREPARE announced if its time is over at now_ns; INT64_MAX: in any case. */
 void model_unkeep(struct model *m, int64_t now_ns);
-bool store_unkeep_all(struct store *s); /* each; false: there was none */
-/* Is any image on its way from host memory? Its copies end soon, and then it can be evicted. */
-bool store_has_arriving(struct store *s);
 /* Removes one pin. */
 void model_unpin(struct model *m);
 /* On every tick: ends what has timed out or the device has refused. */

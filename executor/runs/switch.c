@@ -108,11 +108,16 @@ bool switch_is_idle(struct switcher *sw)
 
 /* ------------------------------------------------------------------ memory */
 
-/* Those whose copies failed go when no run has them any more. */
-static bool images_are_broken(const struct switcher *sw)
+static void unkeep_all(struct switcher *sw)
 {
     for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
-        if (m->is_broken)
+        model_unkeep(m, INT64_MAX);
+}
+
+static bool images_arrive(struct switcher *sw)
+{
+    for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
+        if (tx_image_busy(&m->tx) || m->is_broken)
             return true;
     return false;
 }
@@ -221,8 +226,6 @@ static bool give_memory(struct switcher *sw, struct run *r)
     HOOK_TELL(sw->env.hooks, has_swapped);
     rc = take_memory(r, &err);
     r->memory_ns = sh_clock_ns();
-    if (rc == SH_E_DEVMEM && store_unkeep_all(sw->env.store)) /* before training gives anything */
-        rc = take_memory(r, NULL);
     if (!rc) {
         run__go(r, RUN_SEND);
         ask_training(sw, r, HOOK_ASK(sw->env.hooks, way_beside, STOP_PAUSE));
@@ -231,15 +234,17 @@ static bool give_memory(struct switcher *sw, struct run *r)
     if (rc == SH_E_DEVMEM) {
         enum stop_way way = r->has_asked && r->way == STOP_DROP ? STOP_SWAP : way_for(sw, r);
 
-        /* The run's own weights would go behind theirs in any case. */
-        if (store_has_arriving(sw->env.store))
-            return false;
+        unkeep_all(sw);
         if (!sw->rival.has_yielded(sw->rival.arg, way)) {
             ask_training(sw, r, way);
             return true;
         }
-        if (images_are_broken(sw))
-            return false;
+        if (take_memory(r, NULL) == SH_OK) {
+            run__go(r, RUN_SEND);
+            return true;
+        }
+        if (images_arrive(sw))
+            return false; /* their copies end soon, then they can be evicted */
         if (store_yield_pins(sw->env.store))
             return true;
     }
