@@ -282,8 +282,8 @@ class Sender:
         """The number by which the result will come."""
         run, rid = self.d.next_id, self.d.next_id + 1
         self.d.next_id += 2
-        self.d.scheduler.send("RUN_PART", run_id=run, rid=rid, api_id=77, batch=self.batch,
-                              in_spans=self.ins, out_spans=self.outs[rid // 2 % self.N_OUT])
+        self.d.scheduler.send("RUN_PART", run_id=run, rid=rid, api_id=77, tenant="bench",
+                              batch=self.batch, in_spans=self.ins, out_spans=self.outs[rid // 2 % self.N_OUT])
         self.d.scheduler.send("RUN", epoch=self.d.epoch, run_id=run, version_id=self.version,
                               tenant="bench", batch=self.batch, n_parts=1,
                               budget_ns=60 * 10**9, sizes=b"")
