@@ -117,6 +117,15 @@ uint64_t model__most_workspace(const struct model *m)
     return most_workspace(m->batches, m->n_batches);
 }
 
+/* One that is named twice may stand for another: how much its runs need would not be known. */
+static int check_order(const struct msg_batch *b, size_t n, struct sh_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (b[i].batch == 0 || (i > 0 && b[i].batch <= b[i - 1].batch))
+            return SH_FAIL(err, SH_E_PROTO, "the batch sizes of the model are out of order");
+    return SH_OK;
+}
+
 /* Batch sizes, and where inputs lie in the workspace of each. */
 int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
 {
@@ -131,10 +140,7 @@ int model__read_batches(struct model *m, const struct msg_wk_model_done *d, stru
     rc = copy_blob(d->batches, &m->batches, err);
     if (!rc)
         rc = copy_blob(d->input_offs, &m->input_offs, err);
-    for (uint32_t i = 0; !rc && i < m->n_batches; i++)
-        if (m->batches[i].batch == 0 || (i && m->batches[i].batch <= m->batches[i - 1].batch))
-            rc = SH_FAIL(err, SH_E_PROTO, "the batch sizes of the model are out of order");
-    return rc;
+    return rc ? rc : check_order(m->batches, n, err);
 }
 
 static int read_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
@@ -245,15 +251,13 @@ int model__agree(struct model *m, const struct msg_wk_model_done *d, struct sh_e
     if (d->batches.len % sizeof(theirs[0]) || n < 1 || n > m->n_batches)
         return SH_FAIL(err, SH_E_PROTO, "the table of batch sizes of a model has the wrong size");
     memcpy(theirs, d->batches.data, d->batches.len);
-    for (size_t i = 0; i < n; i++) {
+    for (size_t i = 0; i < n; i++)
         if (!row_of(m, theirs[i].batch))
             return SH_FAIL(err, SH_E_BUG, "a worker compiled the model for a batch of %u",
                            theirs[i].batch);
-        /* Twice, it says nothing of another: how much its runs need would not be known. */
-        if (i > 0 && theirs[i].batch <= theirs[i - 1].batch)
-            return SH_FAIL(err, SH_E_PROTO, "the batch sizes of the model are out of order");
-    }
-    rc = model_check_fits(m, most_workspace(theirs, n), err);
+    rc = check_order(theirs, n, err);
+    if (!rc)
+        rc = model_check_fits(m, most_workspace(theirs, n), err);
     for (size_t i = 0; !rc && i < n; i++) {
         struct msg_batch *b = row_of(m, theirs[i].batch);
 

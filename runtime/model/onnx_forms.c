@@ -25,14 +25,7 @@ struct forms {
 /* Elements of a tensor of F32 that may be looked at; 0: it may not. */
 static size_t elements(const Onnx__TensorProto *t)
 {
-    size_t n = 1;
-
-    if (t->data_type != sh_dtype_onnx(SH_F32) || t->n_dims > SH_MAX_RANK || !t->name || !t->name[0])
-        return 0;
-    for (size_t i = 0; i < t->n_dims; i++)
-        if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_ELEMENTS)
-            return 0;
-    return n;
+    return onnx_tensor_floats(t, MAX_ELEMENTS);
 }
 
 static bool stays(const struct forms *f, size_t i)

@@ -55,16 +55,9 @@ static bool are_equal(const struct part *x, const struct part *y)
 /* Elements of a tensor of F32 that may be looked at; 0: it may not. */
 static size_t elements(const struct rows *r, const Onnx__TensorProto *t)
 {
-    size_t n = 1;
+    const size_t n = t->n_dims > 0 ? onnx_tensor_floats(t, MAX_BYTES / sizeof(float)) : 0;
 
-    if (t->data_type != sh_dtype_onnx(SH_F32) || t->n_dims == 0 || t->n_dims > SH_MAX_RANK ||
-        !t->name || !t->name[0] || names_get(&r->inputs, t->name) != NAMES_NONE)
-        return 0;
-    for (size_t i = 0; i < t->n_dims; i++)
-        if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) ||
-            n > MAX_BYTES / sizeof(float))
-            return 0;
-    return n;
+    return n && names_get(&r->inputs, t->name) == NAMES_NONE ? n : 0;
 }
 
 /* ---------------------------------------------------------------- what is made */

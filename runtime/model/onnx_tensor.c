@@ -247,6 +247,18 @@ static void drop_external(Onnx__TensorProto *t)
     t->has_data_location = 0;
 }
 
+size_t onnx_tensor_floats(const Onnx__TensorProto *t, size_t max)
+{
+    size_t n = 1;
+
+    if (t->data_type != sh_dtype_onnx(SH_F32) || t->n_dims > SH_MAX_RANK || !t->name || !t->name[0])
+        return 0;
+    for (size_t i = 0; i < t->n_dims; i++)
+        if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > max)
+            return 0;
+    return n;
+}
+
 void onnx_tensor_drop(Onnx__TensorProto *t)
 {
     drop_external(t);

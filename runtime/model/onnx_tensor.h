@@ -26,6 +26,8 @@ int onnx_tensor_copy(const Onnx__TensorProto *t, const char *what, struct onnx_s
 /* Its data as in the file, unaligned; NULL: it is encoded differently, or does not match its shape,
  * which taking it reports. BORROWED until that, and until t is changed. */
 const void *onnx_tensor_look(const Onnx__TensorProto *t, struct onnx_source *source);
+/* Elements of a named tensor of F32, if there are at most so many; 0: it is none, or empty. */
+size_t onnx_tensor_floats(const Onnx__TensorProto *t, size_t max);
 /* Frees the data, in any encoding. */
 void onnx_tensor_drop(Onnx__TensorProto *t);
 /* From now on its data is bytes [offset, offset + length) of another file; frees what it had. */

@@ -54,10 +54,11 @@ struct exec *jobs__exec(const struct sched *s, const struct job *j)
  * one before it went. */
 static void free_exec(struct sched *s, struct exec *e, const struct job *left)
 {
-    const struct job *other = e->job == left->id ? jobs__first_on(s, e->info.name) : NULL;
+    if (e->job == left->id) {
+        const struct job *other = jobs__first_on(s, e->info.name);
 
-    if (e->job == left->id)
         e->job = other ? other->id : 0;
+    }
     exec_changed(&s->execs, e);
 }
 
