@@ -31,9 +31,10 @@ int64_t sh_clock_wall_ms(void)
 
 void sh_clock_fake(int64_t mono_ns, int64_t wall_ms)
 {
-    atomic_store(&fake_ns, mono_ns);
-    atomic_store(&fake_wall_ns, wall_ms * 1000000);
-    atomic_store(&fake, true);
+    /* Release is enough, and cheap: the simulation sets it twice at each event. */
+    atomic_store_explicit(&fake_ns, mono_ns, memory_order_release);
+    atomic_store_explicit(&fake_wall_ns, wall_ms * 1000000, memory_order_release);
+    atomic_store_explicit(&fake, true, memory_order_release);
 }
 
 void sh_clock_advance(int64_t ns)
