@@ -108,10 +108,6 @@ class Backup(Files):
         cls.batch = r.json["id"]
         s.wait_job(cls.key, cls.batch)
         cls.result = s.call("GET", "/api/v1/jobs/%d/result/artifact" % cls.batch, key=cls.key).raw
-        cls.long = s.submit(cls.key, model="digits", dataset="test", version=1,
-                            spec={"epochs": None, "steps": 3000, "checkpoint_interval_ms": 20,
-                                  "publish": False}).json["id"]
-        until("it has a checkpoint", lambda: s.job(cls.key, cls.long, "/checkpoints").json["items"])
         cls.answer = s.infer(cls.key, "lin", X).json["outputs"]
         cls.failed_requests, stop = [], threading.Event()
 
@@ -125,13 +121,26 @@ class Backup(Files):
             t.start()
         cls.file = os.path.join(s.dir, "b.tar")
         try:
-            for _ in range(4):  # each replaces the one before
+            for _ in range(3):  # each replaces the one before
                 s.cli("backup", cls.file)
-            cls.at_backup = s.job(cls.key, cls.long).json
+            cls.steps = 1500
+            while not cls.backup_amid_training():
+                cls.steps *= 2
         finally:
             stop.set()
             for t in threads:
                 t.join()
+
+    @classmethod
+    def backup_amid_training(cls):
+        """Whether the job was under way from before it to behind it; if so it is not needed any more."""
+        cls.long = cls.s.submit(cls.key, model="digits", dataset="test", version=1,
+                                spec={"epochs": None, "steps": cls.steps, "checkpoint_interval_ms": 20,
+                                      "publish": False}).json["id"]
+        until("it has a checkpoint", lambda: cls.s.job(cls.key, cls.long, "/checkpoints").json["items"])
+        cls.s.cli("backup", cls.file)
+        return cls.s.call("POST", "/api/v1/jobs/%d/cancel" % cls.long, key=cls.key).status == 200 and \
+            cls.s.wait_job(cls.key, cls.long)["state"] == "CANCELLED"
 
     def members(self):
         with tarfile.open(self.file) as t:
@@ -168,7 +177,7 @@ class Backup(Files):
         until("it goes on from a checkpoint", lambda: b"goes on from the checkpoint of step" in
               r.call("GET", "/api/v1/jobs/%d/log" % self.long, key=self.key).raw)
         ended = r.wait_job(self.key, self.long)
-        self.assertEqual((ended["state"], ended["step"]), ("SUCCEEDED", 3000), ended)
+        self.assertEqual((ended["state"], ended["step"]), ("SUCCEEDED", self.steps), ended)
         # What comes then is behind what was: events, numbers, versions.
         r = r.submit(self.key, model="digits", dataset="test", spec={"epochs": 1})
         self.assertGreater(r.json["id"], self.long)

@@ -21,8 +21,7 @@ from system import Story, System, until  # noqa: E402
 N_EXECUTORS, MODELS = 4, ["a", "b", "c", "d", "e", "f"]
 WIDTH, DEPTH = 512, 400  # a run takes much longer than its request
 X = [{"name": "x", "shape": [1, WIDTH], "datatype": "FP32", "data": [0.5] * WIDTH}]
-FOLLOWS_S = 10
-MOVES_S = 2
+FOLLOWS_S, MOVES_S = 30, 10  # on an idle machine a third and a fifth of that
 
 
 class Load(threading.Thread):
