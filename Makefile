@@ -214,8 +214,8 @@ cuda-is-there:
 
 $(BUILD)/lib/shunt-dev-cuda.so: $(cuda_obj) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CXX) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(CUDA_LIBS) \
-	    -Wl,-rpath,'$(CUDA_RPATH)' $(COMMON_LIBS)
+	$(Q)$(CXX) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@.new $^ $(CUDA_LIBS) \
+	    -Wl,-rpath,'$(CUDA_RPATH)' $(COMMON_LIBS) && mv $@.new $@ # a test may copy the folder
 .PHONY: cuda-is-there
 endif
 
@@ -272,8 +272,11 @@ fuzz: fuzz-short ## fuzz-short, then mutated models, data and requests into prog
 	@set -e; for part in mutations datasets served; do tests/fuzz/$$part.py --count $(or $(COUNT),5000) \
 	    --seed $(or $(SEED),1) $(if $(KEEP),--keep $(KEEP)/$$part); done
 
-test: build benches ## all checks: lint, unit, device, database, golden, protocols, end to end
+test: deps ## all checks: lint, unit, device, database, golden, protocols, end to end
 	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
+
+# All that the steps of tests/all.sh run from build/.
+tested: lab benches $(ORACLE) $(FAKE) $(UNIT_BIN) $(DEV_BIN) $(DB_BIN) $(SIM)
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run.sh -j $(JOBS) $(filter %/test_zoo,$(UNIT_BIN)) $(filter-out %/test_zoo,$(UNIT_BIN))
@@ -283,8 +286,8 @@ $(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(
 	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call test_line,link,$*) $(COMMON_LIBS) -lcmocka
 
 device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-$(BACKEND).so $(if $(filter cpu,$(BACKEND)),$(ORACLE)) ## every operation against double precision; BACKEND=cpu or cuda
-	@BACKEND=$(BACKEND) $(if $(SAN),THREADS=1) tests/run.sh $(DEV_BIN)
-	@$(if $(filter cpu,$(BACKEND)),$(if $(SAN),THREADS=1) BACKEND=oracle PRECISION=fp64 tests/run.sh \
+	@BACKEND=$(BACKEND) $(if $(SAN),THREADS=1) tests/run.sh $(if $(filter cpu,$(BACKEND)),-j $(JOBS)) $(DEV_BIN)
+	@$(if $(filter cpu,$(BACKEND)),$(if $(SAN),THREADS=1) BACKEND=oracle PRECISION=fp64 tests/run.sh -j $(JOBS) \
 	    $(filter-out %/test_mem,$(DEV_BIN)))
 
 $(DEV_BIN): $(BUILD)/device-tests/%: $(BUILD)/tests/device/%.o $(BUILD)/tests/device/dev_test.o $$(call dev_uses,$$*) $(device) $(common)

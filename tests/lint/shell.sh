@@ -13,4 +13,4 @@ while IFS= read -r file; do
     esac
 done < <(git ls-files -co --exclude-standard)
 [ ${#scripts[@]} -gt 0 ] || exit 0
-shellcheck -x "${scripts[@]}"
+printf '%s\0' "${scripts[@]}" | xargs -0 -n 10 -P "$(nproc)" shellcheck -x
