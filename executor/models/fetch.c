@@ -2,6 +2,7 @@
 #include "executor/models/fetch.h"
 
 #include "common/clock.h"
+#include "common/life.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -17,15 +18,20 @@
 #define PIECE ((uint64_t)1 << 20)
 #define AHEAD 4u             /* pieces asked for at a time */
 #define MOST_NS_PER_BYTE 100 /* 10 MB/s, after FETCH_SILENT_NS */
-#define KEEPING INT64_MAX    /* all of it is here: the disk thread has it */
 
 struct fetch {
     struct model *model;
-    struct sh_link *link;      /* NULL: over */
+    enum fetch_state state;
+    struct sh_link *link;      /* NULL: nothing is asked any more */
     struct sh_shm whole;       /* unset: its size is not known */
     uint64_t asked, got;       /* bytes, in order */
     int64_t began_ns, word_ns; /* word_ns: of the last answer */
 };
+
+static void set_state(struct fetch *f, enum fetch_state to)
+{
+    f->state = (enum fetch_state)sh_life_step(&FETCH_LIFE, f->state, to, f->model->handle);
+}
 
 /* ------------------------------------------------------------------ asking */
 
@@ -35,7 +41,6 @@ static void end(struct fetch *f)
     f->link = NULL;
     sh_shm_fini(&f->whole);
     f->whole = (struct sh_shm){.fd = -1};
-    f->word_ns = 0;
 }
 
 static void give_up(struct fetch *f, const char *why)
@@ -43,6 +48,7 @@ static void give_up(struct fetch *f, const char *why)
     SH_WARN("image.fetch", "version=%" PRId64 " model=%s bytes=%" PRIu64 " msg=\"%s\"",
             f->model->handle, f->model->name, f->got, why);
     end(f);
+    set_state(f, FETCH_OVER);
 }
 
 static void ask(struct fetch *f, struct sh_wire *w)
@@ -65,7 +71,7 @@ static void on_up(struct sh_wire *w, void *arg)
 {
     struct fetch *f = arg;
 
-    if (f->asked == UINT64_MAX)
+    if (f->state != FETCH_ASKING)
         return;
     f->asked = f->got; /* what was on the way is lost */
     ask(f, w);
@@ -81,7 +87,7 @@ static void on_kept(void *arg)
 {
     struct fetch *f = arg;
 
-    f->word_ns = 0;
+    set_state(f, FETCH_OVER);
     f->model->is_looked_at = false;
 }
 
@@ -99,7 +105,7 @@ static void keep(struct fetch *f)
         return;
     }
     end(f);
-    f->word_ns = KEEPING;
+    set_state(f, FETCH_KEEPING);
 }
 
 /* The size comes with the first piece. What host memory has no room for would not be loaded. */
@@ -142,12 +148,14 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
     struct sh_err err = {0};
 
     (void)fds, (void)n_fds;
+    if (f->state != FETCH_ASKING)
+        return;
     if (m->type != MSG_IMAGE_PIECE)
         SH_FAIL(&err, SH_E_PROTO, "%s is no answer", sh_msg_name(m->type));
     else
         take(f, &m->u.image_piece, &err);
     if (err.rc)
-        f->asked = UINT64_MAX; /* the next tick gives up: the wire is in use */
+        set_state(f, FETCH_WRONG);
     else
         ask(f, w);
 }
@@ -182,7 +190,7 @@ static bool begin(struct model *m)
 
 bool fetch_is_under_way(const struct model *m)
 {
-    return m->fetch && m->fetch->word_ns != 0;
+    return m->fetch && m->fetch->state != FETCH_OVER;
 }
 
 bool fetch_delays(struct model *m)
@@ -199,7 +207,7 @@ void fetch_tick(struct model *m, int64_t now_ns)
 
     if (!f || !f->link)
         return;
-    if (f->asked == UINT64_MAX)
+    if (f->state == FETCH_WRONG)
         give_up(f, "the other executor does not have it any more, or what came was wrong");
     else if (f->whole.base && f->got == f->whole.bytes)
         keep(f);
@@ -211,7 +219,7 @@ void fetch_tick(struct model *m, int64_t now_ns)
 
 bool fetch_is_keeping(const struct model *m)
 {
-    return m->fetch && m->fetch->word_ns == KEEPING;
+    return m->fetch && m->fetch->state == FETCH_KEEPING;
 }
 
 void fetch_free(struct model *m)

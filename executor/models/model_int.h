@@ -74,6 +74,15 @@ bool served__by_none_but(struct store *s, const struct worker *w);
 /* Is there, for each model of this worker, another idle worker that could run it meanwhile? */
 bool served__is_spare(struct store *s, const struct worker *w);
 extern const struct sh_life MODEL_LIFE;
+
+/* What is taken from the memory of another executor (fetch.h):
+ *   ASKING -> WRONG         what came was not asked for, or is no more: the next tick gives up,
+ *                           for the wire is in use                                     [on_msg]
+ *   ASKING -> KEEPING       all of it is here: the disk thread has it                    [keep]
+ *   ASKING, WRONG -> OVER   nothing comes of it                                       [give_up]
+ *   KEEPING -> OVER         it is in kept/, or could not be put there                 [on_kept] */
+enum fetch_state { FETCH_ASKING, FETCH_WRONG, FETCH_KEEPING, FETCH_OVER, FETCH_N_STATES };
+extern const struct sh_life FETCH_LIFE;
 /* By the table in store.h; nothing if it is there already. */
 void model__go(struct model *m, enum model_phase to);
 /* m has left all lists: drops its metrics, unless another tenant has a model of the same name. */

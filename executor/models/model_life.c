@@ -1,4 +1,5 @@
-/* model_life.c - the phases of a model, as in the table of store.h. */
+/* model_life.c - the phases of a model, as in the table of store.h, and the states of an image that
+ * comes from another executor, as in that of model_int.h. */
 #include "common/life.h"
 #include "executor/models/model_int.h"
 
@@ -14,3 +15,11 @@ static const unsigned NEXT[MODEL_N_PHASES] = {
     [MODEL_FAILED] = SH_LIFE(MODEL_BUILDING) | SH_LIFE(MODEL_GOING),
 };
 const struct sh_life MODEL_LIFE = {"model", MODEL_N_PHASES, PHASE_NAME, NEXT};
+
+static const char *const FETCH_NAME[FETCH_N_STATES] = {"asking", "wrong", "keeping", "over"};
+static const unsigned FETCH_NEXT[FETCH_N_STATES] = {
+    [FETCH_ASKING] = SH_LIFE(FETCH_WRONG) | SH_LIFE(FETCH_KEEPING) | SH_LIFE(FETCH_OVER),
+    [FETCH_WRONG] = SH_LIFE(FETCH_OVER),
+    [FETCH_KEEPING] = SH_LIFE(FETCH_OVER),
+};
+const struct sh_life FETCH_LIFE = {"image from elsewhere", FETCH_N_STATES, FETCH_NAME, FETCH_NEXT};
