@@ -12,64 +12,67 @@ static int by_use(const void *a, const void *b)
     return (x->last_use_ns < y->last_use_ns) - (x->last_use_ns > y->last_use_ns);
 }
 
-/* Of a tenant in the first n images, without what leaves. */
-static uint64_t held(const struct leave_image *v, size_t n, uint32_t tag)
+static int by_tag(const void *a, const void *b)
 {
-    uint64_t sum = 0;
+    const struct leave_image *x = a, *y = b;
 
-    for (size_t i = 0; i < n; i++)
-        sum += v[i].tag == tag && !v[i].leaves ? v[i].bytes : 0;
-    return sum;
-}
-
-static bool is_first_of_tenant(const struct leave_image *v, size_t i)
-{
-    for (size_t k = 0; k < i; k++)
-        if (v[k].tag == v[i].tag)
-            return false;
-    return true;
+    return (x->tag > y->tag) - (x->tag < y->tag);
 }
 
 struct part { /* of the limit */
     double rest, shares;
 };
 
-static struct part part_of(const struct leave_image *v, size_t n, uint64_t limit)
+/* Numbers the tenants. */
+static struct part part_of(struct leave_image *v, size_t n, uint64_t limit)
 {
     struct part p = {.rest = (double)limit};
 
-    for (size_t i = 0; i < n; i++)
-        if (is_first_of_tenant(v, i)) {
-            p.shares += v[i].share;
-            p.rest -= (double)v[i].min_bytes;
-        }
+    if (n > 1)
+        qsort(v, n, sizeof(*v), by_tag);
+    for (size_t i = 0; i < n; i++) {
+        const bool is_first = i == 0 || v[i].tag != v[i - 1].tag;
+
+        v[i].tenant = i == 0 ? 0 : v[i - 1].tenant + is_first;
+        v[i].held = 0;
+        p.shares += is_first ? v[i].share : 0;
+        p.rest -= is_first ? (double)v[i].min_bytes : 0;
+    }
     return p;
 }
 
-static bool is_over(const struct leave_image *v, size_t n, size_t i, const struct part *p)
+/* What the tenant of v[i] holds. */
+static uint64_t *held(struct leave_image *v, size_t i)
+{
+    return &v[v[i].tenant].held;
+}
+
+static bool is_over(struct leave_image *v, size_t i, const struct part *p)
 {
     const double more = p->shares > 0 ? SH_MAX(p->rest, 0.0) * v[i].share / p->shares : 0;
 
-    return (double)held(v, n, v[i].tag) > (double)v[i].min_bytes + more;
+    return (double)*held(v, i) > (double)v[i].min_bytes + more;
 }
 
 uint64_t leave_choose(struct leave_image *v, size_t n, uint64_t limit, uint32_t only_tag,
                       uint64_t bytes)
 {
-    struct part p;
+    const struct part p = part_of(v, n, limit);
     uint64_t freed = 0;
 
     if (n > 1)
         qsort(v, n, sizeof(*v), by_use);
-    p = part_of(v, n, limit);
-    for (size_t i = 0; i < n; i++) /* what was used last fills the min */
+    for (size_t i = 0; i < n; i++) { /* what was used last fills the min */
         v[i].may_leave = v[i].may_leave && (only_tag == LEAVE_ANY || v[i].tag == only_tag) &&
-                         (v[i].min_bytes == 0 || held(v, i, v[i].tag) >= v[i].min_bytes);
+                         *held(v, i) >= v[i].min_bytes;
+        *held(v, i) += v[i].bytes;
+    }
     for (int pass = 0; pass < 2; pass++)
         for (size_t i = n; i-- > 0 && freed < bytes;) {
-            if (!v[i].may_leave || v[i].leaves || (pass == 0 && !is_over(v, n, i, &p)))
+            if (!v[i].may_leave || v[i].leaves || (pass == 0 && !is_over(v, i, &p)))
                 continue;
             v[i].leaves = true;
+            *held(v, i) -= v[i].bytes;
             freed += v[i].bytes;
         }
     return freed;

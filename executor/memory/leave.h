@@ -22,6 +22,8 @@ struct leave_image { /* one that is in host memory */
     bool may_leave;
     bool leaves; /* the answer */
     void *owner;
+    uint32_t tenant; /* set by leave_choose(): its number among those of the list */
+    uint64_t held;   /* likewise: by the tenant whose number is this place in the list */
 };
 
 /* Sorts the images, the last used first, and chooses until `bytes` are free. only_tag: of this

@@ -20,8 +20,9 @@ struct room {
     bool has_quota;                 /* the tenant has one */
 };
 
-static uint64_t limit(const struct store_env *env)
+uint64_t host_limit(const struct store *s)
 {
+    const struct store_env *env = store__env(s);
     const uint64_t host = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
 
     return env->host_bytes ? (uint64_t)env->host_bytes : host / 2;
@@ -68,7 +69,7 @@ static struct room room_for(const struct model *m)
     struct store *s = m->store;
     const struct host_quotas *q = store__host_quotas(s);
     const uint64_t quota = m->tag < q->n ? q->max[m->tag] : 0;
-    uint64_t all = 0, tenant = 0, max = limit(store__env(s)), most = quota ? quota : max / 2;
+    uint64_t all = 0, tenant = 0, max = host_limit(s), most = quota ? quota : max / 2;
 
     for (const struct model *o = store_next(s, NULL); o; o = store_next(s, o))
         add_counted(o, m, &all, &tenant);
@@ -159,7 +160,7 @@ void host_clear_quotas(struct store *s)
 
 struct host_totals host_totals(struct store *s)
 {
-    struct host_totals t = {.limit = limit(store__env(s))};
+    struct host_totals t = {.limit = host_limit(s)};
 
     for (const struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
         t.images = plus(t.images, m->image.bytes);

@@ -12,7 +12,8 @@
 
 #include "executor/models/store.h"
 
-uint64_t host_held(const struct model *m); /* by m now, in all processes */
+uint64_t host_limit(const struct store *s); /* what all models may take */
+uint64_t host_held(const struct model *m);  /* by m now, in all processes */
 /* What m may take beside all others, at least 1; 0: no limit. */
 uint64_t host_left(const struct model *m);
 /* Is there room for m with an image, and with a program of this size in every worker? Others leave

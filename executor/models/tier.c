@@ -62,7 +62,7 @@ static uint64_t choose(struct store *s, struct leave_image *v, size_t n, uint32_
                        uint64_t bytes)
 {
     return HOOK_ASK(store__env(s)->hooks, maps_images, true)
-               ? leave_choose(v, n, host_totals(s).limit, only_tag, bytes)
+               ? leave_choose(v, n, host_limit(s), only_tag, bytes)
                : 0; /* measurements hand images to workers */
 }
 
