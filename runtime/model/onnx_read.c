@@ -206,17 +206,29 @@ static int read_values(struct reader *r)
     return rc;
 }
 
-/* "inv_freq@mul_2:1" is a buffer as "inv_freq" is: onnx_untie.h. */
+struct original { /* a name as it was before an exporter's merging was undone: onnx_untie.h */
+    char name[256];
+};
+
+/* False: it is too long. */
+static bool original_of(const char *name, struct original *out)
+{
+    const size_t n = strcspn(name, "@");
+
+    snprintf(out->name, sizeof(out->name), "%.*s", (int)n, name);
+    return n < sizeof(out->name);
+}
+
+/* "inv_freq@mul_2:1" is a buffer as "inv_freq" is. */
 static uint8_t said_of_original(const struct reader *r, const char *name)
 {
     const char *end = strchr(name, '@');
-    char original[256];
+    struct original original;
     uint32_t v;
 
-    if (!end || !strchr(end, ':') || (size_t)(end - name) >= sizeof(original))
+    if (!end || !strchr(end, ':') || !original_of(name, &original))
         return GRAPH_SAID_NOTHING;
-    snprintf(original, sizeof(original), "%.*s", (int)(end - name), name);
-    v = names_get(&r->names, original);
+    v = names_get(&r->names, original.name);
     return v != NAMES_NONE && r->g->values[v].data && r->g->values[v].said == GRAPH_SAID_BUFFER
                ? GRAPH_SAID_BUFFER
                : GRAPH_SAID_NOTHING;
@@ -258,14 +270,13 @@ static bool next_listed(const char **list, char *out, size_t size)
     return n > 0;
 }
 
-/* Does a name of a list stand for it, as it is or as it was before an exporter's merging was
- * undone? */
+/* Does a name of a list stand for it, as it is or as it was? */
 static bool is_named(const char *one, const char *name)
 {
-    char base[256];
+    struct original original;
 
-    snprintf(base, sizeof(base), "%.*s", (int)strcspn(name, "@"), name);
-    return fnmatch(one, name, 0) == 0 || fnmatch(one, base, 0) == 0;
+    return fnmatch(one, name, 0) == 0 ||
+           (original_of(name, &original) && fnmatch(one, original.name, 0) == 0);
 }
 
 static bool is_listed(const char *list, const char *name)
