@@ -9,6 +9,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define COPY_CHUNK 65536
 #define PIECE ((size_t)1 << 30) /* Linux moves at most 2 GiB a call */
 
 /* at NULL: where the descriptor stands. */
@@ -65,6 +66,22 @@ ssize_t sh_read_all(int fd, void *p, size_t n)
 ssize_t sh_pread_all(int fd, void *p, size_t n, uint64_t off)
 {
     return read_from(fd, p, n, &off);
+}
+
+bool sh_copy_all(int from, int to, const atomic_bool *stop)
+{
+    char chunk[COPY_CHUNK];
+    ssize_t n;
+
+    while ((n = sh_read_all(from, chunk, sizeof(chunk))) > 0) {
+        if (stop && atomic_load(stop)) {
+            errno = ECANCELED;
+            return false;
+        }
+        if (!sh_write_all(to, chunk, (size_t)n))
+            return false;
+    }
+    return n == 0;
 }
 
 int sh_sync_folder(const char *path, struct sh_err *err)

@@ -6,6 +6,7 @@
 
 #include "common/err.h"
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -16,6 +17,10 @@ bool sh_pwrite_all(int fd, const void *p, size_t n, uint64_t off);
 /* Bytes read: fewer than n only at the end of the file. -1: failed. */
 ssize_t sh_read_all(int fd, void *p, size_t n);
 ssize_t sh_pread_all(int fd, void *p, size_t n, uint64_t off);
+
+/* Copies a file into another, each from where it stands. stop: NULL, or what ends it once it is
+ * set, with ECANCELED. */
+bool sh_copy_all(int from, int to, const atomic_bool *stop);
 
 /* Syncs the folder of path: a rename is durable only when the folder is on disk too. */
 int sh_sync_folder(const char *path, struct sh_err *err);

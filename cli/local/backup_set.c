@@ -113,21 +113,17 @@ static int make_parents(char *path, struct sh_err *err)
 
 static int copy_file(const char *from, const char *to, struct sh_err *err)
 {
-    char chunk[65536];
     int in = open(from, O_RDONLY | O_CLOEXEC);
     int out = in < 0 ? -1 : open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    bool ok = out >= 0;
-    ssize_t n = 0;
+    int rc = out >= 0 && sh_copy_all(in, out, NULL)
+                 ? SH_OK
+                 : SH_FAIL_ERRNO(err, SH_E_IO, "could not copy \"%s\" for the backup: %m", from);
 
-    while (ok && (n = read(in, chunk, sizeof(chunk))) > 0)
-        ok = write(out, chunk, (size_t)n) == n;
     if (in >= 0)
         close(in);
     if (out >= 0)
         close(out);
-    return ok && n == 0
-               ? SH_OK
-               : SH_FAIL_ERRNO(err, SH_E_IO, "could not copy \"%s\" for the backup: %m", from);
+    return rc;
 }
 
 /* A trained model may be a link to its package; nothing else is followed. */

@@ -159,17 +159,11 @@ static int take_over(struct result_file *f, bool *found, struct sh_err *err)
 
 static int copy_from(const struct result_file *f, int from, int to, struct sh_err *err)
 {
-    uint64_t off = 0;
-    ssize_t n;
-
-    while ((n = sh_pread_all(from, f->chunk, CHUNK, off)) > 0) {
-        if (!sh_pwrite_all(to, f->chunk, (size_t)n, off))
-            return SH_FAIL_ERRNO(err, SH_E_IO, "could not write the result");
-        if (atomic_load(f->stop))
-            return SH_FAIL(err, SH_E_CANCELLED, "stopped while the result was copied");
-        off += (uint64_t)n;
-    }
-    return n < 0 ? SH_FAIL_ERRNO(err, SH_E_IO, "could not read the result back") : SH_OK;
+    if (sh_copy_all(from, to, f->stop))
+        return SH_OK;
+    return errno == ECANCELED
+               ? SH_FAIL(err, SH_E_CANCELLED, "stopped while the result was copied")
+               : SH_FAIL_ERRNO(err, SH_E_IO, "could not copy what is published of the result");
 }
 
 /* Copies what is published into a part of ours. An attempt that goes on may find its samples there

@@ -76,6 +76,36 @@ static void places_in_a_file_are_written_and_its_end_is_no_failure(void **state)
     close(fd);
 }
 
+static void a_file_is_copied_whole_or_the_copy_ends_when_it_shall(void **state)
+{
+    enum { N = 200000 };
+    static char in[N], out[N + 1];
+    char a[] = "/tmp/test_io-XXXXXX", b[] = "/tmp/test_io-XXXXXX";
+    int from = mkstemp(a), to = mkstemp(b), full = open("/dev/full", O_WRONLY | O_CLOEXEC);
+    atomic_bool stop = true;
+
+    (void)state;
+    unlink(a);
+    unlink(b);
+    for (int i = 0; i < N; i++)
+        in[i] = (char)(i % 251);
+    assert_true(sh_pwrite_all(from, in, N, 0));
+    assert_false(sh_copy_all(from, to, &stop));
+    assert_int_equal(errno, ECANCELED);
+    stop = false;
+    assert_int_equal(lseek(from, 0, SEEK_SET), 0);
+    assert_true(sh_copy_all(from, to, &stop));
+    assert_int_equal(sh_pread_all(to, out, sizeof(out), 0), N);
+    assert_memory_equal(in, out, N);
+    assert_int_equal(lseek(from, 0, SEEK_SET), 0);
+    assert_false(sh_copy_all(from, full, NULL));
+    assert_int_equal(errno, ENOSPC);
+    assert_false(sh_copy_all(-1, to, NULL));
+    close(from);
+    close(to);
+    close(full);
+}
+
 static void a_failure_is_told_with_errno(void **state)
 {
     char byte = 0;
@@ -95,6 +125,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_pipe_that_is_full_and_interrupted_gets_every_byte),
         cmocka_unit_test(places_in_a_file_are_written_and_its_end_is_no_failure),
+        cmocka_unit_test(a_file_is_copied_whole_or_the_copy_ends_when_it_shall),
         cmocka_unit_test(a_failure_is_told_with_errno),
     };
 
