@@ -8,6 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+int64_t sh_share(int64_t *amount, uint32_t *shares, uint32_t n)
+{
+    const int64_t part =
+        n < *shares ? (int64_t)((double)*amount * (double)n / (double)*shares) : *amount;
+
+    *amount -= part;
+    *shares -= SH_MIN(n, *shares);
+    return part;
+}
+
 int sh_mul_size(size_t a, size_t b, size_t *out, struct sh_err *err)
 {
     size_t r;

@@ -157,18 +157,15 @@ static const char *tenant_of(const struct run *r, const struct run_part *p)
 /* To each tenant by its samples. */
 static void charge(const struct run *r, int64_t gpu_ns)
 {
-    int64_t left_ns = gpu_ns;
     uint32_t left = 0;
 
     for (size_t i = 0; i < r->n_parts; i++)
         left += r->parts[i].batch;
     for (size_t i = 0; i < r->n_parts; i++) {
         const struct run_part *p = &r->parts[i];
-        const int64_t ns = (int64_t)((double)left_ns * p->batch / left);
 
-        usage_run(r->sw->env.report->usage, tenant_of(r, p), r->model->handle, ns, 0, 0);
-        left_ns -= ns;
-        left -= p->batch;
+        usage_run(r->sw->env.report->usage, tenant_of(r, p), r->model->handle,
+                  sh_share(&gpu_ns, &left, p->batch), 0, 0);
     }
 }
 

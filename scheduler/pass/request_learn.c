@@ -82,10 +82,12 @@ void requests__learn(struct exec *e, const struct run *run, const struct msg_run
 
 void requests__charge(struct sched *s, const struct run *run, int64_t gpu_ns)
 {
+    uint32_t left = run->batch;
+
     homes_ran(run, gpu_ns);
     for (size_t i = 0; i < run->n_parts; i++) {
         const struct request *r = run->parts[i];
-        const int64_t ns = gpu_ns * r->batch / SH_MAX(run->batch, 1u);
+        const int64_t ns = sh_share(&gpu_ns, &left, r->batch);
 
         tenants_charge(&s->tenants, r->tenant, ns, sh_clock_ns());
         sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(r->tenant->name, "inference"),

@@ -19,6 +19,21 @@ static void sizes_do_not_wrap_around(void **state)
     assert_ok(sh_add_size(SIZE_MAX - 1, 1, &out, NULL));
 }
 
+/* Else tenants pay for less, or more, than a device has worked. */
+static void what_is_handed_out_part_by_part_is_all_handed_out(void **state)
+{
+    static const uint32_t PARTS[] = {1, 3, 7, 0, 2};
+    static const int64_t WANT[] = {7, 23, 54, 0, 16};
+    int64_t left = 100;
+    uint32_t shares = 13;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(PARTS); i++)
+        assert_int_equal(sh_share(&left, &shares, PARTS[i]), WANT[i]);
+    assert_int_equal(left, 0);
+    assert_int_equal(shares, 0);
+}
+
 static void what_lies_behind_the_last_is_given_back(void **state)
 {
     uint32_t *items = NULL;
@@ -237,6 +252,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sizes_do_not_wrap_around),
+        cmocka_unit_test(what_is_handed_out_part_by_part_is_all_handed_out),
         cmocka_unit_test(what_lies_behind_the_last_is_given_back),
         cmocka_unit_test(strings_are_copied_or_cut_with_a_terminator),
         cmocka_unit_test(a_copy_that_is_cut_ends_with_a_whole_character),
