@@ -36,82 +36,80 @@ struct graph_number counted__of(const struct shape_ctx *c, uint32_t v)
     return number__any(c, x->count);
 }
 
-struct graph_number counted__new(struct rewrite *w, uint32_t count, int64_t most)
+struct graph_number counted__new(struct shape_ctx *c, uint32_t count, int64_t most)
 {
-    struct graph_number n = {.hi = most, .of = count}, *own = w->rc ? NULL : malloc(sizeof(*own));
+    struct graph_number n = {.hi = most, .of = count},
+                        *own = c->err->rc ? NULL : malloc(sizeof(*own));
 
     if (!own) {
-        rw_fail(w, SH_FAIL(w->c->err, SH_E_NOMEM, "could not allocate a number"));
+        SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a number");
         return n;
     }
     *own = n;
-    free(w->c->g->values[count].numbers);
-    w->c->g->values[count].numbers = own;
+    free(c->g->values[count].numbers);
+    c->g->values[count].numbers = own;
     return n;
 }
 
-uint32_t counted__first(struct rewrite *w, uint32_t count, int64_t n)
+uint32_t counted__first(struct shape_ctx *c, uint32_t count, int64_t n)
 {
-    const struct graph *g = w->c->g;
+    const struct graph *g = c->g;
     const uint32_t from = g->n_nodes > LOOK_BACK ? g->n_nodes - LOOK_BACK : 0;
     uint32_t mask = GRAPH_NONE;
 
-    for (uint32_t i = g->n_nodes; i-- > from && w->rc == SH_OK;) {
+    for (uint32_t i = g->n_nodes; i-- > from && c->err->rc == SH_OK;) {
         const struct graph_node *node = &g->nodes[i];
 
         if (strcmp(node->op, "First") == 0 && node->in[0] == count &&
             g->values[node->out[0]].dims[0] == n)
             return node->out[0];
     }
-    if (w->rc == SH_OK)
-        w->rc = shape__temp(w->c, "mask", SH_BOOL, 1, &n, &mask);
-    if (w->rc == SH_OK)
-        w->rc = shape__emit(w->c, "First", &count, 1, mask, NULL, 0);
+    shape__temp(c, "mask", SH_BOOL, 1, &n, &mask);
+    shape__emit(c, "First", &count, 1, mask, NULL, 0);
     return mask;
 }
 
-uint32_t counted__places(struct rewrite *w, uint32_t x, struct graph_number *n)
+uint32_t counted__places(struct shape_ctx *c, uint32_t x, struct graph_number *n)
 {
     uint32_t out[2] = {GRAPH_NONE, GRAPH_NONE};
     int64_t most = 0;
 
-    if (w->rc == SH_OK) {
-        most = graph_elements(rw_v(w, x));
-        w->rc = shape__temp(w->c, "places", SH_I64, 1, &most, &out[0]);
+    if (c->err->rc == SH_OK) {
+        most = graph_elements(rw_v(c, x));
+        shape__temp(c, "places", SH_I64, 1, &most, &out[0]);
     }
-    if (w->rc == SH_OK)
-        w->rc = shape__temp(w->c, "count", SH_I64, 0, NULL, &out[1]);
-    if (w->rc == SH_OK)
-        w->rc = graph_add_node(w->c->g, w->c->n.name, "Places", &x, 1, out, 2, NULL, w->c->err);
-    *n = counted__new(w, out[1], most);
+    shape__temp(c, "count", SH_I64, 0, NULL, &out[1]);
+    if (c->err->rc == SH_OK)
+        graph_add_node(c->g, c->n.name, "Places", &x, 1, out, 2, NULL, c->err);
+    *n = counted__new(c, out[1], most);
     return out[0];
 }
 
-uint32_t counted__along(struct rewrite *w, uint32_t mask, int axis, int rank)
+uint32_t counted__along(struct shape_ctx *c, uint32_t mask, int axis, int rank)
 {
     int64_t dims[SH_MAX_RANK];
 
     for (int i = 0; i < rank; i++)
         dims[i] = 1;
-    if (w->rc == SH_OK)
-        dims[axis] = rw_v(w, mask)->dims[0];
-    return rw_reshape(w, mask, rank, dims);
+    if (c->err->rc == SH_OK)
+        dims[axis] = rw_v(c, mask)->dims[0];
+    return rw_reshape(c, mask, rank, dims);
 }
 
 int counted__cover(struct counted *k, uint32_t i, double fill)
 {
-    struct rewrite *w = &k->w;
-    const struct graph_value x = *shape__in(k->c, i);
+    struct shape_ctx *c = k->c;
+    const struct graph_value x = *shape__in(c, i);
     const int axis = counted__axis(&x);
     uint32_t mask;
 
     if (axis < 0)
         return SH_OK;
-    mask = counted__along(w, counted__first(w, x.count, x.dims[axis]), axis, x.rank);
-    mask = rw3(w, "Where", mask, k->c->n.in[i], rw_number(w, x.dtype, fill));
-    if (w->rc == SH_OK)
-        k->c->n.in[i] = mask;
-    return w->rc;
+    mask = counted__along(c, counted__first(c, x.count, x.dims[axis]), axis, x.rank);
+    mask = rw3(c, "Where", mask, c->n.in[i], rw_number(c, x.dtype, fill));
+    if (c->err->rc == SH_OK)
+        c->n.in[i] = mask;
+    return c->err->rc;
 }
 
 /* A value that is not yet counted otherwise. */
@@ -126,30 +124,30 @@ static int own_value(struct shape_ctx *c, uint32_t k)
 
 int counted__is(struct shape_ctx *c, uint32_t k, int axis, struct graph_number n)
 {
-    struct rewrite w = {.c = c};
     const bool plain = c->plain;
-    const int64_t size = shape__outv(c, k)->dims[axis];
     struct graph_value *v;
     uint32_t count;
 
+    if (c->err->rc)
+        return c->err->rc;
     c->plain = true;
-    if (n.hi < size)
-        c->outv[k] = rw_slice(&w, c->outv[k], axis, 0, SH_MAX(n.hi, 0), 1);
+    if (n.hi < shape__outv(c, k)->dims[axis])
+        c->outv[k] = rw_slice(c, c->outv[k], axis, 0, SH_MAX(n.hi, 0), 1);
     c->plain = plain;
-    if (w.rc || number__is_const(&n))
-        return w.rc;
-    count = number__value(&w, n);
+    if (c->err->rc || number__is_const(&n))
+        return c->err->rc;
+    count = number__value(c, n);
     v = shape__outv(c, k);
-    if (w.rc == SH_OK && v->counted == (uint32_t)axis + 1 && v->count == count)
+    if (c->err->rc == SH_OK && v->counted == (uint32_t)axis + 1 && v->count == count)
         return SH_OK;
-    if (w.rc == SH_OK && (v->counted || v->data || c->outv[k] < c->fresh))
-        w.rc = own_value(c, k);
-    if (w.rc == SH_OK) {
+    if (c->err->rc == SH_OK && (v->counted || v->data || c->outv[k] < c->fresh))
+        own_value(c, k);
+    if (c->err->rc == SH_OK) {
         v = shape__outv(c, k);
         v->counted = (uint32_t)axis + 1;
         v->count = count;
     }
-    return w.rc;
+    return c->err->rc;
 }
 
 /* Along which axis may two values differ? -1: they do not; -2: they cannot be chosen from. */
@@ -170,26 +168,25 @@ static int differing_axis(const struct graph_value *a, const struct graph_value 
 }
 
 /* v with room for n along an axis. */
-static uint32_t with_room(struct rewrite *w, uint32_t v, int axis, int64_t n)
+static uint32_t with_room(struct shape_ctx *c, uint32_t v, int axis, int64_t n)
 {
     int64_t dims[SH_MAX_RANK];
-    const struct graph_value x = *rw_v(w, v);
+    const struct graph_value x = *rw_v(c, v);
 
     if (x.dims[axis] == n)
         return v;
     memcpy(dims, x.dims, sizeof(dims));
     dims[axis] = n - x.dims[axis];
-    return rw_concat(w, (const uint32_t[]){v, rw_expand(w, rw_number(w, x.dtype, 0), x.rank, dims)},
+    return rw_concat(c, (const uint32_t[]){v, rw_expand(c, rw_number(c, x.dtype, 0), x.rank, dims)},
                      2, axis);
 }
 
 int counted__choose(struct shape_ctx *c, uint32_t k, uint32_t a, uint32_t b)
 {
-    struct rewrite w = {.c = c};
     const struct graph_value x = c->g->values[a], y = c->g->values[b];
     const int axis = differing_axis(&x, &y);
     const bool plain = c->plain;
-    const uint32_t cond = rw_reshape(&w, c->n.in[0], 0, NULL);
+    const uint32_t cond = rw_reshape(c, c->n.in[0], 0, NULL);
     struct graph_number n[2], both;
     int64_t most;
     uint32_t v;
@@ -200,15 +197,15 @@ int counted__choose(struct shape_ctx *c, uint32_t k, uint32_t a, uint32_t b)
     n[0] = x.counted ? counted__of(c, a) : number__const(x.dims[axis]);
     n[1] = y.counted ? counted__of(c, b) : number__const(y.dims[axis]);
     most = SH_MAX(x.dims[axis], y.dims[axis]);
-    v = rw3(&w, "Where", cond, number__value(&w, n[0]), number__value(&w, n[1]));
-    if (w.rc == SH_OK)
-        both = counted__new(&w, v, most);
-    if (w.rc == SH_OK && (x.dims[axis] == 0 || y.dims[axis] == 0))
+    v = rw3(c, "Where", cond, number__value(c, n[0]), number__value(c, n[1]));
+    if (c->err->rc == SH_OK)
+        both = counted__new(c, v, most);
+    if (c->err->rc == SH_OK && (x.dims[axis] == 0 || y.dims[axis] == 0))
         v = x.dims[axis] ? a : b;
-    else if (w.rc == SH_OK)
-        v = rw3(&w, "Where", cond, with_room(&w, a, axis, most), with_room(&w, b, axis, most));
-    rw_is(&w, k, v);
+    else if (c->err->rc == SH_OK)
+        v = rw3(c, "Where", cond, with_room(c, a, axis, most), with_room(c, b, axis, most));
+    rw_is(c, k, v);
     c->plain = plain;
     c->fresh = c->g->n_values; /* what comes out has another count than what went in */
-    return w.rc ? w.rc : counted__is(c, k, axis, both);
+    return counted__is(c, k, axis, both);
 }

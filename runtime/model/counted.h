@@ -22,11 +22,11 @@ int counted__steps(struct shape_ctx *c, const struct shape_op *op);
 /* Only the first elements along axis `axis` of output k are valid: n of them, at most its size. */
 int counted__is(struct shape_ctx *c, uint32_t k, int axis, struct graph_number n);
 /* BOOL [n]: true for the first `count`. */
-uint32_t counted__first(struct rewrite *w, uint32_t count, int64_t n);
+uint32_t counted__first(struct shape_ctx *c, uint32_t count, int64_t n);
 /* Indices of the elements of x that are not 0, I64 [elements], and their count. */
-uint32_t counted__places(struct rewrite *w, uint32_t x, struct graph_number *n);
+uint32_t counted__places(struct shape_ctx *c, uint32_t x, struct graph_number *n);
 /* A count computed by a node: an integer in [0, most]. */
-struct graph_number counted__new(struct rewrite *w, uint32_t count, int64_t most);
+struct graph_number counted__new(struct shape_ctx *c, uint32_t count, int64_t most);
 /* Output k is a if cond is true, else b, which may differ in size along one axis. */
 int counted__choose(struct shape_ctx *c, uint32_t k, uint32_t a, uint32_t b);
 

@@ -9,7 +9,6 @@
 struct counted { /* a node at work */
     struct shape_ctx *c;
     const struct shape_op *op;
-    struct rewrite w;
 };
 
 /* ---- numbers (counted_numbers.c) */
@@ -20,9 +19,9 @@ bool number__get(const struct graph_value *v, size_t i, struct graph_number *out
 /* The same of one number, of which nothing need be known but its value. */
 struct graph_number number__any(const struct shape_ctx *c, uint32_t v);
 /* It as a value, I64 of rank 0. */
-uint32_t number__value(struct rewrite *w, struct graph_number n);
+uint32_t number__value(struct shape_ctx *c, struct graph_number n);
 /* "Add", "Sub", "Mul", "Div", "Min", "Max". */
-struct graph_number number__op(struct rewrite *w, const char *op, struct graph_number a,
+struct graph_number number__op(struct shape_ctx *c, const char *op, struct graph_number a,
                                struct graph_number b);
 /* Are they the same whatever the data? */
 bool number__same(const struct graph *g, const struct graph_number *a,
@@ -41,7 +40,7 @@ int counted__axis_in(const struct counted *k, uint32_t i); /* of input i; < 0: n
 /* Input i with `fill` in what is undefined. */
 int counted__cover(struct counted *k, uint32_t i, double fill);
 /* mask, [n], along axis `axis` of `rank` axes. */
-uint32_t counted__along(struct rewrite *w, uint32_t mask, int axis, int rank);
+uint32_t counted__along(struct shape_ctx *c, uint32_t mask, int axis, int rank);
 int counted__refuse(struct counted *k, const char *why);
 
 /* ---- rules: counted_rules.c, counted_shape.c */

@@ -47,7 +47,7 @@ struct graph_number number__any(const struct shape_ctx *c, uint32_t v)
 }
 
 /* n as a value of `rank` axes of one and type t. */
-static uint32_t single(struct rewrite *w, struct graph_number n, enum sh_dtype t, int rank)
+static uint32_t single(struct shape_ctx *c, struct graph_number n, enum sh_dtype t, int rank)
 {
     static const int64_t ONE[SH_MAX_RANK] = {1, 1, 1, 1, 1, 1, 1, 1};
     const struct graph_value *v;
@@ -55,52 +55,52 @@ static uint32_t single(struct rewrite *w, struct graph_number n, enum sh_dtype t
     int64_t all;
 
     if (number__is_const(&n))
-        return rw_reshape(w, rw_number(w, t, (double)n.lo), rank, ONE);
-    v = rw_v(w, of);
+        return rw_reshape(c, rw_number(c, t, (double)n.lo), rank, ONE);
+    v = rw_v(c, of);
     all = graph_elements(v);
     if (all != 1)
-        of = rw_slice(w, rw_reshape(w, of, 1, &all), 0, n.at, (int64_t)n.at + 1, 1);
-    if (w->rc == SH_OK && rw_v(w, of)->dtype != t)
-        of = rw_cast(w, of, t);
-    if (w->rc == SH_OK && rw_v(w, of)->rank != rank)
-        of = rw_reshape(w, of, rank, ONE);
+        of = rw_slice(c, rw_reshape(c, of, 1, &all), 0, n.at, (int64_t)n.at + 1, 1);
+    if (c->err->rc == SH_OK && rw_v(c, of)->dtype != t)
+        of = rw_cast(c, of, t);
+    if (c->err->rc == SH_OK && rw_v(c, of)->rank != rank)
+        of = rw_reshape(c, of, rank, ONE);
     return of;
 }
 
-uint32_t number__value(struct rewrite *w, struct graph_number n)
+uint32_t number__value(struct shape_ctx *c, struct graph_number n)
 {
-    const bool plain = w->c->plain;
+    const bool plain = c->plain;
     uint32_t v;
 
-    w->c->plain = true;
-    v = single(w, n, SH_I64, 0);
-    w->c->plain = plain;
+    c->plain = true;
+    v = single(c, n, SH_I64, 0);
+    c->plain = plain;
     return v;
 }
 
-struct graph_number number__op(struct rewrite *w, const char *op, struct graph_number a,
+struct graph_number number__op(struct shape_ctx *c, const char *op, struct graph_number a,
                                struct graph_number b)
 {
-    const uint32_t x = number__value(w, a), y = number__value(w, b);
+    const uint32_t x = number__value(c, a), y = number__value(c, b);
     struct graph_value *v;
-    const bool plain = w->c->plain;
+    const bool plain = c->plain;
     uint32_t out;
 
     /* Values that were shaped for this are known as what they are of. */
-    for (int i = 0; i < 2 && w->rc == SH_OK; i++) {
-        v = &w->c->g->values[i ? y : x];
+    for (int i = 0; i < 2 && c->err->rc == SH_OK; i++) {
+        v = &c->g->values[i ? y : x];
         if (!v->data && !v->numbers) {
             v->numbers = malloc(sizeof(*v->numbers));
             if (!v->numbers)
-                w->rc = SH_FAIL(w->c->err, SH_E_NOMEM, "could not allocate a number");
+                SH_FAIL(c->err, SH_E_NOMEM, "could not allocate a number");
             else
                 *v->numbers = i ? b : a;
         }
     }
-    w->c->plain = false;
-    out = rw2(w, op, x, y);
-    w->c->plain = plain;
-    return w->rc ? number__const(0) : number__any(w->c, out);
+    c->plain = false;
+    out = rw2(c, op, x, y);
+    c->plain = plain;
+    return c->err->rc ? number__const(0) : number__any(c, out);
 }
 
 /* ---------------------------------------------------------------- the same whatever the data */
@@ -182,20 +182,20 @@ static int note(struct counted *k, uint32_t v, const struct graph_number *n, siz
 }
 
 /* All constants: a value with data. */
-static uint32_t as_const(struct rewrite *w, const struct graph_value *like,
+static uint32_t as_const(struct shape_ctx *c, const struct graph_value *like,
                          const struct graph_number *n, size_t count)
 {
-    void *data = rw_alloc(w, like->dtype, (int64_t)count);
+    void *data = rw_alloc(c, like->dtype, (int64_t)count);
 
     for (size_t i = 0; data && i < count; i++)
         shape__put_i64(like->dtype, data, i, n[i].lo);
-    return rw_const(w, like->dtype, like->rank, like->dims, data);
+    return rw_const(c, like->dtype, like->rank, like->dims, data);
 }
 
 int counted__is_numbers(struct counted *k, uint32_t out, const struct graph_number *n)
 {
-    struct rewrite *w = &k->w;
-    const struct graph_value like = *shape__outv(k->c, out);
+    struct shape_ctx *c = k->c;
+    const struct graph_value like = *shape__outv(c, out);
     const size_t count = (size_t)graph_elements(&like);
     uint32_t parts[COUNTED_NUMBERS], v;
     bool all = true;
@@ -203,15 +203,15 @@ int counted__is_numbers(struct counted *k, uint32_t out, const struct graph_numb
     for (size_t i = 0; i < count; i++)
         all = all && number__is_const(&n[i]);
     if (all)
-        return rw_is(w, out, as_const(w, &like, n, count));
+        return rw_is(c, out, as_const(c, &like, n, count));
     for (size_t i = 0; i < count; i++)
-        parts[i] = single(w, n[i], like.dtype, count == 1 ? like.rank : 1);
+        parts[i] = single(c, n[i], like.dtype, count == 1 ? like.rank : 1);
     v = count == 1 ? parts[0]
-                   : rw_reshape(w, rw_concat(w, parts, (uint32_t)count, 0), like.rank, like.dims);
-    rw_is(w, out, v);
-    if (w->rc == SH_OK && !k->c->g->values[v].numbers)
-        w->rc = note(k, v, n, count);
-    return w->rc;
+                   : rw_reshape(c, rw_concat(c, parts, (uint32_t)count, 0), like.rank, like.dims);
+    rw_is(c, out, v);
+    if (c->err->rc == SH_OK && !c->g->values[v].numbers)
+        note(k, v, n, count);
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- moved */
@@ -266,15 +266,15 @@ static uint32_t draw(struct counted *k, uint32_t i, struct tickets *t)
     void *data;
 
     if (t->count + (size_t)n > SH_ARRAY_LEN(t->n)) {
-        rw_fail(&k->w, shape__computed(k->c, i));
+        shape__computed(k->c, i);
         return GRAPH_NONE;
     }
-    data = rw_alloc(&k->w, x.dtype, n);
+    data = rw_alloc(k->c, x.dtype, n);
     for (size_t j = 0; data && j < (size_t)n; j++) {
         shape__put_i64(x.dtype, data, j, (int64_t)t->count);
         number__get(&x, j, &t->n[t->count++]);
     }
-    return rw_const(&k->w, x.dtype, x.rank, x.dims, data);
+    return rw_const(k->c, x.dtype, x.rank, x.dims, data);
 }
 
 static int move(struct counted *k, uint32_t moved)
@@ -283,12 +283,12 @@ static int move(struct counted *k, uint32_t moved)
     struct tickets t = {.count = 0};
     struct graph_number n[COUNTED_NUMBERS];
 
-    for (uint32_t i = 0; i < c->n.n_in && k->w.rc == SH_OK; i++)
+    for (uint32_t i = 0; i < c->n.n_in && c->err->rc == SH_OK; i++)
         if (c->n.in[i] != GRAPH_NONE && (moved == ALL || (i < 32 && moved >> i & 1u)))
             c->n.in[i] = draw(k, i, &t);
-    if (k->w.rc == SH_OK)
-        k->w.rc = shape__steps(c, k->op);
-    for (uint32_t out = 0; out < c->n.n_out && k->w.rc == SH_OK; out++) {
+    if (c->err->rc == SH_OK)
+        shape__steps(c, k->op);
+    for (uint32_t out = 0; out < c->n.n_out && c->err->rc == SH_OK; out++) {
         const struct graph_value *v = shape__outv(c, out);
         const int64_t count = graph_elements(v);
 
@@ -298,7 +298,7 @@ static int move(struct counted *k, uint32_t moved)
             n[i] = t.n[shape__get_i64(v->dtype, v->data, i)];
         counted__is_numbers(k, out, n);
     }
-    return k->w.rc;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- computed */
@@ -475,9 +475,8 @@ static int compute_known(struct counted *k, bool *done)
     }
     if (!known)
         return SH_OK;
-    k->w.rc = shape__steps(c, k->op);
-    if (k->w.rc)
-        return k->w.rc;
+    if (shape__steps(c, k->op))
+        return c->err->rc;
     *done = true;
     if ((size_t)graph_elements(shape__outv(c, 0)) != count)
         return SH_OK;

@@ -24,7 +24,7 @@ static bool is_alone(const struct counted *k, uint32_t i)
 
 static int steps(struct counted *k)
 {
-    return k->w.rc ? k->w.rc : shape__steps(k->c, k->op);
+    return k->c->err->rc ? k->c->err->rc : shape__steps(k->c, k->op);
 }
 
 /* The three steps, and then axis `axis` of every output is counted. */
@@ -203,8 +203,8 @@ static double neutral(const char *op, enum sh_dtype t)
 /* A mean over what is there. */
 static int mean(struct counted *k, uint32_t over, bool keep)
 {
-    struct rewrite *w = &k->w;
-    const struct graph_value x = *shape__in(k->c, 0);
+    struct shape_ctx *c = k->c;
+    const struct graph_value x = *shape__in(c, 0);
     const int axis = counted__axis_in(k, 0);
     const struct graph_number n = count_in(k, 0);
     int64_t axes[SH_MAX_RANK], rest = 1;
@@ -219,10 +219,10 @@ static int mean(struct counted *k, uint32_t over, bool keep)
     }
     if (rc)
         return rc;
-    sum = rw_reduce(w, "ReduceSum", k->c->n.in[0], axes, m, keep);
-    count = rw2(w, "Mul", rw_cast(w, number__value(w, n), x.dtype),
-                rw_number(w, x.dtype, (double)rest));
-    return rw_is(w, 0, rw2(w, "Div", sum, count));
+    sum = rw_reduce(c, "ReduceSum", c->n.in[0], axes, m, keep);
+    count = rw2(c, "Mul", rw_cast(c, number__value(c, n), x.dtype),
+                rw_number(c, x.dtype, (double)rest));
+    return rw_is(c, 0, rw2(c, "Div", sum, count));
 }
 
 static int rule_reduce(struct counted *k)
@@ -285,40 +285,40 @@ static int rule_arg(struct counted *k)
 }
 
 /* At most the n that there are, and none below 0. */
-static struct graph_number within(struct rewrite *w, struct graph_number k, struct graph_number n)
+static struct graph_number within(struct shape_ctx *c, struct graph_number k, struct graph_number n)
 {
     if (k.lo < 0)
-        k = number__op(w, "Max", k, number__const(0));
-    return number__op(w, "Min", k, n);
+        k = number__op(c, "Max", k, number__const(0));
+    return number__op(c, "Min", k, n);
 }
 
 /* The k best: where k or the axis is counted, so are they. */
 static int rule_topk(struct counted *k)
 {
-    struct rewrite *w = &k->w;
-    const struct graph_value x = *shape__in(k->c, 0);
+    struct shape_ctx *c = k->c;
+    const struct graph_value x = *shape__in(c, 0);
     const int axis = counted__axis_in(k, 0);
-    const struct graph_number most = number__any(k->c, k->c->n.in[1]);
+    const struct graph_number most = number__any(c, c->n.in[1]);
     struct graph_number n = axis >= 0 ? count_in(k, 0) : number__const(0);
     int64_t largest = 1, last = 0, bound;
     int at, rc = attr_axis(k, "axis", -1, x.rank, &at);
 
     if (!rc)
-        rc = graph_int(&k->c->n, "largest", 1, &largest, k->c->err);
+        rc = graph_int(&c->n, "largest", 1, &largest, c->err);
     if (!rc)
-        rc = graph_int(&k->c->n, "select_last_index", 0, &last, k->c->err);
-    if (!rc && graph_elements(shape__in(k->c, 1)) != 1)
-        rc = shape__fail(k->c, SH_E_INVALID, "input 1 must be one number");
+        rc = graph_int(&c->n, "select_last_index", 0, &last, c->err);
+    if (!rc && graph_elements(shape__in(c, 1)) != 1)
+        rc = shape__fail(c, SH_E_INVALID, "input 1 must be one number");
     if (rc)
         return rc;
     bound = SH_MIN(most.hi, x.dims[at]);
     if (bound < 1 || (axis >= 0 && axis != at && !number__is_const(&most)) || (axis == at && last))
         return counted__refuse(k, WHY_COUNTED);
     if (axis < 0 || axis == at)
-        n = within(w, most, axis == at ? n : number__const(x.dims[at]));
+        n = within(c, most, axis == at ? n : number__const(x.dims[at]));
     if (axis == at)
         rc = counted__cover(k, 0, last_of_all(x.dtype, largest != 0));
-    k->c->n.in[1] = rw_list(w, &bound, 1);
+    c->n.in[1] = rw_list(c, &bound, 1);
     return rc ? rc : steps_to(k, axis < 0 ? at : axis, n);
 }
 
@@ -365,26 +365,26 @@ static bool are_places(const struct graph *g, uint32_t v, int depth)
  * are negative; what lies behind its end becomes an index that ends the run. */
 static int within_count(struct counted *k, uint32_t i, struct graph_number n, int64_t size)
 {
-    struct rewrite *w = &k->w;
-    const struct graph_value was = *shape__in(k->c, i);
+    struct shape_ctx *c = k->c;
+    const struct graph_value was = *shape__in(c, i);
     uint32_t v = k->c->n.in[i], count, all;
 
-    if (rw_v(w, v)->data)
+    if (rw_v(c, v)->data)
         return counted__refuse(k, WHY_COUNTED_PLACE);
-    if (are_places(k->c->g, v, PLACES_DEPTH))
+    if (are_places(c->g, v, PLACES_DEPTH))
         return SH_OK;
-    if (rw_v(w, v)->dtype != SH_I64)
-        v = rw_cast(w, v, SH_I64);
-    count = number__value(w, n);
-    all = rw_number(w, SH_I64, (double)size);
-    v = rw3(w, "Where", rw2(w, "Less", v, rw_number(w, SH_I64, 0)), rw2(w, "Add", v, count), v);
-    v = rw3(w, "Where", rw2(w, "Less", v, count), v, all);
-    v = rw3(w, "Where", rw2(w, "Less", v, rw_number(w, SH_I64, 0)), all, v);
-    if (w->rc)
-        return w->rc;
-    k->c->n.in[i] = v;
-    k->c->g->values[v].counted = was.counted;
-    k->c->g->values[v].count = was.count;
+    if (rw_v(c, v)->dtype != SH_I64)
+        v = rw_cast(c, v, SH_I64);
+    count = number__value(c, n);
+    all = rw_number(c, SH_I64, (double)size);
+    v = rw3(c, "Where", rw2(c, "Less", v, rw_number(c, SH_I64, 0)), rw2(c, "Add", v, count), v);
+    v = rw3(c, "Where", rw2(c, "Less", v, count), v, all);
+    v = rw3(c, "Where", rw2(c, "Less", v, rw_number(c, SH_I64, 0)), all, v);
+    if (c->err->rc)
+        return c->err->rc;
+    c->n.in[i] = v;
+    c->g->values[v].counted = was.counted;
+    c->g->values[v].count = was.count;
     return SH_OK;
 }
 
@@ -496,8 +496,8 @@ static int skip_updates(struct counted *k, bool nd)
         return counted__refuse(k, WHY_COUNTS_MEET);
     rc = counted__cover(k, 1, 0);
     k->c->skip = counted__along(
-        &k->w, counted__first(&k->w, number__value(&k->w, n[0]), ix.dims[index]), index, rank);
-    return rc ? rc : k->w.rc;
+        k->c, counted__first(k->c, number__value(k->c, n[0]), ix.dims[index]), index, rank);
+    return rc ? rc : k->c->err->rc;
 }
 
 static int rule_scatter(struct counted *k)
@@ -540,24 +540,24 @@ static int rule_non_zero(struct counted *k)
 
 static int rule_compress(struct counted *k)
 {
-    struct rewrite *w = &k->w;
+    struct shape_ctx *c = k->c;
     const int table = counted__axis_in(k, 0);
-    const bool has_axis = graph__attr(&k->c->n, "axis") != NULL;
+    const bool has_axis = graph__attr(&c->n, "axis") != NULL;
     uint32_t q;
     int at = 0, rc = SH_OK;
 
     if (has_axis)
-        rc = attr_axis(k, "axis", 0, shape__in(k->c, 0)->rank, &at);
-    if (!rc && table >= 0 && (table != at || (!has_axis && shape__in(k->c, 0)->rank != 1)))
+        rc = attr_axis(k, "axis", 0, shape__in(c, 0)->rank, &at);
+    if (!rc && table >= 0 && (table != at || (!has_axis && shape__in(c, 0)->rank != 1)))
         return counted__refuse(k, WHY_COUNTS_TWO);
     if (!rc)
         rc = counted__cover(k, 1, 0);
     if (!rc && table >= 0) {
         q = k->c->n.in[1];
-        q = rw2(w, "And", q,
-                counted__first(w, number__value(w, count_in(k, 0)), rw_v(w, q)->dims[0]));
-        if (w->rc == SH_OK)
-            k->c->n.in[1] = q;
+        q = rw2(c, "And", q,
+                counted__first(c, number__value(c, count_in(k, 0)), rw_v(c, q)->dims[0]));
+        if (c->err->rc == SH_OK)
+            c->n.in[1] = q;
     }
     return rc ? rc : steps(k);
 }
@@ -698,7 +698,7 @@ static int run_rule(struct counted *k)
 
 int counted__steps(struct shape_ctx *c, const struct shape_op *op)
 {
-    struct counted k = {.c = c, .op = op, .w = {.c = c}};
+    struct counted k = {.c = c, .op = op};
     const bool plain = c->plain;
     bool done;
     int rc;
@@ -708,5 +708,5 @@ int counted__steps(struct shape_ctx *c, const struct shape_op *op)
     if (!rc && !done)
         rc = run_rule(&k);
     c->plain = plain;
-    return rc ? rc : k.w.rc;
+    return rc ? rc : c->err->rc;
 }

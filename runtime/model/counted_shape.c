@@ -7,7 +7,7 @@
 
 static int steps_to(struct counted *k, int axis, struct graph_number n)
 {
-    int rc = k->w.rc ? k->w.rc : shape__steps(k->c, k->op);
+    int rc = k->c->err->rc ? k->c->err->rc : shape__steps(k->c, k->op);
 
     return rc ? rc : counted__is(k->c, 0, axis, n);
 }
@@ -52,8 +52,8 @@ int counted__size(struct counted *k)
 
     if (rc)
         return rc;
-    n = number__op(&k->w, "Mul", number__any(k->c, x.count), number__const(rest));
-    return k->w.rc ? k->w.rc : counted__is_numbers(k, 0, &n);
+    n = number__op(k->c, "Mul", number__any(k->c, x.count), number__const(rest));
+    return k->c->err->rc ? k->c->err->rc : counted__is_numbers(k, 0, &n);
 }
 
 /* The numbers of input i, a list of sizes; *n: how many. */
@@ -78,11 +78,11 @@ static int sizes_in(struct counted *k, uint32_t i, struct graph_number *out, siz
 
 static int set_sizes(struct counted *k, uint32_t i, const int64_t *dims, int n)
 {
-    const uint32_t v = rw_list(&k->w, dims, n);
+    const uint32_t v = rw_list(k->c, dims, n);
 
-    if (k->w.rc == SH_OK)
+    if (k->c->err->rc == SH_OK)
         k->c->n.in[i] = v;
-    return k->w.rc;
+    return k->c->err->rc;
 }
 
 /* ---------------------------------------------------------------- views */
@@ -135,7 +135,7 @@ int counted__squeeze(struct counted *k)
 /* The axis becomes one with those behind it, `factor` of them each. */
 static struct graph_number times(struct counted *k, struct graph_number n, int64_t factor)
 {
-    return number__op(&k->w, "Mul", n, number__const(factor));
+    return number__op(k->c, "Mul", n, number__const(factor));
 }
 
 int counted__flatten(struct counted *k)
@@ -218,17 +218,17 @@ static int solve_target(struct counted *k, const struct view *v, struct target *
         t->dims[t->open] = v->size * (rest / t->fixed);
     } else if (t->fixed % rest == 0 && v->size >= t->fixed / rest && rest == 1) {
         const int64_t each = t->fixed;
-        const uint32_t cut = rw_slice(&k->w, k->c->n.in[0], counted__axis(shape__in(k->c, 0)), 0,
+        const uint32_t cut = rw_slice(k->c, k->c->n.in[0], counted__axis(shape__in(k->c, 0)), 0,
                                       v->size / each * each, 1);
 
-        *n = number__op(&k->w, "Div", v->n, number__const(each));
+        *n = number__op(k->c, "Div", v->n, number__const(each));
         t->dims[t->open] = v->size / each;
-        if (k->w.rc == SH_OK)
+        if (k->c->err->rc == SH_OK)
             k->c->n.in[0] = cut;
     } else {
         return counted__refuse(k, WHY_COUNTED_VIEW);
     }
-    return k->w.rc;
+    return k->c->err->rc;
 }
 
 int counted__reshape(struct counted *k)
@@ -297,21 +297,21 @@ int counted__expand(struct counted *k)
 
 int counted__const_of_shape(struct counted *k)
 {
-    struct rewrite *w = &k->w;
+    struct shape_ctx *c = k->c;
     uint32_t value =
-        shape__has(k->c, 1) ? rw_reshape(w, k->c->n.in[1], 0, NULL) : rw_number(w, SH_F32, 0);
-    uint32_t in[2] = {value, k->c->n.in[0]};
+        shape__has(c, 1) ? rw_reshape(c, c->n.in[1], 0, NULL) : rw_number(c, SH_F32, 0);
+    uint32_t in[2] = {value, c->n.in[0]};
     struct graph_node n;
-    int rc = w->rc ? w->rc : graph__node_init(&n, k->c->n.name, "Expand", 0, k->c->err);
+    int rc = c->err->rc ? c->err->rc : graph__node_init(&n, c->n.name, "Expand", 0, c->err);
 
     if (!rc)
-        rc = graph__node_links(&n, in, 2, NULL, 0, k->c->err);
+        rc = graph__node_links(&n, in, 2, NULL, 0, c->err);
     if (rc)
         return rc;
     n.n_out = 1;
-    k->c->n.n_out = 0;
-    graph__node_fini(&k->c->n);
-    k->c->n = n;
+    c->n.n_out = 0;
+    graph__node_fini(&c->n);
+    c->n = n;
     k->op = shape__op("Expand");
     return counted__expand(k);
 }
@@ -319,29 +319,29 @@ int counted__const_of_shape(struct counted *k)
 /* Up to a limit that follows from counts. */
 int counted__range(struct counted *k)
 {
-    struct rewrite *w = &k->w;
+    struct shape_ctx *c = k->c;
     struct graph_number n[3];
-    enum sh_dtype t = shape__in(k->c, 0)->dtype;
+    enum sh_dtype t = shape__in(c, 0)->dtype;
     int64_t most, *data;
     uint32_t v;
 
     for (uint32_t i = 0; i < 3; i++)
-        n[i] = number__any(k->c, k->c->n.in[i]);
+        n[i] = number__any(c, c->n.in[i]);
     if (!number__is_const(&n[0]) || !number__is_const(&n[2]) || n[2].lo < 1 ||
         n[2].lo > INT32_MAX || n[1].hi > INT32_MAX || n[0].lo < -INT32_MAX || n[0].lo > INT32_MAX ||
         (t != SH_I64 && t != SH_I32))
-        return shape__computed(k->c, number__is_const(&n[0]) ? 1 : 0);
+        return shape__computed(c, number__is_const(&n[0]) ? 1 : 0);
     most = SH_MAX((n[1].hi - n[0].lo + n[2].lo - 1) / n[2].lo, 0);
-    data = rw_alloc(w, SH_I64, most);
+    data = rw_alloc(c, SH_I64, most);
     for (int64_t i = 0; data && i < most; i++)
         data[i] = n[0].lo + i * n[2].lo;
-    v = rw_cast(w, rw_const(w, SH_I64, 1, &most, data), t);
-    n[1] = number__op(w, "Add", n[1], number__const(n[2].lo - 1 - n[0].lo));
-    n[1] = number__op(w, "Max", number__op(w, "Div", n[1], n[2]), number__const(0));
-    if (rw_is(w, 0, v))
-        return w->rc;
-    k->c->g->values[v].by_size = true; /* of a batch, perhaps: no weight */
-    return counted__is(k->c, 0, 0, n[1]);
+    v = rw_cast(c, rw_const(c, SH_I64, 1, &most, data), t);
+    n[1] = number__op(c, "Add", n[1], number__const(n[2].lo - 1 - n[0].lo));
+    n[1] = number__op(c, "Max", number__op(c, "Div", n[1], n[2]), number__const(0));
+    if (rw_is(c, 0, v))
+        return c->err->rc;
+    c->g->values[v].by_size = true; /* of a batch, perhaps: no weight */
+    return counted__is(c, 0, 0, n[1]);
 }
 
 /* ---------------------------------------------------------------- parts */
@@ -355,22 +355,22 @@ struct cut { /* of one axis: [from, to) */
 static int cut_axis(struct counted *k, const struct cut *c, struct graph_number n, int64_t size,
                     int64_t range[2], struct graph_number *out)
 {
-    struct rewrite *w = &k->w;
     struct graph_number to = c->to;
 
     if (!number__is_const(&c->step) || c->step.lo != 1 || !number__is_const(&c->from) ||
         c->from.lo < 0)
         return counted__refuse(k, WHY_COUNTED_SLICE);
     if (number__is_const(&to) && to.lo < 0)
-        to = to.lo == INT64_MIN ? number__const(0) : number__op(w, "Add", n, to);
+        to = to.lo == INT64_MIN ? number__const(0) : number__op(k->c, "Add", n, to);
     else if (to.lo < 0)
         return counted__refuse(k, WHY_COUNTED_SLICE);
-    to = number__op(w, "Min", n, to);
-    *out = number__op(w, "Max", number__op(w, "Sub", to, number__const(SH_MIN(c->from.lo, size))),
+    to = number__op(k->c, "Min", n, to);
+    *out = number__op(k->c, "Max",
+                      number__op(k->c, "Sub", to, number__const(SH_MIN(c->from.lo, size))),
                       number__const(0));
     range[0] = SH_MIN(c->from.lo, size);
     range[1] = SH_MAX(range[0], SH_MIN(SH_MAX(to.hi, 0), size));
-    return w->rc;
+    return k->c->err->rc;
 }
 
 static int read_cuts(struct counted *k, struct cut *cuts, size_t *n)
@@ -437,18 +437,18 @@ int counted__slice(struct counted *k)
 static uint32_t part(struct counted *k, int axis, struct graph_number from,
                      struct graph_number size)
 {
-    struct rewrite *w = &k->w;
-    const int64_t all = rw_v(w, k->c->n.in[0])->dims[axis], n = SH_MIN(size.hi, all);
+    struct shape_ctx *c = k->c;
+    const int64_t all = rw_v(c, c->n.in[0])->dims[axis], n = SH_MIN(size.hi, all);
     uint32_t at;
 
     if (number__is_const(&from))
-        return rw_slice(w, k->c->n.in[0], axis, from.lo, SH_MIN(from.lo + n, all), 1);
-    at = rw_iota(w, n);
-    if (w->rc == SH_OK)
-        k->c->g->values[at].by_size = true;
-    at = rw2(w, "Min", rw2(w, "Add", at, number__value(w, from)),
-             rw_number(w, SH_I64, (double)(all - 1)));
-    return rw2_with(w, "Gather", k->c->n.in[0], at, RW_INT("axis", axis));
+        return rw_slice(c, c->n.in[0], axis, from.lo, SH_MIN(from.lo + n, all), 1);
+    at = rw_iota(c, n);
+    if (c->err->rc == SH_OK)
+        c->g->values[at].by_size = true;
+    at = rw2(c, "Min", rw2(c, "Add", at, number__value(c, from)),
+             rw_number(c, SH_I64, (double)(all - 1)));
+    return rw2_with(c, "Gather", c->n.in[0], at, RW_INT("axis", axis));
 }
 
 int counted__split(struct counted *k)
@@ -476,15 +476,15 @@ int counted__split(struct counted *k)
     }
     if (n != c->n.n_out)
         return counted__refuse(k, WHY_COUNTED);
-    for (uint32_t i = 0; i < n && k->w.rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < n && c->err->rc == SH_OK; i++) {
         if (size[i].lo < 0)
             return counted__refuse(k, WHY_COUNTED);
         c->fresh = c->g->n_values;
-        if (rw_is(&k->w, i, part(k, (int)axis, from, size[i])) == SH_OK)
-            k->w.rc = counted__is(c, i, (int)axis, size[i]);
-        from = number__op(&k->w, "Add", from, size[i]);
+        if (rw_is(c, i, part(k, (int)axis, from, size[i])) == SH_OK)
+            counted__is(c, i, (int)axis, size[i]);
+        from = number__op(c, "Add", from, size[i]);
     }
-    return k->w.rc;
+    return c->err->rc;
 }
 
 /* ---------------------------------------------------------------- joined */
@@ -492,7 +492,6 @@ int counted__split(struct counted *k)
 /* Parts whose ends are not where they were laid out: what is there moves together. */
 static int join(struct counted *k, int axis, bool is_packed)
 {
-    struct rewrite *w = &k->w;
     struct shape_ctx *c = k->c;
     struct graph_number all = number__const(0), unused;
     uint32_t *masks = calloc((size_t)c->n.n_in + 1, sizeof(*masks)), v = GRAPH_NONE;
@@ -500,33 +499,32 @@ static int join(struct counted *k, int axis, bool is_packed)
 
     if (!masks)
         return SH_FAIL(c->err, SH_E_NOMEM, "could not allocate the parts of a join");
-    for (uint32_t i = 0; i < c->n.n_in && w->rc == SH_OK; i++) {
+    for (uint32_t i = 0; i < c->n.n_in && c->err->rc == SH_OK; i++) {
         const struct graph_value x = *shape__in(c, i);
         const int64_t size = x.dims[axis];
         const struct graph_number n = x.counted ? number__any(c, x.count) : number__const(size);
 
-        all = number__op(w, "Add", all, n);
+        all = number__op(c, "Add", all, n);
         if (is_packed)
             continue;
         if (x.counted) {
-            masks[i] = counted__first(w, x.count, size);
+            masks[i] = counted__first(c, x.count, size);
             continue;
         }
-        yes = rw_alloc(w, SH_BOOL, 1);
+        yes = rw_alloc(c, SH_BOOL, 1);
         if (yes)
             *yes = true;
-        masks[i] = rw_expand(w, rw_const(w, SH_BOOL, 0, NULL, yes), 1, &size);
-        if (w->rc == SH_OK)
+        masks[i] = rw_expand(c, rw_const(c, SH_BOOL, 0, NULL, yes), 1, &size);
+        if (c->err->rc == SH_OK)
             c->g->values[masks[i]].by_size = true;
     }
-    if (!is_packed && w->rc == SH_OK)
-        v = counted__places(w, rw_concat(w, masks, c->n.n_in, 0), &unused);
+    if (!is_packed && c->err->rc == SH_OK)
+        v = counted__places(c, rw_concat(c, masks, c->n.n_in, 0), &unused);
     free(masks);
-    if (w->rc == SH_OK)
-        w->rc = shape__steps(c, k->op);
-    if (!is_packed && w->rc == SH_OK)
-        rw_is(w, 0, rw2_with(w, "Gather", c->outv[0], v, RW_INT("axis", axis)));
-    return w->rc ? w->rc : counted__is(c, 0, axis, all);
+    shape__steps(c, k->op);
+    if (!is_packed && c->err->rc == SH_OK)
+        rw_is(c, 0, rw2_with(c, "Gather", c->outv[0], v, RW_INT("axis", axis)));
+    return c->err->rc ? c->err->rc : counted__is(c, 0, axis, all);
 }
 
 int counted__concat(struct counted *k)

@@ -24,7 +24,7 @@ struct term { /* an operand, or the result */
 };
 
 struct einsum {
-    struct rewrite w;
+    struct shape_ctx *c;
     struct term in[MAX_TERMS], out;
     uint32_t n_in;
     bool explicit_out;
@@ -34,7 +34,7 @@ struct einsum {
 
 static int bad(struct einsum *e, const char *why)
 {
-    return shape__fail(e->w.c, SH_E_INVALID, "the equation %s", why);
+    return shape__fail(e->c, SH_E_INVALID, "the equation %s", why);
 }
 
 static int letter(char ch)
@@ -100,7 +100,7 @@ static int spread_dots(struct einsum *e, struct term *t, int n)
 
 static int note_sizes(struct einsum *e, const struct term *t)
 {
-    const struct graph_value *v = rw_v(&e->w, t->v);
+    const struct graph_value *v = rw_v(e->c, t->v);
 
     for (int i = 0; i < t->rank; i++) {
         int64_t *size = &e->size[t->label[i]];
@@ -115,7 +115,7 @@ static int note_sizes(struct einsum *e, const struct term *t)
 
 static int bind_operands(struct einsum *e)
 {
-    struct shape_ctx *c = e->w.c;
+    struct shape_ctx *c = e->c;
     int rc = e->n_in == c->n.n_in ? SH_OK : bad(e, "has another number of operands");
 
     for (uint32_t i = 0; i < e->n_in && rc == SH_OK; i++) {
@@ -182,7 +182,7 @@ static void turn(struct einsum *e, struct term *t, const int *label, int rank)
         for (int j = 0; j < rank; j++)
             if (t->label[j] == label[i])
                 perm[i] = j;
-    t->v = rw_transpose(&e->w, t->v, perm, rank);
+    t->v = rw_transpose(e->c, t->v, perm, rank);
     memcpy(t->label, label, (size_t)rank * sizeof(*label));
 }
 
@@ -198,17 +198,17 @@ static void diagonal(struct einsum *e, struct term *t, int a, int b)
         if (i == a)
             perm[k++] = b;
     }
-    t->v = rw_transpose(&e->w, t->v, perm, t->rank);
+    t->v = rw_transpose(e->c, t->v, perm, t->rank);
     memmove(&t->label[b], &t->label[b + 1], (size_t)(t->rank - b - 1) * sizeof(t->label[0]));
     t->rank--;
-    memcpy(dims, rw_v(&e->w, t->v)->dims, sizeof(dims));
+    memcpy(dims, rw_v(e->c, t->v)->dims, sizeof(dims));
     n = dims[a];
-    if (e->w.rc == SH_OK && dims[a + 1] != n)
-        rw_fail(&e->w, bad(e, "gives one label two sizes"));
+    if (e->c->err->rc == SH_OK && dims[a + 1] != n)
+        bad(e, "gives one label two sizes");
     memmove(&dims[a + 1], &dims[a + 2], sizeof(dims[0]) * (size_t)(SH_MAX_RANK - a - 2));
     dims[a] = n * n;
-    t->v = rw_reshape(&e->w, t->v, t->rank, dims);
-    t->v = rw_slice(&e->w, t->v, a, 0, n * n, n + 1);
+    t->v = rw_reshape(e->c, t->v, t->rank, dims);
+    t->v = rw_slice(e->c, t->v, a, 0, n * n, n + 1);
 }
 
 static bool is_needed(const struct einsum *e, uint32_t from, int label)
@@ -226,7 +226,7 @@ static void simplify(struct einsum *e, struct term *t, uint32_t from, const stru
     int64_t axes[SH_MAX_RANK];
     int k = 0, kept = 0;
 
-    for (int b = t->rank - 1; b > 0 && e->w.rc == SH_OK; b--)
+    for (int b = t->rank - 1; b > 0 && e->c->err->rc == SH_OK; b--)
         for (int a = 0; a < b; a++)
             if (t->label[a] == t->label[b]) {
                 diagonal(e, t, a, b);
@@ -236,7 +236,7 @@ static void simplify(struct einsum *e, struct term *t, uint32_t from, const stru
         if (!is_needed(e, from, t->label[i]) && !(other && count(other, t->label[i])))
             axes[k++] = i;
     if (k > 0)
-        t->v = rw_reduce(&e->w, "ReduceSum", t->v, axes, k, false);
+        t->v = rw_reduce(e->c, "ReduceSum", t->v, axes, k, false);
     for (int i = 0, next = 0; i < t->rank; i++) {
         if (next < k && axes[next] == i)
             next++;
@@ -254,10 +254,10 @@ static void broadcast(struct einsum *e, struct term *t)
 
     for (int i = 0; i < t->rank; i++) {
         dims[i] = e->size[t->label[i]];
-        grows |= rw_v(&e->w, t->v)->dims[i] != dims[i];
+        grows |= rw_v(e->c, t->v)->dims[i] != dims[i];
     }
     if (grows)
-        t->v = rw_expand(&e->w, t->v, t->rank, dims);
+        t->v = rw_expand(e->c, t->v, t->rank, dims);
 }
 
 /* ---------------------------------------------------------------- a pair */
@@ -286,7 +286,7 @@ static uint32_t matrix(struct einsum *e, struct term *t, const struct group *a,
         order[n++] = c->label[i];
     broadcast(e, t);
     turn(e, t, order, n);
-    return rw_reshape(&e->w, t->v, 3, (const int64_t[]){a->size, b->size, c->size});
+    return rw_reshape(e->c, t->v, 3, (const int64_t[]){a->size, b->size, c->size});
 }
 
 static void multiply(struct einsum *e, struct term *acc, struct term *t, uint32_t from)
@@ -307,12 +307,12 @@ static void multiply(struct einsum *e, struct term *acc, struct term *t, uint32_
         if (!count(acc, t->label[i]))
             put(e, &columns, t->label[i]);
     if (batch.n + rows.n + columns.n > SH_MAX_RANK) {
-        rw_fail(&e->w, bad(e, "needs more than 8 axes"));
+        bad(e, "needs more than 8 axes");
         return;
     }
     a = matrix(e, acc, &batch, &rows, &sum);
     b = matrix(e, t, &batch, &sum, &columns);
-    acc->v = rw2(&e->w, sum.n ? "MatMul" : "Mul", a, b);
+    acc->v = rw2(e->c, sum.n ? "MatMul" : "Mul", a, b);
     acc->rank = 0;
     for (int k = 0; k < 3; k++) {
         const struct group *g = k == 0 ? &batch : k == 1 ? &rows : &columns;
@@ -322,31 +322,24 @@ static void multiply(struct einsum *e, struct term *acc, struct term *t, uint32_
             acc->label[acc->rank++] = g->label[i];
         }
     }
-    acc->v = rw_reshape(&e->w, acc->v, acc->rank, dims);
+    acc->v = rw_reshape(e->c, acc->v, acc->rank, dims);
 }
 
 int shape__rewrite_einsum(struct shape_ctx *c)
 {
-    struct einsum e = {.w = {.c = c}};
-    const char *equation;
+    struct einsum e = {.c = c};
+    const char *equation = shape__str(c, "equation", "");
     struct term *acc = &e.in[0];
-    int rc = graph_str(&c->n, "equation", "", &equation, c->err);
 
     e.out.dots = -1;
-    if (!rc)
-        rc = read_equation(&e, equation);
-    if (!rc)
-        rc = bind_operands(&e);
-    if (!rc)
-        rc = bind_result(&e);
-    if (rc)
-        return rc;
-    for (uint32_t i = 1; i < e.n_in && e.w.rc == SH_OK; i++)
+    if (c->err->rc || read_equation(&e, equation) || bind_operands(&e) || bind_result(&e))
+        return c->err->rc;
+    for (uint32_t i = 1; i < e.n_in && c->err->rc == SH_OK; i++)
         multiply(&e, acc, &e.in[i], i + 1);
     simplify(&e, acc, e.n_in, NULL);
-    if (e.w.rc)
-        return e.w.rc;
+    if (c->err->rc)
+        return c->err->rc;
     broadcast(&e, acc);
     turn(&e, acc, e.out.label, e.out.rank);
-    return rw_is(&e.w, 0, acc->v);
+    return rw_is(c, 0, acc->v);
 }

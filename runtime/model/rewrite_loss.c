@@ -3,7 +3,7 @@
 #include "runtime/model/rewrite.h"
 
 struct nll {
-    struct rewrite w;
+    struct shape_ctx *c;
     uint32_t labels, weights; /* [N, 1, ...]; GRAPH_NONE: all 1 */
     uint32_t counts;          /* BOOL [N, 1, ...]: labels that are not ignored; or GRAPH_NONE */
     struct graph_value target;
@@ -12,60 +12,57 @@ struct nll {
 /* Labels as indices beside the scores. One that is ignored points to class 0 and weighs nothing. */
 static void read_labels(struct nll *l, uint32_t target, enum sh_dtype t)
 {
-    struct shape_ctx *c = l->w.c;
-    const uint32_t weight = rw_in(&l->w, 2);
-    int64_t dims[SH_MAX_RANK + 1], ignored = 0;
+    struct shape_ctx *c = l->c;
+    const uint32_t weight = rw_in(c, 2);
+    int64_t dims[SH_MAX_RANK + 1], ignored;
     int rank = 0;
 
-    l->target = *rw_v(&l->w, target);
+    l->target = *rw_v(c, target);
     dims[rank++] = l->target.dims[0];
     dims[rank++] = 1;
     for (int i = 1; i < l->target.rank; i++)
         dims[rank++] = l->target.dims[i];
-    l->labels = rw_reshape(&l->w, rw_cast(&l->w, target, SH_I64), rank, dims);
+    l->labels = rw_reshape(c, rw_cast(c, target, SH_I64), rank, dims);
     l->weights = l->counts = GRAPH_NONE;
     if (graph__attr(&c->n, "ignore_index")) {
-        rw_fail(&l->w, graph_int(&c->n, "ignore_index", 0, &ignored, c->err));
-        l->counts = rw1(&l->w, "Not",
-                        rw2(&l->w, "Equal", l->labels, rw_number(&l->w, SH_I64, (double)ignored)));
-        l->labels = rw3(&l->w, "Where", l->counts, l->labels, rw_number(&l->w, SH_I64, 0));
-        l->weights = rw_cast(&l->w, l->counts, t);
+        ignored = shape__int(c, "ignore_index", 0);
+        l->counts =
+            rw1(c, "Not", rw2(c, "Equal", l->labels, rw_number(c, SH_I64, (double)ignored)));
+        l->labels = rw3(c, "Where", l->counts, l->labels, rw_number(c, SH_I64, 0));
+        l->weights = rw_cast(c, l->counts, t);
     }
     if (weight != GRAPH_NONE) {
-        const uint32_t each = rw2(&l->w, "Gather", weight, l->labels);
+        const uint32_t each = rw2(c, "Gather", weight, l->labels);
 
-        l->weights = l->counts == GRAPH_NONE
-                         ? each
-                         : rw3(&l->w, "Where", l->counts, each, rw_number(&l->w, t, 0));
+        l->weights =
+            l->counts == GRAPH_NONE ? each : rw3(c, "Where", l->counts, each, rw_number(c, t, 0));
     }
 }
 
-static uint32_t total(struct rewrite *w, uint32_t x)
+static uint32_t total(struct shape_ctx *c, uint32_t x)
 {
-    return rw1_with(w, "ReduceSum", x, RW_INT("keepdims", 0));
+    return rw1_with(c, "ReduceSum", x, RW_INT("keepdims", 0));
 }
 
 static int finish(struct nll *l, uint32_t log_prob)
 {
-    struct rewrite *w = &l->w;
-    struct shape_ctx *c = w->c;
-    const char *reduction = "mean";
-    uint32_t y = rw2_with(w, "GatherElements", log_prob, l->labels, RW_INT("axis", 1));
+    struct shape_ctx *c = l->c;
+    const char *reduction;
+    uint32_t y = rw2_with(c, "GatherElements", log_prob, l->labels, RW_INT("axis", 1));
 
-    y = rw1(w, "Neg", y);
+    y = rw1(c, "Neg", y);
     if (l->weights != GRAPH_NONE)
-        y = rw2(w, "Mul", y, l->weights);
-    if (w->rc == SH_OK)
-        w->rc = graph_str(&c->n, "reduction", "mean", &reduction, c->err);
+        y = rw2(c, "Mul", y, l->weights);
+    reduction = shape__str(c, "reduction", "mean");
     if (strcmp(reduction, "none") == 0)
-        return rw_is(w, 0, rw_reshape(w, y, l->target.rank, l->target.dims));
+        return rw_is(c, 0, rw_reshape(c, y, l->target.rank, l->target.dims));
     if (strcmp(reduction, "sum") == 0)
-        return rw_is(w, 0, total(w, y));
+        return rw_is(c, 0, total(c, y));
     if (strcmp(reduction, "mean") != 0)
         return shape__fail(c, SH_E_INVALID, "reduction %.32s is not known", reduction);
     if (l->weights == GRAPH_NONE)
-        return rw_is(w, 0, rw1_with(w, "ReduceMean", y, RW_INT("keepdims", 0)));
-    return rw_is(w, 0, rw2(w, "Div", total(w, y), total(w, l->weights)));
+        return rw_is(c, 0, rw1_with(c, "ReduceMean", y, RW_INT("keepdims", 0)));
+    return rw_is(c, 0, rw2(c, "Div", total(c, y), total(c, l->weights)));
 }
 
 static int check(struct shape_ctx *c)
@@ -80,26 +77,28 @@ static int check(struct shape_ctx *c)
 
 int shape__rewrite_nll_loss(struct shape_ctx *c)
 {
-    struct nll l = {.w = {.c = c, .rc = check(c)}};
-    const uint32_t x = rw_in(&l.w, 0);
+    struct nll l = {.c = c};
+    const uint32_t x = rw_in(c, 0);
 
-    if (l.w.rc)
-        return l.w.rc;
-    read_labels(&l, rw_in(&l.w, 1), rw_v(&l.w, x)->dtype);
+    check(c);
+    if (c->err->rc)
+        return c->err->rc;
+    read_labels(&l, rw_in(c, 1), rw_v(c, x)->dtype);
     return finish(&l, x);
 }
 
 int shape__rewrite_softmax_loss(struct shape_ctx *c)
 {
-    struct nll l = {.w = {.c = c, .rc = check(c)}};
-    const uint32_t x = rw_in(&l.w, 0);
+    struct nll l = {.c = c};
+    const uint32_t x = rw_in(c, 0);
     uint32_t log_prob;
 
-    if (l.w.rc)
-        return l.w.rc;
-    log_prob = rw1_with(&l.w, "LogSoftmax", x, RW_INT("axis", 1));
-    read_labels(&l, rw_in(&l.w, 1), rw_v(&l.w, x)->dtype);
+    check(c);
+    if (c->err->rc)
+        return c->err->rc;
+    log_prob = rw1_with(c, "LogSoftmax", x, RW_INT("axis", 1));
+    read_labels(&l, rw_in(c, 1), rw_v(c, x)->dtype);
     if (c->n.n_out > 1)
-        rw_is(&l.w, 1, log_prob);
+        rw_is(c, 1, log_prob);
     return finish(&l, log_prob);
 }

@@ -20,9 +20,8 @@ static int64_t source(enum border b, int64_t i, int64_t n)
 /* Pad in these modes: a gather by constant indices along each axis that changes. */
 int shape__pad_from_data(struct shape_ctx *c, const char *mode, const int64_t *pads)
 {
-    struct rewrite w = {.c = c};
     const struct graph_value v = *shape__in(c, 0);
-    uint32_t x = rw_in(&w, 0);
+    uint32_t x = rw_in(c, 0);
     enum border b;
 
     if (strcmp(mode, "edge") == 0)
@@ -33,7 +32,7 @@ int shape__pad_from_data(struct shape_ctx *c, const char *mode, const int64_t *p
         b = WRAP;
     else
         return shape__fail(c, SH_E_INVALID, "mode %.32s is not known", mode);
-    for (int a = 0; a < v.rank && w.rc == SH_OK; a++) {
+    for (int a = 0; a < v.rank && c->err->rc == SH_OK; a++) {
         const int64_t n = v.dims[a] + pads[a] + pads[v.rank + a];
         int64_t *at;
 
@@ -41,47 +40,43 @@ int shape__pad_from_data(struct shape_ctx *c, const char *mode, const int64_t *p
             continue;
         if (n < 0 || v.dims[a] == 0)
             return shape__fail(c, SH_E_INVALID, "the pads do not fit axis %d", a);
-        at = rw_alloc(&w, SH_I64, n);
+        at = rw_alloc(c, SH_I64, n);
         for (int64_t i = 0; at && i < n; i++)
             at[i] = source(b, i - pads[a], v.dims[a]);
-        x = rw2_with(&w, "Gather", x, rw_const(&w, SH_I64, 1, &n, at), RW_INT("axis", a));
+        x = rw2_with(c, "Gather", x, rw_const(c, SH_I64, 1, &n, at), RW_INT("axis", a));
     }
-    return rw_is(&w, 0, x);
+    return rw_is(c, 0, x);
 }
 
 int shape__rewrite_center_crop_pad(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const struct graph_value v = *shape__in(c, 0);
     int64_t axes[SH_MAX_RANK], want[SH_MAX_RANK], pads[2 * SH_MAX_RANK] = {0};
-    uint32_t x = rw_in(&w, 0);
+    uint32_t x = rw_in(c, 0);
     size_t k, n;
-    int rc = shape__ints(c, 1, want, SH_MAX_RANK, &n);
 
-    if (!rc)
-        rc = graph_ints(&c->n, "axes", axes, SH_MAX_RANK, &k, c->err);
-    if (!rc && !graph__attr(&c->n, "axes"))
+    shape__ints(c, 1, want, SH_MAX_RANK, &n);
+    k = shape__list(c, "axes", axes, SH_MAX_RANK);
+    if (!graph__attr(&c->n, "axes"))
         for (; k < (size_t)v.rank; k++)
             axes[k] = (int64_t)k;
-    if (!rc && k != n)
-        rc = shape__fail(c, SH_E_INVALID, "has %zu sizes for %zu axes", n, k);
-    for (size_t i = 0; i < k && rc == SH_OK; i++) {
+    if (k != n)
+        shape__fail(c, SH_E_INVALID, "has %zu sizes for %zu axes", n, k);
+    for (size_t i = 0; i < k && c->err->rc == SH_OK; i++) {
         int64_t a, cut;
 
-        rc = shape__axis(c, axes[i], v.rank, &a);
-        if (!rc && want[i] < 0)
-            rc = shape__fail(c, SH_E_INVALID, "a size is %lld", (long long)want[i]);
-        if (rc)
-            return rc;
+        shape__axis(c, axes[i], v.rank, &a);
+        if (want[i] < 0)
+            shape__fail(c, SH_E_INVALID, "a size is %lld", (long long)want[i]);
+        if (c->err->rc)
+            return c->err->rc;
         cut = v.dims[a] - want[i];
         if (cut > 0) {
-            x = rw_slice(&w, x, (int)a, cut / 2, cut / 2 + want[i], 1);
+            x = rw_slice(c, x, (int)a, cut / 2, cut / 2 + want[i], 1);
         } else {
             pads[a] = -cut / 2;
             pads[v.rank + a] = -cut - pads[a];
         }
     }
-    if (rc)
-        return rc;
-    return rw_is(&w, 0, rw2(&w, "Pad", x, rw_list(&w, pads, 2 * v.rank)));
+    return rw_is(c, 0, rw2(c, "Pad", x, rw_list(c, pads, 2 * v.rank)));
 }

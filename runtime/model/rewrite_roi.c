@@ -5,7 +5,7 @@
 #include <math.h>
 
 struct regions {
-    struct rewrite w;
+    struct shape_ctx *c;
     int64_t n, size[2], bins[2], samples; /* regions; of images and of results: y, x */
     double scale;
     enum sh_dtype t;
@@ -14,13 +14,13 @@ struct regions {
 
 static uint32_t num(struct regions *r, double v)
 {
-    return rw_number(&r->w, r->t, v);
+    return rw_number(r->c, r->t, v);
 }
 
 /* Column k of the regions: [n, 1]. */
 static uint32_t column(struct regions *r, int64_t k)
 {
-    return rw_slice(&r->w, rw_in(&r->w, 1), 1, k, k + 1, 1);
+    return rw_slice(r->c, rw_in(r->c, 1), 1, k, k + 1, 1);
 }
 
 /* ---------------------------------------------------------------- RoiAlign */
@@ -28,38 +28,38 @@ static uint32_t column(struct regions *r, int64_t k)
 /* Of each region the places of its samples along an axis (0: y, 1: x): [n, bins * samples]. */
 static uint32_t places(struct regions *r, int axis)
 {
-    struct rewrite *w = &r->w;
+    struct shape_ctx *c = r->c;
     const int64_t n = r->bins[axis] * r->samples;
     const double off = r->half_pixel ? -0.5 : 0.0;
-    const uint32_t from = rw2(w, "Add", rw2(w, "Mul", column(r, 1 - axis), num(r, r->scale)),
+    const uint32_t from = rw2(c, "Add", rw2(c, "Mul", column(r, 1 - axis), num(r, r->scale)),
                               num(r, off)),
-                   to = rw2(w, "Add", rw2(w, "Mul", column(r, 3 - axis), num(r, r->scale)),
+                   to = rw2(c, "Add", rw2(c, "Mul", column(r, 3 - axis), num(r, r->scale)),
                             num(r, off));
-    uint32_t length = rw2(w, "Sub", to, from);
-    float *at = rw_alloc(w, SH_F32, n);
+    uint32_t length = rw2(c, "Sub", to, from);
+    float *at = rw_alloc(c, SH_F32, n);
 
     if (!r->half_pixel)
-        length = rw2(w, "Max", length, num(r, 1));
+        length = rw2(c, "Max", length, num(r, 1));
     for (int64_t i = 0; at && i < n; i++)
         at[i] = ((float)i + 0.5f) / (float)n;
-    return rw2(w, "Add", from,
-               rw2(w, "Mul", length, rw_cast(w, rw_const(w, SH_F32, 1, &n, at), r->t)));
+    return rw2(c, "Add", from,
+               rw2(c, "Mul", length, rw_cast(c, rw_const(c, SH_F32, 1, &n, at), r->t)));
 }
 
 /* A neighbour of each place along an axis: its index, and its share, 0 outside of the image. */
 static void neighbour(struct regions *r, uint32_t at, int axis, bool high, uint32_t *index,
                       uint32_t *share)
 {
-    struct rewrite *w = &r->w;
+    struct shape_ctx *c = r->c;
     const double last = (double)(r->size[axis] - 1);
-    const uint32_t in = rw3(w, "Clip", at, num(r, 0), num(r, last)), low = rw1(w, "Floor", in),
-                   t = rw2(w, "Sub", in, low);
-    const uint32_t inside = rw2(w, "And", rw2(w, "GreaterOrEqual", at, num(r, -1)),
-                                rw2(w, "LessOrEqual", at, num(r, last + 1)));
-    const uint32_t part = high ? t : rw2(w, "Sub", num(r, 1), t);
+    const uint32_t in = rw3(c, "Clip", at, num(r, 0), num(r, last)), low = rw1(c, "Floor", in),
+                   t = rw2(c, "Sub", in, low);
+    const uint32_t inside = rw2(c, "And", rw2(c, "GreaterOrEqual", at, num(r, -1)),
+                                rw2(c, "LessOrEqual", at, num(r, last + 1)));
+    const uint32_t part = high ? t : rw2(c, "Sub", num(r, 1), t);
 
-    *index = high ? rw2(w, "Min", rw2(w, "Add", low, num(r, 1)), num(r, last)) : low;
-    *share = rw3(w, "Where", inside, part, num(r, 0));
+    *index = high ? rw2(c, "Min", rw2(c, "Add", low, num(r, 1)), num(r, last)) : low;
+    *share = rw3(c, "Where", inside, part, num(r, 0));
 }
 
 /* [n, ys] or [n, xs] as [n, ys, xs, 1]. */
@@ -67,19 +67,19 @@ static uint32_t spread(struct regions *r, uint32_t v, int axis)
 {
     const int64_t m = r->bins[axis] * r->samples;
     const uint32_t x = rw_reshape(
-        &r->w, v, 4, axis ? (const int64_t[]){r->n, 1, m, 1} : (const int64_t[]){r->n, m, 1, 1});
+        r->c, v, 4, axis ? (const int64_t[]){r->n, 1, m, 1} : (const int64_t[]){r->n, m, 1, 1});
 
-    return rw_expand(&r->w, x, 4,
+    return rw_expand(r->c, x, 4,
                      (const int64_t[]){r->n, r->bins[0] * r->samples, r->bins[1] * r->samples, 1});
 }
 
 /* The samples of all regions, by pixel and channel: [n, ys, xs, channels]. */
 static uint32_t sampled(struct regions *r)
 {
-    struct rewrite *w = &r->w;
-    const uint32_t images = rw_transpose(w, rw_in(w, 0), (const int64_t[]){0, 2, 3, 1}, 4);
+    struct shape_ctx *c = r->c;
+    const uint32_t images = rw_transpose(c, rw_in(c, 0), (const int64_t[]){0, 2, 3, 1}, 4);
     const uint32_t image = rw_expand(
-        w, rw_reshape(w, rw_cast(w, rw_in(w, 2), SH_I64), 4, (const int64_t[]){r->n, 1, 1, 1}), 4,
+        c, rw_reshape(c, rw_cast(c, rw_in(c, 2), SH_I64), 4, (const int64_t[]){r->n, 1, 1, 1}), 4,
         (const int64_t[]){r->n, r->bins[0] * r->samples, r->bins[1] * r->samples, 1});
     uint32_t at[2], y = GRAPH_NONE;
 
@@ -90,31 +90,24 @@ static uint32_t sampled(struct regions *r)
 
         for (int a = 0; a < 2; a++) {
             neighbour(r, at[a], a, (a ? corner & 1 : corner >> 1) != 0, &index[1 + a], &share[a]);
-            index[1 + a] = spread(r, rw_cast(w, index[1 + a], SH_I64), a);
+            index[1 + a] = spread(r, rw_cast(c, index[1 + a], SH_I64), a);
         }
-        part = rw2(w, "GatherND", images, rw_concat(w, index, 3, 3));
-        part = rw2(w, "Mul", part, rw2(w, "Mul", spread(r, share[0], 0), spread(r, share[1], 1)));
-        y = corner == 0 ? part : rw2(w, r->is_max ? "Max" : "Add", y, part);
+        part = rw2(c, "GatherND", images, rw_concat(c, index, 3, 3));
+        part = rw2(c, "Mul", part, rw2(c, "Mul", spread(r, share[0], 0), spread(r, share[1], 1)));
+        y = corner == 0 ? part : rw2(c, r->is_max ? "Max" : "Add", y, part);
     }
     return y;
 }
 
 static int read_align(struct regions *r)
 {
-    struct shape_ctx *c = r->w.c;
-    const char *mode = "avg", *how = "half_pixel";
-    int rc = graph_str(&c->n, "mode", "avg", &mode, c->err);
+    struct shape_ctx *c = r->c;
+    const char *mode = shape__str(c, "mode", "avg");
+    const char *how = shape__str(c, "coordinate_transformation_mode", "half_pixel");
 
-    if (!rc)
-        rc = graph_str(&c->n, "coordinate_transformation_mode", "half_pixel", &how, c->err);
-    if (!rc)
-        rc = graph_int(&c->n, "output_height", 1, &r->bins[0], c->err);
-    if (!rc)
-        rc = graph_int(&c->n, "output_width", 1, &r->bins[1], c->err);
-    if (!rc)
-        rc = graph_int(&c->n, "sampling_ratio", 0, &r->samples, c->err);
-    if (rc)
-        return rc;
+    r->bins[0] = shape__int(c, "output_height", 1);
+    r->bins[1] = shape__int(c, "output_width", 1);
+    r->samples = shape__int(c, "sampling_ratio", 0);
     r->is_max = strcmp(mode, "max") == 0;
     r->half_pixel = strcmp(how, "half_pixel") == 0;
     if ((!r->is_max && strcmp(mode, "avg") != 0) ||
@@ -130,12 +123,10 @@ static int read_align(struct regions *r)
 
 static int read_regions(struct regions *r, int64_t columns)
 {
-    struct shape_ctx *c = r->w.c;
+    struct shape_ctx *c = r->c;
     const struct graph_value *x = shape__in(c, 0), *at = shape__in(c, 1);
-    int rc = graph_float(&c->n, "spatial_scale", 1.0, &r->scale, c->err);
 
-    if (rc)
-        return rc;
+    r->scale = shape__float(c, "spatial_scale", 1.0);
     if (x->rank != 4 || at->rank != 2 || at->dims[1] != columns || at->dtype != x->dtype)
         return shape__fail(c, SH_E_INVALID, "needs images [N,C,H,W] and regions [n,%lld]",
                            (long long)columns);
@@ -152,23 +143,21 @@ static int read_regions(struct regions *r, int64_t columns)
 
 int shape__rewrite_roi_align(struct shape_ctx *c)
 {
-    struct regions r = {.w = {.c = c, .rc = shape__want_float(c, 0)}};
+    struct regions r = {.c = c};
     const int64_t channels = shape__in(c, 0)->rank == 4 ? shape__in(c, 0)->dims[1] : 0;
     const int64_t both[] = {2, 4};
     uint32_t y;
 
-    if (!r.w.rc)
-        r.w.rc = read_align(&r);
-    if (!r.w.rc)
-        r.w.rc = read_regions(&r, 4);
-    if (!r.w.rc)
-        r.w.rc = shape__want_vector(c, 2, r.n);
-    if (r.w.rc)
-        return r.w.rc;
-    y = rw_reshape(&r.w, sampled(&r), 6,
+    shape__want_float(c, 0);
+    read_align(&r);
+    read_regions(&r, 4);
+    shape__want_vector(c, 2, r.n);
+    if (c->err->rc)
+        return c->err->rc;
+    y = rw_reshape(c, sampled(&r), 6,
                    (const int64_t[]){r.n, r.bins[0], r.samples, r.bins[1], r.samples, channels});
-    y = rw_reduce(&r.w, r.is_max ? "ReduceMax" : "ReduceMean", y, both, 2, false);
-    return rw_is(&r.w, 0, rw_transpose(&r.w, y, (const int64_t[]){0, 3, 1, 2}, 4));
+    y = rw_reduce(c, r.is_max ? "ReduceMax" : "ReduceMean", y, both, 2, false);
+    return rw_is(c, 0, rw_transpose(c, y, (const int64_t[]){0, 3, 1, 2}, 4));
 }
 
 /* ---------------------------------------------------------------- MaxRoiPool */
@@ -176,65 +165,63 @@ int shape__rewrite_roi_align(struct shape_ctx *c)
 /* A border of the regions in pixels, halves away from 0. */
 static uint32_t border(struct regions *r, int64_t k)
 {
-    struct rewrite *w = &r->w;
-    const uint32_t v = rw2(w, "Mul", column(r, k), num(r, r->scale));
+    struct shape_ctx *c = r->c;
+    const uint32_t v = rw2(c, "Mul", column(r, k), num(r, r->scale));
 
-    return rw2(w, "Mul", rw1(w, "Sign", v),
-               rw1(w, "Floor", rw2(w, "Add", rw1(w, "Abs", v), num(r, 0.5))));
+    return rw2(c, "Mul", rw1(c, "Sign", v),
+               rw1(c, "Floor", rw2(c, "Add", rw1(c, "Abs", v), num(r, 0.5))));
 }
 
 /* Which pixels of an axis bin number k of each region holds: BOOL [n, size]. */
 static uint32_t pixels_of(struct regions *r, int axis, int64_t k)
 {
-    struct rewrite *w = &r->w;
+    struct shape_ctx *c = r->c;
     const uint32_t from = border(r, 2 - axis), to = border(r, 4 - axis);
     const uint32_t one = num(r, 1), bins = num(r, (double)r->bins[axis]);
-    const uint32_t length = rw2(w, "Max", rw2(w, "Add", rw2(w, "Sub", to, from), one), one);
-    const uint32_t bin = rw2(w, "Div", length, bins);
+    const uint32_t length = rw2(c, "Max", rw2(c, "Add", rw2(c, "Sub", to, from), one), one);
+    const uint32_t bin = rw2(c, "Div", length, bins);
     const uint32_t first =
-        rw2(w, "Add", rw1(w, "Floor", rw2(w, "Mul", bin, num(r, (double)k))), from);
+        rw2(c, "Add", rw1(c, "Floor", rw2(c, "Mul", bin, num(r, (double)k))), from);
     const uint32_t end =
-        rw2(w, "Add", rw1(w, "Ceil", rw2(w, "Mul", bin, num(r, (double)(k + 1)))), from);
-    const uint32_t at = rw_cast(w, rw_iota(w, r->size[axis]), r->t);
+        rw2(c, "Add", rw1(c, "Ceil", rw2(c, "Mul", bin, num(r, (double)(k + 1)))), from);
+    const uint32_t at = rw_cast(c, rw_iota(c, r->size[axis]), r->t);
 
-    return rw2(w, "And", rw2(w, "GreaterOrEqual", at, first), rw2(w, "Less", at, end));
+    return rw2(c, "And", rw2(c, "GreaterOrEqual", at, first), rw2(c, "Less", at, end));
 }
 
 /* The largest of x along axis 2 or 3 in each bin; -Inf where a bin holds none. */
 static uint32_t max_of_bins(struct regions *r, uint32_t x, int axis)
 {
-    struct rewrite *w = &r->w;
+    struct shape_ctx *c = r->c;
     const int64_t along = 2 + axis;
     uint32_t y = GRAPH_NONE;
 
-    for (int64_t k = 0; k < r->bins[axis] && w->rc == SH_OK; k++) {
+    for (int64_t k = 0; k < r->bins[axis] && c->err->rc == SH_OK; k++) {
         const int64_t m = r->size[axis];
         const uint32_t mask =
-            rw_reshape(w, pixels_of(r, axis, k), 4,
+            rw_reshape(c, pixels_of(r, axis, k), 4,
                        axis ? (const int64_t[]){r->n, 1, 1, m} : (const int64_t[]){r->n, 1, m, 1});
         const uint32_t top =
-            rw_reduce(w, "ReduceMax", rw3(w, "Where", mask, x, num(r, -INFINITY)), &along, 1, true);
+            rw_reduce(c, "ReduceMax", rw3(c, "Where", mask, x, num(r, -INFINITY)), &along, 1, true);
 
-        y = k ? rw_concat(w, (const uint32_t[]){y, top}, 2, (int)along) : top;
+        y = k ? rw_concat(c, (const uint32_t[]){y, top}, 2, (int)along) : top;
     }
     return y;
 }
 
 int shape__rewrite_max_roi_pool(struct shape_ctx *c)
 {
-    struct regions r = {.w = {.c = c, .rc = shape__want_float(c, 0)}};
-    size_t k = 0;
+    struct regions r = {.c = c};
     uint32_t x, y;
 
-    if (!r.w.rc)
-        r.w.rc = graph_ints(&c->n, "pooled_shape", r.bins, 2, &k, c->err);
-    if (!r.w.rc)
-        r.w.rc = read_regions(&r, 5);
-    if (r.w.rc)
-        return r.w.rc;
-    x = rw_reshape(&r.w, rw_cast(&r.w, column(&r, 0), SH_I64), 1, &r.n);
-    x = rw2(&r.w, "Gather", rw_in(&r.w, 0), x);
+    shape__want_float(c, 0);
+    shape__list(c, "pooled_shape", r.bins, 2);
+    read_regions(&r, 5);
+    if (c->err->rc)
+        return c->err->rc;
+    x = rw_reshape(c, rw_cast(c, column(&r, 0), SH_I64), 1, &r.n);
+    x = rw2(c, "Gather", rw_in(c, 0), x);
     y = max_of_bins(&r, max_of_bins(&r, x, 1), 0);
-    y = rw3(&r.w, "Where", rw2(&r.w, "Greater", y, num(&r, -INFINITY)), y, num(&r, 0));
-    return rw_is(&r.w, 0, y);
+    y = rw3(c, "Where", rw2(c, "Greater", y, num(&r, -INFINITY)), y, num(&r, 0));
+    return rw_is(c, 0, y);
 }

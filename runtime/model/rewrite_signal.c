@@ -17,13 +17,9 @@ struct dft {
     bool inverse, onesided;
 };
 
-static bool flag(struct rewrite *w, const char *name, bool def)
+static bool flag(struct shape_ctx *c, const char *name, bool def)
 {
-    int64_t v = def;
-
-    if (w->rc == SH_OK)
-        w->rc = graph_int(&w->c->n, name, def, &v, w->c->err);
-    return v != 0;
+    return shape__int(c, name, def) != 0;
 }
 
 /* Of real numbers half of the result is enough, and half of it gives them back: what is left out
@@ -45,13 +41,13 @@ static int check_dft(struct shape_ctx *c, struct dft *d, int64_t length)
 }
 
 /* [in * in_parts, out * out_parts]; numbers behind the period are left out. */
-static uint32_t dft_matrix(struct rewrite *w, const struct dft *d, enum sh_dtype t)
+static uint32_t dft_matrix(struct shape_ctx *c, const struct dft *d, enum sh_dtype t)
 {
     const bool halves = d->onesided && d->inverse;
     const int64_t dims[2] = {d->in * d->in_parts, d->out * d->out_parts};
     const int64_t rows = SH_MIN(d->in, halves ? d->n / 2 + 1 : d->n);
     float *m =
-        d->in < MAX_LENGTH ? rw_alloc(w, SH_F32, dims[0] * dims[1]) : rw_alloc(w, SH_F32, -1);
+        d->in < MAX_LENGTH ? rw_alloc(c, SH_F32, dims[0] * dims[1]) : rw_alloc(c, SH_F32, -1);
 
     for (int64_t k = 0; m && k < rows; k++)
         for (int64_t i = 0; i < d->out; i++) {
@@ -68,103 +64,103 @@ static uint32_t dft_matrix(struct rewrite *w, const struct dft *d, enum sh_dtype
                     (float)(scale * v);
             }
         }
-    return rw_cast(w, rw_const(w, SH_F32, 2, dims, m), t);
+    return rw_cast(c, rw_const(c, SH_F32, 2, dims, m), t);
 }
 
 /* Along the last axis but one of x. */
-static uint32_t transformed(struct rewrite *w, uint32_t x, const struct dft *d)
+static uint32_t transformed(struct shape_ctx *c, uint32_t x, const struct dft *d)
 {
-    const struct graph_value v = *rw_v(w, x);
+    const struct graph_value v = *rw_v(c, x);
     int64_t dims[SH_MAX_RANK];
 
-    if (w->rc)
+    if (c->err->rc)
         return GRAPH_NONE;
     memcpy(dims, v.dims, sizeof(dims));
     dims[v.rank - 2] = d->in * d->in_parts;
-    x = rw2(w, "MatMul", rw_reshape(w, x, v.rank - 1, dims), dft_matrix(w, d, v.dtype));
+    x = rw2(c, "MatMul", rw_reshape(c, x, v.rank - 1, dims), dft_matrix(c, d, v.dtype));
     dims[v.rank - 2] = d->out;
     dims[v.rank - 1] = d->out_parts;
-    return rw_reshape(w, x, v.rank, dims);
+    return rw_reshape(c, x, v.rank, dims);
 }
 
 /* A constant number, if it is there. */
-static int64_t whole(struct rewrite *w, uint32_t slot, int64_t def)
+static int64_t whole(struct shape_ctx *c, uint32_t slot, int64_t def)
 {
     double v = (double)def;
 
-    if (w->rc == SH_OK)
-        w->rc = shape__number(w->c, slot, (double)def, &v);
-    if (w->rc == SH_OK && !(fabs(v) <= MAX_LENGTH))
-        w->rc = shape__fail(w->c, SH_E_INVALID, "input %u is %g", slot, v);
-    return w->rc == SH_OK ? (int64_t)v : def;
+    shape__number(c, slot, (double)def, &v);
+    if (!(fabs(v) <= MAX_LENGTH))
+        shape__fail(c, SH_E_INVALID, "input %u is %g", slot, v);
+    return c->err->rc == SH_OK ? (int64_t)v : def;
 }
 
 /* x [length] [axis] */
 int shape__rewrite_dft(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c, .rc = shape__want_float(c, 0)};
     const struct graph_value x = *shape__in(c, 0);
-    struct dft d = {.inverse = flag(&w, "inverse", false), .onesided = flag(&w, "onesided", false)};
-    const int64_t length = whole(&w, 1, 0);
-    int64_t axis = -2, perm[SH_MAX_RANK];
+    struct dft d;
+    int64_t length, axis, perm[SH_MAX_RANK];
     uint32_t y;
 
-    if (!w.rc)
-        w.rc = graph_int(&c->n, "axis", -2, &axis, c->err);
-    axis = whole(&w, 2, axis);
-    if (!w.rc)
-        w.rc = shape__axis(c, axis, x.rank, &axis);
-    if (!w.rc && axis == x.rank - 1)
-        w.rc = shape__fail(c, SH_E_INVALID, "the last axis holds the parts of a number");
-    if (w.rc)
-        return w.rc;
+    shape__want_float(c, 0);
+    d.inverse = flag(c, "inverse", false);
+    d.onesided = flag(c, "onesided", false);
+    length = whole(c, 1, 0);
+    axis = shape__int(c, "axis", -2);
+    axis = whole(c, 2, axis);
+    shape__axis(c, axis, x.rank, &axis);
+    if (axis == x.rank - 1)
+        shape__fail(c, SH_E_INVALID, "the last axis holds the parts of a number");
+    if (c->err->rc)
+        return c->err->rc;
     d.in = x.dims[axis];
     d.in_parts = x.dims[x.rank - 1];
-    w.rc = check_dft(c, &d, length);
+    check_dft(c, &d, length);
     for (int i = 0; i < x.rank; i++)
         perm[i] = i;
     perm[axis] = x.rank - 2;
     perm[x.rank - 2] = axis;
-    y = transformed(&w, rw_transpose(&w, rw_in(&w, 0), perm, x.rank), &d);
-    return rw_is(&w, 0, rw_transpose(&w, y, perm, x.rank));
+    y = transformed(c, rw_transpose(c, rw_in(c, 0), perm, x.rank), &d);
+    return rw_is(c, 0, rw_transpose(c, y, perm, x.rank));
 }
 
 /* [samples, n, parts] as [samples, frames, length, parts]. */
-static uint32_t frames_of(struct rewrite *w, int64_t step, int64_t length)
+static uint32_t frames_of(struct shape_ctx *c, int64_t step, int64_t length)
 {
-    const int64_t n = shape__in(w->c, 0)->dims[1], dims[2] = {(n - length) / step + 1, length};
-    int64_t *at = rw_alloc(w, SH_I64, dims[0] * length);
+    const int64_t n = shape__in(c, 0)->dims[1], dims[2] = {(n - length) / step + 1, length};
+    int64_t *at = rw_alloc(c, SH_I64, dims[0] * length);
 
     for (int64_t i = 0; at && i < dims[0] * length; i++)
         at[i] = i / length * step + i % length;
-    return rw2_with(w, "Gather", rw_in(w, 0), rw_const(w, SH_I64, 2, dims, at), RW_INT("axis", 1));
+    return rw2_with(c, "Gather", rw_in(c, 0), rw_const(c, SH_I64, 2, dims, at), RW_INT("axis", 1));
 }
 
 /* signal, step between frames [window] [length of a frame] */
 int shape__rewrite_stft(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c, .rc = shape__want_float(c, 0)};
     const struct graph_value *x = shape__in(c, 0);
     const struct graph_value *window = shape__has(c, 2) ? shape__in(c, 2) : NULL;
-    struct dft d = {.onesided = flag(&w, "onesided", true)};
-    const int64_t step = whole(&w, 1, 0);
+    struct dft d = {0};
+    int64_t step;
     uint32_t frames;
 
-    if (!w.rc && (x->rank != 3 || (window && window->rank != 1)))
-        w.rc = shape__fail(c, SH_E_INVALID, "the signal needs 3 axes, the window 1");
-    d.in = whole(&w, 3, window ? window->dims[0] : 0);
-    if (!w.rc && (step < 1 || d.in < 1 || d.in > x->dims[1] || (window && window->dims[0] != d.in)))
-        w.rc = shape__fail(c, SH_E_INVALID,
-                           "frames of %lld, %lld apart, do not fit to signal and window",
-                           (long long)d.in, (long long)step);
-    if (w.rc)
-        return w.rc;
+    shape__want_float(c, 0);
+    d.onesided = flag(c, "onesided", true);
+    step = whole(c, 1, 0);
+    if (x->rank != 3 || (window && window->rank != 1))
+        shape__fail(c, SH_E_INVALID, "the signal needs 3 axes, the window 1");
+    d.in = whole(c, 3, window ? window->dims[0] : 0);
+    if (step < 1 || d.in < 1 || d.in > x->dims[1] || (window && window->dims[0] != d.in))
+        shape__fail(c, SH_E_INVALID, "frames of %lld, %lld apart, do not fit to signal and window",
+                    (long long)d.in, (long long)step);
+    if (c->err->rc)
+        return c->err->rc;
     d.in_parts = x->dims[2];
-    w.rc = check_dft(c, &d, 0);
-    frames = frames_of(&w, step, d.in);
+    check_dft(c, &d, 0);
+    frames = frames_of(c, step, d.in);
     if (window)
-        frames = rw2(&w, "Mul", frames, rw_reshape(&w, rw_in(&w, 2), 2, (int64_t[]){d.in, 1}));
-    return rw_is(&w, 0, transformed(&w, frames, &d));
+        frames = rw2(c, "Mul", frames, rw_reshape(c, rw_in(c, 2), 2, (int64_t[]){d.in, 1}));
+    return rw_is(c, 0, transformed(c, frames, &d));
 }
 
 /* Triangles over the bins of a transform, evenly spaced in mel: its bins by those of mel. */
@@ -194,23 +190,19 @@ static void mel_weights(float *m, int64_t n_mel, int64_t length, double rate, do
 /* bins of mel, length of the transform, samples in a second, lowest and highest Hz */
 int shape__rewrite_mel_weights(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
-    const int64_t n_mel = whole(&w, 0, 0), length = whole(&w, 1, 0), rate = whole(&w, 2, 0);
+    const int64_t n_mel = whole(c, 0, 0), length = whole(c, 1, 0), rate = whole(c, 2, 0);
     const int64_t dims[2] = {length / 2 + 1, n_mel};
     double low = 0, high = 0;
     int64_t to = 1;
     float *m;
 
-    if (!w.rc)
-        w.rc = shape__number(c, 3, 0, &low);
-    if (!w.rc)
-        w.rc = shape__number(c, 4, 0, &high);
-    if (!w.rc)
-        w.rc = graph_int(&c->n, "output_datatype", 1, &to, c->err);
-    if (!w.rc && (n_mel < 1 || length < 1 || rate < 1 || !(low >= 0 && high > low && high < 1e9)))
-        w.rc = shape__fail(c, SH_E_INVALID, "its numbers make no spectrum");
-    m = rw_alloc(&w, SH_F32, w.rc ? 0 : dims[0] * dims[1]);
+    shape__number(c, 3, 0, &low);
+    shape__number(c, 4, 0, &high);
+    to = shape__int(c, "output_datatype", 1);
+    if (n_mel < 1 || length < 1 || rate < 1 || !(low >= 0 && high > low && high < 1e9))
+        shape__fail(c, SH_E_INVALID, "its numbers make no spectrum");
+    m = rw_alloc(c, SH_F32, c->err->rc ? 0 : dims[0] * dims[1]);
     if (m)
         mel_weights(m, n_mel, length, (double)rate, low, high);
-    return rw_is(&w, 0, rw1_with(&w, "Cast", rw_const(&w, SH_F32, 2, dims, m), RW_INT("to", to)));
+    return rw_is(c, 0, rw1_with(c, "Cast", rw_const(c, SH_F32, 2, dims, m), RW_INT("to", to)));
 }

@@ -51,7 +51,6 @@ int shape__infer_act(struct shape_ctx *c)
 
 int shape__align(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const struct graph_value *a = shape__in(c, 0), *b = shape__in(c, 1);
     int64_t axis, dims[SH_MAX_RANK];
     uint32_t reshaped;
@@ -68,7 +67,7 @@ int shape__align(struct shape_ctx *c)
                     (long long)axis);
     for (int i = 0; i < a->rank - (int)axis; i++)
         dims[i] = i < b->rank ? b->dims[i] : 1;
-    reshaped = rw_reshape(&w, c->n.in[1], a->rank - (int)axis, dims);
+    reshaped = rw_reshape(c, c->n.in[1], a->rank - (int)axis, dims);
     if (c->err->rc == SH_OK)
         c->n.in[1] = reshaped;
     return c->err->rc;
@@ -219,14 +218,13 @@ int shape__infer_cast_like(struct shape_ctx *c)
 /* A bound that is computed: the larger of x and one, then the smaller of that and the other. */
 static int clip_by_values(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
-    uint32_t y = rw_in(&w, 0);
+    uint32_t y = rw_in(c, 0);
 
     if (shape__has(c, 1))
-        y = rw2(&w, "Max", y, rw_in(&w, 1));
+        y = rw2(c, "Max", y, rw_in(c, 1));
     if (shape__has(c, 2))
-        y = rw2(&w, "Min", y, rw_in(&w, 2));
-    return rw_is(&w, 0, y);
+        y = rw2(c, "Min", y, rw_in(c, 2));
+    return rw_is(c, 0, y);
 }
 
 int shape__infer_clip(struct shape_ctx *c)
@@ -253,19 +251,18 @@ int shape__infer_identity(struct shape_ctx *c)
 /* Result k of the branch that a condition of data takes: both have to be there. */
 static int choose(struct shape_ctx *c, uint32_t k, uint32_t n)
 {
-    struct rewrite w = {.c = c};
     const uint32_t a = c->n.in[1 + k], b = c->n.in[1 + n + k];
     const struct graph_value *u, *v;
 
     if (a == GRAPH_NONE || b == GRAPH_NONE)
         return shape__computed(c, 0);
-    u = rw_v(&w, a);
-    v = rw_v(&w, b);
+    u = rw_v(c, a);
+    v = rw_v(c, b);
     if (u->dtype != v->dtype || u->rank != v->rank ||
         memcmp(u->dims, v->dims, sizeof(u->dims[0]) * (size_t)u->rank) != 0 || u->counted ||
         v->counted)
         return counted__choose(c, k, a, b);
-    return rw_is(&w, k, rw3(&w, "Where", rw_reshape(&w, c->n.in[0], 0, NULL), a, b));
+    return rw_is(c, k, rw3(c, "Where", rw_reshape(c, c->n.in[0], 0, NULL), a, b));
 }
 
 /* Condition, results of then, results of else. */
@@ -273,7 +270,6 @@ int shape__infer_if(struct shape_ctx *c)
 {
     const struct graph_value *q = shape__in(c, 0);
     const uint32_t n = c->n.n_out;
-    struct rewrite w = {.c = c};
     uint32_t first;
 
     if (q->dtype != SH_BOOL || graph_elements(q) != 1 || c->n.n_in != 2 * n + 1)
@@ -286,7 +282,7 @@ int shape__infer_if(struct shape_ctx *c)
         else if (c->n.in[first + k] == GRAPH_NONE)
             shape__fail(c, SH_E_UNSUPPORTED, WHY_BRANCH, c->lost);
         else
-            rw_is(&w, k, c->n.in[first + k]);
+            rw_is(c, k, c->n.in[first + k]);
         q = shape__in(c, 0);
     }
     return c->err->rc;
@@ -295,13 +291,12 @@ int shape__infer_if(struct shape_ctx *c)
 /* Nothing is dropped. */
 static int keep_all(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const struct graph_value x = *shape__in(c, 0);
-    bool *yes = rw_alloc(&w, SH_BOOL, 1);
+    bool *yes = rw_alloc(c, SH_BOOL, 1);
 
     if (yes)
         *yes = true;
-    rw_is(&w, 1, rw_expand(&w, rw_const(&w, SH_BOOL, 0, NULL, yes), x.rank, x.dims));
+    rw_is(c, 1, rw_expand(c, rw_const(c, SH_BOOL, 0, NULL, yes), x.rank, x.dims));
     return shape__alias(c, c->n.in[0]);
 }
 

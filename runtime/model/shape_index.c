@@ -337,9 +337,8 @@ int shape__infer_scatter(struct shape_ctx *c)
 /* Rows of what is not written become -1. */
 static int rows_without(struct shape_ctx *c, uint32_t *rows)
 {
-    struct rewrite w = {.c = c};
 
-    *rows = rw3(&w, "Where", c->skip, *rows, rw_number(&w, SH_I64, -1));
+    *rows = rw3(c, "Where", c->skip, *rows, rw_number(c, SH_I64, -1));
     return c->err->rc;
 }
 

@@ -34,7 +34,6 @@ static bool is_op(const struct shape_ctx *c, const char *op)
 
 int shape__finish_narrow(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const enum sh_dtype t = shape__in(c, 0)->dtype, wide = shape__wide(t);
     const struct graph_value y = *shape__outv(c, 0);
     uint32_t out;
@@ -43,10 +42,10 @@ int shape__finish_narrow(struct shape_ctx *c)
         return shape__emit_self(c);
     for (uint32_t i = 0; i < c->n.n_in; i++)
         if (shape__has(c, i) && shape__in(c, i)->dtype == t)
-            c->n.in[i] = rw_cast(&w, c->n.in[i], wide);
+            c->n.in[i] = rw_cast(c, c->n.in[i], wide);
     shape__temp(c, "wide", y.dtype == t ? wide : y.dtype, y.rank, y.dims, &out);
     shape__emit_as(c, c->n.op, c->n.in, c->n.n_in, &out, 1, &c->n);
-    c->outv[0] = y.dtype == t ? rw_cast(&w, out, t) : out;
+    c->outv[0] = y.dtype == t ? rw_cast(c, out, t) : out;
     return c->err->rc;
 }
 
@@ -58,25 +57,24 @@ static bool is_unsigned(enum sh_dtype t)
 /* Abs, Neg, Sign, Relu, BitwiseNot of integers. */
 int shape__finish_int_unary(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const enum sh_dtype t = shape__in(c, 0)->dtype;
-    const uint32_t x = rw_in(&w, 0);
+    const uint32_t x = rw_in(c, 0);
     uint32_t zero, y;
 
     if (!shape__is_int(t))
         return shape__emit_self(c);
-    zero = rw_number(&w, t, 0);
+    zero = rw_number(c, t, 0);
     if (is_op(c, "BitwiseNot")) /* all bits: -1 - x */
-        y = rw2(&w, "Sub", rw_cast(&w, rw_number(&w, SH_I64, -1), t), x);
+        y = rw2(c, "Sub", rw_cast(c, rw_number(c, SH_I64, -1), t), x);
     else if (is_op(c, "Sign"))
-        y = rw2(&w, "Sub", rw_cast(&w, rw2(&w, "Greater", x, zero), t),
-                rw_cast(&w, rw2(&w, "Less", x, zero), t));
+        y = rw2(c, "Sub", rw_cast(c, rw2(c, "Greater", x, zero), t),
+                rw_cast(c, rw2(c, "Less", x, zero), t));
     else if (is_op(c, "Relu"))
-        y = rw2(&w, "Max", x, zero);
+        y = rw2(c, "Max", x, zero);
     else if (is_op(c, "Neg"))
-        y = rw2(&w, "Sub", zero, x);
+        y = rw2(c, "Sub", zero, x);
     else
-        y = is_unsigned(t) ? x : rw2(&w, "Max", x, rw2(&w, "Sub", zero, x));
+        y = is_unsigned(t) ? x : rw2(c, "Max", x, rw2(c, "Sub", zero, x));
     c->outv[0] = y;
     return c->err->rc;
 }
@@ -84,32 +82,30 @@ int shape__finish_int_unary(struct shape_ctx *c)
 /* The exponent may be of another type: it becomes the base's, or both become floats. */
 int shape__finish_pow(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const enum sh_dtype a = shape__in(c, 0)->dtype, b = shape__in(c, 1)->dtype;
-    const uint32_t x = rw_in(&w, 0), e = rw_in(&w, 1);
+    const uint32_t x = rw_in(c, 0), e = rw_in(c, 1);
 
     if (a == b)
         return shape__emit_self(c);
     if (!shape__is_int(a) || shape__is_int(b))
-        c->outv[0] = rw2(&w, "Pow", x, rw_cast(&w, e, a));
+        c->outv[0] = rw2(c, "Pow", x, rw_cast(c, e, a));
     else
-        c->outv[0] = rw_cast(&w, rw2(&w, "Pow", rw_cast(&w, x, b), e), a);
+        c->outv[0] = rw_cast(c, rw2(c, "Pow", rw_cast(c, x, b), e), a);
     return c->err->rc;
 }
 
 int shape__finish_clip(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const enum sh_dtype t = shape__in(c, 0)->dtype;
     const double lo = shape__float(c, "min", -INFINITY), hi = shape__float(c, "max", INFINITY);
-    uint32_t y = rw_in(&w, 0);
+    uint32_t y = rw_in(c, 0);
 
     if (!shape__is_int(t))
         return shape__emit_self(c);
     if (isfinite(lo))
-        y = rw2(&w, "Max", y, rw_number(&w, t, lo));
+        y = rw2(c, "Max", y, rw_number(c, t, lo));
     if (isfinite(hi))
-        y = rw2(&w, "Min", y, rw_number(&w, t, hi));
+        y = rw2(c, "Min", y, rw_number(c, t, hi));
     c->outv[0] = y;
     return c->err->rc;
 }

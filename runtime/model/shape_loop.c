@@ -50,7 +50,6 @@ struct loop {
     struct run *r;
     const struct graph_node *n, *body; /* body: what gives its inputs */
     struct shape_ctx *c;
-    struct rewrite w;
     uint32_t id, given, n_results; /* inputs of its own; results of the body */
     uint32_t *state;               /* OWNED: carried values */
     uint32_t **rows;               /* OWNED: [n_rows]: what is to be stacked, for each output */
@@ -68,7 +67,7 @@ static int open_loop(struct loop *l, struct run *r, const struct graph_node *n, 
 {
     int64_t id, given;
 
-    *l = (struct loop){.r = r, .n = n, .c = c, .w = {.c = c}};
+    *l = (struct loop){.r = r, .n = n, .c = c};
     graph_int(n, GRAPH_BODY, 0, &id, c->err);
     graph_int(n, GRAPH_GIVEN, -1, &given, c->err);
     if (id < 1 || id >= r->n_bodies || given < 0 || given > n->n_in)
@@ -189,36 +188,36 @@ static int keep_rows(struct loop *l, uint32_t from)
 }
 
 /* Stacks values along a new first axis. */
-static uint32_t stack_rows(struct rewrite *w, const uint32_t *parts, uint32_t n)
+static uint32_t stack_rows(struct shape_ctx *c, const uint32_t *parts, uint32_t n)
 {
-    const struct sh_err *err = w->c->err;
+    const struct sh_err *err = c->err;
     uint32_t *of = err->rc ? NULL : calloc((size_t)n + 1, sizeof(*of)), v = GRAPH_NONE;
     const int64_t first = 0;
 
     if (!of)
-        SH_FAIL(w->c->err, SH_E_NOMEM, "could not allocate the rows of a loop");
+        SH_FAIL(c->err, SH_E_NOMEM, "could not allocate the rows of a loop");
     for (uint32_t i = 0; i < n && err->rc == SH_OK; i++)
-        of[i] = rw2(w, "Unsqueeze", parts[i], rw_list(w, &first, 1));
+        of[i] = rw2(c, "Unsqueeze", parts[i], rw_list(c, &first, 1));
     if (err->rc == SH_OK)
-        v = rw_concat(w, of, n, 0);
+        v = rw_concat(c, of, n, 0);
     free(of);
     return v;
 }
 
 /* As stack_rows() of no rows that are like `row`. */
-static uint32_t no_rows(struct rewrite *w, uint32_t row, int axis)
+static uint32_t no_rows(struct shape_ctx *c, uint32_t row, int axis)
 {
-    const struct graph_value v = *rw_v(w, row);
+    const struct graph_value v = *rw_v(c, row);
     int64_t dims[SH_MAX_RANK];
     int rank = v.rank + 1;
 
     if (rank > SH_MAX_RANK) {
-        shape__fail(w->c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
+        shape__fail(c, SH_E_UNSUPPORTED, WHY_AXES, SH_MAX_RANK);
         return GRAPH_NONE;
     }
     for (int i = 0, k = 0; i < rank; i++)
         dims[i] = i == axis ? 0 : v.dims[k++];
-    return rw_const(w, v.dtype, rank, dims, rw_alloc(w, v.dtype, 0));
+    return rw_const(c, v.dtype, rank, dims, rw_alloc(c, v.dtype, 0));
 }
 
 static void give(struct loop *l, uint32_t k, uint32_t v)
@@ -284,11 +283,11 @@ static uint32_t choose(struct loop *l, uint32_t cond, uint32_t old, uint32_t new
     if (old == new || l->c->err->rc)
         return new;
     if (!run__is_sequence(old) && !run__is_sequence(new)) {
-        a = rw_v(&l->w, old);
-        b = rw_v(&l->w, new);
+        a = rw_v(l->c, old);
+        b = rw_v(l->c, new);
         if (a->dtype == b->dtype && a->rank == b->rank &&
             memcmp(a->dims, b->dims, sizeof(a->dims[0]) * (size_t)a->rank) == 0)
-            return rw3(&l->w, "Where", cond, new, old);
+            return rw3(l->c, "Where", cond, new, old);
     }
     shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_GROWS);
     return GRAPH_NONE;
@@ -297,24 +296,24 @@ static uint32_t choose(struct loop *l, uint32_t cond, uint32_t old, uint32_t new
 /* One trip. *cond: of data, of constants or absent; it is brought up to date. */
 static int loop_trip(struct loop *l, int64_t i, uint32_t *cond)
 {
-    struct rewrite *w = &l->w;
+    struct shape_ctx *c = l->c;
     bool goes_on;
     const bool known = is_known(l, *cond, &goes_on);
     uint32_t next;
 
-    set_input(l, TRIPS, rw_number(w, SH_I64, (double)i));
-    set_input(l, CONDITION, known ? rw_number(w, SH_BOOL, 1) : *cond);
+    set_input(l, TRIPS, rw_number(c, SH_I64, (double)i));
+    set_input(l, CONDITION, known ? rw_number(c, SH_BOOL, 1) : *cond);
     for (uint32_t s = 0; s < l->n_state; s++)
         set_input(l, STATE + s, l->state[s]);
     if (run_body(l) || keep_rows(l, 1 + l->n_state) || check_condition(l, result(l, 0)))
-        return l->c->err->rc;
+        return c->err->rc;
     for (uint32_t s = 0; s < l->n_state; s++) {
         next = result(l, 1 + s);
         l->state[s] = known ? next : choose(l, *cond, l->state[s], next);
     }
-    next = rw_reshape(w, result(l, 0), 0, NULL);
-    *cond = known ? next : rw2(w, "And", *cond, next);
-    return l->c->err->rc;
+    next = rw_reshape(c, result(l, 0), 0, NULL);
+    *cond = known ? next : rw2(c, "And", *cond, next);
+    return c->err->rc;
 }
 
 static int loop_trips(struct loop *l)
@@ -327,7 +326,7 @@ static int loop_trips(struct loop *l)
     if (check_condition(l, cond))
         return l->c->err->rc;
     if (cond != GRAPH_NONE)
-        cond = rw_reshape(&l->w, cond, 0, NULL);
+        cond = rw_reshape(l->c, cond, 0, NULL);
     for (int64_t i = 0; i < n && l->c->err->rc == SH_OK; i++) {
         if (is_known(l, cond, &goes_on)) {
             if (!goes_on)
@@ -345,8 +344,8 @@ static int loop_trips(struct loop *l)
 /* For the shapes of outputs that get no rows: a trip of which nothing is used. */
 static int loop_shapes(struct loop *l)
 {
-    set_input(l, TRIPS, rw_number(&l->w, SH_I64, 0));
-    set_input(l, CONDITION, rw_number(&l->w, SH_BOOL, 1));
+    set_input(l, TRIPS, rw_number(l->c, SH_I64, 0));
+    set_input(l, CONDITION, rw_number(l->c, SH_BOOL, 1));
     for (uint32_t s = 0; s < l->n_state; s++)
         set_input(l, STATE + s, l->state[s]);
     return run_body(l);
@@ -357,8 +356,8 @@ static void give_all(struct loop *l)
     for (uint32_t s = 0; s < l->n_state; s++)
         give(l, s, l->state[s]);
     for (uint32_t j = 0; j < l->n_rows; j++) {
-        const uint32_t v = l->n_trips ? stack_rows(&l->w, l->rows[j], l->n_trips)
-                                      : no_rows(&l->w, result(l, 1 + l->n_state + j), 0);
+        const uint32_t v = l->n_trips ? stack_rows(l->c, l->rows[j], l->n_trips)
+                                      : no_rows(l->c, result(l, 1 + l->n_state + j), 0);
 
         give(l, l->n_state + j, v);
     }
@@ -444,11 +443,11 @@ static int read_sizes(struct scan *s, const uint32_t *v)
 }
 
 /* Slice t of x along the axis, without it. */
-static uint32_t part(struct rewrite *w, uint32_t x, int64_t axis, int64_t t)
+static uint32_t part(struct shape_ctx *c, uint32_t x, int64_t axis, int64_t t)
 {
-    const uint32_t y = rw_slice(w, x, (int)axis, t, t + 1, 1);
+    const uint32_t y = rw_slice(c, x, (int)axis, t, t + 1, 1);
 
-    return rw2(w, "Squeeze", y, rw_list(w, &axis, 1));
+    return rw2(c, "Squeeze", y, rw_list(c, &axis, 1));
 }
 
 static int scan_trips(struct scan *s, const uint32_t *v)
@@ -462,7 +461,7 @@ static int scan_trips(struct scan *s, const uint32_t *v)
             set_input(l, k, l->state[k]);
         for (uint32_t i = 0; i < s->n_in; i++)
             set_input(l, l->n_state + i,
-                      part(&l->w, v[i], s->in_axis[i], s->in_back[i] ? s->trips - 1 - t : t));
+                      part(l->c, v[i], s->in_axis[i], s->in_back[i] ? s->trips - 1 - t : t));
         run_body(l);
         for (uint32_t k = 0; k < l->n_state; k++)
             l->state[k] = result(l, k);
@@ -477,7 +476,7 @@ static uint32_t joined(struct scan *s, uint32_t j)
     struct loop *l = &s->l;
     int64_t axis = 0, perm[SH_MAX_RANK];
     uint32_t y, *rows = l->rows[j], n = l->n_trips;
-    int rank = rw_v(&l->w, rows[0])->rank + 1;
+    int rank = rw_v(l->c, rows[0])->rank + 1;
 
     shape__axis(l->c, s->out_axis[j], rank, &axis);
     if (rank > SH_MAX_RANK) {
@@ -490,10 +489,10 @@ static uint32_t joined(struct scan *s, uint32_t j)
         rows[t] = rows[n - 1 - t];
         rows[n - 1 - t] = swap;
     }
-    y = stack_rows(&l->w, rows, n);
+    y = stack_rows(l->c, rows, n);
     for (int i = 0; i < rank; i++)
         perm[i] = i < axis ? i + 1 : i == axis ? 0 : i;
-    return rw_transpose(&l->w, y, perm, rank);
+    return rw_transpose(l->c, y, perm, rank);
 }
 
 static int scan_all(struct scan *s)
@@ -538,7 +537,7 @@ static int scan_samples(struct scan *s)
     }
     for (int64_t b = 0; b < samples && err->rc == SH_OK; b++) {
         for (uint32_t i = 0; i < n; i++)
-            in[i] = part(&l->w, l->c->n.in[1 + i], 0, b);
+            in[i] = part(l->c, l->c->n.in[1 + i], 0, b);
         memcpy(l->state, in, l->n_state * sizeof(*in));
         if (err->rc == SH_OK)
             scan_trips(s, in + l->n_state);
@@ -547,7 +546,7 @@ static int scan_samples(struct scan *s)
                 k < l->n_state ? l->state[k] : joined(s, k - l->n_state);
     }
     for (uint32_t k = 0; k < n_out && err->rc == SH_OK; k++)
-        give(l, k, stack_rows(&l->w, out + (int64_t)k * samples, (uint32_t)samples));
+        give(l, k, stack_rows(l->c, out + (int64_t)k * samples, (uint32_t)samples));
     free(in);
     free(out);
     return err->rc;

@@ -92,14 +92,14 @@ static int write_scheme(struct shape_ctx *c, const struct scheme *q)
 /* ---------------------------------------------------------------- 16 bits */
 
 /* A scale or zero point, as FP32 that broadcasts to x seen as [.., blocks, block, ..]. */
-static uint32_t spread(struct rewrite *w, const struct graph_value *x, const struct scheme *q,
+static uint32_t spread(struct shape_ctx *c, const struct graph_value *x, const struct scheme *q,
                        uint32_t v)
 {
     int64_t dims[SH_MAX_RANK + 1];
     int rank = 0;
 
     if (q->is_one)
-        return rw_cast(w, rw_reshape(w, v, 0, NULL), SH_F32);
+        return rw_cast(c, rw_reshape(c, v, 0, NULL), SH_F32);
     for (int i = 0; i < x->rank; i++) {
         if (q->block == 0) {
             dims[rank++] = i == q->axis ? x->dims[i] : 1;
@@ -109,17 +109,17 @@ static uint32_t spread(struct rewrite *w, const struct graph_value *x, const str
         if (i == q->axis)
             dims[rank++] = 1;
     }
-    return rw_cast(w, rw_reshape(w, v, rank, dims), SH_F32);
+    return rw_cast(c, rw_reshape(c, v, rank, dims), SH_F32);
 }
 
 /* x itself, or with the axis of blocks as two. */
-static uint32_t in_blocks(struct rewrite *w, const struct graph_value *x, const struct scheme *q,
+static uint32_t in_blocks(struct shape_ctx *c, const struct graph_value *x, const struct scheme *q,
                           uint32_t v)
 {
     int64_t dims[SH_MAX_RANK + 1];
     int rank = 0;
 
-    v = rw_cast(w, v, SH_F32);
+    v = rw_cast(c, v, SH_F32);
     if (q->is_one || q->block == 0)
         return v;
     for (int i = 0; i < x->rank; i++) {
@@ -127,37 +127,34 @@ static uint32_t in_blocks(struct rewrite *w, const struct graph_value *x, const 
         if (i == q->axis)
             dims[rank++] = q->block;
     }
-    return rw_reshape(w, v, rank, dims);
+    return rw_reshape(c, v, rank, dims);
 }
 
 /* Devices have no quantised numbers of 16 bits: other operators do it. */
 static int quantize_16(struct shape_ctx *c, const struct scheme *q, enum sh_dtype t)
 {
-    struct rewrite w = {.c = c};
     const struct graph_value x = *shape__in(c, 0);
     const double low = t == SH_I16 ? INT16_MIN : 0, high = t == SH_I16 ? INT16_MAX : UINT16_MAX;
-    uint32_t y =
-        rw2(&w, "Div", in_blocks(&w, &x, q, rw_in(&w, 0)), spread(&w, &x, q, rw_in(&w, 1)));
+    uint32_t y = rw2(c, "Div", in_blocks(c, &x, q, rw_in(c, 0)), spread(c, &x, q, rw_in(c, 1)));
 
-    y = rw1(&w, "Round", y);
+    y = rw1(c, "Round", y);
     if (shape__has(c, 2))
-        y = rw2(&w, "Add", y, spread(&w, &x, q, rw_in(&w, 2)));
-    y = rw3(&w, "Clip", y, rw_number(&w, SH_F32, low), rw_number(&w, SH_F32, high));
-    y = rw_cast(&w, rw_reshape(&w, y, x.rank, x.dims), t);
-    return rw_is(&w, 0, y);
+        y = rw2(c, "Add", y, spread(c, &x, q, rw_in(c, 2)));
+    y = rw3(c, "Clip", y, rw_number(c, SH_F32, low), rw_number(c, SH_F32, high));
+    y = rw_cast(c, rw_reshape(c, y, x.rank, x.dims), t);
+    return rw_is(c, 0, y);
 }
 
 static int dequantize_16(struct shape_ctx *c, const struct scheme *q)
 {
-    struct rewrite w = {.c = c};
     const struct graph_value x = *shape__in(c, 0);
     const enum sh_dtype t = shape__in(c, 1)->dtype;
-    uint32_t y = in_blocks(&w, &x, q, rw_in(&w, 0));
+    uint32_t y = in_blocks(c, &x, q, rw_in(c, 0));
 
     if (shape__has(c, 2))
-        y = rw2(&w, "Sub", y, spread(&w, &x, q, rw_in(&w, 2)));
-    y = rw2(&w, "Mul", y, spread(&w, &x, q, rw_in(&w, 1)));
-    return rw_is(&w, 0, rw_cast(&w, rw_reshape(&w, y, x.rank, x.dims), t));
+        y = rw2(c, "Sub", y, spread(c, &x, q, rw_in(c, 2)));
+    y = rw2(c, "Mul", y, spread(c, &x, q, rw_in(c, 1)));
+    return rw_is(c, 0, rw_cast(c, rw_reshape(c, y, x.rank, x.dims), t));
 }
 
 /* ---------------------------------------------------------------- shapes */

@@ -97,10 +97,9 @@ int shape__infer_arg(struct shape_ctx *c)
 
 int shape__finish_arg(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const enum sh_dtype t = shape__in(c, 0)->dtype, wide = shape__wide(t);
-    const uint32_t x = wide == t ? rw_in(&w, 0) : rw_cast(&w, rw_in(&w, 0), wide);
-    struct graph_value v = *rw_v(&w, x);
+    const uint32_t x = wide == t ? rw_in(c, 0) : rw_cast(c, rw_in(c, 0), wide);
+    struct graph_value v = *rw_v(c, x);
     const int64_t axis = shape__int(c, "axis", 0);
     const bool last = shape__int(c, "select_last_index", 0) != 0;
     uint32_t out[2];
@@ -132,21 +131,20 @@ int shape__infer_topk(struct shape_ctx *c)
 /* Sorted whether that was asked for or not: any order is allowed then. */
 int shape__finish_topk(struct shape_ctx *c)
 {
-    struct rewrite w = {.c = c};
     const enum sh_dtype t = shape__in(c, 0)->dtype, wide = shape__wide(t);
     const struct graph_value y = *shape__outv(c, 0);
-    uint32_t x = rw_in(&w, 0), out[2] = {c->outv[0], c->outv[1]};
+    uint32_t x = rw_in(c, 0), out[2] = {c->outv[0], c->outv[1]};
     const int64_t axis = shape__int(c, "axis", -1), largest = shape__int(c, "largest", 1);
 
     if (out[1] == GRAPH_NONE)
         shape__temp(c, "at", SH_I64, y.rank, y.dims, &out[1]);
     if (wide != t) {
-        x = rw_cast(&w, x, wide);
+        x = rw_cast(c, x, wide);
         shape__temp(c, "value", wide, y.rank, y.dims, &out[0]);
     }
     emit_topk(c, x, axis, largest != 0, false, out);
     if (wide != t)
-        c->outv[0] = rw_cast(&w, out[0], t);
+        c->outv[0] = rw_cast(c, out[0], t);
     return c->err->rc;
 }
 

@@ -60,8 +60,7 @@ struct seq_op {
     struct run *r;
     const struct graph_node *n;
     struct shape_ctx *c; /* its inputs may be sequences */
-    struct rewrite w;
-    uint32_t out; /* of the node */
+    uint32_t out;        /* of the node */
 };
 
 /* Input i as a sequence; NULL: it is none, which is recorded. */
@@ -173,7 +172,7 @@ static void seq_length(struct seq_op *s)
 
     if (!x)
         return;
-    s->out = rw_number(&s->w, SH_I64, x->n);
+    s->out = rw_number(s->c, SH_I64, x->n);
     if (s->c->err->rc == SH_OK)
         s->c->g->values[s->out].by_size = true; /* it may */
 }
@@ -189,7 +188,7 @@ static int64_t attr_int(struct seq_op *s, const char *name, int64_t def)
 /* Sizes of the parts along the axis: a list, or one number for all, the last one smaller. OWNED. */
 static int64_t *part_sizes(struct seq_op *s, int64_t whole, uint32_t *n)
 {
-    const struct graph_value *v = shape__has(s->c, 1) ? rw_v(&s->w, s->c->n.in[1]) : NULL;
+    const struct graph_value *v = shape__has(s->c, 1) ? rw_v(s->c, s->c->n.in[1]) : NULL;
     const bool is_list = v && v->rank == 1;
     int64_t each = 1, *sizes, count, sum = 0;
     size_t k = 0;
@@ -230,7 +229,7 @@ static void seq_split(struct seq_op *s)
 
     if (!is_tensor_in(s, 0) || (shape__has(s->c, 1) && !is_tensor_in(s, 1)))
         return;
-    x = *rw_v(&s->w, s->c->n.in[0]);
+    x = *rw_v(s->c, s->c->n.in[0]);
     shape__axis(s->c, axis, x.rank, &axis);
     if (s->c->err->rc == SH_OK)
         sizes = part_sizes(s, x.dims[axis], &n);
@@ -242,9 +241,9 @@ static void seq_split(struct seq_op *s)
     for (uint32_t i = 0; i < n && s->c->err->rc == SH_OK; i++) {
         const int64_t at = axis;
 
-        of[i] = rw_slice(&s->w, s->c->n.in[0], (int)axis, from, from + sizes[i], 1);
+        of[i] = rw_slice(s->c, s->c->n.in[0], (int)axis, from, from + sizes[i], 1);
         if (drops)
-            of[i] = rw2(&s->w, "Squeeze", of[i], rw_list(&s->w, &at, 1));
+            of[i] = rw2(s->c, "Squeeze", of[i], rw_list(s->c, &at, 1));
         from += sizes[i];
     }
     give(s, of, n);
@@ -264,15 +263,15 @@ static void seq_concat(struct seq_op *s)
         shape__fail(s->c, SH_E_INVALID, "joins an empty sequence");
     if (s->c->err->rc)
         return;
-    rank = rw_v(&s->w, x->of[0])->rank + is_new;
+    rank = rw_v(s->c, x->of[0])->rank + is_new;
     shape__axis(s->c, axis, rank, &axis);
     of = calloc((size_t)n + 1, sizeof(*of));
     if (!of)
         SH_FAIL(s->c->err, SH_E_NOMEM, "could not allocate a sequence");
     for (uint32_t i = 0; i < n && s->c->err->rc == SH_OK; i++)
-        of[i] = is_new ? rw2(&s->w, "Unsqueeze", x->of[i], rw_list(&s->w, &axis, 1)) : x->of[i];
+        of[i] = is_new ? rw2(s->c, "Unsqueeze", x->of[i], rw_list(s->c, &axis, 1)) : x->of[i];
     if (s->c->err->rc == SH_OK)
-        s->out = rw_concat(&s->w, of, n, (int)axis);
+        s->out = rw_concat(s->c, of, n, (int)axis);
     free(of);
 }
 
@@ -307,7 +306,7 @@ static void optional_get(struct seq_op *s)
 
 static void optional_has(struct seq_op *s)
 {
-    s->out = rw_number(&s->w, SH_BOOL, !is_none(s));
+    s->out = rw_number(s->c, SH_BOOL, !is_none(s));
 }
 
 /* ---------------------------------------------------------------- any node */
@@ -352,7 +351,7 @@ static int with_sequences(struct run *r, const struct graph_node *n, struct shap
         {"SequenceLength", seq_length},
         {"SplitToSequence", seq_split},
     };
-    struct seq_op s = {.r = r, .n = n, .c = c, .w = {.c = c}, .out = GRAPH_NONE};
+    struct seq_op s = {.r = r, .n = n, .c = c, .out = GRAPH_NONE};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++) {
         if (strcmp(OPS[i].op, n->op) != 0)
