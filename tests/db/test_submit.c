@@ -503,6 +503,27 @@ static void a_plan_made_of_an_empty_table_is_right_for_a_full_one(void **state)
     json_decref(bodies);
 }
 
+/* Else statements that follow in its transaction are planned as nobody has tried. */
+static void what_plans_that_check_is_over_with_its_statement(void **state)
+{
+    struct db *db = *state;
+    struct sh_err err = {0};
+    struct submit s;
+    json_t *bodies;
+
+    assert_ok_err(db_rehearse(db, &err), &err);
+    assert_ok_err(submit_all(db, json_pack("[o]", job_body("default", NULL)), &s, &bodies, &err),
+                  &err);
+    assert_int_equal(s.items[0].made, SUBMIT_MADE);
+    assert_int_equal(number(db, "SELECT (current_setting('enable_seqscan') = 'on')::int"), 1);
+    run(db, "SELECT set_config('enable_seqscan', 'off', true)"); /* what is set already stays */
+    run(db, "INSERT INTO job_event (job_id, to_state) SELECT id, 'QUEUED' FROM job");
+    assert_int_equal(number(db, "SELECT (current_setting('enable_seqscan') = 'off')::int"), 1);
+    db_undo(db);
+    submit_fini(&s);
+    json_decref(bodies);
+}
+
 static void an_array_is_acted_on_where_its_jobs_allow_it(void **state)
 {
     struct db *db = *state;
@@ -553,6 +574,7 @@ int main(void)
         TEST(a_database_that_does_not_say_why_is_asked_once),
         TEST(with_a_key_a_batch_fails_whole_if_the_database_does_not_say_why),
         TEST(a_plan_made_of_an_empty_table_is_right_for_a_full_one),
+        TEST(what_plans_that_check_is_over_with_its_statement),
         TEST(an_array_is_acted_on_where_its_jobs_allow_it),
     };
 
