@@ -224,6 +224,7 @@ static void begin(struct ours *o, uint32_t g)
 
     if (d->is_on || !d->n_runs || !r->is_whole)
         return;
+    give_up_ahead(o, g, r->model); /* its workspace, too, comes before what nobody has asked for */
     r->is_pinned = take_memory(o, g, r->model);
     if (!r->is_pinned) {
         unkeep_all(o, g, INT64_MAX);
