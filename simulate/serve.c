@@ -119,9 +119,10 @@ static void count_training(const struct serve *s, struct gpu *x, int64_t until_n
         x->trained_ns += counted_ns(s, x->idle_ns + s->conf.resume_ns, until_ns);
 }
 
+/* Between two runs, one at once behind the other, training does not go on. */
 static bool trains(const struct serve *s, const struct gpu *x)
 {
-    return x->may_train && x->n == 0 && s->now_ns >= x->idle_ns;
+    return x->may_train && x->n == 0 && s->now_ns > x->idle_ns;
 }
 
 static void note_begin(const struct serve *s, uint32_t first, uint32_t n, int64_t end_ns)
@@ -285,6 +286,7 @@ static int take_gpus(struct serve *s, bool may_train, struct sh_err *err)
         x->may_train = may_train && !s->conf.places[g].has_no_job;
         x->stop_ns = s->conf.places[g].stop_ns ? s->conf.places[g].stop_ns : s->conf.stop_ns;
         x->last_model = SERVE_NONE;
+        x->idle_ns = -1; /* it trains already */
         x->room = s->conf.places[g].pool_bytes;
         x->ns_per_byte = s->conf.places[g].ns_per_byte;
         x->has = calloc(s->n_models, sizeof(*x->has));
