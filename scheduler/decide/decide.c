@@ -540,6 +540,7 @@ static int room(struct work *w, struct sh_err *err)
     X(next_due, n)                   \
     X(end_ns, n)                     \
     X(kept_ns, n)                    \
+    X(was_lost, n)                   \
     X(is_lost, n)                    \
     X(shapes, n_models)              \
     X(next_ready, n)                 \

@@ -36,6 +36,7 @@ void due__insert(struct work *w, uint32_t i, uint32_t e)
         at = &w->next_due[*at];
     w->next_due[i] = *at;
     w->kept_ns[i] = INT64_MIN;
+    w->was_lost[i] = false;
     *at = i;
 }
 
@@ -224,14 +225,17 @@ static int64_t latest_end(const struct work *w, uint32_t e, uint32_t h, enum way
 {
     const uint32_t most = decide__most(w->in, req(w, h)->model);
     int64_t latest = req(w, h)->limit_ns;
-    uint32_t i = h, joined = req(w, h)->batch;
+    uint32_t joined = req(w, h)->batch, n = 0;
 
-    for (uint32_t n = 0; n < AHEAD && (i = next_in(w, w->next_left, i)) != SNAP_NONE; n++) {
+    for (uint32_t i = w->first_left; n < AHEAD && i != SNAP_NONE; i = next_in(w, w->next_left, i)) {
         const struct snap_request *r = req(w, i);
         const int64_t end = r->limit_ns - decide__run_ns(w->in, r->model, r->batch);
 
+        if (i == h)
+            continue;
         if (r->limit_ns - w->longest_ns >= latest)
             break;
+        n++;
         if (decide__joins(w->in, h, i) && joined + r->batch <= most) {
             joined += r->batch;
             continue;
@@ -290,54 +294,99 @@ static int64_t fill(struct work *w, uint32_t e, uint32_t h, enum way way, int64_
     return end_of(w, &run, h, way, start_ns, slack);
 }
 
-static uint32_t look(struct work *w, const struct look *at, enum way way)
+/* From when on a run of i has not to wait for weights that are on their way; INT64_MIN: always. */
+static int64_t waits_ns(const struct work *w, uint32_t e, uint32_t i)
 {
-    const double reserve = w->plans[at->exec].reserve;
-    int64_t t = at->start_ns, slack = at->slack_ns;
-    uint32_t n_first = 0;
+    const struct snap_request *r = req(w, i);
+    const int64_t arrives = w->arrives_ns[(size_t)r->model * w->in->n_execs + e];
 
-    link_models(w, at);
-    for (uint32_t h = w->plans[at->exec].first_due; h != SNAP_NONE; h = w->next_due[h]) {
-        const struct snap_request *r = req(w, h);
-        const struct run_of alone = {at->exec, r->model, r->batch, w->is_warm[r->model]};
-        int64_t more = 0, end;
-        uint32_t n;
-
-        if (w->taken[h])
-            continue;
-        end = end_of(w, &alone, h, way, t, &more);
-        w->end_ns[h] = end + decide__heed(r, r->limit_ns, predict_slack(slack, more), reserve);
-        w->is_lost[h] = end > r->limit_ns;
-        if (w->is_lost[h])
-            continue;
-        t = fill(w, at->exec, h, way, t, slack, &more, &n);
-        slack = predict_slack(slack, more);
-        for (uint32_t k = 0; k < n; k++) {
-            const uint32_t i = w->run[k];
-
-            w->taken[i] = true;
-            w->end_ns[i] = t + decide__heed(req(w, i), req(w, i)->limit_ns, slack, reserve);
-            w->is_lost[i] = false;
-        }
-        w->is_warm[r->model] = true;
-        if (n_first)
-            continue;
-        n_first = n;
-        w->run += n; /* the first run stays where it is */
-    }
-    w->run -= n_first;
-    w->plans[at->exec].due_end_ns = t;
-    return n_first;
+    if (w->is_warm[r->model] || !arrives)
+        return INT64_MIN;
+    return arrives + w->in->models[r->model].tail_ns[predict_bucket(r->batch)] -
+           decide__run_ns(w->in, r->model, r->batch);
 }
 
-/* One that a look leaves out although it could still be the next run is not lost: no other plan was
- * found, but what runs now must not make it later. */
+/* Who runs next: h, or while its weights are on their way the first behind it that is done before
+ * they are here. */
+static uint32_t next_up(struct work *w, uint32_t e, uint32_t h, int64_t start_ns)
+{
+    const int64_t until = waits_ns(w, e, h);
+    uint32_t i = h;
+
+    for (uint32_t n = 0; n < AHEAD && start_ns < until; n++) {
+        int64_t slack;
+
+        if ((i = next_in(w, w->next_left, i)) == SNAP_NONE)
+            break;
+        if (waits_ns(w, e, i) <= start_ns &&
+            decide__end_ns(w, &(struct run_of){e, req(w, i)->model, req(w, i)->batch, true},
+                           start_ns, &slack) <= until)
+            return i;
+    }
+    return h;
+}
+
+struct course { /* of a look */
+    int64_t t, slack;
+    uint32_t n_first; /* requests of its first run */
+};
+
+/* The run of h and those who join it, or nothing if h is late. */
+static void go_on(struct work *w, const struct look *at, enum way way, uint32_t h, struct course *c)
+{
+    const double reserve = w->plans[at->exec].reserve;
+    const struct snap_request *r = req(w, h);
+    const struct run_of alone = {at->exec, r->model, r->batch, w->is_warm[r->model]};
+    int64_t more = 0, end = end_of(w, &alone, h, way, c->t, &more);
+    uint32_t n;
+
+    w->end_ns[h] = end + decide__heed(r, r->limit_ns, predict_slack(c->slack, more), reserve);
+    w->is_lost[h] = w->taken[h] = end > r->limit_ns;
+    if (w->is_lost[h])
+        return;
+    c->t = fill(w, at->exec, h, way, c->t, c->slack, &more, &n);
+    c->slack = predict_slack(c->slack, more);
+    for (uint32_t k = 0; k < n; k++) {
+        const uint32_t i = w->run[k];
+
+        w->taken[i] = true;
+        w->end_ns[i] = c->t + decide__heed(req(w, i), req(w, i)->limit_ns, c->slack, reserve);
+        w->is_lost[i] = false;
+    }
+    w->is_warm[r->model] = true;
+    if (c->n_first)
+        return;
+    c->n_first = n;
+    w->run += n; /* the first run stays where it is */
+}
+
+static uint32_t look(struct work *w, const struct look *at, enum way way)
+{
+    struct course c = {at->start_ns, at->slack_ns, 0};
+
+    link_models(w, at);
+    w->first_left = w->plans[at->exec].first_due;
+    while (w->first_left != SNAP_NONE) {
+        if (w->taken[w->first_left])
+            w->first_left = w->next_due[w->first_left];
+        else
+            go_on(w, at, way, next_up(w, at->exec, w->first_left, c.t), &c);
+    }
+    w->run -= c.n_first;
+    w->plans[at->exec].due_end_ns = c.t;
+    return c.n_first;
+}
+
+/* Who is late even as the next run is lost. Whom a look leaves out although he is not may still
+ * find his place if runs end early: nobody who comes, and no run, makes him later than he is now.
+ * Others need not wait until it is known what becomes of him. */
 void due__keep(struct work *w, uint32_t e)
 {
     for (uint32_t i = w->plans[e].first_due; i != SNAP_NONE; i = w->next_due[i]) {
         const struct snap_request *r = req(w, i);
         const int64_t next_ns = w->plans[e].start_ns + decide__run_ns(w->in, r->model, r->batch);
 
+        w->was_lost[i] = w->is_lost[i];
         w->kept_ns[i] = w->is_lost[i] && next_ns > r->limit_ns ? INT64_MAX : w->end_ns[i];
     }
 }
@@ -348,9 +397,10 @@ int64_t due__broken_ns(const struct work *w, const struct look *at)
 
     for (uint32_t i = w->plans[at->exec].first_due; i != SNAP_NONE; i = w->next_due[i]) {
         const int64_t may = SH_MAX(w->kept_ns[i], req(w, i)->limit_ns - w->in->margin_ns);
+        const bool lost = w->is_lost[i] && !w->was_lost[i];
 
         if (counts(w, at, i) && w->kept_ns[i] != INT64_MAX)
-            worst = SH_MAX(worst, SH_MAX(w->end_ns[i] - may, (int64_t)w->is_lost[i]));
+            worst = SH_MAX(worst, SH_MAX(w->end_ns[i] - may, (int64_t)lost));
     }
     return worst;
 }
@@ -403,6 +453,7 @@ void due__init(struct work *w)
 
         w->next_due[i] = *first;
         w->kept_ns[i] = INT64_MIN;
+        w->was_lost[i] = false;
         *first = i;
     }
 }

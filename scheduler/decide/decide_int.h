@@ -65,13 +65,15 @@ struct work {
     /* decide_due.c, by request */
     uint32_t *next_due; /* next promised request of the executor, by limit */
     int64_t *end_ns;    /* latest end, by the last look */
-    /* latest end by the kept look (due__keep); INT64_MIN: none yet, MAX: lost */
+    /* latest end by the kept look (due__keep); INT64_MIN: none yet, MAX: late even if it ran now */
     int64_t *kept_ns;
+    bool *was_lost;           /* by the kept look */
     bool *is_lost;            /* by the last look: late in any case */
     struct due_shape *shapes; /* by model: of the last request that was asked about */
     uint32_t *next_same;      /* scratch: next of the same model */
     uint32_t *next_left;      /* scratch: next_due without requests already in a run */
-    bool *taken;              /* scratch */
+    bool *taken;              /* scratch: in a run, or lost */
+    uint32_t first_left;      /* scratch: the first that is neither */
     uint32_t *run;            /* scratch: the requests of one run */
     uint32_t *last_of_model;  /* scratch, by model */
     bool *is_warm;            /* scratch, by model */
