@@ -151,14 +151,14 @@ static uint32_t expanded(struct ad *a, const char *name, uint32_t g, uint32_t li
     return ir_same_shape(a->ir, g, like) ? g : ir_emit_like(a->ir, &b, like);
 }
 
-/* 1 where p and q are equal, else 0; of the shape of op's input. */
-static uint32_t where_equal(struct ad *a, const struct dev_op *op, uint32_t p, uint32_t q)
+/* 1 where p and q are equal, else 0; in the shape of `like`. */
+static uint32_t where_equal(struct ad *a, const struct dev_op *op, uint32_t p, uint32_t q,
+                            uint32_t like)
 {
-    const struct dev_tensor x = *ir_t(a->ir, op->in[0]);
-    struct dev_op cast =
-        ir_op(DEV_OP_COPY, op->name, 1, (uint32_t[]){equal(a, op, p, q, op->in[0])});
+    const struct dev_tensor d = *ir_t(a->ir, like);
+    struct dev_op cast = ir_op(DEV_OP_COPY, op->name, 1, (uint32_t[]){equal(a, op, p, q, like)});
 
-    return ir_emit(a->ir, &cast, SH_F32, x.rank, x.dims);
+    return ir_emit(a->ir, &cast, SH_F32, d.rank, d.dims);
 }
 
 /* x over the axes of op, which are kept. */
@@ -180,7 +180,7 @@ static uint32_t reduced_alike(struct ad *a, const struct dev_op *op, enum dev_re
 static uint32_t share_extreme(struct ad *a, const struct dev_op *op, uint32_t dy)
 {
     const uint32_t y = with_kept_axes(a, op, op->out[0]);
-    const uint32_t mask = where_equal(a, op, op->in[0], y);
+    const uint32_t mask = where_equal(a, op, op->in[0], y, op->in[0]);
     const uint32_t count = reduced_alike(a, op, DEV_RED_SUM, mask);
 
     dy = bin(a, op, DEV_BIN_DIV, dy, count);
@@ -192,14 +192,14 @@ static uint32_t share_extreme(struct ad *a, const struct dev_op *op, uint32_t dy
 static uint32_t product_of_others(struct ad *a, const struct dev_op *op, uint32_t dy)
 {
     const uint32_t x = op->in[0];
-    uint32_t z = where_equal(a, op, x, ad__zero(a)), dx;
+    uint32_t z = where_equal(a, op, x, ad__zero(a), x), dx;
     const uint32_t n = reduced_alike(a, op, DEV_RED_SUM, z);
     const uint32_t with = bin(a, op, DEV_BIN_ADD, x, z);
     const uint32_t p = reduced_alike(a, op, DEV_RED_PROD, with);
 
     dy = bin(a, op, DEV_BIN_MUL, dy, p);
     dx = ir_binary(a->ir, DEV_BIN_DIV, op->name, dy, with, x);
-    z = where_equal(a, op, z, n);
+    z = where_equal(a, op, z, n, x);
     return bin(a, op, DEV_BIN_MUL, dx, z);
 }
 
@@ -458,6 +458,30 @@ void ad__topk(struct ad *a, const struct dev_op *op, uint32_t dy)
     ad__add(a, op->in[0], ir_emit(ir, &b, SH_F32, 1, &n));
 }
 
+/* The rows of a scatter, of one of its results; in the shape of its updates. */
+static uint32_t rows_of(struct ad *a, const struct dev_op *op, uint32_t x)
+{
+    struct dev_op b = ir_op(DEV_OP_GATHER, op->name, 2, (uint32_t[]){x, op->in[1]});
+
+    return ir_emit_like(a->ir, &b, op->in[2]);
+}
+
+/* The largest or least of data and updates: those that are equal to it share its gradient. */
+static void scatter_extreme(struct ad *a, const struct dev_op *op, uint32_t dy)
+{
+    const uint32_t y = op->out[0], data = where_equal(a, op, op->in[0], y, y);
+    const uint32_t best = rows_of(a, op, y);
+    const uint32_t update = where_equal(a, op, op->in[2], best, op->in[2]);
+    struct dev_op add = ir_op(DEV_OP_SCATTER, op->name, 3, (uint32_t[]){data, op->in[1], update});
+
+    add.u.scatter.kind = DEV_SCATTER_ADD;
+    dy = bin(a, op, DEV_BIN_DIV, dy, ir_emit_like(a->ir, &add, y));
+    if (ad__wants(a, op->in[0]))
+        ad__add(a, op->in[0], bin(a, op, DEV_BIN_MUL, data, dy));
+    if (ad__wants(a, op->in[2]))
+        ad__add(a, op->in[2], bin(a, op, DEV_BIN_MUL, update, rows_of(a, op, dy)));
+}
+
 /* Of rows that were set, the data lose their gradient; the updates get it. */
 void ad__scatter(struct ad *a, const struct dev_op *op, uint32_t dy)
 {
@@ -466,8 +490,12 @@ void ad__scatter(struct ad *a, const struct dev_op *op, uint32_t dy)
     struct dev_op fill = ir_op(DEV_OP_FILL, op->name, 0, NULL), b;
     uint32_t g = dy, zeros;
 
-    if (kind != DEV_SCATTER_SET && kind != DEV_SCATTER_ADD)
-        ad__unsupported(a, op, "only rows that are set or added to have a gradient");
+    if (kind == DEV_SCATTER_MAX || kind == DEV_SCATTER_MIN) {
+        scatter_extreme(a, op, dy);
+        return;
+    }
+    if (kind == DEV_SCATTER_MUL)
+        ad__unsupported(a, op, "rows that are multiplied have no gradient; add logarithms instead");
     if (ad__wants(a, op->in[0])) {
         if (kind == DEV_SCATTER_SET) {
             zeros = ir_emit(a->ir, &fill, SH_F32, u.rank, u.dims);
@@ -476,8 +504,6 @@ void ad__scatter(struct ad *a, const struct dev_op *op, uint32_t dy)
         }
         ad__add(a, op->in[0], g);
     }
-    if (ad__wants(a, op->in[2])) {
-        b = ir_op(DEV_OP_GATHER, op->name, 2, (uint32_t[]){dy, op->in[1]});
-        ad__add_op(a, op->in[2], &b);
-    }
+    if (ad__wants(a, op->in[2]))
+        ad__add(a, op->in[2], rows_of(a, op, dy));
 }

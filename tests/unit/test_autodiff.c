@@ -163,6 +163,8 @@ static const struct {
     {"GatherND", "p[4,3,2] i[3,2]=0,1,3,2,0,1", "", -1, 1},
     {"ScatterND", "p[4,3] i[2,1]=0,2 p[2,3]", "", -1, 1},
     {"ScatterElements", "p[4,3] i[4,2]=0,1,2,0,1,1,0,2 p[4,2]", "axis=1 reduction:add", -1, 1},
+    {"ScatterElements", "p[4,3] i[4,2]=0,1,2,0,1,1,0,2 p[4,2]", "axis=1 reduction:max", -1, 1},
+    {"ScatterND", "p[3,4] i[5,1]=0,2,2,0,2 p[5,4]", "reduction:min", -1, 1},
     {"ReduceL1", "p[4,3,5] i[1]=1", "", -1, 1},
     {"ReduceL2", "p[4,3,5] i[1]=1", "", -1, 1},
     {"ReduceLogSum", "p[4,3,5] i[1]=2", "", 0.5, 2},
@@ -755,6 +757,8 @@ static void what_cannot_be_trained_is_refused_with_a_reason(void **state)
         {"Mod", "p[4,9] p[9]", "fmod=1", "node \"n\"", TRAIN_LOSS_MSE, SH_E_UNSUPPORTED},
         {"Relu", "p[4]", "", "[batch, classes]", TRAIN_LOSS_XENT, SH_E_INVALID},
         {"Less", "p[4,3] p[3]", "", "not FP32", TRAIN_LOSS_MSE, SH_E_INVALID},
+        {"ScatterElements", "p[4,3] i[4,2]=0,1,2,0,1,1,0,2 p[4,2]", "axis=1 reduction:mul",
+         "multiplied", TRAIN_LOSS_MSE, SH_E_UNSUPPORTED},
     };
     struct bench *b = *state;
 
