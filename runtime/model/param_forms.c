@@ -385,13 +385,31 @@ struct made {
 /* Moves, and what the code computes of nothing; other operations change what goes through them. */
 static bool keeps_numbers(const char *name)
 {
-    static const char *const KEEPS[] = {
-        "_unsafe_view",     "alias",           "as_strided",     "broadcast_to",
-        "concat",           "detach",          "diagonal",       "hstack",
-        "lift_fresh",       "lift_fresh_copy", "movedim",        "repeat_interleave",
-        "reshape_as",       "resolve_conj",    "select_scatter", "slice_scatter",
-        "split_with_sizes", "swapaxes",        "type_as",        "unbind",
-        "unfold",           "view_as",         "vstack"};
+    static const char *const KEEPS[] = {"_unsafe_view",
+                                        "alias",
+                                        "as_strided",
+                                        "broadcast_to",
+                                        "concat",
+                                        "detach",
+                                        "diagonal",
+                                        "hstack",
+                                        "lift_fresh",
+                                        "lift_fresh_copy",
+                                        "movedim",
+                                        "repeat_interleave",
+                                        "reshape_as",
+                                        "resolve_conj",
+                                        "select_scatter",
+                                        "slice_scatter",
+                                        "split_with_sizes",
+                                        "swapaxes",
+                                        "type_as",
+                                        "unbind",
+                                        "unfold",
+                                        "view_as",
+                                        "view_as_complex",
+                                        "view_as_real",
+                                        "vstack"};
     static const char *const OF_OTHERS[] = {"cumsum", "tmp"}; /* makers, but of a parameter too */
 
     if (is_any(name, OF_OTHERS, SH_ARRAY_LEN(OF_OTHERS)))

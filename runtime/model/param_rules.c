@@ -489,6 +489,7 @@ static bool is_of_one_length(const uint8_t *data, int64_t rows, int64_t columns)
 
 #define MIN_WAVE 5      /* numbers: fewer always lie on one */
 #define MIN_ALONE 8     /* of a line that is all there is */
+#define MIN_PAIRS 8     /* of a sine and a cosine */
 #define MIN_LINES 4     /* of a table */
 #define WAVE_ERROR 2e-3 /* of its height */
 #define STEP_ERROR 1e-6 /* of the height of a line */
@@ -558,6 +559,49 @@ static bool are_waves(const uint8_t *data, int64_t rows, int64_t columns, bool a
         flat += is_flat;
     }
     return 2 * flat <= n;
+}
+
+/* Pair k of a table: neighbours, or a column of the first half and its like in the second. */
+static void take_pair(const uint8_t *data, int64_t columns, bool by_halves, int64_t k, double xy[2])
+{
+    const int64_t half = columns / 2, row = k / half * columns, i = k % half;
+
+    xy[0] = (double)param_number(data, row + (by_halves ? i : 2 * i));
+    xy[1] = (double)param_number(data, row + (by_halves ? i + half : 2 * i + 1));
+}
+
+/* A sine and a cosine of one angle lie on a circle, the same for all, however the table is scaled
+ * and moved: x^2 + y^2 = a (x + y) + b. Numbers of only two kinds do so too, and are no waves. */
+static bool are_circles(const uint8_t *data, int64_t rows, int64_t columns, bool by_halves)
+{
+    const int64_t pairs = rows * (columns / 2);
+    double n = (double)pairs, ss = 0, sq = 0, s2 = 0, s_q = 0, worst = 0, a, b, d, lo, height;
+    int64_t between = 0;
+
+    if (columns % 2 != 0 || pairs < MIN_PAIRS)
+        return false;
+    height = height_of(data, (struct line){0, rows * columns, 1}, &lo);
+    for (int64_t k = 0; k < pairs; k++) {
+        double p[2];
+
+        take_pair(data, columns, by_halves, k, p);
+        ss += p[0] + p[1];
+        sq += p[0] * p[0] + p[1] * p[1];
+        s2 += (p[0] + p[1]) * (p[0] + p[1]);
+        s_q += (p[0] + p[1]) * (p[0] * p[0] + p[1] * p[1]);
+        for (int j = 0; j < 2; j++)
+            between += p[j] > lo + WAVE_ERROR * height && p[j] < lo + (1 - WAVE_ERROR) * height;
+    }
+    d = n * s2 - ss * ss;
+    a = d > 0 ? (n * s_q - ss * sq) / d : 0;
+    b = (sq - a * ss) / n;
+    for (int64_t k = 0; k < pairs; k++) {
+        double p[2];
+
+        take_pair(data, columns, by_halves, k, p);
+        worst = fmax(worst, fabs(p[0] * p[0] + p[1] * p[1] - a * (p[0] + p[1]) - b));
+    }
+    return 2 * between >= pairs && worst <= SAME_LENGTH * height * height;
 }
 
 bool param_is_line(const void *data, int64_t n)
@@ -674,126 +718,7 @@ bool param_is_formula(const void *data, int rank, const int64_t *dims)
                (columns >= MIN_ALONE && is_wave(data, all, &height) && height > 0);
     return data && rows >= 2 && columns >= 2 &&
            (is_of_one_length(data, rows, columns) || are_waves(data, rows, columns, false) ||
-            are_waves(data, rows, columns, true) || (rank == 2 && is_bank(data, rows, columns)) ||
+            are_waves(data, rows, columns, true) || are_circles(data, rows, columns, false) ||
+            are_circles(data, rows, columns, true) || (rank == 2 && is_bank(data, rows, columns)) ||
             (rank >= 2 && dims[rank - 2] == columns && are_neighbours(data, rows, columns)));
-}
-
-/* ---------------------------------------------------------------- filters */
-
-static bool are_whole(const uint8_t *data, int64_t n)
-{
-    float lo = HUGE_VALF, hi = -HUGE_VALF;
-    bool between = false;
-
-    for (int64_t i = 0; i < n; i++) {
-        const float x = param_number(data, i);
-
-        if (x != truncf(x) || fabsf(x) > 1024)
-            return false;
-        lo = fminf(lo, x);
-        hi = fmaxf(hi, x);
-    }
-    for (int64_t i = 0; i < n; i++)
-        between |= param_number(data, i) != lo && param_number(data, i) != hi;
-    return between;
-}
-
-/* The mean of all numbers under it, of each channel by itself. */
-static bool is_mean(const uint8_t *data, int64_t n)
-{
-    const float x = param_number(data, 0);
-
-    return n > 1 && fabsf(x * (float)n - 1) < 1e-6f &&
-           memcmp(data, data + sizeof(x), (size_t)(n - 1) * sizeof(x)) == 0;
-}
-
-/* Plus and minus the same number, as wavelets have. */
-static bool have_one_size(const uint8_t *data, int64_t n)
-{
-    const float size = fabsf(param_number(data, 0));
-    bool plus = false, minus = false;
-
-    for (int64_t i = 0; i < n; i++) {
-        const float x = param_number(data, i);
-
-        if (fabsf(x) != size)
-            return false;
-        plus |= x > 0;
-        minus |= x < 0;
-    }
-    return plus && minus && n >= MIN_TABLE;
-}
-
-#define MIN_MIRROR 5       /* numbers of a kernel: fewer may be equal by chance */
-#define MIRROR_ERROR 1e-5f /* of the largest of all */
-
-/* From `first` on, x[i] is x[last - i], or all are minus that. */
-static bool is_mirror(const uint8_t *data, int64_t from, int64_t first, int64_t n, float error)
-{
-    bool even = true, odd = true;
-
-    for (int64_t i = first; i < n && (even || odd); i++) {
-        const float x = param_number(data, from + i),
-                    other = param_number(data, from + n - 1 + first - i);
-
-        even &= fabsf(x - other) <= error;
-        odd &= fabsf(x + other) <= error;
-    }
-    return even || odd;
-}
-
-/* At least three of its numbers differ. */
-static bool varies(const uint8_t *data, int64_t from, int64_t n)
-{
-    float lo = HUGE_VALF, hi = -HUGE_VALF;
-    bool between = false;
-
-    for (int64_t i = 0; i < n; i++) {
-        lo = fminf(lo, param_number(data, from + i));
-        hi = fmaxf(hi, param_number(data, from + i));
-    }
-    for (int64_t i = 0; i < n; i++)
-        between |= param_number(data, from + i) > lo && param_number(data, from + i) < hi;
-    return between;
-}
-
-/* Every kernel is its own mirror around its middle, or in one axis around half of a period: waves
- * and blurs under a window, the sine of 0 among them. What was drawn is not; what begins as nothing
- * but a middle, or as the mean of neighbours for each channel by itself, may learn. */
-static bool are_mirrors(const uint8_t *data, int64_t kernels, int64_t n, bool of_periods)
-{
-    bool middle = n >= MIN_MIRROR, period = of_periods && n > MIN_MIRROR;
-    int64_t varying = 0;
-    float error = 0;
-
-    for (int64_t i = 0; i < kernels * n && (middle || period); i++)
-        error = fmaxf(error, MIRROR_ERROR * fabsf(param_number(data, i)));
-    for (int64_t i = 0; i < kernels && (middle || period); i++) {
-        middle = middle && is_mirror(data, i * n, 0, n, error);
-        period = period && is_mirror(data, i * n, 1, n, error);
-        varying += varies(data, i * n, n);
-    }
-    return (middle || period) && 2 * varying > kernels;
-}
-
-bool param_is_filter(const void *data, int rank, const int64_t *dims)
-{
-    const int64_t filters = rank > 0 ? dims[0] : 0;
-    int64_t n = 1;
-
-    for (int i = 1; i < rank; i++)
-        if (dims[i] < 1 || __builtin_mul_overflow(n, dims[i], &n))
-            return false;
-    if (!data || rank < 3 || filters < 1 || n < 2)
-        return false;
-    if (filters >= 2 && dims[1] == 1) {
-        const size_t size = (size_t)n * sizeof(float), all = (size_t)(filters - 1) * size;
-        const uint8_t *p = data;
-        const bool uniform = memcmp(p, p + sizeof(float), size - sizeof(float)) == 0;
-
-        if ((!uniform || is_mean(p, n)) && memcmp(p, p + size, all) == 0)
-            return true;
-    }
-    return are_whole(data, filters * n) || have_one_size(data, filters * n) ||
-           are_mirrors(data, filters * dims[1], n / dims[1], rank == 3);
 }

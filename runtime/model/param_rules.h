@@ -58,9 +58,9 @@ static inline float param_number(const void *data, int64_t i)
 bool param_is_scattered(const void *data, int rank, const int64_t *dims);
 
 /* Numbers that a formula gives, whatever their name: a table of positions whose rows all have the
- * length of sines and cosines, or whose columns are sines of the row, scaled and shifted, or whose
- * rows are sines of the column; a line, as for distances or powers; a bank of filters over the
- * bins of a spectrum; or which node is whose neighbour. */
+ * length of sines and cosines, or whose pairs lie on one circle, or whose columns are sines of the
+ * row, scaled and shifted, or whose rows are sines of the column; a line, as for distances or
+ * powers; a bank of filters over the bins of a spectrum; or which node is whose neighbour. */
 bool param_is_formula(const void *data, int rank, const int64_t *dims);
 
 /* n numbers, four or more, each as far from the next as all others. */

@@ -15,9 +15,9 @@
  *     bias is multiplied before an addition; or a single number that has axes, which numbers in the
  *     code have not; or
  *   - were only moved by the exporter ("expand": a class token in a file for one sample;
- *     "onnx::Add_77": rows of a table of positions), are added to, multiplied with or joined to
- *     computed values, or are the first state of a recurrent layer, and have numbers that no
- *     formula gives (param_rules.h).
+ *     "onnx::Add_77": rows of a table of positions), are added to, taken from, multiplied with or
+ *     joined to computed values, or are the first state of a recurrent layer, and have numbers that
+ *     no formula gives (param_rules.h).
  * What is computed from constants only (a transposed or scaled weight) counts as its source. Others
  * are fixed: attention's scale, masks, anchors, means and deviations of images.
  */
@@ -503,8 +503,12 @@ static bool only_moves(const struct graph_node *n)
 
 static bool puts_together(const struct graph_node *n)
 {
-    return strcmp(n->op, "Add") == 0 || strcmp(n->op, "Mul") == 0 || strcmp(n->op, "Concat") == 0 ||
-           strcmp(n->op, "GRU") == 0 || strcmp(n->op, "LSTM") == 0 || strcmp(n->op, "RNN") == 0;
+    static const char *const OPS[] = {"Add", "Concat", "GRU", "LSTM", "Mul", "RNN", "Sub"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        if (strcmp(OPS[i], n->op) == 0)
+            return true;
+    return false;
 }
 
 /* moved[v]: the numbers of v are those of constants, whatever its sizes hang on. */

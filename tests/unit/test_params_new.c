@@ -337,6 +337,37 @@ static void what_was_expanded_is_trained_as_what_it_was(void **state)
     graph_free(g);
 }
 
+static void say_halves(Onnx__GraphProto *g, const char *made_by)
+{
+    char list[120];
+
+    add_pair(&g->base, 16, SIGNATURE,
+             "\n# inputs\np_weight: PARAMETER target='weight'\nx: USER_INPUT\n");
+    snprintf(list, sizeof(list), "['val_0', 'val_14', '%s', 'weight']", made_by);
+    say_from(g, "val_18", list);
+}
+
+/* The real part of a weight in frequencies: taken, not computed. */
+static void a_part_of_a_complex_weight_is_trained(void **state)
+{
+    static const char *const MADE_BY[] = {"view_as_complex", "view_as_real", "sigmoid"};
+    struct graph *g = new_graph(), *back;
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12});
+    uint32_t part = learned(g, "val_18", 2, (int64_t[]){5, 12});
+    struct sh_err err = {0};
+    char path[128];
+
+    (void)state;
+    graph_free(through_a_file(g, NODE(g, "Mul", "y", x, part)));
+    for (int i = 0; i < 3; i++) {
+        edit(say_halves, MADE_BY[i]);
+        assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &back, &err), &err);
+        assert_int_equal(back->values[graph_find(back, "val_18")].is_computed, i == 2);
+        assert_true(i == 2 || is_param(back, "val_18"));
+        graph_free(back);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -347,6 +378,7 @@ int main(void)
         cmocka_unit_test(what_a_buffer_became_stays_one_in_each_use),
         cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
         cmocka_unit_test(what_was_expanded_is_trained_as_what_it_was),
+        cmocka_unit_test(a_part_of_a_complex_weight_is_trained),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

@@ -210,6 +210,47 @@ static void waves_of_which_one_is_rounding_do_not_learn(void **state)
     graph_free(g);
 }
 
+/* Prototypes to which a distance is taken, in both orders. */
+static void what_is_taken_away_learns_as_what_is_added(void **state)
+{
+    static const int64_t DIMS[] = {1, 8, 6};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 8, 6});
+
+    (void)state;
+    x = NODE(g, "Sub", "a", x, learned(g, "onnx::Sub_9", 3, DIMS));
+    ((float *)g->values[learned(g, "expand_9", 3, DIMS)].data)[0] = 2; /* no copy of the other */
+    g = through_a_file(g, NODE(g, "Sub", "y", graph_find(g, "expand_9"), x));
+    assert_true(is_param(g, "onnx::Sub_9"));
+    assert_true(is_param(g, "expand_9"));
+    graph_free(g);
+}
+
+/* A sine and a cosine of each angle, scaled and moved, of angles without an order. Numbers of two
+ * kinds lie on a circle as well, and may learn. */
+static void pairs_on_a_circle_do_not_learn(void **state)
+{
+    static const int64_t DIMS[] = {8, 6};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 8, 6});
+    uint32_t table = param(g, "places_enc", 2, DIMS), corners = param(g, "corners", 2, DIMS);
+
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        float *pair = (float *)g->values[table].data + i / 3 * 6 + i % 3;
+
+        pair[0] = sinf((float)(i * i % 17)) * 0.3f - 0.1f;
+        pair[3] = cosf((float)(i * i % 17)) * 0.3f - 0.1f;
+    }
+    for (int i = 0; i < 48; i++)
+        ((float *)g->values[corners].data)[i] = i * i % 11 < 5 ? 0.5f : -0.25f;
+    x = NODE(g, "Add", "a", x, table);
+    g = through_a_file(g, NODE(g, "Add", "y", x, corners));
+    assert_false(is_param(g, "places_enc"));
+    assert_true(is_param(g, "corners"));
+    graph_free(g);
+}
+
 /* Each by itself, as the older exporter writes the weights of a mixture; those that somebody wrote
  * have a sum of 1 as well. */
 static void numbers_that_follow_each_other_are_those_of_a_softmax(void **state)
@@ -367,6 +408,8 @@ int main(void)
         cmocka_unit_test(layers_are_told_by_their_nodes),
         cmocka_unit_test(what_somebody_wrote_does_not_learn),
         cmocka_unit_test(waves_of_which_one_is_rounding_do_not_learn),
+        cmocka_unit_test(what_is_taken_away_learns_as_what_is_added),
+        cmocka_unit_test(pairs_on_a_circle_do_not_learn),
         cmocka_unit_test(rows_and_columns_that_were_added_are_two),
         cmocka_unit_test(numbers_that_follow_each_other_are_those_of_a_softmax),
         cmocka_unit_test(what_was_computed_of_a_parameter_that_is_there_is_computed_again),
