@@ -167,7 +167,7 @@ class Export:
         """Returns whether the exporter could."""
         import onnx
         torch, path = self.torch, os.path.join(self.folder, tag + ".onnx")
-        xs, more = [x[:1] for x in self.inputs] if self.default else self.inputs, {}
+        xs, more = [x[:1] for x in self.inputs] if self.default and not self.is_one else self.inputs, {}
         if self.half:
             xs = self.with_floats(xs, self.half)
         if new and open_axes:
