@@ -203,6 +203,12 @@ uint32_t residency_pins(const struct residency *r, uint32_t id)
     return r->images[id].pins;
 }
 
+void residency_unpin_all(struct residency *r)
+{
+    for (uint32_t id = 0; id < r->n_images; id++)
+        r->images[id].pins = 0;
+}
+
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky)
 {
     r->images[id].is_sticky = is_sticky;
@@ -224,6 +230,11 @@ void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
 uint32_t residency_held(const struct residency *r, uint32_t id)
 {
     return r->images[id].held;
+}
+
+uint32_t residency_blocks(const struct residency *r, uint32_t id)
+{
+    return r->images[id].conf.n_blocks;
 }
 
 uint32_t residency_tag(const struct residency *r, uint32_t id)

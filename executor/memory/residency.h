@@ -96,6 +96,7 @@ void residency_remove(struct residency *r, uint32_t id);
 void residency_pin(struct residency *r, uint32_t id); /* nests */
 void residency_unpin(struct residency *r, uint32_t id);
 uint32_t residency_pins(const struct residency *r, uint32_t id);
+void residency_unpin_all(struct residency *r); /* of a clone: to ask what would be */
 /* No policy chooses a sticky image, whatever part of it is held. Unlike a pinned image it
  * need not be whole, and residency_truncate() still cuts it. */
 void residency_stick(struct residency *r, uint32_t id, bool is_sticky);
@@ -110,6 +111,7 @@ uint32_t residency_used(const struct residency *r, uint32_t tag); /* blocks, in 
 bool residency_yield(struct residency *r, bool yields);
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* notes a use */
 uint32_t residency_held(const struct residency *r, uint32_t id);
+uint32_t residency_blocks(const struct residency *r, uint32_t id); /* of all of the image */
 uint32_t residency_tag(const struct residency *r, uint32_t id);
 
 /* Gives the image its whole range, evicting others if may_evict. Fails: SH_E_DEVMEM; then only use

@@ -361,31 +361,75 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
     return SH_OK;
 }
 
+static struct residency_need need_beside(const struct residency *r, uint32_t image, size_t bytes,
+                                         enum space_way way, const struct residency_need *need)
+{
+    struct residency_need n = *need;
+
+    n.n_blocks = to_blocks(SH_MAX(bytes, (size_t)1));
+    if (way == SPACE_TOGETHER)
+        n.n_blocks += residency_blocks(r, image);
+    n.spare = way == SPACE_SPARING ? image : RESIDENCY_NO_IMAGE;
+    return n;
+}
+
+int space_alloc_beside(struct space *s, uint32_t image, size_t bytes, enum space_way way,
+                       const struct residency_need *need, struct space_range *out,
+                       struct sh_err *err)
+{
+    const struct residency_need n = need_beside(s->res, image, bytes, way, need);
+    int rc = space_alloc(s, (size_t)n.n_blocks * DEV_BLOCK, &n, out, err);
+
+    if (!rc && way == SPACE_TOGETHER)
+        space_cut(s, out, SH_MAX(bytes, (size_t)1), n.tag);
+    return rc;
+}
+
+static bool fits(const struct residency *r, uint32_t image, size_t ws_bytes, enum space_way way,
+                 const struct residency_need *need)
+{
+    const struct residency_need n = need_beside(r, image, ws_bytes, way, need);
+    struct residency *c = NULL;
+    struct residency_place p;
+    struct arena_range at;
+    uint32_t evicted;
+    bool does;
+
+    if (residency_clone(r, &c, NULL))
+        return false;
+    does = !residency_alloc(c, &n, &at, &evicted, NULL);
+    if (does && way == SPACE_TOGETHER) {
+        const uint32_t n_ws = n.n_blocks - residency_blocks(c, image);
+
+        residency_release(c, &(struct arena_range){at.first + n_ws, at.n - n_ws}, n.tag);
+    }
+    does = does && !residency_place(c, image, true, &p, NULL);
+    residency_free(c);
+    return does;
+}
+
 bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
-                     const struct space_range *given, size_t n_given)
+                     const struct residency_need *need, const struct space_if *x,
+                     enum space_way *way_out)
 {
     struct residency *c = NULL;
-    struct residency_need need = {
-        .n_blocks = to_blocks(SH_MAX(ws_bytes, (size_t)1)), .kind = ARENA_WORK, .spare = image};
-    struct residency_place p;
-    struct arena_range r;
-    uint32_t evicted;
-    bool fits = false;
+    bool does = false;
 
     if (residency_clone(s->res, &c, NULL))
         return false;
-    for (size_t i = 0; i < n_given; i++) {
-        r = given[i].blocks;
+    for (size_t i = 0; i < x->n_given; i++) {
+        struct arena_range r = x->given[i].blocks;
+
         residency_release(c, &r, ARENA_CLEAN);
     }
-    fits = !residency_alloc(c, &need, &r, &evicted, NULL);
-    if (!fits) {
-        need.spare = RESIDENCY_NO_IMAGE;
-        fits = !residency_alloc(c, &need, &r, &evicted, NULL);
+    if (x->is_unpinned)
+        residency_unpin_all(c);
+    for (int way = 0; way < SPACE_N_WAYS && !does; way++) {
+        *way_out = (enum space_way)way;
+        does = fits(c, image, ws_bytes, *way_out, need);
     }
-    fits = fits && !residency_place(c, image, true, &p, NULL);
     residency_free(c);
-    return fits;
+    return does;
 }
 
 /* ------------------------------------------------------------------ background */

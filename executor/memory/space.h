@@ -60,9 +60,27 @@ size_t space_offset(const struct space_range *r); /* bytes in the arena */
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
                 struct tx_place *out, struct sh_err *err);
 
-/* Would the image and a workspace fit if these ranges were given back? Changes nothing. */
+/* How a run's workspace and its image, which each need one piece, find their places. */
+enum space_way {
+    SPACE_SPARING,  /* the workspace without taking from the image, then the image */
+    SPACE_ANY,      /* the workspace where it costs least, then the image */
+    SPACE_TOGETHER, /* both in one piece */
+    SPACE_N_WAYS
+};
+/* The workspace: need->spare is set here. In one piece with the image it leaves the rest of that
+ * piece free for space_place(). Fails as space_alloc(). */
+int space_alloc_beside(struct space *s, uint32_t image, size_t bytes, enum space_way way,
+                       const struct residency_need *need, struct space_range *out,
+                       struct sh_err *err);
+struct space_if {                    /* what is not so yet; zeroed: all is as it is */
+    const struct space_range *given; /* these were given back ... */
+    size_t n_given;
+    bool is_unpinned; /* ... and no image was pinned */
+};
+/* Would workspace and image fit? Changes nothing. *way_out: the first way in which they would. */
 bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
-                     const struct space_range *given, size_t n_given);
+                     const struct residency_need *need, const struct space_if *x,
+                     enum space_way *way_out);
 
 /* Are so many bytes free besides what space_idle() keeps free? */
 bool space_has_spare(const struct space *s, uint64_t bytes);

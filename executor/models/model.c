@@ -484,6 +484,17 @@ void model_unkeep(struct model *m, int64_t now_ns)
     forget_lost(m);
 }
 
+bool store_unkeep_all(struct store *s)
+{
+    bool any = false;
+
+    for (struct model *m = store_next(s, NULL); m; m = store_next(s, m)) {
+        any |= m->is_kept;
+        model_unkeep(m, INT64_MAX);
+    }
+    return any;
+}
+
 void model_tick(struct model *m, int64_t now_ns)
 {
     model_unkeep(m, now_ns);

@@ -280,6 +280,7 @@ bool store_drop_ahead(struct store *s);
 double model_tail_ns(const struct model *m, const double *layer_ns);
 /* Stops keeping what PREPARE announced if its time is over at now_ns; INT64_MAX: in any case. */
 void model_unkeep(struct model *m, int64_t now_ns);
+bool store_unkeep_all(struct store *s); /* each; false: there was none */
 /* Removes one pin. */
 void model_unpin(struct model *m);
 /* On every tick: ends what has timed out or the device has refused. */

@@ -108,91 +108,12 @@ bool switch_is_idle(struct switcher *sw)
 
 /* ------------------------------------------------------------------ memory */
 
-static void unkeep_all(struct switcher *sw)
-{
-    for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
-        model_unkeep(m, INT64_MAX);
-}
-
 static bool images_arrive(struct switcher *sw)
 {
     for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
         if (tx_image_busy(&m->tx) || m->is_broken)
             return true;
     return false;
-}
-
-/* On the lane: the scrub of the workspace, if it needs one, then the inputs if they are large, then
- * the first group, which has to follow whatever has become of the inputs: its place is taken.
- * `spare`: keep what is there of the run's own image. */
-static int take_with(struct run *r, uint32_t spare, struct sh_err *err)
-{
-    const double *layer_ns = NULL;
-    const struct msg_batch *b = model_batch(r->shape, r->batch, &layer_ns);
-    struct residency_need need = {
-        .tag = r->tag, .kind = ARENA_WORK, .spare = spare, .is_mixed = r->is_mixed};
-    int rc, rc_begin;
-
-    if (!b)
-        return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
-                       r->model->max_batch);
-    rc = space_alloc(r->sw->env.space, b->ws_bytes, &need, &r->ws, err);
-    if (rc)
-        return rc;
-    r->ws_bytes = b->ws_bytes;
-    r->has_ws = true;
-    rc = model_place(r->model, &r->hit_bytes, err);
-    if (!rc) {
-        rc = inputs_send(r, err);
-        rc_begin = model_transmit_begin(r->model, layer_ns, rc ? NULL : err);
-        rc = rc ? rc : rc_begin;
-    }
-    if (rc) {
-        run__give_back(r);
-        return rc;
-    }
-    residency_pin(space_residency(r->sw->env.space), r->model->res);
-    model_unkeep(r->model, INT64_MAX); /* kept for this run: training may have it after that */
-    store_note_use(r->model, r->shape);
-    r->has_pin = true;
-    r->is_from_disk = r->model->tx.lacks > 0;
-    return SH_OK;
-}
-
-static int take_memory(struct run *r, struct sh_err *err)
-{
-    struct sh_err first = {0};
-    int rc;
-
-    if (!HOOK_ASK(r->sw->env.hooks, has_memory, true))
-        return SH_OK; /* the worker takes it, elsewhere */
-    rc = take_with(r, r->model->res, &first);
-    /* The image may lie so that no piece is large enough; then it is better copied again elsewhere
-     * than that training loses its step. */
-    if (rc == SH_E_DEVMEM)
-        rc = take_with(r, RESIDENCY_NO_IMAGE, NULL);
-    if (rc)
-        sh_err_copy(err, &first);
-    return rc;
-}
-
-static const struct msg_batch *batch_of(const struct run *r)
-{
-    const double *layer_ns;
-
-    return model_batch(r->shape, r->batch, &layer_ns);
-}
-
-/* What training must give up so that this run fits. */
-static enum stop_way way_for(const struct switcher *sw, struct run *r)
-{
-    struct space_range freed[2];
-    size_t n = sw->rival.ranges(sw->rival.arg, STOP_DROP, freed);
-
-    if (n &&
-        space_would_fit(r->sw->env.space, r->model->res, (size_t)batch_of(r)->ws_bytes, freed, n))
-        return STOP_DROP;
-    return STOP_SWAP;
 }
 
 static void ask_training(const struct switcher *sw, struct run *r, enum stop_way way)
@@ -224,7 +145,10 @@ static bool give_memory(struct switcher *sw, struct run *r)
     if (r->has_asked && !sw->rival.has_yielded(sw->rival.arg, r->way))
         return false;
     HOOK_TELL(sw->env.hooks, has_swapped);
-    rc = take_memory(r, &err);
+    rc = room__take(r, &err);
+    /* What was only prepared goes before training gives up anything. */
+    if (rc == SH_E_DEVMEM && store_unkeep_all(sw->env.store))
+        rc = room__take(r, &err);
     r->memory_ns = sh_clock_ns();
     if (!rc) {
         run__go(r, RUN_SEND);
@@ -232,24 +156,19 @@ static bool give_memory(struct switcher *sw, struct run *r)
         return true;
     }
     if (rc == SH_E_DEVMEM) {
-        enum stop_way way = r->has_asked && r->way == STOP_DROP ? STOP_SWAP : way_for(sw, r);
-
-        unkeep_all(sw);
-        if (!sw->rival.has_yielded(sw->rival.arg, way)) {
-            ask_training(sw, r, way);
-            return true;
+        for (int way = room__way(r); way < STOP_N_WAYS; way++) {
+            if (!sw->rival.has_yielded(sw->rival.arg, (enum stop_way)way)) {
+                ask_training(sw, r, (enum stop_way)way);
+                return true;
+            }
+            if (images_arrive(sw))
+                return false; /* their copies end soon, then they can be evicted */
         }
-        if (take_memory(r, NULL) == SH_OK) {
-            run__go(r, RUN_SEND);
-            return true;
-        }
-        if (images_arrive(sw))
-            return false; /* their copies end soon, then they can be evicted */
         if (store_yield_pins(sw->env.store))
             return true;
     }
     /* Its tenant's quota may have shrunk below it: then nobody should ask again. */
-    if (rc == SH_E_DEVMEM && model_check_fits(r->model, batch_of(r)->ws_bytes, &never))
+    if (rc == SH_E_DEVMEM && model_check_fits(r->model, room__batch(r)->ws_bytes, &never))
         err = never;
     end_current(sw, &err, NULL);
     return true;
@@ -260,7 +179,7 @@ static bool give_memory(struct switcher *sw, struct run *r)
 /* A worker that joined after the run got its memory may need a larger workspace. */
 static bool has_outgrown(const struct run *r)
 {
-    return r->has_ws && batch_of(r)->ws_bytes > r->ws_bytes;
+    return r->has_ws && room__batch(r)->ws_bytes > r->ws_bytes;
 }
 
 /* Only the workspace has to be waited for: inputs are written to it at once. The image need

@@ -93,6 +93,18 @@ bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_ru
  * failure ends an internal run. */
 bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
 
+/* room.c */
+/* Its row of what it runs; NULL: no worker has compiled that batch size. */
+const struct msg_batch *room__batch(const struct run *r);
+/* Takes what it needs. The pieces that are free may be too small although there is enough: then
+ * some of its image is better copied again elsewhere than that training loses its step. What fits
+ * in no way takes nothing from its image. Fails: SH_E_DEVMEM, SH_E_UNAVAILABLE, SH_E_INVALID. */
+int room__take(struct run *r, struct sh_err *err);
+/* The least that training must give up so that there is room for it. What it lacks of its image
+ * would go behind what is on the lane in any case, so it waits for images that arrive before that:
+ * PAUSE if they alone are in its way. */
+enum stop_way room__way(const struct run *r);
+
 /* parts.c */
 /* Fails: SH_E_NOMEM, SH_E_QUEUEFULL, SH_E_PROTO: nobody else answers its API. */
 int parts__add(struct loose_parts *ls, const struct msg_run_part *m, struct sh_err *err);

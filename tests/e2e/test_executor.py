@@ -597,6 +597,27 @@ class Runs(Case):
         self.assertEqual(in_memory(), 8)
         self.assertEqual(self.run_wide(d, 2)[1], first)
 
+    def test_training_keeps_its_memory_while_prepared_images_can_go(self):
+        """They are copied once more if need be; a step that is lost is computed once more."""
+        d = self.driver("--pool-bytes=24M", "--workers=3")
+        for v in (1, 2, 3):
+            self.load_wide(d, v)
+            self.run_wide(d, v)  # its size for one sample is compiled
+        pk, _ = d.package(self.net_train, "--training")
+        d.start_job(5, pk, TRAIN, spec(epochs=1000))
+        d.wait_step(5, 5)
+        for i in range(4):
+            for v in (1, 2):
+                d.scheduler.send("PREPARE", epoch=d.epoch, rid=90 + v, version_id=v, evict=1)
+            step = d.jobs[5].step
+            self.assertEqual(self.run_wide(d, 3)[0].rc, 0)
+            d.wait_step(5, step + 1)
+        d.rest(1.5)  # metrics are told once a second
+        stops = {way: d.metrics().get('shunt_preemptions_total{executor="e0",way="%s"}' % way, 0)
+                 for way in ("pause", "drop", "swap")}
+        self.assertEqual((stops["drop"], stops["swap"]), (0, 0), stops)
+        self.assertGreater(stops["pause"], 0)
+
     def test_an_image_whose_file_is_damaged_is_never_served(self):
         def flip(path):
             with open(path, "r+b") as f:  # in its second piece

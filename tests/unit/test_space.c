@@ -136,6 +136,42 @@ static void a_range_given_back_before_its_scrub_keeps_its_next_user_waiting(void
     rig_close(&r);
 }
 
+/* The piece that is free behind the head is just as large as the workspace, and then the image has
+ * none. */
+static void a_workspace_leaves_its_image_a_piece(void **state)
+{
+    const struct residency_need need = {.kind = ARENA_WORK, .tag = MINE};
+    const struct space_if now = {.n_given = 0};
+    struct space_range ws;
+    struct tx_place at;
+    struct sh_err err = {0};
+    struct rig r;
+    uint32_t id, small;
+    enum space_way way;
+
+    (void)state;
+    rig_open(&r);
+    id = add_image(&r, N_BLOCKS - 4);
+    small = add_image(&r, 1);
+    assert_ok(space_place(r.s, id, (N_BLOCKS - 4) * DEV_BLOCK, true, &at, NULL));
+    assert_ok(space_place(r.s, small, DEV_BLOCK, true, &at, NULL));
+    residency_truncate(space_residency(r.s), id, N_BLOCKS - 8);
+    assert_true(space_would_fit(r.s, id, 4 * DEV_BLOCK, &need, &now, &way));
+    assert_int_equal(way, SPACE_TOGETHER);
+    assert_int_equal(residency_held(space_residency(r.s), id), N_BLOCKS - 8); /* it only asked */
+    assert_ok_err(space_alloc_beside(r.s, id, 4 * DEV_BLOCK, way, &need, &ws, &err), &err);
+    assert_ok_err(space_place(r.s, id, (N_BLOCKS - 4) * DEV_BLOCK, true, &at, &err), &err);
+    assert_int_equal(space_bytes(r.s, ARENA_FREE), 0);
+    residency_pin(space_residency(r.s), id); /* as while it arrives */
+    assert_false(space_would_fit(r.s, small, DEV_BLOCK, &need, &now, &way));
+    assert_true(space_would_fit(r.s, small, DEV_BLOCK, &need,
+                                &(struct space_if){.is_unpinned = true}, &way));
+    residency_unpin(space_residency(r.s), id);
+    settle(&r);
+    space_give(r.s, &ws, MINE);
+    rig_close(&r);
+}
+
 /* In blocks; of no rule: of all. */
 static double evicted(const char *rule)
 {
@@ -191,6 +227,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_head_that_moves_is_announced),
         cmocka_unit_test(a_range_given_back_before_its_scrub_keeps_its_next_user_waiting),
+        cmocka_unit_test(a_workspace_leaves_its_image_a_piece),
         cmocka_unit_test(what_is_evicted_is_counted_by_what_the_room_was_for),
     };
 

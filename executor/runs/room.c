@@ -1,0 +1,91 @@
+/* room.c - see switch_int.h: the memory of a run, its image and its workspace. */
+#include "common/mem.h"
+#include "executor/runs/inputs.h"
+#include "executor/runs/switch_int.h"
+
+static struct residency_need need_of(const struct run *r)
+{
+    return (struct residency_need){.tag = r->tag, .kind = ARENA_WORK, .is_mixed = r->is_mixed};
+}
+
+/* On the lane: the scrub of the workspace, if it needs one, then the inputs if they are large, then
+ * the first group, which has to follow whatever has become of the inputs: its place is taken. */
+static int take_with(struct run *r, enum space_way way, struct sh_err *err)
+{
+    const double *layer_ns = NULL;
+    const struct msg_batch *b = model_batch(r->shape, r->batch, &layer_ns);
+    const struct residency_need need = need_of(r);
+    int rc, rc_begin;
+
+    if (!b)
+        return SH_FAIL(err, SH_E_INVALID, "a batch of %u is more than the model's %u", r->batch,
+                       r->model->max_batch);
+    rc = space_alloc_beside(r->sw->env.space, r->model->res, b->ws_bytes, way, &need, &r->ws, err);
+    if (rc)
+        return rc;
+    r->ws_bytes = b->ws_bytes;
+    r->has_ws = true;
+    rc = model_place(r->model, &r->hit_bytes, err);
+    if (!rc) {
+        rc = inputs_send(r, err);
+        rc_begin = model_transmit_begin(r->model, layer_ns, rc ? NULL : err);
+        rc = rc ? rc : rc_begin;
+    }
+    if (rc) {
+        run__give_back(r);
+        return rc;
+    }
+    residency_pin(space_residency(r->sw->env.space), r->model->res);
+    model_unkeep(r->model, INT64_MAX); /* kept for this run: training may have it after that */
+    store_note_use(r->model, r->shape);
+    r->has_pin = true;
+    r->is_from_disk = r->model->tx.lacks > 0;
+    return SH_OK;
+}
+
+const struct msg_batch *room__batch(const struct run *r)
+{
+    const double *layer_ns;
+
+    return model_batch(r->shape, r->batch, &layer_ns);
+}
+
+static bool would_fit(const struct run *r, const struct space_if *x, enum space_way *way)
+{
+    const struct residency_need need = need_of(r);
+
+    return space_would_fit(r->sw->env.space, r->model->res, (size_t)room__batch(r)->ws_bytes, &need,
+                           x, way);
+}
+
+int room__take(struct run *r, struct sh_err *err)
+{
+    const struct space_if now = {.n_given = 0};
+    enum space_way way;
+    int rc;
+
+    if (!HOOK_ASK(r->sw->env.hooks, has_memory, true))
+        return SH_OK; /* the worker takes it, elsewhere */
+    rc = take_with(r, SPACE_SPARING, err);
+    if (rc == SH_E_DEVMEM && would_fit(r, &now, &way))
+        rc = take_with(r, way, err);
+    return rc;
+}
+
+enum stop_way room__way(const struct run *r)
+{
+    const struct switch_rival *rival = &r->sw->rival;
+    const bool waits = model_resident_bytes(r->model) < r->model->image_bytes;
+    struct space_range freed[2];
+    enum space_way way;
+
+    for (int w = waits ? STOP_PAUSE : STOP_DROP; w < STOP_SWAP; w++) {
+        const struct space_if x = {.given = freed,
+                                   .n_given = rival->ranges(rival->arg, (enum stop_way)w, freed),
+                                   .is_unpinned = waits};
+
+        if (would_fit(r, &x, &way))
+            return (enum stop_way)w;
+    }
+    return STOP_SWAP;
+}
