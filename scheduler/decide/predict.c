@@ -124,12 +124,15 @@ struct fresh { /* the runs of a ring that are not too old, the fastest first */
     size_t n;
 };
 
-/* 2^-x, near enough: straight between whole numbers. */
+/* 2^-x, near enough: straight between whole numbers. Of each run that is looked at, so several
+ * hundred times for a request: without a call of the library. */
 static double weight_of(int64_t age_ns)
 {
-    double x = (double)SH_MAX(age_ns, 0) / HALF_LIFE_NS, whole = floor(x);
+    const double x = (double)SH_MAX(age_ns, 0) / HALF_LIFE_NS;
+    const unsigned whole = (unsigned)x;
 
-    return ldexp(1 - (x - whole) / 2, -(int)whole);
+    _Static_assert(PREDICT_MAX_AGE_NS / (int64_t)HALF_LIFE_NS < 32, "a shift of 32 bits");
+    return (1 - (x - whole) / 2) / (double)(1u << whole);
 }
 
 static void take_fresh(const struct predict_ring *r, int64_t now_ns, struct fresh *out)
@@ -229,25 +232,39 @@ static int64_t from_profile(const struct predict *p, unsigned bucket)
     return 0;
 }
 
+/* By how much runs of a bucket exceed its profile: what several others may ask in a moment. */
+struct excess {
+    double by[PREDICT_N_BUCKETS]; /* 0: nobody has asked; below 0: it has no runs or no profile */
+};
+
+static double excess_of(const struct predict *p, unsigned b, int64_t now_ns, struct excess *x)
+{
+    struct fresh f;
+
+    if (x->by[b] != 0)
+        return x->by[b];
+    f.n = 0;
+    if (p->ring[b].n >= PREDICT_MIN && p->profile_ns[b] > 0)
+        take_fresh(&p->ring[b], now_ns, &f);
+    if (f.n < PREDICT_MIN)
+        return x->by[b] = -1;
+    x->by[b] = usual(&f) / (double)p->profile_ns[b];
+    return x->by[b] = SH_MIN(SH_MAX(x->by[b], 1 / MOST_SCALED), MOST_SCALED);
+}
+
 /* The profile of the bucket, as runs of the nearest one that has some exceed theirs. */
-static int64_t scaled_profile(const struct predict *p, unsigned bucket, int64_t now_ns)
+static int64_t scaled_profile(const struct predict *p, unsigned bucket, int64_t now_ns,
+                              struct excess *x)
 {
     const int64_t profile = from_profile(p, bucket);
 
     for (unsigned d = 1; d < PREDICT_N_BUCKETS && profile > 0; d++) {
         for (int side = -1; side <= 1; side += 2) {
             const unsigned b = bucket + (unsigned)(side * (int)d);
-            struct fresh f;
-            double by;
+            const double by = b < PREDICT_N_BUCKETS ? excess_of(p, b, now_ns, x) : -1;
 
-            if (b >= PREDICT_N_BUCKETS || p->ring[b].n < PREDICT_MIN || p->profile_ns[b] <= 0)
-                continue;
-            take_fresh(&p->ring[b], now_ns, &f);
-            if (f.n < PREDICT_MIN)
-                continue;
-            by = usual(&f) / (double)p->profile_ns[b];
-            by = SH_MIN(SH_MAX(by, 1 / MOST_SCALED), MOST_SCALED);
-            return SH_MAX((int64_t)((double)profile * by), 1);
+            if (by > 0)
+                return SH_MAX((int64_t)((double)profile * by), 1);
         }
     }
     return profile;
@@ -264,7 +281,7 @@ static int64_t tail_of(const struct predict *p, unsigned bucket, int64_t usual_n
 }
 
 static void predict(const struct predict *p, unsigned b, double percentile, int64_t now_ns,
-                    struct predict_time *out)
+                    struct excess *x, struct predict_time *out)
 {
     struct fresh f;
     int64_t profile;
@@ -278,7 +295,7 @@ static void predict(const struct predict *p, unsigned b, double percentile, int6
             out->slow_ns = SH_MAX(out->slow_ns, out->usual_ns + SPREADS * spread(&f));
         else
             out->usual_ns = SH_MIN(out->usual_ns, out->slow_ns);
-    } else if ((profile = scaled_profile(p, b, now_ns)) > 0) {
+    } else if ((profile = scaled_profile(p, b, now_ns, x)) > 0) {
         out->source = PREDICT_FROM_PROFILE;
         out->slow_ns = out->usual_ns = profile;
     } else {
@@ -293,7 +310,16 @@ static void predict(const struct predict *p, unsigned b, double percentile, int6
 void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,
                  struct predict_time *out)
 {
-    predict(p, predict_bucket(batch), percentile, now_ns, out);
+    predict(p, predict_bucket(batch), percentile, now_ns, &(struct excess){{0}}, out);
+}
+
+void predict_runs(const struct predict *p, unsigned last, double percentile, int64_t now_ns,
+                  struct predict_time *out)
+{
+    struct excess x = {{0}};
+
+    for (unsigned b = 0; b <= last; b++)
+        predict(p, b, percentile, now_ns, &x, &out[b]);
 }
 
 int64_t predict_after(const struct predict *p, bool is_other, int64_t usual_ns)
@@ -361,7 +387,7 @@ void predict_line(const struct predict *p, unsigned bucket, double percentile, i
     const struct predict_ring *r = &p->ring[bucket];
     struct predict_time t;
 
-    predict(p, bucket, percentile, now_ns, &t);
+    predict(p, bucket, percentile, now_ns, &(struct excess){{0}}, &t);
     *out = (struct predict_line){
         .predicted_ns = t.slow_ns, .source = t.source, .runs = r->n_runs, .recent = r->n};
     if (r->n) {

@@ -110,6 +110,9 @@ void predict_add_cold(struct predict *p, uint32_t batch, int64_t over_ns, int64_
 void predict_judge(struct predict *p, enum predict_kind kind, double percentile, bool held);
 void predict_run(const struct predict *p, uint32_t batch, double percentile, int64_t now_ns,
                  struct predict_time *out);
+/* Of the largest batch of each bucket up to the last one, into as many places. */
+void predict_runs(const struct predict *p, unsigned last, double percentile, int64_t now_ns,
+                  struct predict_time *out);
 /* What a warm run takes that usually takes usual_ns > 0; and what it took. is_other: behind a run
  * of another model. */
 int64_t predict_after(const struct predict *p, bool is_other, int64_t usual_ns);

@@ -214,6 +214,8 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
     struct pass *p = &s->pass;
     struct snap_model *x = &p->models[in->n_models];
     const struct predict *times = h ? &h->predict : &m->predict;
+    const unsigned last = predict_bucket(m->max_batch);
+    struct predict_time t[PREDICT_N_BUCKETS];
 
     memset(&p->places[in->n_models * in->n_execs], 0, in->n_execs * sizeof(*p->places));
     p->n_here[in->n_models] = 0;
@@ -227,15 +229,12 @@ static void take_model(struct sched *s, struct snapshot *in, struct model *m, st
                              .copied_ns = m->copied_ns};
     for (enum predict_kind k = PREDICT_PARTIAL; k < PREDICT_N_KINDS; k++)
         x->cold_slack_ns[k] = predict_cold_ns(&m->predict, k, m->slo_percentile, in->now_ns);
-    for (unsigned b = 0; b <= predict_bucket(m->max_batch); b++) {
-        struct predict_time t;
-
-        predict_run(times, 1u << b, m->slo_percentile, in->now_ns, &t);
-        x->run_ns[b] = t.usual_ns;
-        x->slow_ns[b] = t.slow_ns;
-        x->tail_ns[b] = t.tail_ns;
-        if (b == 0)
-            x->fastest_ns = t.fastest_ns;
+    predict_runs(times, last, m->slo_percentile, in->now_ns, t);
+    x->fastest_ns = t[0].fastest_ns;
+    for (unsigned b = 0; b <= last; b++) {
+        x->run_ns[b] = t[b].usual_ns;
+        x->slow_ns[b] = t[b].slow_ns;
+        x->tail_ns[b] = t[b].tail_ns;
     }
     in->n_models++;
 }

@@ -149,6 +149,31 @@ static void a_batch_that_never_ran_takes_its_profile_as_runs_of_another_exceed_t
     assert_int_equal(slow(&p, 4, 99, MS), 48 * MS); /* within reason */
 }
 
+static void all_buckets_at_once_are_what_each_is_by_itself(void **state)
+{
+    const struct msg_profile profile[] = {{1, 0, 5e6, 1e6}, {4, 0, 12e6, 3e6}, {32, 0, 6e7, 2e6}};
+
+    (void)state;
+    for (unsigned seed = 0; seed < 200; seed++) {
+        struct predict p = {0};
+        struct predict_time all[PREDICT_N_BUCKETS], one;
+
+        srand(seed);
+        predict_profile(&p, profile, (size_t)rand() % 4);
+        for (int n = rand() % 100, i = 0; i < n; i++) /* with some that are too old at the end */
+            predict_add(&p, 1u << rand() % 6, (1 + rand() % 90) * MS, i * 400 * MS);
+        predict_runs(&p, PREDICT_N_BUCKETS - 1, 95, 36000 * MS, all);
+        for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++) {
+            predict_run(&p, 1u << b, 95, 36000 * MS, &one);
+            assert_int_equal(one.usual_ns, all[b].usual_ns);
+            assert_int_equal(one.slow_ns, all[b].slow_ns);
+            assert_int_equal(one.tail_ns, all[b].tail_ns);
+            assert_int_equal(one.fastest_ns, all[b].fastest_ns);
+            assert_int_equal(one.source, all[b].source);
+        }
+    }
+}
+
 static void the_tail_is_in_proportion_to_the_profile(void **state)
 {
     struct predict p = {0};
@@ -532,6 +557,7 @@ int main(void)
         cmocka_unit_test(slow_runs_are_forgotten_within_seconds_and_a_few_of_them_sooner),
         cmocka_unit_test(a_part_of_runs_that_is_slow_again_and_again_counts),
         cmocka_unit_test(a_batch_that_never_ran_takes_its_profile_as_runs_of_another_exceed_theirs),
+        cmocka_unit_test(all_buckets_at_once_are_what_each_is_by_itself),
         cmocka_unit_test(the_tail_is_in_proportion_to_the_profile),
         cmocka_unit_test(cold_runs_have_a_book_of_their_own),
         cmocka_unit_test(the_ring_forgets_what_is_overwritten),
