@@ -4,7 +4,8 @@
 A model of one small addition, requests and replies of a few hundred bytes, N connections that send
 one after the other: to the whole system (`shunt up`) and, in turns, to libmicrohttpd that sends back
 what it reads, with as many threads. Both have the same client on the same cores. Server-Timing of a
-request at a time says which part takes what.
+request at a time says which part takes what. With --beside FOLDER the peer is the system of the
+programs in FOLDER/build/bin, with what each takes of the processors (lib/beside.py).
 
 Standard library only.
 """
@@ -22,6 +23,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 for folder in ("tests/e2e", "bench/lib"):
     sys.path.insert(0, os.path.join(ROOT, folder))
 import onnx_bytes as onnx  # noqa: E402
+import beside  # noqa: E402
 from http_client import PROGRAM, Connection, Peer, v2_request  # noqa: E402
 from system import System  # noqa: E402
 
@@ -74,26 +76,64 @@ def hops(port, request, runs):
         print("  %-38s %7.3f ms %5.0f%%" % (k, statistics.median(v), 100 * statistics.median(v) / whole))
 
 
+class Side:
+    def __init__(self, args, **programs):
+        self.s = System("--workers=2", THREADS=str(args.api_threads), **programs)
+        key = self.s.tenant("bench")
+        self.s.push(key, "small", small(), max_batch=8)
+        self.request = v2_request(key, "small", "x", [1, 4], struct.pack("<4f", 1, 2, 3, 4))
+
+    def requests(self, connections, seconds):
+        got = load(self.s.port, self.request, connections, seconds)
+        return got["requests"], got["seconds"], beside.cpu_s(self.s)
+
+
+def beside_another(args):
+    """Both begin anew in each round: where its memory lies gives a system some per cent for all its life."""
+    beside.in_memory()
+    turns = beside.Beside()
+    for i in range(args.rounds):
+        sides = []
+        try:
+            for programs in ({}, {"programs": os.path.join(args.beside, "build", "bin")}):
+                sides.append(Side(args, **programs))
+            for n in args.connections:
+                def requests(side, n=n):
+                    return side.requests(n, args.seconds)
+                for side in sides:  # to warm up
+                    requests(side)
+                for k in range(4):
+                    turns.pair("%3d connections" % n, *sides, requests, i + k)
+        finally:
+            for side in sides:
+                side.s.stop()
+    print("over %s, medians of pairs and their quartiles:" % args.beside)
+    turns.report("request")
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
-    p.add_argument("--seconds", type=float, default=1, help="of each round")
-    p.add_argument("--rounds", type=int, default=5)
+    p.add_argument("--seconds", type=float, help="of each round: 1; with --beside 0.5")
+    p.add_argument("--rounds", type=int, help="5; with --beside 12")
+    p.add_argument("--beside", metavar="FOLDER", help="another build, to compare with")
     p.add_argument("--connections", type=lambda s: [int(n) for n in s.split(",")], default=[1, 16])
     p.add_argument("--api-threads", type=int, default=2)
     args = p.parse_args()
-    s = System("--workers=2", THREADS=str(args.api_threads))
+    args.rounds = args.rounds or (12 if args.beside else 5)
+    args.seconds = args.seconds or (.5 if args.beside else 1)
+    if args.beside:
+        beside_another(args)
+        return
+    ours = Side(args)
     try:
-        key = s.tenant("bench")
-        s.push(key, "small", small(), max_batch=8)
-        request = v2_request(key, "small", "x", [1, 4], struct.pack("<4f", 1, 2, 3, 4))
         time.sleep(1)
-        hops(s.port, request, 500)
+        hops(ours.s.port, ours.request, 500)
         with Peer("library", args.api_threads) as echo:
             for n in args.connections:
-                compare({"shunt": s.port, "echo": echo.port}, request, n, args)
+                compare({"shunt": ours.s.port, "echo": echo.port}, ours.request, n, args)
         print(GOALS)
     finally:
-        s.stop()
+        ours.s.stop()
 
 
 if __name__ == "__main__":

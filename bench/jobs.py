@@ -6,7 +6,7 @@ taken in this run, in turns where it can be.
 
   submit   jobs submitted over HTTP by 8 clients, one, 10 and 100 a request, over rows inserted one by
            one into a table like job, by pgbench with 8 connections to the same database; with --beside
-           FOLDER over those of the programs in FOLDER/build/bin, each side first in every other round
+           FOLDER over those of the programs in FOLDER/build/bin, in memory (lib/beside.py)
   list     GET /jobs?limit=100 of a tenant with many jobs, over the same with 1,000
   start    from the submission of the only job that may run to STARTING, with many jobs queued while a
            transaction stays open and 20,000 others came and went since it began, over the same with 10
@@ -29,7 +29,9 @@ import tempfile
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "e2e"))
+for folder in ("tests/e2e", "bench/lib"):
+    sys.path.insert(0, os.path.join(ROOT, folder))
+import beside  # noqa: E402
 import onnx_bytes as onnx  # noqa: E402
 from system import BIN, System, st_bytes, until  # noqa: E402
 
@@ -91,7 +93,8 @@ class Bench:
         return r.status, r.read()
 
     # ------------------------------------------------------------ submit
-    def submit_rate(self, seconds, clients, batch):
+    def submit_for(self, seconds, clients, batch):
+        """How many jobs, in how many seconds, and what the system has had of processors then."""
         path, text = "/api/v1/jobs", body()
         if batch > 1:
             path, text = "/api/v1/job-batches", '{"jobs":[%s]}' % ",".join([text] * batch)
@@ -101,12 +104,12 @@ class Bench:
         before = int(self.sql("SELECT count(*) FROM job"))
         out = subprocess.run([HTTP, "load", str(self.s.port), str(clients), str(seconds)],
                              input=request.encode(), stdout=subprocess.PIPE, check=True).stdout
-        got = json.loads(out)
+        used, got = beside.cpu_s(self.s), json.loads(out)
         assert got["failed"] == 0, got
         made = int(self.sql("SELECT count(*) FROM job")) - before
         assert made == got["requests"] * batch, (made, got)
         self.clear()
-        return made / got["seconds"]
+        return made, got["seconds"], used
 
     def insert_rate(self, seconds, clients):
         pgbench = sorted(glob.glob("/usr/lib/postgresql/*/bin/pgbench"))[-1]
@@ -121,18 +124,22 @@ class Bench:
         return float([x for x in out.splitlines() if x.startswith("tps")][0].split()[2])
 
     def submit_beside(self, args):
-        theirs, ratios = Bench(os.path.join(args.beside, "build", "bin")), {1: [], 10: [], 100: []}
+        theirs = Bench(os.path.join(args.beside, "build", "bin"))
+        turns = beside.Beside()
         try:
-            for i in range(args.rounds):
-                for batch, got in ratios.items():
-                    sides = [self, theirs] if i % 2 else [theirs, self]
-                    rate = {side: side.submit_rate(args.seconds, 8, batch) for side in sides}
-                    got.append(rate[self] / rate[theirs])
+            for side in (self, theirs):
+                side.sql("ALTER SYSTEM SET autovacuum = off")
+                side.sql("SELECT pg_reload_conf()")
+            for i in range(args.rounds + 1):
+                if i == 1:  # the first one was to warm up
+                    turns.ratios.clear()
+                for batch in (1, 10, 100):
+                    turns.pair("submit  %4d a request, 8 clients" % batch, self, theirs,
+                               lambda side, n=batch: side.submit_for(args.seconds, 8, n), i)
         finally:
             theirs.s.stop()
-        for batch, got in ratios.items():
-            print("submit  %4d a request, 8 clients: %.2f times the rate of %s, median of %d (%.2f to %.2f)"
-                  % (batch, statistics.median(got), args.beside, len(got), min(got), max(got)))
+        print("over %s, medians of pairs and their quartiles:" % args.beside)
+        turns.report("job")
 
     def submit(self, args):
         """In turns: what else runs on the machine is the same for all."""
@@ -142,7 +149,8 @@ class Bench:
         for _ in range(args.rounds):
             bare.append(self.insert_rate(args.seconds, 8))
             for batch, rates in ours.items():
-                rates.append(self.submit_rate(args.seconds, 8, batch))
+                made, seconds, _ = self.submit_for(args.seconds, 8, batch)
+                rates.append(made / seconds)
         print("submit  %8.0f rows/s by single-row inserts, 8 connections" % statistics.median(bare))
         for batch, rates in ours.items():
             ratios = [a / b for a, b in zip(rates, bare)]
@@ -153,6 +161,7 @@ class Bench:
     def clear(self):
         with self.s.held():  # nobody looks while the table is emptied
             self.sql("TRUNCATE job_event, checkpoint, audit; DELETE FROM job; ANALYZE job")
+        self.sql("VACUUM")
 
     # ------------------------------------------------------------ list
     def fill(self, n, state, tenant="lab", preemptible=True, priority=0):
@@ -242,13 +251,17 @@ class Bench:
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("parts", nargs="*", default=["submit", "list", "start"])
-    p.add_argument("--rounds", type=int, default=3, help="of submit")
-    p.add_argument("--seconds", type=int, default=5, help="of each load")
+    p.add_argument("--rounds", type=int, help="of submit (3; with --beside 15)")
+    p.add_argument("--seconds", type=int, help="of each load (5; with --beside 1)")
     p.add_argument("--beside", metavar="FOLDER", help="submit: another build, to compare with")
     p.add_argument("--rows", type=int, default=1000000, help="jobs that have ended, for list")
     p.add_argument("--starts", type=int, default=5, help="rounds of 20 starts")
     p.add_argument("--queued", type=int, default=100000, help="jobs that wait, for start")
     args = p.parse_args()
+    args.rounds = args.rounds or (15 if args.beside else 3)
+    args.seconds = args.seconds or (1 if args.beside else 5)
+    if args.beside:
+        beside.in_memory()
     b = Bench()
     try:
         for part in args.parts:
