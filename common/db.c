@@ -25,10 +25,11 @@
  * takes hundreds. */
 #define STATEMENT_MS 1500
 #define LOCK_MS 1000
-#define SESSION_SETUP                                                         \
-    "SET statement_timeout = %d; SET lock_timeout = %d; "                     \
-    "SET idle_in_transaction_session_timeout = 10000; SET TimeZone = 'GMT'; " \
-    "SET DateStyle = 'ISO'; SET client_min_messages = 'warning'; SET jit = off"
+#define SESSION_SETUP                                                             \
+    "SET statement_timeout = %d; SET lock_timeout = %d; "                         \
+    "SET idle_in_transaction_session_timeout = 10000; SET TimeZone = 'GMT'; "     \
+    "SET DateStyle = 'ISO'; SET client_min_messages = 'warning'; SET jit = off; " \
+    "SET enable_seqscan = %s"
 #define RETRY_MIN_MS 100
 #define RETRY_MAX_MS 2000
 #define TX_TRIES 5
@@ -47,6 +48,7 @@ struct db {
     char down_detail[256];         /* why the last attempt failed */
     struct db_news *news;          /* BORROWED; NULL: none */
     char sqlstate[6];
+    bool by_index; /* db_by_index() */
     bool in_tx;
     bool rehearses; /* inside db_rehearse() and db_undo(); in_tx is set too */
     bool is_around; /* inside db_tx_around(); in_tx is set too */
@@ -158,7 +160,7 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
         return fail_down(db, err);
     db->tried_ns = now_ns;
     snprintf(setup, sizeof(setup), SESSION_SETUP, STATEMENT_MS * db->patience,
-             LOCK_MS * db->patience);
+             LOCK_MS * db->patience, db->by_index ? "off" : "on");
     db->conn = open_connection(db, SH_MIN(end_ns, now_ns + CALL_MS * db->patience * NS_PER_MS));
     rc = db->conn ? run_script(db, "session settings", setup, end_ns, err) : fail_down(db, err);
     if (rc) {
@@ -624,6 +626,11 @@ out:
 void db_share(struct db *db, struct db_news *news)
 {
     db->news = news;
+}
+
+void db_by_index(struct db *db)
+{
+    db->by_index = true;
 }
 
 void db_free(struct db *db)

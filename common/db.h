@@ -36,6 +36,10 @@ struct db_news { /* zeroed: no news */
 /* Connections that share news belong to one database: once one has connected, none of them goes on
  * failing at once. KEEPS news. */
 void db_share(struct db *db, struct db_news *news);
+/* Plans of its statements take an index wherever there is one: they are kept as long as the
+ * connection, and one that was made while a table was nearly empty would read all of it for each
+ * row that is looked for, until its statistics are gathered again. Before it connects. */
+void db_by_index(struct db *db);
 /* Connects if needed (at most 2 s) and checks the schema version (if schema_want > 0). Fails:
  * SH_E_CONFLICT: an unknown schema. */
 int db_ready(struct db *db, int schema_want, struct sh_err *err);

@@ -115,6 +115,7 @@ int dbthread_new(struct sh_loop *l, const char *db_url, const char *app, size_t 
     rc = db_new(db_url, app, &t->db, err);
     if (rc)
         goto out;
+    db_by_index(t->db); /* of jobs there may be none now, and a hundred thousand soon */
     if (pthread_create(&t->thread, NULL, thread_main, t)) {
         rc = SH_FAIL(err, SH_E_UNAVAILABLE, "could not start the database thread");
         goto out;

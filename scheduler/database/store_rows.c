@@ -99,6 +99,8 @@ int store__read_models(const struct db_res *r, struct store_model *rows, struct 
 
 /* ------------------------------------------------------------------ jobs */
 
+/* A job is looked up by itself: an index of it by which it could be joined, job_dataset, looks as good
+ * for a table that seems empty, and would be read from end to end for each. */
 const struct db_stmt STORE__JOBS = {
     "view_jobs",
     "SELECT c.id, j.* FROM (SELECT DISTINCT unnest($1::bigint[]) AS id) c LEFT JOIN LATERAL ("
@@ -116,10 +118,11 @@ const struct db_stmt STORE__JOBS = {
     " j.kind = 'training' AND coalesce((j.spec->>'publish')::boolean, true) AS publishes,"
     " j.queue_id, j.priority AS own_priority, coalesce(j.array_id, 0) AS array_id,"
     " a.max_parallel," SH_JOB_STEP_SAMPLES " AS step_samples, " SH_JOB_STEPS " AS all_steps"
-    " FROM job j LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
+    " FROM (SELECT * FROM job WHERE job.id = c.id OFFSET 0) j"
+    " LEFT JOIN job_array a ON a.id = j.array_id JOIN tenant t ON t.id = j.tenant_id "
     "JOIN queue q ON q.id = j.queue_id"
     " JOIN model_version v ON v.id = j.version_id JOIN model m ON m.id = v.model_id"
-    " LEFT JOIN dataset d ON d.id = j.dataset_id WHERE j.id = c.id OFFSET 0) j ON true",
+    " LEFT JOIN dataset d ON d.id = j.dataset_id OFFSET 0) j ON true",
     1};
 
 #define ROW struct store_job

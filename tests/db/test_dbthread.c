@@ -1,5 +1,6 @@
 /* test_dbthread.c - without it, a lock held a little too long or a full disk could lose the result
- * of a finished job, or a lease could wait behind an operation that is tried again and again.
+ * of a finished job, a lease could wait behind an operation that is tried again and again, or a
+ * plan that was made while there were no jobs could read all of them for each one.
  *
  * Needs DATABASE_URL of a throw-away PostgreSQL: `make db-tests`, or tests/pg.sh run BINARY. */
 /* uses: scheduler/database/dbthread.o scheduler/database/dbqueue.o */
@@ -14,6 +15,7 @@ struct work {
     int rc;      /* what the first tries end with */
     int n_fails; /* how many of them */
     int n_tries, n_done, done_rc;
+    int64_t n_scans; /* of all jobs; -1: work_scan() did not run */
 };
 
 struct world {
@@ -70,8 +72,26 @@ static int work_run(struct db *db, void *arg, struct sh_err *err)
     struct work *k = arg;
 
     (void)db;
+    k->n_scans = -1;
     if (k->n_tries++ < k->n_fails)
         return SH_FAIL(err, k->rc, "the database does not want to");
+    return SH_OK;
+}
+
+/* As the scheduler reads the jobs that it was told of. */
+static int work_scan(struct db *db, void *arg, struct sh_err *err)
+{
+    struct work *k = arg;
+    int rc;
+
+    run(db, "VACUUM job"); /* since then PostgreSQL believes its size */
+    rc = db_rehearse(db, err);
+    if (rc)
+        return rc;
+    run(db, "SELECT c.id, j.* FROM (SELECT unnest('{1,2}'::bigint[]) AS id) c LEFT JOIN LATERAL"
+            " (SELECT state FROM job WHERE job.id = c.id OFFSET 0) j ON true");
+    k->n_scans = number(db, "SELECT pg_stat_get_xact_numscans('job'::regclass)");
+    db_undo(db);
     return SH_OK;
 }
 
@@ -85,10 +105,11 @@ static void work_done(void *ctx, void *arg, int rc, const struct sh_err *err)
     k->done_rc = rc;
 }
 
-static void finish(struct world *w, unsigned flags)
+static void finish_as(struct world *w, int (*doing)(struct db *, void *, struct sh_err *),
+                      unsigned flags)
 {
     struct dbop op = {.name = "work",
-                      .run = work_run,
+                      .run = doing,
                       .done = work_done,
                       .arg = &w->work,
                       .flags = flags,
@@ -102,6 +123,11 @@ static void finish(struct world *w, unsigned flags)
     assert_ok_err(sh_loop_run(w->loop, &err), &err);
     sh_timer_del(late);
     assert_int_equal(w->work.n_done, 1);
+}
+
+static void finish(struct world *w, unsigned flags)
+{
+    finish_as(w, work_run, flags);
 }
 
 static void assert_repeats(struct world *w, int rc)
@@ -185,6 +211,16 @@ static void a_refusal_is_not_repeated(void **state)
     assert_int_equal(w->work.n_tries, 1);
 }
 
+static void a_plan_made_of_an_empty_table_is_right_for_a_full_one(void **state)
+{
+    struct world *w = *state;
+
+    w->work = (struct work){.n_scans = -1};
+    finish_as(w, work_scan, 0);
+    assert_int_equal(w->work.done_rc, SH_OK);
+    assert_int_equal(w->work.n_scans, 0);
+}
+
 #define T(name) cmocka_unit_test_setup_teardown(name, set_up, tear_down)
 
 int main(void)
@@ -197,6 +233,7 @@ int main(void)
         T(what_must_not_wait_comes_back_with_its_failure),
         T(what_may_come_in_any_order_lets_others_go_first),
         T(a_refusal_is_not_repeated),
+        T(a_plan_made_of_an_empty_table_is_right_for_a_full_one),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
