@@ -99,8 +99,8 @@ int store__read_models(const struct db_res *r, struct store_model *rows, struct 
 
 /* ------------------------------------------------------------------ jobs */
 
-/* A job is looked up by itself: an index of it by which it could be joined, job_dataset, looks as good
- * for a table that seems empty, and would be read from end to end for each. */
+/* A job is looked up by itself: an index of it by which it could be joined, job_dataset, looks as
+ * good for a table that seems empty, and would be read from end to end for each. */
 const struct db_stmt STORE__JOBS = {
     "view_jobs",
     "SELECT c.id, j.* FROM (SELECT DISTINCT unnest($1::bigint[]) AS id) c LEFT JOIN LATERAL ("

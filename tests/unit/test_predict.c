@@ -157,11 +157,13 @@ static void all_buckets_at_once_are_what_each_is_by_itself(void **state)
     for (unsigned seed = 0; seed < 200; seed++) {
         struct predict p = {0};
         struct predict_time all[PREDICT_N_BUCKETS], one;
+        uint32_t x = seed;
 
-        srand(seed);
-        predict_profile(&p, profile, (size_t)rand() % 4);
-        for (int n = rand() % 100, i = 0; i < n; i++) /* with some that are too old at the end */
-            predict_add(&p, 1u << rand() % 6, (1 + rand() % 90) * MS, i * 400 * MS);
+        predict_profile(&p, profile, seed % 4);
+        for (unsigned i = 0; i < seed / 2; i++) { /* with some that are too old at the end */
+            x = x * 1664525 + 1013904223;
+            predict_add(&p, 1u << (x >> 16) % 6, (1 + (x >> 8) % 90) * MS, i * 400 * MS);
+        }
         predict_runs(&p, PREDICT_N_BUCKETS - 1, 95, 36000 * MS, all);
         for (unsigned b = 0; b < PREDICT_N_BUCKETS; b++) {
             predict_run(&p, 1u << b, 95, 36000 * MS, &one);
