@@ -90,7 +90,6 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         rc = auth_write_used(r->api->auth, r->db, err);
     }
     waiters_wake(r->api->waiters);
-    drain_notifications(r);
     /* A scheduler that does not reach it may want to know that we do. Reading is not enough: where
      * commits hang for all, nobody else could take its lease. */
     if (!rc && now == r->models_ns) {
@@ -116,6 +115,7 @@ static void *thread_main(void *arg)
         else if (!rc && r->was_down)
             SH_INFO("database.up", "msg=\"caches are fresh again\"");
         r->was_down = rc != SH_OK;
+        drain_notifications(r); /* some came with answers to statements: poll() does not see them */
         if (r->keys_due || r->models_due || r->config_due) {
             if (!rc)
                 continue;

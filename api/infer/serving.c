@@ -231,7 +231,8 @@ static int show_one(struct serving *s, const struct cat_version *v, json_t *item
     return SH_OK;
 }
 
-/* NULL: the catalog does not know it, not even when it asks. */
+/* Who has read that a version is ready is answered by it next: a table that is behind what this
+ * reply tells is read again. NULL: the catalog does not know it, not even when it asks. */
 static const struct cat_version *version_find(struct api_req *q, struct cat_table **table,
                                               const json_t *item, const char *tenant,
                                               const char *model)
@@ -239,7 +240,8 @@ static const struct cat_version *version_find(struct api_req *q, struct cat_tabl
     int64_t version = json_integer_value(json_object_get(item, "version"));
     const struct cat_version *v = cat_exact(*table, q->tenant, tenant, model, version);
 
-    if (v || catalog_refresh(q->api->catalog, q->db, NULL))
+    if ((v && strcmp(v->state, sh_json_text(item, "state")) == 0) ||
+        catalog_refresh(q->api->catalog, q->db, NULL))
         return v;
     catalog_put(*table);
     *table = catalog_get(q->api->catalog);

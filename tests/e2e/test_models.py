@@ -70,6 +70,13 @@ class Models(Story):
         r = until("it is refused for good", lambda: (r := self.infer(model)).status == 409 and r)
         self.assertEqual(r.json["reason_code"], "UNLOADED", r)
 
+    def test_who_has_read_that_a_version_is_ready_is_answered_by_it(self):
+        m = self.model()
+        for version in range(2, 14):
+            self.s.push(self.key, m, self.net)
+            r = self.infer(m)
+            self.assertEqual((r.status, r.json["model_version"]), (200, str(version)))
+
     # ------------------------------------------------------------ sharing
     def test_a_model_is_shared_and_taken_back_by_its_owner_alone(self):
         m = self.model()
