@@ -201,7 +201,7 @@ kill_training_worker() {
     echo "   SIGKILL to the worker that trains (pid $pid) at step $at"
     kill -KILL "$pid"
     wait_step $((at + 20))
-    echo "   another worker went on from the last checkpoint: step $(step)"
+    echo "   another worker went on from the newest copy of its state: step $(step)"
 }
 
 start_system() {
