@@ -11,6 +11,10 @@
  * layout is decided by the first operation that writes it, so blocked layouts spread from
  * convolution to convolution by themselves; a tensor that must be plain is decided from the start.
  *
+ * The first failure stays in the build's err. Later calls of the builders' helpers do nothing, and
+ * what returns a code returns that of the first failure, so that a builder reads like a list of
+ * what has to be; it asks where it would use what a failure leaves open.
+ *
  * Determinism: work is split by the number of threads only, never by load or time; sums run in a
  * fixed order.
  */
@@ -123,7 +127,7 @@ struct cpu_build {
     const struct dev_op *op;
     struct cpu_op *co;
     uint32_t index;
-    struct sh_err *err;
+    struct sh_err *err; /* never NULL */
     struct cpu_late late[CPU_MAX_LATE];
     uint32_t n_late;
 };
@@ -151,20 +155,24 @@ static inline uint32_t cpu__opt_out(const struct dev_op *op, uint32_t i)
 /* "<KIND> (node \"x\"): <text>" with rc. */
 int cpu__refuse(struct cpu_build *b, int rc, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
-int cpu__status(struct cpu_build *b, dnnl_status_t s, const char *what); /* SH_OK for success */
+int cpu__status(struct cpu_build *b, dnnl_status_t s, const char *what); /* success: no failure */
+static inline bool cpu__failed(const struct cpu_build *b)
+{
+    return b->err->rc != SH_OK;
+}
 
 /* The tensor whose layout the operand has: of a weight with several names, the first. */
 struct cpu_tensor *cpu__stored(const struct cpu_build *b, uint32_t tensor);
 /* Operand `tensor` in layout `want`. view: how the operation looks at a plain tensor (other
  * dimensions or transposed), NULL for the tensor's own dimensions. A WEIGHT that nobody has laid
  * out yet takes `want`. */
-int cpu__in(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *view,
-            const dnnl_memory_desc_t *want, struct cpu_ref *out);
-int cpu__in_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out);
+struct cpu_ref cpu__in(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *view,
+                       const dnnl_memory_desc_t *want);
+struct cpu_ref cpu__in_plain(struct cpu_build *b, uint32_t tensor);
 /* Where to compute `tensor` in layout `have`. may_keep: the tensor may be stored like this. */
-int cpu__out(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *have, bool may_keep,
-             struct cpu_ref *out);
-int cpu__out_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out);
+struct cpu_ref cpu__out(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *have,
+                        bool may_keep);
+struct cpu_ref cpu__out_plain(struct cpu_build *b, uint32_t tensor);
 struct cpu_ref cpu__scratch(struct cpu_build *b, size_t bytes);
 
 /* Creates a primitive descriptor with user scratchpad. po may be NULL. *out: OWNED. */
@@ -181,8 +189,8 @@ int cpu__step_reorder(struct cpu_build *b, struct cpu_ref from, const dnnl_memor
 /* aux: `bytes` that are copied, or NULL. */
 int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
                  const void *aux, size_t bytes);
-/* The operands that there are, plain: the inputs, then the outputs. *n: how many they are. */
-int cpu__all_plain(struct cpu_build *b, struct cpu_ref *refs, uint32_t *n);
+/* The operands that there are, plain: the inputs, then the outputs. Returns how many they are. */
+uint32_t cpu__all_plain(struct cpu_build *b, struct cpu_ref *refs);
 /* A step on them. */
 int cpu__step_plain(struct cpu_build *b, cpu_fn *fn, const void *aux, size_t bytes);
 int cpu__build_end(struct cpu_build *b);                       /* the late reorders */

@@ -92,54 +92,45 @@ static int describe(struct cpu_build *b, struct attn *a)
     const int64_t lines[2] = {s->batch * s->heads * s->q_rows, s->k_rows};
     const int64_t row = s->heads * s->width;
     dnnl_dims_t mask, at;
-    int rc = SH_OK;
 
-    for (int i = 0; i < 3 && !rc; i++)
-        rc = view_heads(b, s, i == 0 ? s->q_rows : s->k_rows, s->row_stride[i], s->batch_stride[i],
-                        &a->in[i]);
-    if (!rc)
-        rc = view_heads(b, s, s->q_rows, row, s->q_rows * row, &a->y);
-    if (!rc)
-        rc = view_scores(b, s, &a->p);
-    if (!rc)
-        rc = cpu__md_plain(2, lines, dnnl_f32, &a->lines);
+    for (int i = 0; i < 3; i++)
+        view_heads(b, s, i == 0 ? s->q_rows : s->k_rows, s->row_stride[i], s->batch_stride[i],
+                   &a->in[i]);
+    view_heads(b, s, s->q_rows, row, s->q_rows * row, &a->y);
+    view_scores(b, s, &a->p);
+    if (cpu__md_plain(2, lines, dnnl_f32, &a->lines))
+        cpu__refuse(b, SH_E_BUG, "the scores have no row-major form");
     for (int i = 0; i < 4; i++) {
         mask[i] = s->mask_stride[i] ? scores[i] : 1;
         at[i] = s->mask_stride[i] ? s->mask_stride[i] : 1;
     }
-    if (!rc)
-        rc = cpu__status(b, dnnl_memory_desc_init_by_strides(&a->mask, 4, mask, dnnl_f32, at),
-                         "attention");
-    return rc;
+    return cpu__status(b, dnnl_memory_desc_init_by_strides(&a->mask, 4, mask, dnnl_f32, at),
+                       "attention");
 }
 
 /* Shapes, and q, k and v; p gets its scratch. */
 static int begin(struct cpu_build *b, struct attn *a)
 {
     const struct dev_op *op = b->op;
-    int rc = SH_OK;
 
-    for (uint32_t i = 0; i < op->n_in && !rc; i++)
-        rc = cpu__need_f32(b, &op->in[i], 1);
-    for (uint32_t i = 0; i < op->n_out && !rc; i++)
-        rc = cpu__need_f32(b, &op->out[i], 1);
-    if (!rc && !dev_attn_of_op(b->plan->base.g, op, &a->s))
-        rc = cpu__refuse(b, SH_E_BUG, "the shapes of queries, keys, values and mask do not fit");
-    if (!rc && op->u.attn.ratio > 0 && !dev_attn_can_drop(&a->s))
-        rc = cpu__refuse(b, SH_E_TOOBIG, "more weights than random numbers");
+    cpu__need_f32(b, op->in, op->n_in);
+    cpu__need_f32(b, op->out, op->n_out);
+    if (!cpu__failed(b) && !dev_attn_of_op(b->plan->base.g, op, &a->s))
+        cpu__refuse(b, SH_E_BUG, "the shapes of queries, keys, values and mask do not fit");
+    if (!cpu__failed(b) && op->u.attn.ratio > 0 && !dev_attn_can_drop(&a->s))
+        cpu__refuse(b, SH_E_TOOBIG, "more weights than random numbers");
     a->mask_tensor = cpu__opt_in(op, 3);
     a->mask_is_apart =
         a->mask_tensor != DEV_NONE && (a->s.mask_stride[1] != 0 || a->s.mask_stride[2] != 0 ||
                                        (a->s.mask_batches != 1 && a->s.mask_batches != a->s.batch));
-    if (!rc)
-        rc = describe(b, a);
-    for (uint32_t i = 0; i < 3 && !rc; i++) {
-        rc = cpu__in_plain(b, op->in[i], &a->in[i].at);
+    if (cpu__failed(b) || describe(b, a))
+        return b->err->rc;
+    for (uint32_t i = 0; i < 3; i++) {
+        a->in[i].at = cpu__in_plain(b, op->in[i]);
         a->in[i].at.off += (size_t)a->s.at[i] * sizeof(float);
     }
-    if (!rc)
-        a->p.at = cpu__scratch(b, dnnl_memory_desc_get_size(&a->p.md));
-    return rc;
+    a->p.at = cpu__scratch(b, dnnl_memory_desc_get_size(&a->p.md));
+    return b->err->rc;
 }
 
 /* ------------------------------------------------------------------ rows of scores */
@@ -385,36 +376,28 @@ static int emit_scores(struct cpu_build *b, struct attn *a)
     dnnl_post_ops_t po = NULL;
     dnnl_status_t s = dnnl_post_ops_create(&po);
     const bool fuses = a->mask_tensor != DEV_NONE && !a->mask_is_apart;
-    int rc = SH_OK;
 
     if (a->mask_tensor != DEV_NONE)
-        rc = cpu__in_plain(b, a->mask_tensor, &mask);
+        mask = cpu__in_plain(b, a->mask_tensor);
     if (s == dnnl_success)
         s = dnnl_post_ops_append_eltwise(po, 1.0f, dnnl_eltwise_linear, b->op->u.attn.scale, 0);
     if (s == dnnl_success && fuses)
         s = dnnl_post_ops_append_binary(po, dnnl_binary_add, &a->mask);
     if (s == dnnl_success)
         s = dnnl_matmul_desc_init(&desc, &a->in[0].md, &a->in[1].turned, NULL, &a->p.md);
-    if (s == dnnl_success && !rc)
+    if (s == dnnl_success)
         s = cpu__pd(b, &desc, po, NULL, &pd);
     dnnl_post_ops_destroy(po);
-    if (!rc)
-        rc = cpu__status(b, s, "product of queries and keys");
-    if (!rc) {
-        const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, a->in[0].at, &a->in[0].md},
-            {DNNL_ARG_WEIGHTS, a->in[1].at, &a->in[1].turned},
-            {DNNL_ARG_DST, a->p.at, &a->p.md},
-            {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, mask, &a->mask}};
-
-        rc = cpu__step_prim(b, pd, binds, fuses ? 4 : 3);
-    }
-    if (!rc && a->mask_is_apart) {
-        const struct cpu_ref refs[] = {a->p.at, mask};
-
-        rc = emit_rows(b, a, mask_fn, refs, 2);
-    }
-    return rc;
+    cpu__status(b, s, "product of queries and keys");
+    cpu__step_prim(b, pd,
+                   (const struct cpu_bind[]){
+                       {DNNL_ARG_SRC, a->in[0].at, &a->in[0].md},
+                       {DNNL_ARG_WEIGHTS, a->in[1].at, &a->in[1].turned},
+                       {DNNL_ARG_DST, a->p.at, &a->p.md},
+                       {DNNL_ARG_ATTR_MULTIPLE_POST_OP(1) | DNNL_ARG_SRC_1, mask, &a->mask}},
+                   fuses ? 4 : 3);
+    return a->mask_is_apart ? emit_rows(b, a, mask_fn, (const struct cpu_ref[]){a->p.at, mask}, 2)
+                            : b->err->rc;
 }
 
 static int emit_softmax(struct cpu_build *b, const struct attn *a)
@@ -424,12 +407,11 @@ static int emit_softmax(struct cpu_build *b, const struct attn *a)
     dnnl_softmax_v2_desc_t desc;
     dnnl_status_t s = dnnl_softmax_v2_forward_desc_init(
         &desc, dnnl_forward_inference, dnnl_softmax_accurate, &a->lines, &a->lines, 1);
-    int rc;
 
     if (s == dnnl_success)
         s = cpu__pd(b, &desc, NULL, NULL, &pd);
-    rc = cpu__status(b, s, "softmax");
-    return rc ? rc : cpu__step_prim(b, pd, binds, 2);
+    cpu__status(b, s, "softmax");
+    return cpu__step_prim(b, pd, binds, 2);
 }
 
 /* y = x w; the first two may be turned. */
@@ -444,45 +426,40 @@ static int emit_product(struct cpu_build *b, const struct operand *x, bool turn_
     dnnl_primitive_desc_t pd = NULL;
     dnnl_matmul_desc_t desc;
     dnnl_status_t s = dnnl_matmul_desc_init(&desc, x_md, w_md, NULL, &y->md);
-    int rc;
 
     if (s == dnnl_success)
         s = cpu__pd(b, &desc, NULL, NULL, &pd);
-    rc = cpu__status(b, s, "product of attention");
-    return rc ? rc : cpu__step_prim(b, pd, binds, 3);
+    cpu__status(b, s, "product of attention");
+    return cpu__step_prim(b, pd, binds, 3);
 }
 
 /* ------------------------------------------------------------------ the two operations */
 
 static int emit_weights(struct cpu_build *b, const struct attn *a)
 {
-    const struct cpu_ref p = a->p.at;
-    int rc = emit_softmax(b, a);
-
-    return rc || !b->op->u.attn.zero_hidden ? rc : emit_rows(b, a, zero_fn, &p, 1);
+    emit_softmax(b, a);
+    return b->op->u.attn.zero_hidden ? emit_rows(b, a, zero_fn, &a->p.at, 1) : b->err->rc;
 }
 
 int cpu__attention(struct cpu_build *b)
 {
     const uint32_t lse = cpu__opt_out(b->op, 1);
-    struct cpu_ref refs[2];
+    struct cpu_ref refs[2] = {{0}};
     struct attn a = {0};
-    int rc = begin(b, &a);
 
-    if (!rc)
-        rc = cpu__out_plain(b, b->op->out[0], &a.y.at);
+    if (begin(b, &a))
+        return b->err->rc;
+    a.y.at = cpu__out_plain(b, b->op->out[0]);
     refs[0] = a.p.at;
-    if (!rc && lse != DEV_NONE)
-        rc = cpu__out_plain(b, lse, &refs[1]);
-    if (!rc)
-        rc = emit_scores(b, &a);
-    if (!rc && lse != DEV_NONE)
-        rc = emit_rows(b, &a, max_fn, refs, 2);
-    if (!rc)
-        rc = emit_weights(b, &a);
-    if (!rc && lse != DEV_NONE)
-        rc = emit_rows(b, &a, weight_fn, refs, 2);
-    return rc ? rc : emit_product(b, &a.p, false, &a.in[2], false, &a.y);
+    if (lse != DEV_NONE)
+        refs[1] = cpu__out_plain(b, lse);
+    emit_scores(b, &a);
+    if (lse != DEV_NONE)
+        emit_rows(b, &a, max_fn, refs, 2);
+    emit_weights(b, &a);
+    if (lse != DEV_NONE)
+        emit_rows(b, &a, weight_fn, refs, 2);
+    return emit_product(b, &a.p, false, &a.in[2], false, &a.y);
 }
 
 int cpu__attention_bwd(struct cpu_build *b)
@@ -490,38 +467,30 @@ int cpu__attention_bwd(struct cpu_build *b)
     const struct dev_op *op = b->op;
     struct operand d[3], g;
     const uint32_t d_mask = cpu__opt_out(op, 3);
-    struct cpu_ref refs[5];
+    struct cpu_ref refs[5] = {{0}};
     struct attn a = {0};
-    int rc = begin(b, &a);
 
-    if (!rc)
-        rc = cpu__in_plain(b, op->in[4], &refs[2]);
-    if (!rc)
-        rc = cpu__in_plain(b, op->in[5], &a.y.at); /* d_y looks as y does */
-    for (uint32_t i = 0; i < 3 && !rc; i++) {
+    if (begin(b, &a))
+        return b->err->rc;
+    refs[2] = cpu__in_plain(b, op->in[4]);
+    a.y.at = cpu__in_plain(b, op->in[5]); /* d_y looks as y does */
+    for (uint32_t i = 0; i < 3; i++) {
         d[i] = a.in[i];
-        rc = cpu__out_plain(b, op->out[dev_attn_shares(op, (int)i)], &d[i].at);
+        d[i].at = cpu__out_plain(b, op->out[dev_attn_shares(op, (int)i)]);
         d[i].at.off += (size_t)a.s.at[i] * sizeof(float);
     }
-    if (!rc && d_mask != DEV_NONE)
-        rc = cpu__out_plain(b, d_mask, &refs[4]);
-    if (rc)
-        return rc;
+    if (d_mask != DEV_NONE)
+        refs[4] = cpu__out_plain(b, d_mask);
     g = a.p;
     g.at = cpu__scratch(b, dnnl_memory_desc_get_size(&g.md));
     refs[0] = a.p.at;
     refs[1] = g.at;
     refs[3] = a.y.at;
-    rc = emit_scores(b, &a);
-    if (!rc)
-        rc = emit_weights(b, &a);
-    if (!rc)
-        rc = emit_product(b, &a.y, false, &a.in[2], true, &g);
-    if (!rc)
-        rc = emit_rows(b, &a, grad_fn, refs, d_mask == DEV_NONE ? 4 : 5);
-    if (!rc)
-        rc = emit_product(b, &a.p, true, &a.y, false, &d[2]);
-    if (!rc)
-        rc = emit_product(b, &g, false, &a.in[1], false, &d[0]);
-    return rc ? rc : emit_product(b, &g, true, &a.in[0], false, &d[1]);
+    emit_scores(b, &a);
+    emit_weights(b, &a);
+    emit_product(b, &a.y, false, &a.in[2], true, &g);
+    emit_rows(b, &a, grad_fn, refs, d_mask == DEV_NONE ? 4 : 5);
+    emit_product(b, &a.p, true, &a.y, false, &d[2]);
+    emit_product(b, &g, false, &a.in[1], false, &d[0]);
+    return emit_product(b, &g, true, &a.in[0], false, &d[1]);
 }

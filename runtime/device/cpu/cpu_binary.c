@@ -49,7 +49,6 @@ static int dnnl_way(struct cpu_build *b)
     dnnl_alg_kind_t alg;
     struct cpu_ref x, y, z;
     dnnl_status_t s;
-    int rc;
 
     if (op->u.binary.kind == DEV_BIN_DIV)
         md = &ts[op->in[0]].lay->plain;
@@ -62,22 +61,15 @@ static int dnnl_way(struct cpu_build *b)
     if (s == dnnl_success)
         s = cpu__pd(b, &desc, po, NULL, &pd);
     dnnl_post_ops_destroy(po);
-    rc = cpu__status(b, s, "binary operation");
-    if (!rc)
-        rc = cpu__in(b, op->in[0], NULL, md, &x);
-    if (!rc)
-        rc = cpu__in(b, op->in[1], NULL, md, &y);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], md, true, &z);
-    if (!rc) {
-        const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC_0, x, NULL}, {DNNL_ARG_SRC_1, y, NULL}, {DNNL_ARG_DST, z, NULL}};
-
-        return cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
-    }
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    return rc;
+    cpu__status(b, s, "binary operation");
+    x = cpu__in(b, op->in[0], NULL, md);
+    y = cpu__in(b, op->in[1], NULL, md);
+    z = cpu__out(b, op->out[0], md, true);
+    return cpu__step_prim(b, pd,
+                          (const struct cpu_bind[]){{DNNL_ARG_SRC_0, x, NULL},
+                                                    {DNNL_ARG_SRC_1, y, NULL},
+                                                    {DNNL_ARG_DST, z, NULL}},
+                          3);
 }
 
 /* ------------------------------------------------------------------ loops */
@@ -357,24 +349,18 @@ int cpu__binary(struct cpu_build *b)
     struct nd_aux aux;
     struct cpu_ref refs[3];
     uint32_t n;
-    int rc = check_types(b);
 
-    if (rc)
-        return rc;
+    if (check_types(b))
+        return b->err->rc;
     if (can_use_dnnl(b))
         return dnnl_way(b);
     if (cpu__channel_has(b))
         return cpu__channel(b);
-    rc = cpu__all_plain(b, refs, &n);
-    if (!rc)
-        rc = broadcast_all(b, &aux.nd);
-    if (rc)
-        return rc;
+    n = cpu__all_plain(b, refs);
+    broadcast_all(b, &aux.nd);
     aux.row = row_of(cpu__t(b, op->in[0])->dtype);
-    rc = cpu__step_fn(b, bin_fn, refs, n, &aux, sizeof(aux));
-    if (!rc && op->act != DEV_ACT_NONE)
-        rc = cpu__act_in_place(b, refs[2], &b->plan->tensors[op->out[0]].lay->plain);
-    return rc;
+    cpu__step_fn(b, bin_fn, refs, n, &aux, sizeof(aux));
+    return cpu__act_in_place(b, refs[2], &b->plan->tensors[op->out[0]].lay->plain);
 }
 
 /* ------------------------------------------------------------------ where */
@@ -439,11 +425,10 @@ int cpu__where(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const struct dev_tensor *y = cpu__t(b, op->out[0]);
     struct cpu_nd nd;
-    int rc;
 
     if (sh_dtype_bytes(cpu__t(b, op->in[0])->dtype) != 1 ||
         cpu__t(b, op->in[1])->dtype != y->dtype || cpu__t(b, op->in[2])->dtype != y->dtype)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "needs a condition of BOOL and two equal types");
-    rc = broadcast_all(b, &nd);
-    return rc ? rc : cpu__step_plain(b, where_fn, &nd, sizeof(nd));
+    broadcast_all(b, &nd);
+    return cpu__step_plain(b, where_fn, &nd, sizeof(nd));
 }

@@ -484,17 +484,16 @@ static size_t scratch_bytes(const struct geometry *g)
 static int check(struct cpu_build *b, uint32_t x, const uint32_t *vectors, uint32_t n)
 {
     const struct dev_tensor *t = cpu__t(b, x);
-    int rc = cpu__need_f32(b, vectors, n);
 
-    if (!rc)
-        rc = cpu__need_f32(b, &x, 1);
-    if (!rc && t->rank < 2)
-        rc = cpu__refuse(b, SH_E_UNSUPPORTED, "input needs a batch and a channel axis");
-    for (uint32_t i = 0; i < n && !rc; i++)
+    cpu__need_f32(b, vectors, n);
+    cpu__need_f32(b, &x, 1);
+    if (t->rank < 2)
+        return cpu__refuse(b, SH_E_UNSUPPORTED, "input needs a batch and a channel axis");
+    for (uint32_t i = 0; i < n; i++)
         if (dev_tensor_elements(cpu__t(b, vectors[i])) != t->dims[1])
-            rc = cpu__refuse(b, SH_E_BUG, "\"%s\" does not have one value per channel",
-                             cpu__t(b, vectors[i])->name);
-    return rc;
+            cpu__refuse(b, SH_E_BUG, "\"%s\" does not have one value per channel",
+                        cpu__t(b, vectors[i])->name);
+    return b->err->rc;
 }
 
 /* is_known: y or the bias is there; can_gate: bn(x) is what y is made of, or can be computed. */
@@ -505,22 +504,19 @@ static int check_act(struct cpu_build *b, bool is_known, bool can_gate)
     if (!dev_act_bounds(b->op, &lo, &hi) && !(can_gate && dev_act_is_gated(b->op->act)))
         return cpu__refuse(b, SH_E_UNSUPPORTED, "cannot apply %s", dev_act_name(b->op->act));
     return is_known || b->op->act == DEV_ACT_NONE
-               ? SH_OK
+               ? b->err->rc
                : cpu__refuse(b, SH_E_BUG, "an activation needs y or the bias");
 }
 
 /* An optional operand of x's shape, in layout md. */
-static int in_like_x(struct cpu_build *b, uint32_t t, const dnnl_memory_desc_t *md,
-                     struct cpu_ref *refs, uint32_t *n)
+static void in_like_x(struct cpu_build *b, uint32_t t, const dnnl_memory_desc_t *md,
+                      struct cpu_ref *refs, uint32_t *n)
 {
-    int rc;
-
     if (t == DEV_NONE)
-        return SH_OK;
-    rc = cpu__need_f32(b, &t, 1);
-    if (!rc)
-        rc = cpu__same_shape(b, b->op->in[0], t);
-    return rc ? rc : cpu__in(b, t, NULL, md, &refs[(*n)++]);
+        return;
+    cpu__need_f32(b, &t, 1);
+    cpu__same_shape(b, b->op->in[0], t);
+    refs[(*n)++] = cpu__in(b, t, NULL, md);
 }
 
 int cpu__bn_train(struct cpu_build *b)
@@ -532,48 +528,38 @@ int cpu__bn_train(struct cpu_build *b)
     struct geometry g;
     const dnnl_memory_desc_t *md;
     uint32_t n = 11;
-    int rc = check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
 
-    if (!rc)
-        rc = check_act(b, true, cpu__opt_in(b->op, 5) == DEV_NONE);
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->out[0]);
-    if (rc)
-        return rc;
+    check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
+    check_act(b, true, cpu__opt_in(b->op, 5) == DEV_NONE);
+    if (cpu__same_shape(b, op->in[0], op->out[0]))
+        return b->err->rc;
     md = choose_layout(b, op->in[0], &g);
-    rc = cpu__in(b, op->in[0], NULL, md, &r[0]);
-    for (uint32_t i = 1; i < 5 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &r[i]);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], md, true, &r[5]);
-    for (uint32_t i = 1; i < 5 && !rc; i++)
-        rc = cpu__out_plain(b, op->out[i], &r[5 + i]);
+    r[0] = cpu__in(b, op->in[0], NULL, md);
+    for (uint32_t i = 1; i < 5; i++)
+        r[i] = cpu__in_plain(b, op->in[i]);
+    r[5] = cpu__out(b, op->out[0], md, true);
+    for (uint32_t i = 1; i < 5; i++)
+        r[5 + i] = cpu__out_plain(b, op->out[i]);
     r[10] = cpu__scratch(b, scratch_bytes(&g));
-    if (!rc)
-        rc = in_like_x(b, cpu__opt_in(op, 5), md, r, &n);
-    return rc ? rc : cpu__step_fn(b, forward_fn, r, n, &g, sizeof(g));
+    in_like_x(b, cpu__opt_in(op, 5), md, r, &n);
+    return cpu__step_fn(b, forward_fn, r, n, &g, sizeof(g));
 }
 
 /* See mask_d_y. */
-static int mask_refs(struct cpu_build *b, const dnnl_memory_desc_t *md, struct cpu_ref *refs,
-                     uint32_t *n)
+static void mask_refs(struct cpu_build *b, const dnnl_memory_desc_t *md, struct cpu_ref *refs,
+                      uint32_t *n)
 {
     const struct dev_op *op = b->op;
     const uint32_t bias = cpu__opt_in(op, 5), d_residual = cpu__opt_out(op, 3);
-    int rc = SH_OK;
 
     if (bias != DEV_NONE)
-        rc = cpu__in_plain(b, bias, &refs[(*n)++]);
-    for (uint32_t i = 6; i < 8 && !rc; i++)
-        rc = in_like_x(b, cpu__opt_in(op, i), md, refs, n);
-    if (!rc && d_residual != DEV_NONE)
-        rc = cpu__same_shape(b, op->in[0], d_residual);
-    if (!rc && d_residual != DEV_NONE)
-        rc = cpu__out(b, d_residual, md, true, &refs[*n]);
-    else if (!rc)
-        refs[*n] = cpu__scratch(b, dnnl_memory_desc_get_size(md));
-    (*n)++;
-    return rc;
+        refs[(*n)++] = cpu__in_plain(b, bias);
+    for (uint32_t i = 6; i < 8; i++)
+        in_like_x(b, cpu__opt_in(op, i), md, refs, n);
+    if (d_residual != DEV_NONE)
+        cpu__same_shape(b, op->in[0], d_residual);
+    refs[(*n)++] = d_residual != DEV_NONE ? cpu__out(b, d_residual, md, true)
+                                          : cpu__scratch(b, dnnl_memory_desc_get_size(md));
 }
 
 int cpu__bn_train_bwd(struct cpu_build *b)
@@ -586,29 +572,23 @@ int cpu__bn_train_bwd(struct cpu_build *b)
     struct geometry g;
     const dnnl_memory_desc_t *md;
     uint32_t n = 9;
-    int rc = check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
 
-    if (!rc)
-        rc = check_act(b, bias != DEV_NONE || cpu__opt_in(op, 6) != DEV_NONE,
-                       bias != DEV_NONE && cpu__opt_in(op, 6) == DEV_NONE);
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->in[1]);
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->out[0]);
-    if (rc)
-        return rc;
+    check(b, op->in[0], vectors, SH_ARRAY_LEN(vectors));
+    check_act(b, bias != DEV_NONE || cpu__opt_in(op, 6) != DEV_NONE,
+              bias != DEV_NONE && cpu__opt_in(op, 6) == DEV_NONE);
+    cpu__same_shape(b, op->in[0], op->in[1]);
+    if (cpu__same_shape(b, op->in[0], op->out[0]))
+        return b->err->rc;
     md = choose_layout(b, op->in[0], &g);
-    rc = cpu__in(b, op->in[0], NULL, md, &r[0]);
-    if (!rc)
-        rc = cpu__in(b, op->in[1], NULL, md, &r[1]);
-    for (uint32_t i = 2; i < 5 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &r[i]);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], md, true, &r[5]);
-    for (uint32_t i = 1; i < 3 && !rc; i++)
-        rc = cpu__out_plain(b, op->out[i], &r[5 + i]);
+    r[0] = cpu__in(b, op->in[0], NULL, md);
+    r[1] = cpu__in(b, op->in[1], NULL, md);
+    for (uint32_t i = 2; i < 5; i++)
+        r[i] = cpu__in_plain(b, op->in[i]);
+    r[5] = cpu__out(b, op->out[0], md, true);
+    for (uint32_t i = 1; i < 3; i++)
+        r[5 + i] = cpu__out_plain(b, op->out[i]);
     r[8] = cpu__scratch(b, scratch_bytes(&g));
-    if (!rc && has_mask(op))
-        rc = mask_refs(b, md, r, &n);
-    return rc ? rc : cpu__step_fn(b, backward_fn, r, n, &g, sizeof(g));
+    if (has_mask(op))
+        mask_refs(b, md, r, &n);
+    return cpu__step_fn(b, backward_fn, r, n, &g, sizeof(g));
 }

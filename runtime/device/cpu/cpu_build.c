@@ -18,14 +18,15 @@ int cpu__refuse(struct cpu_build *b, int rc, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof(text), fmt, ap);
     va_end(ap);
-    return SH_FAIL(b->err, rc, "%s (node \"%s\"): %s", dev_op_name(b->op->kind),
-                   b->op->name ? b->op->name : "?", text);
+    SH_FAIL(b->err, rc, "%s (node \"%s\"): %s", dev_op_name(b->op->kind),
+            b->op->name ? b->op->name : "?", text);
+    return b->err->rc;
 }
 
 int cpu__status(struct cpu_build *b, dnnl_status_t s, const char *what)
 {
     if (s == dnnl_success)
-        return SH_OK;
+        return b->err->rc;
     if (s == dnnl_out_of_memory)
         return cpu__refuse(b, SH_E_NOMEM, "could not allocate memory for %s", what);
     if (s == dnnl_unimplemented)
@@ -112,7 +113,7 @@ int cpu__need_f32(struct cpu_build *b, const uint32_t *tensors, uint32_t n)
             return cpu__refuse(b, SH_E_UNSUPPORTED, "tensor \"%s\" is %s; only F32 can be computed",
                                cpu__t(b, tensors[i])->name,
                                sh_dtype_st(cpu__t(b, tensors[i])->dtype));
-    return SH_OK;
+    return b->err->rc;
 }
 
 int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y)
@@ -120,7 +121,7 @@ int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y)
     const struct dev_tensor *s = cpu__t(b, x), *t = cpu__t(b, y);
 
     return dev_same_dims(s, t)
-               ? SH_OK
+               ? b->err->rc
                : cpu__refuse(b, SH_E_BUG, "tensors \"%s\" and \"%s\" differ in shape", s->name,
                              t->name);
 }
@@ -128,7 +129,7 @@ int cpu__same_shape(struct cpu_build *b, uint32_t x, uint32_t y)
 int cpu__axis(struct cpu_build *b, uint32_t tensor, int64_t axis, uint32_t *out)
 {
     return dev_axis_of(cpu__t(b, tensor), axis, out)
-               ? SH_OK
+               ? b->err->rc
                : cpu__refuse(b, SH_E_BUG, "axis %lld does not exist", (long long)axis);
 }
 
@@ -147,8 +148,8 @@ static struct cpu_step *add_step(struct cpu_build *b, uint32_t n)
     struct cpu_op *co = b->co;
     struct cpu_step *s;
 
-    if (sh_grow(&co->steps, &co->cap_steps, co->n_steps + 1, sizeof(*co->steps), MAX_STEPS,
-                "steps of an operation", b->err))
+    if (cpu__failed(b) || sh_grow(&co->steps, &co->cap_steps, co->n_steps + 1, sizeof(*co->steps),
+                                  MAX_STEPS, "steps of an operation", b->err))
         return NULL;
     s = &co->steps[co->n_steps++];
     *s = (struct cpu_step){.n = n};
@@ -177,27 +178,25 @@ static int bind_arg(struct cpu_build *b, struct cpu_step *s, uint32_t i,
 int cpu__step_prim(struct cpu_build *b, dnnl_primitive_desc_t pd, const struct cpu_bind *binds,
                    uint32_t n)
 {
-    const dnnl_memory_desc_t *pad = dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+    const dnnl_memory_desc_t *pad =
+        cpu__failed(b) ? NULL : dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
     size_t pad_bytes = pad ? dnnl_memory_desc_get_size(pad) : 0;
     struct cpu_step *s = add_step(b, n + (pad_bytes > 0));
-    int rc = SH_OK;
 
     if (!s) {
-        dnnl_primitive_desc_destroy(pd);
-        return SH_E_NOMEM;
+        if (pd)
+            dnnl_primitive_desc_destroy(pd);
+        return b->err->rc;
     }
     s->pd = pd;
     s->args = calloc(s->n ? s->n : 1, sizeof(*s->args));
     if (!s->args)
         return cpu__refuse(b, SH_E_NOMEM, "could not allocate a step");
-    for (uint32_t i = 0; i < n && !rc; i++)
-        rc = bind_arg(b, s, i, &binds[i]);
-    if (!rc && pad_bytes > 0) {
-        struct cpu_bind extra = {DNNL_ARG_SCRATCHPAD, cpu__scratch(b, pad_bytes), pad};
-
-        rc = bind_arg(b, s, n, &extra);
-    }
-    return rc;
+    for (uint32_t i = 0; i < n; i++)
+        bind_arg(b, s, i, &binds[i]);
+    if (pad_bytes > 0)
+        bind_arg(b, s, n, &(struct cpu_bind){DNNL_ARG_SCRATCHPAD, cpu__scratch(b, pad_bytes), pad});
+    return b->err->rc;
 }
 
 int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, uint32_t n,
@@ -206,7 +205,7 @@ int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, ui
     struct cpu_step *s = add_step(b, n);
 
     if (!s)
-        return SH_E_NOMEM;
+        return b->err->rc;
     s->fn = fn;
     memcpy(s->refs, refs, n * sizeof(*refs));
     if (!bytes)
@@ -221,10 +220,9 @@ int cpu__step_fn(struct cpu_build *b, cpu_fn *fn, const struct cpu_ref *refs, ui
 int cpu__step_plain(struct cpu_build *b, cpu_fn *fn, const void *aux, size_t bytes)
 {
     struct cpu_ref refs[DEV_MAX_IN + DEV_MAX_OUT];
-    uint32_t n;
-    int rc = cpu__all_plain(b, refs, &n);
+    const uint32_t n = cpu__all_plain(b, refs);
 
-    return rc ? rc : cpu__step_fn(b, fn, refs, n, aux, bytes);
+    return cpu__step_fn(b, fn, refs, n, aux, bytes);
 }
 
 int cpu__step_reorder(struct cpu_build *b, struct cpu_ref from, const dnnl_memory_desc_t *have,
@@ -233,16 +231,18 @@ int cpu__step_reorder(struct cpu_build *b, struct cpu_ref from, const dnnl_memor
     const struct cpu_dev *d = (const struct cpu_dev *)b->plan->base.dev;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t s = dnnl_primitive_attr_create(&attr);
     struct cpu_bind binds[] = {{DNNL_ARG_FROM, from, have}, {DNNL_ARG_TO, to, want}};
+    dnnl_status_t s;
 
+    if (cpu__failed(b))
+        return b->err->rc;
+    s = dnnl_primitive_attr_create(&attr);
     if (s == dnnl_success)
         s = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
     if (s == dnnl_success)
         s = dnnl_reorder_primitive_desc_create(&pd, have, d->engine, want, d->engine, attr);
     dnnl_primitive_attr_destroy(attr);
-    if (s != dnnl_success)
-        return cpu__status(b, s, "reorder");
+    cpu__status(b, s, "reorder");
     return cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
 }
 
@@ -276,9 +276,13 @@ static bool same_dims(const dnnl_memory_desc_t *a, const dnnl_memory_desc_t *b)
 }
 
 /* Row-major with the dimensions that the operation uses: [M,C/g,h,w] seen as [g,M/g,C/g,h,w]. */
-static int row_major_like(const dnnl_memory_desc_t *like, dnnl_memory_desc_t *out)
+static int row_major_like(struct cpu_build *b, const dnnl_memory_desc_t *like, uint32_t tensor,
+                          dnnl_memory_desc_t *out)
 {
-    return cpu__md_plain((uint32_t)like->ndims, like->dims, like->data_type, out);
+    return cpu__md_plain((uint32_t)like->ndims, like->dims, like->data_type, out)
+               ? cpu__refuse(b, SH_E_BUG, "no row-major form of tensor \"%s\"",
+                             cpu__t(b, tensor)->name)
+               : SH_OK;
 }
 
 struct cpu_tensor *cpu__stored(const struct cpu_build *b, uint32_t tensor)
@@ -289,119 +293,113 @@ struct cpu_tensor *cpu__stored(const struct cpu_build *b, uint32_t tensor)
     return &ts[cpu__t(b, root)->role == DEV_ROLE_WEIGHT ? root : tensor];
 }
 
-int cpu__in_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out)
+struct cpu_ref cpu__in_plain(struct cpu_build *b, uint32_t tensor)
 {
+    const struct cpu_ref from = {.tensor = tensor};
     struct cpu_tensor *t = cpu__stored(b, tensor);
+    struct cpu_ref out;
 
     t->is_fixed = true;
-    *out = (struct cpu_ref){.tensor = tensor};
     if (!t->is_blocked || cpu__same_bytes(&t->lay->md, &t->lay->plain))
-        return SH_OK;
-    *out = cpu__scratch(b, dnnl_memory_desc_get_size(&t->lay->plain));
-    return cpu__step_reorder(b, (struct cpu_ref){.tensor = tensor}, &t->lay->md, *out,
-                             &t->lay->plain);
+        return from;
+    out = cpu__scratch(b, dnnl_memory_desc_get_size(&t->lay->plain));
+    cpu__step_reorder(b, from, &t->lay->md, out, &t->lay->plain);
+    return out;
 }
 
-int cpu__in(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *view,
-            const dnnl_memory_desc_t *want, struct cpu_ref *out)
+struct cpu_ref cpu__in(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *view,
+                       const dnnl_memory_desc_t *want)
 {
     struct cpu_tensor *t = cpu__stored(b, tensor);
+    struct cpu_ref from = {.tensor = tensor}, out;
     dnnl_memory_desc_t seen;
-    struct cpu_ref plain;
-    int rc;
 
-    *out = (struct cpu_ref){.tensor = tensor};
+    if (cpu__failed(b))
+        return from;
     if (view)
         seen = *view;
     else if (same_dims(&t->lay->plain, want))
         seen = t->lay->plain;
-    else if (row_major_like(want, &seen))
-        return cpu__refuse(b, SH_E_BUG, "no row-major form of tensor \"%s\"",
-                           cpu__t(b, tensor)->name);
+    else if (row_major_like(b, want, tensor, &seen))
+        return from;
     if (!t->is_fixed) { /* nobody has laid out this weight yet */
         t->lay->md = *want;
         t->lay->plain = seen;
         t->is_fixed = true;
         t->is_blocked = !dnnl_memory_desc_equal(want, &seen);
-        return SH_OK;
+        return from;
     }
     if (t->is_blocked && same_dims(&t->lay->md, want) &&
         dnnl_memory_desc_equal(&t->lay->plain, &seen)) {
-        if (cpu__same_bytes(&t->lay->md, want))
-            return SH_OK;
-        *out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
-        return cpu__step_reorder(b, (struct cpu_ref){.tensor = tensor}, &t->lay->md, *out, want);
+        seen = t->lay->md; /* from what is stored at once */
+    } else {
+        from = cpu__in_plain(b, tensor);
     }
-    rc = cpu__in_plain(b, tensor, &plain);
-    *out = plain;
-    if (rc || cpu__same_bytes(&seen, want))
-        return rc;
-    *out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
-    return cpu__step_reorder(b, plain, &seen, *out, want);
+    if (cpu__same_bytes(&seen, want))
+        return from;
+    out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
+    cpu__step_reorder(b, from, &seen, out, want);
+    return out;
 }
 
-int cpu__out(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *have, bool may_keep,
-             struct cpu_ref *out)
+struct cpu_ref cpu__out(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *have,
+                        bool may_keep)
 {
     struct cpu_tensor *t = &b->plan->tensors[tensor];
+    struct cpu_ref out = {.tensor = tensor};
     dnnl_memory_desc_t want;
 
-    *out = (struct cpu_ref){.tensor = tensor};
+    if (cpu__failed(b))
+        return out;
     if (!t->is_fixed && may_keep && same_dims(&t->lay->plain, have)) {
         t->lay->md = *have;
         t->is_blocked = !dnnl_memory_desc_equal(have, &t->lay->plain);
     }
     t->is_fixed = true;
     want = t->lay->md;
-    if (!same_dims(&want, have) && row_major_like(have, &want))
-        return cpu__refuse(b, SH_E_BUG, "no row-major form of tensor \"%s\"",
-                           cpu__t(b, tensor)->name);
-    if (cpu__same_bytes(&want, have))
-        return SH_OK;
-    if (b->n_late == CPU_MAX_LATE)
-        return cpu__refuse(b, SH_E_BUG, "too many results to reorder");
-    *out = cpu__scratch(b, dnnl_memory_desc_get_size(have));
+    if ((!same_dims(&want, have) && row_major_like(b, have, tensor, &want)) ||
+        cpu__same_bytes(&want, have))
+        return out;
+    if (b->n_late == CPU_MAX_LATE) {
+        cpu__refuse(b, SH_E_BUG, "too many results to reorder");
+        return out;
+    }
+    out = cpu__scratch(b, dnnl_memory_desc_get_size(have));
     b->late[b->n_late++] =
-        (struct cpu_late){.from = *out, .have = *have, .want = want, .tensor = tensor};
-    return SH_OK;
+        (struct cpu_late){.from = out, .have = *have, .want = want, .tensor = tensor};
+    return out;
 }
 
-int cpu__out_plain(struct cpu_build *b, uint32_t tensor, struct cpu_ref *out)
+struct cpu_ref cpu__out_plain(struct cpu_build *b, uint32_t tensor)
 {
     struct cpu_tensor *t = &b->plan->tensors[tensor];
 
     if (t->has_md)
-        return cpu__out(b, tensor, &t->lay->plain, true, out);
+        return cpu__out(b, tensor, &t->lay->plain, true);
     t->is_fixed = true;
-    *out = (struct cpu_ref){.tensor = tensor};
-    return SH_OK;
+    return (struct cpu_ref){.tensor = tensor};
 }
 
-int cpu__all_plain(struct cpu_build *b, struct cpu_ref *refs, uint32_t *n)
+uint32_t cpu__all_plain(struct cpu_build *b, struct cpu_ref *refs)
 {
     const struct dev_op *op = b->op;
-    int rc = SH_OK;
+    uint32_t n = 0;
 
-    *n = 0;
-    for (uint32_t i = 0; i < op->n_in && !rc; i++)
+    for (uint32_t i = 0; i < op->n_in; i++)
         if (op->in[i] != DEV_NONE)
-            rc = cpu__in_plain(b, op->in[i], &refs[(*n)++]);
-    for (uint32_t i = 0; i < op->n_out && !rc; i++)
+            refs[n++] = cpu__in_plain(b, op->in[i]);
+    for (uint32_t i = 0; i < op->n_out; i++)
         if (op->out[i] != DEV_NONE)
-            rc = cpu__out_plain(b, op->out[i], &refs[(*n)++]);
-    return rc;
+            refs[n++] = cpu__out_plain(b, op->out[i]);
+    return n;
 }
 
 /* The primitive knows its description, and shares it with its like; ours is another copy. */
 int cpu__step_finish(struct cpu_build *b, struct cpu_step *s)
 {
-    int rc;
-
-    if (!s->pd || s->prim)
-        return SH_OK;
-    rc = cpu__status(b, dnnl_primitive_create(&s->prim, s->pd), "primitive");
-    if (rc)
-        return rc;
+    if (cpu__failed(b) || !s->pd || s->prim ||
+        cpu__status(b, dnnl_primitive_create(&s->prim, s->pd), "primitive"))
+        return b->err->rc;
     dnnl_primitive_desc_destroy(s->pd);
     s->pd = NULL;
     return SH_OK;
@@ -409,16 +407,13 @@ int cpu__step_finish(struct cpu_build *b, struct cpu_step *s)
 
 int cpu__build_end(struct cpu_build *b)
 {
-    int rc = SH_OK;
-
-    for (uint32_t i = 0; i < b->n_late && !rc; i++) {
+    for (uint32_t i = 0; i < b->n_late; i++) {
         struct cpu_late *l = &b->late[i];
 
-        rc = cpu__step_reorder(b, l->from, &l->have, (struct cpu_ref){.tensor = l->tensor},
-                               &l->want);
+        cpu__step_reorder(b, l->from, &l->have, (struct cpu_ref){.tensor = l->tensor}, &l->want);
     }
     b->n_late = 0;
-    if (!rc)
+    if (!cpu__failed(b))
         sh_shrink(&b->co->steps, &b->co->cap_steps, b->co->n_steps, sizeof(*b->co->steps));
-    return rc;
+    return b->err->rc;
 }

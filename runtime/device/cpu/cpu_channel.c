@@ -127,17 +127,13 @@ int cpu__channel(struct cpu_build *b)
     dnnl_memory_desc_t md;
     struct channel c;
     const int left = fits(b, op->in[0], op->in[1], &c) ? 0 : 1;
-    int rc;
 
     if (left)
         fits(b, op->in[1], op->in[0], &c);
     md = b->plan->tensors[op->in[left]].lay->md;
-    rc = cpu__in(b, op->in[left], NULL, &md, &refs[1]);
-    if (!rc)
-        rc = cpu__in_plain(b, op->in[1 - left], &refs[2]);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], &md, true, &refs[0]);
-    if (!rc)
-        rc = cpu__step_fn(b, channel_fn, refs, 3, &c, sizeof(c));
-    return rc ? rc : cpu__act_in_place(b, refs[0], &md);
+    refs[1] = cpu__in(b, op->in[left], NULL, &md);
+    refs[2] = cpu__in_plain(b, op->in[1 - left]);
+    refs[0] = cpu__out(b, op->out[0], &md, true);
+    cpu__step_fn(b, channel_fn, refs, 3, &c, sizeof(c));
+    return cpu__act_in_place(b, refs[0], &md);
 }

@@ -51,7 +51,7 @@ static int read_shape(struct cpu_build *b, uint32_t x, uint32_t w, uint32_t y, s
         /* What the window really reaches: with a stride the given padding may be partly unused. */
         s->pad_r[i] = (ty->dims[2 + i] - 1) * c->stride[i] + reach - tx->dims[2 + i] - s->pad_l[i];
     }
-    return SH_OK;
+    return b->err->rc;
 }
 
 struct descs {
@@ -153,7 +153,7 @@ static int choose_fwd(struct cpu_build *b, struct fwd *f)
     f->how = RES_BINARY;
     rc = try_fwd(b, f, RES_BINARY, &f->pd);
     if (rc == dnnl_success && !cpu__pd_is_slow(f->pd))
-        return SH_OK;
+        return b->err->rc;
     if (f->pd)
         dnnl_primitive_desc_destroy(f->pd);
     f->how = RES_SUM;
@@ -181,25 +181,17 @@ static int emit_fwd(struct cpu_build *b, struct fwd *f)
     struct cpu_ref x, w, bias = {0}, res = {0}, y;
     struct cpu_bind binds[5];
     uint32_t n = 0;
-    dnnl_primitive_desc_t pd = f->pd;
-    int rc;
 
-    fix_descs(f, pd);
-    rc = cpu__in(b, op->in[0], NULL, &f->d.src, &x);
-    if (!rc)
-        rc = cpu__in(b, op->in[1], NULL, &f->d.wei, &w);
-    if (!rc && f->bias != DEV_NONE)
-        rc = cpu__in_plain(b, f->bias, &bias);
-    if (!rc && f->residual != DEV_NONE)
-        rc = cpu__in(b, f->residual, NULL, &f->d.dst, &res);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], &f->d.dst, true, &y);
-    if (!rc && f->how == RES_SUM)
-        rc = copy_step(b, res, y, dnnl_memory_desc_get_size(&f->d.dst));
-    if (rc) {
-        dnnl_primitive_desc_destroy(pd);
-        return rc;
-    }
+    fix_descs(f, f->pd);
+    x = cpu__in(b, op->in[0], NULL, &f->d.src);
+    w = cpu__in(b, op->in[1], NULL, &f->d.wei);
+    if (f->bias != DEV_NONE)
+        bias = cpu__in_plain(b, f->bias);
+    if (f->residual != DEV_NONE)
+        res = cpu__in(b, f->residual, NULL, &f->d.dst);
+    y = cpu__out(b, op->out[0], &f->d.dst, true);
+    if (f->how == RES_SUM)
+        copy_step(b, res, y, dnnl_memory_desc_get_size(&f->d.dst));
     binds[n++] = (struct cpu_bind){DNNL_ARG_SRC, x, NULL};
     binds[n++] = (struct cpu_bind){DNNL_ARG_WEIGHTS, w, NULL};
     binds[n++] = (struct cpu_bind){DNNL_ARG_DST, y, NULL};
@@ -208,10 +200,8 @@ static int emit_fwd(struct cpu_build *b, struct fwd *f)
     if (f->how == RES_BINARY)
         binds[n++] =
             (struct cpu_bind){DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1, res, &f->d.dst};
-    rc = cpu__step_prim(b, pd, binds, n);
-    if (!rc && !f->act_fused)
-        rc = cpu__act_in_place(b, y, &f->d.dst);
-    return rc;
+    cpu__step_prim(b, f->pd, binds, n);
+    return f->act_fused ? b->err->rc : cpu__act_in_place(b, y, &f->d.dst);
 }
 
 int cpu__conv(struct cpu_build *b)
@@ -219,24 +209,21 @@ int cpu__conv(struct cpu_build *b)
     const struct dev_op *op = b->op;
     struct fwd f = {.bias = cpu__opt_in(op, 2), .residual = cpu__opt_in(op, 3)};
     const uint32_t all[] = {op->in[0], op->in[1], f.bias, f.residual, op->out[0]};
-    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
-    if (!rc && f.residual != DEV_NONE)
-        rc = cpu__same_shape(b, f.residual, op->out[0]);
-    if (!rc && f.bias != DEV_NONE &&
+    cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    if (f.residual != DEV_NONE)
+        cpu__same_shape(b, f.residual, op->out[0]);
+    if (f.bias != DEV_NONE &&
         dev_tensor_elements(cpu__t(b, f.bias)) != cpu__t(b, op->out[0])->dims[1])
-        rc = cpu__refuse(b, SH_E_BUG, "the bias does not have one value per channel");
-    if (!rc)
-        rc = read_shape(b, op->in[0], op->in[1], op->out[0], &f.s);
-    if (!rc && cpu__wino_has(b))
+        cpu__refuse(b, SH_E_BUG, "the bias does not have one value per channel");
+    if (read_shape(b, op->in[0], op->in[1], op->out[0], &f.s))
+        return b->err->rc;
+    if (cpu__wino_has(b))
         return cpu__wino(b);
-    if (!rc)
-        rc = any_descs(b, &f.s, &f.d);
-    if (rc)
-        return rc;
+    if (any_descs(b, &f.s, &f.d))
+        return b->err->rc;
     adopt_weights(b, &f, op->in[1]);
-    rc = choose_fwd(b, &f);
-    return rc ? rc : emit_fwd(b, &f);
+    return choose_fwd(b, &f) ? b->err->rc : emit_fwd(b, &f);
 }
 
 /* ------------------------------------------------------------------ backward */
@@ -247,18 +234,13 @@ int cpu__conv_bwd_data(struct cpu_build *b)
     const uint32_t d_y = op->in[0], w = op->in[1], d_x = op->out[0], all[] = {d_y, w, d_x};
     dnnl_primitive_desc_t hint = NULL, pd = NULL;
     dnnl_convolution_desc_t desc;
-    struct cpu_ref rdy, rw, rdx;
     struct shape s;
     struct descs d;
     dnnl_status_t st;
-    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
-    if (!rc)
-        rc = read_shape(b, d_x, w, d_y, &s);
-    if (!rc)
-        rc = any_descs(b, &s, &d);
-    if (rc)
-        return rc;
+    cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    if (read_shape(b, d_x, w, d_y, &s) || any_descs(b, &s, &d))
+        return b->err->rc;
     st = fwd_pd(b, &s, &d, false, NULL, &hint);
     if (st == dnnl_success)
         st = dnnl_dilated_convolution_backward_data_desc_init(&desc, dnnl_convolution_direct,
@@ -266,91 +248,70 @@ int cpu__conv_bwd_data(struct cpu_build *b)
                                                               s.dilate, s.pad_l, s.pad_r);
     if (st == dnnl_success)
         st = cpu__pd(b, &desc, NULL, hint, &pd);
-    rc = cpu__status(b, st, "convolution's data gradient");
-    if (!rc)
-        rc = cpu__in(b, d_y, NULL, cpu__pd_md(pd, DNNL_ARG_DIFF_DST), &rdy);
-    if (!rc)
-        rc = cpu__in(b, w, NULL, cpu__pd_md(pd, DNNL_ARG_WEIGHTS), &rw);
-    if (!rc)
-        rc = cpu__out(b, d_x, cpu__pd_md(pd, DNNL_ARG_DIFF_SRC), true, &rdx);
-    if (!rc) {
+    if (cpu__status(b, st, "convolution's data gradient") == SH_OK) {
+        const struct cpu_ref rdy = cpu__in(b, d_y, NULL, cpu__pd_md(pd, DNNL_ARG_DIFF_DST));
+        const struct cpu_ref rw = cpu__in(b, w, NULL, cpu__pd_md(pd, DNNL_ARG_WEIGHTS));
+        const struct cpu_ref rdx = cpu__out(b, d_x, cpu__pd_md(pd, DNNL_ARG_DIFF_SRC), true);
         const struct cpu_bind binds[] = {{DNNL_ARG_DIFF_DST, rdy, NULL},
                                          {DNNL_ARG_WEIGHTS, rw, NULL},
                                          {DNNL_ARG_DIFF_SRC, rdx, NULL}};
 
-        rc = cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
-        pd = NULL;
+        cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
     }
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
     if (hint)
         dnnl_primitive_desc_destroy(hint);
-    return rc;
+    return b->err->rc;
 }
 
 /* The samples that the operation reads of x or d_y, in layout `want`: where they lie if they are
  * stored so, else converted, and nothing but them. */
-static int in_samples(struct cpu_build *b, uint32_t tensor, const dnnl_memory_desc_t *want,
-                      struct cpu_ref *out)
+static struct cpu_ref in_samples(struct cpu_build *b, uint32_t tensor,
+                                 const dnnl_memory_desc_t *want)
 {
     const struct dev_tensor *whole = cpu__t(b, tensor);
     const struct cpu_tensor *t = &b->plan->tensors[tensor];
     const dnnl_dims_t first = {b->op->u.conv.first};
-    struct cpu_ref from = {.tensor = tensor};
-    dnnl_memory_desc_t have;
-    int rc = SH_OK;
+    struct cpu_ref from = {.tensor = tensor}, out;
+    dnnl_memory_desc_t have, plain;
 
     if (!b->op->u.conv.count)
-        return cpu__in(b, tensor, NULL, want, out);
+        return cpu__in(b, tensor, NULL, want);
     if (!t->is_fixed || t->lay->md.ndims != want->ndims ||
         dnnl_memory_desc_init_submemory(&have, &t->lay->md, want->dims, first) != dnnl_success) {
         /* not laid out yet, or in blocks of several samples */
-        rc = cpu__in_plain(b, tensor, &from);
-        if (!rc)
-            rc = cpu__md_plain(whole->rank, whole->dims, dnnl_f32, &have);
-        if (!rc) {
-            const dnnl_memory_desc_t plain = have;
-
-            rc = cpu__status(b, dnnl_memory_desc_init_submemory(&have, &plain, want->dims, first),
-                             "range");
+        from = cpu__in_plain(b, tensor);
+        if (cpu__md_plain(whole->rank, whole->dims, dnnl_f32, &plain) ||
+            cpu__status(b, dnnl_memory_desc_init_submemory(&have, &plain, want->dims, first),
+                        "range")) {
+            cpu__refuse(b, SH_E_BUG, "no row-major form of tensor \"%s\"", whole->name);
+            return from;
         }
     }
-    if (rc)
-        return rc;
     from.off += (size_t)have.offset0 * sizeof(float);
     have.offset0 = 0;
-    *out = from;
     if (dnnl_memory_desc_equal(&have, want))
-        return SH_OK;
-    *out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
-    return cpu__step_reorder(b, from, &have, *out, want);
+        return from;
+    out = cpu__scratch(b, dnnl_memory_desc_get_size(want));
+    cpu__step_reorder(b, from, &have, out, want);
+    return out;
 }
 
 static int emit_bwd_weight(struct cpu_build *b, dnnl_primitive_desc_t pd)
 {
     const struct dev_op *op = b->op;
     const uint32_t d_bias = cpu__opt_out(op, 1);
-    struct cpu_ref x, dy, dw, db = {0};
+    const struct cpu_ref x = in_samples(b, op->in[0], cpu__pd_md(pd, DNNL_ARG_SRC));
+    const struct cpu_ref dy = in_samples(b, op->in[1], cpu__pd_md(pd, DNNL_ARG_DIFF_DST));
+    /* Plain: the optimizer reads it beside the parameter. */
+    const struct cpu_ref dw = cpu__out(b, op->out[0], cpu__pd_md(pd, DNNL_ARG_DIFF_WEIGHTS), false);
     struct cpu_bind binds[4];
     uint32_t n = 0;
-    int rc = in_samples(b, op->in[0], cpu__pd_md(pd, DNNL_ARG_SRC), &x);
 
-    if (!rc)
-        rc = in_samples(b, op->in[1], cpu__pd_md(pd, DNNL_ARG_DIFF_DST), &dy);
-    /* Plain: the optimizer reads it beside the parameter. */
-    if (!rc)
-        rc = cpu__out(b, op->out[0], cpu__pd_md(pd, DNNL_ARG_DIFF_WEIGHTS), false, &dw);
-    if (!rc && d_bias != DEV_NONE)
-        rc = cpu__out_plain(b, d_bias, &db);
-    if (rc) {
-        dnnl_primitive_desc_destroy(pd);
-        return rc;
-    }
     binds[n++] = (struct cpu_bind){DNNL_ARG_SRC, x, NULL};
     binds[n++] = (struct cpu_bind){DNNL_ARG_DIFF_DST, dy, NULL};
     binds[n++] = (struct cpu_bind){DNNL_ARG_DIFF_WEIGHTS, dw, NULL};
     if (d_bias != DEV_NONE)
-        binds[n++] = (struct cpu_bind){DNNL_ARG_DIFF_BIAS, db, NULL};
+        binds[n++] = (struct cpu_bind){DNNL_ARG_DIFF_BIAS, cpu__out_plain(b, d_bias), NULL};
     return cpu__step_prim(b, pd, binds, n);
 }
 
@@ -364,16 +325,13 @@ int cpu__conv_bwd_weight(struct cpu_build *b)
     struct shape s;
     struct descs d;
     dnnl_status_t st;
-    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
-    if (!rc)
-        rc = read_shape(b, op->in[0], op->out[0], op->in[1], &s);
-    if (!rc && op->u.conv.count)
+    cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    read_shape(b, op->in[0], op->out[0], op->in[1], &s);
+    if (op->u.conv.count)
         s.src[0] = s.dst[0] = op->u.conv.count;
-    if (!rc)
-        rc = any_descs(b, &s, &d);
-    if (rc)
-        return rc;
+    if (any_descs(b, &s, &d))
+        return b->err->rc;
     st = fwd_pd(b, &s, &d, d_bias != DEV_NONE, NULL, &hint);
     if (st == dnnl_success)
         st = dnnl_dilated_convolution_backward_weights_desc_init(
@@ -381,10 +339,9 @@ int cpu__conv_bwd_weight(struct cpu_build *b)
             &d.dst, s.stride, s.dilate, s.pad_l, s.pad_r);
     if (st == dnnl_success)
         st = cpu__pd(b, &desc, NULL, hint, &pd);
-    rc = cpu__status(b, st, "convolution's weight gradient");
-    if (!rc)
-        rc = emit_bwd_weight(b, pd);
+    if (cpu__status(b, st, "convolution's weight gradient") == SH_OK)
+        emit_bwd_weight(b, pd);
     if (hint)
         dnnl_primitive_desc_destroy(hint);
-    return rc;
+    return b->err->rc;
 }

@@ -80,10 +80,10 @@ static int check_mask(struct cpu_build *b, uint32_t mask, uint32_t x)
 {
     const struct dev_tensor *m = cpu__t(b, mask);
 
-    if (sh_dtype_bytes(m->dtype) != 1 ||
-        dev_tensor_elements(m) != dev_tensor_elements(cpu__t(b, x)))
-        return cpu__refuse(b, SH_E_BUG, "the mask needs one byte per element");
-    return SH_OK;
+    return sh_dtype_bytes(m->dtype) == 1 &&
+                   dev_tensor_elements(m) == dev_tensor_elements(cpu__t(b, x))
+               ? b->err->rc
+               : cpu__refuse(b, SH_E_BUG, "the mask needs one byte per element");
 }
 
 int cpu__dropout(struct cpu_build *b)
@@ -91,20 +91,19 @@ int cpu__dropout(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const uint32_t mask = cpu__opt_out(op, 1), residual = cpu__opt_in(op, 1);
     const uint32_t all[] = {op->in[0], residual, op->out[0]};
-    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
-    if (!rc && !(op->u.dropout.ratio >= 0 && op->u.dropout.ratio <= 1))
-        rc = cpu__refuse(b, SH_E_INVALID, "ratio %g is not between 0 and 1",
-                         (double)op->u.dropout.ratio);
-    if (!rc && dev_tensor_elements(cpu__t(b, op->in[0])) / 4 > UINT32_MAX)
-        rc = cpu__refuse(b, SH_E_TOOBIG, "more elements than random numbers");
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->out[0]);
-    if (!rc && residual != DEV_NONE)
-        rc = cpu__same_shape(b, op->in[0], residual);
-    if (!rc && mask != DEV_NONE)
-        rc = check_mask(b, mask, op->in[0]);
-    return rc ? rc : cpu__step_plain(b, dropout_fn, NULL, 0);
+    cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    if (!(op->u.dropout.ratio >= 0 && op->u.dropout.ratio <= 1))
+        cpu__refuse(b, SH_E_INVALID, "ratio %g is not between 0 and 1",
+                    (double)op->u.dropout.ratio);
+    if (dev_tensor_elements(cpu__t(b, op->in[0])) / 4 > UINT32_MAX)
+        cpu__refuse(b, SH_E_TOOBIG, "more elements than random numbers");
+    cpu__same_shape(b, op->in[0], op->out[0]);
+    if (residual != DEV_NONE)
+        cpu__same_shape(b, op->in[0], residual);
+    if (mask != DEV_NONE)
+        check_mask(b, mask, op->in[0]);
+    return cpu__step_plain(b, dropout_fn, NULL, 0);
 }
 
 struct bwd_ctx {
@@ -137,11 +136,9 @@ int cpu__dropout_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
     const uint32_t all[] = {op->in[0], op->out[0]};
-    int rc = cpu__need_f32(b, all, 2);
 
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->out[0]);
-    if (!rc)
-        rc = check_mask(b, op->in[1], op->in[0]);
-    return rc ? rc : cpu__step_plain(b, dropout_bwd_fn, NULL, 0);
+    cpu__need_f32(b, all, 2);
+    cpu__same_shape(b, op->in[0], op->out[0]);
+    check_mask(b, op->in[1], op->in[0]);
+    return cpu__step_plain(b, dropout_bwd_fn, NULL, 0);
 }

@@ -264,15 +264,14 @@ static int act_pd(struct cpu_build *b, const dnnl_memory_desc_t *md, dnnl_primit
 int cpu__act_in_place(struct cpu_build *b, struct cpu_ref at, const dnnl_memory_desc_t *md)
 {
     const struct cpu_bind binds[] = {{DNNL_ARG_SRC, at, md}, {DNNL_ARG_DST, at, md}};
-    dnnl_primitive_desc_t pd = NULL;
-    int rc;
+    dnnl_primitive_desc_t pd;
 
-    if (b->op->act == DEV_ACT_NONE)
-        return SH_OK;
+    if (b->op->act == DEV_ACT_NONE || cpu__failed(b))
+        return b->err->rc;
     if (cpu__act_is_own(b->op->act))
         return own_step(b, at, at, dnnl_memory_desc_get_size(md));
-    rc = act_pd(b, md, &pd);
-    return rc ? rc : cpu__step_prim(b, pd, binds, 2);
+    act_pd(b, md, &pd);
+    return cpu__step_prim(b, pd, binds, 2);
 }
 
 /* The layout to work in: that of the input, unless oneDNN has only its slow loops for it (a padded
@@ -300,28 +299,21 @@ int cpu__act(struct cpu_build *b)
     const dnnl_memory_desc_t *md = layout_of(b, op->in[0]);
     dnnl_primitive_desc_t pd = NULL;
     struct cpu_ref x, y;
-    int rc = cpu__need_f32(b, all, 2);
 
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->out[0]);
+    cpu__need_f32(b, all, 2);
+    if (cpu__same_shape(b, op->in[0], op->out[0]))
+        return b->err->rc;
     if (own && !keeps_zero(op->act))
         md = &b->plan->tensors[op->in[0]].lay->plain;
-    if (!rc && !own)
-        rc = choose_act(b, op->in[0], &md, &pd);
-    if (!rc)
-        rc = cpu__in(b, op->in[0], NULL, md, &x);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], md, true, &y);
-    if (!rc && own)
-        return own_step(b, x, y, dnnl_memory_desc_get_size(md));
-    if (!rc) {
-        const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DST, y, NULL}};
-
-        return cpu__step_prim(b, pd, binds, 2);
-    }
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    return rc;
+    if (!own)
+        choose_act(b, op->in[0], &md, &pd);
+    x = cpu__in(b, op->in[0], NULL, md);
+    y = cpu__out(b, op->out[0], md, true);
+    return own ? own_step(b, x, y, dnnl_memory_desc_get_size(md))
+               : cpu__step_prim(
+                     b, pd,
+                     (const struct cpu_bind[]){{DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DST, y, NULL}},
+                     2);
 }
 
 /* ------------------------------------------------------------------ activation gradients */
@@ -384,13 +376,11 @@ static int own_act_bwd(struct cpu_build *b)
     const struct dev_op *op = b->op;
     const int64_t n = dev_tensor_elements(cpu__t(b, op->in[0]));
     struct cpu_ref refs[3];
-    int rc = cpu__in_plain(b, op->in[0], &refs[0]);
 
-    if (!rc)
-        rc = cpu__in_plain(b, op->in[2], &refs[1]);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &refs[2]);
-    return rc ? rc : cpu__step_fn(b, act_bwd_fn, refs, 3, &n, sizeof(n));
+    refs[0] = cpu__in_plain(b, op->in[0]);
+    refs[1] = cpu__in_plain(b, op->in[2]);
+    refs[2] = cpu__out_plain(b, op->out[0]);
+    return cpu__step_fn(b, act_bwd_fn, refs, 3, &n, sizeof(n));
 }
 
 static int act_bwd_pd(struct cpu_build *b, const struct eltwise *e, const dnnl_memory_desc_t *md,
@@ -421,34 +411,26 @@ int cpu__act_bwd(struct cpu_build *b)
     dnnl_primitive_desc_t pd = NULL;
     struct eltwise e = {dnnl_eltwise_linear, 1, 0};
     struct cpu_ref x, dy, dx;
-    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
-    for (uint32_t i = 0; i < SH_ARRAY_LEN(all) && !rc; i++)
-        rc = cpu__same_shape(b, op->in[0], all[i]);
-    if (rc)
-        return rc;
+    cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    for (uint32_t i = 0; i < SH_ARRAY_LEN(all); i++)
+        cpu__same_shape(b, op->in[0], all[i]);
+    if (cpu__failed(b))
+        return b->err->rc;
     if (op->act == DEV_ACT_SQRT ||
         (op->act != DEV_ACT_NONE && !eltwise_of(op->act, op->act_p0, op->act_p1, &e)))
         return own_act_bwd(b);
-    rc = act_bwd_pd(b, &e, md, &pd);
-    if (!rc && cpu__pd_is_slow(pd)) {
+    if (act_bwd_pd(b, &e, md, &pd) == SH_OK && cpu__pd_is_slow(pd)) {
         dnnl_primitive_desc_destroy(pd);
         md = &b->plan->tensors[op->in[2]].lay->plain;
-        rc = act_bwd_pd(b, &e, md, &pd);
+        act_bwd_pd(b, &e, md, &pd);
     }
-    if (!rc)
-        rc = cpu__in(b, op->in[0], NULL, md, &x);
-    if (!rc)
-        rc = cpu__in(b, op->in[2], NULL, md, &dy);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], md, true, &dx);
-    if (!rc) {
-        const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DIFF_DST, dy, NULL}, {DNNL_ARG_DIFF_SRC, dx, NULL}};
-
-        return cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
-    }
-    if (pd)
-        dnnl_primitive_desc_destroy(pd);
-    return rc;
+    x = cpu__in(b, op->in[0], NULL, md);
+    dy = cpu__in(b, op->in[2], NULL, md);
+    dx = cpu__out(b, op->out[0], md, true);
+    return cpu__step_prim(b, pd,
+                          (const struct cpu_bind[]){{DNNL_ARG_SRC, x, NULL},
+                                                    {DNNL_ARG_DIFF_DST, dy, NULL},
+                                                    {DNNL_ARG_DIFF_SRC, dx, NULL}},
+                          3);
 }

@@ -133,8 +133,7 @@ static void gather_bwd_fn(const struct cpu_call *c)
 int cpu__gather_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    const uint32_t all[] = {op->in[1], op->out[0]};
-    int rc = cpu__need_f32(b, all, 2);
 
-    return rc ? rc : gather_step(b, gather_bwd_fn, op->out[0], op->in[0], op->in[1]);
+    cpu__need_f32(b, (const uint32_t[]){op->in[1], op->out[0]}, 2);
+    return gather_step(b, gather_bwd_fn, op->out[0], op->in[0], op->in[1]);
 }

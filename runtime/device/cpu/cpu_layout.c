@@ -44,8 +44,11 @@ int cpu__md_like(struct cpu_build *b, const dnnl_memory_desc_t *like, const dnnl
     const size_t i = tag_of(like);
 
     if (i < SH_ARRAY_LEN(TAGS))
-        return by_tag(like->ndims, dims, i, out) ? SH_OK : cpu__refuse(b, SH_E_BUG, "no layout");
-    return cpu__md_plain((uint32_t)like->ndims, dims, dnnl_f32, out);
+        return by_tag(like->ndims, dims, i, out) ? b->err->rc
+                                                 : cpu__refuse(b, SH_E_BUG, "no layout");
+    return cpu__md_plain((uint32_t)like->ndims, dims, dnnl_f32, out)
+               ? cpu__refuse(b, SH_E_BUG, "no layout")
+               : b->err->rc;
 }
 
 /* ------------------------------------------------------------------ the same bytes */

@@ -88,7 +88,7 @@ static int check_dims(struct cpu_build *b, const struct mm *m)
     for (int i = 0; i < m->nd - 2 && fits; i++)
         fits = (m->a.dims[i] == 1 || m->a.dims[i] == m->y.dims[i]) &&
                (m->b.dims[i] == 1 || m->b.dims[i] == m->y.dims[i]);
-    return fits ? SH_OK : cpu__refuse(b, SH_E_BUG, "the shapes of the matrices do not fit");
+    return fits ? b->err->rc : cpu__refuse(b, SH_E_BUG, "the shapes of the matrices do not fit");
 }
 
 /* A further summand, broadcast to y: its descriptor in y's dimensions. */
@@ -96,17 +96,17 @@ static int summand(struct cpu_build *b, uint32_t tensor, const struct mm *m, boo
                    dnnl_memory_desc_t *out)
 {
     struct dev_tensor t = *cpu__t(b, tensor);
-    int rc;
 
     if (folded && t.rank > 1)
         fold(&t);
     if (t.rank > (uint32_t)m->nd)
         return cpu__refuse(b, SH_E_BUG, "\"%s\" does not broadcast to the result", t.name);
-    rc = view_of(b, &t, m->nd, false, out);
-    for (int i = 0; i < m->nd && !rc; i++)
+    if (view_of(b, &t, m->nd, false, out))
+        return b->err->rc;
+    for (int i = 0; i < m->nd; i++)
         if (out->dims[i] != 1 && out->dims[i] != m->y.dims[i])
-            rc = cpu__refuse(b, SH_E_BUG, "\"%s\" does not broadcast to the result", t.name);
-    return rc;
+            cpu__refuse(b, SH_E_BUG, "\"%s\" does not broadcast to the result", t.name);
+    return b->err->rc;
 }
 
 static int read_shapes(struct cpu_build *b, struct mm *m)
@@ -116,7 +116,6 @@ static int read_shapes(struct cpu_build *b, struct mm *m)
     struct dev_tensor y = *cpu__t(b, op->out[0]);
     bool folds = is_matrix(&w) && !op->u.matmul.trans_a && a.rank == y.rank &&
                  folds_with(b, m->bias, &y) && folds_with(b, m->residual, &y);
-    int rc;
 
     if (a.rank < 2 || w.rank < 2 || y.rank < 2)
         return cpu__refuse(b, SH_E_UNSUPPORTED, "both operands need at least two axes");
@@ -128,19 +127,14 @@ static int read_shapes(struct cpu_build *b, struct mm *m)
         w.rank = 2;
     }
     m->nd = (int)SH_MAX(SH_MAX(a.rank, w.rank), y.rank);
-    rc = view_of(b, &a, m->nd, op->u.matmul.trans_a, &m->a);
-    if (!rc)
-        rc = view_of(b, &w, m->nd, op->u.matmul.trans_b, &m->b);
-    if (!rc)
-        rc = view_of(b, &y, m->nd, false, &m->y);
-    if (!rc)
-        rc = check_dims(b, m);
-    if (!rc && m->bias != DEV_NONE)
-        rc = summand(b, m->bias, m, folds, &m->bias_md);
-    if (!rc && m->residual != DEV_NONE)
-        rc = summand(b, m->residual, m, folds, &m->res_md);
-    if (rc)
-        return rc;
+    view_of(b, &a, m->nd, op->u.matmul.trans_a, &m->a);
+    view_of(b, &w, m->nd, op->u.matmul.trans_b, &m->b);
+    if (view_of(b, &y, m->nd, false, &m->y) || check_dims(b, m))
+        return b->err->rc;
+    if (m->bias != DEV_NONE)
+        summand(b, m->bias, m, folds, &m->bias_md);
+    if (m->residual != DEV_NONE)
+        summand(b, m->residual, m, folds, &m->res_md);
     m->bias_is_row = m->bias != DEV_NONE && op->u.matmul.alpha == 1 &&
                      dev_tensor_elements(cpu__t(b, m->bias)) == m->y.dims[m->nd - 1] &&
                      m->bias_md.dims[m->nd - 1] == m->y.dims[m->nd - 1];
@@ -198,24 +192,18 @@ static int choose_pd(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t *o
 static int emit(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t pd)
 {
     const struct dev_op *op = b->op;
-    const int extra = op->u.matmul.alpha != 1;
+    int post = op->u.matmul.alpha != 1;
     struct cpu_bind binds[5];
     struct cpu_ref a, w, bias = {0}, res = {0}, y;
     uint32_t n = 0;
-    int rc = cpu__in_plain(b, op->in[0], &a), post = extra;
 
-    if (!rc)
-        rc = cpu__in(b, op->in[1], &m->b, cpu__pd_md(pd, DNNL_ARG_WEIGHTS), &w);
-    if (!rc && m->bias != DEV_NONE)
-        rc = cpu__in_plain(b, m->bias, &bias);
-    if (!rc && m->residual != DEV_NONE)
-        rc = cpu__in_plain(b, m->residual, &res);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &y);
-    if (rc) {
-        dnnl_primitive_desc_destroy(pd);
-        return rc;
-    }
+    a = cpu__in_plain(b, op->in[0]);
+    w = cpu__in(b, op->in[1], &m->b, cpu__pd_md(pd, DNNL_ARG_WEIGHTS));
+    if (m->bias != DEV_NONE)
+        bias = cpu__in_plain(b, m->bias);
+    if (m->residual != DEV_NONE)
+        res = cpu__in_plain(b, m->residual);
+    y = cpu__out_plain(b, op->out[0]);
     binds[n++] = (struct cpu_bind){DNNL_ARG_SRC, a, &m->a};
     binds[n++] = (struct cpu_bind){DNNL_ARG_WEIGHTS, w, NULL};
     binds[n++] = (struct cpu_bind){DNNL_ARG_DST, y, &m->y};
@@ -227,10 +215,8 @@ static int emit(struct cpu_build *b, struct mm *m, dnnl_primitive_desc_t pd)
     if (m->residual != DEV_NONE)
         binds[n++] = (struct cpu_bind){DNNL_ARG_ATTR_MULTIPLE_POST_OP(post) | DNNL_ARG_SRC_1, res,
                                        &m->res_md};
-    rc = cpu__step_prim(b, pd, binds, n);
-    if (!rc && !m->act_fused)
-        rc = cpu__act_in_place(b, y, &m->y);
-    return rc;
+    cpu__step_prim(b, pd, binds, n);
+    return m->act_fused ? b->err->rc : cpu__act_in_place(b, y, &m->y);
 }
 
 int cpu__matmul(struct cpu_build *b)
@@ -239,11 +225,7 @@ int cpu__matmul(struct cpu_build *b)
     struct mm m = {.bias = cpu__opt_in(op, 2), .residual = cpu__opt_in(op, 3)};
     const uint32_t all[] = {op->in[0], op->in[1], m.bias, m.residual, op->out[0]};
     dnnl_primitive_desc_t pd = NULL;
-    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
 
-    if (!rc)
-        rc = read_shapes(b, &m);
-    if (!rc)
-        rc = choose_pd(b, &m, &pd);
-    return rc ? rc : emit(b, &m, pd);
+    cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    return read_shapes(b, &m) || choose_pd(b, &m, &pd) ? b->err->rc : emit(b, &m, pd);
 }

@@ -21,7 +21,7 @@ static int check_bn(struct cpu_build *b, uint32_t x, const uint32_t *vectors, ui
         if (dev_tensor_elements(cpu__t(b, vectors[i])) != t->dims[1])
             return cpu__refuse(b, SH_E_BUG, "\"%s\" does not have one value per channel",
                                cpu__t(b, vectors[i])->name);
-    return SH_OK;
+    return b->err->rc;
 }
 
 /* Descriptor in the layout of x, or plain where oneDNN has no kernel for that. */
@@ -50,36 +50,29 @@ int cpu__bn_infer(struct cpu_build *b)
     const bool relu = op->act == DEV_ACT_RELU;
     struct cpu_ref r[5], y;
     dnnl_primitive_desc_t pd = NULL;
-    const dnnl_memory_desc_t *md;
-    int rc = cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    dnnl_memory_desc_t md;
 
-    if (!rc)
-        rc = check_bn(b, op->in[0], op->in + 1, 4);
-    if (!rc)
-        rc = bn_pd(b, op->in[0],
-                   dnnl_use_global_stats | dnnl_use_scale | dnnl_use_shift |
-                       (relu ? dnnl_fuse_norm_relu : 0u),
-                   &pd);
-    if (rc)
-        return rc;
-    md = cpu__pd_md(pd, DNNL_ARG_DST);
-    rc = cpu__in(b, op->in[0], NULL, md, &r[0]);
-    for (uint32_t i = 1; i < 5 && !rc; i++)
-        rc = cpu__in_plain(b, op->in[i], &r[i]);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], md, true, &y);
-    if (!rc) {
-        const struct cpu_bind binds[] = {
-            {DNNL_ARG_SRC, r[0], md},        {DNNL_ARG_SCALE, r[1], NULL},
-            {DNNL_ARG_SHIFT, r[2], NULL},    {DNNL_ARG_MEAN, r[3], NULL},
-            {DNNL_ARG_VARIANCE, r[4], NULL}, {DNNL_ARG_DST, y, md}};
-        const dnnl_memory_desc_t own = *md; /* pd goes into the step */
-
-        rc = cpu__step_prim(b, pd, binds, SH_ARRAY_LEN(binds));
-        return rc || relu ? rc : cpu__act_in_place(b, y, &own);
-    }
-    dnnl_primitive_desc_destroy(pd);
-    return rc;
+    cpu__need_f32(b, all, SH_ARRAY_LEN(all));
+    if (check_bn(b, op->in[0], op->in + 1, 4) ||
+        bn_pd(b, op->in[0],
+              dnnl_use_global_stats | dnnl_use_scale | dnnl_use_shift |
+                  (relu ? dnnl_fuse_norm_relu : 0u),
+              &pd))
+        return b->err->rc;
+    md = *cpu__pd_md(pd, DNNL_ARG_DST); /* pd goes into the step */
+    r[0] = cpu__in(b, op->in[0], NULL, &md);
+    for (uint32_t i = 1; i < 5; i++)
+        r[i] = cpu__in_plain(b, op->in[i]);
+    y = cpu__out(b, op->out[0], &md, true);
+    cpu__step_prim(b, pd,
+                   (const struct cpu_bind[]){{DNNL_ARG_SRC, r[0], &md},
+                                             {DNNL_ARG_SCALE, r[1], NULL},
+                                             {DNNL_ARG_SHIFT, r[2], NULL},
+                                             {DNNL_ARG_MEAN, r[3], NULL},
+                                             {DNNL_ARG_VARIANCE, r[4], NULL},
+                                             {DNNL_ARG_DST, y, &md}},
+                   6);
+    return relu ? b->err->rc : cpu__act_in_place(b, y, &md);
 }
 
 /* ------------------------------------------------------------------ layer normalisation */
@@ -264,40 +257,38 @@ static int bind_operands(struct cpu_build *b, const struct operand *o, uint32_t 
 {
     struct cpu_ref refs[8];
     uint32_t used = 0;
-    int rc = SH_OK;
 
-    for (uint32_t i = 0; i < n && !rc; i++) {
+    for (uint32_t i = 0; i < n; i++) {
         int64_t want = o[i].elements == 0    ? ln->rows
                        : o[i].elements == -1 ? ln->cols
                                              : ln->rows * ln->cols;
 
         if (o[i].tensor == DEV_NONE)
             continue;
-        rc = o[i].is_bytes ? SH_OK : cpu__need_f32(b, &o[i].tensor, 1);
-        if (!rc && dev_tensor_elements(cpu__t(b, o[i].tensor)) != want)
-            rc = cpu__refuse(b, SH_E_BUG, "\"%s\" does not have %lld elements",
-                             cpu__t(b, o[i].tensor)->name, (long long)want);
-        if (!rc)
-            rc = o[i].is_out ? cpu__out_plain(b, o[i].tensor, &refs[used])
-                             : cpu__in_plain(b, o[i].tensor, &refs[used]);
+        if (!o[i].is_bytes)
+            cpu__need_f32(b, &o[i].tensor, 1);
+        if (dev_tensor_elements(cpu__t(b, o[i].tensor)) != want)
+            cpu__refuse(b, SH_E_BUG, "\"%s\" does not have %lld elements",
+                        cpu__t(b, o[i].tensor)->name, (long long)want);
+        refs[used] = o[i].is_out ? cpu__out_plain(b, o[i].tensor) : cpu__in_plain(b, o[i].tensor);
         if (o[i].place)
             *o[i].place = (int)used;
         used++;
     }
-    return rc ? rc : cpu__step_fn(b, fn, refs, used, ln, sizeof(*ln));
+    return cpu__step_fn(b, fn, refs, used, ln, sizeof(*ln));
 }
 
 static int read_ln(struct cpu_build *b, struct ln *ln)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]);
     uint32_t axis;
-    int rc = cpu__axis(b, b->op->in[0], b->op->u.norm.axis, &axis);
 
-    if (!rc)
-        *ln = (struct ln){.rows = dev_axes_elements(x, 0, axis),
-                          .cols = dev_axes_elements(x, axis, x->rank)};
+    if (cpu__axis(b, b->op->in[0], b->op->u.norm.axis, &axis))
+        return b->err->rc;
+    *ln = (struct ln){.rows = dev_axes_elements(x, 0, axis),
+                      .cols = dev_axes_elements(x, axis, x->rank)};
     ln->scale = ln->bias = ln->mean = ln->invstd = ln->d_scale = ln->d_bias = ln->bytes = -1;
-    return rc;
+    return SH_OK;
 }
 
 int cpu__layernorm(struct cpu_build *b)
@@ -311,13 +302,13 @@ int cpu__layernorm(struct cpu_build *b)
                                 {cpu__opt_out(op, 1), true, 0, &ln.mean},
                                 {cpu__opt_out(op, 2), true, 0, &ln.invstd},
                                 {cpu__opt_out(op, 3), true, -2, &ln.bytes, true}};
-    int rc = read_ln(b, &ln);
 
+    if (read_ln(b, &ln))
+        return b->err->rc;
     ln.q = op->u.norm.q;
     if (cpu__opt_out(op, 3) != DEV_NONE)
         ln.type = cpu__t(b, op->out[3])->dtype;
-
-    return rc ? rc : bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_fn);
+    return bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_fn);
 }
 
 int cpu__layernorm_bwd(struct cpu_build *b)
@@ -332,7 +323,6 @@ int cpu__layernorm_bwd(struct cpu_build *b)
                                 {op->in[4], false, 0, &ln.invstd},
                                 {cpu__opt_out(op, 1), true, -1, &ln.d_scale},
                                 {cpu__opt_out(op, 2), true, -1, &ln.d_bias}};
-    int rc = read_ln(b, &ln);
 
-    return rc ? rc : bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_bwd_fn);
+    return read_ln(b, &ln) ? b->err->rc : bind_operands(b, o, SH_ARRAY_LEN(o), &ln, ln_bwd_fn);
 }

@@ -137,18 +137,18 @@ static void adam_fn(const struct cpu_call *c)
 static int update_step(struct cpu_build *b, uint32_t n_same, cpu_fn *fn)
 {
     const struct dev_op *op = b->op;
-    int rc = cpu__need_f32(b, op->in, op->n_in);
 
-    for (uint32_t i = 0; i < op->n_in && !rc; i++) {
+    cpu__need_f32(b, op->in, op->n_in);
+    for (uint32_t i = 0; i < op->n_in; i++) {
         const int64_t want = i < n_same ? dev_tensor_elements(cpu__t(b, op->in[0]))
                              : op->in[i] == dev_op_scaler(op) ? DEV_SCALER
                                                               : 1;
 
         if (op->in[i] != DEV_NONE && dev_tensor_elements(cpu__t(b, op->in[i])) != want)
-            rc = cpu__refuse(b, SH_E_BUG, "\"%s\" does not fit the parameter",
-                             cpu__t(b, op->in[i])->name);
+            cpu__refuse(b, SH_E_BUG, "\"%s\" does not fit the parameter",
+                        cpu__t(b, op->in[i])->name);
     }
-    return rc ? rc : cpu__step_plain(b, fn, NULL, 0);
+    return cpu__step_plain(b, fn, NULL, 0);
 }
 
 int cpu__sgd(struct cpu_build *b)
@@ -309,16 +309,12 @@ int cpu__squares(struct cpu_build *b)
     struct cpu_ref refs[DEV_MAX_IN + 2];
     int64_t longest = 1;
     uint32_t n;
-    int rc = cpu__need_f32(b, op->in, op->n_in);
 
-    if (!rc)
-        rc = cpu__need_f32(b, op->out, 1);
-    if (!rc && dev_tensor_elements(cpu__t(b, op->out[0])) != 1)
-        rc = cpu__refuse(b, SH_E_BUG, "the sum is not one F32");
-    if (!rc)
-        rc = cpu__all_plain(b, refs, &n);
-    if (rc)
-        return rc;
+    cpu__need_f32(b, op->in, op->n_in);
+    cpu__need_f32(b, op->out, 1);
+    if (dev_tensor_elements(cpu__t(b, op->out[0])) != 1)
+        cpu__refuse(b, SH_E_BUG, "the sum is not one F32");
+    n = cpu__all_plain(b, refs);
     for (uint32_t i = 1; i < op->n_in; i++)
         longest = SH_MAX(longest, dev_tensor_elements(cpu__t(b, op->in[i])));
     refs[n++] = cpu__scratch(b, (size_t)n_pieces(longest) * sizeof(double));

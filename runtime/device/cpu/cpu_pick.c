@@ -186,11 +186,8 @@ int cpu__nms(struct cpu_build *b)
                           .classes = scores->dims[1],
                           .n = scores->dims[2]};
     struct cpu_ref refs[7];
-    uint32_t n;
-    int rc = cpu__all_plain(b, refs, &n);
+    uint32_t n = cpu__all_plain(b, refs);
 
-    if (rc)
-        return rc;
     refs[n++] = cpu__scratch(b, (size_t)(rows * s.n) * sizeof(struct candidate));
     refs[n++] = cpu__scratch(b, (size_t)rows * sizeof(int64_t));
     refs[n++] = cpu__scratch(b, (size_t)(rows * s.how.most) * sizeof(struct corners));

@@ -110,22 +110,24 @@ static size_t stored_bytes(const struct cpu_plan *p, uint32_t i)
 static int build_op(struct cpu_plan *p, uint32_t i, struct sh_err *err)
 {
     const struct dev_op *op = &p->base.g->ops[i];
-    struct cpu_build b = {.plan = p, .op = op, .co = &p->ops[i], .index = i, .err = err};
-    int rc;
+    struct sh_err first = {0};
+    struct cpu_build b = {.plan = p, .op = op, .co = &p->ops[i], .index = i, .err = &first};
 
     if (!BUILDERS[op->kind])
-        return cpu__refuse(&b, SH_E_UNSUPPORTED, "the cpu device does not have this operation");
-    rc = p->wide && p->wide->has(p->base.g, op) ? p->wide->build(&b) : BUILDERS[op->kind](&b);
-    if (!rc)
-        rc = cpu__build_end(&b);
+        cpu__refuse(&b, SH_E_UNSUPPORTED, "the cpu device does not have this operation");
+    else if (p->wide && p->wide->has(p->base.g, op))
+        p->wide->build(&b);
+    else
+        BUILDERS[op->kind](&b);
+    cpu__build_end(&b);
     /* At once, so that the next operation takes the memory; but a hint is asked for later. */
-    for (size_t k = 0; k < p->ops[i].n_steps && !rc; k++)
+    for (size_t k = 0; k < p->ops[i].n_steps; k++)
         if (p->ops[i].steps[k].pd != p->ops[i].hint)
-            rc = cpu__step_finish(&b, &p->ops[i].steps[k]);
-    for (uint32_t k = 0; k < op->n_out && !rc; k++)
+            cpu__step_finish(&b, &p->ops[i].steps[k]);
+    for (uint32_t k = 0; k < op->n_out; k++)
         if (op->out[k] != DEV_NONE && p->tensors[op->out[k]].producer == DEV_NONE)
             p->tensors[op->out[k]].producer = i;
-    return rc;
+    return sh_err_copy(err, &first);
 }
 
 int cpu__plan_make(struct dev *d, struct dev_graph *g, const struct cpu_wide *wide,
@@ -292,19 +294,20 @@ static void drop_layouts(struct cpu_plan *p)
 int cpu__plan_finish(struct dev_plan *base, struct sh_err *err)
 {
     struct cpu_plan *p = plan_of(base);
-    int rc = check_offsets(p, err);
+    struct sh_err first = {0};
+    struct cpu_build b = {.plan = p, .err = &first};
 
+    check_offsets(p, &first);
     cpu__set_threads(p->threads);
-    for (uint32_t i = 0; i < base->g->n_ops && !rc; i++)
-        for (size_t k = 0; k < p->ops[i].n_steps && !rc; k++) {
-            struct cpu_build b = {.plan = p, .op = &base->g->ops[i], .err = err};
-
-            rc = cpu__step_finish(&b, &p->ops[i].steps[k]);
-        }
-    if (!rc)
+    for (uint32_t i = 0; i < base->g->n_ops; i++) {
+        b.op = &base->g->ops[i];
+        for (size_t k = 0; k < p->ops[i].n_steps; k++)
+            cpu__step_finish(&b, &p->ops[i].steps[k]);
+    }
+    p->is_finished = first.rc == SH_OK;
+    if (p->is_finished)
         drop_layouts(p);
-    p->is_finished = rc == SH_OK;
-    return rc;
+    return sh_err_copy(err, &first);
 }
 
 /* ------------------------------------------------------------------ packing */

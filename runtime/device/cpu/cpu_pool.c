@@ -38,7 +38,7 @@ static int read_window(struct cpu_build *b, uint32_t x, uint32_t y, struct windo
             (ty->dims[2 + i] - 1) * c->stride[i] + reach - tx->dims[2 + i] - c->pad_begin[i];
         w->overhangs = w->overhangs || w->pad_r[i] > c->pad_end[i];
     }
-    return SH_OK;
+    return b->err->rc;
 }
 
 static dnnl_alg_kind_t alg_of(const struct dev_op *op)
@@ -162,34 +162,26 @@ int cpu__pool(struct cpu_build *b)
     const bool is8 = op->kind == DEV_OP_POOL_MAX && indices == DEV_NONE &&
                      dev_is8(cpu__t(b, op->in[0])->dtype) &&
                      cpu__t(b, op->in[0])->dtype == cpu__t(b, op->out[0])->dtype;
-    int rc = is8 ? SH_OK : cpu__need_f32(b, all, 2);
 
-    if (!rc)
-        rc = read_window(b, op->in[0], op->out[0], &w);
-    if (rc)
-        return rc;
+    if (!is8)
+        cpu__need_f32(b, all, 2);
+    if (read_window(b, op->in[0], op->out[0], &w))
+        return b->err->rc;
     if (op->kind == DEV_OP_POOL_AVG && w.overhangs && op->u.pool.count_include_pad)
         return own_avg(b);
-    rc = cpu__status(b, fwd_pd(b, &w, src, indices != DEV_NONE, &pd), "pooling");
-    if (!rc)
-        rc = cpu__in(b, op->in[0], NULL, src, &x);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], cpu__pd_md(pd, DNNL_ARG_DST), true, &y);
-    if (rc) {
-        if (pd)
-            dnnl_primitive_desc_destroy(pd);
-        return rc;
-    }
+    if (cpu__status(b, fwd_pd(b, &w, src, indices != DEV_NONE, &pd), "pooling"))
+        return b->err->rc;
+    x = cpu__in(b, op->in[0], NULL, src);
+    y = cpu__out(b, op->out[0], cpu__pd_md(pd, DNNL_ARG_DST), true);
     binds[n++] = (struct cpu_bind){DNNL_ARG_SRC, x, NULL};
     binds[n++] = (struct cpu_bind){DNNL_ARG_DST, y, NULL};
     if (indices != DEV_NONE) {
         store_workspace(b, indices, cpu__pd_md(pd, DNNL_ARG_WORKSPACE));
         binds[n++] = (struct cpu_bind){DNNL_ARG_WORKSPACE, {.tensor = indices}, NULL};
     }
-    rc = cpu__step_prim(b, pd, binds, n);
-    if (!rc)
+    if (cpu__step_prim(b, pd, binds, n) == SH_OK)
         b->co->hint = pd;
-    return rc;
+    return b->err->rc;
 }
 
 /* ------------------------------------------------------------------ backward */
@@ -201,72 +193,56 @@ static int find_hint(struct cpu_build *b, const struct window *w, dnnl_primitive
 {
     const struct dev_op *op = b->op;
     dnnl_memory_desc_t src;
-    int rc;
 
     if (op->kind == DEV_OP_POOL_MAX_BWD) {
         uint32_t from = b->plan->tensors[op->in[1]].producer;
 
         *out = from == DEV_NONE ? NULL : b->plan->ops[from].hint;
-        return *out ? SH_OK : cpu__refuse(b, SH_E_BUG, "no POOL_MAX before it wrote the indices");
+        return *out ? b->err->rc
+                    : cpu__refuse(b, SH_E_BUG, "no POOL_MAX before it wrote the indices");
     }
-    rc = cpu__md_like(b, &b->plan->tensors[op->in[0]].lay->md, w->src, &src);
-    if (!rc)
-        rc = cpu__status(b, fwd_pd(b, w, &src, true, made), "pooling");
+    if (cpu__md_like(b, &b->plan->tensors[op->in[0]].lay->md, w->src, &src) == SH_OK)
+        cpu__status(b, fwd_pd(b, w, &src, true, made), "pooling");
     *out = *made;
-    return rc;
+    return b->err->rc;
 }
 
 static int emit_bwd(struct cpu_build *b, dnnl_primitive_desc_t pd)
 {
     const struct dev_op *op = b->op;
-    struct cpu_bind binds[3];
-    struct cpu_ref dy, dx;
-    uint32_t n = 0;
-    int rc = cpu__in(b, op->in[0], NULL, cpu__pd_md(pd, DNNL_ARG_DIFF_DST), &dy);
+    const struct cpu_ref dy = cpu__in(b, op->in[0], NULL, cpu__pd_md(pd, DNNL_ARG_DIFF_DST));
+    const struct cpu_ref dx = cpu__out(b, op->out[0], cpu__pd_md(pd, DNNL_ARG_DIFF_SRC), true);
+    const struct cpu_bind binds[] = {{DNNL_ARG_DIFF_DST, dy, NULL},
+                                     {DNNL_ARG_DIFF_SRC, dx, NULL},
+                                     {DNNL_ARG_WORKSPACE, {.tensor = op->in[1]}, NULL}};
 
-    if (!rc)
-        rc = cpu__out(b, op->out[0], cpu__pd_md(pd, DNNL_ARG_DIFF_SRC), true, &dx);
-    if (rc) {
-        dnnl_primitive_desc_destroy(pd);
-        return rc;
-    }
-    binds[n++] = (struct cpu_bind){DNNL_ARG_DIFF_DST, dy, NULL};
-    binds[n++] = (struct cpu_bind){DNNL_ARG_DIFF_SRC, dx, NULL};
-    if (op->kind == DEV_OP_POOL_MAX_BWD)
-        binds[n++] = (struct cpu_bind){DNNL_ARG_WORKSPACE, {.tensor = op->in[1]}, NULL};
-    return cpu__step_prim(b, pd, binds, n);
+    return cpu__step_prim(b, pd, binds, op->kind == DEV_OP_POOL_MAX_BWD ? 3 : 2);
 }
 
 int cpu__pool_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    const uint32_t all[] = {op->in[0], op->out[0]};
     dnnl_primitive_desc_t made = NULL, pd = NULL;
     const_dnnl_primitive_desc_t hint = NULL;
     dnnl_pooling_v2_desc_t desc;
     struct window w;
     dnnl_status_t s;
-    int rc = cpu__need_f32(b, all, 2);
 
-    if (!rc)
-        rc = read_window(b, op->out[0], op->in[0], &w);
-    if (rc)
-        return rc;
+    cpu__need_f32(b, (const uint32_t[]){op->in[0], op->out[0]}, 2);
+    if (read_window(b, op->out[0], op->in[0], &w))
+        return b->err->rc;
     if (op->kind == DEV_OP_POOL_AVG_BWD && w.overhangs && op->u.pool.count_include_pad)
         return own_avg(b);
-    rc = find_hint(b, &w, &made, &hint);
-    if (rc)
-        goto out;
-    s = dnnl_pooling_v2_backward_desc_init(&desc, alg_of(op), cpu__pd_md(hint, DNNL_ARG_SRC),
-                                           cpu__pd_md(hint, DNNL_ARG_DST), w.stride, w.kernel,
-                                           w.dilate, w.pad_l, w.pad_r);
-    if (s == dnnl_success)
-        s = cpu__pd(b, &desc, NULL, hint, &pd);
-    rc = cpu__status(b, s, "pooling's gradient");
-    if (!rc)
-        rc = emit_bwd(b, pd);
-out:
+    if (find_hint(b, &w, &made, &hint) == SH_OK) {
+        s = dnnl_pooling_v2_backward_desc_init(&desc, alg_of(op), cpu__pd_md(hint, DNNL_ARG_SRC),
+                                               cpu__pd_md(hint, DNNL_ARG_DST), w.stride, w.kernel,
+                                               w.dilate, w.pad_l, w.pad_r);
+        if (s == dnnl_success)
+            s = cpu__pd(b, &desc, NULL, hint, &pd);
+        if (cpu__status(b, s, "pooling's gradient") == SH_OK)
+            emit_bwd(b, pd);
+    }
     if (made)
         dnnl_primitive_desc_destroy(made);
-    return rc;
+    return b->err->rc;
 }

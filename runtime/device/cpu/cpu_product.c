@@ -270,50 +270,41 @@ static bool sums_are_exact(void)
 
 /* ------------------------------------------------------------------ all in one kernel */
 
-static int take_operands(struct cpu_build *b, const struct prod *p, dnnl_primitive_desc_t pd,
-                         struct cpu_ref *x, struct cpu_ref *w)
+static void take_operands(struct cpu_build *b, const struct prod *p, dnnl_primitive_desc_t pd,
+                          struct cpu_ref *x, struct cpu_ref *w)
 {
-    int rc = cpu__in(b, b->op->in[DEV_Q_X], p->is_conv ? NULL : &p->flat_x,
-                     cpu__pd_md(pd, DNNL_ARG_SRC), x);
-
-    return rc ? rc
-              : cpu__in(b, b->op->in[DEV_Q_W], p->is_conv ? NULL : &p->flat_w,
-                        cpu__pd_md(pd, DNNL_ARG_WEIGHTS), w);
+    *x = cpu__in(b, b->op->in[DEV_Q_X], p->is_conv ? NULL : &p->flat_x,
+                 cpu__pd_md(pd, DNNL_ARG_SRC));
+    *w = cpu__in(b, b->op->in[DEV_Q_W], p->is_conv ? NULL : &p->flat_w,
+                 cpu__pd_md(pd, DNNL_ARG_WEIGHTS));
 }
 
 /* Where y lies in layout `have`; the product's rows are those of any tensor of its size. */
-static int take_out(struct cpu_build *b, const struct prod *p, const dnnl_memory_desc_t *have,
-                    struct cpu_ref *y)
+static struct cpu_ref take_out(struct cpu_build *b, const struct prod *p,
+                               const dnnl_memory_desc_t *have)
 {
-    return p->is_conv ? cpu__out(b, b->op->out[0], have, true, y)
-                      : cpu__out_plain(b, b->op->out[0], y);
+    return p->is_conv ? cpu__out(b, b->op->out[0], have, true) : cpu__out_plain(b, b->op->out[0]);
 }
 
 static int emit_fused(struct cpu_build *b, struct prod *p, const struct chain *c,
                       dnnl_primitive_desc_t pd)
 {
     struct cpu_bind binds[3 + MAX_BINARY];
-    struct cpu_ref x, w, y, more;
+    struct cpu_ref x, w, more;
     uint32_t n = 0;
-    int rc = take_operands(b, p, pd, &x, &w);
 
-    for (int i = 0; i < c->n && !rc; i++) {
+    take_operands(b, p, pd, &x, &w);
+    for (int i = 0; i < c->n; i++) {
         const bool is_vector = c->at[i].tensor != operand(b, DEV_Q_RESIDUAL);
 
-        rc = is_vector || !p->is_conv ? cpu__in_plain(b, c->at[i].tensor, &more)
-                                      : cpu__in(b, c->at[i].tensor, NULL, &c->at[i].md, &more);
+        more = is_vector || !p->is_conv ? cpu__in_plain(b, c->at[i].tensor)
+                                        : cpu__in(b, c->at[i].tensor, NULL, &c->at[i].md);
         binds[n++] = (struct cpu_bind){
             DNNL_ARG_ATTR_MULTIPLE_POST_OP(c->at[i].number) | DNNL_ARG_SRC_1, more, &c->at[i].md};
     }
-    if (!rc)
-        rc = take_out(b, p, &p->y, &y);
-    if (rc) {
-        dnnl_primitive_desc_destroy(pd);
-        return rc;
-    }
     binds[n++] = (struct cpu_bind){DNNL_ARG_SRC, x, NULL};
     binds[n++] = (struct cpu_bind){DNNL_ARG_WEIGHTS, w, NULL};
-    binds[n++] = (struct cpu_bind){DNNL_ARG_DST, y, &p->y};
+    binds[n++] = (struct cpu_bind){DNNL_ARG_DST, take_out(b, p, &p->y), &p->y};
     return cpu__step_prim(b, pd, binds, n);
 }
 
@@ -451,25 +442,19 @@ static int own_sums(struct cpu_build *b, const struct prod *p, const struct cpu_
     const struct prod own = as_pixels(b, p);
     dnnl_memory_desc_t x = p->x, w;
     struct cpu_ref refs[3];
-    int rc;
 
     if (!p->is_conv) {
-        rc = cpu__in_plain(b, b->op->in[DEV_Q_X], &refs[0]);
-        if (!rc)
-            rc = cpu__in_plain(b, b->op->in[DEV_Q_W], &refs[1]);
+        refs[0] = cpu__in_plain(b, b->op->in[DEV_Q_X]);
+        refs[1] = cpu__in_plain(b, b->op->in[DEV_Q_W]);
     } else {
-        rc = cpu__status(
-            b, dnnl_memory_desc_init_by_tag(&x, 4, p->dims_x, p->x.data_type, dnnl_nhwc), "sums");
-        if (!rc)
-            rc = cpu__status(b, dnnl_memory_desc_init_by_tag(&w, 4, own.dims_w, dnnl_s8, dnnl_ohwi),
-                             "sums");
-        if (!rc)
-            rc = cpu__in(b, b->op->in[DEV_Q_X], NULL, &x, &refs[0]);
-        if (!rc)
-            rc = cpu__in(b, b->op->in[DEV_Q_W], NULL, &w, &refs[1]);
+        cpu__status(b, dnnl_memory_desc_init_by_tag(&x, 4, p->dims_x, p->x.data_type, dnnl_nhwc),
+                    "sums");
+        cpu__status(b, dnnl_memory_desc_init_by_tag(&w, 4, own.dims_w, dnnl_s8, dnnl_ohwi), "sums");
+        refs[0] = cpu__in(b, b->op->in[DEV_Q_X], NULL, &x);
+        refs[1] = cpu__in(b, b->op->in[DEV_Q_W], NULL, &w);
     }
     refs[2] = *to;
-    return rc ? rc : cpu__step_fn(b, sums_fn, refs, 3, &own, sizeof(own));
+    return cpu__step_fn(b, sums_fn, refs, 3, &own, sizeof(own));
 }
 
 /* y, in type t and with channels last. */
@@ -486,17 +471,12 @@ static int sums_step(struct cpu_build *b, struct prod *p, struct cpu_ref to)
     dnnl_primitive_desc_t pd = NULL;
     dnnl_memory_desc_t md;
     struct cpu_ref x, w;
-    int rc = last_md(b, p, dnnl_s32, &md);
 
-    if (rc)
-        return rc;
+    if (last_md(b, p, dnnl_s32, &md))
+        return b->err->rc;
     if (!sums_are_exact() || find_pd(b, p, &md, NULL, 0, &pd) != dnnl_success)
         return own_sums(b, p, &to);
-    rc = take_operands(b, p, pd, &x, &w);
-    if (rc) {
-        dnnl_primitive_desc_destroy(pd);
-        return rc;
-    }
+    take_operands(b, p, pd, &x, &w);
     return cpu__step_prim(b, pd,
                           (struct cpu_bind[]){{DNNL_ARG_SRC, x, NULL},
                                               {DNNL_ARG_WEIGHTS, w, NULL},
@@ -560,16 +540,13 @@ static int scale_step(struct cpu_build *b, const struct prod *p, struct cpu_ref 
     struct cpu_ref refs[5] = {sums, to, sums, sums, sums};
     const bool has[2] = {offset != DEV_NONE, residual != DEV_NONE};
     dnnl_memory_desc_t md;
-    int rc = cpu__in_plain(b, operand(b, DEV_Q_FACTOR), &refs[2]);
 
-    if (!rc && has[0])
-        rc = cpu__in_plain(b, offset, &refs[3]);
-    if (!rc && has[1])
-        rc = last_md(b, p, type_of(b, residual), &md);
-    if (!rc && has[1])
-        rc = p->is_conv ? cpu__in(b, residual, NULL, &md, &refs[4])
-                        : cpu__in_plain(b, residual, &refs[4]);
-    return rc ? rc : cpu__step_fn(b, scale_fn, refs, 5, has, sizeof(has));
+    refs[2] = cpu__in_plain(b, operand(b, DEV_Q_FACTOR));
+    if (has[0])
+        refs[3] = cpu__in_plain(b, offset);
+    if (has[1] && last_md(b, p, type_of(b, residual), &md) == SH_OK)
+        refs[4] = p->is_conv ? cpu__in(b, residual, NULL, &md) : cpu__in_plain(b, residual);
+    return cpu__step_fn(b, scale_fn, refs, 5, has, sizeof(has));
 }
 
 static int in_steps(struct cpu_build *b, struct prod *p)
@@ -577,35 +554,29 @@ static int in_steps(struct cpu_build *b, struct prod *p)
     const int64_t n = dev_tensor_elements(cpu__t(b, b->op->out[0]));
     const enum sh_dtype t = cpu__t(b, b->op->out[0])->dtype;
     struct cpu_ref sums, f32, y;
-    dnnl_memory_desc_t have, md;
-    int rc = last_md(b, p, type_of(b, b->op->out[0]), &have);
+    dnnl_memory_desc_t md;
 
-    if (!rc)
-        rc = take_out(b, p, &have, &y);
-    if (rc)
-        return rc;
+    if (last_md(b, p, type_of(b, b->op->out[0]), &md))
+        return b->err->rc;
+    y = take_out(b, p, &md);
     sums = t == SH_I32 ? y : cpu__scratch(b, (size_t)n * sizeof(int32_t));
     f32 = t == SH_F32 ? y : cpu__scratch(b, (size_t)n * sizeof(float));
-    rc = sums_step(b, p, sums);
-    if (rc || t == SH_I32)
-        return rc;
-    rc = scale_step(b, p, sums, f32);
-    if (!rc && b->op->act != DEV_ACT_NONE)
-        rc = last_md(b, p, dnnl_f32, &md);
-    if (!rc && b->op->act != DEV_ACT_NONE)
-        rc = cpu__act_in_place(b, f32, &md);
-    return rc || t == SH_F32 ? rc : cpu__round_step(b, f32, y, n, t, &b->op->u.qconv.q.y);
+    if (sums_step(b, p, sums) || t == SH_I32)
+        return b->err->rc;
+    scale_step(b, p, sums, f32);
+    if (last_md(b, p, dnnl_f32, &md) == SH_OK)
+        cpu__act_in_place(b, f32, &md);
+    return t == SH_F32 ? b->err->rc : cpu__round_step(b, f32, y, n, t, &b->op->u.qconv.q.y);
 }
 
 int cpu__product(struct cpu_build *b)
 {
     struct prod p;
-    int rc = read_shapes(b, &p), done = SH_OK;
+    int done = SH_OK;
 
-    if (rc)
-        return rc;
+    if (read_shapes(b, &p))
+        return b->err->rc;
     if (sums_are_exact() && try_fused(b, &p, &done))
         return done;
-    rc = read_shapes(b, &p);
-    return rc ? rc : in_steps(b, &p);
+    return read_shapes(b, &p) ? b->err->rc : in_steps(b, &p);
 }

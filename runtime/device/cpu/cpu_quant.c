@@ -156,7 +156,9 @@ static int common_md(struct cpu_build *b, uint32_t tensor, bool is_last, dnnl_me
     if (!cpu__type(t->dtype, &type))
         return cpu__refuse(b, SH_E_BUG, "tensor \"%s\" has no type of oneDNN's", t->name);
     if (!is_last)
-        return cpu__md_plain(t->rank, t->dims, type, md);
+        return cpu__md_plain(t->rank, t->dims, type, md)
+                   ? cpu__refuse(b, SH_E_BUG, "no row-major form of tensor \"%s\"", t->name)
+                   : b->err->rc;
     for (uint32_t i = 0; i < t->rank; i++)
         dims[i] = t->dims[i];
     return cpu__status(b, dnnl_memory_desc_init_by_tag(md, 4, dims, type, dnnl_nhwc),
@@ -168,12 +170,12 @@ static bool is_blocked(const struct cpu_build *b, uint32_t t)
     return t != DEV_NONE && b->plan->tensors[t].is_fixed && b->plan->tensors[t].is_blocked;
 }
 
-static int take(struct cpu_build *b, uint32_t t, bool is_last, struct cpu_ref *out)
+static struct cpu_ref take(struct cpu_build *b, uint32_t t, bool is_last)
 {
     dnnl_memory_desc_t md;
-    int rc = common_md(b, t, is_last, &md);
 
-    return rc ? rc : cpu__in(b, t, NULL, &md, out);
+    common_md(b, t, is_last, &md);
+    return cpu__in(b, t, NULL, &md);
 }
 
 int cpu__quantize(struct cpu_build *b)
@@ -190,27 +192,22 @@ int cpu__quantize(struct cpu_build *b)
                      .relu = op->act == DEV_ACT_RELU};
     struct cpu_ref refs[3], to;
     dnnl_memory_desc_t md;
-    int rc = take(b, x, is_last, &refs[0]);
 
+    refs[0] = take(b, x, is_last);
     if (add != DEV_NONE) {
         w.add = (struct cpu_number){&w, cpu__t(b, add)->dtype, q->add};
-        if (!rc)
-            rc = take(b, add, is_last, &refs[2]);
+        refs[2] = take(b, add, is_last);
     }
-    if (!rc)
-        rc = common_md(b, y, is_last, &md);
-    if (!rc)
-        rc = cpu__out(b, y, &md, true, &to);
-    if (rc)
-        return rc;
+    if (common_md(b, y, is_last, &md))
+        return b->err->rc;
+    to = cpu__out(b, y, &md, true);
     refs[1] =
         late && cpu__t(b, y)->dtype != SH_F32 ? cpu__scratch(b, (size_t)n * sizeof(float)) : to;
-    rc = step(b, &w, refs);
-    if (rc || !late)
-        return rc;
+    if (step(b, &w, refs) || !late)
+        return b->err->rc;
     md.data_type = dnnl_f32;
-    rc = cpu__act_in_place(b, refs[1], &md);
-    return rc || cpu__t(b, y)->dtype == SH_F32
-               ? rc
+    cpu__act_in_place(b, refs[1], &md);
+    return cpu__t(b, y)->dtype == SH_F32
+               ? b->err->rc
                : cpu__round_step(b, refs[1], to, n, cpu__t(b, y)->dtype, &q->y);
 }

@@ -258,12 +258,11 @@ int cpu__reduce(struct cpu_build *b)
     uint32_t axes = op->u.reduce.axes;
     struct reduce r = {.kind = op->u.reduce.kind};
     const bool is_int = x->dtype == SH_I64 || x->dtype == SH_I32;
-    int rc = is_int && cpu__t(b, op->out[0])->dtype == x->dtype ? SH_OK : cpu__need_f32(b, all, 2);
 
-    if (!rc && x->rank < 32 && (axes >> x->rank) != 0)
-        rc = cpu__refuse(b, SH_E_BUG, "an axis does not exist");
-    if (rc)
-        return rc;
+    if (!is_int || cpu__t(b, op->out[0])->dtype != x->dtype)
+        cpu__need_f32(b, all, 2);
+    if (x->rank < 32 && (axes >> x->rank) != 0)
+        return cpu__refuse(b, SH_E_BUG, "an axis does not exist");
     split_axes(&r, x, axes);
     r.scale = r.kind == DEV_RED_MEAN ? 1 / (double)r.drop.total : 1;
     if (r.keep.total != dev_tensor_elements(cpu__t(b, op->out[0])))

@@ -115,7 +115,7 @@ static int check_table(struct cpu_build *b, uint32_t slot, int64_t m, int64_t *t
     if (from->dtype != SH_I32 || weight->dtype != SH_F32 || from->rank != 1 || weight->rank != 1 ||
         n % m != 0 || dev_tensor_elements(weight) != n)
         return cpu__refuse(b, SH_E_BUG, "its tables do not fit");
-    return SH_OK;
+    return b->err->rc;
 }
 
 static int read_shape(struct cpu_build *b, struct resample *r)
@@ -124,12 +124,11 @@ static int read_shape(struct cpu_build *b, struct resample *r)
     const struct dev_tensor *x = cpu__t(b, op->in[0]), *y = cpu__t(b, op->out[0]);
     const uint32_t two = op->n_in > 3;
     uint32_t a;
-    int rc = cpu__axis(b, op->in[0], op->u.axis.axis, &a);
 
-    if (!rc && (op->n_in == 4 || a + two >= x->rank || x->rank != y->rank))
-        rc = cpu__refuse(b, SH_E_BUG, "input and result do not fit");
-    if (rc)
-        return rc;
+    if (cpu__axis(b, op->in[0], op->u.axis.axis, &a))
+        return b->err->rc;
+    if (op->n_in == 4 || a + two >= x->rank || x->rank != y->rank)
+        return cpu__refuse(b, SH_E_BUG, "input and result do not fit");
     *r = (struct resample){.outer = dev_axes_elements(x, 0, a),
                            .n0 = x->dims[a],
                            .m0 = y->dims[a],
@@ -138,25 +137,20 @@ static int read_shape(struct cpu_build *b, struct resample *r)
                            .inner = dev_axes_elements(x, a + 1 + two, x->rank)};
     if (dev_tensor_elements(y) != r->outer * r->m0 * r->m1 * r->inner)
         return cpu__refuse(b, SH_E_BUG, "input and result do not fit");
-    rc = check_table(b, 1, r->m0, &r->taps0);
-    return rc || !two ? rc : check_table(b, 3, r->m1, &r->taps1);
+    check_table(b, 1, r->m0, &r->taps0);
+    return two ? check_table(b, 3, r->m1, &r->taps1) : b->err->rc;
 }
 
 int cpu__resample(struct cpu_build *b)
 {
-    const struct dev_op *op = b->op;
-    const uint32_t all[] = {op->in[0], op->out[0]};
     struct resample r;
     struct cpu_ref refs[7];
     uint32_t n;
-    int rc = cpu__need_f32(b, all, 2);
 
-    if (!rc)
-        rc = read_shape(b, &r);
-    if (!rc)
-        rc = cpu__all_plain(b, refs, &n);
-    if (rc)
-        return rc;
+    cpu__need_f32(b, (const uint32_t[]){b->op->in[0], b->op->out[0]}, 2);
+    if (read_shape(b, &r))
+        return b->err->rc;
+    n = cpu__all_plain(b, refs);
     refs[n++] = cpu__scratch(b, (size_t)(r.n1 * r.inner) * sizeof(float) * b->plan->threads);
     return cpu__step_fn(b, resample_fn, refs, n, &r, sizeof(r));
 }

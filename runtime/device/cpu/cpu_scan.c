@@ -17,10 +17,9 @@ static int read_lines(struct cpu_build *b, int64_t axis, struct lines *l)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->out[0]);
     uint32_t at;
-    int rc = cpu__axis(b, b->op->in[0], axis, &at);
 
-    if (rc)
-        return rc;
+    if (cpu__axis(b, b->op->in[0], axis, &at))
+        return b->err->rc;
     if (x->dtype != y->dtype || x->rank != y->rank ||
         !(x->dtype == SH_F32 || x->dtype == SH_I64 || x->dtype == SH_I32))
         return cpu__refuse(b, SH_E_UNSUPPORTED, "types %s and %s cannot be computed",
@@ -89,11 +88,10 @@ static void scan_fn(const struct cpu_call *c)
 int cpu__cumsum(struct cpu_build *b)
 {
     struct lines l;
-    int rc = cpu__same_shape(b, b->op->in[0], b->op->out[0]);
 
-    if (!rc)
-        rc = read_lines(b, b->op->u.scan.axis, &l);
-    return rc ? rc : cpu__step_plain(b, scan_fn, &l, sizeof(l));
+    cpu__same_shape(b, b->op->in[0], b->op->out[0]);
+    read_lines(b, b->op->u.scan.axis, &l);
+    return cpu__step_plain(b, scan_fn, &l, sizeof(l));
 }
 
 /* ------------------------------------------------------------------ the best */
@@ -226,16 +224,13 @@ int cpu__topk(struct cpu_build *b)
     struct cpu_ref refs[4];
     struct lines l;
     uint32_t n;
-    int rc = cpu__same_shape(b, op->out[0], op->out[1]);
 
-    if (!rc)
-        rc = read_lines(b, op->u.topk.axis, &l);
-    if (!rc && (cpu__t(b, op->out[1])->dtype != SH_I64 || l.k > l.n))
-        rc = cpu__refuse(b, SH_E_BUG, "the results do not fit the input");
-    if (!rc)
-        rc = cpu__all_plain(b, refs, &n);
-    if (rc)
-        return rc;
+    cpu__same_shape(b, op->out[0], op->out[1]);
+    if (read_lines(b, op->u.topk.axis, &l))
+        return b->err->rc;
+    if (cpu__t(b, op->out[1])->dtype != SH_I64 || l.k > l.n)
+        return cpu__refuse(b, SH_E_BUG, "the results do not fit the input");
+    n = cpu__all_plain(b, refs);
     refs[n++] = cpu__scratch(b, (size_t)(l.outer * l.inner * l.k) * sizeof(struct item));
     return cpu__step_fn(b, top_fn, refs, n, &l, sizeof(l));
 }

@@ -130,10 +130,9 @@ int cpu__slice(struct cpu_build *b)
     const struct dev_tensor *x = cpu__t(b, op->in[0]), *y = cpu__t(b, op->out[0]);
     struct move m = move_of(b, y->rank, y->dims);
     int64_t own[SH_MAX_RANK];
-    int rc = check_same_rank(b);
 
-    if (rc)
-        return rc;
+    if (check_same_rank(b))
+        return b->err->rc;
     cpu__strides(x->rank, x->dims, own);
     cpu__strides(y->rank, y->dims, m.nd.stride[0]);
     for (uint32_t i = 0; i < x->rank; i++) {
@@ -156,10 +155,9 @@ int cpu__pad(struct cpu_build *b)
     int64_t own_x[SH_MAX_RANK], own_y[SH_MAX_RANK], dims[SH_MAX_RANK];
     struct move m;
     bool is_empty = false;
-    int rc = check_same_rank(b);
 
-    if (rc)
-        return rc;
+    if (check_same_rank(b))
+        return b->err->rc;
     for (uint32_t i = 0; i < x->rank; i++) {
         int64_t before = op->u.pad.before[i];
         int64_t lo = SH_MAX(0, -before), hi = SH_MIN(x->dims[i], y->dims[i] - before);
@@ -200,10 +198,8 @@ int cpu__expand(struct cpu_build *b)
 {
     const struct dev_tensor *x = cpu__t(b, b->op->in[0]), *y = cpu__t(b, b->op->out[0]);
     struct move m = move_of(b, y->rank, y->dims);
-    int rc = check_same_type(b);
 
-    if (rc)
-        return rc;
+    check_same_type(b);
     cpu__strides(y->rank, y->dims, m.nd.stride[0]);
     if (!cpu__nd_broadcast(&m.nd, 1, x))
         return cpu__refuse(b, SH_E_BUG, "\"%s\" does not broadcast to \"%s\"", x->name, y->name);
@@ -222,7 +218,6 @@ static int reorder_way(struct cpu_build *b, const int64_t *strides)
     dnnl_data_type_t type;
     struct cpu_ref x, out;
     dnnl_status_t s;
-    int rc;
 
     cpu__type(y->dtype, &type);
     for (uint32_t i = 0; i < y->rank; i++) {
@@ -230,14 +225,12 @@ static int reorder_way(struct cpu_build *b, const int64_t *strides)
         steps[i] = strides[i];
     }
     s = dnnl_memory_desc_init_by_strides(&from, (int)SH_MAX(y->rank, 1), dims, type, steps);
-    rc = cpu__status(b, s, "transpose");
-    if (!rc)
-        rc = cpu__md_plain(y->rank, y->dims, type, &to);
-    if (!rc)
-        rc = cpu__in_plain(b, op->in[0], &x);
-    if (!rc)
-        rc = cpu__out_plain(b, op->out[0], &out);
-    return rc ? rc : cpu__step_reorder(b, x, &from, out, &to);
+    if (s == dnnl_success && cpu__md_plain(y->rank, y->dims, type, &to))
+        s = dnnl_invalid_arguments;
+    cpu__status(b, s, "transpose");
+    x = cpu__in_plain(b, op->in[0]);
+    out = cpu__out_plain(b, op->out[0]);
+    return cpu__step_reorder(b, x, &from, out, &to);
 }
 
 int cpu__transpose(struct cpu_build *b)
@@ -248,10 +241,9 @@ int cpu__transpose(struct cpu_build *b)
     dnnl_data_type_t type;
     uint32_t seen = 0;
     struct move m;
-    int rc = check_same_rank(b);
 
-    if (rc)
-        return rc;
+    if (check_same_rank(b))
+        return b->err->rc;
     cpu__strides(x->rank, x->dims, own);
     for (uint32_t i = 0; i < x->rank; i++) {
         uint32_t from = op->u.perm.perm[i];
@@ -335,9 +327,8 @@ int cpu__copy(struct cpu_build *b)
 /* The same bytes into STATE, at the end of a training step. */
 int cpu__commit(struct cpu_build *b)
 {
-    int rc = check_same_type(b);
-
-    return rc ? rc : cpu__copy(b);
+    check_same_type(b);
+    return cpu__copy(b);
 }
 
 /* ------------------------------------------------------------------ concat */
@@ -388,10 +379,9 @@ static int check_concat(struct cpu_build *b, uint32_t *axis)
     const struct dev_op *op = b->op;
     const struct dev_tensor *y = cpu__t(b, op->out[0]);
     int64_t sum = 0;
-    int rc = cpu__axis(b, op->out[0], op->u.axis.axis, axis);
 
-    if (rc)
-        return rc;
+    if (cpu__axis(b, op->out[0], op->u.axis.axis, axis))
+        return b->err->rc;
     for (uint32_t k = 0; k < op->n_in; k++) {
         const struct dev_tensor *x = cpu__t(b, op->in[k]);
 
@@ -415,7 +405,6 @@ static int blocked_md(struct cpu_build *b, uint32_t axis, dnnl_memory_desc_t *md
     const dnnl_memory_desc_t *first = &ts[op->in[0]].lay->md;
     const int64_t block = cpu__channel_block(first);
     dnnl_dims_t dims;
-    int rc = SH_OK;
 
     *fits = block > 0 && axis == 1;
     for (uint32_t k = 0; k < op->n_in && *fits; k++) {
@@ -428,8 +417,7 @@ static int blocked_md(struct cpu_build *b, uint32_t axis, dnnl_memory_desc_t *md
         return SH_OK;
     memcpy(dims, first->dims, sizeof(dims));
     dims[1] = cpu__t(b, op->out[0])->dims[1];
-    rc = cpu__md_like(b, first, dims, md);
-    return rc;
+    return cpu__md_like(b, first, dims, md);
 }
 
 /* Inputs and result as they lie, in rows of so many elements. */
@@ -443,16 +431,16 @@ static int blocked_way(struct cpu_build *b, const dnnl_memory_desc_t *md)
     const struct dev_op *op = b->op;
     struct joins j = {.outer = md->dims[0], .size = sizeof(float)};
     struct cpu_ref refs[DEV_MAX_IN + 1];
-    int rc = cpu__out(b, op->out[0], md, true, &refs[0]);
 
-    for (uint32_t k = 0; k < op->n_in && !rc; k++) {
+    refs[0] = cpu__out(b, op->out[0], md, true);
+    for (uint32_t k = 0; k < op->n_in; k++) {
         const dnnl_memory_desc_t *x = &b->plan->tensors[op->in[k]].lay->md;
 
-        rc = cpu__in(b, op->in[k], NULL, x, &refs[k + 1]);
+        refs[k + 1] = cpu__in(b, op->in[k], NULL, x);
         j.n_in[k] = (int64_t)(dnnl_memory_desc_get_size(x) / j.size) / j.outer;
         j.n_out += j.n_in[k];
     }
-    return rc ? rc : emit_concat(b, refs, &j);
+    return emit_concat(b, refs, &j);
 }
 
 static int plain_way(struct cpu_build *b, uint32_t axis)
@@ -461,14 +449,14 @@ static int plain_way(struct cpu_build *b, uint32_t axis)
     const struct dev_tensor *y = cpu__t(b, op->out[0]);
     struct joins j = {.outer = dev_axes_elements(y, 0, axis), .size = sh_dtype_bytes(y->dtype)};
     struct cpu_ref refs[DEV_MAX_IN + 1];
-    int rc = cpu__out_plain(b, op->out[0], &refs[0]);
 
+    refs[0] = cpu__out_plain(b, op->out[0]);
     j.n_out = dev_tensor_elements(y) / j.outer;
-    for (uint32_t k = 0; k < op->n_in && !rc; k++) {
-        rc = cpu__in_plain(b, op->in[k], &refs[k + 1]);
+    for (uint32_t k = 0; k < op->n_in; k++) {
+        refs[k + 1] = cpu__in_plain(b, op->in[k]);
         j.n_in[k] = dev_tensor_elements(cpu__t(b, op->in[k])) / j.outer;
     }
-    return rc ? rc : emit_concat(b, refs, &j);
+    return emit_concat(b, refs, &j);
 }
 
 int cpu__concat(struct cpu_build *b)
@@ -476,11 +464,8 @@ int cpu__concat(struct cpu_build *b)
     dnnl_memory_desc_t md;
     bool is_blocked = false;
     uint32_t axis;
-    int rc = check_concat(b, &axis);
 
-    if (!rc)
-        rc = blocked_md(b, axis, &md, &is_blocked);
-    if (rc)
-        return rc;
+    if (check_concat(b, &axis) || blocked_md(b, axis, &md, &is_blocked))
+        return b->err->rc;
     return is_blocked ? blocked_way(b, &md) : plain_way(b, axis);
 }

@@ -18,36 +18,30 @@ static int fold_axis(struct cpu_build *b, uint32_t tensor, struct fold *f)
 {
     const struct dev_tensor *t = cpu__t(b, tensor);
     uint32_t axis;
-    int rc = cpu__axis(b, tensor, b->op->u.axis.axis, &axis);
 
-    if (!rc)
+    if (cpu__axis(b, tensor, b->op->u.axis.axis, &axis) == SH_OK)
         *f = (struct fold){dev_axes_elements(t, 0, axis), t->dims[axis],
                            dev_axes_elements(t, axis + 1, t->rank)};
-    return rc;
+    return b->err->rc;
 }
 
 static int by_library(struct cpu_build *b, const struct fold *f, struct cpu_ref x, struct cpu_ref y)
 {
     /* Two axes where that is all there is: the fast kernel wants the last axis dense. */
     const int64_t dims[] = {f->outer, f->n, f->inner};
+    const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DST, y, NULL}};
     dnnl_primitive_desc_t pd = NULL;
     dnnl_softmax_v2_desc_t desc;
     dnnl_memory_desc_t md;
-    int rc = cpu__md_plain(f->inner == 1 ? 2 : 3, dims, dnnl_f32, &md);
+    dnnl_status_t s = dnnl_invalid_arguments;
 
-    if (!rc)
-        rc = cpu__status(b,
-                         dnnl_softmax_v2_forward_desc_init(&desc, dnnl_forward_inference,
-                                                           dnnl_softmax_accurate, &md, &md, 1),
-                         "softmax");
-    if (!rc)
-        rc = cpu__status(b, cpu__pd(b, &desc, NULL, NULL, &pd), "softmax");
-    if (!rc) {
-        const struct cpu_bind binds[] = {{DNNL_ARG_SRC, x, NULL}, {DNNL_ARG_DST, y, NULL}};
-
-        rc = cpu__step_prim(b, pd, binds, 2);
-    }
-    return rc;
+    if (cpu__md_plain(f->inner == 1 ? 2 : 3, dims, dnnl_f32, &md) == SH_OK)
+        s = dnnl_softmax_v2_forward_desc_init(&desc, dnnl_forward_inference, dnnl_softmax_accurate,
+                                              &md, &md, 1);
+    if (s == dnnl_success)
+        s = cpu__pd(b, &desc, NULL, NULL, &pd);
+    cpu__status(b, s, "softmax");
+    return cpu__step_prim(b, pd, binds, 2);
 }
 
 struct log_ctx {
@@ -88,20 +82,15 @@ static void log_fn(const struct cpu_call *c)
 int cpu__softmax(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    const uint32_t all[] = {op->in[0], op->out[0]};
     struct cpu_ref refs[2];
     struct fold f;
     uint32_t n;
-    int rc = cpu__need_f32(b, all, 2);
 
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->out[0]);
-    if (!rc)
-        rc = fold_axis(b, op->in[0], &f);
-    if (!rc)
-        rc = cpu__all_plain(b, refs, &n);
-    if (rc)
-        return rc;
+    cpu__need_f32(b, (const uint32_t[]){op->in[0], op->out[0]}, 2);
+    cpu__same_shape(b, op->in[0], op->out[0]);
+    if (fold_axis(b, op->in[0], &f))
+        return b->err->rc;
+    n = cpu__all_plain(b, refs);
     return op->u.axis.log ? cpu__step_fn(b, log_fn, refs, n, &f, sizeof(f))
                           : by_library(b, &f, refs[0], refs[1]);
 }
@@ -153,15 +142,11 @@ static void bwd_fn(const struct cpu_call *c)
 int cpu__softmax_bwd(struct cpu_build *b)
 {
     const struct dev_op *op = b->op;
-    const uint32_t all[] = {op->in[0], op->in[1], op->out[0]};
     struct fold f;
-    int rc = cpu__need_f32(b, all, 3);
 
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->in[1]);
-    if (!rc)
-        rc = cpu__same_shape(b, op->in[0], op->out[0]);
-    if (!rc)
-        rc = fold_axis(b, op->in[0], &f);
-    return rc ? rc : cpu__step_plain(b, bwd_fn, &f, sizeof(f));
+    cpu__need_f32(b, (const uint32_t[]){op->in[0], op->in[1], op->out[0]}, 3);
+    cpu__same_shape(b, op->in[0], op->in[1]);
+    cpu__same_shape(b, op->in[0], op->out[0]);
+    fold_axis(b, op->in[0], &f);
+    return cpu__step_plain(b, bwd_fn, &f, sizeof(f));
 }

@@ -477,27 +477,22 @@ int cpu__wino(struct cpu_build *b)
     dnnl_memory_desc_t x, y;
     struct wino w;
     uint32_t n = 4;
-    int rc;
 
     read_sizes(b, &w);
     store_kernels(b, op->in[1], w.out_h * w.out_w);
     refs[3] = (struct cpu_ref){.tensor = b->plan->tensors[op->in[1]].root};
-    rc = blocked(b, op->in[0], &x);
-    if (!rc)
-        rc = blocked(b, op->out[0], &y);
-    if (!rc)
-        rc = cpu__in(b, op->in[0], NULL, &x, &refs[2]);
-    if (!rc && w.has_bias)
-        rc = cpu__in_plain(b, op->in[2], &refs[n++]);
-    if (!rc && w.has_residual)
-        rc = cpu__in(b, op->in[3], NULL, &y, &refs[n++]);
-    if (!rc)
-        rc = cpu__out(b, op->out[0], &y, true, &refs[0]);
-    if (rc)
-        return rc;
+    blocked(b, op->in[0], &x);
+    if (blocked(b, op->out[0], &y))
+        return b->err->rc;
+    refs[2] = cpu__in(b, op->in[0], NULL, &x);
+    if (w.has_bias)
+        refs[n++] = cpu__in_plain(b, op->in[2]);
+    if (w.has_residual)
+        refs[n++] = cpu__in(b, op->in[3], NULL, &y);
+    refs[0] = cpu__out(b, op->out[0], &y, true);
     refs[1] = cpu__scratch(b, b->plan->threads * scratch_floats(&w) * sizeof(float));
-    rc = cpu__step_fn(b, wino_fn, refs, n, &w, sizeof(w));
-    return rc || w.relu ? rc : cpu__act_in_place(b, refs[0], &y);
+    cpu__step_fn(b, wino_fn, refs, n, &w, sizeof(w));
+    return w.relu ? b->err->rc : cpu__act_in_place(b, refs[0], &y);
 }
 
 #else /* other processors */
