@@ -8,12 +8,6 @@
 
 #define PATH "spec.augment"
 
-/* The first failure counts; what comes behind it is looked at all the same, for err->faults. */
-static int also(int first, int next)
-{
-    return first ? first : next;
-}
-
 struct reading { /* what one object says */
     struct augment a;
     const char *name, *input, *labels;
@@ -120,8 +114,8 @@ static int read_kind(const json_t *obj, enum augment_kind kind, struct augment *
     rc = sh_fields_take(obj, PATH, f, &r, err);
     if (kind == AUGMENT_NORMALISE) {
         r.a.normalises = true;
-        rc = also(rc, read_channels("mean", r.mean, -1e6, r.a.mean, err));
-        rc = also(rc, read_channels("std", r.std, 1e-6, r.a.std, err));
+        rc = sh_rc_first(rc, read_channels("mean", r.mean, -1e6, r.a.mean, err));
+        rc = sh_rc_first(rc, read_channels("std", r.std, 1e-6, r.a.std, err));
     }
     if (!rc && kind == AUGMENT_TOKENS)
         rc = read_tokens(&r, err);
@@ -155,10 +149,11 @@ int augment_read(const json_t *list, struct augment *out, struct sh_err *err)
     *out = (struct augment){0};
     json_array_foreach((json_t *)list, i, v)
     {
-        rc = also(rc, read_one(v, i, out, had, err));
+        rc = sh_rc_first(rc, read_one(v, i, out, had, err));
     }
     if (out->mixup > 0 && out->tokens.input[0])
-        rc = also(rc, sh_json_fail(err, PATH, "\"mixup\" and \"mask-tokens\" do not go together"));
+        rc = sh_rc_first(
+            rc, sh_json_fail(err, PATH, "\"mixup\" and \"mask-tokens\" do not go together"));
     return rc;
 }
 

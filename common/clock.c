@@ -9,6 +9,14 @@
 static atomic_bool fake;
 static _Atomic int64_t fake_ns, fake_wall_ns;
 
+int64_t sh_clock_cpu_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
 int64_t sh_clock_ns(void)
 {
     struct timespec t;

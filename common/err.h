@@ -82,6 +82,12 @@ void sh_err_detail(struct sh_err *err, const char *fmt, ...) __attribute__((form
 /* Copies `from` into `to` unless `to` already holds a failure. Returns from->rc. */
 int sh_err_copy(struct sh_err *to, const struct sh_err *from);
 
+/* For what is looked at all the same after a failure (err->faults), of which the first counts. */
+static inline int sh_rc_first(int first, int next)
+{
+    return first ? first : next;
+}
+
 const char *sh_rc_name(int rc);    /* BORROWED, static: "QUOTA"; "OK" for 0; "?" if unknown */
 const char *sh_rc_text(int rc);    /* BORROWED, static */
 int sh_rc_http(int rc);            /* 200 for SH_OK, 500 if unknown */

@@ -287,18 +287,6 @@ json_t *sh_field_schema(const struct sh_field *f)
     return NULL;
 }
 
-json_t *sh_fields_schema(const struct sh_field *f, size_t n)
-{
-    json_t *all = json_object();
-
-    for (size_t i = 0; all && i < n; i++)
-        if (put(all, f[i].name, sh_field_schema(&f[i]))) {
-            json_decref(all);
-            return NULL;
-        }
-    return all;
-}
-
 /* "above 0, to 1e+09" */
 static void range_text(const struct sh_field *f, char *out, size_t size)
 {

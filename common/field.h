@@ -64,8 +64,6 @@ const char *sh_words_at(const char *words, size_t i, size_t *len);
 
 /* JSON Schema of one field. OWNED; NULL: no memory. */
 json_t *sh_field_schema(const struct sh_field *f);
-/* The "properties" of a JSON Schema of these fields. OWNED; NULL: no memory. */
-json_t *sh_fields_schema(const struct sh_field *f, size_t n);
 /* Prints a Markdown table: field, default, range, text. names: the names that `of` counts,
  * "sgd,adam"; NULL: none. */
 void sh_fields_print_docs(const struct sh_fields *f, const char *names, FILE *out);

@@ -134,6 +134,21 @@ int sh_hex_digit(char c)
     return -1;
 }
 
+bool sh_sha256_is_name(const char *s, const char *suffix)
+{
+    return s && strspn(s, "0123456789abcdef") == SH_SHA256_HEX - 1 &&
+           strcmp(s + SH_SHA256_HEX - 1, suffix) == 0;
+}
+
+uint64_t sh_hash_name(const char *s)
+{
+    uint64_t h = UINT64_C(14695981039346656037);
+
+    for (; *s; s++)
+        h = (h ^ (unsigned char)*s) * UINT64_C(1099511628211);
+    return h;
+}
+
 int sh_unhex(const char *s, uint8_t *out, size_t n, struct sh_err *err)
 {
     size_t i = 0;

@@ -192,6 +192,13 @@ static int fail_at(struct sh_err *err, const char *what, const char *name, const
     return SH_FAIL(err, SH_E_INVALID, "%s", clean.msg);
 }
 
+bool sh_json_is_given(const json_t *j, const char *name)
+{
+    const json_t *v = json_object_get(j, name);
+
+    return v && !json_is_null(v);
+}
+
 int sh_json_fail(struct sh_err *err, const char *path, const char *fmt, ...)
 {
     char text[sizeof(err->msg)];

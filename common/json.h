@@ -48,6 +48,7 @@ struct sh_faults {
     json_t *list;      /* OWNED: [{"pointer","detail"}], at most SH_FAULTS_MAX; NULL: none */
 };
 #define SH_FAULTS_MAX 16
+bool sh_json_is_given(const json_t *j, const char *name); /* there, and not null */
 /* Records an SH_E_INVALID failure, and a fault, about the field at this path ("spec.lr"). */
 int sh_json_fail(struct sh_err *err, const char *path, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -18,6 +18,32 @@ int64_t sh_share(int64_t *amount, uint32_t *shares, uint32_t n)
     return part;
 }
 
+static int by_f64(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+
+    return (x > y) - (x < y);
+}
+
+static int by_i64(const void *a, const void *b)
+{
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+
+    return (x > y) - (x < y);
+}
+
+void sh_sort_f64(double *v, size_t n)
+{
+    if (n > 1)
+        qsort(v, n, sizeof(*v), by_f64);
+}
+
+void sh_sort_i64(int64_t *v, size_t n)
+{
+    if (n > 1)
+        qsort(v, n, sizeof(*v), by_i64);
+}
+
 int sh_mul_size(size_t a, size_t b, size_t *out, struct sh_err *err)
 {
     size_t r;

@@ -20,6 +20,10 @@ int sh_add_size(size_t a, size_t b, size_t *out, struct sh_err *err);
  * is handed out part by part. */
 int64_t sh_share(int64_t *amount, uint32_t *shares, uint32_t n);
 
+/* In ascending order. */
+void sh_sort_f64(double *v, size_t n);
+void sh_sort_i64(int64_t *v, size_t n);
+
 /* *out: OWNED, free(). A NULL s gives NULL. Fails: SH_E_NOMEM. */
 int sh_strdup(const char *s, char **out, struct sh_err *err);
 int sh_asprintf(struct sh_err *err, char **out, const char *fmt, ...)

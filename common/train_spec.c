@@ -10,19 +10,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The first failure counts; what comes behind it is looked at all the same, for err->faults. */
-static int also(int first, int next)
-{
-    return first ? first : next;
-}
-
-static bool is_given(const json_t *j, const char *name)
-{
-    const json_t *v = json_object_get(j, name);
-
-    return v && !json_is_null(v);
-}
-
 /* ------------------------------------------------------------------ the loss */
 
 /* path: of the list, such as spec.loss.class_weights. */
@@ -68,7 +55,7 @@ static int check_lists(const char *path, const struct train_reading *r, struct s
     }
     if (r->pos_weight) {
         snprintf(field, sizeof(field), "%s.pos_weight", path);
-        rc = also(rc, check_pos_weight(field, r->pos_weight, err));
+        rc = sh_rc_first(rc, check_pos_weight(field, r->pos_weight, err));
     }
     return rc;
 }
@@ -85,13 +72,13 @@ static int read_head(const json_t *obj, const char *path, struct train_head *h, 
     if (!r.name)
         return rc;
     snprintf(field, sizeof(field), "%s.name", path);
-    rc = also(rc, sh_field_word(field, r.name, train_part_names(TRAIN_LOSS), &chosen, err));
+    rc = sh_rc_first(rc, sh_field_word(field, r.name, train_part_names(TRAIN_LOSS), &chosen, err));
     if (rc)
         return rc;
     *h = r.head;
     h->loss = (enum train_loss)chosen;
     rc = sh_fields_refuse(obj, path, f, r.name, chosen, err);
-    rc = also(rc, check_lists(path, &r, err));
+    rc = sh_rc_first(rc, check_lists(path, &r, err));
     h->weights = r.class_weights ? r.class_weights : r.pos_weight;
     if (r.output)
         sh_strlcpy(h->output, r.output, sizeof(h->output));
@@ -118,15 +105,16 @@ static int read_heads(const json_t *list, struct train_spec *t, struct sh_err *e
 
         snprintf(path, sizeof(path), "spec.loss[%zu]", i);
         if (!json_is_object(obj))
-            rc =
-                also(rc, sh_json_fail(err, path, "\"%s\" must be an object with a \"name\"", path));
+            rc = sh_rc_first(
+                rc, sh_json_fail(err, path, "\"%s\" must be an object with a \"name\"", path));
         else
-            rc = also(rc, read_head(obj, path, &t->heads[i], err));
+            rc = sh_rc_first(rc, read_head(obj, path, &t->heads[i], err));
         if (!rc && n > 1 && !t->heads[i].output[0])
-            rc = also(rc, sh_json_fail(err, path,
-                                       "\"%s.output\" is missing: of several losses each names the "
-                                       "output that it is of",
-                                       path));
+            rc = sh_rc_first(
+                rc, sh_json_fail(err, path,
+                                 "\"%s.output\" is missing: of several losses each names the "
+                                 "output that it is of",
+                                 path));
     }
     return rc;
 }
@@ -216,15 +204,15 @@ static int read_optimizer(const json_t *obj, struct train_reading *r, struct sh_
     r->name = NULL;
     rc = sh_fields_take(obj, "spec.optimizer", f, r, err);
     if (r->name)
-        rc = also(rc, sh_field_word("spec.optimizer.name", r->name,
-                                    train_part_names(TRAIN_OPTIMIZER), &chosen, err));
+        rc = sh_rc_first(rc, sh_field_word("spec.optimizer.name", r->name,
+                                           train_part_names(TRAIN_OPTIMIZER), &chosen, err));
     if (rc)
         return rc;
     t->optimizer = (enum train_optim)chosen;
     rc = sh_fields_refuse(obj, "spec.optimizer", f, r->name, chosen, err);
     if (t->nesterov && t->momentum == 0.0)
-        rc = also(rc, sh_json_fail(err, "spec.optimizer.nesterov",
-                                   "\"spec.optimizer.nesterov\" needs a momentum above 0"));
+        rc = sh_rc_first(rc, sh_json_fail(err, "spec.optimizer.nesterov",
+                                          "\"spec.optimizer.nesterov\" needs a momentum above 0"));
     return rc;
 }
 
@@ -240,16 +228,17 @@ static int read_schedule_object(const json_t *obj, struct train_reading *r, stru
     r->name = NULL;
     rc = sh_fields_take(obj, "spec.schedule", f, r, err);
     if (r->name)
-        rc = also(rc, sh_field_word("spec.schedule.name", r->name, train_part_names(TRAIN_SCHEDULE),
-                                    &chosen, err));
+        rc = sh_rc_first(rc, sh_field_word("spec.schedule.name", r->name,
+                                           train_part_names(TRAIN_SCHEDULE), &chosen, err));
     if (rc)
         return rc;
     t->schedule.kind = (enum train_schedule)chosen;
     rc = sh_fields_refuse(obj, "spec.schedule", f, r->name, chosen, err);
     if (t->schedule.kind == TRAIN_STEPWISE && t->schedule.every == 0)
-        rc = also(rc, sh_json_fail(err, "spec.schedule",
-                                   "\"spec.schedule.every\" is missing: after how many steps the "
-                                   "rate is multiplied by gamma"));
+        rc = sh_rc_first(
+            rc, sh_json_fail(err, "spec.schedule",
+                             "\"spec.schedule.every\" is missing: after how many steps the "
+                             "rate is multiplied by gamma"));
     return rc;
 }
 
@@ -386,8 +375,8 @@ static int read_evaluation(const json_t *obj, struct train_reading *r, struct sh
     sh_fields_preset(f, r);
     rc = sh_fields_take(obj, PATH, f, r, err);
     if (r->best)
-        rc = also(rc, sh_field_word("spec.evaluation.best", r->best, TRAIN_METRICS(TRAIN_WORD, ","),
-                                    &chosen, err));
+        rc = sh_rc_first(rc, sh_field_word("spec.evaluation.best", r->best,
+                                           TRAIN_METRICS(TRAIN_WORD, ","), &chosen, err));
     if (!rc && r->of_output)
         rc = choose_head(r->of_output, t, err);
     if (rc)
@@ -400,10 +389,11 @@ static int read_evaluation(const json_t *obj, struct train_reading *r, struct sh
                           "\"cross-entropy\" alone; \"loss\" goes with all",
                           r->best);
     if (!r->best && (t->evaluation.patience || t->evaluation.min_delta > 0))
-        rc = also(rc, sh_json_fail(err, PATH,
-                                   "\"patience\" and \"min_delta\" of \"%s\" need \"best\", the "
-                                   "metric that they go by",
-                                   PATH));
+        rc = sh_rc_first(rc,
+                         sh_json_fail(err, PATH,
+                                      "\"patience\" and \"min_delta\" of \"%s\" need \"best\", the "
+                                      "metric that they go by",
+                                      PATH));
     return rc;
 }
 
@@ -462,19 +452,21 @@ static int read_update(const json_t *spec, struct train_spec *t, struct sh_err *
 
     if (json_is_boolean(no_decay))
         t->no_decay_vectors = json_is_true(no_decay);
-    else if (is_given(spec, "no_decay"))
+    else if (sh_json_is_given(spec, "no_decay"))
         rc = check_globs("spec.no_decay", t->no_decay = no_decay, err);
-    if (is_given(spec, "frozen"))
-        rc = also(rc, check_globs("spec.frozen", t->frozen = json_object_get(spec, "frozen"), err));
-    rc = also(rc, read_init(json_object_get(spec, "init"), t, err));
+    if (sh_json_is_given(spec, "frozen"))
+        rc = sh_rc_first(
+            rc, check_globs("spec.frozen", t->frozen = json_object_get(spec, "frozen"), err));
+    rc = sh_rc_first(rc, read_init(json_object_get(spec, "init"), t, err));
     if (t->clip_norm > 0 && t->clip_value > 0)
-        rc = also(rc, sh_json_fail(err, "spec.clip_value",
-                                   "give either \"spec.clip_norm\" or \"spec.clip_value\""));
+        rc = sh_rc_first(rc, sh_json_fail(err, "spec.clip_value",
+                                          "give either \"spec.clip_norm\" or \"spec.clip_value\""));
     if (t->steps && t->schedule.warmup_steps > (t->steps - 1) / t->accumulate + 1)
-        rc = also(rc, sh_json_fail(err, "spec.schedule.warmup_steps",
-                                   "\"spec.schedule.warmup_steps\" is %" PRId64
-                                   ", more than the %" PRId64 " updates of \"spec.steps\"",
-                                   t->schedule.warmup_steps, (t->steps - 1) / t->accumulate + 1));
+        rc = sh_rc_first(rc, sh_json_fail(err, "spec.schedule.warmup_steps",
+                                          "\"spec.schedule.warmup_steps\" is %" PRId64
+                                          ", more than the %" PRId64 " updates of \"spec.steps\"",
+                                          t->schedule.warmup_steps,
+                                          (t->steps - 1) / t->accumulate + 1));
     return rc;
 }
 
@@ -490,20 +482,22 @@ static int read_parts(const json_t *spec, struct train_reading *r, struct sh_err
     if (r->loss)
         rc = read_loss(r->loss, t, err);
     if (dev_precision_parse(r->precision, &t->precision, &why))
-        rc = also(rc, sh_json_fail(err, "spec.precision", "\"spec.precision\": %s", why.msg));
-    rc = also(rc, read_scale(r->scale, r, err));
+        rc =
+            sh_rc_first(rc, sh_json_fail(err, "spec.precision", "\"spec.precision\": %s", why.msg));
+    rc = sh_rc_first(rc, read_scale(r->scale, r, err));
     if (r->optimizer)
-        rc = also(rc, read_optimizer(r->optimizer, r, err));
+        rc = sh_rc_first(rc, read_optimizer(r->optimizer, r, err));
     if (r->schedule)
-        rc = also(rc, read_schedule(r->schedule, r, err));
+        rc = sh_rc_first(rc, read_schedule(r->schedule, r, err));
     if (r->augment)
-        rc = also(rc, augment_read(r->augment, &t->augment, err));
+        rc = sh_rc_first(rc, augment_read(r->augment, &t->augment, err));
     if (r->evaluation)
-        rc = also(rc, read_evaluation(r->evaluation, r, err));
-    if (is_given(spec, "steps") == is_given(spec, "epochs"))
-        rc = also(rc, sh_json_fail(err, "spec",
-                                   "give either \"spec.steps\" or \"spec.epochs\", one of them"));
-    return also(rc, read_update(spec, t, err));
+        rc = sh_rc_first(rc, read_evaluation(r->evaluation, r, err));
+    if (sh_json_is_given(spec, "steps") == sh_json_is_given(spec, "epochs"))
+        rc = sh_rc_first(
+            rc, sh_json_fail(err, "spec",
+                             "give either \"spec.steps\" or \"spec.epochs\", one of them"));
+    return sh_rc_first(rc, read_update(spec, t, err));
 }
 
 /* What holds where a spec says nothing. */
@@ -527,7 +521,7 @@ int train_spec_read(const json_t *spec, struct train_spec *out, struct sh_err *e
     r.t.n_heads = 1;
     r.t.heads[0] = r.head;
     sh_strlcpy(r.t.heads[0].labels, r.labels, sizeof(r.t.heads[0].labels));
-    rc = also(rc, read_parts(spec, &r, err));
+    rc = sh_rc_first(rc, read_parts(spec, &r, err));
     if (rc)
         return rc;
     r.t.seed = (uint64_t)r.seed;

@@ -75,13 +75,6 @@ static int begin(struct outcome *o, const json_t *snapshot, double hours, const 
 
 /* ------------------------------------------------------------------ what became of it */
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 struct sums {
     size_t n, n_ended, n_waited, n_stops;
     double *waits; /* of those that waited and started */
@@ -111,7 +104,7 @@ static void count(const struct outcome *o, size_t i, struct sums *s)
 
 static json_t *say(struct sums *s)
 {
-    qsort(s->waits, s->n_waited, sizeof(*s->waits), by_size);
+    sh_sort_f64(s->waits, s->n_waited);
     return json_pack("{s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "jobs", (json_int_t)s->n,
                      "ended", (json_int_t)s->n_ended, "preemptions", (json_int_t)s->n_stops,
                      "mean_wait_s", s->n_waited ? s->wait_s / (double)s->n_waited : 0, "p95_wait_s",

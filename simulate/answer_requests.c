@@ -19,13 +19,6 @@ struct sums { /* of requests of one kind */
     size_t n_rules;
 };
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double percentile(const double *v, size_t n, size_t p)
 {
     return n ? v[SH_MIN(n * p / 100, n - 1)] : 0;
@@ -73,8 +66,8 @@ static json_t *say(struct sums *s, double time_ns)
 
     for (size_t i = 0; rules && i < s->n_rules; i++)
         json_object_set_new(rules, s->rules[i].rule, json_integer((json_int_t)s->rules[i].n));
-    qsort(s->ms, s->n_answered, sizeof(*s->ms), by_size);
-    qsort(s->wait_ms, s->n_answered, sizeof(*s->wait_ms), by_size);
+    sh_sort_f64(s->ms, s->n_answered);
+    sh_sort_f64(s->wait_ms, s->n_answered);
     o = json_pack("{s:I, s:I, s:I, s:o, s:f, s:f, s:f, s:f, s:f}", "requests", (json_int_t)s->n,
                   "answered", (json_int_t)s->n_answered, "refused",
                   (json_int_t)(s->n - s->n_answered), "refused_by", rules, "p50_ms",

@@ -1,11 +1,11 @@
 /* jobs.c - see jobs.h: the cluster, and what came of a replay. */
 #include "simulate/jobs.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { EVENT_ARRIVES, EVENT_ENDS, EVENT_STOPPED, EVENT_WAKES };
 
@@ -204,13 +204,6 @@ static void run(struct cluster *c, const struct job_policy *p, void *policy)
 
 /* ------------------------------------------------------------------ results */
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static double part(const double *sorted, size_t n, double p)
 {
     return sorted[SH_MIN((size_t)(p * (double)n), n - 1)];
@@ -237,7 +230,7 @@ static int sum_up(const struct cluster *c, const int64_t *ideal_ns, struct job_r
         out->longest_wait_s =
             SH_MAX(out->longest_wait_s, (double)(j->first_ns - j->of.at_ns) / 1e9);
     }
-    qsort(s, n, sizeof(*s), by_size);
+    sh_sort_f64(s, n);
     out->mean_s = sum / (double)n;
     out->p50_s = part(s, n, 0.5);
     out->p95_s = part(s, n, 0.95);
@@ -249,20 +242,12 @@ static int sum_up(const struct cluster *c, const int64_t *ideal_ns, struct job_r
         out->ftf_mean += s[i] / (double)n;
     }
     if (ideal_ns) {
-        qsort(s, n, sizeof(*s), by_size);
+        sh_sort_f64(s, n);
         out->ftf_p95 = part(s, n, 0.95);
         out->ftf_max = s[n - 1];
     }
     free(s);
     return SH_OK;
-}
-
-static double cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
 }
 
 static int cluster_init(struct cluster *c, const struct trace_jobs *t, const struct job_conf *conf,
@@ -300,7 +285,7 @@ static int cluster_init(struct cluster *c, const struct trace_jobs *t, const str
 int jobs_replay(const struct trace_jobs *t, const struct job_policy *p, const struct job_conf *conf,
                 const int64_t *ideal_ns, struct job_result *out, struct sh_err *err)
 {
-    const double began = cpu_s();
+    const double began = (double)sh_clock_cpu_ns() / 1e9;
     struct cluster c;
     void *policy = NULL;
     int rc;
@@ -313,7 +298,7 @@ int jobs_replay(const struct trace_jobs *t, const struct job_policy *p, const st
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate a policy");
     if (!rc) {
         run(&c, p, policy);
-        out->cpu_s = cpu_s() - began;
+        out->cpu_s = (double)sh_clock_cpu_ns() / 1e9 - began;
         *err = c.err;
         rc = c.rc;
     }

@@ -1,12 +1,12 @@
 /* serve.c - see serve.h: GPUs, and what came of a replay. */
 #include "simulate/serve.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 enum { EVENT_ARRIVES, EVENT_RUN_ENDS, EVENT_TIMER };
 
@@ -191,18 +191,11 @@ static void end_run(struct serve *s, uint32_t g)
     x->idle_ns = s->now_ns;
 }
 
-static double cpu_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
-}
-
 static bool is_over(const struct serve *s)
 {
     return (s->conf.most_missed && s->n_missed > s->conf.most_missed) ||
-           (s->conf.most_cpu_s > 0 && cpu_s() - s->began_s > s->conf.most_cpu_s);
+           (s->conf.most_cpu_s > 0 &&
+            (double)sh_clock_cpu_ns() / 1e9 - s->began_s > s->conf.most_cpu_s);
 }
 
 static void run(struct serve *s, const struct serve_policy *p, void *policy)
@@ -333,13 +326,6 @@ static int serve_init(struct serve *s, bool may_train, struct sh_err *err)
     return rc;
 }
 
-static int by_size(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
 {
     const double seconds = (double)SH_MAX(s->last_ns - s->conf.from_ns, INT64_C(1)) / 1e9;
@@ -359,7 +345,7 @@ static int sum_up(struct serve *s, struct serve_result *out, struct sh_err *err)
         n_met += s->end_ns[i] - s->trace->items[i].at_ns <= slo_ns;
         ms[n_ends++] = (double)(s->end_ns[i] - s->trace->items[i].at_ns) / 1e6;
     }
-    qsort(ms, n_ends, sizeof(*ms), by_size);
+    sh_sort_f64(ms, n_ends);
     out->attained = (double)n_met / (double)n;
     out->refused = (double)(n - n_ends) / (double)n;
     out->p50_ms = n_ends ? ms[n_ends / 2] : 0;
@@ -383,7 +369,7 @@ int serve_replay(const struct trace_requests *t, struct serve_model *models,
                  struct serve_result *out, struct sh_err *err)
 {
     struct serve s = {.trace = t,
-                      .began_s = cpu_s(),
+                      .began_s = (double)sh_clock_cpu_ns() / 1e9,
                       .conf = *conf,
                       .models = models,
                       .seed = 1,
@@ -398,7 +384,7 @@ int serve_replay(const struct trace_requests *t, struct serve_model *models,
     }
     if (!rc) {
         run(&s, p, policy);
-        out->cpu_s = cpu_s() - s.began_s;
+        out->cpu_s = (double)sh_clock_cpu_ns() / 1e9 - s.began_s;
         *err = s.err;
         rc = s.rc;
     }

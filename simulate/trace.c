@@ -1,6 +1,7 @@
 /* trace.c - see trace.h: names, lines, numbers, times. */
 #include "simulate/trace.h"
 
+#include "common/hash.h"
 #include "common/mem.h"
 
 #include <errno.h>
@@ -13,19 +14,9 @@
 #define MAX_NAMES 1000000u
 #define SLOT_FREE UINT32_MAX
 
-/* FNV-1a. */
-static uint64_t hash(const char *s)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-
-    for (; *s; s++)
-        h = (h ^ (unsigned char)*s) * UINT64_C(1099511628211);
-    return h;
-}
-
 static uint32_t *slot_of(const struct trace_names *names, const char *name)
 {
-    size_t i = hash(name) & (names->n_slots - 1);
+    size_t i = sh_hash_name(name) & (names->n_slots - 1);
 
     while (names->slots[i] != SLOT_FREE && strcmp(names->items[names->slots[i]], name) != 0)
         i = (i + 1) & (names->n_slots - 1);

@@ -23,7 +23,6 @@
 #include <unistd.h>
 
 #define EVERY_S 300
-#define DIGEST_CHARS (SH_SHA256_HEX - 1)
 
 struct blobs {
     struct pool_task task; /* first member */
@@ -43,13 +42,6 @@ struct sweep {
 static const struct {
     const char *kind, *suffix;
 } KINDS[] = {{"packages", ""}, {"datasets", ".safetensors"}};
-
-/* The folder may hold what is not ours to remove. */
-static bool is_blob(const char *name, const char *suffix)
-{
-    return strspn(name, "0123456789abcdef") == DIGEST_CHARS &&
-           strcmp(name + DIGEST_CHARS, suffix) == 0;
-}
 
 static bool is_used(const struct db_res *used, const char *path)
 {
@@ -146,7 +138,7 @@ static int sweep_kind(struct sweep *s, size_t k, const atomic_bool *stop, struct
     if (!rc && !(d = opendir(dir)))
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not open the folder of %s", KINDS[k].kind);
     while (!rc && !atomic_load(stop) && (e = readdir(d))) {
-        if (!is_blob(e->d_name, KINDS[k].suffix))
+        if (!sh_sha256_is_name(e->d_name, KINDS[k].suffix))
             continue;
         snprintf(path, sizeof(path), "%s/%.100s", KINDS[k].kind, e->d_name);
         if (!is_used(s->used, path))

@@ -88,18 +88,13 @@ static void name_file(struct api_req *q, const char *name)
 
 /* ------------------------------------------------------------------ models and datasets */
 
-static bool is_digest(const char *s)
-{
-    return strlen(s) == SH_SHA256_HEX - 1 && strspn(s, "0123456789abcdef") == SH_SHA256_HEX - 1;
-}
-
 int blobs_get(struct api_req *q, struct sh_err *err)
 {
     const char *digest = q->params[0];
     uint64_t bytes = 0;
     int fd = -1, rc = SH_E_NOTFOUND;
 
-    for (size_t i = 0; is_digest(digest) && rc == SH_E_NOTFOUND && i < 2; i++) {
+    for (size_t i = 0; sh_sha256_is_name(digest, "") && rc == SH_E_NOTFOUND && i < 2; i++) {
         char below[128], *path = NULL;
         struct sh_err one = {0};
 

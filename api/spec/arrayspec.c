@@ -46,13 +46,6 @@ static bool read_range(const char **p, int64_t *first, int64_t *last, int64_t *s
     return read_index(p, step) && *step > 0;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 int arrayspec_indices(const char *text, int64_t *out, size_t max, size_t *n, struct sh_err *err)
 {
     int64_t first, last, step;
@@ -73,7 +66,7 @@ int arrayspec_indices(const char *text, int64_t *out, size_t max, size_t *n, str
             out[(*n)++] = i;
         }
     } while (*p);
-    qsort(out, *n, sizeof(*out), by_value);
+    sh_sort_i64(out, *n);
     for (size_t i = 1; i < *n; i++)
         if (out[i] == out[i - 1])
             return SH_FAIL(err, SH_E_INVALID, "index %" PRId64 " is there twice", out[i]);

@@ -14,24 +14,11 @@
 
 #define SHAPE_TEXT 128
 
-/* The first failure counts; what comes behind it is looked at all the same, for err->faults. */
-static int also(int first, int next)
-{
-    return first ? first : next;
-}
-
-static bool is_given(const json_t *j, const char *name)
-{
-    const json_t *v = json_object_get(j, name);
-
-    return v && !json_is_null(v);
-}
-
 static int read_training(const json_t *j, struct jobspec *out, struct sh_err *err)
 {
     int rc = train_spec_read(j, &out->train, err);
 
-    out->names_batch = is_given(j, "batch");
+    out->names_batch = sh_json_is_given(j, "batch");
     if (rc)
         return rc;
     out->batch = out->train.batch;
@@ -148,21 +135,21 @@ int jobspec_read(const json_t *body, struct jobspec *out, struct sh_err *err)
     out->label_map = labels;
     out->is_batch = out->kind && strcmp(out->kind, "batch_inference") == 0;
     if (out->kind)
-        rc = also(rc, noun_check_choice("kind", out->kind, SH_JOB_KINDS, err));
+        rc = sh_rc_first(rc, noun_check_choice("kind", out->kind, SH_JOB_KINDS, err));
     if (out->model)
-        rc = also(rc, noun_check_name("model", out->model, err));
+        rc = sh_rc_first(rc, noun_check_name("model", out->model, err));
     if (out->dataset)
-        rc = also(rc, noun_check_name("dataset", out->dataset, err));
+        rc = sh_rc_first(rc, noun_check_name("dataset", out->dataset, err));
     if (out->eval_dataset)
-        rc = also(rc, noun_check_name("eval_dataset", out->eval_dataset, err));
-    rc = also(rc, noun_check_tenant_name("queue", out->queue, err));
+        rc = sh_rc_first(rc, noun_check_name("eval_dataset", out->eval_dataset, err));
+    rc = sh_rc_first(rc, noun_check_tenant_name("queue", out->queue, err));
     if (labels)
-        rc = also(rc, check_labels_map(labels, false, err));
+        rc = sh_rc_first(rc, check_labels_map(labels, false, err));
     if (out->deadline)
-        rc = also(rc, noun_check_future("deadline", out->deadline, err));
+        rc = sh_rc_first(rc, noun_check_future("deadline", out->deadline, err));
     if (spec && out->kind)
-        rc = also(rc,
-                  out->is_batch ? batchspec_read(spec, out, err) : read_training(spec, out, err));
+        rc = sh_rc_first(rc, out->is_batch ? batchspec_read(spec, out, err)
+                                           : read_training(spec, out, err));
     return rc ? rc : check_gpus(out, err);
 }
 

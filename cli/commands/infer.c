@@ -236,13 +236,6 @@ static int send_all(struct load *l, struct sh_err *err)
 
 /* ---------------------------------------------------------------- what came back */
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* Nearest rank over a sorted list. */
 static double quantile(const double *sorted, size_t n, double q)
 {
@@ -419,7 +412,7 @@ static int load_report(struct load *l, struct sh_err *err)
         if (!sorted)
             return SH_FAIL(err, SH_E_NOMEM, "could not allocate a list");
         memcpy(sorted, l->ms, l->n_ms * sizeof(*sorted));
-        qsort(sorted, l->n_ms, sizeof(*sorted), by_value);
+        sh_sort_f64(sorted, l->n_ms);
     }
     if (l->n_errors == 0)
         rc = count_right(l, &right, err);

@@ -321,18 +321,6 @@ static void classes_describe(const struct reading *r, size_t n, struct sh_st_ten
                                    .bytes = n * sizeof(int64_t)};
 }
 
-static char *class_names(const struct reading *r)
-{
-    json_t *names = json_array();
-    char *text;
-
-    for (size_t i = 0; i < r->n_classes; i++)
-        json_array_append_new(names, json_string(r->classes[i]));
-    text = json_array_size(names) == r->n_classes ? json_dumps(names, JSON_COMPACT) : NULL;
-    json_decref(names);
-    return text;
-}
-
 /* Closes the holes that broken ones left. *n: as many as remain. */
 static int close_holes(struct reading *r, size_t *n, struct sh_err *err)
 {
@@ -371,7 +359,7 @@ static int put_labels(struct reading *r, size_t n, struct sh_err *err)
 static int make_file(struct cli *c, struct reading *r, struct classes_told *told,
                      struct sh_err *err)
 {
-    char *names = class_names(r);
+    char *names = setfile_class_names(r->classes, r->n_classes);
     const char *const meta[] = {"classes", names ? names : "[]", NULL};
     struct sh_st_tensor t[2];
     size_t n = 0;

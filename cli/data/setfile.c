@@ -5,6 +5,7 @@
 #include "common/mem.h"
 
 #include <fcntl.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,4 +129,16 @@ void setfile_fini(struct setfile *s)
     if (s->fd >= 0)
         close(s->fd);
     s->fd = -1;
+}
+
+char *setfile_class_names(char *const *names, size_t n)
+{
+    json_t *list = json_array();
+    char *text;
+
+    for (size_t i = 0; i < n; i++)
+        json_array_append_new(list, json_string(names[i]));
+    text = json_array_size(list) == n ? json_dumps(list, JSON_COMPACT) : NULL;
+    json_decref(list);
+    return text;
 }

@@ -31,5 +31,7 @@ int setfile_move(struct setfile *s, uint64_t to, uint64_t from, uint64_t bytes, 
 int setfile_end(struct setfile *s, const struct sh_st_tensor *t, size_t n, const char *const *meta,
                 struct sh_err *err);
 void setfile_fini(struct setfile *s);
+/* The names of the classes as the metadata has them: a JSON array. OWNED; NULL: no memory. */
+char *setfile_class_names(char *const *names, size_t n);
 
 #endif

@@ -331,21 +331,9 @@ static void table_describe(const struct table *t, struct sh_st_tensor out[static
                                    .bytes = n * (is_class ? sizeof(int64_t) : sizeof(float))};
 }
 
-static char *class_names(const struct table *t)
-{
-    json_t *names = json_array();
-    char *text;
-
-    for (size_t i = 0; i < t->n_classes; i++)
-        json_array_append_new(names, json_string(t->classes[i]));
-    text = json_array_size(names) == t->n_classes ? json_dumps(names, JSON_COMPACT) : NULL;
-    json_decref(names);
-    return text;
-}
-
 static int write_file(struct cli *c, struct table *t, struct setfile *out, struct sh_err *err)
 {
-    char *names = class_names(t);
+    char *names = setfile_class_names(t->classes, t->n_classes);
     const char *const meta[] = {t->n_classes ? "classes" : NULL, names, NULL};
     struct writing w = {.file = out, .row = calloc(t->n, sizeof(float))};
     struct sh_st_tensor x[2];

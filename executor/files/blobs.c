@@ -22,7 +22,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define DIGEST_CHARS (SH_SHA256_HEX - 1)
 #define PACKAGE_EXTRA ((uint64_t)1 << 20) /* graph.json; the weights are there twice */
 #define IMPORT_MS 900000
 #define REPLY_MAX ((size_t)1 << 20)
@@ -59,18 +58,12 @@ struct blobs {
 
 /* ------------------------------------------------------------------ names */
 
-static bool is_digest_name(const char *name, const char *suffix)
-{
-    return strspn(name, "0123456789abcdef") == DIGEST_CHARS &&
-           strcmp(name + DIGEST_CHARS, suffix) == 0;
-}
-
 static int read_path(struct blob *o, const char *path, struct sh_err *err)
 {
     for (int k = BLOB_PACKAGE; k <= BLOB_DATASET; k++) {
         size_t n = strlen(KINDS[k].folder);
 
-        if (strncmp(path, KINDS[k].folder, n) || !is_digest_name(path + n, KINDS[k].suffix))
+        if (strncmp(path, KINDS[k].folder, n) || !sh_sha256_is_name(path + n, KINDS[k].suffix))
             continue;
         o->kind = (enum blob_kind)k;
         snprintf(o->digest, sizeof(o->digest), "%.64s", path + n);
@@ -521,7 +514,7 @@ static int list_kind(const struct blobs *b, int k, struct olds *o, struct sh_err
     DIR *d = rc ? NULL : opendir(dir);
 
     while (!rc && d && (e = readdir(d))) {
-        if (!is_digest_name(e->d_name, KINDS[k].suffix) || fstatat(dirfd(d), e->d_name, &st, 0))
+        if (!sh_sha256_is_name(e->d_name, KINDS[k].suffix) || fstatat(dirfd(d), e->d_name, &st, 0))
             continue;
         rc = sh_grow(&o->v, &o->cap, o->n + 1, sizeof(*o->v), (size_t)1 << 24, "blobs", err);
         if (!rc)

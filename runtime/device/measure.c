@@ -92,13 +92,6 @@ static int measure_size(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void
     return rc;
 }
 
-static int by_value(const void *a, const void *b)
-{
-    const double x = *(const double *)a, y = *(const double *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* x ascends. The rate shows in the largest size, where what is paid once is little; what a copy
  * costs beside it, in the others: the middle one of what they say. */
 static void fit(const double *x, const double *y, size_t n, double *alpha, double *beta)
@@ -109,7 +102,7 @@ static void fit(const double *x, const double *y, size_t n, double *alpha, doubl
     *beta = SH_MAX(*beta, 0);
     for (size_t i = 0; i < n; i++)
         rest[i] = y[i] - *beta * x[i];
-    qsort(rest, n, sizeof(rest[0]), by_value);
+    sh_sort_f64(rest, n);
     *alpha = SH_MAX(rest[n / 2], 0);
 }
 

@@ -149,13 +149,6 @@ static int check_loss(struct bench *b, double *out, struct sh_err *err)
 
 /* ------------------------------------------------------------------ the report */
 
-static int by_size(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
 /* [{"name", "us"}] of every operation, in order. */
 static json_t *ops_json(struct bench *b, struct sh_err *err)
 {
@@ -184,7 +177,7 @@ static int report(struct bench *b, const struct run_conf *c, struct sh_err *err)
 
     for (size_t i = 0; ms && i < n; i++)
         json_array_append_new(ms, json_real(round((double)b->ns[i] / 1e2) / 1e4));
-    qsort(b->ns, n, sizeof(*b->ns), by_size);
+    sh_sort_i64(b->ns, n);
     j = json_pack(
         "{s:s, s:s, s:s, s:I, s:I, s:I, s:b, s:b, s:o, s:f, s:f, s:f, s:I, s:I, s:I, s:I, s:s, "
         "s:f}",

@@ -1,6 +1,7 @@
 /* result.c - see result.h. */
 #include "scheduler/jobs/result.h"
 
+#include "common/hash.h"
 #include "common/json.h"
 #include "common/mem.h"
 
@@ -8,18 +9,13 @@
 
 #define MAX_RESULT_BYTES (1u << 20)
 
-static bool is_digest(const char *s)
-{
-    return s && strlen(s) == 64 && strspn(s, "0123456789abcdef") == 64;
-}
-
 int result_check(const char *text, bool is_version, struct sh_err *err)
 {
     const char *key = is_version ? "package_digest" : "digest";
     json_t *all = NULL;
     int rc = sh_json_parse(text, strlen(text), MAX_RESULT_BYTES, &all, err);
 
-    if (!rc && (!is_digest(json_string_value(json_object_get(all, key))) ||
+    if (!rc && (!sh_sha256_is_name(json_string_value(json_object_get(all, key)), "") ||
                 (is_version && !json_is_object(json_object_get(all, "meta")))))
         rc = SH_FAIL(err, SH_E_BUG, "the executor's result names no %s",
                      is_version ? "trained model" : "file");

@@ -1,6 +1,7 @@
 /* executors.c - see executors.h: who is connected, and what each is told. */
 #include "scheduler/peers/executors.h"
 
+#include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
@@ -23,19 +24,9 @@ void execs_fini(struct execs *x)
     sh_metric_drop(M_shunt_executors, SH_LABELS("down"));
 }
 
-/* FNV-1a. Of two names with one hash the map has the younger; the other one is searched for. */
-static uint64_t hash(const char *name)
-{
-    uint64_t h = UINT64_C(14695981039346656037);
-
-    for (; *name; name++)
-        h = (h ^ (unsigned char)*name) * UINT64_C(1099511628211);
-    return h;
-}
-
 struct exec *execs_find(const struct execs *x, const char *name)
 {
-    struct exec *e = idmap_get(&x->by_name, hash(name));
+    struct exec *e = idmap_get(&x->by_name, sh_hash_name(name));
 
     if (!e || strcmp(e->info.name, name) == 0)
         return e;
@@ -47,12 +38,12 @@ struct exec *execs_find(const struct execs *x, const char *name)
 
 int execs_rename(struct execs *x, struct exec *e, const char *name, struct sh_err *err)
 {
-    int rc = idmap_put(&x->by_name, hash(name), e, err);
+    int rc = idmap_put(&x->by_name, sh_hash_name(name), e, err);
 
     if (rc)
         return rc;
     if (e->info.name[0] && strcmp(e->info.name, name) != 0) {
-        idmap_del(&x->by_name, hash(e->info.name));
+        idmap_del(&x->by_name, sh_hash_name(e->info.name));
         sh_metric_drop(M_shunt_placement_load, SH_LABELS(e->info.name));
     }
     sh_strlcpy(e->info.name, name, sizeof(e->info.name));
