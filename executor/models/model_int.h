@@ -67,6 +67,8 @@ int64_t *store__renewed_ns(struct store *s);      /* when keep.h last restarted 
 /* served.c: after any change of what workers have. Who sends runs hears of it. */
 void served__note(struct model *m);
 void served__note_all(struct store *s);
+/* A worker that has it takes runs now: a shape is served by one that trains as well. */
+bool served__is_taken(const struct model *m);
 /* w has started, and takes runs from now on. */
 void served__join(struct store *s, struct worker *w);
 /* Do all others start, or none lives? Then w takes runs with what it has so far. */

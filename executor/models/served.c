@@ -9,22 +9,28 @@ static bool takes_runs(struct store *s, const struct worker *w)
     return waits_takes_runs(w, u->trainer(u->arg)) && !waits_is_stuck(w, sh_clock_ns());
 }
 
-/* A shape that is not served counts as gone: whoever was let in waits until it is compiled. So one
- * is served as long as a worker has it at all, and the wait for that one is told. */
-static bool serves(const struct worker *w, const struct model *m)
+bool served__is_taken(const struct model *m)
 {
-    return m->base == m ? takes_runs(m->store, w)
-                        : worker_is_alive(w) && w->state != WORKER_STARTING;
+    struct pool *p = store__env(m->store)->pool;
+
+    for (size_t i = 0; i < pool_size(p); i++)
+        if (worker_has_model(pool_at(p, i), m->handle) && takes_runs(m->store, pool_at(p, i)))
+            return true;
+    return false;
 }
 
+/* A shape that is not served counts as gone: whoever was let in waits until it is compiled. So one
+ * is served as long as a worker has it at all, and the wait for that one is told. */
 static bool has_server(const struct model *m)
 {
     struct pool *p = store__env(m->store)->pool;
 
+    if (m->base == m)
+        return served__is_taken(m);
     for (size_t i = 0; i < pool_size(p); i++) {
         const struct worker *w = pool_at(p, i);
 
-        if (worker_has_model(w, m->handle) && serves(w, m))
+        if (worker_has_model(w, m->handle) && worker_is_alive(w) && w->state != WORKER_STARTING)
             return true;
     }
     return false;

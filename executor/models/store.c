@@ -455,7 +455,7 @@ static bool is_wanted(struct store *s, const struct worker *w)
 
 /* May this worker compile what another one has? Of those that serve only one at a time, so that
  * requests for other models still find a worker, and not at their cost, but for a turn now and
- * then, or if nobody serves it; one that is starting serves nobody yet. */
+ * then, or if nobody takes runs of it; one that is starting serves nobody yet. */
 static bool may_compile(struct store *s, struct worker *w)
 {
     const struct model *next;
@@ -469,7 +469,7 @@ static bool may_compile(struct store *s, struct worker *w)
     if (s->users.is_quiet(s->users.arg) || sh_clock_ns() - s->loaded_ns > YIELD_NS)
         return true;
     next = lacks__next(s, w);
-    return next && !next->is_served;
+    return next && !served__is_taken(next);
 }
 
 static void fail_model(struct model *m, const struct sh_err *why);

@@ -183,7 +183,11 @@ static void a_shape_is_served_while_a_worker_has_it(void **state)
     workers[0].state = WORKER_PARKED;
     workers[1].state = WORKER_STARTING;
     assert_true(is_served());
+    assert_false(served__is_taken(&version)); /* who trains runs nothing: others should have it */
+    workers[1].state = WORKER_STANDBY;
+    assert_true(served__is_taken(&version));
     workers[0].state = WORKER_DEAD;
+    workers[1].state = WORKER_STARTING;
     assert_false(is_served());
 }
 
