@@ -108,6 +108,7 @@ static void *thread_main(void *arg)
         struct sh_err err = {0};
         struct pollfd p[2] = {{.fd = r->wake_fd, .events = POLLIN}, {.events = POLLIN}};
         int rc = refresh_once(r, &err);
+        bool is_due;
 
         sh_metric_set(M_shunt_db_up, NULL, rc ? 0 : 1);
         if (rc && !r->was_down)
@@ -116,12 +117,10 @@ static void *thread_main(void *arg)
             SH_INFO("database.up", "msg=\"caches are fresh again\"");
         r->was_down = rc != SH_OK;
         drain_notifications(r); /* some came with answers to statements: poll() does not see them */
-        if (r->keys_due || r->models_due || r->config_due) {
-            if (!rc)
-                continue;
-        }
+        is_due = !rc && (r->keys_due || r->models_due || r->config_due);
         p[1].fd = db_fd(r->db);
-        if (poll(p, 2, (int)SH_MIN(r->api->conf->model_poll_ms, 1000)) < 0 && errno != EINTR)
+        if (poll(p, 2, is_due ? 0 : (int)SH_MIN(r->api->conf->model_poll_ms, 1000)) < 0 &&
+            errno != EINTR)
             SH_WARN("refresh.poll", "errno=%d", errno);
         if (p[0].revents)
             break;

@@ -169,7 +169,7 @@ class Bench:
             self.sql("TRUNCATE job_event, checkpoint, audit; DELETE FROM job; ANALYZE job")
         if self.n_kept:
             self.fill(self.n_kept, "SUCCEEDED")
-        self.sql("VACUUM")
+            self.sql("VACUUM")
 
     # ------------------------------------------------------------ list
     def fill(self, n, state, tenant="lab", preemptible=True, priority=0):

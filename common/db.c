@@ -583,7 +583,7 @@ void db_undo(struct db *db)
     rollback(db);
 }
 
-bool db__in_transaction(const struct db *db)
+bool db_in_transaction(const struct db *db)
 {
     return db->conn && PQtransactionStatus(db->conn) == PQTRANS_INTRANS;
 }

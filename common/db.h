@@ -104,6 +104,9 @@ int db_tx_around(struct db *db, const char *name, db_tx_fn *fn, const void *arg,
 int db_rehearse(struct db *db, struct sh_err *err);
 void db_undo(struct db *db);
 
+/* Is a transaction of db_tx(), db_tx_around() or db_rehearse() open and healthy? */
+bool db_in_transaction(const struct db *db);
+
 /* Migrations: applies the files NNNN_name.sql of dir, in order, each in one transaction, under an
  * advisory lock, and records their SHA-256. Refuses if an applied file has changed or is missing.
  * *applied: how many ran. Only this function may take longer than 2 s. */

@@ -13,8 +13,6 @@ struct db_res {
 /* Runs statements without parameters, separated by semicolons, in one round trip. `what` names them
  * in a failure. */
 int db__script(struct db *db, const char *what, const char *sql, struct sh_err *err);
-/* Is the transaction begun by db_tx() still open and healthy? */
-bool db__in_transaction(const struct db *db);
 /* Time limit of each further call; 0: the usual one. */
 void db__set_limit(struct db *db, int64_t limit_ms);
 /* Tests only: multiplies all limits, in a new session. */

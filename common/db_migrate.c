@@ -265,7 +265,7 @@ static int apply(struct db *db, const void *arg, struct sh_err *err)
     rc = db__script(db, m->name, m->sql, err);
     if (rc)
         return rc;
-    if (!db__in_transaction(db))
+    if (!db_in_transaction(db))
         return SH_FAIL(err, SH_E_INVALID, "the migration %s ended the runner's transaction",
                        m->name);
     snprintf(version, sizeof(version), "%d", m->version);

@@ -4,8 +4,9 @@
 #   tests/all.sh [STEP...]     without names: all of them. A failed step does not keep the next ones
 #                              from running. Logs: build/test-logs/STEP.log
 #
-# Stories wait for most of their time. Steps that compute, and build elsewhere than in build/, run
-# behind the others meanwhile, one after the other, with what these leave of the machine.
+# Stories wait for most of their time. Steps that compute, and change nothing in build/ but the CUDA
+# back end, run behind the others meanwhile, one after the other, with what these leave of the
+# machine.
 #
 # Below a step stand the tests that took longest. The last lines say which tests failed and how
 # (summary.sh); a run that is ended says it too.
@@ -72,7 +73,7 @@ fi
 if [ $# -gt 0 ]; then
     steps=("$@") behind=()
 elif ! command -v "${NVCC-nvcc}" >/dev/null; then
-    behind=("${behind[@]:1}")
+    behind=("${behind[@]:1}") # cuda is the first
 fi
 all=("${steps[@]}" "${behind[@]}")
 for s in "${all[@]}"; do
@@ -86,7 +87,10 @@ done
 pid=''
 report() {
     local passed=0 failed=() begun=()
-    [ -z "$pid" ] || kill -- "-$pid" 2>/dev/null
+    if [ -n "$pid" ]; then # not yet a group of its own, perhaps
+        kill -- "-$pid" 2>/dev/null || kill "$pid" 2>/dev/null
+        wait "$pid" 2>/dev/null
+    fi
     for s in "${all[@]}"; do
         [ ! -e "$logs/$s.ok" ] || passed=$((passed + 1))
         [ ! -e "$logs/$s.FAILED" ] || failed+=("$s.log")

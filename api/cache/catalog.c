@@ -305,6 +305,8 @@ int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err)
     int64_t now;
     int rc;
 
+    if (db_in_transaction(db))
+        return SH_OK;
     pthread_mutex_lock(&c->loading);
     now = sh_clock_ns();
     /* The mark is read before the rows: a change in between is seen again next time. */

@@ -54,6 +54,7 @@ struct cat_table;
 int catalog_new(int64_t max_age_ns, struct catalog **out,
                 struct sh_err *err); /* OWNED, catalog_free() */
 void catalog_free(struct catalog *c);
+/* Does nothing within a transaction: what is not committed, nobody else may see. */
 int catalog_refresh(struct catalog *c, struct db *db, struct sh_err *err);
 /* Should the database be asked for what the table lacks? Uses up one of the tenant's look-ups.
  * False: it has none left, and the table was correct less than max_age_ns ago. */

@@ -141,6 +141,35 @@ static void a_tenant_has_few_look_ups_of_what_is_not_there(void **state)
     catalog_free(c);
 }
 
+static const char *state_in(struct catalog *c)
+{
+    struct cat_table *t = catalog_get(c);
+    const struct cat_version *v = cat_find(t, "research", "digits", 1);
+    const char *state = v->ready ? "READY" : "another";
+
+    catalog_put(t);
+    return state;
+}
+
+/* What a rehearsal shows is nobody else's to see. */
+static void what_is_not_committed_is_not_served(void **state)
+{
+    struct world *w = *state;
+    struct catalog *c = NULL;
+
+    assert_ok(catalog_new(TRUSTED_NS, &c, NULL));
+    assert_ok(catalog_refresh(c, w->db, NULL));
+    assert_ok(db_rehearse(w->db, NULL));
+    run(w->db, "UPDATE model_version SET state = 'UNLOADING', row_version = row_version + 1 "
+               "WHERE id = 1");
+    assert_ok(catalog_refresh(c, w->db, NULL));
+    assert_string_equal(state_in(c), "READY");
+    db_undo(w->db);
+    assert_ok(catalog_refresh(c, w->db, NULL));
+    assert_string_equal(state_in(c), "READY");
+    catalog_free(c);
+}
+
 /* ------------------------------------------------------------------ jobs */
 
 static struct api_req request(const struct world *w)
@@ -697,6 +726,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         TEST(numbers_of_any_size_are_read),
         TEST(a_tenant_has_few_look_ups_of_what_is_not_there),
+        TEST(what_is_not_committed_is_not_served),
         TEST(only_old_files_without_a_row_are_removed),
         TEST(a_tenant_has_so_many_things_and_no_more),
         TEST(pins_are_bounded_by_quota_by_share_and_by_the_device),
