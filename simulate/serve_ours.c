@@ -209,7 +209,8 @@ static bool take_with(struct ours *o, uint32_t g, uint32_t model, uint32_t spare
     return is_there;
 }
 
-/* As a run does that becomes the current one (executor/runs/room.c). */
+/* As a run does that becomes the current one (executor/runs/room.c), without the third way there
+ * (SPACE_TOGETHER) and without asking first whether the second one would do. */
 static bool take_memory(struct ours *o, uint32_t g, uint32_t model)
 {
     return take_with(o, g, model, model) || take_with(o, g, model, RESIDENCY_NO_IMAGE);

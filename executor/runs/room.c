@@ -58,17 +58,37 @@ static bool would_fit(const struct run *r, const struct space_if *x, enum space_
                            x, way);
 }
 
-int room__take(struct run *r, struct sh_err *err)
+/* The tenant is told why the last try failed, not the first one. */
+static void forget_try(struct sh_err *err)
+{
+    if (err)
+        *err = (struct sh_err){0};
+}
+
+static int take(struct run *r, struct sh_err *err)
 {
     const struct space_if now = {.n_given = 0};
     enum space_way way;
+    int rc = take_with(r, SPACE_SPARING, err);
+
+    if (rc == SH_E_DEVMEM && would_fit(r, &now, &way)) {
+        forget_try(err);
+        rc = take_with(r, way, err);
+    }
+    return rc;
+}
+
+int room__take(struct run *r, struct sh_err *err)
+{
     int rc;
 
     if (!HOOK_ASK(r->sw->env.hooks, has_memory, true))
         return SH_OK; /* the worker takes it, elsewhere */
-    rc = take_with(r, SPACE_SPARING, err);
-    if (rc == SH_E_DEVMEM && would_fit(r, &now, &way))
-        rc = take_with(r, way, err);
+    rc = take(r, err);
+    if (rc == SH_E_DEVMEM && store_unkeep_all(r->sw->env.store)) {
+        forget_try(err);
+        rc = take(r, err);
+    }
     return rc;
 }
 

@@ -146,9 +146,6 @@ static bool give_memory(struct switcher *sw, struct run *r)
         return false;
     HOOK_TELL(sw->env.hooks, has_swapped);
     rc = room__take(r, &err);
-    /* What was only prepared goes before training gives up anything. */
-    if (rc == SH_E_DEVMEM && store_unkeep_all(sw->env.store))
-        rc = room__take(r, &err);
     r->memory_ns = sh_clock_ns();
     if (!rc) {
         run__go(r, RUN_SEND);

@@ -1,4 +1,5 @@
-/* switch_int.h - shared by switch.c (the state machine), run.c (runs and reports) and parts.c. */
+/* switch_int.h - shared by switch.c (the state machine), run.c (runs and reports), room.c (their
+ * memory) and parts.c. */
 #ifndef SH_EXECUTOR_RUNS_SWITCH_INT_H
 #define SH_EXECUTOR_RUNS_SWITCH_INT_H
 
@@ -97,8 +98,9 @@ bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk
 /* Its row of what it runs; NULL: no worker has compiled that batch size. */
 const struct msg_batch *room__batch(const struct run *r);
 /* Takes what it needs. The pieces that are free may be too small although there is enough: then
- * some of its image is better copied again elsewhere than that training loses its step. What fits
- * in no way takes nothing from its image. Fails: SH_E_DEVMEM, SH_E_UNAVAILABLE, SH_E_INVALID. */
+ * some of its image is better copied again elsewhere than that training loses its step. What was
+ * only prepared goes before training gives up anything. What fits in no way takes nothing from its
+ * image. Fails, by the last try: SH_E_DEVMEM, SH_E_UNAVAILABLE, SH_E_NOMEM, SH_E_INVALID. */
 int room__take(struct run *r, struct sh_err *err);
 /* The least that training must give up so that there is room for it. What it lacks of its image
  * would go behind what is on the lane in any case, so it waits for images that arrive before that:
