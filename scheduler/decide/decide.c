@@ -235,7 +235,7 @@ static void look_first(struct work *w, uint32_t e)
         at.ready_only = w->plans[e].ready_only = true;
         due__look(w, &at);
     }
-    due__keep(w, e);
+    due__keep(w, &at);
 }
 
 void decide__bring(struct work *w, uint32_t model, uint32_t e)
@@ -261,7 +261,7 @@ static void take(struct work *w, uint32_t i, uint32_t e)
     at.newcomer = i;
     due__insert(w, i, e);
     due__look(w, &at);
-    due__keep(w, e);
+    due__keep(w, &at);
 }
 
 /* What training on e loses by so much more work there. */
@@ -526,10 +526,6 @@ static size_t lay_out(size_t *at, size_t n, size_t size)
 static int room(struct work *w, struct sh_err *err)
 {
     const size_t n = w->in->n_requests, n_execs = w->in->n_execs, n_models = w->in->n_models;
-    size_t at[20], bytes = 0, k = 0;
-    char *p;
-    int rc;
-
 #define EACH_ARRAY(X)                \
     X(order, n)                      \
     X(plans, n_execs)                \
@@ -551,6 +547,12 @@ static int room(struct work *w, struct sh_err *err)
     X(last_of_model, n_models)       \
     X(is_warm, n_models)             \
     X(held, n_models)
+#define ONE(what, count) +1
+    size_t at[0 EACH_ARRAY(ONE)], bytes = 0, k = 0;
+    char *p;
+    int rc;
+#undef ONE
+
 #define SIZE(what, count) at[k++] = lay_out(&bytes, (count), sizeof(*w->what));
     EACH_ARRAY(SIZE)
 #undef SIZE

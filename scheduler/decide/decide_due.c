@@ -303,24 +303,26 @@ static int64_t waits_ns(const struct work *w, uint32_t e, uint32_t i)
     if (w->is_warm[r->model] || !arrives)
         return INT64_MIN;
     return arrives + w->in->models[r->model].tail_ns[predict_bucket(r->batch)] -
-           decide__run_ns(w->in, r->model, r->batch);
+           decide__run_ns(w->in, r->model, r->batch) - decide__place(w->in, r->model, e)->worker_ns;
 }
 
-/* Who runs next: h, or while its weights are on their way the first behind it that is done before
- * they are here. */
+/* Who runs next: h, or while its weights are on their way the first behind it that alone is done
+ * before they are here; those who join may make that run longer, within h's limit. */
 static uint32_t next_up(struct work *w, uint32_t e, uint32_t h, int64_t start_ns)
 {
     const int64_t until = waits_ns(w, e, h);
     uint32_t i = h;
 
     for (uint32_t n = 0; n < AHEAD && start_ns < until; n++) {
+        struct run_of run = {.exec = e};
         int64_t slack;
 
         if ((i = next_in(w, w->next_left, i)) == SNAP_NONE)
             break;
-        if (waits_ns(w, e, i) <= start_ns &&
-            decide__end_ns(w, &(struct run_of){e, req(w, i)->model, req(w, i)->batch, true},
-                           start_ns, &slack) <= until)
+        run.model = req(w, i)->model;
+        run.batch = req(w, i)->batch;
+        run.is_warm = w->is_warm[run.model];
+        if (waits_ns(w, e, i) <= start_ns && decide__end_ns(w, &run, start_ns, &slack) <= until)
             return i;
     }
     return h;
@@ -377,14 +379,14 @@ static uint32_t look(struct work *w, const struct look *at, enum way way)
     return c.n_first;
 }
 
-/* Who is late even as the next run is lost. Whom a look leaves out although he is not may still
- * find his place if runs end early: nobody who comes, and no run, makes him later than he is now.
- * Others need not wait until it is known what becomes of him. */
-void due__keep(struct work *w, uint32_t e)
+/* Who is late even as the next run, which begins with the look, is lost. Whom a look leaves out
+ * although he is not may still find his place if runs end early: nobody who comes, and no run,
+ * makes him later than he is now. Others need not wait until it is known what becomes of him. */
+void due__keep(struct work *w, const struct look *at)
 {
-    for (uint32_t i = w->plans[e].first_due; i != SNAP_NONE; i = w->next_due[i]) {
+    for (uint32_t i = w->plans[at->exec].first_due; i != SNAP_NONE; i = w->next_due[i]) {
         const struct snap_request *r = req(w, i);
-        const int64_t next_ns = w->plans[e].start_ns + decide__run_ns(w->in, r->model, r->batch);
+        const int64_t next_ns = at->start_ns + decide__run_ns(w->in, r->model, r->batch);
 
         w->was_lost[i] = w->is_lost[i];
         w->kept_ns[i] = w->is_lost[i] && next_ns > r->limit_ns ? INT64_MAX : w->end_ns[i];

@@ -128,9 +128,10 @@ void due__remove(struct work *w, uint32_t i, uint32_t e);
 /* Predicts the ends of all promised requests there that are not done, earliest limit first. Returns
  * the number of requests in the first run; they are in w->run. */
 uint32_t due__look(struct work *w, const struct look *at);
-/* Makes the last look's ends the ones that count. */
-void due__keep(struct work *w, uint32_t e);
-/* How late the last look makes a promise that the kept look met; 0: none. */
+/* Makes the ends of the last look, which was `at`, the ones that count. */
+void due__keep(struct work *w, const struct look *at);
+/* How much later the last look makes anybody promised than he may be; at least 1 if it loses one
+ * whom the kept look did not; 0: none. */
 int64_t due__broken_ns(const struct work *w, const struct look *at);
 
 #endif

@@ -246,7 +246,7 @@ static void next_run(struct work *w, struct decision *d, const struct look *at)
     bool any = false;
 
     due__look(w, at);
-    due__keep(w, at->exec);
+    due__keep(w, at);
     memset(w->held, 0, w->in->n_models * sizeof(w->held[0]));
     for (uint32_t k = w->plans[at->exec].first_ready; k != SNAP_NONE && !d->n;
          k = w->next_ready[k]) {

@@ -82,11 +82,83 @@ static void others_run_while_weights_are_on_their_way(void **state)
     }
 }
 
+/* The weights of the first are there in 30 ms. Those of the second went, and come again behind
+ * them, 10.5 ms later: it cannot run meanwhile, and a plan for who is new knows it. */
+static void whose_weights_went_does_not_run_before_they_are_back(void **state)
+{
+    static const struct {
+        int64_t run_ms, limit_ms;
+        bool is_let_in;
+    } CASES[] = {
+        {10, 60, true},  /* before the first */
+        {40, 42, false}, /* the first would be late */
+    };
+
+    (void)state;
+    for (size_t c = 0; c < SH_ARRAY_LEN(CASES); c++) {
+        struct world w;
+
+        world_init(&w, 1);
+        place_of(&w, 0, 0)->arrives_ns = w.execs[0].lane_ns = NOW + 30 * MS;
+        place_of(&w, 1, 0)->resident_bytes = 0;
+        w.models[2].run_ns[0] = CASES[c].run_ms * MS;
+        add_due(&w, 0, 45, true);
+        add_due(&w, 1, 60, true);
+        add_due(&w, 2, CASES[c].limit_ms, false);
+        world_decide(&w);
+        if (count(&w, DECISION_PLACE) != CASES[c].is_let_in)
+            fail_msg("case %zu", c);
+        decisions_fini(&w.out);
+    }
+}
+
+/* The device is busy for 20 ms, the weights are there in 30, and the run waits 5 for a worker: who
+ * is done in 30 would make it late. Behind it he is in time. */
+static void who_waits_for_a_worker_begins_so_much_before_the_weights_are_here(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.execs[0].n_runs = w.in.max_runs;
+    w.execs[0].busy_until_ns = NOW + 20 * MS;
+    place_of(&w, 0, 0)->arrives_ns = NOW + 30 * MS;
+    place_of(&w, 0, 0)->worker_ns = 5 * MS;
+    add_due(&w, 0, 42, true);
+    add_due(&w, 1, 60, false);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_PLACE), 1);
+    decisions_fini(&w.out);
+}
+
+/* Two were promised to be over in 15 ms, and only one of them can. Once its run is sent, the other
+ * one is late and a run of somebody else may be next. */
+static void who_is_late_behind_the_first_run_does_not_keep_back_the_second(void **state)
+{
+    struct world w;
+
+    (void)state;
+    world_init(&w, 1);
+    w.models[0].max_batch = 1;
+    w.in.max_runs = 2;
+    add_due(&w, 0, 12, true);
+    add_due(&w, 0, 15, true);
+    add_request(&w, 1);
+    world_decide(&w);
+    assert_int_equal(count(&w, DECISION_RUN), 2);
+    assert_int_equal(w.out.members[nth(&w, DECISION_RUN, 0)->first], 0);
+    assert_int_equal(w.out.members[nth(&w, DECISION_RUN, 1)->first], 2);
+    decisions_fini(&w.out);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(whom_no_plan_keeps_does_not_keep_others_out),
         cmocka_unit_test(others_run_while_weights_are_on_their_way),
+        cmocka_unit_test(whose_weights_went_does_not_run_before_they_are_back),
+        cmocka_unit_test(who_waits_for_a_worker_begins_so_much_before_the_weights_are_here),
+        cmocka_unit_test(who_is_late_behind_the_first_run_does_not_keep_back_the_second),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
