@@ -38,6 +38,7 @@ WAYS = ("pause", "drop", "swap")
 # it: it is dropped by chance alone, and swapped.
 STOPS = {"sgd": WAYS, "adamw": ("pause", "swap")}
 MIN_PREEMPTIONS = 20
+MAX_JOBS = 6  # of each kind, until all were stopped so often together
 ENOUGH = 100  # requests, 20 of each size; the rest of the job is for machines that are slow to ask
 BURST = (("digits", 1), ("digits", 8), ("resnet18", 1), ("resnet18", 4), ("resnet18", 8))
 
@@ -284,6 +285,17 @@ class PreemptIdentity(unittest.TestCase):
         return lab
 
     def storm(self, name):
+        """Where a machine is slow to ask, a job ends before it was stopped often enough: then there is another."""
+        ways, n = dict.fromkeys(WAYS, 0), 0
+        while n < MAX_JOBS and (sum(ways.values()) < MIN_PREEMPTIONS or not all(ways[w] for w in STOPS[name])):
+            n += 1
+            for way, times in self.disturb(name).items():
+                ways[way] += times
+        self.assertGreaterEqual(sum(ways.values()), MIN_PREEMPTIONS, "of %d jobs" % n)
+        for way in STOPS[name]:
+            self.assertGreaterEqual(ways[way], 1, ways)
+
+    def disturb(self, name):
         lab = self.lab
         job = lab.submit(name)
         until("the job runs", lambda: lab.s.job(lab.key, job).json["state"] == "RUNNING")
@@ -298,6 +310,7 @@ class PreemptIdentity(unittest.TestCase):
             print("%s: %d requests, stopped %s, %d steps redone, %d workers killed, %d of them paused"
                   % (name, storm.requests, {w: int(n) for w, n in storm.ways.items()}, storm.redone,
                      storm.kills + storm.pauses_killed, storm.pauses_killed))
+        return storm.ways
 
     def compare(self, name, job, j, storm):
         steps = JOBS[name]["spec"]["steps"]
@@ -307,9 +320,6 @@ class PreemptIdentity(unittest.TestCase):
         self.assertEqual(j["state"], "SUCCEEDED", j)
         self.assertEqual(storm.wrong, [], "replies that differ from those of the quiet system")
         self.assertEqual(storm.kills, 2)
-        self.assertGreaterEqual(sum(storm.ways.values()), MIN_PREEMPTIONS)
-        for way in STOPS[name]:
-            self.assertGreaterEqual(storm.ways[way], 1, storm.ways)
         got_losses, got_final = self.lab.outcome(job)
         self.assertEqual(len(losses), steps)
         self.assertEqual(len(got_losses), steps)
