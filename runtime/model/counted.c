@@ -187,7 +187,7 @@ int counted__choose(struct shape_ctx *c, uint32_t k, uint32_t a, uint32_t b)
     const int axis = differing_axis(&x, &y);
     const bool plain = c->plain;
     const uint32_t cond = rw_reshape(c, c->n.in[0], 0, NULL);
-    struct graph_number n[2], both;
+    struct graph_number n[2], both = {0};
     int64_t most;
     uint32_t v;
 

@@ -91,6 +91,7 @@ struct jobpool_tenant { /* a zeroed one is in no pool; the caller owns it */
         double load, load_below;         /* of the tenant; the greatest of the tenants below */
     } gives[2];
     struct jobpool_job *head;              /* NULL: none may start */
+    struct jobpool_job *first_taken;       /* by the present decision: in line; NULL: none */
     uint64_t least_need, least_below;      /* of its groups; of the tenants below in next */
     uint32_t least_gpus, least_gpus_below; /* the same */
     double load, load_below; /* slots by weight; the least of the tenants below in next */

@@ -153,7 +153,11 @@ static void pass_over(struct jobpool *q, struct jobpool_job *j, enum jobpool_tak
 /* Its tenant is not put where it belongs yet. */
 static void note_taken(struct jobpool *q, struct jobpool_job *j, enum jobpool_taken how)
 {
+    struct jobpool_job **first = &j->f.tenant->first_taken;
+
     pass_over(q, j, how);
+    if (!*first || jobpool__line_cmp(j, *first) < 0)
+        *first = j;
     j->next_taken = q->taken;
     q->taken = j;
     q->n_taken++;
@@ -570,6 +574,7 @@ void jobpool_end(struct jobpool *q)
             jobpool__count_array(q, j->array, -1);
         }
         j->taken = TAKEN_NOT;
+        j->f.tenant->first_taken = NULL;
     }
     for (struct jobpool_tenant *t = q->charged; t; t = t->next_charged) {
         t->share = t->share_before;
@@ -624,13 +629,16 @@ static enum decide_reason why_blocked(const struct jobpool *q, const struct jobp
     return jobpool__is_possible(q, j) ? DECIDE_NONE : DECIDE_LENDING_LIMIT;
 }
 
-/* It waits behind others: of its own tenant, with less device time? */
+/* It waits behind others: of its own tenant, with less device time? The first of those is meant:
+ * one that was looked at goes before all that were not. */
 static enum decide_reason why_behind(const struct jobpool *q, const struct jobpool_job *j)
 {
     const struct jobpool_tenant *t = j->f.tenant;
     const struct wanted any = {largest(q), (uint32_t)q->slots.n, HUGE_VAL};
-    const struct jobpool_job *first = t->head ? first_job(t, &any) : NULL;
+    const struct jobpool_job *first = t->first_taken;
 
+    if (!first && t->head)
+        first = first_job(t, &any);
     return first && first->f.is.priority == j->f.is.priority && first->f.is.level < j->f.is.level
                ? DECIDE_ATTAINED
                : DECIDE_PRIORITY;

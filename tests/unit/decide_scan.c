@@ -257,18 +257,30 @@ static void scan_stops(struct scan *p)
     }
 }
 
-/* Behind others: of its own tenant, with less device time? The first of those is meant. */
-static enum decide_reason scan_behind(const struct scan *p, const struct snap_job *j)
+static const struct snap_job *scan_first(const struct scan *p, uint32_t tenant, bool is_taken)
 {
     const struct snap_job *first = NULL;
 
     for (uint32_t i = 0; i < p->in->n_jobs; i++) {
         const struct snap_job *o = &p->in->jobs[i];
 
-        if (o->tenant == j->tenant && o->state == SNAP_QUEUED && p->taken[i] == SCAN_NOT &&
-            scan_blocked(p, o) == DECIDE_NONE && (!first || scan_goes_first(p, o, first)))
+        if (o->tenant != tenant || o->state != SNAP_QUEUED || p->taken[i] == SCAN_STARTS ||
+            is_taken != (p->taken[i] != SCAN_NOT))
+            continue;
+        if ((is_taken || scan_blocked(p, o) == DECIDE_NONE) &&
+            (!first || scan_goes_first(p, o, first)))
             first = o;
     }
+    return first;
+}
+
+/* Behind others: of its own tenant, with less device time? The first of those is meant. */
+static enum decide_reason scan_behind(const struct scan *p, const struct snap_job *j)
+{
+    const struct snap_job *first = scan_first(p, j->tenant, true);
+
+    if (!first)
+        first = scan_first(p, j->tenant, false);
     return first && first->priority == j->priority && first->level < j->level ? DECIDE_ATTAINED
                                                                               : DECIDE_PRIORITY;
 }

@@ -75,6 +75,23 @@ static void who_waits_behind_one_of_its_tenant_that_has_had_less_is_told_so(void
     decisions_fini(&w.out);
 }
 
+static void who_waits_behind_the_next_is_told_so_as_well(void **state)
+{
+    struct world w;
+    struct snap_job *had;
+
+    (void)state;
+    world_init(&w, 1);
+    add_running(&w, 0, 0, 1000);
+    add_job(&w, 0); /* the next: it is looked at */
+    had = add_job(&w, 0);
+    had->level = 2;
+    had->line_us = 100;
+    world_decide(&w);
+    assert_int_equal(about(&w, DECISION_WAIT, had)->reason, DECIDE_ATTAINED);
+    decisions_fini(&w.out);
+}
+
 static void who_has_as_many_slots_takes_none_by_its_share_and_the_next_may(void **state)
 {
     struct world w;
@@ -109,6 +126,7 @@ int main(void)
             a_job_that_has_had_much_gives_way_to_one_of_its_tenant_that_goes_before_it),
         cmocka_unit_test(of_a_tenant_that_gives_a_slot_the_job_that_is_last_in_line_loses_it),
         cmocka_unit_test(who_waits_behind_one_of_its_tenant_that_has_had_less_is_told_so),
+        cmocka_unit_test(who_waits_behind_the_next_is_told_so_as_well),
         cmocka_unit_test(who_has_as_many_slots_takes_none_by_its_share_and_the_next_may),
     };
 
