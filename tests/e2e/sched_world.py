@@ -157,6 +157,13 @@ class Api(Peer):
                   out_spans=struct.pack("<QQ", 64, 40), budget_ns=0, priority=0, sizes=b"")
 
 
+class Scheduler(subprocess.Popen):
+    def kill(self):
+        """It is dead then: whoever connects does not reach its socket any more."""
+        super().kill()
+        self.wait(WAIT_S)
+
+
 class Case(unittest.TestCase):
     """An empty database with one model and one dataset, and schedulers on it."""
 
@@ -198,7 +205,7 @@ class Case(unittest.TestCase):
         self.assertEqual(differences, [], "full looks at the database found")
 
     def start(self, name="s1", *options):
-        p = subprocess.Popen(
+        p = Scheduler(
             [BIN + "/shunt-scheduler", "--name=" + name, "--listen=unix:" + self.addr,
              "--db-url=" + URL, "--metrics-addr=", "--poll-ms=50",
              "--lease-ttl-ms=%d" % (LEASE_S * 1000), "--grace-ms=%d" % (GRACE_S * 1000),
