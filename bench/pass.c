@@ -27,7 +27,6 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #define N_EVENTS 3000
@@ -158,10 +157,7 @@ static int by_size(const void *a, const void *b)
 /* Of this thread: others on the machine do not count. */
 double cpu_us(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec * 1e6 + (double)t.tv_nsec / 1e3;
+    return (double)sh_clock_cpu_ns() / 1e3;
 }
 
 static double pass_us(struct world *w)
