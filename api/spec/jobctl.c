@@ -15,7 +15,8 @@ static const struct jobctl_arrow GIVE_UP[] = {
 static const struct jobctl_arrow RESUME[] = {{"SUSPENDED", "QUEUED"},
                                              {"STARTING+SUSPEND", "STARTING"},
                                              {"RUNNING+SUSPEND", "RUNNING"},
-                                             {"PREEMPTED+SUSPEND", "PREEMPTED"}};
+                                             {"PREEMPTED+SUSPEND", "PREEMPTED"},
+                                             {"COMPLETING+SUSPEND", "COMPLETING"}};
 static const struct jobctl_arrow SAVE[] = {{"RUNNING", "RUNNING"}, {"PREEMPTED", "PREEMPTED"}};
 static const struct jobctl_arrow CANCEL[] = {{"QUEUED", "CANCELLED"},
                                              {"HELD", "CANCELLED"},
@@ -37,10 +38,10 @@ static const struct jobctl ACTIONS[] = {
     {"hold", "", "Held", false, ARROWS(HOLD), "HELD"},
     {"release", "", "Released", false, ARROWS(RELEASE), "QUEUED"},
     {"suspend", "SUSPEND", "SuspendAsked", false, ARROWS(GIVE_UP),
-     "SUSPENDED STARTING+SUSPEND RUNNING+SUSPEND PREEMPTED+SUSPEND"},
+     "SUSPENDED STARTING+SUSPEND RUNNING+SUSPEND PREEMPTED+SUSPEND COMPLETING+SUSPEND"},
     {"resume", "", "Resumed", false, ARROWS(RESUME), "QUEUED"},
     {"requeue", "REQUEUE", "RequeueAsked", false, ARROWS(GIVE_UP),
-     "STARTING+REQUEUE RUNNING+REQUEUE PREEMPTED+REQUEUE"},
+     "STARTING+REQUEUE RUNNING+REQUEUE PREEMPTED+REQUEUE COMPLETING+REQUEUE"},
     {"checkpoint", "", "CheckpointAsked", true, ARROWS(SAVE), ""},
     {"cancel", "", "CancelledByUser", false, ARROWS(CANCEL), "CANCELLING CANCELLED"},
 };
