@@ -286,7 +286,7 @@ void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_
 {
     struct sh_err err = {0};
 
-    if (!w->wire)
+    if (!w->wire || w->kill_cause) /* it would hear of this without what was lost before it */
         return;
     if (sh_wire_send_fds(w->wire, m, fds, n_fds, &err)) {
         sh_log_err(SH_LOG_WARN, "worker.send", &err);

@@ -154,7 +154,8 @@ void worker_note_ticket(struct worker *w, uint32_t value);
 void worker_meet(struct worker *w, uint32_t tag);
 bool worker_met_only(const struct worker *w, uint32_t tag); /* or none; tag 0: none */
 
-/* Does not fail if the connection is lost: reaping the process handles its death. */
+/* Does not fail: a worker that does not get one message gets none after it, and is killed. Reaping
+ * the process handles its death. */
 void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_t n_fds);
 /* Messages sent between the two wake the worker once. */
 void worker_cork(struct worker *w);
