@@ -6,6 +6,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/ptrace.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -327,90 +328,150 @@ static void without_room_on_the_disk_it_counts_in_memory(void **state)
 
 /* ------------------------------------------------------------------ kills */
 
-#define MAX_NUMBERS 1000000
+/* A process is led through its work instruction by instruction. Whenever one has changed the file
+ * or the database, both are kept: a kill leaves the disk just so. Then the next process is given
+ * each of them. Kills at random moments would hardly ever come between two stores. */
 
-struct shared {                  /* outlives who is killed */
-    _Atomic int64_t begun, told; /* requests: to be counted, and counted */
-    int64_t stored[MAX_NUMBERS]; /* the database: by number, for all sources are one here */
-    int64_t gpu_ns[MAX_NUMBERS];
+#define CHANGED_BYTES 8192 /* of a file, from its start, that the few rows here are in */
+#define MAX_CHANGES 4096
+
+struct world {           /* outlives who is killed */
+    int64_t begun, told; /* requests: to be counted, and counted */
+    unsigned which;      /* of these two; the other one is being written */
+    struct {             /* the database: of a source, its highest number and all it brought */
+        uint64_t number;
+        int64_t requests, samples, gpu_ns;
+    } stored[2];
 };
 
-static void store(struct shared *s, struct ledger *l)
+struct moment {
+    struct world world;
+    unsigned char file[CHANGED_BYTES];
+};
+
+static void store(volatile struct world *w, struct ledger *l)
 {
+    const unsigned is = w->which;
     size_t n;
     uint64_t number = ledger_batch(l, 0, rows, &n);
 
-    if (!number)
-        return;
-    assert_true(number < MAX_NUMBERS);
-    if (s->stored[number] == 0) { /* or it was stored, and nobody heard of it */
-        int64_t requests = 0;
-
-        s->gpu_ns[number] = 0;
+    if (number > w->stored[is].number) { /* or it was stored, and nobody heard of it */
+        w->stored[!is] = w->stored[is];
+        w->stored[!is].number = number;
         for (size_t i = 0; i < n; i++) {
-            requests += rows[i].requests;
-            s->gpu_ns[number] += rows[i].gpu_ns;
+            w->stored[!is].requests += rows[i].requests;
+            w->stored[!is].samples += rows[i].samples;
+            w->stored[!is].gpu_ns += rows[i].gpu_ns;
         }
-        s->stored[number] = requests; /* one store: the commit */
+        w->which = !is; /* one store: the commit */
     }
     ledger_stored(l, number);
 }
 
-static void serve_until_killed(struct shared *s, const char *dir)
+static void count_one(volatile struct world *w, struct ledger *l, const char *tenant,
+                      int64_t minute)
+{
+    w->begun++;
+    count(l, tenant, 1, minute);
+    w->told++;
+}
+
+/* Takes a file over, with a batch that may be in the database; ends stopped. */
+static void work_by_steps(volatile struct world *w, const char *dir)
 {
     struct ledger *l = NULL;
 
-    if (ledger_open(dir, &l, NULL))
+    if (ledger_open(dir, &l, NULL) || ptrace(PTRACE_TRACEME, 0, NULL, NULL) < 0 || raise(SIGSTOP))
         _exit(1);
-    for (int i = 0;; i++) {
-        s->begun++;
-        count(l, i % 3 ? "ada" : "bea", 1 + i % 2, MINUTE + i / 64 % 300);
-        s->told++;
-        if (i % 17 == 0)
-            store(s, l);
+    for (int i = 0; i < 24; i++) {
+        count_one(w, l, i % 3 ? "ada" : "bea", MINUTE + i / 8);
+        if (i % 5 == 0)
+            store(w, l);
     }
+    raise(SIGSTOP);
+    _exit(1);
+}
+
+/* Returns how many moments there were. */
+static size_t lead(pid_t pid, const struct world *w, const unsigned char *file, struct moment *m)
+{
+    int status = 0;
+    size_t n = 1;
+
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSTOPPED(status) && WSTOPSIG(status) == SIGSTOP);
+    m[0].world = *w;
+    memcpy(m[0].file, file, CHANGED_BYTES);
+    for (;;) {
+        assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_true(WIFSTOPPED(status));
+        if (WSTOPSIG(status) == SIGSTOP)
+            break;
+        assert_int_equal(WSTOPSIG(status), SIGTRAP);
+        if (memcmp(&m[n - 1].world, w, sizeof(*w)) == 0 &&
+            memcmp(m[n - 1].file, file, CHANGED_BYTES) == 0)
+            continue;
+        assert_true(n < MAX_CHANGES);
+        m[n].world = *w;
+        memcpy(m[n++].file, file, CHANGED_BYTES);
+    }
+    kill(pid, SIGKILL);
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    return n;
+}
+
+/* The next process finds the disk and the database as they were at this moment. */
+static void go_on_from(struct moment *m, unsigned char *file, const char *dir)
+{
+    struct world *w = &m->world;
+    struct ledger *l;
+
+    memcpy(file, m->file, CHANGED_BYTES);
+    l = adopt_in(dir);
+    assert_non_null(l);
+    count(l, "cid", 1, MINUTE);
+    while (ledger_state(l).n_rows)
+        store(w, l);
+    assert_in_range(w->stored[w->which].requests, w->told + 1, w->begun + 1);
+    assert_int_equal(w->stored[w->which].samples, 3 * w->stored[w->which].requests);
+    assert_int_equal(w->stored[w->which].gpu_ns, 1000 * w->stored[w->which].requests);
+    count(l, "cid", 1, MINUTE); /* the file of who has rows stays */
+    ledger_close(l);
 }
 
 static void a_kill_at_any_instruction_loses_nothing_and_doubles_nothing(void **state)
 {
-    struct shared *s =
-        mmap(NULL, sizeof(*s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    int64_t requests = 0, gpu_ns = 0, unsaid = 0;
-    uint32_t x = 1;
-    struct ledger *l;
+    struct world *w =
+        mmap(NULL, sizeof(*w), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct moment *moments = malloc(MAX_CHANGES * sizeof(*moments));
+    struct ledger *l = open_in(*state);
+    char path[SH_TEST_DIR_BYTES + 80];
+    size_t n, bytes, n_rows;
+    unsigned char *file;
+    pid_t pid;
 
-    assert_true(s != MAP_FAILED);
-    for (int i = 0; i < 200; i++) {
-        int64_t from = s->told;
-        pid_t pid = fork();
-
-        assert_true(pid >= 0);
-        if (pid == 0)
-            serve_until_killed(s, *state);
-        while (s->told < from + 40) { /* it is at work: any instruction may be the last */
-            assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
-            usleep(50);
-        }
-        usleep(sh_test_random(&x) % 500);
-        kill(pid, SIGKILL);
-        assert_int_equal(waitpid(pid, NULL, 0), pid);
-        unsaid += s->begun - s->told; /* counted or not: nobody was told of it */
-        s->begun = s->told;
-    }
-    l = adopt_in(*state);
-    assert_non_null(l);
-    assert_int_equal(n_files(*state), 1);
-    while (ledger_state(l).n_rows)
-        store(s, l);
+    assert_true(w != MAP_FAILED && moments);
+    snprintf(path, sizeof(path), "%s/%s.usage", (char *)*state, ledger_source(l));
+    count_one(w, l, "ada", MINUTE);
+    assert_true(ledger_batch(l, 0, rows, &n_rows) > 0);
+    count_one(w, l, "ada", MINUTE);
     ledger_close(l);
-    for (size_t i = 0; i < MAX_NUMBERS; i++) {
-        requests += s->stored[i];
-        gpu_ns += s->gpu_ns[i];
-    }
-    assert_true(s->told >= 200 * 40);
-    assert_in_range(requests, s->told, s->told + unsaid);
-    assert_int_equal(gpu_ns, 1000 * requests);
-    munmap(s, sizeof(*s));
+    file = map_file(path, &bytes);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0)
+        work_by_steps(w, *state);
+    n = lead(pid, w, file, moments);
+    assert_true(n > 24 * 4);
+    assert_int_equal(w->told, 26);
+    for (size_t i = CHANGED_BYTES; i < bytes; i++)
+        assert_int_equal(file[i], 0);
+    for (size_t i = 0; i < n; i++)
+        go_on_from(&moments[i], file, *state);
+    munmap(file, bytes);
+    munmap(w, sizeof(*w));
+    free(moments);
 }
 
 #define TEST(f) cmocka_unit_test_setup_teardown(f, set_up, tear_down)
