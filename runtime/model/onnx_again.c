@@ -435,7 +435,7 @@ static int look_at_all(struct again *g)
         free(said);
     }
     for (size_t i = 0; i < g->b.n_file && !known && !rc; i++)
-        if (g->all[i].data && strncmp(g->all[i].t->name, "onnx::", 6) == 0 && !is_round(&g->all[i]))
+        if (g->all[i].data && param_is_folded(g->all[i].t->name) && !is_round(&g->all[i]))
             rc = look_at(g, i, NULL);
     return rc;
 }

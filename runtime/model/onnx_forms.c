@@ -556,7 +556,7 @@ static int look_for_softmax(struct forms *f, size_t i)
     const Onnx__TensorProto *t = f->b.g->initializer[i];
     const size_t n = elements(t);
     const uint8_t *data =
-        n >= 4 && strncmp(t->name, "onnx::", 6) == 0 ? onnx_tensor_look(t, f->source) : NULL;
+        n >= 4 && param_is_folded(t->name) ? onnx_tensor_look(t, f->source) : NULL;
     struct param_form form;
     char *name = NULL;
     float *x;
@@ -603,7 +603,7 @@ static int look_for_row(struct forms *f, size_t i)
 
     for (size_t k = i; k < f->b.n_file && !is_whole(&row); k++)
         if (stays(f, k) || elements(g->initializer[k]) != 1 ||
-            strncmp(g->initializer[k]->name, "onnx::", 6) != 0 || !take(f, &row, k))
+            !param_is_folded(g->initializer[k]->name) || !take(f, &row, k))
             return SH_OK;
     return row.n >= 3 && is_whole(&row) && is_drawn(&row)
                ? add_row(f, "logits", row.of, row.x, row.n)
@@ -614,9 +614,8 @@ static int look_for_mask(struct forms *f, size_t i)
 {
     const Onnx__TensorProto *t = f->b.g->initializer[i];
     const size_t n = elements(t);
-    const uint8_t *data = n && t->n_dims >= 2 && strncmp(t->name, "onnx::", 6) == 0
-                              ? onnx_tensor_look(t, f->source)
-                              : NULL;
+    const uint8_t *data =
+        n && t->n_dims >= 2 && param_is_folded(t->name) ? onnx_tensor_look(t, f->source) : NULL;
     const size_t zeros = data ? count_zeros(data, n) : 0;
     char *param = NULL;
     int rc;

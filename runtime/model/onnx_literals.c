@@ -4,15 +4,12 @@
 #include "common/mem.h"
 #include "runtime/model/names.h"
 #include "runtime/model/onnx_build.h"
+#include "runtime/model/onnx_calls.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
 #include "runtime/model/param_rules.h"
 
-#include <ctype.h>
 #include <stdlib.h>
-
-#define CALL "pkg.torch.onnx.fx_node"
-#define MAX_NAME 256
 
 struct literals {
     struct onnx_build b;
@@ -31,47 +28,15 @@ static bool is_number(const Onnx__TensorProto *t)
     return is;
 }
 
-/* "p_net_0_scale", as the exporter calls an argument that is net.0.scale. */
-static bool is_param(const char *arg, size_t n, const char *param)
-{
-    bool is = n == strlen(param) + 2 && arg[1] == '_';
-
-    for (size_t i = 2; i < n && is; i++)
-        is = arg[i] == param[i - 2] || !isalnum((unsigned char)param[i - 2]);
-    return is;
-}
-
-/* The arguments of "... = call_function[target=...](args = (%x, 0.1), kwargs = {})"; NULL: none. */
-static const char *args_of(const char *call)
-{
-    return strstr(call, "(args = (");
-}
-
-/* The name of the next argument that has one. Returns where it begins; NULL: there is none. */
-static const char *next_arg(const char *p, char name[static MAX_NAME])
-{
-    size_t n = 0;
-
-    p = strchr(p, '%');
-    for (p = p ? p + 1 : NULL; p && (isalnum((unsigned char)p[n]) || p[n] == '_');)
-        n++;
-    if (!p)
-        return NULL;
-    n = SH_MIN(n, (size_t)MAX_NAME - 1);
-    memcpy(name, p, n);
-    name[n] = '\0';
-    return p;
-}
-
 /* The parameter is not among the arguments, and they all have a name that the graph has. */
 static bool was_called_without(const struct literals *l, const char *call, const char *param)
 {
-    char name[MAX_NAME];
+    char name[ONNX_CALL_NAME];
 
-    for (const char *p = args_of(call); p && (p = next_arg(p, name));)
-        if (is_param(name, strlen(name), param) || names_get(&l->values, name) == NAMES_NONE)
+    for (const char *p = onnx_call_args(call); p && (p = onnx_call_next(p, name));)
+        if (onnx_call_is_param(name, param) || names_get(&l->values, name) == NAMES_NONE)
             return false;
-    return args_of(call);
+    return onnx_call_args(call);
 }
 
 /* Input k of the node gets a constant with the numbers of t. */
@@ -110,7 +75,7 @@ static int look_at(struct literals *l, Onnx__NodeProto *n)
 
         if (i == NAMES_NONE)
             continue;
-        call = call ? call : onnx_meta(n, CALL);
+        call = call ? call : onnx_call(n);
         if (call && was_called_without(l, call, name))
             rc = split(l, n, k, l->b.g->initializer[i]);
     }
@@ -260,10 +225,10 @@ static bool lacks_result(const struct search *s, const char *call)
 {
     static const char *const SUMS[] = {"add", "rsub", "sub"}, *const OTHERS[] = {"div", "mul",
                                                                                  "pow"};
-    char name[MAX_NAME];
+    char name[ONNX_CALL_NAME];
     bool lacks = false;
 
-    for (const char *p = args_of(call); p && !lacks && (p = next_arg(p, name));)
+    for (const char *p = onnx_call_args(call); p && !lacks && (p = onnx_call_next(p, name));)
         for (size_t k = 0; k < SH_ARRAY_LEN(SUMS) && !lacks; k++)
             lacks = names_get(&s->there, name) == NAMES_NONE &&
                     (param_is_called(name, OTHERS[k]) ||
@@ -276,7 +241,7 @@ static bool is_any_gone(const struct search *s)
     bool gone = false;
 
     for (size_t i = 0; i < s->g->n_node && !gone; i++) {
-        char *call = onnx_meta(s->g->node[i], CALL);
+        char *call = onnx_call(s->g->node[i]);
 
         gone = call && lacks_result(s, call);
         free(call);

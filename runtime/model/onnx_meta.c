@@ -58,6 +58,23 @@ const char *onnx_told(const Onnx__ModelProto *m, const char *key)
     return "";
 }
 
+bool onnx_is_as_written(const Onnx__ModelProto *m)
+{
+    const Onnx__GraphProto *g = m->graph;
+    bool has = false, is = m->producer_name && strcmp(m->producer_name, "pytorch") == 0;
+
+    for (size_t i = 0; i < g->n_node && !has; i++)
+        has = g->node[i]->op_type && strcmp(g->node[i]->op_type, "Constant") == 0;
+    for (size_t i = 0; i < g->n_initializer && is && !has; i++) {
+        const Onnx__TensorProto *t = g->initializer[i];
+        const enum sh_dtype type = sh_dtype_from_onnx(t->data_type);
+
+        is = !t->name || !param_is_made_up(t->name) ||
+             (param_is_folded(t->name) && type != SH_I64 && type != SH_I32);
+    }
+    return is;
+}
+
 static char *onnx_value_meta(const Onnx__ValueInfoProto *v, const char *key)
 {
     return text_under(&v->base, OF_VALUE, key);

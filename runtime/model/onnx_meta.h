@@ -13,6 +13,10 @@ const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag,
 char *onnx_meta(const Onnx__NodeProto *n, const char *key);
 /* The same for the whole model: what whoever pushed it added; "": nothing. BORROWED. */
 const char *onnx_told(const Onnx__ModelProto *m, const char *key);
+/* Is the file as PyTorch's older exporter wrote it? That leaves numbers of the code to Constant
+ * nodes, and gives initializers that it merges their names by Identity nodes. What simplifies its
+ * files drops both, and makes initializers of what has an exporter's name. */
+bool onnx_is_as_written(const Onnx__ModelProto *m);
 /* All names of parameters and buffers that the file has; none, where it does not say. *out: call
  * param_kinds_fini(), also on failure. */
 int onnx_kinds(const Onnx__GraphProto *g, struct param_kinds *out, struct sh_err *err);

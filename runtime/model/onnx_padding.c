@@ -5,7 +5,7 @@
  * a row if exactly one of its rows is zeros: it begins as zeros and never learns.
  */
 #include "common/mem.h"
-#include "runtime/model/onnx_meta.h"
+#include "runtime/model/onnx_calls.h"
 #include "runtime/model/onnx_reader.h"
 
 #include <stdio.h>
@@ -28,7 +28,7 @@ static bool read_call(const char *call, int64_t *row)
 
 int reader_padding(struct reader *r, const Onnx__NodeProto *p, struct graph_node *n)
 {
-    char *call = onnx_meta(p, "pkg.torch.onnx.fx_node");
+    char *call = onnx_call(p);
     int64_t row;
     int rc = SH_OK;
 

@@ -204,6 +204,26 @@ static bool is_of_code(const struct rows *r, const Onnx__TensorProto *t)
     return false;
 }
 
+static bool are_zeros(const uint8_t *row, size_t columns)
+{
+    bool are = true;
+
+    for (size_t c = 0; c < columns && are; c++)
+        are = param_number(row, (int64_t)c) == 0;
+    return are;
+}
+
+/* Rows that were looked up, one of which is zeros: it stands for padding (onnx_padding.c), which
+ * only a table can say. What was joined may have a token that begins as zeros. */
+static bool has_padding(const Onnx__TensorProto *t, const struct lines *l)
+{
+    bool has = false;
+
+    for (size_t k = 0; k < l->rows && param_is_called(t->name, "embedding") && !has; k++)
+        has = are_zeros(l->data + k * l->columns * sizeof(float), l->columns);
+    return has;
+}
+
 /* most: of rows that may differ. */
 static int look_at_lines(struct rows *r, uint32_t i, const struct lines *l, size_t most, bool *made)
 {
@@ -278,7 +298,7 @@ static int look_at_rows(struct rows *r, uint32_t i)
     int rc = SH_OK;
 
     if (data && moved && columns >= MIN_COLUMNS)
-        rc = look_at_lines(r, i, &l, rows - 1, &made);
+        rc = look_at_lines(r, i, &l, has_padding(t, &l) ? rows : rows - 1, &made);
     if (data && pairs && !made && !rc)
         rc = look_at_pairs(r, i, data);
     return rc;

@@ -9,7 +9,8 @@
  * advance: sixteen copies of the same row ("embedding_1"), one for each frame ("expand"). Training
  * would change them separately, although the parameter is one. So
  *   - an F32 initializer that an exporter only moved (param_rules.h), with equal rows along the
- *     last axis, becomes rows taken from a table that has each once, "NAME@rows";
+ *     last axis, becomes rows taken from a table that has each once, "NAME@rows"; so does one that
+ *     was looked up ("embedding_1") and has a row of zeros, which stands for padding;
  *   - one with rows along an earlier axis ("onnx::Add_7" of [1, heads, from, to], or [from, to] of
  *     one head: values of places in a table of distances), of which at most half differ, becomes
  *     such a table too;

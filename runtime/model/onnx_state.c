@@ -12,6 +12,7 @@
  * (is_assumed), and whoever trains the model is told.
  */
 #include "common/mem.h"
+#include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_reader.h"
 #include "runtime/model/param_rules.h"
 #include "runtime/model/param_written.h"
@@ -165,9 +166,14 @@ static void see_layers(struct reader *r)
 
 static void assume_all(struct reader *r)
 {
-    for (uint32_t v = 0; v < r->g->n_values; v++)
-        r->g->values[v].is_assumed =
-            r->g->values[v].is_param && !param_is_of_torch(r->g->values[v].name);
+    const bool as_written = onnx_is_as_written(r->model);
+
+    for (uint32_t i = 0; i < r->g->n_values; i++) {
+        struct graph_value *v = &r->g->values[i];
+
+        v->is_assumed = v->is_param && !param_is_of_torch(v->name);
+        v->is_folded = as_written && v->is_param && param_is_folded(v->name);
+    }
 }
 
 int reader_state(struct reader *r)

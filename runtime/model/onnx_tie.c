@@ -7,10 +7,12 @@
 #include "runtime/model/onnx_tensor.h"
 #include "runtime/model/param_rules.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MIN_NUMBERS 16u /* of a matrix: smaller ones may be equal by chance */
+#define MIN_NUMBERS 16u /* of a matrix: smaller ones may be equal by chance, */
+#define MIN_DRAWN 3u    /* unless so many that differ are such as nobody writes */
 #define MAX_LOOKS 16u   /* matrices with which one is compared */
 #define TILE 64u
 
@@ -46,6 +48,24 @@ static bool is_uniform(const struct matrix *m)
     const size_t bytes = m->rows * m->cols * sizeof(float);
 
     return memcmp(m->data, m->data + sizeof(float), bytes - sizeof(float)) == 0;
+}
+
+/* Have some of its numbers more than three decimals? Those are in no two places by chance. */
+static bool is_drawn(const struct matrix *m)
+{
+    float seen[MIN_DRAWN];
+    size_t n = 0;
+
+    for (size_t i = 0; i < m->rows * m->cols && n < MIN_DRAWN; i++) {
+        const float x = fabsf(param_number(m->data, (int64_t)i));
+        bool is = fabsf(x * 1000 - roundf(x * 1000)) > 1e-2f;
+
+        for (size_t k = 0; k < n && is; k++)
+            is = x != seen[k];
+        if (is)
+            seen[n++] = x;
+    }
+    return n == MIN_DRAWN;
 }
 
 static uint64_t print_of(const struct matrix *m)
@@ -94,7 +114,7 @@ static int add_matrix(struct tying *t, uint32_t i, struct onnx_source *source)
     if (!find_axes(o, m))
         return SH_OK;
     m->data = onnx_tensor_look(o, source);
-    if (!m->data || m->rows * m->cols < MIN_NUMBERS || is_uniform(m))
+    if (!m->data || is_uniform(m) || (m->rows * m->cols < MIN_NUMBERS && !is_drawn(m)))
         return SH_OK;
     m->print = print_of(m);
     return names_put(&t->names, o->name, t->n++, t->err);

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "runtime/model/names.h"
+#include "runtime/model/onnx_calls.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
 #include "runtime/model/param_rules.h"
@@ -23,12 +24,16 @@ struct use {
 struct untie {
     Onnx__GraphProto *g;
     bool by_name;        /* merged initializers keep their names: each is one parameter */
+    bool only_taken;     /* nothing of the module was merged, but maybe what was taken of it */
     struct names names;  /* of initializers, and of what is one by Identity, to its number */
     struct names makers; /* of what products give, to their nodes */
     struct names ids;    /* as names, each to another number */
-    uint32_t *uses;      /* of each; once it is decided: 0, leave it */
-    bool *slopes;        /* of each: of PRelu, so it learns whatever it is called */
-    uint32_t *first;     /* of each, 1 + a use in list; 0: none yet */
+    struct names called; /* what was taken of parameters before it was merged, each to a number */
+    char **texts;        /* OWNED; those names */
+    size_t texts_cap;
+    uint32_t *uses;  /* of each; once it is decided: 0, leave it */
+    bool *slopes;    /* of each: of PRelu, so it learns whatever it is called */
+    uint32_t *first; /* of each, 1 + a use in list; 0: none yet */
     struct use *list;
     size_t n_list, cap_list;
     uint32_t n_new;
@@ -127,8 +132,9 @@ static int count_uses(struct untie *u)
 }
 
 /* Bytes of a small tensor of F32; 0: it is none. A single number is one only by the name of a
- * module, by its axes, or as a slope: others are numbers of the code. */
-static size_t small_bytes(const Onnx__TensorProto *t, bool is_slope)
+ * module, by its axes, as a slope, or where the code's are no initializers: others are the code's.
+ */
+static size_t small_bytes(const struct untie *u, const Onnx__TensorProto *t, bool is_slope)
 {
     size_t n = sizeof(float);
 
@@ -138,7 +144,8 @@ static size_t small_bytes(const Onnx__TensorProto *t, bool is_slope)
         if (t->dims[i] < 1 || __builtin_mul_overflow(n, (size_t)t->dims[i], &n) || n > MAX_BYTES)
             return 0;
     return n > sizeof(float) || is_slope || !param_is_made_up(name_of(t)) ||
-                   param_is_lone(name_of(t), (int)t->n_dims)
+                   param_is_lone(name_of(t), (int)t->n_dims) ||
+                   (u->by_name && param_is_folded(name_of(t)))
                ? n
                : 0;
 }
@@ -211,7 +218,9 @@ static int decide(struct untie *u, struct onnx_source *source)
 
     for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++) {
         Onnx__TensorProto *t = u->g->initializer[i];
-        size_t bytes = small_bytes(t, u->slopes[i]), more = (u->uses[i] - (u->uses[i] > 0)) * bytes;
+        size_t bytes =
+            u->only_taken && !param_is_moved(name_of(t)) ? 0 : small_bytes(u, t, u->slopes[i]);
+        size_t more = (u->uses[i] - (u->uses[i] > 0)) * bytes;
 
         if (more == 0 || more > MAX_COPIES - u->bytes) {
             u->uses[i] = 0;
@@ -252,6 +261,42 @@ static uint32_t beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
             v = beside_in(u, u->g->node[made], SIZE_MAX);
     }
     return v;
+}
+
+/* A number of what input k of the node was called with; NAMES_NONE: it is not said. */
+static int called_as(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t *out)
+{
+    char name[ONNX_CALL_NAME];
+    char *call = onnx_call(n);
+    const bool is = call && onnx_called_with(n, call, k, name);
+    int rc = SH_OK;
+
+    free(call);
+    *out = is ? names_get(&u->called, name) : NAMES_NONE;
+    if (!is || *out != NAMES_NONE)
+        return SH_OK;
+    *out = GRAPH_MAX_VALUES + (uint32_t)u->called.n; /* none of those of beside() */
+    rc = sh_grow(&u->texts, &u->texts_cap, u->called.n + 1, sizeof(*u->texts), GRAPH_MAX_VALUES,
+                 "names of arguments", u->err);
+    if (!rc)
+        rc = sh_strdup(name, &u->texts[u->called.n], u->err);
+    if (rc)
+        return rc;
+    rc = names_put(&u->called, u->texts[u->called.n], *out, u->err);
+    return rc;
+}
+
+/* What tells input k of the node, which is v, from other uses of v. */
+static int find_that(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t v, uint32_t *out)
+{
+    int rc = SH_OK;
+
+    *out = NAMES_NONE;
+    if (!u->by_name && param_is_moved(name_of(u->g->initializer[v])))
+        rc = called_as(u, n, k, out);
+    if (!rc && *out == NAMES_NONE && !u->only_taken)
+        *out = beside(u, n, k);
+    return rc;
 }
 
 /* Who stands for v beside that; NAMES_NONE: it was not there yet. */
@@ -300,7 +345,9 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
 
         if (v == NAMES_NONE || u->uses[v] == 0)
             continue;
-        that = beside(u, n, k);
+        rc = find_that(u, n, k, v, &that);
+        if (rc || (that == NAMES_NONE && u->only_taken))
+            continue;
         is = that == NAMES_NONE ? NAMES_NONE : used_as(u, v, that);
         if (is != NAMES_NONE) {
             if (is != v)
@@ -372,17 +419,6 @@ static int look_for_missing(const Onnx__GraphProto *g, const struct param_kinds 
     return rc;
 }
 
-/* The older exporter writes an Identity for what it merges. What simplifies its files may drop
- * these, and then has no Constant left either. */
-static bool has_all_names(const Onnx__ModelProto *m)
-{
-    bool has = false;
-
-    for (size_t i = 0; i < m->graph->n_node && !has; i++)
-        has = m->graph->node[i]->op_type && strcmp(m->graph->node[i]->op_type, "Constant") == 0;
-    return has && m->producer_name && strcmp(m->producer_name, "pytorch") == 0;
-}
-
 int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                uint32_t *n, struct sh_err *err)
 {
@@ -391,11 +427,14 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     int rc = param_kinds_known(kinds) ? look_for_missing(m->graph, kinds, &any, err) : SH_OK;
 
     *n = 0;
-    if (rc || !any)
+    if (rc)
         return rc;
-    u.by_name = !param_kinds_known(kinds) && has_all_names(m);
+    u.only_taken = !any;
+    u.by_name = !param_kinds_known(kinds) && onnx_is_as_written(m);
     seen = calloc(m->graph->n_initializer + 1, sizeof(*seen));
-    rc = seen ? count_uses(&u) : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks");
+    rc = seen ? names_init(&u.called, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks");
+    if (!rc)
+        rc = count_uses(&u);
     if (!rc)
         rc = decide(&u, source);
     for (size_t i = 0; i < u.g->n_node && rc == SH_OK; i++)
@@ -406,6 +445,10 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     free(u.first);
     free(u.slopes);
     free(u.list);
+    for (size_t i = 0; i < u.called.n; i++)
+        free(u.texts[i]);
+    free(u.texts);
+    names_fini(&u.called);
     names_fini(&u.names);
     names_fini(&u.makers);
     names_fini(&u.ids);

@@ -12,9 +12,11 @@
  * "NAME@OUTPUT:INPUT" after the node, except for the first use and for uses beside the same weight,
  * which belong to a module that is called again. Any other initializer that is used twice is meant
  * to be shared, since no two parameters are equal by chance. A file may show what was merged: where
- * it has all that its signature names, nothing was; and PyTorch's older exporter gives what it
- * merged its name by an Identity, so that there each name is one parameter. The same file always
- * gives the same names. *n: how many were added. Fails: SH_E_NOMEM, and as onnx_tensor_take(). */
+ * it has all that its signature names, no parameters were; what was taken of some, as the elements
+ * of a vector, the newer exporter notes at each use as it was called before (onnx_calls.h); and the
+ * older one gives what it merged its name by an Identity, so that there each name is one parameter.
+ * The same file always gives the same names. *n: how many were added. Fails: SH_E_NOMEM, and as
+ * onnx_tensor_take(). */
 int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                uint32_t *n, struct sh_err *err);
 

@@ -88,6 +88,11 @@ bool param_is_made_up(const char *name)
     return n == 0 || (n == strlen("const") && begins(name, "const")); /* only digits behind it */
 }
 
+bool param_is_folded(const char *name)
+{
+    return begins(name, "onnx::");
+}
+
 bool param_is_lone(const char *name, int rank)
 {
     static const char *const SHIFTS[] = {"abs", "add", "neg", "rsub", "sub"};
@@ -371,7 +376,7 @@ bool param_is_computed(const char *name, const char *list, const struct param_ki
 /* It was computed, maybe from something that had a name in the module. */
 bool param_is_turned(const char *name)
 {
-    return begins(name, "onnx::") || param_is_moved(name) ||
+    return param_is_folded(name) || param_is_moved(name) ||
            is_one_of(name, OPERATIONS, SH_ARRAY_LEN(OPERATIONS));
 }
 

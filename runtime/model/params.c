@@ -26,6 +26,7 @@
 #include "runtime/model/param_rules.h"
 #include "runtime/model/param_written.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -273,9 +274,8 @@ static void find_computed(struct graph *g, const bool *fixed)
 
         if (v && !v->data)
             v = find_source(g, i, fixed);
-        if (v && v->is_param && !v->said && strncmp(v->name, "onnx::", 6) == 0 &&
-            !strchr(v->name, '@') &&
-            (bias == GRAPH_NONE || strncmp(g->values[bias].name, "onnx::", 6) != 0))
+        if (v && v->is_param && !v->said && param_is_folded(v->name) && !strchr(v->name, '@') &&
+            (bias == GRAPH_NONE || !param_is_folded(g->values[bias].name)))
             v->is_computed = true;
     }
 }
@@ -353,14 +353,42 @@ static bool is_of_logits(const struct graph_value *v, const struct graph_node *b
     for (int64_t i = 0; i < graph_elements(v); i++)
         if (x[i] != 0)
             return false;
-    return strncmp(v->name, "onnx::", 6) == 0 && v->rank == 2 && v->dims[0] == 1 && before &&
+    return param_is_folded(v->name) && v->rank == 2 && v->dims[0] == 1 && before &&
            strcmp(before->op, "MatMul") == 0;
+}
+
+/* A number that somebody wrote, but not one with which parameters begin. */
+static bool is_round(const struct graph_value *v)
+{
+    const float x = fabsf(param_number(v->data, 0));
+
+    return x != 0 && x != 1 && x * 4096 == truncf(x * 4096);
+}
+
+/* Do numbers that were taken of something of the module differ though they are round, as those of a
+ * table of the code (binomials)? What has just been made has the same everywhere. */
+static bool are_of_a_table(const struct graph *g)
+{
+    const struct graph_value *first = NULL;
+    bool differ = false;
+
+    for (uint32_t i = 0; i < g->n_values && !differ; i++) {
+        const struct graph_value *v = &g->values[i];
+
+        if (!v->is_folded || v->dtype != SH_F32 || graph_elements(v) != 1 || !is_round(v))
+            continue;
+        first = first ? first : v;
+        differ = param_number(v->data, 0) != param_number(first->data, 0);
+    }
+    return differ;
 }
 
 /* Which sums and products learn: learns[c], or with a norm that is held fixed, holds[c]. */
 static void follow_channels(const struct graph *g, const struct graph_node **makers, bool *learns,
                             bool *holds)
 {
+    const bool is_table = are_of_a_table(g);
+
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const struct graph_node *n = &g->nodes[i], *before;
         uint32_t c, x, c0, x0;
@@ -371,7 +399,8 @@ static void follow_channels(const struct graph *g, const struct graph_node **mak
         if (!split_operands(g, n, &c, &x))
             continue;
         learns[c] |= graph_elements(&g->values[c]) == 1 &&
-                     param_is_lone(g->values[c].name, g->values[c].rank);
+                     (param_is_lone(g->values[c].name, g->values[c].rank) ||
+                      (g->values[c].is_folded && !(is_table && is_round(&g->values[c]))));
         if (!is_per_channel(&g->values[c]))
             continue;
         before = makers[x];
@@ -553,7 +582,7 @@ static bool may_learn(const struct graph_value *v)
 {
     if (!v->data || v->dtype != SH_F32)
         return false;
-    return (v->is_taken || param_is_moved(v->name) || strncmp(v->name, "onnx::", 6) == 0) &&
+    return (v->is_taken || param_is_moved(v->name) || param_is_folded(v->name)) &&
            (is_token(v) || param_is_scattered(v->data, v->rank, v->dims)) && !is_formula(v);
 }
 

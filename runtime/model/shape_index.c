@@ -130,6 +130,7 @@ int shape__finish_gather(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0), ix = *shape__in(c, 1);
     const int64_t axis = shape__int(c, "axis", 0), n = graph_elements(&ix);
+    const bool has_padding = c->training && shape__int(c, GRAPH_PADDING, -1) >= 0;
     int64_t *index;
 
     if (!ix.data)
@@ -139,7 +140,7 @@ int shape__finish_gather(struct shape_ctx *c)
         index[i] = shape__get_i64(ix.dtype, ix.data, (size_t)i);
         check_index(c, &index[i], x.dims[axis]);
     }
-    if (c->err->rc || is_identity(index, n, x.dims[axis])) {
+    if (c->err->rc || (is_identity(index, n, x.dims[axis]) && !has_padding)) {
         free(index);
         return shape__reshape_to(c, c->n.in[0]);
     }

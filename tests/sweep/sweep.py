@@ -15,8 +15,10 @@ option at all, and with the batch (and the length of texts and sounds) left open
            (where ONNX Runtime fails at the same file, or differs as much, the file is at fault: that is
            said, and counts for no one; so are models whose outputs in fp64 are no numbers)
   trains   largest relative difference of the losses before and after three steps of SGD to fp64, and
-           the bound, which is what PyTorch's own fp32 allows (see Spread); "folded": the exporter put
-           norms into weights, or wrote what it computed of a parameter, so the file has others
+           the bound, which is what PyTorch's own fp32 allows (see Spread); "told": it is beyond that, and
+           who pushes the file is told which constants are trained or held by their use alone; "folded":
+           the exporter put norms into weights, so the file has others. Behind WRONG and told come
+           parameters whose numbers the file has not, since the exporter wrote what it computed of them
 
 Files, inputs and what has to come out stay in FOLDER/<name>, so that a second run needs no PyTorch for
 them.
@@ -41,6 +43,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 import warnings
@@ -497,10 +500,21 @@ class Check:
         off, bound, step = Spread(want["fp64"], want["fp32"]).worst(Spread.off(got, want["fp64"]))
         good = len(got) == STEPS and off <= bound
         note = "%.1e/%.1e at %d" % (off, bound, step)
-        lost = [] if good else self.lost(tag)
+        if good:
+            return "ok", note
+        lost, told = self.lost(tag), self.told(tag)
         if lost:
-            return "-", "folded: %s%s; %s" % (lost[0], " and %d more" % (len(lost) - 1) if lost[1:] else "", note)
-        return "ok" if good else "WRONG", note
+            note += "; not in the file: %s%s" % (lost[0], " and %d more" % (len(lost) - 1) if lost[1:] else "")
+        return ("told", "%s: %s" % (note, told)) if told else ("WRONG", note)
+
+    def told(self, tag):
+        """What is trained or held by its use alone, as pushing the file says."""
+        with tempfile.TemporaryDirectory() as folder:
+            r = subprocess.run([os.path.join(BIN, "shunt-import"), "package", "--beside", "--onnx",
+                                self.path(tag + ".onnx"), "--dir", folder],
+                               capture_output=True, text=True, timeout=self.limit, check=True)
+        mine = self.case["train"]["params"]  # of these it is right
+        return " ".join(n for n in json.loads(r.stdout).get("training_assumes") or [] if n not in mine)
 
     def line(self, tag):
         """One exporter: a row of results."""
@@ -637,6 +651,8 @@ def total(rows):
         said.append("%s %d of %d" % (key, sum(r[key + "_right"] for r in some), len(some)))
     tried = [r for r in mine if r["trains"] != "-"]
     said.append("trains %d of %d" % (sum(r["trains"] == "ok" for r in tried), len(tried)))
+    for what in ("told", "WRONG"):
+        said.append("%s %d" % (what, sum(r["trains"] == what for r in tried)))
     return ", ".join(said)
 
 

@@ -368,6 +368,85 @@ static void a_part_of_a_complex_weight_is_trained(void **state)
     }
 }
 
+static void say_taken(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='alpha'\n");
+    say_from(g, "select", "['alpha', 'val_1']");
+    say_call(g, "mul", "args = (%select, %getitem), kwargs = {})");
+    say_call(g, "mul_1", "args = (%select_2, %getitem_1), kwargs = {})"); /* another number */
+    say_call(g, "mul_2", "args = (%select, %mul_1), kwargs = {})");
+    say_call(g, "mul_3", "args = (%select_2, %mul_2), kwargs = {})");
+    say_call(g, "mul_4", "args = (%x,), kwargs = {})"); /* what it was called with is not said */
+}
+
+/* Elements of a vector that is zeros as it was made: equal, so that the exporter kept one. */
+static void elements_that_were_merged_learn_each_by_itself(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), zero = number(g, "select", 0);
+
+    (void)state;
+    x = NODE(g, "Mul", "mul", zero, x);
+    x = NODE(g, "Mul", "mul_1", zero, x);
+    x = NODE(g, "Mul", "mul_2", zero, x);
+    x = NODE(g, "Mul", "mul_3", zero, x);
+    g = edited(g, NODE(g, "Mul", "mul_4", zero, x), say_taken);
+    assert_string_equal(input_of(g, "mul", 0), "select");
+    assert_string_equal(input_of(g, "mul_1", 0), "select@mul_1:0");
+    assert_string_equal(input_of(g, "mul_2", 0), "select");
+    assert_string_equal(input_of(g, "mul_3", 0), "select@mul_1:0");
+    assert_string_equal(input_of(g, "mul_4", 0), "select");
+    assert_true(is_param(g, "select") && is_param(g, "select@mul_1:0"));
+    graph_free(g);
+}
+
+static void say_places(Onnx__GraphProto *g, const char *name)
+{
+    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='places.weight'\n");
+    say_from(g, name, "['arange', 'places.weight', 'val_1']");
+}
+
+static int64_t padding_row(const struct graph *g)
+{
+    int64_t row = -1;
+
+    for (uint32_t i = 0; i < g->n_nodes && row < 0; i++)
+        assert_ok(graph_int(&g->nodes[i], GRAPH_PADDING, -1, &row, NULL));
+    return row;
+}
+
+/* Rows of a table one of which stands for padding, which an exporter looked up. */
+static void a_row_of_padding_that_was_looked_up_stays_zeros(void **state)
+{
+    static const char *const NAMES[] = {"embedding_1", "cat"}; /* joined, it may be a token */
+    struct sh_err err = {0};
+    char path[128];
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 8}),
+                 places = learned(g, NAMES[k], 3, (int64_t[]){1, 6, 8});
+        struct graph *t = NULL;
+
+        memset((float *)g->values[places].data + 16, 0, 8 * sizeof(float));
+        graph_free(through_a_file(g, NODE(g, "Add", "y", x, places)));
+        edit(say_places, NAMES[k]);
+        assert_ok_err(onnx_read(path_of("in.onnx", path, sizeof(path)), &g, &err), &err);
+        assert_true(is_param(g, k ? "cat" : "embedding_1@rows"));
+        assert_int_equal(padding_row(g), k ? -1 : 2);
+        assert_ok_err(graph_at_batch(g, 2, true, &t, &err), &err);
+        assert_int_equal(padding_row(t),
+                         k ? -1 : 2); /* though all rows are taken, in their order */
+        graph_free(t);
+        assert_ok_err(graph_at_batch(g, 2, false, &t, &err), &err);
+        assert_int_equal(padding_row(t), -1);
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -379,6 +458,8 @@ int main(void)
         cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
         cmocka_unit_test(what_was_expanded_is_trained_as_what_it_was),
         cmocka_unit_test(a_part_of_a_complex_weight_is_trained),
+        cmocka_unit_test(elements_that_were_merged_learn_each_by_itself),
+        cmocka_unit_test(a_row_of_padding_that_was_looked_up_stays_zeros),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);

@@ -400,6 +400,80 @@ static void what_an_old_file_has_computed_is_undone_or_refused(void **state)
     graph_free(g);
 }
 
+/* Elements of a vector of scales, taken one by one, and each equal to the others as it was made; a
+ * number of the code is never an initializer. */
+static void elements_that_were_taken_learn_each_by_itself(void **state)
+{
+    (void)state;
+    for (int k = 0; k < 4; k++) { /* by others; trained; as it was made: two are one by Identity;
+                                   * simplified since, so that constants are initializers */
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4});
+        const uint32_t first = number(g, "onnx::Mul_7", k == 2 ? 0 : 0.3f),
+                       half = number(g, k == 3 ? "/Constant_output_0" : "half", 0.5f);
+        const uint32_t second =
+            k == 2 ? NODE(g, "Identity", "onnx::Mul_8", first) : number(g, "onnx::Mul_8", 0.4f);
+
+        x = NODE(g, "Add", "a", x, NODE(g, "Mul", "m", x, first));
+        x = NODE(g, "Add", "b", x, NODE(g, "Mul", "n", x, second));
+        g = of_producer(g, NODE(g, "Mul", "h", x, half), k ? "pytorch" : "tf2onnx", NULL);
+        assert_int_equal(is_param(g, "onnx::Mul_7"), k == 1 || k == 2);
+        assert_int_equal(is_assumed(g, "onnx::Mul_7"), k == 1 || k == 2);
+        if (k == 2)
+            assert_true(is_param(g, "onnx::Mul_7@n:1"));
+        else
+            assert_int_equal(is_param(g, "onnx::Mul_8"), k == 1);
+        graph_free(g);
+    }
+}
+
+/* Binomials over 16, three of the elements of a table, and a scale that is 1 as it was made. */
+static void elements_that_somebody_wrote_do_not_learn(void **state)
+{
+    static const float OF[] = {0.0625f, 0.25f, 0.375f, 1};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4});
+    char name[16], out[8];
+
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof(name), "onnx::Mul_%d", i + 7);
+        snprintf(out, sizeof(out), "m%d", i);
+        x = NODE(g, "Mul", out, x, number(g, name, OF[i]));
+    }
+    g = of_producer(g, x, "pytorch", NULL);
+    for (int i = 0; i < 4; i++) {
+        snprintf(name, sizeof(name), "onnx::Mul_%d", i + 7);
+        assert_int_equal(is_param(g, name), i == 3);
+    }
+    graph_free(g);
+}
+
+/* A matrix of nine numbers beside its transpose. Numbers that people write prove nothing. */
+static void a_small_matrix_is_one_with_its_transpose(void **state)
+{
+    static const float WRITTEN[] = {0.13f, 0.2f, -0.3f, 0.7f, 0.31f, 0.9f, -0.5f, 0.4f, 0.8f};
+
+    (void)state;
+    for (int k = 0; k < 2; k++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 3}),
+                 w = learned(g, "w", 2, (int64_t[]){3, 3}),
+                 t = learned(g, "onnx::MatMul_12", 2, (int64_t[]){3, 3});
+        float *of = g->values[w].data, *turned = g->values[t].data;
+
+        for (int i = 0; i < 9 && k; i++)
+            of[i] = WRITTEN[i];
+        for (int i = 0; i < 9; i++)
+            turned[i % 3 * 3 + i / 3] = of[i];
+        x = NODE(g, "Add", "s", NODE(g, "MatMul", "m", x, t), NODE(g, "Det", "d", w));
+        g = of_producer(g, x, "pytorch", NULL);
+        assert_true(is_param(g, "w"));
+        assert_int_equal(g->values[graph_find(g, "onnx::MatMul_12")].data != NULL, k);
+        graph_free(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -413,6 +487,9 @@ int main(void)
         cmocka_unit_test(rows_and_columns_that_were_added_are_two),
         cmocka_unit_test(numbers_that_follow_each_other_are_those_of_a_softmax),
         cmocka_unit_test(what_was_computed_of_a_parameter_that_is_there_is_computed_again),
+        cmocka_unit_test(elements_that_were_taken_learn_each_by_itself),
+        cmocka_unit_test(elements_that_somebody_wrote_do_not_learn),
+        cmocka_unit_test(a_small_matrix_is_one_with_its_transpose),
         cmocka_unit_test(what_an_old_file_has_computed_is_undone_or_refused),
     };
 

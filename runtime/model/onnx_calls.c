@@ -1,0 +1,90 @@
+/* onnx_calls.c - see onnx_calls.h. */
+#include "runtime/model/onnx_calls.h"
+
+#include "common/mem.h"
+#include "runtime/model/onnx_meta.h"
+
+#include <ctype.h>
+
+char *onnx_call(const Onnx__NodeProto *n)
+{
+    return onnx_meta(n, "pkg.torch.onnx.fx_node");
+}
+
+const char *onnx_call_args(const char *call)
+{
+    return strstr(call, "(args = (");
+}
+
+const char *onnx_call_next(const char *p, char name[static ONNX_CALL_NAME])
+{
+    size_t n = 0;
+
+    p = strchr(p, '%');
+    for (p = p ? p + 1 : NULL; p && (isalnum((unsigned char)p[n]) || p[n] == '_');)
+        n++;
+    if (!p)
+        return NULL;
+    n = SH_MIN(n, (size_t)ONNX_CALL_NAME - 1);
+    memcpy(name, p, n);
+    name[n] = '\0';
+    return p;
+}
+
+bool onnx_call_is_param(const char *arg, const char *param)
+{
+    const size_t n = strlen(arg);
+    bool is = n == strlen(param) + 2 && arg[1] == '_';
+
+    for (size_t i = 2; i < n && is; i++)
+        is = arg[i] == param[i - 2] || !isalnum((unsigned char)param[i - 2]);
+    return is;
+}
+
+static bool is_called(const char *arg, const char *input)
+{
+    return strcmp(arg, input) == 0 || onnx_call_is_param(arg, input);
+}
+
+static const char *input_of(const Onnx__NodeProto *n, size_t k)
+{
+    return n->input[k] ? n->input[k] : "";
+}
+
+static bool is_among_args(const char *call, const char *input)
+{
+    char name[ONNX_CALL_NAME];
+    bool is = false;
+
+    for (const char *p = onnx_call_args(call); p && !is && (p = onnx_call_next(p, name));)
+        is = is_called(name, input);
+    return is;
+}
+
+static bool is_among_inputs(const Onnx__NodeProto *n, const char *arg)
+{
+    bool is = false;
+
+    for (size_t k = 0; k < n->n_input && !is; k++)
+        is = is_called(arg, input_of(n, k));
+    return is;
+}
+
+bool onnx_called_with(const Onnx__NodeProto *n, const char *call, size_t k,
+                      char name[static ONNX_CALL_NAME])
+{
+    const bool same = is_among_args(call, input_of(n, k));
+    size_t inputs = 0, args = 0, which = 0;
+    char one[ONNX_CALL_NAME];
+
+    for (size_t i = 0; i < n->n_input; i++) {
+        which = i == k ? inputs : which;
+        inputs += input_of(n, i)[0] && !is_among_args(call, input_of(n, i));
+    }
+    for (const char *p = onnx_call_args(call); p && (p = onnx_call_next(p, one));)
+        if (same ? is_called(one, input_of(n, k)) : !is_among_inputs(n, one)) {
+            if (same || args++ == which)
+                sh_strlcpy(name, one, ONNX_CALL_NAME);
+        }
+    return same || (args == inputs && which < inputs);
+}
