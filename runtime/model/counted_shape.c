@@ -451,6 +451,26 @@ static uint32_t part(struct counted *k, int axis, struct graph_number from,
     return rw2_with(c, "Gather", c->n.in[0], at, RW_INT("axis", axis));
 }
 
+static bool is_fixed(const struct graph_number *size, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!number__is_const(&size[i]))
+            return false;
+    return true;
+}
+
+/* Parts of fixed sizes: whoever wrote the file had as many elements as they are together. */
+static void take_for_granted(struct counted *k, struct graph_number sum, struct graph_number own)
+{
+    struct shape_ctx *c = k->c;
+    uint32_t all = rw2(c, "Equal", number__value(c, sum), number__value(c, own));
+
+    if (c->g->holds)
+        all = rw2(c, "And", c->g->holds - 1, all);
+    if (c->err->rc == SH_OK)
+        c->g->holds = all + 1;
+}
+
 int counted__split(struct counted *k)
 {
     struct shape_ctx *c = k->c;
@@ -476,6 +496,8 @@ int counted__split(struct counted *k)
     }
     if (n != c->n.n_out)
         return counted__refuse(k, WHY_COUNTED);
+    if (x.counted && is_fixed(size, n) && c->in_branch)
+        return counted__refuse(k, WHY_COUNTED_PLACE);
     for (uint32_t i = 0; i < n && c->err->rc == SH_OK; i++) {
         if (size[i].lo < 0)
             return counted__refuse(k, WHY_COUNTED);
@@ -484,6 +506,8 @@ int counted__split(struct counted *k)
             counted__is(c, i, (int)axis, size[i]);
         from = number__op(c, "Add", from, size[i]);
     }
+    if (x.counted && is_fixed(size, n))
+        take_for_granted(k, from, number__any(c, x.count));
     return c->err->rc;
 }
 

@@ -124,6 +124,8 @@ struct graph {
     char unmatched[96]; /* names that whoever pushed it gave to no constant: SH_EXTERNAL_BUFFERS */
     bool says_kinds;    /* the file says what its initializers are: said of values */
     bool is_solo;       /* samples may meet (samples.h): each request runs by itself */
+    uint32_t holds;     /* while shapes are inferred: 1 + a BOOL, what the file takes for granted of
+                       counts; 0: nothing. Where it is false, float outputs are NaN */
     struct sh_symbols symbols;
     struct sh_sizes own; /* sizes at which the model is known to work; graph_settle() */
     struct sh_dim (*output_dims)[SH_MAX_RANK]; /* OWNED: graph_infer_outputs(); NULL before */

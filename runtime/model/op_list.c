@@ -314,7 +314,10 @@ static void print_sizes(FILE *out)
           "TopK with k above the number of elements gives all of them. The mean of nothing is NaN. "
           "Thresholds of\nNonMaxSuppression are constants, and of a NaN score there is no box. "
           "Such models are not trained, their\nrequests run one by one unless the file fixes the "
-          "batch to 1, and batch jobs do not keep such outputs.\n",
+          "batch to 1, and batch jobs do not keep such outputs.\n\n"
+          "Split into parts of fixed sizes is right of as many elements as they have together: "
+          "of more or\nfewer, as an export has them that unrolled a loop over what one sample had, "
+          "all outputs of floats are NaN.\n",
           out);
 }
 

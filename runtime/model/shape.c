@@ -7,6 +7,7 @@
 #include "runtime/model/counted.h"
 #include "runtime/model/shape_run.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define MAX_BATCH 65536
@@ -336,6 +337,7 @@ int shape__call(struct shape_ctx *c, const struct graph_node *call, uint32_t *ou
         .g = c->g, .training = c->training, .wanted = GRAPH_NONE, .plain = c->plain, .err = c->err};
     int rc;
 
+    sub.in_branch = c->in_branch;
     if (c->err->rc)
         return c->err->rc;
     if (!op || call->n_in < op->min_in || call->n_in > op->max_in)
@@ -374,6 +376,7 @@ static int run_node(struct run *r, uint32_t number)
     rc = open_node(c, n->name, n->op, number, n->in, n->n_in, n->n_out);
     if (!rc)
         rc = graph__copy_attrs(&c->n, n, c->err);
+    c->in_branch = graph__attr(n, GRAPH_BRANCH) != NULL;
     graph__drop_attr(&c->n, GRAPH_BRANCH);
     graph__drop_attr(&c->n, GRAPH_LOOP);
     if (!rc)
@@ -453,6 +456,25 @@ static bool is_taken(const struct graph *g, uint32_t v)
     return false;
 }
 
+/* An output, or NaN where the file took something for granted that is not so. */
+static uint32_t if_it_holds(struct shape_ctx *c, uint32_t v)
+{
+    const struct graph_value x = c->g->values[v];
+    uint32_t none;
+
+    if (!c->g->holds || !shape__is_float(x.dtype))
+        return v;
+    c->plain = true;
+    none = rw_number(c, x.dtype, (double)NAN);
+    none = rw3(c, "Where", c->g->holds - 1, v, none);
+    c->plain = false;
+    if (c->err->rc == SH_OK) {
+        c->g->values[none].counted = x.counted;
+        c->g->values[none].count = x.count;
+    }
+    return none;
+}
+
 /* Outputs keep the names of the file, whatever node was left out before them. */
 static int add_output(struct run *r, uint32_t from, struct sh_err *err)
 {
@@ -470,6 +492,11 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
         return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_OUTPUT_KIND, name);
     if (graph_elements(&g->values[v]) == 0)
         return SH_FAIL(err, SH_E_UNSUPPORTED, WHY_EMPTY_OUTPUT, name);
+    v = if_it_holds(&r->c, v);
+    if (r->err.rc) {
+        sh_err_copy(err, &r->err);
+        return err->rc;
+    }
     if (is_taken(g, v)) {
         const struct graph_value *x = &g->values[v];
 

@@ -29,6 +29,7 @@ struct shape_ctx {
     const char *lost;   /* why the last node of a branch was not computed */
     bool aliased;       /* outv is set to existing values, nothing to emit */
     bool keep_node;     /* constant inputs, but the node must stay */
+    bool in_branch;     /* of an If: what the node gives may not be wanted */
     bool plain;         /* takes inputs as they are, even counted ones (counted.h) */
     uint32_t fresh;     /* values of the current node begin here */
     uint32_t skip;      /* BOOL: writes by index happen only where it is true; 0: everywhere */

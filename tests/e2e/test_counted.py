@@ -204,6 +204,24 @@ class Rules(unittest.TestCase):
                     for d, size in zip(dims, g.shape):
                         self.assertEqual(size, 0 if d.dim_param == "n" else d.dim_value or size, v.name)
 
+    def test_parts_of_fixed_sizes(self):
+        """Right of as many rows as the parts have together; of others no answer is right, and none is given."""
+        model = model_of("float[2, 4] a, float[1] b, int64[n] i", "sizes = Constant<value_ints = [2, 1]>()\n"
+                         "a, c = Split<axis = 0>(y, sizes)\n d, b = Split<axis = 0>(t, sizes)")
+        for rows in ([0, 3, 7], [2, 5], [1, 2, 3, 11], []):
+            with self.subTest(rows=rows):
+                given = inputs_of(2)
+                given["s"] = np.where(np.isin(np.arange(N), rows), 0.75, 0.25).astype(np.float32)
+                r = shunt_run(self.dir.name, model, given)
+                self.assertEqual(r.returncode, 0, r.stdout)
+                a, b, i = (read_st(os.path.join(self.dir.name, "out.st"))[k].array for k in "abi")
+                self.assertEqual(i.tolist(), rows)
+                if len(rows) == 3:
+                    np.testing.assert_array_equal(a, given["x"][rows[:2]])
+                    np.testing.assert_array_equal(b, given["s"][rows[2:]])
+                else:
+                    self.assertTrue(np.isnan(a).all() and np.isnan(b).all(), (a, b))
+
     def test_refused(self):
         for name, (outputs, nodes, why) in REFUSED.items():
             with self.subTest(name):
