@@ -424,6 +424,7 @@ static void on_placed(struct link *l, const struct msg_infer_placed *m)
         return;
     if (i->link.over) { /* its end is told by who has it */
         sh_strlcpy(i->link.executor, m->executor, sizeof(i->link.executor));
+        send_cancel(l, i); /* its result came as it was to run again, perhaps: no inputs will */
         link__take_early(l, i);
         return;
     }

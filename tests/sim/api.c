@@ -28,6 +28,7 @@
 
 struct sim_api {
     struct sim_proc *proc;
+    struct sim_api *next;
     const char *schedulers;
     double per_s;
     struct api *api; /* of the process that lives */
@@ -49,6 +50,7 @@ struct asked { /* a request of a client */
 };
 
 static struct sim_api_counts counts;
+static struct sim_api *first_api;
 static struct asked *open_ones[MAX_OPEN];
 static size_t n_open;
 static bool is_settled;
@@ -396,6 +398,8 @@ struct sim_api *sim_api_new(const char *name, unsigned host, const char *schedul
 
     a->proc = sim_proc_new(name, host);
     a->schedulers = schedulers;
+    a->next = first_api;
+    first_api = a;
     return a;
 }
 
@@ -476,6 +480,19 @@ static bool reaches(const struct link *l, const char *name)
         if (strcmp(l->execs[i]->name, name) == 0)
             return l->execs[i]->ready && !sim_wire_is_cut(sh_link_wire(l->execs[i]->wire));
     return false;
+}
+
+const struct sim_proc *sim_api_ended(uint64_t api_id, uint64_t rid)
+{
+    const struct sim_api *a = first_api;
+
+    while (a && (!sim_proc_is_alive(a->proc) || a->api->link->api_id != api_id))
+        a = a->next;
+    forget_the_dead();
+    for (size_t i = 0; i < n_open && a; i++)
+        if (open_ones[i]->a == a && open_ones[i]->infer.rid == rid)
+            return NULL;
+    return a ? a->proc : NULL;
 }
 
 void sim_api_each_waiting(sim_api_waits_fn *fn)

@@ -42,6 +42,8 @@ bool sim_api_placed(const char *not_on, uint64_t r, uint64_t *api_id, uint64_t *
 typedef void sim_api_waits_fn(const struct sim_proc *api, uint64_t api_id, uint64_t rid,
                               const char *executor);
 void sim_api_each_waiting(sim_api_waits_fn *fn);
+/* The process of that API, if it lives and no client of its waits for that request; else NULL. */
+const struct sim_proc *sim_api_ended(uint64_t api_id, uint64_t rid);
 size_t sim_api_n_open(void); /* that wait for their answer, of processes that live */
 /* The longest that one waits by now. */
 int64_t sim_api_waits_ns(void);

@@ -20,6 +20,7 @@
 #define TWICE_NS SIM_S(3)       /* a job on two executors of one leader: until one has been told */
 #define OLD_LEADER_NS SIM_S(13) /* replaced: that others say so may be on its way so long */
 #define AGAIN_NS SIM_S(1)       /* a request that only its API knows */
+#define ENDED_NS SIM_S(2)       /* a request that its API has ended */
 #define RESULT_NS SIM_S(4) /* one whose run is over: that its result is lost may show so late */
 #define LOST_NS SIM_S(10)  /* a job whose executor is away: the grace period, and a look */
 #define CANCEL_NS SIM_S(4)
@@ -152,12 +153,19 @@ static void count_requests(const struct sched *s)
     }
 }
 
-static unsigned host_of(const char *name)
+static const struct sim_proc *proc_named(const char *name)
 {
     for (unsigned i = 0; i < cluster_n_procs(); i++)
         if (cluster_proc(i) && strcmp(sim_proc_name(cluster_proc(i)), name) == 0)
-            return sim_proc_host(cluster_proc(i));
-    return 0;
+            return cluster_proc(i);
+    return NULL;
+}
+
+static unsigned host_of(const char *name)
+{
+    const struct sim_proc *p = proc_named(name);
+
+    return p ? sim_proc_host(p) : 0;
 }
 
 /* Who waits hears of it: the leader has the request, or has refused it, or its result has come. */
@@ -176,6 +184,25 @@ static void look_at_waiting(const struct sim_proc *proc, uint64_t api_id, uint64
             against("again", (int64_t)(api_id << 32 ^ rid), AGAIN_NS,
                     executor[0] ? "a request has no run, and waits for its result"
                                 : "a request was to run again, and waits for nobody");
+    }
+}
+
+/* A request for which nobody waits is not to run: its inputs do not come, and whoever is let in
+ * behind it waits for them. */
+static void look_at_ended(const struct sched *s)
+{
+    const unsigned host = host_of(s->conf->name);
+
+    for (size_t i = 0; i < s->requests.n; i++) {
+        const struct request *r = s->requests.items[i];
+        const struct sim_proc *api = r->api ? sim_api_ended(r->api_id, r->rid) : NULL;
+        const struct sim_proc *e = r->exec ? proc_named(r->exec->info.name) : NULL;
+
+        if (api && e && !r->cancelled && r->state != REQUEST_LOST && !sim_proc_is_paused(api) &&
+            !sim_proc_is_paused(e) && sim_net_is_well(host, sim_proc_host(api)) &&
+            sim_net_is_well(host, sim_proc_host(e)))
+            against("ended", (int64_t)(r->api_id << 32 ^ r->rid), ENDED_NS,
+                    "a request has an executor, and its API has ended it");
     }
 }
 
@@ -490,6 +517,7 @@ static void on_look(void *arg, uint64_t n)
         if (x && x->epoch && !sim_proc_is_paused(sim_scheduler_proc(world->schedulers[i]))) {
             count_requests(x);
             count_runs(x);
+            look_at_ended(x);
             look_at_pool(x);
         }
     }
