@@ -262,57 +262,49 @@ static int check_send(const struct sh_wire *w, const int *fds, size_t n_fds, str
     return SH_OK;
 }
 
-static int refuse_slow_peer(struct sh_wire *w, struct sh_err *err)
+/* Writes or queues what was encoded. */
+static int send_frame(struct sh_wire *w, const int *fds, size_t n_fds, struct sh_err *err)
 {
-    struct sh_err why = {0};
+    struct iovec iov = {.iov_base = w->scratch.data, .iov_len = w->scratch.len};
+    ssize_t n = 0;
+    int rc;
 
-    SH_FAIL(&why, SH_E_UNAVAILABLE, "the peer does not read: %zu bytes wait for it", w->queued);
-    sh_wire__fail(w, &why);
-    return sh_err_copy(err, &why);
+    if (!w->head && !w->is_corked) {
+        n = write_some(w, &iov, 1, fds, n_fds);
+        if (n < 0)
+            return sh_err_copy(err, &w->why);
+        if ((size_t)n == w->scratch.len) {
+            if (w->tls)
+                update_interest(w);
+            return SH_OK;
+        }
+    }
+    if (w->scratch.len - (size_t)n > w->h.max_queued_bytes - w->queued)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer does not read: %zu bytes wait for it",
+                       w->queued);
+    rc = enqueue(w, &w->scratch, (size_t)n, fds, n > 0 ? 0 : n_fds, err);
+    if (!rc && !w->is_corked)
+        update_interest(w);
+    return rc;
 }
 
 int sh_wire_send_fds(struct sh_wire *w, const struct sh_msg *m, const int *fds, size_t n_fds,
                      struct sh_err *err)
 {
-    struct iovec iov;
-    ssize_t n = 0;
+    struct sh_err why = {0};
     int rc = check_send(w, fds, n_fds, err);
 
-    if (!rc)
-        rc = sh_wire__encode(&w->scratch, m, n_fds, err);
     if (rc)
-        goto out;
-    if (!w->head && !w->is_corked) {
-        iov = (struct iovec){.iov_base = w->scratch.data, .iov_len = w->scratch.len};
-        n = write_some(w, &iov, 1, fds, n_fds);
-        if (n < 0) {
-            rc = sh_err_copy(err, &w->why);
-            goto out;
-        }
-        if ((size_t)n == w->scratch.len) {
-            if (w->tls)
-                update_interest(w);
-            goto out;
-        }
-    }
-    if (w->scratch.len - (size_t)n > w->h.max_queued_bytes - w->queued) {
-        rc = refuse_slow_peer(w, err);
-        goto out;
-    }
-    rc = enqueue(w, &w->scratch, (size_t)n, fds, n > 0 ? 0 : n_fds, err);
-    if (!rc) {
-        if (!w->is_corked)
-            update_interest(w);
-    } else if (n > 0) { /* half a frame is out: nothing can follow it */
-        struct sh_err why = {0};
-
-        SH_FAIL(&why, rc, "could not queue the rest of a message");
-        sh_wire__fail(w, &why);
-    }
-out:
+        return rc;
+    rc = sh_wire__encode(&w->scratch, m, n_fds, &why);
+    if (!rc)
+        rc = send_frame(w, fds, n_fds, &why);
     if (w->scratch.cap > KEEP_BYTES)
         sh_buf_fini(&w->scratch);
-    return rc;
+    if (!rc)
+        return SH_OK;
+    sh_wire__fail(w, &why); /* nothing follows what did not go, or went by half */
+    return sh_err_copy(err, &why);
 }
 
 int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err)

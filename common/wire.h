@@ -49,9 +49,10 @@ void sh_wire_close(struct sh_wire *w); /* no on_close call; NULL is allowed */
  * when the wire is gone (why->rc is SH_E_CANCELLED if all went well). */
 void sh_wire_finish(struct sh_wire *w);
 
-/* Queues one message; writes at once if the socket takes it. Never calls back: if the connection is
- * lost or the peer does not read, on_close comes later, from the loop. fds need a Unix socket.
- * Fails: SH_E_NOMEM, SH_E_TOOBIG, SH_E_UNAVAILABLE (lost, or the peer does not read). */
+/* Queues one message; writes at once if the socket takes it. A message that fails is the end of the
+ * connection, so that the peer gets all up to some message and none behind it. Never calls back:
+ * on_close comes later, from the loop. fds need a Unix socket. Fails: SH_E_NOMEM, SH_E_IO,
+ * SH_E_TOOBIG, SH_E_UNAVAILABLE (lost, or the peer does not read). */
 int sh_wire_send(struct sh_wire *w, const struct sh_msg *m, struct sh_err *err);
 /* Messages between the two go out together: one system call, and the peer wakes up once. Call both
  * in one function, or in one turn of the loop: nothing leaves before the second. */

@@ -236,7 +236,6 @@ static void before_sleep(struct sh_loop *l, void *arg)
     struct sched *s = arg;
 
     (void)l;
-    sessions_sweep(s);
     if (s->loaded)
         serving_tell(s);
     /* Acting may wake us again, after a failed write for example: that is for the next turn. */
@@ -244,7 +243,6 @@ static void before_sleep(struct sh_loop *l, void *arg)
         jobs_sync(s);
     for (int i = 0; i < 4 && (s->woken || s->jobs_woken) && s->loaded; i++)
         pass(s);
-    sessions_sweep(s);
 }
 
 static void on_tick(struct sh_loop *l, void *arg)

@@ -78,20 +78,10 @@ void session_end(struct session *x, const char *why)
 
 void session_send(struct session *x, const struct sh_msg *m)
 {
-    struct sh_err err = {0};
-
-    if (!x || x->ending || x->broken)
+    if (!x || x->ending)
         return;
     cork(x);
-    if (!sh_wire_send(x->wire, m, &err))
-        return;
-    /* A lost connection reports itself through on_close; anything else would leave the peer with a
-     * gap in what it was told. */
-    if (err.rc != SH_E_UNAVAILABLE) {
-        sh_log_err(SH_LOG_ERROR, "session.send", &err);
-        x->broken = true;
-        x->sched->sessions.any_broken = true;
-    }
+    sh_wire_send(x->wire, m, NULL);
 }
 
 void session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry_after_ms,
@@ -103,19 +93,6 @@ void session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry_after
                                                          .retry_after_ms = retry_after_ms,
                                                          .msg = msg,
                                                          .predicted_ms = predicted_ms}});
-}
-
-void sessions_sweep(struct sched *s)
-{
-    struct sessions *ss = &s->sessions;
-
-    while (ss->any_broken) {
-        ss->any_broken = false;
-        for (size_t i = ss->n; i-- > 0;) {
-            if (ss->items[i]->broken)
-                session_end(ss->items[i], "a message could not be sent");
-        }
-    }
 }
 
 void sessions_cork(struct sched *s)

@@ -30,7 +30,6 @@ struct session {
     struct api *api;      /* one of these two, after its hello */
     struct exec *exec;
     bool ending; /* sh_wire_finish() was called */
-    bool broken; /* a message was lost; sessions_sweep() ends it */
     int64_t opened_ns, heard_ns, pinged_ns;
     size_t index;
     struct session *next_corked, **corked_at; /* sessions.corked; corked_at NULL: not in it */
@@ -42,7 +41,6 @@ struct sessions {
     uint64_t last_serial;
     struct sh_listen *listen[SESSION_MAX_LISTEN]; /* OWNED */
     size_t n_listen;
-    bool any_broken;
     bool corks;             /* between sessions_cork() and sessions_uncork() */
     struct session *corked; /* list: those that were sent something since */
     int64_t warned_ns;
@@ -57,14 +55,13 @@ void sessions_end_all(struct sched *s, const char *why);
 void sessions_fini(struct sched *s);
 void sessions_second(struct sched *s); /* once a second: keep-alive */
 
-void sessions_sweep(struct sched *s); /* once a turn of the loop */
 /* Between the two, messages to a peer are held back and then go out together. */
 void sessions_cork(struct sched *s);
 void sessions_uncork(struct sched *s);
 
 void session_end(struct session *x, const char *why); /* tells the other parts at once */
-/* Never calls back: after a failure the next sessions_sweep() ends the session. NULL is allowed and
- * does nothing. */
+/* Never calls back: a failure ends the connection, which tells of it from the loop. NULL is allowed
+ * and does nothing. */
 void session_send(struct session *x, const struct sh_msg *m);
 /* Sends INFER_REFUSED to an API. */
 void session_refuse(struct session *x, uint64_t rid, int rc, int64_t retry_after_ms,
