@@ -365,31 +365,37 @@ static bool may_cut_own(const struct residency *r, const struct want *w, uint32_
     return im->conf.tag == w->tag && !im->pins && !im->is_sticky && id != w->self && id != w->spare;
 }
 
-/* Cuts older images of a tenant until n more blocks fit below its max. Fails: SH_E_DEVMEM, and
- * nothing was cut. */
-static int keep_below_max(struct residency *r, const struct want *w, uint32_t n, uint32_t *evicted,
-                          struct sh_err *err)
+/* So many blocks of its images must go before the tenant may have n more. */
+static uint64_t over_max(const struct residency *r, const struct want *w, uint32_t n)
 {
     const uint32_t max = residency_quota(r, w->tag).max_blocks;
-    uint64_t used = max == RESIDENCY_NO_MAX ? 0 : (uint64_t)residency_used(r, w->tag) + n, can = 0;
+    const uint64_t used = max == RESIDENCY_NO_MAX ? 0 : (uint64_t)residency_used(r, w->tag) + n;
+
+    return used > max ? used - max : 0;
+}
+
+/* Cuts older images of a tenant by `over` blocks, so that n more fit below its max. Fails:
+ * SH_E_DEVMEM, and nothing was cut. */
+static int keep_below_max(struct residency *r, const struct want *w, uint32_t n, uint64_t over,
+                          uint32_t *evicted, struct sh_err *err)
+{
+    uint64_t can = 0;
     uint32_t id;
 
-    if (used <= max)
-        return SH_OK;
     for (id = r->images[ENDS].newer; id != ENDS; id = r->images[id].newer)
         can += may_cut_own(r, w, id) ? r->images[id].held : 0;
-    if (!w->may_evict || used - max > can)
+    if (!w->may_evict || over > can)
         return SH_FAIL(err, SH_E_DEVMEM,
                        "the tenant may have %zu MiB of this device (gpu_memory_max_bytes, in whole "
                        "blocks of 2 MiB), and what it uses now leaves no %zu MiB",
-                       (size_t)max * 2, (size_t)n * 2);
-    for (id = r->images[ENDS].newer; used > max && id != ENDS; id = r->images[id].newer)
+                       (size_t)residency_quota(r, w->tag).max_blocks * 2, (size_t)n * 2);
+    for (id = r->images[ENDS].newer; over && id != ENDS; id = r->images[id].newer)
         if (may_cut_own(r, w, id)) {
-            uint32_t had = r->images[id].held, over = (uint32_t)SH_MIN(used - max, (uint64_t)had);
+            uint32_t had = r->images[id].held, cut = (uint32_t)SH_MIN(over, (uint64_t)had);
 
-            residency_truncate(r, id, had - over);
-            used -= over;
-            *evicted += over;
+            residency_truncate(r, id, had - cut);
+            over -= cut;
+            *evicted += cut;
         }
     return SH_OK;
 }
@@ -542,6 +548,26 @@ static int make_room(struct residency *r, const struct want *w, uint32_t *at_out
     return SH_OK;
 }
 
+/* Room for w->n blocks, n of which the tenant does not have yet. Where that takes images for its
+ * max, a copy is asked first whether there will be a piece then. */
+static int find_place(struct residency *r, const struct want *w, uint32_t n, uint32_t *at_out,
+                      uint32_t *evicted_out, struct sh_err *err)
+{
+    const uint64_t over = over_max(r, w, n);
+    struct residency *copy = NULL;
+    uint32_t at, evicted = 0;
+    int rc = over ? residency_clone(r, &copy, err) : SH_OK;
+
+    if (!rc && copy)
+        rc = keep_below_max(copy, w, n, over, &evicted, err);
+    if (!rc && copy)
+        rc = make_room(copy, w, &at, &evicted, err);
+    residency_free(copy);
+    if (!rc && over)
+        rc = keep_below_max(r, w, n, over, evicted_out, err);
+    return rc ? rc : make_room(r, w, at_out, evicted_out, err);
+}
+
 /* What is neither pinned, nor sticky, nor this image. */
 static uint32_t evict_others(struct residency *r, uint32_t id)
 {
@@ -583,9 +609,7 @@ int residency_place(struct residency *r, uint32_t id, bool may_evict, struct res
     *out = (struct residency_place){.had_blocks = im->held, .had_first = im->first};
     count_use(r, im);
     if (im->held < im->conf.n_blocks) {
-        rc = keep_below_max(r, &w, w.n - im->held, &out->evicted_blocks, err);
-        if (!rc)
-            rc = make_room(r, &w, &at, &out->evicted_blocks, err);
+        rc = find_place(r, &w, w.n - im->held, &at, &out->evicted_blocks, err);
         if (rc)
             return rc;
         /* The old prefix and the new range may overlap: give all back, then take. */
@@ -614,7 +638,7 @@ int residency_alloc(struct residency *r, const struct residency_need *need, stru
                      .self = NONE,
                      .spare = need->spare,
                      .tag = need->tag,
-                     .may_evict = true,
+                     .may_evict = !need->is_from_free,
                      .scrub_matters = true,
                      .high = true};
     uint32_t at = 0;
@@ -624,9 +648,7 @@ int residency_alloc(struct residency *r, const struct residency_need *need, stru
     *evicted_out = 0;
     if (need->n_blocks == 0)
         return SH_OK;
-    rc = keep_below_max(r, &w, w.n, evicted_out, err);
-    if (!rc)
-        rc = make_room(r, &w, &at, evicted_out, err);
+    rc = find_place(r, &w, w.n, &at, evicted_out, err);
     if (rc)
         return rc;
     *out = (struct arena_range){at, need->n_blocks};

@@ -56,8 +56,9 @@ struct residency_quota { /* default: {0, RESIDENCY_NO_MAX, 1} */
 struct residency_need {
     uint32_t n_blocks, tag;
     enum arena_kind kind;
-    uint32_t spare; /* image that must not be evicted for it, or RESIDENCY_NO_IMAGE */
-    bool is_mixed;  /* others than `tag` use it as well: nothing may be left there by anybody */
+    uint32_t spare;    /* image that must not be evicted for it, or RESIDENCY_NO_IMAGE */
+    bool is_mixed;     /* others than `tag` use it as well: nothing may be left there by anybody */
+    bool is_from_free; /* nothing is evicted for it */
 };
 
 enum residency_policy {
@@ -114,8 +115,8 @@ uint32_t residency_held(const struct residency *r, uint32_t id);
 uint32_t residency_blocks(const struct residency *r, uint32_t id); /* of all of the image */
 uint32_t residency_tag(const struct residency *r, uint32_t id);
 
-/* Gives the image its whole range, evicting others if may_evict. Fails: SH_E_DEVMEM; then only use
- * bits have changed, and older images of the same tenant if it has a max. */
+/* Gives the image its whole range, evicting others if may_evict. Fails: SH_E_DEVMEM, SH_E_NOMEM;
+ * then only use bits have changed. */
 int residency_place(struct residency *r, uint32_t id, bool may_evict, struct residency_place *out,
                     struct sh_err *err);
 /* Cuts the held prefix to at most `blocks`. */
@@ -125,7 +126,7 @@ void residency_truncate(struct residency *r, uint32_t id, uint32_t blocks);
 void residency_forget(struct residency *r, uint32_t id, uint32_t blocks);
 
 /* Takes a range for a workspace or training state. Prefers blocks that are clean or have the same
- * tag. *evicted_out: blocks taken from images. Fails: SH_E_DEVMEM. */
+ * tag. *evicted_out: blocks taken from images. Fails as residency_place(). */
 int residency_alloc(struct residency *r, const struct residency_need *need, struct arena_range *out,
                     uint32_t *evicted_out, struct sh_err *err);
 void residency_release(struct residency *r, struct arena_range *range, uint32_t tag);

@@ -369,6 +369,7 @@ static struct residency_need need_beside(const struct residency *r, uint32_t ima
     n.n_blocks = to_blocks(SH_MAX(bytes, (size_t)1));
     if (way == SPACE_TOGETHER)
         n.n_blocks += residency_blocks(r, image);
+    n.is_from_free = way == SPACE_FREE;
     n.spare = way == SPACE_SPARING ? image : RESIDENCY_NO_IMAGE;
     return n;
 }
@@ -385,38 +386,40 @@ int space_alloc_beside(struct space *s, uint32_t image, size_t bytes, enum space
     return rc;
 }
 
-static bool fits(const struct residency *r, uint32_t image, size_t ws_bytes, enum space_way way,
-                 const struct residency_need *need)
+/* Fails: in this way there is no room. */
+static int try_way(const struct residency *r, uint32_t image, size_t ws_bytes, enum space_way way,
+                   const struct residency_need *need, struct sh_err *err)
 {
     const struct residency_need n = need_beside(r, image, ws_bytes, way, need);
     struct residency *c = NULL;
     struct residency_place p;
     struct arena_range at;
     uint32_t evicted;
-    bool does;
+    int rc = residency_clone(r, &c, err);
 
-    if (residency_clone(r, &c, NULL))
-        return false;
-    does = !residency_alloc(c, &n, &at, &evicted, NULL);
-    if (does && way == SPACE_TOGETHER) {
+    if (!rc)
+        rc = residency_alloc(c, &n, &at, &evicted, err);
+    if (!rc && way == SPACE_TOGETHER) {
         const uint32_t n_ws = n.n_blocks - residency_blocks(c, image);
 
         residency_release(c, &(struct arena_range){at.first + n_ws, at.n - n_ws}, n.tag);
     }
-    does = does && !residency_place(c, image, true, &p, NULL);
+    if (!rc)
+        rc = residency_place(c, image, true, &p, err);
     residency_free(c);
-    return does;
+    return rc;
 }
 
-bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
-                     const struct residency_need *need, const struct space_if *x,
-                     enum space_way *way_out)
+int space_find_way(struct space *s, uint32_t image, size_t ws_bytes,
+                   const struct residency_need *need, const struct space_if *x,
+                   enum space_way *way_out, struct sh_err *err)
 {
     struct residency *c = NULL;
-    bool does = false;
+    struct sh_err first = {0}, why;
+    int rc = residency_clone(s->res, &c, err);
 
-    if (residency_clone(s->res, &c, NULL))
-        return false;
+    if (rc)
+        return rc;
     for (size_t i = 0; i < x->n_given; i++) {
         struct arena_range r = x->given[i].blocks;
 
@@ -424,12 +427,16 @@ bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
     }
     if (x->is_unpinned)
         residency_unpin_all(c);
-    for (int way = 0; way < SPACE_N_WAYS && !does; way++) {
+    for (int way = SPACE_SPARING; way < SPACE_N_WAYS; way++) {
         *way_out = (enum space_way)way;
-        does = fits(c, image, ws_bytes, *way_out, need);
+        why = (struct sh_err){0};
+        rc = try_way(c, image, ws_bytes, *way_out, need, &why);
+        sh_err_copy(&first, &why);
+        if (rc != SH_E_DEVMEM)
+            break;
     }
     residency_free(c);
-    return does;
+    return rc ? sh_err_copy(err, rc == SH_E_DEVMEM ? &first : &why) : SH_OK;
 }
 
 /* ------------------------------------------------------------------ background */
@@ -452,16 +459,31 @@ static void idle_scrub(struct space *s)
     }
 }
 
-bool space_has_spare(const struct space *s, uint64_t bytes)
+static bool has_free(struct residency *r, uint32_t blocks)
 {
-    return arena_count(residency_arena(s->res), ARENA_FREE) >= to_blocks(bytes) + s->n_kept_free;
+    return arena_count(residency_arena(r), ARENA_FREE) >= blocks;
 }
 
-void space_clear(struct space *s, uint64_t bytes, int64_t idle_ns)
+bool space_has_spare(const struct space *s, uint64_t bytes)
+{
+    return has_free(s->res, to_blocks(bytes) + s->n_kept_free);
+}
+
+void space_clear(struct space *s, uint32_t image, uint64_t bytes, int64_t idle_ns)
 {
     const uint32_t blocks = to_blocks(bytes) + s->n_kept_free;
+    const int64_t now_ns = sh_clock_ns();
+    struct residency *c = NULL;
+    struct residency_place p;
+    bool helps;
 
-    count_evicted(s, residency_trim(s->res, blocks, sh_clock_ns(), idle_ns), "ahead");
+    if (residency_clone(s->res, &c, NULL))
+        return;
+    residency_trim(c, blocks, now_ns, idle_ns);
+    helps = has_free(c, blocks) && !residency_place(c, image, false, &p, NULL);
+    residency_free(c);
+    if (helps)
+        count_evicted(s, residency_trim(s->res, blocks, now_ns, idle_ns), "ahead");
 }
 
 void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent)

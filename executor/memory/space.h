@@ -60,8 +60,11 @@ size_t space_offset(const struct space_range *r); /* bytes in the arena */
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
                 struct tx_place *out, struct sh_err *err);
 
-/* How a run's workspace and its image, which each need one piece, find their places. */
+/* How a run's workspace and its image, which each need one piece, find their places. In all ways
+ * but the first one something may have been evicted for the workspace when it turns out that the
+ * image has no place, so ask space_find_way() before. */
 enum space_way {
+    SPACE_FREE,     /* the workspace from what is free, then the image */
     SPACE_SPARING,  /* the workspace without taking from the image, then the image */
     SPACE_ANY,      /* the workspace where it costs least, then the image */
     SPACE_TOGETHER, /* both in one piece */
@@ -77,15 +80,17 @@ struct space_if {                    /* what is not so yet; zeroed: all is as it
     size_t n_given;
     bool is_unpinned; /* ... and no image was pinned */
 };
-/* Would workspace and image fit? Changes nothing. *way_out: the first way in which they would. */
-bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
-                     const struct residency_need *need, const struct space_if *x,
-                     enum space_way *way_out);
+/* The first way in which workspace and image would fit, where what is free does not do. Changes
+ * nothing. Fails: SH_E_DEVMEM: in none, err says why not in the first; SH_E_NOMEM. */
+int space_find_way(struct space *s, uint32_t image, size_t ws_bytes,
+                   const struct residency_need *need, const struct space_if *x,
+                   enum space_way *way_out, struct sh_err *err);
 
 /* Are so many bytes free besides what space_idle() keeps free? */
 bool space_has_spare(const struct space *s, uint64_t bytes);
-/* Evicts tails of images that nobody has used for idle_ns, until they are, if it can. */
-void space_clear(struct space *s, uint64_t bytes, int64_t idle_ns);
+/* Evicts tails of images that nobody has used for idle_ns, until so many bytes are and the image
+ * has a place without further eviction. Where that cannot be, none. */
+void space_clear(struct space *s, uint32_t image, uint64_t bytes, int64_t idle_ns);
 /* Background work of one tick. Call it only while nothing runs. */
 void space_idle(struct space *s, uint32_t low_percent, uint32_t high_percent);
 void space_update_metrics(struct space *s);

@@ -103,7 +103,7 @@ static bool place(struct model *m, bool may_evict_stale)
     uint64_t hit;
 
     if (may_evict_stale && !space_has_spare(space, bytes))
-        space_clear(space, bytes, RESIDENCY_STALE_NS);
+        space_clear(space, m->res, bytes, RESIDENCY_STALE_NS);
     return space_has_spare(space, bytes) && !model__place(m, false, &hit, NULL) && m->is_placed;
 }
 

@@ -50,12 +50,13 @@ const struct msg_batch *room__batch(const struct run *r)
     return model_batch(r->shape, r->batch, &layer_ns);
 }
 
-static bool would_fit(const struct run *r, const struct space_if *x, enum space_way *way)
+static int find_way(const struct run *r, const struct space_if *x, enum space_way *way,
+                    struct sh_err *err)
 {
     const struct residency_need need = need_of(r);
 
-    return space_would_fit(r->sw->env.space, r->model->res, (size_t)room__batch(r)->ws_bytes, &need,
-                           x, way);
+    return space_find_way(r->sw->env.space, r->model->res, (size_t)room__batch(r)->ws_bytes, &need,
+                          x, way, err);
 }
 
 /* The tenant is told why the last try failed, not the first one. */
@@ -69,13 +70,13 @@ static int take(struct run *r, struct sh_err *err)
 {
     const struct space_if now = {.n_given = 0};
     enum space_way way;
-    int rc = take_with(r, SPACE_SPARING, err);
+    int rc = take_with(r, SPACE_FREE, err);
 
-    if (rc == SH_E_DEVMEM && would_fit(r, &now, &way)) {
-        forget_try(err);
-        rc = take_with(r, way, err);
-    }
-    return rc;
+    if (rc != SH_E_DEVMEM)
+        return rc;
+    forget_try(err);
+    rc = find_way(r, &now, &way, err);
+    return rc ? rc : take_with(r, way, err);
 }
 
 int room__take(struct run *r, struct sh_err *err)
@@ -104,7 +105,7 @@ enum stop_way room__way(const struct run *r)
                                    .n_given = rival->ranges(rival->arg, (enum stop_way)w, freed),
                                    .is_unpinned = waits};
 
-        if (would_fit(r, &x, &way))
+        if (find_way(r, &x, &way, NULL) == SH_OK)
             return (enum stop_way)w;
     }
     return STOP_SWAP;

@@ -99,7 +99,7 @@ bool run__next_part(struct run *r, const struct sh_err *why, const struct msg_wk
 const struct msg_batch *room__batch(const struct run *r);
 /* Takes what it needs. The pieces that are free may be too small although there is enough: then
  * some of its image is better copied again elsewhere than that training loses its step. What was
- * only prepared goes before training gives up anything. What fits in no way takes nothing from its
+ * only prepared goes before training gives up anything. What fits in no way takes nothing from any
  * image. Fails, by the last try: SH_E_DEVMEM, SH_E_UNAVAILABLE, SH_E_NOMEM, SH_E_INVALID. */
 int room__take(struct run *r, struct sh_err *err);
 /* The least that training must give up so that there is room for it. What it lacks of its image

@@ -177,9 +177,9 @@ bool space_has_spare(const struct space *s, uint64_t bytes)
     return w.has_spare;
 }
 
-void space_clear(struct space *s, uint64_t bytes, int64_t idle_ns)
+void space_clear(struct space *s, uint32_t image, uint64_t bytes, int64_t idle_ns)
 {
-    (void)s, (void)bytes;
+    (void)s, (void)image, (void)bytes;
     assert_int_equal(idle_ns, RESIDENCY_STALE_NS);
     w.n_cleared++;
     w.has_spare = w.has_spare_once_cleared;

@@ -197,6 +197,34 @@ static void a_maximum_lets_the_tenants_own_older_images_go(void **state)
     residency_free(r);
 }
 
+/* Its images go for more than its max, but not where that leaves it no piece: all that is between
+ * them is in use. */
+static void a_maximum_costs_nothing_where_there_is_no_piece(void **state)
+{
+    struct residency *r = new_residency(20, 1);
+    uint32_t own[2], others[2], large;
+    struct residency_place p;
+    struct arena_range range;
+
+    (void)state;
+    set_quota(r, 1, 0, 4, 1);
+    for (int i = 0; i < 2; i++) {
+        own[i] = add_of(r, 1, 2, i);
+        others[i] = add_of(r, 2, 8, i);
+        residency_pin(r, others[i]);
+    }
+    assert_int_equal(alloc_of(r, 1, 3, &range, NULL), SH_E_DEVMEM);
+    large = add(r, 4, 4);
+    assert_int_equal(residency_place(r, large, true, &p, NULL), SH_E_DEVMEM);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(residency_held(r, own[i]), 2);
+    residency_unpin(r, others[1]);
+    assert_ok(alloc_of(r, 1, 3, &range, NULL));
+    assert_int_equal(residency_used(r, 1), 4);
+    assert_ok(residency_check(r, NULL));
+    residency_free(r);
+}
+
 /* What is left of the second tenant's 8 blocks when the third comes: they are the clock's first
  * victims, and were used longest ago. */
 static uint32_t left_of_the_second(bool with_quotas)
@@ -587,6 +615,7 @@ int main(void)
         cmocka_unit_test(a_minimum_is_not_taken_by_others_but_its_owner_may),
         cmocka_unit_test(the_part_of_a_minimum_that_training_uses_keeps_no_image),
         cmocka_unit_test(a_maximum_lets_the_tenants_own_older_images_go),
+        cmocka_unit_test(a_maximum_costs_nothing_where_there_is_no_piece),
         cmocka_unit_test(who_holds_more_than_its_share_gives_way_first),
         cmocka_unit_test(a_clone_knows_the_quotas),
         cmocka_unit_test(a_place_without_eviction_takes_only_what_is_free),

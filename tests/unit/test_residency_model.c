@@ -195,6 +195,20 @@ static bool m_make_room(struct model *m, const struct m_want *w, uint32_t *at_ou
     return found;
 }
 
+/* What went for the max comes back where there is no piece all the same. */
+static bool m_find_place(struct model *m, const struct m_want *w, uint32_t n, uint32_t *at_out)
+{
+    const struct model before = *m;
+
+    if (!m_keep_below_max(m, w, n))
+        return false;
+    if (m_make_room(m, w, at_out))
+        return true;
+    if (m_used(&before, w->tag, true) + (uint64_t)n > m->quota[w->tag].max_blocks)
+        *m = before;
+    return false;
+}
+
 static void m_take(struct model *m, uint32_t at, uint32_t n, enum arena_kind kind, uint32_t owner)
 {
     for (uint32_t b = at; b < at + n; b++) {
@@ -212,7 +226,7 @@ static bool m_place(struct model *m, uint32_t id, bool may_evict)
     uint32_t at = 0;
 
     if (im->held < im->n) {
-        if (!m_keep_below_max(m, &w, im->n - im->held) || !m_make_room(m, &w, &at))
+        if (!m_find_place(m, &w, im->n - im->held, &at))
             return false;
         for (uint32_t b = im->first; b < im->first + im->held; b++)
             m->block[b] = (struct arena_seg){.tag = im->tag};
@@ -284,12 +298,13 @@ static void a_step_of_a_range(struct life *l, uint32_t k, uint32_t spare)
     const struct residency_need need = {.n_blocks = 1 + sh_test_random(&l->x) % 12,
                                         .kind = ARENA_WORK,
                                         .tag = 1 + k % M_TENANTS,
-                                        .spare = spare};
+                                        .spare = spare,
+                                        .is_from_free = sh_test_random(&l->x) % 4 == 0};
     const struct m_want w = {.n = need.n_blocks,
                              .self = RESIDENCY_NO_IMAGE,
                              .spare = spare,
                              .tag = need.tag,
-                             .may_evict = true,
+                             .may_evict = !need.is_from_free,
                              .is_range = true};
     struct arena_range *range = &l->work[k];
     uint32_t at = 0, evicted;
@@ -301,7 +316,7 @@ static void a_step_of_a_range(struct life *l, uint32_t k, uint32_t spare)
         residency_release(l->r, range, need.tag);
         return;
     }
-    fits = m_keep_below_max(&l->m, &w, w.n) && m_make_room(&l->m, &w, &at);
+    fits = m_find_place(&l->m, &w, w.n, &at);
     if (fits)
         m_take(&l->m, at, w.n, need.kind, need.tag);
     assert_int_equal(residency_alloc(l->r, &need, range, &evicted, NULL) == SH_OK, fits);

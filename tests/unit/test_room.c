@@ -27,13 +27,13 @@ int space_alloc_beside(struct space *s, uint32_t image, size_t bytes, enum space
     return SH_OK;
 }
 
-bool space_would_fit(struct space *s, uint32_t image, size_t ws_bytes,
-                     const struct residency_need *need, const struct space_if *x,
-                     enum space_way *way_out)
+int space_find_way(struct space *s, uint32_t image, size_t ws_bytes,
+                   const struct residency_need *need, const struct space_if *x,
+                   enum space_way *way_out, struct sh_err *err)
 {
     (void)s, (void)image, (void)ws_bytes, (void)need, (void)x;
     *way_out = SPACE_TOGETHER;
-    return fits;
+    return fits ? SH_OK : SH_FAIL(err, SH_E_DEVMEM, "no way");
 }
 
 int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
@@ -134,7 +134,7 @@ static void the_last_try_says_why_there_is_no_memory(void **state)
         assert_fails(take(&rcs, true, false, &r, &other_way), SECOND[i], &other_way, "try 2");
         assert_int_equal(way_of[1], SPACE_TOGETHER);
         assert_fails(take(&rcs, false, true, &r, &unkept), SECOND[i], &unkept, "try 2");
-        assert_int_equal(way_of[1], SPACE_SPARING);
+        assert_int_equal(way_of[1], SPACE_FREE);
         assert_int_equal(take(&rcs, true, false, &r, NULL), SECOND[i]);
         assert_int_equal(n_tries, 2);
         assert_false(r.has_ws);
@@ -158,6 +158,9 @@ static void what_was_prepared_goes_only_if_there_is_no_other_way(void **state)
     assert_int_equal(err.rc, SH_OK);
     assert_fails(take(&SHORT, true, true, &r, &err), SH_E_DEVMEM, &err, "try 4");
     assert_false(r.has_ws || r.has_pin);
+    err = (struct sh_err){0};
+    assert_fails(take(&SHORT, false, false, &r, &err), SH_E_DEVMEM, &err, "no way");
+    assert_int_equal(n_tries, 1); /* what would not do is not tried */
 }
 
 int main(void)

@@ -156,19 +156,51 @@ static void a_workspace_leaves_its_image_a_piece(void **state)
     assert_ok(space_place(r.s, id, (N_BLOCKS - 4) * DEV_BLOCK, true, &at, NULL));
     assert_ok(space_place(r.s, small, DEV_BLOCK, true, &at, NULL));
     residency_truncate(space_residency(r.s), id, N_BLOCKS - 8);
-    assert_true(space_would_fit(r.s, id, 4 * DEV_BLOCK, &need, &now, &way));
+    assert_ok_err(space_find_way(r.s, id, 4 * DEV_BLOCK, &need, &now, &way, &err), &err);
     assert_int_equal(way, SPACE_TOGETHER);
     assert_int_equal(residency_held(space_residency(r.s), id), N_BLOCKS - 8); /* it only asked */
     assert_ok_err(space_alloc_beside(r.s, id, 4 * DEV_BLOCK, way, &need, &ws, &err), &err);
     assert_ok_err(space_place(r.s, id, (N_BLOCKS - 4) * DEV_BLOCK, true, &at, &err), &err);
     assert_int_equal(space_bytes(r.s, ARENA_FREE), 0);
     residency_pin(space_residency(r.s), id); /* as while it arrives */
-    assert_false(space_would_fit(r.s, small, DEV_BLOCK, &need, &now, &way));
-    assert_true(space_would_fit(r.s, small, DEV_BLOCK, &need,
-                                &(struct space_if){.is_unpinned = true}, &way));
+    assert_fails(space_find_way(r.s, small, DEV_BLOCK, &need, &now, &way, &err), SH_E_DEVMEM, &err,
+                 "could not find 2 MiB"); /* by itself, not with its image */
+    assert_ok(space_find_way(r.s, small, DEV_BLOCK, &need, &(struct space_if){.is_unpinned = true},
+                             &way, NULL));
     residency_unpin(space_residency(r.s), id);
     settle(&r);
     space_give(r.s, &ws, MINE);
+    rig_close(&r);
+}
+
+/* Two that nobody has used for long leave 4 blocks each, and between them is one in use. */
+static void nothing_is_cleared_for_an_image_that_would_have_no_place(void **state)
+{
+    uint32_t stale[2], used, large, small;
+    struct residency *res;
+    struct tx_place at;
+    struct rig r;
+
+    (void)state;
+    rig_open(&r);
+    res = space_residency(r.s);
+    stale[0] = add_image(&r, 4);
+    used = add_image(&r, N_BLOCKS - 8);
+    stale[1] = add_image(&r, 4);
+    assert_ok(space_place(r.s, stale[0], 4 * DEV_BLOCK, true, &at, NULL));
+    assert_ok(space_place(r.s, used, (N_BLOCKS - 8) * DEV_BLOCK, true, &at, NULL));
+    assert_ok(space_place(r.s, stale[1], 4 * DEV_BLOCK, true, &at, NULL));
+    residency_pin(res, used);
+    large = add_image(&r, 8);
+    small = add_image(&r, 4);
+    space_clear(r.s, large, 8 * DEV_BLOCK, 0);
+    assert_int_equal(residency_held(res, stale[0]) + residency_held(res, stale[1]), 8);
+    space_clear(r.s, large, 9 * DEV_BLOCK, 0); /* more than there is */
+    assert_int_equal(space_bytes(r.s, ARENA_FREE), 0);
+    space_clear(r.s, small, 4 * DEV_BLOCK, 0);
+    assert_int_equal(space_bytes(r.s, ARENA_FREE), 4 * DEV_BLOCK);
+    assert_ok(space_place(r.s, small, 4 * DEV_BLOCK, false, &at, NULL));
+    residency_unpin(res, used);
     rig_close(&r);
 }
 
@@ -228,6 +260,7 @@ int main(void)
         cmocka_unit_test(a_head_that_moves_is_announced),
         cmocka_unit_test(a_range_given_back_before_its_scrub_keeps_its_next_user_waiting),
         cmocka_unit_test(a_workspace_leaves_its_image_a_piece),
+        cmocka_unit_test(nothing_is_cleared_for_an_image_that_would_have_no_place),
         cmocka_unit_test(what_is_evicted_is_counted_by_what_the_room_was_for),
     };
 

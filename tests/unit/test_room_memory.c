@@ -1,0 +1,189 @@
+/* test_room_memory.c - what a run that gets no memory leaves as it was: the tries of room.c on a
+ * device. Without it: images could be thrown out for a workspace whose run has no room for its own
+ * image, again at each of its tries, and be copied in again for whoever asks for them next. */
+/* uses: executor/runs/room.o executor/memory/space.o executor/memory/residency.o executor/memory/replacement.o executor/memory/arena.o executor/memory/transmit.o runtime/group.o libdevice.a */
+/* link: -ldl */
+#include "executor/runs/inputs.h"
+#include "executor/runs/switch_int.h"
+#include "tests/unit/sh_test.h"
+
+#define N_BLOCKS 16u
+#define MINE 1u
+#define OTHERS 2u
+
+struct rig {
+    struct sh_loop *loop;
+    struct dev_lib *lib;
+    struct dev_mem *mem;
+    struct tx *tx;
+    struct switcher sw;
+};
+
+static struct msg_batch row = {.batch = 1};
+static struct space *space; /* as the store of the models knows it */
+
+/* ------------------------------------------------------------------ instead of the models */
+
+int model_place(struct model *m, uint64_t *hit_out, struct sh_err *err)
+{
+    *hit_out = 0;
+    return space_place(space, m->res, m->image_bytes, true, &m->at, err);
+}
+
+const struct msg_batch *model_batch(const struct model *m, uint32_t batch, const double **layer_ns)
+{
+    (void)m, (void)batch;
+    *layer_ns = NULL;
+    return &row;
+}
+
+uint64_t model_resident_bytes(const struct model *m)
+{
+    return (uint64_t)residency_held(space_residency(space), m->res) * DEV_BLOCK;
+}
+
+int model_transmit_begin(struct model *m, const double *layer_ns, struct sh_err *err)
+{
+    (void)m, (void)layer_ns, (void)err;
+    return SH_OK;
+}
+
+void model_unkeep(struct model *m, int64_t now_ns)
+{
+    (void)m, (void)now_ns;
+}
+
+bool store_unkeep_all(struct store *s)
+{
+    (void)s;
+    return false;
+}
+
+void store_note_use(struct model *version, struct model *shape)
+{
+    (void)version, (void)shape;
+}
+
+int inputs_send(struct run *r, struct sh_err *err)
+{
+    (void)r, (void)err;
+    return SH_OK;
+}
+
+void run__give_back(struct run *r)
+{
+    space_give(space, &r->ws, r->tag);
+    r->has_ws = false;
+}
+
+/* ------------------------------------------------------------------ the device */
+
+static void rig_open(struct rig *r)
+{
+    const struct dev_mem_conf c = {.pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = TX_N_LANES};
+    struct sh_err err = {0};
+
+    *r = (struct rig){0};
+    assert_ok(sh_loop_new(&r->loop, NULL));
+    assert_ok_err(dev_lib_open("cpu", &r->lib, &err), &err);
+    assert_ok_err(dev_mem_open(r->lib, &c, &r->mem, &err), &err);
+    assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
+    assert_ok_err(space_new(r->tx, "e", &(struct residency_conf){0}, &space, &err), &err);
+    r->sw.env.space = space;
+}
+
+static void rig_close(struct rig *r)
+{
+    space_free(space);
+    tx_free(r->tx);
+    dev_mem_close(r->mem);
+    dev_lib_close(r->lib);
+    sh_loop_free(r->loop);
+}
+
+static uint32_t add(uint32_t tag, uint32_t blocks)
+{
+    const struct residency_image im = {.n_blocks = blocks, .tag = tag};
+    uint32_t id = 0;
+
+    assert_ok(residency_add(space_residency(space), &im, &id, NULL));
+    return id;
+}
+
+static uint32_t add_here(uint32_t tag, uint32_t blocks)
+{
+    const uint32_t id = add(tag, blocks);
+    struct tx_place at;
+
+    assert_ok(space_place(space, id, (uint64_t)blocks * DEV_BLOCK, true, &at, NULL));
+    return id;
+}
+
+static int take(struct rig *r, struct model *m, uint32_t ws_blocks, struct run *run,
+                struct sh_err *err)
+{
+    row.ws_bytes = (uint64_t)ws_blocks * DEV_BLOCK;
+    *run = (struct run){.sw = &r->sw, .model = m, .shape = m, .batch = 1, .tag = MINE};
+    return room__take(run, err);
+}
+
+/* A workspace of 4 blocks finds room where another's image is, and then the run's own image of 6
+ * finds none: the rest is in use. */
+static void a_run_that_gets_no_memory_evicts_nothing(void **state)
+{
+    struct residency *res;
+    struct sh_err err = {0};
+    struct run run;
+    struct rig r;
+    uint32_t used, idle;
+    struct model m;
+
+    (void)state;
+    rig_open(&r);
+    res = space_residency(space);
+    used = add_here(OTHERS, N_BLOCKS - 4);
+    idle = add_here(OTHERS, 4);
+    residency_pin(res, used);
+    m = (struct model){.res = add(MINE, 6), .image_bytes = 6 * DEV_BLOCK};
+    assert_fails(take(&r, &m, 4, &run, &err), SH_E_DEVMEM, &err, "device memory");
+    assert_int_equal(residency_held(res, idle), 4);
+    assert_int_equal(space_n_evicted(space), 0);
+    residency_unpin(res, used);
+    err = (struct sh_err){0};
+    assert_ok_err(take(&r, &m, 4, &run, &err), &err);
+    assert_int_equal(err.rc, SH_OK);
+    assert_int_equal(residency_held(res, m.res), 6);
+    residency_unpin(res, m.res);
+    run__give_back(&run);
+    rig_close(&r);
+}
+
+/* Nothing has to go for what is free. */
+static void a_run_takes_what_is_free_first(void **state)
+{
+    struct sh_err err = {0};
+    struct run run;
+    struct rig r;
+    uint32_t idle;
+    struct model m;
+
+    (void)state;
+    rig_open(&r);
+    idle = add_here(OTHERS, 6);
+    m = (struct model){.res = add(MINE, 6), .image_bytes = 6 * DEV_BLOCK};
+    assert_ok_err(take(&r, &m, 4, &run, &err), &err);
+    assert_int_equal(residency_held(space_residency(space), idle), 6);
+    residency_unpin(space_residency(space), m.res);
+    run__give_back(&run);
+    rig_close(&r);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_run_that_gets_no_memory_evicts_nothing),
+        cmocka_unit_test(a_run_takes_what_is_free_first),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
