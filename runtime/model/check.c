@@ -1,6 +1,7 @@
 /* check.c - is a graph sound, and can we run it? */
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"
+#include "runtime/model/shape_int.h"
 
 #include <stdlib.h>
 
@@ -121,11 +122,17 @@ static int check_io(const struct graph *g, bool *defined, struct sh_err *err)
 static int check_node(const struct graph *g, const struct graph_node *n, bool *defined,
                       struct sh_err *err)
 {
+    const struct shape_op *op;
+    const char *wrong;
     char name[96];
 
     if (!n->op || !n->op[0] || !n->name || !n->name[0])
         return SH_FAIL(err, SH_E_INVALID, "a node has no operator or no name");
     graph__clean(n->name, name, sizeof(name));
+    op = shape__op(n->op);
+    wrong = op ? shape__wrong_links(op, n) : NULL; /* others are refused by name, all of them */
+    if (wrong)
+        return SH_FAIL(err, SH_E_INVALID, "%s node %s: %s", n->op, name, wrong);
     for (uint32_t j = 0; j < n->n_in; j++) {
         uint32_t v = n->in[j];
 

@@ -35,8 +35,9 @@ int graph__bytes(enum sh_dtype t, int rank, const int64_t *dims, size_t *out, st
 /* "FP32[8,3,224,224]", for messages. Returns out. */
 const char *graph__shape_text(const struct graph_value *v, char *out, size_t size);
 
-/* Checks numbers in range, one producer for each value, inputs before use, sizes of constants,
- * names. The reader of a file calls it before it returns a graph. Fails: SH_E_INVALID. */
+/* Checks numbers in range, one producer for each value, inputs before use, how many inputs and
+ * outputs each operator that is known has, sizes of constants, names: what looks at a graph may
+ * rely on it. The reader of a file calls it before it returns one. Fails: SH_E_INVALID. */
 int graph__validate(const struct graph *g, struct sh_err *err);
 /* Puts nodes into topological order, keeping their order where possible. Fails: SH_E_INVALID,
  * naming a node on a cycle. */

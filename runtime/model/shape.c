@@ -274,16 +274,13 @@ static int steps(struct shape_ctx *c, const struct shape_op *op)
 static int map_inputs(struct run *r, const struct graph_node *n, const struct shape_op *op,
                       bool *skip)
 {
+    const char *wrong = shape__wrong_links(op, n);
     struct shape_ctx *c = &r->c;
 
     *skip = false;
-    if (n->n_in < op->min_in || n->n_in > op->max_in)
-        return run__fail(r, n, SH_E_INVALID, "has a wrong number of inputs");
-    if (n->n_out < 1)
-        return run__fail(r, n, SH_E_INVALID, "has no outputs");
+    if (wrong)
+        return run__fail(r, n, SH_E_INVALID, wrong);
     for (uint32_t i = 0; i < n->n_in; i++) {
-        if (n->in[i] == GRAPH_NONE && (i < op->min_in || op->max_in == SHAPE_ANY))
-            return run__fail(r, n, SH_E_INVALID, "lacks an input");
         if (n->in[i] == GRAPH_NONE)
             continue;
         c->n.in[i] = r->map[n->in[i]];

@@ -55,6 +55,8 @@ struct shape_op {
 };
 
 const struct shape_op *shape__op(const char *name); /* NULL if unknown */
+/* What is wrong with how many inputs and outputs a node of this operator has; NULL: nothing. */
+const char *shape__wrong_links(const struct shape_op *op, const struct graph_node *n);
 
 /* ---- helpers for the steps */
 int shape__fail(struct shape_ctx *c, int rc, const char *fmt, ...)

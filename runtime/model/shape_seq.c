@@ -396,7 +396,7 @@ static uint32_t own_inputs(const struct graph_node *n)
 
 int run__control(struct run *r, const struct graph_node *n)
 {
-    const struct shape_op *op = shape__op(n->op);
+    const char *wrong = shape__wrong_links(shape__op(n->op), n);
     uint32_t *in = calloc((size_t)n->n_in + 1, sizeof(*in));
     struct shape_ctx c;
     int rc;
@@ -411,8 +411,8 @@ int run__control(struct run *r, const struct graph_node *n)
                        ? SH_OK /* its producer was refused */
                        : run__fail(r, n, SH_E_UNSUPPORTED, WHY_NO_RESULT);
         }
-    if (n->n_in < op->min_in || n->n_in > op->max_in || n->n_out < 1)
-        rc = shape__fail(&c, SH_E_INVALID, "has a wrong number of inputs or outputs");
+    if (wrong)
+        rc = shape__fail(&c, SH_E_INVALID, "%s", wrong);
     else if (strcmp(n->op, "Loop") == 0)
         rc = run__loop(r, n, &c);
     else if (strcmp(n->op, "Scan") == 0)

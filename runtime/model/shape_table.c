@@ -212,6 +212,16 @@ const struct shape_op *shape__op(const char *name)
     return bsearch(name, OPS, SH_ARRAY_LEN(OPS), sizeof(OPS[0]), by_name);
 }
 
+const char *shape__wrong_links(const struct shape_op *op, const struct graph_node *n)
+{
+    if (n->n_in < op->min_in || n->n_in > op->max_in || n->n_out < 1)
+        return "has a wrong number of inputs or outputs";
+    for (uint32_t i = 0; i < n->n_in && !(op->flags & SHAPE_CONTROL); i++)
+        if (n->in[i] == GRAPH_NONE && (i < op->min_in || op->max_in == SHAPE_ANY))
+            return "lacks an input";
+    return NULL;
+}
+
 bool graph__op_known(const char *op)
 {
     return shape__op(op) != NULL;

@@ -2,7 +2,8 @@
 # targets.sh - runs libFuzzer's programs (tests/fuzz/targets/) for SECONDS in all.
 #
 #   targets.sh SECONDS PROGRAM...     each begins with tests/fuzz/corpus/NAME, and with what it has
-#                                     found interesting before: build/fuzz-corpus/NAME
+#                                     found interesting before: build/fuzz-corpus/NAME; words that
+#                                     it puts in: tests/fuzz/targets/NAME.dict
 #
 # What ends a program is kept in build/fuzz-found, and `PROGRAM FILE` shows it again.
 set -uo pipefail
@@ -22,11 +23,12 @@ mkdir -p "$found"
 # Without len_control inputs of the corpus' own length are changed from the start: within a minute
 # nothing else finds a file that is too short for what its head says.
 fuzz() { # fuzz PROGRAM
-    local name=${1##*/} corpus=build/fuzz-corpus/${1##*/}
+    local name=${1##*/} corpus=build/fuzz-corpus/${1##*/} words=()
     mkdir -p "$corpus"
+    [ ! -e "tests/fuzz/targets/$name.dict" ] || words=(-dict="tests/fuzz/targets/$name.dict")
     if "$1" -max_total_time="$each" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=1024 \
         -max_len=65536 -len_control=0 -print_final_stats=1 -artifact_prefix="$found/$name-" \
-        "$corpus" "tests/fuzz/corpus/$name" >"$logs/$name" 2>&1; then
+        "${words[@]}" "$corpus" "tests/fuzz/corpus/$name" >"$logs/$name" 2>&1; then
         printf 'ok    %-12s %9s runs, %s s\n' "$name" \
             "$(sed -n 's/^stat::number_of_executed_units: *//p' "$logs/$name")" "$each"
         return

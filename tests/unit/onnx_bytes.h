@@ -106,6 +106,7 @@ static inline void file_init(struct file *f)
     f->opset = 17;
 }
 
+/* in: names with blanks between; - is an input that is absent. */
 static inline void file_node(struct file *f, const char *domain, const char *op, const char *in,
                              const char *out)
 {
@@ -113,7 +114,7 @@ static inline void file_node(struct file *f, const char *domain, const char *op,
 
     snprintf(words, sizeof(words), "%s", in);
     for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
-        put_text(&f->msg, 1, w);
+        put_text(&f->msg, 1, strcmp(w, "-") == 0 ? "" : w);
     put_text(&f->msg, 2, out);
     put_text(&f->msg, 3, out);
     put_text(&f->msg, 4, op);

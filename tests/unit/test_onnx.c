@@ -300,6 +300,49 @@ static void graphs_that_make_no_sense_are_refused(void **state)
     check_bad(&f, SH_E_INVALID, "of 1 to 4096 bytes: nnn");
 }
 
+/* Of `min` inputs that an operator must have, does the list lack one? */
+static bool lacks(const char *in, size_t min)
+{
+    char words[16], *save = NULL;
+    size_t n = 0;
+
+    snprintf(words, sizeof(words), "%s", in);
+    for (char *w = strtok_r(words, " ", &save); w && n < min && strcmp(w, "-") != 0; n++)
+        w = strtok_r(NULL, " ", &save);
+    return n < min;
+}
+
+/* What looks for parameters and norms sees a node before anything is computed of its shapes. */
+static void nodes_that_lack_inputs_are_refused_before_anything_looks_at_them(void **state)
+{
+    static const struct {
+        const char *op;
+        size_t min;
+    } OPS[] = {{"Add", 2},       {"BatchNormalization", 5},
+               {"Concat", 1},    {"Conv", 2},
+               {"Div", 2},       {"Gather", 2},
+               {"Gemm", 2},      {"LayerNormalization", 2},
+               {"LeakyRelu", 1}, {"MatMul", 2},
+               {"Mul", 2},       {"PRelu", 2},
+               {"Relu", 1},      {"Softmax", 1},
+               {"Sub", 2},       {"Where", 3}};
+    static const char *const INPUTS[] = {"",    "x",   "w",     "-",     "x -",
+                                         "- w", "- -", "x w -", "x - w", "- w w"};
+    static const float W[3] = {1, -2, 3.5f};
+    struct file f;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        for (size_t k = 0; k < SH_ARRAY_LEN(INPUTS); k++) {
+            if (!lacks(INPUTS[k], OPS[i].min))
+                continue;
+            file_begin(&f);
+            file_tensor(&f, "w", FLOAT, 3, W, sizeof(W));
+            file_node(&f, "", OPS[i].op, INPUTS[k], "y");
+            check_bad(&f, SH_E_INVALID, OPS[i].op);
+        }
+}
+
 static void weights_that_do_not_match_their_shape_are_refused(void **state)
 {
     char zeros[64] = {0};
@@ -489,6 +532,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(every_node_that_is_not_supported_is_listed, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(graphs_that_make_no_sense_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(
+            nodes_that_lack_inputs_are_refused_before_anything_looks_at_them, setup, teardown),
         cmocka_unit_test_setup_teardown(weights_that_do_not_match_their_shape_are_refused, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_million_tiny_nodes_are_refused_before_they_cost_memory,

@@ -33,10 +33,10 @@ static const struct {
 } MOVED[] = {
     {"Clip", "min", 7, AS_FLOAT, 1},       {"Clip", "max", 10, AS_FLOAT, 2},
     {"Dropout", "ratio", 7, AS_FLOAT, 1},  {"Pad", "pads", 10, AS_INTS, 1},
-    {"Slice", "axes", 9, AS_INTS, 3},      {"Split", "split", 12, AS_INTS, 1},
-    {"Squeeze", "axes", 12, AS_INTS, 1},   {"Unsqueeze", "axes", 7, AS_INTS, 1},
-    {"Pad", "paddings", 1, AS_INTS, 1},    {"Reshape", "shape", 4, AS_INTS, 1},
-    {"ReduceSum", "axes", 12, AS_INTS, 1}, {"ReduceMax", "axes", 17, AS_INTS, 1},
+    {"Split", "split", 12, AS_INTS, 1},    {"Squeeze", "axes", 12, AS_INTS, 1},
+    {"Unsqueeze", "axes", 7, AS_INTS, 1},  {"Pad", "paddings", 1, AS_INTS, 1},
+    {"Reshape", "shape", 4, AS_INTS, 1},   {"ReduceSum", "axes", 12, AS_INTS, 1},
+    {"ReduceMax", "axes", 17, AS_INTS, 1},
 };
 
 static void attributes_of_old_opsets_become_inputs(void **state)
@@ -67,7 +67,27 @@ static void attributes_of_old_opsets_become_inputs(void **state)
     }
 }
 
-static int64_t attr_of(const char *op, int64_t opset, const char *attr)
+static void the_bounds_of_a_slice_become_inputs(void **state)
+{
+    static const char *const BOUNDS[] = {"starts", "ends", "axes"};
+    struct sh_err err = {0};
+    struct graph *g = NULL;
+    struct file f;
+    (void)state;
+
+    file_begin(&f);
+    f.opset = 9;
+    for (size_t k = 0; k < SH_ARRAY_LEN(BOUNDS); k++)
+        put_attr(&f, BOUNDS[k], AS_INTS, (int64_t)k + 1, 0);
+    file_node(&f, "", "Slice", "x", "y");
+    assert_ok_err(file_read(&f, &g, NULL, &err), &err);
+    assert_int_equal(g->nodes[0].n_in, 4);
+    for (uint32_t k = 1; k < 4; k++)
+        assert_int_equal(*(const int64_t *)g->values[g->nodes[0].in[k]].data, k);
+    graph_free(g);
+}
+
+static int64_t attr_of(const char *op, const char *in, int64_t opset, const char *attr)
 {
     struct sh_err err = {0};
     struct graph *g = NULL;
@@ -76,7 +96,7 @@ static int64_t attr_of(const char *op, int64_t opset, const char *attr)
 
     file_begin(&f);
     f.opset = opset;
-    file_node(&f, "", op, "x", "y");
+    file_node(&f, "", op, in, "y");
     assert_ok_err(file_read(&f, &g, NULL, &err), &err);
     assert_ok(graph_int(&g->nodes[0], attr, -99, &v, NULL));
     graph_free(g);
@@ -87,20 +107,20 @@ static void softmax_was_over_all_axes_behind(void **state)
 {
     (void)state;
 
-    assert_int_equal(attr_of("Softmax", 12, "axis"), 1);
-    assert_int_equal(attr_of("Softmax", 12, "flat"), 1);
-    assert_int_equal(attr_of("LogSoftmax", 7, "flat"), 1);
-    assert_int_equal(attr_of("Softmax", 13, "flat"), -99);
-    assert_int_equal(attr_of("Softmax", 13, "axis"), -99);
+    assert_int_equal(attr_of("Softmax", "x", 12, "axis"), 1);
+    assert_int_equal(attr_of("Softmax", "x", 12, "flat"), 1);
+    assert_int_equal(attr_of("LogSoftmax", "x", 7, "flat"), 1);
+    assert_int_equal(attr_of("Softmax", "x", 13, "flat"), -99);
+    assert_int_equal(attr_of("Softmax", "x", 13, "axis"), -99);
 }
 
-static struct graph *read_with(struct file *f, int64_t opset, const char *op)
+static struct graph *read_with(struct file *f, int64_t opset, const char *op, const char *in)
 {
     struct sh_err err = {0};
     struct graph *g = NULL;
 
     f->opset = opset;
-    file_node(f, "", op, "x x", "y");
+    file_node(f, "", op, in, "y");
     assert_ok_err(file_read(f, &g, NULL, &err), &err);
     return g;
 }
@@ -113,19 +133,19 @@ static void the_oldest_opsets_say_it_otherwise(void **state)
     int64_t v;
     (void)state;
 
-    assert_int_equal(attr_of("Concat", 3, "axis"), 1);
-    assert_int_equal(attr_of("PRelu", 6, GRAPH_FIRST_AXIS), 1);
-    assert_int_equal(attr_of("PRelu", 7, GRAPH_FIRST_AXIS), -99);
+    assert_int_equal(attr_of("Concat", "x", 3, "axis"), 1);
+    assert_int_equal(attr_of("PRelu", "x x", 6, GRAPH_FIRST_AXIS), 1);
+    assert_int_equal(attr_of("PRelu", "x x", 7, GRAPH_FIRST_AXIS), -99);
     file_begin(&f);
     put_attr(&f, "axis", AS_INT, 1, 0);
-    g = read_with(&f, 6, "Add");
+    g = read_with(&f, 6, "Add", "x x");
     assert_null(graph__attr(&g->nodes[0], "axis"));
     assert_ok(graph_int(&g->nodes[0], GRAPH_FIRST_AXIS, -99, &v, NULL));
     assert_int_equal(v, 1);
     graph_free(g);
     file_begin(&f);
     put_attr(&f, "p", AS_FLOAT, 0, 2);
-    g = read_with(&f, 1, "LpPool");
+    g = read_with(&f, 1, "LpPool", "x");
     assert_ok(graph_int(&g->nodes[0], "p", -99, &v, NULL));
     assert_int_equal(v, 2);
     graph_free(g);
@@ -493,6 +513,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
 #define T(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
         T(attributes_of_old_opsets_become_inputs),
+        T(the_bounds_of_a_slice_become_inputs),
         T(softmax_was_over_all_axes_behind),
         T(the_oldest_opsets_say_it_otherwise),
         T(statistics_by_place_are_refused),
