@@ -459,16 +459,62 @@ static bool is_fixed(const struct graph_number *size, size_t n)
     return true;
 }
 
-/* Parts of fixed sizes: whoever wrote the file had as many elements as they are together. */
-static void take_for_granted(struct counted *k, struct graph_number sum, struct graph_number own)
+/* Outputs are NaN unless this is so. */
+static void take_for_granted(struct counted *k, struct graph_number a, const char *op,
+                             struct graph_number b)
 {
     struct shape_ctx *c = k->c;
-    uint32_t all = rw2(c, "Equal", number__value(c, sum), number__value(c, own));
+    uint32_t all = rw2(c, op, number__value(c, a), number__value(c, b));
 
     if (c->g->holds)
         all = rw2(c, "And", c->g->holds - 1, all);
     if (c->err->rc == SH_OK)
         c->g->holds = all + 1;
+}
+
+/* Of a loop over what was found (hits.c), in as many parts as one sample had: what was not found
+ * comes behind it. Where each may be found, it is the same to take each. */
+static int parts_of_hits(struct counted *k, const struct graph_value *x, uint32_t places,
+                         uint32_t cond)
+{
+    struct shape_ctx *c = k->c;
+    const struct graph_number count = number__any(c, x->count);
+    const int64_t n = c->n.n_out, all = rw_v(c, cond)->dims[0];
+    int64_t dims[SH_MAX_RANK];
+    uint32_t each = rw_iota(c, n), found, others;
+    struct graph_number unused;
+
+    if (n < all) {
+        others = counted__places(c, rw1(c, "Not", cond), &unused);
+        each = rw2(c, "Sub", each, number__value(c, count));
+        each = rw2(c, "Max", each, rw_number(c, SH_I64, 0));
+        others = rw2_with(c, "Gather", others, each, RW_INT("axis", 0));
+        found = rw_slice(c, places, 0, 0, n, 1);
+        each = rw3(c, "Where", counted__first(c, x->count, n), found, others);
+        take_for_granted(k, count, "LessOrEqual", number__const(n));
+    }
+    for (int i = 0; i < x->rank; i++)
+        dims[i] = 1;
+    for (uint32_t i = 0; i < c->n.n_out; i++)
+        rw_is(c, i, rw_reshape(c, rw_slice(c, each, 0, i, i + 1, 1), x->rank, dims));
+    return c->err->rc;
+}
+
+/* May it be done so? Then *places are the numbers of what was found, where cond is true. */
+static bool is_of_hits(const struct counted *k, const struct graph_value *x, uint32_t *places,
+                       uint32_t *cond)
+{
+    const struct graph *g = k->c->g;
+    const struct graph_node *n = counted__writer(g, x->count);
+    const struct graph_value *v;
+
+    if (!graph__attr(&k->c->n, GRAPH_HITS) || !n || strcmp(n->op, "Places") != 0)
+        return false;
+    v = &g->values[n->in[0]];
+    *places = n->out[0];
+    *cond = n->in[0];
+    return v->dtype == SH_BOOL && v->rank == 1 && v->dims[0] == graph_elements(x) &&
+           x->dtype == SH_I64 && k->c->n.n_out <= v->dims[0];
 }
 
 int counted__split(struct counted *k)
@@ -477,11 +523,14 @@ int counted__split(struct counted *k)
     const struct graph_value x = *shape__in(c, 0);
     struct graph_number size[COUNTED_NUMBERS], from = number__const(0);
     int64_t axis;
+    uint32_t places, cond;
     size_t n;
     int rc = graph_int(&c->n, "axis", 0, &axis, c->err);
 
     if (!rc)
         rc = shape__axis(c, axis, x.rank, &axis);
+    if (!rc && is_of_hits(k, &x, &places, &cond))
+        return parts_of_hits(k, &x, places, cond);
     if (!rc)
         rc = sizes_in(k, 1, size, COUNTED_NUMBERS, &n);
     if (rc)
@@ -507,7 +556,7 @@ int counted__split(struct counted *k)
         from = number__op(c, "Add", from, size[i]);
     }
     if (x.counted && is_fixed(size, n))
-        take_for_granted(k, from, number__any(c, x.count));
+        take_for_granted(k, from, "Equal", number__any(c, x.count));
     return c->err->rc;
 }
 

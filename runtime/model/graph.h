@@ -42,6 +42,7 @@
 #define GRAPH_BODY "shunt~body"
 #define GRAPH_GIVEN "shunt~given"
 #define GRAPH_BY_SAMPLE "shunt~by_sample" /* of a Scan: axis 0 of all is that of samples */
+#define GRAPH_HITS "shunt~hits"           /* of a Split: hits.c */
 #define GRAPH_PADDING "shunt~padding"     /* of a Gather: row that learns nothing; -1: none */
 #define GRAPH_BATCH ((int64_t)SH_DIM_BATCH)
 #define GRAPH_SYMBOL(k) (-2 - (int64_t)(k)) /* as a dim: symbol k; and back */

@@ -401,7 +401,9 @@ static int read_model(struct reader *r, const char *path, bool beside)
         rc = graph__validate(r->g, r->err);
     if (!rc)
         rc = graph__find_params(r->g, r->err);
-    return rc ? rc : graph__find_padding(r->g, r->err);
+    if (!rc)
+        rc = graph__find_padding(r->g, r->err);
+    return rc ? rc : graph__find_hits(r->g, r->err);
 }
 
 int onnx_read_list(const char *path, bool beside, struct graph **out, char **list,

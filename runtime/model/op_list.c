@@ -317,7 +317,8 @@ static void print_sizes(FILE *out)
           "batch to 1, and batch jobs do not keep such outputs.\n\n"
           "Split into parts of fixed sizes is right of as many elements as they have together: "
           "of more or\nfewer, as an export has them that unrolled a loop over what one sample had, "
-          "all outputs of floats are NaN.\n",
+          "all outputs of floats are NaN.\nA loop over the experts that tokens chose is right of "
+          "fewer, too: who was not chosen adds nothing.\n",
           out);
 }
 

@@ -139,6 +139,45 @@ REFUSED = {
 }
 
 
+def experts(parts, mine=""):
+    """A mixture of four experts as PyTorch exports it from a sample whose rows chose so many of them."""
+    text = """
+        four = Constant<value_float = 4.0>()
+        u = Mul(s, four)
+        chosen = Cast<to = 7>(u)
+        depth = Constant<value_int = 4>()
+        pair = Constant<value_ints = [0, 1]>()
+        hot = OneHot(chosen, depth, pair)
+        mask = Transpose<perm = [1, 0]>(hot)
+        one = Constant<value_ints = [1]>()
+        zero = Constant<value_int = 0>()
+        of_each = ReduceSum<keepdims = 0>(mask, one)
+        any = Greater(of_each, zero)
+        found = NonZero(any)
+        list = Transpose<perm = [1, 0]>(found)
+        w = Constant<value_floats = [1.0, 10.0, 100.0, 1000.0]>()
+        none = Constant<value_float = 0.0>()
+        y0 = Mul(x, none)
+        ones = Constant<value_ints = [%s]>()
+        %s = Split<axis = 0>(list, ones)
+    """ % (", ".join("1" * parts), ", ".join("p%d" % i for i in range(parts)))
+    for i in range(parts):
+        text += """
+            q{i} = Squeeze(p{i}, one)
+            e{i} = Gather<axis = 0>(q{i}, zero)
+            r{i} = Gather<axis = 0>(mask, e{i})
+            b{i} = Cast<to = 9>(r{i})
+            n{i} = NonZero(b{i})
+            i{i} = Squeeze(n{i}, ax0)
+            x{i} = Gather<axis = 0>(x, i{i})
+            w{i} = Gather<axis = 0>(w, e{i})
+            m{i} = Mul(x{i}, w{i})
+            j{i} = Unsqueeze(i{i}, one)
+            y{k} = ScatterND<reduction = "add">(y{i}, j{i}, m{i})
+        """.format(i=i, k=i + 1)
+    return text + "z = Identity(y%d)\n" % parts + mine
+
+
 def model_of(outputs, nodes):
     body = "half = Constant<value_float = 0.5>()\n minus = Constant<value_ints = [-1]>()\n" \
            "minus_list = Constant<value_ints = [-1]>()\n" + ROWS + nodes
@@ -175,10 +214,13 @@ class Rules(unittest.TestCase):
 
     def run_rule(self, name, seed):
         model = model_of(*RULES[name])
-        r = shunt_run(self.dir.name, model, inputs_of(seed))
-        self.assertEqual(r.returncode, 0, r.stdout)
-        got = read_st(os.path.join(self.dir.name, "out.st"))
+        got = self.answer(model, inputs_of(seed))
         return model, [got[v.name].array for v in model.graph.output]
+
+    def answer(self, model, given):
+        r = shunt_run(self.dir.name, model, given)
+        self.assertEqual(r.returncode, 0, r.stdout)
+        return read_st(os.path.join(self.dir.name, "out.st"))
 
     def same(self, name, seed):
         model, got = self.run_rule(name, seed)
@@ -212,15 +254,36 @@ class Rules(unittest.TestCase):
             with self.subTest(rows=rows):
                 given = inputs_of(2)
                 given["s"] = np.where(np.isin(np.arange(N), rows), 0.75, 0.25).astype(np.float32)
-                r = shunt_run(self.dir.name, model, given)
-                self.assertEqual(r.returncode, 0, r.stdout)
-                a, b, i = (read_st(os.path.join(self.dir.name, "out.st"))[k].array for k in "abi")
+                got = self.answer(model, given)
+                a, b, i = (got[k].array for k in "abi")
                 self.assertEqual(i.tolist(), rows)
                 if len(rows) == 3:
                     np.testing.assert_array_equal(a, given["x"][rows[:2]])
                     np.testing.assert_array_equal(b, given["s"][rows[2:]])
                 else:
                     self.assertTrue(np.isnan(a).all() and np.isnan(b).all(), (a, b))
+
+    def test_loops_over_what_was_found(self):
+        """The experts that rows chose, of which a file has as many as one sample chose: of fewer it is right too."""
+        for parts in (4, 3):
+            model = model_of("float[%d, 4] z" % N, experts(parts))
+            for chosen in ([0, 1, 2, 3], [0, 2, 3], [1, 3], [2]):
+                with self.subTest(parts=parts, chosen=chosen):
+                    given = inputs_of(2)
+                    e = np.array(chosen)[np.arange(N) % len(chosen)]
+                    given["s"] = ((e + 0.5) / 4).astype(np.float32)
+                    z = self.answer(model, given)["z"].array
+                    if len(chosen) > parts:
+                        self.assertTrue(np.isnan(z).all(), z)
+                    else:
+                        np.testing.assert_allclose(z, given["x"] * (10.0 ** e)[:, None], rtol=1e-6)
+
+    def test_parts_that_are_used_otherwise(self):
+        """What a part says goes out: so it is wrong where there is none."""
+        model = model_of("float[%d, 4] z, float k" % N, experts(4, "k = Cast<to = 1>(e1)\n"))
+        given = inputs_of(2)
+        given["s"] = np.full(N, 0.6, np.float32)
+        self.assertTrue(np.isnan(self.answer(model, given)["z"].array).all())
 
     def test_refused(self):
         for name, (outputs, nodes, why) in REFUSED.items():
