@@ -11,6 +11,9 @@
 
 #include <stdlib.h>
 
+#define MAX_NAME 256 /* of a module */
+#define MAX_DEPTH 12 /* of a module in modules */
+
 struct literals {
     struct onnx_build b;
     struct onnx_source *source;
@@ -134,6 +137,8 @@ struct search {
     const Onnx__GraphProto *g;
     const struct param_kinds *kinds;
     struct names there; /* initializers, inputs, results, and what constants were computed of */
+    struct names run;   /* modules with a parameter that is there; keys OWNED, as the next */
+    struct names idle;  /* modules with a layer of PyTorch that is not */
     char **lists;       /* OWNED; names lie in them */
     struct sh_err *err;
 };
@@ -171,6 +176,70 @@ static int see_there(struct search *s)
     return rc;
 }
 
+/* The modules that a parameter is in: of a.b.weight a.b and a. */
+static int see_modules(struct search *s, struct names *to, const char *param)
+{
+    const char *dot = strchr(param, '.');
+    int rc = SH_OK;
+
+    for (int k = 0; dot && k < MAX_DEPTH && dot - param < MAX_NAME && !rc; k++) {
+        char *module = strndup(param, (size_t)(dot - param));
+        bool is_new;
+
+        if (!module)
+            return SH_FAIL(s->err, SH_E_NOMEM, "could not allocate the name of a module");
+        is_new = names_get(to, module) == NAMES_NONE;
+        rc = is_new ? names_put(to, module, 0, s->err) : SH_OK;
+        if (rc || !is_new)
+            free(module);
+        dot = strchr(dot + 1, '.');
+    }
+    return rc;
+}
+
+static int see_all_modules(struct search *s)
+{
+    int rc = SH_OK;
+
+    for (size_t i = 0; i < s->kinds->names.cap && !rc; i++) {
+        const struct names_slot *k = &s->kinds->names.slots[i];
+
+        if (!k->key || k->number != GRAPH_SAID_PARAM)
+            continue;
+        if (names_get(&s->there, k->key) != NAMES_NONE)
+            rc = see_modules(s, &s->run, k->key);
+        else if (param_is_of_torch(k->key))
+            rc = see_modules(s, &s->idle, k->key);
+    }
+    return rc;
+}
+
+/* Is it of a module that was not run? Layers of PyTorch are not left out because of their numbers,
+ * so one that has some, and nothing in the file, was not. */
+static bool is_idle(const struct search *s, const char *param)
+{
+    char module[MAX_NAME];
+
+    for (const char *dot = strchr(param, '.'); dot; dot = strchr(dot + 1, '.')) {
+        const size_t n = (size_t)(dot - param);
+
+        if (n >= sizeof(module))
+            return false;
+        memcpy(module, param, n);
+        module[n] = '\0';
+        if (names_get(&s->idle, module) != NAMES_NONE && names_get(&s->run, module) == NAMES_NONE)
+            return true;
+    }
+    return false;
+}
+
+static void forget(struct names *modules)
+{
+    for (size_t i = 0; i < modules->cap; i++)
+        free((char *)(uintptr_t)modules->slots[i].key);
+    names_fini(modules);
+}
+
 /* How many parameters are missing that may have been one number; *name: one of them. Layers of
  * PyTorch have more. */
 static uint32_t count_missing(const struct search *s, const char **name)
@@ -181,7 +250,7 @@ static uint32_t count_missing(const struct search *s, const char **name)
         const struct names_slot *k = &s->kinds->names.slots[i];
 
         if (!k->key || k->number != GRAPH_SAID_PARAM || param_is_of_torch(k->key) ||
-            names_get(&s->there, k->key) != NAMES_NONE)
+            names_get(&s->there, k->key) != NAMES_NONE || is_idle(s, k->key))
             continue;
         *name = !*name || strcmp(k->key, *name) < 0 ? k->key : *name; /* in whatever order */
         n++;
@@ -265,11 +334,19 @@ int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
     if (!rc && !s.lists)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu lists", s.g->n_value_info);
     if (!rc)
+        rc = names_init(&s.run, err);
+    if (!rc)
+        rc = names_init(&s.idle, err);
+    if (!rc)
         rc = see_there(&s);
+    if (!rc)
+        rc = see_all_modules(&s);
     missing = rc ? 0 : count_missing(&s, &name);
     if (missing > 0 && missing > count_merged(&s) && is_any_gone(&s))
         sh_strlcpy(out, name, ONNX_LEFT_OUT);
     names_fini(&s.there);
+    forget(&s.run);
+    forget(&s.idle);
     for (size_t i = 0; i < s.g->n_value_info && s.lists; i++)
         free(s.lists[i]);
     free(s.lists);

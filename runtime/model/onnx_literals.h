@@ -17,8 +17,9 @@ int onnx_literals(Onnx__ModelProto *m, struct onnx_source *source, const struct 
 #define ONNX_LEFT_OUT 96
 /* A factor of 1 and a term of 0 are left out, with what they were computed of: a temperature as it
  * was made. out: the name of such a parameter; "": there is none. The signature names it; it is
- * not in the file, nothing was computed of it, and it was not merged with one of equal numbers; and
- * some node was called with a sum or product that no node gives any more. */
+ * not in the file, and not of a module that has layers of which none is there, which was not run;
+ * nothing was computed of it, and it was not merged with one of equal numbers; and some node was
+ * called with a sum or product that no node gives any more. */
 int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
                   char out[static ONNX_LEFT_OUT], struct sh_err *err);
 

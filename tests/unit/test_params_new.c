@@ -97,7 +97,14 @@ static const char *const CASES[][3] = {
     {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='unused.weight'\n", "%mul", NULL},
     {"p_0: PARAMETER target='fc.weight'\nb_1: BUFFER target='scale'\n", "%mul", NULL},
     {"p_0: PARAMETER target='fc.weight'\n", "%mul", NULL},
-    {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='scale'\n", "%first", NULL}};
+    {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='scale'\n", "%first", NULL},
+    /* a module without its layers was not run; one of which others are there was */
+    {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='tower.head.probe'\n"
+     "p_2: PARAMETER target='tower.in.weight'\n",
+     "%mul", NULL},
+    {"p_0: PARAMETER target='fc.weight'\np_1: PARAMETER target='fc.head.scale'\n"
+     "p_2: PARAMETER target='fc.in.bias'\n",
+     "%mul", "fc.head.scale"}};
 static size_t which;
 
 static void say_case(Onnx__GraphProto *g, const char *call)
