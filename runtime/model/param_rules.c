@@ -90,7 +90,7 @@ bool param_is_made_up(const char *name)
 
 bool param_is_folded(const char *name)
 {
-    return begins(name, "onnx::");
+    return begins(name, "onnx::") || (name[0] && name[strspn(name, "0123456789")] == '\0');
 }
 
 bool param_is_lone(const char *name, int rank)

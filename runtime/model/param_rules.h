@@ -38,10 +38,10 @@ bool param_is_turned(const char *name);
  * or added to it (1 + the epsilon of a graph's layer). Those of the code have no axes, and names of
  * their own. */
 bool param_is_lone(const char *name, int rank);
-/* "onnx::Mul_77", as PyTorch's older exporter calls what it computed of a module. In a file as it
- * wrote it, numbers of the code alone are no initializers: it leaves them to Constant nodes, also
- * what it computes of them (hasParamInput() in its constant_fold.cpp). So even a number without an
- * axis is an element of something of the module, or was computed of it. */
+/* "onnx::Mul_77", "919": what PyTorch's older exporter calls what it computed of a module. In a
+ * file as it wrote it, numbers of the code alone are no initializers: it leaves them to Constant
+ * nodes, also what it computes of them (hasParamInput() in its constant_fold.cpp). So even a number
+ * without an axis is an element of something of the module, or was computed of it. */
 bool param_is_folded(const char *name);
 /* "layers.0.attn_mask", as modules call their buffers. */
 bool param_is_buffer(const char *name);

@@ -517,12 +517,13 @@ static void find_weights(const struct graph *g, const bool *fixed, bool *weighs)
 
 /* ---------------------------------------------------------------- tables */
 
-/* Operations whose numbers are those of their first input, or of all where they join. */
+/* Operations whose numbers are those of their first input, of all where they join, or of either
+ * branch. */
 static bool only_moves(const struct graph_node *n)
 {
-    static const char *const OPS[] = {"Cast",     "Concat",  "Expand",    "Flatten",  "Gather",
-                                      "Identity", "Reshape", "Resize",    "Slice",    "Split",
-                                      "Squeeze",  "Tile",    "Transpose", "Unsqueeze"};
+    static const char *const OPS[] = {"Cast",  "Concat",   "Expand",  "Flatten",   "Gather",
+                                      "If",    "Identity", "Reshape", "Resize",    "Slice",
+                                      "Split", "Squeeze",  "Tile",    "Transpose", "Unsqueeze"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
         if (strcmp(OPS[i], n->op) == 0)
@@ -547,10 +548,12 @@ static void find_moved(const struct graph *g, bool *moved)
         moved[i] = g->values[i].data != NULL;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
         const struct graph_node *n = &g->nodes[i];
-        const uint32_t n_from = strcmp(n->op, "Concat") == 0 ? n->n_in : SH_MIN(n->n_in, 1u);
+        const bool chooses = strcmp(n->op, "If") == 0;
+        const uint32_t n_from =
+            chooses || strcmp(n->op, "Concat") == 0 ? n->n_in : SH_MIN(n->n_in, 1u);
         bool all = n_from > 0 && only_moves(n);
 
-        for (uint32_t k = 0; k < n_from && all; k++)
+        for (uint32_t k = chooses; k < n_from && all; k++)
             all = n->in[k] != GRAPH_NONE && moved[n->in[k]];
         for (uint32_t k = 0; k < n->n_out; k++)
             if (n->out[k] != GRAPH_NONE)
@@ -594,9 +597,10 @@ static void find_tables(const struct graph *g, bool *moved, bool *joins, bool *l
         const struct graph_node *n = &g->nodes[i];
         const bool meets = !has_moved_output(n, moved) && puts_together(n);
         const bool moves = has_moved_output(n, moved) && joins[n->out[0]];
-        const uint32_t n_from = puts_together(n) ? n->n_in : SH_MIN(n->n_in, 1u);
+        const bool chooses = strcmp(n->op, "If") == 0;
+        const uint32_t n_from = chooses || puts_together(n) ? n->n_in : SH_MIN(n->n_in, 1u);
 
-        for (uint32_t k = 0; k < n_from && (meets || moves); k++)
+        for (uint32_t k = chooses; k < n_from && (meets || moves); k++)
             if (n->in[k] != GRAPH_NONE && moved[n->in[k]])
                 joins[n->in[k]] = true;
     }

@@ -4,6 +4,7 @@
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl -lprotobuf-c -lm */
 #include "common/external.h"
+#include "runtime/model/graph_int.h"
 #include "runtime/model/onnx.h"
 #include "runtime/model/onnx_file.h"
 #include "tests/unit/param_file.h"
@@ -474,9 +475,29 @@ static void a_small_matrix_is_one_with_its_transpose(void **state)
     }
 }
 
+/* An older file asks whether an axis has to go, and adds what comes of both answers. */
+static void a_table_that_a_branch_moves_learns(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 8, 6}),
+             t = learned(g, "919", 3, (int64_t[]){1, 8, 6});
+
+    (void)state;
+    t = NODE(g, "If", "chosen", number(g, "920", 1), NODE(g, "Identity", "then", t),
+             NODE(g, "Identity", "else", t));
+    x = NODE(g, "Add", "y", x, t);
+    NODE(g, "Add", "z", x, param(g, "921", 3, (int64_t[]){1, 8, 6})); /* rises throughout */
+    assert_ok(graph__find_params(g, NULL));
+    assert_true(is_param(g, "919"));
+    assert_false(is_param(g, "921"));
+    assert_false(is_param(g, "920"));
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_table_that_a_branch_moves_learns),
         cmocka_unit_test(what_a_file_does_not_tell_is_assumed_and_can_be_told),
         cmocka_unit_test(names_that_nothing_has_are_noted),
         cmocka_unit_test(layers_are_told_by_their_nodes),
