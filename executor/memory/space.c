@@ -322,20 +322,17 @@ static bool move_head(struct space *s, const struct residency_place *p, size_t b
     return true;
 }
 
-static void count_faults(struct space *s, const struct residency_counts *was)
+static void count_faults(const struct space *s, uint64_t n, const char *kind)
 {
-    const struct residency_counts now = residency_counts(s->res);
-
-    sh_metric_add(M_shunt_residency_faults_total, SH_LABELS(s->executor, "soft"),
-                  (double)(now.soft - was->soft));
-    sh_metric_add(M_shunt_residency_faults_total, SH_LABELS(s->executor, "hard"),
-                  (double)(now.hard - was->hard));
+    if (n)
+        sh_metric_add(M_shunt_residency_faults_total, SH_LABELS(s->executor, kind), (double)n);
 }
 
 int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_evict,
                 struct tx_place *out, struct sh_err *err)
 {
     const struct residency_counts was = residency_counts(s->res);
+    struct residency_counts now;
     struct residency_place p;
     size_t head;
     int rc = residency_place(s->res, image, may_evict, &p, err);
@@ -344,7 +341,9 @@ int space_place(struct space *s, uint32_t image, uint64_t image_bytes, bool may_
     if (rc)
         return rc;
     count_evicted(s, p.evicted_blocks, "image");
-    count_faults(s, &was);
+    now = residency_counts(s->res);
+    count_faults(s, now.soft - was.soft, "soft");
+    count_faults(s, now.hard - was.hard, "hard");
     rc = scrub_tail(s, &p, image_bytes, residency_tag(s->res, image), err);
     if (rc) {
         residency_forget(s->res, image, 0);

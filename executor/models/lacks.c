@@ -74,7 +74,7 @@ bool lacks__any(struct store *s, const struct worker *w)
     const uint64_t n_changes = store__counts(s)->n_changes;
 
     if (seen->n_changes == n_changes && seen->n_own_changes == w->n_model_changes &&
-        sh_clock_ns() < seen->until_ns)
+        (seen->until_ns == INT64_MAX || sh_clock_ns() < seen->until_ns))
         return seen->any;
     *seen = (struct lacks_seen){
         .n_changes = n_changes, .n_own_changes = w->n_model_changes, .until_ns = INT64_MAX};

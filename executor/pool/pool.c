@@ -47,14 +47,13 @@ struct pool {
     char *kernels_dir;      /* OWNED: what workers of a GPU measured of their kernels; "": no GPU */
 };
 
-static void update_gauges(struct pool *p)
+static void update_gauge(const struct pool *p, enum worker_state state)
 {
-    int n[WORKER_N_STATES] = {0};
+    int n = 0;
 
     for (size_t i = 0; i < p->n; i++)
-        n[p->workers[i].state]++;
-    for (int s = 0; s < WORKER_N_STATES; s++)
-        sh_metric_set(M_shunt_workers, SH_LABELS(p->conf.executor, WORKER_LIFE.names[s]), n[s]);
+        n += p->workers[i].state == state;
+    sh_metric_set(M_shunt_workers, SH_LABELS(p->conf.executor, WORKER_LIFE.names[state]), n);
 }
 
 /* Adds what the worker's process has warmed up since the last time. */
@@ -77,6 +76,8 @@ static void update_metrics(struct pool *p)
 {
     uint64_t n = 0;
 
+    for (enum worker_state state = 0; state < WORKER_N_STATES; state++)
+        update_gauge(p, state);
     for (size_t i = 0; i < p->n; i++)
         count_replay(&p->workers[i]);
     for (size_t i = 0; i < p->n; i++) {
@@ -120,16 +121,18 @@ static int64_t patience_ns(const struct worker *w)
 void pool_set_state(struct worker *w, enum worker_state to)
 {
     const bool was_watched = patience_ns(w) > 0;
+    const enum worker_state from = w->state;
 
-    if (w->state == to)
+    if (from == to)
         return;
-    SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, WORKER_LIFE.names[w->state],
+    SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, WORKER_LIFE.names[from],
              WORKER_LIFE.names[to]);
-    w->state = (enum worker_state)sh_life_step(&WORKER_LIFE, w->state, to, w->index);
+    w->state = (enum worker_state)sh_life_step(&WORKER_LIFE, from, to, w->index);
     w->grace_ns = 0;
     if (!was_watched)
         worker_busy(w);
-    update_gauges(w->pool);
+    update_gauge(w->pool, from);
+    update_gauge(w->pool, to);
 }
 
 size_t pool_size(const struct pool *p)
