@@ -407,12 +407,14 @@ static size_t chunk_size(const struct sh_wire *w)
 
 /* What came before the end of the stream, perhaps along with the handshake, is delivered first: the
  * next read is told of the end again. */
-static int read_tls(struct sh_wire *w, bool *more, struct sh_err *err)
+static int read_tls(struct sh_wire *w, bool to_end, bool *more, struct sh_err *err)
 {
-    size_t got, had = w->in_len;
+    const size_t want = chunk_size(w), had = w->in_len;
+    size_t got;
     bool eof;
-    int rc = sh_wire__tls_fill(w->tls, chunk_size(w), more, &eof, err);
+    int rc = sh_wire__tls_fill(w->tls, want, &got, &eof, err);
 
+    *more = got == want || (to_end && got > 0);
     do {
         got = 0;
         if (!rc)
@@ -428,8 +430,11 @@ static int read_tls(struct sh_wire *w, bool *more, struct sh_err *err)
     return *more ? SH_OK : fail_eof(w, err);
 }
 
-/* *more: the socket may hold more than this read took. Fails: SH_E_UNAVAILABLE at the end. */
-static int read_chunk(struct sh_wire *w, bool *more, struct sh_err *err)
+/* *more: there may be more to read. One that got less than it had room for has emptied the socket,
+ * or stands before a message with descriptors: of what is left the loop tells in its next turn, so
+ * a message costs no second call that finds nothing. to_end: it will not. Fails: SH_E_UNAVAILABLE
+ * at the end. */
+static int read_chunk(struct sh_wire *w, bool to_end, bool *more, struct sh_err *err)
 {
     size_t want = chunk_size(w);
     union sh_wire__control control;
@@ -440,7 +445,7 @@ static int read_chunk(struct sh_wire *w, bool *more, struct sh_err *err)
 
     *more = false;
     if (w->tls)
-        return read_tls(w, more, err);
+        return read_tls(w, to_end, more, err);
     rc = sh_grow(&w->in, &w->in_cap, w->in_len + want, 1, IN_MAX, "receive buffer", err);
     if (rc)
         return rc;
@@ -462,20 +467,22 @@ static int read_chunk(struct sh_wire *w, bool *more, struct sh_err *err)
     if (n == 0)
         return fail_eof(w, err);
     w->in_len += (size_t)n;
-    *more = true;
+    *more = to_end || (size_t)n == want;
     return SH_OK;
 }
 
 /* Reads and delivers. Returns false if the wire is gone (closed by a callback, freed here). */
-static bool read_some(struct sh_wire *w, int n_reads, struct sh_err *err)
+static bool read_some(struct sh_wire *w, int n_reads, bool to_end, struct sh_err *err)
 {
     bool more = true, dead;
+    size_t had;
     int rc = SH_OK;
 
     w->busy = true;
     for (int i = 0; i < n_reads && more && !rc && !w->dead && !w->finishing; i++) {
-        rc = read_chunk(w, &more, err);
-        if (!rc && (more || w->tls))
+        had = w->in_len;
+        rc = read_chunk(w, to_end, &more, err);
+        if (!rc && (w->in_len > had || w->tls))
             rc = take_frames(w, err);
     }
     w->busy = false;
@@ -565,7 +572,7 @@ static void on_io(struct sh_loop *l, int fd, unsigned events, void *arg)
             return;
         }
     } else if (events & (SH_IO_READ | SH_IO_HUP)) {
-        if (!read_some(w, READS_PER_EVENT, &err))
+        if (!read_some(w, READS_PER_EVENT, events & SH_IO_HUP, &err))
             return;
         if (err.rc) { /* what went wrong first is the reason */
             err = w->failed ? w->why : err;
@@ -592,7 +599,7 @@ static void on_timer(struct sh_loop *l, void *arg)
         end_finished(w);
         return;
     }
-    if (!w->finishing && !w->opening && !read_some(w, READS_AT_END, &err))
+    if (!w->finishing && !w->opening && !read_some(w, READS_AT_END, true, &err))
         return;
     err = w->why;
     end(w, &err);

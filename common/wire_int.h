@@ -98,9 +98,9 @@ void sh_wire__tls_free(struct sh_wire__tls *t);
 int sh_wire__tls_shake(struct sh_wire__tls *t, bool *done, struct sh_err *err);
 /* Notes that the handshake is given up. */
 void sh_wire__tls_give_up(struct sh_wire__tls *t, const char *result, const struct sh_err *why);
-/* Takes at most n bytes from the socket, for sh_wire__tls_read(). *more: some came. *eof: the
+/* Takes at most n bytes from the socket, for sh_wire__tls_read(). *got: so many came. *eof: the
  * stream has ended (err->rc stays SH_OK). Fails: SH_E_UNAVAILABLE. */
-int sh_wire__tls_fill(struct sh_wire__tls *t, size_t n, bool *more, bool *eof, struct sh_err *err);
+int sh_wire__tls_fill(struct sh_wire__tls *t, size_t n, size_t *got, bool *eof, struct sh_err *err);
 /* *got 0: everything taken has been read. */
 int sh_wire__tls_read(struct sh_wire__tls *t, void *p, size_t n, size_t *got, struct sh_err *err);
 /* *taken: bytes encrypted and under way; 0: the socket takes nothing now. */

@@ -73,12 +73,13 @@ static ssize_t on_pull(gnutls_transport_ptr_t arg, void *p, size_t n)
     return (ssize_t)part;
 }
 
-int sh_wire__tls_fill(struct sh_wire__tls *t, size_t n, bool *more, bool *eof, struct sh_err *err)
+int sh_wire__tls_fill(struct sh_wire__tls *t, size_t n, size_t *got, bool *eof, struct sh_err *err)
 {
-    ssize_t got;
+    ssize_t came;
     int rc;
 
-    *more = *eof = false;
+    *got = 0;
+    *eof = false;
     if (t->in_off > 0) {
         memmove(t->in, t->in + t->in_off, t->in_len - t->in_off);
         t->in_len -= t->in_off;
@@ -88,15 +89,15 @@ int sh_wire__tls_fill(struct sh_wire__tls *t, size_t n, bool *more, bool *eof, s
     if (rc)
         return rc;
     do
-        got = recv(t->fd, t->in + t->in_len, n, MSG_DONTWAIT);
-    while (got < 0 && errno == EINTR);
-    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
+        came = recv(t->fd, t->in + t->in_len, n, MSG_DONTWAIT);
+    while (came < 0 && errno == EINTR);
+    if (came < 0 && (errno == EAGAIN || errno == EWOULDBLOCK))
         return SH_OK;
-    if (got < 0)
+    if (came < 0)
         return SH_FAIL_ERRNO(err, SH_E_UNAVAILABLE, "the connection to the peer is lost");
-    *more = got > 0;
-    *eof = got == 0;
-    t->in_len += (size_t)got;
+    *got = (size_t)came;
+    *eof = came == 0;
+    t->in_len += *got;
     return SH_OK;
 }
 
@@ -316,12 +317,13 @@ static int step(struct sh_wire__tls *t, bool *done, struct sh_err *err)
 int sh_wire__tls_shake(struct sh_wire__tls *t, bool *done, struct sh_err *err)
 {
     struct sh_err why = {0};
-    bool more, eof;
+    size_t got;
+    bool eof;
     int rc = flush_out(t, &why);
 
     *done = false;
     if (!rc)
-        rc = sh_wire__tls_fill(t, FILL_SHAKE, &more, &eof, &why);
+        rc = sh_wire__tls_fill(t, FILL_SHAKE, &got, &eof, &why);
     if (!rc && eof)
         rc =
             SH_FAIL(&why, SH_E_UNAVAILABLE, "the peer closed the connection during the handshake%s",

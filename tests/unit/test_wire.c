@@ -1,9 +1,21 @@
 /* test_wire.c - without it, a frame could be cut, swapped or given another frame's descriptors when
  * the kernel takes or brings only part of it; a stranger or a peer that does not read could hold
  * memory or descriptors. */
+/* link: -Wl,--wrap=recvmsg */
 #include "tests/unit/wire_test.h"
 
 #include <pthread.h>
+
+static int n_reads; /* calls of recvmsg() */
+
+ssize_t __real_recvmsg(int fd, struct msghdr *m, int flags);
+ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags);
+
+ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
+{
+    n_reads++;
+    return __real_recvmsg(fd, m, flags);
+}
 
 /* ---------------------------------------------------------------- frames */
 
@@ -21,6 +33,23 @@ static void messages_arrive_in_order_both_ways(void **state)
     UNTIL(w, w->a.n_msgs == 500);
     assert_int_equal(w->b.n_msgs, 500);
     assert_false(w->a.out_of_order || w->b.out_of_order);
+}
+
+/* A request is some ten messages, each of which somebody waits for. */
+static void a_message_that_comes_alone_costs_one_read(void **state)
+{
+    struct world *w = *state;
+
+    open_end(w, &w->b, &w->fd[1], 0);
+    n_reads = 0;
+    for (uint64_t i = 1; i <= 10; i++) {
+        struct sh_msg m = ping(i);
+
+        assert_ok(sh_wire_write_blocking(w->fd[0], &m, NULL, 0, NULL));
+        UNTIL(w, w->b.n_msgs == (int)i);
+    }
+    assert_int_equal(n_reads, 10);
+    assert_false(w->b.out_of_order);
 }
 
 /* Chunks larger than the socket's buffer: each leaves and arrives in many pieces. */
@@ -589,6 +618,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(messages_arrive_in_order_both_ways),
+        TEST(a_message_that_comes_alone_costs_one_read),
         TEST(large_messages_survive_partial_writes_and_reads),
         TEST(a_frame_may_arrive_byte_by_byte),
         TEST(an_oversized_frame_is_refused_at_its_header),

@@ -1,8 +1,20 @@
 /* test_wire_tls.c - without it, somebody without our key could become a peer, read what two of ours
  * say, or hold the places of those who have the key. */
+/* link: -Wl,--wrap=recv */
 #include "tests/unit/tls_test.h"
 
 #define N_IDLE 80
+
+static int n_reads; /* calls of recv() */
+
+ssize_t __real_recv(int fd, void *p, size_t n, int flags);
+ssize_t __wrap_recv(int fd, void *p, size_t n, int flags);
+
+ssize_t __wrap_recv(int fd, void *p, size_t n, int flags)
+{
+    n_reads++;
+    return __real_recv(fd, p, n, flags);
+}
 
 /* What a client of ours says first. */
 static size_t first_words(const char *keys, unsigned char *p, size_t size)
@@ -38,6 +50,22 @@ static void those_with_the_key_talk_both_ways(void **state)
     assert_false(w->a.out_of_order || w->b.out_of_order);
     assert_int_equal(noted("server", "ok"), 1);
     assert_int_equal(noted("client", "ok"), 1);
+}
+
+/* As without encryption. What else comes, such as a new session's ticket, comes before. */
+static void a_message_that_comes_alone_costs_one_read(void **state)
+{
+    struct world *w = *state;
+    struct sh_msg m;
+
+    connect_with(KEY_A "\n", KEY_A);
+    for (uint64_t i = 1; i <= 20; i++) {
+        n_reads = i == 11 ? 0 : n_reads;
+        m = ping(i);
+        assert_ok(sh_wire_send(sh_link_wire(w->a.link), &m, NULL));
+        UNTIL(w, w->b.n_msgs == (int)i);
+    }
+    assert_int_equal(n_reads, 10);
 }
 
 static void nobody_on_the_line_can_read_or_change_what_is_said(void **state)
@@ -393,6 +421,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         TEST(those_with_the_key_talk_both_ways),
+        TEST(a_message_that_comes_alone_costs_one_read),
         TEST(nobody_on_the_line_can_read_or_change_what_is_said),
         TEST(another_key_is_refused),
         TEST(the_name_of_a_key_is_not_enough),
