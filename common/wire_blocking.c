@@ -53,12 +53,26 @@ void sh_wire_busy_poll(int fd, int64_t ns)
 
 struct incoming {
     int fd;
+    int64_t end_ns; /* of waiting: for a frame to begin, then for the rest of it */
+    bool has_begun;
     int fds[SH_WIRE_MAX_FDS];
     size_t n_fds;
 };
 
-/* Reads exactly n bytes: never one of the next frame, which another process may read. */
-static int read_exact(struct incoming *in, void *p, size_t n, int64_t end_ns, struct sh_err *err)
+static int wait_more(const struct incoming *in, struct sh_err *err)
+{
+    int rc = wait_ready(in->fd, POLLIN, in->end_ns, err);
+
+    if (rc == 0 && in->has_begun)
+        return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer stopped inside a message");
+    if (rc == 0)
+        return SH_FAIL(err, SH_E_TIMEOUT, "no message from the peer in time");
+    return rc < 0 ? rc : SH_OK;
+}
+
+/* Reads exactly n bytes: never one of the next frame, which another process may read. Waits only
+ * where nothing is there: who calls has mostly seen that something is. */
+static int read_exact(struct incoming *in, void *p, size_t n, struct sh_err *err)
 {
     size_t done = 0;
     int rc;
@@ -75,10 +89,8 @@ static int read_exact(struct incoming *in, void *p, size_t n, int64_t end_ns, st
         if (got < 0 && errno == EINTR)
             continue;
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) {
-            rc = wait_ready(in->fd, POLLIN, end_ns, err);
-            if (rc == 0)
-                rc = SH_FAIL(err, SH_E_UNAVAILABLE, "the peer stopped inside a message");
-            if (rc < 0)
+            rc = wait_more(in, err);
+            if (rc)
                 return rc;
             continue;
         }
@@ -90,6 +102,9 @@ static int read_exact(struct incoming *in, void *p, size_t n, int64_t end_ns, st
         if (got == 0)
             return SH_FAIL(err, SH_E_UNAVAILABLE, "the peer closed the connection");
         done += (size_t)got;
+        if (!in->has_begun)
+            in->end_ns = sh_clock_ns() + FRAME_NS;
+        in->has_begun = true;
     }
     return SH_OK;
 }
@@ -97,13 +112,12 @@ static int read_exact(struct incoming *in, void *p, size_t n, int64_t end_ns, st
 static int read_frame(struct incoming *in, struct sh_buf *buf, struct sh_msg *out,
                       struct sh_err *err)
 {
-    int64_t end_ns = sh_clock_ns() + FRAME_NS;
     unsigned char raw[SH_WIRE__HEADER];
     struct sh_wire__header h;
     char *payload;
     int rc;
 
-    rc = read_exact(in, raw, sizeof(raw), end_ns, err);
+    rc = read_exact(in, raw, sizeof(raw), err);
     if (!rc)
         rc = sh_wire__header(raw, &h, err);
     if (rc)
@@ -111,7 +125,7 @@ static int read_frame(struct incoming *in, struct sh_buf *buf, struct sh_msg *ou
     sh_buf_reset(buf);
     rc = sh_buf_reserve(buf, h.len, &payload, err);
     if (!rc)
-        rc = read_exact(in, payload, h.len, end_ns, err);
+        rc = read_exact(in, payload, h.len, err);
     if (rc)
         return rc;
     buf->len = h.len;
@@ -124,18 +138,12 @@ static int read_frame(struct incoming *in, struct sh_buf *buf, struct sh_msg *ou
 int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
                           int *fds, size_t *n_fds, struct sh_err *err)
 {
-    int64_t end_ns = timeout_ms < 0 ? NO_LIMIT : sh_clock_ns() + timeout_ms * 1000000;
-    struct incoming in = {.fd = fd};
+    struct incoming in = {
+        .fd = fd, .end_ns = timeout_ms < 0 ? NO_LIMIT : sh_clock_ns() + timeout_ms * 1000000};
     int rc;
 
     if (n_fds)
         *n_fds = 0;
-    rc = wait_ready(fd, POLLIN, end_ns, err);
-    if (rc == 0)
-        return SH_FAIL(err, SH_E_TIMEOUT, "no message from the peer within %lld ms",
-                       (long long)timeout_ms);
-    if (rc < 0)
-        return rc;
     rc = read_frame(&in, buf, out, err);
     if (!rc && in.n_fds > 0 && (!fds || !n_fds))
         rc = SH_FAIL(err, SH_E_PROTO, "message %s must not carry descriptors",

@@ -1,12 +1,13 @@
 /* test_wire.c - without it, a frame could be cut, swapped or given another frame's descriptors when
  * the kernel takes or brings only part of it; a stranger or a peer that does not read could hold
  * memory or descriptors. */
-/* link: -Wl,--wrap=recvmsg */
+/* link: -Wl,--wrap=recvmsg,--wrap=poll */
 #include "tests/unit/wire_test.h"
 
 #include <pthread.h>
 
-static int n_reads; /* calls of recvmsg() */
+static int n_reads, n_polls; /* calls of recvmsg() and poll() */
+static bool is_late;         /* whoever polls has waited for all the time that he said */
 
 ssize_t __real_recvmsg(int fd, struct msghdr *m, int flags);
 ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags);
@@ -15,6 +16,17 @@ ssize_t __wrap_recvmsg(int fd, struct msghdr *m, int flags)
 {
     n_reads++;
     return __real_recvmsg(fd, m, flags);
+}
+
+int __real_poll(struct pollfd *p, nfds_t n, int ms);
+int __wrap_poll(struct pollfd *p, nfds_t n, int ms);
+
+int __wrap_poll(struct pollfd *p, nfds_t n, int ms)
+{
+    n_polls++;
+    if (is_late && ms >= 0)
+        sh_clock_advance(ms * MS);
+    return __real_poll(p, n, is_late ? 0 : ms);
 }
 
 /* ---------------------------------------------------------------- frames */
@@ -590,6 +602,44 @@ static void a_blocking_read_takes_exactly_one_large_frame(void **state)
     sh_buf_fini(&b);
 }
 
+/* A worker has waited already: it asks only where there is nothing. */
+static void a_blocking_read_of_what_is_there_does_not_wait(void **state)
+{
+    struct world *w = *state;
+    struct sh_msg m = ping(1), back;
+    struct sh_buf b;
+
+    sh_buf_init(&b, SH_WIRE_MAX_FRAME);
+    assert_ok(sh_wire_write_blocking(w->fd[0], &m, NULL, 0, NULL));
+    n_polls = 0;
+    assert_ok(sh_wire_read_blocking(w->fd[1], -1, &b, &back, NULL, NULL, NULL));
+    assert_int_equal(n_polls, 0);
+    assert_int_equal(sh_wire_read_blocking(w->fd[1], 1, &b, &back, NULL, NULL, NULL), SH_E_TIMEOUT);
+    assert_true(n_polls > 0);
+    sh_buf_fini(&b);
+}
+
+/* A frame that has begun has a limit of its own, whatever that of its beginning. */
+static void a_blocking_read_does_not_wait_for_ever_for_the_rest(void **state)
+{
+    static const unsigned char part[4] = {0};
+    struct world *w = *state;
+    struct sh_err err = {0};
+    struct sh_msg back;
+    struct sh_buf b;
+    int rc;
+
+    sh_buf_init(&b, SH_WIRE_MAX_FRAME);
+    sh_clock_fake(1000 * MS, 0);
+    assert_int_equal(write(w->fd[0], part, sizeof(part)), (ssize_t)sizeof(part));
+    is_late = true;
+    rc = sh_wire_read_blocking(w->fd[1], -1, &b, &back, NULL, NULL, &err);
+    is_late = false;
+    sh_clock_real();
+    assert_fails(rc, SH_E_UNAVAILABLE, &err, "stopped inside");
+    sh_buf_fini(&b);
+}
+
 static void a_blocking_read_reports_time_limit_end_and_unwanted_descriptors(void **state)
 {
     struct world *w = *state;
@@ -599,7 +649,7 @@ static void a_blocking_read_reports_time_limit_end_and_unwanted_descriptors(void
 
     sh_buf_init(&b, SH_WIRE_MAX_FRAME);
     assert_fails(sh_wire_read_blocking(w->fd[1], 1, &b, &back, NULL, NULL, &err), SH_E_TIMEOUT,
-                 &err, "1 ms");
+                 &err, "in time");
     err = (struct sh_err){0};
     assert_ok(sh_wire_write_blocking(w->fd[0], &m, (int[]){0, 1}, 2, NULL));
     assert_fails(sh_wire_read_blocking(w->fd[1], 5000, &b, &back, NULL, NULL, &err), SH_E_PROTO,
@@ -647,6 +697,8 @@ int main(void)
         TEST(a_callback_may_finish_its_wire),
         TEST(blocking_calls_exchange_messages_and_descriptors),
         TEST(a_blocking_read_takes_exactly_one_large_frame),
+        TEST(a_blocking_read_of_what_is_there_does_not_wait),
+        TEST(a_blocking_read_does_not_wait_for_ever_for_the_rest),
         TEST(a_blocking_read_reports_time_limit_end_and_unwanted_descriptors),
     };
 
