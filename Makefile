@@ -276,7 +276,7 @@ test: deps ## all checks: lint, unit, device, database, golden, protocols, end t
 	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
 
 # All that the steps of tests/all.sh run from build/.
-tested: lab benches $(ORACLE) $(FAKE) $(UNIT_BIN) $(DEV_BIN) $(DB_BIN) $(SIM)
+tested: lab benches $(ORACLE) $(FAKE) $(UNIT_BIN) $(DEV_BIN) $(DB_BIN) $$(SIM)
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run.sh -j $(JOBS) $(filter %/test_zoo,$(UNIT_BIN)) $(filter-out %/test_zoo,$(UNIT_BIN))
