@@ -254,18 +254,20 @@ static int map_image(struct writing *w, int image, struct sh_err *err)
     return rc;
 }
 
-static struct writing *new_writing(struct kept_dir *k, struct sh_err *err)
+static int new_writing(struct kept_dir *k, struct writing **out, struct sh_err *err)
 {
-    struct writing *w = NULL;
+    struct writing *w;
 
+    *out = NULL;
     if (k->n_writing == MAX_KEEPING) /* checkpoints go the same way */
-        SH_FAIL(err, SH_E_QUEUEFULL, "%u models wait to be kept", MAX_KEEPING);
-    else if (!(w = calloc(1, sizeof(*w))))
-        SH_FAIL(err, SH_E_NOMEM, "could not allocate a file to be written");
-    else
-        *w = (struct writing){
-            .task = {.work = write_file, .done = on_written}, .k = k, .image = {.fd = -1}};
-    return w;
+        return SH_FAIL(err, SH_E_QUEUEFULL, "%u models wait to be kept", MAX_KEEPING);
+    w = calloc(1, sizeof(*w));
+    if (!w)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate a file to be written");
+    *w = (struct writing){
+        .task = {.work = write_file, .done = on_written}, .k = k, .image = {.fd = -1}};
+    *out = w;
+    return SH_OK;
 }
 
 static int submit(struct writing *w, const struct kept_file *f, struct sh_err *err)
@@ -284,9 +286,11 @@ static int submit(struct writing *w, const struct kept_file *f, struct sh_err *e
 int kept_dir_write(struct kept_dir *k, const struct kept_file *f, struct kept_about *a,
                    const double *layer_ns, int image, struct sh_err *err)
 {
-    struct writing *w = new_writing(k, err);
-    int rc = w ? sh_unhex(f->key, a->key, sizeof(a->key), err) : SH_E_NOMEM;
+    struct writing *w;
+    int rc = new_writing(k, &w, err);
 
+    if (!rc)
+        rc = sh_unhex(f->key, a->key, sizeof(a->key), err);
     if (!rc)
         rc = copy_tables(w, a, layer_ns, err);
     if (!rc)
@@ -301,22 +305,22 @@ int kept_dir_write(struct kept_dir *k, const struct kept_file *f, struct kept_ab
 int kept_dir_adopt(struct kept_dir *k, const struct kept_file *f, struct sh_shm *image,
                    void (*fn)(void *arg), void *arg, struct sh_err *err)
 {
-    struct writing *w = new_writing(k, err);
-    int rc = SH_E_NOMEM;
+    struct writing *w;
+    int rc = new_writing(k, &w, err);
 
-    if (w) {
-        w->image = *image;
-        w->fn = fn;
-        w->arg = arg;
-        rc = submit(w, f, err);
-    }
-    if (rc && w) /* it stays the caller's */
-        w->image = (struct sh_shm){.fd = -1};
     if (rc)
+        return rc;
+    w->image = *image;
+    w->fn = fn;
+    w->arg = arg;
+    rc = submit(w, f, err);
+    if (rc) { /* it stays the caller's */
+        w->image = (struct sh_shm){.fd = -1};
         free_writing(w);
-    else
-        *image = (struct sh_shm){.fd = -1};
-    return rc;
+        return rc;
+    }
+    *image = (struct sh_shm){.fd = -1};
+    return SH_OK;
 }
 
 /* ------------------------------------------------------------------ sweeping */

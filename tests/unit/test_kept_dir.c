@@ -257,6 +257,78 @@ static bool is_there(const char *name)
     return access(in_dir(name), F_OK) == 0;
 }
 
+static void note_end(void *arg)
+{
+    ++*(unsigned *)arg;
+}
+
+/* Of 100 bytes, as another host has made it. */
+static int adopt(const struct kept_file *f, struct sh_shm *whole, unsigned *n_ended,
+                 struct sh_err *err)
+{
+    assert_ok(sh_shm_create("whole", 100, whole, NULL));
+    whole->bytes = 100;
+    memset(whole->base, 'k', 100);
+    return kept_dir_adopt(&W.kept, f, whole, note_end, n_ended, err);
+}
+
+static void what_another_host_has_made_is_kept_as_it_is(void **state)
+{
+    struct kept_file f = name_of("ann", "fp32", "gpu");
+    struct sh_shm whole;
+    struct slow_disk slow;
+    unsigned n_ended = 0;
+    char bytes[200];
+    int fd;
+
+    (void)state;
+    slow_disk_begin(&slow, W.files.disk);
+    assert_ok(adopt(&f, &whole, &n_ended, NULL));
+    assert_int_equal(whole.fd, -1); /* it is not the caller's any more */
+    assert_false(kept_dir_has(&f));
+    slow_disk_end(&slow);
+    until_written();
+    assert_int_equal(n_ended, 1);
+    fd = kept_dir_open(&f);
+    assert_int_equal(read(fd, bytes, sizeof(bytes)), 100);
+    for (size_t i = 0; i < 100; i++)
+        assert_int_equal(bytes[i], 'k');
+    close(fd);
+    unlink(f.path);
+    assert_int_equal(mkdir(f.path, 0700), 0); /* no name for a file */
+    assert_ok(adopt(&f, &whole, &n_ended, NULL));
+    until_written();
+    assert_int_equal(n_ended, 2); /* whoever waits for it goes on */
+    assert_int_equal(rmdir(f.path), 0);
+    kept_dir_drop(&f);
+}
+
+static void what_waits_for_the_disk_is_limited(void **state)
+{
+    struct kept_file f = name_of("ann", "fp32", "gpu");
+    struct kept_about about = {.image_bytes = 100};
+    struct sh_err err = {0};
+    struct sh_shm whole;
+    struct slow_disk slow;
+    unsigned n_ended = 0, n = 0;
+
+    (void)state;
+    slow_disk_begin(&slow, W.files.disk);
+    while (adopt(&f, &whole, &n_ended, NULL) == SH_OK)
+        assert_true(++n < 100);
+    assert_true(whole.fd >= 0); /* it is the caller's still */
+    assert_fails(kept_dir_adopt(&W.kept, &f, &whole, note_end, &n_ended, &err), SH_E_QUEUEFULL,
+                 &err, "wait to be kept");
+    sh_shm_fini(&whole);
+    err = (struct sh_err){0};
+    assert_fails(kept_dir_write(&W.kept, &f, &about, NULL, W.image.fd, &err), SH_E_QUEUEFULL, &err,
+                 "wait to be kept");
+    slow_disk_end(&slow);
+    until_written();
+    assert_int_equal(n_ended, n);
+    kept_dir_drop(&f);
+}
+
 static void what_is_of_no_use_goes(void **state)
 {
     static const char *const USELESS[] = {
@@ -325,6 +397,8 @@ int main(void)
         TEST(without_its_programs_there_is_no_name),
         TEST(a_file_has_its_name_when_it_is_whole),
         TEST(what_cannot_be_written_is_no_file),
+        TEST(what_another_host_has_made_is_kept_as_it_is),
+        TEST(what_waits_for_the_disk_is_limited),
         TEST(what_is_of_no_use_goes),
         TEST(the_least_recently_used_go_first),
     };
