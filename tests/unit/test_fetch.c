@@ -1,6 +1,7 @@
 /* test_fetch.c - what is kept of a model comes from the memory of another executor. Without it: a
- * load could wait for ever for one that says nothing or sends what nobody asked for, memory could be
- * written behind its end, and the other one could send what is not whole, or not there any more. */
+ * load could wait for ever for one that says nothing or sends what nobody asked for, memory could
+ * be written behind its end, and the other one could send what is not whole, or not there any more.
+ */
 /* uses: executor/models/fetch.o executor/models/model_life.o */
 /* link: -Wl,--wrap=sh_link_new,--wrap=sh_link_free,--wrap=sh_wire_send */
 #include "common/clock.h"
@@ -18,8 +19,8 @@
 #define N_MODELS 6u
 #define MAX_ASKED 64
 
-/* What the others would say, and what they were told. One of the models has its image in memory; the
- * others, of which there are more than may be fetched at a time, look for one. */
+/* What the others would say, and what they were told. One of the models has its image in memory;
+ * the others, of which there are more than may be fetched at a time, look for one. */
 static struct world {
     struct model here, from[N_MODELS];
     struct sh_link_handler link; /* of the last that began */
