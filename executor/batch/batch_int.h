@@ -53,6 +53,7 @@ struct batch_job {
     const struct batch_env *env;
     int64_t id, version_id, resume_at, interval_ns;
     uint32_t attempt;
+    int64_t placement; /* the number of this start (executor/files/claim.h) */
     char *tenant, *model, *dataset, *dir, *resume_digest; /* OWNED */
     struct blob_set blobs;                                /* the dataset */
     struct job_log *log;

@@ -4,6 +4,7 @@
 #include "common/io.h"
 #include "common/mem.h"
 #include "executor/batch/batch_int.h"
+#include "executor/files/claim.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -149,6 +150,7 @@ int batch_io_open(struct disk_task *t, struct sh_err *err)
     char id[24];
     const char *const meta[] = {"job", id, "model", j->model, NULL};
     struct result_file_conf c = {.dir = j->dir,
+                                 .placement = j->placement,
                                  .tensors = tensors,
                                  .meta = meta,
                                  .resume_at = j->resume_at,
@@ -165,6 +167,8 @@ int batch_io_open(struct disk_task *t, struct sh_err *err)
     /* Other batches would be other sums of floats: go on only where this one's begin. */
     if (c.resume_at < j->n_samples && c.resume_at % j->batch)
         c.resume_at = 0;
+    if (!rc)
+        rc = claim_take(j->dir, j->placement, err);
     return rc ? rc : result_file_open(&c, &j->file, &j->written_at, err);
 }
 

@@ -107,6 +107,7 @@ int batch__job_new(const struct batch_env *env, const struct msg_batch_start *m,
     *j = (struct batch_job){.env = env,
                             .id = m->job,
                             .attempt = m->attempt,
+                            .placement = m->placement,
                             .version_id = m->version_id,
                             .resume_at = m->resume_step,
                             .ran_at = m->resume_step, /* as reported until it is open */

@@ -3,10 +3,12 @@
 
 #include "common/io.h"
 #include "common/mem.h"
+#include "executor/files/claim.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -24,6 +26,7 @@ struct column { /* one tensor of the file */
 
 struct result_file {
     char *dir, *part; /* OWNED; part: its name in dir */
+    int64_t placement;
     int fd;
     int dir_fd; /* of dir: at the end there may be no descriptor left for it */
     const atomic_bool *stop;
@@ -128,12 +131,24 @@ static bool is_part(const char *name)
            strcmp(name + n - suffix, PART_SUFFIX) == 0;
 }
 
+/* Of a part of a start later than this one; those without a number are older than numbers. */
+static bool is_later(const struct result_file *f, const char *part)
+{
+    const size_t n = strlen(part) - strlen(PART_PREFIX) - strlen(PART_SUFFIX);
+    char number[24];
+    int64_t of;
+
+    snprintf(number, sizeof(number), "%.*s", (int)SH_MIN(n, sizeof(number) - 1),
+             part + strlen(PART_PREFIX));
+    return sh_parse_i64(number, 0, INT64_MAX, "number", &of, NULL) == SH_OK && of > f->placement;
+}
+
 bool result_file_is(const char *name)
 {
     return is_part(name) || strcmp(name, RESULT_FILE_NAME) == 0;
 }
 
-/* Takes one part of an earlier attempt under our name and removes any other. */
+/* Takes one part of an earlier start under our name and removes any other. */
 static int take_over(struct result_file *f, bool *found, struct sh_err *err)
 {
     DIR *d = opendir(f->dir);
@@ -144,7 +159,7 @@ static int take_over(struct result_file *f, bool *found, struct sh_err *err)
     if (!d)
         return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not look into the job's folder");
     while (!rc && (e = readdir(d))) {
-        if (!is_part(e->d_name))
+        if (!is_part(e->d_name) || is_later(f, e->d_name))
             continue;
         if (*found && strcmp(e->d_name, f->part) != 0)
             unlinkat(dirfd(d), e->d_name, 0);
@@ -289,16 +304,6 @@ static int lay_out(struct result_file *f, const struct result_file_conf *c, stru
     return reset_sums(f, err);
 }
 
-static int name_part(struct result_file *f, struct sh_err *err)
-{
-    uint8_t random[8];
-    char hex[2 * sizeof(random) + 1];
-    int rc = sh_random(random, sizeof(random), err);
-
-    sh_hex(random, sizeof(random), hex);
-    return rc ? rc : sh_asprintf(err, &f->part, PART_PREFIX "%s" PART_SUFFIX, hex);
-}
-
 int result_file_open(const struct result_file_conf *c, struct result_file **out, int64_t *at_out,
                      struct sh_err *err)
 {
@@ -312,19 +317,23 @@ int result_file_open(const struct result_file_conf *c, struct result_file **out,
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the file of a result");
     f->fd = f->dir_fd = -1;
     f->stop = c->stop;
+    f->placement = c->placement;
     rc = sh_strdup(c->dir, &f->dir, err);
     if (!rc && (f->dir_fd = open(c->dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC)) < 0)
         rc = SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not open the job's folder");
     if (!rc)
         rc = lay_out(f, c, err);
     if (!rc)
-        rc = name_part(f, err);
+        rc = sh_asprintf(err, &f->part, PART_PREFIX "%" PRId64 PART_SUFFIX, f->placement);
     if (!rc && !(path = path_of(f, f->part, err)))
         rc = SH_E_NOMEM;
     if (!rc)
         rc = open_part(f, c, path, err);
     if (!rc && f->fd < 0)
         rc = new_part(f, path, err);
+    /* A later start that began before this part was there has not taken it over, and will not. */
+    if (!rc && (rc = claim_check(f->dir, f->placement, err)) == SH_E_CONFLICT)
+        unlink(path);
     free(path);
     if (rc) {
         result_file_free(f);
@@ -419,8 +428,11 @@ int result_file_finish(struct result_file *f, char digest[static SH_SHA256_HEX],
         if (rc == SH_E_IO)
             unlink(from);
     }
+    /* Of starts later than this one none had the folder when the part was there, so each of them
+     * takes it over. No descriptor may be left to look again. */
     if (!rc && rename(from, to) < 0)
-        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not publish the result");
+        rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_CONFLICT : SH_E_IO,
+                           "could not publish the result");
     if (!rc && fsync(f->dir_fd) < 0)
         rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not make the name of the result durable");
     free(from);

@@ -1,9 +1,10 @@
 /* finish.c - what follows the last step of a job:
  *
- *   WRITE     final.safetensors and losses.json                       (disk thread)
+ *   WRITE     what will be final.safetensors, and losses.json         (disk thread)
  *   EXPORT    ONNX file with the trained weights                      (shunt-import)
  *   PACKAGE   the package of the new version                          (shunt-import)
  *   DIGEST    its name; then it moves to blobs/packages/<sha256>      (disk thread)
+ *             and final.safetensors gets its name
  *   LOAD      a worker compiles it                                    (store.c)
  *   EVALUATE  over the evaluation dataset, as runs                    (eval.c)
  *
@@ -19,6 +20,7 @@
 #include "common/mem.h"
 #include "common/sample.h"
 #include "common/spawn.h"
+#include "executor/files/claim.h"
 #include "executor/files/folder.h"
 #include "executor/files/push.h"
 #include "executor/training/eval.h"
@@ -44,6 +46,8 @@
 #define CHILD_NS ((int64_t)900000000000)
 #define TMP_PREFIX ".job-"
 #define TRAINED_PREFIX "trained-"
+#define FINAL "final.safetensors" /* in the folder of the job */
+#define TRAINED "trained.onnx"
 #define TRAINED_TMP TRAINED_PREFIX "%s.tmp" /* of an executor, in the job's folder */
 #define STALE_S 3600                        /* longer than an export and a package may take */
 
@@ -84,8 +88,15 @@ struct file_task { /* first member: the task; it may outlive the finish */
 
 static void go(struct finish *f, enum stage next);
 
+static int keep_final(const struct finish *f, struct sh_err *err)
+{
+    return claim_publish(f->job->dir, f->job->placement, f->final, FINAL, err);
+}
+
 static void fail(struct finish *f, const struct sh_err *why)
 {
+    if (f->final)
+        keep_final(f, NULL); /* as far as it came: it may not be there yet, or be there already */
     sh_log_err(SH_LOG_ERROR, "job.finish", why);
     train__finished(f->job, why);
 }
@@ -186,9 +197,9 @@ static int write_final(struct finish *f, struct sh_err *err)
         ft->tensors = calloc(j->n_tensors + 1, sizeof(*ft->tensors));
         ft->losses = calloc(j->n_losses + 1, sizeof(*ft->losses));
         ft->losses_path = job_file(j, "losses.json");
-        ft->path = job_file(j, "final.safetensors");
     }
-    if (!ft || !ft->tensors || !ft->losses || !ft->losses_path || !ft->path) {
+    if (!ft || !ft->tensors || !ft->losses || !ft->losses_path ||
+        sh_strdup(f->final, &ft->path, NULL)) {
         free_file_task(ft);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the final checkpoint");
     }
@@ -341,13 +352,15 @@ static int package_model(struct finish *f, struct sh_err *err)
 /* jobs/<id>/trained.onnx, for people: a symbolic link where the jobs have a disk of their own. */
 static void link_trained(const struct finish *f)
 {
-    char *to = job_file(f->job, "trained.onnx"), *from = NULL;
+    const struct job *j = f->job;
+    char *to = NULL, *from = NULL;
 
-    if (to && sh_asprintf(NULL, &from, "%s/model.onnx", f->package) == SH_OK) {
+    if (claim_stage(j->dir, j->placement, TRAINED, &to, NULL) == SH_OK &&
+        sh_asprintf(NULL, &from, "%s/model.onnx", f->package) == SH_OK) {
         unlink(to);
-        if (link(from, to) < 0 && (errno != EXDEV || symlink(from, to) < 0))
-            SH_WARN("job.trained", "job=%" PRId64 " msg=\"could not link trained.onnx\"",
-                    f->job->id);
+        if ((link(from, to) < 0 && (errno != EXDEV || symlink(from, to) < 0)) ||
+            claim_publish(j->dir, j->placement, to, TRAINED, NULL))
+            SH_WARN("job.trained", "job=%" PRId64 " msg=\"could not link trained.onnx\"", j->id);
     }
     free(from);
     free(to);
@@ -367,12 +380,12 @@ static int place_package(struct finish *f, struct sh_err *err)
 {
     struct job *j = f->job;
     char *name = NULL;
-    int rc;
+    int rc = keep_final(f, err);
 
-    if (!f->is_published)
+    if (!rc && !f->is_published)
         return sh_strdup(f->tmp, &f->package, err);
-    rc = sh_asprintf(err, &name, "packages/%s", f->digest);
-
+    if (!rc)
+        rc = sh_asprintf(err, &name, "packages/%s", f->digest);
     if (!rc)
         rc = files_path(j->env->files, "blobs", name, &f->package, err);
     if (!rc && rename(f->tmp, f->package) < 0) {
@@ -425,11 +438,14 @@ static int evaluate(struct finish *f, struct sh_err *err)
 /* The last thing: who finds the file knows that the job came to its end. */
 static int keep_trained(const struct finish *f, struct sh_err *err)
 {
-    char *to = job_file(f->job, "trained.onnx");
-    int rc = SH_OK;
+    const struct job *j = f->job;
+    char *to = NULL;
+    int rc = claim_stage(j->dir, j->placement, TRAINED, &to, err);
 
-    if (!to || rename(f->onnx, to) < 0)
-        rc = SH_FAIL_ERRNO(err, to ? SH_E_IO : SH_E_NOMEM, "could not keep the trained model");
+    if (!rc && rename(f->onnx, to) < 0)
+        rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not keep the trained model");
+    if (!rc)
+        rc = claim_publish(j->dir, j->placement, to, TRAINED, err);
     if (!rc)
         rc = sh_sync_folder(to, err);
     if (!rc)
@@ -475,8 +491,8 @@ static int deliver(struct finish *f, struct sh_err *err)
     const struct push_conf c = {.job = f->job->id,
                                 .attempt = f->job->attempt,
                                 .dir = f->job->dir,
-                                .files = {"losses.json", "final.safetensors", "trained.onnx"},
-                                .publish = f->is_published ? "trained.onnx" : NULL};
+                                .files = {"losses.json", FINAL, TRAINED},
+                                .publish = f->is_published ? TRAINED : NULL};
 
     return push_start(f->job->env->files, &c, on_delivered, f, &f->push, err);
 }
@@ -712,7 +728,9 @@ void finish_start(struct job *j)
     if (!rc)
         rc = sh_asprintf(&err, &f->onnx, "%s/model.onnx", f->tmp);
     if (!rc)
-        rc = sh_asprintf(&err, &f->final, "%s/final.safetensors", j->dir);
+        rc = claim_stage(j->dir, j->placement, FINAL, &f->final, &err);
+    if (!rc)
+        rc = claim_take(j->dir, j->placement, &err);
     if (!rc)
         rc = sh_timer_add(j->env->loop, POLL_NS, POLL_NS, on_poll, f, &f->poll, &err);
     if (rc)

@@ -120,6 +120,7 @@ int job_new(struct train *t, const struct msg_job_start *m, struct job **out, st
                       .train = t,
                       .id = m->job,
                       .attempt = m->attempt,
+                      .placement = m->placement,
                       .resume_step = m->resume_step,
                       .step = m->resume_step, /* as reported until it is read */
                       .max_step = m->resume_step,

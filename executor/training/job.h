@@ -84,6 +84,7 @@ struct job {
     struct train *train;
     int64_t id;
     uint32_t attempt, tag;
+    int64_t placement; /* the number of this start (executor/files/claim.h) */
     char *tenant, *model, *package, *dataset, *eval_dataset, *spec_text, *dir, *resume; /* OWNED */
     struct blob_set blobs; /* the blobs that it reads, until its end */
     struct job_log *log;

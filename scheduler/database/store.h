@@ -49,6 +49,7 @@ struct store_start {
         char *inputs, *outputs, *resume_digest; /* OWNED; for batch inference */
         char *about;                            /* OWNED: names, for the job's log */
         int64_t resume_step;
+        int64_t placement; /* larger than that of each earlier start of the job */
         struct job_progress base;
     } * out;
 };

@@ -39,12 +39,13 @@ static const struct db_stmt START_DETAILS = {
 static const struct db_stmt START = {
     "job_start",
     "UPDATE job SET state = 'STARTING', reason = '', not_before = NULL, attempt = $2, executor = "
-    "$3, epoch = $4,"
+    "$3, epoch = $4, placement = greatest(placement + 1, "
+    "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint),"
     " started_at = coalesce(started_at, now()), step = $5, samples_per_s = NULL,"
     " steps_redone = steps_redone + greatest(step - $5, 0),"
     " base_redone = steps_redone + greatest(step - $5, 0),"
     " base_preemptions = preemptions, base_busy_ns = busy_ns, row_version = row_version + 1"
-    " WHERE id = $1 AND state = 'QUEUED'",
+    " WHERE id = $1 AND state = 'QUEUED' RETURNING placement",
     5};
 static const struct db_stmt START_FAIL = {
     "job_start_fail",
@@ -53,7 +54,8 @@ static const struct db_stmt START_FAIL = {
     " WHERE id = $1 AND state = 'QUEUED'",
     3};
 static const struct db_stmt JOB_NOW = {
-    "job_now", "SELECT state, coalesce(executor, ''), attempt, epoch FROM job WHERE id = $1", 1};
+    "job_now",
+    "SELECT state, coalesce(executor, ''), attempt, epoch, placement FROM job WHERE id = $1", 1};
 static const struct db_stmt EVENT = {
     "job_event",
     "INSERT INTO job_event (job_id, from_state, to_state, reason, detail, at) VALUES ($1, $2, $3,"
@@ -152,6 +154,8 @@ static int start_state(struct db *db, const struct store_start *s, struct sh_err
         (strcmp(db_text(r, 0, 1), s->executor) != 0 || db_i64(r, 0, 2, 0) != s->attempt ||
          (uint64_t)db_i64(r, 0, 3, 0) != s->fence.epoch))
         rc = SH_FAIL(err, SH_E_BUG, "job %lld was started twice", (long long)s->job);
+    if (!rc)
+        s->out->placement = db_i64(r, 0, 4, 0);
     db_res_free(r);
     return rc;
 }
@@ -186,6 +190,7 @@ static int start_tx(struct db *db, const void *arg, struct sh_err *err)
     }
     s->out->state = missing[0] ? JOB_FAILED : JOB_STARTING;
     e.to = job_state_name(s->out->state);
+    s->out->placement = missing[0] ? 0 : db_i64(r, 0, 0, 0);
     e.reason = missing[0] ? "NOTFOUND" : "";
     e.message = missing;
     e.executor = missing[0] ? "" : s->executor;

@@ -261,8 +261,9 @@ class Driver:
                   resume_step=0, tenant="r"):
         d = os.path.join(self.dir, "jobs", str(job))
         self.jobs.pop(job, None)
-        self.scheduler.send("JOB_START", epoch=self.epoch, job=job, attempt=attempt, tenant=tenant,
-                            model="net", package=package, dataset=dataset, eval_dataset=eval_dataset,
+        self.scheduler.send("JOB_START", epoch=self.epoch, job=job, attempt=attempt,
+                            placement=time.time_ns() // 1000, tenant=tenant, model="net",
+                            package=package, dataset=dataset, eval_dataset=eval_dataset,
                             spec=json.dumps(spec), dir=d, resume=resume, resume_step=resume_step,
                             about="model net", redone=0, preemptions=0)
         return d
@@ -271,8 +272,9 @@ class Driver:
         """meta: of package(). done: the JOB_CHECKPOINT to go on from."""
         d = os.path.join(self.dir, "jobs", str(job))
         self.jobs.pop(job, None)
-        self.scheduler.send("BATCH_START", epoch=self.epoch, job=job, attempt=attempt, tenant=tenant,
-                            model="net", version_id=version, inputs=json.dumps(meta["inputs"]),
+        self.scheduler.send("BATCH_START", epoch=self.epoch, job=job, attempt=attempt,
+                            placement=time.time_ns() // 1000, tenant=tenant, model="net",
+                            version_id=version, inputs=json.dumps(meta["inputs"]),
                             outputs=json.dumps(meta["outputs"]), dataset=dataset,
                             spec=json.dumps(spec or {}), dir=d, resume_step=done.step if done else 0,
                             resume_digest=done.digest if done else "", about="model net", redone=0, preemptions=0)

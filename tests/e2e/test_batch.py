@@ -36,7 +36,7 @@ def digest(path):
 
 def left(folder):
     """What a job leaves beside its log."""
-    return [f for f in os.listdir(folder) if f != "log.txt"]
+    return [f for f in os.listdir(folder) if f != "log.txt" and not f.startswith("claim-")]
 
 
 def parts(folder):

@@ -915,7 +915,7 @@ class Training(Case):
             right += sum(max(range(10), key=lambda c: y[10 * i + c]) == labels[at + i]
                          for i in range(8))
         self.assertEqual(right / 360, r["accuracy"])
-        self.assertEqual(sorted(f for f in os.listdir(j.folder) if "ckpt" not in f),
+        self.assertEqual(sorted(f for f in os.listdir(j.folder) if f[:5] not in ("ckpt-", "claim")),
                          ["final.safetensors", "log.txt", "losses.json", "trained.onnx"])
         self.assertLessEqual(len([f for f in os.listdir(j.folder) if "ckpt" in f]), 2)
 
@@ -1004,10 +1004,22 @@ class Training(Case):
         self.assertFalse({"package", "package_digest", "meta", "onnx_bytes"} & set(result))
         self.assertEqual(set(os.listdir(d.dir + "/blobs/packages")) - set(packages),
                          {os.path.basename(pk)})
-        self.assertEqual(sorted(f for f in os.listdir(folder) if "ckpt" not in f),
+        self.assertEqual(sorted(f for f in os.listdir(folder) if f[:5] not in ("ckpt-", "claim")),
                          ["final.safetensors", "log.txt", "losses.json", "trained.onnx"])
         with open(folder + "/trained.onnx", "rb") as a, open(j.folder + "/trained.onnx", "rb") as b:
             self.assertEqual(a.read(), b.read())
+
+    def test_what_has_been_started_elsewhere_since_is_not_published(self):
+        d = self.driver()
+        pk, _ = d.package(self.net_train, "--training")
+        for job, more in ((5, {}), (6, {"publish": False})):
+            folder = d.start_job(job, pk, TRAIN, spec(**more), TEST)
+            d.wait_step(job, 1)
+            open(folder + "/claim-%d" % (1 << 62), "x").close()  # as another executor's
+            self.assertIn("started elsewhere", d.wait_job(job, ("FAILED",)).msg)
+            self.assertFalse({"final.safetensors", "trained.onnx"} & set(os.listdir(folder)))
+        folder = d.start_job(6, pk, TRAIN, spec(publish=False), TEST)
+        self.assertIn("started elsewhere", d.wait_job(6, ("FAILED",)).msg)
 
     def test_a_killed_executor_leaves_a_checkpoint_to_go_on_from(self):
         calm = self.calm()

@@ -64,6 +64,7 @@ struct database_job {
     int32_t priority;
     uint32_t attempt, max_attempts;
     uint64_t epoch;
+    int64_t placement;
     char reason[40], executor[JOB_NAME_BYTES], error_code[24];
     enum job_wish wish;
     int64_t save_asked, save_done;

@@ -186,6 +186,7 @@ static int start_state(const struct store_start *s, const struct database_job *j
                        struct sh_err *err)
 {
     s->out->state = j->state;
+    s->out->placement = j->placement;
     if (j->state == JOB_STARTING && (strcmp(j->executor, s->executor) != 0 ||
                                      j->attempt != s->attempt || j->epoch != s->fence.epoch))
         return SH_FAIL(err, SH_E_BUG, "job %" PRId64 " was started twice", s->job);
@@ -214,6 +215,7 @@ static int start(void *arg, struct sh_err *err)
         sh_strlcpy(j->error_code, "NOTFOUND", sizeof(j->error_code));
     } else {
         j->state = JOB_STARTING;
+        s->out->placement = j->placement = SH_MAX(j->placement + 1, sim_now() / 1000);
         j->not_before_ns = 0;
         j->attempt = s->attempt;
         sh_strlcpy(j->executor, s->executor, sizeof(j->executor));

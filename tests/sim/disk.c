@@ -28,6 +28,7 @@ ssize_t __real_readlink(const char *path, char *out, size_t n);
 static struct sim_disk disks[SIM_MAX_HOSTS];
 static bool is_task, is_spared;
 static uint64_t n_failed;
+static void (*on_rename)(const char *to);
 
 void sim_disk_in_task(bool is)
 {
@@ -37,6 +38,11 @@ void sim_disk_in_task(bool is)
 void sim_disk_spare(bool is)
 {
     is_spared = is;
+}
+
+void sim_disk_on_rename(void (*fn)(const char *to))
+{
+    on_rename = fn;
 }
 
 struct sim_disk *sim_disk(unsigned host)
@@ -99,7 +105,11 @@ int __wrap_fsync(int fd)
 
 int __wrap_rename(const char *from, const char *to)
 {
-    return fails(false) ? -1 : __real_rename(from, to);
+    if (fails(false))
+        return -1;
+    if (on_rename)
+        on_rename(to);
+    return __real_rename(from, to);
 }
 
 int __wrap_unlink(const char *path)

@@ -313,6 +313,7 @@ static void bad_training(void)
     struct sh_msg m = {.type = MSG_JOB_START};
 
     m.u.job_start = (struct msg_job_start){.epoch = script__epoch(),
+                                           .placement = sim_now() / 1000,
                                            .job = CASES[i].id ? CASES[i].id : BAD + ++last,
                                            .attempt = 1,
                                            .tenant = "cyd",
@@ -377,6 +378,7 @@ static void bad_batch(void)
     struct sh_msg m = {.type = MSG_BATCH_START};
 
     m.u.batch_start = (struct msg_batch_start){.epoch = script__epoch(),
+                                               .placement = sim_now() / 1000,
                                                .job = BAD + ++last,
                                                .attempt = 1,
                                                .tenant = "cyd",

@@ -119,6 +119,7 @@ static void start_training(const struct script_job *j)
     const bool evaluates = strstr(j->spec, "evaluation") != NULL;
 
     m.u.job_start = (struct msg_job_start){.epoch = script__epoch(),
+                                           .placement = sim_now() / 1000,
                                            .job = j->id,
                                            .attempt = j->attempt,
                                            .tenant = script__tenant_name(p->tenant),
@@ -145,6 +146,7 @@ static void start_batch(const struct script_job *j)
     snprintf(inputs, sizeof(inputs), FORMAT, "input", (size_t)model->in_bytes / sizeof(float));
     snprintf(outputs, sizeof(outputs), FORMAT, "output", (size_t)model->out_bytes / sizeof(float));
     m.u.batch_start = (struct msg_batch_start){.epoch = script__epoch(),
+                                               .placement = sim_now() / 1000,
                                                .job = j->id,
                                                .attempt = j->attempt,
                                                .tenant = script__tenant_name(p->tenant),

@@ -3,6 +3,7 @@
 
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "tests/sim/disk.h"
 #include "tests/sim/oracles_exec.h"
 
 #include <fcntl.h>
@@ -78,9 +79,25 @@ static void on_look(void *arg, uint64_t n)
     sim_world_after(LOOK_NS, on_look, NULL, 0);
 }
 
+/* A file of a job that has succeeded is what the database has the digest of. */
+static void on_rename(const char *to)
+{
+    static const char *const NAMES[] = {"result.safetensors", "trained.onnx", "final.safetensors"};
+    const char *jobs = strstr(to, "/jobs/"), *name = strrchr(to, '/');
+    int64_t id;
+
+    if (!jobs || sscanf(jobs, "/jobs/%" SCNd64 "/", &id) != 1)
+        return;
+    for (size_t i = 0; i < SH_ARRAY_LEN(NAMES); i++)
+        SIM_CHECK("published",
+                  strcmp(name + 1, NAMES[i]) != 0 || database.jobs[id - 1].state != JOB_SUCCEEDED,
+                  "job %" PRId64 " has succeeded, and its %s is replaced", id, NAMES[i]);
+}
+
 void oracles_system_begin(const char *dir)
 {
     state_dir = dir;
+    sim_disk_on_rename(on_rename);
     memset(seen, 0, sizeof(seen));
     oracles_exec_on_begun(on_begun);
     sim_world_after(LOOK_NS, on_look, NULL, 0);

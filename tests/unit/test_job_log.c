@@ -3,7 +3,7 @@
  * Without it a job that runs for weeks could fill the disk, or lose how it began; a full disk could
  * leave half a line, or the lines after it could be missing without a word; and who says a line
  * could wait for the disk. */
-/* uses: executor/report/job_log.o executor/report/job_log_file.o executor/files/disk.o executor/files/disk_work.o executor/files/push.o executor/files/transfer.o executor/files/folder.o executor/files/result_file.o */
+/* uses: executor/report/job_log.o executor/report/job_log_file.o executor/files/disk.o executor/files/disk_work.o executor/files/push.o executor/files/transfer.o executor/files/folder.o executor/files/result_file.o executor/files/claim.o */
 /* link: -lcurl */
 #include "common/clock.h"
 #include "common/mem.h"

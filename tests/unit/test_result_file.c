@@ -3,10 +3,11 @@
  * Without it: a failed write or sync could be taken for a good one, a part that was damaged or is
  * of another job could be gone on with, a file that the disk has changed could be published, and a
  * writer that was thought dead could publish beside the one that took over. */
-/* uses: executor/files/result_file.o */
+/* uses: executor/files/result_file.o executor/files/claim.o */
 /* link: -Wl,--wrap=pwrite -Wl,--wrap=fsync -Wl,--wrap=fallocate */
 /* link: -Wl,--wrap=rename -Wl,--wrap=renameat */
 #include "common/mem.h"
+#include "executor/files/claim.h"
 #include "executor/files/result_file.h"
 #include "tests/unit/sh_test.h"
 
@@ -388,10 +389,11 @@ static void a_writer_that_was_taken_over_cannot_publish(void **state)
     assert_ok_err(result_file_sync(old, half, &bytes, &err), &err);
     r.conf.resume_at = 5;
     r.conf.resume_digest = half;
+    r.conf.placement++;
     assert_ok_err(result_file_open(&r.conf, &new, &at, &err), &err);
     assert_int_equal(at, 5);
     assert_ok_err(write_some(&r, old, 5, 5, &err), &err);
-    assert_int_equal(result_file_finish(old, digest, &bytes, &err), SH_E_IO);
+    assert_int_equal(result_file_finish(old, digest, &bytes, &err), SH_E_CONFLICT);
     result_file_discard(old);
     result_file_free(old);
     err = (struct sh_err){0};
@@ -435,6 +437,38 @@ static void a_published_result_outlives_whoever_opens_it_late(void **state)
         check_published(&r, whole, bytes);
         sh_test_dir_remove(r.dir);
     }
+}
+
+/* The same, but its job was started again elsewhere, and that start is known by its claim. */
+static void an_earlier_start_neither_takes_the_part_nor_the_place_of_a_later_one(void **state)
+{
+    char digest[SH_SHA256_HEX], durable[SH_SHA256_HEX];
+    struct result_file *new = NULL, *late = NULL;
+    struct sh_err err = {0};
+    uint64_t bytes = 0;
+    int64_t at = -1;
+    struct rig r;
+    (void)state;
+
+    setup(&r);
+    r.conf.placement = 2;
+    assert_ok(claim_take(r.dir, 2, NULL));
+    assert_ok_err(result_file_open(&r.conf, &new, &at, &err), &err);
+    assert_ok_err(write_some(&r, new, 0, 5, &err), &err);
+    r.conf.placement = 1;
+    assert_int_equal(result_file_open(&r.conf, &late, &at, &err), SH_E_CONFLICT);
+    assert_null(late);
+    err = (struct sh_err){0};
+    assert_ok_err(result_file_sync(new, durable, &bytes, &err), &err);
+    assert_ok_err(write_some(&r, new, 5, 5, &err), &err);
+    assert_ok_err(result_file_finish(new, digest, &bytes, &err), &err);
+    result_file_free(new);
+    assert_int_equal(result_file_open(&r.conf, &late, &at, &err), SH_E_CONFLICT);
+    r.conf.resume_at = 5;
+    r.conf.resume_digest = durable;
+    assert_int_equal(result_file_open(&r.conf, &late, &at, &err), SH_E_CONFLICT);
+    assert_int_equal(n_files(&r), 2); /* the result and the claim */
+    sh_test_dir_remove(r.dir);
 }
 
 static void a_stop_ends_the_reading_back_and_keeps_the_part(void **state)
@@ -481,6 +515,7 @@ int main(void)
         cmocka_unit_test(what_the_disk_changed_is_not_published),
         cmocka_unit_test(a_writer_that_was_taken_over_cannot_publish),
         cmocka_unit_test(a_published_result_outlives_whoever_opens_it_late),
+        cmocka_unit_test(an_earlier_start_neither_takes_the_part_nor_the_place_of_a_later_one),
         cmocka_unit_test(a_stop_ends_the_reading_back_and_keeps_the_part),
     };
 

@@ -5,7 +5,7 @@
  * that says nothing could hold a job for ever, and a job that is lost could go on sending.
  */
 /* uses: executor/files/transfer.o executor/files/push.o executor/files/folder.o */
-/* uses: executor/files/result_file.o */
+/* uses: executor/files/result_file.o executor/files/claim.o */
 /* link: -lmicrohttpd -lcurl -Wl,--wrap=sh_http_call */
 #include "common/http.h"
 #include "executor/files/push.h"
