@@ -262,7 +262,7 @@ static void say_waiting(const struct query *q, char *out, size_t size)
     if (q->j->place.line_us > q->j->queued_us)
         snprintf(late, sizeof(late),
                  ", where it stands as if it had been queued %.0f s later, for "
-                 "the device time that it has had",
+                 "the device time that it takes",
                  (double)(q->j->place.line_us - q->j->queued_us) / 1e6);
     if (q->why == DECIDE_ARRAY_LIMIT)
         snprintf(out, size,

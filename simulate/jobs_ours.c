@@ -206,9 +206,25 @@ static int64_t had_ns(const struct ours *o, uint32_t i)
            (j->state == SIM_RUNS ? SH_MAX(ran_ns, INT64_C(0)) : 0);
 }
 
-static uint32_t level_of(const struct ours *o, uint32_t i)
+static uint32_t had_level(const struct ours *o, uint32_t i)
 {
     return lines_level(had_ns(o, i), o->level_ns);
+}
+
+/* Device time in all. The daemon judges it when a job stops, or what it has had rises a level. */
+static int64_t takes_ns(const struct ours *o, uint32_t i)
+{
+    const struct sim_job *j = &o->c->jobs[i];
+    const struct job_more *more = more_of(o, i);
+    const int64_t had_before_ns = more ? more->had_ns : 0;
+    const bool is_known = j->n_stops || had_before_ns || had_level(o, i);
+
+    return is_known ? had_before_ns + j->of.run_ns : had_ns(o, i);
+}
+
+static uint32_t level_of(const struct ours *o, uint32_t i)
+{
+    return lines_level(takes_ns(o, i), o->level_ns);
 }
 
 static int64_t line_us(const struct ours *o, uint32_t i)
@@ -216,7 +232,7 @@ static int64_t line_us(const struct ours *o, uint32_t i)
     const struct job_more *more = more_of(o, i);
 
     return (more ? more->queued_us : o->c->jobs[i].of.at_ns / 1000) +
-           lines_handicap_us(level_of(o, i), o->level_ns);
+           lines_handicap_us(takes_ns(o, i), o->level_ns);
 }
 
 static uint64_t least_bytes(const struct ours *o, const struct jobpool_slot *list)
@@ -268,13 +284,13 @@ static void set_job(struct ours *o, uint32_t i)
         o->c->rc = jobpool_set_job(&o->pool, &o->jobs[i], &f, &o->c->err);
 }
 
-/* When a running job's level rises, its place in line changes. */
+/* When the level of what a running job has had rises, it is judged anew. */
 static void await_rise(struct ours *o, uint32_t i)
 {
     const struct sim_job *j = &o->c->jobs[i];
     const struct job_more *more = more_of(o, i);
     const int64_t from_ns =
-        lines_level_from_ns(level_of(o, i) + 1, o->level_ns) - (more ? more->had_ns : 0);
+        lines_level_from_ns(had_level(o, i) + 1, o->level_ns) - (more ? more->had_ns : 0);
 
     if (!o->level_ns || from_ns > j->of.run_ns || o->c->rc)
         return;

@@ -49,8 +49,8 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     INT(max_min_run_ms, "max-min-run-ms", 600000, 0, 86400000,
         "upper limit for the min_runtime_ms of jobs, ms"),
     INT(level_ms, "level-ms", 60000, 0, 3600000,
-        "device time after which a job goes behind others of its tenant, and again each time that "
-        "it is four times as much, ms; 0: first come, first served"),
+        "device time after which a job goes behind others of its tenant, by all the device time "
+        "that it takes, ms; 0: first come, first served"),
     INT(usage_half_life_s, "usage-half-life-s", 3600, 1, 31536000,
         "half-life of past usage in the fair share, s"),
     INT(max_db_ops, "max-db-ops", 20000, 100, 1000000, "writes that wait for the database"),

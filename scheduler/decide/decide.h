@@ -43,7 +43,7 @@
  *
  * Training. One job holds the training slot of an executor. Free slots go to tenants below their
  * guarantee first, then by decayed usage / weight, then by priority, then by their place in line
- * (lines.h): when they were queued, put back by the device time that they have had. A job loses its
+ * (lines.h): when they were queued, put back by the device time that they take. A job loses its
  * slot only after its minimum run time, and only to a tenant below its guarantee, to a tenant whose
  * share is smaller by a margin and that has fewer slots by its weight, to a job of the same tenant
  * with a higher priority, or to one of its tenant and priority that goes before it in line, once

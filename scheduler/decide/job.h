@@ -133,6 +133,7 @@ struct job {
     uint64_t seen_poll;
 
     struct job_progress progress, base; /* base: totals of earlier starts */
+    int64_t takes_ns;                   /* device time in all, as last judged; 0: not yet */
     int64_t checkpoint_step;            /* of the newest known checkpoint; -1: none */
     bool progress_dirty;
     int64_t progress_at_ns;              /* last write of progress */

@@ -126,11 +126,11 @@ void line_shrink(struct line *l, struct line_place *places, size_t n, size_t kee
     l->cut = true;
 }
 
-uint32_t lines_level(int64_t had_ns, int64_t first_ns)
+uint32_t lines_level(int64_t ns, int64_t first_ns)
 {
     uint32_t level = 0;
 
-    for (; first_ns > 0 && had_ns >= first_ns && level < MAX_LEVEL; had_ns /= FACTOR)
+    for (; first_ns > 0 && ns >= first_ns && level < MAX_LEVEL; ns /= FACTOR)
         level++;
     return level;
 }
@@ -144,9 +144,11 @@ int64_t lines_level_from_ns(uint32_t level, int64_t first_ns)
     return level <= MAX_LEVEL ? ns : INT64_MAX;
 }
 
-int64_t lines_handicap_us(uint32_t level, int64_t first_ns)
+int64_t lines_handicap_us(int64_t takes_ns, int64_t first_ns)
 {
-    return lines_level_from_ns(level, first_ns) / 1000 * PATIENCE;
+    if (lines_level(takes_ns, first_ns) == 0)
+        return 0;
+    return SH_MIN(takes_ns, lines_level_from_ns(MAX_LEVEL, first_ns)) / 1000 * PATIENCE;
 }
 
 size_t lines_window(size_t n_lines)

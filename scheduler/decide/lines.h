@@ -6,10 +6,12 @@
  * behind them; lines do not crowd each other out. A job that failed and waits for its next attempt
  * is in no line, and always held.
  *
- * Levels. Jobs of a line go by the time at which they were queued, and one that has had much device
- * time by a later one (its handicap). So short jobs are not held up by long ones of their tenant,
- * and nobody starves: a job goes before all of its priority that came later by more than its
- * handicap. It is in the row of the job, since the lines are read in that order.
+ * Levels. Jobs of a line go by the time at which they were queued, and one that takes much device
+ * time by a later one (its handicap). What it takes in all is known of a job that has run, as its
+ * steps are counted and measured; of others it is what they have had. So short jobs are not held up
+ * by long ones of their tenant, and nobody starves: a job goes before all of its priority that came
+ * later by more than its handicap. It is in the row of the job, since the lines are read in that
+ * order.
  *
  * Invariant: if a line is not cut, all its jobs are held; if it is cut, exactly those up to its
  * edge. When few are left (lines_is_low), a look at the database reads on behind the edge; new jobs
@@ -69,13 +71,13 @@ void line_read_to(struct line *l, const struct line_place *last, bool more);
 /* Sorts `places`, its n jobs, and keeps the first `keep` > 0; the last of them becomes the edge. */
 void line_shrink(struct line *l, struct line_place *places, size_t n, size_t keep);
 
-/* The level of a job that has had so much device time: 0 below first_ns, and one more each time
- * that it is four times as much, up to 7. first_ns 0: there are no levels. */
-uint32_t lines_level(int64_t had_ns, int64_t first_ns);
+/* The level of a job that takes, or has had, so much device time: 0 below first_ns, and one more
+ * each time that it is four times as much, up to 7. first_ns 0: there are no levels. */
+uint32_t lines_level(int64_t ns, int64_t first_ns);
 int64_t lines_level_from_ns(uint32_t level, int64_t first_ns); /* INT64_MAX: no job has it */
-/* A job of this level stands in its line as if it had been queued so much later: 64 times the least
- * device time of the level. */
-int64_t lines_handicap_us(uint32_t level, int64_t first_ns);
+/* A job that takes so much device time stands in its line as if it had been queued so much later:
+ * 64 times that, and no more than from level 7 on; 0 for one of level 0. */
+int64_t lines_handicap_us(int64_t takes_ns, int64_t first_ns);
 
 /* Number of jobs to hold for each of n_lines lines. */
 size_t lines_window(size_t n_lines);

@@ -115,6 +115,7 @@ void jobs__change(struct sched *s, struct job *j, enum job_state to, const char 
         sched_count("requeue", reason);
         sh_strlcpy(j->reason, reason, sizeof(j->reason));
         sh_strlcpy(j->reason_written, reason, sizeof(j->reason_written));
+        jobs__judge(j);
         j->place.line_us = j->queued_us + jobs__handicap_us(s, j);
     }
     jobs__flush(s, j);
@@ -299,7 +300,7 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0);
     int64_t delta = SH_MAX(busy_ns - p->busy_ns, 0);
     struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
-    const uint32_t level = jobs__level(s, j);
+    const int64_t had_ns = p->busy_ns, level_ns = s->conf->level_ms * 1000000;
 
     p->step = m->step;
     if (m->steps > 0)
@@ -314,8 +315,10 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     if (delta == 0)
         return;
     p->busy_ns += delta;
-    if (jobs__level(s, j) != level)
+    if (lines_level(p->busy_ns, level_ns) != lines_level(had_ns, level_ns)) {
+        jobs__judge(j);
         sched_wake_jobs(s); /* others may go before it now */
+    }
     if (t)
         tenants_charge(&s->tenants, t, delta, sh_clock_ns());
     e->busy_ns[1] += delta;

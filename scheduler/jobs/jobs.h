@@ -99,7 +99,10 @@ const char *jobs_pool_fault(const struct sched *s);
 void jobs__pool_fini(struct sched *s);
 void jobs__touch(struct sched *s, struct job *j); /* it has changed, or will before the next pass */
 void jobs__untouch(struct job *j);
-/* By the device time that it has had (lines.h). */
+/* Judges how much device time it takes in all: where its level may have changed, and not at each
+ * report, so that jobs that take much the same do not go before each other in turns. */
+void jobs__judge(struct job *j);
+/* By the device time that it takes, or has had (lines.h). */
 uint32_t jobs__level(const struct sched *s, const struct job *j);
 int64_t jobs__handicap_us(const struct sched *s, const struct job *j);
 

@@ -54,14 +54,24 @@ static enum snap_job_state state_of(const struct job *j)
     return j->state == JOB_STARTING ? SNAP_STARTING : SNAP_RUNNING;
 }
 
+static int64_t takes_ns(const struct job *j)
+{
+    return SH_MAX(j->takes_ns, j->progress.busy_ns);
+}
+
+void jobs__judge(struct job *j)
+{
+    j->takes_ns = j->progress.busy_ns + job_least_left_ns(j);
+}
+
 uint32_t jobs__level(const struct sched *s, const struct job *j)
 {
-    return lines_level(j->progress.busy_ns, s->conf->level_ms * 1000000);
+    return lines_level(takes_ns(j), s->conf->level_ms * 1000000);
 }
 
 int64_t jobs__handicap_us(const struct sched *s, const struct job *j)
 {
-    return lines_handicap_us(jobs__level(s, j), s->conf->level_ms * 1000000);
+    return lines_handicap_us(takes_ns(j), s->conf->level_ms * 1000000);
 }
 
 bool jobs__fits(const void *arg, uint64_t version, const struct jobpool_slot *x)

@@ -129,6 +129,7 @@ static int job_new(struct sched *s, const struct store_job *row, enum job_state 
     j->attempt = row->attempt;
     j->progress = row->progress;
     j->base = row->base;
+    jobs__judge(j);
     j->checkpoint_step = -1;
     if (row->not_before_s > 0) /* a back-off that began under another leader */
         j->not_before_ns = sh_clock_ns() + (int64_t)(row->not_before_s * 1e9);

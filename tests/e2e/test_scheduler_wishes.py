@@ -159,7 +159,7 @@ class Wishes(Case):
                          "AttainedTime")
         third = self.submit()  # it comes later than the first, and goes before it
         wait("the place", lambda: (x := self.explain(a, job)).get("position") == 2 and
-             "as if it had been queued 3840 s later" in x["text"])
+             "as if it had been queued 78080 s later" in x["text"])
         self.assertEqual(self.explain(a, third)["position"], 1)
         wait("the reason", lambda: sql("SELECT reason FROM job WHERE id = %d" % job) == "AttainedTime")
         leader.kill()

@@ -160,9 +160,11 @@ static void a_level_is_four_times_the_device_time_and_its_handicap_64_times_that
     assert_int_equal(lines_level(240 * S, 60 * S), 2);
     assert_int_equal(lines_level(INT64_MAX, 60 * S), 7);
     assert_int_equal(lines_level(INT64_MAX, 0), 0); /* there are none */
-    assert_int_equal(lines_handicap_us(0, 60 * S), 0);
-    assert_int_equal(lines_handicap_us(1, 60 * S), 64 * 60 * INT64_C(1000000));
-    assert_int_equal(lines_handicap_us(3, 60 * S), 64 * 960 * INT64_C(1000000));
+    assert_int_equal(lines_handicap_us(60 * S - 1, 60 * S), 0);
+    assert_int_equal(lines_handicap_us(60 * S, 60 * S), 64 * 60 * INT64_C(1000000));
+    assert_int_equal(lines_handicap_us(1000 * S, 60 * S), 64 * 1000 * INT64_C(1000000));
+    assert_int_equal(lines_handicap_us(INT64_MAX, 60 * S), 64 * 245760 * INT64_C(1000000));
+    assert_int_equal(lines_handicap_us(INT64_MAX, 0), 0);
     for (uint32_t level = 1; level <= 7; level++)
         assert_int_equal(lines_level(lines_level_from_ns(level, 7 * S), 7 * S), level);
     assert_int_equal(lines_level_from_ns(8, 7 * S), INT64_MAX);

@@ -454,6 +454,29 @@ static void an_executor_is_free_when_all_that_it_had_have_left(void **state)
     assert_int_equal(hear(&x, MSG_JOB_START)->u.job_start.job, 7);
 }
 
+/* By all that it takes, as far as its steps tell: judged when the level of what it has had rises,
+ * and when it stops; not at each report, and not within the first level. */
+static void the_place_of_a_job_follows_what_it_takes_in_all(void **state)
+{
+    static const int64_t SAYS[][3] = {{10, 30, 0}, {20, 60, 3000}, {40, 80, 3000}, {40, 80, 2000}};
+
+    begin(state);
+    w.conf.level_ms = 60000;
+    start();
+    for (size_t i = 0; i < SH_ARRAY_LEN(SAYS); i++) {
+        said((struct msg_job_state){.job = 5,
+                                    .attempt = 1,
+                                    .state = i < 3 ? MSG_JOB_RUNNING : MSG_JOB_SUSPENDED,
+                                    .step = SAYS[i][0],
+                                    .steps = 1000,
+                                    .busy_ns = SAYS[i][1] * SECOND});
+        assert_int_equal(jobs__handicap_us(w.s, job_of(5)), 64 * SAYS[i][2] * INT64_C(1000000));
+    }
+    assert_int_equal(w.wrote.handicap_us, 64 * 2000 * INT64_C(1000000));
+    assert_null(jobs_pool_fault(w.s));
+    end(state);
+}
+
 /* It stands further back when it waits again, and one that came later goes first. */
 static void a_job_that_has_had_much_goes_behind_another_of_its_tenant(void **state)
 {
@@ -471,7 +494,7 @@ static void a_job_that_has_had_much_goes_behind_another_of_its_tenant(void **sta
         assert_int_equal(heard(&x, MSG_JOB_STOP) != NULL, levels);
         said((struct msg_job_state){
             .job = 5, .attempt = 1, .state = MSG_JOB_SUSPENDED, .busy_ns = 61 * SECOND});
-        assert_int_equal(w.wrote.handicap_us, levels ? 64 * 60 * INT64_C(1000000) : 0);
+        assert_int_equal(w.wrote.handicap_us, levels ? 64 * 61 * INT64_C(1000000) : 0);
         if (levels)
             assert_string_equal(w.wrote.changes[0].reason, "AttainedTime");
         look_at_all();
@@ -757,6 +780,7 @@ int main(void)
         cmocka_unit_test(the_slot_of_an_executor_that_stops_is_nobodys),
         TEST(an_executor_is_free_when_all_that_it_had_have_left),
         cmocka_unit_test(a_job_that_has_had_much_goes_behind_another_of_its_tenant),
+        cmocka_unit_test(the_place_of_a_job_follows_what_it_takes_in_all),
         TEST(batch_inference_begins_also_where_its_version_was_forgotten),
         cmocka_unit_test(batch_inference_does_not_begin_where_its_version_has_failed),
         TEST(a_wish_is_told_once_and_only_of_what_was_sent),

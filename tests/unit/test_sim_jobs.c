@@ -171,11 +171,35 @@ static void a_long_job_among_short_ones_without_end_has_its_time(void **state)
         add(i, 2 * (int64_t)i, 3, 1, 0);
     t = trace_of(MAX_JOBS, 1);
     replay(&t, &JOBS_OURS, &conf, NULL);
-    /* Its last level begins at 4 s, so it is as one that came at 256 s. */
-    assert_in_range(ends[0].end_ns, 256 * SIM_SECOND, 350 * SIM_SECOND);
+    /* It takes 10 s, so it is as one that came at 640 s. */
+    assert_in_range(ends[0].end_ns, 640 * SIM_SECOND, 800 * SIM_SECOND);
     conf.level_ns = 0;
     replay(&t, &JOBS_OURS, &conf, NULL);
     assert_int_equal(ends[0].end_ns, 10 * SIM_SECOND);
+}
+
+/* Two of a tenant that have had the same, and one GPU: when it is known how long they take, the one
+ * that takes less ends first, although it came later. */
+static void who_takes_less_ends_first(void **state)
+{
+    static struct sim_job ends[3];
+    const struct job_conf conf = {.n_gpus = 1,
+                                  .min_run_ns = SIM_SECOND,
+                                  .level_ns = 10 * SIM_SECOND,
+                                  .half_life_s = 3600,
+                                  .ends = ends};
+    struct trace_jobs t;
+
+    (void)state;
+    add(0, 0, 1000, 1, 0);
+    add(1, 1, 300, 1, 0);
+    add(2, 2, 100, 1, 0);
+    t = trace_of(3, 1);
+    replay(&t, &JOBS_OURS, &conf, NULL);
+    /* Each has the first level's time before anybody knows. */
+    assert_in_range(ends[2].end_ns, 100 * SIM_SECOND, 125 * SIM_SECOND);
+    assert_in_range(ends[1].end_ns, 400 * SIM_SECOND, 425 * SIM_SECOND);
+    assert_in_range(ends[0].end_ns, 1400 * SIM_SECOND, 1405 * SIM_SECOND);
 }
 
 int main(void)
@@ -186,6 +210,7 @@ int main(void)
         cmocka_unit_test(in_every_world_all_jobs_end_and_twice_the_same_way),
         cmocka_unit_test(who_asks_for_little_does_not_wait_behind_who_asks_for_much),
         cmocka_unit_test(a_long_job_among_short_ones_without_end_has_its_time),
+        cmocka_unit_test(who_takes_less_ends_first),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
