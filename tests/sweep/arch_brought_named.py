@@ -34,9 +34,11 @@ def small(cls, **more):
     if "eos_token_id" in known:
         made["eos_token_id"] = 2
     for name, sub in (getattr(cls, "sub_configs", None) or {}).items():
-        if sub.__name__ != "AutoConfig":
+        if sub.__name__ == "AutoConfig" and name not in more and name != "backbone_config":  # its own
+            sub = type(getattr(cls(), name, None))
+        if sub.__name__ not in ("AutoConfig", "NoneType"):
             inner = more.pop(name, {})
-            made[name] = small(sub, **(inner if isinstance(inner, dict) else {})).to_dict()
+            made[name] = {**small(sub, **(inner if isinstance(inner, dict) else {})).to_dict(), "model_type": sub.model_type}
     conf = cls(**{**made, **more})
     conf.use_cache = False
     conf._experts_implementation = "eager"  # others have no fp64 to compare with

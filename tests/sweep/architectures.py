@@ -7,6 +7,7 @@ have any length beside the first one, or None.
 import arch_brought
 import arch_brought_named
 import arch_buffers
+import arch_drawn
 import arch_flow
 import arch_fresh
 import arch_fresh_more
@@ -33,7 +34,7 @@ ALL = {**arch_torchvision.ALL, **arch_timm.ALL, **arch_transformers.ALL, **arch_
        **arch_buffers.ALL, **arch_nets.ALL, **arch_generative.ALL, **arch_recurrent.ALL,
        **arch_tables.ALL, **arch_users.ALL, **arch_fresh.ALL, **arch_fresh_more.ALL,
        **arch_fresh_named.ALL, **arch_brought.ALL,
-       **arch_brought_named.ALL}
+       **arch_brought_named.ALL, **arch_drawn.ALL}
 # The same in half precision.
 HALF = {"resnet18": ("fp16", "bf16"), "bert": ("fp16", "bf16"), "mlp": ("fp16", "bf16"), "unet": ("fp16", "bf16"),
         "llama": ("fp16", "bf16"), "hf_vit": ("fp16", "bf16")}

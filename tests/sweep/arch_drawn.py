@@ -1,0 +1,21 @@
+"""What a draw of names had wrong, refused or trained as something else, for sweep.py: of each type of transformers 5.24
+without a list, and of each module of timm, one at random."""
+import torch
+
+from arch_brought_named import by_name
+from arch_common import ids, mask
+from arch_timm import sized
+
+ALL = {
+    # Experts of which one sample chooses some: an older file has those, and another sample chooses more, or fewer.
+    "drawn_aria_text": by_name("AriaTextModel", "AriaTextConfig"),
+    "drawn_qwen3_vl_moe": by_name("Qwen3VLMoeTextModel", "Qwen3VLMoeTextConfig"),
+    # A tower that is not run; a table of positions behind a branch; numbers that exporters compute of parameters.
+    "drawn_cohere2_vision": by_name("Cohere2VisionModel", "Cohere2VisionConfig"),
+    "drawn_sam3_vit": by_name("Sam3ViTModel", "Sam3ViTConfig", side=64),
+    "drawn_dory": by_name("DoryModel", "DoryConfig"),
+    "drawn_apertus": by_name("ApertusForTokenClassification", "ApertusConfig"),
+    "drawn_pe_audio": by_name("PeAudioModel", "PeAudioConfig", inputs={
+        "input_ids": ids, "input_values": lambda: torch.randn(2, 1, 1600), "attention_mask": mask}),
+    "drawn_convit": sized("convit_small", 64),
+}
