@@ -458,12 +458,22 @@ void ad__topk(struct ad *a, const struct dev_op *op, uint32_t dy)
     ad__add(a, op->in[0], ir_emit(ir, &b, SH_F32, 1, &n));
 }
 
-/* The rows of a scatter, of one of its results; in the shape of its updates. */
+/* The rows of a scatter, of one of its results; in the shape of its updates. Those that are not
+ * written are -1, for which a gather takes the last: they have 0. */
 static uint32_t rows_of(struct ad *a, const struct dev_op *op, uint32_t x)
 {
-    struct dev_op b = ir_op(DEV_OP_GATHER, op->name, 2, (uint32_t[]){x, op->in[1]});
+    const uint32_t at = op->in[1], rank = ir_t(a->ir, at)->rank;
+    struct dev_op b = ir_op(DEV_OP_GATHER, op->name, 2, (uint32_t[]){x, at});
+    struct dev_tensor d = *ir_t(a->ir, op->in[2]);
+    uint32_t none;
 
-    return ir_emit_like(a->ir, &b, op->in[2]);
+    x = ir_emit_like(a->ir, &b, op->in[2]);
+    if (!a->ir->info[op->out[0]].skips)
+        return x;
+    none = equal(a, op, at, one_number(a, at, op->name, -1), at);
+    for (uint32_t i = rank; i < d.rank; i++)
+        d.dims[i] = 1;
+    return masked(a, op, ir_alias(a->ir, none, d.rank, d.dims), false, x);
 }
 
 /* The largest or least of data and updates: those that are equal to it share its gradient. */

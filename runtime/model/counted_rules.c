@@ -95,6 +95,12 @@ static int rule_batch(struct counted *k)
     return rc ? rc : counted__is(k->c, 0, 0, n);
 }
 
+/* In training its statistics are those of all elements. */
+static int rule_batch_norm(struct counted *k)
+{
+    return k->c->training ? counted__refuse(k, WHY_SIZE) : rule_batch(k);
+}
+
 /* Along one axis: of another one than that which is counted, or what is undefined has no part. */
 static int rule_along(struct counted *k)
 {
@@ -613,7 +619,6 @@ static int rule_roi_align(struct counted *k)
                                     X(Tanh) X(ThresholdedRelu) X(Where) X(Xor)
 #define BATCH(X)                                                                                   \
     X(AveragePool)                                                                                 \
-    X(BatchNormalization)                                                                          \
     X(Conv) X(ConvTranspose) X(DepthToSpace) X(GlobalAveragePool) X(GlobalLpPool) X(GlobalMaxPool) \
         X(GroupNormalization) X(InstanceNormalization) X(LRN) X(LpPool) X(MaxPool) X(Resize)       \
             X(SpaceToDepth) X(Upsample)
@@ -640,6 +645,7 @@ static const struct rule {
 #undef X
                 {"ArgMax", rule_arg, false},
     {"ArgMin", rule_arg, false},
+    {"BatchNormalization", rule_batch_norm, false},
     {"Compress", rule_compress, false},
     {"Concat", counted__concat, false},
     {"ConstantOfShape", counted__const_of_shape, true},

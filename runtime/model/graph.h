@@ -198,7 +198,8 @@ struct graph_sizes {
  *   CumSum x                     axis, exclusive, reverse (0 or 1)
  *   TopK x                       axis, largest, select_last_index; two outputs, sorted
  *   Locate indices               sizes, strides (by number of an index), base (by axis): rows, I64
- *   Scatter data rows updates    reduction; data are [rows, ...]
+ *   Scatter data rows updates    reduction, skips (0 or 1: rows may be -1, and are not written
+ *                                then); data are [rows, ...]
  *   Places x                     two outputs: numbers of what is not 0, [n], and how many, I64
  *   First count                  BOOL [n]: is the number of an element below the count?
  *   NonMaxSuppression boxes scores   center_point_box, most, overlap, and score unless any will do;

@@ -63,6 +63,7 @@ void lower__scatter(struct lower *lo, const struct graph_node *n)
         if (strcmp(kind, KINDS[k]) == 0)
             op.u.scatter.kind = (enum dev_scatter)k;
     lower__emit(lo, n, &op);
+    ir_info(lo->ir, op.out[0])->skips = flag(lo, n, "skips");
 }
 
 /* ---- what the data choose: the second output says how many there are */

@@ -8,6 +8,7 @@
 #include "runtime/model/lower.h"
 #include "runtime/model/pass.h"
 #include "runtime/model/plan.h"
+#include "runtime/model/why.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -367,6 +368,9 @@ static int pick_outputs(struct program *p, const struct train_spec *t, struct sh
             return rc;
         tensors[i] = p->ir->outputs[at];
         values[i] = p->g->outputs[at];
+        if (p->g->values[values[i]].counted)
+            return SH_FAIL(err, SH_E_UNSUPPORTED, "output \"%s\": " WHY_SIZE,
+                           p->g->values[values[i]].name);
     }
     if (set_list(&p->ir->outputs, &p->ir->n_outputs, tensors, t->n_heads, err))
         return err->rc;

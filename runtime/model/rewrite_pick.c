@@ -50,7 +50,6 @@ int shape__rewrite_non_zero(struct shape_ctx *c)
     struct graph_number n;
     int64_t dims[2] = {1, graph_elements(&x)}, step = 1;
 
-    no_training(c);
     if (x.data)
         return const_non_zero(c);
     if (x.rank == 0 && c->err->rc == SH_OK)
@@ -100,7 +99,6 @@ int shape__rewrite_compress(struct shape_ctx *c)
     if (q.data)
         return rw_is(c, 0,
                      rw2_with(c, "Gather", data, const_places(c, &q, size), RW_INT("axis", axis)));
-    no_training(c);
     at = counted__places(c, rw_slice(c, rw_in(c, 1), 0, 0, size, 1), &n);
     rw_is(c, 0, rw2_with(c, "Gather", data, at, RW_INT("axis", axis)));
     return counted__is(c, 0, (int)axis, n);

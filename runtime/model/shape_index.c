@@ -347,6 +347,9 @@ int shape__finish_scatter(struct shape_ctx *c)
 {
     const struct graph_value x = *shape__in(c, 0);
     const char *kind = shape__str(c, "reduction", "none");
+    const struct graph_attr attrs[] = {
+        RW_INT("skips", c->skip != 0),
+        {.name = (char[]){"reduction"}, .kind = GRAPH_ATTR_STR, .s = (char *)(uintptr_t)kind}};
     struct shape_flat f;
     uint32_t in[3] = {0, 0, c->n.in[2]}, y;
 
@@ -362,11 +365,7 @@ int shape__finish_scatter(struct shape_ctx *c)
     if (c->err->rc)
         return c->err->rc;
     shape__temp(c, "scattered", x.dtype, c->g->values[in[0]].rank, c->g->values[in[0]].dims, &y);
-    shape__emit(c, "Scatter", in, 3, y,
-                &(struct graph_attr){.name = (char[]){"reduction"},
-                                     .kind = GRAPH_ATTR_STR,
-                                     .s = (char *)(uintptr_t)kind},
-                1);
+    shape__emit(c, "Scatter", in, 3, y, attrs, 2);
     return shape__reshape_to(c, y);
 }
 

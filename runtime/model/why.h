@@ -90,8 +90,8 @@
     X("", WHY_NUMBERS) X("", WHY_AXES) X("", WHY_NO_RESULT) X("", WHY_COUNTED)                    \
     X("", WHY_COUNTS_MEET) X("", WHY_COUNTS_TWO) X("", WHY_COUNTED_PLACE)                         \
     X("", WHY_COUNTED_VIEW) X("", WHY_COUNTED_SLICE) X("Attention", WHY_WINDOWS)                  \
-    X("Attention", WHY_KEY_LENGTHS) X("BatchNormalization", WHY_SPATIAL) X("Cast", WHY_CAST)      \
-    X("CastLike", WHY_CAST) X("Celu", WHY_ALPHA) X("Compress", WHY_SIZE)                          \
+    X("Attention", WHY_KEY_LENGTHS) X("BatchNormalization", WHY_SPATIAL) X("BatchNormalization", WHY_SIZE) X("Cast", WHY_CAST)      \
+    X("CastLike", WHY_CAST) X("Celu", WHY_ALPHA)                          \
     X("Constant", WHY_CONSTANT) X("Conv", WHY_SPACE) X("ConvInteger", WHY_SPACE)                  \
     X("ConvInteger", WHY_QUANTISED) X("ConvInteger", WHY_SCALE_NUMBERS)                           \
     X("ConvTranspose", WHY_SPACE) X("DeformConv", WHY_SPACE)                                      \
@@ -102,7 +102,7 @@
     X("LpNormalization", WHY_P) X("LpPool", WHY_P) X("MatMulInteger", WHY_VECTORS)                \
     X("MatMulInteger", WHY_QUANTISED) X("MatMulInteger", WHY_SCALE_NUMBERS)                       \
     X("MaxPool", WHY_TAPS) X("NonMaxSuppression", WHY_SIZE)                                       \
-    X("NonMaxSuppression", WHY_MANY_ROWS) X("NonZero", WHY_SIZE) X("QLinearConv", WHY_SPACE)      \
+    X("NonMaxSuppression", WHY_MANY_ROWS) X("QLinearConv", WHY_SPACE)      \
     X("QLinearConv", WHY_QUANTISED) X("QLinearConv", WHY_SCALE_NUMBERS)                           \
     X("QLinearMatMul", WHY_VECTORS) X("QLinearMatMul", WHY_QUANTISED)                             \
     X("QLinearMatMul", WHY_SCALE_NUMBERS) X("QuantizeLinear", WHY_QUANTISED)                      \
