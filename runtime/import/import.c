@@ -180,8 +180,8 @@ static uint32_t count_fixed(const struct graph *g, const char **first)
     for (uint32_t i = 0; i < g->n_values; i++) {
         const struct graph_value *v = &g->values[i];
 
-        if (!v->data || v->is_param || v->said == GRAPH_SAID_BUFFER || v->dtype != SH_F32 ||
-            graph_elements(v) < 2)
+        if (!v->data || v->is_param || v->is_held || v->said == GRAPH_SAID_BUFFER ||
+            v->dtype != SH_F32 || graph_elements(v) < 2)
             continue;
         *first = *first ? *first : v->name;
         n++;
@@ -203,8 +203,9 @@ static json_t *describe_assumed(const struct graph *t, struct sh_buf *note, int 
         n += t->values[i].is_assumed;
     if (n > 0)
         *rc = sh_buf_printf(note, err,
-                            "the file does not say whether %u of its constants are parameters or "
-                            "buffers, and they are trained because of how they are used (",
+                            "the file does not say whether %u of its constants are parameters, "
+                            "buffers or computed of them, and they are trained because of how they "
+                            "are used (",
                             n);
     for (uint32_t i = 0; i < t->n_values && json_array_size(list) < MAX_ASSUMED; i++) {
         const size_t k = json_array_size(list);
@@ -224,15 +225,38 @@ static json_t *describe_assumed(const struct graph *t, struct sh_buf *note, int 
     return list;
 }
 
+/* *n: how many are held fixed though their numbers may be learned; the note names some. */
+static int describe_held(const struct graph *g, struct sh_buf *note, uint32_t *n,
+                         struct sh_err *err)
+{
+    int rc = SH_OK;
+
+    *n = 0;
+    for (uint32_t i = 0; i < g->n_values && !rc; i++) {
+        const char *before = *n ? ", " : note->len ? "; held fixed are " : "held fixed are ";
+
+        if (g->values[i].is_held && (*n)++ < SAID_ASSUMED)
+            rc = sh_buf_printf(note, err, "%s%.64s", before, g->values[i].name);
+    }
+    if (!rc && *n > 0)
+        rc = sh_buf_printf(note, err,
+                           "%s because of names or use, though the file does not say that they are "
+                           "buffers: name those that learn when you push it (--parameters)",
+                           *n > SAID_ASSUMED ? ", ..." : "");
+    return rc;
+}
+
 /* What training does that the file may not show. g: as read; t: in training form. */
 static int describe_training(const struct graph *g, const struct graph *t, struct sh_buf *note,
-                             json_t **assumed, struct sh_err *err)
+                             json_t **assumed, uint32_t *held, struct sh_err *err)
 {
     uint32_t shared = count_shared(t), fixed;
     const char *first;
     int rc = SH_OK;
 
     *assumed = describe_assumed(t, note, &rc, err);
+    if (!rc)
+        rc = describe_held(g, note, held, err);
     if (!rc && g->unmatched[0])
         rc = sh_buf_printf(
             note, err, "%sit has no constant of a name that --buffers or --parameters lists: %s",
@@ -287,6 +311,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     struct sh_err err = {0};
     struct graph *t = NULL;
     struct sh_buf text_of;
+    uint32_t held = 0;
     bool ok = false;
 
     *warns = false;
@@ -299,13 +324,13 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
         sh_strlcpy(note, "no output is FP32, so there is no loss", size);
     else {
         ok = graph_at_batch(g, graph_some_batch(g), true, &t, &err) == SH_OK;
-        *warns = !ok || g->n_untied > 0;
+        *warns = !ok || g->n_untied > 0 || g->n_folded > 0;
         sh_strlcpy(note, err.msg, size);
     }
     sh_buf_init(&text_of, size);
-    if (ok && describe_training(g, t, &text_of, assumed, NULL) == SH_OK && text_of.len)
+    if (ok && describe_training(g, t, &text_of, assumed, &held, NULL) == SH_OK && text_of.len)
         sh_strlcpy(note, text_of.data, size);
-    *warns |= json_array_size(*assumed) > 0 || g->unmatched[0];
+    *warns |= json_array_size(*assumed) > 0 || held > 0 || g->unmatched[0];
     sh_buf_fini(&text_of);
     graph_free(t);
     return ok;

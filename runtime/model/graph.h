@@ -68,6 +68,7 @@ struct graph_value {
     bool is_assumed;   /* a parameter by its use alone: the file has no word on whether it is one */
     uint8_t said;      /* enum graph_said: what the file says of a constant; for params.c */
     bool is_computed;  /* an exporter computed it of parameters; trained, it goes other ways */
+    bool is_held;      /* no parameter by its name or use alone, though its numbers may be learned */
     bool is_folded;    /* PyTorch's older exporter computed it of something of the module */
     bool is_letter;    /* the file says that it is of a parameter with a single letter's name */
     bool is_taken;     /* the file says that it is, or may be, a part of one, whatever its form */

@@ -135,6 +135,12 @@ static int add_number(struct again *g, const struct of *t, const char *suffix, d
     return onnx_build_tensor(&g->b, copy, SH_F32, NULL, 0, data, sizeof(*data));
 }
 
+/* Is the factor one of the code? Where nothing is said, it may be a parameter as well. */
+static bool is_sure(const struct again *g, double a)
+{
+    return param_kinds_known(g->kinds) || fabs(a) == 2 || fabs(a) == 0.5;
+}
+
 static int put_line(struct again *g, const struct of *t, const struct of *of, double a, double b)
 {
     const bool turns = a == -1 && b != 0; /* b - of */
@@ -144,7 +150,7 @@ static int put_line(struct again *g, const struct of *t, const struct of *of, do
     if (b != 0)
         rc = add_number(g, t, "shift", b, &shift);
     if (!rc && a != 1 && a != -1)
-        rc = add_number(g, t, "scale", a, &scale);
+        rc = add_number(g, t, is_sure(g, a) ? "scale" : ONNX_FACTOR, a, &scale);
     if (!rc && b != 0 && !turns && a != 1)
         rc = sh_asprintf(g->b.err, &scaled, "%s@scaled", t->t->name);
     if (!rc && turns)

@@ -56,10 +56,14 @@ static struct module module_at(const struct reader *r, size_t from)
     return m;
 }
 
+static bool is_of_integers(const struct graph_value *v)
+{
+    return v->dtype == SH_I64 || v->dtype == SH_I32 || v->dtype == SH_BOOL || v->dtype == SH_U8;
+}
+
 static bool is_first_buffer(const struct graph_value *v)
 {
-    return v->dtype == SH_I64 || v->dtype == SH_I32 || v->dtype == SH_BOOL || v->dtype == SH_U8 ||
-           param_is_buffer(v->name) ||
+    return is_of_integers(v) || param_is_buffer(v->name) ||
            (v->is_assumed && v->dtype == SH_F32 && v->rank > 0 &&
             (param_is_written(v->data, v->rank, v->dims) ||
              (v->rank == 1 && param_is_line(v->data, v->dims[0]))));
@@ -77,6 +81,7 @@ static struct graph_value *value_at(struct reader *r, size_t i)
 static void tell_module(struct reader *r, const struct module *m)
 {
     size_t buffers = m->to, sure = m->from; /* parameters come before `sure` */
+    bool certain = false;                   /* what comes behind integers is a buffer for sure */
 
     for (size_t i = m->from; i < m->to; i++) {
         const struct graph_value *v = value_at(r, i);
@@ -85,16 +90,20 @@ static void tell_module(struct reader *r, const struct module *m)
             sure = i + 1;
         if (v && (strcmp(v->name + m->len, "weight") == 0 || strcmp(v->name + m->len, "bias") == 0))
             buffers = m->to;
-        else if (v && buffers == m->to && is_first_buffer(v))
+        else if (v && buffers == m->to && is_first_buffer(v)) {
             buffers = i;
+            certain = is_of_integers(v);
+        }
     }
     for (size_t i = m->from; i < m->to; i++) {
         struct graph_value *v = value_at(r, i);
 
-        if (v && i >= buffers)
+        if (v && i >= buffers) {
             v->said = GRAPH_SAID_BUFFER;
-        else if (v && i < sure)
+            v->is_assumed &= !certain;
+        } else if (v && i < sure) {
             v->is_assumed = false;
+        }
     }
 }
 

@@ -23,6 +23,7 @@
  */
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"
+#include "runtime/model/onnx_again.h"
 #include "runtime/model/param_rules.h"
 #include "runtime/model/param_written.h"
 
@@ -262,6 +263,22 @@ static struct graph_value *find_source(struct graph *g, uint32_t n, const bool *
     return NULL;
 }
 
+/* A number by which a parameter was multiplied (onnx_again.h), of which nobody said what it is. */
+static bool is_factor(const struct graph_value *v)
+{
+    const char *end = strrchr(v->name, '@');
+
+    return v->data && !v->said && end && strcmp(end + 1, ONNX_FACTOR) == 0;
+}
+
+/* Trained, or a part of a formula, which keeps its numbers; not a mask. */
+static bool may_be_computed(const struct graph_value *v)
+{
+    return param_is_folded(v->name) && !v->said &&
+           (v->is_param ||
+            (v->is_folded && v->dtype == SH_F32 && param_is_scattered(v->data, v->rank, v->dims)));
+}
+
 /* The older exporter puts norms into the weights of convolutions, and then writes a bias as well. A
  * weight alone that has no name was computed of what learns: scaled, standardised, normed. */
 static void find_computed(struct graph *g, const bool *fixed)
@@ -274,10 +291,12 @@ static void find_computed(struct graph *g, const bool *fixed)
 
         if (v && !v->data)
             v = find_source(g, i, fixed);
-        if (v && v->is_param && !v->said && param_is_folded(v->name) && !strchr(v->name, '@') &&
+        if (v && may_be_computed(v) && !strchr(v->name, '@') &&
             (bias == GRAPH_NONE || !param_is_folded(g->values[bias].name)))
             v->is_computed = true;
     }
+    for (uint32_t i = 0; i < g->n_values; i++)
+        g->values[i].is_computed |= is_factor(&g->values[i]);
 }
 
 static bool is_weight(const struct graph *g, const struct graph_node *n, uint32_t i)
@@ -344,6 +363,20 @@ static bool is_plain_conv(const struct graph_node *n)
     return n && strcmp(n->op, "Conv") == 0 && (n->n_in == 2 || n->in[2] == GRAPH_NONE);
 }
 
+/* Zeros of which some are below 0: products with the zeros of a first state, and no parameter. */
+static bool are_products(const struct graph_value *v)
+{
+    const float *x = v->data;
+    bool any = false;
+
+    for (int64_t i = 0; i < graph_elements(v); i++) {
+        if (x[i] != 0)
+            return false;
+        any |= signbit(x[i]);
+    }
+    return any;
+}
+
 /* What is added to the logits of BART and its like is a buffer of zeros, [1, words], whose name the
  * older exporter loses. A bias that was turned has other axes, or the name of the turn. */
 static bool is_of_logits(const struct graph_value *v, const struct graph_node *before)
@@ -357,12 +390,23 @@ static bool is_of_logits(const struct graph_value *v, const struct graph_node *b
            strcmp(before->op, "MatMul") == 0;
 }
 
-/* A number that somebody wrote, but not one with which parameters begin. */
-static bool is_round(const struct graph_value *v)
+/* A number that people write: 0.485, 1 / 6, 3 / 16. */
+static bool is_round(float x)
 {
-    const float x = fabsf(param_number(v->data, 0));
+    static const float OVER[] = {1000, 4096, 7, 9, 11, 12, 13, 14, 15, 18, 20, 21, 22, 24, 28, 30};
+    bool is = false;
 
-    return x != 0 && x != 1 && x * 4096 == truncf(x * 4096);
+    for (size_t i = 0; i < SH_ARRAY_LEN(OVER) && !is; i++)
+        is = fabsf(x * OVER[i] - roundf(x * OVER[i])) <= 1e-6f * fmaxf(fabsf(x * OVER[i]), 1);
+    return is;
+}
+
+/* Such a number, but not one with which parameters begin. */
+static bool is_written_alone(const struct graph_value *v)
+{
+    const float x = param_number(v->data, 0);
+
+    return x != 0 && fabsf(x) != 1 && is_round(x);
 }
 
 /* Do numbers that were taken of something of the module differ though they are round, as those of a
@@ -375,7 +419,7 @@ static bool are_of_a_table(const struct graph *g)
     for (uint32_t i = 0; i < g->n_values && !differ; i++) {
         const struct graph_value *v = &g->values[i];
 
-        if (!v->is_folded || v->dtype != SH_F32 || graph_elements(v) != 1 || !is_round(v))
+        if (!v->is_folded || v->dtype != SH_F32 || graph_elements(v) != 1 || !is_written_alone(v))
             continue;
         first = first ? first : v;
         differ = param_number(v->data, 0) != param_number(first->data, 0);
@@ -398,10 +442,10 @@ static void follow_channels(const struct graph *g, const struct graph_node **mak
                 makers[n->out[k]] = n;
         if (!split_operands(g, n, &c, &x))
             continue;
-        learns[c] |= graph_elements(&g->values[c]) == 1 &&
+        learns[c] |= graph_elements(&g->values[c]) == 1 && !are_products(&g->values[c]) &&
                      (param_is_lone(g->values[c].name, g->values[c].rank) ||
-                      (g->values[c].is_folded && !(is_table && is_round(&g->values[c]))));
-        if (!is_per_channel(&g->values[c]))
+                      (g->values[c].is_folded && !(is_table && is_written_alone(&g->values[c]))));
+        if (!is_per_channel(&g->values[c]) || are_products(&g->values[c]))
             continue;
         before = makers[x];
         if (strcmp(n->op, "Mul") != 0 && before && strcmp(before->op, "Mul") == 0 &&
@@ -531,6 +575,18 @@ static bool only_moves(const struct graph_node *n)
     return false;
 }
 
+/* A parameter may go through these before it meets what is computed: exp(-log_scale). */
+static bool is_function(const struct graph_node *n)
+{
+    static const char *const OPS[] = {"Abs",  "Erf",     "Exp",      "Log",  "Neg", "Reciprocal",
+                                      "Relu", "Sigmoid", "Softplus", "Sqrt", "Tanh"};
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
+        if (strcmp(OPS[i], n->op) == 0)
+            return true;
+    return false;
+}
+
 static bool puts_together(const struct graph_node *n)
 {
     static const char *const OPS[] = {"Add", "Concat", "GRU", "LSTM", "Mul", "RNN", "Sub"};
@@ -541,7 +597,8 @@ static bool puts_together(const struct graph_node *n)
     return false;
 }
 
-/* moved[v]: the numbers of v are those of constants, whatever its sizes hang on. */
+/* moved[v]: the numbers of v are those of constants, or a function of each, whatever its sizes hang
+ * on. */
 static void find_moved(const struct graph *g, bool *moved)
 {
     for (uint32_t i = 0; i < g->n_values; i++)
@@ -551,7 +608,7 @@ static void find_moved(const struct graph *g, bool *moved)
         const bool chooses = strcmp(n->op, "If") == 0;
         const uint32_t n_from =
             chooses || strcmp(n->op, "Concat") == 0 ? n->n_in : SH_MIN(n->n_in, 1u);
-        bool all = n_from > 0 && only_moves(n);
+        bool all = n_from > 0 && (only_moves(n) || is_function(n));
 
         for (uint32_t k = chooses; k < n_from && all; k++)
             all = n->in[k] != GRAPH_NONE && moved[n->in[k]];
@@ -581,12 +638,39 @@ static bool is_token(const struct graph_value *v)
            memcmp(v->data, (const float *)v->data + 1, v->bytes - sizeof(float)) != 0;
 }
 
+#define MAX_FEW 8
+
+/* A few numbers, not such as people write, but for those with which parameters begin. */
+static bool are_few(const struct graph_value *v)
+{
+    const int64_t n = graph_elements(v);
+    bool same = true, drawn = false;
+
+    for (int64_t i = 0; i < n && n < MAX_FEW; i++) {
+        const float x = param_number(v->data, i);
+
+        same &= x == param_number(v->data, 0) && (x == 0 || x == 1) && !signbit(x);
+        drawn |= isfinite(x) && !is_round(x);
+    }
+    return n > 1 && n < MAX_FEW && (same || drawn);
+}
+
 static bool may_learn(const struct graph_value *v)
 {
     if (!v->data || v->dtype != SH_F32)
         return false;
     return (v->is_taken || param_is_moved(v->name) || param_is_folded(v->name)) &&
-           (is_token(v) || param_is_scattered(v->data, v->rank, v->dims)) && !is_formula(v);
+           (is_token(v) || (v->is_folded && are_few(v)) ||
+            param_is_scattered(v->data, v->rank, v->dims)) &&
+           !is_formula(v);
+}
+
+/* By its numbers alone; nothing is said of it. */
+static bool looks_learned(const struct graph_value *v)
+{
+    return v->data && v->dtype == SH_F32 &&
+           (are_few(v) || param_is_scattered(v->data, v->rank, v->dims)) && !is_formula(v) &&
+           !is_written(v);
 }
 
 /* joins[v]: v, or what is moved from it, is put together with what is computed. */
@@ -642,12 +726,14 @@ static void decide(struct graph *g, const struct found *f)
         const bool found = (v->rank > 0 && f->weighs[i]) || (!held && f->learns[i]);
 
         v->is_computed &= !f->filters[i];
+        v->is_held = v->is_assumed && !f->filters[i] && looks_learned(v);
         v->is_param = v->is_param &&
                       (v->said == GRAPH_SAID_LEARNS ||
                        (!f->filters[i] && !is_written(v) &&
                         (found || (!held && (v->rank > 0 || (v->dtype == SH_F32 && f->counts[i])) &&
                                    is_named(g, v)))));
         v->is_assumed &= v->is_param;
+        v->is_held &= !v->is_param && !v->is_computed;
     }
 }
 

@@ -526,8 +526,9 @@ class Check:
             r = subprocess.run([os.path.join(BIN, "shunt-import"), "package", "--beside", "--onnx",
                                 self.path(tag + ".onnx"), "--dir", folder],
                                capture_output=True, text=True, timeout=self.limit, check=True)
-        mine = self.case["train"]["params"]  # of these it is right
-        return " ".join(n for n in json.loads(r.stdout).get("training_assumes") or [] if n not in mine)
+        said, mine = json.loads(r.stdout), self.case["train"]["params"]  # of these it is right
+        held = said.get("training_note", "").partition("held fixed are ")[2].partition(" because")[0].split(", ")
+        return " ".join([n for n in said.get("training_assumes") or [] if n not in mine] + [n for n in held if n in mine])
 
     def line(self, tag):
         """One exporter: a row of results."""

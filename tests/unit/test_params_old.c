@@ -410,10 +410,10 @@ static void elements_that_were_taken_learn_each_by_itself(void **state)
                                    * simplified since, so that constants are initializers */
         struct graph *g = new_graph();
         uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4});
-        const uint32_t first = number(g, "onnx::Mul_7", k == 2 ? 0 : 0.3f),
+        const uint32_t first = number(g, "onnx::Mul_7", k == 2 ? 0 : 0.31237f),
                        half = number(g, k == 3 ? "/Constant_output_0" : "half", 0.5f);
         const uint32_t second =
-            k == 2 ? NODE(g, "Identity", "onnx::Mul_8", first) : number(g, "onnx::Mul_8", 0.4f);
+            k == 2 ? NODE(g, "Identity", "onnx::Mul_8", first) : number(g, "onnx::Mul_8", 0.41863f);
 
         x = NODE(g, "Add", "a", x, NODE(g, "Mul", "m", x, first));
         x = NODE(g, "Add", "b", x, NODE(g, "Mul", "n", x, second));
@@ -447,6 +447,112 @@ static void elements_that_somebody_wrote_do_not_learn(void **state)
         snprintf(name, sizeof(name), "onnx::Mul_%d", i + 7);
         assert_int_equal(is_param(g, name), i == 3);
     }
+    graph_free(g);
+}
+
+/* exp(-log_scale), of which the exporter computed the negative: few numbers, but drawn ones. What
+ * people write is not, and what a first state of zeros was multiplied with is none. */
+static void what_goes_through_a_function_learns(void **state)
+{
+    static const struct {
+        const char *name, *op;
+        float of[4];
+        bool learns;
+    } CASES[] = {{"onnx::Exp_72", "Exp", {0.0129f, 0.0032f, 0.0356f, 0.02111f}, true},
+                 {"onnx::Sigmoid_73", "Sigmoid", {0, 0, 0, 0}, true},
+                 {"onnx::Exp_74", "Exp", {0.485f, 0.456f, 0.406f, 0.229f}, false},
+                 {"onnx::Neg_75", "Neg", {1 / 6.f, 1 / 3.f, 0.25f, 0.125f}, false},
+                 {"onnx::Add_76", NULL, {0, -0.0f, 0, -0.0f}, false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = new_graph();
+        const int64_t dims[] = {2, 2};
+        uint32_t x = input(g, "x", 3, (int64_t[]){-1, 2, 2}),
+                 v = learned(g, CASES[i].name, 2, dims);
+
+        memcpy(g->values[v].data, CASES[i].of, sizeof(CASES[i].of));
+        if (CASES[i].op)
+            v = NODE(g, CASES[i].op, "f", v);
+        g = of_producer(g, NODE(g, CASES[i].op ? "Mul" : "Add", "y", x, v), "pytorch", NULL);
+        if (is_param(g, CASES[i].name) != CASES[i].learns)
+            fail_msg("%s", CASES[i].name);
+        assert_int_equal(is_assumed(g, CASES[i].name), CASES[i].learns);
+        graph_free(g);
+    }
+}
+
+/* A fifth of a matrix that is there as well: a fifth may be of the code, or another parameter. */
+static void a_factor_that_may_be_a_parameter_has_to_be_told(void **state)
+{
+    static const char *const FACTOR = "val_onnx::MatMul_38@factor";
+    static const struct {
+        float factor;
+        const char *told[2];
+        bool refused, learns;
+    } CASES[] = {{0.2f, {"", ""}, true, false},
+                 {0.2f, {"val_*@factor", ""}, false, false},
+                 {0.2f, {"", "val_*@factor"}, false, true},
+                 {0.5f, {"", ""}, false, false}};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct graph *g = new_graph(), *t = NULL;
+        uint32_t x = input(g, "x", 2, (int64_t[]){-1, 6}),
+                 a = learned(g, "A", 2, (int64_t[]){6, 6}),
+                 w = learned(g, "onnx::MatMul_38", 2, (int64_t[]){6, 6});
+        struct sh_err err = {0};
+
+        for (int k = 0; k < 36; k++)
+            ((float *)g->values[w].data)[k] = CASES[i].factor * ((float *)g->values[a].data)[k];
+        x = NODE(g, "MatMul", "y", NODE(g, "MatMul", "m", x, w), a);
+        g = of_producer(g, x, "pytorch", CASES[i].told);
+        assert_int_equal(graph_at_batch(g, 2, true, &t, &err),
+                         CASES[i].refused ? SH_E_UNSUPPORTED : SH_OK);
+        assert_true(!CASES[i].refused || strstr(err.msg, FACTOR));
+        assert_null(g->values[graph_find(g, "onnx::MatMul_38")].data);
+        if (CASES[i].factor != 0.5f)
+            assert_int_equal(is_param(g, FACTOR), CASES[i].learns);
+        graph_free(t);
+        graph_free(g);
+    }
+}
+
+/* What a name or a use makes a buffer is told, if its numbers may be learned. A weight of which a
+ * formula takes a part that was computed is refused. */
+static void what_is_held_is_told_and_what_is_lost_is_refused(void **state)
+{
+    static const struct {
+        const char *name;
+        bool held;
+    } HELD[] = {{"bias", false}, {"ema_weight", true}, {"pe", false}};
+    struct graph *g = new_graph(), *t = NULL;
+    struct sh_err err = {0};
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 12}), v, w, norm;
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(HELD); i++) {
+        v = learned(g, HELD[i].name, 1, (int64_t[]){12});
+        for (int k = 0; k < 12; k++)
+            ((float *)g->values[v].data)[k] *= i == 2 ? 0 : 1 + 0.1f * (float)i;
+        for (int k = 0; k < 12 && i == 2; k++)
+            ((float *)g->values[v].data)[k] = (float)k * 0.1f; /* a line */
+        x = NODE(g, i == 2 ? "Add" : "Mul", HELD[i].name + 1, x, v);
+    }
+    g = of_producer(g, x, "pytorch", NULL);
+    for (size_t i = 0; i < SH_ARRAY_LEN(HELD); i++)
+        assert_int_equal(g->values[graph_find(g, HELD[i].name)].is_held, HELD[i].held);
+    graph_free(g);
+
+    g = new_graph();
+    x = input(g, "x", 3, (int64_t[]){-1, 4, 9});
+    w = learned(g, "gate.v", 3, (int64_t[]){8, 4, 2});
+    v = learned(g, "onnx::Div_238", 3, (int64_t[]){8, 4, 2});
+    norm = NODE(g, "Exp", "norm", w);
+    x = NODE(g, "Conv", "c", x, NODE(g, "Div", "weight", v, norm));
+    g = of_producer(g, x, "pytorch", NULL);
+    assert_int_equal(graph_at_batch(g, 2, true, &t, &err), SH_E_UNSUPPORTED);
+    assert_non_null(strstr(err.msg, "onnx::Div_238"));
     graph_free(g);
 }
 
@@ -510,6 +616,9 @@ int main(void)
         cmocka_unit_test(what_was_computed_of_a_parameter_that_is_there_is_computed_again),
         cmocka_unit_test(elements_that_were_taken_learn_each_by_itself),
         cmocka_unit_test(elements_that_somebody_wrote_do_not_learn),
+        cmocka_unit_test(what_goes_through_a_function_learns),
+        cmocka_unit_test(a_factor_that_may_be_a_parameter_has_to_be_told),
+        cmocka_unit_test(what_is_held_is_told_and_what_is_lost_is_refused),
         cmocka_unit_test(a_small_matrix_is_one_with_its_transpose),
         cmocka_unit_test(what_an_old_file_has_computed_is_undone_or_refused),
     };
