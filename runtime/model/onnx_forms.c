@@ -57,7 +57,7 @@ static int add(struct forms *f, const char *name, const Onnx__TensorProto *t, fl
 
 /* What the parameter of t is called in the graph; *there: it has these numbers already. OWNED. */
 static int name_param(struct forms *f, const char *param, const Onnx__TensorProto *t,
-                      const float *x, char **out, bool *there)
+                      const float *x, bool but_signs, char **out, bool *there)
 {
     const uint32_t of = names_get(&f->names, param);
     const Onnx__TensorProto *other = of == NAMES_NONE ? NULL : f->b.g->initializer[of];
@@ -65,8 +65,11 @@ static int name_param(struct forms *f, const char *param, const Onnx__TensorProt
         other && elements(other) && same_axes(other, t) ? onnx_tensor_look(other, f->source) : NULL;
 
     *there = data;
-    for (size_t i = 0; i < elements(t) && *there; i++)
-        *there = fabsf(param_number(data, i) - x[i]) <= 1e-4f * (1 + fabsf(x[i]));
+    for (size_t i = 0; i < elements(t) && *there; i++) {
+        const float is = param_number(data, i);
+
+        *there = fabsf((but_signs ? fabsf(is) : is) - x[i]) <= 1e-4f * (1 + fabsf(x[i]));
+    }
     return other && !*there ? sh_asprintf(f->b.err, out, "%s@%s", param, t->name)
                             : sh_strdup(param, out, f->b.err);
 }
@@ -86,7 +89,7 @@ static int add_steps(struct forms *f, const struct param_form *form, const char 
                                    : sh_strdup(to, &out, f->b.err);
         if (!rc)
             rc = onnx_build_node(&f->b, op, from, NULL, out,
-                                 strcmp(op, "Softmax") == 0 ? form->axis - rank : 0);
+                                 strstr(op, "Softmax") ? form->axis - rank : 0);
         free(from);
         from = out;
     }
@@ -114,7 +117,7 @@ static int look_at_form(struct forms *f, size_t i, const char *list)
         free(x);
         return SH_OK;
     }
-    rc = name_param(f, form.param, t, x, &name, &there);
+    rc = name_param(f, form.param, t, x, param_form_loses_signs(&form), &name, &there);
     if (!rc && !there) {
         rc = add(f, name, t, x, n);
         x = NULL;
@@ -145,7 +148,7 @@ static int add_mask(struct forms *f, size_t i, const char *param, const uint8_t 
         mask[k] = x[k] != 0;
     }
     if (!rc)
-        rc = name_param(f, param, t, x, &name, &there);
+        rc = name_param(f, param, t, x, false, &name, &there);
     if (!rc)
         rc = sh_asprintf(f->b.err, &with, "%s.mask", t->name);
     if (!rc && !there) {
@@ -174,6 +177,25 @@ static size_t count_zeros(const uint8_t *data, size_t n)
     for (size_t i = 0; i < n; i++)
         zeros += param_number(data, i) == 0;
     return zeros;
+}
+
+/* Are its matrices 0 on one side of a diagonal, and nowhere else? */
+static bool is_triangle(const Onnx__TensorProto *t, const uint8_t *data)
+{
+    const int64_t rows = t->n_dims > 1 ? t->dims[t->n_dims - 2] : 0,
+                  columns = t->n_dims > 1 ? t->dims[t->n_dims - 1] : 0, n = (int64_t)elements(t);
+    bool is = false;
+
+    for (int64_t k = -rows; k <= columns && !is; k++)
+        for (int above = 0; above < 2 && !is; above++) {
+            is = true;
+            for (int64_t i = 0; i < n && is; i++) {
+                const int64_t at = i % columns - i / columns % rows;
+
+                is = (param_number(data, i) == 0) == (above ? at > k : at < k);
+            }
+        }
+    return is;
 }
 
 /* Its numbers that are not 0 look like those of a weight, and those that are 0 are not all. */
@@ -254,12 +276,13 @@ static int look_at_product(struct forms *f, size_t i, const char *list)
     const size_t n = elements(t);
     const uint8_t *data = n ? onnx_tensor_look(t, f->source) : NULL;
     char param[PARAM_FORM_NAME];
+    bool cuts;
     int rc = data ? look_at_pair(f, i, list, data) : SH_OK;
 
     if (rc || f->b.gone[i])
         return rc;
-    return data && param_form_product(t->name, list, f->kinds, param) &&
-                   is_masked(data, n, count_zeros(data, n))
+    return data && param_form_product(t->name, list, f->kinds, param, &cuts) &&
+                   (!cuts || is_triangle(t, data)) && is_masked(data, n, count_zeros(data, n))
                ? add_mask(f, i, param, data)
                : SH_OK;
 }

@@ -10,6 +10,8 @@
 /* metadata_props of NodeProto, ValueInfoProto and GraphProto; IR version 10 and later */
 enum { OF_NODE = 9, OF_VALUE = 4, OF_GRAPH = 16 };
 
+#define MAX_LENGTH 10 /* bytes of a number before a message */
+
 const uint8_t *onnx_unknown(const ProtobufCMessageUnknownField *u, uint32_t tag, size_t *len)
 {
     size_t at = 0;
@@ -89,6 +91,42 @@ char *onnx_folded_from(const Onnx__ValueInfoProto *v)
     return onnx_value_meta(v, FOLDED_FROM);
 }
 
+int onnx_fold_from(Onnx__ValueInfoProto *v, const char *list, struct sh_err *err)
+{
+    Onnx__StringStringEntryProto e = ONNX__STRING_STRING_ENTRY_PROTO__INIT;
+    size_t n;
+    uint8_t *data;
+
+    e.key = (char[]){FOLDED_FROM};
+    e.value = (char *)(uintptr_t)list;
+    n = onnx__string_string_entry_proto__get_packed_size(&e);
+    data = malloc(n + MAX_LENGTH);
+    if (!data)
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu bytes", n);
+    for (size_t i = 0; i < v->base.n_unknown_fields; i++) {
+        ProtobufCMessageUnknownField *u = &v->base.unknown_fields[i];
+        size_t len, at = 0;
+        const uint8_t *old = onnx_unknown(u, OF_VALUE, &len);
+        Onnx__StringStringEntryProto *is =
+            old ? onnx__string_string_entry_proto__unpack(NULL, len, old) : NULL;
+        const bool same = is && is->key && strcmp(is->key, FOLDED_FROM) == 0;
+
+        if (is)
+            onnx__string_string_entry_proto__free_unpacked(is, NULL);
+        if (!same)
+            continue;
+        for (len = n; len > 127; len >>= 7)
+            data[at++] = (uint8_t)(len | 128);
+        data[at++] = (uint8_t)len;
+        u->len = at + onnx__string_string_entry_proto__pack(&e, data + at);
+        free(u->data);
+        u->data = data;
+        return SH_OK;
+    }
+    free(data);
+    return SH_OK;
+}
+
 char *onnx_folded_of(const Onnx__GraphProto *g, const char *name)
 {
     for (size_t i = 0; i < g->n_value_info; i++)
@@ -130,6 +168,15 @@ bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *k
 {
     char *from = onnx_folded_from(v);
     const bool is = from && param_form_is_lost(v->name, from, kinds);
+
+    free(from);
+    return is;
+}
+
+bool onnx_is_of_zeros(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
+{
+    char *from = onnx_folded_from(v);
+    const bool is = from && param_form_of_zeros(v->name, from, kinds);
 
     free(from);
     return is;

@@ -28,10 +28,14 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v, const struct param_kind
 bool onnx_says_kind(const Onnx__ValueInfoProto *v);
 /* The names of what an initializer was computed from; NULL: nothing says so. OWNED, free(). */
 char *onnx_folded_from(const Onnx__ValueInfoProto *v);
+/* Another list instead. Fails: SH_E_NOMEM. */
+int onnx_fold_from(Onnx__ValueInfoProto *v, const char *list, struct sh_err *err);
 /* The same for the constant of that name. */
 char *onnx_folded_of(const Onnx__GraphProto *g, const char *name);
 /* Was it computed of parameters in such a way that training it is something else? */
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
+/* It is zeros: is it so for any parameters that it was computed of? */
+bool onnx_is_of_zeros(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Is it of one parameter that has a single letter's name? */
 bool onnx_is_letter(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Was it only moved, from something of a module that no name calls a buffer? */

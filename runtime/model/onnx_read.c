@@ -10,6 +10,7 @@
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_reader.h"
 #include "runtime/model/onnx_restore.h"
+#include "runtime/model/param_rules.h"
 
 #include <fnmatch.h>
 #include <stdio.h>
@@ -234,6 +235,15 @@ static uint8_t said_of_original(const struct reader *r, const char *name)
                : GRAPH_SAID_NOTHING;
 }
 
+static bool is_zeros(const struct graph_value *v)
+{
+    bool is = v->dtype == SH_F32;
+
+    for (int64_t i = 0; i < graph_elements(v) && is; i++)
+        is = param_number(v->data, i) == 0;
+    return is;
+}
+
 static void read_kinds(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
@@ -245,6 +255,10 @@ static void read_kinds(struct reader *r)
             continue;
         r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i], &r->kinds);
         r->g->values[v].is_computed = onnx_is_computed(g->value_info[i], &r->kinds);
+        if (is_zeros(&r->g->values[v]) && onnx_is_of_zeros(g->value_info[i], &r->kinds)) {
+            r->g->values[v].said = GRAPH_SAID_BUFFER;
+            r->g->values[v].is_computed = false;
+        }
         r->g->values[v].is_letter = onnx_is_letter(g->value_info[i], &r->kinds);
         r->g->values[v].is_taken = onnx_is_taken(g->value_info[i], &r->kinds);
         r->g->says_kinds |= onnx_says_kind(g->value_info[i]);

@@ -3,6 +3,7 @@
 
 #include "runtime/model/onnx_again.h"
 #include "runtime/model/onnx_forms.h"
+#include "runtime/model/onnx_live.h"
 #include "runtime/model/onnx_rows.h"
 #include "runtime/model/onnx_sums.h"
 #include "runtime/model/onnx_tie.h"
@@ -12,8 +13,10 @@
 int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                  struct onnx_restored *out, struct sh_err *err)
 {
-    int rc = onnx_left_out(m, kinds, out->left_out, err);
+    int rc = onnx_live(m, err);
 
+    if (!rc)
+        rc = onnx_left_out(m, kinds, out->left_out, err);
     if (!rc)
         rc = onnx_unfold(m, source, &out->n_unfolded, &out->n_folded, err);
     if (!rc)

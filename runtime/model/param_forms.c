@@ -45,16 +45,37 @@ static double squared(double x)
     return x * x;
 }
 
-/* of: NULL of a Softmax, whose numbers have a sum of 1 along an axis; any number may be added to
- * all of them before. */
+static double positive(double x)
+{
+    return fmax(x, 0);
+}
+
+/* The sign of what was below 0 is lost. Of an absolute it makes no difference: with its sign the
+ * parameter goes the other way, and so its absolute the same. What a Relu held at 0 has no gradient
+ * on either side of the step that it would have to take, and stays. */
+static double not_below(double x)
+{
+    return x >= 0 ? x : NAN;
+}
+
+static double same(double x)
+{
+    return x;
+}
+
+/* of: NULL of a Softmax, whose numbers have a sum of 1 along an axis, and of its logarithm; any
+ * number may be added to all of them before. */
 static const struct param_step {
     const char *op, *onnx;
     double (*of)(double), (*back)(double);
 } STEPS[] = {
+    {"abs", "Abs", fabs, not_below},
     {"exp", "Exp", exp, log},
     {"log", "Log", log, exp},
+    {"log_softmax", "LogSoftmax", NULL, same},
     {"neg", "Neg", negated, negated},
     {"reciprocal", "Reciprocal", reciprocal, reciprocal},
+    {"relu", "Relu", positive, not_below},
     {"sigmoid", "Sigmoid", sigmoid, logit},
     {"softmax", "Softmax", NULL, log},
     {"softplus", "Softplus", softplus, softplus_back},
@@ -166,6 +187,20 @@ static bool copy_name(char to[static PARAM_FORM_NAME], const char *from, size_t 
     return true;
 }
 
+static bool has_step(const struct param_form *f, double (*of)(double))
+{
+    bool has = false;
+
+    for (int k = 0; k < f->n_steps; k++)
+        has |= f->steps[k]->of == of;
+    return has;
+}
+
+bool param_form_loses_signs(const struct param_form *f)
+{
+    return has_step(f, fabs);
+}
+
 bool param_form_read(const char *name, const char *list, const struct param_kinds *kinds,
                      struct param_form *out)
 {
@@ -187,6 +222,8 @@ bool param_form_read(const char *name, const char *list, const struct param_kind
         return false;
     out->n_free = out->n_steps - (find_step(name) != NULL);
     if (found.parts && !found.softplus)
+        return false;
+    if (has_step(out, fabs) && has_step(out, log)) /* |log p|: p and 1 / p are not alike */
         return false;
     return !found.numbers || found.moves || found.softplus || out->is_bounded;
 }
@@ -297,14 +334,21 @@ static bool is_mask(const char *buffer)
     return strstr(buffer, "mask") || strstr(buffer, "tril") || strstr(buffer, "triu");
 }
 
+/* Leaves one side of a diagonal. */
+static bool is_cut(const char *name)
+{
+    return param_is_called(name, "tril") || param_is_called(name, "triu");
+}
+
 bool param_form_product(const char *name, const char *list, const struct param_kinds *kinds,
-                        char param[static PARAM_FORM_NAME])
+                        char param[static PARAM_FORM_NAME], bool *cuts)
 {
     bool has_product = param_is_called(name, "mul"), has_buffer = false;
     size_t n = 0;
 
+    *cuts = is_cut(name);
     param[0] = '\0';
-    if (!has_product && !is_move(name))
+    if (!has_product && !*cuts && !is_move(name))
         return false;
     for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char one[PARAM_FORM_NAME];
@@ -317,15 +361,43 @@ bool param_form_product(const char *name, const char *list, const struct param_k
             return false;
         if (is == GRAPH_SAID_PARAM)
             memcpy(param, one, n + 1);
-        else if (is == GRAPH_SAID_NOTHING && !is_move(one) && !is_number(one) &&
+        else if (is == GRAPH_SAID_NOTHING && !is_move(one) && !is_number(one) && !is_cut(one) &&
                  !param_is_called(one, "mul"))
             return false;
         if (is == GRAPH_SAID_BUFFER && !is_mask(one))
             return false;
         has_buffer |= is == GRAPH_SAID_BUFFER;
         has_product |= param_is_called(one, "mul");
+        *cuts |= is == GRAPH_SAID_NOTHING && is_cut(one);
     }
-    return param[0] && has_buffer && has_product;
+    return param[0] && has_buffer == has_product && (has_product || *cuts);
+}
+
+bool param_form_of_zeros(const char *name, const char *list, const struct param_kinds *kinds)
+{
+    static const char *const ZEROS[] = {"new_zeros", "zeros", "zeros_like"};
+    bool has_product = param_is_called(name, "mul"), has_zeros = false;
+    size_t n = 0;
+
+    if (!has_product && !is_move(name))
+        return false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        bool zeros;
+
+        if (!copy_name(one, p, n))
+            return false;
+        if (param_kind(kinds, one))
+            continue;
+        zeros = is_any(one, ZEROS, SH_ARRAY_LEN(ZEROS));
+        has_zeros |= zeros;
+        has_product |= param_is_called(one, "mul");
+        if (!zeros && !is_move(one) && !is_bound(one) && !is_number(one) &&
+            !param_is_called(one, "mul") && !param_is_called(one, "expand") &&
+            !param_is_called(one, "matmul"))
+            return false;
+    }
+    return has_product && has_zeros;
 }
 
 bool param_form_pair(const char *name, const char *list, const struct param_kinds *kinds,
@@ -498,7 +570,7 @@ static bool was_held(const void *x, int64_t n)
 }
 
 /* The only axis along which all sums are 1; -1: none, or several. */
-static int axis_of_sums(const void *x, int rank, const int64_t *dims)
+static int axis_of_sums(const void *x, bool are_logs, int rank, const int64_t *dims)
 {
     int64_t n = 1, inner = 1;
     int found = -1;
@@ -512,8 +584,11 @@ static int axis_of_sums(const void *x, int rank, const int64_t *dims)
             const int64_t from = line / inner * inner * dims[a] + line % inner;
             double sum = 0;
 
-            for (int64_t k = 0; k < dims[a]; k++)
-                sum += (double)param_number(x, from + k * inner);
+            for (int64_t k = 0; k < dims[a]; k++) {
+                const double p = (double)param_number(x, from + k * inner);
+
+                sum += are_logs ? exp(p) : p;
+            }
             ones = fabs(sum - 1) <= SAME;
         }
         if (ones && found >= 0)
@@ -535,7 +610,9 @@ static bool undo(const struct param_form *f, const void *x, int64_t n, float *ou
         out[i] = (float)back;
         again = (double)out[i];
         for (int k = 0; k < f->n_steps; k++)
-            again = f->steps[k]->of ? f->steps[k]->of(again) : exp(again);
+            again = f->steps[k]->of             ? f->steps[k]->of(again)
+                    : f->steps[k]->back == same ? again
+                                                : exp(again);
         if (!isfinite(out[i]) || !(fabs(again - is) <= SAME * fabs(is)))
             return false;
     }
@@ -572,7 +649,7 @@ bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_
     for (int k = 0; k < f->n_steps; k++)
         has_softmax |= !f->steps[k]->of;
     if (has_softmax) {
-        f->axis = f->n_steps == 1 ? axis_of_sums(x, rank, dims) : -1;
+        f->axis = f->n_steps == 1 ? axis_of_sums(x, f->steps[0]->back == same, rank, dims) : -1;
         return f->axis >= 0 && !f->is_bounded && undo(f, x, n, out);
     }
     if (f->is_bounded && was_held(x, n))

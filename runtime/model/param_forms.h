@@ -34,14 +34,18 @@ bool param_form_expanded(const char *name, const char *list, const struct param_
  * name of the first, and all of them with the softmax, by which those of one are alike. */
 bool param_form_taken(const char *name, const char *list, const struct param_kinds *kinds,
                       char param[static PARAM_FORM_NAME], char row[static PARAM_FORM_NAME]);
-/* Of a constant that is one parameter times masks, maybe moved: the name of the parameter. */
+/* Of a constant that is one parameter times masks, or one side of a diagonal of it (*cuts), maybe
+ * moved: the name of the parameter. */
 bool param_form_product(const char *name, const char *list, const struct param_kinds *kinds,
-                        char param[static PARAM_FORM_NAME]);
+                        char param[static PARAM_FORM_NAME], bool *cuts);
 /* out: the parameter's numbers, from F32 numbers at x, unaligned. Finds the order of the steps, and
  * the axis. false: no order, or more than one, gives numbers from which the same would be computed,
  * or a bound has held them. */
 bool param_form_undo(struct param_form *f, const void *x, int rank, const int64_t *dims,
                      float *out);
+/* Of a constant that is zeros: those of a first state, moved, times parameters, and so whatever the
+ * parameters become. */
+bool param_form_of_zeros(const char *name, const char *list, const struct param_kinds *kinds);
 /* Of a constant that is one parameter times one buffer: their names. */
 bool param_form_pair(const char *name, const char *list, const struct param_kinds *kinds,
                      char param[static PARAM_FORM_NAME], char buffer[static PARAM_FORM_NAME]);
@@ -55,6 +59,8 @@ bool param_form_sum(const char *name, const char *list, const struct param_kinds
 bool param_form_is_lost(const char *name, const char *list, const struct param_kinds *kinds);
 /* It is of one parameter that has a single letter for a name, as papers call what was drawn. */
 bool param_form_is_letter(const char *list, const struct param_kinds *kinds);
+/* Numbers of the parameter may be below 0 where those that come out of undoing are above. */
+bool param_form_loses_signs(const struct param_form *f);
 /* ONNX's operator for a step. */
 const char *param_form_op(const struct param_form *f, int step);
 

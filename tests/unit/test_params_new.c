@@ -454,6 +454,91 @@ static void a_row_of_padding_that_was_looked_up_stays_zeros(void **state)
     }
 }
 
+enum numbers { DRAWN, ABOVE, TRIANGLE, HOLE, ZEROS, LOGS };
+
+static const struct computed {
+    const char *name, *list, *param; /* what comes back; NULL: nothing */
+    enum numbers numbers;
+    bool refused, learns; /* learns: the constant itself */
+} COMPUTED[] = {
+    {"val_19", "['live', 'other.weight', 'val_1']", NULL, DRAWN, false, true}, /* its shape */
+    {"val_19", "['other.weight', 'tanh', 'val_1']", NULL, DRAWN, true, false},
+    {"abs_1", "['w']", "w", ABOVE, false, false},
+    {"abs_1", "['w']", NULL, DRAWN, true, false}, /* no absolutes */
+    {"abs_1", "['log', 'w']", NULL, ABOVE, true, false},
+    {"abs_1", "['there']", "there", ABOVE, false, false}, /* with its signs */
+    {"relu", "['val_2', 'view', 'w']", "w", TRIANGLE, false, false},
+    {"log_softmax", "['w']", "w", LOGS, false, false},
+    {"log_softmax", "['w']", NULL, DRAWN, true, false},
+    {"tril", "['val_3', 'w']", "w", TRIANGLE, false, false},
+    {"tril", "['val_3', 'w']", NULL, HOLE, true, false}, /* a number that is 0 by itself */
+    {"mul_6", "['val_1', 'w', 'zeros_like']", NULL, ZEROS, false, false},
+    {"mul_6", "['val_1', 'w', 'other.weight']", NULL, ZEROS, true, false}};
+
+static void fill(float *x, enum numbers how)
+{
+    for (int i = 0; i < 16; i++) {
+        const bool above = i % 4 > i / 4;
+
+        if (how == ABOVE || how == TRIANGLE || how == HOLE)
+            x[i] = fabsf(x[i]) + 0.01f;
+        if (how == ZEROS || ((how == TRIANGLE || how == HOLE) && above) || (how == HOLE && i == 4))
+            x[i] = 0;
+    }
+    for (int i = 0; i < 16 && how == LOGS; i += 4) {
+        float sum = 0;
+
+        for (int k = 0; k < 4; k++)
+            sum += expf(x[i + k]);
+        for (int k = 0; k < 4; k++)
+            x[i + k] -= logf(sum);
+    }
+}
+
+static void say_computed(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_0: PARAMETER target='w'\np_1: PARAMETER target='other.weight'\n"
+             "p_2: PARAMETER target='there'\n");
+    say_from(g, COMPUTED[which].name, COMPUTED[which].list);
+}
+
+/* What comes back, what is lost, and what was never computed of a parameter. */
+static void what_was_computed_comes_back_if_nothing_is_lost(void **state)
+{
+    (void)state;
+    for (which = 0; which < SH_ARRAY_LEN(COMPUTED); which++) {
+        const struct computed *c = &COMPUTED[which];
+        struct graph *g = new_graph(), *t = NULL;
+        struct sh_err err = {0};
+        uint32_t x = input(g, "x", 3, (int64_t[]){-1, 4, 4}),
+                 v = learned(g, c->name, 2, (int64_t[]){4, 4}),
+                 there = learned(g, "there", 2, (int64_t[]){4, 4}), of;
+        const float *data;
+
+        fill(g->values[v].data, c->numbers);
+        memcpy(g->values[there].data, g->values[v].data, 64);
+        for (int i = 0; i < 16; i += 3)
+            ((float *)g->values[there].data)[i] *= -1;
+        x = NODE(g, "Mul", "live", x, there);
+        g = edited(g, NODE(g, "Add", "y", x, v), say_computed);
+        if (graph_at_batch(g, 2, true, &t, &err) != (c->refused ? SH_E_UNSUPPORTED : SH_OK))
+            fail_msg("%zu, %s: %s", which, c->name, err.msg);
+        graph_free(t);
+        of = c->param ? graph_find(g, c->param) : GRAPH_NONE;
+        if (c->param && (of == GRAPH_NONE || !g->values[of].is_param))
+            fail_msg("%zu: there is no %s", which, c->param);
+        v = graph_find(g, c->name);
+        assert_int_equal(!g->values[v].data, c->param != NULL);
+        if (!c->refused && g->values[v].is_param != c->learns)
+            fail_msg("%zu: %s is %s parameter", which, c->name, c->learns ? "no" : "a");
+        data = c->param ? g->values[of].data : NULL;
+        assert_true(!data || strcmp(c->param, "there") != 0 || data[0] < 0);
+        graph_free(g);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -465,6 +550,7 @@ int main(void)
         cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
         cmocka_unit_test(what_was_expanded_is_trained_as_what_it_was),
         cmocka_unit_test(a_part_of_a_complex_weight_is_trained),
+        cmocka_unit_test(what_was_computed_comes_back_if_nothing_is_lost),
         cmocka_unit_test(elements_that_were_merged_learn_each_by_itself),
         cmocka_unit_test(a_row_of_padding_that_was_looked_up_stays_zeros),
     };

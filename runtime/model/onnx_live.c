@@ -1,0 +1,89 @@
+/* onnx_live.c - see onnx_live.h. */
+#include "runtime/model/onnx_live.h"
+
+#include "common/mem.h"
+#include "runtime/model/names.h"
+#include "runtime/model/onnx_meta.h"
+#include "runtime/model/param_rules.h"
+
+#include <stdlib.h>
+
+static int put(struct names *live, const char *name, struct sh_err *err)
+{
+    return name && name[0] && names_get(live, name) == NAMES_NONE ? names_put(live, name, 0, err)
+                                                                  : SH_OK;
+}
+
+static bool is_given(const Onnx__GraphProto *g, const char *name)
+{
+    for (size_t i = 0; i < g->n_initializer; i++)
+        if (g->initializer[i]->name && strcmp(g->initializer[i]->name, name) == 0)
+            return true;
+    return false;
+}
+
+static int see_all(const Onnx__GraphProto *g, struct names *live, struct sh_err *err)
+{
+    int rc = names_init(live, err);
+
+    for (size_t i = 0; i < g->n_input && !rc; i++)
+        if (g->input[i]->name && !is_given(g, g->input[i]->name))
+            rc = put(live, g->input[i]->name, err);
+    for (size_t i = 0; i < g->n_node; i++)
+        for (size_t k = 0; k < g->node[i]->n_output && !rc; k++)
+            rc = put(live, g->node[i]->output[k], err);
+    return rc;
+}
+
+/* The list without those that are live, in place. Returns whether there were any. */
+static bool drop(const struct names *live, char *list)
+{
+    bool any = false;
+    size_t n = 0;
+
+    for (const char *p = param_next_name(list, &n); p;) {
+        char *name = list + (p - list), *end = name + n;
+        bool is;
+
+        *end = '\0';
+        is = names_get(live, name) != NAMES_NONE;
+        *end = '\'';
+        if (is) /* quotes and all */
+            memmove(name - 1, end + 1, strlen(end + 1) + 1);
+        any |= is;
+        p = param_next_name(is ? name - 1 : end + 1, &n);
+    }
+    return any;
+}
+
+static bool has_lists(const Onnx__GraphProto *g)
+{
+    bool has = false;
+
+    for (size_t i = 0; i < g->n_value_info && !has; i++) {
+        char *list = onnx_folded_from(g->value_info[i]);
+
+        has = list;
+        free(list);
+    }
+    return has;
+}
+
+int onnx_live(Onnx__ModelProto *m, struct sh_err *err)
+{
+    struct names live;
+    int rc;
+
+    if (!has_lists(m->graph))
+        return SH_OK;
+    rc = see_all(m->graph, &live, err);
+    for (size_t i = 0; i < m->graph->n_value_info && !rc; i++) {
+        char *list = onnx_folded_from(m->graph->value_info[i]);
+
+        if (list && drop(&live, list))
+            rc = onnx_fold_from(m->graph->value_info[i], list, err);
+        free(list);
+    }
+    names_fini(&live);
+    return rc;
+}
