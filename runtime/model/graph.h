@@ -65,14 +65,14 @@ struct graph_value {
     bool data_borrowed; /* points into a mapped file that the graph keeps open */
     bool is_param; /* a weight that training may change (params.c), or BatchNormalization's running
                       statistics: an initializer of floats */
-    bool is_assumed;   /* a parameter by its use alone: the file has no word on whether it is one */
-    uint8_t said;      /* enum graph_said: what the file says of a constant; for params.c */
-    bool is_computed;  /* an exporter computed it of parameters; trained, it goes other ways */
-    bool is_held;      /* no parameter by its name or use alone, though its numbers may be learned */
-    bool is_folded;    /* PyTorch's older exporter computed it of something of the module */
-    bool is_letter;    /* the file says that it is of a parameter with a single letter's name */
-    bool is_taken;     /* the file says that it is, or may be, a part of one, whatever its form */
-    bool by_size;      /* of graph_at(): its shape or data may follow from the sizes of symbols */
+    bool is_assumed;  /* a parameter by its use alone: the file has no word on whether it is one */
+    uint8_t said;     /* enum graph_said: what the file says of a constant; for params.c */
+    bool is_computed; /* an exporter computed it of parameters; trained, it goes other ways */
+    bool is_held;     /* no parameter by its name or use alone, though its numbers may be learned */
+    bool is_folded;   /* PyTorch's older exporter computed it of something of the module */
+    bool is_letter;   /* the file says that it is of a parameter with a single letter's name */
+    bool is_taken;    /* the file says that it is, or may be, a part of one, whatever its form */
+    bool by_size;     /* of graph_at(): its shape or data may follow from the sizes of symbols */
     uint64_t by_batch; /* of graph_at(): bit i: so may element i from the batch size; ~0: any */
     uint32_t counted; /* of graph_at(): 1 + an axis of which only the first are there, as many as */
     uint32_t count;   /* this value says (I64, one element); 0: all are there. See counted.h */

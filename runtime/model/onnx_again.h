@@ -5,6 +5,8 @@
 #include "runtime/model/onnx_file.h"
 #include "runtime/model/param_kinds.h"
 
+#define ONNX_FACTOR "factor"
+
 /* A parameter that is used twice may be in the file as it is, and again in what an exporter
  * computed of it: the leak of a cell, and 1 - leak. Trained, they would go different ways. So a
  * constant t whose numbers are exactly
@@ -15,10 +17,9 @@
  *   - p * q, p + q or p - q
  * is computed by nodes from then on. If a file says nothing, the factor a may be another parameter:
  * unless it is 1, 2, a half or below 0 one of these, it gets the name "val_CONSTANT@factor", and
- * whoever trains the model has to say what it is. p and q are what the newer exporter says that it computed t
- * of; where a file says nothing, they are those with a name of a module. Round numbers prove
- * nothing. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
-#define ONNX_FACTOR "factor"
+ * whoever trains the model has to say what it is. p and q are what the newer exporter says that it
+ * computed t of; where a file says nothing, they are those with a name of a module. Round numbers
+ * prove nothing. The same file always gives the same names. Fails: SH_E_NOMEM, SH_E_TOOBIG. */
 int onnx_again(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                struct sh_err *err);
 

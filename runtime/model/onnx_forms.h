@@ -12,8 +12,8 @@
  *   - where functions of one parameter can be undone (param_forms.h), the parameter comes back
  *     under its name, or NAME@CONSTANT where another form has it, and nodes compute the constant;
  *   - where a parameter was multiplied by a buffer and the file has both, they are multiplied;
- *   - where the buffer is called a mask and zeros came out, or one side of a diagonal was taken, the
- *     parameter comes back likewise, and what is 0 stays so;
+ *   - where the buffer is called a mask and zeros came out, or one side of a diagonal was taken,
+ *     the parameter comes back likewise, and what is 0 stays so;
  *   - what was expanded from one number, or from what the file has, is expanded from that again;
  *   - where numbers of parameters are there several times, some of them negated, NAME@numbers has
  *     each once; and
