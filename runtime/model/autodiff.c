@@ -194,6 +194,62 @@ static void mark_still(struct ad *a, const bool *want, uint32_t n_ops)
     free(subs);
 }
 
+/* The difference that an operation squares, as one tensor or as two: number of the SUB. */
+static uint32_t squared(const struct ir *ir, const struct dev_op *op, const uint32_t *made)
+{
+    uint32_t d[2] = {DEV_NONE, DEV_NONE};
+
+    for (uint32_t k = 0; k < 2 && is_binary(op, DEV_BIN_MUL); k++)
+        d[k] = made[ir_root(ir, op->in[k])];
+    for (uint32_t k = 0; k < 2 && d[0] != DEV_NONE && d[1] != DEV_NONE; k++)
+        if (ir_root(ir, ir->g.ops[d[0]].in[k]) != ir_root(ir, ir->g.ops[d[1]].in[k]))
+            return DEV_NONE;
+    return d[0] == DEV_NONE || d[1] == DEV_NONE ? DEV_NONE : d[0];
+}
+
+/* Is there a square of q - x, where sub is x - q? */
+static bool is_squared_turned(const struct ir *ir, const struct dev_op *sub,
+                              const uint32_t *squares, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++) {
+        const struct dev_op *other = &ir->g.ops[squares[i]];
+
+        if (ir_root(ir, sub->in[0]) == ir_root(ir, other->in[1]) &&
+            ir_root(ir, sub->in[1]) == ir_root(ir, other->in[0]) &&
+            ir_root(ir, sub->in[0]) != ir_root(ir, sub->in[1]))
+            return true;
+    }
+    return false;
+}
+
+#define MAX_SQUARES 256u
+
+/* (x - q)^2 and (q - x)^2 are the same numbers. Nobody computes them twice but to have one go to
+ * x and the other to q, as quantisers do: mse(x, q.detach()) + mse(q, x.detach()). The file lacks
+ * the detach(); the order of the operands is that of the call, whose second one is the target. */
+static void mark_apart(struct ad *a, uint32_t n_ops)
+{
+    const struct ir *ir = a->ir;
+    uint32_t *made = ir_alloc(a->ir, a->n, sizeof(*made)), squares[MAX_SQUARES], n = 0;
+
+    if (!made)
+        return;
+    memset(made, 0xff, a->n * sizeof(*made));
+    for (uint32_t i = 0; i < n_ops && n < MAX_SQUARES; i++) {
+        const struct dev_op *op = &ir->g.ops[i];
+
+        if (is_binary(op, DEV_BIN_SUB))
+            made[ir_root(ir, op->out[0])] = i;
+        squares[n] = squared(ir, op, made);
+        n += squares[n] != DEV_NONE;
+    }
+    for (uint32_t i = 0; i < n_ops && n > 1; i++)
+        if (is_binary(&ir->g.ops[i], DEV_BIN_SUB))
+            a->apart[ir_root(ir, ir->g.ops[i].out[0])] =
+                is_squared_turned(ir, &ir->g.ops[i], squares, n);
+    free(made);
+}
+
 static void mark_wants(struct ad *a, const bool *want, uint32_t n_ops)
 {
     const struct ir *ir = a->ir;
@@ -271,6 +327,7 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
                    .still = ir_alloc(ir, n, sizeof(bool)),
                    .slopes = ir_alloc(ir, n, sizeof(bool)),
                    .sums = ir_alloc(ir, n, sizeof(uint32_t)),
+                   .apart = ir_alloc(ir, n, sizeof(bool)),
                    .grads = ir_alloc(ir, n, sizeof(uint32_t)),
                    .zero = DEV_NONE,
                    .piece = piece};
@@ -279,6 +336,7 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
         for (uint32_t i = 0; i < n; i++)
             a.grads[i] = a.sums[i] = DEV_NONE;
         mark_still(&a, want, n_ops);
+        mark_apart(&a, n_ops);
         mark_wants(&a, want, n_ops);
         plant(&a, seeds, n_seeds);
     }
@@ -293,6 +351,7 @@ int autodiff_backward(struct ir *ir, const struct autodiff_seed *seeds, uint32_t
     free(a.still);
     free(a.slopes);
     free(a.sums);
+    free(a.apart);
     free(a.parts);
     free(a.grads);
     return ir_done(ir, err);

@@ -112,7 +112,8 @@ void ad__binary(struct ad *a, const struct dev_op *op, uint32_t dy)
     if (op->act != DEV_ACT_NONE)
         ad__unsupported(a, op, "it has a fused activation");
     for (uint32_t k = 0; k < 2; k++)
-        if (ad__wants(a, op->in[k]) && !(k == 1 && ad__takes_back(a, op)))
+        if (ad__wants(a, op->in[k]) &&
+            !(k == 1 && (ad__takes_back(a, op) || a->apart[ir_root(a->ir, op->out[0])])))
             ad__add_reduced(a, op->in[k], binary_side(a, op, dy, k));
 }
 

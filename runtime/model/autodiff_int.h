@@ -16,6 +16,7 @@ struct ad {
     bool *still;           /* [n] by root: does no gradient continue from there? */
     bool *slopes;          /* [n] by root: does it change smoothly with a parameter? */
     uint32_t *sums;        /* [n] by root: the operation that adds two tensors to it, or DEV_NONE */
+    bool *apart;           /* [n] by root: a difference whose second operand learns nothing of it */
     uint32_t *grads;       /* [n] by root, in the root's shape; DEV_NONE: none yet */
     uint32_t n;            /* tensors of the forward pass */
     uint32_t op;           /* number of the current forward operation */
