@@ -595,7 +595,7 @@ static int look_for_softmax(struct forms *f, size_t i)
         free(x);
         return SH_OK;
     }
-    rc = sh_asprintf(f->b.err, &name, "%s.logits", t->name + strlen("onnx::"));
+    rc = sh_asprintf(f->b.err, &name, "%s.logits", param_bare_name(t->name));
     if (!rc && names_get(&f->names, name) == NAMES_NONE) {
         rc = add(f, name, t, x, n);
         x = NULL;

@@ -170,7 +170,7 @@ static int look_at_one(struct sums *f, size_t i, const char *list)
         return SH_OK;
     for (int k = 0; k < 2 && !rc; k++)
         rc = list ? sh_asprintf(f->b.err, &names[k], "%s@%s", of[k], t->name)
-                  : sh_asprintf(f->b.err, &names[k], "%s.%s", t->name + strlen("onnx::"),
+                  : sh_asprintf(f->b.err, &names[k], "%s.%s", param_bare_name(t->name),
                                 k ? "columns" : "rows");
     if (!rc && names_get(&f->taken, names[0]) == NAMES_NONE &&
         names_get(&f->taken, names[1]) == NAMES_NONE)

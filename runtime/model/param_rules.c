@@ -93,6 +93,13 @@ bool param_is_folded(const char *name)
     return begins(name, "onnx::") || (name[0] && name[strspn(name, "0123456789")] == '\0');
 }
 
+const char *param_bare_name(const char *name)
+{
+    static const char PREFIX[] = "onnx::";
+
+    return begins(name, PREFIX) ? name + strlen(PREFIX) : name;
+}
+
 bool param_is_lone(const char *name, int rank)
 {
     static const char *const SHIFTS[] = {"abs", "add", "neg", "rsub", "sub"};

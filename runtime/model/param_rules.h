@@ -43,6 +43,8 @@ bool param_is_lone(const char *name, int rank);
  * nodes, also what it computes of them (hasParamInput() in its constant_fold.cpp). So even a number
  * without an axis is an element of something of the module, or was computed of it. */
 bool param_is_folded(const char *name);
+/* The same without "onnx::". */
+const char *param_bare_name(const char *name);
 /* "layers.0.attn_mask", as modules call their buffers. */
 bool param_is_buffer(const char *name);
 /* "layers.0.weight", as PyTorch's own modules call parameters, and the statistics of norms. */
