@@ -4,6 +4,7 @@ import torch
 
 from arch_brought_named import by_name
 from arch_common import ids, mask
+from arch_transformers import own_of
 from arch_timm import sized
 
 ALL = {
@@ -17,5 +18,9 @@ ALL = {
     "drawn_apertus": by_name("ApertusForTokenClassification", "ApertusConfig"),
     "drawn_pe_audio": by_name("PeAudioModel", "PeAudioConfig", inputs={
         "input_ids": ids, "input_values": lambda: torch.randn(2, 1, 1600), "attention_mask": mask}),
+    # A norm of what was turned, in one sample: PyTorch has the wrong gradient unless both lie as they are written.
+    "drawn_clap_audio": own_of("ClapAudioModel", "ClapAudioConfig", (2, 1, 1024, 64), window_size=4, num_mel_bins=64,
+        spec_size=256, patch_size=4, patch_stride=[4, 4], hidden_size=64, patch_embeds_hidden_size=16, depths=[1, 1],
+        num_attention_heads=[2, 2], num_hidden_layers=2, enable_fusion=False),
     "drawn_convit": sized("convit_small", 64),
 }

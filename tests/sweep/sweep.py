@@ -258,6 +258,7 @@ class Export:
         model = copy.deepcopy(model).to(dtype)
         for m in self.norms(model):
             m.train()
+            m.register_forward_pre_hook(contiguous_inputs)
             m.register_forward_hook(contiguous)
         xs, out = self.with_floats(batch, dtype), []
         step = torch.optim.SGD(model.parameters(), lr=LR)
@@ -317,9 +318,13 @@ def sample(p):
     return x[::max(1, len(x) // 16) | 1][:16].tolist()  # an odd step: not a corner of each plane
 
 
+def contiguous_inputs(_module, inputs):
+    return tuple(x.contiguous() for x in inputs)
+
+
 def contiguous(_module, _inputs, out):
-    """PyTorch 2.11 takes the gradient of a BatchNorm of one sample for that of another order of axes
-    where what follows turns it; its differences say so."""
+    """PyTorch takes the gradient of a BatchNorm of one sample for that of another order of axes where what
+    follows, or what is before, turns it; its differences say so."""
     if out.requires_grad:
         out.register_hook(lambda g: g.contiguous())
 
