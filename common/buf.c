@@ -4,6 +4,7 @@
 #include "common/mem.h"
 
 #include <ctype.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,7 +29,13 @@ void sh_buf_reset(struct sh_buf *b)
         b->data[0] = '\0';
 }
 
-/* After this there is room for n more bytes and the terminating NUL. */
+/* For n more bytes and the terminating NUL. No capacity is larger than max + 1. */
+static bool has_room(const struct sh_buf *b, size_t n)
+{
+    return b->cap - b->len > n;
+}
+
+/* After this there is room. */
 static int make_room(struct sh_buf *b, size_t n, struct sh_err *err)
 {
     size_t cap;
@@ -36,7 +43,7 @@ static int make_room(struct sh_buf *b, size_t n, struct sh_err *err)
 
     if (b->len > b->max || n > b->max - b->len)
         return SH_FAIL(err, SH_E_TOOBIG, "the data is larger than the limit of %zu bytes", b->max);
-    if (b->data && b->cap - b->len > n)
+    if (has_room(b, n))
         return SH_OK;
     cap = SH_MAX(SH_MAX(b->cap * 2, b->len + n + 1), (size_t)FIRST_CAP);
     cap = SH_MIN(cap, b->max + 1);
@@ -51,7 +58,7 @@ static int make_room(struct sh_buf *b, size_t n, struct sh_err *err)
 
 int sh_buf_append(struct sh_buf *b, const void *p, size_t n, struct sh_err *err)
 {
-    int rc = make_room(b, n, err);
+    int rc = has_room(b, n) ? SH_OK : make_room(b, n, err); /* a message is some ten fields */
 
     if (rc)
         return rc;

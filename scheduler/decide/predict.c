@@ -130,9 +130,10 @@ static double weight_of(int64_t age_ns)
 {
     const double x = (double)SH_MAX(age_ns, 0) / HALF_LIFE_NS;
     const unsigned whole = (unsigned)x;
+    const double part = 1 - (x - whole) / 2;
 
     _Static_assert(PREDICT_MAX_AGE_NS / (int64_t)HALF_LIFE_NS < 32, "a shift of 32 bits");
-    return (1 - (x - whole) / 2) / (double)(1u << whole);
+    return whole ? part / (double)(1u << whole) : part; /* mostly the runs are of this moment */
 }
 
 static void take_fresh(const struct predict_ring *r, int64_t now_ns, struct fresh *out)
