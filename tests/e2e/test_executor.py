@@ -1256,8 +1256,13 @@ class Training(Case):
 
 
 def cpu_time(pid):
-    f = open("/proc/%d/stat" % pid).read().split()
-    return int(f[13]) + int(f[14])
+    """-1: it has ended since somebody saw it."""
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            fields = f.read().split()
+    except (FileNotFoundError, ProcessLookupError):
+        return -1
+    return int(fields[13]) + int(fields[14])
 
 
 if __name__ == "__main__":
