@@ -8,6 +8,7 @@ could take the executor along, and a full disk could end a job.
 Usage: test_executor.py [-v] [name ...]   (programs from build/bin, or SHUNT_BIN)
 """
 import contextlib
+import datetime
 import json
 import os
 import random
@@ -684,7 +685,11 @@ class Runs(Case):
                 d.load(v, to, max_batch=1, wait=False, source="tcp:127.0.0.1:%d" % silent.getsockname()[1])
             d.wait(lambda: len(d.states) == 7 and all(s.phase == "READY" for s in d.states.values()), WAIT_S, "READY")
         log = open(os.path.join(d.dir, "executor.log")).read()
-        self.assertEqual(len(re.findall("ev=image.fetch .* msg=", log)), 4)
+        ends = [datetime.datetime.fromisoformat(t) for t in
+                re.findall(r"ts=(\S+)Z .*ev=image.fetch .* msg=", log)]
+        self.assertGreaterEqual(len(ends), 4)
+        for first, fifth in zip(ends, ends[4:]):  # where workers take longer than the 3 s of waiting
+            self.assertGreater((fifth - first).total_seconds(), 2.9)
 
     def test_executors_that_ask_for_images_leave_room_for_apis(self):
         d = self.driver(tcp=True)
