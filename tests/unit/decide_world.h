@@ -115,6 +115,13 @@ static inline void world_decide(struct world *w)
     struct sh_err err = {0};
 
     assert_ok_err(decide(&w->in, &w->out, &err), &err);
+    /* Whoever is refused, stopped or kept waiting is told by which rule (docs/rules.md). */
+    for (size_t i = 0; i < w->out.n; i++) {
+        const struct decision *d = &w->out.items[i];
+
+        if (d->kind == DECISION_REFUSE || d->kind == DECISION_SUSPEND || d->kind == DECISION_WAIT)
+            assert_int_not_equal(d->reason, DECIDE_NONE);
+    }
 }
 
 static inline size_t count(const struct world *w, enum decision_kind kind)

@@ -367,11 +367,14 @@ static void compare_all(struct life *l, const struct scan *want, const size_t in
         assert_true(n < want->n_stopped);
         assert_int_equal(j - l->pooled, index[want->stopped[n]]);
         assert_int_equal(j->why, want->stop_why[n]);
+        assert_int_not_equal(j->why, DECIDE_NONE);
     }
     assert_int_equal(n, want->n_stopped);
     for (size_t i = 0; i < l->w.in.n_jobs; i++)
-        if (l->w.jobs[i].state == SNAP_QUEUED && want->taken[i] != SCAN_STARTS)
+        if (l->w.jobs[i].state == SNAP_QUEUED && want->taken[i] != SCAN_STARTS) {
             assert_int_equal(jobpool_why(q, &l->pooled[index[i]]), want->wait[i]);
+            assert_int_not_equal(want->wait[i], DECIDE_NONE);
+        }
 }
 
 /* What was decided is done, unless that fails. */
