@@ -73,10 +73,28 @@ static int64_t drain_end(const struct link *l)
     return sh_clock_ns() + wait_ns + l->run_ns + LIMBO_NS;
 }
 
+void link__send(struct link *l, const struct sh_msg *m)
+{
+    struct sh_wire *w = l->scheduler ? sh_link_wire(l->scheduler) : NULL;
+
+    /* A lost connection is told by on_down; what waited for an answer ends there. */
+    if (w)
+        sh_wire_send(w, m, NULL);
+}
+
+static void send_cancel(struct link *l, const struct infer *i)
+{
+    if (i->link.opened)
+        link__send(l,
+                   &(struct sh_msg){.type = MSG_INFER_CANCEL, .u.infer_cancel = {.rid = i->rid}});
+}
+
 void link__end(struct link *l, struct infer *i, const struct infer_result *r, bool may_run)
 {
     if (!i->link.over) {
         i->link.over = true;
+        if (i->link.moved) /* perhaps it runs again, though the result of a run before has come */
+            send_cancel(l, i);
         atomic_fetch_sub(&l->n_open, 1);
         /* Before the wake-up: the socket may be closed, and its number reused, right after. */
         sh_io_del(i->link.watch);
@@ -95,22 +113,6 @@ void link__fail(struct link *l, struct infer *i, int rc, const char *msg, bool m
 
     sh_strlcpy(r.msg, msg, sizeof(r.msg));
     link__end(l, i, &r, may_run);
-}
-
-void link__send(struct link *l, const struct sh_msg *m)
-{
-    struct sh_wire *w = l->scheduler ? sh_link_wire(l->scheduler) : NULL;
-
-    /* A lost connection is told by on_down; what waited for an answer ends there. */
-    if (w)
-        sh_wire_send(w, m, NULL);
-}
-
-static void send_cancel(struct link *l, const struct infer *i)
-{
-    if (i->link.opened)
-        link__send(l,
-                   &(struct sh_msg){.type = MSG_INFER_CANCEL, .u.infer_cancel = {.rid = i->rid}});
 }
 
 /* ---------------------------------------------------------------- commands */
@@ -424,7 +426,6 @@ static void on_placed(struct link *l, const struct msg_infer_placed *m)
         return;
     if (i->link.over) { /* its end is told by who has it */
         sh_strlcpy(i->link.executor, m->executor, sizeof(i->link.executor));
-        send_cancel(l, i); /* its result came as it was to run again, perhaps: no inputs will */
         link__take_early(l, i);
         return;
     }
