@@ -351,11 +351,17 @@ static void wait_for_memory(struct sched *s, struct job *j, int rc, const char *
 
 static void fail(struct sched *s, struct job *j, int rc, const char *msg)
 {
+    const struct exec *e = jobs__exec(s, j);
     bool again = sh_rc_retry(rc) && j->attempt < j->max_attempts;
     char why[301]; /* so that what follows it has room */
 
     if (j->state == JOB_CANCELLING) {
         jobs__change(s, j, JOB_CANCELLED, "Cancelled");
+        return;
+    }
+    /* Nobody else was up when it was given to an executor that refuses it; others are now. */
+    if (j->state == JOB_STARTING && e && jobs__can_elsewhere(s, j, e)) {
+        jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_RESOURCES));
         return;
     }
     if (j->state == JOB_STARTING && rc == SH_E_CONFLICT) { /* the slot was not free yet */

@@ -92,6 +92,8 @@ bool jobs_flush_all(struct sched *s);
 void jobs_sync(struct sched *s);
 /* What decisions rest on. False: the job is in none; what it knows of itself is not recorded. */
 bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_facts *out);
+/* Has the version of j failed there for good, where others that are up can run it? */
+bool jobs__can_elsewhere(const struct sched *s, const struct job *j, const struct exec *e);
 bool jobs__fits(const void *arg, uint64_t version, const struct jobpool_slot *x); /* arg: sched */
 struct jobpool_now jobs_now(struct sched *s); /* for jobpool_begin() */
 /* For tests: what has changed without a touch; NULL: nothing. */

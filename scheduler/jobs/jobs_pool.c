@@ -102,6 +102,12 @@ static uint64_t fit_version(const struct sched *s, const struct job *j)
     return some_cannot && some_can ? (uint64_t)j->version_id : 0;
 }
 
+bool jobs__can_elsewhere(const struct sched *s, const struct job *j, const struct exec *e)
+{
+    return fit_version(s, j) &&
+           models_has_failed_on(models_find(&s->models, j->version_id), e->index);
+}
+
 bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_facts *out)
 {
     const enum snap_job_state state = state_of(j);

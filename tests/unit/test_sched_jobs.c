@@ -504,70 +504,6 @@ static void a_job_that_has_had_much_goes_behind_another_of_its_tenant(void **sta
     }
 }
 
-static void batch_inference_begins_also_where_its_version_was_forgotten(void **state)
-{
-    (void)state;
-    row->line.is_batch = true;
-    w.held = "job.start";
-    world_lead();
-    exec_up(&x, "x");
-    model_ready(&x, 1);
-    w.n_models = 0; /* it was deleted meanwhile */
-    look_again();
-    assert_int_equal(w.s->models.n, 0);
-    w.held = NULL;
-    turn();
-    assert_int_equal(hear(&x, MSG_BATCH_START)->u.batch_start.version_id, 1);
-}
-
-static void model_failed(struct peer *p)
-{
-    model_said(p, (struct msg_model_state){
-                      .version_id = 1, .state = MSG_MODEL_FAILED, .rc = SH_E_UNSUPPORTED});
-}
-
-static void batch_inference_does_not_begin_where_its_version_has_failed(void **state)
-{
-    static const struct {
-        bool fails_first; /* before the job is there */
-        bool fails_on_y;  /* as well: then any executor says why */
-        bool is_batch;
-        bool on_y;
-    } CASES[] = {{true, false, true, true},
-                 {false, false, true, true},
-                 {true, true, true, false},
-                 {true, false, false, false}};
-
-    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
-        const enum sh_msg_type type = CASES[i].is_batch ? MSG_BATCH_START : MSG_JOB_START;
-
-        begin(state);
-        w.n_jobs = 0;
-        world_lead();
-        exec_up(&x, "x");
-        exec_up(&y, "y");
-        if (CASES[i].fails_first)
-            model_failed(&x);
-        if (CASES[i].fails_on_y)
-            model_failed(&y);
-        else
-            model_ready(&y, 1);
-        w.is_down = !CASES[i].fails_first; /* no pass finds it before */
-        row = add_job(5);
-        row->line.is_batch = CASES[i].is_batch;
-        look_again();
-        if (!CASES[i].fails_first)
-            model_failed(&x);
-        assert_null(jobs_pool_fault(w.s));
-        w.is_down = false;
-        stay(2 * SECOND);
-        assert_int_equal(hear(CASES[i].on_y ? &y : &x, type)->u.job_start.job, 5);
-        assert_null(heard(CASES[i].on_y ? &x : &y, type));
-        assert_null(jobs_pool_fault(w.s));
-        end(state);
-    }
-}
-
 /* ------------------------------------------------------------------ wishes */
 
 static void a_wish_is_told_once_and_only_of_what_was_sent(void **state)
@@ -781,8 +717,6 @@ int main(void)
         TEST(an_executor_is_free_when_all_that_it_had_have_left),
         cmocka_unit_test(a_job_that_has_had_much_goes_behind_another_of_its_tenant),
         cmocka_unit_test(the_place_of_a_job_follows_what_it_takes_in_all),
-        TEST(batch_inference_begins_also_where_its_version_was_forgotten),
-        cmocka_unit_test(batch_inference_does_not_begin_where_its_version_has_failed),
         TEST(a_wish_is_told_once_and_only_of_what_was_sent),
         TEST(who_is_away_is_not_asked_to_suspend),
         TEST(a_write_that_fails_is_looked_at_again),
