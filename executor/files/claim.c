@@ -109,6 +109,10 @@ int claim_publish(const char *dir, int64_t number, const char *from, const char 
     if (!rc && rename(from, to) < 0)
         rc = SH_FAIL_ERRNO(err, errno == ENOENT ? SH_E_CONFLICT : SH_E_IO,
                            "could not give the job's %s its name", name);
+    /* Of a lost start nobody would remove it; and where both names are of one file already,
+     * rename() leaves both. */
+    if (!rc || rc == SH_E_CONFLICT)
+        unlink(from);
     free(to);
     return rc;
 }

@@ -29,8 +29,8 @@ int claim_check(const char *dir, int64_t number, struct sh_err *err);
 /* Where to put what is to be published under this name. *out: OWNED. Fails: SH_E_NOMEM. */
 int claim_stage(const char *dir, int64_t number, const char *name, char **out, struct sh_err *err);
 /* Renames the file `from`, which later starts remove or rename, to `name` in the folder. Fails:
- * SH_E_CONFLICT: a later start has the folder, or has `from` already; as sh_open_rc(), SH_E_IO,
- * SH_E_NOMEM. */
+ * SH_E_CONFLICT: a later start has the folder, or has `from` already, which is gone then; as
+ * sh_open_rc(), SH_E_IO, SH_E_NOMEM: it stays. */
 int claim_publish(const char *dir, int64_t number, const char *from, const char *name,
                   struct sh_err *err);
 

@@ -123,12 +123,34 @@ static void an_earlier_start_never_replaces_what_a_later_one_published(void **st
         }
         assert_ok(s[1].rc);
         assert_true(s[0].rc == SH_OK || s[0].rc == SH_E_CONFLICT);
+        assert_int_equal(n_files(&r), 2); /* what it has staged is not left there */
         n_refused += s[0].rc != SH_OK;
         n_orders++;
         sh_test_dir_remove(r.dir);
     }
     assert_int_equal(n_orders, 20);
     assert_int_equal(n_refused, 19); /* all but one after the other */
+}
+
+/* Two starts that trained the same model link the same package, which has two names then. */
+static void what_has_its_name_already_is_published(void **state)
+{
+    struct start s = {.number = 1};
+    char *staged = NULL;
+    struct rig r;
+    (void)state;
+
+    setup(&r);
+    while (s.at < N_STEPS)
+        go(&r, &s);
+    assert_ok(claim_take(r.dir, 2, NULL));
+    assert_ok(claim_stage(r.dir, 2, NAME, &staged, NULL));
+    assert_int_equal(link(r.path, staged), 0);
+    assert_ok(claim_publish(r.dir, 2, staged, NAME, NULL));
+    assert_int_equal(published(&r), '1');
+    assert_int_equal(n_files(&r), 2);
+    free(staged);
+    sh_test_dir_remove(r.dir);
 }
 
 static void what_the_disk_refuses_is_said(void **state)
@@ -146,6 +168,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_start_publishes_and_the_next_one_takes_its_place),
         cmocka_unit_test(an_earlier_start_never_replaces_what_a_later_one_published),
+        cmocka_unit_test(what_has_its_name_already_is_published),
         cmocka_unit_test(what_the_disk_refuses_is_said),
     };
 
