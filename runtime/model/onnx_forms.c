@@ -182,20 +182,27 @@ static size_t count_zeros(const uint8_t *data, size_t n)
 /* Are its matrices 0 on one side of a diagonal, and nowhere else? */
 static bool is_triangle(const Onnx__TensorProto *t, const uint8_t *data)
 {
-    const int64_t rows = t->n_dims > 1 ? t->dims[t->n_dims - 2] : 0,
-                  columns = t->n_dims > 1 ? t->dims[t->n_dims - 1] : 0, n = (int64_t)elements(t);
-    bool is = false;
+    const int64_t n = (int64_t)elements(t), rows = t->n_dims > 1 ? t->dims[t->n_dims - 2] : 1,
+                  columns = t->n_dims > 1 ? t->dims[t->n_dims - 1] : n;
+    int64_t first = columns, last = -rows; /* diagonals with other numbers */
+    bool above = t->n_dims > 1, below = above;
 
-    for (int64_t k = -rows; k <= columns && !is; k++)
-        for (int above = 0; above < 2 && !is; above++) {
-            is = true;
-            for (int64_t i = 0; i < n && is; i++) {
-                const int64_t at = i % columns - i / columns % rows;
+    for (int64_t i = 0; i < n; i++) {
+        const int64_t at = i % columns - i / columns % rows;
 
-                is = (param_number(data, i) == 0) == (above ? at > k : at < k);
-            }
+        if (param_number(data, i) != 0) {
+            first = SH_MIN(first, at);
+            last = SH_MAX(last, at);
         }
-    return is;
+    }
+    for (int64_t i = 0; i < n && (above || below); i++) {
+        const int64_t at = i % columns - i / columns % rows;
+        const bool is_zero = param_number(data, i) == 0;
+
+        above &= is_zero == (at > last);
+        below &= is_zero == (at < first);
+    }
+    return above || below;
 }
 
 /* Its numbers that are not 0 look like those of a weight, and those that are 0 are not all. */

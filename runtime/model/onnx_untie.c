@@ -283,6 +283,8 @@ static int called_as(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32
     if (rc)
         return rc;
     rc = names_put(&u->called, u->texts[u->called.n], *out, u->err);
+    if (rc)
+        free(u->texts[u->called.n]);
     return rc;
 }
 

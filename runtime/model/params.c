@@ -366,13 +366,14 @@ static bool is_plain_conv(const struct graph_node *n)
 /* Zeros of which some are below 0: products with the zeros of a first state, and no parameter. */
 static bool are_products(const struct graph_value *v)
 {
-    const float *x = v->data;
     bool any = false;
 
-    for (int64_t i = 0; i < graph_elements(v); i++) {
-        if (x[i] != 0)
+    for (int64_t i = 0; v->dtype == SH_F32 && i < graph_elements(v); i++) {
+        const float x = param_number(v->data, i);
+
+        if (x != 0)
             return false;
-        any |= signbit(x[i]);
+        any |= signbit(x);
     }
     return any;
 }
@@ -404,7 +405,7 @@ static bool is_round(float x)
 /* Such a number, but not one with which parameters begin. */
 static bool is_written_alone(const struct graph_value *v)
 {
-    const float x = param_number(v->data, 0);
+    const float x = v->dtype == SH_F32 ? param_number(v->data, 0) : 0;
 
     return x != 0 && fabsf(x) != 1 && is_round(x);
 }
@@ -419,7 +420,7 @@ static bool are_of_a_table(const struct graph *g)
     for (uint32_t i = 0; i < g->n_values && !differ; i++) {
         const struct graph_value *v = &g->values[i];
 
-        if (!v->is_folded || v->dtype != SH_F32 || graph_elements(v) != 1 || !is_written_alone(v))
+        if (!v->is_folded || graph_elements(v) != 1 || !is_written_alone(v))
             continue;
         first = first ? first : v;
         differ = param_number(v->data, 0) != param_number(first->data, 0);

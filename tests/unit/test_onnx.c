@@ -5,6 +5,7 @@
 #include "common/buf.h"
 #include "common/mem.h"
 #include "common/safetensors.h"
+#include "runtime/model/graph_int.h"
 #include "runtime/model/onnx.h"
 #include "tests/unit/graph_text.h"
 #include "tests/unit/onnx_bytes.h"
@@ -343,6 +344,49 @@ static void nodes_that_lack_inputs_are_refused_before_anything_looks_at_them(voi
         }
 }
 
+/* As file_node(), with several outputs; "-" is one that is absent. */
+static void put_node(struct file *f, const char *op, const char *in, const char *out)
+{
+    const char *const lists[] = {in, out};
+    char words[32], *save = NULL;
+
+    for (unsigned i = 0; i < 2; i++) {
+        snprintf(words, sizeof(words), "%s", lists[i]);
+        for (char *w = strtok_r(words, " ", &save); w; w = strtok_r(NULL, " ", &save))
+            put_text(&f->msg, i + 1, strcmp(w, "-") == 0 ? "" : w);
+    }
+    put_text(&f->msg, 3, op);
+    put_text(&f->msg, 4, op);
+    put_msg(&f->graph, NODE, &f->msg);
+}
+
+/* A loop over what was found (hits.c), whose parts go where nobody takes them. */
+static void parts_that_a_node_throws_away_are_read(void **state)
+{
+    static const char *const USES[][2] = {{"Cast", "p"}, {"Gather", "p zero"}, {"Gather", "x p"}};
+    static const int64_t ONES[2] = {1, 1}, ZERO = 0;
+    (void)state;
+
+    for (size_t i = 0; i < SH_ARRAY_LEN(USES); i++) {
+        struct graph *g = NULL;
+        struct file f;
+
+        file_begin(&f);
+        file_tensor(&f, "ones", INT64, 2, ONES, sizeof(ONES));
+        file_tensor(&f, "zero", INT64, 1, &ZERO, sizeof(ZERO));
+        put_node(&f, "ReduceSum", "x zero", "sum");
+        put_node(&f, "Greater", "sum zero", "any");
+        put_node(&f, "NonZero", "any", "found");
+        put_node(&f, "Split", "found ones", "p q");
+        put_node(&f, USES[i][0], USES[i][1], "-");
+        put_node(&f, "Identity", "x", "y");
+        assert_ok(file_read(&f, &g, NULL, NULL));
+        assert_string_equal(g->nodes[3].op, "Split");
+        assert_null(graph__attr(&g->nodes[3], GRAPH_HITS));
+        graph_free(g);
+    }
+}
+
 static void weights_that_do_not_match_their_shape_are_refused(void **state)
 {
     char zeros[64] = {0};
@@ -534,6 +578,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(graphs_that_make_no_sense_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(
             nodes_that_lack_inputs_are_refused_before_anything_looks_at_them, setup, teardown),
+        cmocka_unit_test_setup_teardown(parts_that_a_node_throws_away_are_read, setup, teardown),
         cmocka_unit_test_setup_teardown(weights_that_do_not_match_their_shape_are_refused, setup,
                                         teardown),
         cmocka_unit_test_setup_teardown(a_million_tiny_nodes_are_refused_before_they_cost_memory,

@@ -504,6 +504,25 @@ static void say_computed(Onnx__GraphProto *g, const char *call)
     say_from(g, COMPUTED[which].name, COMPUTED[which].list);
 }
 
+static void say_tril(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE, "p_0: PARAMETER target='w'\n");
+    say_from(g, "tril", "['w']");
+}
+
+static void a_vector_has_no_diagonal(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), v = learned(g, "tril", 1, (int64_t[]){4});
+
+    (void)state;
+    ((float *)g->values[v].data)[0] = 0;
+    g = edited(g, NODE(g, "Add", "y", x, v), say_tril);
+    assert_int_equal(graph_find(g, "w"), GRAPH_NONE);
+    graph_free(g);
+}
+
 /* What comes back, what is lost, and what was never computed of a parameter. */
 static void what_was_computed_comes_back_if_nothing_is_lost(void **state)
 {
@@ -550,6 +569,7 @@ int main(void)
         cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
         cmocka_unit_test(what_was_expanded_is_trained_as_what_it_was),
         cmocka_unit_test(a_part_of_a_complex_weight_is_trained),
+        cmocka_unit_test(a_vector_has_no_diagonal),
         cmocka_unit_test(what_was_computed_comes_back_if_nothing_is_lost),
         cmocka_unit_test(elements_that_were_merged_learn_each_by_itself),
         cmocka_unit_test(a_row_of_padding_that_was_looked_up_stays_zeros),

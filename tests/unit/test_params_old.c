@@ -434,6 +434,23 @@ static void elements_that_were_taken_learn_each_by_itself(void **state)
     }
 }
 
+/* Its first four bytes would be -0, of a product with zeros, if it had four. */
+static void a_number_of_another_kind_is_not_read_as_a_float(void **state)
+{
+    struct graph *g = new_graph();
+    const uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4});
+    double *data = malloc(sizeof(*data));
+    uint32_t v;
+
+    (void)state;
+    assert_non_null(data);
+    *data = 1 + 0x1p-21;
+    assert_ok(graph_add_const(g, "onnx::Mul_7", SH_F64, 1, (int64_t[]){1}, data, &v, NULL));
+    g = of_producer(g, NODE(g, "Mul", "y", x, v), "pytorch", NULL);
+    assert_true(is_param(g, "onnx::Mul_7"));
+    graph_free(g);
+}
+
 /* Binomials over 16, three of the elements of a table, and a scale that is 1 as it was made. */
 static void elements_that_somebody_wrote_do_not_learn(void **state)
 {
@@ -621,6 +638,7 @@ int main(void)
         cmocka_unit_test(numbers_that_follow_each_other_are_those_of_a_softmax),
         cmocka_unit_test(what_was_computed_of_a_parameter_that_is_there_is_computed_again),
         cmocka_unit_test(elements_that_were_taken_learn_each_by_itself),
+        cmocka_unit_test(a_number_of_another_kind_is_not_read_as_a_float),
         cmocka_unit_test(elements_that_somebody_wrote_do_not_learn),
         cmocka_unit_test(what_goes_through_a_function_learns),
         cmocka_unit_test(a_factor_that_may_be_a_parameter_has_to_be_told),
