@@ -51,13 +51,30 @@ static const char *input_of(const Onnx__NodeProto *n, size_t k)
     return n->input[k] ? n->input[k] : "";
 }
 
-static bool is_among_args(const char *call, const char *input)
+struct args {
+    char names[ONNX_CALL_MOST][ONNX_CALL_NAME];
+    size_t n;
+};
+
+static bool read_args(const char *call, struct args *out)
 {
     char name[ONNX_CALL_NAME];
+
+    out->n = 0;
+    for (const char *p = onnx_call_args(call); p && (p = onnx_call_next(p, name));) {
+        if (out->n == ONNX_CALL_MOST)
+            return false;
+        memcpy(out->names[out->n++], name, sizeof(name));
+    }
+    return true;
+}
+
+static bool is_among_args(const struct args *args, const char *input)
+{
     bool is = false;
 
-    for (const char *p = onnx_call_args(call); p && !is && (p = onnx_call_next(p, name));)
-        is = is_called(name, input);
+    for (size_t i = 0; i < args->n && !is; i++)
+        is = is_called(args->names[i], input);
     return is;
 }
 
@@ -73,18 +90,24 @@ static bool is_among_inputs(const Onnx__NodeProto *n, const char *arg)
 bool onnx_called_with(const Onnx__NodeProto *n, const char *call, size_t k,
                       char name[static ONNX_CALL_NAME])
 {
-    const bool same = is_among_args(call, input_of(n, k));
-    size_t inputs = 0, args = 0, which = 0;
-    char one[ONNX_CALL_NAME];
+    size_t inputs = 0, others = 0, which = 0;
+    struct args args;
+    bool same;
 
+    if (n->n_input > ONNX_CALL_MOST || !read_args(call, &args))
+        return false;
+    same = is_among_args(&args, input_of(n, k));
     for (size_t i = 0; i < n->n_input; i++) {
         which = i == k ? inputs : which;
-        inputs += input_of(n, i)[0] && !is_among_args(call, input_of(n, i));
+        inputs += input_of(n, i)[0] && !is_among_args(&args, input_of(n, i));
     }
-    for (const char *p = onnx_call_args(call); p && (p = onnx_call_next(p, one));)
+    for (size_t i = 0; i < args.n; i++) {
+        const char *one = args.names[i];
+
         if (same ? is_called(one, input_of(n, k)) : !is_among_inputs(n, one)) {
-            if (same || args++ == which)
+            if (same || others++ == which)
                 sh_strlcpy(name, one, ONNX_CALL_NAME);
         }
-    return same || (args == inputs && which < inputs);
+    }
+    return same || (others == inputs && which < inputs);
 }

@@ -72,6 +72,8 @@ static int look_at(struct literals *l, Onnx__NodeProto *n)
     char *call = NULL;
     int rc = SH_OK;
 
+    if (n->n_input > ONNX_CALL_MOST)
+        return SH_OK;
     for (size_t k = 0; k < n->n_input && !rc && n->n_output > 0 && n->output[0]; k++) {
         const char *name = n->input[k] ? n->input[k] : "";
         const uint32_t i = names_get(&l->params, name);
@@ -259,22 +261,33 @@ static uint32_t count_missing(const struct search *s, const char **name)
 }
 
 /* Uses of initializers of one number beyond the first: of those that were merged. */
-static uint32_t count_merged(const struct search *s)
+static int count_merged(const struct search *s, uint32_t *out)
 {
-    uint32_t n = 0;
+    bool *used = calloc(s->g->n_initializer + 1, sizeof(*used));
+    struct names numbers;
+    int rc = names_init(&numbers, s->err);
 
-    for (size_t i = 0; i < s->g->n_initializer; i++) {
+    *out = 0;
+    if (!used && !rc)
+        rc = SH_FAIL(s->err, SH_E_NOMEM, "could not allocate %zu marks", s->g->n_initializer);
+    for (size_t i = 0; i < s->g->n_initializer && !rc; i++) {
         const Onnx__TensorProto *t = s->g->initializer[i];
-        uint32_t uses = 0;
 
-        if (!is_number(t) || param_kind(s->kinds, t->name) != GRAPH_SAID_PARAM)
-            continue;
-        for (size_t k = 0; k < s->g->n_node; k++)
-            for (size_t j = 0; j < s->g->node[k]->n_input; j++)
-                uses += s->g->node[k]->input[j] && strcmp(s->g->node[k]->input[j], t->name) == 0;
-        n += uses > 1 ? uses - 1 : 0;
+        if (is_number(t) && param_kind(s->kinds, t->name) == GRAPH_SAID_PARAM)
+            rc = put(&numbers, t->name, (uint32_t)i, s->err);
     }
-    return n;
+    for (size_t k = 0; k < s->g->n_node && !rc; k++)
+        for (size_t j = 0; j < s->g->node[k]->n_input; j++) {
+            const char *name = s->g->node[k]->input[j];
+            const uint32_t i = name ? names_get(&numbers, name) : NAMES_NONE;
+
+            *out += i != NAMES_NONE && used[i];
+            if (i != NAMES_NONE)
+                used[i] = true;
+        }
+    names_fini(&numbers);
+    free(used);
+    return rc;
 }
 
 /* A small number against a division by zero is left out too: 1e-8. */
@@ -323,7 +336,7 @@ int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
 {
     struct search s = {.g = m->graph, .kinds = kinds, .err = err};
     const char *name = NULL;
-    uint32_t missing;
+    uint32_t missing, merged = 0;
     int rc;
 
     out[0] = '\0';
@@ -342,7 +355,9 @@ int onnx_left_out(Onnx__ModelProto *m, const struct param_kinds *kinds,
     if (!rc)
         rc = see_all_modules(&s);
     missing = rc ? 0 : count_missing(&s, &name);
-    if (missing > 0 && missing > count_merged(&s) && is_any_gone(&s))
+    if (missing > 0)
+        rc = count_merged(&s, &merged);
+    if (!rc && missing > merged && is_any_gone(&s))
         sh_strlcpy(out, name, ONNX_LEFT_OUT);
     names_fini(&s.there);
     forget(&s.run);

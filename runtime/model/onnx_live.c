@@ -14,21 +14,27 @@ static int put(struct names *live, const char *name, struct sh_err *err)
                                                                   : SH_OK;
 }
 
-static bool is_given(const Onnx__GraphProto *g, const char *name)
+/* Inputs that have no initializer. */
+static int see_inputs(const Onnx__GraphProto *g, struct names *live, struct sh_err *err)
 {
-    for (size_t i = 0; i < g->n_initializer; i++)
-        if (g->initializer[i]->name && strcmp(g->initializer[i]->name, name) == 0)
-            return true;
-    return false;
+    struct names given;
+    int rc = names_init(&given, err);
+
+    for (size_t i = 0; i < g->n_initializer && !rc; i++)
+        rc = put(&given, g->initializer[i]->name, err);
+    for (size_t i = 0; i < g->n_input && !rc; i++)
+        if (g->input[i]->name && names_get(&given, g->input[i]->name) == NAMES_NONE)
+            rc = put(live, g->input[i]->name, err);
+    names_fini(&given);
+    return rc;
 }
 
 static int see_all(const Onnx__GraphProto *g, struct names *live, struct sh_err *err)
 {
     int rc = names_init(live, err);
 
-    for (size_t i = 0; i < g->n_input && !rc; i++)
-        if (g->input[i]->name && !is_given(g, g->input[i]->name))
-            rc = put(live, g->input[i]->name, err);
+    if (!rc)
+        rc = see_inputs(g, live, err);
     for (size_t i = 0; i < g->n_node; i++)
         for (size_t k = 0; k < g->node[i]->n_output && !rc; k++)
             rc = put(live, g->node[i]->output[k], err);

@@ -267,7 +267,7 @@ static uint32_t beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
 static int called_as(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t *out)
 {
     char name[ONNX_CALL_NAME];
-    char *call = onnx_call(n);
+    char *call = n->n_input <= ONNX_CALL_MOST ? onnx_call(n) : NULL; /* as often as it has inputs */
     const bool is = call && onnx_called_with(n, call, k, name);
     int rc = SH_OK;
 

@@ -3,6 +3,7 @@
  * several times would be trained as several. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl -lprotobuf-c -lm */
+#include "common/buf.h"
 #include "runtime/model/onnx.h"
 #include "runtime/model/onnx_file.h"
 #include "tests/unit/param_file.h"
@@ -558,6 +559,48 @@ static void what_was_computed_comes_back_if_nothing_is_lost(void **state)
     }
 }
 
+#define MANY 4000 /* inputs of a node, and arguments of its call */
+
+static void say_many(Onnx__GraphProto *g, const char *call)
+{
+    Onnx__NodeProto *n = g->node[0];
+    struct sh_buf text;
+
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_0: PARAMETER target='wide'\np_1: PARAMETER target='gone'\n");
+    say_from(g, "tril", "['wide']");
+    say_from(g, "select", "['wide']");
+    n->input = realloc(n->input, MANY * sizeof(*n->input));
+    for (; n->n_input < MANY; n->n_input++)
+        n->input[n->n_input] = strdup("select");
+    sh_buf_init(&text, (size_t)1 << 20);
+    assert_ok(sh_buf_printf(&text, NULL, "%%sum : [num_users=1] = call_function(args = ("));
+    for (int i = 0; i < MANY; i++)
+        assert_ok(sh_buf_append(&text, "%a,", 3, NULL));
+    add_meta(n, CALL, text.data);
+    sh_buf_fini(&text);
+}
+
+/* Strangers write files: what one can make large is not looked at again for each other part of it,
+ * which would take minutes here. */
+static void what_a_file_has_much_of_is_looked_at_once(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 1}), one = number(g, "select", 0.75f),
+             wide = param(g, "tril", 2, (int64_t[]){1, 1 << 20});
+
+    (void)state;
+    memset(g->values[wide].data, 0, sizeof(float) << 20);
+    ((float *)g->values[wide].data)[(1 << 20) - 1] = 0.37f;
+    g->values[one].is_param = true;
+    x = NODE(g, "Sum", "sum", x, one);
+    g = edited(g, NODE(g, "Add", "y", x, wide), say_many);
+    assert_non_null(g->values[graph_find(g, "tril")].data);
+    assert_int_equal(g->n_untied, MANY - 2); /* each use for itself: the call says nothing */
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -573,6 +616,7 @@ int main(void)
         cmocka_unit_test(what_was_computed_comes_back_if_nothing_is_lost),
         cmocka_unit_test(elements_that_were_merged_learn_each_by_itself),
         cmocka_unit_test(a_row_of_padding_that_was_looked_up_stays_zeros),
+        cmocka_unit_test(what_a_file_has_much_of_is_looked_at_once),
     };
 
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
