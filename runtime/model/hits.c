@@ -6,16 +6,19 @@
  *
  * as mixtures of experts are written. The file has a Split of what NonZero gave into as many parts
  * of one as one sample had. Each part only says which row of the mask and of the weights is taken,
- * and rows of the mask that were not found are zeros: whatever is done for one of those adds
- * nothing. So such a Split may give those too, and is right of samples that have fewer.
+ * and rows of the mask that were not found are zeros, since it has nothing below 0: whatever is
+ * done for one of those adds nothing. So such a Split may give those too, and is right of samples
+ * that have fewer.
  */
+#include "common/mem.h"
 #include "runtime/model/graph_int.h"
 #include "runtime/model/shape_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_VISITS 64 /* nodes that a part is followed through */
+#define MAX_VISITS 64               /* nodes that a part or a mask is followed through */
+#define MAX_NUMBERS ((int64_t)4096) /* of a constant that a mask is made of */
 
 struct use {
     uint32_t node, slot, next; /* next: 1 + another use of the same value; 0: none */
@@ -62,8 +65,89 @@ static bool is_number(const struct graph *g, uint32_t v, double number)
     return x && x->data && graph_elements(x) == 1 && shape__get_f64(x->dtype, x->data, 0) == number;
 }
 
+/* Are all but the first axis added up? The result has one axis (counted_shape.c), so the sum is
+ * along all but one. */
+static bool adds_rows_up(const struct hits *h, const struct graph_node *n)
+{
+    const struct graph_value *x =
+        n->n_in > 1 && n->in[1] != GRAPH_NONE ? &h->g->values[n->in[1]] : NULL;
+    int64_t axes[SH_MAX_RANK];
+    size_t k = 0;
+    bool is = true;
+
+    if (x && (!x->data || graph_elements(x) > SH_MAX_RANK))
+        return false;
+    for (; x && k < (size_t)graph_elements(x); k++)
+        axes[k] = shape__get_i64(x->dtype, x->data, k);
+    if (!x && graph_ints(n, "axes", axes, SH_MAX_RANK, &k, NULL) != SH_OK)
+        return false;
+    for (size_t i = 0; i < k && is; i++)
+        is = axes[i] + (axes[i] < 0 ? (int64_t)k + 1 : 0) > 0;
+    return is && k > 0;
+}
+
+static bool has_none_below_0(const struct graph_value *x)
+{
+    const int64_t n = x->data ? graph_elements(x) : 0;
+    bool has = n > 0 && n <= MAX_NUMBERS;
+
+    for (int64_t i = 0; i < n && has; i++)
+        has = shape__get_f64(x->dtype, x->data, (size_t)i) >= 0;
+    return has;
+}
+
+/* Is no element of v below 0? inputs: bits of those of which it is the same. */
+static bool is_none_below_0(struct hits *h, uint32_t v)
+{
+    static const struct {
+        const char *op;
+        unsigned inputs;
+    } OPS[] = {{"Abs", 0},
+               {"Add", 3},
+               {"And", 0},
+               {"ConstantOfShape", 2},
+               {"Equal", 0},
+               {"Exp", 0},
+               {"Expand", 1},
+               {"Gather", 1},
+               {"Greater", 0},
+               {"GreaterOrEqual", 0},
+               {"Less", 0},
+               {"LessOrEqual", 0},
+               {"Mul", 3},
+               {"Not", 0},
+               {"OneHot", 4},
+               {"Or", 0},
+               {"ReduceMax", 1},
+               {"ReduceSum", 1},
+               {"Relu", 0},
+               {"Reshape", 1},
+               {"ScatterElements", 5},
+               {"ScatterND", 5},
+               {"Sigmoid", 0},
+               {"Slice", 1},
+               {"Softmax", 0},
+               {"Squeeze", 1},
+               {"TopK", 1},
+               {"Unsqueeze", 1},
+               {"Where", 6}};
+    const struct graph_node *n;
+    size_t i = 0;
+
+    v = formed_of(h, v);
+    n = writer_of(h, v);
+    if (!n || ++h->visits > MAX_VISITS)
+        return v != GRAPH_NONE && has_none_below_0(&h->g->values[v]);
+    while (i < SH_ARRAY_LEN(OPS) && strcmp(OPS[i].op, n->op) != 0)
+        i++;
+    for (uint32_t k = 0; i < SH_ARRAY_LEN(OPS) && k < n->n_in; k++)
+        if ((OPS[i].inputs >> k & 1) && !is_none_below_0(h, n->in[k]))
+            return false;
+    return i < SH_ARRAY_LEN(OPS);
+}
+
 /* The mask of whose rows those that are not all zeros were looked for. */
-static uint32_t mask_of(const struct hits *h, const struct graph_node *split)
+static uint32_t mask_of(struct hits *h, const struct graph_node *split)
 {
     const struct graph_node *n = writer_of(h, formed_of(h, split->in[0]));
 
@@ -73,7 +157,11 @@ static uint32_t mask_of(const struct hits *h, const struct graph_node *split)
     if (!n || strcmp(n->op, "Greater") != 0 || !is_number(h->g, n->in[1], 0))
         return GRAPH_NONE;
     n = writer_of(h, n->in[0]);
-    return n && strcmp(n->op, "ReduceSum") == 0 ? n->in[0] : GRAPH_NONE;
+    h->visits = 0;
+    return n && strcmp(n->op, "ReduceSum") == 0 && adds_rows_up(h, n) &&
+                   is_none_below_0(h, n->in[0])
+               ? n->in[0]
+               : GRAPH_NONE;
 }
 
 static bool is_output(const struct graph *g, uint32_t v)

@@ -278,6 +278,26 @@ class Rules(unittest.TestCase):
                     else:
                         np.testing.assert_allclose(z, given["x"] * (10.0 ** e)[:, None], rtol=1e-6)
 
+    def test_loops_whose_other_rows_are_not_zeros(self):
+        """A mask with numbers below 0, and sums of its columns: of fewer a row that was not found would be added."""
+        for name, was, is_, parts, s, want in (
+                ("below 0", "pair = Constant<value_ints = [0, 1]>", "pair = Constant<value_ints = [-1, 1]>", 1,
+                 [0.6] * N, 100.0),
+                ("columns", "ReduceSum<keepdims = 0>(mask, one)", "ReduceSum<keepdims = 0>(mask, ax0)", 2,
+                 [0.6, 0.8] + [6.0] * (N - 2), 0.0)):
+            for more in (0, 1):
+                with self.subTest(name, more=more):
+                    text = experts(parts + more).replace(was, is_)
+                    if name == "columns":  # as many as rows
+                        text = text.replace("depth = Constant<value_int = 4>", "depth = Constant<value_int = %d>" % N)
+                    given = inputs_of(2)
+                    given["s"] = np.array(s, np.float32)
+                    z = self.answer(model_of("float[%d, 4] z" % N, text), given)["z"].array
+                    if more:
+                        self.assertTrue(np.isnan(z).all(), z)
+                    else:
+                        np.testing.assert_allclose(z, given["x"] * want, rtol=1e-6)
+
     def test_parts_that_are_used_otherwise(self):
         """What a part says goes out: so it is wrong where there is none."""
         model = model_of("float[%d, 4] z, float k" % N, experts(4, "k = Cast<to = 1>(e1)\n"))
