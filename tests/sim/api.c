@@ -355,7 +355,8 @@ static void ask(struct sim_api *a)
     *q = (struct link_ask){
         .job = (int64_t)sim_below(database.n_jobs + 1) + 1, .done = on_told, .arg = q};
     link_ask(a->api->link, q);
-    link_hint_load(a->api->link, (int64_t)sim_below(database.n_versions) + 1);
+    if (a->per_s > 0) /* at rest nobody asks for a version */
+        link_hint_load(a->api->link, (int64_t)sim_below(database.n_versions) + 1);
 }
 
 /* As api/refresh.c: a commit of its own, and who does not reach the database hears of it. */

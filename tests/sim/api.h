@@ -19,7 +19,7 @@ struct sim_api;
 struct sim_api *sim_api_new(const char *name, unsigned host, const char *schedulers);
 void sim_api_start(struct sim_api *a);
 struct sim_proc *sim_api_proc(const struct sim_api *a);
-/* From now on so many requests in a second; 0: none. */
+/* From now on so many requests in a second; 0: none, and no version is asked for again. */
 void sim_api_rate(struct sim_api *a, double per_s);
 /* "jobs" or "models" have changed in the database. In its process. */
 void sim_api_hint(struct sim_api *a, const char *what);
