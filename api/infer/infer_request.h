@@ -44,7 +44,7 @@ struct infer_link {    /* link thread only */
     struct infer *prev, *next; /* all that are known to the link */
     struct sh_io *watch;
     bool opened, ready, placed, sent, over;
-    bool moved; /* the executor that it was placed on is lost, and may be writing to it still */
+    bool moved; /* it was to run again: an executor may have another run of it, and write to it */
     uint32_t n_placed;
     int64_t ready_ns; /* READY went to the scheduler: no run of it began before */
     bool orphan;      /* its scheduler was lost; only the executor can still answer it */

@@ -289,8 +289,10 @@ void link__send_inputs(struct link *l, struct infer *i)
     w = e && e->ready ? sh_link_wire(e->wire) : NULL;
     if (!w) /* DATA_READY will call again; else link__is_out_of_reach() ends it */
         return;
-    if (e->up_ns > i->link.ready_ns) /* its run may have ended while there was nobody to tell */
+    if (e->up_ns > i->link.ready_ns) { /* its run may have ended while there was nobody to tell */
+        i->link.moved = true;
         link__send(l, &(struct sh_msg){.type = MSG_INFER_AGAIN, .u.infer_again = {.rid = i->rid}});
+    }
     i->link.sent = true;
     if (e->local)
         return;
