@@ -484,6 +484,8 @@ static int parts_of_hits(struct counted *k, const struct graph_value *x, uint32_
     uint32_t each = rw_iota(c, n), found, others;
     struct graph_number unused;
 
+    if (n < all && c->in_branch)
+        return counted__refuse(k, WHY_COUNTED_PLACE);
     if (n < all) {
         others = counted__places(c, rw1(c, "Not", cond), &unused);
         each = rw2(c, "Sub", each, number__value(c, count));

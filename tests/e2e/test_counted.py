@@ -305,6 +305,25 @@ class Rules(unittest.TestCase):
         given["s"] = np.full(N, 0.6, np.float32)
         self.assertTrue(np.isnan(self.answer(model, given)["z"].array).all())
 
+    def test_loops_in_a_branch(self):
+        """Where a file has fewer parts than there are experts, a branch that is not taken must not decide outputs."""
+        def branch(parts, limit):
+            return model_of("float[%d, 4] r" % N, "n = Size(t)\n limit = Constant<value_int = %d>()\n"
+                            "c = Greater(n, limit)\n r = If(c) <then_branch = g1 () => (float[%d, 4] p) {%s"
+                            "p = Neg(z) }, else_branch = g2 () => (float[%d, 4] q) { q = Identity(x) }>"
+                            % (limit, N, experts(parts), N))
+        given = inputs_of(2)
+        e = np.arange(N) % 4
+        given["s"] = ((e + 0.5) / 4).astype(np.float32)
+        never = N + 1
+        for parts in (4, 3):
+            np.testing.assert_array_equal(self.answer(branch(parts, never), given)["r"].array, given["x"])
+        got = self.answer(branch(4, 3), given)["r"].array
+        np.testing.assert_allclose(got, -given["x"] * (10.0 ** e)[:, None], rtol=1e-6)
+        r = shunt_run(self.dir.name, branch(3, 3), given)
+        self.assertEqual(r.returncode, 1, r.stdout)
+        self.assertIn("the branch is not possible", r.stdout)
+
     def test_refused(self):
         for name, (outputs, nodes, why) in REFUSED.items():
             with self.subTest(name):
