@@ -179,8 +179,11 @@ static bool all_uses(struct hits *h, uint32_t v, use_fn *fn, bool *found)
 {
     static const char *const FORMS[] = {"Cast",    "Flatten",   "Identity", "Reshape",
                                         "Squeeze", "Unsqueeze", NULL};
-    bool all = v != GRAPH_NONE && !is_output(h->g, v);
+    bool all;
 
+    if (v == GRAPH_NONE)
+        return false;
+    all = !is_output(h->g, v);
     for (uint32_t u = h->first[v]; u && all; u = h->uses[u - 1].next) {
         const struct graph_node *n = &h->g->nodes[h->uses[u - 1].node];
         const uint32_t slot = h->uses[u - 1].slot;
