@@ -550,7 +550,7 @@ int counted__split(struct counted *k)
     if (x.counted && is_fixed(size, n) && c->in_branch)
         return counted__refuse(k, WHY_COUNTED_PLACE);
     for (uint32_t i = 0; i < n && c->err->rc == SH_OK; i++) {
-        if (size[i].lo < 0)
+        if (size[i].lo < 0 || size[i].lo > x.dims[axis])
             return counted__refuse(k, WHY_COUNTED);
         c->fresh = c->g->n_values;
         if (rw_is(c, i, part(k, (int)axis, from, size[i])) == SH_OK)

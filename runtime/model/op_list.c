@@ -319,8 +319,9 @@ static void print_sizes(FILE *out)
           "such an output, and BatchNormalization of such rows, are refused.\n\n"
           "Split into parts of fixed sizes is right of as many elements as they have together: "
           "of more or\nfewer, as an export has them that unrolled a loop over what one sample had, "
-          "all outputs of floats are NaN.\nA loop over the experts that tokens chose is right of "
-          "fewer, too: who was not chosen adds nothing.\n",
+          "all outputs of floats are NaN,\nand integers mean nothing; a model that has no output "
+          "of floats is refused. A loop over the experts that\ntokens chose is right of fewer, "
+          "too: who was not chosen adds nothing.\n",
           out);
 }
 

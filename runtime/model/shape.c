@@ -517,6 +517,16 @@ static int add_output(struct run *r, uint32_t from, struct sh_err *err)
     return graph_add_output(g, v, err);
 }
 
+/* What the file took for granted (graph->holds) has to be seen where it is not so. */
+static int check_holds(const struct graph *g, struct sh_err *err)
+{
+    bool seen = !g->holds;
+
+    for (uint32_t i = 0; i < g->n_outputs && !seen; i++)
+        seen = shape__is_float(g->values[g->outputs[i]].dtype);
+    return seen ? SH_OK : SH_FAIL(err, SH_E_UNSUPPORTED, WHY_NO_FLOATS);
+}
+
 /* Parameters of which a file has only what was computed of them cannot be trained. */
 static int check_lost(const struct graph *g, struct sh_err *err)
 {
@@ -553,6 +563,8 @@ int graph__at(const struct graph *g, const struct graph_sizes *at, bool training
         rc = run_nodes(&r, n_done, err);
     for (uint32_t i = 0; i < g->n_outputs && rc == SH_OK; i++)
         rc = add_output(&r, g->outputs[i], err);
+    if (!rc)
+        rc = check_holds(r.c.g, err);
     if (!rc)
         rc = graph__sweep(r.c.g, err);
     if (!rc)

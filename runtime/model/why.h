@@ -73,6 +73,9 @@
 #define WHY_NO_ROWS "the %s \"%s\" has no rows" /* of a request */
 #define WHY_NO_OUTPUT "output %s is a result that its node does not give"
 #define WHY_EMPTY_OUTPUT "output %s has no elements"
+#define WHY_NO_FLOATS                                                                           \
+    "no output is of floats, to be NaN where a Split does not fit an axis whose size the data " \
+    "decide"
 #define WHY_OUTPUT_KIND "output %s is no tensor"
 #define WHY_INPUT_KIND "input %s is no tensor"
 #define WHY_INPUT_TYPE "input %s has element type %d"
@@ -88,10 +91,11 @@
 #define WHY_ROWS(X)                                                                               \
     X("", WHY_DOMAIN) X("", WHY_ATTRIBUTE) X("", WHY_COMPUTED) X("", WHY_CONSTANTS)               \
     X("", WHY_NUMBERS) X("", WHY_AXES) X("", WHY_NO_RESULT) X("", WHY_COUNTED)                    \
-    X("", WHY_COUNTS_MEET) X("", WHY_COUNTS_TWO) X("", WHY_COUNTED_PLACE) X("", WHY_COUNTED_VIEW) \
-    X("", WHY_COUNTED_SLICE) X("Attention", WHY_WINDOWS) X("Attention", WHY_KEY_LENGTHS)          \
-    X("BatchNormalization", WHY_SPATIAL) X("BatchNormalization", WHY_SIZE) X("Cast", WHY_CAST)    \
-    X("CastLike", WHY_CAST) X("Celu", WHY_ALPHA) X("Constant", WHY_CONSTANT) X("Conv", WHY_SPACE) \
+    X("", WHY_COUNTS_MEET) X("", WHY_COUNTS_TWO) X("", WHY_COUNTED_PLACE)                         \
+    X("", WHY_COUNTED_VIEW) X("", WHY_COUNTED_SLICE) X("Attention", WHY_WINDOWS)                  \
+    X("Attention", WHY_KEY_LENGTHS) X("BatchNormalization", WHY_SPATIAL)                          \
+    X("BatchNormalization", WHY_SIZE) X("Cast", WHY_CAST) X("CastLike", WHY_CAST)                 \
+    X("Celu", WHY_ALPHA) X("Constant", WHY_CONSTANT) X("Conv", WHY_SPACE)                         \
     X("ConvInteger", WHY_SPACE) X("ConvInteger", WHY_QUANTISED)                                   \
     X("ConvInteger", WHY_SCALE_NUMBERS) X("ConvTranspose", WHY_SPACE) X("DeformConv", WHY_SPACE)  \
     X("DequantizeLinear", WHY_QUANTISED) X("DequantizeLinear", WHY_SCALES) X("Det", WHY_DET)      \
@@ -100,17 +104,18 @@
     X("Loop", WHY_LOOP_NO_BOUND) X("Loop", WHY_LOOP_ROWS) X("Loop", WHY_LOOP_GROWS)               \
     X("LpNormalization", WHY_P) X("LpPool", WHY_P) X("MatMulInteger", WHY_VECTORS)                \
     X("MatMulInteger", WHY_QUANTISED) X("MatMulInteger", WHY_SCALE_NUMBERS)                       \
-    X("MaxPool", WHY_TAPS) X("NonMaxSuppression", WHY_SIZE) X("NonMaxSuppression", WHY_MANY_ROWS) \
-    X("QLinearConv", WHY_SPACE) X("QLinearConv", WHY_QUANTISED)                                   \
-    X("QLinearConv", WHY_SCALE_NUMBERS) X("QLinearMatMul", WHY_VECTORS)                           \
-    X("QLinearMatMul", WHY_QUANTISED) X("QLinearMatMul", WHY_SCALE_NUMBERS)                       \
-    X("QuantizeLinear", WHY_QUANTISED) X("QuantizeLinear", WHY_SCALES)                            \
-    X("QuantizeLinear", WHY_QUANT_TYPE) X("RNN", WHY_STEPS) X("RoiAlign", WHY_ROI_SAMPLES)        \
-    X("Scan", WHY_LOOP_LONG) X("Scan", WHY_LOOP_FOLDS) X("Scan", WHY_SCAN_LENGTHS)                \
-    X("Scatter", WHY_REDUCTION) X("ScatterElements", WHY_REDUCTION) X("ScatterND", WHY_REDUCTION) \
-    X("SequenceMap", WHY_LOOP_LONG) X("SequenceMap", WHY_LOOP_FOLDS) X("Tile", WHY_TILE)          \
-    X("Unique", WHY_SIZE) X("Unique", WHY_EMPTY) X("Unique", WHY_COLUMNS) X("-", WHY_NO_ROWS)     \
-    X("-", WHY_NO_OUTPUT) X("-", WHY_NO_INPUT) X("-", WHY_EMPTY_OUTPUT) X("-", WHY_OUTPUT_KIND)   \
+    X("MaxPool", WHY_TAPS) X("NonMaxSuppression", WHY_SIZE)                                       \
+    X("NonMaxSuppression", WHY_MANY_ROWS) X("QLinearConv", WHY_SPACE)                             \
+    X("QLinearConv", WHY_QUANTISED) X("QLinearConv", WHY_SCALE_NUMBERS)                           \
+    X("QLinearMatMul", WHY_VECTORS) X("QLinearMatMul", WHY_QUANTISED)                             \
+    X("QLinearMatMul", WHY_SCALE_NUMBERS) X("QuantizeLinear", WHY_QUANTISED)                      \
+    X("QuantizeLinear", WHY_SCALES) X("QuantizeLinear", WHY_QUANT_TYPE) X("RNN", WHY_STEPS)       \
+    X("RoiAlign", WHY_ROI_SAMPLES) X("Scan", WHY_LOOP_LONG) X("Scan", WHY_LOOP_FOLDS)             \
+    X("Scan", WHY_SCAN_LENGTHS) X("Scatter", WHY_REDUCTION) X("ScatterElements", WHY_REDUCTION)   \
+    X("ScatterND", WHY_REDUCTION) X("SequenceMap", WHY_LOOP_LONG)                                 \
+    X("SequenceMap", WHY_LOOP_FOLDS) X("Tile", WHY_TILE) X("Unique", WHY_SIZE)                    \
+    X("Unique", WHY_EMPTY) X("Unique", WHY_COLUMNS) X("-", WHY_NO_ROWS) X("-", WHY_NO_OUTPUT)     \
+    X("-", WHY_NO_INPUT) X("-", WHY_EMPTY_OUTPUT) X("-", WHY_NO_FLOATS) X("-", WHY_OUTPUT_KIND)   \
     X("-", WHY_INPUT_KIND) X("-", WHY_INPUT_TYPE) X("-", WHY_INPUT_SHAPE) X("-", WHY_INPUT_AXES)  \
     X("-", WHY_SPARSE) X("-", WHY_OPSET) X("-", WHY_ELEMENTS) X("-", WHY_TENSOR_AXES)             \
     X("-", WHY_SEGMENTS)

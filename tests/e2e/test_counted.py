@@ -136,6 +136,11 @@ REFUSED = {
                     "z = Mul(a, b)", "that they are alike is not known"),
     "an_operator_without_a_rule": ("float[n, 4] z", "r = Constant<value_ints = [2, 1]>()\n z = Tile(y, r)",
                                    "does not work with an axis"),
+    "parts_larger_than_the_axis": ("float[n, 4] z", "sizes = Constant<value_ints = [9223372036854775807, 2]>()\n"
+                                   "a, b = Split<axis = 0>(y, sizes)\n z = Concat<axis = 0>(b, a)",
+                                   "does not work with an axis"),
+    "parts_of_which_nothing_can_be_nan": ("int64[1] z", "sizes = Constant<value_ints = [2, 1]>()\n"
+                                          "a, z = Split<axis = 0>(i, sizes)", "no output is of floats"),
 }
 
 
