@@ -23,13 +23,15 @@ struct use {
 
 struct untie {
     Onnx__GraphProto *g;
-    bool by_name;        /* merged initializers keep their names: each is one parameter */
-    bool only_taken;     /* nothing of the module was merged, but maybe what was taken of it */
-    struct names names;  /* of initializers, and of what is one by Identity, to its number */
-    struct names makers; /* of what products give, to their nodes */
-    struct names ids;    /* as names, each to another number */
-    struct names called; /* what was taken of parameters before it was merged, each to a number */
-    char **texts;        /* OWNED; those names */
+    const struct param_kinds *kinds;
+    bool by_name;         /* merged initializers keep their names: each is one parameter */
+    bool only_taken;      /* nothing of the module was merged, but maybe what was taken of it */
+    struct names names;   /* of initializers, and of what is one by Identity, to its number */
+    struct names makers;  /* of what products give, to their nodes */
+    struct names ids;     /* as names, each to another number */
+    struct names buffers; /* that were merged and have their names again, to their initializers */
+    struct names called;  /* what was taken of parameters before it was merged, each to a number */
+    char **texts;         /* OWNED; those names */
     size_t texts_cap;
     uint32_t *uses;  /* of each; once it is decided: 0, leave it */
     bool *slopes;    /* of each: of PRelu, so it learns whatever it is called */
@@ -185,13 +187,14 @@ static int copy_tensor(const Onnx__TensorProto *from, char *name, Onnx__TensorPr
     return SH_OK;
 }
 
-/* Input k of the node gets an initializer of its own. */
-static int split(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v)
+/* Input k of the node gets an initializer of its own, of this name or, NULL, of a new one. */
+static int split(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v, const char *as)
 {
     const char *output = n->n_output && n->output[0] ? n->output[0] : "";
     Onnx__TensorProto *t = NULL;
     char *name = NULL, *input = NULL;
-    int rc = sh_asprintf(u->err, &name, "%s@%s:%zu", name_of(u->g->initializer[v]), output, k);
+    int rc = as ? sh_strdup(as, &name, u->err)
+                : sh_asprintf(u->err, &name, "%s@%s:%zu", name_of(u->g->initializer[v]), output, k);
 
     if (!rc)
         rc = sh_strdup(name, &input, u->err);
@@ -208,7 +211,7 @@ static int split(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v)
     u->g->initializer[u->g->n_initializer++] = t;
     free(n->input[k]);
     n->input[k] = input;
-    u->n_new++;
+    u->n_new += !as;
     return SH_OK;
 }
 
@@ -336,6 +339,36 @@ static int rename_input(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t 
     return SH_OK;
 }
 
+/* The buffer that input k of the node was called with: "b_net_0_mean". BORROWED; NULL: none, or it
+ * is not said. */
+static const char *called_buffer(const struct untie *u, const Onnx__NodeProto *n, size_t k)
+{
+    char name[ONNX_CALL_NAME];
+    char *call = u->only_taken || n->n_input > ONNX_CALL_MOST ? NULL : onnx_call(n);
+    const bool is = call && onnx_called_with(n, call, k, name) && strncmp(name, "b_", 2) == 0;
+
+    free(call);
+    for (size_t i = 0; i < u->kinds->names.cap && is; i++) {
+        const struct names_slot *s = &u->kinds->names.slots[i];
+
+        if (s->key && s->number == GRAPH_SAID_BUFFER && onnx_call_is_param(name, s->key))
+            return s->key;
+    }
+    return NULL;
+}
+
+/* Input k of the node, which a parameter of equal numbers was merged with, is that buffer again. */
+static int give_back(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t v, const char *buffer)
+{
+    const uint32_t there = names_get(&u->buffers, buffer);
+    int rc;
+
+    if (there != NAMES_NONE)
+        return rename_input(u, n, k, there);
+    rc = split(u, n, k, v, buffer);
+    return rc ? rc : names_put(&u->buffers, buffer, (uint32_t)u->g->n_initializer - 1, u->err);
+}
+
 /* seen: initializers that have a use already, which keeps them. */
 static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
 {
@@ -343,10 +376,15 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
 
     for (size_t k = 0; k < n->n_input && rc == SH_OK && !hands_on(u, n); k++) {
         const uint32_t v = find(u, n->input[k]);
+        const char *buffer = v == NAMES_NONE || u->uses[v] == 0 ? NULL : called_buffer(u, n, k);
         uint32_t that, is;
 
         if (v == NAMES_NONE || u->uses[v] == 0)
             continue;
+        if (buffer && find(u, buffer) == NAMES_NONE) {
+            rc = give_back(u, n, k, v, buffer);
+            continue;
+        }
         rc = find_that(u, n, k, v, &that);
         if (rc || (that == NAMES_NONE && u->only_taken))
             continue;
@@ -358,7 +396,7 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
         }
         is = v;
         if (seen[v]) {
-            rc = split(u, n, k, v);
+            rc = split(u, n, k, v, NULL);
             is = (uint32_t)u->g->n_initializer - 1;
         }
         seen[v] = true;
@@ -424,7 +462,7 @@ static int look_for_missing(const Onnx__GraphProto *g, const struct param_kinds 
 int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,
                uint32_t *n, struct sh_err *err)
 {
-    struct untie u = {.g = m->graph, .cap = m->graph->n_initializer, .err = err};
+    struct untie u = {.g = m->graph, .kinds = kinds, .cap = m->graph->n_initializer, .err = err};
     bool *seen = NULL, any = true;
     int rc = param_kinds_known(kinds) ? look_for_missing(m->graph, kinds, &any, err) : SH_OK;
 
@@ -435,6 +473,8 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     u.by_name = !param_kinds_known(kinds) && onnx_is_as_written(m);
     seen = calloc(m->graph->n_initializer + 1, sizeof(*seen));
     rc = seen ? names_init(&u.called, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate marks");
+    if (!rc)
+        rc = names_init(&u.buffers, err);
     if (!rc)
         rc = count_uses(&u);
     if (!rc)
@@ -451,6 +491,7 @@ int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct par
         free(u.texts[i]);
     free(u.texts);
     names_fini(&u.called);
+    names_fini(&u.buffers);
     names_fini(&u.names);
     names_fini(&u.makers);
     names_fini(&u.ids);

@@ -15,6 +15,7 @@
  * it has all that its signature names, no parameters were; what was taken of some, as the elements
  * of a vector, the newer exporter notes at each use as it was called before (onnx_calls.h); and the
  * older one gives what it merged its name by an Identity, so that there each name is one parameter.
+ * A buffer that was merged with a parameter has its name again where the newer exporter notes it.
  * The same file always gives the same names. *n: how many were added. Fails: SH_E_NOMEM, and as
  * onnx_tensor_take(). */
 int onnx_untie(Onnx__ModelProto *m, struct onnx_source *source, const struct param_kinds *kinds,

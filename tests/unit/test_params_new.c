@@ -559,6 +559,35 @@ static void what_was_computed_comes_back_if_nothing_is_lost(void **state)
     }
 }
 
+static void say_buffers(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_b: PARAMETER target='b'\nb_net_mean: BUFFER target='net.mean' persistent=True\n");
+    say_call(g, "sub", "args = (%x, %b_net_mean), kwargs = {})");
+    say_call(g, "add", "args = (%sub, %p_b), kwargs = {})");
+    say_call(g, "sub_1", "args = (%add, %b_net_mean), kwargs = {})");
+}
+
+/* A mean of zeros and a bias of zeros are one in the file: the first does not learn. */
+static void a_buffer_that_was_merged_with_a_parameter_stays_one(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 2, (int64_t[]){-1, 4}), b = uniform(g, "b", 4, 0);
+
+    (void)state;
+    x = NODE(g, "Sub", "sub", x, b);
+    x = NODE(g, "Add", "add", x, b);
+    g = edited(g, NODE(g, "Sub", "sub_1", x, b), say_buffers);
+    assert_string_equal(input_of(g, "sub", 1), "net.mean");
+    assert_string_equal(input_of(g, "sub_1", 1), "net.mean");
+    assert_string_equal(input_of(g, "add", 1), "b");
+    assert_false(is_param(g, "net.mean"));
+    assert_true(is_param(g, "b"));
+    assert_int_equal(g->n_untied, 0);
+    graph_free(g);
+}
+
 #define MANY 4000 /* inputs of a node, and arguments of its call */
 
 static void say_many(Onnx__GraphProto *g, const char *call)
@@ -616,6 +645,7 @@ int main(void)
         cmocka_unit_test(what_was_computed_comes_back_if_nothing_is_lost),
         cmocka_unit_test(elements_that_were_merged_learn_each_by_itself),
         cmocka_unit_test(a_row_of_padding_that_was_looked_up_stays_zeros),
+        cmocka_unit_test(a_buffer_that_was_merged_with_a_parameter_stays_one),
         cmocka_unit_test(what_a_file_has_much_of_is_looked_at_once),
     };
 
