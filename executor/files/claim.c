@@ -37,6 +37,18 @@ static int open_dir(const char *dir, DIR **out, struct sh_err *err)
                 : SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not look into the job's folder");
 }
 
+/* NULL: there is none, or *rc says why not: a disk that fails is no folder without claims. */
+static const struct dirent *next_entry(DIR *d, int *rc, struct sh_err *err)
+{
+    const struct dirent *e;
+
+    errno = 0;
+    e = readdir(d);
+    if (!e && errno)
+        *rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not look into the job's folder");
+    return e;
+}
+
 int claim_check(const char *dir, int64_t number, struct sh_err *err)
 {
     const struct dirent *e;
@@ -46,11 +58,10 @@ int claim_check(const char *dir, int64_t number, struct sh_err *err)
 
     if (rc)
         return rc;
-    while (!is_lost && (e = readdir(d)))
+    while (!is_lost && (e = next_entry(d, &rc, err)))
         is_lost = number_of(CLAIM, e->d_name) > number;
     closedir(d);
-    return is_lost ? SH_FAIL(err, SH_E_CONFLICT, "the job has been started elsewhere since")
-                   : SH_OK;
+    return is_lost ? SH_FAIL(err, SH_E_CONFLICT, "the job has been started elsewhere since") : rc;
 }
 
 static int remove_earlier(const char *dir, int64_t number, struct sh_err *err)
@@ -61,7 +72,7 @@ static int remove_earlier(const char *dir, int64_t number, struct sh_err *err)
 
     if (rc)
         return rc;
-    while (!rc && (e = readdir(d))) {
+    while (!rc && (e = next_entry(d, &rc, err))) {
         const int64_t n = SH_MAX(number_of(CLAIM, e->d_name), number_of(STAGED, e->d_name));
 
         if (n >= 0 && n < number && unlinkat(dirfd(d), e->d_name, 0) < 0 && errno != ENOENT)

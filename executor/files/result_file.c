@@ -233,13 +233,14 @@ static int check_part(struct result_file *f, const struct result_file_conf *c, b
     return rc;
 }
 
-/* f->fd stays -1 when there is nothing to go on with. */
+/* f->fd stays -1 when there is nothing to go on with. *is_taken: it was an earlier start's. */
 static int open_part(struct result_file *f, const struct result_file_conf *c, const char *path,
-                     struct sh_err *err)
+                     bool *is_taken, struct sh_err *err)
 {
     bool ok = false;
     int rc = take_over(f, &ok, err);
 
+    *is_taken = ok;
     if (!rc && !ok && c->resume_at > 0)
         rc = copy_published(f, path, &ok, err);
     if (rc || !ok)
@@ -257,6 +258,7 @@ static int open_part(struct result_file *f, const struct result_file_conf *c, co
         f->fd = -1;
     }
     unlink(path);
+    *is_taken = false;
     return reset_sums(f, err);
 }
 
@@ -309,6 +311,7 @@ int result_file_open(const struct result_file_conf *c, struct result_file **out,
 {
     struct result_file *f = calloc(1, sizeof(*f));
     char *path = NULL;
+    bool is_taken = false;
     int rc;
 
     *out = NULL;
@@ -328,11 +331,12 @@ int result_file_open(const struct result_file_conf *c, struct result_file **out,
     if (!rc && !(path = path_of(f, f->part, err)))
         rc = SH_E_NOMEM;
     if (!rc)
-        rc = open_part(f, c, path, err);
+        rc = open_part(f, c, path, &is_taken, err);
     if (!rc && f->fd < 0)
         rc = new_part(f, path, err);
-    /* A later start that began before this part was there has not taken it over, and will not. */
-    if (!rc && (rc = claim_check(f->dir, f->placement, err)) == SH_E_CONFLICT)
+    /* A later start that began before a new part was there has not taken it over, and will not. One
+     * of an earlier start it takes under whatever name. */
+    if (!rc && (rc = claim_check(f->dir, f->placement, err)) == SH_E_CONFLICT && !is_taken)
         unlink(path);
     free(path);
     if (rc) {

@@ -471,6 +471,36 @@ static void an_earlier_start_neither_takes_the_part_nor_the_place_of_a_later_one
     sh_test_dir_remove(r.dir);
 }
 
+/* A start between the two has taken the part over when it sees that it is not the last one. */
+static void what_an_earlier_start_has_written_stays_for_the_last_one(void **state)
+{
+    char durable[SH_SHA256_HEX];
+    struct result_file *f = NULL;
+    struct sh_err err = {0};
+    uint64_t bytes = 0;
+    int64_t at = -1;
+    struct rig r;
+    (void)state;
+
+    setup(&r);
+    r.conf.placement = 1;
+    assert_ok_err(result_file_open(&r.conf, &f, &at, &err), &err);
+    assert_ok_err(write_some(&r, f, 0, 5, &err), &err);
+    assert_ok_err(result_file_sync(f, durable, &bytes, &err), &err);
+    result_file_free(f);
+    assert_ok(claim_take(r.dir, 3, NULL));
+    r.conf.resume_at = 5;
+    r.conf.resume_digest = durable;
+    r.conf.placement = 2;
+    assert_int_equal(result_file_open(&r.conf, &f, &at, &err), SH_E_CONFLICT);
+    r.conf.placement = 3;
+    err = (struct sh_err){0};
+    assert_ok_err(result_file_open(&r.conf, &f, &at, &err), &err);
+    assert_int_equal(at, 5);
+    result_file_free(f);
+    sh_test_dir_remove(r.dir);
+}
+
 static void a_stop_ends_the_reading_back_and_keeps_the_part(void **state)
 {
     char digest[SH_SHA256_HEX], whole[SH_SHA256_HEX];
@@ -516,6 +546,7 @@ int main(void)
         cmocka_unit_test(a_writer_that_was_taken_over_cannot_publish),
         cmocka_unit_test(a_published_result_outlives_whoever_opens_it_late),
         cmocka_unit_test(an_earlier_start_neither_takes_the_part_nor_the_place_of_a_later_one),
+        cmocka_unit_test(what_an_earlier_start_has_written_stays_for_the_last_one),
         cmocka_unit_test(a_stop_ends_the_reading_back_and_keeps_the_part),
     };
 
