@@ -148,14 +148,14 @@ static int start_state(struct db *db, const struct store_start *s, struct sh_err
     struct db_res *r = NULL;
     int rc = db_exec(db, &JOB_NOW, (const char *const[]){store__i64(&id, s->job)}, &r, err);
 
-    if (!rc && db_rows(r) == 1)
+    if (!rc && db_rows(r) == 1) {
         rc = job_state_parse(db_text(r, 0, 0), &s->out->state, err);
+        s->out->placement = db_i64(r, 0, 4, 0);
+    }
     if (!rc && s->out->state == JOB_STARTING &&
         (strcmp(db_text(r, 0, 1), s->executor) != 0 || db_i64(r, 0, 2, 0) != s->attempt ||
          (uint64_t)db_i64(r, 0, 3, 0) != s->fence.epoch))
         rc = SH_FAIL(err, SH_E_BUG, "job %lld was started twice", (long long)s->job);
-    if (!rc)
-        s->out->placement = db_i64(r, 0, 4, 0);
     db_res_free(r);
     return rc;
 }

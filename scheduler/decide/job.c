@@ -4,8 +4,11 @@
 #include "common/life.h"
 #include "common/mem.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define MAX_LEFT_NS 0x1p62 /* so that what it has had can be added */
 
 #define NO_EXECUTOR_ENDS (SH_LIFE(JOB_CANCELLED) | SH_LIFE(JOB_EXPIRED))
 #define ON_EXECUTOR_ENDS (SH_LIFE(JOB_FAILED) | SH_LIFE(JOB_QUEUED) | SH_LIFE(JOB_CANCELLING))
@@ -128,7 +131,8 @@ int64_t job_least_left_ns(const struct job *j)
 
     if (done <= 0 || p->busy_ns <= 0 || p->steps <= p->step)
         return 0;
-    return (int64_t)((double)p->busy_ns / (double)done * (double)(p->steps - p->step));
+    return (int64_t)fmin((double)p->busy_ns / (double)done * (double)(p->steps - p->step),
+                         MAX_LEFT_NS);
 }
 
 struct past_like job_like(const struct job *j)
