@@ -255,7 +255,7 @@ static void on_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, size_t n
         on_run(a, &m->u.run);
         return;
     case MSG_RUN_CANCEL:
-        switch_on_cancel(x->sw, m->u.run_cancel.run_id, m->u.run_cancel.rid);
+        switch_on_cancel(x->sw, &m->u.run_cancel);
         return;
     case MSG_JOB_START:
         if (is_current(a, m->u.job_start.epoch, "JOB_START"))

@@ -51,6 +51,7 @@ static void set_parts(struct run *r, size_t n_parts, size_t n_rest)
 
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
 {
+    const bool is_api_gone = api_id && !rid;
     size_t keep = 0, now = 0;
 
     for (size_t i = 0; i < r->n_parts + r->n_rest; i++) {
@@ -59,7 +60,7 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
             .rid = p->rid, .rc = SH_E_CANCELLED, .msg = "cancelled before it ran"};
 
         if ((!rid || p->rid == rid) && (!api_id || p->api_id == api_id)) {
-            if (!api_id) /* its API keeps the payload until it knows that nobody reads it */
+            if (!is_api_gone) /* it keeps the payload until it knows that nobody reads it */
                 data_result(r->sw->env.data, p, &m);
             run__free_part(p);
         } else {

@@ -491,11 +491,11 @@ static void drop_from_run(struct switcher *sw, struct run **at, uint64_t rid, ui
     end_run(r, &why, NULL);
 }
 
-void switch_on_cancel(struct switcher *sw, uint64_t run_id, uint64_t rid)
+void switch_on_cancel(struct switcher *sw, const struct msg_run_cancel *m)
 {
     for (struct run **p = &sw->queue; *p; p = &(*p)->next)
-        if ((*p)->id == run_id && !(*p)->is_own) {
-            drop_from_run(sw, p, rid, 0);
+        if ((*p)->id == m->run_id && !(*p)->is_own) {
+            drop_from_run(sw, p, m->rid, m->rid ? m->api_id : 0);
             return;
         }
 }

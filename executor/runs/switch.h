@@ -121,8 +121,8 @@ bool switch_wants_memory(const struct switcher *sw); /* the current run still ne
 
 void switch_on_part(struct switcher *sw, const struct msg_run_part *m);
 void switch_on_run(struct switcher *sw, const struct msg_run *m);
-/* rid = 0: the whole run. A run that is on the device goes on. */
-void switch_on_cancel(struct switcher *sw, uint64_t run_id, uint64_t rid);
+/* A run that is on the device goes on. */
+void switch_on_cancel(struct switcher *sw, const struct msg_run_cancel *m);
 /* Refuses a run that the scheduler sent: RESULT to the API, RUN_DONE to the scheduler. */
 void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh_err *why);
 void switch_on_api_gone(struct switcher *sw, uint64_t api_id);

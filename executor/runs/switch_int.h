@@ -77,8 +77,8 @@ void run__give_back(struct run *r); /* gives back its workspace and its hold on 
 void run__free(struct run *r);      /* with all that it holds */
 /* Tells all who wait: APIs, scheduler or fn. why->rc 0: it succeeded. */
 void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
-/* Removes the parts that match (0: any) and corrects the batch. Each of their APIs gets a RESULT,
- * except api_id, which is gone. */
+/* Removes the parts that match (0: any) and corrects the batch. Requests of two APIs may have one
+ * rid. Each of their APIs gets a RESULT; with rid 0, api_id is gone and gets none. */
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id);
 void run__free_part(struct run_part *p);
 /* The worker's report, with its times limited to what is possible (between start and now): tenants

@@ -304,8 +304,9 @@ static void cancel_running(struct sched *s, struct request *r)
     r->cancelled = true;
     requests__set_due(s, r);
     session_send(r->exec->session,
-                 &(struct sh_msg){.type = MSG_RUN_CANCEL,
-                                  .u.run_cancel = {.run_id = r->run->id, .rid = r->rid}});
+                 &(struct sh_msg){
+                     .type = MSG_RUN_CANCEL,
+                     .u.run_cancel = {.run_id = r->run->id, .api_id = r->api_id, .rid = r->rid}});
 }
 
 void requests_on_cancel(struct sched *s, struct api *a, uint64_t rid)

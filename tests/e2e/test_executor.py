@@ -187,8 +187,9 @@ class Runs(Case):
             run = d.run(1, [self.digits(0, 1)], [40], 1, parts=2)
             alone = d.run(1, [self.digits(0, 1)], [40], 1)
             (gone, _), (rid, spans) = run[1]
-            d.scheduler.send("RUN_CANCEL", run_id=run[0], rid=gone)
-            d.scheduler.send("RUN_CANCEL", run_id=alone[0], rid=alone[1][0][0])
+            d.scheduler.send("RUN_CANCEL", run_id=run[0], api_id=77, rid=gone)
+            d.scheduler.send("RUN_CANCEL", run_id=run[0], api_id=78, rid=rid)  # another API's of that number
+            d.scheduler.send("RUN_CANCEL", run_id=alone[0], api_id=77, rid=alone[1][0][0])
             d.wait(lambda: gone in d.results and alone[1][0][0] in d.results, WAIT_S, "answer")
             self.assertEqual((d.results[gone].rc, d.results[alone[1][0][0]].rc), (CANCELLED, CANCELLED))
             self.assertNotIn(first[0], d.done)

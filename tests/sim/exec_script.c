@@ -540,8 +540,8 @@ static void send_run(struct run *r, size_t version, bool is_old)
     script__send(&m);
     sched.n_sent++;
     sched.n_late += r->is_late;
-    cancel.u.run_cancel =
-        (struct msg_run_cancel){.run_id = r->id, .rid = sim_below(2) ? api.requests[last].rid : 0};
+    cancel.u.run_cancel = (struct msg_run_cancel){
+        .run_id = r->id, .api_id = api.id, .rid = sim_below(2) ? api.requests[last].rid : 0};
     if (sim_below(12) == 0)
         script__send(&cancel);
 }

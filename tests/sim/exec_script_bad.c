@@ -416,7 +416,7 @@ static void bad_word(void)
         .epoch = script__epoch(), .job = BAD, .attempt = 1, .how = MSG_JOB_HOW_CANCEL};
     save.u.job_save =
         (struct msg_job_save){.epoch = script__epoch(), .job = BAD, .attempt = 1, .asked = 1};
-    cancel.u.run_cancel = (struct msg_run_cancel){.run_id = (uint64_t)BAD, .rid = 1};
+    cancel.u.run_cancel = (struct msg_run_cancel){.run_id = (uint64_t)BAD, .api_id = 1, .rid = 1};
     script__send(&stop);
     script__send(&save);
     script__send(&cancel);

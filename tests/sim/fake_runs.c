@@ -36,7 +36,7 @@ static void drop_peer(struct fake_peer *p)
     *p = (struct fake_peer){.fake = p->fake};
 }
 
-static void drop_parts(struct fake *f, uint64_t run_id, uint64_t rid, uint64_t api_id);
+static void drop_parts(struct fake *f, uint64_t run_id, uint64_t api_id, uint64_t rid);
 
 static void on_hello(struct fake_peer *p, const struct msg_data_hello *m, int *fds, size_t n_fds)
 {
@@ -89,7 +89,7 @@ static void on_peer_gone(struct sh_wire *w, const struct sh_err *why, void *arg)
     (void)w, (void)why;
     drop_peer(p);
     if (api_id)
-        drop_parts(f, 0, 0, api_id);
+        drop_parts(f, 0, api_id, 0);
 }
 
 static bool on_peer(struct sh_wire *w, struct sh_wire_handler *h, void *arg)
@@ -320,7 +320,8 @@ static void go_on(struct fake *f)
 }
 
 /* Of runs that have not begun: one request of a run, or all of an API. */
-static void drop_parts(struct fake *f, uint64_t run_id, uint64_t rid, uint64_t api_id)
+/* run_id 0: all of what the API waits for. */
+static void drop_parts(struct fake *f, uint64_t run_id, uint64_t api_id, uint64_t rid)
 {
     struct fake_run **at = &f->now.queue;
 
@@ -330,7 +331,7 @@ static void drop_parts(struct fake *f, uint64_t run_id, uint64_t rid, uint64_t a
         for (size_t i = r->n_parts; i-- > 0;) {
             struct fake_part *p = &r->parts[i];
 
-            if (api_id ? p->api_id != api_id : (r->id != run_id || p->rid != rid))
+            if (p->api_id != api_id || (run_id && (r->id != run_id || p->rid != rid)))
                 continue;
             send_result(f, r, p, SH_E_CANCELLED, 0);
             *p = r->parts[--r->n_parts];
@@ -415,5 +416,5 @@ void fake__on_run(struct fake *f, const struct msg_run *m, bool is_stale)
 
 void fake__on_cancel(struct fake *f, const struct msg_run_cancel *m)
 {
-    drop_parts(f, m->run_id, m->rid, 0);
+    drop_parts(f, m->run_id, m->api_id, m->rid);
 }
