@@ -8,7 +8,9 @@
  * of one as one sample had. Each part only says which row of the mask and of the weights is taken,
  * and rows of the mask that were not found are zeros, since it has nothing below 0: whatever is
  * done for one of those adds nothing. So such a Split may give those too, and is right of samples
- * that have fewer.
+ * that have fewer. What a turn does to all rows, as `y = y * 0.5`, it would do once too often: so
+ * all that comes of a part ends in rows that a scatter writes, and what one turn has written goes
+ * into the next as it is.
  */
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"
@@ -19,6 +21,26 @@
 
 #define MAX_VISITS 64               /* nodes that a part or a mask is followed through */
 #define MAX_NUMBERS ((int64_t)4096) /* of a constant that a mask is made of */
+#define MAX_LOOPS 256               /* that are looked at, each with a pass over all nodes */
+
+static const char *const FORMS[] = {"Cast",    "Flatten",   "Identity", "Reshape",
+                                    "Squeeze", "Unsqueeze", NULL};
+
+/* What a value is to a loop. Those from OF_TURN on come of the part of their turn. */
+enum kind {
+    OUTSIDE,
+    SUM,     /* what the loop adds to, after its turn */
+    CHANGED, /* comes of a sum that is not the last, in no turn: only its sizes may be used */
+    OF_TURN,
+    ROW,    /* of the mask */
+    EMPTY,  /* no elements, if the row is zeros */
+    ADDEND, /* zeros, if the row is zeros */
+};
+
+struct mark {
+    enum kind kind;
+    uint32_t turn; /* from 1 */
+};
 
 struct use {
     uint32_t node, slot, next; /* next: 1 + another use of the same value; 0: none */
@@ -30,7 +52,10 @@ struct hits {
     uint32_t *first;  /* 1 + a use of a value; 0: none */
     struct use *uses;
     uint32_t mask;
-    int visits;
+    int visits, loops;
+    struct mark *marks;    /* of each value */
+    unsigned char *zeroed; /* of each value: 0: not known; 1: it is not zeros; 2: it is */
+    bool is_added;         /* turns add what they have scattered onto zeros */
 };
 
 static bool is_one_of(const struct graph_node *n, const char *const *ops)
@@ -48,10 +73,10 @@ static const struct graph_node *writer_of(const struct hits *h, uint32_t v)
 /* The value that v is, but for its form. */
 static uint32_t formed_of(const struct hits *h, uint32_t v)
 {
-    static const char *const FORMS[] = {"Cast", "Identity", "Transpose", NULL};
+    static const char *const OPS[] = {"Cast", "Identity", "Transpose", NULL};
     const struct graph_node *n = writer_of(h, v);
 
-    for (int k = 0; k < MAX_VISITS && n && is_one_of(n, FORMS); k++) {
+    for (int k = 0; k < MAX_VISITS && n && is_one_of(n, OPS); k++) {
         v = n->in[0];
         n = writer_of(h, v);
     }
@@ -177,8 +202,6 @@ typedef bool use_fn(struct hits *h, const struct graph_node *n, uint32_t slot, b
 /* Is each use of v one that `fn` allows? Forms of it are followed. */
 static bool all_uses(struct hits *h, uint32_t v, use_fn *fn, bool *found)
 {
-    static const char *const FORMS[] = {"Cast",    "Flatten",   "Identity", "Reshape",
-                                        "Squeeze", "Unsqueeze", NULL};
     bool all;
 
     if (v == GRAPH_NONE)
@@ -228,6 +251,123 @@ static bool are_ones(const struct graph_value *sizes, uint32_t n)
     return ones;
 }
 
+static bool is_zeros(struct hits *h, uint32_t v)
+{
+    const struct graph_value *x = v == GRAPH_NONE ? NULL : &h->g->values[v];
+    const struct graph_node *n = writer_of(h, v);
+    const int64_t elements = x && x->data ? graph_elements(x) : 0;
+    bool is = elements > 0;
+
+    if (n)
+        return strcmp(n->op, "ConstantOfShape") == 0 &&
+               (n->n_in < 2 || is_number(h->g, n->in[1], 0));
+    if (x && !h->zeroed[v]) {
+        for (int64_t i = 0; i < elements && is; i++)
+            is = shape__get_f64(x->dtype, x->data, (size_t)i) == 0;
+        h->zeroed[v] = is ? 2 : 1;
+    }
+    return x && h->zeroed[v] == 2;
+}
+
+static struct mark mark_of(const struct hits *h, const struct graph_node *n, uint32_t slot)
+{
+    return slot < n->n_in && n->in[slot] != GRAPH_NONE ? h->marks[n->in[slot]]
+                                                       : (struct mark){OUTSIDE, 0};
+}
+
+/* May a turn add to it? */
+static bool is_sum(struct mark m, uint32_t turn)
+{
+    return m.kind == SUM ? m.turn == turn || m.turn + 1 == turn : m.kind == OUTSIDE && turn == 1;
+}
+
+/* What a node gives that takes something of a part. */
+static enum kind kind_in_turn(struct hits *h, const struct graph_node *n, uint32_t turn)
+{
+    static const char *const SCATTERS[] = {"ScatterElements", "ScatterND", NULL};
+    static const char *const PIECES[] = {"Expand", "Slice", "Split", NULL};
+    static const char *const PAIRS[] = {"Add", "Gather", "Mul", "Sub", "Where", NULL};
+    const struct mark a = mark_of(h, n, 0), b = mark_of(h, n, 1);
+    uint32_t empty = 0;
+
+    for (uint32_t k = 0; k < n->n_in; k++)
+        empty += mark_of(h, n, k).kind == EMPTY;
+    if (is_one_of(n, SCATTERS) && a.kind < OF_TURN && b.kind == EMPTY) {
+        if (h->is_added)
+            return a.kind == OUTSIDE && is_zeros(h, n->in[0]) ? ADDEND : OF_TURN;
+        return is_sum(a, turn) ? SUM : OF_TURN;
+    }
+    if (strcmp(n->op, "Add") == 0 &&
+        ((is_sum(a, turn) && b.kind == ADDEND) || (is_sum(b, turn) && a.kind == ADDEND)))
+        return SUM;
+    if (strcmp(n->op, "Gather") == 0 && n->in[0] == h->mask)
+        return ROW;
+    if (strcmp(n->op, "NonZero") == 0)
+        return a.kind == ROW ? EMPTY : OF_TURN;
+    if (a.kind >= OF_TURN && (is_one_of(n, FORMS) || strcmp(n->op, "Transpose") == 0))
+        return a.kind;
+    if (is_one_of(n, PIECES) && a.kind == EMPTY)
+        return EMPTY;
+    if (strcmp(n->op, "Concat") == 0 ? empty == n->n_in : empty && is_one_of(n, PAIRS))
+        return EMPTY;
+    return OF_TURN;
+}
+
+/* False: what it does would not be undone by a row of zeros. */
+static bool mark_node(struct hits *h, const struct graph_node *n, uint32_t turns)
+{
+    static const char *const SIZES[] = {"Shape", "Size", NULL};
+    struct mark is = {OUTSIDE, 0};
+    uint32_t turn = 0;
+
+    for (uint32_t k = 0; k < n->n_in; k++) {
+        const struct mark m = mark_of(h, n, k);
+
+        if (m.kind >= OF_TURN && turn && m.turn != turn)
+            return false;
+        if (m.kind >= OF_TURN)
+            turn = m.turn;
+        else if ((m.kind == CHANGED || (m.kind == SUM && m.turn < turns)) && !is_one_of(n, SIZES))
+            is.kind = CHANGED;
+    }
+    for (uint32_t k = 0; k < n->n_in && turn; k++) {
+        const struct mark m = mark_of(h, n, k);
+
+        if (m.kind == CHANGED || (m.kind == SUM && m.turn != turn && m.turn + 1 != turn))
+            return false;
+    }
+    if (turn)
+        is = (struct mark){kind_in_turn(h, n, turn), turn};
+    else if (is.kind == CHANGED && mark_of(h, n, 0).kind == SUM && is_one_of(n, FORMS))
+        is = mark_of(h, n, 0);
+    for (uint32_t k = 0; k < n->n_out; k++)
+        if (n->out[k] != GRAPH_NONE)
+            h->marks[n->out[k]] = is;
+    return true;
+}
+
+/* Does a turn change nothing whose row of the mask is zeros? Of one turn alone it is not seen what
+ * is done in it and what before it. */
+static bool only_adds(struct hits *h, const struct graph_node *split, bool is_added)
+{
+    const struct graph *g = h->g;
+
+    h->is_added = is_added;
+    memset(h->marks, 0, g->n_values * sizeof(*h->marks));
+    for (uint32_t k = 0; k < split->n_out; k++)
+        h->marks[split->out[k]] = (struct mark){OF_TURN, k + 1};
+    for (uint32_t i = 0; i < g->n_nodes; i++)
+        if (&g->nodes[i] != split && !mark_node(h, &g->nodes[i], split->n_out))
+            return false;
+    for (uint32_t i = 0; i < g->n_outputs; i++) {
+        const struct mark m = h->marks[g->outputs[i]];
+
+        if (m.kind != OUTSIDE && !(m.kind == SUM && m.turn == split->n_out))
+            return false;
+    }
+    return split->n_out > 1;
+}
+
 static bool is_loop(struct hits *h, const struct graph_node *split)
 {
     if (split->n_in != 2 || split->in[1] == GRAPH_NONE ||
@@ -242,7 +382,8 @@ static bool is_loop(struct hits *h, const struct graph_node *split)
             !found)
             return false;
     }
-    return h->mask != GRAPH_NONE;
+    return h->mask != GRAPH_NONE && ++h->loops <= MAX_LOOPS &&
+           (only_adds(h, split, false) || only_adds(h, split, true));
 }
 
 /* Who gives each value, and who takes it. */
@@ -256,7 +397,9 @@ static int index_values(struct hits *h, struct sh_err *err)
     h->writer = calloc((size_t)g->n_values + 1, sizeof(*h->writer));
     h->first = calloc((size_t)g->n_values + 1, sizeof(*h->first));
     h->uses = calloc(n_uses + 1, sizeof(*h->uses));
-    if (!h->writer || !h->first || !h->uses)
+    h->marks = calloc((size_t)g->n_values + 1, sizeof(*h->marks));
+    h->zeroed = calloc((size_t)g->n_values + 1, 1);
+    if (!h->writer || !h->first || !h->uses || !h->marks || !h->zeroed)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu uses of values", n_uses);
     n_uses = 0;
     for (uint32_t i = 0; i < g->n_nodes; i++) {
@@ -286,5 +429,7 @@ int graph__find_hits(struct graph *g, struct sh_err *err)
     free(h.writer);
     free(h.first);
     free(h.uses);
+    free(h.marks);
+    free(h.zeroed);
     return rc;
 }

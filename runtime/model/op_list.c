@@ -321,7 +321,8 @@ static void print_sizes(FILE *out)
           "of more or\nfewer, as an export has them that unrolled a loop over what one sample had, "
           "all outputs of floats are NaN,\nand integers mean nothing; a model that has no output "
           "of floats is refused. A loop over the experts that\ntokens chose is right of fewer, "
-          "too: who was not chosen adds nothing.\n",
+          "too: who was not chosen adds nothing. That is seen where a turn\ndoes nothing but "
+          "scatter: where it also halves the sum, or is the only one, outputs of fewer are NaN.\n",
           out);
 }
 

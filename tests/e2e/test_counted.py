@@ -144,8 +144,24 @@ REFUSED = {
 }
 
 
-def experts(parts, mine=""):
-    """A mixture of four experts as PyTorch exports it from a sample whose rows chose so many of them."""
+SCATTERED = 'y{k} = ScatterND<reduction = "add">(y{i}, j{i}, m{i})\n'
+# as an exporter writes index_add_
+ADDED = """
+    l{i} = Slice(y{i}, ax0, one, ax0)
+    h{i} = Shape<start = 1>(l{i})
+    k{i} = Concat<axis = 0>(minus, h{i})
+    u{i} = Reshape(m{i}, k{i})
+    d{i} = Shape(u{i})
+    f{i} = Expand(j{i}, d{i})
+    o{i} = Constant<value = float[%d, 4] {{%s}}>()
+    v{i} = ScatterElements<axis = 0, reduction = "add">(o{i}, f{i}, u{i})
+    y{k} = Add(y{i}, v{i})
+""" % (N, ", ".join("0" * 4 * N))
+
+
+def experts(parts, mine="", last=SCATTERED):
+    """A mixture of four experts as PyTorch exports it from a sample whose rows chose so many of them.
+    last: how turn i ends, which makes y{k} of y{i}, j{i}, m{i}"""
     text = """
         four = Constant<value_float = 4.0>()
         u = Mul(s, four)
@@ -178,8 +194,7 @@ def experts(parts, mine=""):
             w{i} = Gather<axis = 0>(w, e{i})
             m{i} = Mul(x{i}, w{i})
             j{i} = Unsqueeze(i{i}, one)
-            y{k} = ScatterND<reduction = "add">(y{i}, j{i}, m{i})
-        """.format(i=i, k=i + 1)
+        """.format(i=i) + last.format(i=i, k=i + 1)
     return text + "z = Identity(y%d)\n" % parts + mine
 
 
@@ -270,10 +285,10 @@ class Rules(unittest.TestCase):
 
     def test_loops_over_what_was_found(self):
         """The experts that rows chose, of which a file has as many as one sample chose: of fewer it is right too."""
-        for parts in (4, 3):
-            model = model_of("float[%d, 4] z" % N, experts(parts))
+        for parts, last in ((4, SCATTERED), (3, SCATTERED), (4, ADDED), (3, ADDED)):
+            model = model_of("float[%d, 4] z" % N, experts(parts, last=last))
             for chosen in ([0, 1, 2, 3], [0, 2, 3], [1, 3], [2]):
-                with self.subTest(parts=parts, chosen=chosen):
+                with self.subTest(parts=parts, last=last, chosen=chosen):
                     given = inputs_of(2)
                     e = np.array(chosen)[np.arange(N) % len(chosen)]
                     given["s"] = ((e + 0.5) / 4).astype(np.float32)
@@ -302,6 +317,28 @@ class Rules(unittest.TestCase):
                         self.assertTrue(np.isnan(z).all(), z)
                     else:
                         np.testing.assert_allclose(z, given["x"] * want, rtol=1e-6)
+
+    def test_loops_whose_turns_do_more(self):
+        """What a turn does to all rows is not done for experts that nobody chose: of fewer nothing is right."""
+        for name, last in (
+                ("halves what was", "a{i} = Mul(y{i}, half)\n" + SCATTERED.replace("(y", "(a")),
+                ("halves what is", SCATTERED.replace("y{k}", "a{i}") + "y{k} = Mul(a{i}, half)\n"),
+                ("adds a weight", SCATTERED.replace("y{k}", "a{i}") + "y{k} = Add(a{i}, w{i})\n"),
+                ("halves and adds", "a{i} = Mul(y{i}, half)\n" + ADDED.replace("Add(y", "Add(a")),
+                ("adds onto ones", ADDED.replace("{{0,", "{{1,")),
+                ("adds all up", SCATTERED + "c{i} = ReduceSum<keepdims = 0>(y{k})\n t{k} = Add(t{i}, c{i})\n")):
+            for parts, chosen in ((3, [0, 1]), (2, [1]), (2, [0, 2])):
+                with self.subTest(name, parts=parts, chosen=chosen):
+                    own = "r = Add(z, t%d)\n" % parts if "t{k}" in last else "r = Identity(z)\n"
+                    model = model_of("float[%d, 4] r" % N, "t0 = Constant<value_float = 0.0>()\n" + experts(parts, own, last))
+                    given = inputs_of(2)
+                    e = np.array(chosen)[np.arange(N) % len(chosen)]
+                    given["s"] = ((e + 0.5) / 4).astype(np.float32)
+                    r = self.answer(model, given)["r"].array
+                    if len(chosen) < parts:
+                        self.assertTrue(np.isnan(r).all(), r)
+                    else:
+                        np.testing.assert_allclose(r, ReferenceEvaluator(model).run(None, given)[0], rtol=1e-5)
 
     def test_parts_that_are_used_otherwise(self):
         """What a part says goes out: so it is wrong where there is none."""
