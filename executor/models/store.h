@@ -59,6 +59,7 @@ enum model_tier { TIER_HOST, TIER_DISK, TIER_COMING };
 struct tier { /* tier.h */
     enum model_tier at;
     bool is_lost;              /* its file is damaged */
+    bool is_over;              /* it came without room in host memory: others leave when they can */
     struct kept_pieces pieces; /* but in TIER_HOST; fd and crc are OWNED */
     bool maps;                 /* its memory is the file's */
     uint32_t first, n_read;    /* COMING: the piece that was read first; so many are there */

@@ -115,6 +115,7 @@ static uint64_t leave(struct model *m)
     }
     let_memory_go(m);
     m->tier.at = TIER_DISK;
+    m->tier.is_over = false;
     m->tier.first = m->tier.n_read = 0;
     sh_metric_add(M_shunt_evicted_bytes_total, SH_LABELS(executor, "hostmemory"), (double)bytes);
     SH_INFO("image.disk", "version=%" PRId64 " model=%s bytes=%" PRIu64 " rule=hostmemory",
@@ -302,18 +303,21 @@ static int make_memory(struct model *m, struct sh_err *err)
 int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err)
 {
     struct tier *t = &m->tier;
+    bool is_over;
     int rc;
 
     if (t->is_lost)
         return SH_FAIL(err, SH_E_UNAVAILABLE,
                        "what was kept of the model on disk is damaged; it is loaded again");
     if (t->at == TIER_DISK) {
-        if (!host_make_room(m, m->image_bytes, m->program_bytes) && !must)
+        is_over = !host_make_room(m, m->image_bytes, m->program_bytes);
+        if (is_over && !must)
             return SH_FAIL(err, SH_E_QUOTA, "host memory has no room for the image");
         rc = make_memory(m, err);
         if (rc)
             return rc;
         kept_dir_used(&m->kept);
+        t->is_over = is_over;
         t->at = TIER_COMING;
         t->first = (uint32_t)(SH_MIN(from, m->image_bytes - 1) / KEPT_PIECE);
         t->n_read = t->n_asked = 0;
@@ -325,8 +329,12 @@ int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err)
 
 void tier_tick(struct model *m)
 {
-    if (m->tier.at == TIER_COMING)
+    struct tier *t = &m->tier;
+
+    if (t->at == TIER_COMING)
         ask(m);
+    if (t->is_over)
+        t->is_over = !host_make_room(m, m->image_bytes, m->program_bytes);
 }
 
 void tier_free(struct model *m)

@@ -25,7 +25,8 @@ uint64_t tier_make_room(struct store *s, uint64_t bytes, uint32_t only_tag,
 uint64_t tier_room(struct store *s, uint32_t only_tag, const struct model *spare);
 /* Reads what the device lacks behind its first `from` bytes, then the rest, and says in m->tx what
  * is still to come. must: even if host memory is then above its limit, because nothing more can
- * leave. Fails: SH_E_QUOTA, SH_E_NOMEM, SH_E_UNAVAILABLE (it is lost). */
+ * leave yet: tier_tick() tries again. Fails: SH_E_QUOTA, SH_E_NOMEM, SH_E_UNAVAILABLE (it is
+ * lost). */
 int tier_bring(struct model *m, uint64_t from, bool must, struct sh_err *err);
 /* The device has the first `from` bytes, and needs the others. */
 void tier_needs(struct model *m, uint64_t from);

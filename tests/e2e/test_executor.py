@@ -644,7 +644,14 @@ class Runs(Case):
         d.wait(lambda: d.states[2].phase == "GONE", WAIT_S, "it unloads itself")
         self.assertNotIn("%064x" % 2, self.kept(d))
         self.run_wide(d, 1)
-        d.load(2, os.path.join(d.dir, "blobs", "packages", "%064x" % 2), max_batch=1)
+
+        def load():  # as the scheduler does: what was in use a moment ago can leave now
+            d.states.pop(2)
+            d.load(2, os.path.join(d.dir, "blobs", "packages", "%064x" % 2), max_batch=1, wait=False)
+            d.wait(lambda: 2 in d.states and d.states[2].phase in ("READY", "FAILED"), WAIT_S, "answer")
+            return d.states[2].rc != QUOTA
+        d.wait(load, WAIT_S, "room")
+        self.assertEqual(d.states[2].phase, "READY", d.states[2])
         self.assertEqual(self.run_wide(d, 2)[1], first)
 
     def test_an_image_comes_from_the_memory_of_another_executor(self):

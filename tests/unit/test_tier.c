@@ -26,7 +26,7 @@ static struct world {
     size_t n_out;
     uint32_t next_piece; /* what the disk reads */
     int read_rc;
-    unsigned n_told, n_unloads, n_reports, n_given_up, n_used, n_sent, n_unlocked;
+    unsigned n_told, n_unloads, n_reports, n_given_up, n_used, n_sent, n_unlocked, n_asked_for_room;
     double ns_per_byte;
 } w;
 
@@ -100,6 +100,7 @@ bool host_make_room(const struct model *m, uint64_t image, uint64_t program)
 {
     (void)m, (void)program;
     assert_int_equal(image, IMAGE);
+    w.n_asked_for_room++;
     return !w.is_full;
 }
 
@@ -412,6 +413,13 @@ static void without_room_it_comes_only_for_who_has_to_have_it(void **state)
     assert_int_equal(w.m.tier.at, TIER_DISK);
     assert_ok(tier_bring(&w.m, 0, true, NULL));
     assert_int_equal(w.m.tier.at, TIER_COMING);
+    w.n_asked_for_room = 0;
+    tier_tick(&w.m); /* who could not leave then may be able to by now */
+    assert_int_equal(w.n_asked_for_room, 1);
+    w.is_full = false;
+    tier_tick(&w.m);
+    tier_tick(&w.m);
+    assert_int_equal(w.n_asked_for_room, 2);
 }
 
 static void assert_stays(void)
