@@ -254,14 +254,20 @@ static void tell_api(const struct run *r, const struct run_part *p, const struct
     data_result(r->sw->env.data, p, &m);
 }
 
-/* What the scheduler should not learn from: none of its parts ran, or they ran one by one. */
-static void own_failure(const struct run *r, struct run_result *res)
+/* Of those that run now, each by itself. */
+static bool has_all_failed(const struct run *r)
 {
     bool all = r->n_parts > 0;
 
     for (size_t i = 0; i < r->n_parts; i++)
         all = all && r->parts[i].rc;
-    if (!res->rc && all) {
+    return all;
+}
+
+/* What the scheduler should not learn from: none of its parts ran, or they ran one by one. */
+static void own_failure(const struct run *r, struct run_result *res)
+{
+    if (!res->rc && has_all_failed(r)) {
         res->rc = r->parts[0].rc;
         res->msg = r->parts[0].msg ? r->parts[0].msg : "";
     } else if (!res->rc && r->is_alone && !r->is_own) {
@@ -370,7 +376,7 @@ bool run__divide(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     const struct run_result res = result_of(r, &none, done);
     size_t keep = 0;
 
-    if (r->is_alone || (r->is_own ? !into_samples(r) : r->n_parts < 2))
+    if (r->is_alone || (r->is_own ? !into_samples(r) : r->n_parts < 2 || has_all_failed(r)))
         return false;
     spend(r, done);
     for (size_t i = 0; i < r->n_parts; i++) {
