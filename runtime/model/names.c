@@ -72,3 +72,9 @@ int names_put(struct names *m, const char *key, uint32_t number, struct sh_err *
     m->n++;
     return SH_OK;
 }
+
+int names_put_first(struct names *m, const char *key, uint32_t number, struct sh_err *err)
+{
+    return key && key[0] && names_get(m, key) == NAMES_NONE ? names_put(m, key, number, err)
+                                                            : SH_OK;
+}

@@ -23,5 +23,7 @@ void names_fini(struct names *m);
 uint32_t names_get(const struct names *m, const char *key); /* NAMES_NONE: not found */
 /* The key must be new. */
 int names_put(struct names *m, const char *key, uint32_t number, struct sh_err *err);
+/* A key that is there already stays as it is. NULL and "" are none, and are passed over. */
+int names_put_first(struct names *m, const char *key, uint32_t number, struct sh_err *err);
 
 #endif

@@ -407,8 +407,7 @@ static int see_all(struct again *g)
     if (!g->all)
         return SH_FAIL(g->b.err, SH_E_NOMEM, "could not allocate a list of initializers");
     for (size_t i = 0; i < p->n_input && !rc; i++)
-        if (p->input[i]->name && names_get(&g->inputs, p->input[i]->name) == NAMES_NONE)
-            rc = names_put(&g->inputs, p->input[i]->name, (uint32_t)i, g->b.err);
+        rc = names_put_first(&g->inputs, p->input[i]->name, (uint32_t)i, g->b.err);
     onnx_source_walk(g->source);
     for (size_t i = 0; i < p->n_initializer && !rc; i++) {
         const Onnx__TensorProto *t = p->initializer[i];

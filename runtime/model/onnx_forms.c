@@ -719,11 +719,9 @@ int onnx_forms(Onnx__ModelProto *m, struct onnx_source *source, const struct par
     if (!rc)
         rc = onnx_build_init(&f.b, m->graph, err);
     for (size_t i = 0; i < g->n_input && rc == SH_OK; i++)
-        if (g->input[i]->name && names_get(&f.inputs, g->input[i]->name) == NAMES_NONE)
-            rc = names_put(&f.inputs, g->input[i]->name, (uint32_t)i, err);
+        rc = names_put_first(&f.inputs, g->input[i]->name, (uint32_t)i, err);
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
-        if (g->initializer[i]->name && names_get(&f.names, g->initializer[i]->name) == NAMES_NONE)
-            rc = names_put(&f.names, g->initializer[i]->name, (uint32_t)i, err);
+        rc = names_put_first(&f.names, g->initializer[i]->name, (uint32_t)i, err);
     if (!rc)
         rc = look_at_all(&f);
     if (!rc)

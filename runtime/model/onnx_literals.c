@@ -88,11 +88,6 @@ static int look_at(struct literals *l, Onnx__NodeProto *n)
     return rc;
 }
 
-static int put(struct names *m, const char *name, uint32_t i, struct sh_err *err)
-{
-    return name && name[0] && names_get(m, name) == NAMES_NONE ? names_put(m, name, i, err) : SH_OK;
-}
-
 static int see_all(struct literals *l)
 {
     const Onnx__GraphProto *g = l->b.g;
@@ -101,12 +96,12 @@ static int see_all(struct literals *l)
     for (size_t i = 0; i < g->n_initializer && !rc; i++)
         if (is_number(g->initializer[i]) &&
             param_kind(l->kinds, g->initializer[i]->name) == GRAPH_SAID_PARAM)
-            rc = put(&l->params, g->initializer[i]->name, (uint32_t)i, l->b.err);
+            rc = names_put_first(&l->params, g->initializer[i]->name, (uint32_t)i, l->b.err);
     for (size_t i = 0; i < g->n_input && !rc && l->params.n > 0; i++)
-        rc = put(&l->values, g->input[i]->name, 0, l->b.err);
+        rc = names_put_first(&l->values, g->input[i]->name, 0, l->b.err);
     for (size_t i = 0; i < g->n_node && l->params.n > 0; i++)
         for (size_t k = 0; k < g->node[i]->n_output && !rc; k++)
-            rc = put(&l->values, g->node[i]->output[k], 0, l->b.err);
+            rc = names_put_first(&l->values, g->node[i]->output[k], 0, l->b.err);
     return rc;
 }
 
@@ -154,7 +149,7 @@ static int see_list(struct search *s, char *list)
         char *name = list + (p - list), *next = name + n + 1;
 
         name[n] = '\0';
-        rc = put(&s->there, name, 0, s->err);
+        rc = names_put_first(&s->there, name, 0, s->err);
         p = param_next_name(next, &n);
     }
     return rc;
@@ -165,12 +160,12 @@ static int see_there(struct search *s)
     int rc = SH_OK;
 
     for (size_t i = 0; i < s->g->n_initializer && !rc; i++)
-        rc = put(&s->there, s->g->initializer[i]->name, 0, s->err);
+        rc = names_put_first(&s->there, s->g->initializer[i]->name, 0, s->err);
     for (size_t i = 0; i < s->g->n_input && !rc; i++)
-        rc = put(&s->there, s->g->input[i]->name, 0, s->err);
+        rc = names_put_first(&s->there, s->g->input[i]->name, 0, s->err);
     for (size_t i = 0; i < s->g->n_node; i++)
         for (size_t k = 0; k < s->g->node[i]->n_output && !rc; k++)
-            rc = put(&s->there, s->g->node[i]->output[k], 0, s->err);
+            rc = names_put_first(&s->there, s->g->node[i]->output[k], 0, s->err);
     for (size_t i = 0; i < s->g->n_value_info && !rc; i++) {
         s->lists[i] = onnx_folded_from(s->g->value_info[i]);
         rc = s->lists[i] ? see_list(s, s->lists[i]) : SH_OK;
@@ -274,7 +269,7 @@ static int count_merged(const struct search *s, uint32_t *out)
         const Onnx__TensorProto *t = s->g->initializer[i];
 
         if (is_number(t) && param_kind(s->kinds, t->name) == GRAPH_SAID_PARAM)
-            rc = put(&numbers, t->name, (uint32_t)i, s->err);
+            rc = names_put_first(&numbers, t->name, (uint32_t)i, s->err);
     }
     for (size_t k = 0; k < s->g->n_node && !rc; k++)
         for (size_t j = 0; j < s->g->node[k]->n_input; j++) {

@@ -8,12 +8,6 @@
 
 #include <stdlib.h>
 
-static int put(struct names *live, const char *name, struct sh_err *err)
-{
-    return name && name[0] && names_get(live, name) == NAMES_NONE ? names_put(live, name, 0, err)
-                                                                  : SH_OK;
-}
-
 /* Inputs that have no initializer. */
 static int see_inputs(const Onnx__GraphProto *g, struct names *live, struct sh_err *err)
 {
@@ -21,10 +15,10 @@ static int see_inputs(const Onnx__GraphProto *g, struct names *live, struct sh_e
     int rc = names_init(&given, err);
 
     for (size_t i = 0; i < g->n_initializer && !rc; i++)
-        rc = put(&given, g->initializer[i]->name, err);
+        rc = names_put_first(&given, g->initializer[i]->name, 0, err);
     for (size_t i = 0; i < g->n_input && !rc; i++)
         if (g->input[i]->name && names_get(&given, g->input[i]->name) == NAMES_NONE)
-            rc = put(live, g->input[i]->name, err);
+            rc = names_put_first(live, g->input[i]->name, 0, err);
     names_fini(&given);
     return rc;
 }
@@ -37,7 +31,7 @@ static int see_all(const Onnx__GraphProto *g, struct names *live, struct sh_err 
         rc = see_inputs(g, live, err);
     for (size_t i = 0; i < g->n_node; i++)
         for (size_t k = 0; k < g->node[i]->n_output && !rc; k++)
-            rc = put(live, g->node[i]->output[k], err);
+            rc = names_put_first(live, g->node[i]->output[k], 0, err);
     return rc;
 }
 

@@ -402,9 +402,7 @@ int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, const struct para
     if (!rc)
         rc = onnx_build_init(&r.b, m->graph, err);
     for (size_t i = 0; i < m->graph->n_input && rc == SH_OK; i++)
-        if (m->graph->input[i]->name &&
-            names_get(&r.inputs, m->graph->input[i]->name) == NAMES_NONE)
-            rc = names_put(&r.inputs, m->graph->input[i]->name, (uint32_t)i, err);
+        rc = names_put_first(&r.inputs, m->graph->input[i]->name, (uint32_t)i, err);
     onnx_source_walk(source);
     if (!rc)
         rc = look_at_shapes(&r);

@@ -94,13 +94,6 @@ static bool take_apart(const uint8_t *x, const struct split *s, float *rows, flo
     return param_is_scattered(rows, 3, dims[0]) && param_is_scattered(columns, 3, dims[1]);
 }
 
-static int take_name(struct sums *f, const char *name, size_t i)
-{
-    return name && names_get(&f->taken, name) == NAMES_NONE
-               ? names_put(&f->taken, name, (uint32_t)i, f->b.err)
-               : SH_OK;
-}
-
 static int put_sum(struct sums *f, size_t i, const struct split *s, const char *const names[2],
                    float *data[2])
 {
@@ -122,7 +115,7 @@ static int put_sum(struct sums *f, size_t i, const struct split *s, const char *
                                    sizeof(float));
         data[k] = NULL;
         if (!rc)
-            rc = take_name(f, copy, NAMES_NONE - 1);
+            rc = names_put_first(&f->taken, copy, NAMES_NONE - 1, f->b.err);
     }
     if (!rc)
         rc = onnx_build_node(&f->b, "Add", names[0], names[1], sum, 0);
@@ -214,9 +207,9 @@ int onnx_sums(Onnx__ModelProto *m, struct onnx_source *source, const struct para
     if (!rc)
         rc = onnx_build_init(&f.b, m->graph, err);
     for (size_t i = 0; i < g->n_input && !rc; i++) /* what the caller may give stays */
-        rc = take_name(&f, g->input[i]->name, NAMES_NONE - 1);
+        rc = names_put_first(&f.taken, g->input[i]->name, NAMES_NONE - 1, f.b.err);
     for (size_t i = 0; i < g->n_initializer && !rc; i++)
-        rc = take_name(&f, g->initializer[i]->name, i);
+        rc = names_put_first(&f.taken, g->initializer[i]->name, i, f.b.err);
     if (!rc)
         rc = look_at_all(&f);
     if (!rc)

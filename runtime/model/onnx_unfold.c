@@ -422,8 +422,7 @@ static int find_names(struct unfold *u)
     for (size_t i = 0; i < u->g->n_initializer && rc == SH_OK; i++) {
         const char *name = u->g->initializer[i]->name;
 
-        if (name && name[0] && names_get(&u->names, name) == NAMES_NONE)
-            rc = names_put(&u->names, name, (uint32_t)i, u->err);
+        rc = names_put_first(&u->names, name, (uint32_t)i, u->err);
     }
     for (size_t i = 0; i < u->g->n_node && rc == SH_OK; i++)
         for (size_t k = 0; k < u->g->node[i]->n_input; k++) {

@@ -96,9 +96,8 @@ static int add_maker(struct untie *u, size_t i)
 {
     const Onnx__NodeProto *n = u->g->node[i];
 
-    return is_product(n) && n->n_output == 1 && n->output[0] && n->output[0][0] &&
-                   names_get(&u->makers, n->output[0]) == NAMES_NONE
-               ? names_put(&u->makers, n->output[0], (uint32_t)i, u->err)
+    return is_product(n) && n->n_output == 1
+               ? names_put_first(&u->makers, n->output[0], (uint32_t)i, u->err)
                : SH_OK;
 }
 
@@ -266,17 +265,23 @@ static uint32_t beside(struct untie *u, const Onnx__NodeProto *n, size_t k)
     return v;
 }
 
-/* A number of what input k of the node was called with; NAMES_NONE: it is not said. */
-static int called_as(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t *out)
+/* What input k of the node was called with. False: it is not said. */
+static bool read_call(const Onnx__NodeProto *n, size_t k, char name[static ONNX_CALL_NAME])
 {
-    char name[ONNX_CALL_NAME];
     char *call = n->n_input <= ONNX_CALL_MOST ? onnx_call(n) : NULL; /* as often as it has inputs */
     const bool is = call && onnx_called_with(n, call, k, name);
-    int rc = SH_OK;
 
     free(call);
-    *out = is ? names_get(&u->called, name) : NAMES_NONE;
-    if (!is || *out != NAMES_NONE)
+    return is;
+}
+
+/* A number of that name. */
+static int number_call(struct untie *u, const char *name, uint32_t *out)
+{
+    int rc;
+
+    *out = names_get(&u->called, name);
+    if (*out != NAMES_NONE)
         return SH_OK;
     *out = GRAPH_MAX_VALUES + (uint32_t)u->called.n; /* none of those of beside() */
     rc = sh_grow(&u->texts, &u->texts_cap, u->called.n + 1, sizeof(*u->texts), GRAPH_MAX_VALUES,
@@ -291,14 +296,16 @@ static int called_as(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32
     return rc;
 }
 
-/* What tells input k of the node, which is v, from other uses of v. */
-static int find_that(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t v, uint32_t *out)
+/* What tells input k of the node, which is v, from other uses of v. called: as what it was called
+ * with; "": it is not said. */
+static int find_that(struct untie *u, const Onnx__NodeProto *n, size_t k, uint32_t v,
+                     const char *called, uint32_t *out)
 {
     int rc = SH_OK;
 
     *out = NAMES_NONE;
-    if (!u->by_name && param_is_moved(name_of(u->g->initializer[v])))
-        rc = called_as(u, n, k, out);
+    if (called[0] && !u->by_name && param_is_moved(name_of(u->g->initializer[v])))
+        rc = number_call(u, called, out);
     if (!rc && *out == NAMES_NONE && !u->only_taken)
         *out = beside(u, n, k);
     return rc;
@@ -339,15 +346,11 @@ static int rename_input(struct untie *u, Onnx__NodeProto *n, size_t k, uint32_t 
     return SH_OK;
 }
 
-/* The buffer that input k of the node was called with: "b_net_0_mean". BORROWED; NULL: none, or it
- * is not said. */
-static const char *called_buffer(const struct untie *u, const Onnx__NodeProto *n, size_t k)
+/* The buffer of that name: "b_net_0_mean". BORROWED; NULL: it is none. */
+static const char *buffer_called(const struct untie *u, const char *name)
 {
-    char name[ONNX_CALL_NAME];
-    char *call = u->only_taken || n->n_input > ONNX_CALL_MOST ? NULL : onnx_call(n);
-    const bool is = call && onnx_called_with(n, call, k, name) && strncmp(name, "b_", 2) == 0;
+    const bool is = !u->only_taken && strncmp(name, "b_", 2) == 0;
 
-    free(call);
     for (size_t i = 0; i < u->kinds->names.cap && is; i++) {
         const struct names_slot *s = &u->kinds->names.slots[i];
 
@@ -376,16 +379,20 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
 
     for (size_t k = 0; k < n->n_input && rc == SH_OK && !hands_on(u, n); k++) {
         const uint32_t v = find(u, n->input[k]);
-        const char *buffer = v == NAMES_NONE || u->uses[v] == 0 ? NULL : called_buffer(u, n, k);
+        char called[ONNX_CALL_NAME];
+        const char *buffer;
         uint32_t that, is;
 
         if (v == NAMES_NONE || u->uses[v] == 0)
             continue;
+        if (!read_call(n, k, called))
+            called[0] = '\0';
+        buffer = buffer_called(u, called);
         if (buffer && find(u, buffer) == NAMES_NONE) {
             rc = give_back(u, n, k, v, buffer);
             continue;
         }
-        rc = find_that(u, n, k, v, &that);
+        rc = find_that(u, n, k, v, called, &that);
         if (rc || (that == NAMES_NONE && u->only_taken))
             continue;
         is = that == NAMES_NONE ? NAMES_NONE : used_as(u, v, that);
@@ -408,11 +415,6 @@ static int split_node(struct untie *u, Onnx__NodeProto *n, bool *seen)
 
 /* ---------------------------------------------------------------- has anything been merged? */
 
-static int see(struct names *there, const char *name, struct sh_err *err)
-{
-    return name && names_get(there, name) == NAMES_NONE ? names_put(there, name, 0, err) : SH_OK;
-}
-
 /* The quoted names of a list, which are ended there. */
 static int see_list(struct names *there, char *list, struct sh_err *err)
 {
@@ -423,7 +425,7 @@ static int see_list(struct names *there, char *list, struct sh_err *err)
         char *name = list + (p - list), *next = name + n + 1;
 
         name[n] = '\0';
-        rc = see(there, name, err);
+        rc = names_put_first(there, name, 0, err);
         p = param_next_name(next, &n);
     }
     return rc;
@@ -440,7 +442,7 @@ static int look_for_missing(const Onnx__GraphProto *g, const struct param_kinds 
     if (!lists && !rc)
         rc = SH_FAIL(err, SH_E_NOMEM, "could not allocate %zu lists", g->n_value_info);
     for (size_t i = 0; i < g->n_initializer && rc == SH_OK; i++)
-        rc = see(&there, g->initializer[i]->name, err);
+        rc = names_put_first(&there, g->initializer[i]->name, 0, err);
     for (size_t i = 0; i < g->n_value_info && rc == SH_OK; i++) {
         lists[i] = onnx_folded_from(g->value_info[i]);
         rc = lists[i] ? see_list(&there, lists[i], err) : SH_OK;
