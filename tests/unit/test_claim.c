@@ -7,7 +7,6 @@
 #include "executor/files/claim.h"
 #include "tests/unit/sh_test.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,27 +22,6 @@ static void setup(struct rig *r)
 {
     sh_test_dir_make(r->dir);
     snprintf(r->path, sizeof(r->path), "%s/" NAME, r->dir);
-}
-
-static size_t n_files(const struct rig *r)
-{
-    DIR *d = opendir(r->dir);
-    size_t n = 0;
-
-    assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
-static void write_file(const char *path, char what)
-{
-    FILE *f = fopen(path, "we");
-
-    assert_non_null(f);
-    assert_int_equal(fputc(what, f), what);
-    assert_int_equal(fclose(f), 0);
 }
 
 /* What has the name now; 0: nothing. */
@@ -74,7 +52,7 @@ static void go(const struct rig *r, struct start *s)
     if (!s->rc && s->at == CLAIMS)
         s->rc = claim_take(r->dir, s->number, NULL);
     else if (!s->rc && s->at == STAGES)
-        write_file(staged, (char)('0' + s->number));
+        sh_test_write_file(staged, &(char){(char)('0' + s->number)}, 1);
     else if (!s->rc)
         s->rc = claim_publish(r->dir, s->number, staged, NAME, NULL);
     s->at++;
@@ -94,8 +72,8 @@ static void a_start_publishes_and_the_next_one_takes_its_place(void **state)
             go(&r, &s);
         assert_ok(s.rc);
         assert_int_equal(published(&r), '0' + n);
-        assert_int_equal(n_files(&r), 2);      /* and its claim */
-        assert_ok(claim_take(r.dir, n, NULL)); /* it may be said twice */
+        assert_int_equal(sh_test_dir_walk(r.dir, false), 2); /* and its claim */
+        assert_ok(claim_take(r.dir, n, NULL));               /* it may be said twice */
         assert_ok(claim_check(r.dir, n, NULL));
     }
     sh_test_dir_remove(r.dir);
@@ -123,7 +101,8 @@ static void an_earlier_start_never_replaces_what_a_later_one_published(void **st
         }
         assert_ok(s[1].rc);
         assert_true(s[0].rc == SH_OK || s[0].rc == SH_E_CONFLICT);
-        assert_int_equal(n_files(&r), 2); /* what it has staged is not left there */
+        assert_int_equal(sh_test_dir_walk(r.dir, false),
+                         2); /* what it has staged is not left there */
         n_refused += s[0].rc != SH_OK;
         n_orders++;
         sh_test_dir_remove(r.dir);
@@ -148,7 +127,7 @@ static void what_has_its_name_already_is_published(void **state)
     assert_int_equal(link(r.path, staged), 0);
     assert_ok(claim_publish(r.dir, 2, staged, NAME, NULL));
     assert_int_equal(published(&r), '1');
-    assert_int_equal(n_files(&r), 2);
+    assert_int_equal(sh_test_dir_walk(r.dir, false), 2);
     free(staged);
     sh_test_dir_remove(r.dir);
 }

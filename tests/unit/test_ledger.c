@@ -56,18 +56,6 @@ static void count(struct ledger *l, const char *tenant, int64_t version, int64_t
     ledger_count(l, minute, &r);
 }
 
-static size_t n_files(const char *dir)
-{
-    DIR *d = opendir(dir);
-    size_t n = 0;
-
-    assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
 static void what_is_of_one_tenant_version_and_minute_is_one_row(void **state)
 {
     struct ledger *l = open_in(*state);
@@ -126,9 +114,9 @@ static void a_batch_keeps_its_number_and_rows_until_it_is_stored(void **state)
     ledger_stored(l, next);
     assert_int_equal(ledger_batch(l, 0, rows, &n), 0);
     assert_int_equal(ledger_state(l).n_rows, 0);
-    assert_int_equal(n_files(*state), 1);
+    assert_int_equal(sh_test_dir_walk(*state, false), 1);
     ledger_close(l);
-    assert_int_equal(n_files(*state), 0);
+    assert_int_equal(sh_test_dir_walk(*state, false), 0);
 }
 
 static void a_file_belongs_to_one_and_what_it_left_to_the_next(void **state)
@@ -211,7 +199,8 @@ static void what_is_no_ledger_is_put_away_and_what_is_half_made_removed(void **s
     put_file(*state, "b.usage", (size_t)st.st_size);
     put_file(*state, "new-c", 100);
     assert_null(adopt_in(*state));
-    assert_int_equal(n_files(*state), 2); /* ours, and the last that could not be read */
+    assert_int_equal(sh_test_dir_walk(*state, false),
+                     2); /* ours, and the last that could not be read */
     ledger_close(l);
 }
 
@@ -278,7 +267,7 @@ static void a_damaged_row_is_left_out_and_keeps_nothing_up(void **state)
         assert_string_equal(rows[0].tenant, "ada");
         ledger_stored(l, number);
         ledger_close(l);
-        assert_int_equal(n_files(*state), 0);
+        assert_int_equal(sh_test_dir_walk(*state, false), 0);
     }
 }
 
@@ -319,7 +308,7 @@ static void without_room_on_the_disk_it_counts_in_memory(void **state)
     l = open_in(*state);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     assert_false(ledger_state(l).is_file);
-    assert_int_equal(n_files(*state), 0);
+    assert_int_equal(sh_test_dir_walk(*state, false), 0);
     count(l, "ada", 1, MINUTE);
     assert_true(ledger_batch(l, 0, rows, &n) > 0);
     assert_int_equal(n, 1);

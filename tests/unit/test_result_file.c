@@ -102,18 +102,6 @@ static void setup(struct rig *r)
     fail_at = n_calls = 0;
 }
 
-static size_t n_files(const struct rig *r)
-{
-    DIR *d = opendir(r->dir);
-    size_t n = 0;
-
-    assert_non_null(d);
-    for (struct dirent *e; (e = readdir(d));)
-        n += e->d_name[0] != '.';
-    closedir(d);
-    return n;
-}
-
 static int write_some(struct rig *r, struct result_file *f, int64_t at, int64_t n,
                       struct sh_err *err)
 {
@@ -146,7 +134,7 @@ static void check_published(const struct rig *r, const char *digest, uint64_t by
     assert_memory_equal(sh_st_find(s, "z")->data, r->z, sizeof(r->z));
     assert_string_equal(sh_st_meta(s, "job"), "7");
     sh_st_close(s);
-    assert_int_equal(n_files(r), 1);
+    assert_int_equal(sh_test_dir_walk(r->dir, false), 1);
 }
 
 static int run_all(struct rig *r, int64_t batch, char digest[static SH_SHA256_HEX], uint64_t *bytes,
@@ -235,7 +223,7 @@ static void leave_part(struct rig *r, int64_t at, char digest[static SH_SHA256_H
     assert_ok_err(result_file_sync(f, digest, &bytes, &err), &err);
     assert_int_equal(bytes, (uint64_t)at * 9);
     result_file_free(f);
-    assert_int_equal(n_files(r), 1);
+    assert_int_equal(sh_test_dir_walk(r->dir, false), 1);
 }
 
 static char *part_path(const struct rig *r)
@@ -296,7 +284,7 @@ static void a_part_that_cannot_be_taken_over_just_now_waits_for_the_next_attempt
     fail_at = 1;
     fail_errno = EIO;
     assert_fails(result_file_open(&r.conf, &f, &at, &err), SH_E_IO, &err, "part of a result");
-    assert_int_equal(n_files(&r), 1);
+    assert_int_equal(sh_test_dir_walk(r.dir, false), 1);
     fail_at = 0;
     assert_ok_err(result_file_open(&r.conf, &f, &at, &none), &none);
     assert_int_equal(at, 6);
@@ -338,9 +326,9 @@ static void a_part_that_is_not_what_it_was_is_not_gone_on_with(void **state)
         close(fd);
         assert_ok_err(result_file_open(&r.conf, &f, &at, &err), &err);
         assert_int_equal(at, 0);
-        assert_int_equal(n_files(&r), 1);
+        assert_int_equal(sh_test_dir_walk(r.dir, false), 1);
         result_file_discard(f);
-        assert_int_equal(n_files(&r), 0);
+        assert_int_equal(sh_test_dir_walk(r.dir, false), 0);
         result_file_free(f);
         free(path);
         sh_test_dir_remove(r.dir);
@@ -368,7 +356,7 @@ static void what_the_disk_changed_is_not_published(void **state)
     close(fd);
     assert_int_equal(result_file_finish(f, digest, &bytes, &err), SH_E_IO);
     result_file_free(f);
-    assert_int_equal(n_files(&r), 0);
+    assert_int_equal(sh_test_dir_walk(r.dir, false), 0);
     free(path);
     sh_test_dir_remove(r.dir);
 }
@@ -467,7 +455,7 @@ static void an_earlier_start_neither_takes_the_part_nor_the_place_of_a_later_one
     r.conf.resume_at = 5;
     r.conf.resume_digest = durable;
     assert_int_equal(result_file_open(&r.conf, &late, &at, &err), SH_E_CONFLICT);
-    assert_int_equal(n_files(&r), 2); /* the result and the claim */
+    assert_int_equal(sh_test_dir_walk(r.dir, false), 2); /* the result and the claim */
     sh_test_dir_remove(r.dir);
 }
 
@@ -518,7 +506,7 @@ static void a_stop_ends_the_reading_back_and_keeps_the_part(void **state)
     atomic_store(&r.stop, true);
     assert_int_equal(result_file_open(&r.conf, &f, &at, &err), SH_E_CANCELLED);
     assert_null(f);
-    assert_int_equal(n_files(&r), 1);
+    assert_int_equal(sh_test_dir_walk(r.dir, false), 1);
     atomic_store(&r.stop, false);
     err = (struct sh_err){0};
     assert_ok_err(result_file_open(&r.conf, &f, &at, &err), &err);

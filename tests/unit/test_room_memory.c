@@ -6,16 +6,14 @@
 #include "executor/runs/inputs.h"
 #include "executor/runs/switch_int.h"
 #include "tests/unit/sh_test.h"
+#include "tests/unit/space_rig.h"
 
 #define N_BLOCKS 16u
 #define MINE 1u
 #define OTHERS 2u
 
 struct rig {
-    struct sh_loop *loop;
-    struct dev_lib *lib;
-    struct dev_mem *mem;
-    struct tx *tx;
+    struct space_rig of;
     struct switcher sw;
 };
 
@@ -80,25 +78,14 @@ void run__give_back(struct run *r)
 
 static void rig_open(struct rig *r)
 {
-    const struct dev_mem_conf c = {.pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = TX_N_LANES};
-    struct sh_err err = {0};
-
     *r = (struct rig){0};
-    assert_ok(sh_loop_new(&r->loop, NULL));
-    assert_ok_err(dev_lib_open("cpu", &r->lib, &err), &err);
-    assert_ok_err(dev_mem_open(r->lib, &c, &r->mem, &err), &err);
-    assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
-    assert_ok_err(space_new(r->tx, "e", &(struct residency_conf){0}, &space, &err), &err);
-    r->sw.env.space = space;
+    space_rig_open(&r->of, N_BLOCKS);
+    r->sw.env.space = space = r->of.s;
 }
 
 static void rig_close(struct rig *r)
 {
-    space_free(space);
-    tx_free(r->tx);
-    dev_mem_close(r->mem);
-    dev_lib_close(r->lib);
-    sh_loop_free(r->loop);
+    space_rig_close(&r->of);
 }
 
 static uint32_t add(uint32_t tag, uint32_t blocks)

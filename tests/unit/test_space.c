@@ -9,42 +9,13 @@
 #include "common/metrics.h"
 #include "executor/memory/space.h"
 #include "tests/unit/sh_test.h"
+#include "tests/unit/space_rig.h"
 
 #define N_BLOCKS 16u
 #define MINE 1u
 #define OTHERS 2u
 
-struct rig {
-    struct sh_loop *loop;
-    struct dev_lib *lib;
-    struct dev_mem *mem;
-    struct tx *tx;
-    struct space *s;
-};
-
-static void rig_open(struct rig *r)
-{
-    const struct dev_mem_conf c = {.pool_bytes = N_BLOCKS * DEV_BLOCK, .n_lanes = TX_N_LANES};
-    struct sh_err err = {0};
-
-    *r = (struct rig){0};
-    assert_ok(sh_loop_new(&r->loop, NULL));
-    assert_ok_err(dev_lib_open("cpu", &r->lib, &err), &err);
-    assert_ok_err(dev_mem_open(r->lib, &c, &r->mem, &err), &err);
-    assert_ok_err(tx_new(r->loop, r->mem, "e", &r->tx, &err), &err);
-    assert_ok_err(space_new(r->tx, "e", &(struct residency_conf){0}, &r->s, &err), &err);
-}
-
-static void rig_close(struct rig *r)
-{
-    space_free(r->s);
-    tx_free(r->tx);
-    dev_mem_close(r->mem);
-    dev_lib_close(r->lib);
-    sh_loop_free(r->loop);
-}
-
-static void settle(struct rig *r)
+static void settle(struct space_rig *r)
 {
     int64_t end = sh_clock_ns() + 120000000000;
 
@@ -54,7 +25,7 @@ static void settle(struct rig *r)
     }
 }
 
-static struct space_range take_as(struct rig *r, enum arena_kind kind, uint32_t tag,
+static struct space_range take_as(struct space_rig *r, enum arena_kind kind, uint32_t tag,
                                   uint32_t blocks)
 {
     const struct residency_need need = {.kind = kind, .tag = tag, .spare = RESIDENCY_NO_IMAGE};
@@ -65,12 +36,12 @@ static struct space_range take_as(struct rig *r, enum arena_kind kind, uint32_t 
     return out;
 }
 
-static struct space_range take(struct rig *r, uint32_t tag, uint32_t blocks)
+static struct space_range take(struct space_rig *r, uint32_t tag, uint32_t blocks)
 {
     return take_as(r, ARENA_WORK, tag, blocks);
 }
 
-static uint32_t add_image(struct rig *r, uint32_t blocks)
+static uint32_t add_image(struct space_rig *r, uint32_t blocks)
 {
     const struct residency_image im = {.n_blocks = blocks, .tag = MINE};
     uint32_t id = 0;
@@ -84,12 +55,12 @@ static void a_head_that_moves_is_announced(void **state)
 {
     struct space_range low, high, ws;
     struct tx_place at;
-    struct rig r;
+    struct space_rig r;
     uint32_t id;
     size_t first;
 
     (void)state;
-    rig_open(&r);
+    space_rig_open(&r, N_BLOCKS);
     id = add_image(&r, 6);
     high = take(&r, MINE, 8);
     assert_ok(space_place(r.s, id, 6 * DEV_BLOCK, true, &at, NULL));
@@ -108,16 +79,16 @@ static void a_head_that_moves_is_announced(void **state)
     settle(&r);
     space_give(r.s, &low, MINE);
     space_give(r.s, &ws, MINE);
-    rig_close(&r);
+    space_rig_close(&r);
 }
 
 static void a_range_given_back_before_its_scrub_keeps_its_next_user_waiting(void **state)
 {
     struct space_range all;
-    struct rig r;
+    struct space_rig r;
 
     (void)state;
-    rig_open(&r);
+    space_rig_open(&r, N_BLOCKS);
     all = take(&r, OTHERS, N_BLOCKS);
     assert_false(all.must_wait); /* never used: clean */
     space_give(r.s, &all, OTHERS);
@@ -133,7 +104,7 @@ static void a_range_given_back_before_its_scrub_keeps_its_next_user_waiting(void
     all = take(&r, MINE, N_BLOCKS);
     assert_false(all.must_wait); /* one's own data need no scrub */
     space_give(r.s, &all, MINE);
-    rig_close(&r);
+    space_rig_close(&r);
 }
 
 /* The piece that is free behind the head is just as large as the workspace, and then the image has
@@ -145,12 +116,12 @@ static void a_workspace_leaves_its_image_a_piece(void **state)
     struct space_range ws;
     struct tx_place at;
     struct sh_err err = {0};
-    struct rig r;
+    struct space_rig r;
     uint32_t id, small;
     enum space_way way;
 
     (void)state;
-    rig_open(&r);
+    space_rig_open(&r, N_BLOCKS);
     id = add_image(&r, N_BLOCKS - 4);
     small = add_image(&r, 1);
     assert_ok(space_place(r.s, id, (N_BLOCKS - 4) * DEV_BLOCK, true, &at, NULL));
@@ -170,7 +141,7 @@ static void a_workspace_leaves_its_image_a_piece(void **state)
     residency_unpin(space_residency(r.s), id);
     settle(&r);
     space_give(r.s, &ws, MINE);
-    rig_close(&r);
+    space_rig_close(&r);
 }
 
 /* Two that nobody has used for long leave 4 blocks each, and between them is one in use. */
@@ -179,10 +150,10 @@ static void nothing_is_cleared_for_an_image_that_would_have_no_place(void **stat
     uint32_t stale[2], used, large, small;
     struct residency *res;
     struct tx_place at;
-    struct rig r;
+    struct space_rig r;
 
     (void)state;
-    rig_open(&r);
+    space_rig_open(&r, N_BLOCKS);
     res = space_residency(r.s);
     stale[0] = add_image(&r, 4);
     used = add_image(&r, N_BLOCKS - 8);
@@ -201,7 +172,7 @@ static void nothing_is_cleared_for_an_image_that_would_have_no_place(void **stat
     assert_int_equal(space_bytes(r.s, ARENA_FREE), 4 * DEV_BLOCK);
     assert_ok(space_place(r.s, small, 4 * DEV_BLOCK, false, &at, NULL));
     residency_unpin(res, used);
-    rig_close(&r);
+    space_rig_close(&r);
 }
 
 /* In blocks; of no rule: of all. */
@@ -225,13 +196,13 @@ static void what_is_evicted_is_counted_by_what_the_room_was_for(void **state)
 {
     struct space_range ws, training;
     struct tx_place at;
-    struct rig r;
+    struct space_rig r;
     uint32_t first, second;
 
     (void)state;
     sh_metrics_reset();
     sh_clock_fake(1000000000, 0);
-    rig_open(&r);
+    space_rig_open(&r, N_BLOCKS);
     first = add_image(&r, 10);
     second = add_image(&r, 10);
     assert_ok(space_place(r.s, first, 10 * DEV_BLOCK, true, &at, NULL));
@@ -250,7 +221,7 @@ static void what_is_evicted_is_counted_by_what_the_room_was_for(void **state)
     space_idle(r.s, 100, 100);
     assert_true(evicted("idle") == 4);
     assert_true(evicted("") == 20); /* all that there was */
-    rig_close(&r);
+    space_rig_close(&r);
     sh_clock_real();
 }
 
