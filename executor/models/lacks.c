@@ -27,6 +27,27 @@ bool lacks__is_orphan(struct store *s, const struct model *m)
     return true;
 }
 
+static bool waits_for_worker(struct store *s, const struct model *m)
+{
+    const struct store_users *u = store__users(s);
+
+    return m->n_users && u->has_waiting(u->arg, m);
+}
+
+struct model *lacks__waited_for(struct store *s)
+{
+    struct pool *p = store__env(s)->pool;
+    bool any = false;
+
+    for (size_t i = 0; i < pool_size(p) && !any; i++)
+        any = worker_is_idle(pool_at(p, i)) && lacks__any(s, pool_at(p, i));
+    for (struct model *m = any ? store_next_shape(s, NULL) : NULL; m; m = store_next_shape(s, m))
+        if (m->phase == MODEL_READY && waits_for_worker(s, m) && !served__is_taken(m) &&
+            sh_clock_ns() >= m->retry_ns && !lacks__is_compiled_now(s, m->handle))
+            return m;
+    return NULL;
+}
+
 /* Every worker should have it; else one alone, if it is an orphan. */
 static bool is_for_all(const struct model *m)
 {

@@ -49,6 +49,9 @@ struct store_lacks *store__lacks(struct store *s);
 bool lacks__any(struct store *s, const struct worker *w);
 /* The one to compile first; NULL: none. */
 struct model *lacks__next(struct store *s, const struct worker *w);
+/* A shape for which a run waits, and that only workers have which take no runs now: they train, or
+ * hang. It is compiled elsewhere at once, as one that nobody has. NULL: none. */
+struct model *lacks__waited_for(struct store *s);
 bool lacks__is_compiled_now(struct store *s, int64_t handle);
 /* Its runs have nowhere to go: the only worker that had an internal model died, or all that had one
  * which is going. */

@@ -37,7 +37,7 @@ struct store {
     struct store_counts counts;
     struct store_lacks lacks;
     struct host_quotas host;
-    int64_t loaded_ns; /* when a worker was through with a model, last */
+    int64_t loaded_ns; /* when a worker that serves was through with a model, last */
     int64_t renewed_ns;
     uint64_t n_evicted_told; /* of space_n_evicted(): the scheduler has heard of them */
 };
@@ -412,16 +412,18 @@ static void compile_in(struct store *s, struct worker *w, struct model *m, bool 
         close(fds[i]);
 }
 
-/* Workers that would serve meanwhile. */
+/* What it compiles is at the cost of runs. */
+static bool would_serve(const struct worker *w)
+{
+    return w->state == WORKER_STANDBY || w->state == WORKER_ACTIVE;
+}
+
 static size_t n_compiling(struct store *s)
 {
     size_t n = 0;
 
-    for (size_t i = 0; i < pool_size(s->env.pool); i++) {
-        const struct worker *w = pool_at(s->env.pool, i);
-
-        n += w->preparing && (w->state == WORKER_STANDBY || w->state == WORKER_ACTIVE);
-    }
+    for (size_t i = 0; i < pool_size(s->env.pool); i++)
+        n += pool_at(s->env.pool, i)->preparing && would_serve(pool_at(s->env.pool, i));
     return n;
 }
 
@@ -517,10 +519,12 @@ static const struct worker *any_ready(struct store *s)
 /* asked: of those that somebody waits for. */
 static bool start_shape(struct store *s, bool asked)
 {
-    struct model *best =
-        s->counts.n_in[MODEL_BUILDING] ? shapes__next(s, asked, lacks__is_compiled_now) : NULL;
-    struct worker *w = best ? worker_for(s, best) : NULL;
+    struct model *best = asked ? lacks__waited_for(s) : NULL;
+    struct worker *w;
 
+    if (!best && s->counts.n_in[MODEL_BUILDING])
+        best = shapes__next(s, asked, lacks__is_compiled_now);
+    w = best ? worker_for(s, best) : NULL;
     if (w) {
         best->base->turn = ++s->shapes.n_turns;
         compile_in(s, w, best, false);
@@ -737,7 +741,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
         return;
     }
     worker_end_model(w);
-    s->loaded_ns = w->compiled_ns;
+    if (would_serve(w))
+        s->loaded_ns = w->compiled_ns;
     if (!m)
         return;
     if (d->rc)

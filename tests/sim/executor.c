@@ -2,6 +2,7 @@
 #include "tests/sim/executor.h"
 
 #include "common/mem.h"
+#include "executor/files/claim.h"
 #include "executor/memory/transmit.h"
 #include "tests/sim/content.h"
 #include "tests/sim/disk.h"
@@ -10,6 +11,7 @@
 
 #include <fcntl.h>
 #include <ftw.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -211,6 +213,19 @@ static void package_model(void)
     reply(answer);
 }
 
+/* The job was started elsewhere since, and that start has removed what its own has staged. */
+static bool has_lost_state(void)
+{
+    const char *path = option("--state"), *name = strrchr(path, '/');
+    char dir[512];
+    int64_t number;
+
+    if (access(path, F_OK) == 0 || !name || sscanf(name, "/staged-%" SCNd64, &number) != 1)
+        return false;
+    snprintf(dir, sizeof(dir), "%.*s", (int)(name - path), path);
+    return claim_check(dir, number, NULL) == SH_E_CONFLICT;
+}
+
 /* Its executor removes the folder when it kills it, and it may live on for a moment. */
 static bool has_folder(bool is_export)
 {
@@ -238,7 +253,7 @@ static void on_import(void *arg, uint64_t n)
         sim_proc_kill(sim_self(), sim_below(2) ? 1 << 8 : 0);
         return;
     }
-    if (!has_folder(is_export)) {
+    if (!has_folder(is_export) || (is_export && has_lost_state())) {
         sim_proc_kill(sim_self(), 1 << 8);
         return;
     }

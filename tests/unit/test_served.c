@@ -1,8 +1,9 @@
-/* test_served.c - which READY versions are reported as READY. Without it: an executor would be sent
- * requests for a version that no worker of it runs for minutes: the only one that has it trains, or
- * hangs in what it compiles. */
-/* uses: executor/models/served.o executor/pool/waits.o */
+/* test_served.c - which READY versions are reported as READY, and what a run waits for that nobody
+ * runs. Without it: an executor would be sent requests for a version that no worker of it runs for
+ * minutes: the only one that has it trains, or hangs in what it compiles. */
+/* uses: executor/models/served.o executor/models/lacks.o executor/pool/waits.o */
 #include "common/clock.h"
+#include "executor/models/loading.h"
 #include "executor/models/model_int.h"
 #include "tests/unit/sh_test.h"
 
@@ -12,8 +13,10 @@
 static struct worker workers[N];
 static struct worker_ctl pages[N];
 static const struct worker *trainer;
-static struct model version;
+static struct model version, base, shape;
+static bool has_shape[N], has_shapes, is_waited_for;
 static struct store_counts counts;
+static struct store_lacks lacks;
 static unsigned n_reports;
 
 size_t pool_size(const struct pool *p)
@@ -51,8 +54,7 @@ void pool_set_state(struct worker *w, enum worker_state to)
 /* Both have the version. */
 bool worker_has_model(const struct worker *w, int64_t handle)
 {
-    (void)w;
-    return handle == version.handle;
+    return handle == shape.handle ? has_shape[w->index] : handle == version.handle;
 }
 
 const struct store_env *store__env(const struct store *s)
@@ -69,9 +71,15 @@ static const struct worker *trainer_of(void *arg)
     return trainer;
 }
 
+static bool has_waiting(void *arg, const struct model *m)
+{
+    (void)arg;
+    return is_waited_for && m == &shape;
+}
+
 const struct store_users *store__users(const struct store *s)
 {
-    static const struct store_users users = {.trainer = trainer_of};
+    static const struct store_users users = {.trainer = trainer_of, .has_waiting = has_waiting};
 
     (void)s;
     return &users;
@@ -92,8 +100,18 @@ struct model *store_next(struct store *s, const struct model *m)
 struct model *store_next_shape(struct store *s, const struct model *m)
 {
     (void)s;
-    (void)m;
-    return NULL;
+    return m || !has_shapes ? NULL : &shape;
+}
+
+struct store_lacks *store__lacks(struct store *s)
+{
+    (void)s;
+    return &lacks;
+}
+
+bool loading_is_before(const struct model *a, const struct model *b)
+{
+    return a->handle < b->handle;
 }
 
 void model_report(const struct model *m)
@@ -116,7 +134,9 @@ static int begin(void **state)
     trainer = NULL;
     version =
         (struct model){.base = &version, .handle = 1, .phase = MODEL_READY, .is_served = true};
-    counts = (struct store_counts){.n_served_changes = 0};
+    counts = (struct store_counts){.n_served_changes = 0, .n_changes = 1};
+    lacks = (struct store_lacks){.seen = {{.n_changes = 0}}};
+    has_shapes = is_waited_for = false;
     n_reports = 0;
     return 0;
 }
@@ -175,9 +195,8 @@ static void one_that_hangs_in_a_piece_serves_nobody(void **state)
 
 static void a_shape_is_served_while_a_worker_has_it(void **state)
 {
-    struct model base = {.handle = 2};
-
     (void)state;
+    base = (struct model){.handle = 2};
     version.base = &base;
     trainer = &workers[0];
     workers[0].state = WORKER_PARKED;
@@ -189,6 +208,37 @@ static void a_shape_is_served_while_a_worker_has_it(void **state)
     workers[0].state = WORKER_DEAD;
     workers[1].state = WORKER_STARTING;
     assert_false(is_served());
+}
+
+/* The one that has it is paused, and compiles what else it lacks; the other one is free, and would
+ * not compile anything while runs wait. */
+static void a_shape_that_a_run_waits_for_comes_first(void **state)
+{
+    (void)state;
+    shape = (struct model){
+        .base = &version, .handle = STORE_SHAPES + 1, .phase = MODEL_READY, .is_served = true};
+    has_shapes = is_waited_for = has_shape[0] = true;
+    has_shape[1] = false;
+    trainer = &workers[0];
+    workers[0].state = WORKER_PARKED;
+    assert_null(lacks__waited_for(NULL)); /* what runs of it there were are over */
+    shape.n_users = 1;
+    assert_ptr_equal(lacks__waited_for(NULL), &shape);
+    is_waited_for = false; /* one runs */
+    assert_null(lacks__waited_for(NULL));
+    is_waited_for = true;
+    shape.retry_ns = 1100 * MS; /* the other one could not take it */
+    assert_null(lacks__waited_for(NULL));
+    sh_clock_fake(1100 * MS, 0);
+    assert_ptr_equal(lacks__waited_for(NULL), &shape);
+    workers[1].preparing = shape.handle;
+    assert_null(lacks__waited_for(NULL));
+    workers[1].preparing = 0;
+    workers[0].state = WORKER_STANDBY; /* both are free */
+    assert_null(lacks__waited_for(NULL));
+    workers[0].state = WORKER_PARKED;
+    shape.phase = MODEL_GOING;
+    assert_null(lacks__waited_for(NULL));
 }
 
 /* Or it would compile all that there is before it takes a run, and nobody else takes one. */
@@ -224,6 +274,7 @@ int main(void)
         TEST(one_that_trains_serves_nobody),
         TEST(one_that_hangs_in_a_piece_serves_nobody),
         TEST(a_shape_is_served_while_a_worker_has_it),
+        TEST(a_shape_that_a_run_waits_for_comes_first),
         TEST(one_that_starts_joins_at_once_beside_one_that_trains),
         TEST(a_wait_is_told_anew_with_each_change),
     };
