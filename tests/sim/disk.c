@@ -105,11 +105,11 @@ int __wrap_fsync(int fd)
 
 int __wrap_rename(const char *from, const char *to)
 {
-    if (fails(false))
+    if (fails(false) || __real_rename(from, to) < 0)
         return -1;
     if (on_rename)
         on_rename(to);
-    return __real_rename(from, to);
+    return 0;
 }
 
 int __wrap_unlink(const char *path)

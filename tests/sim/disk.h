@@ -23,7 +23,7 @@ struct sim_disk {     /* of one host */
 void sim_disk_in_task(bool is); /* what comes is called by a task of the disk thread */
 struct sim_disk *sim_disk(unsigned host);
 uint64_t sim_disk_n_failed(void);                    /* calls, of all hosts, so far */
-void sim_disk_on_rename(void (*fn)(const char *to)); /* before each rename of a process */
+void sim_disk_on_rename(void (*fn)(const char *to)); /* after each rename of a process */
 void sim_disk_spare(bool is); /* what comes is spared: files that clients have brought */
 
 ssize_t __wrap_write(int fd, const void *p, size_t n);

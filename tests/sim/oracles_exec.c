@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/pool/waits.h"
+#include "executor/runs/switch_int.h"
 #include "executor/training/train_int.h"
 #include "tests/sim/content.h"
 #include "tests/sim/executor.h"
@@ -363,6 +364,25 @@ void oracles_exec_begin(void)
 {
     sim_on_turn(on_turn);
     sim_device_watch(on_lane);
+}
+
+static bool has_part(const struct run *r, uint64_t api_id, uint64_t rid)
+{
+    for (size_t i = 0; r && !r->is_own && i < r->n_parts + r->n_rest; i++)
+        if (r->parts[i].api_id == api_id && r->parts[i].rid == rid)
+            return true;
+    return false;
+}
+
+bool oracle_exec_is_through(const struct sim_proc *executor, uint64_t api_id, uint64_t rid)
+{
+    const struct sim_exec *e = sim_exec_of(executor);
+    const struct exec *x = e ? sim_exec_running(e) : NULL;
+    bool has = !x || has_part(x->sw->current, api_id, rid);
+
+    for (const struct run *r = has ? NULL : x->sw->queue; r; r = r->next)
+        has = has || has_part(r, api_id, rid);
+    return !has;
 }
 
 /* ------------------------------------------------------------------ files */

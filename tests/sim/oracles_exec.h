@@ -17,6 +17,9 @@ void oracles_exec_disturbed(int64_t for_ns);
 /* From now on workers say what is not true. */
 void oracles_exec_lies(void);
 
+/* A real executor, which has answered this part of a run, or never had it. */
+bool oracle_exec_is_through(const struct sim_proc *executor, uint64_t api_id, uint64_t rid);
+
 /* A file of a job's state, whole and of one step, which is returned; final: of weights alone. */
 int64_t oracle_state_file(const char *path, bool is_final);
 /* The newest checkpoint in a job's folder; -1: none. Looks at all of them. */
