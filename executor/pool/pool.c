@@ -403,9 +403,15 @@ static int64_t backoff_ns(struct worker *w)
     return SH_MIN(ns, BACKOFF_MAX_NS);
 }
 
+/* Whoever ends closes its socket, of which we often hear before its end: that is no reason. */
+static bool have_we_killed(const struct worker *w)
+{
+    return w->kill_cause && strcmp(w->kill_cause, "socket") != 0;
+}
+
 static const char *cause_of(const struct worker *w, int status)
 {
-    if (w->kill_cause && strcmp(w->kill_cause, "socket") != 0)
+    if (have_we_killed(w))
         return w->kill_cause;
     if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
         return "crash";
@@ -461,7 +467,7 @@ static bool may_be_fence(const struct worker *w, int status)
 {
     if (w->unfit.rc)
         return w->unfit.rc != SH_E_DEVMEM && w->unfit.rc != SH_E_NOMEM;
-    return !w->kill_cause && (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL);
+    return !have_we_killed(w) && (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL);
 }
 
 /* Before any worker of this executor has been ready no tenant has had anything to do with their
