@@ -281,9 +281,9 @@ tested: lab benches $(ORACLE) $(FAKE) $(UNIT_BIN) $(DEV_BIN) $(DB_BIN) $$(SIM)
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run.sh -j $(JOBS) $(filter %/test_zoo,$(UNIT_BIN)) $(filter-out %/test_zoo,$(UNIT_BIN))
 
-$(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(common)
+$(UNIT_BIN): $(BUILD)/tests/%: $(BUILD)/tests/unit/%.o $$(call test_uses,$$*) $(LIFE_NOTE) $(common)
 	$(Q)mkdir -p $(@D)
-	$(Q)$(CC) $(LDFLAGS) -o $@ $^ $(call test_line,link,$*) $(COMMON_LIBS) -lcmocka
+	$(Q)$(CC) $(LDFLAGS) $(if $(LIFE_NOTE),-Wl$(comma)--wrap=sh_life_step) -o $@ $^ $(call test_line,link,$*) $(COMMON_LIBS) -lcmocka
 
 device-tests: $(DEV_BIN) $(BUILD)/lib/shunt-dev-$(BACKEND).so $(if $(filter cpu,$(BACKEND)),$(ORACLE)) ## every operation against double precision; BACKEND=cpu or cuda
 	@BACKEND=$(BACKEND) $(if $(SAN),THREADS=1) tests/run.sh $(if $(filter cpu,$(BACKEND)),-j $(JOBS)) $(DEV_BIN)
@@ -363,10 +363,11 @@ recipes: ## what the READMEs say of adding a quota field, training option, job s
 	@tests/recipes/check.sh
 
 # A process of the simulation ends without exit(): main.c dumps what was counted, if this has it.
+LIFE_NOTE     ?=
 COVERED_TESTS := $(shell grep -lE '^/\* uses:.* (executor/(memory|pool|models|runs|training|batch)|scheduler/(decide|peers|models|jobs|pass))/' $(UNIT_SRC))
 coverage-programs: $(SIM) $(patsubst tests/unit/%.c,$(BUILD)/tests/%,$(COVERED_TESTS))
 coverage: ## branch coverage of the cores by unit tests and simulation; SEEDS, COVERAGE_ARGS=--lines
-	@$(MAKE) --no-print-directory NVCC= BUILD=build-coverage OPT=-O0 \
+	@$(MAKE) --no-print-directory NVCC= BUILD=build-coverage OPT=-O0 LIFE_NOTE=build-coverage/tests/unit/life_note.o \
 	    SANFLAGS='--coverage -Wl,-u,__gcov_dump' coverage-programs
 	@tests/coverage.py build-coverage $(if $(SEEDS),--seeds $(SEEDS)) $(COVERAGE_ARGS)
 

@@ -2,8 +2,9 @@
  *
  * Without it: the loop, and with it every request, could stand still while gigabytes are read; a
  * job could begin with half a checkpoint, or with losses of steps that it has yet to do. */
-/* uses: executor/training/resume.o executor/files/disk.o executor/files/disk_work.o executor/training/trials.o */
+/* uses: executor/training/resume.o executor/files/disk.o executor/files/disk_work.o executor/training/trials.o executor/training/job_life.o */
 #include "common/clock.h"
+#include "common/life.h"
 #include "common/mem.h"
 #include "executor/training/train_int.h"
 #include "tests/unit/slow_disk.h"
@@ -47,7 +48,7 @@ void slots_keep_best(struct job *j, struct slot *s)
 
 void job_set_build(struct job *j, enum job_build to)
 {
-    j->build = to;
+    j->build = (enum job_build)sh_life_step(&BUILD_LIFE, j->build, to, j->id);
 }
 
 void slots_begin(struct job *j)

@@ -2,6 +2,7 @@
  * another one: a loop takes several before its turn. Without it: what a worker says of a job that
  * is over could change how it ended, or a scheduler be answered for the wrong attempt. */
 /* uses: executor/training/train_events.o executor/training/crashes.o executor/training/job_life.o */
+#include "common/life.h"
 #include "common/mem.h"
 #include "executor/training/train_int.h"
 #include "tests/unit/sh_test.h"
@@ -43,7 +44,7 @@ bool job_has_ws(const struct job *j)
 
 void job_go(struct job *j, enum job_stand to)
 {
-    j->stand = to;
+    j->stand = (enum job_stand)sh_life_step(&TRAINING_LIFE, j->stand, to, j->id);
 }
 
 void job_set_phase(struct job *j, enum msg_job_phase p)
@@ -113,7 +114,7 @@ void train__end_if_done(struct job *j)
 bool train__drop_workspace(struct job *j, enum worker_state to)
 {
     (void)to;
-    j->stand = JOB_LOADED;
+    job_go(j, JOB_LOADED);
     return true;
 }
 
