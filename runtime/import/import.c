@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "runtime/model/graph.h"
 #include "runtime/model/onnx.h"
+#include "runtime/model/onnx_held.h"
 #include "runtime/model/package.h"
 #include "runtime/model/pads.h"
 #include "runtime/model/samples.h"
@@ -251,7 +252,7 @@ static int describe_training(const struct graph *g, const struct graph *t, struc
                              json_t **assumed, uint32_t *held, struct sh_err *err)
 {
     uint32_t shared = count_shared(t), fixed;
-    const char *first;
+    const char *first, *again = onnx_looks_again(g);
     int rc = SH_OK;
 
     *assumed = describe_assumed(t, note, &rc, err);
@@ -288,6 +289,13 @@ static int describe_training(const struct graph *g, const struct graph *t, struc
                            "%s%u constants are held fixed, since neither their use nor their name "
                            "is that of a parameter: %.64s%s",
                            note->len ? "; " : "", fixed, first, fixed > 1 ? ", ..." : "");
+    if (!rc && again)
+        rc =
+            sh_buf_printf(note, err,
+                          "%splaces that follow from what was seen at others (%.64s) learn, as the "
+                          "file does not say whether the code holds them by detach(): "
+                          "torch.onnx.export(..., dynamo=True) says it",
+                          note->len ? "; " : "", again);
     if (!rc && has_op(t, "BatchNormalization"))
         rc = sh_buf_printf(note, err,
                            "%sBatchNormalization is trained with the statistics of the batch",
@@ -330,7 +338,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     sh_buf_init(&text_of, size);
     if (ok && describe_training(g, t, &text_of, assumed, &held, NULL) == SH_OK && text_of.len)
         sh_strlcpy(note, text_of.data, size);
-    *warns |= json_array_size(*assumed) > 0 || held > 0 || g->unmatched[0];
+    *warns |= json_array_size(*assumed) > 0 || held > 0 || g->unmatched[0] || onnx_looks_again(g);
     sh_buf_fini(&text_of);
     graph_free(t);
     return ok;

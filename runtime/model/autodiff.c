@@ -179,7 +179,8 @@ static void mark_still(struct ad *a, const bool *want, uint32_t n_ops)
         a->slopes[i] = is_trained(ir, i) || (want && want[i]);
     for (uint32_t i = 0; i < n_ops; i++) {
         const struct dev_op *op = &ir->g.ops[i];
-        const bool any = has_slope(a, op);
+        const bool holds = op->n_out > 0 && ir_info(ir, op->out[0])->is_held;
+        const bool any = !holds && has_slope(a, op);
 
         for (uint32_t k = 0; k < op->n_out; k++)
             a->slopes[ir_root(ir, op->out[k])] |= any && ir_t(ir, op->out[k])->dtype == SH_F32;
@@ -190,6 +191,8 @@ static void mark_still(struct ad *a, const bool *want, uint32_t n_ops)
         q = straight_through(ir, op, subs);
         if (q != DEV_NONE)
             a->still[q] = true;
+        if (holds)
+            a->still[ir_root(ir, op->out[0])] = true;
     }
     free(subs);
 }

@@ -38,6 +38,7 @@
 #define GRAPH_NONE UINT32_MAX /* an absent optional input */
 #define GRAPH_FIRST_AXIS "first_axis"
 #define GRAPH_BRANCH "branch"
+#define GRAPH_HELD "held"       /* of an Identity: no gradient goes on from there */
 #define GRAPH_LOOP "shunt~loop" /* a file has no such names */
 #define GRAPH_BODY "shunt~body"
 #define GRAPH_GIVEN "shunt~given"
@@ -197,6 +198,7 @@ struct graph_sizes {
  *   ReduceMean|Sum|Prod|Max|Min x   axes (sorted, not empty), keepdims; integers: I32, I64
  *   Softmax, LogSoftmax x        axis
  *   CumSum x                     axis, exclusive, reverse (0 or 1)
+ *   Identity x  GRAPH_HELD       only in training
  *   TopK x                       axis, largest, select_last_index; two outputs, sorted
  *   Locate indices               sizes, strides (by number of an index), base (by axis): rows, I64
  *   Scatter data rows updates    reduction, skips (0 or 1: rows may be -1, and are not written

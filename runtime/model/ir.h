@@ -40,6 +40,7 @@ struct ir_info {      /* what the compiler knows of a tensor beyond the device's
     void *ctx;        /* OWNED */
     enum ir_state state;
     bool is_frozen;   /* IR_PARAM that keeps its value */
+    bool is_held;     /* no gradient goes on from there */
     bool skips;       /* result of a SCATTER: some rows may be -1 */
     uint32_t padding; /* result of a GATHER: 1 + the row of its table that learns nothing */
     struct ir_init init;

@@ -6,7 +6,15 @@
 /* Reshape too: the same elements. */
 void lower__identity(struct lower *lo, const struct graph_node *n)
 {
-    lower__is(lo, n, lower__use(lo, n, 0));
+    const uint32_t x = lower__use(lo, n, 0);
+    struct dev_op copy = ir_op(DEV_OP_COPY, n->name, 1, &x);
+
+    if (!lower__int(lo, n, GRAPH_HELD, 0)) {
+        lower__is(lo, n, x);
+        return;
+    }
+    lower__emit(lo, n, &copy);
+    ir_info(lo->ir, copy.out[0])->is_held = true;
 }
 
 void lower__transpose(struct lower *lo, const struct graph_node *n)

@@ -47,17 +47,17 @@ int onnx_build_tensor(struct onnx_build *b, char *name, enum sh_dtype dtype, con
     return SH_OK;
 }
 
-static Onnx__AttributeProto *make_axis(int64_t axis)
+static Onnx__AttributeProto *make_int(const char *name, int64_t value)
 {
     Onnx__AttributeProto *a = malloc(sizeof(*a));
 
     if (!a)
         return NULL;
     onnx__attribute_proto__init(a);
-    a->name = strdup("axis");
+    a->name = strdup(name);
     a->has_type = a->has_i = 1;
     a->type = ONNX__ATTRIBUTE_PROTO__ATTRIBUTE_TYPE__INT;
-    a->i = axis;
+    a->i = value;
     if (a->name)
         return a;
     free(a);
@@ -85,7 +85,7 @@ int onnx_build_node(struct onnx_build *b, const char *op, const char *x, const c
         n->output[0] = strdup(out);
     }
     if (axis && (n->attribute = calloc(1, sizeof(*n->attribute))) &&
-        (n->attribute[0] = make_axis(axis)))
+        (n->attribute[0] = make_int("axis", axis)))
         n->n_attribute = 1;
     if (!n->op_type || !n->name || !n->input || !n->output || !n->input[0] || (y && !n->input[1]) ||
         !n->output[0] || n->n_attribute != (axis != 0))
@@ -98,6 +98,21 @@ int onnx_build_node(struct onnx_build *b, const char *op, const char *x, const c
         return rc;
     }
     b->nodes[b->n_nodes++] = n;
+    return SH_OK;
+}
+
+int onnx_build_mark(Onnx__NodeProto *n, const char *name, struct sh_err *err)
+{
+    Onnx__AttributeProto **all =
+        realloc(n->attribute, (n->n_attribute + 1) * sizeof(*n->attribute));
+
+    if (all) {
+        n->attribute = all;
+        all[n->n_attribute] = make_int(name, 1);
+    }
+    if (!all || !all[n->n_attribute])
+        return SH_FAIL(err, SH_E_NOMEM, "could not allocate an attribute");
+    n->n_attribute++;
     return SH_OK;
 }
 

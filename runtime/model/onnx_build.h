@@ -20,6 +20,8 @@ int onnx_build_tensor(struct onnx_build *b, char *name, enum sh_dtype dtype, con
 /* out = op(x), or op(x, y); axis: an attribute, 0: none. */
 int onnx_build_node(struct onnx_build *b, const char *op, const char *x, const char *y,
                     const char *out, int64_t axis);
+/* The node has an attribute of that name, which is 1. */
+int onnx_build_mark(Onnx__NodeProto *n, const char *name, struct sh_err *err);
 /* t = op(of, the axes of t), of Expand or Reshape. */
 int onnx_build_shaped(struct onnx_build *b, const char *op, const char *of,
                       const Onnx__TensorProto *t);

@@ -3,6 +3,7 @@
 
 #include "runtime/model/onnx_again.h"
 #include "runtime/model/onnx_forms.h"
+#include "runtime/model/onnx_held.h"
 #include "runtime/model/onnx_live.h"
 #include "runtime/model/onnx_rows.h"
 #include "runtime/model/onnx_sums.h"
@@ -33,5 +34,7 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
         rc = onnx_tie(m, source, err);
     if (!rc)
         rc = onnx_untie(m, source, kinds, &out->n_untied, err);
+    if (!rc)
+        rc = onnx_held(m, err);
     return rc;
 }

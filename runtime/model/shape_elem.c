@@ -245,6 +245,11 @@ int shape__infer_clip(struct shape_ctx *c)
 
 int shape__infer_identity(struct shape_ctx *c)
 {
+    const struct graph_value *x = shape__in(c, 0);
+
+    if (c->training && shape__int(c, GRAPH_HELD, 0) && shape__is_float(x->dtype) &&
+        (!x->data || x->is_param))
+        return shape__out(c, 0, x->dtype, x->rank, x->dims);
     return shape__alias(c, c->n.in[0]);
 }
 

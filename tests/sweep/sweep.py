@@ -533,7 +533,8 @@ class Check:
                                capture_output=True, text=True, timeout=self.limit, check=True)
         said, mine = json.loads(r.stdout), self.case["train"]["params"]  # of these it is right
         held = said.get("training_note", "").partition("held fixed are ")[2].partition(" because")[0].split(", ")
-        return " ".join([n for n in said.get("training_assumes") or [] if n not in mine] + [n for n in held if n in mine])
+        places = [p for p in said.get("training_note", "").split("; ") if p.startswith("places ")]
+        return " ".join([n for n in said.get("training_assumes") or [] if n not in mine] + [n for n in held if n in mine] + places)
 
     def line(self, tag):
         """One exporter: a row of results."""

@@ -69,10 +69,40 @@ static void what_is_squared_both_ways_learns_once(void **state)
     }
 }
 
+/* x * x.detach(): one factor learns. */
+static void what_is_held_learns_nothing(void **state)
+{
+    struct bench *b = *state;
+
+    for (int holds = 0; holds < 2; holds++) {
+        struct graph *g = text_graph("Identity", "p[4,3]", holds ? GRAPH_HELD "=1" : "", 1);
+        const uint32_t x = g->nodes[0].in[0], held = g->outputs[0];
+        float *label, *grad;
+        double loss;
+        size_t at;
+
+        g->outputs[0] = some_node(g, "Mul", "y", (uint32_t[]){x, held}, 2);
+        compile(b, g, -1, 1, &SPEC);
+        label = some_label(b);
+        grad = all_gradients(b, &loss);
+        at = program_state(b->p, 0)->offset / sizeof(float);
+        for (size_t i = 0; i < 12; i++) {
+            const double v = (double)b->state[at + i];
+            const double want = 2 * (v * v - (double)label[i]) / 12 * v * (holds ? 1 : 2);
+
+            assert_true(fabs((double)grad[at + i] - want) < 1e-5);
+        }
+        free(label);
+        free(grad);
+        clear(b);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(what_is_squared_both_ways_learns_once, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_held_learns_nothing, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
