@@ -414,6 +414,9 @@ bundle-tests: ## beside it: device tests, the checker of goldens and the benches
 	@deploy/bundle.sh $(BUILD) $(VERSION) --tests
 bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 
+wheel: ## the Python client, build/python/shunt-*.whl (python/README.md); takes what it needs to build from PyPI
+	@$$(tests/venv.sh) -m pip wheel --quiet --no-deps --no-build-isolation -w $(BUILD)/python python/
+
 spin: ## models of the protocols, every order of events; and that each planted mutation is found
 	@tests/protocols/check.sh
 
@@ -427,5 +430,5 @@ fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
 .PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench benches replay scale \
-        sim sim-check coverage coverage-programs bundle bundle-tests
+        sim sim-check coverage coverage-programs bundle bundle-tests wheel
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)

@@ -1,0 +1,154 @@
+"""Models, their versions and latency targets; datasets."""
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
+
+from .._errors import ApiError, Conflict, ModelFailed, NotFound, WaitTimeout
+from .._onnx import payload
+from .._tensors import Payload, safetensors
+from .http import AsyncHttp, checked
+
+FAILED = "FAILED"
+
+
+class AsyncModels:
+    """A model is meant by its name, a version by NAME:VERSION; NAME alone is the newest version."""
+
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    async def list(self, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        async for m in self._http.pages("/api/v1/models", limit=limit):
+            yield m
+
+    async def get(self, model: str) -> dict[str, Any]:
+        return await self._http.json("GET", self._path(model))
+
+    def _path(self, model: str, more: str = "") -> str:
+        name, _, version = model.partition(":")
+        at = f"/api/v1/models/{checked(name, 'model')}"
+        return at + (f"/versions/{int(version)}" if version else "") + more
+
+    async def push(self, name: str, path: str | os.PathLike[str], *, max_batch: int | None = None,
+                   precision: str | None = None, buckets: Mapping[str, Sequence[int]] | None = None,
+                   slo_ms: float | None = None, wait: bool = True, timeout: float = 600.0) -> dict[str, Any]:
+        """Uploads an ONNX file, and the files beside it that hold its weights, as the next version of a model,
+        which is made if there is none. Answers with the version; with wait, once requests would be served."""
+        body = payload(os.fspath(path))  # before anything is made: the file may be none
+        try:
+            await self._http.json("POST", "/api/v1/models", json={"name": checked(name, "model")})
+        except Conflict:
+            pass
+        wish = {"max_batch": max_batch, "precision": precision,
+                "buckets": {k: list(v) for k, v in buckets.items()} if buckets else None}
+        version = await self._http.json("POST", self._path(name, "/versions"),
+                                        json={k: v for k, v in wish.items() if v is not None})
+        full = f"{name}:{version['version']}"
+        try:
+            version = await self._http.upload(self._path(full, "/artifact"), body)
+        except ApiError as e:
+            if e.status in (400, 413, 422):  # refused for good: no one needs it
+                await self.delete(full)
+            raise
+        if slo_ms is not None:
+            await self.set_slo(name, slo_ms)
+        return await self.wait_ready(full, timeout) if wait else version
+
+    async def wait_ready(self, model: str, timeout: float = 600.0) -> dict[str, Any]:
+        """Until a version is loaded. ModelFailed if it cannot be."""
+        full = model if ":" in model else f"{model}:{await self._newest(model)}"
+        end, pause = time.monotonic() + timeout, 0.05
+        while True:
+            version = await self.get(full)
+            if version["state"] == "READY":
+                return version
+            if version["state"] == FAILED:
+                raise ModelFailed(version)
+            if time.monotonic() >= end:
+                raise WaitTimeout(f"{full} is {version['state']} after {timeout:g} s")
+            await asyncio.sleep(pause)
+            pause = min(1.5 * pause, 1.0)
+
+    async def _newest(self, model: str) -> int:
+        versions = (await self.get(model))["versions"]
+        if not versions:
+            raise NotFound(404, {"code": "NOTFOUND", "detail": f"model {model} has no version"})
+        return max(int(v["version"]) for v in versions)
+
+    async def delete(self, model: str) -> None:
+        """The model with all its versions, or one version."""
+        await self._http.send("DELETE", self._path(model))
+
+    async def load(self, model: str) -> dict[str, Any]:
+        return await self._http.json("POST", self._path(model, "/load"), again=True)
+
+    async def unload(self, model: str) -> dict[str, Any]:
+        return await self._http.json("POST", self._path(model, "/unload"), again=True)
+
+    async def pin(self, model: str) -> dict[str, Any]:
+        """Keeps its weights in device memory."""
+        return await self._http.json("POST", self._path(model, "/pin"), again=True)
+
+    async def unpin(self, model: str) -> dict[str, Any]:
+        return await self._http.json("POST", self._path(model, "/unpin"), again=True)
+
+    async def set_slo(self, model: str, latency_ms: float, *, percentile: float | None = None,
+                      on_miss: str | None = None, priority: int | None = None) -> dict[str, Any]:
+        """on_miss: "reject", "delay" or "best-effort"."""
+        body = {"latency_ms": latency_ms, "percentile": percentile, "on_miss": on_miss, "priority": priority}
+        return await self._http.json("PUT", self._path(model, "/slo"),
+                                     json={k: v for k, v in body.items() if v is not None})
+
+    async def slo(self, model: str) -> dict[str, Any]:
+        return await self._http.json("GET", self._path(model, "/slo"))
+
+    async def attainment(self, model: str) -> dict[str, Any]:
+        """How requests met the latency target."""
+        return await self._http.json("GET", self._path(model, "/slo/attainment"))
+
+
+class AsyncDatasets:
+    def __init__(self, http: AsyncHttp) -> None:
+        self._http = http
+
+    async def list(self, limit: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        async for d in self._http.pages("/api/v1/datasets", limit=limit):
+            yield d
+
+    async def get(self, name: str) -> dict[str, Any]:
+        return await self._http.json("GET", f"/api/v1/datasets/{checked(name, 'dataset')}")
+
+    async def push(self, name: str, data: Any, names: Sequence[str] = ("x", "label")) -> dict[str, Any]:
+        """data: tensors by their names, each with a sample in each row (NumPy, PyTorch); a safetensors file by its
+        path; or a PyTorch dataset, whose samples are tuples with as many members as there are names."""
+        body = _samples(data, names)
+        path = f"/api/v1/datasets/{checked(name, 'dataset')}"
+        await self._http.json("POST", "/api/v1/datasets", json={"name": name})
+        try:
+            return await self._http.upload(path + "/artifact", body)
+        except ApiError as e:
+            if e.status in (400, 413, 422):
+                await self.delete(name)
+            raise
+
+    async def delete(self, name: str) -> None:
+        await self._http.send("DELETE", f"/api/v1/datasets/{checked(name, 'dataset')}")
+
+
+def _samples(data: Any, names: Sequence[str]) -> Payload:
+    if isinstance(data, (str, os.PathLike)):
+        path = os.fspath(data)
+        return Payload([(path, os.path.getsize(path))])
+    if isinstance(data, Mapping):
+        return safetensors(data)
+    if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
+        import numpy as np
+        rows = [data[i] for i in range(len(data))]
+        if not rows or any(not isinstance(r, (tuple, list)) or len(r) != len(names) for r in rows):
+            raise TypeError(f"each sample has to be a tuple of {len(names)}: {', '.join(names)}")
+        return safetensors({n: np.stack([np.asarray(r[i]) for r in rows]) for i, n in enumerate(names)})
+    raise TypeError("a dataset is tensors by their names, the path of a safetensors file, or a PyTorch dataset")

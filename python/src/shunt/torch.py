@@ -1,0 +1,81 @@
+"""From a PyTorch module to a model that serves, and from a training job back into the module."""
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ._errors import ShuntError
+from ._sync.client import Client
+from ._sync.jobs import Job
+
+
+def export(module: Any, example: Any, path: str, *, training: bool = False, **options: Any) -> None:
+    """Writes the module as ONNX. example: what it is called with, a tensor or a tuple of them, of which the first
+    axis is left open as that of samples. training: so that its weights can be trained: the exporter computes
+    nothing with them and folds no norms. options: further ones of torch.onnx.export."""
+    import torch
+    args = tuple(example) if isinstance(example, (tuple, list)) else (example,)
+    was_training = module.training
+    options.setdefault("dynamo", True)
+    if options["dynamo"]:
+        if training:
+            options.setdefault("optimize", False)
+        if "dynamic_shapes" not in options and all(a.ndim and len(a) > 1 for a in args):
+            options["dynamic_shapes"] = tuple({0: torch.export.Dim("batch")} for _ in args)
+    elif training:
+        options.setdefault("training", torch.onnx.TrainingMode.TRAINING)
+        options.setdefault("do_constant_folding", False)
+    try:
+        module.eval()
+        torch.onnx.export(module, args, path, **options)
+    finally:
+        module.train(was_training)
+
+
+def push(module: Any, example: Any, name: str, *, client: Client | None = None, training: bool = False,
+         export_options: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """Exports a module and uploads it as the next version of a model. options: those of Client.models.push()."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        export(module, example, path, training=training, **(export_options or {}))
+        if client is not None:
+            return client.models.push(name, path, **options)
+        with Client() as own:
+            return own.models.push(name, path, **options)
+
+
+def load(job: Job | int, module: Any, *, client: Client | None = None, strict: bool = True,
+         ignore: Sequence[str] = ()) -> list[str]:
+    """Brings what a job has trained into the module that was exported. Answers with the names of what it set.
+
+    Weights are found by the names of module.state_dict(), which the exporters keep for those that stand in the
+    graph as they are, and as their transposition for those of products. ShuntError where a parameter that the
+    module trains is not found, unless it is in ignore, or strict is False.
+    """
+    import torch
+    if isinstance(job, int):
+        if client is not None:
+            job = client.jobs.get(job)
+        else:
+            with Client() as own:
+                return load(own.jobs.get(job), module, client=own, strict=strict, ignore=ignore)
+    trained = job.weights()
+    state, done = module.state_dict(), []
+    with torch.no_grad():
+        for name, to in state.items():
+            value = trained.get(name)
+            if value is None:
+                continue
+            if tuple(value.shape) != tuple(to.shape):
+                raise ShuntError(f"{name} was trained as {tuple(value.shape)}, the module has {tuple(to.shape)}")
+            to.copy_(torch.from_numpy(np.array(value.astype(np.float32) if value.dtype.kind == "V" else value)))
+            done.append(name)
+    missing = [n for n, p in module.named_parameters() if p.requires_grad and n not in done and n not in ignore]
+    if strict and missing:
+        raise ShuntError(f"the trained model has no {', '.join(missing[:5])}" + (" and more" if len(missing) > 5 else "")
+                         + ": export with shunt.torch.push(..., training=True), which keeps the names of parameters")
+    return done
