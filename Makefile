@@ -410,7 +410,7 @@ bundle: ## one relocatable folder for hosts without package access, and its .tar
 	@deploy/bundle.sh $(BUILD) $(VERSION)
 
 bundle-tests: ## beside it: device tests, the checker of goldens and the benches, for a GPU host
-	@$(MAKE) --no-print-directory lab $(ORACLE) $(DEV_BIN)
+	@$(MAKE) --no-print-directory lab $(ORACLE) $(DEV_BIN) $(BUILD)/bench/arrivals
 	@deploy/bundle.sh $(BUILD) $(VERSION) --tests
 bundle-tests: | $(filter bundle,$(MAKECMDGOALS))
 

@@ -89,6 +89,7 @@ copy_tests() {
     for f in "$root"/tests/device/test_*.c; do
         install -m 755 "$build/device-tests/$(basename "$f" .c)" "$out/device-tests/"
     done
+    install -D -m 755 "$build/bench/arrivals" "$out/bench/arrivals"
     ln -s ../tests/selftest.py "$out/bin/shunt-selftest"
     while IFS= read -r f; do
         install -D -m "$(stat -c %a "$root/$f")" "$root/$f" "$out/$f"

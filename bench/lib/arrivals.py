@@ -4,7 +4,16 @@ import os
 import subprocess
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-PROGRAM = os.path.join(ROOT, "build", "bench", "arrivals")
+BUILT = os.path.join(ROOT, "build", "bin")
+
+
+def _beside(programs):
+    return os.path.join(os.path.dirname(os.path.abspath(programs)), "bench", "arrivals")
+
+
+# Of the build or bundle whose programs are measured, else of what is built here.
+PROGRAM = _beside(os.environ.get("SHUNT_BIN", BUILT))
+PROGRAM = PROGRAM if os.path.exists(PROGRAM) else _beside(BUILT)
 NOT_SENT, NO_REPLY = 1, 0
 
 # ms; late: the client itself; took: from when it was due; heard: from when it was sent

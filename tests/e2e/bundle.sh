@@ -11,6 +11,7 @@ ln -s "$bin" built/bin
 ln -s "$bin/../lib" built/lib
 ln -s "$bin/../device-tests" built/device-tests
 ln -s "$bin/../lab" built/lab
+ln -s "$bin/../bench" built/bench
 ok "the bundle is made" "$root/deploy/bundle.sh" built test --folder
 mv built/bundle/shunt-test "$tmp/moved away"
 home=$tmp/moved\ away
@@ -47,6 +48,12 @@ if [ -x built/device-tests/test_attn ]; then
         --strip-components 1
     exits "a host is checked" 0 "device-test 1 of 1" \
         bare "$home/bin/shunt-selftest" --device cpu --precisions fp32 --tests test_attn
+    ok "a bench finds the program of its loads" \
+        bare SHUNT_BIN="$home/bin" PYTHONPATH="$home/bench/lib" python3 -c 'if True:
+        import arrivals, sys
+        assert arrivals.PROGRAM == sys.argv[1]
+        assert arrivals.send(1, 0.01, 1, [("listed", [], b"-")]) == []' \
+        "$home/bench/arrivals"
     rm "$home/lib/shunt-dev-cpu.so"
     exits "a host that cannot compute is named" 1 "FAILED device-test 0 of 1" \
         bare "$home/bin/shunt-selftest" --device cpu --precisions fp32 --tests test_attn
