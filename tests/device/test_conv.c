@@ -151,6 +151,36 @@ static void convolution_matches_the_loops(void **state)
     one_forward(&CASES[10], true, true, DEV_ACT_SILU);
 }
 
+/* Of one sample, which is where the cuda device has several kernels to choose from. */
+static const struct cc DEPTHWISE[] = {
+    {1, 128, 7, 7, 128, {7, 7}, {1, 1}, {1, 1}, {3, 3, 3, 3}, 128},   /* the size chooses one */
+    {1, 384, 14, 14, 384, {7, 7}, {1, 1}, {1, 1}, {3, 3, 3, 3}, 384}, /* another */
+    {1, 192, 28, 28, 192, {7, 7}, {1, 1}, {1, 1}, {3, 3, 3, 3}, 192}, /* and another */
+    {2, 40, 11, 9, 40, {7, 7}, {2, 1}, {1, 1}, {3, 2, 1, 4}, 40},     /* lopsided */
+    {3, 56, 5, 6, 56, {5, 5}, {1, 1}, {1, 1}, {2, 2, 2, 2}, 56},
+    {2, 72, 13, 10, 72, {5, 5}, {1, 2}, {1, 1}, {2, 2, 2, 2}, 72},
+    {3, 36, 9, 11, 36, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 36},
+    {1, 16, 1, 2, 16, {3, 3}, {2, 1}, {1, 1}, {1, 1, 1, 1}, 16}, /* fewer than a thread has */
+    {2, 144, 9, 12, 144, {3, 3}, {2, 2}, {1, 1}, {0, 0, 1, 1}, 144},
+    {1, 1032, 3, 3, 1032, {3, 3}, {1, 1}, {1, 1}, {1, 1, 1, 1}, 1032},
+};
+
+static void every_depthwise_kernel_matches_the_loops(void **state)
+{
+    static const char *const VARIANTS[] = {NULL, "1", "2", "3", "4", "5"}; /* kernels.h */
+
+    (void)state;
+    for (size_t v = 0; v < SH_ARRAY_LEN(VARIANTS); v++) {
+        if (VARIANTS[v])
+            setenv("SHUNT_CUDA_DEPTHWISE", VARIANTS[v], 1);
+        for (size_t i = 0; i < SH_ARRAY_LEN(DEPTHWISE); i++) {
+            one_forward(&DEPTHWISE[i], true, false, DEV_ACT_NONE);
+            one_forward(&DEPTHWISE[i], i % 2, true, DEV_ACT_SILU);
+        }
+        unsetenv("SHUNT_CUDA_DEPTHWISE");
+    }
+}
+
 /* A weight of convolutions over a large picture and a small one: how it is stored suits the first
  * that comes, and the other reads it so; whichever is first. */
 static void one_weight_serves_pictures_of_all_sizes(void **state)
@@ -714,6 +744,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolution_matches_the_loops),
+        cmocka_unit_test(every_depthwise_kernel_matches_the_loops),
         cmocka_unit_test(one_weight_serves_pictures_of_all_sizes),
         cmocka_unit_test(convolution_gradients_match_the_loops),
         cmocka_unit_test(weight_gradients_of_parts_of_the_samples_add_up),

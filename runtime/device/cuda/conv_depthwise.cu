@@ -3,112 +3,25 @@
 // No matrix product is in them, they wait for memory. A block keeps the weights of a chunk of
 // channels in shared memory; a thread computes OUT neighbouring results of V channels, for 3x3, 5x5
 // and 7x7 without dilation from registers, and so the gradient of the data. Where that would be too
-// few threads to hide what memory takes, a thread has one result, or a row of taps of one. The
-// gradient of the weight sums over pixels in two stages of fixed order; a thread has all taps, of
-// 7x7 four rows of them.
+// few threads to hide what memory takes, a thread has one result, or one row of taps
+// (conv_depthwise_rows.cu). The gradient of the weight sums over pixels in two stages of fixed
+// order; a thread has all taps, of 7x7 four rows of them.
 //
 // All tensors channels-last, weights [m][r][s]; sums in F32.
-#include "runtime/device/cuda/conv_lanes.cuh"
+#include "runtime/device/cuda/conv_depthwise.cuh"
 
 #define OUT 4
-#define PAD 4 // floats behind a row of shared weights, so that a warp writes to many banks
-#define MAX_SHARED (48 * 1024) // bytes
-
-// Where there is little work (launch_dw()):
-#define NARROW 32          // channels of a block
-#define FEW (1 << 15)      // threads that have OUT results each
-#define VERY_FEW (1 << 15) // threads that have a row of taps each, for one of their channels
-
-struct dw {
-    int n, h, w, c, r, s, p, q;
-    int stride_h, stride_w, dil_h, dil_w, pad_h, pad_w;
-    struct lanes l;
-    int turned; // the last tap first
-};
-
-static struct dw dw_of(const struct k_conv *v, int width, int most = CHUNK)
-{
-    return {(int)v->n,
-            (int)v->h,
-            (int)v->w,
-            (int)v->c,
-            (int)v->r,
-            (int)v->s,
-            (int)v->p,
-            (int)v->q,
-            (int)v->stride[0],
-            (int)v->stride[1],
-            (int)v->dilation[0],
-            (int)v->dilation[1],
-            (int)v->pad[0],
-            (int)v->pad[1],
-            lanes_of(v->c, width, most),
-            0};
-}
-
-// Floats from one tap to the next in shared memory.
-static __host__ __device__ __forceinline__ int row_of(const struct dw &a)
-{
-    return a.l.chunk + PAD;
-}
-
-static size_t shared_of(const struct dw &a)
-{
-    return (size_t)a.r * a.s * row_of(a) * sizeof(float);
-}
-
-// shared[tap][channel of the chunk] = w[channel][tap]. K = 0: any window. MOST: not more weights
-// than this, loaded all at once; 0: any number.
-template <class T, int K, int MOST = 0>
-DEV_INLINE void load_weights(const struct dw &a, const T *w, float *shared)
-{
-    const int taps = K > 0 ? K * K : a.r * a.s, c0 = blockIdx.y * a.l.chunk;
-    constexpr int ROUNDS = MOST > 0 ? (MOST + THREADS - 1) / THREADS : 8;
-
-#pragma unroll ROUNDS
-    for (int k = 0; MOST > 0 ? k < ROUNDS : k * THREADS < taps * a.l.chunk; k++) {
-        const int i = k * THREADS + threadIdx.x, c = i / taps;
-        const int tap = a.turned ? taps - 1 - i % taps : i % taps;
-
-        if (i < taps * a.l.chunk)
-            shared[tap * row_of(a) + c] = c0 + c < a.c ? to_f(w[(int64_t)c0 * taps + i]) : 0;
-    }
-    __syncthreads();
-}
-
-// `n` neighbours in a row; what lies outside of the image is 0. No load waits for another.
-template <class T, int V, int N>
-DEV_INLINE void load_row(const struct dw &a, const T *row, bool is_row, int w0, vec<T, V> (&in)[N])
-{
-#pragma unroll
-    for (int j = 0; j < N; j++) {
-        in[j] = {};
-        if (is_row && (unsigned)(w0 + j) < (unsigned)a.w)
-            in[j] = load_vec<V>(row + (int64_t)(w0 + j) * a.c);
-    }
-}
+#define FEW (1 << 15) // threads that have OUT results each: less than hides what memory takes
 
 // One row of taps of a K x K window with stride S: every input is loaded once.
 template <class T, int V, int K, int S, int N>
 DEV_INLINE void dw_row(const struct dw &a, const T *row, bool is_row, int w0, const float *weights,
                        float (&acc)[N][V])
 {
-    constexpr int INPUTS = (N - 1) * S + K;
-    vec<T, V> in[INPUTS];
-    float k[K][V];
+    vec<T, V> in[(N - 1) * S + K];
 
     load_row(a, row, is_row, w0, in);
-#pragma unroll
-    for (int s = 0; s < K; s++)
-        load_f<V>(weights + s * row_of(a), k[s]);
-#pragma unroll
-    for (int j = 0; j < INPUTS; j++)
-#pragma unroll
-        for (int t = 0; t < N; t++)
-            if (j - t * S >= 0 && j - t * S < K)
-#pragma unroll
-                for (int i = 0; i < V; i++)
-                    acc[t][i] += to_f(in[j].v[i]) * k[j - t * S][i];
+    multiply_row<T, V, K, S, N>(a, in, weights, acc);
 }
 
 // The same for any window.
@@ -133,31 +46,6 @@ DEV_INLINE void dw_row_any(const struct dw &a, const T *row, int w0, const float
                 acc[t][i] += x[i] * k[i];
         }
     }
-}
-
-template <class T, int V>
-DEV_INLINE void dw_store(const struct dw &a, float (&acc)[V], int64_t at, int c, const T *bias,
-                         const T *z, const struct act_of &act, T *y)
-{
-    float more[V];
-
-    if (bias) {
-        load_f<V>(bias + c, more);
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            acc[i] += more[i];
-    }
-    if (z) {
-        load_f<V>(z + at, more);
-#pragma unroll
-        for (int i = 0; i < V; i++)
-            acc[i] += more[i];
-    }
-    apply_act<V>(act, acc);
-    if (a.turned) // y is a gradient
-        store_grad<V>(y + at, acc);
-    else
-        store_f<V>(y + at, acc);
 }
 
 // K = 0: any window, stride and dilation. A thread has N neighbouring results; one that has one
@@ -200,53 +88,6 @@ static __global__ void __launch_bounds__(THREADS)
             if (q + t < a.q)
                 dw_store<T, V>(a, acc[t], at + (int64_t)t * a.c, c, bias, z, act, y);
     }
-}
-
-// The same for a K x K window with stride S where there is little work: each row of taps has a
-// thread of its own, and the code, which is run through once, is short.
-template <class T, int V, int K, int S>
-static __global__ void __launch_bounds__(THREADS)
-    dw_few_kernel(const struct dw a, const T *__restrict__ x, const T *__restrict__ w,
-                  const T *__restrict__ bias, const T *__restrict__ z, const struct act_of act,
-                  T *__restrict__ y)
-{
-    extern __shared__ __align__(16) float shared[];
-    float *const part = shared + K * K * row_of(a) + threadIdx.x * V;
-    const int lane = threadIdx.x % a.l.lanes, r = threadIdx.x / a.l.lanes % K;
-    const int slot = threadIdx.x / a.l.lanes / K, slots = THREADS / a.l.lanes / K;
-    const int c = blockIdx.y * a.l.chunk + lane * V;
-    const int64_t i = (int64_t)blockIdx.x * slots + slot;
-    const bool is_here = slot < slots && c < a.c && i < (int64_t)a.n * a.p * a.q;
-    const int q = (int)(i % a.q), h = (int)(i / a.q % a.p) * S - a.pad_h + r;
-    const T *row = x + (i / a.q / a.p * a.h + h) * a.w * a.c + c;
-    vec<T, V> in[K];
-    float acc[V] = {};
-
-    load_row(a, row, is_here && (unsigned)h < (unsigned)a.h, q * S - a.pad_w, in);
-    load_weights<T, K, K * K * NARROW>(a, w, shared);
-#pragma unroll
-    for (int s = 0; s < K; s++) {
-        float k[V];
-
-        load_f<V>(shared + (r * K + s) * row_of(a) + lane * V, k);
-#pragma unroll
-        for (int e = 0; e < V; e++)
-            acc[e] += to_f(in[s].v[e]) * k[e];
-    }
-    store_f<V>(part, acc);
-    __syncthreads();
-    if (r > 0 || !is_here)
-        return;
-#pragma unroll
-    for (int k = 1; k < K; k++) {
-        float more[V];
-
-        load_f<V>(part + k * a.l.lanes * V, more);
-#pragma unroll
-        for (int e = 0; e < V; e++)
-            acc[e] += more[e];
-    }
-    dw_store<T, V>(a, acc, i * a.c + c, c, bias, z, act, y);
 }
 
 // d_x: every input gathers the results that it went into.
@@ -439,18 +280,6 @@ static __global__ void __launch_bounds__(THREADS)
         store_f<V>(part + ((int64_t)blockIdx.x * gridDim.z + tap) * a.c + c, acc);
 }
 
-template <class T, int V, int K, int S>
-static void launch_dw_few(cudaStream_t s, const struct k_conv *v, const T *x, const T *w,
-                          const T *bias, const T *z, struct act_of act, T *y)
-{
-    const struct dw a = dw_of(v, V, NARROW);
-    const int slots = THREADS / a.l.lanes / K;
-    const dim3 grid((unsigned)cdiv64(v->n * v->p * v->q, slots), (unsigned)cdiv64(v->c, a.l.chunk));
-
-    dw_few_kernel<T, V, K, S><<<grid, THREADS, shared_of(a) + THREADS * V * sizeof(float), s>>>(
-        a, x, w, bias, z, act, y);
-}
-
 template <class T, int V, int K, int S, int N>
 static void launch_dw_by(cudaStream_t s, const struct k_conv *v, const T *x, const T *w,
                          const T *bias, const T *z, struct act_of act, T *y)
@@ -462,46 +291,51 @@ static void launch_dw_by(cudaStream_t s, const struct k_conv *v, const T *x, con
     dw_kernel<T, V, K, S, N><<<grid, THREADS, shared_of(a), s>>>(a, x, w, bias, z, act, y);
 }
 
+// By K_DW_*.
 template <class T, int V, int K, int S>
 static void launch_dw(cudaStream_t s, const struct k_conv *v, const T *x, const T *w, const T *bias,
                       const T *z, struct act_of act, T *y)
 {
-    const int64_t lines = v->n * v->p, columns = cdiv64(v->c, V);
+    if (v->variant == K_DW_ONE)
+        launch_dw_by<T, V, K, S, 1>(s, v, x, w, bias, z, act, y);
+    else
+        launch_dw_by<T, V, K, S, OUT>(s, v, x, w, bias, z, act, y);
+}
 
-    if constexpr (K > 0) {
-        if (lines * v->q * columns * K < (int64_t)VERY_FEW * V) {
-            launch_dw_few<T, V, K, S>(s, v, x, w, bias, z, act, y);
-            return;
-        }
-        if (lines * cdiv64(v->q, OUT) * columns < FEW) {
-            launch_dw_by<T, V, K, S, 1>(s, v, x, w, bias, z, act, y);
-            return;
-        }
-    }
-    launch_dw_by<T, V, K, S, OUT>(s, v, x, w, bias, z, act, y);
+// The variant that is said, or the one for this size.
+static int variant_of(const struct k_conv *v, int width)
+{
+    const int64_t threads = v->n * v->p * cdiv64(v->q, OUT) * cdiv64(v->c, width);
+
+    if (v->variant != K_DW_BY_SIZE)
+        return v->variant;
+    return threads < FEW ? conv_depthwise_rows_for(v, width) : K_DW_RUNS;
 }
 
 template <class T>
-static void depthwise(cudaStream_t s, const struct k_conv *v, const T *x, const T *w, const T *bias,
-                      const T *z, struct act_of act, T *y)
+static void depthwise(cudaStream_t s, const struct k_conv *given, int type, const T *x, const T *w,
+                      const T *bias, const T *z, struct act_of act, T *y)
 {
-    const int64_t k = v->r == v->s && v->dilation[0] == 1 && v->dilation[1] == 1 ? v->r : 0;
-    const int64_t stride = v->stride[1];
+    struct k_conv v = *given;
+    const int k = window_for_rows(&v, VEC<T>), stride = (int)v.stride[1];
 
-    if (width_of<T>(v->c) == 1)
-        launch_dw<T, 1, 0, 0>(s, v, x, w, bias, z, act, y);
+    v.variant = k > 0 ? variant_of(&v, VEC<T>) : K_DW_RUNS;
+    if (v.variant >= K_DW_ROWS_1)
+        conv_depthwise_rows(s, &v, type, x, w, bias, z, act, y);
+    else if (width_of<T>(v.c) == 1)
+        launch_dw_by<T, 1, 0, 0, OUT>(s, &v, x, w, bias, z, act, y);
     else if (k == 3 && stride == 1)
-        launch_dw<T, VEC<T>, 3, 1>(s, v, x, w, bias, z, act, y);
+        launch_dw<T, VEC<T>, 3, 1>(s, &v, x, w, bias, z, act, y);
     else if (k == 3 && stride == 2)
-        launch_dw<T, VEC<T>, 3, 2>(s, v, x, w, bias, z, act, y);
+        launch_dw<T, VEC<T>, 3, 2>(s, &v, x, w, bias, z, act, y);
     else if (k == 5 && stride == 1)
-        launch_dw<T, VEC<T>, 5, 1>(s, v, x, w, bias, z, act, y);
+        launch_dw<T, VEC<T>, 5, 1>(s, &v, x, w, bias, z, act, y);
     else if (k == 5 && stride == 2)
-        launch_dw<T, VEC<T>, 5, 2>(s, v, x, w, bias, z, act, y);
-    else if (k == 7 && stride == 1)
-        launch_dw<T, VEC<T>, 7, 1>(s, v, x, w, bias, z, act, y);
+        launch_dw<T, VEC<T>, 5, 2>(s, &v, x, w, bias, z, act, y);
+    else if (k == 7)
+        launch_dw<T, VEC<T>, 7, 1>(s, &v, x, w, bias, z, act, y);
     else
-        launch_dw<T, VEC<T>, 0, 0>(s, v, x, w, bias, z, act, y);
+        launch_dw_by<T, VEC<T>, 0, 0, OUT>(s, &v, x, w, bias, z, act, y);
 }
 
 // The window if it is square and not dilated, and strides are the same; 0: another.
@@ -638,12 +472,20 @@ bool conv_is_depthwise(const struct k_conv *v)
            v->q < most / v->stride[1];
 }
 
+// Rows of taps are for little work.
+bool conv_depthwise_varies(const struct k_conv *v, int type)
+{
+    const int64_t results = v->n * v->p * v->q * v->c, most = 1 << 24;
+
+    return results < most && window_for_rows(v, type == CUDA_T_F32 ? VEC<float> : VEC<f16>) > 0;
+}
+
 void conv_depthwise(cudaStream_t s, const struct k_conv *v, int type, const void *x, const void *w,
                     const void *bias, const void *z, struct act_of act, void *y)
 {
-    DISPATCH_FLOAT(
-        type, T,
-        depthwise<T>(s, v, (const T *)x, (const T *)w, (const T *)bias, (const T *)z, act, (T *)y))
+    DISPATCH_FLOAT(type, T,
+                   depthwise<T>(s, v, type, (const T *)x, (const T *)w, (const T *)bias,
+                                (const T *)z, act, (T *)y))
 }
 
 void conv_depthwise_data(cudaStream_t s, const struct k_conv *v, int type, const void *dy,

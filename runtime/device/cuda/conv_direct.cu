@@ -201,6 +201,11 @@ extern "C" bool k_conv_has_kernel(const struct k_conv *v, int type)
     return conv_is_depthwise(v) || conv_is_grouped(v, type);
 }
 
+extern "C" bool k_conv_has_variants(const struct k_conv *v, int type)
+{
+    return conv_is_depthwise(v) && conv_depthwise_varies(v, type);
+}
+
 // cuDNN has kernels for groups of 8, 16 and 32 channels, which are as fast or faster.
 extern "C" bool k_conv_is_best(const struct k_conv *v, int type)
 {

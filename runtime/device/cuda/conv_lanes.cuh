@@ -106,6 +106,7 @@ static inline int splits_of(int64_t rows, const struct lanes &l, int64_t most)
 
 // conv_depthwise.cu
 bool conv_is_depthwise(const struct k_conv *v);
+bool conv_depthwise_varies(const struct k_conv *v, int type);
 void conv_depthwise(cudaStream_t s, const struct k_conv *v, int type, const void *x, const void *w,
                     const void *bias, const void *z, struct act_of act, void *y);
 void conv_depthwise_data(cudaStream_t s, const struct k_conv *v, int type, const void *dy,

@@ -5,9 +5,13 @@
  *
  * Without measuring (no file to keep the result in, or deterministic) the method is the first that
  * works: cuDNN's best guess for all in one kernel, then with our epilogue behind it.
+ *
+ * SHUNT_CUDA_DEPTHWISE in the environment, for tests and for measuring: the variant (K_DW_*) of our
+ * kernel that depthwise convolutions have forward, where it is one for them.
  */
 #include "runtime/device/cuda/cuda_conv.h"
 
+#include "common/conf.h"
 #include "common/mem.h"
 #include "runtime/device/cuda/cuda_nest.h"
 #include "runtime/device/cuda/cuda_tune.h"
@@ -91,8 +95,8 @@ static struct conv_method *by_heuristics(struct cuda_dev *d, const struct conv_p
     int64_t widths[4];
     int n = cuda__conv_widths(p, widths);
 
-    if (k_conv_is_best(&k, (int)p->type))
-        return cuda__conv_own(p, widths[n - 1]);
+    if (k_conv_is_best(&k, (int)p->type) || p->variant > 0)
+        return cuda__conv_own(p, widths[n - 1], p->variant);
     /* Without matrix units cuDNN transposes both ways first, into a large workspace. */
     if (p->is_strict && cuda__conv_each(d, p, &PRODUCT, take_first, &m))
         return m;
@@ -105,7 +109,7 @@ static struct conv_method *by_heuristics(struct cuda_dev *d, const struct conv_p
             if (cuda__conv_each(d, p, &s, take_first, &m))
                 return m;
         }
-    return cuda__conv_own(p, widths[n - 1]);
+    return cuda__conv_own(p, widths[n - 1], p->variant);
 }
 
 static struct conv_method *by_measuring(struct cuda_dev *d, const struct conv_problem *p,
@@ -145,7 +149,7 @@ static int method_for(struct cuda_dev *d, const struct conv_problem *p, struct c
         m->refs++;
         return SH_OK;
     }
-    if (d->tune && !d->deterministic)
+    if (d->tune && !d->deterministic && p->variant == 0)
         m = by_measuring(d, p, key);
     if (!m)
         m = by_heuristics(d, p);
@@ -178,9 +182,10 @@ static void pad(struct cuda_dev *d, const struct conv_problem *p, const struct c
 static void run_own(struct cuda_dev *d, const struct conv_problem *p, const struct conv_method *m,
                     const struct conv_args *a)
 {
-    const struct k_conv k = cuda__conv_direct(p, m->padded);
+    struct k_conv k = cuda__conv_direct(p, m->padded);
     const int type = (int)p->type;
 
+    k.variant = m->variant;
     if (p->pass == DNN_FORWARD)
         k_conv_fwd(d->stream, &k, type, a->x, a->w, a->bias, a->z, (int)p->act, p->p0, p->p1, a->y);
     else if (p->pass == DNN_BWD_DATA)
@@ -246,6 +251,19 @@ static void conv_op_free(void *aux)
     free(o);
 }
 
+/* 0: none is asked for, or there is no choice. */
+static int wanted_variant(const struct conv_problem *p)
+{
+    const char *text = p->pass == DNN_FORWARD ? sh_conf_env("SHUNT_CUDA_DEPTHWISE") : NULL;
+    const struct k_conv k = cuda__conv_direct(p, 0);
+    int64_t n;
+
+    if (!text || !k_conv_has_variants(&k, (int)p->type) ||
+        sh_parse_i64(text, 0, K_DW_N - 1, "SHUNT_CUDA_DEPTHWISE", &n, NULL))
+        return 0;
+    return (int)n;
+}
+
 /* Paddings that give the y that the graph has. The end is made like the begin where that makes no
  * difference, since many kernels know only that; a stride can leave part of it unused. */
 static void read_padding(const struct dev_conv *c, struct conv_problem *p)
@@ -291,6 +309,7 @@ static int read_problem(struct cuda_build *b, enum dnn_pass pass, uint32_t x, ui
     memcpy(p->stride, c->stride, sizeof(p->stride));
     memcpy(p->dilation, c->dilation, sizeof(p->dilation));
     read_padding(c, p);
+    p->variant = wanted_variant(p);
     return SH_OK;
 }
 

@@ -28,6 +28,7 @@ struct conv_problem {
     /* x, of few channels, comes as it is stored, and the method converts it. */
     bool is_raw, raw_is_plain;
     enum cuda_type raw_type;
+    int variant; /* of our kernel, which is then the method: 0: what is best */
 };
 
 enum conv_how {
@@ -53,6 +54,7 @@ struct conv_method {
     enum conv_how how;
     uint32_t fused; /* set of CONV_FUSED_* */
     int64_t padded; /* channels of the converted x; 0: x is taken as it comes */
+    int variant;    /* CONV_OWN */
     struct dnn_plan plan;
     uint32_t roles; /* of plan */
     struct conv_gemm gemm;
@@ -87,7 +89,7 @@ bool cuda__conv_each(struct cuda_dev *d, const struct conv_problem *p, const str
                      conv_visit *visit, void *ctx);
 /* Widths of x worth a try, best guess first; 0: as it comes. Returns how many. */
 int cuda__conv_widths(const struct conv_problem *p, int64_t out[static 4]);
-struct conv_method *cuda__conv_own(const struct conv_problem *p, int64_t padded);
+struct conv_method *cuda__conv_own(const struct conv_problem *p, int64_t padded, int variant);
 struct k_conv cuda__conv_direct(const struct conv_problem *p, int64_t padded);
 void cuda__conv_key(const struct cuda_dev *d, const struct conv_problem *p,
                     char out[static CONV_KEY]);

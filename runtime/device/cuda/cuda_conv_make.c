@@ -25,13 +25,14 @@ void cuda__conv_key(const struct cuda_dev *d, const struct conv_problem *p,
              "conv-%s:%s%s%s:x%" PRId64 "x%" PRId64 "x%" PRId64 "x%" PRId64 ":w%" PRId64 "x%" PRId64
              "x%" PRId64 "x%" PRId64 ":y%" PRId64 "x%" PRId64 ":s%" PRId64 "x%" PRId64 ":d%" PRId64
              "x%" PRId64 ":p%" PRId64 "x%" PRId64 "+%" PRId64 "x%" PRId64
-             ":b%dz%d:%s,%.9g,%.9g:raw%d%d%d",
+             ":b%dz%d:%s,%.9g,%.9g:raw%d%d%d:v%d",
              PASS_NAMES[p->pass], TYPE_NAMES[p->type],
              p->type == CUDA_T_F32 && !p->is_strict ? "t" : "", d->deterministic ? "d" : "", x[0],
              x[1], x[2], x[3], w[0], w[1], w[2], w[3], y[2], y[3], p->stride[0], p->stride[1],
              p->dilation[0], p->dilation[1], p->pad_begin[0], p->pad_begin[1], p->pad_end[0],
              p->pad_end[1], p->has_bias, p->has_z, dev_act_name(p->act), (double)p->p0,
-             (double)p->p1, p->is_raw, p->is_raw ? (int)p->raw_type : 0, p->raw_is_plain);
+             (double)p->p1, p->is_raw, p->is_raw ? (int)p->raw_type : 0, p->raw_is_plain,
+             p->variant);
 }
 
 /* ------------------------------------------------------------------ what fits */
@@ -217,11 +218,21 @@ struct k_conv cuda__conv_direct(const struct conv_problem *p, int64_t padded)
                            .tf32 = !p->is_strict};
 }
 
-struct conv_method *cuda__conv_own(const struct conv_problem *p, int64_t padded)
+/* Variants are numbered from 1 to what this returns; 0: there is no choice. */
+static int variants_of(const struct conv_problem *p, int64_t padded)
+{
+    const struct k_conv k = cuda__conv_direct(p, padded);
+
+    return p->pass == DNN_FORWARD && k_conv_has_variants(&k, (int)p->type) ? K_DW_N - 1 : 0;
+}
+
+struct conv_method *cuda__conv_own(const struct conv_problem *p, int64_t padded, int variant)
 {
     const struct k_conv k = cuda__conv_direct(p, padded);
     struct conv_method *m = method_new(p, CONV_OWN, padded);
 
+    if (m)
+        m->variant = variant <= variants_of(p, padded) ? variant : 0;
     if (m && p->pass == DNN_BWD_WEIGHT)
         m->lib_bytes = k_conv_bwd_weight_scratch(&k, (int)p->type);
     return m;
@@ -325,19 +336,28 @@ static bool each_plan(struct cuda_dev *d, const struct conv_problem *p, const st
     return enough;
 }
 
+static bool each_own(const struct conv_problem *p, const struct conv_search *s, conv_visit *visit,
+                     void *ctx)
+{
+    const int n = variants_of(p, s->padded);
+    bool enough = false;
+
+    for (int v = n > 0; v <= n && !enough; v++) {
+        struct conv_method *m = cuda__conv_own(p, s->padded, v);
+
+        enough = m && visit(ctx, m);
+    }
+    return enough;
+}
+
 bool cuda__conv_each(struct cuda_dev *d, const struct conv_problem *p, const struct conv_search *s,
                      conv_visit *visit, void *ctx)
 {
-    struct conv_method *m;
-
     if (!fits(p, s->how, s->padded))
         return false;
     if (s->how == CONV_GEMM)
         return each_gemm(d, p, s, visit, ctx);
-    if (s->how != CONV_OWN)
-        return each_plan(d, p, s, visit, ctx);
-    m = cuda__conv_own(p, s->padded);
-    return m && visit(ctx, m);
+    return s->how == CONV_OWN ? each_own(p, s, visit, ctx) : each_plan(d, p, s, visit, ctx);
 }
 
 /* ------------------------------------------------------------------ kept in a file */
@@ -360,25 +380,26 @@ void cuda__conv_save(const struct conv_method *m, int n_tried, char *text, size_
             engine[0] = 0;
         (void)dnn_plan_save(&m->plan, blob, bytes);
     }
-    snprintf(text, size, "%s pad=%" PRId64 " ns=%.0f ws=%zu of=%d %s", HOW_NAMES[m->how], m->padded,
-             m->ns, m->lib_bytes, n_tried, engine);
+    snprintf(text, size, "%s pad=%" PRId64 " variant=%d ns=%.0f ws=%zu of=%d %s", HOW_NAMES[m->how],
+             m->padded, m->variant, m->ns, m->lib_bytes, n_tried, engine);
 }
 
+/* false too of what was written before there were variants: it is measured again. */
 static bool parse(const struct conv_problem *p, const char *text, enum conv_how *how,
-                  int64_t *padded)
+                  int64_t *padded, int *variant)
 {
     int64_t widths[4];
     char name[16];
     int n = cuda__conv_widths(p, widths), h = 0;
 
-    if (sscanf(text, "%15s pad=%" SCNd64, name, padded) != 2)
+    if (sscanf(text, "%15s pad=%" SCNd64 " variant=%d", name, padded, variant) != 3)
         return false;
     while (h < CONV_N_HOWS && strcmp(name, HOW_NAMES[h]) != 0)
         h++;
     while (n > 0 && widths[n - 1] != *padded)
         n--;
     *how = (enum conv_how)h;
-    return n > 0 && fits(p, *how, *padded);
+    return n > 0 && fits(p, *how, *padded) && *variant >= 0 && *variant <= variants_of(p, *padded);
 }
 
 struct conv_method *cuda__conv_load(struct cuda_dev *d, const struct conv_problem *p,
@@ -388,11 +409,12 @@ struct conv_method *cuda__conv_load(struct cuda_dev *d, const struct conv_proble
     struct dnn_plan plan;
     enum conv_how how;
     int64_t padded;
+    int variant;
 
-    if (!parse(p, text, &how, &padded))
+    if (!parse(p, text, &how, &padded, &variant))
         return NULL;
     if (how == CONV_OWN)
-        return cuda__conv_own(p, padded);
+        return cuda__conv_own(p, padded, variant);
     if (!blob)
         return NULL;
     if (how == CONV_GEMM)

@@ -133,8 +133,20 @@ void k_layernorm_bwd(cudaStream_t s, const struct k_layernorm_bwd *a);
 struct k_conv {
     int64_t n, h, w, c, m, r, s, p, q, groups;
     int64_t stride[2], dilation[2], pad[2];
-    bool tf32; /* F32 may be rounded to TF32 */
+    int variant; /* of a depthwise one, forward: K_DW_* */
+    bool tf32;   /* F32 may be rounded to TF32 */
 };
+enum { /* What a thread of it has: */
+       K_DW_BY_SIZE,
+       K_DW_RUNS, /* some results side by side */
+       K_DW_ONE,  /* one result */
+       K_DW_ROWS_1,
+       K_DW_ROWS_2,
+       K_DW_ROWS_4, /* a row of taps of so many results */
+       K_DW_N
+};
+/* There is a choice of variants: all of 1 to K_DW_N - 1. */
+bool k_conv_has_variants(const struct k_conv *v, int type);
 /* There is a fast kernel for it; else one thread computes each result. */
 bool k_conv_has_kernel(const struct k_conv *v, int type);
 /* And it is to be taken without measuring. */
