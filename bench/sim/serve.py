@@ -1,14 +1,15 @@
 """Requests: rows of build/bench/replay, tables and charts of them, for replay.py."""
+import math
 import os
 from concurrent import futures
 
 import svg
 
-SIZES = ((1, 10000), (10, 20000), (100, 40000), (1000, 80000))  # GPUs, requests
-SEARCHED = 100  # GPUs, for whose rate GPUs for 99 % are looked for
-# With too few GPUs a replay of ours takes minutes: the search goes down in steps, and a replay ends as soon as too many
-# are late, or after so many seconds.
-DOWN, SEARCH_WARM, MOST_CPU_S = 0.8, 25, 20
+SIZES = ((1, 10000), (10, 20000), (100, 40000), (1000, 400000))  # GPUs, requests
+# GPUs for 99 % are looked for at the rate of each size. With too few a replay of ours takes minutes: the search
+# goes in steps from what the size before gave, and a replay ends as soon as too many are late, or after so many
+# seconds.
+STEP, SEARCH_WARM, MOST_CPU_S = 1.25, 25, 120
 LOAD = 60
 ENOUGH = 0.99
 MOST = 16  # times the GPUs of the rate
@@ -51,22 +52,22 @@ def all_policies(run, name, *args, policies=POLICIES):
     return rows + ([by_policy(run, ONE_TENANT, *args)] if name == COMPOSED else [])
 
 
-def needed(run, args, row):
-    """The row with the fewest GPUs that answer enough of that rate in time, by bisection, to one in ten; None:
-    MOST times as many are too few."""
+def needed(run, args, row, guess):
+    """The row with the fewest GPUs that answer enough of that rate in time, to one in ten, or one, looked for
+    from a guess on; None: MOST times as many are too few."""
     def at(gpus):
         return by_policy(run, row["policy"], *args, "--requests", row["requests"], "--gpus", gpus,
                          "--rate", round(row["rate"]), "--train-percent", 0, "--enough-percent",
                          round(100 * ENOUGH), "--warm-percent", SEARCH_WARM, "--most-cpu-s", MOST_CPU_S)
 
-    low, found = 0, at(row["gpus"])
+    low, found = 0, at(guess)
     while found["attained"] < ENOUGH:
         low = found["gpus"]
         if low >= MOST * row["gpus"]:
             return None
-        found = at(2 * low)
+        found = at(math.ceil(low * STEP))
     while not low and found["gpus"] > 1:
-        r = at(int(found["gpus"] * DOWN))
+        r = at(int(found["gpus"] / STEP))
         if r["attained"] >= ENOUGH:
             found = r
         else:
@@ -122,13 +123,17 @@ def measure(o, run_program):
 def measure_needed(o, run_program, sizes):
     """Of the rows of measure()."""
     def search(name):
-        out = []
-        for r in (r for r in sizes if (r["format"], r["gpus"]) == (name, SEARCHED)):
+        out, before = [], {}  # by policy: GPUs for one GPU of the size
+        for r in (r for r in sizes if r["format"] == name):
             if r["policy"] == "stop-and-start":  # a process takes 200 times the target
                 continue
-            found = needed(lambda *args: run_program(o, "requests", *args), trace(o, name), r)
-            out.append({"format": name, "policy": r["policy"], "gpus": found and found["gpus"],
-                        "trained": found and found["trained"]})
+            guess = round(before.get(r["policy"], 1) * r["gpus"])
+            found = needed(lambda *args: run_program(o, "requests", *args), trace(o, name), r,
+                           max(1, guess))
+            if found:
+                before[r["policy"]] = found["gpus"] / r["gpus"]
+            out.append({"format": name, "policy": r["policy"], "size": r["gpus"],
+                        "gpus": found and found["gpus"], "trained": found and found["trained"]})
         return out
 
     return sum(of_both(search), [])
@@ -146,25 +151,31 @@ def in_order(rows):
     return sorted(rows, key=lambda r: (r["gpus"], r["load"], list(NAMES).index(r["policy"])))
 
 
+def set_apart(r):
+    """The training, if the GPUs that are not needed did nothing else."""
+    if not r["gpus"] or r["gpus"] > r["size"]:
+        return "-"
+    return "%.1f %%" % (100 - 100 * r["gpus"] * (1 - r["trained"]) / r["size"])
+
+
 def needed_part(rows):
     """Table and charts."""
-    rows = sorted(rows, key=lambda r: (TRACES.index(r["format"]), list(NAMES).index(r["policy"])))
-    out = []
-    for r in rows:
-        apart = "-"
-        if r["gpus"] and r["gpus"] <= SEARCHED:
-            apart = "%.1f %%" % (100 - 100 * r["gpus"] * (1 - r["trained"]) / SEARCHED)
-        out.append((TITLES[r["format"]], NAMES[r["policy"]],
-                    str(r["gpus"] or "more than %d" % (MOST * SEARCHED)), apart))
-    text = ("How many GPUs it takes to answer 99 %% in time at the rate that %d GPUs have with a "
-            "load of %d %%, by bisection, to one in ten; what counts begins after %d %% of the time; a replay that takes more than %d s of "
-            "processor time counts as one with too few GPUs, as it has more that waits than it can look at (ours "
-            "alone meets that). "
-            "None was looked for of stop-and-start, since a new process takes 200 times the target. "
-            "\"Training, set apart\" is the training if "
-            "the GPUs that are not needed did nothing else: that takes an operator who knows the "
-            "number beforehand, and a load that stays as it is." % (SEARCHED, LOAD, SEARCH_WARM, MOST_CPU_S))
-    head = ("trace", "policy", "GPUs for 99 %", "training, set apart")
+    sizes, out = [gpus for gpus, _ in SIZES], []
+    for name in TRACES:
+        for policy in NAMES:
+            mine = {r["size"]: r for r in rows if (r["format"], r["policy"]) == (name, policy)}
+            if mine:
+                out.append([TITLES[name], NAMES[policy]] +
+                           [str(mine[s]["gpus"] or "more than %d" % (MOST * s)) for s in sizes] +
+                           [set_apart(mine[s]) for s in sizes])
+    text = ("How many GPUs it takes to answer 99 %% in time at the rate that 1 to 1,000 GPUs have with a load of "
+            "%d %%, to one in ten, or one; what counts begins after %d %% of the time, and a replay that takes more "
+            "than %d s of processor time counts as one with too few GPUs. None was looked for of stop-and-start, "
+            "since a new process takes 200 times the target. \"Training\" is what there would be if the GPUs that "
+            "are not needed did nothing else: that takes an operator who knows the number beforehand, and a load "
+            "that stays as it is." % (LOAD, SEARCH_WARM, MOST_CPU_S))
+    head = (["trace", "policy"] + ["GPUs for 99 %, of {:,}".format(s) for s in sizes] +
+            ["training, of {:,}".format(s) for s in sizes])
     return "\n\n".join((text, table(head, out, ":---"),
                         "![ServeGen](figures/replay-needed-servegen.svg)\n"
                         "![Azure, GenTD26](figures/replay-needed-azure-llm.svg)"))
@@ -195,13 +206,13 @@ def one_table(rows):
 
 def draw(rows, searched, figures):
     for name in TRACES:
-        mine = sorted((r for r in searched if r["format"] == name and r["gpus"]),
-                      key=lambda r: r["policy"] != "ours")
-        if mine:
-            svg.bars(os.path.join(figures, "replay-needed-%s.svg" % name),
-                     "GPUs that it takes to answer 99 %% in time, %s" % TITLES[name],
-                     "at the rate of %d GPUs with a load of %d %%" % (SEARCHED, LOAD), "GPUs",
-                     [(NAMES[r["policy"]], r["gpus"]) for r in mine])
+        svg.lines(os.path.join(figures, "replay-needed-%s.svg" % name),
+                  "GPUs that it takes to answer 99 %% in time, %s" % TITLES[name],
+                  "for each GPU of those whose rate it is, with a load of %d %%" % LOAD,
+                  "GPUs whose rate it is", "GPUs, as a part of them",
+                  [(NAMES[p], [(r["size"], r["gpus"] / r["size"]) for r in searched
+                               if (r["format"], r["policy"]) == (name, p) and r["gpus"]],
+                    p != "ours") for p in POLICIES if p != "stop-and-start"])
         svg.lines(os.path.join(figures, "replay-load-%s.svg" % name),
                   "Not answered in time, %s, %d GPUs" % (TITLES[name], OVER_GPUS),
                   "refused or late; the least that is drawn is 0.01 %", "load, %", "% of requests",
