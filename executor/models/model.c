@@ -72,6 +72,7 @@ void model__free(struct model *m)
 
 /* ------------------------------------------------------------------ tables */
 
+/* In place of what a try that failed has left there. */
 static int copy_blob(struct sh_blob b, void *out, struct sh_err *err)
 {
     void *p = malloc(b.len + 1);
@@ -80,6 +81,7 @@ static int copy_blob(struct sh_blob b, void *out, struct sh_err *err)
         return SH_FAIL(err, SH_E_NOMEM, "could not keep the tables of a model");
     if (b.len)
         memcpy(p, b.data, b.len);
+    free(*(void **)out);
     *(void **)out = p;
     return SH_OK;
 }

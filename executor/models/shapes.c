@@ -304,6 +304,7 @@ int shapes__take_tables(struct model *m, const struct msg_wk_model_done *d, stru
     rc = model_check_fits(m, model__most_workspace(m), err);
     if (rc)
         return rc;
+    free(m->layer_ns); /* of a try that failed */
     m->layer_ns = calloc((size_t)m->n_batches * m->n_layers + 1, sizeof(*m->layer_ns));
     if (!m->layer_ns)
         return SH_FAIL(err, SH_E_NOMEM, "could not keep the tables of a shape");
