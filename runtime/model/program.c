@@ -1,6 +1,7 @@
 /* program.c - from a graph to a program: lowers, rewrites, plans, and answers questions. */
 #include "runtime/model/program.h"
 
+#include "common/conf.h"
 #include "common/mem.h"
 #include "runtime/model/autodiff.h"
 #include "runtime/model/indices.h"
@@ -402,6 +403,19 @@ static int start(const struct graph *g, const struct graph_sizes *at, const stru
     return rc;
 }
 
+/* Only with SHUNT_TF32_ALONG=1 in the environment, until it is measured. */
+static int turn_weights(struct ir *ir, enum dev_precision precision, struct sh_err *err)
+{
+    const char *text = precision == DEV_TF32 ? sh_conf_env("SHUNT_TF32_ALONG") : NULL;
+
+    if (!text || strcmp(text, "1") != 0)
+        return SH_OK;
+    pass_along(ir);
+    ir_drop_unused(ir);
+    ir->g.update_begin = ir->g.n_ops;
+    return ir_done(ir, err);
+}
+
 int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes *at,
                   enum dev_precision precision, const struct program *share, struct program **out,
                   struct sh_err *err)
@@ -410,6 +424,8 @@ int program_infer(struct dev *d, const struct graph *g, const struct graph_sizes
     int rc = start(g, at, NULL, USE_INFER, &p, err);
 
     *out = NULL;
+    if (!rc)
+        rc = turn_weights(p->ir, precision, err);
     if (!rc)
         rc = finish(p, d, precision, share, NULL, err);
     if (!rc)
