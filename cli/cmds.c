@@ -390,7 +390,7 @@ static const struct cli_cmd CMDS[] = {
 
     {"get", "tenants", "[NAME]", "tenants, or one with its state", tenant_get, NONE},
     {"get", "keys", "[ID]", "API keys of --tenant, without secrets", key_get, NONE},
-    {"get", "quota", "[TENANT]", "limits of a tenant", quota_get, NONE},
+    {"get", "quota", "[TENANT]", "quota of a tenant", quota_get, NONE},
     {"get", "models", "[NAME]",
      "models, with requests a second and latencies of the last minute, or one", model_get, NONE},
     {"get", "versions", "MODEL[:VERSION]",
@@ -404,7 +404,7 @@ static const struct cli_cmd CMDS[] = {
     {"get", "queues", "[NAME]", "queues that --tenant may use", queue_get, NONE},
     {"get", "usage", "[TENANT]", "device time, requests and samples", usage_get, OPTS(USAGE_GET)},
     {"get", "share", "[TENANT]",
-     "what the scheduler decides by: guarantees, fair shares, usage", share_get, NONE},
+     "the basis of the scheduler's decisions: guarantees, fair shares, usage", share_get, NONE},
     {"get", "audit", "", "every change, newest first; for admin keys", audit_get, OPTS(AUDIT_GET)},
     {"get", "jobs", "[JOB]", "jobs, newest first, or one job", job_get, OPTS(GET_JOBS)},
     {"get", "arrays", "[ARRAY]",
@@ -431,7 +431,7 @@ static const struct cli_cmd CMDS[] = {
     {"set", "queue", "NAME", "hold, drain or open a queue of --tenant, or change its priority",
      queue_set, OPTS(QUEUE_SET)},
     {"set", "quota", "TENANT FIELD=VALUE...",
-     "change limits of a tenant: max_gpus=2 gpu_memory_max_bytes=1.5Gi; null: no own limit",
+     "change a tenant's quota: max_gpus=2 gpu_memory_max_bytes=1.5Gi; null: no own limit",
      quota_set, NONE, OPTS(QUOTA_SET)},
 
     {"delete", "tenant", "NAME", "delete a tenant that has no live jobs", tenant_delete, NONE},
@@ -493,7 +493,7 @@ static const struct cli_cmd CMDS[] = {
      "send inference requests and show results and latency", infer_main, OPTS(INFER)},
 
     {"simulate", NULL, "",
-     "what would become of waiting times, ends and shares of jobs, as things are and with changes; "
+     "predict waiting times, ends and shares of jobs, as things are and with changes; "
      "for admin keys",
      simulate_main, OPTS(SIMULATE)},
 

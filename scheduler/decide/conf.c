@@ -22,10 +22,10 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
                 "apply migrations, then exit"),
     STR(migrations_dir, "migrations-dir", "migrations", 0, "folder of NNNN_name.sql"),
     INT(tick_ms, "tick-ms", 100, 10, 10000,
-        "longest wait between two looks at what waits, ms; each looks at 256 executors, in turn"),
+        "longest wait between two checks of the queues, ms; each checks 256 executors, in turn"),
     INT(poll_ms, "poll-ms", 500, 50, 60000, "longest time between two reads of the database, ms"),
     INT(full_look_ms, "full-look-ms", 30000, 100, 86400000,
-        "time between two full reads of the database, which must confirm what is known, ms"),
+        "time between two full reads of the database, which must find nothing new, ms"),
     INT(lease_ttl_ms, "lease-ttl-ms", 2000, 500, 600000,
         "a lease that was not renewed for this long may be taken over, ms"),
     INT(grace_ms, "grace-ms", 3000, 0, 600000,
@@ -49,8 +49,8 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     INT(max_min_run_ms, "max-min-run-ms", 600000, 0, 86400000,
         "upper limit for the min_runtime_ms of jobs, ms"),
     INT(level_ms, "level-ms", 60000, 0, 3600000,
-        "device time after which a job goes behind others of its tenant, by all the device time "
-        "that it takes, ms; 0: first come, first served"),
+        "device time from which a job counts as queued later than others of its tenant, by all "
+        "the device time that it needs, ms; 0: first come, first served"),
     INT(usage_half_life_s, "usage-half-life-s", 3600, 1, 31536000,
         "half-life of past usage in the fair share, s"),
     INT(max_db_ops, "max-db-ops", 20000, 100, 1000000, "writes that wait for the database"),
@@ -72,8 +72,8 @@ static const struct sh_conf_opt SCHED_OPTS[] = {
     INT(max_executors, "max-executors", 1024, 1, SH_MAX_EXECUTORS,
         "executors; each takes about 200 bytes for every model version"),
     INT(min_copies, "min-copies", 1, 1, 64,
-        "executors on which each version is loaded, at least, if there are so many; demand brings "
-        "more"),
+        "least number of executors on which each version is loaded, if there are so many; demand "
+        "adds more"),
     INT(max_sessions, "max-sessions", 2048, 2, 20000, "connections of APIs and executors"),
 };
 
