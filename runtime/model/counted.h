@@ -27,6 +27,8 @@ uint32_t counted__first(struct shape_ctx *c, uint32_t count, int64_t n);
 uint32_t counted__places(struct shape_ctx *c, uint32_t x, struct graph_number *n);
 /* A count computed by a node: an integer in [0, most]. */
 struct graph_number counted__new(struct shape_ctx *c, uint32_t count, int64_t most);
+/* A Split whose sizes, its second input, are data. */
+int counted__split_by(struct shape_ctx *c, int64_t axis);
 /* Output k is a if cond is true, else b, which may differ in size along one axis. */
 int counted__choose(struct shape_ctx *c, uint32_t k, uint32_t a, uint32_t b);
 

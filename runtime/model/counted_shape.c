@@ -562,13 +562,87 @@ int counted__split(struct counted *k)
     return c->err->rc;
 }
 
+/* What the data say of part i, in [0, all]. */
+static struct graph_number size_of_part(struct shape_ctx *c, uint32_t sizes, uint32_t i,
+                                        int64_t all)
+{
+    uint32_t v = rw_reshape(c, rw_slice(c, sizes, 0, i, (int64_t)i + 1, 1), 0, NULL);
+
+    v = rw2(c, "Max", v, rw_number(c, SH_I64, 0));
+    v = rw2(c, "Min", v, rw_number(c, SH_I64, (double)all));
+    return c->err->rc ? number__const(0) : counted__new(c, v, all);
+}
+
+/* The parts have room for all. Together they are all, which is taken for granted. */
+static int split_by(struct counted *k, int64_t axis, const struct graph_value *x, uint32_t sizes)
+{
+    struct shape_ctx *c = k->c;
+    const int64_t all = x->dims[axis];
+    struct graph_number from = number__const(0), size;
+    uint32_t last = GRAPH_NONE;
+
+    for (uint32_t i = 0; i < c->n.n_out && c->err->rc == SH_OK; i++) {
+        size = size_of_part(c, sizes, i, all);
+        if (c->err->rc == SH_OK && last == GRAPH_NONE)
+            c->g->values[size.of].all_parts = all;
+        else if (c->err->rc == SH_OK)
+            c->g->values[last].next_part = size.of + 1;
+        last = size.of;
+        c->fresh = c->g->n_values;
+        if (rw_is(c, i, part(k, (int)axis, from, size)) == SH_OK)
+            counted__is(c, i, (int)axis, size);
+        from = number__op(c, "Add", from, size);
+    }
+    take_for_granted(k, from, "Equal", number__const(all));
+    return c->err->rc;
+}
+
+int counted__split_by(struct shape_ctx *c, int64_t axis)
+{
+    const struct graph_value x = *shape__in(c, 0), s = *shape__in(c, 1);
+    struct counted k = {.c = c, .op = shape__op(c->n.op)};
+    const bool plain = c->plain;
+    uint32_t sizes = c->n.in[1];
+
+    if (c->in_branch || x.counted || s.counted || x.dims[axis] < 1 || !shape__is_int(s.dtype))
+        return shape__computed(c, 1);
+    if (s.rank != 1 || s.dims[0] != c->n.n_out)
+        return shape__fail(c, SH_E_INVALID, "has %u outputs but other sizes", c->n.n_out);
+    c->plain = true;
+    if (s.dtype != SH_I64)
+        sizes = rw_cast(c, sizes, SH_I64);
+    split_by(&k, axis, &x, sizes);
+    c->plain = plain;
+    return c->err->rc;
+}
+
 /* ---------------------------------------------------------------- joined */
+
+/* Are they all parts of one split, in their order? Then how many they are together is known; else
+ * 0. */
+static int64_t all_parts(const struct counted *k, int axis)
+{
+    const struct graph *g = k->c->g;
+    uint32_t next = GRAPH_NONE;
+    int64_t all = 0;
+
+    for (uint32_t i = 0; i < k->c->n.n_in; i++) {
+        const struct graph_value *x = shape__in(k->c, i);
+
+        if (counted__axis(x) != axis || (i > 0 && x->count + 1 != next))
+            return 0;
+        all = i > 0 ? all : g->values[x->count].all_parts;
+        next = g->values[x->count].next_part;
+    }
+    return next == 0 ? all : 0;
+}
 
 /* Parts whose ends are not where they were laid out: what is there moves together. */
 static int join(struct counted *k, int axis, bool is_packed)
 {
     struct shape_ctx *c = k->c;
     struct graph_number all = number__const(0), unused;
+    const int64_t whole = all_parts(k, axis);
     uint32_t *masks = calloc((size_t)c->n.n_in + 1, sizeof(*masks)), v = GRAPH_NONE;
     bool *yes;
 
@@ -596,6 +670,10 @@ static int join(struct counted *k, int axis, bool is_packed)
     if (!is_packed && c->err->rc == SH_OK)
         v = counted__places(c, rw_concat(c, masks, c->n.n_in, 0), &unused);
     free(masks);
+    if (whole) {
+        v = rw_slice(c, v, 0, 0, whole, 1);
+        all = number__const(whole);
+    }
     shape__steps(c, k->op);
     if (!is_packed && c->err->rc == SH_OK)
         rw_is(c, 0, rw2_with(c, "Gather", c->outv[0], v, RW_INT("axis", axis)));

@@ -78,7 +78,10 @@ struct graph_value {
     uint32_t counted; /* of graph_at(): 1 + an axis of which only the first are there, as many as */
     uint32_t count;   /* this value says (I64, one element); 0: all are there. See counted.h */
     struct graph_number *numbers; /* OWNED; while shapes are inferred: what is known of each */
-    uint32_t writer; /* while shapes are inferred: 1 + the node that gives it; 0: none */
+    uint32_t next_part; /* of graph_at(): of a count of one of consecutive parts: 1 + that of the
+                           next; 0: none */
+    int64_t all_parts;  /* of the first of them: how many all are together; 0: it is no such */
+    uint32_t writer;    /* while shapes are inferred: 1 + the node that gives it; 0: none */
 };
 
 struct graph_number { /* an integer that follows from counts: element `at` of value `of` */

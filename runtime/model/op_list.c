@@ -299,31 +299,36 @@ static void print_forms(FILE *out)
 
 static void print_sizes(FILE *out)
 {
-    fputs("\n## Results whose size the data decide\n\n"
-          "NonZero, Compress, Unique and NonMaxSuppression give as many elements as the data "
-          "decide. A program\nhas fixed sizes: it has room for all that there may be, and the "
-          "number of those that are there is\ncomputed beside them. What follows such an operator "
-          "sees just those, and an answer has just those: its\n`shape` says how many, which may "
-          "be none. What `shape` says before, -1, is at most the room.\n\n"
-          "That goes through operators element by element, reductions, TopK, gathers and scatters, "
-          "Concat,\nSlice up to a number, shapes as data and what is computed of them, products, "
-          "convolutions of cut\nregions, RoiAlign, and another NonZero or NonMaxSuppression. One "
-          "axis of a tensor may be so; where two\nsuch axes meet, it has to follow from the graph "
-          "that they are alike. What is not carried is refused,\nnever guessed: \"an axis whose "
-          "size the data decide\" above.\n\n"
-          "TopK with k above the number of elements gives all of them. The mean of nothing is NaN. "
-          "Thresholds of\nNonMaxSuppression are constants, and of a NaN score there is no box. "
-          "Requests to such\nmodels run one by one unless the file fixes the batch to 1, and batch "
-          "jobs do not keep such outputs. Rows\nthat NonZero and Compress choose are trained, as "
-          "those of an expert in a mixture, where they end in a\nscatter or a reduction; a loss of "
-          "such an output, and BatchNormalization of such rows, are refused.\n\n"
-          "Split into parts of fixed sizes is right of as many elements as they have together: "
-          "of more or\nfewer, as an export has them that unrolled a loop over what one sample had, "
-          "all outputs of floats are NaN,\nand integers mean nothing; a model that has no output "
-          "of floats is refused. A loop over the experts that\ntokens chose is right of fewer, "
-          "too: who was not chosen adds nothing. That is seen where a turn\ndoes nothing but "
-          "scatter: where it also halves the sum, or is the only one, outputs of fewer are NaN.\n",
-          out);
+    fputs(
+        "\n## Results whose size the data decide\n\n"
+        "NonZero, Compress, Unique and NonMaxSuppression give as many elements as the data "
+        "decide. A program\nhas fixed sizes: it has room for all that there may be, and the "
+        "number of those that are there is\ncomputed beside them. What follows such an operator "
+        "sees just those, and an answer has just those: its\n`shape` says how many, which may "
+        "be none. What `shape` says before, -1, is at most the room.\n\n"
+        "That goes through operators element by element, reductions, TopK, gathers and scatters, "
+        "Concat,\nSlice up to a number, shapes as data and what is computed of them, products, "
+        "convolutions of cut\nregions, RoiAlign, and another NonZero or NonMaxSuppression. One "
+        "axis of a tensor may be so; where two\nsuch axes meet, it has to follow from the graph "
+        "that they are alike. What is not carried is refused,\nnever guessed: \"an axis whose "
+        "size the data decide\" above.\n\n"
+        "TopK with k above the number of elements gives all of them. The mean of nothing is NaN. "
+        "Thresholds of\nNonMaxSuppression are constants, and of a NaN score there is no box. "
+        "Requests to such\nmodels run one by one unless the file fixes the batch to 1, and batch "
+        "jobs do not keep such outputs. Rows\nthat NonZero and Compress choose are trained, as "
+        "those of an expert in a mixture, where they end in a\nscatter or a reduction; a loss of "
+        "such an output, and BatchNormalization of such rows, are refused.\n\n"
+        "Split into parts whose sizes the data decide, as rows that are sorted by experts are "
+        "dealt out, is right\nwhere the sizes add up to the axis; else outputs of floats are NaN. "
+        "Joined in their order, the parts are\nthe whole again. Each has room for all, so an "
+        "expert computes as many rows as there are.\n\n"
+        "Split into parts of fixed sizes is right of as many elements as they have together: "
+        "of more or\nfewer, as an export has them that unrolled a loop over what one sample had, "
+        "all outputs of floats are NaN,\nand integers mean nothing; a model that has no output "
+        "of floats is refused. A loop over the experts that\ntokens chose is right of fewer, "
+        "too: who was not chosen adds nothing. That is seen where a turn\ndoes nothing but "
+        "scatter: where it also halves the sum, or is the only one, outputs of fewer are NaN.\n",
+        out);
 }
 
 static void print_control(FILE *out)

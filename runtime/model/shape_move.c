@@ -1,6 +1,6 @@
 /* shape_move.c - shapes of operators that move elements without computing. */
 #include "common/mem.h"
-#include "runtime/model/rewrite.h"
+#include "runtime/model/counted.h"
 
 #include <stdlib.h>
 
@@ -258,8 +258,11 @@ int shape__infer_split(struct shape_ctx *c)
 {
     struct graph_value x = *shape__in(c, 0);
     const int64_t axis = shape__own_axis(c, 0, x.rank);
-    int64_t *sizes = calloc(c->n.n_out, sizeof(*sizes));
+    int64_t *sizes;
 
+    if (shape__has(c, 1) && c->err->rc == SH_OK && !shape__in(c, 1)->data)
+        return counted__split_by(c, axis);
+    sizes = calloc(c->n.n_out, sizeof(*sizes));
     if (!sizes)
         return shape__fail(c, SH_E_NOMEM, "could not allocate the parts of a split");
     split_sizes(c, x.dims[axis], sizes);
