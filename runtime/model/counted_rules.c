@@ -101,6 +101,29 @@ static int rule_batch_norm(struct counted *k)
     return k->c->training ? counted__refuse(k, WHY_SIZE) : rule_batch(k);
 }
 
+/* Not along the axis that is counted: behind its end would be what is undefined. */
+static int rule_pad(struct counted *k)
+{
+    struct shape_ctx *c = k->c;
+    const int axis = counted__axis_in(k, 0), rank = shape__in(c, 0)->rank;
+    int64_t pads[2 * SH_MAX_RANK], axes[SH_MAX_RANK];
+    size_t n, n_axes;
+
+    if (axis < 0 || !is_alone(k, 0))
+        return counted__refuse(k, WHY_COUNTED);
+    shape__ints(c, 1, pads, 2 * SH_MAX_RANK, &n);
+    shape__ints(c, 3, axes, SH_MAX_RANK, &n_axes);
+    for (size_t j = 0; j < n / 2 && c->err->rc == SH_OK; j++) {
+        int64_t at = (int64_t)j;
+
+        if (n_axes > 0 && (j >= n_axes || shape__axis(c, axes[j], rank, &at)))
+            break; /* its own rule says so */
+        if (at == axis && (pads[j] != 0 || pads[n / 2 + j] != 0))
+            return counted__refuse(k, WHY_COUNTED);
+    }
+    return c->err->rc ? c->err->rc : steps_to(k, axis, count_in(k, 0));
+}
+
 /* Along one axis: of another one than that which is counted, or what is undefined has no part. */
 static int rule_along(struct counted *k)
 {
@@ -663,6 +686,7 @@ static const struct rule {
     {"MatMul", rule_matmul, false},
     {"NonMaxSuppression", rule_nms, false},
     {"NonZero", rule_non_zero, false},
+    {"Pad", rule_pad, false},
     {"RMSNormalization", rule_layer_norm, false},
     {"Range", counted__range, true},
     {"Reshape", counted__reshape, true},

@@ -251,6 +251,10 @@ static int read_trips(struct loop *l, int64_t *out)
         return l->c->err->rc;
     if (run__is_sequence(l->c->n.in[TRIPS]))
         return shape__fail(l->c, SH_E_INVALID, "the trip count is a sequence");
+    if (!shape__in(l->c, TRIPS)->data) {
+        l->c->wanted = l->c->n.in[TRIPS];
+        return shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_TRIPS);
+    }
     shape__ints(l->c, TRIPS, out, 1, &k);
     if (k != 1)
         shape__fail(l->c, SH_E_INVALID, "the trip count is no number");

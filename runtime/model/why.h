@@ -40,6 +40,9 @@
 #define WHY_CAST "casts to element type %lld"
 #define WHY_LOOP_LONG "bodies of loops have more than %u nodes when they are unrolled"
 #define WHY_LOOP_FOLDS "bodies of loops compute constants of more than %zu MiB"
+#define WHY_LOOP_TRIPS                                                                           \
+    "how often it runs is computed from data: export the model up to what goes into it, and do " \
+    "with the outputs what it does"
 #define WHY_LOOP_NO_BOUND "its condition is computed from data, and no trip count bounds it"
 #define WHY_LOOP_ROWS                                                                             \
     "its condition is computed from data: how many rows its outputs have is not known before it " \
@@ -101,7 +104,8 @@
     X("DequantizeLinear", WHY_QUANTISED) X("DequantizeLinear", WHY_SCALES) X("Det", WHY_DET)      \
     X("EyeLike", WHY_MATRIX) X("GRU", WHY_STEPS) X("GridSample", WHY_MODE) X("If", WHY_BRANCH)    \
     X("LSTM", WHY_STEPS) X("Loop", WHY_LOOP_LONG) X("Loop", WHY_LOOP_FOLDS)                       \
-    X("Loop", WHY_LOOP_NO_BOUND) X("Loop", WHY_LOOP_ROWS) X("Loop", WHY_LOOP_GROWS)               \
+    X("Loop", WHY_LOOP_TRIPS) X("Loop", WHY_LOOP_NO_BOUND) X("Loop", WHY_LOOP_ROWS)               \
+    X("Loop", WHY_LOOP_GROWS)                                                                     \
     X("LpNormalization", WHY_P) X("LpPool", WHY_P) X("MatMulInteger", WHY_VECTORS)                \
     X("MatMulInteger", WHY_QUANTISED) X("MatMulInteger", WHY_SCALE_NUMBERS)                       \
     X("MaxPool", WHY_TAPS) X("NonMaxSuppression", WHY_SIZE)                                       \

@@ -124,6 +124,12 @@ RULES = {
               "a, b = Split<axis = 1, num_outputs = 2>(y)\n size = Shape(t)\n low = Not(m)\n at2 = NonZero(low)\n"
               "i2 = Squeeze(at2, ax0)\n t2 = Gather<axis = 0>(s, i2)\n size2 = Shape(t2)\n all = Concat<axis = 0>(t, t2)\n"
               "sizes = Concat<axis = 0>(size, size2)\n c, d = Split<axis = 0>(all, sizes)"),
+    "parts_of_computed_sizes": ("float[n, 4] a, float[l, 4] b, float[%d, 4] c, float[p, 4] d, float[%d, 4] e" % (N, N),
+                                "o = Cast<to = 7>(m)\n k = ReduceSum(o, ax0)\n all = Constant<value_ints = [%d]>()\n"
+                                "r = Sub(all, k)\n sizes = Concat<axis = 0>(k, r)\n a, b = Split<axis = 0>(x, sizes)\n"
+                                "na = Neg(a)\n c = Concat<axis = 0>(na, b)\n d = Concat<axis = 0>(b, a)\n"
+                                "e = Add(c, x)" % N),
+    "padded": ("float[n, 7] a", "pads = Constant<value_ints = [0, 1, 0, 2]>()\n a = Pad(y, pads, half)"),
 }
 REFUSED = {
     "lengths_that_may_differ": ("float[n, 4] z", "low = Not(m)\n at2 = NonZero(low)\n i2 = Squeeze(at2, ax0)\n"
