@@ -443,10 +443,11 @@ static int before_update(struct worker *w, struct wk_train *t, int64_t step, str
     if (rc)
         return rc;
     if (!isfinite(t->arrived))
-        return SH_FAIL(err, SH_E_NAN,
-                       "the loss of step %" PRId64
-                       " is not a finite number; try a smaller learning rate, and check the data%s",
-                       step + 1, may_lack_labels(&t->spec) ? NO_LABELS : "");
+        return SH_FAIL(
+            err, SH_E_NAN,
+            "the loss of step %" PRId64
+            " is not a finite number; try a smaller learning rate, and check the data%s%s",
+            step + 1, may_lack_labels(&t->spec) ? NO_LABELS : "", program_nan_hint(t->program));
     t->loss = t->arrived;
     note_scaler(w, t);
     rc = check_scaler(t, step, err);

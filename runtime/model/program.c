@@ -31,6 +31,13 @@ struct program {
     struct init_count drawn;
 };
 
+const char *program_nan_hint(const struct program *p)
+{
+    return p->g->holds ? "; or a sample chose what the file has not (a turn of a loop over experts "
+                         "that no input of the export chose): export it with inputs that choose all"
+                       : "";
+}
+
 static void free_strings(char **list, size_t n)
 {
     for (size_t i = 0; list && i < n; i++)

@@ -46,6 +46,9 @@ void program_free(struct program *p);
 
 uint32_t program_n_ops(const struct program *p);
 uint32_t program_n_layers(const struct program *p);
+/* What to say beside a loss that is not a number: "", or that samples may have chosen what the file
+ * has not, where that would come out so. */
+const char *program_nan_hint(const struct program *p);
 /* Training: first operation of the update. */
 uint32_t program_update_begin(const struct program *p);
 /* First operation of `layer` or a later one: the group that starts with this layer must have

@@ -244,6 +244,7 @@ enum { TRIPS, CONDITION, STATE };
 /* One number of input i. */
 static int read_trips(struct loop *l, int64_t *out)
 {
+    const struct graph_value *v;
     size_t k;
 
     *out = INT64_MAX;
@@ -251,7 +252,8 @@ static int read_trips(struct loop *l, int64_t *out)
         return l->c->err->rc;
     if (run__is_sequence(l->c->n.in[TRIPS]))
         return shape__fail(l->c, SH_E_INVALID, "the trip count is a sequence");
-    if (!shape__in(l->c, TRIPS)->data) {
+    v = shape__in(l->c, TRIPS);
+    if (!v->data && shape__is_int(v->dtype) && v->rank <= 1) {
         l->c->wanted = l->c->n.in[TRIPS];
         return shape__fail(l->c, SH_E_UNSUPPORTED, WHY_LOOP_TRIPS);
     }

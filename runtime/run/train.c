@@ -231,8 +231,8 @@ static int take_loss(struct train *t, int64_t step, struct sh_err *err)
     if (rc)
         return rc;
     if (!isfinite(loss))
-        return SH_FAIL(err, SH_E_NAN, "the loss of step %lld is not a number; try a smaller --lr",
-                       (long long)step + 1);
+        return SH_FAIL(err, SH_E_NAN, "the loss of step %lld is not a number; try a smaller --lr%s",
+                       (long long)step + 1, program_nan_hint(t->s.program));
     if (json_array_append_new(t->losses, json_real((double)loss)))
         return SH_FAIL(err, SH_E_NOMEM, "could not keep the loss of step %lld",
                        (long long)step + 1);

@@ -63,6 +63,7 @@ static void expect(const float sizes[3], const float *factors)
 
     assert_ok_err(
         program_infer(d, g, &(struct graph_sizes){.batch = ROWS}, DEV_FP32, NULL, &p, &err), &err);
+    assert_true(program_nan_hint(p)[0]); /* else who trains it would change the rate */
     b.workspace = SH_ALIGN_UP(program_image_bytes(p), DEV_BLOCK);
     image = calloc(1, program_image_bytes(p) + 1);
     assert_non_null(image);
