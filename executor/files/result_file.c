@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -17,6 +18,7 @@
 #define CHUNK ((size_t)1 << 20)
 #define PART_PREFIX "result-"
 #define PART_SUFFIX ".part"
+#define MAX_GONE 16 /* so many parts may go while we look for one */
 
 struct column { /* one tensor of the file */
     size_t sample_bytes;
@@ -131,8 +133,8 @@ static bool is_part(const char *name)
            strcmp(name + n - suffix, PART_SUFFIX) == 0;
 }
 
-/* Of a part of a start later than this one; those without a number are older than numbers. */
-static bool is_later(const struct result_file *f, const char *part)
+/* Of the start that made it; those without a number are older than numbers. */
+static int64_t number_of(const char *part)
 {
     const size_t n = strlen(part) - strlen(PART_PREFIX) - strlen(PART_SUFFIX);
     char number[24];
@@ -140,7 +142,23 @@ static bool is_later(const struct result_file *f, const char *part)
 
     snprintf(number, sizeof(number), "%.*s", (int)SH_MIN(n, sizeof(number) - 1),
              part + strlen(PART_PREFIX));
-    return sh_parse_i64(number, 0, INT64_MAX, "number", &of, NULL) == SH_OK && of > f->placement;
+    return sh_parse_i64(number, 0, INT64_MAX, "number", &of, NULL) == SH_OK ? of : -1;
+}
+
+/* The next part of a start that is no later than this one. NULL: there is no more, or *rc says why
+ * not: who overlooks one lets its writer publish it later. */
+static const struct dirent *next_part(const struct result_file *f, DIR *d, int *rc,
+                                      struct sh_err *err)
+{
+    const struct dirent *e;
+
+    do {
+        errno = 0;
+        e = readdir(d);
+    } while (e && (!is_part(e->d_name) || number_of(e->d_name) > f->placement));
+    if (!e && errno)
+        *rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not look for the part of a result");
+    return e;
 }
 
 bool result_file_is(const char *name)
@@ -148,26 +166,49 @@ bool result_file_is(const char *name)
     return is_part(name) || strcmp(name, RESULT_FILE_NAME) == 0;
 }
 
-/* Takes one part of an earlier start under our name and removes any other. */
+/* The newest part; name: "": there is none. */
+static int find_part(const struct result_file *f, DIR *d, char name[static NAME_MAX + 1],
+                     struct sh_err *err)
+{
+    const struct dirent *e;
+    int64_t best = -1;
+    int rc = SH_OK;
+
+    name[0] = '\0';
+    rewinddir(d);
+    while ((e = next_part(f, d, &rc, err)))
+        if (!name[0] || number_of(e->d_name) > best) {
+            best = number_of(e->d_name);
+            sh_strlcpy(name, e->d_name, NAME_MAX + 1);
+        }
+    return rc;
+}
+
+/* Takes the newest part of an earlier start under our name and removes any other: an older one is
+ * of a start that had lost the job as it made it. */
 static int take_over(struct result_file *f, bool *found, struct sh_err *err)
 {
     DIR *d = opendir(f->dir);
-    struct dirent *e;
+    const struct dirent *e;
+    char name[NAME_MAX + 1];
     int rc = SH_OK;
 
     *found = false;
     if (!d)
         return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not look into the job's folder");
-    while (!rc && (e = readdir(d))) {
-        if (!is_part(e->d_name) || is_later(f, e->d_name))
-            continue;
-        if (*found && strcmp(e->d_name, f->part) != 0)
-            unlinkat(dirfd(d), e->d_name, 0);
-        else if (!*found && renameat(dirfd(d), e->d_name, dirfd(d), f->part) == 0)
-            *found = true;
-        else if (!*found && errno != ENOENT) /* it may hold what was reported as durable */
+    for (int i = 0; i < MAX_GONE && !rc && !*found; i++) {
+        rc = find_part(f, d, name, err);
+        if (rc || !name[0])
+            break;
+        *found = renameat(dirfd(d), name, dirfd(d), f->part) == 0;
+        if (!*found && errno != ENOENT) /* it may hold what was reported as durable */
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not take over the part of a result");
     }
+    rewinddir(d);
+    while (*found && !rc && (e = next_part(f, d, &rc, err)))
+        if (strcmp(e->d_name, f->part) != 0 && unlinkat(dirfd(d), e->d_name, 0) < 0 &&
+            errno != ENOENT)
+            rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not remove an old part of a result");
     closedir(d);
     return rc;
 }

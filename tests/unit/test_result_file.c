@@ -5,7 +5,7 @@
  * writer that was thought dead could publish beside the one that took over. */
 /* uses: executor/files/result_file.o executor/files/claim.o */
 /* link: -Wl,--wrap=pwrite -Wl,--wrap=fsync -Wl,--wrap=fallocate */
-/* link: -Wl,--wrap=rename -Wl,--wrap=renameat */
+/* link: -Wl,--wrap=rename -Wl,--wrap=renameat -Wl,--wrap=readdir */
 #include "common/mem.h"
 #include "executor/files/claim.h"
 #include "executor/files/result_file.h"
@@ -34,6 +34,8 @@ int __real_rename(const char *from, const char *to);
 int __wrap_rename(const char *from, const char *to);
 int __real_renameat(int from_fd, const char *from, int to_fd, const char *to);
 int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to);
+struct dirent *__real_readdir(DIR *d);
+struct dirent *__wrap_readdir(DIR *d);
 
 static bool fails(void)
 {
@@ -67,6 +69,11 @@ int __wrap_rename(const char *from, const char *to)
 int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
     return fails() ? -1 : __real_renameat(from_fd, from, to_fd, to);
+}
+
+struct dirent *__wrap_readdir(DIR *d)
+{
+    return fails() ? NULL : __real_readdir(d);
 }
 
 struct rig {
@@ -194,6 +201,7 @@ static void every_call_may_fail_and_the_next_attempt_is_whole(void **state)
             fail_errno = ERRORS[e];
             rc = run_all(&r, 4, digest, &bytes, &err);
             if (n_calls < k) { /* there is no k-th call */
+                fail_at = 0;
                 assert_ok_err(rc, &err);
                 sh_test_dir_remove(r.dir);
                 break;
@@ -280,12 +288,16 @@ static void a_part_that_cannot_be_taken_over_just_now_waits_for_the_next_attempt
     leave_part(&r, 6, digest);
     r.conf.resume_at = 6;
     r.conf.resume_digest = digest;
-    n_calls = 0;
-    fail_at = 1;
-    fail_errno = EIO;
-    assert_fails(result_file_open(&r.conf, &f, &at, &err), SH_E_IO, &err, "part of a result");
-    assert_int_equal(sh_test_dir_walk(r.dir, false), 1);
-    fail_at = 0;
+    r.conf.placement = 1;
+    for (int k = 1; k <= 6; k++) { /* while it is looked for, taken, and looked for others */
+        n_calls = 0;
+        fail_at = k;
+        fail_errno = EIO;
+        err = (struct sh_err){0};
+        assert_int_equal(result_file_open(&r.conf, &f, &at, &err), SH_E_IO);
+        fail_at = 0;
+        assert_int_equal(sh_test_dir_walk(r.dir, false), 1);
+    }
     assert_ok_err(result_file_open(&r.conf, &f, &at, &none), &none);
     assert_int_equal(at, 6);
     result_file_free(f);
@@ -489,6 +501,41 @@ static void what_an_earlier_start_has_written_stays_for_the_last_one(void **stat
     sh_test_dir_remove(r.dir);
 }
 
+/* One that slept made its part anew and found that its time was over; it is about to remove it. */
+static void of_several_parts_the_newest_is_gone_on_with(void **state)
+{
+    char durable[SH_SHA256_HEX], path[SH_TEST_DIR_BYTES + 32];
+    struct result_file *f = NULL;
+    struct sh_err err = {0};
+    int64_t at = -1;
+    struct rig r;
+    (void)state;
+
+    setup(&r);
+    r.conf.placement = 60;
+    leave_part(&r, 5, durable);
+    for (int i = 0; i < 90; i++) { /* a folder has no order; one has no number, some are later */
+        int fd;
+
+        snprintf(path, sizeof(path), i ? "%s/result-%d.part" : "%s/result-.part", r.dir, i);
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+    r.conf.placement = 70;
+    r.conf.resume_at = 5;
+    r.conf.resume_digest = durable;
+    for (int i = 61; i <= 70; i++) {
+        snprintf(path, sizeof(path), "%s/result-%d.part", r.dir, i);
+        assert_int_equal(unlink(path), 0);
+    }
+    assert_ok_err(result_file_open(&r.conf, &f, &at, &err), &err);
+    assert_int_equal(at, 5);
+    result_file_free(f);
+    assert_int_equal(sh_test_dir_walk(r.dir, false), 1 + 19); /* ours, and those of later starts */
+    sh_test_dir_remove(r.dir);
+}
+
 static void a_stop_ends_the_reading_back_and_keeps_the_part(void **state)
 {
     char digest[SH_SHA256_HEX], whole[SH_SHA256_HEX];
@@ -535,6 +582,7 @@ int main(void)
         cmocka_unit_test(a_published_result_outlives_whoever_opens_it_late),
         cmocka_unit_test(an_earlier_start_neither_takes_the_part_nor_the_place_of_a_later_one),
         cmocka_unit_test(what_an_earlier_start_has_written_stays_for_the_last_one),
+        cmocka_unit_test(of_several_parts_the_newest_is_gone_on_with),
         cmocka_unit_test(a_stop_ends_the_reading_back_and_keeps_the_part),
     };
 
