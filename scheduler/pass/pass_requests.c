@@ -12,7 +12,8 @@
 #define MAX_EXECS 16u /* of one pass, but for those that its last new request brings */
 #define MAX_NEW 64u   /* requests of one pass that no executor has */
 #define MAX_OFFERS 8u /* executors that are asked what a new request would mean there ... */
-#define FEW_OFFERS 3u /* ... where more than that have its model */
+#define FEW_OFFERS 3u /* ... where more than that have its model: asks_more() */
+#define MUCH 8        /* time is short for what takes more than one part in so many of it */
 #define MAX_SEEN 64u  /* executors that have its model, looked at for these ... */
 #define MAX_HOLD 32u  /* ... so many at first that hold all of it on their device */
 #define DOUBT 2       /* one part in so many more than guessed, and it would be late */
@@ -121,6 +122,15 @@ static void see(struct sched *s, const struct request *r, struct rows rows, uint
     best->n_seen += seen;
 }
 
+/* Is it worth while to ask more than a few? Not if they will hardly refuse it, nor if those behind
+ * them would be too late as well. */
+static bool asks_more(const struct request *r, const struct offers *o)
+{
+    const int64_t ns = o->ns[FEW_OFFERS - 1];
+
+    return r->limit_ns != SNAP_NO_DEADLINE && ns < LATE_NS && ns > (r->limit_ns - o->now_ns) / MUCH;
+}
+
 /* The executors that are most likely to answer r at the least price; where many have its model, of
  * a part of them: of others each time (Mitzenmacher, "The power of two choices"). Those that hold
  * it come first, by chance alone they would hardly be among so few; but one that lacks it is always
@@ -137,7 +147,7 @@ static void add_offers(struct sched *s, struct snapshot *in, const struct reques
     see(s, r, rest, &m->next_ready, &lack);
     for (uint32_t k = 0; k < lack.n; k++)
         keep_best(&best, lack.exec[k], lack.ns[k]);
-    if (best.n_seen + lack.n_seen > MAX_OFFERS)
+    if (best.n_seen + lack.n_seen > MAX_OFFERS && !asks_more(r, &best))
         best.n = FEW_OFFERS;
     for (uint32_t k = 0; k < best.n; k++)
         add_exec(s, in, best.exec[k]);
