@@ -1,13 +1,33 @@
 """What a draw of names had wrong, refused or trained as something else, for sweep.py: of each type of transformers 5.24
 without a list, and of each module of timm, one at random."""
 import torch
+from torch import nn
 
 from arch_brought_named import by_name
 from arch_common import ids, mask
 from arch_transformers import own_of
 from arch_timm import sized
 
+class Flow(nn.Module):
+    """Optical flow: the last of two steps, each from where the one before has led, held by detach()."""
+
+    def __init__(self):
+        super().__init__()
+        from torchvision.models.optical_flow import raft_small
+        self.model = raft_small()
+
+    def forward(self, a, b):
+        from torchvision.models.optical_flow import raft
+        grid = raft.make_coords_grid
+        raft.make_coords_grid = lambda *args, **more: grid(*args, **more).to(a.dtype)  # else fp32, in fp64 too
+        try:
+            return self.model(a, b, num_flow_updates=2)[-1]
+        finally:
+            raft.make_coords_grid = grid
+
+
 ALL = {
+    "drawn_raft_small": lambda: (Flow(), [torch.randn(2, 3, 128, 128), torch.randn(2, 3, 128, 128)], [None, None]),
     # Experts of which one sample chooses some: an older file has those, and another sample chooses more, or fewer.
     "drawn_aria_text": by_name("AriaTextModel", "AriaTextConfig"),
     "drawn_qwen3_vl_moe": by_name("Qwen3VLMoeTextModel", "Qwen3VLMoeTextConfig"),
