@@ -117,7 +117,7 @@ def change(x, r):
         x["datatype"] = r.choice(TYPES)
     elif way == 6:
         x["name"] = r.choice(("", "y", "x", "ids", "a" * 70000, None, 3, "\0"))
-    elif way == 7 and "data" in x:
+    elif way == 7 and isinstance(x.get("data"), list):  # an earlier change may have made something else of it
         x["data"] = r.choice(([], x["data"][:-1], x["data"] * 2, [x["data"]], "abc", None, {}, [None], [1e400], ["1"],
                               [[[[[[]]]]]], [2 ** 63], [1] * 100000))
     elif way == 8:
