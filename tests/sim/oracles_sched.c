@@ -320,21 +320,26 @@ static uint32_t n_running(int64_t tenant_id)
 struct known {
     uint64_t epoch;
     int64_t id;
-    uint32_t n_new, most;
+    uint32_t n_new, most; /* at the last look; most: the highest since */
 };
+static struct known *known;
+static size_t n_known, cap_known;
+
+static struct known *find_known(const struct sched *s, int64_t id)
+{
+    for (size_t i = 0; i < n_known; i++)
+        if (known[i].epoch == s->epoch && known[i].id == id)
+            return &known[i];
+    return NULL;
+}
 
 /* Something was let in since the last look, for n_new has grown, though there are more than may be:
- * n, by either look. */
+ * n, by either look and by all that was heard in between. */
 static bool is_over(const struct sched *s, int64_t id, uint32_t n, uint32_t n_new, uint32_t most)
 {
-    static struct known *known;
-    static size_t n_known, cap_known;
-    struct known *k = NULL;
+    struct known *k = find_known(s, id);
     bool is;
 
-    for (size_t i = 0; i < n_known && !k; i++)
-        if (known[i].epoch == s->epoch && known[i].id == id)
-            k = &known[i];
     if (!k) {
         sim_grow(&known, &cap_known, n_known + 1, sizeof(*known));
         k = &known[n_known++];
@@ -344,6 +349,14 @@ static bool is_over(const struct sched *s, int64_t id, uint32_t n, uint32_t n_ne
     k->n_new = n_new;
     k->most = most;
     return is;
+}
+
+static void raise_known(const struct sched *s, int64_t id, uint32_t most)
+{
+    struct known *k = find_known(s, id);
+
+    if (k)
+        k->most = SH_MAX(k->most, most);
 }
 
 /* Jobs of a tenant, or of an array. */
@@ -400,6 +413,35 @@ static void look_at_limits(const struct sched *s)
         n = n_placed(s, 0, array, &starting);
         SIM_CHECK("max-parallel", !is_over(s, 3 * array + 2, n, starting, most),
                   "array %" PRId64 " has %u jobs running, and may have %u", array, n, most);
+    }
+}
+
+/* A limit may come and go between two looks, when two changes of it are heard at once. */
+static void note_limits(const struct sched *s)
+{
+    for (size_t i = 0; i < s->tenants.n; i++) {
+        const struct tenant *t = s->tenants.items[i];
+
+        raise_known(s, 3 * t->id, t->max_requests);
+        raise_known(s, 3 * t->id + 1, t->max_running_jobs);
+    }
+    for (int64_t array = 1; array <= (int64_t)database.n_arrays; array++)
+        raise_known(s, 3 * array + 2, most_of_array(s, array));
+}
+
+/* Limits change where a leader takes in what it has read. */
+static void on_turn(struct sim_proc *p)
+{
+    static uint64_t n_polls[CLUSTER_N_SCHEDULERS];
+
+    for (size_t i = 0; i < world->n_schedulers; i++) {
+        const struct sched *s = sim_scheduler_look(world->schedulers[i]);
+
+        if (sim_scheduler_proc(world->schedulers[i]) != p || !s || !s->epoch ||
+            n_polls[i] == s->n_polls)
+            continue;
+        n_polls[i] = s->n_polls;
+        note_limits(s);
     }
 }
 
@@ -547,6 +589,7 @@ static void on_look(void *arg, uint64_t n)
 void oracles_sched_begin(const struct oracles_world *w)
 {
     world = w;
+    sim_on_turn(on_turn);
     sim_world_after(LOOK_NS, on_look, NULL, 0);
 }
 
