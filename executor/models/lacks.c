@@ -27,25 +27,30 @@ bool lacks__is_orphan(struct store *s, const struct model *m)
     return true;
 }
 
-static bool waits_for_worker(struct store *s, const struct model *m)
+bool lacks__any_idle(struct store *s)
+{
+    struct pool *p = store__env(s)->pool;
+
+    for (size_t i = 0; i < pool_size(p); i++)
+        if (worker_is_idle(pool_at(p, i)) && lacks__any(s, pool_at(p, i)))
+            return true;
+    return false;
+}
+
+/* A run waits for it, and only workers have it which take no runs now: they train, or hang. It is
+ * compiled elsewhere at once, as one that nobody has. */
+static bool is_waited_for(struct store *s, const struct model *m)
 {
     const struct store_users *u = store__users(s);
 
-    return m->n_users && u->has_waiting(u->arg, m);
+    return m->phase == MODEL_READY && m->n_users && u->has_waiting(u->arg, m) &&
+           !served__is_taken(m) && (!m->retry_ns || sh_clock_ns() >= m->retry_ns);
 }
 
-struct model *lacks__waited_for(struct store *s)
+bool lacks__is_due(struct store *s, const struct model *m, bool asked)
 {
-    struct pool *p = store__env(s)->pool;
-    bool any = false;
-
-    for (size_t i = 0; i < pool_size(p) && !any; i++)
-        any = worker_is_idle(pool_at(p, i)) && lacks__any(s, pool_at(p, i));
-    for (struct model *m = any ? store_next_shape(s, NULL) : NULL; m; m = store_next_shape(s, m))
-        if (m->phase == MODEL_READY && waits_for_worker(s, m) && !served__is_taken(m) &&
-            sh_clock_ns() >= m->retry_ns && !lacks__is_compiled_now(s, m->handle))
-            return m;
-    return NULL;
+    return (m->phase == MODEL_BUILDING ? m->is_asked >= asked : asked && is_waited_for(s, m)) &&
+           !lacks__is_compiled_now(s, m->handle);
 }
 
 /* Every worker should have it; else one alone, if it is an orphan. */
@@ -64,7 +69,7 @@ static bool could_have(const struct model *m, const struct worker *w)
 
 static bool wants(struct store *s, const struct model *m, const struct worker *w)
 {
-    return could_have(m, w) && sh_clock_ns() >= m->retry_ns &&
+    return could_have(m, w) && (!m->retry_ns || sh_clock_ns() >= m->retry_ns) &&
            (is_for_all(m) || lacks__is_orphan(s, m));
 }
 
@@ -78,14 +83,12 @@ static bool is_before(const struct model *a, const struct model *b)
 static void look_at(struct store *s, const struct model *m, const struct worker *w,
                     struct lacks_seen *seen)
 {
-    const int64_t now = sh_clock_ns();
-
     if (!could_have(m, w))
         return;
     seen->any = seen->any || wants(s, m, w);
     if (!is_for_all(m))
-        seen->until_ns = now; /* whether it is an orphan depends on its runs */
-    else if (now < m->retry_ns && m->retry_ns < seen->until_ns)
+        seen->until_ns = 0; /* whether it is an orphan depends on its runs */
+    else if (m->retry_ns && m->retry_ns < seen->until_ns && sh_clock_ns() < m->retry_ns)
         seen->until_ns = m->retry_ns;
 }
 

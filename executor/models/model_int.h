@@ -21,10 +21,15 @@ void shapes__leave(struct store *s, const struct model *version);
  * of_tenant; if that is NULL too, of the tenant with the most shapes. It is gone in the next turn.
  * False: all are in use. */
 bool shapes__evict(struct store *s, const struct model *version, const struct model *of_tenant);
-/* The next shape to compile; NULL: none. Tenants take turns, so that one with many new shapes does
- * not hold up the others; each tenant's oldest shape comes first. asked: only shapes that somebody
- * waits for. is_busy: is a shape with this handle being compiled? */
-struct model *shapes__next(struct store *s, bool asked, bool (*is_busy)(struct store *, int64_t));
+/* The next shape to compile, and who does; NULL: none. Of those that are due and have a worker:
+ * tenants take turns, so that one with many new shapes does not hold up the others; each tenant's
+ * oldest shape comes first. asked: only shapes that somebody waits for. is_due: lacks__is_due. */
+struct shapes_ask {
+    bool (*is_due)(struct store *s, const struct model *m, bool asked);
+    struct worker *(*worker_for)(struct store *s, const struct model *m); /* NULL: none is free */
+    bool asked;
+};
+struct model *shapes__next(struct store *s, const struct shapes_ask *ask, struct worker **w);
 /* Checks and keeps the tables that its first worker made. */
 int shapes__take_tables(struct model *shape, const struct msg_wk_model_done *d, struct sh_err *err);
 int shapes__read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *err);
@@ -49,9 +54,10 @@ struct store_lacks *store__lacks(struct store *s);
 bool lacks__any(struct store *s, const struct worker *w);
 /* The one to compile first; NULL: none. */
 struct model *lacks__next(struct store *s, const struct worker *w);
-/* A shape for which a run waits, and that only workers have which take no runs now: they train, or
- * hang. It is compiled elsewhere at once, as one that nobody has. NULL: none. */
-struct model *lacks__waited_for(struct store *s);
+bool lacks__any_idle(struct store *s); /* is there an idle worker that lacks something? */
+/* Should this shape be compiled: nobody has it, or nobody who takes the run that waits for it?
+ * asked: only if somebody waits. */
+bool lacks__is_due(struct store *s, const struct model *shape, bool asked);
 bool lacks__is_compiled_now(struct store *s, int64_t handle);
 /* Its runs have nowhere to go: the only worker that had an internal model died, or all that had one
  * which is going. */

@@ -115,21 +115,23 @@ static uint64_t turn_of(struct store *s, uint32_t tag)
     return last;
 }
 
-struct model *shapes__next(struct store *s, bool asked, bool (*is_busy)(struct store *, int64_t))
+struct model *shapes__next(struct store *s, const struct shapes_ask *ask, struct worker **w)
 {
     struct model *best = NULL;
     uint64_t best_turn = 0;
 
     for (struct model *m = store__shapes(s)->first; m; m = m->next) {
+        struct worker *its;
         uint64_t turn;
 
-        if (m->phase != MODEL_BUILDING || m->is_asked < asked || is_busy(s, m->handle))
+        if (!ask->is_due(s, m, ask->asked))
             continue;
         turn = best && m->tag == best->tag ? best_turn : turn_of(s, m->tag);
-        if (best && turn > best_turn)
+        if ((best && turn > best_turn) || !(its = ask->worker_for(s, m)))
             continue;
         best = m; /* the newest is the first of the list */
         best_turn = turn;
+        *w = its;
     }
     return best;
 }

@@ -519,17 +519,17 @@ static const struct worker *any_ready(struct store *s)
 /* asked: of those that somebody waits for. */
 static bool start_shape(struct store *s, bool asked)
 {
-    struct model *best = asked ? lacks__waited_for(s) : NULL;
-    struct worker *w;
+    const struct shapes_ask ask = {lacks__is_due, worker_for, asked};
+    struct model *next = NULL;
+    struct worker *w = NULL;
 
-    if (!best && s->counts.n_in[MODEL_BUILDING])
-        best = shapes__next(s, asked, lacks__is_compiled_now);
-    w = best ? worker_for(s, best) : NULL;
-    if (w) {
-        best->base->turn = ++s->shapes.n_turns;
-        compile_in(s, w, best, false);
+    if (s->counts.n_in[MODEL_BUILDING] || (asked && lacks__any_idle(s)))
+        next = shapes__next(s, &ask, &w);
+    if (next) {
+        next->base->turn = ++s->shapes.n_turns;
+        compile_in(s, w, next, false);
     }
-    return w != NULL;
+    return next != NULL;
 }
 
 /* The first of those that may begin; slow: also those that take long. */

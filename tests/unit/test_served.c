@@ -221,24 +221,41 @@ static void a_shape_that_a_run_waits_for_comes_first(void **state)
     has_shape[1] = false;
     trainer = &workers[0];
     workers[0].state = WORKER_PARKED;
-    assert_null(lacks__waited_for(NULL)); /* what runs of it there were are over */
+    assert_true(lacks__any_idle(NULL));
+    assert_false(lacks__is_due(NULL, &shape, true)); /* what runs of it there were are over */
     shape.n_users = 1;
-    assert_ptr_equal(lacks__waited_for(NULL), &shape);
-    is_waited_for = false; /* one runs */
-    assert_null(lacks__waited_for(NULL));
+    assert_true(lacks__is_due(NULL, &shape, true));
+    assert_false(lacks__is_due(NULL, &shape, false)); /* its time comes when nothing else is */
+    is_waited_for = false;                            /* one runs */
+    assert_false(lacks__is_due(NULL, &shape, true));
     is_waited_for = true;
     shape.retry_ns = 1100 * MS; /* the other one could not take it */
-    assert_null(lacks__waited_for(NULL));
+    assert_false(lacks__is_due(NULL, &shape, true));
     sh_clock_fake(1100 * MS, 0);
-    assert_ptr_equal(lacks__waited_for(NULL), &shape);
+    assert_true(lacks__is_due(NULL, &shape, true));
     workers[1].preparing = shape.handle;
-    assert_null(lacks__waited_for(NULL));
+    assert_false(lacks__is_due(NULL, &shape, true));
+    assert_false(lacks__any_idle(NULL));
     workers[1].preparing = 0;
     workers[0].state = WORKER_STANDBY; /* both are free */
-    assert_null(lacks__waited_for(NULL));
+    assert_false(lacks__is_due(NULL, &shape, true));
     workers[0].state = WORKER_PARKED;
     shape.phase = MODEL_GOING;
-    assert_null(lacks__waited_for(NULL));
+    assert_false(lacks__is_due(NULL, &shape, true));
+}
+
+static void what_nobody_has_is_due_before_all_if_somebody_waits(void **state)
+{
+    (void)state;
+    shape = (struct model){
+        .base = &version, .handle = STORE_SHAPES + 1, .phase = MODEL_BUILDING, .is_asked = true};
+    assert_true(lacks__is_due(NULL, &shape, true));
+    assert_true(lacks__is_due(NULL, &shape, false));
+    shape.is_asked = false;
+    assert_false(lacks__is_due(NULL, &shape, true));
+    assert_true(lacks__is_due(NULL, &shape, false));
+    workers[1].preparing = shape.handle;
+    assert_false(lacks__is_due(NULL, &shape, false));
 }
 
 /* Or it would compile all that there is before it takes a run, and nobody else takes one. */
@@ -275,6 +292,7 @@ int main(void)
         TEST(one_that_hangs_in_a_piece_serves_nobody),
         TEST(a_shape_is_served_while_a_worker_has_it),
         TEST(a_shape_that_a_run_waits_for_comes_first),
+        TEST(what_nobody_has_is_due_before_all_if_somebody_waits),
         TEST(one_that_starts_joins_at_once_beside_one_that_trains),
         TEST(a_wait_is_told_anew_with_each_change),
     };

@@ -1,6 +1,6 @@
-/* test_shapes_room.c - who gets room for a new shape. Without it: one tenant could fill the
- * table of an executor with shapes that wait to be compiled, and nobody else would get one for
- * minutes. */
+/* test_shapes_room.c - who gets room for a new shape, and whose is compiled next. Without it: one
+ * tenant could fill the table of an executor with shapes that wait to be compiled, and nobody else
+ * would get one for minutes; or one that no free worker can compile would hold up all others. */
 /* uses: executor/models/shapes.o executor/models/model_go.o executor/models/model_life.o */
 #include "executor/models/model_int.h"
 #include "tests/unit/sh_test.h"
@@ -162,12 +162,62 @@ static void what_nobody_asked_for_makes_room(void **state)
     assert_int_equal(n, 1); /* there is room at the next try */
 }
 
+static struct worker free_worker;
+static const struct model *without; /* no free worker has its version */
+
+static bool is_due(struct store *s, const struct model *m, bool asked)
+{
+    (void)s;
+    return m->is_asked >= asked;
+}
+
+static struct worker *worker_for(struct store *s, const struct model *m)
+{
+    (void)s;
+    return m == without ? NULL : &free_worker;
+}
+
+/* READY: a run waits for it, and whoever has it takes none. */
+static void tenants_take_turns_and_what_has_no_worker_holds_up_nobody(void **state)
+{
+    static const struct shapes_ask ASK = {is_due, worker_for, true};
+    struct model *old, *new, *other;
+    struct worker *w = NULL;
+
+    (void)state;
+    versions[0].turn = versions[1].turn = 0;
+    assert_ok(ask(&versions[0], 10, true, NULL));
+    old = shapes.first;
+    assert_ok(ask(&versions[1], 10, true, NULL));
+    other = shapes.first;
+    other->phase = MODEL_READY;
+    assert_ok(ask(&versions[0], 11, true, NULL));
+    new = shapes.first;
+    new->phase = MODEL_READY;
+    assert_ptr_equal(shapes__next(NULL, &ASK, &w), old); /* the oldest */
+    assert_ptr_equal(w, &free_worker);
+    versions[0].turn = 1;
+    assert_ptr_equal(shapes__next(NULL, &ASK, &w), other);
+    versions[1].turn = 2;
+    assert_ptr_equal(shapes__next(NULL, &ASK, &w), old);
+    without = old;
+    assert_ptr_equal(shapes__next(NULL, &ASK, &w), new);
+    new->is_asked = false;
+    assert_ptr_equal(shapes__next(NULL, &ASK, &w), other); /* though its turn was later */
+    other->is_asked = false;
+    assert_null(shapes__next(NULL, &ASK, &w));
+    without = NULL;
+    assert_ptr_equal(shapes__next(NULL, &ASK, &w), old);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(
             what_waits_to_be_compiled_for_one_tenant_leaves_room_for_others, begin, end),
         cmocka_unit_test_setup_teardown(what_nobody_asked_for_makes_room, begin, end),
+        cmocka_unit_test_setup_teardown(tenants_take_turns_and_what_has_no_worker_holds_up_nobody,
+                                        begin, end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
