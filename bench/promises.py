@@ -35,6 +35,7 @@ from arrivals import percentile  # noqa: E402
 from http_client import v2_request  # noqa: E402
 from system import System, st_bytes, until  # noqa: E402
 
+FEWEST_REFUSALS = 100  # of all loads: a median of fewer says little, one of none is 0
 # name, file, max_batch, latency target in ms
 MIX = [("light", models.conv(3, 32), 4, 30), ("middle", models.conv(4, 64), 4, 60),
        ("heavy", models.conv(8, 96), 1, 120), ("wide", models.dense(3, 1024), 16, 40)]
@@ -197,6 +198,7 @@ def overload(args, check):
         check("goodput at %g times the capacity" % rows[-1]["load"], rows[-1]["goodput"] / most, .95)
         heard = [ms for r in rows for ms in r.pop("heard_ms")]
         print("  of all refusals: heard after %.2f ms, p99 %.2f" % (percentile(heard, 50), percentile(heard, 99)))
+        check("refusals", len(heard), least=FEWEST_REFUSALS)
         check("refusals, median ms", percentile(heard, 50), most=1)
         return rows
 
