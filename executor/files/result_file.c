@@ -18,7 +18,7 @@
 #define CHUNK ((size_t)1 << 20)
 #define PART_PREFIX "result-"
 #define PART_SUFFIX ".part"
-#define MAX_GONE 16 /* so many parts may go while we look for one */
+#define MAX_GONE 16 /* so many parts may go while we look for one, then it fails */
 
 struct column { /* one tensor of the file */
     size_t sample_bytes;
@@ -196,12 +196,13 @@ static int take_over(struct result_file *f, bool *found, struct sh_err *err)
     *found = false;
     if (!d)
         return SH_FAIL_ERRNO(err, sh_open_rc(errno), "could not look into the job's folder");
-    for (int i = 0; i < MAX_GONE && !rc && !*found; i++) {
+    for (int n_gone = 0; !rc && !*found; n_gone++) {
         rc = find_part(f, d, name, err);
         if (rc || !name[0])
             break;
         *found = renameat(dirfd(d), name, dirfd(d), f->part) == 0;
-        if (!*found && errno != ENOENT) /* it may hold what was reported as durable */
+        /* It, or one behind it, may hold what was reported as durable. */
+        if (!*found && (errno != ENOENT || n_gone + 1 == MAX_GONE))
             rc = SH_FAIL_ERRNO(err, SH_E_IO, "could not take over the part of a result");
     }
     rewinddir(d);

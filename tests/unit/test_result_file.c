@@ -23,6 +23,7 @@
 
 /* The call of this number, counted from 1 over all of them, fails with this error. */
 static int fail_at, n_calls, fail_errno;
+static bool parts_vanish; /* whoever takes one over finds it gone */
 
 ssize_t __real_pwrite(int fd, const void *p, size_t n, off_t off);
 ssize_t __wrap_pwrite(int fd, const void *p, size_t n, off_t off);
@@ -68,6 +69,8 @@ int __wrap_rename(const char *from, const char *to)
 
 int __wrap_renameat(int from_fd, const char *from, int to_fd, const char *to)
 {
+    if (parts_vanish)
+        unlinkat(from_fd, from, 0);
     return fails() ? -1 : __real_renameat(from_fd, from, to_fd, to);
 }
 
@@ -107,6 +110,7 @@ static void setup(struct rig *r)
                                         .resume_digest = "",
                                         .stop = &r->stop};
     fail_at = n_calls = 0;
+    parts_vanish = false;
 }
 
 static int write_some(struct rig *r, struct result_file *f, int64_t at, int64_t n,
@@ -536,6 +540,37 @@ static void of_several_parts_the_newest_is_gone_on_with(void **state)
     sh_test_dir_remove(r.dir);
 }
 
+/* Others remove one after the other: some are left when this one has tried for long enough. */
+static void who_finds_only_parts_that_vanish_does_not_take_it_for_none(void **state)
+{
+    char path[SH_TEST_DIR_BYTES + 32];
+    struct result_file *f = NULL;
+    struct sh_err err = {0};
+    int64_t at = -1;
+    struct rig r;
+    (void)state;
+
+    setup(&r);
+    for (int i = 0; i < 30; i++) {
+        int fd;
+
+        snprintf(path, sizeof(path), "%s/result-%d.part", r.dir, i);
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+        assert_true(fd >= 0);
+        close(fd);
+    }
+    r.conf.placement = 30;
+    parts_vanish = true;
+    assert_int_equal(result_file_open(&r.conf, &f, &at, &err), SH_E_IO);
+    assert_null(f);
+    assert_in_range(sh_test_dir_walk(r.dir, false), 1, 29);
+    parts_vanish = false;
+    assert_ok_err(result_file_open(&r.conf, &f, &at, &err), &err);
+    assert_int_equal(sh_test_dir_walk(r.dir, false), 1);
+    result_file_free(f);
+    sh_test_dir_remove(r.dir);
+}
+
 static void a_stop_ends_the_reading_back_and_keeps_the_part(void **state)
 {
     char digest[SH_SHA256_HEX], whole[SH_SHA256_HEX];
@@ -583,6 +618,7 @@ int main(void)
         cmocka_unit_test(an_earlier_start_neither_takes_the_part_nor_the_place_of_a_later_one),
         cmocka_unit_test(what_an_earlier_start_has_written_stays_for_the_last_one),
         cmocka_unit_test(of_several_parts_the_newest_is_gone_on_with),
+        cmocka_unit_test(who_finds_only_parts_that_vanish_does_not_take_it_for_none),
         cmocka_unit_test(a_stop_ends_the_reading_back_and_keeps_the_part),
     };
 
