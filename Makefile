@@ -179,7 +179,7 @@ $(FAKE): $(call obj,tests/device/fake) $(dev_common) $(common)
 # ---------------------------------------------------------------- the CUDA back end
 # Built where nvcc is; `make NVCC=` leaves it out. Python's packages have cuDNN and cuBLAS in folders
 # of their own: CUDNN_HOME=.../nvidia/cudnn. CUDA_ARCHS: machine code (sm_90a), or code that the
-# driver compiles for later devices (compute_90).
+# driver compiles for later devices (compute_90); 90 is the lowest.
 ifneq ($(NVCC),)
 CUDA_HOME   ?= $(shell $(NVCC) --dryrun -x cu -c /dev/null 2>&1 | sed -n 's|^.. _HERE_=\(.*\)/bin$$|\1|p')
 CUDA_HOME   := $(CUDA_HOME)

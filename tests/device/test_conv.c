@@ -4,6 +4,7 @@
  * little worse. References are the textbook loops in double precision.
  */
 #include "common/mem.h"
+#include "runtime/device/cuda/conv_variants.h"
 #include "tests/device/dev_test.h"
 
 #include <math.h>
@@ -166,12 +167,11 @@ static const struct cc DEPTHWISE[] = {
 
 static void every_depthwise_kernel_matches_the_loops(void **state)
 {
-    static const char *const VARIANTS[] = {NULL, "1", "2", "3", "4", "5"}; /* kernels.h */
-
     (void)state;
-    for (size_t v = 0; v < SH_ARRAY_LEN(VARIANTS); v++) {
-        if (VARIANTS[v])
-            setenv("SHUNT_CUDA_DEPTHWISE", VARIANTS[v], 1);
+    for (int v = K_DW_BY_SIZE; v < K_DW_N; v++) {
+        const char number[] = {(char)('0' + v), '\0'};
+
+        setenv("SHUNT_CUDA_DEPTHWISE", number, 1);
         for (size_t i = 0; i < SH_ARRAY_LEN(DEPTHWISE); i++) {
             one_forward(&DEPTHWISE[i], true, false, DEV_ACT_NONE);
             one_forward(&DEPTHWISE[i], i % 2, true, DEV_ACT_SILU);

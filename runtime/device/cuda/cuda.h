@@ -231,8 +231,6 @@ void cuda__grid_close(struct cuda_dev *d);
 /* After the stream was waited for. SH_E_INVALID: a kernel met a bad index or label since. */
 int cuda__fault_check(struct cuda_dev *d, struct sh_err *err);
 
-bool cuda__may_overlap(void); /* of kernels that launch_early() launches (launch.cuh) */
-
 /* ------------------------------------------------------------------ tests (cuda_fault.c) */
 
 const char *cuda__debug_fault_file(void);                             /* NULL: none is wanted */

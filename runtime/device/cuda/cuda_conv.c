@@ -109,7 +109,7 @@ static struct conv_method *by_heuristics(struct cuda_dev *d, const struct conv_p
             if (cuda__conv_each(d, p, &s, take_first, &m))
                 return m;
         }
-    return cuda__conv_own(p, widths[n - 1], p->variant);
+    return cuda__conv_own(p, widths[n - 1], 0);
 }
 
 static struct conv_method *by_measuring(struct cuda_dev *d, const struct conv_problem *p,

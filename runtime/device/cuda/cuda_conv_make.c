@@ -384,7 +384,6 @@ void cuda__conv_save(const struct conv_method *m, int n_tried, char *text, size_
              m->padded, m->variant, m->ns, m->lib_bytes, n_tried, engine);
 }
 
-/* false too of what was written before there were variants: it is measured again. */
 static bool parse(const struct conv_problem *p, const char *text, enum conv_how *how,
                   int64_t *padded, int *variant)
 {

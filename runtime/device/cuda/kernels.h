@@ -7,6 +7,7 @@
 #ifndef SH_RUNTIME_DEVICE_CUDA_KERNELS_H
 #define SH_RUNTIME_DEVICE_CUDA_KERNELS_H
 
+#include "runtime/device/cuda/conv_variants.h"
 #include "runtime/device/cuda/kernels_elem.h"
 #include "runtime/device/cuda/kernels_optim.h"
 
@@ -18,6 +19,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+bool cuda__may_overlap(void); /* of kernels that launch_early() launches (launch.cuh) */
 
 /* How a tensor's elements are stored. */
 enum cuda_type {
@@ -133,17 +136,8 @@ void k_layernorm_bwd(cudaStream_t s, const struct k_layernorm_bwd *a);
 struct k_conv {
     int64_t n, h, w, c, m, r, s, p, q, groups;
     int64_t stride[2], dilation[2], pad[2];
-    int variant; /* of a depthwise one, forward: K_DW_* */
+    int variant; /* of a depthwise one, forward: K_DW_* of conv_variants.h */
     bool tf32;   /* F32 may be rounded to TF32 */
-};
-enum { /* What a thread of it has: */
-       K_DW_BY_SIZE,
-       K_DW_RUNS, /* some results side by side */
-       K_DW_ONE,  /* one result */
-       K_DW_ROWS_1,
-       K_DW_ROWS_2,
-       K_DW_ROWS_4, /* a row of taps of so many results */
-       K_DW_N
 };
 /* There is a choice of variants: all of 1 to K_DW_N - 1. */
 bool k_conv_has_variants(const struct k_conv *v, int type);

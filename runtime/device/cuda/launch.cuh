@@ -18,7 +18,9 @@
 
 #include "runtime/device/cuda/device.cuh"
 
-extern "C" bool cuda__may_overlap(void); /* cuda.h */
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
+#error "CUDA_ARCHS: 90 is the lowest; older devices have no griddepcontrol"
+#endif
 
 DEV_INLINE void await_front()
 {
