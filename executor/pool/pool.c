@@ -94,7 +94,7 @@ void pool_second(struct pool *p)
     if (!kernels_dir_was_full(p->kernels_dir, KERNELS_DIR_MAX_BYTES))
         return;
     for (size_t i = 0; i < p->n; i++)
-        worker_kill(&p->workers[i], "disk");
+        worker_kill(&p->workers[i], WORKER_KILL_DISK);
 }
 
 /* Work begins: the heartbeat's time starts again. */
@@ -147,7 +147,7 @@ struct worker *pool_at(struct pool *p, size_t i)
 
 bool worker_is_alive(const struct worker *w)
 {
-    return w->pid > 0 && w->wire && w->is_ready && w->state != WORKER_DEAD && !w->kill_cause;
+    return w->pid > 0 && w->wire && w->is_ready && w->state != WORKER_DEAD && !w->kill;
 }
 
 /* Idle, or loading a model: a run can go between two pieces of a load. */
@@ -259,7 +259,7 @@ void worker_grant(struct worker *w, int64_t ns)
 void worker_renew(struct worker *w)
 {
     w->is_renewed = true;
-    worker_kill(w, "renew");
+    worker_kill(w, WORKER_KILL_RENEW);
 }
 
 void worker_end_renewal(struct worker *w)
@@ -277,11 +277,11 @@ bool worker_met_only(const struct worker *w, uint32_t tag)
     return w->met == 0 || w->met == tag;
 }
 
-void worker_kill(struct worker *w, const char *cause)
+void worker_kill(struct worker *w, enum worker_kill why)
 {
-    if (w->pid <= 0 || w->kill_cause)
+    if (w->pid <= 0 || w->kill)
         return;
-    w->kill_cause = cause;
+    w->kill = why;
     kill(w->pid, SIGKILL);
 }
 
@@ -289,11 +289,11 @@ void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_
 {
     struct sh_err err = {0};
 
-    if (!w->wire || w->kill_cause) /* it would hear of this without what was lost before it */
+    if (!w->wire || w->kill) /* it would hear of this without what was lost before it */
         return;
     if (sh_wire_send_fds(w->wire, m, fds, n_fds, &err)) {
         sh_log_err(SH_LOG_WARN, "worker.send", &err);
-        worker_kill(w, "socket");
+        worker_kill(w, WORKER_KILL_SOCKET);
     }
 }
 
@@ -350,7 +350,7 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
     struct pool *p = w->pool;
 
     (void)wire;
-    if (w->kill_cause) /* perhaps for what it said: nothing more of it counts */
+    if (w->kill) /* perhaps for what it said: nothing more of it counts */
         return;
     worker_busy(w);
     if (m->type == MSG_WK_READY && !w->is_ready) { /* once: it would be greeted again */
@@ -360,7 +360,7 @@ static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_
         SH_FAIL(&w->unfit, (int)m->u.wk_unfit.rc, "%s", m->u.wk_unfit.msg);
     } else if (!p->h.on_msg(p->h.arg, w, m, fds, n_fds)) {
         SH_ERROR("worker.message.bug", "worker=%u type=%s", w->index, sh_msg_name(m->type));
-        worker_kill(w, "protocol");
+        worker_kill(w, WORKER_KILL_PROTOCOL);
     }
 }
 
@@ -370,7 +370,7 @@ static void on_close(struct sh_wire *wire, const struct sh_err *why, void *arg)
 
     (void)wire, (void)why;
     w->wire = NULL; /* the process is ending, or must: its death does the rest */
-    worker_kill(w, "socket");
+    worker_kill(w, WORKER_KILL_SOCKET);
 }
 
 /* ------------------------------------------------------------------ life */
@@ -403,16 +403,23 @@ static int64_t backoff_ns(struct worker *w)
     return SH_MIN(ns, BACKOFF_MAX_NS);
 }
 
-/* Whoever ends closes its socket, of which we often hear before its end: that is no reason. */
-static bool have_we_killed(const struct worker *w)
+static const char *const KILL_CAUSES[WORKER_N_KILLS] = {
+    [WORKER_KILL_PROTOCOL] = "protocol", [WORKER_KILL_HANG] = "hang",
+    [WORKER_KILL_RUN_TIME] = "run-time", [WORKER_KILL_DISK] = "disk",
+    [WORKER_KILL_RENEW] = "renew",       [WORKER_KILL_ONE_RUN] = "one-run",
+};
+
+/* NULL: how it ended says why. Whoever ends closes its socket, of which we often hear before its
+ * end: that is no reason. */
+static const char *kill_cause(const struct worker *w)
 {
-    return w->kill_cause && strcmp(w->kill_cause, "socket") != 0;
+    return KILL_CAUSES[w->kill];
 }
 
 static const char *cause_of(const struct worker *w, int status)
 {
-    if (have_we_killed(w))
-        return w->kill_cause;
+    if (kill_cause(w))
+        return kill_cause(w);
     if (WIFSIGNALED(status) && WTERMSIG(status) != SIGKILL)
         return "crash";
     if (WIFSIGNALED(status))
@@ -434,7 +441,7 @@ static void forget_process(struct worker *w)
     w->job = 0;
     w->job_compiling = false;
     w->met = 0;
-    w->kill_cause = NULL;
+    w->kill = WORKER_KILL_NONE;
 }
 
 /* A GPU's driver is not ours, and may want more at its start than a worker keeps. Workers then
@@ -467,7 +474,7 @@ static bool may_be_fence(const struct worker *w, int status)
 {
     if (w->unfit.rc)
         return w->unfit.rc != SH_E_DEVMEM && w->unfit.rc != SH_E_NOMEM;
-    return !have_we_killed(w) && (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL);
+    return !kill_cause(w) && (!WIFSIGNALED(status) || WTERMSIG(status) != SIGKILL);
 }
 
 /* Before any worker of this executor has been ready no tenant has had anything to do with their
@@ -651,7 +658,7 @@ static void on_watch(struct sh_loop *l, void *arg)
         } else if (sh_clock_ns() - w->progress_ns > patience) {
             SH_ERROR("worker.hang", "worker=%u state=%s ms=%lld", w->index,
                      WORKER_LIFE.names[w->state], (long long)(patience / 1000000));
-            worker_kill(w, "hang");
+            worker_kill(w, WORKER_KILL_HANG);
         }
     }
 }

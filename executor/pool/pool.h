@@ -38,6 +38,19 @@ enum worker_state {
     WORKER_N_STATES
 };
 
+/* Why we ended a process. Their texts are labels of a metric (pool.c). */
+enum worker_kill {
+    WORKER_KILL_NONE,     /* we did not */
+    WORKER_KILL_SOCKET,   /* its socket closed or broke: mostly it was ending by itself */
+    WORKER_KILL_PROTOCOL, /* it sent what no worker sends */
+    WORKER_KILL_HANG,     /* no progress */
+    WORKER_KILL_RUN_TIME, /* its run took too long */
+    WORKER_KILL_DISK,     /* workers keep too much on disk */
+    WORKER_KILL_RENEW,    /* worker_renew() */
+    WORKER_KILL_ONE_RUN,  /* by the laboratory: it was for one run */
+    WORKER_N_KILLS
+};
+
 struct worker { /* one place in the pool; the process in it changes */
     struct pool *pool;
     uint32_t index;
@@ -69,8 +82,8 @@ struct worker { /* one place in the pool; the process in it changes */
     uint32_t ckpt_value;
     uint64_t progress; /* the heartbeat; progress_ns: when it last grew, or work began */
     int64_t progress_ns, started_ns;
-    int64_t grace_ns;       /* extra time for copies, added to hang-ms */
-    const char *kill_cause; /* static; NULL: we did not kill it */
+    int64_t grace_ns; /* extra time for copies, added to hang-ms */
+    enum worker_kill kill;
     const char *exit_cause; /* static: cause of its last death */
     uint32_t n_fast_deaths;
     uint32_t met; /* tag of the tenant whose data its process has had; 0: none, MET_MANY: several */
@@ -160,7 +173,8 @@ void worker_send(struct worker *w, const struct sh_msg *m, const int *fds, size_
 /* Messages sent between the two wake the worker once. */
 void worker_cork(struct worker *w);
 void worker_uncork(struct worker *w);
-void worker_kill(struct worker *w, const char *cause);    /* cause: static, a metric label */
+/* Nothing if there is no process, or it was killed before. */
+void worker_kill(struct worker *w, enum worker_kill why);
 int pool_send_init(struct worker *w, struct sh_err *err); /* sends WK_INIT */
 /* Adds ns to hang-ms for copies that its work waits for, until its state changes. */
 void worker_grant(struct worker *w, int64_t ns);

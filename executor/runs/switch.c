@@ -550,7 +550,7 @@ void switch_on_part_failed(struct switcher *sw, struct worker *w,
     if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id ||
         m->part >= r->n_parts) {
         SH_ERROR("worker.message.bug", "worker=%u type=WK_PART_FAILED", w->index);
-        worker_kill(w, "protocol");
+        worker_kill(w, WORKER_KILL_PROTOCOL);
         return;
     }
     run__note_failed(&r->parts[m->part], m);
@@ -578,7 +578,7 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
 
     if (!r || r->phase != RUN_ACTIVE || r->worker != w || r->id != m->run_id) {
         SH_ERROR("worker.message.bug", "worker=%u type=WK_RUN_DONE", w->index);
-        worker_kill(w, "protocol");
+        worker_kill(w, WORKER_KILL_PROTOCOL);
         return;
     }
     if (m->rc == SH_E_DEVLOST)
@@ -661,7 +661,7 @@ static void watch_current(struct switcher *sw, int64_t now)
     }
     if (r->phase == RUN_ACTIVE && now - r->sent_ns > sw->env.run_ms * 1000000) {
         r->is_overdue = true;
-        worker_kill(r->worker, "run-time");
+        worker_kill(r->worker, WORKER_KILL_RUN_TIME);
     }
 }
 

@@ -75,7 +75,7 @@ void train_on_ready(struct train *t, struct worker *w, const struct msg_wk_train
     worker_end_job(w, m->rc == 0 ? m->job : 0);
     if (!j || j->id != m->job || j->compiling != w || job_has_ended(j)) {
         if (j && j->compiling == w && j->id != m->job) /* it would never end to compile j */
-            worker_kill(w, "protocol");
+            worker_kill(w, WORKER_KILL_PROTOCOL);
         worker_drop_job(w, m->job); /* of an earlier attempt; the present one may have its own */
         return;
     }

@@ -87,7 +87,7 @@ static void release(struct lab *l, struct worker *w)
         sh_timer_set(w->restart, 0);
     } else if (w->wire && pool_send_init(w, &err)) {
         sh_log_err(SH_LOG_ERROR, "worker.spawn", &err);
-        worker_kill(w, "socket");
+        worker_kill(w, WORKER_KILL_SOCKET);
     }
 }
 
@@ -107,7 +107,7 @@ static void before_run(void *arg)
         struct worker *w = pool_at(l->x->pool, i);
 
         if (l->workers[i].is_for_one && !l->workers[i].is_held)
-            worker_kill(w, "one-run"); /* it would refuse other batches */
+            worker_kill(w, WORKER_KILL_ONE_RUN); /* it would refuse other batches */
         l->workers[i].is_for_one = false;
         if (l->workers[i].is_held)
             release(l, w);
@@ -194,7 +194,7 @@ static void on_run_done(void *arg, struct worker *w)
 
     if (is_per_run(l->now)) {
         l->workers[w->index].is_for_one = true;
-        worker_kill(w, "one-run");
+        worker_kill(w, WORKER_KILL_ONE_RUN);
     }
 }
 

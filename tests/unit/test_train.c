@@ -212,7 +212,7 @@ void worker_begin_job(struct worker *w) { w->job = 0; w->job_compiling = true; }
 void worker_drop_job(struct worker *w, int64_t job) { if (w->job == job) w->job = 0; }
 void worker_grant(struct worker *w, int64_t ns) { (void)w, (void)ns; }
 void worker_meet(struct worker *w, uint32_t tag) { (void)w, (void)tag; }
-void worker_kill(struct worker *w, const char *cause) { (void)w, (void)cause; }
+void worker_kill(struct worker *w, enum worker_kill why) { (void)w, (void)why; }
 void worker_note_ticket(struct worker *w, uint32_t value) { w->ckpt_value = value; }
 void finish_start(struct job *j) { (void)j; }
 void finish_free(struct finish *f) { (void)f; }

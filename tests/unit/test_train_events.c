@@ -156,9 +156,9 @@ void worker_drop_job(struct worker *w, int64_t job)
     R.n_dropped++;
 }
 
-void worker_kill(struct worker *w, const char *cause)
+void worker_kill(struct worker *w, enum worker_kill why)
 {
-    (void)w, (void)cause;
+    (void)w, (void)why;
     R.n_killed++;
 }
 

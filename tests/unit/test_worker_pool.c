@@ -222,7 +222,7 @@ static int end(void **state)
     if (R.pool)
         pool_stop(R.pool);
     for (size_t i = 0; R.pool && i < pool_size(R.pool); i++)
-        worker_kill(pool_at(R.pool, i), "end");
+        worker_kill(pool_at(R.pool, i), WORKER_KILL_RENEW);
     for (size_t i = 0; R.pool && i < pool_size(R.pool); i++)
         UNTIL(pool_at(R.pool, i)->pid == 0);
     pool_free(R.pool);
@@ -342,11 +342,11 @@ static void a_pool_that_stops_starts_nobody(void **state)
     for (int i = 0; i < 100; i++)
         a_turn();
     assert_int_equal(first()->state, WORKER_DEAD);
-    worker_kill(first(), "late"); /* there is no process any more */
+    worker_kill(first(), WORKER_KILL_RENEW); /* there is no process any more */
     worker_send(first(), &(struct sh_msg){.type = MSG_WK_MODEL_DROP}, NULL, 0);
     worker_cork(first());
     worker_uncork(first());
-    assert_null(first()->kill_cause);
+    assert_int_equal(first()->kill, WORKER_KILL_NONE);
 }
 
 /* ------------------------------------------------------------------ what they say */
@@ -380,7 +380,7 @@ static void a_fence_that_one_could_not_put_up_is_missing_of_all(void **state)
     assert_true(worker_is_alive(first()));
     assert_int_equal(pool_fences(R.pool, &why), MSG_FENCES & ~MSG_FENCE_USER);
     assert_string_equal(why, "no such user");
-    worker_kill(first(), "renew");
+    worker_kill(first(), WORKER_KILL_RENEW);
     assert_false(worker_is_alive(first()));
     UNTIL(R.n_ready == 2);
     assert_int_equal(pool_fences(R.pool, &why), MSG_FENCES & ~MSG_FENCE_USER);
