@@ -6,8 +6,8 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "runtime/model/graph.h"
+#include "runtime/model/looks.h"
 #include "runtime/model/onnx.h"
-#include "runtime/model/onnx_held.h"
 #include "runtime/model/package.h"
 #include "runtime/model/pads.h"
 #include "runtime/model/samples.h"
@@ -247,12 +247,14 @@ static int describe_held(const struct graph *g, struct sh_buf *note, uint32_t *n
     return rc;
 }
 
-/* What training does that the file may not show. g: as read; t: in training form. */
-static int describe_training(const struct graph *g, const struct graph *t, struct sh_buf *note,
-                             json_t **assumed, uint32_t *held, struct sh_err *err)
+/* What training does that the file may not show. g: as read; t: in training form; again: of
+ * looks.h. */
+static int describe_training(const struct graph *g, const struct graph *t, const char *again,
+                             struct sh_buf *note, json_t **assumed, uint32_t *held,
+                             struct sh_err *err)
 {
     uint32_t shared = count_shared(t), fixed;
-    const char *first, *again = onnx_looks_again(g);
+    const char *first;
     int rc = SH_OK;
 
     *assumed = describe_assumed(t, note, &rc, err);
@@ -290,12 +292,11 @@ static int describe_training(const struct graph *g, const struct graph *t, struc
                            "is that of a parameter: %.64s%s",
                            note->len ? "; " : "", fixed, first, fixed > 1 ? ", ..." : "");
     if (!rc && again)
-        rc =
-            sh_buf_printf(note, err,
-                          "%splaces that follow from what was seen at others (%.64s) learn, as the "
-                          "file does not say whether the code holds them by detach(): "
-                          "torch.onnx.export(..., dynamo=True) says it",
-                          note->len ? "; " : "", again);
+        rc = sh_buf_printf(note, err,
+                           "%sgradients flow through sampling positions computed from earlier "
+                           "samples (%.64s); PyTorch code often detaches them, but this file does "
+                           "not say; export with dynamo=True",
+                           note->len ? "; " : "", again);
     if (!rc && has_op(t, "BatchNormalization"))
         rc = sh_buf_printf(note, err,
                            "%sBatchNormalization is trained with the statistics of the batch",
@@ -318,6 +319,7 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
 {
     struct sh_err err = {0};
     struct graph *t = NULL;
+    const char *again = NULL;
     struct sh_buf text_of;
     uint32_t held = 0;
     bool ok = false;
@@ -331,14 +333,16 @@ static bool trainable(const struct graph *g, const struct weights *w, char *note
     else if (!has_float_output(g))
         sh_strlcpy(note, "no output is FP32, so there is no loss", size);
     else {
-        ok = graph_at_batch(g, graph_some_batch(g), true, &t, &err) == SH_OK;
+        ok = graph_at_batch(g, graph_some_batch(g), true, &t, &err) == SH_OK &&
+             looks_again(g, &again, &err) == SH_OK;
         *warns = !ok || g->n_untied > 0 || g->n_folded > 0;
         sh_strlcpy(note, err.msg, size);
     }
     sh_buf_init(&text_of, size);
-    if (ok && describe_training(g, t, &text_of, assumed, &held, NULL) == SH_OK && text_of.len)
+    if (ok && describe_training(g, t, again, &text_of, assumed, &held, NULL) == SH_OK &&
+        text_of.len)
         sh_strlcpy(note, text_of.data, size);
-    *warns |= json_array_size(*assumed) > 0 || held > 0 || g->unmatched[0] || onnx_looks_again(g);
+    *warns |= json_array_size(*assumed) > 0 || held > 0 || g->unmatched[0] || again;
     sh_buf_fini(&text_of);
     graph_free(t);
     return ok;

@@ -194,27 +194,3 @@ int onnx_held(Onnx__ModelProto *m, struct sh_err *err)
     free(h.values);
     return rc;
 }
-
-/* ---------------------------------------------------------------- what no file says */
-
-const char *onnx_looks_again(const struct graph *g)
-{
-    bool *seen = g->says_kinds ? NULL : calloc(g->n_values + 1u, sizeof(*seen));
-    const char *found = NULL;
-
-    for (uint32_t i = 0; seen && i < g->n_nodes && !found; i++) {
-        const struct graph_node *n = &g->nodes[i];
-        const bool looks = strcmp(n->op, "GridSample") == 0;
-        bool any = looks;
-
-        if (looks && n->n_in > 1 && n->in[1] != GRAPH_NONE && seen[n->in[1]])
-            found = n->name;
-        for (uint32_t k = 0; k < n->n_in && !any; k++)
-            any = n->in[k] != GRAPH_NONE && seen[n->in[k]];
-        for (uint32_t k = 0; k < n->n_out; k++)
-            if (n->out[k] != GRAPH_NONE)
-                seen[n->out[k]] = any;
-    }
-    free(seen);
-    return found;
-}

@@ -9,9 +9,4 @@
 
 int onnx_held(Onnx__ModelProto *m, struct sh_err *err);
 
-/* Files of the older exporter say nothing. In one, the first node that looks at places which follow
- * from what was seen at others (GridSample), as optical flow and detection refine them by steps:
- * such code mostly holds the places by detach(). NULL: there is none, or the file says what is. */
-const char *onnx_looks_again(const struct graph *g);
-
 #endif

@@ -33,8 +33,8 @@ struct program {
 
 const char *program_nan_hint(const struct program *p)
 {
-    return p->g->holds ? "; or a sample chose what the file has not (a turn of a loop over experts "
-                         "that no input of the export chose): export it with inputs that choose all"
+    return p->g->holds ? "; or a sample chose an expert that is missing from the file; export with "
+                         "inputs that choose all"
                        : "";
 }
 

@@ -142,6 +142,10 @@ REFUSED = {
                     "z = Mul(a, b)", "that they are alike is not known"),
     "an_operator_without_a_rule": ("float[n, 4] z", "r = Constant<value_ints = [2, 1]>()\n z = Tile(y, r)",
                                    "does not work with an axis"),
+    "padded_along_it": ("float[m, 4] z", "pads = Constant<value_ints = [0, 0, 1, 0]>()\n z = Pad(y, pads, half)",
+                        "does not work with an axis"),
+    "padded_along_it_by_name": ("float[m, 4] z", "pads = Constant<value_ints = [1, 0]>()\n"
+                                "z = Pad(y, pads, half, ax0)", "does not work with an axis"),
     "parts_larger_than_the_axis": ("float[n, 4] z", "sizes = Constant<value_ints = [9223372036854775807, 2]>()\n"
                                    "a, b = Split<axis = 0>(y, sizes)\n z = Concat<axis = 0>(b, a)",
                                    "does not work with an axis"),

@@ -1,8 +1,10 @@
 /* test_held.c - Without it: x.detach(), of which a file has x alone, would be trained as x, though
  * PyTorch's newer exporter writes beside each node that it was called so. */
 /* uses: libmodel.a libdevice.a */
-/* link: -ldl -lprotobuf-c -lm */
+/* link: -ldl -lprotobuf-c -lm -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc */
+#include "runtime/model/looks.h"
 #include "runtime/model/onnx_held.h"
+#include "tests/unit/oom.h"
 #include "tests/unit/param_file.h"
 
 #define CALL "pkg.torch.onnx.fx_node"
@@ -150,8 +152,11 @@ static void places_that_follow_from_what_was_seen_are_found(void **state)
 
         NODE(g, "GridSample", "second", x, turned);
         g->says_kinds = way == 2;
-        found = onnx_looks_again(g);
+        assert_ok(looks_again(g, &found, NULL));
         assert_string_equal(found ? found : "", way == 1 ? "second" : "");
+        calls_left = 0;
+        assert_int_equal(looks_again(g, &found, NULL), way == 2 ? SH_OK : SH_E_NOMEM);
+        calls_left = -1;
         graph_free(g);
     }
 }
