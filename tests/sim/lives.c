@@ -6,7 +6,8 @@
 
 #include <stdio.h>
 
-struct sim_lives sim_lives;
+struct taken sim_lives;
+_Static_assert(N_LIVES <= TAKEN_MAX_LIVES, "tests/taken.h has room for all lives");
 
 unsigned __real_sh_life_step(const struct sh_life *l, unsigned from, unsigned to, int64_t id);
 unsigned __wrap_sh_life_step(const struct sh_life *l, unsigned from, unsigned to, int64_t id);
@@ -18,26 +19,25 @@ unsigned __wrap_sh_life_step(const struct sh_life *l, unsigned from, unsigned to
     while (i < N_LIVES && LIVES[i] != l)
         i++;
     SIM_CHECK("lives", i < N_LIVES, "the life of a %s is not in tests/lives.h", l->what);
-    if (from < SIM_MAX_STATES)
-        sim_lives.taken[i][from] |= SH_LIFE(to);
+    taken_note(&sim_lives, i, l, from, to);
     return __real_sh_life_step(l, from, to, id);
 }
 
-void sim_lives_add(struct sim_lives *to, const struct sim_lives *more)
+void sim_lives_add(struct taken *to, const struct taken *more)
 {
-    for (size_t i = 0; i < SIM_MAX_LIVES; i++)
-        for (size_t s = 0; s < SIM_MAX_STATES; s++)
-            to->taken[i][s] |= more->taken[i][s];
+    for (size_t i = 0; i < TAKEN_MAX_LIVES; i++)
+        for (size_t s = 0; s < TAKEN_MAX_STATES; s++)
+            to->to[i][s] |= more->to[i][s];
 }
 
-void sim_lives_print(const struct sim_lives *l)
+void sim_lives_print(const struct taken *l)
 {
     unsigned n = 0, n_taken = 0;
 
     for (size_t i = 0; i < N_LIVES; i++)
         for (unsigned from = 0; from < LIVES[i]->n; from++)
             for (unsigned to = 0; to < LIVES[i]->n; to++) {
-                const bool is_taken = l->taken[i][from] & SH_LIFE(to);
+                const bool is_taken = l->to[i][from] & SH_LIFE(to);
 
                 if (!sh_life_may(LIVES[i], from, to))
                     continue;

@@ -46,7 +46,7 @@ struct result { /* from the process of a seed */
     uint64_t hash, n_events;
     unsigned n_hit;
     bool is_done;
-    struct sim_lives lives;
+    struct taken lives;
 };
 
 /* ------------------------------------------------------------------ one seed */
@@ -176,7 +176,7 @@ static struct result end_job(const struct job *j, char text[static MAX_TEXT], in
 struct total {
     uint64_t n_seeds, n_faults, n_events, n_broken;
     int64_t sim_ns;
-    struct sim_lives lives;
+    struct taken lives;
 };
 
 static void take(const struct sim_scenario *s, const struct job *j, struct total *t)

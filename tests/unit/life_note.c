@@ -1,18 +1,9 @@
 /* life_note.c - stands before sh_life_step() in the unit tests of `make coverage`, and appends each
  * step of a life that is taken, once, to the file that SHUNT_LIVES names. As tests/sim/lives.c. */
-#include "common/life.h"
+#include "tests/taken.h"
 
-#include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#define MAX_LIVES 16
-#define MAX_STATES 32
-
-static struct noted {
-    const struct sh_life *life;
-    unsigned taken[MAX_STATES];
-} noted[MAX_LIVES];
+static const struct sh_life *lives[TAKEN_MAX_LIVES]; /* as they come */
+static struct taken taken;
 
 unsigned __real_sh_life_step(const struct sh_life *l, unsigned from, unsigned to, int64_t id);
 unsigned __wrap_sh_life_step(const struct sh_life *l, unsigned from, unsigned to, int64_t id);
@@ -33,13 +24,11 @@ unsigned __wrap_sh_life_step(const struct sh_life *l, unsigned from, unsigned to
     const unsigned out = __real_sh_life_step(l, from, to, id); /* or the end of the process */
     size_t i = 0;
 
-    while (i < MAX_LIVES && noted[i].life && noted[i].life != l)
+    while (i < TAKEN_MAX_LIVES && lives[i] && lives[i] != l)
         i++;
-    if (i == MAX_LIVES)
-        return out;
-    noted[i].life = l;
-    if (!(noted[i].taken[from] & SH_LIFE(to)))
+    if (i < TAKEN_MAX_LIVES)
+        lives[i] = l;
+    if (taken_note(&taken, i, l, from, to))
         note(l, from, to);
-    noted[i].taken[from] |= SH_LIFE(to);
     return out;
 }
