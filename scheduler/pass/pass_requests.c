@@ -13,7 +13,7 @@
 #define MAX_NEW 64u   /* requests of one pass that no executor has */
 #define MAX_OFFERS 8u /* executors that are asked what a new request would mean there ... */
 #define FEW_OFFERS 3u /* ... where more than that have its model: asks_more() */
-#define MUCH 8        /* time is short for what takes more than one part in so many of it */
+#define MUCH 8        /* time is short if an answer takes more than 1/MUCH of it */
 #define MAX_SEEN 64u  /* executors that have its model, looked at for these ... */
 #define MAX_HOLD 32u  /* ... so many at first that hold all of it on their device */
 #define DOUBT 2       /* one part in so many more than guessed, and it would be late */
