@@ -110,6 +110,7 @@ struct serve {
     int64_t run_ns; /* of all GPUs */
     uint64_t seed, digest;
     double began_s; /* processor time */
+    bool by_clock;  /* of serve_result */
     int rc;
     struct sh_err err;
 };
@@ -132,6 +133,7 @@ struct serve_result { /* from conf.from_ns until the last arrival; of requests t
     double switches_s, gb_s; /* a second of all GPUs */
     uint64_t digest;
     double cpu_s;
+    bool by_clock; /* it ended at most_cpu_s, which depends on the machine */
 };
 
 extern const struct serve_policy SERVE_OURS, SERVE_PIPESWITCH, SERVE_TRITON, SERVE_CLOCKWORK,

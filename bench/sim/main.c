@@ -174,11 +174,12 @@ static void print_requests(const struct trace_requests *t, const char *name,
         "\"slo_ms\": %lld, \"pool_mib\": %lld, \"policy\": \"%s\", \"attained\": %.5f, "
         "\"refused\": %.5f, \"p50_ms\": %.3f, \"p99_ms\": %.3f, \"trained\": %.4f, \"busy\": %.4f, "
         "\"batch\": %.2f, \"switches_s\": %.1f, \"gb_s\": %.2f, \"digest\": \"%016llx\", "
-        "\"cpu_s\": %.2f}\n",
+        "\"cpu_s\": %.2f, \"by_clock\": %s}\n",
         t->format, *o->order ? "true" : "false", t->n, t->models.n, t->tenants.n,
         (long long)o->gpus, rate, o->rate ? 0 : (double)o->load_percent / 100, (long long)o->slo_ms,
         (long long)o->pool_mib, name, r->attained, r->refused, r->p50_ms, r->p99_ms, r->trained,
-        r->busy, r->mean_batch, r->switches_s, r->gb_s, (unsigned long long)r->digest, r->cpu_s);
+        r->busy, r->mean_batch, r->switches_s, r->gb_s, (unsigned long long)r->digest, r->cpu_s,
+        r->by_clock ? "true" : "false");
     fflush(stdout);
 }
 

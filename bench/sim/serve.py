@@ -54,17 +54,22 @@ def all_policies(run, name, *args, policies=POLICIES):
 
 def needed(run, args, row, guess):
     """The row with the fewest GPUs that answer enough of that rate in time, to one in ten, or one, looked for
-    from a guess on; None: MOST times as many are too few."""
+    from a guess on; None: MOST times as many are too few. And whether a replay counted as too few GPUs only
+    because it took too much processor time."""
+    ended = []
+
     def at(gpus):
-        return by_policy(run, row["policy"], *args, "--requests", row["requests"], "--gpus", gpus,
-                         "--rate", round(row["rate"]), "--train-percent", 0, "--enough-percent",
-                         round(100 * ENOUGH), "--warm-percent", SEARCH_WARM, "--most-cpu-s", MOST_CPU_S)
+        r = by_policy(run, row["policy"], *args, "--requests", row["requests"], "--gpus", gpus,
+                      "--rate", round(row["rate"]), "--train-percent", 0, "--enough-percent",
+                      round(100 * ENOUGH), "--warm-percent", SEARCH_WARM, "--most-cpu-s", MOST_CPU_S)
+        ended.append(r["by_clock"] and r["attained"] < ENOUGH)
+        return r
 
     low, found = 0, at(guess)
     while found["attained"] < ENOUGH:
         low = found["gpus"]
         if low >= MOST * row["gpus"]:
-            return None
+            return None, any(ended)
         found = at(math.ceil(low * STEP))
     while not low and found["gpus"] > 1:
         r = at(int(found["gpus"] / STEP))
@@ -78,7 +83,7 @@ def needed(run, args, row, guess):
             found = r
         else:
             low = r["gpus"]
-    return found
+    return found, any(ended)
 
 
 def measure_trace(run, args, name):
@@ -128,12 +133,13 @@ def measure_needed(o, run_program, sizes):
             if r["policy"] == "stop-and-start":  # a process takes 200 times the target
                 continue
             guess = round(before.get(r["policy"], 1) * r["gpus"])
-            found = needed(lambda *args: run_program(o, "requests", *args), trace(o, name), r,
-                           max(1, guess))
+            found, by_clock = needed(lambda *args: run_program(o, "requests", *args), trace(o, name), r,
+                                     max(1, guess))
             if found:
                 before[r["policy"]] = found["gpus"] / r["gpus"]
             out.append({"format": name, "policy": r["policy"], "size": r["gpus"],
-                        "gpus": found and found["gpus"], "trained": found and found["trained"]})
+                        "gpus": found and found["gpus"], "trained": found and found["trained"],
+                        "by_clock": by_clock})
         return out
 
     return sum(of_both(search), [])
@@ -166,14 +172,17 @@ def needed_part(rows):
             mine = {r["size"]: r for r in rows if (r["format"], r["policy"]) == (name, policy)}
             if mine:
                 out.append([TITLES[name], NAMES[policy]] +
-                           [str(mine[s]["gpus"] or "more than %d" % (MOST * s)) for s in sizes] +
+                           [str(mine[s]["gpus"] or "more than %d" % (MOST * s)) +
+                            (" \\*" if mine[s].get("by_clock") else "") for s in sizes] +
                            [set_apart(mine[s]) for s in sizes])
+    marked = (": cells in whose search there was one have a star" if all("by_clock" in r for r in rows) else
+              " (in whose search there was one was not kept)")
     text = ("How many GPUs it takes to answer 99 %% in time at the rate that 1 to 1,000 GPUs have with a load of "
             "%d %%, to one in ten, or one; what counts begins after %d %% of the time, and a replay that takes more "
-            "than %d s of processor time counts as one with too few GPUs. None was looked for of stop-and-start, "
-            "since a new process takes 200 times the target. \"Training\" is what there would be if the GPUs that "
-            "are not needed did nothing else: that takes an operator who knows the number beforehand, and a load "
-            "that stays as it is." % (LOAD, SEARCH_WARM, MOST_CPU_S))
+            "than %d s of processor time counts as one with too few GPUs, which depends on the machine%s. None was "
+            "looked for of stop-and-start, since a new process takes 200 times the target. \"Training\" is what "
+            "there would be if the GPUs that are not needed did nothing else: that takes an operator who knows the "
+            "number beforehand, and a load that stays as it is." % (LOAD, SEARCH_WARM, MOST_CPU_S, marked))
     head = (["trace", "policy"] + ["GPUs for 99 %, of {:,}".format(s) for s in sizes] +
             ["training, of {:,}".format(s) for s in sizes])
     return "\n\n".join((text, table(head, out, ":---"),

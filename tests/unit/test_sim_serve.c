@@ -55,8 +55,7 @@ static void only_a_run_after_a_pause_waits_until_training_has_stopped(void **sta
     const struct serve_policy policy = {"fifo", true, fifo_create, free, arrived, idle, NULL};
     const struct serve_place place = {.pool_bytes = 1 << 20, .ns_per_byte = .02};
     struct serve_end ends[N] = {0};
-    const struct serve_conf conf = {
-        .n_gpus = 1, .places = &place, .stop_ns = STOP_NS, .ends = ends};
+    struct serve_conf conf = {.n_gpus = 1, .places = &place, .stop_ns = STOP_NS, .ends = ends};
     struct serve_model model = {.layer_ends = {1000},
                                 .layer_ns = {RUN_NS},
                                 .n_layers = 1,
@@ -76,6 +75,10 @@ static void only_a_run_after_a_pause_waits_until_training_has_stopped(void **sta
     assert_int_equal(serve_replay(&t, &model, &policy, &conf, &result, &err), SH_OK);
     for (size_t i = 0; i < N; i++)
         assert_int_equal(ends[i].end_ns - ends[i].begun_ns, RUN_NS + STOPS[i]);
+    assert_false(result.by_clock);
+    conf.most_cpu_s = 1e-12;
+    assert_int_equal(serve_replay(&t, &model, &policy, &conf, &result, &err), SH_OK);
+    assert_true(result.by_clock);
 }
 
 int main(void)
