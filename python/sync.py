@@ -8,7 +8,8 @@ import re
 
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "src", "shunt")
 HEAD = "# Made by sync.py from _async/: change that one.\n"
-WORDS = [(r"\basync (def|with|for)\b", r"\1"), (r"\bawait ", ""), (r"\bAsync([A-Z]\w*)", r"\1"),
+WORDS = [(r"\basyncio\.to_thread\(([\w.]+)(, )?", r"\1("),
+         (r"\basync (def|with|for)\b", r"\1"), (r"\bawait ", ""), (r"\bAsync([A-Z]\w*)", r"\1"),
          (r"\b__aenter__\b", "__enter__"), (r"\b__aexit__\b", "__exit__"), (r"\baclose\b", "close"),
          (r"\baread\b", "read"), (r"\baiter_", "iter_"), (r"\basyncio\b", "time")]
 

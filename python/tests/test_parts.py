@@ -3,16 +3,21 @@ import contextlib
 import http.server
 import json
 import os
+import pickle
 import re
+import ssl
+import subprocess
+import sys
 import tempfile
 import threading
+import time
 import unittest
 import unittest.mock
 
 import numpy as np
 
 import shunt
-from shunt import _config, _errors, _tensors, _v2
+from shunt import _config, _errors, _onnx, _shm, _tensors, _v2
 from shunt._tensors import Payload, safetensors
 
 ERR_H = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "common", "err.h")
@@ -33,6 +38,15 @@ class Errors(unittest.TestCase):
         self.assertIsInstance(e, shunt.Unavailable)
         self.assertEqual((e.code, e.retry_after_s), ("NEWER", 2.0))
         self.assertIn("why", str(e))
+
+    def test_they_come_out_of_a_worker_process(self):
+        job = {"id": 3, "state": "FAILED", "error": "why"}
+        for e in (_errors.api_error(503, {"code": "SLO", "detail": "why"}, 2.0), _errors.JobFailed(job),
+                  _errors.ModelFailed({"model": "m", "version": 1, "state": "FAILED", "reason": "why"}),
+                  _errors.ConnectionFailed("why"), _errors.WaitTimeout("why"), _errors.ConfigError("why")):
+            back = pickle.loads(pickle.dumps(e))
+            self.assertEqual((type(back), str(back)), (type(e), str(e)))
+            self.assertEqual({**vars(back), "made_of": 0}, {**vars(e), "made_of": 0})
 
     def test_all_that_is_wrong_is_told(self):
         e = _errors.api_error(400, {"code": "INVALID", "detail": "first", "errors": [
@@ -85,6 +99,108 @@ class Config(unittest.TestCase):
             self.find(key_file=path + "x")
 
 
+    def test_what_is_no_server(self):
+        for bad in ("localhost:8000", "ftp://a", "http://", "http://a:b", "http://a:99999", "http://u:p@a", "http://a?b"):
+            with self.assertRaisesRegex(shunt.ConfigError, "is no server", msg=bad):
+                self.find(server=bad, key="k")
+        self.assertEqual(self.find(server="HTTPS://a/b/", key="k").server, "https://a/b")
+        self.assertEqual(self.find(server="http://[::1]:80/", key="k").server, "http://[::1]:80")
+
+    def test_keys(self):
+        self.assertEqual(self.find(env={"SHUNT_KEY": "secret\n"}).key, "secret")
+        for bad in ("a\nb", "a b", "\u00e4"):
+            with self.assertRaisesRegex(shunt.ConfigError, "API key"):
+                self.find(key=bad)
+        self.assertNotIn("secret", repr(self.find(key="secret")))
+
+    def test_authorities_that_are_none(self):
+        for path in ("/nonexistent", ERR_H if os.path.exists(ERR_H) else __file__):
+            with self.assertRaisesRegex(shunt.ConfigError, "authorities"):
+                shunt.Client("https://127.0.0.1:1", "k", ca_file=path)
+
+
+def field(number, value):
+    """Of a message of protobuf."""
+    def varint(n):
+        out = b""
+        while n > 127:
+            out, n = out + bytes([n & 127 | 128]), n >> 7
+        return out + bytes([n])
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+def external(location):
+    entry = field(13, field(1, b"location") + field(2, location.encode()))
+    return field(7, field(5, field(8, b"w") + field(2, 1) + field(1, 1) + entry))
+
+
+class Onnx(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def write(self, data, name="m.onnx"):
+        path = os.path.join(self.folder.name, "models", name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as f:
+            f.write(data)
+        return path
+
+    def test_weights_from_outside_of_the_folder_are_not_sent(self):
+        secret = self.write(b"abcd", "../secret")
+        for bad in ("../secret", secret, "a/../../secret", "..\\secret", "\\\\host\\secret"):
+            path = self.write(external(bad))
+            for read in (_onnx.payload, _onnx.initializers):
+                with self.assertRaisesRegex(ValueError, "not in its folder", msg=bad):
+                    read(path)
+        self.write(b"abcd", "a/w:0")
+        path = self.write(external("a/w:0"))
+        self.assertIn(b"abcd", b"".join(_onnx.payload(path).chunks()))
+        self.assertEqual(_onnx.initializers(path)["w"].tobytes(), b"abcd")
+
+    def test_damaged_files(self):
+        deep = b""
+        for _ in range(3000):
+            deep = field(1, field(5, field(6, deep)))
+        good = external("w")
+        for data in (b"", b"\x3a", b"\xff" * 1000000, b"\x3a\xff\xff", field(7, deep), b"PK\x03\x04" + bytes(90), good[:-3]):
+            with self.assertRaises(ValueError, msg=data[:20]):
+                _onnx.payload(self.write(data))
+
+    def test_unsigned_numbers(self):
+        def tensor(kind, value):
+            return field(5, field(8, b"w%d" % kind) + field(2, kind) + field(1, 1) + field(11, value))
+        got = _onnx.initializers(self.write(field(7, tensor(12, 1 << 31) + tensor(13, 1 << 63))))
+        self.assertEqual({k: v.tolist() for k, v in got.items()}, {"w12": [1 << 31], "w13": [1 << 63]})
+
+
+@unittest.skipUnless(os.path.isdir(_shm.FOLDER), "shared memory is Linux's")
+class Regions(unittest.TestCase):
+    def test_shapes(self):
+        r = _shm.Region(1024)
+        self.addCleanup(r.close)
+        self.assertEqual([r.array(s).shape for s in (3, (), (0, 4), [2, 2])], [(3,), (), (0, 4), (2, 2)])
+        for bad in ((-4,), (-1, 2)):
+            with self.assertRaises(ValueError):
+                r.array(bad)
+        with self.assertRaises(MemoryError):
+            r.array((1 << 32, 1 << 32))
+
+    def test_nothing_is_left_behind_without_close(self):
+        said = subprocess.run([sys.executable, "-c", "from shunt._shm import Region; import os\nr = Region(64)\n"
+                               "if not os.fork(): raise SystemExit\nos.wait()\n"
+                               "assert os.path.exists('/dev/shm' + r.key)\nprint(r.key)"],
+                              check=True, stdout=subprocess.PIPE, text=True, env=os.environ)
+        self.assertFalse(os.path.exists(_shm.FOLDER + said.stdout.strip()))
+
+    def test_elsewhere_it_is_said(self):
+        with unittest.mock.patch.object(_shm, "FOLDER", "/nonexistent"):
+            with self.assertRaisesRegex(shunt.ShuntError, "shared memory"):
+                _shm.Region(64)
+
+
 class Tensors(unittest.TestCase):
     KINDS = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64".split()
 
@@ -106,9 +222,21 @@ class Tensors(unittest.TestCase):
             _tensors.to_tensor("x", ["a"])
 
     def test_casts_lose_no_kind(self):
-        self.assertEqual(_tensors.cast(np.zeros(1), "FP32").dtype, np.float32)
-        self.assertEqual(_tensors.cast(np.zeros(1), "INT64").dtype, np.float64)
-        self.assertEqual(_tensors.cast(np.zeros(1, np.int64), "FP32").dtype, np.float32)
+        def cast(a, to):
+            t = _tensors.cast("x", _tensors.to_tensor("x", a), to)
+            return t.datatype, t.array.tolist()
+        self.assertEqual(cast([0.5], "FP32"), ("FP32", [0.5]))
+        self.assertEqual(cast([0.5], "INT64"), ("FP64", [0.5]))
+        self.assertEqual(cast([1], "FP32"), ("FP32", [1.0]))
+        self.assertEqual(cast([[0, 255]], "UINT8"), ("UINT8", [[0, 255]]))
+        self.assertEqual(cast([], "INT64"), ("FP64", []))
+        for bad, to in (([-1], "UINT8"), ([256], "UINT8"), ([1 << 31], "INT32")):
+            with self.assertRaisesRegex(ValueError, "tensor x has numbers from"):
+                cast(bad, to)
+
+    def test_casts_to_bf16_round(self):
+        t = _tensors.cast("x", _tensors.to_tensor("x", [1.0, -2.0, 1.00390625, 1.01171875, np.nan, np.inf]), "BF16")
+        self.assertEqual((t.datatype, t.array.tolist()), ("BF16", [0x3F80, 0xC000, 0x3F80, 0x3F82, 0x7FC0, 0x7F80]))
 
     def test_bf16_without_its_type_is_widened(self):
         bits = np.array([0x3F80, 0xC000], "<u2").tobytes()
@@ -136,6 +264,49 @@ class Tensors(unittest.TestCase):
             for k, a in some.items():
                 np.testing.assert_array_equal(got[k], a)
 
+    def test_damaged_safetensors(self):
+        good = b"".join(safetensors({"x": np.zeros(4, np.float32)}).chunks())
+        size = int.from_bytes(good[:8], "little")
+
+        def with_head(head):
+            text = json.dumps(head).encode()
+            return len(text).to_bytes(8, "little") + text + bytes(16)
+        some = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+        damaged = [b"", good[:5], good[:20], good[:-1], (1 << 62).to_bytes(8, "little") + good[8:],
+                   (size + 17).to_bytes(8, "little") + good[8:], with_head([]), with_head({"x": 1}),
+                   with_head({"x": {**some, "dtype": "F8"}}), with_head({"x": {**some, "data_offsets": [-4, 12]}}),
+                   with_head({"x": {**some, "data_offsets": [8, 24]}}), with_head({"x": {**some, "shape": [5]}})]
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "a")
+            for data in damaged:
+                with open(path, "wb") as f:
+                    f.write(data)
+                with self.assertRaises(ValueError, msg=data):
+                    _tensors.read_safetensors(path)
+
+    def test_a_smaller_result_in_shared_memory(self):
+        placed = np.full((8, 2), 7, np.float32)
+
+        def answer(shape, datatype="FP32"):
+            text = json.dumps({"outputs": [{"name": "y", "datatype": datatype, "shape": shape, "parameters": {
+                "shared_memory_region": "r", "shared_memory_byte_size": 64}}]}).encode()
+            return _v2.answer(text, None, {"y": placed})["y"]
+        self.assertIs(answer([8, 2]), placed)
+        self.assertEqual(answer([3, 2]).shape, (3, 2))
+        self.assertTrue(np.shares_memory(answer([3, 2]), placed))
+        self.assertEqual((answer([2, 2], "INT64").shape, answer([2, 2], "INT64").dtype), ((2, 2), np.int64))
+
+    def test_an_answer_that_is_none(self):
+        for body, size in ((b"<html>", None), (b"{}", None), (b'{"outputs": [{"name": "y", "datatype": "FP32", "shape": '
+                                                              b'[4], "parameters": {"binary_data_size": 16}}]}', None)):
+            with self.assertRaisesRegex(shunt.ShuntError, "answer"):
+                _v2.answer(body, size, {})
+
+    def test_rows_of_a_dataset(self):
+        row = _tensors.Tensor("BF16", np.zeros(3, np.int16))
+        self.assertEqual(_tensors.stacked("x", [row, row]).datatype, "BF16")
+        self.assertEqual(_tensors.stacked("x", [1, 2.5]).array.tolist(), [1.0, 2.5])
+
     def test_a_request_and_its_answer(self):
         x = _tensors.to_tensor("x", np.arange(3, dtype=np.float32))
         headers, body = _v2.request({"x": x}, _v2.Wish(["y"], id="7", priority=2, timeout_s=0.5))
@@ -160,6 +331,7 @@ class Script(http.server.BaseHTTPRequestHandler):
 
     def answer(self):
         server = self.server
+        server.peers.append(self.client_address)
         size = int(self.headers.get("Content-Length") or 0)
         step = server.script.pop(0) if server.script else (200, {}, b"{}")
         if step == "cut":
@@ -184,8 +356,8 @@ class Script(http.server.BaseHTTPRequestHandler):
 @contextlib.contextmanager
 def server(*script, reads=0):
     s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Script)
-    s.daemon_threads, s.script, s.seen, s.reads = True, list(script), [], reads
-    thread = threading.Thread(target=s.serve_forever, daemon=True)
+    s.daemon_threads, s.script, s.seen, s.reads, s.peers = True, list(script), [], reads, []
+    thread = threading.Thread(target=s.serve_forever, args=(0.02,), daemon=True)
     thread.start()
     try:
         with shunt.Client("http://127.0.0.1:%d" % s.server_port, "k", retry_for=5) as c:
@@ -239,8 +411,8 @@ class Misbehaving(unittest.TestCase):
     def test_an_upload_goes_on_where_it_broke_off(self):
         data = {"x": np.arange(300000, dtype=np.float32)}
         whole = b"".join(safetensors(data).chunks())
-        with server((201, {}, b"{}"), "cut", (200, {}, b'{"bytes": 1000}'), (200, {}, b'{"state": "READY"}'),
-                    reads=1000) as (c, s):
+        with server((201, {}, b"{}"), "cut", (200, {}, b"{}"), (200, {}, b'{"bytes": 1000}'),
+                    (200, {}, b'{"state": "READY"}'), reads=1000) as (c, s):
             self.assertEqual(c.datasets.push("d", data)["state"], "READY")
             method, path, headers, body = s.seen[-1]
             self.assertEqual((method, path), ("PUT", "/api/v1/datasets/d/artifact"))
@@ -255,9 +427,11 @@ class Misbehaving(unittest.TestCase):
 
     def test_names_that_are_no_part_of_a_path(self):
         with server() as (c, s):
-            for bad in ("", "a/b", ".."):
-                with self.assertRaises(shunt.InvalidRequest):
+            for bad in ("", "a/b", "..", "a b", "a?b", "a#b", "\u00e4", "a%2fb", "a\n", "m:", "m:x", "m:-1", "m:0"):
+                with self.assertRaises(shunt.InvalidRequest, msg=bad):
                     c.infer(bad, {"x": np.zeros(1, np.float32)})
+                with self.assertRaises(shunt.InvalidRequest, msg=bad):
+                    c.jobs.train(bad, "d", steps=1)
             self.assertEqual(s.seen, [])
 
     def test_pages_are_read_as_one_goes_on(self):
@@ -278,6 +452,236 @@ class Misbehaving(unittest.TestCase):
         with server((200, {}, job), (200, {}, stream), (200, {}, more), (204, {}, b"")) as (c, s):
             self.assertEqual([e["to"] for e in c.jobs.get(1).events()], ["RUNNING", "FAILED"])
             self.assertEqual([h.get("Last-Event-ID") for _, _, h, _ in s.seen[1:]], [None, "7", "8"])
+
+
+X = {"x": np.zeros(1, np.float32)}
+ANSWER = 200, {}, b'{"outputs": []}'
+
+
+class Repeating(unittest.TestCase):
+    """What is sent again, and when not."""
+
+    def test_a_submission_whose_first_is_still_carried_out(self):
+        busy = 409, {}, json.dumps({"code": "CONFLICT", "detail": "a request with this Idempotency-Key is being "
+                                                                  "carried out; ask again in a moment"}).encode()
+        job = 201, {}, json.dumps({"id": 1, "name": "", "state": "QUEUED"}).encode()
+        with server("cut", busy, busy, job, reads=10) as (c, s):
+            self.assertEqual(c.jobs.submit({}).id, 1)
+        with server(busy) as (c, s), self.assertRaises(shunt.Conflict):
+            c.jobs.submit({})
+
+    def test_a_deletion_whose_answer_was_lost(self):
+        with server("cut", refusal(404, "NOTFOUND")) as (c, s):
+            c.datasets.delete("d")
+        with server(refusal(404, "NOTFOUND")) as (c, s), self.assertRaises(shunt.NotFound):
+            c.datasets.delete("d")
+
+    def test_an_own_time_limit_is_the_end(self):
+        with server(refusal(504, "TIMEOUT")) as (c, s):
+            with self.assertRaises(shunt.ServerTimeout):
+                c.infer("m", X)
+            self.assertEqual(len(s.seen), 1)
+        with server(*[refusal(503, "QUEUEFULL", Retry_After=0)] * 50) as (c, s):
+            begin = time.monotonic()
+            with self.assertRaises(shunt.QueueFull):
+                c.infer("m", X, timeout=0.4)
+            self.assertLess(time.monotonic() - begin, 2)
+
+    def test_where_it_does_not_help(self):
+        for status, code in ((503, "NOMEM"), (429, "QUOTA")):
+            with server(refusal(status, code)) as (c, s), self.assertRaises(shunt.ApiError):
+                c.whoami()
+            self.assertEqual(len(s.seen), 1)
+        with server((503, {}, b"a proxy"), ANSWER) as (c, s):
+            c.infer("m", X)
+
+    def test_at_once_is_not_without_a_pause(self):
+        with server(*[refusal(503, "DBDOWN", Retry_After=0)] * 10000) as (c, s):
+            c._http.retry_s = 1.0
+            with self.assertRaises(shunt.DatabaseDown):
+                c.whoami()
+            self.assertLess(len(s.seen), 12)
+
+    def test_longer_than_the_patience(self):
+        with server(refusal(503, "DBDOWN", Retry_After=100)) as (c, s):
+            with self.assertRaises(shunt.DatabaseDown) as e:
+                c.whoami()
+            self.assertEqual(e.exception.retry_after_s, 100)
+
+    def test_a_key_is_not_rotated_twice(self):
+        with server("cut") as (c, s), self.assertRaises(shunt.ConnectionFailed):
+            c.request("POST", "/api/v1/tenants/t/keys/3/rotate")
+
+    def test_what_a_wait_adds_is_no_more_than_its_time(self):
+        with server(*[refusal(503, "DBDOWN", Retry_After=0)] * 100) as (c, s):
+            begin = time.monotonic()
+            with self.assertRaises(shunt.DatabaseDown):
+                shunt.Job(c._http, {"id": 1, "name": "", "state": "RUNNING"}).wait(0.3)
+            self.assertLess(time.monotonic() - begin, 2)
+
+    def test_a_redirection_is_no_answer(self):
+        for status in (301, 308):
+            with server((status, {"Location": "https://other/"}, b"")) as (c, s):
+                with self.assertRaisesRegex(shunt.ApiError, "https://other/"):
+                    c.whoami()
+
+    def test_an_answer_of_something_else(self):
+        with server((200, {}, b"<html>hello")) as (c, s), self.assertRaisesRegex(shunt.ServerFault, "hello"):
+            c.whoami()
+
+    def test_a_certificate_that_is_not_trusted_is_told_at_once(self):
+        e = ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed")
+        begin = time.monotonic()
+        with shunt.Client("https://127.0.0.1:1", "k", retry_for=5) as c:
+            for name in ("http.client.HTTPSConnection.connect", "socket.create_connection"):
+                with unittest.mock.patch(name, side_effect=e):
+                    with self.assertRaises(shunt.ConnectionFailed):
+                        c.infer("m", X) if "http" in name else c.whoami()
+        self.assertLess(time.monotonic() - begin, 2)
+
+    def test_one_output_by_its_name(self):
+        with server(ANSWER) as (c, s):
+            c.infer("m", X, outputs="logits")
+            head = s.seen[0][3][:int(s.seen[0][2]["Inference-Header-Content-Length"])]
+            self.assertEqual(json.loads(head)["outputs"], [{"name": "logits"}])
+
+    def test_a_model_that_is_another_by_now(self):
+        def takes(kind):
+            return 200, {}, json.dumps({"inputs": [{"name": "x", "datatype": kind, "shape": [-1]}]}).encode()
+        with server(takes("FP32"), ANSWER, refusal(400, "INVALID"), takes("FP16"), ANSWER) as (c, s):
+            c.infer("m", [1.0])
+            with self.assertRaises(shunt.InvalidRequest):
+                c.infer("m", [1.0])
+            c.infer("m", [1.0])
+            self.assertIn(b'"FP16"', s.seen[-1][3])
+
+
+class Connections(unittest.TestCase):
+    def test_they_are_kept(self):
+        with server(ANSWER, ANSWER) as (c, s):
+            c.infer("m", X)
+            c.infer("m", X)
+            self.assertEqual(len(set(s.peers)), 1)
+
+    @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
+    def test_a_forked_process_has_its_own(self):
+        with server(*[ANSWER] * 2, (200, {}, b"{}"), ANSWER, (200, {}, b"{}")) as (c, s):
+            c.infer("m", X)
+            wire, pool = c._http.wire, c._http.pool
+            pid = os.fork()
+            if not pid:
+                try:
+                    is_wrong = c._http.wire is wire or c._http.pool is pool or c.infer("m", X) != {}
+                    os._exit(int(is_wrong))
+                finally:
+                    os._exit(2)
+            self.assertEqual(os.waitpid(pid, 0)[1], 0)
+            self.assertIs(c._http.wire, wire)
+            self.assertEqual(len(set(s.peers)), 2)
+
+    def test_an_address_with_colons_and_no_port(self):
+        for url, port in (("http://[::1]", 80), ("https://[::1]/at", 443), ("http://[::1]:7", 7)):
+            with shunt.Client(url, "k") as c:
+                self.assertEqual((c._http.wire.host, c._http.wire.port), ("::1", port))
+                with unittest.mock.patch("socket.create_connection", side_effect=ConnectionRefusedError) as connect:
+                    c._http.retry_s = 0
+                    with self.assertRaises(shunt.ConnectionFailed):
+                        c.infer("m", X)
+                    self.assertEqual(connect.call_args[0][0], ("::1", port))
+
+
+class Files(unittest.TestCase):
+    def test_an_upload_whose_answer_was_lost(self):
+        body = safetensors({"x": np.zeros(3)})
+        has = json.dumps({"state": "READY", "digest": body.sha256().hex()}).encode()
+        with server((201, {}, b"{}"), "cut", (200, {}, has), reads=10000) as (c, s):
+            self.assertEqual(c.datasets.push("d", {"x": np.zeros(3)})["state"], "READY")
+            self.assertEqual([m for m, _, _, _ in s.seen], ["POST", "PUT", "GET"])
+
+    def test_a_position_that_cannot_be(self):
+        for has in (10 ** 9, -5, "x"):
+            with server((201, {}, b"{}"), "cut", (200, {}, b"{}"), (200, {}, json.dumps({"bytes": has}).encode()),
+                        (200, {}, b"{}"), reads=10) as (c, s):
+                c.datasets.push("d", {"x": np.zeros(3)})
+                self.assertIn(int(s.seen[-1][2]["Content-Length"]), (1, len(b"".join(
+                    safetensors({"x": np.zeros(3)}).chunks()))))
+
+    def test_the_server_has_less_than_it_said(self):
+        less = 409, {}, json.dumps({"code": "CONFLICT", "detail": "why", "bytes": 3}).encode()
+        with server((201, {}, b"{}"), "cut", (200, {}, b"{}"), (200, {}, b'{"bytes": 9}'), less, (200, {}, b"{}"),
+                    (200, {}, b'{"bytes": 3}'), (200, {}, b"{}"), reads=10) as (c, s):
+            c.datasets.push("d", {"x": np.zeros(3)})
+            self.assertTrue(s.seen[-1][2]["Content-Range"].startswith("bytes 3-"))
+
+    def test_a_dataset_that_was_not_sent_to_its_end(self):
+        with server(refusal(409, "CONFLICT"), (200, {}, b'{"state": "UPLOADING"}'), (200, {}, b'{"bytes": 5}'),
+                    (200, {}, b'{"state": "READY"}')) as (c, s):
+            self.assertEqual(c.datasets.push("d", {"x": np.zeros(3)})["state"], "READY")
+            self.assertTrue(s.seen[-1][2]["Content-Range"].startswith("bytes 5-"))
+        with server(refusal(409, "CONFLICT"), (200, {}, b'{"state": "READY"}')) as (c, s):
+            with self.assertRaises(shunt.Conflict):
+                c.datasets.push("d", {"x": np.zeros(3)})
+
+    def test_a_file_that_cannot_be_read_makes_no_dataset(self):
+        with server() as (c, s):
+            for bad in ("/nonexistent", os.path.dirname(os.path.abspath(__file__))):
+                with self.assertRaises(OSError):
+                    c.datasets.push("d", bad)
+            self.assertEqual(s.seen, [])
+
+    def download(self, *script):
+        with server(*script) as (c, s), tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "f")
+            try:
+                c._http.download("/api/v1/jobs/1/result/artifact", path)
+            finally:
+                self.assertEqual(os.listdir(folder), ["f"] if os.path.exists(path) else [])
+            with open(path, "rb") as f:
+                return f.read(), [h for _, _, h, _ in s.seen]
+
+    def test_a_download_goes_on_where_it_broke_off(self):
+        part = 200, {"Content-Length": 9, "ETag": '"a"', "Connection": "close"}, b"0123"
+        rest = 206, {"Content-Range": "bytes 4-8/9", "ETag": '"a"'}, b"45678"
+        got, headers = self.download(part, refusal(503, "DBDOWN", Retry_After=0), rest)
+        self.assertEqual(got, b"012345678")
+        self.assertEqual((headers[-1]["Range"], headers[-1]["If-Range"], headers[-1]["Accept-Encoding"]),
+                         ("bytes=4-", '"a"', "identity"))
+
+    def test_a_download_that_is_another_file_by_now(self):
+        part = 200, {"Content-Length": 9, "ETag": '"a"', "Connection": "close"}, b"0123"
+        self.assertEqual(self.download(part, (200, {"ETag": '"b"'}, b"xyz"))[0], b"xyz")
+        self.assertEqual(self.download(part, refusal(416, "INVALID"), (200, {}, b"xyz"))[0], b"xyz")
+        part = 200, {"Content-Length": 9, "Connection": "close"}, b"0123"  # nothing says which
+        got, headers = self.download(part, (200, {}, b"xyz"))
+        self.assertEqual((got, headers[-1].get("Range")), (b"xyz", None))
+
+    def test_a_download_of_the_wrong_part(self):
+        part = 200, {"Content-Length": 9, "ETag": '"a"', "Connection": "close"}, b"0123"
+        with self.assertRaises(shunt.ServerFault):
+            self.download(part, (206, {"Content-Range": "bytes 0-3/9"}, b"0123"))
+
+
+class Streams(unittest.TestCase):
+    def test_what_is_alive_may_break_at_any_time(self):
+        quiet = 200, {}, b": still here\n\n"
+        with server(*[quiet] * 12, (200, {}, b"id: 1\ndata: {}\n\n"), (204, {}, b"")) as (c, s):
+            with unittest.mock.patch.multiple("shunt._sync.http", UPLOAD_PATIENCE_S=0.3, FIRST_DELAY_S=0.02,
+                                              MOST_DELAY_S=0.1):
+                c._http.retry_s = 0.3
+                self.assertEqual(list(c._http.events("/api/v1/events")), [{}])
+
+    def test_one_that_says_nothing_ends(self):
+        with server(*[(200, {}, b"")] * 50) as (c, s):
+            with unittest.mock.patch("shunt._sync.http.UPLOAD_PATIENCE_S", 0.3):
+                c._http.retry_s = 0.3
+                with self.assertRaises(shunt.ConnectionFailed):
+                    list(c._http.events("/api/v1/events"))
+
+    def test_lines_end_at_newlines_only(self):
+        name = "a\u2028b\x85c"
+        text = "id: 1\ndata: %s\n\n" % json.dumps({"name": name}, ensure_ascii=False)
+        with server((200, {}, text.encode()), (204, {}, b"")) as (c, s):
+            self.assertEqual(list(c._http.events("/api/v1/events")), [{"name": name}])
 
 
 if __name__ == "__main__":

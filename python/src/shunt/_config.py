@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import dataclass
+import urllib.parse
+from dataclasses import dataclass, field
 
 from ._errors import ConfigError
 
@@ -13,7 +14,7 @@ DEFAULT_SERVER = "http://127.0.0.1:8000"
 @dataclass(frozen=True)
 class Settings:
     server: str
-    key: str
+    key: str = field(repr=False)
     tenant: str | None
     ca_file: str | None
 
@@ -63,6 +64,8 @@ class _Places:
 def _in_state(folder: str) -> str | None:
     """The URL of the system that `shunt up` runs with this folder, if one does."""
     run = os.path.join(folder, "run")
+    if os.name == "nt":  # where nothing runs there, and the question would be a signal
+        return None
     try:
         with open(os.path.join(run, "supervisor.pid"), encoding="ascii") as f:
             os.kill(int(f.read().split()[0]), 0)
@@ -81,6 +84,26 @@ def _read_key(path: str) -> str:
             return f.read().strip()
     except OSError as e:
         raise ConfigError(f"cannot read the key in {path}: {e.strerror}") from e
+
+
+def _server(url: str) -> str:
+    """With its scheme in lower case. A server that is no URL of HTTP would only be found out by retries."""
+    try:
+        at = urllib.parse.urlsplit(url)
+        is_good = bool(at.scheme in ("http", "https") and at.hostname and (at.port is None or at.port))
+    except ValueError:
+        is_good = False
+    if not is_good or at.query or at.fragment or at.username is not None:
+        raise ConfigError(f"{url!r} is no server: say http://HOST:PORT or https://HOST:PORT")
+    return urllib.parse.urlunsplit((at.scheme, at.netloc, at.path.rstrip("/"), "", ""))
+
+
+def _secret(key: str) -> str:
+    """As a header takes it: what a file or a variable has around it is no part of it."""
+    key = key.strip()
+    if not key.isascii() or not key.isprintable() or " " in key:
+        raise ConfigError("the API key has characters that no key has")
+    return key
 
 
 def find_settings(server: str | None = None, key: str | None = None, key_file: str | None = None,
@@ -109,4 +132,4 @@ def find_settings(server: str | None = None, key: str | None = None, key_file: s
             raise ConfigError("there is no API key: give key=, or set SHUNT_KEY or SHUNT_KEY_FILE")
         found = _read_key(admin)
     named, ca = places.find("tenant"), places.find("ca-file")
-    return Settings(url.rstrip("/"), found, named[1] if named else None, ca[1] if ca else None)
+    return Settings(_server(url), _secret(found), named[1] if named else None, ca[1] if ca else None)

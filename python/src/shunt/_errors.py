@@ -5,7 +5,12 @@ from typing import Any, Mapping
 
 
 class ShuntError(Exception):
-    """The root of all exceptions of this package."""
+    """The root of all exceptions of this package. They can be pickled, so a worker process may raise them."""
+
+    made_of: tuple[Any, ...] | None = None
+
+    def __reduce__(self) -> Any:
+        return (type(self), self.args if self.made_of is None else self.made_of)
 
 
 class ConfigError(ShuntError):
@@ -25,6 +30,7 @@ class JobFailed(ShuntError):
 
     def __init__(self, job: Mapping[str, Any]) -> None:
         self.job = dict(job)
+        self.made_of = (self.job,)
         why = job.get("error") or job.get("reason") or "no reason given"
         super().__init__(f"job {job['id']} is {job['state']}: {why}")
 
@@ -34,6 +40,7 @@ class ModelFailed(ShuntError):
 
     def __init__(self, version: Mapping[str, Any]) -> None:
         self.version = dict(version)
+        self.made_of = (self.version,)
         super().__init__(f"{version['model']}:{version['version']} is {version['state']}: {version.get('reason')}")
 
 
@@ -55,6 +62,7 @@ class ApiError(ShuntError):
         self.reason_code = problem.get("reason_code")
         self.errors = list(problem.get("errors") or ())
         self.retry_after_s = retry_after_s
+        self.made_of = (status, self.problem, retry_after_s)
         said = [f"{e.get('pointer') or '/'}: {e.get('detail')}" for e in self.errors[1:]]
         super().__init__("; ".join([f"{self.detail or 'HTTP status'} ({self.code or status})", *said]))
 

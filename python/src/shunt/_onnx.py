@@ -17,7 +17,8 @@ from ._tensors import Array, Payload, to_array
 
 _MODEL_GRAPH, _GRAPH_NODE, _GRAPH_INITIALIZER = 7, 1, 5
 _NODE_ATTRIBUTE, _ATTRIBUTE_TENSOR, _ATTRIBUTE_GRAPH, _ATTRIBUTE_TENSORS, _ATTRIBUTE_GRAPHS = 5, 5, 6, 10, 11
-_DIMS, _DATA_TYPE, _FLOATS, _INT32S, _INT64S, _NAME, _RAW, _DOUBLES, _EXTERNAL = 1, 2, 4, 5, 7, 8, 9, 10, 13
+MOST_GRAPHS = 64
+_DIMS, _DATA_TYPE, _FLOATS, _INT32S, _INT64S, _NAME, _RAW, _DOUBLES, _UINT64S, _EXTERNAL = 1, 2, 4, 5, 7, 8, 9, 10, 11, 13
 _TYPES = {1: "FP32", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32", 7: "INT64", 9: "BOOL", 10: "FP16",
           11: "FP64", 12: "UINT32", 13: "UINT64", 16: "BF16"}
 
@@ -25,6 +26,8 @@ _TYPES = {1: "FP32", 2: "UINT8", 3: "INT8", 4: "UINT16", 5: "INT16", 6: "INT32",
 def _varint(data: memoryview, at: int) -> tuple[int, int]:
     value = shift = 0
     while True:
+        if at >= len(data) or shift > 63:
+            raise ValueError("the ONNX file is cut off or damaged")
         byte = data[at]
         value |= (byte & 127) << shift
         at += 1
@@ -61,13 +64,15 @@ def _inside(data: memoryview, *numbers: int) -> Iterator[memoryview]:
             yield value
 
 
-def _tensors_of_graph(graph: memoryview) -> Iterator[memoryview]:
+def _tensors_of_graph(graph: memoryview, depth: int = 0) -> Iterator[memoryview]:
+    if depth > MOST_GRAPHS:
+        raise ValueError(f"the ONNX file has more than {MOST_GRAPHS} graphs inside each other")
     yield from _inside(graph, _GRAPH_INITIALIZER)
     for node in _inside(graph, _GRAPH_NODE):
         for attribute in _inside(node, _NODE_ATTRIBUTE):
             yield from _inside(attribute, _ATTRIBUTE_TENSOR, _ATTRIBUTE_TENSORS)
             for inner in _inside(attribute, _ATTRIBUTE_GRAPH, _ATTRIBUTE_GRAPHS):
-                yield from _tensors_of_graph(inner)
+                yield from _tensors_of_graph(inner, depth + 1)
 
 
 def _external(tensor: memoryview) -> dict[str, str]:
@@ -89,7 +94,16 @@ def weight_files(path: str) -> list[str]:
     """Names of the files, relative to the model's folder, that hold weights of it."""
     found = {e["location"] for graph in _inside(_map(path), _MODEL_GRAPH) for t in _tensors_of_graph(graph)
              if (e := _external(t)).get("location")}
-    return sorted(found)
+    return sorted(map(_inner, found))
+
+
+def _inner(location: str) -> str:
+    """Where weights lie, which may be only in the model's folder or below: a file from elsewhere could name any
+    other of this host, to be sent."""
+    steps = location.replace("\\", "/").split("/")
+    if not steps[0] or ".." in steps or os.path.splitdrive(location)[0] or "\0" in location:
+        raise ValueError(f"the ONNX file has weights in {location!r}, which is not in its folder")
+    return location
 
 
 def payload(path: str) -> Payload:
@@ -137,8 +151,8 @@ def _array(tensor: memoryview, folder: str) -> tuple[str, Array] | None:
     name, shape = data(_NAME).decode(), _varints(got.get(_DIMS, []))
     where = _external(tensor)
     if where.get("location"):
-        whole = _map(os.path.join(folder, where["location"]))
-        begin = int(where.get("offset") or 0)
+        whole = _map(os.path.join(folder, _inner(where["location"])))
+        begin = max(0, int(where.get("offset") or 0))
         size = int(where.get("length") or len(whole) - begin)
         return name, to_array(kind, shape, whole[begin:begin + size])
     if _RAW in got:
@@ -147,7 +161,7 @@ def _array(tensor: memoryview, folder: str) -> tuple[str, Array] | None:
         return name, to_array(kind, shape, data(_FLOATS))
     if kind == "FP64":
         return name, to_array(kind, shape, data(_DOUBLES))
-    numbers = _varints(got.get(_INT64S if kind == "INT64" else _INT32S, []))
+    numbers = _varints(got.get({"INT64": _INT64S, "UINT32": _UINT64S, "UINT64": _UINT64S}.get(kind, _INT32S), []))
     if kind in ("FP16", "BF16"):
         return name, to_array(kind, shape, np.array(numbers, "<u2").tobytes())
     return name, np.array(numbers).astype(kind.lower().replace("bool", "bool_")).reshape(shape)

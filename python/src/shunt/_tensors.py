@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ _NUMPY = {v: k for k, v in _KINDS.items() if v != "BF16"}
 _IN_FILES = {"BOOL": "BOOL", "BF16": "BF16", "INT8": "I8", "INT16": "I16", "INT32": "I32", "INT64": "I64",
              "UINT8": "U8", "UINT16": "U16", "UINT32": "U32", "UINT64": "U64", "FP16": "F16", "FP32": "F32",
              "FP64": "F64"}
+WIDTHS = {"BF16": 2, **{k: np.dtype(v).itemsize for k, v in _NUMPY.items()}}
 _FROM_FILES = {v: k for k, v in _IN_FILES.items()}
 
 
@@ -46,7 +48,7 @@ class Tensor:
 
 def _of_torch(value: Any) -> tuple[str | None, Array]:
     import torch
-    value = value.detach().cpu().contiguous()
+    value = value.detach().cpu().resolve_neg().contiguous()
     if value.dtype == torch.bfloat16:
         return "BF16", np.asarray(value.view(torch.int16).numpy())
     return None, np.asarray(value.numpy())
@@ -54,12 +56,14 @@ def _of_torch(value: Any) -> tuple[str | None, Array]:
 
 def to_tensor(name: str, value: Any) -> Tensor:
     """Of an array, a PyTorch tensor, or whatever np.asarray takes. TypeError if its elements are no numbers."""
+    if isinstance(value, Tensor):
+        return value
     kind: str | None = None
-    if type(value).__module__.split(".")[0] == "torch":
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
         kind, array = _of_torch(value)
     else:
         array = np.asarray(value)
-        kind = _KINDS.get(array.dtype.name)
     kind = kind or _KINDS.get(array.dtype.name)
     if kind is None:
         raise TypeError(f"tensor {name} has elements of type {array.dtype}; there are {', '.join(_KINDS)}")
@@ -68,6 +72,13 @@ def to_tensor(name: str, value: Any) -> Tensor:
     if array.ndim and not array.flags.c_contiguous:
         array = np.ascontiguousarray(array)
     return Tensor(kind, array)
+
+
+def stacked(name: str, rows: Sequence[Any]) -> Tensor:
+    """One tensor of which each of them is a row."""
+    some = [to_tensor(name, r) for r in rows]
+    whole = np.stack([t.array for t in some])
+    return Tensor("BF16", whole) if all(t.datatype == "BF16" for t in some) else to_tensor(name, whole)
 
 
 def to_array(datatype: str, shape: Sequence[int], data: bytes | memoryview) -> Array:
@@ -87,12 +98,29 @@ def to_array(datatype: str, shape: Sequence[int], data: bytes | memoryview) -> A
     return np.frombuffer(data, dtype).reshape(shape)
 
 
-def cast(array: Array, datatype: str) -> Array:
-    """To what a model takes, where that loses no more than precision: never from floats to integers."""
-    if datatype not in _NUMPY:
-        return array
+def cast(name: str, t: Tensor, datatype: str) -> Tensor:
+    """To what a model takes, where that loses no more than precision: never from floats to integers, and from
+    integers to smaller ones only if they have room for all of them."""
+    if datatype == "BF16" and np.can_cast(t.array.dtype, np.float32, casting="same_kind"):
+        return Tensor("BF16", _to_bf16(t.array.astype(np.float32)))
+    if t.datatype == datatype or datatype not in _NUMPY:
+        return t
     to = np.dtype(_NUMPY[datatype])
-    return array.astype(to) if np.can_cast(array.dtype, to, casting="same_kind") else array
+    if t.array.dtype.kind in "iu" and to.kind in "iu":
+        has_room = not t.array.size or np.iinfo(to).min <= t.array.min() and t.array.max() <= np.iinfo(to).max
+        if not has_room:
+            raise ValueError(f"tensor {name} has numbers from {t.array.min()} to {t.array.max()}: the model takes {to}")
+    elif not np.can_cast(t.array.dtype, to, casting="same_kind"):
+        return t
+    return Tensor(datatype, t.array.astype(to))
+
+
+def _to_bf16(array: npt.NDArray[np.float32]) -> Array:
+    """The upper halves of the floats, rounded to nearest even; what is no number stays none."""
+    bits = array.reshape(-1).view(np.uint32).astype(np.uint64)
+    upper = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    upper = np.where(np.isnan(array.reshape(-1)), 0x7FC0, upper)
+    return upper.astype("<u2").reshape(array.shape)
 
 
 class Payload:
@@ -153,18 +181,21 @@ def safetensors(tensors: Mapping[str, Any]) -> Payload:
 
 def read_safetensors(path: str) -> dict[str, Array]:
     """All tensors of a file, mapped: they are read when they are used."""
+    size = os.path.getsize(path)
     with open(path, "rb") as f:
         n = int.from_bytes(f.read(8), "little")
+        if 8 + n > size:
+            raise ValueError(f"{path} is no safetensors file, or is cut off")
         head = json.loads(f.read(n))
-    raw = np.memmap(path, np.uint8, "r") if 8 + n < _size(path) else np.zeros(8 + n, np.uint8)
-    out: dict[str, Array] = {}
-    for name, t in head.items():
-        if name != "__metadata__":
-            a, b = (8 + n + x for x in t["data_offsets"])
-            out[name] = to_array(_FROM_FILES[t["dtype"]], t["shape"], raw[a:b].data)
-    return out
+    raw = np.memmap(path, np.uint8, "r")[8 + n:] if 8 + n < size else np.zeros(0, np.uint8)
+    try:
+        return {name: _of_file(t, raw) for name, t in head.items() if name != "__metadata__"}
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise ValueError(f"{path} is no safetensors file, or is cut off: {e}") from e
 
 
-def _size(path: str) -> int:
-    import os
-    return os.stat(path).st_size
+def _of_file(t: Mapping[str, Any], raw: Array) -> Array:
+    a, b = t["data_offsets"]
+    if not 0 <= a <= b <= len(raw):
+        raise ValueError(f"it has no bytes {a} to {b}")
+    return to_array(_FROM_FILES[t["dtype"]], t["shape"], raw[a:b].data)

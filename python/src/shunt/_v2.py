@@ -2,12 +2,15 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from ._errors import ShuntError
-from ._tensors import Array, Tensor, to_array
+from ._tensors import WIDTHS, Array, Tensor, to_array, to_tensor
 
 
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -81,19 +84,34 @@ def request(inputs: Mapping[str, Tensor | tuple[Tensor, Placed]], wish: Wish) ->
             b"".join([text, *behind]))
 
 
+def _written(o: Mapping[str, Any], array: Array) -> Array:
+    """As much of an array in shared memory as the server has written."""
+    if o["shape"] == list(array.shape) and o["datatype"] == to_tensor(o["name"], array).datatype:
+        return array
+    raw = array.reshape(-1).view(np.uint8)
+    size = math.prod(o["shape"]) * WIDTHS.get(o["datatype"], 0)
+    return to_array(o["datatype"], o["shape"], raw[:size].data)
+
+
 def answer(body: bytes, head_size: str | None, placed: Mapping[str, Array]) -> Result:
     """placed: where the outputs lie that were asked for in shared memory."""
     n = int(head_size) if head_size else len(body)
-    head = json.loads(body[:n])
-    at, outputs = n, {}
-    view = memoryview(body)
+    try:
+        head = json.loads(body[:n])
+        return Result(_outputs_of(head, memoryview(body)[n:], placed), head)
+    except (AttributeError, KeyError, TypeError, ValueError) as e:
+        raise ShuntError(f"the server's answer is not one of the inference protocol: {e}") from e
+
+
+def _outputs_of(head: Mapping[str, Any], view: memoryview, placed: Mapping[str, Array]) -> dict[str, Array]:
+    at, outputs = 0, {}
     for o in head["outputs"]:
         size = (o.get("parameters") or {}).get("binary_data_size")
         if o["name"] in placed:
-            outputs[o["name"]] = placed[o["name"]]
+            outputs[o["name"]] = _written(o, placed[o["name"]])
         elif size is not None:
             outputs[o["name"]] = to_array(o["datatype"], o["shape"], view[at:at + size])
             at += size
         else:
             raise ShuntError(f"the server sent output {o['name']} as text, although bytes were asked for")
-    return Result(outputs, head)
+    return outputs

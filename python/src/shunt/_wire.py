@@ -17,9 +17,11 @@ from typing import Any
 import httpx
 
 from ._config import Settings
+from ._errors import ConfigError
 
 CONNECT_S = 5.0
 SMALL = 1 << 16
+PIECE = 1 << 20
 
 
 class Reply:
@@ -40,7 +42,21 @@ class Reply:
 
 def tls_of(settings: Settings) -> ssl.SSLContext | None:
     """None: the server speaks plain HTTP."""
-    return ssl.create_default_context(cafile=settings.ca_file) if settings.server.startswith("https:") else None
+    if not settings.server.startswith("https:"):
+        return None
+    try:
+        return ssl.create_default_context(cafile=settings.ca_file)
+    except OSError as e:
+        raise ConfigError(f"cannot use the authorities in {settings.ca_file}: {e}") from e
+
+
+def is_distrust(error: BaseException | None) -> bool:
+    """Did a connection fail because the server's certificate is not trusted? The next one would too."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError) or "CERTIFICATE_VERIFY_FAILED" in str(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 class _Joined:
@@ -55,7 +71,9 @@ class _Joined:
         send: Any = super().send  # type: ignore[misc]
         send(first + data if one else first)
         if not one:
-            send(data)
+            view = memoryview(data)
+            for at in range(0, len(view), PIECE):  # a time limit is one of each piece, not of all
+                send(view[at:at + PIECE])
 
     def flush(self) -> None:
         if hasattr(self, "waits"):
@@ -73,12 +91,13 @@ class _TlsConnection(_Joined, http.client.HTTPSConnection):
 
 
 class Wire:
-    """Connections that are kept for the next request. Threads may share it."""
+    """Connections that are kept for the next request. Threads may share it, and a fork makes its own."""
 
     def __init__(self, settings: Settings, pool: httpx.Client, timeout_s: float, max_idle: int) -> None:
         url = urllib.parse.urlsplit(settings.server)
-        self.host, self.port, self.base = url.hostname or "", url.port, url.path.rstrip("/")
         self.tls, self.timeout_s = tls_of(settings), timeout_s
+        self.host, self.base = url.hostname or "", url.path.rstrip("/")
+        self.port = url.port or (443 if self.tls else 80)  # without it, http.client reads one in "::1"
         self.own = {k: pool.headers[k] for k in ("Authorization", "User-Agent")}
         self.idle: collections.deque[_Connection | _TlsConnection] = collections.deque(maxlen=max_idle)
 
@@ -115,8 +134,8 @@ class Wire:
                 c.close()
                 if isinstance(e, TimeoutError):
                     raise httpx.ReadTimeout("no reply in time") from e
-                if not is_fresh and isinstance(e, (http.client.RemoteDisconnected, BrokenPipeError,
-                                                   ConnectionResetError)):
+                if not is_fresh and isinstance(e, (http.client.RemoteDisconnected, ConnectionError,
+                                                   ssl.SSLEOFError)):
                     continue  # the server had closed it between two requests
                 raise httpx.ReadError(str(e)) from e
             except BaseException:

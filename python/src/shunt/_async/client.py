@@ -7,10 +7,10 @@ from typing import Any
 
 from .. import _v2
 from .._config import find_settings
-from .._errors import ApiError, DeadlineMissed, InvalidRequest
+from .._errors import ApiError, DeadlineMissed, InvalidRequest, ServerTimeout
 from .._shm import Region
 from .._tensors import Array, Tensor, cast, to_tensor
-from .http import AsyncHttp, checked
+from .http import AsyncHttp, split
 from .jobs import AsyncJobs
 from .models import AsyncDatasets, AsyncModels
 
@@ -47,7 +47,8 @@ class AsyncClient:
     async def aclose(self) -> None:
         for region in list(self._regions):
             try:
-                await self.release(region)
+                if region.is_own:
+                    await self.release(region)
             except Exception:  # the server forgets it with its own end
                 region.close()
         await self._http.aclose()
@@ -73,8 +74,7 @@ class AsyncClient:
 
     async def metadata(self, model: str) -> dict[str, Any]:
         """Inputs and outputs of a model with their types and shapes, of which -1 is open."""
-        name, _, version = model.partition(":")
-        return await self._http.json("GET", _v2_path(name, version))
+        return await self._http.json("GET", _v2_path(model))
 
     async def infer(self, model: str, inputs: Any, *, outputs: Sequence[str] | Mapping[str, Array] | None = None,
                     id: str | None = None, priority: int | None = None,
@@ -85,19 +85,23 @@ class AsyncClient:
         lists of numbers. float64 and lists are cast to what the model takes. Arrays of shared_memory() are not
         sent but read where they lie.
         outputs: which ones, if not all; or arrays of shared_memory() by their names, which they are written to.
-        timeout: seconds after which the server gives the request up. DeadlineMissed: a latency target cannot be
-        met, which is told at once and not tried again.
+        timeout: seconds after which the server gives the request up, and after which it is not tried again.
+        DeadlineMissed: a latency target cannot be met, which is told at once and not tried again.
         """
-        name, _, version = model.partition(":")
         tensors = await self._tensors(model, inputs)
         placed = dict(outputs) if isinstance(outputs, Mapping) else {}
+        outputs = [outputs] if isinstance(outputs, str) else outputs
         wish = _v2.Wish(None if outputs is None or placed else list(outputs),
                         {n: self._place(n, a) for n, a in placed.items()}, id, priority, timeout)
         ready = {n: (t, at) if (at := self._found(t.array)) else t for n, t in tensors.items()}
         headers, body = _v2.request(ready, wish)
-        r = await self._http.send("POST", _v2_path(name, version, "/infer"), content=body, headers=headers, again=True,
-                                  timeout_s=timeout + 5.0 if timeout is not None else None,
-                                  gives_up=lambda e: isinstance(e, DeadlineMissed))
+        try:
+            r = await self._http.send("POST", _v2_path(model, "/infer"), content=body, headers=headers, again=True,
+                                      timeout_s=timeout + 5.0 if timeout is not None else None, within_s=timeout,
+                                      gives_up=_is_final)
+        except ApiError:
+            self._known.pop(model, None)  # perhaps it is another model by now
+            raise
         return _v2.answer(r.content, r.headers.get("inference-header-content-length"), placed)
 
     async def _tensors(self, model: str, inputs: Any) -> dict[str, Tensor]:
@@ -108,11 +112,11 @@ class AsyncClient:
                     model, ", ".join(i["name"] for i in takes))})
             inputs = {takes[0]["name"]: inputs}
         found = {n: to_tensor(n, value) for n, value in inputs.items()}
-        if any(isinstance(inputs[n], (list, tuple, int, float)) or t.datatype == "FP64" for n, t in found.items()):
+        loose = [n for n, t in found.items() if isinstance(inputs[n], (list, tuple, int, float)) or t.datatype == "FP64"]
+        if loose:
             kinds = {i["name"]: i["datatype"] for i in (await self._signature(model))["inputs"]}
-            for n, t in found.items():
-                if t.datatype != kinds.get(n, t.datatype):
-                    found[n] = to_tensor(n, cast(t.array, kinds[n]))
+            for n in loose:
+                found[n] = cast(n, found[n], kinds.get(n, found[n].datatype))
         return found
 
     async def _signature(self, model: str) -> dict[str, Any]:
@@ -155,5 +159,10 @@ class AsyncClient:
         return at
 
 
-def _v2_path(model: str, version: str, more: str = "") -> str:
-    return f"/v2/models/{checked(model, 'model')}" + (f"/versions/{int(version)}" if version else "") + more
+def _is_final(e: ApiError) -> bool:
+    return isinstance(e, DeadlineMissed) or isinstance(e, ServerTimeout) and "code" in e.problem
+
+
+def _v2_path(model: str, more: str = "") -> str:
+    name, version = split(model)
+    return f"/v2/models/{name}" + (f"/versions/{version}" if version else "") + more

@@ -15,7 +15,7 @@ from .._errors import JobFailed, WaitTimeout
 from .._onnx import initializers
 from .._progress import Progress
 from .._tensors import Array, read_safetensors
-from .http import AsyncHttp, checked
+from .http import AsyncHttp, split
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 LOSSES_AT_ONCE = 100_000
@@ -69,7 +69,10 @@ class AsyncJob:
         return f"/api/v1/jobs/{self.id}{more}"
 
     async def refresh(self) -> AsyncJob:
-        self.data = await self._http.json("GET", self._path())
+        return await self._refresh(None)
+
+    async def _refresh(self, within_s: float | None) -> AsyncJob:
+        self.data = await self._http.json("GET", self._path(), within_s=within_s)
         return self
 
     async def wait(self, timeout: float | None = None, *, progress: bool = False, check: bool = True) -> AsyncJob:
@@ -79,7 +82,7 @@ class AsyncJob:
         pause = 0.1
         with Progress(self.name or f"job {self.id}", progress) as shown:
             while True:
-                await self.refresh()
+                await self._refresh(None if end is None else max(0.0, end - time.monotonic()))
                 shown.show(self.data)
                 if self.has_ended:
                     break
@@ -201,21 +204,18 @@ class AsyncJobs:
         if lr is not None:
             named["lr"] = lr
         spec.update({"steps": steps, "epochs": epochs, "publish": publish, "optimizer": named})
-        base, _, version = model.partition(":")
-        body: dict[str, Any] = {"kind": "training", "model": checked(base, "model"), "dataset": dataset,
+        base, version = split(model)
+        body: dict[str, Any] = {"kind": "training", "model": base, "version": version, "dataset": dataset,
                                 "eval_dataset": eval_dataset, "name": name, "queue": queue, "priority": priority,
                                 "labels": dict(labels) if labels else None, "gpus": gpus, "spec": spec}
-        if version:
-            body["version"] = int(version)
         body["spec"] = {k: v for k, v in spec.items() if v is not None}
         return await self.submit({k: v for k, v in body.items() if v is not None})
 
     async def infer(self, model: str, dataset: str, *, name: str | None = None, queue: str | None = None,
                     priority: int | None = None, labels: Mapping[str, str] | None = None, **spec: Any) -> AsyncJob:
         """Batch inference: every sample of a dataset through a model, where no requests are."""
-        base, _, version = model.partition(":")
-        body: dict[str, Any] = {"kind": "batch_inference", "model": checked(base, "model"), "dataset": dataset,
+        base, version = split(model)
+        body: dict[str, Any] = {"kind": "batch_inference", "model": base, "version": version, "dataset": dataset,
                                 "name": name, "queue": queue, "priority": priority,
-                                "labels": dict(labels) if labels else None, "spec": spec,
-                                "version": int(version) if version else None}
+                                "labels": dict(labels) if labels else None, "spec": spec}
         return await self.submit({k: v for k, v in body.items() if v is not None})

@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
-from .._errors import ApiError, Conflict, ModelFailed, NotFound, WaitTimeout
+from .._errors import ApiError, Conflict, ModelFailed, NotFound, ShuntError, WaitTimeout
 from .._onnx import payload
-from .._tensors import Payload, safetensors
-from .http import AsyncHttp, checked
+from .._tensors import Payload, safetensors, stacked
+from .http import AsyncHttp, checked, split
 
 FAILED = "FAILED"
 
@@ -29,9 +30,8 @@ class AsyncModels:
         return await self._http.json("GET", self._path(model))
 
     def _path(self, model: str, more: str = "") -> str:
-        name, _, version = model.partition(":")
-        at = f"/api/v1/models/{checked(name, 'model')}"
-        return at + (f"/versions/{int(version)}" if version else "") + more
+        name, version = split(model)
+        return f"/api/v1/models/{name}" + (f"/versions/{version}" if version else "") + more
 
     async def push(self, name: str, path: str | os.PathLike[str], *, max_batch: int | None = None,
                    precision: str | None = None, buckets: Mapping[str, Sequence[int]] | None = None,
@@ -52,7 +52,8 @@ class AsyncModels:
             version = await self._http.upload(self._path(full, "/artifact"), body)
         except ApiError as e:
             if e.status in (400, 413, 422):  # refused for good: no one needs it
-                await self.delete(full)
+                with contextlib.suppress(ShuntError):
+                    await self.delete(full)
             raise
         if slo_ms is not None:
             await self.set_slo(name, slo_ms)
@@ -127,13 +128,24 @@ class AsyncDatasets:
         path; or a PyTorch dataset, whose samples are tuples with as many members as there are names."""
         body = _samples(data, names)
         path = f"/api/v1/datasets/{checked(name, 'dataset')}"
-        await self._http.json("POST", "/api/v1/datasets", json={"name": name})
+        is_new = await self._begin(name)
         try:
-            return await self._http.upload(path + "/artifact", body)
+            return await self._http.upload(path + "/artifact", body, not is_new)
         except ApiError as e:
-            if e.status in (400, 413, 422):
-                await self.delete(name)
+            if is_new and e.status in (400, 413, 422):
+                with contextlib.suppress(ShuntError):
+                    await self.delete(name)
             raise
+
+    async def _begin(self, name: str) -> bool:
+        """False: there is one already, which waits for its file since somebody stopped sending it."""
+        try:
+            await self._http.json("POST", "/api/v1/datasets", json={"name": name})
+            return True
+        except Conflict:
+            if (await self.get(name)).get("state") != "UPLOADING":
+                raise
+            return False
 
     async def delete(self, name: str) -> None:
         await self._http.send("DELETE", f"/api/v1/datasets/{checked(name, 'dataset')}")
@@ -142,13 +154,15 @@ class AsyncDatasets:
 def _samples(data: Any, names: Sequence[str]) -> Payload:
     if isinstance(data, (str, os.PathLike)):
         path = os.fspath(data)
+        with open(path, "rb"):  # before anything is made: it may be none
+            pass
         return Payload([(path, os.path.getsize(path))])
     if isinstance(data, Mapping):
         return safetensors(data)
     if hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        import numpy as np
+        names = (names,) if isinstance(names, str) else names
         rows = [data[i] for i in range(len(data))]
         if not rows or any(not isinstance(r, (tuple, list)) or len(r) != len(names) for r in rows):
             raise TypeError(f"each sample has to be a tuple of {len(names)}: {', '.join(names)}")
-        return safetensors({n: np.stack([np.asarray(r[i]) for r in rows]) for i, n in enumerate(names)})
+        return safetensors({n: stacked(n, [r[i] for r in rows]) for i, n in enumerate(names)})
     raise TypeError("a dataset is tensors by their names, the path of a safetensors file, or a PyTorch dataset")
