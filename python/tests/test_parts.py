@@ -1,6 +1,8 @@
 """What needs no server, and what one that misbehaves does to the client."""
+import asyncio
 import contextlib
 import http.server
+import io
 import json
 import os
 import pickle
@@ -557,6 +559,21 @@ class Repeating(unittest.TestCase):
 
 
 class Connections(unittest.TestCase):
+    def test_cancelled_requests_leave_none_busy(self):
+        async def cancel_some(port):
+            async with shunt.AsyncClient("http://127.0.0.1:%d" % port, "k", max_connections=1, retry_for=0) as c:
+                for i in range(150):
+                    task = asyncio.ensure_future(c.infer("m", X) if i % 2 else c.whoami())
+                    for _ in range(i % 50):
+                        await asyncio.sleep(0)
+                    if i % 3:
+                        await asyncio.sleep(1e-4 * (i % 29))
+                    task.cancel()
+                    await asyncio.wait([task])
+                await asyncio.wait_for(c.infer("m", X), 5)
+        with server(*[ANSWER] * 1000) as (_, s), contextlib.redirect_stderr(io.StringIO()):
+            asyncio.run(cancel_some(s.server_port))
+
     def test_they_are_kept(self):
         with server(ANSWER, ANSWER) as (c, s):
             c.infer("m", X)

@@ -5,6 +5,7 @@ library's client takes a quarter of that. AsyncWire has the same form and rests 
 """
 from __future__ import annotations
 
+import asyncio
 import collections
 import http.client
 import json
@@ -96,6 +97,7 @@ class Wire:
     def __init__(self, settings: Settings, pool: httpx.Client, timeout_s: float, max_idle: int) -> None:
         url = urllib.parse.urlsplit(settings.server)
         self.tls, self.timeout_s = tls_of(settings), timeout_s
+        self.pool = pool
         self.host, self.base = url.hostname or "", url.path.rstrip("/")
         self.port = url.port or (443 if self.tls else 80)  # without it, http.client reads one in "::1"
         self.own = {k: pool.headers[k] for k in ("Authorization", "User-Agent")}
@@ -147,20 +149,61 @@ class Wire:
                 self.idle.append(c)
             return reply
 
+    def request(self, method: str, path: str, timeout_s: float | None, **more: Any) -> Reply:
+        r = self.pool.request(method, path, timeout=timeout_s if timeout_s is not None else httpx.USE_CLIENT_DEFAULT,
+                              **more)
+        return Reply(r.status_code, r.headers, r.content)
+
     def close(self) -> None:
         while self.idle:
             self.idle.pop().close()
 
 
+class _Call:
+    """A request that may be cancelled. httpx keeps a connection busy for ever whose request is cancelled just
+    before it begins or just as it ends, so it is cancelled only while it waits for its reply."""
+
+    def __init__(self, pool: httpx.AsyncClient, request: httpx.Request) -> None:
+        self.waits = self.is_unwanted = False
+        request.extensions = {**request.extensions, "trace": self._trace}
+        self.task: asyncio.Future[httpx.Response] = asyncio.ensure_future(pool.send(request))
+
+    async def _trace(self, event: str, about: Mapping[str, Any]) -> None:
+        self.waits = event.endswith("receive_response_headers.started")
+        if self.waits and self.is_unwanted:
+            self.task.cancel()
+
+    def cancel(self) -> None:
+        self.is_unwanted = True
+        if self.waits:
+            self.task.cancel()
+
+
 class AsyncWire:
     def __init__(self, settings: Settings, pool: httpx.AsyncClient, timeout_s: float, max_idle: int) -> None:
         self.pool = pool
+        self.running: set[asyncio.Future[httpx.Response]] = set()
+
+    async def request(self, method: str, path: str, timeout_s: float | None, **more: Any) -> Reply:
+        call = _Call(self.pool, self.pool.build_request(
+            method, path, timeout=timeout_s if timeout_s is not None else httpx.USE_CLIENT_DEFAULT, **more))
+        self.running.add(call.task)
+        call.task.add_done_callback(self._has_ended)
+        try:
+            r = await asyncio.shield(call.task)
+        except asyncio.CancelledError:
+            call.cancel()
+            raise
+        return Reply(r.status_code, r.headers, r.content)
+
+    def _has_ended(self, task: asyncio.Future[httpx.Response]) -> None:
+        self.running.discard(task)
+        if not task.cancelled():
+            task.exception()  # or asyncio would complain that nobody has asked for it
 
     async def post(self, path: str, params: Mapping[str, Any], content: bytes, headers: Mapping[str, str],
                    timeout_s: float | None) -> Reply:
-        r = await self.pool.post(path, params=params, content=content, headers=headers,
-                                 timeout=timeout_s if timeout_s is not None else httpx.USE_CLIENT_DEFAULT)
-        return Reply(r.status_code, r.headers, r.content)
+        return await self.request("POST", path, timeout_s, params=params, content=content, headers=headers)
 
     async def aclose(self) -> None:
         pass

@@ -166,9 +166,7 @@ class AsyncHttp:
                         headers: Mapping[str, str], timeout_s: float | None) -> Reply:
         if content is not None:
             return await self.wire.post(path, params, content, headers, timeout_s)
-        r = await self.pool.request(method, path, params=params, json=json, headers=headers,
-                                    timeout=timeout_s if timeout_s is not None else httpx.USE_CLIENT_DEFAULT)
-        return Reply(r.status_code, r.headers, r.content)
+        return await self.wire.request(method, path, timeout_s, params=params, json=json, headers=headers)
 
     async def json(self, method: str, path: str, **more: Any) -> dict[str, Any]:
         r = await self.send(method, path, **more)
