@@ -580,6 +580,13 @@ class Connections(unittest.TestCase):
             c.infer("m", X)
             self.assertEqual(len(set(s.peers)), 1)
 
+    def test_one_event_loop_after_the_other(self):
+        with server(*[ANSWER] * 4) as (_, s):
+            c = shunt.AsyncClient("http://127.0.0.1:%d" % s.server_port, "k", retry_for=0)
+            for _ in range(2):
+                self.assertEqual(asyncio.run(c.infer("m", X)), {})
+            asyncio.run(c.aclose())
+
     @unittest.skipUnless(hasattr(os, "fork"), "no fork here")
     def test_a_forked_process_has_its_own(self):
         with server(*[ANSWER] * 2, (200, {}, b"{}"), ANSWER, (200, {}, b"{}")) as (c, s):

@@ -9,6 +9,7 @@ import asyncio
 import collections
 import http.client
 import json
+import os
 import socket
 import ssl
 import urllib.parse
@@ -103,6 +104,11 @@ class Wire:
         self.own = {k: pool.headers[k] for k in ("Authorization", "User-Agent")}
         self.idle: collections.deque[_Connection | _TlsConnection] = collections.deque(maxlen=max_idle)
 
+    @staticmethod
+    def place() -> Any:
+        """Where connections may be used."""
+        return os.getpid()
+
     def _connect(self) -> _Connection | _TlsConnection:
         c: _Connection | _TlsConnection
         if self.tls:
@@ -183,6 +189,14 @@ class AsyncWire:
     def __init__(self, settings: Settings, pool: httpx.AsyncClient, timeout_s: float, max_idle: int) -> None:
         self.pool = pool
         self.running: set[asyncio.Future[httpx.Response]] = set()
+
+    @staticmethod
+    def place() -> Any:
+        """Where connections may be used."""
+        try:
+            return os.getpid(), asyncio.get_running_loop()
+        except RuntimeError:
+            return os.getpid(), None
 
     async def request(self, method: str, path: str, timeout_s: float | None, **more: Any) -> Reply:
         call = _Call(self.pool, self.pool.build_request(

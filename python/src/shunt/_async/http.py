@@ -73,7 +73,8 @@ class _Patience:
 
 class AsyncHttp:
     """A connection pool to one server, with its key. Threads may share it; a process that was forked gets its
-    own: on a connection of both, one would read the other's answers."""
+    own: on a connection of both, one would read the other's answers. So does the next event loop: connections
+    end with the one that they were made in."""
 
     def __init__(self, settings: Settings, timeout_s: float, retry_s: float, max_connections: int) -> None:
         self.settings, self.retry_s, self.timeout_s, self.max_connections = settings, retry_s, timeout_s, max_connections
@@ -87,17 +88,17 @@ class AsyncHttp:
             headers={"Authorization": "Bearer " + settings.key, "User-Agent": "shunt-python"},
             limits=httpx.Limits(max_connections=max_connections, max_keepalive_connections=max_connections))
         self._wire = AsyncWire(settings, self._pool, timeout_s, max_connections)
-        self._pid = os.getpid()
+        self._place = AsyncWire.place()
 
     @property
     def pool(self) -> httpx.AsyncClient:
-        if self._pid != os.getpid():
+        if self._place != AsyncWire.place():
             self._open()
         return self._pool
 
     @property
     def wire(self) -> AsyncWire:
-        if self._pid != os.getpid():
+        if self._place != AsyncWire.place():
             self._open()
         return self._wire
 
