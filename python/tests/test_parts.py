@@ -685,6 +685,48 @@ class Files(unittest.TestCase):
             self.download(part, (206, {"Content-Range": "bytes 0-3/9"}, b"0123"))
 
 
+class Weight:
+    """What shunt.torch needs of a PyTorch tensor."""
+
+    requires_grad = True
+
+    def __init__(self, array):
+        self.array, self.shape = array, array.shape
+
+    def data_ptr(self):
+        return self.array.__array_interface__["data"][0]
+
+    def copy_(self, of):
+        self.array[...] = of
+
+
+class Modules(unittest.TestCase):
+    def load(self, module, trained, **options):
+        import types
+        import shunt.torch
+        fake = types.SimpleNamespace(no_grad=contextlib.nullcontext, from_numpy=lambda a: a)
+        with unittest.mock.patch.dict(sys.modules, {"torch": fake}):
+            return shunt.torch.load(unittest.mock.Mock(weights=lambda: trained), unittest.mock.Mock(
+                state_dict=lambda: module, named_parameters=lambda: {id(w): (n, w) for n, w in reversed(
+                    module.items())}.values()), **options)
+
+    def test_a_module_is_not_left_with_some_of_both(self):
+        for second, said in ((np.ones(3), "was trained as"), (None, "has no b")):
+            m = {"a": Weight(np.zeros(2)), "b": Weight(np.zeros(2))}
+            trained = {"a": np.ones(2), **({} if second is None else {"b": second})}
+            with self.assertRaisesRegex(shunt.ShuntError, said):
+                self.load(m, trained)
+            self.assertEqual(m["a"].array.tolist(), [0, 0])
+        self.assertEqual(self.load(m, trained, ignore=["b"]), ["a"])
+        self.assertEqual(self.load(m, trained, strict=False), ["a"])
+        self.assertEqual((m["a"].array.tolist(), m["b"].array.tolist()), ([1, 1], [0, 0]))
+
+    def test_a_tied_parameter_has_one_name(self):
+        one = Weight(np.zeros(2))
+        self.assertEqual(self.load({"in": one, "out": one}, {"out": np.ones(2)}), ["out"])
+        self.assertEqual(one.array.tolist(), [1, 1])
+
+
 class Streams(unittest.TestCase):
     def test_what_is_alive_may_break_at_any_time(self):
         quiet = 200, {}, b": still here\n\n"

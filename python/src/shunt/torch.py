@@ -64,18 +64,27 @@ def load(job: Job | int, module: Any, *, client: Client | None = None, strict: b
             with Client() as own:
                 return load(own.jobs.get(job), module, client=own, strict=strict, ignore=ignore)
     trained = job.weights()
-    state, done = module.state_dict(), []
+    state = module.state_dict()
+    done = [n for n in state if n in trained]
+    _check(module, state, trained, done, ignore if strict else None)
     with torch.no_grad():
-        for name, to in state.items():
-            value = trained.get(name)
-            if value is None:
-                continue
-            if tuple(value.shape) != tuple(to.shape):
-                raise ShuntError(f"{name} was trained as {tuple(value.shape)}, the module has {tuple(to.shape)}")
-            to.copy_(torch.from_numpy(np.array(value.astype(np.float32) if value.dtype.kind == "V" else value)))
-            done.append(name)
-    missing = [n for n, p in module.named_parameters() if p.requires_grad and n not in done and n not in ignore]
-    if strict and missing:
+        for name in done:
+            value = trained[name]
+            state[name].copy_(torch.from_numpy(np.array(value.astype(np.float32) if value.dtype.kind == "V" else value)))
+    return done
+
+
+def _check(module: Any, state: Any, trained: dict[str, Any], done: Sequence[str], ignore: Sequence[str] | None) -> None:
+    """Before anything is set: a module is not left with some of both. Tied parameters have several names, of
+    which one is enough. ignore None: none has to be there."""
+    for name in done:
+        had, has = tuple(trained[name].shape), tuple(state[name].shape)
+        if had != has:
+            raise ShuntError(f"{name} was trained as {had}, the module has {has}")
+    held = {state[n].data_ptr() for n in done}
+    missing = [] if ignore is None else [
+        n for n, p in module.named_parameters() if p.requires_grad and n not in done and n not in ignore
+        and p.data_ptr() not in held]
+    if missing:
         raise ShuntError(f"the trained model has no {', '.join(missing[:5])}" + (" and more" if len(missing) > 5 else "")
                          + ": export with shunt.torch.push(..., training=True), which keeps the names of parameters")
-    return done
