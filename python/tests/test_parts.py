@@ -157,6 +157,10 @@ class Onnx(unittest.TestCase):
             for read in (_onnx.payload, _onnx.initializers):
                 with self.assertRaisesRegex(ValueError, "not in its folder", msg=bad):
                     read(path)
+        for link, to in (("w", secret), ("d", os.path.dirname(secret))):
+            os.symlink(to, self.write(b"", "m.onnx").replace("m.onnx", link))
+            with self.assertRaisesRegex(ValueError, "is a link"):
+                _onnx.payload(self.write(external("w" if link == "w" else "d/secret")))
         self.write(b"abcd", "a/w:0")
         path = self.write(external("a/w:0"))
         self.assertIn(b"abcd", b"".join(_onnx.payload(path).chunks()))

@@ -100,8 +100,8 @@ def weight_files(path: str) -> list[str]:
 def _inner(location: str) -> str:
     """Where weights lie, which may be only in the model's folder or below: a file from elsewhere could name any
     other of this host, to be sent."""
-    steps = location.replace("\\", "/").split("/")
-    if not steps[0] or ".." in steps or os.path.splitdrive(location)[0] or "\0" in location:
+    steps = set(location.replace("\\", "/").split("/"))
+    if steps & {"", ".", ".."} or os.path.splitdrive(location)[0] or "\0" in location:
         raise ValueError(f"the ONNX file has weights in {location!r}, which is not in its folder")
     return location
 
@@ -116,10 +116,18 @@ def payload(path: str) -> Payload:
         full = os.path.join(folder, name)
         if not os.path.isfile(full):
             raise FileNotFoundError(f"{path} has weights in {name}, which is not in {folder}")
+        if name in names and _is_linked(folder, name):
+            raise ValueError(f"{path} has weights in {name}, which is a link: put the file itself there")
         info = tarfile.TarInfo(name)
         info.size = os.path.getsize(full)
         parts += [info.tobuf(tarfile.PAX_FORMAT), (full, info.size), bytes(-info.size % 512)]
     return Payload([*parts, bytes(1024)])
+
+
+def _is_linked(folder: str, name: str) -> bool:
+    """Is the file, or a folder on the way to it, a link? It could lead to any other file of this host."""
+    steps = name.split("/")
+    return any(os.path.islink(os.path.join(folder, *steps[:n + 1])) for n in range(len(steps)))
 
 
 def _varints(values: list[int | memoryview]) -> list[int]:
