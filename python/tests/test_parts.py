@@ -20,6 +20,7 @@ import numpy as np
 
 import shunt
 from shunt import _config, _errors, _onnx, _shm, _tensors, _v2
+from shunt._sync import http as sending
 from shunt._tensors import Payload, safetensors
 
 ERR_H = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "common", "err.h")
@@ -507,6 +508,11 @@ class Repeating(unittest.TestCase):
             with self.assertRaises(shunt.DatabaseDown):
                 c.whoami()
             self.assertLess(len(s.seen), 12)
+
+    def test_not_all_at_the_same_moment(self):
+        waits = {sending._Patience(9).next_s(1.0) for _ in range(20)}
+        self.assertGreater(len(waits), 10)
+        self.assertTrue(all(1 <= w <= 1.2 for w in waits), waits)
 
     def test_longer_than_the_patience(self):
         with server(refusal(503, "DBDOWN", Retry_After=100)) as (c, s):

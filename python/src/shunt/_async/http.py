@@ -66,7 +66,7 @@ class _Patience:
 
     def next_s(self, after_s: float | None) -> float | None:
         """Seconds until the next try; None: it would be too late."""
-        wait = after_s or self.delay * random.uniform(0.5, 1.0)
+        wait = after_s * random.uniform(1.0, 1.2) if after_s else self.delay * random.uniform(0.5, 1.0)
         self.delay = min(2 * self.delay, MOST_DELAY_S)
         return wait if time.monotonic() + wait <= self.end else None
 
