@@ -57,6 +57,13 @@ class Errors(unittest.TestCase):
         self.assertEqual(str(e), "first (INVALID); /b: second")
 
 
+class Package(unittest.TestCase):
+    def test_all_names_are_told_to_those_who_check_types(self):
+        errors = {k for k, v in vars(_errors).items() if isinstance(v, type) and issubclass(v, Exception)}
+        self.assertLessEqual(errors, set(shunt.__all__))
+        self.assertFalse([n for n in shunt.__all__ if not hasattr(shunt, n)])
+
+
 class Config(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.TemporaryDirectory()

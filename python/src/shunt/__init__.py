@@ -9,7 +9,7 @@
 """
 from ._async.client import AsyncClient
 from ._async.jobs import AsyncJob
-from ._errors import (  # noqa: F401
+from ._errors import (
     ApiError, Cancelled, ConfigError, Conflict, ConnectionFailed, DatabaseConflict, DatabaseDown, DeadlineMissed,
     DeviceLost, DiskFull, Forbidden, InputOutputFault, InvalidRequest, JobFailed, MethodNotAllowed, ModelFailed,
     NotANumber, NotFound, OutOfDeviceMemory, OutOfMemory, PreconditionFailed, ProtocolFault, QueueFull,
@@ -19,6 +19,12 @@ from ._shm import Region
 from ._sync.client import Client
 from ._sync.jobs import Job
 from ._v2 import Result
+from ._version import VERSION as __version__
 
-__version__ = "0.1.0"
-__all__ = ["AsyncClient", "AsyncJob", "Client", "Job", "Region", "Result", "ShuntError", "ApiError"]
+__all__ = [
+    "__version__", "ApiError", "AsyncClient", "AsyncJob", "Cancelled", "Client", "ConfigError", "Conflict", "ConnectionFailed",
+    "DatabaseConflict", "DatabaseDown", "DeadlineMissed", "DeviceLost", "DiskFull", "Forbidden", "InputOutputFault",
+    "InvalidRequest", "Job", "JobFailed", "MethodNotAllowed", "ModelFailed", "NotANumber", "NotFound",
+    "OutOfDeviceMemory", "OutOfMemory", "PreconditionFailed", "ProtocolFault", "QueueFull", "QuotaExhausted", "Region",
+    "Result", "ServerFault", "ServerTimeout", "ShuntError", "TooBig", "TooManyGpus", "Unauthenticated", "Unavailable",
+    "Unsupported", "WaitTimeout"]

@@ -14,26 +14,37 @@ from ._sync.jobs import Job
 
 
 def export(module: Any, example: Any, path: str, *, training: bool = False, **options: Any) -> None:
-    """Writes the module as ONNX. example: what it is called with, a tensor or a tuple of them, of which the first
-    axis is left open as that of samples. training: so that its weights can be trained: the exporter computes
-    nothing with them and folds no norms. options: further ones of torch.onnx.export."""
+    """Writes the module as ONNX. example: what it is called with, a tensor or a tuple of them, each of two samples or
+    more, so that their axis can be left open; with dynamic_shapes= or dynamic_axes= among the options it is as these
+    say. training: so that its weights can be trained: the exporter computes nothing with them and folds no norms.
+    options: further ones of torch.onnx.export."""
     import torch
     args = tuple(example) if isinstance(example, (tuple, list)) else (example,)
-    was_training = module.training
     options.setdefault("dynamo", True)
-    if options["dynamo"]:
-        if training:
-            options.setdefault("optimize", False)
-        if "dynamic_shapes" not in options and all(a.ndim and len(a) > 1 for a in args):
-            options["dynamic_shapes"] = tuple({0: torch.export.Dim("batch")} for _ in args)
+    if "dynamic_shapes" not in options and "dynamic_axes" not in options:
+        options.update(_open_batch(args, options))
+    if training and options["dynamo"]:
+        options.setdefault("optimize", False)
     elif training:
         options.setdefault("training", torch.onnx.TrainingMode.TRAINING)
         options.setdefault("do_constant_folding", False)
+    modes = {m: m.training for m in module.modules()}
     try:
         module.eval()
         torch.onnx.export(module, args, path, **options)
     finally:
-        module.train(was_training)
+        for m, mode in modes.items():  # a part that was held back stays so
+            m.training = mode
+
+
+def _open_batch(args: Sequence[Any], options: dict[str, Any]) -> dict[str, Any]:
+    import torch
+    if not all(a.ndim and len(a) > 1 for a in args):
+        raise ValueError("an example needs two samples or more: an exporter fixes an axis of one; or say dynamic_shapes=")
+    if options["dynamo"]:
+        return {"dynamic_shapes": tuple({0: torch.export.Dim("batch")} for _ in args)}
+    names = options.setdefault("input_names", [f"input{i}" if i else "input" for i in range(len(args))])
+    return {"dynamic_axes": {n: {0: "batch"} for n in names}}
 
 
 def push(module: Any, example: Any, name: str, *, client: Client | None = None, training: bool = False,
@@ -52,9 +63,9 @@ def load(job: Job | int, module: Any, *, client: Client | None = None, strict: b
          ignore: Sequence[str] = ()) -> list[str]:
     """Brings what a job has trained into the module that was exported. Answers with the names of what it set.
 
-    Weights are found by the names of module.state_dict(), which the exporters keep for those that stand in the
-    graph as they are, and as their transposition for those of products. ShuntError where a parameter that the
-    module trains is not found, unless it is in ignore, or strict is False.
+    Weights are found by the names of module.state_dict(), which the exporter keeps for those that stand in the graph
+    as they are. ShuntError, and the module is as it was, where a parameter that it trains is not found, unless it is in
+    ignore or strict is False, or where one has another shape.
     """
     import torch
     if isinstance(job, int):

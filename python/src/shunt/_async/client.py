@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _v2
 from .._config import find_settings
-from .._errors import ApiError, DeadlineMissed, InvalidRequest, ServerTimeout
+from .._errors import ApiError, ConnectionFailed, DeadlineMissed, InvalidRequest, ServerTimeout
 from .._shm import Region
 from .._tensors import Array, Tensor, cast, to_tensor
 from .http import AsyncHttp, split
@@ -69,7 +69,7 @@ class AsyncClient:
         try:
             await self._http.send("GET", "/v2/health/ready", gives_up=lambda e: True)
             return True
-        except ApiError:
+        except (ApiError, ConnectionFailed):
             return False
 
     async def metadata(self, model: str) -> dict[str, Any]:

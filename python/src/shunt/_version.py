@@ -1,0 +1,2 @@
+"""The one place of the version."""
+VERSION = "0.1.0"
