@@ -25,8 +25,8 @@ TITLES = {"servegen": "ServeGen", COMPOSED: "Azure, GenTD26"}
 OVER_GPUS, OVER_REQUESTS = 10, 10000
 OVER = (60, 100, 150, 200, 300)
 # One GPU with 8 GiB and 40 models. ResNet-152 trains beside them where somebody trains: its state
-# and workspace (tests/sim/profiles/h200.txt), its samples/s alone (bench/results/h200.json: warm).
-ONE_POOL, ONE_TRAINING_MIB, ONE_ALONE = 8192, 2177, 1394
+# and workspace and its samples/s alone (bench/results/h200.json: train, 32 samples in TF32; warm).
+ONE_POOL, ONE_TRAINING_MIB, ONE_ALONE = 8192, 5919, 1394
 ONE_MODELS, ONE_REQUESTS = 40, 8000
 ONE_LOADS = (60, 100, 300)
 TRAINS = ("ours", "pipeswitch", "stop-and-start")
