@@ -37,6 +37,12 @@ bool lacks__any_idle(struct store *s)
     return false;
 }
 
+/* Its last compilation failed a moment ago. The clock is read only then. */
+static bool is_put_off(const struct model *m)
+{
+    return m->retry_ns && sh_clock_ns() < m->retry_ns;
+}
+
 /* A run waits for it, and only workers have it which take no runs now: they train, or hang. It is
  * compiled elsewhere at once, as one that nobody has. */
 static bool is_waited_for(struct store *s, const struct model *m)
@@ -44,7 +50,7 @@ static bool is_waited_for(struct store *s, const struct model *m)
     const struct store_users *u = store__users(s);
 
     return m->phase == MODEL_READY && m->n_users && u->has_waiting(u->arg, m) &&
-           !served__is_taken(m) && (!m->retry_ns || sh_clock_ns() >= m->retry_ns);
+           !served__is_taken(m) && !is_put_off(m);
 }
 
 bool lacks__is_due(struct store *s, const struct model *m, bool asked)
@@ -69,8 +75,7 @@ static bool could_have(const struct model *m, const struct worker *w)
 
 static bool wants(struct store *s, const struct model *m, const struct worker *w)
 {
-    return could_have(m, w) && (!m->retry_ns || sh_clock_ns() >= m->retry_ns) &&
-           (is_for_all(m) || lacks__is_orphan(s, m));
+    return could_have(m, w) && !is_put_off(m) && (is_for_all(m) || lacks__is_orphan(s, m));
 }
 
 /* What nobody serves comes first. */
@@ -88,7 +93,7 @@ static void look_at(struct store *s, const struct model *m, const struct worker 
     seen->any = seen->any || wants(s, m, w);
     if (!is_for_all(m))
         seen->until_ns = 0; /* whether it is an orphan depends on its runs */
-    else if (m->retry_ns && m->retry_ns < seen->until_ns && sh_clock_ns() < m->retry_ns)
+    else if (m->retry_ns < seen->until_ns && is_put_off(m))
         seen->until_ns = m->retry_ns;
 }
 

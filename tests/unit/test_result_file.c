@@ -505,6 +505,14 @@ static void what_an_earlier_start_has_written_stays_for_the_last_one(void **stat
     sh_test_dir_remove(r.dir);
 }
 
+static void make_empty(const char *path)
+{
+    const int fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
+
+    assert_true(fd >= 0);
+    close(fd);
+}
+
 /* One that slept made its part anew and found that its time was over; it is about to remove it. */
 static void of_several_parts_the_newest_is_gone_on_with(void **state)
 {
@@ -519,12 +527,8 @@ static void of_several_parts_the_newest_is_gone_on_with(void **state)
     r.conf.placement = 60;
     leave_part(&r, 5, durable);
     for (int i = 0; i < 90; i++) { /* a folder has no order; one has no number, some are later */
-        int fd;
-
         snprintf(path, sizeof(path), i ? "%s/result-%d.part" : "%s/result-.part", r.dir, i);
-        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
-        assert_true(fd >= 0);
-        close(fd);
+        make_empty(path);
     }
     r.conf.placement = 70;
     r.conf.resume_at = 5;
@@ -552,12 +556,8 @@ static void who_finds_only_parts_that_vanish_does_not_take_it_for_none(void **st
 
     setup(&r);
     for (int i = 0; i < 30; i++) {
-        int fd;
-
         snprintf(path, sizeof(path), "%s/result-%d.part", r.dir, i);
-        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0640);
-        assert_true(fd >= 0);
-        close(fd);
+        make_empty(path);
     }
     r.conf.placement = 30;
     parts_vanish = true;

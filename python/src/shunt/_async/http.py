@@ -108,7 +108,7 @@ class AsyncHttp:
 
     def with_tenant(self, path: str, params: Mapping[str, Any] | None) -> dict[str, Any]:
         """Those that are None are left out; routes of /api/v1/tenants and /gpus name what they are about."""
-        found = {k: v for k, v in (params or {}).items() if v is not None}
+        found = said(params or {})
         scoped = ("/api/v1/models", "/api/v1/datasets", "/api/v1/jobs", "/api/v1/job-", "/api/v1/queues",
                   "/api/v1/events", "/v2/models/", "/v2/repository", "/v2/systemsharedmemory")
         if self.settings.tenant and path.startswith(scoped):
@@ -348,6 +348,11 @@ def parsed(text: str) -> dict[str, Any]:
     if not isinstance(got, dict):
         raise ServerFault(200, {"detail": f"this is no answer of a Shunt server: {text[:200]}"})
     return got
+
+
+def said(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Those that are not None: for the others the server's default holds."""
+    return {k: v for k, v in fields.items() if v is not None}
 
 
 def checked(name: str, what: str) -> str:

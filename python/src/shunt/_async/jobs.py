@@ -15,7 +15,7 @@ from .._errors import JobFailed, WaitTimeout
 from .._onnx import initializers
 from .._progress import Progress
 from .._tensors import Array, read_safetensors
-from .http import AsyncHttp, split
+from .http import AsyncHttp, said, split
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED", "EXPIRED")
 LOSSES_AT_ONCE = 100_000
@@ -191,6 +191,12 @@ class AsyncJobs:
         """A job as POST /api/v1/jobs takes it. It is submitted once, even where the connection breaks."""
         return AsyncJob(self._http, await self._http.json("POST", "/api/v1/jobs", json=dict(body)))
 
+    async def _submit(self, kind: str, model: str, dataset: str, spec: Mapping[str, Any], *,
+                      labels: Mapping[str, str] | None, **more: Any) -> AsyncJob:
+        base, version = split(model)
+        return await self.submit(said({"kind": kind, "model": base, "version": version, "dataset": dataset, **more,
+                                       "labels": dict(labels) if labels else None, "spec": spec}))
+
     async def train(self, model: str, dataset: str, *, steps: int | None = None, epochs: int | None = None,
                     optimizer: str | Mapping[str, Any] = "sgd", lr: float | None = None,
                     eval_dataset: str | None = None, name: str | None = None, queue: str | None = None,
@@ -204,18 +210,11 @@ class AsyncJobs:
         if lr is not None:
             named["lr"] = lr
         spec.update({"steps": steps, "epochs": epochs, "publish": publish, "optimizer": named})
-        base, version = split(model)
-        body: dict[str, Any] = {"kind": "training", "model": base, "version": version, "dataset": dataset,
-                                "eval_dataset": eval_dataset, "name": name, "queue": queue, "priority": priority,
-                                "labels": dict(labels) if labels else None, "gpus": gpus, "spec": spec}
-        body["spec"] = {k: v for k, v in spec.items() if v is not None}
-        return await self.submit({k: v for k, v in body.items() if v is not None})
+        return await self._submit("training", model, dataset, said(spec), name=name, queue=queue, priority=priority,
+                                  labels=labels, eval_dataset=eval_dataset, gpus=gpus)
 
     async def infer(self, model: str, dataset: str, *, name: str | None = None, queue: str | None = None,
                     priority: int | None = None, labels: Mapping[str, str] | None = None, **spec: Any) -> AsyncJob:
         """Batch inference: every sample of a dataset through a model, where no requests are."""
-        base, version = split(model)
-        body: dict[str, Any] = {"kind": "batch_inference", "model": base, "version": version, "dataset": dataset,
-                                "name": name, "queue": queue, "priority": priority,
-                                "labels": dict(labels) if labels else None, "spec": spec}
-        return await self.submit({k: v for k, v in body.items() if v is not None})
+        return await self._submit("batch_inference", model, dataset, spec, name=name, queue=queue, priority=priority,
+                                  labels=labels)

@@ -11,7 +11,7 @@ from typing import Any
 from .._errors import ApiError, Conflict, ModelFailed, NotFound, ShuntError, WaitTimeout
 from .._onnx import payload
 from .._tensors import Payload, safetensors, stacked
-from .http import AsyncHttp, checked, split
+from .http import AsyncHttp, checked, said, split
 
 FAILED = "FAILED"
 
@@ -45,8 +45,7 @@ class AsyncModels:
             pass
         wish = {"max_batch": max_batch, "precision": precision,
                 "buckets": {k: list(v) for k, v in buckets.items()} if buckets else None}
-        version = await self._http.json("POST", self._path(name, "/versions"),
-                                        json={k: v for k, v in wish.items() if v is not None})
+        version = await self._http.json("POST", self._path(name, "/versions"), json=said(wish))
         full = f"{name}:{version['version']}"
         try:
             version = await self._http.upload(self._path(full, "/artifact"), body)
@@ -84,25 +83,27 @@ class AsyncModels:
         """The model with all its versions, or one version."""
         await self._http.send("DELETE", self._path(model))
 
+    async def _act(self, model: str, action: str) -> dict[str, Any]:
+        return await self._http.json("POST", self._path(model, "/" + action), again=True)
+
     async def load(self, model: str) -> dict[str, Any]:
-        return await self._http.json("POST", self._path(model, "/load"), again=True)
+        return await self._act(model, "load")
 
     async def unload(self, model: str) -> dict[str, Any]:
-        return await self._http.json("POST", self._path(model, "/unload"), again=True)
+        return await self._act(model, "unload")
 
     async def pin(self, model: str) -> dict[str, Any]:
         """Keeps its weights in device memory."""
-        return await self._http.json("POST", self._path(model, "/pin"), again=True)
+        return await self._act(model, "pin")
 
     async def unpin(self, model: str) -> dict[str, Any]:
-        return await self._http.json("POST", self._path(model, "/unpin"), again=True)
+        return await self._act(model, "unpin")
 
     async def set_slo(self, model: str, latency_ms: float, *, percentile: float | None = None,
                       on_miss: str | None = None, priority: int | None = None) -> dict[str, Any]:
         """on_miss: "reject", "delay" or "best-effort"."""
         body = {"latency_ms": latency_ms, "percentile": percentile, "on_miss": on_miss, "priority": priority}
-        return await self._http.json("PUT", self._path(model, "/slo"),
-                                     json={k: v for k, v in body.items() if v is not None})
+        return await self._http.json("PUT", self._path(model, "/slo"), json=said(body))
 
     async def slo(self, model: str) -> dict[str, Any]:
         return await self._http.json("GET", self._path(model, "/slo"))
