@@ -259,7 +259,7 @@ send_bursts() {
     local k rows from=$((steps * 15 / 100)) to=$((steps * 83 / 100))
     local s0 t0 busy0 s1 t1 busy1 explained
     s0=$(step) t0=$(now)
-    busy0=$(metric scheduler shunt_tenant_gpu_seconds_total 'class="inference"')
+    busy0=$(metric executor shunt_device_seconds_total 'use="inference"')
     : >"$work/bursts.json"
     for ((k = 0; k < bursts; k++)); do
         wait_step $((from + (to - from) * k / bursts))
@@ -277,7 +277,7 @@ send_bursts() {
             "$bursts" $rows "$(jq .p50_ms "$work/burst.json")" "$(step)" "$steps"
     done
     s1=$(step) t1=$(now)
-    busy1=$(metric scheduler shunt_tenant_gpu_seconds_total 'class="inference"')
+    busy1=$(metric executor shunt_device_seconds_total 'use="inference"')
     echo "   steps $s0 to $s1 took $(calc "$t1 - $t0" 1) s," \
         "$(calc "$busy1 - $busy0" 1) s of it inference"
     measure_alone 85 95

@@ -70,6 +70,7 @@ static void on_before_sleep(struct sh_loop *l, void *arg)
 
     if (turn_run(x) && x->is_stopping && is_quiet(x))
         sh_loop_stop(l);
+    usage_loads(x->report.usage, pool_compiles(x->pool));
     store_tell_evicted(x->store);
     agent_rest(x->agent);
 }
@@ -79,6 +80,7 @@ static void on_idle(struct sh_loop *l, void *arg)
     struct exec *x = arg;
 
     (void)l;
+    usage_count_rest(x->report.usage);
     if (switch_is_idle(x->sw))
         space_idle(x->space, (uint32_t)x->conf->low_percent, (uint32_t)x->conf->high_percent);
 }

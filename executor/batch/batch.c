@@ -380,14 +380,14 @@ static bool begin(struct batch_job *j)
 static void on_run(void *arg, const struct run_result *r)
 {
     struct batch_job *j = arg;
+    const struct usage_job who = {.id = j->id, .tenant = j->tenant, .use = "batch"};
     struct batch_slot *s = j->running;
     const struct model *m;
     struct sh_err err = {0};
 
     j->running = NULL;
-    j->busy_ns += r->total_ns - r->queue_ns;
-    usage_job(j->env->report->usage, j->id, r->total_ns - r->queue_ns,
-              r->rc ? j->ran_at : s->at + s->n, 1);
+    j->busy_ns += r->held_ns;
+    usage_job(j->env->report->usage, &who, r->held_ns, r->rc ? j->ran_at : s->at + s->n, 1);
     j->preemptions += r->n_passed > 0;
     if (r->rc) {
         slot_go(s, SLOT_FULL); /* once more, unless it is the batch that kills them */

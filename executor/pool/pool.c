@@ -140,6 +140,15 @@ size_t pool_size(const struct pool *p)
     return p->n;
 }
 
+bool pool_compiles(const struct pool *p)
+{
+    bool any = false;
+
+    for (size_t i = 0; i < p->n; i++)
+        any |= p->workers[i].preparing || p->workers[i].job_compiling;
+    return any;
+}
+
 struct worker *pool_at(struct pool *p, size_t i)
 {
     return &p->workers[i];

@@ -135,6 +135,7 @@ extern const struct sh_life WORKER_LIFE; /* common/life.h */
 void pool_set_state(struct worker *w, enum worker_state to);
 
 size_t pool_size(const struct pool *p);
+bool pool_compiles(const struct pool *p); /* some worker does: a version or a job */
 struct worker *pool_at(struct pool *p, size_t i);
 /* What it shares with its process; NULL: it has none. */
 static inline struct worker_ctl *worker_page(const struct worker *w)

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "executor/report/device_time.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -27,6 +28,8 @@ struct usage {
     struct source at[1 + MAX_ADOPTED]; /* the first one is ours */
     int64_t adopt_ns, drain_ns, warned_ns;
     uint64_t n_warned;
+    struct device_time time;
+    int64_t wall_ns; /* counted until then */
     struct msg_usage_row rows[LEDGER_BATCH];
 };
 
@@ -36,6 +39,13 @@ static int64_t minute_now(void)
 }
 
 /* ------------------------------------------------------------------ counting */
+
+static void count_time(const struct usage *u, const char *tenant, const char *use, int64_t ns)
+{
+    if (ns > 0)
+        sh_metric_add(M_shunt_device_seconds_total, SH_LABELS(u->executor, tenant, use),
+                      (double)ns / 1e9);
+}
 
 void usage_run(struct usage *u, const char *tenant, int64_t version_id, int64_t gpu_ns,
                size_t n_requests, int64_t n_samples)
@@ -50,17 +60,59 @@ void usage_run(struct usage *u, const char *tenant, int64_t version_id, int64_t 
         return;
     sh_strlcpy(row.tenant, tenant, sizeof(row.tenant));
     ledger_count(u->at[0].ledger, minute_now(), &row);
+    count_time(u, tenant, "inference", row.gpu_ns);
 }
 
-void usage_job(struct usage *u, int64_t job, int64_t gpu_ns, int64_t step, int64_t step_samples)
+void usage_job(struct usage *u, const struct usage_job *j, int64_t gpu_ns, int64_t step,
+               int64_t step_samples)
 {
     const struct msg_usage_row row = {.kind = MSG_USAGE_JOB,
-                                      .id = job,
+                                      .id = j->id,
                                       .gpu_ns = SH_MAX(gpu_ns, (int64_t)0),
                                       .samples = step_samples,
                                       .step = step};
 
     ledger_count(u->at[0].ledger, minute_now(), &row);
+    count_time(u, j->tenant, j->use, row.gpu_ns);
+}
+
+void usage_switch(struct usage *u, const char *tenant, int64_t ns)
+{
+    count_time(u, tenant, "switch", ns);
+}
+
+void usage_trains(struct usage *u, bool on, int64_t now_ns)
+{
+    device_time_trains(&u->time, on, now_ns);
+}
+
+void usage_runs(struct usage *u, bool on, int64_t now_ns)
+{
+    device_time_runs(&u->time, on, now_ns);
+}
+
+void usage_loads(struct usage *u, bool on)
+{
+    if (on != u->time.loads) /* as in few turns */
+        device_time_loads(&u->time, on, sh_clock_ns());
+}
+
+int64_t usage_take_held(struct usage *u)
+{
+    return device_time_take_held(&u->time, sh_clock_ns());
+}
+
+void usage_count_rest(struct usage *u)
+{
+    const int64_t now = sh_clock_ns();
+    int64_t load_ns, idle_ns;
+
+    device_time_take_rest(&u->time, now, &load_ns, &idle_ns);
+    count_time(u, "", "load", load_ns);
+    count_time(u, "", "idle", idle_ns);
+    sh_metric_add(M_shunt_device_wall_seconds_total, SH_LABELS(u->executor),
+                  (double)(now - u->wall_ns) / 1e9);
+    u->wall_ns = now;
 }
 
 /* ------------------------------------------------------------------ handing over */
@@ -210,6 +262,7 @@ int usage_new(const char *state_dir, const char *executor, const struct uplink *
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the account of usage");
     u->executor = executor;
     u->up = up;
+    u->time.at_ns = u->wall_ns = sh_clock_ns();
     rc = sh_asprintf(err, &u->folder, "%s/usage", state_dir);
     if (!rc)
         rc = ledger_open(u->folder, &u->at[0].ledger, err);

@@ -1,5 +1,9 @@
 /* usage.h - reports what tenants use here, for the database.
  *
+ * What is billed and what metrics say of device time are one number: shunt_device_seconds_total
+ * counts what the ledger does, and what is on nobody's bill: switches, loads, idle time
+ * (device_time.h).
+ *
  * Usage goes into a ledger (ledger.h) before anybody hears of the work. The scheduler gets it in
  * batches, once a second; a batch is sent again until USAGE_STORED says that the database has it.
  * Ledgers that other executors of the same state folder left behind are taken over.
@@ -23,11 +27,25 @@ void usage_run(struct usage *u, const char *tenant, int64_t version_id, int64_t 
                size_t n_requests, int64_t n_samples);
 /* Counts a job's time on the device since the last call, and its progress: `step`, of step_samples
  * samples each. */
-void usage_job(struct usage *u, int64_t job, int64_t gpu_ns, int64_t step, int64_t step_samples);
+struct usage_job {
+    int64_t id;
+    const char *tenant, *use; /* BORROWED for the call; training or batch */
+};
+void usage_job(struct usage *u, const struct usage_job *j, int64_t gpu_ns, int64_t step,
+               int64_t step_samples);
+void usage_switch(struct usage *u, const char *tenant, int64_t ns); /* had, but nobody's bill */
+
+/* Who has the device from now on (device_time.h). */
+void usage_trains(struct usage *u, bool on, int64_t now_ns);
+void usage_runs(struct usage *u, bool on, int64_t now_ns);
+void usage_loads(struct usage *u, bool on); /* in every turn: a worker compiles a version or job */
+/* What the current run held, or the last one, since this was last asked. */
+int64_t usage_take_held(struct usage *u);
 
 void usage_on_up(struct usage *u); /* a scheduler was greeted: sends what it may not know */
 void usage_on_stored(struct usage *u, const struct msg_usage_stored *m);
 void usage_second(struct usage *u);
+void usage_count_rest(struct usage *u); /* often: until then nobody sees the time that nobody had */
 /* At the end of the process: hands over the rest. True: all is stored, nobody takes it, or
  * USAGE_DRAIN_NS have passed. */
 #define USAGE_DRAIN_NS ((int64_t)2000000000)

@@ -156,18 +156,32 @@ static const char *tenant_of(const struct run *r, const struct run_part *p)
 }
 
 /* To each tenant by its samples. */
-static void charge(const struct run *r, int64_t gpu_ns)
+static void charge(const struct run *r, int64_t gpu_ns, int64_t switch_ns)
 {
-    uint32_t left = 0;
+    struct usage *u = r->sw->env.report->usage;
+    uint32_t n = 0, left;
 
     for (size_t i = 0; i < r->n_parts; i++)
-        left += r->parts[i].batch;
+        n += r->parts[i].batch;
+    left = n;
     for (size_t i = 0; i < r->n_parts; i++) {
         const struct run_part *p = &r->parts[i];
 
-        usage_run(r->sw->env.report->usage, tenant_of(r, p), r->model->handle,
-                  sh_share(&gpu_ns, &left, p->batch), 0, 0);
+        usage_run(u, tenant_of(r, p), r->model->handle, sh_share(&gpu_ns, &n, p->batch), 0, 0);
+        usage_switch(u, tenant_of(r, p), sh_share(&switch_ns, &left, p->batch));
     }
+    usage_switch(u, r->tenant, gpu_ns + switch_ns); /* if it has no parts left */
+}
+
+/* A run that only waits has not had the device. */
+void run__bill(struct run *r, int64_t gpu_ns)
+{
+    const int64_t held = r->phase == RUN_QUEUED ? 0 : usage_take_held(r->sw->env.report->usage);
+
+    if (r->is_own)
+        r->held_ns += held;
+    else
+        charge(r, SH_MIN(gpu_ns, held), held - SH_MIN(gpu_ns, held));
 }
 
 static void observe(const struct run *r, const char *stage, int64_t ns)
@@ -281,8 +295,8 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     struct run_result res = result_of(r, why, done);
     struct sh_msg m = {.type = MSG_RUN_DONE};
 
-    if (!r->is_own)
-        charge(r, SH_MAX(res.compute_ns, res.copy_ns));
+    run__bill(r, SH_MAX(res.compute_ns, res.copy_ns));
+    res.held_ns = r->held_ns;
     for (size_t i = 0; !r->is_own && i < r->n_parts + r->n_rest; i++)
         tell_api(r, &r->parts[i], &res);
     own_failure(r, &res);
@@ -296,6 +310,8 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     if (r->is_own) {
         if (r->fn)
             r->fn(r->arg, &res);
+        else
+            usage_switch(r->sw->env.report->usage, r->tenant, r->held_ns); /* withdrawn */
         return;
     }
     m.u.run_done = (struct msg_run_done){
@@ -365,8 +381,7 @@ static void spend(struct run *r, const struct msg_wk_run_done *done)
     int64_t took_ns = done ? done->end_ns - done->first_ns : 0;
 
     r->spent_ns += took_ns;
-    if (!r->is_own)
-        charge(r, took_ns);
+    run__bill(r, took_ns);
     r->n_attempts = 0;
 }
 

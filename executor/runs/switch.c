@@ -49,6 +49,7 @@ static void end_current(struct switcher *sw, const struct sh_err *why,
     struct run *r = sw->current;
 
     sw->current = NULL;
+    usage_runs(sw->env.report->usage, false, sh_clock_ns());
     end_run(r, why, done);
 }
 
@@ -305,6 +306,7 @@ bool switch_turn(struct switcher *sw)
         r->start_ns = sh_clock_ns();
         sw->current = r;
         stop_training(sw);
+        usage_runs(sw->env.report->usage, true, r->start_ns);
         SH_DEBUG("switch.start", "run=%" PRIu64 " model=%s batch=%u ns=%" PRId64, r->id,
                  r->model->name, r->batch, r->start_ns);
     }
@@ -521,6 +523,8 @@ static struct run *take_back(struct switcher *sw)
 {
     struct run *r = sw->current;
 
+    run__bill(r, 0);
+    usage_runs(sw->env.report->usage, false, sh_clock_ns());
     run__give_back(r);
     run__go(r, RUN_QUEUED);
     r->worker = NULL;

@@ -47,6 +47,7 @@ struct run_result {
     int rc;
     const char *msg; /* BORROWED for the call */
     int64_t queue_ns, copy_ns, compute_ns, total_ns;
+    int64_t held_ns; /* internal run: how long it had the device, which is what its job pays */
     uint32_t batch;
     uint64_t n_passed; /* internal run: how many runs overtook it */
     int64_t sample;    /* internal run: the sample that failed; < 0: unknown */

@@ -24,6 +24,7 @@ struct run {
     size_t n_rest;    /* those behind them in the array, which run later, one at a time */
     bool is_alone;    /* its parts run one at a time */
     int64_t spent_ns; /* device time, for the whole run and for parts that are done */
+    int64_t held_ns;  /* internal run: how long it has had the device */
     int64_t sample;   /* current sample of an internal run split into samples; else -1 */
     int64_t recv_ns, deadline_ns, start_ns;
     int64_t memory_ns; /* when it got its memory */
@@ -75,6 +76,8 @@ void run__go(struct run *r, enum run_phase to); /* a step of the diagram in swit
 void run__use(struct run *r, struct model *version, struct model *shape);
 void run__give_back(struct run *r); /* gives back its workspace and its hold on the image */
 void run__free(struct run *r);      /* with all that it holds */
+/* What it held since it was last asked: its tenants pay for gpu_ns of it, or its job for all. */
+void run__bill(struct run *r, int64_t gpu_ns);
 /* Tells all who wait: APIs, scheduler or fn. why->rc 0: it succeeded. */
 void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done);
 /* Removes the parts that match (0: any) and corrects the batch. Requests of two APIs may have one

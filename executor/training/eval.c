@@ -307,7 +307,7 @@ static void on_run(void *arg, const struct run_result *r)
     struct sh_err err = {0};
     int rc = r->rc;
 
-    *e->busy_ns += r->total_ns - r->queue_ns;
+    *e->busy_ns += r->held_ns;
     if (rc && r->sample >= 0)
         SH_FAIL(&err, rc, "sample %" PRId64 " of the evaluation dataset: %s", e->at + r->sample,
                 r->msg);

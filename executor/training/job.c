@@ -457,7 +457,10 @@ void job_note_steps(struct job *j, int64_t step)
 
 void job_count_busy(struct job *j)
 {
-    *(j->evaluates ? &j->eval_ns : &j->busy_ns) += sh_clock_ns() - j->go_ns;
+    const int64_t now = sh_clock_ns();
+
+    *(j->evaluates ? &j->eval_ns : &j->busy_ns) += now - j->go_ns;
+    usage_trains(j->env->report->usage, false, now);
 }
 
 /* It is as far as it ever was, and what it still has to do again is not redone yet: so steps and
@@ -506,12 +509,13 @@ void job_say_progress(struct job *j, bool is_last)
 
 void job_count_usage(struct job *j)
 {
+    const struct usage_job who = {.id = j->id, .tenant = j->tenant, .use = "training"};
     struct msg_job_state now;
 
     job_fill_state(j, &now);
     if (now.busy_ns == j->counted_ns && now.step == j->counted_step)
         return;
-    usage_job(j->env->report->usage, j->id, now.busy_ns - j->counted_ns, now.step, j->batch);
+    usage_job(j->env->report->usage, &who, now.busy_ns - j->counted_ns, now.step, j->batch);
     j->counted_ns = now.busy_ns;
     j->counted_step = now.step;
 }

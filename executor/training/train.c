@@ -154,6 +154,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     job_go(j, JOB_RUNNING);
     j->evaluates = m.u.wk_train_go.evaluate;
     j->go_ns = sh_clock_ns();
+    usage_trains(j->env->report->usage, true, j->go_ns);
     /* Until its first commit here the page would tell of the worker's last job. */
     memcpy(&loss, &j->last_loss, sizeof(loss));
     atomic_store(&worker_page(j->w)->loss_bits, loss);

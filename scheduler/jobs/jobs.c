@@ -322,9 +322,6 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     if (t)
         tenants_charge(&s->tenants, t, delta, sh_clock_ns());
     e->busy_ns[1] += delta;
-    sh_metric_add(M_shunt_tenant_gpu_seconds_total,
-                  SH_LABELS(j->tenant, j->is_batch ? "inference" : "training"),
-                  (double)delta / 1e9);
 }
 
 /* Does any executor that we know of have so much? One that is away may come back. */

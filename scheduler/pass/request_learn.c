@@ -87,11 +87,8 @@ void requests__charge(struct sched *s, const struct run *run, int64_t gpu_ns)
     homes_ran(run, gpu_ns);
     for (size_t i = 0; i < run->n_parts; i++) {
         const struct request *r = run->parts[i];
-        const int64_t ns = sh_share(&gpu_ns, &left, r->batch);
 
-        tenants_charge(&s->tenants, r->tenant, ns, sh_clock_ns());
-        sh_metric_add(M_shunt_tenant_gpu_seconds_total, SH_LABELS(r->tenant->name, "inference"),
-                      (double)ns / 1e9);
+        tenants_charge(&s->tenants, r->tenant, sh_share(&gpu_ns, &left, r->batch), sh_clock_ns());
     }
 }
 

@@ -179,9 +179,9 @@ bool switch_has_started(const struct switcher *sw, const void *arg)
     (void)sw, (void)arg;
     return true;
 }
-void usage_job(struct usage *u, int64_t job, int64_t ns, int64_t step, int64_t n)
+void usage_job(struct usage *u, const struct usage_job *j, int64_t ns, int64_t step, int64_t n)
 {
-    (void)u, (void)job, (void)ns, (void)step, (void)n;
+    (void)u, (void)j, (void)ns, (void)step, (void)n;
 }
 void job_log_attempt(struct job_log *l, uint32_t attempt)
 {

@@ -223,8 +223,10 @@ int blob_want(struct blobs *b, struct blob_set *s, const char *path, struct sh_e
 { (void)b, (void)s, (void)path, (void)err; return SH_OK; }
 void blob_set_drop(struct blob_set *s) { (void)s; }
 void uplink_send(const struct uplink *u, const struct sh_msg *m) { (void)u, (void)m; }
-void usage_job(struct usage *u, int64_t job, int64_t gpu_ns, int64_t step, int64_t step_samples)
-{ (void)u, (void)job, (void)gpu_ns, (void)step, (void)step_samples; }
+void usage_job(struct usage *u, const struct usage_job *j, int64_t gpu_ns, int64_t step,
+               int64_t step_samples)
+{ (void)u, (void)j, (void)gpu_ns, (void)step, (void)step_samples; }
+void usage_trains(struct usage *u, bool on, int64_t now_ns) { (void)u, (void)on, (void)now_ns; }
 void outcomes_keep(struct outcomes *w, const struct msg_job_state *s) { (void)w, (void)s; }
 void outcomes_forget(struct outcomes *w, int64_t job) { (void)w, (void)job; }
 void job_log_say(struct job_log *l, const char *fmt, ...) { (void)l, (void)fmt; }
