@@ -37,6 +37,7 @@
 #define GRAPH_MAX_VALUES 262144u
 #define GRAPH_NONE UINT32_MAX /* an absent optional input */
 #define GRAPH_FIRST_AXIS "first_axis"
+#define GRAPH_WHOLE_SIZE "whole_size" /* of a Resize: align_corners is by sizes, not by scales */
 #define GRAPH_BRANCH "branch"
 #define GRAPH_HELD "held"       /* of an Identity: no gradient goes on from there */
 #define GRAPH_LOOP "shunt~loop" /* a file has no such names */

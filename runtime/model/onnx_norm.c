@@ -203,6 +203,15 @@ static int old_resize(struct reader *r, struct graph_node *n)
     return rc ? rc : rename_op(n, "Resize", r->err);
 }
 
+/* PyTorch places corners by the sizes that come out, also where it writes the scales: 1.5 times 3
+ * places are 4, of which the last one is the last of the input. To ONNX it lies at 3.5 of 4.5. */
+static int resize(struct reader *r, struct graph_node *n)
+{
+    if (strcmp(reader_text(r->model->producer_name), "pytorch") != 0)
+        return SH_OK;
+    return graph_set_int(n, GRAPH_WHOLE_SIZE, 1, r->err);
+}
+
 static int old_roi_align(struct reader *r, struct graph_node *n)
 {
     return set_default(n, "coordinate_transformation_mode", "output_half_pixel", r->err);
@@ -262,6 +271,7 @@ static const struct {
     {"PRelu", 7, old_prelu},
     {"Pow", 7, old_broadcast},
     {"Resize", 11, old_resize},
+    {"Resize", INT64_MAX, resize},
     {"RoiAlign", 16, old_roi_align},
     {"Scatter", INT64_MAX, scatter},
     {"SimplifiedLayerNormalization", INT64_MAX, simplified_norm},

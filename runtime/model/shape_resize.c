@@ -14,6 +14,7 @@ struct resize { /* by axis of the input; what is not resized has scale 1 */
     double scale[SH_MAX_RANK];
     int64_t size[SH_MAX_RANK];
     float roi[2 * SH_MAX_RANK]; /* begins, then ends */
+    bool whole;                 /* corners lie by the sizes, whatever the scales */
 };
 
 /* An attribute that has to be one of these. */
@@ -109,8 +110,8 @@ static int read_scales(struct shape_ctx *c, uint32_t i, struct resize *r, bool *
         if (!(size >= 1 && size <= MAX_SIZE))
             return shape__fail(c, SH_E_INVALID, "a scale of %g does not work for axis %lld of %lld",
                                s[k], (long long)axis, (long long)x->dims[axis]);
-        r->scale[axis] = s[k];
         r->size[axis] = (int64_t)size;
+        r->scale[axis] = r->whole ? (double)r->size[axis] / (double)x->dims[axis] : s[k];
     }
     return c->err->rc;
 }
@@ -202,6 +203,7 @@ static int write_resize(struct shape_ctx *c, struct resize *r)
     graph__set_floats(&c->n, "roi", r->roi, 2 * (size_t)r->rank, c->err);
     graph__drop_attr(&c->n, "axes");
     graph__drop_attr(&c->n, "keep_aspect_ratio_policy");
+    graph__drop_attr(&c->n, GRAPH_WHOLE_SIZE);
     shape__out(c, 0, x->dtype, r->rank, r->size);
     shape__drop_inputs(c, 1);
     return c->err->rc;
@@ -221,6 +223,8 @@ static int infer(struct shape_ctx *c, bool is_old)
     if (r.rank < 1)
         return shape__fail(c, SH_E_INVALID, "needs an input with an axis");
     resize_words(c, is_old);
+    r.whole = shape__int(c, GRAPH_WHOLE_SIZE, 0) != 0 &&
+              strcmp(shape__str(c, "coordinate_transformation_mode", ""), "align_corners") == 0;
     read_axes(c, &r);
     read_scales(c, is_old ? 1 : 2, &r, &has_scales);
     if (has_scales && shape__has(c, 3) && graph_elements(shape__in(c, 3)) != 0)

@@ -75,6 +75,7 @@ enum { FLOAT = 1, INT32 = 6, INT64 = 7, STRING = 8, BOOL = 9, FLOAT16 = 10 };
 struct file {
     struct sh_buf graph, msg, sub, sub2, sub3;
     int64_t opset;
+    const char *producer; /* NULL: not said */
 };
 
 static inline void file_value(struct file *f, unsigned field, const char *name, int type,
@@ -138,6 +139,8 @@ static inline void file_tensor(struct file *f, const char *name, int type, int64
 static inline void file_end(struct file *f)
 {
     put_int(&f->msg, 1, 8);
+    if (f->producer)
+        put_text(&f->msg, 2, f->producer);
     put_int(&f->sub, 2, f->opset);
     put_msg(&f->msg, 8, &f->sub);
     put_msg(&f->msg, 7, &f->graph);

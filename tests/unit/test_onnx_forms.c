@@ -24,6 +24,14 @@ static void put_attr(struct file *f, const char *name, int type, int64_t i, floa
     put_msg(&f->msg, 5, &f->sub);
 }
 
+static void put_word(struct file *f, const char *name, const char *word)
+{
+    put_text(&f->sub, 1, name);
+    put_text(&f->sub, 4, word);
+    put_int(&f->sub, 20, 3); /* STRING */
+    put_msg(&f->msg, 5, &f->sub);
+}
+
 /* What becomes an input: of which slot and number. */
 static const struct {
     const char *op, *attr;
@@ -153,6 +161,46 @@ static void the_oldest_opsets_say_it_otherwise(void **state)
     f.opset = 1;
     file_node(&f, "", "Tile", "x x x", "y");
     assert_fails(file_read(&f, &g, NULL, &err), SH_E_UNSUPPORTED, &err, "opset 6");
+}
+
+/* 3 places become 4.5, so 4. PyTorch puts the last of them on the last of the input; to ONNX there
+ * are 3.5 steps. */
+static void corners_of_pytorch_are_those_of_the_whole_size(void **state)
+{
+    static const struct {
+        const char *producer, *coords;
+        float scale;
+    } CASES[] = {{"pytorch", "align_corners", 4.0f / 3},
+                 {"pytorch", "half_pixel", 1.5f},
+                 {NULL, "align_corners", 1.5f},
+                 {"tf2onnx", "align_corners", 1.5f}};
+    static const float SCALES[2] = {1, 1.5f};
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(CASES); i++) {
+        struct sh_err err = {0};
+        struct graph *g = NULL, *at = NULL;
+        const struct graph_attr *scales;
+        struct file f;
+
+        file_init(&f);
+        file_value(&f, INPUT, "x", FLOAT, -1, 3);
+        file_value(&f, OUTPUT, "y", FLOAT, -1, 4);
+        f.producer = CASES[i].producer;
+        file_tensor(&f, "scales", FLOAT, 2, SCALES, sizeof(SCALES));
+        put_word(&f, "coordinate_transformation_mode", CASES[i].coords);
+        put_word(&f, "mode", "linear");
+        file_node(&f, "", "Resize", "x - scales", "y");
+        assert_ok_err(file_read(&f, &g, NULL, &err), &err);
+        assert_ok_err(graph_at(g, &(struct graph_sizes){.batch = 2}, false, &at, &err), &err);
+        assert_int_equal(at->n_nodes, 1);
+        scales = graph__attr(&at->nodes[0], "scales");
+        assert_non_null(scales);
+        assert_float_equal(scales->floats[1], CASES[i].scale, 1e-6);
+        assert_null(graph__attr(&at->nodes[0], "whole_size"));
+        graph_free(at);
+        graph_free(g);
+    }
 }
 
 static void statistics_by_place_are_refused(void **state)
@@ -516,6 +564,7 @@ int main(void)
         T(the_bounds_of_a_slice_become_inputs),
         T(softmax_was_over_all_axes_behind),
         T(the_oldest_opsets_say_it_otherwise),
+        T(corners_of_pytorch_are_those_of_the_whole_size),
         T(statistics_by_place_are_refused),
         T(branches_stand_where_the_choice_is),
         T(only_the_branch_that_is_taken_has_to_be_possible),
