@@ -163,6 +163,89 @@ static bool constant_floats(struct lower *lo, const struct graph_node *n)
     return true;
 }
 
+static bool same_number(const struct lower *lo, const struct graph_node *a,
+                        const struct graph_node *b, uint32_t i)
+{
+    const struct graph_value *x, *y;
+
+    if (!lower__has(a, i) || !lower__has(b, i))
+        return lower__has(a, i) == lower__has(b, i);
+    x = lower__in(lo, a, i);
+    y = lower__in(lo, b, i);
+    return a->in[i] == b->in[i] ||
+           (x->data && y->data && x->bytes == y->bytes && x->dtype == y->dtype &&
+            memcmp(x->data, y->data, x->bytes) == 0);
+}
+
+static const struct graph_node *writer(const struct lower *lo, const struct graph_node *n)
+{
+    const uint32_t w = lo->writer_of[n->in[0]];
+
+    return w == GRAPH_NONE ? NULL : &lo->g->nodes[w];
+}
+
+/* Is it a bound of numbers of 8 bits, to fewer bits? So are they then. */
+static bool bounds(const struct lower *lo, const struct graph_node *n, float *low, float *high)
+{
+    const bool is_low = strcmp(n->op, "Max") == 0;
+    const struct graph_value *v = n->n_in == 2 ? lower__in(lo, n, 1) : NULL;
+    float x;
+
+    if ((!is_low && strcmp(n->op, "Min") != 0) || !v || !v->data || graph_elements(v) != 1 ||
+        !dev_is8(v->dtype))
+        return false;
+    x = v->dtype == SH_I8 ? (float)*(const int8_t *)v->data : (float)*(const uint8_t *)v->data;
+    if (is_low)
+        *low = fmaxf(*low, x);
+    else
+        *high = fminf(*high, x);
+    return true;
+}
+
+/* Does training hand a gradient on through this node, to what was rounded to 8 bits for it? Then
+ * *from is the node that rounds, and [*low, *high] what its numbers may be. */
+static bool rounds(struct lower *lo, const struct graph_node *n, const struct graph_node **from,
+                   float *low, float *high)
+{
+    const struct graph_node *w = writer(lo, n);
+    const enum sh_dtype t = lower__in(lo, n, 0)->dtype;
+
+    *low = t == SH_U8 ? 0.0f : -128.0f;
+    *high = *low + 255.0f;
+    for (int k = 0; k < 2 && w && bounds(lo, w, low, high); k++)
+        w = writer(lo, w);
+    *from = w;
+    return lo->training && dev_is8(t) && w && strcmp(w->op, "QuantizeLinear") == 0 &&
+           same_number(lo, n, w, 1) && same_number(lo, n, w, 2) &&
+           lower__int(lo, n, "axis", 0) == lower__int(lo, w, "axis", 0) &&
+           lower__int(lo, n, "block_size", 0) == lower__int(lo, w, "block_size", 0);
+}
+
+/* y, with the gradient of fake quantisation: that of x, the number before it was rounded, where it
+ * fits into the range. in: the views of DequantizeLinear. */
+static uint32_t straight(struct lower *lo, const struct graph_node *n, const uint32_t in[3],
+                         uint32_t y)
+{
+    const struct graph_node *from;
+    const struct dev_tensor d = *ir_t(lo->ir, y);
+    uint32_t x, off;
+    float low, high;
+
+    if (!rounds(lo, n, &from, &low, &high))
+        return y;
+    x = ir_alias(lo->ir, lower__use(lo, from, 0), d.rank, d.dims);
+    x = ir_binary(lo->ir, DEV_BIN_DIV, n->name, x, in[1], y);
+    if (in[2] != DEV_NONE)
+        x = ir_binary(lo->ir, DEV_BIN_ADD, n->name, x, in[2], y);
+    x = ir_act(lo->ir, DEV_ACT_CLIP, low - 0.5f, high + 0.5f, n->name, x);
+    if (in[2] != DEV_NONE)
+        x = ir_binary(lo->ir, DEV_BIN_SUB, n->name, x, in[2], y);
+    x = ir_binary(lo->ir, DEV_BIN_MUL, n->name, x, in[1], y);
+    off = ir_binary(lo->ir, DEV_BIN_SUB, n->name, y, x, y);
+    ir_info(lo->ir, off)->is_held = true;
+    return ir_binary(lo->ir, DEV_BIN_ADD, n->name, x, off, y);
+}
+
 void lower__dequantize(struct lower *lo, const struct graph_node *n)
 {
     struct dev_quant q;
@@ -181,7 +264,8 @@ void lower__dequantize(struct lower *lo, const struct graph_node *n)
         in[2] = lower__as(lo, n->name, in[2], SH_F32);
         y = ir_binary(lo->ir, DEV_BIN_SUB, n->name, y, in[2], y);
     }
-    lower__is(lo, n, ir_binary(lo->ir, DEV_BIN_MUL, n->name, y, in[1], y));
+    y = ir_binary(lo->ir, DEV_BIN_MUL, n->name, y, in[1], y);
+    lower__is(lo, n, straight(lo, n, in, y));
 }
 
 /* scale = (max(x, 0) - min(x, 0)) / 255, 1 where that is 0; zero = round(-min(x, 0) / scale) */

@@ -540,7 +540,7 @@ class Check:
         said, mine = json.loads(r.stdout), self.case["train"]["params"]  # of these it is right
         held = said.get("training_note", "").partition("held fixed are ")[2].partition(" because")[0].split(", ")
         more = [p for p in said.get("training_note", "").split("; ")
-                if p.startswith("places ") or "were put into weights" in p]
+                if p.startswith("places ") or p.startswith("gradients flow") or "were put into weights" in p]
         return " ".join([n for n in said.get("training_assumes") or [] if n not in mine] + [n for n in held if n in mine] + more)
 
     def line(self, tag):
