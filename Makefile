@@ -176,6 +176,13 @@ $(FAKE): $(call obj,tests/device/fake) $(dev_common) $(common)
 	$(Q)mkdir -p $(@D)
 	$(Q)$(CC) $(LDFLAGS) $(if $(SAN),,-Wl,-z,defs) -shared -o $@ $^ $(COMMON_LIBS)
 
+# In place of the driver's library for management, with a GPU that does not exist.
+NVML := $(BUILD)/nvml/libnvidia-ml.so.1
+$(NVML): $(BUILD)/tests/nvml/nvml.o
+	$(Q)mkdir -p $(@D)
+	$(Q)$(CC) $(LDFLAGS) -shared -o $@ $^
+$(BUILD)/tests/test_gpu_watch: | $(NVML)
+
 # ---------------------------------------------------------------- the CUDA back end
 # Built where nvcc is; `make NVCC=` leaves it out. Python's packages have cuDNN and cuBLAS in folders
 # of their own: CUDNN_HOME=.../nvidia/cudnn. CUDA_ARCHS: machine code (sm_90a), or code that the
@@ -247,7 +254,7 @@ demo: build ## the whole system tells its story; the summary is in .shunt/demo.j
 lab: all $(LAB) ## the programs as tests and measurements want them, in build/lab (tests/lab/README.md)
 	@:
 
-e2e: all $(LAB) $(ORACLE) $(FAKE) $(DEV_BIN) $(BUILD)/bench/arrivals ## stories with real daemons, several at a time; STORIES names some
+e2e: all $(LAB) $(ORACLE) $(FAKE) $(NVML) $(DEV_BIN) $(BUILD)/bench/arrivals ## stories with real daemons, several at a time; STORIES names some
 	@SOAK_SECONDS=$${SOAK_SECONDS:-15} tests/e2e/run.sh $(STORIES)
 
 soak: all ## 16 clients beside a training job for a minute (SOAK_SECONDS); prints latencies and memory
@@ -276,7 +283,7 @@ test: deps ## all checks: lint, unit, device, database, golden, protocols, end t
 	+@tests/all.sh # the plus: its makes share the job server, and build with all cores
 
 # All that the steps of tests/all.sh run from build/.
-tested: lab benches $(ORACLE) $(FAKE) $(UNIT_BIN) $(DEV_BIN) $(DB_BIN) $$(SIM)
+tested: lab benches $(ORACLE) $(FAKE) $(NVML) $(UNIT_BIN) $(DEV_BIN) $(DB_BIN) $$(SIM)
 
 unit: $(UNIT_BIN) ## unit tests; no GPU, no database
 	@tests/run.sh -j $(JOBS) $(filter %/test_zoo,$(UNIT_BIN)) $(filter-out %/test_zoo,$(UNIT_BIN))

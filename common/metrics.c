@@ -21,7 +21,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define N_CHAINS 256u
+#define N_CHAINS 1024u
+#define N_FOLDS 3 /* as it is, models together, tenants too */
 #define MAX_STORED (4u * SH_METRIC_MAX_SERIES)
 #define MAX_YIELDS 1000 /* while somebody is in a chain, which is some instructions, or a scrape */
 #define MAX_BUCKETS 32
@@ -196,9 +197,12 @@ static struct series *make_series(enum sh_metric m, uint32_t hash, const char *c
     return s;
 }
 
-static bool is_full(const struct table *t)
+static bool has_room(enum sh_metric m, uint32_t folds)
 {
-    return atomic_load(&t->n_live) >= SH_METRIC_MAX_SERIES || t->n_stored >= MAX_STORED;
+    const uint32_t most =
+        ROWS[m].kind == HISTOGRAM ? SH_METRIC_MAX_HISTOGRAMS : SH_METRIC_MAX_SERIES;
+
+    return atomic_load(&tables[m].n_live) < most + most * folds / 4;
 }
 
 /* Takes what is hidden out of a chain. A list of it; the last one's next is NULL. */
@@ -261,13 +265,16 @@ static void revive(struct table *t, struct series *s, bool has_buckets)
 }
 
 /* Makes the series, or shows it again. False: the table is full, or memory is out. */
-static bool grow(enum sh_metric m, uint32_t hash, const char *const *labels, size_t n)
+static bool grow(enum sh_metric m, uint32_t folds, uint32_t hash, const char *const *labels,
+                 size_t n)
 {
     struct table *t = &tables[m];
     struct chain *c = &t->chains[hash % N_CHAINS];
     struct series *s;
     bool done = false;
 
+    if (!has_room(m, folds)) /* as for every use of a set that came too late */
+        return false;
     pthread_mutex_lock(&grow_lock);
     if (t->n_stored >= MAX_STORED)
         free_hidden(t);
@@ -275,10 +282,10 @@ static bool grow(enum sh_metric m, uint32_t hash, const char *const *labels, siz
     if (s && atomic_load(&s->live)) {
         done = true;
     } else if (s) {
-        done = atomic_load(&t->n_live) < SH_METRIC_MAX_SERIES;
+        done = has_room(m, folds);
         if (done)
             revive(t, s, ROWS[m].kind == HISTOGRAM);
-    } else if (!is_full(t)) {
+    } else if (has_room(m, folds) && t->n_stored < MAX_STORED) {
         s = make_series(m, hash, labels, n);
         done = s != NULL;
         if (s) {
@@ -293,30 +300,75 @@ static bool grow(enum sh_metric m, uint32_t hash, const char *const *labels, siz
     return done;
 }
 
-/* *in: leave() it afterwards, unless NULL is returned. */
-static struct series *get(enum sh_metric m, enum kind kind, const char *const *labels,
-                          struct chain **in)
+static struct series *get_as(enum sh_metric m, uint32_t folds, const char *const *labels, size_t n,
+                             struct chain **in)
 {
-    struct series *s;
-    uint32_t hash;
-    size_t n;
+    const uint32_t hash = hash_labels(labels, n);
 
-    if ((unsigned)m >= SH_N_METRICS || ROWS[m].kind != kind)
-        return NULL;
-    n = count_labels(ROWS[m].labels);
-    hash = hash_labels(labels, n);
     for (int tries = 0; tries < 2; tries++) {
+        struct series *s;
+
         *in = enter(&tables[m], hash);
         s = look(*in, hash, labels, n);
         if (s && atomic_load_explicit(&s->live, memory_order_relaxed))
             return s;
         leave(*in);
-        if (!grow(m, hash, labels, n))
+        if (!grow(m, folds, hash, labels, n))
             break;
     }
-    if (m != M_shunt_metric_series_dropped_total)
-        sh_metric_add(M_shunt_metric_series_dropped_total, SH_LABELS(ROWS[m].name), 1);
     return NULL;
+}
+
+/* Place of a label in a list of them; -1: it is not there. */
+static int label_place(const char *labels, const char *name)
+{
+    size_t len = strlen(name);
+
+    for (int i = 0; *labels; i++) {
+        size_t n = strcspn(labels, ",");
+
+        if (n == len && memcmp(labels, name, n) == 0)
+            return i;
+        labels += n + (labels[n] == ',');
+    }
+    return -1;
+}
+
+/* False: the metric does not have this label. */
+static bool fold(enum sh_metric m, uint32_t folds, const char *labels[SH_METRIC_MAX_LABELS])
+{
+    const int at = label_place(ROWS[m].labels, folds == 1 ? "model" : "tenant");
+
+    if (at >= 0)
+        labels[at] = SH_METRIC_OTHER;
+    return at >= 0;
+}
+
+/* *in: leave() it afterwards, unless NULL is returned. */
+static struct series *get(enum sh_metric m, enum kind kind, const char *const *labels,
+                          struct chain **in)
+{
+    const char *folded[SH_METRIC_MAX_LABELS];
+    enum sh_metric why = M_shunt_metric_series_folded_total;
+    struct series *s;
+    size_t n;
+
+    if ((unsigned)m >= SH_N_METRICS || ROWS[m].kind != kind)
+        return NULL;
+    n = count_labels(ROWS[m].labels);
+    s = get_as(m, 0, labels, n, in);
+    if (s)
+        return s;
+    for (size_t i = 0; i < n; i++)
+        folded[i] = label(labels, i);
+    for (uint32_t folds = 1; folds < N_FOLDS && !s && kind != GAUGE; folds++)
+        if (fold(m, folds, folded))
+            s = get_as(m, folds, folded, n, in);
+    if (!s)
+        why = M_shunt_metric_series_dropped_total;
+    if (m != M_shunt_metric_series_dropped_total && m != M_shunt_metric_series_folded_total)
+        sh_metric_add(why, SH_LABELS(ROWS[m].name), 1);
+    return s;
 }
 
 static double to_double(uint64_t bits)
@@ -411,21 +463,6 @@ void sh_metric_drop(enum sh_metric m, const char *const *labels)
     if (s)
         hide(&tables[m], s);
     leave(in);
-}
-
-/* Place of a label in a list of them; -1: it is not there. */
-static int label_place(const char *labels, const char *name)
-{
-    size_t len = strlen(name);
-
-    for (int i = 0; *labels; i++) {
-        size_t n = strcspn(labels, ",");
-
-        if (n == len && memcmp(labels, name, n) == 0)
-            return i;
-        labels += n + (labels[n] == ',');
-    }
-    return -1;
 }
 
 /* value NULL: any. */

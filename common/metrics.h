@@ -1,9 +1,14 @@
 /* metrics.h - counters, gauges and histograms from common/metrics.def, and their Prometheus text.
  *
  * Label values follow the order of the table's label list. A label set exists from its first use
- * until it is dropped. Each metric has at most SH_METRIC_MAX_SERIES sets; uses of further ones are
- * ignored and counted in shunt_metric_series_dropped_total. Thread-safe; takes no lock after the
- * first use of a label set.
+ * until it is dropped. Thread-safe; takes no lock after the first use of a label set.
+ *
+ * Each metric has at most SH_METRIC_MAX_SERIES sets, a histogram SH_METRIC_MAX_HISTOGRAMS: so many
+ * models, of whatever tenants, have series of their own. After that counters and histograms are
+ * folded: a new set counts under model SH_METRIC_OTHER, and where a quarter more is used up under
+ * tenant SH_METRIC_OTHER, too. So sums stay exact, and shunt_metric_series_folded_total says how
+ * much has no name. Gauges cannot be added up: new ones are ignored, as is all that names neither,
+ * and counted in shunt_metric_series_dropped_total.
  */
 #ifndef SH_COMMON_METRICS_H
 #define SH_COMMON_METRICS_H
@@ -11,7 +16,9 @@
 #include "common/buf.h"
 #include "common/err.h"
 
-#define SH_METRIC_MAX_SERIES 1000
+#define SH_METRIC_MAX_SERIES 4000 /* three outcomes of each model */
+#define SH_METRIC_MAX_HISTOGRAMS 1000
+#define SH_METRIC_OTHER "_other" /* no name of a tenant or model begins like this */
 #define SH_METRIC_MAX_LABELS 4
 
 enum sh_metric {

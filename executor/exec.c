@@ -19,6 +19,7 @@
 #include "executor/models/kept_dir.h"
 #include "executor/models/store.h"
 #include "executor/pool/pool.h"
+#include "executor/report/gpu_watch.h"
 #include "executor/report/usage.h"
 #include "executor/requests/data.h"
 #include "executor/requests/slabs.h"
@@ -78,8 +79,11 @@ static void on_before_sleep(struct sh_loop *l, void *arg)
 static void on_idle(struct sh_loop *l, void *arg)
 {
     struct exec *x = arg;
+    double joules;
 
     (void)l;
+    if (gpu_watch_joules(x->watch, &joules))
+        usage_energy(x->report.usage, joules);
     usage_count_rest(x->report.usage);
     if (switch_is_idle(x->sw))
         space_idle(x->space, (uint32_t)x->conf->low_percent, (uint32_t)x->conf->high_percent);
@@ -147,6 +151,19 @@ static int open_device(struct exec *x, struct sh_err *err)
     if (!rc)
         rc = space_new(x->tx, x->conf->name, &residency, &x->space, err);
     return rc;
+}
+
+/* Nothing depends on it. */
+static void watch_device(struct exec *x)
+{
+    const char *said = x->conf->nvml ? x->conf->nvml : "auto";
+    const char *pci = strcmp(said, "auto") == 0 ? dev_mem_pci_bus_id(x->mem) : said;
+    struct sh_err err = {0};
+
+    if (!pci[0] || strcmp(said, "off") == 0)
+        return;
+    if (gpu_watch_start(pci, NULL, &x->watch, &err))
+        sh_log_err(SH_LOG_WARN, "gpu.watch", &err);
 }
 
 static int start_remote(struct exec *x, struct sh_err *err)
@@ -351,6 +368,8 @@ int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_h
     if (!rc)
         rc = open_device(x, err);
     if (!rc)
+        watch_device(x);
+    if (!rc)
         HOOK_TELL(hooks, begin, x);
     if (!rc)
         rc = start_modules(x, err);
@@ -409,6 +428,7 @@ void exec_fini(struct exec *x)
     sh_timer_del(x->idle_timer);
     sh_timer_del(x->gauge_timer);
     sh_timer_del(x->stop_timer);
+    gpu_watch_stop(x->watch);
     space_free(x->space);
     tx_free(x->tx);
     dev_mem_close(x->mem);

@@ -23,6 +23,7 @@ struct agent;
 struct batch;
 struct data;
 struct exec_hooks;
+struct gpu_watch;
 struct pool;
 struct slabs;
 struct space;
@@ -33,7 +34,7 @@ struct tx;
 
 struct exec_conf {
     char *name, *scheduler, *data_addr, *state_dir, *device, *metrics_addr, *log_level;
-    char *residency_policy;
+    char *residency_policy, *nvml;
     char *api, *api_key_file, *api_ca_file;
     struct sh_wire_key_conf link_key;
     int64_t api_retry_s, blob_cache_bytes, kept_bytes, keep_renew_s;
@@ -60,6 +61,7 @@ struct exec {
     struct kept_dir kept;
     struct dev_lib *lib;
     struct dev_mem *mem;
+    struct gpu_watch *watch; /* NULL: NVML knows nothing of the device */
     struct tx *tx;
     struct space *space;
     struct store *store;

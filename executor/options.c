@@ -39,6 +39,9 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_STR(struct exec_conf, log_level, "log-level", "info", 0, "error, warn, info or debug"),
     SH_OPT_STR(struct exec_conf, device, "device", "cpu", 0, "back end: cpu or cuda"),
     SH_OPT_INT(struct exec_conf, ordinal, "ordinal", 0, 0, 255, 0, "which device of this kind"),
+    SH_OPT_STR(struct exec_conf, nvml, "nvml", "auto", 0,
+               "PCI bus id of the GPU whose clocks, power and energy are measured by NVML; auto = "
+               "that of the device, off = none"),
     SH_OPT_BYTES(struct exec_conf, pool_bytes, "pool-bytes", "1G", 4194304.0, 1.1e12, 0,
                  "device memory to use, in bytes"),
     SH_OPT_BYTES(struct exec_conf, model_host_bytes, "model-host-bytes", "0", 0, 1e15, 0,

@@ -10,6 +10,7 @@
 #include "scheduler/models/ahead.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/models/serving.h"
+#include "scheduler/records/oldest.h"
 #include "scheduler/route.h"
 
 #include <errno.h>
@@ -281,6 +282,7 @@ static void on_second(struct sh_loop *l, void *arg)
     serving_second(s);
     report_second(s);
     jobs_second(s);
+    oldest_second(s);
     execs_metrics(s);
 }
 

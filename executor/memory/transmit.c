@@ -147,31 +147,40 @@ double tx_backlog_ns(const struct tx *t)
 
 /* ------------------------------------------------------------------ single operations */
 
-static void count_bytes(const struct tx *t, const char *direction, size_t bytes)
+static void count_bytes(const struct tx *t, const char *direction, enum tx_purpose why,
+                        size_t bytes)
 {
-    sh_metric_add(M_shunt_copied_bytes_total, SH_LABELS(t->executor, direction), (double)bytes);
+    static const char *const NAME[TX_N_PURPOSES] = {[TX_WEIGHTS] = "weights",
+                                                    [TX_INPUTS] = "inputs",
+                                                    [TX_STATE] = "state",
+                                                    [TX_CHECKPOINT] = "checkpoint"};
+
+    sh_metric_add(M_shunt_copied_bytes_total, SH_LABELS(t->executor, direction, NAME[why]),
+                  (double)bytes);
 }
 
-int tx_in(struct tx *t, size_t off, const void *host, size_t bytes, struct sh_err *err)
+int tx_in(struct tx *t, enum tx_purpose why, size_t off, const void *host, size_t bytes,
+          struct sh_err *err)
 {
     /* The contract takes one pointer for both directions; host to device only reads it. */
     int rc = dev_mem_copy(t->mem, TX_LANE_IN, DEV_H2D, off, (void *)(uintptr_t)host, bytes, err);
 
     if (rc)
         return rc;
-    count_bytes(t, "h2d", bytes);
+    count_bytes(t, "h2d", why, bytes);
     t->n_in++;
     t->busy_until_ns =
         SH_MAX(t->busy_until_ns, (double)sh_clock_ns()) + t->alpha_ns + t->beta_ns * (double)bytes;
     return SH_OK;
 }
 
-int tx_out(struct tx *t, size_t off, void *host, size_t bytes, struct sh_err *err)
+int tx_out(struct tx *t, enum tx_purpose why, size_t off, void *host, size_t bytes,
+           struct sh_err *err)
 {
     int rc = dev_mem_copy(t->mem, TX_LANE_OUT, DEV_D2H, off, host, bytes, err);
 
     if (!rc)
-        count_bytes(t, "d2h", bytes);
+        count_bytes(t, "d2h", why, bytes);
     return rc;
 }
 
@@ -180,7 +189,7 @@ int tx_move(struct tx *t, size_t dst, size_t src, size_t bytes, struct sh_err *e
     int rc = dev_mem_move(t->mem, TX_LANE_IN, dst, src, bytes, err);
 
     if (!rc)
-        count_bytes(t, "d2d", bytes);
+        count_bytes(t, "d2d", TX_WEIGHTS, bytes);
     return rc;
 }
 
@@ -386,7 +395,7 @@ static int send_group(struct tx *t, struct tx_image *im, uint64_t *n, struct sh_
         im->n_logged++;
         return SH_OK;
     }
-    rc = tx_in(t, im->off + from, im->host + from, *n, err);
+    rc = tx_in(t, TX_WEIGHTS, im->off + from, im->host + from, *n, err);
     if (!rc)
         rc = tx_ticket(t, TX_LANE_IN, g->ticket_slot, g->ticket_value, err);
     if (!rc && sh_log_get_level() >= SH_LOG_DEBUG)

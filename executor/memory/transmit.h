@@ -44,9 +44,14 @@ double tx_beta_ns(const struct tx *t);
 /* Time until the copies on the lane to the device should be done; 0: idle. */
 double tx_backlog_ns(const struct tx *t);
 
+/* What copies are for, in the metrics. Moves within the arena are of weights. */
+enum tx_purpose { TX_WEIGHTS, TX_INPUTS, TX_STATE, TX_CHECKPOINT, TX_N_PURPOSES };
+
 /* [enqueue] copies, which count in the metrics. Offsets are bytes in the arena. */
-int tx_in(struct tx *t, size_t off, const void *host, size_t bytes, struct sh_err *err);
-int tx_out(struct tx *t, size_t off, void *host, size_t bytes, struct sh_err *err);
+int tx_in(struct tx *t, enum tx_purpose why, size_t off, const void *host, size_t bytes,
+          struct sh_err *err);
+int tx_out(struct tx *t, enum tx_purpose why, size_t off, void *host, size_t bytes,
+           struct sh_err *err);
 int tx_move(struct tx *t, size_t dst, size_t src, size_t bytes, struct sh_err *err);
 int tx_zero(struct tx *t, size_t off, size_t bytes, struct sh_err *err);
 int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct sh_err *err);

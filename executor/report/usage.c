@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "executor/report/device_time.h"
+#include "executor/report/energy.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,6 +30,7 @@ struct usage {
     int64_t adopt_ns, drain_ns, warned_ns;
     uint64_t n_warned;
     struct device_time time;
+    struct energy energy;
     int64_t wall_ns; /* counted until then */
     struct msg_usage_row rows[LEDGER_BATCH];
 };
@@ -40,11 +42,15 @@ static int64_t minute_now(void)
 
 /* ------------------------------------------------------------------ counting */
 
-static void count_time(const struct usage *u, const char *tenant, const char *use, int64_t ns)
+static void count_time(struct usage *u, const char *tenant, const char *use, int64_t ns)
 {
-    if (ns > 0)
-        sh_metric_add(M_shunt_device_seconds_total, SH_LABELS(u->executor, tenant, use),
-                      (double)ns / 1e9);
+    const char *const labels[] = {u->executor, tenant, use};
+
+    if (ns <= 0)
+        return;
+    sh_metric_add(M_shunt_device_seconds_total, labels, (double)ns / 1e9);
+    if (u->energy.is_known)
+        sh_metric_add(M_shunt_device_joules_total, labels, energy_take(&u->energy, ns));
 }
 
 void usage_run(struct usage *u, const char *tenant, int64_t version_id, int64_t gpu_ns,
@@ -113,6 +119,11 @@ void usage_count_rest(struct usage *u)
     sh_metric_add(M_shunt_device_wall_seconds_total, SH_LABELS(u->executor),
                   (double)(now - u->wall_ns) / 1e9);
     u->wall_ns = now;
+}
+
+void usage_energy(struct usage *u, double joules)
+{
+    energy_note(&u->energy, joules, sh_clock_ns());
 }
 
 /* ------------------------------------------------------------------ handing over */

@@ -44,6 +44,8 @@ int64_t usage_take_held(struct usage *u);
 
 void usage_on_up(struct usage *u); /* a scheduler was greeted: sends what it may not know */
 void usage_on_stored(struct usage *u, const struct msg_usage_stored *m);
+/* The device's energy so far; those who have it get their shares of it. */
+void usage_energy(struct usage *u, double joules);
 void usage_second(struct usage *u);
 void usage_count_rest(struct usage *u); /* often: until then nobody sees the time that nobody had */
 /* At the end of the process: hands over the rest. True: all is stored, nobody takes it, or

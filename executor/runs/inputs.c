@@ -64,8 +64,8 @@ static int copy(const struct run *r, const uint64_t *offs, struct sh_err *err)
             const struct run_part *p = &r->parts[k];
             const struct sh_shm *slab = slabs_find_locked(r->sw->env.slabs, p->api_id);
 
-            rc = tx_in(r->sw->env.tx, to, (const char *)slab->base + p->in[i].off, p->in[i].len,
-                       err);
+            rc = tx_in(r->sw->env.tx, TX_INPUTS, to, (const char *)slab->base + p->in[i].off,
+                       p->in[i].len, err);
             to += p->in[i].len;
         }
     }

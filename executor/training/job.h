@@ -143,9 +143,9 @@ struct job {
     size_t n_losses;
     int64_t loss_stride;
     double last_loss;
-    double loss_scale; /* 0: none, or unknown */
-    int64_t skipped;   /* updates skipped because gradients were not finite */
-    int64_t last_ckpt_ns;
+    double loss_scale;                  /* 0: none, or unknown */
+    int64_t skipped;                    /* updates skipped because gradients were not finite */
+    int64_t last_ckpt_ns, disk_ckpt_ns; /* of the newest in host memory, on disk; else its start */
     bool ckpt_asked;
     int64_t save_asked; /* number of a client's request for a checkpoint; 0: none */
     int64_t save_step;  /* the commit that answers it, once its copy has begun; -1: not yet */

@@ -246,7 +246,8 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
         return rc;
     if (s->state == COPY_WHOLE)
         slot_go(j, s, COPY_EMPTY);
-    rc = tx_out(j->env->tx, space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
+    rc = tx_out(j->env->tx, ticket_slot == TX_NO_TICKET ? TX_STATE : TX_CHECKPOINT,
+                space_offset(&j->state), s->mem.base, (size_t)j->state_bytes, err);
     if (rc)
         return rc;
     if (ticket_slot != TX_NO_TICKET)
@@ -296,6 +297,7 @@ static void on_stored(struct ckpt_write *d)
                           (double)t->took_ns / 1e9);
         j->disk_prev_step = j->disk_step;
         j->disk_step = d->step;
+        j->disk_ckpt_ns = sh_clock_ns();
         sh_ckpt_name(j->disk_name, d->step, name);
         sh_strlcpy(j->disk_digest, t->digest, sizeof(j->disk_digest));
         j->disk_bytes = t->bytes;

@@ -446,7 +446,7 @@ static int load_state(struct job *j, struct sh_err *err)
     rc = place_state(j, err);
     if (rc)
         return rc;
-    rc = tx_in(j->env->tx, space_offset(&j->state), s->mem.base, j->state_bytes, err);
+    rc = tx_in(j->env->tx, TX_STATE, space_offset(&j->state), s->mem.base, j->state_bytes, err);
     if (rc) {
         space_give(j->env->space, &j->state, j->tag);
         return rc;

@@ -24,6 +24,8 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     sh_metric_drop(M_shunt_train_eval_loss, SH_LABELS(j->tenant, j->model));
     sh_metric_drop(M_shunt_train_loss_scale, SH_LABELS(j->tenant, j->model));
     sh_metric_drop(M_shunt_train_skipped_updates, SH_LABELS(j->tenant, j->model));
+    sh_metric_drop(M_shunt_checkpoint_age_seconds, SH_LABELS(j->env->executor, "host"));
+    sh_metric_drop(M_shunt_checkpoint_age_seconds, SH_LABELS(j->env->executor, "disk"));
     job_count_usage(j); /* before anybody hears that it has ended */
     job_set_phase(j, phase);
     job_fill_state(j, &said);
@@ -363,6 +365,21 @@ void train_report_all(struct train *t)
 
 /* ------------------------------------------------------------------ time */
 
+/* What would be lost if the device, or the host, died now. */
+static void show_ages(struct job *j, int64_t now)
+{
+    const int64_t at =
+        job_runs(j) ? SH_MAX(j->step, (int64_t)atomic_load(&worker_page(j->w)->step)) : j->step;
+    const struct slot *s = slots_newest(j);
+    const int64_t host = s && s->step == at ? 0 : now - j->last_ckpt_ns;
+    const int64_t disk = SH_MAX(j->disk_step, (int64_t)0) == at ? 0 : now - j->disk_ckpt_ns;
+
+    sh_metric_set(M_shunt_checkpoint_age_seconds, SH_LABELS(j->env->executor, "host"),
+                  (double)host / 1e9);
+    sh_metric_set(M_shunt_checkpoint_age_seconds, SH_LABELS(j->env->executor, "disk"),
+                  (double)disk / 1e9);
+}
+
 static void on_tick(struct sh_loop *l, void *arg)
 {
     struct train *t = arg;
@@ -384,6 +401,7 @@ static void on_tick(struct sh_loop *l, void *arg)
         if (isfinite(j->last_loss))
             sh_metric_set(M_shunt_train_loss, SH_LABELS(j->tenant, j->model), j->last_loss);
     }
+    show_ages(j, now);
     job_count_usage(j);
     train__ask_checkpoint(j);
     job_say_progress(j, false);

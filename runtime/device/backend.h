@@ -11,13 +11,14 @@
 
 #include "runtime/device/dev.h"
 
-#define DEV_ABI (25000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
+#define DEV_ABI (26000u + DEV_N_OPS) /* +1000 on ANY change of what is here, or of op.h */
 
 struct dev_mem {
     const struct dev_ops *ops;
     size_t bytes;
     uint32_t n_lanes;
     char device_name[64]; /* product name; "": unknown */
+    char pci_bus_id[32];  /* "": unknown, or none */
     size_t device_bytes;  /* all its memory; 0: unknown */
 };
 struct dev {

@@ -309,6 +309,11 @@ const char *dev_mem_device_name(const struct dev_mem *m)
     return m->device_name;
 }
 
+const char *dev_mem_pci_bus_id(const struct dev_mem *m)
+{
+    return m->pci_bus_id;
+}
+
 int dev_mem_export(const struct dev_mem *m, int fds[static DEV_MAX_FDS], size_t *n_fds,
                    struct sh_err *err)
 {

@@ -71,6 +71,7 @@ int dev_check_fits(size_t pool, size_t kept, size_t ws, int64_t batch, bool trai
 /* Including what others use; 0: unknown. */
 size_t dev_mem_device_bytes(const struct dev_mem *m);
 const char *dev_mem_device_name(const struct dev_mem *m); /* BORROWED; "": unknown */
+const char *dev_mem_pci_bus_id(const struct dev_mem *m);  /* BORROWED; "": unknown, or none */
 /* Descriptors that a worker needs for dev_open; BORROWED until close. */
 int dev_mem_export(const struct dev_mem *m, int fds[static DEV_MAX_FDS], size_t *n_fds,
                    struct sh_err *err);

@@ -11,12 +11,17 @@
 
 static const struct store_memory NO_LIMITS = {.share = 1}; /* as executors take it, untold */
 
-/* Who does not lead, or a tenant that is gone, has no jobs to show. */
+const char *const TENANT_WAIT_NAME[TENANT_N_WAITS] = {"request", "job"};
+
+/* Who does not lead, or a tenant that is gone, has nothing to show. */
 static void tenant_free(struct tenants *t, struct tenant *x)
 {
     for (int k = 0; k < JOB_N_STATES; k++)
         if (x->n_jobs_shown[k])
             sh_metric_drop(M_shunt_jobs, SH_LABELS(x->name, job_state_name((enum job_state)k)));
+    for (int k = 0; k < TENANT_N_WAITS; k++)
+        if (x->oldest_shown[k])
+            sh_metric_drop(M_shunt_oldest_waiting_seconds, SH_LABELS(x->name, TENANT_WAIT_NAME[k]));
     tenants_untouch(x);
     if (t->pool)
         jobpool_del_tenant(t->pool, &x->pooled);

@@ -7,6 +7,10 @@
 #include "scheduler/database/store_view.h"
 #include "scheduler/decide/jobpool.h"
 
+/* What of a tenant may wait (records/oldest.h). */
+enum tenant_wait { TENANT_WAIT_REQUEST, TENANT_WAIT_JOB, TENANT_N_WAITS };
+extern const char *const TENANT_WAIT_NAME[TENANT_N_WAITS];
+
 struct tenant { /* if deleted: lives until its last request has ended, no job of it is held, and
                  * executors were told that its memory has no limits any more */
     int64_t id; /* 0: not seen in the database yet */
@@ -24,6 +28,8 @@ struct tenant { /* if deleted: lives until its last request has ended, no job of
     uint64_t seen_poll;
     int64_t n_jobs[JOB_N_STATES]; /* as of the last look at the database; final states excluded */
     bool n_jobs_shown[JOB_N_STATES];
+    int64_t oldest_ns[TENANT_N_WAITS]; /* as last shown */
+    bool oldest_shown[TENANT_N_WAITS];
     struct store_share shown; /* as last shown, at shown_ns; shares.c */
     int64_t shown_ns;         /* 0: nothing yet */
     struct jobpool_tenant pooled;

@@ -1,6 +1,6 @@
 /* test_device_time.c - without it, a moment of a device's time could be billed twice or be
  * nobody's, and what tenants are billed could differ from what the dashboards show. */
-/* uses: executor/report/device_time.o executor/report/usage.o executor/report/ledger.o */
+/* uses: executor/report/device_time.o executor/report/energy.o executor/report/usage.o executor/report/ledger.o */
 #include "common/metrics.h"
 #include "executor/report/device_time.h"
 #include "executor/report/usage.h"

@@ -116,7 +116,7 @@ static void pass(struct rig *r)
 /* Something that the lane is busy with until pass(). */
 static void hold_lane(struct rig *r)
 {
-    assert_ok(tx_in(r->tx, (N_BLOCKS - 1) * DEV_BLOCK, r->host, 1, NULL));
+    assert_ok(tx_in(r->tx, TX_WEIGHTS, (N_BLOCKS - 1) * DEV_BLOCK, r->host, 1, NULL));
 }
 
 static struct space_range take(struct rig *r, uint32_t blocks, uint32_t tag)

@@ -70,9 +70,10 @@ int tx_ticket(struct tx *t, uint32_t lane, uint32_t slot, uint32_t value, struct
     return answer(R.ticket_rc, err);
 }
 
-int tx_in(struct tx *t, size_t off, const void *host, size_t bytes, struct sh_err *err)
+int tx_in(struct tx *t, enum tx_purpose why, size_t off, const void *host, size_t bytes,
+          struct sh_err *err)
 {
-    (void)t, (void)off, (void)host, (void)bytes;
+    (void)t, (void)why, (void)off, (void)host, (void)bytes;
     return answer(R.copy_rc, err);
 }
 

@@ -209,7 +209,7 @@ static void read_back(struct rig *r, size_t off)
 {
     int done = 0;
 
-    assert_ok(tx_out(r->tx, off, r->back, (size_t)r->im.bytes, NULL));
+    assert_ok(tx_out(r->tx, TX_STATE, off, r->back, (size_t)r->im.bytes, NULL));
     assert_ok(tx_mark(r->tx, TX_LANE_OUT, on_flag, &done, NULL));
     wait_for(r, &done);
 }

@@ -332,6 +332,10 @@ int cuda__mem_open(const struct dev_mem_conf *c, struct dev_mem **out, struct sh
             cuDeviceGetName(m->base.device_name, sizeof(m->base.device_name), m->context.device),
             "ask for the device's name", err);
     if (!rc)
+        rc = cuda__check_drv(
+            cuDeviceGetPCIBusId(m->base.pci_bus_id, sizeof(m->base.pci_bus_id), m->context.device),
+            "ask where the device is", err);
+    if (!rc)
         rc = cuda__check_drv(cuDeviceTotalMem(&m->base.device_bytes, m->context.device),
                              "ask for the device's memory", err);
     if (!rc)
