@@ -55,7 +55,7 @@ common      := $(BUILD)/libcommon.a
 model       := $(BUILD)/libmodel.a
 device      := $(BUILD)/libdevice.a
 # How an executor finds room, for who only wants to know.
-replaces    := $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o)
+replaces    := $(addprefix $(BUILD)/executor/memory/,residency.o replacement.o arena.o tenure.o)
 # What the scheduler's core asks of others, where nobody else is (simulate/core.h).
 CORE_WRAP   := $(addprefix -Wl$(comma)--wrap=,session_send session_refuse sched_count dbthread_is_up jobs_train_on)
 

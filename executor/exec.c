@@ -260,6 +260,7 @@ static int start_runs(struct exec *x, struct sh_err *err)
     const struct switch_env env = {.executor = x->conf->name,
                                    .run_ms = x->conf->run_ms,
                                    .max_queued = (size_t)x->conf->max_queued_runs,
+                                   .request_weight = x->conf->request_weight,
                                    .hooks = x->hooks ? &x->hooks->runs : NULL,
                                    .loop = x->loop,
                                    .mem = x->mem,

@@ -73,6 +73,10 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_INT(struct exec_conf, stop_bound_us, "stop-bound-us", 60, 10, 10000000, 0,
                "work that training may queue on the device, us; bounds how long a request waits "
                "for training to stop"),
+    SH_OPT_INT(
+        struct exec_conf, request_weight, "request-weight", 3, 0, 1000, 0,
+        "where images and training's workspace do not both fit: how many ms of training a ms "
+        "counts that requests wait for copies; 0 = training keeps its workspace"),
     SH_OPT_INT(struct exec_conf, busy_poll_us, "busy-poll-us", 0, 0, 10000000, 0,
                "after a request, executor and workers poll this long before they sleep, us; each "
                "occupies a core meanwhile; `shunt up` chooses it"),

@@ -174,8 +174,15 @@ static size_t ranges(void *arg, enum stop_way way, struct space_range out[static
     return train_ranges(x->train, way, out);
 }
 
+static struct switch_wish wants(void *arg)
+{
+    const struct exec *x = arg;
+
+    return train_wants(x->train);
+}
+
 struct switch_rival route_of_runs(struct exec *x)
 {
     return (struct switch_rival){
-        .yield = yield, .has_yielded = has_yielded, .ranges = ranges, .arg = x};
+        .wants = wants, .yield = yield, .has_yielded = has_yielded, .ranges = ranges, .arg = x};
 }

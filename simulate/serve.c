@@ -115,14 +115,27 @@ static int64_t pipelined_end(const struct serve_model *m, double times, int64_t 
 /* Training runs on g from idle_ns on, once it has resumed. */
 static void count_training(const struct serve *s, struct gpu *x, int64_t until_ns)
 {
-    if (x->may_train)
+    if (x->may_train && !x->is_held_off)
         x->trained_ns += counted_ns(s, x->idle_ns + s->conf.resume_ns, until_ns);
 }
 
 /* Between two runs, one at once behind the other, training does not go on. */
 static bool trains(const struct serve *s, const struct gpu *x)
 {
-    return x->may_train && x->n == 0 && s->now_ns > x->idle_ns;
+    return x->may_train && !x->is_held_off && x->n == 0 && s->now_ns > x->idle_ns;
+}
+
+void serve_hold_off(struct serve *s, uint32_t g, bool is_held_off, int64_t most_lost_ns)
+{
+    struct gpu *x = &s->gpus[g];
+
+    if (x->n == 0 && is_held_off)
+        count_training(s, x, s->now_ns);
+    if (x->n == 0)
+        x->idle_ns = s->now_ns;
+    x->is_held_off = is_held_off;
+    x->trained_ns -= SH_MIN(most_lost_ns, x->trained_ns - x->back_ns);
+    x->back_ns = x->trained_ns;
 }
 
 static void note_begin(const struct serve *s, uint32_t first, uint32_t n, int64_t end_ns)

@@ -41,6 +41,10 @@ struct serve_place {     /* a GPU */
     double ns_per_byte;  /* of its link */
     int64_t stop_ns;     /* until training has stopped; 0: as the conf says */
     bool has_no_job;     /* it does not train */
+    /* What its training takes of the pool, for SERVE_OURS: state, workspace. 0: as if nothing. */
+    uint64_t state_bytes, train_bytes;
+    int64_t weight;  /* executor's --request-weight */
+    int64_t step_ns; /* of a step of it; what is dropped of one is lost */
 };
 
 struct serve_end {            /* what became of a request */
@@ -75,6 +79,8 @@ struct gpu {
     int64_t idle_ns;     /* no run since then */
     int64_t trained_ns, stop_ns;
     bool may_train;
+    bool is_held_off; /* it has not the memory to train */
+    int64_t back_ns;  /* what it had trained when it was last held off no more */
     /* What is on the device, for policies that keep whole images. */
     bool *has; /* OWNED; by model */
     int64_t *used_ns, *arrives_ns;
@@ -154,6 +160,9 @@ int64_t serve_copy(struct serve *s, uint32_t g, uint64_t bytes);
  * (its tail) are there at arrives_ns. extra_ns: more time before it. */
 void serve_begin(struct serve *s, uint32_t g, uint32_t first, uint32_t n, enum serve_copy how,
                  uint64_t missing, int64_t arrives_ns, int64_t extra_ns);
+/* Training has no workspace from now on, or has one again. most_lost_ns: so much at most of what it
+ * has done since then is lost. */
+void serve_hold_off(struct serve *s, uint32_t g, bool is_held_off, int64_t most_lost_ns);
 int64_t serve_copy_ns(const struct serve *s, uint32_t g, uint64_t bytes);
 uint64_t serve_image(const struct serve *s, uint32_t model);
 uint32_t serve_samples(const struct serve *s, uint32_t request);

@@ -3,12 +3,14 @@
  *
  * What an executor does between the two is done here: PREPARE brings what is missing of an image,
  * its head kept if it has one, and keeps it for a while; a run that begins has its workspace and
- * brings the rest; the scheduler hears of what was evicted and of each end. In a system as it is
- * (struct serve_system) versions live where they do, and move as the scheduler decides; else each
- * is everywhere. */
+ * brings the rest; training has its state and workspace in the same memory, and is held off by the
+ * same rule (executor/memory/tenure.h); the scheduler hears of what was evicted and of each end. In
+ * a system as it is (struct serve_system) versions live where they do, and move as the scheduler
+ * decides; else each is everywhere. */
 #include "common/clock.h"
 #include "common/mem.h"
 #include "executor/memory/residency.h"
+#include "executor/memory/tenure.h"
 #include "scheduler/models/ahead.h"
 #include "scheduler/models/homes.h"
 #include "simulate/core.h"
@@ -41,7 +43,10 @@ struct device {
     int64_t begun_ns;
     bool was_cold;
     uint64_t *missing; /* OWNED; by model: bytes of it that its last copy brought */
-    int64_t *kept_ns;  /* OWNED; by model: it is pinned until then, for a run; 0: it is not */
+    struct tenure tenure;
+    struct arena_range train_ws; /* training's; if it has one */
+    bool has_train_ws, has_timer;
+    int64_t *kept_ns; /* OWNED; by model: it is pinned until then, for a run; 0: it is not */
 };
 
 struct ours {
@@ -57,6 +62,7 @@ struct ours {
 /* What a timer is for: a tick, or a version that is loaded or unloaded. */
 #define TIMER_TICK UINT32_MAX
 #define TIMER_UNLOAD (1u << 31)
+#define TIMER_TRAIN (1u << 30) /* with the number of a GPU: training may be due */
 
 static uint32_t timer_of(const struct ours *o, uint32_t g, int64_t version_id)
 {
@@ -216,6 +222,75 @@ static bool take_memory(struct ours *o, uint32_t g, uint32_t model)
     return take_with(o, g, model, model) || take_with(o, g, model, RESIDENCY_NO_IMAGE);
 }
 
+/* ------------------------------------------------------------------ training's memory */
+
+static uint32_t blocks_of(uint64_t bytes)
+{
+    return (uint32_t)((bytes + SERVE_BLOCK - 1) / SERVE_BLOCK);
+}
+
+/* As training does when it is to run (executor/training/train.c: take_device). */
+static void take_workspace(struct ours *o, uint32_t g)
+{
+    struct device *d = &o->devices[g];
+    const struct residency_need need = {.n_blocks = blocks_of(o->s->conf.places[g].train_bytes),
+                                        .kind = ARENA_TRAIN,
+                                        .spare = RESIDENCY_NO_IMAGE};
+    uint32_t n_evicted = 0;
+
+    note_held(o, g);
+    d->has_train_ws = !residency_alloc(d->res, &need, &d->train_ws, &n_evicted, NULL);
+    if (n_evicted)
+        tell_evicted(o, g);
+    if (d->has_train_ws)
+        serve_hold_off(o->s, g, false, 0);
+}
+
+static void drop_workspace(struct ours *o, uint32_t g)
+{
+    struct device *d = &o->devices[g];
+
+    residency_release(d->res, &d->train_ws, 0);
+    d->has_train_ws = false;
+    serve_hold_off(o->s, g, true, o->s->conf.places[g].step_ns / 2);
+}
+
+/* Gives it up or takes it, whatever tenure.h says; it is taken while no run has the device. */
+static void settle_training(struct ours *o, uint32_t g)
+{
+    const struct serve_place *place = &o->s->conf.places[g];
+    struct device *d = &o->devices[g];
+    int64_t due;
+
+    if (!place->train_bytes || !o->s->gpus[g].may_train)
+        return;
+    if (d->has_train_ws && d->tenure.holds_off)
+        drop_workspace(o, g);
+    if (!d->has_train_ws && !d->tenure.holds_off && !d->is_on)
+        take_workspace(o, g);
+    due = tenure_due_ns(&d->tenure);
+    if (due != INT64_MAX && !d->has_timer && o->s->now_ns < o->s->last_ns) {
+        d->has_timer = true;
+        serve_timer(o->s, SH_MAX(due, o->s->now_ns + 1), g | TIMER_TRAIN);
+    }
+}
+
+/* A run has just begun (executor/runs/rivalry.c). */
+static void pay(struct ours *o, uint32_t g)
+{
+    const struct serve_place *place = &o->s->conf.places[g];
+    struct device *d = &o->devices[g];
+    const uint32_t m = d->runs[0].model, n = residency_blocks(d->res, m);
+    const uint32_t all = blocks_of(place->pool_bytes);
+    const uint32_t others = blocks_of(place->state_bytes) + blocks_of(place->workspace);
+    const uint32_t ws = blocks_of(place->train_bytes);
+    const struct tenure_room room = {.beside = all - others - ws, .without = all - others};
+    const uint32_t displaced = tenure_displaced(&room, n, residency_distance(d->res, m));
+
+    tenure_pay(&d->tenure, serve_copy_ns(o->s, g, (uint64_t)displaced * SERVE_BLOCK), d->n_runs - 1,
+               o->s->now_ns);
+}
+
 static void begin(struct ours *o, uint32_t g)
 {
     struct serve *s = o->s;
@@ -225,6 +300,7 @@ static void begin(struct ours *o, uint32_t g)
 
     if (d->is_on || !d->n_runs || !r->is_whole)
         return;
+    tenure_begin_run(&d->tenure, s->now_ns);
     give_up_ahead(o, g, r->model); /* its workspace, too, comes before what nobody has asked for */
     r->is_pinned = take_memory(o, g, r->model);
     if (!r->is_pinned) {
@@ -244,6 +320,8 @@ static void begin(struct ours *o, uint32_t g)
     d->was_cold = arrives > s->now_ns;
     serve_begin(s, g, r->first, r->n, SERVE_PIPELINED, d->was_cold ? d->missing[r->model] : 0,
                 arrives, 0);
+    pay(o, g);
+    settle_training(o, g);
 }
 
 static void on_run(struct ours *o, uint32_t g, const struct msg_run *m)
@@ -432,6 +510,32 @@ static uint32_t tag_of(const struct serve *s, uint32_t m)
     return 1 + t;
 }
 
+/* It trains when the replay begins. */
+static int add_training(struct ours *o, uint32_t g, struct sh_err *err)
+{
+    const struct serve_place *place = &o->s->conf.places[g];
+    const struct residency_need need = {.n_blocks = blocks_of(place->state_bytes),
+                                        .kind = ARENA_TRAIN,
+                                        .spare = RESIDENCY_NO_IMAGE};
+    struct arena_range state;
+    uint32_t n_evicted;
+    int rc;
+
+    if (!place->train_bytes || place->has_no_job)
+        return SH_OK;
+    rc = residency_alloc(o->devices[g].res, &need, &state, &n_evicted, err);
+    if (rc)
+        return rc;
+    tenure_init(&o->devices[g].tenure, place->weight, 0);
+    tenure_want(&o->devices[g].tenure,
+                &(struct tenure_claim){.job = 1,
+                                       .copy_ns = serve_copy_ns(o->s, g, place->train_bytes),
+                                       .step_ns = place->step_ns},
+                0);
+    take_workspace(o, g);
+    return SH_OK;
+}
+
 static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
 {
     const struct serve *s = o->s;
@@ -447,6 +551,7 @@ static int add_gpu(struct ours *o, uint32_t g, struct sh_err *err)
     o->core.sessions[g].exec->ns_per_byte = s->gpus[g].ns_per_byte;
     o->core.sessions[g].exec->stop_ns = s->gpus[g].stop_ns;
     homes_exec_changed(&o->core.s, o->core.sessions[g].exec);
+    rc = rc ? rc : add_training(o, g, err);
     for (uint32_t m = 0; m < s->n_models && !rc; m++) {
         const uint64_t need = (serve_image(s, m) + SERVE_BLOCK - 1) / SERVE_BLOCK;
         const uint32_t blocks = fits(s, g, m) ? (uint32_t)SH_MAX(need, 1u) : 1;
@@ -542,7 +647,9 @@ static void idle(void *p, uint32_t g)
     residency_touch(d->res, r.model, s->now_ns);
     memmove(&d->runs[0], &d->runs[1], (--d->n_runs) * sizeof(d->runs[0]));
     d->is_on = false;
+    tenure_end_run(&d->tenure, s->now_ns);
     begin(o, g);
+    settle_training(o, g);
     core_run_done(
         &o->core, g,
         &(struct msg_run_done){.run_id = r.id,
@@ -574,6 +681,12 @@ static void timer(void *p, uint32_t arg)
     set_clock(o);
     if (arg == TIMER_TICK) {
         tick(o);
+    } else if (arg & TIMER_TRAIN && !(arg & TIMER_UNLOAD)) {
+        struct device *d = &o->devices[arg & ~TIMER_TRAIN];
+
+        d->has_timer = false;
+        tenure_look(&d->tenure, o->s->now_ns);
+        settle_training(o, arg & ~TIMER_TRAIN);
     } else if (arg & TIMER_UNLOAD && residency_pins(o->devices[at / n].res, at % n)) {
         serve_timer(o->s, o->s->now_ns + TICK_NS, arg); /* its runs end first */
     } else if (arg & TIMER_UNLOAD) {

@@ -21,7 +21,8 @@ struct options {
     char *trace, *order, *profile, *policies;
     int64_t gpus, min_run_ms, level_ms, half_life_s, start_ms, stop_ms; /* jobs; stop in ms */
     bool one_gpu, one_tenant;
-    int64_t half, n, n_models, load_percent, rate, slo_ms, pool_mib, from_s, to_s;
+    int64_t half, n, n_models, load_percent, rate, slo_ms, pool_mib, state_mib, train_mib, step_us,
+        weight, from_s, to_s;
     int64_t train_percent, warm_percent, enough_percent, most_cpu_s;
 };
 
@@ -60,6 +61,12 @@ static const struct sh_conf_opt OPTIONS[] = {
         "none does"),
     INT(slo_ms, "slo-ms", 50, 1, 3600000, "requests: the latency target, ms"),
     INT(pool_mib, "pool-mib", 8192, 64, 1048576, "requests: device memory for images, MiB"),
+    INT(state_mib, "train-state-mib", 0, 0, 1048576,
+        "requests: ours: state of the training job on each GPU, in that memory, MiB"),
+    INT(train_mib, "train-workspace-mib", 0, 0, 1048576,
+        "requests: ours: its workspace, which images may take, MiB; 0: as if it took nothing"),
+    INT(weight, "request-weight", 3, 0, 1000, "requests: ours: as the executor's option"),
+    INT(step_us, "train-step-us", 23000, 0, 100000000, "requests: ours: a step of it, us"),
     INT(from_s, "from-s", 72000, 0, 100000000, "servegen, azure-fn: begins there, s"),
     INT(to_s, "to-s", 72600, 0, 100000000, "servegen, azure-fn: ends there, s"),
     INT(train_percent, "train-percent", 20, 0, 99, "static partition: GPUs that only train"),
@@ -212,6 +219,10 @@ static int replay_load(const struct options *o, const struct trace_requests *loa
 
     for (int64_t g = 0; !rc && g < o->gpus; g++)
         places[g] = (struct serve_place){.pool_bytes = (uint64_t)o->pool_mib << 20,
+                                         .state_bytes = (uint64_t)o->state_mib << 20,
+                                         .train_bytes = (uint64_t)o->train_mib << 20,
+                                         .weight = o->weight,
+                                         .step_ns = o->step_us * 1000,
                                          .ns_per_byte = models_ns_per_byte(profile)};
     for (size_t i = 0; i < SH_ARRAY_LEN(SERVE) && !rc; i++) {
         struct serve_result r;

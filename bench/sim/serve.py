@@ -26,10 +26,10 @@ OVER_GPUS, OVER_REQUESTS = 10, 10000
 OVER = (60, 100, 150, 200, 300)
 # One GPU with 8 GiB and 40 models. ResNet-152 trains beside them where somebody trains: its state
 # and workspace and its samples/s alone (bench/results/h200.json: train, 32 samples in TF32; warm).
-ONE_POOL, ONE_TRAINING_MIB, ONE_ALONE = 8192, 5919, 1394
+ONE_POOL, ONE_STATE_MIB, ONE_WORKSPACE_MIB, ONE_ALONE = 8192, 459, 5460, 1394
 ONE_MODELS, ONE_REQUESTS = 40, 8000
 ONE_LOADS = (60, 100, 300)
-TRAINS = ("ours", "pipeswitch", "stop-and-start")
+TRAINS = ("pipeswitch", "stop-and-start")
 TRAINS_NOT = ("triton", "clockwork", "static")
 
 
@@ -102,10 +102,12 @@ def measure_one(run, args, name):
     for load in ONE_LOADS:
         args_one = args + ["--requests", ONE_REQUESTS, "--gpus", 1, "--models", ONE_MODELS,
                            "--load-percent", load]
-        full = run(*args_one, "--pool-mib", ONE_POOL, "--policies", ",".join(TRAINS_NOT))
-        less = all_policies(run, name, *args_one, "--pool-mib", ONE_POOL - ONE_TRAINING_MIB,
-                            policies=TRAINS)
-        rows += full + less
+        full = args_one + ["--pool-mib", ONE_POOL]
+        rows += run(*full, "--policies", ",".join(TRAINS_NOT))
+        rows += run(*args_one, "--pool-mib", ONE_POOL - ONE_STATE_MIB - ONE_WORKSPACE_MIB, "--policies",
+                    ",".join(TRAINS))
+        rows += all_policies(run, name, *full, "--train-state-mib", ONE_STATE_MIB, "--train-workspace-mib",
+                             ONE_WORKSPACE_MIB, policies=("ours",))
     return rows
 
 

@@ -227,6 +227,18 @@ void residency_touch(struct residency *r, uint32_t id, int64_t now_ns)
     replacement__use(r, id);
 }
 
+uint32_t residency_distance(struct residency *r, uint32_t id)
+{
+    const uint64_t last = r->images[id].last_run;
+    uint64_t blocks = r->images[id].conf.n_blocks;
+
+    for (uint32_t i = 0; last && i < r->n_images; i++)
+        if (r->images[i].is_used && r->images[i].last_run > last)
+            blocks += r->images[i].conf.n_blocks;
+    r->images[id].last_run = ++r->n_runs;
+    return last ? (uint32_t)SH_MIN(blocks, (uint64_t)RESIDENCY_NEVER - 1) : RESIDENCY_NEVER;
+}
+
 uint32_t residency_held(const struct residency *r, uint32_t id)
 {
     return r->images[id].held;

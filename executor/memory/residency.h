@@ -47,6 +47,7 @@ struct residency_place {
 
 #define RESIDENCY_NO_IMAGE UINT32_MAX
 #define RESIDENCY_NO_MAX UINT32_MAX
+#define RESIDENCY_NEVER UINT32_MAX
 
 struct residency_quota { /* default: {0, RESIDENCY_NO_MAX, 1} */
     uint32_t min_blocks, max_blocks;
@@ -111,6 +112,9 @@ uint32_t residency_used(const struct residency *r, uint32_t tag); /* blocks, in 
  * nothing was kept. */
 bool residency_yield(struct residency *r, bool yields);
 void residency_touch(struct residency *r, uint32_t id, int64_t now_ns); /* notes a use */
+/* A run uses it. Returns the blocks of all images that runs used since its last one, itself
+ * included (LRU's stack distance); RESIDENCY_NEVER: no run used it before. */
+uint32_t residency_distance(struct residency *r, uint32_t id);
 uint32_t residency_held(const struct residency *r, uint32_t id);
 uint32_t residency_blocks(const struct residency *r, uint32_t id); /* of all of the image */
 uint32_t residency_tag(const struct residency *r, uint32_t id);

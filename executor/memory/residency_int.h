@@ -15,6 +15,7 @@ struct image {
     uint32_t prev, next;   /* ring */
     uint32_t newer, older; /* by last use, of equal ones the lower number is newer; ends: ENDS */
     int64_t last_use_ns;
+    uint64_t last_run; /* number of the last run that used it; 0: none did */
 };
 
 struct tenant {
@@ -34,6 +35,7 @@ struct residency {
     uint32_t hand, n_ring;
     uint32_t active, max_active; /* second chance: blocks of active images */
     struct residency_counts counts;
+    uint64_t n_runs;   /* residency_distance() */
     uint32_t n_images; /* slots in use or free below this */
     struct image images[RESIDENCY_MAX_IMAGES + 1];
 };

@@ -50,6 +50,7 @@ static void end_current(struct switcher *sw, const struct sh_err *why,
 
     sw->current = NULL;
     usage_runs(sw->env.report->usage, false, sh_clock_ns());
+    rivalry__end(sw);
     end_run(r, why, done);
 }
 
@@ -117,10 +118,12 @@ static bool images_arrive(struct switcher *sw)
     return false;
 }
 
-static void ask_training(const struct switcher *sw, struct run *r, enum stop_way way)
+static void ask_training(struct switcher *sw, struct run *r, enum stop_way way)
 {
     if (r->has_asked && r->way >= way)
         return;
+    if (way > STOP_PAUSE && !sw->rival.has_yielded(sw->rival.arg, STOP_DROP))
+        rivalry__lose(sw);
     r->has_asked = true;
     r->way = way;
     sw->rival.yield(sw->rival.arg, way);
@@ -146,6 +149,10 @@ static bool give_memory(struct switcher *sw, struct run *r)
     if (r->has_asked && !sw->rival.has_yielded(sw->rival.arg, r->way))
         return false;
     HOOK_TELL(sw->env.hooks, has_swapped);
+    if (!r->has_asked && rivalry__waits_for_drop(r)) {
+        ask_training(sw, r, STOP_DROP);
+        return true;
+    }
     rc = room__take(r, &err);
     r->memory_ns = sh_clock_ns();
     if (!rc) {
@@ -240,6 +247,8 @@ static bool send_run(struct switcher *sw, struct run *r)
     r->sent_ns = sh_clock_ns();
     r->n_attempts++;
     run__go(r, RUN_ACTIVE);
+    if (r->n_attempts == 1)
+        rivalry__pay(r);
     return true;
 }
 
@@ -307,6 +316,7 @@ bool switch_turn(struct switcher *sw)
         sw->current = r;
         stop_training(sw);
         usage_runs(sw->env.report->usage, true, r->start_ns);
+        rivalry__begin(sw, r->start_ns);
         SH_DEBUG("switch.start", "run=%" PRIu64 " model=%s batch=%u ns=%" PRId64, r->id,
                  r->model->name, r->batch, r->start_ns);
     }
@@ -531,6 +541,7 @@ static struct run *take_back(struct switcher *sw)
     r->has_asked = false;
     r->n_passed = sw->n_started - 1 - r->n_passed; /* as before it began */
     sw->current = NULL;
+    rivalry__end(sw);
     return r;
 }
 
@@ -677,6 +688,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     (void)l;
     end_late(sw, now);
     watch_current(sw, now);
+    rivalry__look(sw, now);
     for (struct model *m = store_next(sw->env.store, NULL); m; m = store_next(sw->env.store, m))
         model_tick(m, now);
     parts__expire(&sw->loose, now - LOOSE_NS);
@@ -694,6 +706,7 @@ int switch_new(const struct switch_env *env, const struct switch_rival *rival,
     sw->env = *env;
     sw->rival = *rival;
     sw->tail = &sw->queue;
+    tenure_init(&sw->tenure, env->request_weight, sh_clock_ns());
     rc = sh_timer_add(env->loop, TICK_NS, TICK_NS, on_tick, sw, &sw->tick, err);
     if (rc) {
         free(sw);

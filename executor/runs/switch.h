@@ -15,8 +15,10 @@
  *
  * Training is told to stop the moment a run becomes current, while the copies start. How it stops
  * (enum stop_way) depends on the memory needed: pause if all fits beside it, drop if its workspace
- * is enough, else swap. A run whose worker dies goes to another worker once; if none has its model
- * any more, it is QUEUED again.
+ * is enough, else swap. Where images are worth more than the paused step, training is held off: it
+ * gives its workspace up once it has stopped, and no run waits for that (memory/tenure.h). A run
+ * whose worker dies goes to another worker once; if none has its model any more, it is QUEUED
+ * again.
  *
  * One bad part does not harm the others. A part that cannot run is left out by the worker, which
  * says why (WK_PART_FAILED). If only the device can tell that data is bad, the whole run fails:
@@ -55,8 +57,15 @@ struct run_result {
 
 typedef void run_done_fn(void *arg, const struct run_result *r);
 
+struct switch_wish { /* what training needs, to run */
+    int64_t job;     /* 0: there is none, or none that could run now */
+    uint64_t state_bytes, ws_bytes;
+    int64_t step_ns; /* device time of a step; 0: unknown */
+};
+
 /* The user of the device when no run wants it: training. */
 struct switch_rival {
+    struct switch_wish (*wants)(void *arg);
     /* Holds until no run is current (switch_is_idle). Calls meanwhile only escalate. */
     void (*yield)(void *arg, enum stop_way way);
     /* pause: it does not run; drop: its workspace is given up; swap: nothing is on the device. */
@@ -83,7 +92,8 @@ struct switch_hooks {              /* hook.h; all are set */
     void (*has_swapped)(void *arg);
     /* Stop training before it is known how much it must give up. */
     bool (*stops_early)(void *arg);
-    enum stop_way (*way_beside)(void *arg); /* how to stop for a run that fits beside training */
+    bool (*holds_off)(void *arg, bool does); /* switch_holds_off(); does: without this hook */
+    enum stop_way (*way_beside)(void *arg);  /* how to stop for a run that fits beside training */
     void (*fill_run)(void *arg, const struct model *m, struct msg_wk_run *run,
                      struct hook_send *out);
     void (*on_run_done)(void *arg, struct worker *w);
@@ -94,6 +104,7 @@ struct switch_env {
     const char *executor;             /* its name; all pointers BORROWED for good */
     int64_t run_ms;                   /* the longest that a run may take */
     size_t max_queued;                /* runs */
+    int64_t request_weight;           /* of struct tenure */
     const struct switch_hooks *hooks; /* NULL: none */
     struct sh_loop *loop;
     struct dev_mem *mem;
@@ -113,6 +124,8 @@ void switch_free(struct switcher *sw);
 bool switch_turn(struct switcher *sw); /* true: it took a step */
 /* May training run? False while a run is current or could become current. */
 bool switch_is_idle(struct switcher *sw);
+/* Images have the memory of training's workspace: it gives that up and does not run. */
+bool switch_holds_off(const struct switcher *sw);
 
 size_t switch_n_runs(const struct switcher *sw); /* waiting and current */
 bool switch_is_quiet(const struct switcher *sw); /* no run, not even a waiting one */

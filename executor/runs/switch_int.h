@@ -1,8 +1,9 @@
 /* switch_int.h - shared by switch.c (the state machine), run.c (runs and reports), room.c (their
- * memory) and parts.c. */
+ * memory), rivalry.c (whether training keeps its own) and parts.c. */
 #ifndef SH_EXECUTOR_RUNS_SWITCH_INT_H
 #define SH_EXECUTOR_RUNS_SWITCH_INT_H
 
+#include "executor/memory/tenure.h"
 #include "executor/runs/switch.h"
 
 #define RUN_MAX_SPANS 256u /* inputs or outputs of a part */
@@ -59,6 +60,8 @@ struct loose_parts { /* zeroed: none */
 struct switcher {
     struct switch_env env;
     struct switch_rival rival;
+    struct tenure tenure;
+    struct switch_wish wish; /* of the rival, as of the last look */
     struct run *current;
     struct run *queue, **tail;
     size_t n_queued;
@@ -109,6 +112,16 @@ int room__take(struct run *r, struct sh_err *err);
  * would go behind what is on the lane in any case, so it waits for images that arrive before that:
  * PAUSE if they alone are in its way. */
 enum stop_way room__way(const struct run *r);
+
+/* rivalry.c */
+void rivalry__begin(struct switcher *sw, int64_t now); /* a run has become the current one */
+void rivalry__end(struct switcher *sw);                /* none is any more */
+void rivalry__look(struct switcher *sw, int64_t now);  /* at each tick */
+void rivalry__pay(struct run *r); /* it was sent: what images would have been there for it? */
+void rivalry__lose(struct switcher *sw); /* training gives up its step for a run */
+/* Training is held off and stands, but has stopped within an update: it has to finish that before
+ * its workspace is free. Then a run whose image is not here waits for that. */
+bool rivalry__waits_for_drop(const struct run *r);
 
 /* parts.c */
 /* Fails: SH_E_NOMEM, SH_E_QUEUEFULL, SH_E_PROTO: nobody else answers its API. */

@@ -137,6 +137,7 @@ struct job {
 
     /* counts */
     int64_t go_ns, stop_ns, busy_ns, eval_ns, busy_steps, redone, preemptions, max_step;
+    int64_t hold_ns;                  /* when its log last said that it is held off */
     int64_t counted_ns, counted_step; /* as last counted for usage.h */
     struct crashes crashes;
     double *losses; /* OWNED: [n_losses], NAN: unknown */

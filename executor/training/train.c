@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define SAY_HOLD_NS ((int64_t)30000000000)  /* it is said in the job's log so rarely */
 #define MOVE_AFTER_NS ((int64_t)1000000000) /* so long no workspace fitted beside the state */
 
 /* BOUNDARY: paused, but not within an update. */
@@ -23,9 +24,19 @@ enum target { TARGET_RUN, TARGET_PAUSE, TARGET_BOUNDARY, TARGET_DROP, TARGET_SWA
 
 /* ------------------------------------------------------------------ what is wanted */
 
+/* Images have its memory: its workspace goes, but while a run has the device only if that takes
+ * none of it. */
+static bool gives_way(const struct train *t, const struct job *j, bool is_idle)
+{
+    return switch_holds_off(t->env.sw) && job_has_ws(j) &&
+           (is_idle || (!job_runs(j) && j->at != MSG_TRAIN_AT_UPDATE));
+}
+
 static enum target target_of(struct train *t, struct job *j)
 {
-    if (switch_is_idle(t->env.sw))
+    const bool is_idle = switch_is_idle(t->env.sw);
+
+    if (is_idle)
         j->has_yield = false;
     if (j->has_compile_pause &&
         (!j->w || (!j->w->preparing && !store_worker_lacks(t->env.store, j->w))))
@@ -36,12 +47,16 @@ static enum target target_of(struct train *t, struct job *j)
         return TARGET_SWAP;
     if (j->end != END_NONE)
         return TARGET_SWAP;
+    if ((j->has_yield && j->yield == STOP_DROP) || gives_way(t, j, is_idle))
+        return TARGET_DROP;
     if (j->has_yield)
-        return j->yield == STOP_DROP ? TARGET_DROP : TARGET_PAUSE;
+        return TARGET_PAUSE;
     if (j->has_compile_pause)
         return TARGET_BOUNDARY;
     /* A run that is about to become current asks by itself; do not start just before it. */
-    return job_runs(j) || switch_is_idle(t->env.sw) ? TARGET_RUN : TARGET_PAUSE;
+    if (switch_holds_off(t->env.sw))
+        return TARGET_PAUSE;
+    return job_runs(j) || is_idle ? TARGET_RUN : TARGET_PAUSE;
 }
 
 /* Its worker stops as soon as it runs, or finishes the step first. */
@@ -233,6 +248,32 @@ bool train__drop_workspace(struct job *j, enum worker_state to)
     space_give(j->env->space, &j->ws, j->tag);
     job_go(j, JOB_LOADED);
     detach(j, to);
+    return true;
+}
+
+static void note_hold(struct job *j)
+{
+    const int64_t now = sh_clock_ns();
+
+    job_set_phase(j, MSG_JOB_PREEMPTED);
+    sh_metric_add(M_shunt_training_holds_total, SH_LABELS(j->env->executor), 1);
+    SH_DEBUG("train.hold", "job=%" PRId64 " step=%" PRId64 " rule=ImagesFirst", j->id, j->step);
+    if (j->hold_ns && now - j->hold_ns < SAY_HOLD_NS)
+        return;
+    j->hold_ns = now;
+    job_log_say(j->log,
+                "is held off after step %" PRId64 " (ImagesFirst): the images that requests need "
+                "are worth more than its step",
+                j->step);
+}
+
+/* For a run that needs the room, or because it is held off. */
+static bool give_workspace(struct train *t, struct job *j)
+{
+    if (!train__drop_workspace(j, WORKER_STANDBY))
+        return false;
+    if (!job_has_ws(j) && switch_holds_off(t->env.sw))
+        note_hold(j);
     return true;
 }
 
@@ -599,7 +640,7 @@ bool train_turn(struct train *t)
     case TARGET_BOUNDARY:
         return leave_update(j);
     case TARGET_DROP:
-        return train__drop_workspace(j, WORKER_STANDBY);
+        return give_workspace(t, j);
     case TARGET_SWAP:
         return leave(j);
     default:

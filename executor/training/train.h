@@ -6,7 +6,7 @@
  *   wanted       RUNNING       PAUSED                LOADED             OFF
  *   run          -             go on, same worker    workspace, go      state from a slot, go
  *   pause        stop          -                     -                  -
- *   drop         stop          give the workspace    -                  -
+ *   drop, hold   stop          give the workspace    -                  -
  *   swap, leave  stop          give the workspace    state to a slot    - (leave: report the end)
  *
  * Between commits the state lives in host slots (job.h); when a worker dies, the steps since the
@@ -49,6 +49,7 @@ bool train_turn(struct train *t); /* true: it took a step */
 void train_yield(struct train *t, enum stop_way way);
 /* pause: it does not run; drop: its workspace is given up; swap: nothing is on the device. */
 bool train_has_yielded(const struct train *t, enum stop_way way);
+struct switch_wish train_wants(const struct train *t);
 /* The ranges that the way would free; returns their number. */
 size_t train_ranges(const struct train *t, enum stop_way way, struct space_range out[static 2]);
 /* Stops training in w, which has to compile a model; then training goes on. */

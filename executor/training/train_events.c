@@ -354,6 +354,21 @@ struct worker *train_active(const struct train *t)
     return t->job && job_runs(t->job) ? t->job->w : NULL;
 }
 
+struct switch_wish train_wants(const struct train *t)
+{
+    const struct job *j = t->job;
+
+    if (!j || job_has_ended(j) || j->build != JOB_BUILT || j->end != END_NONE ||
+        j->has_compile_pause)
+        return (struct switch_wish){.job = 0};
+    return (struct switch_wish){
+        .job = j->id,
+        .state_bytes = j->state_bytes,
+        .ws_bytes = j->ws_bytes,
+        .step_ns = j->busy_ns / SH_MAX(j->busy_steps, (int64_t)1), /* none yet: it takes longer */
+    };
+}
+
 void train_report_all(struct train *t)
 {
     if (t->job && !job_has_ended(t->job)) {

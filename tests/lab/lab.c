@@ -1,6 +1,7 @@
 /* lab.c - the laboratory's options and what they change, except ablations. */
 #include "tests/lab/lab.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 
 #include <stdlib.h>
@@ -16,6 +17,9 @@ const struct sh_conf_opt LAB_OPTIONS[] = {
                "leaves out what makes a switch fast (tests/lab/lab.h): none, no-daemon, ipc, "
                "pageable, one-process, two-processes, new-process or a debug-switch-mode; several "
                "with commas: SIGHUP goes on to the next"),
+    SH_OPT_INT(struct lab_conf, lab.hold_ms, "debug-hold-ms", 0, 0, 86400000, 0,
+               "training is held off for a quarter of the time, so long at a time, ms; 0: where "
+               "images are worth more"),
     SH_OPT_BOOL(struct lab_conf, lab.is_cold, "debug-cold", false, 0,
                 "a model leaves the device when its run ends"),
 };
@@ -52,6 +56,13 @@ static enum stop_way way_beside(void *arg)
     return l->way == STOP_N_WAYS ? STOP_PAUSE : l->way;
 }
 
+static bool holds_off(void *arg, bool does)
+{
+    const struct lab *l = arg;
+
+    return l->hold_ns ? sh_clock_ns() / l->hold_ns % 4 == 0 : does;
+}
+
 static int parse_way(struct lab *l, const char *name, struct sh_err *err)
 {
     l->way = STOP_N_WAYS;
@@ -75,13 +86,16 @@ int lab_init(struct lab *l, const struct lab_wishes *w, const struct exec_hooks 
     int rc = SH_OK;
 
     *hooks = NULL;
-    *l = (struct lab){
-        .is_cold = w->is_cold,
-        .hooks = {.begin = begin,
-                  .arg = l,
-                  .pool.arg = l,
-                  .models = {.drops_idle = drops_idle, .arg = l},
-                  .runs = {.stops_early = stops_early, .way_beside = way_beside, .arg = l}}};
+    *l = (struct lab){.is_cold = w->is_cold,
+                      .hold_ns = w->hold_ms * 1000000,
+                      .hooks = {.begin = begin,
+                                .arg = l,
+                                .pool.arg = l,
+                                .models = {.drops_idle = drops_idle, .arg = l},
+                                .runs = {.stops_early = stops_early,
+                                         .holds_off = holds_off,
+                                         .way_beside = way_beside,
+                                         .arg = l}}};
     ablation_fill(&l->hooks);
     if (w->switch_mode)
         rc = lab_mode_parse(w->switch_mode, &mode, err);
@@ -91,7 +105,7 @@ int lab_init(struct lab *l, const struct lab_wishes *w, const struct exec_hooks 
         rc = ablation_parse(l, w->ablation ? w->ablation : "none", mode, err);
     if (rc)
         return rc;
-    if (l->is_cold || l->takes_turns || l->way != STOP_N_WAYS || l->n_steps > 1 ||
+    if (l->is_cold || l->hold_ns || l->takes_turns || l->way != STOP_N_WAYS || l->n_steps > 1 ||
         l->now != ABLATION_NONE || l->steps[0].mode != LAB_OPTIMUM)
         *hooks = &l->hooks;
     return SH_OK;

@@ -37,7 +37,8 @@
 
 struct lab_wishes { /* the options; NULL: as in a release */
     const char *switch_mode, *stop_way, *ablation;
-    bool is_cold; /* evict a model when its run ends */
+    bool is_cold;    /* evict a model when its run ends */
+    int64_t hold_ms; /* training is held off for so long at a time; 0: by what images cost */
 };
 
 struct lab_conf {
@@ -65,6 +66,7 @@ struct lab { /* of one executor */
     enum stop_way way; /* STOP_N_WAYS: chosen by the memory needed */
     bool takes_turns;  /* uses each way in turn instead */
     uint32_t n_stops;
+    int64_t hold_ns;
 
     enum ablation now;
     struct {

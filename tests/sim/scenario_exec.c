@@ -24,7 +24,7 @@ static bool is_healed;
 
 static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishes *lab)
 {
-    (void)e;
+    c->request_weight = e->n_blocks % 2 ? 100 : c->request_weight;
     c->workers = sim_between(2, 4);
     c->compile_ms = 30000;
     c->hang_ms = sim_between(500, 6000);
@@ -43,6 +43,8 @@ static void tune(const struct sim_exec *e, struct exec_conf *c, struct lab_wishe
      * stands, which a real worker makes good by compiling it anew. */
     if (sim_below(10) == 0 && sim_below(2))
         lab->ablation = "pageable";
+    if (e->n_blocks % 3 == 0) /* whatever images are worth */
+        lab->hold_ms = 20 + e->n_blocks % 300;
     if (sim_below(3) == 0) /* each way of stopping, whatever the memory needs */
         lab->stop_way = "turns";
 }

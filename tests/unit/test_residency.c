@@ -606,6 +606,28 @@ static void a_number_is_given_again_after_its_image_has_gone(void **state)
     residency_free(r);
 }
 
+static void a_distance_is_of_all_images_that_runs_used_since(void **state)
+{
+    struct residency *r = new_residency(8, 1);
+    uint32_t a = add(r, 2, 0), b = add(r, 3, 0), c = add(r, 4, 0);
+
+    (void)state;
+    assert_true(residency_distance(r, a) == RESIDENCY_NEVER);
+    assert_int_equal(residency_distance(r, a), 2);
+    assert_true(residency_distance(r, b) == RESIDENCY_NEVER);
+    assert_int_equal(residency_distance(r, b), 3);
+    assert_int_equal(residency_distance(r, a), 5);
+    residency_touch(r, c, 9); /* prepared, but no run used it */
+    assert_int_equal(residency_distance(r, a), 2);
+    assert_true(residency_distance(r, c) == RESIDENCY_NEVER);
+    assert_int_equal(residency_distance(r, b), 9);
+    residency_remove(r, c);
+    assert_int_equal(residency_distance(r, a), 5);
+    assert_int_equal(add(r, 1, 0), c); /* another image with its number */
+    assert_true(residency_distance(r, c) == RESIDENCY_NEVER);
+    residency_free(r);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -632,6 +654,7 @@ int main(void)
         cmocka_unit_test(with_no_policy_one_model_is_there_at_a_time),
         cmocka_unit_test(a_model_larger_than_the_device_is_refused_at_once),
         cmocka_unit_test(a_number_is_given_again_after_its_image_has_gone),
+        cmocka_unit_test(a_distance_is_of_all_images_that_runs_used_since),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

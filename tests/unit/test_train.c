@@ -25,7 +25,7 @@ static struct {
     struct train t;
     struct job j;
     struct slot slot;
-    bool has_slot, is_idle, lacks, has_ahead, has_pins, is_here;
+    bool has_slot, is_idle, holds_off, lacks, has_ahead, has_pins, is_here;
     int state_rc, ws_rc, ticket_rc, copy_rc, fits_rc, open_rc;
     size_t ws_in_use, state_in_use;
     int n_sent, n_copies, n_written, n_best;
@@ -203,6 +203,7 @@ void dev_ticket_force(struct dev_mem *m, uint32_t slot, uint32_t value)
 { (void)m, (void)slot, (void)value; }
 size_t dev_mem_bytes(const struct dev_mem *m) { (void)m; return 1 << 20; }
 bool switch_is_idle(struct switcher *sw) { (void)sw; return R.is_idle; }
+bool switch_holds_off(const struct switcher *sw) { (void)sw; return R.holds_off; }
 const char *stop_way_name(enum stop_way w) { (void)w; return "pause"; }
 bool store_worker_lacks(struct store *s, const struct worker *w)
 { (void)s, (void)w; return R.lacks; }
@@ -700,6 +701,75 @@ static void an_evaluation_that_is_no_number_fails_the_job(void **state)
     }
 }
 
+static void one_that_is_held_off_gives_its_workspace_and_no_more(void **state)
+{
+    (void)state;
+    pauses(MSG_TRAIN_AT_STEP);
+    R.holds_off = true;
+    assert_true(train_turn(&R.t)); /* while the run has the device: it takes none of it */
+    assert_int_equal(R.j.stand, JOB_LOADED);
+    assert_int_equal(R.ws_in_use, 0);
+    assert_int_equal(R.j.redone, 1);
+    assert_int_equal(R.j.phase, MSG_JOB_PREEMPTED);
+    R.is_idle = true;
+    turns(3);
+    assert_int_equal(R.j.stand, JOB_LOADED); /* it does not come back by itself */
+}
+
+static void one_that_is_held_off_does_not_run_to_be_stopped(void **state)
+{
+    (void)state;
+    R.holds_off = true;
+    turns(3);
+    assert_int_equal(R.j.stand, JOB_OFF); /* its state would take room as well */
+    R.holds_off = false;
+    runs();
+    R.holds_off = true; /* no run has the device */
+    turns(1);
+    assert_int_equal(R.j.stand, JOB_STOPPING);
+    assert_int_equal(R.ctl[0].stop_finish, 1);
+    stopped(MSG_TRAIN_AT_BOUNDARY);
+    turns(1);
+    assert_int_equal(R.ws_in_use, 0);
+}
+
+static void an_update_is_not_finished_beside_a_run_unless_that_asks(void **state)
+{
+    (void)state;
+    for (int asks = 0; asks < 2; asks++) {
+        begin(state);
+        pauses(MSG_TRAIN_AT_UPDATE);
+        R.holds_off = true;
+        turns(2);
+        assert_int_equal(R.j.stand, JOB_PAUSED);
+        if (asks)
+            train_yield(&R.t, STOP_DROP);
+        else
+            R.is_idle = true;
+        turns(1);
+        assert_int_equal(R.j.stand, JOB_STOPPING); /* to the end of its update */
+        stopped(MSG_TRAIN_AT_BOUNDARY);
+        turns(1);
+        assert_int_equal(R.ws_in_use, 0);
+    }
+}
+
+static void one_that_is_held_off_can_be_rated_and_ended(void **state)
+{
+    const struct train_spec spec = {.evaluation = {.every = 5}};
+
+    (void)state;
+    trials_init(&R.j.trials, &spec);
+    runs();
+    evaluated(2);
+    R.holds_off = true;
+    turns(2);
+    assert_int_equal(R.j.trials.last_step, 10);
+    train_suspend(&R.t);
+    turns(2);
+    assert_int_equal(R.j.stand, JOB_OFF);
+}
+
 int main(void)
 {
 #define TEST(name) cmocka_unit_test_setup(name, begin)
@@ -720,6 +790,10 @@ int main(void)
         TEST(what_is_best_is_kept_before_it_counts),
         TEST(an_evaluation_of_a_state_that_was_lost_is_forgotten),
         TEST(an_evaluation_that_is_no_number_fails_the_job),
+        TEST(one_that_is_held_off_gives_its_workspace_and_no_more),
+        TEST(one_that_is_held_off_does_not_run_to_be_stopped),
+        TEST(an_update_is_not_finished_beside_a_run_unless_that_asks),
+        TEST(one_that_is_held_off_can_be_rated_and_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

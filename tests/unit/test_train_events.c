@@ -495,6 +495,34 @@ static void a_job_is_given_up_when_its_workers_die_one_after_the_other(void **st
     assert_int_equal(R.j.redone, 1);
 }
 
+static void what_it_wants_is_nothing_unless_it_could_run(void **state)
+{
+    struct switch_wish w;
+
+    (void)state;
+    begin(true);
+    R.j.build = JOB_BUILT;
+    R.j.state_bytes = 100;
+    R.j.ws_bytes = 200;
+    R.j.busy_ns = 60;
+    R.j.busy_steps = 3;
+    w = train_wants(&R.t);
+    assert_int_equal(w.job, JOB);
+    assert_int_equal(w.ws_bytes, R.j.ws_bytes);
+    assert_int_equal(w.state_bytes, R.j.state_bytes);
+    assert_int_equal(w.step_ns, 20);
+    R.j.build = JOB_RAW;
+    assert_int_equal(train_wants(&R.t).job, 0);
+    R.j.build = JOB_BUILT;
+    R.j.has_compile_pause = true;
+    assert_int_equal(train_wants(&R.t).job, 0);
+    R.j.has_compile_pause = false;
+    train_suspend(&R.t);
+    assert_int_equal(train_wants(&R.t).job, 0);
+    R.t.job = NULL;
+    assert_int_equal(train_wants(&R.t).job, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -507,6 +535,7 @@ int main(void)
         cmocka_unit_test(one_job_at_a_time),
         cmocka_unit_test(an_executor_that_ends_suspends_what_has_not_ended),
         cmocka_unit_test(a_job_is_given_up_when_its_workers_die_one_after_the_other),
+        cmocka_unit_test(what_it_wants_is_nothing_unless_it_could_run),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
