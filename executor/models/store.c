@@ -736,11 +736,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
     struct sh_err err = {0}, full = {0};
     int rc = SH_OK;
 
-    if (w->preparing != d->handle) {
-        SH_ERROR("worker.message.bug", "worker=%u type=WK_MODEL_DONE", w->index);
+    if (!worker_end_model(w, d->handle))
         return;
-    }
-    worker_end_model(w);
     if (would_serve(w))
         s->loaded_ns = w->compiled_ns;
     if (!m)

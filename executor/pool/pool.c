@@ -224,10 +224,16 @@ void worker_begin_model(struct worker *w, int64_t handle)
     worker_busy(w);
 }
 
-void worker_end_model(struct worker *w)
+bool worker_end_model(struct worker *w, int64_t handle)
 {
+    if (w->preparing != handle) {
+        SH_ERROR("worker.message.bug", "worker=%u type=WK_MODEL_DONE", w->index);
+        worker_kill(w, WORKER_KILL_PROTOCOL);
+        return false;
+    }
     w->preparing = 0;
     w->compiled_ns = sh_clock_ns();
+    return true;
 }
 
 void worker_begin_job(struct worker *w)

@@ -155,7 +155,9 @@ int worker_note_model(struct worker *w, int64_t handle, struct sh_err *err);
 
 /* Work other than runs, noted by whoever gives it to the worker. It compiles a model: */
 void worker_begin_model(struct worker *w, int64_t handle);
-void worker_end_model(struct worker *w);
+/* It says that it has ended to. false: it compiles another one or none, and is killed for that; the
+ * end of what it compiles would never come. */
+bool worker_end_model(struct worker *w, int64_t handle);
 /* It compiles a job, which replaces the present one. job: the one compiled; 0: it failed. */
 void worker_begin_job(struct worker *w);
 void worker_end_job(struct worker *w, int64_t job);

@@ -367,6 +367,27 @@ static void one_is_ready_once(void **state)
     assert_string_equal(why, "");
 }
 
+/* Runs go to it between two pieces of a load, so that it is never silent for long: it could stand
+ * so for ever. */
+static void one_that_says_that_another_model_is_ready_is_killed(void **state)
+{
+    const struct sh_msg says = ready(MSG_FENCES, "");
+
+    (void)state;
+    script(&says, 1, STAYS);
+    start();
+    UNTIL(R.n_ready == 1);
+    pool_set_state(first(), WORKER_STANDBY);
+    worker_begin_model(first(), 7);
+    assert_true(worker_end_model(first(), 7));
+    assert_true(worker_is_idle(first()));
+    worker_begin_model(first(), 8);
+    assert_false(worker_end_model(first(), 7));
+    UNTIL(R.n_dead == 1);
+    assert_string_equal(first()->exit_cause, "protocol");
+    assert_int_equal(R.preparing, 8); /* who gave it hears that nothing comes of it */
+}
+
 static void a_fence_that_one_could_not_put_up_is_missing_of_all(void **state)
 {
     const struct sh_msg says = ready(MSG_FENCES & ~MSG_FENCE_USER, "no such user");
@@ -450,6 +471,7 @@ int main(void)
         TEST(one_that_is_silent_at_work_is_killed),
         TEST(a_pool_that_stops_starts_nobody),
         TEST(one_is_ready_once),
+        TEST(one_that_says_that_another_model_is_ready_is_killed),
         TEST(a_fence_that_one_could_not_put_up_is_missing_of_all),
         TEST(workers_that_never_start_are_tried_without_fences),
         TEST(deaths_that_no_fence_can_cause_change_none),
