@@ -1,7 +1,6 @@
 /* program.c - from a graph to a program: lowers, rewrites, plans, and answers questions. */
 #include "runtime/model/program.h"
 
-#include "common/conf.h"
 #include "common/mem.h"
 #include "runtime/model/autodiff.h"
 #include "runtime/model/indices.h"
@@ -410,12 +409,10 @@ static int start(const struct graph *g, const struct graph_sizes *at, const stru
     return rc;
 }
 
-/* Only with SHUNT_TF32_ALONG=1 in the environment, until it is measured. */
+/* Their layout is the same for all sizes: it depends on what reads a weight, not on how much. */
 static int turn_weights(struct ir *ir, enum dev_precision precision, struct sh_err *err)
 {
-    const char *text = precision == DEV_TF32 ? sh_conf_env("SHUNT_TF32_ALONG") : NULL;
-
-    if (!text || strcmp(text, "1") != 0)
+    if (precision != DEV_TF32)
         return SH_OK;
     pass_along(ir);
     ir_drop_unused(ir);

@@ -180,44 +180,6 @@ static void every_depthwise_kernel_matches_the_loops(void **state)
     }
 }
 
-/* Each reads what the one in front writes, and is on the device before that has ended. */
-static void kernels_that_begin_early_wait_for_the_one_in_front(void **state)
-{
-    const struct cc c = {1, 96, 9, 10, 96, {7, 7}, {1, 1}, {1, 1}, {3, 3, 3, 3}, 96};
-    const size_t n = 96 * 90;
-    float *copy = calloc(n, sizeof(*copy));
-    double *want = NULL;
-    struct t_graph t;
-    uint32_t x;
-
-    assert_non_null(copy);
-    setenv("SHUNT_CUDA_OVERLAP", "1", 1);
-    t_init(&t);
-    x = t_in(&t, DIMS(1, 96, 9, 10));
-    for (size_t i = 0; i < n; i++)
-        copy[i] = t_f(&t, x)[i];
-    for (int k = 0; k < 6; k++) {
-        uint32_t w = t_weight(&t, DIMS(96, 1, 7, 7));
-        uint32_t y = k == 5 ? t_out(&t, DIMS(1, 96, 9, 10)) : t_act(&t, DIMS(1, 96, 9, 10));
-        struct visit v = {.x = copy, .w = t_f(&t, w)};
-
-        free(want);
-        want = v.y = t_doubles(n);
-        walk(&c, &v);
-        for (size_t i = 0; i < n; i++)
-            copy[i] = (float)want[i];
-        t_op(&t, DEV_OP_CONV, IN(x, w), OUT(y))->u.conv = conv_of(&c);
-        x = y;
-    }
-    (void)state;
-    t_run(&t);
-    unsetenv("SHUNT_CUDA_OVERLAP");
-    t_close(&t, x, want, CONV_BOUND);
-    t_fini(&t);
-    free(want);
-    free(copy);
-}
-
 /* A weight of convolutions over a large picture and a small one: how it is stored suits the first
  * that comes, and the other reads it so; whichever is first. */
 static void one_weight_serves_pictures_of_all_sizes(void **state)
@@ -782,7 +744,6 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(convolution_matches_the_loops),
         cmocka_unit_test(every_depthwise_kernel_matches_the_loops),
-        cmocka_unit_test(kernels_that_begin_early_wait_for_the_one_in_front),
         cmocka_unit_test(one_weight_serves_pictures_of_all_sizes),
         cmocka_unit_test(convolution_gradients_match_the_loops),
         cmocka_unit_test(weight_gradients_of_parts_of_the_samples_add_up),

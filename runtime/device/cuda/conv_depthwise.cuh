@@ -51,14 +51,14 @@ DEV_INLINE float load_now(const float *p)
 {
     float v;
 
-    asm volatile("ld.global.f32 %0, [%1];" : "=f"(v) : "l"(p));
+    asm volatile("ld.global.nc.f32 %0, [%1];" : "=f"(v) : "l"(p));
     return v;
 }
 template <class T> DEV_INLINE T load_now(const T *p) // of 16 bits
 {
     uint16_t v;
 
-    asm volatile("ld.global.u16 %0, [%1];" : "=h"(v) : "l"(p));
+    asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(v) : "l"(p));
     return *reinterpret_cast<const T *>(&v);
 }
 
@@ -119,7 +119,7 @@ template <class T, int V> DEV_INLINE vec<T, V> load_if(const T *p, bool is_there
                  "    mov.b32 %1, 0;\n"
                  "    mov.b32 %2, 0;\n"
                  "    mov.b32 %3, 0;\n"
-                 "    @there ld.global.v4.b32 {%0, %1, %2, %3}, [%4];\n"
+                 "    @there ld.global.nc.v4.b32 {%0, %1, %2, %3}, [%4];\n"
                  "}"
                  : "=&r"(v.x), "=&r"(v.y), "=&r"(v.z), "=&r"(v.w)
                  : "l"(p), "r"((int)is_there));

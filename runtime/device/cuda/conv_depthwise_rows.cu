@@ -6,7 +6,6 @@
 // and its code, which is run through once, is short. The rows are added up in shared memory, in
 // their order.
 #include "runtime/device/cuda/conv_depthwise.cuh"
-#include "runtime/device/cuda/launch.cuh"
 #include "runtime/device/cuda/nest.cuh"
 
 #define MANY 256 // blocks: about two for each multiprocessor of a large device
@@ -20,8 +19,9 @@ struct rows {
 
 template <class T, int V, int K, int S, int N>
 static __global__ void __launch_bounds__(THREADS, 2)
-    dw_rows_kernel(const __grid_constant__ struct rows a, const T *x, const T *w, const T *bias,
-                   const T *z, const struct act_of act, T *y)
+    dw_rows_kernel(const __grid_constant__ struct rows a, const T *__restrict__ x,
+                   const T *__restrict__ w, const T *__restrict__ bias, const T *__restrict__ z,
+                   const struct act_of act, T *__restrict__ y)
 {
     extern __shared__ __align__(16) float shared[];
     float *const parts = shared + K * K * row_of(a.d); // [row of taps][slot][result][lane][V]
@@ -37,8 +37,6 @@ static __global__ void __launch_bounds__(THREADS, 2)
     vec<T, V> in[(N - 1) * S + K];
     float acc[N][V] = {}, more[V] = {};
 
-    await_front();
-    let_next_begin();
     load_row(a.d, x + ((int64_t)image * a.d.h + h) * a.d.w * a.d.c + c,
              is_here && (unsigned)h < (unsigned)a.d.h, q * S - a.d.pad_w, in);
     if (bias && is_here)
@@ -99,8 +97,8 @@ static void launch(cudaStream_t s, const struct k_conv *v, const T *x, const T *
     const dim3 grid((unsigned)cdiv64(a.groups, a.slots), (unsigned)cdiv64(v->c, a.d.l.chunk));
     const size_t parts = (size_t)K * a.slots * N * a.d.l.lanes * V * sizeof(float);
 
-    launch_early(dw_rows_kernel<T, V, K, S, N>, grid, THREADS, shared_of(a.d) + parts, s, a, x, w,
-                 bias, z, act, y);
+    dw_rows_kernel<T, V, K, S, N>
+        <<<grid, THREADS, shared_of(a.d) + parts, s>>>(a, x, w, bias, z, act, y);
 }
 
 template <class T, int K, int S>

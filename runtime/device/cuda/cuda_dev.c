@@ -39,13 +39,6 @@ static struct open_dev *dev_of(struct dev *d)
     return (struct open_dev *)d;
 }
 
-bool cuda__may_overlap(void)
-{
-    const char *text = sh_conf_env("SHUNT_CUDA_OVERLAP");
-
-    return text && strcmp(text, "1") == 0;
-}
-
 /* ------------------------------------------------------------------ life */
 
 static int map_arena(struct open_dev *o, const struct dev_conf *c, struct sh_err *err)

@@ -10,7 +10,6 @@
  */
 #include "runtime/device/cuda/act.cuh"
 #include "runtime/device/cuda/kernels_quant.h"
-#include "runtime/device/cuda/launch.cuh"
 #include "runtime/device/cuda/nest.cuh"
 
 #define THREADS 256
@@ -592,8 +591,6 @@ static __global__ void epilogue_vec(uint32_t n_vec, fast_div cols, k_operand y, 
     float v[8], add[8];
     raw8 ry, rr = {};
 
-    await_front();
-    let_next_begin();
     if (i >= n_vec)
         return;
     const int64_t off = (int64_t)i * 8;
@@ -645,9 +642,9 @@ void k_epilogue(cudaStream_t s, int64_t rows, int64_t cols, int y_type, void *y,
 
     if (cols % 8 == 0 && total / 8 < INT32_MAX && is_aligned(y, 16) && is_aligned(bias, 16) &&
         is_aligned(residual, 16))
-        launch_early(epilogue_vec, (unsigned)cdiv64(total / 8, THREADS), THREADS, 0, s,
-                     (uint32_t)(total / 8), fast_div_of((uint32_t)(cols / 8)), oy, ob, ores,
-                     act_of{act, p0, p1});
+        epilogue_vec<<<(unsigned)cdiv64(total / 8, THREADS), THREADS, 0, s>>>(
+            (uint32_t)(total / 8), fast_div_of((uint32_t)(cols / 8)), oy, ob, ores,
+            act_of{act, p0, p1});
     else
         epilogue_each<<<(unsigned)cdiv64(total, THREADS), THREADS, 0, s>>>(
             total, cols, oy, ob, ores, act_of{act, p0, p1});

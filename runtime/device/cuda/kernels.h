@@ -20,8 +20,6 @@
 extern "C" {
 #endif
 
-bool cuda__may_overlap(void); /* of kernels that launch_early() launches (launch.cuh) */
-
 /* How a tensor's elements are stored. */
 enum cuda_type {
     CUDA_T_F32,

@@ -9,7 +9,6 @@
 // types are looked at when loading and storing. The gradients of scale and bias are summed by each
 // block over the lines that it has, then over the blocks: in a fixed order.
 
-#include "runtime/device/cuda/launch.cuh"
 #include "runtime/device/cuda/nest.cuh"
 
 #define WARPS 4 // of a block that has a warp for each line
@@ -422,8 +421,6 @@ static __global__ void layernorm_held(const __grid_constant__ struct k_layernorm
     raw<V, C> x, scale_raw, bias_raw; // three loads take as long as one
     held<V, C> h, scale, bias;
 
-    await_front();
-    let_next_begin();
     if (line >= a.rows)
         return;
     x.load(a.x, line * n, n);
@@ -493,8 +490,8 @@ void k_layernorm(cudaStream_t s, const struct k_layernorm *a)
     if (a->n > MAX_HELD)
         layernorm_long<<<(unsigned)a->rows, BLOCK, 0, s>>>(*a);
     else
-        DISPATCH_HELD(a->n, launch_early(layernorm_held<V, C>, (unsigned)cdiv64(a->rows, WARPS),
-                                         WARPS * WARP, 0, s, *a));
+        DISPATCH_HELD(a->n, layernorm_held<V, C>
+                      <<<(unsigned)cdiv64(a->rows, WARPS), WARPS * WARP, 0, s>>>(*a));
 }
 
 // d_x = invstd (g - mean(g) - h mean(g h)), g = d_y scale, h = (x - mean) invstd;
