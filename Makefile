@@ -430,12 +430,15 @@ spin: ## models of the protocols, every order of events; and that each planted m
 lint: ## layers, banned calls, sizes, format, words, dashboards, docs, shell
 	@tests/lint/all.sh
 
+dashboards: ## dashboards/grafana/*.json from dashboards/panels.py
+	@dashboards/make.py
+
 docs: all ## print the tables of docs/ (api, cli, config, metrics, operators) from the programs
 	@docs/print.sh docs
 
 fmt: ## clang-format on every source file
 	@git ls-files -co --exclude-standard '*.c' '*.h' '*.cu' '*.cuh' | xargs clang-format -i
 
-.PHONY: help deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench benches replay scale \
+.PHONY: help dashboards deps build all clean demo lab recipes e2e soak fuzz fuzz-short fuzz-programs test unit device-tests db-tests golden spin lint docs fmt bench benches replay scale \
         sim sim-check coverage coverage-programs bundle bundle-tests wheel
 -include $(shell find build* -path '*/mutants' -prune -o -path '*/recipes' -prune -o -name '*.d' -print 2>/dev/null)

@@ -168,6 +168,8 @@ void sched_lead(struct sched *s, uint64_t epoch)
     homes_begin(s);
     SH_INFO("lease.won", "epoch=%" PRIu64 " holder=%s", epoch, s->holder);
     sh_metric_set(M_shunt_leader, NULL, 1);
+    sh_metric_add(M_shunt_view_differences_total, NULL,
+                  0); /* so that the first one is an increase */
     sched__poll(s);
 }
 

@@ -226,6 +226,7 @@ static int read_row(const struct db_res *res, size_t i, struct cat_version *v, s
     sh_strlcpy(v->precision, db_text(res, i, 9), sizeof(v->precision));
     v->has_slo = db_text(res, i, 12) != NULL;
     v->slo_ms = db_f64(res, i, 12, 0);
+    v->slo_percentile = db_f64(res, i, 18, 0);
     v->slo_priority = db_i64(res, i, 13, 0);
     sh_strlcpy(v->on_miss, v->has_slo ? db_text(res, i, 14) : "", sizeof(v->on_miss));
     sh_strlcpy(v->reason, db_text(res, i, 15), sizeof(v->reason));

@@ -43,7 +43,7 @@ struct cat_version {
     bool batched;              /* axis 0 of every tensor is the batch */
     int64_t fixed_batch;       /* the only batch that it runs with; 0: any (common/sample.h) */
     bool has_slo;
-    double slo_ms;
+    double slo_ms, slo_percentile;
     int64_t slo_priority;
     char on_miss[16], reason[256], reason_code[24];
 };

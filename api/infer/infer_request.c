@@ -93,6 +93,8 @@ void infer_settle(struct infer *i, int rc)
         return; /* a client's own mistakes are no matter of the SLO */
     slo = rc ? SLO_REJECTED : (double)ns <= i->v->slo_ms * 1e6 ? SLO_MET : SLO_MISSED;
     sh_metric_add(M_shunt_slo_requests_total, SH_LABELS(i->tenant, i->v->model, NAMES[slo]), 1);
+    sh_metric_set(M_shunt_slo_objective_ratio, SH_LABELS(i->tenant, i->v->model),
+                  i->v->slo_percentile / 100);
     slo_counts_add(i->api->slo, i->v->model_id, slo, ns, sh_clock_wall_ms());
 }
 

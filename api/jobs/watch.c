@@ -470,6 +470,7 @@ int watch_start(struct api *a, struct watch **out, struct sh_err *err)
     if (!w)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the event streams");
     w->api = a;
+    sh_metric_set(M_shunt_http_streams, NULL, 0);
     pthread_mutex_init(&w->lock, NULL);
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

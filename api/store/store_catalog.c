@@ -16,8 +16,8 @@ static const struct db_stmt CATALOG_LOAD = {
     "catalog_load",
     "SELECT v.id, m.id, t.id, t.name, m.name, v.version, v.state, m.visibility = 'shared', "
     "v.max_batch, v.precision, v.inputs::text, v.outputs::text, s.latency_ms, s.priority, "
-    "s.on_miss, coalesce(v.reason, ''), coalesce(v.reason_code, ''), v.meta ->> 'buckets' FROM "
-    "model_version v "
+    "s.on_miss, coalesce(v.reason, ''), coalesce(v.reason_code, ''), v.meta ->> 'buckets', "
+    "s.percentile FROM model_version v "
     "JOIN model m ON m.id = v.model_id JOIN tenant t ON t.id = m.tenant_id "
     "LEFT JOIN slo s ON s.model_id = m.id WHERE m.deleted_at IS NULL "
     "AND v.state <> 'DELETED' AND t.state <> 'DELETED' ORDER BY v.id",

@@ -20,8 +20,7 @@ static void tenant_free(struct tenants *t, struct tenant *x)
         if (x->n_jobs_shown[k])
             sh_metric_drop(M_shunt_jobs, SH_LABELS(x->name, job_state_name((enum job_state)k)));
     for (int k = 0; k < TENANT_N_WAITS; k++)
-        if (x->oldest_shown[k])
-            sh_metric_drop(M_shunt_oldest_waiting_seconds, SH_LABELS(x->name, TENANT_WAIT_NAME[k]));
+        sh_metric_drop(M_shunt_oldest_waiting_seconds, SH_LABELS(x->name, TENANT_WAIT_NAME[k]));
     tenants_untouch(x);
     if (t->pool)
         jobpool_del_tenant(t->pool, &x->pooled);

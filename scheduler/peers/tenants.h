@@ -29,9 +29,8 @@ struct tenant { /* if deleted: lives until its last request has ended, no job of
     int64_t n_jobs[JOB_N_STATES]; /* as of the last look at the database; final states excluded */
     bool n_jobs_shown[JOB_N_STATES];
     int64_t oldest_ns[TENANT_N_WAITS]; /* as last shown */
-    bool oldest_shown[TENANT_N_WAITS];
-    struct store_share shown; /* as last shown, at shown_ns; shares.c */
-    int64_t shown_ns;         /* 0: nothing yet */
+    struct store_share shown;          /* as last shown, at shown_ns; shares.c */
+    int64_t shown_ns;                  /* 0: nothing yet */
     struct jobpool_tenant pooled;
     struct tenant *next_touched, **touched_at; /* touched_at NULL: it is not in tenants.touched */
 };

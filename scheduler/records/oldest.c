@@ -39,14 +39,10 @@ void oldest_second(struct sched *s)
     note_requests(s, sh_clock_ns());
     note_jobs(s, sh_clock_wall_ms() * 1000);
     for (size_t i = 0; i < s->tenants.n; i++) {
-        struct tenant *t = s->tenants.items[i];
+        const struct tenant *t = s->tenants.items[i];
 
-        for (int k = 0; k < TENANT_N_WAITS; k++) {
-            if (!t->oldest_ns[k] && !t->oldest_shown[k])
-                continue;
-            t->oldest_shown[k] = true;
+        for (int k = 0; k < TENANT_N_WAITS; k++)
             sh_metric_set(M_shunt_oldest_waiting_seconds, SH_LABELS(t->name, TENANT_WAIT_NAME[k]),
                           (double)t->oldest_ns[k] / 1e9);
-        }
     }
 }
