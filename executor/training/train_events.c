@@ -434,6 +434,7 @@ int train_new(const struct train_env *env, struct train **out, struct sh_err *er
     if (!t)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the trainer");
     t->env = *env;
+    sh_metric_add(M_shunt_training_holds_total, SH_LABELS(env->executor), 0); /* it is there */
     rc = sh_timer_add(env->loop, TICK_NS, TICK_NS, on_tick, t, &t->tick, err);
     if (rc) {
         free(t);
