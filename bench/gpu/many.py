@@ -43,7 +43,7 @@ HOST = "64G"  # a virtual machine may say that it has less than it will
 EVICTED = ("image", "training", "workspace", "idle", "ahead", "hostmemory")  # what room was for
 LOADERS = 6  # models that are sent at a time
 SAME = 1e-3  # of the range of a result
-COPIED = 'shunt_copied_bytes_total{executor="%s0",direction="h2d"}' % part.DEVICE
+COPIED = 'shunt_copied_bytes_total{executor="%s0",direction="h2d",' % part.DEVICE
 
 
 def read_load(path):
@@ -151,6 +151,7 @@ def counters(s):
     for series, n in m.items():
         for what, begins in (("runs", "shunt_runs_total{"), ("bytes", COPIED),
                              ("trained", "shunt_train_samples_total{"),
+                             ("held_off", "shunt_training_holds_total{"),
                              ("read", "shunt_image_read_bytes_total{")):
             if series.startswith(begins):
                 found[what] = found.get(what, 0) + n
@@ -194,7 +195,7 @@ def loaded(s, case, kinds, load, rate, args, alone):
     return summary(OURS, case, rate, ones, 500 * seconds, args.slo_ms, did["bytes"], did["runs"],
                    training_samples_per_s=round(did["trained"], 1),
                    training_alone_samples_per_s=round(alone, 1),
-                   stops_per_s={k: round(did.get(k, 0), 2) for k in ("pause", "drop", "swap")},
+                   stops_per_s={k: round(did.get(k, 0), 2) for k in ("pause", "drop", "swap", "held_off")},
                    disk_gb_per_s=round(did.get("read", 0) / 1e9, 3),
                    image_gb=gigabytes(s, "shunt_image_bytes"), arena_gb=gigabytes(s, "shunt_arena_bytes"),
                    evicted_gb_per_s={k: round(did.get(k, 0) / 1e9, 3) for k in EVICTED},

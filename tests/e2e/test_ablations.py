@@ -17,7 +17,7 @@ from exec_driver import BIN, LAB, WAIT_S
 from test_executor import TRAIN, Case, spec
 
 LABEL = 'shunt_%s{executor="e0"%s}'
-COPIED = LABEL % ("copied_bytes_total", ',direction="h2d"')
+COPIED = LABEL % ("copied_bytes_total", ',direction="h2d",purpose="weights"')
 ONE_RUN = LABEL % ("worker_exits_total", ',cause="one-run"')
 
 
@@ -40,9 +40,9 @@ class Ablations(Case):
         """Some runs between steps of the job; what the executor copied to the device for the last."""
         for _ in range(runs):
             self.steps(d, 2)
-            before = d.metrics()[COPIED]
+            before = d.metrics().get(COPIED, 0)
             self.assert_close(self.infer(d, 1, 3, 8)[0], self.want)
-            after = d.metrics()[COPIED]
+            after = d.metrics().get(COPIED, 0)
         self.steps(d, 2)
         return after - before
 

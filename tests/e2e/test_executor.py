@@ -288,7 +288,7 @@ class Runs(Case):
         d = self.driver("--copy-gb-per-s=0.5", "--pool-bytes=192M")
         d.load(1, d.package(self.zoo("resnet18", "inference"))[0], max_batch=1)
         d.scheduler.send("PREPARE", epoch=1, rid=5, version_id=1, evict=0)
-        key = 'shunt_copied_bytes_total{executor="e0",direction="h2d"}'
+        key = 'shunt_copied_bytes_total{executor="e0",direction="h2d",purpose="weights"}'
         d.wait(lambda: d.metrics().get(key, 0) >= d.states[1].image_bytes, WAIT_S, "the copy")
         d.rest(0.3)
         r, _ = d.result(d.run(1, [bytes(602112)], [4000], 1))
@@ -619,6 +619,34 @@ class Runs(Case):
                  for way in ("pause", "drop", "swap")}
         self.assertEqual((stops["drop"], stops["swap"]), (0, 0), stops)
         self.assertGreater(stops["pause"], 0)
+
+    def test_training_is_held_off_while_images_are_worth_more_than_its_step(self):
+        """Six images of 8 MiB fit in 64 without its workspace of some 40; beside it each run copies its own."""
+        d = self.driver("--pool-bytes=64M", "--workers=3", "--copy-gb-per-s=0.2")
+        versions, held = range(1, 7), 'shunt_training_holds_total{executor="e0"}'
+
+        def copied():
+            return d.metrics()['shunt_copied_bytes_total{executor="e0",direction="h2d",purpose="weights"}']
+
+        def run_all():
+            before = copied()
+            for v in versions:
+                self.assertEqual(self.run_wide(d, v)[0].rc, 0)
+            return copied() - before
+        for v in versions:
+            self.load_wide(d, v)
+            self.run_wide(d, v)
+        folder = d.start_job(5, d.package(self.net_train, "--training")[0], TRAIN, spec(epochs=10**5, batch=512))
+        d.wait_step(5, 3)
+        self.assertGreater(run_all(), 0)
+        end = time.monotonic() + WAIT_S
+        while run_all() or not d.metrics().get(held):
+            self.assertLess(time.monotonic(), end, "training keeps its workspace, and images come again and again")
+        step = d.jobs[5].step
+        d.wait_step(5, step + 3)  # nobody asks any more: it comes back by itself
+        d.rest(2.5)  # the log is written once a second
+        with open(os.path.join(folder, "log.txt")) as f:
+            self.assertIn("(ImagesFirst)", f.read())
 
     def test_an_image_whose_file_is_damaged_is_never_served(self):
         def flip(path):
