@@ -55,14 +55,16 @@ static int add(struct forms *f, const char *name, const Onnx__TensorProto *t, fl
     return rc ? rc : names_put(&f->names, copy, (uint32_t)f->b.g->n_initializer - 1, f->b.err);
 }
 
-/* What the parameter of t is called in the graph; *there: it has these numbers already. OWNED. */
+/* What the parameter of t is called in the graph, or what is it with the axes of t; *there: it has
+ * these numbers already. OWNED. */
 static int name_param(struct forms *f, const char *param, const Onnx__TensorProto *t,
                       const float *x, bool but_signs, char **out, bool *there)
 {
     const uint32_t of = names_get(&f->names, param);
     const Onnx__TensorProto *other = of == NAMES_NONE ? NULL : f->b.g->initializer[of];
     const uint8_t *data =
-        other && elements(other) && same_axes(other, t) ? onnx_tensor_look(other, f->source) : NULL;
+        other && elements(other) == elements(t) ? onnx_tensor_look(other, f->source) : NULL;
+    int rc;
 
     *there = data;
     for (size_t i = 0; i < elements(t) && *there; i++) {
@@ -70,8 +72,16 @@ static int name_param(struct forms *f, const char *param, const Onnx__TensorProt
 
         *there = fabsf((but_signs ? fabsf(is) : is) - x[i]) <= 1e-4f * (1 + fabsf(x[i]));
     }
-    return other && !*there ? sh_asprintf(f->b.err, out, "%s@%s", param, t->name)
-                            : sh_strdup(param, out, f->b.err);
+    if (!other || (*there && same_axes(other, t)))
+        return sh_strdup(param, out, f->b.err);
+    rc = sh_asprintf(f->b.err, out, "%s@%s", param, t->name);
+    if (!rc && *there) {
+        Onnx__TensorProto like = *t;
+
+        like.name = *out;
+        rc = onnx_build_shaped(&f->b, "Reshape", param, &like);
+    }
+    return rc;
 }
 
 /* Nodes from the parameter to the constant, which is called `to`. */

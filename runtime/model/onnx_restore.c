@@ -5,6 +5,7 @@
 #include "runtime/model/onnx_forms.h"
 #include "runtime/model/onnx_held.h"
 #include "runtime/model/onnx_live.h"
+#include "runtime/model/onnx_moved.h"
 #include "runtime/model/onnx_rows.h"
 #include "runtime/model/onnx_sums.h"
 #include "runtime/model/onnx_tie.h"
@@ -22,6 +23,8 @@ int onnx_restore(Onnx__ModelProto *m, struct onnx_source *source, const struct p
         rc = onnx_unfold(m, source, &out->n_unfolded, &out->n_folded, err);
     if (!rc)
         rc = onnx_literals(m, source, kinds, err);
+    if (!rc)
+        rc = onnx_moved(m, source, kinds, err);
     if (!rc)
         rc = onnx_forms(m, source, kinds, err);
     if (!rc)

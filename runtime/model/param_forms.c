@@ -265,6 +265,53 @@ bool param_form_signs(const char *name, const char *list, const struct param_kin
     return has_param && negates;
 }
 
+/* One name of the list, or that of the constant; false: no move of all numbers. */
+static bool add_move(struct param_move *m, const char *name)
+{
+    static const char *const PARTS[] = {"getitem", "narrow", "select", "slice"};
+    static const char *const REPEATS[] = {"expand", "expand_as", "repeat"};
+    static const char *const TURNS[] = {"permute", "t", "transpose"};
+    const bool repeats = is_any(name, REPEATS, SH_ARRAY_LEN(REPEATS));
+
+    m->repeats |= repeats;
+    m->turns |= is_any(name, TURNS, SH_ARRAY_LEN(TURNS));
+    return repeats || (is_move(name) && !is_any(name, PARTS, SH_ARRAY_LEN(PARTS)));
+}
+
+bool param_form_moved(const char *name, const char *list, const struct param_kinds *kinds,
+                      struct param_move *out)
+{
+    size_t n = 0;
+
+    *out = (struct param_move){.param = ""};
+    if (!add_move(out, name))
+        return false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+        enum graph_said is;
+
+        if (!copy_name(one, p, n))
+            return false;
+        is = param_kind(kinds, one);
+        if (is == GRAPH_SAID_PARAM && !out->param[0])
+            memcpy(out->param, one, n + 1);
+        else if (is || !(is_number(one) || add_move(out, one)))
+            return false;
+    }
+    return out->param[0];
+}
+
+bool param_form_mentions(const char *list, const char *param)
+{
+    const size_t len = strlen(param);
+    size_t n = 0;
+
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n))
+        if (n == len && memcmp(p, param, n) == 0)
+            return true;
+    return false;
+}
+
 bool param_form_expanded(const char *name, const char *list, const struct param_kinds *kinds,
                          char param[static PARAM_FORM_NAME])
 {

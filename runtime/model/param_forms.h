@@ -27,6 +27,16 @@ void param_form_softmax(struct param_form *out);
 /* Of a constant whose numbers are those of parameters, taken once or several times, some of them
  * negated: nothing else is among the names. */
 bool param_form_signs(const char *name, const char *list, const struct param_kinds *kinds);
+struct param_move {
+    char param[PARAM_FORM_NAME];
+    bool turns, repeats; /* another order of its numbers; some may be there several times */
+};
+
+/* Of a constant that is all of one parameter, moved. */
+bool param_form_moved(const char *name, const char *list, const struct param_kinds *kinds,
+                      struct param_move *out);
+/* Is the parameter among the names of a list? */
+bool param_form_mentions(const char *list, const char *param);
 /* Of a constant that is one parameter, expanded: the name of the parameter. */
 bool param_form_expanded(const char *name, const char *list, const struct param_kinds *kinds,
                          char param[static PARAM_FORM_NAME]);

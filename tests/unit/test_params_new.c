@@ -630,12 +630,83 @@ static void what_a_file_has_much_of_is_looked_at_once(void **state)
     graph_free(g);
 }
 
+static void say_moved(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_0: PARAMETER target='q'\np_1: PARAMETER target='g'\np_2: PARAMETER target='b'\n"
+             "p_3: PARAMETER target='c'\n");
+    say_from(g, "transpose", "['expand', 'q', 'unsqueeze', 'val_0']");
+    say_from(g, "repeat", "['q', 'unsqueeze', 'val_0']");
+    say_from(g, "view", "['g']");
+    say_from(g, "view_1", "['g', 'unsqueeze_1']");
+    say_from(g, "unsqueeze_2", "['g', 'tanh']");
+    say_from(g, "getitem", "['b', 'split']"); /* two parts, both of ones */
+    say_from(g, "getitem_1", "['b', 'split']");
+    say_from(g, "view_2", "['c']");
+    say_from(g, "view_3", "['c', 'mul']"); /* something else as well */
+}
+
+/* A constant with other axes and the numbers of `like`. */
+static uint32_t moved(struct graph *g, const char *name, int rank, const int64_t *dims,
+                      uint32_t like)
+{
+    const uint32_t v = learned(g, name, rank, dims);
+
+    memcpy(g->values[v].data, g->values[like].data, g->values[v].bytes);
+    return v;
+}
+
+/* Queries as [1, n, d] and as [n, 1, d], a gain as a row, as a column, and what hangs on it: each
+ * is one parameter. */
+static void what_is_there_in_several_orders_is_trained_once(void **state)
+{
+    struct graph *g = new_graph(), *t = NULL;
+    struct sh_err err = {0};
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 4, 4}), q, v;
+    float *data;
+
+    (void)state;
+    q = learned(g, "transpose", 3, (int64_t[]){4, 1, 4});
+    x = NODE(g, "Add", "a", x,
+             NODE(g, "Reshape", "a0", q, shape_of(g, "to0", 3, (int64_t[]){1, 4, 4})));
+    x = NODE(g, "Add", "b", x, moved(g, "repeat", 3, (int64_t[]){1, 4, 4}, q));
+    v = learned(g, "view", 2, (int64_t[]){1, 4});
+    x = NODE(g, "Mul", "c", x, v);
+    x = NODE(g, "Mul", "d", x, moved(g, "view_1", 2, (int64_t[]){4, 1}, v));
+    q = moved(g, "unsqueeze_2", 3, (int64_t[]){1, 1, 4}, v);
+    data = g->values[q].data;
+    for (int k = 0; k < 4; k++)
+        data[k] = tanhf(data[k]);
+    x = NODE(g, "Mul", "e", x, q);
+    x = NODE(g, "Add", "f", x, uniform(g, "getitem", 4, 1));
+    x = NODE(g, "Mul", "h", x, uniform(g, "getitem_1", 4, 1));
+    v = learned(g, "view_2", 2, (int64_t[]){4, 1});
+    x = NODE(g, "Mul", "i", x, v);
+    g = edited(g, NODE(g, "Mul", "y", x, moved(g, "view_3", 2, (int64_t[]){1, 4}, v)), say_moved);
+    assert_true(is_param(g, "transpose"));
+    assert_string_equal(input_of(g, "repeat", 0), "transpose");
+    assert_true(is_param(g, "g"));
+    assert_string_equal(input_of(g, "view", 0), "g");
+    assert_string_equal(input_of(g, "view_1", 0), "g");
+    assert_string_equal(input_of(g, "g@unsqueeze_2", 0), "g");
+    assert_string_equal(input_of(g, "unsqueeze_2", 0), "g@unsqueeze_2");
+    assert_non_null(g->values[graph_find(g, "getitem")].data);
+    assert_non_null(g->values[graph_find(g, "getitem_1")].data);
+    assert_non_null(g->values[graph_find(g, "view_2")].data);
+    assert_non_null(g->values[graph_find(g, "view_3")].data);
+    assert_ok_err(graph_at_batch(g, 2, false, &t, &err), &err);
+    graph_free(t);
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_number_of_the_code_is_not_the_parameter_that_equals_it),
         cmocka_unit_test(a_parameter_that_the_exporter_left_out_is_missed),
         cmocka_unit_test(what_is_there_several_times_is_trained_once),
+        cmocka_unit_test(what_is_there_in_several_orders_is_trained_once),
         cmocka_unit_test(rows_of_a_softmax_end_where_their_sum_is_1),
         cmocka_unit_test(what_a_buffer_became_stays_one_in_each_use),
         cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
