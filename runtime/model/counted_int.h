@@ -42,6 +42,9 @@ int counted__cover(struct counted *k, uint32_t i, double fill);
 /* mask, [n], along axis `axis` of `rank` axes. */
 uint32_t counted__along(struct shape_ctx *c, uint32_t mask, int axis, int rank);
 int counted__refuse(struct counted *k, const char *why);
+/* Outputs are NaN unless a (op) b. */
+void counted__grant(struct counted *k, struct graph_number a, const char *op,
+                    struct graph_number b);
 
 /* ---- rules: counted_rules.c, counted_shape.c */
 typedef int counted_fn(struct counted *k);

@@ -191,14 +191,16 @@ static int rule_matmul(struct counted *k)
     const struct graph_value *a = shape__in(k->c, 0), *b = shape__in(k->c, 1);
     const int rank = SH_MAX(a->rank, b->rank);
 
-    if (a->rank < 2 || b->rank < 2 || (a->counted && b->counted))
+    if (a->rank < 2 || b->rank < 2)
+        return counted__refuse(k, WHY_COUNTED);
+    if (counted__axis_in(k, 0) < a->rank - 2 && counted__axis_in(k, 1) < b->rank - 2)
+        return rule_each(k); /* many products, of which the first are there */
+    if (a->counted && b->counted)
         return counted__refuse(k, WHY_COUNTED);
     if (a->counted && counted__axis_in(k, 0) == a->rank - 2)
         return steps_to(k, rank - 2, count_in(k, 0));
     if (b->counted && counted__axis_in(k, 1) == b->rank - 1)
         return steps_to(k, rank - 1, count_in(k, 1));
-    if (a->counted && counted__axis_in(k, 0) < a->rank - 2 && b->rank == 2)
-        return steps_to(k, counted__axis_in(k, 0), count_in(k, 0));
     return counted__refuse(k, WHY_COUNTED);
 }
 
@@ -508,25 +510,50 @@ static int rule_gather_nd(struct counted *k)
     return steps_to(k, out, n);
 }
 
+/* As many updates as indices, which of ScatterND the file takes for granted. */
+static int match_updates(struct counted *k, int axis, const struct graph_number n[2])
+{
+    struct shape_ctx *c = k->c;
+    const int64_t sizes[2] = {shape__in(c, 1)->dims[axis], shape__in(c, 2)->dims[axis]};
+    const int64_t size = SH_MIN(sizes[0], sizes[1]);
+
+    if (number__same(c->g, &n[0], &n[1]))
+        return SH_OK;
+    if (c->in_branch || strcmp(c->n.op, "ScatterND") != 0)
+        return counted__refuse(k, WHY_COUNTS_MEET);
+    counted__grant(k, n[0], "Equal", n[1]);
+    for (uint32_t i = 0; i < 2 && c->err->rc == SH_OK; i++)
+        if (sizes[i] > size) {
+            const uint32_t v = rw_slice(c, c->n.in[1 + i], axis, 0, size, 1);
+
+            c->n.in[1 + i] = c->err->rc ? c->n.in[1 + i] : v;
+        }
+    return c->err->rc;
+}
+
 /* Updates that are not there are not written. */
 static int skip_updates(struct counted *k, bool nd)
 {
-    const struct graph_value ix = *shape__in(k->c, 1);
     const int index = counted__axis_in(k, 1), updates = counted__axis_in(k, 2),
-              rank = ix.rank - (nd ? 1 : 0);
+              rank = shape__in(k->c, 1)->rank - (nd ? 1 : 0);
     struct graph_number n[2];
+    int64_t size;
     int rc;
 
-    if (index != updates || index >= rank)
+    if ((index != updates && (updates >= 0 || !nd)) || index >= rank ||
+        index >= shape__in(k->c, 2)->rank)
         return counted__refuse(k, WHY_COUNTS_MEET);
     n[0] = count_in(k, 1);
-    n[1] = count_in(k, 2);
-    if (!number__same(k->c->g, &n[0], &n[1]))
-        return counted__refuse(k, WHY_COUNTS_MEET);
+    n[1] = updates >= 0 ? count_in(k, 2) : number__const(shape__in(k->c, 2)->dims[index]);
     rc = counted__cover(k, 1, 0);
-    k->c->skip = counted__along(
-        k->c, counted__first(k->c, number__value(k->c, n[0]), ix.dims[index]), index, rank);
-    return rc ? rc : k->c->err->rc;
+    if (!rc)
+        rc = match_updates(k, index, n);
+    if (rc)
+        return rc;
+    size = shape__in(k->c, 1)->dims[index];
+    k->c->skip =
+        counted__along(k->c, counted__first(k->c, number__value(k->c, n[0]), size), index, rank);
+    return k->c->err->rc;
 }
 
 static int rule_scatter(struct counted *k)
@@ -565,6 +592,13 @@ static int rule_non_zero(struct counted *k)
     int rc = counted__cover(k, 0, 0);
 
     return rc ? rc : steps(k);
+}
+
+/* What it is made of has rules of its own. */
+static int rule_put_masked(struct counted *k)
+{
+    k->c->plain = false;
+    return steps(k);
 }
 
 static int rule_compress(struct counted *k)
@@ -687,6 +721,7 @@ static const struct rule {
     {"NonMaxSuppression", rule_nms, false},
     {"NonZero", rule_non_zero, false},
     {"Pad", rule_pad, false},
+    {"PutMasked", rule_put_masked, false},
     {"RMSNormalization", rule_layer_norm, false},
     {"Range", counted__range, true},
     {"Reshape", counted__reshape, true},

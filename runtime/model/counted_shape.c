@@ -459,9 +459,7 @@ static bool is_fixed(const struct graph_number *size, size_t n)
     return true;
 }
 
-/* Outputs are NaN unless this is so. */
-static void take_for_granted(struct counted *k, struct graph_number a, const char *op,
-                             struct graph_number b)
+void counted__grant(struct counted *k, struct graph_number a, const char *op, struct graph_number b)
 {
     struct shape_ctx *c = k->c;
     uint32_t all = rw2(c, op, number__value(c, a), number__value(c, b));
@@ -493,7 +491,7 @@ static int parts_of_hits(struct counted *k, const struct graph_value *x, uint32_
         others = rw2_with(c, "Gather", others, each, RW_INT("axis", 0));
         found = rw_slice(c, places, 0, 0, n, 1);
         each = rw3(c, "Where", counted__first(c, x->count, n), found, others);
-        take_for_granted(k, count, "LessOrEqual", number__const(n));
+        counted__grant(k, count, "LessOrEqual", number__const(n));
     }
     for (int i = 0; i < x->rank; i++)
         dims[i] = 1;
@@ -558,7 +556,7 @@ int counted__split(struct counted *k)
         from = number__op(c, "Add", from, size[i]);
     }
     if (x.counted && is_fixed(size, n))
-        take_for_granted(k, from, "Equal", number__any(c, x.count));
+        counted__grant(k, from, "Equal", number__any(c, x.count));
     return c->err->rc;
 }
 
@@ -593,7 +591,7 @@ static int split_by(struct counted *k, int64_t axis, const struct graph_value *x
             counted__is(c, i, (int)axis, size);
         from = number__op(c, "Add", from, size);
     }
-    take_for_granted(k, from, "Equal", number__const(all));
+    counted__grant(k, from, "Equal", number__const(all));
     return c->err->rc;
 }
 

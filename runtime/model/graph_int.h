@@ -48,6 +48,8 @@ int graph__find_params(struct graph *g, struct sh_err *err);
 int graph__find_padding(struct graph *g, struct sh_err *err);
 /* Marks the Splits of loops over what was found: hits.c. */
 int graph__find_hits(struct graph *g, struct sh_err *err);
+/* Makes one node of x[mask] = v: masked.c. */
+int graph__find_masked(struct graph *g, struct sh_err *err);
 /* UTF-8 without control characters, 1 to GRAPH_MAX_NAME bytes, and none of our own. */
 bool graph__name_ok(const char *name);
 #define GRAPH_BAD_NAME "a tensor name is reserved, or not plain text of 1 to %u bytes: %s"

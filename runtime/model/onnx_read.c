@@ -417,6 +417,8 @@ static int read_model(struct reader *r, const char *path, bool beside)
         rc = graph__find_params(r->g, r->err);
     if (!rc)
         rc = graph__find_padding(r->g, r->err);
+    if (!rc)
+        rc = graph__find_masked(r->g, r->err);
     return rc ? rc : graph__find_hits(r->g, r->err);
 }
 

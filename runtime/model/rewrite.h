@@ -66,7 +66,7 @@ int rw_is(struct shape_ctx *c, uint32_t k, uint32_t v); /* output k is v; return
     X(nll_loss) X(softmax_loss) X(center_crop_pad) X(affine_grid) X(grid_sample) X(col2im)        \
     X(window) X(mean) X(non_zero) X(compress) X(unique) X(non_max_suppression) X(attention)       \
     X(rotary) X(rms_norm) X(mean_variance) X(layer_norm) X(dft) X(stft) X(mel_weights)            \
-    X(deform_conv) X(det) X(max_roi_pool) X(max_unpool) X(roi_align)
+    X(deform_conv) X(det) X(max_roi_pool) X(max_unpool) X(roi_align) X(put_masked)
 /* clang-format on */
 #define X(name) int shape__rewrite_##name(struct shape_ctx *c);
 REWRITES(X)

@@ -65,6 +65,32 @@ int shape__rewrite_non_zero(struct shape_ctx *c)
     return counted__is(c, 0, 1, n);
 }
 
+/* ---------------------------------------------------------------- PutMasked */
+
+/* x where a mask over its first axes is true: v, whose rows are those of the true elements, in
+ * their order; or one v for all of them (masked.c). */
+int shape__rewrite_put_masked(struct shape_ctx *c)
+{
+    const struct graph_value x = *shape__in(c, 0), mask = *shape__in(c, 1), v = *shape__in(c, 2);
+    const bool is_one = v.rank + mask.rank <= x.rank || (v.dims[0] == 1 && !v.counted);
+    int64_t axes[SH_MAX_RANK];
+    uint32_t at = rw_in(c, 1);
+
+    if (mask.dtype != SH_BOOL || mask.rank < 1 || mask.rank > x.rank ||
+        v.rank + mask.rank > x.rank + 1)
+        return shape__fail(c, SH_E_INVALID, "the mask has %d axes, and what is put there %d",
+                           mask.rank, v.rank);
+    if (!is_one) {
+        at = rw_transpose(c, rw1(c, "NonZero", at), (const int64_t[]){1, 0}, 2);
+        return rw_is(c, 0, rw3(c, "ScatterND", rw_in(c, 0), at, rw_in(c, 2)));
+    }
+    for (int i = mask.rank; i < x.rank; i++)
+        axes[i - mask.rank] = i;
+    if (mask.rank < x.rank)
+        at = rw2(c, "Unsqueeze", at, rw_list(c, axes, x.rank - mask.rank));
+    return rw_is(c, 0, rw3(c, "Where", at, rw_in(c, 2), rw_in(c, 0)));
+}
+
 /* ---------------------------------------------------------------- Compress */
 
 static uint32_t const_places(struct shape_ctx *c, const struct graph_value *q, int64_t n)
