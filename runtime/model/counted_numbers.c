@@ -81,11 +81,14 @@ uint32_t number__value(struct shape_ctx *c, struct graph_number n)
 struct graph_number number__op(struct shape_ctx *c, const char *op, struct graph_number a,
                                struct graph_number b)
 {
-    const uint32_t x = number__value(c, a), y = number__value(c, b);
     struct graph_value *v;
     const bool plain = c->plain;
-    uint32_t out;
+    uint32_t x, y, out;
 
+    if ((strcmp(op, "Min") == 0 || strcmp(op, "Max") == 0) && number__same(c->g, &a, &b))
+        return a;
+    x = number__value(c, a);
+    y = number__value(c, b);
     /* Values that were shaped for this are known as what they are of. */
     for (int i = 0; i < 2 && c->err->rc == SH_OK; i++) {
         v = &c->g->values[i ? y : x];

@@ -9,6 +9,7 @@
  * constants that bodies use.
  */
 #include "common/mem.h"
+#include "runtime/model/loop_form.h"
 #include "runtime/model/shape_run.h"
 
 #include <stdlib.h>
@@ -369,6 +370,35 @@ static void give_all(struct loop *l)
     }
 }
 
+/* Is it one whose turns are known to be one expression? Then its results are there. */
+static bool is_one_expression(struct loop *l)
+{
+    uint32_t *out = calloc((size_t)l->n_state + 1, sizeof(*out));
+    const struct loop_known k = {.of = {.body = l->body,
+                                        .first = l->r->body_first[l->id],
+                                        .results = l->n->in + l->given,
+                                        .n_results = l->n_results},
+                                 .state = l->state,
+                                 .trips = l->c->n.in[TRIPS],
+                                 .n_state = l->n_state,
+                                 .out = out};
+    bool is;
+
+    if (!out)
+        SH_FAIL(l->c->err, SH_E_NOMEM, "could not allocate the results of a loop");
+    is = out && loop_known(l->r, &k);
+    for (uint32_t s = 0; is && s < l->n_state; s++)
+        give(l, s, out[s]);
+    free(out);
+    return is;
+}
+
+static bool has_known_trips(const struct loop *l)
+{
+    return !shape__has(l->c, TRIPS) || run__is_sequence(l->c->n.in[TRIPS]) ||
+           shape__in(l->c, TRIPS)->data;
+}
+
 int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)
 {
     const uint32_t before = r->c.g->n_values;
@@ -385,6 +415,8 @@ int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)
         if (l.state[s] == GRAPH_NONE)
             shape__fail(c, SH_E_INVALID, "lacks the first value of what it carries");
     }
+    if (c->err->rc == SH_OK && l.n_rows == 0 && !has_known_trips(&l) && is_one_expression(&l))
+        return finish(&l, before);
     if (c->err->rc == SH_OK)
         loop_trips(&l);
     if (c->err->rc == SH_OK && l.n_trips == 0 && l.n_rows > 0)

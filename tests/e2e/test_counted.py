@@ -169,6 +169,111 @@ ADDED = """
 """ % (N, ", ".join("0" * 4 * N))
 
 
+# What torchvision does with each box that it finds, as PyTorch's older exporter writes it: a mask is put on a picture
+# of 20 by 24, the best place of each of 17 maps is found.
+def loop(name):
+    with open(os.path.join(HERE, "loops", name + ".txt"), encoding="utf-8") as f:
+        return f.read()
+
+
+# lo, hi [n, 2]: the corners of boxes, some of them beyond the picture; size: of what is in maps [n, size, ...]
+BOXES = '''
+    zeros = Constant<value_ints = [0]>()
+    ones = Constant<value_ints = [1]>()
+    twos = Constant<value_ints = [2]>()
+    fours = Constant<value_ints = [4]>()
+    c0 = Slice(y, zeros, twos, ones)
+    wide = Constant<value_floats = [22.0, 18.5]>()
+    c = Mul(c0, wide)
+    e0 = Slice(y, twos, fours, ones)
+    nine = Constant<value_float = 9.3>()
+    e = Mul(e0, nine)
+    lo = Sub(c, e)
+    hi = Add(c, e)
+    from = Constant<value_float = 0.0>()
+    step = Constant<value_float = 1.0>()
+    to = Constant<value_float = %d.0>()
+    ramp0 = Range(from, to, step)
+    slope = Mul(c0, nine)
+    first = Slice(slope, zeros, ones, ones)
+    second = Slice(slope, ones, twos, ones)
+    ramp = Mul(ramp0, first)
+    waves = Add(ramp, second)
+    wave = Sin(waves)
+    shape = Constant<value_ints = [0, %d, %d, %d]>()
+    maps = Reshape(wave, shape)
+    rows = Shape(maps)
+    zero = Constant<value_int = 0>()
+    count = Gather<axis = 0>(rows, zero)
+'''
+RULES["masks"] = ("float[n, 20, 24] z", BOXES % (25, 1, 5, 5) + '''
+    corners = Concat<axis = 1>(lo, hi)
+    places = Cast<to = 7>(corners)
+    none_shape = Constant<value_ints = [0, 20, 24]>()
+    none = ConstantOfShape(none_shape)
+''' + loop("masks") + "z = Identity(v186)")
+RULES["keypoints"] = ("float[n, 3, 17] a, float[n, 17] b", BOXES % (17 * 36, 17, 6, 6) + '''
+    most = Constant<value_float = 31.5>()
+    lo1 = Max(lo, from)
+    hi1 = Min(hi, most)
+    size = Sub(hi1, lo1)
+    x0 = Gather<axis = 1>(size, zero)
+    one = Constant<value_int = 1>()
+    y0 = Gather<axis = 1>(size, one)
+    e3 = Clip(x0, step)
+    e4 = Clip(y0, step)
+    e1 = Ceil(e3)
+    e2 = Ceil(e4)
+    e5 = Gather<axis = 1>(lo1, zero)
+    e6 = Gather<axis = 1>(lo1, one)
+    e0m = Identity(maps)
+    e7 = Gather<axis = 0>(rows, one)
+    none_shape = Constant<value_ints = [0, 3, 17]>()
+    none = ConstantOfShape(none_shape)
+    no_shape = Constant<value_ints = [0, 17]>()
+    no_scores = ConstantOfShape(no_shape)
+''' + loop("keypoints").replace("e0", "e0m") + "a = Identity(v119)\n b = Identity(v120)")
+RULES["products_of_each"] = (
+    "float[n, 2, 2] a, float[n, 2, 3] b",
+    "shape = Constant<value_ints = [0, 2, 2]>()\n p = Reshape(y, shape)\n q = Neg(p)\n a = MatMul(p, q)\n"
+    "w = Constant<value = float[2, 3] {1, 2, 3, 4, 5, 6}>()\n b = MatMul(p, w)")
+# x[m] = v, as PyTorch's newer exporter writes it: v is of one row, or has those that there are.
+PUT = '''
+    last = Constant<value_ints = [-1]>()
+    pages = Constant<value_ints = [3, 4, 4]>()
+    x3 = Reshape(x, pages)
+    lines = Constant<value_ints = [3, 4]>()
+    m3 = Reshape(m, lines)
+    m0 = Unsqueeze(m3, last)
+    m1 = Expand(m0, pages)
+    at1 = NonZero(m1)
+    rows = Transpose<perm = [1, 0]>(at1)
+    flat = Reshape(m3, last)
+    ints = Cast<to = 7>(flat)
+    found = ReduceSum(ints)
+    four = Constant<value_ints = [4]>()
+    size = Concat<axis = 0>(found, four)
+    v1 = Expand(v, size)
+    v2 = Reshape(v1, last)
+    a = ScatterND(x3, rows, v2)
+'''
+RULES["put_one"] = ("float[3, 4, 4] a", "v = Constant<value_floats = [7.0, 8.0, 9.0, 10.0]>()" + PUT)
+RULES["put_rows"] = ("float[3, 4, 4] a", "v = Neg(y)" + PUT)
+RULES["put_each"] = ("float[%d, 4] a" % N, '''
+    last = Constant<value_ints = [-1]>()
+    m1 = Greater(x, half)
+    at1 = NonZero(m1)
+    rows = Transpose<perm = [1, 0]>(at1)
+    z = Neg(x)
+    v = GatherND(z, rows)
+    flat = Reshape(m1, last)
+    ints = Cast<to = 7>(flat)
+    found = ReduceSum(ints)
+    v1 = Expand(v, found)
+    v2 = Reshape(v1, last)
+    a = ScatterND(x, rows, v2)''')
+
+
 def experts(parts, mine="", last=SCATTERED):
     """A mixture of four experts as PyTorch exports it from a sample whose rows chose so many of them.
     last: how turn i ends, which makes y{k} of y{i}, j{i}, m{i}"""
@@ -292,6 +397,23 @@ class Rules(unittest.TestCase):
                     np.testing.assert_array_equal(b, given["s"][rows[2:]])
                 else:
                     self.assertTrue(np.isnan(a).all() and np.isnan(b).all(), (a, b))
+
+    def test_as_many_as_there_is_room_for(self):
+        """x[m] = rows, of which there are three: of fewer or more no answer is right, and none is given."""
+        model = model_of("float[%d, 4] a" % N, "rows = Transpose<perm = [1, 0]>(at)\n"
+                         "v = Constant<value = float[3, 4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}>()\n"
+                         "a = ScatterND(x, rows, v)")
+        for rows in ([0, 3, 7], [2, 5], [1, 2, 3, 11], []):
+            with self.subTest(rows=rows):
+                given = inputs_of(2)
+                given["s"] = np.where(np.isin(np.arange(N), rows), 0.75, 0.25).astype(np.float32)
+                a = self.answer(model, given)["a"].array
+                if len(rows) == 3:
+                    want = given["x"].copy()
+                    want[rows] = np.arange(1, 13).reshape(3, 4)
+                    np.testing.assert_array_equal(a, want)
+                else:
+                    self.assertTrue(np.isnan(a).all(), a)
 
     def test_loops_over_what_was_found(self):
         """The experts that rows chose, of which a file has as many as one sample chose: of fewer it is right too."""

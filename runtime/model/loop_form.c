@@ -1,0 +1,189 @@
+/* loop_form.c - loops over what was found that are one expression of all of it: see loop_form.h.
+ *
+ * The results of a body are written as text, from the last node back to what the body is given.
+ * What moves no number (Cast, Squeeze, ...) is left out; a node that was written before is "#n".
+ */
+#include "runtime/model/loop_form.h"
+
+#include "common/buf.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+
+#define MAX_TEXT ((size_t)16 << 10)
+#define MAX_DEPTH 128
+#define MAX_NUMBERS 4 /* of a constant that is written */
+
+struct writing {
+    struct run *r;
+    const struct graph_node *body;
+    uint32_t *writer; /* 1 + the node of the body that gives a value; 0: none */
+    uint32_t *nr;     /* of each value: of the node that gives it, where it is written */
+    uint32_t n_written;
+    struct sh_buf text;
+    struct loop_form *form;
+    int depth;
+};
+
+static void put(struct writing *w, const char *s)
+{
+    sh_buf_puts(&w->text, s, w->r->c.err);
+}
+
+static bool is_one_of(const char *op, const char *const *ops)
+{
+    while (*ops && strcmp(op, *ops) != 0)
+        ops++;
+    return *ops != NULL;
+}
+
+static const struct graph_node *writer(const struct writing *w, uint32_t v)
+{
+    return w->writer[v] ? &w->r->from->nodes[w->writer[v] - 1] : NULL;
+}
+
+/* false: it is not written as numbers. */
+static bool put_constant(struct writing *w, const struct graph_value *v)
+{
+    const int64_t n = graph_elements(v);
+    char text[32];
+
+    if (!v->data || n > MAX_NUMBERS)
+        return false;
+    for (int64_t i = 0; i < n; i++) {
+        if (v->dtype == SH_BOOL)
+            snprintf(text, sizeof(text), ((const bool *)v->data)[i] ? "true" : "false");
+        else if (!shape__is_int(v->dtype))
+            snprintf(text, sizeof(text), "%g", shape__get_f64(v->dtype, v->data, (size_t)i));
+        else if (shape__get_i64(v->dtype, v->data, (size_t)i) == INT64_MAX)
+            snprintf(text, sizeof(text), "end");
+        else
+            snprintf(text, sizeof(text), "%lld",
+                     (long long)shape__get_i64(v->dtype, v->data, (size_t)i));
+        put(w, i ? " " : "");
+        put(w, text);
+    }
+    return true;
+}
+
+/* What the body is given, but for the number of its turn: a letter for each. */
+static void put_given(struct writing *w, uint32_t v)
+{
+    struct loop_form *f = w->form;
+    char letter[2] = "A";
+    uint32_t k = 0;
+
+    while (k < f->n_given && f->given[k] != v)
+        k++;
+    if (k == LOOP_FORM_GIVEN) {
+        w->form->n_given = LOOP_FORM_GIVEN + 1; /* too many: no known form */
+        return;
+    }
+    if (k == f->n_given)
+        f->given[f->n_given++] = v;
+    letter[0] = (char)('A' + k);
+    put(w, letter);
+}
+
+static void put_outside(struct writing *w, uint32_t v)
+{
+    char text[16];
+    uint32_t at;
+
+    for (uint32_t k = 0; k < w->body->n_out; k++)
+        if (w->body->out[k] == v) {
+            snprintf(text, sizeof(text), k == 0 ? "i" : "s%u", k);
+            put(w, text);
+            return;
+        }
+    at = w->r->map[v];
+    if (at == GRAPH_NONE || run__is_sequence(at))
+        put(w, "?");
+    else if (!put_constant(w, &w->r->c.g->values[at]))
+        put_given(w, at);
+}
+
+static void put_op(struct writing *w, const struct graph_node *n)
+{
+    static const char *const BY_AXIS[] = {"ArgMax", "Concat", "Gather", NULL};
+    const char *mode, *coords;
+    int64_t axis;
+    double a;
+    char text[16];
+
+    put(w, n->op);
+    if (is_one_of(n->op, BY_AXIS) && !graph_int(n, "axis", 0, &axis, NULL)) {
+        snprintf(text, sizeof(text), "%lld", (long long)axis);
+        put(w, text);
+    }
+    if (strcmp(n->op, "Resize") == 0 && !graph_str(n, "mode", "nearest", &mode, NULL) &&
+        !graph_str(n, "coordinate_transformation_mode", "half_pixel", &coords, NULL)) {
+        put(w, "-");
+        put(w, mode);
+        put(w, "-");
+        put(w, coords);
+        graph_float(n, "cubic_coeff_a", -0.75, &a, NULL);
+        snprintf(text, sizeof(text), "-%g", a);
+        put(w, strcmp(mode, "cubic") == 0 ? text : "");
+    }
+}
+
+static void put_value(struct writing *w, uint32_t v)
+{
+    static const char *const SAME[] = {"Cast", "Expand", "Identity", "Squeeze", "Unsqueeze", NULL};
+    const struct graph_node *n;
+    char text[16];
+
+    for (n = writer(w, v); n && is_one_of(n->op, SAME); n = writer(w, v))
+        v = n->in[0];
+    if (!n) {
+        put_outside(w, v);
+        return;
+    }
+    if (w->nr[v]) {
+        snprintf(text, sizeof(text), "#%u", w->nr[v]);
+        put(w, text);
+        return;
+    }
+    if (++w->depth > MAX_DEPTH || w->text.len > MAX_TEXT) {
+        w->form->n_given = LOOP_FORM_GIVEN + 1;
+        w->depth--;
+        return;
+    }
+    put_op(w, n);
+    for (uint32_t i = 0; i < n->n_in; i++) {
+        put(w, i ? "," : "(");
+        if (n->in[i] != GRAPH_NONE)
+            put_value(w, n->in[i]);
+    }
+    put(w, ")");
+    w->nr[v] = ++w->n_written;
+    w->depth--;
+}
+
+int loop_form_read(struct run *r, const struct loop_form_of *of, struct loop_form *f)
+{
+    const uint32_t n = r->from->n_values;
+    struct writing w = {.r = r, .body = of->body, .form = f};
+
+    *f = (struct loop_form){0};
+    sh_buf_init(&w.text, 2 * MAX_TEXT);
+    w.writer = calloc((size_t)n + 1, sizeof(*w.writer));
+    w.nr = calloc((size_t)n + 1, sizeof(*w.nr));
+    if (!w.writer || !w.nr)
+        SH_FAIL(r->c.err, SH_E_NOMEM, "could not allocate the form of a loop");
+    for (uint32_t i = of->first; i != GRAPH_NONE && r->c.err->rc == SH_OK; i = r->body_next[i])
+        for (uint32_t k = 0; k < r->from->nodes[i].n_out; k++)
+            if (&r->from->nodes[i] != of->body && r->from->nodes[i].out[k] != GRAPH_NONE)
+                w.writer[r->from->nodes[i].out[k]] = i + 1;
+    for (uint32_t k = 0; k < of->n_results && r->c.err->rc == SH_OK; k++) {
+        put(&w, k ? ";" : "");
+        put_value(&w, of->results[k]);
+    }
+    free(w.writer);
+    free(w.nr);
+    if (r->c.err->rc == SH_OK && f->n_given <= LOOP_FORM_GIVEN)
+        f->text = sh_buf_take(&w.text);
+    sh_buf_fini(&w.text);
+    return r->c.err->rc;
+}
