@@ -31,6 +31,7 @@ struct usage {
     uint64_t n_warned;
     struct device_time time;
     struct energy energy;
+    int64_t begun_ns, counted_ns;
     int64_t wall_ns; /* counted until then */
     struct msg_usage_row rows[LEDGER_BATCH];
 };
@@ -48,6 +49,7 @@ static void count_time(struct usage *u, const char *tenant, const char *use, int
 
     if (ns <= 0)
         return;
+    u->counted_ns += ns;
     sh_metric_add(M_shunt_device_seconds_total, labels, (double)ns / 1e9);
     if (u->energy.is_known)
         sh_metric_add(M_shunt_device_joules_total, labels, energy_take(&u->energy, ns));
@@ -119,6 +121,16 @@ void usage_count_rest(struct usage *u)
     sh_metric_add(M_shunt_device_wall_seconds_total, SH_LABELS(u->executor),
                   (double)(now - u->wall_ns) / 1e9);
     u->wall_ns = now;
+}
+
+int64_t usage_uncounted_ns(const struct usage *u)
+{
+    struct device_time t = u->time;
+    const int64_t now = sh_clock_ns(), held = device_time_take_held(&t, now);
+    int64_t load, idle;
+
+    device_time_take_rest(&t, now, &load, &idle);
+    return now - u->begun_ns - u->counted_ns - held - load - idle;
 }
 
 void usage_energy(struct usage *u, double joules)
@@ -273,7 +285,7 @@ int usage_new(const char *state_dir, const char *executor, const struct uplink *
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the account of usage");
     u->executor = executor;
     u->up = up;
-    u->time.at_ns = u->wall_ns = sh_clock_ns();
+    u->time.at_ns = u->wall_ns = u->begun_ns = sh_clock_ns();
     rc = sh_asprintf(err, &u->folder, "%s/usage", state_dir);
     if (!rc)
         rc = ledger_open(u->folder, &u->at[0].ledger, err);

@@ -44,6 +44,8 @@ int64_t usage_take_held(struct usage *u);
 
 void usage_on_up(struct usage *u); /* a scheduler was greeted: sends what it may not know */
 void usage_on_stored(struct usage *u, const struct msg_usage_stored *m);
+/* Wall time that is neither counted nor held by a run: what jobs will count. For tests. */
+int64_t usage_uncounted_ns(const struct usage *u);
 /* The device's energy so far; those who have it get their shares of it. */
 void usage_energy(struct usage *u, double joules);
 void usage_second(struct usage *u);

@@ -95,6 +95,8 @@ void run__free(struct run *r)
     if (!r)
         return;
     run__give_back(r);
+    if (r->held_ns) /* of one that was withdrawn */
+        usage_switch(r->sw->env.report->usage, r->tenant, r->held_ns);
     store_let_go(r->model, r->shape);
     for (size_t i = 0; i < r->n_parts + r->n_rest; i++)
         run__free_part(&r->parts[i]);
@@ -308,10 +310,10 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
         SH_WARN("run.failed", "run=%" PRIu64 " model=%s code=%s msg=\"%s\"", r->id, r->model->name,
                 sh_rc_name(res.rc), res.msg);
     if (r->is_own) {
-        if (r->fn)
+        if (r->fn) {
+            r->held_ns = 0; /* now its job's */
             r->fn(r->arg, &res);
-        else
-            usage_switch(r->sw->env.report->usage, r->tenant, r->held_ns); /* withdrawn */
+        }
         return;
     }
     m.u.run_done = (struct msg_run_done){

@@ -344,6 +344,27 @@ static void check_job(struct watched *k, struct job *j)
                   (double)(sh_clock_ns() - j->stop_ns) / 1e6);
 }
 
+static int64_t held_by(const struct run *r)
+{
+    return r && r->is_own ? r->held_ns : 0;
+}
+
+/* Each moment is somebody's, and once: what is not counted yet is what the job, or a run of a job,
+ * will count. */
+static void check_time(const struct exec *x)
+{
+    const struct job *j = x->train->job;
+    const int64_t runs = j && job_runs(j) ? sh_clock_ns() - j->go_ns : 0;
+    int64_t due = j ? j->busy_ns + j->eval_ns + runs - j->counted_ns : 0;
+
+    due += held_by(x->sw->current);
+    for (const struct run *r = x->sw->queue; r; r = r->next)
+        due += held_by(r);
+    SIM_CHECK("time", usage_uncounted_ns(x->report.usage) == due,
+              "%" PRId64 " ns of the device's time are not counted, and %" PRId64 " are to be",
+              usage_uncounted_ns(x->report.usage), due);
+}
+
 static void on_turn(struct sim_proc *p)
 {
     const struct sim_exec *e = sim_exec_of(p);
@@ -356,6 +377,7 @@ static void on_turn(struct sim_proc *p)
     check_lacks(x);
     check_memory(x);
     check_quotas(watched_of(e), x);
+    check_time(x);
     if (x->train->job)
         check_job(watched_of(e), x->train->job);
 }
