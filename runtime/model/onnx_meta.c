@@ -155,7 +155,8 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v, const struct param_kind
     char *from = kind ? NULL : onnx_folded_from(v);
     enum graph_said said = GRAPH_SAID_NOTHING;
 
-    if (kind && strcmp(kind, "PARAMETER") == 0)
+    if ((kind && strcmp(kind, "PARAMETER") == 0) ||
+        (from && param_form_is_one(v->name, from, kinds)))
         said = GRAPH_SAID_PARAM;
     else if ((kind && strcmp(kind, "BUFFER") == 0) || (from && param_is_of_code(from, kinds)))
         said = GRAPH_SAID_BUFFER;

@@ -301,6 +301,19 @@ bool param_form_moved(const char *name, const char *list, const struct param_kin
     return out->param[0];
 }
 
+bool param_form_is_one(const char *name, const char *list, const struct param_kinds *kinds)
+{
+    struct param_move is;
+    size_t n = 0;
+    const char *first = param_next_name(list, &n);
+    char one[PARAM_FORM_NAME];
+
+    if (param_form_moved(name, list, kinds, &is))
+        return !is.repeats;
+    return is_number(name) && first && !param_next_name(first + n + 1, &n) &&
+           copy_name(one, first, strcspn(first, "'")) && param_kind(kinds, one) == GRAPH_SAID_PARAM;
+}
+
 bool param_form_mentions(const char *list, const char *param)
 {
     const size_t len = strlen(param);

@@ -590,7 +590,8 @@ static bool is_function(const struct graph_node *n)
 
 static bool puts_together(const struct graph_node *n)
 {
-    static const char *const OPS[] = {"Add", "Concat", "GRU", "LSTM", "Mul", "RNN", "Sub"};
+    static const char *const OPS[] = {"Add", "Concat", "Div", "GRU", "LSTM", "Max",
+                                      "Min", "Mul",    "Pow", "RNN", "Sub",  "Where"};
 
     for (size_t i = 0; i < SH_ARRAY_LEN(OPS); i++)
         if (strcmp(OPS[i], n->op) == 0)

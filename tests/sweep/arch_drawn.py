@@ -127,7 +127,7 @@ class FakeQuantised(nn.Module):
 
 ALL = {
     "drawn_mask_rcnn": regions(Masks, "maskrcnn_resnet50_fpn", box_score_thresh=0.0115),
-    "drawn_keypoint_rcnn": regions(Points, "keypointrcnn_resnet50_fpn", box_score_thresh=0.45),
+    "drawn_keypoint_rcnn": regions(Points, "keypointrcnn_resnet50_fpn", box_score_thresh=0.05),
     "drawn_mask_token": lambda: (MaskToken(), [torch.tensor([[3, 4, 5, 3, 4], [6, 4, 7, 4, 8]]), torch.randn(2, 2, 5)], [None, None]),
     "drawn_chosen_rows": lambda: (ChosenRows(), [torch.randn(5, 6)], [None]),
     "drawn_queries": lambda: (Queries(), [torch.randn(2, 5, 8), torch.tensor([[False, False, True, True, True], [False] * 5])], [None, None]),

@@ -700,6 +700,37 @@ static void what_is_there_in_several_orders_is_trained_once(void **state)
     graph_free(g);
 }
 
+static void say_one(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_0: PARAMETER target='p'\np_1: PARAMETER target='w'\nb_2: BUFFER target='std'\n"
+             "p_3: PARAMETER target='r'\n");
+    say_from(g, "view", "['p', 'val_7']");
+    say_from(g, "unsqueeze", "['std', 'val_7']");
+    say_from(g, "val_1", "['w']");
+    say_from(g, "view_1", "['r']");
+}
+
+/* What the file says is one parameter learns wherever it is used, in whatever order. */
+static void what_is_one_parameter_learns_in_any_use(void **state)
+{
+    static const char *const USES[][2] = {
+        {"Div", "view"}, {"Max", "unsqueeze"}, {"Pow", "val_1"}, {"Min", "view_1"}};
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 5});
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(USES); i++)
+        x = NODE(g, USES[i][0], USES[i][0], x, learned(g, USES[i][1], 2, (int64_t[]){6, 1}));
+    g = edited(g, x, say_one);
+    assert_true(is_param(g, "view"));
+    assert_true(is_param(g, "val_1"));
+    assert_true(is_param(g, "view_1"));
+    assert_false(is_param(g, "unsqueeze"));
+    graph_free(g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -707,6 +738,7 @@ int main(void)
         cmocka_unit_test(a_parameter_that_the_exporter_left_out_is_missed),
         cmocka_unit_test(what_is_there_several_times_is_trained_once),
         cmocka_unit_test(what_is_there_in_several_orders_is_trained_once),
+        cmocka_unit_test(what_is_one_parameter_learns_in_any_use),
         cmocka_unit_test(rows_of_a_softmax_end_where_their_sum_is_1),
         cmocka_unit_test(what_a_buffer_became_stays_one_in_each_use),
         cmocka_unit_test(what_is_left_of_a_leak_is_computed_of_it),
