@@ -35,8 +35,8 @@ struct param_move {
 /* Of a constant that is all of one parameter, moved. */
 bool param_form_moved(const char *name, const char *list, const struct param_kinds *kinds,
                       struct param_move *out);
-/* Is a constant one parameter and nothing else, but for the order of its numbers? One without a name
- * of its own may be a transposed one; other functions of one parameter have theirs. */
+/* Is a constant one parameter and nothing else, but for the order of its numbers? One without a
+ * name of its own may be a transposed one; other functions of one parameter have theirs. */
 bool param_form_is_one(const char *name, const char *list, const struct param_kinds *kinds);
 /* Is the parameter among the names of a list? */
 bool param_form_mentions(const char *list, const char *param);

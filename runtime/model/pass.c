@@ -19,6 +19,19 @@ int pass_run(struct ir *ir, bool training, struct sh_err *err)
     return ir_done(ir, err);
 }
 
+bool pass__same_axis(const struct dev_tensor *a, uint32_t i, const struct dev_tensor *b, uint32_t k)
+{
+    int64_t inner[2] = {1, 1};
+
+    if (i >= a->rank || k >= b->rank || a->dims[i] != b->dims[k])
+        return false;
+    while (++i < a->rank)
+        inner[0] *= a->dims[i];
+    while (++k < b->rank)
+        inner[1] *= b->dims[k];
+    return inner[0] == inner[1];
+}
+
 struct dev_op *pass__writer(const struct ir *ir, const struct ir_uses *u, uint32_t t,
                             enum dev_op_kind k)
 {

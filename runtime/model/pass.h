@@ -58,6 +58,9 @@ uint32_t pass__scale_weight(struct ir *ir, uint32_t w, bool by_row, const double
                             int64_t channels);
 /* Can it be fused into the operation before it? */
 bool pass__fusable(enum dev_act a);
+/* Two shapes of the same numbers: is axis i of the one axis k of the other? */
+bool pass__same_axis(const struct dev_tensor *a, uint32_t i, const struct dev_tensor *b,
+                     uint32_t k);
 /* The operation that writes t, if it is of this kind; NULL otherwise. */
 struct dev_op *pass__writer(const struct ir *ir, const struct ir_uses *u, uint32_t t,
                             enum dev_op_kind k);

@@ -100,6 +100,7 @@ static uint32_t new_bias(const struct fold *f)
 static bool can_fold(struct fold *f, const struct ir_uses *u)
 {
     const struct ir *ir = f->ir;
+    const struct dev_tensor *y;
     uint32_t x = f->bn->in[0];
 
     f->op = pass__writer(ir, u, x, DEV_OP_CONV);
@@ -111,8 +112,10 @@ static bool can_fold(struct fold *f, const struct ir_uses *u)
     if (f->op->kind == DEV_OP_MATMUL && (ir_t(ir, f->op->in[1])->rank != 2 ||
                                          f->op->u.matmul.alpha != 1.0f || ir_t(ir, x)->rank != 2))
         return false;
+    y = ir_t(ir, f->op->out[0]);
     f->channels = ir_t(ir, x)->dims[1];
-    return f->channels > 0 && is_f32(ir, f->op->in[1]) && is_f32(ir, f->bn->in[1]) &&
+    return pass__same_axis(ir_t(ir, x), 1, y, f->op->kind == DEV_OP_CONV ? 1 : y->rank - 1) &&
+           f->channels > 0 && is_f32(ir, f->op->in[1]) && is_f32(ir, f->bn->in[1]) &&
            is_f32(ir, f->bn->in[2]) && is_f32(ir, f->bn->in[3]) && is_f32(ir, f->bn->in[4]) &&
            (f->op->in[2] == DEV_NONE || is_f32(ir, f->op->in[2]));
 }

@@ -50,7 +50,7 @@ static bool fits_as_bias(const struct ir *ir, const struct dev_op *op, uint32_t 
         y->rank < 2 || s->rank < y->rank - axis || ir_elements(ir, t) != y->dims[axis])
         return false;
     return d->rank >= s->rank - at && d->dims[at - (s->rank - d->rank)] == y->dims[axis] &&
-           s->dims[at] == y->dims[axis];
+           pass__same_axis(s, at, y, axis);
 }
 
 static void fuse_bias(struct fuse *f, struct dev_op *op, uint32_t slot, struct dev_op *add,

@@ -51,6 +51,34 @@ static void a_residual_block_is_three_convolutions(void **state)
     assert_string_equal(text, "CONV+RELU CONV CONV+RELU");
 }
 
+/* Channels of a norm that are not those of the convolution before it: samples and channels
+ * together, or other numbers of the same many. */
+static void a_norm_of_other_channels_stays(void **state)
+{
+    static const int64_t SEEN[][4] = {{1, 8, 6, 6}, {4, 4, 3, 6}, {2, 4, 9, 4}};
+    char text[256];
+
+    (void)state;
+    for (size_t i = 0; i < SH_ARRAY_LEN(SEEN); i++) {
+        struct graph *g = new_graph();
+        uint32_t x = input(g, "x", 4, (int64_t[]){2, 4, 6, 6});
+
+        x = NODE(g, "Conv", "c", x, param(g, "w", 4, (int64_t[]){4, 4, 1, 1}));
+        x = NODE(g, "Reshape", "seen", x, shape_of(g, "as", 4, SEEN[i]));
+        bn(g, x, "norm", SEEN[i][1], &x);
+        kinds(g, x, 2, false, text, sizeof(text));
+        assert_string_equal(text, i == 2 ? "CONV" : "CONV BN_INFER");
+
+        g = new_graph();
+        x = input(g, "x", 4, (int64_t[]){2, 4, 6, 6});
+        x = NODE(g, "Conv", "c", x, param(g, "w", 4, (int64_t[]){4, 4, 1, 1}));
+        x = NODE(g, "Reshape", "seen", x, shape_of(g, "as", 4, SEEN[i]));
+        x = NODE(g, "Add", "sum", x, param(g, "b", 3, (int64_t[]){SEEN[i][1], 1, 1}));
+        kinds(g, x, 2, false, text, sizeof(text));
+        assert_string_equal(text, i == 2 ? "CONV" : "CONV BINARY");
+    }
+}
+
 static void training_fuses_into_normalisations_alone(void **state)
 {
     char text[256];
@@ -598,6 +626,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_residual_block_is_three_convolutions),
+        cmocka_unit_test(a_norm_of_other_channels_stays),
         cmocka_unit_test(training_fuses_into_normalisations_alone),
         cmocka_unit_test(any_number_of_tensors_is_joined),
         cmocka_unit_test(a_linear_layer_on_a_sequence_is_one_product),
