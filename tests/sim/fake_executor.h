@@ -29,6 +29,7 @@ void fake_slow(struct fake *f, int64_t times, int64_t for_ns); /* all runs and j
 
 /* The job that it has and that goes on; 0: none. *epoch: of the order to start it. */
 int64_t fake_live_job(const struct fake *f, uint32_t *attempt, uint64_t *epoch);
+bool fake_has_to_save(const struct fake *f, int64_t job); /* it was told to, and has not */
 /* It is connected, and has said all that it holds to the leader of this epoch; 0: it is not. */
 uint64_t fake_synced_with(const struct fake *f);
 size_t fake_n_runs(const struct fake *f);

@@ -350,6 +350,11 @@ void fake_fail_job(struct fake *f, int rc)
         end_job(f, MSG_JOB_FAILED, rc);
 }
 
+bool fake_has_to_save(const struct fake *f, int64_t job)
+{
+    return f->now.job.id == job && f->now.job.save_asked;
+}
+
 int64_t fake_live_job(const struct fake *f, uint32_t *attempt, uint64_t *epoch)
 {
     const struct fake_job *j = &f->now.job;

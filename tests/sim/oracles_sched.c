@@ -4,14 +4,15 @@
  * way: what is against them for longer than that breaks them. */
 #include "tests/sim/oracles_sched.h"
 
+#include "common/clock.h"
 #include "common/mem.h"
 #include "scheduler/apis.h"
-#include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 #include "tests/sim/cluster.h"
 #include "tests/sim/database.h"
 #include "tests/sim/load.h"
 #include "tests/sim/oracles_exec.h"
+#include "tests/sim/oracles_sched_int.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -25,6 +26,7 @@
 #define RESULT_NS SIM_S(4) /* one whose run is over: that its result is lost may show so late */
 #define LOST_NS SIM_S(10)  /* a job whose executor is away: the grace period, and a look */
 #define CANCEL_NS SIM_S(4)
+#define SAVE_NS SIM_S(4)     /* a checkpoint that was asked for, and nobody is at it */
 #define LOST_RUN_NS SIM_S(3) /* that a run is lost is known to one side alone */
 #define LEADER_NS SIM_S(8)   /* nobody leads, though all could */
 #define ANSWER_NS SIM_S(6)
@@ -35,6 +37,11 @@
 static const struct oracles_world *world;
 static int64_t healed_ns;
 
+const struct oracles_world *oracles__world(void)
+{
+    return world;
+}
+
 /* ------------------------------------------------------------------ against it for how long */
 
 struct against {
@@ -44,7 +51,7 @@ struct against {
 static struct against *list;
 static size_t n_list, cap_list;
 
-static void against(const char *rule, int64_t id, int64_t most_ns, const char *what)
+void oracles__against(const char *rule, int64_t id, int64_t most_ns, const char *what)
 {
     struct against *a = NULL;
 
@@ -66,7 +73,7 @@ static void against(const char *rule, int64_t id, int64_t most_ns, const char *w
 /* ------------------------------------------------------------------ leaders */
 
 /* That could act: NULL, there is none, or it is stopped. */
-static const struct sched *leader(void)
+const struct sched *oracles__leader(void)
 {
     const struct sched *best = NULL;
 
@@ -96,7 +103,7 @@ static void look_at_old_leaders(void)
 
         if (s && s->epoch && s->epoch < database.lease.epoch && has_api(s) &&
             !sim_proc_is_paused(sim_scheduler_proc(world->schedulers[i])))
-            against("old-leader", (int64_t)i, OLD_LEADER_NS, "a leader was replaced, and leads on");
+            oracles__against("old-leader", (int64_t)i, OLD_LEADER_NS, "a leader was replaced, and leads on");
     }
 }
 
@@ -115,8 +122,8 @@ static void look_at_leaders(void)
         }
     }
     look_at_old_leaders();
-    if (healed_ns && !leader())
-        against("a-leader", 0, LEADER_NS, "nobody leads");
+    if (healed_ns && !oracles__leader())
+        oracles__against("a-leader", 0, LEADER_NS, "nobody leads");
 }
 
 /* ------------------------------------------------------------------ what the leader counts */
@@ -132,7 +139,7 @@ static void count_requests(const struct sched *s)
         SIM_CHECK("counts", n == x->n_requests, "tenant %s has %u requests, and %u are counted",
                   x->name, n, x->n_requests);
         if (n > x->max_requests && sim_now() - sim_load_quota_ns() > ANSWER_NS)
-            against("max-requests", x->id, ANSWER_NS, "a tenant has more requests than it may");
+            oracles__against("max-requests", x->id, ANSWER_NS, "a tenant has more requests than it may");
     }
     for (size_t i = 0; i < s->requests.n; i++) {
         const struct request *r = s->requests.items[i];
@@ -140,7 +147,7 @@ static void count_requests(const struct sched *s)
         SIM_CHECK("placed", !r->promised || r->exec,
                   "request %" PRIu64 " has a promise, and no executor", r->rid);
         if (r->state == REQUEST_LOST)
-            against("lost-run", (int64_t)(r->api_id << 32 ^ r->rid), LOST_RUN_NS,
+            oracles__against("lost-run", (int64_t)(r->api_id << 32 ^ r->rid), LOST_RUN_NS,
                     "a request has lost its run, and waits for word of that");
     }
     for (size_t m = 0; m < s->models.n; m++) {
@@ -173,7 +180,7 @@ static unsigned host_of(const char *name)
 static void look_at_waiting(const struct sim_proc *proc, uint64_t api_id, uint64_t rid,
                             const char *executor)
 {
-    const struct sched *s = leader();
+    const struct sched *s = oracles__leader();
     const unsigned host = sim_proc_host(proc);
 
     for (size_t i = 0; s && i < s->sessions.n; i++) {
@@ -182,7 +189,7 @@ static void look_at_waiting(const struct sim_proc *proc, uint64_t api_id, uint64
         if (a && a->id == api_id && !idmap_get(&a->requests, rid) && !sim_proc_is_paused(proc) &&
             sim_net_is_well(host_of(s->conf->name), host) &&
             (!executor[0] || sim_net_is_well(host_of(executor), host)))
-            against("again", (int64_t)(api_id << 32 ^ rid), AGAIN_NS,
+            oracles__against("again", (int64_t)(api_id << 32 ^ rid), AGAIN_NS,
                     executor[0] ? "a request has no run, and waits for its result"
                                 : "a request was to run again, and waits for nobody");
     }
@@ -209,7 +216,7 @@ static void look_at_ended(const struct sched *s)
         if (api && e && !r->cancelled && r->state != REQUEST_LOST && !sim_proc_is_paused(api) &&
             !sim_proc_is_paused(e) && sim_net_is_well(host, sim_proc_host(api)) &&
             sim_net_is_well(host, sim_proc_host(e)) && !is_done_before_others(r, e))
-            against("ended", (int64_t)(r->api_id << 32 ^ r->rid), ENDED_NS,
+            oracles__against("ended", (int64_t)(r->api_id << 32 ^ r->rid), ENDED_NS,
                     "a request has an executor, and its API has ended it");
     }
 }
@@ -248,6 +255,19 @@ static void look_at_pool(const struct sched *s)
     SIM_CHECK("times", requests_are_timed(s), "a request is not looked at when it is due");
 }
 
+/* A client waits for a checkpoint of a job that runs: its executor is told of that, or has it to
+ * do, or the leader has its word, which is being recorded. */
+static bool is_forgotten_save(const struct sched *s, const struct job *j, const struct fake *f)
+{
+    const struct database_job *d = &database.jobs[j->id - 1];
+
+    return d->save_asked > d->save_done && d->state == JOB_RUNNING && j->state == JOB_RUNNING &&
+           !j->stopping && !j->writing && !j->n_pending && !j->saved.asked &&
+           !sim_proc_is_paused(fake_proc(f)) && fake_synced_with(f) == s->epoch &&
+           !fake_has_to_save(f, j->id) && database_is_reached_from(host_of(s->conf->name)) &&
+           sim_net_is_well(host_of(s->conf->name), sim_proc_host(fake_proc(f)));
+}
+
 /* What the leader has to do soon about a job and the executor that it thinks has it. */
 static void look_at_places(const struct sched *s)
 {
@@ -257,11 +277,14 @@ static void look_at_places(const struct sched *s)
         const struct fake *f = e ? fake_named(j->executor) : NULL;
 
         if (j->executor[0] && !j->starting_write && (!e || !e->session))
-            against("lost-executor", (int64_t)s->epoch << 32 | j->id, LOST_NS,
+            oracles__against("lost-executor", (int64_t)s->epoch << 32 | j->id, LOST_NS,
                     "a job stays with an executor that is away"); /* a new leader waits anew */
         if (e && e->synced && f && !sim_proc_is_paused(fake_proc(f)) &&
             fake_synced_with(f) == s->epoch && j->state == JOB_CANCELLING && !j->n_pending)
-            against("cancel", j->id, CANCEL_NS, "a job that was cancelled goes on");
+            oracles__against("cancel", j->id, CANCEL_NS, "a job that was cancelled goes on");
+        if (e && e->synced && f && is_forgotten_save(s, j, f))
+            oracles__against("save", (int64_t)s->epoch << 32 | j->id, SAVE_NS,
+                    "a checkpoint was asked for, and nobody is at it");
     }
 }
 
@@ -280,7 +303,7 @@ static void look_for_strays(const struct sched *s)
                 j = s->jobs.items[k];
         if (id && fake_synced_with(f) == s->epoch && !sim_proc_is_paused(fake_proc(f)) &&
             (!j || j->attempt != attempt || strcmp(j->executor, sim_proc_name(fake_proc(f))) != 0))
-            against("stray", (int64_t)i, CANCEL_NS, "an executor runs a job that is not its own");
+            oracles__against("stray", (int64_t)i, CANCEL_NS, "an executor runs a job that is not its own");
     }
 }
 
@@ -298,7 +321,7 @@ static void look_for_twins(void)
                 fake_synced_with(world->fakes[k]) == database.lease.epoch &&
                 !sim_proc_is_paused(fake_proc(world->fakes[i])) &&
                 !sim_proc_is_paused(fake_proc(world->fakes[k])))
-                against("one-attempt", job, TWICE_NS, "a job runs on two executors of one leader");
+                oracles__against("one-attempt", job, TWICE_NS, "a job runs on two executors of one leader");
     }
 }
 
@@ -429,6 +452,30 @@ static void note_limits(const struct sched *s)
         raise_known(s, 3 * array + 2, most_of_array(s, array));
 }
 
+/* A job that was told to leave has its executor until that says that it has left: who was started
+ * before would be refused there. */
+static void look_at_slots(const struct sched *s, size_t scheduler)
+{
+    static struct seen_slot {
+        uint64_t epoch, serial;
+        int64_t at_ns, leaving;
+    } seen[CLUSTER_N_SCHEDULERS][CLUSTER_MAX_EXECUTORS];
+
+    for (size_t i = 0; i < s->execs.n && i < CLUSTER_MAX_EXECUTORS; i++) {
+        const struct exec *e = s->execs.items[i];
+        const struct job *j = e->job ? idmap_get(&s->jobs.by_id, (uint64_t)e->job) : NULL;
+        struct seen_slot *was = &seen[scheduler][i];
+
+        SIM_CHECK("slot",
+                  !j || !j->starting_write || !e->leaving || was->leaving != e->leaving ||
+                      was->epoch != s->epoch || was->serial != e->serial ||
+                      j->placed_ns <= was->at_ns,
+                  "job %" PRId64 " is started on %s, which job %" PRId64 " has not left", j->id,
+                  e->info.name, e->leaving);
+        *was = (struct seen_slot){s->epoch, e->serial, sh_clock_ns(), e->leaving};
+    }
+}
+
 /* Limits change where a leader takes in what it has read. */
 static void on_turn(struct sim_proc *p)
 {
@@ -437,11 +484,14 @@ static void on_turn(struct sim_proc *p)
     for (size_t i = 0; i < world->n_schedulers; i++) {
         const struct sched *s = sim_scheduler_look(world->schedulers[i]);
 
-        if (sim_scheduler_proc(world->schedulers[i]) != p || !s || !s->epoch ||
-            n_polls[i] == s->n_polls)
+        if (sim_scheduler_proc(world->schedulers[i]) != p || !s || !s->epoch)
+            continue;
+        look_at_slots(s, i);
+        if (n_polls[i] == s->n_polls)
             continue;
         n_polls[i] = s->n_polls;
         note_limits(s);
+        oracles__look_at_retries(s);
     }
 }
 
@@ -551,13 +601,13 @@ static void look_at_guarantees(const struct sched *s)
         const struct database_tenant *t = &database.tenants[i];
 
         if (n_could_start(t->id) && n_running(t->id) < (uint32_t)t->quota.guaranteed_gpus)
-            against("guarantee", t->id, GUARANTEE_NS, "a tenant has less than it is guaranteed");
+            oracles__against("guarantee", t->id, GUARANTEE_NS, "a tenant has less than it is guaranteed");
     }
 }
 
 static void on_look(void *arg, uint64_t n)
 {
-    const struct sched *s = leader();
+    const struct sched *s = oracles__leader();
 
     (void)arg, (void)n;
     look_at_leaders();
@@ -574,6 +624,7 @@ static void on_look(void *arg, uint64_t n)
     if (s) {
         look_at_limits(s);
         look_at_places(s);
+        oracles__look_at_versions(s);
         look_for_strays(s);
     }
     sim_api_each_waiting(look_at_waiting);
@@ -670,58 +721,6 @@ static void check_usage(void)
               gpu_ns[0], requests[0], samples[0], gpu_ns[1], requests[1], samples[1]);
 }
 
-static bool is_settled(const struct database_version *v)
-{
-    return strcmp(v->state, "READY") == 0 || strcmp(v->state, "FAILED") == 0 ||
-           strcmp(v->state, "UNLOADED") == 0 || strcmp(v->state, "DELETED") == 0;
-}
-
-/* By the end, when nobody asks for it, a version has one home, which holds it or has put it aside,
- * and is nowhere else. What took long to load is kept for longer than that. */
-static void check_places(const struct sched *s, const struct model *m)
-{
-    size_t homes = 0, loaded = 0, able = 0;
-
-    if (m->gone || m->state != MODEL_READY)
-        return;
-    for (size_t e = 0; e < s->execs.n; e++) {
-        const struct exec *x = s->execs.items[e];
-        const struct model_on *on = &m->on[e];
-        const bool is_home = homes_has(m, x);
-
-        if (!exec_is_up(x))
-            continue;
-        homes += is_home;
-        loaded += is_home && on->phase == MODEL_ON_READY;
-        able += is_home || on->phase == MODEL_ON_ABSENT;
-        SIM_CHECK("places", !is_home || on->phase != MODEL_ON_ABSENT,
-                  "nobody asks %s for version %" PRId64 ", which lives there", x->info.name,
-                  m->version_id);
-        SIM_CHECK(
-            "places", is_home || (on->phase != MODEL_ON_READY && on->phase != MODEL_ON_LOADING),
-            "%s keeps version %" PRId64 ", which does not live there", x->info.name, m->version_id);
-        SIM_CHECK("places", world->n_fakes == 0 || on->phase != MODEL_ON_FAILED || !on->retry_ns,
-                  "nobody asks %s again for version %" PRId64 ", which failed for now",
-                  x->info.name, m->version_id);
-    }
-    SIM_CHECK("places", homes > 0 || able == 0 || m->n_failed >= HOMES_MAX_FAILED,
-              "version %" PRId64 " has no home", m->version_id);
-    SIM_CHECK("places", loaded <= 1 || m->load_ns > SIM_S(5) || world->n_fakes == 0,
-              "version %" PRId64 " is loaded at %zu homes, and nobody asks for it", m->version_id,
-              loaded);
-}
-
-static void check_versions(void)
-{
-    const struct sched *s = leader();
-
-    for (size_t i = 0; s && i < s->models.n; i++)
-        check_places(s, s->models.items[i]);
-    for (size_t i = 0; i < database.n_versions; i++)
-        SIM_CHECK("versions", is_settled(&database.versions[i]), "version %" PRId64 " is still %s",
-                  database.versions[i].id, database.versions[i].state);
-}
-
 static void check_executors(void)
 {
     for (size_t i = 0; i < world->n_fakes; i++) {
@@ -739,7 +738,7 @@ static void check_executors(void)
 /* What the leader believes of the database at rest. */
 static void check_view(void)
 {
-    const struct sched *s = leader();
+    const struct sched *s = oracles__leader();
 
     SIM_CHECK("a-leader", s, "nobody leads at the end");
     SIM_CHECK("view", s->jobs.n == 0, "the leader still holds %zu jobs", s->jobs.n);
@@ -761,7 +760,7 @@ static bool all_ended(void)
         if (!job_state_is_final(database.jobs[i].state))
             return false;
     for (size_t i = 0; i < database.n_versions; i++)
-        if (!is_settled(&database.versions[i]))
+        if (!oracles__is_settled(&database.versions[i]))
             return false; /* it waits for a real executor that has to compile them all */
     return true;
 }
@@ -777,7 +776,7 @@ void oracles_sched_finish(void)
     check_jobs();
     check_acks();
     check_usage();
-    check_versions();
+    oracles__check_versions();
     check_executors();
     check_view();
     SIM_CHECK("all-answered", sim_api_n_open() == 0, "%zu requests have no answer, one for %.3f s",

@@ -1,0 +1,21 @@
+/* oracles_sched_int.h - what the files of the scheduler's oracles share. */
+#ifndef SH_TESTS_SIM_ORACLES_SCHED_INT_H
+#define SH_TESTS_SIM_ORACLES_SCHED_INT_H
+
+#include "scheduler/sched.h"
+#include "tests/sim/database.h"
+#include "tests/sim/oracles_sched.h"
+
+const struct oracles_world *oracles__world(void);
+/* That could act: NULL, there is none, or it is stopped. */
+const struct sched *oracles__leader(void);
+/* Seen at each look for as long as it lasts: breaks `rule` when that is longer than most_ns. */
+void oracles__against(const char *rule, int64_t id, int64_t most_ns, const char *what);
+
+/* oracles_models.c: what a leader does about versions. */
+void oracles__look_at_versions(const struct sched *s);
+void oracles__look_at_retries(const struct sched *s); /* in its process, for its clock */
+void oracles__check_versions(void);                   /* at the end */
+bool oracles__is_settled(const struct database_version *v);
+
+#endif
