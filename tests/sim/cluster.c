@@ -9,6 +9,7 @@ static const char *const OPTIONS[] = {"--min-run-ms=500", "--level-ms=300", "--f
 static const struct cluster_conf *conf;
 static struct sim_scheduler *schedulers[CLUSTER_N_SCHEDULERS];
 static struct sim_api *apis[CLUSTER_N_APIS];
+static bool is_healed;
 static int64_t away_ns[CLUSTER_N_SCHEDULERS + CLUSTER_N_APIS + CLUSTER_MAX_EXECUTORS];
 
 unsigned cluster_n_procs(void)
@@ -104,6 +105,7 @@ static void on_quiet(void *arg, uint64_t n)
 
 void cluster_heal(void)
 {
+    is_healed = true;
     database_heal();
     for (unsigned i = 0; i < CLUSTER_N_APIS; i++)
         sim_api_rate(apis[i], conf->calm_requests_per_s);
@@ -204,9 +206,22 @@ void cluster_database_stop(const uint64_t r[static 3])
     database_stop(SIM_MS(r[0] % 5000));
 }
 
+static void crash(void *arg, uint64_t ms)
+{
+    (void)arg;
+    if (!is_healed)
+        database_crash(SIM_MS(ms));
+}
+
+/* Often it could not write any more for a while: looks have seen transactions, then, of which
+ * nothing is left. */
 void cluster_database_crash(const uint64_t r[static 3])
 {
-    database_crash(SIM_MS(r[0] % 2000));
+    const int64_t ns = SIM_MS(r[1] % 2 ? r[2] % 1500 : 0);
+
+    if (ns)
+        database_no_log((unsigned)(r[2] >> 32) % 40, ns);
+    sim_world_after(ns, crash, NULL, r[0] % 2000);
 }
 
 void cluster_database_slow(const uint64_t r[static 3])

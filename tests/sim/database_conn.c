@@ -29,7 +29,7 @@ struct db {
 };
 
 static struct {
-    int64_t away_ns, slow_ns, slow_by_ns, cut_ns[SIM_MAX_HOSTS], doubt_ns, time_out_ns;
+    int64_t away_ns, slow_ns, slow_by_ns, cut_ns[SIM_MAX_HOSTS], doubt_ns, time_out_ns, no_log_ns;
     double doubt, time_out;
     uint64_t start;
 } faults;
@@ -91,8 +91,10 @@ int db_ready(struct db *db, int schema_want, struct sh_err *err)
 
 /* ------------------------------------------------------------------ one operation */
 
-static enum fate draw_fate(void)
+static enum fate draw_fate(bool writes)
 {
+    if (writes && sim_now() < faults.no_log_ns)
+        return FATE_SOFT;
     if (sim_now() < faults.doubt_ns && sim_chance(faults.doubt))
         return sim_chance(0.5) ? FATE_LOST : FATE_UNHEARD;
     if (sim_now() < faults.time_out_ns && sim_chance(faults.time_out))
@@ -111,7 +113,7 @@ struct database_trip database__send(struct db *db, bool writes)
 {
     struct database_trip t = {draw_way(), draw_way()};
 
-    db->fate = draw_fate();
+    db->fate = draw_fate(writes);
     db->sent = faults.start;
     db->xid = writes ? database__xid() : 0;
     if (!database_is_reached_from(db->host) && sim_now() >= faults.away_ns)
@@ -198,6 +200,13 @@ void database_crash(int64_t for_ns)
     database_stop(for_ns);
     database.next_xid = database.last_logged_xid + 1;
     database.last_done_xid = database.last_logged_xid;
+}
+
+void database_no_log(unsigned n_others, int64_t for_ns)
+{
+    faults.no_log_ns = until(for_ns);
+    database.next_xid += n_others;
+    database.last_done_xid = database.next_xid - 1;
 }
 
 void database_slow(int64_t add_ns, int64_t for_ns)

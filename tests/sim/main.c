@@ -75,9 +75,14 @@ static void on_fault(void *arg, uint64_t n)
     f->kind->hit(f->r);
 }
 
-static void draw_plan(const struct sim_scenario *s)
+static unsigned n_faults_of(const struct sim_scenario *s, uint64_t seed)
 {
-    for (unsigned i = 0; i < s->n_faults; i++) {
+    return s->few_each && seed % s->few_each == 0 ? s->n_few : s->n_faults;
+}
+
+static void draw_plan(const struct sim_scenario *s, uint64_t seed)
+{
+    for (unsigned i = 0; i < n_faults_of(s, seed); i++) {
         struct fault *f = &plan.faults[i];
 
         f->at_ns = sim_between(s->calm_ns, s->faults_ns);
@@ -96,7 +101,7 @@ static struct result run_here(const struct sim_scenario *s, uint64_t seed)
     setrlimit(RLIMIT_NOFILE, &files);
     alarm(SEED_LIMIT_S);
     sim_begin(seed);
-    draw_plan(s);
+    draw_plan(s, seed);
     s->setup();
     sim_run(s->faults_ns);
     if (s->heal)
@@ -268,16 +273,17 @@ static void broken_by(const struct sim_scenario *s, uint64_t seed, char name[sta
 static void shrink(const struct sim_scenario *s, uint64_t seed)
 {
     char name[64], now[64];
-    unsigned left = s->n_faults;
+    const unsigned all = n_faults_of(s, seed);
+    unsigned left = all;
 
     broken_by(s, seed, name);
     if (!name[0]) {
         printf("seed %llu breaks nothing\n", (unsigned long long)seed);
         return;
     }
-    for (unsigned piece = s->n_faults; piece > 0; piece /= 2)
-        for (unsigned from = 0; from < s->n_faults; from += piece) {
-            unsigned to = SH_MIN(from + piece, s->n_faults), out[MAX_FAULTS], n = 0;
+    for (unsigned piece = all; piece > 0; piece /= 2)
+        for (unsigned from = 0; from < all; from += piece) {
+            unsigned to = SH_MIN(from + piece, all), out[MAX_FAULTS], n = 0;
 
             for (unsigned i = from; i < to; i++)
                 if (!plan.faults[i].is_left_out) {
@@ -294,8 +300,8 @@ static void shrink(const struct sim_scenario *s, uint64_t seed)
             for (unsigned i = 0; i < n; i++)
                 plan.faults[out[i]].is_left_out = false;
         }
-    printf("%s breaks with %u of %u faults: --faults ", name, left, s->n_faults);
-    for (unsigned i = 0, n = 0; i < s->n_faults; i++)
+    printf("%s breaks with %u of %u faults: --faults ", name, left, all);
+    for (unsigned i = 0, n = 0; i < all; i++)
         if (!plan.faults[i].is_left_out)
             printf("%s%u", n++ ? "," : "", i);
     puts(left ? "" : "none");

@@ -26,6 +26,7 @@
 #define RESULT_NS SIM_S(4) /* one whose run is over: that its result is lost may show so late */
 #define LOST_NS SIM_S(10)  /* a job whose executor is away: the grace period, and a look */
 #define CANCEL_NS SIM_S(4)
+#define STRAY_NS SIM_MS(1500)
 #define SAVE_NS SIM_S(4)     /* a checkpoint that was asked for, and nobody is at it */
 #define LOST_RUN_NS SIM_S(3) /* that a run is lost is known to one side alone */
 #define LEADER_NS SIM_S(8)   /* nobody leads, though all could */
@@ -302,8 +303,9 @@ static void look_for_strays(const struct sched *s)
             if (s->jobs.items[k]->id == id)
                 j = s->jobs.items[k];
         if (id && fake_synced_with(f) == s->epoch && !sim_proc_is_paused(fake_proc(f)) &&
+            sim_net_is_well(host_of(s->conf->name), sim_proc_host(fake_proc(f))) &&
             (!j || j->attempt != attempt || strcmp(j->executor, sim_proc_name(fake_proc(f))) != 0))
-            oracles__against("stray", (int64_t)i, CANCEL_NS, "an executor runs a job that is not its own");
+            oracles__against("stray", (int64_t)i, STRAY_NS, "an executor runs a job that is not its own");
     }
 }
 
