@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/shm.h"
 #include "common/wire.h"
+#include "tests/sim/oracles_exec.h"
 #include "tests/sim/shortage.h"
 
 #include <inttypes.h>
@@ -207,6 +208,7 @@ static void say_quotas(void)
             .share = 1,
             .host_max_bytes = sim_below(3) ? 0 : (1 + sim_below(40)) * 50000};
         script__send(&m);
+        oracles_exec_told(script.e, t, &m.u.tenant_memory);
     }
 }
 
@@ -263,6 +265,7 @@ static void forget_executor(void)
 {
     sched.wire = NULL;
     sched.is_synced = false;
+    oracles_exec_told_nothing();
     sched.first_run = sched.next_run;
     memset(sched.runs, 0, sizeof(sched.runs));
     lose_requests();

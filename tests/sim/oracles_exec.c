@@ -4,11 +4,13 @@
 #include "common/ckpt.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "executor/memory/residency_int.h"
 #include "executor/pool/waits.h"
 #include "executor/runs/switch_int.h"
 #include "executor/training/train_int.h"
 #include "tests/sim/content.h"
 #include "tests/sim/executor.h"
+#include "tests/sim/shortage.h"
 #include "tests/sim/worker.h"
 
 #include <dirent.h>
@@ -28,6 +30,10 @@
 #define MAX_PIECE_NS (WAITS_NOBODY_NS + WAITS_NOBODY_NS / DRIFT) /* of one that takes runs */
 
 #define LACKS_TURNS 16u /* of all executors: a look in so many */
+#define BUDGET_NS SIM_S(1)
+#define TOLD_NS SIM_S(1)
+#define LULL_NS SIM_MS(300) /* an executor has something to do more often */
+
 #define MAX_TENANTS 8u  /* of the simulation */
 #define MAX_WORKERS 64u
 
@@ -47,6 +53,14 @@ static struct watched {
         const void *base;
     } slots[JOB_N_SLOTS];
 } watched[MAX_EXECS];
+
+static struct told {
+    const struct exec *x; /* NULL: nothing was told */
+    char tenant[16];
+    uint64_t min_bytes, max_bytes; /* whole blocks; max 0: all */
+    unsigned host; /* of the scheduler */
+    int64_t since_ns, turn_ns;
+} tenants[MAX_TENANTS];
 
 static int64_t calm_from_ns;
 static bool have_lies;
@@ -158,6 +172,61 @@ static void check_quotas(struct watched *k, const struct exec *x)
                   "tenant %u has %u blocks, had %u, and may have %u", tag, used, k->used[tag], max);
         k->used[tag] = used;
     }
+}
+
+static bool is_real(const struct residency *r)
+{
+    const struct sim_exec *e = sim_self() ? sim_exec_of(sim_self()) : NULL;
+    const struct exec *x = e ? sim_exec_running(e) : NULL;
+
+    return x && x->space && space_residency(x->space) == r;
+}
+
+static void note_used(const struct residency *r, uint32_t used[static MAX_TENANTS])
+{
+    for (uint32_t tag = 1; tag < MAX_TENANTS; tag++)
+        used[tag] = residency_used(r, tag);
+}
+
+/* What a tenant has for it alone is not taken for another, unless there is no other way. */
+static void check_kept(const struct residency *r, const uint32_t was[static MAX_TENANTS],
+                       uint32_t own)
+{
+    for (uint32_t tag = 1; tag < MAX_TENANTS && !r->yields; tag++) {
+        const uint32_t now = residency_used(r, tag), min = residency_quota(r, tag).min_blocks;
+
+        SIM_CHECK("guaranteed", tag == own || now >= SH_MIN(was[tag], min),
+                  "tenant %u had %u blocks, has %u for it alone, and %u are left to it", tag,
+                  was[tag], min, now);
+    }
+}
+
+int __wrap_residency_place(struct residency *r, uint32_t id, bool may_evict,
+                           struct residency_place *out, struct sh_err *err)
+{
+    uint32_t was[MAX_TENANTS];
+    int rc;
+
+    if (!is_real(r))
+        return residency_place(r, id, may_evict, out, err);
+    note_used(r, was);
+    rc = residency_place(r, id, may_evict, out, err);
+    check_kept(r, was, residency_tag(r, id));
+    return rc;
+}
+
+int __wrap_residency_alloc(struct residency *r, const struct residency_need *need,
+                           struct arena_range *out, uint32_t *evicted_out, struct sh_err *err)
+{
+    uint32_t was[MAX_TENANTS];
+    int rc;
+
+    if (!is_real(r))
+        return residency_alloc(r, need, out, evicted_out, err);
+    note_used(r, was);
+    rc = residency_alloc(r, need, out, evicted_out, err);
+    check_kept(r, was, need->tag);
+    return rc;
 }
 
 /* What is copied goes to memory that somebody has. */
@@ -365,6 +434,94 @@ static void check_time(const struct exec *x)
               usage_uncounted_ns(x->report.usage), due);
 }
 
+/* ------------------------------------------------------------------ runs */
+
+/* What holds the image of a version where it is: it is brought before somebody asks, it is copied,
+ * the run needs it. */
+static uint32_t n_holders(const struct exec *x, const struct model *m)
+{
+    const struct run *r = x->sw->current;
+    const bool is_copied = m->is_placed || m->rest != MODEL_REST_NONE || m->has_mark ||
+                           (m->is_broken && !m->is_lost);
+
+    return (uint32_t)m->is_kept + is_copied + (r && r->has_pin && r->model == m);
+}
+
+/* A pin that is dropped too early lets a run compute with another's image; one that stays takes its
+ * memory from all others. */
+static void check_pins(const struct exec *x)
+{
+    for (const struct model *m = store_next(x->store, NULL); m; m = store_next(x->store, m)) {
+        const uint32_t n =
+            m->has_image ? residency_pins(space_residency(x->space), m->res) : n_holders(x, m);
+
+        SIM_CHECK("pins", n == n_holders(x, m), "version %" PRId64 " has %u pins, and %u hold it",
+                  m->handle, n, n_holders(x, m));
+    }
+}
+
+/* Who waits is told in time that there will be nothing. */
+static void check_budgets(const struct exec *x)
+{
+    const struct run *now = x->sw->current;
+    int64_t first_ns = now && now->phase != RUN_ACTIVE ? now->deadline_ns : INT64_MAX;
+
+    SIM_CHECK("queue", x->sw->n_queued <= (size_t)x->conf->max_queued_runs + 2 * MAX_WORKERS,
+              "%zu runs wait", x->sw->n_queued);
+    for (const struct run *r = x->sw->queue; r; r = r->next)
+        first_ns = SH_MIN(first_ns, r->deadline_ns);
+    SIM_CHECK("budget", sim_now() < calm_from_ns || sh_clock_ns() - BUDGET_NS < first_ns,
+              "a run waits on the device, and its time was over %.3f s ago",
+              (double)(sh_clock_ns() - first_ns) / 1e9);
+}
+
+/* ------------------------------------------------------------------ what was said of tenants */
+
+void oracles_exec_told(const struct sim_exec *e, unsigned tenant, const struct msg_tenant_memory *m)
+{
+    struct told *t = &tenants[tenant];
+
+    *t = (struct told){.x = sim_shortage > 0 ? NULL : sim_exec_running(e),
+                       .min_bytes = m->min_bytes,
+                       .max_bytes = m->max_bytes,
+                       .host = sim_proc_host(sim_self()),
+                       .since_ns = sim_now()};
+    sh_strlcpy(t->tenant, m->tenant, sizeof(t->tenant));
+}
+
+void oracles_exec_told_nothing(void)
+{
+    memset(tenants, 0, sizeof(tenants));
+}
+
+/* It goes by the newest quota that it was told, once that has come. */
+static void check_told(const struct exec *x, unsigned host)
+{
+    const uint64_t all = arena_blocks(residency_arena(space_residency(x->space)));
+
+    for (size_t i = 0; i < MAX_TENANTS; i++) {
+        struct told *t = &tenants[i];
+        struct residency_quota q;
+        uint32_t tag;
+
+        /* It was stopped, perhaps, or what was said is on its way. */
+        if (sim_now() - t->turn_ns > LULL_NS || !sim_net_is_well(host, t->host))
+            t->since_ns = SH_MAX(t->since_ns, sim_now());
+        t->turn_ns = sim_now();
+        if (t->x != x || sim_now() - t->since_ns < TOLD_NS ||
+            space_tag(x->space, t->tenant, &tag, NULL))
+            continue;
+        q = residency_quota(space_residency(x->space), tag);
+        SIM_CHECK("quota",
+                  q.min_blocks == SH_MIN(t->min_bytes / DEV_BLOCK, all) &&
+                      q.max_blocks == (t->max_bytes ? SH_MIN(t->max_bytes / DEV_BLOCK, all)
+                                                    : RESIDENCY_NO_MAX),
+                  "tenant %s has %" PRIu64 " bytes for it alone and at most %" PRIu64
+                  ", and goes by %u blocks and %u",
+                  t->tenant, t->min_bytes, t->max_bytes, q.min_blocks, q.max_blocks);
+    }
+}
+
 static void on_turn(struct sim_proc *p)
 {
     const struct sim_exec *e = sim_exec_of(p);
@@ -378,6 +535,9 @@ static void on_turn(struct sim_proc *p)
     check_memory(x);
     check_quotas(watched_of(e), x);
     check_time(x);
+    check_pins(x);
+    check_budgets(x);
+    check_told(x, sim_proc_host(p));
     if (x->train->job)
         check_job(watched_of(e), x->train->job);
 }

@@ -5,7 +5,10 @@
 #define SH_TESTS_SIM_ORACLES_EXEC_H
 
 #include "common/log.h"
+#include "common/msg.h"
 #include "tests/sim/world.h"
+
+struct sim_exec;
 
 /* Looks at every executor after each of its events, and at each command for its device. */
 void oracles_exec_begin(void);
@@ -17,6 +20,11 @@ void oracles_exec_disturbed(int64_t for_ns);
 /* From now on workers say what is not true. */
 void oracles_exec_lies(void);
 
+/* What an executor is told of a tenant, by a scheduler with which it stays connected. */
+void oracles_exec_told(const struct sim_exec *e, unsigned tenant,
+                       const struct msg_tenant_memory *m);
+void oracles_exec_told_nothing(void); /* another connection: what was told counts no more */
+
 /* A real executor, which has answered this part of a run, or never had it. */
 bool oracle_exec_is_through(const struct sim_proc *executor, uint64_t api_id, uint64_t rid);
 
@@ -24,6 +32,17 @@ bool oracle_exec_is_through(const struct sim_proc *executor, uint64_t api_id, ui
 int64_t oracle_state_file(const char *path, bool is_final);
 /* The newest checkpoint in a job's folder; -1: none. Looks at all of them. */
 int64_t oracle_job_folder(const char *dir);
+
+struct residency;
+struct residency_need;
+struct residency_place;
+struct arena_range;
+
+/* Memory that is taken for somebody. */
+int __wrap_residency_place(struct residency *r, uint32_t id, bool may_evict,
+                           struct residency_place *out, struct sh_err *err);
+int __wrap_residency_alloc(struct residency *r, const struct residency_need *need,
+                           struct arena_range *out, uint32_t *evicted_out, struct sh_err *err);
 
 /* Logged errors that are bugs of ours. */
 void __wrap_sh_log(enum sh_log_level level, const char *event, const char *fmt, ...)

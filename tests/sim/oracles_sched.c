@@ -27,13 +27,14 @@
 #define LOST_NS SIM_S(10)  /* a job whose executor is away: the grace period, and a look */
 #define CANCEL_NS SIM_S(4)
 #define STRAY_NS SIM_MS(1500)
+#define QUOTA_NS SIM_S(8)    /* a change that others have to commit behind */
+#define DEADLINE_NS SIM_S(8) /* rows may be locked */
 #define SAVE_NS SIM_S(4)     /* a checkpoint that was asked for, and nobody is at it */
 #define LOST_RUN_NS SIM_S(3) /* that a run is lost is known to one side alone */
 #define LEADER_NS SIM_S(8)   /* nobody leads, though all could */
 #define ANSWER_NS SIM_S(6)
 #define GUARANTEE_NS SIM_S(10)
 #define MORE_S 120          /* for jobs that take long, and versions */
-#define SETTLE_NS SIM_S(15) /* versions, after the healing */
 
 static const struct oracles_world *world;
 static int64_t healed_ns;
@@ -86,6 +87,14 @@ const struct sched *oracles__leader(void)
             best = s;
     }
     return best;
+}
+
+const struct tenant *oracles__tenant(const struct sched *s, int64_t id)
+{
+    for (size_t i = 0; i < s->tenants.n; i++)
+        if (s->tenants.items[i]->id == id)
+            return s->tenants.items[i];
+    return NULL;
 }
 
 static bool has_api(const struct sched *s)
@@ -454,30 +463,6 @@ static void note_limits(const struct sched *s)
         raise_known(s, 3 * array + 2, most_of_array(s, array));
 }
 
-/* A job that was told to leave has its executor until that says that it has left: who was started
- * before would be refused there. */
-static void look_at_slots(const struct sched *s, size_t scheduler)
-{
-    static struct seen_slot {
-        uint64_t epoch, serial;
-        int64_t at_ns, leaving;
-    } seen[CLUSTER_N_SCHEDULERS][CLUSTER_MAX_EXECUTORS];
-
-    for (size_t i = 0; i < s->execs.n && i < CLUSTER_MAX_EXECUTORS; i++) {
-        const struct exec *e = s->execs.items[i];
-        const struct job *j = e->job ? idmap_get(&s->jobs.by_id, (uint64_t)e->job) : NULL;
-        struct seen_slot *was = &seen[scheduler][i];
-
-        SIM_CHECK("slot",
-                  !j || !j->starting_write || !e->leaving || was->leaving != e->leaving ||
-                      was->epoch != s->epoch || was->serial != e->serial ||
-                      j->placed_ns <= was->at_ns,
-                  "job %" PRId64 " is started on %s, which job %" PRId64 " has not left", j->id,
-                  e->info.name, e->leaving);
-        *was = (struct seen_slot){s->epoch, e->serial, sh_clock_ns(), e->leaving};
-    }
-}
-
 /* Limits change where a leader takes in what it has read. */
 static void on_turn(struct sim_proc *p)
 {
@@ -488,7 +473,7 @@ static void on_turn(struct sim_proc *p)
 
         if (sim_scheduler_proc(world->schedulers[i]) != p || !s || !s->epoch)
             continue;
-        look_at_slots(s, i);
+        oracles__look_at_slots(s, i);
         if (n_polls[i] == s->n_polls)
             continue;
         n_polls[i] = s->n_polls;
@@ -503,61 +488,6 @@ static bool could_start(const struct database_job *j)
     return j->state == JOB_QUEUED && !j->not_before_ns && !j->array_id &&
            strcmp(database.versions[j->version_id - 1].state, "READY") == 0 &&
            strcmp(j->reason, "GpuMemory") != 0;
-}
-
-static const struct database_event *event_before(size_t at)
-{
-    for (size_t i = at; i-- > 0;)
-        if (database.events[i].job == database.events[at].job)
-            return &database.events[i];
-    return NULL;
-}
-
-/* The step of the newest checkpoint that was recorded by then; 0: none was. */
-static int64_t recorded_step(int64_t job, int64_t until_ns)
-{
-    const struct database_job *j = &database.jobs[job - 1];
-    int64_t step = 0;
-
-    for (size_t i = 0; i < j->n_checkpoints; i++)
-        if (j->checkpoints[i].at_ns <= until_ns)
-            step = SH_MAX(step, j->checkpoints[i].step);
-    return step;
-}
-
-/* One whose executor was lost loses the steps behind the last checkpoint that was recorded, and no
- * others, whatever goes wrong. */
-static void look_at_lost(const struct database_event *e, const struct database_event *lost)
-{
-    const int64_t recorded = recorded_step(e->job, lost->at_ns);
-
-    SIM_CHECK("no-step-lost", database.jobs[e->job - 1].is_batch || e->step >= recorded,
-              "job %" PRId64 " lost its executor, and goes on from %" PRId64
-              " instead of the checkpoint of step %" PRId64,
-              e->job, e->step, recorded);
-}
-
-/* When all is well a job that gave way in good order goes on where it stopped. */
-static void look_at_starts(void)
-{
-    static size_t seen;
-
-    for (; seen < database.n_events; seen++) {
-        const struct database_event *e = &database.events[seen], *last = event_before(seen);
-
-        if (e->to != JOB_STARTING || !last || last->to != JOB_QUEUED)
-            continue;
-        if (strcmp(last->reason, "ExecutorLost") == 0) {
-            look_at_lost(e, last);
-            continue;
-        }
-        if (!healed_ns || last->at_ns - healed_ns < SETTLE_NS ||
-            (last->from != JOB_RUNNING && last->from != JOB_PREEMPTED))
-            continue;
-        SIM_CHECK("no-step-lost", e->step == last->step,
-                  "job %" PRId64 " stopped at step %" PRId64 " (%s), and goes on from %" PRId64,
-                  e->job, last->step, last->reason, e->step);
-    }
 }
 
 static uint32_t n_could_start(int64_t tenant_id)
@@ -607,6 +537,38 @@ static void look_at_guarantees(const struct sched *s)
     }
 }
 
+/* A change of its quota is known soon. */
+static void look_at_tenants(const struct sched *s)
+{
+    for (size_t i = 0; i < database.n_tenants; i++) {
+        const struct database_tenant *d = &database.tenants[i];
+        const struct tenant *t = oracles__tenant(s, d->id);
+
+        if (t && dbthread_is_up(s->db) &&
+            (t->max_running_jobs != d->quota.max_running_jobs ||
+             t->max_requests != d->quota.max_concurrent_requests ||
+             t->guaranteed_gpus != d->quota.guaranteed_gpus || t->active != d->is_active ||
+             t->memory.min_bytes != d->quota.memory.min_bytes ||
+             t->memory.max_bytes != d->quota.memory.max_bytes ||
+             t->memory.share != d->quota.memory.share))
+            oracles__against("quota", (int64_t)s->epoch << 32 | t->id, QUOTA_NS,
+                             "a tenant's quota was changed, and the leader goes by the old one");
+    }
+}
+
+/* What waits beyond its deadline ends. */
+static void look_at_deadlines(const struct sched *s)
+{
+    for (size_t i = 0; i < database.n_jobs && dbthread_is_up(s->db); i++) {
+        const struct database_job *j = &database.jobs[i];
+
+        if (j->deadline_ns && sim_now() > j->deadline_ns &&
+            (j->state == JOB_QUEUED || j->state == JOB_HELD || j->state == JOB_SUSPENDED))
+            oracles__against("deadline", (int64_t)s->epoch << 32 | j->id, DEADLINE_NS,
+                             "a job waits, and its deadline has passed");
+    }
+}
+
 static void on_look(void *arg, uint64_t n)
 {
     const struct sched *s = oracles__leader();
@@ -626,12 +588,14 @@ static void on_look(void *arg, uint64_t n)
     if (s) {
         look_at_limits(s);
         look_at_places(s);
+        look_at_tenants(s);
+        look_at_deadlines(s);
         oracles__look_at_versions(s);
         look_for_strays(s);
     }
     sim_api_each_waiting(look_at_waiting);
     look_for_twins();
-    look_at_starts();
+    oracles__look_at_starts(healed_ns);
     if (s && healed_ns && sim_now() - healed_ns > SETTLE_NS)
         look_at_guarantees(s);
     if (healed_ns && sim_now() - healed_ns > SETTLE_NS)

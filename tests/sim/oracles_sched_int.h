@@ -9,8 +9,16 @@
 const struct oracles_world *oracles__world(void);
 /* That could act: NULL, there is none, or it is stopped. */
 const struct sched *oracles__leader(void);
+const struct tenant *oracles__tenant(const struct sched *s, int64_t id); /* NULL: not known */
 /* Seen at each look for as long as it lasts: breaks `rule` when that is longer than most_ns. */
 void oracles__against(const char *rule, int64_t id, int64_t most_ns, const char *what);
+
+#define SETTLE_NS SIM_S(15) /* after the healing */
+
+/* oracles_starts.c: what a leader starts and stops. In its process, for its clock; which: of all
+ * schedulers. */
+void oracles__look_at_slots(const struct sched *s, size_t which);
+void oracles__look_at_starts(int64_t healed_ns); /* 0: not yet. What the database recorded of it */
 
 /* oracles_models.c: what a leader does about versions. */
 void oracles__look_at_versions(const struct sched *s);
