@@ -202,7 +202,7 @@ int database_now(struct database_call *c);
 
 /* ------------------------------------------------------------------ faults */
 
-void database_stop(int64_t for_ns);  /* the server is away: connections break */
+void database_stop(int64_t for_ns); /* the server is away: connections break */
 /* Its log has no room: for so long what would be written is taken back, by so many others, too. */
 void database_no_log(unsigned n_others, int64_t for_ns);
 void database_crash(int64_t for_ns); /* numbers of transactions that left nothing are given again */

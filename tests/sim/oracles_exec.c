@@ -34,7 +34,7 @@
 #define TOLD_NS SIM_S(1)
 #define LULL_NS SIM_MS(300) /* an executor has something to do more often */
 
-#define MAX_TENANTS 8u  /* of the simulation */
+#define MAX_TENANTS 8u /* of the simulation */
 #define MAX_WORKERS 64u
 
 static struct watched {
@@ -58,7 +58,7 @@ static struct told {
     const struct exec *x; /* NULL: nothing was told */
     char tenant[16];
     uint64_t min_bytes, max_bytes; /* whole blocks; max 0: all */
-    unsigned host; /* of the scheduler */
+    unsigned host;                 /* of the scheduler */
     int64_t since_ns, turn_ns;
 } tenants[MAX_TENANTS];
 
@@ -441,8 +441,8 @@ static void check_time(const struct exec *x)
 static uint32_t n_holders(const struct exec *x, const struct model *m)
 {
     const struct run *r = x->sw->current;
-    const bool is_copied = m->is_placed || m->rest != MODEL_REST_NONE || m->has_mark ||
-                           (m->is_broken && !m->is_lost);
+    const bool is_copied =
+        m->is_placed || m->rest != MODEL_REST_NONE || m->has_mark || (m->is_broken && !m->is_lost);
 
     return (uint32_t)m->is_kept + is_copied + (r && r->has_pin && r->model == m);
 }
@@ -514,8 +514,8 @@ static void check_told(const struct exec *x, unsigned host)
         q = residency_quota(space_residency(x->space), tag);
         SIM_CHECK("quota",
                   q.min_blocks == SH_MIN(t->min_bytes / DEV_BLOCK, all) &&
-                      q.max_blocks == (t->max_bytes ? SH_MIN(t->max_bytes / DEV_BLOCK, all)
-                                                    : RESIDENCY_NO_MAX),
+                      q.max_blocks ==
+                          (t->max_bytes ? SH_MIN(t->max_bytes / DEV_BLOCK, all) : RESIDENCY_NO_MAX),
                   "tenant %s has %" PRIu64 " bytes for it alone and at most %" PRIu64
                   ", and goes by %u blocks and %u",
                   t->tenant, t->min_bytes, t->max_bytes, q.min_blocks, q.max_blocks);

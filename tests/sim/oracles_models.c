@@ -30,7 +30,8 @@ static void look_at_version(const struct sched *s, const struct model *m)
         oracles__against("unloaded", id, UNLOAD_NS, "no executor has a version that is unloading");
     if (!m->gone && m->state < MODEL_FAILED && m->n_failed < HOMES_MAX_FAILED && !has_home &&
         could_take)
-        oracles__against("homeless", id, HOMELESS_NS, "all homes of a version are away, others are there");
+        oracles__against("homeless", id, HOMELESS_NS,
+                         "all homes of a version are away, others are there");
 }
 
 void oracles__look_at_versions(const struct sched *s)
@@ -86,7 +87,8 @@ static void check_places(const struct sched *s, const struct model *m)
         SIM_CHECK(
             "places", is_home || (on->phase != MODEL_ON_READY && on->phase != MODEL_ON_LOADING),
             "%s keeps version %" PRId64 ", which does not live there", x->info.name, m->version_id);
-        SIM_CHECK("places", oracles__world()->n_fakes == 0 || on->phase != MODEL_ON_FAILED || !on->retry_ns,
+        SIM_CHECK("places",
+                  oracles__world()->n_fakes == 0 || on->phase != MODEL_ON_FAILED || !on->retry_ns,
                   "nobody asks %s again for version %" PRId64 ", which failed for now",
                   x->info.name, m->version_id);
     }
@@ -104,6 +106,7 @@ void oracles__check_versions(void)
     for (size_t i = 0; s && i < s->models.n; i++)
         check_places(s, s->models.items[i]);
     for (size_t i = 0; i < database.n_versions; i++)
-        SIM_CHECK("versions", oracles__is_settled(&database.versions[i]), "version %" PRId64 " is still %s",
-                  database.versions[i].id, database.versions[i].state);
+        SIM_CHECK("versions", oracles__is_settled(&database.versions[i]),
+                  "version %" PRId64 " is still %s", database.versions[i].id,
+                  database.versions[i].state);
 }

@@ -34,7 +34,7 @@
 #define LEADER_NS SIM_S(8)   /* nobody leads, though all could */
 #define ANSWER_NS SIM_S(6)
 #define GUARANTEE_NS SIM_S(10)
-#define MORE_S 120          /* for jobs that take long, and versions */
+#define MORE_S 120 /* for jobs that take long, and versions */
 
 static const struct oracles_world *world;
 static int64_t healed_ns;
@@ -113,7 +113,8 @@ static void look_at_old_leaders(void)
 
         if (s && s->epoch && s->epoch < database.lease.epoch && has_api(s) &&
             !sim_proc_is_paused(sim_scheduler_proc(world->schedulers[i])))
-            oracles__against("old-leader", (int64_t)i, OLD_LEADER_NS, "a leader was replaced, and leads on");
+            oracles__against("old-leader", (int64_t)i, OLD_LEADER_NS,
+                             "a leader was replaced, and leads on");
     }
 }
 
@@ -149,7 +150,8 @@ static void count_requests(const struct sched *s)
         SIM_CHECK("counts", n == x->n_requests, "tenant %s has %u requests, and %u are counted",
                   x->name, n, x->n_requests);
         if (n > x->max_requests && sim_now() - sim_load_quota_ns() > ANSWER_NS)
-            oracles__against("max-requests", x->id, ANSWER_NS, "a tenant has more requests than it may");
+            oracles__against("max-requests", x->id, ANSWER_NS,
+                             "a tenant has more requests than it may");
     }
     for (size_t i = 0; i < s->requests.n; i++) {
         const struct request *r = s->requests.items[i];
@@ -158,7 +160,7 @@ static void count_requests(const struct sched *s)
                   "request %" PRIu64 " has a promise, and no executor", r->rid);
         if (r->state == REQUEST_LOST)
             oracles__against("lost-run", (int64_t)(r->api_id << 32 ^ r->rid), LOST_RUN_NS,
-                    "a request has lost its run, and waits for word of that");
+                             "a request has lost its run, and waits for word of that");
     }
     for (size_t m = 0; m < s->models.n; m++) {
         uint32_t n = 0;
@@ -200,8 +202,8 @@ static void look_at_waiting(const struct sim_proc *proc, uint64_t api_id, uint64
             sim_net_is_well(host_of(s->conf->name), host) &&
             (!executor[0] || sim_net_is_well(host_of(executor), host)))
             oracles__against("again", (int64_t)(api_id << 32 ^ rid), AGAIN_NS,
-                    executor[0] ? "a request has no run, and waits for its result"
-                                : "a request was to run again, and waits for nobody");
+                             executor[0] ? "a request has no run, and waits for its result"
+                                         : "a request was to run again, and waits for nobody");
     }
 }
 
@@ -227,7 +229,7 @@ static void look_at_ended(const struct sched *s)
             !sim_proc_is_paused(e) && sim_net_is_well(host, sim_proc_host(api)) &&
             sim_net_is_well(host, sim_proc_host(e)) && !is_done_before_others(r, e))
             oracles__against("ended", (int64_t)(r->api_id << 32 ^ r->rid), ENDED_NS,
-                    "a request has an executor, and its API has ended it");
+                             "a request has an executor, and its API has ended it");
     }
 }
 
@@ -287,14 +289,15 @@ static void look_at_places(const struct sched *s)
         const struct fake *f = e ? fake_named(j->executor) : NULL;
 
         if (j->executor[0] && !j->starting_write && (!e || !e->session))
-            oracles__against("lost-executor", (int64_t)s->epoch << 32 | j->id, LOST_NS,
-                    "a job stays with an executor that is away"); /* a new leader waits anew */
+            oracles__against(
+                "lost-executor", (int64_t)s->epoch << 32 | j->id, LOST_NS,
+                "a job stays with an executor that is away"); /* a new leader waits anew */
         if (e && e->synced && f && !sim_proc_is_paused(fake_proc(f)) &&
             fake_synced_with(f) == s->epoch && j->state == JOB_CANCELLING && !j->n_pending)
             oracles__against("cancel", j->id, CANCEL_NS, "a job that was cancelled goes on");
         if (e && e->synced && f && is_forgotten_save(s, j, f))
             oracles__against("save", (int64_t)s->epoch << 32 | j->id, SAVE_NS,
-                    "a checkpoint was asked for, and nobody is at it");
+                             "a checkpoint was asked for, and nobody is at it");
     }
 }
 
@@ -314,7 +317,8 @@ static void look_for_strays(const struct sched *s)
         if (id && fake_synced_with(f) == s->epoch && !sim_proc_is_paused(fake_proc(f)) &&
             sim_net_is_well(host_of(s->conf->name), sim_proc_host(fake_proc(f))) &&
             (!j || j->attempt != attempt || strcmp(j->executor, sim_proc_name(fake_proc(f))) != 0))
-            oracles__against("stray", (int64_t)i, STRAY_NS, "an executor runs a job that is not its own");
+            oracles__against("stray", (int64_t)i, STRAY_NS,
+                             "an executor runs a job that is not its own");
     }
 }
 
@@ -332,7 +336,8 @@ static void look_for_twins(void)
                 fake_synced_with(world->fakes[k]) == database.lease.epoch &&
                 !sim_proc_is_paused(fake_proc(world->fakes[i])) &&
                 !sim_proc_is_paused(fake_proc(world->fakes[k])))
-                oracles__against("one-attempt", job, TWICE_NS, "a job runs on two executors of one leader");
+                oracles__against("one-attempt", job, TWICE_NS,
+                                 "a job runs on two executors of one leader");
     }
 }
 
@@ -533,7 +538,8 @@ static void look_at_guarantees(const struct sched *s)
         const struct database_tenant *t = &database.tenants[i];
 
         if (n_could_start(t->id) && n_running(t->id) < (uint32_t)t->quota.guaranteed_gpus)
-            oracles__against("guarantee", t->id, GUARANTEE_NS, "a tenant has less than it is guaranteed");
+            oracles__against("guarantee", t->id, GUARANTEE_NS,
+                             "a tenant has less than it is guaranteed");
     }
 }
 

@@ -71,8 +71,8 @@ void oracles__look_at_slots(const struct sched *s, size_t which)
         if (j && j->stopping && was->epoch == s->epoch && was->job == j->id && !was->stopping &&
             j->wish == JOB_WISH_NONE && !e->state.is_stopping)
             check_stop(s, j);
-        *was = (struct seen_slot){s->epoch, e->serial, sh_clock_ns(), e->leaving, e->job,
-                                  j && j->stopping};
+        *was = (struct seen_slot){s->epoch,   e->serial, sh_clock_ns(),
+                                  e->leaving, e->job,    j && j->stopping};
     }
 }
 

@@ -22,8 +22,7 @@ struct sim_scenario {
     const struct sim_fault_kind *kinds;
     size_t n_kinds;
     unsigned n_faults;                  /* of a seed */
-    unsigned few_each, n_few;           /* one seed of few_each has n_few alone; 0: none has: */
-                                        /* what takes its time comes to its end there */
+    unsigned few_each, n_few;           /* every few_each-th seed has n_few; 0: none has */
     int64_t calm_ns, faults_ns, end_ns; /* faults from the first to the second; then heal() */
 };
 
