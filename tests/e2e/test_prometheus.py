@@ -3,8 +3,8 @@
 
 Every expression of every panel and of every alert finds data; nothing fires while all is well; and alerts
 fire by their real causes and clear when these are gone: models that miss their target, workers that are
-killed, jobs that wait, checkpoints that do not come, a standby, a scheduler, an executor and a database
-that go away.
+killed, jobs and requests that wait, checkpoints that do not come or cannot be written, a hot GPU, a
+standby, a scheduler, an executor and a database that go away.
 
 Without it: a renamed metric or label would leave a panel empty or an alert silent, which nobody notices
 before the night it is needed.
@@ -24,6 +24,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import unittest
@@ -34,13 +35,13 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from clients import Client, Refused  # noqa: E402
 from system import BIN, DIGITS, ROOT, Story, System, free_port, read_st, until, zoo  # noqa: E402
 
-NVML = os.path.join(os.path.dirname(os.path.abspath(BIN)), "nvml")
+NVML = os.path.join(os.path.dirname(os.path.abspath(BIN)), "nvml", "libnvidia-ml.so.1")
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 # What has no series here: TLS, strangers, and label sets that are too many.
 ABSENT = ("shunt_tls_certificate_expiry_timestamp_seconds", "shunt_link_handshakes_total", "shunt_metric_series_",
           'shunt_checkpoints_total{outcome!="ok"}')
 # With times a sixtieth, some thresholds have to follow.
-SHORTER = (("> 4 * 3600", "> 6"), ("> 1800", "> 6"))
+SHORTER = (("> 4 * 3600", "> 6"), ("> 1800", "> 6"), ('kind="request"}) > 30', 'kind="request"}) > 2'))
 
 
 def faster(rules):
@@ -78,7 +79,11 @@ def operands(expr):
 class Prometheus(Story):
     @classmethod
     def setUpClass(cls):
-        os.environ["LD_LIBRARY_PATH"] = NVML
+        nvml = tempfile.TemporaryDirectory(prefix="shunt-nvml.")
+        cls.addClassCleanup(nvml.cleanup)
+        shutil.copy(NVML, nvml.name)
+        cls.heat = os.path.join(nvml.name, "heat")
+        os.environ["LD_LIBRARY_PATH"] = nvml.name
         cls.s = System("--workers=3", "--schedulers=2", NVML="0000:41:00.0", MIN_RUN_MS="1000")
         cls.addClassCleanup(cls.s.stop)
         cls.over = threading.Event()
@@ -267,6 +272,27 @@ class Prometheus(Story):
                 time.sleep(0.3)
         until("requests are answered", lambda: self.query(
             'sum(increase(shunt_requests_total{outcome="ok"}[10s]))')[0][1] > 0)
+
+    def make_hot(self, degrees):
+        with open(self.heat, "w") as f:
+            f.write("%d\n" % degrees)
+
+    def test_4_a_gpu_that_is_hot(self):
+        with self.fires("ShuntGpuHot") as undo:
+            undo.callback(self.make_hot, 50)
+            self.make_hot(95)
+
+    def test_4_checkpoints_that_cannot_be_written(self):
+        folder = os.path.join(self.s.state, "jobs", str(self.job))
+        with self.fires("ShuntCheckpointsFail") as undo:
+            undo.callback(os.rename, folder + ".away", folder)
+            os.rename(folder, folder + ".away")
+
+    def test_4_requests_that_nobody_takes(self):
+        with self.fires("ShuntRequestsWait") as undo:
+            pid = self.s.pid("executor-cpu0")
+            undo.callback(os.kill, pid, signal.SIGCONT)
+            os.kill(pid, signal.SIGSTOP)
 
     def test_5_a_standby_that_goes_away(self):
         with self.fires("ShuntNoStandby", "ShuntProcessDown") as undo:
