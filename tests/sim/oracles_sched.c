@@ -587,6 +587,7 @@ static void on_look(void *arg, uint64_t n)
         if (x && x->epoch && !sim_proc_is_paused(sim_scheduler_proc(world->schedulers[i]))) {
             count_requests(x);
             count_runs(x);
+            oracles__look_at_runs(x);
             look_at_ended(x);
             look_at_pool(x);
         }

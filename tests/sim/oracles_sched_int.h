@@ -18,6 +18,7 @@ void oracles__against(const char *rule, int64_t id, int64_t most_ns, const char 
 /* oracles_starts.c: what a leader starts and stops. In its process, for its clock; which: of all
  * schedulers. */
 void oracles__look_at_slots(const struct sched *s, size_t which);
+void oracles__look_at_runs(const struct sched *s);
 void oracles__look_at_starts(int64_t healed_ns); /* 0: not yet. What the database recorded of it */
 
 /* oracles_models.c: what a leader does about versions. */

@@ -76,6 +76,26 @@ void oracles__look_at_slots(const struct sched *s, size_t which)
     }
 }
 
+/* An executor knows a run by its number, whoever sent it. */
+void oracles__look_at_runs(const struct sched *s)
+{
+    enum { SEEN = 1 << 16 };
+    static struct {
+        uint64_t run, epoch;
+    } seen[SEEN];
+
+    for (size_t i = 0; i < s->execs.n; i++)
+        for (const struct run *r = s->execs.items[i]->runs; r; r = r->next) {
+            size_t at = r->id * 0x9e3779b97f4a7c15u >> 48;
+
+            SIM_CHECK("run-number", seen[at].run != r->id || seen[at].epoch == s->epoch,
+                      "run %" PRIu64 " is sent in epoch %" PRIu64 ", and was in %" PRIu64, r->id,
+                      s->epoch, seen[at].epoch);
+            seen[at].run = r->id;
+            seen[at].epoch = s->epoch;
+        }
+}
+
 /* ------------------------------------------------------------------ what was recorded */
 
 static const struct database_event *event_before(size_t at)
