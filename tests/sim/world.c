@@ -229,7 +229,7 @@ void sim_host_wall(unsigned host, int64_t wall_ms)
 static void set_clock(const struct sim_proc *p)
 {
     const struct host none = {0}, *h = p ? &world.hosts[p->host] : &none;
-    int64_t passed = world.now_ns + world.now_ns / 1000000 * h->ppm;
+    int64_t passed = world.now_ns + world.now_ns * h->ppm / 1000000; /* never back */
 
     sh_clock_fake(MONO_0_NS + h->mono_ns + passed, WALL_0_MS + h->wall_ms + passed / 1000000);
 }
