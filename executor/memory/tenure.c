@@ -6,6 +6,7 @@
 /* Whatever is said, a sum of costs fits its type. */
 #define MAX_COPY_NS INT64_C(60000000000)
 #define MAX_BEHIND ((size_t)100000)
+#define MAX_SUM_NS (INT64_MAX / 8)
 
 static int64_t change_ns(const struct tenure *t)
 {
@@ -54,7 +55,9 @@ static void settle(struct tenure *t, int64_t now_ns)
 /* in_training: of that state; else of the other one. */
 static void cost(struct tenure *t, int64_t ns, bool in_training)
 {
-    t->sum_ns = SH_MAX(t->sum_ns + (t->holds_off == in_training ? -ns : ns), INT64_C(0));
+    const int64_t less_or_more = t->holds_off == in_training ? -ns : ns;
+
+    t->sum_ns = SH_MIN(SH_MAX(t->sum_ns + less_or_more, INT64_C(0)), MAX_SUM_NS);
 }
 
 static void count_free(struct tenure *t, int64_t now_ns)

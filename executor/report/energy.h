@@ -1,8 +1,10 @@
 /* energy.h - shares a device's energy out among those who have it.
  *
- * Readings are of the whole device. Time that is counted gets the power of the last interval; what
- * that gave too much or too little of is made up for over the next second. So in the long run the
- * shares add up to what was read. Pure: the caller has the clock. Belongs to the loop's thread.
+ * Readings are of the whole device. What was used up to the last one and is nobody's yet goes to
+ * the time that is nobody's yet, evenly: so a run that is counted when it ends has what its time
+ * had, and the shares add up to what was read. Time after the last reading gets the power of the
+ * last interval, but not for long: without readings nothing is known. Pure: the caller has the
+ * clock. Belongs to the loop's thread.
  */
 #ifndef SH_EXECUTOR_REPORT_ENERGY_H
 #define SH_EXECUTOR_REPORT_ENERGY_H
@@ -10,10 +12,12 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#define ENERGY_AHEAD_NS INT64_C(5000000000) /* so far after the last reading time has a share */
+
 struct energy {
     bool is_known; /* there was a reading */
     double read_j, first_j, given_j, watts;
-    int64_t read_ns;
+    int64_t read_ns, first_ns, given_ns;
 };
 
 /* The device has used `joules` since some moment in the past; it never falls but after a reset. */

@@ -108,12 +108,56 @@ static void shares_of_energy_add_up_to_what_was_read(void **state)
     assert_true(fabs(energy_take(&e, 1000 * ms) - 50) < 51);
 }
 
+/* A run's time is counted when it ends, and what trained before it, or nobody, has its own. */
+static void a_long_run_has_the_energy_of_its_time_and_no_more(void **state)
+{
+    const int64_t ms = 1000000, run_s = 60;
+    struct energy e = {0};
+    double run = 0, rest = 0;
+
+    (void)state;
+    for (int64_t t = 0; t <= 100000; t += 100) {
+        const bool runs = t > 10000 && t <= 10000 + run_s * 1000;
+
+        energy_note(&e, 0.3 * (double)t, t * ms);
+        if (t == 10000 + run_s * 1000)
+            run = energy_take(&e, run_s * 1000 * ms);
+        else if (t && !runs)
+            rest += energy_take(&e, 100 * ms);
+    }
+    assert_float_equal(run, 300.0 * (double)run_s, 300);
+    assert_float_equal(rest, 300.0 * (double)(100 - run_s), 300);
+}
+
+/* Nobody reads the counter any more: what is not known is not counted. */
+static void without_readings_energy_ends(void **state)
+{
+    const int64_t ms = 1000000;
+    struct energy e = {0};
+    double given = 0;
+
+    (void)state;
+    for (int64_t t = 0; t <= 10000; t += 100) {
+        energy_note(&e, 0.3 * (double)t, t * ms);
+        given += t ? energy_take(&e, 100 * ms) : 0;
+    }
+    for (int i = 0; i < 36000; i++)
+        given += energy_take(&e, 100 * ms);
+    assert_true(given < 300 * 25);
+    for (int64_t t = 3610000; t <= 3700000; t += 100) { /* it is read again */
+        energy_note(&e, 0.3 * (double)t, t * ms);
+        assert_true(energy_take(&e, 100 * ms) < 40);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(what_the_driver_says_has_the_names_of_dcgm),
         cmocka_unit_test(where_there_is_no_such_device_or_library_nothing_is_shown),
         cmocka_unit_test(shares_of_energy_add_up_to_what_was_read),
+        cmocka_unit_test(a_long_run_has_the_energy_of_its_time_and_no_more),
+        cmocka_unit_test(without_readings_energy_ends),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,28 @@ static void it_has_a_try_within_a_bounded_time(void **state)
     assert_true(tenure_due_ns(&t) <= now + TENURE_WAIT_NS);
 }
 
+/* Nothing is summed up past the end of its type, also in a try, which no sum ends. */
+static void whatever_is_said_a_sum_stays_one(void **state)
+{
+    struct tenure t;
+    int64_t now = 0;
+
+    (void)state;
+    begin(&t, 1000);
+    tenure_pay(&t, INT64_MAX, SIZE_MAX, now);
+    assert_true(t.holds_off);
+    for (now = 0; t.holds_off; now += SECOND)
+        tenure_begin_run(&t, now);
+    assert_true(t.try_ns > 0);
+    now = t.since_ns;
+    for (int i = 0; i < 4; i++) {
+        tenure_pay(&t, INT64_MAX, SIZE_MAX, now);
+        assert_true(t.sum_ns > 0);
+    }
+    tenure_look(&t, now + TENURE_TRY_NS);
+    assert_true(t.holds_off);
+}
+
 static void a_try_that_has_nothing_of_the_device_ends(void **state)
 {
     struct tenure t;
@@ -306,6 +328,7 @@ int main(void)
         cmocka_unit_test(without_a_job_or_a_weight_it_is_as_it_was),
         cmocka_unit_test(it_has_a_try_within_a_bounded_time),
         cmocka_unit_test(a_try_that_has_nothing_of_the_device_ends),
+        cmocka_unit_test(whatever_is_said_a_sum_stays_one),
         cmocka_unit_test(it_costs_at_most_three_times_what_hindsight_would),
     };
 
