@@ -2,6 +2,8 @@
  *
  * The results of a body are written as text, from the last node back to what the body is given.
  * What moves no number (Cast, Squeeze, ...) is left out; a node that was written before is "#n".
+ * A hostile body may be as large as a file: what is longer, deeper, or given more than known ones
+ * are is given up.
  */
 #include "runtime/model/loop_form.h"
 
@@ -23,11 +25,14 @@ struct writing {
     struct sh_buf text;
     struct loop_form *form;
     int depth;
+    bool is_too_much; /* no known form is like this: nothing more is written */
 };
 
 static void put(struct writing *w, const char *s)
 {
-    sh_buf_puts(&w->text, s, w->r->c.err);
+    w->is_too_much |= strlen(s) > MAX_TEXT - w->text.len;
+    if (!w->is_too_much)
+        sh_buf_puts(&w->text, s, w->r->c.err);
 }
 
 static bool is_one_of(const char *op, const char *const *ops)
@@ -76,7 +81,7 @@ static void put_given(struct writing *w, uint32_t v)
     while (k < f->n_given && f->given[k] != v)
         k++;
     if (k == LOOP_FORM_GIVEN) {
-        w->form->n_given = LOOP_FORM_GIVEN + 1; /* too many: no known form */
+        w->is_too_much = true;
         return;
     }
     if (k == f->n_given)
@@ -128,14 +133,31 @@ static void put_op(struct writing *w, const struct graph_node *n)
     }
 }
 
-static void put_value(struct writing *w, uint32_t v)
+/* Before all that moves no number. */
+static uint32_t moved_from(struct writing *w, uint32_t v)
 {
     static const char *const SAME[] = {"Cast", "Expand", "Identity", "Squeeze", "Unsqueeze", NULL};
+    const struct graph_node *n = writer(w, v);
+
+    for (int i = 0; n && is_one_of(n->op, SAME); i++) {
+        w->is_too_much |= i == MAX_DEPTH;
+        if (w->is_too_much)
+            break;
+        v = n->in[0];
+        n = writer(w, v);
+    }
+    return v;
+}
+
+static void put_value(struct writing *w, uint32_t v)
+{
     const struct graph_node *n;
     char text[16];
 
-    for (n = writer(w, v); n && is_one_of(n->op, SAME); n = writer(w, v))
-        v = n->in[0];
+    v = moved_from(w, v);
+    n = writer(w, v);
+    if (w->is_too_much)
+        return;
     if (!n) {
         put_outside(w, v);
         return;
@@ -145,13 +167,13 @@ static void put_value(struct writing *w, uint32_t v)
         put(w, text);
         return;
     }
-    if (++w->depth > MAX_DEPTH || w->text.len > MAX_TEXT) {
-        w->form->n_given = LOOP_FORM_GIVEN + 1;
-        w->depth--;
+    if (w->depth == MAX_DEPTH) {
+        w->is_too_much = true;
         return;
     }
+    w->depth++;
     put_op(w, n);
-    for (uint32_t i = 0; i < n->n_in; i++) {
+    for (uint32_t i = 0; i < n->n_in && !w->is_too_much; i++) {
         put(w, i ? "," : "(");
         if (n->in[i] != GRAPH_NONE)
             put_value(w, n->in[i]);
@@ -167,7 +189,7 @@ int loop_form_read(struct run *r, const struct loop_form_of *of, struct loop_for
     struct writing w = {.r = r, .body = of->body, .form = f};
 
     *f = (struct loop_form){0};
-    sh_buf_init(&w.text, 2 * MAX_TEXT);
+    sh_buf_init(&w.text, MAX_TEXT);
     w.writer = calloc((size_t)n + 1, sizeof(*w.writer));
     w.nr = calloc((size_t)n + 1, sizeof(*w.nr));
     if (!w.writer || !w.nr)
@@ -182,7 +204,7 @@ int loop_form_read(struct run *r, const struct loop_form_of *of, struct loop_for
     }
     free(w.writer);
     free(w.nr);
-    if (r->c.err->rc == SH_OK && f->n_given <= LOOP_FORM_GIVEN)
+    if (r->c.err->rc == SH_OK && !w.is_too_much)
         f->text = sh_buf_take(&w.text);
     sh_buf_fini(&w.text);
     return r->c.err->rc;

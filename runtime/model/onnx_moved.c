@@ -96,6 +96,8 @@ static int try(struct moved *m, uint32_t i, uint32_t of, bool *done)
 
     if (i == of || n == 0 || onnx_tensor_floats(o, MAX_ELEMENTS) != n)
         return SH_OK;
+    if (of < m->b.n_file && m->b.gone[of]) /* of this one, maybe */
+        return SH_OK;
     x = onnx_tensor_look(t, m->source);
     y = onnx_tensor_look(o, m->source);
     if (!x || !y)

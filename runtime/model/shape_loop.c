@@ -393,6 +393,15 @@ static bool is_one_expression(struct loop *l)
     return is;
 }
 
+/* May it end before its trips do, or not begin? */
+static bool has_condition(struct loop *l)
+{
+    const uint32_t v = shape__has(l->c, CONDITION) ? l->c->n.in[CONDITION] : GRAPH_NONE;
+    bool goes_on = false;
+
+    return check_condition(l, v) || !is_known(l, v, &goes_on) || !goes_on;
+}
+
 static bool has_known_trips(const struct loop *l)
 {
     return !shape__has(l->c, TRIPS) || run__is_sequence(l->c->n.in[TRIPS]) ||
@@ -415,7 +424,8 @@ int run__loop(struct run *r, const struct graph_node *n, struct shape_ctx *c)
         if (l.state[s] == GRAPH_NONE)
             shape__fail(c, SH_E_INVALID, "lacks the first value of what it carries");
     }
-    if (c->err->rc == SH_OK && l.n_rows == 0 && !has_known_trips(&l) && is_one_expression(&l))
+    if (c->err->rc == SH_OK && l.n_rows == 0 && !has_known_trips(&l) && !has_condition(&l) &&
+        is_one_expression(&l))
         return finish(&l, before);
     if (c->err->rc == SH_OK)
         loop_trips(&l);

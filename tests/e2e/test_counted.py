@@ -415,6 +415,16 @@ class Rules(unittest.TestCase):
                 else:
                     self.assertTrue(np.isnan(a).all(), a)
 
+    def test_a_known_loop_that_may_not_begin(self):
+        """All its turns are not what it computes then: it is refused, or has no rows, which are refused as well."""
+        outputs, nodes = RULES["masks"]
+        for start in ("Constant<value = bool {0}>()", "Less(zero, count)"):
+            with self.subTest(start):
+                text = nodes.replace("v186 = Loop (count, v184,", "begins = %s\n v186 = Loop (count, begins," % start)
+                self.assertNotEqual(text, nodes)
+                r = shunt_run(self.dir.name, model_of(outputs, text), inputs_of(2))
+                self.assertNotEqual(r.returncode, 0, r.stdout)
+
     def test_loops_over_what_was_found(self):
         """The experts that rows chose, of which a file has as many as one sample chose: of fewer it is right too."""
         for parts, last in ((4, SCATTERED), (3, SCATTERED), (4, ADDED), (3, ADDED)):

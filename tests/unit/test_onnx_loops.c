@@ -441,6 +441,60 @@ static void loops_of_which_the_length_is_not_known_are_refused(void **state)
     refuse(&m, SH_E_UNSUPPORTED, "changes its shape");
 }
 
+/* x, [2, 3], as a number of trips that the data decide, and what a loop may add rows to. */
+static void begin_unknown(struct made *m)
+{
+    begin(m, 2);
+    int_const(m, "n0", 0);
+    int_const(m, "flat", -1);
+    put_number(&m->attrs, "to", AS_INT, INT64);
+    put_node(&m->f.graph, "Cast", "x", "ints", &m->attrs);
+    sh_buf_reset(&m->attrs);
+    put_node(&m->f.graph, "ReduceMax", "ints", "top", NULL);
+    put_node(&m->f.graph, "Reshape", "top flat", "n", NULL);
+    put_node(&m->f.graph, "Slice", "x n0 n0", "none", NULL);
+}
+
+/* What a body computes is compared with what is known, whatever it looks like. */
+static void bodies_are_compared_within_limits(void **state)
+{
+    static const char *const WHY = "how often it runs";
+    char in[64], out[64];
+    struct sh_buf many;
+    struct made m;
+    (void)state;
+
+    begin_unknown(&m); /* much that it is given */
+    for (int i = 0; i < 100; i++) {
+        snprintf(out, sizeof(out), "x%d", i);
+        put_node(&m.f.graph, "Neg", "x", out, NULL);
+        snprintf(in, sizeof(in), i ? "h%d x%d" : "h x0", i, i);
+        snprintf(out, sizeof(out), "h%d", i + 1);
+        put_node(&m.nodes, "Add", in, out, NULL);
+    }
+    loop(&m, "Loop", "n - none", "i c h", "c h100", "y");
+    refuse(&m, SH_E_UNSUPPORTED, WHY);
+    begin_unknown(&m); /* one node with much */
+    sh_buf_init(&many, 1 << 20);
+    for (int i = 0; i < 20000; i++)
+        put_text(&many, 1, "h");
+    put_text(&many, 2, "h2");
+    put_text(&many, 3, "all");
+    put_text(&many, 4, "Max");
+    put_msg(&m.nodes, NODE, &many);
+    sh_buf_fini(&many);
+    loop(&m, "Loop", "n - none", "i c h", "c h2", "y");
+    refuse(&m, SH_E_UNSUPPORTED, WHY);
+    begin_unknown(&m); /* deep, and much that moves nothing */
+    for (int i = 0; i < 2000; i++) {
+        snprintf(in, sizeof(in), i ? "h%d" : "h", i);
+        snprintf(out, sizeof(out), "h%d", i + 1);
+        put_node(&m.nodes, i < 1000 ? "Identity" : "Neg", in, out, NULL);
+    }
+    loop(&m, "Loop", "n - none", "i c h", "c h2000", "y");
+    refuse(&m, SH_E_UNSUPPORTED, WHY);
+}
+
 static void bodies_that_make_no_sense_are_refused(void **state)
 {
     static const struct {
@@ -570,6 +624,7 @@ int main(void)
         T(parts_larger_than_the_whole_are_one_part),
         T(bombs_are_refused),
         T(loops_of_which_the_length_is_not_known_are_refused),
+        T(bodies_are_compared_within_limits),
         T(bodies_that_make_no_sense_are_refused),
         T(bodies_are_not_nested_without_end),
         T(sequences_are_no_tensors),

@@ -700,6 +700,30 @@ static void what_is_there_in_several_orders_is_trained_once(void **state)
     graph_free(g);
 }
 
+static void say_circle(Onnx__GraphProto *g, const char *call)
+{
+    (void)call;
+    add_pair(&g->base, 16, SIGNATURE,
+             "p_0: PARAMETER target='view'\np_1: PARAMETER target='view_1'\n");
+    say_from(g, "view", "['view_1']");
+    say_from(g, "view_1", "['view']");
+}
+
+/* A file may say what cannot be. */
+static void what_is_said_to_be_made_of_each_other_is_read(void **state)
+{
+    struct graph *g = new_graph();
+    uint32_t x = input(g, "x", 3, (int64_t[]){-1, 4, 4}),
+             v = learned(g, "view", 2, (int64_t[]){1, 4});
+
+    (void)state;
+    x = NODE(g, "Mul", "c", x, v);
+    g = edited(g, NODE(g, "Mul", "y", x, moved(g, "view_1", 2, (int64_t[]){4, 1}, v)), say_circle);
+    assert_true(is_param(g, "view_1"));
+    assert_string_equal(input_of(g, "view", 0), "view_1");
+    graph_free(g);
+}
+
 static void say_one(Onnx__GraphProto *g, const char *call)
 {
     (void)call;
@@ -738,6 +762,7 @@ int main(void)
         cmocka_unit_test(a_parameter_that_the_exporter_left_out_is_missed),
         cmocka_unit_test(what_is_there_several_times_is_trained_once),
         cmocka_unit_test(what_is_there_in_several_orders_is_trained_once),
+        cmocka_unit_test(what_is_said_to_be_made_of_each_other_is_read),
         cmocka_unit_test(what_is_one_parameter_learns_in_any_use),
         cmocka_unit_test(rows_of_a_softmax_end_where_their_sum_is_1),
         cmocka_unit_test(what_a_buffer_became_stays_one_in_each_use),
