@@ -165,6 +165,33 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v, const struct param_kind
     return said;
 }
 
+static bool has_other_place(const Onnx__GraphProto *g, const Onnx__ValueInfoProto *but,
+                            const char *param)
+{
+    bool has = false;
+
+    for (size_t i = 0; i < g->n_initializer && !has; i++)
+        has = g->initializer[i]->name && strcmp(g->initializer[i]->name, param) == 0;
+    for (size_t i = 0; i < g->n_value_info && !has; i++) {
+        char *from = g->value_info[i] == but ? NULL : onnx_folded_from(g->value_info[i]);
+
+        has = from && param_form_mentions(from, param);
+        free(from);
+    }
+    return has;
+}
+
+bool onnx_is_shifted(const Onnx__GraphProto *g, const Onnx__ValueInfoProto *v,
+                     const struct param_kinds *kinds, int *searches, bool *apart)
+{
+    char *from = onnx_folded_from(v), param[PARAM_FORM_NAME];
+    const bool is = from && param_form_shifted(v->name, from, kinds, param);
+
+    *apart = is && (--*searches < 0 || has_other_place(g, v, param));
+    free(from);
+    return is && !*apart;
+}
+
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)
 {
     char *from = onnx_folded_from(v);

@@ -34,6 +34,11 @@ int onnx_fold_from(Onnx__ValueInfoProto *v, const char *list, struct sh_err *err
 char *onnx_folded_of(const Onnx__GraphProto *g, const char *name);
 /* Was it computed of parameters in such a way that training it is something else? */
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
+/* Is a constant a parameter and numbers of the code that were added to it, and the parameter in no
+ * other place? *apart: it is in others, too, or *searches of the file, which this counts down, were
+ * used up. */
+bool onnx_is_shifted(const Onnx__GraphProto *g, const Onnx__ValueInfoProto *v,
+                     const struct param_kinds *kinds, int *searches, bool *apart);
 /* It is zeros: is it so for any parameters that it was computed of? */
 bool onnx_is_of_zeros(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Is it of one parameter that has a single letter's name? */

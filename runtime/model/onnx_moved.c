@@ -12,6 +12,8 @@
 #include <stdlib.h>
 
 #define MAX_ELEMENTS ((size_t)1 << 26) /* of one that is looked at */
+#define MAX_FORMS 1024                 /* of all parameters */
+#define MAX_SEARCHES 512               /* of the whole file, for a parameter */
 #define MAX_LOOKS 8                    /* forms with which one is compared */
 
 struct form {    /* a constant that is a parameter */
@@ -32,7 +34,7 @@ struct moved {
     struct names names, inputs; /* of initializers; what the caller may give stays */
     struct form *forms;         /* OWNED */
     struct list *lists;         /* OWNED */
-    size_t n, cap, n_lists;
+    size_t n, cap, n_lists, n_searches;
 };
 
 /* The two axes of a tensor that are not 1, as rows and columns. */
@@ -111,9 +113,12 @@ static int try(struct moved *m, uint32_t i, uint32_t of, bool *done)
 
 static int add_form(struct moved *m, const char *param, uint32_t i)
 {
-    int rc = sh_grow(&m->forms, &m->cap, m->n + 1, sizeof(*m->forms), GRAPH_MAX_VALUES,
-                     "forms of parameters", m->b.err);
+    int rc;
 
+    if (m->n == MAX_FORMS)
+        return SH_OK;
+    rc = sh_grow(&m->forms, &m->cap, m->n + 1, sizeof(*m->forms), MAX_FORMS, "forms of parameters",
+                 m->b.err);
     if (!rc)
         rc = sh_strdup(param, &m->forms[m->n].param, m->b.err);
     if (!rc)
@@ -122,8 +127,10 @@ static int add_form(struct moved *m, const char *param, uint32_t i)
 }
 
 /* Is another constant of the parameter, too? */
-static bool has_others(const struct moved *m, const char *param, const char *but)
+static bool has_others(struct moved *m, const char *param, const char *but)
 {
+    if (m->n_searches++ >= MAX_SEARCHES)
+        return false;
     for (size_t k = 0; k < m->n_lists; k++)
         if (m->lists[k].list && strcmp(m->lists[k].name, but) != 0 &&
             param_form_mentions(m->lists[k].list, param))

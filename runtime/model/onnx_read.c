@@ -16,6 +16,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define MAX_SEARCHES 512 /* of the whole file, for a parameter */
+
 const char *reader_text(const char *s)
 {
     return s ? s : "";
@@ -247,6 +249,8 @@ static bool is_zeros(const struct graph_value *v)
 static void read_kinds(struct reader *r)
 {
     const Onnx__GraphProto *g = r->model->graph;
+    int searches = MAX_SEARCHES;
+    bool apart;
 
     for (size_t i = 0; i < g->n_value_info; i++) {
         const uint32_t v = names_get(&r->names, reader_text(g->value_info[i]->name));
@@ -255,6 +259,9 @@ static void read_kinds(struct reader *r)
             continue;
         r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i], &r->kinds);
         r->g->values[v].is_computed = onnx_is_computed(g->value_info[i], &r->kinds);
+        if (onnx_is_shifted(g, g->value_info[i], &r->kinds, &searches, &apart))
+            r->g->values[v].said = GRAPH_SAID_PARAM;
+        r->g->values[v].is_computed |= apart;
         if (is_zeros(&r->g->values[v]) && onnx_is_of_zeros(g->value_info[i], &r->kinds)) {
             r->g->values[v].said = GRAPH_SAID_BUFFER;
             r->g->values[v].is_computed = false;

@@ -314,6 +314,35 @@ bool param_form_is_one(const char *name, const char *list, const struct param_ki
            copy_name(one, first, strcspn(first, "'")) && param_kind(kinds, one) == GRAPH_SAID_PARAM;
 }
 
+bool param_form_shifted(const char *name, const char *list, const struct param_kinds *kinds,
+                        char param[static PARAM_FORM_NAME])
+{
+    static const char *const SUMS[] = {"add", "rsub", "sub"};
+    struct param_move is = {.param = ""};
+    bool sums = is_any(name, SUMS, SH_ARRAY_LEN(SUMS));
+    size_t n = 0;
+
+    param[0] = '\0';
+    if (!sums && !add_move(&is, name))
+        return false;
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
+        char one[PARAM_FORM_NAME];
+
+        if (!copy_name(one, p, n))
+            return false;
+        if (param_kind(kinds, one) == GRAPH_SAID_PARAM && !param[0]) {
+            memcpy(param, one, n + 1);
+            continue;
+        }
+        if (param_kind(kinds, one))
+            return false;
+        sums |= is_any(one, SUMS, SH_ARRAY_LEN(SUMS));
+        if (!is_any(one, SUMS, SH_ARRAY_LEN(SUMS)) && !is_number(one) && !add_move(&is, one))
+            return false;
+    }
+    return sums && param[0] && !is.repeats;
+}
+
 bool param_form_mentions(const char *list, const char *param)
 {
     const size_t len = strlen(param);

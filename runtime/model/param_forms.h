@@ -38,6 +38,10 @@ bool param_form_moved(const char *name, const char *list, const struct param_kin
 /* Is a constant one parameter and nothing else, but for the order of its numbers? One without a
  * name of its own may be a transposed one; other functions of one parameter have theirs. */
 bool param_form_is_one(const char *name, const char *list, const struct param_kinds *kinds);
+/* Is it one parameter, moved, and numbers of the code added to it or it taken from them? Trained as
+ * it is, it goes the same ways. */
+bool param_form_shifted(const char *name, const char *list, const struct param_kinds *kinds,
+                        char param[static PARAM_FORM_NAME]);
 /* Is the parameter among the names of a list? */
 bool param_form_mentions(const char *list, const char *param);
 /* Of a constant that is one parameter, expanded: the name of the parameter. */

@@ -729,29 +729,37 @@ static void say_one(Onnx__GraphProto *g, const char *call)
     (void)call;
     add_pair(&g->base, 16, SIGNATURE,
              "p_0: PARAMETER target='p'\np_1: PARAMETER target='w'\nb_2: BUFFER target='std'\n"
-             "p_3: PARAMETER target='r'\n");
+             "p_3: PARAMETER target='r'\np_4: PARAMETER target='s'\np_5: PARAMETER target='t'\n");
     say_from(g, "view", "['p', 'val_7']");
     say_from(g, "unsqueeze", "['std', 'val_7']");
     say_from(g, "val_1", "['w']");
     say_from(g, "view_1", "['r']");
+    say_from(g, "sub", "['s', 'scalar_tensor_default', 'unsqueeze_3', 'val_7']"); /* s - 1 */
+    say_from(g, "add_5", "['t', 'val_8']");                                       /* beside t */
+    say_from(g, "view_5", "['t']");
 }
 
 /* What the file says is one parameter learns wherever it is used, in whatever order. */
 static void what_is_one_parameter_learns_in_any_use(void **state)
 {
-    static const char *const USES[][2] = {
-        {"Div", "view"}, {"Max", "unsqueeze"}, {"Pow", "val_1"}, {"Min", "view_1"}};
+    static const char *const USES[][2] = {{"Div", "view"},   {"Max", "unsqueeze"}, {"Pow", "val_1"},
+                                          {"Min", "view_1"}, {"Mul", "sub"},       {"Add", "add_5"},
+                                          {"Sub", "view_5"}};
     struct graph *g = new_graph();
     uint32_t x = input(g, "x", 3, (int64_t[]){-1, 6, 5});
 
     (void)state;
     for (size_t i = 0; i < SH_ARRAY_LEN(USES); i++)
-        x = NODE(g, USES[i][0], USES[i][0], x, learned(g, USES[i][1], 2, (int64_t[]){6, 1}));
+        x = NODE(g, USES[i][0], USES[i][0], x,
+                 learned(g, USES[i][1], i == 5 ? 1 : 2, (int64_t[]){i == 5 ? 5 : 6, 1}));
     g = edited(g, x, say_one);
     assert_true(is_param(g, "view"));
     assert_true(is_param(g, "val_1"));
     assert_true(is_param(g, "view_1"));
     assert_false(is_param(g, "unsqueeze"));
+    assert_true(is_param(g, "sub"));
+    assert_false(g->values[graph_find(g, "sub")].is_computed);
+    assert_true(g->values[graph_find(g, "add_5")].is_computed);
     graph_free(g);
 }
 
