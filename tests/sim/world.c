@@ -5,6 +5,7 @@
 #include "common/mem.h"
 #include "tests/sim/platform.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -54,6 +55,7 @@ static struct {
     pid_t next_pid;
     struct host {
         int64_t mono_ns, wall_ms, ppm;
+        int64_t seen_ns; /* what its monotonic clock has shown */
     } hosts[SIM_MAX_HOSTS];
     bool shows;
     uint64_t hash;
@@ -217,7 +219,7 @@ void sim_after(struct sim_proc *p, int64_t delay_ns, sim_event_fn *fn, void *arg
 
 void sim_host_clock(unsigned host, int64_t mono_ns, int64_t wall_ms, int64_t ppm)
 {
-    world.hosts[host] = (struct host){mono_ns, wall_ms, ppm};
+    world.hosts[host] = (struct host){.mono_ns = mono_ns, .wall_ms = wall_ms, .ppm = ppm};
 }
 
 void sim_host_wall(unsigned host, int64_t wall_ms)
@@ -228,9 +230,12 @@ void sim_host_wall(unsigned host, int64_t wall_ms)
 
 static void set_clock(const struct sim_proc *p)
 {
-    const struct host none = {0}, *h = p ? &world.hosts[p->host] : &none;
-    int64_t passed = world.now_ns + world.now_ns * h->ppm / 1000000; /* never back */
+    struct host none = {0}, *h = p ? &world.hosts[p->host] : &none;
+    const int64_t passed = world.now_ns + world.now_ns * h->ppm / 1000000;
 
+    SIM_CHECK("clock", passed >= h->seen_ns, "the clock of host %u ran backwards by %" PRId64 " ns",
+              p ? p->host : 0, h->seen_ns - passed);
+    h->seen_ns = passed;
     sh_clock_fake(MONO_0_NS + h->mono_ns + passed, WALL_0_MS + h->wall_ms + passed / 1000000);
 }
 
