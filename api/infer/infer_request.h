@@ -46,8 +46,9 @@ struct infer_link {    /* link thread only */
     bool opened, ready, placed, sent, over;
     bool moved; /* it was to run again: an executor may have another run of it, and write to it */
     uint32_t n_placed;
-    int64_t ready_ns; /* READY went to the scheduler: no run of it began before */
-    bool orphan;      /* its scheduler was lost; only the executor can still answer it */
+    uint64_t out_bytes; /* of outputs, that have come since its inputs went to a remote executor */
+    int64_t ready_ns;   /* READY went to the scheduler: no run of it began before */
+    bool orphan;        /* its scheduler was lost; only the executor can still answer it */
     char executor[64];
     /* A result may be here before the word of the scheduler that this executor has the request. */
     char early_from[64]; /* "": none */

@@ -429,7 +429,10 @@ static void on_placed(struct link *l, const struct msg_infer_placed *m)
         link__take_early(l, i);
         return;
     }
-    i->link.sent = i->link.sent && strcmp(i->link.executor, m->executor) == 0;
+    if (strcmp(i->link.executor, m->executor) != 0) {
+        i->link.sent = false;
+        i->link.out_bytes = 0;
+    }
     i->link.placed = true;
     i->link.n_placed++;
     i->link.compile_ns = m->compile_ns;

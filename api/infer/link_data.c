@@ -29,12 +29,21 @@ bool link__take_early(struct link *l, struct infer *i)
     return true;
 }
 
+static bool has_outputs(const struct link_exec *e, const struct infer *i)
+{
+    uint64_t bytes = 0;
+
+    for (size_t k = 0; k < i->v->n_outputs; k++)
+        bytes += i->plan.run_out_bytes[k];
+    return e->local || i->link.out_bytes >= bytes;
+}
+
 /* Only who was given a request ends it. The word of that comes from the scheduler, behind the
- * result perhaps; but outputs of one on another host were not taken then (take_chunk). */
+ * result perhaps; but outputs of one on another host were not taken then (take_chunk). Where they
+ * have not come, or were refused, the slot has what it had before: another's bytes. */
 static void on_result(const struct link_exec *e, const struct msg_result *m)
 {
-    struct link *l = e->link;
-    struct infer *i = link__find(l, m->rid);
+    struct infer *i = link__find(e->link, m->rid);
     struct infer_result r = {.rc = m->rc > 0 ? SH_E_BUG : (int)m->rc,
                              .is_final = m->rc == SH_E_QUOTA || m->rc == SH_E_TOOBIG,
                              .run_batch = m->run_batch,
@@ -53,15 +62,20 @@ static void on_result(const struct link_exec *e, const struct msg_result *m)
         sh_strlcpy(i->link.early_from, e->name, sizeof(i->link.early_from));
         return;
     }
+    if (r.rc == SH_OK && !has_outputs(e, i)) {
+        SH_WARN("executor.result", "executor=%s rid=%llu msg=\"a result without its outputs\"",
+                e->name, (unsigned long long)i->rid);
+        return;
+    }
     r.compile_ns = i->link.compile_ns;
-    link__end(l, i, &r, false);
+    link__end(e->link, i, &r, false);
 }
 
 /* Outputs from a remote executor. It may write only where this request expects outputs. */
 static int take_chunk(struct link *l, const struct link_exec *e, const struct msg_data_chunk *m,
                       struct sh_err *err)
 {
-    const struct infer *i = link__find(l, m->rid);
+    struct infer *i = link__find(l, m->rid);
     uint64_t first;
 
     if (!i || !i->link.ready || strcmp(i->link.executor, e->name) != 0)
@@ -70,6 +84,7 @@ static int take_chunk(struct link *l, const struct link_exec *e, const struct ms
     if (m->off < first || m->bytes.len > i->outputs->bytes ||
         m->off - first > i->outputs->bytes - m->bytes.len)
         return SH_FAIL(err, SH_E_PROTO, "a chunk lies outside the outputs of its request");
+    i->link.out_bytes += m->bytes.len;
     if (!i->link.over)
         memcpy(slab_at(l->api->slab, m->off), m->bytes.data, m->bytes.len);
     return SH_OK;
@@ -89,6 +104,7 @@ static void ask_again_for_all_of(struct link *l, const char *executor)
             continue;
         }
         i->link.placed = i->link.sent = false;
+        i->link.out_bytes = 0;
         i->link.moved |= i->link.ready;
         link__send(l, &(struct sh_msg){.type = MSG_INFER_AGAIN,
                                        .u.infer_again = {i->rid, i->link.n_placed}});

@@ -459,13 +459,13 @@ int64_t sim_api_waits_ns(void)
     return longest;
 }
 
-bool sim_api_placed(const char *not_on, uint64_t r, uint64_t *api_id, uint64_t *rid)
+bool sim_api_placed(const char *name, bool is_there, uint64_t r, uint64_t *api_id, uint64_t *rid)
 {
     forget_the_dead();
     for (size_t i = 0; i < n_open; i++) {
         const struct asked *q = open_ones[(r + i) % n_open];
 
-        if (!q->infer.link.placed || strcmp(q->infer.link.executor, not_on) == 0)
+        if (!q->infer.link.placed || (strcmp(q->infer.link.executor, name) == 0) != is_there)
             continue;
         *api_id = q->infer.api->link->api_id;
         *rid = q->infer.rid;

@@ -35,8 +35,8 @@ struct sim_api_counts {                         /* of all of them, since the beg
 };
 const struct sim_api_counts *sim_api_counts(void);
 void sim_api_settled(void); /* all is well: requests that come now can be served */
-/* A request that was placed on another executor than this one, and waits. False: none does. */
-bool sim_api_placed(const char *not_on, uint64_t r, uint64_t *api_id, uint64_t *rid);
+/* A request that was placed on this executor, or on another one, and waits. False: none does. */
+bool sim_api_placed(const char *name, bool is_there, uint64_t r, uint64_t *api_id, uint64_t *rid);
 /* Of each request that an executor has or had, and that still waits for what its scheduler or that
  * executor does. executor: the one that has it; "": it is gone, and the scheduler was told. */
 typedef void sim_api_waits_fn(const struct sim_proc *api, uint64_t api_id, uint64_t rid,

@@ -59,7 +59,7 @@ static void hit_lie(const uint64_t r[static 3])
     struct sim_proc *p = fake_proc(fakes[what[0]]);
 
     if (sim_proc_is_alive(p) && !sim_proc_is_paused(p) &&
-        sim_api_placed(sim_proc_name(p), r[1], &what[1], &what[2]))
+        sim_api_placed(sim_proc_name(p), r[2] % 2, r[1], &what[1], &what[2]))
         sim_within(p, lie, what);
 }
 
