@@ -533,8 +533,8 @@ static struct run *take_back(struct switcher *sw)
 {
     struct run *r = sw->current;
 
-    run__bill(r, 0);
     usage_runs(sw->env.report->usage, false, sh_clock_ns());
+    run__bill(r, 0); /* behind it: between two looks at the clock nobody runs */
     run__give_back(r);
     run__go(r, RUN_QUEUED);
     r->worker = NULL;
