@@ -6,7 +6,7 @@
 #include "scheduler/decide/job.h"
 #include "tests/sim/fake_executor.h"
 
-#define FAKE_MODELS 128
+#define FAKE_MODELS 256
 #define FAKE_SHAPES 512
 #define FAKE_PEERS 16
 #define FAKE_SPANS 4
