@@ -58,6 +58,7 @@ static struct told {
     const struct exec *x; /* NULL: nothing was told */
     char tenant[16];
     uint64_t min_bytes, max_bytes; /* whole blocks; max 0: all */
+    uint64_t n_short;              /* sim_shortage_n() when it was told */
     unsigned host;                 /* of the scheduler */
     int64_t since_ns, turn_ns;
 } tenants[MAX_TENANTS];
@@ -481,7 +482,8 @@ void oracles_exec_told(const struct sim_exec *e, unsigned tenant, const struct m
 {
     struct told *t = &tenants[tenant];
 
-    *t = (struct told){.x = sim_shortage > 0 ? NULL : sim_exec_running(e),
+    *t = (struct told){.x = sim_exec_running(e),
+                       .n_short = sim_shortage_n(),
                        .min_bytes = m->min_bytes,
                        .max_bytes = m->max_bytes,
                        .host = sim_proc_host(sim_self()),
@@ -508,6 +510,8 @@ static void check_told(const struct exec *x, unsigned host)
         if (sim_now() - t->turn_ns > LULL_NS || !sim_net_is_well(host, t->host))
             t->since_ns = SH_MAX(t->since_ns, sim_now());
         t->turn_ns = sim_now();
+        if (sim_now() - t->since_ns < TOLD_NS && sim_shortage_n() != t->n_short)
+            t->x = NULL; /* it may have had no memory for it */
         if (t->x != x || sim_now() - t->since_ns < TOLD_NS ||
             space_tag(x->space, t->tenant, &tag, NULL))
             continue;
