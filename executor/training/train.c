@@ -602,6 +602,25 @@ static bool forget_lost(struct job *j)
     return true;
 }
 
+/* A client's wish for a checkpoint of a job that may not run for long, as it is held off: what is
+ * in the newest slot, or on the device, is the state of its last commit. False: nothing to do. */
+static bool save_standing(struct job *j)
+{
+    const struct slot *newest = slots_newest(j);
+
+    if (!j->save_asked || j->save_step >= 0 || j->step == 0 || job_has_ws(j) || j->n_flights ||
+        j->filling)
+        return false;
+    if (!newest || newest->step != j->step)
+        return slots_copy_out(j, j->step, TX_NO_TICKET, 0, NULL) == SH_OK;
+    j->save_step = j->step;
+    if (j->disk_step >= j->step)
+        job_report_saved(j, NULL);
+    else
+        slots_write_newest(j);
+    return true;
+}
+
 bool train_turn(struct train *t)
 {
     struct job *j = t->job;
@@ -644,6 +663,6 @@ bool train_turn(struct train *t)
     case TARGET_SWAP:
         return leave(j);
     default:
-        return false;
+        return save_standing(j);
     }
 }
