@@ -187,6 +187,31 @@ static bool copy_name(char to[static PARAM_FORM_NAME], const char *from, size_t 
     return true;
 }
 
+/* The names of a list in turn, each as a text of its own. */
+struct said {
+    const char *at; /* NULL: at the end */
+    size_t n;
+    char one[PARAM_FORM_NAME];
+    bool fits; /* false: the last one was too long, and ended it */
+};
+
+static struct said names_of(const char *list)
+{
+    struct said w = {.fits = true};
+
+    w.at = param_next_name(list, &w.n);
+    return w;
+}
+
+static bool next_name(struct said *w)
+{
+    if (!w->at)
+        return false;
+    w->fits = copy_name(w->one, w->at, w->n);
+    w->at = w->fits ? param_next_name(w->at + w->n + 1, &w->n) : NULL;
+    return w->fits;
+}
+
 static bool has_step(const struct param_form *f, double (*of)(double))
 {
     bool has = false;
@@ -204,21 +229,19 @@ bool param_form_loses_signs(const struct param_form *f)
 bool param_form_read(const char *name, const char *list, const struct param_kinds *kinds,
                      struct param_form *out)
 {
+    struct said names = names_of(list);
     struct found found = {0};
-    size_t n = 0;
 
     *out = (struct param_form){.param = ""};
-    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
-        char one[PARAM_FORM_NAME];
+    while (next_name(&names)) {
+        const enum graph_said is = param_kind(kinds, names.one);
 
-        if (!copy_name(one, p, n))
-            return false;
-        if (param_kind(kinds, one) == GRAPH_SAID_PARAM && !out->param[0])
-            sh_strlcpy(out->param, one, sizeof(out->param));
-        else if (param_kind(kinds, one) || !add_name(out, &found, one, false))
+        if (is == GRAPH_SAID_PARAM && !out->param[0])
+            sh_strlcpy(out->param, names.one, sizeof(out->param));
+        else if (is || !add_name(out, &found, names.one, false))
             return false;
     }
-    if (!add_name(out, &found, name, true) || !out->param[0] || out->n_steps == 0)
+    if (!names.fits || !add_name(out, &found, name, true) || !out->param[0] || out->n_steps == 0)
         return false;
     out->n_free = out->n_steps - (find_step(name) != NULL);
     if (found.parts && !found.softplus)
@@ -245,24 +268,21 @@ static bool is_repeat(const char *name)
 bool param_form_signs(const char *name, const char *list, const struct param_kinds *kinds)
 {
     bool negates = param_is_called(name, "neg"), has_param = false;
-    size_t n = 0;
+    struct said names = names_of(list);
+    const char *const one = names.one;
 
     if (!negates && !is_repeat(name))
         return false;
-    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
-        char one[PARAM_FORM_NAME];
-        enum graph_said is;
+    while (next_name(&names)) {
+        const enum graph_said is = param_kind(kinds, one);
 
-        if (!copy_name(one, p, n))
-            return false;
-        is = param_kind(kinds, one);
         has_param |= is == GRAPH_SAID_PARAM;
         negates |= is == GRAPH_SAID_NOTHING && param_is_called(one, "neg");
         if (is == GRAPH_SAID_BUFFER || (is == GRAPH_SAID_NOTHING && !is_repeat(one) &&
                                         !is_number(one) && !param_is_called(one, "neg")))
             return false;
     }
-    return has_param && negates;
+    return names.fits && has_param && negates;
 }
 
 /* One name of the list, or that of the constant; false: no move of all numbers. */
@@ -281,24 +301,20 @@ static bool add_move(struct param_move *m, const char *name)
 bool param_form_moved(const char *name, const char *list, const struct param_kinds *kinds,
                       struct param_move *out)
 {
-    size_t n = 0;
+    struct said names = names_of(list);
 
     *out = (struct param_move){.param = ""};
     if (!add_move(out, name))
         return false;
-    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
-        char one[PARAM_FORM_NAME];
-        enum graph_said is;
+    while (next_name(&names)) {
+        const enum graph_said is = param_kind(kinds, names.one);
 
-        if (!copy_name(one, p, n))
-            return false;
-        is = param_kind(kinds, one);
         if (is == GRAPH_SAID_PARAM && !out->param[0])
-            memcpy(out->param, one, n + 1);
-        else if (is || !(is_number(one) || add_move(out, one)))
+            sh_strlcpy(out->param, names.one, sizeof(out->param));
+        else if (is || !(is_number(names.one) || add_move(out, names.one)))
             return false;
     }
-    return out->param[0];
+    return names.fits && out->param[0];
 }
 
 bool param_form_is_one(const char *name, const char *list, const struct param_kinds *kinds)
@@ -318,29 +334,28 @@ bool param_form_shifted(const char *name, const char *list, const struct param_k
                         char param[static PARAM_FORM_NAME])
 {
     static const char *const SUMS[] = {"add", "rsub", "sub"};
-    struct param_move is = {.param = ""};
+    struct param_move move = {.param = ""};
     bool sums = is_any(name, SUMS, SH_ARRAY_LEN(SUMS));
-    size_t n = 0;
+    struct said names = names_of(list);
+    const char *const one = names.one;
 
     param[0] = '\0';
-    if (!sums && !add_move(&is, name))
+    if (!sums && !add_move(&move, name))
         return false;
-    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
-        char one[PARAM_FORM_NAME];
+    while (next_name(&names)) {
+        const enum graph_said is = param_kind(kinds, one);
 
-        if (!copy_name(one, p, n))
-            return false;
-        if (param_kind(kinds, one) == GRAPH_SAID_PARAM && !param[0]) {
-            memcpy(param, one, n + 1);
+        if (is == GRAPH_SAID_PARAM && !param[0]) {
+            sh_strlcpy(param, one, PARAM_FORM_NAME);
             continue;
         }
-        if (param_kind(kinds, one))
+        if (is)
             return false;
         sums |= is_any(one, SUMS, SH_ARRAY_LEN(SUMS));
-        if (!is_any(one, SUMS, SH_ARRAY_LEN(SUMS)) && !is_number(one) && !add_move(&is, one))
+        if (!is_any(one, SUMS, SH_ARRAY_LEN(SUMS)) && !is_number(one) && !add_move(&move, one))
             return false;
     }
-    return sums && param[0] && !is.repeats;
+    return names.fits && sums && param[0] && !move.repeats;
 }
 
 bool param_form_mentions(const char *list, const char *param)
