@@ -43,6 +43,7 @@ def held():
 client = shunt.Client()
 x = np.random.default_rng(1).random((2, 1, 8, 8), np.float32)
 want = client.infer("many", {"x": x})["logits"]
+fds_of_one = held()[1]
 wrong = []
 
 def work(n):
@@ -59,11 +60,11 @@ def round(n):
         t.join()
 
 round(60)
-bytes_before, fds_before = held()
+bytes_before = held()[0]
 round(625)
-bytes_after, fds_after = held()
+bytes_after, fds = held()
 assert not wrong, wrong[0]
-print(bytes_after - bytes_before, fds_after - fds_before)
+print(bytes_after - bytes_before, fds - fds_of_one)
 """
 
 
@@ -139,9 +140,9 @@ class Python(Story):
 
     def test_d_sixteen_threads(self):
         """10,000 requests of one client: nothing that grows with their number."""
-        grown, files = map(int, run(self.python, "-c", MANY, env=self.env, cwd=self.dir).split())
+        grown, more = map(int, run(self.python, "-c", MANY, env=self.env, cwd=self.dir).split())
         self.assertLess(grown, 8 << 20)
-        self.assertLessEqual(files, 0)
+        self.assertLess(more, 16)  # a connection for each thread at most, and it had one
 
 
 if __name__ == "__main__":

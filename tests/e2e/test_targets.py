@@ -57,7 +57,7 @@ class Targets(Story):
             self.target(n, 400)
         # The scheduler knows the targets: one that nobody can meet refuses.
         self.target("a", 0.001)
-        until("they count", lambda: self.infer("a").status == 503)
+        until("they count", lambda: "0.001 ms" in self.infer("a").error)
         self.target("a", 400)
         until("the new target counts", lambda: "0.001 ms" not in self.infer("a").error)
         refused = served = 0
