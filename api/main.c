@@ -30,13 +30,13 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/train_option.h"
+#include "common/units.h"
 
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-#define NS_PER_S INT64_C(1000000000)
 #define OTHER_DESCRIPTORS 512
 #define METRICS_DOC_MAX ((size_t)1 << 20)
 
@@ -163,7 +163,7 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = auth_new(&a->auth, err);
     if (!rc)
-        rc = catalog_new((2 * c->model_poll_ms + 1000) * 1000000, &a->catalog, err);
+        rc = catalog_new(SH_MS(2 * c->model_poll_ms + 1000), &a->catalog, err);
     if (!rc)
         rc = pool_new("shunt-api", c->db_url, &a->db_news, (size_t)c->db_threads,
                       (size_t)c->db_queue, &a->ctl, err);
@@ -244,7 +244,7 @@ static void on_term(struct sh_loop *l, void *arg)
     }
     atomic_store(&d->api.stopping, true);
     http_quiesce(d->http);
-    d->drain_until_ns = sh_clock_ns() + SH_CONF_NOW(d->api.conf->drain_s) * NS_PER_S;
+    d->drain_until_ns = sh_clock_ns() + SH_S(SH_CONF_NOW(d->api.conf->drain_s));
     SH_INFO("api.draining", "requests=%d", http_active(d->http));
     sh_timer_set(d->tick, 0);
 }
@@ -286,7 +286,7 @@ static int serve(struct daemon *d, struct sh_err *err)
     if (!rc)
         rc = start_parts(d, err);
     if (!rc)
-        rc = sh_timer_add(d->loop, NS_PER_S / 5, NS_PER_S / 5, on_tick, d, &d->tick, err);
+        rc = sh_timer_add(d->loop, SH_MS(200), SH_MS(200), on_tick, d, &d->tick, err);
     if (!rc) {
         sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), ""), 1);
         if (http_admin_port(d->http))

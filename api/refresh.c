@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -20,8 +21,6 @@
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
-
-#define NS_PER_MS INT64_C(1000000)
 
 struct refresh {
     struct api *api;
@@ -66,26 +65,26 @@ static int refresh_once(struct refresh *r, struct sh_err *err)
         r->keys_due = r->models_due = r->config_due =
             true; /* what was said meanwhile was not heard */
     }
-    if (!rc && (r->models_due || now - r->models_ns >= r->api->conf->model_poll_ms * NS_PER_MS)) {
+    if (!rc && (r->models_due || now - r->models_ns >= SH_MS(r->api->conf->model_poll_ms))) {
         r->models_due = false;
         r->models_ns = now;
         rc = catalog_refresh(r->api->catalog, r->db, err);
     }
-    if (!rc && (r->keys_due || now - r->keys_ns >= r->api->conf->key_poll_ms * NS_PER_MS)) {
+    if (!rc && (r->keys_due || now - r->keys_ns >= SH_MS(r->api->conf->key_poll_ms))) {
         r->keys_due = false;
         r->keys_ns = now;
         rc = auth_refresh(r->api->auth, r->db, err);
     }
-    if (!rc && (r->config_due || now - r->config_ns >= r->api->conf->key_poll_ms * NS_PER_MS)) {
+    if (!rc && (r->config_due || now - r->config_ns >= SH_MS(r->api->conf->key_poll_ms))) {
         r->config_due = false;
         r->config_ns = now;
         rc = live_refresh(r->api->live, r->db, err);
     }
-    if (!rc && now - r->slo_ns >= SLO_FLUSH_MS * NS_PER_MS) {
+    if (!rc && now - r->slo_ns >= SH_MS(SLO_FLUSH_MS)) {
         r->slo_ns = now;
         rc = slo_counts_flush(r->api->slo, r->db, sh_clock_wall_ms(), err);
     }
-    if (!rc && now - r->used_ns >= r->api->conf->key_poll_ms * NS_PER_MS) {
+    if (!rc && now - r->used_ns >= SH_MS(r->api->conf->key_poll_ms)) {
         r->used_ns = now;
         rc = auth_write_used(r->api->auth, r->db, err);
     }

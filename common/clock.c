@@ -1,6 +1,8 @@
 /* clock.c - time, real or set by a test. */
 #include "common/clock.h"
 
+#include "common/units.h"
+
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,7 +16,7 @@ int64_t sh_clock_cpu_ns(void)
     struct timespec t;
 
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return SH_S(t.tv_sec) + t.tv_nsec;
 }
 
 int64_t sh_clock_ns(void)
@@ -24,7 +26,7 @@ int64_t sh_clock_ns(void)
     if (atomic_load_explicit(&fake, memory_order_relaxed))
         return atomic_load(&fake_ns);
     clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return SH_S(t.tv_sec) + t.tv_nsec;
 }
 
 int64_t sh_clock_wall_ms(void)
@@ -32,16 +34,16 @@ int64_t sh_clock_wall_ms(void)
     struct timespec t;
 
     if (atomic_load_explicit(&fake, memory_order_relaxed))
-        return atomic_load(&fake_wall_ns) / 1000000;
+        return atomic_load(&fake_wall_ns) / SH_MS(1);
     clock_gettime(CLOCK_REALTIME, &t);
-    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / 1000000;
+    return (int64_t)t.tv_sec * 1000 + t.tv_nsec / SH_MS(1);
 }
 
 void sh_clock_fake(int64_t mono_ns, int64_t wall_ms)
 {
     /* Release is enough, and cheap: the simulation sets it twice at each event. */
     atomic_store_explicit(&fake_ns, mono_ns, memory_order_release);
-    atomic_store_explicit(&fake_wall_ns, wall_ms * 1000000, memory_order_release);
+    atomic_store_explicit(&fake_wall_ns, SH_MS(wall_ms), memory_order_release);
     atomic_store_explicit(&fake, true, memory_order_release);
 }
 

@@ -10,6 +10,7 @@
 #include "common/db_int.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -17,7 +18,6 @@
 #include <stdlib.h>
 #include <time.h>
 
-#define NS_PER_MS INT64_C(1000000)
 #define CALL_MS 2000
 /* The server's own limits end first, with room for a busy host, so that a slow statement does not
  * cost the connection. GMT is the zone that PostgreSQL knows without a time zone database. Our
@@ -89,7 +89,7 @@ static int wait_socket(PGconn *conn, short events, int64_t end_ns)
 
     do {
         left_ns = SH_MAX(end_ns - sh_clock_ns(), 0);
-        n = poll(&p, 1, (int)SH_MIN((left_ns + NS_PER_MS - 1) / NS_PER_MS, INT64_C(3600000)));
+        n = poll(&p, 1, (int)SH_MIN(sh_ms_up(left_ns), INT64_C(3600000)));
     } while (n < 0 && errno == EINTR);
     return n;
 }
@@ -161,12 +161,12 @@ static int connect_now(struct db *db, int64_t end_ns, struct sh_err *err)
     db->tried_ns = now_ns;
     snprintf(setup, sizeof(setup), SESSION_SETUP, STATEMENT_MS * db->patience,
              LOCK_MS * db->patience, db->by_index ? "off" : "on");
-    db->conn = open_connection(db, SH_MIN(end_ns, now_ns + CALL_MS * db->patience * NS_PER_MS));
+    db->conn = open_connection(db, SH_MIN(end_ns, now_ns + SH_MS(CALL_MS * db->patience)));
     rc = db->conn ? run_script(db, "session settings", setup, end_ns, err) : fail_down(db, err);
     if (rc) {
         disconnect(db);
         db->retry_ms = SH_MAX(SH_MIN(db->retry_ms * 2, RETRY_MAX_MS), RETRY_MIN_MS);
-        db->retry_at_ns = sh_clock_ns() + db->retry_ms * NS_PER_MS;
+        db->retry_at_ns = sh_clock_ns() + SH_MS(db->retry_ms);
         return rc;
     }
     db->retry_ms = 0;
@@ -368,7 +368,7 @@ static int collect(struct db *db, const char *what, const char *sql, int64_t end
 
 static int64_t deadline(const struct db *db)
 {
-    return sh_clock_ns() + db->limit_ms * NS_PER_MS;
+    return sh_clock_ns() + SH_MS(db->limit_ms);
 }
 
 static int run_script(struct db *db, const char *what, const char *sql, int64_t end_ns,
@@ -501,7 +501,7 @@ static void rollback(struct db *db)
 /* 1, 2, 4 ... ms and as much again at random, so that two losers do not meet again. */
 static void back_off(int attempt)
 {
-    int64_t base_ns = NS_PER_MS << attempt;
+    int64_t base_ns = SH_MS(1) << attempt;
     struct timespec t = {.tv_nsec = (long)(base_ns + sh_clock_ns() % base_ns)};
 
     nanosleep(&t, NULL);

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <stdarg.h>
@@ -193,7 +194,7 @@ bool sh_log_ratelimit(int64_t *last_ns, uint64_t *left_out, int64_t every_ms)
 
     if (now == 0)
         now = 1; /* 0 means "never" */
-    if ((last == 0 || now - last >= every_ms * 1000000) &&
+    if ((last == 0 || now - last >= SH_MS(every_ms)) &&
         __atomic_compare_exchange_n(last_ns, &last, now, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED))
         return true;
     __atomic_fetch_add(left_out, 1, __ATOMIC_RELAXED);

@@ -12,6 +12,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/relax.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <signal.h>
@@ -28,7 +29,6 @@
 #define MAX_TIMERS (1u << 20)
 #define MAX_FDS (1u << 20)
 #define NOT_ARMED SIZE_MAX
-#define NS_PER_S INT64_C(1000000000)
 
 struct sh_io {
     struct sh_loop *loop;
@@ -593,7 +593,7 @@ static int poll_events(const struct sh_loop *l, struct epoll_event *ev, int64_t 
 
 static int sleep_events(struct sh_loop *l, struct epoll_event *ev, int64_t wait_ns)
 {
-    struct timespec ts = {.tv_sec = wait_ns / NS_PER_S, .tv_nsec = wait_ns % NS_PER_S};
+    struct timespec ts = {.tv_sec = wait_ns / SH_S(1), .tv_nsec = wait_ns % SH_S(1)};
     int64_t ms;
     int n;
 
@@ -604,7 +604,7 @@ static int sleep_events(struct sh_loop *l, struct epoll_event *ev, int64_t wait_
         l->no_pwait2 = true; /* a kernel before 5.11: whole milliseconds have to do */
     }
     /* Rounded up: waking before a timer is due would only spin. */
-    ms = wait_ns < 0 ? -1 : SH_MIN(wait_ns / 1000000 + (wait_ns % 1000000 != 0), INT64_C(86400000));
+    ms = wait_ns < 0 ? -1 : SH_MIN(sh_ms_up(wait_ns), INT64_C(86400000));
     return epoll_wait(l->epoll_fd, ev, EVENTS_PER_TURN, (int)ms);
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -113,7 +114,7 @@ int sh_futex_wait(const uint32_t *word, uint32_t seen, int64_t timeout_ns)
 
     while (__atomic_load_n(word, __ATOMIC_ACQUIRE) == seen) {
         int64_t left = SH_MAX(end - sh_clock_ns(), (int64_t)0);
-        struct timespec ts = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
+        struct timespec ts = {.tv_sec = left / SH_S(1), .tv_nsec = left % SH_S(1)};
 
         /* Not FUTEX_PRIVATE_FLAG: the other side is another process. */
         if (left == 0 ||

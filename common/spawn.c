@@ -10,6 +10,7 @@
 #include "common/clock.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -383,7 +384,7 @@ static int collect(int out_fd, int pidfd, int64_t end_ns, const atomic_bool *sto
     struct pollfd p[2] = {{.fd = pidfd, .events = POLLIN}, {.fd = out_fd, .events = POLLIN}};
 
     for (;;) {
-        int64_t left_ms = (end_ns - sh_clock_ns() + 999999) / 1000000;
+        int64_t left_ms = sh_ms_up(end_ns - sh_clock_ns());
         bool eof = false;
         int n, rc;
 
@@ -410,7 +411,7 @@ static int collect(int out_fd, int pidfd, int64_t end_ns, const atomic_bool *sto
 static int reap(pid_t pid, int pidfd, int *status, struct sh_err *err)
 {
     struct pollfd p = {.fd = pidfd, .events = POLLIN};
-    int64_t end = sh_clock_ns() + (int64_t)KILL_WAIT_MS * 1000000;
+    int64_t end = sh_clock_ns() + SH_MS(KILL_WAIT_MS);
     pid_t got;
 
     while (pidfd >= 0 && poll(&p, 1, KILL_WAIT_MS) <= 0)
@@ -427,7 +428,7 @@ static int reap(pid_t pid, int pidfd, int *status, struct sh_err *err)
 int sh_spawn_run(const struct sh_spawn *s, int64_t timeout_ms, size_t max_out, char **out,
                  size_t *out_len, int *wait_status, struct sh_err *err)
 {
-    int64_t end = sh_clock_ns() + timeout_ms * 1000000;
+    int64_t end = sh_clock_ns() + SH_MS(timeout_ms);
     struct sh_spawn with_pipe = *s;
     int fds[2] = {-1, -1}, pidfd = -1, status = 0, rc;
     struct sh_buf b;

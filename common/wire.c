@@ -12,6 +12,7 @@
 #include "common/wire.h"
 
 #include "common/mem.h"
+#include "common/units.h"
 #include "common/wire_int.h"
 
 #include <errno.h>
@@ -31,8 +32,8 @@
 #define KEEP_BYTES ((size_t)4 << 20) /* larger buffers are given back when they are empty */
 #define IN_FDS (2 * SH_WIRE_MAX_FDS)
 #define FRAMES_PER_WRITE 64
-#define FINISH_NS INT64_C(1000000000)
-#define SHAKE_NS INT64_C(5000000000)
+#define FINISH_NS SH_S(1)
+#define SHAKE_NS SH_S(5)
 #define IN_MAX (SH_WIRE_MAX_FRAME + SH_WIRE__HEADER + READ_MIN + 2 * SH_WIRE__RECORD)
 
 struct frame {
@@ -591,7 +592,7 @@ static void on_timer(struct sh_loop *l, void *arg)
     (void)l;
     if (w->opening && !w->failed) {
         SH_FAIL(&w->why, SH_E_TIMEOUT, "the peer did not finish the handshake within %lld s",
-                (long long)(SHAKE_NS / 1000000000));
+                (long long)(SHAKE_NS / SH_S(1)));
         w->failed = true;
         sh_wire__tls_give_up(w->tls, "timeout", &w->why);
     }

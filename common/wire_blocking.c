@@ -3,14 +3,15 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/relax.h"
+#include "common/units.h"
 #include "common/wire_int.h"
 
 #include <errno.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#define FRAME_NS INT64_C(10000000000) /* for the rest of a frame that has begun */
-#define WRITE_NS INT64_C(30000000000) /* for a peer that does not read */
+#define FRAME_NS SH_S(10) /* for the rest of a frame that has begun */
+#define WRITE_NS SH_S(30) /* for a peer that does not read */
 #define NO_LIMIT INT64_MAX
 
 /* Returns 1 when ready, 0 when the time is over, a SH_E_* code on failure. */
@@ -22,7 +23,7 @@ static int wait_ready(int fd, short events, int64_t end_ns, struct sh_err *err)
 
     for (;;) {
         left_ns = end_ns == NO_LIMIT ? NO_LIMIT : SH_MAX(end_ns - sh_clock_ns(), 0);
-        ms = (int)SH_MIN(left_ns / 1000000 + (left_ns % 1000000 != 0), INT64_C(1000000));
+        ms = (int)SH_MIN(sh_ms_up(left_ns), INT64_C(1000000));
         n = poll(&p, 1, ms);
         if (n > 0)
             return 1;
@@ -35,7 +36,7 @@ static int wait_ready(int fd, short events, int64_t end_ns, struct sh_err *err)
 
 bool sh_wire_has_input_within(int fd, int ms)
 {
-    return wait_ready(fd, POLLIN, sh_clock_ns() + (int64_t)ms * 1000000, NULL) != 0;
+    return wait_ready(fd, POLLIN, sh_clock_ns() + SH_MS(ms), NULL) != 0;
 }
 
 bool sh_wire_has_input(int fd)
@@ -138,8 +139,8 @@ static int read_frame(struct incoming *in, struct sh_buf *buf, struct sh_msg *ou
 int sh_wire_read_blocking(int fd, int64_t timeout_ms, struct sh_buf *buf, struct sh_msg *out,
                           int *fds, size_t *n_fds, struct sh_err *err)
 {
-    struct incoming in = {
-        .fd = fd, .end_ns = timeout_ms < 0 ? NO_LIMIT : sh_clock_ns() + timeout_ms * 1000000};
+    struct incoming in = {.fd = fd,
+                          .end_ns = timeout_ms < 0 ? NO_LIMIT : sh_clock_ns() + SH_MS(timeout_ms)};
     int rc;
 
     if (n_fds)

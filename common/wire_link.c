@@ -14,18 +14,18 @@
  */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "common/wire_int.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define NS_PER_MS INT64_C(1000000)
 #define DELAY_MIN_MS 50
 #define DELAY_MAX_MS 400 /* 0.5 s with jitter */
-#define CONNECT_NS (2000 * NS_PER_MS)
-#define LOOKUP_NS (15000 * NS_PER_MS)
-#define STEADY_NS (1000 * NS_PER_MS)
+#define CONNECT_NS SH_S(2)
+#define LOOKUP_NS SH_S(15)
+#define STEADY_NS SH_S(1)
 #define PINGS 5 /* in the longest silence */
 
 struct sh_link {
@@ -69,7 +69,7 @@ static void retry_later(struct sh_link *k)
     int64_t jitter_ms = (int64_t)(next_random(k) % (uint64_t)(k->delay_ms / 4 + 1));
 
     stop_attempt(k);
-    sh_timer_set(k->timer, (k->delay_ms + jitter_ms) * NS_PER_MS);
+    sh_timer_set(k->timer, SH_MS(k->delay_ms + jitter_ms));
     k->target = (k->target + 1) % k->n_targets;
     if (k->target == 0)
         k->delay_ms = SH_MIN(k->delay_ms * 2, DELAY_MAX_MS);
@@ -100,13 +100,13 @@ static void on_wire_msg(struct sh_wire *w, const struct sh_msg *m, int *fds, siz
 
 static void listen_to_silence(struct sh_link *k)
 {
-    int64_t most_ns = k->h.max_silence_ms * NS_PER_MS, silent_ns = sh_clock_ns() - k->heard_ns;
+    int64_t most_ns = SH_MS(k->h.max_silence_ms), silent_ns = sh_clock_ns() - k->heard_ns;
     struct sh_msg ping = {.type = MSG_PING, .u.ping.cookie = (uint64_t)k->heard_ns};
     struct sh_err why = {0};
 
     if (silent_ns >= most_ns) {
         SH_FAIL(&why, SH_E_TIMEOUT, "the peer said nothing for %lld ms",
-                (long long)(silent_ns / NS_PER_MS));
+                (long long)(silent_ns / SH_MS(1)));
         sh_wire__fail(k->wire, &why);
         return;
     }
@@ -145,7 +145,7 @@ static void up(void *owner)
 
     k->is_up = true;
     k->up_since_ns = k->heard_ns = sh_clock_ns();
-    sh_timer_set(k->timer, k->h.max_silence_ms > 0 ? k->h.max_silence_ms * NS_PER_MS / PINGS : -1);
+    sh_timer_set(k->timer, k->h.max_silence_ms > 0 ? SH_MS(k->h.max_silence_ms) / PINGS : -1);
     k->h.on_up(k->wire, k->h.arg);
 }
 

@@ -8,6 +8,7 @@
  */
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "common/wire_int.h"
 
 #include <errno.h>
@@ -17,7 +18,7 @@
 
 #define MAX_SHAKING 64
 #define ACCEPTS_PER_EVENT 64
-#define PAUSE_NS INT64_C(100000000)
+#define PAUSE_NS SH_MS(100)
 
 struct shaking {
     struct shaking *next;

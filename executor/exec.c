@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "executor/agent.h"
 #include "executor/batch/batch.h"
 #include "executor/files/blobs.h"
@@ -33,10 +34,10 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-#define IDLE_NS ((int64_t)50000000)
-#define GAUGE_NS ((int64_t)1000000000)
+#define IDLE_NS SH_MS(50)
+#define GAUGE_NS SH_S(1)
 #define KEPT_SWEEP_S 600u
-#define STOP_NS ((int64_t)10000000000)
+#define STOP_NS SH_S(10)
 
 static int make_dirs(const struct exec *x, struct sh_err *err)
 {
@@ -378,7 +379,7 @@ int exec_start(struct exec *x, const struct exec_conf *conf, const struct exec_h
         return rc;
     sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), conf->device), 1);
     sh_loop_before_sleep(loop, on_before_sleep, x);
-    sh_loop_busy_poll(loop, conf->busy_poll_us * 1000);
+    sh_loop_busy_poll(loop, SH_US(conf->busy_poll_us));
     SH_INFO("executor.start",
             "name=%s device=%s pool_bytes=%zu workers=%lld link_gb_per_s=%.2f link_latency_us=%.1f",
             conf->name, conf->device, dev_mem_bytes(x->mem), (long long)conf->workers,
@@ -392,7 +393,7 @@ static void drain(struct exec *x)
     int64_t end = sh_clock_ns() + STOP_NS / 2;
 
     while (x->tx && tx_is_busy(x->tx) && sh_clock_ns() < end)
-        if (sh_loop_once(x->loop, 10000000, NULL))
+        if (sh_loop_once(x->loop, SH_MS(10), NULL))
             return;
 }
 

@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 
@@ -9,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FORGET_NS INT64_C(3600000000000) /* a slot may be taken over from one away for that long */
+#define FORGET_NS SH_S(3600) /* a slot may be taken over from one away for that long */
 
 static void on_put(void *ctx, void *arg, int rc, const struct sh_err *err)
 {

@@ -2,6 +2,7 @@
 #include "scheduler/explain.h"
 
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
@@ -301,7 +302,7 @@ static void say_waiting(const struct query *q, char *out, size_t size)
 /* As jobs_pool.c and jobpool.c count it. */
 static int64_t min_run_ns(const struct query *q)
 {
-    int64_t own = SH_MIN(q->j->min_run_ns, q->s->conf->max_min_run_ms * 1000000);
+    int64_t own = SH_MIN(q->j->min_run_ns, SH_MS(q->s->conf->max_min_run_ms));
 
     return own > 0 ? own : q->in.min_run_ns;
 }
@@ -349,7 +350,7 @@ static json_t *holder(struct query *q, const struct exec *e)
                         json_integer(SH_MAX(j->progress.steps - j->progress.step, 0)));
     json_object_set_new(o, "steps_per_s", json_real(steps_per_s(j, q->in.now_ns)));
     if (left != UNKNOWN)
-        json_object_set_new(o, "left_ms", json_integer(left / 1000000));
+        json_object_set_new(o, "left_ms", json_integer(left / SH_MS(1)));
     return o;
 }
 
@@ -366,7 +367,7 @@ static json_t *factors(const struct query *q)
                      "tenant_guaranteed_gpus", t->guaranteed_gpus, "tenant_weight", t->weight,
                      "tenant_usage_gpu_s", usage_s, "tenant_share_gpu_s",
                      t->weight > 0 ? usage_s / t->weight : 0, "min_run_ms",
-                     (json_int_t)(min_run_ns(q) / 1000000));
+                     (json_int_t)(min_run_ns(q) / SH_MS(1)));
 }
 
 /* Would it, by the estimate, not have ended when its deadline comes? */
@@ -413,7 +414,7 @@ static int answer(struct query *q, json_t **out, struct sh_err *err)
         json_object_set_new(o, "basis", json_string(q->basis));
     }
     if (waits && q->wait_ns != UNKNOWN)
-        json_object_set_new(o, "estimated_wait_ms", json_integer(q->wait_ns / 1000000));
+        json_object_set_new(o, "estimated_wait_ms", json_integer(q->wait_ns / SH_MS(1)));
     *out = o;
     return SH_OK;
 }

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/decide/lease_watch.h"
 #include "scheduler/sched.h"
 
@@ -107,7 +108,7 @@ static void on_timer(struct sh_loop *loop, void *arg)
 {
     struct leader *l = arg;
     struct sched *s = l->sched;
-    int64_t ttl_ns = s->conf->lease_ttl_ms * 1000000, now = sh_clock_ns();
+    int64_t ttl_ns = SH_MS(s->conf->lease_ttl_ms), now = sh_clock_ns();
 
     (void)loop;
     if (s->epoch && lease_watch_is_lost(&l->watch, ttl_ns, now))
@@ -125,8 +126,7 @@ void leader_on_word(struct sched *s)
     struct leader *l = s->leader;
     int64_t now = sh_clock_ns();
 
-    if (s->epoch && lease_watch_on_word(&l->watch, s->conf->lease_ttl_ms * 1000000, now) &&
-        !l->asking)
+    if (s->epoch && lease_watch_on_word(&l->watch, SH_MS(s->conf->lease_ttl_ms), now) && !l->asking)
         try_now(l, now);
 }
 
@@ -139,8 +139,7 @@ int leader_new(struct sched *s, struct leader **out, struct sh_err *err)
     if (!l)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate the leader");
     l->sched = s;
-    rc =
-        sh_timer_add(s->loop, 0, s->conf->lease_ttl_ms * 1000000 / 12, on_timer, l, &l->timer, err);
+    rc = sh_timer_add(s->loop, 0, SH_MS(s->conf->lease_ttl_ms) / 12, on_timer, l, &l->timer, err);
     if (rc) {
         free(l);
         return rc;

@@ -5,18 +5,19 @@
 #include "common/log.h"
 #include "common/loop.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/decide/conf.h"
 #include "scheduler/sched.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-#define MIGRATE_WAIT_NS INT64_C(15000000000)
+#define MIGRATE_WAIT_NS SH_S(15)
 
 /* A database that is just being started is waited for. */
 static int migrate(const struct sched_conf *c, struct sh_err *err)
 {
-    const struct timespec pause = {.tv_nsec = 250000000};
+    const struct timespec pause = {.tv_nsec = SH_MS(250)};
     int64_t until = sh_clock_ns() + MIGRATE_WAIT_NS;
     struct db *db = NULL;
     int applied = 0, rc = db_new(c->db_url, "shunt-migrate", &db, err);
@@ -71,7 +72,7 @@ static int serve(const struct sched_conf *c, struct sh_err *err)
     if (!rc)
         rc = sched_new(c, loop, &s, err);
     if (!rc)
-        sh_loop_busy_poll(loop, c->busy_poll_us * 1000);
+        sh_loop_busy_poll(loop, SH_US(c->busy_poll_us));
     if (!rc) {
         sh_metric_set(M_shunt_build_info, SH_LABELS(sh_conf_version(), ""), 1);
         SH_INFO("sched.start", "holder=%s", s->holder);

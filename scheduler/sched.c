@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/leader.h"
 #include "scheduler/models/ahead.h"
 #include "scheduler/models/homes.h"
@@ -21,7 +22,6 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define SECOND_NS INT64_C(1000000000)
 #define LAST_WRITES_MS 3000
 
 /* ------------------------------------------------------------------ reading the database */
@@ -256,7 +256,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     (void)l;
     if (s->epoch == 0)
         return;
-    if (now - s->poll_at_ns >= s->conf->poll_ms * 1000000)
+    if (now - s->poll_at_ns >= SH_MS(s->conf->poll_ms))
         sched__poll(s);
     if (!s->loaded)
         return;
@@ -266,7 +266,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     waiting_tick(s);
     ahead_tick(s);
     sched_wake_some(s);
-    if (now - s->pass_at_ns >= SECOND_NS / 4)
+    if (now - s->pass_at_ns >= SH_MS(250))
         sched_wake_jobs(s);
 }
 
@@ -331,9 +331,9 @@ int sched_new(const struct sched_conf *conf, struct sh_loop *l, struct sched **o
         goto out;
     sh_loop_on_wake(l, on_db, s);
     sh_loop_before_sleep(l, before_sleep, s);
-    rc = sh_timer_add(l, 0, conf->tick_ms * 1000000, on_tick, s, &s->tick, err);
+    rc = sh_timer_add(l, 0, SH_MS(conf->tick_ms), on_tick, s, &s->tick, err);
     if (!rc)
-        rc = sh_timer_add(l, SECOND_NS, SECOND_NS, on_second, s, &s->second, err);
+        rc = sh_timer_add(l, SH_S(1), SH_S(1), on_second, s, &s->second, err);
     if (!rc)
         rc = leader_new(s, &s->leader, err);
     if (rc)
@@ -349,8 +349,8 @@ out:
 /* A job's next write waits for the answer to the one before: the answers are still taken. */
 static void write_jobs(struct sched *s)
 {
-    const struct timespec pause = {.tv_nsec = 5000000};
-    int64_t until = sh_clock_ns() + LAST_WRITES_MS * INT64_C(1000000);
+    const struct timespec pause = {.tv_nsec = SH_MS(5)};
+    int64_t until = sh_clock_ns() + SH_MS(LAST_WRITES_MS);
 
     while (s->epoch && s->loaded && jobs_flush_all(s) && dbthread_is_up(s->db) &&
            sh_clock_ns() < until) {

@@ -3,13 +3,12 @@
 
 #include "common/json.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "common/whatif.h"
 #include "simulate/change.h"
 #include "simulate/world.h"
 
 #include <stdlib.h>
-
-#define DAY_NS (INT64_C(86400) * SIM_SECOND)
 
 struct outcome { /* of a world */
     struct world w;
@@ -34,13 +33,13 @@ static int run(struct outcome *o, int64_t share_until_ns, struct sh_err *err)
                                  .tenants = o->w.rules,
                                  .pools = o->w.pools,
                                  .n_lines = o->w.n_lines,
-                                 .end_ns = ANSWER_DAYS * DAY_NS,
+                                 .end_ns = SH_DAYS(ANSWER_DAYS),
                                  .share_until_ns = share_until_ns,
                                  .share_ns = o->share_ns};
     const struct job_conf conf = {.n_gpus = (uint32_t)o->w.n_gpus,
                                   .stop_ns = o->w.stop_ns,
-                                  .min_run_ns = o->w.options.min_run_ms * 1000000,
-                                  .level_ns = o->w.options.level_ms * 1000000,
+                                  .min_run_ns = SH_MS(o->w.options.min_run_ms),
+                                  .level_ns = SH_MS(o->w.options.level_ms),
                                   .half_life_s = (double)o->w.options.usage_half_life_s,
                                   .world = &jw,
                                   .ends = o->ends};

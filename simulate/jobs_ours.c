@@ -9,6 +9,7 @@
  * known how long the rest takes, as steps are counted and measured; of others nothing is.
  */
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/decide/jobpool.h"
 #include "scheduler/decide/lines.h"
 #include "simulate/jobs.h"
@@ -467,7 +468,7 @@ static void ours_stopped(void *p, uint32_t job)
 static int64_t next_look(const struct ours *o)
 {
     const struct sh_tree_node *n = sh_tree_first(&o->pool.guarded);
-    int64_t next_ns = o->c->now_ns + SH_MAX(o->pool.min_run_ns, SIM_SECOND);
+    int64_t next_ns = o->c->now_ns + SH_MAX(o->pool.min_run_ns, SH_S(1));
 
     if (!o->n_wait)
         return SIM_NEVER;

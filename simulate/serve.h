@@ -9,6 +9,7 @@
 #ifndef SH_SIMULATE_SERVE_H
 #define SH_SIMULATE_SERVE_H
 
+#include "common/units.h"
 #include "scheduler/database/store_view.h"
 #include "scheduler/decide/conf.h"
 #include "scheduler/decide/snapshot.h"
@@ -19,7 +20,7 @@
 #define SERVE_MAX_BATCH 64u
 #define SERVE_MAX_LAYERS 64u
 #define SERVE_BLOCK (2u << 20)
-#define SERVE_BASE_NS INT64_C(1000000000) /* of the clock of policies at time 0 */
+#define SERVE_BASE_NS SH_S(1) /* of the clock of policies at time 0 */
 
 struct serve_model {                       /* the caller sets all but run_ns and asked */
     uint64_t layer_ends[SERVE_MAX_LAYERS]; /* of the image, bytes */

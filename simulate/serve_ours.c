@@ -9,6 +9,7 @@
  * decides; else each is everywhere. */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "executor/memory/residency.h"
 #include "executor/memory/tenure.h"
 #include "scheduler/models/ahead.h"
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICK_NS INT64_C(100000000) /* --tick-ms */
+#define TICK_NS SH_MS(100) /* --tick-ms */
 #define SECOND_TICKS 10
 #define MAX_RUNS 16u
 

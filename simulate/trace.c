@@ -3,6 +3,7 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -182,7 +183,6 @@ bool trace__time(const char *text, int64_t *ns_out)
         !trace__number(text + used, &s) || mo < 1 || mo > 12 || d < 1 || d > 31 || h < 0 ||
         h > 23 || mi < 0 || mi > 59 || s < 0 || s >= 61)
         return false;
-    *ns_out = ((days_of(y, mo, d) * 24 + h) * 60 + mi) * 60 * INT64_C(1000000000) +
-              (int64_t)llround(s * 1e9);
+    *ns_out = SH_S(((days_of(y, mo, d) * 24 + h) * 60 + mi) * 60) + (int64_t)llround(s * 1e9);
     return true;
 }

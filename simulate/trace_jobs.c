@@ -1,5 +1,6 @@
 /* trace_jobs.c - see trace.h: training jobs. */
 #include "common/mem.h"
+#include "common/units.h"
 #include "simulate/trace.h"
 
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static int read_philly(struct trace__file *f, struct trace_jobs *t, struct sh_er
             return trace__bad(f, "duration", err);
         if (!trace__number(trace__cell(f, gpus), &n))
             return trace__bad(f, "num_gpus", err);
-        rc = add(t, (double)(ns / 1000000000), run_s, n, trace__cell(f, tenant), err);
+        rc = add(t, (double)(ns / SH_S(1)), run_s, n, trace__cell(f, tenant), err);
         if (rc)
             return rc;
     }

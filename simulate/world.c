@@ -4,6 +4,7 @@
 #include "common/json.h"
 #include "common/mem.h"
 #include "common/quota.h"
+#include "common/units.h"
 #include "scheduler/decide/conf.h"
 
 #include <math.h>
@@ -166,7 +167,7 @@ int world_read(const json_t *snapshot, double hours, const char *trace, struct w
     };
     int rc = sh_json_read(snapshot, "snapshot", f, SH_ARRAY_LEN(f), err);
 
-    *w = (struct world){.stop_ns = 100000000, .left_out = (size_t)left_out};
+    *w = (struct world){.stop_ns = SH_MS(100), .left_out = (size_t)left_out};
     if (!rc && format != WORLD_FORMAT)
         rc = SH_FAIL(err, SH_E_INVALID, "a snapshot of format %d is wanted, this is of %d",
                      WORLD_FORMAT, (int)format);

@@ -3,6 +3,7 @@
 #include "common/job.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "simulate/world.h"
 
 #include <inttypes.h>
@@ -244,7 +245,7 @@ static void set_run(struct reading *x, const struct row *r, bool *is_taken, stru
     more->gpu = r->gpu_i;
     more->since_ns = -ns_of(had_s);
     more->had_ns = SH_MAX(more->had_ns + more->since_ns + more->start_ns, INT64_C(0));
-    of->run_ns = SH_MAX(ns_of(had_s) + ns_of(rest_s) - more->start_ns, INT64_C(1000000));
+    of->run_ns = SH_MAX(ns_of(had_s) + ns_of(rest_s) - more->start_ns, SH_MS(1));
 }
 
 static int add(struct reading *x, const struct part *p, bool *is_taken, struct sh_err *err)
@@ -259,19 +260,19 @@ static int add(struct reading *x, const struct part *p, bool *is_taken, struct s
                              .tenant = r->tenant_i,
                              .at_ns = ns_of(SH_MAX(p->at_s, 0.0)),
                              .run_ns = work_ns(r->step_s * (double)r->steps)};
-    *more = (struct job_more){.queued_us = (int64_t)(p->at_s * 1e6),
-                              .is = {.priority = (int32_t)r->priority,
-                                     .queue_open = r->queue_open,
-                                     .model_ready = r->ready,
-                                     .not_before_ns = ns_of(r->wait_s),
-                                     .min_run_ns = SH_MIN(r->min_runtime_ms * 1000000,
-                                                          w->options.max_min_run_ms * 1000000),
-                                     .is_fixed = !r->preemptible,
-                                     .array_max = (uint32_t)r->max_parallel},
-                              .array = r->max_parallel ? (uint32_t)(r->array % UINT32_MAX) + 1 : 0,
-                              .had_ns = p->comes ? 0 : ns_of(r->busy_s),
-                              .gpu = SIM_NONE,
-                              .start_ns = ns_of(r->start_s)};
+    *more = (struct job_more){
+        .queued_us = (int64_t)(p->at_s * 1e6),
+        .is = {.priority = (int32_t)r->priority,
+               .queue_open = r->queue_open,
+               .model_ready = r->ready,
+               .not_before_ns = ns_of(r->wait_s),
+               .min_run_ns = SH_MIN(SH_MS(r->min_runtime_ms), SH_MS(w->options.max_min_run_ms)),
+               .is_fixed = !r->preemptible,
+               .array_max = (uint32_t)r->max_parallel},
+        .array = r->max_parallel ? (uint32_t)(r->array % UINT32_MAX) + 1 : 0,
+        .had_ns = p->comes ? 0 : ns_of(r->busy_s),
+        .gpu = SIM_NONE,
+        .start_ns = ns_of(r->start_s)};
     if (!p->comes && is_on_executor(r))
         set_run(x, r, is_taken, of, more);
     else if (!p->comes)

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,7 @@
 
 #define N_SLOTS 16384u /* a power of two */
 #define PROBES 8u
-#define UNKNOWN_NS INT64_C(5000000000)
+#define UNKNOWN_NS SH_S(5)
 #define USED_STEP_MS 1000
 #define BATCH_IDS 256
 

@@ -15,12 +15,13 @@
 #include "common/field.h"
 #include "common/mem.h"
 #include "common/states.h"
+#include "common/units.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
-#define LOAD_WAIT_NS INT64_C(55000000000)
+#define LOAD_WAIT_NS SH_S(55)
 
 /* Parameters that would change what is loaded are not for us: a model is uploaded first. */
 static int check_parameters(struct api_req *q, const char *allowed, struct sh_err *err)

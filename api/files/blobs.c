@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -301,8 +302,7 @@ void blobs_tick(struct blobs *b)
 
     if (now < b->next_ns || atomic_exchange(&b->busy, true))
         return;
-    b->next_ns =
-        now + SH_MIN(SH_CONF_NOW(b->api->conf->blob_keep_s), EVERY_S) * INT64_C(1000000000);
+    b->next_ns = now + SH_S(SH_MIN(SH_CONF_NOW(b->api->conf->blob_keep_s), EVERY_S));
     if (pool_submit(b->api->bulk, &b->task, NULL)) /* busy or stopping: the next one is soon */
         atomic_store(&b->busy, false);
 }

@@ -5,6 +5,7 @@
 #include "api/http/http_int.h"
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "common/units.h"
 #include "common/wire.h"
 
 #include <stdlib.h>
@@ -98,7 +99,7 @@ int http_start(struct api *a, const struct http_steps *steps, struct tls *tls, s
     h->steps = steps;
     h->tls = tls;
     h->in_place = strncmp(MHD_get_version(), "0.9.", 4) == 0;
-    h->busy_ns = c->busy_poll_us * 1000;
+    h->busy_ns = SH_US(c->busy_poll_us);
     h->max_polling = SH_MAX(sh_cores() / POLL_CORES, 1u);
     h->front = (struct http_door){.http = h, .fd = -1};
     h->admin = (struct http_door){.http = h, .fd = -1, .is_admin = true};

@@ -21,6 +21,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -33,11 +34,10 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#define NS_PER_S INT64_C(1000000000)
 #define SWEEP_AT_ONCE 64u /* connections, with the lock held */
 #define IDLE_EVERY 5u     /* sweeps: most connections are idle, and each costs a system call */
-#define SPARE_NS NS_PER_S /* idle for so long: the next request is not on its way already */
-#define LINGER_NS (30 * NS_PER_S)
+#define SPARE_NS SH_S(1)  /* idle for so long: the next request is not on its way already */
+#define LINGER_NS SH_S(30)
 #define LINGER_BYTES (UINT64_C(64) << 20)
 #define LINGER_PIECE ((size_t)8 << 20)
 
@@ -412,7 +412,7 @@ static bool has_ended(const struct http_conn *c)
 
 static bool is_slow(const struct http_conn *c, const struct api_conf *conf, int64_t now)
 {
-    int64_t ns = now - c->since_ns - SH_CONF_NOW(conf->upload_grace_s) * NS_PER_S;
+    int64_t ns = now - c->since_ns - SH_S(SH_CONF_NOW(conf->upload_grace_s));
     double owed = (double)SH_CONF_NOW(conf->upload_min_rate) * ((double)ns / 1e9);
 
     /* Of a reply we only know that some of it is still to go. */
@@ -427,7 +427,7 @@ static void sweep_one(struct http_conn *c, const struct api_conf *conf, int64_t 
     if (c->is_cut)
         return;
     if (c->phase == CONN_HEAD)
-        slow = now - c->since_ns > SH_CONF_NOW(conf->header_timeout_s) * NS_PER_S;
+        slow = now - c->since_ns > SH_S(SH_CONF_NOW(conf->header_timeout_s));
     else if (c->phase != CONN_WORK)
         slow = is_slow(c, conf, now);
     if (c->phase == CONN_BODY || (c->phase == CONN_HEAD && idle_too)) {

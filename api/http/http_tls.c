@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 
 #define MAX_PEM (1 << 20)
 #define MAX_CHAIN 16u
-#define LOOK_NS INT64_C(1000000000)
+#define LOOK_NS SH_S(1)
 
 static const struct {
     const char *name, *priority;

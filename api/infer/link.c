@@ -11,16 +11,17 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define SWEEP_NS (20 * LINK_NS_PER_MS)
+#define SWEEP_NS SH_MS(20)
 #define HINT_NS SWEEP_NS /* between two hints about jobs, each of which makes the leader look */
 #define COMES_AT_ONCE (8u << 10) /* a body so small is there with its headers, or soon after */
 #define SENT_TOGETHER 32u        /* commands: while others keep coming, these do not wait longer */
-#define ORPHAN_NS (2000 * LINK_NS_PER_MS) /* wait for a result after the scheduler's loss */
+#define ORPHAN_NS SH_S(2)        /* wait for a result after the scheduler's loss */
 
 /* ---------------------------------------------------------------- the table */
 
@@ -68,7 +69,7 @@ static void infer_forget(struct link *l, struct infer *i)
  * have been cut short (ORPHAN_NS, or by its client). */
 static int64_t drain_end(const struct link *l)
 {
-    int64_t wait_ns = SH_CONF_NOW(l->api->conf->infer_timeout_ms) * LINK_NS_PER_MS;
+    int64_t wait_ns = SH_MS(SH_CONF_NOW(l->api->conf->infer_timeout_ms));
 
     return sh_clock_ns() + wait_ns + l->run_ns + LIMBO_NS;
 }
@@ -144,8 +145,7 @@ static void run_open(struct link *l, struct infer *i)
 
     sh_loop_stay_awake(l->loop);
     table_add(l, i);
-    i->link.deadline_ns =
-        i->begin_ns + SH_CONF_NOW(l->api->conf->infer_timeout_ms) * LINK_NS_PER_MS;
+    i->link.deadline_ns = i->begin_ns + SH_MS(SH_CONF_NOW(l->api->conf->infer_timeout_ms));
     if (!atomic_load(&l->up)) {
         link__fail(l, i, SH_E_UNAVAILABLE, "no scheduler is reachable; try again later", false);
         return;
@@ -167,7 +167,7 @@ static void fill_spans(const struct infer *i, struct msg_span *in, struct msg_sp
 static void run_ready(struct link *l, struct infer *i)
 {
     struct msg_span in[CAT_MAX_IO], out[CAT_MAX_IO];
-    int64_t budget_ns = i->plan.timeout_us * 1000;
+    int64_t budget_ns = SH_US(i->plan.timeout_us);
     struct sh_msg m = {.type = MSG_INFER_READY};
 
     if (i->link.over)
@@ -622,7 +622,7 @@ int link_start(struct api *a, struct link **out, struct sh_err *err)
         rc = sh_link_new(l->loop, a->conf->scheduler, &h, &l->scheduler, err);
     if (!rc) {
         sh_loop_on_wake(l->loop, on_wake, l);
-        sh_loop_busy_poll(l->loop, a->conf->busy_poll_us * 1000);
+        sh_loop_busy_poll(l->loop, SH_US(a->conf->busy_poll_us));
         a->link = l; /* callbacks look for it there */
         l->has_thread = pthread_create(&l->thread, NULL, thread_main, l) == 0;
         if (!l->has_thread)

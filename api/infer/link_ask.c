@@ -2,9 +2,10 @@
 #include "api/infer/link_int.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #define MAX_ASKS 32u /* an answer costs the scheduler a look at every job that waits */
-#define ASK_NS (2000 * LINK_NS_PER_MS)
+#define ASK_NS SH_S(2)
 
 static void ask_finish(struct link_ask *a, int rc)
 {

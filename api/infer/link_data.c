@@ -4,13 +4,14 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <stdlib.h>
 #include <unistd.h>
 
 #define CHUNK_BYTES ((size_t)1 << 20)
-#define REACH_NS (2000 * LINK_NS_PER_MS) /* who lives connects in far less */
-#define UNCONFIRMED_NS (15000 * LINK_NS_PER_MS)
+#define REACH_NS SH_S(2) /* who lives connects in far less */
+#define UNCONFIRMED_NS SH_S(15)
 
 static struct link_exec *find_exec(struct link *l, const char *name)
 {
@@ -113,7 +114,7 @@ static void ask_again_for_all_of(struct link *l, const char *executor)
 
 static void learn_run_time(struct link *l, uint64_t run_ms)
 {
-    int64_t ns = (int64_t)SH_MIN(run_ms, LINK_MAX_RUN_MS) * LINK_NS_PER_MS;
+    int64_t ns = SH_MS(SH_MIN(run_ms, LINK_MAX_RUN_MS));
 
     l->run_ns = SH_MAX(l->run_ns, ns);
 }

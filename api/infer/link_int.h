@@ -3,12 +3,12 @@
 #define SH_API_INFER_LINK_INT_H
 
 #include "api/infer/link.h"
+#include "common/units.h"
 #include "common/wire.h"
 
 #define LINK_BUCKETS 4096u
 #define LINK_MAX_LOADS 64u /* at once; what is more is loaded again when its pause is over */
-#define LINK_NS_PER_MS INT64_C(1000000)
-#define LIMBO_NS (10000 * LINK_NS_PER_MS) /* what the clocks and the messages may take */
+#define LIMBO_NS SH_S(10)  /* what the clocks and the messages may take */
 #define LINK_MAX_RUN_MS UINT64_C(86400000)
 #define LINK_LOST_TEXT "the scheduler was lost; try again"
 

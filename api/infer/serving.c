@@ -9,6 +9,7 @@
 #include "common/idmap.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <pthread.h>
 #include <stdio.h>
@@ -198,7 +199,7 @@ static json_t *progress(const struct serving_state *is)
     return json_pack("{s:s, s:I, s:I, s:o}", "step", is->step, "done", (json_int_t)is->done,
                      "total", (json_int_t)is->total, "seconds_left",
                      is->left_ns < 0 ? json_null()
-                                     : json_real((double)(is->left_ns / 10000000) / 100));
+                                     : json_real((double)(is->left_ns / SH_MS(10)) / 100));
 }
 
 static int show_one(struct serving *s, const struct cat_version *v, json_t *item,

@@ -11,14 +11,15 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 
 #define ROUND_MS 250
-#define PING_NS INT64_C(15000000000)
-#define KEY_NS INT64_C(1000000000)    /* keys are looked at so often: in the cache, as a rule */
+#define PING_NS SH_S(15)
+#define KEY_NS SH_S(1)                /* keys are looked at so often: in the cache, as a rule */
 #define MAX_UNREAD ((size_t)64 << 10) /* a stream that has so much gets nothing more for now */
 #define MAX_STREAM_BYTES ((size_t)4 << 20)
 
@@ -415,9 +416,9 @@ static bool rest(struct watch *w)
     bool stop;
 
     clock_gettime(CLOCK_MONOTONIC, &until);
-    until.tv_nsec += ROUND_MS * 1000000L;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    until.tv_nsec += SH_MS(ROUND_MS);
+    until.tv_sec += until.tv_nsec / SH_S(1);
+    until.tv_nsec %= SH_S(1);
     pthread_mutex_lock(&w->lock);
     while (!w->stop && w->n == 0)
         pthread_cond_wait(&w->work, &w->lock);

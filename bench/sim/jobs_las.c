@@ -10,14 +10,15 @@
  * themselves, (age + work left) / work. Simplified: a job is an app by itself and knows its true
  * length; no auction and no placement, so nobody has an interest to bid falsely. */
 #include "common/mem.h"
+#include "common/units.h"
 #include "simulate/jobs.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define LIMIT_NS (3600 * SIM_SECOND) /* GPU time after which a job is in the second queue */
-#define LEASE_NS (1200 * SIM_SECOND)
-#define AUCTION_NS (300 * SIM_SECOND) /* leases that end within so long end together */
+#define LIMIT_NS SH_S(3600) /* GPU time after which a job is in the second queue */
+#define LEASE_NS SH_S(1200)
+#define AUCTION_NS SH_S(300) /* leases that end within so long end together */
 
 struct las {
     struct cluster *c;

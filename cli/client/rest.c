@@ -9,6 +9,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <fcntl.h>
 #include <stdarg.h>
@@ -21,7 +22,7 @@
 #define MAX_KEY_FILE 512
 #define PAGE 1000 /* the server gives no more at once */
 #define MAX_JSON (256u << 20)
-#define AWAY_NS 30000000000LL /* a server that is restarted meanwhile does not end a wait */
+#define AWAY_NS SH_S(30) /* a server that is restarted meanwhile does not end a wait */
 
 /* ---------------------------------------------------------------- where, and with which key */
 

@@ -9,6 +9,7 @@
 #include "common/hash.h"
 #include "common/io.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,7 +22,7 @@
 
 #define CHUNK (1u << 20)
 #define WORTH_ASKING (8 << 20)
-#define GIVE_UP_NS 60000000000LL /* a broken connection, since the last one that got further */
+#define GIVE_UP_NS SH_S(60) /* a broken connection, since the last one that got further */
 #define PAUSE_MIN_MS INT64_C(200)
 #define PAUSE_MAX_MS INT64_C(5000)
 #define STILL_MS 330000 /* the server checks a model for up to 300 s before it answers */

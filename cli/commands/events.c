@@ -7,13 +7,14 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
 #define AGAIN_MS 500
-#define SILENCE_MS 45000      /* the server says something every 15 s */
-#define AWAY_NS 30000000000LL /* a server that is restarted meanwhile does not end this */
+#define SILENCE_MS 45000 /* the server says something every 15 s */
+#define AWAY_NS SH_S(30) /* a server that is restarted meanwhile does not end this */
 #define MAX_LINE (1u << 20)
 
 struct follow {
@@ -150,7 +151,7 @@ static int events_follow(struct cli *c, const char *path, bool of_all, struct sh
         if (f.is_over)
             rc = SH_OK;
         if (rc && (c->exit_code == CLI_NOT_REACHABLE || sh_rc_retry(rc)) && f.heard_ns > 0 &&
-            sh_clock_ns() - f.heard_ns < AWAY_NS + SILENCE_MS * 1000000LL)
+            sh_clock_ns() - f.heard_ns < AWAY_NS + SH_MS(SILENCE_MS))
             rc = SH_OK; /* it was there a moment ago */
         if (rc)
             sh_err_copy(err, &now);

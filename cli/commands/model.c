@@ -11,6 +11,7 @@
 #include "common/clock.h"
 #include "common/external.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -242,7 +243,7 @@ static bool is_lost(const char *state, const char *want)
 int model_wait_version(struct cli *c, const char *model, int64_t version, const char *want,
                        struct sh_err *err)
 {
-    int64_t start = sh_clock_ns(), end = start + c->conf->wait_s * 1000000000;
+    int64_t start = sh_clock_ns(), end = start + SH_S(c->conf->wait_s);
     char path[REST_PATH_MAX], state[32] = "", how_far[80];
     struct progress bar;
     int rc = version_path(path, model, version, NULL, err);

@@ -9,6 +9,7 @@
 #include "common/conf.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -21,8 +22,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MS 1000000LL
-#define DOWN_WAIT_NS (110000 * MS) /* the sum of what the supervisor gives its processes */
+#define DOWN_WAIT_NS SH_S(110) /* the sum of what the supervisor gives its processes */
 #define TAIL_BYTES 1500
 #define PROBE_MS 2000
 
@@ -124,7 +124,7 @@ static double wait_look(struct wait *w)
 
 static int wait_ready(struct cli *c, struct wait *w, pid_t supervisor, struct sh_err *err)
 {
-    int64_t end = sh_clock_ns() + c->conf->wait_s * 1000 * MS;
+    int64_t end = sh_clock_ns() + SH_S(c->conf->wait_s);
     const char *phase = "processes";
 
     c->own_key = true; /* one in the environment may be another system's, or may not look */

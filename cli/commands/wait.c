@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/job_state.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <stdio.h>
 
@@ -77,7 +78,7 @@ static void say_why(struct cli *c, struct progress *bar, const struct job_end *e
     char now[sizeof(w->seen)], id[24], path[REST_PATH_MAX];
     json_t *job, *explained = NULL;
 
-    if (c->conf->quiet || sh_clock_ns() - w->looked_ns < e->look_ms * 1000000)
+    if (c->conf->quiet || sh_clock_ns() - w->looked_ns < SH_MS(e->look_ms))
         return;
     w->looked_ns = sh_clock_ns();
     job = e->waiting(c, j);
@@ -99,7 +100,7 @@ static void say_why(struct cli *c, struct progress *bar, const struct job_end *e
 
 int job_wait_end(struct cli *c, const struct job_end *e, json_t **out, struct sh_err *err)
 {
-    int64_t end = sh_clock_ns() + c->conf->wait_s * 1000000000, seen_ns = 0;
+    int64_t end = sh_clock_ns() + SH_S(c->conf->wait_s), seen_ns = 0;
     struct why why = {0};
     struct progress bar;
     int rc = SH_OK;

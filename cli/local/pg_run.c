@@ -5,6 +5,7 @@
 #include "common/db.h"
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "common/units.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -15,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define START_NS INT64_C(120000000000) /* it may have to redo what a crash left */
+#define START_NS SH_S(120) /* it may have to redo what a crash left */
 #define TICK_MS 200
 #define MAX_COMPLAINT 32768
 

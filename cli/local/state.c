@@ -7,6 +7,7 @@
 #include "common/clock.h"
 #include "common/hash.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,7 +22,7 @@
 #include <unistd.h>
 
 #define MAX_SYSTEM (1u << 20)
-#define LOCK_WAIT_NS INT64_C(5000000000)
+#define LOCK_WAIT_NS SH_S(5)
 #define AUX_BEGIN "/var/tmp/shunt-"
 #define AUX_HASH 12
 #define LONGEST_SOCKET "executor-XXXXXXXXXXXX.sock"

@@ -7,6 +7,7 @@
 #include "common/loop.h"
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "common/units.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -18,12 +19,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define MS 1000000LL
-#define GATE_POLL_NS (50 * MS)
-#define TRIM_EVERY_NS (60000 * MS)
-#define STEADY_NS (30000 * MS) /* who lived this long starts again without a long wait */
-#define BACKOFF_MIN_NS (200 * MS)
-#define BACKOFF_MAX_NS (10000 * MS)
+#define GATE_POLL_NS SH_MS(50)
+#define TRIM_EVERY_NS SH_S(60)
+#define STEADY_NS SH_S(30) /* who lived this long starts again without a long wait */
+#define BACKOFF_MIN_NS SH_MS(200)
+#define BACKOFF_MAX_NS SH_S(10)
 #define QUIT_MS 5000
 #define LOG_START_MAX (4 << 20) /* rotated at a start */
 #define LOG_MAX (64 << 20)      /* cut while it runs */
@@ -285,7 +285,7 @@ static void send_signal(struct proc *p, int sig)
     p->signal = sig;
     SH_INFO("process.stop", "name=%s pid=%d signal=%d", p->plan->name, (int)p->pid, sig);
     kill(p->pid, sig);
-    sh_timer_set(p->timer, (sig == SIGQUIT ? QUIT_MS : p->plan->stop_ms) * MS);
+    sh_timer_set(p->timer, SH_MS(sig == SIGQUIT ? QUIT_MS : p->plan->stop_ms));
 }
 
 static void on_timer(struct sh_loop *l, void *arg)
@@ -427,7 +427,7 @@ void super_stop(const struct state *s, const char *name, struct progress *bar)
     pid_t pid = state_pid(s, name);
 
     for (size_t i = 0; pid > 0 && i < SH_ARRAY_LEN(signals); i++) {
-        int64_t end = sh_clock_ns() + (i == 0 ? 20000 : 5000) * MS;
+        int64_t end = sh_clock_ns() + SH_S(i == 0 ? 20 : 5);
 
         kill(pid, signals[i]);
         while (state_is_running(s, name, pid) && sh_clock_ns() < end) {

@@ -5,6 +5,7 @@
 #include "cli/text/yaml.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -18,14 +19,14 @@
 #define NARROW 80    /* columns of a terminal that does not say */
 #define LEAST_LAST 8 /* of a last column that is cut */
 #define MAX_YAML (1u << 30)
-#define LINE_EVERY_NS 5000000000LL
-#define SAME_EVERY_NS 60000000000LL /* one that says the same again */
-#define DRAW_EVERY_NS 80000000LL
+#define LINE_EVERY_NS SH_S(5)
+#define SAME_EVERY_NS SH_S(60) /* one that says the same again */
+#define DRAW_EVERY_NS SH_MS(80)
 #define BAR_CELLS 28
 
 void cli_sleep_ms(int64_t ms)
 {
-    struct timespec t = {ms / 1000, ms % 1000 * 1000000};
+    struct timespec t = {ms / 1000, SH_MS(ms % 1000)};
 
     nanosleep(&t, NULL);
 }

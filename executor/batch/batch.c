@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "executor/batch/batch_int.h"
 #include "executor/files/push.h"
 #include "executor/report/usage.h"
@@ -17,11 +18,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TICK_NS ((int64_t)100000000)
-#define REPORT_NS ((int64_t)250000000)
-#define MODEL_NS ((int64_t)60000000000) /* so long a model may be away */
-#define OPEN_NS ((int64_t)600000000000) /* so long descriptors or memory may be wanting */
-#define OPEN_PAUSE_NS ((int64_t)1000000000)
+#define TICK_NS SH_MS(100)
+#define REPORT_NS SH_MS(250)
+#define MODEL_NS SH_S(60) /* so long a model may be away */
+#define OPEN_NS SH_S(600) /* so long descriptors or memory may be wanting */
+#define OPEN_PAUSE_NS SH_S(1)
 #define MAX_FAILURES 3 /* of runs in a row: workers that died */
 
 struct batch {

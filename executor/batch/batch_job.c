@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/json.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "executor/batch/batch_int.h"
 #include "executor/files/push.h"
 #include "executor/pool/pool.h"
@@ -55,7 +56,7 @@ static int read_spec(struct batch_job *j, struct sh_err *err)
     if (b.checkpoint_interval_ms == 0)
         b.checkpoint_interval_ms = j->env->checkpoint_interval_ms;
     j->batch = b.batch;
-    j->interval_ns = b.checkpoint_interval_ms * 1000000;
+    j->interval_ns = SH_MS(b.checkpoint_interval_ms);
     return rc;
 }
 

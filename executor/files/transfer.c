@@ -9,6 +9,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/safetensors.h"
+#include "common/units.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -101,7 +102,7 @@ static void count(const struct transfer_line *l, const char *result)
 
 static void wait_a_while(struct transfer_line *l, int64_t ms)
 {
-    int64_t end = sh_clock_ns() + ms * 1000000;
+    int64_t end = sh_clock_ns() + SH_MS(ms);
 
     while (sh_clock_ns() < end && !atomic_load(&l->task->stop))
         usleep(20000);
@@ -114,7 +115,7 @@ struct attempts {
 /* True: try once more. moved: bytes that are there now; more than before is a new beginning. */
 static bool again(struct transfer_line *l, struct attempts *a, int64_t moved, struct sh_err *one)
 {
-    int64_t now = sh_clock_ns(), most_ns = l->h->conf.retry_s * 1000000000;
+    int64_t now = sh_clock_ns(), most_ns = SH_S(l->h->conf.retry_s);
 
     if (atomic_load(&l->task->stop)) {
         *one = (struct sh_err){0};

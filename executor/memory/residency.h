@@ -25,11 +25,12 @@
 #ifndef SH_EXECUTOR_MEMORY_RESIDENCY_H
 #define SH_EXECUTOR_MEMORY_RESIDENCY_H
 
+#include "common/units.h"
 #include "executor/memory/arena.h"
 
 #define RESIDENCY_MAX_IMAGES 896u
-#define RESIDENCY_KEEP_NS INT64_C(2000000000)   /* what PREPARE announced is pinned for so long */
-#define RESIDENCY_STALE_NS INT64_C(60000000000) /* unused for so long it leaves for a guess */
+#define RESIDENCY_KEEP_NS SH_S(2)   /* what PREPARE announced is pinned for so long */
+#define RESIDENCY_STALE_NS SH_S(60) /* unused for so long it leaves for a guess */
 
 struct residency;
 

@@ -5,13 +5,14 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
 #define MAX_TENANTS 65536u
 #define IDLE_SCRUB_BLOCKS 16u /* a tick: 32 MiB, a few milliseconds even on a slow device */
-#define IDLE_NS ((int64_t)2000000000)
+#define IDLE_NS SH_S(2)
 
 struct pending { /* the lane will still zero or read blocks, whoever has them by then */
     struct pending *next;

@@ -2,9 +2,10 @@
 #include "executor/memory/tenure.h"
 
 #include "common/mem.h"
+#include "common/units.h"
 
 /* Whatever is said, a sum of costs fits its type. */
-#define MAX_COPY_NS INT64_C(60000000000)
+#define MAX_COPY_NS SH_S(60)
 #define MAX_BEHIND ((size_t)100000)
 #define MAX_SUM_NS (INT64_MAX / 8)
 

@@ -35,19 +35,21 @@
 #ifndef SH_EXECUTOR_MEMORY_TENURE_H
 #define SH_EXECUTOR_MEMORY_TENURE_H
 
+#include "common/units.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 /* So much of each gap between runs training does not have: it has to go on first. Of eight loads
  * that were measured at most 0.36 ms (docs/benchmarks.md, "Sharing"). */
-#define TENURE_RESUME_NS INT64_C(300000)
+#define TENURE_RESUME_NS SH_US(300)
 /* So many runs wait for what a change displaces: who lacks it and, in the mean, one behind it. */
 #define TENURE_MISSES 2
 #define TENURE_TRY_STEPS 2
-#define TENURE_TRY_NS INT64_C(1000000000)
-#define TENURE_WAIT_NS INT64_C(30000000000)
-#define TENURE_WAIT_MAX_NS INT64_C(240000000000)
+#define TENURE_TRY_NS SH_S(1)
+#define TENURE_WAIT_NS SH_S(30)
+#define TENURE_WAIT_MAX_NS SH_S(240)
 
 struct tenure_claim { /* what training wants */
     int64_t job;      /* 0: there is none, or none that could run now */

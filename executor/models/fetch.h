@@ -12,10 +12,11 @@
 #ifndef SH_EXECUTOR_MODELS_FETCH_H
 #define SH_EXECUTOR_MODELS_FETCH_H
 
+#include "common/units.h"
 #include "common/wire.h"
 #include "executor/models/store.h"
 
-#define FETCH_SILENT_NS INT64_C(3000000000)
+#define FETCH_SILENT_NS SH_S(3)
 #define FETCH_MOST 4u
 
 /* Begins it if there is a reason to, once for each load. True: it is under way, the load waits. */

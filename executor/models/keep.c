@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "executor/models/model_int.h"
 
 #include <inttypes.h>
@@ -69,7 +70,7 @@ void keep_second(struct store *s)
 {
     const struct store_users *u = store__users(s);
     const struct store_env *env = store__env(s);
-    const int64_t pause_ns = env->renew_s * 1000000000;
+    const int64_t pause_ns = SH_S(env->renew_s);
     int64_t *renewed_ns = store__renewed_ns(s);
     struct worker *best = NULL;
 

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "executor/models/fetch.h"
 #include "executor/models/model_int.h"
 #include "executor/models/seen.h"
@@ -512,7 +513,7 @@ void model_force(struct model *m)
     if (!tx_image_busy(&m->tx))
         return;
     SH_ERROR("switch.stuck", "version=%" PRId64 " ms=%lld", m->handle,
-             (long long)((sh_clock_ns() - m->tx.sent_ns) / 1000000));
+             (long long)((sh_clock_ns() - m->tx.sent_ns) / SH_MS(1)));
     tx_image_force(env->tx, &m->tx);
     m->is_broken = true; /* its mark, should it ever come, gives the range back */
 }

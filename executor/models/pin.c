@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "executor/models/host.h"
 #include "executor/models/model_int.h"
 #include "executor/models/seen.h"
@@ -10,8 +11,8 @@
 
 #include <inttypes.h>
 
-#define MAX_TOLD 128u                /* messages a second; the rest has its turn in the next one */
-#define USE_NS ((int64_t)5000000000) /* a later use alone is told this much apart */
+#define MAX_TOLD 128u  /* messages a second; the rest has its turn in the next one */
+#define USE_NS SH_S(5) /* a later use alone is told this much apart */
 
 static struct residency *residency_of(struct store *s)
 {

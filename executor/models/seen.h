@@ -11,11 +11,12 @@
 #ifndef SH_EXECUTOR_MODELS_SEEN_H
 #define SH_EXECUTOR_MODELS_SEEN_H
 
+#include "common/units.h"
 #include "executor/models/store.h"
 
 #define SEEN_MAX 256u
 #define SEEN_SUM 65536u
-#define SEEN_WRITE_NS INT64_C(5000000000)
+#define SEEN_WRITE_NS SH_S(5)
 
 struct seen_shape {
     struct sh_sizes sizes;

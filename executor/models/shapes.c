@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "executor/models/model_int.h"
 
 #include <inttypes.h>
@@ -99,7 +100,7 @@ bool shapes__evict(struct store *s, const struct model *version, const struct mo
     SH_INFO("shape.evicted",
             "version=%" PRId64 " shape=%" PRId64 " idle_ms=%" PRId64 " rule=shapes",
             oldest->base->handle, oldest->handle - STORE_SHAPES,
-            (sh_clock_ns() - oldest->last_use_ns) / 1000000);
+            (sh_clock_ns() - oldest->last_use_ns) / SH_MS(1));
     model__go(oldest, MODEL_GOING);
     return true;
 }

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/spawn.h"
+#include "common/units.h"
 #include "executor/files/folder.h"
 #include "executor/models/fetch.h"
 #include "executor/models/host.h"
@@ -21,9 +22,9 @@
 
 #define FIRST_NS_PER_BYTE 50.0 /* a guess */
 #define FIRST_DISK_NS_PER_BYTE 1.0
-#define YIELD_NS INT64_C(500000000)
-#define RETRY_MIN_NS ((int64_t)1000000000)
-#define RETRY_MAX_NS ((int64_t)300000000000)
+#define YIELD_NS SH_MS(500)
+#define RETRY_MIN_NS SH_S(1)
+#define RETRY_MAX_NS SH_S(300)
 
 struct store {
     struct store_env env;
@@ -672,7 +673,7 @@ static void retry_later(struct model *m, const struct sh_err *why)
     m->retry_ns = sh_clock_ns() + ns;
     m->store->counts.n_changes++;
     SH_WARN("model.retry", "version=%" PRId64 " model=%s ms=%" PRId64 " code=%s msg=\"%s\"",
-            m->handle, m->name, ns / 1000000, sh_rc_name(why->rc), why->msg);
+            m->handle, m->name, ns / SH_MS(1), sh_rc_name(why->rc), why->msg);
 }
 
 static void note_failure(struct store *s, struct model *m, const struct sh_err *why)
@@ -701,7 +702,7 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
         sh_metric_observe(M_shunt_shape_compile_seconds, SH_LABELS(s->env.executor),
                           (double)m->took_ns / 1e9);
         SH_INFO("shape.ready", "version=%" PRId64 " model=%s shape=%" PRId64 " ms=%" PRId64,
-                m->base->handle, m->name, m->handle - STORE_SHAPES, m->took_ns / 1000000);
+                m->base->handle, m->name, m->handle - STORE_SHAPES, m->took_ns / SH_MS(1));
         model_report(m);
         return;
     }
@@ -713,7 +714,7 @@ static void become_ready(struct store *s, struct worker *w, struct model *m,
             "version=%" PRId64 " model=%s image_bytes=%" PRIu64 " layers=%u kept=%u mapped=%u "
             "ms=%" PRId64,
             m->handle, m->name, m->image_bytes, m->n_layers, was_kept, m->image.fd < 0,
-            took_ns / 1000000);
+            took_ns / SH_MS(1));
     if (was_kept)
         kept_dir_used(&m->kept);
     else

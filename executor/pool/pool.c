@@ -8,6 +8,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/spawn.h"
+#include "common/units.h"
 #include "executor/pool/kernels_dir.h"
 #include "executor/pool/waits.h"
 #include "executor/pool/worker_log.h"
@@ -21,10 +22,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define WATCH_NS ((int64_t)200000000)
-#define FAST_DEATH_NS ((int64_t)10000000000)
-#define BACKOFF_MIN_NS ((int64_t)50000000)
-#define BACKOFF_MAX_NS ((int64_t)10000000000)
+#define WATCH_NS SH_MS(200)
+#define FAST_DEATH_NS SH_S(10)
+#define BACKOFF_MIN_NS SH_MS(50)
+#define BACKOFF_MAX_NS SH_S(10)
 #define MAX_MODELS 1024
 #define GIVE_UP_AFTER 4u /* deaths at the start, of all workers */
 
@@ -111,9 +112,9 @@ static int64_t patience_ns(const struct worker *w)
     if (HOOK_ASK(w->pool->conf.hooks, is_held, false, w))
         return 0;
     if (w->preparing || w->job_compiling || !w->is_ready)
-        return c->compile_ms * 1000000;
+        return SH_MS(c->compile_ms);
     if (w->state == WORKER_ACTIVE)
-        return c->hang_ms * 1000000 + w->grace_ns;
+        return SH_MS(c->hang_ms) + w->grace_ns;
     return 0; /* nothing to do: silence is right */
 }
 
@@ -356,7 +357,7 @@ static void on_ready(struct worker *w, const struct msg_wk_ready *m)
     p->h.on_ready(p->h.arg, w);
     sh_msg_fences_text(m->fences, fences);
     SH_INFO("worker.ready", "worker=%u pid=%d start_ms=%lld uid=%u fences=%s", w->index,
-            (int)w->pid, (long long)((sh_clock_ns() - w->started_ns) / 1000000), m->uid, fences);
+            (int)w->pid, (long long)((sh_clock_ns() - w->started_ns) / SH_MS(1)), m->uid, fences);
 }
 
 static void on_msg(struct sh_wire *wire, const struct sh_msg *m, int *fds, size_t n_fds, void *arg)
@@ -523,7 +524,7 @@ static void on_death(struct sh_loop *l, pid_t pid, int status, void *arg)
     wait_ns = backoff_ns(w);
     SH_WARN("worker.exit", "worker=%u pid=%d state=%s cause=%s status=0x%x restart_ms=%lld",
             w->index, (int)pid, WORKER_LIFE.names[w->state], cause, (unsigned)status,
-            (long long)(wait_ns / 1000000));
+            (long long)(wait_ns / SH_MS(1)));
     sh_metric_add(M_shunt_worker_exits_total, SH_LABELS(p->conf.executor, cause), 1);
     w->exit_cause = cause;
     note_start(w, cause, status);
@@ -672,7 +673,7 @@ static void on_watch(struct sh_loop *l, void *arg)
             worker_busy(w);
         } else if (sh_clock_ns() - w->progress_ns > patience) {
             SH_ERROR("worker.hang", "worker=%u state=%s ms=%lld", w->index,
-                     WORKER_LIFE.names[w->state], (long long)(patience / 1000000));
+                     WORKER_LIFE.names[w->state], (long long)(patience / SH_MS(1)));
             worker_kill(w, WORKER_KILL_HANG);
         }
     }

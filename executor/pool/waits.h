@@ -8,11 +8,12 @@
 #ifndef SH_EXECUTOR_POOL_WAITS_H
 #define SH_EXECUTOR_POOL_WAITS_H
 
+#include "common/units.h"
 #include "executor/pool/pool.h"
 
-#define WAITS_NOBODY_NS INT64_C(10000000000) /* none takes runs, for nobody knows how long; most */
+#define WAITS_NOBODY_NS SH_S(10) /* none takes runs, for nobody knows how long; most */
 
-#define WAITS_STEP_NS INT64_C(10000000) /* told as a multiple of this */
+#define WAITS_STEP_NS SH_MS(10) /* told as a multiple of this */
 
 struct waits { /* as of the last look; zeroed: before the first */
     uint64_t n_served_changes;

@@ -16,6 +16,7 @@
 #define SH_EXECUTOR_POOL_WORKER_CTL_H
 
 #include "common/mem.h"
+#include "common/units.h"
 #include "runtime/device/dev.h"
 
 #include <stdatomic.h>
@@ -24,7 +25,7 @@
 #define WORKER_CTL_BYTES 4096u
 #define WORKER_IDENTITY_BYTES 640 /* size of dev_identity()'s text */
 #define WORKER_EXIT_DEVLOST 2     /* exit status of a worker that lost its device context */
-#define WORKER_PIECE_COUNTS_NS INT64_C(10000000000)
+#define WORKER_PIECE_COUNTS_NS SH_S(10)
 
 #define WORKER_LOAD_MAP(X) \
     X(READ, "read")        \

@@ -4,14 +4,14 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#define S_NS INT64_C(1000000000)
-#define TELL_NS (60 * S_NS)
+#define TELL_NS SH_S(60)
 #define LAST_READS 64 /* at the end, of WORKER_LOG_LINE_BYTES: more than a pipe holds */
 
 struct worker_log {
@@ -28,11 +28,11 @@ struct worker_log {
 static void refill(struct worker_log *g)
 {
     const int64_t now = sh_clock_ns();
-    const int64_t ns = SH_MIN(now - g->filled_ns, WORKER_LOG_BURST / WORKER_LOG_PER_S * S_NS);
+    const int64_t ns = SH_MIN(now - g->filled_ns, SH_S(WORKER_LOG_BURST / WORKER_LOG_PER_S));
 
-    if (ns < S_NS / 10)
+    if (ns < SH_MS(100))
         return;
-    g->budget = SH_MIN(g->budget + ns * WORKER_LOG_PER_S / S_NS, WORKER_LOG_BURST);
+    g->budget = SH_MIN(g->budget + ns * WORKER_LOG_PER_S / SH_S(1), WORKER_LOG_BURST);
     g->filled_ns = now;
 }
 
@@ -80,7 +80,7 @@ static void pause_reading(struct worker_log *g)
         g->told_ns = now;
     }
     sh_io_set(g->io, 0, NULL);
-    sh_timer_set(g->again, S_NS);
+    sh_timer_set(g->again, SH_S(1));
 }
 
 /* One read: the loop has others to look after. There is budget: nothing is read without. */

@@ -9,10 +9,12 @@
 #ifndef SH_EXECUTOR_REPORT_ENERGY_H
 #define SH_EXECUTOR_REPORT_ENERGY_H
 
+#include "common/units.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ENERGY_AHEAD_NS INT64_C(5000000000) /* so far after the last reading time has a share */
+#define ENERGY_AHEAD_NS SH_S(5) /* so far after the last reading time has a share */
 
 struct energy {
     bool is_known; /* there was a reading */

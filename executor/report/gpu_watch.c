@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -17,7 +18,7 @@
 #include <time.h>
 
 #define LIBRARY "libnvidia-ml.so.1"
-#define PERIOD_NS 100000000L /* of the energy; the rest is asked for once in SLOW of them */
+#define PERIOD_NS SH_MS(100) /* of the energy; the rest is asked for once in SLOW of them */
 #define SLOW 10
 #define NO_ENERGY UINT64_MAX
 
@@ -114,8 +115,8 @@ static bool rest(struct gpu_watch *g)
 
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_nsec += PERIOD_NS;
-    until.tv_sec += until.tv_nsec / 1000000000L;
-    until.tv_nsec %= 1000000000L;
+    until.tv_sec += until.tv_nsec / SH_S(1);
+    until.tv_nsec %= SH_S(1);
     pthread_mutex_lock(&g->lock);
     while (!g->is_over && pthread_cond_timedwait(&g->wake, &g->lock, &until) != ETIMEDOUT)
         ;

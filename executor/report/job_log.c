@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/msg.h"
+#include "common/units.h"
 #include "executor/files/disk.h"
 #include "executor/files/push.h"
 #include "executor/files/transfer.h"
@@ -20,12 +21,12 @@
 
 #define LINE_MAX_BYTES 1024
 #define WAITING_MAX ((size_t)64 << 10) /* more than that while the disk is slow is lost */
-#define WRITE_NS ((int64_t)1000000000)
-#define SEND_NS ((int64_t)5000000000)
+#define WRITE_NS SH_S(1)
+#define SEND_NS SH_S(5)
 /* Between two lines of progress; a job that runs for longer has longer pauses. */
-#define PROGRESS_NS ((int64_t)5000000000)
-#define PROGRESS_LATER_NS ((int64_t)30000000000)
-#define LATER_NS ((int64_t)600000000000)
+#define PROGRESS_NS SH_S(5)
+#define PROGRESS_LATER_NS SH_S(30)
+#define LATER_NS SH_S(600)
 
 struct fetch {                 /* of what the API has */
     struct transfer_task task; /* first member */

@@ -5,14 +5,15 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "executor/report/device_time.h"
 #include "executor/report/energy.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define AGAIN_NS ((int64_t)5000000000)  /* a batch that nobody has stored is said again */
-#define ADOPT_NS ((int64_t)10000000000) /* so often it is looked for what others have left */
+#define AGAIN_NS SH_S(5)  /* a batch that nobody has stored is said again */
+#define ADOPT_NS SH_S(10) /* so often it is looked for what others have left */
 #define WARN_MS 300000
 #define MAX_ADOPTED 8
 

@@ -11,6 +11,7 @@
 #ifndef SH_EXECUTOR_REPORT_USAGE_H
 #define SH_EXECUTOR_REPORT_USAGE_H
 
+#include "common/units.h"
 #include "executor/report/ledger.h"
 #include "executor/report/uplink.h"
 
@@ -52,7 +53,7 @@ void usage_second(struct usage *u);
 void usage_count_rest(struct usage *u); /* often: until then nobody sees the time that nobody had */
 /* At the end of the process: hands over the rest. True: all is stored, nobody takes it, or
  * USAGE_DRAIN_NS have passed. */
-#define USAGE_DRAIN_NS ((int64_t)2000000000)
+#define USAGE_DRAIN_NS SH_S(2)
 bool usage_drain(struct usage *u);
 
 #endif

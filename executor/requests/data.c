@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/shm.h"
+#include "common/units.h"
 #include "common/wire.h"
 #include "executor/requests/slabs.h"
 
@@ -13,8 +14,8 @@
 
 #define MAX_SLAB_BYTES ((uint64_t)64 << 30)
 #define MAX_QUEUED ((size_t)512 << 20)
-#define UNKNOWN_NS ((int64_t)1000000000) /* an API that lives connects in far less */
-#define MAX_ENDED 65536u /* requests whose input is here and whose run has not come */
+#define UNKNOWN_NS SH_S(1) /* an API that lives connects in far less */
+#define MAX_ENDED 65536u   /* requests whose input is here and whose run has not come */
 
 struct peer {
     struct peer *next;

@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
@@ -11,9 +12,9 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#define TICK_NS ((int64_t)20000000)
-#define STUCK_NS ((int64_t)5000000000)
-#define LOOSE_NS ((int64_t)10000000000)
+#define TICK_NS SH_MS(20)
+#define STUCK_NS SH_S(5)
+#define LOOSE_NS SH_S(10)
 #define COPY_LOST "the copy of the model's weights did not end; try again"
 
 /* ------------------------------------------------------------------ queue */
@@ -674,7 +675,7 @@ static void watch_current(struct switcher *sw, int64_t now)
         model_force(r->model);
         inputs_force(sw);
     }
-    if (r->phase == RUN_ACTIVE && now - r->sent_ns > sw->env.run_ms * 1000000) {
+    if (r->phase == RUN_ACTIVE && now - r->sent_ns > SH_MS(sw->env.run_ms)) {
         r->is_overdue = true;
         worker_kill(r->worker, WORKER_KILL_RUN_TIME);
     }

@@ -20,6 +20,7 @@
 #include "common/mem.h"
 #include "common/sample.h"
 #include "common/spawn.h"
+#include "common/units.h"
 #include "executor/files/claim.h"
 #include "executor/files/folder.h"
 #include "executor/files/push.h"
@@ -42,8 +43,8 @@
 #define EVAL_BATCH 8
 #define MEAN_SUFFIX "#ema"
 #define REPLY_MAX ((size_t)1 << 20)
-#define POLL_NS ((int64_t)20000000)
-#define CHILD_NS ((int64_t)900000000000)
+#define POLL_NS SH_MS(20)
+#define CHILD_NS SH_S(900)
 #define TMP_PREFIX ".job-"
 #define TRAINED_PREFIX "trained-"
 #define FINAL "final.safetensors" /* in the folder of the job */

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/safetensors.h"
+#include "common/units.h"
 #include "executor/files/push.h"
 #include "executor/report/usage.h"
 #include "executor/training/train_int.h"
@@ -49,10 +50,10 @@ static int read_spec(struct job *j, struct sh_err *err)
         return rc;
     precision = json_object_get(j->spec, "precision");
     interval = json_object_get(j->spec, "checkpoint_interval_ms");
-    j->interval_ns = j->env->checkpoint_interval_ms * 1000000;
+    j->interval_ns = SH_MS(j->env->checkpoint_interval_ms);
     if (json_is_integer(interval) && json_integer_value(interval) > 0 &&
-        json_integer_value(interval) < INT64_MAX / 1000000)
-        j->interval_ns = json_integer_value(interval) * 1000000;
+        json_integer_value(interval) < INT64_MAX / SH_MS(1))
+        j->interval_ns = SH_MS(json_integer_value(interval));
     rc = read_evaluation(j, err);
     if (!rc)
         rc = sh_strdup(json_is_string(precision) ? json_string_value(precision) : "fp32",

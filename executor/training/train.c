@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "executor/files/folder.h"
 #include "executor/runs/switch.h"
 #include "executor/training/train_int.h"
@@ -16,8 +17,8 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define SAY_HOLD_NS ((int64_t)30000000000)  /* it is said in the job's log so rarely */
-#define MOVE_AFTER_NS ((int64_t)1000000000) /* so long no workspace fitted beside the state */
+#define SAY_HOLD_NS SH_S(30)  /* it is said in the job's log so rarely */
+#define MOVE_AFTER_NS SH_S(1) /* so long no workspace fitted beside the state */
 
 /* BOUNDARY: paused, but not within an update. */
 enum target { TARGET_RUN, TARGET_PAUSE, TARGET_BOUNDARY, TARGET_DROP, TARGET_SWAP, TARGET_DISCARD };

@@ -3,14 +3,15 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "executor/training/train_int.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 
-#define TICK_NS ((int64_t)100000000)
-#define REPORT_NS ((int64_t)250000000)
+#define TICK_NS SH_MS(100)
+#define REPORT_NS SH_MS(250)
 
 /* ------------------------------------------------------------------ ends */
 

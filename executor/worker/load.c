@@ -11,6 +11,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/sample.h"
+#include "common/units.h"
 #include "common/wire.h"
 #include "executor/worker/worker.h"
 #include "runtime/model/kept.h"
@@ -21,7 +22,7 @@
 #include <stdlib.h>
 
 #define PROFILE_REPEAT 3
-#define PROFILE_SHORT_NS INT64_C(100000000)
+#define PROFILE_SHORT_NS SH_MS(100)
 
 /* It is at this step, and n_done more parts are done: for people. The executor looks at it when it
  * likes. */

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "common/units.h"
 #include "common/wire.h"
 #include "executor/worker/worker.h"
 
@@ -49,7 +50,7 @@ static int start(struct worker *w, const struct msg_wk_init *m, int *fds, size_t
     w->ckpt_slot = m->ticket_slot;
     w->ckpt_value = m->ticket_value;
     w->stop_bound_ns = (double)m->stop_bound_us * 1e3;
-    w->busy_poll_ns = (int64_t)m->busy_poll_us * 1000;
+    w->busy_poll_ns = SH_US(m->busy_poll_us);
     w->arena_bytes = m->arena_bytes;
     conf.fds = fds + 1;
     conf.n_fds = n_fds - 1;

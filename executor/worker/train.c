@@ -16,6 +16,7 @@
 #include "common/json.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "executor/worker/evaluate.h"
 #include "executor/worker/portion.h"
 #include "executor/worker/worker.h"
@@ -28,8 +29,8 @@
 
 #define SPEC_MAX_BYTES (1u << 20)
 #define LOSSES_MAX 256
-#define LOSSES_EVERY_NS 200000000
-#define CKPT_POLL_NS 20000
+#define LOSSES_EVERY_NS SH_MS(200)
+#define CKPT_POLL_NS SH_US(20)
 
 struct wk_train {
     int64_t job;
@@ -406,7 +407,7 @@ static bool must_stop(const struct worker *w, bool in_update)
 static int wait_for_ckpt(struct worker *w, struct wk_train *t, struct sh_err *err)
 {
     const struct timespec pause = {.tv_nsec = CKPT_POLL_NS};
-    const int64_t end = sh_clock_ns() + WORKER_TICKET_TIMEOUT_MS * INT64_C(1000000);
+    const int64_t end = sh_clock_ns() + SH_MS(WORKER_TICKET_TIMEOUT_MS);
 
     while (t->ckpt_pending && !must_stop(w, false)) {
         if (dev_has_ticket(w->dev, w->ckpt_slot, w->ckpt_value))

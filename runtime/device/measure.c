@@ -9,6 +9,7 @@
  */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "runtime/device/backend.h"
 
 #include <errno.h>
@@ -17,15 +18,15 @@
 
 #define MAX_BYTES ((size_t)16 << 20)
 #define MAX_SIZES 16
-#define BUDGET_NS INT64_C(600000000)
+#define BUDGET_NS SH_MS(600)
 #define WAIT_MS 5000
 #define REPEAT 5     /* the best counts: the machine has other work too */
 #define TRAIN_NS 4e6 /* copies that follow the first one: so many as take this long, */
 #define MIN_TRAIN 4  /* at least */
 #define MAX_TRAIN 32 /* and at most */
 #define WAKE_BYTES ((size_t)1 << 20)
-#define MAX_WAKE 2000             /* copies */
-#define WAKE_NS INT64_C(30000000) /* a link that was idle has to come up to its speed */
+#define MAX_WAKE 2000     /* copies */
+#define WAKE_NS SH_MS(30) /* a link that was idle has to come up to its speed */
 #define PAGE ((size_t)4096)
 
 /* A signal is not the end of the wait. */
@@ -38,7 +39,7 @@ static bool wait_readable(int fd, int64_t timeout_ns)
     do {
         int64_t left = SH_MAX(end - sh_clock_ns(), 0);
 
-        n = poll(&p, 1, (int)((left + 999999) / 1000000));
+        n = poll(&p, 1, (int)sh_ms_up(left));
     } while (n < 0 && errno == EINTR);
     return n == 1;
 }
@@ -60,7 +61,7 @@ static int run_copies(struct dev_mem *m, uint32_t lane, enum dev_dir dir, void *
         rc = dev_mem_mark(m, lane, (uint64_t)t0, err);
     if (rc)
         return rc;
-    if (!wait_readable(dev_mem_event_fd(m), WAIT_MS * INT64_C(1000000)))
+    if (!wait_readable(dev_mem_event_fd(m), SH_MS(WAIT_MS)))
         return SH_FAIL(err, SH_E_TIMEOUT, "%d copies of %zu bytes took more than %d s", n, bytes,
                        WAIT_MS / 1000);
     *ns = (double)(sh_clock_ns() - t0);

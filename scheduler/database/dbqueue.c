@@ -1,10 +1,12 @@
 /* dbqueue.c - see dbqueue.h. */
 #include "scheduler/database/dbqueue.h"
 
+#include "common/units.h"
+
 #include <stdlib.h>
 
 #define SOFT_TRIES 20 /* of db_tx, which itself repeats: then it is reported */
-#define BEHIND_NS (DBTHREAD_BEHIND_MS * INT64_C(1000000))
+#define BEHIND_NS SH_MS(DBTHREAD_BEHIND_MS)
 
 /* ------------------------------------------------------------------ lists */
 

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/log.h"
+#include "common/units.h"
 #include "scheduler/database/dbqueue.h"
 
 #include <pthread.h>
@@ -32,10 +33,10 @@ static void wait_ms(struct dbthread *t, int64_t ms)
 
     clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += ms / 1000;
-    until.tv_nsec += ms % 1000 * 1000000;
-    if (until.tv_nsec >= 1000000000) {
+    until.tv_nsec += SH_MS(ms % 1000);
+    if (until.tv_nsec >= SH_S(1)) {
         until.tv_sec++;
-        until.tv_nsec -= 1000000000;
+        until.tv_nsec -= SH_S(1);
     }
     pthread_cond_timedwait(&t->cond, &t->lock, &until);
 }
@@ -130,7 +131,7 @@ out:
 
 void dbthread_free(struct dbthread *t, int64_t max_wait_ms)
 {
-    int64_t until = sh_clock_ns() + max_wait_ms * 1000000;
+    int64_t until = sh_clock_ns() + SH_MS(max_wait_ms);
 
     if (!t)
         return;

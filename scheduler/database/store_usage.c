@@ -2,6 +2,7 @@
 #include "common/buf.h"
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/database/store_int.h"
 
 #include <inttypes.h>
@@ -66,7 +67,7 @@ static int put_row(struct sh_buf cols[N_COLS], bool first, const struct msg_usag
 static int add_rows(struct db *db, const struct store_usage *u, enum msg_usage_kind kind,
                     struct sh_err *err)
 {
-    int64_t waited_s = (sh_clock_ns() - u->heard_ns) / INT64_C(1000000000);
+    int64_t waited_s = (sh_clock_ns() - u->heard_ns) / SH_S(1);
     struct sh_buf c[N_COLS];
     bool any = false;
     int rc = SH_OK;

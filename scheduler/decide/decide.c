@@ -1,5 +1,6 @@
 /* decide.c - see decide.h: who is admitted and where, and the whole decision. */
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/decide/decide_int.h"
 
 #include <math.h>
@@ -7,13 +8,13 @@
 #include <string.h>
 
 #define DECIDE_MAX 1000000u
-#define TIE_NS 100000 /* predictions closer than this count as equal */
-#define STOP_AND_GO 2 /* an interruption takes training so many times what a stop takes */
+#define TIE_NS SH_US(100) /* predictions closer than this count as equal */
+#define STOP_AND_GO 2     /* an interruption takes training so many times what a stop takes */
 #define RETRY_SOON_MS 1000
 #define RETRY_MAX_MS 60000
 /* Refused for so long while nothing is before it, and at least for so many times the time that it
  * is expected to take: one is let in. */
-#define PROBE_NS INT64_C(1000000000)
+#define PROBE_NS SH_S(1)
 #define PROBE_RUNS 10
 
 static const char *const REASON_NAMES[DECIDE_N_REASONS] = {
@@ -188,7 +189,7 @@ static void refuse_late(struct work *w, uint32_t i, const struct offer *o, uint3
     d.is_alone_too_slow =
         decide__run_ns(in, r->model, r->batch) > r->limit_ns - r->arrived_ns - in->margin_ns;
     if (!d.is_alone_too_slow)
-        d.retry_after_ms = SH_MIN(o->late_ns / 1000000 + 1, RETRY_MAX_MS);
+        d.retry_after_ms = SH_MIN(o->late_ns / SH_MS(1) + 1, RETRY_MAX_MS);
     refuse(w, i, &d);
 }
 
@@ -403,7 +404,7 @@ static void wait_for_model(struct work *w, uint32_t i, bool any_up)
     const struct snapshot *in = w->in;
     const struct snap_request *r = &in->requests[i];
     const struct snap_model *m = &in->models[r->model];
-    int64_t late_ms = m->expected_ns == SNAP_NEVER ? 0 : (m->expected_ns - in->now_ns) / 1000000;
+    int64_t late_ms = m->expected_ns == SNAP_NEVER ? 0 : (m->expected_ns - in->now_ns) / SH_MS(1);
     struct decision d = {.exec = SNAP_NONE,
                          .rc = SH_E_UNAVAILABLE,
                          .reason = m->failed ? DECIDE_MODEL_FAILED

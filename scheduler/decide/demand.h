@@ -19,11 +19,13 @@
 #ifndef SH_SCHEDULER_DECIDE_DEMAND_H
 #define SH_SCHEDULER_DECIDE_DEMAND_H
 
+#include "common/units.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
 #define DEMAND_MAX 32u
-#define DEMAND_HALF_NS INT64_C(250000000)
+#define DEMAND_HALF_NS SH_MS(250)
 
 struct demand { /* zeroed: nothing was asked for */
     struct demand_of {

@@ -2,10 +2,11 @@
 #include "scheduler/decide/lease_watch.h"
 
 #include "common/mem.h"
+#include "common/units.h"
 
 static int64_t moment(int64_t ttl_ns)
 {
-    return SH_MIN(ttl_ns / 6, INT64_C(500000000));
+    return SH_MIN(ttl_ns / 6, SH_MS(500));
 }
 
 void lease_watch_on_try(struct lease_watch *w, int64_t now_ns)

@@ -30,14 +30,15 @@
 #include "common/err.h"
 #include "common/idmap.h"
 #include "common/tree.h"
+#include "common/units.h"
 
 #include <stdint.h>
 
 #define PLACE_SEEN 64u
-#define PLACE_HORIZON_NS INT64_C(60000000000)
-#define PLACE_HOLD_NS INT64_C(5000000000)
-#define PLACE_MAX_HOLD_NS INT64_C(60000000000)
-#define PLACE_HALF_LIFE_NS INT64_C(1000000000)
+#define PLACE_HORIZON_NS SH_S(60)
+#define PLACE_HOLD_NS SH_S(5)
+#define PLACE_MAX_HOLD_NS SH_S(60)
+#define PLACE_HALF_LIFE_NS SH_S(1)
 #define PLACE_SHRINK 0.6
 #define PLACE_HOT 0.75   /* from this load on others leave an executor */
 #define PLACE_MARGIN 0.2 /* by so much of a device, at least, a move makes the fuller one emptier */

@@ -37,6 +37,7 @@
 #define SH_SCHEDULER_DECIDE_PREDICT_H
 
 #include "common/msg.h"
+#include "common/units.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -45,10 +46,10 @@
 #define PREDICT_N_BUCKETS 11u
 #define PREDICT_RING 64u /* at most 256 */
 #define PREDICT_MIN 4u
-#define PREDICT_MAX_AGE_NS INT64_C(30000000000)
-#define PREDICT_ASKED_NS INT64_C(100000000)
-#define PREDICT_MAX_COPY_NS (INT64_C(86400) * 1000000000)
-#define PREDICT_UNKNOWN_NS INT64_C(20000000) /* a safe guess if there is neither run nor profile */
+#define PREDICT_MAX_AGE_NS SH_S(30)
+#define PREDICT_ASKED_NS SH_MS(100)
+#define PREDICT_MAX_COPY_NS SH_DAYS(1)
+#define PREDICT_UNKNOWN_NS SH_MS(20) /* a safe guess if there is neither run nor profile */
 
 struct predict_ring {
     int64_t ns[PREDICT_RING], at_ns[PREDICT_RING];

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/jobs/result.h"
 #include "scheduler/sched.h"
 
@@ -16,8 +17,7 @@
 #include <string.h>
 
 #define MAX_BACKOFF_S 60
-#define MEMORY_BACKOFF_NS SECOND_NS /* for an executor that has not yet heard of a larger quota */
-#define SECOND_NS INT64_C(1000000000)
+#define MEMORY_BACKOFF_NS SH_S(1) /* for an executor that has not yet heard of a larger quota */
 
 void jobs_init(struct sched *s)
 {
@@ -25,7 +25,7 @@ void jobs_init(struct sched *s)
     s->tenants.pool = &s->jobs.pool;
     s->jobs.pool.fits = jobs__fits;
     s->jobs.pool.fits_arg = s;
-    s->jobs.pool.min_run_ns = s->conf->min_run_ms * 1000000;
+    s->jobs.pool.min_run_ns = SH_MS(s->conf->min_run_ms);
 }
 
 void jobs_fini(struct sched *s)
@@ -300,7 +300,7 @@ static void take_progress(struct sched *s, struct exec *e, struct job *j,
     int64_t busy_ns = j->base.busy_ns + SH_MAX(m->busy_ns, 0);
     int64_t delta = SH_MAX(busy_ns - p->busy_ns, 0);
     struct tenant *t = tenants_by_id(&s->tenants, j->tenant_id);
-    const int64_t had_ns = p->busy_ns, level_ns = s->conf->level_ms * 1000000;
+    const int64_t had_ns = p->busy_ns, level_ns = SH_MS(s->conf->level_ms);
 
     p->step = m->step;
     if (m->steps > 0)
@@ -362,7 +362,7 @@ static void fail(struct sched *s, struct job *j, int rc, const char *msg)
         return;
     }
     if (j->state == JOB_STARTING && rc == SH_E_CONFLICT) { /* the slot was not free yet */
-        j->not_before_ns = sh_clock_ns() + INT64_C(1000000000);
+        j->not_before_ns = sh_clock_ns() + SH_S(1);
         jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_RESOURCES));
         return;
     }
@@ -382,7 +382,7 @@ static void fail(struct sched *s, struct job *j, int rc, const char *msg)
         jobs__change(s, j, JOB_FAILED, sh_rc_name(rc));
         return;
     }
-    j->backoff_ns = SH_MIN(INT64_C(1) << SH_MIN(j->attempt - 1, 10u), MAX_BACKOFF_S) * SECOND_NS;
+    j->backoff_ns = SH_S(SH_MIN(INT64_C(1) << SH_MIN(j->attempt - 1, 10u), MAX_BACKOFF_S));
     j->not_before_ns = sh_clock_ns() + j->backoff_ns;
     j->attempt++;
     jobs__change(s, j, JOB_QUEUED, decide_reason_name(DECIDE_BACKOFF));
@@ -602,8 +602,7 @@ void jobs__expire(struct sched *s, struct job *j, int64_t now_ns)
         snprintf(j->error, sizeof(j->error),
                  "it was %s, and its %" PRId64 " steps that are left take at least %" PRId64
                  " s: more than there is before its deadline",
-                 job_state_name(j->state), j->progress.steps - j->progress.step,
-                 left_ns / SECOND_NS);
+                 job_state_name(j->state), j->progress.steps - j->progress.step, left_ns / SH_S(1));
     jobs__change(s, j, JOB_EXPIRED,
                  now_ns > j->deadline_ns ? "DeadlinePassed" : decide_reason_name(DECIDE_DEADLINE));
 }
@@ -619,7 +618,7 @@ int64_t jobs__due_ns(const struct sched *s, const struct job *j)
     int64_t due_ns = jobs__write_due_ns(j);
 
     if (is_lost(s, j))
-        due_ns = SH_MIN(due_ns, j->lost_ns + s->conf->grace_ms * 1000000 + 1);
+        due_ns = SH_MIN(due_ns, j->lost_ns + SH_MS(s->conf->grace_ms) + 1);
     if (may_expire(j))
         due_ns = SH_MIN(due_ns, j->deadline_ns - job_least_left_ns(j) + 1);
     return has_wish(s, j) ? 0 : due_ns;
@@ -631,7 +630,7 @@ void jobs_tick(struct sched *s, int64_t now_ns)
 
     jobs_sync(s);
     while ((j = jobs__take_due(s, now_ns))) {
-        if (is_lost(s, j) && now_ns - j->lost_ns > s->conf->grace_ms * 1000000)
+        if (is_lost(s, j) && now_ns - j->lost_ns > SH_MS(s->conf->grace_ms))
             jobs__requeue(s, j, "ExecutorLost");
         jobs__expire(s, j, now_ns);
         jobs__follow_wishes(s, j);

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/jobs/jobs.h"
 #include "scheduler/jobs/result.h"
 #include "scheduler/models/homes.h"
@@ -17,7 +18,7 @@
 
 /* The jobs' side towards the database: what is written. What is read: jobs_view.c. */
 
-#define PROGRESS_NS INT64_C(1000000000)
+#define PROGRESS_NS SH_S(1)
 
 bool jobs__is_busy(const struct job *j)
 {
@@ -276,7 +277,7 @@ static struct store_write *write_new(struct sched *s, const struct job *j)
     memcpy(w->changes, j->pending, j->n_pending * sizeof(w->changes[0]));
     w->progress = j->progress;
     w->saved = j->saved;
-    w->backoff_ms = j->backoff_ns / 1000000;
+    w->backoff_ms = j->backoff_ns / SH_MS(1);
     w->handicap_us = jobs__handicap_us(s, j);
     w->error_rc = j->error_rc;
     sh_strlcpy(w->error, j->error, sizeof(w->error));

@@ -5,6 +5,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/jobs/jobs.h"
 #include "scheduler/sched.h"
 
@@ -66,12 +67,12 @@ void jobs__judge(struct job *j)
 
 uint32_t jobs__level(const struct sched *s, const struct job *j)
 {
-    return lines_level(takes_ns(j), s->conf->level_ms * 1000000);
+    return lines_level(takes_ns(j), SH_MS(s->conf->level_ms));
 }
 
 int64_t jobs__handicap_us(const struct sched *s, const struct job *j)
 {
-    return lines_handicap_us(takes_ns(j), s->conf->level_ms * 1000000);
+    return lines_handicap_us(takes_ns(j), SH_MS(s->conf->level_ms));
 }
 
 bool jobs__fits(const void *arg, uint64_t version, const struct jobpool_slot *x)
@@ -134,7 +135,7 @@ bool jobs_facts(const struct sched *s, const struct job *j, struct jobpool_job_f
                .model_ready = j->model_ready || j->model_gone,
                .not_before_ns = j->not_before_ns,
                .since_ns = j->since_ns,
-               .min_run_ns = SH_MIN(j->min_run_ns, s->conf->max_min_run_ms * 1000000),
+               .min_run_ns = SH_MIN(j->min_run_ns, SH_MS(s->conf->max_min_run_ms)),
                .is_fixed = !j->preemptible,
                .gpus = j->gpus,
                .array_max = j->array_max,

@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/jobs/jobs.h"
 #include "scheduler/sched.h"
 
@@ -16,7 +17,7 @@
 #define MAX_AHEAD_S 1e9
 #define MAX_ASKED 1024    /* lines of one look */
 #define FULL_LOOK_PART 20 /* of the time at most one part goes into full looks */
-#define FORGET_EVERY_NS INT64_C(5000000000)
+#define FORGET_EVERY_NS SH_S(5)
 #define FORGET_BATCH 5000
 
 void jobs__doubt(struct sched *s, struct job *j)
@@ -91,7 +92,7 @@ int jobs_ask(struct sched *s, struct store_view *v, struct sh_err *err)
     int64_t now = sh_clock_ns();
     int rc = SH_OK;
 
-    v->full = !js->seen.open || now - js->full_ns >= SH_MAX(s->conf->full_look_ms * 1000000,
+    v->full = !js->seen.open || now - js->full_ns >= SH_MAX(SH_MS(s->conf->full_look_ms),
                                                             FULL_LOOK_PART * js->full_took_ns);
     v->before = js->seen;
     v->before.open = NULL;
@@ -201,7 +202,7 @@ static void take_fields(struct job *j, const struct store_job *row)
     j->line = NULL;
     j->priority = row->priority;
     j->max_attempts = row->max_attempts;
-    j->min_run_ns = row->min_runtime_ms * 1000000;
+    j->min_run_ns = SH_MS(row->min_runtime_ms);
     j->deadline_ns = 0;
     if (isfinite(row->deadline_s)) /* the year 2999 is too far away for nanoseconds */
         j->deadline_ns = sh_clock_ns() + (int64_t)(SH_MIN(row->deadline_s, MAX_AHEAD_S) * 1e9);
@@ -325,7 +326,7 @@ static void check(const struct sched *s, const struct store_job *row)
         differs(row->id, "place");
     else if (j->wish != wish_of(row) || j->save_asked != save_of(row) ||
              j->queue_open != queue_is_open(row) || j->max_attempts != row->max_attempts ||
-             j->min_run_ns != row->min_runtime_ms * 1000000 || j->array_max != row->array_max)
+             j->min_run_ns != SH_MS(row->min_runtime_ms) || j->array_max != row->array_max)
         differs(row->id, "wishes");
 }
 

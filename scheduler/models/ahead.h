@@ -15,10 +15,12 @@
 #ifndef SH_SCHEDULER_MODELS_AHEAD_H
 #define SH_SCHEDULER_MODELS_AHEAD_H
 
+#include "common/units.h"
+
 #include <stdint.h>
 
-#define AHEAD_AGAIN_NS INT64_C(10000000000)
-#define AHEAD_FRESH_NS INT64_C(10000000000)
+#define AHEAD_AGAIN_NS SH_S(10)
+#define AHEAD_FRESH_NS SH_S(10)
 
 struct sched;
 

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/route.h"
 #include "scheduler/sched.h"
 
@@ -38,7 +39,7 @@ static bool is_near(void *arg, const struct place_version *v, const struct place
 void homes_begin(struct sched *s)
 {
     s->models.placement = (struct placement){
-        .takes = takes, .is_near = is_near, .grace_ns = s->conf->grace_ms * 1000000};
+        .takes = takes, .is_near = is_near, .grace_ns = SH_MS(s->conf->grace_ms)};
     s->models.began_ns = sh_clock_ns();
 }
 

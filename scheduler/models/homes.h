@@ -14,13 +14,14 @@
 #define SH_SCHEDULER_MODELS_HOMES_H
 
 #include "common/msg.h"
+#include "common/units.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #define HOMES_MAX_FAILED 3u
-#define HOMES_ASK_NS INT64_C(1000000000)
-#define HOMES_FIRST_LOAD_NS INT64_C(1000000000) /* of a load, until one was seen */
+#define HOMES_ASK_NS SH_S(1)
+#define HOMES_FIRST_LOAD_NS SH_S(1) /* of a load, until one was seen */
 
 struct exec;
 struct model;

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/models/ahead.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/models/room.h"
@@ -18,9 +19,8 @@
 #include <string.h>
 
 #define LOAD_TRIES 5
-#define FIRST_PAUSE_NS INT64_C(1000000000)
-#define LOAD_AGAIN_NS INT64_C(1000000000)
-#define DAY_NS (INT64_C(86400) * 1000000000)
+#define FIRST_PAUSE_NS SH_S(1)
+#define LOAD_AGAIN_NS SH_S(1)
 
 static void model_free(struct sched *s, struct model *m)
 {
@@ -445,7 +445,7 @@ static void on_loading(struct sched *s, struct model *m, const struct exec *e,
     models__go(s, m, e->index, MODEL_ON_LOADING);
     on->step = (struct model_step){.done = msg->done,
                                    .total = msg->total,
-                                   .left_ns = SH_MIN(msg->left_ns, DAY_NS),
+                                   .left_ns = SH_MIN(msg->left_ns, SH_DAYS(1)),
                                    .at_ns = sh_clock_ns()};
     sh_strlcpy(on->step.step, msg->step, sizeof(on->step.step));
 }
@@ -528,14 +528,14 @@ void models_on_place(struct sched *s, struct exec *e, const struct msg_model_pla
                                      .pin = (enum msg_pin)SH_MIN(msg->pin, MSG_PIN_WAITING)};
     m->host_bytes = SH_MAX(m->host_bytes, msg->host_bytes);
     if (msg->idle_ns >= 0)
-        on->place.last_use_ms = sh_clock_wall_ms() - msg->idle_ns / 1000000;
+        on->place.last_use_ms = sh_clock_wall_ms() - msg->idle_ns / SH_MS(1);
     /* A run that was sent there and has not begun brings what is missing: that counts already. */
     for (const struct run *r = e->runs; r; r = r->next)
         if (r->model == m)
             return;
     models_hold(m, e->index, msg->device_bytes);
     on->is_on_disk = msg->disk_bytes > 0;
-    on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, DAY_NS) : 0;
+    on->arrives_ns = msg->arrives_ns > 0 ? sh_clock_ns() + SH_MIN(msg->arrives_ns, SH_DAYS(1)) : 0;
     if (e->ahead.version_id != m->version_id)
         e->lane_ns = SH_MAX(e->lane_ns, on->arrives_ns);
     else if (on->arrives_ns)

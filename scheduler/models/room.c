@@ -4,13 +4,14 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/route.h"
 #include "scheduler/sched.h"
 
 #include <string.h>
 
-#define AGAIN_NS INT64_C(1000000000) /* for who waits, should no word come */
+#define AGAIN_NS SH_S(1) /* for who waits, should no word come */
 
 /* When somebody last asked for it, or it came to e. */
 static int64_t asked_ns(const struct model *m, const struct exec *e, int64_t now_ns)
@@ -19,7 +20,7 @@ static int64_t asked_ns(const struct model *m, const struct exec *e, int64_t now
     int64_t used_ns = 0;
 
     if (on->place.last_use_ms)
-        used_ns = now_ns - (sh_clock_wall_ms() - on->place.last_use_ms) * 1000000;
+        used_ns = now_ns - SH_MS(sh_clock_wall_ms() - on->place.last_use_ms);
     return SH_MAX(SH_MAX(m->asked_ns, on->ready_ns), used_ns);
 }
 

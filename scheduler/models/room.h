@@ -22,6 +22,7 @@
 #define SH_SCHEDULER_MODELS_ROOM_H
 
 #include "common/msg.h"
+#include "common/units.h"
 
 #include <stdbool.h>
 
@@ -29,7 +30,7 @@ struct exec;
 struct model;
 struct sched;
 
-#define ROOM_IDLE_NS INT64_C(5000000000)
+#define ROOM_IDLE_NS SH_S(5)
 
 /* m found no room on e. True: it waits for others to leave, or is put aside itself; false: it
  * failed. */

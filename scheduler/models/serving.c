@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 
@@ -66,7 +67,7 @@ static int64_t expected_on(const struct exec *e, const struct model *m, int64_t 
 
 int64_t serving_expected_ns(const struct sched *s, const struct model *m, int64_t now_ns)
 {
-    int64_t first = SERVING_NEVER, away_ns = s->conf->load_wait_ms * 1000000;
+    int64_t first = SERVING_NEVER, away_ns = SH_MS(s->conf->load_wait_ms);
 
     for (size_t i = 0; is_served(m) && i < s->execs.n; i++)
         first = SH_MIN(first, expected_on(s->execs.items[i], m, now_ns, away_ns));

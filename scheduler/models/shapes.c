@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/route.h"
 #include "scheduler/sched.h"
 
@@ -11,8 +12,8 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-#define MAX_WAIT_NS INT64_C(3600000000000)
-#define ASK_AGAIN_NS INT64_C(60000000000) /* an answer that does not come */
+#define MAX_WAIT_NS SH_S(3600)
+#define ASK_AGAIN_NS SH_S(60) /* an answer that does not come */
 
 static int read_sizes(struct sh_blob b, struct sh_sizes *out, struct sh_err *err)
 {

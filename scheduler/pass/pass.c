@@ -3,13 +3,14 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/pass/pass_int.h"
 
 #include <stdlib.h>
 
 #define MAX_ROWS 1000000u
-#define FEW_JOBS 256    /* held, and executors: all of them learn in each pass why they wait */
-#define REASON_NS 50000 /* for each of them, when there are more */
+#define FEW_JOBS 256        /* held, and executors: all of them learn in each pass why they wait */
+#define REASON_NS SH_US(50) /* for each of them, when there are more */
 
 int pass__grow(void *array, size_t *cap, size_t n, size_t one, struct sh_err *err)
 {
@@ -43,8 +44,8 @@ struct snapshot pass__conf(const struct sched *s)
     return (struct snapshot){.now_ns = sh_clock_ns(),
                              .db_up = dbthread_is_up(s->db),
                              .max_runs = (uint32_t)s->conf->max_runs,
-                             .margin_ns = s->conf->margin_us * 1000,
-                             .min_run_ns = s->conf->min_run_ms * 1000000};
+                             .margin_ns = SH_US(s->conf->margin_us),
+                             .min_run_ns = SH_MS(s->conf->min_run_ms)};
 }
 
 void pass__took(int64_t began_ns)

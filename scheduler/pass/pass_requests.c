@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/models/serving.h"
 #include "scheduler/pass/pass_int.h"
 
@@ -17,7 +18,7 @@
 #define MAX_SEEN 64u  /* executors that have its model, looked at for these ... */
 #define MAX_HOLD 32u  /* ... so many at first that hold all of it on their device */
 #define DOUBT 2       /* one part in so many more than guessed, and it would be late */
-#define LATE_NS INT64_C(1000000000000000)
+#define LATE_NS SH_S(1000000)
 #define MAX_PASSES 100000u /* of one turn: the tick goes on with what is left */
 
 /* ------------------------------------------------------------------ what it is about */
@@ -424,7 +425,7 @@ static int take_request(struct sched *s, struct snapshot *in, struct request *r,
                               .deadline_ns = r->deadline_ns,
                               .limit_ns = r->limit_ns,
                               .let_in_ns = r->let_in_ns,
-                              .wait_ns = r->open_ns + s->conf->load_wait_ms * 1000000,
+                              .wait_ns = r->open_ns + SH_MS(s->conf->load_wait_ms),
                               .waits = r->waits,
                               .on_miss = r->model->on_miss};
     return SH_OK;
@@ -478,7 +479,7 @@ static void refuse_late(struct sched *s, const struct decision *d, struct reques
     double expected_ms = (double)d->predicted_ns / 1e6;
     char more[96];
 
-    r->predicted_ms = (d->predicted_ns + 999999) / 1000000;
+    r->predicted_ms = sh_ms_up(d->predicted_ns);
     if (!r->exec && !r->model->refused_ns)
         r->model->refused_ns = sh_clock_ns();
     if (d->exec != SNAP_NONE)

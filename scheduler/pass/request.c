@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/apis.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
@@ -17,10 +18,9 @@
 #include <string.h>
 
 #define RETRY_SOON_MS 1000
-#define MAX_LOST 1u                  /* what loses a second executor may be its cause */
-#define RESULT_NS INT64_C(500000000) /* in which a result that was sent reaches its API */
+#define MAX_LOST 1u          /* what loses a second executor may be its cause */
+#define RESULT_NS SH_MS(500) /* in which a result that was sent reaches its API */
 #define MAX_PRIORITY 1000u
-#define DAY_NS (INT64_C(86400) * 1000000000)
 #define MAX_SPANS 4096u /* inputs or outputs of one request */
 
 /* The only writer of the state. */
@@ -132,14 +132,14 @@ static void set_deadlines(const struct sched *s, struct request *r, const struct
     int64_t budget_end = SNAP_NO_DEADLINE;
 
     if (budget_ns > 0)
-        budget_end = now + SH_MIN(budget_ns, DAY_NS);
+        budget_end = now + SH_MIN(budget_ns, SH_DAYS(1));
     r->deadline_ns = SH_MIN(slo_ns, budget_end);
     r->limit_ns = budget_end;
     if (v->on_miss == SNAP_REJECT)
         r->limit_ns = SH_MIN(r->limit_ns, slo_ns);
     r->expires_ns = budget_end != SNAP_NO_DEADLINE
                         ? budget_end
-                        : r->open_ns + s->conf->request_timeout_ms * 1000000;
+                        : r->open_ns + SH_MS(s->conf->request_timeout_ms);
 }
 
 /* With as many samples as are known by now. */
@@ -149,7 +149,7 @@ static void charge_turn(struct request *r)
     struct predict_time t;
 
     predict_run(&r->model->predict, r->batch, r->model->slo_percentile, sh_clock_ns(), &t);
-    r->turn_cost_ns = SH_MIN(t.usual_ns, DAY_NS);
+    r->turn_cost_ns = SH_MIN(t.usual_ns, SH_DAYS(1));
     r->tenant->turn_ns += r->turn_cost_ns - before_ns;
 }
 
@@ -191,7 +191,7 @@ static int request_new(struct sched *s, struct api *a, const struct msg_infer_op
                           .batch = 1,
                           .priority =
                               SH_MAX((int32_t)SH_MIN(m->priority, MAX_PRIORITY), v->slo_priority),
-                          .open_ns = now - SH_MIN(SH_MAX(m->age_ns, 0), DAY_NS),
+                          .open_ns = now - SH_MIN(SH_MAX(m->age_ns, 0), SH_DAYS(1)),
                           .index = q->n};
     set_deadlines(s, r, v, m->budget_ns, now);
     rc = idmap_put(&a->requests, m->rid, r, err);
@@ -548,7 +548,7 @@ static void refuse_expired(struct sched *s, struct request *r)
     char msg[160];
 
     snprintf(msg, sizeof(msg), "not started within %" PRId64 " ms",
-             (r->expires_ns - r->open_ns) / 1000000);
+             (r->expires_ns - r->open_ns) / SH_MS(1));
     requests_refuse(s, r, SH_E_TIMEOUT, RETRY_SOON_MS, msg);
 }
 

@@ -26,6 +26,7 @@
 #include "common/due.h"
 #include "common/idmap.h"
 #include "common/msg.h"
+#include "common/units.h"
 #include "scheduler/pass/waiting.h"
 
 #include <stdbool.h>
@@ -40,7 +41,7 @@ struct model;
 struct shape;
 struct tenant;
 
-#define REQUEST_DOUBT_NS INT64_C(2000000000) /* between two words that an executor is gone */
+#define REQUEST_DOUBT_NS SH_S(2) /* between two words that an executor is gone */
 
 enum request_state { REQUEST_OPEN, REQUEST_READY, REQUEST_RUNNING, REQUEST_LOST, REQUEST_N_STATES };
 extern const struct sh_life REQUEST_LIFE; /* common/life.h */

@@ -4,16 +4,16 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
 #include <math.h>
 
-#define DAY_NS (INT64_C(86400) * 1000000000)
-#define HOP_NS INT64_C(1000000)    /* what messages between the processes take, at most */
-#define WAITED_NS INT64_C(1000000) /* less is what the way to a free executor takes */
-#define BIG_COPY_BYTES (1u << 20)  /* less says little about the rate of the link */
+#define HOP_NS SH_MS(1)           /* what messages between the processes take, at most */
+#define WAITED_NS SH_MS(1)        /* less is what the way to a free executor takes */
+#define BIG_COPY_BYTES (1u << 20) /* less says little about the rate of the link */
 
 /* Moves an eighth towards the sample, which counts as four times what was known at most: a stall
  * says nothing. */
@@ -24,7 +24,7 @@ static double blend(double old, double sample, double step)
 
 int64_t requests__span(int64_t ns)
 {
-    return SH_MIN(SH_MAX(ns, 0), DAY_NS);
+    return SH_MIN(SH_MAX(ns, 0), SH_DAYS(1));
 }
 
 /* How far the prediction was off, and whether the run stayed within what a slow one may take. */

@@ -6,9 +6,10 @@
 #ifndef SH_SCHEDULER_PASS_SHARES_H
 #define SH_SCHEDULER_PASS_SHARES_H
 
+#include "common/units.h"
 #include "scheduler/decide/snapshot.h"
 
-#define SHARES_EVERY_NS INT64_C(1000000000)
+#define SHARES_EVERY_NS SH_S(1)
 
 struct sched;
 

@@ -2,13 +2,13 @@
 #include "scheduler/peers/arrivals.h"
 
 #include "common/mem.h"
+#include "common/units.h"
 
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MS INT64_C(1000000)
 #define MAX_AT_BYTES 24u /* of a moment as text */
 
 void arrivals_fini(struct arrivals *a)
@@ -86,7 +86,7 @@ void arrivals_add(struct arrivals *a, const char *tenant, int64_t version_id, in
     if (!r)
         return;
     make_coarser(r);
-    at = (uint32_t)((now_ns - a->begun_ns) / MS) / r->unit_ms;
+    at = (uint32_t)((now_ns - a->begun_ns) / SH_MS(1)) / r->unit_ms;
     last = r->n_bins ? &r->bins[r->n_bins - 1] : NULL;
     r->n_requests++;
     if (last && last->at >= at)

@@ -15,11 +15,12 @@
 #define SH_SCHEDULER_PEERS_ARRIVALS_H
 
 #include "common/idmap.h"
+#include "common/units.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#define ARRIVALS_SLICE_NS INT64_C(10000000000)
+#define ARRIVALS_SLICE_NS SH_S(10)
 #define ARRIVALS_ROWS 256u
 #define ARRIVALS_BINS 512u
 #define ARRIVALS_SIZES 11u /* of requests, in samples: 1, 2, 3-4, 5-8 ... */

@@ -14,6 +14,7 @@
 
 #include "common/idmap.h"
 #include "common/msg.h"
+#include "common/units.h"
 #include "scheduler/database/store.h"
 #include "scheduler/decide/demand.h"
 #include "scheduler/decide/jobpool.h"
@@ -22,8 +23,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define FIRST_NS_PER_BYTE 0.1 /* of a link, until it is measured: 10 GB/s */
-#define FIRST_STOP_NS 1000000 /* time to stop training, until measured */
+#define FIRST_NS_PER_BYTE 0.1  /* of a link, until it is measured: 10 GB/s */
+#define FIRST_STOP_NS SH_MS(1) /* time to stop training, until measured */
 
 struct sched;
 struct session;

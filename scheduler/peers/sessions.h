@@ -8,15 +8,16 @@
 #ifndef SH_SCHEDULER_PEERS_SESSIONS_H
 #define SH_SCHEDULER_PEERS_SESSIONS_H
 
+#include "common/units.h"
 #include "common/wire.h"
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#define SESSION_HELLO_NS INT64_C(5000000000)
-#define SESSION_PING_NS INT64_C(2000000000)
-#define SESSION_DEAD_NS INT64_C(10000000000)
+#define SESSION_HELLO_NS SH_S(5)
+#define SESSION_PING_NS SH_S(2)
+#define SESSION_DEAD_NS SH_S(10)
 #define SESSION_MAX_LISTEN 8
 
 struct sched;

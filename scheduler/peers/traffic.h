@@ -14,9 +14,10 @@
 #define SH_SCHEDULER_PEERS_TRAFFIC_H
 
 #include "common/idmap.h"
+#include "common/units.h"
 
 #define TRAFFIC_SLICES 6
-#define TRAFFIC_SLICE_NS INT64_C(10000000000)
+#define TRAFFIC_SLICE_NS SH_S(10)
 #define TRAFFIC_TELL_S 2u
 
 struct traffic; /* of one model */

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/units.h"
 #include "scheduler/sched.h"
 
 static void note(struct tenant *t, enum tenant_wait kind, int64_t age_ns)
@@ -28,7 +29,7 @@ static void note_jobs(struct sched *s, int64_t wall_us)
         struct tenant *t = j->state == JOB_QUEUED ? tenants_by_id(&s->tenants, j->tenant_id) : NULL;
 
         if (t)
-            note(t, TENANT_WAIT_JOB, (wall_us - j->queued_us) * 1000);
+            note(t, TENANT_WAIT_JOB, SH_US(wall_us - j->queued_us));
     }
 }
 

@@ -3,6 +3,7 @@
 
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/sched.h"
 
 #include <jansson.h>
@@ -162,7 +163,7 @@ static json_t *exec_row(struct exec *e, int64_t now_ns)
 {
     const struct exec_state *t = &e->state;
     double requests = busy_since_shown(e, 0, now_ns), jobs = busy_since_shown(e, 1, now_ns);
-    int64_t heard_ms = sh_clock_wall_ms() - (now_ns - e->session->heard_ns) / 1000000;
+    int64_t heard_ms = sh_clock_wall_ms() - (now_ns - e->session->heard_ns) / SH_MS(1);
     json_t *status = json_pack(
         "{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:o, s:o, s:f, s:I, s:I}",
         "device_name", t->device_name, "device_bytes", (json_int_t)t->device_bytes, "weights",

@@ -12,11 +12,12 @@
 #ifndef SH_SCHEDULER_RECORDS_SWEEP_H
 #define SH_SCHEDULER_RECORDS_SWEEP_H
 
+#include "common/units.h"
 #include "scheduler/database/dbthread.h"
 #include "scheduler/database/store.h"
 
-#define SWEEP_EVERY_NS INT64_C(60000000000)
-#define SWEEP_PAUSE_NS INT64_C(100000000)
+#define SWEEP_EVERY_NS SH_S(60)
+#define SWEEP_PAUSE_NS SH_MS(100)
 
 struct sched;
 

@@ -5,13 +5,14 @@
 #include "common/hash.h"
 #include "common/log.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "scheduler/sched.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_AMOUNT INT64_C(1000000000000000) /* 11 days of ns: more is no minute's */
+#define MAX_AMOUNT SH_S(1000000) /* 11 days of ns: more is no minute's */
 _Static_assert(MAX_AMOUNT <= INT64_MAX / MSG_USAGE_ROWS, "a batch has a sum");
 #define MAX_AGE_S (31 * INT64_C(86400)) /* what is older by its clock counts as of then */
 

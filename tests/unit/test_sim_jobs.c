@@ -4,6 +4,7 @@
 /* uses: simulate/jobs.o bench/sim/jobs_fifo.o bench/sim/jobs_las.o simulate/jobs_ours.o */
 /* uses: bench/sim/jobs_ideal.o simulate/queue.o simulate/trace.o libscheduler.a */
 /* link: -lm -lpq -lmicrohttpd */
+#include "common/units.h"
 #include "simulate/jobs.h"
 #include "tests/unit/sh_test.h"
 
@@ -23,7 +24,7 @@ static struct trace_jobs trace_of(size_t n, size_t n_tenants)
 
 static void add(size_t i, int64_t at_s, int64_t run_s, uint32_t gpus, uint32_t tenant)
 {
-    rows[i] = (struct trace_job){at_s * SIM_SECOND, run_s * SIM_SECOND, gpus, tenant};
+    rows[i] = (struct trace_job){SH_S(at_s), SH_S(run_s), gpus, tenant};
 }
 
 static struct job_result replay(const struct trace_jobs *t, const struct job_policy *p,
@@ -68,9 +69,9 @@ static void the_ideal_is_each_tenants_share(void **state)
     add(2, 0, 50, 1, 1);
     assert_ok(jobs_ideal(&t, 2, end, NULL));
     /* Until 50 jobs 0 and 1 have half a GPU each; then a whole one: 25 + 75. */
-    assert_int_equal(end[2], 50 * SIM_SECOND);
-    assert_in_range(end[0], 125 * SIM_SECOND - 2, 125 * SIM_SECOND + 2);
-    assert_in_range(end[1], 125 * SIM_SECOND - 2, 125 * SIM_SECOND + 2);
+    assert_int_equal(end[2], SH_S(50));
+    assert_in_range(end[0], SH_S(125) - 2, SH_S(125) + 2);
+    assert_in_range(end[1], SH_S(125) - 2, SH_S(125) + 2);
 }
 
 static uint32_t below(uint64_t *seed, uint32_t n)
@@ -93,10 +94,10 @@ static void draw_world(uint64_t seed, struct trace_jobs *t, struct job_conf *con
     }
     *t = trace_of(n, n_tenants);
     *conf = (struct job_conf){.n_gpus = n_gpus,
-                              .start_ns = below(&seed, 3) * SIM_SECOND,
-                              .stop_ns = below(&seed, 2) * SIM_SECOND / 2,
-                              .min_run_ns = (1 + below(&seed, 3)) * 20 * SIM_SECOND,
-                              .level_ns = below(&seed, 3) * 20 * SIM_SECOND,
+                              .start_ns = SH_S(below(&seed, 3)),
+                              .stop_ns = SH_S(below(&seed, 2)) / 2,
+                              .min_run_ns = SH_S((1 + below(&seed, 3)) * 20),
+                              .level_ns = SH_S(below(&seed, 3) * 20),
                               .half_life_s = 60 + below(&seed, 3600)};
 }
 
@@ -132,9 +133,9 @@ static void who_asks_for_little_does_not_wait_behind_who_asks_for_much(void **st
 {
     static struct sim_job ends[MAX_JOBS];
     const struct job_conf conf = {.n_gpus = 4,
-                                  .start_ns = SIM_SECOND,
-                                  .stop_ns = SIM_SECOND,
-                                  .min_run_ns = 30 * SIM_SECOND,
+                                  .start_ns = SH_S(1),
+                                  .stop_ns = SH_S(1),
+                                  .min_run_ns = SH_S(30),
                                   .half_life_s = 3600,
                                   .ends = ends};
     struct trace_jobs t;
@@ -147,10 +148,10 @@ static void who_asks_for_little_does_not_wait_behind_who_asks_for_much(void **st
         add(n, 100 + 700 * i, 10, 1, 1);
     t = trace_of(n, 2);
     replay(&t, &JOBS_FIFO, &conf, NULL);
-    assert_true(ends[200].first_ns - rows[200].at_ns > 10000 * SIM_SECOND);
+    assert_true(ends[200].first_ns - rows[200].at_ns > SH_S(10000));
     replay(&t, &JOBS_OURS, &conf, NULL);
     for (size_t i = 200; i < n; i++)
-        assert_in_range(ends[i].first_ns - rows[i].at_ns, 0, conf.min_run_ns + 3 * SIM_SECOND);
+        assert_in_range(ends[i].first_ns - rows[i].at_ns, 0, conf.min_run_ns + SH_S(3));
 }
 
 /* Short jobs come to a tenant for ever, more than it has GPUs for: a long one has its time all the
@@ -158,11 +159,8 @@ static void who_asks_for_little_does_not_wait_behind_who_asks_for_much(void **st
 static void a_long_job_among_short_ones_without_end_has_its_time(void **state)
 {
     static struct sim_job ends[MAX_JOBS];
-    struct job_conf conf = {.n_gpus = 1,
-                            .min_run_ns = SIM_SECOND,
-                            .level_ns = SIM_SECOND,
-                            .half_life_s = 3600,
-                            .ends = ends};
+    struct job_conf conf = {
+        .n_gpus = 1, .min_run_ns = SH_S(1), .level_ns = SH_S(1), .half_life_s = 3600, .ends = ends};
     struct trace_jobs t;
 
     (void)state;
@@ -172,10 +170,10 @@ static void a_long_job_among_short_ones_without_end_has_its_time(void **state)
     t = trace_of(MAX_JOBS, 1);
     replay(&t, &JOBS_OURS, &conf, NULL);
     /* It takes 10 s, so it is as one that came at 640 s. */
-    assert_in_range(ends[0].end_ns, 640 * SIM_SECOND, 800 * SIM_SECOND);
+    assert_in_range(ends[0].end_ns, SH_S(640), SH_S(800));
     conf.level_ns = 0;
     replay(&t, &JOBS_OURS, &conf, NULL);
-    assert_int_equal(ends[0].end_ns, 10 * SIM_SECOND);
+    assert_int_equal(ends[0].end_ns, SH_S(10));
 }
 
 /* Two of a tenant that have had the same, and one GPU: when it is known how long they take, the one
@@ -184,8 +182,8 @@ static void who_takes_less_ends_first(void **state)
 {
     static struct sim_job ends[3];
     const struct job_conf conf = {.n_gpus = 1,
-                                  .min_run_ns = SIM_SECOND,
-                                  .level_ns = 10 * SIM_SECOND,
+                                  .min_run_ns = SH_S(1),
+                                  .level_ns = SH_S(10),
                                   .half_life_s = 3600,
                                   .ends = ends};
     struct trace_jobs t;
@@ -197,9 +195,9 @@ static void who_takes_less_ends_first(void **state)
     t = trace_of(3, 1);
     replay(&t, &JOBS_OURS, &conf, NULL);
     /* Each has the first level's time before anybody knows. */
-    assert_in_range(ends[2].end_ns, 100 * SIM_SECOND, 125 * SIM_SECOND);
-    assert_in_range(ends[1].end_ns, 400 * SIM_SECOND, 425 * SIM_SECOND);
-    assert_in_range(ends[0].end_ns, 1400 * SIM_SECOND, 1405 * SIM_SECOND);
+    assert_in_range(ends[2].end_ns, SH_S(100), SH_S(125));
+    assert_in_range(ends[1].end_ns, SH_S(400), SH_S(425));
+    assert_in_range(ends[0].end_ns, SH_S(1400), SH_S(1405));
 }
 
 int main(void)

@@ -2,6 +2,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/spawn.h"
+#include "common/units.h"
 #include "runtime/device/cpu/cpu.h"
 #include "runtime/device/cpu/cpu_mem.h"
 #include "runtime/device/cpu/cpu_wide.h"
@@ -237,7 +238,7 @@ static int cpu_wait(struct dev *d, uint32_t slot, uint32_t value, int64_t timeou
                     struct sh_err *err)
 {
     const uint32_t *word = (const uint32_t *)dev_of(d)->tickets.base;
-    int64_t limit_ns = SH_MIN(timeout_ms, INT64_MAX / 2000000) * 1000000;
+    int64_t limit_ns = SH_MS(SH_MIN(timeout_ms, INT64_MAX / SH_MS(2)));
     int64_t end = sh_clock_ns() + limit_ns;
 
     if (!word)

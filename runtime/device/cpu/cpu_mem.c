@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/shm.h"
+#include "common/units.h"
 #include "runtime/device/lane.h"
 
 #include <emmintrin.h>
@@ -20,10 +21,10 @@
 #define RING 8192u /* commands that one lane holds */
 /* A slowed copy is made in pieces of about this length: each one costs a wake-up and cold caches,
  * which the compute threads on the same cores pay for. */
-#define CHUNK_NS 2000000
+#define CHUNK_NS SH_MS(2)
 #define MIN_CHUNK ((size_t)64 << 10)
 #define MAX_CHUNK ((size_t)4 << 20)
-#define SPIN_NS 40000 /* a sleeper wakes late by about this much: the rest is spun */
+#define SPIN_NS SH_US(40) /* a sleeper wakes late by about this much: the rest is spun */
 #define CLOSE_S 5
 #define FRESH_BYTES ((size_t)64 << 10) /* of the arena, whose first copy is told apart */
 
@@ -104,7 +105,7 @@ int cpu__mem_event_fd(const struct dev_mem *m)
 static void wait_until(int64_t end_ns, bool exact)
 {
     int64_t sleep_to = exact ? end_ns - SPIN_NS : end_ns;
-    struct timespec ts = {.tv_sec = sleep_to / 1000000000, .tv_nsec = sleep_to % 1000000000};
+    struct timespec ts = {.tv_sec = sleep_to / SH_S(1), .tv_nsec = sleep_to % SH_S(1)};
 
     if (sleep_to > sh_clock_ns())
         while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &ts, NULL) == EINTR)

@@ -1,6 +1,7 @@
 /* cuda_arena.c - what both faces hold: the device's context, the arena, the ticket page. */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "runtime/device/cuda/cuda.h"
 #include "runtime/device/cuda/cuda_mem.h"
 
@@ -8,7 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define POLL_NS 200000
+#define POLL_NS SH_US(200)
 
 /* ------------------------------------------------------------------ context */
 

@@ -11,6 +11,7 @@
  */
 #include "common/clock.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "runtime/device/cuda/cuda_conv.h"
 
 #define N_RUNS 16
@@ -23,7 +24,7 @@
 #define SAME 1.03      /* times the best: then less workspace wins */
 #define LARGE_COST 1.1 /* a workspace above CONV_GOOD_WORKSPACE must save this much */
 #define LAUNCH_NS 50e3 /* what the host may need to launch it */
-#define BUDGET_NS ((int64_t)3000000000)
+#define BUDGET_NS SH_S(3)
 #define PROBE ((size_t)4096) /* bytes of a result that are looked at, at its begin and its end */
 
 struct tuner {

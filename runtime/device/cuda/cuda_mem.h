@@ -22,6 +22,7 @@
 #define SH_RUNTIME_DEVICE_CUDA_CUDA_MEM_H
 
 #include "common/shm.h"
+#include "common/units.h"
 #include "runtime/device/backend.h"
 
 #include <cuda.h>
@@ -44,7 +45,7 @@ void cuda__context_close(struct cuda_context *c);
 /* Waits until the stream (NULL: none) has nothing more to do, but not beyond `end_ns` of
  * sh_clock_ns(): false. A dead context counts as idle. */
 bool cuda__wait_idle(cudaStream_t s, int64_t end_ns);
-#define CUDA_CLOSE_NS INT64_C(5000000000)                    /* what closing may wait for */
+#define CUDA_CLOSE_NS SH_S(5)                                /* what closing may wait for */
 int cuda__stream_new(cudaStream_t *out, struct sh_err *err); /* ahead of those without priority */
 int cuda__event_new(cudaEvent_t *out, struct sh_err *err);   /* without times */
 

@@ -12,6 +12,7 @@
 
 #include "common/hash.h"
 #include "common/mem.h"
+#include "common/units.h"
 #include "runtime/device/cuda/cuda.h"
 
 #include <errno.h>
@@ -300,7 +301,7 @@ bool cuda_tune_find(struct cuda_tune *t, const char *key, struct cuda_tuned *out
 
 static int lock(const struct cuda_tune *t)
 {
-    const struct timespec step = {.tv_nsec = LOCK_STEP_MS * 1000000L};
+    const struct timespec step = {.tv_nsec = SH_MS(LOCK_STEP_MS)};
     int fd = open(t->lock_path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
 
     for (int i = 0; fd >= 0 && i < CUDA_TUNE_LOCK_MS / LOCK_STEP_MS; i++) {
