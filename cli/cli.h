@@ -34,7 +34,7 @@ struct cli_conf {
     double copy_gb_per_s;
     char *bind, *metrics_bind, *device, *db_url, *migrations_dir, *dashboards_dir, *pg_bin,
         *log_level;
-    bool foreground, purge;
+    bool foreground, purge, strict; /* strict: doctor */
     /* tenants, keys, models, targets */
     int64_t overlap_s;
     char *by, *from, *to, *class, *actor, *action, *resource, *state;

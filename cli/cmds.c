@@ -52,17 +52,28 @@ static const struct sh_conf_opt CHANGE[] = {
     BOOL(dry_run, "dry-run", "check everything on the server, change nothing"),
 };
 
+/* Of `shunt up`, and of what looks whether it would work. */
+#define WHERE_IT_LISTENS                                                                       \
+    INT(port, "port", 8000, 0, 65000,                                                          \
+        "HTTP port of the API, metrics from port+100 on; 0: any free port"),                   \
+        STR(bind, "bind", "127.0.0.1", "address that the API listens on"),                     \
+        STR(metrics_bind, "metrics-bind", "127.0.0.1",                                         \
+            "address for /metrics of every process, which needs no key and shows tenants and " \
+            "models")
+#define HOW_MANY                                                                                \
+    INT(executors, "executors", 1, 1, 64,                                                       \
+        "executors, one for each device of the host; of the cpu device, which they share, any " \
+        "number"),                                                                              \
+        INT(schedulers, "schedulers", 1, 1, 4, "schedulers; one leads, the others stand by")
+#define WHICH_DATABASE                                                                    \
+    SH_OPT_STR(ST, db_url, "db-url", NULL, SH_CONF_SECRET,                                \
+               "libpq connection string; default: DATABASE_URL, else a private cluster"), \
+        STR(pg_bin, "pg-bin", NULL, "folder of PostgreSQL's initdb and postgres")
+
 static const struct sh_conf_opt UP[] = {
-    INT(port, "port", 8000, 0, 65000,
-        "HTTP port of the API, metrics from port+100 on; 0: any free port"),
-    STR(bind, "bind", "127.0.0.1", "address that the API listens on"),
-    STR(metrics_bind, "metrics-bind", "127.0.0.1",
-        "address for /metrics of every process, which needs no key and shows tenants and models"),
+    WHERE_IT_LISTENS,
     STR(device, "device", "cpu", "device of the executors: cpu or cuda"),
-    INT(executors, "executors", 1, 1, 64,
-        "executors, one for each device of the host; of the cpu device, which they share, any "
-        "number"),
-    INT(schedulers, "schedulers", 1, 1, 4, "schedulers; one leads, the others stand by"),
+    HOW_MANY,
     INT(workers, "workers", 3, 2, 64, "worker processes of each executor"),
     SH_OPT_BYTES(ST, pool_bytes, "pool-bytes", "1G", 1 << 24, 1e13, 0,
                  "device memory of each executor, bytes"),
@@ -74,15 +85,20 @@ static const struct sh_conf_opt UP[] = {
         "time for which every daemon polls for the next event after a request before it sleeps, "
         "us; meanwhile it takes a core for each daemon, each worker and, for each 8 cores, an HTTP "
         "thread. -1: 200000 with the cuda device and 16 cores for each executor, else 0"),
-    SH_OPT_STR(ST, db_url, "db-url", NULL, SH_CONF_SECRET,
-               "libpq connection string; default: DATABASE_URL, else a private cluster"),
-    STR(pg_bin, "pg-bin", NULL, "folder of PostgreSQL's initdb and postgres"),
+    WHICH_DATABASE,
     STR(migrations_dir, "migrations-dir", NULL, "folder of NNNN_name.sql"),
     STR(dashboards_dir, "dashboards-dir", NULL,
         "folder with prometheus/ for <state-dir>/prometheus"),
     INT(wait_s, "wait-s", 60, 1, 3600, "longest wait for the system to be ready, s"),
     STR(log_level, "log-level", "info", "log level of every process: error, warn, info or debug"),
     BOOL(foreground, "foreground", "stay in the foreground; INT or TERM stops everything"),
+};
+static const struct sh_conf_opt DOCTOR[] = {
+    STR(device, "device", NULL, "cpu or cuda; default: cuda if there is an NVIDIA GPU or driver"),
+    WHERE_IT_LISTENS,
+    HOW_MANY,
+    WHICH_DATABASE,
+    BOOL(strict, "strict", "fail for warnings too"),
 };
 static const struct sh_conf_opt DOWN[] = {
     BOOL(purge, "purge", "also remove the contents of the state folder: database, models, logs"),
@@ -349,6 +365,10 @@ static const struct cli_cmd CMDS[] = {
      "start the whole system on this machine: database, scheduler, executors, API; its state is in "
      ".shunt in the current folder, or in --state-dir",
      up_main, OPTS(UP)},
+    {"doctor", NULL, "",
+     "is this machine fit for a system: driver, CUDA and cuDNN, the bus and its measured rate, "
+     "limits, memory, clocks, disk, ports, PostgreSQL; says what to change",
+     doctor_main, OPTS(DOCTOR)},
     {"down", NULL, "", "stop what `shunt up` started", down_main, OPTS(DOWN)},
     {"backup", NULL, "FILE",
      "write database, models, datasets, checkpoints, results and keys of a local system to one "
@@ -515,7 +535,8 @@ static const struct cli_cmd CMDS[] = {
 
 /* clang-format off */
 static const struct cli_verb VERBS[] = {
-    {"up", LOCAL, NONE}, {"down", LOCAL, NONE}, {"backup", LOCAL, NONE},
+    {"up", LOCAL, NONE}, {"down", LOCAL, NONE}, {"doctor", LOCAL, NONE},
+    {"backup", LOCAL, NONE},
     {"restore", LOCAL, NONE}, {"status", LOCAL, NONE}, {"top", LOCAL, NONE},
     {"get", THINGS, OPTS(READ)},
     {"create", THINGS, OPTS(CHANGE)},

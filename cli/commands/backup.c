@@ -48,8 +48,7 @@ static bool is_running(const struct state *s)
 /* Which database the system has: as it says while it runs, else as `shunt up` would choose. */
 static int find_url(struct job *j, const char **url, struct sh_err *err)
 {
-    const struct cli_conf *o = j->c->conf;
-    const char *given = o->db_url && o->db_url[0] ? o->db_url : sh_conf_env("DATABASE_URL");
+    const char *given = plan_db_url(j->c->conf);
     json_t *system = NULL;
     const char *kind;
     int rc = is_running(&j->s) ? state_read_system(&j->s, &system, err) : SH_OK;

@@ -432,9 +432,7 @@ static void clean_up(struct job *j, bool failed)
 
 int restore_main(struct cli *c, struct sh_err *err)
 {
-    const char *given =
-        c->conf->db_url && c->conf->db_url[0] ? c->conf->db_url : sh_conf_env("DATABASE_URL");
-    struct job j = {.c = c, .url = given, .in = -1, .lock = -1};
+    struct job j = {.c = c, .url = plan_db_url(c->conf), .in = -1, .lock = -1};
     int rc = file_absolute(c->conf->state_dir, &j.dir, err);
 
     if (rc)

@@ -172,6 +172,14 @@ static int find_bin(const char *given, const struct owner *o, char *out, size_t 
                    "--db-url");
 }
 
+int pg_find_server(const char *given, char *out, size_t size, struct sh_err *err)
+{
+    struct owner o;
+    int rc = find_owner(&o, err);
+
+    return rc ? rc : find_bin(given, &o, out, size, err);
+}
+
 int pg_find_tools(const char *given, char *out, size_t size, struct sh_err *err)
 {
     const struct owner self = {.uid = geteuid(), .gid = getegid()};

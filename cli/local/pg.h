@@ -30,6 +30,8 @@ struct pg {
  * is_fresh: the folder is being restored and gets a new cluster. */
 int pg_prepare(const struct state *s, const char *bin, bool is_fresh, struct pg *out,
                struct sh_err *err);
+/* Finds the folder of the server's programs for a private cluster, as pg_prepare() does. */
+int pg_find_server(const char *given, char *out, size_t size, struct sh_err *err);
 /* Finds the newest folder with pg_dump, for a database elsewhere. given: a folder, or NULL. */
 int pg_find_tools(const char *given, char *out, size_t size, struct sh_err *err);
 /* Puts a complete new cluster in its place. */

@@ -86,7 +86,7 @@ static int taken_port(const struct cli_conf *o, int port)
     return 0;
 }
 
-static int choose_port(const struct cli_conf *o, int *out, struct sh_err *err)
+int plan_port(const struct cli_conf *o, int *out, struct sh_err *err)
 {
     int taken;
 
@@ -295,7 +295,7 @@ static void add_api(struct builder *b, int port)
 
 /* ---------------------------------------------------------------- the plan */
 
-static const char *given_db(const struct cli_conf *o)
+const char *plan_db_url(const struct cli_conf *o)
 {
     return o->db_url && o->db_url[0] ? o->db_url : sh_conf_env("DATABASE_URL");
 }
@@ -327,9 +327,9 @@ static int make_server(struct plan *p, const struct cli_conf *o, struct sh_err *
 static int plan_fill(struct cli *c, const struct state *s, struct plan *p, struct sh_err *err)
 {
     struct builder b = {.p = p, .o = c->conf, .s = s, .err = err};
-    const char *url = given_db(c->conf);
+    const char *url = plan_db_url(c->conf);
     char *migrations = NULL;
-    int rc = choose_port(c->conf, &p->port, err);
+    int rc = plan_port(c->conf, &p->port, err);
 
     if (!rc)
         rc = make_server(p, c->conf, err);

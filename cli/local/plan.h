@@ -38,6 +38,10 @@ struct plan {
     int port;
 };
 
+/* The API's port, which is free as those for metrics are. Fails: SH_E_CONFLICT: one is in use. */
+int plan_port(const struct cli_conf *o, int *out, struct sh_err *err);
+/* Of the database that is given, or NULL: a private one. BORROWED. */
+const char *plan_db_url(const struct cli_conf *o);
 /* Chooses and checks ports, prepares the cluster. *out: OWNED, plan_free(). */
 int plan_new(struct cli *c, const struct state *s, struct plan **out, struct sh_err *err);
 void plan_free(struct plan *p);

@@ -6,12 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define WHICH_DEVICE                                                                              \
+    SH_OPT_STR(struct run_conf, device, "device", "cpu", 0, "cpu or cuda"),                       \
+        SH_OPT_INT(struct run_conf, ordinal, "ordinal", 0, 0, 63, 0, "which device of its kind"), \
+        SH_OPT_INT(struct run_conf, threads, "threads", 0, 0, 1024, 0,                            \
+                   "threads of the cpu device; 0 = one per core")
 #define COMMON_OPTS                                                                                \
-    SH_OPT_STR(struct run_conf, device, "device", "cpu", 0, "cpu or cuda"),                        \
-        SH_OPT_INT(struct run_conf, ordinal, "ordinal", 0, 0, 63, 0, "which device of its kind"),  \
-        SH_OPT_INT(struct run_conf, threads, "threads", 0, 0, 1024, 0,                             \
-                   "threads of the cpu device; 0 = one per core"),                                 \
-        SH_OPT_STR(struct run_conf, model, "model", NULL, 0, "ONNX file"),                         \
+    WHICH_DEVICE, SH_OPT_STR(struct run_conf, model, "model", NULL, 0, "ONNX file"),               \
         SH_OPT_BOOL(struct run_conf, deterministic, "deterministic", true, 0,                      \
                     "only kernels that give the same bits each time"),                             \
         SH_OPT_BOOL(struct run_conf, verify_launches, "verify-launches", false, 0,                 \
@@ -103,6 +104,8 @@ static const struct sh_conf_opt PROFILE_OPTS[] = {
     SH_OPT_STR(struct run_conf, report, "report", NULL, 0, "JSON file to write as well"),
 };
 
+static const struct sh_conf_opt DEVICE_OPTS[] = {WHICH_DEVICE};
+
 static const struct command {
     const char *name;
     int (*run)(const struct run_conf *c, struct sh_err *err);
@@ -124,6 +127,10 @@ static const struct command {
      profile_run,
      {"shunt-run profile", "Shows time and bytes of each layer, and how copies are grouped.",
       PROFILE_OPTS, SH_ARRAY_LEN(PROFILE_OPTS), sizeof(struct run_conf)}},
+    {"device",
+     device_run,
+     {"shunt-run device", "Says whether a device can be used here, and what it is; prints JSON.",
+      DEVICE_OPTS, SH_ARRAY_LEN(DEVICE_OPTS), sizeof(struct run_conf)}},
 };
 
 static void usage(FILE *out)

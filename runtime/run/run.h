@@ -79,5 +79,6 @@ int list_run(const struct run_conf *c, struct sh_err *err);
 int train_run(const struct run_conf *c, struct sh_err *err);
 int bench_run(const struct run_conf *c, struct sh_err *err);
 int profile_run(const struct run_conf *c, struct sh_err *err);
+int device_run(const struct run_conf *c, struct sh_err *err); /* no model */
 
 #endif

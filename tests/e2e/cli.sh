@@ -25,6 +25,20 @@ comes_back() {
 no_supervisor() { shunt status | grep "no supervisor"; }
 other_pid() { [ -n "$(pid_of "$1")" ] && [ "$(pid_of "$1")" != "$2" ]; }
 
+# doctor: what it says of this machine, and what it exits with
+doctor() {
+    exits "the doctor sees a system that runs" 0 "a system of this state folder runs" \
+        shunt doctor --device cpu
+    exits "and a port that is taken" 1 "is in use" \
+        "$bin/shunt" doctor --device cpu --state-dir "$tmp/none" \
+        --port "$(server | sed 's/.*://')"
+    exits "a folder where nothing can be written" 1 "cannot write in /proc" \
+        "$bin/shunt" doctor --device cpu --state-dir /proc/none
+    exits "a database that does not answer" 1 "database, FAILED" shunt doctor --device cpu \
+        --db-url "postgresql://nobody@127.0.0.1:1/none" --port 0
+    exits "and knows two kinds of devices" 2 "is cpu or cuda" shunt doctor --device tpu
+}
+
 # full_disk COMMAND...: files take nothing; what it says goes through a pipe
 full_disk() (
     trap '' XFSZ
@@ -91,6 +105,7 @@ up_and_down() {
         "$bin/shunt" status --state-dir "$tmp/none" --server http://127.0.0.1:1
     exits "a port in use is refused" 1 "in use" "$bin/shunt" up --state-dir "$tmp/second" \
         --port "$(server | sed 's/.*://')"
+    doctor
     exits "a certificate that it would not serve is refused" 1 "SHUNT_TLS_CERT" \
         env SHUNT_TLS_CERT=x "$bin/shunt" up --state-dir "$tmp/second"
     ok "what was refused left nothing running" is_clean "$tmp/second"
