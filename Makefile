@@ -129,6 +129,9 @@ $(BUILD)/%.o: %.c
 	$(if $(V),,@echo "  CC    $<")
 	$(Q)$(CC) $(CFLAGS) -c $< -o $@
 
+# It embeds these files (api/console/files.def).
+$(BUILD)/api/console/console.o: $(foreach e,html css js svg,$(wildcard api/console/*.$(e)))
+
 MIGRATIONS := $(wildcard migrations/*.sql)
 $(BUILD)/common/db_schema.o: CFLAGS += -DMIGRATIONS=$(words $(MIGRATIONS))
 $(BUILD)/common/db_schema.o: $(MIGRATIONS)

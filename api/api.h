@@ -31,6 +31,7 @@ struct api {
     struct watch *watch;     /* event streams */
     struct live *live;       /* options that change */
     struct openapi *openapi; /* the OpenAPI document, ready to send */
+    struct console *console; /* the pages for browsers, ready to send */
     uint8_t cursor_key[CURSOR_KEY_BYTES];
     uint8_t request_secret[16]; /* random, drawn at start: request ids are made from it */
     _Atomic uint64_t n_request_ids;

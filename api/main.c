@@ -5,6 +5,7 @@
 #include "api/cache/live.h"
 #include "api/cache/rate.h"
 #include "api/cache/waiters.h"
+#include "api/console/console.h"
 #include "api/files/blobs.h"
 #include "api/files/upload.h"
 #include "api/http/http.h"
@@ -137,6 +138,8 @@ static int start_parts(struct daemon *d, struct sh_err *err)
     int rc = openapi_new(&a->openapi, err);
 
     if (!rc)
+        rc = console_new(&a->console, err);
+    if (!rc)
         rc = upload_prepare_dirs(c->state_dir, err);
     if (!rc)
         rc = cursor_key_load(c->state_dir, a->cursor_key, err);
@@ -217,6 +220,7 @@ static void stop_parts(struct daemon *d)
     stats_free(a->stats);
     regions_free(a->regions);
     slab_free(a->slab);
+    console_free(a->console);
     openapi_free(a->openapi);
 }
 

@@ -5,11 +5,9 @@
 #include "api/api.h"
 #include "api/cache/auth.h"
 #include "api/handlers.h"
-#include "api/http/coding.h"
+#include "api/http/constant.h"
 #include "api/request/contract.h"
-#include "api/request/range.h"
 #include "api/routes.h"
-#include "common/hash.h"
 #include "common/mem.h"
 
 #include <ctype.h>
@@ -345,10 +343,15 @@ static void operation_id(const struct api_route *r, char *out, size_t size)
 /* Tensors are JSON or binary, in requests and replies. Any bytes are a file. */
 static json_t *content(struct doc *d, const struct api_route *r, const char *schema)
 {
+    static const char *const PAGES[] = {"text/html", "text/css", "text/javascript",
+                                        "image/svg+xml"};
     json_t *j = json_object();
 
     if (strcmp(schema, "Text") == 0)
         put(d, j, "text/plain", json_pack("{s:o}", "schema", schema_of(schema)));
+    else if (strcmp(schema, "Page") == 0)
+        for (size_t i = 0; i < SH_ARRAY_LEN(PAGES); i++)
+            put(d, j, PAGES[i], json_pack("{s:o}", "schema", schema_of(schema)));
     else if (strcmp(schema, "Binary") != 0)
         put(d, j, "application/json", json_pack("{s:o}", "schema", schema_of(schema)));
     if (strcmp(schema, "Binary") == 0 || r->body == BODY_INFER)
@@ -382,7 +385,7 @@ static void add_success(struct doc *d, const struct api_route *r, int status, co
     snprintf(key, sizeof(key), "%d", status);
     if (r->response)
         put(d, success, "content", content(d, r, r->response));
-    if (r->flags & ROUTE_STREAM)
+    if (r->flags & (ROUTE_STREAM | ROUTE_WATCHED))
         put(d, json_object_get(success, "content"), "text/event-stream",
             json_pack("{s:{s:s}}", "schema", "type", "string"));
     put(d, responses, key, success);
@@ -519,15 +522,13 @@ int openapi_build(json_t **out, struct sh_err *err)
 }
 
 struct openapi {
-    char *text, *packed; /* OWNED; packed: by gzip */
-    size_t text_n, packed_n;
-    char digest[SH_SHA256_HEX];
+    char *text; /* OWNED */
+    struct constant reply;
 };
 
 int openapi_new(struct openapi **out, struct sh_err *err)
 {
     struct openapi *o = calloc(1, sizeof(*o));
-    uint8_t sha[SH_SHA256_BYTES];
     json_t *doc = NULL;
     int rc = o ? openapi_build(&doc, err) : SH_FAIL(err, SH_E_NOMEM, "could not allocate a text");
 
@@ -535,17 +536,12 @@ int openapi_new(struct openapi **out, struct sh_err *err)
     if (!rc)
         rc = sh_json_dump(doc, &o->text, err);
     json_decref(doc);
-    if (!rc) {
-        o->text_n = strlen(o->text);
-        rc = coding_gzip(o->text, o->text_n, 9, &o->packed, &o->packed_n, err);
-    }
     if (!rc)
-        rc = sh_sha256(o->text, o->text_n, sha, err);
+        rc = constant_init(&o->reply, o->text, strlen(o->text), "application/json", err);
     if (rc) {
         openapi_free(o);
         return rc;
     }
-    sh_hex(sha, sizeof(sha), o->digest);
     *out = o;
     return SH_OK;
 }
@@ -554,29 +550,15 @@ void openapi_free(struct openapi *o)
 {
     if (!o)
         return;
+    constant_fini(&o->reply);
     free(o->text);
-    free(o->packed);
     free(o);
 }
 
 int openapi_get(struct api_req *q, struct sh_err *err)
 {
-    const struct openapi *o = q->api->openapi;
-    bool packed = coding_accepts_gzip(q->h.accept_encoding);
-    struct api_reply *r = &q->reply;
-
     (void)err;
-    /* Other bytes, another tag. */
-    snprintf(r->etag, sizeof(r->etag), "\"%.32s%s\"", o->digest, packed ? "-gzip" : "");
-    r->varies = true;
-    if (range_etag_listed(q->h.if_none_match, r->etag)) {
-        r->status = 304;
-        return SH_OK;
-    }
-    r->text = packed ? o->packed : o->text;
-    r->text_n = packed ? o->packed_n : o->text_n;
-    r->text_type = "application/json";
-    r->is_packed = packed;
+    constant_reply(&q->api->openapi->reply, q);
     return SH_OK;
 }
 

@@ -6,7 +6,9 @@
 #include "api/files/upload.h"
 #include "api/http/coding.h"
 #include "api/infer/infer_request.h"
+#include "api/jobs/events.h"
 #include "api/jobs/explain.h"
+#include "api/jobs/watch.h"
 #include "api/request/contract.h"
 #include "api/routes.h"
 #include "api/store/idem.h"
@@ -165,8 +167,22 @@ static int parse_body(struct api_req *q, struct sh_err *err)
     return SH_OK;
 }
 
+/* The first answer comes before the stream is opened: what is refused has a status. */
+static int watch_answers(struct api_req *q, struct sh_err *err)
+{
+    int rc;
+
+    if (!q->db)
+        return API_AGAIN;
+    rc = q->route->fn(q, err);
+    return rc ? rc : watch_open_answers(q->api->watch, q, err);
+}
+
 static int perform(struct api_req *q, struct sh_err *err)
 {
+    if ((q->route->flags & ROUTE_WATCHED) && events_wants_stream(q))
+        return watch_answers(q, err);
+
     bool once = q->h.idempotency_key && route_replays(q->route) && !(q->route->flags & ROUTE_KEEPS);
 
     return once ? idem_create(q, err) : q->route->fn(q, err);

@@ -140,7 +140,11 @@ const struct api_schema API_SCHEMAS[] = {
     {"Model", S_OBJECT(MEMBERS({"name", S_NAME()}, {"tenant", S_TEXT()}, {"visibility", VISIBILITY},
         {"created_at", S_TIME()}, {"versions", S_LIST(S_OBJECT(MEMBERS({"version", S_INT()},
         {"state", S_TEXT()}, {"reason", S_TEXT(.null = true)}, {"pinned", S_BOOL()},
-        {"loading", LOADING})))}, {"traffic", TRAFFIC}, {"row_version", S_INT()}))},
+        {"loading", LOADING})))}, {"traffic", TRAFFIC}, {"slo", S_OBJECT(MEMBERS(
+        {"latency_ms", S_NUM()}, {"percentile", S_NUM()}, {"requests", S_INT()},
+        {"met", S_INT(.text = "of these requests")}), .null = true, .text = "the latency target "
+        "and the requests of the last hour, as written every few seconds; null: there is no "
+        "target")}, {"row_version", S_INT()}))},
     {"ModelCreate", S_BODY("name", MEMBERS({"name", S_NAME()}, {"visibility", VISIBILITY})),
      S_JSON({"name": "digits", "visibility": "private"})},
     {"ModelPatch", S_BODY("visibility", MEMBERS({"visibility", VISIBILITY})),
@@ -407,6 +411,7 @@ const struct api_schema API_SCHEMAS[] = {
         {"max_age_s", S_INT(.text = "how long the part is kept after its last byte, s")}))},
     {"Binary", S_ANY()},
     {"Text", S_TEXT()},
+    {"Page", S_TEXT()},
 };
 
 const struct path_param API_PATH_PARAMS[] = {
@@ -421,6 +426,7 @@ const struct path_param API_PATH_PARAMS[] = {
     {"array", "number of the array of jobs", S_INTS(1, SCHEMA_I64)},
     {"job", "number of the job", S_INTS(1, SCHEMA_I64)},
     {"digest", "SHA-256, hex", S_TEXT(.pattern = "^[0-9a-f]{64}$")},
+    {"page", "name of a file of the console", S_STR(1, INFINITY)},
     {"file", "name in the folder of the job", S_TEXT(.pattern = "^(losses[.]json|log[.]txt|"
      "final[.]safetensors|trained[.]onnx|result[.]safetensors|"
      "ckpt-(0|[1-9][0-9]{0,17})(-[A-Za-z0-9][A-Za-z0-9._-]{0,62})?[.]safetensors)$")},

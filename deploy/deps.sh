@@ -9,7 +9,7 @@ packages=(
     libdnnl-dev libonnx-dev libprotobuf-c-dev protobuf-c-compiler protobuf-compiler libseccomp-dev
     libturbojpeg0-dev libpng-dev zlib1g-dev
     libcmocka-dev postgresql prometheus jq curl procps python3 python3-venv python3-numpy
-    clang-format shellcheck spin bash-completion patch patchelf xz-utils
+    clang-format shellcheck spin bash-completion patch patchelf xz-utils chromium
 )
 
 missing=()

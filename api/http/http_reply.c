@@ -277,6 +277,12 @@ static void add_headers(struct http_req *r, struct MHD_Response *resp, int statu
     }
     if (p->is_packed && !r->rc)
         MHD_add_response_header(resp, "Content-Encoding", "gzip");
+    if (p->policy && !r->rc) {
+        MHD_add_response_header(resp, "Content-Security-Policy", p->policy);
+        MHD_add_response_header(resp, "X-Content-Type-Options", "nosniff");
+        MHD_add_response_header(resp, "Referrer-Policy", "no-referrer");
+        MHD_add_response_header(resp, "Cross-Origin-Opener-Policy", "same-origin");
+    }
     if (p->varies)
         MHD_add_response_header(resp, "Vary", "Accept-Encoding");
     if (status == 415)

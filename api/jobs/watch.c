@@ -5,6 +5,7 @@
 #include "api/api.h"
 #include "api/cache/auth.h"
 #include "api/http/http.h"
+#include "api/jobs/look.h"
 #include "api/store/store_event.h"
 #include "common/buf.h"
 #include "common/clock.h"
@@ -21,6 +22,8 @@
 #define PING_NS SH_S(15)
 #define KEY_NS SH_S(1)                /* keys are looked at so often: in the cache, as a rule */
 #define MAX_UNREAD ((size_t)64 << 10) /* a stream that has so much gets nothing more for now */
+#define LOOK_NS INT64_C(1000000000)   /* from one look at an answer to the next */
+#define LOOKS_NS INT64_C(100000000)   /* for all looks of a round */
 #define MAX_STREAM_BYTES ((size_t)4 << 20)
 
 struct stream { /* one open connection */
@@ -30,9 +33,12 @@ struct stream { /* one open connection */
     int64_t job, after;       /* job: 0: of all */
     json_t *ask;              /* OWNED: what of all; NULL: one job's */
     struct store_place place; /* of what was looked at */
-    bool is_final;            /* when it was opened */
-    bool ended;               /* nothing will be added */
-    bool asleep;              /* its connection waits for http_wake() */
+    struct look *look;        /* OWNED: whose answers are sent; NULL: events of jobs are */
+    int64_t looked_ns;
+    bool looking, closed; /* closed while it was looked at: the thread frees it */
+    bool is_final;        /* when it was opened */
+    bool ended;           /* nothing will be added */
+    bool asleep;          /* its connection waits for http_wake() */
     int64_t said_ns;
     struct sh_buf buf;
     size_t sent; /* of buf */
@@ -76,6 +82,8 @@ static void stream_say(struct stream *s, const char *fmt, const char *a, const c
     wake(s);
 }
 
+static const char ANSWER[] = "event: answer\ndata: %s%s\n\n";
+
 static struct stream *stream_find(struct watch *w, const struct stream *at)
 {
     struct stream *s = w->all;
@@ -98,6 +106,7 @@ static void stream_free(struct stream *s)
 {
     sh_buf_fini(&s->buf);
     json_decref(s->ask);
+    look_free(s->look);
     free(s);
 }
 
@@ -127,6 +136,7 @@ static void stream_close(void *owner)
 {
     struct stream *s = owner;
     struct watch *w = s->watch;
+    bool looking;
 
     pthread_mutex_lock(&w->lock);
     if (s->prev)
@@ -137,8 +147,10 @@ static void stream_close(void *owner)
         s->next->prev = s->prev;
     w->n--;
     sh_metric_set(M_shunt_http_streams, NULL, (double)w->n);
+    looking = s->closed = s->looking;
     pthread_mutex_unlock(&w->lock);
-    stream_free(s);
+    if (!looking)
+        stream_free(s);
 }
 
 static int stream_add(struct watch *w, struct stream *s, struct sh_err *err)
@@ -169,8 +181,10 @@ static int stream_add(struct watch *w, struct stream *s, struct sh_err *err)
     return rc;
 }
 
-/* TAKES s, which is filled but for what all streams have. */
-static int open_stream(struct watch *w, struct api_req *q, struct stream *s, struct sh_err *err)
+/* TAKES s, which is filled but for what all streams have. answer: it begins with this; NULL: with
+ * nothing. */
+static int open_stream(struct watch *w, struct api_req *q, struct stream *s, const char *answer,
+                       struct sh_err *err)
 {
     static const char HELLO[] = "retry: 2000\n\n";
     int rc;
@@ -181,6 +195,8 @@ static int open_stream(struct watch *w, struct api_req *q, struct stream *s, str
     s->said_ns = sh_clock_ns();
     sh_buf_init(&s->buf, MAX_STREAM_BYTES);
     rc = sh_buf_append(&s->buf, HELLO, sizeof(HELLO) - 1, err);
+    if (!rc && answer)
+        rc = sh_buf_printf(&s->buf, err, ANSWER, answer, "");
     if (!rc)
         rc = stream_add(w, s, err);
     if (rc) {
@@ -201,7 +217,7 @@ int watch_open(struct watch *w, struct api_req *q, int64_t job, int64_t after, b
     s->job = job;
     s->after = after;
     s->is_final = is_final;
-    return open_stream(w, q, s, err);
+    return open_stream(w, q, s, NULL, err);
 }
 
 int watch_open_all(struct watch *w, struct api_req *q, const struct store_events *f,
@@ -214,7 +230,24 @@ int watch_open_all(struct watch *w, struct api_req *q, const struct store_events
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a stream");
     }
     s->place = *after;
-    return open_stream(w, q, s, err);
+    return open_stream(w, q, s, NULL, err);
+}
+
+int watch_open_answers(struct watch *w, struct api_req *q, struct sh_err *err)
+{
+    struct stream *s = calloc(1, sizeof(*s));
+    char *text = NULL;
+    int rc = s ? look_new(q, &s->look, &text, err)
+               : SH_FAIL(err, SH_E_NOMEM, "could not allocate a stream");
+
+    if (rc) {
+        free(s);
+        return rc;
+    }
+    s->looked_ns = sh_clock_ns();
+    rc = open_stream(w, q, s, text, err);
+    free(text);
+    return rc;
 }
 
 /* ---------------------------------------------------------------- the round */
@@ -261,7 +294,7 @@ static int round_collect(struct watch *w, struct round *r, struct sh_err *err)
     if (!r->who || !r->asks || !r->all || !r->all_asks)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a round of streams");
     for (struct stream *s = w->all; s; s = s->next) {
-        if (s->ended || s->buf.len - s->sent > MAX_UNREAD)
+        if (s->look || s->ended || s->buf.len - s->sent > MAX_UNREAD)
             continue;
         if (s->ask) {
             if (collect_all(r, s))
@@ -330,6 +363,61 @@ static void round_finish(struct watch *w, const struct round *r)
             s->ended = true;
             wake(s);
         }
+    }
+}
+
+/* The one that has waited longest, of those whose turn it is; NULL: there is none. */
+static struct stream *next_look(const struct watch *w, int64_t now)
+{
+    struct stream *next = NULL;
+
+    for (struct stream *s = w->all; s; s = s->next)
+        if (s->look && !s->ended && now - s->looked_ns >= LOOK_NS &&
+            s->buf.len - s->sent <= MAX_UNREAD && (!next || s->looked_ns < next->looked_ns))
+            next = s;
+    return next;
+}
+
+/* A look that fails is tried again, unless what it looks at is gone. */
+static void look_once(struct watch *w, struct stream *s)
+{
+    char *text = NULL;
+    int rc = look_again(s->look, w->db, &text, NULL);
+    bool closed;
+
+    pthread_mutex_lock(&w->lock);
+    s->looking = false;
+    closed = s->closed;
+    if (!closed && text)
+        stream_say(s, ANSWER, text, "");
+    if (!closed && (rc == SH_E_NOTFOUND || rc == SH_E_FORBIDDEN)) {
+        s->ended = true;
+        wake(s);
+    }
+    pthread_mutex_unlock(&w->lock);
+    if (closed)
+        stream_free(s);
+    free(text);
+}
+
+static void round_looks(struct watch *w)
+{
+    const int64_t end = sh_clock_ns() + LOOKS_NS;
+    int64_t now;
+
+    while ((now = sh_clock_ns()) < end) {
+        struct stream *s;
+
+        pthread_mutex_lock(&w->lock);
+        s = next_look(w, now);
+        if (s) {
+            s->looking = true;
+            s->looked_ns = now;
+        }
+        pthread_mutex_unlock(&w->lock);
+        if (!s)
+            return;
+        look_once(w, s);
     }
 }
 
@@ -449,6 +537,8 @@ static void *thread_main(void *arg)
         struct sh_err err = {0};
         int rc = round_once(w, &err);
 
+        if (!rc)
+            round_looks(w);
         if (rc && !was_down)
             sh_log_err(SH_LOG_WARN, "watch.database", &err);
         was_down = rc != SH_OK;

@@ -80,6 +80,7 @@ struct api_reply {
     struct sh_faults faults;      /* list OWNED: "errors" of a problem document */
     const char *text, *text_type; /* BORROWED for good: used instead of body */
     size_t text_n;
+    const char *policy;     /* static: what a browser may load for it; NULL: it is no page */
     bool is_packed;         /* text is gzipped */
     bool varies;            /* depends on Accept-Encoding */
     int64_t row_version;    /* > 0: the ETag */

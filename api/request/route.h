@@ -31,6 +31,8 @@ enum {
     ROUTE_PROBE = 128,   /* 503 with the success body means "no" */
     /* text/event-stream if Accept asks for it; 204: no more events will come */
     ROUTE_STREAM = 256,
+    /* text/event-stream if Accept asks for it: the answer, and each other one from then on */
+    ROUTE_WATCHED = 65536,
     ROUTE_OWNER = 512,    /* concerns one tenant; an admin key that names none: no tenant, or all */
     ROUTE_FILE = 1024,    /* answers with a file: honours Range, If-Range, If-None-Match */
     ROUTE_BULK = 2048,    /* may read a whole file: runs on the upload pool */

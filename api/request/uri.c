@@ -80,7 +80,7 @@ static int split_query(char *query, struct uri *u, struct sh_err *err)
             rc = decode(value, true, err);
         if (!rc && uri_query(u, s))
             rc = SH_FAIL(err, SH_E_INVALID, "the URL has the same query parameter twice");
-        u->query[u->n_query++] = (struct uri_pair){s, value ? value : ""};
+        u->query[u->n_query++] = (struct uri_pair){s, value ? value : s + strlen(s)};
     }
     return rc;
 }
@@ -105,6 +105,18 @@ int uri_parse(const char *raw, struct uri *out, struct sh_err *err)
     if (!rc && query)
         rc = split_query(query, out, err);
     return rc;
+}
+
+/* All pointers lead into the text. */
+void uri_copy(const struct uri *from, struct uri *to)
+{
+    *to = *from;
+    for (size_t i = 0; i < to->n_segments; i++)
+        to->segments[i] = to->text + (from->segments[i] - from->text);
+    for (size_t i = 0; i < to->n_query; i++) {
+        to->query[i].name = to->text + (from->query[i].name - from->text);
+        to->query[i].value = to->text + (from->query[i].value - from->text);
+    }
 }
 
 const char *uri_query(const struct uri *u, const char *name)

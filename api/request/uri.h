@@ -25,8 +25,9 @@ struct uri {
     size_t n_query;
 };
 
-/* Fails: SH_E_INVALID, SH_E_TOOBIG. Pointers in *out point into *out: do not copy it. */
+/* Fails: SH_E_INVALID, SH_E_TOOBIG. Pointers in *out point into *out: copy it with uri_copy(). */
 int uri_parse(const char *raw, struct uri *out, struct sh_err *err);
+void uri_copy(const struct uri *from, struct uri *to);
 const char *uri_query(const struct uri *u, const char *name); /* NULL if absent */
 
 #endif

@@ -36,13 +36,20 @@
     "jsonb_build_object('name', " t ".name, 'state', " t ".state, 'created_at', " SQL_TIME(t       \
     ".created_at") ", 'row_version', " t ".row_version)"
 
+/* A model's target, and how requests of the last hour met it. */
+#define SQL_TARGET(m)                                                                              \
+    "(SELECT jsonb_build_object('latency_ms', s.latency_ms, 'percentile', s.percentile, "          \
+    "'requests', coalesce(x.n, 0)::bigint, 'met', coalesce(x.met, 0)::bigint) FROM slo s LEFT "    \
+    "JOIN LATERAL (SELECT sum(y.met) AS met, sum(y.met + y.missed + y.rejected) AS n FROM "        \
+    "slo_minute y WHERE y.model_id = s.model_id AND y.minute >= date_trunc('minute', now()) - "    \
+    "interval '1 hour') x ON true WHERE s.model_id = " m ".id)"
 #define SQL_MODEL(m)                                                                               \
     "jsonb_build_object('name', " m ".name, 'tenant', (SELECT name FROM tenant WHERE id = " m      \
     ".tenant_id), 'visibility', " m ".visibility, 'created_at', " SQL_TIME(m ".created_at")        \
     ", 'versions', (SELECT coalesce(jsonb_agg(jsonb_build_object('version', y.version, "           \
     "'state', y.state, 'pinned', y.pinned) ORDER BY y.version), '[]') FROM model_version y WHERE " \
     "y.model_id = " m                                                                              \
-    ".id AND y.state <> 'DELETED'), 'row_version', " m ".row_version)"
+    ".id AND y.state <> 'DELETED'), 'slo', " SQL_TARGET(m) ", 'row_version', " m ".row_version)"
 
 #define SQL_VERSION(v)                                                                             \
     "jsonb_build_object('model', (SELECT name FROM model WHERE id = " v                            \

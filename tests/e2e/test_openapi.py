@@ -86,7 +86,7 @@ class OpenApi(Story):
         other = s.key("fuzz", "read")
         cls.things = {"tenant": "fuzz", "model": "lin", "version": 1, "dataset": "data",
                       "eval_dataset": "data2", "job": jobs[0], "array": array, "key": other.split("_")[1],
-                      "queue": "default", "file": "losses.json",
+                      "queue": "default", "file": "losses.json", "page": "app.js",
                       "digest": s.call("GET", "/api/v1/datasets/data", key=cls.key).json["digest"]}
 
     def cursors(self):

@@ -34,7 +34,7 @@ class Tenant:
         self.keys = {role: self.admin if role == "tenant-admin" else s.key(name, role)
                      for role in ROLES[1:]}
         self.id = {"tenant": name, "model": name + "-model", "version": 1, "dataset": name + "-data",
-                   "key": self.keys["read"].split("_")[1], "file": "losses.json"}
+                   "key": self.keys["read"].split("_")[1], "file": "losses.json", "page": "app.js"}
         r = s.call("PUT", "/api/v1/tenants/%s/quota" % name, {"max_running_jobs": 0}, s.admin)
         assert r.status == 200, r
         s.push(self.admin, self.id["model"], onnx.linear(64, 10), max_batch=4)

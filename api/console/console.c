@@ -1,0 +1,86 @@
+/* console.c - see console.h. */
+#include "api/console/console.h"
+
+#include "api/api.h"
+#include "api/handlers.h"
+#include "api/http/constant.h"
+#include "api/request/noun.h"
+#include "common/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Trusted types: a browser refuses to make markup or script of a text, whoever asks for it. */
+#define POLICY                                                                     \
+    "default-src 'self'; object-src 'none'; base-uri 'none'; form-action 'none'; " \
+    "frame-ancestors 'none'; require-trusted-types-for 'script'"
+
+#define HTML "text/html; charset=utf-8"
+#define CSS "text/css; charset=utf-8"
+#define JS "text/javascript; charset=utf-8"
+#define SVG "image/svg+xml"
+
+/* The bytes of each file, from the folder in which the build runs. */
+#define FILE(id, name, media)                                                            \
+    extern const char console_##id[], console_##id##_end[];                              \
+    __asm__(".pushsection .rodata\nconsole_" #id ":\n.incbin \"api/console/" name "\"\n" \
+            "console_" #id "_end:\n.byte 0\n.popsection\n");
+#include "api/console/files.def"
+#undef FILE
+
+static const struct file {
+    const char *name, *type, *begin, *end;
+} FILES[] = {
+#define FILE(id, name, media) {name, media, console_##id, console_##id##_end},
+#include "api/console/files.def"
+#undef FILE
+};
+
+struct console {
+    struct constant files[SH_ARRAY_LEN(FILES)]; /* as in FILES; the first is the page itself */
+};
+
+int console_new(struct console **out, struct sh_err *err)
+{
+    struct console *c = calloc(1, sizeof(*c));
+    int rc = c ? SH_OK : SH_FAIL(err, SH_E_NOMEM, "could not allocate the console");
+
+    *out = NULL;
+    for (size_t i = 0; !rc && i < SH_ARRAY_LEN(FILES); i++)
+        rc = constant_init(&c->files[i], FILES[i].begin, (size_t)(FILES[i].end - FILES[i].begin),
+                           FILES[i].type, err);
+    if (rc) {
+        console_free(c);
+        return rc;
+    }
+    *out = c;
+    return SH_OK;
+}
+
+void console_free(struct console *c)
+{
+    for (size_t i = 0; c && i < SH_ARRAY_LEN(FILES); i++)
+        constant_fini(&c->files[i]);
+    free(c);
+}
+
+static int reply(struct api_req *q, size_t i)
+{
+    q->reply.policy = POLICY;
+    constant_reply(&q->api->console->files[i], q);
+    return SH_OK;
+}
+
+int console_page(struct api_req *q, struct sh_err *err)
+{
+    (void)err;
+    return reply(q, 0);
+}
+
+int console_file(struct api_req *q, struct sh_err *err)
+{
+    for (size_t i = 0; i < SH_ARRAY_LEN(FILES); i++)
+        if (strcmp(FILES[i].name, q->params[0]) == 0)
+            return reply(q, i);
+    return noun_missing("file of the console", q->params[0], err);
+}

@@ -1,0 +1,77 @@
+// models.js - the models of a tenant: where they are, what is asked of them, how they meet their
+// targets.
+import * as api from "./api.js";
+import {el, link, ms, number, percent, state, table} from "./dom.js";
+
+export const title = () => "Models";
+
+// How much of the misses that a target allows is left: 1: none is spent; below 0: overspent.
+export function budgetLeft(slo) {
+  const allowed = slo.requests * (1 - slo.percentile / 100);
+  return slo.requests ? 1 - (slo.requests - slo.met) / allowed : 1;
+}
+
+export function budget(left) {
+  const text = left < 0 ? "overspent " + number(-left) + " times" : percent(left) + " left";
+  return el("span", {class: left < 0 ? "bad" : undefined},
+    el("meter", {min: 0, max: 1, low: 0.25, optimum: 1, value: Math.max(0, left),
+      "aria-label": "Error budget left"}), " " + text);
+}
+
+function attained(m) {
+  if (!m.slo) return "";
+  return m.slo.requests ? percent(m.slo.met / m.slo.requests) : "no requests";
+}
+
+function versions(m) {
+  const last = m.versions.slice(-3);
+  return el("span", null, m.versions.length > 3 && "… ", last.map((v, i) =>
+    [i > 0 && ", ", v.version + " ", state(v.state), v.loading && " " + v.loading.step]));
+}
+
+// {model: Map of GPU to the best state there}, of the newest answers.
+function placesOf(gpus) {
+  const out = new Map();
+  for (const g of gpus)
+    for (const m of g.models) {
+      const id = m.tenant + "/" + m.model;
+      if (!out.has(id)) out.set(id, new Map());
+      out.get(id).set(g.name, m.device_bytes > 0 ? "device" : m.host_bytes > 0 ? "host" : m.state);
+    }
+  return out;
+}
+
+export async function open(main, ctx) {
+  let places = new Map(), known = [];
+  const where = m => {
+    const at = places.get(m.tenant + "/" + m.name);
+    return at ? [...at].map(([gpu, how]) => gpu + " (" + how + ")").join(", ") : "nowhere";
+  };
+  const rows = table({
+    caption: "Models, with the last minute's requests and the last hour's target", long: true,
+    key: m => m.tenant + "/" + m.name,
+    columns: [
+      {head: "Model", cell: m => m.tenant === api.tenantName() ? link(m.name, "models", m.name)
+        : m.name + " (of " + m.tenant + ")"},
+      {head: "Shared", cell: m => m.visibility, wide: true, width: "80"},
+      {head: "Versions", cell: versions, width: "170"},
+      {head: "Where", cell: where},
+      {head: "Requests/s", cell: m => m.traffic ? number(m.traffic.per_s) : "0", num: true, width: "100"},
+      {head: "p99", cell: m => m.traffic ? ms(m.traffic.p99_ms) : "–", num: true, wide: true, width: "90"},
+      {head: "Target", cell: m => m.slo ? ms(m.slo.latency_ms) + " for " + m.slo.percentile + " %" : "",
+        wide: true, width: "140"},
+      {head: "Attained", cell: attained, num: true, width: "110"},
+      {head: "Error budget", cell: m => m.slo ? budget(budgetLeft(m.slo)) : "", wide: true, width: "220"},
+    ],
+  });
+  main.append(el("div", {class: "card"}, rows.node));
+  const draw = () => rows.fill(known);
+  api.watch("/api/v1/gpus?limit=200", ctx.signal, page => {
+    places = placesOf(page.items);
+    draw();
+  }, ctx.lost);
+  api.watch(api.scoped("/api/v1/models?limit=500"), ctx.signal, page => {
+    known = page.items;
+    draw();
+  }, ctx.lost);
+}
