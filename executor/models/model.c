@@ -23,8 +23,7 @@ void model__keep_fd(struct model *m, int fd)
     m->kept_fd = fd;
 }
 
-/* Image and tables: what model__take_tables() has brought, whole or in part. */
-static void drop_tables(struct model *m)
+void model__drop_tables(struct model *m)
 {
     if (m->is_locked)
         dev_mem_host_unlock(store__env(m->store)->mem, m->image.base);
@@ -39,6 +38,7 @@ static void drop_tables(struct model *m)
     m->batches = NULL;
     m->layer_ns = NULL;
     m->input_offs = NULL;
+    m->n_batches = 0;
 }
 
 void model__free(struct model *m)
@@ -56,7 +56,7 @@ void model__free(struct model *m)
         residency_remove(space_residency(env->space), m->res);
         sh_metric_drop(M_shunt_resident_bytes, SH_LABELS(env->executor, m->name));
     }
-    drop_tables(m);
+    model__drop_tables(m);
     tier_free(m);
     fetch_free(m);
     blob_set_drop(&m->blobs);
@@ -230,7 +230,7 @@ int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *
     m->has_image = true;
     return SH_OK;
 fail: /* it may be built again */
-    drop_tables(m);
+    model__drop_tables(m);
     return rc;
 }
 

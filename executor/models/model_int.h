@@ -109,6 +109,7 @@ void model__break(struct model *m);
 void model__give_up_copy(struct model *m);
 int model__read_batches(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err);
 uint64_t model__most_workspace(const struct model *m);
+void model__drop_tables(struct model *m); /* image and tables: what was taken, whole or in part */
 /* Checks and keeps the builder's tables; takes its image out of fds. */
 int model__take_tables(struct model *m, const struct msg_wk_model_done *d, int *fds, size_t n_fds,
                        struct sh_err *err);

@@ -291,7 +291,7 @@ static double scale_of(const struct model *m)
     return SH_MIN(SH_MAX(by, 1 / MOST_SCALED), MOST_SCALED);
 }
 
-int shapes__take_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+static int take_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
 {
     const struct model *b = m->base;
     int rc = model__read_batches(m, d, err);
@@ -307,11 +307,19 @@ int shapes__take_tables(struct model *m, const struct msg_wk_model_done *d, stru
     rc = model_check_fits(m, model__most_workspace(m), err);
     if (rc)
         return rc;
-    free(m->layer_ns); /* of a try that failed */
     m->layer_ns = calloc((size_t)m->n_batches * m->n_layers + 1, sizeof(*m->layer_ns));
     if (!m->layer_ns)
         return SH_FAIL(err, SH_E_NOMEM, "could not keep the tables of a shape");
     for (size_t i = 0; i < (size_t)m->n_batches * m->n_layers; i++)
         m->layer_ns[i] = b->layer_ns[i] * scale_of(m);
     return SH_OK;
+}
+
+int shapes__take_tables(struct model *m, const struct msg_wk_model_done *d, struct sh_err *err)
+{
+    int rc = take_tables(m, d, err);
+
+    if (rc)
+        model__drop_tables(m); /* another worker may bring them */
+    return rc;
 }

@@ -761,7 +761,8 @@ void store_on_model_done(struct store *s, struct worker *w, const struct msg_wk_
     }
     if (!rc)
         rc = worker_note_model(w, d->handle, &err);
-    if (!rc && m->phase == MODEL_BUILDING)
+    /* A shape that is going may have a run that waits for the first worker that has it. */
+    if (!rc && (m->phase == MODEL_BUILDING || (m->base != m && !m->n_batches)))
         rc = m->base == m ? model__take_tables(m, d, fds, n_fds, &err)
                           : shapes__take_tables(m, d, &err);
     else if (!rc && m->base->has_image)

@@ -460,6 +460,7 @@ static struct model *shape_of(uint32_t a, uint32_t b)
 static void a_shape_uses_the_image_of_its_version(void **state)
 {
     static const int RC[] = {SH_E_BUG, SH_E_BUG, SH_E_BUG, SH_E_BUG, SH_E_PROTO, SH_E_TOOBIG, 0};
+    const double *layer_ns;
     struct model *shape;
 
     (void)state;
@@ -473,6 +474,8 @@ static void a_shape_uses_the_image_of_its_version(void **state)
         S.batches[1].batch -= i == 4;
         R.fits_rc = i == 5 ? SH_E_TOOBIG : 0;
         assert_int_equal(shapes__take_tables(shape, &S.done, NULL), RC[i]);
+        assert_true((model_batch(shape, 1, &layer_ns) == NULL) ==
+                    (RC[i] != 0)); /* no half of them */
     }
     assert_true(shape->layer_ns[0] == 2e6);
     model__free(shape);
