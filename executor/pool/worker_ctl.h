@@ -45,7 +45,9 @@ struct worker_ctl {
     _Atomic uint32_t stop;        /* sequence number of the last stop wanted */
     _Atomic uint32_t ckpt_wanted; /* the same for checkpoints; one is taken at the next commit */
     _Atomic uint32_t stop_finish;
-    uint32_t pad0[13];
+    _Atomic uint32_t give_up; /* 1: nobody waits for the present run: it ends at the next operation.
+                               * 0 again before each WK_RUN */
+    uint32_t pad0[12];
     /* written by the worker; before each WK_TRAIN_GO the executor writes step, loss_bits and
      * scale_bits */
     _Atomic uint32_t stop_ack;

@@ -13,7 +13,8 @@ struct run_part {
     int rc;                    /* why this part has failed; SH_OK: it has not */
     char *msg;                 /* OWNED: the reason; NULL: no memory for it */
     int64_t sample;            /* index of the bad sample; < 0: none */
-    bool is_cut; /* the API's connection ended meanwhile; its next one is not for this part */
+    bool is_cancelled; /* nobody waits for it any more; it is on the device, or is about to be */
+    bool is_cut;       /* the API's connection ended meanwhile; its next one is not for this part */
 };
 
 #endif

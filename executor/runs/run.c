@@ -49,6 +49,11 @@ static void set_parts(struct run *r, size_t n_parts, size_t n_rest)
         r->batch += r->parts[i].batch;
 }
 
+static bool is_meant(const struct run_part *p, uint64_t rid, uint64_t api_id)
+{
+    return (!rid || p->rid == rid) && (!api_id || p->api_id == api_id);
+}
+
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
 {
     const bool is_api_gone = api_id && !rid;
@@ -59,7 +64,7 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
         const struct msg_result m = {
             .rid = p->rid, .rc = SH_E_CANCELLED, .msg = "cancelled before it ran"};
 
-        if ((!rid || p->rid == rid) && (!api_id || p->api_id == api_id)) {
+        if (is_meant(p, rid, api_id)) {
             if (!is_api_gone) /* it keeps the payload until it knows that nobody reads it */
                 data_result(r->sw->env.data, p, &m);
             run__free_part(p);
@@ -69,6 +74,20 @@ void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id)
         }
     }
     set_parts(r, now, keep - now);
+}
+
+void run__cancel_parts(struct run *r, uint64_t rid, uint64_t api_id)
+{
+    for (size_t i = 0; i < r->n_parts + r->n_rest; i++)
+        r->parts[i].is_cancelled |= is_meant(&r->parts[i], rid, api_id);
+}
+
+bool run__is_wanted(const struct run *r)
+{
+    for (size_t i = 0; !r->is_own && i < r->n_parts; i++)
+        if (!r->parts[i].is_cancelled)
+            return true;
+    return r->is_own && r->fn;
 }
 
 /* While its inputs are on their way, what comes to its workspace may be another request's: the API
@@ -306,7 +325,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     count(r, &res, done);
     SH_DEBUG("switch.done", "run=%" PRIu64 " rc=%d copy_ns=%" PRId64 " ns=%" PRId64, r->id, res.rc,
              res.copy_ns, sh_clock_ns());
-    if (res.rc)
+    if (res.rc && res.rc != SH_E_CANCELLED)
         SH_WARN("run.failed", "run=%" PRIu64 " model=%s code=%s msg=\"%s\"", r->id, r->model->name,
                 sh_rc_name(res.rc), res.msg);
     if (r->is_own) {

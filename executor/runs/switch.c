@@ -232,6 +232,7 @@ static bool send_run(struct switcher *sw, struct run *r)
     HOOK_TELL(sw->env.hooks, fill_run, r->model, &m.u.wk_run, &extra);
     worker_cork(w);
     payload_send_parts(r, w);
+    atomic_store(&worker_page(w)->give_up, !run__is_wanted(r));
     pool_set_state(w, WORKER_ACTIVE);
     worker_grant(w, tx_image_busy(im) ? 2 * im->predicted_ns : 0);
     worker_send(w, &m, extra.fds, extra.n_fds);
@@ -473,10 +474,19 @@ bool switch_has_started(const struct switcher *sw, const void *arg)
     return sw->current && sw->current->is_own && sw->current->arg == arg;
 }
 
+/* The worker of the current run ends it at the next operation, if nobody waits for it. */
+static void stop_unwanted(struct run *r)
+{
+    if (r->phase == RUN_ACTIVE && r->worker && !run__is_wanted(r))
+        atomic_store(&worker_page(r->worker)->give_up, 1);
+}
+
 void switch_withdraw(struct switcher *sw, const void *arg)
 {
-    if (switch_has_started(sw, arg))
+    if (switch_has_started(sw, arg)) {
         sw->current->fn = NULL; /* it ends unheard */
+        stop_unwanted(sw->current);
+    }
     for (struct run **p = &sw->queue; *p;) {
         struct run *r = *p;
 
@@ -504,8 +514,27 @@ static void drop_from_run(struct switcher *sw, struct run **at, uint64_t rid, ui
     end_run(r, &why, NULL);
 }
 
+/* What waits for memory, or for its worker, ends at once; a part that is to run alone, when its
+ * turn comes. */
+static void cancel_current(struct switcher *sw, uint64_t rid, uint64_t api_id)
+{
+    struct run *r = sw->current;
+    struct sh_err why = {0};
+
+    run__cancel_parts(r, rid, api_id);
+    stop_unwanted(r);
+    if (r->phase == RUN_ACTIVE || r->n_rest || run__is_wanted(r))
+        return;
+    SH_FAIL(&why, SH_E_CANCELLED, "cancelled before it ran");
+    end_current(sw, &why, NULL);
+}
+
 void switch_on_cancel(struct switcher *sw, const struct msg_run_cancel *m)
 {
+    if (sw->current && sw->current->id == m->run_id && !sw->current->is_own) {
+        cancel_current(sw, m->rid, m->rid ? m->api_id : 0);
+        return;
+    }
     for (struct run **p = &sw->queue; *p; p = &(*p)->next)
         if ((*p)->id == m->run_id && !(*p)->is_own) {
             drop_from_run(sw, p, m->rid, m->rid ? m->api_id : 0);
@@ -606,7 +635,8 @@ void switch_on_run_done(struct switcher *sw, struct worker *w, const struct msg_
         SH_FAIL(&why, (int)m->rc, "%s", m->msg);
     payload_take_back(r, w, !why.rc);
     done = run__believed(r, m);
-    if (!goes_on(sw, &why, &done, why.rc == SH_E_INVALID))
+    if (!goes_on(sw, &why, &done,
+                 why.rc == SH_E_INVALID || (why.rc == SH_E_CANCELLED && r->is_alone)))
         end_current(sw, &why, &done);
     HOOK_TELL(sw->env.hooks, on_run_done, w);
 }

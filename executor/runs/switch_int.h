@@ -86,6 +86,9 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
 /* Removes the parts that match (0: any) and corrects the batch. Requests of two APIs may have one
  * rid. Each of their APIs gets a RESULT; with rid 0, api_id is gone and gets none. */
 void run__drop_parts(struct run *r, uint64_t rid, uint64_t api_id);
+/* Likewise of the current run, whose memory a worker may be using: they are answered at its end. */
+void run__cancel_parts(struct run *r, uint64_t rid, uint64_t api_id);
+bool run__is_wanted(const struct run *r); /* somebody waits for what runs now */
 void run__free_part(struct run_part *p);
 /* The worker's report, with its times limited to what is possible (between start and now): tenants
  * pay by them, and a worker that has been taken over may say anything. */

@@ -275,8 +275,17 @@ static int clear_padding(struct worker *w, const struct program *p, const struct
     return rc;
 }
 
+/* What a device with a queue has been given already still runs. */
+static int go_on(struct worker *w, struct sh_err *err)
+{
+    if (atomic_load(&w->ctl->give_up))
+        return SH_FAIL(err, SH_E_CANCELLED, "cancelled while it ran");
+    atomic_fetch_add(&w->ctl->progress, 1);
+    return SH_OK;
+}
+
 /* Where the operations run inside the call, in slices, so that a long run shows the executor's
- * watchdog that it moves. */
+ * watchdog that it moves, and ends when it is given up. */
 static int run_ops(struct worker *w, struct program *p, const struct dev_bases *bases,
                    uint32_t from, uint32_t to, struct sh_err *err)
 {
@@ -288,7 +297,8 @@ static int run_ops(struct worker *w, struct program *p, const struct dev_bases *
         uint32_t end = to - from > RUN_SLICE ? from + RUN_SLICE : to;
 
         rc = program_run(p, bases, from, end, err);
-        atomic_fetch_add(&w->ctl->progress, 1);
+        if (!rc)
+            rc = go_on(w, err);
         from = end;
     }
     return rc;
@@ -323,7 +333,8 @@ static int run_groups(struct worker *w, struct program *p, const struct msg_wk_r
             t->wait_ns += sh_clock_ns() - asked;
         SH_DEBUG("group.compute", "run=%" PRIu64 " group=%zu ns=%" PRId64, m->run_id, i,
                  sh_clock_ns());
-        atomic_fetch_add(&w->ctl->progress, 1);
+        if (!rc)
+            rc = go_on(w, err);
         if (!rc)
             rc = run_ops(w, p, &bases, op, to, err);
         op = to > op ? to : op;

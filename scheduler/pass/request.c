@@ -767,7 +767,7 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
         return; /* of a former leader, or refused when the connection broke */
     if (m->rc == SH_OK)
         requests__learn(e, run, m, now);
-    else
+    else if (m->rc != SH_E_CANCELLED)
         SH_WARN("run.failed", "executor=%s model=%s code=%s msg=\"%s\"", e->info.name,
                 run->model->name, sh_rc_name((int)m->rc), m->msg);
     e->done_ns = now;

@@ -313,6 +313,11 @@ static void next_group(struct sim_worker *w)
 {
     struct worker_run *r = w->run;
 
+    if (atomic_load(&w->ctl->give_up)) {
+        SH_FAIL(&r->why, SH_E_CANCELLED, "cancelled while it ran");
+        answer(w);
+        return;
+    }
     if (r->group == r->n_groups) {
         RUN_CHECK(r->layer == r->model->model->n_layers, "run %llu: its groups end at layer %u",
                   (unsigned long long)r->m.run_id, r->layer);
