@@ -66,8 +66,10 @@ static const struct sh_conf_opt OPTIONS[] = {
     SH_OPT_BOOL(struct exec_conf, verify_launches, "verify-launches", false, 0,
                 "cuda: compare the recorded launches of cuDNN and cuBLASLt with runs without them "
                 "whenever a program is loaded, and use none of them after a difference"),
-    SH_OPT_INT(struct exec_conf, checkpoint_interval_ms, "checkpoint-interval-ms", 10000, 50,
-               86400000, 0, "time between checkpoints, for jobs that do not set it, ms"),
+    SH_OPT_INT(
+        struct exec_conf, checkpoint_interval_ms, "checkpoint-interval-ms", 0, 0, 86400000, 0,
+        "time between checkpoints, for jobs that do not set it, ms; 0 = as follows from what "
+        "one costs and from the rate of failures (batch inference: 10 s)"),
     SH_OPT_INT(struct exec_conf, max_queued_runs, "max-queued-runs", 256, 1, 65536, 0,
                "runs that may wait for the device; more are refused"),
     SH_OPT_INT(struct exec_conf, stop_bound_us, "stop-bound-us", 60, 10, 10000000, 0,

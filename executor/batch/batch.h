@@ -31,7 +31,7 @@ struct store;
 struct switcher;
 
 struct batch_env {
-    int64_t checkpoint_interval_ms; /* for jobs that name none */
+    int64_t checkpoint_interval_ms; /* for jobs that name none; 0: 10,000 */
     /* BORROWED for good */
     struct sh_loop *loop;
     const struct files *files;

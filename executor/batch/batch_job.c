@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #define MAX_JSON ((size_t)1 << 20)
+#define INTERVAL_MS 10000
 
 /* May another attempt come here for what is durable? */
 static bool may_come_back(const struct batch_job *j)
@@ -55,6 +56,8 @@ static int read_spec(struct batch_job *j, struct sh_err *err)
 
     if (b.checkpoint_interval_ms == 0)
         b.checkpoint_interval_ms = j->env->checkpoint_interval_ms;
+    if (b.checkpoint_interval_ms == 0)
+        b.checkpoint_interval_ms = INTERVAL_MS;
     j->batch = b.batch;
     j->interval_ns = SH_MS(b.checkpoint_interval_ms);
     return rc;

@@ -10,6 +10,7 @@
 #include "executor/files/disk.h"
 #include "executor/report/job_log.h"
 #include "executor/training/crashes.h"
+#include "executor/training/interval.h"
 #include "executor/training/train.h"
 #include "executor/training/trials.h"
 
@@ -90,8 +91,11 @@ struct job {
     struct job_log *log;
     json_t *spec;
     char *precision; /* from spec, OWNED */
-    int64_t resume_step, interval_ns;
-    int64_t compile_ns; /* when the first compilation began */
+    int64_t resume_step;
+    int64_t interval_ns;            /* between checkpoints; 0: as follows from ... */
+    struct interval_facts measured; /* here_ns: set when it is asked for */
+    int64_t since_ns, said_ns;      /* when it came; the interval that its log last named */
+    int64_t compile_ns;             /* when the first compilation began */
 
     /* set by the first compilation (WK_TRAIN_READY), then read from disk */
     enum job_build build; /* written by job_set_build() */
@@ -115,6 +119,7 @@ struct job {
     uint64_t n_warned;
     struct slot slots[JOB_N_SLOTS];
     struct slot *filling; /* the slot of the copy under way; NULL: none */
+    bool is_swap;         /* it is no checkpoint: the state leaves, or is the best one */
     bool has_fill_mark;   /* its mark is enqueued; if not, every tick tries again */
     int64_t fill_ns;
     uint32_t n_flights;  /* copies of the state to the device that are under way ... */
@@ -147,6 +152,7 @@ struct job {
     double loss_scale;                  /* 0: none, or unknown */
     int64_t skipped;                    /* updates skipped because gradients were not finite */
     int64_t last_ckpt_ns, disk_ckpt_ns; /* of the newest in host memory, on disk; else its start */
+    int64_t write_asked_ns; /* when the last one was given to the disk, or the job came */
     bool ckpt_asked;
     int64_t save_asked; /* number of a client's request for a checkpoint; 0: none */
     int64_t save_step;  /* the commit that answers it, once its copy has begun; -1: not yet */
@@ -225,8 +231,10 @@ void slots_note_flight(struct job *j);
 /* On every tick: enqueues marks that the device refused. Until a copy has its mark it counts as
  * under way, and neither end of it is given away. */
 void slots_ask_marks(struct job *j);
+int64_t slots_interval_ns(const struct job *j); /* between two checkpoints of the job, as of now */
 /* Writes the newest slot to disk unless it is there or being written. */
 void slots_write_newest(struct job *j);
+void slots_write_due(struct job *j);   /* the same, if the interval since the last one is over */
 bool slots_are_on_disk(struct job *j); /* the newest is, or cannot be (full disk) */
 void slots_stop_push(struct job *j);   /* cancels what is on its way to the API */
 void slots_fini(struct job *j);

@@ -186,6 +186,43 @@ static void settle_save(struct job *j, const struct sh_err *why)
         slots_write_newest(j); /* the disk was busy with an older one */
 }
 
+/* ------------------------------------------------------------------ how often */
+
+int64_t slots_interval_ns(const struct job *j)
+{
+    struct interval_facts f = j->measured;
+
+    if (j->interval_ns)
+        return j->interval_ns;
+    f.here_ns = sh_clock_ns() - j->since_ns;
+    if (!f.copy_ns) /* none was made yet */
+        f.copy_ns = (int64_t)((double)j->state_bytes * tx_beta_ns(j->env->tx));
+    return interval_ns(&f);
+}
+
+static int64_t blend(int64_t old, int64_t sample)
+{
+    return old ? old + (sample - old) / 4 : SH_MAX(sample, (int64_t)1);
+}
+
+static void note_copy(struct job *j)
+{
+    const struct interval_facts *f = &j->measured;
+    int64_t ns;
+
+    j->measured.copy_ns = blend(f->copy_ns, j->last_ckpt_ns - j->fill_ns);
+    j->measured.n_swaps += j->is_swap;
+    ns = slots_interval_ns(j);
+    if (j->interval_ns || (ns < j->said_ns * 3 / 2 && ns > j->said_ns * 2 / 3))
+        return;
+    j->said_ns = ns;
+    job_log_say(j->log,
+                "a checkpoint is due %.1f s after the last one: a copy of the state takes %.1f ms, "
+                "a write %.0f ms; %u failures and %u swaps in %.0f s",
+                (double)ns / 1e9, (double)f->copy_ns / 1e6, (double)f->write_ns / 1e6,
+                f->n_failures, f->n_swaps, (double)(j->last_ckpt_ns - j->since_ns) / 1e9);
+}
+
 /* ------------------------------------------------------------------ from the device */
 
 static void on_copied(void *arg)
@@ -206,8 +243,8 @@ static void on_copied(void *arg)
     sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->env->executor, "host", "ok"), 1);
     sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->env->executor, "host"),
                       (double)(j->last_ckpt_ns - j->fill_ns) / 1e9);
-    if (j->end == END_NONE)
-        slots_write_newest(j);
+    note_copy(j);
+    slots_write_due(j);
     settle_save(j, NULL);
 }
 
@@ -258,6 +295,7 @@ int slots_copy_out(struct job *j, int64_t step, uint32_t ticket_slot, uint32_t t
     /* TORN: the caller lets the worker go on without the ticket. */
     slot_go(j, s, rc ? COPY_TORN : COPY_FILLING);
     j->filling = s;
+    j->is_swap = ticket_slot == TX_NO_TICKET;
     j->fill_ns = sh_clock_ns();
     j->has_fill_mark = false;
     slots_ask_marks(j);
@@ -298,6 +336,7 @@ static void on_stored(struct ckpt_write *d)
         j->disk_prev_step = j->disk_step;
         j->disk_step = d->step;
         j->disk_ckpt_ns = sh_clock_ns();
+        j->measured.write_ns = blend(j->measured.write_ns, t->took_ns);
         sh_ckpt_name(j->disk_name, d->step, name);
         sh_strlcpy(j->disk_digest, t->digest, sizeof(j->disk_digest));
         j->disk_bytes = t->bytes;
@@ -448,6 +487,13 @@ void slots_write_newest(struct job *j)
     if (d->best)
         d->best->is_writing = true;
     j->writing = &d->task;
+    j->write_asked_ns = sh_clock_ns();
+}
+
+void slots_write_due(struct job *j)
+{
+    if (j->end == END_NONE && sh_clock_ns() - j->write_asked_ns >= slots_interval_ns(j))
+        slots_write_newest(j);
 }
 
 bool slots_are_on_disk(struct job *j)

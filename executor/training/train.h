@@ -26,7 +26,7 @@ struct train;
 
 struct train_env {
     const char *executor;           /* its name; all pointers BORROWED for good */
-    int64_t checkpoint_interval_ms; /* for jobs that name none */
+    int64_t checkpoint_interval_ms; /* for jobs that name none; 0: interval.h */
     struct sh_loop *loop;
     struct dev_mem *mem;
     struct tx *tx;

@@ -27,6 +27,7 @@ void train__end_job(struct train *t, struct job *j, enum msg_job_phase phase)
     sh_metric_drop(M_shunt_train_skipped_updates, SH_LABELS(j->tenant, j->model));
     sh_metric_drop(M_shunt_checkpoint_age_seconds, SH_LABELS(j->env->executor, "host"));
     sh_metric_drop(M_shunt_checkpoint_age_seconds, SH_LABELS(j->env->executor, "disk"));
+    sh_metric_drop(M_shunt_checkpoint_interval_seconds, SH_LABELS(j->env->executor));
     job_count_usage(j); /* before anybody hears that it has ended */
     job_set_phase(j, phase);
     job_fill_state(j, &said);
@@ -206,6 +207,7 @@ static void lose_worker(struct job *j, struct worker *w)
     j->w = NULL;
     j->ckpt_asked = false;
     if (is_torn) {
+        j->measured.n_failures++;
         train__count_redone(j, 1);
         job_go(j, JOB_LOST);
     } else if (job_has_ws(j)) {
@@ -394,6 +396,8 @@ static void show_ages(struct job *j, int64_t now)
                   (double)host / 1e9);
     sh_metric_set(M_shunt_checkpoint_age_seconds, SH_LABELS(j->env->executor, "disk"),
                   (double)disk / 1e9);
+    sh_metric_set(M_shunt_checkpoint_interval_seconds, SH_LABELS(j->env->executor),
+                  (double)slots_interval_ns(j) / 1e9);
 }
 
 static void on_tick(struct sh_loop *l, void *arg)
@@ -420,6 +424,7 @@ static void on_tick(struct sh_loop *l, void *arg)
     show_ages(j, now);
     job_count_usage(j);
     train__ask_checkpoint(j);
+    slots_write_due(j); /* a state that came between two, and is the newest since */
     job_say_progress(j, false);
     if (now - j->reported_ns >= REPORT_NS &&
         (j->phase != j->reported_phase || j->max_step != j->reported_step))

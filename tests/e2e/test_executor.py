@@ -197,6 +197,29 @@ class Runs(Case):
         self.assertEqual((d.results[rid].rc, d.results[rid].run_batch), (0, 1))
         d.result(first)
 
+    def test_a_run_that_nobody_waits_for_any_more_ends_at_its_next_operation(self):
+        d = self.driver()
+        d.load(1, d.package(self.net)[0])
+        key = 'shunt_workers{executor="e0",state="active"}'
+        with self.held(d.worker_pids()):
+            run = d.run(1, [self.digits(0, 1)], [40], 1, parts=2)
+            d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+            for rid, _ in run[1]:
+                d.scheduler.send("RUN_CANCEL", run_id=run[0], api_id=77, rid=rid)
+            d.rest(0.3)
+            self.assertNotIn(run[0], d.done)  # its memory is in use until the worker says so
+        d.result(run)
+        self.assertEqual({d.results[rid].rc for rid, _ in run[1]} | {d.done[run[0]].rc}, {CANCELLED})
+        self.infer(d, 1)
+        with self.held(d.worker_pids()):
+            run = d.run(1, [self.digits(0, 1)], [40], 1, parts=2)
+            d.wait(lambda: d.metrics()[key] == 1, WAIT_S, "an active worker")
+            d.scheduler.send("RUN_CANCEL", run_id=run[0], api_id=77, rid=run[1][0][0])
+            d.rest(0.3)
+        self.assertEqual(d.result(run)[0].rc, 0)  # the other part is wanted
+        d.rest(0.1)
+        self.assertNotIn("run.failed", open(os.path.join(d.dir, "executor.log")).read())
+
     def test_loading_a_model_leaves_the_weights_of_others_alone(self):
         d = self.driver("--pool-bytes=120M")
         d.load(1, d.package(self.net)[0])
@@ -1080,6 +1103,18 @@ class Training(Case):
         self.assertEqual(json.load(open(folder + "/losses.json"))[c.step:], calm.losses[c.step:])
         d.wait(lambda: d.usage("", 1, 5)[3] == j.step, WAIT_S, "usage of the last step")
         self.assertGreaterEqual(d.usage("", 1, 5)[0], j.busy_ns)  # and what the first one took
+
+    def test_the_interval_of_checkpoints_follows_from_what_they_cost(self):
+        d = self.driver()
+        pk, _ = d.package(self.net_train, "--training")
+        folder = d.start_job(5, pk, TRAIN, spec(epochs=100000))
+        key = 'shunt_checkpoint_interval_seconds{executor="e0"}'
+        d.wait(lambda: key in d.metrics() and d.checkpoints, WAIT_S, "a checkpoint")
+        at_rest = d.metrics()[key]
+        self.assertTrue(1 <= at_rest <= 900, at_rest)
+        log = os.path.join(folder, "log.txt")
+        d.wait(lambda: os.path.exists(log) and "a checkpoint is due" in open(log).read(), WAIT_S, "its line")
+        self.assertIn("0 failures", open(log).read())
 
     def lose_workers(self, d):
         """All of them: the one with the job too."""
