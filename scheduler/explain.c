@@ -307,12 +307,24 @@ static int64_t min_run_ns(const struct query *q)
     return own > 0 ? own : q->in.min_run_ns;
 }
 
+/* "": it is not. */
+static const char *preempted_by(const struct job *j)
+{
+    return j->state != JOB_PREEMPTED ? "" : j->is_held ? "ImagesFirst" : "Inference";
+}
+
 static void say_running(const struct query *q, char *out, size_t size)
 {
     const struct job *j = q->j;
     const struct tenant *t = q->t;
     double safe_s = (double)(min_run_ns(q) - (q->in.now_ns - j->since_ns)) / SECOND_NS;
-    int n = snprintf(out, size, "It has priority %" PRId32 ", its queue's included. ", j->priority);
+    int n = snprintf(out, size, "%sIt has priority %" PRId32 ", its queue's included. ",
+                     preempted_by(j)[0] == '\0' ? ""
+                     : j->is_held ? "It is held off: the images that requests need are worth more "
+                                    "than the memory of its step. It goes on when fewer are asked "
+                                    "for, or for a short try within four minutes. "
+                                  : "A request has the device; it goes on behind it. ",
+                     j->priority);
 
     if (n < 0 || (size_t)n >= size)
         return;
@@ -404,7 +416,7 @@ static int answer(struct query *q, json_t **out, struct sh_err *err)
     for (size_t e = 0; waits && e < q->s->execs.n; e++)
         if (q->s->execs.items[e]->session)
             json_array_append_new(holders, holder(q, q->s->execs.items[e]));
-    o = json_pack("{s:s, s:s, s:o, s:o}", "reason", waits ? decide_reason_name(q->why) : "", "text",
+    o = json_pack("{s:s, s:s, s:o, s:o}", "reason", waits ? decide_reason_name(q->why) : preempted_by(q->j), "text",
                   text, "waits_for", holders, "factors", factors(q));
     if (!o)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an answer");

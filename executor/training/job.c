@@ -495,7 +495,8 @@ void job_fill_state(const struct job *j, struct msg_job_state *out)
                                   .preemptions = j->preemptions,
                                   .busy_ns = busy + eval,
                                   .rc = j->why.rc,
-                                  .msg = j->why.msg,
+                                  .msg = j->phase == MSG_JOB_PREEMPTED && j->is_held ? "ImagesFirst"
+                                                                                     : j->why.msg,
                                   .result = j->result ? j->result : "",
                                   .need_bytes = j->need_bytes};
 }
@@ -528,6 +529,7 @@ void job_report(struct job *j)
     job_fill_state(j, &m.u.job_state);
     j->reported_ns = sh_clock_ns();
     j->reported_phase = j->phase;
+    j->reported_held = j->is_held;
     j->reported_step = j->max_step;
     uplink_send(&j->env->report->uplink, &m);
 }

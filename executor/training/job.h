@@ -142,6 +142,7 @@ struct job {
 
     /* counts */
     int64_t go_ns, stop_ns, busy_ns, eval_ns, busy_steps, redone, preemptions, max_step;
+    bool is_held, reported_held;      /* it stands because images have its memory */
     int64_t hold_ns;                  /* when its log last said that it is held off */
     int64_t counted_ns, counted_step; /* as last counted for usage.h */
     struct crashes crashes;

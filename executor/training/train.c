@@ -170,6 +170,7 @@ static void send_go(struct job *j, bool resume, uint32_t slot, uint32_t value)
     pool_set_state(j->w, WORKER_ACTIVE);
     job_go(j, JOB_RUNNING);
     j->evaluates = m.u.wk_train_go.evaluate;
+    j->is_held = false;
     j->go_ns = sh_clock_ns();
     usage_trains(j->env->report->usage, true, j->go_ns);
     /* Until its first commit here the page would tell of the worker's last job. */
@@ -257,6 +258,7 @@ static void note_hold(struct job *j)
 {
     const int64_t now = sh_clock_ns();
 
+    j->is_held = true;
     job_set_phase(j, MSG_JOB_PREEMPTED);
     sh_metric_add(M_shunt_training_holds_total, SH_LABELS(j->env->executor), 1);
     SH_DEBUG("train.hold", "job=%" PRId64 " step=%" PRId64 " rule=ImagesFirst", j->id, j->step);

@@ -427,7 +427,8 @@ static void on_tick(struct sh_loop *l, void *arg)
     slots_write_due(j); /* a state that came between two, and is the newest since */
     job_say_progress(j, false);
     if (now - j->reported_ns >= REPORT_NS &&
-        (j->phase != j->reported_phase || j->max_step != j->reported_step))
+        (j->phase != j->reported_phase || j->is_held != j->reported_held ||
+         j->max_step != j->reported_step))
         job_report(j);
 }
 

@@ -123,6 +123,7 @@ struct job {
     bool starting_write;   /* the start is being recorded */
     bool stopping;         /* JOB_STOP suspend was sent */
     uint64_t seen_session; /* session in which the executor last reported it */
+    bool is_held;          /* while PREEMPTED: for images (ImagesFirst), not for a run */
     int64_t placed_ns;     /* when it was given to an executor; 0: before we led */
     int64_t since_ns;      /* start of the current run, or when we began to lead */
     int64_t since_step;    /* its step at since_ns */

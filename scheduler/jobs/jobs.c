@@ -436,7 +436,10 @@ static void go(struct sched *s, struct job *j, enum job_state to)
         j->since_ns = sh_clock_ns();
         j->since_step = j->progress.step;
     }
-    jobs__change(s, j, to, to == JOB_PREEMPTED ? "Inference" : "");
+    jobs__change(s, j, to,
+                 to != JOB_PREEMPTED ? ""
+                 : j->is_held        ? "ImagesFirst"
+                                     : "Inference");
 }
 
 /* NULL: it is not, or not this start of it, with the executor that speaks of it. */
@@ -488,6 +491,7 @@ void jobs_on_state(struct sched *s, struct exec *e, const struct msg_job_state *
         go(s, j, JOB_RUNNING);
         break;
     case MSG_JOB_PREEMPTED:
+        j->is_held = strcmp(m->msg, "ImagesFirst") == 0;
         go(s, j, JOB_PREEMPTED);
         break;
     case MSG_JOB_COMPLETING:

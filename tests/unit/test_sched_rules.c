@@ -4,6 +4,7 @@
  * Without it: a log or a metric could name another rule than the one by which it was decided. */
 /* uses: scheduler/jobs/jobs.o scheduler/jobs/jobs_db.o scheduler/pass/pass_requests.o tests/unit/sched_world.o libscheduler.a */
 /* link: -lpq */
+#include "scheduler/explain.h"
 #include "scheduler/models/serving.h"
 #include "tests/unit/sched_world.h"
 
@@ -101,10 +102,20 @@ static void what_a_client_wished_is_the_rule(void **state)
     }
 }
 
+static void explained_by(int64_t job, const char *reason, const char *text)
+{
+    json_t *o = NULL;
+
+    assert_ok(explain_job(w.s, job, &o, NULL));
+    assert_string_equal(json_string_value(json_object_get(o, "reason")), reason);
+    assert_non_null(strstr(json_string_value(json_object_get(o, "text")), text));
+    json_decref(o);
+}
+
 static void what_ends_a_job_or_takes_it_from_an_executor_has_a_name(void **state)
 {
     double inference = decided("preempt", "Inference"), lost = decided("requeue", "ExecutorLost");
-    double expired = decided("expire", "DeadlinePassed");
+    double expired = decided("expire", "DeadlinePassed"), held = decided("preempt", "ImagesFirst");
 
     (void)state;
     w.conf.grace_ms = 1000;
@@ -117,6 +128,17 @@ static void what_ends_a_job_or_takes_it_from_an_executor_has_a_name(void **state
     assert_true(decided("preempt", "Inference") == inference + 1);
     phase(MSG_JOB_PREEMPTED); /* nothing new */
     assert_true(decided("preempt", "Inference") == inference + 1);
+    explained_by(5, "Inference", "A request has the device");
+    phase(MSG_JOB_RUNNING);
+    explained_by(5, "", "It has priority");
+    say(&x, &(struct sh_msg){.type = MSG_JOB_STATE,
+                             .u.job_state = {.job = 5,
+                                             .attempt = 1,
+                                             .state = MSG_JOB_PREEMPTED,
+                                             .msg = "ImagesFirst"}});
+    assert_true(decided("preempt", "ImagesFirst") == held + 1);
+    assert_true(decided("preempt", "Inference") == inference + 1);
+    explained_by(5, "ImagesFirst", "It is held off");
     peer_close(&x);
     advance(2 * SECOND);
     assert_true(decided("requeue", "ExecutorLost") == lost + 1);
