@@ -416,8 +416,9 @@ static int answer(struct query *q, json_t **out, struct sh_err *err)
     for (size_t e = 0; waits && e < q->s->execs.n; e++)
         if (q->s->execs.items[e]->session)
             json_array_append_new(holders, holder(q, q->s->execs.items[e]));
-    o = json_pack("{s:s, s:s, s:o, s:o}", "reason", waits ? decide_reason_name(q->why) : preempted_by(q->j), "text",
-                  text, "waits_for", holders, "factors", factors(q));
+    o = json_pack("{s:s, s:s, s:o, s:o}", "reason",
+                  waits ? decide_reason_name(q->why) : preempted_by(q->j), "text", text,
+                  "waits_for", holders, "factors", factors(q));
     if (!o)
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate an answer");
     if (waits && q->place) {

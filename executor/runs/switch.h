@@ -135,8 +135,8 @@ bool switch_wants_memory(const struct switcher *sw); /* the current run still ne
 
 void switch_on_part(struct switcher *sw, const struct msg_run_part *m);
 void switch_on_run(struct switcher *sw, const struct msg_run *m);
-/* A run that is on the device ends at its next operation, once nobody waits for any part of it: of a
- * device with a queue, when it has done what it was given. */
+/* A run that is on the device ends at its next operation, once nobody waits for any part of it: of
+ * a device with a queue, when it has done what it was given. */
 void switch_on_cancel(struct switcher *sw, const struct msg_run_cancel *m);
 /* Refuses a run that the scheduler sent: RESULT to the API, RUN_DONE to the scheduler. */
 void switch_refuse(struct switcher *sw, const struct msg_run *m, const struct sh_err *why);

@@ -436,10 +436,7 @@ static void go(struct sched *s, struct job *j, enum job_state to)
         j->since_ns = sh_clock_ns();
         j->since_step = j->progress.step;
     }
-    jobs__change(s, j, to,
-                 to != JOB_PREEMPTED ? ""
-                 : j->is_held        ? "ImagesFirst"
-                                     : "Inference");
+    jobs__change(s, j, to, to != JOB_PREEMPTED ? "" : j->is_held ? "ImagesFirst" : "Inference");
 }
 
 /* NULL: it is not, or not this start of it, with the executor that speaks of it. */

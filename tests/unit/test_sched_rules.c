@@ -131,11 +131,10 @@ static void what_ends_a_job_or_takes_it_from_an_executor_has_a_name(void **state
     explained_by(5, "Inference", "A request has the device");
     phase(MSG_JOB_RUNNING);
     explained_by(5, "", "It has priority");
-    say(&x, &(struct sh_msg){.type = MSG_JOB_STATE,
-                             .u.job_state = {.job = 5,
-                                             .attempt = 1,
-                                             .state = MSG_JOB_PREEMPTED,
-                                             .msg = "ImagesFirst"}});
+    say(&x, &(struct sh_msg){
+                .type = MSG_JOB_STATE,
+                .u.job_state = {
+                    .job = 5, .attempt = 1, .state = MSG_JOB_PREEMPTED, .msg = "ImagesFirst"}});
     assert_true(decided("preempt", "ImagesFirst") == held + 1);
     assert_true(decided("preempt", "Inference") == inference + 1);
     explained_by(5, "ImagesFirst", "It is held off");
