@@ -78,6 +78,11 @@ int model__read_batches(struct model *m, const struct msg_wk_model_done *d, stru
     return SH_OK;
 }
 
+void model__drop_tables(struct model *m)
+{
+    (void)m;
+}
+
 int model_check_fits(struct model *m, uint64_t ws, struct sh_err *err)
 {
     (void)m;

@@ -207,6 +207,8 @@ void job_log_tick(struct job_log *l) { (void)l; }
 void outcomes_keep(struct outcomes *w, const struct msg_job_state *s) { (void)w, (void)s; }
 void outcomes_forget(struct outcomes *w, int64_t job) { (void)w, (void)job; }
 void slots_ask_marks(struct job *j) { (void)j; }
+void slots_write_due(struct job *j) { (void)j; }
+int64_t slots_interval_ns(const struct job *j) { return j->interval_ns; }
 void finish_free(struct finish *f) { (void)f; }
 /* clang-format on */
 
