@@ -5,8 +5,8 @@
  *     y     = ScatterND(x, Transpose(NonZero(Expand(Unsqueeze(mask)))), rows)
  *
  * with the mask as NonZero has it where x has no more axes. That the count is the number of what
- * NonZero gives is known from here only. So the last node becomes PutMasked of x, mask and v, and
- * the Expand an Identity.
+ * NonZero gives is known from here only. So the last node becomes PutMasked of x, mask, v and what
+ * NonZero has, and the Expand an Identity. Sizes are not known yet: PutMasked compares them.
  */
 #include "common/mem.h"
 #include "runtime/model/graph_int.h"
@@ -80,6 +80,7 @@ static uint32_t mask_of_sizes(const struct masked *m, const struct graph_node *e
 static bool is_mask(const struct masked *m, const struct graph_node *non_zero, uint32_t mask)
 {
     const struct graph_node *expand, *more;
+    uint32_t seen = 0;
     int64_t axes[MAX_AXES];
     int n;
 
@@ -89,9 +90,9 @@ static bool is_mask(const struct masked *m, const struct graph_node *non_zero, u
     more = from(m, expand, 0, "Unsqueeze");
     n = numbers(m, more, 1, axes);
     for (int i = 0; i < n; i++)
-        if (axes[i] >= 0)
-            return false;
-    return n > 0 && more->in[0] == mask;
+        if (axes[i] >= -n && axes[i] < 0)
+            seen |= 1u << (-axes[i] - 1);
+    return n > 0 && seen == (1u << n) - 1 && more->in[0] == mask;
 }
 
 static bool is_turned(const struct graph_node *n)
@@ -109,7 +110,7 @@ static int look_at(struct masked *m, struct graph_node *n, struct sh_err *err)
                       *expand = from(m, flat, 0, "Expand");
     const struct graph_node *non_zero = from(m, turn, 0, "NonZero");
     const char *reduction = "none";
-    uint32_t mask;
+    uint32_t mask, *in;
     char *op[2];
 
     if (!is_turned(turn) || !non_zero || !expand || !is_flat(m, flat) ||
@@ -121,13 +122,17 @@ static int look_at(struct masked *m, struct graph_node *n, struct sh_err *err)
         return SH_OK;
     op[0] = strdup("Identity");
     op[1] = strdup("PutMasked");
-    if (!op[0] || !op[1]) {
+    in = malloc(4 * sizeof(*in));
+    if (!op[0] || !op[1] || !in) {
         free(op[0]);
         free(op[1]);
+        free(in);
         return SH_FAIL(err, SH_E_NOMEM, "could not allocate a node");
     }
-    n->in[1] = mask;
-    n->in[2] = expand->in[0];
+    memcpy(in, (const uint32_t[]){n->in[0], mask, expand->in[0], non_zero->in[0]}, 4 * sizeof(*in));
+    free(n->in);
+    n->in = in;
+    n->n_in = 4;
     expand->n_in = 1;
     free(expand->op);
     expand->op = op[0];

@@ -67,6 +67,41 @@ int shape__rewrite_non_zero(struct shape_ctx *c)
 
 /* ---------------------------------------------------------------- PutMasked */
 
+/* Is the mask for all of x, as NonZero has it? That may be one for a part: x[:, :2][mask] = v. */
+static bool covers_all(const struct graph_value *x, const struct graph_value *mask,
+                       const struct graph_value *cover)
+{
+    bool is = mask->dtype == SH_BOOL && mask->rank >= 1 && mask->rank <= x->rank &&
+              cover->rank == x->rank;
+
+    for (int i = 0; i < x->rank && is; i++)
+        is = cover->dims[i] == x->dims[i] && (i >= mask->rank || mask->dims[i] == x->dims[i]);
+    return is;
+}
+
+/* Is v broadcast to x[mask] what the file makes of it, which may have other axes for the same
+ * numbers? It is if v has all numbers of an element of the mask, or a single one, or if what they
+ * are repeated along are axes in front alone. */
+static bool repeats_in_front(const struct graph_value *x, int from, const struct graph_value *v)
+{
+    int64_t all = 1, rest = 1;
+    int rank = v->rank;
+    bool has_one = false, is = true;
+
+    while (rank > 0 && v->dims[v->rank - rank] == 1)
+        rank--;
+    if (rank > x->rank - from)
+        return false;
+    for (int i = from; i < x->rank; i++)
+        rest *= x->dims[i];
+    for (int i = 1; i <= rank && is; i++) {
+        is = v->dims[v->rank - i] == x->dims[x->rank - i];
+        has_one = has_one || v->dims[v->rank - i] == 1;
+        all *= v->dims[v->rank - i];
+    }
+    return is && (all == rest || !has_one);
+}
+
 /* x where a mask over its first axes is true: v, whose rows are those of the true elements, in
  * their order; or one v for all of them (masked.c). */
 int shape__rewrite_put_masked(struct shape_ctx *c)
@@ -76,10 +111,11 @@ int shape__rewrite_put_masked(struct shape_ctx *c)
     int64_t axes[SH_MAX_RANK];
     uint32_t at = rw_in(c, 1);
 
-    if (mask.dtype != SH_BOOL || mask.rank < 1 || mask.rank > x.rank ||
-        v.rank + mask.rank > x.rank + 1)
-        return shape__fail(c, SH_E_INVALID, "the mask has %d axes, and what is put there %d",
-                           mask.rank, v.rank);
+    if (!covers_all(&x, &mask, shape__in(c, 3)))
+        return shape__fail(c, SH_E_UNSUPPORTED, "the mask is not one for all of what it writes to");
+    if (v.rank + mask.rank > x.rank + 1 || (is_one && !repeats_in_front(&x, mask.rank, &v)))
+        return shape__fail(c, SH_E_UNSUPPORTED,
+                           "what is put where the mask is true has other axes than are there");
     if (!is_one) {
         at = rw_transpose(c, rw1(c, "NonZero", at), (const int64_t[]){1, 0}, 2);
         return rw_is(c, 0, rw3(c, "ScatterND", rw_in(c, 0), at, rw_in(c, 2)));

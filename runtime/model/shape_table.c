@@ -131,7 +131,7 @@ static const struct shape_op OPS[] = {
     {"PRelu", 2, 2, W(prelu), NULL, NULL, SHAPE_COMPOSED},
     {"Pad", 2, 4, I(pad), NULL, NULL, SHAPE_RUNS},
     {"Pow", 2, 2, I(binary), E(binary), FIN(pow), SHAPE_RUNS},
-    {"PutMasked", 3, 3, W(put_masked), NULL, NULL, SHAPE_COMPOSED},
+    {"PutMasked", 4, 4, W(put_masked), NULL, NULL, SHAPE_COMPOSED},
     {"QLinearConv", 8, 9, I(qlinear_conv), NULL, NULL, SHAPE_RUNS},
     {"QLinearMatMul", 8, 8, I(qlinear_matmul), NULL, NULL, SHAPE_RUNS},
     {"QuantizeLinear", 2, 3, I(quantize), NULL, NULL, SHAPE_RUNS},

@@ -238,27 +238,57 @@ RULES["products_of_each"] = (
     "shape = Constant<value_ints = [0, 2, 2]>()\n p = Reshape(y, shape)\n q = Neg(p)\n a = MatMul(p, q)\n"
     "w = Constant<value = float[2, 3] {1, 2, 3, 4, 5, 6}>()\n b = MatMul(p, w)")
 # x[m] = v, as PyTorch's newer exporter writes it: v is of one row, or has those that there are.
-PUT = '''
+def put(v, mask="[3, 4]", x="[3, 4, 4]", behind="[-1]", cover="[3, 4, 4]", rest="[4]"):
+    """behind, cover: the axes that the mask gets for NonZero, and its sizes then; rest: sizes to which a row is expanded."""
+    return '''
+    v = %s
     last = Constant<value_ints = [-1]>()
-    pages = Constant<value_ints = [3, 4, 4]>()
+    pages = Constant<value_ints = %s>()
     x3 = Reshape(x, pages)
-    lines = Constant<value_ints = [3, 4]>()
-    m3 = Reshape(m, lines)
-    m0 = Unsqueeze(m3, last)
-    m1 = Expand(m0, pages)
+    lines = Constant<value_ints = %s>()
+    of_mask = ReduceProd<keepdims = 1>(lines)
+    begin = Constant<value_ints = [0]>()
+    some = Slice(m, begin, of_mask)
+    m3 = Reshape(some, lines)
+    behind = Constant<value_ints = %s>()
+    m0 = Unsqueeze(m3, behind)
+    cover = Constant<value_ints = %s>()
+    m1 = Expand(m0, cover)
     at1 = NonZero(m1)
     rows = Transpose<perm = [1, 0]>(at1)
     flat = Reshape(m3, last)
     ints = Cast<to = 7>(flat)
     found = ReduceSum(ints)
-    four = Constant<value_ints = [4]>()
-    size = Concat<axis = 0>(found, four)
+    rest = Constant<value_ints = %s>()
+    size = Concat<axis = 0>(found, rest)
     v1 = Expand(v, size)
     v2 = Reshape(v1, last)
     a = ScatterND(x3, rows, v2)
-'''
-RULES["put_one"] = ("float[3, 4, 4] a", "v = Constant<value_floats = [7.0, 8.0, 9.0, 10.0]>()" + PUT)
-RULES["put_rows"] = ("float[3, 4, 4] a", "v = Neg(y)" + PUT)
+''' % (v, x, mask, behind, cover, rest)
+
+
+ROW = "Constant<value_floats = [7.0, 8.0, 9.0, 10.0]>()"
+PAIR = "Constant<value = float[2, 1] {7, 8}>()"
+RULES["put_one"] = ("float[3, 4, 4] a", put(ROW))
+RULES["put_rows"] = ("float[3, 4, 4] a", put("Neg(y)"))
+RULES["put_repeated"] = ("float[6, 2, 4] a", put(ROW, "[6]", "[6, 2, 4]", "[-2, -1]", "[6, 2, 4]", "[2, 4]"))
+RULES["put_repeated_behind"] = ("float[12, 2, 2] a", put(
+    "Constant<value_floats = [7.0]>()", "[12]", "[12, 2, 2]", "[-1, -2]", "[12, 2, 2]", "[2, 2]"))
+RULES["put_by_a_mask_with_axes_between"] = ("float[2, 3, 2, 4] a", put(
+    "Identity(half)", "[2, 2]", "[2, 3, 2, 4]", "[-1, -3]", "[2, 3, 2, 4]", "[3, 4]"))
+# Each means something else than x[m] = v.
+MASKS = "the mask is not one for all"
+AXES = "has other axes than are there"
+REFUSED.update({
+    "put_into_a_part_of_each_row": ("float[3, 4, 4] a", put("Identity(half)", cover="[3, 4, 2]", rest="[2]"), MASKS),
+    "put_into_a_part_of_the_rows": ("float[3, 4, 4] a", put(ROW, "[1, 4]", cover="[1, 4, 4]"), MASKS),
+    "put_in_another_order": ("float[6, 2, 4] a", put(PAIR, "[6]", "[6, 2, 4]", "[-1, -2]", "[6, 2, 4]", "[2, 2, 2]"), AXES),
+    "put_with_axes_between": ("float[3, 4, 2, 2, 1] a", put(
+        PAIR, x="[3, 4, 2, 2, 1]", behind="[-1, -2, -3]", cover="[3, 4, 2, 2, 1]", rest="[2, 2]"), AXES),
+    "put_rows_where_a_row_is": ("float[12, 1, 4] a", put(
+        "Constant<value = float[3, 4] {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}>()", "[12]", "[12, 1, 4]", "[-1, -2]",
+        "[12, 1, 4]", "[4]"), AXES),
+})
 RULES["put_each"] = ("float[%d, 4] a" % N, '''
     last = Constant<value_ints = [-1]>()
     m1 = Greater(x, half)
