@@ -2,6 +2,7 @@
 #include "runtime/model/onnx_forms.h"
 
 #include "common/mem.h"
+#include "runtime/model/onnx_alike.h"
 #include "runtime/model/onnx_build.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
@@ -13,6 +14,7 @@
 
 #define MAX_ELEMENTS ((size_t)1 << 24) /* of one that is looked at */
 #define MIN_ZEROS 8                    /* one of so many at least, where nothing says of a mask */
+#define MAX_MISSES 64                  /* of those that were made of the same, for one */
 
 struct forms {
     struct onnx_build b;
@@ -20,6 +22,7 @@ struct forms {
     const struct param_kinds *kinds;
     struct names names;  /* of initializers, and of those that are made; to their numbers */
     struct names inputs; /* of the graph: what the caller may give stays */
+    struct onnx_alike alike;
 };
 
 /* Elements of a tensor of F32 that may be looked at; 0: it may not. */
@@ -429,21 +432,19 @@ static int look_for_number(struct forms *f, size_t i, const char *param, const u
     const Onnx__GraphProto *g = f->b.g;
     const Onnx__TensorProto *t = g->initializer[i], one = {.n_dims = 0};
     float *x = NULL;
-    int rc = SH_OK;
+    int rc = SH_OK, misses = 0;
 
-    for (size_t k = i + 1; k < f->b.n_file && !rc; k++) {
+    for (uint32_t k = onnx_alike_next(&f->alike, (uint32_t)i);
+         k < f->b.n_file && misses < MAX_MISSES && !rc; k = onnx_alike_next(&f->alike, k)) {
         const Onnx__TensorProto *u = g->initializer[k];
-        char *said =
-            !stays(f, k) && elements(u) > 1 && share_one(t, u) ? onnx_folded_of(g, u->name) : NULL;
-        char other[PARAM_FORM_NAME];
-        const uint8_t *more =
-            said && param_form_expanded(u->name, said, f->kinds, other) && !strcmp(other, param)
-                ? onnx_tensor_look(u, f->source)
-                : NULL;
+        const uint8_t *more = !stays(f, k) && elements(u) > 1 && share_one(t, u)
+                                  ? onnx_tensor_look(u, f->source)
+                                  : NULL;
 
-        free(said);
-        if (!more || !are_equal(more, elements(u)) || memcmp(more, data, sizeof(float)) != 0)
+        if (!more || !are_equal(more, elements(u)) || memcmp(more, data, sizeof(float)) != 0) {
+            misses++;
             continue;
+        }
         if (!f->b.gone[i]) {
             x = malloc(sizeof(*x));
             rc = x ? SH_OK : SH_FAIL(f->b.err, SH_E_NOMEM, "could not allocate a number");
@@ -563,6 +564,15 @@ static bool is_whole(const struct row *r)
     return r->n >= 2 && fabs(r->sum - 1) <= SUM_ERROR;
 }
 
+/* The softmax, or what else it is, from which an element was taken. */
+static bool row_of(const char *name, const char *list, const struct param_kinds *kinds,
+                   char row[static PARAM_FORM_NAME])
+{
+    char param[PARAM_FORM_NAME];
+
+    return param_form_taken(name, list, kinds, param, row);
+}
+
 /* Weights of a mixture, each by itself, as a softmax gave them: those of one make rows, each as
  * soon as its sum is 1. The first of a row looks for the others. */
 static int look_at_taken(struct forms *f, size_t i, const char *list)
@@ -570,19 +580,16 @@ static int look_at_taken(struct forms *f, size_t i, const char *list)
     const Onnx__GraphProto *g = f->b.g;
     char param[PARAM_FORM_NAME], from[PARAM_FORM_NAME];
     struct row row = {.n = 0};
+    int misses = 0;
 
     if (elements(g->initializer[i]) != 1 ||
         !param_form_taken(g->initializer[i]->name, list, f->kinds, param, from))
         return SH_OK;
-    for (size_t k = i; k < f->b.n_file && !is_whole(&row); k++) {
-        const Onnx__TensorProto *t = g->initializer[k];
-        char other[PARAM_FORM_NAME], mine[PARAM_FORM_NAME];
-        char *said = !stays(f, k) && elements(t) == 1 ? onnx_folded_of(g, t->name) : NULL;
-        const bool is = said && param_form_taken(t->name, said, f->kinds, mine, other) &&
-                        strcmp(other, from) == 0;
-
-        free(said);
-        if (is && !take(f, &row, k))
+    for (uint32_t k = (uint32_t)i; k < f->b.n_file && misses < MAX_MISSES && !is_whole(&row);
+         k = onnx_alike_next(&f->alike, k)) {
+        if (stays(f, k) || elements(g->initializer[k]) != 1)
+            misses++;
+        else if (!take(f, &row, k))
             return SH_OK;
     }
     return is_whole(&row) ? add_row(f, param, row.of, row.x, row.n) : SH_OK;
@@ -690,6 +697,18 @@ static int look_at_said(struct forms *f, int (*look)(struct forms *f, size_t i, 
     return rc;
 }
 
+/* A way that looks at what was made of the same, too. */
+static int look_at_alike(struct forms *f, onnx_alike_key *key,
+                         int (*look)(struct forms *f, size_t i, const char *list))
+{
+    int rc = onnx_alike_read(&f->alike, f->b.g, &f->names, key, f->kinds, f->b.err);
+
+    if (!rc)
+        rc = look_at_said(f, look);
+    onnx_alike_fini(&f->alike);
+    return rc;
+}
+
 static int look_at_unsaid(struct forms *f, int (*look)(struct forms *f, size_t i))
 {
     int rc = SH_OK;
@@ -707,11 +726,11 @@ static int look_at_all(struct forms *f)
     int rc = known ? look_at_said(f, look_at_form) : look_at_unsaid(f, look_for_softmax);
 
     if (!rc && known)
-        rc = look_at_said(f, look_at_expanded);
+        rc = look_at_alike(f, param_form_expanded, look_at_expanded);
     if (!rc && known)
         rc = look_at_said(f, look_at_signs);
     if (!rc)
-        rc = known ? look_at_said(f, look_at_taken) : look_at_unsaid(f, look_for_row);
+        rc = known ? look_at_alike(f, row_of, look_at_taken) : look_at_unsaid(f, look_for_row);
     if (rc)
         return rc;
     return known ? look_at_said(f, look_at_product) : look_at_unsaid(f, look_for_mask);

@@ -38,21 +38,25 @@ static int see_all(const Onnx__GraphProto *g, struct names *live, struct sh_err 
 /* The list without those that are live, in place. Returns whether there were any. */
 static bool drop(const struct names *live, char *list)
 {
+    char *to = list, *from = list; /* from here on it is not moved yet */
     bool any = false;
     size_t n = 0;
 
-    for (const char *p = param_next_name(list, &n); p;) {
+    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n)) {
         char *name = list + (p - list), *end = name + n;
         bool is;
 
         *end = '\0';
         is = names_get(live, name) != NAMES_NONE;
         *end = '\'';
-        if (is) /* quotes and all */
-            memmove(name - 1, end + 1, strlen(end + 1) + 1);
+        if (is) { /* quotes and all */
+            memmove(to, from, (size_t)(name - 1 - from));
+            to += name - 1 - from;
+            from = end + 1;
+        }
         any |= is;
-        p = param_next_name(is ? name - 1 : end + 1, &n);
     }
+    memmove(to, from, strlen(from) + 1);
     return any;
 }
 

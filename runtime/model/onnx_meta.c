@@ -127,14 +127,6 @@ int onnx_fold_from(Onnx__ValueInfoProto *v, const char *list, struct sh_err *err
     return SH_OK;
 }
 
-char *onnx_folded_of(const Onnx__GraphProto *g, const char *name)
-{
-    for (size_t i = 0; i < g->n_value_info; i++)
-        if (g->value_info[i]->name && strcmp(g->value_info[i]->name, name) == 0)
-            return onnx_folded_from(g->value_info[i]);
-    return NULL;
-}
-
 int onnx_kinds(const Onnx__GraphProto *g, struct param_kinds *out, struct sh_err *err)
 {
     return param_kinds_read(out, text_under(&g->base, OF_GRAPH, SIGNATURE), err);
@@ -165,31 +157,14 @@ enum graph_said onnx_said(const Onnx__ValueInfoProto *v, const struct param_kind
     return said;
 }
 
-static bool has_other_place(const Onnx__GraphProto *g, const Onnx__ValueInfoProto *but,
-                            const char *param)
+bool onnx_is_shifted(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,
+                     char param[static PARAM_FORM_NAME])
 {
-    bool has = false;
-
-    for (size_t i = 0; i < g->n_initializer && !has; i++)
-        has = g->initializer[i]->name && strcmp(g->initializer[i]->name, param) == 0;
-    for (size_t i = 0; i < g->n_value_info && !has; i++) {
-        char *from = g->value_info[i] == but ? NULL : onnx_folded_from(g->value_info[i]);
-
-        has = from && param_form_mentions(from, param);
-        free(from);
-    }
-    return has;
-}
-
-bool onnx_is_shifted(const Onnx__GraphProto *g, const Onnx__ValueInfoProto *v,
-                     const struct param_kinds *kinds, int *searches, bool *apart)
-{
-    char *from = onnx_folded_from(v), param[PARAM_FORM_NAME];
+    char *from = onnx_folded_from(v);
     const bool is = from && param_form_shifted(v->name, from, kinds, param);
 
-    *apart = is && (--*searches < 0 || has_other_place(g, v, param));
     free(from);
-    return is && !*apart;
+    return is;
 }
 
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds)

@@ -4,7 +4,7 @@
 
 #include "runtime/model/graph.h"
 #include "runtime/model/onnx_file.h"
-#include "runtime/model/param_kinds.h"
+#include "runtime/model/param_forms.h"
 
 /* *len bytes of a field that is missing from the message description we were built with; NULL: it
  * is of another kind. BORROWED from the message. */
@@ -30,15 +30,11 @@ bool onnx_says_kind(const Onnx__ValueInfoProto *v);
 char *onnx_folded_from(const Onnx__ValueInfoProto *v);
 /* Another list instead. Fails: SH_E_NOMEM. */
 int onnx_fold_from(Onnx__ValueInfoProto *v, const char *list, struct sh_err *err);
-/* The same for the constant of that name. */
-char *onnx_folded_of(const Onnx__GraphProto *g, const char *name);
 /* Was it computed of parameters in such a way that training it is something else? */
 bool onnx_is_computed(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
-/* Is a constant a parameter and numbers of the code that were added to it, and the parameter in no
- * other place? *apart: it is in others, too, or *searches of the file, which this counts down, were
- * used up. */
-bool onnx_is_shifted(const Onnx__GraphProto *g, const Onnx__ValueInfoProto *v,
-                     const struct param_kinds *kinds, int *searches, bool *apart);
+/* Is a constant a parameter and numbers of the code that were added to it? Which one. */
+bool onnx_is_shifted(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds,
+                     char param[static PARAM_FORM_NAME]);
 /* It is zeros: is it so for any parameters that it was computed of? */
 bool onnx_is_of_zeros(const Onnx__ValueInfoProto *v, const struct param_kinds *kinds);
 /* Is it of one parameter that has a single letter's name? */

@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "runtime/model/names.h"
 #include "runtime/model/onnx_build.h"
+#include "runtime/model/onnx_mentions.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_tensor.h"
 #include "runtime/model/param_forms.h"
@@ -13,7 +14,6 @@
 
 #define MAX_ELEMENTS ((size_t)1 << 26) /* of one that is looked at */
 #define MAX_FORMS 1024                 /* of all parameters */
-#define MAX_SEARCHES 512               /* of the whole file, for a parameter */
 #define MAX_LOOKS 8                    /* forms with which one is compared */
 
 struct form {    /* a constant that is a parameter */
@@ -21,10 +21,9 @@ struct form {    /* a constant that is a parameter */
     uint32_t of; /* initializer */
 };
 
-struct list {         /* what is said of a constant */
-    const char *name; /* BORROWED */
-    uint32_t of;      /* initializer */
-    char *list;       /* OWNED; NULL: nothing */
+struct list {    /* what is said of a constant */
+    uint32_t of; /* initializer */
+    char *list;  /* OWNED */
 };
 
 struct moved {
@@ -34,7 +33,8 @@ struct moved {
     struct names names, inputs; /* of initializers; what the caller may give stays */
     struct form *forms;         /* OWNED */
     struct list *lists;         /* OWNED */
-    size_t n, cap, n_lists, n_searches;
+    struct onnx_mentions mentions;
+    size_t n, cap, n_lists;
 };
 
 /* The two axes of a tensor that are not 1, as rows and columns. */
@@ -126,18 +126,6 @@ static int add_form(struct moved *m, const char *param, uint32_t i)
     return rc;
 }
 
-/* Is another constant of the parameter, too? */
-static bool has_others(struct moved *m, const char *param, const char *but)
-{
-    if (m->n_searches++ >= MAX_SEARCHES)
-        return false;
-    for (size_t k = 0; k < m->n_lists; k++)
-        if (m->lists[k].list && strcmp(m->lists[k].name, but) != 0 &&
-            param_form_mentions(m->lists[k].list, param))
-            return true;
-    return false;
-}
-
 /* The parameter is there under its name, and initializer i is made of it. */
 static int add_param(struct moved *m, const char *param, uint32_t i)
 {
@@ -194,7 +182,7 @@ static int look_at(struct moved *m, uint32_t i, const char *list)
         }
     if (rc || done)
         return rc;
-    if (own == NAMES_NONE && !is.turns && has_others(m, is.param, name))
+    if (own == NAMES_NONE && !is.turns && onnx_mentioned_again(&m->mentions, is.param))
         return add_param(m, is.param, i);
     return add_form(m, is.param, i);
 }
@@ -204,18 +192,23 @@ static int read_lists(struct moved *m)
 {
     const Onnx__GraphProto *g = m->b.g;
 
+    int rc = SH_OK;
+
     m->lists = calloc(g->n_value_info + 1, sizeof(*m->lists));
     if (!m->lists)
         return SH_FAIL(m->b.err, SH_E_NOMEM, "could not allocate a list of constants");
-    for (size_t k = 0; k < g->n_value_info; k++) {
+    for (size_t k = 0; k < g->n_value_info && !rc; k++) {
         const char *name = g->value_info[k]->name;
         const uint32_t i = name ? names_get(&m->names, name) : NAMES_NONE;
+        const bool is = i < m->b.n_file && names_get(&m->inputs, name) == NAMES_NONE;
+        char *list = is ? onnx_folded_from(g->value_info[k]) : NULL;
 
-        if (i < m->b.n_file && names_get(&m->inputs, name) == NAMES_NONE)
-            m->lists[m->n_lists++] =
-                (struct list){.name = name, .of = i, .list = onnx_folded_from(g->value_info[k])};
+        if (!list)
+            continue;
+        m->lists[m->n_lists++] = (struct list){.of = i, .list = list};
+        rc = onnx_mentions_add(&m->mentions, list, m->kinds, m->b.err);
     }
-    return SH_OK;
+    return rc;
 }
 
 static int look_at_all(struct moved *m)
@@ -224,8 +217,7 @@ static int look_at_all(struct moved *m)
 
     onnx_source_walk(m->source);
     for (size_t k = 0; k < m->n_lists && rc == SH_OK; k++)
-        if (m->lists[k].list)
-            rc = look_at(m, m->lists[k].of, m->lists[k].list);
+        rc = look_at(m, m->lists[k].of, m->lists[k].list);
     return rc;
 }
 
@@ -257,6 +249,7 @@ int onnx_moved(Onnx__ModelProto *model, struct onnx_source *source, const struct
         free(m.lists[i].list);
     free(m.lists);
     free(m.forms);
+    onnx_mentions_fini(&m.mentions);
     onnx_build_fini(&m.b);
     names_fini(&m.names);
     names_fini(&m.inputs);

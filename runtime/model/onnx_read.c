@@ -7,6 +7,7 @@
 #include "common/mem.h"
 #include "runtime/model/onnx.h"
 #include "runtime/model/onnx_dims.h"
+#include "runtime/model/onnx_mentions.h"
 #include "runtime/model/onnx_meta.h"
 #include "runtime/model/onnx_reader.h"
 #include "runtime/model/onnx_restore.h"
@@ -15,8 +16,6 @@
 #include <fnmatch.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-#define MAX_SEARCHES 512 /* of the whole file, for a parameter */
 
 const char *reader_text(const char *s)
 {
@@ -246,22 +245,49 @@ static bool is_zeros(const struct graph_value *v)
     return is;
 }
 
-static void read_kinds(struct reader *r)
+static int read_mentions(struct reader *r, struct onnx_mentions *m)
 {
     const Onnx__GraphProto *g = r->model->graph;
-    int searches = MAX_SEARCHES;
-    bool apart;
+    int rc = SH_OK;
 
-    for (size_t i = 0; i < g->n_value_info; i++) {
+    for (size_t i = 0; i < g->n_value_info && !rc && param_kinds_known(&r->kinds); i++) {
+        char *list = onnx_folded_from(g->value_info[i]);
+
+        rc = list ? onnx_mentions_add(m, list, &r->kinds, r->err) : SH_OK;
+        free(list);
+    }
+    return rc;
+}
+
+/* Is the parameter in the file itself, or is another constant of it? */
+static bool has_other_place(const struct reader *r, const struct onnx_mentions *m,
+                            const char *param)
+{
+    const uint32_t v = names_get(&r->names, param);
+
+    return onnx_mentioned_again(m, param) || (v != NAMES_NONE && r->g->values[v].data);
+}
+
+static int read_kinds(struct reader *r)
+{
+    const Onnx__GraphProto *g = r->model->graph;
+    struct onnx_mentions mentions = {.n = 0};
+    char param[PARAM_FORM_NAME];
+    int rc = read_mentions(r, &mentions);
+
+    for (size_t i = 0; i < g->n_value_info && !rc; i++) {
         const uint32_t v = names_get(&r->names, reader_text(g->value_info[i]->name));
 
         if (v == NAMES_NONE || !r->g->values[v].data)
             continue;
         r->g->values[v].said = (uint8_t)onnx_said(g->value_info[i], &r->kinds);
         r->g->values[v].is_computed = onnx_is_computed(g->value_info[i], &r->kinds);
-        if (onnx_is_shifted(g, g->value_info[i], &r->kinds, &searches, &apart))
-            r->g->values[v].said = GRAPH_SAID_PARAM;
-        r->g->values[v].is_computed |= apart;
+        if (onnx_is_shifted(g->value_info[i], &r->kinds, param)) {
+            if (has_other_place(r, &mentions, param))
+                r->g->values[v].is_computed = true;
+            else
+                r->g->values[v].said = GRAPH_SAID_PARAM;
+        }
         if (is_zeros(&r->g->values[v]) && onnx_is_of_zeros(g->value_info[i], &r->kinds)) {
             r->g->values[v].said = GRAPH_SAID_BUFFER;
             r->g->values[v].is_computed = false;
@@ -277,6 +303,8 @@ static void read_kinds(struct reader *r)
         if (r->g->values[v].data && !r->g->values[v].said)
             r->g->values[v].said = said_of_original(r, r->g->values[v].name);
     r->g->says_kinds |= param_kinds_known(&r->kinds);
+    onnx_mentions_fini(&mentions);
+    return rc;
 }
 
 /* The next of a list of names with commas between. False: it is at its end. */
@@ -407,7 +435,7 @@ static int read_model(struct reader *r, const char *path, bool beside)
     if (!rc)
         rc = read_values(r);
     if (!rc)
-        read_kinds(r);
+        rc = read_kinds(r);
     if (!rc && !r->g->says_kinds)
         rc = reader_state(r);
     if (!rc)

@@ -19,6 +19,7 @@ struct rows {
     Onnx__GraphProto *g;
     struct onnx_source *source;
     struct names inputs; /* of the graph: what the caller may give stays */
+    struct names said;   /* value_info, by name */
     struct onnx_build b;
     const struct param_kinds *kinds;
     struct sh_err *err;
@@ -197,11 +198,10 @@ static int make_table(struct rows *r, uint32_t i, const struct lines *l, const u
 
 static bool is_of_code(const struct rows *r, const Onnx__TensorProto *t)
 {
-    for (size_t i = 0; i < r->g->n_value_info; i++)
-        if (r->g->value_info[i]->name && strcmp(r->g->value_info[i]->name, t->name) == 0)
-            return onnx_said(r->g->value_info[i], r->kinds) == GRAPH_SAID_BUFFER ||
-                   onnx_is_computed(r->g->value_info[i], r->kinds);
-    return false;
+    const uint32_t i = names_get(&r->said, t->name);
+    const Onnx__ValueInfoProto *v = i != NAMES_NONE ? r->g->value_info[i] : NULL;
+
+    return v && (onnx_said(v, r->kinds) == GRAPH_SAID_BUFFER || onnx_is_computed(v, r->kinds));
 }
 
 static bool are_zeros(const uint8_t *row, size_t columns)
@@ -403,6 +403,10 @@ int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, const struct para
         rc = onnx_build_init(&r.b, m->graph, err);
     for (size_t i = 0; i < m->graph->n_input && rc == SH_OK; i++)
         rc = names_put_first(&r.inputs, m->graph->input[i]->name, (uint32_t)i, err);
+    if (!rc)
+        rc = names_init(&r.said, err);
+    for (size_t i = 0; i < m->graph->n_value_info && rc == SH_OK; i++)
+        rc = names_put_first(&r.said, m->graph->value_info[i]->name, (uint32_t)i, err);
     onnx_source_walk(source);
     if (!rc)
         rc = look_at_shapes(&r);
@@ -414,5 +418,6 @@ int onnx_rows(Onnx__ModelProto *m, struct onnx_source *source, const struct para
         rc = onnx_build_finish(&r.b);
     onnx_build_fini(&r.b);
     names_fini(&r.inputs);
+    names_fini(&r.said);
     return rc;
 }

@@ -358,17 +358,6 @@ bool param_form_shifted(const char *name, const char *list, const struct param_k
     return names.fits && sums && param[0] && !move.repeats;
 }
 
-bool param_form_mentions(const char *list, const char *param)
-{
-    const size_t len = strlen(param);
-    size_t n = 0;
-
-    for (const char *p = param_next_name(list, &n); p; p = param_next_name(p + n + 1, &n))
-        if (n == len && memcmp(p, param, n) == 0)
-            return true;
-    return false;
-}
-
 bool param_form_expanded(const char *name, const char *list, const struct param_kinds *kinds,
                          char param[static PARAM_FORM_NAME])
 {

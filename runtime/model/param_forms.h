@@ -42,8 +42,6 @@ bool param_form_is_one(const char *name, const char *list, const struct param_ki
  * it is, it goes the same ways. */
 bool param_form_shifted(const char *name, const char *list, const struct param_kinds *kinds,
                         char param[static PARAM_FORM_NAME]);
-/* Is the parameter among the names of a list? */
-bool param_form_mentions(const char *list, const char *param);
 /* Of a constant that is one parameter, expanded: the name of the parameter. */
 bool param_form_expanded(const char *name, const char *list, const struct param_kinds *kinds,
                          char param[static PARAM_FORM_NAME]);

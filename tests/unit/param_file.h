@@ -86,8 +86,9 @@ static inline struct graph *through_a_file(struct graph *g, uint32_t y)
 static inline size_t put_length(uint8_t *p, size_t n)
 {
     p[0] = (uint8_t)((n & 127) | 128);
-    p[1] = (uint8_t)(n >> 7);
-    return 2;
+    p[1] = (uint8_t)((n >> 7 & 127) | 128);
+    p[2] = (uint8_t)(n >> 14);
+    return 3;
 }
 
 static inline size_t put_text(uint8_t *p, uint8_t field, const char *text)
@@ -103,7 +104,7 @@ static inline size_t put_text(uint8_t *p, uint8_t field, const char *text)
 /* metadata_props of a message, a field that protobuf-c's description lacks. */
 static inline void add_pair(ProtobufCMessage *m, uint32_t tag, const char *key, const char *value)
 {
-    const size_t at = m->n_unknown_fields++, need = 8 + strlen(key) + strlen(value);
+    const size_t at = m->n_unknown_fields++, need = 11 + strlen(key) + strlen(value);
     ProtobufCMessageUnknownField *u =
         realloc(m->unknown_fields, (at + 1) * sizeof(ProtobufCMessageUnknownField));
 
@@ -112,7 +113,7 @@ static inline void add_pair(ProtobufCMessage *m, uint32_t tag, const char *key, 
     u[at] = (ProtobufCMessageUnknownField){
         .tag = tag, .wire_type = PROTOBUF_C_WIRE_TYPE_LENGTH_PREFIXED, .data = malloc(need)};
     assert_non_null(u[at].data);
-    u[at].len = put_length(u[at].data, need - 2);
+    u[at].len = put_length(u[at].data, need - 3);
     u[at].len += put_text(u[at].data + u[at].len, 1, key);
     u[at].len += put_text(u[at].data + u[at].len, 2, value);
     assert_int_equal(u[at].len, need);
