@@ -194,8 +194,16 @@ training_worker() {
     echo "$best"
 }
 
+# On a machine that does much else the job may be over before what is to happen beside it.
+still_trains() {
+    [ "$(research get job "$job" -o json | jq -r .state)" != SUCCEEDED ] ||
+        fail "the job ended while the requests still had to wait for the processor; where other" \
+            "programs keep this machine busy, try SHUNT_DEMO_EPOCHS=$((epochs * 3))"
+}
+
 kill_training_worker() {
     local pid at
+    still_trains
     pid=$(training_worker)
     at=$(step)
     echo "   SIGKILL to the worker that trains (pid $pid) at step $at"
@@ -247,6 +255,7 @@ measure_alone() {
     local s0 s1 t0 t1 each
     wait_step $((steps * $1 / 100))
     s0=$(step) t0=$(now)
+    still_trains
     wait_step $((steps * $2 / 100))
     s1=$(step) t1=$(now)
     each=$(calc "($t1 - $t0) / ($s1 - $s0)")

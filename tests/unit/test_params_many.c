@@ -1,6 +1,6 @@
-/* test_params_many.c - Without it: a file of a megabyte, in which a stranger wrote much of one thing
- * and little of others, would take an import all the time that it may have. Each of these took
- * minutes. */
+/* test_params_many.c - Without it: a file of a megabyte, in which a stranger wrote much of one
+ * thing and little of others, would take an import all the time that it may have: minutes for each
+ * of these. */
 /* uses: libmodel.a libdevice.a */
 /* link: -ldl -lprotobuf-c -lm */
 #include "common/buf.h"
