@@ -111,11 +111,19 @@ static int64_t patience_ns(const struct worker *w)
 
     if (HOOK_ASK(w->pool->conf.hooks, is_held, false, w))
         return 0;
+    if (w->state ==
+        WORKER_ACTIVE) /* also in a load: its run holds the device until it comes to it */
+        return SH_MS(c->hang_ms) + w->grace_ns;
     if (w->preparing || w->job_compiling || !w->is_ready)
         return SH_MS(c->compile_ms);
-    if (w->state == WORKER_ACTIVE)
-        return SH_MS(c->hang_ms) + w->grace_ns;
     return 0; /* nothing to do: silence is right */
+}
+
+/* A run may come in the middle of a piece of a load, after a silence that was right. */
+static int64_t silent_since_ns(const struct worker *w)
+{
+    return w->state == WORKER_ACTIVE && w->preparing ? SH_MAX(w->progress_ns, w->state_ns)
+                                                     : w->progress_ns;
 }
 
 /* Where it had work before, the time of its silence goes on. */
@@ -129,6 +137,7 @@ void pool_set_state(struct worker *w, enum worker_state to)
     SH_DEBUG("worker.state", "worker=%u from=%s to=%s", w->index, WORKER_LIFE.names[from],
              WORKER_LIFE.names[to]);
     w->state = (enum worker_state)sh_life_step(&WORKER_LIFE, from, to, w->index);
+    w->state_ns = sh_clock_ns();
     w->grace_ns = 0;
     if (!was_watched)
         worker_busy(w);
@@ -671,7 +680,7 @@ static void on_watch(struct sh_loop *l, void *arg)
         if (seen != w->progress) {
             w->progress = seen;
             worker_busy(w);
-        } else if (sh_clock_ns() - w->progress_ns > patience) {
+        } else if (sh_clock_ns() - silent_since_ns(w) > patience) {
             SH_ERROR("worker.hang", "worker=%u state=%s ms=%lld", w->index,
                      WORKER_LIFE.names[w->state], (long long)(patience / SH_MS(1)));
             worker_kill(w, WORKER_KILL_HANG);

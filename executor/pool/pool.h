@@ -11,7 +11,8 @@
  *   DEAD     -> STARTING           after a back-off                    [pool.c]
  *
  * The pool watches each process by its pidfd and its heartbeat (worker_ctl.h). It kills a worker
- * that is busy and makes no progress for hang-ms (while compiling: compile-ms).
+ * that is busy and makes no progress for hang-ms (while compiling: compile-ms, but hang-ms from
+ * when it was given a run).
  *
  * Belongs to the loop's thread.
  */
@@ -55,6 +56,7 @@ struct worker { /* one place in the pool; the process in it changes */
     struct pool *pool;
     uint32_t index;
     enum worker_state state;              /* written by pool_set_state() only */
+    int64_t state_ns;                     /* since when */
     pid_t pid;                            /* 0: none */
     struct sh_wire *wire;                 /* NULL: gone */
     struct worker_log *log;               /* OWNED */

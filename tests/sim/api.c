@@ -171,8 +171,13 @@ void infer_complete(struct infer *i, const struct infer_result *r)
     sim_trace("answer %" PRIu64 " version=%" PRId64 " rc=%d %s", i->rid, q->version.id, r->rc,
               r->msg);
     if (q->is_settled && i->link.placed && (q->is_good || r->rc == SH_E_TIMEOUT)) {
+        const int64_t late_ns = sim_now() - q->opened_ns - q->limit_ns;
+
         counts.settled++;
-        counts.settled_late += !q->is_good || sim_now() > q->opened_ns + q->limit_ns;
+        counts.settled_late += !q->is_good || late_ns > 0;
+        if (late_ns > 0)
+            sim_trace("late %" PRIu64 " version=%" PRId64 " by %.3f ms", i->rid, q->version.id,
+                      (double)late_ns / 1e6);
     }
     if (q->is_good) {
         check_outputs(q, "when it is answered");

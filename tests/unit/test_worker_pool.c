@@ -331,6 +331,27 @@ static void one_that_is_silent_at_work_is_killed(void **state)
     assert_string_equal(first()->exit_cause, "hang");
 }
 
+/* It holds the device then, as long as one that is compiling may be silent. */
+static void one_that_does_not_come_to_a_run_from_a_load_is_killed(void **state)
+{
+    const struct sh_msg says = ready(MSG_FENCES, "");
+
+    (void)state;
+    script(&says, 1, STAYS);
+    start();
+    UNTIL(R.n_ready == 1);
+    pool_set_state(first(), WORKER_STANDBY);
+    worker_begin_model(first(), 7);
+    wait_s(100); /* a piece of a load may take long */
+    assert_int_equal(R.n_dead, 0);
+    pool_set_state(first(), WORKER_ACTIVE);
+    wait_s(2); /* since it has the run, not since it was heard of */
+    assert_int_equal(R.n_dead, 0);
+    UNTIL(R.n_dead == 1);
+    assert_string_equal(first()->exit_cause, "hang");
+    assert_int_equal(R.preparing, 7);
+}
+
 static void a_pool_that_stops_starts_nobody(void **state)
 {
     (void)state;
@@ -469,6 +490,7 @@ int main(void)
         TEST(who_dies_again_and_again_is_started_more_and_more_seldom),
         TEST(what_it_ended_of_is_told_apart),
         TEST(one_that_is_silent_at_work_is_killed),
+        TEST(one_that_does_not_come_to_a_run_from_a_load_is_killed),
         TEST(a_pool_that_stops_starts_nobody),
         TEST(one_is_ready_once),
         TEST(one_that_says_that_another_model_is_ready_is_killed),
