@@ -92,6 +92,8 @@
     .needs = ""), .max = 16, .text = "all that is wrong " where "; pointer: RFC 6901")
 #define OF_TENSOR {"name", S_TEXT()}, {"datatype", S_TEXT()}, {"shape", S_LIST(S_INT())},          \
     {"data", {.type = SCHEMA_ARRAY}}, {"parameters", {.type = SCHEMA_OBJECT, .needs = ""}}
+/* As SH_MSG_USE_NAME has them, and what others than the reader had. */
+#define TIMELINE_USES "inference,training,batch,switch,load,idle,others"
 #define OBJECT0 {.type = SCHEMA_OBJECT, .null = true}
 #define OBJECT {.type = SCHEMA_OBJECT}
 
@@ -378,6 +380,25 @@ const struct api_schema API_SCHEMAS[] = {
         {"job", S_OBJECT(MEMBERS({"id", S_INT()}, {"tenant", S_TEXT()}, {"name", S_TEXT()},
          {"kind", S_TEXT()}, {"state", S_TEXT()}, {"step", S_INT()}, {"steps", S_INT()}),
          .null = true, .needs = "")}))},
+    {"Timeline", S_OBJECT(MEMBERS({"gpu", S_TEXT()},
+        {"cells", S_LIST(S_OBJECT(MEMBERS({"at", S_TIME(.text = "end of the cell")},
+         {"ms", S_INT(.text = "its length")}, {"parts", S_LIST(S_OBJECT(MEMBERS(
+          {"tenant", S_TEXT(.null = true)},
+          {"use", S_WORDS(TIMELINE_USES)}, {"ms", S_NUM()})),
+          .text = "what was counted in it, which may be from before it")})),
+         .text = "oldest first, about a minute; none for a GPU that is away, or after a change of "
+         "schedulers")},
+        {"switches", S_LIST(S_OBJECT(MEMBERS({"at", S_TIME()}, {"tenant", S_TEXT(.null = true,
+          .text = "null: requests of several tenants, which only admins see")},
+         {"model", S_TEXT()}, {"version", S_INT()}, {"batch", S_INT()},
+         {"stopped_training", S_BOOL()},
+         {"wait_ms", S_NUM(.text = "first stage: other runs go first")},
+         {"memory_ms", S_NUM(.text = "second: it gets its memory, which training may have to give up")},
+         {"first_ms", S_NUM(.text = "third: training stops, and the first weights come")},
+         {"compute_ms", S_NUM(.text = "fourth: it computes, while more weights come")},
+         {"copy_ms", S_NUM(.text = "from the second stage on, until the last weights were there; "
+          "0: none came")}, {"copied_bytes", S_INT()})),
+         .text = "newest first: runs of requests for which weights came or training stopped")}))},
     {"ServerMetadata", S_OBJECT(MEMBERS({"name", S_TEXT()}, {"version", S_TEXT()},
         {"extensions", S_LIST(S_TEXT())}))},
     {"ModelMetadata", S_OBJECT(MEMBERS({"name", S_NAME()}, {"versions", S_LIST(S_TEXT())},

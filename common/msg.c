@@ -52,6 +52,12 @@ const char *const SH_MSG_FENCE_NAME[MSG_N_FENCES] = {
 #undef X
 };
 
+const char *const SH_MSG_USE_NAME[MSG_N_USES] = {
+#define X(name, text) [MSG_USE_##name] = (text),
+    MSG_USE_MAP(X)
+#undef X
+};
+
 void sh_msg_fences_text(uint32_t fences, char out[static SH_MSG_FENCES_TEXT])
 {
     size_t n = 0;

@@ -53,6 +53,39 @@ struct msg_usage_row {
     int64_t step;                      /* for a job: its progress */
 };
 
+/* Who had a device: what each moment of its wall time was for (executor/report/device_time.h). */
+#define MSG_USE_MAP(X)                                                            \
+    X(INFERENCE, "inference")                                                     \
+    X(TRAINING, "training")                                                       \
+    X(BATCH, "batch")                                                             \
+    X(SWITCH, "switch") /* a run held it: training stops, memory, weights come */ \
+    X(LOAD, "load")     /* a worker compiles a version */                         \
+    X(IDLE, "idle")
+enum msg_use {
+#define X(name, text) MSG_USE_##name,
+    MSG_USE_MAP(X)
+#undef X
+        MSG_N_USES
+};
+extern const char *const SH_MSG_USE_NAME[MSG_N_USES];
+#define MSG_USE_ROWS 32u /* at most, in one EXEC_USE */
+struct msg_use_row {
+    char tenant[64]; /* NUL-terminated; "": nobody's, or of more tenants than there are rows */
+    uint32_t use, reserved;
+    int64_t ns;
+};
+#define MSG_SWITCHES 8u /* at most, in one EXEC_USE */
+struct msg_switch {     /* a run of requests for which weights came or training stopped */
+    char tenant[64];    /* as above */
+    int64_t version_id, age_ns;
+    /* One after the other: other runs go first; it gets its memory, which training may have to give
+     * up; training has stopped and the first weights come; it computes, while more come. copy_ns: from the second stage on, until
+     * the last weights were there; 0: none came. */
+    int64_t wait_ns, memory_ns, first_ns, compute_ns, copy_ns;
+    uint64_t copied_bytes;
+    uint32_t stopped, batch; /* stopped: training had the device */
+};
+
 enum msg_model_phase { MSG_MODEL_LOADING, MSG_MODEL_READY, MSG_MODEL_FAILED, MSG_MODEL_GONE };
 enum msg_up {                 /* the state of a version on executors */
               MSG_UP_NONE,    /* it is not to be served */

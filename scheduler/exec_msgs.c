@@ -4,6 +4,7 @@
 #include "common/mem.h"
 #include "common/units.h"
 #include "scheduler/models/homes.h"
+#include "scheduler/peers/recent.h"
 #include "scheduler/sched.h"
 
 #include <math.h>
@@ -197,11 +198,20 @@ static void on_state(struct sched *s, struct exec *e, const struct msg_exec_stat
         on_stopping(s, e);
 }
 
+static void on_use(struct exec *e, const struct msg_exec_use *m)
+{
+    if (e->recent || recent_new(&e->recent, NULL) == SH_OK)
+        recent_add(e->recent, m, sh_clock_wall_ms());
+}
+
 void execs_on_msg(struct sched *s, struct exec *e, const struct sh_msg *m)
 {
     switch (m->type) {
     case MSG_EXEC_STATE:
         on_state(s, e, &m->u.exec_state);
+        break;
+    case MSG_EXEC_USE:
+        on_use(e, &m->u.exec_use);
         break;
     case MSG_EXEC_WAIT:
         shapes_on_wait(s, e, &m->u.exec_wait);

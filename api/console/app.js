@@ -7,13 +7,23 @@ import * as model from "./model.js";
 import * as models from "./models.js";
 import * as submit from "./submit.js";
 import * as attempt from "./try.js";
+import * as audit from "./audit.js";
+import * as gpus from "./gpus.js";
+import * as settings from "./settings.js";
+import * as switches from "./switches.js";
+import * as tenants from "./tenants.js";
 
 // The first part of the address, and who sees the page. `one` has the page of one thing.
 const PAGES = [
+  {path: "gpus", name: "GPUs", page: gpus, may: api.mayRead},
   {path: "jobs", name: "Jobs", page: jobs, one: job, may: api.mayRead, ofTenant: true},
   {path: "submit", name: "Submit", page: submit, may: api.maySubmit, ofTenant: true},
   {path: "models", name: "Models", page: models, one: model, may: api.mayRead, ofTenant: true},
   {path: "try", name: "Try a model", page: attempt, may: api.mayInfer, ofTenant: true},
+  {path: "tenants", name: "Tenants", page: tenants, one: tenants, may: api.mayRead},
+  {path: "switches", name: "Switches", page: switches, may: api.mayRead},
+  {path: "audit", name: "Audit", page: audit, may: api.isAdmin},
+  {path: "settings", name: "Settings", page: settings, may: () => api.who() !== null},
 ];
 
 const main = document.getElementById("main");

@@ -85,6 +85,36 @@ export function barChart(label, bars, text = number) {
   return node;
 }
 
+// Who had a device: {node, set(cells)}; the newest cell is at the right. A cell's parts are shown by
+// their share of all that was counted in it.
+export function strip(label, most = 30) {
+  const w = 600, h = 40;
+  const node = svg("svg", {class: "strip", viewBox: `0 0 ${w} ${h}`, preserveAspectRatio: "none", role: "img",
+    "aria-label": label});
+  function set(cells, uses) {
+    const sums = new Map(), wide = w / most;
+    node.replaceChildren(svg("rect", {class: "none", x: 0, y: 0, width: w, height: h}));
+    cells.slice(-most).forEach((c, i, shown) => {
+      const all = c.parts.reduce((sum, p) => sum + p.ms, 0);
+      let y = h;
+      for (const use of uses) {
+        const parts = c.parts.filter(p => p.use === use), part = parts.reduce((sum, p) => sum + p.ms, 0);
+        if (!part) continue;
+        sums.set(use, (sums.get(use) || 0) + part);
+        y -= part / all * h;
+        const whose = parts.filter(p => p.tenant).map(p => p.tenant + " " + number(p.ms) + " ms").join(", ");
+        node.append(svg("rect", {class: use, x: w - (shown.length - i) * wide, y, width: wide,
+          height: part / all * h}, svg("title", null, use + (whose ? ": " + whose : ""))));
+      }
+    });
+    const total = [...sums.values()].reduce((a, b) => a + b, 0) || 1;
+    node.setAttribute("aria-label", label + ": " + ([...sums].map(([use, v]) =>
+      use + " " + Math.round(100 * v / total) + " %").join(", ") || "nothing known yet"));
+    return sums;
+  }
+  return {node, set};
+}
+
 // What colours mean.
 export function keys(names) {
   return el("ul", {class: "keys"}, names.map(([name, text]) => el("li", {class: "key " + name}, text)));

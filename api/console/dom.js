@@ -148,12 +148,13 @@ export function confirm(question, yes, no = "Back") {
   });
 }
 
-// A table whose rows are known by a key. columns: {head, cell(item) -> text or node, num, wide}.
+// A table whose rows are known by a key. columns: {head, cell(item) -> text or node}, and of these: num
+// (a number), wide (left out where there is little room), short (never broken into lines), width.
 // A cell that is text is only touched when it changes.
 export function table({caption, columns, key, long}) {
   const body = el("tbody");
   const rows = new Map();
-  const classes = c => [c.num && "num", c.wide && "wide"].filter(x => x).join(" ") || undefined;
+  const classes = c => [c.num && "num", c.wide && "wide", c.short && "short"].filter(x => x).join(" ") || undefined;
   const node = el("div", {class: "scroll", tabindex: 0, role: "region", "aria-label": caption},
     el("table", {class: long && "long"}, el("caption", null, caption),
       el("thead", null, el("tr", null, columns.map(c =>

@@ -97,7 +97,7 @@ function logPane(at, ctx) {
 function story(at, ctx, onEvent) {
   const rows = table({
     caption: "What happened, oldest first", key: e => e.id,
-    columns: [{head: "When", cell: e => time(e.at)}, {head: "State", cell: e => state(e.to)},
+    columns: [{head: "When", cell: e => time(e.at), short: true}, {head: "State", cell: e => state(e.to)},
       {head: "Reason", cell: e => e.reason},
       {head: "Executor", cell: e => e.detail && typeof e.detail.executor === "string" ? e.detail.executor : "",
         wide: true}],

@@ -14,6 +14,17 @@ int gpus_list(struct api_req *q, struct sh_err *err)
     return noun_page_reply(q, rc, j, err);
 }
 
+int gpus_times(struct api_req *q, struct sh_err *err)
+{
+    struct req_page page;
+    json_t *j = NULL;
+    int rc = req_page(q, &page, err);
+
+    if (!rc)
+        rc = store_gpu_times(q, &page, &j, err);
+    return noun_page_reply(q, rc, j, err);
+}
+
 int gpus_get(struct api_req *q, struct sh_err *err)
 {
     json_t *j = NULL;

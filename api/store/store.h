@@ -217,6 +217,9 @@ int store_snapshot(struct db *db, double hours, json_t **out, struct sh_err *err
  * tenants. */
 int store_gpu_list(struct api_req *q, const struct req_page *page, json_t **out,
                    struct sh_err *err);
+/* Who had each of them over the last minute, and its last switches. */
+int store_gpu_times(struct api_req *q, const struct req_page *page, json_t **out,
+                    struct sh_err *err);
 int store_gpu_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err);
 
 /* store_usage.c */

@@ -50,11 +50,43 @@
     SQL_POOL(t) ", 'host', " SQL_HOST(t) ", 'busy', " SQL_BUSY(t) ", 'fences', " SQL_FENCES(t)     \
     ", 'runs', " SQL_RUNS(t) ", 'models', " SQL_MODELS(t) ", 'job', " SQL_RUNNING_JOB(t) ")"
 
+/* The reader's name, "" for an admin: what others had is theirs together. */
+#define SQL_IS_SHOWN(x) "($3 = '' OR " x ".tenant = $3)"
+#define SQL_PARTS                                                                                  \
+    "(SELECT coalesce(jsonb_agg(jsonb_build_object('tenant', y.tenant, 'use', y.use, 'ms', y.ms) " \
+    "ORDER BY y.use, y.tenant), '[]') FROM (SELECT CASE WHEN " SQL_IS_SHOWN("x") " THEN x.tenant " \
+    "END AS tenant, CASE WHEN " SQL_IS_SHOWN("x") " THEN x.use ELSE 'others' END AS use, "         \
+    "sum(x.us) / 1000.0 AS ms FROM jsonb_to_recordset(c.value -> 'parts') AS x (tenant text, use "  \
+    "text, us bigint) GROUP BY 1, 2) y)"
+#define SQL_CELLS                                                                                  \
+    "(SELECT coalesce(jsonb_agg(jsonb_build_object('at', "                                         \
+    SQL_TIME("to_timestamp((c.value ->> 'at')::float8 / 1000)") ", 'ms', c.value -> 'ms', "        \
+    "'parts', " SQL_PARTS ") ORDER BY c.n), '[]') FROM jsonb_array_elements(e.status #> "          \
+    "'{recent,cells}') WITH ORDINALITY AS c (value, n) WHERE e.state = 'UP')"
+#define SQL_SWITCHES                                                                               \
+    "(SELECT coalesce(jsonb_agg(jsonb_build_object('at', "                                         \
+    SQL_TIME("to_timestamp(s.at / 1000)") ", 'tenant', s.tenant, 'model', m.name, 'version', "     \
+    "v.version, 'batch', s.batch, 'stopped_training', s.stopped, 'wait_ms', s.wait_ms, "           \
+    "'memory_ms', s.memory_ms, 'first_ms', s.first_ms, 'compute_ms', s.compute_ms, 'copy_ms', "    \
+    "s.copy_ms, 'copied_bytes', s.copied_bytes) ORDER BY s.at DESC), '[]') FROM "                  \
+    "jsonb_to_recordset(e.status #> '{recent,switches}') AS s (at float8, tenant text, version "   \
+    "bigint, batch int, stopped boolean, wait_ms float8, memory_ms float8, first_ms float8, "      \
+    "compute_ms float8, copy_ms float8, copied_bytes bigint) JOIN model_version v ON v.id = "      \
+    "s.version JOIN model m ON m.id = v.model_id WHERE e.state = 'UP' AND " SQL_IS_SHOWN("s") ")"
+
 /* They have no number; their rank by name is one that holds still long enough for pages. */
 static const struct db_stmt GPU_LIST = {
     "gpu_list",
     "SELECT r, " SQL_GPU("$3") " FROM (SELECT *, row_number() OVER (ORDER BY name) AS r FROM "
     "executor) e WHERE $1::bigint IS NULL OR r > $1::bigint ORDER BY r LIMIT $2::bigint + 1",
+    3,
+};
+
+static const struct db_stmt GPU_TIMES = {
+    "gpu_times",
+    "SELECT r, jsonb_build_object('gpu', e.name, 'cells', " SQL_CELLS ", 'switches', " SQL_SWITCHES
+    ") FROM (SELECT *, row_number() OVER (ORDER BY name) AS r FROM executor) e WHERE $1::bigint IS "
+    "NULL OR r > $1::bigint ORDER BY r LIMIT $2::bigint + 1",
     3,
 };
 
@@ -70,6 +102,14 @@ int store_gpu_list(struct api_req *q, const struct req_page *page, json_t **out,
     const char *p[] = {page->cursor, page->limit_text, STORE_TEXT(q->who.tenant_id)};
 
     return store_page(q->db, &GPU_LIST, p, page, out, err);
+}
+
+int store_gpu_times(struct api_req *q, const struct req_page *page, json_t **out,
+                    struct sh_err *err)
+{
+    const char *p[] = {page->cursor, page->limit_text, q->who.tenant};
+
+    return store_page(q->db, &GPU_TIMES, p, page, out, err);
 }
 
 int store_gpu_get(struct api_req *q, const char *name, json_t **out, struct sh_err *err)

@@ -381,7 +381,7 @@ static bool begin(struct batch_job *j)
 static void on_run(void *arg, const struct run_result *r)
 {
     struct batch_job *j = arg;
-    const struct usage_job who = {.id = j->id, .tenant = j->tenant, .use = "batch"};
+    const struct usage_job who = {.id = j->id, .tenant = j->tenant, .use = MSG_USE_BATCH};
     struct batch_slot *s = j->running;
     const struct model *m;
     struct sh_err err = {0};

@@ -32,6 +32,7 @@ struct usage {
     uint64_t n_warned;
     struct device_time time;
     struct energy energy;
+    struct recent recent;
     int64_t begun_ns, counted_ns;
     int64_t wall_ns; /* counted until then */
     struct msg_usage_row rows[LEDGER_BATCH];
@@ -44,13 +45,14 @@ static int64_t minute_now(void)
 
 /* ------------------------------------------------------------------ counting */
 
-static void count_time(struct usage *u, const char *tenant, const char *use, int64_t ns)
+static void count_time(struct usage *u, const char *tenant, enum msg_use use, int64_t ns)
 {
-    const char *const labels[] = {u->executor, tenant, use};
+    const char *const labels[] = {u->executor, tenant, SH_MSG_USE_NAME[use]};
 
     if (ns <= 0)
         return;
     u->counted_ns += ns;
+    recent_use(&u->recent, tenant, use, ns);
     sh_metric_add(M_shunt_device_seconds_total, labels, (double)ns / 1e9);
     if (u->energy.is_known)
         sh_metric_add(M_shunt_device_joules_total, labels, energy_take(&u->energy, ns));
@@ -69,7 +71,7 @@ void usage_run(struct usage *u, const char *tenant, int64_t version_id, int64_t 
         return;
     sh_strlcpy(row.tenant, tenant, sizeof(row.tenant));
     ledger_count(u->at[0].ledger, minute_now(), &row);
-    count_time(u, tenant, "inference", row.gpu_ns);
+    count_time(u, tenant, MSG_USE_INFERENCE, row.gpu_ns);
 }
 
 void usage_job(struct usage *u, const struct usage_job *j, int64_t gpu_ns, int64_t step,
@@ -87,7 +89,17 @@ void usage_job(struct usage *u, const struct usage_job *j, int64_t gpu_ns, int64
 
 void usage_switch(struct usage *u, const char *tenant, int64_t ns)
 {
-    count_time(u, tenant, "switch", ns);
+    count_time(u, tenant, MSG_USE_SWITCH, ns);
+}
+
+void usage_switched(struct usage *u, const struct msg_switch *s)
+{
+    recent_switch(&u->recent, s);
+}
+
+bool usage_has_training(const struct usage *u)
+{
+    return u->time.trains;
 }
 
 void usage_trains(struct usage *u, bool on, int64_t now_ns)
@@ -117,8 +129,8 @@ void usage_count_rest(struct usage *u)
     int64_t load_ns, idle_ns;
 
     device_time_take_rest(&u->time, now, &load_ns, &idle_ns);
-    count_time(u, "", "load", load_ns);
-    count_time(u, "", "idle", idle_ns);
+    count_time(u, "", MSG_USE_LOAD, load_ns);
+    count_time(u, "", MSG_USE_IDLE, idle_ns);
     sh_metric_add(M_shunt_device_wall_seconds_total, SH_LABELS(u->executor),
                   (double)(now - u->wall_ns) / 1e9);
     u->wall_ns = now;
@@ -258,6 +270,7 @@ void usage_second(struct usage *u)
 {
     adopt(u);
     say_all(u);
+    recent_say(&u->recent, u->up);
     show(u);
 }
 

@@ -13,6 +13,7 @@
 
 #include "common/units.h"
 #include "executor/report/ledger.h"
+#include "executor/report/recent.h"
 #include "executor/report/uplink.h"
 
 struct usage;
@@ -30,11 +31,16 @@ void usage_run(struct usage *u, const char *tenant, int64_t version_id, int64_t 
  * samples each. */
 struct usage_job {
     int64_t id;
-    const char *tenant, *use; /* BORROWED for the call; training or batch */
+    const char *tenant; /* BORROWED for the call */
+    enum msg_use use;   /* training or batch */
 };
 void usage_job(struct usage *u, const struct usage_job *j, int64_t gpu_ns, int64_t step,
                int64_t step_samples);
 void usage_switch(struct usage *u, const char *tenant, int64_t ns); /* had, but nobody's bill */
+
+/* Says a switch with the next report of who has had the device. */
+void usage_switched(struct usage *u, const struct msg_switch *s);
+bool usage_has_training(const struct usage *u); /* it has the device, or has not stopped yet */
 
 /* Who has the device from now on (device_time.h). */
 void usage_trains(struct usage *u, bool on, int64_t now_ns);

@@ -227,6 +227,26 @@ static void note_drain(const struct run *r)
     }
 }
 
+static void note_switch(const struct run *r, const struct run_result *res,
+                        const struct msg_wk_run_done *done)
+{
+    struct msg_switch s = {.version_id = r->model->handle,
+                           .age_ns = sh_clock_ns(),
+                           .wait_ns = r->start_ns - r->recv_ns,
+                           .memory_ns = r->memory_ns - r->start_ns,
+                           .first_ns = done->first_ns - r->memory_ns,
+                           .compute_ns = done->end_ns - done->first_ns,
+                           .copy_ns = res->copy_ns,
+                           .copied_bytes = r->model->image_bytes - r->hit_bytes,
+                           .stopped = r->has_stopped,
+                           .batch = r->batch};
+
+    if (r->is_own || (!res->copy_ns && !r->has_stopped))
+        return;
+    sh_strlcpy(s.tenant, r->is_mixed ? "" : r->tenant, sizeof(s.tenant));
+    usage_switched(r->sw->env.report->usage, &s);
+}
+
 static void count(const struct run *r, const struct run_result *res,
                   const struct msg_wk_run_done *done)
 {
@@ -239,6 +259,7 @@ static void count(const struct run *r, const struct run_result *res,
     if (res->rc || !done)
         return;
     sh_metric_add(M_shunt_residency_total, SH_LABELS(r->sw->env.executor, found), 1);
+    note_switch(r, res, done);
     observe(r, "first_group", done->first_ns - r->start_ns);
     observe(r, "compute", res->compute_ns);
     observe(r, "total", done->end_ns - r->start_ns);

@@ -316,6 +316,7 @@ bool switch_turn(struct switcher *sw)
         run__go(r, RUN_MEMORY);
         r->start_ns = sh_clock_ns();
         sw->current = r;
+        r->has_stopped = usage_has_training(sw->env.report->usage);
         stop_training(sw);
         usage_runs(sw->env.report->usage, true, r->start_ns);
         rivalry__begin(sw, r->start_ns);

@@ -39,6 +39,7 @@ struct run {
     bool has_inputs;    /* inputs.c sent them */
     uint64_t hit_bytes; /* bytes of the image found on the device */
     bool is_from_disk;  /* host memory lacked some of the rest */
+    bool has_stopped;   /* training had the device when it was this run's turn */
     bool is_cold;       /* some of the image was under way when the worker got the run */
     struct worker *worker;
     enum stop_way way; /* what training was last asked for */

@@ -511,7 +511,7 @@ void job_say_progress(struct job *j, bool is_last)
 
 void job_count_usage(struct job *j)
 {
-    const struct usage_job who = {.id = j->id, .tenant = j->tenant, .use = "training"};
+    const struct usage_job who = {.id = j->id, .tenant = j->tenant, .use = MSG_USE_TRAINING};
     struct msg_job_state now;
 
     job_fill_state(j, &now);

@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "scheduler/peers/recent.h"
 #include "scheduler/sched.h"
 
 #include <stdlib.h>
@@ -14,6 +15,7 @@ void execs_fini(struct execs *x)
 {
     for (size_t i = 0; i < x->n; i++) {
         sh_metric_drop(M_shunt_placement_load, SH_LABELS(x->items[i]->info.name));
+        recent_free(x->items[i]->recent);
         free(x->items[i]);
     }
     free(x->items);

@@ -47,6 +47,8 @@ struct exec_state { /* of the device; zeros: not reported */
     bool is_stopping;
 };
 
+struct recent;
+
 struct exec {
     uint32_t index;
     struct store_executor info; /* name, host, device, addresses; fence unused */
@@ -55,6 +57,7 @@ struct exec {
     uint64_t most_workspace;              /* of one run, by what it said */
     int64_t busy_ns[2], shown_busy_ns[2]; /* requests, jobs; as of the last report (report.c) */
     int64_t shown_ns;                     /* when that was */
+    struct recent *recent; /* OWNED: who had its device of late; NULL: it has not said so */
     uint64_t incarnation;
     struct session *session; /* NULL while away */
     uint64_t serial;         /* of the current or last session */

@@ -4,6 +4,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/units.h"
+#include "scheduler/peers/recent.h"
 #include "scheduler/sched.h"
 
 #include <jansson.h>
@@ -174,6 +175,7 @@ static json_t *exec_row(struct exec *e, int64_t now_ns)
         "fences", fences_of(t), "ns_per_byte", e->ns_per_byte, "stop_ns", (json_int_t)e->stop_ns,
         "most_workspace", (json_int_t)e->most_workspace);
 
+    json_object_set_new(status, "recent", recent_show(e->recent, sh_clock_wall_ms()));
     e->shown_ns = now_ns;
     return json_pack("{s:s, s:I, s:i, s:o}", "name", e->info.name, "heard", (json_int_t)heard_ms,
                      "workers", (int)e->n_workers, "status", status);

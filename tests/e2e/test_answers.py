@@ -158,6 +158,32 @@ class Answers(Story):
                 break
         self.assertEqual(m["slo"]["met"], 3)
 
+    def test_who_has_a_gpu_is_followed_and_others_are_not_told(self):
+        one = {"name": "x", "datatype": "FP32", "shape": [1, 64], "data": [0] * 64}
+
+        def seen(page):
+            """{(tenant, use): ms} of all cells."""
+            out = {}
+            for g in page["items"]:
+                for c in g["cells"]:
+                    for p in c["parts"]:
+                        out[p["tenant"], p["use"]] = out.get((p["tenant"], p["use"]), 0) + p["ms"]
+            return out
+
+        admin = self.open("/api/v1/gpu-timelines", self.s.admin)
+        page = admin.next()
+        while ("vision", "inference") not in seen(page):
+            self.assertEqual(self.s.infer(self.key, "lin", [one]).status, 200)
+            page = admin.next()
+        self.assertIn((None, "idle"), seen(page))
+
+        ours = self.s.call("GET", "/api/v1/gpu-timelines", key=self.key).json
+        self.assertLessEqual({("vision", "inference"), (None, "others")}, set(seen(ours)))
+        self.assertEqual({t for t, use in seen(ours) if use != "others"}, {"vision"})
+        theirs = self.s.call("GET", "/api/v1/gpu-timelines", key=self.theirs).json
+        self.assertEqual(set(seen(theirs)), {(None, "others")})
+        self.assertEqual([g["switches"] for g in theirs["items"]], [[]])
+
     # ------------------------------------------------------------ the files of the console
     def files(self):
         with open(os.path.join(ROOT, "api", "console", "files.def")) as f:

@@ -20,7 +20,7 @@ import packages  # noqa: E402
 packages.enter(__file__)
 import axe_core_python  # noqa: E402
 from browser import Browser, program  # noqa: E402
-from system import DIGITS, Story, System, zoo  # noqa: E402
+from system import DIGITS, Story, System, until, zoo  # noqa: E402
 
 EVIL = "<img src=x onerror=\"window.ran=1\">"
 LABEL = "</td><script>window.ran=1</script>"
@@ -55,7 +55,7 @@ class Console(Story):
         for key, name in ((cls.key, "digits"), (cls.theirs, "rivals-net")):
             s.push(key, name, net, max_batch=8)
             s.push_data(key, name + "-data", data)
-        s.call("PUT", "/api/v1/models/digits/slo", {"latency_ms": 50}, cls.key)
+        s.call("PUT", "/api/v1/models/digits/slo", {"latency_ms": 30000}, cls.key)
         cls.secret = s.submit(cls.theirs, model="rivals-net", dataset="rivals-net-data", name="rivals-job",
                               hold=True).json["id"]
 
@@ -197,6 +197,71 @@ class Console(Story):
         self.b.fill("textarea", "{\"inputs\": [" + EVIL)
         self.b.click("button", "Send JSON")
         self.b.until("document.querySelector('[role=alert]')")
+
+    def test_who_has_a_gpu_and_what_switches_cost(self):
+        job = self.s.submit(self.key, model="digits", dataset="digits-data", spec={"epochs": 100000},
+                            name="busy").json["id"]
+        self.addCleanup(self.s.call, "POST", "/api/v1/jobs/%d/cancel" % job, {}, self.key)
+        self.s.wait_step(self.key, job, 1)
+        self.sign_in(self.s.admin)
+        self.page("gpus", self.shows("cpu0"))
+        part = "[...document.querySelectorAll('svg.strip rect.%s title')].some(t => t.textContent.includes('%s'))"
+        self.b.until(part % ("training", "vision"))
+        one = {"name": "x", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0] * 64}
+
+        def ask():
+            self.assertEqual(self.s.infer(self.key, "digits", [one]).status, 200)
+            return self.b.js(part % ("inference", "vision"))
+        until("requests are in the strip", ask, every_s=0.2)
+        self.b.until(self.shows("requests"))
+        self.judge("gpus")
+        self.picture("gpus")
+        self.page("switches", self.shows("digits"))
+        self.b.until("document.querySelectorAll('svg.stages rect').length > 3")
+        self.judge("switches")
+        self.picture("switches")
+        got = self.s.call("GET", "/api/v1/gpu-timelines", key=self.key).json["items"][0]["switches"][0]
+        self.assertEqual((got["tenant"], got["model"], got["stopped_training"]), ("vision", "digits", True))
+        self.assertGreater(min(got[x] for x in ("wait_ms", "memory_ms", "first_ms", "compute_ms")), 0)
+        self.b.click("button", "Sign out")
+        self.sign_in(self.theirs)  # for others it is just not theirs
+        self.page("gpus", self.shows("cpu0"))
+        self.b.until("document.querySelector('svg.strip rect.others')")
+        self.assertNotIn("vision", self.b.js("document.documentElement.outerHTML"))
+        self.page("switches", self.shows("None yet"))
+        self.assertNotIn("digits", self.b.js("document.querySelector('main').innerText"))
+
+    def test_tenants_audit_and_settings(self):
+        self.s.call("POST", "/api/v1/tenants/vision/keys", {"name": EVIL, "role": "read"}, self.key)
+        self.sign_in(self.s.admin)
+        self.page("tenants", self.shows("rival"))
+        self.judge("tenants")
+        self.picture("tenants")
+        self.page("tenants/vision", self.shows("max queued jobs"))
+        self.b.until(self.shows("Part of all use"))
+        self.judge("tenant")
+        self.page("audit", self.shows("key.create"))
+        self.b.until("[...document.querySelectorAll('details')].length > 3")
+        self.b.js("for (const d of document.querySelectorAll('details')) d.open = true")
+        self.b.until(self.shows(EVIL[:19]))  # as JSON
+        self.judge("audit")
+        self.page("settings", self.shows("max-streams"))
+        self.b.until(self.shows("log-level"))
+        self.judge("settings")
+        form = "document.querySelector('[aria-label=\"Set max-inflight\"]')"
+        self.b.js("document.querySelector('input[aria-label=max-inflight]').value = '4000'; %s.click()" % form)
+        until("it is in force", lambda: any(o["name"] == "max-inflight" and o["value"] == 4000 for o in self.s.call(
+            "GET", "/api/v1/config", key=self.s.admin).json["options"]))
+        self.b.click("button", "Sign out")
+        self.sign_in(self.key)
+        self.page("tenants", self.shows("max queued jobs"))
+        self.page("settings", self.shows(EVIL))
+        self.assertNotIn("audit", self.names_of_pages())
+        self.b.fill("input[maxlength='64']", "made here")
+        self.b.click("button", "Create a key")
+        made = self.b.until("document.querySelector('main code')") and self.b.js(
+            "document.querySelector('main code').textContent")
+        self.assertEqual(self.s.call("GET", "/api/v1/whoami", key=made).json["role"], "read")
 
     def test_a_tenant_sees_only_its_own(self):
         self.sign_in(self.key)

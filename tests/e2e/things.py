@@ -8,7 +8,7 @@ ROLES = ("admin", "tenant-admin", "submit", "infer", "read")
 VOLATILE = {  # moves by itself, or as the scheduler hears of what was done before
     "seen_at", "at", "last_use_at", "last_used_at", "request_id", "waiting_gpus", "fair_gpus",
     "weight_fraction", "waiting", "position", "heard_at", "pool", "busy", "runs", "device_bytes", "host_bytes", "batches",
-    "traffic"}
+    "traffic", "cells", "switches"}
 
 
 def roles_of(op):

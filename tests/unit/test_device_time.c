@@ -1,6 +1,6 @@
 /* test_device_time.c - without it, a moment of a device's time could be billed twice or be
  * nobody's, and what tenants are billed could differ from what the dashboards show. */
-/* uses: executor/report/device_time.o executor/report/energy.o executor/report/usage.o executor/report/ledger.o */
+/* uses: executor/report/device_time.o executor/report/energy.o executor/report/usage.o executor/report/ledger.o executor/report/recent.o */
 #include "common/metrics.h"
 #include "executor/report/device_time.h"
 #include "executor/report/usage.h"
@@ -8,6 +8,8 @@
 
 static struct msg_usage_row sent[LEDGER_BATCH];
 static size_t n_sent;
+static struct msg_use_row uses[MSG_USE_ROWS];
+static size_t n_uses, n_switches;
 
 bool uplink_is_up(const struct uplink *u)
 {
@@ -17,6 +19,12 @@ bool uplink_is_up(const struct uplink *u)
 void uplink_send(const struct uplink *u, const struct sh_msg *m)
 {
     (void)u;
+    if (m->type == MSG_EXEC_USE) {
+        n_uses = m->u.exec_use.rows.len / sizeof(uses[0]);
+        memcpy(uses, m->u.exec_use.rows.data, m->u.exec_use.rows.len);
+        n_switches = m->u.exec_use.switches.len / sizeof(struct msg_switch);
+        return;
+    }
     n_sent = m->u.usage.rows.len / sizeof(sent[0]);
     memcpy(sent, m->u.usage.rows.data, m->u.usage.rows.len);
 }
@@ -128,7 +136,8 @@ static void bills_and_metrics_are_one_number(void **state)
     usage_run(u, "bea", 3, 700000, 1, 1);
     usage_run(u, "bea", 3, 0, 1, 1);
     usage_run(u, "bea", 3, -5, 1, 1);
-    usage_job(u, &(struct usage_job){.id = 9, .tenant = "bea", .use = "training"}, 8000000, 3, 8);
+    usage_job(u, &(struct usage_job){.id = 9, .tenant = "bea", .use = MSG_USE_TRAINING}, 8000000, 3,
+              8);
     usage_switch(u, "ada", 90000);
     usage_on_up(u);
     assert_int_equal(shown("ada", "inference"), billed("ada", 3) + billed("ada", 4));
@@ -141,12 +150,58 @@ static void bills_and_metrics_are_one_number(void **state)
     sh_test_dir_remove(dir);
 }
 
+static int64_t said(const char *tenant, enum msg_use use)
+{
+    int64_t ns = 0;
+
+    for (size_t i = 0; i < n_uses; i++)
+        if (strcmp(uses[i].tenant, tenant) == 0 && uses[i].use == use)
+            ns += uses[i].ns;
+    return ns;
+}
+
+static void the_scheduler_hears_of_all_that_was_counted(void **state)
+{
+    const struct uplink up = {.link = NULL};
+    int64_t named = 0;
+    struct usage *u = NULL;
+    struct sh_err err = {0};
+    char dir[SH_TEST_DIR_BYTES], name[8];
+
+    (void)state;
+    sh_test_dir_make(dir);
+    assert_ok_err(usage_new(dir, "x", &up, &u, &err), &err);
+    usage_run(u, "ada", 3, 1500000, 1, 1);
+    usage_run(u, "ada", 4, 2500000, 1, 1);
+    usage_switch(u, "ada", 90000);
+    for (int i = 0; i < 20; i++)
+        usage_switched(u, &(struct msg_switch){.version_id = i});
+    usage_second(u);
+    assert_int_equal(said("ada", MSG_USE_INFERENCE), 4000000);
+    assert_int_equal(said("ada", MSG_USE_SWITCH), 90000);
+    assert_int_equal(n_switches, MSG_SWITCHES);
+    for (int i = 0; i < 100; i++) { /* more tenants than it has rows */
+        snprintf(name, sizeof(name), "t%d", i);
+        usage_run(u, name, 3, 1000, 1, 1);
+        usage_switch(u, name, 10);
+    }
+    usage_second(u);
+    assert_true(n_uses <= MSG_USE_ROWS);
+    for (size_t i = 0; i < n_uses; i++)
+        named += uses[i].ns;
+    assert_int_equal(named, 100 * 1010); /* nothing of what was said before, and all since */
+    assert_int_equal(n_switches, 0);
+    usage_free(u);
+    sh_test_dir_remove(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_run_has_what_training_leaves),
         cmocka_unit_test(every_moment_has_one_owner_in_any_order),
         cmocka_unit_test(bills_and_metrics_are_one_number),
+        cmocka_unit_test(the_scheduler_hears_of_all_that_was_counted),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,8 +10,8 @@
 #include <inttypes.h>
 
 #define MAX_BYTES (1u << 20)
-#define LAYOUT_NOW 0x11cee5cafddd509u
-#define VERSION_NOW 15u
+#define LAYOUT_NOW 0x721dcb2055699a06u
+#define VERSION_NOW 16u
 
 static const uint16_t NUMBERS[] = {
 #define F(type, name)
@@ -342,9 +342,10 @@ static void another_layout_is_another_version(void **state)
 #include "common/msg.def"
 #undef SH_MSG
         ;
-    static const size_t SIZES[] = {sizeof(struct msg_span), sizeof(struct msg_group),
-                                   sizeof(struct msg_batch), sizeof(struct msg_profile),
-                                   sizeof(struct msg_usage_row)};
+    static const size_t SIZES[] = {sizeof(struct msg_span),      sizeof(struct msg_group),
+                                   sizeof(struct msg_batch),     sizeof(struct msg_profile),
+                                   sizeof(struct msg_usage_row), sizeof(struct msg_use_row),
+                                   sizeof(struct msg_switch)};
     uint64_t h = 0xcbf29ce484222325u;
 
     (void)state;
