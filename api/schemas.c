@@ -393,7 +393,8 @@ const struct api_schema API_SCHEMAS[] = {
          {"model", S_TEXT()}, {"version", S_INT()}, {"batch", S_INT()},
          {"stopped_training", S_BOOL()},
          {"wait_ms", S_NUM(.text = "first stage: other runs go first")},
-         {"memory_ms", S_NUM(.text = "second: it gets its memory, which training may have to give up")},
+         {"memory_ms", S_NUM(.text = "second: it gets its memory, which training may have to give "
+          "up")},
          {"first_ms", S_NUM(.text = "third: training stops, and the first weights come")},
          {"compute_ms", S_NUM(.text = "fourth: it computes, while more weights come")},
          {"copy_ms", S_NUM(.text = "from the second stage on, until the last weights were there; "

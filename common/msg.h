@@ -79,8 +79,8 @@ struct msg_switch {     /* a run of requests for which weights came or training 
     char tenant[64];    /* as above */
     int64_t version_id, age_ns;
     /* One after the other: other runs go first; it gets its memory, which training may have to give
-     * up; training has stopped and the first weights come; it computes, while more come. copy_ns: from the second stage on, until
-     * the last weights were there; 0: none came. */
+     * up; training stops and the first weights come; it computes, while more come. copy_ns: from
+     * the second stage on, until the last weights were there; 0: none came. */
     int64_t wait_ns, memory_ns, first_ns, compute_ns, copy_ns;
     uint64_t copied_bytes;
     uint32_t stopped, batch; /* stopped: training had the device */

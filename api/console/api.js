@@ -133,9 +133,10 @@ const visible = signal => new Promise(done => {
 });
 
 // Server-sent events of a path until the signal is aborted; comes back after a break, behind the last
-// event. onEvent(name, data). onLost(problem) tells of a break, onLost(null) of the end of one. Streams
+// event. onEvent(name, data). onOpen() tells that events come from now on, each time that it is opened;
+// onLost(problem) of a break, onLost(null) of its end. Streams
 // pause while the page is hidden. EventSource cannot send a key, so this reads the response's body.
-export async function stream(path, {signal, onEvent, onLost = () => {}}) {
+export async function stream(path, {signal, onEvent, onOpen = () => {}, onLost = () => {}}) {
   let last, wait = 500, lost = false;
   for (;;) {
     await visible(signal);
@@ -147,6 +148,7 @@ export async function stream(path, {signal, onEvent, onLost = () => {}}) {
       const r = await open("GET", path, {headers, signal: AbortSignal.any([signal, watched.signal])});
       if (r.status === 204) return; // there will be no more
       if (lost) onLost(null);
+      onOpen();
       lost = false;
       wait = 500;
       await readStream(r, (name, data, id) => {

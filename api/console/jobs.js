@@ -54,11 +54,8 @@ function follow(rows, filter, ctx, onNew) {
   }
   const at = "/api/v1/events" + (filter.toString() ? "?" + filter : "");
   return api.stream(api.scoped(at), {
-    signal: ctx.signal,
-    onLost: e => {
-      ctx.lost(e);
-      if (!e) onNew(); // what happened meanwhile
-    },
+    signal: ctx.signal, onLost: ctx.lost,
+    onOpen: onNew, // what has happened since the list was read, or during a break
     onEvent: (name, e) => {
       changed.set(e.job, e);
       timer = timer || setTimeout(draw, 200);

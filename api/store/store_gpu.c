@@ -56,8 +56,8 @@
     "(SELECT coalesce(jsonb_agg(jsonb_build_object('tenant', y.tenant, 'use', y.use, 'ms', y.ms) " \
     "ORDER BY y.use, y.tenant), '[]') FROM (SELECT CASE WHEN " SQL_IS_SHOWN("x") " THEN x.tenant " \
     "END AS tenant, CASE WHEN " SQL_IS_SHOWN("x") " THEN x.use ELSE 'others' END AS use, "         \
-    "sum(x.us) / 1000.0 AS ms FROM jsonb_to_recordset(c.value -> 'parts') AS x (tenant text, use "  \
-    "text, us bigint) GROUP BY 1, 2) y)"
+    "sum(x.us) / 1000.0 AS ms FROM jsonb_to_recordset(c.value -> 'parts') AS x (tenant text, "     \
+    "use text, us bigint) GROUP BY 1, 2) y)"
 #define SQL_CELLS                                                                                  \
     "(SELECT coalesce(jsonb_agg(jsonb_build_object('at', "                                         \
     SQL_TIME("to_timestamp((c.value ->> 'at')::float8 / 1000)") ", 'ms', c.value -> 'ms', "        \

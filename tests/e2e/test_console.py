@@ -304,7 +304,7 @@ class Console(Story):
         self.b.until("document.querySelector('input[type=password]')")
         self.assertNotIn("digits", self.b.text())
         self.sign_in(infer)
-        self.assertEqual(self.names_of_pages(), ["try"])
+        self.assertEqual(self.names_of_pages(), ["try", "settings"])
         self.b.until(self.shows("Send JSON"))
         self.assertEqual(self.b.js("localStorage.length + sessionStorage.length + document.cookie.length"), 0)
         self.b.go("http://127.0.0.1:%d/console" % self.s.port)  # a new page knows no key
