@@ -1,7 +1,8 @@
 /* loop_form.c - loops over what was found that are one expression of all of it: see loop_form.h.
  *
  * The results of a body are written as text, from the last node back to what the body is given.
- * What moves no number (Cast, Squeeze, ...) is left out; a node that was written before is "#n".
+ * What moves no number (Cast, Squeeze, ...) is left out, unless it may cut a fraction off or puts
+ * axes elsewhere than in front; a node that was written before is "#n".
  * A hostile body may be as large as a file: what is longer, deeper, or given more than known ones
  * are is given up.
  */
@@ -108,6 +109,65 @@ static void put_outside(struct writing *w, uint32_t v)
         put_given(w, at);
 }
 
+/* Axes of a Squeeze or an Unsqueeze, of the node or of its second input; -1: they are not known. */
+static int axes_of(const struct writing *w, const struct graph_node *n,
+                   int64_t axes[static SH_MAX_RANK])
+{
+    const uint32_t at = n->n_in > 1 && n->in[1] != GRAPH_NONE ? w->r->map[n->in[1]] : GRAPH_NONE;
+    const struct graph_value *v =
+        at == GRAPH_NONE || run__is_sequence(at) ? NULL : &w->r->c.g->values[at];
+    const int64_t k = v && v->data && shape__is_int(v->dtype) ? graph_elements(v) : -1;
+    size_t n_axes = 0;
+
+    if (n->n_in < 2)
+        return graph_ints(n, "axes", axes, SH_MAX_RANK, &n_axes, NULL) ? -1 : (int)n_axes;
+    for (int64_t i = 0; i < k && k <= SH_MAX_RANK; i++)
+        axes[i] = shape__get_i64(v->dtype, v->data, (size_t)i);
+    return k <= SH_MAX_RANK ? (int)k : -1;
+}
+
+static bool moves_axes(const struct graph_node *n)
+{
+    return strcmp(n->op, "Squeeze") == 0 || strcmp(n->op, "Unsqueeze") == 0;
+}
+
+static void put_axes(struct writing *w, const struct graph_node *n)
+{
+    int64_t axes[SH_MAX_RANK];
+    const int k = axes_of(w, n, axes);
+    char text[24];
+
+    put(w, k < 0 ? "?" : "");
+    for (int i = 0; i < k; i++) {
+        snprintf(text, sizeof(text), "%s%lld", i ? " " : "", (long long)axes[i]);
+        put(w, text);
+    }
+}
+
+static bool has_int(const struct graph_node *n, const char *attr, int64_t but)
+{
+    int64_t is = but;
+
+    return graph_int(n, attr, but, &is, NULL) || is != but;
+}
+
+/* Has it an attribute that none of the known bodies has, so that it computes something else? */
+static bool is_other(const struct graph_node *n)
+{
+    const char *policy = "";
+
+    if (strcmp(n->op, "Resize") == 0)
+        return has_int(n, "antialias", 0) || has_int(n, "exclude_outside", 0) ||
+               graph__attr(n, "axes") ||
+               graph_str(n, "keep_aspect_ratio_policy", "stretch", &policy, NULL) ||
+               strcmp(policy, "stretch") != 0;
+    if (strncmp(n->op, "Reduce", 6) == 0)
+        return graph__attr(n, "axes") || has_int(n, "noop_with_empty_axes", 0);
+    return has_int(n, "start", 0) || graph__attr(n, "end") || /* of a Shape */
+           has_int(n, "select_last_index", 0) || has_int(n, "allowzero", 0) ||
+           has_int(n, "batch_dims", 0);
+}
+
 static void put_op(struct writing *w, const struct graph_node *n)
 {
     static const char *const BY_AXIS[] = {"ArgMax", "Concat", "Gather", NULL};
@@ -117,6 +177,9 @@ static void put_op(struct writing *w, const struct graph_node *n)
     char text[16];
 
     put(w, n->op);
+    put(w, is_other(n) ? "?" : "");
+    if (moves_axes(n))
+        put_axes(w, n);
     if (is_one_of(n->op, BY_AXIS) && !graph_int(n, "axis", 0, &axis, NULL)) {
         snprintf(text, sizeof(text), "%lld", (long long)axis);
         put(w, text);
@@ -133,13 +196,75 @@ static void put_op(struct writing *w, const struct graph_node *n)
     }
 }
 
+static bool is_int(enum sh_dtype t)
+{
+    return t == SH_BOOL || shape__is_int(t);
+}
+
+/* Is Cast node n one to integers? */
+static bool casts_to_int(const struct graph_node *n)
+{
+    int64_t to = 0;
+
+    return graph_int(n, "to", 0, &to, NULL) == SH_OK && is_int(sh_dtype_from_onnx((int)to));
+}
+
+/* Is v of integers by its type? What is not known is of floats. */
+static bool has_ints(const struct writing *w, uint32_t v)
+{
+    static const char *const INTS[] = {"ArgMax", "Shape", "Size", NULL};
+    const struct graph_node *n = writer(w, v);
+    uint32_t at;
+
+    for (int i = 0; n && i < MAX_DEPTH; i++) {
+        if (is_one_of(n->op, INTS))
+            return true;
+        if (strcmp(n->op, "Cast") == 0)
+            return casts_to_int(n);
+        at = strcmp(n->op, "Where") == 0 ? 1 : 0;
+        v = n->n_in > at ? n->in[at] : GRAPH_NONE;
+        if (v == GRAPH_NONE)
+            return false;
+        n = writer(w, v);
+    }
+    at = n ? GRAPH_NONE : w->r->map[v];
+    return v == w->body->out[0] ||
+           (at != GRAPH_NONE && !run__is_sequence(at) && is_int(w->r->c.g->values[at].dtype));
+}
+
+/* Are its numbers whole, whatever their type is? */
+static bool is_whole(const struct writing *w, uint32_t v)
+{
+    static const char *const SAME[] = {"Cast", "Gather", "Identity", "Squeeze", "Unsqueeze", NULL};
+    static const char *const WHOLE[] = {"Ceil", "Floor", "Round", NULL};
+    const struct graph_node *n = writer(w, v);
+
+    for (int i = 0; n && i < MAX_DEPTH && !has_ints(w, v) && is_one_of(n->op, SAME); i++) {
+        v = n->in[0];
+        n = v == GRAPH_NONE ? NULL : writer(w, v);
+    }
+    return v != GRAPH_NONE && (has_ints(w, v) || (n && is_one_of(n->op, WHOLE)));
+}
+
+/* Does a node give the numbers that it gets, in their order and, but for what stands in front, with
+ * their axes? */
+static bool moves_nothing(const struct writing *w, const struct graph_node *n)
+{
+    int64_t axes[SH_MAX_RANK];
+
+    if (strcmp(n->op, "Cast") == 0)
+        return !casts_to_int(n) || is_whole(w, n->in[0]);
+    if (moves_axes(n))
+        return axes_of(w, n, axes) == 1 && axes[0] == 0;
+    return strcmp(n->op, "Expand") == 0 || strcmp(n->op, "Identity") == 0;
+}
+
 /* Before all that moves no number. */
 static uint32_t moved_from(struct writing *w, uint32_t v)
 {
-    static const char *const SAME[] = {"Cast", "Expand", "Identity", "Squeeze", "Unsqueeze", NULL};
     const struct graph_node *n = writer(w, v);
 
-    for (int i = 0; n && is_one_of(n->op, SAME); i++) {
+    for (int i = 0; n && moves_nothing(w, n); i++) {
         w->is_too_much |= i == MAX_DEPTH;
         if (w->is_too_much)
             break;
@@ -173,7 +298,7 @@ static void put_value(struct writing *w, uint32_t v)
     }
     w->depth++;
     put_op(w, n);
-    for (uint32_t i = 0; i < n->n_in && !w->is_too_much; i++) {
+    for (uint32_t i = 0; i < (moves_axes(n) ? 1 : n->n_in) && !w->is_too_much; i++) {
         put(w, i ? "," : "(");
         if (n->in[i] != GRAPH_NONE)
             put_value(w, n->in[i]);

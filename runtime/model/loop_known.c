@@ -154,27 +154,29 @@ static void keypoint(struct shape_ctx *c, const struct regions *r, int64_t k, ui
     *xy = rw2(c, "Unsqueeze", rw_concat(c, parts, 2, 1), rw_list(c, &last, 1));
 }
 
-/* torchvision's heatmaps_to_keypoints: A maps [n, k, s, s], B and C whole heights and widths of
- * regions, D and F these as they are, E and G where they begin, all [n]. */
+/* torchvision's heatmaps_to_keypoints: A maps [n, k, s, s], B and C heights and widths of
+ * regions in places, D and F these as they are, E and G where they begin, all [n]. */
 static bool keypoints(struct shape_ctx *c, const struct loop_form *f, const int64_t *size,
                       uint32_t *out)
 {
     const struct graph_value m = *rw_v(c, f->given[0]);
     struct bounds h, w;
     struct regions r = {.begin = {f->given[4], f->given[6]}};
-    uint32_t *xy, *scores, ones;
+    uint32_t *xy, *scores, ones, h_of, w_of;
 
     if (bounds_of(c, f->given[1], &h) || bounds_of(c, f->given[2], &w) || m.rank != 4 ||
         m.dims[1] != size[1] || m.dtype != SH_F32 || size[0] != 3 ||
         !(h.hi >= 1 && h.hi <= MAX_SIDE && w.hi >= 1 && w.hi <= MAX_SIDE))
         return false;
+    h_of = rw1(c, "Floor", f->given[1]); /* as the body casts them */
+    w_of = rw1(c, "Floor", f->given[2]);
     r.h = (int64_t)h.hi;
     r.w = (int64_t)w.hi;
     r.maps = edged(c, edged(c, f->given[0], 2), 3);
-    r.wy = cubic(c, f->given[1], r.h, m.dims[2]);
-    r.wx = rw_transpose(c, cubic(c, f->given[2], r.w, m.dims[3]), (const int64_t[]){0, 2, 1}, 3);
-    r.inside = rw2(c, "Unsqueeze", exist(c, f->given[2], r.w), rw_list(c, (const int64_t[]){1}, 1));
-    r.inside = rw2(c, "And", behind(c, exist(c, f->given[1], r.h)), r.inside);
+    r.wy = cubic(c, h_of, r.h, m.dims[2]);
+    r.wx = rw_transpose(c, cubic(c, w_of, r.w, m.dims[3]), (const int64_t[]){0, 2, 1}, 3);
+    r.inside = rw2(c, "Unsqueeze", exist(c, w_of, r.w), rw_list(c, (const int64_t[]){1}, 1));
+    r.inside = rw2(c, "And", behind(c, exist(c, h_of, r.h)), r.inside);
     r.scale[0] = rw2(c, "Div", f->given[3], f->given[2]);
     r.scale[1] = rw2(c, "Div", f->given[5], f->given[1]);
     xy = calloc((size_t)size[1] + 1, sizeof(*xy));
@@ -217,11 +219,11 @@ static const struct known {
      ")",
      1, 3, paste},
     {"true;Concat0(s2,Concat0(Add(Mul(Add(0.5,Mod(ArgMax1(Reshape(Gather1(Slice("
-     "Resize-cubic-half_pixel--0.75(Slice(Gather0(A,i),0,end,0,1),,,Concat0(Slice(Shape(#2),0,2,0),"
-     "Concat0(Gather0(B,i),Gather0(C,i)))),0,end,0,1),0),Concat0($2,-1))),Gather0(Shape(#11),2))),"
-     "Div(Gather0(D,i),#6)),Gather0(E,i)),Add(Mul(Add(0.5,Div(Sub(#14,#17),#16)),Div(Gather0(F,i),"
-     "#5)),Gather0(G,i)),ConstantOfShape(Shape(#31),1)));Concat0(s3,Gather0(Reshape(Gather2("
-     "Gather1(#11,#25),#17),-1),Mul(Range(0,$2,1),Add(Add(Mul($2,$2),$2),1))))",
+     "Resize-cubic-half_pixel--0.75(Unsqueeze1(Slice(Gather0(A,i),0,end,0,1)),,,Concat0(Slice("
+     "Shape(#3),0,2,0),Cast(Concat0(Gather0(B,i),Gather0(C,i))))),0,end,0,1),0),Concat0($2,-1))),"
+     "Gather0(Shape(#13),2))),Div(Gather0(D,i),#7)),Gather0(E,i)),Add(Mul(Add(0.5,Div(Sub(#16,#19),"
+     "#18)),Div(Gather0(F,i),#6)),Gather0(G,i)),ConstantOfShape(Shape(#33),1)));Concat0(s3,Gather0("
+     "Reshape(Gather2(Gather1(#13,#27),#19),-1),Mul(Range(0,$2,1),Add(Add(Mul($2,$2),$2),1))))",
      2, 3, keypoints},
 };
 

@@ -455,6 +455,21 @@ class Rules(unittest.TestCase):
                 r = shunt_run(self.dir.name, model_of(outputs, text), inputs_of(2))
                 self.assertNotEqual(r.returncode, 0, r.stdout)
 
+    def test_loops_that_are_nearly_known(self):
+        """What differs in an attribute, in axes or in a fraction that is cut off computes something else."""
+        for name, was, is_ in (
+                ("keypoints", "v20 = Constant<value = int64[1] {1}> ()", "v20 = Constant<value = int64[1] {3}> ()"),
+                ("keypoints", "v63 = Cast<to = 1> (v9)", "v63i = Cast<to = 7> (v9)\n v63 = Cast<to = 1> (v63i)"),
+                ("keypoints", "nearest_mode = ", "exclude_outside = 1, nearest_mode = "),
+                ("masks", "nearest_mode = ", "antialias = 1, nearest_mode = "),
+                ("masks", " = Shape (", " = Shape<start = 1> (")):
+            with self.subTest(name, is_=is_):
+                outputs, nodes = RULES[name]
+                text = nodes.replace(was, is_)
+                self.assertNotEqual(text, nodes)
+                r = shunt_run(self.dir.name, model_of(outputs, text), inputs_of(2))
+                self.assertEqual(r.returncode, 1, r.stdout)
+
     def test_loops_over_what_was_found(self):
         """The experts that rows chose, of which a file has as many as one sample chose: of fewer it is right too."""
         for parts, last in ((4, SCATTERED), (3, SCATTERED), (4, ADDED), (3, ADDED)):
