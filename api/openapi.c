@@ -152,7 +152,9 @@ static const struct {
     bool always;
 } HEADERS[] = {
     {"X-Request-ID", S_STR(1, 64),
-     "the id that the request sent, or a new one; the server's log has it", OF_ALL, true},
+     "the id that the request sent, or the trace id of its traceparent, or a new one; the log and "
+     "traces have it",
+     OF_ALL, true},
     {"Cache-Control", {.only = "no-store"}, "answers must not be stored", OF_CONTROL, true},
     {"ETag", S_TEXT(.pattern = "^\"[1-9][0-9]*\"$"), "version of the resource, for If-Match",
      OF_ROW, true},

@@ -54,6 +54,9 @@ struct cli_conf {
     /* simulate */
     char *gpus, *snapshot, *trace;
     double hours;
+    /* trace */
+    char *metrics;
+    double seconds, live_s;
     /* infer, top */
     char *inputs, *outputs, *truth, *image, *mean, *std, *layout, *sizes;
     int64_t rows, offset, repeat, random, interval_ms, resize, crop, top;

@@ -100,6 +100,17 @@ static const struct sh_conf_opt DOCTOR[] = {
     WHICH_DATABASE,
     BOOL(strict, "strict", "fail for warnings too"),
 };
+static const struct sh_conf_opt TRACE[] = {
+    SH_OPT_F64(ST, seconds, "seconds", 10, 0.001, 3600, 0,
+               "what ended in the last so many; a process keeps its last 16,384 spans"),
+    SH_OPT_F64(ST, live_s, "live", 0, 0, 3600, 0,
+               "wait for so many seconds first and write those, with the arrival of each group of "
+               "weights; 0: the past"),
+    STR(out, "out", "shunt-trace.json", "file to write; - is standard output"),
+    STR(metrics, "metrics", NULL,
+        "addresses where processes serve their metrics, host:port[,host:port ...]; default: those "
+        "of the local system"),
+};
 static const struct sh_conf_opt DOWN[] = {
     BOOL(purge, "purge", "also remove the contents of the state folder: database, models, logs"),
 };
@@ -369,6 +380,10 @@ static const struct cli_cmd CMDS[] = {
      "is this machine fit for a system: driver, CUDA and cuDNN, the bus and its measured rate, "
      "limits, memory, clocks, disk, ports, PostgreSQL; says what to change",
      doctor_main, OPTS(DOCTOR)},
+    {"trace", NULL, "",
+     "write what the system did in the last seconds to one file for Perfetto: requests, runs, "
+     "switches, copies, training, of every process on one axis",
+     trace_main, OPTS(TRACE)},
     {"down", NULL, "", "stop what `shunt up` started", down_main, OPTS(DOWN)},
     {"backup", NULL, "FILE",
      "write database, models, datasets, checkpoints, results and keys of a local system to one "
@@ -536,6 +551,7 @@ static const struct cli_cmd CMDS[] = {
 /* clang-format off */
 static const struct cli_verb VERBS[] = {
     {"up", LOCAL, NONE}, {"down", LOCAL, NONE}, {"doctor", LOCAL, NONE},
+    {"trace", LOCAL, NONE},
     {"backup", LOCAL, NONE},
     {"restore", LOCAL, NONE}, {"status", LOCAL, NONE}, {"top", LOCAL, NONE},
     {"get", THINGS, OPTS(READ)},

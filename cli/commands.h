@@ -4,7 +4,8 @@
 
 #include "cli/cli.h"
 
-cli_fn up_main, down_main, status_main, top_main, backup_main, restore_main, doctor_main;
+cli_fn up_main, down_main, status_main, top_main, backup_main, restore_main, doctor_main,
+    trace_main;
 cli_fn whoami_main;                                                    /* admin.c */
 cli_fn tenant_create, tenant_get, tenant_set, tenant_delete;           /* admin.c */
 cli_fn key_create, key_get, key_delete, key_rotate;                    /* admin.c */

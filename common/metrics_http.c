@@ -1,7 +1,9 @@
-/* metrics_http.c - GET /metrics and GET /healthz, for Prometheus and for container health checks.
+/* metrics_http.c - GET /metrics and GET /healthz, for Prometheus and for container health checks;
+ * GET /trace?seconds=S&detail=S, for `shunt trace`.
  * One thread, few connections, short time limits: a scraper that hangs does no harm. */
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/trace.h"
 #include "common/wire.h"
 
 #include <errno.h>
@@ -89,6 +91,33 @@ static enum MHD_Result reply_metrics(struct MHD_Connection *c, char proc)
     return reply(c, MHD_HTTP_OK, sh_buf_take(&b), len, "text/plain; version=0.0.4; charset=utf-8");
 }
 
+/* A number of the query; 0: none that can be read. */
+static double asked(struct MHD_Connection *c, const char *name)
+{
+    const char *text = MHD_lookup_connection_value(c, MHD_GET_ARGUMENT_KIND, name);
+    const double x = text ? strtod(text, NULL) : 0;
+
+    return x > 0 ? x : 0; /* NaN too */
+}
+
+/* What ended in the last `seconds`; from now on, for `detail` seconds, in more detail. */
+static enum MHD_Result reply_trace(struct MHD_Connection *c)
+{
+    const double detail = asked(c, "detail");
+    struct sh_buf b;
+    size_t len;
+
+    if (detail > 0)
+        sh_trace_detail(detail);
+    sh_buf_init(&b, MAX_TEXT_BYTES);
+    if (sh_trace_render(asked(c, "seconds"), &b, NULL) != SH_OK) {
+        sh_buf_fini(&b);
+        return reply_line(c, MHD_HTTP_SERVICE_UNAVAILABLE, "could not write the trace\n");
+    }
+    len = b.len;
+    return reply(c, MHD_HTTP_OK, sh_buf_take(&b), len, "application/json");
+}
+
 /* Called first with *state NULL when the headers are there, then for each piece of a body, then
  * once more at its end: only that last call may answer, or the connection could not be kept. */
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const char *url,
@@ -96,7 +125,7 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
                                   size_t *upload_bytes, void **state)
 {
     const struct sh_metrics_http *h = arg;
-    bool is_metrics = strcmp(url, "/metrics") == 0;
+    const bool is_metrics = strcmp(url, "/metrics") == 0, is_trace = strcmp(url, "/trace") == 0;
 
     (void)version;
     (void)upload;
@@ -108,11 +137,13 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *c, const cha
         *upload_bytes = 0;
         return MHD_YES;
     }
-    if (!is_metrics && strcmp(url, "/healthz") != 0)
+    if (!is_metrics && !is_trace && strcmp(url, "/healthz") != 0)
         return reply_line(c, MHD_HTTP_NOT_FOUND,
-                          "not found: only /metrics and /healthz are here\n");
+                          "not found: only /metrics, /trace and /healthz are here\n");
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0)
         return reply_line(c, MHD_HTTP_METHOD_NOT_ALLOWED, "method not allowed: use GET\n");
+    if (is_trace)
+        return reply_trace(c);
     return is_metrics ? reply_metrics(c, h->proc) : reply_line(c, MHD_HTTP_OK, "ok\n");
 }
 

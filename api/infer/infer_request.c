@@ -13,6 +13,7 @@
 #include "common/clock.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/trace.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -66,18 +67,29 @@ void infer_complete(struct infer *i, const struct infer_result *r)
         http_wake(wake);
 }
 
+static void trace_request(const struct infer *i, int rc, int64_t now)
+{
+    static const char *const STAGES[] = {"body", "answer", "reply", NULL};
+
+    SH_TRACE(.name = "request", .track = "requests", .begin_ns = i->begin_ns, .end_ns = now,
+             .api = link_api_id(i->api->link), .rid = i->rid, .rc = rc, .what = i->v->model,
+             .id = i->id, .stages = STAGES,
+             .stage_ends_ns = {i->body_ns ? i->body_ns : now, i->answer_ns ? i->answer_ns : now});
+}
+
 void infer_settle(struct infer *i, int rc)
 {
     static const char *const NAMES[] = {"met", "missed", "rejected"};
     const char *outcome = rc ? sh_rc_name(rc) : "ok";
     struct stats_sample s = {.ok = rc == SH_OK};
     enum slo_outcome slo;
-    int64_t ns;
+    int64_t ns, now;
 
     if (!i || i->settled)
         return;
     i->settled = true;
-    ns = s.total_ns = sh_clock_ns() - i->begin_ns;
+    now = sh_clock_ns();
+    ns = s.total_ns = now - i->begin_ns;
     s.batch = i->plan.batch;
     pthread_mutex_lock(&i->lock); /* the link may still bring a result of what failed here */
     s.run_batch = i->result.run_batch;
@@ -85,6 +97,7 @@ void infer_settle(struct infer *i, int rc)
     s.copy_ns = i->result.copy_ns;
     s.compute_ns = i->result.compute_ns;
     pthread_mutex_unlock(&i->lock);
+    trace_request(i, rc, now);
     sh_metric_add(M_shunt_requests_total, SH_LABELS(i->tenant, i->v->model, outcome), 1);
     sh_metric_observe(M_shunt_request_duration_seconds, SH_LABELS(i->tenant, i->v->model),
                       (double)ns / 1e9);
@@ -248,6 +261,7 @@ int infer_begin(struct api_req *q, struct sh_err *err)
     i->fd = http_fd(q);
     i->begin_ns = q->start_ns;
     sh_strlcpy(i->tenant, q->tenant, sizeof(i->tenant));
+    sh_strlcpy(i->id, q->request_id, sizeof(i->id));
     rc = open_infer(q, i, err);
     if (rc && rc != API_AGAIN && i->v) /* refused before it began: counted all the same */
         infer_settle(i, rc);

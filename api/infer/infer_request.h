@@ -66,6 +66,7 @@ struct infer {
     struct cat_table *table; /* keeps v alive */
     const struct cat_version *v;
     char tenant[64];
+    char id[72];                          /* of the request, as the client knows it */
     int fd;                               /* of the connection */
     int64_t begin_ns, body_ns, answer_ns; /* first line; body complete; result here */
     size_t body_bytes, header_bytes, received;

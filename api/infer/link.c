@@ -393,6 +393,11 @@ void link_hint_load(struct link *l, int64_t version_id)
     sh_loop_wake(l->loop);
 }
 
+uint64_t link_api_id(const struct link *l)
+{
+    return l->api_id;
+}
+
 bool link_is_up(const struct link *l)
 {
     return atomic_load(&((struct link *)l)->up);

@@ -14,9 +14,26 @@
 
 #define PAGE_DEFAULT 100
 #define PAGE_MAX 1000
+#define TRACE_ID_LEN 32
 
-/* A client's own id is taken over if it is plain; else one is made: the digest of a secret and a
- * count. To draw each anew takes longer, and a count alone would tell how many there were. */
+/* The trace id of a W3C traceparent, "00-<32 hex>-<16 hex>-<2 hex>". False: it is none. */
+static bool trace_id(const char *parent, char out[static TRACE_ID_LEN + 1])
+{
+    static const char HEX[] = "0123456789abcdef", NONE[] = "00000000000000000000000000000000";
+    const char *id = parent ? parent + 3 : NULL;
+
+    if (!parent || strspn(parent, HEX) != 2 || parent[2] != '-' || strncmp(parent, "ff", 2) == 0 ||
+        strspn(id, HEX) != TRACE_ID_LEN || id[TRACE_ID_LEN] != '-' ||
+        strncmp(id, NONE, TRACE_ID_LEN) == 0)
+        return false;
+    memcpy(out, id, TRACE_ID_LEN);
+    out[TRACE_ID_LEN] = '\0';
+    return true;
+}
+
+/* A client's own id is taken over if it is plain, else that of its trace; else one is made: the
+ * digest of a secret and a count. To draw each anew takes longer, and a count alone would tell how
+ * many there were. */
 int req_make_id(struct api_req *q, struct sh_err *err)
 {
     static const char PLAIN[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
@@ -32,6 +49,8 @@ int req_make_id(struct api_req *q, struct sh_err *err)
         sh_strlcpy(q->request_id, id, sizeof(q->request_id));
         return SH_OK;
     }
+    if (trace_id(q->h.traceparent, q->request_id))
+        return SH_OK;
     from.count = atomic_fetch_add(&q->api->n_request_ids, 1);
     memcpy(from.secret, q->api->request_secret, sizeof(from.secret));
     rc = sh_sha256(&from, sizeof(from), made, err);

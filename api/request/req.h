@@ -51,7 +51,8 @@ struct api_who { /* whose key it is; filled by auth.c */
 
 struct api_headers { /* BORROWED for the request; NULL if absent */
     const char *authorization, *if_match, *idempotency_key, *content_digest, *content_type;
-    const char *content_encoding, *infer_header_len, *request_id, *accept, *last_event_id;
+    const char *content_encoding, *infer_header_len, *request_id, *traceparent, *accept;
+    const char *last_event_id;
     const char *accept_encoding, *origin;
     const char *range, *if_range, *if_none_match, *content_range; /* for files */
 };
@@ -115,7 +116,7 @@ struct api_req {
     const char *params[API_MAX_PARAMS]; /* path parameters in the pattern's order */
     struct api_headers h;
     char method[16];
-    char request_id[72];
+    char request_id[72]; /* the client's, or of its trace, or made */
     struct api_who who;
     char tenant[64];   /* the tenant concerned: the key's, or an admin's ?tenant= */
     int64_t tenant_id; /* its id; set on pool threads (ROUTE_TENANT, ROUTE_OWNER); 0: none */

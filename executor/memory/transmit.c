@@ -5,6 +5,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/trace.h"
 #include "runtime/group.h"
 
 #include <inttypes.h>
@@ -356,6 +357,8 @@ void tx_image_arrived(struct tx *t, struct tx_image *im)
 {
     im->arrived_ns = sh_clock_ns();
     learn(t, im);
+    SH_TRACE(.name = "weights", .track = "copies in", .begin_ns = im->sent_ns,
+             .end_ns = im->arrived_ns, .bytes = im->copied_bytes);
     if (tx_load_is_last(t, im))
         t->busy_until_ns = SH_MIN(t->busy_until_ns, (double)im->arrived_ns);
     im->n_groups = 0;
@@ -377,9 +380,11 @@ void tx_image_fini(struct tx_image *im)
 static void log_arrival(void *arg)
 {
     struct tx_image *im = arg;
+    const int64_t now = sh_clock_ns();
 
     SH_DEBUG("group.arrived", "image=%u group=%u ns=%" PRId64, im->slot - TX_SLOT_IMAGE,
              im->n_logged++, sh_clock_ns());
+    SH_TRACE(.name = "group has arrived", .track = "copies in", .begin_ns = now, .end_ns = now);
 }
 
 /* The next group: its missing bytes (*n, 0 if all are there) in one copy, then its ticket. */
@@ -398,7 +403,7 @@ static int send_group(struct tx *t, struct tx_image *im, uint64_t *n, struct sh_
     rc = tx_in(t, TX_WEIGHTS, im->off + from, im->host + from, *n, err);
     if (!rc)
         rc = tx_ticket(t, TX_LANE_IN, g->ticket_slot, g->ticket_value, err);
-    if (!rc && sh_log_get_level() >= SH_LOG_DEBUG)
+    if (!rc && (sh_log_get_level() >= SH_LOG_DEBUG || sh_trace_is_detailed()))
         rc = tx_mark(t, TX_LANE_IN, log_arrival, im, err);
     sh_metric_add(M_shunt_switch_groups_total, SH_LABELS(t->executor), 1);
     return rc;

@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/trace.h"
 #include "executor/report/report.h"
 #include "executor/requests/data.h"
 #include "executor/runs/inputs.h"
@@ -332,6 +333,39 @@ static void own_failure(const struct run *r, struct run_result *res)
     }
 }
 
+/* Its stages: until its turn; until it has memory and a worker; until its first weights are there;
+ * the computation, with what it waits for within; and the way back. */
+static void trace_run(const struct run *r, const struct run_result *res,
+                      const struct msg_wk_run_done *done)
+{
+    static const char *const RAN[] = {"wait", "memory", "first weights", "compute", "result", NULL};
+    static const char *const DID_NOT[] = {"wait", "memory", NULL};
+    const int64_t now = r->recv_ns + res->total_ns;
+    struct sh_trace_span s = {.name = r->is_own ? "batch inference" : "run",
+                              .track = "runs",
+                              .begin_ns = r->recv_ns,
+                              .end_ns = now,
+                              .run = r->id,
+                              .rc = res->rc,
+                              .what = r->model->name,
+                              .stages = done ? RAN : DID_NOT,
+                              .stage_ends_ns = {r->start_ns ? r->start_ns : now, r->sent_ns,
+                                                done ? done->first_ns : 0,
+                                                done ? done->end_ns : 0}};
+
+    sh_trace_add(&s);
+    if (r->is_own)
+        return;
+    s = (struct sh_trace_span){
+        .name = "part", .track = "requests", .begin_ns = r->recv_ns, .end_ns = now, .run = r->id};
+    for (size_t i = 0; i < r->n_parts + r->n_rest; i++) {
+        s.api = r->parts[i].api_id;
+        s.rid = r->parts[i].rid;
+        s.rc = res->rc ? res->rc : r->parts[i].rc;
+        sh_trace_add(&s);
+    }
+}
+
 void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_run_done *done)
 {
     struct run_result res = result_of(r, why, done);
@@ -344,6 +378,7 @@ void run__report(struct run *r, const struct sh_err *why, const struct msg_wk_ru
     own_failure(r, &res);
     note_drain(r);
     count(r, &res, done);
+    trace_run(r, &res, done);
     SH_DEBUG("switch.done", "run=%" PRIu64 " rc=%d copy_ns=%" PRId64 " ns=%" PRId64, r->id, res.rc,
              res.copy_ns, sh_clock_ns());
     if (res.rc && res.rc != SH_E_CANCELLED)

@@ -6,6 +6,7 @@
 #include "common/mem.h"
 #include "common/metrics.h"
 #include "common/safetensors.h"
+#include "common/trace.h"
 #include "common/units.h"
 #include "executor/files/push.h"
 #include "executor/report/usage.h"
@@ -462,6 +463,8 @@ void job_count_busy(struct job *j)
 
     *(j->evaluates ? &j->eval_ns : &j->busy_ns) += now - j->go_ns;
     usage_trains(j->env->report->usage, false, now);
+    SH_TRACE(.name = j->evaluates ? "evaluation" : "steps", .track = "training",
+             .begin_ns = j->go_ns, .end_ns = now, .job = j->id, .what = j->model);
 }
 
 /* It is as far as it ever was, and what it still has to do again is not redone yet: so steps and

@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/trace.h"
 #include "executor/files/push.h"
 #include "executor/training/job.h"
 
@@ -240,6 +241,8 @@ static void on_copied(void *arg)
     }
     slot_go(j, s, COPY_WHOLE);
     j->last_ckpt_ns = sh_clock_ns();
+    SH_TRACE(.name = "checkpoint", .track = "copies out", .begin_ns = j->fill_ns,
+             .end_ns = j->last_ckpt_ns, .job = j->id, .bytes = j->state_bytes);
     sh_metric_add(M_shunt_checkpoints_total, SH_LABELS(j->env->executor, "host", "ok"), 1);
     sh_metric_observe(M_shunt_checkpoint_duration_seconds, SH_LABELS(j->env->executor, "host"),
                       (double)(j->last_ckpt_ns - j->fill_ns) / 1e9);

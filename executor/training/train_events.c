@@ -3,6 +3,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/trace.h"
 #include "common/units.h"
 #include "executor/training/train_int.h"
 
@@ -101,6 +102,9 @@ static void count_stop(struct job *j)
     double s = (double)(atomic_load(&c->stop_drained_ns) - j->stop_ns) / 1e9;
 
     j->preemptions++;
+    SH_TRACE(.name = "drain", .track = "training", .begin_ns = j->stop_ns,
+             .end_ns = SH_MAX(atomic_load(&c->stop_drained_ns), j->stop_ns), .job = j->id,
+             .what = way);
     SH_DEBUG("train.drained", "job=%" PRId64 " way=%s ns=%" PRId64, j->id, way,
              atomic_load(&c->stop_drained_ns));
     sh_metric_add(M_shunt_preemptions_total, SH_LABELS(j->env->executor, way), 1);

@@ -6,6 +6,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/trace.h"
 #include "common/units.h"
 #include "scheduler/apis.h"
 #include "scheduler/models/homes.h"
@@ -77,6 +78,8 @@ void requests_refuse_by(struct sched *s, struct request *r, const char *rule, in
                         int64_t retry_after_ms, const char *msg)
 {
     sched_count("refuse", rule);
+    SH_TRACE(.name = "refused", .track = "queue", .begin_ns = r->open_ns, .api = r->api_id,
+             .rid = r->rid, .rc = rc, .what = rule);
     if (rc == SH_E_SLO)
         learn_promise(r, false);
     settle(r, "given_up");
@@ -765,6 +768,8 @@ void requests_on_run_done(struct sched *s, struct exec *e, const struct msg_run_
 
     if (!run || run->exec != e)
         return; /* of a former leader, or refused when the connection broke */
+    SH_TRACE(.name = "run", .track = "runs", .begin_ns = run->sent_ns, .end_ns = now,
+             .run = run->id, .rc = (int)m->rc, .what = run->model->name);
     if (m->rc == SH_OK)
         requests__learn(e, run, m, now);
     else if (m->rc != SH_E_CANCELLED)

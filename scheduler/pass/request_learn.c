@@ -4,6 +4,7 @@
 #include "common/log.h"
 #include "common/mem.h"
 #include "common/metrics.h"
+#include "common/trace.h"
 #include "common/units.h"
 #include "scheduler/models/homes.h"
 #include "scheduler/sched.h"
@@ -102,6 +103,9 @@ void requests__note_sent(const struct run *run, int64_t now)
 
         sh_metric_observe(M_shunt_request_queue_wait_seconds,
                           SH_LABELS(run->parts[i]->tenant->name, v->name), (double)waited_ns / 1e9);
+        SH_TRACE(.name = "queue", .track = "queue", .begin_ns = run->parts[i]->ready_ns,
+                 .end_ns = now, .api = run->parts[i]->api_id, .rid = run->parts[i]->rid,
+                 .run = run->id, .what = v->name);
         if (waited_ns >= WAITED_NS)
             sched_count("wait", "Turn");
     }

@@ -1,0 +1,54 @@
+/* trace.h - what this process did in its last moments, for `shunt trace`.
+ *
+ * Spans are kept in a ring of fixed size; the oldest make room. Recording one takes some two
+ * hundred nanoseconds, no lock and no memory, so it is always on. Readers skip a slot that is being
+ * written. Names and tracks are literals of the program; what a client chose is copied into `what`
+ * and `id`.
+ *
+ * A request is (api, rid) in every process, a run of several requests is `run` between a scheduler
+ * and its executors. `id` is how the client knows the request (X-Request-ID, or the trace of its
+ * traceparent); only an API knows it, and `shunt trace` joins the rest.
+ *
+ * Thread-safe.
+ */
+#ifndef SH_COMMON_TRACE_H
+#define SH_COMMON_TRACE_H
+
+#include "common/buf.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#define SH_TRACE_SPANS 16384u /* of one process; 4 MiB */
+#define SH_TRACE_ID 72
+#define SH_TRACE_WHAT 56
+#define SH_TRACE_MAX_S 3600
+#define SH_TRACE_STAGES 5 /* at most */
+
+struct sh_trace_span {
+    const char *name, *track; /* static */
+    int64_t begin_ns, end_ns; /* sh_clock_ns(); end_ns 0: now. Equal: an instant */
+    uint64_t api, rid, run;   /* 0: none */
+    uint64_t bytes;           /* copied; 0: none */
+    int64_t job;              /* 0: none */
+    int rc;                   /* how it ended */
+    const char *what;         /* of a client: model, state; NULL: none. Cut to SH_TRACE_WHAT */
+    const char *id;           /* of a request, by its client; NULL: none */
+    /* Its stages, which follow each other from begin_ns to end_ns without a gap: static names, with
+     * a NULL behind the last, and the end of each but the last. NULL: none. */
+    const char *const *stages;
+    int64_t stage_ends_ns[SH_TRACE_STAGES - 1];
+};
+void sh_trace_add(const struct sh_trace_span *s);
+#define SH_TRACE(...) sh_trace_add(&(const struct sh_trace_span){__VA_ARGS__})
+
+/* For some seconds, what costs more than a record is traced too: the arrival of each group. */
+void sh_trace_detail(double seconds);
+bool sh_trace_is_detailed(void);
+
+/* Appends {"boot","now_ns","wall_ns","spans":[...],"is_cut"}: what ended in the last seconds, about
+ * in order of its end. boot: whose clock it is, one for all processes of a host; wall_ns: Unix time
+ * at now_ns, so that several hosts share an axis. is_cut: some of that time had to make room. */
+int sh_trace_render(double seconds, struct sh_buf *out, struct sh_err *err);
+
+#endif

@@ -1,0 +1,178 @@
+#!/usr/bin/env python3
+"""`shunt trace`: one file, every process on one axis. Without it: the stages of a request could fail to add
+up to what its client waited for, a client could not find its request by the identifier that it chose, spans
+that overlap could hide each other, and a process that is away could cost the whole trace.
+
+Usage: test_trace.py [-v] [name ...]
+"""
+import collections
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+import time
+import unittest
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+from system import DIGITS, Story, System, until, zoo  # noqa: E402
+
+X = [{"name": "x", "datatype": "FP32", "shape": [1, 1, 8, 8], "data": [0.5] * 64}]
+N_ASKED = 40
+THREADS = 4
+
+
+def trace_id(n):
+    return "%032x" % (0xabc000000000 + n)
+
+
+class File:
+    """What Perfetto reads: slices by the name of their process."""
+
+    def __init__(self, text):
+        events = json.loads(text)["traceEvents"]
+        self.procs = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+        self.tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+        self.slices = [e for e in events if e["ph"] == "X"]
+        self.arrows = collections.defaultdict(list)
+        for e in events:
+            if e["ph"] in "stf":
+                self.arrows[e["id"]].append((e["ts"], e["ph"]))
+
+    def of(self, proc, name):
+        return [e for e in self.slices if self.procs[e["pid"]].startswith(proc) and e["name"].split()[0] == name]
+
+    def with_id(self, wanted):
+        """The slices of a request, by process and name."""
+        return {(self.procs[e["pid"]].split("-")[0], e["name"].split()[0]): e for e in self.slices
+                if e["args"].get("id") == wanted}
+
+
+class Trace(Story):
+    @classmethod
+    def setUpClass(cls):
+        cls.s = s = System("--workers=2", "--pool-bytes=64M", "--copy-gb-per-s=0.05")
+        cls.addClassCleanup(s.stop)
+        cls.key = s.tenant("vision")
+        for name in ("one", "two"):
+            s.push(cls.key, name, zoo("digits-cnn", "training"), max_batch=4)
+
+    def write(self, *options):
+        path = os.path.join(self.s.dir, "trace.json")
+        self.s.cli("trace", "--out", path, *options)
+        with open(path, encoding="utf-8") as f:
+            return File(f.read())
+
+    def ask(self, n, waited):
+        """As clients that are traced: what each waited for, ms."""
+        for i in range(n, N_ASKED, THREADS):
+            begin = time.monotonic()
+            r = self.s.infer(self.key, ("one", "two")[i % 2], X,
+                             headers={"traceparent": "00-%s-%016x-01" % (trace_id(i), i + 1)})
+            waited[i] = 1e3 * (time.monotonic() - begin)
+            self.assertEqual(r.status, 200, r)
+            self.assertEqual(r.headers["x-request-id"], trace_id(i))
+
+    def asked(self):
+        waited = {}
+        threads = [threading.Thread(target=self.ask, args=(n, waited)) for n in range(THREADS)]
+        for t in threads:
+            t.start()
+        for t in threads:
+            t.join()
+        self.assertEqual(len(waited), N_ASKED)
+        return waited
+
+    def test_one_identifier_goes_through_all_processes(self):
+        waited = self.asked()
+        t = self.write("--seconds", "30")
+        for i, ms in waited.items():
+            got = t.with_id(trace_id(i))
+            for wanted in (("api", "request"), ("api", "body"), ("api", "answer"), ("api", "reply"),
+                           ("scheduler", "queue"), ("executor", "part")):
+                self.assertIn(wanted, got, trace_id(i))
+            whole = got["api", "request"]
+            self.assertLessEqual(whole["dur"], 1e3 * ms)
+            parts = sum(got["api", p]["dur"] for p in ("body", "answer", "reply"))
+            self.assertLessEqual(abs(parts - whole["dur"]), 0.02 * whole["dur"])
+            inside = got["executor", "part"]
+            self.assertGreaterEqual(inside["ts"], whole["ts"])  # one axis
+            self.assertLessEqual(inside["ts"] + inside["dur"], whole["ts"] + whole["dur"])
+            run = inside["args"]["run"]
+            stages = [e for e in t.slices if e["cat"] == "runs" and e["args"].get("run") == run and
+                      t.procs[e["pid"]].startswith("executor")]
+            self.assertEqual({e["name"].rsplit(" ", 1)[0] for e in stages},
+                             {"run", "wait", "memory", "first weights", "compute", "result"})
+            stages = [e for e in stages if not e["name"].startswith("run ")]
+            self.assertIn(trace_id(i), stages[0]["args"]["ids"])
+            total = sum(e["dur"] for e in stages)
+            self.assertLessEqual(abs(total - inside["dur"]), 0.02 * inside["dur"] + 1)
+        arrows = [a for a in t.arrows.values() if [phase for _, phase in sorted(a)] == ["s", "t", "f"]]
+        self.assertGreaterEqual(len(arrows), N_ASKED)
+
+    def test_slices_of_a_track_never_overlap_in_part(self):
+        self.asked()
+        t = self.write()
+        tracks = collections.defaultdict(list)
+        for e in t.slices:
+            tracks[e["pid"], e["tid"]].append((e["ts"], -e["dur"]))
+        for at, found in tracks.items():
+            open_until = []
+            for ts, less in sorted(found):
+                while open_until and open_until[-1] <= ts + 0.0005:
+                    open_until.pop()
+                if open_until:
+                    self.assertLessEqual(ts - less, open_until[-1] + 0.0005, t.tracks[at])
+                open_until.append(ts - less)
+
+    def test_training_copies_and_groups_are_there(self):
+        with open(os.path.join(DIGITS, "train.safetensors"), "rb") as f:
+            self.s.push_data(self.key, "digits", f.read())
+        r = self.s.submit(self.key, model="one", version=1, dataset="digits", spec={"epochs": 10000})
+        self.assertEqual(r.status, 201, r)
+        job = r.json["id"]
+        self.s.wait_step(self.key, job, 5)
+        self.s.push(self.key, "three", zoo("digits-cnn"), max_batch=4)
+        asks = threading.Timer(0.5, lambda: self.s.infer(self.key, "three", X))  # its weights are not there yet
+        asks.start()
+        t = self.write("--live", "3")
+        asks.join()
+        self.s.call("POST", "/api/v1/jobs/%d/cancel" % job, {}, self.key)
+        self.assertTrue(t.of("executor", "steps"))
+        self.assertTrue(t.of("executor", "drain"))
+        for e in t.of("executor", "steps"):
+            self.assertEqual(e["args"]["job"], job)
+        copied = t.of("executor", "weights")
+        self.assertTrue(any(e["args"]["bytes"] > 0 for e in copied))
+        self.assertTrue(t.of("executor", "group"))  # --live only
+
+    def test_who_does_not_answer_is_left_out(self):
+        ports = self.s.metrics_ports
+        alive = "127.0.0.1:%d" % ports["api"]
+        path = os.path.join(self.s.dir, "part.json")
+        r = subprocess.run([os.path.join(self.s.programs, "shunt"), "trace", "--out", path, "--metrics",
+                            alive + ",127.0.0.1:1"], env=self.s.env, capture_output=True, text=True, timeout=60,
+                           check=False)
+        self.assertEqual(r.returncode, 0, r)
+        self.assertIn("127.0.0.1:1 is left out", r.stderr)
+        with open(path, encoding="utf-8") as f:
+            self.assertEqual(list(File(f.read()).procs.values()), [alive])
+        r = subprocess.run([os.path.join(self.s.programs, "shunt"), "trace", "--out", path, "--metrics",
+                            "127.0.0.1:1"], env=self.s.env, capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(r.returncode, 1, r)
+
+    def test_a_name_of_a_client_stays_text(self):
+        hostile = 'a"}],"x":[{"<script>'
+        r = self.s.infer(self.key, "one", X, headers={"X-Request-ID": hostile})
+        self.assertRegex(r.headers["x-request-id"], "^[0-9a-f]{32}$")  # it is not plain: one is made
+        for bad in ("00-" + "0" * 32 + "-" + "1" * 16 + "-01", "zz", "00-" + "A" * 32 + "-" + "1" * 16 + "-01", ""):
+            r = self.s.infer(self.key, "one", X, headers={"traceparent": bad})
+            self.assertEqual(r.status, 200)
+            self.assertTrue(re.match("^[0-9a-f]{32}$", r.headers["x-request-id"]))
+            self.assertNotIn(r.headers["x-request-id"].upper(), bad)
+        until("it can be read", lambda: self.write().slices)
+
+
+if __name__ == "__main__":
+    unittest.main()
